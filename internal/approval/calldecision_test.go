@@ -109,7 +109,7 @@ func TestKeptDecisionThatIsOvertaken(t *testing.T) {
 		step, err := r.desk().PrepareDecision(r.ctx, &before, r.callDecision("c1", approval.Approve, ana))
 		require.NoError(t, err)
 		require.NoError(t, step(r.ctx))
-		r.table.setHook("A", func() error { _, err := r.decide(approval.Deny, ben); return err }, nil)
+		hookWrite(r.table, "A", func() error { _, err := r.decide(approval.Deny, ben); return err }, nil)
 		r.resume()
 		require.Empty(t, r.refund.paid)
 		require.Equal(t, run.WhyDenied, r.call().Reason)
@@ -154,7 +154,7 @@ func TestA6EarlyApprovalIsBound(t *testing.T) {
 func TestA6EarlyApprovalIsConsumed(t *testing.T) {
 	withEarlyDecisions(t, func(t *testing.T, r *fixture) {
 		require.NoError(t, r.decideCall(r.callDecision("c1", approval.Approve, ana)))
-		r.table.setHook("A", nil, func() error { // the entry that suspends and decides
+		hookWrite(r.table, "A", nil, func() error { // the entry that suspends and decides
 			return r.table.Table.Write(r.ctx, store.Op{Kind: store.Update, Item: store.Item{Key: r.key(), Attrs: map[string]store.Value{"consumed": store.Num(1)}}})
 		})
 		r.driveRun(0)
@@ -238,7 +238,7 @@ func TestA6AnswersAreConsumedOnce(t *testing.T) {
 		var decided *approval.DecidedError
 		require.ErrorAs(t, r.answer(2, `"checking"`, ana), &decided)
 		woken := r.state().WaitSeq
-		r.table.setHook("J#", func() error { _, err := r.batch(woken); return err }, nil)
+		hookWrite(r.table, "J#", func() error { _, err := r.batch(woken); return err }, nil)
 		_, err = r.batch(woken)
 		require.NoError(t, err)
 		r.driveRun(0)

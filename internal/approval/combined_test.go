@@ -65,7 +65,7 @@ func TestDecidingWhileAGrantBesideIsUsedUp(t *testing.T) {
 		_, err := r.decideTool(approval.Approve, "refund", boss)
 		require.NoError(t, err)
 		granted := run.ToolPermit{Tool: "refund", Approval: r.approval().ID, Digests: r.approval().Permissions[0].Digests}
-		r.table.setHook("A", func() error { return r.table.Table.Write(r.ctx, approval.PermitOp(tenant, granted, true)) }, nil)
+		hookWrite(r.table, "A", func() error { return r.table.Table.Write(r.ctx, approval.PermitOp(tenant, granted, true)) }, nil)
 		a, err := r.decideTool(approval.Approve, "wire", boss)
 		require.NoError(t, err)
 		require.Equal(t, approval.Approved, a.Status)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -239,7 +240,7 @@ func TestA6ConsumedOnce(t *testing.T) {
 			_, err := r.decide(approval.Approve, ana)
 			require.NoError(t, err)
 			woken := r.state().WaitSeq
-			r.table.setHook("J#", func() error { _, err := r.batch(woken); return err }, nil)
+			hookWrite(r.table, "J#", func() error { _, err := r.batch(woken); return err }, nil)
 			_, err = r.batch(woken)
 			require.NoError(t, err)
 			require.Len(t, r.refund.paid, 1)
@@ -250,7 +251,7 @@ func TestA6ConsumedOnce(t *testing.T) {
 		withParkedRun(t, func(t *testing.T, r *fixture) {
 			_, err := r.decide(approval.Approve, ana)
 			require.NoError(t, err)
-			r.table.setHook("A", nil, func() error { return errReset })
+			hookWrite(r.table, "A", nil, func() error { return errReset })
 			r.resume()
 			require.Len(t, r.refund.paid, 1)
 		})
@@ -426,7 +427,7 @@ func TestA12FirstDecisionWins(t *testing.T) {
 // TestA12SameAndOther: also when the first answer was lost, and after the run has gone on.
 func TestA12SameAndOther(t *testing.T) {
 	withParkedRun(t, func(t *testing.T, r *fixture) {
-		r.table.setHook("A", nil, func() error { return errReset })
+		hookWrite(r.table, "A", nil, func() error { return errReset })
 		first, err := r.decide(approval.Deny, ana)
 		require.NoError(t, err, "executed, then error: it looks who won, and it did")
 		r.resume()
@@ -453,7 +454,7 @@ func TestA12SameAndOther(t *testing.T) {
 	})
 	t.Run("not written at all", func(t *testing.T) {
 		withParkedRun(t, func(t *testing.T, r *fixture) {
-			r.table.setHook("A", func() error { return errReset }, nil)
+			hookWrite(r.table, "A", func() error { return errReset }, nil)
 			_, err := r.decide(approval.Deny, ana)
 			require.ErrorIs(t, err, errReset)
 			require.Equal(t, approval.Pending, r.approval().Status)
@@ -501,11 +502,11 @@ func TestA13RecordedBeforeOrAfterTheToken(t *testing.T) {
 			require.NoError(r.t, decide())
 		},
 		"right before": func(r *fixture, decide func() error) {
-			r.table.setHook("HEAD", decide, nil)
+			hookWrite(r.table, "HEAD", decide, nil)
 			r.park()
 		},
 		"right after": func(r *fixture, decide func() error) {
-			r.table.setHook("HEAD", nil, decide)
+			hookWrite(r.table, "HEAD", nil, decide)
 			r.park()
 		},
 	} {
@@ -540,7 +541,7 @@ func TestA14ExpiryBoundary(t *testing.T) {
 	t.Run("deciding", func(t *testing.T) {
 		withParkedRun(t, func(t *testing.T, r *fixture) {
 			r.untilExpiry(0)
-			r.table.setHook("A", func() error { return errReset }, nil)
+			hookWrite(r.table, "A", func() error { return errReset }, nil)
 			for _, a := range []approval.Action{approval.Approve, approval.Deny, approval.Cancel} {
 				_, err := r.decide(a, ana)
 				require.ErrorIs(t, err, approval.ErrExpired, "it is not even tried")
@@ -555,7 +556,7 @@ func TestA14ExpiryBoundary(t *testing.T) {
 	})
 	t.Run("the condition, not the look before it, decides", func(t *testing.T) {
 		withParkedRun(t, func(t *testing.T, r *fixture) {
-			r.table.setHook("A", func() error { r.setExpiry(r.ports.Clock.Now()); return nil }, nil)
+			hookWrite(r.table, "A", func() error { r.setExpiry(r.ports.Clock.Now()); return nil }, nil)
 			_, err := r.decide(approval.Approve, ana)
 			require.ErrorIs(t, err, approval.ErrExpired)
 			require.Empty(t, r.inbox())
@@ -638,9 +639,9 @@ func TestA14FourOutcomesAreToldApart(t *testing.T) {
 
 // TestA19TheRequestIsThereWhenTheCallIsSuspended: one write makes both, so no crash can leave a suspended call nobody can see.
 func TestA19TheRequestIsThereWhenTheCallIsSuspended(t *testing.T) {
-	for name, fault := range map[string]func(tb *hookedTable, die func() error){
-		"dies before the write": func(tb *hookedTable, die func() error) { tb.setHook("A", die, nil) },
-		"dies after it":         func(tb *hookedTable, die func() error) { tb.setHook("A", nil, die) },
+	for name, dies := range map[string]func(tb *fault.Table, die func() error){
+		"dies before the write": func(tb *fault.Table, die func() error) { hookWrite(tb, "A", die, nil) },
+		"dies after it":         func(tb *fault.Table, die func() error) { hookWrite(tb, "A", nil, die) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -648,7 +649,7 @@ func TestA19TheRequestIsThereWhenTheCallIsSuspended(t *testing.T) {
 				ctx, cancel := context.WithCancel(r.ctx)
 				defer cancel()
 				r.ctx = ctx
-				fault(r.table, func() error { cancel(); return ctx.Err() })
+				dies(r.table, func() error { cancel(); return ctx.Err() })
 				r.replies = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "refund", Input: json.RawMessage(args)}}}}
 				s, err := (&runtime.Starter{Ports: r.ports}).Start(ctx, runtime.Start{
 					Tenant: tenant, Agent: r.def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay."}}},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,6 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
@@ -38,7 +38,7 @@ var (
 type fixture struct {
 	t             *testing.T
 	ctx           context.Context
-	table         *hookedTable
+	table         *fault.Table
 	ports         runtime.Ports
 	def           *agent.Definition // as the run is pinned to it; a test may tamper with it
 	refund        *refundTool
@@ -66,7 +66,7 @@ func withParkedRun(t *testing.T, f func(t *testing.T, r *fixture)) {
 
 func newFixture(t *testing.T) *fixture {
 	c := clock.System()
-	r := &fixture{t: t, ctx: context.Background(), table: &hookedTable{Table: store.NewMemory()}, refund: &refundTool{}}
+	r := &fixture{t: t, ctx: context.Background(), table: fault.NewTable(store.NewMemory()), refund: &refundTool{}}
 	d, err := agent.PresetDefaults(agent.PresetCountersign)
 	require.NoError(t, err)
 	d.Name, d.System = "clerk", "You work."
@@ -309,44 +309,11 @@ func (f *refundTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 	return agent.ToolResultData{Content: "paid"}, nil
 }
 
-// hookedTable calls hooks before or after the next write that touches a key with a prefix.
-type hookedTable struct {
-	store.Table
-	mu     sync.Mutex
-	prefix string
-	before func() error
-	after  func() error
-}
-
-func (f *hookedTable) setHook(prefix string, before, after func() error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.prefix, f.before, f.after = prefix, before, after
-}
-
-func (f *hookedTable) Write(ctx context.Context, ops ...store.Op) error {
-	before, after := f.takeHook(ops)
-	if before != nil {
-		if err := before(); err != nil {
-			return err
-		}
+// hookWrite calls before or after around the next write that touches a key with a prefix.
+func hookWrite(t *fault.Table, prefix string, before, after func() error) {
+	hook := fault.Before(before)
+	if before == nil {
+		hook = fault.After(after)
 	}
-	err := f.Table.Write(ctx, ops...)
-	if err == nil && after != nil {
-		return after()
-	}
-	return err
-}
-
-func (f *hookedTable) takeHook(ops []store.Op) (before, after func() error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, op := range ops {
-		if f.prefix != "" && strings.HasPrefix(op.Item.SK, f.prefix) {
-			before, after = f.before, f.after
-			f.prefix = ""
-			return before, after
-		}
-	}
-	return nil, nil
+	t.Use(fault.OnlyIf(fault.WritesTo(prefix), fault.Nth(1, hook)))
 }

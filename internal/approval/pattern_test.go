@@ -152,7 +152,7 @@ func TestA11TheLastUseIsOneRuns(t *testing.T) {
 	for _, under := range policies {
 		withBoundedGrant(t, under, &agent.GrantBounds{Uses: 1}, func(t *testing.T, r *fixture) {
 			before, met := len(r.refund.paid), false
-			r.table.setHook("refund#", func() error {
+			hookWrite(r.table, "refund#", func() error {
 				met = true
 				ours := r.run
 				require.False(t, r.startRunWithArgs("k3", args))
@@ -173,8 +173,8 @@ func TestA11UsesBetweenTwoCallsOfARound(t *testing.T) {
 			withBoundedGrant(t, under, &agent.GrantBounds{When: atMost("200"), Uses: uses}, func(t *testing.T, r *fixture) {
 				r.def.Executor, r.def.Guards.DuplicateCalls = agent.ExecutorSequential, false
 				before := len(r.refund.paid)
-				r.table.setHook("refund#", func() error { // the first claim; the second meets another run
-					r.table.setHook("refund#", func() error {
+				hookWrite(r.table, "refund#", func() error { // the first claim; the second meets another run
+					hookWrite(r.table, "refund#", func() error {
 						ours := r.run
 						require.False(t, r.startRunWithArgs("k3", args))
 						r.run = ours
@@ -195,7 +195,7 @@ func TestA11UsesBetweenTwoCallsOfARound(t *testing.T) {
 func TestA11AUseIsCountedOnce(t *testing.T) {
 	for _, under := range policies {
 		withBoundedGrant(t, under, &agent.GrantBounds{When: atMost("200"), Uses: 3}, func(t *testing.T, r *fixture) {
-			r.table.setHook("refund#", nil, func() error { return errReset })
+			hookWrite(r.table, "refund#", nil, func() error { return errReset })
 			require.False(t, r.startRunWithArgs("k2", args))
 			require.Equal(t, 2, r.listStanding()[0].RemainingUses())
 		})
@@ -286,7 +286,7 @@ func TestA11RevokedBeforeTheClaim(t *testing.T) {
 		for _, uses := range []int{0, 5} {
 			withBoundedGrant(t, under, &agent.GrantBounds{When: atMost("200"), Uses: uses}, func(t *testing.T, r *fixture) {
 				before := len(r.refund.paid)
-				r.table.setHook("refund#", func() error { return r.revoke(ana) }, nil)
+				hookWrite(r.table, "refund#", func() error { return r.revoke(ana) }, nil)
 				require.True(t, r.startRunWithArgs("k2", args))
 				require.Equal(t, before, len(r.refund.paid))
 			})
@@ -548,7 +548,7 @@ func (m *grantsModel) play(steps []step) error {
 		case "grant", "call":
 			err = m.playCall(args, s)
 		case "meet": // two runs at once
-			m.table.setHook("refund#", func() error {
+			hookWrite(m.table, "refund#", func() error {
 				ours := m.run
 				inner := m.playCall(args, s)
 				m.run = ours
@@ -557,7 +557,7 @@ func (m *grantsModel) play(steps []step) error {
 			}, nil)
 			outer := m.playCall(args, s)
 			err = errors.Join(err, outer)
-			m.table.setHook("", nil, nil)
+			m.table.Use(nil)
 		case "revoke":
 			if revoke := m.revoke(boss); revoke != nil && !errors.Is(revoke, approval.ErrNoGrant) {
 				err = revoke

@@ -120,14 +120,14 @@ func TestA10NoApprovalIsLost(t *testing.T) {
 	rule := agent.Rule{Quorum: 3, Escalate: &agent.Escalation{After: time.Hour, To: []string{"group:guests"}}}
 	withRule(t, rule, func(t *testing.T, r *fixture) {
 		require.NoError(t, r.ports.Clock.Sleep(r.ctx, time.Hour))
-		r.table.setHook("A", func() error {
+		hookWrite(r.table, "A", func() error {
 			_, err := r.decide(approval.Approve, ben)
 			return err
 		}, nil)
 		_, err := r.decide(approval.Approve, ana)
 		require.NoError(t, err)
 		require.Len(t, r.approval().CountedApprovals(), 2)
-		r.table.setHook("A", func() error {
+		hookWrite(r.table, "A", func() error {
 			_, changed, err := approval.MarkEscalated(r.ctx, r.table, tenant, r.approval().ID, r.ports.Clock.Now())
 			require.True(t, changed)
 			return err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -183,7 +184,7 @@ func TestRevocationsRace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			withStandingGrant(t, replaysTool, func(t *testing.T, r *fixture) {
-				r.table.setHook("refund#", func() error { return c.meanwhile(r) }, nil)
+				hookWrite(r.table, "refund#", func() error { return c.meanwhile(r) }, nil)
 				require.NoError(t, r.revoke(ana))
 				require.Empty(t, r.listStanding())
 				g := r.onRecord()
@@ -192,7 +193,7 @@ func TestRevocationsRace(t *testing.T) {
 		})
 	}
 	withStandingGrant(t, replaysTool, func(t *testing.T, r *fixture) { // nobody knows whether it was written
-		r.table.setHook("refund#", nil, func() error { return errReset })
+		hookWrite(r.table, "refund#", nil, func() error { return errReset })
 		require.ErrorIs(t, r.revoke(ana), errReset)
 		require.NoError(t, r.revoke(ana))
 		require.Empty(t, r.listStanding())
@@ -213,51 +214,16 @@ func (r *fixture) onRecord() (g approval.StandingGrant) {
 func TestStandingGrantGivenAgainBeforeTheClaim(t *testing.T) {
 	withStandingGrant(t, replaysTool, func(t *testing.T, r *fixture) {
 		old := r.onRecord()
-		v := &revokingTable{Table: r.table, revoke: func() {
+		v := r.beforeClaim(func() {
 			run := r.run
 			require.NoError(t, errors.Join(r.revoke(ana), r.grantInNewRun("k2")))
 			r.run = run
-		}}
+		})
 		r.ports.Table, r.ports.Journal = v, store.NewJournal(v, 0)
 		require.False(t, r.startNextRun("k3"))
 		require.NotEqual(t, old.Approval, r.onRecord().Approval)
 		require.Equal(t, r.onRecord().Approval, r.call().Grant.Approval)
 	})
-}
-
-// countingTable counts the operations on a table and calls action before one of them.
-type countingTable struct {
-	store.Table
-	left    int
-	action  func()
-	entries int // of journals, that were written before the act was over
-}
-
-func (l *countingTable) countOp() {
-	if l.left--; l.left == 0 {
-		l.action()
-	}
-}
-
-func (l *countingTable) Get(ctx context.Context, k store.Key) (store.Item, bool, error) {
-	l.countOp()
-	return l.Table.Get(ctx, k)
-}
-
-func (l *countingTable) Query(ctx context.Context, r store.Range) (store.Page, error) {
-	l.countOp()
-	return l.Table.Query(ctx, r)
-}
-
-func (l *countingTable) Write(ctx context.Context, ops ...store.Op) error {
-	l.countOp()
-	err := l.Table.Write(ctx, ops...)
-	for _, op := range ops {
-		if err == nil && l.left > 0 && op.Kind == store.Put && strings.HasPrefix(op.Item.SK, "J#") {
-			l.entries++
-		}
-	}
-	return err
 }
 
 // Whenever a grant is revoked, before whichever read or write of whatever run, no entry written from then on claims under it.
@@ -271,7 +237,19 @@ func TestRevokedGrantsLetNoLaterClaimThrough(t *testing.T) {
 		withStandingGrant(t, under, func(t *testing.T, r *fixture) {
 			r.def.Executor = executor
 			r.scriptCalls(rounds, calls)
-			l := &countingTable{Table: r.table.Table, left: at, action: func() { require.NoError(t, r.revoke(boss)) }}
+			l, left, entries := fault.NewTable(r.table.Table), at, 0
+			l.Use(func(_ context.Context, c fault.Call, call func() error) error {
+				if left--; left == 0 {
+					require.NoError(t, r.revoke(boss))
+				}
+				err := call()
+				for _, op := range c.Ops { // of journals, that were written before the grant was revoked
+					if err == nil && left > 0 && op.Kind == store.Put && strings.HasPrefix(op.Item.SK, "J#") {
+						entries++
+					}
+				}
+				return err
+			})
 			start := 0
 			if own {
 				start = len(r.entries())
@@ -282,10 +260,10 @@ func TestRevokedGrantsLetNoLaterClaimThrough(t *testing.T) {
 			} else {
 				r.startNextRun("k2")
 			}
-			if l.left > 0 { // it was over before
+			if left > 0 { // it was over before
 				return
 			}
-			for _, e := range r.entries()[start+l.entries:] {
+			for _, e := range r.entries()[start+entries:] {
 				for _, fact := range e.Events {
 					if c, ok := fact.(run.CallClaimed); ok && c.Under != "" {
 						problem = errors.Join(problem, fmt.Errorf("entry %d claims %s under %s", e.Seq, c.Call, c.Under))

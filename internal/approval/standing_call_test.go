@@ -217,7 +217,7 @@ func TestRevokeManyStandingGrants(t *testing.T) {
 			}}))
 		}
 		require.Len(t, r.listStanding(), 2*store.MaxOps+1)
-		r.table.setHook("refund#", nil, func() error { return errReset })
+		hookWrite(r.table, "refund#", nil, func() error { return errReset })
 		require.ErrorIs(t, r.revoke(ana), errReset)
 		require.Len(t, r.listStanding(), 2*store.MaxOps+1-store.MaxOps/2, "each takes two writes")
 		require.NoError(t, r.revoke(ana))

@@ -1,7 +1,7 @@
 package approval_test
 
 import (
-	"context"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -130,21 +131,13 @@ func TestDenyBeatsStandingGrant(t *testing.T) {
 	}
 }
 
-// revokingTable revokes the grant between the gate's read of it and the claim's transaction.
-type revokingTable struct {
-	store.Table
-	revoke func()
-}
-
-func (v *revokingTable) Write(ctx context.Context, ops ...store.Op) error {
-	for _, op := range ops {
-		if op.Kind == store.Check && strings.HasPrefix(op.Item.SK, "refund#") && v.revoke != nil {
-			revoke := v.revoke
-			v.revoke = nil
-			revoke()
-		}
-	}
-	return v.Table.Write(ctx, ops...)
+// beforeClaim returns a table that calls f between the gate's read of the grant and the claim's transaction.
+func (r *fixture) beforeClaim(f func()) *fault.Table {
+	v := fault.NewTable(r.table)
+	v.Once(fault.WriteOf(func(ops []store.Op) bool {
+		return slices.ContainsFunc(ops, func(op store.Op) bool { return op.Kind == store.Check && strings.HasPrefix(op.Item.SK, "refund#") })
+	}), fault.Before(func() error { f(); return nil }))
+	return v
 }
 
 // A grant that is revoked before the claim is committed lets nothing run: a person is asked.
@@ -152,7 +145,7 @@ func TestStandingGrantRevokedBeforeTheClaim(t *testing.T) {
 	for _, under := range policies {
 		withStandingGrant(t, under, func(t *testing.T, r *fixture) {
 			before, done := len(r.refund.paid), false
-			v := &revokingTable{Table: r.table, revoke: func() { require.NoError(t, r.revoke(ana)); done = true }}
+			v := r.beforeClaim(func() { require.NoError(t, r.revoke(ana)); done = true })
 			r.ports.Table, r.ports.Journal = v, store.NewJournal(v, 0)
 			require.True(t, r.startNextRun("k2"))
 			require.True(t, done)

@@ -121,7 +121,7 @@ func (r *fixture) updateStored(f func(a *approval.Approval)) {
 func TestA15RemarkAndDecisionKeepBoth(t *testing.T) {
 	for _, action := range []approval.Action{approval.Approve, approval.Deny, approval.Cancel, approval.Edit} {
 		withParkedRun(t, func(t *testing.T, r *fixture) {
-			r.table.setHook("A", func() error { _, err := r.askQuestion("Sure?", ben); return err }, nil)
+			hookWrite(r.table, "A", func() error { _, err := r.askQuestion("Sure?", ben); return err }, nil)
 			q := r.request(action, ana)
 			if action == approval.Edit {
 				q.Args = []byte(`{"amount":1,"to":"x"}`)
@@ -141,10 +141,10 @@ func TestA15RemarkAndDecisionKeepBoth(t *testing.T) {
 // The same where tools are decided about one by one.
 func TestA15RemarkAndVerdictsKeepBoth(t *testing.T) {
 	withToolsRequest(t, func(t *testing.T, r *fixture) {
-		r.table.setHook("A", func() error { _, err := r.askQuestion("Sure?", ben); return err }, nil)
+		hookWrite(r.table, "A", func() error { _, err := r.askQuestion("Sure?", ben); return err }, nil)
 		_, err := r.decideTool(approval.Approve, "refund", ana)
 		require.NoError(t, err)
-		r.table.setHook("A", func() error { _, err := r.decideTool(approval.Deny, "wire", boss); return err }, nil)
+		hookWrite(r.table, "A", func() error { _, err := r.decideTool(approval.Deny, "wire", boss); return err }, nil)
 		_, err = r.askQuestion("And the other?", ben)
 		var decided *approval.DecidedError
 		require.ErrorAs(t, err, &decided, "it was decided first")
@@ -160,7 +160,7 @@ func TestA15RemarkGivesNoGrantBack(t *testing.T) {
 		require.NoError(t, err)
 		p := r.approval()
 		use := approval.PermitOp(tenant, run.ToolPermit{Approval: p.ID, Place: 0, Digests: p.Permissions[0].Digests}, true)
-		r.table.setHook("A", func() error { return r.table.Table.Write(r.ctx, use) }, nil)
+		hookWrite(r.table, "A", func() error { return r.table.Table.Write(r.ctx, use) }, nil)
 		_, err = r.askQuestion("And the other?", ben)
 		require.NoError(t, err)
 		require.Equal(t, "used", r.item().Attrs["v0"].String())
@@ -180,7 +180,7 @@ func TestA15RemarkAndOutcomeKeepBoth(t *testing.T) {
 			_, err := r.desk().AskQuestion(r.ctx, w)
 			return err
 		}
-		r.table.setHook("A", ask, nil)
+		hookWrite(r.table, "A", ask, nil)
 		_, err := r.desk().SettleOutcome(r.ctx, approval.Outcome{Tenant: tenant, Run: r.run, Call: "c1", Content: "paid", By: ana})
 		require.NoError(t, err)
 		a, err := approval.Get(r.ctx, r.table, tenant, id)
@@ -201,7 +201,7 @@ func TestA15RemarkAndKeptDecisionKeepBoth(t *testing.T) {
 			require.NoError(t, step(r.ctx))
 			ask := func() error { _, err := r.askQuestion("Sure?", ben); return err }
 			if late {
-				r.table.setHook("A", ask, nil)
+				hookWrite(r.table, "A", ask, nil)
 			} else {
 				require.NoError(t, ask())
 			}
@@ -216,7 +216,7 @@ func TestA15RemarkAndKeptDecisionKeepBoth(t *testing.T) {
 // TestA15RemarksEndWithTheRequest: nothing is said of a request that waits for nobody any more.
 func TestA15RemarksEndWithTheRequest(t *testing.T) {
 	withParkedRun(t, func(t *testing.T, r *fixture) {
-		r.table.setHook("A", func() error { _, err := r.decide(approval.Deny, ana); return err }, nil)
+		hookWrite(r.table, "A", func() error { _, err := r.decide(approval.Deny, ana); return err }, nil)
 		_, err := r.askQuestion("Sure?", ben)
 		var decided *approval.DecidedError
 		require.ErrorAs(t, err, &decided)
@@ -293,7 +293,7 @@ func TestA15RemarksAtOnce(t *testing.T) {
 		require.Len(t, slices.Compact(said), 20)
 	})
 	withParkedRun(t, func(t *testing.T, r *fixture) {
-		r.table.setHook("A", nil, func() error { return errReset })
+		hookWrite(r.table, "A", nil, func() error { return errReset })
 		_, err := r.askQuestion("Sure?", ana)
 		require.ErrorIs(t, err, errReset, "nobody knows")
 		for range 2 {
@@ -316,7 +316,7 @@ func TestA15RequestsOfBefore(t *testing.T) {
 		_, err := r.askQuestion("Sure?", ben)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, r.item().Attrs["rev"].Int())
-		r.table.setHook("A", func() error { _, err := r.askQuestion("Quite?", ben); return err }, nil)
+		hookWrite(r.table, "A", func() error { _, err := r.askQuestion("Quite?", ben); return err }, nil)
 		_, err = r.decide(approval.Approve, ana)
 		require.NoError(t, err)
 		require.Equal(t, []string{"ben: Sure?", "ben: Quite?"}, threadText(r.approval()))

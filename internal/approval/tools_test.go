@@ -154,7 +154,7 @@ func TestToolsAreNotEdited(t *testing.T) {
 // Who decides about a tool while somebody decides about another of the request loses neither.
 func TestDecideToolsAtOnce(t *testing.T) {
 	withToolsRequest(t, func(t *testing.T, r *fixture) {
-		r.table.setHook("A", func() error {
+		hookWrite(r.table, "A", func() error {
 			_, err := r.decideTool(approval.Deny, "wire", boss)
 			require.NoError(t, err)
 			return nil
@@ -170,7 +170,7 @@ func TestDecideToolsAtOnce(t *testing.T) {
 // Two who decide otherwise about the same tool: the second one is told who was first.
 func TestDecideToolRaces(t *testing.T) {
 	withToolsRequest(t, func(t *testing.T, r *fixture) {
-		r.table.setHook("A", func() error {
+		hookWrite(r.table, "A", func() error {
 			_, err := r.decideTool(approval.Deny, "refund", ben)
 			require.NoError(t, err)
 			return nil
@@ -186,7 +186,7 @@ func TestDecideToolRaces(t *testing.T) {
 // A decision whose answer was lost is the same decision when it is made again, and is there once.
 func TestDecideToolsLostAnswer(t *testing.T) {
 	withToolsRequest(t, func(t *testing.T, r *fixture) {
-		r.table.setHook("A", nil, func() error { return errReset })
+		hookWrite(r.table, "A", nil, func() error { return errReset })
 		_, err := r.decideTool(approval.Deny, "", boss)
 		require.NoError(t, err, "it was found on record")
 		_, err = r.decideTool(approval.Deny, "", boss)
@@ -221,7 +221,7 @@ func TestToolExpiryLosesToADecision(t *testing.T) {
 		waiting := r.state().WaitSeq
 		r.untilExpiry(time.Millisecond)
 		late := false
-		r.table.setHook("J#", func() error { // the entry that says expired is on its way
+		hookWrite(r.table, "J#", func() error { // the entry that says expired is on its way
 			if late {
 				return nil
 			}

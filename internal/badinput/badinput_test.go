@@ -13,22 +13,22 @@ import (
 	"github.com/countersign/countersign/internal/badinput"
 )
 
-// heard is a test that fails without ending anything.
-type heard struct {
+// recorder is a test that records its failures.
+type recorder struct {
 	testing.TB
 	failures []string
 }
 
-func (h *heard) Helper() {}
+func (h *recorder) Helper() {}
 
-func (h *heard) Errorf(format string, args ...any) {
+func (h *recorder) Errorf(format string, args ...any) {
 	h.failures = append(h.failures, fmt.Sprintf(format, args...))
 }
 
-func (h *heard) Fatalf(format string, args ...any) { h.Errorf(format, args...) }
+func (h *recorder) Fatalf(format string, args ...any) { h.Errorf(format, args...) }
 
-// The judge fails for each thing that an edge can do wrong, and for none that it does right.
-func TestTheJudgeHasTeeth(t *testing.T) {
+// RequireRefused fails for each thing that an edge can do wrong, and for none that it does right.
+func TestRequireRefused(t *testing.T) {
 	for what, c := range map[string]struct {
 		got    badinput.Answer
 		writes bool
@@ -47,7 +47,7 @@ func TestTheJudgeHasTeeth(t *testing.T) {
 		"a quotation too long ": {got: badinput.Answer{Code: "400", Message: "amount: " + badinput.Canary + strings.Repeat("x", 400)}, fails: "bytes"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			h, state := &heard{TB: t}, ""
+			h, state := &recorder{TB: t}, ""
 			e := &badinput.Edge{
 				Code: "400", State: func() string { return state }, Observed: func() string { return c.log },
 				Send: func(badinput.Case) badinput.Answer {

@@ -59,8 +59,8 @@ func isStateError(code string) bool {
 // requireNoEcho fails if the input leaks outside the answer, or if the answer quotes too much of it.
 func (e *Edge) requireNoEcho(t testing.TB, c Case, got Answer) {
 	t.Helper()
-	if heard := e.Observed(); strings.Contains(heard, Canary) {
-		t.Errorf("%s: a log or a metric has it: %.300s", c, excerpt(heard))
+	if observed := e.Observed(); strings.Contains(observed, Canary) {
+		t.Errorf("%s: a log or a metric has it: %.300s", c, excerpt(observed))
 	}
 	if strings.Contains(got.Other, Canary) {
 		t.Errorf("%s: what is sent back has it: %.300s", c, excerpt(got.Other))

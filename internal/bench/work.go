@@ -13,6 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/policy"
@@ -20,7 +21,6 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
-	"github.com/countersign/countersign/internal/store/counting"
 
 	"github.com/countersign/countersign/internal/tool"
 )
@@ -41,7 +41,7 @@ type bench struct {
 // lab is one engine over a counted store.
 type lab struct {
 	*local.Machine
-	table *counting.Table
+	table *fault.Table
 	sink  *ended
 	bolt  *bolt.Table
 	dir   string
@@ -60,7 +60,7 @@ func (b *bench) open(m runtime.Model) (*lab, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	l := &lab{table: counting.Wrap(db), bolt: db, dir: dir, sink: &ended{done: make(chan run.AgentState, 1), parked: make(chan run.AgentState, 1)}}
+	l := &lab{table: fault.NewTable(db), bolt: db, dir: dir, sink: &ended{done: make(chan run.AgentState, 1), parked: make(chan run.AgentState, 1)}}
 	tools, err := tool.NewSet(work{"work.read", run.EffectRead}, work{"work.pay", run.EffectNonIdempotent})
 	if err != nil {
 		return nil, err
@@ -163,11 +163,11 @@ func (b *bench) iterations(ctx context.Context, n int) (m measurement, took time
 	if end.Reason != run.ReasonNaturalEnd || end.Inferences != int64(n)+1 {
 		return m, 0, fmt.Errorf("W(%d) ended as %s after %d inferences", n, end.Reason, end.Inferences)
 	}
-	return counted(ctx, l, "W", n, l.table.Snapshot()), took, nil
+	return counted(ctx, l, "W", n, l.table.Counts()), took, nil
 }
 
 // counted turns counts into a measurement for one iteration.
-func counted(ctx context.Context, l *lab, name string, n int, c counting.Counts) measurement {
+func counted(ctx context.Context, l *lab, name string, n int, c fault.Counts) measurement {
 	per := func(v int64) float64 { return float64(v) / float64(n) }
 	transitions := 0
 	for _, x := range l.Engine.List(ctx, "") {
@@ -216,7 +216,7 @@ func (b *bench) parallel(ctx context.Context) (m measurement, err error) {
 	began := b.clock.Now()
 	<-l.sink.done
 	took := b.clock.Now().Sub(began)
-	m = counted(ctx, l, "W_par", 1, l.table.Snapshot())
+	m = counted(ctx, l, "W_par", 1, l.table.Counts())
 	m.Micros = micros(took)
 	return m, nil
 }
@@ -242,7 +242,7 @@ func (b *bench) wait(ctx context.Context) (m measurement, err error) {
 			break
 		}
 	}
-	before := l.table.Snapshot()
+	before := l.table.Counts()
 	began := b.clock.Now()
 	_, err = l.Desk.Decide(ctx, approval.DecisionInput{
 		Tenant: local.Tenant, ID: parked.Waits()[0].Wait.Approval, Action: approval.Approve,
@@ -253,7 +253,7 @@ func (b *bench) wait(ctx context.Context) (m measurement, err error) {
 	}
 	<-l.sink.done
 	took := b.clock.Now().Sub(began)
-	m = counted(ctx, l, "W_wait", 1, l.table.Snapshot().Sub(before))
+	m = counted(ctx, l, "W_wait", 1, l.table.Counts().Sub(before))
 	m.Micros = micros(took)
 	return m, nil
 }

@@ -1,6 +1,16 @@
-// Package fault wraps the ports of a program, numbers their calls in order, and injects faults into some of them
-// (docs/reliability.md, fault sweep). Under a deterministic clock the n-th call of one run is the n-th call of the
-// next, so a run without faults shows where faults can be injected.
+// Package fault makes calls of ports fail, crash, run twice, come late or be counted. It is the one place that does.
+//
+// A Hook stands before each call of a port. Tests put hooks before a Table or blobs, for the next call that matches or
+// for all:
+//
+//	table := fault.NewTable(store.NewMemory())
+//	table.Once(fault.WritesTo("J#"), fault.Lose(err)) // the next entry is written, and its writer gets an error
+//	table.Use(fault.Fail(err))                        // from now on nothing is read or written
+//	table.Counts().Writes                             // how often it was written
+//
+// An Injector is the hook of scenarios and sweeps (docs/reliability.md, fault sweep). It numbers the calls of all ports
+// in order. Under a deterministic clock the n-th call of one run is the n-th call of the next, so a run without faults
+// shows where faults can be injected. Fakes call Injector.Do themselves; other ports are wrapped.
 //
 // A crash ends a whole invocation: a function's handler, or one action of a person or client. Goroutines of the
 // invocation, tools above all, end at their next call of a port and have no effect any more.
@@ -13,6 +23,7 @@ import (
 	"sync"
 
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/store"
 )
 
 // Point is one fault at a call.
@@ -40,6 +51,10 @@ type Call struct {
 	NotRepeatable    bool   // the effect must not happen twice, so the call is never delivered twice
 	MayLag           bool   // the read may be stale
 	IsFirst          bool   // the first call of its invocation
+
+	Key  store.Key  // of a table's read: the item, or the partition and the first sort key
+	Ops  []store.Op // of a table's write; an Injector does not keep them
+	Data []byte     // of blobs' Put; an Injector does not keep them
 }
 
 func (c Call) String() string {
@@ -102,15 +117,16 @@ func (in *Injector) IsSpent() bool {
 	return len(in.frozen) == 0
 }
 
-// intercept makes one call of a port. A call outside any invocation is a test's own: it is neither counted nor faulty.
-func (in *Injector) intercept(ctx context.Context, c Call, call func() error) error {
+// Do makes one call of a port, or does what the faults say instead. A call outside any invocation is a test's own: it is
+// neither counted nor faulty.
+func (in *Injector) Do(ctx context.Context, c Call, call func() error) error {
 	i := invocationOf(ctx)
 	if i == nil {
 		return call()
 	}
 	i.exitIfDead()
 	in.waitForResume(i)
-	c.Invocation = i.name
+	c.Invocation, c.Ops, c.Data = i.name, nil, nil
 	c, point, due := in.register(i, c)
 	for _, z := range due {
 		z.resume()

@@ -8,12 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/store"
-
-	"github.com/countersign/countersign/internal/tool"
 )
 
 var opening = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -131,48 +128,30 @@ func TestErrExit(t *testing.T) {
 	require.Equal(t, "Runtime.ExitError", named.ErrorType())
 }
 
-// plain is a tool that cannot reconcile; knowing is one that can.
-type plain struct{}
+// TestHooks: the next call that matches meets its hook, and only that call; a hook of the table is before all calls.
+func TestHooks(t *testing.T) {
+	lost := errors.New("connection reset")
+	ctx := context.Background()
+	table := fault.NewTable(store.NewMemory())
+	table.KeepWrites()
+	table.Once(fault.WritesTo("S"), fault.Lose(lost))
+	table.Once(fault.IsWrite, fault.Fail(lost))
+	_, _, err := table.Get(ctx, key)
+	require.NoError(t, err)
+	require.ErrorIs(t, table.Write(ctx, put()), lost)
+	require.True(t, stored(t, table.Table))
+	require.ErrorIs(t, table.Write(ctx, put()), lost)
+	require.NoError(t, table.Write(ctx, put()))
+	require.Equal(t, [][]store.Op{{put()}, {put()}}, table.Written())
 
-func (plain) Spec() agent.ToolSpec { return agent.ToolSpec{Name: "plain"} }
-
-func (plain) Call(context.Context, tool.Call) (agent.ToolResultData, error) {
-	return agent.ToolResultData{Content: "done"}, errors.New("and failed")
-}
-
-type knowing struct{ plain }
-
-func (knowing) Reconcile(context.Context, tool.Call) (tool.Outcome, agent.ToolResultData, error) {
-	return tool.OutcomeDone, agent.ToolResultData{Content: "done"}, nil
-}
-
-type source map[string]tool.Tool
-
-func (s source) Lookup(name string) (tool.Tool, bool) {
-	t, ok := s[name]
-	return t, ok
-}
-
-func TestTools(t *testing.T) {
-	play(t, nil, func(in *fault.Injector, _ *clock.Virtual) {
-		tools := in.Tools(source{"plain": plain{}, "knowing": knowing{}})
-		_, ok := tools.Lookup("none")
-		require.False(t, ok)
-		one, ok := tools.Lookup("plain")
-		require.True(t, ok)
-		_, can := one.(tool.Reconciler)
-		require.False(t, can, "a tool that cannot reconcile still cannot")
-		other, _ := tools.Lookup("knowing")
-		require.True(t, in.Run(context.Background(), "one", func(ctx context.Context) {
-			r, err := one.Call(ctx, tool.Call{ID: "c1"})
-			require.EqualError(t, err, "and failed")
-			require.Equal(t, "done", r.Content)
-			o, r, err := other.(tool.Reconciler).Reconcile(ctx, tool.Call{ID: "c2"})
-			require.NoError(t, err)
-			require.Equal(t, tool.OutcomeDone, o)
-			require.Equal(t, "done", r.Content)
-		}))
-		calls := in.Calls()
-		require.Equal(t, []string{"tool.Call c1", "tool.Reconcile c2"}, []string{calls[0].Port + " " + calls[0].Target, calls[1].Port + " " + calls[1].Target})
-	})
+	table.Use(fault.OnlyIf(fault.IsIndexQuery, fault.Nth(2, fault.Fail(lost))))
+	for n, want := range []error{nil, lost, nil} {
+		_, err := table.Query(ctx, store.Range{PK: "P"})
+		require.NoError(t, err)
+		_, err = table.Query(ctx, store.Range{PK: "I", Index: true})
+		require.ErrorIs(t, err, want, "%d", n)
+	}
+	table.Damage(key)
+	_, _, err = table.Get(ctx, key)
+	require.ErrorIs(t, err, store.ErrDamaged)
 }

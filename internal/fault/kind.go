@@ -57,44 +57,25 @@ func (k Kind) String() string {
 // Variants returns the faults of this kind that are possible at a call. Zombies resume after 1 to patience calls of
 // others, or when nothing else moves.
 func (k Kind) Variants(c Call, patience int) []Point {
-	at := func(more ...int) []Point {
-		var list []Point
-		for _, m := range more {
-			list = append(list, Point{Call: c.Number, Kind: k, Param: m})
+	params := []int{0}
+	switch {
+	case k == Twice && c.NotRepeatable, k == Stale && !c.MayLag, k == Skewed && !c.IsFirst:
+		return nil
+	case k == Zombie:
+		for n := range patience {
+			params = append(params, n+1)
 		}
-		return list
+	case k == Stale:
+		params = []int{1, 3}
+	case k == Skewed, k == Deadline, k == Throttled:
+		params = []int{0, 1}
 	}
-	switch k {
-	case Zombie:
-		list := at(untilIdle)
-		for i := 1; i <= patience; i++ {
-			list = append(list, at(i)...)
-		}
-		return list
-	case Twice:
-		if c.NotRepeatable {
-			return nil
-		}
-		return at(0)
-	case Stale:
-		if !c.MayLag {
-			return nil
-		}
-		return at(1, 3)
-	case Skewed:
-		if !c.IsFirst {
-			return nil
-		}
-		return at(0, 1)
-	case Deadline, Throttled:
-		return at(0, 1)
-	default:
-		return at(0)
+	var list []Point
+	for _, p := range params {
+		list = append(list, Point{Call: c.Number, Kind: k, Param: p})
 	}
+	return list
 }
-
-// untilIdle is the Param of a zombie that resumes when nothing else moves.
-const untilIdle = 0
 
 // errInjected is a connection error of a port.
 var errInjected = errors.New("connection reset")
@@ -102,9 +83,9 @@ var errInjected = errors.New("connection reset")
 // faultError returns the error of a call without an answer, in the type of its port.
 func faultError(c Call, made bool) error {
 	switch c.Port {
-	case portModel:
+	case ModelGenerate:
 		return &agent.ModelError{Class: agent.ModelConnection, Message: errInjected.Error()}
-	case portTool, portFunctions:
+	case ToolCall, Functions:
 		if made {
 			return &tool.LostError{Err: errInjected}
 		}
@@ -115,21 +96,14 @@ func faultError(c Call, made bool) error {
 // throttleError returns the error of a throttled call, in the type of its port.
 func throttleError(c Call) error {
 	switch c.Port {
-	case "table.Get", "table.Query", "table.Write":
+	case TableGet, TableQuery, TableWrite:
 		return store.ErrThrottled
-	case portModel:
+	case ModelGenerate:
 		return &agent.ModelError{Class: agent.ModelThrottled, Message: "throttled"}
 	default:
 		return fmt.Errorf("%s %s: throttled", c.Port, c.Target)
 	}
 }
-
-// The ports whose errors have a type.
-const (
-	portModel     = "model.Generate"
-	portTool      = "tool.Call"
-	portFunctions = "functions.Invoke"
-)
 
 // inject injects a fault into a call, and returns the error that the caller sees.
 func (in *Injector) inject(i *invocation, p Point, c Call, call func() error) error {

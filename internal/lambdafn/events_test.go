@@ -21,6 +21,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/lambdafn"
@@ -32,7 +33,6 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/counting"
 
 	"github.com/countersign/countersign/internal/tool"
 
@@ -53,27 +53,14 @@ type payment struct {
 type stack struct {
 	t       *testing.T
 	machine *local.Machine
-	counts  *counting.Table
-	table   *breakable
+	counts  *fault.Table
+	table   *fault.Table
 	api     lambdafn.Invoke
 	sweep   lambdafn.Invoke
 	metrics *metrics
 	logs    *lines
 	paid    chan payment
 	mute    atomic.Bool // Step Functions starts nothing
-}
-
-// muteable is a state machine that can be out of reach.
-type muteable struct {
-	runtime.Waiter
-	mute *atomic.Bool
-}
-
-func (m muteable) Start(ctx context.Context, tenant, run, name string) error {
-	if m.mute.Load() {
-		return store.ErrThrottled
-	}
-	return m.Waiter.Start(ctx, tenant, run, name)
 }
 
 func inStack(t *testing.T, model string, f func(t *testing.T, s *stack)) {
@@ -84,8 +71,8 @@ func inStack(t *testing.T, model string, f func(t *testing.T, s *stack)) {
 // deploy makes a deployment whose agent names the plugins of code; functions/http and functions/sweep have none of it.
 func deploy(t *testing.T, model string, code map[string]hook.Factory) *stack {
 	t.Helper()
-	s := &stack{t: t, counts: counting.Wrap(store.NewMemory()), metrics: &metrics{}, logs: &lines{}, paid: make(chan payment, 10)}
-	s.table = &breakable{Table: s.counts}
+	s := &stack{t: t, counts: fault.NewTable(store.NewMemory()), metrics: &metrics{}, logs: &lines{}, paid: make(chan payment, 10)}
+	s.table = fault.NewTable(s.counts)
 	payTool := tool.Must(tool.New("pay", "Pays.", run.EffectNonIdempotent, func(_ context.Context, _ tool.Call, in payment) (agent.ToolResultData, error) {
 		s.paid <- in
 		return tool.Text("paid"), nil
@@ -113,7 +100,8 @@ func deploy(t *testing.T, model string, code map[string]hook.Factory) *stack {
 	ports := s.machine.Ports
 	ports.Table, ports.Journal = s.table, store.NewJournal(s.table, 8)
 	ports.Model, ports.Tools, ports.Uploads, ports.Hooks = nil, nil, permits{}, hook.Set{}
-	ports.Waiter = muteable{ports.Waiter, &s.mute}
+	isMute := func(c fault.Call) bool { return s.mute.Load() && c.Port == fault.WaiterStart }
+	ports.Waiter = fault.NewWaiter(ports.Waiter, fault.OnlyIf(isMute, fault.Fail(store.ErrThrottled)))
 	d := s.deployment(ports)
 	s.api = d.Serve(reg, lambdafn.Identity{})
 	s.sweep = d.Sweep(blobs, executions{s.machine.Engine}, machineARN, s.metrics)
@@ -160,81 +148,6 @@ func (x executions) Input(ctx context.Context, name string) ([]byte, bool, error
 		return nil, false, nil
 	}
 	return d.Input, true, err
-}
-
-// breakable is a table that answers with err, where that is set.
-type breakable struct {
-	store.Table
-	mu      sync.Mutex
-	err     error
-	spoiled string // the partition that reads spoilt, or not at all
-	spoil   error
-	hangs   bool // queries answer nothing
-}
-
-func (b *breakable) hang(on bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.hangs = on
-}
-
-func (b *breakable) hanging() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.hangs
-}
-
-// spoils makes the queries of a partition end in err, or give items nobody can read where that is nil.
-func (b *breakable) spoils(pk string, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.spoiled, b.spoil = pk, err
-}
-
-func (b *breakable) broken() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.err
-}
-
-func (b *breakable) breaks(err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.err = err
-}
-
-func (b *breakable) Get(ctx context.Context, k store.Key) (store.Item, bool, error) {
-	if err := b.broken(); err != nil {
-		return store.Item{}, false, err
-	}
-	return b.Table.Get(ctx, k)
-}
-
-func (b *breakable) Query(ctx context.Context, r store.Range) (store.Page, error) {
-	if err := b.broken(); err != nil {
-		return store.Page{}, err
-	}
-	if b.hanging() {
-		<-ctx.Done()
-		return store.Page{}, ctx.Err()
-	}
-	p, err := b.Table.Query(ctx, r)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if r.PK != b.spoiled {
-		return p, err
-	}
-	if b.spoil != nil {
-		return store.Page{}, b.spoil
-	}
-	return store.Page{}, fmt.Errorf("sk-canary: %w", store.ErrInvalid)
-}
-
-func (b *breakable) Write(ctx context.Context, ops ...store.Op) error {
-	if err := b.broken(); err != nil {
-		return err
-	}
-	return b.Table.Write(ctx, ops...)
 }
 
 // lines is a log.
@@ -376,7 +289,7 @@ func (s *stack) waiting(claims map[string]string, key string) api.Run {
 
 // writes is how many writes there have been.
 func (s *stack) writes() int64 {
-	c := s.counts.Snapshot()
+	c := s.counts.Counts()
 	return c.Writes + c.Transactions
 }
 
@@ -435,12 +348,12 @@ func TestStreamBehindAGateway(t *testing.T) {
 		last := s.follow(ana, run.ID, "", "parked")
 		require.Zero(t, time.Since(begin), "what is there comes at once")
 
-		before := s.counts.Snapshot()
+		before := s.counts.Counts()
 		a := s.do(ana, "GET /v1/runs/"+run.ID+"/events", "", "accept", "text/event-stream", "last-event-id", last)
 		require.Equal(t, 200, a.StatusCode)
 		require.Empty(t, a.Body)
 		require.Equal(t, 20*time.Second, time.Since(begin))
-		cost := s.counts.Snapshot().Sub(before)
+		cost := s.counts.Counts().Sub(before)
 		require.LessOrEqual(t, cost.Gets, int64(13))
 		require.EqualValues(t, 1, cost.Queries, "what is new")
 		require.Zero(t, cost.Writes+cost.Transactions)
@@ -508,7 +421,7 @@ func TestInfrastructureFails(t *testing.T) {
 	} {
 		inStack(t, `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 5, "to": "`+canary+`"}}], "text": "`+canary+`"}`, func(t *testing.T, s *stack) {
 			run := s.waiting(ana, "k")
-			s.table.breaks(c.err)
+			s.table.Use(fault.Fail(c.err))
 			for _, line := range []string{
 				"GET /v1/runs", "GET /v1/runs/" + run.ID, "GET /v1/approvals", "POST /v1/runs", "POST /v1/runs/" + run.ID + "/cancel",
 				"POST /v1/approvals/" + run.Waiting[0].Approval + "/decision", "GET /v1/runs/" + run.ID + "/events",
@@ -521,7 +434,7 @@ func TestInfrastructureFails(t *testing.T) {
 				require.Equal(t, c.status, a.StatusCode, "%s: %s", line, a.Body)
 				require.NotContains(t, a.Body, canary)
 			}
-			s.table.breaks(nil)
+			s.table.Use(nil)
 			for _, bad := range []string{`{"agent":"` + canary + `","message":"x"}`, `{"` + canary + `":1}`, canary} {
 				require.Equal(t, 400, s.do(ana, "POST /v1/runs?", bad).StatusCode)
 			}
@@ -541,7 +454,13 @@ func TestAnswersInTime(t *testing.T) {
 	inStack(t, pay, func(t *testing.T, s *stack) {
 		run := s.waiting(ana, "k")
 		for line, hangs := range map[string]bool{"GET /v1/runs": true, "GET /v1/runs/" + run.ID + "/events": false} {
-			s.table.hang(hangs)
+			s.table.Use(func(ctx context.Context, c fault.Call, call func() error) error {
+				if hangs && c.Port == fault.TableQuery {
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return call()
+			})
 			ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
 			begin := time.Now()
 			out, err := s.api(ctx, request(line, "", ana, "accept", "text/event-stream", "last-event-id", "99"))
@@ -552,7 +471,7 @@ func TestAnswersInTime(t *testing.T) {
 			var a events.APIGatewayV2HTTPResponse
 			require.NoError(t, json.Unmarshal(out, &a))
 			require.Equal(t, map[bool]int{true: 503, false: 200}[hangs], a.StatusCode, a.Body)
-			s.table.hang(false)
+			s.table.Use(nil)
 		}
 		require.Contains(t, s.logs.String(), "request put off")
 		require.Equal(t, 1, strings.Count(s.logs.String(), "\n"))

@@ -28,7 +28,6 @@ type deployed struct {
 	t      *testing.T
 	rows   *store.Memory
 	blobs  *store.MemoryBlobs
-	table  *table
 	replys []agent.Reply
 	asked  int
 	paid   int
@@ -40,7 +39,6 @@ func inBubble(t *testing.T, f func(t *testing.T, d *deployed)) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clock.System()
 		d := &deployed{t: t, rows: store.NewMemory(), blobs: store.NewMemoryBlobs()}
-		d.table = &table{Table: d.rows}
 		blobs := d.blobs
 		def, err := agent.PresetDefaults(agent.PresetCountersign)
 		require.NoError(t, err)
@@ -51,7 +49,7 @@ func inBubble(t *testing.T, f func(t *testing.T, d *deployed)) {
 		}}
 		d.Deployment = &Deployment{
 			Ports: runtime.Ports{
-				Table: d.table, Journal: store.NewJournal(d.table, 0), Blobs: blobs, Model: d, Tools: d,
+				Table: d.rows, Journal: store.NewJournal(d.rows, 0), Blobs: blobs, Model: d, Tools: d,
 				Valid: tool.Validate, Waiter: d, Clock: c, IDs: ids.Seeded(c, 1),
 			},
 			Definitions: runtime.PinnedDefinitions(blobs),
@@ -92,19 +90,6 @@ func (d *deployed) Stop(context.Context, string, string) error { return nil }
 
 func (d *deployed) Status(context.Context, string) (runtime.ExecutionStatus, error) {
 	return runtime.ExecutionRunning, nil
-}
-
-// table answers its next write with err.
-type table struct {
-	store.Table
-	err error
-}
-
-func (f *table) Write(ctx context.Context, ops ...store.Op) error {
-	if f.err != nil {
-		return f.err
-	}
-	return f.Table.Write(ctx, ops...)
 }
 
 // invoke sends a function the payload that its state makes of the execution's name and the state's input.
@@ -175,7 +160,7 @@ func TestAnEventsSubjectIsNoStarter(t *testing.T) {
 		d.replys = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "pay"}}}}
 		r := d.must("step", "exec-1", `{"agent":"clerk","message":"Pay Ana.","key":"evt-1","subject":"user:nobody"}`)
 		d.must("tool", "exec-1", asState(t, r))
-		asked, err := approval.Get(t.Context(), d.table, "default", run.ApprovalID(r.Run, "c1", 1))
+		asked, err := approval.Get(t.Context(), d.rows, "default", run.ApprovalID(r.Run, "c1", 1))
 		require.NoError(t, err)
 		require.True(t, asked.StarterUnknown)
 		require.Equal(t, 2, asked.Quorum)

@@ -12,9 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -218,7 +220,7 @@ func TestSweepFailures(t *testing.T) {
 		run := s.waiting(ana, "k")
 		s.kill(runtime.ExecutionName(run.ID, 0))
 		time.Sleep(2 * time.Minute)
-		s.table.breaks(errors.New(canary))
+		s.table.Use(fault.Fail(errors.New(canary)))
 		for _, event := range []string{ruleEvent, statusEvent(runtime.ExecutionName(run.ID, 0), "FAILED", inputOf("acme", run.ID))} {
 			_, err := s.sweep(t.Context(), []byte(event))
 			var e *lambdafn.Error
@@ -228,7 +230,7 @@ func TestSweepFailures(t *testing.T) {
 			require.NotContains(t, err.Error()+s.logs.String(), canary)
 			require.Equal(t, map[string]int64{"SweepFailures": 1}, map[string]int64{"SweepFailures": s.metrics.take()["SweepFailures"]})
 		}
-		s.table.breaks(nil)
+		s.table.Use(nil)
 		require.EqualValues(t, 1, s.swept(ruleEvent).Repaired[runtime.RepairTookOver])
 		require.NotContains(t, s.logs.String(), canary)
 	})
@@ -239,7 +241,7 @@ func TestSweepTellsBrokenFromUnreachable(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		kind lambdafn.Kind
-	}{{nil, lambdafn.KindInternal}, {errors.New("connection reset by sk-canary"), lambdafn.KindUnavailable}} {
+	}{{fmt.Errorf("sk-canary: %w", store.ErrInvalid), lambdafn.KindInternal}, {errors.New("connection reset by sk-canary"), lambdafn.KindUnavailable}} {
 		inStack(t, pay, func(t *testing.T, s *stack) {
 			run := s.waiting(ana, "k")
 			other := s.waiting(ana, "other")
@@ -247,7 +249,8 @@ func TestSweepTellsBrokenFromUnreachable(t *testing.T) {
 				s.kill(runtime.ExecutionName(id, 0))
 			}
 			time.Sleep(2 * time.Minute)
-			s.table.spoils("T#acme#RUN#"+run.ID, c.err)
+			ofRun := func(of fault.Call) bool { return of.Port == fault.TableQuery && of.Key.PK == "T#acme#RUN#"+run.ID }
+			s.table.Use(fault.OnlyIf(ofRun, fault.Fail(c.err)))
 			out, err := s.sweep(t.Context(), []byte(ruleEvent))
 			m := s.metrics.take()
 			require.EqualValues(t, 1, m["SweepFailures"])

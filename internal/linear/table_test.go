@@ -14,6 +14,7 @@ import (
 
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/dynamolocal"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
@@ -53,7 +54,7 @@ var (
 // faultyTable is a table that delays, throttles, loses requests and answers, and applies writes long after it reported
 // them as lost. It is safe for concurrent use.
 type faultyTable struct {
-	store.Table
+	*fault.Table
 	mu    sync.Mutex
 	rng   *rand.Rand
 	fine  atomic.Bool // from now on nothing goes wrong
@@ -61,7 +62,9 @@ type faultyTable struct {
 }
 
 func newFaultyTable(t store.Table, seed int64) *faultyTable {
-	return &faultyTable{Table: t, rng: rand.New(rand.NewPCG(uint64(seed), 7))}
+	f := &faultyTable{Table: fault.NewTable(t), rng: rand.New(rand.NewPCG(uint64(seed), 7))}
+	f.Use(f.disturb)
+	return f
 }
 
 // draw draws a fault: a number from 0 to 99, and a delay of up to a millisecond, mostly none.
@@ -78,57 +81,38 @@ func (f *faultyTable) draw() (fate int, delay time.Duration) {
 	return fate, delay
 }
 
-func (f *faultyTable) Get(ctx context.Context, k store.Key) (it store.Item, found bool, err error) {
-	err = f.read(func() error {
-		it, found, err = f.Table.Get(ctx, k)
-		return err
-	})
-	return it, found, err
-}
-
-func (f *faultyTable) Query(ctx context.Context, r store.Range) (p store.Page, err error) {
-	err = f.read(func() error {
-		p, err = f.Table.Query(ctx, r)
-		return err
-	})
-	return p, err
-}
-
-func (f *faultyTable) read(call func() error) error {
+// disturb is a hook that makes a call, unless its fate is a fault.
+func (f *faultyTable) disturb(ctx context.Context, c fault.Call, call func() error) error {
 	fate, delay := f.draw()
 	pause(delay)
-	switch {
-	case fate < 2:
-		return store.ErrThrottled
-	case fate < 3:
-		return errBefore
+	if c.Port != fault.TableWrite {
+		switch {
+		case fate < 2:
+			return store.ErrThrottled
+		case fate < 3:
+			return errBefore
+		}
+	} else {
+		switch {
+		case fate < 3:
+			return store.ErrThrottled
+		case fate < 6:
+			return store.ErrConflict
+		case fate < 9:
+			return errBefore
+		case fate < 14: // F2, also of a write whose condition failed
+			_ = call()
+			return errLost
+		case fate < 17:
+			f.later.Go(func() {
+				pause(5 * delay)
+				_ = f.Table.Table.Write(context.WithoutCancel(ctx), c.Ops...)
+			})
+			return errLost
+		}
 	}
 	defer pause(delay)
 	return call()
-}
-
-func (f *faultyTable) Write(ctx context.Context, ops ...store.Op) error {
-	fate, delay := f.draw()
-	pause(delay)
-	switch {
-	case fate < 3:
-		return store.ErrThrottled
-	case fate < 6:
-		return store.ErrConflict
-	case fate < 9:
-		return errBefore
-	case fate < 14: // F2, also of a write whose condition failed
-		_ = f.Table.Write(ctx, ops...)
-		return errLost
-	case fate < 17:
-		f.later.Go(func() {
-			pause(5 * delay)
-			_ = f.Table.Write(context.WithoutCancel(ctx), ops...)
-		})
-		return errLost
-	}
-	defer pause(delay)
-	return f.Table.Write(ctx, ops...)
 }
 
 func pause(d time.Duration) {

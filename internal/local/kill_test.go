@@ -22,6 +22,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
@@ -76,15 +77,11 @@ func (r *reaper) point() {
 	}
 }
 
-type mortalTable struct {
-	store.Table
-	*reaper
-}
-
-func (t mortalTable) Write(ctx context.Context, ops ...store.Op) error {
-	t.point()
-	err := t.Table.Write(ctx, ops...)
-	t.point()
+// around is a hook with a point before and after a call.
+func (r *reaper) around(_ context.Context, _ fault.Call, call func() error) error {
+	r.point()
+	err := call()
+	r.point()
 	return err
 }
 
@@ -168,7 +165,8 @@ func mortalMachine(db *bolt.Table, home string, r *reaper) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, clk := mortalTable{db, r}, clock.System()
+	t, clk := fault.NewTable(db), clock.System()
+	t.Use(fault.OnlyIf(fault.IsWrite, r.around))
 	return New(Config{
 		Table: t, Blobs: blobs, Model: DemoModel{}, Tools: mortalTools{set, filepath.Join(home, "ledger"), r},
 		Agents: func(string) (*agent.Definition, bool) { return nil, false }, Clock: clk, IDs: ids.System(clk), Executions: NewExecutions(t), Warm: 4,

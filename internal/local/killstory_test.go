@@ -20,6 +20,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
@@ -209,15 +210,6 @@ func (m *marks) point(what string) {
 
 // The ports of a process that is killed.
 type (
-	killableTable struct {
-		store.Table
-		*marks
-		what string
-	}
-	killableBlobs struct {
-		store.Blobs
-		*marks
-	}
 	killableModel struct {
 		story
 		*marks
@@ -229,12 +221,17 @@ type (
 	}
 )
 
-func (t killableTable) Write(ctx context.Context, ops ...store.Op) error {
-	return t.around(t.what, func() error { return t.Table.Write(ctx, ops...) })
+// table returns a table whose writes are points.
+func (m *marks) table(next store.Table, what string) store.Table {
+	t := fault.NewTable(next)
+	t.Use(fault.OnlyIf(fault.IsWrite, func(_ context.Context, _ fault.Call, call func() error) error { return m.around(what, call) }))
+	return t
 }
 
-func (b killableBlobs) Put(ctx context.Context, tenant, digest string, data []byte) error {
-	return b.around("blob", func() error { return b.Blobs.Put(ctx, tenant, digest, data) })
+// blobs returns blobs whose writes are points.
+func (m *marks) blobs(next store.Blobs) store.Blobs {
+	isPut := func(c fault.Call) bool { return c.Port == fault.BlobsPut }
+	return fault.NewBlobs(next, fault.OnlyIf(isPut, func(_ context.Context, _ fault.Call, call func() error) error { return m.around("blob", call) }))
 }
 
 // Generate gives the reply of the agent's inference, whenever it is asked for.
@@ -331,9 +328,9 @@ func (l telling) machine(db *bolt.Table, k *marks) (*Machine, error) {
 		c = fast{c, l.Began, time.Duration(s.speed)}
 	}
 	return New(Config{
-		Table: killableTable{db, k, "table"}, Blobs: killableBlobs{blobs, k}, Model: killableModel{s, k, agents}, Tools: killable{k, filepath.Join(l.Home, "ledger")},
+		Table: k.table(db, "table"), Blobs: k.blobs(blobs), Model: killableModel{s, k, agents}, Tools: killable{k, filepath.Join(l.Home, "ledger")},
 		Agents: func(name string) (*agent.Definition, bool) { d, ok := agents[name]; return d, ok },
-		Clock:  c, IDs: ids.System(c), Executions: NewExecutions(killableTable{db, k, "execution"}), Warm: 4,
+		Clock:  c, IDs: ids.System(c), Executions: NewExecutions(k.table(db, "execution")), Warm: 4,
 	})
 }
 

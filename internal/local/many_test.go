@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,6 +27,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/mail"
@@ -111,29 +113,19 @@ func (p *pager) drain() []string {
 	return out
 }
 
-// slow is a table whose writes take their time, so that no two requests are made in the same moment, and that can
-// refuse them.
-type slow struct {
-	store.Table
-	mu   sync.Mutex
-	dead bool
-}
-
-func (s *slow) die(dead bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.dead = dead
-}
-
-func (s *slow) Write(ctx context.Context, ops ...store.Op) error {
-	time.Sleep(7 * time.Millisecond)
-	s.mu.Lock()
-	dead := s.dead
-	s.mu.Unlock()
-	if dead {
-		return errors.New("the process is dead")
-	}
-	return s.Table.Write(ctx, ops...)
+// slowTable returns a table whose writes take their time, so that no two requests are made in the same moment, and that
+// can refuse them.
+func slowTable() (table *fault.Table, die func(dead bool)) {
+	var isDead atomic.Bool
+	table = fault.NewTable(store.NewMemory())
+	table.Use(fault.OnlyIf(fault.IsWrite, fault.Before(func() error {
+		time.Sleep(7 * time.Millisecond)
+		if isDead.Load() {
+			return errors.New("the process is dead")
+		}
+		return nil
+	})))
+	return table, isDead.Store
 }
 
 // crew is an office of several approvers whose model asks for many payments, and the directory of its mails.
@@ -191,7 +183,8 @@ var anyPage = regexp.MustCompile(`https://countersign\.example/\S+`)
 func TestOneMessageTellsOfManyRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pager{}
-		o, mails := crew(t, &slow{Table: store.NewMemory()}, store.NewMemoryBlobs(), p, 180)
+		table, _ := slowTable()
+		o, mails := crew(t, table, store.NewMemoryBlobs(), p, 180)
 		s, err := o.startRun(t)
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
@@ -226,7 +219,8 @@ func TestOneMessageTellsOfManyRequests(t *testing.T) {
 func TestFewRequestsAreToldOfOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pager{}
-		o, mails := crew(t, &slow{Table: store.NewMemory()}, store.NewMemoryBlobs(), p, 3)
+		table, _ := slowTable()
+		o, mails := crew(t, table, store.NewMemoryBlobs(), p, 3)
 		o.start(t)
 		time.Sleep(time.Minute)
 		require.Equal(t, slices.Repeat([]string{"user:ana asked 1", "user:cleo asked 1"}, 3), p.drain())
@@ -235,7 +229,8 @@ func TestFewRequestsAreToldOfOneByOne(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		p := &pager{}
-		o, mails := crew(t, &slow{Table: store.NewMemory()}, store.NewMemoryBlobs(), p, 4, 1)
+		table, _ := slowTable()
+		o, mails := crew(t, table, store.NewMemoryBlobs(), p, 4, 1)
 		o.def.Wait, o.def.Resume = run.WaitAllSuspended, run.ResumeEach // the model goes on while calls wait
 		o.start(t)
 		time.Sleep(time.Minute)
@@ -283,7 +278,8 @@ func TestAMessageAboutManyRequestsIsSentAgain(t *testing.T) {
 			}
 			return nil
 		}}
-		o, mails := crew(t, &slow{Table: store.NewMemory()}, store.NewMemoryBlobs(), p, 40)
+		table, _ := slowTable()
+		o, mails := crew(t, table, store.NewMemoryBlobs(), p, 40)
 		o.start(t)
 		time.Sleep(30 * time.Minute)
 		everybody(t, p)
@@ -292,10 +288,11 @@ func TestAMessageAboutManyRequestsIsSentAgain(t *testing.T) {
 		require.NoError(t, o.Close())
 	})
 	synctest.Test(t, func(t *testing.T) {
-		table, p := &slow{Table: store.NewMemory()}, &pager{}
+		table, die := slowTable()
+		p := &pager{}
 		p.meets = func(n int) error {
 			if n == 2 { // the last message: nothing that was sent is recorded
-				table.die(true)
+				die(true)
 			}
 			return nil
 		}
@@ -303,7 +300,7 @@ func TestAMessageAboutManyRequestsIsSentAgain(t *testing.T) {
 		_, err := o.startRun(t)
 		require.NoError(t, err)
 		time.Sleep(20 * time.Second)
-		table.die(false)
+		die(false)
 		time.Sleep(10 * time.Minute)
 		everybody(t, p)
 		got := p.drain()

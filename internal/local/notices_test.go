@@ -16,6 +16,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
@@ -23,7 +24,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/counting"
 
 	"github.com/countersign/countersign/internal/tool"
 )
@@ -144,13 +144,13 @@ func (o *office) startRun(t *testing.T) (run.AgentState, error) {
 func TestA15WhatIsDueIsDoneAtItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &desk{fails: 2}
-		counts := counting.Wrap(store.NewMemory())
+		counts := fault.NewTable(store.NewMemory())
 		o := newOffice(t, counts, store.NewMemoryBlobs(), &asl.MemoryStore{}, d)
 		run := o.start(t)
 		require.Empty(t, d.said())
-		before := counts.Snapshot()
+		before := counts.Counts()
 		time.Sleep(29 * time.Second)
-		require.Equal(t, before, counts.Snapshot(), "nothing is due yet")
+		require.Equal(t, before, counts.Counts(), "nothing is due yet")
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		require.Empty(t, d.said())
@@ -239,39 +239,16 @@ func TestCloseWaitsForAMessageOnItsWay(t *testing.T) {
 func TestC3TheTimerOutlivesTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &desk{fails: 1}
-		table := &sick{Table: store.NewMemory()}
+		table := fault.NewTable(store.NewMemory())
 		o := newOffice(t, table, store.NewMemoryBlobs(), &asl.MemoryStore{}, d)
 		o.start(t)
-		table.set(true)
+		table.Use(fault.OnlyIf(fault.IsIndexQuery, fault.Fail(errors.New("connection reset"))))
 		time.Sleep(5 * time.Minute)
 		require.Empty(t, d.said())
-		table.set(false)
+		table.Use(nil)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Equal(t, []string{"asked"}, d.said())
 		require.NoError(t, o.Close())
 	})
-}
-
-// sick is a table of which the index cannot be read for a while.
-type sick struct {
-	store.Table
-	mu  sync.Mutex
-	ill bool
-}
-
-func (s *sick) set(ill bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ill = ill
-}
-
-func (s *sick) Query(ctx context.Context, r store.Range) (store.Page, error) {
-	s.mu.Lock()
-	ill := s.ill
-	s.mu.Unlock()
-	if ill && r.Index {
-		return store.Page{}, errors.New("connection reset")
-	}
-	return s.Table.Query(ctx, r)
 }

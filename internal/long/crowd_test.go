@@ -16,6 +16,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
@@ -23,7 +24,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/counting"
 )
 
 // each does f for 0 to n-1, by so many workers at once.
@@ -221,9 +221,9 @@ func (x listed) Input(ctx context.Context, name string) ([]byte, bool, error) {
 }
 
 // sweep is one of the deployed sweeps, as of a while ahead, and what it asked of the table.
-func (l *lab) sweep(t *testing.T, n runtime.Notices, by time.Duration) (runtime.Report, counting.Counts) {
+func (l *lab) sweep(t *testing.T, n runtime.Notices, by time.Duration) (runtime.Report, fault.Counts) {
 	t.Helper()
-	ports, table := l.Ports, counting.Wrap(l.items)
+	ports, table := l.Ports, fault.NewTable(l.items)
 	ports.Clock, ports.Table, ports.Journal = ahead{ports.Clock, by}, table, store.NewJournal(table, 0)
 	tenants, ok := l.blobs.(runtime.Tenants)
 	require.True(t, ok)
@@ -231,7 +231,7 @@ func (l *lab) sweep(t *testing.T, n runtime.Notices, by time.Duration) (runtime.
 	report, err := s.Run(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, report.Failed)
-	return report, table.Snapshot()
+	return report, table.Counts()
 }
 
 // TestApprovalStorm: requests by the thousand in one tenant, and fifty people who all decide all of them at once, half of them the other way,

@@ -15,6 +15,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/asl"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -23,7 +24,7 @@ import (
 
 // disturbed is a table whose n-th request something happens at.
 type disturbed struct {
-	store.Table
+	*fault.Table
 	at   int
 	what disturbance
 
@@ -48,8 +49,14 @@ const (
 
 var errDisturbed = errors.New("the table did not answer")
 
+// over puts what happens before the requests of a table.
+func (d *disturbed) over(t store.Table) {
+	d.Table = fault.NewTable(t)
+	d.Use(d.around)
+}
+
 // around makes one request.
-func (d *disturbed) around(do func() error) error {
+func (d *disturbed) around(_ context.Context, _ fault.Call, do func() error) error {
 	d.mu.Lock()
 	d.n++
 	hit := d.n == d.at && d.what != nothing
@@ -82,54 +89,6 @@ func (d *disturbed) around(do func() error) error {
 	}
 }
 
-func (d *disturbed) Get(ctx context.Context, k store.Key) (it store.Item, found bool, err error) {
-	err = d.around(func() (err error) { it, found, err = d.Table.Get(ctx, k); return err })
-	return it, found, err
-}
-
-func (d *disturbed) Query(ctx context.Context, r store.Range) (p store.Page, err error) {
-	err = d.around(func() (err error) { p, err = d.Table.Query(ctx, r); return err })
-	return p, err
-}
-
-func (d *disturbed) Write(ctx context.Context, ops ...store.Op) error {
-	return d.around(func() error { return d.Table.Write(ctx, ops...) })
-}
-
-// recorded is a table that remembers its partitions, to be copied.
-type recorded struct {
-	store.Table
-	mu  sync.Mutex
-	pks map[string]bool
-}
-
-func (r *recorded) Write(ctx context.Context, ops ...store.Op) error {
-	r.mu.Lock()
-	for _, op := range ops {
-		r.pks[op.Item.PK] = true
-	}
-	r.mu.Unlock()
-	return r.Table.Write(ctx, ops...)
-}
-
-// items are all of the table's.
-func (r *recorded) items(t *testing.T) []store.Item {
-	t.Helper()
-	var all []store.Item
-	for pk := range r.pks {
-		q := store.Range{PK: pk}
-		for {
-			p, err := r.Query(t.Context(), q)
-			require.NoError(t, err)
-			all = append(all, p.Items...)
-			if q.Cursor = p.Cursor; q.Cursor == "" {
-				break
-			}
-		}
-	}
-	return all
-}
-
 func tableOf(t *testing.T, items []store.Item) *store.Memory {
 	t.Helper()
 	table := store.NewMemory()
@@ -156,7 +115,7 @@ const (
 
 func newEve(t *testing.T, toolName string, perIteration int) eve {
 	t.Helper()
-	table := &recorded{Table: store.NewMemory(), pks: map[string]bool{}}
+	table := store.NewMemory()
 	e := eve{blobs: store.NewMemoryBlobs(), tool: toolName, n: limit/perIteration + 4}
 	var l *lab
 	var once sync.Once
@@ -182,7 +141,7 @@ func newEve(t *testing.T, toolName string, perIteration int) eve {
 	e.run = l.start(t, "eve").Run
 	<-stopped
 	_ = l.Engine.Close()
-	e.items = table.items(t)
+	e.items = table.All()
 	require.EqualValues(t, 0, l.state(t, e.run).Generation)
 	require.Greater(t, l.state(t, e.run).Entries, int64(limit-4*left))
 	return e
@@ -193,7 +152,7 @@ func newEve(t *testing.T, toolName string, perIteration int) eve {
 func (e eve) day(t *testing.T, d *disturbed, act func(t *testing.T, l *lab)) (requests int, l *lab) {
 	t.Helper()
 	table := tableOf(t, e.items)
-	d.Table = table
+	d.over(table)
 	l = e.process(t, d)
 	d.kill = l.Engine.Kill
 	acted := make(chan struct{})
@@ -209,9 +168,9 @@ func (e eve) day(t *testing.T, d *disturbed, act func(t *testing.T, l *lab)) (re
 		<-acted
 	}
 	d.calm()
-	if d.over() {
+	if d.hasDied() {
 		l = e.process(t, table)
-		e.finish(t, l, &disturbed{Table: table})
+		e.finish(t, l, &disturbed{Table: fault.NewTable(table)})
 	}
 	return d.n, l
 }
@@ -221,8 +180,8 @@ func (e eve) process(t *testing.T, table store.Table) *lab {
 	return newLab(t, setup{table: table, blobs: e.blobs, model: calls{n: int64(e.n), tool: e.tool}, define: small, warm: 1})
 }
 
-// over reports whether the process has died.
-func (d *disturbed) over() bool {
+// hasDied reports whether the process has died.
+func (d *disturbed) hasDied() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.dead
@@ -239,7 +198,7 @@ func (d *disturbed) calm() {
 // and no execution is left, or until the process dies.
 func (e eve) finish(t *testing.T, l *lab, d *disturbed) {
 	t.Helper()
-	for !d.over() { // a process that cannot take up what there is ends, and is started again
+	for !d.hasDied() { // a process that cannot take up what there is ends, and is started again
 		err := l.Resume(t.Context(), local.Tenant)
 		if err == nil {
 			break
@@ -248,10 +207,10 @@ func (e eve) finish(t *testing.T, l *lab, d *disturbed) {
 	}
 	for range 200 {
 		synctest.Wait()
-		if d.over() {
+		if d.hasDied() {
 			break
 		}
-		if e.ended(t, d.Table) && len(l.Engine.List(t.Context(), asl.Running)) == 0 {
+		if e.ended(t, d.Table.Table) && len(l.Engine.List(t.Context(), asl.Running)) == 0 {
 			require.NoError(t, l.Engine.Close())
 			return
 		}
@@ -262,7 +221,7 @@ func (e eve) finish(t *testing.T, l *lab, d *disturbed) {
 			}
 		}
 	}
-	require.True(t, d.over(), "the run stands still")
+	require.True(t, d.hasDied(), "the run stands still")
 	_ = l.Engine.Close()
 }
 

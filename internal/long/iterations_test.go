@@ -11,14 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/counting"
 )
 
 // iteration is what one iteration asked of the table, and what the run was after it.
 type iteration struct {
-	counting.Counts
+	fault.Counts
 	live int   // messages
 	back int64 // entries from the oldest that a reader needs to the newest; -1 = it needs them all
 	heap uint64
@@ -30,7 +30,7 @@ type meter struct {
 	heap map[int64]bool // inferences after which the heap is measured
 
 	mu   sync.Mutex
-	last counting.Counts
+	last fault.Counts
 	all  []iteration // by inference
 }
 
@@ -45,7 +45,7 @@ func (m *meter) Committed(_ context.Context, e run.Entry, s *run.AgentState) {
 func (m *meter) replied(s *run.AgentState) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := m.lab.table.Snapshot()
+	now := m.lab.table.Counts()
 	i := iteration{Counts: now.Sub(m.last), live: s.Messages.Len(), back: -1}
 	if from := s.ReadFrom(); from > 0 {
 		i.back = s.Seq() - from

@@ -1,3 +1,10 @@
+// Package long holds the product to what it promises of long runs, large conversations and crowds of them
+// (docs/reliability.md): what a step costs is bounded by the context window and never by the age of the run; a run
+// hands over to execution after execution, each once; a parked run costs little; and of ten thousand requests, decided
+// by fifty people at once, each is decided once.
+//
+// It has tests alone, and they assert counts, never times. `go test` runs each of them small; `make long` runs them
+// whole (COUNTERSIGN_LONG=1).
 package long
 
 import (
@@ -17,6 +24,7 @@ import (
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/dynamolocal"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/notify"
@@ -24,7 +32,6 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
-	"github.com/countersign/countersign/internal/store/counting"
 	"github.com/countersign/countersign/internal/store/dynamo"
 
 	"github.com/countersign/countersign/internal/tool"
@@ -85,7 +92,7 @@ type setup struct {
 type lab struct {
 	*local.Machine
 	def   *agent.Definition
-	table *counting.Table
+	table *fault.Table
 	items *witness
 	blobs store.Blobs
 	ended *tally
@@ -95,7 +102,7 @@ func newLab(t *testing.T, s setup) *lab {
 	t.Helper()
 	l := &lab{items: &witness{Table: s.table, largest: map[string]int{}, tokens: map[string]bool{}}, ended: newTally()}
 	l.items.tally = l.ended
-	l.table = counting.Wrap(l.items)
+	l.table = fault.NewTable(l.items)
 	if s.clock == nil {
 		s.clock = clock.System()
 	}

@@ -7,11 +7,13 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -82,7 +84,13 @@ func TestLargeOutputs(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			a := &asked{}
 			content := strings.Repeat("All work and no play. ", c.size/22+1)[:c.size]
-			blobs := &counted{MemoryBlobs: store.NewMemoryBlobs()}
+			var puts, stored atomic.Int64
+			isPut := func(c fault.Call) bool { return c.Port == fault.BlobsPut }
+			blobs := fault.NewBlobs(store.NewMemoryBlobs(), fault.OnlyIf(isPut, func(_ context.Context, c fault.Call, call func() error) error {
+				puts.Add(1)
+				stored.Add(int64(len(c.Data)))
+				return call()
+			}))
 			l := newLab(t, setup{
 				table: stores["memory"](t), model: calls{n: int64(c.n), tool: "work_read", seen: a.see}, define: c.define, blobs: blobs,
 				result: func(c tool.Call) string { return c.Key + content },
@@ -101,26 +109,11 @@ func TestLargeOutputs(t *testing.T) {
 			require.LessOrEqual(t, l.items.size("J"), store.MaxItem/2)
 			l.assertPages(t, runID, len(l.ended.entered))
 			t.Logf("%d entries, the largest %d B; %d blobs of %d B; %d requests, the largest %d B of %d; %d of %d messages live",
-				s.Entries, l.items.size("J"), blobs.n, blobs.bytes, a.n, a.largest, window, s.Messages.Len(), s.Messages.Len()+int(s.EvictedMessages))
+				s.Entries, l.items.size("J"), puts.Load(), stored.Load(), a.n, a.largest, window, s.Messages.Len(), s.Messages.Len()+int(s.EvictedMessages))
 			l.assertForks(t, runID, s)
 			require.NoError(t, l.Engine.Close())
 		})
 	}
-}
-
-// counted counts the blobs that are put.
-type counted struct {
-	*store.MemoryBlobs
-	mu       sync.Mutex
-	n, bytes int
-}
-
-func (b *counted) Put(ctx context.Context, tenant, digest string, data []byte) error {
-	b.mu.Lock()
-	b.n++
-	b.bytes += len(data)
-	b.mu.Unlock()
-	return b.MemoryBlobs.Put(ctx, tenant, digest, data)
 }
 
 // mostAnswer is what a Lambda function may answer, in bytes.
@@ -179,13 +172,13 @@ func (l *lab) assertPages(t *testing.T, run string, calls int) {
 // assertForks: a run may branch off in the middle, and reads what is alive there.
 func (l *lab) assertForks(t *testing.T, runID string, s run.AgentState) {
 	t.Helper()
-	before := l.table.Snapshot()
+	before := l.table.Counts()
 	fork, err := l.Starter.Fork(t.Context(), runtime.Fork{Tenant: local.Tenant, Run: runID, At: s.Seq() - 1, Key: "fork"})
 	require.NoError(t, err)
 	l.ended.untilDone(t, 2)
 	l.ended.untilClosed(t, 2)
 	f := l.state(t, fork.Run)
-	spent := l.table.Snapshot().Sub(before)
+	spent := l.table.Counts().Sub(before)
 	require.Equal(t, run.ReasonNaturalEnd, f.Reason)
 	t.Logf("a fork at its last round: %d queries, read %d B, wrote %d B", spent.Queries, spent.BytesRead, spent.BytesWritten)
 }

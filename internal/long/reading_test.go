@@ -10,10 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/counting"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -83,9 +83,9 @@ func (l *lab) backend(j api.Journal) api.Backend {
 }
 
 // read asks the API in a process of its own, and counts what that reads.
-func (l *lab) read(t *testing.T, path string, stream bool) (spent counting.Counts, answered int) {
+func (l *lab) read(t *testing.T, path string, stream bool) (spent fault.Counts, answered int) {
 	t.Helper()
-	table := counting.Wrap(l.items.Table)
+	table := fault.NewTable(l.items.Table)
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
 	if stream {
 		r.Header.Set("Accept", "text/event-stream")
@@ -93,5 +93,5 @@ func (l *lab) read(t *testing.T, path string, stream bool) (spent counting.Count
 	w := httptest.NewRecorder()
 	api.Handler(l.backend(store.NewJournal(table, 1))).ServeHTTP(w, r)
 	require.Equal(t, http.StatusOK, w.Code, w.Body.String())
-	return table.Snapshot(), w.Body.Len()
+	return table.Counts(), w.Body.Len()
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/policy"
@@ -250,7 +251,7 @@ func TestLostAnswerOfTheEnd(t *testing.T) {
 		r := w.runTo(nil)
 		time.Sleep(2 * time.Hour)
 		w.decide(approval.Deny)
-		w.table.lose = errors.New("connection reset") // written, but nobody is told
+		w.table.Once(fault.IsWrite, fault.Lose(errors.New("connection reset"))) // written, but nobody is told
 		require.Equal(t, runtime.NextDone, w.walk(w.must("step", asJSON(t, r))).Next)
 		agents := ofKind(w.spans(), "AGENT")
 		last := agents[len(agents)-1]

@@ -22,6 +22,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/model/modelretry"
@@ -48,7 +49,7 @@ type world struct {
 	collector *tracetest.InMemoryExporter
 	clock     clock.Clock
 	ids       *ids.Source
-	table     *loseTable
+	table     *fault.Table
 	blobs     store.Blobs
 	def       agent.Definition
 	sampler   sdktrace.Sampler
@@ -75,7 +76,7 @@ func inWorld(t *testing.T, f func(w *world)) {
 func newWorld(t *testing.T) *world {
 	c := clock.System()
 	w := &world{t: t, collector: tracetest.NewInMemoryExporter(), clock: c, ids: ids.Seeded(c, 7), functions: map[string]*function{}, script: &script{}}
-	w.table, w.blobs = &loseTable{Table: store.NewMemory()}, store.NewMemoryBlobs()
+	w.table, w.blobs = fault.NewTable(store.NewMemory()), store.NewMemoryBlobs()
 	def, err := agent.PresetDefaults(agent.PresetCountersign)
 	require.NoError(t, err)
 	def.Name, def.System = "clerk", "You work."
@@ -235,20 +236,6 @@ func (w *world) Start(context.Context, string, string, string) error { return ni
 func (w *world) Stop(context.Context, string, string) error          { return nil }
 func (w *world) Status(context.Context, string) (runtime.ExecutionStatus, error) {
 	return runtime.ExecutionRunning, nil
-}
-
-// loseTable loses the answer to a write that was done.
-type loseTable struct {
-	store.Table
-	lose error
-}
-
-func (l *loseTable) Write(ctx context.Context, ops ...store.Op) error {
-	err := l.Table.Write(ctx, ops...)
-	if err == nil && l.lose != nil {
-		err, l.lose = l.lose, nil
-	}
-	return err
 }
 
 // script is a model that says what it was told to.

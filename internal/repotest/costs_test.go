@@ -23,6 +23,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
@@ -30,7 +31,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/counting"
 
 	"github.com/countersign/countersign/internal/tool"
 )
@@ -115,7 +115,7 @@ func (x *index) Write(ctx context.Context, ops ...store.Op) error {
 // lab is a deployment whose functions each keep a cache of their own, as processes do.
 type lab struct {
 	*local.Machine
-	table       *counting.Table
+	table       *fault.Table
 	index       *index
 	executions  *asl.MemoryStore
 	handlers    map[string]*lambdafn.Deployment
@@ -127,7 +127,7 @@ func newLab(t *testing.T, m runtime.Model, warm int) *lab {
 	t.Helper()
 	c := clock.System()
 	l := &lab{index: &index{Table: store.NewMemory(), at: map[store.Key]string{}}, executions: &asl.MemoryStore{}}
-	l.table = counting.Wrap(l.index)
+	l.table = fault.NewTable(l.index)
 	tools, err := tool.NewSet(work{"work.read", run.EffectRead}, work{"work.pay", run.EffectNonIdempotent})
 	require.NoError(t, err)
 	l.Machine, err = local.New(local.Config{
@@ -211,7 +211,7 @@ func runAgent(t *testing.T, n int, toolName string, warm int) (row Row) {
 			require.NoError(t, err)
 		}
 		require.Equal(t, run.ReasonNaturalEnd, state.Reason)
-		c := l.table.Snapshot()
+		c := l.table.Counts()
 		row = Row{
 			N: n, Inferences: int(state.Inferences), Invocations: l.invocations, Writes: c.Writes, Transactions: c.Transactions,
 			Reads: c.Gets + c.Queries, WCU: c.WCU, IndexWCU: l.index.wcu, RCU: c.RCU, StoredKB: (c.BytesWritten + 1023) / 1024,

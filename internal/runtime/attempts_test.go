@@ -12,6 +12,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
@@ -382,11 +383,11 @@ func TestALostClaimKeepsItsRoomBehindAnApproval(t *testing.T) {
 		n.watch(w.tool("refund"), time.Second)
 		w.start()
 		w.step(0)
-		w.table.set(trap{fits: entry("call_claimed"), after: func() error {
+		w.table.Once(fault.WriteOf(entry("call_claimed")), fault.After(func() error {
 			_, err := w.decide("r1", approval.Approve)
 			require.NoError(t, err)
 			return errBlown
-		}})
+		}))
 		w.batchRun(0)
 		require.Equal(t, 1, n.most["all"])
 		require.Equal(t, []string{"p1", "r1"}, n.order)
@@ -402,7 +403,7 @@ func TestALostClaimKeepsItsRoom(t *testing.T) {
 		n.watch(w.tool("pay"), time.Second)
 		w.start()
 		w.step(0)
-		w.table.set(lost(entry("call_claimed")))
+		w.table.Once(lost(entry("call_claimed")))
 		w.batchRun(0)
 		require.Equal(t, 1, n.most["pay"])
 		require.Equal(t, []string{"p1", "p2"}, n.order)

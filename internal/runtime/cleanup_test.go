@@ -222,7 +222,8 @@ func (w *world) endedAndRepaired(c *endCode, end func(context.Context, *world, r
 	t := w.t
 	in := fault.New(clock.System(), points...)
 	p := w.ports
-	p.Table, p.Blobs, p.Waiter, p.Emit = in.Table(w.counts), in.Blobs(w.ports.Blobs), in.Waiter(w.waiter), in.Emitter(c)
+	p.Table, p.Blobs = in.Table(w.counts), fault.NewBlobs(w.ports.Blobs, in.Do)
+	p.Waiter, p.Emit = fault.NewWaiter(w.waiter, in.Do), fault.NewEmitter(c, in.Do)
 	p.Journal = store.NewJournal(p.Table, 0)
 	for w.state().Status != run.RunDone {
 		in.Run(w.ctx, "end", func(ctx context.Context) { require.NoError(t, end(ctx, w, p)) })
@@ -272,7 +273,7 @@ func (w *world) endedAndRepaired(c *endCode, end func(context.Context, *world, r
 func TestOnlyCleanersCleanUp(t *testing.T) {
 	idleWrites := func(t *testing.T, w *world, c *endCode, execution string) {
 		t.Helper()
-		before, heard := w.counts.Snapshot(), len(c.heard)
+		before, heard := w.counts.Counts(), len(c.heard)
 		p := w.ports
 		p.Hooks = c.set()
 		inv := w.inv(0)
@@ -286,7 +287,7 @@ func TestOnlyCleanersCleanUp(t *testing.T) {
 		r, err = w.linked(c, w.ports).Fail(w.ctx, inv, "gave up")
 		require.NoError(t, err)
 		require.Equal(t, runtime.NextFailed, r.Next)
-		cost := w.counts.Snapshot().Sub(before)
+		cost := w.counts.Counts().Sub(before)
 		require.Zero(t, cost.Writes+cost.Transactions)
 		require.Len(t, c.heard, heard)
 	}
@@ -520,7 +521,7 @@ func TestSweepsAndCleaners(t *testing.T) {
 		require.Empty(t, c.heard, "it is told when it is cleaned up after")
 		w.waiter.ended(runtime.CleanupName(w.run, 0))
 		counted := func(ops []store.Op) bool { _, ok := ops[0].Item.Attrs["tries"]; return ok }
-		w.table.set(meanwhile(counted, func() {
+		w.table.Once(meanwhile(counted, func() {
 			require.Equal(t, map[runtime.Repair]int64{runtime.RepairCleaning: 1}, w.sweepAll().Repaired)
 		}))
 		r := w.sweepAll()
@@ -530,7 +531,7 @@ func TestSweepsAndCleaners(t *testing.T) {
 
 		w.waiter.ended(runtime.CleanupName(w.run, 1))
 		w.sleep(time.Hour)
-		w.table.set(meanwhile(counted, func() {
+		w.table.Once(meanwhile(counted, func() {
 			_, err := w.cleanUp(c, 1) // redriven
 			require.NoError(t, err)
 		}))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -57,7 +58,7 @@ func TestContextOfALostAttempt(t *testing.T) {
 		asked := 0
 		w.building(counted(&asked))
 		dead, cancel := context.WithCancel(w.ctx)
-		w.table.set(trap{fits: entry("replied"), before: func() error { cancel(); return dead.Err() }})
+		w.table.Once(fault.WriteOf(entry("replied")), fault.Before(func() error { cancel(); return dead.Err() }))
 		_, err := w.stepper().Step(dead, w.inv(0))
 		require.ErrorIs(t, err, context.Canceled)
 		require.Zero(t, w.state().Messages.Len())

@@ -12,7 +12,6 @@ import (
 
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/storetest"
 )
 
 // damage changes an item of the current table, whatever it is then.
@@ -72,7 +71,7 @@ func TestSweepLeavesDamagedRunsAlone(t *testing.T) {
 				w.model.replies = nil
 				key := c.key(bad, id)
 				if c.change == nil {
-					w.ports.Table = storetest.Unreadable{Table: w.ports.Table, Key: key}
+					w.table.Damage(key)
 				} else {
 					w.damage(key, c.change)
 				}

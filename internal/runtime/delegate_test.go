@@ -79,7 +79,7 @@ func TestOrphansAskNothing(t *testing.T) {
 				root := w.run
 				require.Equal(t, runtime.NextTools, w.step(0).Next)
 				child := agent.ChildID(tenant, "aide0", root, "c1")
-				w.table.set(meanwhile(func(ops []store.Op) bool { return ops[0].Item.PK == "T#"+tenant+"#RUN#"+child }, func() { c.meanwhile(w, root) }))
+				w.table.Once(meanwhile(func(ops []store.Op) bool { return ops[0].Item.PK == "T#"+tenant+"#RUN#"+child }, func() { c.meanwhile(w, root) }))
 				w.waiter.onStart = func(name string) error { // the execution begins at once, while who started it has not come on
 					if name == runtime.ExecutionName(child, 0) {
 						w.to(child)
@@ -118,9 +118,9 @@ func TestCancellingALine(t *testing.T) {
 				line = append(line, w.run)
 			}
 			w.to(root)
-			before := w.counts.Snapshot()
+			before := w.counts.Counts()
 			w.cancel()
-			did := w.counts.Snapshot().Sub(before)
+			did := w.counts.Counts().Sub(before)
 			requests = did.Gets + did.Queries + did.Writes + did.Transactions
 			for _, runID := range line {
 				w.to(runID)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
@@ -85,32 +86,12 @@ func TestCutResultsAreKept(t *testing.T) {
 	})
 }
 
-// full is a store of blobs that takes none of one kind.
-type full struct {
-	store.Blobs
-	refuse func(data []byte) bool
-	gone   bool
-}
-
-func (b *full) Put(ctx context.Context, tenant, digest string, data []byte) error {
-	if b.refuse != nil && b.refuse(data) {
-		return errors.New("no room")
-	}
-	return b.Blobs.Put(ctx, tenant, digest, data)
-}
-
-func (b *full) Get(ctx context.Context, tenant, digest string) ([]byte, error) {
-	if b.gone {
-		return nil, store.ErrNoBlob
-	}
-	return b.Blobs.Get(ctx, tenant, digest)
-}
-
 // TestAResultThatCannotBeKept is shown all the same: the tool has run, and what it said first is what matters most.
 func TestAResultThatCannotBeKept(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		long := strings.Repeat("x", 7000)
-		w.ports.Blobs = &full{Blobs: w.ports.Blobs, refuse: func(data []byte) bool { return string(data) == long }}
+		isLong := func(c fault.Call) bool { return c.Port == fault.BlobsPut && c.Target == store.BlobDigest([]byte(long)) }
+		w.ports.Blobs = fault.NewBlobs(w.ports.Blobs, fault.OnlyIf(isLong, fault.Fail(errors.New("no room"))))
 		var warned []string
 		w.ports.Warn = func(what string, err error) { warned = append(warned, what+": "+err.Error()) }
 		w.model.replies = []agent.Reply{calls("pay c1")}
@@ -128,8 +109,9 @@ func TestAResultThatCannotBeKept(t *testing.T) {
 // TestAPageThatIsGone is an error of the call's, and the run goes on.
 func TestAPageThatIsGone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		blobs := &full{Blobs: w.ports.Blobs}
-		w.ports.Blobs = blobs
+		gone := false
+		isGone := func(c fault.Call) bool { return gone && c.Port == fault.BlobsGet }
+		w.ports.Blobs = fault.NewBlobs(w.ports.Blobs, fault.OnlyIf(isGone, fault.Fail(store.ErrNoBlob)))
 		w.model.replies = []agent.Reply{calls("look c1"), calls("read_more c2")}
 		w.model.replies[1].Calls[0].Input = []byte(`{"call":"c1","from":6000}`)
 		w.tool("look").says(strings.Repeat("x", 7000))
@@ -137,7 +119,7 @@ func TestAPageThatIsGone(t *testing.T) {
 		w.step(0)
 		w.batchRun(0)
 		w.step(0)
-		blobs.gone = true
+		gone = true
 		require.Equal(t, runtime.NextStep, w.batchRun(0).Next)
 		c := w.call("c2")
 		require.Equal(t, run.WhyToolError, c.Reason)

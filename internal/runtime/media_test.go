@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/model/modelretry"
 	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
@@ -42,41 +43,27 @@ func (f *fake) gives(text string, media ...run.Media) {
 	}
 }
 
-// watched is blobs that notes what was put, in order, and goes wrong on demand.
+// watched notes what of blobs was put and read, in order, and makes them go wrong on demand.
 type watched struct {
-	store.Blobs
 	put    []string
 	got    []string
 	broken error // of everything; nil = works
 }
 
-func (b *watched) Put(ctx context.Context, tenant, digest string, data []byte) error {
-	if b.broken != nil {
-		return b.broken
-	}
-	b.put = append(b.put, digest)
-	return b.Blobs.Put(ctx, tenant, digest, data)
-}
-
-func (b *watched) Get(ctx context.Context, tenant, digest string) ([]byte, error) {
-	if b.broken != nil {
-		return nil, b.broken
-	}
-	b.got = append(b.got, digest)
-	return b.Blobs.Get(ctx, tenant, digest)
-}
-
-func (b *watched) Size(ctx context.Context, tenant, digest string) (int64, error) {
-	if b.broken != nil {
-		return 0, b.broken
-	}
-	return b.Blobs.Size(ctx, tenant, digest)
-}
-
 // watch puts a watched store before the world's blobs.
 func (w *world) watch() *watched {
-	b := &watched{Blobs: w.ports.Blobs}
-	w.ports.Blobs = b
+	b := &watched{}
+	w.ports.Blobs = fault.NewBlobs(w.ports.Blobs, func(_ context.Context, c fault.Call, call func() error) error {
+		switch {
+		case b.broken != nil:
+			return b.broken
+		case c.Port == fault.BlobsPut:
+			b.put = append(b.put, c.Target)
+		case c.Port == fault.BlobsGet:
+			b.got = append(b.got, c.Target)
+		}
+		return call()
+	})
 	return b
 }
 
@@ -89,7 +76,7 @@ func TestToolMediaAreKept(t *testing.T) {
 		w.start()
 		blobs := w.watch()
 		w.step(0)
-		w.table.set(meanwhile(entry("call_finished"), func() {
+		w.table.Once(meanwhile(entry("call_finished"), func() {
 			require.Equal(t, []string{digestOf(t, large), digestOf(t, other)}, blobs.put, "before the entry")
 		}))
 		w.batchRun(0)
@@ -98,10 +85,10 @@ func TestToolMediaAreKept(t *testing.T) {
 		require.Equal(t, []run.Media{
 			small, fits, {Name: "c.png", MediaType: "image/png", Blob: digestOf(t, large)}, {Name: "d.png", MediaType: "image/png", Blob: digestOf(t, other)},
 		}, r.Media)
-		raw, err := blobs.Get(w.ctx, tenant, digestOf(t, large))
+		raw, err := w.ports.Blobs.Get(w.ctx, tenant, digestOf(t, large))
 		require.NoError(t, err)
 		require.Equal(t, bytes.Repeat([]byte("c"), 400<<10), raw)
-		_, err = blobs.Get(w.ctx, "rival", digestOf(t, large))
+		_, err = w.ports.Blobs.Get(w.ctx, "rival", digestOf(t, large))
 		require.ErrorIs(t, err, store.ErrNoBlob)
 	})
 }
@@ -266,7 +253,7 @@ func TestUnknownBlobsAreRefused(t *testing.T) {
 				run.UserBlock{Block: run.Media{MediaType: "image/png", Blob: digest}})
 		}
 		st, in := &runtime.Starter{Ports: w.ports}, &runtime.Inputs{Ports: w.ports, Waits: w.waits(), Definitions: w.pinned}
-		request, untouched := w.request(""), w.counts.Snapshot()
+		request, untouched := w.request(""), w.counts.Counts()
 		for name, digest := range map[string]string{
 			"nobody's": nobodys, "the rival's": rivals, "no digest": "../x", "empty": store.BlobDigest(nil), "another spelling": strings.ToUpper(known),
 		} {
@@ -276,7 +263,7 @@ func TestUnknownBlobsAreRefused(t *testing.T) {
 			require.ErrorContains(t, err, "block 2", name)
 		}
 		require.Empty(t, blobs.put, "not even the definition")
-		require.Equal(t, untouched, w.counts.Snapshot())
+		require.Equal(t, untouched, w.counts.Counts())
 
 		request.Message = names(known)
 		s, err := st.Start(w.ctx, request)
@@ -364,7 +351,7 @@ func TestRunWithMediaInBlobs(t *testing.T) {
 		require.NoError(w.t, err)
 		w.run, w.owner = s.Run, s.Owner
 		b := w.watch()
-		w.ports.Model = modelretry.New(runtime.WithMedia(next, b), w.ports.Clock, nil)
+		w.ports.Model = modelretry.New(runtime.WithMedia(next, w.ports.Blobs), w.ports.Clock, nil)
 		return next, b
 	}
 	t.Run("seen", func(t *testing.T) {
@@ -378,7 +365,7 @@ func TestRunWithMediaInBlobs(t *testing.T) {
 	t.Run("lost", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			_, b := begin(w, "shot")
-			b.Blobs = store.NewMemoryBlobs()
+			b.broken = store.ErrNoBlob
 			r, err := w.stepper().Step(w.ctx, w.inv(0))
 			require.NoError(t, err)
 			require.Equal(t, runtime.NextFailed, r.Next)

@@ -44,7 +44,7 @@ func TestTheLastWordParksInItsOwnEntry(t *testing.T) {
 		}
 		r := w.drive(0)
 		require.Equal(t, runtime.NextWait, r.Next)
-		parking := w.table.writes[slices.IndexFunc(w.table.writes, entry("parked"))]
+		parking := w.table.Written()[slices.IndexFunc(w.table.Written(), entry("parked"))]
 		require.Len(t, parking, 2, "J and HEAD: the request was made with the call")
 		last := w.entries()[len(w.entries())-1]
 		require.Equal(t, []run.Checkpoint{run.CheckpointAssistantTurn, run.CheckpointRunFinished}, last.Kinds)
@@ -65,7 +65,7 @@ func TestTheLastWordParksInItsOwnEntry(t *testing.T) {
 func TestALostAnswerOfTheLastWord(t *testing.T) {
 	openWorld(t, func(t *testing.T, w *world) {
 		w.start()
-		w.table.set(lost(entry("parked")))
+		w.table.Once(lost(entry("parked")))
 		r := w.drive(0)
 		require.Equal(t, runtime.NextWait, r.Next)
 		require.Equal(t, r.Woken, w.state().WaitSeq)

@@ -115,14 +115,14 @@ func TestContinueACancelledRun(t *testing.T) {
 func TestContinueRefuses(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.parkedRun()
-		before := w.counts.Snapshot()
+		before := w.counts.Counts()
 		_, err := w.starter().Start(w.ctx, w.goOn("Go on."))
 		require.ErrorIs(t, err, policy.ErrNotFinished)
 		other := w.goOn("Go on.")
 		other.Tenant = "rival"
 		_, err = w.starter().Start(w.ctx, other)
 		require.ErrorIs(t, err, store.ErrNoRun)
-		after := w.counts.Snapshot()
+		after := w.counts.Counts()
 		require.Equal(t, before.Writes+before.Transactions, after.Writes+after.Transactions, "nothing is written")
 
 		w.cancel()
@@ -303,7 +303,7 @@ func TestForkInDoubtOfAnApprovedCall(t *testing.T) {
 func TestForkIsIdempotent(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.parkedRun()
-		w.table.set(lost(entry("run_started")))
+		w.table.Once(lost(entry("run_started")))
 		var wg sync.WaitGroup
 		runs := make([]run.AgentState, 50)
 		for i := range runs {
@@ -333,7 +333,7 @@ func TestForkIsIdempotent(t *testing.T) {
 func TestForkRefuses(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.parkedRun()
-		before := w.counts.Snapshot()
+		before := w.counts.Counts()
 		newest := ptr(w.state()).Seq()
 		_, err := w.fork(newest+1, "f")
 		require.ErrorIs(t, err, store.ErrNoEntry)
@@ -345,7 +345,7 @@ func TestForkRefuses(t *testing.T) {
 		_, err = w.starter().Fork(w.ctx, runtime.Fork{Tenant: tenant, Run: w.run, At: 0, Model: &agent.ModelSpec{Provider: "oracle"}})
 		require.ErrorAs(t, err, &bad)
 		require.ErrorContains(t, err, "model.provider")
-		after := w.counts.Snapshot()
+		after := w.counts.Counts()
 		require.Equal(t, before.Writes+before.Transactions, after.Writes+after.Transactions, "nothing is written")
 	})
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/counting"
 )
 
 // cost is what a piece of work needed of the table.
@@ -23,9 +23,9 @@ type cost struct{ gets, queries, puts, transactions, wcu int64 }
 
 func (w *world) cost(work func()) cost {
 	w.t.Helper()
-	before := w.counts.Snapshot()
+	before := w.counts.Counts()
 	work()
-	c := w.counts.Snapshot().Sub(before)
+	c := w.counts.Counts().Sub(before)
 	return cost{c.Gets, c.Queries, c.Writes, c.Transactions, c.WCU}
 }
 
@@ -190,7 +190,7 @@ func TestPlainIterationIsTwoEntries(t *testing.T) {
 
 // TestIterationCostIsConstant: iteration 1000 costs what iteration 10 costs. Sequence and inference have more digits; that is all.
 func TestIterationCostIsConstant(t *testing.T) {
-	per := func(n int) (c counting.Counts, sizes []int) {
+	per := func(n int) (c fault.Counts, sizes []int) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, clock.System(), 1)
 			w.def.Limits.Interactions = n + 1
@@ -199,13 +199,13 @@ func TestIterationCostIsConstant(t *testing.T) {
 				w.model.replies[i] = calls(fmt.Sprintf("look c%04d", i))
 			}
 			w.start()
-			before := w.counts.Snapshot()
+			before := w.counts.Counts()
 			for r := w.drive(0); r.Next == runtime.NextContinue; r = w.drive(0) {
 				w.owner = r.Successor
 			}
 			require.Equal(t, run.RunDone, w.state().Status)
-			c = w.counts.Snapshot().Sub(before)
-			for _, ops := range w.table.writes {
+			c = w.counts.Counts().Sub(before)
+			for _, ops := range w.table.Written() {
 				if len(ops) == 1 {
 					sizes = append(sizes, store.Size(ops[0].Item))
 				}

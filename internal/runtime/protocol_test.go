@@ -16,6 +16,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
@@ -37,7 +38,7 @@ func TestRule01JournalIsTheRun(t *testing.T) {
 		}
 		require.Equal(t, run.RunDone, w.state().Status)
 		var s run.AgentState
-		for _, ops := range w.table.writes {
+		for _, ops := range w.table.Written() {
 			head := slices.IndexFunc(ops, func(op store.Op) bool { return op.Item.SK == "HEAD" })
 			if !strings.HasPrefix(ops[0].Item.SK, "J#") {
 				require.False(t, head >= 0 && ops[head].Kind == store.Put, "only entries move HEAD")
@@ -86,7 +87,7 @@ func TestRule02ConflictMeansReload(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.model.replies = []agent.Reply{calls("look c1")}
 			w.start()
-			w.table.set(meanwhile(entry("replied"), func() { w.step(0) }))
+			w.table.Once(meanwhile(entry("replied"), func() { w.step(0) }))
 			require.Equal(t, runtime.NextTools, w.step(0).Next)
 			require.Equal(t, 1, w.written("replied"), "one inference for one step")
 			require.EqualValues(t, 2, w.state().Entries)
@@ -97,7 +98,7 @@ func TestRule02ConflictMeansReload(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.model.replies = []agent.Reply{calls("look c1")}
 			w.start()
-			w.table.set(meanwhile(entry("replied"), func() {
+			w.table.Once(meanwhile(entry("replied"), func() {
 				require.NoError(t, w.send("m1", "And more."))
 				w.drain()
 			}))
@@ -111,9 +112,9 @@ func TestRule02ConflictMeansReload(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.model.replies = []agent.Reply{calls("look c1")}
 			w.start()
-			w.table.set(lost(entry("replied")))
+			w.table.Once(lost(entry("replied")))
 			require.Equal(t, runtime.NextTools, w.step(0).Next)
-			w.table.set(lost(entry("call_finished")))
+			w.table.Once(lost(entry("call_finished")))
 			require.Equal(t, runtime.NextStep, w.batchRun(0).Next)
 			require.Len(t, w.model.asked, 1)
 			require.EqualValues(t, 3, w.state().Entries)
@@ -123,7 +124,7 @@ func TestRule02ConflictMeansReload(t *testing.T) {
 	t.Run("throttled: the identical entry again", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.start()
-			w.table.set(trap{fits: entry("replied"), before: func() error { return store.ErrThrottled }})
+			w.table.Once(fault.WriteOf(entry("replied")), fault.Fail(store.ErrThrottled))
 			require.Equal(t, runtime.NextDone, w.step(0).Next)
 			require.Len(t, w.model.asked, 1, "a reply that is paid for is not asked for again")
 		})
@@ -198,7 +199,7 @@ func TestRule03InboxIsALog(t *testing.T) {
 func TestRule03AcceptedThoughTheAnswerWasLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.start()
-		w.table.set(lost(touches("K#")))
+		w.table.Once(lost(touches("K#")))
 		require.ErrorIs(t, w.send("m1", "More."), errBlown)
 		require.NoError(t, w.send("m1", "More."))
 		w.drive(0)
@@ -226,7 +227,7 @@ func TestRule04EndingClosesTheInbox(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.model.once(func() error { return w.send("m1", "Wait!") })
 			w.start()
-			w.table.set(lost(func(ops []store.Op) bool { return entry("replied")(ops) && len(ops) == 1 }))
+			w.table.Once(lost(func(ops []store.Op) bool { return entry("replied")(ops) && len(ops) == 1 }))
 			w.drive(0)
 			require.Len(t, w.model.asked, 2)
 			require.EqualValues(t, 2, w.state().Inferences)
@@ -246,7 +247,7 @@ func TestRule04EndingClosesTheInbox(t *testing.T) {
 	t.Run("a recorded failure reloads and drains", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.start()
-			w.table.set(meanwhile(entry("finished"), func() { require.NoError(t, w.send("m1", "Wait!")) }))
+			w.table.Once(meanwhile(entry("finished"), func() { require.NoError(t, w.send("m1", "Wait!")) }))
 			r, err := w.stepper().Fail(w.ctx, w.inv(0), "gave up")
 			require.NoError(t, err)
 			require.Equal(t, runtime.NextFailed, r.Next)
@@ -257,7 +258,7 @@ func TestRule04EndingClosesTheInbox(t *testing.T) {
 	t.Run("a cancel reloads and drains", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.start()
-			w.table.set(meanwhile(entry("finished"), func() { require.NoError(t, w.send("m1", "Wait!")) }))
+			w.table.Once(meanwhile(entry("finished"), func() { require.NoError(t, w.send("m1", "Wait!")) }))
 			w.cancel()
 			require.Equal(t, "Wait!", w.heard()[1])
 			require.EqualValues(t, 1, w.state().Drained)
@@ -279,10 +280,10 @@ func TestRule05ParkingNeedsNoInboxCondition(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.model.replies = []agent.Reply{calls("refund c1", "refund c2")}
 		w.start()
-		w.table.set(meanwhile(entry("parked"), func() { require.NoError(t, w.send("m1", "Hello?")) }))
+		w.table.Once(meanwhile(entry("parked"), func() { require.NoError(t, w.send("m1", "Hello?")) }))
 		r := w.drive(0)
 		require.Equal(t, runtime.NextWait, r.Next)
-		parking := w.table.writes[len(w.table.writes)-1]
+		parking := w.table.Written()[len(w.table.Written())-1]
 		require.Len(t, parking, 4, "J, HEAD, two requests")
 		require.Equal(t, "HEAD", parking[1].Item.SK)
 		for _, op := range parking[2:] {
@@ -307,7 +308,7 @@ func TestRule06WaiterStoresThenLooks(t *testing.T) {
 	t.Run("sent before the token is stored", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			r := w.parkedRun()
-			w.table.set(meanwhile(token, func() { require.NoError(t, w.send("m1", "Hello?")) }))
+			w.table.Once(meanwhile(token, func() { require.NoError(t, w.send("m1", "Hello?")) }))
 			w.park(r.Woken, 0, "t1")
 			require.Equal(t, []string{"t1"}, w.waiter.woken, "the waiter completes its own")
 		})
@@ -315,7 +316,7 @@ func TestRule06WaiterStoresThenLooks(t *testing.T) {
 	t.Run("sent between storing and looking", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			r := w.parkedRun()
-			w.table.set(afterwards(token, func() { require.NoError(t, w.send("m1", "Hello?")) }))
+			w.table.Once(afterwards(token, func() { require.NoError(t, w.send("m1", "Hello?")) }))
 			w.park(r.Woken, 0, "t1")
 			require.Equal(t, []string{"t1", "t1"}, w.waiter.woken)
 		})
@@ -331,7 +332,7 @@ func TestRule06WaiterStoresThenLooks(t *testing.T) {
 	t.Run("a slow first waiter does not overwrite the second", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			r := w.parkedRun()
-			w.table.set(meanwhile(token, func() { w.park(r.Woken, 1, "second") }))
+			w.table.Once(meanwhile(token, func() { w.park(r.Woken, 1, "second") }))
 			w.park(r.Woken, 0, "first")
 			require.Equal(t, "second", w.head().Token)
 			require.Equal(t, []string{"first"}, w.waiter.woken, "the slow one completes its own")
@@ -342,7 +343,7 @@ func TestRule06WaiterStoresThenLooks(t *testing.T) {
 	t.Run("its own token again", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			r := w.parkedRun()
-			w.table.set(lost(token))
+			w.table.Once(lost(token))
 			require.ErrorIs(t, w.waits().Park(w.ctx, w.ticket(r.Woken, 0, "t1")), errBlown)
 			w.park(r.Woken, 0, "t1")
 			require.Empty(t, w.waiter.woken)
@@ -413,7 +414,7 @@ func TestRule08OneArbiter(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			r := w.parkedRun()
 			w.sleep(w.def.Permission.Expires)
-			w.table.set(meanwhile(entry("call_cancelled"), func() { require.NoError(t, slow(w)) }))
+			w.table.Once(meanwhile(entry("call_cancelled"), func() { require.NoError(t, slow(w)) }))
 			w.drive(r.Woken)
 			require.Equal(t, run.WhyDenied, w.call("c1").Reason, "the person was told 200: the journal says so, too")
 			require.Zero(t, w.written("call_cancelled"))
@@ -424,7 +425,7 @@ func TestRule08OneArbiter(t *testing.T) {
 			r := w.parkedRun()
 			w.sleep(w.def.Permission.Expires)
 			w.model.during = func(agent.Request) error { return nil }
-			w.table.set(meanwhile(touches("K#"), func() { w.drive(r.Woken) }))
+			w.table.Once(meanwhile(touches("K#"), func() { w.drive(r.Woken) }))
 			var decided *approval.DecidedError
 			require.ErrorAs(t, slow(w), &decided)
 			require.Equal(t, approval.Expired, decided.Approval.Status)
@@ -465,7 +466,7 @@ func TestRule09Claim(t *testing.T) {
 			w.model.replies = []agent.Reply{calls("pay c1")}
 			w.start()
 			w.step(0)
-			w.table.set(lost(entry("call_claimed")))
+			w.table.Once(lost(entry("call_claimed")))
 			w.batchRun(0)
 			require.Equal(t, 1, w.tool("pay").times())
 			require.Equal(t, 1, w.written("call_claimed"))
@@ -493,8 +494,8 @@ func TestRule09Claim(t *testing.T) {
 			_, err := w.decide("c1", approval.Approve)
 			require.NoError(t, err)
 			w.drive(r.Woken)
-			i := slices.IndexFunc(w.table.writes, entry("call_claimed"))
-			used := w.table.writes[i][len(w.table.writes[i])-1]
+			i := slices.IndexFunc(w.table.Written(), entry("call_claimed"))
+			used := w.table.Written()[i][len(w.table.Written()[i])-1]
 			require.Equal(t, "A", used.Item.SK)
 			require.EqualValues(t, 1, used.Item.Attrs["consumed"].Int())
 		})
@@ -517,7 +518,7 @@ func TestRule09Claim(t *testing.T) {
 // ends is a context that ends right after the next write that fits: the invocation dies there.
 func (w *world) ends(fits func([]store.Op) bool) context.Context {
 	ctx, cancel := context.WithCancel(w.ctx)
-	w.table.set(trap{fits: fits, after: func() error { cancel(); return ctx.Err() }})
+	w.table.Once(fault.WriteOf(fits), fault.After(func() error { cancel(); return ctx.Err() }))
 	return ctx
 }
 
@@ -538,11 +539,11 @@ func TestRule10UnknownAndLate(t *testing.T) {
 		})
 	})
 	t.Run("though its delivery met an error", func(t *testing.T) {
-		for _, fault := range []func(func([]store.Op) bool) trap{lost, failed} {
+		for _, goesWrong := range []func(func([]store.Op) bool) (func(fault.Call) bool, fault.Hook){lost, failed} {
 			inBubble(t, func(t *testing.T, w *world) {
 				r := w.lateResult(func() runtime.Route {
 					r := w.batchRun(0)
-					w.table.set(fault(touches("I#late/")))
+					w.table.Once(goesWrong(touches("I#late/")))
 					return r
 				})
 				w.drive(r.Woken)
@@ -569,7 +570,7 @@ func TestRule10UnknownAndLate(t *testing.T) {
 			w.model.replies = []agent.Reply{calls("pay c1")}
 			w.start()
 			w.step(0)
-			w.table.set(meanwhile(entry("call_finished"), func() {
+			w.table.Once(meanwhile(entry("call_finished"), func() {
 				require.NoError(t, w.send("m1", "Quick!"))
 				w.drain()
 			}))
@@ -672,12 +673,12 @@ func TestRule10LateTickets(t *testing.T) {
 		})
 	})
 	t.Run("though its delivery met an error", func(t *testing.T) {
-		for _, fault := range []func(func([]store.Op) bool) trap{lost, failed} {
+		for _, goesWrong := range []func(func([]store.Op) bool) (func(fault.Call) bool, fault.Hook){lost, failed} {
 			inBubble(t, func(t *testing.T, w *world) {
 				asks(w)
 				r := w.lateResult(func() runtime.Route {
 					r := w.batchRun(0)
-					w.table.set(fault(touches("I#late/")))
+					w.table.Once(goesWrong(touches("I#late/")))
 					return r
 				})
 				w.drive(r.Woken)
@@ -731,7 +732,7 @@ func TestRule11CancelIsAnEntry(t *testing.T) {
 			w.model.replies = []agent.Reply{calls("pay c1")}
 			w.start()
 			w.step(0)
-			w.table.set(meanwhile(entry("call_claimed"), func() { w.cancel() }))
+			w.table.Once(meanwhile(entry("call_claimed"), func() { w.cancel() }))
 			require.Equal(t, runtime.NextDone, w.batchRun(0).Next)
 			require.Zero(t, w.tool("pay").times())
 			require.Equal(t, run.WhyCancelled, w.call("c1").Reason)
@@ -760,7 +761,7 @@ func TestRule11CancelIsAnEntry(t *testing.T) {
 				}
 				return nil
 			}
-			w.table.set(lost(entry("finished")))
+			w.table.Once(lost(entry("finished")))
 			s := w.cancel()
 			require.Equal(t, run.ReasonCancelled, s.Reason)
 			require.Equal(t, []string{w.owner}, w.waiter.stopped)
@@ -774,7 +775,7 @@ func TestRule11CancelIsAnEntry(t *testing.T) {
 	t.Run("a decision that came first is drained, and the call cancelled", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.parkedRun()
-			w.table.set(meanwhile(entry("finished"), func() {
+			w.table.Once(meanwhile(entry("finished"), func() {
 				_, err := w.decide("c1", approval.Approve)
 				require.NoError(t, err)
 			}))
@@ -803,7 +804,7 @@ func TestRule12OneOwner(t *testing.T) {
 			w.run = agent.RunID(tenant, w.def.Name, "k1")
 			var first, second run.AgentState
 			var err error
-			w.table.set(meanwhile(entry("run_started"), func() {
+			w.table.Once(meanwhile(entry("run_started"), func() {
 				first, err = st.Create(w.ctx, w.request("Work."), w.run, "delivery-1")
 				require.NoError(t, err)
 			}))
@@ -839,7 +840,7 @@ func TestRule12OneOwner(t *testing.T) {
 			}
 			w.run = agent.RunID(tenant, w.def.Name, "k1")
 			w.owner = runtime.ExecutionName(w.run, 0)
-			w.table.set(lost(entry("run_started")))
+			w.table.Once(lost(entry("run_started")))
 			_, err := st.Start(w.ctx, w.request("Work."))
 			require.ErrorIs(t, err, errBlown, "written, not started")
 			require.Equal(t, w.owner, w.state().Owner)
@@ -885,7 +886,7 @@ func TestRule13HandOverNamesTheSuccessorFirst(t *testing.T) {
 			w.model.replies[i] = calls(fmt.Sprintf("look c%d", i))
 		}
 		w.start()
-		w.table.set(lost(entry("handed_over")))
+		w.table.Once(lost(entry("handed_over")))
 		r := w.drive(0)
 		next := runtime.ExecutionName(w.run, 1)
 		want := runtime.Route{Tenant: tenant, Run: w.run, Next: runtime.NextContinue, Successor: next}
@@ -935,7 +936,7 @@ func TestRule14Sweeper(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.start()
 			w.waiter.ended(w.owner)
-			w.table.set(meanwhile(entry("handed_over"), func() { w.step(0) }))
+			w.table.Once(meanwhile(entry("handed_over"), func() { w.step(0) }))
 			r, err := (&runtime.Sweeper{Ports: w.ports, Definitions: w.pinned}).Repair(w.ctx, tenant, w.run)
 			require.NoError(t, err, "somebody acts on the run: it needs no repair")
 			require.Equal(t, runtime.RepairNone, r)
@@ -986,7 +987,7 @@ func TestRule15Cache(t *testing.T) {
 			w.model.replies = []agent.Reply{calls("look c1")}
 			w.start()
 			dead, cancel := context.WithCancel(w.ctx)
-			w.table.set(trap{fits: entry("replied"), before: func() error { cancel(); return dead.Err() }})
+			w.table.Once(fault.WriteOf(entry("replied")), fault.Before(func() error { cancel(); return dead.Err() }))
 			_, err := w.stepper().Step(dead, w.inv(0))
 			require.ErrorIs(t, err, context.Canceled)
 			require.Equal(t, runtime.NextTools, w.step(0).Next)
@@ -1053,7 +1054,7 @@ func TestRule16SeenIsWhatWasSent(t *testing.T) {
 func TestRule16ALostReplyIsNotCounted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.start()
-		w.table.set(meanwhile(entry("replied"), func() {
+		w.table.Once(meanwhile(entry("replied"), func() {
 			require.NoError(t, w.send("m1", "More."))
 			w.drain()
 		}))

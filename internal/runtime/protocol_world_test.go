@@ -18,12 +18,12 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/counting"
 
 	"github.com/countersign/countersign/internal/tool"
 )
@@ -39,8 +39,8 @@ var (
 type world struct {
 	t      *testing.T
 	ctx    context.Context
-	counts *counting.Table
-	table  *faulty
+	counts *fault.Table
+	table  *fault.Table
 	model  *scripted
 	tools  tools
 	waiter *executions
@@ -59,8 +59,9 @@ func inBubble(t *testing.T, f func(t *testing.T, w *world)) {
 }
 
 func newWorld(t *testing.T, c clock.Clock, warm int) *world {
-	counts := counting.Wrap(store.NewMemory())
-	table := &faulty{Table: counts}
+	counts := fault.NewTable(store.NewMemory())
+	table := fault.NewTable(counts)
+	table.KeepWrites()
 	blobs := store.NewMemoryBlobs()
 	w := &world{
 		t: t, ctx: context.Background(), counts: counts, table: table, ids: ids.Seeded(c, 1), model: &scripted{}, tools: tools{},
@@ -475,75 +476,23 @@ func (x *executions) ended(name string) {
 	x.status[name] = runtime.ExecutionEnded
 }
 
-// faulty lets the next write that fits go wrong, or somebody else act right before or after it. Every trap snaps once.
-type faulty struct {
-	store.Table
-	mu     sync.Mutex
-	traps  []trap
-	writes [][]store.Op // that were executed
+// lost matches a write that is executed, then an error; failed, one that is an error instead.
+func lost(fits func([]store.Op) bool) (func(fault.Call) bool, fault.Hook) {
+	return fault.WriteOf(fits), fault.Lose(errBlown)
 }
 
-type trap struct {
-	fits   func(ops []store.Op) bool
-	before func() error // its error is the answer, and nothing is written
-	after  func() error // its error is the answer, and all is written
-}
-
-func (f *faulty) Write(ctx context.Context, ops ...store.Op) error {
-	snapped := f.snap(ops)
-	if snapped.before != nil {
-		if err := snapped.before(); err != nil {
-			return err
-		}
-	}
-	if err := f.Table.Write(ctx, ops...); err != nil {
-		return err
-	}
-	f.mu.Lock()
-	f.writes = append(f.writes, ops)
-	f.mu.Unlock()
-	if snapped.after != nil {
-		return snapped.after()
-	}
-	return nil
-}
-
-func (f *faulty) snap(ops []store.Op) trap {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for i, t := range f.traps {
-		if t.fits(ops) {
-			f.traps = slices.Delete(f.traps, i, i+1)
-			return t
-		}
-	}
-	return trap{}
-}
-
-// set lays a trap for the next write that fits.
-func (f *faulty) set(t trap) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.traps = append(f.traps, t)
-}
-
-// lost is executed, then an error; failed is an error instead.
-func lost(fits func([]store.Op) bool) trap {
-	return trap{fits: fits, after: func() error { return errBlown }}
-}
-
-func failed(fits func([]store.Op) bool) trap {
-	return trap{fits: fits, before: func() error { return errBlown }}
+func failed(fits func([]store.Op) bool) (func(fault.Call) bool, fault.Hook) {
+	return fault.WriteOf(fits), fault.Fail(errBlown)
 }
 
 // meanwhile lets somebody act right before the write.
-func meanwhile(fits func([]store.Op) bool, f func()) trap {
-	return trap{fits: fits, before: func() error { f(); return nil }}
+func meanwhile(fits func([]store.Op) bool, f func()) (func(fault.Call) bool, fault.Hook) {
+	return fault.WriteOf(fits), fault.Before(func() error { f(); return nil })
 }
 
 // afterwards lets somebody act right after the write, before its writer knows.
-func afterwards(fits func([]store.Op) bool, f func()) trap {
-	return trap{fits: fits, after: func() error { f(); return nil }}
+func afterwards(fits func([]store.Op) bool, f func()) (func(fault.Call) bool, fault.Hook) {
+	return fault.WriteOf(fits), fault.After(func() error { f(); return nil })
 }
 
 // entry fits writes of a journal entry that holds an event of that name.

@@ -244,7 +244,7 @@ func TestAnOwedWordBetweenRunsIsSaid(t *testing.T) {
 		w.park(r.Woken, 0, "token of the root")
 		child := w.child()
 		for range 4 { // as often as it tries
-			w.table.set(failed(func(ops []store.Op) bool { return ops[0].Item.SK == "I#answer/c1" }))
+			w.table.Once(failed(func(ops []store.Op) bool { return ops[0].Item.SK == "I#answer/c1" }))
 		}
 		_, err := (&runtime.Canceller{Ports: w.ports, Definitions: w.pinned}).Cancel(w.ctx, tenant, child, "user:bob", "not needed")
 		require.ErrorIs(t, err, errBlown)

@@ -278,9 +278,9 @@ func TestLongConversation(t *testing.T) {
 		w.gives(func(n int) string { return fmt.Sprintf("%04d", n) + strings.Repeat("é", size/2) })
 		w.def.Context.TruncateResult = 0
 		w.start()
-		before := w.counts.Snapshot()
+		before := w.counts.Counts()
 		require.Equal(t, runtime.NextDone, w.drive(0).Next)
-		read := w.counts.Snapshot().Sub(before)
+		read := w.counts.Counts().Sub(before)
 		require.LessOrEqual(t, read.Queries, int64(2*rounds+2), "a warm step reads what is new")
 
 		for i, r := range w.model.asked {
@@ -293,7 +293,7 @@ func TestLongConversation(t *testing.T) {
 			require.Less(t, run.ProseTokens(bytes), w.def.Context.Window-w.def.Context.Reserve.Output-w.def.Context.Reserve.Safety-w.def.Context.RoundMinimum, "request %d", i)
 			require.LessOrEqual(t, len(r.System), 2*1600+400)
 		}
-		for _, ops := range w.table.writes {
+		for _, ops := range w.table.Written() {
 			for _, op := range ops {
 				require.LessOrEqual(t, store.Size(op.Item), 400<<10)
 			}
@@ -321,7 +321,7 @@ func TestRoomCostsNothingFarFromTheEnd(t *testing.T) {
 			w.model.replies = []agent.Reply{calls("look c1"), calls("look c2")}
 			w.start()
 			require.Equal(t, runtime.NextDone, w.drive(0).Next)
-			for _, ops := range w.table.writes[1:] { // the first holds the definition's digest
+			for _, ops := range w.table.Written()[1:] { // the first holds the definition's digest
 				for _, op := range ops {
 					sizes = append(sizes, store.Size(op.Item))
 				}

@@ -143,7 +143,7 @@ func TestServiceZombie(t *testing.T) {
 		w.model.replies = []agent.Reply{calls("weather c1")}
 		w.start()
 		w.step(0)
-		w.table.set(meanwhile(entry("call_suspended"), func() { w.batchRun(0) }))
+		w.table.Once(meanwhile(entry("call_suspended"), func() { w.batchRun(0) }))
 		_, err := w.batch().Run(w.ctx, w.inv(0))
 		require.NoError(t, err)
 		require.Equal(t, []string{"/c1", "/c1"}, b.ids())
@@ -366,14 +366,14 @@ func TestApprovalsOutliveTheRun(t *testing.T) {
 		w.advised()
 		w.model.replies = []agent.Reply{calls(`tool_approval c1 {"message":"m","tools":["refund"]}`), calls("look c2")}
 		w.start()
-		reads := w.counts.Snapshot().Queries
+		reads := w.counts.Counts().Queries
 		r := w.drive(0)
 		require.Contains(t, w.offered("refund"), "approval")
 		require.NotContains(t, w.offered("look"), "approval")
 		require.NoError(t, w.answer("c1", `{"approvals":[{"tool":"refund","value":true},{"tool":"look","value":false},{"tool":"no tool","value":true}]}`))
 		w.drive(r.Woken)
 		require.Contains(t, w.offered("refund"), "approval", "an answer with a name that is none says nothing")
-		require.Less(t, reads, w.counts.Snapshot().Queries)
+		require.Less(t, reads, w.counts.Counts().Queries)
 
 		w.restart("k2")
 		r = w.drive(0)
@@ -415,7 +415,7 @@ func TestApprovalsThatCannotBeKept(t *testing.T) {
 		w.start()
 		r := w.drive(0)
 		require.NoError(t, w.answer("c1", approvals))
-		w.table.set(trap{fits: func(ops []store.Op) bool { return strings.Contains(ops[0].Item.PK, "#ADVICE#") }, before: func() error { return errBlown }})
+		w.table.Once(failed(func(ops []store.Op) bool { return strings.Contains(ops[0].Item.PK, "#ADVICE#") }))
 		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
 		require.Equal(t, []string{"keep approvals of agent clerk"}, warned)
 		require.Equal(t, "Works.", w.offered("refund"), "this run knows")

@@ -15,8 +15,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-
-	"github.com/countersign/countersign/internal/store/storetest"
 )
 
 // sweeper is the deployed sweep over the world's ports.
@@ -133,9 +131,9 @@ func TestSweepRepairsWhatDisagrees(t *testing.T) {
 		require.Equal(t, map[runtime.Repair]int64{runtime.RepairStarted: 1}, again.Repaired, "the fresh one, now")
 		require.Empty(t, again.Failed)
 		w.sleep(2 * time.Minute)
-		writes := len(w.table.writes)
+		writes := len(w.table.Written())
 		require.Empty(t, w.sweepAll().Repaired)
-		require.Len(t, w.table.writes, writes, "a sweep that finds nothing writes nothing")
+		require.Len(t, w.table.Written(), writes, "a sweep that finds nothing writes nothing")
 	})
 }
 
@@ -154,9 +152,9 @@ func TestSweepReadsViewsOnly(t *testing.T) {
 			w.another(fmt.Sprint("runs ", i))
 		}
 		w.sleep(2 * time.Minute)
-		before := w.counts.Snapshot()
+		before := w.counts.Counts()
 		require.EqualValues(t, 10, w.sweepAll().Checked)
-		cost := w.counts.Snapshot().Sub(before)
+		cost := w.counts.Counts().Sub(before)
 		require.EqualValues(t, 4, cost.Queries, "a page of running and one of waiting runs, one of requests, one of ends that are owed")
 		require.EqualValues(t, 1+5, cost.Gets, "the place, and the next inbox slot of those that wait")
 		require.Zero(t, cost.Writes+cost.Transactions)
@@ -173,7 +171,7 @@ func TestSweepTwice(t *testing.T) {
 		never := w.neverStarted(tenant, "never")
 		w.sleep(2 * time.Minute)
 		// The other one takes the run over right before this one's entry.
-		w.table.set(meanwhile(entry("handed_over"), func() { require.EqualValues(t, 1, w.sweepAll().Repaired[runtime.RepairTookOver]) }))
+		w.table.Once(meanwhile(entry("handed_over"), func() { require.EqualValues(t, 1, w.sweepAll().Repaired[runtime.RepairTookOver]) }))
 		require.Zero(t, w.sweepAll().Repaired[runtime.RepairTookOver])
 		var wg sync.WaitGroup
 		for range 4 {
@@ -250,7 +248,7 @@ func TestSweepForgetsAnOddPlace(t *testing.T) {
 			place := store.Key{PK: "SWEEP", SK: "CURSOR"}
 			write(t, w.table, place, body)
 			if body == "" {
-				w.ports.Table = storetest.Unreadable{Table: w.ports.Table, Key: place}
+				w.table.Damage(place)
 			}
 			r := w.sweepAll()
 			require.True(t, r.Complete)
@@ -480,11 +478,11 @@ func TestSweepOfManyParkedRuns(t *testing.T) {
 			w.parked(fmt.Sprint(i))
 		}
 		w.sleep(2 * time.Minute)
-		before := w.counts.Snapshot()
+		before := w.counts.Counts()
 		r := w.sweepAll()
 		require.EqualValues(t, many, r.Checked)
 		require.EqualValues(t, many, r.Waiting.Runs)
-		cost := w.counts.Snapshot().Sub(before)
+		cost := w.counts.Counts().Sub(before)
 		require.EqualValues(t, 1+many, cost.Gets, "the place, and the next inbox slot of each")
 		require.EqualValues(t, 1+many/100+many/100+1, cost.Queries, "running runs, waiting runs, requests to people, ends that are owed")
 		require.Zero(t, cost.Writes+cost.Transactions)

@@ -34,7 +34,7 @@ func (w *world) undo(by string) (run.AgentState, bool, error) {
 func TestOneRunTakesACallBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.paid()
-		w.table.set(lost(entry("undo_ordered")))
+		w.table.Once(lost(entry("undo_ordered")))
 		const all = 20
 		var wait sync.WaitGroup
 		var mu sync.Mutex

@@ -29,90 +29,93 @@ func isRefusal(err error) bool {
 			return true
 		}
 	}
-	var decided *approval.DecidedError
-	var edit *approval.EditError
-	var grant *approval.GrantError
-	var answer *policy.AnswerError
-	var undo *policy.UndoError
-	return errors.As(err, &undo) || errors.As(err, &decided) || errors.As(err, &edit) || errors.As(err, &grant) || errors.As(err, &answer)
+	return hasType[*approval.DecidedError](err) || hasType[*approval.EditError](err) || hasType[*approval.GrantError](err) ||
+		hasType[*policy.AnswerError](err) || hasType[*policy.UndoError](err)
+}
+
+func hasType[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
 }
 
 // action is one request of a person. It can be repeated.
 type action func(ctx context.Context) error
 
+// decisions are the actions of people.jsonl that decide a request.
+var decisions = map[string]approval.Action{
+	"approve": approval.Approve, "deny": approval.Deny, "edit": approval.Edit, "cancel_call": approval.Cancel,
+}
+
 // lineAction returns the action of a line of people.jsonl.
 func (sr *scriptedRun) lineAction(l line) (action, error) {
-	switch l.do {
-	case "approve":
-		return sr.decideAction(l, approval.Approve, l.note)
-	case "deny":
-		return sr.decideAction(l, approval.Deny, l.note)
-	case "edit":
-		return sr.decideAction(l, approval.Edit, l.note)
-	case "cancel_call":
-		return sr.decideAction(l, approval.Cancel, l.note)
+	s := sr.sim
+	switch l.Do {
+	case "approve", "deny", "edit", "cancel_call":
+		return sr.decideAction(l, decisions[l.Do], l.Note)
 	case "answer":
 		return sr.answerAction(l)
 	case "expire":
 		return sr.expireAction(l)
 	case "wait":
-		return func(ctx context.Context) error { return sr.sim.clock.Sleep(ctx, l.wait) }, nil
+		return func(ctx context.Context) error { return s.clock.Sleep(ctx, l.wait) }, nil
 	case "deploy":
-		return func(context.Context) error { sr.sim.redeployed = true; return nil }, nil
+		return func(context.Context) error { s.redeployed = true; return nil }, nil
 	case "message":
-		message := []run.UserBlock{{Block: run.Text{Text: l.text}}}
+		message := []run.UserBlock{{Block: run.Text{Text: l.Text}}}
 		return func(ctx context.Context) error {
-			return sr.sim.machine.Inputs.Send(ctx, tenant, sr.run, fmt.Sprintf("line-%d", l.number), l.by.ID, message)
+			return s.machine.Inputs.Send(ctx, tenant, sr.run, fmt.Sprintf("line-%d", l.number), l.by.ID, message)
 		}, nil
 	case "cancel_run":
 		return func(ctx context.Context) error {
-			_, err := sr.sim.machine.Canceller.Cancel(ctx, tenant, sr.run, l.by.ID, l.note)
+			_, err := s.machine.Canceller.Cancel(ctx, tenant, sr.run, l.by.ID, l.Note)
 			return err
 		}, nil
 	case "undo":
-		return sr.sim.undoAction(l), nil
-	case "ask", "reply":
-		return sr.commentAction(l)
+		return s.undoAction(l), nil
+	case "ask", "reply": // about the newest request
+		_, _, id, err := sr.findRequest(l.Call)
+		comment := s.machine.Desk.AskQuestion
+		if l.Do == "reply" {
+			comment = s.machine.Desk.ReplyToQuestion
+		}
+		return func(ctx context.Context) error {
+			_, err := comment(ctx, approval.RemarkInput{Tenant: tenant, ID: id, Text: l.Note, By: l.by})
+			return err
+		}, err
 	default:
-		return nil, fmt.Errorf("do %s: not a deed", l.do)
+		return nil, fmt.Errorf("do %s: not an action", l.Do)
 	}
 }
 
-// findRequest returns a call, and the id of the newest request about the call or its tool. If there was none, it is the
-// id of the first request to come.
-func (sr *scriptedRun) findRequest(id string) (run.Call, string, error) {
+// findRequest returns a run's state with a call, and the id of the newest request about the call or its tool. If there
+// was none, it is the id of the first request to come.
+func (sr *scriptedRun) findRequest(id string) (*run.AgentState, run.Call, string, error) {
 	l, err := sr.sim.journal.Load(context.Background(), tenant, sr.run)
 	if err != nil {
-		return run.Call{}, "", err
+		return nil, run.Call{}, "", err
 	}
 	c, _ := l.State.Call(id)
 	if request := l.State.RequestOf(c); request != "" {
-		return c, request, nil
+		return &l.State, c, request, nil
 	}
-	return c, run.ApprovalID(sr.run, id, max(1, c.Asks)), nil
+	return &l.State, c, run.ApprovalID(sr.run, id, max(1, c.Asks)), nil
 }
 
 // decideAction decides the newest request about a call. If there was none, the decision targets the suspension or call
 // that the line names. An edit always needs a request.
 func (sr *scriptedRun) decideAction(l line, a approval.Action, note string) (action, error) {
-	c, id, err := sr.findRequest(l.call)
+	state, c, id, err := sr.findRequest(l.Call)
 	if err != nil {
 		return nil, err
 	}
 	if c.Request == "" && c.Asks == 0 && a != approval.Edit {
-		// The id makes a repeated decision count once.
-		l0, err := sr.sim.journal.Load(context.Background(), tenant, sr.run)
-		if err != nil {
-			return nil, err
-		}
-		r := approval.CallDecision{
-			Tenant: tenant, Run: sr.run, Target: l.call, ID: fmt.Sprintf("line-%d", l.number), Action: a, Result: l.result, Note: note, By: l.by,
-			Via: l.via,
-		}
-		return sr.sim.machine.Desk.PrepareDecision(context.Background(), &l0.State, r)
+		return sr.sim.machine.Desk.PrepareDecision(context.Background(), state, approval.CallDecision{
+			Tenant: tenant, Run: sr.run, Target: l.Call, Action: a, Result: l.Result, Note: note, By: l.by, Via: l.Via,
+			ID: fmt.Sprintf("line-%d", l.number), // makes a repeated decision count once
+		})
 	}
 	r := approval.DecisionInput{
-		Tenant: tenant, ID: id, Action: a, Args: l.args, Result: l.result, Note: note, By: l.by, Via: l.via, Grant: l.grant,
+		Tenant: tenant, ID: id, Action: a, Args: l.Args, Result: l.Result, Note: note, By: l.by, Via: l.Via, Grant: l.Grant,
 	}
 	if c.Request != "" { // the decision about a blocked call is about its tool
 		r.Tool = c.Tool
@@ -129,36 +132,39 @@ func (sr *scriptedRun) decideAction(l line, a approval.Action, note string) (act
 // answerAction gives the outcome of a call whose outcome is unknown, decides one that waits for a person, or answers
 // one of a service.
 func (sr *scriptedRun) answerAction(l line) (action, error) {
-	c, id, err := sr.findRequest(l.call)
+	_, c, id, err := sr.findRequest(l.Call)
 	if err != nil {
 		return nil, err
 	}
+	var content string
+	if l.Error != nil {
+		content = *l.Error
+	} else if l.Result != nil {
+		content = textOf(l.Result)
+	}
 	switch {
-	case l.rerun:
+	case l.Rerun:
 	case c.Request != "" || c.Wait != nil && (c.Wait.For == run.ForApproval || c.Wait.For == run.ForInput):
 		return sr.answerAsDecisionAction(l, c)
 	case c.Service && (c.Wait == nil || c.Wait.For == run.ForAnswer), c.ID == "" && sr.hasServices():
-		a := runtime.Answer{Tenant: tenant, Run: sr.run, Call: l.call, By: l.by.ID}
-		if l.failure != nil {
-			a.Content, a.IsError = *l.failure, true
-		} else {
-			a.Content = textOf(l.result)
+		return sr.sim.serviceAnswer(runtime.Answer{
+			Tenant: tenant, Run: sr.run, Call: l.Call, By: l.by.ID, Content: content, IsError: l.Error != nil,
+		}), nil
+	}
+	return sr.settleAction(approval.Outcome{
+		Tenant: tenant, Run: sr.run, Call: l.Call, ID: id, Rerun: l.Rerun, By: l.by, Via: l.Via, Content: content, IsError: l.Error != nil,
+	}), nil
+}
+
+// serviceAnswer returns the action that answers a service's call. An answer that nobody waits for changes nothing and
+// is no refusal.
+func (s *simulation) serviceAnswer(a runtime.Answer) action {
+	return func(ctx context.Context) error {
+		if err := s.machine.Inputs.Answer(ctx, a); !errors.Is(err, runtime.ErrUnasked) {
+			return err
 		}
-		return func(ctx context.Context) error { // an answer that nobody waits for changes nothing and is no refusal
-			if err := sr.sim.machine.Inputs.Answer(ctx, a); !errors.Is(err, runtime.ErrUnasked) {
-				return err
-			}
-			return nil
-		}, nil
+		return nil
 	}
-	o := approval.Outcome{Tenant: tenant, Run: sr.run, Call: l.call, ID: id, Rerun: l.rerun, By: l.by, Via: l.via}
-	switch {
-	case l.failure != nil:
-		o.Content, o.IsError = *l.failure, true
-	case l.result != nil:
-		o.Content = textOf(l.result)
-	}
-	return sr.settleAction(o), nil
 }
 
 // hasServices reports whether the agent has services. If so, an answer may belong to no call.
@@ -173,7 +179,7 @@ func (sr *scriptedRun) settleAction(o approval.Outcome) action {
 		_, err := sr.sim.machine.Desk.SettleOutcome(ctx, o)
 		if err == nil && o.Rerun && !counted {
 			counted = true
-			sr.effects.reruns[o.Call]++
+			sr.reruns[o.Call]++
 		}
 		return err
 	}
@@ -182,44 +188,39 @@ func (sr *scriptedRun) settleAction(o approval.Outcome) action {
 // answerAsDecisionAction decides with an answer. An error denies a request about a call, and fails a request about
 // tools.
 func (sr *scriptedRun) answerAsDecisionAction(l line, c run.Call) (action, error) {
-	answer := l.result
-	l.result = nil
-	if l.failure != nil && c.Request != "" {
-		return sr.decideAction(l, approval.Fail, *l.failure)
-	}
-	if l.failure != nil {
-		return sr.decideAction(l, approval.Deny, *l.failure)
+	answer := l.Result
+	l.Result = nil
+	if l.Error != nil {
+		a := approval.Deny
+		if c.Request != "" {
+			a = approval.Fail
+		}
+		return sr.decideAction(l, a, *l.Error)
 	}
 	resume, reason := policy.DecisionFromJSON(answer)
 	switch {
 	case !resume:
 		return sr.decideAction(l, approval.Deny, reason)
 	case c.Wait != nil && c.Wait.For == run.ForInput:
-		l.result = answer
-		return sr.decideAction(l, approval.Approve, "")
-	default:
-		return sr.decideAction(l, approval.Approve, reason)
+		l.Result, reason = answer, ""
 	}
+	return sr.decideAction(l, approval.Approve, reason)
 }
 
-// expireAction moves the clock to the expiry of a call's wait.
+// expireAction moves the clock to the expiry of a call's wait, or of the request that blocks the call.
 func (sr *scriptedRun) expireAction(l line) (action, error) {
-	c, id, err := sr.findRequest(l.call)
+	state, c, id, err := sr.findRequest(l.Call)
 	if err != nil {
 		return nil, err
 	}
 	var at time.Time
 	if c.Wait != nil {
 		at = c.Wait.Expires
-	} else { // a request blocks the call
-		loaded, err := sr.sim.journal.Load(context.Background(), tenant, sr.run)
-		if err != nil {
-			return nil, fmt.Errorf("expire call %s: %w", l.call, err)
-		}
-		open := loaded.State.OpenRequests()
+	} else {
+		open := state.OpenRequests()
 		i := slices.IndexFunc(open, func(r run.PermissionRequest) bool { return r.Approval == c.Request })
 		if i < 0 {
-			return nil, fmt.Errorf("expire call %s: %w", l.call, errNotWaiting)
+			return nil, fmt.Errorf("expire call %s: %w", l.Call, errNotWaiting)
 		}
 		at = open[i].Expires
 	}
@@ -232,32 +233,15 @@ func (sr *scriptedRun) expireAction(l line) (action, error) {
 	}, nil
 }
 
-// commentAction adds a question or a reply to the newest request about a call.
-func (sr *scriptedRun) commentAction(l line) (action, error) {
-	_, id, err := sr.findRequest(l.call)
-	if err != nil {
-		return nil, err
-	}
-	w := approval.RemarkInput{Tenant: tenant, ID: id, Text: l.note, By: l.by}
-	comment := sr.sim.machine.Desk.AskQuestion
-	if l.do == "reply" {
-		comment = sr.sim.machine.Desk.ReplyToQuestion
-	}
-	return func(ctx context.Context) error {
-		_, err := comment(ctx, w)
-		return err
-	}, nil
-}
-
 // undoAction undoes a call of a run that has ended. The undo run becomes the main run.
 // If the main run is an undo run already, a call in it that undoes nothing belongs to the run before it.
 func (s *simulation) undoAction(l line) action {
 	of := s.run
-	if c, ok := s.loadCall(s.run, l.call); s.continues != "" && ok && c.Undoes == "" {
+	if c, ok := s.loadCall(s.run, l.Call); s.continues != "" && ok && c.Undoes == "" {
 		of = s.continues
 	}
 	return func(ctx context.Context) error {
-		run, _, err := s.machine.Starter.Undo(ctx, runtime.Undo{Tenant: tenant, Run: of, Call: l.call, By: l.by.ID})
+		run, _, err := s.machine.Starter.Undo(ctx, runtime.Undo{Tenant: tenant, Run: of, Call: l.Call, By: l.by.ID})
 		if err == nil {
 			s.continues, s.run, s.forkAt = of, run.Run, -1
 		}
@@ -278,7 +262,7 @@ func (sr *scriptedRun) settleUnknownOutcome(waits []run.Call) bool {
 		if o.Rerun {
 			// The rerun has the result of the execution before it.
 			last := executionKey{c.ID, c.Executions}
-			sr.effects.resultIndex[executionKey{c.ID, c.Executions + 1}] = sr.effects.reserveResult(c.Tool, last)
+			sr.resultIndex[executionKey{c.ID, c.Executions + 1}] = sr.reserveResult(c.Tool, last)
 		}
 		sr.sim.people.act(func() { sr.settleOutcome(o) })
 		return true
@@ -291,8 +275,7 @@ func (sr *scriptedRun) settleUnknownOutcome(waits []run.Call) bool {
 func (sr *scriptedRun) settleOutcome(o approval.Outcome) {
 	a, err := approval.Get(context.Background(), sr.sim.table, tenant, o.ID)
 	if err == nil {
-		o.By = anyApprover(a.Approvers)
-		o.By.Groups = slices.Concat(o.By.Groups, slices.Concat(a.Above...))
+		o.By = anyApprover(a)
 		err = sr.sim.retry("settle "+o.Call, sr.settleAction(o))
 	}
 	if err != nil {
@@ -301,24 +284,25 @@ func (sr *scriptedRun) settleOutcome(o approval.Outcome) {
 	}
 }
 
-// anyApprover returns a person who may decide. Only an approver can have an approved call run again.
-func anyApprover(approvers []string) policy.Principal {
-	for _, name := range approvers {
+// anyApprover returns a person who may decide a request. Only an approver can have an approved call run again.
+func anyApprover(a approval.Approval) policy.Principal {
+	above := slices.Concat(a.Above...)
+	for _, name := range a.Approvers {
 		if strings.HasPrefix(name, "user:") {
-			return policy.Principal{ID: name}
+			return policy.Principal{ID: name, Groups: above}
 		}
 	}
-	return policy.Principal{ID: localUser.ID, Groups: approvers}
+	return policy.Principal{ID: localUser.ID, Groups: slices.Concat(a.Approvers, above)}
 }
 
 // knownOutcome returns what the effect log has of a call, if it was a crash that made the outcome unknown.
 func (sr *scriptedRun) knownOutcome(c run.Call) (approval.Outcome, bool) {
-	t := sr.effects.tools[c.Tool]
+	t := sr.tools[c.Tool]
 	if !sr.sim.isDisturbed() || c.Wait.For != run.ForOutcome || t == nil || t.reconciles {
 		return approval.Outcome{}, false
 	}
 	o := approval.Outcome{Tenant: tenant, Run: sr.run, Call: c.ID, ID: c.Wait.Approval}
-	switch e := sr.effects.newestExecution(sr.run, c.Tool, executionKey{c.ID, c.Executions}); {
+	switch e := sr.sim.newestExecution(sr.run, c.Tool, executionKey{c.ID, c.Executions}); {
 	case e == nil || e.void:
 		o.Rerun = true
 	case e.resultLost: // the outcome is unknown without a crash, too

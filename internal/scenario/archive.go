@@ -114,23 +114,34 @@ func openArchive(name string, data []byte, ps *problems) (description string, fi
 	return strings.TrimSpace(string(a.Comment)), files
 }
 
-// decode decodes JSON that begins in the section's n-th line. Unknown and repeated keys are errors.
-func (s section) decode(data []byte, n int, v any) error {
+// decode decodes JSON that begins in the section's n-th line. Unknown and repeated keys are problems.
+func (s section) decode(data []byte, n int, v any) *agentfile.Problem {
 	err := jsonx.DecodeStrict(data, v)
+	if err == nil {
+		return nil
+	}
 	var where *jsonx.JSONError
 	if !errors.As(err, &where) {
-		if err != nil {
-			return s.problem(n, "", err.Error())
-		}
-		return nil
+		p := s.problem(n, "", err.Error())
+		return &p
 	}
 	key := strings.ReplaceAll(strings.TrimPrefix(where.Pointer, "/"), "/", ".") // the key path of a JSON Pointer
 	if where.Offset > 0 && where.Offset <= len(data) {
-		return s.problem(n+bytes.Count(data[:where.Offset], []byte("\n")), key, "want "+where.Want)
+		n += bytes.Count(data[:where.Offset], []byte("\n"))
+	} else {
+		n += section{data: data}.lineOf(key[strings.LastIndex(key, ".")+1:])
 	}
-	last := key[strings.LastIndex(key, ".")+1:]
-	part := section{data: data}
-	return s.problem(n+part.lineOf(last), key, "want "+where.Want)
+	p := s.problem(n, key, "want "+where.Want)
+	return &p
+}
+
+// decodeItem decodes an element of a YAML list. A problem has the element's line and the path of the key.
+func decodeItem(archive string, item agentfile.Value, v any, ps *problems) bool {
+	p := section{}.decode(item.JSON, 0, v)
+	if p != nil {
+		ps.add(agentfile.Problem{File: archive, Line: item.Line, Key: joinPath(item.Key, p.Key), Text: p.Text})
+	}
+	return p == nil
 }
 
 // isNull reports whether a value is missing or null.

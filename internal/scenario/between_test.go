@@ -10,6 +10,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
 // newDeskWithHooks is deskOf for an agent with these lines behind its permission and this code.
@@ -20,7 +21,7 @@ func newDeskWithHooks(t *testing.T, permission, more, model, people, want string
 	if people != "" {
 		text += "-- people.jsonl --\n" + people
 	}
-	s, err := LoadWithHooks("desk.txtar", []byte(text+"-- want.json --\n"+want), code)
+	s, err := LoadWithOptions("desk.txtar", []byte(text+"-- want.json --\n"+want), agentfile.Options{Hooks: code})
 	require.NoError(t, err)
 	return withHooks(s, hook.Set{})
 }

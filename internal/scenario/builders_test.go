@@ -14,6 +14,7 @@ import (
 
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
 // deskHooks is the code that the agents of testdata/builders name.
@@ -71,7 +72,7 @@ func runFolder(t *testing.T, folder string, code hook.Set, what string) {
 			require.NoError(t, err)
 			_, err = Load(filepath.Base(file), data)
 			require.ErrorContains(t, err, "want a registered "+what+": there is none")
-			s, err := LoadWithHooks(filepath.Base(file), data, code)
+			s, err := LoadWithOptions(filepath.Base(file), data, agentfile.Options{Hooks: code})
 			require.NoError(t, err)
 			r := s.Crash(CrashesInTests())
 			require.Empty(t, r.Plain.Failures)
@@ -87,7 +88,7 @@ func runFolder(t *testing.T, folder string, code hook.Set, what string) {
 func TestLargeSystemTextIsABlob(t *testing.T) {
 	data, err := os.ReadFile("testdata/builders/large.txtar")
 	require.NoError(t, err)
-	s, err := LoadWithHooks("large.txtar", data, deskHooks)
+	s, err := LoadWithOptions("large.txtar", data, agentfile.Options{Hooks: deskHooks})
 	require.NoError(t, err)
 	counts := map[string]int{}
 	for _, c := range s.Run(Options{}).Calls {

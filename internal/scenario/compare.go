@@ -3,7 +3,6 @@ package scenario
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,29 +15,43 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/stream"
 )
 
 // notUnderCrash lists the keys of want.json that are not compared in disturbed runs.
 var notUnderCrash = []string{"modelCalls", "events", "seq"}
 
-// compareOutcome compares the runs with want.json, and checks that every scripted line and result was used.
-func (s *simulation) compareOutcome(r *Result) {
-	ctx := context.Background()
-	entries, err := s.journal.Entries(ctx, tenant, s.run, 0, 0)
-	if err == nil {
-		r.Journal = entries
-		r.Seed, err = s.loadSeed(ctx)
+// compareOutcome compares the runs with want.json, and checks that every scripted line and result was used. It returns
+// the compared runs.
+func (s *simulation) compareOutcome() (compared []Run) {
+	runs, err := s.loadRunTree()
+	seen := map[string]int{} // runs of delegates, by agent
+	for i, rec := range runs {
+		var one Run
+		if one, err = s.exportRun(rec); err != nil {
+			break
+		}
+		compared = append(compared, one)
+		at, wanted := "", s.scenario.want
+		if name := rec.scripted.agentName; i > 0 {
+			list, n := s.scenario.children[name], seen[name]
+			if seen[name]++; n >= len(list) {
+				continue
+			}
+			at, wanted = fmt.Sprintf("children.%s[%d].", name, n), list[n]
+		}
+		if err = rec.scripted.compareRun(at, wanted, one); err != nil {
+			break
+		}
 	}
-	if err == nil {
-		err = s.compareRun(ctx, "", s.scenario.want, r.Seed, entries)
-	}
-	runs, lost := s.loadRunTree()
-	if err == nil && lost == nil {
-		r.Children, err = s.compareChildren(ctx, runs[1:])
-	}
-	if err = errors.Join(err, lost); err != nil {
+	if err != nil {
 		s.addFailure(Failure{Path: "run", Got: err.Error(), Want: "a run"})
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.scenario.children)) {
+		if want, got := len(s.scenario.children[name]), seen[name]; want != got {
+			s.addFailure(Failure{Path: "children." + name, Got: fmt.Sprintf("%d runs", got), Want: fmt.Sprint(want)})
+		}
 	}
 	for _, rec := range runs {
 		for _, f := range rec.scripted.model.Failures() {
@@ -47,7 +60,7 @@ func (s *simulation) compareOutcome(r *Result) {
 		for _, n := range rec.scripted.model.Leftover() {
 			s.addFailure(s.unusedLine(n, "reply"))
 		}
-		s.failures = append(s.failures, rec.scripted.effects.unusedResults()...)
+		s.failures = append(s.failures, rec.scripted.unusedResults()...)
 	}
 	// Agents without a run leave their whole script unused.
 	for _, name := range slices.Sorted(maps.Keys(s.scenario.delegates)) {
@@ -58,64 +71,42 @@ func (s *simulation) compareOutcome(r *Result) {
 		}
 	}
 	for _, l := range append(s.people.queued, s.people.triggered...) {
-		s.addFailure(s.unusedLine(l.number, l.do))
+		s.addFailure(s.unusedLine(l.number, l.Do))
 	}
-	r.Failures = s.failures
-}
-
-// compareChildren compares the delegated runs with the children of want.json, and returns their journals.
-func (s *simulation) compareChildren(ctx context.Context, children []recordedRun) ([][]run.Entry, error) {
-	var journals [][]run.Entry
-	seen := map[string]int{}
-	for _, rec := range children {
-		name := rec.scripted.agentName
-		entries, err := s.journal.Entries(ctx, tenant, rec.scripted.run, 0, 0)
-		if err != nil {
-			return nil, err
-		}
-		journals = append(journals, entries)
-		wanted, n := s.scenario.children[name], seen[name]
-		seen[name]++
-		if n >= len(wanted) {
-			continue
-		}
-		err = rec.scripted.compareRun(ctx, fmt.Sprintf("children.%s[%d]", name, n), wanted[n], run.AgentState{}, entries)
-		if err != nil {
-			return nil, err
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(s.scenario.children)) {
-		if want, got := len(s.scenario.children[name]), seen[name]; want != got {
-			s.addFailure(Failure{Path: "children." + name, Got: fmt.Sprintf("%d runs", got), Want: fmt.Sprint(want)})
-		}
-	}
-	return journals, nil
+	return compared
 }
 
 func (s *simulation) unusedLine(line int, what string) Failure {
 	return Failure{Path: fmt.Sprintf("%s:%d: %s", s.scenario.archive, line, what), Got: "never its turn", Want: "every line used"}
 }
 
-// loadSeed returns the state from which the main run's journal is folded.
-func (s *simulation) loadSeed(ctx context.Context) (run.AgentState, error) {
-	if s.continues == "" {
-		return run.AgentState{}, nil
+// exportRun returns a run with its journal and the state from which the journal is folded. Only the main run has an
+// earlier one whose state is known.
+func (s *simulation) exportRun(rec recordedRun) (Run, error) {
+	ctx, r := context.Background(), Run{State: rec.State}
+	var err error
+	if r.Journal, err = s.journal.Entries(ctx, tenant, rec.State.Run, 0, 0); err != nil || s.continues == "" || rec.State.Run != s.run {
+		return r, err
 	}
+	var past run.AgentState
 	if s.forkAt >= 0 {
-		past, err := s.journal.At(ctx, tenant, s.continues, s.forkAt)
-		return run.Seed(past), err
+		past, err = s.journal.At(ctx, tenant, s.continues, s.forkAt)
+	} else {
+		var l store.Loaded
+		l, err = s.journal.Load(ctx, tenant, s.continues)
+		past = l.State
 	}
-	past, err := s.journal.Load(ctx, tenant, s.continues)
-	return run.Seed(past.State), err
+	r.Seed = run.Seed(past)
+	return r, err
 }
 
 // compareRun compares a run in the journal with the wanted values. It prefixes the paths of differences with at.
-func (sr *scriptedRun) compareRun(ctx context.Context, at string, wanted want, seed run.AgentState, entries []run.Entry) error {
-	state, err := run.Fold(seed, entries)
+func (sr *scriptedRun) compareRun(at string, wanted want, r Run) error {
+	state, err := run.Fold(r.Seed, r.Journal)
 	if err != nil {
 		return err
 	}
-	got, err := sr.observe(ctx, wanted, &state, entries)
+	got, err := sr.observe(wanted, &state, r.Journal)
 	if err != nil {
 		return err
 	}
@@ -123,7 +114,7 @@ func (sr *scriptedRun) compareRun(ctx context.Context, at string, wanted want, s
 	// "executed": {} means that no tool ran. An object without keys would match anything.
 	var none map[string]json.RawMessage
 	if json.Unmarshal(wanted["executed"], &none) == nil && none != nil && len(none) == 0 {
-		for name := range sr.effects.executionCounts() {
+		for name := range sr.executionCounts() {
 			none[name] = json.RawMessage("null")
 		}
 		wanted["executed"] = mustMarshal(none)
@@ -140,17 +131,15 @@ func (sr *scriptedRun) compareRun(ctx context.Context, at string, wanted want, s
 			if m.Path == "" || strings.HasPrefix(m.Path, "[") {
 				path = key + m.Path
 			}
-			if at != "" {
-				path = at + "." + path
-			}
-			sr.sim.addFailure(Failure{Path: path, Got: m.Got, Want: m.Want})
+			sr.sim.addFailure(Failure{Path: at + path, Got: m.Got, Want: m.Want})
 		}
 	}
 	return nil
 }
 
 // observe returns the run's JSON by key, and the keys that only a scenario has.
-func (sr *scriptedRun) observe(ctx context.Context, wanted want, state *run.AgentState, entries []run.Entry) (map[string]json.RawMessage, error) {
+func (sr *scriptedRun) observe(wanted want, state *run.AgentState, entries []run.Entry) (map[string]json.RawMessage, error) {
+	ctx := context.Background()
 	raw, err := json.Marshal(state)
 	if err != nil {
 		return nil, err
@@ -190,8 +179,8 @@ func (sr *scriptedRun) observe(ctx context.Context, wanted want, state *run.Agen
 		checkpoints = append(checkpoints, e.Kinds...)
 	}
 	for key, v := range map[string]any{
-		"invoked":  append([]recordedInvoke{}, sr.effects.invokes...),
-		"executed": sr.effects.executionCounts(), "events": events, "checkpoints": checkpoints, "requests": requests, "emitted": append([]policy.Outgoing{}, sr.effects.events...),
+		"invoked":  append([]recordedInvoke{}, sr.invokes...),
+		"executed": sr.executionCounts(), "events": events, "checkpoints": checkpoints, "requests": requests, "emitted": append([]policy.Outgoing{}, sr.events...),
 		"notified": append([]notification{}, sr.sim.notifications...),
 	} {
 		if got[key], err = json.Marshal(v); err != nil {
@@ -204,21 +193,20 @@ func (sr *scriptedRun) observe(ctx context.Context, wanted want, state *run.Agen
 // eventTypes returns the types of the stream's events if want.json lists those, and else of the journal's.
 func (sr *scriptedRun) eventTypes(wanted want, entries []run.Entry) ([]string, error) {
 	names := []string{}
-	if !areStreamEvents(wanted["events"]) {
-		for _, e := range entries {
+	ofStream := areStreamEvents(wanted["events"])
+	state := run.AgentState{}
+	for _, e := range entries {
+		if !ofStream {
 			for _, ev := range e.Events {
 				names = append(names, run.EventType(ev))
 			}
+			continue
 		}
-		return names, nil
-	}
-	state := run.AgentState{}
-	for _, e := range entries {
-		var events []stream.Event
-		var err error
-		if events, state, err = stream.Events(&sr.scenario.agent, state, e); err != nil {
+		events, next, err := stream.Events(&sr.scenario.agent, state, e)
+		if err != nil {
 			return nil, err
 		}
+		state = next
 		for _, ev := range events {
 			names = append(names, string(ev.Type))
 		}
@@ -253,9 +241,9 @@ func (sr *scriptedRun) checkRelaxed(wanted want, state *run.AgentState) want {
 		if json.Unmarshal(raw, &counts) != nil {
 			return wanted // a pattern or null is matched as it is
 		}
-		got := sr.effects.executionCounts()
+		got := sr.executionCounts()
 		for name, n := range counts {
-			if sr.checkBound("executed."+name, name, n, got[name]) {
+			if sr.checkBound("executed."+name, name, n, got[name], !sr.isRepeatable(name)) {
 				delete(counts, name)
 			}
 		}
@@ -271,26 +259,12 @@ func (sr *scriptedRun) checkRelaxed(wanted want, state *run.AgentState) want {
 	got := state.Calls()
 	for i, c := range calls {
 		n, ok := c["executions"]
-		if ok && i < len(got) && sr.checkAtLeast(fmt.Sprintf("calls[%d].executions", i), got[i], n) {
+		if ok && i < len(got) && sr.checkBound(fmt.Sprintf("calls[%d].executions", i), got[i].Tool, n, got[i].Executions, false) {
 			delete(c, "executions")
 		}
 	}
 	wanted["calls"] = mustMarshal(calls)
 	return wanted
-}
-
-// checkAtLeast compares the number of a call's executions by its lower bound. It reports false if the number must be
-// exact.
-func (sr *scriptedRun) checkAtLeast(path string, c run.Call, wanted json.RawMessage) bool {
-	n, err := strconv.Atoi(string(wanted))
-	t := sr.effects.tools[c.Tool]
-	if err != nil || t == nil || t.reconciles && !sr.isRepeatable(c.Tool) {
-		return false
-	}
-	if c.Executions < n {
-		sr.sim.addFailure(Failure{Path: path, Got: strconv.Itoa(c.Executions), Want: fmt.Sprintf("at least %d", n)})
-	}
-	return true
 }
 
 // isRepeatable reports whether a crash may repeat calls of the tool.
@@ -299,21 +273,19 @@ func (sr *scriptedRun) isRepeatable(name string) bool {
 	return ok && effect != run.EffectNonIdempotent
 }
 
-// checkBound compares how often a tool ran by its bound. It reports false if the number must be exact.
-func (sr *scriptedRun) checkBound(path, name string, wanted json.RawMessage, got int) bool {
+// checkBound compares a number of executions of a tool by its lower or upper bound. It reports false if the number must
+// be exact.
+func (sr *scriptedRun) checkBound(path, name string, wanted json.RawMessage, got int, isMost bool) bool {
 	n, err := strconv.Atoi(string(wanted))
-	if err != nil {
-		return false
-	}
-	t := sr.effects.tools[name]
-	if t == nil || t.reconciles && !sr.isRepeatable(name) {
+	t := sr.tools[name]
+	if err != nil || t == nil || t.reconciles && !sr.isRepeatable(name) {
 		return false
 	}
 	switch {
-	case sr.isRepeatable(name) && got < n:
-		sr.sim.addFailure(Failure{Path: path, Got: strconv.Itoa(got), Want: fmt.Sprintf("at least %d", n)})
-	case !sr.isRepeatable(name) && got > n:
+	case isMost && got > n:
 		sr.sim.addFailure(Failure{Path: path, Got: strconv.Itoa(got), Want: fmt.Sprintf("at most %d", n)})
+	case !isMost && got < n:
+		sr.sim.addFailure(Failure{Path: path, Got: strconv.Itoa(got), Want: fmt.Sprintf("at least %d", n)})
 	}
 	return true
 }
@@ -331,32 +303,22 @@ func mustMarshal(v any) json.RawMessage {
 // invariant already.
 func (s *simulation) exportRuns() []Run {
 	runs, err := s.loadRunTree()
+	if err == nil && s.continues != "" {
+		var earlier []recordedRun
+		earlier, err = s.loadRunsBelow(s.scriptedRun, s.continues)
+		runs = append(earlier, runs...)
+	}
 	if err != nil {
 		return nil
-	}
-	if s.continues != "" {
-		earlier, err := s.loadRunsBelow(s.scriptedRun, s.continues)
-		if err != nil {
-			return nil
-		}
-		runs = append(earlier, runs...)
 	}
 	var list []Run
 	for _, rec := range runs {
 		if rec.State.From != nil && rec.State.Run != s.run { // its seed is unknown
 			continue
 		}
-		entries, err := s.journal.Entries(context.Background(), tenant, rec.State.Run, 0, 0)
-		if err != nil {
-			continue
+		if r, err := s.exportRun(rec); err == nil {
+			list = append(list, r)
 		}
-		r := Run{State: rec.State, Journal: entries}
-		if rec.State.From != nil {
-			if r.Seed, err = s.loadSeed(context.Background()); err != nil {
-				continue
-			}
-		}
-		list = append(list, r)
 	}
 	return list
 }

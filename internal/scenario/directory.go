@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/policy"
@@ -51,9 +51,7 @@ func (s *Scenario) loadDirectory(files map[string]section, ps *problems) {
 	s.directory = &directory{fails: map[string]int{}}
 	for _, item := range list {
 		var form directoryForm
-		if err := (section{}).decode(item.JSON, 0, &form); err != nil {
-			p, _ := err.(agentfile.Problem) //nolint:errorlint // decode returns no other type
-			ps.add(agentfile.Problem{File: s.archive, Line: item.Line, Key: joinPath(item.Key, p.Key), Text: p.Text})
+		if !decodeItem(s.archive, item, &form, ps) {
 			continue
 		}
 		if key, text := s.directory.addEntry(form); text != "" {
@@ -87,34 +85,16 @@ func (d *directory) addEntry(form directoryForm) (key, text string) {
 	return "", ""
 }
 
-// sendsNotifications reports whether the scenario has channels, reminders or escalations.
-func (s *Scenario) sendsNotifications() bool {
-	if s.directory != nil || hasTimedRules(&s.agent) {
-		return true
-	}
-	for _, d := range s.delegates {
-		if hasTimedRules(&d.agent) {
-			return true
-		}
-	}
-	return false
-}
-
-// hasTimedRules reports whether a rule of the agent reminds or escalates.
-func hasTimedRules(d *agent.Definition) bool {
-	return slices.ContainsFunc(d.Permission.Rules, func(r agent.Rule) bool { return r.Remind > 0 || r.Escalate != nil })
-}
-
 // newNotifier returns the notifier of the scenario's people; nil = nobody is notified.
 func (s *simulation) newNotifier() *notify.Notifier {
-	if !s.scenario.sendsNotifications() {
+	if !s.scenario.notifies {
 		return nil
 	}
 	n := &notify.Notifier{}
 	if d := s.scenario.directory; d != nil {
 		n.Directory = d
 		for _, name := range []string{emailChannel, slackChannel} {
-			n.Channels = append(n.Channels, s.faults.Channel(&fakeChannel{sim: s, name: name, fails: d.fails[name]}))
+			n.Channels = append(n.Channels, &fakeChannel{sim: s, name: name, fails: d.fails[name]})
 		}
 	}
 	return n
@@ -123,7 +103,7 @@ func (s *simulation) newNotifier() *notify.Notifier {
 // hasDueWork reports whether a reminder or escalation is due, now or later, and a timer is set for it. After a crash
 // the work may have no timer: it then waits for the next process that starts.
 func (s *simulation) hasDueWork() bool {
-	if !s.scenario.sendsNotifications() || s.clock.Timers() == 0 {
+	if !s.scenario.notifies || s.clock.Timers() == 0 {
 		return false
 	}
 	p, err := s.table.Query(context.Background(), store.Range{PK: "DUE", Index: true, Limit: 1})
@@ -183,21 +163,29 @@ func (c *fakeChannel) Reaches(p person.Person) bool {
 	return c.name == emailChannel && p.Email != "" || c.name == slackChannel && p.Slack != ""
 }
 
-func (c *fakeChannel) Send(_ context.Context, m notify.Message) (string, error) {
-	if c.fails > 0 {
-		c.fails--
-		return "", errChannelDown
-	}
-	c.sim.notifications = append(c.sim.notifications, notification{m.To.ID, m.Occasion, c.name})
-	if c.name != slackChannel {
-		return "", nil
-	}
-	return fmt.Sprint(len(c.sim.notifications)), nil
+func (c *fakeChannel) Send(ctx context.Context, m notify.Message) (ref string, err error) {
+	err = c.sim.injector.Do(ctx, fault.Call{Port: "channel.Send", Target: c.name + " " + m.To.ID}, func() error {
+		if c.fails > 0 {
+			c.fails--
+			return errChannelDown
+		}
+		if c.record(m); c.name == slackChannel {
+			ref = fmt.Sprint(len(c.sim.notifications))
+		}
+		return nil
+	})
+	return ref, err
 }
 
-func (c *fakeChannel) Update(_ context.Context, _ string, m notify.Message) error {
+func (c *fakeChannel) Update(ctx context.Context, _ string, m notify.Message) error {
+	return c.sim.injector.Do(ctx, fault.Call{Port: "channel.Update", Target: c.name + " " + m.To.ID}, func() error {
+		c.record(m)
+		return nil
+	})
+}
+
+func (c *fakeChannel) record(m notify.Message) {
 	c.sim.notifications = append(c.sim.notifications, notification{m.To.ID, m.Occasion, c.name})
-	return nil
 }
 
 // checkNotifiedAtLeast compares the notifications of a disturbed simulation, in any order: each wanted one was sent at

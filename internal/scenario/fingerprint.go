@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/countersign/countersign/internal/asl"
@@ -17,8 +18,8 @@ import (
 // recordBoundary records the state in which a handler begins alone, and reports whether the simulation ends there
 // because the state is known.
 func (s *simulation) recordBoundary(function string, payload []byte) bool {
-	isAlone := s.faults.LiveInvocations() == 0 && s.faults.IsSpent() && len(s.intervened) == len(s.interventions)
-	if s.isKnownState == nil || !isAlone {
+	isAlone := s.injector.LiveInvocations() == 0 && s.injector.IsSpent() && len(s.intervened) == len(s.Interventions)
+	if s.IsKnownState == nil || !isAlone {
 		return false
 	}
 	// The fingerprint is a digest of everything that can still matter: the table, the executions, the effect logs and
@@ -41,100 +42,87 @@ func (s *simulation) recordBoundary(function string, payload []byte) bool {
 	s.writeScriptState(&all)
 	sum := sha256.Sum256(s.canonicalize(all.Bytes()))
 	fingerprint := [16]byte(sum[:16])
-	s.boundaries = append(s.boundaries, Boundary{Call: len(s.faults.Calls()) + 1, Fingerprint: fingerprint})
-	if s.isKnownState(fingerprint) {
-		s.pruned = true
+	s.Boundaries = append(s.Boundaries, Boundary{Call: len(s.injector.Calls()) + 1, Fingerprint: fingerprint})
+	if s.IsKnownState(fingerprint) {
+		s.Pruned = true
 		s.endSignal.Notify()
 	}
-	return s.pruned
+	return s.Pruned
 }
 
 // writeScriptState writes the effect logs and what is left of the script.
 func (s *simulation) writeScriptState(all *bytes.Buffer) {
 	parts := map[string]*scriptedRun{s.run: s.scriptedRun}
 	maps.Copy(parts, s.scriptedRuns)
+	byTool := slices.SortedStableFunc(slices.Values(s.toolExecutions), func(a, b *toolExecution) int { return strings.Compare(a.tool, b.tool) })
 	for _, run := range slices.Sorted(maps.Keys(parts)) {
 		sr := parts[run]
 		fmt.Fprintf(all, "run %s requests=%d input=%v events=%d invoked=%d rerun=%v\n",
-			run, len(sr.requests), sr.inputDuring, len(sr.effects.events), len(sr.effects.invokes), sr.effects.reruns)
-		for _, name := range slices.Sorted(maps.Keys(sr.effects.executions)) {
-			for _, e := range sr.effects.executions[name] {
-				fmt.Fprintf(all, "%s %v %v %v %v\n", name, e.key, e.finished, e.void, e.resultLost)
+			run, len(sr.requests), sr.inputDuring, len(sr.events), len(sr.invokes), sr.reruns)
+		for _, e := range byTool {
+			if e.by == sr {
+				fmt.Fprintf(all, "%s %v %v %v %v\n", e.tool, e.key, e.finished, e.void, e.resultLost)
 			}
 		}
 	}
 	fmt.Fprintf(all, "queued=%d triggered=%d expiring=%s redeployed=%v crash=%v accepted=%v cancelled=%v lost=%v sweeps=%d interventions=%d violations=%d\n",
 		len(s.people.queued), len(s.people.triggered), s.people.expiring, s.redeployed, s.crashRequests, s.acceptedMessages,
-		s.cancelled, s.callerLost, s.sweeps, len(s.intervened), len(s.violations))
+		s.cancelled, s.callerLost, s.Sweeps, len(s.intervened), len(s.violations))
 	notes, _ := json.Marshal(s.notifications)
 	all.Write(notes)
 }
 
-// canonicalize replaces random ids by their positions, and instants by the minutes until then.
+// canonicalize replaces random ids by their positions, and instants by the minutes until then. It drops the numbers of
+// request marks.
 func (s *simulation) canonicalize(b []byte) []byte {
-	c := canonicalizer{sim: s, places: map[string]int{}, out: make([]byte, 0, len(b))}
+	out, places := make([]byte, 0, len(b)), map[string]int{}
 	for len(b) > 0 {
-		n := bytes.IndexFunc(b, func(c rune) bool {
-			return (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z')
-		})
-		if n < 0 {
-			n = len(b)
+		n := 0
+		for n < len(b) && (b[n] >= '0' && b[n] <= '9' || b[n] >= 'a' && b[n] <= 'z' || b[n] >= 'A' && b[n] <= 'Z') {
+			n++
 		}
+		word := b[:n]
 		if n == 0 {
-			c.out = append(c.out, b[0])
-			// The number after a request mark is dropped.
+			word = b[:1]
 			for n = 1; b[0] == requestMark[0] && n < len(b) && b[n] >= '0' && b[n] <= '9'; n++ {
 			}
-			b = b[n:]
-			continue
 		}
-		b = b[c.writeWord(b, n):]
+		if s.randomIDs.seen[string(word)] && n >= 10 {
+			if _, ok := places[string(word)]; !ok {
+				places[string(word)] = len(places)
+			}
+			out = fmt.Appendf(out, "<%d>", places[string(word)])
+		} else if at, length := readInstant(b, n); length > 0 {
+			n = length
+			if left := at.Sub(s.clock.Now()); left <= 0 {
+				out = append(out, "<past>"...)
+			} else {
+				out = fmt.Appendf(out, "<in %d min>", left.Round(time.Minute)/time.Minute)
+			}
+		} else {
+			out = append(out, word...)
+		}
+		b = b[n:]
 	}
-	return c.out
+	return out
 }
 
-// canonicalizer holds the canonical form of the bytes so far.
-type canonicalizer struct {
-	sim    *simulation
-	places map[string]int
-	out    []byte
-}
-
-// writeWord writes the word of n bytes, or the instant that begins with it, and returns how many bytes it read.
-func (c *canonicalizer) writeWord(b []byte, n int) int {
-	word := b[:n]
+// readInstant reads the instant that begins with the first word of n bytes, in milliseconds or RFC 3339, and returns its
+// length; 0 = there is none.
+func readInstant(b []byte, n int) (time.Time, int) {
 	switch {
-	case n >= 10 && c.sim.randomIDs.seen[string(word)]:
-		p, ok := c.places[string(word)]
-		if !ok {
-			p = len(c.places)
-			c.places[string(word)] = p
+	case n == 13 && b[0] == '1':
+		if ms, err := strconv.ParseInt(string(b[:n]), 10, 64); err == nil {
+			return time.UnixMilli(ms), n
 		}
-		c.out = fmt.Appendf(c.out, "<%d>", p)
-		return n
-	case n == 13 && word[0] == '1':
-		if ms, err := strconv.ParseInt(string(word), 10, 64); err == nil {
-			c.out = append(c.out, c.sim.relativeTime(time.UnixMilli(ms))...)
-			return n
-		}
-	case n == 4 && word[0] == '2' && len(b) > 4 && b[4] == '-':
+	case n == 4 && b[0] == '2' && len(b) > 4 && b[4] == '-':
 		if z := bytes.IndexByte(b[:min(len(b), len(time.RFC3339Nano))], 'Z'); z > 0 {
 			if at, err := time.Parse(time.RFC3339Nano, string(b[:z+1])); err == nil {
-				c.out = append(c.out, c.sim.relativeTime(at)...)
-				return z + 1
+				return at, z + 1
 			}
 		}
 	}
-	c.out = append(c.out, word...)
-	return n
-}
-
-func (s *simulation) relativeTime(at time.Time) []byte {
-	left := at.Sub(s.clock.Now())
-	if left <= 0 {
-		return []byte("<past>")
-	}
-	return fmt.Appendf(nil, "<in %d min>", left.Round(time.Minute)/time.Minute)
+	return time.Time{}, 0
 }
 
 // recordedIDs remembers the random ids that it returned, so that canonicalize finds them.

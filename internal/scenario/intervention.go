@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/fault"
@@ -54,15 +53,15 @@ func (iv Intervention) String() string {
 
 // interveneBefore makes the interventions that are due before a call.
 func (s *simulation) interveneBefore(c fault.Call) {
-	for i, iv := range s.interventions {
+	for i, iv := range s.Interventions {
 		if iv.Call != c.Number || s.intervened[i] {
 			continue
 		}
 		s.intervened[i] = true
 		if !s.intervene(iv) { // the run is the same as without it
-			s.ineffective++
-			if !s.invariantsOnly {
-				s.pruned = true
+			s.Ineffective++
+			if !s.InvariantsOnly {
+				s.Pruned = true
 				s.endSignal.Notify()
 			}
 		}
@@ -71,71 +70,66 @@ func (s *simulation) interveneBefore(c fault.Call) {
 
 // intervene makes an intervention, and reports whether there was anything to do.
 func (s *simulation) intervene(iv Intervention) bool {
-	if _, err := s.journal.Head(context.Background(), tenant, s.run); err != nil {
+	l, err := s.journal.Load(context.Background(), tenant, s.run)
+	if err != nil {
 		return false
 	}
+	var do action
+	onAccept := func() {}
 	switch iv.Do {
 	case Approve, Deny, DecideTwice:
 		return s.decideOpenRequest(iv)
-	case SendMessage:
-		id, runID := fmt.Sprintf("act-%d", iv.Call), s.run
-		message := []run.UserBlock{{Block: run.Text{Text: "And one more thing."}}}
-		err := s.tryIntervention(iv, func(ctx context.Context) error {
-			return s.machine.Inputs.Send(ctx, tenant, runID, id, localUser.ID, message)
-		})
-		if s.wasAccepted(err) {
-			s.acceptedMessages[id] = runID
-		}
-		return true
-	case CancelRun:
-		err := s.tryIntervention(iv, func(ctx context.Context) error {
-			_, err := s.machine.Canceller.Cancel(ctx, tenant, s.run, localUser.ID, "")
-			return err
-		})
-		s.cancelled = s.wasAccepted(err) || s.cancelled
-		return true
-	case StartAgain:
-		s.wasAccepted(s.tryIntervention(iv, func(ctx context.Context) error {
-			_, err := s.machine.Starter.Start(ctx, s.startRequest(s.scenario.start, ""))
-			return err
-		}))
-		return true
-	case Redeliver:
-		l, err := s.journal.Load(context.Background(), tenant, s.run)
-		if err != nil {
-			return false
-		}
-		s.wasAccepted(s.tryIntervention(iv, func(ctx context.Context) error {
-			return s.machine.Ports.Waiter.Start(ctx, tenant, s.run, l.State.Owner)
-		}))
-		return true
+	case RedeliverEvent:
+		return s.redeliverEvent(iv)
+	case Expire:
+		return s.expireEarliestWait()
 	case Sweep:
 		s.sweepRuns(iv)
 		return true
-	case Expire:
-		return s.expireEarliestWait()
+	case SendMessage:
+		id, runID := fmt.Sprintf("act-%d", iv.Call), s.run
+		message := []run.UserBlock{{Block: run.Text{Text: "And one more thing."}}}
+		do = func(ctx context.Context) error {
+			return s.machine.Inputs.Send(ctx, tenant, runID, id, localUser.ID, message)
+		}
+		onAccept = func() { s.acceptedMessages[id] = runID }
+	case CancelRun:
+		do = func(ctx context.Context) error {
+			_, err := s.machine.Canceller.Cancel(ctx, tenant, s.run, localUser.ID, "")
+			return err
+		}
+		onAccept = func() { s.cancelled = true }
+	case StartAgain:
+		do = func(ctx context.Context) error {
+			_, err := s.machine.Starter.Start(ctx, s.startRequest(s.scenario.start, ""))
+			return err
+		}
+	case Redeliver:
+		do = func(ctx context.Context) error {
+			return s.machine.Ports.Waiter.Start(ctx, tenant, s.run, l.State.Owner)
+		}
 	case Abort:
-		l, err := s.journal.Load(context.Background(), tenant, s.run)
-		if err != nil || !s.isExecuting(recordedRun{Loaded: l}) {
+		if !s.isExecuting(recordedRun{Loaded: l}) {
 			return false
 		}
 		s.callerLost = true // only the sweep can repair the run now
-		s.wasAccepted(s.tryIntervention(iv, func(ctx context.Context) error {
+		do = func(ctx context.Context) error {
 			return s.machine.Ports.Waiter.Stop(ctx, l.State.Owner, "stopped by an operator")
-		}))
-		return true
-	case RedeliverEvent:
-		return s.redeliverEvent(iv)
+		}
 	default:
 		panic("scenario: intervention " + string(iv.Do))
 	}
+	if s.wasAccepted(s.tryIntervention(iv, do)) {
+		onAccept()
+	}
+	return true
 }
 
 // tryIntervention runs do as an invocation, with retries unless the caller is lost.
 func (s *simulation) tryIntervention(iv Intervention, do func(ctx context.Context) error) error {
 	if iv.Lost {
 		err := errCallerLost
-		s.faults.Run(context.Background(), string(iv.Do), func(ctx context.Context) { err = do(ctx) })
+		s.injector.Run(context.Background(), string(iv.Do), func(ctx context.Context) { err = do(ctx) })
 		s.callerLost = s.callerLost || err != nil && !isRefusal(err)
 		return err
 	}
@@ -190,12 +184,7 @@ func (s *simulation) decideOpenRequest(iv Intervention) bool {
 	}
 	if asked.ID == "" {
 		answer := runtime.Answer{Tenant: tenant, Run: sr.run, Call: c.ID, By: localUser.ID, Content: "answered", IsError: iv.Do == Deny}
-		s.wasAccepted(s.tryIntervention(iv, func(ctx context.Context) error {
-			if err := s.machine.Inputs.Answer(ctx, answer); !errors.Is(err, runtime.ErrUnasked) {
-				return err
-			}
-			return nil // an answer that nobody waits for changes nothing
-		}))
+		s.wasAccepted(s.tryIntervention(iv, s.serviceAnswer(answer)))
 		return true
 	}
 	first, second := approval.Approve, approval.Deny
@@ -211,9 +200,7 @@ func (s *simulation) decideOpenRequest(iv Intervention) bool {
 
 // decideRequest decides a request as an approver, and reports whether the decision was accepted.
 func (s *simulation) decideRequest(iv Intervention, asked approval.Approval, action approval.Action) bool {
-	by := anyApprover(asked.Approvers)
-	by.Groups = slices.Concat(by.Groups, slices.Concat(asked.Above...))
-	r := approval.DecisionInput{Tenant: tenant, ID: asked.ID, Action: action, By: by}
+	r := approval.DecisionInput{Tenant: tenant, ID: asked.ID, Action: action, By: anyApprover(asked)}
 	for _, via := range run.Vias() {
 		if asked.ChannelsOf(r).Count(via, false) {
 			r.Via = via
@@ -236,14 +223,14 @@ func (s *simulation) decideRequest(iv Intervention, asked approval.Approval, act
 // must end.
 func (s *simulation) redeliverEvent(iv Intervention) bool {
 	in := s.scenario.start
-	if in.accessControl != "" { // events have no access control
+	if in.AccessControl != "" { // events have no access control
 		return false
 	}
-	body := map[string]any{"tenant": tenant, "agent": s.scenario.agent.Name, "key": in.key, "subject": in.subject}
-	if in.input != nil {
-		body["input"] = in.input
+	body := map[string]any{"tenant": tenant, "agent": s.scenario.agent.Name, "key": in.Key, "subject": in.Subject}
+	if in.Input != nil {
+		body["input"] = in.Input
 	} else {
-		body["message"] = in.message
+		body["message"] = in.blocks
 	}
 	name := fmt.Sprintf("event-%d", iv.Call)
 	payload, err := json.Marshal(map[string]any{"execution": name, "name": name, "state": body})
@@ -280,7 +267,7 @@ func (s *simulation) expireEarliestWait() bool {
 	return false
 }
 
-// sweepRuns runs the scheduled sweep over every run, and counts the repaired runs.
+// sweepRuns runs the scheduled sweep over every run.
 func (s *simulation) sweepRuns(iv Intervention) {
 	// An error is ignored: the next sweep comes in five minutes.
 	_ = s.tryIntervention(iv, func(ctx context.Context) error {
@@ -289,12 +276,8 @@ func (s *simulation) sweepRuns(iv Intervention) {
 			return err
 		}
 		for _, rec := range runs {
-			r, err := s.machine.Sweeper.Repair(ctx, tenant, rec.State.Run)
-			if err != nil {
+			if _, err := s.machine.Sweeper.Repair(ctx, tenant, rec.State.Run); err != nil {
 				return err
-			}
-			if r != runtime.RepairNone {
-				s.repaired++
 			}
 		}
 		return s.machine.Sweeper.RepairEnds(ctx, tenant)

@@ -95,8 +95,7 @@ func (s *simulation) checkInvariants() {
 		s.checkAppliedOnce(rec, entries)
 		s.checkSeenCounts(rec, entries)
 		s.checkParkedOrDone(rec)
-		s.checkResults(rec)
-		rec.scripted.effects.checkEffectsOnce(&rec.State)
+		s.checkEffectsOnce(rec)
 		s.checkResultsRecorded(rec, entries)
 		s.checkApprovalsConsumed(rec)
 	}
@@ -105,33 +104,32 @@ func (s *simulation) checkInvariants() {
 // areClaimantsAlive reports whether the only fault is a lost answer to a write. Then the invocation that claimed a call
 // lives, and finds its claim by its writer id (protocol rule 9).
 func (s *simulation) areClaimantsAlive() bool {
-	calls := s.faults.Calls()
-	if len(s.interventions) > 0 || len(s.faultPoints) != 1 {
+	calls := s.injector.Calls()
+	if len(s.Interventions) > 0 || len(s.Faults) != 1 {
 		return false
 	}
-	p := s.faultPoints[0]
+	p := s.Faults[0]
 	return p.Kind == fault.ErrorAfter && p.Call <= len(calls) && calls[p.Call-1].Port == "table.Write"
 }
 
 // checkFold: the journal folds to the loaded state, and the head agrees with that state.
 func (s *simulation) checkFold(rec recordedRun, entries []run.Entry) {
-	if rec.State.From == nil {
+	st := &rec.State
+	if st.From == nil {
 		folded, err := run.Fold(run.AgentState{}, entries)
 		if err != nil {
 			s.addViolation("journal", err.Error(), "entries that fold")
 			return
 		}
-		want, got := mustMarshal(&folded), mustMarshal(&rec.State)
-		if string(want) != string(got) {
+		if string(mustMarshal(&folded)) != string(mustMarshal(st)) {
 			s.addViolation("journal", "a state that differs from the loaded one", "the same")
 		}
 	}
-	h, err := s.journal.Head(context.Background(), tenant, rec.State.Run)
+	h, err := s.journal.Head(context.Background(), tenant, st.Run)
 	if err != nil {
 		s.addViolation("head", err.Error(), "a view of the run")
 		return
 	}
-	st := &rec.State
 	if h.Status != st.Status || h.Owner != st.Owner || st.Status == run.RunWaiting && (h.WaitSeq != st.WaitSeq || h.Drained != st.Drained) {
 		s.addViolation("head", fmt.Sprintf("%s, owner %s, wait %d, drained %d", h.Status, h.Owner, h.WaitSeq, h.Drained),
 			fmt.Sprintf("%s, owner %s, wait %d, drained %d", st.Status, st.Owner, st.WaitSeq, st.Drained))
@@ -247,8 +245,8 @@ func isSynthetic(msg run.Message, ev run.Event) bool {
 	}
 }
 
-// checkParkedOrDone: a run has ended, or it waits for requests that expire and can be decided, with an empty inbox
-// (invariants 5 and 7).
+// checkParkedOrDone: a run has ended with a result for every call (invariant 2), or it waits for requests that expire and
+// can be decided. Its inbox is empty (invariants 5 and 7).
 func (s *simulation) checkParkedOrDone(rec recordedRun) {
 	if _, ok := s.findThrottledRun([]recordedRun{rec}); ok { // the run stays open, since its models stay busy
 		return
@@ -263,6 +261,11 @@ func (s *simulation) checkParkedOrDone(rec recordedRun) {
 			s.addViolation("end", "an inbox that is open", "closed")
 		}
 		s.checkNothingPending(st.Run)
+		for _, c := range st.Calls() {
+			if c.Result == nil && c.Status != run.StatusCancelled {
+				s.addViolation("results", fmt.Sprintf("call %s is %s and has none", c.ID, c.Status), "a result")
+			}
+		}
 	case run.RunWaiting:
 		s.checkWaits(st)
 	default:
@@ -308,35 +311,18 @@ func (s *simulation) checkNothingPending(run string) {
 	}
 }
 
-// checkResults: every call of a run that has ended has a result (invariant 2).
-func (s *simulation) checkResults(rec recordedRun) {
-	if rec.State.Status != run.RunDone {
-		return
-	}
-	for _, c := range rec.State.Calls() {
-		if c.Result == nil && c.Status != run.StatusCancelled {
-			s.addViolation("results", fmt.Sprintf("call %s is %s and has none", c.ID, c.Status), "a result")
-		}
-	}
-}
-
 // checkEffectsOnce: a tool that must not be repeated takes effect once for each call, and once more for each rerun by a
 // person (invariant 3).
-func (l *effectLog) checkEffectsOnce(st *run.AgentState) {
+func (s *simulation) checkEffectsOnce(rec recordedRun) {
 	effects := map[string]int{}
-	for name, entries := range l.executions {
-		if l.isRepeatable(name) {
-			continue
-		}
-		for _, e := range entries {
-			if e.run == st.Run && e.tookEffect() {
-				effects[e.key.call]++
-			}
+	for _, e := range s.toolExecutions {
+		if e.run == rec.State.Run && !e.repeatable && e.tookEffect() {
+			effects[e.key.call]++
 		}
 	}
 	for id, n := range effects {
-		if allowed := 1 + l.reruns[id]; n > allowed {
-			l.sim.addViolation("effects", fmt.Sprintf("call %s took effect %d times", id, n), strconv.Itoa(allowed))
+		if allowed := 1 + rec.scripted.reruns[id]; n > allowed {
+			s.addViolation("effects", fmt.Sprintf("call %s took effect %d times", id, n), strconv.Itoa(allowed))
 		}
 	}
 }
@@ -344,13 +330,13 @@ func (l *effectLog) checkEffectsOnce(st *run.AgentState) {
 // recordReturned marks the results that an invocation without an error has received from tools that must not be
 // repeated.
 func (s *simulation) recordReturned(ctx context.Context) {
-	if slices.ContainsFunc(s.faultPoints, func(p fault.Point) bool {
-		c, made := s.faults.Call(p.Call)
+	if slices.ContainsFunc(s.Faults, func(p fault.Point) bool {
+		c, made := s.injector.Call(p.Call)
 		return made && c.Port == "tool.Call"
 	}) { // the fault replaced the tool's result
 		return
 	}
-	if slices.ContainsFunc(s.interventions, func(iv Intervention) bool { return iv.Do == Expire }) { // the clock skips days, and the invocation times out
+	if slices.ContainsFunc(s.Interventions, func(iv Intervention) bool { return iv.Do == Expire }) { // the clock skips days, and the invocation times out
 		return
 	}
 	n := fault.InvocationNumber(ctx)

@@ -20,38 +20,24 @@ import (
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
-// server is an MCP server of mcp.yaml, with its tools, results and failures.
+// server is an MCP server of mcp.yaml, with its tools and failures.
 type server struct {
-	name       string
-	protocol   string
-	tools      []serverTool
-	listFails  int        // the number of first attempts to list it that fail
-	downAfter  afterEvent // from then on no attempt to list it succeeds
-	hang       string
-	diesAtCall int // the call, from 1, that kills the server before it answers; 0 = none
-	changes    []change
-	unlocked   bool // mcp.lock has no entry for the server
+	serverForm
+	tools   []serverTool
+	down    afterEvent   // from then on no attempt to list it succeeds
+	changes []afterEvent // when each of Changes happens
 }
 
 // serverTool is a tool that a server lists after an event.
 type serverTool struct {
 	agent.ServerTool
-	canned toolScript
-	after  afterEvent
+	after afterEvent
 }
 
 // withDigest returns the tool with the digest of its definition.
 func (t serverTool) withDigest() agent.ServerTool {
 	t.Digest = store.BlobDigest(fmt.Appendf(nil, "%s\n%s\n%s\n%v", t.Name, t.Description, t.Schema, t.Hints))
 	return t.ServerTool
-}
-
-// change is another description of a tool, or its removal, after an event.
-type change struct {
-	after       afterEvent
-	tool        string
-	description string
-	gone        bool
 }
 
 // afterEvent is an event of a server: "call N", once it has served N calls; "run 1", once the first run has ended. The
@@ -66,12 +52,12 @@ type serverForm struct {
 	Name      string           `json:"name"`
 	Protocol  string           `json:"protocol"`
 	Tools     []serverToolForm `json:"tools"`
-	ListFails int              `json:"listFails"`
+	ListFails int              `json:"listFails"` // the number of first attempts to list it that fail
 	Down      string           `json:"down"`
 	Hang      string           `json:"hang"`
-	Dies      int              `json:"dies"`
-	Changes   []changeForm     `json:"changes"`
-	Locked    *bool            `json:"locked"`
+	Dies      int              `json:"dies"`    // the call, from 1, that kills the server before it answers; 0 = none
+	Changes   []changeForm     `json:"changes"` // of tools' descriptions, or their removal
+	Locked    *bool            `json:"locked"`  // false = mcp.lock has no entry for the server
 }
 
 type serverToolForm struct {
@@ -98,7 +84,7 @@ func (s *Scenario) loadServers(files map[string]section, ps *problems) {
 		list, err := agentfile.ParseList(s.archive, f.padded())
 		ps.add(err)
 		for _, item := range list {
-			s.servers = append(s.servers, parseServer(s.archive, item, ps))
+			s.servers = append(s.servers, s.parseServer(item, ps))
 		}
 	}
 	for i, m := range s.agent.MCP {
@@ -107,7 +93,7 @@ func (s *Scenario) loadServers(files map[string]section, ps *problems) {
 			ps.add(files[agentFile].problem(0, "mcp", "got the server "+m.Name+", want it in "+mcpFile))
 			continue
 		}
-		if v.unlocked {
+		if v.Locked != nil && !*v.Locked {
 			continue
 		}
 		s.agent.MCP[i].Locked = map[string]string{}
@@ -118,32 +104,28 @@ func (s *Scenario) loadServers(files map[string]section, ps *problems) {
 		}
 	}
 	for _, v := range s.servers {
-		if !slices.ContainsFunc(s.agent.MCP, func(m agent.MCPServer) bool { return m.Name == v.name }) {
-			ps.add(f.problem(0, "name", fmt.Sprintf("got %q, want a server of %s", v.name, agentFile)))
-		}
-		for _, t := range v.tools {
-			s.tools = append(s.tools, t.canned)
+		if !slices.ContainsFunc(s.agent.MCP, func(m agent.MCPServer) bool { return m.Name == v.Name }) {
+			ps.add(f.problem(0, "name", fmt.Sprintf("got %q, want a server of %s", v.Name, agentFile)))
 		}
 	}
 }
 
 func (s *Scenario) server(name string) *server {
-	i := slices.IndexFunc(s.servers, func(v server) bool { return v.name == name })
+	i := slices.IndexFunc(s.servers, func(v server) bool { return v.Name == name })
 	if i < 0 {
 		return nil
 	}
 	return &s.servers[i]
 }
 
-func parseServer(archive string, item agentfile.Value, ps *problems) server {
-	bad := func(key, text string) {
-		ps.add(agentfile.Problem{File: archive, Line: item.Line, Key: joinPath(item.Key, key), Text: text})
+// parseServer parses an element of mcp.yaml, and adds its tools' results to those of the scenario.
+func (s *Scenario) parseServer(item agentfile.Value, ps *problems) server {
+	var v server
+	if !decodeItem(s.archive, item, &v.serverForm, ps) {
+		return v
 	}
-	var form serverForm
-	if err := (section{}).decode(item.JSON, 0, &form); err != nil {
-		p, _ := err.(agentfile.Problem) //nolint:errorlint // decode returns no other type
-		bad(p.Key, p.Text)
-		return server{}
+	bad := func(key, text string) {
+		ps.add(agentfile.Problem{File: s.archive, Line: item.Line, Key: joinPath(item.Key, key), Text: text})
 	}
 	parseAfter := func(key, text string) afterEvent {
 		if text == "" {
@@ -157,42 +139,36 @@ func parseServer(archive string, item agentfile.Value, ps *problems) server {
 		}
 		return afterEvent{what, n}
 	}
-	v := server{name: form.Name, protocol: cmp.Or(form.Protocol, "2026-07-28"), listFails: form.ListFails, hang: form.Hang, diesAtCall: form.Dies,
-		unlocked: form.Locked != nil && !*form.Locked}
-	if form.Down != "" {
-		v.downAfter = parseAfter("down", form.Down)
-	}
-	for i, t := range form.Tools {
+	v.Protocol = cmp.Or(v.Protocol, "2026-07-28")
+	v.down = parseAfter("down", v.Down)
+	for i, t := range v.Tools {
 		key := fmt.Sprintf("tools[%d]", i)
-		v.tools = append(v.tools, t.parse(v.name, parseAfter(key+".after", t.After), item.Line, func(at, text string) { bad(joinPath(key, at), text) }))
+		if t.Name == "" {
+			bad(key+".name", "got nothing, want the tool's name")
+		}
+		if t.Schema == nil {
+			t.Schema = json.RawMessage(`{"type":"object"}`)
+		}
+		listed := agent.ServerTool{Name: t.Name, Description: t.Description, Schema: t.Schema, Hints: t.Annotations}
+		v.tools = append(v.tools, serverTool{listed, parseAfter(key+".after", t.After)})
+		c := toolScript{spec: agent.ToolSpec{Name: v.Name + "." + t.Name, Kind: agent.KindMCP}, resultsLine: item.Line}
+		for i, raw := range t.Results {
+			r, p := parseResult(raw)
+			if p.Text != "" {
+				bad(joinPath(fmt.Sprintf("%s.results[%d]", key, i), p.Key), p.Text)
+			}
+			c.results = append(c.results, r)
+		}
+		s.tools = append(s.tools, c)
 	}
-	for i, c := range form.Changes {
+	for i, c := range v.Changes {
 		key := fmt.Sprintf("changes[%d]", i)
-		if !slices.ContainsFunc(form.Tools, func(t serverToolForm) bool { return t.Name == c.Tool }) {
+		if !slices.ContainsFunc(v.Tools, func(t serverToolForm) bool { return t.Name == c.Tool }) {
 			bad(key+".tool", fmt.Sprintf("got %q, want a tool of the server", c.Tool))
 		}
-		v.changes = append(v.changes, change{parseAfter(key+".after", c.After), c.Tool, c.Description, c.Gone})
+		v.changes = append(v.changes, parseAfter(key+".after", c.After))
 	}
 	return v
-}
-
-func (t serverToolForm) parse(server string, from afterEvent, line int, bad func(key, text string)) serverTool {
-	c := toolScript{spec: agent.ToolSpec{Name: server + "." + t.Name, Kind: agent.KindMCP}, resultsLine: line}
-	for i, raw := range t.Results {
-		r, p := parseResult(raw)
-		if p.Text != "" {
-			bad(joinPath(fmt.Sprintf("results[%d]", i), p.Key), p.Text)
-		}
-		c.results = append(c.results, r)
-	}
-	if t.Name == "" {
-		bad("name", "got nothing, want the tool's name")
-	}
-	schema := t.Schema
-	if schema == nil {
-		schema = json.RawMessage(`{"type":"object"}`)
-	}
-	return serverTool{agent.ServerTool{Name: t.Name, Description: t.Description, Schema: schema, Hints: t.Annotations}, c, from}
 }
 
 // effectOf returns the effect of a tool. For a server's tool, it comes from the agent's patterns.
@@ -243,16 +219,15 @@ func (fs *fakeServers) hasReached(m afterEvent, server, call string) bool {
 func (fs *fakeServers) listTools(s *server, call string) []agent.ServerTool {
 	var tools []agent.ServerTool
 	for _, t := range s.tools {
-		gone := !fs.hasReached(t.after, s.name, call)
-		for _, c := range s.changes {
-			if c.tool == t.Name && fs.hasReached(c.after, s.name, call) {
-				t.Description, gone = c.description, c.gone
+		gone := !fs.hasReached(t.after, s.Name, call)
+		for i, c := range s.Changes {
+			if c.Tool == t.Name && fs.hasReached(s.changes[i], s.Name, call) {
+				t.Description, gone = c.Description, c.Gone
 			}
 		}
-		if gone {
-			continue
+		if !gone {
+			tools = append(tools, t.withDigest())
 		}
-		tools = append(tools, t.withDigest())
 	}
 	return tools
 }
@@ -279,18 +254,22 @@ var (
 func (s *serverSession) Close() { s.closed = true }
 
 // List implements runtime.Lister.
-func (s *serverSession) List(ctx context.Context, m agent.MCPServer) (agent.ServerTools, error) {
+func (s *serverSession) List(ctx context.Context, m agent.MCPServer) (found agent.ServerTools, err error) {
 	fs, canned := s.servers, s.servers.sim.scenario.server(m.Name)
-	fs.listAttempts[m.Name]++
-	switch {
-	case s.closed:
-		return agent.ServerTools{}, errServerClosed
-	case canned.hang == "list":
-		return agent.ServerTools{}, fs.sim.clock.Sleep(ctx, 24*time.Hour)
-	case fs.listAttempts[m.Name] <= canned.listFails, canned.downAfter.event != "" && fs.hasReached(canned.downAfter, m.Name, ""):
-		return agent.ServerTools{}, errServerDown
-	}
-	return agent.ServerTools{Protocol: canned.protocol, Tools: fs.listTools(canned, "")}, nil
+	err = fs.sim.injector.Do(ctx, fault.Call{Port: "remote.List", Target: m.Name}, func() error {
+		fs.listAttempts[m.Name]++
+		switch {
+		case s.closed:
+			return errServerClosed
+		case canned.Hang == "list":
+			return fs.sim.clock.Sleep(ctx, 24*time.Hour)
+		case fs.listAttempts[m.Name] <= canned.ListFails, canned.down.event != "" && fs.hasReached(canned.down, m.Name, ""):
+			return errServerDown
+		}
+		found = agent.ServerTools{Protocol: canned.Protocol, Tools: fs.listTools(canned, "")}
+		return nil
+	})
+	return found, err
 }
 
 // Tool implements runtime.Session.
@@ -303,17 +282,21 @@ type serverCall struct {
 
 func (t *serverCall) Spec() agent.ToolSpec { return t.spec }
 
-// Call checks the pinned digest, executes the tool, and answers if the server lives.
 func (t *serverCall) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
+	return t.session.servers.sim.callTool(ctx, t.spec, c, func() (agent.ToolResultData, error) { return t.call(ctx, c) })
+}
+
+// call checks the pinned digest, executes the tool, and answers if the server lives.
+func (t *serverCall) call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
 	s, fs := t.session, t.session.servers
 	pinned := t.spec.MCP
 	server := fs.sim.scenario.server(pinned.Server)
 	switch {
 	case s.closed:
 		return agent.ToolResultData{}, errServerClosed
-	case s.dead[server.name]:
+	case s.dead[server.Name]:
 		return agent.ToolResultData{}, errServerDied
-	case server.hang == pinned.Tool:
+	case server.Hang == pinned.Tool:
 		return agent.ToolResultData{}, fs.sim.clock.Sleep(ctx, 24*time.Hour)
 	}
 	now := ""
@@ -325,14 +308,14 @@ func (t *serverCall) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 	if now != pinned.Digest {
 		return agent.ToolResultData{}, &tool.ChangedError{Server: pinned.Server, Tool: pinned.Tool, Want: pinned.Digest, Got: now}
 	}
-	if server.diesAtCall > 0 && len(fs.servedCalls[server.name]) == server.diesAtCall-1 && fs.fatalCall[server.name] == "" {
-		fs.fatalCall[server.name] = c.ID
+	if server.Dies > 0 && len(fs.servedCalls[server.Name]) == server.Dies-1 && fs.fatalCall[server.Name] == "" {
+		fs.fatalCall[server.Name] = c.ID
 	}
-	effects := fs.sim.scriptedRunOf(c.Run).effects
-	res, err := (&fakeTool{effects, effects.tools[t.spec.Name]}).Call(ctx, c)
-	if fs.fatalCall[server.name] == c.ID {
-		for _, e := range slices.Backward(effects.executions[t.spec.Name]) {
-			if e.key.call == c.ID {
+	sr := fs.sim.scriptedRunOf(c.Run)
+	res, err := sr.executeTool(ctx, sr.tools[t.spec.Name], c)
+	if fs.fatalCall[server.Name] == c.ID {
+		for _, e := range slices.Backward(fs.sim.toolExecutions) {
+			if e.by == sr && e.tool == t.spec.Name && e.key.call == c.ID {
 				e.resultLost = true
 				break
 			}
@@ -341,12 +324,12 @@ func (t *serverCall) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 	if err != nil || fault.HasCrashed(ctx) {
 		return res, err
 	}
-	if fs.servedCalls[server.name] == nil {
-		fs.servedCalls[server.name] = map[string]bool{}
+	if fs.servedCalls[server.Name] == nil {
+		fs.servedCalls[server.Name] = map[string]bool{}
 	}
-	fs.servedCalls[server.name][c.ID] = true
-	if fs.fatalCall[server.name] == c.ID {
-		s.dead[server.name] = true
+	fs.servedCalls[server.Name][c.ID] = true
+	if fs.fatalCall[server.Name] == c.ID {
+		s.dead[server.Name] = true
 		return agent.ToolResultData{}, &tool.LostError{Err: errServerDied}
 	}
 	return res, nil

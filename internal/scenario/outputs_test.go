@@ -13,12 +13,12 @@ import (
 // totals is the code that the agents of testdata/outputs name.
 var totals = hook.Set{Outputs: map[string]hook.CheckOutput{
 	"totals.match": func(_ context.Context, in hook.OutputInput) (string, error) {
-		var said struct{ Total, Net, Tax int }
-		if err := json.Unmarshal(in.Output, &said); err != nil {
+		var out struct{ Total, Net, Tax int }
+		if err := json.Unmarshal(in.Output, &out); err != nil {
 			return "", err
 		}
-		if said.Net+said.Tax != said.Total {
-			return fmt.Sprintf("for %s: net %d and tax %d are not %d", in.Agent, said.Net, said.Tax, said.Total), nil
+		if out.Net+out.Tax != out.Total {
+			return fmt.Sprintf("for %s: net %d and tax %d are not %d", in.Agent, out.Net, out.Tax, out.Total), nil
 		}
 		return "", nil
 	},

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,25 +19,11 @@ import (
 
 // line is a line of people.jsonl: an action of a person or a service.
 type line struct {
+	lineForm
 	number  int     // of the line in the archive
 	trigger trigger // zero = the line is queued
-	do      string
-	agent   string // whose run the line is about; "" = the main run
-	call    string
 	by      policy.Principal
-	args    json.RawMessage
-	result  json.RawMessage // answer, approve: the answer to a tool's question; nil = none
-	failure *string         // answer: an error
-	rerun   bool            // answer: run it again
-	note    string
-	text    string
-	refused bool // the product must refuse the action
-
-	wait time.Duration
-
-	via run.Via // the channel of a decision
-
-	grant *agent.GrantBounds // the bounds of a grant; nil = those of the policy
+	wait    time.Duration
 }
 
 // trigger is the moment at which a line outside the queue acts.
@@ -49,20 +36,20 @@ type trigger struct {
 // lineForm is a line as it is written.
 type lineForm struct {
 	Do      string          `json:"do"`
-	Agent   string          `json:"agent"`
+	Agent   string          `json:"agent"` // whose run the line is about; "" = the main run
 	At      *string         `json:"at"`
 	Call    string          `json:"call"`
 	By      json.RawMessage `json:"by"`
 	Args    json.RawMessage `json:"args"`
-	Result  json.RawMessage `json:"result"`
-	Error   *string         `json:"error"`
-	Rerun   bool            `json:"rerun"`
+	Result  json.RawMessage `json:"result"` // answer, approve: the answer to a tool's question; nil = none
+	Error   *string         `json:"error"`  // answer: an error
+	Rerun   bool            `json:"rerun"`  // answer: run it again
 	Note    string          `json:"note"`
 	Text    string          `json:"text"`
-	Refused bool            `json:"refused"`
-	Via     run.Via         `json:"via"`
+	Refused bool            `json:"refused"` // the product must refuse the action
+	Via     run.Via         `json:"via"`     // the channel of a decision
 
-	Grant *agent.GrantBounds `json:"grant"`
+	Grant *agent.GrantBounds `json:"grant"` // the bounds of a grant; nil = those of the policy
 }
 
 // lineKeys has the keys that each action takes besides do, agent, at, by and refused. Keys in upper case are required.
@@ -89,95 +76,73 @@ func loadPeople(f section, ps *problems) []line {
 		if len(bytes.TrimSpace(raw)) == 0 {
 			continue
 		}
-		l, err := f.parseLine(raw, n)
-		if err != nil {
-			ps.add(err)
-			continue
+		l := line{number: f.before + n + 1}
+		if p := f.decode(raw, n, &l.lineForm); p != nil {
+			ps.add(*p)
+		} else if key, text := l.parse(); text != "" {
+			ps.add(f.problem(n, key, text))
+		} else {
+			list = append(list, l)
 		}
-		list = append(list, l)
 	}
 	return list
 }
 
-func (s section) parseLine(raw []byte, n int) (line, error) {
-	var form lineForm
-	if err := s.decode(raw, n, &form); err != nil {
-		return line{}, err
+// parse checks the keys of a line and parses their values. If one is invalid, text describes the problem.
+func (l *line) parse() (key, text string) {
+	if key, text = l.check(); text != "" {
+		return key, text
 	}
-	if p := form.check(); p.Text != "" {
-		return line{}, s.problem(n, p.Key, p.Text)
-	}
-	l := line{
-		number: s.before + n + 1, do: form.Do, agent: form.Agent, call: form.Call, args: form.Args, result: form.Result, failure: form.Error, rerun: form.Rerun,
-		note: form.Note, text: form.Text, refused: form.Refused,
-		grant: form.Grant, via: cmp.Or(form.Via, run.ViaAPI),
-	}
+	l.Via = cmp.Or(l.Via, run.ViaAPI)
 	var err error
-	if l.by, err = parsePrincipal(form.By); err != nil {
-		return line{}, s.problem(n, "by", err.Error())
+	if l.by, err = parsePrincipal(l.By); err != nil {
+		return "by", err.Error()
 	}
-	if form.Do == "wait" {
-		if l.wait, err = agentfile.ParseDuration(form.Text); err != nil {
-			return line{}, s.problem(n, "text", err.Error())
+	if l.Do == "wait" {
+		if l.wait, err = agentfile.ParseDuration(l.Text); err != nil {
+			return "text", err.Error()
 		}
 	}
-	if form.At == nil {
-		return l, nil
+	if l.At != nil {
+		if l.trigger, err = parseTrigger(*l.At); err != nil {
+			return "at", err.Error()
+		}
+		l.trigger.agent = l.Agent
 	}
-	if l.trigger, err = parseTrigger(*form.At); err != nil {
-		return line{}, s.problem(n, "at", err.Error())
-	}
-	l.trigger.agent = form.Agent
-	return l, nil
+	return "", ""
 }
 
 // check finds missing keys and keys that do not belong to the action.
-func (f lineForm) check() agentfile.Problem {
+func (f lineForm) check() (key, text string) {
 	keys, ok := lineKeys[f.Do]
 	if !ok {
-		var names []string
-		for name := range lineKeys {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		return agentfile.Problem{Key: "do", Text: fmt.Sprintf("got %q, want one of %s", f.Do, strings.Join(names, ", "))}
+		return "do", fmt.Sprintf("got %q, want one of %s", f.Do, strings.Join(slices.Sorted(maps.Keys(lineKeys)), ", "))
 	}
-	for _, key := range f.presentKeys() {
-		if !slices.Contains(keys, key) && !slices.Contains(keys, strings.ToUpper(key)) {
-			return agentfile.Problem{Key: key, Text: "does not go with " + f.Do}
+	isSet := map[string]bool{
+		"call": f.Call != "", "args": f.Args != nil, "result": f.Result != nil, "error": f.Error != nil, "rerun": f.Rerun,
+		"note": f.Note != "", "text": f.Text != "", "grant": f.Grant != nil, "via": f.Via != "",
+	}
+	answers := 0
+	for _, key := range slices.Sorted(maps.Keys(isSet)) {
+		if isSet[key] && !slices.Contains(keys, key) && !slices.Contains(keys, strings.ToUpper(key)) {
+			return key, "does not go with " + f.Do
+		}
+		if isSet[key] && slices.Contains([]string{"result", "error", "rerun"}, key) {
+			answers++
 		}
 	}
 	for _, key := range keys {
-		if key == strings.ToUpper(key) && !slices.Contains(f.presentKeys(), strings.ToLower(key)) {
-			return agentfile.Problem{Key: strings.ToLower(key), Text: "got nothing, " + f.Do + " wants it"}
+		if low := strings.ToLower(key); low != key && !isSet[low] {
+			return low, "got nothing, " + f.Do + " wants it"
 		}
 	}
 	if f.Via != "" && !slices.Contains(run.Vias(), f.Via) {
-		return agentfile.Problem{Key: "via", Text: fmt.Sprintf("got %.40q, want one of %v", f.Via, run.Vias())}
+		return "via", fmt.Sprintf("got %.40q, want one of %v", f.Via, run.Vias())
 	}
-	answers := slices.DeleteFunc(f.presentKeys(), func(key string) bool { return key == "via" })
-	if f.Do == "answer" && len(answers) != 2 {
-		return agentfile.Problem{Key: "result", Text: "want exactly one of result, error and rerun"}
+	if f.Do == "answer" && answers != 1 {
+		return "result", "want exactly one of result, error and rerun"
 	}
-	return agentfile.Problem{}
-}
-
-// presentKeys returns the keys that are set, without those that every action takes.
-func (f lineForm) presentKeys() []string {
-	var keys []string
-	for _, k := range []struct {
-		name  string
-		isSet bool
-	}{
-		{"call", f.Call != ""}, {"args", f.Args != nil}, {"result", f.Result != nil}, {"error", f.Error != nil}, {"rerun", f.Rerun},
-		{"note", f.Note != ""}, {"text", f.Text != ""},
-		{"grant", f.Grant != nil}, {"via", f.Via != ""},
-	} {
-		if k.isSet {
-			keys = append(keys, k.name)
-		}
-	}
-	return keys
+	return "", ""
 }
 
 // localUser acts if a line has no by.

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -43,7 +42,7 @@ func (s *simulation) actAt(at trigger) (acted bool) {
 		l := s.people.triggered[i]
 		s.people.triggered = slices.Delete(s.people.triggered, i, i+1)
 		s.performLine(l)
-		acted = acted || !l.refused
+		acted = acted || !l.Refused
 	}
 }
 
@@ -58,10 +57,10 @@ func (q *peopleQueue) onIdle() bool {
 		q.sim.addFailure(Failure{Path: "run", Got: err.Error(), Want: "a run"})
 		return q.endSimulation()
 	}
-	if !q.sim.isProgressing(runs) && q.sim.faults.ReleaseZombies() {
+	if !q.sim.isProgressing(runs) && q.sim.injector.ReleaseZombies() {
 		return true
 	}
-	if rec, ok := q.sim.findThrottledRun(runs); ok && q.sim.faults.LiveInvocations() == 0 {
+	if rec, ok := q.sim.findThrottledRun(runs); ok && q.sim.injector.LiveInvocations() == 0 {
 		if len(rec.scripted.model.Leftover()) == 0 { // the models never answer again
 			return q.endSimulation()
 		}
@@ -78,7 +77,7 @@ func (q *peopleQueue) onIdle() bool {
 	switch {
 	case !q.isResting(runs[0].Loaded):
 		return false
-	case q.sim.isDisturbed() && q.sim.faults.LiveInvocations() > 0: // an abandoned invocation still runs
+	case q.sim.isDisturbed() && q.sim.injector.LiveInvocations() > 0: // an abandoned invocation still runs
 		return false
 	case slices.ContainsFunc(runs, func(rec recordedRun) bool {
 		return q.isResting(rec.Loaded) && rec.scripted.settleUnknownOutcome(rec.State.Waits())
@@ -94,13 +93,13 @@ func (q *peopleQueue) onIdle() bool {
 // onRunDone is onIdle for a main run that has ended.
 func (q *peopleQueue) onRunDone(runs []recordedRun) bool {
 	switch {
-	case q.sim.faults.LiveInvocations() > 0,
+	case q.sim.injector.LiveInvocations() > 0,
 		slices.ContainsFunc(runs, func(rec recordedRun) bool { return !q.sim.isOver(rec) }):
 		return false
 	case q.sim.scenario.then != nil && q.sim.continues == "":
 		q.act(q.sim.startThenRun)
 		return true
-	case len(q.queued) > 0 && q.queued[0].do == "undo":
+	case len(q.queued) > 0 && q.queued[0].Do == "undo":
 		return q.actNext(runs)
 	case q.sim.hasDueWork(): // reminders and escalations wait for the clock
 		return false
@@ -120,8 +119,8 @@ func (q *peopleQueue) actNext(runs []recordedRun) bool {
 		return false
 	}
 	l := q.queued[0]
-	_, ok := findRunOfAgent(runs, l.agent)
-	if !ok && !q.sim.invariantsOnly {
+	_, ok := findRunOfAgent(runs, l.Agent)
+	if !ok && !q.sim.InvariantsOnly {
 		return q.endSimulation() // compareOutcome reports the unused line
 	}
 	if q.queued = q.queued[1:]; !ok {
@@ -154,8 +153,7 @@ func (q *peopleQueue) act(act func()) {
 
 // isOver reports whether a run and its execution have ended.
 func (s *simulation) isOver(rec recordedRun) bool {
-	status, err := s.machine.Ports.Waiter.Status(context.Background(), rec.State.Owner)
-	return rec.State.Status == run.RunDone && (err != nil || status != runtime.ExecutionRunning)
+	return rec.State.Status == run.RunDone && !s.isExecuting(rec)
 }
 
 // isParked reports whether the main run has stored its task token, if it waits. In a disturbed simulation every waiting
@@ -179,16 +177,16 @@ func (s *simulation) performLine(l line) {
 		act, err = sr.lineAction(l)
 	}
 	if err == nil {
-		err = s.retry(strings.TrimSpace(l.do+" "+l.call), act)
-		if s.invariantsOnly && err != nil && !isRefusal(err) {
-			s.addViolation("people", fmt.Sprintf("%s %s: %v", l.do, l.call, err), "taken or refused")
+		err = s.retry(strings.TrimSpace(l.Do+" "+l.Call), act)
+		if s.InvariantsOnly && err != nil && !isRefusal(err) {
+			s.addViolation("people", fmt.Sprintf("%s %s: %v", l.Do, l.Call, err), "taken or refused")
 		}
 	}
-	at := Failure{Path: fmt.Sprintf("%s:%d: %s", s.scenario.archive, l.number, l.do)}
+	at := Failure{Path: fmt.Sprintf("%s:%d: %s", s.scenario.archive, l.number, l.Do)}
 	switch {
-	case err == nil && l.refused:
+	case err == nil && l.Refused:
 		at.Got, at.Want = "taken", "refused"
-	case err == nil || isRefusal(err) && l.refused:
+	case err == nil || isRefusal(err) && l.Refused:
 		return
 	case isRefusal(err):
 		at.Got, at.Want = "refused: "+err.Error(), "taken"

@@ -15,27 +15,28 @@ import (
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
-// permissionBook is a permission backend that outlives every run: what it was told, it knows, until it cleans up.
+// permissionBook is a fake permission backend. It outlives every run, and keeps what it is sent until it cleans up.
 type permissionBook struct {
-	mu     sync.Mutex
-	known  map[string]run.PermissionStatus
-	heard  []string         // methods with what they were about, in order
-	errs   map[string]error // by method
-	reason string
+	mu       sync.Mutex
+	known    map[string]run.PermissionStatus
+	recorded []string         // methods with what they were about, in order
+	errs     map[string]error // by method
+	reason   string
 }
 
 func (b *permissionBook) record(method, about string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.heard = append(b.heard, strings.TrimSpace(method+" "+about))
+	b.recorded = append(b.recorded, strings.TrimSpace(method+" "+about))
 	return b.errs[method]
 }
 
 func (b *permissionBook) count(what string) int {
 	n := 0
-	for _, h := range b.heard {
+	for _, h := range b.recorded {
 		if h == what {
 			n++
 		}
@@ -66,16 +67,16 @@ func (b *permissionBook) Get(_ context.Context, c hook.PermissionContext, tools 
 	return got, nil
 }
 
-func (b *permissionBook) Set(_ context.Context, c hook.PermissionContext, said hook.PermissionWord) error {
-	if err := b.record("set", fmt.Sprintf("%v %v by %s", said.Granted, said.Denied, said.By)); err != nil {
+func (b *permissionBook) Set(_ context.Context, c hook.PermissionContext, sent hook.PermissionWord) error {
+	if err := b.record("set", fmt.Sprintf("%v %v by %s", sent.Granted, sent.Denied, sent.By)); err != nil {
 		return err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, t := range said.Granted {
+	for _, t := range sent.Granted {
 		b.known[c.Subject+"/"+t] = run.PermissionApproved
 	}
-	for _, t := range said.Denied {
+	for _, t := range sent.Denied {
 		b.known[c.Subject+"/"+t] = run.PermissionDenied
 	}
 	return nil
@@ -124,7 +125,7 @@ func newDesk(t *testing.T, permission, model, people, want string) *Scenario {
 	}
 	known := newBook().hooks()
 	known.Policies = map[string]hook.Policy{"strict": func(context.Context, hook.PolicyInput) ([]string, error) { return nil, nil }}
-	s, err := LoadWithHooks("desk.txtar", []byte(text+"-- want.json --\n"+want), known)
+	s, err := LoadWithOptions("desk.txtar", []byte(text+"-- want.json --\n"+want), agentfile.Options{Hooks: known})
 	require.NoError(t, err)
 	return withHooks(s, hook.Set{})
 }
@@ -174,14 +175,14 @@ func TestPermissionBackend(t *testing.T) {
 	var book *permissionBook
 	runWithCrashes(t, s, func() hook.Set { book = newBook(); return book.hooks() }, func(t *testing.T, crashed bool) {
 		require.Empty(t, book.known, "it cleaned up")
-		require.Equal(t, "cleanup", book.heard[len(book.heard)-1])
+		require.Equal(t, "cleanup", book.recorded[len(book.recorded)-1])
 		if crashed {
 			return
 		}
 		require.Equal(t, []string{
 			"get refunds.create*2,mails.send*1", "request refunds.create*2,mails.send*1", "set [refunds.create] [] by user:ana", "set [] [mails.send] by user:ana",
 			"get refunds.create*1,mails.send*1", "cleanup",
-		}, book.heard)
+		}, book.recorded)
 	})
 }
 

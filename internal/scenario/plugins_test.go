@@ -16,6 +16,7 @@ import (
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/scenario"
+	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
 // The scenarios of testdata/plugins name code that only this test has: one does what its configuration says, the other
@@ -31,7 +32,7 @@ func TestPlugins(t *testing.T) {
 			t.Parallel()
 			data, err := os.ReadFile(file)
 			require.NoError(t, err)
-			s, err := scenario.LoadWithHooks(file, data, code)
+			s, err := scenario.LoadWithOptions(file, data, agentfile.Options{Hooks: code})
 			require.NoError(t, err)
 			if testing.Short() || strings.HasPrefix(s.Name, "plain-") {
 				require.Empty(t, s.Run(scenario.Options{}).Failures)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"os"
-	"slices"
 
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/run"
@@ -19,24 +18,22 @@ type Failure struct {
 
 func (f Failure) String() string { return fmt.Sprintf("%s: got %s, want %s", f.Path, f.Got, f.Want) }
 
-// Result is the outcome of one simulation. It passed if there are no failures and no violations.
+// Result is the outcome of one simulation.
 type Result struct {
-	Failures []Failure
+	Failures []Failure    // broken invariants, then differences; none = it passed
 	Calls    []fault.Call // of ports, in order: the points for faults and interventions
-	Journal  []run.Entry
-	Children [][]run.Entry  // the journals of delegated runs, each after its parent
-	Seed     run.AgentState // the state from which Journal is folded: that of the continued run, if any
-	Diverged bool           // a crash lost a model request during which a person acted, so nothing is compared
+	Diverged bool         // a crash lost a model request during which a person acted, so nothing is compared
 
-	Violations  []Failure  // broken invariants
 	Ineffective int        // interventions that found nothing to do
-	Repaired    int        // runs that a sweep repaired
 	Sweeps      int        // sweeps without which nothing would have moved
 	Boundaries  []Boundary // states in which a handler began alone after the last disturbance
 	Pruned      bool       // it reached a known state, and ended there
 
 	Effects []Effect // under Options.InvariantsOnly: effects of tools, in order
-	Runs    []Run    // under Options.InvariantsOnly: every run of the scenario
+
+	// Runs is the run of want.json and those that it delegated to, each after its parent, if they were compared. Under
+	// Options.InvariantsOnly it is every run, and the earlier run comes first.
+	Runs []Run
 }
 
 // Effect is one time that a tool took effect.
@@ -123,8 +120,8 @@ func (s *Scenario) Crash(most int) CrashResult {
 		if got.Diverged {
 			r.Diverged++
 		}
-		if bad := slices.Concat(got.Violations, got.Failures); len(bad) > 0 {
-			r.Failures = append(r.Failures, CrashFailure{At: at, Kind: kind, Failures: bad})
+		if len(got.Failures) > 0 {
+			r.Failures = append(r.Failures, CrashFailure{At: at, Kind: kind, Failures: got.Failures})
 		}
 	}
 	return r

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
@@ -34,6 +34,7 @@ type Scenario struct {
 	script     *script.Script
 	people     []line
 	directory  *directory // of people.yaml; nil = no channel reaches anybody
+	notifies   bool       // it has channels, reminders or escalations
 	want       want
 
 	delegates map[string]*Scenario // the other agents, each with its definition, tools and script
@@ -42,11 +43,8 @@ type Scenario struct {
 
 // Load reads an archive. name is the file name for messages. The error lists every problem with the archive's line and
 // the key.
-func Load(name string, data []byte) (*Scenario, error) { return LoadWithHooks(name, data, hook.Set{}) }
-
-// LoadWithHooks is Load for a scenario whose agent may name code.
-func LoadWithHooks(name string, data []byte, code hook.Set) (*Scenario, error) {
-	return LoadWithOptions(name, data, agentfile.Options{Hooks: code})
+func Load(name string, data []byte) (*Scenario, error) {
+	return LoadWithOptions(name, data, agentfile.Options{})
 }
 
 // LoadWithOptions is Load for a scenario whose agent may name code and registered tools. Registered tools do not run:
@@ -78,13 +76,16 @@ func LoadWithOptions(name string, data []byte, options agentfile.Options) (*Scen
 	}
 	s.people = loadPeople(files[peopleFile], &ps)
 	for _, l := range s.people {
-		if _, ok := s.delegates[l.agent]; l.agent != "" && !ok {
-			text := fmt.Sprintf("got %q, want an agent of %s", l.agent, agentsFolder)
+		if _, ok := s.delegates[l.Agent]; l.Agent != "" && !ok {
+			text := fmt.Sprintf("got %q, want an agent of %s", l.Agent, agentsFolder)
 			f := files[peopleFile]
 			ps.add(f.problem(l.number-f.before-1, "agent", text))
 		}
 	}
 	s.loadDirectory(files, &ps)
+	s.notifies = s.directory != nil || slices.ContainsFunc(s.Agents(), func(d agent.Definition) bool {
+		return slices.ContainsFunc(d.Permission.Rules, func(r agent.Rule) bool { return r.Remind > 0 || r.Escalate != nil })
+	})
 	s.want, s.children = loadWant(files[wantFile], slices.Sorted(maps.Keys(s.delegates)), &ps)
 	if err := ps.err(); err != nil {
 		return nil, err
@@ -186,12 +187,15 @@ func (s *Scenario) loadScript(f section, ps *problems) {
 
 // startInput is input.json or then.json: the body of POST /v1/runs without agent and continues.
 type startInput struct {
-	message       []run.UserBlock
-	input         json.RawMessage
-	key           string
-	subject       string
-	accessControl string
-	fork          string // then.json: fork at the entry of the first event of this type; "" = continue from the end
+	Message       json.RawMessage `json:"message"`
+	Input         json.RawMessage `json:"input"`
+	Key           string          `json:"key"`
+	Continues     string          `json:"continues"`
+	Subject       string          `json:"subject"`
+	AccessControl string          `json:"accessControl"`
+	Fork          string          `json:"fork"` // then.json: fork at the entry of the first event of this type; "" = continue from the end
+
+	blocks []run.UserBlock // of Message
 }
 
 // The default idempotency keys make the run ids the same every time.
@@ -200,67 +204,53 @@ const (
 	thenKey    = "scenario-then"
 )
 
+// loadStart reads input.json or then.json. A fork stands only in then.json, without a message or input, and at an
+// existing event type.
 func loadStart(f section, key string, ps *problems) startInput {
-	var form struct {
-		Message       json.RawMessage `json:"message"`
-		Input         json.RawMessage `json:"input"`
-		Key           string          `json:"key"`
-		Continues     string          `json:"continues"`
-		Subject       string          `json:"subject"`
-		AccessControl string          `json:"accessControl"`
-		Fork          string          `json:"fork"`
-	}
-	if err := f.decode(f.data, 0, &form); err != nil {
-		ps.add(err)
+	var s startInput
+	if p := f.decode(f.data, 0, &s); p != nil {
+		ps.add(*p)
 		return startInput{}
 	}
-	s := startInput{input: form.Input, key: form.Key, subject: form.Subject, accessControl: form.AccessControl, fork: form.Fork}
-	if s.key == "" {
-		s.key = key
+	bad := func(key, text string) { ps.add(f.problem(f.lineOf(key), key, text)) }
+	s.Key = cmp.Or(s.Key, key)
+	if s.Continues != "" {
+		bad("continues", "got a run, want none: "+thenFile+" goes on with the run of "+inputFile)
 	}
-	if form.Continues != "" {
-		ps.add(f.problem(f.lineOf("continues"), "continues", "got a run, want none: "+thenFile+" goes on with the run of "+inputFile))
+	switch {
+	case s.Fork == "":
+	case key != thenKey:
+		bad("fork", "got a fork, want none: "+thenFile+" may branch off the run of "+inputFile)
+	case s.Message != nil || s.Input != nil:
+		bad("fork", "got a message or input beside it, want none: a fork begins with what its parent has")
+	case !slices.Contains(run.EventTypes(), s.Fork):
+		bad("fork", fmt.Sprintf("got %q, want the type of an event", s.Fork))
 	}
-	if form.Fork != "" {
-		s.checkFork(f, key, form.Message != nil || form.Input != nil, ps)
+	if s.Fork != "" {
 		return s
 	}
-	if form.Message != nil {
+	if s.Message != nil {
 		var err error
-		if s.message, err = policy.ParseMessage(form.Message); err != nil {
-			ps.add(f.problem(f.lineOf("message"), "message", err.Error()))
+		if s.blocks, err = policy.ParseMessage(s.Message); err != nil {
+			bad("message", err.Error())
 			return s
 		}
 	}
-	if _, err := policy.StartMessages(s.message, s.input); err != nil {
+	if _, err := policy.StartMessages(s.blocks, s.Input); err != nil {
 		ps.add(f.problem(0, "", err.Error()))
 	}
 	return s
 }
 
-// checkFork accepts a fork only in then.json, without a message or input, and at an existing event type.
-func (s startInput) checkFork(f section, key string, hasMessage bool, ps *problems) {
-	switch {
-	case key != thenKey:
-		ps.add(f.problem(f.lineOf("fork"), "fork", "got a fork, want none: "+thenFile+" may branch off the run of "+inputFile))
-	case hasMessage:
-		ps.add(f.problem(f.lineOf("fork"), "fork", "got a message or input beside it, want none: a fork begins with what its parent has"))
-	case !slices.Contains(run.EventTypes(), s.fork):
-		ps.add(f.problem(f.lineOf("fork"), "fork", fmt.Sprintf("got %q, want the type of an event", s.fork)))
-	}
-}
-
 // loadDelegates reads the agents of agents/, and checks that delegation between all agents is possible.
 func (s *Scenario) loadDelegates(files map[string]section, ps *problems) {
 	s.delegates = map[string]*Scenario{}
-	var folders []string
+	folders := map[string]bool{}
 	for file := range files {
-		if of := delegateOf(file); of != "" && !slices.Contains(folders, of) {
-			folders = append(folders, of)
-		}
+		folders[delegateOf(file)] = true
 	}
-	slices.Sort(folders)
-	for _, name := range folders {
+	delete(folders, "") // files of the main agent
+	for _, name := range slices.Sorted(maps.Keys(folders)) {
 		own := map[string]section{}
 		for _, f := range delegateFiles {
 			if sec, ok := files[agentsFolder+name+"/"+f]; ok {

@@ -5,10 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
@@ -18,7 +21,8 @@ import (
 )
 
 // scriptedRun is one run of a scenario with its scripted model and fake tools. Each run reads its script and results
-// from the beginning.
+// from the beginning. It logs the effects outside the product, as the simulation logs tool executions: events and
+// invoked functions. No crash changes the logs.
 type scriptedRun struct {
 	sim         *simulation
 	scenario    *Scenario // the archive's files of its agent
@@ -28,23 +32,27 @@ type scriptedRun struct {
 	requests    map[requestKey]int // to the model, numbered in the order of their first attempts
 	inputDuring map[int]bool       // requests to the model during which a person acted
 	replied     map[int]bool       // requests that the model has answered
-	effects     *effectLog
+
+	tools       map[string]*toolScript
+	usedResults map[string]int       // by tool: how many results were given
+	resultIndex map[executionKey]int // the index of an execution's result; a repetition gets the same result
+	reruns      map[string]int       // by call: how often people had it run again
+	fences      map[string]fence     // by run and call
+	invokes     []recordedInvoke     // of functions that answer later, each key once
+	events      []policy.Outgoing    // in the order of their first delivery, each id once
 }
 
 func newScriptedRun(sim *simulation, s *Scenario, run, name string) *scriptedRun {
 	sr := &scriptedRun{
 		sim: sim, scenario: s, run: run, agentName: name, model: script.New(s.script),
 		requests: map[requestKey]int{}, inputDuring: map[int]bool{}, replied: map[int]bool{},
-	}
-	sr.effects = &effectLog{
-		scriptedRun: sr, tools: map[string]*toolScript{}, usedResults: map[string]int{},
-		resultIndex: map[executionKey]int{}, executions: map[string][]*toolExecution{},
-		newestEffects: map[string]*toolExecution{}, reruns: map[string]int{}, fences: map[string]fence{},
+		tools: map[string]*toolScript{}, usedResults: map[string]int{}, resultIndex: map[executionKey]int{},
+		reruns: map[string]int{}, fences: map[string]fence{},
 	}
 	for i := range s.tools {
 		// The agent's own tools come before those of servers.
-		if name := s.tools[i].spec.Name; sr.effects.tools[name] == nil {
-			sr.effects.tools[name] = &s.tools[i]
+		if name := s.tools[i].spec.Name; sr.tools[name] == nil {
+			sr.tools[name] = &s.tools[i]
 		}
 	}
 	return sr
@@ -114,16 +122,16 @@ func findRunOfAgent(runs []recordedRun, name string) (recordedRun, bool) {
 
 // scriptedRunForLine returns the run that a line of people.jsonl is about.
 func (s *simulation) scriptedRunForLine(l line) (*scriptedRun, error) {
-	if l.agent == "" {
+	if l.Agent == "" {
 		return s.scriptedRun, nil
 	}
 	runs, err := s.loadRunTree()
 	if err != nil {
 		return nil, err
 	}
-	rec, ok := findRunOfAgent(runs, l.agent)
+	rec, ok := findRunOfAgent(runs, l.Agent)
 	if !ok {
-		return nil, fmt.Errorf("agent %s has no run", l.agent)
+		return nil, fmt.Errorf("agent %s has no run", l.Agent)
 	}
 	return rec.scripted, nil
 }
@@ -140,7 +148,7 @@ func (sr *scriptedRun) generateReply(ctx context.Context, r agent.Request) (agen
 		n = len(sr.requests) + 1
 		sr.requests[which] = n
 	}
-	s.diverged = s.diverged || repeated && sr.inputDuring[n]
+	s.Diverged = s.Diverged || repeated && sr.inputDuring[n]
 	if sr.replied[n] && !s.isDisturbed() { // no crash lost the reply: the product dropped it
 		s.addEndFailure(Failure{Path: fmt.Sprintf("inference:%d", n), Got: "a second request for the same reply", Want: "that the reply is kept"})
 	}
@@ -180,95 +188,120 @@ func (s *simulation) loadCall(runID, id string) (run.Call, bool) {
 	return l.State.Call(id)
 }
 
-// fakePorts passes tool calls, events and function invocations on to the effect log of the run that makes them.
+// fakePorts passes tool calls, events and function invocations on to the run that makes them. It is the source of all
+// tools whose results tools.yaml has: those in the program, Lambda functions and HTTP servers.
 type fakePorts struct{ sim *simulation }
 
 var (
 	_ runtime.ToolSource = fakePorts{}
+	_ runtime.Remote     = fakePorts{}
 	_ runtime.Emitter    = fakePorts{}
 	_ runtime.Functions  = fakePorts{}
 )
 
 // Lookup implements runtime.ToolSource.
 func (f fakePorts) Lookup(original string) (tool.Tool, bool) {
-	list := []*Scenario{f.sim.scenario}
-	for _, d := range f.sim.scenario.delegates {
-		list = append(list, d)
-	}
-	for _, s := range list {
+	list := slices.Collect(maps.Values(f.sim.scenario.delegates))
+	for _, s := range append(list, f.sim.scenario) {
 		if slices.ContainsFunc(s.tools, func(c toolScript) bool { return c.spec.Name == original }) {
-			return toolByRun{f.sim, original}, true
+			return fakeTool{f.sim, original}, true
 		}
 	}
 	return nil, false
 }
 
-// Emit implements runtime.Emitter.
-func (f fakePorts) Emit(ctx context.Context, e policy.Outgoing) error {
-	return f.sim.scriptedRunOf(e.Run).effects.Emit(ctx, e)
+// Open implements runtime.Remote.
+func (f fakePorts) Open(string, *agent.Definition) runtime.Session { return f }
+
+// Tool implements runtime.Session. loadTools checks that every such tool has results.
+func (f fakePorts) Tool(t agent.ToolSpec) tool.Tool { return fakeTool{f.sim, t.Name} }
+
+// Close implements runtime.Session.
+func (fakePorts) Close() {}
+
+// Emit implements runtime.Emitter. A repeated id must have the same event.
+func (f fakePorts) Emit(_ context.Context, e policy.Outgoing) error {
+	sr := f.sim.scriptedRunOf(e.Run)
+	for _, seen := range sr.events {
+		if seen.ID != e.ID {
+			continue
+		}
+		if !reflect.DeepEqual(seen, e) {
+			f.sim.addFailure(Failure{Path: "emitted", Got: fmt.Sprintf("%s again, and not the same", e.ID), Want: "one event for each id"})
+		}
+		return nil
+	}
+	sr.events = append(sr.events, e)
+	if e.Call != "" {
+		f.sim.actAt(trigger{"executing", e.Call, sr.agentName})
+	}
+	return nil
 }
 
 // Invoke implements runtime.Functions: it records the invocation of a function that answers later through people.jsonl.
 // A repeated key must have the same payload.
 func (f fakePorts) Invoke(ctx context.Context, i runtime.Invoke) (runtime.Invoked, error) {
-	var c policy.FunctionCall
-	if err := json.Unmarshal(i.Payload, &c); err != nil {
-		return runtime.Invoked{}, err
-	}
-	l := f.sim.scriptedRunOf(c.Run).effects
-	for _, seen := range l.invokes {
-		if seen.key != c.Key {
-			continue
+	c := fault.Call{Port: fault.Functions, Target: i.Function, NotRepeatable: i.Once}
+	return runtime.Invoked{}, f.sim.injector.Do(ctx, c, func() error {
+		var c policy.FunctionCall
+		if err := json.Unmarshal(i.Payload, &c); err != nil {
+			return err
 		}
-		if !bytes.Equal(seen.payload, i.Payload) {
-			got := fmt.Sprintf("%s again, and not the same", c.Key)
-			l.sim.addFailure(Failure{Path: "invoked", Got: got, Want: "one payload for each key"})
+		sr := f.sim.scriptedRunOf(c.Run)
+		for _, seen := range sr.invokes {
+			if seen.key != c.Key {
+				continue
+			}
+			if !bytes.Equal(seen.payload, i.Payload) {
+				got := fmt.Sprintf("%s again, and not the same", c.Key)
+				f.sim.addFailure(Failure{Path: "invoked", Got: got, Want: "one payload for each key"})
+			}
+			return nil
 		}
-		return runtime.Invoked{}, nil
-	}
-	l.invokes = append(l.invokes, recordedInvoke{key: c.Key, call: c.Call, Function: i.Function, payload: i.Payload})
-	l.sim.actAt(trigger{"executing", c.Call, l.agentName})
-	return runtime.Invoked{}, nil
+		sr.invokes = append(sr.invokes, recordedInvoke{key: c.Key, call: c.Call, Function: i.Function, payload: i.Payload})
+		f.sim.actAt(trigger{"executing", c.Call, sr.agentName})
+		return nil
+	})
 }
 
-// toolByRun is the tool of that name in the calling run.
-type toolByRun struct {
+// fakeTool is the tool of that name in the calling run.
+type fakeTool struct {
 	sim  *simulation
 	name string
 }
 
-var _ tool.Reconciler = toolByRun{}
+var _ tool.Reconciler = fakeTool{}
 
-func (t toolByRun) forRun(run string) *fakeTool {
-	l := t.sim.scriptedRunOf(run).effects
-	c, ok := l.tools[t.name]
-	if !ok {
-		c = &toolScript{spec: agent.ToolSpec{Name: t.name}}
+func (t fakeTool) script(sr *scriptedRun) *toolScript {
+	if c, ok := sr.tools[t.name]; ok {
+		return c
 	}
-	return &fakeTool{l, c}
+	return &toolScript{spec: agent.ToolSpec{Name: t.name}}
 }
 
-func (t toolByRun) Spec() agent.ToolSpec { return t.forRun(t.sim.run).Spec() }
+func (t fakeTool) Spec() agent.ToolSpec { return t.script(t.sim.scriptedRunOf(t.sim.run)).spec }
 
-func (t toolByRun) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
-	return t.forRun(c.Run).Call(ctx, c)
+func (t fakeTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
+	sr := t.sim.scriptedRunOf(c.Run)
+	return t.sim.callTool(ctx, t.Spec(), c, func() (agent.ToolResultData, error) { return sr.executeTool(ctx, t.script(sr), c) })
 }
 
-func (t toolByRun) Reconcile(ctx context.Context, c tool.Call) (tool.Outcome, agent.ToolResultData, error) {
-	return t.forRun(c.Run).Reconcile(ctx, c)
+// callTool makes a call of a tool at which a fault can be injected.
+func (s *simulation) callTool(ctx context.Context, t agent.ToolSpec, c tool.Call, call func() (agent.ToolResultData, error)) (agent.ToolResultData, error) {
+	var r agent.ToolResultData
+	once := t.Effect == run.EffectNonIdempotent || t.Effect == ""
+	err := s.injector.Do(ctx, fault.Call{Port: fault.ToolCall, Target: c.ID, NotRepeatable: once}, func() (err error) {
+		r, err = call()
+		return err
+	})
+	return r, err
 }
 
-// fakeRemote is the fake of Lambda functions and HTTP servers. tools.yaml has their results.
-type fakeRemote struct{ tools runtime.ToolSource }
-
-// Open implements runtime.Remote.
-func (r fakeRemote) Open(string, *agent.Definition) runtime.Session { return r }
-
-// Tool implements runtime.Session.
-func (r fakeRemote) Tool(t agent.ToolSpec) tool.Tool {
-	found, _ := r.tools.Lookup(t.Name) // loadTools checks that every such tool has results
-	return found
+func (t fakeTool) Reconcile(ctx context.Context, c tool.Call) (o tool.Outcome, r agent.ToolResultData, err error) {
+	err = t.sim.injector.Do(ctx, fault.Call{Port: "tool.Reconcile", Target: c.ID}, func() (err error) {
+		sr := t.sim.scriptedRunOf(c.Run)
+		o, r, err = sr.reconcileTool(ctx, t.script(sr), c)
+		return err
+	})
+	return o, r, err
 }
-
-// Close implements runtime.Session.
-func (fakeRemote) Close() {}

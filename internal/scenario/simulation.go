@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -34,15 +33,16 @@ var startTime = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // simulation is one run of a scenario: the product, the fakes around it, and a record of what they saw.
 type simulation struct {
+	Options
+	Result                               // Failures are complete at the end; Calls are the injector's
 	*scriptedRun                         // of the main run
 	scriptedRuns map[string]*scriptedRun // by run id, created on first use
 
-	invariantsOnly bool          // see Options.InvariantsOnly
-	handlers       local.Invoker // the handlers without fault injection
-	toolProcess    local.Invoker // the tool function's own process; nil = all functions share one
+	handlers    local.Invoker // the handlers without fault injection
+	toolProcess local.Invoker // the tool function's own process; nil = all functions share one
 
 	clock             *clock.Virtual
-	faults            *fault.Injector
+	injector          *fault.Injector
 	machine           *local.Machine
 	journal           *store.Journal // no faults are injected into the simulation's own access
 	table             *store.Memory  // likewise
@@ -60,28 +60,19 @@ type simulation struct {
 	invocations   int
 	redeployed    bool     // the agent is now.yaml's from here on
 	crashRequests []string // approval requests that exist only because of a crash
-	diverged      bool     // a crash lost a model request during which a person acted, so the action now precedes its retry
 	notifications []notification
 	failures      []Failure
 
-	interventions     []Intervention
 	intervened        map[int]bool      // interventions that were made, by index
-	ineffective       int               // interventions that found nothing to do
 	callerLost        bool              // a caller did not retry after a lost answer
 	cancelled         bool              // an intervention cancelled the run
 	acceptedMessages  map[string]string // run ids of the messages accepted from interventions, by message id
 	acceptedDecisions []string          // requests about calls for which an intervention's decision was accepted
-	repaired          int               // runs that a sweep repaired
-	sweeps            int               // sweeps without which nothing would have moved
 	modelRequests     []modelRequest    // answered requests to models
 	violations        []Failure         // broken invariants
 	toolExecutions    []*toolExecution  // of all runs, in order
 	randomIDs         *recordedIDs
-	faultPoints       []fault.Point
 	endFailures       []Failure // reasons why the run did not end; reported even when nothing is compared
-	isKnownState      func(fingerprint [16]byte) bool
-	boundaries        []Boundary
-	pruned            bool
 }
 
 // requestKey identifies a request to a model.
@@ -100,38 +91,31 @@ func (s *Scenario) Run(o Options) Result {
 	if err := sim.clock.Run(sim.execute); err != nil {
 		sim.reportSchedulerError(err)
 	}
-	r := Result{
-		Calls: sim.faults.Calls(), Boundaries: sim.boundaries, Ineffective: sim.ineffective, Repaired: sim.repaired,
-		Sweeps: sim.sweeps, Diverged: sim.diverged,
-	}
-	if sim.pruned {
-		r.Pruned = true
-		r.Violations = sim.violations
-		return r
+	sim.Calls = sim.injector.Calls()
+	if sim.Pruned {
+		sim.Result.Failures = sim.violations
+		return sim.Result
 	}
 	if len(sim.failures) == 0 || sim.isDisturbed() {
 		sim.checkInvariants()
 	}
-	if sim.invariantsOnly {
+	if sim.InvariantsOnly {
 		for _, e := range sim.toolExecutions {
-			if !e.tookEffect() {
-				continue
+			if e.tookEffect() {
+				sim.Effects = append(sim.Effects, Effect{
+					Run: e.run, Call: e.key.call, Tool: e.tool, Args: string(e.args), Repeatable: e.repeatable,
+				})
 			}
-			sr := sim.scriptedRunOf(e.run)
-			c, _ := sim.loadCall(e.run, e.key.call)
-			r.Effects = append(r.Effects, Effect{
-				Run: e.run, Call: e.key.call, Tool: c.Tool, Args: string(e.args), Repeatable: sr.isRepeatable(c.Tool),
-			})
 		}
-		r.Runs = sim.exportRuns()
+		sim.Runs = sim.exportRuns()
 	}
-	r.Violations = sim.violations
-	if sim.diverged || sim.mayDiffer() {
-		r.Failures = sim.endFailures
-		return r
+	if sim.Diverged || sim.mayDiffer() {
+		sim.failures = sim.endFailures
+	} else {
+		sim.Runs = sim.compareOutcome()
 	}
-	sim.compareOutcome(&r)
-	return r
+	sim.Result.Failures = slices.Concat(sim.violations, sim.failures)
+	return sim.Result
 }
 
 func newSimulation(s *Scenario, o Options) (*simulation, error) {
@@ -139,32 +123,30 @@ func newSimulation(s *Scenario, o Options) (*simulation, error) {
 	v.SetLimit(maxSteps)
 	table := store.NewMemory()
 	sim := &simulation{
-		scriptedRuns: map[string]*scriptedRun{}, invariantsOnly: o.InvariantsOnly, clock: v, faults: fault.New(v, o.Faults...),
+		Options: o, scriptedRuns: map[string]*scriptedRun{}, clock: v, injector: fault.New(v, o.Faults...),
 		table: table, journal: store.NewJournal(table, 16), blobs: store.NewMemoryBlobs(), startSignal: v.NewSignal(), endSignal: v.NewSignal(),
-		interventions: o.Interventions, intervened: map[int]bool{}, acceptedMessages: map[string]string{}, isKnownState: o.IsKnownState,
-		faultPoints: o.Faults, randomIDs: &recordedIDs{ids.Seeded(v, 1), map[string]bool{}},
+		intervened: map[int]bool{}, acceptedMessages: map[string]string{}, randomIDs: &recordedIDs{ids.Seeded(v, 1), map[string]bool{}},
 	}
 	if len(o.Interventions) > 0 {
-		sim.faults.Before(sim.interveneBefore)
+		sim.injector.Before(sim.interveneBefore)
 	}
-	sim.scriptedRun = newScriptedRun(sim, s, agent.RunID(tenant, s.agent.Name, s.start.key), "")
+	sim.scriptedRun = newScriptedRun(sim, s, agent.RunID(tenant, s.agent.Name, s.start.Key), "")
 	sim.servers = &fakeServers{
 		sim: sim, servedCalls: map[string]map[string]bool{}, listAttempts: map[string]int{},
 		fatalCall: map[string]string{},
 	}
 	sim.people = newPeopleQueue(sim, s.people)
 	v.SetIdle(sim.people.onIdle)
-	blobs := sim.faults.Blobs(sim.blobs)
+	blobs := fault.NewBlobs(sim.blobs, sim.injector.Do)
 	sim.provider = runtime.WithMedia(stubProvider{}, blobs)
 	ports := fakePorts{sim}
-	tools := sim.faults.Tools(ports)
-	remotes := runtime.Remotes{agent.KindLambda: fakeRemote{tools}, agent.KindHTTP: fakeRemote{tools}}
-	maps.Copy(remotes, sim.faults.Remotes(runtime.Remotes{agent.KindMCP: sim.servers}))
+	remotes := runtime.Remotes{agent.KindLambda: ports, agent.KindHTTP: ports, agent.KindMCP: sim.servers}
 	config := local.Config{
-		Table: store.Resend(sim.faults.Table(table), v, sim.randomIDs.Jitter), Blobs: blobs, Model: sim.faults.Model(sim),
-		Tools: tools, Hooks: s.options.Hooks, Emit: sim.faults.Emitter(ports), Remotes: remotes, Functions: sim.faults.Functions(ports),
-		Agents: sim.findAgent, Current: sim.findAgent, Clock: sim.faults.Clock(), IDs: sim.randomIDs,
-		Executions: &asl.MemoryStore{}, Wrap: sim.wrapInvoker, Waiter: sim.faults.Waiter, Notify: sim.newNotifier(),
+		Table: store.Resend(sim.injector.Table(table), v, sim.randomIDs.Jitter), Blobs: blobs, Model: sim,
+		Tools: ports, Hooks: s.options.Hooks, Emit: fault.NewEmitter(ports, sim.injector.Do), Remotes: remotes, Functions: ports,
+		Agents: sim.findAgent, Current: sim.findAgent, Clock: sim.injector.Clock(), IDs: sim.randomIDs,
+		Executions: &asl.MemoryStore{}, Wrap: sim.wrapInvoker, Notify: sim.newNotifier(),
+		Waiter: func(w runtime.Waiter) runtime.Waiter { return fault.NewWaiter(w, sim.injector.Do) },
 	}
 	if o.Warm {
 		config.Warm = maxWarmRuns
@@ -225,7 +207,7 @@ func (s *simulation) wrapInvoker(next local.Invoker) local.Invoker {
 		if function == "tool" && s.toolProcess != nil {
 			handler = s.toolProcess
 		}
-		if !s.faults.Run(ctx, function, func(ctx context.Context) {
+		if !s.injector.Run(ctx, function, func(ctx context.Context) {
 			if out, err = handler(ctx, function, payload); err == nil {
 				s.recordReturned(ctx)
 			}
@@ -256,13 +238,12 @@ func (s *simulation) execute() {
 // startRequest returns the request that starts the main run.
 func (s *simulation) startRequest(in startInput, continues string) runtime.Start {
 	var by []string // the subject counts as authenticated
-	if strings.HasPrefix(in.subject, "user:") {
-		by = []string{in.subject}
+	if strings.HasPrefix(in.Subject, "user:") {
+		by = []string{in.Subject}
 	}
 	return runtime.Start{
-		Tenant: tenant, Agent: &s.scenario.agent, Key: in.key, Message: in.message, Input: in.input, Subject: in.subject, By: by,
-		AccessControl: in.accessControl,
-		Continues:     continues,
+		Tenant: tenant, Agent: &s.scenario.agent, Key: in.Key, Message: in.blocks, Input: in.Input, Subject: in.Subject, By: by,
+		AccessControl: in.AccessControl, Continues: continues,
 	}
 }
 
@@ -274,19 +255,19 @@ func (s *simulation) startRun(in startInput, continues string) error {
 	})
 }
 
-// startThenRun starts the run of then.json, which continues or forks the run that has ended. The script continues where
-// that run stopped.
+// startThenRun starts the run of then.json, which continues the run that has ended, or forks it at the first event of a
+// type. The script continues where that run stopped.
 func (s *simulation) startThenRun() {
 	for r := range s.requests {
 		s.earlierInferences = max(s.earlierInferences, r.inference)
 	}
-	s.continues, s.run = s.run, agent.RunID(tenant, s.scenario.agent.Name, s.scenario.then.key)
-	s.forkAt = -1
+	then := *s.scenario.then
+	s.continues, s.run, s.forkAt = s.run, agent.RunID(tenant, s.scenario.agent.Name, then.Key), -1
 	var err error
-	if s.scenario.then.fork == "" {
-		err = s.startRun(*s.scenario.then, s.continues)
+	if then.Fork == "" {
+		err = s.startRun(then, s.continues)
 	} else {
-		err = s.forkRun(*s.scenario.then)
+		err = s.forkRun(then)
 	}
 	if err != nil {
 		s.continues, s.run = "", s.continues
@@ -295,21 +276,20 @@ func (s *simulation) startThenRun() {
 	}
 }
 
-// forkRun forks the ended run at the first event of the type that then.json names.
 func (s *simulation) forkRun(in startInput) error {
 	entries, err := s.journal.Entries(context.Background(), tenant, s.continues, 0, 0)
 	if err != nil {
 		return err
 	}
 	at := slices.IndexFunc(entries, func(e run.Entry) bool {
-		return slices.ContainsFunc(e.Events, func(ev run.Event) bool { return run.EventType(ev) == in.fork })
+		return slices.ContainsFunc(e.Events, func(ev run.Event) bool { return run.EventType(ev) == in.Fork })
 	})
 	if at < 0 {
-		return fmt.Errorf("the run has no event %s to fork at", in.fork)
+		return fmt.Errorf("the run has no event %s to fork at", in.Fork)
 	}
 	s.forkAt = int64(at)
 	return s.retry("fork", func(ctx context.Context) error {
-		_, err := s.machine.Starter.Fork(ctx, runtime.Fork{Tenant: tenant, Run: s.continues, At: s.forkAt, Key: in.key})
+		_, err := s.machine.Starter.Fork(ctx, runtime.Fork{Tenant: tenant, Run: s.continues, At: s.forkAt, Key: in.Key})
 		return err
 	})
 }
@@ -321,7 +301,7 @@ const maxTries = 10
 func (s *simulation) retry(name string, do func(ctx context.Context) error) error {
 	for tries := 1; ; tries++ {
 		var err error
-		lived := s.faults.Run(context.Background(), name, func(ctx context.Context) { err = do(ctx) })
+		lived := s.injector.Run(context.Background(), name, func(ctx context.Context) { err = do(ctx) })
 		if lived && (err == nil || !s.isDisturbed() || isRefusal(err) || tries == maxTries) {
 			return err
 		}
@@ -329,8 +309,12 @@ func (s *simulation) retry(name string, do func(ctx context.Context) error) erro
 }
 
 // Generate returns the next scripted reply of the run that the request is for.
-func (s *simulation) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
-	return s.scriptedRunOf(r.Run).generateReply(ctx, r)
+func (s *simulation) Generate(ctx context.Context, r agent.Request) (reply agent.Reply, err error) {
+	err = s.injector.Do(ctx, fault.Call{Port: fault.ModelGenerate, Target: r.Model.ID}, func() (err error) {
+		reply, err = s.scriptedRunOf(r.Run).generateReply(ctx, r)
+		return err
+	})
+	return reply, err
 }
 
 // stubProvider is a provider that returns nothing. Like every provider it refuses media that were not read from their
@@ -356,17 +340,16 @@ func (s *simulation) addEndFailure(f Failure) {
 
 // reportSchedulerError records why the scheduler stopped.
 func (s *simulation) reportSchedulerError(err error) {
-	var p *clock.PanicError
+	f := Failure{Path: "run", Got: err.Error(), Want: "an end or a wait"}
 	switch {
 	case errors.Is(err, clock.ErrDeadlock):
-		s.addEndFailure(Failure{Path: "run", Got: s.describeRun() + ", and nothing that could move it", Want: "an end or a wait"})
+		f.Got = s.describeRun() + ", and nothing that could move it"
 	case errors.Is(err, clock.ErrRunaway):
-		s.addEndFailure(Failure{Path: "run", Got: fmt.Sprintf("%d steps and no end: %s", maxSteps, s.describeRun()), Want: "an end or a wait"})
-	case errors.As(err, &p):
-		s.addEndFailure(Failure{Path: "run", Got: p.Error(), Want: "no panic"})
-	default:
-		s.addEndFailure(Failure{Path: "run", Got: err.Error(), Want: "an end or a wait"})
+		f.Got = fmt.Sprintf("%d steps and no end: %s", maxSteps, s.describeRun())
+	case hasType[*clock.PanicError](err):
+		f.Want = "no panic"
 	}
+	s.addEndFailure(f)
 }
 
 // describeRun returns the status of the main run and its last entry, for messages.

@@ -88,8 +88,8 @@ func TestRunThatGoesRound(t *testing.T) {
 // An outcome that a crash made unknown is settled by a person who may decide. If the product refuses, the simulation
 // ends.
 func TestUnknownOutcomeIsSettledByAnApprover(t *testing.T) {
-	require.Equal(t, "user:bo", anyApprover([]string{"group:x", "user:bo"}).ID)
-	require.True(t, policy.MayDecide([]string{"group:x"}, anyApprover([]string{"group:x"})))
+	require.Equal(t, "user:bo", anyApprover(approval.Approval{Approvers: []string{"group:x", "user:bo"}}).ID)
+	require.True(t, policy.MayDecide([]string{"group:x"}, anyApprover(approval.Approval{Approvers: []string{"group:x"}})))
 	sim, err := newSimulation(load(t, "approve"), Options{})
 	require.NoError(t, err)
 	require.NoError(t, sim.clock.Run(func() {
@@ -106,6 +106,7 @@ func (s *simulation) playAndCompare(t *testing.T) (r Result) {
 	if err := s.clock.Run(s.execute); err != nil {
 		s.reportSchedulerError(err)
 	}
-	s.compareOutcome(&r)
+	r.Runs = s.compareOutcome()
+	r.Failures = s.failures
 	return r
 }

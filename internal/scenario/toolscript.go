@@ -96,8 +96,7 @@ func joinPath(path, key string) string {
 
 func parseResult(raw json.RawMessage) (result, agentfile.Problem) {
 	var f resultForm
-	if err := (section{}).decode(raw, 0, &f); err != nil {
-		p, _ := err.(agentfile.Problem) //nolint:errorlint // decode returns no other type
+	if p := (section{}).decode(raw, 0, &f); p != nil {
 		return result{}, agentfile.Problem{Key: p.Key, Text: p.Text}
 	}
 	if f.Suspend != nil {
@@ -148,26 +147,21 @@ func (f resultForm) patches() ([]run.Patch, string) {
 // toolResult returns the tool's result. It has exactly one of text, json, error, fails and suspend; media may come with
 // it or alone.
 func (f resultForm) toolResult() (agent.ToolResultData, string) {
-	var d agent.ToolResultData
+	d := agent.ToolResultData{Suspend: f.Suspend, IsError: f.Error != nil}
 	count := 0
-	if f.Text != nil {
-		d.Content = *f.Text
-		count++
+	for _, content := range []*string{f.Text, f.Error} {
+		if content != nil {
+			d.Content = *content
+			count++
+		}
 	}
 	if f.JSON != nil {
 		d.Content = string(f.JSON) // compact, since agentfile made it from YAML
-		count++
 	}
-	if f.Error != nil {
-		d.Content, d.IsError = *f.Error, true
-		count++
-	}
-	if f.Suspend != nil {
-		d.Suspend = f.Suspend
-		count++
-	}
-	if f.Fails != nil {
-		count++
+	for _, isSet := range []bool{f.JSON != nil, f.Suspend != nil, f.Fails != nil} {
+		if isSet {
+			count++
+		}
 	}
 	if f.Media != nil {
 		d.Media = []run.Media{*f.Media}

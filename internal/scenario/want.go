@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -27,8 +26,8 @@ var wantKeys = []string{
 // loadWant reads want.json: the values wanted of the main run, and of the delegates' runs by agent.
 func loadWant(f section, agents []string, ps *problems) (want, map[string][]want) {
 	w := want{}
-	if err := f.decode(f.data, 0, &w); err != nil {
-		ps.add(err)
+	if p := f.decode(f.data, 0, &w); p != nil {
+		ps.add(*p)
 		return nil, nil
 	}
 	children := f.children(w["children"], agents, ps)
@@ -77,31 +76,9 @@ func (s section) checkWant(w want, ps *problems) {
 			ps.add(s.problem(s.lineOf(key), key, "got an unknown key, want one of "+strings.Join(wantKeys, ", ")))
 		}
 	}
-	if events, ok := w["events"]; ok {
-		w["events"] = storedNames(events)
-		if err := checkEventKinds(w["events"]); err != nil {
-			ps.add(s.problem(s.lineOf("events"), "events", err.Error()))
-		}
+	if err := checkEventKinds(w["events"]); err != nil {
+		ps.add(s.problem(s.lineOf("events"), "events", err.Error()))
 	}
-}
-
-// storedNames replaces Go names of event types by stored names: CallFinished becomes call_finished. A value that is no
-// list of strings stays as it is, and the comparison reports it.
-func storedNames(raw json.RawMessage) json.RawMessage {
-	var names []string
-	if json.Unmarshal(raw, &names) != nil {
-		return raw
-	}
-	for i, n := range names {
-		if goName.MatchString(n) {
-			names[i] = strings.ToLower(strings.TrimPrefix(upper.ReplaceAllString(n, "_$0"), "_"))
-		}
-	}
-	out, err := json.Marshal(names)
-	if err != nil {
-		return raw
-	}
-	return out
 }
 
 // areStreamEvents reports whether a list has an event type of a run's stream (docs/events.md). The journal's types are
@@ -131,8 +108,3 @@ func stringList(raw json.RawMessage) []string {
 	}
 	return names
 }
-
-var (
-	goName = regexp.MustCompile(`^([A-Z][a-z]+)+$`)
-	upper  = regexp.MustCompile(`[A-Z]`)
-)

@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/counting"
 )
 
 // warmRun is a run of five entries that its journal knows.
@@ -33,11 +33,11 @@ func (st *story) load() store.Loaded {
 
 // A warm run is read from its newest known entry on, that one included.
 func TestWarmLoadReadsWhatCameAfter(t *testing.T) {
-	counts := counting.Wrap(store.NewMemory())
+	counts := fault.NewTable(store.NewMemory())
 	st := warmRun(t, counts)
 	counts.Reset()
 	requireState(t, st.s, st.load().State)
-	require.EqualValues(t, 1, counts.Snapshot().ItemsRead)
+	require.EqualValues(t, 1, counts.Counts().ItemsRead)
 	other := *st
 	other.j = store.NewJournal(counts, 0)
 	other.inference("From elsewhere.")
@@ -46,27 +46,27 @@ func TestWarmLoadReadsWhatCameAfter(t *testing.T) {
 	l := st.load()
 	requireState(t, other.s, l.State)
 	require.Equal(t, []int64{1}, slots(l.Inbox))
-	require.EqualValues(t, 3, counts.Snapshot().ItemsRead)
-	require.EqualValues(t, 1, counts.Snapshot().Queries)
+	require.EqualValues(t, 3, counts.Counts().ItemsRead)
+	require.EqualValues(t, 1, counts.Counts().Queries)
 }
 
 // Rule 15: an entry whose put was not acknowledged is not known, whether it was written or not.
 func TestCacheHoldsNoPhantom(t *testing.T) {
 	blown := errors.New("connection reset")
-	for name, harm := range map[string]func(f *flaky){
-		"not written": func(f *flaky) { f.before = blown },
-		"written":     func(f *flaky) { f.after = blown },
+	for name, harm := range map[string]fault.Hook{
+		"not written": fault.Fail(blown),
+		"written":     fault.Lose(blown),
 	} {
 		t.Run(name, func(t *testing.T) {
-			counts := counting.Wrap(store.NewMemory())
-			table := &flaky{Table: counts}
+			counts := fault.NewTable(store.NewMemory())
+			table := fault.NewTable(counts)
 			st := warmRun(t, table)
 			d := st.draft(run.Replied{Inference: 5, Model: "m", Text: "Phantom?"})
-			harm(table)
+			table.Once(fault.IsWrite, harm)
 			require.ErrorIs(t, st.j.Append(context.Background(), st.s, d), blown)
 			counts.Reset()
 			st.s = st.load().State
-			require.EqualValues(t, 1, counts.Snapshot().Queries, "it does not begin with what is not there")
+			require.EqualValues(t, 1, counts.Counts().Queries, "it does not begin with what is not there")
 			requireState(t, load(t, table).State, st.s)
 			st.inference("The next.")
 			requireState(t, load(t, table).State, st.s)
@@ -118,7 +118,7 @@ type swapped struct{ store.Table }
 // No more runs are kept than asked for, the least recently used goes first, and a journal without a cache reads everything.
 func TestCacheLimit(t *testing.T) {
 	for _, c := range []struct{ limit, a, b, c int64 }{{0, 3, 3, 3}, {2, 1, 3, 1}, {9, 1, 1, 1}} {
-		counts := counting.Wrap(store.NewMemory())
+		counts := fault.NewTable(store.NewMemory())
 		j := store.NewJournal(counts, int(c.limit))
 		stories := map[string]*story{}
 		for _, run := range []string{"a", "b", "c"} {
@@ -132,7 +132,7 @@ func TestCacheLimit(t *testing.T) {
 		read := func(run string) int64 {
 			counts.Reset()
 			requireState(t, stories[run].s, stories[run].load().State)
-			return counts.Snapshot().ItemsRead
+			return counts.Counts().ItemsRead
 		}
 		require.Equal(t, []int64{c.a, c.c, c.b}, []int64{read("a"), read("c"), read("b")}, "limit %d", c.limit)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -53,13 +54,13 @@ func TestAcceptDuplicates(t *testing.T) {
 // Executed, then error: the same id again finds that it was accepted.
 func TestAcceptUncertain(t *testing.T) {
 	blown := errors.New("connection reset")
-	table := &flaky{Table: store.NewMemory()}
+	table := fault.NewTable(store.NewMemory())
 	st := begin(t, store.NewJournal(table, 0), runID)
-	table.after = blown
+	table.Once(fault.IsWrite, fault.Lose(blown))
 	_, err := st.j.Accept(context.Background(), acme, runID, "m1", said("m1", "Hello."))
 	require.ErrorIs(t, err, blown)
 	require.Equal(t, store.Accepted{Duplicate: true}, st.accept("m1", "Hello."))
-	table.before = blown
+	table.Once(fault.IsWrite, fault.Fail(blown))
 	_, err = st.j.Accept(context.Background(), acme, runID, "m2", said("m2", "Hello."))
 	require.ErrorIs(t, err, blown)
 	require.Equal(t, store.Accepted{Slot: 2}, st.accept("m2", "Hello."))

@@ -11,10 +11,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
-	"github.com/countersign/countersign/internal/store/counting"
 )
 
 const (
@@ -108,7 +108,7 @@ func onEach(t *testing.T, f func(t *testing.T, table store.Table)) {
 // What is read back is what was committed, by whoever reads: one query over the tail and the inbox that is not drained.
 func TestLoadIsOneQuery(t *testing.T) {
 	onEach(t, func(t *testing.T, table store.Table) {
-		counts := counting.Wrap(table)
+		counts := fault.NewTable(table)
 		st := begin(t, store.NewJournal(counts, 0), runID)
 		st.inference("One.")
 		st.accept("m1", "First.")
@@ -120,7 +120,7 @@ func TestLoadIsOneQuery(t *testing.T) {
 		l = load(t, counts)
 		requireState(t, st.s, l.State)
 		require.Equal(t, []int64{2}, slots(l.Inbox), "what is drained is not read again")
-		require.Equal(t, counting.Counts{Queries: 1, ItemsRead: 5, BytesRead: counts.Snapshot().BytesRead, RCU: 1}, counts.Snapshot())
+		require.Equal(t, fault.Counts{Queries: 1, ItemsRead: 5, BytesRead: counts.Counts().BytesRead, RCU: 1}, counts.Counts())
 	})
 }
 
@@ -142,7 +142,7 @@ func slots(inbox []run.Event) []int64 {
 // A run of several megabytes is read page by page, and its inbox behind it.
 func TestLoadPages(t *testing.T) {
 	onEach(t, func(t *testing.T, table store.Table) {
-		counts := counting.Wrap(table)
+		counts := fault.NewTable(table)
 		st := begin(t, store.NewJournal(counts, 0), runID)
 		for range 7 {
 			st.inference(strings.Repeat("x", 160<<10))
@@ -152,7 +152,7 @@ func TestLoadPages(t *testing.T) {
 		}
 		counts.Reset()
 		l := load(t, counts)
-		require.EqualValues(t, 2, counts.Snapshot().Queries)
+		require.EqualValues(t, 2, counts.Counts().Queries)
 		requireState(t, st.s, l.State)
 		require.Equal(t, []int64{1}, slots(l.Inbox), "as far as one entry can hold it, from the oldest, though they lie newest first")
 		require.True(t, l.Full)
@@ -169,7 +169,7 @@ func TestLoadPages(t *testing.T) {
 				some, err := st.j.Entries(context.Background(), acme, runID, int64(from), count)
 				require.NoError(t, err)
 				require.Equal(t, append([]run.Entry{}, all[from:min(from+count, 8)]...), some)
-				require.EqualValues(t, len(some), counts.Snapshot().ItemsRead, "no more is read than is given")
+				require.EqualValues(t, len(some), counts.Counts().ItemsRead, "no more is read than is given")
 			}
 		}
 		folded, err := run.Fold(run.AgentState{}, all)
@@ -249,30 +249,12 @@ func TestEndClosesTheInbox(t *testing.T) {
 // An error of the table is passed on: nobody knows what became of the entry.
 func TestAppendUncertain(t *testing.T) {
 	blown := errors.New("connection reset")
-	table := &flaky{Table: store.NewMemory()}
+	table := fault.NewTable(store.NewMemory())
 	st := begin(t, store.NewJournal(table, 0), runID)
-	table.before = blown
+	table.Once(fault.IsWrite, fault.Fail(blown))
 	err := st.j.Append(context.Background(), st.s, st.draft(run.Resumed{}))
 	require.ErrorIs(t, err, blown)
 	for _, known := range []error{store.ErrSequenceTaken, store.ErrInboxMoved, store.ErrGuardFailed} {
 		require.NotErrorIs(t, err, known)
 	}
-}
-
-// flaky answers its next write with an error: before it is made, or after.
-type flaky struct {
-	store.Table
-	before, after error
-}
-
-func (f *flaky) Write(ctx context.Context, ops ...store.Op) error {
-	before, after := f.before, f.after
-	f.before, f.after = nil, nil
-	if before != nil {
-		return before
-	}
-	if err := f.Table.Write(ctx, ops...); err != nil {
-		return err
-	}
-	return after
 }

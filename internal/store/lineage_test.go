@@ -13,17 +13,17 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/counting"
 )
 
 // A run's reader pays for what is alive, however long the line it comes from: a run up the line that is itself the child of a long one is
 // read no further back than its own hint says.
 func TestLoadAtOfAGrandchildReadsOnlyWhatIsAlive(t *testing.T) {
-	read := func(n int) counting.Counts {
-		table := counting.Wrap(store.NewMemory())
+	read := func(n int) fault.Counts {
+		table := fault.NewTable(store.NewMemory())
 		j := store.NewJournal(table, 0)
 		st := &story{t: t, j: j, s: evicting(t, j, n)}
 		for _, run := range []string{"r2", "r3"} {
@@ -36,7 +36,7 @@ func TestLoadAtOfAGrandchildReadsOnlyWhatIsAlive(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, st.s.Messages.All(), l.State.Messages.All())
 		require.True(t, l.State.Partial)
-		return table.Snapshot()
+		return table.Counts()
 	}
 	short, long := read(40), read(400)
 	require.EqualValues(t, 3, long.Queries)

@@ -8,10 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/counting"
 )
 
 // next begins a run that continues the story's, which it ends first.
@@ -48,7 +48,7 @@ func loadRun(t *testing.T, j *store.Journal, run string) run.AgentState {
 // A run that continues another is read with one query more for each run up the line, whatever is read beside; warm, with its own alone.
 func TestLoadOfAChild(t *testing.T) {
 	onEach(t, func(t *testing.T, table store.Table) {
-		counts := counting.Wrap(table)
+		counts := fault.NewTable(table)
 		first := begin(t, store.NewJournal(counts, 0), runID)
 		first.inference("One.")
 		second := first.next("r2")
@@ -59,19 +59,19 @@ func TestLoadOfAChild(t *testing.T) {
 		for i, st := range []*story{first, second, third} {
 			counts.Reset()
 			requireState(t, st.s, loadRun(t, store.NewJournal(counts, 0), st.s.Run))
-			require.EqualValues(t, i+1, counts.Snapshot().Queries, st.s.Run)
-			require.Zero(t, counts.Snapshot().Gets)
+			require.EqualValues(t, i+1, counts.Counts().Queries, st.s.Run)
+			require.Zero(t, counts.Counts().Gets)
 		}
 		require.EqualValues(t, 2, third.s.Prior, "inferences of both")
 		warm := store.NewJournal(counts, 8)
 		requireState(t, second.s, loadRun(t, warm, "r2"))
 		counts.Reset()
 		requireState(t, third.s, loadRun(t, warm, "r3"))
-		require.EqualValues(t, 1, counts.Snapshot().Queries, "the run it continues is warm")
+		require.EqualValues(t, 1, counts.Counts().Queries, "the run it continues is warm")
 		l, err := warm.LoadAt(context.Background(), acme, "r3", 0)
 		require.NoError(t, err)
 		require.Len(t, l.Inbox, 1)
-		require.EqualValues(t, 2, counts.Snapshot().Queries)
+		require.EqualValues(t, 2, counts.Counts().Queries)
 
 		entries, err := warm.Entries(context.Background(), acme, "r3", 0, 0)
 		require.NoError(t, err)
@@ -141,8 +141,8 @@ func (st *story) firstEntry() *run.Draft {
 
 // However old the run that is continued, a cold reader with the hint reads what is alive of it; and nothing, once the child has let go of it.
 func TestLoadAtOfAChildReadsOnlyWhatIsAlive(t *testing.T) {
-	read := func(n, own int) (counting.Counts, run.AgentState, run.AgentState) {
-		table := counting.Wrap(store.NewMemory())
+	read := func(n, own int) (fault.Counts, run.AgentState, run.AgentState) {
+		table := fault.NewTable(store.NewMemory())
 		j := store.NewJournal(table, 0)
 		s := evicting(t, j, n)
 		from, err := policy.ForkFrom(&s, "r2", day)
@@ -159,7 +159,7 @@ func TestLoadAtOfAChildReadsOnlyWhatIsAlive(t *testing.T) {
 		require.NoError(t, err)
 		require.JSONEq(t, string(want), string(got))
 		require.True(t, l.State.Partial)
-		return table.Snapshot(), l.State, c.s
+		return table.Counts(), l.State, c.s
 	}
 	short, _, _ := read(40, 0)
 	long, _, _ := read(400, 0)

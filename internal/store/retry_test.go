@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/store"
 
 	"github.com/countersign/countersign/internal/store/storetest"
@@ -21,55 +22,29 @@ func whole(limit time.Duration) time.Duration { return limit }
 
 func none(time.Duration) time.Duration { return 0 }
 
-// reluctant answers with its errors, one for each call, and then lets calls through. It keeps when calls came and what they wrote.
+// reluctant answers with errors, one for each call, and then lets calls through. It keeps when calls came and what they
+// wrote.
 type reluctant struct {
-	store.Table
-	clock  clock.Clock
-	errs   []error
+	*fault.Table
 	at     []time.Duration
 	writes [][]store.Op
-}
-
-func (r *reluctant) next() error {
-	r.at = append(r.at, r.clock.Now().Sub(resendStart))
-	if len(r.errs) == 0 {
-		return nil
-	}
-	err := r.errs[0]
-	r.errs = r.errs[1:]
-	return err
-}
-
-func (r *reluctant) Get(ctx context.Context, k store.Key) (store.Item, bool, error) {
-	if err := r.next(); err != nil {
-		return store.Item{}, false, err
-	}
-	return r.Table.Get(ctx, k)
-}
-
-func (r *reluctant) Query(ctx context.Context, q store.Range) (store.Page, error) {
-	if err := r.next(); err != nil {
-		return store.Page{}, err
-	}
-	return r.Table.Query(ctx, q)
-}
-
-func (r *reluctant) Write(ctx context.Context, ops ...store.Op) error {
-	r.writes = append(r.writes, ops)
-	if err := r.next(); err != nil {
-		return err
-	}
-	return r.Table.Write(ctx, ops...)
 }
 
 // resending runs body with a Table that first answers with errs, each wrapped as adapters do.
 func resending(t *testing.T, jitter func(time.Duration) time.Duration, errs []error, body func(store.Table, *reluctant, *clock.Virtual)) {
 	t.Helper()
 	c := clock.NewVirtual(resendStart)
-	r := &reluctant{Table: store.NewMemory(), clock: c}
-	for _, err := range errs {
-		r.errs = append(r.errs, fmt.Errorf("write: %w", err))
-	}
+	r := &reluctant{Table: fault.NewTable(store.NewMemory())}
+	r.Use(func(_ context.Context, of fault.Call, call func() error) error {
+		r.at = append(r.at, c.Now().Sub(resendStart))
+		if of.Ops != nil {
+			r.writes = append(r.writes, of.Ops)
+		}
+		if n := len(r.at); n <= len(errs) {
+			return fmt.Errorf("write: %w", errs[n-1])
+		}
+		return call()
+	})
 	require.NoError(t, c.Run(func() { body(store.Resend(r, c, jitter), r, c) }))
 }
 
@@ -92,7 +67,7 @@ func TestResendSendsTheSameUntilItGoesThrough(t *testing.T) {
 	resending(t, whole, []error{store.ErrThrottled, store.ErrConflict}, func(tb store.Table, r *reluctant, _ *clock.Virtual) {
 		require.NoError(t, tb.Write(t.Context(), resent))
 		require.Equal(t, [][]store.Op{{resent}, {resent}, {resent}}, r.writes)
-		it, found, err := r.Table.Get(t.Context(), resent.Item.Key)
+		it, found, err := r.Table.Table.Get(t.Context(), resent.Item.Key)
 		require.NoError(t, err)
 		require.True(t, found)
 		require.Equal(t, resent.Item.Body, it.Body)
@@ -102,14 +77,14 @@ func TestResendSendsTheSameUntilItGoesThrough(t *testing.T) {
 func TestResendReads(t *testing.T) {
 	errs := []error{store.ErrThrottled, store.ErrThrottled}
 	resending(t, whole, errs, func(tb store.Table, r *reluctant, _ *clock.Virtual) {
-		require.NoError(t, r.Table.Write(t.Context(), resent))
+		require.NoError(t, r.Table.Table.Write(t.Context(), resent))
 		it, found, err := tb.Get(t.Context(), resent.Item.Key)
 		require.NoError(t, err)
 		require.True(t, found)
 		require.Equal(t, resent.Item.Body, it.Body)
 	})
 	resending(t, whole, errs, func(tb store.Table, r *reluctant, _ *clock.Virtual) {
-		require.NoError(t, r.Table.Write(t.Context(), resent))
+		require.NoError(t, r.Table.Table.Write(t.Context(), resent))
 		p, err := tb.Query(t.Context(), store.Range{PK: "P"})
 		require.NoError(t, err)
 		require.Len(t, p.Items, 1)

@@ -8,9 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/counting"
 )
 
 // evicting writes a run of n inferences that keeps its newest four messages alive.
@@ -41,13 +41,13 @@ func evicting(t *testing.T, j *store.Journal, n int) run.AgentState {
 
 // A cold reader with the hint reads what is alive; its cost does not grow with the run's age, and it ends where everybody does.
 func TestLoadAtReadsOnlyWhatIsAlive(t *testing.T) {
-	read := func(n int) (counting.Counts, store.Loaded, run.AgentState) {
-		table := counting.Wrap(store.NewMemory())
+	read := func(n int) (fault.Counts, store.Loaded, run.AgentState) {
+		table := fault.NewTable(store.NewMemory())
 		s := evicting(t, store.NewJournal(table, 0), n)
 		table.Reset()
 		l, err := store.NewJournal(table, 0).LoadAt(t.Context(), "default", "r1", s.ReadFrom())
 		require.NoError(t, err)
-		return table.Snapshot(), l, s
+		return table.Counts(), l, s
 	}
 	short, _, _ := read(40)
 	long, l, s := read(400)
@@ -65,14 +65,14 @@ func TestLoadAtReadsOnlyWhatIsAlive(t *testing.T) {
 
 // A stale hint costs a second query; whoever wants the whole run gets it, also from a journal that knows a part.
 func TestStaleHintAndWholeRun(t *testing.T) {
-	table := counting.Wrap(store.NewMemory())
+	table := fault.NewTable(store.NewMemory())
 	s := evicting(t, store.NewJournal(table, 0), 40)
 	j := store.NewJournal(table, 8)
 	table.Reset()
 	l, err := j.LoadAt(t.Context(), "default", "r1", s.Seq())
 	require.NoError(t, err)
 	require.False(t, l.State.Partial)
-	require.Equal(t, int64(2), table.Snapshot().Queries)
+	require.Equal(t, int64(2), table.Counts().Queries)
 
 	part := store.NewJournal(table, 8)
 	l, err = part.LoadAt(t.Context(), "default", "r1", s.ReadFrom())
@@ -85,7 +85,7 @@ func TestStaleHintAndWholeRun(t *testing.T) {
 
 // A run as it was before any of its entries is the fold of those before it, at a cost that does not grow with its age.
 func TestBefore(t *testing.T) {
-	table := counting.Wrap(store.NewMemory())
+	table := fault.NewTable(store.NewMemory())
 	j := store.NewJournal(table, 0)
 	last := evicting(t, j, 200)
 	entries, err := j.Entries(t.Context(), "default", "r1", 0, 0)
@@ -95,7 +95,7 @@ func TestBefore(t *testing.T) {
 		table.Reset()
 		got, err := j.Before(t.Context(), "default", "r1", seq)
 		require.NoError(t, err)
-		require.LessOrEqual(t, table.Snapshot().ItemsRead, int64(65), "before %d", seq)
+		require.LessOrEqual(t, table.Counts().ItemsRead, int64(65), "before %d", seq)
 		require.Equal(t, want.Entries, got.Entries)
 		require.Equal(t, want.Messages.All(), got.Messages.All(), "before %d", seq)
 		require.Equal(t, want.Live, got.Live, "before %d", seq)

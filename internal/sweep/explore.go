@@ -1,7 +1,4 @@
-// Package sweep runs scenarios with faults and interventions (docs/reliability.md, fault sweep). Every call of a port
-// is a point for a fault or an intervention, and the scenario is run again for each of them. A run ends early when it
-// reaches a state that was explored with the same budget.
-package sweep
+package main
 
 import (
 	"fmt"
@@ -88,7 +85,6 @@ type Count struct {
 	Runs        int
 	Pruned      int // runs that ended early at a known state
 	Ineffective int // runs whose intervention found nothing to do: they equal the run without it
-	Diverged    int // runs in which a fault moved an action, so that only invariants were checked
 	Swept       int // runs that only a sweep moved
 	Skipped     int // disturbances that were not run because of the limit
 }
@@ -99,7 +95,6 @@ func (c *Count) Add(o Count) {
 	c.Runs += o.Runs
 	c.Pruned += o.Pruned
 	c.Ineffective += o.Ineffective
-	c.Diverged += o.Diverged
 	c.Swept += o.Swept
 	c.Skipped += o.Skipped
 }
@@ -148,8 +143,8 @@ func (x *explorer) explore(s Script, left Budget) {
 	if s.lastCall() == 0 {
 		x.count.Points = len(r.Calls)
 	}
-	if bad := slices.Concat(r.Violations, r.Failures); len(bad) > 0 {
-		f := Finding{Scenario: x.Name, Script: s, Failures: bad}
+	if len(r.Failures) > 0 {
+		f := Finding{Scenario: x.Name, Script: s, Failures: r.Failures}
 		if n := s.lastCall(); n > 0 && n <= len(r.Calls) {
 			f.Call = r.Calls[n-1]
 		}
@@ -159,9 +154,6 @@ func (x *explorer) explore(s Script, left Budget) {
 	if r.Ineffective > 0 {
 		x.count.Ineffective++
 		return
-	}
-	if r.Diverged {
-		x.count.Diverged++
 	}
 	if r.Sweeps > 0 {
 		x.count.Swept++
@@ -191,12 +183,14 @@ func (x *explorer) disturbAt(s Script, left Budget, c fault.Call) {
 			}
 		}
 	}
-	if left.Interventions > 0 {
-		for _, d := range x.scope.Interventions {
-			x.exploreNext(s.withIntervention(scenario.Intervention{Call: c.Number, Do: d}), Budget{left.Faults, left.Interventions - 1})
-			if x.scope.LostCallers && left.Faults > 0 {
-				x.exploreNext(s.withIntervention(scenario.Intervention{Call: c.Number, Do: d, Lost: true}), Budget{left.Faults, left.Interventions - 1})
-			}
+	if left.Interventions == 0 {
+		return
+	}
+	next := Budget{left.Faults, left.Interventions - 1}
+	for _, d := range x.scope.Interventions {
+		x.exploreNext(s.withIntervention(scenario.Intervention{Call: c.Number, Do: d}), next)
+		if x.scope.LostCallers && left.Faults > 0 {
+			x.exploreNext(s.withIntervention(scenario.Intervention{Call: c.Number, Do: d, Lost: true}), next)
 		}
 	}
 }

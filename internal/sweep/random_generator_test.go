@@ -1,4 +1,4 @@
-package sweep
+package main
 
 import (
 	"fmt"
@@ -82,7 +82,7 @@ func (g *generator) writeProgram() string {
 	if len(people) > 0 {
 		fmt.Fprintf(&b, "-- people.jsonl --\n%s", lines(people))
 	}
-	if g.tags["town"] {
+	if g.tags["directory"] {
 		fmt.Fprintf(&b, "-- people.yaml --\n%s", listOf(g.drawDirectory()))
 	}
 	if g.tags["do=deploy"] {

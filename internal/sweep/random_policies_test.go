@@ -1,4 +1,4 @@
-package sweep
+package main
 
 // drawPolicies draws settings that differ from the preset.
 func (g *generator) drawPolicies(d object, preset string) {
@@ -104,12 +104,12 @@ func (g *generator) drawRule() object {
 	if g.chance("rule.remind", 6) {
 		r["remind"] = "20m"
 		r["expires"] = "2h"
-		g.tag("town")
+		g.tag("directory")
 	}
 	if g.chance("rule.escalate", 6) {
 		r["escalate"] = object{"after": "30m", "to": []string{"group:board"}}
 		r["expires"] = "2h"
-		g.tag("town")
+		g.tag("directory")
 	}
 	return r
 }

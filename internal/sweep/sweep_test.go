@@ -1,4 +1,4 @@
-package sweep_test
+package main
 
 import (
 	"testing"
@@ -8,14 +8,13 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/scenario"
-	"github.com/countersign/countersign/internal/sweep"
 )
 
 const scenarios = "../../scenarios"
 
 func load(t *testing.T, name string) *scenario.Scenario {
 	t.Helper()
-	s, err := sweep.Load(scenarios, name)
+	s, err := Load(scenarios, name)
 	require.NoError(t, err)
 	return s
 }
@@ -23,8 +22,8 @@ func load(t *testing.T, name string) *scenario.Scenario {
 // TestCorpus: the first lane has every preset, and all lanes sweep scenarios of the corpus.
 func TestCorpus(t *testing.T) {
 	presets := map[agent.Preset]bool{}
-	for i, lane := range sweep.Lanes() {
-		require.Subset(t, sweep.Corpus(), lane.Scenarios, lane.Name)
+	for i, lane := range Lanes() {
+		require.Subset(t, Corpus(), lane.Scenarios, lane.Name)
 		if i > 0 {
 			continue
 		}
@@ -37,17 +36,17 @@ func TestCorpus(t *testing.T) {
 	for _, p := range []agent.Preset{agent.PresetCountersign, agent.PresetArvo, agent.PresetRunner, agent.PresetTirea, agent.PresetCowork, agent.PresetForge} {
 		require.True(t, presets[p], "%s is swept", p)
 	}
-	require.Subset(t, sweep.Corpus(), sweep.QuickCorpus())
+	require.Subset(t, Corpus(), QuickCorpus())
 }
 
 // TestQuickCorpus sweeps a part of the corpus: every fault and every intervention at every call. `make sweep` sweeps
 // all of it.
 func TestQuickCorpus(t *testing.T) {
-	for _, name := range sweep.QuickCorpus() {
+	for _, name := range QuickCorpus() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for _, budget := range []sweep.Budget{{Faults: 1}, {Interventions: 1}} {
-				count, found := sweep.Explore(load(t, name), sweep.Scope{Budget: budget, Kinds: fault.Kinds(), Interventions: scenario.InterventionKinds(), Patience: 1})
+			for _, budget := range []Budget{{Faults: 1}, {Interventions: 1}} {
+				count, found := Explore(load(t, name), Scope{Budget: budget, Kinds: fault.Kinds(), Interventions: scenario.InterventionKinds(), Patience: 1})
 				for _, f := range found {
 					t.Errorf("%v", f)
 				}
@@ -61,8 +60,8 @@ func TestQuickCorpus(t *testing.T) {
 
 // TestWarmFunctions sweeps functions that cache the runs that they have read.
 func TestWarmFunctions(t *testing.T) {
-	for _, budget := range []sweep.Budget{{Faults: 1}, {Interventions: 1}} {
-		count, found := sweep.Explore(load(t, "approve"), sweep.Scope{Budget: budget, Kinds: fault.Kinds(), Interventions: scenario.InterventionKinds(), Patience: 1, Warm: true})
+	for _, budget := range []Budget{{Faults: 1}, {Interventions: 1}} {
+		count, found := Explore(load(t, "approve"), Scope{Budget: budget, Kinds: fault.Kinds(), Interventions: scenario.InterventionKinds(), Patience: 1, Warm: true})
 		for _, f := range found {
 			t.Errorf("%v", f)
 		}
@@ -74,18 +73,18 @@ func TestWarmFunctions(t *testing.T) {
 
 // TestListingIsWholeOrNotAtAll: an error while the listing of a server is committed disables none of its tools.
 func TestListingIsWholeOrNotAtAll(t *testing.T) {
-	_, found := sweep.Explore(load(t, "forge-mcp"), sweep.Scope{Budget: sweep.Budget{Faults: 1}, Kinds: []fault.Kind{fault.ErrorBefore}})
+	_, found := Explore(load(t, "forge-mcp"), Scope{Budget: Budget{Faults: 1}, Kinds: []fault.Kind{fault.ErrorBefore}})
 	require.Empty(t, found)
 }
 
 // TestPruningLosesNothing: pruning finds the same with fewer runs.
 func TestPruningLosesNothing(t *testing.T) {
 	s := load(t, "cancel-parked")
-	scope := sweep.Scope{Budget: sweep.Budget{Faults: 1, Interventions: 1}, Kinds: []fault.Kind{fault.CrashAfter}, Interventions: []scenario.InterventionKind{scenario.SendMessage}}
-	pruned, found := sweep.Explore(s, scope)
+	scope := Scope{Budget: Budget{Faults: 1, Interventions: 1}, Kinds: []fault.Kind{fault.CrashAfter}, Interventions: []scenario.InterventionKind{scenario.SendMessage}}
+	pruned, found := Explore(s, scope)
 	require.Empty(t, found)
 	scope.NoPruning = true
-	whole, found := sweep.Explore(s, scope)
+	whole, found := Explore(s, scope)
 	require.Empty(t, found)
 	require.Zero(t, whole.Pruned)
 	require.Positive(t, pruned.Pruned)

@@ -19,6 +19,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/link"
@@ -421,17 +422,6 @@ func TestB6RateLimits(t *testing.T) {
 	require.Zero(t, count(w.server.URL+link.Path+"none", 20), "and that one, too, is filled again")
 }
 
-// countingDesk is a table that counts what is read of it.
-type countingDesk struct {
-	store.Table
-	reads int
-}
-
-func (c *countingDesk) Get(ctx context.Context, k store.Key) (store.Item, bool, error) {
-	c.reads++
-	return c.Table.Get(ctx, k)
-}
-
 // still is a clock that stands still for limits.
 type still struct {
 	clock.Clock
@@ -446,7 +436,7 @@ func TestB6WrongTokensCloseNobodyOut(t *testing.T) {
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
 	at := w.newLink(a, "user:ana")
-	table := &countingDesk{Table: w.links.Table}
+	table := fault.NewTable(w.links.Table)
 	w.links.Table, w.pages.Clock = table, still{w.clk, w.clk.Now()}
 	h := w.pages.Handler()
 	get := func(from, path string) int {
@@ -485,10 +475,10 @@ func TestB6WrongTokensCloseNobodyOut(t *testing.T) {
 		} else {
 			require.Zero(t, refused, name)
 		}
-		require.Zero(t, table.reads, "%s: nothing is read for a wrong token", name)
+		require.Zero(t, table.Counts().Gets, "%s: nothing is read for a wrong token", name)
 		require.Equal(t, http.StatusOK, get(c.from(0), right), "%s: the right one opens", name)
-		require.Positive(t, table.reads)
-		table.reads = 0
+		require.Positive(t, table.Counts().Gets)
+		table.Reset()
 	}
 	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "approve").status)
 	require.Equal(t, run.RunDone, w.finish())

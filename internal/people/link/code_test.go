@@ -1,29 +1,14 @@
 package link_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/people/link"
-	"github.com/countersign/countersign/internal/store"
 )
-
-// overtaken is a table on which somebody else writes right before the next write.
-type overtaken struct {
-	store.Table
-	before func()
-}
-
-func (o *overtaken) Write(ctx context.Context, ops ...store.Op) error {
-	if f := o.before; f != nil {
-		o.before = nil
-		f()
-	}
-	return o.Table.Write(ctx, ops...)
-}
 
 var testLink = link.Link{Tenant: "acme", Approval: "ap1", To: "user:ana", Channel: "email", Expires: noon.Add(time.Hour)}
 
@@ -62,22 +47,23 @@ func TestA26WhatACodeIsOf(t *testing.T) {
 // A26: a code is used once and every try counts, also if others write at the same moment.
 func TestA26CodesAtTheSameTime(t *testing.T) {
 	w := newFixture(t, newKey)
-	table := &overtaken{Table: w.table}
+	table := fault.NewTable(w.table)
+	overtake := func(f func()) { table.Once(fault.IsWrite, fault.Before(func() error { f(); return nil })) }
 	w.links.Table = table
 	code, err := w.links.NewCode(t.Context(), testLink, "d")
 	require.NoError(t, err)
 	for range 2 { // four tries in pairs
-		table.before = func() { refusedCode(t, w.links.UseCode(t.Context(), testLink, "d", "1")) }
+		overtake(func() { refusedCode(t, w.links.UseCode(t.Context(), testLink, "d", "1")) })
 		refusedCode(t, w.links.UseCode(t.Context(), testLink, "d", "2"))
 	}
-	table.before = func() { require.NoError(t, w.links.UseCode(t.Context(), testLink, "d", code)) }
+	overtake(func() { require.NoError(t, w.links.UseCode(t.Context(), testLink, "d", code)) })
 	refusedCode(t, w.links.UseCode(t.Context(), testLink, "d", code))
 
 	w.now = w.now.Add(time.Minute)
-	table.before = func() {
+	overtake(func() {
 		code, err = w.links.NewCode(t.Context(), testLink, "d")
 		require.NoError(t, err)
-	}
+	})
 	_, late := w.links.NewCode(t.Context(), testLink, "d")
 	refusedCode(t, late)
 	require.NoError(t, w.links.UseCode(t.Context(), testLink, "d", code), "one of two requests for a code counts")

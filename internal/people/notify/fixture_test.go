@@ -13,6 +13,7 @@ import (
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/run"
@@ -120,7 +121,7 @@ type message struct {
 // fixture is the people of acme, and the table.
 type fixture struct {
 	t       *testing.T
-	table   *faultyTable
+	table   *fault.Table
 	clock   *clock.Virtual
 	people  *testDirectory
 	email   *testChannel
@@ -132,41 +133,22 @@ type fixture struct {
 	n       *Notifier
 }
 
-// faultyTable is a table with injected failures.
-type faultyTable struct {
-	store.Table
-	before func(ops []store.Op) error
-	after  func(ops []store.Op) error
-	writes int
-	reads  int
+// writes returns how often the table was written.
+func (w *fixture) writes() int64 {
+	c := w.table.Counts()
+	return c.Writes + c.Transactions
 }
 
-func (f *faultyTable) Get(ctx context.Context, k store.Key) (store.Item, bool, error) {
-	f.reads++
-	return f.Table.Get(ctx, k)
-}
-
-func (f *faultyTable) Query(ctx context.Context, r store.Range) (store.Page, error) {
-	f.reads++
-	return f.Table.Query(ctx, r)
-}
-
-func (f *faultyTable) Write(ctx context.Context, ops ...store.Op) error {
-	f.writes++
-	if f.before != nil {
-		if err := f.before(ops); err != nil {
-			return err
-		}
+// onWrite calls f before each write; nil = nothing is called.
+func (w *fixture) onWrite(f func() error) {
+	w.table.Use(nil)
+	if f != nil {
+		w.table.Use(fault.OnlyIf(fault.IsWrite, fault.Before(f)))
 	}
-	err := f.Table.Write(ctx, ops...)
-	if f.after != nil && err == nil {
-		return f.after(ops)
-	}
-	return err
 }
 
 func newFixture(t *testing.T) *fixture {
-	w := &fixture{t: t, table: &faultyTable{Table: store.NewMemory()}, clock: clock.NewVirtual(day), people: &testDirectory{people: []person.Person{
+	w := &fixture{t: t, table: fault.NewTable(store.NewMemory()), clock: clock.NewVirtual(day), people: &testDirectory{people: []person.Person{
 		{ID: "user:ana", Groups: []string{"group:finance"}, Email: "ana@acme.example", Slack: "U1"},
 		{ID: "user:ben", Groups: []string{"group:finance"}, Email: "ben@acme.example"},
 		{ID: "user:cleo", Groups: []string{"group:board"}, Slack: "U3"},

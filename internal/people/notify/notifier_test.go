@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/storetest"
 )
 
 // Whoever may decide is told, on each channel that reaches them, once: whoever asks again tells those who were not.
@@ -224,7 +224,7 @@ func TestC3NothingToTellIsNothingToWrite(t *testing.T) {
 	require.NoError(t, err)
 	w.n.UpdateMessages(context.Background(), a)
 	w.n.NotifyRemarks(context.Background(), a)
-	require.Zero(t, w.table.writes)
+	require.Zero(t, w.writes())
 	require.Equal(t, time.Duration(-1), w.nextDue())
 }
 
@@ -236,12 +236,12 @@ func TestC3EnsureTellsOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, map[string]int64{CountNotified: 3}, did)
 	w.takeSent()
-	before := w.table.writes
+	before := w.writes()
 	did, err = w.n.EnsureNotified(context.Background(), a)
 	require.NoError(t, err)
 	require.Empty(t, did)
 	require.Empty(t, w.takeSent())
-	require.Equal(t, before, w.table.writes)
+	require.Equal(t, before, w.writes())
 	a.Status = approval.Approved
 	_, err = w.n.EnsureNotified(context.Background(), a)
 	require.NoError(t, err)
@@ -284,9 +284,9 @@ func TestC3ADecisionIsDueAtOnce(t *testing.T) {
 	w := newFixture(t)
 	w.store(newRequest())
 	w.notifyPeople()
-	w.table.after = func([]store.Op) error { return errDied }
+	w.table.Use(fault.OnlyIf(fault.IsWrite, fault.Lose(errDied)))
 	w.n.UpdateMessages(context.Background(), w.closeAs(approval.Approved))
-	w.table.after = nil
+	w.table.Use(nil)
 	require.Empty(t, w.updated)
 	require.Equal(t, []string{"tell of approval a1"}, w.warned)
 	require.Equal(t, map[string]int64{CountUpdated: 1}, w.sweep(0))
@@ -409,7 +409,7 @@ func TestWhatIsDueBehindAnUnreadableItemIsDone(t *testing.T) {
 	w.takeSent()
 	bad := store.Item{Key: store.Key{PK: "T#acme#APPROVAL#a0", SK: "N"}, Index: duePartition, IndexSort: dueSortKey(day, acme, "r0", "a0")}
 	require.NoError(t, w.table.Table.Write(context.Background(), store.Op{Kind: store.Put, Item: bad}))
-	w.n.Table = storetest.Unreadable{Table: w.n.Table, Key: bad.Key}
+	w.table.Damage(bad.Key)
 	w.clock.AdvanceTo(day.Add(time.Hour))
 	did, err := w.n.ProcessDue(context.Background(), 1)
 	require.ErrorIs(t, err, store.ErrDamaged)

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/fault"
 )
 
 // errDied ends whoever sweeps in the middle of what they do.
@@ -28,9 +28,12 @@ func (w *fixture) dies(n int) (restart func()) {
 		}
 		return nil
 	}
-	w.table.before = func([]store.Op) error { return gone() }
+	w.onWrite(gone)
 	w.email.beforeSend, w.slack.beforeSend = gone, gone
-	return func() { w.table.before, w.email.beforeSend, w.slack.beforeSend = nil, nil, nil }
+	return func() {
+		w.onWrite(nil)
+		w.email.beforeSend, w.slack.beforeSend = nil, nil
+	}
 }
 
 // TestA15EveryDutyIsDone: whatever is decided, expires or escalates, in whatever order, and whoever dies at what point, every approver is told
@@ -65,17 +68,13 @@ func TestA15EveryDutyIsDone(t *testing.T) {
 				restart()
 			},
 			"another sweeps meanwhile": func(r *rapid.T) {
-				at, n := rapid.IntRange(1, 6).Draw(r, "at"), 0
 				other := w.notifier()
-				w.table.before = func([]store.Op) error {
-					if n++; n == at {
-						_, err := other.ProcessDue(context.Background(), 100)
-						return err
-					}
-					return nil
-				}
+				w.table.Use(fault.OnlyIf(fault.IsWrite, fault.Nth(rapid.IntRange(1, 6).Draw(r, "at"), fault.Before(func() error {
+					_, err := other.ProcessDue(context.Background(), 100)
+					return err
+				}))))
 				_, _ = w.n.ProcessDue(context.Background(), 100)
-				w.table.before = nil
+				w.table.Use(nil)
 			},
 			"fails": func(r *rapid.T) { w.slack.failures = rapid.IntRange(0, 2).Draw(r, "fails") },
 			"decide": func(r *rapid.T) {
@@ -185,18 +184,14 @@ func TestC3TwoAtOnce(t *testing.T) {
 	w.notifyPeople()
 	w.takeSent()
 	w.clock.AdvanceTo(day.Add(time.Hour))
-	other, n := w.notifier(), 0
-	w.table.before = func([]store.Op) error {
-		if n++; n == 1 { // right before the first one's claim
-			_, err := other.ProcessDue(context.Background(), 10)
-			return err
-		}
-		return nil
-	}
+	other := w.notifier()
+	w.table.Once(fault.IsWrite, fault.Before(func() error { // right before the first one's claim
+		_, err := other.ProcessDue(context.Background(), 10)
+		return err
+	}))
 	did, err := w.n.ProcessDue(context.Background(), 10)
 	require.NoError(t, err)
 	require.Empty(t, did)
-	w.table.before = nil
 	require.Len(t, w.takeSent(), 3)
 
 	w.clock.AdvanceTo(day.Add(2 * time.Hour))

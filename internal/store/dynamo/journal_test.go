@@ -20,6 +20,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/policy"
@@ -28,7 +29,6 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/counting"
 	"github.com/countersign/countersign/internal/store/dynamo"
 
 	"github.com/countersign/countersign/internal/tools/builtin"
@@ -82,7 +82,7 @@ func (f *flaky) Do(r *http.Request) (*http.Response, error) {
 // deployment is one table, the blobs and the records of executions, which outlive any machine over them.
 type deployment struct {
 	t          *testing.T
-	table      *counting.Table
+	table      *fault.Table
 	meter      *meter
 	watch      *store.Journal // reads beside the meter
 	blobs      *store.MemoryBlobs
@@ -105,7 +105,7 @@ func deployOver(t *testing.T, between func(aws.HTTPClient) aws.HTTPClient) *depl
 	cfg.HTTPClient = m
 	d := &deployment{
 		t: t, meter: m, blobs: store.NewMemoryBlobs(), executions: store.NewMemory(), dir: t.TempDir(),
-		table: counting.Wrap(dynamo.New(cfg, name, token)),
+		table: fault.NewTable(dynamo.New(cfg, name, token)),
 		watch: store.NewJournal(dynamo.New(direct, name, token), 0),
 	}
 	d.def = d.definition()
@@ -185,7 +185,7 @@ func (d *deployment) ended(m *local.Machine) {
 // requireOneRequestEach asserts that what went over the wire is what went through the port, call by call.
 func (d *deployment) requireOneRequestEach() {
 	d.t.Helper()
-	c, sent := d.table.Snapshot(), d.meter.snapshot()
+	c, sent := d.table.Counts(), d.meter.snapshot()
 	require.Equal(d.t, c.Gets, sent["GetItem"])
 	require.Equal(d.t, c.Queries, sent["Query"])
 	require.Equal(d.t, c.Writes, sent["PutItem"]+sent["UpdateItem"])
@@ -219,7 +219,7 @@ func TestRunParksIsApprovedInAnotherProcessAndEnds(t *testing.T) {
 	require.FileExists(t, filepath.Join(d.dir, "team_meeting.txt"))
 	require.FileExists(t, filepath.Join(d.dir, "shopping_list.txt"))
 	d.requireOneRequestEach()
-	t.Logf("two approved calls: %+v", d.table.Snapshot())
+	t.Logf("two approved calls: %+v", d.table.Counts())
 }
 
 // TestConcurrentStarts is R1: a hundred clients with one key, half of them in another process, make one run and get one answer.
@@ -275,7 +275,7 @@ func (l looker) Generate(_ context.Context, r agent.Request) (agent.Reply, error
 // 2 WCU, cold and warm. What remains when iterations are taken away is start and end: a transaction each.
 func TestRequestsOfAnIteration(t *testing.T) {
 	for _, warm := range []int{0, 8} {
-		run := func(times int) (map[string]int64, counting.Counts) {
+		run := func(times int) (map[string]int64, fault.Counts) {
 			d := deploy(t)
 			m := d.machine(looker{times}, warm)
 			s, err := d.start(m, "k")
@@ -284,7 +284,7 @@ func TestRequestsOfAnIteration(t *testing.T) {
 			d.ended(m)
 			require.Equal(t, run.ReasonNaturalEnd, s.Reason)
 			require.Len(t, s.Calls(), times)
-			return d.meter.snapshot(), d.table.Snapshot()
+			return d.meter.snapshot(), d.table.Counts()
 		}
 		few, fewCounts := run(3)
 		many, manyCounts := run(13)

@@ -3,10 +3,12 @@ package storetest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/store"
@@ -143,21 +145,22 @@ func testBlobContext(f blobFixture) {
 
 // testBlobConcurrent: many put the same at once; all succeed, and whoever has put can read.
 func testBlobConcurrent(f blobFixture) {
+	f.requireConcurrent(func(digest string, data []byte) error {
+		err := f.blobs.Put(context.Background(), "acme", digest, data)
+		_, unread := f.blobs.Get(context.Background(), "acme", digest)
+		return errors.Join(err, unread)
+	})
+}
+
+// requireConcurrent has many put the same content at once.
+func (f blobFixture) requireConcurrent(put func(digest string, data []byte) error) {
+	f.Helper()
 	data := bytes.Repeat([]byte("content"), 4<<10)
 	digest := store.BlobDigest(data)
 	var all sync.WaitGroup
-	errs := make(chan error, 2*writers)
 	for range writers {
-		all.Go(func() {
-			errs <- f.blobs.Put(context.Background(), "acme", digest, data)
-			_, err := f.blobs.Get(context.Background(), "acme", digest)
-			errs <- err
-		})
+		all.Go(func() { assert.NoError(f, put(digest, data)) })
 	}
 	all.Wait()
-	close(errs)
-	for err := range errs {
-		require.NoError(f, err)
-	}
 	f.requireBlob("acme", digest, data)
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"io"
 	"strings"
-	"sync"
 	"testing"
 	"testing/iotest"
 
@@ -103,17 +102,7 @@ func (zeros) Read(p []byte) (int, error) {
 
 // testIntakeConcurrent: many send the same at once; all succeed.
 func testIntakeConcurrent(f blobFixture, in store.Intake) {
-	data := bytes.Repeat([]byte("content"), 4<<10)
-	digest := store.BlobDigest(data)
-	var all sync.WaitGroup
-	errs := make(chan error, writers)
-	for range writers {
-		all.Go(func() { errs <- in.PutFrom(context.Background(), "acme", digest, bytes.NewReader(data)) })
-	}
-	all.Wait()
-	close(errs)
-	for err := range errs {
-		require.NoError(f, err)
-	}
-	f.requireBlob("acme", digest, data)
+	f.requireConcurrent(func(digest string, data []byte) error {
+		return in.PutFrom(context.Background(), "acme", digest, bytes.NewReader(data))
+	})
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// fault is one mistake, made on every route that can meet it.
-type fault struct {
+// mistake is one mistake of a client, made on every route that can meet it.
+type mistake struct {
 	name   string
 	status int
 	kind   api.ProblemType
@@ -60,7 +60,7 @@ func TestTheSameFaultIsTheSameProblem(t *testing.T) {
 		}
 	}
 	same := func(line, body string) (string, string) { return line, body }
-	for _, f := range []fault{
+	for _, f := range []mistake{
 		{"a method", 405, api.BadMethod, "got PATCH, want ", every, func(line, _ string) (string, string) {
 			_, path, _ := strings.Cut(line, " ")
 			return "PATCH " + path, ""

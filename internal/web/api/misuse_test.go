@@ -61,7 +61,7 @@ func TestUnavailableTellsNothing(t *testing.T) {
 		var logged bytes.Buffer
 		b.backend.Log = slog.New(slog.NewTextHandler(&logged, nil))
 		b.backend.Local = local
-		broken := brokenStore{err: fmt.Errorf("load run x: %w: %s", store.ErrThrottled, said)}
+		broken := brokenJournal{err: fmt.Errorf("load run x: %w: %s", store.ErrThrottled, said)}
 		b.backend.Journal = broken
 		b.serve()
 		p := problemIn(t, b.do("GET /v1/runs/"+noRun, ""), 503, api.Unavailable)
@@ -79,7 +79,7 @@ func TestGoneClientsAreNotLogged(t *testing.T) {
 	b.backend.Log = slog.New(slog.NewTextHandler(&logged, nil))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	b.backend.Journal = brokenStore{err: context.Canceled}
+	b.backend.Journal = brokenJournal{err: context.Canceled}
 	r := httptest.NewRequest(http.MethodGet, "/v1/runs/"+noRun, nil).WithContext(ctx)
 	api.Handler(b.backend).ServeHTTP(httptest.NewRecorder(), r)
 	require.Empty(t, logged.String())

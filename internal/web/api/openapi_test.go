@@ -29,6 +29,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
@@ -112,35 +113,26 @@ func (d *document) every(t *testing.T, b *bench, run api.Run, each func(t *testi
 	}
 }
 
-// brokenStore fails with one error, whatever is asked.
-type brokenStore struct {
+// brokenJournal fails with one error, whatever is asked.
+type brokenJournal struct {
 	api.Journal
-	store.Table
 	err error
 }
 
-func (b brokenStore) Load(context.Context, string, string) (store.Loaded, error) {
+func (b brokenJournal) Load(context.Context, string, string) (store.Loaded, error) {
 	return store.Loaded{}, b.err
 }
 
-func (b brokenStore) Head(context.Context, string, string) (store.Head, error) {
+func (b brokenJournal) Head(context.Context, string, string) (store.Head, error) {
 	return store.Head{}, b.err
 }
 
-func (b brokenStore) Entries(context.Context, string, string, int64, int) ([]run.Entry, error) {
+func (b brokenJournal) Entries(context.Context, string, string, int64, int) ([]run.Entry, error) {
 	return nil, b.err
 }
 
-func (b brokenStore) ListSince(context.Context, string, run.RunStatus, time.Time, int, string) ([]store.Head, string, error) {
+func (b brokenJournal) ListSince(context.Context, string, run.RunStatus, time.Time, int, string) ([]store.Head, string, error) {
 	return nil, "", b.err
-}
-
-func (b brokenStore) Get(context.Context, store.Key) (store.Item, bool, error) {
-	return store.Item{}, false, b.err
-}
-
-func (b brokenStore) Query(context.Context, store.Range) (store.Page, error) {
-	return store.Page{}, b.err
 }
 
 // brokenDesk revokes nothing.
@@ -154,8 +146,9 @@ func (b brokenDesk) Revoke(context.Context, approval.Revocation) error { return 
 func (d *document) broken(t *testing.T, err error, status int, says ...string) {
 	b := newBench(t, pay)
 	run := b.start("k")
-	broken := brokenStore{err: err}
-	b.backend.Journal, b.backend.Table = broken, broken
+	table := fault.NewTable(b.backend.Table)
+	table.Use(fault.Fail(err))
+	b.backend.Journal, b.backend.Table = brokenJournal{err: err}, table
 	b.backend.Desk = brokenDesk{b.backend.Desk, err}
 	b.backend.Ready = func(context.Context) error { return err }
 	b.backend.Replay = func(context.Context, string, string) (api.Replay, error) { return api.Replay{}, err }

@@ -15,11 +15,11 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/counting"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -136,7 +136,7 @@ func (b *bench) stream(run string) *httptest.ResponseRecorder {
 func TestStreamPolls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newUnserved(t, pay)
-		counts := counting.Wrap(b.backend.Table)
+		counts := fault.NewTable(b.backend.Table)
 		journal := store.NewJournal(counts, 0)
 		b.backend.Journal, b.backend.Feed = journal, api.NewPoll(journal, b.backend.Clock)
 		s, err := b.Starter.Start(t.Context(), runtime.Start{
@@ -158,7 +158,7 @@ func TestStreamPolls(t *testing.T) {
 		require.LessOrEqual(t, time.Since(begin), 12*time.Second)
 		require.Equal(t, 1, strings.Count(w.Body.String(), "event: run_started"))
 		require.Contains(t, w.Body.String(), "event: finished")
-		cost := counts.Snapshot()
+		cost := counts.Counts()
 		require.EqualValues(t, 2, cost.Queries, "what is there; what is new")
 		require.LessOrEqual(t, cost.Gets, int64(9), "is there such a run; is there anything new")
 	})

@@ -43,7 +43,7 @@ func readScenarios(t *testing.T, pattern string) []scenarioStream {
 		r := s.Run(scenario.Options{})
 		require.Empty(t, r.Failures, f)
 		def := s.Agents()[0]
-		all = append(all, scenarioStream{name: s.Name, def: &def, seed: r.Seed, entries: r.Journal})
+		all = append(all, scenarioStream{name: s.Name, def: &def, seed: r.Runs[0].Seed, entries: r.Runs[0].Journal})
 	}
 	return all
 }

@@ -1,9 +1,11 @@
-// Package agenttest plays scenarios as Go tests. A scenario is a txtar archive: an agent, what its model and its people say, and what
-// must come of it. docs/scenarios.md describes the format, and `countersign test` plays the same files.
+// Package agenttest plays scenarios as Go tests. A scenario is a txtar archive: an agent, what its model and its people
+// say, and what must come of it. docs/scenarios.md describes the format, and `countersign test` plays the same files.
 //
 //	func TestScenarios(t *testing.T) {
 //		agenttest.Scenarios(t, agents.Registry(), "*/scenarios/*.txtar")
 //	}
+//
+// [Scenario] plays one that a test has written.
 package agenttest
 
 import (
@@ -18,12 +20,8 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 )
 
-// Scenarios plays the files that pattern matches (see filepath.Match), each as a subtest: as written, and again with a crash at twelve of
-// its I/O points; with COUNTERSIGN_CRASHES=all at every one. The model is the scenario's script and tools give the scenario's results, so
-// nothing real happens. An agent of a scenario that the registry has by that name must be the same but for its model
-// and mcp.lock, in whose place the scenario's servers stand.
-//
-// A pattern that matches nothing fails the test.
+// Scenarios plays the files that pattern matches (see filepath.Match), each as a subtest by [Scenario]. A pattern that
+// matches nothing fails the test.
 func Scenarios(t *testing.T, r *agent.Registry, pattern string) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
@@ -36,24 +34,33 @@ func Scenarios(t *testing.T, r *agent.Registry, pattern string) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, err := scenario.LoadWithOptions(file, data, r.Options())
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, d := range s.Agents() {
-				requireRegistered(t, r, d)
-			}
-			result := s.Crash(scenario.CrashesInTests())
-			for _, f := range result.Plain.Failures {
-				t.Errorf("%v", f)
-			}
-			for _, f := range result.Failures {
-				t.Errorf("%v", f)
-			}
-			if !t.Failed() && result.Points == 0 {
-				t.Error("the scenario does no I/O: nothing was tested")
-			}
+			Scenario(t, r, file, data)
 		})
+	}
+}
+
+// Scenario plays an archive: as written, and again with a crash at twelve of its I/O points; with
+// COUNTERSIGN_CRASHES=all at every one. The model is the scenario's script and tools give the scenario's results, so
+// nothing real happens. An agent of the scenario that the registry has by that name must be the same but for its model
+// and mcp.lock, in whose place the scenario's servers stand. name stands for the archive's file in messages.
+func Scenario(t *testing.T, r *agent.Registry, name string, archive []byte) {
+	t.Helper()
+	s, err := scenario.LoadWithOptions(name, archive, r.Options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range s.Agents() {
+		requireRegistered(t, r, d)
+	}
+	result := s.Crash(scenario.CrashesInTests())
+	for _, f := range result.Plain.Failures {
+		t.Errorf("%v", f)
+	}
+	for _, f := range result.Failures {
+		t.Errorf("%v", f)
+	}
+	if !t.Failed() && result.Points == 0 {
+		t.Error("the scenario does no I/O: nothing was tested")
 	}
 }
 

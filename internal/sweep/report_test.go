@@ -7,16 +7,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/countersign/countersign/internal/sweep"
 )
 
 // TestWriteKeepsTheRest: a report takes the place of the one before, and nothing else of the file changes.
 func TestWriteKeepsTheRest(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "report.md")
 	require.NoError(t, os.WriteFile(file, []byte("before\n"+begins+"\nold\n"+ends+"\nafter\n"), 0o600))
-	lane := sweep.Lane{Name: "pairs", About: "all of them", Scenarios: []string{"a", "b"}}
-	text := section([]result{{lane, sweep.Count{Points: 3, Runs: 40, Pruned: 5}, 1, 2 * time.Second}}, sweep.Count{Points: 3, Runs: 40, Pruned: 5}, 1, 3*time.Second)
+	lane := Lane{Name: "pairs", About: "all of them", Scenarios: []string{"a", "b"}}
+	text := section([]result{{lane, Count{Points: 3, Runs: 40, Pruned: 5}, 1, 2 * time.Second}}, Count{Points: 3, Runs: 40, Pruned: 5}, 1, 3*time.Second)
 	require.Contains(t, text, "| *pairs*: all of them | 2 | 3 | 40 | 5 | 0 | 0 | 1 | 2 |\n| all |  | 3 | 40 | 5 | 0 | 0 | 1 | 3 |\n")
 	for range 2 {
 		require.NoError(t, write(file, text))

@@ -1,0 +1,219 @@
+package scenario
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/fault"
+	"github.com/countersign/countersign/internal/model/script"
+	"github.com/countersign/countersign/internal/tool"
+)
+
+// executionKey is the n-th execution of a call, as the journal counts them.
+type executionKey struct {
+	call string
+	n    int
+}
+
+// toolExecution is one execution of a tool.
+type toolExecution struct {
+	ctx             context.Context // of the invocation that started it
+	by              *scriptedRun
+	run, tool       string
+	key             executionKey
+	args            json.RawMessage
+	result          result
+	finished        bool // the tool has done its work
+	returned        bool // the tool has returned, or the invocation is dead
+	void            bool // without an effect for ever: the invocation died, or the execution was started again
+	resultLost      bool // the server dies before it answers
+	repeatable      bool // a crash may repeat the tool
+	resultDelivered bool // its invocation ended without an error while the run was open, so the journal must have the result
+}
+
+// executionCounts counts by tool the executions that a crash did not void, the calls of services and functions, and the
+// runs of delegates.
+func (sr *scriptedRun) executionCounts() map[string]int {
+	counts := map[string]int{}
+	for _, e := range sr.events {
+		if c, ok := sr.sim.loadCall(sr.run, e.Call); ok {
+			counts[c.Tool]++
+		}
+	}
+	for _, i := range sr.invokes {
+		if c, ok := sr.sim.loadCall(sr.run, i.call); ok {
+			counts[c.Tool]++
+		}
+	}
+	if run, err := sr.sim.journal.Load(context.Background(), tenant, sr.run); err == nil {
+		for _, c := range run.State.Calls() {
+			if _, err := sr.sim.journal.Head(context.Background(), tenant, c.Child); c.Child != "" && err == nil {
+				counts[c.Tool]++
+			}
+		}
+	}
+	for _, e := range sr.sim.toolExecutions {
+		if e.by == sr && !e.void {
+			counts[e.tool]++
+		}
+	}
+	return counts
+}
+
+// unusedResults reports the tools whose results were not all used.
+func (sr *scriptedRun) unusedResults() []Failure {
+	var list []Failure
+	for _, c := range sr.scenario.tools {
+		if n := len(c.results); n > 1 && sr.usedResults[c.spec.Name] < n {
+			got := fmt.Sprintf("%d of %d results used", sr.usedResults[c.spec.Name], n)
+			list = append(list, Failure{Path: fmt.Sprintf("%s:%d: %s", sr.scenario.archive, c.resultsLine, c.spec.Name), Got: got, Want: "all"})
+		}
+	}
+	return list
+}
+
+// fence is set when a tool reports that a call did not happen. Of the invocations that had started by then, only the
+// one that asked may still execute the call.
+type fence struct{ invocation, started int }
+
+// isUnderWay reports whether the execution may still take effect.
+func (e *toolExecution) isUnderWay() bool {
+	return !e.finished && !e.returned && !e.void && !fault.HasCrashed(e.ctx)
+}
+
+// recordExecution records that a tool is called. An unfinished earlier attempt becomes void.
+func (sr *scriptedRun) recordExecution(ctx context.Context, c *toolScript, x executionKey, of tool.Call) *toolExecution {
+	name := c.spec.Name
+	if before := sr.sim.newestExecution(of.Run, name, x); before != nil && !before.finished {
+		if !before.repeatable && before.isUnderWay() {
+			sr.sim.addViolation("effects", "call "+x.call+" was entered while it was under way", "once")
+		}
+		before.void = true
+	}
+	e := &toolExecution{ctx: ctx, by: sr, run: of.Run, tool: name, key: x, args: of.Args, repeatable: sr.isRepeatable(name)}
+	e.result = c.results[min(sr.reserveResult(name, x), len(c.results)-1)]
+	sr.sim.toolExecutions = append(sr.sim.toolExecutions, e)
+	return e
+}
+
+// reserveResult returns the index of an execution's result. Earlier executions of the call have results, too, even if
+// they never reached the tool.
+func (sr *scriptedRun) reserveResult(name string, x executionKey) int {
+	for i := 1; i <= x.n; i++ {
+		before := executionKey{x.call, i}
+		if _, ok := sr.resultIndex[before]; !ok {
+			sr.resultIndex[before] = sr.usedResults[name]
+			sr.usedResults[name]++
+		}
+	}
+	return sr.resultIndex[x]
+}
+
+// executeTool executes a tool: people with this trigger act, the scripted time passes, and then the tool takes effect.
+func (sr *scriptedRun) executeTool(ctx context.Context, t *toolScript, c tool.Call) (agent.ToolResultData, error) {
+	n, err := sr.executionNumber(c.ID)
+	if err != nil {
+		return agent.ToolResultData{}, err
+	}
+	if len(t.results) == 0 {
+		sr.sim.addFailure(Failure{Path: t.spec.Name, Got: "entered", Want: "never entered: it has no results"})
+		return tool.Errorf("%s has no results", t.spec.Name), nil
+	}
+	if f, now := sr.fences[c.Run+"/"+c.ID], fault.InvocationNumber(ctx); now <= f.started && now != f.invocation {
+		sr.sim.Diverged = true // this attempt may be the first to report the call as failed
+		return agent.ToolResultData{}, errAttemptFenced
+	}
+	e := sr.recordExecution(ctx, t, executionKey{c.ID, n + c.Attempt - 1}, c)
+	defer func() { e.returned = true }()
+	if call, ok := sr.sim.loadCall(sr.run, c.ID); ok {
+		sr.checkAuthorized(call, c.Args)
+	}
+	sr.checkToolInput(t.spec.Name+".input", e.result.input, c.Args)
+	sr.checkToolInput(t.spec.Name+".resume", e.result.resume, c.Resume)
+	sr.checkToolInput(t.spec.Name+".state", e.result.state, c.State)
+	sr.sim.actAt(trigger{"executing", c.ID, sr.agentName})
+	if err := sr.sim.clock.Sleep(ctx, e.result.sleep); err != nil {
+		e.void = fault.HasCrashed(ctx)
+		return agent.ToolResultData{}, err
+	}
+	if fault.HasCrashed(ctx) {
+		e.void = true
+		return agent.ToolResultData{}, fault.ErrExit
+	}
+	if e.finished = true; e.result.failure != nil {
+		return agent.ToolResultData{}, e.result.failure
+	}
+	return e.result.data, nil
+}
+
+// errAttemptFenced refuses an attempt that a fence excludes.
+var errAttemptFenced = errors.New("this attempt was called off")
+
+// reconcileTool reports what became of a call. The outcome is unknown for a tool with reconcile: false and for a call
+// that is under way. A call that did not happen is fenced.
+func (sr *scriptedRun) reconcileTool(ctx context.Context, t *toolScript, c tool.Call) (tool.Outcome, agent.ToolResultData, error) {
+	if !t.reconciles {
+		return tool.OutcomeUnknown, agent.ToolResultData{}, nil
+	}
+	for _, e := range slices.Backward(sr.sim.toolExecutions) {
+		if e.run == c.Run && e.key.call == c.ID && e.tookEffect() {
+			return tool.OutcomeDone, e.result.data, nil
+		}
+	}
+	n, err := sr.executionNumber(c.ID)
+	if err != nil {
+		return "", agent.ToolResultData{}, err
+	}
+	e := sr.sim.newestExecution(c.Run, t.spec.Name, executionKey{c.ID, n})
+	switch {
+	case e == nil:
+	case e.isUnderWay():
+		return tool.OutcomeUnknown, agent.ToolResultData{}, nil
+	case e.finished && e.result.failure == nil:
+		return tool.OutcomeDone, e.result.data, nil
+	default: // without an effect
+		e.void = e.void || e.finished
+	}
+	sr.fences[c.Run+"/"+c.ID] = fence{fault.InvocationNumber(ctx), sr.sim.injector.StartedInvocations()}
+	return tool.OutcomeNotDone, agent.ToolResultData{}, nil
+}
+
+// checkToolInput compares what a tool is called with.
+func (sr *scriptedRun) checkToolInput(path string, want, got json.RawMessage) {
+	if want == nil {
+		return
+	}
+	for _, m := range script.Match(want, got) {
+		f := Failure{Path: script.Join(path, m.Path), Got: m.Got, Want: m.Want}
+		if !slices.Contains(sr.sim.failures, f) {
+			sr.sim.addFailure(f)
+		}
+	}
+}
+
+// newestExecution returns the last attempt of an execution; nil if none reached the tool.
+func (s *simulation) newestExecution(run, name string, x executionKey) *toolExecution {
+	for _, e := range slices.Backward(s.toolExecutions) {
+		if e.run == run && e.tool == name && e.key == x {
+			return e
+		}
+	}
+	return nil
+}
+
+// recordedInvoke is the invocation of a function as want.json has it: the function and its payload.
+type recordedInvoke struct {
+	Function  string
+	key, call string
+	payload   json.RawMessage
+}
+
+// MarshalJSON returns the payload with the function's name in it.
+func (i recordedInvoke) MarshalJSON() ([]byte, error) {
+	name, err := json.Marshal(i.Function)
+	return append(append(append([]byte(`{"function":`), name...), ','), i.payload[1:]...), err
+}
