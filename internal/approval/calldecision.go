@@ -2,7 +2,6 @@ package approval
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -10,21 +9,9 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// CallDecision is a decision that names a call or a request of a run (seed 001, ToolCallDecision). By comes from what
-// authenticated the person.
-type CallDecision struct {
-	Tenant, Run string
-	Target      string
-	ID          string          // idempotency key in the run; empty = none
-	Action      Action          // Approve, Deny or Cancel
-	Result      json.RawMessage // Approve; nil and null mean true
-	Note        string
-	By          policy.Principal
-	Via         Via
-}
-
-// PrepareDecision finds what a decision on s, the newest state of its run, refers to, and returns the function that
-// commits it:
+// PrepareDecision finds what a decision on s, the newest state of its run, refers to by Call, which names a call or a
+// request of the run (seed 001, ToolCallDecision), and returns the function that commits it. The action is Approve, Deny
+// or Cancel:
 //
 //	a suspended call                the decision on its request (Decide)
 //	a blocked call, or its request  the decision on its tool, or on all tools of the request
@@ -34,32 +21,33 @@ type CallDecision struct {
 //
 // The function may be called again. Its errors are those of Decide, and ErrFinished if the run has ended.
 func (d *Desk) PrepareDecision(
-	ctx context.Context, s *run.AgentState, r CallDecision,
+	ctx context.Context, s *run.AgentState, r DecisionInput,
 ) (func(ctx context.Context) error, error) {
-	if id, tool, ok := findRequest(s, r.Target); ok {
-		req := DecisionInput{
-			Tenant: r.Tenant, ID: id, Tool: tool, Action: r.Action, Result: r.Result, Note: r.Note, By: r.By, Via: r.Via,
-			Key: inboxKey(r.ID),
-		}
+	key := r.Key
+	if r.Key != "" {
+		r.Key = "decision/" + key
+	}
+	if id, tool, ok := findRequest(s, r.Call); ok {
+		r.ID, r.Tool = id, tool
 		return func(ctx context.Context) error {
-			_, err := d.Decide(ctx, req)
+			_, err := d.Decide(ctx, r)
 			return err
 		}, nil
 	}
 	def, err := d.Definitions(ctx, r.Tenant, s.Definition)
 	if err != nil {
-		return nil, fmt.Errorf("decide %s of run %s: %w", r.Target, r.Run, err)
+		return nil, fmt.Errorf("decide %s of run %s: %w", r.Call, r.Run, err)
 	}
-	c, known := s.Call(r.Target)
+	c, known := s.Call(r.Call)
 	switch keep := def.Early == agent.EarlyKeep; {
 	case keep && known && !c.Open():
-		return nil, fmt.Errorf("decide call %s: %w", r.Target, ErrIgnored)
+		return nil, fmt.Errorf("decide call %s: %w", r.Call, ErrIgnored)
 	case keep:
-		return d.prepareEarlyDecision(s, r)
+		return d.prepareEarlyDecision(s, r, key)
 	case known:
-		return nil, fmt.Errorf("decide call %s: nothing was shown: %w", r.Target, ErrNothing)
+		return nil, fmt.Errorf("decide call %s: nothing was shown: %w", r.Call, ErrNothing)
 	default:
-		return nil, fmt.Errorf("decide %q of run %s: %w", r.Target, r.Run, ErrNoCall)
+		return nil, fmt.Errorf("decide %q of run %s: %w", r.Call, r.Run, ErrNoCall)
 	}
 }
 
@@ -89,9 +77,11 @@ func findRequest(s *run.AgentState, target string) (id, tool string, ok bool) {
 
 // prepareEarlyDecision keeps a decision in the run's inbox until its target is suspended. The person is authorized
 // then; an unauthenticated one is refused here.
-func (d *Desk) prepareEarlyDecision(s *run.AgentState, r CallDecision) (func(ctx context.Context) error, error) {
+func (d *Desk) prepareEarlyDecision(
+	s *run.AgentState, r DecisionInput, id string,
+) (func(ctx context.Context) error, error) {
 	fact := run.DecisionKept{
-		ID: r.ID, Target: r.Target, Action: run.ActionApprove, Note: r.Note, By: r.By.ID, Groups: r.By.Groups, Via: r.Via,
+		ID: id, Target: r.Call, Action: run.ActionApprove, Note: r.Note, By: r.By.ID, Groups: r.By.Groups, Via: r.Via,
 	}
 	switch r.Action {
 	case Deny:
@@ -104,32 +94,24 @@ func (d *Desk) prepareEarlyDecision(s *run.AgentState, r CallDecision) (func(ctx
 			return nil, err
 		}
 	default:
-		return nil, fmt.Errorf("decide %s: action %q: %w", r.Target, r.Action, ErrKind)
+		return nil, fmt.Errorf("decide %s: action %q: %w", r.Call, r.Action, ErrKind)
 	}
 	switch {
-	case r.Target == "":
+	case r.Call == "":
 		return nil, fmt.Errorf("decide nothing of run %s: %w", r.Run, ErrNoCall)
 	case !policy.MayDecide([]string{r.By.ID}, r.By):
-		return nil, fmt.Errorf("decide %s as %q: %w", r.Target, r.By.ID, ErrForbidden)
+		return nil, fmt.Errorf("decide %s as %q: %w", r.Call, r.By.ID, ErrForbidden)
 	case len(s.Kept) >= policy.MaxKept:
-		return nil, fmt.Errorf("decide %s of run %s: %d: %w", r.Target, r.Run, len(s.Kept), ErrKept)
+		return nil, fmt.Errorf("decide %s of run %s: %d: %w", r.Call, r.Run, len(s.Kept), ErrKept)
 	}
 	return func(ctx context.Context) error {
-		got, err := d.Journal.Accept(ctx, r.Tenant, r.Run, inboxKey(r.ID), fact)
+		got, err := d.Journal.Accept(ctx, r.Tenant, r.Run, r.Key, fact)
 		if err != nil {
 			return err
 		}
 		if got.Closed {
-			return fmt.Errorf("decide %s: %w", r.Target, ErrFinished)
+			return fmt.Errorf("decide %s: %w", r.Call, ErrFinished)
 		}
 		return d.ResumeRun(ctx, r.Tenant, r.Run)
 	}, nil
-}
-
-// inboxKey is the idempotency key of a decision in the run's inbox; empty if the client sent none.
-func inboxKey(id string) string {
-	if id == "" {
-		return ""
-	}
-	return "decision/" + id
 }

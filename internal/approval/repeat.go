@@ -8,12 +8,6 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 )
 
-// isEdited reports whether somebody has edited the arguments. Then an approval must name the digest that the person was
-// shown.
-func (a Approval) isEdited() bool {
-	return slices.ContainsFunc(a.Decisions, func(d Decision) bool { return d.Action == Edit })
-}
-
 // isDecided reports whether nothing is left to decide of what r decides, and whether the outcome is the same as r's.
 func (a Approval) isDecided(r DecisionInput) (ended, same bool) {
 	if a.Kind != KindTools {
@@ -37,7 +31,7 @@ func (a Approval) hasRecorded(r DecisionInput) bool {
 		return len(counted) > 0 && counted[0].By == r.By.ID && counted[0].matches(a.Kind, r)
 	case r.Digest != "" && r.Digest != a.Digest:
 		return false
-	case r.Action == Approve:
+	case r.Action == Approve || r.Action == Rerun:
 		return hasDecisionBy(a.approvalsCountedWith(r), r.By.ID) && !a.hasOtherBounds(r)
 	default:
 		return false
@@ -57,7 +51,7 @@ func isSameDecision(a Approval, r DecisionInput) bool {
 	}
 	decisions := a.Decisions[len(a.Decisions)-1:]
 	switch {
-	case a.Status == Approved:
+	case a.Status == Approved && a.Kind != KindOutcome:
 		decisions = a.CountedApprovals()
 	case !a.wasDecidedByPeople(): // the approvals had no effect: only the same person repeats one
 		decisions = slices.DeleteFunc(a.CountedApprovals(), func(d Decision) bool { return d.By != r.By.ID })
@@ -92,6 +86,8 @@ func (d Decision) matches(k Kind, r DecisionInput) bool {
 	case r.Action == Approve && k == KindInput:
 		answer, err := policy.CompactAnswer(r.Result)
 		return err == nil && bytes.Equal(answer, d.Args)
+	case k == KindOutcome:
+		return bytes.Equal(r.reported(), d.Args)
 	case r.Action != Edit:
 		return true
 	}

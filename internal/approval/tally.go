@@ -28,16 +28,21 @@ func (a Approval) CountedApprovals() []Decision {
 		}
 		return a.matchingAnswers(answer)
 	case KindOutcome:
-		return firstPerPerson(filterByAction(a.Decisions, actionRerun))
+		return firstPerPerson(filterByAction(a.Decisions, Rerun))
 	default:
-		from := 0
-		for i, d := range a.Decisions {
-			if d.Action == Edit {
-				from = i
-			}
-		}
-		return firstPerPerson(filterByAction(a.Decisions[from:], Approve, Edit))
+		return firstPerPerson(filterByAction(a.sinceEdit(), Approve, Edit))
 	}
+}
+
+// sinceEdit returns the decisions from the last edit on; without one, all.
+func (a Approval) sinceEdit() []Decision {
+	from := 0
+	for i, d := range a.Decisions {
+		if d.Action == Edit {
+			from = i
+		}
+	}
+	return a.Decisions[from:]
 }
 
 // ToolApprovals returns the approvals of one tool of a request about tools, in order. Place is the tool's index in
@@ -81,6 +86,14 @@ func filterByAction(all []Decision, actions ...Action) []Decision {
 	return counted
 }
 
+// peopleOf returns who made the decisions.
+func peopleOf(all []Decision) (people []string) {
+	for _, d := range all {
+		people = append(people, d.By)
+	}
+	return people
+}
+
 // firstPerPerson returns the first decision of each person.
 func firstPerPerson(all []Decision) []Decision {
 	var first []Decision
@@ -108,7 +121,7 @@ func (d *Desk) tallyDecision(
 	ctx context.Context, a Approval, r DecisionInput, now time.Time,
 ) (fact *run.Decided, decided Approval, err error) {
 	switch {
-	case !now.Before(a.ExpiresAt):
+	case !now.Before(a.ExpiresAt) && a.Kind != KindOutcome: // see DecideOp
 		return nil, a, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
 	case r.Digest != a.Digest:
 		return nil, a, &StaleError{Approval: a}
@@ -141,6 +154,8 @@ func (d *Desk) tallyCall(
 		Call: a.Call(), Approval: a.ID, Action: run.ActionApprove, By: r.By.ID, Digest: a.Digest, Note: r.Note,
 	}
 	switch {
+	case a.Kind == KindOutcome:
+		return d.tallyOutcome(ctx, a, r, decision, fact)
 	case r.Action == Deny:
 		fact.Action, fact.Text = run.ActionDeny, agent.TextDenied(r.By.ID, r.Note)
 	case r.Action == Cancel:
@@ -183,9 +198,7 @@ func (d *Desk) tallyApproval(
 		return nil, a, err
 	}
 	fact.Digest = a.Digest
-	for _, v := range counted[:len(counted)-1] {
-		fact.With = append(fact.With, v.By)
-	}
+	fact.With = peopleOf(counted[:len(counted)-1])
 	if a.OriginalArgs != nil {
 		fact.Args, fact.Policy = a.Args, policyName
 		if counted[0].By != r.By.ID {
@@ -312,10 +325,7 @@ func (d *Desk) applyEdit(
 		a = a.alsoRequiring(amended.Rule)
 	}
 	a.Quorum = policy.FourEyesEdit(a.Quorum, a.FourEyes)
-	if a.FourEyes && slices.Contains(a.Requesters, r.By.ID) {
-		return a, nil, "", fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrRequester)
-	}
-	if err := a.authorizeChannel(r); err != nil {
+	if err := a.authorizeApproval(r); err != nil {
 		return a, nil, "", err
 	}
 	if a.Scope == agent.ScopeTool || len(a.Permissions) == 0 {
@@ -410,9 +420,7 @@ func (d *Desk) tallyAnswer(
 		a.Decisions = decided.Decisions
 		return nil, a, nil
 	}
-	for _, v := range counted[:len(counted)-1] {
-		fact.With = append(fact.With, v.By)
-	}
+	fact.With = peopleOf(counted[:len(counted)-1])
 	return &fact, decided, nil
 }
 
@@ -422,10 +430,7 @@ func (a Approval) answerQuorum(r DecisionInput, dec policy.Decision) (quorum int
 	if dec.Verdict == agent.VerdictAsk {
 		a = a.alsoRequiring(dec)
 	}
-	if a.FourEyes && slices.Contains(a.Requesters, r.By.ID) {
-		return 0, fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrRequester)
-	}
-	if err := a.authorizeChannel(r); err != nil {
+	if err := a.authorizeApproval(r); err != nil {
 		return 0, err
 	}
 	return policy.FourEyesEdit(a.Quorum, a.FourEyes), nil

@@ -105,9 +105,9 @@ func (sr *scriptedRun) decideAction(l line, a approval.Action, note string) (act
 		if err != nil {
 			return nil, err
 		}
-		r := approval.CallDecision{
-			Tenant: tenant, Run: sr.run, Target: l.call, ID: fmt.Sprintf("line-%d", l.number), Action: a, Result: l.result, Note: note, By: l.by,
-			Via: l.via,
+		r := approval.DecisionInput{
+			Tenant: tenant, Run: sr.run, Call: l.call, Key: fmt.Sprintf("line-%d", l.number), Action: a, Result: l.result, Note: note,
+			By: l.by, Via: l.via,
 		}
 		return sr.sim.machine.Desk.PrepareDecision(context.Background(), &l0.State, r)
 	}
@@ -151,10 +151,14 @@ func (sr *scriptedRun) answerAction(l line) (action, error) {
 			return nil
 		}, nil
 	}
-	o := approval.Outcome{Tenant: tenant, Run: sr.run, Call: l.call, ID: id, Rerun: l.rerun, By: l.by, Via: l.via}
+	o := approval.DecisionInput{
+		Tenant: tenant, Run: sr.run, Call: l.call, ID: id, Action: approval.ReportResult, By: l.by, Via: l.via,
+	}
 	switch {
+	case l.rerun:
+		o.Action = approval.Rerun
 	case l.failure != nil:
-		o.Content, o.IsError = *l.failure, true
+		o.Action, o.Content = approval.ReportError, *l.failure
 	case l.result != nil:
 		o.Content = textOf(l.result)
 	}
@@ -167,11 +171,11 @@ func (sr *scriptedRun) hasServices() bool {
 }
 
 // settleAction settles an unknown outcome, and counts the rerun it may ask for.
-func (sr *scriptedRun) settleAction(o approval.Outcome) action {
+func (sr *scriptedRun) settleAction(o approval.DecisionInput) action {
 	counted := false
 	return func(ctx context.Context) error {
-		_, err := sr.sim.machine.Desk.SettleOutcome(ctx, o)
-		if err == nil && o.Rerun && !counted {
+		_, err := sr.sim.machine.Desk.Decide(ctx, o)
+		if err == nil && o.Action == approval.Rerun && !counted {
 			counted = true
 			sr.effects.reruns[o.Call]++
 		}
@@ -275,7 +279,7 @@ func (sr *scriptedRun) settleUnknownOutcome(waits []run.Call) bool {
 			continue
 		}
 		sr.sim.crashRequests = append(sr.sim.crashRequests, o.ID)
-		if o.Rerun {
+		if o.Action == approval.Rerun {
 			// The rerun has the result of the execution before it.
 			last := executionKey{c.ID, c.Executions}
 			sr.effects.resultIndex[executionKey{c.ID, c.Executions + 1}] = sr.effects.reserveResult(c.Tool, last)
@@ -288,7 +292,7 @@ func (sr *scriptedRun) settleUnknownOutcome(waits []run.Call) bool {
 
 // settleOutcome settles an outcome as an approver. A refusal ends the simulation, since the request would stay open for
 // ever.
-func (sr *scriptedRun) settleOutcome(o approval.Outcome) {
+func (sr *scriptedRun) settleOutcome(o approval.DecisionInput) {
 	a, err := approval.Get(context.Background(), sr.sim.table, tenant, o.ID)
 	if err == nil {
 		o.By = anyApprover(a.Approvers)
@@ -312,23 +316,25 @@ func anyApprover(approvers []string) policy.Principal {
 }
 
 // knownOutcome returns what the effect log has of a call, if it was a crash that made the outcome unknown.
-func (sr *scriptedRun) knownOutcome(c run.Call) (approval.Outcome, bool) {
+func (sr *scriptedRun) knownOutcome(c run.Call) (approval.DecisionInput, bool) {
 	t := sr.effects.tools[c.Tool]
 	if !sr.sim.isDisturbed() || c.Wait.For != run.ForOutcome || t == nil || t.reconciles {
-		return approval.Outcome{}, false
+		return approval.DecisionInput{}, false
 	}
-	o := approval.Outcome{Tenant: tenant, Run: sr.run, Call: c.ID, ID: c.Wait.Approval}
+	o := approval.DecisionInput{Tenant: tenant, Run: sr.run, Call: c.ID, ID: c.Wait.Approval}
 	switch e := sr.effects.newestExecution(sr.run, c.Tool, executionKey{c.ID, c.Executions}); {
 	case e == nil || e.void:
-		o.Rerun = true
+		o.Action = approval.Rerun
 	case e.resultLost: // the outcome is unknown without a crash, too
-		return approval.Outcome{}, false
+		return approval.DecisionInput{}, false
 	case e.finished && (e.result.data.Suspend != nil || e.result.failure != nil): // without an effect; the rerun gives the same
-		e.void, o.Rerun = true, true
+		e.void, o.Action = true, approval.Rerun
 	case e.finished:
-		o.Content, o.IsError = e.result.data.Content, e.result.data.IsError
+		if o.Action, o.Content = approval.ReportResult, e.result.data.Content; e.result.data.IsError {
+			o.Action = approval.ReportError
+		}
 	default: // the scenario makes it time out
-		return approval.Outcome{}, false
+		return approval.DecisionInput{}, false
 	}
 	return o, true
 }
