@@ -267,6 +267,19 @@ func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err err
 	}
 }
 
+// findRequestOf returns the request that a decision is on.
+func (d *Desk) findRequestOf(ctx context.Context, r DecisionInput) (Approval, error) {
+	if r.ID == "" && r.Call != "" {
+		return d.findOutcomeRequest(ctx, r)
+	}
+	a, err := Get(ctx, d.Table, r.Tenant, r.ID)
+	outcome := slices.Contains(kinds[KindOutcome].actions, r.Action)
+	if err == nil && outcome && (a.Kind != KindOutcome || r.Call != "" && !a.asksOutcomeOf(r)) {
+		err = fmt.Errorf("answer call %s: approval %s: %w", r.Call, r.ID, ErrNothing)
+	}
+	return a, err
+}
+
 // addRunFacts adds what only the run says of a request: whether the call of an order to run it again was approved, and
 // everybody who has started the run to the requesters of a four-eyes request. A person who started the run a second time
 // under the same key, after the request was made, may not approve it either.
@@ -353,7 +366,7 @@ func (d *Desk) commitDecision(
 			return Approval{}, err
 		}
 	}
-	grants, err := d.prepareGrantOps(ctx, decided, fact.Voices)
+	grants, err := d.grantOps(ctx, decided, fact.Voices)
 	if err != nil {
 		return Approval{}, err
 	}

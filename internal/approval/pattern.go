@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -266,36 +265,6 @@ func (a Approval) decidedWithSameBounds(r DecisionInput, places []int) bool {
 			return d.Action == r.Action && slices.Contains(d.Tools, a.Permissions[i].Tool) && equalBounds(d.Grant, r.Grant)
 		})
 	})
-}
-
-// prepareGrantOps returns the writes of the standing grants that the newest decision gives. It fails if the agent has
-// too many patterns for a tool.
-func (d *Desk) prepareGrantOps(ctx context.Context, decided Approval, voices []run.Voice) ([]store.Op, error) {
-	ops, err := d.standingGrantOps(ctx, decided)
-	if err != nil || len(ops) == 0 {
-		return nil, err
-	}
-	given, err := traceOp(decided, voices, ops)
-	if err != nil {
-		return nil, err
-	}
-	for _, op := range ops {
-		tool, digest, _ := strings.Cut(op.Item.SK, "#")
-		if !strings.HasPrefix(digest, policy.PatternPrefix) {
-			continue
-		}
-		have, err := readPatterns(ctx, d.Table, decided.Tenant, decided.Agent, tool)
-		if err != nil {
-			return nil, err
-		}
-		now := d.Clock.Now()
-		have = slices.DeleteFunc(have, func(g StandingGrant) bool { return !g.isLive(now) || g.Digest == digest })
-		if len(have) >= MaxPatterns {
-			return nil, &GrantError{Problem: fmt.Sprintf(
-				"grant.when: %s has %d grants of patterns for %s, want some to be revoked first", decided.Agent, len(have), tool)}
-		}
-	}
-	return append(ops, given), nil
 }
 
 // LivePatterns reads consistently the live pattern grants of these tools: not revoked, not expired, not used up.

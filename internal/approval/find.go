@@ -2,12 +2,60 @@ package approval
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
+
+// findOutcomeRequest returns the request of an outcome that names a call alone: the one that was answered under the same
+// key, else the newest about the call if the call has no earlier one. A repeated answer about an earlier attempt is
+// never taken for a later attempt: if there were several requests, it is a *StaleError. A call that waits for no outcome
+// is ErrNothing.
+func (d *Desk) findOutcomeRequest(ctx context.Context, r DecisionInput) (Approval, error) {
+	l, err := d.Journal.Load(ctx, r.Tenant, r.Run)
+	if err != nil {
+		return Approval{}, err
+	}
+	c, ok := l.State.Call(r.Call)
+	if !ok || c.Asks == 0 {
+		return Approval{}, fmt.Errorf("answer call %s: %w", r.Call, ErrNothing)
+	}
+	newest, err := Get(ctx, d.Table, r.Tenant, run.ApprovalID(r.Run, c.ID, c.Asks))
+	if err != nil {
+		return Approval{}, err
+	}
+	earlier := false
+	for ask, a := c.Asks, newest; ; {
+		if a.asksOutcomeOf(r) {
+			if r.Key != "" && slices.ContainsFunc(a.Decisions, func(d Decision) bool { return d.Key == r.Key }) {
+				return a, nil
+			}
+			earlier = earlier || ask < c.Asks
+		}
+		if ask--; ask == 0 {
+			break
+		}
+		if a, err = Get(ctx, d.Table, r.Tenant, run.ApprovalID(r.Run, c.ID, ask)); err != nil && !errors.Is(err, ErrNotFound) {
+			return Approval{}, err
+		}
+	}
+	switch {
+	case !newest.asksOutcomeOf(r):
+		return Approval{}, fmt.Errorf("answer call %s: %w", r.Call, ErrNothing)
+	case earlier && newest.Status == Pending:
+		return Approval{}, &StaleError{Approval: newest}
+	}
+	return newest, nil
+}
+
+// asksOutcomeOf reports whether the request asks for the outcome of r's call.
+func (a Approval) asksOutcomeOf(r DecisionInput) bool {
+	return a.Kind == KindOutcome && a.Run == r.Run && a.Call() == r.Call
+}
 
 // PrepareDecision finds what a decision on s, the newest state of its run, refers to by Call, which names a call or a
 // request of the run (seed 001, ToolCallDecision), and returns the function that commits it. The action is Approve, Deny
