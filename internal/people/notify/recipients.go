@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/person"
@@ -12,12 +13,11 @@ import (
 // maxRecipients is how many people are told of one request. The notice is one item, so it cannot hold more.
 const maxRecipients = 500
 
-// approvers returns the people who may decide a request now and have not decided it yet.
-func (n *Notifier) approvers(ctx context.Context, a approval.Approval) ([]person.Person, error) {
+// approvers returns the people who may decide a request at that time and have not decided it yet.
+func (n *Notifier) approvers(ctx context.Context, a approval.Approval, now time.Time) ([]person.Person, error) {
 	if n.Directory == nil {
 		return nil, nil
 	}
-	now := n.Clock.Now()
 	approvers, _ := a.ApproversAt(now)
 	all, err := n.Directory.Members(ctx, a.Tenant, approvers)
 	if err != nil {
