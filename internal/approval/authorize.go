@@ -91,11 +91,11 @@ func (a Approval) authorizeDecision(r DecisionInput, now time.Time) (err error) 
 	if !a.takesApprover(r) {
 		return nil
 	}
-	isApprover := a.CanDecide(r.By, now)
+	isApprover, tool := a.CanDecide(r.By, now), r.Tool
 	if r.Action == Fail { // it decides every open tool
-		r.Tool = ""
+		tool = ""
 	}
-	for _, i := range a.toolPlaces(r) {
+	for _, i := range a.toolPlaces(tool) {
 		isApprover = isApprover && a.canDecideTool(r.By, a.Permissions[i], now)
 	}
 	err = a.authorizeApproval(r)
@@ -113,7 +113,7 @@ func (a Approval) authorizeDecision(r DecisionInput, now time.Time) (err error) 
 
 // authorizeApproval refuses an approval of somebody whom four eyes keep from it, or by a channel that does not count.
 func (a Approval) authorizeApproval(r DecisionInput) error {
-	switch c := a.ChannelsOf(r); {
+	switch c := a.ChannelsOf(r.Tool); {
 	case !isApproving(r.Action):
 		return nil
 	case a.isRequester(r.By):
@@ -124,10 +124,11 @@ func (a Approval) authorizeApproval(r DecisionInput) error {
 	return nil
 }
 
-// ChannelsOf returns the channels by which what r decides is approved.
-func (a Approval) ChannelsOf(r DecisionInput) agent.Channels {
+// ChannelsOf returns the channels by which the request is approved; of a request about tools, by which the named tool
+// is, or with "" all that are not decided.
+func (a Approval) ChannelsOf(tool string) agent.Channels {
 	c := a.Channels
-	for _, i := range a.toolPlaces(r) {
+	for _, i := range a.toolPlaces(tool) {
 		for _, b := range a.Permissions[i].Calls {
 			c = c.Narrow(b.Channels)
 		}
@@ -137,7 +138,7 @@ func (a Approval) ChannelsOf(r DecisionInput) agent.Channels {
 
 // needsCode reports whether the decision counts with a code alone.
 func (a Approval) needsCode(r DecisionInput) bool {
-	return isApproving(r.Action) && a.takesApprover(r) && a.ChannelsOf(r).TakeCode(r.Via)
+	return isApproving(r.Action) && a.takesApprover(r) && a.ChannelsOf(r.Tool).TakeCode(r.Via)
 }
 
 // validateDecision refuses a decision that does not go with the kind of request.
@@ -152,7 +153,7 @@ func (a Approval) validateDecision(r DecisionInput) error {
 		problem = fmt.Sprintf("it is about call %s, not about tools", a.Call())
 	case (r.Action == Edit) != (r.Args != nil):
 		problem = "arguments go with an edit and with nothing else"
-	case a.Kind == KindTools && r.Tool != "" && len(a.toolPlaces(r)) == 0:
+	case a.Kind == KindTools && r.Tool != "" && len(a.toolPlaces(r.Tool)) == 0:
 		problem = fmt.Sprintf("it does not ask about tool %q", r.Tool)
 	default:
 		return nil

@@ -235,17 +235,13 @@ func Get(ctx context.Context, t store.Table, tenant, id string) (Approval, error
 
 // readItem decodes a request, which must match its key. A damaged one is store.ErrDamaged: nobody is shown it or
 // decides it.
-func readItem(tenant string, it store.Item) (Approval, error) {
+func readItem(tenant string, it store.Item) (a Approval, err error) {
 	id := it.PK[min(len(itemKey(tenant, "").PK), len(it.PK)):]
-	a, err := decodeItem(tenant, id, it)
-	if err != nil {
-		return Approval{}, fmt.Errorf("read approval %s: %w", id, err)
-	}
-	return a, nil
-}
-
-func decodeItem(tenant, id string, it store.Item) (Approval, error) {
-	var a Approval
+	defer func() {
+		if err != nil {
+			a, err = Approval{}, fmt.Errorf("read approval %s: %w", id, err)
+		}
+	}()
 	if it.Attrs["seal"].String() != store.BlobDigest(it.Body) {
 		return a, store.Damaged(it.Key, "seal: its body is not what was written")
 	}
@@ -352,7 +348,7 @@ func (a Approval) MarshalJSON() ([]byte, error) {
 	return run.MarshalVerbatim(f)
 }
 
-// UnmarshalJSON reads what MarshalJSON of any version writes. It ignores unknown keys; decodeItem, which reads stored
+// UnmarshalJSON reads what MarshalJSON of any version writes. It ignores unknown keys; readItem, which reads stored
 // requests, does not.
 func (a *Approval) UnmarshalJSON(data []byte) error {
 	var f form

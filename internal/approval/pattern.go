@@ -41,19 +41,6 @@ func (g StandingGrant) toRunGrant() run.StandingGrant {
 	}
 }
 
-// setBounds sets the policy's bounds on a standing grant of c, and the base of pattern digests if the policy allows
-// patterns.
-func (p *Permission) setBounds(def *agent.Definition, s *run.AgentState, c run.Call, dec policy.Decision, covers *Cover) {
-	granting := policy.Granting(def)
-	if covers.Call != "" && granting.Patterns() {
-		t, _ := def.Tool(c.Tool)
-		covers.Base = policy.StandingBase(def, s, t, dec)
-	}
-	if b := granting.Bounds.Grant(); !b.Zero() {
-		p.Bounds = &b
-	}
-}
-
 // patternBase is what the digests of patterns are derived from; "" = patterns are not allowed.
 func (c Cover) patternBase() string {
 	if c.Call == "" {
@@ -69,11 +56,8 @@ func (a Approval) grantBounds(p Permission) agent.GrantBounds {
 	if p.Bounds != nil {
 		out = *p.Bounds
 	}
-	approvals, exact := a.CountedApprovals(), false
-	if a.Kind == KindTools {
-		approvals = a.approvalsOfTool(p.Tool)
-	}
-	for _, d := range approvals {
+	exact := false
+	for _, d := range a.approvalsOf(p) {
 		var by agent.GrantBounds
 		if d.Grant != nil {
 			by = *d.Grant

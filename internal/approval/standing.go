@@ -169,12 +169,8 @@ func (d *Desk) standingGrants(ctx context.Context, decided Approval) (all []Stan
 
 // otherGrantors returns everybody who approved a permission except one person, each once.
 func (a Approval) otherGrantors(p Permission, except string) []string {
-	approvals := a.CountedApprovals()
-	if a.Kind == KindTools {
-		approvals = a.approvalsOfTool(p.Tool)
-	}
 	var all []string
-	for _, d := range approvals {
+	for _, d := range a.approvalsOf(p) {
 		if d.By != except && !slices.Contains(all, d.By) {
 			all = append(all, d.By)
 		}
@@ -280,16 +276,12 @@ func readStandingRange(
 }
 
 // readStanding decodes a record of a tenant. The record must match its key and the attributes that claims compare.
-func readStanding(tenant string, it store.Item) (StandingGrant, error) {
-	g, err := decodeStanding(tenant, it)
-	if err != nil {
-		return StandingGrant{}, fmt.Errorf("read standing grant %s %s: %w", it.PK, it.SK, err)
-	}
-	return g, nil
-}
-
-func decodeStanding(tenant string, it store.Item) (StandingGrant, error) {
-	var g StandingGrant
+func readStanding(tenant string, it store.Item) (g StandingGrant, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("read standing grant %s %s: %w", it.PK, it.SK, err)
+		}
+	}()
 	if err := run.ReadStored("standing grant", it.Body, &g); err != nil {
 		return g, store.Damaged(it.Key, "%w", err)
 	}

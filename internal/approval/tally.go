@@ -48,13 +48,15 @@ func (a Approval) sinceEdit() []Decision {
 
 // ToolApprovals returns the approvals of one tool of a request about tools, in order. Place is the tool's index in
 // Permissions.
-func (a Approval) ToolApprovals(place int) []Decision {
-	return a.approvalsOfTool(a.Permissions[place].Tool)
-}
+func (a Approval) ToolApprovals(place int) []Decision { return a.approvalsOf(a.Permissions[place]) }
 
-func (a Approval) approvalsOfTool(tool string) []Decision {
+// approvalsOf returns the approvals of what p grants: of the tool, or of the call.
+func (a Approval) approvalsOf(p Permission) []Decision {
+	if a.Kind != KindTools {
+		return a.CountedApprovals()
+	}
 	return firstPerPerson(slices.DeleteFunc(filterByAction(a.Decisions, Approve), func(d Decision) bool {
-		return !slices.Contains(d.Tools, tool)
+		return !slices.Contains(d.Tools, p.Tool)
 	}))
 }
 
@@ -65,7 +67,7 @@ func (a Approval) approvalsCountedWith(r DecisionInput) []Decision {
 		return nil
 	case a.Kind == KindTools:
 		var all []Decision
-		for _, i := range a.toolPlaces(r) {
+		for _, i := range a.toolPlaces(r.Tool) {
 			all = append(all, a.ToolApprovals(i)...)
 		}
 		return all
@@ -134,7 +136,7 @@ func (d *Desk) tallyDecision(
 		if a, err = d.withCurrentToolGrants(ctx, a, r); err != nil {
 			return nil, a, err
 		}
-		open := a.undecidedPlaces(a.toolPlaces(r))
+		open := a.undecidedPlaces(a.toolPlaces(r.Tool))
 		fact, decided = a.tallyTools(r, open, now)
 		err = decided.checkToolGrantBounds(fact, r, open, now)
 	default:
@@ -487,7 +489,7 @@ func (a Approval) isDecided(r DecisionInput) (ended, same bool) {
 	if a.Kind != KindTools {
 		return a.Status != Pending, isSameDecision(a, r)
 	}
-	places := a.toolPlaces(r)
+	places := a.toolPlaces(r.Tool)
 	return a.Status != Pending || len(a.undecidedPlaces(places)) == 0, hasSameVerdicts(a, r, places)
 }
 
@@ -495,7 +497,7 @@ func (a Approval) isDecided(r DecisionInput) (ended, same bool) {
 func (a Approval) hasRecorded(r DecisionInput) bool {
 	if a.Kind == KindTools {
 		return r.Action == Approve && !a.hasOtherBounds(r) &&
-			!slices.ContainsFunc(a.undecidedPlaces(a.toolPlaces(r)), func(i int) bool {
+			!slices.ContainsFunc(a.undecidedPlaces(a.toolPlaces(r.Tool)), func(i int) bool {
 				return !hasDecisionBy(a.ToolApprovals(i), r.By.ID)
 			})
 	}

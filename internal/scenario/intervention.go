@@ -215,7 +215,7 @@ func (s *simulation) decideRequest(iv Intervention, asked approval.Approval, act
 	by.Groups = slices.Concat(by.Groups, slices.Concat(asked.Above...))
 	r := approval.DecisionInput{Tenant: tenant, ID: asked.ID, Action: action, By: by}
 	for _, via := range run.Vias() {
-		if asked.ChannelsOf(r).Count(via, false) {
+		if asked.ChannelsOf(r.Tool).Count(via, false) {
 			r.Via = via
 		}
 	}

@@ -121,7 +121,7 @@ func (s *server) codeChannel(v visit) string {
 }
 
 // takesCode reports whether an approval by the visitor may take a code.
-func (v visit) takesCode() bool { return v.a.ChannelsOf(approval.DecisionInput{}).TakeCode(v.via) }
+func (v visit) takesCode() bool { return v.a.ChannelsOf("").TakeCode(v.via) }
 
 // confirm returns the use of the typed code for a decision; nil = the request takes none.
 func (s *server) confirm(v visit, form map[string]string) func(context.Context) error {

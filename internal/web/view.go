@@ -101,7 +101,7 @@ func (s *server) findAllowedActions(v visit) (m allowedActions) {
 // offersApproval reports whether the visitor can approve here what the request asks, or one of its tools, as far as the
 // channel matters.
 func (s *server) offersApproval(v visit, tool string) bool {
-	c := v.a.ChannelsOf(approval.DecisionInput{Tool: tool})
+	c := v.a.ChannelsOf(tool)
 	return c.Allow(v.via) && (!c.TakeCode(v.via) || s.codeChannel(v) != "")
 }
 
@@ -159,7 +159,7 @@ func (s *server) setAnswerSection(page *requestPage, v visit) {
 	case v.a.HasDecided(v.by.ID):
 		page.AnswerHead, page.AnswerText = "You have answered", "Others have still to."
 	case m.Deny && !m.Approve && !m.Result && !s.offersApproval(v, ""):
-		c := v.a.ChannelsOf(approval.DecisionInput{})
+		c := v.a.ChannelsOf("")
 		page.AnswerText = "It is approved by " + c.Words() + ", and not here. You may deny it here."
 		if c.Allow(v.via) {
 			page.AnswerText = "To approve it here takes a code, which is sent to you by another channel than your link, " +

@@ -243,7 +243,7 @@ func (s *builder) aboutRows(t agent.ToolSpec) (all facts) {
 
 // viaText names the channels by which a request is approved; "" = every one.
 func viaText(a approval.Approval) string {
-	c := a.ChannelsOf(approval.DecisionInput{})
+	c := a.ChannelsOf("")
 	text := c.Words()
 	switch {
 	case c.Via == nil && c.Confirm == "":
