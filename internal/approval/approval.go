@@ -38,13 +38,27 @@ func (s Status) Valid() bool { return slices.Contains(Statuses(), s) }
 // Kind is what a request asks of people.
 type Kind string
 
-// The kinds.
+// The kinds. What people read of each is in package show.
 const (
 	KindCall    Kind = "call"    // may this call run?
 	KindTools   Kind = "tools"   // may these tools be called?
 	KindOutcome Kind = "outcome" // what became of this interrupted call?
 	KindInput   Kind = "input"   // what is the answer to the tool's question?
 )
+
+// kinds says of each kind which actions its requests take, and what somebody is told who tries another one.
+var kinds = map[Kind]struct {
+	actions []Action
+	refusal string
+}{
+	KindCall:  {[]Action{Approve, Deny, Edit, Cancel}, "it is about call CALL, not about tools"},
+	KindTools: {[]Action{Approve, Deny, Cancel, Fail}, "it is about tools, so no arguments can be edited"},
+	KindInput: {[]Action{Approve, Deny, Cancel}, "it asks for input, which is no edit: approve it with a result"},
+	KindOutcome: {
+		[]Action{ReportResult, ReportError, Rerun},
+		"it asks what became of call CALL; answer it with a result, an error or a rerun",
+	},
+}
 
 // Approval is a request to people, with the decisions on it.
 type Approval struct {
@@ -95,8 +109,9 @@ type Approval struct {
 	Thread         []Remark     `json:"thread,omitempty"`       // questions and answers, in order; none decides
 	Unmaskings     []Unmasking  `json:"uncovered,omitempty"`    // who was shown the masked values, once a person and channel
 
-	rev      int64         // revision of the item, counted while pending; -1 = it has none
+	rev      int64         // revision of the item, counted while pending
 	repeated bool          // see IsRepeated
+	approved bool          // of KindOutcome: the call was approved before it ran; see addRunFacts
 	origin   requestOrigin // only if the approval grants more than its call
 }
 
@@ -107,8 +122,7 @@ type requestOrigin struct {
 	edited     bool     // a person has changed the arguments since
 }
 
-// IsRepeated reports, of the result of SettleOutcome, that the same answer was on record already and nothing was
-// changed.
+// IsRepeated reports, of the result of Decide, that the same decision was on record already and nothing was changed.
 func (a Approval) IsRepeated() bool { return a.repeated }
 
 // Remark is a question about a request, or an answer to one. It decides nothing.
@@ -182,15 +196,12 @@ const (
 	Edit    Action = "edit"
 	Cancel  Action = "cancel" // cancel the call without judging it
 	Fail    Action = "fail"   // of KindTools: the request cannot be answered, and the run ends (permission_failed)
+
+	// of KindOutcome
+	ReportResult Action = "result" // the call took effect, with this result
+	ReportError  Action = "error"  // it failed
+	Rerun        Action = "rerun"  // run it again
 )
-
-// actionRerun records the order to run an interrupted call again. Only SettleOutcome takes it.
-const actionRerun = "rerun"
-
-// Valid reports whether a is an action that Decide takes.
-func (a Action) Valid() bool {
-	return a == Approve || a == Deny || a == Edit || a == Cancel || a == Fail
-}
 
 // NewCallRequest builds the request of a suspended call. It is written with the entry that suspends the call.
 func NewCallRequest(def *agent.Definition, s *run.AgentState, c run.Call) Approval {

@@ -1,13 +1,20 @@
 package approval
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/policy"
 )
+
+// This file is the only place that answers "may this person decide this?" (A9). Pages, Slack, API, console and command
+// line send their decisions through authorizeDecision. What they offer a person, and who is told of a request, follow
+// from CanDecide, CanApprove and Awaits. Of decisions that are kept for a call that has not asked yet, the same is asked
+// of the call's policy (policy.Early); the claim asks the policy again (A22).
 
 // ApproversAt returns the approvers at that time, and the sets that an approver must belong to as well. After the
 // escalation they include the escalation's people. Of KindTools, see Permissions.
@@ -23,61 +30,105 @@ func (a Approval) hasEscalated(now time.Time) bool {
 	return !a.EscalatesAt.IsZero() && !now.Before(a.EscalatesAt)
 }
 
-// CanDecide reports whether p is among the approvers at that time. It ignores four eyes and earlier decisions of p. An
-// empty set of approvers means nobody.
+// IsOpen reports whether the request can still be decided at that time.
+func (a Approval) IsOpen(now time.Time) bool { return a.Status == Pending && now.Before(a.ExpiresAt) }
+
+// CanDecide reports whether p is among the approvers at that time, and so may deny. It ignores earlier decisions of p.
+// An empty set of approvers means nobody.
 func (a Approval) CanDecide(p policy.Principal, now time.Time) bool {
 	approvers, above := a.ApproversAt(now)
 	return policy.MayDecideEach(p, approvers, above)
 }
 
-// canDecideCall is CanDecide for one of the calls of a request about tools.
-func (a Approval) canDecideCall(p policy.Principal, b BlockedCall, now time.Time) bool {
-	if !a.hasEscalated(now) {
-		return policy.MayDecideEach(p, b.Approvers, b.Above)
-	}
-	return policy.MayDecideEach(p, slices.Concat(b.Approvers, b.EscalateTo), policy.Widened(b.Above, b.AboveTo))
+// CanApprove is CanDecide without those whom four eyes keep from approving.
+func (a Approval) CanApprove(p policy.Principal, now time.Time) bool {
+	return a.CanDecide(p, now) && !a.isRequester(p)
 }
 
-// canDecideAll reports whether p is an approver of everything that r decides. A Fail decides every open tool.
-func (a Approval) canDecideAll(p policy.Principal, r DecisionInput, now time.Time) bool {
-	if r.Action == Fail {
-		r.Tool = ""
+// isRequester reports whether four eyes keep p from approving, because the run acts for p.
+func (a Approval) isRequester(p policy.Principal) bool {
+	return a.FourEyes && slices.Contains(a.Requesters, p.ID)
+}
+
+// HasDecided reports whether the person has decided a request about a call since the last edit. An edit resets earlier
+// approvals (A8).
+func (a Approval) HasDecided(person string) bool {
+	return a.Kind != KindTools && hasDecisionBy(a.sinceEdit(), person)
+}
+
+// Awaits reports whether the request waits for p, who may approve it and has not decided it.
+func (a Approval) Awaits(p policy.Principal, now time.Time) bool {
+	if a.Kind != KindTools {
+		return a.CanApprove(p, now) && !a.HasDecided(p.ID)
 	}
-	return a.CanDecide(p, now) && !slices.ContainsFunc(a.toolPlaces(r), func(i int) bool {
-		return slices.ContainsFunc(a.Permissions[i].Calls, func(b BlockedCall) bool { return !a.canDecideCall(p, b, now) })
+	return !a.isRequester(p) && slices.ContainsFunc(a.Permissions, func(t Permission) bool {
+		return t.Verdict == "" && a.canDecideTool(p, t, now)
+	})
+}
+
+// canDecideTool reports whether p is an approver of every call that asks for the tool.
+func (a Approval) canDecideTool(p policy.Principal, t Permission, now time.Time) bool {
+	return !slices.ContainsFunc(t.Calls, func(b BlockedCall) bool {
+		if a.hasEscalated(now) {
+			b.Approvers, b.Above = slices.Concat(b.Approvers, b.EscalateTo), policy.Widened(b.Above, b.AboveTo)
+		}
+		return !policy.MayDecideEach(p, b.Approvers, b.Above)
 	})
 }
 
 // isApproving reports whether the action lets something run: four eyes forbid it to the people for whom the run acts,
 // and it counts by the channels of the rule alone. Denials and cancellations are safe.
-func isApproving(a Action) bool { return a == Approve || a == Edit || a == actionRerun }
+func isApproving(a Action) bool { return a == Approve || a == Edit || a == Rerun }
 
-// authorizeDecision is the only place that decides who may make a decision (A9), whichever channel it came by.
-func (a Approval) authorizeDecision(r DecisionInput, now time.Time) error {
-	if !r.Action.Valid() {
-		return fmt.Errorf("decide approval %s: action %q: %w", a.ID, r.Action, ErrKind)
-	}
-	return a.authorizePerson(r, a.canDecideAll(r.By, r, now))
+// takesApprover reports whether the decision is one of the approvers' alone. Anybody who may act for the tenant says
+// what became of a call, or has a call run again that nobody had to approve.
+func (a Approval) takesApprover(r DecisionInput) bool {
+	return a.Kind != KindOutcome || r.Action != ReportResult && r.Action != ReportError && (r.Action != Rerun || a.approved)
 }
 
-// authorizePerson refuses a person who may not make the decision. isApprover says whether the person is an approver of
-// everything that is decided.
-func (a Approval) authorizePerson(r DecisionInput, isApprover bool) error {
+// authorizeDecision refuses a person who may not make the decision, or not by that channel.
+func (a Approval) authorizeDecision(r DecisionInput, now time.Time) (err error) {
+	if !a.takesApprover(r) {
+		return nil
+	}
+	isApprover, tool := a.CanDecide(r.By, now), r.Tool
+	if r.Action == Fail { // it decides every open tool
+		tool = ""
+	}
+	for _, i := range a.toolPlaces(tool) {
+		isApprover = isApprover && a.canDecideTool(r.By, a.Permissions[i], now)
+	}
+	err = a.authorizeApproval(r)
 	switch {
 	case !policy.MayDecide([]string{r.By.ID}, r.By): // nobody
-		return fmt.Errorf("decide approval %s as %q: %w", a.ID, r.By.ID, ErrForbidden)
-	case isApproving(r.Action) && a.FourEyes && slices.Contains(a.Requesters, r.By.ID):
-		return fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrRequester)
-	case !isApprover:
-		return fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrForbidden)
+		err = fmt.Errorf("decide approval %s as %q: %w", a.ID, r.By.ID, ErrForbidden)
+	case !isApprover && !errors.Is(err, ErrRequester):
+		err = fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrForbidden)
 	}
-	return a.authorizeChannel(r)
+	if err != nil && r.Action == Rerun {
+		err = fmt.Errorf("run call %s again: it was approved once and takes its approvers again: %w", a.Call(), err)
+	}
+	return err
 }
 
-// ChannelsOf returns the channels by which what r decides is approved.
-func (a Approval) ChannelsOf(r DecisionInput) agent.Channels {
+// authorizeApproval refuses an approval of somebody whom four eyes keep from it, or by a channel that does not count.
+func (a Approval) authorizeApproval(r DecisionInput) error {
+	switch c := a.ChannelsOf(r.Tool); {
+	case !isApproving(r.Action):
+		return nil
+	case a.isRequester(r.By):
+		return fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrRequester)
+	case !c.Count(r.Via, r.confirmed):
+		return &ChannelError{ID: a.ID, Via: r.Via, Allowed: c}
+	}
+	return nil
+}
+
+// ChannelsOf returns the channels by which the request is approved; of a request about tools, by which the named tool
+// is, or with "" all that are not decided.
+func (a Approval) ChannelsOf(tool string) agent.Channels {
 	c := a.Channels
-	for _, i := range a.toolPlaces(r) {
+	for _, i := range a.toolPlaces(tool) {
 		for _, b := range a.Permissions[i].Calls {
 			c = c.Narrow(b.Channels)
 		}
@@ -85,36 +136,24 @@ func (a Approval) ChannelsOf(r DecisionInput) agent.Channels {
 	return c
 }
 
-// authorizeChannel refuses an approval by a channel that does not count.
-func (a Approval) authorizeChannel(r DecisionInput) error {
-	if c := a.ChannelsOf(r); isApproving(r.Action) && !c.Count(r.Via, r.confirmed) {
-		return &ChannelError{ID: a.ID, Via: r.Via, Allowed: c}
-	}
-	return nil
-}
-
 // needsCode reports whether the decision counts with a code alone.
 func (a Approval) needsCode(r DecisionInput) bool {
-	return isApproving(r.Action) && a.ChannelsOf(r).TakeCode(r.Via)
+	return isApproving(r.Action) && a.takesApprover(r) && a.ChannelsOf(r.Tool).TakeCode(r.Via)
 }
 
 // validateDecision refuses a decision that does not go with the kind of request.
 func (a Approval) validateDecision(r DecisionInput) error {
 	var problem string
-	switch {
-	case a.Kind == KindOutcome:
-		problem = fmt.Sprintf("it asks what became of call %s; answer it with a result, an error or a rerun", a.Call())
-	case a.Kind == KindInput && r.Action == Edit:
-		problem = "it asks for input, which is no edit: approve it with a result"
+	switch of := kinds[a.Kind]; {
+	case !slices.Contains(of.actions, r.Action):
+		problem = strings.ReplaceAll(of.refusal, "CALL", a.Call())
 	case r.Result != nil && (r.Action != Approve || a.Kind != KindInput && string(r.Result) != "true"):
 		problem = "a result answers what a tool asks and goes with nothing else"
-	case a.Kind != KindTools && (r.Action == Fail || r.Tool != ""):
+	case a.Kind != KindTools && r.Tool != "":
 		problem = fmt.Sprintf("it is about call %s, not about tools", a.Call())
 	case (r.Action == Edit) != (r.Args != nil):
 		problem = "arguments go with an edit and with nothing else"
-	case a.Kind == KindTools && r.Action == Edit:
-		problem = "it is about tools, so no arguments can be edited"
-	case a.Kind == KindTools && r.Tool != "" && len(a.toolPlaces(r)) == 0:
+	case a.Kind == KindTools && r.Tool != "" && len(a.toolPlaces(r.Tool)) == 0:
 		problem = fmt.Sprintf("it does not ask about tool %q", r.Tool)
 	default:
 		return nil

@@ -27,12 +27,12 @@ func withEarlyDecisions(t *testing.T, f func(t *testing.T, r *fixture)) {
 	})
 }
 
-func (r *fixture) callDecision(target string, a approval.Action, by policy.Principal) approval.CallDecision {
-	return approval.CallDecision{Tenant: tenant, Run: r.run, Target: target, Action: a, By: by}
+func (r *fixture) callDecision(target string, a approval.Action, by policy.Principal) approval.DecisionInput {
+	return approval.DecisionInput{Tenant: tenant, Run: r.run, Call: target, Action: a, By: by}
 }
 
 // decideCall decides a target of the run in its current state.
-func (r *fixture) decideCall(d approval.CallDecision) error {
+func (r *fixture) decideCall(d approval.DecisionInput) error {
 	s := r.state()
 	step, err := r.desk().PrepareDecision(r.ctx, &s, d)
 	if err != nil {
@@ -165,9 +165,9 @@ func TestA6EarlyApprovalIsConsumed(t *testing.T) {
 
 func TestKeptDecisionsAtTheDoor(t *testing.T) {
 	withEarlyDecisions(t, func(t *testing.T, r *fixture) {
-		withID := func(a approval.Action) approval.CallDecision {
+		withID := func(a approval.Action) approval.DecisionInput {
 			d := r.callDecision("c1", a, ana)
-			d.ID = "d1"
+			d.Key = "d1"
 			return d
 		}
 		require.NoError(t, r.decideCall(withID(approval.Approve)))
@@ -266,23 +266,23 @@ func TestRepeatedDecisionAnswersNothingElse(t *testing.T) {
 		r.refund.tickets = []run.Ticket{{ID: "confirm", Pending: run.Pending{ID: "p"}}, {ID: "confirm", Pending: run.Pending{ID: "p"}}}
 		r.startAndPark(args)
 		yes := r.callDecision("confirm", approval.Approve, ana)
-		yes.ID, yes.Result = "d1", json.RawMessage(`"first"`)
+		yes.Key, yes.Result = "d1", json.RawMessage(`"first"`)
 		require.NoError(t, r.decideCall(yes))
 		for _, again := range []string{"confirm", "p", "c1"} {
-			yes.Target = again
+			yes.Call = again
 			require.NoError(t, r.decideCall(yes), "answered and not drained: known as %s", again)
 		}
 		require.Len(t, r.inbox(), 1)
 		r.resume()
 		require.Equal(t, run.ForInput, r.call().Wait.For, "it asks again")
-		yes.Target = "confirm"
+		yes.Call = "confirm"
 		require.ErrorIs(t, r.decideCall(yes), store.ErrOtherInput, "the same decision is none on another question")
 		require.Equal(t, run.StatusSuspended, r.call().Status)
-		yes.ID = "d2"
+		yes.Key = "d2"
 		require.NoError(t, r.decideCall(yes))
 		r.resume()
 		for _, again := range []string{"confirm", "p", "c1"} {
-			yes.Target = again
+			yes.Call = again
 			require.NoError(t, r.decideCall(yes), "settled: known as %s", again)
 		}
 		require.Equal(t, []string{"", `"first"`, `"first"`}, r.refund.resumes)

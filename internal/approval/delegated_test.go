@@ -280,14 +280,14 @@ func TestDelegatedQuestionsTakeApproversOfEachPolicy(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, []string{string(approval.KindOutcome), "rroot"}, []string{string(a.Kind), a.Root})
 			r.refund.setHanging(false)
-			again := approval.Outcome{Tenant: tenant, Run: r.run, Call: "c1", Rerun: true}
+			again := approval.DecisionInput{Tenant: tenant, Run: r.run, Call: "c1", Action: approval.Rerun}
 			for _, by := range []policy.Principal{ana, bossOnly, stranger} {
 				again.By = by
-				_, err := r.desk().SettleOutcome(r.ctx, again)
+				_, err := r.desk().Decide(r.ctx, again)
 				require.ErrorIs(t, err, approval.ErrForbidden)
 			}
 			again.By = boss
-			_, err = r.desk().SettleOutcome(r.ctx, again)
+			_, err = r.desk().Decide(r.ctx, again)
 			require.NoError(t, err)
 		})
 	})

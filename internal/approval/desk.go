@@ -17,7 +17,7 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// The errors of Decide and SettleOutcome, besides those of the table.
+// The errors of Decide, besides those of the table.
 var (
 	ErrForbidden = errors.New("not one of the approvers")
 	ErrExpired   = errors.New("the request has expired")
@@ -150,16 +150,20 @@ func (d *Desk) logRefusal(err error, by policy.Principal, what ...any) {
 // what the person sent.
 type DecisionInput struct {
 	Tenant, ID string
+	Run, Call  string // without ID, what the decision is on: see PrepareDecision, and findOutcomeRequest
 	Action     Action
 	Tool       string          // of KindTools: the tool to decide, by either name; "" = every undecided tool
 	Args       json.RawMessage // Edit
 	Result     json.RawMessage // Approve, of KindInput: the answer; nil and null mean true
+	Content    string          // ReportResult and ReportError: what came of the call
 	Note       string
 	Digest     string // of the action that the person was shown; another one is a *StaleError; "" = see decisionDigest
 	By         policy.Principal
 	Via        Via
-	Key        string             // idempotency key in the run's inbox; empty = none; reuse for another decision is store.ErrOtherInput
-	Grant      *agent.GrantBounds // Approve and Edit: bounds of the standing grant; nil = the policy's own
+	// Key is an idempotency key in the run's inbox; empty = none; reuse for another decision is store.ErrOtherInput. Of an
+	// outcome without ID, the same key is the same answer to the same request.
+	Key   string
+	Grant *agent.GrantBounds // Approve and Edit: bounds of the standing grant; nil = the policy's own
 
 	// Confirm checks the code that the person typed on the page, and uses it up; its error refuses the decision. It is
 	// called right before the decision is committed, where the policy wants a code. Nil = none was typed.
@@ -174,29 +178,39 @@ func (r DecisionInput) decision(now time.Time) Decision {
 	}
 }
 
+// reported is the text of an outcome as a JSON string; nil = it has none.
+func (r DecisionInput) reported() json.RawMessage {
+	if r.Action != ReportResult && r.Action != ReportError {
+		return nil
+	}
+	text, _ := run.MarshalVerbatim(r.Content) // a string always marshals
+	return text
+}
+
 // maxRaces is how often a decision is retried because somebody else wrote the request meanwhile. It is far above the
 // number of people of any quorum.
 const maxRaces = 64
 
 // Decide records a decision once and resumes the run. An approval that does not complete the quorum is recorded alone:
-// the request stays pending, and the run is not resumed. The same decision again returns the same result and resumes
-// the run again; a different decision is a *DecidedError.
+// the request stays pending, and the run is not resumed. The same decision again returns the same result (see
+// Approval.IsRepeated) and resumes the run again; a different decision is a *DecidedError. The outcome of a call may be
+// reported without naming the request: see findOutcomeRequest.
 //
 // An error means that nothing was changed, with two exceptions. After an error of the table the outcome may be unknown;
 // the caller may repeat Decide. After a *PolicyError the run requests approval again.
 func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err error) {
 	defer func() { d.logRefusal(err, r.By, "tenant", r.Tenant, "approval", r.ID, "via", string(r.Via)) }()
-	lost := Approval{rev: -1} // the request as it was when a condition of the last write failed
-	usedUp := false           // the code
+	var lost *Approval // the request as it was when a condition of the last write failed
+	usedUp := false    // the code
 	for races := 0; ; races++ {
-		a, err := Get(ctx, d.Table, r.Tenant, r.ID)
+		a, err := d.findRequestOf(ctx, r)
 		if err != nil {
 			return Approval{}, err
 		}
-		if a.Status == Pending && lost.rev >= 0 && a.isUnchangedSince(lost) { // so the condition on the expiry failed
+		if r.ID = a.ID; a.Status == Pending && lost != nil && a.isUnchangedSince(*lost) { // the condition on the expiry failed
 			return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
 		}
-		if a, err = d.addRunStarters(ctx, a, r.Action); err != nil {
+		if a, err = d.addRunFacts(ctx, a, r.Action); err != nil {
 			return Approval{}, err
 		}
 		r.confirmed = r.Confirm != nil && a.needsCode(r)
@@ -208,6 +222,7 @@ func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err err
 		}
 		switch ended, same := a.isDecided(r); {
 		case ended && same:
+			a.repeated = true
 			return a, d.resumeRun(ctx, a)
 		case ended:
 			return Approval{}, d.rejectDecided(ctx, a)
@@ -221,6 +236,7 @@ func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err err
 			return Approval{}, err
 		}
 		if a.hasRecorded(r) {
+			a.repeated = true
 			return a, nil
 		}
 		now := d.Clock.Now().UTC().Truncate(time.Millisecond)
@@ -245,21 +261,42 @@ func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err err
 		case races == maxRaces:
 			return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, err)
 		}
-		if lost = a; errors.Is(err, store.ErrConflict) {
-			lost.rev = -1
+		if lost = &a; errors.Is(err, store.ErrConflict) {
+			lost = nil
 		}
 	}
 }
 
-// addRunStarters adds everybody who has started the run to the requesters of a four-eyes request. A person who started
-// the run a second time under the same key, after the request was made, may not approve it either.
-func (d *Desk) addRunStarters(ctx context.Context, a Approval, by Action) (Approval, error) {
-	if !a.FourEyes || a.Status != Pending || !isApproving(by) {
+// findRequestOf returns the request that a decision is on.
+func (d *Desk) findRequestOf(ctx context.Context, r DecisionInput) (Approval, error) {
+	if r.ID == "" && r.Call != "" {
+		return d.findOutcomeRequest(ctx, r)
+	}
+	a, err := Get(ctx, d.Table, r.Tenant, r.ID)
+	outcome := slices.Contains(kinds[KindOutcome].actions, r.Action)
+	if err == nil && outcome && (a.Kind != KindOutcome || r.Call != "" && !a.asksOutcomeOf(r)) {
+		err = fmt.Errorf("answer call %s: approval %s: %w", r.Call, r.ID, ErrNothing)
+	}
+	return a, err
+}
+
+// addRunFacts adds what only the run says of a request: whether the call of an order to run it again was approved, and
+// everybody who has started the run to the requesters of a four-eyes request. A person who started the run a second time
+// under the same key, after the request was made, may not approve it either.
+func (d *Desk) addRunFacts(ctx context.Context, a Approval, by Action) (Approval, error) {
+	fourEyes := a.FourEyes && a.Status == Pending && isApproving(by)
+	if !fourEyes && by != Rerun {
 		return a, nil
 	}
 	l, err := d.Journal.Load(ctx, a.Tenant, a.Run)
 	if err != nil {
 		return a, err
+	}
+	if c, _ := l.State.Call(a.Call()); by == Rerun {
+		a.approved = c.Grant != nil
+	}
+	if !fourEyes {
+		return a, nil
 	}
 	starters := slices.Concat(l.State.By, l.State.Again)
 	for _, fact := range l.Inbox {
@@ -279,10 +316,11 @@ func (d *Desk) addRunStarters(ctx context.Context, a Approval, by Action) (Appro
 // decisionDigest returns the digest that the decision refers to. If the caller sent none, it is the digest of the current
 // arguments. An approval without a digest is refused if somebody has edited the arguments.
 func (a Approval) decisionDigest(r DecisionInput) (string, error) {
+	edited := len(filterByAction(a.Decisions, Edit)) > 0
 	switch {
 	case r.Digest != "":
 		return r.Digest, nil
-	case r.Action == Approve && a.isEdited() && !a.hasRecorded(r):
+	case r.Action == Approve && edited && !a.hasRecorded(r):
 		return "", &StaleError{Approval: a}
 	default:
 		return a.Digest, nil
@@ -298,7 +336,8 @@ func (a Approval) isUnchangedSince(before Approval) bool {
 }
 
 // commitDecision writes the decided request in place of a, which was read. If fact is not nil, the same transaction adds
-// fact to the run's inbox (rules 3 and 8) and writes the standing grants that the decision gives.
+// fact to the run's inbox (rules 3 and 8), of an outcome as run.Answered, and writes the standing grants that the
+// decision gives.
 func (d *Desk) commitDecision(
 	ctx context.Context, a, decided Approval, fact *run.Decided, r DecisionInput, now time.Time,
 ) (Approval, error) {
@@ -312,7 +351,7 @@ func (d *Desk) commitDecision(
 		}
 	}
 	ops := []store.Op{op}
-	decided.rev = max(0, decided.rev) + 1
+	decided.rev++
 	if isApproving(r.Action) && (fact == nil || decided.Status == Pending) {
 		if op, err = approvalRecordOp(decided, r.By); err != nil {
 			return Approval{}, err
@@ -322,16 +361,23 @@ func (d *Desk) commitDecision(
 	if fact == nil {
 		return decided, d.commitPartialApproval(ctx, decided, ops)
 	}
-	if fact.Action == run.ActionApprove {
+	if fact.Action == run.ActionApprove && a.takesApprover(r) {
 		if fact.Voices, err = d.loadVoices(ctx, decided, r.By, fact.With); err != nil {
 			return Approval{}, err
 		}
 	}
-	grants, err := d.prepareGrantOps(ctx, decided, fact.Voices)
+	grants, err := d.grantOps(ctx, decided, fact.Voices)
 	if err != nil {
 		return Approval{}, err
 	}
-	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, r.Key, *fact, append(ops, grants...)...)
+	said, key := run.Event(*fact), r.Key
+	if a.Kind == KindOutcome {
+		said, key = run.Answered{
+			Call: fact.Call, Approval: fact.Approval, Content: fact.Text, IsError: r.Action == ReportError,
+			Rerun: r.Action == Rerun, By: fact.By, With: fact.With, Voices: fact.Voices,
+		}, ""
+	}
+	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, key, said, append(ops, grants...)...)
 	if err != nil {
 		return Approval{}, asWriteError(err)
 	}
@@ -420,6 +466,7 @@ func (d *Desk) resolveUncertainWrite(ctx context.Context, r DecisionInput, cause
 	ended, same := a.isDecided(r)
 	switch {
 	case ended && same:
+		a.repeated = true
 		return a, d.resumeRun(ctx, a)
 	case ended:
 		return Approval{}, d.rejectDecided(ctx, a)

@@ -729,7 +729,7 @@ func TestWokenIsToldOfOutcomesAndOfVoidRequests(t *testing.T) {
 		r := newFixture(t)
 		r.interrupted()
 		d, all := told(r)
-		a, err := d.SettleOutcome(r.ctx, approval.Outcome{Tenant: tenant, Run: r.run, Call: "c1", Content: "paid", By: ben})
+		a, err := d.Decide(r.ctx, approval.DecisionInput{Tenant: tenant, Run: r.run, Call: "c1", Content: "paid", By: ben, Action: approval.ReportResult})
 		require.NoError(t, err)
 		require.Equal(t, []approval.Status{a.Status}, *all)
 	})

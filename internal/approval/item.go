@@ -102,10 +102,12 @@ func CloseRequests(ctx context.Context, t store.Table, tenant string, open []Ope
 }
 
 // DecideOp writes a decided request in place of the pending one, in the transaction of the decision. It fails if
-// somebody has decided it first, or if it has expired.
+// somebody has decided it first, or if it has expired; the outcome of a call is taken as long as the run waits for it.
 func DecideOp(decided Approval, now time.Time) (store.Op, error) {
 	op, err := overwriteOp(decided, Pending)
-	op.If = append(op.If, store.Cond{Attr: "expires", Op: store.Above, Value: store.Num(now.UnixMilli())})
+	if decided.Kind != KindOutcome {
+		op.If = append(op.If, store.Cond{Attr: "expires", Op: store.Above, Value: store.Num(now.UnixMilli())})
+	}
 	return op, err
 }
 
@@ -113,11 +115,11 @@ func DecideOp(decided Approval, now time.Time) (store.Op, error) {
 // anybody has written the request since, so that no approval, remark or escalation is lost.
 func overwriteOp(a Approval, was Status) (store.Op, error) {
 	read := a.rev
-	a.rev = max(0, read) + 1
+	a.rev++
 	op, err := putOp(a)
-	op.If = []store.Cond{{Attr: "status", Op: store.Equal, Value: store.Str(string(was))}}
-	if read >= 0 { // older items have no revision
-		op.If = append(op.If, store.Cond{Attr: "rev", Op: store.Equal, Value: store.Num(read)})
+	op.If = []store.Cond{
+		{Attr: "status", Op: store.Equal, Value: store.Str(string(was))},
+		{Attr: "rev", Op: store.Equal, Value: store.Num(read)},
 	}
 	return op, err
 }
@@ -233,18 +235,14 @@ func Get(ctx context.Context, t store.Table, tenant, id string) (Approval, error
 
 // readItem decodes a request, which must match its key. A damaged one is store.ErrDamaged: nobody is shown it or
 // decides it.
-func readItem(tenant string, it store.Item) (Approval, error) {
+func readItem(tenant string, it store.Item) (a Approval, err error) {
 	id := it.PK[min(len(itemKey(tenant, "").PK), len(it.PK)):]
-	a, err := decodeItem(tenant, id, it)
-	if err != nil {
-		return Approval{}, fmt.Errorf("read approval %s: %w", id, err)
-	}
-	return a, nil
-}
-
-func decodeItem(tenant, id string, it store.Item) (Approval, error) {
-	var a Approval
-	if seal, ok := it.Attrs["seal"]; ok && seal.String() != store.BlobDigest(it.Body) { // older items have none
+	defer func() {
+		if err != nil {
+			a, err = Approval{}, fmt.Errorf("read approval %s: %w", id, err)
+		}
+	}()
+	if it.Attrs["seal"].String() != store.BlobDigest(it.Body) {
 		return a, store.Damaged(it.Key, "seal: its body is not what was written")
 	}
 	var f form
@@ -252,7 +250,7 @@ func decodeItem(tenant, id string, it store.Item) (Approval, error) {
 		return a, store.Damaged(it.Key, "%w", err)
 	}
 	a = f.approval()
-	a.Tenant, a.rev = tenant, -1
+	a.Tenant = tenant
 	if err := a.checkItem(id, it); err != nil {
 		return a, err
 	}
@@ -279,10 +277,8 @@ func (a *Approval) checkItem(id string, it store.Item) error {
 	if _, err := it.Number("consumed"); err != nil {
 		return err
 	}
-	if _, ok := it.Attrs["rev"]; ok {
-		if a.rev, err = it.Number("rev"); err != nil {
-			return err
-		}
+	if a.rev, err = it.Number("rev"); err != nil {
+		return err
 	}
 	a.Status = Status(status)
 	switch {
@@ -290,7 +286,7 @@ func (a *Approval) checkItem(id string, it store.Item) error {
 		return store.Damaged(it.Key, "id: want that of the request under whose key it stands")
 	case !a.Status.Valid():
 		return store.Damaged(it.Key, "status: want pending, approved, denied, expired, cancelled or voided")
-	case !slices.Contains([]Kind{KindCall, KindTools, KindOutcome, KindInput}, a.Kind):
+	case kinds[a.Kind].actions == nil:
 		return store.Damaged(it.Key, "kind: want call, tools, outcome or input")
 	case a.Run == "" || a.Kind != KindTools && len(a.Calls) == 0:
 		return store.Damaged(it.Key, "run and calls: got nothing, want what asks")
@@ -352,7 +348,7 @@ func (a Approval) MarshalJSON() ([]byte, error) {
 	return run.MarshalVerbatim(f)
 }
 
-// UnmarshalJSON reads what MarshalJSON of any version writes. It ignores unknown keys; decodeItem, which reads stored
+// UnmarshalJSON reads what MarshalJSON of any version writes. It ignores unknown keys; readItem, which reads stored
 // requests, does not.
 func (a *Approval) UnmarshalJSON(data []byte) error {
 	var f form

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -42,19 +41,6 @@ func (g StandingGrant) toRunGrant() run.StandingGrant {
 	}
 }
 
-// setBounds sets the policy's bounds on a standing grant of c, and the base of pattern digests if the policy allows
-// patterns.
-func (p *Permission) setBounds(def *agent.Definition, s *run.AgentState, c run.Call, dec policy.Decision, covers *Cover) {
-	granting := policy.Granting(def)
-	if covers.Call != "" && granting.Patterns() {
-		t, _ := def.Tool(c.Tool)
-		covers.Base = policy.StandingBase(def, s, t, dec)
-	}
-	if b := granting.Bounds.Grant(); !b.Zero() {
-		p.Bounds = &b
-	}
-}
-
 // patternBase is what the digests of patterns are derived from; "" = patterns are not allowed.
 func (c Cover) patternBase() string {
 	if c.Call == "" {
@@ -70,11 +56,8 @@ func (a Approval) grantBounds(p Permission) agent.GrantBounds {
 	if p.Bounds != nil {
 		out = *p.Bounds
 	}
-	approvals, exact := a.CountedApprovals(), false
-	if a.Kind == KindTools {
-		approvals = a.approvalsOfTool(p.Tool)
-	}
-	for _, d := range approvals {
+	exact := false
+	for _, d := range a.approvalsOf(p) {
 		var by agent.GrantBounds
 		if d.Grant != nil {
 			by = *d.Grant
@@ -266,36 +249,6 @@ func (a Approval) decidedWithSameBounds(r DecisionInput, places []int) bool {
 			return d.Action == r.Action && slices.Contains(d.Tools, a.Permissions[i].Tool) && equalBounds(d.Grant, r.Grant)
 		})
 	})
-}
-
-// prepareGrantOps returns the writes of the standing grants that the newest decision gives. It fails if the agent has
-// too many patterns for a tool.
-func (d *Desk) prepareGrantOps(ctx context.Context, decided Approval, voices []run.Voice) ([]store.Op, error) {
-	ops, err := d.standingGrantOps(ctx, decided)
-	if err != nil || len(ops) == 0 {
-		return nil, err
-	}
-	given, err := traceOp(decided, voices, ops)
-	if err != nil {
-		return nil, err
-	}
-	for _, op := range ops {
-		tool, digest, _ := strings.Cut(op.Item.SK, "#")
-		if !strings.HasPrefix(digest, policy.PatternPrefix) {
-			continue
-		}
-		have, err := readPatterns(ctx, d.Table, decided.Tenant, decided.Agent, tool)
-		if err != nil {
-			return nil, err
-		}
-		now := d.Clock.Now()
-		have = slices.DeleteFunc(have, func(g StandingGrant) bool { return !g.isLive(now) || g.Digest == digest })
-		if len(have) >= MaxPatterns {
-			return nil, &GrantError{Problem: fmt.Sprintf(
-				"grant.when: %s has %d grants of patterns for %s, want some to be revoked first", decided.Agent, len(have), tool)}
-		}
-	}
-	return append(ops, given), nil
 }
 
 // LivePatterns reads consistently the live pattern grants of these tools: not revoked, not expired, not used up.

@@ -28,11 +28,11 @@ func (r *fixture) interrupted() {
 
 // Whoever may act for the tenant may say what became of a call; to run one again that was approved takes one of its approvers.
 func TestSettleTakesAnApproverToRunAgain(t *testing.T) {
-	rerun := approval.Outcome{Rerun: true}
-	result := approval.Outcome{Content: "paid"}
+	rerun := approval.DecisionInput{Action: approval.Rerun}
+	result := approval.DecisionInput{Content: "paid", Action: approval.ReportResult}
 	for name, c := range map[string]struct {
 		allowed bool // without asking anybody
-		says    approval.Outcome
+		says    approval.DecisionInput
 		by      policy.Principal
 		refused bool
 	}{
@@ -52,7 +52,7 @@ func TestSettleTakesAnApproverToRunAgain(t *testing.T) {
 				r.interrupted()
 				says := c.says
 				says.Tenant, says.Run, says.Call, says.By = tenant, r.run, "c1", c.by
-				_, err := r.desk().SettleOutcome(r.ctx, says)
+				_, err := r.desk().Decide(r.ctx, says)
 				if c.refused {
 					require.ErrorIs(t, err, approval.ErrForbidden)
 					require.Empty(t, r.inbox(), "nothing was said")
@@ -62,7 +62,7 @@ func TestSettleTakesAnApproverToRunAgain(t *testing.T) {
 				require.NoError(t, err)
 				r.resume()
 				executions := 1
-				if says.Rerun {
+				if says.Action == approval.Rerun {
 					executions = 2
 				}
 				require.Len(t, r.refund.paid, executions)
@@ -75,8 +75,10 @@ func TestSettleTakesAnApproverToRunAgain(t *testing.T) {
 // A8: whoever says what became of a call that a person had changed, the model is told of the change.
 func TestSettleOfAnEditedCallTellsOfTheEdit(t *testing.T) {
 	const edited = `{"amount":5,"to":"x"}`
-	for name, says := range map[string]approval.Outcome{
-		"a result": {Content: "paid"}, "an error": {Content: "not paid", IsError: true}, "run again": {Rerun: true},
+	for name, says := range map[string]approval.DecisionInput{
+		"a result":  {Action: approval.ReportResult, Content: "paid"},
+		"an error":  {Action: approval.ReportError, Content: "not paid"},
+		"run again": {Action: approval.Rerun},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -89,12 +91,12 @@ func TestSettleOfAnEditedCallTellsOfTheEdit(t *testing.T) {
 				require.Equal(t, 1, r.refund.setHanging(false))
 				says.Tenant, says.Run, says.Call, says.By = tenant, r.run, "c1", ben
 				for range 2 { // said again, it is the same answer
-					_, err = r.desk().SettleOutcome(r.ctx, says)
+					_, err = r.desk().Decide(r.ctx, says)
 					require.NoError(t, err)
 				}
 				r.resume()
 				want := says.Content
-				if says.Rerun {
+				if says.Action == approval.Rerun {
 					want = "paid"
 				}
 				require.Equal(t, agent.TextEdited(ana.ID, edited)+want, r.call().Result.Content)

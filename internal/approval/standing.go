@@ -76,14 +76,73 @@ func (g StandingGrant) putOp(tenant string) (store.Op, error) {
 	return store.Op{Kind: store.Put, Item: it}, nil
 }
 
-// standingGrantOps returns the writes of the standing grants that the newest decision of a request gives. They join the
-// decision's transaction. There are none if the policy's grants end with the run.
-func (d *Desk) standingGrantOps(ctx context.Context, decided Approval) ([]store.Op, error) {
+// A standing grant is recorded twice: under its agent, where it is listed and counted, and with the decision in the run's
+// partition, for the gate (PK T#tenant#RUN#run, SK G#request#revision). A process that can write only the first record
+// lets nothing run: a grant covers a call only if the second record agrees, and if the call's policy accepts the people
+// who gave it. A revocation is recorded twice as well: see revocationKey.
+
+// decisionGrants are the standing grants of one decision, as recorded with the run.
+type decisionGrants struct {
+	Voices     []run.Voice   `json:"voices"` // the newest last; never empty
+	Note       string        `json:"note,omitempty"`
+	Asked      time.Time     `json:"asked"`
+	Requesters []string      `json:"requesters,omitempty"`
+	Edited     bool          `json:"edited,omitempty"`
+	Grants     []tracedGrant `json:"grants"`
+}
+
+type tracedGrant struct {
+	Tool    string    `json:"tool"` // original name
+	Digest  string    `json:"digest"`
+	Expires time.Time `json:"expires"`
+	Uses    int       `json:"uses,omitempty"`
+}
+
+// grantOps returns the writes of the standing grants that the newest decision of a request gives, and of their record
+// with the run. They join the decision's transaction. There are none if the policy's grants end with the run. It fails
+// if the agent has too many patterns for a tool.
+func (d *Desk) grantOps(ctx context.Context, decided Approval, voices []run.Voice) ([]store.Op, error) {
+	grants, err := d.standingGrants(ctx, decided)
+	if err != nil || len(grants) == 0 {
+		return nil, err
+	}
+	asked := decided.origin
+	record := decisionGrants{Voices: voices, Asked: asked.at, Requesters: asked.requesters, Edited: asked.edited}
+	var ops []store.Op
+	for _, g := range grants {
+		if len(g.When) > 0 {
+			have, err := readPatterns(ctx, d.Table, decided.Tenant, g.Agent, g.Tool)
+			if err != nil {
+				return nil, err
+			}
+			now := d.Clock.Now()
+			have = slices.DeleteFunc(have, func(old StandingGrant) bool { return !old.isLive(now) || old.Digest == g.Digest })
+			if len(have) >= MaxPatterns {
+				return nil, &GrantError{Problem: fmt.Sprintf(
+					"grant.when: %s has %d grants of patterns for %s, want some to be revoked first", g.Agent, len(have), g.Tool)}
+			}
+		}
+		op, err := g.putOp(decided.Tenant)
+		if err != nil {
+			return nil, err
+		}
+		ops, record.Note = append(ops, op), g.Note
+		record.Grants = append(record.Grants, tracedGrant{Tool: g.Tool, Digest: g.Digest, Expires: g.Expires, Uses: g.Uses})
+	}
+	body, err := json.Marshal(record)
+	if err != nil {
+		return nil, fmt.Errorf("marshal the grants of approval %s: %w", decided.ID, err)
+	}
+	key := store.Key{PK: runPartition(decided.Tenant, decided.Run), SK: fmt.Sprintf("G#%s#%d", decided.ID, decided.rev)}
+	return append(ops, store.Op{Kind: store.Put, Item: store.Item{Key: key, Body: body}}), nil
+}
+
+// standingGrants returns the standing grants that the newest decision of a request gives.
+func (d *Desk) standingGrants(ctx context.Context, decided Approval) (all []StandingGrant, err error) {
 	if decided.Grants != agent.GrantsStanding || len(decided.Decisions) == 0 {
 		return nil, nil
 	}
 	newest := decided.Decisions[len(decided.Decisions)-1]
-	var ops []store.Op
 	text := d.argsMasker(ctx, decided)
 	for _, p := range decided.Permissions {
 		if p.Verdict != run.ToolGranted || decided.Kind == KindTools && !slices.Contains(newest.Tools, p.Tool) {
@@ -99,30 +158,19 @@ func (d *Desk) standingGrantOps(ctx context.Context, decided Approval) ([]store.
 			if err != nil {
 				return nil, err
 			}
-			if !holds {
-				continue
-			}
-			op, err := g.putOp(decided.Tenant)
-			if err != nil {
-				return nil, err
-			}
-			sameKey := func(have store.Op) bool { return have.Item.Key == op.Item.Key }
-			if !slices.ContainsFunc(ops, sameKey) { // several calls may have one pattern
-				ops = append(ops, op)
+			same := func(have StandingGrant) bool { return have.Tool == g.Tool && have.Digest == g.Digest }
+			if holds && !slices.ContainsFunc(all, same) { // several calls may have one pattern
+				all = append(all, g)
 			}
 		}
 	}
-	return ops, nil
+	return all, nil
 }
 
 // otherGrantors returns everybody who approved a permission except one person, each once.
 func (a Approval) otherGrantors(p Permission, except string) []string {
-	approvals := a.CountedApprovals()
-	if a.Kind == KindTools {
-		approvals = a.approvalsOfTool(p.Tool)
-	}
 	var all []string
-	for _, d := range approvals {
+	for _, d := range a.approvalsOf(p) {
 		if d.By != except && !slices.Contains(all, d.By) {
 			all = append(all, d.By)
 		}
@@ -228,16 +276,12 @@ func readStandingRange(
 }
 
 // readStanding decodes a record of a tenant. The record must match its key and the attributes that claims compare.
-func readStanding(tenant string, it store.Item) (StandingGrant, error) {
-	g, err := decodeStanding(tenant, it)
-	if err != nil {
-		return StandingGrant{}, fmt.Errorf("read standing grant %s %s: %w", it.PK, it.SK, err)
-	}
-	return g, nil
-}
-
-func decodeStanding(tenant string, it store.Item) (StandingGrant, error) {
-	var g StandingGrant
+func readStanding(tenant string, it store.Item) (g StandingGrant, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("read standing grant %s %s: %w", it.PK, it.SK, err)
+		}
+	}()
 	if err := run.ReadStored("standing grant", it.Body, &g); err != nil {
 		return g, store.Damaged(it.Key, "%w", err)
 	}
@@ -398,4 +442,77 @@ func (d *Desk) planRevocation(ctx context.Context, r Revocation) (ops []store.Op
 		ops = append(ops, op, store.Op{Kind: store.Put, Item: apart})
 	}
 	return ops, unread, nil
+}
+
+// revocationKey is the key of the newest revocation of grants of a tool and digest, in a partition of its own. No
+// earlier grant holds, whatever its records say.
+func revocationKey(tenant, agentName, tool, digest string) store.Key {
+	return store.Key{PK: "T#" + tenant + "#REVOKED#" + agentName, SK: tool + "#" + digest}
+}
+
+type revocationRecord struct {
+	Approval string    `json:"approval"` // the request that the revoked grant was given on
+	At       time.Time `json:"at"`
+}
+
+// TraceGrants keeps the standing grants that can be traced to a decision recorded with their run and were not revoked
+// since. It takes the grants' terms and their approvers from that decision. It takes two reads for each grant.
+func TraceGrants(
+	ctx context.Context, t store.Table, tenant, agentName string, found []run.StandingGrant,
+) ([]run.StandingGrant, error) {
+	var traced []run.StandingGrant
+	for _, g := range found {
+		g, ok, err := traceDecision(ctx, t, tenant, g)
+		if err == nil && ok {
+			ok, err = isUnrevoked(ctx, t, tenant, agentName, g)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("trace standing grant of %s for %s: %w", g.Tool, agentName, err)
+		}
+		if ok {
+			traced = append(traced, g)
+		}
+	}
+	return traced, nil
+}
+
+// traceDecision completes a grant from the decision that gave it; false = there is none.
+func traceDecision(
+	ctx context.Context, t store.Table, tenant string, g run.StandingGrant,
+) (run.StandingGrant, bool, error) {
+	from, to := prefixRange("G#" + g.Approval)
+	p, err := t.Query(ctx, store.Range{PK: runPartition(tenant, g.Run), From: from, To: to})
+	if err != nil {
+		return g, false, err
+	}
+	for _, it := range p.Items {
+		var by decisionGrants
+		if err := run.ReadStored("grants of a decision", it.Body, &by); err != nil {
+			return g, false, store.Damaged(it.Key, "%w", err)
+		}
+		for _, is := range by.Grants {
+			if is.Tool != g.Tool || is.Digest != g.Digest || len(by.Voices) == 0 {
+				continue
+			}
+			g.By, g.Note, g.Expires, g.Uses = by.Voices[len(by.Voices)-1].By, by.Note, is.Expires, is.Uses
+			g.Voices, g.Asked, g.Requesters, g.Edited = by.Voices, by.Asked, by.Requesters, by.Edited
+			return g, true, nil
+		}
+	}
+	return g, false, nil
+}
+
+// isUnrevoked reports whether no grant of the tool and digest was revoked since this one was given.
+func isUnrevoked(ctx context.Context, t store.Table, tenant, agentName string, g run.StandingGrant) (bool, error) {
+	key := revocationKey(tenant, agentName, g.Tool, g.Digest)
+	it, found, err := t.Get(ctx, key)
+	if err != nil || !found {
+		return err == nil, err
+	}
+	var last revocationRecord
+	if err := run.ReadStored("revocation", it.Body, &last); err != nil {
+		return false, store.Damaged(key, "%w", err)
+	}
+	givenAt := g.Voices[len(g.Voices)-1].At
+	return last.Approval != g.Approval && !givenAt.Before(last.At), nil
 }

@@ -162,7 +162,7 @@ func TestWhatMakesNoStandingGrantOfACall(t *testing.T) {
 		r.def.Permission.Grants = agent.GrantsStanding
 		r.def.Permission.Rules = append(r.def.Permission.Rules, agent.Rule{Tool: "refund", Verdict: agent.VerdictAllow})
 		r.interrupted()
-		_, err := r.desk().SettleOutcome(r.ctx, approval.Outcome{Tenant: tenant, Run: r.run, Call: "c1", Rerun: true, By: ana})
+		_, err := r.desk().Decide(r.ctx, approval.DecisionInput{Tenant: tenant, Run: r.run, Call: "c1", Action: approval.Rerun, By: ana})
 		require.NoError(t, err)
 		r.resume()
 		require.Equal(t, run.StatusSucceeded, r.call().Status)

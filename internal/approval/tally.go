@@ -12,6 +12,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -28,27 +29,34 @@ func (a Approval) CountedApprovals() []Decision {
 		}
 		return a.matchingAnswers(answer)
 	case KindOutcome:
-		return firstPerPerson(filterByAction(a.Decisions, actionRerun))
+		return firstPerPerson(filterByAction(a.Decisions, Rerun))
 	default:
-		from := 0
-		for i, d := range a.Decisions {
-			if d.Action == Edit {
-				from = i
-			}
-		}
-		return firstPerPerson(filterByAction(a.Decisions[from:], Approve, Edit))
+		return firstPerPerson(filterByAction(a.sinceEdit(), Approve, Edit))
 	}
+}
+
+// sinceEdit returns the decisions from the last edit on; without one, all.
+func (a Approval) sinceEdit() []Decision {
+	from := 0
+	for i, d := range a.Decisions {
+		if d.Action == Edit {
+			from = i
+		}
+	}
+	return a.Decisions[from:]
 }
 
 // ToolApprovals returns the approvals of one tool of a request about tools, in order. Place is the tool's index in
 // Permissions.
-func (a Approval) ToolApprovals(place int) []Decision {
-	return a.approvalsOfTool(a.Permissions[place].Tool)
-}
+func (a Approval) ToolApprovals(place int) []Decision { return a.approvalsOf(a.Permissions[place]) }
 
-func (a Approval) approvalsOfTool(tool string) []Decision {
+// approvalsOf returns the approvals of what p grants: of the tool, or of the call.
+func (a Approval) approvalsOf(p Permission) []Decision {
+	if a.Kind != KindTools {
+		return a.CountedApprovals()
+	}
 	return firstPerPerson(slices.DeleteFunc(filterByAction(a.Decisions, Approve), func(d Decision) bool {
-		return !slices.Contains(d.Tools, tool)
+		return !slices.Contains(d.Tools, p.Tool)
 	}))
 }
 
@@ -59,7 +67,7 @@ func (a Approval) approvalsCountedWith(r DecisionInput) []Decision {
 		return nil
 	case a.Kind == KindTools:
 		var all []Decision
-		for _, i := range a.toolPlaces(r) {
+		for _, i := range a.toolPlaces(r.Tool) {
 			all = append(all, a.ToolApprovals(i)...)
 		}
 		return all
@@ -79,6 +87,14 @@ func filterByAction(all []Decision, actions ...Action) []Decision {
 		}
 	}
 	return counted
+}
+
+// peopleOf returns who made the decisions.
+func peopleOf(all []Decision) (people []string) {
+	for _, d := range all {
+		people = append(people, d.By)
+	}
+	return people
 }
 
 // firstPerPerson returns the first decision of each person.
@@ -108,7 +124,7 @@ func (d *Desk) tallyDecision(
 	ctx context.Context, a Approval, r DecisionInput, now time.Time,
 ) (fact *run.Decided, decided Approval, err error) {
 	switch {
-	case !now.Before(a.ExpiresAt):
+	case !now.Before(a.ExpiresAt) && a.Kind != KindOutcome: // see DecideOp
 		return nil, a, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
 	case r.Digest != a.Digest:
 		return nil, a, &StaleError{Approval: a}
@@ -120,7 +136,7 @@ func (d *Desk) tallyDecision(
 		if a, err = d.withCurrentToolGrants(ctx, a, r); err != nil {
 			return nil, a, err
 		}
-		open := a.undecidedPlaces(a.toolPlaces(r))
+		open := a.undecidedPlaces(a.toolPlaces(r.Tool))
 		fact, decided = a.tallyTools(r, open, now)
 		err = decided.checkToolGrantBounds(fact, r, open, now)
 	default:
@@ -141,6 +157,8 @@ func (d *Desk) tallyCall(
 		Call: a.Call(), Approval: a.ID, Action: run.ActionApprove, By: r.By.ID, Digest: a.Digest, Note: r.Note,
 	}
 	switch {
+	case a.Kind == KindOutcome:
+		return d.tallyOutcome(ctx, a, r, decision, fact)
 	case r.Action == Deny:
 		fact.Action, fact.Text = run.ActionDeny, agent.TextDenied(r.By.ID, r.Note)
 	case r.Action == Cancel:
@@ -183,9 +201,7 @@ func (d *Desk) tallyApproval(
 		return nil, a, err
 	}
 	fact.Digest = a.Digest
-	for _, v := range counted[:len(counted)-1] {
-		fact.With = append(fact.With, v.By)
-	}
+	fact.With = peopleOf(counted[:len(counted)-1])
 	if a.OriginalArgs != nil {
 		fact.Args, fact.Policy = a.Args, policyName
 		if counted[0].By != r.By.ID {
@@ -292,95 +308,6 @@ func (a Approval) addPermit(fact *run.Decided) {
 	}
 }
 
-// applyEdit replaces the call's arguments. They are checked against the schema and the deny rules as if the model had
-// sent them, and get a digest of their own (A8). Editing resets all approvals. The quorum never gets smaller, and the
-// approver must belong to the approvers of both actions.
-func (d *Desk) applyEdit(
-	a Approval, r DecisionInput, on pendingAction,
-) (edited Approval, args json.RawMessage, policyName string, err error) {
-	if args, err = jsonx.CompactJSON(r.Args, jsonx.JSONLimits{}); err != nil {
-		return a, nil, "", &EditError{Problem: err.Error()}
-	}
-	amended, err := policy.Amend(on.def, on.s, on.c, args, d.canDecideUnder(a, r), d.ValidateArgs)
-	if err != nil {
-		return a, nil, "", amendError(a, r, err)
-	}
-	a = a.withArgs(args)
-	a.Digest = amended.Digest
-	asks := amended.Rule.Verdict == agent.VerdictAsk
-	if asks {
-		a = a.alsoRequiring(amended.Rule)
-	}
-	a.Quorum = policy.FourEyesEdit(a.Quorum, a.FourEyes)
-	if a.FourEyes && slices.Contains(a.Requesters, r.By.ID) {
-		return a, nil, "", fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrRequester)
-	}
-	if err := a.authorizeChannel(r); err != nil {
-		return a, nil, "", err
-	}
-	if a.Scope == agent.ScopeTool || len(a.Permissions) == 0 {
-		return a, args, amended.Policy, nil
-	}
-	a.Permissions = nil
-	if asks { // else these arguments need no approval, and so nobody grants them
-		on.c.Input = args
-		a.Permissions = []Permission{callPermission(on.def, on.s, on.c)}
-	}
-	return a, args, amended.Policy, nil
-}
-
-// alsoRequiring returns the request with the requirements of a second policy decision added. No requirement gets
-// weaker: two equal sets of approvers are different if they escalate to different people.
-func (a Approval) alsoRequiring(dec policy.Decision) Approval {
-	a.Quorum, a.FourEyes = max(a.Quorum, dec.People()), a.FourEyes || dec.FourEyes
-	a.Channels = a.Channels.Narrow(dec.Channels)
-	a.Above, a.AboveTo = slices.Clone(a.Above), slices.Clone(a.AboveTo)
-	sameSet := func(x, y []string) bool { return slices.Equal(sortedSet(x), sortedSet(y)) }
-	require := func(approvers, to []string) {
-		same := func(have, later []string) bool {
-			return sameSet(have, approvers) && (a.EscalatesAt.IsZero() || sameSet(later, to))
-		}
-		if same(a.Approvers, a.EscalateTo) {
-			return
-		}
-		for i, have := range a.Above {
-			var later []string
-			if i < len(a.AboveTo) {
-				later = a.AboveTo[i]
-			}
-			if same(have, later) {
-				return
-			}
-		}
-		a.Above = append(a.Above, approvers)
-		if len(to) > 0 && !a.EscalatesAt.IsZero() {
-			a.AboveTo = append(append(a.AboveTo, make([][]string, len(a.Above)-1-len(a.AboveTo))...), to)
-		}
-	}
-	var to []string
-	if dec.Escalate != nil {
-		to = dec.Escalate.To
-		if at := a.RequestedAt.Add(dec.Escalate.After); !a.EscalatesAt.IsZero() && at.After(a.EscalatesAt) {
-			a.EscalatesAt = at
-		}
-	}
-	require(dec.Approvers, to)
-	for i, approvers := range dec.Above {
-		to = nil
-		if i < len(dec.AboveTo) {
-			to = dec.AboveTo[i]
-		}
-		require(approvers, to)
-	}
-	return a
-}
-
-// canDecideUnder returns a function that reports whether r's person may decide a call under a policy decision.
-func (d *Desk) canDecideUnder(a Approval, r DecisionInput) func(policy.Decision) bool {
-	waited := d.Clock.Now().Sub(a.RequestedAt)
-	return func(dec policy.Decision) bool { return dec.MayAfter(r.By, waited) }
-}
-
 // tallyAnswer is tallyCall of an answer to what a call's tool asks. The quorum is that of an approval of the call, and
 // all of its people must give the same answer. Of each person the newest answer counts.
 func (d *Desk) tallyAnswer(
@@ -410,25 +337,45 @@ func (d *Desk) tallyAnswer(
 		a.Decisions = decided.Decisions
 		return nil, a, nil
 	}
-	for _, v := range counted[:len(counted)-1] {
-		fact.With = append(fact.With, v.By)
-	}
+	fact.With = peopleOf(counted[:len(counted)-1])
 	return &fact, decided, nil
 }
 
-// answerQuorum returns how many people must give an answer that replaces the call's arguments. Dec is what the policy
-// says of the new arguments.
-func (a Approval) answerQuorum(r DecisionInput, dec policy.Decision) (quorum int, err error) {
-	if dec.Verdict == agent.VerdictAsk {
-		a = a.alsoRequiring(dec)
+// tallyOutcome is tallyCall of what became of an interrupted call: a result, an error, or the order to run it again. The
+// order takes the quorum of the approval, if the call was approved. The model is told the answer and, if somebody had
+// edited the call's arguments, the edited arguments (A8).
+func (d *Desk) tallyOutcome(
+	ctx context.Context, a Approval, r DecisionInput, decision Decision, fact run.Decided,
+) (*run.Decided, Approval, error) {
+	def, _, c, err := d.loadCall(ctx, a)
+	if err != nil {
+		return nil, a, err
 	}
-	if a.FourEyes && slices.Contains(a.Requesters, r.By.ID) {
-		return 0, fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrRequester)
+	decision.Key, decision.Args = r.Key, r.reported()
+	decided := a.withDecision(fact, decision)
+	if r.Action != Rerun { // as a tool result of the agent is shortened; the request keeps all of it
+		fact.Text = prompt.ShowResult(def, agent.ToolSpec{}, a.Call(), r.Content, false).Text
+		if by := c.Editor(); by != "" {
+			fact.Text = agent.TextEdited(by, string(c.Input)) + fact.Text
+		}
+		return &fact, decided, nil
 	}
-	if err := a.authorizeChannel(r); err != nil {
-		return 0, err
+	if !a.takesApprover(r) {
+		return &fact, decided, nil
 	}
-	return policy.FourEyesEdit(a.Quorum, a.FourEyes), nil
+	counted := decided.CountedApprovals()
+	if len(counted) < a.Quorum {
+		a.Decisions = decided.Decisions
+		return nil, a, nil
+	}
+	fact.With = peopleOf(counted[:len(counted)-1])
+	return &fact, decided, nil
+}
+
+// canDecideUnder returns a function that reports whether r's person may decide a call under a policy decision.
+func (d *Desk) canDecideUnder(a Approval, r DecisionInput) func(policy.Decision) bool {
+	waited := d.Clock.Now().Sub(a.RequestedAt)
+	return func(dec policy.Decision) bool { return dec.MayAfter(r.By, waited) }
 }
 
 // loadCall loads the call of a request with its run and its definition.
@@ -451,15 +398,175 @@ func (d *Desk) loadCall(ctx context.Context, a Approval) (*agent.Definition, *ru
 	return def, &l.State, c, nil
 }
 
-// amendError translates an error of package policy about changed arguments into the desk's.
-func amendError(a Approval, r DecisionInput, err error) error {
-	var refused *policy.AmendError
-	switch {
-	case errors.As(err, &refused):
-		return &EditError{Problem: refused.Problem}
-	case errors.Is(err, policy.ErrOtherApprovers):
-		return fmt.Errorf("decide approval %s as %s: %w: %w", a.ID, r.By.ID, err, ErrForbidden)
-	default:
-		return err
+// The approvals of a request are recorded twice: in its item, for people, and in the run's partition, for the claim (PK
+// T#tenant#RUN#run, SK V#request#person#revision). A process that can write only the item changes what people see, and
+// lets nothing run: the fact that lets a call run names the people whose approvals are in the run's partition. The claim
+// counts them against the policy (agent.Grant, ToolPermit, StandingGrant).
+
+// approvalRecord is an approval as recorded with its run.
+type approvalRecord struct {
+	run.Voice
+	About string `json:"about"` // by subjectDigest
+}
+
+func runPartition(tenant, run string) string { return "T#" + tenant + "#RUN#" + run }
+
+// subjectDigest is the digest of what an approval is about: the action or the answer, the tools, and the bounds of the
+// grant.
+func subjectDigest(a Approval, decision Decision) (string, error) {
+	digest := a.Digest
+	if a.Kind == KindInput { // the answer replaces it
+		digest = ""
 	}
+	of, err := run.MarshalVerbatim([]any{digest, decision.Action, decision.Args, decision.Tools, decision.Grant})
+	if err != nil {
+		return "", fmt.Errorf("record the approval of %s: %w", decision.By, err)
+	}
+	return store.BlobDigest(of), nil
+}
+
+// newestVoice is the person's part in the newest decision of a request.
+func newestVoice(decided Approval, by policy.Principal) run.Voice {
+	decision := decided.Decisions[len(decided.Decisions)-1]
+	return run.Voice{
+		By: by.ID, Groups: by.Groups, At: decision.At, Tools: decision.Tools,
+		Via: decision.Via, Confirmed: decision.Confirmed,
+	}
+}
+
+// approvalRecordOp records the newest approval of a request that stays pending.
+func approvalRecordOp(decided Approval, by policy.Principal) (store.Op, error) {
+	of, err := subjectDigest(decided, decided.Decisions[len(decided.Decisions)-1])
+	if err != nil {
+		return store.Op{}, err
+	}
+	body, err := json.Marshal(approvalRecord{newestVoice(decided, by), of})
+	if err != nil {
+		return store.Op{}, fmt.Errorf("record the approval of %s: %w", by.ID, err)
+	}
+	key := store.Key{
+		PK: runPartition(decided.Tenant, decided.Run), SK: fmt.Sprintf("V#%s#%s#%d", decided.ID, by.ID, decided.rev),
+	}
+	return store.Op{Kind: store.Put, Item: store.Item{Key: key, Body: body}}, nil
+}
+
+// loadVoices returns the people who have decided a request: the newest one, and those with whom it is decided, as
+// recorded with the run.
+func (d *Desk) loadVoices(ctx context.Context, decided Approval, by policy.Principal, with []string) ([]run.Voice, error) {
+	last := newestVoice(decided, by)
+	if len(with) == 0 {
+		return []run.Voice{last}, nil
+	}
+	from, to := prefixRange("V#" + decided.ID)
+	p, err := d.Table.Query(ctx, store.Range{PK: runPartition(decided.Tenant, decided.Run), From: from, To: to})
+	if err != nil {
+		return nil, fmt.Errorf("read the approvals of %s: %w", decided.ID, err)
+	}
+	counted := map[string]bool{} // by person and subject
+	for _, of := range decided.Decisions[:len(decided.Decisions)-1] {
+		what, err := subjectDigest(decided, of)
+		if err != nil {
+			return nil, err
+		}
+		counted[of.By+" "+what] = slices.Contains(with, of.By)
+	}
+	var all []run.Voice
+	for _, it := range p.Items {
+		var r approvalRecord
+		if err := json.Unmarshal(it.Body, &r); err != nil {
+			return nil, fmt.Errorf("read the approvals of %s: %w", decided.ID, store.Damaged(it.Key, "%w", err))
+		}
+		if counted[r.By+" "+r.About] {
+			all = append(all, r.Voice)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b run.Voice) int { return a.At.Compare(b.At) })
+	return append(all, last), nil
+}
+
+// isDecided reports whether nothing is left to decide of what r decides, and whether the outcome is the same as r's.
+func (a Approval) isDecided(r DecisionInput) (ended, same bool) {
+	if a.Kind != KindTools {
+		return a.Status != Pending, isSameDecision(a, r)
+	}
+	places := a.toolPlaces(r.Tool)
+	return a.Status != Pending || len(a.undecidedPlaces(places)) == 0, hasSameVerdicts(a, r, places)
+}
+
+// hasRecorded reports whether a pending request has recorded the same decision of the same person already.
+func (a Approval) hasRecorded(r DecisionInput) bool {
+	if a.Kind == KindTools {
+		return r.Action == Approve && !a.hasOtherBounds(r) &&
+			!slices.ContainsFunc(a.undecidedPlaces(a.toolPlaces(r.Tool)), func(i int) bool {
+				return !hasDecisionBy(a.ToolApprovals(i), r.By.ID)
+			})
+	}
+	switch {
+	case r.Action == Edit: // the digest that the person was shown is no matter: their edit has replaced the action
+		counted := a.CountedApprovals()
+		return len(counted) > 0 && counted[0].By == r.By.ID && counted[0].matches(a.Kind, r)
+	case r.Digest != "" && r.Digest != a.Digest:
+		return false
+	case r.Action == Approve || r.Action == Rerun:
+		return hasDecisionBy(a.approvalsCountedWith(r), r.By.ID) && !a.hasOtherBounds(r)
+	default:
+		return false
+	}
+}
+
+func hasDecisionBy(all []Decision, person string) bool {
+	return slices.ContainsFunc(all, func(d Decision) bool { return d.By == person })
+}
+
+// isSameDecision reports whether r repeats the decision on the request. If several people approved, it may repeat any
+// of their approvals.
+func isSameDecision(a Approval, r DecisionInput) bool {
+	otherAction := a.Kind == KindCall && r.Action == Approve && r.Digest != "" && r.Digest != a.Digest
+	if len(a.Decisions) == 0 || otherAction {
+		return false
+	}
+	decisions := a.Decisions[len(a.Decisions)-1:]
+	switch {
+	case a.Status == Approved && a.Kind != KindOutcome:
+		decisions = a.CountedApprovals()
+	case !a.wasDecidedByPeople(): // the approvals had no effect: only the same person repeats one
+		decisions = slices.DeleteFunc(a.CountedApprovals(), func(d Decision) bool { return d.By != r.By.ID })
+	}
+	return slices.ContainsFunc(decisions, func(d Decision) bool { return d.matches(a.Kind, r) })
+}
+
+// wasDecidedByPeople reports whether people decided the request, or some of the tools of one about tools. It is false
+// for a request that is pending, has expired, was cancelled with its run or voided, even if some of several people had
+// approved it by then.
+func (a Approval) wasDecidedByPeople() bool {
+	if len(a.Decisions) == 0 {
+		return false
+	}
+	switch last := a.Decisions[len(a.Decisions)-1]; a.Status {
+	case Approved, Denied:
+		return true
+	case Cancelled:
+		return last.Action == Cancel || last.Action == Fail
+	case Pending:
+		return a.Kind == KindTools
+	default:
+		return false
+	}
+}
+
+func (d Decision) matches(k Kind, r DecisionInput) bool {
+	if d.Action != r.Action || !equalBounds(d.Grant, r.Grant) {
+		return false
+	}
+	switch {
+	case r.Action == Approve && k == KindInput:
+		answer, err := policy.CompactAnswer(r.Result)
+		return err == nil && bytes.Equal(answer, d.Args)
+	case k == KindOutcome:
+		return bytes.Equal(r.reported(), d.Args)
+	case r.Action != Edit:
+		return true
+	}
+	args, err := jsonx.CompactJSON(r.Args, jsonx.JSONLimits{})
+	return err == nil && bytes.Equal(args, d.Args)
 }

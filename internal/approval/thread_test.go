@@ -181,7 +181,7 @@ func TestA15RemarkAndOutcomeKeepBoth(t *testing.T) {
 			return err
 		}
 		hookWrite(r.table, "A", ask, nil)
-		_, err := r.desk().SettleOutcome(r.ctx, approval.Outcome{Tenant: tenant, Run: r.run, Call: "c1", Content: "paid", By: ana})
+		_, err := r.desk().Decide(r.ctx, approval.DecisionInput{Tenant: tenant, Run: r.run, Call: "c1", Content: "paid", By: ana, Action: approval.ReportResult})
 		require.NoError(t, err)
 		a, err := approval.Get(r.ctx, r.table, tenant, id)
 		require.NoError(t, err)
@@ -304,22 +304,6 @@ func TestA15RemarksAtOnce(t *testing.T) {
 		_, err = r.askQuestion("Sure?", ben)
 		require.NoError(t, err)
 		require.Len(t, r.approval().Thread, 2, "another person says it for themself")
-	})
-}
-
-// A request that was written before bodies had revisions is talked about and decided like any other.
-func TestA15RequestsOfBefore(t *testing.T) {
-	withParkedRun(t, func(t *testing.T, r *fixture) {
-		it := r.item()
-		delete(it.Attrs, "rev")
-		require.NoError(t, r.table.Table.Write(r.ctx, store.Op{Kind: store.Put, Item: it}))
-		_, err := r.askQuestion("Sure?", ben)
-		require.NoError(t, err)
-		require.EqualValues(t, 1, r.item().Attrs["rev"].Int())
-		hookWrite(r.table, "A", func() error { _, err := r.askQuestion("Quite?", ben); return err }, nil)
-		_, err = r.decide(approval.Approve, ana)
-		require.NoError(t, err)
-		require.Equal(t, []string{"ben: Sure?", "ben: Quite?"}, threadText(r.approval()))
 	})
 }
 

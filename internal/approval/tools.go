@@ -117,7 +117,8 @@ func NewToolsRequest(def *agent.Definition, s *run.AgentState, r run.PermissionR
 
 func sortedSet(of []string) []string { return slices.Compact(slices.Sorted(slices.Values(of))) }
 
-// addStandingCover adds what a standing grant would cover of a call.
+// addStandingCover adds what a standing grant would cover of a call, the policy's bounds on it, and the base of pattern
+// digests if the policy allows patterns.
 func (p *Permission) addStandingCover(def *agent.Definition, s *run.AgentState, c run.Call, dec policy.Decision) {
 	granting := policy.Granting(def)
 	if !granting.Standing() {
@@ -127,7 +128,13 @@ func (p *Permission) addStandingCover(def *agent.Definition, s *run.AgentState, 
 	if granting.OfArguments() {
 		covers.Call = c.ID
 	}
-	p.setBounds(def, s, c, dec, &covers)
+	if covers.Call != "" && granting.Patterns() {
+		t, _ := def.Tool(c.Tool)
+		covers.Base = policy.StandingBase(def, s, t, dec)
+	}
+	if b := granting.Bounds.Grant(); !b.Zero() {
+		p.Bounds = &b
+	}
 	if !slices.ContainsFunc(p.Standing, func(have Cover) bool { return have.Digest == covers.Digest }) {
 		p.Standing = append(p.Standing, covers)
 	}
@@ -197,15 +204,17 @@ func IsPermitLive(ctx context.Context, t store.Table, tenant string, p run.ToolP
 	return store.Holds(PermitOp(tenant, p, false).If, it, found), nil
 }
 
-// toolPlaces returns the indexes in Permissions of the tools that r decides: the tool it names, or all. If r names none
-// and the request is pending, they are the undecided tools.
-func (a Approval) toolPlaces(r DecisionInput) []int {
-	var places []int
+// toolPlaces returns the indexes in Permissions of the tools that a decision names by either name, or with "" all. Of a
+// pending request these are the undecided ones.
+func (a Approval) toolPlaces(tool string) (places []int) {
 	for i, p := range a.Permissions {
-		if a.Kind != KindTools || r.Tool != "" && r.Tool != p.Tool && r.Tool != p.Name || r.Tool == "" && p.Verdict != "" && a.Status == Pending {
-			continue
+		isMeant := tool == p.Tool || tool == p.Name
+		if tool == "" {
+			isMeant = p.Verdict == "" || a.Status != Pending
 		}
-		places = append(places, i)
+		if a.Kind == KindTools && isMeant {
+			places = append(places, i)
+		}
 	}
 	return places
 }

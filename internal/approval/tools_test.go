@@ -62,7 +62,7 @@ func TestDirectDecisionsAboutTools(t *testing.T) {
 			require.Equal(t, []run.ToolVerdict{"", run.ToolDenied}, verdicts(r.approval()))
 			require.ErrorIs(t, r.decideCall(r.callDecision("c1", approval.Approve, stranger)), approval.ErrForbidden)
 			d := r.callDecision(r.approval().ID, approval.Approve, boss)
-			d.ID = "d1"
+			d.Key = "d1"
 			require.NoError(t, r.decideCall(d))
 			require.Equal(t, []run.ToolVerdict{run.ToolGranted, run.ToolDenied}, verdicts(r.approval()))
 			d.Action = approval.Cancel

@@ -67,7 +67,7 @@ func (d *deployment) signedLink(a approval.Approval, to string) string {
 	ring, err := secrets.Parse(linkKeys)
 	require.NoError(d.t, err)
 	links := &link.Links{
-		Table: d.ports.Table, Signer: link.Ring(func() (*secrets.Ring, error) { return ring, nil }),
+		Table: d.ports.Table, Ring: func() (*secrets.Ring, error) { return ring, nil },
 		Clock: d.clock, IDs: ids.System(d.clock), Base: func() string { return d.apiURL },
 	}
 	at, err := links.URL(d.t.Context(), a, to, "email")

@@ -161,6 +161,6 @@ func links(p runtime.Ports, ring func() (*secrets.Ring, error), getenv func(stri
 	}
 	base := getenv(envWebURL)
 	return &link.Links{
-		Table: p.Table, Signer: link.Ring(ring), Clock: p.Clock, IDs: ids.System(p.Clock), Base: func() string { return base },
+		Table: p.Table, Ring: ring, Clock: p.Clock, IDs: ids.System(p.Clock), Base: func() string { return base },
 	}
 }

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
@@ -28,6 +31,7 @@ import (
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/dynamo"
 	"github.com/countersign/countersign/internal/store/s3"
+	"github.com/countersign/countersign/internal/web"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -107,6 +111,55 @@ func (d *Deployment) Serve(agents api.Agents, who Identity) Invoke {
 		}
 		return serve(ctx, payload)
 	}
+}
+
+// PagesHandler serves the pages of requests, and what is clicked in Slack. Every other path is answered like a link
+// that is none.
+func (d *Deployment) PagesHandler() http.Handler {
+	pages := d.Pages().Handler()
+	if d.Slack == nil {
+		return pages
+	}
+	clicks := *d.Slack
+	clicks.Directory, clicks.Decide, clicks.UpdateMessages = d.People, d.Desk.Decide, d.Desk.OnResumed
+	clicks.Clock, clicks.Log = d.Ports.Clock, cmp.Or(d.Log, slog.New(slog.DiscardHandler))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == slack.Path {
+			clicks.ServeHTTP(w, r)
+			return
+		}
+		pages.ServeHTTP(w, r)
+	})
+}
+
+// Pages are the pages of requests over the desk.
+func (d *Deployment) Pages() *web.Pages {
+	pages := &web.Pages{
+		Desk: d.Desk, People: d.People, Show: web.NewRenderer(d.Ports.Journal, d.Definitions),
+		Clock: d.Ports.Clock, Log: d.Log, Remark: d.remark,
+		Get: func(ctx context.Context, tenant, id string) (approval.Approval, error) {
+			return approval.Get(ctx, d.Ports.Table, tenant, id)
+		},
+	}
+	pages.Codes, _ = d.Ports.Notify.(web.Codes)
+	if d.Links != nil { // a nil one is no nil interface
+		pages.Links = d.Links
+	}
+	return pages
+}
+
+// remark takes what somebody says of a request: an answer of those for whom its run acts, a question of others.
+func (d *Deployment) remark(ctx context.Context, r web.Remark) error {
+	a, err := approval.Get(ctx, d.Ports.Table, r.Tenant, r.ID)
+	if err != nil {
+		return err
+	}
+	say := d.Desk.AskQuestion
+	if slices.Contains(a.Requesters, r.By.ID) {
+		say = d.Desk.ReplyToQuestion
+	}
+	_, err = say(ctx, approval.RemarkInput{Tenant: r.Tenant, ID: r.ID, Text: r.Text, By: r.By, Via: r.Via})
+	return err
 }
 
 // answering is what is left of a function's time to answer in: who is cut off by it leaves the client without a problem

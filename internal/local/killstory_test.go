@@ -106,11 +106,11 @@ func approve(ctx context.Context, m told, _ string, pending []approval.Approval)
 		if a.Kind != approval.KindOutcome {
 			_, err = m.Desk.Decide(ctx, approval.DecisionInput{Tenant: Tenant, ID: a.ID, Action: approval.Approve, By: clerks})
 		} else {
-			o := approval.Outcome{Tenant: Tenant, Run: a.Run, Call: a.Call(), ID: a.ID, By: clerks, Content: "paid"}
+			o := approval.DecisionInput{Tenant: Tenant, Run: a.Run, Call: a.Call(), ID: a.ID, By: clerks, Content: "paid", Action: approval.ReportResult}
 			if len(m.books("pay")) == 0 {
-				o.Content, o.Rerun = "", true
+				o.Content, o.Action = "", approval.Rerun
 			}
-			_, err = m.Desk.SettleOutcome(ctx, o)
+			_, err = m.Desk.Decide(ctx, o)
 		}
 		var decided *approval.DecidedError
 		if err != nil && !errors.As(err, &decided) { // the list may be late

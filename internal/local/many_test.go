@@ -143,7 +143,7 @@ func crew(t *testing.T, table store.Table, blobs store.Blobs, p notify.Channel, 
 	o = newOfficeOf(t, Config{
 		Table: table, Blobs: blobs, Executions: &asl.MemoryStore{}, People: people, Model: paying(asks),
 		Notify: &notify.Notifier{Channels: []notify.Channel{mail.Outbox{Path: mails, Clock: c}, p}, Links: &link.Links{
-			Table: table, Signer: link.Ring(func() (*secrets.Ring, error) { return ring, nil }), Clock: c, IDs: ids.System(c),
+			Table: table, Ring: func() (*secrets.Ring, error) { return ring, nil }, Clock: c, IDs: ids.System(c),
 			Base: func() string { return "https://countersign.example" },
 		}},
 	})

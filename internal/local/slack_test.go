@@ -46,7 +46,7 @@ func inSlack(t *testing.T) (o *office, workspace *slackfake.Server, pages http.H
 	ring, err := secrets.Parse(minted(t))
 	require.NoError(t, err)
 	links := &link.Links{
-		Table: table, Signer: link.Ring(func() (*secrets.Ring, error) { return ring, nil }), Clock: c, IDs: ids.System(c),
+		Table: table, Ring: func() (*secrets.Ring, error) { return ring, nil }, Clock: c, IDs: ids.System(c),
 		Base: func() string { return "https://countersign.example" },
 	}
 	tells := &notify.Notifier{

@@ -38,7 +38,7 @@ var requestWrites = map[string][]string{
 var requestKeys = []string{chokePoint, "internal/people/notify"}
 
 // accepting are the methods of the desk that put people's words into runs.
-var accepting = []string{"Decide", "SettleOutcome", "PrepareDecision"}
+var accepting = []string{"Decide", "PrepareDecision"}
 
 // sources parses what is no test of a package.
 func sources(t *testing.T, p pkg) map[string]*ast.File {

@@ -124,7 +124,7 @@ func TestInDoubtAtTheGate(t *testing.T) {
 				w.interrupt("pay", 0)
 				r := w.drive(0)
 				require.Equal(t, run.ForOutcome, w.call("c1").Wait.For)
-				_, err := w.desk().SettleOutcome(w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Rerun: true, By: ana})
+				_, err := w.desk().Decide(w.ctx, approval.DecisionInput{Tenant: tenant, Run: w.run, Call: "c1", Action: approval.Rerun, By: ana})
 				require.NoError(t, err)
 				require.Equal(t, runtime.NextWait, w.drive(r.Woken).Next)
 				require.Equal(t, run.ForInput, w.call("c1").Wait.For)

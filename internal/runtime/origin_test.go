@@ -266,7 +266,7 @@ func TestForkInDoubt(t *testing.T) {
 		require.Equal(t, []any{approval.KindOutcome, approval.Pending, w.run}, []any{a.Kind, a.Status, a.Run})
 		require.Equal(t, 1, w.tool("pay").times())
 
-		_, err = w.desk().SettleOutcome(w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Rerun: true, By: ana})
+		_, err = w.desk().Decide(w.ctx, approval.DecisionInput{Tenant: tenant, Run: w.run, Call: "c1", Action: approval.Rerun, By: ana})
 		require.NoError(t, err)
 		woken := w.state()
 		require.Equal(t, runtime.NextDone, w.drive(woken.WaitSeq).Next)
@@ -287,7 +287,7 @@ func TestForkInDoubtOfAnApprovedCall(t *testing.T) {
 		w.model.replies = nil
 		w.follow(w.fork(ptr(w.state()).Seq(), "f"))
 		r := w.drive(0)
-		_, err = w.desk().SettleOutcome(w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Rerun: true, By: policy.Principal{ID: "user:eve"}})
+		_, err = w.desk().Decide(w.ctx, approval.DecisionInput{Tenant: tenant, Run: w.run, Call: "c1", Action: approval.Rerun, By: policy.Principal{ID: "user:eve"}})
 		require.NoError(t, err)
 		r = w.drive(r.Woken)
 		require.Equal(t, runtime.NextWait, r.Next)
@@ -401,7 +401,7 @@ func TestForkInDoubtOfAnEditedCall(t *testing.T) {
 			require.Equal(t, runtime.NextWait, w.drive(0).Next)
 		}
 		waiting := w.state()
-		_, err = w.desk().SettleOutcome(w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Rerun: true, By: ana})
+		_, err = w.desk().Decide(w.ctx, approval.DecisionInput{Tenant: tenant, Run: w.run, Call: "c1", Action: approval.Rerun, By: ana})
 		require.NoError(t, err)
 		r := w.drive(waiting.WaitSeq)
 		require.Equal(t, runtime.NextWait, r.Next)

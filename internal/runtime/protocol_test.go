@@ -584,7 +584,7 @@ func TestRule10UnknownAndLate(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			r := w.lateResult(func() runtime.Route {
 				r := w.batchRun(0)
-				_, err := w.desk().SettleOutcome(w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Content: "refunded", By: ana})
+				_, err := w.desk().Decide(w.ctx, approval.DecisionInput{Tenant: tenant, Run: w.run, Call: "c1", Content: "refunded", By: ana, Action: approval.ReportResult})
 				require.NoError(t, err)
 				return r
 			})
@@ -595,7 +595,7 @@ func TestRule10UnknownAndLate(t *testing.T) {
 	t.Run("and so does one whose result lies behind it", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			r := w.lateResult(func() runtime.Route { return w.batchRun(0) })
-			_, err := w.desk().SettleOutcome(w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Content: "refunded", By: ana})
+			_, err := w.desk().Decide(w.ctx, approval.DecisionInput{Tenant: tenant, Run: w.run, Call: "c1", Content: "refunded", By: ana, Action: approval.ReportResult})
 			require.NoError(t, err)
 			w.drive(r.Woken)
 			require.Equal(t, "ok c1", w.call("c1").Result.Content, "the inbox is an order")
@@ -705,7 +705,7 @@ func TestRule10LateTickets(t *testing.T) {
 			asks(w)
 			r := w.lateResult(func() runtime.Route {
 				r := w.batchRun(0)
-				_, err := w.desk().SettleOutcome(w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Rerun: true, By: ana})
+				_, err := w.desk().Decide(w.ctx, approval.DecisionInput{Tenant: tenant, Run: w.run, Call: "c1", Action: approval.Rerun, By: ana})
 				require.NoError(t, err)
 				return r
 			})

@@ -109,9 +109,9 @@ func (sr *scriptedRun) decideAction(l line, a approval.Action, note string) (act
 		return nil, err
 	}
 	if c.Request == "" && c.Asks == 0 && a != approval.Edit {
-		return sr.sim.machine.Desk.PrepareDecision(context.Background(), state, approval.CallDecision{
-			Tenant: tenant, Run: sr.run, Target: l.Call, Action: a, Result: l.Result, Note: note, By: l.by, Via: l.Via,
-			ID: fmt.Sprintf("line-%d", l.number), // makes a repeated decision count once
+		return sr.sim.machine.Desk.PrepareDecision(context.Background(), state, approval.DecisionInput{
+			Tenant: tenant, Run: sr.run, Call: l.Call, Action: a, Result: l.Result, Note: note, By: l.by, Via: l.Via,
+			Key: fmt.Sprintf("line-%d", l.number), // makes a repeated decision count once
 		})
 	}
 	r := approval.DecisionInput{
@@ -151,9 +151,16 @@ func (sr *scriptedRun) answerAction(l line) (action, error) {
 			Tenant: tenant, Run: sr.run, Call: l.Call, By: l.by.ID, Content: content, IsError: l.Error != nil,
 		}), nil
 	}
-	return sr.settleAction(approval.Outcome{
-		Tenant: tenant, Run: sr.run, Call: l.Call, ID: id, Rerun: l.Rerun, By: l.by, Via: l.Via, Content: content, IsError: l.Error != nil,
-	}), nil
+	o := approval.DecisionInput{
+		Tenant: tenant, Run: sr.run, Call: l.Call, ID: id, Action: approval.ReportResult, Content: content, By: l.by, Via: l.Via,
+	}
+	switch {
+	case l.Rerun:
+		o.Action, o.Content = approval.Rerun, ""
+	case l.Error != nil:
+		o.Action = approval.ReportError
+	}
+	return sr.settleAction(o), nil
 }
 
 // serviceAnswer returns the action that answers a service's call. An answer that nobody waits for changes nothing and
@@ -173,11 +180,11 @@ func (sr *scriptedRun) hasServices() bool {
 }
 
 // settleAction settles an unknown outcome, and counts the rerun it may ask for.
-func (sr *scriptedRun) settleAction(o approval.Outcome) action {
+func (sr *scriptedRun) settleAction(o approval.DecisionInput) action {
 	counted := false
 	return func(ctx context.Context) error {
-		_, err := sr.sim.machine.Desk.SettleOutcome(ctx, o)
-		if err == nil && o.Rerun && !counted {
+		_, err := sr.sim.machine.Desk.Decide(ctx, o)
+		if err == nil && o.Action == approval.Rerun && !counted {
 			counted = true
 			sr.reruns[o.Call]++
 		}
@@ -259,7 +266,7 @@ func (sr *scriptedRun) settleUnknownOutcome(waits []run.Call) bool {
 			continue
 		}
 		sr.sim.crashRequests = append(sr.sim.crashRequests, o.ID)
-		if o.Rerun {
+		if o.Action == approval.Rerun {
 			// The rerun has the result of the execution before it.
 			last := executionKey{c.ID, c.Executions}
 			sr.resultIndex[executionKey{c.ID, c.Executions + 1}] = sr.reserveResult(c.Tool, last)
@@ -272,7 +279,7 @@ func (sr *scriptedRun) settleUnknownOutcome(waits []run.Call) bool {
 
 // settleOutcome settles an outcome as an approver. A refusal ends the simulation, since the request would stay open for
 // ever.
-func (sr *scriptedRun) settleOutcome(o approval.Outcome) {
+func (sr *scriptedRun) settleOutcome(o approval.DecisionInput) {
 	a, err := approval.Get(context.Background(), sr.sim.table, tenant, o.ID)
 	if err == nil {
 		o.By = anyApprover(a)
@@ -296,23 +303,25 @@ func anyApprover(a approval.Approval) policy.Principal {
 }
 
 // knownOutcome returns what the effect log has of a call, if it was a crash that made the outcome unknown.
-func (sr *scriptedRun) knownOutcome(c run.Call) (approval.Outcome, bool) {
+func (sr *scriptedRun) knownOutcome(c run.Call) (approval.DecisionInput, bool) {
 	t := sr.tools[c.Tool]
 	if !sr.sim.isDisturbed() || c.Wait.For != run.ForOutcome || t == nil || t.reconciles {
-		return approval.Outcome{}, false
+		return approval.DecisionInput{}, false
 	}
-	o := approval.Outcome{Tenant: tenant, Run: sr.run, Call: c.ID, ID: c.Wait.Approval}
+	o := approval.DecisionInput{Tenant: tenant, Run: sr.run, Call: c.ID, ID: c.Wait.Approval}
 	switch e := sr.sim.newestExecution(sr.run, c.Tool, executionKey{c.ID, c.Executions}); {
 	case e == nil || e.void:
-		o.Rerun = true
+		o.Action = approval.Rerun
 	case e.resultLost: // the outcome is unknown without a crash, too
-		return approval.Outcome{}, false
+		return approval.DecisionInput{}, false
 	case e.finished && (e.result.data.Suspend != nil || e.result.failure != nil): // without an effect; the rerun gives the same
-		e.void, o.Rerun = true, true
+		e.void, o.Action = true, approval.Rerun
 	case e.finished:
-		o.Content, o.IsError = e.result.data.Content, e.result.data.IsError
+		if o.Action, o.Content = approval.ReportResult, e.result.data.Content; e.result.data.IsError {
+			o.Action = approval.ReportError
+		}
 	default: // the scenario makes it time out
-		return approval.Outcome{}, false
+		return approval.DecisionInput{}, false
 	}
 	return o, true
 }

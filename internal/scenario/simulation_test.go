@@ -93,7 +93,9 @@ func TestUnknownOutcomeIsSettledByAnApprover(t *testing.T) {
 	sim, err := newSimulation(load(t, "approve"), Options{})
 	require.NoError(t, err)
 	require.NoError(t, sim.clock.Run(func() {
-		sim.clock.Go(func() { sim.settleOutcome(approval.Outcome{ID: "none", Call: "c1"}) })
+		sim.clock.Go(func() {
+			sim.settleOutcome(approval.DecisionInput{ID: "none", Call: "c1", Action: approval.ReportResult})
+		})
 		require.NoError(t, sim.endSignal.Wait(t.Context(), 0))
 	}))
 	require.Len(t, sim.failures, 1)

@@ -68,13 +68,12 @@ func (s *server) handlePost(w http.ResponseWriter, r *http.Request, v visit) {
 // record it shows nothing.
 func (s *server) showUncovered(w http.ResponseWriter, r *http.Request, v visit, form map[string]string) {
 	var err error
-	_, deny := s.canDecide(v)
 	switch {
 	case s.Show.Uncovered == nil:
 		err = &formError{"nothing is uncovered here"}
-	case !s.isOpen(v.a):
+	case !v.a.IsOpen(s.Clock.Now()):
 		err = approval.ErrExpired
-	case !deny:
+	case !v.a.CanDecide(v.by, s.Clock.Now()):
 		err = approval.ErrForbidden
 	}
 	if err != nil {
@@ -93,12 +92,11 @@ func (s *server) showUncovered(w http.ResponseWriter, r *http.Request, v visit, 
 // sendCode sends the visitor a code by another channel than the link's. Its MAC is stored first.
 func (s *server) sendCode(w http.ResponseWriter, r *http.Request, v visit, form map[string]string) {
 	channel := s.codeChannel(v)
-	approve, _ := s.canDecide(v)
 	err := error(&formError{"want one of the page's buttons"})
 	switch {
-	case !s.isOpen(v.a):
+	case !v.a.IsOpen(s.Clock.Now()):
 		err = approval.ErrExpired
-	case !approve:
+	case !v.a.CanApprove(v.by, s.Clock.Now()):
 		err = approval.ErrForbidden
 	case channel != "":
 		var code string
@@ -123,7 +121,7 @@ func (s *server) codeChannel(v visit) string {
 }
 
 // takesCode reports whether an approval by the visitor may take a code.
-func (v visit) takesCode() bool { return v.a.ChannelsOf(approval.DecisionInput{}).TakeCode(v.via) }
+func (v visit) takesCode() bool { return v.a.ChannelsOf("").TakeCode(v.via) }
 
 // confirm returns the use of the typed code for a decision; nil = the request takes none.
 func (s *server) confirm(v visit, form map[string]string) func(context.Context) error {
@@ -173,30 +171,20 @@ func (s *server) applyForm(ctx context.Context, v visit, form map[string]string)
 		}
 		return s.Remark(ctx, Remark{Tenant: v.link.Tenant, ID: v.link.Approval, Text: text, By: v.by, Via: v.via})
 	case "happened", "failed", "rerun":
-		return s.settleOutcome(ctx, v, form)
+		actions := map[string]approval.Action{"happened": approval.ReportResult, "failed": approval.ReportError, "rerun": approval.Rerun}
+		switch r.Action = actions[form["action"]]; {
+		case !v.a.CanApprove(v.by, s.Clock.Now()): // a link only lets the request's approvers settle
+			return approval.ErrForbidden
+		case r.Action == approval.Rerun:
+		case strings.TrimSpace(form["result"]) == "":
+			return &formError{"say what came of the call"}
+		default:
+			r.Content = form["result"]
+		}
 	default:
 		return &formError{"want one of the page's buttons"}
 	}
 	_, err := s.Desk.Decide(ctx, r)
-	return err
-}
-
-// settleOutcome records the outcome of a call whose outcome is unknown.
-func (s *server) settleOutcome(ctx context.Context, v visit, form map[string]string) error {
-	o := approval.Outcome{
-		Tenant: v.a.Tenant, Run: v.a.Run, Call: v.a.Call(), ID: v.a.ID, Content: form["result"], IsError: form["action"] == "failed", Rerun: form["action"] == "rerun", By: v.by,
-		Via: v.via, Confirm: s.confirm(v, form),
-	}
-	approve, _ := s.canDecide(v) // a link only lets the request's approvers settle
-	switch {
-	case !approve:
-		return approval.ErrForbidden
-	case o.Rerun:
-		o.Content = ""
-	case strings.TrimSpace(o.Content) == "":
-		return &formError{"say what came of the call"}
-	}
-	_, err := s.Desk.SettleOutcome(ctx, o)
 	return err
 }
 

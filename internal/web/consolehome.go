@@ -118,7 +118,7 @@ func (c *console) newHomePage(r *http.Request) (page homePage, err error) {
 func (c *console) newRequestCards(ctx context.Context, list []approval.Approval) (out []requestCard, err error) {
 	now := c.Clock.Now()
 	for _, a := range list {
-		if !c.isOpen(a) { // expired, but not yet recorded as expired
+		if !a.IsOpen(c.Clock.Now()) { // expired, but not yet recorded as expired
 			continue
 		}
 		a.Tenant = c.Tenant

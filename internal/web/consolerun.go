@@ -233,7 +233,7 @@ func (s *pageBuilder) newWaitItems(ctx context.Context) ([]waitItem, error) {
 		return nil, err
 	}
 	for _, a := range below.Items {
-		if a.Run != s.run.ID && s.isOpen(a) {
+		if a.Run != s.run.ID && a.IsOpen(s.Clock.Now()) {
 			out = append(out, waitItem{
 				Tool: s.newText(strings.Join(a.Tools, ", ")), What: "of agent " + s.Show.Text(a.Agent).String() + " waits for people",
 				Until: a.ExpiresAt, Left: s.formatTimeLeft(a.ExpiresAt), Approval: a.ID, Child: a.Run, ChildLabel: "The run that asks",

@@ -159,7 +159,7 @@ func (w *harness) servePages() {
 	ring, err := secrets.Parse(`{"id":"1","key":"0123456789abcdef0123456789abcdef"}`)
 	require.NoError(w.t, err)
 	w.links = &link.Links{
-		Table: w.m.Ports.Table, Signer: link.Ring(func() (*secrets.Ring, error) { return ring, nil }), Clock: w.clk, IDs: ids.System(w.clk),
+		Table: w.m.Ports.Table, Ring: func() (*secrets.Ring, error) { return ring, nil }, Clock: w.clk, IDs: ids.System(w.clk),
 		Base: func() string { return w.server.URL },
 	}
 	w.pages = &web.Pages{

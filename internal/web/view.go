@@ -76,13 +76,14 @@ type allowedActions struct{ Approve, Deny, Edit, Result, Remark bool }
 // Decide reports whether the page has the form to approve and deny.
 func (m allowedActions) Decide(k approval.Kind) bool { return m.Deny && k != approval.KindInput }
 
-// findAllowedActions returns what the visitor can do with the request now.
+// findAllowedActions returns what the page offers the visitor. The desk authorizes the decision itself.
 func (s *server) findAllowedActions(v visit) (m allowedActions) {
-	m.Remark = s.isOpen(v.a) && s.Remark != nil
-	if !s.isOpen(v.a) || v.hasDecided() {
+	now := s.Clock.Now()
+	m.Remark = v.a.IsOpen(now) && s.Remark != nil
+	if !v.a.IsOpen(now) || v.a.HasDecided(v.by.ID) {
 		return m
 	}
-	approve, deny := s.canDecide(v)
+	approve, deny := v.a.CanApprove(v.by, now), v.a.CanDecide(v.by, now)
 	if v.a.Kind != approval.KindOutcome {
 		approve = approve && s.offersApproval(v, "")
 	}
@@ -97,39 +98,11 @@ func (s *server) findAllowedActions(v visit) (m allowedActions) {
 	return m
 }
 
-// canDecide reports what the page offers the visitor. The desk authorizes the decision itself.
-func (s *server) canDecide(v visit) (approve, deny bool) {
-	deny = v.a.CanDecide(v.by, s.Clock.Now())
-	return deny && (!v.a.FourEyes || !slices.Contains(v.a.Requesters, v.by.ID)), deny
-}
-
 // offersApproval reports whether the visitor can approve here what the request asks, or one of its tools, as far as the
 // channel matters.
 func (s *server) offersApproval(v visit, tool string) bool {
-	c := v.a.ChannelsOf(approval.DecisionInput{Tool: tool})
+	c := v.a.ChannelsOf(tool)
 	return c.Allow(v.via) && (!c.TakeCode(v.via) || s.codeChannel(v) != "")
-}
-
-// isOpen reports whether a request can still be decided, as far as the page knows. The desk checks again.
-func (s *server) isOpen(a approval.Approval) bool {
-	return a.Status == approval.Pending && s.Clock.Now().Before(a.ExpiresAt)
-}
-
-// hasDecided reports whether the visitor has decided about the current arguments. An edit by somebody else resets
-// that.
-func (v visit) hasDecided() bool {
-	if v.a.Kind == approval.KindTools {
-		return false
-	}
-	for _, d := range slices.Backward(v.a.Decisions) {
-		switch {
-		case d.By == v.by.ID:
-			return true
-		case d.Action == approval.Edit:
-			return false
-		}
-	}
-	return false
 }
 
 func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (requestPage, error) {
@@ -154,13 +127,13 @@ func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (r
 	if now.Head != "" {
 		page.Notice = &notice{now, s.Show.Text(now.text)}
 	}
-	page.Open, page.Status = s.isOpen(v.a), v.a.Status
+	page.Open, page.Status = v.a.IsOpen(s.Clock.Now()), v.a.Status
 	if page.Status == approval.Pending && !page.Open {
 		page.Status = approval.Expired
 	}
 	page.StatusLabel, page.Lede = show.StatusText(page.Status), show.StandingText(v.a, s.Clock.Now())
 	page.May = s.findAllowedActions(v)
-	if approve, _ := s.canDecide(v); approve && (page.May.Deny || page.May.Result) {
+	if v.a.CanApprove(v.by, s.Clock.Now()) && (page.May.Deny || page.May.Result) {
 		page.CodeBy = s.codeChannel(v)
 	}
 	s.setAnswerSection(&page, v)
@@ -183,10 +156,10 @@ func (s *server) setAnswerSection(page *requestPage, v visit) {
 	case !page.Open:
 		page.AnswerHead = "Nothing left to answer"
 		page.AnswerText = "This page says what became of the request. Nothing on it can be changed."
-	case v.hasDecided():
+	case v.a.HasDecided(v.by.ID):
 		page.AnswerHead, page.AnswerText = "You have answered", "Others have still to."
 	case m.Deny && !m.Approve && !m.Result && !s.offersApproval(v, ""):
-		c := v.a.ChannelsOf(approval.DecisionInput{})
+		c := v.a.ChannelsOf("")
 		page.AnswerText = "It is approved by " + c.Words() + ", and not here. You may deny it here."
 		if c.Allow(v.via) {
 			page.AnswerText = "To approve it here takes a code, which is sent to you by another channel than your link, " +

@@ -25,7 +25,6 @@ import (
 // Desk records decisions; *approval.Desk implements it.
 type Desk interface {
 	Decide(ctx context.Context, r approval.DecisionInput) (approval.Approval, error)
-	SettleOutcome(ctx context.Context, o approval.Outcome) (approval.Approval, error)
 	RecordUnmasking(ctx context.Context, tenant, id string, by policy.Principal, via approval.Via) error
 }
 

@@ -596,25 +596,21 @@ func TestFailures(t *testing.T) {
 // unsureDesk is a desk of which nobody knows whether it has recorded anything.
 type unsureDesk struct{}
 
-func (unsureDesk) Decide(context.Context, approval.DecisionInput) (approval.Approval, error) {
-	return approval.Approval{}, context.DeadlineExceeded
-}
-
 func (unsureDesk) RecordUnmasking(context.Context, string, string, policy.Principal, approval.Via) error {
 	return context.DeadlineExceeded
 }
 
-func (unsureDesk) SettleOutcome(context.Context, approval.Outcome) (approval.Approval, error) {
+func (unsureDesk) Decide(context.Context, approval.DecisionInput) (approval.Approval, error) {
 	return approval.Approval{}, context.DeadlineExceeded
 }
 
 // settlingDesk is a desk that keeps what it is told of an outcome.
 type settlingDesk struct {
 	web.Desk
-	got *[]approval.Outcome
+	got *[]approval.DecisionInput
 }
 
-func (s settlingDesk) SettleOutcome(_ context.Context, o approval.Outcome) (approval.Approval, error) {
+func (s settlingDesk) Decide(_ context.Context, o approval.DecisionInput) (approval.Approval, error) {
 	*s.got = append(*s.got, o)
 	return approval.Approval{}, nil
 }
@@ -645,7 +641,7 @@ func TestA15OutcomesAfterEscalation(t *testing.T) {
 				may(w, &a)
 				return a, err
 			}
-			var got []approval.Outcome
+			var got []approval.DecisionInput
 			w.pages.Desk = settlingDesk{w.pages.Desk, &got}
 			w.server.Config.Handler = w.pages.Handler()
 			page := w.do("GET", at, nil) // when she was let in

@@ -6,10 +6,22 @@
 package link
 
 import (
+	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
 	"time"
+
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/secrets"
+	"github.com/countersign/countersign/internal/store"
 )
 
 // Path is where the pages are; the token follows.
@@ -56,4 +68,154 @@ func (l Link) digest(version byte) string {
 // signedFields returns the fields that a token's MAC covers besides the audience and the key's id.
 func signedFields(version byte, id string) []string {
 	return []string{string([]byte{version}), algorithm, id}
+}
+
+// ErrInvalid says that a token is not valid, or no longer. It covers every defect of a token.
+var ErrInvalid = errors.New("there is no such link")
+
+// Links makes and reads the links of one deployment; it implements notify.Links. All fields but Sign are required. Safe for
+// concurrent use.
+type Links struct {
+	Table store.Table
+	// Ring's keys verify: a link outlives a rotation as long as its key is kept (A4). A nil ring verifies nothing.
+	Ring  func() (*secrets.Ring, error)
+	Sign  func() (*secrets.Ring, error) // its newest key signs; nil = Ring
+	Clock clock.Clock
+	IDs   *ids.Source
+	Base  func() string // address of the pages, as https://api.example.com; "" = no links
+}
+
+// The item of a link.
+const (
+	itemSK  = "L"
+	ttlAttr = "TTL" // in epoch seconds, when the table may delete the item; no gate reads it (A14)
+)
+
+func itemKey(id string) store.Key { return store.Key{PK: "LINK#" + id, SK: itemSK} }
+
+// URL implements notify.Links.
+func (l *Links) URL(ctx context.Context, a approval.Approval, to, channel string) (string, error) {
+	base := l.Base()
+	if base == "" {
+		return "", nil
+	}
+	text, err := l.Mint(ctx, a, to, channel)
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimSuffix(base, "/") + Path + text, nil
+}
+
+// Mint stores a new link and returns its token.
+func (l *Links) Mint(ctx context.Context, a approval.Approval, to, channel string) (string, error) {
+	link := Link{
+		Tenant: a.Tenant, Approval: a.ID, Run: a.Run, Call: a.Call(), Digest: a.Digest, To: to, Channel: channel, Nonce: l.IDs.Token(),
+		Expires: a.ExpiresAt.Add(OpenAfterExpiry).Truncate(time.Second).UTC(),
+	}
+	link.ID = link.digest(version)
+	body, err := run.MarshalVerbatim(link)
+	if err != nil {
+		return "", fmt.Errorf("marshal a link of approval %s: %w", a.ID, err)
+	}
+	t := token{version: version, id: link.ID}
+	if t.key, t.mac, err = l.sign(audience, signedFields(version, link.ID)...); err != nil {
+		return "", fmt.Errorf("sign a link of approval %s: %w", a.ID, err)
+	}
+	op := store.Op{Kind: store.Put, If: []store.Cond{{Op: store.ItemAbsent}}, Item: store.Item{
+		Key: itemKey(link.ID), Body: body, Attrs: map[string]store.Value{ttlAttr: store.Num(link.Expires.Unix())},
+	}}
+	if err := l.Table.Write(ctx, op); err != nil {
+		return "", fmt.Errorf("keep a link of approval %s: %w", a.ID, err)
+	}
+	return t.String(), nil
+}
+
+// sign returns the MAC of the newest key, and its id.
+func (l *Links) sign(audience string, fields ...string) (key string, mac []byte, err error) {
+	load := l.Ring
+	if l.Sign != nil {
+		load = l.Sign
+	}
+	ring, err := load()
+	if err != nil {
+		return "", nil, err
+	}
+	mac, _ = ring.Sign(ring.Newest(), audience, fields...) // the newest key is there
+	return ring.Newest(), mac, nil
+}
+
+// Verify returns the link id of a token with a valid MAC, without reading the table. ErrInvalid says that the token is
+// not valid; any other error is the ring's.
+func (l *Links) Verify(_ context.Context, text string) (id string, err error) {
+	t, ok := readToken(text)
+	if !ok {
+		return "", ErrInvalid
+	}
+	ring, err := l.Ring()
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("verify a link: %w", err)
+	case ring == nil || !ring.Verify(t.mac, t.key, audience, signedFields(t.version, t.id)...):
+		return "", ErrInvalid
+	}
+	return t.id, nil
+}
+
+// Read returns the link with an id that Verify returned. ErrInvalid says that the link has expired, or that its record
+// was changed; any other error is the table's. The desk decides whether the request can still be decided.
+func (l *Links) Read(ctx context.Context, id string) (Link, error) {
+	it, found, err := l.Table.Get(ctx, itemKey(id))
+	if err != nil {
+		return Link{}, fmt.Errorf("read a link: %w", err)
+	}
+	if !found {
+		return Link{}, ErrInvalid
+	}
+	var stored Link
+	if err := run.ReadStored("link", it.Body, &stored); err != nil {
+		return Link{}, fmt.Errorf("read a link: %w", store.Damaged(it.Key, "%w", err))
+	}
+	if stored.ID != id || stored.digest(version) != id || !l.Clock.Now().Before(stored.Expires) {
+		return Link{}, ErrInvalid
+	}
+	return stored, nil
+}
+
+// version is the first byte of every token.
+const version = 1
+
+// Sizes, in bytes; maxToken in characters.
+const (
+	idSize   = 16
+	macSize  = 32
+	maxToken = 512
+)
+
+// token is the last segment of an address: unpadded base64url of the version, the length and text of the key's id, the
+// link's id and the MAC.
+type token struct {
+	version byte
+	key     string
+	id      string // in hexadecimal
+	mac     []byte
+}
+
+func (t token) String() string {
+	id, _ := hex.DecodeString(t.id) // the id is a digest in hexadecimal
+	raw := append([]byte{t.version, byte(len(t.key))}, t.key...)
+	return base64.RawURLEncoding.EncodeToString(append(append(raw, id...), t.mac...))
+}
+
+// readToken parses a text. No two texts are the same token.
+func readToken(text string) (t token, ok bool) {
+	if len(text) > maxToken || strings.ContainsAny(text, "\r\n") { // the decoder skips line ends
+		return token{}, false
+	}
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(raw) < 2 || raw[0] != version || len(raw) != 2+int(raw[1])+idSize+macSize {
+		return token{}, false
+	}
+	key, rest := raw[2:2+raw[1]], raw[2+raw[1]:]
+	t = token{version: raw[0], key: string(key), id: hex.EncodeToString(rest[:idSize]), mac: rest[idSize:]}
+	return t, true
 }

@@ -1,8 +1,10 @@
 package link_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -29,7 +31,7 @@ const (
 	both   = "[" + newKey + "," + oldKey + "]"
 )
 
-func newRing(t testing.TB, text string) link.Ring {
+func newRing(t testing.TB, text string) func() (*secrets.Ring, error) {
 	t.Helper()
 	r, err := secrets.Parse(text)
 	require.NoError(t, err)
@@ -49,7 +51,7 @@ func newFixture(t testing.TB, keys string) *fixture {
 	t.Helper()
 	w := &fixture{table: store.NewMemory(), now: noon}
 	clk := fixedClock{clock.System(), &w.now}
-	w.links = &link.Links{Table: w.table, Signer: newRing(t, keys), Clock: clk, IDs: ids.Seeded(clk, 1), Base: func() string { return "https://api.example.com/" }}
+	w.links = &link.Links{Table: w.table, Ring: newRing(t, keys), Clock: clk, IDs: ids.Seeded(clk, 1), Base: func() string { return "https://api.example.com/" }}
 	return w
 }
 
@@ -159,17 +161,18 @@ func TestA3TheMACCoversEveryField(t *testing.T) {
 // The keys sign for other audiences as well: what was signed for one of those, over the very same fields, is no link.
 func TestA3AnotherAudienceIsNoLink(t *testing.T) {
 	w := newFixture(t, newKey)
-	w.links.Signer = otherAudience{w.links.Signer}
 	text := w.mint(t, testRequest, "user:ana")
-	w.links.Signer = newRing(t, newKey)
-	_, err := w.read(t.Context(), text)
-	require.ErrorIs(t, err, link.ErrInvalid)
-}
-
-type otherAudience struct{ link.Signer }
-
-func (e otherAudience) Sign(ctx context.Context, _ string, fields ...string) (string, []byte, error) {
-	return e.Signer.Sign(ctx, "callback", fields...)
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	require.NoError(t, err)
+	ring, err := w.links.Ring()
+	require.NoError(t, err)
+	id, mac := hex.EncodeToString(raw[len(raw)-48:len(raw)-32]), raw[len(raw)-32:]
+	for _, audience := range []string{"approval-page", "callback", "approval-code"} {
+		theirs, _ := ring.Sign("2026", audience, "\x01", "HMAC-SHA-256", id)
+		require.Equal(t, audience == "approval-page", bytes.Equal(mac, theirs), audience)
+		_, err := w.read(t.Context(), base64.RawURLEncoding.EncodeToString(append(raw[:len(raw)-32:len(raw)-32], theirs...)))
+		require.Equal(t, audience != "approval-page", errors.Is(err, link.ErrInvalid), audience)
+	}
 }
 
 // Each bit of a token counts, and so does each character: nothing that differs from what was made is a link, not even another way to write it.
@@ -218,21 +221,21 @@ func TestA4RotationWithALinkOutstanding(t *testing.T) {
 		keys string
 		ok   bool
 	}{{oldKey, true}, {both, true}, {"[" + oldKey + "," + newKey + "]", true}, {newKey, false}} {
-		w.links.Signer = newRing(t, c.keys)
+		w.links.Ring = newRing(t, c.keys)
 		_, err := w.read(t.Context(), outstanding)
 		require.Equal(t, c.ok, err == nil, "%s: %v", c.keys, err)
 		if !c.ok {
 			require.ErrorIs(t, err, link.ErrInvalid)
 		}
 	}
-	w.links.Signer = newRing(t, both)
+	w.links.Ring = newRing(t, both)
 	fresh := w.mint(t, testRequest, "user:ana")
-	w.links.Signer = newRing(t, newKey)
+	w.links.Ring = newRing(t, newKey)
 	_, err := w.read(t.Context(), fresh)
 	require.NoError(t, err, "the newest key signs")
 
 	same := strings.Replace(newKey, "2026", "2025", 1) // another key of the same id is another key
-	w.links.Signer = newRing(t, same)
+	w.links.Ring = newRing(t, same)
 	_, err = w.read(t.Context(), outstanding)
 	require.ErrorIs(t, err, link.ErrInvalid)
 }
@@ -261,7 +264,7 @@ func TestFailures(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	_, err = w.links.Mint(cancelled, testRequest, "user:ana", "email")
 	require.ErrorIs(t, err, context.Canceled)
-	w.links.Signer = link.Ring(func() (*secrets.Ring, error) { return nil, errors.New("no ring") })
+	w.links.Ring = func() (*secrets.Ring, error) { return nil, errors.New("no ring") }
 	_, err = w.read(t.Context(), text)
 	require.ErrorContains(t, err, "no ring")
 	require.NotErrorIs(t, err, link.ErrInvalid)
@@ -276,7 +279,7 @@ func TestLinksSayWhatTheyWereMadeFor(t *testing.T) {
 		clk := fixedClock{clock.System(), &w.now}
 		r, err := secrets.Parse(rapid.SampledFrom([]string{oldKey, newKey, both}).Draw(t, "ring"))
 		require.NoError(t, err)
-		w.links = &link.Links{Table: w.table, Signer: link.Ring(func() (*secrets.Ring, error) { return r, nil }), Clock: clk, IDs: ids.Seeded(clk, rapid.Uint64().Draw(t, "seed"))}
+		w.links = &link.Links{Table: w.table, Ring: func() (*secrets.Ring, error) { return r, nil }, Clock: clk, IDs: ids.Seeded(clk, rapid.Uint64().Draw(t, "seed"))}
 		a := testRequest
 		a.ID, a.Run, a.Calls = rapid.String().Draw(t, "id"), rapid.String().Draw(t, "run"), []string{rapid.String().Draw(t, "call")}
 		to := rapid.String().Draw(t, "to")

@@ -137,6 +137,19 @@ func TestA15EscalationAsksTheSecondGroup(t *testing.T) {
 	require.Equal(t, []string{"ana email reminder", "ana slack reminder", "ben email reminder", "cleo slack reminder"}, w.takeSent())
 }
 
+// A15: who is asked as well by an escalation that is taken along with another one, before it is due, is told then.
+func TestA15EscalationsTakenTogether(t *testing.T) {
+	w := newFixture(t)
+	w.store(newRequest(escalatesTo(6*time.Hour, "group:board")))
+	w.store(newRequest(escalatesTo(6*time.Hour+5*time.Second, "group:board"), func(a *approval.Approval) { a.ID = "a2" }))
+	_, err := w.n.processRequests(context.Background(), acme, passOptions{createsNotice: true, ignoresDue: true}, "a1", "a2")
+	require.NoError(t, err)
+	w.sweep(6*time.Hour - time.Second)
+	w.takeSent()
+	require.EqualValues(t, 2, w.sweep(6 * time.Hour)[CountEscalated])
+	require.Equal(t, []string{"cleo slack escalated", "cleo slack escalated"}, w.takeSent())
+}
+
 // A15: escalation needs nobody who could be told.
 func TestA15EscalationWithoutChannels(t *testing.T) {
 	w := newFixture(t)

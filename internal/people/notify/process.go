@@ -176,7 +176,7 @@ func (n *Notifier) listDeliveries(
 	case !now.Before(a.ExpiresAt): // the run will expire it
 		return nil, nil, nil
 	}
-	people, err := n.approvers(ctx, a)
+	people, err := n.approvers(ctx, a, now)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -101,7 +101,7 @@ func (m Message) Document() show.Document {
 
 // Invitation says where the request is seen and decided.
 func (m Message) Invitation() string {
-	channels := m.Approval.ChannelsOf(approval.DecisionInput{})
+	channels := m.Approval.ChannelsOf("")
 	switch {
 	case m.Occasion == Code:
 		return "The page is behind the link that you were sent by another channel."

@@ -3,7 +3,6 @@ package show
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -122,18 +121,17 @@ func (s *builder) addTool(d *Document, p approval.Permission) {
 	if d.Risk = higherRisk(d.Risk, risk); d.Risk == risk {
 		d.RiskText = riskText(p.Effect, t)
 	}
-	name := bareText(p.Tool, nil).String()
+	name := Bare(p.Tool).String()
 	var all facts
 	for _, c := range p.Calls {
-		call := bareText(c.Call, nil)
+		call := Bare(c.Call)
 		d.add(s.argumentsSection("Arguments of "+name+", call "+call.String()+", complete", c.Args, t.Schema))
-		decides := slices.Concat(ownText("call "), call, ownText(": "), ApproversText(c.Approvers, c.Above))
-		all.add(FactApprovers, decides.merged())
+		all.add(FactApprovers, textf("call %1: %2", call, ApproversText(c.Approvers, c.Above)))
 		all.add(FactWhy, s.foreignText(c.RuleNote))
 	}
 	all.add(FactDescription, s.descriptionText(t))
 	all.add(FactTarget, s.targetText(t))
-	all.add(FactRisk, slices.Concat(ownText(string(risk)+": "), riskText(p.Effect, t)).merged())
+	all.add(FactRisk, textf(string(risk)+": %1", riskText(p.Effect, t)))
 	binds := "a grant is of the tool; the arguments do not bind the model"
 	if s.a.Grants == agent.GrantsStanding && s.a.Scope != agent.ScopeTool {
 		binds = "a grant is of these arguments alone"
@@ -155,7 +153,7 @@ func (s *builder) questionRows() []Row {
 	}
 	q := quotedText(t.Action, s.findSecrets(t.Action))
 	if t.Message != "" {
-		q = slices.Concat(q, ownText(" "), quotedText(t.Message, s.findSecrets(t.Message))).merged()
+		q = textf("%1 %2", q, quotedText(t.Message, s.findSecrets(t.Message)))
 	}
 	lines := []Row{{Value: q}}
 	for _, p := range []struct {

@@ -403,6 +403,18 @@ func ownText(s string) Text {
 	return Text{{Text: s}}
 }
 
+// textf returns words of ours with texts in place of %1, %2 and so on.
+func textf(words string, texts ...Text) Text {
+	var all Text
+	for i, part := range strings.Split(words, "%") {
+		if i > 0 {
+			all, part = append(all, texts[part[0]-'1']...), part[1:]
+		}
+		all = append(all, ownText(part)...)
+	}
+	return all.merged()
+}
+
 // Line is foreign text on one line with every character that is not Visible escaped, and nothing else. It is for the
 // program's own messages: a backslash is not doubled, so that escaped text stays as it is.
 func Line(s string) string {

@@ -3,7 +3,6 @@ package show
 import (
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -26,18 +25,18 @@ func (s *builder) decisionGrantText(b *agent.GrantBounds) Text {
 	if b == nil || b.Zero() {
 		return nil
 	}
-	return slices.Concat(ownText(", to stand "), s.boundsText(*b, "")).merged()
+	return textf(", to stand %1", s.boundsText(*b, ""))
 }
 
 // boundsText is the bounds of a grant in words: which arguments, how often, how long. Most follows the time.
 func (s *builder) boundsText(b agent.GrantBounds, most string) Text {
 	var parts []Text
 	for i, c := range b.When {
-		before := "and "
+		before := "and %1"
 		if i == 0 {
-			before = "where "
+			before = "where %1"
 		}
-		parts = append(parts, slices.Concat(ownText(before), s.conditionText(c)))
+		parts = append(parts, textf(before, s.conditionText(c)))
 	}
 	switch {
 	case b.Uses == 1:
@@ -67,9 +66,9 @@ func (s *builder) conditionText(c run.Condition) Text {
 	}
 	value := joinTexts(all)
 	if op == "in" {
-		value = slices.Concat(ownText("["), value, ownText("]"))
+		value = textf("[%1]", value)
 	}
-	return slices.Concat(s.foreignText(c.Path), ownText(" "+op+" "), value)
+	return textf("%1 "+op+" %2", s.foreignText(c.Path), value)
 }
 
 // joinTexts joins texts with commas.

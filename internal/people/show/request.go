@@ -3,7 +3,6 @@ package show
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -51,7 +50,8 @@ func (v View) Schema(a approval.Approval) json.RawMessage {
 func BuildDocument(a approval.Approval, v View) Document {
 	s := builder{a: a, view: v}
 	t := v.tool(first(a.Tools))
-	d := Document{ID: a.ID, Status: string(a.Status), Title: s.titleText(), Sentence: s.sentence()}
+	title := textf(wordings[a.Kind].title, Bare(a.Agent), namesText(a.Tools)) // with names of the definition alone
+	d := Document{ID: a.ID, Status: string(a.Status), Title: title, Sentence: s.sentence()}
 	if a.Kind == approval.KindTools {
 		for _, p := range a.Permissions {
 			s.addTool(&d, p)
@@ -104,20 +104,6 @@ func first(of []string) string {
 	return of[0]
 }
 
-// titleText says what is asked, with names of the definition alone.
-func (s *builder) titleText() Text {
-	tools := namesText(s.a.Tools)
-	switch s.a.Kind {
-	case approval.KindTools:
-		return slices.Concat(ownText("May "), bareText(s.a.Agent, nil), ownText(" call "), tools, ownText("?"))
-	case approval.KindOutcome:
-		return slices.Concat(ownText("What became of "), tools, ownText(" of "), bareText(s.a.Agent, nil), ownText("?"))
-	case approval.KindInput:
-		return slices.Concat(bareText(s.a.Agent, nil), ownText(" waits for an answer to "), tools)
-	}
-	return slices.Concat(ownText("May "), bareText(s.a.Agent, nil), ownText(" carry out "), tools, ownText("?"))
-}
-
 // namesText are names of the definition, which Check has read: it lets nothing odd pass, and neither does this.
 func namesText(of []string) Text {
 	var t Text
@@ -125,7 +111,7 @@ func namesText(of []string) Text {
 		if i > 0 {
 			t = append(t, Span{Text: ", "})
 		}
-		t = append(t, bareText(n, nil)...)
+		t = append(t, Bare(n)...)
 	}
 	return t.merged()
 }
@@ -180,11 +166,10 @@ func (f *facts) add(name string, value Text) {
 
 // dependsRows say what a decision is about besides the arguments.
 func (s *builder) dependsRows() (all facts) {
-	all.add(FactAsks, ownText(decisionSubject(s.a)))
+	all.add(FactAsks, subjectText(s.a))
 	all.add(FactDepends, s.preconditionText())
 	if u := s.a.Undoes; u != nil {
-		all.add(FactUndoes, slices.Concat(ownText("call "), bareText(u.Call, nil), ownText(" of run "),
-			bareText(u.Run, nil)).merged())
+		all.add(FactUndoes, textf("call %1 of run %2", Bare(u.Call), Bare(u.Run)))
 	}
 	all.add(FactWhy, s.foreignText(s.a.RuleNote))
 	return all
@@ -195,8 +180,7 @@ func (s *builder) warnings() (all facts) {
 	all.add(FactWas, s.preconditionChange())
 	if original := s.a.OriginalArgs; original != nil {
 		schema := s.view.tool(first(s.a.Tools)).Schema
-		all.add(FactEdited, slices.Concat(ownText("the arguments are a person's; the model asked for "),
-			s.jsonText(original, schema)).merged())
+		all.add(FactEdited, textf("the arguments are a person's; the model asked for %1", s.jsonText(original, schema)))
 	}
 	return all
 }
@@ -205,7 +189,7 @@ func (s *builder) warnings() (all facts) {
 func (s *builder) whoRows() (all facts) {
 	a := s.a
 	all.add(FactApprovers, ApproversText(a.Approvers, a.Above))
-	all.add(FactQuorum, s.quorumText())
+	all.add(FactQuorum, QuorumText(a))
 	switch {
 	case a.FourEyes && a.StarterUnknown:
 		all.add(FactFourEyes, ownText("nobody is known to have started the run: two different people approve"))
@@ -218,11 +202,9 @@ func (s *builder) whoRows() (all facts) {
 	switch {
 	case len(a.EscalateTo) == 0:
 	case !a.EscalatedAt.IsZero():
-		since := ownText("since " + FormatTime(a.EscalatedAt) + " these decide as well: ")
-		all.add(FactEscalates, slices.Concat(since, namesText(a.EscalateTo)).merged())
+		all.add(FactEscalates, textf("since "+FormatTime(a.EscalatedAt)+" these decide as well: %1", namesText(a.EscalateTo)))
 	default:
-		at := ownText("at " + FormatTime(a.EscalatesAt) + ", then these decide as well: ")
-		all.add(FactEscalates, slices.Concat(at, namesText(a.EscalateTo)).merged())
+		all.add(FactEscalates, textf("at "+FormatTime(a.EscalatesAt)+", then these decide as well: %1", namesText(a.EscalateTo)))
 	}
 	all.add(FactGranted, grantText(a))
 	all.add(FactGrantLimits, s.grantLimits())
@@ -238,33 +220,30 @@ func (s *builder) aboutRows(t agent.ToolSpec) (all facts) {
 		all.add(FactDescription, s.descriptionText(t))
 		all.add(FactTarget, s.targetText(t))
 	}
-	all.add(FactAgent, bareText(strings.TrimSpace(a.Agent+" "+a.Version), nil))
-	run := bareText(a.Run, nil)
+	all.add(FactAgent, Bare(strings.TrimSpace(a.Agent+" "+a.Version)))
+	run := Bare(a.Run)
 	if a.Kind != approval.KindTools && len(a.Calls) > 0 {
-		run = slices.Concat(run, ownText(", call "), bareText(a.Call(), nil))
+		run = textf("%1, call %2", run, Bare(a.Call()))
 	}
-	all.add(FactRun, run.merged())
+	all.add(FactRun, run)
 	if a.Root != "" {
-		all.add(FactParent, slices.Concat(ownText("call "), bareText(a.ParentCall, nil), ownText(" of run "),
-			bareText(a.Parent, nil), ownText(", for run "), bareText(a.Root, nil)).merged())
+		all.add(FactParent, textf("call %1 of run %2, for run %3", Bare(a.ParentCall), Bare(a.Parent), Bare(a.Root)))
 	}
 	// The authenticated people who started the run. The subject that the API's caller claims is no fact: see Claim.
-	var requesters Text
-	claimed := func(id string) bool { return id == a.ClaimedSubject }
-	for i, id := range slices.DeleteFunc(slices.Clone(a.Requesters), claimed) {
-		if i > 0 {
-			requesters = append(requesters, Span{Text: ", "})
+	var requesters []Text
+	for _, id := range a.Requesters {
+		if id != a.ClaimedSubject {
+			requesters = append(requesters, s.foreignText(id))
 		}
-		requesters = append(requesters, s.foreignText(id)...)
 	}
-	all.add(FactRequester, requesters.merged())
+	all.add(FactRequester, joinTexts(requesters))
 	all.add(FactAsked, ownText(FormatTime(a.RequestedAt)))
 	return all
 }
 
 // viaText names the channels by which a request is approved; "" = every one.
 func viaText(a approval.Approval) string {
-	c := a.ChannelsOf(approval.DecisionInput{})
+	c := a.ChannelsOf("")
 	text := c.Words()
 	switch {
 	case c.Via == nil && c.Confirm == "":
@@ -304,28 +283,6 @@ func ApproversText(approvers []string, above [][]string) Text {
 	return all.merged()
 }
 
-// quorumText says how many different people must approve, and who has.
-func (s *builder) quorumText() Text {
-	a := s.a
-	if a.Quorum < 2 {
-		return nil
-	}
-	var have []string
-	for _, d := range a.Decisions {
-		if d.Action == approval.Edit { // a new action: what others said was of another one
-			have = nil
-		}
-		if who := d.By; (d.Action == approval.Approve || d.Action == approval.Edit) && !slices.Contains(have, who) {
-			have = append(have, who)
-		}
-	}
-	t := ownText(fmt.Sprintf("%d different people approve, and one who denies is enough; %d of %d so far", a.Quorum, len(have), a.Quorum))
-	if len(have) > 0 {
-		t = slices.Concat(t, ownText(": "), namesText(have))
-	}
-	return t.merged()
-}
-
 // history is the history of a request, in order of time.
 func (s *builder) history(t agent.ToolSpec) []Row {
 	a := s.a
@@ -342,7 +299,7 @@ func (s *builder) history(t agent.ToolSpec) []Row {
 		}
 		all = append(all, event{at, lines})
 	}
-	add(a.RequestedAt, nil, ownText("asked by "), bareText(a.Agent, nil))
+	add(a.RequestedAt, nil, ownText("asked by "), Bare(a.Agent))
 	if !a.EscalatedAt.IsZero() {
 		add(a.EscalatedAt, nil, ownText("asked as well: "), namesText(a.EscalateTo))
 	}
@@ -359,7 +316,7 @@ func (s *builder) history(t agent.ToolSpec) []Row {
 		}
 		verb := ownText(decisionVerb(d.Action, a.Kind))
 		if len(d.Tools) > 0 {
-			verb = slices.Concat(verb, ownText(" "), namesText(d.Tools))
+			verb = textf("%1 %2", verb, namesText(d.Tools))
 		}
 		add(d.At, args, verb, ownText(" by "), s.foreignText(d.By), s.noteText(d.Note), s.decisionGrantText(d.Grant))
 	}
@@ -379,7 +336,7 @@ func (s *builder) noteText(text string) Text {
 	if text == "" {
 		return nil
 	}
-	return slices.Concat(ownText(`: "`), s.foreignText(text), ownText(`"`))
+	return textf(`: "%1"`, s.foreignText(text))
 }
 
 // preconditionText says what the call's precondition returned when people were asked.
@@ -388,8 +345,7 @@ func (s *builder) preconditionText() Text {
 	if k == nil {
 		return nil
 	}
-	return slices.Concat(namesText([]string{k.Tool}), ownText(" of "), s.jsonText(k.Args, s.view.tool(k.Tool).Schema), ownText(resultVerb(k.IsError)), s.contentText(k.Content, k.IsError),
-		ownText(", at "+FormatTime(k.At)+"; read again before the call runs")).merged()
+	return textf("%1; read again before the call runs", s.checkedText(k.Tool, k.Args, k.Content, k.IsError, k.At))
 }
 
 // preconditionChange says what the precondition returned when people were asked before, if that is why they are asked
@@ -400,15 +356,16 @@ func (s *builder) preconditionChange() Text {
 		return nil
 	}
 	w := k.Was
-	return slices.Concat(ownText("when it was asked before, "), namesText([]string{k.Tool}), ownText(" of "), s.jsonText(w.Args, s.view.tool(k.Tool).Schema),
-		ownText(resultVerb(w.IsError)), s.contentText(w.Content, w.IsError), ownText(", at "+FormatTime(w.At))).merged()
+	return textf("when it was asked before, %1", s.checkedText(k.Tool, w.Args, w.Content, w.IsError, w.At))
 }
 
-func resultVerb(failed bool) string {
+// checkedText says what a precondition returned.
+func (s *builder) checkedText(tool string, args json.RawMessage, content string, failed bool, at time.Time) Text {
+	words := "%1 of %2 says %3, at " + FormatTime(at)
 	if failed {
-		return " failed: "
+		words = "%1 of %2 failed: %3, at " + FormatTime(at)
 	}
-	return " says "
+	return textf(words, Bare(tool), s.jsonText(args, s.view.tool(tool).Schema), s.contentText(content, failed))
 }
 
 // contentText is a tool's result: JSON with secrets masked, or a text.

@@ -43,10 +43,10 @@ func (s *builder) callSentence(tool, described string, args json.RawMessage) Tex
 	name := namesText([]string{tool})
 	v, err := mask.Read(args, s.view.tool(tool).Schema)
 	if err != nil || len(v.Members) == 0 {
-		return slices.Concat(name, ownText("()")).merged()
+		return textf("%1()", name)
 	}
 	room := maxSentence - utf8.RuneCountInString(tool) - len("()")
-	return slices.Concat(name, ownText("("), fitTexts(s.memberTexts(v), ", ", room), ownText(")")).merged()
+	return textf("%1(%2)", name, fitTexts(s.memberTexts(v), ", ", room))
 }
 
 // memberTexts are the members of an object or array, each on one line.
@@ -54,7 +54,7 @@ func (s *builder) memberTexts(v *mask.Value) (all []Text) {
 	for _, m := range v.Members {
 		t := s.inlineText(m.Value)
 		if v.Kind == mask.Object {
-			t = slices.Concat(s.keyText(m.Key), ownText(": "), t)
+			t = textf("%1: %2", s.keyText(m.Key), t)
 		}
 		all = append(all, t)
 	}

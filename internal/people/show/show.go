@@ -100,9 +100,9 @@ func (r Row) Text() Text {
 	case len(r.Label) == 0:
 		return r.Value
 	case len(r.Value) == 0:
-		return slices.Concat(r.Label, Text{{Text: ":"}}).merged()
+		return textf("%1:", r.Label)
 	}
-	return slices.Concat(r.Label, Text{{Text: ": "}}, r.Value).merged()
+	return textf("%1: %2", r.Label, r.Value)
 }
 
 // Fact returns the value of a fact; empty if the document has none of that name.

@@ -26,7 +26,7 @@ func WriteText(w io.Writer, d Document, width int) error {
 			case l.Name != "":
 				text = slices.Concat(ownText(fmt.Sprintf("%-11s", l.Label.String()+" ")), l.Value).merged()
 			case s.Untrusted && len(l.Label) == 0 && s.Name != Asks: // what a tool asks is in quotes
-				text = slices.Concat(ownText(`"`), text, ownText(`"`)).merged()
+				text = textf(`"%1"`, text)
 			}
 			t.writeLine("    "+strings.Repeat("  ", l.Depth), text)
 		}

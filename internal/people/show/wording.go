@@ -3,6 +3,7 @@ package show
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"net/url"
 	"slices"
 	"time"
@@ -54,8 +55,7 @@ func riskText(e run.Effect, t agent.ToolSpec) Text {
 	case e == run.EffectIdempotent:
 		return ownText("it changes something, and can be repeated safely")
 	case r == Medium:
-		undo := bareText(t.Undo.Tool, nil)
-		return slices.Concat(ownText("it cannot be repeated safely; "), undo, ownText(" takes it back")).merged()
+		return textf("it cannot be repeated safely; %1 takes it back", Bare(t.Undo.Tool))
 	case t.Name == "":
 		return ownText("it cannot be repeated safely")
 	}
@@ -66,41 +66,47 @@ func riskText(e run.Effect, t agent.ToolSpec) Text {
 func (s *builder) targetText(t agent.ToolSpec) Text {
 	switch {
 	case t.MCP != nil:
-		return slices.Concat(ownText("MCP server "), bareText(t.MCP.Server, nil), ownText(", its tool "), bareText(t.MCP.Tool, nil)).merged()
+		return textf("MCP server %1, its tool %2", Bare(t.MCP.Server), Bare(t.MCP.Tool))
 	case t.HTTP != nil:
 		u, err := url.Parse(t.HTTP.URL)
 		if err != nil || u.Host == "" {
-			return slices.Concat(ownText(t.HTTP.Method+" of "), s.foreignText(t.HTTP.URL)).merged()
+			return textf("%1 of %2", ownText(t.HTTP.Method), s.foreignText(t.HTTP.URL))
 		}
 		// The host, which no argument changes; the path contains arguments.
-		return slices.Concat(ownText(t.HTTP.Method+" to "), bareText(u.Scheme+"://"+u.Host, nil)).merged()
+		return textf("%1 to %2", ownText(t.HTTP.Method), Bare(u.Scheme+"://"+u.Host))
 	case t.Lambda != nil:
-		return slices.Concat(ownText("function "), bareText(t.Lambda.Function, nil)).merged()
+		return textf("function %1", Bare(t.Lambda.Function))
 	case t.Agent != nil:
-		return slices.Concat(ownText("agent "), bareText(t.Agent.Agent, nil), ownText(", in a run of its own")).merged()
+		return textf("agent %1, in a run of its own", Bare(t.Agent.Agent))
 	case t.Kind == agent.KindService:
-		return slices.Concat(ownText("a service, by event "), bareText(cmp.Or(t.Event, t.Name), nil)).merged()
+		return textf("a service, by event %1", Bare(cmp.Or(t.Event, t.Name)))
 	case t.Kind == agent.KindInternal:
 		return ownText("this program")
 	}
 	return nil
 }
 
-// decisionSubject says what a decision is about, if that is not whether the call may run.
-func decisionSubject(a approval.Approval) string {
-	switch a.Kind {
-	case approval.KindTools:
-		return "whether these tools may be called; their calls were blocked and are not carried out"
-	case approval.KindOutcome:
-		return "what became of this call: it was interrupted, and nobody knows whether it took effect"
-	case approval.KindInput:
-		mode := run.TicketMode("")
-		if a.Ticket != nil {
-			mode = a.Ticket.Mode
-		}
-		return "for input: its tool has done nothing yet, and " + answerEffects[mode]
-	}
-	return ""
+// wordings are what people read of each kind of request: its title, with the agent for %1 and the tools for %2; what a
+// decision is about, if that is not whether the call may run, with what the answer to a tool's question does for %1; what
+// an approval grants besides the call, if it holds once; what a denial does; and what somebody has done who approves.
+var wordings = map[approval.Kind]struct{ title, subject, grants, denied, approved string }{
+	approval.KindCall: {
+		title: "May %1 carry out %2?", denied: "the call is not carried out, and the model is told so", approved: "approved",
+	},
+	approval.KindTools: {
+		title: "May %1 call %2?", grants: "the tool may be called once, whatever it is called with",
+		subject: "whether these tools may be called; their calls were blocked and are not carried out",
+		denied:  "the model is told so; its next call asks again", approved: "approved",
+	},
+	approval.KindOutcome: {
+		title: "What became of %2 of %1?", denied: "nothing: say what became of it", approved: "answered",
+		subject: "what became of this call: it was interrupted, and nobody knows whether it took effect",
+	},
+	approval.KindInput: {
+		title: "%1 waits for an answer to %2", approved: "answered",
+		subject: "for input: its tool has done nothing yet, and %1",
+		denied:  "the call is not carried out, and the model is told so",
+	},
 }
 
 // answerEffects say what an answer does. A ticket without a mode replays.
@@ -111,53 +117,83 @@ var answerEffects = map[run.TicketMode]string{
 	run.TicketPass:   "runs with the answer for its arguments, unless that is true or false",
 }
 
+// subjectText says what a decision is about, if that is not whether the call may run.
+func subjectText(a approval.Approval) Text {
+	mode := run.TicketMode("")
+	if a.Ticket != nil {
+		mode = a.Ticket.Mode
+	}
+	return textf(wordings[a.Kind].subject, ownText(answerEffects[mode]))
+}
+
 // grantText says what an approval grants besides the call; empty if nothing.
 func grantText(a approval.Approval) Text {
-	of := "the tool may be called for the rest of the run"
+	const of = "the tool may be called for the rest of the run"
+	ofTool := a.Scope == agent.ScopeTool
 	switch {
 	case a.Kind == approval.KindOutcome || a.Kind == approval.KindInput:
 		return nil
-	case a.Grants == agent.GrantsRun && (a.Scope == agent.ScopeTool || a.Kind == approval.KindTools):
+	case a.Grants == agent.GrantsRun && (ofTool || a.Kind == approval.KindTools):
 		return ownText(of + ", whatever it is called with")
-	case a.Grants == agent.GrantsStanding && a.Scope == agent.ScopeTool:
-		return slices.Concat(ownText(of+", and in every run of "), bareText(a.Agent, nil), ownText(" for 30 days or until it is revoked, whatever it is called with")).merged()
+	case a.Grants == agent.GrantsStanding && ofTool:
+		return textf(of+", and in every run of %1 for 30 days or until it is revoked, whatever it is called with", Bare(a.Agent))
 	case a.Grants == agent.GrantsStanding:
-		return slices.Concat(ownText("the tool may be called with these very arguments for the rest of the run, and in every run of "), bareText(a.Agent, nil),
-			ownText(" for 30 days or until it is revoked")).merged()
-	case a.Kind == approval.KindTools:
-		return ownText("the tool may be called once, whatever it is called with")
+		return textf("the tool may be called with these very arguments for the rest of the run, and in every run of %1 "+
+			"for 30 days or until it is revoked", Bare(a.Agent))
 	}
-	return nil
+	return ownText(wordings[a.Kind].grants)
 }
 
 // denialText says what a denial does.
 func denialText(a approval.Approval) string {
-	switch {
-	case a.Kind == approval.KindOutcome:
-		return "nothing: say what became of it"
-	case a.Scope == agent.ScopeTool:
+	if a.Scope == agent.ScopeTool && a.Kind != approval.KindOutcome {
 		return "the tool is not called any more in this run, and the model is told so"
-	case a.Kind == approval.KindTools:
-		return "the model is told so; its next call asks again"
 	}
-	return "the call is not carried out, and the model is told so"
+	return wordings[a.Kind].denied
 }
 
 // decisionVerb says what a person did.
 func decisionVerb(action approval.Action, kind approval.Kind) string {
-	switch {
-	case action == approval.Approve && (kind == approval.KindInput || kind == approval.KindOutcome):
-		return "answered"
-	case action == approval.Approve:
-		return "approved"
-	case action == approval.Edit:
+	switch action {
+	case approval.Approve:
+		return wordings[kind].approved
+	case approval.Edit:
 		return "approved with other arguments"
-	case action == approval.Deny:
+	case approval.Deny:
 		return "denied"
-	case action == approval.Cancel:
+	case approval.Cancel:
 		return "cancelled"
 	}
 	return string(action)
+}
+
+// QuorumText says how many different people approve, and who has; of a request about tools, of each that is not decided.
+// It is empty if one person is enough.
+func QuorumText(a approval.Approval) Text {
+	if a.Quorum < 2 {
+		return nil
+	}
+	count := func(counted []approval.Decision, of int) Text {
+		var who []string
+		for _, d := range counted {
+			who = append(who, d.By)
+		}
+		t := ownText(fmt.Sprintf("%d of %d so far", len(who), of))
+		if len(who) > 0 {
+			t = textf("%1: %2", t, namesText(who))
+		}
+		return t
+	}
+	all := []Text{ownText(fmt.Sprintf("%d different people approve, and one who denies is enough", a.Quorum))}
+	for i, p := range a.Permissions {
+		if a.Kind == approval.KindTools && p.Verdict == "" && p.Quorum > 1 {
+			all = append(all, textf("%1: %2", Bare(p.Tool), count(a.ToolApprovals(i), p.Quorum)))
+		}
+	}
+	if a.Kind != approval.KindTools {
+		all = append(all, count(a.CountedApprovals(), a.Quorum))
+	}
+	return fitTexts(all, "; ", math.MaxInt)
 }
 
 // StatusText is a request's status for people.

@@ -1,15 +1,26 @@
 package slack
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
+	"mime"
 	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
@@ -145,4 +156,212 @@ func (in *Interactions) failureText(c click, err error) (approval.Approval, stri
 	}
 	in.Log.Error("could not decide from Slack", "approval", c.shown.Approval, "kind", err)
 	return approval.Approval{}, textUncertain
+}
+
+// EnvSigningSecret names the signing secrets of a deployment, with commas between several.
+const EnvSigningSecret = "COUNTERSIGN_SLACK_SIGNING_SECRET"
+
+// maxClockSkew is how far the time of a signature may be from now, either way.
+const maxClockSkew = 300 * time.Second
+
+// The headers of a signed request.
+const (
+	headerSignature = "X-Slack-Signature"
+	headerTime      = "X-Slack-Request-Timestamp"
+)
+
+// Sign is Slack's signature of a body: v0= and the HMAC-SHA-256 of v0:seconds:body in hex. Seconds is Unix time.
+func Sign(secret, seconds string, body []byte) string {
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte("v0:" + seconds + ":"))
+	mac.Write(body)
+	return "v0=" + hex.EncodeToString(mac.Sum(nil))
+}
+
+// isVerified reports whether one of the secrets signed the body within maxClockSkew. The comparison takes constant
+// time.
+func isVerified(secrets []string, h http.Header, body []byte, now time.Time) bool {
+	at, given := h.Get(headerTime), h.Get(headerSignature)
+	seconds, err := strconv.ParseUint(at, 10, 40)
+	if err != nil || len(h.Values(headerTime)) != 1 || len(h.Values(headerSignature)) != 1 {
+		return false
+	}
+	if off := now.Sub(time.Unix(int64(seconds), 0)); off > maxClockSkew || off < -maxClockSkew {
+		return false
+	}
+	signed := false
+	for _, s := range secrets {
+		ok := s != "" && hmac.Equal([]byte(Sign(s, at, body)), []byte(given))
+		signed = signed || ok
+	}
+	return signed
+}
+
+// ParseSecrets reads the signing secrets of an app, separated by commas, so that a new one can be added before the old
+// one is removed. It skips empty ones.
+func ParseSecrets(text string) []string {
+	var out []string
+	for s := range strings.SplitSeq(text, ",") {
+		if s = strings.TrimSpace(s); s != "" {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// maxBody bounds the body of an interaction, in bytes.
+const maxBody = 1 << 20
+
+// payload is Slack's description of a click, with the fields that this package reads.
+type payload struct {
+	Type string `json:"type"`
+	User struct {
+		ID   string `json:"id"`
+		Team string `json:"team_id"`
+	} `json:"user"`
+	Team *struct {
+		ID string `json:"id"`
+	} `json:"team"`
+	ResponseURL string   `json:"response_url"`
+	Actions     []action `json:"actions"`
+	State       struct {
+		Values map[string]map[string]struct {
+			Value *string `json:"value"`
+		} `json:"values"`
+	} `json:"state"`
+}
+
+// action is the element that was clicked.
+type action struct {
+	ID    string `json:"action_id"`
+	Type  string `json:"type"`
+	Value string `json:"value"`
+}
+
+// click is a decision by a click in Slack.
+type click struct {
+	team, member string // of the signed payload
+	action       approval.Action
+	shown        buttonValue
+	note         string
+	answer       string // address for the answer
+}
+
+// errForm is the only error of a body that is not Slack's.
+var errForm = errors.New("want a form with one payload of JSON")
+
+// readPayload reads the payload of a signed request's body.
+func readPayload(h http.Header, body []byte) (payload, error) {
+	var p payload
+	if t, _, err := mime.ParseMediaType(h.Get("Content-Type")); err != nil || t != "application/x-www-form-urlencoded" {
+		return p, errForm
+	}
+	form, err := url.ParseQuery(string(body))
+	if err != nil || len(form) != 1 || len(form["payload"]) != 1 {
+		return p, errForm
+	}
+	raw := []byte(strings.TrimLeft(form["payload"][0], " \t\r\n"))
+	if !bytes.HasPrefix(raw, []byte("{")) || jsonx.DecodeKnown(raw, jsonx.JSONLimits{Bytes: maxBody}, &p) != nil {
+		return payload{}, errForm
+	}
+	return p, nil
+}
+
+// parseClick returns the decision in a payload. It is false if there is none, as for a click on a link.
+func (p payload) parseClick() (click, bool) {
+	if p.Type != "block_actions" || len(p.Actions) != 1 || p.Actions[0].Type != "button" {
+		return click{}, false
+	}
+	c := click{member: p.User.ID, team: p.User.Team, answer: p.ResponseURL}
+	if v := p.State.Values[blockNote][actionNote].Value; v != nil {
+		c.note = *v
+	}
+	if c.team == "" && p.Team != nil {
+		c.team = p.Team.ID
+	}
+	switch p.Actions[0].ID {
+	case actionApprove:
+		c.action = approval.Approve
+	case actionDeny:
+		c.action = approval.Deny
+	default:
+		return click{}, false
+	}
+	err := jsonx.DecodeStrict([]byte(p.Actions[0].Value), &c.shown)
+	return c, err == nil && c.shown.V == 1 && c.shown.Approval != "" && c.shown.Digest != "" && c.team != "" && c.member != ""
+}
+
+// hooksBase is where Slack takes answers to clicks.
+const hooksBase = "https://hooks.slack.com"
+
+// The answers to a person who clicked. They hold nothing of a request but who decided it.
+const (
+	textStranger      = "Nothing was decided: Countersign does not know you. Ask whoever runs it to put your Slack member id into its directory of people."
+	textForbidden     = "Nothing was decided: you are not one of those who may decide about this request."
+	textExpired       = "Nothing was decided: the request has expired. It was not carried out."
+	textFinished      = "Nothing was decided: the run has gone on or ended without it. Nobody has to decide any more."
+	textWrongKind     = "Nothing was decided: this request cannot be decided like that. See its page."
+	textUnknown       = "Nothing was decided: there is no such request."
+	textChanged       = "Nothing was decided: the request was changed since this message showed it. See its page, or the newest message about it."
+	textPolicyChanged = "Nothing was decided: the policy that applies has changed since this was asked. Whoever may decide by now is asked again."
+	textUncertain     = "It is not certain whether this was recorded. Click again: it is recorded once, however often you do."
+)
+
+// recordedText is the answer to a decision that was recorded.
+func recordedText(a approval.Approval, did approval.Action) string {
+	word := "Your approval is recorded. "
+	if did == approval.Deny {
+		word = "Your denial is recorded. "
+	}
+	if a.Status == approval.Pending {
+		return word + "More people have to approve before it is carried out."
+	}
+	return word + show.OutcomeText(a)
+}
+
+// ephemeral is an answer that only the person who clicked sees.
+type ephemeral struct {
+	ResponseType    string  `json:"response_type"`
+	ReplaceOriginal bool    `json:"replace_original"`
+	Text            string  `json:"text"`
+	Blocks          []block `json:"blocks"`
+}
+
+// errAnswer is all that is said of an answer that was not delivered.
+var errAnswer = errors.New("the answer could not be delivered")
+
+// postAnswer posts the result of a click to the address that Slack sent, if it is an address of Slack.
+func (in *Interactions) postAnswer(ctx context.Context, address, text string) error {
+	if !in.isSlackHook(address) {
+		return errAnswer
+	}
+	body, err := json.Marshal(ephemeral{ResponseType: "ephemeral", Text: "Countersign", Blocks: []block{section(text)}})
+	if err != nil {
+		return errAnswer
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
+	if err != nil {
+		return errAnswer
+	}
+	r.Header.Set("Content-Type", "application/json; charset=utf-8")
+	r.Header.Set("User-Agent", "countersign")
+	resp, err := newHTTPClient(in.HTTP, answerTimeout).Do(r)
+	if err != nil {
+		return errAnswer
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return errAnswer
+	}
+	return nil
+}
+
+// isSlackHook reports whether an address is at the host of Slack's hooks.
+func (in *Interactions) isSlackHook(address string) bool {
+	want, err := url.Parse(cmp.Or(in.Hooks, hooksBase))
+	if err != nil {
+		return false
+	}
+	u, err := url.Parse(address)
+	return err == nil && u.Scheme == want.Scheme && u.Host == want.Host && u.User == nil && u.Opaque == "" && u.Fragment == ""
 }

@@ -87,12 +87,10 @@ type Canceller interface {
 	Cancel(ctx context.Context, tenant, run, by, note string) (run.AgentState, error)
 }
 
-// Desk records decisions and outcomes, and revokes standing grants; *approval.Desk implements it and documents the
-// errors.
+// Desk records decisions, and revokes standing grants; *approval.Desk implements it and documents the errors.
 type Desk interface {
 	Decide(ctx context.Context, r approval.DecisionInput) (approval.Approval, error)
-	SettleOutcome(ctx context.Context, o approval.Outcome) (approval.Approval, error)
-	PrepareDecision(ctx context.Context, s *run.AgentState, r approval.CallDecision) (func(ctx context.Context) error, error)
+	PrepareDecision(ctx context.Context, s *run.AgentState, r approval.DecisionInput) (func(ctx context.Context) error, error)
 	Revoke(ctx context.Context, r approval.Revocation) error
 	Thread
 }

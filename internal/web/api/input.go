@@ -159,7 +159,7 @@ func applySteps(ctx context.Context, steps []inputStep) (applied, already bool, 
 }
 
 func (s *server) planDecision(ctx context.Context, state *run.AgentState, d Decision, c Caller) (inputStep, error) {
-	r := approval.CallDecision{Tenant: state.Tenant, Run: state.Run, Target: d.Target, ID: d.ID, Result: d.Result,
+	r := approval.DecisionInput{Tenant: state.Tenant, Run: state.Run, Call: d.Target, Key: d.ID, Result: d.Result,
 		Note: d.Reason, By: c.Principal, Via: s.decisionChannel()}
 	switch d.Action {
 	case "resume":
@@ -261,17 +261,18 @@ func (s *server) planNamedAnswer(ctx context.Context, run *run.AgentState, a Ans
 
 // outcomeStep settles the unknown outcome of a call.
 func (s *server) outcomeStep(run *run.AgentState, a Answer, c Caller) inputStep {
-	o := approval.Outcome{
-		Tenant: run.Tenant, Run: run.Run, Call: a.Call, ID: a.Approval, Key: a.ID, Rerun: a.Rerun, By: c.Principal, Via: s.decisionChannel(),
+	r := approval.DecisionInput{
+		Tenant: run.Tenant, Run: run.Run, Call: a.Call, ID: a.Approval, Key: a.ID, Action: approval.Rerun, By: c.Principal,
+		Via: s.decisionChannel(),
 	}
 	switch {
 	case a.Error != nil:
-		o.Content, o.IsError = *a.Error, true
+		r.Action, r.Content = approval.ReportError, *a.Error
 	case a.Result != nil:
-		o.Content = policy.ResultText(a.Result)
+		r.Action, r.Content = approval.ReportResult, policy.ResultText(a.Result)
 	}
 	return func(ctx context.Context) error {
-		answered, err := s.Desk.SettleOutcome(ctx, o)
+		answered, err := s.Desk.Decide(ctx, r)
 		if err == nil && answered.IsRepeated() {
 			return errRepeated
 		}

@@ -18,7 +18,7 @@ import (
 // else the address of dev.
 func (e *engine) newLinks() *link.Links {
 	return &link.Links{
-		Table: e.backend.Table, Signer: lazySigner{link.Ring(e.ring.loadOrCreate), e.ring}, Clock: e.p.clock, IDs: ids.System(e.p.clock),
+		Table: e.backend.Table, Ring: e.ring.load, Sign: e.ring.loadOrCreate, Clock: e.p.clock, IDs: ids.System(e.p.clock),
 		Base: func() string {
 			var own string
 			if url := e.url.Load(); url != nil {
@@ -27,20 +27,6 @@ func (e *engine) newLinks() *link.Links {
 			return cmp.Or(e.p.getenv("COUNTERSIGN_WEB_URL"), own)
 		},
 	}
-}
-
-// lazySigner creates the keyring when something is signed, but not when something is verified.
-type lazySigner struct {
-	link.Ring
-	keys *keyringFile
-}
-
-// Verify implements link.Signer.
-func (s lazySigner) Verify(ctx context.Context, mac []byte, key, audience string, fields ...string) (bool, error) {
-	if ring, err := s.keys.load(); ring == nil {
-		return false, err
-	}
-	return s.Ring.Verify(ctx, mac, key, audience, fields...)
 }
 
 // engineLinks defers to the links of an engine that is still being opened.

@@ -65,7 +65,7 @@ func (p *program) answerCommands(a approval.Approval) []string {
 			"JSON") + "   answers; without --result the answer is true", p.commandLine("deny", a.ID)}
 	}
 	ways := []string{p.commandLine("approve", a.ID), p.commandLine("deny", a.ID)}
-	if c := a.ChannelsOf(approval.DecisionInput{}); !c.Allow(approval.ViaCLI) {
+	if c := a.ChannelsOf(""); !c.Allow(approval.ViaCLI) {
 		ways[0] = "approve it by " + c.Words()
 	}
 	if len(a.Permissions) > 1 {

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/jsonx"
@@ -50,7 +49,7 @@ func (s *session) promptBatch(ctx context.Context, ids []string) (approved map[s
 		if err != nil {
 			return nil, false, err
 		}
-		allowed := a.ChannelsOf(approval.DecisionInput{})
+		allowed := a.ChannelsOf("")
 		if a.Status == approval.Pending && a.Kind == approval.KindCall && allowed.Allow(approval.ViaCLI) {
 			open = append(open, a)
 		}
@@ -100,115 +99,53 @@ func (s *session) promptDecision(ctx context.Context, a approval.Approval) (*api
 	if err != nil {
 		return nil, err
 	}
+	tool := "" // of a request about tools, the first undecided one; the others follow one by one
 	if a.Kind == approval.KindTools {
-		return s.promptTools(ctx, a)
+		i := slices.IndexFunc(a.Permissions, func(p approval.Permission) bool { return p.Verdict == "" })
+		if i < 0 {
+			return nil, nil
+		}
+		tool = a.Permissions[i].Tool
 	}
-	if c := a.ChannelsOf(approval.DecisionInput{}); !c.Allow(approval.ViaCLI) {
-		return s.promptDenial(ctx, a, "", c)
-	}
-	if a.Kind == approval.KindInput {
-		return s.promptInput(ctx)
+	question, answers := "approve, deny, edit, ask or later? [a/d/e/ask/l] ", "a d e ask l"
+	switch c := a.ChannelsOf(tool); {
+	case !c.Allow(approval.ViaCLI):
+		s.p.logLine("the policy lets people approve this by %s; here it can be denied", c.Words())
+		question, answers = "deny, ask or later? [d/ask/l] ", "d ask l"
+	case a.Kind == approval.KindTools:
+		question, answers = line(tool)+": approve, deny or later? [a/d/l] ", "a d l"
+	case a.Kind == approval.KindInput:
+		question, answers = "the answer as JSON on one line, deny or later? [JSON/d/l] ", "d l JSON"
 	}
 	for {
-		answer, err := s.promptLine(ctx, "approve, deny, edit, ask or later? [a/d/e/ask/l] ")
-		if errors.Is(err, io.EOF) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		switch strings.ToLower(strings.TrimSpace(answer)) {
-		case "a", "approve":
-			return &api.Verdict{Action: approval.Approve}, nil
-		case "d", "deny":
-			note, err := s.promptLine(ctx, "note for the model (may be empty): ")
-			return &api.Verdict{Action: approval.Deny, Note: note}, ignoreEOF(err)
-		case "e", "edit":
-			if v, err := s.promptEdit(ctx, a, v); v != nil || err != nil {
-				return v, err
-			}
-		case "ask":
-			return nil, s.promptQuestion(ctx, a)
-		case "l", "later":
-			return nil, nil
-		}
-	}
-}
-
-// promptInput asks at the terminal for the input that a tool requests.
-func (s *session) promptInput(ctx context.Context) (*api.Verdict, error) {
-	for {
-		typed, err := s.promptLine(ctx, "the answer as JSON on one line, deny or later? [JSON/d/l] ")
-		if errors.Is(err, io.EOF) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		switch strings.ToLower(strings.TrimSpace(typed)) {
-		case "":
-			continue
-		case "d", "deny":
-			note, err := s.promptLine(ctx, "note for the model (may be empty): ")
-			return &api.Verdict{Action: approval.Deny, Note: note}, ignoreEOF(err)
-		case "l", "later":
-			return nil, nil
-		}
-		answer, err := jsonx.CompactJSON([]byte(typed), jsonx.JSONLimits{})
-		if err != nil {
-			s.p.logLine("that is not taken: %v", err)
-			continue
-		}
-		return &api.Verdict{Action: approval.Approve, Result: answer}, nil
-	}
-}
-
-// promptTools asks about the first undecided tool of a request. The other tools follow one by one.
-func (s *session) promptTools(ctx context.Context, a approval.Approval) (*api.Verdict, error) {
-	i := slices.IndexFunc(a.Permissions, func(p approval.Permission) bool { return p.Verdict == "" })
-	if i < 0 {
-		return nil, nil
-	}
-	tool := a.Permissions[i].Tool
-	if c := a.ChannelsOf(approval.DecisionInput{Tool: tool}); !c.Allow(approval.ViaCLI) {
-		return s.promptDenial(ctx, a, tool, c)
-	}
-	for {
-		answer, err := s.promptLine(ctx, line(tool)+": approve, deny or later? [a/d/l] ")
-		if errors.Is(err, io.EOF) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		switch strings.ToLower(strings.TrimSpace(answer)) {
-		case "a", "approve":
-			return &api.Verdict{Action: approval.Approve, Tool: tool}, nil
-		case "d", "deny":
-			note, err := s.promptLine(ctx, "note for the model (may be empty): ")
-			return &api.Verdict{Action: approval.Deny, Tool: tool, Note: note}, ignoreEOF(err)
-		case "l", "later":
-			return nil, nil
-		}
-	}
-}
-
-// promptDenial asks about what is approved by other channels alone. Tool is one of a request about several, else "".
-func (s *session) promptDenial(ctx context.Context, a approval.Approval, tool string, allowed agent.Channels) (*api.Verdict, error) {
-	s.p.logLine("the policy lets people approve this by %s; here it can be denied", allowed.Words())
-	for {
-		answer, err := s.promptLine(ctx, "deny, ask or later? [d/ask/l] ")
+		typed, err := s.promptLine(ctx, question)
 		if err != nil {
 			return nil, ignoreEOF(err)
 		}
-		switch strings.ToLower(strings.TrimSpace(answer)) {
-		case "d", "deny":
+		answer := strings.ToLower(strings.TrimSpace(typed))
+		if short, ok := map[string]string{"approve": "a", "deny": "d", "edit": "e", "later": "l"}[answer]; ok {
+			answer = short
+		}
+		switch taken := slices.Contains(strings.Fields(answers), answer); {
+		case answer == "d":
 			note, err := s.promptLine(ctx, "note for the model (may be empty): ")
 			return &api.Verdict{Action: approval.Deny, Tool: tool, Note: note}, ignoreEOF(err)
-		case "ask":
-			return nil, s.promptQuestion(ctx, a)
-		case "l", "later":
+		case answer == "l":
 			return nil, nil
+		case answer == "a" && taken:
+			return &api.Verdict{Action: approval.Approve, Tool: tool}, nil
+		case answer == "e" && taken:
+			if v, err := s.promptEdit(ctx, a, v); v != nil || err != nil {
+				return v, err
+			}
+		case answer == "ask" && taken:
+			return nil, s.promptQuestion(ctx, a)
+		case answer != "" && strings.HasSuffix(answers, "JSON"):
+			result, err := jsonx.CompactJSON([]byte(typed), jsonx.JSONLimits{})
+			if err == nil {
+				return &api.Verdict{Action: approval.Approve, Result: result}, nil
+			}
+			s.p.logLine("that is not taken: %v", err)
 		}
 	}
 }

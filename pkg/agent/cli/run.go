@@ -172,7 +172,7 @@ func (s *session) decideRequest(ctx context.Context, id, approved string, ask *d
 		var refused *api.Problem
 		switch {
 		case err == nil && needsMoreApprovals(a, *v):
-			s.p.logLine("approval %s: %s", a.ID, formatQuorum(a))
+			s.p.printQuorum(a)
 			return false, nil
 		case !errors.As(err, &refused):
 			return err == nil, err

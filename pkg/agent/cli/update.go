@@ -1,10 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -84,7 +84,7 @@ func (p *program) decide(ctx context.Context, id string, v api.Verdict) error {
 			return err
 		}
 		if needsMoreApprovals(a, v) {
-			s.p.logLine("approval %s: %s", a.ID, formatQuorum(a))
+			s.p.printQuorum(a)
 			return p.reportRun(ctx, s, run)
 		}
 		return s.followAndReport(ctx, run)
@@ -133,29 +133,9 @@ func needsMoreApprovals(a approval.Approval, v api.Verdict) bool {
 	})
 }
 
-// formatQuorum returns how many approvals are counted and who gave them.
-func formatQuorum(a approval.Approval) string {
-	if a.Kind != approval.KindTools {
-		return formatApprovers(a.CountedApprovals(), a.Quorum)
-	}
-	var each []string
-	for i, p := range a.Permissions {
-		if p.Verdict == "" && p.Quorum > 1 {
-			each = append(each, line(p.Tool)+": "+formatApprovers(a.ToolApprovals(i), p.Quorum))
-		}
-	}
-	return strings.Join(each, "; ")
-}
-
-func formatApprovers(counted []approval.Decision, of int) string {
-	who := make([]string, len(counted))
-	for i, d := range counted {
-		who[i] = d.By
-	}
-	if len(who) == 0 {
-		return fmt.Sprintf("%d people have to approve, nobody has yet", of)
-	}
-	return fmt.Sprintf("%d of %d have approved: %s", len(who), of, strings.Join(who, ", "))
+// printQuorum prints how many different people approve a request that waits for more of them, and who has.
+func (p *program) printQuorum(a approval.Approval) {
+	p.logLine("approval %s: %s", a.ID, cmp.Or(show.QuorumText(a).String(), "more people have to approve"))
 }
 
 // loadRunToFollow returns the run to follow after a change of runID. It is the root run while the root is open, else

@@ -1,0 +1,165 @@
+package approval
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// findOutcomeRequest returns the request of an outcome that names a call alone: the one that was answered under the same
+// key, else the newest about the call if the call has no earlier one. A repeated answer about an earlier attempt is
+// never taken for a later attempt: if there were several requests, it is a *StaleError. A call that waits for no outcome
+// is ErrNothing.
+func (d *Desk) findOutcomeRequest(ctx context.Context, r DecisionInput) (Approval, error) {
+	l, err := d.Journal.Load(ctx, r.Tenant, r.Run)
+	if err != nil {
+		return Approval{}, err
+	}
+	c, ok := l.State.Call(r.Call)
+	if !ok || c.Asks == 0 {
+		return Approval{}, fmt.Errorf("answer call %s: %w", r.Call, ErrNothing)
+	}
+	newest, err := Get(ctx, d.Table, r.Tenant, run.ApprovalID(r.Run, c.ID, c.Asks))
+	if err != nil {
+		return Approval{}, err
+	}
+	earlier := false
+	for ask, a := c.Asks, newest; ; {
+		if a.asksOutcomeOf(r) {
+			if r.Key != "" && slices.ContainsFunc(a.Decisions, func(d Decision) bool { return d.Key == r.Key }) {
+				return a, nil
+			}
+			earlier = earlier || ask < c.Asks
+		}
+		if ask--; ask == 0 {
+			break
+		}
+		if a, err = Get(ctx, d.Table, r.Tenant, run.ApprovalID(r.Run, c.ID, ask)); err != nil && !errors.Is(err, ErrNotFound) {
+			return Approval{}, err
+		}
+	}
+	switch {
+	case !newest.asksOutcomeOf(r):
+		return Approval{}, fmt.Errorf("answer call %s: %w", r.Call, ErrNothing)
+	case earlier && newest.Status == Pending:
+		return Approval{}, &StaleError{Approval: newest}
+	}
+	return newest, nil
+}
+
+// asksOutcomeOf reports whether the request asks for the outcome of r's call.
+func (a Approval) asksOutcomeOf(r DecisionInput) bool {
+	return a.Kind == KindOutcome && a.Run == r.Run && a.Call() == r.Call
+}
+
+// PrepareDecision finds what a decision on s, the newest state of its run, refers to by Call, which names a call or a
+// request of the run (seed 001, ToolCallDecision), and returns the function that commits it. The action is Approve, Deny
+// or Cancel:
+//
+//	a suspended call                the decision on its request (Decide)
+//	a blocked call, or its request  the decision on its tool, or on all tools of the request
+//	a call that waited              its request is decided: the same result for the same decision, else *DecidedError
+//	anything else, early: keep      kept until the target is suspended, and authorized then; ErrIgnored if the call has ended
+//	anything else, early: refuse    ErrNothing: the person was shown nothing; ErrNoCall if the run has no such call
+//
+// The function may be called again. Its errors are those of Decide, and ErrFinished if the run has ended.
+func (d *Desk) PrepareDecision(
+	ctx context.Context, s *run.AgentState, r DecisionInput,
+) (func(ctx context.Context) error, error) {
+	key := r.Key
+	if r.Key != "" {
+		r.Key = "decision/" + key
+	}
+	if id, tool, ok := findRequest(s, r.Call); ok {
+		r.ID, r.Tool = id, tool
+		return func(ctx context.Context) error {
+			_, err := d.Decide(ctx, r)
+			return err
+		}, nil
+	}
+	def, err := d.Definitions(ctx, r.Tenant, s.Definition)
+	if err != nil {
+		return nil, fmt.Errorf("decide %s of run %s: %w", r.Call, r.Run, err)
+	}
+	c, known := s.Call(r.Call)
+	switch keep := def.Early == agent.EarlyKeep; {
+	case keep && known && !c.Open():
+		return nil, fmt.Errorf("decide call %s: %w", r.Call, ErrIgnored)
+	case keep:
+		return d.prepareEarlyDecision(s, r, key)
+	case known:
+		return nil, fmt.Errorf("decide call %s: nothing was shown: %w", r.Call, ErrNothing)
+	default:
+		return nil, fmt.Errorf("decide %q of run %s: %w", r.Call, r.Run, ErrNoCall)
+	}
+}
+
+// findRequest returns the request that a target names: that of the suspended call, else of the call with that id, or of
+// one that waited under it. For a blocked call it returns the tool as well; for the call's request it does not, because
+// all of its tools are meant.
+func findRequest(s *run.AgentState, target string) (id, tool string, ok bool) {
+	if c, ok := s.Waiting(target); ok {
+		return c.Wait.Approval, "", true
+	}
+	if c, ok := s.Call(target); ok && s.RequestOf(c) != "" {
+		return s.RequestOf(c), c.Tool, true
+	}
+	if c, ok := s.Call(target); ok && c.Asks > 0 {
+		return run.ApprovalID(s.Run, c.ID, c.Asks), "", true
+	}
+	for _, c := range s.Calls() {
+		if id := s.RequestOf(c); id != "" && id == target {
+			return id, "", true
+		}
+		if id := run.ApprovalID(s.Run, c.ID, c.Asks); c.Asks > 0 && (id == target || c.WaitedUnder(target)) {
+			return id, "", true
+		}
+	}
+	return "", "", false
+}
+
+// prepareEarlyDecision keeps a decision in the run's inbox until its target is suspended. The person is authorized
+// then; an unauthenticated one is refused here.
+func (d *Desk) prepareEarlyDecision(
+	s *run.AgentState, r DecisionInput, id string,
+) (func(ctx context.Context) error, error) {
+	fact := run.DecisionKept{
+		ID: id, Target: r.Call, Action: run.ActionApprove, Note: r.Note, By: r.By.ID, Groups: r.By.Groups, Via: r.Via,
+	}
+	switch r.Action {
+	case Deny:
+		fact.Action = run.ActionDeny
+	case Cancel:
+		fact.Action = run.ActionCancel
+	case Approve:
+		var err error
+		if fact.Result, err = policy.CompactAnswer(r.Result); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, fmt.Errorf("decide %s: action %q: %w", r.Call, r.Action, ErrKind)
+	}
+	switch {
+	case r.Call == "":
+		return nil, fmt.Errorf("decide nothing of run %s: %w", r.Run, ErrNoCall)
+	case !policy.MayDecide([]string{r.By.ID}, r.By):
+		return nil, fmt.Errorf("decide %s as %q: %w", r.Call, r.By.ID, ErrForbidden)
+	case len(s.Kept) >= policy.MaxKept:
+		return nil, fmt.Errorf("decide %s of run %s: %d: %w", r.Call, r.Run, len(s.Kept), ErrKept)
+	}
+	return func(ctx context.Context) error {
+		got, err := d.Journal.Accept(ctx, r.Tenant, r.Run, r.Key, fact)
+		if err != nil {
+			return err
+		}
+		if got.Closed {
+			return fmt.Errorf("decide %s: %w", r.Call, ErrFinished)
+		}
+		return d.ResumeRun(ctx, r.Tenant, r.Run)
+	}, nil
+}
