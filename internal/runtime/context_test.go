@@ -31,45 +31,6 @@ func counted(n *int) hook.Builder {
 	}
 }
 
-// A later build of the code changes nothing of a run whose context is built once.
-func TestContextStays(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.model.replies = []agent.Reply{calls("look c1"), {Text: "Bye."}}
-		asked := 0
-		w.building(counted(&asked))
-		require.Zero(t, w.state().Messages.Len(), "what the data comes to is the builder's to say")
-		require.Zero(t, asked, "nothing is built where a run is started")
-		w.step(0)
-		w.ports.Hooks = hook.Set{}
-		require.Equal(t, runtime.NextDone, w.drive(0).Next)
-		require.Equal(t, 1, asked)
-		for _, r := range w.model.asked {
-			require.Equal(t, "build 1", r.System)
-			require.Equal(t, run.Text{Text: "message 1"}, r.Messages[0].Block)
-		}
-	})
-}
-
-// A crash between the builder and the commit asks it again; what it said before is nowhere.
-func TestContextOfALostAttempt(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.model.replies = []agent.Reply{{Text: "Bye."}, {Text: "Bye."}}
-		asked := 0
-		w.building(counted(&asked))
-		dead, cancel := context.WithCancel(w.ctx)
-		w.table.set(trap{fits: entry("replied"), before: func() error { cancel(); return dead.Err() }})
-		_, err := w.stepper().Step(dead, w.inv(0))
-		require.ErrorIs(t, err, context.Canceled)
-		require.Zero(t, w.state().Messages.Len())
-		require.Equal(t, runtime.NextDone, w.drive(0).Next)
-		require.Equal(t, 2, asked)
-		s := w.state()
-		require.Equal(t, 2, s.Messages.Len())
-		require.Equal(t, run.Text{Text: "message 2"}, s.Messages.At(0).Block)
-		require.Equal(t, "build 2", s.SystemText)
-	})
-}
-
 // A builder that runs out of time has said nothing: the step is tried again and the run goes on.
 func TestContextOutOfTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

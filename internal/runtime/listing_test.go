@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -147,37 +146,6 @@ func TestListingIsTheBatchs(t *testing.T) {
 	})
 }
 
-// TestTwoBatchesList: of two attempts that list at once what is committed first wins, and both lead on.
-func TestTwoBatchesList(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		n := 0
-		s := &servers{}
-		s.list = func(context.Context, string) (agent.ServerTools, error) {
-			s.mu.Lock()
-			n++
-			mine := n
-			s.mu.Unlock()
-			time.Sleep(time.Duration(mine) * time.Second)
-			return has(fmt.Sprint("t", mine)), nil
-		}
-		w.serving(s, "files")
-		w.start()
-		var wg sync.WaitGroup
-		for range 2 {
-			inv := w.inv(0)
-			wg.Go(func() {
-				r, err := w.batch().Run(w.ctx, inv)
-				if err != nil || r.Next != runtime.NextStep {
-					t.Errorf("%v %v", r, err)
-				}
-			})
-		}
-		wg.Wait()
-		require.Equal(t, 1, w.written("tools_listed"))
-		require.Equal(t, []run.ServerState{{Name: "files", Protocol: "p", Tools: []string{"t1"}}}, w.state().Servers)
-	})
-}
-
 // TestWithoutAConnection: a deployment that cannot speak to servers says so, and a run that can do without goes on.
 func TestWithoutAConnection(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -207,29 +175,5 @@ func TestAnEndedInvocationSaysNothingOfAServer(t *testing.T) {
 		require.Len(t, w.entries(), 1)
 		s.list = func(context.Context, string) (agent.ServerTools, error) { return has("a"), nil }
 		require.Equal(t, runtime.NextDone, w.drive(0).Next)
-	})
-}
-
-// TestTwoCallsOfAChangedTool: the run loses it once, and each call has its result.
-func TestTwoCallsOfAChangedTool(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		s := &servers{list: func(context.Context, string) (agent.ServerTools, error) { return has("a", "b"), nil }}
-		s.call = func(_ context.Context, spec agent.ToolSpec) (agent.ToolResultData, error) {
-			if spec.MCP.Tool == "b" {
-				return agent.ToolResultData{Content: "fine"}, nil
-			}
-			return agent.ToolResultData{}, fmt.Errorf("call: %w", &tool.ChangedError{Server: "files", Tool: "a", Want: "1", Got: "2"})
-		}
-		w.serving(s, "files")
-		w.model.replies = []agent.Reply{calls("files_a c1", "files_a c2", "files_b c3"), {Text: "done"}}
-		w.start()
-		require.Equal(t, runtime.NextDone, w.drive(0).Next)
-		require.Equal(t, 1, w.written("tools_disabled"))
-		for _, id := range []string{"c1", "c2"} {
-			require.Equal(t, run.WhyToolChanged, w.call(id).Reason)
-			require.Zero(t, w.call(id).Executions)
-		}
-		require.Equal(t, run.StatusSucceeded, w.call("c3").Status)
-		require.Equal(t, []string{"b"}, w.state().Servers[0].Tools)
 	})
 }

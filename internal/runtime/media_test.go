@@ -106,19 +106,6 @@ func TestToolMediaAreKept(t *testing.T) {
 	})
 }
 
-// Many large ones in one round take more than one item's bytes and still fit.
-func TestManyToolMediaFit(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.model.replies = []agent.Reply{calls("look c1", "look c2", "look c3", "look c4")}
-		w.tool("look").gives("", slices.Repeat([]run.Media{page('x', 96<<10)}, 90)...)
-		w.start()
-		require.Equal(t, runtime.NextDone, w.drive(0).Next)
-		for _, id := range []string{"c1", "c4"} {
-			require.Len(t, w.call(id).Result.Media, 90)
-		}
-	})
-}
-
 // What cannot be kept is left out, one by one, and the model is told; what the tool did stays done.
 func TestToolMediaThatCannotBeKept(t *testing.T) {
 	good := run.Media{Name: "ok", MediaType: "image/png", Data: "AAAA"}
@@ -167,18 +154,6 @@ func TestToolMediaThatCannotBeKept(t *testing.T) {
 			require.Len(t, r.Media, 1)
 			require.Len(t, blobs.put, 1)
 		})
-	})
-}
-
-// A tool may name a blob that its tenant has.
-func TestToolNamesABlob(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		digest := w.has("whole")
-		w.model.replies = []agent.Reply{calls("look c1")}
-		w.tool("look").gives("", run.Media{MediaType: "text/plain", Blob: digest})
-		w.start()
-		w.drive(0)
-		require.Equal(t, []run.Media{{MediaType: "text/plain", Blob: digest}}, w.call("c1").Result.Media)
 	})
 }
 
@@ -367,14 +342,6 @@ func TestRunWithMediaInBlobs(t *testing.T) {
 		w.ports.Model = modelretry.New(runtime.WithMedia(next, b), w.ports.Clock, nil)
 		return next, b
 	}
-	t.Run("seen", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			next, _ := begin(w, "shot")
-			require.Equal(t, runtime.NextDone, w.drive(0).Next)
-			require.Equal(t, "c2hvdA==", next.requests[0].Messages[1].Block.(run.Media).Data)
-			require.Equal(t, store.BlobDigest([]byte("shot")), w.state().Messages.All()[1].Block.(run.Media).Blob, "on record by its name")
-		})
-	})
 	t.Run("lost", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			_, b := begin(w, "shot")

@@ -117,39 +117,6 @@ func TestC3SweepTellsWhereNobodyDid(t *testing.T) {
 	})
 }
 
-// A15: a sweep does what is due, whatever the tenant; and what goes wrong with it stops no repair.
-func TestA15SweepDoesWhatIsDue(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := &pager{}
-		n := w.notifier(p)
-		w.ports.Notify = n
-		run := w.parked("told")
-		require.Len(t, p.got, 1)
-		w.run = run
-		_, err := (&runtime.Canceller{Ports: w.ports, Definitions: w.pinned}).Cancel(w.ctx, tenant, run, "user:bob", "")
-		require.NoError(t, err)
-		w.neverStarted(tenant, "never")
-		w.sleep(time.Hour)
-		sweep := w.sweeper()
-		sweep.Notices = n
-		r, err := sweep.Run(w.ctx)
-		require.NoError(t, err)
-		require.Equal(t, map[string]int64{"updated": 1}, r.Told)
-		require.Equal(t, "ref cancelled", p.got[1])
-		require.EqualValues(t, 1, r.Repaired[runtime.RepairStarted])
-
-		sweep.Notices = broken{}
-		w.neverStarted(tenant, "never either")
-		w.parked("waits")
-		w.sleep(2 * time.Minute)
-		r, err = sweep.Run(w.ctx)
-		require.NoError(t, err)
-		require.Len(t, r.Untold, 2, "what is due, and the one request")
-		require.EqualValues(t, 1, r.Repaired[runtime.RepairStarted])
-		require.Empty(t, r.Failed)
-	})
-}
-
 type broken struct{}
 
 func (broken) ProcessDue(context.Context, int) (map[string]int64, error) { return nil, errBlown }

@@ -1,7 +1,6 @@
 package runtime_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,8 +13,6 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/counting"
 )
 
 // cost is what a piece of work needed of the table.
@@ -162,66 +159,4 @@ func (w *world) approve(call string, a approval.Action) {
 	w.t.Helper()
 	_, err := w.desk().Decide(w.ctx, approval.DecisionInput{Tenant: tenant, ID: run.ApprovalID(w.run, call, 1), Action: a, By: ana})
 	require.NoError(w.t, err)
-}
-
-// TestPlainIterationIsTwoEntries: one for the reply, one for all results that finish together, however many calls there are.
-func TestPlainIterationIsTwoEntries(t *testing.T) {
-	for _, n := range []int{1, 3, 8} {
-		reply := agent.Reply{}
-		for i := range n {
-			reply.Calls = append(reply.Calls, calls(fmt.Sprintf("look c%d", i)).Calls...)
-		}
-		check := func(t *testing.T, w *world) {
-			w.model.replies = []agent.Reply{reply}
-			w.start()
-			w.step(0)
-			w.batchRun(0)
-			require.EqualValues(t, 1+2, w.state().Entries)
-			require.Equal(t, n, w.tool("look").times())
-			require.Equal(t, n, w.written("call_finished"))
-		}
-		t.Run(fmt.Sprintf("%d calls, real goroutines", n), func(t *testing.T) { inBubble(t, check) })
-		t.Run(fmt.Sprintf("%d calls, virtual clock", n), func(t *testing.T) {
-			c := clock.NewVirtual(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
-			require.NoError(t, c.Run(func() { check(t, newWorld(t, c, 0)) }))
-		})
-	}
-}
-
-// TestIterationCostIsConstant: iteration 1000 costs what iteration 10 costs. Sequence and inference have more digits; that is all.
-func TestIterationCostIsConstant(t *testing.T) {
-	per := func(n int) (c counting.Counts, sizes []int) {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, clock.System(), 1)
-			w.def.Limits.Interactions = n + 1
-			w.model.replies = make([]agent.Reply, n)
-			for i := range w.model.replies {
-				w.model.replies[i] = calls(fmt.Sprintf("look c%04d", i))
-			}
-			w.start()
-			before := w.counts.Snapshot()
-			for r := w.drive(0); r.Next == runtime.NextContinue; r = w.drive(0) {
-				w.owner = r.Successor
-			}
-			require.Equal(t, run.RunDone, w.state().Status)
-			c = w.counts.Snapshot().Sub(before)
-			for _, ops := range w.table.writes {
-				if len(ops) == 1 {
-					sizes = append(sizes, store.Size(ops[0].Item))
-				}
-			}
-		})
-		return c, sizes
-	}
-	few, fewSizes := per(10)
-	many, manySizes := per(1000)
-	require.Len(t, fewSizes, 2*10)
-	require.Len(t, manySizes, 2*1000)
-	require.EqualValues(t, 1, few.Transactions, "the end is one, and no iteration")
-	require.EqualValues(t, 3, many.Transactions, "so are the two hand-overs")
-	require.EqualValues(t, 2*10+6, few.WCU)
-	require.EqualValues(t, 2*1000+6+2*4, many.WCU)
-	// Two entries' sequences grow from 2 to 4 digits, one inference's number from 2 to 4, and a later generation is said, "g":1, in both.
-	const digits = 2*2 + 2 + 2*len(`"g":1,`)
-	require.Equal(t, fewSizes[18]+fewSizes[19]+digits, manySizes[1998]+manySizes[1999])
 }

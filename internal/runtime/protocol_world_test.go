@@ -285,18 +285,6 @@ func (m *scripted) Ask(_ context.Context, r agent.Request) (agent.Reply, int, er
 	return reply, 1, nil
 }
 
-// once runs f during the first request of the first inference.
-func (m *scripted) once(f func() error) {
-	var ran bool
-	m.during = func(r agent.Request) error {
-		if ran || r.Inference != 1 {
-			return nil
-		}
-		ran = true
-		return f()
-	}
-}
-
 // calls is a reply that asks for tools: each is "tool id" or "tool id arguments".
 func calls(specs ...string) agent.Reply {
 	var r agent.Reply
@@ -541,11 +529,6 @@ func meanwhile(fits func([]store.Op) bool, f func()) trap {
 	return trap{fits: fits, before: func() error { f(); return nil }}
 }
 
-// afterwards lets somebody act right after the write, before its writer knows.
-func afterwards(fits func([]store.Op) bool, f func()) trap {
-	return trap{fits: fits, after: func() error { f(); return nil }}
-}
-
 // entry fits writes of a journal entry that holds an event of that name.
 func entry(event string) func([]store.Op) bool {
 	return func(ops []store.Op) bool {
@@ -559,11 +542,3 @@ func touches(prefix string) func([]store.Op) bool {
 		return slices.ContainsFunc(ops, func(op store.Op) bool { return strings.HasPrefix(op.Item.SK, prefix) })
 	}
 }
-
-// late is a clock that runs behind or ahead.
-type late struct {
-	clock.Clock
-	by time.Duration
-}
-
-func (l late) Now() time.Time { return l.Clock.Now().Add(-l.by) }

@@ -63,27 +63,6 @@ func TestALateResultBringsItsChanges(t *testing.T) {
 	})
 }
 
-// What the tool says of a lost call has its changes, too; they are as good as the call's own.
-func TestAReconciledCallBringsItsChanges(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.model.replies = []agent.Reply{calls("pay c1")}
-		pay := w.tool("pay")
-		var seen []string
-		pay.reconcile = func(c tool.Call) (tool.Outcome, agent.ToolResultData, error) {
-			seen = append(seen, string(c.State))
-			r, err := tool.Patched(tool.Text("paid"), tool.SetState("/paid", c.ID))
-			return tool.OutcomeDone, r, err
-		}
-		w.start()
-		w.step(0)
-		pay.inside(func() { w.batchRun(0) })
-		w.batchRun(0)
-		w.drive(0)
-		require.Equal(t, `{"paid":"c1"}`, string(asShared(w.state())))
-		require.Equal(t, []string{`{}`}, seen)
-	})
-}
-
 // A tool has a copy of its own: what it writes into it is neither a change nor seen by another.
 func TestAToolCannotWriteIntoTheState(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

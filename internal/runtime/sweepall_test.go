@@ -3,9 +3,7 @@ package runtime_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -72,121 +70,6 @@ func (w *world) unheard() {
 	w.t.Helper()
 	_, err := w.ports.Journal.Accept(w.ctx, tenant, w.run, "input/m", run.InputReceived{ID: "m", By: "user:bob", Blocks: says("Hello?")})
 	require.NoError(w.t, err)
-}
-
-// TestSweepRepairsWhatDisagrees: every kind of trouble at once, in two tenants, beside runs that are well.
-func TestSweepRepairsWhatDisagrees(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.parked("overdue")
-		w.sleep(24*time.Hour - 5*time.Minute)
-		w.parked("well")
-		w.another("well too")
-		dead := w.another("dead")
-		w.waiter.ended(w.owner)
-		unstarted := w.neverStarted(tenant, "never started")
-		foreign := w.neverStarted("globex", "never started")
-		w.parked("unheard")
-		w.unheard()
-		lost := w.parked("lost")
-		w.unheard()
-		w.waiter.settled["token of lost"] = true
-		w.model.replies = nil
-		done := w.another("done")
-		require.Equal(t, runtime.NextDone, w.drive(0).Next)
-		w.sleep(7 * time.Minute)
-		fresh := w.neverStarted(tenant, "fresh")
-		w.model.replies = []agent.Reply{calls("refund c1")}
-
-		began := time.Now()
-		r := w.sweepAll()
-		require.Equal(t, map[runtime.Repair]int64{
-			runtime.RepairExpired: 1, runtime.RepairTookOver: 2, runtime.RepairStarted: 2, runtime.RepairWoke: 1, runtime.RepairStopped: 1,
-		}, r.Repaired)
-		require.Empty(t, r.Failed)
-		require.EqualValues(t, 8, r.Checked, "open runs, less the fresh one")
-		require.True(t, r.Complete)
-		require.EqualValues(t, 4, r.Waiting.Runs)
-		require.Equal(t, 24*time.Hour+2*time.Minute, began.Sub(r.Waiting.Since))
-		require.Equal(t, time.Minute, time.Since(began), "suspects share one minute")
-		x := w.waiter
-		require.Equal(t, []string{"token of overdue", "token of unheard"}, slices.DeleteFunc(slices.Sorted(slices.Values(x.woken)), func(s string) bool {
-			return s == "token of lost"
-		}))
-		for _, name := range []string{
-			runtime.ExecutionName(unstarted, 0), runtime.ExecutionName(foreign, 0), runtime.ExecutionName(dead, 1), runtime.ExecutionName(lost, 1),
-		} {
-			require.Contains(t, x.started, name)
-		}
-		require.NotContains(t, x.started, runtime.ExecutionName(fresh, 0))
-		require.ElementsMatch(t, []string{runtime.ExecutionName(dead, 0), runtime.ExecutionName(done, 0), runtime.ExecutionName(lost, 0)}, x.stopped)
-
-		// What was woken goes on; nothing else is to be done.
-		for _, key := range []string{"overdue", "unheard"} {
-			w.run = agent.RunID(tenant, w.def.Name, key)
-			w.owner = runtime.ExecutionName(w.run, 0)
-			w.drive(w.head().WaitSeq)
-		}
-		w.waiter.ended(runtime.ExecutionName(agent.RunID(tenant, w.def.Name, "overdue"), 0)) // it is done
-		w.sleep(30 * time.Second)
-		w.counts.Reset()
-		again := w.sweepAll()
-		require.Equal(t, map[runtime.Repair]int64{runtime.RepairStarted: 1}, again.Repaired, "the fresh one, now")
-		require.Empty(t, again.Failed)
-		w.sleep(2 * time.Minute)
-		writes := len(w.table.writes)
-		require.Empty(t, w.sweepAll().Repaired)
-		require.Len(t, w.table.writes, writes, "a sweep that finds nothing writes nothing")
-	})
-}
-
-// A sweep reads no journal of a run that is well, and nothing of one that is done, however many there are.
-func TestSweepReadsViewsOnly(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		for i := range 30 {
-			w.model.replies = nil
-			w.another(fmt.Sprint("done ", i))
-			w.drive(0)
-			w.waiter.ended(w.owner)
-		}
-		for i := range 5 {
-			w.parked(fmt.Sprint("waits ", i))
-			w.model.replies = nil
-			w.another(fmt.Sprint("runs ", i))
-		}
-		w.sleep(2 * time.Minute)
-		before := w.counts.Snapshot()
-		require.EqualValues(t, 10, w.sweepAll().Checked)
-		cost := w.counts.Snapshot().Sub(before)
-		require.EqualValues(t, 4, cost.Queries, "a page of running and one of waiting runs, one of requests, one of ends that are owed")
-		require.EqualValues(t, 1+5, cost.Gets, "the place, and the next inbox slot of those that wait")
-		require.Zero(t, cost.Writes+cost.Transactions)
-		require.Empty(t, w.waiter.stopped)
-		require.Empty(t, w.waiter.asked, "every execution has its run")
-	})
-}
-
-// TestSweepTwice: two at once repair everything once.
-func TestSweepTwice(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		dead := w.another("dead")
-		w.waiter.ended(w.owner)
-		never := w.neverStarted(tenant, "never")
-		w.sleep(2 * time.Minute)
-		// The other one takes the run over right before this one's entry.
-		w.table.set(meanwhile(entry("handed_over"), func() { require.EqualValues(t, 1, w.sweepAll().Repaired[runtime.RepairTookOver]) }))
-		require.Zero(t, w.sweepAll().Repaired[runtime.RepairTookOver])
-		var wg sync.WaitGroup
-		for range 4 {
-			wg.Go(func() { w.sweepAll() })
-		}
-		wg.Wait()
-		w.run = dead
-		require.Equal(t, runtime.ExecutionName(dead, 1), w.state().Owner)
-		require.EqualValues(t, 2, w.state().Entries)
-		for _, name := range []string{runtime.ExecutionName(dead, 1), runtime.ExecutionName(never, 0)} {
-			require.Equal(t, runtime.ExecutionRunning, w.waiter.status[name])
-		}
-	})
 }
 
 // TestSweepGoesOn: what the deadline does not allow for is done by the next sweep, from where the first one ended, and the gauges are
