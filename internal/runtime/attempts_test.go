@@ -60,7 +60,8 @@ func since(began time.Time, at []time.Time) []time.Duration {
 	return out
 }
 
-// An attempt that runs out of its tool's time is given up on and tried again, as long as the invocation has time to start another.
+// An attempt that runs out of its tool's time is given up on and tried again, as long as the invocation has time to
+// start another.
 func TestAttemptsThatRunOutOfTime(t *testing.T) {
 	hang := func(at *[]time.Time) func(context.Context, tool.Call) (agent.ToolResultData, error) {
 		return func(ctx context.Context, _ tool.Call) (agent.ToolResultData, error) {
@@ -74,10 +75,18 @@ func TestAttemptsThatRunOutOfTime(t *testing.T) {
 		want  []time.Duration
 		says  string
 	}{
-		"time enough":       {5 * time.Minute, []time.Duration{0, 11 * time.Second, 23 * time.Second}, "look ran out of time.\n[It was tried 3 times.]"},
-		"time for two":      {30 * time.Second, []time.Duration{0, 11 * time.Second}, "look ran out of time.\n[It was tried 2 times.]"},
-		"time for one more": {21 * time.Second, []time.Duration{0, 11 * time.Second}, "look ran out of time.\n[It was tried 2 times.]"},
-		"and not quite":     {21*time.Second - 1, []time.Duration{0}, "look ran out of time."},
+		"time enough": {
+			5 * time.Minute, []time.Duration{
+				0, 11 * time.Second, 23 * time.Second,
+			}, "look ran out of time.\n[It was tried 3 times.]",
+		},
+		"time for two": {
+			30 * time.Second, []time.Duration{0, 11 * time.Second}, "look ran out of time.\n[It was tried 2 times.]",
+		},
+		"time for one more": {
+			21 * time.Second, []time.Duration{0, 11 * time.Second}, "look ran out of time.\n[It was tried 2 times.]",
+		},
+		"and not quite": {21*time.Second - 1, []time.Duration{0}, "look ran out of time."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -243,7 +252,8 @@ func TestCallsThatWaitForRoomAreGatedAndCancelled(t *testing.T) {
 	})
 }
 
-// A claim whose answer was lost keeps its room: a call before it that a person has approved meanwhile is not started beside it.
+// A claim whose answer was lost keeps its room: a call before it that a person has approved meanwhile is not started
+// beside it.
 func TestALostClaimKeepsItsRoomBehindAnApproval(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.def.Limits.Parallel = 1

@@ -27,7 +27,11 @@ func (w *world) building(build hook.Builder) {
 func counted(n *int) hook.Builder {
 	return func(context.Context, hook.BuildInput) (hook.Built, error) {
 		*n++
-		return hook.Built{System: fmt.Sprintf("build %d", *n), Messages: []hook.Message{{Block: run.Text{Text: fmt.Sprintf("message %d", *n)}}}}, nil
+		return hook.Built{
+			System: fmt.Sprintf("build %d", *n), Messages: []hook.Message{
+				{Block: run.Text{Text: fmt.Sprintf("message %d", *n)}},
+			},
+		}, nil
 	}
 }
 
@@ -58,7 +62,11 @@ func TestContextWithoutItsBuilder(t *testing.T) {
 		w.building(func(context.Context, hook.BuildInput) (hook.Built, error) { return hook.Built{}, errors.New("never") })
 		w.ports.Hooks = hook.Set{}
 		require.Equal(t, runtime.NextFailed, w.step(0).Next)
-		require.Equal(t, &run.RunError{Code: run.CodeDefinition, Message: "context builder b: this deployment does not have it"}, w.state().Error)
+		require.Equal(
+			t, &run.RunError{
+				Code: run.CodeDefinition, Message: "context builder b: this deployment does not have it",
+			}, w.state().Error,
+		)
 		require.Empty(t, w.model.asked)
 	})
 }

@@ -73,7 +73,11 @@ func has(names ...string) agent.ServerTools {
 func (w *world) serving(s *servers, names ...string) {
 	w.ports.Trusts = func(string, string) {}
 	for _, name := range names {
-		w.def.MCP = append(w.def.MCP, agent.MCPServer{Name: name, URL: "https://x", Tools: []agent.MCPPattern{{Match: "*", Effect: run.EffectRead}}})
+		w.def.MCP = append(
+			w.def.MCP, agent.MCPServer{
+				Name: name, URL: "https://x", Tools: []agent.MCPPattern{{Match: "*", Effect: run.EffectRead}},
+			},
+		)
 	}
 	if s != nil {
 		w.ports.Remotes = runtime.Remotes{agent.KindMCP: s}
@@ -92,11 +96,15 @@ func TestListingIsBounded(t *testing.T) {
 			<-ctx.Done()
 			return agent.ServerTools{}, ctx.Err()
 		}, "it did not list its tools in time", 61500 * time.Millisecond, 3},
-		"hears of no end": {func(context.Context, string) (agent.ServerTools, error) { time.Sleep(time.Hour); return has("a"), nil }, "it did not list its tools in time", 61500 * time.Millisecond, 3},
+		"hears of no end": {
+			func(context.Context, string) (agent.ServerTools, error) { time.Sleep(time.Hour); return has("a"), nil }, "it did not list its tools in time", 61500 * time.Millisecond, 3,
+		},
 		"fails": {func(context.Context, string) (agent.ServerTools, error) {
 			return agent.ServerTools{}, errors.New("no route")
 		}, "no route", 1500 * time.Millisecond, 3},
-		"panics": {func(context.Context, string) (agent.ServerTools, error) { panic("secret") }, "it panicked", 1500 * time.Millisecond, 3},
+		"panics": {
+			func(context.Context, string) (agent.ServerTools, error) { panic("secret") }, "it panicked", 1500 * time.Millisecond, 3,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -106,7 +114,11 @@ func TestListingIsBounded(t *testing.T) {
 				began := w.ports.Clock.Now()
 				require.Equal(t, runtime.NextFailed, w.drive(0).Next)
 				require.Equal(t, c.takes, w.ports.Clock.Now().Sub(began))
-				require.Equal(t, &run.RunError{Code: run.CodeMCPUnavailable, Message: "the tools of the server files cannot be listed: " + c.says}, w.state().Error)
+				require.Equal(
+					t, &run.RunError{
+						Code: run.CodeMCPUnavailable, Message: "the tools of the server files cannot be listed: " + c.says,
+					}, w.state().Error,
+				)
 				require.Equal(t, c.times, s.listed)
 				require.Zero(t, s.open)
 				require.Empty(t, w.model.asked)
@@ -116,8 +128,8 @@ func TestListingIsBounded(t *testing.T) {
 	}
 }
 
-// TestListingIsTheBatchs: Step connects to nobody and writes nothing before; the batch lists every server at once, commits once, and whoever comes
-// later lists nothing.
+// TestListingIsTheBatchs: Step connects to nobody and writes nothing before; the batch lists every server at once,
+// commits once, and whoever comes later lists nothing.
 func TestListingIsTheBatchs(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := &servers{list: func(_ context.Context, server string) (agent.ServerTools, error) {
@@ -158,7 +170,8 @@ func TestWithoutAConnection(t *testing.T) {
 	})
 }
 
-// TestAnEndedInvocationSaysNothingOfAServer: a listing that the invocation's own end cut off is tried again by the next one.
+// TestAnEndedInvocationSaysNothingOfAServer: a listing that the invocation's own end cut off is tried again by the
+// next one.
 func TestAnEndedInvocationSaysNothingOfAServer(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := &servers{list: func(ctx context.Context, _ string) (agent.ServerTools, error) {

@@ -92,8 +92,12 @@ func TestAResultThatCannotBeKept(t *testing.T) {
 		c := w.call("c1")
 		require.Equal(t, run.StatusSucceeded, c.Status)
 		require.Nil(t, c.Result.Whole)
-		require.Equal(t, long[:6000]+"\n\n[The first 6000 of 7000 characters of this result are shown. The rest was left out.]", c.Result.Content)
-		require.Equal(t, []string{"keep a long result of run " + w.run + ": store the whole result of call c1: no room"}, warned)
+		require.Equal(
+			t, long[:6000]+"\n\n[The first 6000 of 7000 characters of this result are shown. The rest was left out.]", c.Result.Content,
+		)
+		require.Equal(
+			t, []string{"keep a long result of run " + w.run + ": store the whole result of call c1: no room"}, warned,
+		)
 	})
 }
 

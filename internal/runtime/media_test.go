@@ -23,7 +23,9 @@ import (
 // page is a picture of so many bytes, each the same.
 func page(of byte, bytes int) run.Media {
 	return run.Media{
-		Name: string(of) + ".png", MediaType: "image/png", Data: base64.StdEncoding.EncodeToString([]byte(strings.Repeat(string(of), bytes))),
+		Name: string(of) + ".png", MediaType: "image/png", Data: base64.StdEncoding.EncodeToString(
+			[]byte(strings.Repeat(string(of), bytes)),
+		),
 	}
 }
 
@@ -96,7 +98,9 @@ func TestToolMediaAreKept(t *testing.T) {
 		r := w.call("c1").Result
 		require.Equal(t, "scanned", r.Content)
 		require.Equal(t, []run.Media{
-			small, fits, {Name: "c.png", MediaType: "image/png", Blob: digestOf(t, large)}, {Name: "d.png", MediaType: "image/png", Blob: digestOf(t, other)},
+			small, fits, {
+				Name: "c.png", MediaType: "image/png", Blob: digestOf(t, large),
+			}, {Name: "d.png", MediaType: "image/png", Blob: digestOf(t, other)},
 		}, r.Media)
 		raw, err := blobs.Get(w.ctx, tenant, digestOf(t, large))
 		require.NoError(t, err)
@@ -113,11 +117,29 @@ func TestToolMediaThatCannotBeKept(t *testing.T) {
 		media []run.Media
 		want  string
 	}{
-		"no base64":    {[]run.Media{{Name: "a.png", MediaType: "image/png", Data: "?"}, good}, "did\n[a.png (image/png) is left out: its data is not base64]"},
-		"no type":      {[]run.Media{{Name: "a", Data: "AAAA"}, good}, `did` + "\n" + `[a () is left out: mediaType: got "", want one such as image/png]`},
-		"nothing":      {[]run.Media{{MediaType: "image/png"}, good}, "did\n[(image/png) is left out: want either data or blob]"},
-		"no such blob": {[]run.Media{{MediaType: "image/png", Blob: store.BlobDigest([]byte("x"))}, good}, "did\n[(image/png) is left out: there is no such blob]"},
-		"no digest":    {[]run.Media{{MediaType: "image/png", Blob: "x"}, good}, "did\n[(image/png) is left out: blob: got \"x\", want a SHA-256 in 64 lower-case hex digits]"},
+		"no base64": {
+			[]run.Media{
+				{Name: "a.png", MediaType: "image/png", Data: "?"}, good,
+			}, "did\n[a.png (image/png) is left out: its data is not base64]",
+		},
+		"no type": {
+			[]run.Media{
+				{Name: "a", Data: "AAAA"}, good,
+			}, `did` + "\n" + `[a () is left out: mediaType: got "", want one such as image/png]`,
+		},
+		"nothing": {
+			[]run.Media{{MediaType: "image/png"}, good}, "did\n[(image/png) is left out: want either data or blob]",
+		},
+		"no such blob": {
+			[]run.Media{
+				{MediaType: "image/png", Blob: store.BlobDigest([]byte("x"))}, good,
+			}, "did\n[(image/png) is left out: there is no such blob]",
+		},
+		"no digest": {
+			[]run.Media{
+				{MediaType: "image/png", Blob: "x"}, good,
+			}, "did\n[(image/png) is left out: blob: got \"x\", want a SHA-256 in 64 lower-case hex digits]",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -297,9 +319,15 @@ func TestWithMedia(t *testing.T) {
 		require.NoError(t, blobs.Put(ctx, tenant, digest, content))
 		return digest
 	}
-	small, whole, over := put([]byte("small")), put(make([]byte, prompt.MaxRequestMedia-5)), put(make([]byte, prompt.MaxRequestMedia+1))
+	small, whole, over := put([]byte("small")), put(
+		make([]byte, prompt.MaxRequestMedia-5),
+	), put(make([]byte, prompt.MaxRequestMedia+1))
 	inline := run.Message{Role: run.RoleUser, Block: run.Media{MediaType: "image/png", Data: "AAAA"}}
-	messages := []run.Message{blobMessage(over), inline, blobMessage(small), blobMessage(whole), {Role: run.RoleUser, Block: run.Text{Text: "Look."}}}
+	messages := []run.Message{
+		blobMessage(over), inline, blobMessage(small), blobMessage(whole), {
+			Role: run.RoleUser, Block: run.Text{Text: "Look."},
+		},
+	}
 	before := slices.Clone(messages)
 	_, err := m.Generate(ctx, agent.Request{Tenant: tenant, Messages: messages})
 	require.NoError(t, err)
@@ -308,7 +336,9 @@ func TestWithMedia(t *testing.T) {
 	require.Contains(t, got[0].Block.(run.Text).Text, "p.png (image/png) is not shown: it has 15000001 bytes")
 	require.Equal(t, []run.Message{inline, before[4]}, []run.Message{got[1], got[4]})
 	require.Equal(t, run.Media{Name: "p.png", MediaType: "image/png", Data: "c21hbGw="}, got[2].Block)
-	require.Equal(t, base64.StdEncoding.EncodeToString(make([]byte, prompt.MaxRequestMedia-5)), got[3].Block.(run.Media).Data)
+	require.Equal(
+		t, base64.StdEncoding.EncodeToString(make([]byte, prompt.MaxRequestMedia-5)), got[3].Block.(run.Media).Data,
+	)
 
 	_, err = m.Generate(ctx, agent.Request{Tenant: tenant, Messages: []run.Message{inline}})
 	require.NoError(t, err)
@@ -320,7 +350,9 @@ func TestWithMediaOfNobody(t *testing.T) {
 	ctx, blobs, next := context.Background(), store.NewMemoryBlobs(), &asked{t: t}
 	digest := store.BlobDigest([]byte("x"))
 	require.NoError(t, blobs.Put(ctx, "rival", digest, []byte("x")))
-	_, err := runtime.WithMedia(next, blobs).Generate(ctx, agent.Request{Tenant: tenant, Messages: []run.Message{blobMessage(digest)}})
+	_, err := runtime.WithMedia(next, blobs).Generate(
+		ctx, agent.Request{Tenant: tenant, Messages: []run.Message{blobMessage(digest)}},
+	)
 	var failed *agent.ModelError
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, agent.ModelInvalid, failed.Class)
@@ -328,8 +360,8 @@ func TestWithMediaOfNobody(t *testing.T) {
 	require.Empty(t, next.requests)
 }
 
-// In a run: the model sees the content; a blob that is lost ends the run with an error that says so; a store that asks for patience
-// ends nothing, and whoever comes later goes on.
+// In a run: the model sees the content; a blob that is lost ends the run with an error that says so; a store that asks
+// for patience ends nothing, and whoever comes later goes on.
 func TestRunWithMediaInBlobs(t *testing.T) {
 	begin := func(w *world, content string) (*asked, *watched) {
 		next := &asked{t: w.t}

@@ -68,7 +68,8 @@ func (a *asks) NotifyRun(_ context.Context, _, run string) error {
 	return a.err
 }
 
-// Rule 6: behind the token and the look people are told. What goes wrong with that hurts no run, and where the wait is over nobody is.
+// Rule 6: behind the token and the look people are told. What goes wrong with that hurts no run, and where the wait is
+// over nobody is.
 func TestRule06ThenItNotifies(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		told, warned := &asks{err: errBlown}, []string{}
@@ -149,31 +150,4 @@ func (s slow) ProcessDue(ctx context.Context, _ int) (map[string]int64, error) {
 
 func (slow) EnsureNotified(context.Context, approval.Approval) (map[string]int64, error) {
 	return nil, nil
-}
-
-// What telling people costs: nothing where there is nobody to tell. Else a request takes, beside the messages, the run's journal, the notice and
-// twice the request to read, and two writes.
-func TestNotifyCost(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		r := w.parkedRun()
-		w.counts.Reset()
-		without := w.cost(func() { w.park(r.Woken, 0, "token") })
-		w.ports.Notify = w.notifier(&pager{})
-		require.Equal(t, cost{
-			gets: without.gets + 3, queries: without.queries + 1, puts: without.puts + 2, wcu: without.wcu + 2,
-		}, w.cost(func() { w.park(r.Woken, 0, "token") }))
-	})
-	inBubble(t, func(t *testing.T, w *world) {
-		const many = 200
-		for i := range many {
-			w.parked(fmt.Sprint(i))
-		}
-		w.sleep(2 * time.Minute)
-		sweep := w.sweeper()
-		without := w.cost(func() { _, err := sweep.Run(w.ctx); require.NoError(t, err) })
-		sweep.Notices = &notify.Notifier{Table: w.table, Clock: w.ports.Clock}
-		with := w.cost(func() { _, err := sweep.Run(w.ctx); require.NoError(t, err) })
-		without.queries++
-		require.Equal(t, without, with, "of requests that nobody is told of, the list of what is due is all that a sweep reads")
-	})
 }

@@ -75,28 +75,10 @@ func TestContinueRefuses(t *testing.T) {
 	})
 }
 
-// A continuation costs a start and one read; a cold step of it one query more than any run's, a warm one none.
-func TestCostOfAContinuation(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.start()
-		w.drive(0)
-		w.model.replies = []agent.Reply{calls("look c1")}
-		require.Equal(t, cost{queries: 1, transactions: 1, wcu: 4}, w.cost(func() {
-			w.follow(w.starter().Start(w.ctx, w.goOn("Go on.")))
-		}))
-		require.Equal(t, cost{queries: 4, puts: 2, wcu: 2}, w.cost(func() { w.step(0); w.batchRun(0) }))
-		w.ports.Journal = store.NewJournal(w.table, 4)
-		w.step(0)
-		require.Equal(t, cost{queries: 1, transactions: 0}, w.cost(func() {
-			_, err := w.ports.Journal.LoadAt(w.ctx, tenant, w.run, 0)
-			require.NoError(t, err)
-		}))
-	})
-}
-
 func ptr[T any](v T) *T { return &v }
 
-// Nobody knows what became of the parent's call: a person is asked, not the tool, which would look for the child's attempt.
+// Nobody knows what became of the parent's call: a person is asked, not the tool, which would look for the child's
+// attempt.
 func TestForkInDoubt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.model.replies = []agent.Reply{calls("pay c1"), {Text: "Paid."}}
@@ -149,7 +131,9 @@ func TestForkIsIdempotent(t *testing.T) {
 		}
 		_, err := w.fork(2, "f")
 		require.ErrorIs(t, err, runtime.ErrKeyReused)
-		_, err = w.starter().Fork(w.ctx, runtime.Fork{Tenant: tenant, Run: w.run, At: 1, Key: "f", Model: &agent.ModelSpec{Provider: "demo"}})
+		_, err = w.starter().Fork(
+			w.ctx, runtime.Fork{Tenant: tenant, Run: w.run, At: 1, Key: "f", Model: &agent.ModelSpec{Provider: "demo"}},
+		)
 		require.ErrorIs(t, err, runtime.ErrKeyReused)
 		other, err := w.fork(1, "g")
 		require.NoError(t, err)
@@ -169,7 +153,9 @@ func TestForkRefuses(t *testing.T) {
 		require.ErrorAs(t, err, &bad)
 		_, err = w.starter().Fork(w.ctx, runtime.Fork{Tenant: "rival", Run: w.run, At: 0})
 		require.ErrorIs(t, err, store.ErrNoRun)
-		_, err = w.starter().Fork(w.ctx, runtime.Fork{Tenant: tenant, Run: w.run, At: 0, Model: &agent.ModelSpec{Provider: "oracle"}})
+		_, err = w.starter().Fork(
+			w.ctx, runtime.Fork{Tenant: tenant, Run: w.run, At: 0, Model: &agent.ModelSpec{Provider: "oracle"}},
+		)
 		require.ErrorAs(t, err, &bad)
 		require.ErrorContains(t, err, "model.provider")
 		after := w.counts.Snapshot()
@@ -184,10 +170,20 @@ func TestForkWithAnotherModel(t *testing.T) {
 		w.drive(0)
 		parent := w.state()
 		w.def.System = "Something newer."
-		w.follow(w.starter().Fork(w.ctx, runtime.Fork{Tenant: tenant, Run: w.run, At: 0, Key: "f", Model: &agent.ModelSpec{Provider: "openai", ID: "other"}}))
+		w.follow(
+			w.starter().Fork(
+				w.ctx, runtime.Fork{
+					Tenant: tenant, Run: w.run, At: 0, Key: "f", Model: &agent.ModelSpec{Provider: "openai", ID: "other"},
+				},
+			),
+		)
 		w.drive(0)
 		asked := w.model.asked[len(w.model.asked)-1]
-		require.Equal(t, []any{"openai", "other", w.def.Model.Retry.Attempts, "You work."}, []any{asked.Model.Provider, asked.Model.ID, asked.Model.Retry.Attempts, asked.System})
+		require.Equal(
+			t, []any{
+				"openai", "other", w.def.Model.Retry.Attempts, "You work.",
+			}, []any{asked.Model.Provider, asked.Model.ID, asked.Model.Retry.Attempts, asked.System},
+		)
 		require.NotEqual(t, parent.Definition, w.state().Definition)
 		def, err := w.pinned(w.ctx, tenant, parent.Definition)
 		require.NoError(t, err)
@@ -195,8 +191,8 @@ func TestForkWithAnotherModel(t *testing.T) {
 	})
 }
 
-// A8: a person changed what was lost in the parent. What runs again in the fork is what that person made of it, and the model, whose own
-// words say something else, is told so; also where the fork's own approval changes nothing.
+// A8: a person changed what was lost in the parent. What runs again in the fork is what that person made of it, and
+// the model, whose own words say something else, is told so; also where the fork's own approval changes nothing.
 func TestForkInDoubtOfAnEditedCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		parked := w.parkedRun()

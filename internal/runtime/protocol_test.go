@@ -24,8 +24,8 @@ import (
 // Rules of docs/protocol.md that no swept scenario reaches. docs/reliability.md says which scenario holds each of the
 // others.
 
-// TestRule01JournalIsTheRun: entries that start, park, resume, end or hand over take HEAD along, every other entry is one put,
-// nobody else writes HEAD but the waiter's token, and HEAD says what the journal folds to.
+// TestRule01JournalIsTheRun: entries that start, park, resume, end or hand over take HEAD along, every other entry is
+// one put, nobody else writes HEAD but the waiter's token, and HEAD says what the journal folds to.
 func TestRule01JournalIsTheRun(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.model.replies = []agent.Reply{calls("look c1", "note c2"), calls("pay c3"), calls("refund c4"), calls("refund c5")}
@@ -79,8 +79,8 @@ func (w *world) waitingCall() string {
 	return s.Waits()[0].ID
 }
 
-// TestRule02ConflictMeansReload: what lost its sequence is planned again from the new fold, never written at another number, and
-// an attempt that finds its step done routes on without asking the model again.
+// TestRule02ConflictMeansReload: what lost its sequence is planned again from the new fold, never written at another
+// number, and an attempt that finds its step done routes on without asking the model again.
 func TestRule02ConflictMeansReload(t *testing.T) {
 	t.Run("throttled: the identical entry again", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
@@ -175,7 +175,8 @@ func (w *world) ends(fits func([]store.Op) bool) context.Context {
 	return ctx
 }
 
-// TestRule10UnknownAndLate: a claim without a result is never run again, and what the claimant comes back with is not lost.
+// TestRule10UnknownAndLate: a claim without a result is never run again, and what the claimant comes back with is not
+// lost.
 func TestRule10UnknownAndLate(t *testing.T) {
 	t.Run("though its delivery met an error", func(t *testing.T) {
 		for _, fault := range []func(func([]store.Op) bool) trap{lost, failed} {
@@ -223,7 +224,9 @@ func TestRule10UnknownAndLate(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			r := w.lateResult(func() runtime.Route {
 				r := w.batchRun(0)
-				_, err := w.desk().SettleOutcome(w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Content: "refunded", By: ana})
+				_, err := w.desk().SettleOutcome(
+					w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Content: "refunded", By: ana},
+				)
 				require.NoError(t, err)
 				return r
 			})
@@ -234,7 +237,9 @@ func TestRule10UnknownAndLate(t *testing.T) {
 	t.Run("and so does one whose result lies behind it", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			r := w.lateResult(func() runtime.Route { return w.batchRun(0) })
-			_, err := w.desk().SettleOutcome(w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Content: "refunded", By: ana})
+			_, err := w.desk().SettleOutcome(
+				w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Content: "refunded", By: ana},
+			)
 			require.NoError(t, err)
 			w.drive(r.Woken)
 			require.Equal(t, "ok c1", w.call("c1").Result.Content, "the inbox is an order")
@@ -245,7 +250,8 @@ func TestRule10UnknownAndLate(t *testing.T) {
 	})
 }
 
-// lateResult runs pay in one invocation and, while it is inside the tool, lets others act; a waiter stores token t1 if they park.
+// lateResult runs pay in one invocation and, while it is inside the tool, lets others act; a waiter stores token t1 if
+// they park.
 func (w *world) lateResult(others func() runtime.Route) (r runtime.Route) {
 	w.t.Helper()
 	w.model.replies = []agent.Reply{calls("pay c1")}
@@ -263,7 +269,8 @@ func (w *world) lateResult(others func() runtime.Route) (r runtime.Route) {
 	return r
 }
 
-// TestRule10LateTickets: a tool that asks for input under a claim asks although its claimant lost the race for the entry.
+// TestRule10LateTickets: a tool that asks for input under a claim asks although its claimant lost the race for the
+// entry.
 func TestRule10LateTickets(t *testing.T) {
 	asks := func(w *world) {
 		w.tool("pay").work = func(_ context.Context, c tool.Call) (agent.ToolResultData, error) {
@@ -274,7 +281,11 @@ func TestRule10LateTickets(t *testing.T) {
 		}
 	}
 	answered := func(w *world, approvalID, with string) {
-		_, err := w.desk().Decide(w.ctx, approval.DecisionInput{Tenant: tenant, ID: approvalID, Action: approval.Approve, Result: json.RawMessage(with), By: ana})
+		_, err := w.desk().Decide(
+			w.ctx, approval.DecisionInput{
+				Tenant: tenant, ID: approvalID, Action: approval.Approve, Result: json.RawMessage(with), By: ana,
+			},
+		)
 		require.NoError(w.t, err)
 	}
 	status := func(w *world, n int) approval.Status {
@@ -291,7 +302,11 @@ func TestRule10LateTickets(t *testing.T) {
 			require.Equal(t, runtime.NextWait, r.Next)
 			c := w.call("c1")
 			require.Equal(t, run.ForInput, c.Wait.For)
-			require.Equal(t, []approval.Status{approval.Voided, approval.Pending}, []approval.Status{status(w, 1), status(w, 2)}, "nobody is asked what became of it")
+			require.Equal(
+				t, []approval.Status{
+					approval.Voided, approval.Pending,
+				}, []approval.Status{status(w, 1), status(w, 2)}, "nobody is asked what became of it",
+			)
 			w.park(r.Woken, 0, "t2")
 			answered(w, c.Wait.Approval, `"A"`)
 			require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
@@ -304,7 +319,9 @@ func TestRule10LateTickets(t *testing.T) {
 			asks(w)
 			r := w.lateResult(func() runtime.Route {
 				r := w.batchRun(0)
-				_, err := w.desk().SettleOutcome(w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Rerun: true, By: ana})
+				_, err := w.desk().SettleOutcome(
+					w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Rerun: true, By: ana},
+				)
 				require.NoError(t, err)
 				return r
 			})
@@ -359,8 +376,8 @@ func TestRule11CancelIsAnEntry(t *testing.T) {
 	})
 }
 
-// TestRule13HandOverNamesTheSuccessorFirst: an execution that has written enough names its successor, which is started by that
-// name, as often as anybody asks.
+// TestRule13HandOverNamesTheSuccessorFirst: an execution that has written enough names its successor, which is started
+// by that name, as often as anybody asks.
 func TestRule13HandOverNamesTheSuccessorFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, clock.System(), 1)

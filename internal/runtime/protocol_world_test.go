@@ -80,7 +80,8 @@ func newWorld(t *testing.T, c clock.Clock, warm int) *world {
 	return w
 }
 
-// definition has a tool of each kind: look is read, note is idempotent, pay may not be repeated, refund besides asks a person.
+// definition has a tool of each kind: look is read, note is idempotent, pay may not be repeated, refund besides asks a
+// person.
 func definition(t *testing.T) *agent.Definition {
 	d, err := agent.PresetDefaults(agent.PresetCountersign)
 	require.NoError(t, err)

@@ -16,7 +16,8 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// narrow gives the run a window that its fourth round fills, in the arithmetic of fixed terms: 224 tokens a round and little else.
+// narrow gives the run a window that its fourth round fills, in the arithmetic of fixed terms: 224 tokens a round and
+// little else.
 func (w *world) narrow(change func(x *agent.Context)) {
 	zero := 0
 	w.def.Context = agent.Context{
@@ -136,7 +137,9 @@ func TestCountOutOfTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.narrow(func(x *agent.Context) { x.Reserve = agent.Reserve{} })
 		s := run.AgentState{}
-		w.def.Context.EvictBelow = prompt.BudgetOf(w.def, &s, run.Action{}, prompt.Measured{System: "You work."}).Remaining - 6
+		w.def.Context.EvictBelow = prompt.BudgetOf(
+			w.def, &s, run.Action{}, prompt.Measured{System: "You work."},
+		).Remaining - 6
 		ctx, cancel := context.WithCancel(w.ctx)
 		w.ports.Count = cancelling{cancel}
 		w.start()

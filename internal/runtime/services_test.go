@@ -164,8 +164,8 @@ func TestEndIsAnnounced(t *testing.T) {
 	})
 }
 
-// An end that was committed while no execution ran is told by the sweep, once, where whoever committed it died before that; one that has been
-// told is not told again.
+// An end that was committed while no execution ran is told by the sweep, once, where whoever committed it died before
+// that; one that has been told is not told again.
 func TestOwedEndsAreTold(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails int // of the bus, until the one who ends the run is gone
@@ -200,7 +200,8 @@ func TestOwedEndsAreTold(t *testing.T) {
 	}
 }
 
-// A run that is given up, since so many of its executions have ended, tells of its end; where the bus does not take it then, the sweep does.
+// A run that is given up, since so many of its executions have ended, tells of its end; where the bus does not take it
+// then, the sweep does.
 func TestGivenUpRunsAreTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		b := w.services()
@@ -252,7 +253,8 @@ func (w *world) offered(name string) string {
 
 const approvals = `{"approvals":[{"tool":"refund","value":true}]}`
 
-// What was approved in one run is known to the agent's next one; the record is read once an attempt and written at once for all tools.
+// What was approved in one run is known to the agent's next one; the record is read once an attempt and written at
+// once for all tools.
 func TestApprovalsOutliveTheRun(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.advised()
@@ -262,7 +264,11 @@ func TestApprovalsOutliveTheRun(t *testing.T) {
 		r := w.drive(0)
 		require.Contains(t, w.offered("refund"), "approval")
 		require.NotContains(t, w.offered("look"), "approval")
-		require.NoError(t, w.answer("c1", `{"approvals":[{"tool":"refund","value":true},{"tool":"look","value":false},{"tool":"no tool","value":true}]}`))
+		require.NoError(
+			t, w.answer(
+				"c1", `{"approvals":[{"tool":"refund","value":true},{"tool":"look","value":false},{"tool":"no tool","value":true}]}`,
+			),
+		)
 		w.drive(r.Woken)
 		require.Contains(t, w.offered("refund"), "approval", "an answer with a name that is none says nothing")
 		require.Less(t, reads, w.counts.Snapshot().Queries)
@@ -289,7 +295,9 @@ func TestApprovalsOutliveTheRun(t *testing.T) {
 // restart starts another run of the agent.
 func (w *world) restart(key string) {
 	w.t.Helper()
-	s, err := (&runtime.Starter{Ports: w.ports}).Start(w.ctx, runtime.Start{Tenant: tenant, Agent: w.def, Key: key, Message: says("Work.")})
+	s, err := (&runtime.Starter{Ports: w.ports}).Start(
+		w.ctx, runtime.Start{Tenant: tenant, Agent: w.def, Key: key, Message: says("Work.")},
+	)
 	require.NoError(w.t, err)
 	w.run, w.owner = s.Run, s.Owner
 }
@@ -307,7 +315,11 @@ func TestApprovalsThatCannotBeKept(t *testing.T) {
 		w.start()
 		r := w.drive(0)
 		require.NoError(t, w.answer("c1", approvals))
-		w.table.set(trap{fits: func(ops []store.Op) bool { return strings.Contains(ops[0].Item.PK, "#ADVICE#") }, before: func() error { return errBlown }})
+		w.table.set(
+			trap{
+				fits: func(ops []store.Op) bool { return strings.Contains(ops[0].Item.PK, "#ADVICE#") }, before: func() error { return errBlown },
+			},
+		)
 		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
 		require.Equal(t, []string{"keep approvals of agent clerk"}, warned)
 		require.Equal(t, "Works.", w.offered("refund"), "this run knows")

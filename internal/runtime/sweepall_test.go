@@ -20,7 +20,9 @@ import (
 // sweeper is the deployed sweep over the world's ports.
 func (w *world) sweeper() *runtime.Sweep {
 	return &runtime.Sweep{
-		Sweeper: &runtime.Sweeper{Ports: w.ports, Definitions: w.pinned}, Tenants: w.ports.Blobs.(*store.MemoryBlobs), Executions: w.waiter,
+		Sweeper: &runtime.Sweeper{
+			Ports: w.ports, Definitions: w.pinned,
+		}, Tenants: w.ports.Blobs.(*store.MemoryBlobs), Executions: w.waiter,
 	}
 }
 
@@ -68,12 +70,14 @@ func (w *world) parked(key string) string {
 // unheard puts a message into the current run's inbox and wakes nobody.
 func (w *world) unheard() {
 	w.t.Helper()
-	_, err := w.ports.Journal.Accept(w.ctx, tenant, w.run, "input/m", run.InputReceived{ID: "m", By: "user:bob", Blocks: says("Hello?")})
+	_, err := w.ports.Journal.Accept(
+		w.ctx, tenant, w.run, "input/m", run.InputReceived{ID: "m", By: "user:bob", Blocks: says("Hello?")},
+	)
 	require.NoError(w.t, err)
 }
 
-// TestSweepGoesOn: what the deadline does not allow for is done by the next sweep, from where the first one ended, and the gauges are
-// of the whole round.
+// TestSweepGoesOn: what the deadline does not allow for is done by the next sweep, from where the first one ended, and
+// the gauges are of the whole round.
 func TestSweepGoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.parked("waits")
@@ -147,7 +151,8 @@ func write(t *testing.T, table store.Table, k store.Key, body string) {
 	require.NoError(t, table.Write(t.Context(), store.Op{Kind: store.Put, Item: store.Item{Key: k, Body: []byte(body)}}))
 }
 
-// TestSweepCarriesOn: a run that cannot be checked stops no other, and is named; where nothing works, the sweep gives up.
+// TestSweepCarriesOn: a run that cannot be checked stops no other, and is named; where nothing works, the sweep gives
+// up.
 func TestSweepCarriesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		bad := w.neverStarted(tenant, "bad")
@@ -298,8 +303,8 @@ func TestStartedRun(t *testing.T) {
 	}
 }
 
-// TestSweepOfManySuspects: when Step Functions has lost the wake-ups of many runs, a sweep takes over as many as it has time for, and ends
-// in time to keep its place and to say so; the next ones do the rest.
+// TestSweepOfManySuspects: when Step Functions has lost the wake-ups of many runs, a sweep takes over as many as it
+// has time for, and ends in time to keep its place and to say so; the next ones do the rest.
 func TestSweepOfManySuspects(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const many = 12
@@ -354,8 +359,8 @@ func TestRepairWithoutAMinute(t *testing.T) {
 	})
 }
 
-// What a sweep of many runs that wait and are well costs: a read of one key for each, and a query for a hundred in each list. Of 10,000
-// that is 10,000 reads of one key and 200 queries, a minute at 5 ms each.
+// What a sweep of many runs that wait and are well costs: a read of one key for each, and a query for a hundred in
+// each list. Of 10,000 that is 10,000 reads of one key and 200 queries, a minute at 5 ms each.
 func TestSweepOfManyParkedRuns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const many = 1000
@@ -369,7 +374,9 @@ func TestSweepOfManyParkedRuns(t *testing.T) {
 		require.EqualValues(t, many, r.Waiting.Runs)
 		cost := w.counts.Snapshot().Sub(before)
 		require.EqualValues(t, 1+many, cost.Gets, "the place, and the next inbox slot of each")
-		require.EqualValues(t, 1+many/100+many/100+1, cost.Queries, "running runs, waiting runs, requests to people, ends that are owed")
+		require.EqualValues(
+			t, 1+many/100+many/100+1, cost.Queries, "running runs, waiting runs, requests to people, ends that are owed",
+		)
 		require.Zero(t, cost.Writes+cost.Transactions)
 	})
 }

@@ -58,7 +58,9 @@ func TestOneRunTakesACallBack(t *testing.T) {
 		require.True(t, again)
 		w.run, w.owner = s.Run, s.Owner
 		r := w.drive(0)
-		require.Equal(t, runtime.NextWait, r.Next, "a tool that may be repeated, and that no rule asks about, waits for a person all the same")
+		require.Equal(
+			t, runtime.NextWait, r.Next, "a tool that may be repeated, and that no rule asks about, waits for a person all the same",
+		)
 		require.Zero(t, w.tool("note").times())
 		c, _ := s.Undoing()
 		_, err = w.decide(c.ID, approval.Approve)
@@ -73,7 +75,8 @@ func TestOneRunTakesACallBack(t *testing.T) {
 	})
 }
 
-// A long result is in a blob, as is all of one that was cut; both are read, and one that is gone says why nothing takes the call back.
+// A long result is in a blob, as is all of one that was cut; both are read, and one that is gone says why nothing
+// takes the call back.
 func TestUndoReadsAllOfAResult(t *testing.T) {
 	for name, keep := range map[string]bool{"kept": true, "lost": false} {
 		t.Run(name, func(t *testing.T) {
