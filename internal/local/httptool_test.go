@@ -182,11 +182,9 @@ func TestAnHTTPToolIsApprovedAndSentOnce(t *testing.T) {
 	require.NoError(t, err)
 	def, err := p.agent()
 	require.NoError(t, err)
-	s, err := h.Starter.Start(
-		t.Context(), runtime.Start{
-			Tenant: Tenant, Agent: def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay."}}},
-		},
-	)
+	s, err := h.Starter.Start(t.Context(), runtime.Start{
+		Tenant: Tenant, Agent: def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay."}}},
+	})
 	require.NoError(t, err)
 	s = settled(t, h, s.Run)
 	require.Equal(t, run.RunWaiting, s.Status)

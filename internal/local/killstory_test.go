@@ -394,11 +394,9 @@ func (l telling) live(ctx context.Context, m *Machine) error {
 		return err
 	}
 	def, _ := m.Agents("clerk")
-	state, err := m.Starter.Start(
-		ctx, runtime.Start{
-			Tenant: Tenant, Agent: def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Order A-1."}}},
-		},
-	)
+	state, err := m.Starter.Start(ctx, runtime.Start{
+		Tenant: Tenant, Agent: def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Order A-1."}}},
+	})
 	if err != nil {
 		return err
 	}
@@ -571,11 +569,9 @@ func TestCancelledAndKilledBeforeTheStop(t *testing.T) {
 	}
 	m, end := machine()
 	def, _ := m.Agents("clerk")
-	state, err := m.Starter.Start(
-		t.Context(), runtime.Start{
-			Tenant: Tenant, Agent: def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Order A-1."}}},
-		},
-	)
+	state, err := m.Starter.Start(t.Context(), runtime.Start{
+		Tenant: Tenant, Agent: def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Order A-1."}}},
+	})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		h, err := m.Ports.Journal.Head(t.Context(), Tenant, state.Run)

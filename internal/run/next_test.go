@@ -14,21 +14,17 @@ import (
 // TestGateComparesWhatWasApproved: whatever differs from the approved action voids the approval.
 func TestGateComparesWhatWasApproved(t *testing.T) {
 	d := worldDefinition()
-	s := started(
-		t, run.Replied{
-			Inference: 1, Calls: []run.RepliedCall{
-				{ID: "a", Name: "wire", Effect: run.EffectNonIdempotent, Input: json.RawMessage(`{"n":1}`)},
-			},
+	s := started(t, run.Replied{
+		Inference: 1, Calls: []run.RepliedCall{
+			{ID: "a", Name: "wire", Effect: run.EffectNonIdempotent, Input: json.RawMessage(`{"n":1}`)},
 		},
-	)
+	})
 	c, _ := s.Call("a")
 	asked := *policy.GateCall(&d, &s, c, worldValid, worldEpoch).Suspend
 	s = commit(t, s, "w1", asked)
-	s = commit(
-		t, s, "w1", run.Decided{
-			Slot: 1, Call: "a", Approval: asked.Approval, Action: run.ActionApprove, Digest: asked.Digest,
-		},
-	)
+	s = commit(t, s, "w1", run.Decided{
+		Slot: 1, Call: "a", Approval: asked.Approval, Action: run.ActionApprove, Digest: asked.Digest,
+	})
 	approved, _ := s.Call("a")
 	require.True(t, policy.GateCall(&d, &s, approved, worldValid, worldEpoch).Run)
 

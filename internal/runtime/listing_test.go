@@ -73,11 +73,9 @@ func has(names ...string) agent.ServerTools {
 func (w *world) serving(s *servers, names ...string) {
 	w.ports.Trusts = func(string, string) {}
 	for _, name := range names {
-		w.def.MCP = append(
-			w.def.MCP, agent.MCPServer{
-				Name: name, URL: "https://x", Tools: []agent.MCPPattern{{Match: "*", Effect: run.EffectRead}},
-			},
-		)
+		w.def.MCP = append(w.def.MCP, agent.MCPServer{
+			Name: name, URL: "https://x", Tools: []agent.MCPPattern{{Match: "*", Effect: run.EffectRead}},
+		})
 	}
 	if s != nil {
 		w.ports.Remotes = runtime.Remotes{agent.KindMCP: s}

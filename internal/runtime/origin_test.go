@@ -170,13 +170,9 @@ func TestForkWithAnotherModel(t *testing.T) {
 		w.drive(0)
 		parent := w.state()
 		w.def.System = "Something newer."
-		w.follow(
-			w.starter().Fork(
-				w.ctx, runtime.Fork{
-					Tenant: tenant, Run: w.run, At: 0, Key: "f", Model: &agent.ModelSpec{Provider: "openai", ID: "other"},
-				},
-			),
-		)
+		w.follow(w.starter().Fork(w.ctx, runtime.Fork{
+			Tenant: tenant, Run: w.run, At: 0, Key: "f", Model: &agent.ModelSpec{Provider: "openai", ID: "other"},
+		}))
 		w.drive(0)
 		asked := w.model.asked[len(w.model.asked)-1]
 		require.Equal(

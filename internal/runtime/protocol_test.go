@@ -281,11 +281,9 @@ func TestRule10LateTickets(t *testing.T) {
 		}
 	}
 	answered := func(w *world, approvalID, with string) {
-		_, err := w.desk().Decide(
-			w.ctx, approval.DecisionInput{
-				Tenant: tenant, ID: approvalID, Action: approval.Approve, Result: json.RawMessage(with), By: ana,
-			},
-		)
+		_, err := w.desk().Decide(w.ctx, approval.DecisionInput{
+			Tenant: tenant, ID: approvalID, Action: approval.Approve, Result: json.RawMessage(with), By: ana,
+		})
 		require.NoError(w.t, err)
 	}
 	status := func(w *world, n int) approval.Status {

@@ -264,11 +264,9 @@ func TestApprovalsOutliveTheRun(t *testing.T) {
 		r := w.drive(0)
 		require.Contains(t, w.offered("refund"), "approval")
 		require.NotContains(t, w.offered("look"), "approval")
-		require.NoError(
-			t, w.answer(
-				"c1", `{"approvals":[{"tool":"refund","value":true},{"tool":"look","value":false},{"tool":"no tool","value":true}]}`,
-			),
-		)
+		require.NoError(t, w.answer(
+			"c1", `{"approvals":[{"tool":"refund","value":true},{"tool":"look","value":false},{"tool":"no tool","value":true}]}`,
+		))
 		w.drive(r.Woken)
 		require.Contains(t, w.offered("refund"), "approval", "an answer with a name that is none says nothing")
 		require.Less(t, reads, w.counts.Snapshot().Queries)
@@ -315,11 +313,9 @@ func TestApprovalsThatCannotBeKept(t *testing.T) {
 		w.start()
 		r := w.drive(0)
 		require.NoError(t, w.answer("c1", approvals))
-		w.table.set(
-			trap{
-				fits: func(ops []store.Op) bool { return strings.Contains(ops[0].Item.PK, "#ADVICE#") }, before: func() error { return errBlown },
-			},
-		)
+		w.table.set(trap{
+			fits: func(ops []store.Op) bool { return strings.Contains(ops[0].Item.PK, "#ADVICE#") }, before: func() error { return errBlown },
+		})
 		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
 		require.Equal(t, []string{"keep approvals of agent clerk"}, warned)
 		require.Equal(t, "Works.", w.offered("refund"), "this run knows")

@@ -150,23 +150,19 @@ func (f *lineage) reply(i int, s run.AgentState) {
 	}
 	var events []run.Event
 	if seen := s.Messages.Len() - s.Unseen; seen > 0 && rapid.Bool().Draw(f.T, "evict") {
-		events = append(
-			events, run.Evicted{
-				Total: s.EvictedMessages + int64(rapid.IntRange(1, seen).Draw(f.T, "leave")), Summary: "much was said",
-			},
-		)
+		events = append(events, run.Evicted{
+			Total: s.EvictedMessages + int64(rapid.IntRange(1, seen).Draw(f.T, "leave")), Summary: "much was said",
+		})
 	}
 	r := run.Replied{
 		Inference: s.Inferences + 1, Model: "m", Requests: 1, Text: rapid.SampledFrom([]string{"", "So be it."}).Draw(f.T, "text"),
 	}
 	for k := range rapid.IntRange(0, 2).Draw(f.T, "calls") {
-		r.Calls = append(
-			r.Calls, run.RepliedCall{
-				ID: fmt.Sprintf(
-					"c%d-%d", s.Prior+r.Inference, k,
-				), Name: "pay", Effect: run.EffectNonIdempotent, Input: json.RawMessage(`{"n":1}`),
-			},
-		)
+		r.Calls = append(r.Calls, run.RepliedCall{
+			ID: fmt.Sprintf(
+				"c%d-%d", s.Prior+r.Inference, k,
+			), Name: "pay", Effect: run.EffectNonIdempotent, Input: json.RawMessage(`{"n":1}`),
+		})
 	}
 	if rapid.Bool().Draw(f.T, "think") {
 		r.Reasoning = []run.RepliedReasoning{
@@ -184,21 +180,17 @@ func (f *lineage) settle(i int, s run.AgentState, c run.Call) {
 			i, s, run.CallUnknown{Call: c.ID, Approval: run.ApprovalID(s.Run, c.ID, c.Asks+1), Expires: day.Add(time.Hour)},
 		)
 	case c.Status == run.StatusRunning:
-		f.commit(
-			i, s, run.LateResult{
-				Slot: s.Drained + 1, Call: c.ID, Writer: c.Claim, Content: "late", Media: []run.Media{
-					{MediaType: "image/png", Blob: "b2"},
-				},
+		f.commit(i, s, run.LateResult{
+			Slot: s.Drained + 1, Call: c.ID, Writer: c.Claim, Content: "late", Media: []run.Media{
+				{MediaType: "image/png", Blob: "b2"},
 			},
-		)
+		})
 	case c.Status != run.StatusSuspended && rapid.Bool().Draw(f.T, "claim"):
 		f.commit(i, s, run.CallClaimed{Call: c.ID})
 	case c.Status != run.StatusSuspended:
-		f.commit(
-			i, s, run.CallSuspended{
-				Call: c.ID, Approval: run.ApprovalID(s.Run, c.ID, c.Asks+1), Digest: "x", Expires: day.Add(time.Hour),
-			},
-		)
+		f.commit(i, s, run.CallSuspended{
+			Call: c.ID, Approval: run.ApprovalID(s.Run, c.ID, c.Asks+1), Digest: "x", Expires: day.Add(time.Hour),
+		})
 	case c.Wait.For == run.ForOutcome:
 		f.commit(i, s, run.InputReceived{
 			Slot: s.Drained + 1, ID: "i", Blocks: []run.UserBlock{{Block: run.Text{Text: "And?"}}},
