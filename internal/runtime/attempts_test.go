@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
@@ -264,7 +263,7 @@ func TestALostClaimKeepsItsRoomBehindAnApproval(t *testing.T) {
 		w.start()
 		w.step(0)
 		w.table.set(trap{fits: entry("call_claimed"), after: func() error {
-			_, err := w.decide("r1", approval.Approve)
+			_, err := w.decide("r1")
 			require.NoError(t, err)
 			return errBlown
 		}})

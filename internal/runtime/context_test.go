@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,17 +21,6 @@ func (w *world) building(build hook.Builder) {
 	w.ports.Hooks = hook.Set{Builders: map[string]hook.Builder{"b": build}}
 	r := runtime.Start{Tenant: tenant, Agent: w.def, Key: "k1", Input: json.RawMessage(`{"n":1}`)}
 	w.follow(w.starter().Start(w.ctx, r))
-}
-
-func counted(n *int) hook.Builder {
-	return func(context.Context, hook.BuildInput) (hook.Built, error) {
-		*n++
-		return hook.Built{
-			System: fmt.Sprintf("build %d", *n), Messages: []hook.Message{
-				{Block: run.Text{Text: fmt.Sprintf("message %d", *n)}},
-			},
-		}, nil
-	}
 }
 
 // A builder that runs out of time has said nothing: the step is tried again and the run goes on.

@@ -156,7 +156,7 @@ func TestInDoubtAtTheGate(t *testing.T) {
 				require.Equal(t, runtime.NextWait, w.drive(r.Woken).Next)
 				require.Equal(t, run.ForInput, w.call("c1").Wait.For)
 				if answered {
-					_, err := w.decide("c1", approval.Approve)
+					_, err := w.decide("c1")
 					require.NoError(t, err)
 				}
 				w.cancel()

@@ -2,7 +2,6 @@ package runtime_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -82,7 +81,7 @@ func TestRule06ThenItNotifies(t *testing.T) {
 		w.park(r.Woken, 0, "token")
 		require.Equal(t, []string{w.run}, told.runs)
 		require.Equal(t, []string{"tell people of run " + w.run}, warned)
-		_, err := w.decide("c1", approval.Approve)
+		_, err := w.decide("c1")
 		require.NoError(t, err)
 		w.park(r.Woken, 1, "token of a retry")
 		require.Len(t, told.runs, 1, "something has arrived")
@@ -116,14 +115,6 @@ func TestC3SweepTellsWhereNobodyDid(t *testing.T) {
 		w.sleep(time.Minute)
 		require.Equal(t, map[string]int64{"notified": 1}, run().Told, "what is due is done by the next sweep")
 	})
-}
-
-type broken struct{}
-
-func (broken) ProcessDue(context.Context, int) (map[string]int64, error) { return nil, errBlown }
-
-func (broken) EnsureNotified(context.Context, approval.Approval) (map[string]int64, error) {
-	return nil, errors.Join(errBlown)
 }
 
 // C3: channels that take for ever leave a sweep the time to repair.

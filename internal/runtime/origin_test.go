@@ -211,7 +211,7 @@ func TestForkInDoubtOfAnEditedCall(t *testing.T) {
 		a, err := approval.Get(w.ctx, w.table, tenant, w.call("c1").Wait.Approval)
 		require.NoError(t, err)
 		require.JSONEq(t, `{"amount":5}`, string(a.Args), "people see what would run")
-		_, err = w.decide("c1", approval.Approve)
+		_, err = w.decide("c1")
 		require.NoError(t, err)
 		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
 		require.JSONEq(t, `{"amount":5}`, string(w.tool("refund").entered[1].Args))

@@ -32,7 +32,7 @@ func TestRule01JournalIsTheRun(t *testing.T) {
 		w.start()
 		for r := w.drive(0); r.Next == runtime.NextWait; r = w.drive(r.Woken) {
 			w.park(r.Woken, 0, fmt.Sprint("token", r.Woken))
-			_, err := w.decide(w.waitingCall(), approval.Approve)
+			_, err := w.decide(w.waitingCall())
 			require.NoError(t, err)
 		}
 		require.Equal(t, run.RunDone, w.state().Status)

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 )
@@ -63,7 +62,7 @@ func TestOneRunTakesACallBack(t *testing.T) {
 		)
 		require.Zero(t, w.tool("note").times())
 		c, _ := s.Undoing()
-		_, err = w.decide(c.ID, approval.Approve)
+		_, err = w.decide(c.ID)
 		require.NoError(t, err)
 		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
 		require.Equal(t, 1, w.tool("note").times())
