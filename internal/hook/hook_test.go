@@ -60,31 +60,6 @@ func TestAllPhasesWithoutPlugins(t *testing.T) {
 	require.Zero(t, gate)
 }
 
-// What two plugins say of one call, in either order.
-func TestGatePrecedence(t *testing.T) {
-	say := map[string]func(*hook.BeforeTool){
-		"nothing": func(*hook.BeforeTool) {},
-		"block":   func(m *hook.BeforeTool) { m.Block("a") }, "block b": func(m *hook.BeforeTool) { m.Block("b") },
-		"suspend": func(m *hook.BeforeTool) { m.Suspend(run.Ticket{ID: "a"}) }, "suspend b": func(m *hook.BeforeTool) { m.Suspend(run.Ticket{ID: "b"}) },
-		"result": func(m *hook.BeforeTool) { m.SetResult(agent.ToolResultData{Content: "a"}) }, "result b": func(m *hook.BeforeTool) { m.SetResult(agent.ToolResultData{Content: "b"}) },
-		"allow": func(m *hook.BeforeTool) { m.Allow() },
-	}
-	for _, c := range []struct{ first, second, want string }{
-		{"nothing", "nothing", "run"}, {"block", "nothing", "block a"}, {"suspend", "nothing", "suspend a"}, {"result", "nothing", "result a"},
-		{"block", "suspend b", "block a"}, {"suspend b", "block", "block a"}, {"block", "result b", "block a"}, {"result b", "block", "block a"},
-		{"suspend", "result b", "suspend a"}, {"result b", "suspend", "suspend a"},
-		{"block", "block b", "block a"}, {"suspend", "suspend b", "suspend a"}, {"result", "result b", "result a"},
-		{"block", "allow", "run"}, {"suspend", "allow", "run"}, {"result", "allow", "run"}, {"allow", "block", "block a"},
-	} {
-		plugin := func(name string) hook.Plugin {
-			return hook.Plugin{BeforeTool: func(_ context.Context, m *hook.BeforeTool) error { say[name](m); return nil }}
-		}
-		_, gate, err := chain(t, plugin(c.first), plugin(c.second)).BeforeTool(context.Background(), &definition, &run.AgentState{}, run.Call{ID: "c", Tool: "pay"}, nil)
-		require.NoError(t, err)
-		require.Equal(t, c.want, errorText(gate), "%s, then %s", c.first, c.second)
-	}
-}
-
 func errorText(g agent.PluginGate) string {
 	var said []string
 	if g.Block != nil {
@@ -105,10 +80,14 @@ func errorText(g agent.PluginGate) string {
 // Include-only lists unite, exclude wins, in whatever order.
 func TestFiltersCompose(t *testing.T) {
 	include := func(tools ...string) hook.Plugin {
-		return hook.Plugin{BeforeInference: func(_ context.Context, m *hook.BeforeInference) error { m.IncludeOnly(tools...); return nil }}
+		return hook.Plugin{
+			BeforeInference: func(_ context.Context, m *hook.BeforeInference) error { m.IncludeOnly(tools...); return nil },
+		}
 	}
 	exclude := func(tools ...string) hook.Plugin {
-		return hook.Plugin{BeforeInference: func(_ context.Context, m *hook.BeforeInference) error { m.Exclude(tools...); return nil }}
+		return hook.Plugin{
+			BeforeInference: func(_ context.Context, m *hook.BeforeInference) error { m.Exclude(tools...); return nil },
+		}
 	}
 	for _, c := range []struct {
 		plugins []hook.Plugin
@@ -130,7 +109,9 @@ func TestFiltersCompose(t *testing.T) {
 
 func TestFirstEndCounts(t *testing.T) {
 	end := hook.Plugin{AfterInference: func(_ context.Context, m *hook.AfterInference) error { m.End(); return nil }}
-	stop := hook.Plugin{AfterInference: func(_ context.Context, m *hook.AfterInference) error { m.Stop("enough"); return nil }}
+	stop := hook.Plugin{
+		AfterInference: func(_ context.Context, m *hook.AfterInference) error { m.Stop("enough"); return nil },
+	}
 	for _, c := range []struct {
 		plugins []hook.Plugin
 		want    run.Reason
@@ -141,38 +122,43 @@ func TestFirstEndCounts(t *testing.T) {
 	}
 }
 
-// A later plugin sees what an earlier one has patched; the run itself is not changed.
-func TestPatchesAreSeen(t *testing.T) {
-	count := hook.Plugin{StepStart: func(_ context.Context, m *hook.Moment) error {
-		n := 0
-		_, err := m.Value("/n", &n)
-		m.Patch("/n", n+1)
-		return err
-	}}
-	s := &run.AgentState{Shared: json.RawMessage(`{"n":3}`)}
-	h, err := chain(t, count, count).State(context.Background(), run.PhaseStepStart, &definition, s)
-	require.NoError(t, err)
-	require.Equal(t, []run.Patch{{Path: "/n", Value: json.RawMessage("4")}, {Path: "/n", Value: json.RawMessage("5")}}, h.Patches)
-	require.JSONEq(t, `{"n":3}`, string(s.Shared))
-}
-
 func TestFailures(t *testing.T) {
 	at := func(f func(context.Context, *hook.Moment) error) hook.Plugin { return hook.Plugin{RunEnd: f} }
 	for name, c := range map[string]struct {
 		do   func(context.Context, *hook.Moment) error
 		want string
 	}{
-		"an error":                   {func(context.Context, *hook.Moment) error { return errors.New("no luck") }, "plugin p0 failed in run_end: no luck"},
-		"a long one":                 {func(context.Context, *hook.Moment) error { return errors.New(strings.Repeat("x", 3000)) }, strings.Repeat("x", 2000) + " […]"},
-		"a panic":                    {func(context.Context, *hook.Moment) error { panic("secret") }, "plugin p0 failed in run_end: it panicked"},
-		"a patch of the root":        {func(_ context.Context, m *hook.Moment) error { m.Patch("", 1); return nil }, "want an object"},
-		"a patch below a scalar":     {func(_ context.Context, m *hook.Moment) error { m.Patch("/n/x", 1); return nil }, "neither an object nor a list"},
-		"a patch that is no JSON":    {func(_ context.Context, m *hook.Moment) error { m.Patch("/f", func() {}); return nil }, "unsupported type"},
-		"a value of another type":    {func(_ context.Context, m *hook.Moment) error { var s string; _, err := m.Value("/n", &s); return err }, "read /n of the shared state"},
-		"a pointer that is not one":  {func(_ context.Context, m *hook.Moment) error { _, err := m.Value("n", nil); return err }, "leading slash"},
-		"an error after one of them": {func(_ context.Context, m *hook.Moment) error { m.Patch("", 1); return errors.New("first") }, "first"},
+		"an error": {
+			func(context.Context, *hook.Moment) error { return errors.New("no luck") }, "plugin p0 failed in run_end: no luck",
+		},
+		"a long one": {
+			func(context.Context, *hook.Moment) error { return errors.New(strings.Repeat("x", 3000)) }, strings.Repeat("x", 2000) + " […]",
+		},
+		"a panic": {
+			func(context.Context, *hook.Moment) error { panic("secret") }, "plugin p0 failed in run_end: it panicked",
+		},
+		"a patch of the root": {
+			func(_ context.Context, m *hook.Moment) error { m.Patch("", 1); return nil }, "want an object",
+		},
+		"a patch below a scalar": {
+			func(_ context.Context, m *hook.Moment) error { m.Patch("/n/x", 1); return nil }, "neither an object nor a list",
+		},
+		"a patch that is no JSON": {
+			func(_ context.Context, m *hook.Moment) error { m.Patch("/f", func() {}); return nil }, "unsupported type",
+		},
+		"a value of another type": {
+			func(_ context.Context, m *hook.Moment) error { var s string; _, err := m.Value("/n", &s); return err }, "read /n of the shared state",
+		},
+		"a pointer that is not one": {
+			func(_ context.Context, m *hook.Moment) error { _, err := m.Value("n", nil); return err }, "leading slash",
+		},
+		"an error after one of them": {
+			func(_ context.Context, m *hook.Moment) error { m.Patch("", 1); return errors.New("first") }, "first",
+		},
 	} {
-		_, err := chain(t, at(c.do)).State(context.Background(), run.PhaseRunEnd, &definition, &run.AgentState{Shared: json.RawMessage(`{"n":3}`)})
+		_, err := chain(t, at(c.do)).State(
+			context.Background(), run.PhaseRunEnd, &definition, &run.AgentState{Shared: json.RawMessage(`{"n":3}`)},
+		)
 		var failed *hook.Error
 		require.ErrorAs(t, err, &failed, name)
 		require.ErrorContains(t, err, c.want, name)

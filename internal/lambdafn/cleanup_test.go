@@ -60,32 +60,8 @@ func TestCancelledRunsAreCleanedUp(t *testing.T) {
 	})
 }
 
-// Where Step Functions is out of reach while a run is cancelled, the sweep starts what cleans up, or whoever comes next.
-func TestSweptRunsAreCleanedUp(t *testing.T) {
-	for name, repair := range map[string]func(t *testing.T, s *stack){
-		"the sweep": func(t *testing.T, s *stack) {
-			require.Equal(t, map[runtime.Repair]int64{runtime.RepairCleaning: 1}, s.swept(ruleEvent).Repaired)
-			require.EqualValues(t, 1, s.metrics.take()["RunsRepaired Repair cleaning"])
-		},
-		"an engine that begins": func(t *testing.T, s *stack) { require.NoError(t, s.machine.Resume(t.Context(), "acme")) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			inClosing(t, func(t *testing.T, s *stack, c *closing, runID string) {
-				s.mute.Store(true)
-				require.Equal(t, 503, s.do(ana, "POST /v1/runs/"+runID+"/cancel", `{}`).StatusCode)
-				synctest.Wait()
-				require.Empty(t, c.ended)
-				s.mute.Store(false)
-				time.Sleep(2 * time.Minute)
-				repair(t, s)
-				synctest.Wait()
-				require.Equal(t, []run.Reason{run.ReasonCancelled}, c.ended)
-			})
-		})
-	}
-}
-
-// Code that fails for good fails its executions, and in the end every sweep, which is an alarm and no reason to sweep again.
+// Code that fails for good fails its executions, and in the end every sweep, which is an alarm and no reason to sweep
+// again.
 func TestCleaningUpThatFailsIsAnAlarm(t *testing.T) {
 	inClosing(t, func(t *testing.T, s *stack, c *closing, runID string) {
 		c.err = errors.New("sk-canary")

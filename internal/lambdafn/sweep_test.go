@@ -38,7 +38,8 @@ func (s *stack) swept(event string) lambdafn.Swept {
 	return r
 }
 
-// statusEvent is what Step Functions sends when an execution changes its status. Nil input = it was too large for the event.
+// statusEvent is what Step Functions sends when an execution changes its status. Nil input = it was too large for the
+// event.
 func statusEvent(name, status string, input any) string {
 	in, err := json.Marshal(input)
 	if err != nil {
@@ -95,7 +96,8 @@ func TestScheduledSweep(t *testing.T) {
 	}
 }
 
-// A sweep reports and counts what it did about requests to people, and what it could not do. That alone does not fail it.
+// A sweep reports and counts what it did about requests to people, and what it could not do. That alone does not fail
+// it.
 func TestA15SweepReportsWhatItTold(t *testing.T) {
 	inStack(t, pay, func(t *testing.T, s *stack) {
 		s.waiting(ana, "well")
@@ -103,7 +105,9 @@ func TestA15SweepReportsWhatItTold(t *testing.T) {
 		ports := s.machine.Ports
 		ports.Notify = notices{}
 		blobs := ports.Blobs.(runtime.Tenants)
-		out, err := s.deployment(ports).Sweep(blobs, executions{s.machine.Engine}, machineARN, s.metrics)(t.Context(), []byte(ruleEvent))
+		out, err := s.deployment(ports).Sweep(blobs, executions{s.machine.Engine}, machineARN, s.metrics)(
+			t.Context(), []byte(ruleEvent),
+		)
 		require.NoError(t, err)
 		var r lambdafn.Swept
 		require.NoError(t, json.Unmarshal(out, &r))
@@ -131,26 +135,8 @@ func (notices) EnsureNotified(context.Context, approval.Approval) (map[string]in
 	return map[string]int64{"notified": 3}, nil
 }
 
-// Two sweeps at once repair everything once, and what they repaired ends as it should.
-func TestSweepsAtOnce(t *testing.T) {
-	inStack(t, pay, func(t *testing.T, s *stack) {
-		run := s.waiting(ana, "dead")
-		s.kill(runtime.ExecutionName(run.ID, 0))
-		time.Sleep(2 * time.Minute)
-		done := make(chan lambdafn.Swept, 2)
-		for range 2 {
-			go func() { done <- s.swept(ruleEvent) }()
-		}
-		a, b := <-done, <-done
-		require.EqualValues(t, 1, a.Repaired[runtime.RepairTookOver]+b.Repaired[runtime.RepairTookOver])
-		synctest.Wait()
-		l, err := s.machine.Ports.Journal.Load(t.Context(), "acme", run.ID)
-		require.NoError(t, err)
-		require.EqualValues(t, 1, l.State.Generation)
-	})
-}
-
-// The reaper takes a run over as soon as its execution has ended badly, however often it is told, and by whatever its input says.
+// The reaper takes a run over as soon as its execution has ended badly, however often it is told, and by whatever its
+// input says.
 func TestReaper(t *testing.T) {
 	for _, status := range []string{"FAILED", "TIMED_OUT", "ABORTED"} {
 		for name, input := range map[string]func(run string) any{
@@ -165,7 +151,9 @@ func TestReaper(t *testing.T) {
 					s.kill(execution)
 					event := statusEvent(execution, status, input(run.ID))
 					r := s.swept(event)
-					require.Equal(t, lambdafn.Swept{Checked: 1, Repaired: map[runtime.Repair]int64{runtime.RepairTookOver: 1}, Complete: true}, r)
+					require.Equal(
+						t, lambdafn.Swept{Checked: 1, Repaired: map[runtime.Repair]int64{runtime.RepairTookOver: 1}, Complete: true}, r,
+					)
 					require.Equal(t, map[string]int64{"RunsRepaired": 1, "RunsRepaired Repair took_over": 1}, s.metrics.take())
 					synctest.Wait()
 					again := s.swept(event)
@@ -173,27 +161,14 @@ func TestReaper(t *testing.T) {
 					l, err := s.machine.Ports.Journal.Load(t.Context(), "acme", run.ID)
 					require.NoError(t, err)
 					require.Equal(t, runtime.ExecutionName(run.ID, 1), l.State.Owner)
-					require.Equal(t, 200, s.do(ana, "POST /v1/approvals/"+run.Waiting[0].Approval+"/decision", `{"action":"approve"}`).StatusCode)
+					require.Equal(
+						t, 200, s.do(ana, "POST /v1/approvals/"+run.Waiting[0].Approval+"/decision", `{"action":"approve"}`).StatusCode,
+					)
 					synctest.Wait()
 					require.Len(t, s.paid, 1)
 				})
 			})
 		}
-	}
-}
-
-// A run that was started by an event is found by the execution's input, under its key and under the execution's name.
-func TestReaperOfEventStartedRuns(t *testing.T) {
-	for _, input := range []string{
-		`{"agent":"payer","message":"pay 5"}`, `{"agent":"payer","message":"pay 5","key":"evt-1"}`, `{"agent":"payer","input":{"a":1},"tenant":"acme","key":"evt-1"}`,
-	} {
-		inStack(t, pay, func(t *testing.T, s *stack) {
-			_, err := s.machine.Engine.Start(t.Context(), "any-name", []byte(input))
-			require.NoError(t, err)
-			synctest.Wait()
-			s.kill("any-name")
-			require.EqualValues(t, 1, s.swept(statusEvent("any-name", "ABORTED", input)).Repaired[runtime.RepairTookOver], input)
-		})
 	}
 }
 
@@ -203,17 +178,26 @@ func TestReaperWithoutARun(t *testing.T) {
 		run := s.waiting(ana, "k")
 		writes := s.writes()
 		for _, status := range []string{"RUNNING", "SUCCEEDED", "PENDING_REDRIVE"} {
-			require.Equal(t, status, s.swept(statusEvent(runtime.ExecutionName(run.ID, 0), status, inputOf("acme", run.ID))).Ignored)
+			require.Equal(
+				t, status, s.swept(statusEvent(runtime.ExecutionName(run.ID, 0), status, inputOf("acme", run.ID))).Ignored,
+			)
 		}
-		for _, input := range []any{inputOf("globex", run.ID), `{"agent":"payer","message":"never written"}`, `{}`, `odd`, nil} {
-			require.Equal(t, lambdafn.Swept{Repaired: map[runtime.Repair]int64{}, Complete: true, Unowned: "x"}, s.swept(statusEvent("x", "FAILED", input)))
+		for _, input := range []any{
+			inputOf("globex", run.ID), `{"agent":"payer","message":"never written"}`, `{}`, `odd`, nil,
+		} {
+			require.Equal(
+				t, lambdafn.Swept{
+					Repaired: map[runtime.Repair]int64{}, Complete: true, Unowned: "x",
+				}, s.swept(statusEvent("x", "FAILED", input)),
+			)
 		}
 		require.Equal(t, writes, s.writes())
 		s.metrics.take()
 	})
 }
 
-// What fails is counted, named in the log by its kind, and fails the invocation where it may pass; what it said is nowhere.
+// What fails is counted, named in the log by its kind, and fails the invocation where it may pass; what it said is
+// nowhere.
 func TestSweepFailures(t *testing.T) {
 	const canary = "sk-canary-7331"
 	inStack(t, pay, func(t *testing.T, s *stack) {
@@ -228,7 +212,9 @@ func TestSweepFailures(t *testing.T) {
 			require.Equal(t, lambdafn.KindUnavailable, e.Kind)
 			require.Contains(t, err.Error(), "log")
 			require.NotContains(t, err.Error()+s.logs.String(), canary)
-			require.Equal(t, map[string]int64{"SweepFailures": 1}, map[string]int64{"SweepFailures": s.metrics.take()["SweepFailures"]})
+			require.Equal(
+				t, map[string]int64{"SweepFailures": 1}, map[string]int64{"SweepFailures": s.metrics.take()["SweepFailures"]},
+			)
 		}
 		s.table.Use(nil)
 		require.EqualValues(t, 1, s.swept(ruleEvent).Repaired[runtime.RepairTookOver])

@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,9 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -89,38 +86,6 @@ func settled(t *testing.T, h *Home, runID string) run.AgentState {
 		}
 		require.NoError(t, h.Ports.Clock.Sleep(ctx, time.Millisecond))
 	}
-}
-
-func TestRunParksIsApprovedInAnotherProcessAndEnds(t *testing.T) {
-	home, dir := filepath.Join(t.TempDir(), "home"), notes(t)
-	h := open(t, home)
-	s, err := h.Starter.Start(t.Context(), runtime.Start{
-		Tenant: Tenant, Agent: tidy(t, dir), Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Tidy up."}}},
-	})
-	require.NoError(t, err)
-	waits := 0
-	for {
-		s = settled(t, h, s.Run)
-		if s.Status == run.RunDone {
-			break
-		}
-		waits++
-		require.NoError(t, h.Close())
-		h = open(t, home)
-		_, err := h.Desk.Decide(t.Context(), approval.DecisionInput{
-			Tenant: Tenant, ID: s.Waits()[0].Wait.Approval, Action: approval.Approve,
-			By: policy.Principal{ID: "user:local", Groups: []string{"group:operators"}},
-		})
-		require.NoError(t, err)
-	}
-	require.Equal(t, 2, waits)
-	require.Equal(t, run.ReasonNaturalEnd, s.Reason)
-	require.FileExists(t, filepath.Join(dir, "team_meeting.txt"))
-	require.FileExists(t, filepath.Join(dir, "shopping_list.txt"))
-	out, err := json.Marshal(s)
-	require.NoError(t, err)
-	t.Log(string(out))
-	require.NoError(t, h.Close())
 }
 
 func TestOpenRefusesAStoreInUse(t *testing.T) {

@@ -31,10 +31,23 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// storyVar starts this test binary again as a process that carries one story to its end and kills itself on the way: a telling as JSON.
+// storyVar starts this test binary again as a process that carries one story to its end and kills itself on the way: a
+// telling as JSON.
 const storyVar = "COUNTERSIGN_TEST_STORY"
 
-// telling is one life of a process: the story, where it is kept, and at which point it ends. Point 0 lives, and counts its points.
+func TestMain(m *testing.M) {
+	if plan := os.Getenv(storyVar); plan != "" {
+		if err := storyMain(plan); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// telling is one life of a process: the story, where it is kept, and at which point it ends. Point 0 lives, and counts
+// its points.
 type telling struct {
 	Story, Home string
 	Point       int64
@@ -75,20 +88,30 @@ var stories = map[string]story{
 		people:  nobody, reason: run.ReasonNaturalEnd,
 	},
 	"claimed": {
-		replies: map[string][]agent.Reply{"clerk": {lookUp, payBack, farewell}}, people: approve, reason: run.ReasonNaturalEnd, paid: 1,
+		replies: map[string][]agent.Reply{
+			"clerk": {lookUp, payBack, farewell},
+		}, people: approve, reason: run.ReasonNaturalEnd, paid: 1,
 	},
 	"approved": {
-		replies: map[string][]agent.Reply{"clerk": {lookUp, payBack, farewell}}, asks: true, people: approve, reason: run.ReasonNaturalEnd, paid: 1,
+		replies: map[string][]agent.Reply{
+			"clerk": {lookUp, payBack, farewell},
+		}, asks: true, people: approve, reason: run.ReasonNaturalEnd, paid: 1,
 	},
 	"cancelled": {
-		replies: map[string][]agent.Reply{"clerk": {lookUp, payBack, farewell}}, asks: true, people: callOff, reason: run.ReasonCancelled,
+		replies: map[string][]agent.Reply{
+			"clerk": {lookUp, payBack, farewell},
+		}, asks: true, people: callOff, reason: run.ReasonCancelled,
 	},
 	"told": {
-		replies: map[string][]agent.Reply{"clerk": {payBack, lookUp, farewell}}, asks: true, people: tell, reason: run.ReasonNaturalEnd, paid: 1,
+		replies: map[string][]agent.Reply{
+			"clerk": {payBack, lookUp, farewell},
+		}, asks: true, people: tell, reason: run.ReasonNaturalEnd, paid: 1,
 	},
 	"delegated": {
-		replies: map[string][]agent.Reply{"clerk": {calls("c1", "ask", `{"message":"Pay back A-1."}`), farewell}, "aide": {payBack, farewell}},
-		asks:    true, people: approve, reason: run.ReasonNaturalEnd, paid: 1,
+		replies: map[string][]agent.Reply{
+			"clerk": {calls("c1", "ask", `{"message":"Pay back A-1."}`), farewell}, "aide": {payBack, farewell},
+		},
+		asks: true, people: approve, reason: run.ReasonNaturalEnd, paid: 1,
 	},
 	"expired": {
 		replies: map[string][]agent.Reply{"clerk": {payBack, farewell}}, asks: true, speed: 100, people: nobody, reason: run.ReasonNaturalEnd,
@@ -133,7 +156,9 @@ func tell(ctx context.Context, m told, runID string, pending []approval.Approval
 	if len(pending) == 0 {
 		return nil
 	}
-	if err := m.Inputs.Send(ctx, Tenant, runID, "m1", clerks.ID, []run.UserBlock{{Block: run.Text{Text: "And hurry."}}}); err != nil {
+	if err := m.Inputs.Send(
+		ctx, Tenant, runID, "m1", clerks.ID, []run.UserBlock{{Block: run.Text{Text: "And hurry."}}},
+	); err != nil {
 		return err
 	}
 	return approve(ctx, m, runID, pending)
@@ -149,7 +174,9 @@ func (s story) agents() (map[string]*agent.Definition, error) {
 		}
 		d.Name, d.System = name, "You work."
 		d.Model.Provider, d.Model.ID = "demo", "m"
-		for tool, effect := range map[string]run.Effect{"look": run.EffectRead, "file": run.EffectIdempotent, "pay": run.EffectNonIdempotent} {
+		for tool, effect := range map[string]run.Effect{
+			"look": run.EffectRead, "file": run.EffectIdempotent, "pay": run.EffectNonIdempotent,
+		} {
 			d.Tools = append(d.Tools, agent.ToolSpec{
 				Name: tool, Kind: agent.KindInternal, Description: "It does.", Effect: effect, Timeout: 30 * time.Minute,
 				Schema: json.RawMessage(`{"type":"object","properties":{"order":{"type":"string"}},"required":["order"]}`),
@@ -362,7 +389,9 @@ func (l telling) live(ctx context.Context, m *Machine) error {
 		return err
 	}
 	def, _ := m.Agents("clerk")
-	state, err := m.Starter.Start(ctx, runtime.Start{Tenant: Tenant, Agent: def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Order A-1."}}}})
+	state, err := m.Starter.Start(ctx, runtime.Start{
+		Tenant: Tenant, Agent: def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Order A-1."}}},
+	})
 	if err != nil {
 		return err
 	}
@@ -379,7 +408,9 @@ func (l telling) live(ctx context.Context, m *Machine) error {
 			return err
 		}
 		if h.Status != run.RunDone {
-			if err := s.people(ctx, told{m, killable{ledger: filepath.Join(l.Home, "ledger")}}, state.Run, pending); err != nil && !errors.Is(err, approval.ErrFinished) && !errors.Is(err, runtime.ErrRunFinished) {
+			if err := s.people(
+				ctx, told{m, killable{ledger: filepath.Join(l.Home, "ledger")}}, state.Run, pending,
+			); err != nil && !errors.Is(err, approval.ErrFinished) && !errors.Is(err, runtime.ErrRunFinished) {
 				return err
 			}
 		}
@@ -406,7 +437,9 @@ func (l telling) tellOnce(t *testing.T) (killed bool, points map[string]int) {
 		return false, points
 	}
 	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
-	require.True(t, ok && status.Signaled() && status.Signal() == syscall.SIGKILL, "%+v failed by itself: %v\n%s", l, err, stderr.String())
+	require.True(
+		t, ok && status.Signaled() && status.Signal() == syscall.SIGKILL, "%+v failed by itself: %v\n%s", l, err, stderr.String(),
+	)
 	return true, nil
 }
 
@@ -467,8 +500,9 @@ func (l telling) transcript(t *testing.T, journal *store.Journal, run string) (s
 // killsVar has every point tried; else a few of each story are.
 const killsVar = "COUNTERSIGN_KILLS"
 
-// TestKilledInAnyStory: the engine's process is killed before and after every write to the table and to the records of executions, every blob, tool call
-// and model call; the next process comes to the same end, and no payment is made twice: where nobody can know, somebody is asked.
+// TestKilledInAnyStory: the engine's process is killed before and after every write to the table and to the records of
+// executions, every blob, tool call and model call; the next process comes to the same end, and no payment is made
+// twice: where nobody can know, somebody is asked.
 func TestKilledInAnyStory(t *testing.T) {
 	every := os.Getenv(killsVar) != ""
 	for name := range stories {
@@ -530,7 +564,9 @@ func TestCancelledAndKilledBeforeTheStop(t *testing.T) {
 	}
 	m, end := machine()
 	def, _ := m.Agents("clerk")
-	state, err := m.Starter.Start(t.Context(), runtime.Start{Tenant: Tenant, Agent: def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Order A-1."}}}})
+	state, err := m.Starter.Start(t.Context(), runtime.Start{
+		Tenant: Tenant, Agent: def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Order A-1."}}},
+	})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		h, err := m.Ports.Journal.Head(t.Context(), Tenant, state.Run)
@@ -541,6 +577,8 @@ func TestCancelledAndKilledBeforeTheStop(t *testing.T) {
 	require.ErrorIs(t, err, errDeaf)
 	end()
 	m, end = machine()
-	require.Eventually(t, func() bool { return len(m.Engine.List(t.Context(), asl.Running)) == 0 }, time.Minute, time.Millisecond)
+	require.Eventually(
+		t, func() bool { return len(m.Engine.List(t.Context(), asl.Running)) == 0 }, time.Minute, time.Millisecond,
+	)
 	end()
 }

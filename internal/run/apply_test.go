@@ -217,11 +217,3 @@ func TestEntryIsAllOrNothing(t *testing.T) {
 	require.Equal(t, before, exact(t, got))
 	require.Equal(t, before, exact(t, s))
 }
-
-func TestHandOver(t *testing.T) {
-	s := started(t, run.HandedOver{Owner: "r1-1"})
-	require.Equal(t, "r1-1", s.Owner)
-	require.Equal(t, "r1-0", s.FormerOwner)
-	require.EqualValues(t, 1, s.Generation)
-	require.EqualValues(t, 1, s.OwnedSince)
-}

@@ -13,7 +13,9 @@ import (
 
 func delegating() agent.Definition {
 	d := worldDefinition()
-	d.Tools = append(d.Tools, agent.ToolSpec{Name: "help", Kind: agent.KindAgent, Effect: run.EffectIdempotent, Schema: policy.DelegateSchema, Domain: "eu", Agent: &agent.Delegate{Agent: "aide", USD: 5}})
+	d.Tools = append(d.Tools, agent.ToolSpec{
+		Name: "help", Kind: agent.KindAgent, Effect: run.EffectIdempotent, Schema: policy.DelegateSchema, Domain: "eu", Agent: &agent.Delegate{Agent: "aide", USD: 5},
+	})
 	return d
 }
 
@@ -28,16 +30,28 @@ func TestDelegation(t *testing.T) {
 		state func(*run.AgentState)
 		find  func(string) (*agent.Definition, bool)
 	}{
-		"":                                  {},
-		"this deployment has no agent aide": {find: func(string) (*agent.Definition, bool) { return &agent.Definition{}, false }},
-		"agent aide would work for itself (root -> aide -> small -> aide)":            {state: func(s *run.AgentState) { s.Parent = &run.Parent{Depth: 2, Agents: []string{"root", "aide"}} }},
-		"there are 4 agents above this one's, and no more than 4 may stand in a line": {state: func(s *run.AgentState) { s.Parent = &run.Parent{Depth: 4} }},
+		"": {},
+		"this deployment has no agent aide": {
+			find: func(string) (*agent.Definition, bool) { return &agent.Definition{}, false },
+		},
+		"agent aide would work for itself (root -> aide -> small -> aide)": {
+			state: func(s *run.AgentState) { s.Parent = &run.Parent{Depth: 2, Agents: []string{"root", "aide"}} },
+		},
+		"there are 4 agents above this one's, and no more than 4 may stand in a line": {
+			state: func(s *run.AgentState) { s.Parent = &run.Parent{Depth: 4} },
+		},
 		"1 agents are at work for this run, and that is all there may be at a time": {
 			def: func(d *agent.Definition) { d.Limits.Children = 1 }, state: func(s *run.AgentState) { s.Children.Open = []run.OpenChild{{Call: "x"}} },
 		},
-		"the run has asked agents 64 times, and that is all it may":    {state: func(s *run.AgentState) { s.Children.Begun = agent.MaxChildren }},
-		"nothing is left of the run's 10 tokens":                       {def: func(d *agent.Definition) { d.Limits.Tokens = 10 }, state: func(s *run.AgentState) { s.Usage.Input = 10 }},
-		"nothing is left of the run's 0.000000000010 USD":              {def: func(d *agent.Definition) { d.Limits.USD = 10 }, state: func(s *run.AgentState) { s.Cost = 3; s.Children.Open = []run.OpenChild{{Child: run.Child{USD: 7}}} }},
+		"the run has asked agents 64 times, and that is all it may": {
+			state: func(s *run.AgentState) { s.Children.Begun = agent.MaxChildren },
+		},
+		"nothing is left of the run's 10 tokens": {
+			def: func(d *agent.Definition) { d.Limits.Tokens = 10 }, state: func(s *run.AgentState) { s.Usage.Input = 10 },
+		},
+		"nothing is left of the run's 0.000000000010 USD": {
+			def: func(d *agent.Definition) { d.Limits.USD = 10 }, state: func(s *run.AgentState) { s.Cost = 3; s.Children.Open = []run.OpenChild{{Child: run.Child{USD: 7}}} },
+		},
 		"its budget is in USD, and a model of agent aide has no price": {find: worldAgents},
 	} {
 		d := delegating()
@@ -58,11 +72,17 @@ func TestDelegation(t *testing.T) {
 			continue
 		}
 		require.Nil(t, child, want)
-		require.Equal(t, "help was not asked: "+strings.Replace(want, "0.000000000010", "0.00000000001", 1)+".", refused.Content)
+		require.Equal(
+			t, "help was not asked: "+strings.Replace(want, "0.000000000010", "0.00000000001", 1)+".", refused.Content,
+		)
 		require.True(t, refused.IsError)
 	}
 	d := delegating()
-	again, refused := policy.Delegation(&d, &run.AgentState{Children: run.Children{Begun: agent.MaxChildren}}, run.Call{ID: "c1", Tool: "help", Child: "r2"}, nil)
+	again, refused := policy.Delegation(
+		&d, &run.AgentState{
+			Children: run.Children{Begun: agent.MaxChildren},
+		}, run.Call{ID: "c1", Tool: "help", Child: "r2"}, nil,
+	)
 	require.Nil(t, refused, "a call that is sent again asks nobody anew")
 	require.Nil(t, again)
 	_, refused = policy.Delegation(&d, &run.AgentState{}, run.Call{ID: "c1", Tool: "look"}, nil)
@@ -83,7 +103,9 @@ func TestCheckAgents(t *testing.T) {
 	add := func(name string, asks ...string) {
 		d := worldDefinition(func(d *agent.Definition) { d.Name, d.Tools = name, nil })
 		for _, to := range asks {
-			d.Tools = append(d.Tools, agent.ToolSpec{Name: "ask." + to, Kind: agent.KindAgent, Agent: &agent.Delegate{Agent: to}})
+			d.Tools = append(
+				d.Tools, agent.ToolSpec{Name: "ask." + to, Kind: agent.KindAgent, Agent: &agent.Delegate{Agent: to}},
+			)
 		}
 		agents[name] = &d
 	}
@@ -109,37 +131,7 @@ func TestCheckAgents(t *testing.T) {
 	require.EqualError(t, check(), `agent d: tools[0].agent: there is no agent "e"; known: a, b, c, d`)
 	add("d")
 	agents["a"].Limits.USD = 5
-	require.EqualError(t, check(), "agent a: tools[0]: a budget in USD is set, and a model of agent b has no price\nagent a: tools[1]: a budget in USD is set, and a model of agent c has no price")
-}
-
-// A child's answer counts once, settles its call wherever that stands, and what it used counts also where nobody waits any more.
-func TestChildAnswersOnce(t *testing.T) {
-	d := delegating()
-	s := started(t)
-	apply := func(events ...run.Event) {
-		t.Helper()
-		draft := run.NewDraft(s, "w1", worldTime(s.Entries))
-		require.NoError(t, draft.Add(events...))
-		s = draft.Committed()
-	}
-	call := func(id string) run.RepliedCall {
-		return run.RepliedCall{ID: id, Name: "help", Effect: run.EffectIdempotent, Service: true, Input: rawJSON(`{"message":"Help."}`)}
-	}
-	used := &run.ChildUsage{Usage: run.Usage{Input: 40}, Requests: 2, Units: 40, Cost: 7}
-	apply(run.Replied{Inference: 1, Model: "m", Requests: 1, Calls: []run.RepliedCall{call("c1"), call("c2")}})
-	apply(run.CallClaimed{Call: "c1", Child: &run.Child{Run: "x1"}}, run.CallClaimed{Call: "c2", Child: &run.Child{Run: "x2"}})
-	tool, _ := d.Tool("help")
-	c2, _ := s.Call("c2")
-	apply(policy.EmittedAs(tool, c2, worldEpoch))
-	apply(run.Answered{Call: "c1", Rerun: true, NotRun: true, By: "reconcile"}) // its claimant died
-	apply(run.Answered{Slot: 1, Call: "c1", Content: "Done.", By: "run:x1", Used: used})
-	c1, _ := s.Call("c1")
-	require.Equal(t, run.StatusSucceeded, c1.Status)
-	apply(run.CallCancelled{Call: "c2", Reason: run.WhyExpired, Content: "late"})
-	require.Equal(t, []run.OpenChild{{Call: "c2", Child: run.Child{Run: "x2"}}}, policy.Abandoned(&s))
-	apply(run.Answered{Slot: 2, Call: "c2", Content: "Late.", By: "run:x2", Used: used})
-	apply(run.Answered{Slot: 3, Call: "c2", Content: "Later.", By: "run:x2", Used: used})
-	require.Empty(t, s.Children.Open)
-	require.Equal(t, []int64{80, 5, 80, 14}, []int64{s.Usage.Input, s.ModelCalls, s.ExecutionUnits, int64(s.Cost)})
-	require.Equal(t, 2, s.Children.Begun)
+	require.EqualError(
+		t, check(), "agent a: tools[0]: a budget in USD is set, and a model of agent b has no price\nagent a: tools[1]: a budget in USD is set, and a model of agent c has no price",
+	)
 }

@@ -11,50 +11,20 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// TestGateOrder: denied by a rule, unknown, invalid, needs a person, run. Each call fits every later line as well.
-func TestGateOrder(t *testing.T) {
-	bad := json.RawMessage(`{"bad":1}`)
-	good := json.RawMessage(`{}`)
-	d := worldDefinition(func(d *agent.Definition) {
-		d.Permission.Default = agent.DefaultAsk
-		d.Permission.Rules = []agent.Rule{{Tool: "look", Verdict: agent.VerdictAllow}, {Tool: "wire", Verdict: agent.VerdictAllow}, {Tool: "drop*", Verdict: agent.VerdictDeny, Note: "never"}}
-	})
-	tests := []struct {
-		tool  string
-		input json.RawMessage
-		want  run.CallReason // of the refusal
-		says  string
-	}{
-		{"dropghost", bad, run.WhyDenied, `The policy of this agent denies calling dropghost like this. Do not repeat the call. Note: "never"`},
-		{"drop", bad, run.WhyDenied, `The policy of this agent denies calling drop like this. Do not repeat the call. Note: "never"`},
-		{"ghost", bad, run.WhyUnknownTool, `There is no tool "ghost". The tools are: look, peek, pay_now, wire, drop.`},
-		{"peek", bad, run.WhyInvalidArguments, "The arguments do not fit the schema of peek, so it was not called. Refer to the tool's definition:\n/bad: not allowed"},
-		{"look", bad, run.WhyInvalidArguments, "The arguments do not fit the schema of look, so it was not called. Refer to the tool's definition:\n/bad: not allowed"},
-		{"peek", good, "", ""},
-		{"look", good, "", ""},
-	}
-	s := started(t)
-	for _, tt := range tests {
-		c := run.Call{ID: "a", Tool: tt.tool, Name: tt.tool, Input: tt.input, Status: run.StatusNew}
-		g := policy.GateCall(&d, &s, c, worldValid, worldEpoch)
-		if tt.want == "" {
-			require.Nil(t, g.Refuse)
-			require.Equal(t, tt.tool == "look", g.Run)
-			require.Equal(t, tt.tool == "peek", g.Suspend != nil)
-			continue
-		}
-		require.Equal(t, policy.Gate{Refuse: &run.CallFinished{Call: "a", IsError: true, Reason: tt.want, Content: tt.says}, Rule: g.Rule}, g)
-	}
-}
-
 // TestGateComparesWhatWasApproved: whatever differs from the approved action voids the approval.
 func TestGateComparesWhatWasApproved(t *testing.T) {
 	d := worldDefinition()
-	s := started(t, run.Replied{Inference: 1, Calls: []run.RepliedCall{{ID: "a", Name: "wire", Effect: run.EffectNonIdempotent, Input: json.RawMessage(`{"n":1}`)}}})
+	s := started(t, run.Replied{
+		Inference: 1, Calls: []run.RepliedCall{
+			{ID: "a", Name: "wire", Effect: run.EffectNonIdempotent, Input: json.RawMessage(`{"n":1}`)},
+		},
+	})
 	c, _ := s.Call("a")
 	asked := *policy.GateCall(&d, &s, c, worldValid, worldEpoch).Suspend
 	s = commit(t, s, "w1", asked)
-	s = commit(t, s, "w1", run.Decided{Slot: 1, Call: "a", Approval: asked.Approval, Action: run.ActionApprove, Digest: asked.Digest})
+	s = commit(t, s, "w1", run.Decided{
+		Slot: 1, Call: "a", Approval: asked.Approval, Action: run.ActionApprove, Digest: asked.Digest,
+	})
 	approved, _ := s.Call("a")
 	require.True(t, policy.GateCall(&d, &s, approved, worldValid, worldEpoch).Run)
 
@@ -84,7 +54,9 @@ func TestGateComparesWhatWasApproved(t *testing.T) {
 
 // Owners that handed over are no sign that a run gets nowhere; those that ended before are.
 func TestTakeOvers(t *testing.T) {
-	for want, s := range map[int64]run.AgentState{0: {Generation: 1, Entries: 1 << 20}, 1: {Generation: 1, Entries: 20}, 100: {Generation: 100, Entries: 200}} {
+	for want, s := range map[int64]run.AgentState{
+		0: {Generation: 1, Entries: 1 << 20}, 1: {Generation: 1, Entries: 20}, 100: {Generation: 100, Entries: 200},
+	} {
 		require.Equal(t, want, s.TakeOvers())
 	}
 }

@@ -170,23 +170,6 @@ func TestDuplicatesChangeNothing(t *testing.T) {
 	})
 }
 
-func TestDuplicateEventsWithinAnEntryChangeNothing(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		_, journal := randomJournal(t)
-		var s run.AgentState
-		for _, e := range journal {
-			d := run.NewDraft(s, e.Writer, e.Time)
-			for _, ev := range e.Events {
-				require.NoError(t, d.Add(ev))
-				twice, err := run.Apply(d.State, ev)
-				require.NoError(t, err, run.EventType(ev))
-				require.Equal(t, exact(t, d.State), exact(t, twice), run.EventType(ev))
-			}
-			s = d.Committed()
-		}
-	})
-}
-
 func TestApplyLeavesItsArgument(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, journal := randomJournal(t)
@@ -207,8 +190,8 @@ func TestApplyLeavesItsArgument(t *testing.T) {
 	})
 }
 
-// TestContinuationsDoNotDisturbEachOther grows several runs out of one state at once, as retries, zombies and a warm cache do.
-// They share memory with it, and under -race with each other.
+// TestContinuationsDoNotDisturbEachOther grows several runs out of one state at once, as retries, zombies and a warm
+// cache do. They share memory with it, and under -race with each other.
 func TestContinuationsDoNotDisturbEachOther(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, journal := randomJournal(t)
@@ -284,16 +267,5 @@ func TestDraftIsWhatItsEntryFoldsTo(t *testing.T) {
 		s := fold(t, run.AgentState{}, journal[:len(journal)-1])
 		d := randomEntry(t, w, s)
 		require.Equal(t, exact(t, fold(t, s, []run.Entry{d.Entry})), exact(t, d.Committed()))
-	})
-}
-
-func TestInvariantsHoldInRandomRuns(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		_, journal := randomJournal(t)
-		var s run.AgentState
-		for i := range journal {
-			s = fold(t, s, journal[i:i+1])
-			require.NoError(t, wellFormed(&s))
-		}
 	})
 }

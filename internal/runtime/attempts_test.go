@@ -2,8 +2,6 @@ package runtime_test
 
 import (
 	"context"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -11,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -24,18 +21,6 @@ func (w *world) spec(name string, change func(*agent.ToolSpec)) {
 		if w.def.Tools[i].Name == name {
 			change(&w.def.Tools[i])
 		}
-	}
-}
-
-// flaky makes a tool fail so often, by infrastructure, before it works, and notes when it was entered.
-func (f *fake) flaky(fails int, at *[]time.Time) {
-	n := 0
-	f.work = func(context.Context, tool.Call) (agent.ToolResultData, error) {
-		*at = append(*at, time.Now())
-		if n++; n <= fails {
-			return agent.ToolResultData{}, errBlown
-		}
-		return tool.Text("ok"), nil
 	}
 }
 
@@ -67,26 +52,6 @@ func retried(attempts int) func(*agent.ToolSpec) {
 	}
 }
 
-func TestErrorsOfInfrastructureAreTriedAgainUnderOneKey(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.spec("note", retried(5))
-		w.model.replies = []agent.Reply{calls("note c1")}
-		var at []time.Time
-		w.tool("note").flaky(4, &at)
-		w.start()
-		began := time.Now()
-		w.drive(0)
-		require.Equal(t, []time.Duration{0, time.Second, 3 * time.Second, 6 * time.Second, 9 * time.Second}, since(began, at), "doubled, and at most 3 s")
-		require.Equal(t, run.StatusSucceeded, w.call("c1").Status)
-		require.Equal(t, 5, w.call("c1").Executions)
-		require.Equal(t, "ok", w.result("c1").Content)
-		for i, c := range w.tool("note").entered {
-			require.Equal(t, w.run+"/c1", c.Key)
-			require.Equal(t, i+1, c.Attempt)
-		}
-	})
-}
-
 func since(began time.Time, at []time.Time) []time.Duration {
 	out := make([]time.Duration, len(at))
 	for i, t := range at {
@@ -95,53 +60,8 @@ func since(began time.Time, at []time.Time) []time.Duration {
 	return out
 }
 
-func TestTheModelHearsTheLastErrorAndHowOftenItWasTried(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.spec("look", retried(3))
-		w.model.replies = []agent.Reply{calls("look c1")}
-		var at []time.Time
-		w.tool("look").flaky(9, &at)
-		w.start()
-		w.drive(0)
-		require.Len(t, at, 3)
-		require.Equal(t, "look failed: connection reset\n[It was tried 3 times.]", w.result("c1").Content)
-		require.True(t, w.result("c1").IsError)
-		require.Equal(t, 3, w.call("c1").Executions)
-	})
-}
-
-func TestNobodyTriesAgain(t *testing.T) {
-	for name, c := range map[string]struct {
-		tool  string
-		retry func(*agent.ToolSpec)
-		fail  func(context.Context, tool.Call) (agent.ToolResultData, error)
-	}{
-		"what may not be repeated": {"pay", retried(3), func(context.Context, tool.Call) (agent.ToolResultData, error) {
-			return agent.ToolResultData{}, errBlown
-		}},
-		"a tool's own word": {"look", retried(3), func(context.Context, tool.Call) (agent.ToolResultData, error) {
-			return tool.Errorf("no such order"), nil
-		}},
-		"without a policy": {"look", func(*agent.ToolSpec) {}, func(context.Context, tool.Call) (agent.ToolResultData, error) {
-			return agent.ToolResultData{}, errBlown
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				w.spec(c.tool, c.retry)
-				w.model.replies = []agent.Reply{calls(c.tool + " c1")}
-				w.tool(c.tool).work = c.fail
-				w.start()
-				w.drive(0)
-				require.Equal(t, 1, w.tool(c.tool).times())
-				require.Equal(t, 1, w.call("c1").Executions)
-				require.NotContains(t, w.result("c1").Content, "tried")
-			})
-		})
-	}
-}
-
-// An attempt that runs out of its tool's time is given up on and tried again, as long as the invocation has time to start another.
+// An attempt that runs out of its tool's time is given up on and tried again, as long as the invocation has time to
+// start another.
 func TestAttemptsThatRunOutOfTime(t *testing.T) {
 	hang := func(at *[]time.Time) func(context.Context, tool.Call) (agent.ToolResultData, error) {
 		return func(ctx context.Context, _ tool.Call) (agent.ToolResultData, error) {
@@ -155,10 +75,18 @@ func TestAttemptsThatRunOutOfTime(t *testing.T) {
 		want  []time.Duration
 		says  string
 	}{
-		"time enough":       {5 * time.Minute, []time.Duration{0, 11 * time.Second, 23 * time.Second}, "look ran out of time.\n[It was tried 3 times.]"},
-		"time for two":      {30 * time.Second, []time.Duration{0, 11 * time.Second}, "look ran out of time.\n[It was tried 2 times.]"},
-		"time for one more": {21 * time.Second, []time.Duration{0, 11 * time.Second}, "look ran out of time.\n[It was tried 2 times.]"},
-		"and not quite":     {21*time.Second - 1, []time.Duration{0}, "look ran out of time."},
+		"time enough": {
+			5 * time.Minute, []time.Duration{
+				0, 11 * time.Second, 23 * time.Second,
+			}, "look ran out of time.\n[It was tried 3 times.]",
+		},
+		"time for two": {
+			30 * time.Second, []time.Duration{0, 11 * time.Second}, "look ran out of time.\n[It was tried 2 times.]",
+		},
+		"time for one more": {
+			21 * time.Second, []time.Duration{0, 11 * time.Second}, "look ran out of time.\n[It was tried 2 times.]",
+		},
+		"and not quite": {21*time.Second - 1, []time.Duration{0}, "look ran out of time."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -250,25 +178,6 @@ func TestNothingIsTriedAgainForAnotherOwner(t *testing.T) {
 	})
 }
 
-// What ran under a person's word and may be repeated is tried again under that very claim, and a late word says how often.
-func TestAttemptsUnderAClaim(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.spec("note", retried(3))
-		w.def.Permission.Rules = append(w.def.Permission.Rules, agent.Rule{Tool: "note", Verdict: agent.VerdictAsk})
-		w.model.replies = []agent.Reply{calls("note c1")}
-		var at []time.Time
-		w.tool("note").flaky(2, &at)
-		w.start()
-		r := w.drive(0)
-		_, err := w.decide("c1", approval.Approve)
-		require.NoError(t, err)
-		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
-		require.Equal(t, 1, w.written("call_claimed"))
-		require.Equal(t, 3, w.call("c1").Executions)
-		require.Equal(t, "ok", w.result("c1").Content)
-	})
-}
-
 // width notes the most calls that a tool, and all tools, were inside of at a time.
 type width struct {
 	mu        sync.Mutex
@@ -303,36 +212,6 @@ func (n *width) step(c tool.Call, by int) {
 }
 
 func newWidth() *width { return &width{now: map[string]int{}, most: map[string]int{}} }
-
-func TestCallsWaitForRoom(t *testing.T) {
-	for _, executor := range []agent.Executor{agent.ExecutorParallelStreaming, agent.ExecutorParallelBatch} {
-		inBubble(t, func(t *testing.T, w *world) {
-			w.def.Executor = executor
-			w.def.Limits.Parallel = 4
-			w.spec("look", func(s *agent.ToolSpec) { s.Concurrency = 2; s.Timeout = 15 * time.Second })
-			w.spec("pay", func(s *agent.ToolSpec) { s.Concurrency = 1 })
-			w.model.replies = []agent.Reply{calls("look l1", "look l2", "look l3", "look l4", "pay p1", "pay p2", "note n1", "note n2")}
-			n := newWidth()
-			for _, name := range []string{"look", "pay", "note"} {
-				n.watch(w.tool(name), 9*time.Second) // no moment at which the batch looks into the inbox
-			}
-			w.start()
-			w.step(0)
-			began := time.Now()
-			w.batchRun(0)
-			require.Equal(t, map[string]int{"look": 2, "pay": 1, "note": 1, "all": 4}, n.most)
-			require.ElementsMatch(t, []string{"l1", "l2", "p1", "n1"}, n.order[:4], "the first in the order of the request that have room")
-			require.ElementsMatch(t, []string{"l3", "l4", "p2", "n2"}, n.order[4:])
-			require.Equal(t, []time.Duration{0, 0, 0, 0}, since(began, n.began[:4]))
-			require.Equal(t, []time.Duration{9 * time.Second, 9 * time.Second, 9 * time.Second, 9 * time.Second}, since(began, n.began[4:]), "as soon as there is room")
-			for _, id := range n.order {
-				require.Equal(t, run.StatusSucceeded, w.call(id).Status, "%s: its time begins when it is entered", id)
-				require.Equal(t, 1, w.call(id).Executions)
-			}
-			require.Equal(t, 2, w.written("call_claimed"), "one that waits is not claimed")
-		})
-	}
-}
 
 // What had no room before the invocation's time was up is neither claimed nor lost.
 func TestCallsThatHadNoRoomAreLeftToTheNextInvocation(t *testing.T) {
@@ -373,7 +252,8 @@ func TestCallsThatWaitForRoomAreGatedAndCancelled(t *testing.T) {
 	})
 }
 
-// A claim whose answer was lost keeps its room: a call before it that a person has approved meanwhile is not started beside it.
+// A claim whose answer was lost keeps its room: a call before it that a person has approved meanwhile is not started
+// beside it.
 func TestALostClaimKeepsItsRoomBehindAnApproval(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.def.Limits.Parallel = 1
@@ -384,44 +264,12 @@ func TestALostClaimKeepsItsRoomBehindAnApproval(t *testing.T) {
 		w.start()
 		w.step(0)
 		w.table.Once(fault.WriteOf(entry("call_claimed")), fault.After(func() error {
-			_, err := w.decide("r1", approval.Approve)
+			_, err := w.decide("r1")
 			require.NoError(t, err)
 			return errBlown
 		}))
 		w.batchRun(0)
 		require.Equal(t, 1, n.most["all"])
 		require.Equal(t, []string{"p1", "r1"}, n.order)
-	})
-}
-
-// Nor is the call behind it.
-func TestALostClaimKeepsItsRoom(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.spec("pay", func(s *agent.ToolSpec) { s.Concurrency = 1 })
-		w.model.replies = []agent.Reply{calls("pay p1", "pay p2")}
-		n := newWidth()
-		n.watch(w.tool("pay"), time.Second)
-		w.start()
-		w.step(0)
-		w.table.Once(lost(entry("call_claimed")))
-		w.batchRun(0)
-		require.Equal(t, 1, n.most["pay"])
-		require.Equal(t, []string{"p1", "p2"}, n.order)
-	})
-}
-
-func TestLongResultsAreCapped(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.def.Context.TruncateResult = 0
-		w.spec("look", func(s *agent.ToolSpec) { s.MaxResult = 10 })
-		w.model.replies = []agent.Reply{calls("look c1", "note c2")}
-		w.tool("look").says(strings.Repeat("é", 8))
-		w.tool("note").says(strings.Repeat("x", agent.MaxResult+1))
-		w.start()
-		w.drive(0)
-		require.Equal(t, strings.Repeat("é", 5)+"\n[The first 10 of 16 bytes of this result were taken, and the rest is lost: look gives at most 10.]", w.result("c1").Content)
-		body, err := w.ports.Blobs.Get(w.ctx, tenant, w.result("c2").Blob)
-		require.NoError(t, err)
-		require.True(t, strings.HasSuffix(string(body), "x\n[The first 8388608 of "+strconv.Itoa(agent.MaxResult+1)+" bytes of this result were taken, and the rest is lost: note gives at most 8388608.]"))
 	})
 }

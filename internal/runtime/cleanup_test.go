@@ -339,56 +339,6 @@ func TestOwnerCalledLikeACleaner(t *testing.T) {
 	})
 }
 
-// Code that fails is tried again by the same execution, then by others at growing distances, and in the end by nobody: then the sweep says so
-// until somebody redrives the last of them. Whoever waits for the end hears of it at once, and once.
-func TestCleaningUpThatFails(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		c := w.coded()
-		c.away = errors.New("the service is away")
-		w.cancel()
-		var at []time.Duration
-		began := time.Now()
-		for n := int64(0); ; n++ {
-			name := runtime.CleanupName(w.run, n)
-			require.Equal(t, name, w.waiter.started[len(w.waiter.started)-1])
-			before := c.count("cleanup")
-			_, err := w.cleanUp(c, n)
-			require.ErrorContains(t, err, "permission backend book: the service is away")
-			require.Equal(t, before+1, c.count("cleanup"), "the state machine tries again, not the function")
-			require.Equal(t, 1, c.count("told"))
-			w.sleep(30 * time.Second)
-			require.Empty(t, w.sweepAll().Repaired)
-			w.waiter.ended(name)
-			r := w.sweepAll()
-			for len(r.Repaired) == 0 && len(r.Failed) == 0 {
-				w.sleep(30 * time.Second)
-				r = w.sweepAll()
-			}
-			at = append(at, time.Since(began))
-			began = time.Now()
-			if len(r.Failed) > 0 {
-				require.ErrorIs(t, r.Failed[0].Err, runtime.ErrCleanupFailed)
-				require.Equal(t, w.run, r.Failed[0].Run)
-				break
-			}
-			require.Equal(t, map[runtime.Repair]int64{runtime.RepairCleaning: 1}, r.Repaired)
-		}
-		m := time.Minute
-		require.Equal(t, []time.Duration{m, 2 * m, 4 * m, 8 * m, 16 * m, 32 * m, 64 * m, 128 * m}, at)
-		require.Len(t, w.waiter.cleaners(), 8)
-		require.ErrorIs(t, w.sweepAll().Failed[0].Err, runtime.ErrCleanupFailed, "as long as it is owed")
-		require.NoError(t, (&runtime.Sweeper{Ports: w.ports, Definitions: w.pinned}).RepairEnds(w.ctx, tenant), "it keeps nobody from working")
-		require.Len(t, w.waiter.cleaners(), 8)
-		c.away = nil
-		_, err := w.cleanUp(c, 7)
-		require.NoError(t, err)
-		r := w.sweepAll()
-		require.Empty(t, r.Failed)
-		require.Empty(t, r.Repaired)
-		require.Equal(t, 1, c.count("told"))
-	})
-}
-
 // An execution that dies in the code itself has told nobody of the end: the sweep does, before it starts another.
 func TestCleanersThatDieDoNotHoldBackTheEnd(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

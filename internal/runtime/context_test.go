@@ -4,13 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -23,52 +21,6 @@ func (w *world) building(build hook.Builder) {
 	w.ports.Hooks = hook.Set{Builders: map[string]hook.Builder{"b": build}}
 	r := runtime.Start{Tenant: tenant, Agent: w.def, Key: "k1", Input: json.RawMessage(`{"n":1}`)}
 	w.follow(w.starter().Start(w.ctx, r))
-}
-
-func counted(n *int) hook.Builder {
-	return func(context.Context, hook.BuildInput) (hook.Built, error) {
-		*n++
-		return hook.Built{System: fmt.Sprintf("build %d", *n), Messages: []hook.Message{{Block: run.Text{Text: fmt.Sprintf("message %d", *n)}}}}, nil
-	}
-}
-
-// A later build of the code changes nothing of a run whose context is built once.
-func TestContextStays(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.model.replies = []agent.Reply{calls("look c1"), {Text: "Bye."}}
-		asked := 0
-		w.building(counted(&asked))
-		require.Zero(t, w.state().Messages.Len(), "what the data comes to is the builder's to say")
-		require.Zero(t, asked, "nothing is built where a run is started")
-		w.step(0)
-		w.ports.Hooks = hook.Set{}
-		require.Equal(t, runtime.NextDone, w.drive(0).Next)
-		require.Equal(t, 1, asked)
-		for _, r := range w.model.asked {
-			require.Equal(t, "build 1", r.System)
-			require.Equal(t, run.Text{Text: "message 1"}, r.Messages[0].Block)
-		}
-	})
-}
-
-// A crash between the builder and the commit asks it again; what it said before is nowhere.
-func TestContextOfALostAttempt(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.model.replies = []agent.Reply{{Text: "Bye."}, {Text: "Bye."}}
-		asked := 0
-		w.building(counted(&asked))
-		dead, cancel := context.WithCancel(w.ctx)
-		w.table.Once(fault.WriteOf(entry("replied")), fault.Before(func() error { cancel(); return dead.Err() }))
-		_, err := w.stepper().Step(dead, w.inv(0))
-		require.ErrorIs(t, err, context.Canceled)
-		require.Zero(t, w.state().Messages.Len())
-		require.Equal(t, runtime.NextDone, w.drive(0).Next)
-		require.Equal(t, 2, asked)
-		s := w.state()
-		require.Equal(t, 2, s.Messages.Len())
-		require.Equal(t, run.Text{Text: "message 2"}, s.Messages.At(0).Block)
-		require.Equal(t, "build 2", s.SystemText)
-	})
 }
 
 // A builder that runs out of time has said nothing: the step is tried again and the run goes on.
@@ -98,7 +50,11 @@ func TestContextWithoutItsBuilder(t *testing.T) {
 		w.building(func(context.Context, hook.BuildInput) (hook.Built, error) { return hook.Built{}, errors.New("never") })
 		w.ports.Hooks = hook.Set{}
 		require.Equal(t, runtime.NextFailed, w.step(0).Next)
-		require.Equal(t, &run.RunError{Code: run.CodeDefinition, Message: "context builder b: this deployment does not have it"}, w.state().Error)
+		require.Equal(
+			t, &run.RunError{
+				Code: run.CodeDefinition, Message: "context builder b: this deployment does not have it",
+			}, w.state().Error,
+		)
 		require.Empty(t, w.model.asked)
 	})
 }

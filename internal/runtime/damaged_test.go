@@ -32,8 +32,8 @@ func (w *world) dump(run string) []store.Item {
 	return p.Items
 }
 
-// A run whose records are damaged is told of by its name and left as it is: nothing is written, no execution begins, no tool is called. The
-// runs beside it are repaired.
+// A run whose records are damaged is told of by its name and left as it is: nothing is written, no execution begins,
+// no tool is called. The runs beside it are repaired.
 func TestSweepLeavesDamagedRunsAlone(t *testing.T) {
 	cut := func(it *store.Item) { it.Body = it.Body[:len(it.Body)/2] }
 	for name, c := range map[string]struct {
@@ -41,19 +41,51 @@ func TestSweepLeavesDamagedRunsAlone(t *testing.T) {
 		change func(it *store.Item)
 		names  string // what the error names beside the run
 	}{
-		"an entry is cut off":     {entryOf(1), cut, `"J#0000000001"`},
-		"the first entry":         {entryOf(0), func(it *store.Item) { it.Body = []byte("{}") }, `"J#0000000000"`},
-		"an entry of another":     {entryOf(1), func(it *store.Item) { it.Body = bytes.Replace(it.Body, []byte(`"s":1`), []byte(`"s":0`), 1) }, "s: it holds entry 0"},
-		"a newer form":            {entryOf(1), func(it *store.Item) { it.Body = bytes.Replace(it.Body, []byte(`"v":1`), []byte(`"v":9`), 1) }, "v: got 9, want 1"},
-		"an unknown key":          {entryOf(1), func(it *store.Item) { it.Body = bytes.Replace(it.Body, []byte(`"v":1`), []byte(`"v":1,"z":1`), 1) }, `json: unknown field "z"`},
-		"the view":                {headOf, func(it *store.Item) { delete(it.Attrs, "owner") }, "owner: got nothing, want a string"},
-		"the view's status":       {headOf, func(it *store.Item) { it.Attrs["status"] = store.Str("asleep") }, "status: want running, waiting or done"},
-		"the view's bytes":        {headOf, nil, "checksum differs"},
-		"no status":               {headOf, func(it *store.Item) { it.Attrs["status"] = store.Str("") }, "status: want running, waiting or done"},
-		"the view is of another":  {headOf, func(it *store.Item) { it.Body = []byte("r2") }, "body: want the id of the run"},
-		"the request to people":   {approvalOf, cut, "#APPROVAL#"},
-		"the request's expiry":    {approvalOf, func(it *store.Item) { it.Attrs["expires"] = store.Str("never") }, "expires: got a string, want a number"},
-		"the request is unsealed": {approvalOf, func(it *store.Item) { it.Body = bytes.Replace(it.Body, []byte("refund"), []byte("refunD"), 1) }, "seal: its body is not what was written"},
+		"an entry is cut off": {entryOf(1), cut, `"J#0000000001"`},
+		"the first entry":     {entryOf(0), func(it *store.Item) { it.Body = []byte("{}") }, `"J#0000000000"`},
+		"an entry of another": {
+			entryOf(1), func(it *store.Item) {
+				it.Body = bytes.Replace(
+					it.Body, []byte(`"s":1`), []byte(`"s":0`), 1,
+				)
+			}, "s: it holds entry 0",
+		},
+		"a newer form": {
+			entryOf(1), func(it *store.Item) {
+				it.Body = bytes.Replace(
+					it.Body, []byte(`"v":1`), []byte(`"v":9`), 1,
+				)
+			}, "v: got 9, want 1",
+		},
+		"an unknown key": {
+			entryOf(1), func(it *store.Item) {
+				it.Body = bytes.Replace(
+					it.Body, []byte(`"v":1`), []byte(`"v":1,"z":1`), 1,
+				)
+			}, `json: unknown field "z"`,
+		},
+		"the view": {
+			headOf, func(it *store.Item) { delete(it.Attrs, "owner") }, "owner: got nothing, want a string",
+		},
+		"the view's status": {
+			headOf, func(it *store.Item) { it.Attrs["status"] = store.Str("asleep") }, "status: want running, waiting or done",
+		},
+		"the view's bytes": {headOf, nil, "checksum differs"},
+		"no status": {
+			headOf, func(it *store.Item) { it.Attrs["status"] = store.Str("") }, "status: want running, waiting or done",
+		},
+		"the view is of another": {headOf, func(it *store.Item) { it.Body = []byte("r2") }, "body: want the id of the run"},
+		"the request to people":  {approvalOf, cut, "#APPROVAL#"},
+		"the request's expiry": {
+			approvalOf, func(it *store.Item) { it.Attrs["expires"] = store.Str("never") }, "expires: got a string, want a number",
+		},
+		"the request is unsealed": {
+			approvalOf, func(it *store.Item) {
+				it.Body = bytes.Replace(
+					it.Body, []byte("refund"), []byte("refunD"), 1,
+				)
+			}, "seal: its body is not what was written",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -91,7 +123,9 @@ func TestSweepLeavesDamagedRunsAlone(t *testing.T) {
 				} else {
 					require.ErrorContains(t, r.Failed[failed].Err, id)
 				}
-				require.Equal(t, runtime.ExecutionRunning, w.waiter.status[runtime.ExecutionName(third, 1)], "the others are repaired")
+				require.Equal(
+					t, runtime.ExecutionRunning, w.waiter.status[runtime.ExecutionName(third, 1)], "the others are repaired",
+				)
 				require.Positive(t, r.Repaired[runtime.RepairWoke])
 				require.Len(t, w.model.asked, calls)
 			})
@@ -116,20 +150,4 @@ func headOf(run, _ string) store.Key { return store.Key{PK: "T#" + tenant + "#RU
 
 func approvalOf(_, approval string) store.Key {
 	return store.Key{PK: "T#" + tenant + "#APPROVAL#" + approval, SK: "A"}
-}
-
-// However many runs are damaged, one behind the other, the sweep comes to the one that is not.
-func TestSweepOfManyDamagedRuns(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		for i := range 60 {
-			run := w.neverStarted(tenant, fmt.Sprint(i))
-			w.damage(entryOf(0)(run, ""), func(it *store.Item) { it.Body = it.Body[1:] })
-		}
-		good := w.neverStarted("globex", "good")
-		w.ports.Journal = store.NewJournal(w.ports.Table, 0)
-		w.sleep(2 * time.Minute)
-		r := w.sweepAll()
-		require.Len(t, r.Failed, 60)
-		require.Equal(t, runtime.ExecutionRunning, w.waiter.status[runtime.ExecutionName(good, 0)])
-	})
 }

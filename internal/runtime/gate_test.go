@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,8 +40,8 @@ func (w *world) answers(r runtime.Route, result string) runtime.Route {
 	return w.drive(r.Woken)
 }
 
-// What people answer a plugin is none to the tool: that hears what it asked itself, and what was said of the arguments it runs with, in whatever
-// order the two ask.
+// What people answer a plugin is none to the tool: that hears what it asked itself, with the memo that it asked with
+// and nobody else reads, and what was said of the arguments it runs with, in whatever order the two ask.
 func TestToolHearsItsOwnAnswer(t *testing.T) {
 	ask := func(c run.Call, asks ...int) bool {
 		for _, n := range asks {
@@ -59,17 +60,33 @@ func TestToolHearsItsOwnAnswer(t *testing.T) {
 		args    string
 		result  string
 	}{
-		"plugin alone":                  {before: []int{0}, answers: []string{`"go"`}, hears: []string{""}},
-		"plugin twice":                  {before: []int{0, 1}, answers: []string{`"go"`, `"on"`}, hears: []string{""}},
-		"tool alone":                    {tool: []int{0}, answers: []string{`"mine"`}, hears: []string{"", `"mine"`}},
-		"plugin, then tool":             {before: []int{0}, tool: []int{1}, answers: []string{`"go"`, `"mine"`}, hears: []string{"", `"mine"`}},
-		"tool, then plugin":             {before: []int{1}, tool: []int{0}, answers: []string{`"mine"`, `"go"`}, hears: []string{"", `"mine"`}},
-		"tool, then plugin twice":       {before: []int{1, 2}, tool: []int{0}, answers: []string{`"mine"`, `"go"`, `"on"`}, hears: []string{"", `"mine"`}},
-		"tool, plugin, tool":            {before: []int{1}, tool: []int{0, 2}, answers: []string{`"mine"`, `"go"`, `"new"`}, hears: []string{"", `"mine"`, `"new"`}},
-		"other arguments by a plugin":   {mode: run.TicketPass, before: []int{0}, answers: []string{`{"n":2}`}, hears: []string{""}, args: `{"n":2}`},
-		"other arguments than answered": {mode: run.TicketPass, before: []int{1}, tool: []int{0}, answers: []string{`"mine"`, `{"n":2}`}, hears: []string{"", ""}, args: `{"n":2}`},
-		"a yes changes no arguments":    {mode: run.TicketPass, before: []int{1}, tool: []int{0}, answers: []string{`"mine"`, `true`}, hears: []string{"", `"mine"`}},
-		"a result by a plugin":          {mode: run.TicketResult, before: []int{0}, answers: []string{`"enough"`}, result: "enough"},
+		"plugin alone": {before: []int{0}, answers: []string{`"go"`}, hears: []string{""}},
+		"plugin twice": {before: []int{0, 1}, answers: []string{`"go"`, `"on"`}, hears: []string{""}},
+		"tool alone":   {tool: []int{0}, answers: []string{`"mine"`}, hears: []string{"", `"mine"`}},
+		"plugin, then tool": {
+			before: []int{0}, tool: []int{1}, answers: []string{`"go"`, `"mine"`}, hears: []string{"", `"mine"`},
+		},
+		"tool, then plugin": {
+			before: []int{1}, tool: []int{0}, answers: []string{`"mine"`, `"go"`}, hears: []string{"", `"mine"`},
+		},
+		"tool, then plugin twice": {
+			before: []int{1, 2}, tool: []int{0}, answers: []string{`"mine"`, `"go"`, `"on"`}, hears: []string{"", `"mine"`},
+		},
+		"tool, plugin, tool": {
+			before: []int{1}, tool: []int{0, 2}, answers: []string{`"mine"`, `"go"`, `"new"`}, hears: []string{"", `"mine"`, `"new"`},
+		},
+		"other arguments by a plugin": {
+			mode: run.TicketPass, before: []int{0}, answers: []string{`{"n":2}`}, hears: []string{""}, args: `{"n":2}`,
+		},
+		"other arguments than answered": {
+			mode: run.TicketPass, before: []int{1}, tool: []int{0}, answers: []string{`"mine"`, `{"n":2}`}, hears: []string{"", ""}, args: `{"n":2}`,
+		},
+		"a yes changes no arguments": {
+			mode: run.TicketPass, before: []int{1}, tool: []int{0}, answers: []string{`"mine"`, `true`}, hears: []string{"", `"mine"`},
+		},
+		"a result by a plugin": {
+			mode: run.TicketResult, before: []int{0}, answers: []string{`"enough"`}, result: "enough",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -81,19 +98,26 @@ func TestToolHearsItsOwnAnswer(t *testing.T) {
 				w.model.replies = []agent.Reply{calls("pay c1")}
 				w.tool("pay").work = func(_ context.Context, in tool.Call) (agent.ToolResultData, error) {
 					if ask(w.call("c1"), c.tool...) {
-						return agent.ToolResultData{Suspend: &run.Ticket{}}, nil
+						return agent.ToolResultData{Suspend: &run.Ticket{Memo: "memo " + in.Memo}}, nil
 					}
 					return agent.ToolResultData{Content: "ok"}, nil
 				}
 				w.start()
 				r := w.drive(0)
 				for _, a := range c.answers {
+					pending, _, err := approval.List(w.ctx, w.table, tenant, approval.Pending, 0, "")
+					require.NoError(t, err)
+					require.Empty(t, pending[0].Ticket.Memo)
 					r = w.answers(r, a)
 				}
 				require.Equal(t, runtime.NextDone, r.Next)
 				var heard []string
-				for _, in := range w.tool("pay").entered {
+				for i, in := range w.tool("pay").entered {
 					heard = append(heard, string(in.Resume))
+					if in.Resume == nil {
+						i = 0 // a memo comes with its answer alone
+					}
+					require.Equal(t, strings.Repeat("memo ", i), in.Memo)
 				}
 				require.Equal(t, c.hears, heard)
 				if c.args != "" {
@@ -108,7 +132,8 @@ func TestToolHearsItsOwnAnswer(t *testing.T) {
 	}
 }
 
-// A call whose fate nobody knew, and that is to run again when a plugin has somebody asked about it, may still have happened.
+// A call whose fate nobody knew, and that is to run again when a plugin has somebody asked about it, may still have
+// happened.
 func TestInDoubtAtTheGate(t *testing.T) {
 	for name, answered := range map[string]bool{"asked": false, "answered": true} {
 		t.Run(name, func(t *testing.T) {
@@ -129,7 +154,7 @@ func TestInDoubtAtTheGate(t *testing.T) {
 				require.Equal(t, runtime.NextWait, w.drive(r.Woken).Next)
 				require.Equal(t, run.ForInput, w.call("c1").Wait.For)
 				if answered {
-					_, err := w.decide("c1", approval.Approve)
+					_, err := w.decide("c1")
 					require.NoError(t, err)
 				}
 				w.cancel()
@@ -139,7 +164,8 @@ func TestInDoubtAtTheGate(t *testing.T) {
 	}
 }
 
-// A plugin's ticket whose answer nothing could be checked against is a failure of the plugin: nobody is asked what nobody could answer.
+// A plugin's ticket whose answer nothing could be checked against is a failure of the plugin: nobody is asked what
+// nobody could answer.
 func TestPluginAsksUnanswerably(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.guarded(func(m *hook.BeforeTool) {
@@ -162,7 +188,9 @@ func TestRequestInTheEntryThatEndsTheRun(t *testing.T) {
 		w.guarded(func(*hook.BeforeTool) {})
 		w.def.Permission.Mode = agent.ModeBlockAndRetry
 		w.ports.Hooks.Plugins["guard"] = func(json.RawMessage) (hook.Plugin, error) {
-			return hook.Plugin{AfterTool: func(context.Context, *hook.AfterTool) error { return nil }, RunEnd: func(context.Context, *hook.Moment) error { return errors.New("no") }}, nil
+			return hook.Plugin{
+				AfterTool: func(context.Context, *hook.AfterTool) error { return nil }, RunEnd: func(context.Context, *hook.Moment) error { return errors.New("no") },
+			}, nil
 		}
 		w.model.replies = []agent.Reply{calls("refund c1"), {Text: "I wait."}}
 		w.start()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -74,7 +73,9 @@ func has(names ...string) agent.ServerTools {
 func (w *world) serving(s *servers, names ...string) {
 	w.ports.Trusts = func(string, string) {}
 	for _, name := range names {
-		w.def.MCP = append(w.def.MCP, agent.MCPServer{Name: name, URL: "https://x", Tools: []agent.MCPPattern{{Match: "*", Effect: run.EffectRead}}})
+		w.def.MCP = append(w.def.MCP, agent.MCPServer{
+			Name: name, URL: "https://x", Tools: []agent.MCPPattern{{Match: "*", Effect: run.EffectRead}},
+		})
 	}
 	if s != nil {
 		w.ports.Remotes = runtime.Remotes{agent.KindMCP: s}
@@ -93,11 +94,15 @@ func TestListingIsBounded(t *testing.T) {
 			<-ctx.Done()
 			return agent.ServerTools{}, ctx.Err()
 		}, "it did not list its tools in time", 61500 * time.Millisecond, 3},
-		"hears of no end": {func(context.Context, string) (agent.ServerTools, error) { time.Sleep(time.Hour); return has("a"), nil }, "it did not list its tools in time", 61500 * time.Millisecond, 3},
+		"hears of no end": {
+			func(context.Context, string) (agent.ServerTools, error) { time.Sleep(time.Hour); return has("a"), nil }, "it did not list its tools in time", 61500 * time.Millisecond, 3,
+		},
 		"fails": {func(context.Context, string) (agent.ServerTools, error) {
 			return agent.ServerTools{}, errors.New("no route")
 		}, "no route", 1500 * time.Millisecond, 3},
-		"panics": {func(context.Context, string) (agent.ServerTools, error) { panic("secret") }, "it panicked", 1500 * time.Millisecond, 3},
+		"panics": {
+			func(context.Context, string) (agent.ServerTools, error) { panic("secret") }, "it panicked", 1500 * time.Millisecond, 3,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -107,7 +112,11 @@ func TestListingIsBounded(t *testing.T) {
 				began := w.ports.Clock.Now()
 				require.Equal(t, runtime.NextFailed, w.drive(0).Next)
 				require.Equal(t, c.takes, w.ports.Clock.Now().Sub(began))
-				require.Equal(t, &run.RunError{Code: run.CodeMCPUnavailable, Message: "the tools of the server files cannot be listed: " + c.says}, w.state().Error)
+				require.Equal(
+					t, &run.RunError{
+						Code: run.CodeMCPUnavailable, Message: "the tools of the server files cannot be listed: " + c.says,
+					}, w.state().Error,
+				)
 				require.Equal(t, c.times, s.listed)
 				require.Zero(t, s.open)
 				require.Empty(t, w.model.asked)
@@ -117,8 +126,8 @@ func TestListingIsBounded(t *testing.T) {
 	}
 }
 
-// TestListingIsTheBatchs: Step connects to nobody and writes nothing before; the batch lists every server at once, commits once, and whoever comes
-// later lists nothing.
+// TestListingIsTheBatchs: Step connects to nobody and writes nothing before; the batch lists every server at once,
+// commits once, and whoever comes later lists nothing.
 func TestListingIsTheBatchs(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := &servers{list: func(_ context.Context, server string) (agent.ServerTools, error) {
@@ -147,37 +156,6 @@ func TestListingIsTheBatchs(t *testing.T) {
 	})
 }
 
-// TestTwoBatchesList: of two attempts that list at once what is committed first wins, and both lead on.
-func TestTwoBatchesList(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		n := 0
-		s := &servers{}
-		s.list = func(context.Context, string) (agent.ServerTools, error) {
-			s.mu.Lock()
-			n++
-			mine := n
-			s.mu.Unlock()
-			time.Sleep(time.Duration(mine) * time.Second)
-			return has(fmt.Sprint("t", mine)), nil
-		}
-		w.serving(s, "files")
-		w.start()
-		var wg sync.WaitGroup
-		for range 2 {
-			inv := w.inv(0)
-			wg.Go(func() {
-				r, err := w.batch().Run(w.ctx, inv)
-				if err != nil || r.Next != runtime.NextStep {
-					t.Errorf("%v %v", r, err)
-				}
-			})
-		}
-		wg.Wait()
-		require.Equal(t, 1, w.written("tools_listed"))
-		require.Equal(t, []run.ServerState{{Name: "files", Protocol: "p", Tools: []string{"t1"}}}, w.state().Servers)
-	})
-}
-
 // TestWithoutAConnection: a deployment that cannot speak to servers says so, and a run that can do without goes on.
 func TestWithoutAConnection(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -190,7 +168,8 @@ func TestWithoutAConnection(t *testing.T) {
 	})
 }
 
-// TestAnEndedInvocationSaysNothingOfAServer: a listing that the invocation's own end cut off is tried again by the next one.
+// TestAnEndedInvocationSaysNothingOfAServer: a listing that the invocation's own end cut off is tried again by the
+// next one.
 func TestAnEndedInvocationSaysNothingOfAServer(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := &servers{list: func(ctx context.Context, _ string) (agent.ServerTools, error) {
@@ -207,29 +186,5 @@ func TestAnEndedInvocationSaysNothingOfAServer(t *testing.T) {
 		require.Len(t, w.entries(), 1)
 		s.list = func(context.Context, string) (agent.ServerTools, error) { return has("a"), nil }
 		require.Equal(t, runtime.NextDone, w.drive(0).Next)
-	})
-}
-
-// TestTwoCallsOfAChangedTool: the run loses it once, and each call has its result.
-func TestTwoCallsOfAChangedTool(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		s := &servers{list: func(context.Context, string) (agent.ServerTools, error) { return has("a", "b"), nil }}
-		s.call = func(_ context.Context, spec agent.ToolSpec) (agent.ToolResultData, error) {
-			if spec.MCP.Tool == "b" {
-				return agent.ToolResultData{Content: "fine"}, nil
-			}
-			return agent.ToolResultData{}, fmt.Errorf("call: %w", &tool.ChangedError{Server: "files", Tool: "a", Want: "1", Got: "2"})
-		}
-		w.serving(s, "files")
-		w.model.replies = []agent.Reply{calls("files_a c1", "files_a c2", "files_b c3"), {Text: "done"}}
-		w.start()
-		require.Equal(t, runtime.NextDone, w.drive(0).Next)
-		require.Equal(t, 1, w.written("tools_disabled"))
-		for _, id := range []string{"c1", "c2"} {
-			require.Equal(t, run.WhyToolChanged, w.call(id).Reason)
-			require.Zero(t, w.call(id).Executions)
-		}
-		require.Equal(t, run.StatusSucceeded, w.call("c3").Status)
-		require.Equal(t, []string{"b"}, w.state().Servers[0].Tools)
 	})
 }

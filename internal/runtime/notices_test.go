@@ -2,7 +2,6 @@ package runtime_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -68,7 +67,8 @@ func (a *asks) NotifyRun(_ context.Context, _, run string) error {
 	return a.err
 }
 
-// Rule 6: behind the token and the look people are told. What goes wrong with that hurts no run, and where the wait is over nobody is.
+// Rule 6: behind the token and the look people are told. What goes wrong with that hurts no run, and where the wait is
+// over nobody is.
 func TestRule06ThenItNotifies(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		told, warned := &asks{err: errBlown}, []string{}
@@ -81,7 +81,7 @@ func TestRule06ThenItNotifies(t *testing.T) {
 		w.park(r.Woken, 0, "token")
 		require.Equal(t, []string{w.run}, told.runs)
 		require.Equal(t, []string{"tell people of run " + w.run}, warned)
-		_, err := w.decide("c1", approval.Approve)
+		_, err := w.decide("c1")
 		require.NoError(t, err)
 		w.park(r.Woken, 1, "token of a retry")
 		require.Len(t, told.runs, 1, "something has arrived")
@@ -117,47 +117,6 @@ func TestC3SweepTellsWhereNobodyDid(t *testing.T) {
 	})
 }
 
-// A15: a sweep does what is due, whatever the tenant; and what goes wrong with it stops no repair.
-func TestA15SweepDoesWhatIsDue(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := &pager{}
-		n := w.notifier(p)
-		w.ports.Notify = n
-		run := w.parked("told")
-		require.Len(t, p.got, 1)
-		w.run = run
-		_, err := (&runtime.Canceller{Ports: w.ports, Definitions: w.pinned}).Cancel(w.ctx, tenant, run, "user:bob", "")
-		require.NoError(t, err)
-		w.neverStarted(tenant, "never")
-		w.sleep(time.Hour)
-		sweep := w.sweeper()
-		sweep.Notices = n
-		r, err := sweep.Run(w.ctx)
-		require.NoError(t, err)
-		require.Equal(t, map[string]int64{"updated": 1}, r.Told)
-		require.Equal(t, "ref cancelled", p.got[1])
-		require.EqualValues(t, 1, r.Repaired[runtime.RepairStarted])
-
-		sweep.Notices = broken{}
-		w.neverStarted(tenant, "never either")
-		w.parked("waits")
-		w.sleep(2 * time.Minute)
-		r, err = sweep.Run(w.ctx)
-		require.NoError(t, err)
-		require.Len(t, r.Untold, 2, "what is due, and the one request")
-		require.EqualValues(t, 1, r.Repaired[runtime.RepairStarted])
-		require.Empty(t, r.Failed)
-	})
-}
-
-type broken struct{}
-
-func (broken) ProcessDue(context.Context, int) (map[string]int64, error) { return nil, errBlown }
-
-func (broken) EnsureNotified(context.Context, approval.Approval) (map[string]int64, error) {
-	return nil, errors.Join(errBlown)
-}
-
 // C3: channels that take for ever leave a sweep the time to repair.
 func TestC3SlowChannelsLeaveTimeToRepair(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -182,31 +141,4 @@ func (s slow) ProcessDue(ctx context.Context, _ int) (map[string]int64, error) {
 
 func (slow) EnsureNotified(context.Context, approval.Approval) (map[string]int64, error) {
 	return nil, nil
-}
-
-// What telling people costs: nothing where there is nobody to tell. Else a request takes, beside the messages, the run's journal, the notice and
-// twice the request to read, and two writes.
-func TestNotifyCost(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		r := w.parkedRun()
-		w.counts.Reset()
-		without := w.cost(func() { w.park(r.Woken, 0, "token") })
-		w.ports.Notify = w.notifier(&pager{})
-		require.Equal(t, cost{
-			gets: without.gets + 3, queries: without.queries + 1, puts: without.puts + 2, wcu: without.wcu + 2,
-		}, w.cost(func() { w.park(r.Woken, 0, "token") }))
-	})
-	inBubble(t, func(t *testing.T, w *world) {
-		const many = 200
-		for i := range many {
-			w.parked(fmt.Sprint(i))
-		}
-		w.sleep(2 * time.Minute)
-		sweep := w.sweeper()
-		without := w.cost(func() { _, err := sweep.Run(w.ctx); require.NoError(t, err) })
-		sweep.Notices = &notify.Notifier{Table: w.table, Clock: w.ports.Clock}
-		with := w.cost(func() { _, err := sweep.Run(w.ctx); require.NoError(t, err) })
-		without.queries++
-		require.Equal(t, without, with, "of requests that nobody is told of, the list of what is due is all that a sweep reads")
-	})
 }

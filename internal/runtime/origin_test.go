@@ -2,7 +2,6 @@ package runtime_test
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"testing"
 
@@ -48,70 +47,6 @@ func (w *world) interrupt(tool string, woken int64) {
 	require.Equal(w.t, run.ForOutcome, w.call("c1").Wait.For)
 }
 
-// said are the texts of a request, with how often each has been seen.
-func said(r agent.Request) map[string]int64 {
-	out := map[string]int64{}
-	for _, m := range r.Messages {
-		if t, ok := m.Block.(run.Text); ok {
-			out[t.Text] = m.Seen(r.Inferences)
-		}
-	}
-	return out
-}
-
-func TestContinueARun(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.model.replies = []agent.Reply{calls("pay c1"), {Text: "Paid."}}
-		r := w.request("Pay Bob.")
-		r.Subject, r.AccessControl = "bob", "team:a"
-		w.follow(w.starter().Start(w.ctx, r))
-		w.drive(0)
-		first := w.state()
-		require.Equal(t, run.ReasonNaturalEnd, first.Reason)
-
-		w.model.replies = []agent.Reply{calls("pay c1"), {Text: "Paid again."}}
-		w.def.System = "You work on."
-		w.follow(w.starter().Start(w.ctx, w.goOn("Once more.")))
-		w.drive(0)
-		s := w.state()
-		require.Equal(t, map[string]int64{"Pay Bob.": 2, "Paid.": 1, "Once more.": 0}, said(w.model.asked[2]))
-		require.Equal(t, "You work on.", w.model.asked[2].System, "the agent as it is now")
-		require.Equal(t, run.LifecycleInput, w.model.asked[2].Lifecycle)
-		require.EqualValues(t, 1, w.model.asked[2].Inference)
-		require.Equal(t, []any{int64(2), 2, int64(2), "bob", "team:a"}, []any{s.Inferences, s.Interactions.Current, s.ModelCalls, s.Subject, s.AccessControl})
-		require.Equal(t, 2, w.tool("pay").times())
-		require.Equal(t, []string{"c1", "c3-0"}, []string{s.Calls()[0].ID, s.Calls()[1].ID}, "the model's id is taken")
-		require.Equal(t, first.Run+"/c1", w.tool("pay").entered[0].Key)
-		require.Equal(t, s.Run+"/c3-0", w.tool("pay").entered[1].Key)
-	})
-}
-
-// R11: who continues a cancelled run is told, once; and its open calls have a result each.
-func TestContinueACancelledRun(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.parkedRun()
-		w.cancel()
-		w.model.replies = []agent.Reply{{Text: "I see."}}
-		w.follow(w.starter().Start(w.ctx, w.goOn("Leave it.")))
-		w.drive(0)
-		asked := w.model.asked[len(w.model.asked)-1]
-		notes := 0
-		for text, seen := range said(asked) {
-			if seen == 0 && text != "Leave it." {
-				require.Contains(t, text, `cancelled by user:bob and stopped here. Their note: "stop"`)
-				notes++
-			}
-		}
-		require.Equal(t, 1, notes)
-		results, err := policy.ResultsByCall(asked.Messages)
-		require.NoError(t, err)
-		require.Len(t, results, 1)
-		require.Contains(t, results["c1"].Content, "It had no effect")
-		require.Equal(t, run.RunDone, w.state().Status)
-		require.Zero(t, w.tool("refund").times())
-	})
-}
-
 func TestContinueRefuses(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.parkedRun()
@@ -140,111 +75,10 @@ func TestContinueRefuses(t *testing.T) {
 	})
 }
 
-// A continuation costs a start and one read; a cold step of it one query more than any run's, a warm one none.
-func TestCostOfAContinuation(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.start()
-		w.drive(0)
-		w.model.replies = []agent.Reply{calls("look c1")}
-		require.Equal(t, cost{queries: 1, transactions: 1, wcu: 4}, w.cost(func() {
-			w.follow(w.starter().Start(w.ctx, w.goOn("Go on.")))
-		}))
-		require.Equal(t, cost{queries: 4, puts: 2, wcu: 2}, w.cost(func() { w.step(0); w.batchRun(0) }))
-		w.ports.Journal = store.NewJournal(w.table, 4)
-		w.step(0)
-		require.Equal(t, cost{queries: 1, transactions: 0}, w.cost(func() {
-			_, err := w.ports.Journal.LoadAt(w.ctx, tenant, w.run, 0)
-			require.NoError(t, err)
-		}))
-	})
-}
-
-// A call that waits at the fork is asked anew, under the child's own request. A decision on the parent's is the parent's alone.
-func TestForkAsksAnew(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		parked := w.parkedRun()
-		parent, owner, at := w.run, w.owner, ptr(w.state()).Seq()
-		w.follow(w.fork(at, "f"))
-		require.Equal(t, runtime.NextWait, w.drive(0).Next)
-		mine := w.call("c1").Wait.Approval
-		require.Equal(t, run.ApprovalID(w.run, "c1", 1), mine)
-		forked := w.run
-
-		w.run, w.owner = parent, owner
-		_, err := w.decide("c1", approval.Approve)
-		require.NoError(t, err)
-		require.Equal(t, runtime.NextDone, w.drive(parked.Woken).Next)
-		require.Equal(t, 1, w.tool("refund").times())
-
-		w.run, w.owner = forked, runtime.ExecutionName(forked, 0)
-		waiting := w.state()
-		w.model.replies = nil
-		require.Equal(t, runtime.NextWait, w.drive(waiting.WaitSeq).Next, "the parent's approval lets nothing run here")
-		require.Equal(t, 1, w.tool("refund").times())
-		_, err = w.decide("c1", approval.Approve)
-		require.NoError(t, err)
-		again := w.state()
-		require.Equal(t, runtime.NextDone, w.drive(again.WaitSeq).Next)
-		require.Equal(t, 2, w.tool("refund").times())
-		require.Equal(t, forked+"/c1", w.tool("refund").entered[1].Key)
-	})
-}
-
-// An approval that the parent has drained and not used is no more the child's than one that is pending.
-func TestForkBetweenApprovalAndClaim(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.def.Resume = run.ResumeAllAnswered
-		w.model.replies = []agent.Reply{calls("refund c1", "refund c2")}
-		w.start()
-		parked := w.drive(0)
-		_, err := w.decide("c1", approval.Approve)
-		require.NoError(t, err)
-		require.Equal(t, runtime.NextWait, w.drive(parked.Woken).Next)
-		require.Equal(t, run.StatusResuming, w.call("c1").Status, "approved, and held until the other is answered")
-		w.follow(w.fork(ptr(w.state()).Seq(), "f"))
-		require.Equal(t, runtime.NextWait, w.drive(0).Next)
-		require.Len(t, ptr(w.state()).Waits(), 2, "both are asked")
-		require.Zero(t, w.tool("refund").times())
-	})
-}
-
 func ptr[T any](v T) *T { return &v }
 
-// What has a result at the fork never runs again, whatever became of the parent since.
-func TestForkRunsNothingAgain(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.model.replies = []agent.Reply{calls("pay c1", "look c2"), {Text: "Paid."}}
-		w.start()
-		w.drive(0)
-		s, parent := w.state(), w.run
-		require.EqualValues(t, 4, s.Seq(), "start, reply, claim, results, end")
-		for at := range s.Seq() + 1 {
-			w.run = parent
-			if at > 0 { // the calls are there already
-				w.model.replies = []agent.Reply{{Text: "Paid."}}
-			}
-			c, err := w.fork(at, "")
-			if at == 2 {
-				require.ErrorIs(t, err, policy.ErrCallRunning)
-				continue
-			}
-			w.follow(c, err)
-			require.Equal(t, runtime.NextDone, w.drive(0).Next)
-			got := w.state()
-			require.Equal(t, s.Output, got.Output)
-			paid, _ := got.Call("c1")
-			require.Equal(t, 1, paid.Executions)
-		}
-		var keys []string
-		for _, c := range w.tool("pay").entered {
-			keys = append(keys, c.Run)
-		}
-		require.Len(t, keys, 3, "the parent's, and those of the two forks before the claim")
-		require.Len(t, slices.Compact(keys), 3)
-	})
-}
-
-// Nobody knows what became of the parent's call: a person is asked, not the tool, which would look for the child's attempt.
+// Nobody knows what became of the parent's call: a person is asked, not the tool, which would look for the child's
+// attempt.
 func TestForkInDoubt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.model.replies = []agent.Reply{calls("pay c1"), {Text: "Paid."}}
@@ -275,31 +109,6 @@ func TestForkInDoubt(t *testing.T) {
 	})
 }
 
-// An effect that was approved in the parent and got lost runs in the fork only once somebody has approved it there, though anybody may
-// have ordered that it run again.
-func TestForkInDoubtOfAnApprovedCall(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		parked := w.parkedRun()
-		_, err := w.decide("c1", approval.Approve)
-		require.NoError(t, err)
-		w.interrupt("refund", parked.Woken)
-
-		w.model.replies = nil
-		w.follow(w.fork(ptr(w.state()).Seq(), "f"))
-		r := w.drive(0)
-		_, err = w.desk().Decide(w.ctx, approval.DecisionInput{Tenant: tenant, Run: w.run, Call: "c1", Action: approval.Rerun, By: policy.Principal{ID: "user:eve"}})
-		require.NoError(t, err)
-		r = w.drive(r.Woken)
-		require.Equal(t, runtime.NextWait, r.Next)
-		require.Equal(t, run.ForApproval, w.call("c1").Wait.For)
-		require.Equal(t, 1, w.tool("refund").times())
-		_, err = w.decide("c1", approval.Approve)
-		require.NoError(t, err)
-		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
-		require.Equal(t, 2, w.tool("refund").times())
-	})
-}
-
 func TestForkIsIdempotent(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.parkedRun()
@@ -322,7 +131,9 @@ func TestForkIsIdempotent(t *testing.T) {
 		}
 		_, err := w.fork(2, "f")
 		require.ErrorIs(t, err, runtime.ErrKeyReused)
-		_, err = w.starter().Fork(w.ctx, runtime.Fork{Tenant: tenant, Run: w.run, At: 1, Key: "f", Model: &agent.ModelSpec{Provider: "demo"}})
+		_, err = w.starter().Fork(
+			w.ctx, runtime.Fork{Tenant: tenant, Run: w.run, At: 1, Key: "f", Model: &agent.ModelSpec{Provider: "demo"}},
+		)
 		require.ErrorIs(t, err, runtime.ErrKeyReused)
 		other, err := w.fork(1, "g")
 		require.NoError(t, err)
@@ -342,27 +153,13 @@ func TestForkRefuses(t *testing.T) {
 		require.ErrorAs(t, err, &bad)
 		_, err = w.starter().Fork(w.ctx, runtime.Fork{Tenant: "rival", Run: w.run, At: 0})
 		require.ErrorIs(t, err, store.ErrNoRun)
-		_, err = w.starter().Fork(w.ctx, runtime.Fork{Tenant: tenant, Run: w.run, At: 0, Model: &agent.ModelSpec{Provider: "oracle"}})
+		_, err = w.starter().Fork(
+			w.ctx, runtime.Fork{Tenant: tenant, Run: w.run, At: 0, Model: &agent.ModelSpec{Provider: "oracle"}},
+		)
 		require.ErrorAs(t, err, &bad)
 		require.ErrorContains(t, err, "model.provider")
 		after := w.counts.Counts()
 		require.Equal(t, before.Writes+before.Transactions, after.Writes+after.Transactions, "nothing is written")
-	})
-}
-
-// A fork that was written and whose execution was never started is started by the sweeper, as any run is.
-func TestForkIsSwept(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.parkedRun()
-		w.waiter.onStart = func(string) error { return errBlown }
-		_, err := w.fork(1, "f")
-		require.ErrorIs(t, err, errBlown)
-		w.waiter.onStart = nil
-		w.run = agent.RunID(tenant, w.def.Name, "f")
-		w.owner = runtime.ExecutionName(w.run, 0)
-		require.Equal(t, runtime.RepairStarted, w.sweep())
-		require.Contains(t, w.waiter.started, w.owner)
-		require.Equal(t, runtime.NextWait, w.drive(0).Next)
 	})
 }
 
@@ -373,10 +170,16 @@ func TestForkWithAnotherModel(t *testing.T) {
 		w.drive(0)
 		parent := w.state()
 		w.def.System = "Something newer."
-		w.follow(w.starter().Fork(w.ctx, runtime.Fork{Tenant: tenant, Run: w.run, At: 0, Key: "f", Model: &agent.ModelSpec{Provider: "openai", ID: "other"}}))
+		w.follow(w.starter().Fork(w.ctx, runtime.Fork{
+			Tenant: tenant, Run: w.run, At: 0, Key: "f", Model: &agent.ModelSpec{Provider: "openai", ID: "other"},
+		}))
 		w.drive(0)
 		asked := w.model.asked[len(w.model.asked)-1]
-		require.Equal(t, []any{"openai", "other", w.def.Model.Retry.Attempts, "You work."}, []any{asked.Model.Provider, asked.Model.ID, asked.Model.Retry.Attempts, asked.System})
+		require.Equal(
+			t, []any{
+				"openai", "other", w.def.Model.Retry.Attempts, "You work.",
+			}, []any{asked.Model.Provider, asked.Model.ID, asked.Model.Retry.Attempts, asked.System},
+		)
 		require.NotEqual(t, parent.Definition, w.state().Definition)
 		def, err := w.pinned(w.ctx, tenant, parent.Definition)
 		require.NoError(t, err)
@@ -384,8 +187,8 @@ func TestForkWithAnotherModel(t *testing.T) {
 	})
 }
 
-// A8: a person changed what was lost in the parent. What runs again in the fork is what that person made of it, and the model, whose own
-// words say something else, is told so; also where the fork's own approval changes nothing.
+// A8: a person changed what was lost in the parent. What runs again in the fork is what that person made of it, and
+// the model, whose own words say something else, is told so; also where the fork's own approval changes nothing.
 func TestForkInDoubtOfAnEditedCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		parked := w.parkedRun()
@@ -408,7 +211,7 @@ func TestForkInDoubtOfAnEditedCall(t *testing.T) {
 		a, err := approval.Get(w.ctx, w.table, tenant, w.call("c1").Wait.Approval)
 		require.NoError(t, err)
 		require.JSONEq(t, `{"amount":5}`, string(a.Args), "people see what would run")
-		_, err = w.decide("c1", approval.Approve)
+		_, err = w.decide("c1")
 		require.NoError(t, err)
 		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
 		require.JSONEq(t, `{"amount":5}`, string(w.tool("refund").entered[1].Args))

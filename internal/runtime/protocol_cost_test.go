@@ -1,21 +1,14 @@
 package runtime_test
 
 import (
-	"fmt"
-	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/store"
 )
 
 // cost is what a piece of work needed of the table.
@@ -49,14 +42,6 @@ func TestCost(t *testing.T) {
 			})
 		}
 	})
-	t.Run("a warm one", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, clock.System(), 1)
-			w.model.replies = []agent.Reply{calls("look c1")}
-			w.start()
-			require.Equal(t, cost{queries: 2, puts: 2, wcu: 2}, iteration(w))
-		})
-	})
 	t.Run("with a claim", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.model.replies = []agent.Reply{calls("pay c1")}
@@ -77,22 +62,11 @@ func TestCost(t *testing.T) {
 			require.Equal(t, cost{queries: 1, transactions: 1, wcu: 6}, w.cost(func() { w.step(0) }))
 		})
 	})
-	t.Run("park", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			w.model.replies = []agent.Reply{calls("refund c1")}
-			w.start()
-			w.step(0)
-			var r runtime.Route
-			require.Equal(t, cost{queries: 1, transactions: 1, wcu: 6}, w.cost(func() { w.batchRun(0) }), "in place of the results' put")
-			require.Equal(t, cost{queries: 1}, w.cost(func() { r = w.step(0) }), "Step passes through")
-			// Beside the token two reads: HEAD, for the slot that comes next, and that slot.
-			require.Equal(t, cost{gets: 2, puts: 1, wcu: 1}, w.cost(func() { w.park(r.Woken, 0, strings.Repeat("t", 800)) }))
-		})
-	})
 	t.Run("park beside free calls", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
-			// A streaming executor shows the request before it runs what is free, so suspending and parking are two entries: {J,
-			// APPROVAL}, then results and end of the batch as {J, HEAD}. That is 4 + 4 instead of 6 WCU: the price of an early approval.
+			// A streaming executor shows the request before it runs what is free, so suspending and parking are two entries:
+			// {J, APPROVAL}, then results and end of the batch as {J, HEAD}. That is 4 + 4 instead of 6 WCU: the price of an
+			// early approval.
 			w.model.replies = []agent.Reply{calls("look c1", "refund c2")}
 			w.start()
 			w.step(0)
@@ -103,14 +77,19 @@ func TestCost(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.start()
 			// The second GetItem says whether there is such a run at all.
-			require.Equal(t, cost{gets: 2, queries: 1, transactions: 1, wcu: 4}, w.cost(func() { require.NoError(t, w.send("m1", "Hi.")) }))
+			require.Equal(
+				t, cost{gets: 2, queries: 1, transactions: 1, wcu: 4}, w.cost(func() { require.NoError(t, w.send("m1", "Hi.")) }),
+			)
 		})
 	})
 	t.Run("accept a decision, resume to a tool", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			r := w.parkedRun()
-			// Reads beside the newest slot and HEAD: the request, for who may decide it, and the run, for what the call has (A22).
-			require.Equal(t, cost{gets: 2, queries: 2, transactions: 1, wcu: 4}, w.cost(func() { w.approve("c1", approval.Approve) }))
+			// Reads beside the newest slot and HEAD: the request, for who may decide it, and the run, for what the call has
+			// (A22).
+			require.Equal(
+				t, cost{gets: 2, queries: 2, transactions: 1, wcu: 4}, w.cost(func() { w.approve("c1", approval.Approve) }),
+			)
 			require.Equal(t, cost{queries: 1}, w.cost(func() { w.step(r.Woken) }))
 			// {J drain + claim, HEAD, APPROVAL consumed}, then the result's put.
 			require.Equal(t, cost{queries: 1, transactions: 1, puts: 1, wcu: 6 + 1}, w.cost(func() { w.batchRun(r.Woken) }))
@@ -141,87 +120,13 @@ func TestCost(t *testing.T) {
 			require.Equal(t, cost{queries: 1, transactions: 1, wcu: 6}, w.cost(func() { w.sweep() }))
 		})
 	})
-	t.Run("one approved call, without the start", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			w.model.replies = []agent.Reply{calls("refund c1")}
-			w.start()
-			all := w.cost(func() {
-				r := w.drive(0)
-				w.park(r.Woken, 0, "t1")
-				w.approve("c1", approval.Approve)
-				require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
-			})
-			// 7 write requests, 4 of them transactions, 25 WCU, as docs/protocol.md says; 12 reads.
-			require.Equal(t, cost{gets: 4, queries: 8, puts: 3, transactions: 4, wcu: 25}, all)
-		})
-	})
 }
 
 // approve decides by the request's id, as a person does, and reads nothing else.
 func (w *world) approve(call string, a approval.Action) {
 	w.t.Helper()
-	_, err := w.desk().Decide(w.ctx, approval.DecisionInput{Tenant: tenant, ID: run.ApprovalID(w.run, call, 1), Action: a, By: ana})
+	_, err := w.desk().Decide(
+		w.ctx, approval.DecisionInput{Tenant: tenant, ID: run.ApprovalID(w.run, call, 1), Action: a, By: ana},
+	)
 	require.NoError(w.t, err)
-}
-
-// TestPlainIterationIsTwoEntries: one for the reply, one for all results that finish together, however many calls there are.
-func TestPlainIterationIsTwoEntries(t *testing.T) {
-	for _, n := range []int{1, 3, 8} {
-		reply := agent.Reply{}
-		for i := range n {
-			reply.Calls = append(reply.Calls, calls(fmt.Sprintf("look c%d", i)).Calls...)
-		}
-		check := func(t *testing.T, w *world) {
-			w.model.replies = []agent.Reply{reply}
-			w.start()
-			w.step(0)
-			w.batchRun(0)
-			require.EqualValues(t, 1+2, w.state().Entries)
-			require.Equal(t, n, w.tool("look").times())
-			require.Equal(t, n, w.written("call_finished"))
-		}
-		t.Run(fmt.Sprintf("%d calls, real goroutines", n), func(t *testing.T) { inBubble(t, check) })
-		t.Run(fmt.Sprintf("%d calls, virtual clock", n), func(t *testing.T) {
-			c := clock.NewVirtual(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
-			require.NoError(t, c.Run(func() { check(t, newWorld(t, c, 0)) }))
-		})
-	}
-}
-
-// TestIterationCostIsConstant: iteration 1000 costs what iteration 10 costs. Sequence and inference have more digits; that is all.
-func TestIterationCostIsConstant(t *testing.T) {
-	per := func(n int) (c fault.Counts, sizes []int) {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, clock.System(), 1)
-			w.def.Limits.Interactions = n + 1
-			w.model.replies = make([]agent.Reply, n)
-			for i := range w.model.replies {
-				w.model.replies[i] = calls(fmt.Sprintf("look c%04d", i))
-			}
-			w.start()
-			before := w.counts.Counts()
-			for r := w.drive(0); r.Next == runtime.NextContinue; r = w.drive(0) {
-				w.owner = r.Successor
-			}
-			require.Equal(t, run.RunDone, w.state().Status)
-			c = w.counts.Counts().Sub(before)
-			for _, ops := range w.table.Written() {
-				if len(ops) == 1 {
-					sizes = append(sizes, store.Size(ops[0].Item))
-				}
-			}
-		})
-		return c, sizes
-	}
-	few, fewSizes := per(10)
-	many, manySizes := per(1000)
-	require.Len(t, fewSizes, 2*10)
-	require.Len(t, manySizes, 2*1000)
-	require.EqualValues(t, 1, few.Transactions, "the end is one, and no iteration")
-	require.EqualValues(t, 3, many.Transactions, "so are the two hand-overs")
-	require.EqualValues(t, 2*10+6, few.WCU)
-	require.EqualValues(t, 2*1000+6+2*4, many.WCU)
-	// Two entries' sequences grow from 2 to 4 digits, one inference's number from 2 to 4, and a later generation is said, "g":1, in both.
-	const digits = 2*2 + 2 + 2*len(`"g":1,`)
-	require.Equal(t, fewSizes[18]+fewSizes[19]+digits, manySizes[1998]+manySizes[1999])
 }

@@ -81,7 +81,8 @@ func newWorld(t *testing.T, c clock.Clock, warm int) *world {
 	return w
 }
 
-// definition has a tool of each kind: look is read, note is idempotent, pay may not be repeated, refund besides asks a person.
+// definition has a tool of each kind: look is read, note is idempotent, pay may not be repeated, refund besides asks a
+// person.
 func definition(t *testing.T) *agent.Definition {
 	d, err := agent.PresetDefaults(agent.PresetCountersign)
 	require.NoError(t, err)
@@ -198,9 +199,9 @@ func (w *world) desk() *approval.Desk {
 	}
 }
 
-func (w *world) decide(call string, a approval.Action) (approval.Approval, error) {
+func (w *world) decide(call string) (approval.Approval, error) {
 	c := w.call(call)
-	return w.desk().Decide(w.ctx, approval.DecisionInput{Tenant: tenant, ID: c.Wait.Approval, Action: a, By: ana})
+	return w.desk().Decide(w.ctx, approval.DecisionInput{Tenant: tenant, ID: c.Wait.Approval, Action: approval.Approve, By: ana})
 }
 
 // state is a cold fold of the journal, past every cache.
@@ -284,18 +285,6 @@ func (m *scripted) Ask(_ context.Context, r agent.Request) (agent.Reply, int, er
 		}
 	}
 	return reply, 1, nil
-}
-
-// once runs f during the first request of the first inference.
-func (m *scripted) once(f func() error) {
-	var ran bool
-	m.during = func(r agent.Request) error {
-		if ran || r.Inference != 1 {
-			return nil
-		}
-		ran = true
-		return f()
-	}
 }
 
 // calls is a reply that asks for tools: each is "tool id" or "tool id arguments".
@@ -490,11 +479,6 @@ func meanwhile(fits func([]store.Op) bool, f func()) (func(fault.Call) bool, fau
 	return fault.WriteOf(fits), fault.Before(func() error { f(); return nil })
 }
 
-// afterwards lets somebody act right after the write, before its writer knows.
-func afterwards(fits func([]store.Op) bool, f func()) (func(fault.Call) bool, fault.Hook) {
-	return fault.WriteOf(fits), fault.After(func() error { f(); return nil })
-}
-
 // entry fits writes of a journal entry that holds an event of that name.
 func entry(event string) func([]store.Op) bool {
 	return func(ops []store.Op) bool {
@@ -508,11 +492,3 @@ func touches(prefix string) func([]store.Op) bool {
 		return slices.ContainsFunc(ops, func(op store.Op) bool { return strings.HasPrefix(op.Item.SK, prefix) })
 	}
 }
-
-// late is a clock that runs behind or ahead.
-type late struct {
-	clock.Clock
-	by time.Duration
-}
-
-func (l late) Now() time.Time { return l.Clock.Now().Add(-l.by) }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
@@ -33,7 +32,9 @@ var troubles = map[string]trouble{
 			_, err := (&runtime.Starter{Ports: w.ports}).Start(w.ctx, w.request("Work."))
 			require.ErrorIs(t, err, runtime.ErrUnstarted)
 			w.waiter.onStart = nil
-			w.run, w.owner = agent.RunID(tenant, w.def.Name, "k1"), runtime.ExecutionName(agent.RunID(tenant, w.def.Name, "k1"), 0)
+			w.run, w.owner = agent.RunID(tenant, w.def.Name, "k1"), runtime.ExecutionName(
+				agent.RunID(tenant, w.def.Name, "k1"), 0,
+			)
 		}, runtime.RepairStarted, running(0),
 	},
 	"a hand-over died before the successor began": {
@@ -73,7 +74,9 @@ var troubles = map[string]trouble{
 			w.parked("k")
 			d := w.desk()
 			d.ResumeRun = func(context.Context, string, string) error { return errBlown }
-			_, err := d.Decide(w.ctx, approval.DecisionInput{Tenant: tenant, ID: w.call("c1").Wait.Approval, Action: approval.Approve, By: ana})
+			_, err := d.Decide(
+				w.ctx, approval.DecisionInput{Tenant: tenant, ID: w.call("c1").Wait.Approval, Action: approval.Approve, By: ana},
+			)
 			require.ErrorIs(t, err, errBlown)
 		}, runtime.RepairWoke, nil,
 	},
@@ -103,8 +106,8 @@ func running(generation int64) func(*testing.T, *world) {
 	}
 }
 
-// TestEachTroubleIsRepairedOnce: by a sweep, by four sweeps at once, and by the end of the execution; each is counted once, has one record, and
-// leaves nothing to repair.
+// TestEachTroubleIsRepairedOnce: by a sweep, by four sweeps at once, and by the end of the execution; each is counted
+// once, has one record, and leaves nothing to repair.
 func TestEachTroubleIsRepairedOnce(t *testing.T) {
 	for name, c := range troubles {
 		for how, sweep := range map[string]func(w *world) int64{
@@ -177,62 +180,8 @@ func TestEachTroubleIsRepairedOnce(t *testing.T) {
 	require.ElementsMatch(t, runtime.Repairs(), slices.Collect(maps.Keys(covered)))
 }
 
-// TestSkewedClocksDoNoHarm: a sweep whose clock is five minutes ahead or behind, and lists that are five minutes late, may repair what needs none;
-// nothing is entered twice for it, and the run comes to its end.
-func TestSkewedClocksDoNoHarm(t *testing.T) {
-	for _, skew := range []time.Duration{-5 * time.Minute, 5 * time.Minute} {
-		inBubble(t, func(t *testing.T, w *world) {
-			sweep := func() {
-				s := w.sweeper()
-				s.Sweeper.Clock = skewed{w.ports.Clock, skew}
-				s.Executions = unlisted{w.waiter}
-				r, err := s.Run(w.ctx)
-				require.NoError(t, err)
-				require.Empty(t, r.Failed)
-			}
-			w.model.replies = []agent.Reply{calls("pay c1"), calls("refund c2")}
-			w.start()
-			for range 4 { // between any two steps
-				sweep()
-				w.owner = w.state().Owner
-				r := w.step(0)
-				sweep()
-				w.owner = w.state().Owner
-				if r.Next == runtime.NextTools {
-					w.batchRun(0)
-				}
-			}
-			require.Equal(t, run.RunWaiting, w.state().Status)
-			_, err := w.decide("c2", approval.Approve)
-			require.NoError(t, err)
-			w.sleep(2 * time.Minute)
-			sweep()
-			w.owner = w.state().Owner
-			w.drive(w.state().WaitSeq)
-			require.Equal(t, run.RunDone, w.state().Status)
-			require.Equal(t, []int{1, 1}, []int{w.tool("pay").times(), w.tool("refund").times()})
-			require.Equal(t, run.ReasonNaturalEnd, w.state().Reason)
-		})
-	}
-}
-
-// skewed is a clock that is ahead, or behind.
-type skewed struct {
-	clock.Clock
-	by time.Duration
-}
-
-func (s skewed) Now() time.Time { return s.Clock.Now().Add(s.by) }
-
-// unlisted lists no execution that runs: the list is not there yet.
-type unlisted struct{ *executions }
-
-func (unlisted) Running(context.Context, string) ([]runtime.Execution, string, error) {
-	return nil, "", nil
-}
-
-// TestAnOwedWordBetweenRunsIsSaid: a child is called off and whoever did that dies before the run whose call it was hears of it: a sweep tells that one, once,
-// and it goes on; sweeps at once count one repair.
+// TestAnOwedWordBetweenRunsIsSaid: a child is called off and whoever did that dies before the run whose call it was
+// hears of it: a sweep tells that one, once, and it goes on; sweeps at once count one repair.
 func TestAnOwedWordBetweenRunsIsSaid(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.delegating(1)
@@ -246,7 +195,9 @@ func TestAnOwedWordBetweenRunsIsSaid(t *testing.T) {
 		for range 4 { // as often as it tries
 			w.table.Once(failed(func(ops []store.Op) bool { return ops[0].Item.SK == "I#answer/c1" }))
 		}
-		_, err := (&runtime.Canceller{Ports: w.ports, Definitions: w.pinned}).Cancel(w.ctx, tenant, child, "user:bob", "not needed")
+		_, err := (&runtime.Canceller{Ports: w.ports, Definitions: w.pinned}).Cancel(
+			w.ctx, tenant, child, "user:bob", "not needed",
+		)
 		require.ErrorIs(t, err, errBlown)
 		w.to(child)
 		require.Equal(t, run.ReasonCancelled, w.state().Reason)

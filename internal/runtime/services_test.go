@@ -72,48 +72,6 @@ func (w *world) answer(call, content string) error {
 	return in.Answer(w.ctx, runtime.Answer{Tenant: tenant, Run: w.run, Call: call, Content: content, By: "service"})
 }
 
-// A bus that fails, or whose answer is lost, is asked again under the same id; the call is executed once.
-func TestServiceIsAskedAgain(t *testing.T) {
-	for name, fails := range map[string][]error{"refused at first": {errBlown, errBlown}, "taken, and the answer lost": {errLate}} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				b := w.services()
-				b.fails = fails
-				w.model.replies = []agent.Reply{calls("weather c1")}
-				w.start()
-				require.Equal(t, runtime.NextWait, w.drive(0).Next)
-				for _, id := range b.ids() {
-					require.Equal(t, "/c1", id)
-				}
-				require.NotEmpty(t, b.ids())
-				require.Equal(t, 1, w.call("c1").Executions)
-				require.Equal(t, run.ForAnswer, w.call("c1").Wait.For)
-			})
-		})
-	}
-}
-
-// While the bus is down, the invocation fails and the call stays claimed: the state machine tries again, and the event goes out then.
-func TestServiceIsAskedWhenTheBusIsBack(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		b := w.services()
-		for range 4 {
-			b.fails = append(b.fails, errBlown)
-		}
-		w.model.replies = []agent.Reply{calls("weather c1")}
-		w.start()
-		w.step(0)
-		_, err := w.batch().Run(w.ctx, w.inv(0))
-		require.ErrorIs(t, err, errBlown)
-		require.Equal(t, run.StatusRunning, w.call("c1").Status)
-		require.Empty(t, b.ids())
-		w.batchRun(0)
-		require.Equal(t, []string{"/c1"}, b.ids())
-		require.Equal(t, run.StatusSuspended, w.call("c1").Status)
-		require.Equal(t, 1, w.call("c1").Executions)
-	})
-}
-
 // An event that no bus will take, and one for which there is none, are failed calls that the model hears of.
 func TestServiceThatCannotBeAsked(t *testing.T) {
 	for name, setUp := range map[string]func(w *world, b *busOf){
@@ -136,60 +94,6 @@ func TestServiceThatCannotBeAsked(t *testing.T) {
 	}
 }
 
-// A zombie that asked and lost its claim says nothing more: who took the claim over has asked, too, and waits.
-func TestServiceZombie(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		b := w.services()
-		w.model.replies = []agent.Reply{calls("weather c1")}
-		w.start()
-		w.step(0)
-		w.table.Once(meanwhile(entry("call_suspended"), func() { w.batchRun(0) }))
-		_, err := w.batch().Run(w.ctx, w.inv(0))
-		require.NoError(t, err)
-		require.Equal(t, []string{"/c1", "/c1"}, b.ids())
-		require.Equal(t, 1, w.written("call_suspended"))
-		require.Equal(t, 1, w.call("c1").Executions)
-		require.NoError(t, w.answer("c1", "rain"))
-		require.Equal(t, runtime.NextDone, w.drive(w.state().WaitSeq).Next)
-		require.Equal(t, "rain", w.call("c1").Result.Content)
-	})
-}
-
-// Answers: the first one counts; the same again wakes again; everything else changes nothing.
-func TestAnswers(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.services()
-		w.model.replies = []agent.Reply{calls("weather c1", "refund c2")}
-		w.def.Context.TruncateResult = 0
-		w.start()
-		require.ErrorIs(t, w.answer("c1", "early"), runtime.ErrUnasked, "nobody has been asked")
-		r := w.drive(0)
-		w.park(r.Woken, 0, "token")
-		require.ErrorIs(t, w.answer("c2", "data"), runtime.ErrUnasked, "it waits for a person")
-		require.ErrorIs(t, w.answer("c9", "what"), runtime.ErrUnasked)
-		w.run, r.Run = "r2222222222222222222222222", w.run
-		require.ErrorIs(t, w.answer("c1", "rain"), store.ErrNoRun)
-		w.run = r.Run
-		long := strings.Repeat("rain ", 20_000)
-		require.NoError(t, w.answer("c1", long))
-		require.NoError(t, w.answer("c1", long), "the same again")
-		require.ErrorIs(t, w.answer("c1", "sun"), runtime.ErrUnasked)
-		require.True(t, w.waiter.settled["token"], "woken")
-		w.drive(r.Woken)
-		s := w.state()
-		require.EqualValues(t, 1, s.Drained, "one slot for all of it")
-		require.Equal(t, run.RunWaiting, s.Status, "for the other call")
-		c := w.call("c1")
-		require.Equal(t, run.StatusSucceeded, c.Status)
-		body, err := w.ports.Blobs.Get(w.ctx, tenant, c.Result.Blob)
-		require.NoError(t, err)
-		require.Equal(t, long, string(body), "what is long lies in a blob")
-		require.ErrorIs(t, w.answer("c1", "late"), runtime.ErrUnasked)
-		w.cancel()
-		require.ErrorIs(t, w.answer("c1", "later"), runtime.ErrUnasked)
-	})
-}
-
 // The end of a run that somebody waits for is announced whoever ends it and wherever that one dies.
 func TestEndIsAnnounced(t *testing.T) {
 	start := func(w *world) {
@@ -200,24 +104,12 @@ func TestEndIsAnnounced(t *testing.T) {
 		w.run, w.owner = s.Run, s.Owner
 	}
 	for name, end := range map[string]func(t *testing.T, w *world, b *busOf){
-		"a step": func(t *testing.T, w *world, _ *busOf) { require.Equal(t, runtime.NextDone, w.drive(0).Next) },
 		"a step that died before it could": func(t *testing.T, w *world, b *busOf) {
 			b.fails = []error{errBlown, errBlown, errBlown, errBlown}
 			_, err := w.stepper().Step(w.ctx, w.inv(0))
 			require.ErrorIs(t, err, errBlown)
 			require.Equal(t, run.RunDone, w.state().Status, "the end does not wait for the bus")
 			require.Equal(t, runtime.NextDone, w.step(0).Next)
-		},
-		"a failure": func(t *testing.T, w *world, _ *busOf) {
-			_, err := w.stepper().Fail(w.ctx, w.inv(0), "gave up")
-			require.NoError(t, err)
-		},
-		"cancel": func(_ *testing.T, w *world, _ *busOf) { w.cancel() },
-		"cancel, again": func(t *testing.T, w *world, b *busOf) {
-			b.fails = []error{errBlown, errBlown, errBlown, errBlown}
-			_, err := (&runtime.Canceller{Ports: w.ports, Definitions: w.pinned}).Cancel(w.ctx, tenant, w.run, "user:bob", "")
-			require.ErrorIs(t, err, errBlown)
-			w.cancel()
 		},
 		"a batch that finds it done": func(t *testing.T, w *world, b *busOf) {
 			w.model.replies = []agent.Reply{calls("look c1")}
@@ -272,8 +164,8 @@ func TestEndIsAnnounced(t *testing.T) {
 	})
 }
 
-// An end that was committed while no execution ran is told by the sweep, once, where whoever committed it died before that; one that has been
-// told is not told again.
+// An end that was committed while no execution ran is told by the sweep, once, where whoever committed it died before
+// that; one that has been told is not told again.
 func TestOwedEndsAreTold(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails int // of the bus, until the one who ends the run is gone
@@ -308,7 +200,8 @@ func TestOwedEndsAreTold(t *testing.T) {
 	}
 }
 
-// A run that is given up, since so many of its executions have ended, tells of its end; where the bus does not take it then, the sweep does.
+// A run that is given up, since so many of its executions have ended, tells of its end; where the bus does not take it
+// then, the sweep does.
 func TestGivenUpRunsAreTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		b := w.services()
@@ -360,7 +253,8 @@ func (w *world) offered(name string) string {
 
 const approvals = `{"approvals":[{"tool":"refund","value":true}]}`
 
-// What was approved in one run is known to the agent's next one; the record is read once an attempt and written at once for all tools.
+// What was approved in one run is known to the agent's next one; the record is read once an attempt and written at
+// once for all tools.
 func TestApprovalsOutliveTheRun(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.advised()
@@ -370,7 +264,9 @@ func TestApprovalsOutliveTheRun(t *testing.T) {
 		r := w.drive(0)
 		require.Contains(t, w.offered("refund"), "approval")
 		require.NotContains(t, w.offered("look"), "approval")
-		require.NoError(t, w.answer("c1", `{"approvals":[{"tool":"refund","value":true},{"tool":"look","value":false},{"tool":"no tool","value":true}]}`))
+		require.NoError(t, w.answer(
+			"c1", `{"approvals":[{"tool":"refund","value":true},{"tool":"look","value":false},{"tool":"no tool","value":true}]}`,
+		))
 		w.drive(r.Woken)
 		require.Contains(t, w.offered("refund"), "approval", "an answer with a name that is none says nothing")
 		require.Less(t, reads, w.counts.Counts().Queries)
@@ -397,7 +293,9 @@ func TestApprovalsOutliveTheRun(t *testing.T) {
 // restart starts another run of the agent.
 func (w *world) restart(key string) {
 	w.t.Helper()
-	s, err := (&runtime.Starter{Ports: w.ports}).Start(w.ctx, runtime.Start{Tenant: tenant, Agent: w.def, Key: key, Message: says("Work.")})
+	s, err := (&runtime.Starter{Ports: w.ports}).Start(
+		w.ctx, runtime.Start{Tenant: tenant, Agent: w.def, Key: key, Message: says("Work.")},
+	)
 	require.NoError(w.t, err)
 	w.run, w.owner = s.Run, s.Owner
 }
@@ -423,20 +321,5 @@ func TestApprovalsThatCannotBeKept(t *testing.T) {
 		w.restart("k2")
 		w.drive(0)
 		require.Contains(t, w.offered("refund"), "approval", "the next one does not")
-	})
-}
-
-// A service's wait ends the call at its own time, while others go on waiting.
-func TestServiceExpires(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.services()
-		w.def.Tools[len(w.def.Tools)-1].Timeout = time.Hour
-		w.model.replies = []agent.Reply{calls("weather c1")}
-		w.start()
-		r := w.drive(0)
-		require.EqualValues(t, 3600, r.WaitSeconds)
-		time.Sleep(time.Hour)
-		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
-		require.Equal(t, run.WhyExpired, w.call("c1").Reason)
 	})
 }

@@ -21,8 +21,8 @@ func (f *fake) changes(path string) {
 	}
 }
 
-// lateChange runs pay and note in one round. While pay is inside its tool, another invocation stores what note did and parks on pay's
-// unknown outcome; pay's own result comes through the inbox.
+// lateChange runs pay and note in one round. While pay is inside its tool, another invocation stores what note did and
+// parks on pay's unknown outcome; pay's own result comes through the inbox.
 func (w *world) lateChange(payPath, notePath string) {
 	w.t.Helper()
 	w.model.replies = []agent.Reply{calls("pay c1", "note c2")}
@@ -57,30 +57,11 @@ func TestALateResultBringsItsChanges(t *testing.T) {
 		w.lateChange("/paid/by", "/paid")
 		s := w.state()
 		require.Equal(t, run.CodeStateConflict, s.Error.Code)
-		require.Equal(t, `calls c1 and c2 changed the same of the run's state, and neither saw the other's change: "/paid/by" and "/paid"`, s.Error.Message)
+		require.Equal(
+			t, `calls c1 and c2 changed the same of the run's state, and neither saw the other's change: "/paid/by" and "/paid"`, s.Error.Message,
+		)
 		require.Equal(t, run.StatusSucceeded, w.call("c1").Status)
 		require.Equal(t, run.StatusSucceeded, w.call("c2").Status)
-	})
-}
-
-// What the tool says of a lost call has its changes, too; they are as good as the call's own.
-func TestAReconciledCallBringsItsChanges(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.model.replies = []agent.Reply{calls("pay c1")}
-		pay := w.tool("pay")
-		var seen []string
-		pay.reconcile = func(c tool.Call) (tool.Outcome, agent.ToolResultData, error) {
-			seen = append(seen, string(c.State))
-			r, err := tool.Patched(tool.Text("paid"), tool.SetState("/paid", c.ID))
-			return tool.OutcomeDone, r, err
-		}
-		w.start()
-		w.step(0)
-		pay.inside(func() { w.batchRun(0) })
-		w.batchRun(0)
-		w.drive(0)
-		require.Equal(t, `{"paid":"c1"}`, string(asShared(w.state())))
-		require.Equal(t, []string{`{}`}, seen)
 	})
 }
 
@@ -123,7 +104,9 @@ func TestLargeChangesFitTheJournal(t *testing.T) {
 		require.Len(t, s.SharedState(), len(`{"big":""}`)+len(big))
 		for _, id := range []string{"c2", "c4"} {
 			require.Equal(t, run.StatusFailed, w.call(id).Status)
-			require.Equal(t, "note ran, but what it changed of the run's state was refused: a state of 130018 bytes, want at most 65536\nx", w.call(id).Result.Content)
+			require.Equal(
+				t, "note ran, but what it changed of the run's state was refused: a state of 130018 bytes, want at most 65536\nx", w.call(id).Result.Content,
+			)
 		}
 	})
 }

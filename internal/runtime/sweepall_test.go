@@ -3,9 +3,7 @@ package runtime_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,7 +18,9 @@ import (
 // sweeper is the deployed sweep over the world's ports.
 func (w *world) sweeper() *runtime.Sweep {
 	return &runtime.Sweep{
-		Sweeper: &runtime.Sweeper{Ports: w.ports, Definitions: w.pinned}, Tenants: w.ports.Blobs.(*store.MemoryBlobs), Executions: w.waiter,
+		Sweeper: &runtime.Sweeper{
+			Ports: w.ports, Definitions: w.pinned,
+		}, Tenants: w.ports.Blobs.(*store.MemoryBlobs), Executions: w.waiter,
 	}
 }
 
@@ -68,127 +68,14 @@ func (w *world) parked(key string) string {
 // unheard puts a message into the current run's inbox and wakes nobody.
 func (w *world) unheard() {
 	w.t.Helper()
-	_, err := w.ports.Journal.Accept(w.ctx, tenant, w.run, "input/m", run.InputReceived{ID: "m", By: "user:bob", Blocks: says("Hello?")})
+	_, err := w.ports.Journal.Accept(
+		w.ctx, tenant, w.run, "input/m", run.InputReceived{ID: "m", By: "user:bob", Blocks: says("Hello?")},
+	)
 	require.NoError(w.t, err)
 }
 
-// TestSweepRepairsWhatDisagrees: every kind of trouble at once, in two tenants, beside runs that are well.
-func TestSweepRepairsWhatDisagrees(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.parked("overdue")
-		w.sleep(24*time.Hour - 5*time.Minute)
-		w.parked("well")
-		w.another("well too")
-		dead := w.another("dead")
-		w.waiter.ended(w.owner)
-		unstarted := w.neverStarted(tenant, "never started")
-		foreign := w.neverStarted("globex", "never started")
-		w.parked("unheard")
-		w.unheard()
-		lost := w.parked("lost")
-		w.unheard()
-		w.waiter.settled["token of lost"] = true
-		w.model.replies = nil
-		done := w.another("done")
-		require.Equal(t, runtime.NextDone, w.drive(0).Next)
-		w.sleep(7 * time.Minute)
-		fresh := w.neverStarted(tenant, "fresh")
-		w.model.replies = []agent.Reply{calls("refund c1")}
-
-		began := time.Now()
-		r := w.sweepAll()
-		require.Equal(t, map[runtime.Repair]int64{
-			runtime.RepairExpired: 1, runtime.RepairTookOver: 2, runtime.RepairStarted: 2, runtime.RepairWoke: 1, runtime.RepairStopped: 1,
-		}, r.Repaired)
-		require.Empty(t, r.Failed)
-		require.EqualValues(t, 8, r.Checked, "open runs, less the fresh one")
-		require.True(t, r.Complete)
-		require.EqualValues(t, 4, r.Waiting.Runs)
-		require.Equal(t, 24*time.Hour+2*time.Minute, began.Sub(r.Waiting.Since))
-		require.Equal(t, time.Minute, time.Since(began), "suspects share one minute")
-		x := w.waiter
-		require.Equal(t, []string{"token of overdue", "token of unheard"}, slices.DeleteFunc(slices.Sorted(slices.Values(x.woken)), func(s string) bool {
-			return s == "token of lost"
-		}))
-		for _, name := range []string{
-			runtime.ExecutionName(unstarted, 0), runtime.ExecutionName(foreign, 0), runtime.ExecutionName(dead, 1), runtime.ExecutionName(lost, 1),
-		} {
-			require.Contains(t, x.started, name)
-		}
-		require.NotContains(t, x.started, runtime.ExecutionName(fresh, 0))
-		require.ElementsMatch(t, []string{runtime.ExecutionName(dead, 0), runtime.ExecutionName(done, 0), runtime.ExecutionName(lost, 0)}, x.stopped)
-
-		// What was woken goes on; nothing else is to be done.
-		for _, key := range []string{"overdue", "unheard"} {
-			w.run = agent.RunID(tenant, w.def.Name, key)
-			w.owner = runtime.ExecutionName(w.run, 0)
-			w.drive(w.head().WaitSeq)
-		}
-		w.waiter.ended(runtime.ExecutionName(agent.RunID(tenant, w.def.Name, "overdue"), 0)) // it is done
-		w.sleep(30 * time.Second)
-		w.counts.Reset()
-		again := w.sweepAll()
-		require.Equal(t, map[runtime.Repair]int64{runtime.RepairStarted: 1}, again.Repaired, "the fresh one, now")
-		require.Empty(t, again.Failed)
-		w.sleep(2 * time.Minute)
-		writes := len(w.table.Written())
-		require.Empty(t, w.sweepAll().Repaired)
-		require.Len(t, w.table.Written(), writes, "a sweep that finds nothing writes nothing")
-	})
-}
-
-// A sweep reads no journal of a run that is well, and nothing of one that is done, however many there are.
-func TestSweepReadsViewsOnly(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		for i := range 30 {
-			w.model.replies = nil
-			w.another(fmt.Sprint("done ", i))
-			w.drive(0)
-			w.waiter.ended(w.owner)
-		}
-		for i := range 5 {
-			w.parked(fmt.Sprint("waits ", i))
-			w.model.replies = nil
-			w.another(fmt.Sprint("runs ", i))
-		}
-		w.sleep(2 * time.Minute)
-		before := w.counts.Counts()
-		require.EqualValues(t, 10, w.sweepAll().Checked)
-		cost := w.counts.Counts().Sub(before)
-		require.EqualValues(t, 4, cost.Queries, "a page of running and one of waiting runs, one of requests, one of ends that are owed")
-		require.EqualValues(t, 1+5, cost.Gets, "the place, and the next inbox slot of those that wait")
-		require.Zero(t, cost.Writes+cost.Transactions)
-		require.Empty(t, w.waiter.stopped)
-		require.Empty(t, w.waiter.asked, "every execution has its run")
-	})
-}
-
-// TestSweepTwice: two at once repair everything once.
-func TestSweepTwice(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		dead := w.another("dead")
-		w.waiter.ended(w.owner)
-		never := w.neverStarted(tenant, "never")
-		w.sleep(2 * time.Minute)
-		// The other one takes the run over right before this one's entry.
-		w.table.Once(meanwhile(entry("handed_over"), func() { require.EqualValues(t, 1, w.sweepAll().Repaired[runtime.RepairTookOver]) }))
-		require.Zero(t, w.sweepAll().Repaired[runtime.RepairTookOver])
-		var wg sync.WaitGroup
-		for range 4 {
-			wg.Go(func() { w.sweepAll() })
-		}
-		wg.Wait()
-		w.run = dead
-		require.Equal(t, runtime.ExecutionName(dead, 1), w.state().Owner)
-		require.EqualValues(t, 2, w.state().Entries)
-		for _, name := range []string{runtime.ExecutionName(dead, 1), runtime.ExecutionName(never, 0)} {
-			require.Equal(t, runtime.ExecutionRunning, w.waiter.status[name])
-		}
-	})
-}
-
-// TestSweepGoesOn: what the deadline does not allow for is done by the next sweep, from where the first one ended, and the gauges are
-// of the whole round.
+// TestSweepGoesOn: what the deadline does not allow for is done by the next sweep, from where the first one ended, and
+// the gauges are of the whole round.
 func TestSweepGoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.parked("waits")
@@ -262,7 +149,8 @@ func write(t *testing.T, table store.Table, k store.Key, body string) {
 	require.NoError(t, table.Write(t.Context(), store.Op{Kind: store.Put, Item: store.Item{Key: k, Body: []byte(body)}}))
 }
 
-// TestSweepCarriesOn: a run that cannot be checked stops no other, and is named; where nothing works, the sweep gives up.
+// TestSweepCarriesOn: a run that cannot be checked stops no other, and is named; where nothing works, the sweep gives
+// up.
 func TestSweepCarriesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		bad := w.neverStarted(tenant, "bad")
@@ -413,8 +301,8 @@ func TestStartedRun(t *testing.T) {
 	}
 }
 
-// TestSweepOfManySuspects: when Step Functions has lost the wake-ups of many runs, a sweep takes over as many as it has time for, and ends
-// in time to keep its place and to say so; the next ones do the rest.
+// TestSweepOfManySuspects: when Step Functions has lost the wake-ups of many runs, a sweep takes over as many as it
+// has time for, and ends in time to keep its place and to say so; the next ones do the rest.
 func TestSweepOfManySuspects(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const many = 12
@@ -469,8 +357,8 @@ func TestRepairWithoutAMinute(t *testing.T) {
 	})
 }
 
-// What a sweep of many runs that wait and are well costs: a read of one key for each, and a query for a hundred in each list. Of 10,000
-// that is 10,000 reads of one key and 200 queries, a minute at 5 ms each.
+// What a sweep of many runs that wait and are well costs: a read of one key for each, and a query for a hundred in
+// each list. Of 10,000 that is 10,000 reads of one key and 200 queries, a minute at 5 ms each.
 func TestSweepOfManyParkedRuns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const many = 1000
@@ -484,7 +372,9 @@ func TestSweepOfManyParkedRuns(t *testing.T) {
 		require.EqualValues(t, many, r.Waiting.Runs)
 		cost := w.counts.Counts().Sub(before)
 		require.EqualValues(t, 1+many, cost.Gets, "the place, and the next inbox slot of each")
-		require.EqualValues(t, 1+many/100+many/100+1, cost.Queries, "running runs, waiting runs, requests to people, ends that are owed")
+		require.EqualValues(
+			t, 1+many/100+many/100+1, cost.Queries, "running runs, waiting runs, requests to people, ends that are owed",
+		)
 		require.Zero(t, cost.Writes+cost.Transactions)
 	})
 }

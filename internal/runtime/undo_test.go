@@ -8,11 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/store"
 )
 
 // paid is a run that has ended and paid once, by call c1.
@@ -60,10 +57,12 @@ func TestOneRunTakesACallBack(t *testing.T) {
 		require.True(t, again)
 		w.run, w.owner = s.Run, s.Owner
 		r := w.drive(0)
-		require.Equal(t, runtime.NextWait, r.Next, "a tool that may be repeated, and that no rule asks about, waits for a person all the same")
+		require.Equal(
+			t, runtime.NextWait, r.Next, "a tool that may be repeated, and that no rule asks about, waits for a person all the same",
+		)
 		require.Zero(t, w.tool("note").times())
 		c, _ := s.Undoing()
-		_, err = w.decide(c.ID, approval.Approve)
+		_, err = w.decide(c.ID)
 		require.NoError(t, err)
 		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
 		require.Equal(t, 1, w.tool("note").times())
@@ -75,29 +74,8 @@ func TestOneRunTakesACallBack(t *testing.T) {
 	})
 }
 
-// What people say to the run meanwhile stands in its conversation, and no model is asked about it.
-func TestWhatIsSaidToARunThatTakesACallBack(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.paid()
-		s, _, err := w.undo("user:bob")
-		require.NoError(t, err)
-		asked := len(w.model.asked)
-		w.run, w.owner = s.Run, s.Owner
-		r := w.drive(0)
-		require.NoError(t, w.send("m1", "Hurry."))
-		r = w.drive(r.Woken)
-		require.Equal(t, runtime.NextWait, r.Next)
-		c, _ := s.Undoing()
-		_, err = w.decide(c.ID, approval.Deny)
-		require.NoError(t, err)
-		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
-		require.Equal(t, run.ReasonCancelled, w.state().Reason)
-		require.Contains(t, w.heard(), "Hurry.")
-		require.Len(t, w.model.asked, asked)
-	})
-}
-
-// A long result is in a blob, as is all of one that was cut; both are read, and one that is gone says why nothing takes the call back.
+// A long result is in a blob, as is all of one that was cut; both are read, and one that is gone says why nothing
+// takes the call back.
 func TestUndoReadsAllOfAResult(t *testing.T) {
 	for name, keep := range map[string]bool{"kept": true, "lost": false} {
 		t.Run(name, func(t *testing.T) {
@@ -124,19 +102,4 @@ func TestUndoReadsAllOfAResult(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestUndoIsRefused(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.model.replies = []agent.Reply{calls("pay c1")}
-		w.start()
-		_, _, err := w.undo("user:bob")
-		require.ErrorIs(t, err, policy.ErrNotFinished)
-		w.drive(0)
-		_, _, err = w.undo("user:bob")
-		var cannot *policy.UndoError
-		require.ErrorAs(t, err, &cannot, "its tool has no undo")
-		_, _, err = w.starter().Undo(w.ctx, runtime.Undo{Tenant: "other", Run: w.run, Call: "c1", By: "user:bob"})
-		require.ErrorIs(t, err, store.ErrNoRun)
-	})
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 )
@@ -38,7 +37,7 @@ func TestUndoListsNothing(t *testing.T) {
 		undo := w.state()
 		c, ok := undo.Undoing()
 		require.True(t, ok)
-		_, err = w.decide(c.ID, approval.Approve)
+		_, err = w.decide(c.ID)
 		require.NoError(t, err)
 		require.Equal(t, runtime.NextDone, w.drive(w.state().WaitSeq).Next)
 		require.Equal(t, run.ReasonNaturalEnd, w.state().Reason)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -71,7 +70,9 @@ func TestAcceptUncertain(t *testing.T) {
 func TestAcceptGuards(t *testing.T) {
 	onEach(t, func(t *testing.T, table store.Table) {
 		st := begin(t, store.NewJournal(table, 0), runID)
-		once := store.Op{Kind: store.Put, Item: store.Item{Key: store.Key{PK: "guard", SK: "g"}}, If: []store.Cond{{Op: store.ItemAbsent}}}
+		once := store.Op{
+			Kind: store.Put, Item: store.Item{Key: store.Key{PK: "guard", SK: "g"}}, If: []store.Cond{{Op: store.ItemAbsent}},
+		}
 		got, err := st.j.Accept(context.Background(), acme, runID, "", said("x", "Hello."), once)
 		require.NoError(t, err)
 		require.Equal(t, store.Accepted{Slot: 1}, got)
@@ -131,40 +132,4 @@ func TestFullInbox(t *testing.T) {
 			require.Empty(t, load(t, table).Inbox)
 		})
 	}
-}
-
-// A hundred senders at once, some of them twice: every input once, in one contiguous order that all readers agree on.
-func TestAcceptConcurrently(t *testing.T) {
-	onEach(t, func(t *testing.T, table store.Table) {
-		st := begin(t, store.NewJournal(table, 0), runID)
-		const inputs = 50
-		got := make([]store.Accepted, 2*inputs)
-		var wg sync.WaitGroup
-		for i := range got {
-			wg.Go(func() {
-				id := fmt.Sprintf("m%d", i%inputs)
-				var err error
-				if got[i], err = st.j.Accept(context.Background(), acme, runID, id, said(id, id)); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-		inbox := load(t, table).Inbox
-		require.Len(t, inbox, inputs)
-		ids := map[string]int64{}
-		for i, e := range inbox {
-			require.EqualValues(t, i+1, run.InboxSlot(e))
-			ids[e.(run.InputReceived).ID] = run.InboxSlot(e)
-		}
-		require.Len(t, ids, inputs)
-		for i := range inputs {
-			a, b := got[i], got[i+inputs]
-			if a.Duplicate {
-				a, b = b, a
-			}
-			require.Equal(t, store.Accepted{Slot: ids[fmt.Sprintf("m%d", i)]}, a)
-			require.Equal(t, store.Accepted{Duplicate: true}, b)
-		}
-	})
 }

@@ -13,36 +13,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
-
-// A run's reader pays for what is alive, however long the line it comes from: a run up the line that is itself the child of a long one is
-// read no further back than its own hint says.
-func TestLoadAtOfAGrandchildReadsOnlyWhatIsAlive(t *testing.T) {
-	read := func(n int) fault.Counts {
-		table := fault.NewTable(store.NewMemory())
-		j := store.NewJournal(table, 0)
-		st := &story{t: t, j: j, s: evicting(t, j, n)}
-		for _, run := range []string{"r2", "r3"} {
-			st = st.next(run)
-			st.inference("Done.")
-		}
-		require.Zero(t, st.s.From.At, "the middle one still has bodies of the first alive")
-		table.Reset()
-		l, err := store.NewJournal(table, 0).LoadAt(t.Context(), "default", "r3", st.s.ReadFrom())
-		require.NoError(t, err)
-		require.Equal(t, st.s.Messages.All(), l.State.Messages.All())
-		require.True(t, l.State.Partial)
-		return table.Counts()
-	}
-	short, long := read(40), read(400)
-	require.EqualValues(t, 3, long.Queries)
-	require.Less(t, long.ItemsRead, int64(60))
-	require.InDelta(t, short.ItemsRead, long.ItemsRead, 40)
-}
 
 // lineage is a family of runs that is written at random, and what each run is.
 type lineage struct {
@@ -54,13 +28,17 @@ type lineage struct {
 	kinds map[string]int
 }
 
-// Whoever reads a run of any family, from a warm journal or a cold one, with the hint or without, whole or as it was once, ends up with
-// what its writer had: the same conversation, seenCounts, calls and counters.
+// Whoever reads a run of any family, from a warm journal or a cold one, with the hint or without, whole or as it was
+// once, ends up with what its writer had: the same conversation, seenCounts, calls and counters.
 func TestEveryReaderOfAFamilyAgrees(t *testing.T) {
 	kinds := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		table := store.NewMemory()
-		f := &lineage{T: t, table: table, warm: store.NewJournal(table, rapid.IntRange(0, 3).Draw(t, "warm")), past: map[string][]run.AgentState{}, kinds: kinds}
+		f := &lineage{
+			T: t, table: table, warm: store.NewJournal(
+				table, rapid.IntRange(0, 3).Draw(t, "warm"),
+			), past: map[string][]run.AgentState{}, kinds: kinds,
+		}
 		f.begin(run.AgentState{}, nil)
 		for range rapid.IntRange(5, 40).Draw(t, "facts") {
 			f.next()
@@ -81,8 +59,10 @@ func TestEveryReaderOfAFamilyAgrees(t *testing.T) {
 func (f *lineage) begin(past run.AgentState, from *run.Origin) {
 	runID2 := fmt.Sprintf("r%d", len(f.runs))
 	first := run.RunStarted{Tenant: acme, Run: runID2, Agent: "clerk", Owner: runID2 + "-0", MaxInteractions: 1000, From: from, Definition: "d",
-		Trace:    rapid.SampledFrom([]*run.Trace{nil, {Traceparent: "of " + runID2}}).Draw(f.T, "trace"),
-		Messages: []run.UserBlock{{Block: run.Text{Text: "Begin " + runID2}}, {Block: run.Media{MediaType: "image/png", Blob: "b1"}}}}
+		Trace: rapid.SampledFrom([]*run.Trace{nil, {Traceparent: "of " + runID2}}).Draw(f.T, "trace"),
+		Messages: []run.UserBlock{
+			{Block: run.Text{Text: "Begin " + runID2}}, {Block: run.Media{MediaType: "image/png", Blob: "b1"}},
+		}}
 	seed := run.AgentState{}
 	if from != nil {
 		seed = run.Seed(past)
@@ -170,14 +150,24 @@ func (f *lineage) reply(i int, s run.AgentState) {
 	}
 	var events []run.Event
 	if seen := s.Messages.Len() - s.Unseen; seen > 0 && rapid.Bool().Draw(f.T, "evict") {
-		events = append(events, run.Evicted{Total: s.EvictedMessages + int64(rapid.IntRange(1, seen).Draw(f.T, "leave")), Summary: "much was said"})
+		events = append(events, run.Evicted{
+			Total: s.EvictedMessages + int64(rapid.IntRange(1, seen).Draw(f.T, "leave")), Summary: "much was said",
+		})
 	}
-	r := run.Replied{Inference: s.Inferences + 1, Model: "m", Requests: 1, Text: rapid.SampledFrom([]string{"", "So be it."}).Draw(f.T, "text")}
+	r := run.Replied{
+		Inference: s.Inferences + 1, Model: "m", Requests: 1, Text: rapid.SampledFrom([]string{"", "So be it."}).Draw(f.T, "text"),
+	}
 	for k := range rapid.IntRange(0, 2).Draw(f.T, "calls") {
-		r.Calls = append(r.Calls, run.RepliedCall{ID: fmt.Sprintf("c%d-%d", s.Prior+r.Inference, k), Name: "pay", Effect: run.EffectNonIdempotent, Input: json.RawMessage(`{"n":1}`)})
+		r.Calls = append(r.Calls, run.RepliedCall{
+			ID: fmt.Sprintf(
+				"c%d-%d", s.Prior+r.Inference, k,
+			), Name: "pay", Effect: run.EffectNonIdempotent, Input: json.RawMessage(`{"n":1}`),
+		})
 	}
 	if rapid.Bool().Draw(f.T, "think") {
-		r.Reasoning = []run.RepliedReasoning{{Text: "hm", Signature: "s"}, {Redacted: []byte{1}, AfterText: len(r.Text), AfterCalls: len(r.Calls)}}
+		r.Reasoning = []run.RepliedReasoning{
+			{Text: "hm", Signature: "s"}, {Redacted: []byte{1}, AfterText: len(r.Text), AfterCalls: len(r.Calls)},
+		}
 	}
 	f.commit(i, s, append(events, r)...)
 }
@@ -186,19 +176,35 @@ func (f *lineage) reply(i int, s run.AgentState) {
 func (f *lineage) settle(i int, s run.AgentState, c run.Call) {
 	switch {
 	case c.Status == run.StatusRunning && rapid.Bool().Draw(f.T, "lost"):
-		f.commit(i, s, run.CallUnknown{Call: c.ID, Approval: run.ApprovalID(s.Run, c.ID, c.Asks+1), Expires: day.Add(time.Hour)})
+		f.commit(
+			i, s, run.CallUnknown{Call: c.ID, Approval: run.ApprovalID(s.Run, c.ID, c.Asks+1), Expires: day.Add(time.Hour)},
+		)
 	case c.Status == run.StatusRunning:
-		f.commit(i, s, run.LateResult{Slot: s.Drained + 1, Call: c.ID, Writer: c.Claim, Content: "late", Media: []run.Media{{MediaType: "image/png", Blob: "b2"}}})
+		f.commit(i, s, run.LateResult{
+			Slot: s.Drained + 1, Call: c.ID, Writer: c.Claim, Content: "late", Media: []run.Media{
+				{MediaType: "image/png", Blob: "b2"},
+			},
+		})
 	case c.Status != run.StatusSuspended && rapid.Bool().Draw(f.T, "claim"):
 		f.commit(i, s, run.CallClaimed{Call: c.ID})
 	case c.Status != run.StatusSuspended:
-		f.commit(i, s, run.CallSuspended{Call: c.ID, Approval: run.ApprovalID(s.Run, c.ID, c.Asks+1), Digest: "x", Expires: day.Add(time.Hour)})
+		f.commit(i, s, run.CallSuspended{
+			Call: c.ID, Approval: run.ApprovalID(s.Run, c.ID, c.Asks+1), Digest: "x", Expires: day.Add(time.Hour),
+		})
 	case c.Wait.For == run.ForOutcome:
-		f.commit(i, s, run.InputReceived{Slot: s.Drained + 1, ID: "i", Blocks: []run.UserBlock{{Block: run.Text{Text: "And?"}}}},
-			run.Answered{Slot: s.Drained + 2, Call: c.ID, Content: strings.Repeat("x", 10), Rerun: rapid.Bool().Draw(f.T, "rerun"), By: "user:ana"})
+		f.commit(i, s, run.InputReceived{
+			Slot: s.Drained + 1, ID: "i", Blocks: []run.UserBlock{{Block: run.Text{Text: "And?"}}},
+		},
+			run.Answered{
+				Slot: s.Drained + 2, Call: c.ID, Content: strings.Repeat("x", 10), Rerun: rapid.Bool().Draw(f.T, "rerun"), By: "user:ana",
+			})
 	default:
-		f.commit(i, s, run.Decided{Slot: s.Drained + 1, Call: c.ID, Approval: c.Wait.Approval, Action: rapid.SampledFrom([]run.DecisionAction{run.ActionApprove, run.ActionDeny}).Draw(f.T, "action"),
-			By: "user:ana", Args: rapid.SampledFrom([]json.RawMessage{nil, json.RawMessage(`{"n":2}`)}).Draw(f.T, "edit"), Text: "no"})
+		f.commit(i, s, run.Decided{Slot: s.Drained + 1, Call: c.ID, Approval: c.Wait.Approval, Action: rapid.SampledFrom(
+			[]run.DecisionAction{run.ActionApprove, run.ActionDeny},
+		).Draw(f.T, "action"),
+			By: "user:ana", Args: rapid.SampledFrom(
+				[]json.RawMessage{nil, json.RawMessage(`{"n":2}`)},
+			).Draw(f.T, "edit"), Text: "no"})
 	}
 }
 
@@ -206,7 +212,9 @@ func (f *lineage) settle(i int, s run.AgentState, c run.Call) {
 func (f *lineage) everyReader(s run.AgentState) {
 	ctx := context.Background()
 	want := f.shown(s, false)
-	for name, j := range map[string]*store.Journal{"warm": f.warm, "cold": store.NewJournal(f.table, 0), "cold, then warm": store.NewJournal(f.table, 2)} {
+	for name, j := range map[string]*store.Journal{
+		"warm": f.warm, "cold": store.NewJournal(f.table, 0), "cold, then warm": store.NewJournal(f.table, 2),
+	} {
 		for range 2 {
 			at, err := j.LoadAt(ctx, acme, s.Run, s.ReadFrom())
 			require.NoError(f, err)
@@ -229,7 +237,8 @@ func (f *lineage) everyReader(s run.AgentState) {
 	require.Equal(f, f.shown(once, true), f.shown(then, true), "%s at %d", s.Run, once.Seq())
 }
 
-// shown is everything about a run that a reader is promised; calls that are settled are promised to whoever reads it whole.
+// shown is everything about a run that a reader is promised; calls that are settled are promised to whoever reads it
+// whole.
 func (f *lineage) shown(s run.AgentState, whole bool) string {
 	messages := s.Messages.All()
 	settled := s.Settled.All()

@@ -45,7 +45,8 @@ func loadRun(t *testing.T, j *store.Journal, run string) run.AgentState {
 	return l.State
 }
 
-// A run that continues another is read with one query more for each run up the line, whatever is read beside; warm, with its own alone.
+// A run that continues another is read with one query more for each run up the line, whatever is read beside; warm,
+// with its own alone.
 func TestLoadOfAChild(t *testing.T) {
 	onEach(t, func(t *testing.T, table store.Table) {
 		counts := fault.NewTable(table)
@@ -79,28 +80,6 @@ func TestLoadOfAChild(t *testing.T) {
 		folded, err := warm.Fold(context.Background(), acme, entries)
 		require.NoError(t, err)
 		requireState(t, third.s, folded)
-	})
-}
-
-// What the parent did after the branch is not the child's, warm or cold.
-func TestLoadOfAForkOfALiveRun(t *testing.T) {
-	onEach(t, func(t *testing.T, table store.Table) {
-		j := store.NewJournal(table, 8)
-		parent := begin(t, j, runID)
-		parent.inference("One.")
-		parent.inference("Two.")
-		past, err := j.At(context.Background(), acme, runID, 1)
-		require.NoError(t, err)
-		from, err := policy.ForkFrom(&past, "r2", day)
-		require.NoError(t, err)
-		c := parent.child("r2", past, from)
-		parent.inference("Three.")
-		later := store.NewJournal(table, 8)
-		require.EqualValues(t, 4, loadRun(t, later, runID).Entries)
-		for _, j := range []*store.Journal{j, later, store.NewJournal(table, 0)} {
-			requireState(t, c.s, loadRun(t, j, "r2"))
-		}
-		require.Equal(t, 3, c.s.Messages.Len())
 	})
 }
 
@@ -139,7 +118,8 @@ func (st *story) firstEntry() *run.Draft {
 	return d
 }
 
-// However old the run that is continued, a cold reader with the hint reads what is alive of it; and nothing, once the child has let go of it.
+// However old the run that is continued, a cold reader with the hint reads what is alive of it; and nothing, once the
+// child has let go of it.
 func TestLoadAtOfAChildReadsOnlyWhatIsAlive(t *testing.T) {
 	read := func(n, own int) (fault.Counts, run.AgentState, run.AgentState) {
 		table := fault.NewTable(store.NewMemory())
@@ -172,27 +152,6 @@ func TestLoadAtOfAChildReadsOnlyWhatIsAlive(t *testing.T) {
 	require.Less(t, gone.ItemsRead, int64(60))
 	require.Equal(t, whole.Prior, part.Prior)
 	require.Equal(t, whole.From, part.From)
-}
-
-// Who wants a whole child gets it, also from a journal that knows a part of the run it began from.
-func TestWholeChildOfAPartialParent(t *testing.T) {
-	table := store.NewMemory()
-	j := store.NewJournal(table, 0)
-	s := evicting(t, j, 40)
-	from, err := policy.ForkFrom(&s, "r2", day)
-	require.NoError(t, err)
-	(&story{t: t, j: j}).child("r2", s, from)
-	warm := store.NewJournal(table, 8)
-	l, err := warm.LoadAt(context.Background(), "default", "r1", s.ReadFrom())
-	require.NoError(t, err)
-	require.True(t, l.State.Partial)
-	l, err = warm.LoadAt(context.Background(), "default", "r2", 0)
-	require.NoError(t, err)
-	require.True(t, l.State.Partial)
-	l, err = warm.Load(context.Background(), "default", "r2")
-	require.NoError(t, err)
-	require.False(t, l.State.Partial)
-	require.Len(t, l.State.Calls(), 40)
 }
 
 // working is n inferences with a call each; the newest four messages stay alive.
