@@ -57,7 +57,7 @@
 // # Code beside tools
 //
 // [Hooks] holds code that agents name: a [Builder] makes the system text and first messages, a [Plugin] takes part in
-// each phase of the loop and may change or block a call, a [Policy] lists tools that need a person, a
+// each phase of the loop and may block or answer a call, a [Policy] lists tools that need a person, a
 // [PermissionBackend] keeps permissions elsewhere, a [CheckOutput] says what is wrong with a JSON output, a
 // [ContextSource] adds what was looked up. What such code decides is committed, so that a resumed run sees the same.
 //

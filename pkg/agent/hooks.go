@@ -33,7 +33,7 @@ type (
 	BeforeInference = hook.BeforeInference
 	// AfterInference is the phase after the model's reply.
 	AfterInference = hook.AfterInference
-	// BeforeTool is the phase before a call, which may block it, change its arguments, or ask people.
+	// BeforeTool is the phase before a call, which may block the call, give its result, or ask people.
 	BeforeTool = hook.BeforeTool
 	// AfterTool is the phase after a call.
 	AfterTool = hook.AfterTool
