@@ -26,9 +26,11 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 )
 
+const openapiFile = "../../../docs/openapi.yaml"
+
 // openapi is docs/openapi.yaml. Every reference in it has been found.
 var openapi = sync.OnceValues(func() (*v3.Document, error) {
-	text, err := os.ReadFile("../../../docs/openapi.yaml")
+	text, err := os.ReadFile(openapiFile)
 	if err != nil {
 		return nil, err
 	}
@@ -279,7 +281,7 @@ var keywords = []string{
 
 // everySchema calls each with every schema of the document.
 func (d *document) everySchema(each func(where string, schema map[string]any)) {
-	text, err := os.ReadFile("../../../docs/openapi.yaml")
+	text, err := os.ReadFile(openapiFile)
 	require.NoError(d.t, err)
 	var root any
 	require.NoError(d.t, yaml.Unmarshal(text, &root))
