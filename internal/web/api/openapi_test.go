@@ -12,15 +12,13 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/pb33f/libopenapi/datamodel/high/base"
-	v3 "github.com/pb33f/libopenapi/datamodel/high/v3"
+	"github.com/goccy/go-yaml"
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -383,13 +381,16 @@ var forms = map[stream.Format]string{
 	stream.Agui: "AguiEvent", stream.Aisdk: "AisdkPart",
 }
 
-// Every event that a format writes is valid by the format's schema, which lists the types: those of the golden files and live ones.
+// Every event that a format writes, live or in a golden file, is valid by the format's schema. That lists the types, or
+// docs/events.md does.
 func TestDocumentHasTheForms(t *testing.T) {
 	d := readDocument(t)
 	require.Len(t, forms, len(stream.Formats()))
 	fits := func(schema string, body []byte) {
 		require.NoError(t, valid(d.schema(schema), body), "%s", body)
 	}
+	page, err := os.ReadFile("../../../docs/events.md")
+	require.NoError(t, err)
 	for format, schema := range forms {
 		files, err := filepath.Glob("../stream/testdata/*." + string(format) + ".jsonl")
 		require.NoError(t, err)
@@ -399,6 +400,11 @@ func TestDocumentHasTheForms(t *testing.T) {
 			require.NoError(t, err)
 			for line := range bytes.Lines(golden) {
 				fits(schema, line)
+				if schema == "SubjectEvent" {
+					var e struct{ Type string }
+					require.NoError(t, json.Unmarshal(line, &e))
+					require.Contains(t, string(page), "`"+e.Type+"`", "docs/events.md lists the types of %s", format)
+				}
 			}
 		}
 		if format == stream.Canonical {
@@ -419,50 +425,17 @@ func TestDocumentHasTheForms(t *testing.T) {
 	}
 }
 
-// enum is the list of an enum schema.
-func enum(s *base.Schema) []string {
-	var out []string
-	for _, v := range s.Enum {
-		out = append(out, v.Value)
-	}
-	return out
-}
-
-// Every problem type is documented with the status it is answered with, and no other.
-func TestDocumentHasTheProblems(t *testing.T) {
-	var documented []string
-	for _, one := range readDocument(t).schema("Problem").OneOf {
-		member := func(name string) *base.Schema { return one.Schema().Properties.GetOrZero(name).Schema() }
-		kinds := enum(member("type"))
-		if c := member("type").Const; c != nil {
-			kinds = append(kinds, c.Value)
-		}
-		for _, kind := range kinds {
-			documented = append(documented, kind)
-			status := api.NewProblem(api.ProblemType(kind), "x").Status
-			require.Equal(t, member("status").Const.Value, fmt.Sprint(status), kind)
-		}
-	}
-	require.ElementsMatch(t, constants(t, reflect.TypeFor[api.ProblemType]()), documented)
-}
-
-// The document says what it means: no misspelt keyword, and no object that takes members it does not name, but for data.
-func TestDocumentIsStrict(t *testing.T) {
-	d := readDocument(t)
-	open := []string{
-		"/components/schemas/Event/properties/data", "/components/schemas/CanonicalEvent/properties/data", "/components/schemas/ArvoEvent/properties/data",
-		"/components/schemas/SubjectEvent/properties/data", "/components/schemas/AguiEvent", "/components/schemas/AisdkPart",
-		"/components/schemas/Start/properties/definition", "/components/schemas/Upload/properties/headers",
-		"/components/schemas/Run/properties/state",
-	}
+// The document says what it means: no keyword is misspelt.
+func TestDocumentHasOnlyKeywords(t *testing.T) {
+	text, err := os.ReadFile(openapiFile)
+	require.NoError(t, err)
+	var root any
+	require.NoError(t, yaml.Unmarshal(text, &root))
 	n := 0
-	d.everySchema(func(where string, s map[string]any) {
+	everySchema("", root, false, func(where string, s map[string]any) {
 		n++
 		for key := range s {
 			require.Contains(t, keywords, key, where)
-		}
-		if s["type"] == "object" && !slices.Contains(open, where) {
-			require.Equal(t, false, s["additionalProperties"], "%s takes unknown members", where)
 		}
 	})
 	require.Greater(t, n, 150)
@@ -471,25 +444,15 @@ func TestDocumentIsStrict(t *testing.T) {
 // What the document shows is valid by the document.
 func TestExamplesAreValid(t *testing.T) {
 	d := readDocument(t)
-	n := 0
-	check := func(where string, m *v3.MediaType) {
-		for name, raw := range d.examplesOf(m) {
-			require.NoError(t, valid(m.Schema.Schema(), []byte(raw)), "%s %s", where, name)
-			n++
-		}
-	}
 	for _, op := range d.operations() {
 		if body := d.body(op); body != nil {
-			require.NotEmpty(t, d.examples(op), "%s has no example", op)
-			check(op, body)
-		}
-		for status, r := range d.operation(op).Responses.Codes.FromOldest() {
-			for mediaType, m := range r.Content.FromOldest() {
-				check(op+" "+status+" "+mediaType, m)
+			examples := d.examples(op)
+			require.NotEmpty(t, examples, "%s has no example", op)
+			for _, raw := range examples {
+				require.NoError(t, valid(body.Schema.Schema(), []byte(raw)), "%s %s", op, raw)
 			}
 		}
 	}
-	require.Greater(t, n, 12)
 }
 
 // A body is taken by the server if and only if it is valid by its schema. The bodies are the examples and a few more, each changed in
@@ -519,7 +482,7 @@ func TestServerTakesWhatTheSchemasTake(t *testing.T) {
 		}
 		t.Run(op, func(t *testing.T) {
 			var bodies []string
-			for _, seed := range append(slices.Collect(maps.Values(d.examples(op))), more[op]...) {
+			for _, seed := range append(d.examples(op), more[op]...) {
 				bodies = append(append(bodies, seed), changed(t, seed)...)
 			}
 			d.takes(t, op, bodies)

@@ -1,6 +1,8 @@
 package api_test
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -33,13 +35,15 @@ import (
 
 var update = flag.Bool("update", false, "write the schemas of docs/openapi.yaml again")
 
-// goTypes are the types of requests, answers and events. The types of their fields follow from them.
-var goTypes = []any{
-	api.Start{}, api.Input{}, api.Note{}, api.Verdict{}, api.Fork{}, api.CallbackAnswer{}, api.Blob{},
-	api.Accepted{}, api.Run{}, api.RunHead{}, api.Event{}, api.Replay{}, approval.Approval{}, api.Applied{}, api.Undone{},
-	api.Grant{}, runtime.Repaired{}, api.Uploading{}, api.Uploaded{}, api.Page[any]{}, api.Problem{},
-	stream.Event{}, stream.DeltaData{},
-}
+// requests and answers, with events, are types of the API. The types of their fields follow from them.
+var (
+	requests = []any{api.Start{}, api.Input{}, api.Note{}, api.Verdict{}, api.Fork{}, api.CallbackAnswer{}, api.Blob{}}
+	answers  = []any{
+		api.Accepted{}, api.Run{}, api.RunHead{}, api.Event{}, api.Replay{}, approval.Approval{}, api.Applied{}, api.Undone{},
+		api.Grant{}, runtime.Repaired{}, api.Uploading{}, api.Uploaded{}, api.Page[any]{}, api.Problem{},
+		stream.Event{}, stream.DeltaData{},
+	}
+)
 
 // schemaNames are the schemas that are not named as their Go types are.
 var schemaNames = map[reflect.Type]string{
@@ -54,24 +58,25 @@ var schemaNames = map[reflect.Type]string{
 func TestSchemasHaveWhatTheTypesHave(t *testing.T) {
 	text, err := os.ReadFile(openapiFile)
 	require.NoError(t, err)
-	before, section, ok := strings.Cut(string(text), "\n  schemas:")
-	require.True(t, ok)
-	var all schemaSet
-	require.NoError(t, yaml.UnmarshalWithOptions([]byte(section), &all.MapSlice, yaml.UseOrderedMap()))
+	var doc yaml.MapSlice
+	require.NoError(t, yaml.UnmarshalWithOptions(text, &doc, yaml.UseOrderedMap()))
+	components := get(doc, "components").(yaml.MapSlice)
+	all := schemaSet{get(components, "schemas").(yaml.MapSlice)}
 	all.addTypes(t)
-	var used yaml.MapSlice
-	refs := before + layout(all.MapSlice, 2, width)
+	set(components, "schemas", all.MapSlice)
+	refs, used := flow(doc), yaml.MapSlice{}
 	for _, s := range all.MapSlice {
-		if strings.Contains(refs, componentPrefix+s.Key.(string)+`"`) {
+		if strings.Contains(refs, `"`+componentPrefix+s.Key.(string)+`"`) {
 			used = append(used, s)
 		}
 	}
-	want := before + "\n  schemas:" + layout(used, 2, width) + "\n"
+	set(components, "schemas", used)
+	want := strings.TrimPrefix(layout(doc, -2, width), "\n") + "\n"
 	if *update {
 		require.NoError(t, os.WriteFile(openapiFile, []byte(want), 0o600))
 		return
 	}
-	require.Equal(t, want, string(text), "docs/openapi.yaml differs from the Go types; make generate writes it, and its diff is read")
+	require.Equal(t, want, string(text), "docs/openapi.yaml differs from the Go types: run make generate, read its diff")
 }
 
 const componentPrefix = "#/components/schemas/"
@@ -104,13 +109,7 @@ func set(object yaml.MapSlice, key string, value any) yaml.MapSlice {
 // addTypes writes what the Go types have into the set.
 func (all *schemaSet) addTypes(t *testing.T) {
 	t.Helper()
-	enums := map[string][]string{"EventType": run.EventTypes()}
-	name := func(t reflect.Type) string {
-		if name, ok := schemaNames[t]; ok {
-			return name
-		}
-		return t.Name()
-	}
+	name := func(t reflect.Type) string { return cmp.Or(schemaNames[t], t.Name()) }
 	reflector := &jsonschema.Reflector{Anonymous: true, Namer: name, Mapper: func(of reflect.Type) *jsonschema.Schema {
 		switch of {
 		case reflect.TypeFor[time.Time]():
@@ -123,66 +122,73 @@ func (all *schemaSet) addTypes(t *testing.T) {
 		if of.Kind() != reflect.String || get(all.MapSlice, name(of)) == nil {
 			return nil
 		}
-		enums[name(of)] = constants(t, of)
+		setEnum(all, name(of), constants(t, of))
 		return &jsonschema.Schema{Ref: componentPrefix + name(of)}
 	}}
-	for _, of := range goTypes {
+	for i, of := range slices.Concat(requests, answers) {
+		reflector.AllowAdditionalProperties = i >= len(requests)
 		definitions := reflector.Reflect(of).Definitions
 		for _, name := range slices.Sorted(maps.Keys(definitions)) {
-			s := definitions[name]
 			if name == "Ticket" {
-				s.Properties.Delete("memo") // nobody is shown it (agent.Call.Asked)
+				definitions[name].Properties.Delete("memo") // nobody is shown it (agent.Call.Asked)
 			}
-			raw, err := json.Marshal(s)
+			raw, err := json.Marshal(definitions[name])
 			require.NoError(t, err)
+			raw = bytes.ReplaceAll(raw, []byte("#/$defs/"), []byte(componentPrefix))
 			var want yaml.MapSlice
-			raw = []byte(strings.ReplaceAll(string(raw), "#/$defs/", componentPrefix))
 			require.NoError(t, yaml.UnmarshalWithOptions(raw, &want, yaml.UseOrderedMap()))
 			all.MapSlice = set(all.MapSlice, name, all.merge(get(all.MapSlice, name), want))
 		}
 	}
-	var kinds []string
-	for _, kind := range stream.Types() {
-		kinds = append(kinds, string(kind))
+	setEnum(all, "EventType", run.EventTypes())
+	setEnum(all, "CanonicalType", stream.Types())
+	problems := yaml.MapSlice{}
+	for _, kind := range constants(t, reflect.TypeFor[api.ProblemType]()) {
+		status := strconv.Itoa(api.NewProblem(api.ProblemType(kind), "").Status)
+		kinds, _ := get(problems, status).([]any)
+		problems = set(problems, status, append(kinds, kind))
 	}
-	enums["CanonicalType"] = kinds
-	for name, values := range enums {
-		s := get(all.MapSlice, name)
-		if get(s, "enum") != nil {
-			var list []any
-			for _, v := range values {
-				list = append(list, v)
-			}
-			set(s.(yaml.MapSlice), "enum", list)
-		}
-	}
+	slices.SortFunc(problems, func(a, b yaml.MapItem) int { return cmp.Compare(a.Key.(string), b.Key.(string)) })
+	set(get(all.MapSlice, "Problem").(yaml.MapSlice), "x-types", problems)
 }
 
-// merge returns the schema of the document as a Go type wants it.
+// setEnum writes the values of a schema that lists its values.
+func setEnum[T ~string](all *schemaSet, name string, values []T) {
+	s, _ := get(all.MapSlice, name).(yaml.MapSlice)
+	if get(s, "enum") == nil {
+		return
+	}
+	var list []any
+	for _, v := range values {
+		list = append(list, string(v))
+	}
+	set(s, "enum", list)
+}
+
+// merge returns a schema of the document, nil = none, with what the schema of its Go type has.
 func (all schemaSet) merge(has, want any) any {
+	out, _ := has.(yaml.MapSlice)
 	members, _ := get(want, "properties").(yaml.MapSlice)
-	switch out, _ := has.(yaml.MapSlice); {
+	switch {
 	case members != nil:
 		properties := yaml.MapSlice{}
 		for _, m := range members {
-			properties = append(properties, yaml.MapItem{Key: m.Key, Value: all.merge(get(get(has, "properties"), m.Key.(string)), m.Value)})
+			old := get(get(has, "properties"), m.Key.(string))
+			properties = append(properties, yaml.MapItem{Key: m.Key, Value: all.merge(old, m.Value)})
 		}
+		out = slices.DeleteFunc(out, func(m yaml.MapItem) bool { return m.Key == "required" && get(want, "required") == nil })
 		for _, key := range []string{"type", "additionalProperties", "required"} {
 			if v := get(want, key); v != nil {
 				out = set(out, key, v)
 			}
 		}
 		return set(out, "properties", properties)
-	case has == nil, all.jsonType(want) != "" && all.jsonType(has) != all.jsonType(want):
-		if want == true {
-			return yaml.MapSlice{}
-		}
+	case has == nil && want == true:
+		return yaml.MapSlice{}
+	case has == nil, want != true && all.jsonType(has) != all.jsonType(want):
 		return want
-	case all.jsonType(want) == "object" && get(want, "$ref") != nil:
-		if get(has, "$ref") == nil {
-			return want
-		}
-		return set(out, "$ref", get(want, "$ref"))
+	case all.jsonType(want) == "object" && get(want, "$ref") != get(has, "$ref"):
+		return want
 	case get(has, "items") != nil && get(want, "items") != nil:
 		return set(out, "items", all.merge(get(has, "items"), get(want, "items")))
 	}
@@ -212,7 +218,8 @@ func (all schemaSet) jsonType(s any) string {
 // constants are the string constants of a type, as the source of its package declares them.
 func constants(t *testing.T, of reflect.Type) []string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join("../../..", strings.TrimPrefix(of.PkgPath(), "github.com/countersign/countersign"), "*.go"))
+	dir := "../../.." + strings.TrimPrefix(of.PkgPath(), "github.com/countersign/countersign")
+	files, err := filepath.Glob(dir + "/*.go")
 	require.NoError(t, err)
 	var values []string
 	for _, f := range files {
@@ -253,7 +260,7 @@ func layout(v any, indent, column int) string {
 	switch v := v.(type) {
 	case yaml.MapSlice:
 		for _, m := range v {
-			key := start + m.Key.(string) + ":"
+			key := start + flow(m.Key) + ":"
 			out.WriteString(key + layout(m.Value, indent+2, len(key)-1))
 		}
 		return out.String()
@@ -271,7 +278,8 @@ func layout(v any, indent, column int) string {
 			}
 			return out.String()
 		}
-		parts[0], parts[len(parts)-1] = "["+parts[0], parts[len(parts)-1]+"]"
+		parts[0] = "[" + parts[0]
+		parts[len(parts)-1] += "]"
 	}
 	for i, p := range parts {
 		if i < len(parts)-1 {
@@ -289,7 +297,7 @@ func layout(v any, indent, column int) string {
 }
 
 // plain are the strings that need no quotes in YAML.
-var plain = regexp.MustCompile(`^[A-Za-z(][^:#,\[\]{}"]*$`)
+var plain = regexp.MustCompile(`^[A-Za-z($/][^:#,?\[\]{}"]*$`)
 
 // flow is YAML in one line.
 func flow(v any) string {
@@ -297,7 +305,7 @@ func flow(v any) string {
 	switch v := v.(type) {
 	case yaml.MapSlice:
 		for _, m := range v {
-			parts = append(parts, m.Key.(string)+": "+flow(m.Value))
+			parts = append(parts, flow(m.Key)+": "+flow(m.Value))
 		}
 		return "{" + strings.Join(parts, ", ") + "}"
 	case []any:
