@@ -12,7 +12,6 @@ import (
 	"golang.org/x/mod/module"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/scaffold"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
@@ -20,7 +19,7 @@ import (
 type initCommand struct {
 	Dir     string `arg:"" help:"Folder to write into; empty, or not there yet."`
 	Module  string `placeholder:"PATH" help:"Path of the Go module (default: the name of DIR)."`
-	Model   string `default:"demo" placeholder:"SPEC" help:"openai:MODEL@BASE_URL, bedrock:MODEL_ID, or demo, which plays a script (default)."`
+	Model   string `default:"demo" placeholder:"SPEC" help:"openai:MODEL@BASE_URL, bedrock:MODEL_ID or demo (default)."`
 	Replace string `placeholder:"CHECKOUT" help:"Depend on the checkout of Countersign there, not on a version."`
 }
 
@@ -36,35 +35,35 @@ func (c *initCommand) run(_ context.Context, p *program) error {
 	if err != nil {
 		return usageErrorf("init: %v", err)
 	}
-	s := scaffold.Project{Module: c.Module}
+	s := project{module: c.Module}
 	if c.Module == "" {
-		s.Module = filepath.Base(dir)
+		s.module = filepath.Base(dir)
 	}
-	if _, err := s.Name(); err != nil {
+	if _, err := s.name(); err != nil {
 		return usageErrorf("init: module: %v; --module PATH gives another one than DIR", err)
 	}
-	if s.Model, err = modelOfProject(c.Model); err != nil {
+	if s.model, err = modelOfProject(c.Model); err != nil {
 		return err
 	}
 	if err := c.findLibrary(&s); err != nil {
 		return err
 	}
-	files, err := s.Files()
+	files, err := s.files()
 	if err != nil {
 		return fmt.Errorf("init: %w", err)
 	}
 	known := agentfile.Options{AllowUnknownTools: true} // the tool's code is in the project
-	if _, err := agentfile.Parse(scaffold.AgentFile, files[scaffold.AgentFile], known); err != nil {
+	if _, err := agentfile.Parse(projectAgent, files[projectAgent], known); err != nil {
 		return usageErrorf("--model: %w", err)
 	}
-	if err := scaffold.Write(dir, files); errors.Is(err, scaffold.ErrNotEmpty) {
+	if err := writeProject(dir, files); errors.Is(err, errNotEmpty) {
 		return usageErrorf("init: %w", err)
 	} else if err != nil {
 		return fmt.Errorf("init: %w", err)
 	}
 	next := []string{"cd " + quoteShell(c.Dir), "make demo", "make test"}
 	if p.json {
-		return p.writeJSON(initResult{dir, s.Module, next})
+		return p.writeJSON(initResult{dir, s.module, next})
 	}
 	p.printLine("%s holds an agent, its tool, its scenarios and the deployment; the README says where. Next:", c.Dir)
 	for _, command := range next {
@@ -89,7 +88,7 @@ func modelOfProject(spec string) (string, error) {
 }
 
 // findLibrary sets which Countersign the project depends on: the version in this program, or a checkout.
-func (c *initCommand) findLibrary(s *scaffold.Project) error {
+func (c *initCommand) findLibrary(s *project) error {
 	if c.Replace != "" {
 		folder, err := filepath.Abs(c.Replace)
 		if err != nil {
@@ -98,13 +97,13 @@ func (c *initCommand) findLibrary(s *scaffold.Project) error {
 		if data, err := os.ReadFile(filepath.Join(folder, "go.mod")); err != nil || modfile.ModulePath(data) != modulePath {
 			return usageErrorf("--replace: %s is no checkout of %s: want the folder of its go.mod", c.Replace, modulePath)
 		}
-		s.Library, s.Replace = module.Version{Path: modulePath, Version: "v0.0.0"}, folder
+		s.library, s.replace = module.Version{Path: modulePath, Version: "v0.0.0"}, folder
 		return nil
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range append(info.Deps, &info.Main) {
 			if m.Path == modulePath && m.Sum != "" && m.Replace == nil {
-				s.Library, s.Sum = module.Version{Path: modulePath, Version: m.Version}, m.Sum
+				s.library, s.sum = module.Version{Path: modulePath, Version: m.Version}, m.Sum
 				return nil
 			}
 		}

@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/countersign/countersign/internal/scaffold/project/agents/support"
+	"github.com/countersign/countersign/internal/scaffold/agents/support"
 	"github.com/countersign/countersign/pkg/agent"
 )
 

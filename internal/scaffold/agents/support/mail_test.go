@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/countersign/countersign/internal/scaffold/project/agents/support"
+	"github.com/countersign/countersign/internal/scaffold/agents/support"
 	"github.com/countersign/countersign/pkg/agent"
 )
 

@@ -1,12 +1,8 @@
-// Package scaffold is what `countersign init` writes: a Go module with one agent, its tool, its scenarios, and the
-// deployment. The sample under project/ is code of this repository, built and linted with it. Everything else is the
-// repository's own file, embedded, so that no copy can fall behind.
-package scaffold
+package cli
 
 import (
 	"bytes"
 	"cmp"
-	"embed"
 	"errors"
 	"fmt"
 	"go/format"
@@ -27,61 +23,61 @@ import (
 	"github.com/countersign/countersign"
 )
 
-// Project says what to write.
-type Project struct {
-	Module  string         // path of the new Go module; its last element names the command and the stack
-	Model   string         // `model` of the agent, as YAML in one line; "" = the sample's script
-	Library module.Version // Countersign, which the new module depends on
-	Sum     string         // of Library, as in go.sum; "" = there is a Replace
-	Replace string         // absolute path of the checkout that stands for Library; "" = none
+// project is what init writes: a Go module with one agent, its tool, its scenarios, and the deployment. The sample in
+// internal/scaffold is code of this repository, built and linted with it. Everything else is the repository's own
+// file, so that no copy can fall behind.
+type project struct {
+	module  string         // path of the new Go module; its last element names the command and the stack
+	model   string         // `model` of the agent, as YAML in one line; "" = the sample's script
+	library module.Version // Countersign, which the new module depends on
+	sum     string         // of library, as in go.sum; "" = there is a replace
+	replace string         // absolute path of the checkout that stands for library; "" = none
 }
 
-// AgentFile is the path of a project's agent.
-const AgentFile = "agents/support/agent.yaml"
+// projectAgent is the path of a project's agent.
+const projectAgent = "agents/support/agent.yaml"
 
 // The sample, and what of it a project has otherwise.
 const (
-	sampleFolder = "project"
-	samplePath   = "/internal/scaffold/" + sampleFolder + "/" // beneath the path of Library
+	sampleFolder = "internal/scaffold"
 	sampleName   = "my-agents"
 	sampleModel  = "{provider: script, file: demo.jsonl}"
 )
 
-//go:embed all:project
-var sample embed.FS
+var projectName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,39}$`)
 
-var names = regexp.MustCompile(`^[a-z][a-z0-9-]{0,39}$`)
-
-// Name returns the name of the project's command and stack. The error says what a module may be called.
-func (p Project) Name() (string, error) {
-	if err := module.CheckImportPath(p.Module); err != nil {
+// name returns the name of the project's command and stack. The error says what a module may be called.
+func (p project) name() (string, error) {
+	if err := module.CheckImportPath(p.module); err != nil {
 		return "", err
 	}
-	name := path.Base(p.Module)
-	if !names.MatchString(name) {
+	name := path.Base(p.module)
+	if !projectName.MatchString(name) {
 		return "", fmt.Errorf("got %q, want a last element of up to 40 lower-case letters, digits and hyphens that "+
-			"begins with a letter: it names the command and the stack on AWS", p.Module)
+			"begins with a letter: it names the command and the stack on AWS", p.module)
 	}
 	return name, nil
 }
 
-// Files returns the content of each file of the project, by path. Text that names the sample, or the repository as the
+// files returns the content of each file of the project, by path. Text that names the sample, or the repository as the
 // module of the agents, names the project instead.
-func (p Project) Files() (map[string][]byte, error) {
-	name, err := p.Name()
+func (p project) files() (map[string][]byte, error) {
+	name, err := p.name()
 	if err != nil {
 		return nil, err
 	}
-	files := map[string][]byte{}
-	project, noProject := fs.Sub(sample, sampleFolder)
-	if err := errors.Join(noProject, readAll(countersign.Files, files)); err != nil {
+	own, err := readAll(countersign.Files)
+	if err != nil {
 		return nil, fmt.Errorf("read the repository's files: %w", err)
 	}
-	_, forSAM, _ := bytes.Cut(files["Makefile"], []byte("\n# What `sam build` calls"))
-	forSAM, _, _ = bytes.Cut(forSAM, []byte("\n.PHONY: clean"))
-	if err := readAll(project, files); err != nil {
-		return nil, fmt.Errorf("read the sample: %w", err)
+	files := map[string][]byte{}
+	for file, data := range own {
+		if _, replaced := own[sampleFolder+"/"+file]; !replaced {
+			files[strings.TrimPrefix(file, sampleFolder+"/")] = data
+		}
 	}
+	_, forSAM, _ := bytes.Cut(own["Makefile"], []byte("\n# What `sam build` calls"))
+	forSAM, _, _ = bytes.Cut(forSAM, []byte("\n.PHONY: clean"))
 	files["Makefile"] = slices.Concat(files["Makefile"], []byte("\n# What `sam build` calls"), forSAM)
 	files[".gitignore"], _, _ = bytes.Cut(files[".gitignore"], []byte("\n# the copy of the notes"))
 	files["samconfig.toml"] = bytes.ReplaceAll(files["samconfig.toml"], []byte("countersign"), []byte(name))
@@ -91,9 +87,9 @@ func (p Project) Files() (map[string][]byte, error) {
 		return nil, fmt.Errorf("write go.mod: %w", err)
 	}
 	renamed := strings.NewReplacer(
-		p.Library.Path+samplePath, p.Module+"/", p.Library.Path+`/agents"`, p.Module+`/agents"`,
+		p.library.Path+"/"+sampleFolder, p.module, p.library.Path+`/agents"`, p.module+`/agents"`,
 		"Command countersign", "Command "+name, sampleName, name,
-		"model: "+sampleModel, "model: "+cmp.Or(p.Model, sampleModel))
+		"model: "+sampleModel, "model: "+cmp.Or(p.model, sampleModel))
 	for file, data := range files {
 		data = []byte(renamed.Replace(string(data)))
 		if path.Ext(file) == ".go" { // imports sort anew
@@ -106,9 +102,10 @@ func (p Project) Files() (map[string][]byte, error) {
 	return files, nil
 }
 
-// readAll adds every file of from to files.
-func readAll(from fs.FS, files map[string][]byte) error {
-	return fs.WalkDir(from, ".", func(file string, d fs.DirEntry, err error) error {
+// readAll returns the content of every file, by path.
+func readAll(from fs.FS) (map[string][]byte, error) {
+	files := map[string][]byte{}
+	return files, fs.WalkDir(from, ".", func(file string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -119,27 +116,27 @@ func readAll(from fs.FS, files map[string][]byte) error {
 
 // require turns the repository's go.mod and go.sum into those of a module that depends on it. The project builds with
 // the versions that Countersign was tested with, without `go mod tidy`, and offline if the module cache has them.
-func (p Project) require(files map[string][]byte) error {
+func (p project) require(files map[string][]byte) error {
 	own := files["go.mod"]
 	f, err := modfile.Parse("go.mod", own, nil)
 	if err != nil {
 		return err
 	}
-	all := []*modfile.Require{{Mod: p.Library}}
+	all := []*modfile.Require{{Mod: p.library}}
 	for _, r := range f.Require {
 		all = append(all, &modfile.Require{Mod: r.Mod, Indirect: true})
 	}
 	f.SetRequireSeparateIndirect(all)
-	if err := f.AddModuleStmt(p.Module); err != nil {
+	if err := f.AddModuleStmt(p.module); err != nil {
 		return err
 	}
-	if p.Replace != "" {
-		if err := f.AddReplace(p.Library.Path, "", p.Replace, ""); err != nil {
+	if p.replace != "" {
+		if err := f.AddReplace(p.library.Path, "", p.replace, ""); err != nil {
 			return err
 		}
 	}
 	f.Cleanup()
-	if files["go.mod"], err = f.Format(); err != nil || p.Replace != "" {
+	if files["go.mod"], err = f.Format(); err != nil || p.replace != "" {
 		return err
 	}
 	open := func(string) (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(own)), nil }
@@ -148,21 +145,21 @@ func (p Project) require(files map[string][]byte) error {
 		return err
 	}
 	files["go.sum"] = fmt.Appendf(files["go.sum"], "%[1]s %[2]s %[3]s\n%[1]s %[2]s/go.mod %[4]s\n",
-		p.Library.Path, p.Library.Version, p.Sum, sum)
+		p.library.Path, p.library.Version, p.sum, sum)
 	return nil
 }
 
-// ErrNotEmpty is the error of Write for a folder that holds something.
-var ErrNotEmpty = errors.New("want a folder that is empty or does not exist")
+// errNotEmpty is the error of writeProject for a folder that holds something.
+var errNotEmpty = errors.New("want a folder that is empty or does not exist")
 
-// Write writes files into dir, which must be empty or not exist. A project that cannot be written whole leaves nothing
-// there: it is written into a temporary folder, and moved.
-func Write(dir string, files map[string][]byte) (err error) {
+// writeProject writes files into dir, which must be empty or not exist. A project that cannot be written whole leaves
+// nothing there: it is written into a temporary folder, and moved.
+func writeProject(dir string, files map[string][]byte) (err error) {
 	present, err := os.ReadDir(dir)
 	beside := dir // an empty folder may be where the shell is, so it is filled and not replaced
 	switch {
 	case len(present) > 0:
-		return fmt.Errorf("%s is not empty: %w", dir, ErrNotEmpty)
+		return fmt.Errorf("%s is not empty: %w", dir, errNotEmpty)
 	case errors.Is(err, fs.ErrNotExist):
 		beside = filepath.Dir(dir)
 		err = os.MkdirAll(beside, 0o755)
