@@ -27,6 +27,7 @@ var notRun = map[string]string{
 	"go test ":                   "it runs this test",
 	"go vet ":                    "it needs the sources, which make test vets",
 	"go run ./cmd/countersign":   "it needs a model server, or a deployment",
+	"go run github.com/":         "it needs a published version; TestInit runs the same from this checkout",
 	"sam ":                       "it needs the SAM CLI and an AWS account",
 	"aws ":                       "it needs an AWS account",
 	`curl --aws-sigv4 "aws:amz:`: "it needs a deployment",

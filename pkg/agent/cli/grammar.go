@@ -1,7 +1,5 @@
 package cli
 
-import "context"
-
 // grammar is the command line, filled by kong.
 type grammar struct {
 	Home string `placeholder:"DIR" help:"Directory of the embedded store (or COUNTERSIGN_HOME; default ./.countersign)."`
@@ -36,17 +34,5 @@ type grammar struct {
 	Test      testCommand      `cmd:"" help:"Run scenarios."`
 	Graph     graphCommand     `cmd:"" help:"Print the state machine, or the two transition tables, as Mermaid."`
 	Validate  validateCommand  `cmd:"" help:"Check agent definitions without running them."`
-
-	Init initCommand `cmd:"" hidden:"" passthrough:""`
-}
-
-// The commands that come later are known, so that a person learns that they are not mistyped.
-type (
-	initCommand struct {
-		Args []string `arg:"" optional:""`
-	}
-)
-
-func (*initCommand) run(context.Context, *program) error {
-	return usageErrorf("init: not supported yet")
+	Init      initCommand      `cmd:"" help:"Write a new project: an agent, its tool, its scenarios and the deployment."`
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing/fstest"
 
 	"github.com/countersign/countersign/pkg/agent"
@@ -23,7 +25,8 @@ const script = `{"calls": [{"id": "c1", "name": "refund", "input": {"order": "17
 {"text": "Order 17 is refunded."}
 `
 
-// A server of one's own runs an agent in its process: it starts a run, shows what waits for a person, and passes on their decision.
+// A server of one's own runs an agent in its process, without HTTP: it starts a run, shows what waits for a person,
+// passes on their decision, and watches the run to its end.
 func ExampleOpen() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "countersign")
@@ -65,13 +68,22 @@ func ExampleOpen() {
 	_, err = support.Decide(ctx, request, client.Verdict{Action: client.Approve, Digest: shown.Digest})
 	check(err)
 
-	run, err = engine.Wait(ctx, started.ID)
+	var seen []string // a page would show each event as it comes
+	check(customer.Follow(ctx, started.ID, "", func(e client.Event) error {
+		if slices.Contains([]string{"call_suspended", "decided", "call_finished", "finished"}, e.Type) {
+			seen = append(seen, e.Type)
+		}
+		return nil
+	}))
+	fmt.Println(strings.Join(seen, ", "))
+	run, err = customer.Run(ctx, started.ID)
 	check(err)
 	fmt.Println(run.Status, string(run.Output))
 	// Output:
 	// cleo may not decide: true
 	// ana approves refund {"order":"17","cents":1200}
 	// pays 1200 for order 17
+	// call_suspended, decided, call_finished, finished
 	// done "Order 17 is refunded."
 }
 
