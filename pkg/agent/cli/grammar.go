@@ -15,8 +15,7 @@ type grammar struct {
 	Approvals approvalsCommand `cmd:"" help:"List what waits for a person, with all a decision needs."`
 	Approve   approveCommand   `cmd:"" help:"Approve a call, perhaps with other arguments, and carry its run on."`
 	Deny      denyCommand      `cmd:"" help:"Deny a call and carry its run on."`
-	Ask       askCommand       `cmd:"" help:"Ask about a call that waits for a person. It decides nothing."`
-	Reply     replyCommand     `cmd:"" help:"Answer what was asked about a call. It decides nothing."`
+	Ask       askCommand       `cmd:"" help:"Ask about a call that waits for a person, or answer what was asked. It decides nothing."`
 	Grants    grantsCommand    `cmd:"" help:"List standing grants: what agents may call in every run without asking."`
 	Revoke    revokeCommand    `cmd:"" help:"Revoke the standing grants of an agent's tool: it asks again."`
 	MCP       mcpCommand       `cmd:"" name:"mcp" help:"Pin the tools of MCP servers."`

@@ -29,7 +29,7 @@ const (
 // test.
 var goodLines = map[string][]string{
 	"run": {"DIR", "--message", "x"}, "runs": nil, "show": {oddRun}, "events": {oddRun}, "approvals": nil, "approve": {oddApproval}, "deny": {oddApproval},
-	"ask": {oddApproval, "--note", "x"}, "reply": {oddApproval, "--note", "x"},
+	"ask": {oddApproval, "--note", "x"},
 	"grants": nil,
 	"revoke": {"clerk", "mail"}, "mcp lock": nil, "audit verify": nil, "audit export": nil,
 	"answer": {oddRun, "c1", "--rerun"}, "send": {oddRun, "--message", "x"}, "cancel": {oddRun}, "resume": nil, "undo": {oddRun, "c1"},
@@ -53,7 +53,7 @@ var badValues = map[string]map[string]string{
 	"approve <id>": nil, "approve --edit": {"{": "--edit: json at offset", "@DIR/none.json": "no such file"}, "approve --result": {"{": "--result: json at offset"},
 	"approve --digest": nil, "approve --note": nil, "approve --tool": nil, "approve --grant-when": {"amount": "--grant-when: "}, "approve --grant-uses": {"x": "--grant-uses: ", "-1": "--grant-uses: got -1, want more than zero"},
 	"approve --grant-for": {"soon": `--grant-for: got "soon", want a duration`, "0s": `--grant-for: got "0s", want a duration`},
-	"deny <id>":           nil, "deny --note": nil, "deny --tool": nil, "ask <id>": nil, "ask --note": nil, "reply <id>": nil, "reply --note": nil,
+	"deny <id>":           nil, "deny --note": nil, "deny --tool": nil, "ask <id>": nil, "ask --note": nil,
 	"grants --agent": {"Clerk!": `--agent: got "Clerk!", want an agent's name`},
 	"revoke <agent>": {"Clerk!": `revoke: got "Clerk!", want an agent's name`}, "revoke <tool>": {"a b": `revoke: got "a b", want a tool's original name`}, "revoke --digest": nil,
 	"mcp lock --dir": {"nowhere": "there is no agent.yaml in nowhere", "DIR/empty": "there is no agent.yaml in "}, "mcp lock --check": {"=x": "bool value must be"},

@@ -9,21 +9,13 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
+// askCommand writes to the thread of a request: an approver's question, or the answer of somebody for whom the run acts.
 type askCommand struct {
 	ID   string `arg:"" id:"approval" help:"The approval."`
-	Note string `required:"" placeholder:"T" help:"What you want to know."`
+	Note string `required:"" placeholder:"T" help:"The question, or the answer to one."`
 }
 
 func (c *askCommand) run(ctx context.Context, p *program) error {
-	return p.sendThreadMessage(ctx, c.ID, api.Verdict{Action: api.Ask, Note: c.Note})
-}
-
-type replyCommand struct {
-	ID   string `arg:"" id:"approval" help:"The approval."`
-	Note string `required:"" placeholder:"T" help:"The answer."`
-}
-
-func (c *replyCommand) run(ctx context.Context, p *program) error {
 	return p.sendThreadMessage(ctx, c.ID, api.Verdict{Action: api.Reply, Note: c.Note})
 }
 
