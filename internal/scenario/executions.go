@@ -132,9 +132,9 @@ func (sr *scriptedRun) executeTool(ctx context.Context, t *toolScript, c tool.Ca
 	if call, ok := sr.sim.loadCall(sr.run, c.ID); ok {
 		sr.checkAuthorized(call, c.Args)
 	}
-	sr.checkToolInput(t.spec.Name+".input", e.result.input, c.Args)
-	sr.checkToolInput(t.spec.Name+".resume", e.result.resume, c.Resume)
-	sr.checkToolInput(t.spec.Name+".state", e.result.state, c.State)
+	sr.checkToolInput(t.spec.Name+".input", e.result.Input, c.Args)
+	sr.checkToolInput(t.spec.Name+".resume", e.result.Resume, c.Resume)
+	sr.checkToolInput(t.spec.Name+".state", e.result.State, c.State)
 	sr.sim.actAt(trigger{"executing", c.ID, sr.agentName})
 	if err := sr.sim.clock.Sleep(ctx, e.result.sleep); err != nil {
 		e.void = fault.HasCrashed(ctx)
