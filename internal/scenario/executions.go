@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -62,18 +61,6 @@ func (sr *scriptedRun) executionCounts() map[string]int {
 		}
 	}
 	return counts
-}
-
-// unusedResults reports the tools whose results were not all used.
-func (sr *scriptedRun) unusedResults() []Failure {
-	var list []Failure
-	for _, c := range sr.scenario.tools {
-		if n := len(c.results); n > 1 && sr.usedResults[c.spec.Name] < n {
-			got := fmt.Sprintf("%d of %d results used", sr.usedResults[c.spec.Name], n)
-			list = append(list, Failure{Path: fmt.Sprintf("%s:%d: %s", sr.scenario.archive, c.resultsLine, c.spec.Name), Got: got, Want: "all"})
-		}
-	}
-	return list
 }
 
 // fence is set when a tool reports that a call did not happen. Of the invocations that had started by then, only the

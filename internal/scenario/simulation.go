@@ -62,14 +62,14 @@ type simulation struct {
 	notifications []notification
 	failures      []Failure
 
-	intervened        map[int]bool      // interventions that were made, by index
-	callerLost        bool              // a caller did not retry after a lost answer
-	cancelled         bool              // an intervention cancelled the run
-	acceptedMessages  map[string]string // run ids of the messages accepted from interventions, by message id
-	acceptedDecisions []string          // requests about calls for which an intervention's decision was accepted
-	modelRequests     []modelRequest    // answered requests to models
-	violations        []Failure         // broken invariants
-	toolExecutions    []*toolExecution  // of all runs, in order
+	intervened        map[int]bool          // interventions that were made, by index
+	callerLost        bool                  // a caller did not retry after a lost answer
+	cancelled         bool                  // an intervention cancelled the run
+	acceptedMessages  map[string]string     // run ids of the messages accepted from interventions, by message id
+	acceptedDecisions []string              // requests about calls for which an intervention's decision was accepted
+	modelRequests     []map[run.Source]bool // the messages of each answered request to a model
+	violations        []Failure             // broken invariants
+	toolExecutions    []*toolExecution      // of all runs, in order
 	randomIDs         *recordedIDs
 	endFailures       []Failure // reasons why the run did not end; reported even when nothing is compared
 }
@@ -130,7 +130,14 @@ func newSimulation(s *Scenario, o Options) (*simulation, error) {
 		sim.injector.Before(sim.interveneBefore)
 	}
 	sim.scriptedRun = newScriptedRun(sim, s, agent.RunID(tenant, s.agent.Name, s.start.Key), "")
-	sim.people = newPeopleQueue(sim, s.people)
+	sim.people = &peopleQueue{sim: sim}
+	for _, l := range s.people {
+		if l.trigger == (trigger{}) {
+			sim.people.queued = append(sim.people.queued, l)
+		} else {
+			sim.people.triggered = append(sim.people.triggered, l)
+		}
+	}
 	v.SetIdle(sim.people.onIdle)
 	blobs := fault.NewBlobs(sim.blobs, sim.injector.Do)
 	sim.provider = runtime.WithMedia(stubProvider{}, blobs)

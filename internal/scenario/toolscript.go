@@ -62,7 +62,11 @@ func loadToolScript(archive string, t agentfile.Tool, ps *problems) toolScript {
 		return c
 	}
 	if t.Spec.AnsweredLater() {
-		ps.add(agentfile.Problem{File: archive, Line: v.Line, Key: v.Key, Text: "does not go with " + answeredLaterKind(t.Spec) + ": people answer"})
+		kind := "kind " + string(t.Spec.Kind)
+		if t.Spec.Kind == agent.KindLambda {
+			kind = "async"
+		}
+		ps.add(agentfile.Problem{File: archive, Line: v.Line, Key: v.Key, Text: "does not go with " + kind + ": people answer"})
 	}
 	c.resultsLine = v.Line
 	if len(v.Items) == 0 {
@@ -76,14 +80,6 @@ func loadToolScript(archive string, t agentfile.Tool, ps *problems) toolScript {
 		c.results = append(c.results, r)
 	}
 	return c
-}
-
-// answeredLaterKind names the key that makes a tool be answered later.
-func answeredLaterKind(t agent.ToolSpec) string {
-	if t.Kind == agent.KindLambda {
-		return "async"
-	}
-	return "kind " + string(t.Kind)
 }
 
 func joinPath(path, key string) string {
