@@ -117,8 +117,8 @@ func (in *Injector) IsSpent() bool {
 	return len(in.frozen) == 0
 }
 
-// Do makes one call of a port, or does what the faults say instead. A call outside any invocation is a test's own: it is
-// neither counted nor faulty.
+// Do makes one call of a port, or does what the faults say instead. A call outside any invocation is a test's own: it
+// is neither counted nor faulty.
 func (in *Injector) Do(ctx context.Context, c Call, call func() error) error {
 	i := invocationOf(ctx)
 	if i == nil {

@@ -42,8 +42,9 @@ func Kinds() []Kind {
 func Crashes() []Kind { return []Kind{CrashBefore, CrashAfter} }
 
 var kindNames = map[Kind]string{
-	ErrorBefore: "error before", ErrorAfter: "error after", CrashBefore: "crash before", CrashAfter: "crash after", Zombie: "zombie",
-	Twice: "delivered twice", Deadline: "past its deadline", Throttled: "throttled", Stale: "stale read", Skewed: "skewed clock",
+	ErrorBefore: "error before", ErrorAfter: "error after", CrashBefore: "crash before", CrashAfter: "crash after",
+	Zombie: "zombie", Twice: "delivered twice", Deadline: "past its deadline", Throttled: "throttled", Stale: "stale read",
+	Skewed: "skewed clock",
 }
 
 // String returns the kind in words.

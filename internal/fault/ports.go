@@ -30,7 +30,8 @@ type blobs struct {
 }
 
 func (b *blobs) Put(ctx context.Context, tenant, digest string, data []byte) error {
-	return b.hook(ctx, Call{Port: BlobsPut, Target: digest, Data: data}, func() error { return b.next.Put(ctx, tenant, digest, data) })
+	c := Call{Port: BlobsPut, Target: digest, Data: data}
+	return b.hook(ctx, c, func() error { return b.next.Put(ctx, tenant, digest, data) })
 }
 
 func (b *blobs) Get(ctx context.Context, tenant, digest string) (data []byte, err error) {

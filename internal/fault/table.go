@@ -130,7 +130,8 @@ func (t *Table) Query(ctx context.Context, r store.Range) (p store.Page, err err
 			}
 		}
 		p, err = from.Query(ctx, r)
-		if i := slices.IndexFunc(p.Items, func(it store.Item) bool { return r.Index && t.isUnreadable(it.Key) }); i >= 0 && err == nil {
+		i := slices.IndexFunc(p.Items, func(it store.Item) bool { return r.Index && t.isUnreadable(it.Key) })
+		if i >= 0 && err == nil {
 			damaged := p.Items[i].Key
 			r.Limit = i + 1 // the cursor is behind the damaged item
 			p, err = from.Query(ctx, r)
@@ -223,7 +224,8 @@ func (t *Table) count(add func(n *Counts)) {
 // Sub returns what went through between the earlier counts o and the later c.
 func (c Counts) Sub(o Counts) Counts {
 	return Counts{
-		Gets: c.Gets - o.Gets, Queries: c.Queries - o.Queries, Writes: c.Writes - o.Writes, Transactions: c.Transactions - o.Transactions,
+		Gets: c.Gets - o.Gets, Queries: c.Queries - o.Queries,
+		Writes: c.Writes - o.Writes, Transactions: c.Transactions - o.Transactions,
 		ItemsWritten: c.ItemsWritten - o.ItemsWritten, BytesWritten: c.BytesWritten - o.BytesWritten,
 		ItemsRead: c.ItemsRead - o.ItemsRead, BytesRead: c.BytesRead - o.BytesRead, WCU: c.WCU - o.WCU, RCU: c.RCU - o.RCU,
 	}

@@ -136,6 +136,8 @@ func (sr *scriptedRun) answerAction(l line) (action, error) {
 	if err != nil {
 		return nil, err
 	}
+	// If the agent has services, an answer may belong to no call.
+	hasServices := slices.ContainsFunc(sr.scenario.agent.Tools, func(t agent.ToolSpec) bool { return t.AnsweredLater() && t.Kind != agent.KindAgent })
 	var content string
 	if l.Error != nil {
 		content = *l.Error
@@ -146,7 +148,7 @@ func (sr *scriptedRun) answerAction(l line) (action, error) {
 	case l.Rerun:
 	case c.Request != "" || c.Wait != nil && (c.Wait.For == run.ForApproval || c.Wait.For == run.ForInput):
 		return sr.answerAsDecisionAction(l, c)
-	case c.Service && (c.Wait == nil || c.Wait.For == run.ForAnswer), c.ID == "" && sr.hasServices():
+	case c.Service && (c.Wait == nil || c.Wait.For == run.ForAnswer), c.ID == "" && hasServices:
 		return sr.sim.serviceAnswer(runtime.Answer{
 			Tenant: tenant, Run: sr.run, Call: l.Call, By: l.by.ID, Content: content, IsError: l.Error != nil,
 		}), nil
@@ -172,11 +174,6 @@ func (s *simulation) serviceAnswer(a runtime.Answer) action {
 		}
 		return nil
 	}
-}
-
-// hasServices reports whether the agent has services. If so, an answer may belong to no call.
-func (sr *scriptedRun) hasServices() bool {
-	return slices.ContainsFunc(sr.scenario.agent.Tools, func(t agent.ToolSpec) bool { return t.AnsweredLater() && t.Kind != agent.KindAgent })
 }
 
 // settleAction settles an unknown outcome, and counts the rerun it may ask for.

@@ -60,7 +60,12 @@ func (s *simulation) compareOutcome() (compared []Run) {
 		for _, n := range rec.scripted.model.Leftover() {
 			s.addFailure(s.unusedLine(n, "reply"))
 		}
-		s.failures = append(s.failures, rec.scripted.unusedResults()...)
+		for _, c := range rec.scripted.scenario.tools {
+			if n, used := len(c.results), rec.scripted.usedResults[c.spec.Name]; n > 1 && used < n {
+				at := fmt.Sprintf("%s:%d: %s", s.scenario.archive, c.resultsLine, c.spec.Name)
+				s.addFailure(Failure{Path: at, Got: fmt.Sprintf("%d of %d results used", used, n), Want: "all"})
+			}
+		}
 	}
 	// Agents without a run leave their whole script unused.
 	for _, name := range slices.Sorted(maps.Keys(s.scenario.delegates)) {

@@ -195,31 +195,29 @@ func (s *simulation) checkNotifiedAtLeast(raw json.RawMessage) bool {
 	if json.Unmarshal(raw, &wanted) != nil {
 		return false
 	}
-	fits := func(w notification) func(notification) bool {
-		return func(g notification) bool {
-			return w.To == g.To && w.Occasion == g.Occasion && (w.Channel == "" || w.Channel == g.Channel)
-		}
+	fits := func(w, g notification) bool {
+		return w.To == g.To && w.Occasion == g.Occasion && (w.Channel == "" || w.Channel == g.Channel)
 	}
 	for _, g := range s.notifications {
-		if !slices.ContainsFunc(wanted, func(w notification) bool { return fits(w)(g) }) {
+		if !slices.ContainsFunc(wanted, func(w notification) bool { return fits(w, g) }) {
 			s.addFailure(Failure{Path: "notified", Got: fmt.Sprint(g), Want: "no such message"})
 		}
 	}
 	for _, w := range wanted {
-		want, got := countMatching(wanted, func(o notification) bool { return o == w }), countMatching(s.notifications, fits(w))
+		want, got := 0, 0
+		for _, o := range wanted {
+			if o == w {
+				want++
+			}
+		}
+		for _, g := range s.notifications {
+			if fits(w, g) {
+				got++
+			}
+		}
 		if got < want {
 			s.addFailure(Failure{Path: "notified", Got: fmt.Sprintf("%d of %v", got, w), Want: fmt.Sprintf("at least %d", want)})
 		}
 	}
 	return true
-}
-
-// countMatching counts the notifications for which matches is true.
-func countMatching(all []notification, matches func(notification) bool) (n int) {
-	for _, one := range all {
-		if matches(one) {
-			n++
-		}
-	}
-	return n
 }

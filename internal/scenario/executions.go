@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -64,18 +63,6 @@ func (sr *scriptedRun) executionCounts() map[string]int {
 	return counts
 }
 
-// unusedResults reports the tools whose results were not all used.
-func (sr *scriptedRun) unusedResults() []Failure {
-	var list []Failure
-	for _, c := range sr.scenario.tools {
-		if n := len(c.results); n > 1 && sr.usedResults[c.spec.Name] < n {
-			got := fmt.Sprintf("%d of %d results used", sr.usedResults[c.spec.Name], n)
-			list = append(list, Failure{Path: fmt.Sprintf("%s:%d: %s", sr.scenario.archive, c.resultsLine, c.spec.Name), Got: got, Want: "all"})
-		}
-	}
-	return list
-}
-
 // fence is set when a tool reports that a call did not happen. Of the invocations that had started by then, only the
 // one that asked may still execute the call.
 type fence struct{ invocation, started int }
@@ -132,9 +119,9 @@ func (sr *scriptedRun) executeTool(ctx context.Context, t *toolScript, c tool.Ca
 	if call, ok := sr.sim.loadCall(sr.run, c.ID); ok {
 		sr.checkAuthorized(call, c.Args)
 	}
-	sr.checkToolInput(t.spec.Name+".input", e.result.input, c.Args)
-	sr.checkToolInput(t.spec.Name+".resume", e.result.resume, c.Resume)
-	sr.checkToolInput(t.spec.Name+".state", e.result.state, c.State)
+	sr.checkToolInput(t.spec.Name+".input", e.result.Input, c.Args)
+	sr.checkToolInput(t.spec.Name+".resume", e.result.Resume, c.Resume)
+	sr.checkToolInput(t.spec.Name+".state", e.result.State, c.State)
 	sr.sim.actAt(trigger{"executing", c.ID, sr.agentName})
 	if err := sr.sim.clock.Sleep(ctx, e.result.sleep); err != nil {
 		e.void = fault.HasCrashed(ctx)

@@ -26,12 +26,6 @@ func (s *simulation) addViolation(invariant, got, want string) {
 	}
 }
 
-// modelRequest is an answered request to a model, with the sources of its messages.
-type modelRequest struct {
-	run      string
-	messages map[run.Source]bool
-}
-
 // requestMark separates a reply's stop reason from the number of its request. Stop reasons with a meaning get no mark.
 const requestMark = "~"
 
@@ -44,22 +38,12 @@ func (s *simulation) recordReply(r agent.Request, reply agent.Reply) agent.Reply
 	for _, m := range r.Messages {
 		messages[m.Source] = true
 	}
-	s.modelRequests = append(s.modelRequests, modelRequest{r.Run, messages})
+	s.modelRequests = append(s.modelRequests, messages)
 	if slices.Contains(meaningfulStops, reply.StopReason) {
 		return reply
 	}
 	reply.StopReason += requestMark + strconv.Itoa(len(s.modelRequests)-1)
 	return reply
-}
-
-// markedRequest returns the request that a committed reply answers.
-func (s *simulation) markedRequest(stop string) (modelRequest, bool) {
-	_, number, ok := strings.Cut(stop, requestMark)
-	n, err := strconv.Atoi(number)
-	if !ok || err != nil || n >= len(s.modelRequests) {
-		return modelRequest{}, false
-	}
-	return s.modelRequests[n], true
 }
 
 // checkInvariants checks everything that must hold once all runs rest.
@@ -141,7 +125,7 @@ func (s *simulation) checkAppliedOnce(rec recordedRun, entries []run.Entry) {
 	received, decided, slot := map[string]int{}, map[string]int{}, int64(0)
 	for _, e := range entries {
 		for _, ev := range e.Events {
-			if n := inboxSlot(ev); n != 0 {
+			if n := run.InboxSlot(ev); n != 0 {
 				if n <= slot {
 					s.addViolation("order", fmt.Sprintf("slot %d after slot %d", n, slot), "slots in order, each once")
 				}
@@ -174,22 +158,6 @@ func (s *simulation) checkAppliedOnce(rec recordedRun, entries []run.Entry) {
 	}
 }
 
-// inboxSlot returns the inbox slot that an event came through; 0 = none.
-func inboxSlot(ev run.Event) int64 {
-	switch ev := ev.(type) {
-	case run.InputReceived:
-		return ev.Slot
-	case run.Decided:
-		return ev.Slot
-	case run.Answered:
-		return ev.Slot
-	case run.LateResult:
-		return ev.Slot
-	default:
-		return 0
-	}
-}
-
 // checkSeenCounts: seenCount is the number of committed model calls with the message, plus one if the model wrote it
 // (invariant 6).
 func (s *simulation) checkSeenCounts(rec recordedRun, entries []run.Entry) {
@@ -203,11 +171,12 @@ func (s *simulation) checkSeenCounts(rec recordedRun, entries []run.Entry) {
 			if !ok {
 				continue
 			}
-			asked, ok := s.markedRequest(r.Stop)
-			if !ok {
+			_, mark, _ := strings.Cut(r.Stop, requestMark)
+			n, err := strconv.Atoi(mark)
+			if err != nil || n >= len(s.modelRequests) {
 				return // a reply without a mark: the requests cannot be counted
 			}
-			for from := range asked.messages {
+			for from := range s.modelRequests[n] {
 				counted[from]++
 			}
 		}

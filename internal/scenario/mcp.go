@@ -88,11 +88,12 @@ func (s *Scenario) loadServers(files map[string]section, ps *problems) {
 		}
 	}
 	for i, m := range s.agent.MCP {
-		v := s.server(m.Name)
-		if v == nil {
+		at := slices.IndexFunc(s.servers, func(v server) bool { return v.Name == m.Name })
+		if at < 0 {
 			ps.add(files[agentFile].problem(0, "mcp", "got the server "+m.Name+", want it in "+mcpFile))
 			continue
 		}
+		v := s.servers[at]
 		if v.Locked != nil && !*v.Locked {
 			continue
 		}
@@ -108,14 +109,6 @@ func (s *Scenario) loadServers(files map[string]section, ps *problems) {
 			ps.add(f.problem(0, "name", fmt.Sprintf("got %q, want a server of %s", v.Name, agentFile)))
 		}
 	}
-}
-
-func (s *Scenario) server(name string) *server {
-	i := slices.IndexFunc(s.servers, func(v server) bool { return v.Name == name })
-	if i < 0 {
-		return nil
-	}
-	return &s.servers[i]
 }
 
 // parseServer parses an element of mcp.yaml, and adds its tools' results to those of the scenario.
@@ -191,22 +184,34 @@ func (s *Scenario) effectOf(name string) (run.Effect, bool) {
 	return "", false
 }
 
-// fakeServers are the scenario's MCP servers with their state. No crash of an invocation changes it.
-type fakeServers struct {
-	sim          *simulation
-	servedCalls  map[string]map[string]bool // by server: the calls that it has answered
-	listAttempts map[string]int             // by server: the number of attempts to list it
-	fatalCall    map[string]string          // by server: the call that killed it
+// fakeServer is an MCP server with its state. No crash of an invocation changes the state.
+type fakeServer struct {
+	server
+	sim       *simulation
+	served    map[string]bool // the calls that it has answered
+	listed    int             // the number of attempts to list it
+	fatalCall string          // the call that killed it
 }
 
-// hasReached reports whether an event of a server has happened. The given call itself does not count.
-func (fs *fakeServers) hasReached(m afterEvent, server, call string) bool {
+// fakeServers are the scenario's MCP servers by name.
+type fakeServers map[string]*fakeServer
+
+func newFakeServers(sim *simulation, list []server) fakeServers {
+	all := fakeServers{}
+	for _, s := range list {
+		all[s.Name] = &fakeServer{server: s, sim: sim, served: map[string]bool{}}
+	}
+	return all
+}
+
+// hasReached reports whether an event of the server has happened. The given call itself does not count.
+func (s *fakeServer) hasReached(m afterEvent, call string) bool {
 	switch m.event {
 	case "run":
-		return fs.sim.continues != ""
+		return s.sim.continues != ""
 	case "call":
-		n := len(fs.servedCalls[server])
-		if fs.servedCalls[server][call] {
+		n := len(s.served)
+		if s.served[call] {
 			n--
 		}
 		return n >= m.count
@@ -215,13 +220,13 @@ func (fs *fakeServers) hasReached(m afterEvent, server, call string) bool {
 	}
 }
 
-// listTools returns the tools that a server has at a call.
-func (fs *fakeServers) listTools(s *server, call string) []agent.ServerTool {
+// listTools returns the tools that the server has at a call.
+func (s *fakeServer) listTools(call string) []agent.ServerTool {
 	var tools []agent.ServerTool
 	for _, t := range s.tools {
-		gone := !fs.hasReached(t.after, s.Name, call)
+		gone := !s.hasReached(t.after, call)
 		for i, c := range s.Changes {
-			if c.Tool == t.Name && fs.hasReached(s.changes[i], s.Name, call) {
+			if c.Tool == t.Name && s.hasReached(s.changes[i], call) {
 				t.Description, gone = c.Description, c.Gone
 			}
 		}
@@ -233,14 +238,14 @@ func (fs *fakeServers) listTools(s *server, call string) []agent.ServerTool {
 }
 
 // Open implements runtime.Remote.
-func (fs *fakeServers) Open(string, *agent.Definition) runtime.Session {
-	return &serverSession{servers: fs, dead: map[string]bool{}}
+func (all fakeServers) Open(string, *agent.Definition) runtime.Session {
+	return &serverSession{servers: all, dead: map[*fakeServer]bool{}}
 }
 
 // serverSession is the connections of one invocation.
 type serverSession struct {
-	servers *fakeServers
-	dead    map[string]bool // servers that died during the session
+	servers fakeServers
+	dead    map[*fakeServer]bool // servers that died during the session
 	closed  bool
 }
 
@@ -255,52 +260,53 @@ func (s *serverSession) Close() { s.closed = true }
 
 // List implements runtime.Lister.
 func (s *serverSession) List(ctx context.Context, m agent.MCPServer) (found agent.ServerTools, err error) {
-	fs, canned := s.servers, s.servers.sim.scenario.server(m.Name)
-	err = fs.sim.injector.Do(ctx, fault.Call{Port: "remote.List", Target: m.Name}, func() error {
-		fs.listAttempts[m.Name]++
+	server := s.servers[m.Name]
+	err = server.sim.injector.Do(ctx, fault.Call{Port: "remote.List", Target: m.Name}, func() error {
+		server.listed++
 		switch {
 		case s.closed:
 			return errServerClosed
-		case canned.Hang == "list":
-			return fs.sim.clock.Sleep(ctx, 24*time.Hour)
-		case fs.listAttempts[m.Name] <= canned.ListFails, canned.down.event != "" && fs.hasReached(canned.down, m.Name, ""):
+		case server.Hang == "list":
+			return server.sim.clock.Sleep(ctx, 24*time.Hour)
+		case server.listed <= server.ListFails, server.down.event != "" && server.hasReached(server.down, ""):
 			return errServerDown
 		}
-		found = agent.ServerTools{Protocol: canned.Protocol, Tools: fs.listTools(canned, "")}
+		found = agent.ServerTools{Protocol: server.Protocol, Tools: server.listTools("")}
 		return nil
 	})
 	return found, err
 }
 
 // Tool implements runtime.Session.
-func (s *serverSession) Tool(t agent.ToolSpec) tool.Tool { return &serverCall{s, t} }
+func (s *serverSession) Tool(t agent.ToolSpec) tool.Tool {
+	return &serverCall{s, s.servers[t.MCP.Server], t}
+}
 
 type serverCall struct {
 	session *serverSession
+	server  *fakeServer
 	spec    agent.ToolSpec
 }
 
 func (t *serverCall) Spec() agent.ToolSpec { return t.spec }
 
 func (t *serverCall) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
-	return t.session.servers.sim.callTool(ctx, t.spec, c, func() (agent.ToolResultData, error) { return t.call(ctx, c) })
+	return t.server.sim.callTool(ctx, t.spec, c, func() (agent.ToolResultData, error) { return t.call(ctx, c) })
 }
 
 // call checks the pinned digest, executes the tool, and answers if the server lives.
 func (t *serverCall) call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
-	s, fs := t.session, t.session.servers
-	pinned := t.spec.MCP
-	server := fs.sim.scenario.server(pinned.Server)
+	s, server, pinned := t.session, t.server, t.spec.MCP
 	switch {
 	case s.closed:
 		return agent.ToolResultData{}, errServerClosed
-	case s.dead[server.Name]:
+	case s.dead[server]:
 		return agent.ToolResultData{}, errServerDied
 	case server.Hang == pinned.Tool:
-		return agent.ToolResultData{}, fs.sim.clock.Sleep(ctx, 24*time.Hour)
+		return agent.ToolResultData{}, server.sim.clock.Sleep(ctx, 24*time.Hour)
 	}
 	now := ""
-	for _, has := range fs.listTools(server, c.ID) {
+	for _, has := range server.listTools(c.ID) {
 		if has.Name == pinned.Tool {
 			now = has.Digest
 		}
@@ -308,13 +314,13 @@ func (t *serverCall) call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 	if now != pinned.Digest {
 		return agent.ToolResultData{}, &tool.ChangedError{Server: pinned.Server, Tool: pinned.Tool, Want: pinned.Digest, Got: now}
 	}
-	if server.Dies > 0 && len(fs.servedCalls[server.Name]) == server.Dies-1 && fs.fatalCall[server.Name] == "" {
-		fs.fatalCall[server.Name] = c.ID
+	if server.Dies > 0 && len(server.served) == server.Dies-1 && server.fatalCall == "" {
+		server.fatalCall = c.ID
 	}
-	sr := fs.sim.scriptedRunOf(c.Run)
+	sr := server.sim.scriptedRunOf(c.Run)
 	res, err := sr.executeTool(ctx, sr.tools[t.spec.Name], c)
-	if fs.fatalCall[server.Name] == c.ID {
-		for _, e := range slices.Backward(fs.sim.toolExecutions) {
+	if server.fatalCall == c.ID {
+		for _, e := range slices.Backward(server.sim.toolExecutions) {
 			if e.by == sr && e.tool == t.spec.Name && e.key.call == c.ID {
 				e.resultLost = true
 				break
@@ -324,12 +330,9 @@ func (t *serverCall) call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 	if err != nil || fault.HasCrashed(ctx) {
 		return res, err
 	}
-	if fs.servedCalls[server.Name] == nil {
-		fs.servedCalls[server.Name] = map[string]bool{}
-	}
-	fs.servedCalls[server.Name][c.ID] = true
-	if fs.fatalCall[server.Name] == c.ID {
-		s.dead[server.Name] = true
+	server.served[c.ID] = true
+	if server.fatalCall == c.ID {
+		s.dead[server] = true
 		return agent.ToolResultData{}, &tool.LostError{Err: errServerDied}
 	}
 	return res, nil

@@ -20,18 +20,6 @@ type peopleQueue struct {
 	expiring  string // the request or the service's call that a line has expired; empty = none
 }
 
-func newPeopleQueue(s *simulation, people []line) *peopleQueue {
-	q := &peopleQueue{sim: s}
-	for _, l := range people {
-		if l.trigger == (trigger{}) {
-			q.queued = append(q.queued, l)
-		} else {
-			q.triggered = append(q.triggered, l)
-		}
-	}
-	return q
-}
-
 // actAt performs the lines of a trigger, each once, and reports whether one of them changes the run.
 func (s *simulation) actAt(at trigger) (acted bool) {
 	for {

@@ -82,19 +82,17 @@ func (s *simulation) executionStatus(rec recordedRun) runtime.ExecutionStatus {
 // isProgressing reports whether an execution goes on without a person, now or at its next retry.
 func (s *simulation) isProgressing(runs []recordedRun) bool {
 	return slices.ContainsFunc(runs, func(rec recordedRun) bool {
-		return s.isExecuting(rec) && (rec.State.Status != run.RunWaiting || !s.canWake(rec.State.Run))
+		if !s.isExecuting(rec) || rec.State.Status != run.RunWaiting {
+			return s.isExecuting(rec)
+		}
+		h, err := s.journal.Head(context.Background(), tenant, rec.State.Run)
+		return err != nil || !s.machine.Engine.Waits(h.Token) // no valid task token is stored
 	})
 }
 
 // isExecuting reports whether the run's execution has not ended.
 func (s *simulation) isExecuting(rec recordedRun) bool {
 	return s.executionStatus(rec) == runtime.ExecutionRunning
-}
-
-// canWake reports whether the run's task token is stored and still valid.
-func (s *simulation) canWake(run string) bool {
-	h, err := s.journal.Head(context.Background(), tenant, run)
-	return err == nil && s.machine.Engine.Waits(h.Token)
 }
 
 // sweepLater runs the scheduled sweep after five minutes. A run may need it only after throttling, a lost caller or a

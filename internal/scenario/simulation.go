@@ -48,7 +48,6 @@ type simulation struct {
 	table             *store.Memory  // likewise
 	blobs             store.Blobs    // likewise
 	provider          runtime.Model  // the stub provider behind the media resolution that real providers have
-	servers           *fakeServers
 	people            *peopleQueue
 	continues         string // the run that the main run continues or undoes; empty = none
 	forkAt            int64  // the entry of that run behind which the main run branches off; -1 = its end
@@ -63,14 +62,14 @@ type simulation struct {
 	notifications []notification
 	failures      []Failure
 
-	intervened        map[int]bool      // interventions that were made, by index
-	callerLost        bool              // a caller did not retry after a lost answer
-	cancelled         bool              // an intervention cancelled the run
-	acceptedMessages  map[string]string // run ids of the messages accepted from interventions, by message id
-	acceptedDecisions []string          // requests about calls for which an intervention's decision was accepted
-	modelRequests     []modelRequest    // answered requests to models
-	violations        []Failure         // broken invariants
-	toolExecutions    []*toolExecution  // of all runs, in order
+	intervened        map[int]bool          // interventions that were made, by index
+	callerLost        bool                  // a caller did not retry after a lost answer
+	cancelled         bool                  // an intervention cancelled the run
+	acceptedMessages  map[string]string     // run ids of the messages accepted from interventions, by message id
+	acceptedDecisions []string              // requests about calls for which an intervention's decision was accepted
+	modelRequests     []map[run.Source]bool // the messages of each answered request to a model
+	violations        []Failure             // broken invariants
+	toolExecutions    []*toolExecution      // of all runs, in order
 	randomIDs         *recordedIDs
 	endFailures       []Failure // reasons why the run did not end; reported even when nothing is compared
 }
@@ -131,16 +130,19 @@ func newSimulation(s *Scenario, o Options) (*simulation, error) {
 		sim.injector.Before(sim.interveneBefore)
 	}
 	sim.scriptedRun = newScriptedRun(sim, s, agent.RunID(tenant, s.agent.Name, s.start.Key), "")
-	sim.servers = &fakeServers{
-		sim: sim, servedCalls: map[string]map[string]bool{}, listAttempts: map[string]int{},
-		fatalCall: map[string]string{},
+	sim.people = &peopleQueue{sim: sim}
+	for _, l := range s.people {
+		if l.trigger == (trigger{}) {
+			sim.people.queued = append(sim.people.queued, l)
+		} else {
+			sim.people.triggered = append(sim.people.triggered, l)
+		}
 	}
-	sim.people = newPeopleQueue(sim, s.people)
 	v.SetIdle(sim.people.onIdle)
 	blobs := fault.NewBlobs(sim.blobs, sim.injector.Do)
 	sim.provider = runtime.WithMedia(stubProvider{}, blobs)
 	ports := fakePorts{sim}
-	remotes := runtime.Remotes{agent.KindLambda: ports, agent.KindHTTP: ports, agent.KindMCP: sim.servers}
+	remotes := runtime.Remotes{agent.KindLambda: ports, agent.KindHTTP: ports, agent.KindMCP: newFakeServers(sim, s.servers)}
 	config := local.Config{
 		Table: store.Resend(sim.injector.Table(table), v, sim.randomIDs.Jitter), Blobs: blobs, Model: sim,
 		Tools: ports, Hooks: s.options.Hooks, Emit: fault.NewEmitter(ports, sim.injector.Do), Remotes: remotes, Functions: ports,

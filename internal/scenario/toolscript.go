@@ -22,12 +22,10 @@ type toolScript struct {
 
 // result is the result of one execution.
 type result struct {
+	resultForm
 	data    agent.ToolResultData
 	sleep   time.Duration
-	input   json.RawMessage // the wanted arguments; nil = any
-	resume  json.RawMessage // the wanted answer to the tool's own question; null = none, nil = any
-	state   json.RawMessage // the wanted view of the run's state; nil = any
-	failure error           // the call fails with this error; nil = it does not fail
+	failure error // the call fails with this error; nil = it does not fail
 }
 
 // resultForm is a result as it is written.
@@ -38,11 +36,12 @@ type resultForm struct {
 	Fails   *string         `json:"fails"`
 	Media   *run.Media      `json:"media"`
 	Sleep   string          `json:"sleep"`
-	Input   json.RawMessage `json:"input"`
 	Suspend *run.Ticket     `json:"suspend"`
-	Resume  json.RawMessage `json:"resume"`
-	State   json.RawMessage `json:"state"`
 	Patch   []patchForm     `json:"patch"`
+
+	Input  json.RawMessage `json:"input"`  // the wanted arguments; nil = any
+	Resume json.RawMessage `json:"resume"` // the wanted answer to the tool's own question; null = none, nil = any
+	State  json.RawMessage `json:"state"`  // the wanted view of the run's state; nil = any
 }
 
 // patchForm is a change of the run's state as it is written. Without a value, it removes the member.
@@ -63,7 +62,11 @@ func loadToolScript(archive string, t agentfile.Tool, ps *problems) toolScript {
 		return c
 	}
 	if t.Spec.AnsweredLater() {
-		ps.add(agentfile.Problem{File: archive, Line: v.Line, Key: v.Key, Text: "does not go with " + answeredLaterKind(t.Spec) + ": people answer"})
+		kind := "kind " + string(t.Spec.Kind)
+		if t.Spec.Kind == agent.KindLambda {
+			kind = "async"
+		}
+		ps.add(agentfile.Problem{File: archive, Line: v.Line, Key: v.Key, Text: "does not go with " + kind + ": people answer"})
 	}
 	c.resultsLine = v.Line
 	if len(v.Items) == 0 {
@@ -79,14 +82,6 @@ func loadToolScript(archive string, t agentfile.Tool, ps *problems) toolScript {
 	return c
 }
 
-// answeredLaterKind names the key that makes a tool be answered later.
-func answeredLaterKind(t agent.ToolSpec) string {
-	if t.Kind == agent.KindLambda {
-		return "async"
-	}
-	return "kind " + string(t.Kind)
-}
-
 func joinPath(path, key string) string {
 	if key == "" {
 		return path
@@ -94,9 +89,9 @@ func joinPath(path, key string) string {
 	return path + "." + key
 }
 
-func parseResult(raw json.RawMessage) (result, agentfile.Problem) {
-	var f resultForm
-	if p := (section{}).decode(raw, 0, &f); p != nil {
+func parseResult(raw json.RawMessage) (r result, p agentfile.Problem) {
+	f := &r.resultForm
+	if p := (section{}).decode(raw, 0, f); p != nil {
 		return result{}, agentfile.Problem{Key: p.Key, Text: p.Text}
 	}
 	if f.Suspend != nil {
@@ -104,7 +99,6 @@ func parseResult(raw json.RawMessage) (result, agentfile.Problem) {
 			return result{}, agentfile.Problem{Key: "suspend", Text: err.Error()}
 		}
 	}
-	r := result{input: f.Input, resume: f.Resume, state: f.State}
 	if f.Fails != nil {
 		r.failure = errors.New(*f.Fails)
 	}

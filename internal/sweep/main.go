@@ -80,7 +80,9 @@ func sweepAll(dir string, names []string, scope Scope, workers, most int) (total
 				return
 			}
 			count, found := Explore(s, scope)
-			slices.SortStableFunc(found, func(a, b Finding) int { return cmp.Compare(len(a.Script.String()), len(b.Script.String())) })
+			slices.SortStableFunc(found, func(a, b Finding) int {
+				return cmp.Compare(len(a.Script.String()), len(b.Script.String()))
+			})
 			mu.Lock()
 			defer mu.Unlock()
 			fmt.Printf("  %-28s %s, %d failures, %.1f s\n", name, count, len(found), clock.System().Now().Sub(began).Seconds())
