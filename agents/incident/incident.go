@@ -40,7 +40,8 @@ func Agent(tools []agent.Tool) (agent.Definition, error) {
 	d := agent.Definition{
 		Name: Name, Version: "1", System: system, Builder: duty.AlarmBuilder,
 		Model: agent.ModelSpec{
-			Provider: "bedrock", ID: "global.anthropic.claude-sonnet-4-5-20250929-v1:0", MaxTokens: 2048, Temperature: new(float64),
+			Provider: "bedrock", ID: "global.anthropic.claude-sonnet-4-5-20250929-v1:0", MaxTokens: 2048,
+			Temperature: new(float64),
 		},
 		Permission: agent.Permission{
 			Approvers: []string{"group:operators"},
@@ -204,10 +205,16 @@ type (
 
 // Tools are metrics.query, logs.search, deploys.list and deploys.rollback.
 func Tools(e Estate) ([]agent.Tool, error) {
-	metrics, noMetrics := agent.NewTool("metrics.query", "Says what a metric of a service is, for the version that runs and for those before it.", agent.EffectRead, e.metrics, nil)
-	logs, noLogs := agent.NewTool("logs.search", "Returns the newest log lines of the version of a service that runs.", agent.EffectRead, e.logs, nil)
-	list, noList := agent.NewTool("deploys.list", "Lists what was deployed of a service, oldest first, and which version runs.", agent.EffectRead, e.deploys, nil)
-	rollback, noRollback := agent.NewTool("deploys.rollback", "Puts a service back to a version that ran before.", agent.EffectNonIdempotent, e.rollback,
+	metrics,
+		noMetrics := agent.NewTool("metrics.query", "Says what a metric of a service is, for the version that runs and "+
+		"for those before it.", agent.EffectRead, e.metrics, nil)
+	logs, noLogs := agent.NewTool("logs.search", "Returns the newest log lines of the version of a service that runs.",
+		agent.EffectRead, e.logs, nil)
+	list,
+		noList := agent.NewTool("deploys.list", "Lists what was deployed of a service, oldest first, and which version runs.",
+		agent.EffectRead, e.deploys, nil)
+	rollback, noRollback := agent.NewTool("deploys.rollback", "Puts a service back to a version that ran before.",
+		agent.EffectNonIdempotent, e.rollback,
 		&agent.ToolOptions[rollbackInput]{Reconcile: e.reconcile})
 	if err := errors.Join(noMetrics, noLogs, noList, noRollback); err != nil {
 		return nil, fmt.Errorf("make incident tools: %w", err)

@@ -51,10 +51,14 @@ func Tools(l ledger.Ledger) ([]agent.Tool, error) {
 		return nil, fmt.Errorf("make refund tools: %w", err)
 	}
 	s := shop{orders, l}
-	get, noGet := agent.NewTool("orders.get", "Returns an order: customer, item, what was paid and what of it was refunded.", agent.EffectRead, s.order, nil)
-	create, noCreate := agent.NewTool("refunds.create", "Refunds an order, in whole or in part.", agent.EffectNonIdempotent, s.refund,
+	get,
+		noGet := agent.NewTool("orders.get", "Returns an order: customer, item, what was paid and what of it was refunded.",
+		agent.EffectRead, s.order, nil)
+	create, noCreate := agent.NewTool("refunds.create", "Refunds an order, in whole or in part.",
+		agent.EffectNonIdempotent, s.refund,
 		&agent.ToolOptions[refundInput]{Reconcile: s.refunded, Describe: s.describe})
-	cancel, noCancel := agent.NewTool("refunds.cancel", "Takes a refund back, by the key it was made under.", agent.EffectNonIdempotent, s.cancel,
+	cancel, noCancel := agent.NewTool("refunds.cancel", "Takes a refund back, by the key it was made under.",
+		agent.EffectNonIdempotent, s.cancel,
 		&agent.ToolOptions[cancelInput]{Reconcile: s.cancelled})
 	if err := errors.Join(noGet, noCreate, noCancel); err != nil {
 		return nil, fmt.Errorf("make refund tools: %w", err)

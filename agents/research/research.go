@@ -53,7 +53,9 @@ func Tools() ([]agent.Tool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make research tools: %w", err)
 	}
-	search, noSearch := agent.NewTool("corpus.search", "Finds the documents that fit a question best, with how each begins.", agent.EffectRead, c.search, nil)
+	search,
+		noSearch := agent.NewTool("corpus.search", "Finds the documents that fit a question best, with how each begins.",
+		agent.EffectRead, c.search, nil)
 	one, noRead := agent.NewTool("corpus.read", "Returns a whole document.", agent.EffectRead, c.read, nil)
 	if err := errors.Join(noSearch, noRead); err != nil {
 		return nil, fmt.Errorf("make research tools: %w", err)

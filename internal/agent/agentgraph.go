@@ -46,7 +46,9 @@ func circleError(path []string) error {
 }
 
 // findCircle returns a path from d back to the first agent of path, without that agent's name; nil if there is none.
-func findCircle(d *Definition, find func(name string) (*Definition, bool), path []string, seen map[string]bool) []string {
+func findCircle(
+	d *Definition, find func(name string) (*Definition, bool), path []string, seen map[string]bool,
+) []string {
 	seen[d.Name] = true
 	path = append(path[:len(path):len(path)], d.Name)
 	for _, t := range d.Tools {
@@ -74,7 +76,8 @@ func checkDelegates(d *Definition, names []string, find func(name string) (*Defi
 			continue
 		}
 		if FindAgent(find, t.Agent.Agent) == nil {
-			found = append(found, fmt.Errorf("agent %s: tools[%d].agent: there is no agent %.64q; known: %s", d.Name, i, t.Agent.Agent,
+			found = append(found, fmt.Errorf("agent %s: tools[%d].agent: there is no agent %.64q; known: %s", d.Name, i,
+				t.Agent.Agent,
 				strings.Join(slices.Sorted(slices.Values(names)), ", ")))
 			continue
 		}
@@ -83,7 +86,8 @@ func checkDelegates(d *Definition, names []string, find func(name string) (*Defi
 			continue
 		}
 		if name := findUnpriced(t.Agent.Agent, find, map[string]bool{}); name != "" {
-			found = append(found, fmt.Errorf("agent %s: tools[%d]: a budget in USD is set, and a model of agent %s has no price", d.Name, i, name))
+			found = append(found, fmt.Errorf("agent %s: tools[%d]: a budget in USD is set, and a model of agent %s has no price",
+				d.Name, i, name))
 		}
 	}
 	return found
@@ -103,8 +107,9 @@ func checkChannels(
 	for _, t := range below.Tools {
 		own, above := below.Permission.channelsOf(t), d.Permission.channelsOf(t)
 		if c := own.Narrow(above); c.Via != nil && len(c.Via) == 0 {
-			found = append(found, fmt.Errorf("agent %s: permission.rules: %s of agent %s is approved here by %s, and there by %s: "+
-				"nobody could approve it; want a channel in common", d.Name, t.Name, name, above.Words(), own.Words()))
+			found = append(found,
+				fmt.Errorf("agent %s: permission.rules: %s of agent %s is approved here by %s, and there by %s: "+
+					"nobody could approve it; want a channel in common", d.Name, t.Name, name, above.Words(), own.Words()))
 		}
 		if t.Kind == KindAgent && t.Agent != nil {
 			found = append(found, checkChannels(d, t.Agent.Agent, find, seen)...)
@@ -160,5 +165,6 @@ func FindAgent(find func(name string) (*Definition, bool), name string) *Definit
 // Priced reports whether it is known what each of the agent's models costs.
 func (d *Definition) Priced() bool {
 	unpriced := func(m ModelSpec) bool { return m.Price == nil }
-	return !slices.ContainsFunc(d.Model.Chain(), unpriced) && !slices.ContainsFunc(d.Orchestrator.models(), func(m planModel) bool { return unpriced(*m.spec) })
+	return !slices.ContainsFunc(d.Model.Chain(), unpriced) && !slices.ContainsFunc(d.Orchestrator.models(),
+		func(m planModel) bool { return unpriced(*m.spec) })
 }

@@ -120,7 +120,8 @@ func (c *checker) definition(d *Definition) {
 	_, reads := d.readMoreTool()
 	for i, t := range d.Tools {
 		if reads && t.ModelName() == ReadMore {
-			c.add(fmt.Sprintf("tools[%d].name", i), t.ModelName()+" is the name of a built-in tool, want another one, or context.keepWhole: false")
+			c.add(fmt.Sprintf("tools[%d].name", i), t.ModelName()+" is the name of a built-in tool, want another one, or "+
+				"context.keepWhole: false")
 		}
 	}
 	c.servers("mcp", d)
@@ -160,7 +161,8 @@ func (c *checker) limits(at string, l Limits) {
 	c.that(l.Tokens >= 0, at+".tokens", fmt.Sprintf("got %d, want zero or more", l.Tokens))
 	c.that(l.USD >= 0, at+".usd", "got less than zero, want zero or more")
 	c.that(l.Depth >= 0 && l.Depth <= maxDepth, at+".depth", fmt.Sprintf("got %d, want 1 to %d", l.Depth, maxDepth))
-	c.that(l.Children >= 0 && l.Children <= MaxChildren, at+".children", fmt.Sprintf("got %d, want 1 to %d", l.Children, MaxChildren))
+	c.that(l.Children >= 0 && l.Children <= MaxChildren, at+".children",
+		fmt.Sprintf("got %d, want 1 to %d", l.Children, MaxChildren))
 	c.that(l.Interactions > 0, at+".interactions", fmt.Sprintf("got %d, want more than zero", l.Interactions))
 	c.that(l.Asks >= 0, at+".asks", fmt.Sprintf("got %d, want zero or more", l.Asks))
 	c.that(l.Open >= 0, at+".open", fmt.Sprintf("got %d, want zero (the default of %d) or more", l.Open, DefaultOpen))
@@ -223,7 +225,8 @@ func chainPath(place int) string {
 func (c *checker) chain(d *Definition) {
 	for i, m := range d.Model.Chain() {
 		c.modelSettings(chainPath(i), m)
-		c.that(d.Limits.USD == 0 || m.Price != nil, chainPath(i)+".price", "got nothing, want what the model costs: limits.usd is set")
+		c.that(d.Limits.USD == 0 || m.Price != nil, chainPath(i)+".price",
+			"got nothing, want what the model costs: limits.usd is set")
 	}
 	for i, m := range d.Model.Fallbacks {
 		at := chainPath(i + 1)
@@ -245,8 +248,10 @@ func (c *checker) chain(d *Definition) {
 		c.that(f.Repair == "", at+".repair", "got a word, want none: it is the whole chain's")
 		c.that(f.Busy == "", at+".busy", "got a word, want none: it is the whole chain's")
 	}
-	c.that(d.Model.Continuations >= 0, "model.continuations", fmt.Sprintf("got %d, want zero or more", d.Model.Continuations))
-	c.that(d.Output.Check == "" || d.Output.Format == OutputJSON, "output.check", "got a name, want none: it checks JSON, and output.format is text")
+	c.that(d.Model.Continuations >= 0, "model.continuations",
+		fmt.Sprintf("got %d, want zero or more", d.Model.Continuations))
+	c.that(d.Output.Check == "" || d.Output.Format == OutputJSON, "output.check",
+		"got a name, want none: it checks JSON, and output.format is text")
 	if d.Model.StaticText != "" && d.Output.Format == OutputJSON {
 		_, err := jsonx.CompactJSON([]byte(d.Model.StaticText), OutputLimits)
 		c.that(err == nil, "model.staticText", "got text, want one JSON value: output.format is json")
@@ -257,7 +262,8 @@ func (c *checker) stop(at string, s Stop) {
 	c.that(s.Rounds >= 0, at+".rounds", fmt.Sprintf("got %d, want zero or more", s.Rounds))
 	c.that(s.Timeout >= 0, at+".timeout", "got less than zero, want a duration")
 	c.that(s.Tokens >= 0, at+".tokens", fmt.Sprintf("got %d, want zero or more", s.Tokens))
-	c.that(s.ConsecutiveErrors >= 0, at+".consecutiveErrors", fmt.Sprintf("got %d, want zero or more", s.ConsecutiveErrors))
+	c.that(s.ConsecutiveErrors >= 0, at+".consecutiveErrors",
+		fmt.Sprintf("got %d, want zero or more", s.ConsecutiveErrors))
 	c.that(s.LoopWindow == 0 || s.LoopWindow >= 2 && s.LoopWindow <= MaxLoopWindow, at+".loopWindow",
 		fmt.Sprintf("got %d, want 0 or 2 to %d", s.LoopWindow, MaxLoopWindow))
 }
@@ -266,7 +272,8 @@ func (c *checker) stop(at string, s Stop) {
 func (c *checker) stopTools(d *Definition) {
 	for i, name := range d.Stop.OnTool {
 		_, ok := d.Tool(name)
-		c.that(ok || d.FromServer(name), fmt.Sprintf("stop.onTool[%d]", i), "got no tool of this agent, want the original name of one")
+		c.that(ok || d.FromServer(name), fmt.Sprintf("stop.onTool[%d]", i),
+			"got no tool of this agent, want the original name of one")
 	}
 }
 
@@ -278,14 +285,16 @@ func (c *checker) price(at string, p *Price) {
 		key   string
 		price *run.USD
 	}{{"input", &p.Input}, {"output", &p.Output}, {"cacheRead", p.CacheRead}, {"cacheWrite", p.CacheWrite}} {
-		c.that(part.price == nil || *part.price >= 0 && *part.price%1_000_000 == 0, at+"."+part.key, "got another amount, "+jsonx.ErrUSD.Error())
+		c.that(part.price == nil || *part.price >= 0 && *part.price%1_000_000 == 0, at+"."+part.key, "got another amount, "+
+			jsonx.ErrUSD.Error())
 	}
 }
 
 func (c *checker) modelSettings(at string, m ModelSpec) {
 	c.server(at, m)
 	c.that(m.MaxTokens >= 0, at+".maxTokens", fmt.Sprintf("got %d, want zero or more", m.MaxTokens))
-	c.that(m.Temperature == nil || *m.Temperature >= 0 && *m.Temperature <= 2, at+".temperature", "got something else, want 0 to 2")
+	c.that(m.Temperature == nil || *m.Temperature >= 0 && *m.Temperature <= 2, at+".temperature",
+		"got something else, want 0 to 2")
 	if m.Cache != "" {
 		oneOf(c, at+".cache", m.Cache, CacheOff, CacheFiveMinutes, CacheOneHour)
 	}
@@ -297,7 +306,8 @@ func (c *checker) modelSettings(at string, m ModelSpec) {
 	c.that(m.Retry.Attempts > 0, at+".retry.attempts", fmt.Sprintf("got %d, want more than zero", m.Retry.Attempts))
 	c.that(m.Retry.Backoff >= 0, at+".retry.backoff", "got less than zero, want a duration")
 	c.that(m.Retry.Window >= 0, at+".retry.window", "got less than zero, want a duration")
-	c.that(m.Retry.Jitter >= 0 && m.Retry.Jitter <= 100, at+".retry.jitter", fmt.Sprintf("got %d, want 0 to 100 percent", m.Retry.Jitter))
+	c.that(m.Retry.Jitter >= 0 && m.Retry.Jitter <= 100, at+".retry.jitter",
+		fmt.Sprintf("got %d, want 0 to 100 percent", m.Retry.Jitter))
 	c.that(m.Timeout >= 0, at+".timeout", "got less than zero, want a duration")
 	c.price(at+".price", m.Price)
 	c.retryClasses(at+".retry", m.Retry)
@@ -366,7 +376,8 @@ func (c *checker) toolsOf(tools []ToolSpec, servers []MCPServer) {
 		case first == t.Name:
 			c.add(at+".name", "got a tool a second time, want each once")
 		default:
-			c.add(at+".name", fmt.Sprintf("%s and %s are both %s to the model, want different names", first, t.Name, t.ModelName()))
+			c.add(at+".name", fmt.Sprintf("%s and %s are both %s to the model, want different names", first, t.Name,
+				t.ModelName()))
 		}
 	}
 }
@@ -393,9 +404,12 @@ func (c *checker) tool(at string, t ToolSpec) {
 	c.httpTool(at, t)
 	c.delegate(at, t)
 	c.that(t.Kind == KindService || t.Event == "", at+".event", "got an event, want none: only a service has one")
-	c.that(t.Kind == KindService || t.Kind == KindAgent || t.Domain == "", at+".domain", "got a domain, want none: only a service and an agent have one")
-	c.that(len(t.Event) <= maxEventType, at+".event", fmt.Sprintf("got %d bytes, want at most %d", len(t.Event), maxEventType))
-	c.that(!t.AnsweredLater() || t.Timeout == 0 || t.Timeout >= minAnswer, at+".timeout", "got less than a minute, want a minute or more: so long it has to answer")
+	c.that(t.Kind == KindService || t.Kind == KindAgent || t.Domain == "", at+".domain",
+		"got a domain, want none: only a service and an agent have one")
+	c.that(len(t.Event) <= maxEventType, at+".event", fmt.Sprintf("got %d bytes, want at most %d", len(t.Event),
+		maxEventType))
+	c.that(!t.AnsweredLater() || t.Timeout == 0 || t.Timeout >= minAnswer, at+".timeout",
+		"got less than a minute, want a minute or more: so long it has to answer")
 	oneOf(c, at+".effect", t.Effect, run.EffectRead, run.EffectIdempotent, run.EffectNonIdempotent)
 	c.that(t.Timeout >= 0, at+".timeout", "got less than zero, want a duration")
 	c.toolPolicy(at, t)

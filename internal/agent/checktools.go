@@ -37,7 +37,8 @@ var httpMethods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPT
 
 // ourHeaders are the fields that a request has anyway, or that are about its way.
 var ourHeaders = []string{
-	"accept-encoding", "connection", "content-length", "expect", "host", "idempotency-key", "keep-alive", "proxy-authenticate",
+	"accept-encoding", "connection", "content-length", "expect", "host", "idempotency-key", "keep-alive",
+	"proxy-authenticate",
 	"proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
 }
 
@@ -63,7 +64,8 @@ func (c *checker) httpTool(at string, t ToolSpec) {
 		r.body(at+".body", h)
 	}
 	for i, host := range h.Allow {
-		c.that(host != "" && !strings.ContainsAny(host, "/{}$@*\\ "), fmt.Sprintf("%s.allowHosts[%d]", at, i), "got something else, want host or host:port")
+		c.that(host != "" && !strings.ContainsAny(host, "/{}$@*\\ "), fmt.Sprintf("%s.allowHosts[%d]", at, i),
+			"got something else, want host or host:port")
 	}
 }
 
@@ -91,14 +93,16 @@ func (c requestCheck) url(path string, h *HTTPTool) {
 		return
 	}
 	for _, p := range c.template(path, u.Path) {
-		c.that(p.Arg == "" || c.required[p.Arg], path, fmt.Sprintf("got {%s} in the path, want a property that schema requires", p.Arg))
+		c.that(p.Arg == "" || c.required[p.Arg], path,
+			fmt.Sprintf("got {%s} in the path, want a property that schema requires", p.Arg))
 		c.that(!strings.ContainsAny(p.Text, "{}"), path, "got a brace in the path, want {name} or ${secret:NAME}")
 	}
 	for _, segment := range strings.Split(u.Path, "/") {
 		c.that(segment != "." && segment != "..", path, "got . or .. in the path, want the path itself")
 	}
 	for _, q := range u.Query {
-		c.that(!strings.ContainsAny(q.Name, "{}$"), path, "got a template as the name of a query parameter, want the name itself")
+		c.that(!strings.ContainsAny(q.Name, "{}$"), path,
+			"got a template as the name of a query parameter, want the name itself")
 		for _, p := range c.template(path, q.Value) {
 			c.that(!strings.ContainsAny(p.Text, "{}"), path, "got a brace in the query, want {name} or ${secret:NAME}")
 		}
@@ -112,13 +116,16 @@ func (c requestCheck) headers(at string, headers map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		path, lower := at+"."+name, strings.ToLower(name)
 		c.that(name != "" && hasOnly(name, "!#$%&'*+-.^_`|~"), path, "got no name of a header field, want one")
-		c.that(!slices.Contains(ourHeaders, lower), path, "got a header field that is not the tool's to say, want none of that name")
+		c.that(!slices.Contains(ourHeaders, lower), path,
+			"got a header field that is not the tool's to say, want none of that name")
 		c.that(!seen[lower], path, "got a header field a second time, want each once")
 		seen[lower] = true
 		for _, p := range c.template(path, headers[name]) {
-			c.that(!strings.ContainsFunc(p.Text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }), path, "got a control character, want none")
+			c.that(!strings.ContainsFunc(p.Text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }), path,
+				"got a control character, want none")
 		}
-		c.that(lower != "content-type" || strings.Contains(headers[name], "json"), path, "got another type, want one of JSON: that is what a body is")
+		c.that(lower != "content-type" || strings.Contains(headers[name], "json"), path,
+			"got another type, want one of JSON: that is what a body is")
 	}
 }
 
@@ -185,8 +192,8 @@ func requiredOf(schema json.RawMessage) map[string]bool {
 
 const functionForm = "the name or ARN of a function of AWS Lambda"
 
-// validFunction reports whether name is one of FUNCTION, ACCOUNT:function:FUNCTION and arn:PARTITION:lambda:REGION:ACCOUNT:function:FUNCTION,
-// each perhaps with :VERSION or :ALIAS behind it.
+// validFunction reports whether name is one of FUNCTION, ACCOUNT:function:FUNCTION and
+// arn:PARTITION:lambda:REGION:ACCOUNT:function:FUNCTION, each perhaps with :VERSION or :ALIAS behind it.
 func validFunction(name string) bool {
 	parts := strings.Split(name, ":")
 	if len(parts) >= 7 && strings.HasPrefix(name, "arn:") {
@@ -201,7 +208,8 @@ func validFunction(name string) bool {
 		}
 		parts = parts[2:]
 	}
-	return functionWord(parts[0], 64) && (len(parts) == 1 || len(parts) == 2 && (parts[1] == "$LATEST" || functionWord(parts[1], 128)))
+	return functionWord(parts[0], 64) &&
+		(len(parts) == 1 || len(parts) == 2 && (parts[1] == "$LATEST" || functionWord(parts[1], 128)))
 }
 
 // functionWord reports whether text is 1 to limit letters, digits, - and _.
@@ -231,9 +239,11 @@ const (
 )
 
 // mcpHint stands where a tool of a server is written as a tool of the agent.
-const mcpHint = "got mcp, want internal or service: servers stand under mcp, and their tools are listed when a run begins"
+const mcpHint = "got mcp, want internal or service: servers stand under mcp, and their tools are " +
+	"listed when a run begins"
 
-// servers checks what the definition says of MCP servers. Values of headers and of the environment are never repeated: they may be secret.
+// servers checks what the definition says of MCP servers. Values of headers and of the environment are never repeated:
+// they may be secret.
 func (c *checker) servers(at string, d *Definition) {
 	seen := map[string]bool{}
 	for i, m := range d.MCP {
@@ -256,25 +266,30 @@ func (c *checker) serverPlace(at string, m MCPServer) {
 	case !local && !remote:
 		c.add(at+".url", "got neither a url nor a command, want one of them")
 	case remote:
-		c.form(validServerURL(m.URL), at+".url", m.URL, "an https URL, or an http one of this machine, without credentials, fragment or ${secret:...}: secrets go into headers")
+		c.form(validServerURL(m.URL), at+".url", m.URL,
+			"an https URL, or an http one of this machine, without credentials, fragment or ${secret:...}: "+
+				"secrets go into headers")
 	case strings.TrimSpace(m.Command[0]) == "":
 		c.add(at+".command[0]", "got nothing, want a program")
 	}
 	for i, arg := range m.Command {
-		c.that(!strings.ContainsRune(arg, 0), fmt.Sprintf("%s.command[%d]", at, i), "got a zero byte, want an argument without")
+		c.that(!strings.ContainsRune(arg, 0), fmt.Sprintf("%s.command[%d]", at, i),
+			"got a zero byte, want an argument without")
 	}
 	c.that(local || m.Dir == "", at+".dir", "got a folder, want none: only a command runs in one")
 	c.that(local || len(m.Env) == 0, at+".env", "got an environment, want none: only a command has one")
 	c.that(remote || len(m.Headers) == 0, at+".headers", "got headers, want none: only a url is sent them")
 	for _, name := range jsonx.SortedKeys(m.Env) {
 		path := keyPath(at+".env", name)
-		c.that(validEnvName(name), at+".env", "got a name that no variable has, want letters, digits and _, the first no digit")
+		c.that(validEnvName(name), at+".env",
+			"got a name that no variable has, want letters, digits and _, the first no digit")
 		c.that(!strings.ContainsRune(m.Env[name], 0), path, "got a zero byte, want a text without")
 		c.secretRefs(path, m.Env[name])
 	}
 	for _, name := range jsonx.SortedKeys(m.Headers) {
 		path := keyPath(at+".headers", name)
-		c.that(validHeaderName(name), at+".headers", "got a name that no header has, or that the connection sets itself, want another one")
+		c.that(validHeaderName(name), at+".headers",
+			"got a name that no header has, or that the connection sets itself, want another one")
 		c.that(!strings.ContainsFunc(m.Headers[name], isControl), path, "got a control character, want a text without")
 		c.secretRefs(path, m.Headers[name])
 	}
@@ -293,7 +308,8 @@ func (c *checker) serverTools(at string, d *Definition, m MCPServer) {
 		c.form(validPattern(match), path, match, "a pattern over the server's own names, such as read_*")
 		name := m.Name + "." + match
 		if other, taken := own[ModelName(name)]; taken && !strings.Contains(match, "*") {
-			c.add(path, fmt.Sprintf("%s and the tool %s are both %s to the model, want different names", name, other, ModelName(name)))
+			c.add(path, fmt.Sprintf("%s and the tool %s are both %s to the model, want different names", name, other,
+				ModelName(name)))
 		}
 	}
 	for _, p := range m.Tools {
@@ -310,7 +326,8 @@ func (c *checker) serverTools(at string, d *Definition, m MCPServer) {
 		pattern(fmt.Sprintf("%s.allow[%d]", at, i), match)
 	}
 	for i, match := range m.Deny {
-		c.form(validPattern(match), fmt.Sprintf("%s.deny[%d]", at, i), match, "a pattern over the server's own names, such as write_*")
+		c.form(validPattern(match), fmt.Sprintf("%s.deny[%d]", at, i), match,
+			"a pattern over the server's own names, such as write_*")
 	}
 }
 
@@ -370,7 +387,8 @@ func validEnvName(s string) bool {
 
 // ownHeaders are what a connection says itself.
 var ownHeaders = []string{
-	"accept", "connection", "content-length", "content-type", "host", "last-event-id", "mcp-protocol-version", "mcp-session-id", "te", "trailer",
+	"accept", "connection", "content-length", "content-type", "host", "last-event-id", "mcp-protocol-version",
+	"mcp-session-id", "te", "trailer",
 	"transfer-encoding", "upgrade",
 }
 
@@ -398,16 +416,19 @@ const MaxAttempts = 20
 // toolPolicy checks how a tool's calls are made.
 func (c *checker) toolPolicy(at string, t ToolSpec) {
 	r := t.Retry
-	c.that(r.Attempts >= 0 && r.Attempts <= MaxAttempts, at+".retry.attempts", fmt.Sprintf("got %d, want 0 to %d", r.Attempts, MaxAttempts))
+	c.that(r.Attempts >= 0 && r.Attempts <= MaxAttempts, at+".retry.attempts",
+		fmt.Sprintf("got %d, want 0 to %d", r.Attempts, MaxAttempts))
 	c.that(r.Attempts <= 1 || t.Effect != run.EffectNonIdempotent, at+".retry.attempts",
 		fmt.Sprintf("got %d, want one: a tool of effect non_idempotent is entered at most once", r.Attempts))
 	c.that(r.Backoff >= 0, at+".retry.backoff", "got less than zero, want a duration")
-	c.that(r.MaxBackoff == 0 || r.MaxBackoff >= r.Backoff, at+".retry.maxBackoff", "got less than backoff, want at least as much")
+	c.that(r.MaxBackoff == 0 || r.MaxBackoff >= r.Backoff, at+".retry.maxBackoff",
+		"got less than backoff, want at least as much")
 	if _, err := parseTemplate("describe", t.Describe); err != nil {
 		c.add(at+".describe", err.Error())
 	}
 	c.that(t.Concurrency >= 0, at+".concurrency", fmt.Sprintf("got %d, want zero or more", t.Concurrency))
-	c.that(t.MaxResult >= 0 && t.MaxResult <= MaxResult, at+".maxResult", fmt.Sprintf("got %d, want 0 to %d bytes", t.MaxResult, MaxResult))
+	c.that(t.MaxResult >= 0 && t.MaxResult <= MaxResult, at+".maxResult",
+		fmt.Sprintf("got %d, want 0 to %d bytes", t.MaxResult, MaxResult))
 	if t.AnsweredLater() {
 		c.that(r == ToolRetry{}, at+".retry", "got a policy, want none: the call is sent out and answered later")
 		c.that(t.Concurrency == 0, at+".concurrency", "got a bound, want none: the call is sent out and answered later")

@@ -469,7 +469,8 @@ const MaxChildren = 64
 // Throughout is the agent with the provider, id, base URL and file of m in place of its models', and of those of every
 // agent below it. What its own model costs and its settings stay.
 func (d Definition) Throughout(m ModelSpec) Definition {
-	d.Model.Provider, d.Model.ID, d.Model.BaseURL, d.Model.File, d.Model.Fallbacks = m.Provider, m.ID, m.BaseURL, m.File, nil
+	d.Model.Provider, d.Model.ID, d.Model.BaseURL, d.Model.File, d.Model.Fallbacks = m.Provider, m.ID, m.BaseURL, m.File,
+		nil
 	d.Orchestrator.Planner, d.Orchestrator.Router = nil, nil
 	d.Below = &m
 	return d

@@ -70,7 +70,8 @@ func CanonicalCondition(c run.Condition) map[string]any {
 	return map[string]any{
 		"path": c.Path, "matches": c.Matches, "in": in,
 		"eq": jsonx.CanonicalText(c.Eq), "ne": jsonx.CanonicalText(c.Ne),
-		"gt": jsonx.CanonicalText(c.Gt), "gte": jsonx.CanonicalText(c.Gte), "lt": jsonx.CanonicalText(c.Lt), "lte": jsonx.CanonicalText(c.Lte),
+		"gt": jsonx.CanonicalText(c.Gt), "gte": jsonx.CanonicalText(c.Gte), "lt": jsonx.CanonicalText(c.Lt),
+		"lte": jsonx.CanonicalText(c.Lte),
 	}
 }
 

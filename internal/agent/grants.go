@@ -59,7 +59,8 @@ func (b GrantBounds) RecordAlone() bool { return len(b.When) > 0 || b.Uses > 0 }
 
 // Same reports whether both say the same, as they are written.
 func (b GrantBounds) Same(c GrantBounds) bool {
-	return slices.Equal(CanonicalWhen(b.When), CanonicalWhen(c.When)) && b.Uses == c.Uses && b.Seconds == c.Seconds && b.Until.Equal(c.Until)
+	return slices.Equal(CanonicalWhen(b.When), CanonicalWhen(c.When)) && b.Uses == c.Uses && b.Seconds == c.Seconds &&
+		b.Until.Equal(c.Until)
 }
 
 // Expires is when a grant that is given at that time ends.
@@ -99,7 +100,8 @@ func CheckGrant(b GrantBounds) error {
 }
 
 func (c *checker) when(at string, when []run.Condition) {
-	c.that(len(when) <= maxGrantConditions, at, fmt.Sprintf("got %d conditions, want at most %d", len(when), maxGrantConditions))
+	c.that(len(when) <= maxGrantConditions, at, fmt.Sprintf("got %d conditions, want at most %d", len(when),
+		maxGrantConditions))
 	for i, cond := range when {
 		c.condition(fmt.Sprintf("%s[%d]", at, i), cond)
 	}
@@ -113,12 +115,16 @@ func (c *checker) bounds(at string, p Permission) {
 	if b.Zero() {
 		return
 	}
-	c.that(p.Grants == GrantsStanding, at, "got bounds of standing grants beside grants "+string(orRun(p.Grants))+", want grants: standing")
-	c.that(!b.Pattern || p.Scope != ScopeTool, at+".pattern", "got true under scope tool, where every grant may be of a pattern; want none")
+	c.that(p.Grants == GrantsStanding, at, "got bounds of standing grants beside grants "+string(orRun(p.Grants))+
+		", want grants: standing")
+	c.that(!b.Pattern || p.Scope != ScopeTool, at+".pattern",
+		"got true under scope tool, where every grant may be of a pattern; want none")
 	c.that(b.Uses >= 0 && b.Uses <= maxGrantUses, at+".uses", fmt.Sprintf("got %d, want 0 to %d", b.Uses, maxGrantUses))
-	c.that(b.Expires == 0 || b.Expires >= time.Second && b.Expires <= StandingLife, at+".expires", "got "+b.Expires.String()+", want 1s to 30d")
+	c.that(b.Expires == 0 || b.Expires >= time.Second && b.Expires <= StandingLife, at+".expires",
+		"got "+b.Expires.String()+", want 1s to 30d")
 	c.when(at+".when", b.When)
-	c.that(len(b.When) == 0 || p.Mode != ModeBlockAndRetry, at+".when", "got conditions under mode block_and_retry, where a call that does not fit them could never run; want none")
+	c.that(len(b.When) == 0 || p.Mode != ModeBlockAndRetry, at+".when",
+		"got conditions under mode block_and_retry, where a call that does not fit them could never run; want none")
 }
 
 func orRun(g Grants) Grants {

@@ -126,7 +126,8 @@ const (
 // Valid reports whether c is one of the classes.
 func (c ModelErrorClass) Valid() bool {
 	switch c {
-	case ModelThrottled, ModelTimeout, ModelConnection, ModelUnavailable, ModelServer, ModelAuth, ModelInvalid, ModelContextOverflow:
+	case ModelThrottled, ModelTimeout, ModelConnection, ModelUnavailable, ModelServer, ModelAuth, ModelInvalid,
+		ModelContextOverflow:
 		return true
 	}
 	return false
@@ -206,14 +207,19 @@ func (c *checker) dialect(d *Definition) {
 		oneOf(c, fmt.Sprintf("xml.disable[%d]", i), name, LoopBreaking...)
 	}
 	none := d.Text == TextRequireTool && len(d.LoopBreaking()) == 0
-	c.that(!none, "xml.disable", "got every tool that ends a run, want one of them left"+map[bool]string{true: ": " + ToolCompletion}[d.Output.Format == OutputJSON])
+	c.that(!none, "xml.disable", "got every tool that ends a run, want one of them left"+
+		map[bool]string{true: ": " + ToolCompletion}[d.Output.Format == OutputJSON])
 	for i, r := range d.Permission.Rules {
 		ends := slices.Contains(d.reservedNames(), r.Tool) && r.Verdict != VerdictAllow
-		c.that(!ends, fmt.Sprintf("permission.rules[%d].tool", i), fmt.Sprintf("got %s, which only ends the run and is nobody's to decide about, want another tool: xml.disable takes it away", r.Tool))
+		c.that(!ends, fmt.Sprintf("permission.rules[%d].tool", i),
+			fmt.Sprintf("got %s, which only ends the run and is nobody's to decide about, want another tool: "+
+				"xml.disable takes it away", r.Tool))
 	}
 	for i, t := range d.Tools {
 		taken := slices.Contains(d.reservedNames(), t.ModelName())
-		c.that(!taken, fmt.Sprintf("tools[%d].name", i), fmt.Sprintf("got %s, which is %s to the model, want another name: text: require_tool has that tool of itself", t.Name, t.ModelName()))
+		c.that(!taken, fmt.Sprintf("tools[%d].name", i),
+			fmt.Sprintf("got %s, which is %s to the model, want another name: text: require_tool has that tool of itself",
+				t.Name, t.ModelName()))
 	}
 }
 
@@ -248,7 +254,8 @@ const (
 // ModelErrorClasses are all classes, those that may be retried first.
 func ModelErrorClasses() []ModelErrorClass {
 	return []ModelErrorClass{
-		ModelThrottled, ModelTimeout, ModelConnection, ModelUnavailable, ModelServer, ModelAuth, ModelInvalid, ModelContextOverflow,
+		ModelThrottled, ModelTimeout, ModelConnection, ModelUnavailable, ModelServer, ModelAuth, ModelInvalid,
+		ModelContextOverflow,
 	}
 }
 
@@ -282,8 +289,9 @@ func (r Retry) or(p Retry) Retry {
 		r.On = p.On
 	}
 	return Retry{
-		Attempts: cmp.Or(r.Attempts, p.Attempts), Backoff: cmp.Or(r.Backoff, p.Backoff), MaxBackoff: cmp.Or(r.MaxBackoff, p.MaxBackoff),
-		Window: cmp.Or(r.Window, p.Window), Jitter: cmp.Or(r.Jitter, p.Jitter), On: r.On,
+		Attempts: cmp.Or(r.Attempts, p.Attempts), Backoff: cmp.Or(r.Backoff, p.Backoff),
+		MaxBackoff: cmp.Or(r.MaxBackoff, p.MaxBackoff),
+		Window:     cmp.Or(r.Window, p.Window), Jitter: cmp.Or(r.Jitter, p.Jitter), On: r.On,
 	}
 }
 
@@ -362,7 +370,8 @@ func (r Request) WithContext(system, session []string) Request {
 	}
 	messages := make([]run.Message, 0, len(session)+len(r.Messages))
 	for _, text := range session {
-		messages = append(messages, run.Message{Role: run.RoleUser, Block: run.Text{Text: run.TextFromSystem(text)}, Base: -r.Inferences})
+		messages = append(messages, run.Message{Role: run.RoleUser, Block: run.Text{Text: run.TextFromSystem(text)},
+			Base: -r.Inferences})
 	}
 	r.Messages = append(messages, r.Messages...)
 	return r
@@ -391,7 +400,9 @@ func WithoutParent(raw json.RawMessage) (json.RawMessage, error) {
 
 // editMembers is an object with what edit makes of each member's value, nil for a member that goes. What is no object
 // stays as it is.
-func editMembers(raw json.RawMessage, edit func(key string, value json.RawMessage) (json.RawMessage, error)) (json.RawMessage, error) {
+func editMembers(
+	raw json.RawMessage, edit func(key string, value json.RawMessage) (json.RawMessage, error),
+) (json.RawMessage, error) {
 	if jsonx.JSONKind(raw) != '{' {
 		return raw, nil
 	}

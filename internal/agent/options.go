@@ -109,7 +109,8 @@ const (
 
 // defaultWindow is the window's policy around its size.
 func defaultWindow(tokens int, r Reserve) Context {
-	return Context{Window: tokens, Reserve: r, EvictBelow: 5000, RoundMinimum: 1500, Keep: 10, Summary: 500, TruncateResult: 6000}
+	return Context{Window: tokens, Reserve: r, EvictBelow: 5000, RoundMinimum: 1500, Keep: 10, Summary: 500,
+		TruncateResult: 6000}
 }
 
 func (c *checker) context(at string, x Context) {
@@ -117,7 +118,8 @@ func (c *checker) context(at string, x Context) {
 		key string
 		got int
 	}{
-		{"window", x.Window}, {"reserve.active", x.Reserve.Active}, {"reserve.output", x.Reserve.Output}, {"reserve.safety", x.Reserve.Safety},
+		{"window", x.Window}, {"reserve.active", x.Reserve.Active}, {"reserve.output", x.Reserve.Output},
+		{"reserve.safety", x.Reserve.Safety},
 		{"evictBelow", x.EvictBelow}, {"roundMinimum", x.RoundMinimum}, {"keep", x.Keep}, {"summaryTokens", x.Summary},
 		{"truncateResult", x.TruncateResult}, {"compressAfter", x.CompressAfter}, {"prune", x.Prune},
 	} {
@@ -201,9 +203,11 @@ func (c *checker) orchestrator(at string, d *Definition) {
 		c.modelSettings(path, *m.spec)
 		c.that(len(m.spec.Fallbacks) == 0, path+".fallbacks", "got a list, want none: where it fails, the loop takes over")
 		c.that(m.spec.StaticText == "", path+".staticText", "got a text, want none: where it fails, the loop takes over")
-		c.that(d.Limits.USD == 0 || m.spec.Price != nil, path+".price", "got nothing, want what the model costs: limits.usd is set")
+		c.that(d.Limits.USD == 0 || m.spec.Price != nil, path+".price",
+			"got nothing, want what the model costs: limits.usd is set")
 	}
-	c.that(!o.Enabled || d.Output.Format != OutputJSON, at+".enabled", "got true, want false: the answer that a plan ends with is text, and output.format is json")
+	c.that(!o.Enabled || d.Output.Format != OutputJSON, at+".enabled",
+		"got true, want false: the answer that a plan ends with is text, and output.format is json")
 }
 
 // Output is the form of what a run gives in the end.
@@ -280,7 +284,8 @@ func (e Embeddings) Model() bool { return e.Provider != "" && e.Provider != Embe
 func (c *checker) prefilter(at string, p Prefilter) {
 	c.that(p.TopK >= 0, at+".topK", "got a number below zero, want zero or more")
 	at += ".embeddings"
-	oneOf(c, at+".provider", cmp.Or(p.Embeddings.Provider, EmbeddingsBM25), EmbeddingsBM25, EmbeddingsOpenAI, EmbeddingsBedrock)
+	oneOf(c, at+".provider", cmp.Or(p.Embeddings.Provider, EmbeddingsBM25), EmbeddingsBM25, EmbeddingsOpenAI,
+		EmbeddingsBedrock)
 	server := ModelSpec{BaseURL: p.Embeddings.BaseURL, Key: p.Embeddings.Key}
 	openai := p.Embeddings.Provider == EmbeddingsOpenAI
 	c.that(openai || server.BaseURL == "", at+".baseURL", "got one, want none: only provider openai has a server")
@@ -297,7 +302,8 @@ func (d *Definition) Reminds() bool {
 
 // Refused is the correction of a reply that is not accepted.
 func (d *Definition) Refused(kind run.CorrectionKind, detail, text string) *run.Correction {
-	return &run.Correction{Lifecycle: run.LifecycleNudge, Text: text, Ephemeral: d.Corrections == CorrectionsEphemeral, Kind: kind, Detail: detail}
+	return &run.Correction{Lifecycle: run.LifecycleNudge, Text: text, Ephemeral: d.Corrections == CorrectionsEphemeral,
+		Kind: kind, Detail: detail}
 }
 
 // Stop are the policies that stop a run (docs/agent-file.md, Limits and ends). Each is off at its zero value. They are

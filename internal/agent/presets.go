@@ -17,12 +17,14 @@ const defaultExpiry = 24 * time.Hour
 // PresetDefaults is a definition that holds a preset's policies and nothing else (docs/presets.md). "" is
 // countersign. A preset that does not work yet is an error.
 func PresetDefaults(p Preset) (Definition, error) {
-	for _, of := range []func() Definition{countersignDefaults, arvoDefaults, runnerDefaults, tireaDefaults, coworkDefaults, forgeDefaults} {
+	for _, of := range []func() Definition{countersignDefaults, arvoDefaults, runnerDefaults, tireaDefaults,
+		coworkDefaults, forgeDefaults} {
 		if d := of(); d.Preset == cmp.Or(p, PresetCountersign) {
 			return d, nil
 		}
 	}
-	return Definition{}, fmt.Errorf("preset %q: want %s, %s, %s, %s, %s or %s", p, PresetCountersign, PresetArvo, PresetRunner, PresetTirea, PresetCowork, PresetForge)
+	return Definition{}, fmt.Errorf("preset %q: want %s, %s, %s, %s, %s or %s", p, PresetCountersign, PresetArvo,
+		PresetRunner, PresetTirea, PresetCowork, PresetForge)
 }
 
 func countersignDefaults() Definition {
@@ -126,7 +128,8 @@ func tireaDefaults() Definition {
 
 // textNoModel is what an agent says where none of its models answers (seed 002, "on all models fail"; the words are
 // ours).
-const textNoModel = "No model can be reached at the moment, so the task was stopped. What was done is in the list of the run's calls. Please try again later."
+const textNoModel = "No model can be reached at the moment, so the task was stopped. What was done is in the list of " +
+	"the run's calls. Please try again later."
 
 // coworkDefaults are those of seed 002. The window is partitioned by the terms of its own example, whose figure of
 // 17,743 remaining tokens they give.
@@ -139,7 +142,8 @@ func coworkDefaults() Definition {
 	return Definition{
 		Preset: PresetCowork,
 		Model: ModelSpec{
-			Retry: retry, Timeout: 3 * time.Minute, CutStream: CutStreamKeep, Repair: RepairOn, MoveOn: []ModelErrorClass{ModelTimeout, ModelConnection, ModelUnavailable, ModelServer},
+			Retry: retry, Timeout: 3 * time.Minute, CutStream: CutStreamKeep, Repair: RepairOn,
+			MoveOn:     []ModelErrorClass{ModelTimeout, ModelConnection, ModelUnavailable, ModelServer},
 			StaticText: textNoModel,
 		},
 		Permission:      defaultPermission(ModeSuspendAndReplay, DefaultAllow, ScopeCall),
@@ -192,12 +196,14 @@ func forgeDefaults() Definition {
 }
 
 func defaultPermission(m PermissionMode, d PermissionDefault, s Scope) Permission {
-	return Permission{Mode: m, Default: d, Scope: s, Grants: GrantsRun, Approvers: []string{"group:operators"}, Expires: defaultExpiry}
+	return Permission{Mode: m, Default: d, Scope: s, Grants: GrantsRun, Approvers: []string{"group:operators"},
+		Expires: defaultExpiry}
 }
 
 // defaultRetry is the backoff of seed 001. One attempt makes it idle; it is there for who raises the attempts.
 func defaultRetry(attempts int, window time.Duration) Retry {
-	return Retry{Attempts: attempts, Backoff: 250 * time.Millisecond, MaxBackoff: 2 * time.Second, Window: window, Jitter: 20}
+	return Retry{Attempts: attempts, Backoff: 250 * time.Millisecond, MaxBackoff: 2 * time.Second, Window: window,
+		Jitter: 20}
 }
 
 // Resolve fills what a definition written in Go leaves at its zero value from its preset, and tools' kinds and effects

@@ -179,7 +179,8 @@ func (c *checker) prompt(at string, d *Definition) {
 			continue
 		}
 		if s.XML && p.Sections[name] != "" && !slices.Contains(d.Dialects(), DialectXML) {
-			c.add(path, "got a text, want none: none of the agent's models has the dialect xml, and others are told of their tools by the provider")
+			c.add(path, "got a text, want none: none of the agent's models has the dialect xml, and others are told of their "+
+				"tools by the provider")
 		}
 		if err := s.check(p.Sections[name], d.SystemPrompt); err != nil {
 			c.add(path, err.Error())

@@ -135,7 +135,8 @@ func (c *checker) operands(at string, op jsonx.Operator) {
 		want, accepted = "a number", "0"
 	}
 	for _, v := range op.Operands {
-		if _, err := jsonx.CompactJSON(v, jsonx.JSONLimits{}); err != nil || !strings.ContainsRune(accepted, rune(jsonx.JSONKind(v))) {
+		if _, err := jsonx.CompactJSON(v, jsonx.JSONLimits{}); err != nil ||
+			!strings.ContainsRune(accepted, rune(jsonx.JSONKind(v))) {
 			c.add(at, fmt.Sprintf("got %s, want %s", jsonKindName(v), want))
 		}
 	}
@@ -186,7 +187,9 @@ func (d *Definition) Unheard(s *run.AgentState) []run.Call {
 
 // ceilings refuses what only the delegation of a run may set.
 func (c *checker) ceilings(at string, above []Permission) {
-	c.that(len(above) == 0, at, fmt.Sprintf("got %d, want none: they are the policies of the agents that delegate a run, and set when it starts", len(above)))
+	c.that(len(above) == 0, at,
+		fmt.Sprintf("got %d, want none: they are the policies of the agents that delegate a run, and set when it starts",
+			len(above)))
 }
 
 // ConditionWords are conditions in words, all of which must hold; "" = there are none.
@@ -205,7 +208,8 @@ func ParseCondition(words string) (run.Condition, error) {
 	if strings.HasPrefix(words, `"`) {
 		d := json.NewDecoder(strings.NewReader(words))
 		if d.Decode(&path) != nil {
-			return c, fmt.Errorf("got %q, want a path, one of %s, and a JSON value, such as /amount lte 50", words, operatorNames)
+			return c, fmt.Errorf("got %q, want a path, one of %s, and a JSON value, such as /amount lte 50", words,
+				operatorNames)
 		}
 		rest = words[d.InputOffset():]
 	}
@@ -213,7 +217,8 @@ func ParseCondition(words string) (run.Condition, error) {
 	value = strings.TrimSpace(value)
 	c.Path = path
 	if !ok || !ok2 || !json.Valid([]byte(value)) || !c.Set(op, json.RawMessage(value)) {
-		return c, fmt.Errorf("got %q, want a path, one of %s, and a JSON value, such as /amount lte 50 or /to eq \"ana\"", words, operatorNames)
+		return c, fmt.Errorf("got %q, want a path, one of %s, and a JSON value, such as /amount lte 50 or /to eq \"ana\"",
+			words, operatorNames)
 	}
 	var problems checker
 	problems.condition("condition", c)
@@ -302,9 +307,11 @@ const MaxQuorum = 20
 
 // asking finds what is wrong with how a rule asks. Of a rule's approvers, how many people they are is not known here.
 func (c *checker) asking(at string, r Rule, expires time.Duration) {
-	c.that(r.Quorum >= 0 && r.Quorum <= MaxQuorum, at+".quorum", fmt.Sprintf("got %d, want 1 to %d people", r.Quorum, MaxQuorum))
+	c.that(r.Quorum >= 0 && r.Quorum <= MaxQuorum, at+".quorum",
+		fmt.Sprintf("got %d, want 1 to %d people", r.Quorum, MaxQuorum))
 	c.that(r.Remind >= 0, at+".remind", "got less than zero, want a duration")
-	c.that(r.Remind == 0 || r.Remind < expires, at+".remind", "got as long as the request lives, or longer; want less than "+expires.String())
+	c.that(r.Remind == 0 || r.Remind < expires, at+".remind",
+		"got as long as the request lives, or longer; want less than "+expires.String())
 	if r.Verdict == VerdictAllow || r.Verdict == VerdictDeny {
 		// Find what a rule says of people whom it does not ask.
 		for _, said := range []struct {
@@ -327,7 +334,8 @@ func (c *checker) asking(at string, r Rule, expires time.Duration) {
 		return
 	}
 	c.that(r.Escalate.After > 0, at+".escalate.after", "got nothing, want a duration of more than zero")
-	c.that(r.Escalate.After < expires, at+".escalate.after", "got as long as the request lives, or longer; want less than "+expires.String())
+	c.that(r.Escalate.After < expires, at+".escalate.after",
+		"got as long as the request lives, or longer; want less than "+expires.String())
 	c.that(len(r.Escalate.To) > 0, at+".escalate.to", "got nobody, want at least one principal")
 	c.principals(at+".escalate.to", r.Escalate.To)
 }

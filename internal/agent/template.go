@@ -196,7 +196,8 @@ func (h *HTTPTool) Request() (RequestURL, error) {
 	}
 	host, rest := rest[:at], rest[at:]
 	if host == "" || strings.ContainsAny(host, "{}$@\\ %") {
-		return RequestURL{}, errors.New("want a host as it is, without a user; only path and query may have {name} and ${secret:NAME}")
+		return RequestURL{},
+			errors.New("want a host as it is, without a user; only path and query may have {name} and ${secret:NAME}")
 	}
 	u := RequestURL{Origin: scheme + "://" + host}
 	var query string
@@ -204,7 +205,8 @@ func (h *HTTPTool) Request() (RequestURL, error) {
 	if strings.Contains(rest, "#") {
 		return RequestURL{}, errors.New("want no fragment: nobody is sent it")
 	}
-	if strings.ContainsFunc(rest, func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune("\\\"<>^`|", c) }) {
+	if strings.ContainsFunc(rest,
+		func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune("\\\"<>^`|", c) }) {
 		return RequestURL{}, errors.New("want path and query as in a URL, with other characters as %XX")
 	}
 	for pair := range strings.SplitSeq(query, "&") {

@@ -46,7 +46,8 @@ func TextUnknownTool(tool string, d *Definition) string {
 	for i, t := range tools {
 		names[i] = t.ModelName()
 	}
-	return fmt.Sprintf("There is no tool %s. The tools are: %s.", strconv.Quote(tool), strings.Join(names, ", ")) + textClosest(d, Closest(tool, names))
+	return fmt.Sprintf("There is no tool %s. The tools are: %s.", strconv.Quote(tool), strings.Join(names, ", ")) +
+		textClosest(d, Closest(tool, names))
 }
 
 // TextPatchRefused tells the model that a tool ran and that what it wanted changed of the run's state is not; what the
@@ -82,7 +83,8 @@ func TextAnswerExpired() string {
 
 // TextAskApproval stands behind the description of a tool that wants an approval under an advisory policy.
 func TextAskApproval(with, comments string) string {
-	return "This tool requires an approval: get it with " + with + " before you call it." + run.QuotedNote("The last answer", comments)
+	return "This tool requires an approval: get it with " + with + " before you call it." +
+		run.QuotedNote("The last answer", comments)
 }
 
 // TextOutcomeExpired tells the model that nobody could say in time what became of the call.
@@ -119,7 +121,8 @@ func textLateResults(messages []run.Message, calls []string) string {
 	for i, id := range calls {
 		names[i] = tools[id] + " (" + id + ")"
 	}
-	return "Calls of yours from before now have their results, which stand above with the calls: " + strings.Join(names, ", ") + ". Go on from there."
+	return "Calls of yours from before now have their results, which stand above with the calls: " +
+		strings.Join(names, ", ") + ". Go on from there."
 }
 
 // TextTimeout tells the model that a tool which may be repeated ran out of time.
@@ -149,7 +152,8 @@ func TextMediaLeftOut(m run.Media, why string) string {
 
 // TextMediaTooLarge stands in a request for media that it cannot carry.
 func TextMediaTooLarge(m run.Media, size, most int64) string {
-	return fmt.Sprintf("[%s is not shown: it has %d bytes, and one request carries at most %d bytes of media, the newest first]",
+	return fmt.Sprintf("[%s is not shown: it has %d bytes, and one request carries at most %d bytes of "+
+		"media, the newest first]",
 		MediaName(m), size, most)
 }
 
@@ -174,7 +178,8 @@ func TextCancelled(by, note string) string {
 
 // TextInterrupted tells a run that continues another at which stage a person cancelled that one.
 func TextInterrupted(stage, by, note string) string {
-	return "The previous run was interrupted " + stage + ": it was cancelled by " + by + " and stopped here." + run.QuotedNote("Their note", note)
+	return "The previous run was interrupted " + stage + ": it was cancelled by " + by + " and stopped here." +
+		run.QuotedNote("Their note", note)
 }
 
 // maxSchemaShown bounds a schema in a correction, in bytes. A model that needs a longer one has it from the request.

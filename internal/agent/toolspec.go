@@ -151,7 +151,8 @@ func (d *Definition) LoopBreaking() []ToolSpec {
 			continue
 		}
 		tools = append(tools, ToolSpec{
-			Name: name, Kind: KindInternal, Effect: run.EffectRead, Description: d.Word(loopBreakingWord[name], nil), Schema: d.loopBreakingSchema(name),
+			Name: name, Kind: KindInternal, Effect: run.EffectRead, Description: d.Word(loopBreakingWord[name], nil),
+			Schema: d.loopBreakingSchema(name),
 		})
 	}
 	return tools
@@ -169,10 +170,12 @@ func (d *Definition) loopBreakingSchema(name string) json.RawMessage {
 		return json.RawMessage(`{"type":"object","properties":{"message":{"type":"string","minLength":1}},"required":["message"]}`)
 	case d.Output.Format != OutputJSON:
 		return json.RawMessage(`{"type":"object","properties":{"result":{"type":"string","minLength":1}},"required":["result"]}`)
-	case d.Output.Schema == nil || bytes.Contains(d.Output.Schema, []byte(`"$`)): // what refers within itself cannot stand within another one
+	case d.Output.Schema == nil || bytes.Contains(d.Output.Schema, []byte(`"$`)):
+		// what refers within itself cannot stand within another one
 		return json.RawMessage(`{"type":"object","properties":{"result":{}},"required":["result"]}`)
 	default:
-		return json.RawMessage(`{"type":"object","properties":{"result":` + string(d.Output.Schema) + `},"required":["result"]}`)
+		return json.RawMessage(`{"type":"object","properties":{"result":` + string(d.Output.Schema) +
+			`},"required":["result"]}`)
 	}
 }
 
@@ -190,13 +193,15 @@ const MaxResult = 8 << 20
 var contracts = []ToolSpec{
 	{
 		Name: "human_review", Kind: KindService, Effect: run.EffectIdempotent, Priority: 2,
-		Description: "Ask a person to review a plan, a draft or a question before you go on. They see the prompt alone: say in it all that " +
+		Description: "Ask a person to review a plan, a draft or a question before you go on. They see the prompt alone: " +
+			"say in it all that " +
 			"they need to know. Their answer is in response.",
 		Schema: json.RawMessage(`{"type":"object","properties":{"source":{"type":"object","description":"Who asks.","properties":{"alias":{"type":"string"},"id":{"type":"string"}},"required":["id"],"additionalProperties":false},"prompt":{"type":"string","minLength":1}},"required":["source","prompt"],"additionalProperties":false}`),
 	},
 	{
 		Name: "tool_approval", Kind: KindService, Effect: run.EffectIdempotent, Priority: 1,
-		Description: "Ask for the approval of tools before you call them: name them all at once in tools, by the names you call them by, and " +
+		Description: "Ask for the approval of tools before you call them: name them all at once in tools, by the names " +
+			"you call them by, and " +
 			"say in message what you mean to do with them. The answer says of each whether it is approved.",
 		Schema: json.RawMessage(`{"type":"object","properties":{"message":{"type":"string","minLength":1},"tools":{"type":"array","items":{"type":"string"},"minItems":1}},"required":["message","tools"],"additionalProperties":false}`),
 	},
@@ -419,7 +424,8 @@ func (m MCPServer) Wants(tool string) bool {
 // Spec is a tool of the server as an agent has it.
 func (m MCPServer) Spec(t ServerTool) ToolSpec {
 	spec := ToolSpec{
-		Name: m.Name + "." + t.Name, Kind: KindMCP, Description: strings.ToValidUTF8(t.Description, "\uFFFD"), Schema: t.Schema, Effect: run.EffectNonIdempotent,
+		Name: m.Name + "." + t.Name, Kind: KindMCP, Description: strings.ToValidUTF8(t.Description, "\uFFFD"),
+		Schema: t.Schema, Effect: run.EffectNonIdempotent,
 		MCP: &MCPTool{Server: m.Name, Tool: t.Name, Digest: t.Digest},
 	}
 	if i := slices.IndexFunc(m.Tools, func(p MCPPattern) bool { return MatchTool(p.Match, t.Name) }); i >= 0 {

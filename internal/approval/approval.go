@@ -1,7 +1,7 @@
 // Package approval records the decisions of people on calls and tools. The transaction that suspends a call also writes
 // its request (A19). The request is bound to the call by a digest (A6) and decided once (A12); the claim that runs the
-// call uses the approval up. One function authorizes every decision, whichever channel it came by (A9). The requirements
-// are in docs/approvals.md.
+// call uses the approval up. One function authorizes every decision, whichever channel it came by (A9). The
+// requirements are in docs/approvals.md.
 //
 // Items have the key PK T#tenant#APPROVAL#id, SK "A", and an index by tenant and status.
 package approval
@@ -62,52 +62,63 @@ var kinds = map[Kind]struct {
 
 // Approval is a request to people, with the decisions on it.
 type Approval struct {
-	Tenant       string          `json:"-"`
-	ID           string          `json:"id"`
-	Run          string          `json:"run"`
-	Agent        string          `json:"agent"`
-	Parent       string          `json:"parent,omitempty"`     // of a delegated run: the run whose call it carries out
-	ParentCall   string          `json:"parentCall,omitempty"` // of a delegated run: that call
-	Root         string          `json:"root,omitempty"`       // of a delegated run: the top run, where people see the request
-	Kind         Kind            `json:"kind"`
-	Calls        []string        `json:"calls"`
-	Tools        []string        `json:"tools"`               // original names
-	Args         json.RawMessage `json:"args"`                // the stored bytes that Digest is of; null of KindTools, see Permissions
-	OriginalArgs json.RawMessage `json:"edited,omitempty"`    // the bytes that the model sent, if an edit has replaced them; see form
-	Digest       string          `json:"digest,omitempty"`    // of the action that an approval lets run
-	Described    string          `json:"described,omitempty"` // the tool's own sentence about the call, as it was when it asked; "" = it gave none. No part of Digest
-	Sentence     string          `json:"sentence,omitempty"`  // what would happen, as people are shown it; never stored, set by the API
-	Ticket       *run.Ticket     `json:"ticket,omitempty"`    // of KindInput: what the tool asks; untrusted
-	Effect       run.Effect      `json:"effect"`
-	Status       Status          `json:"status"`
-	Approvers    []string        `json:"approvers"`       // nobody else may decide
-	Above        [][]string      `json:"above,omitempty"` // approver sets of delegating agents' policies; an approver is in each. Of KindTools, see Permissions
-	Quorum       int             `json:"quorum"`
-	RuleNote     string          `json:"note,omitempty"`
-	RequestedAt  time.Time       `json:"requestedAt"`
-	ExpiresAt    time.Time       `json:"expiresAt"`
-	Decisions    []Decision      `json:"decisions"`
-	Scope        agent.Scope     `json:"scope,omitempty"`       // tool = a decision is about the tool; "" = about the call, and with standing grants its like
-	Grants       agent.Grants    `json:"grants,omitempty"`      // how long a grant besides the call holds; "" = nothing is granted
-	Permissions  []Permission    `json:"permissions,omitempty"` // the tools that a decision is about, in the order of Tools
-	Undoes       *UndoneCall     `json:"undoes,omitempty"`      // nil = the call reverses no other one
+	Tenant     string `json:"-"`
+	ID         string `json:"id"`
+	Run        string `json:"run"`
+	Agent      string `json:"agent"`
+	Parent     string `json:"parent,omitempty"`     // of a delegated run: the run whose call it carries out
+	ParentCall string `json:"parentCall,omitempty"` // of a delegated run: that call
+	// of a delegated run: the top run, where people see the request
+	Root  string   `json:"root,omitempty"`
+	Kind  Kind     `json:"kind"`
+	Calls []string `json:"calls"`
+	Tools []string `json:"tools"` // original names
+	// the stored bytes that Digest is of; null of KindTools, see Permissions
+	Args json.RawMessage `json:"args"`
+	// the bytes that the model sent, if an edit has replaced them; see form
+	OriginalArgs json.RawMessage `json:"edited,omitempty"`
+	Digest       string          `json:"digest,omitempty"` // of the action that an approval lets run
+	// the tool's own sentence about the call, as it was when it asked; "" = it gave none. No part of Digest
+	Described string `json:"described,omitempty"`
+	// what would happen, as people are shown it; never stored, set by the API
+	Sentence  string      `json:"sentence,omitempty"`
+	Ticket    *run.Ticket `json:"ticket,omitempty"` // of KindInput: what the tool asks; untrusted
+	Effect    run.Effect  `json:"effect"`
+	Status    Status      `json:"status"`
+	Approvers []string    `json:"approvers"` // nobody else may decide
+	// approver sets of delegating agents' policies; an approver is in each. Of KindTools, see Permissions
+	Above       [][]string `json:"above,omitempty"`
+	Quorum      int        `json:"quorum"`
+	RuleNote    string     `json:"note,omitempty"`
+	RequestedAt time.Time  `json:"requestedAt"`
+	ExpiresAt   time.Time  `json:"expiresAt"`
+	Decisions   []Decision `json:"decisions"`
+	// tool = a decision is about the tool; "" = about the call, and with standing grants its like
+	Scope agent.Scope `json:"scope,omitempty"`
+	// how long a grant besides the call holds; "" = nothing is granted
+	Grants      agent.Grants `json:"grants,omitempty"`
+	Permissions []Permission `json:"permissions,omitempty"` // the tools that a decision is about, in the order of Tools
+	Undoes      *UndoneCall  `json:"undoes,omitempty"`      // nil = the call reverses no other one
 
-	Version        string       `json:"version,omitempty"`        // the agent's, which the run is pinned to
-	Definition     string       `json:"definition,omitempty"`     // digest of the definition that the run is pinned to
-	PolicyVersion  string       `json:"policyVersion,omitempty"`  // by agent.PolicyVersion
-	Requesters     []string     `json:"requesters,omitempty"`     // the people for whom the run acts: agent.Requesters
-	ClaimedSubject string       `json:"claimedSubject,omitempty"` // whom the API's caller says the run is for; unverified
-	FourEyes       bool         `json:"fourEyes,omitempty"`       // the requesters may deny and not approve
-	StarterUnknown bool         `json:"noStarter,omitempty"`      // nobody is known to have started the run: four eyes take two people
-	RemindSeconds  int64        `json:"remindSeconds,omitempty"`  // interval of reminders to approvers who have not decided; 0 = none
-	EscalatesAt    time.Time    `json:"escalatesAt,omitzero"`     // when EscalateTo become approvers as well; zero = never
-	EscalateTo     []string     `json:"escalateTo,omitempty"`
-	agent.Channels              // by which it is approved; of KindTools, see Permissions
-	AboveTo        [][]string   `json:"aboveTo,omitempty"`      // who joins each set of Above then; may be shorter
-	EscalatedAt    time.Time    `json:"escalatedAt,omitzero"`   // when the escalation was recorded; zero = not yet
-	Precondition   *run.Checked `json:"precondition,omitempty"` // what the call depends on, as read for this request; Was = the former value
-	Thread         []Remark     `json:"thread,omitempty"`       // questions and answers, in order; none decides
-	Unmaskings     []Unmasking  `json:"uncovered,omitempty"`    // who was shown the masked values, once a person and channel
+	Version        string   `json:"version,omitempty"`        // the agent's, which the run is pinned to
+	Definition     string   `json:"definition,omitempty"`     // digest of the definition that the run is pinned to
+	PolicyVersion  string   `json:"policyVersion,omitempty"`  // by agent.PolicyVersion
+	Requesters     []string `json:"requesters,omitempty"`     // the people for whom the run acts: agent.Requesters
+	ClaimedSubject string   `json:"claimedSubject,omitempty"` // whom the API's caller says the run is for; unverified
+	FourEyes       bool     `json:"fourEyes,omitempty"`       // the requesters may deny and not approve
+	// nobody is known to have started the run: four eyes take two people
+	StarterUnknown bool `json:"noStarter,omitempty"`
+	// interval of reminders to approvers who have not decided; 0 = none
+	RemindSeconds  int64      `json:"remindSeconds,omitempty"`
+	EscalatesAt    time.Time  `json:"escalatesAt,omitzero"` // when EscalateTo become approvers as well; zero = never
+	EscalateTo     []string   `json:"escalateTo,omitempty"`
+	agent.Channels            // by which it is approved; of KindTools, see Permissions
+	AboveTo        [][]string `json:"aboveTo,omitempty"`    // who joins each set of Above then; may be shorter
+	EscalatedAt    time.Time  `json:"escalatedAt,omitzero"` // when the escalation was recorded; zero = not yet
+	// what the call depends on, as read for this request; Was = the former value
+	Precondition *run.Checked `json:"precondition,omitempty"`
+	Thread       []Remark     `json:"thread,omitempty"`    // questions and answers, in order; none decides
+	Unmaskings   []Unmasking  `json:"uncovered,omitempty"` // who was shown the masked values, once a person and channel
 
 	rev      int64         // revision of the item, counted while pending
 	repeated bool          // see IsRepeated
@@ -172,14 +183,15 @@ func (a Approval) Call() string { return a.Calls[0] }
 
 // Decision is one person's decision, as the request keeps it.
 type Decision struct {
-	By     string          `json:"by"`
-	Via    Via             `json:"via,omitempty"`
-	Action Action          `json:"action"`
-	At     time.Time       `json:"at"`
-	Key    string          `json:"id,omitempty"` // idempotency key of an answer
-	Note   string          `json:"note,omitempty"`
-	Args   json.RawMessage `json:"args,omitempty"`  // of an edit, its arguments; of an outcome, its text as a JSON string; of KindInput, the answer
-	Tools  []string        `json:"tools,omitempty"` // of KindTools: those it decided
+	By     string    `json:"by"`
+	Via    Via       `json:"via,omitempty"`
+	Action Action    `json:"action"`
+	At     time.Time `json:"at"`
+	Key    string    `json:"id,omitempty"` // idempotency key of an answer
+	Note   string    `json:"note,omitempty"`
+	// of an edit, its arguments; of an outcome, its text as a JSON string; of KindInput, the answer
+	Args  json.RawMessage `json:"args,omitempty"`
+	Tools []string        `json:"tools,omitempty"` // of KindTools: those it decided
 
 	Grant *agent.GrantBounds `json:"grant,omitempty"` // bounds of the standing grant it gives; nil = the policy's own
 

@@ -13,8 +13,8 @@ import (
 
 // This file is the only place that answers "may this person decide this?" (A9). Pages, Slack, API, console and command
 // line send their decisions through authorizeDecision. What they offer a person, and who is told of a request, follow
-// from CanDecide, CanApprove and Awaits. Of decisions that are kept for a call that has not asked yet, the same is asked
-// of the call's policy (policy.Early); the claim asks the policy again (A22).
+// from CanDecide, CanApprove and Awaits. Of decisions that are kept for a call that has not asked yet, the same is
+// asked of the call's policy (policy.Early); the claim asks the policy again (A22).
 
 // ApproversAt returns the approvers at that time, and the sets that an approver must belong to as well. After the
 // escalation they include the escalation's people. Of KindTools, see Permissions.
@@ -83,7 +83,8 @@ func isApproving(a Action) bool { return a == Approve || a == Edit || a == Rerun
 // takesApprover reports whether the decision is one of the approvers' alone. Anybody who may act for the tenant says
 // what became of a call, or has a call run again that nobody had to approve.
 func (a Approval) takesApprover(r DecisionInput) bool {
-	return a.Kind != KindOutcome || r.Action != ReportResult && r.Action != ReportError && (r.Action != Rerun || a.approved)
+	return a.Kind != KindOutcome || r.Action != ReportResult && r.Action != ReportError &&
+		(r.Action != Rerun || a.approved)
 }
 
 // authorizeDecision refuses a person who may not make the decision, or not by that channel.

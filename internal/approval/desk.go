@@ -101,8 +101,8 @@ type EditError struct{ Problem string }
 
 func (e *EditError) Error() string { return "edited arguments refused: " + e.Problem }
 
-// Desk records decisions. All fields are required but CheckLinked, Log and those that begin with On. Safe for concurrent
-// use.
+// Desk records decisions. All fields are required but CheckLinked, Log and those that begin with On. Safe for
+// concurrent use.
 //
 // Decide takes a decision through five steps: authorize, validate, tally, commit, notify.
 type Desk struct {
@@ -111,7 +111,8 @@ type Desk struct {
 	Clock        clock.Clock
 	Definitions  func(ctx context.Context, tenant, digest string) (*agent.Definition, error)
 	ValidateArgs agent.Validator
-	ResumeRun    func(ctx context.Context, tenant, run string) error // completes the parked run's task token, if it has one
+	// completes the parked run's task token, if it has one
+	ResumeRun func(ctx context.Context, tenant, run string) error
 
 	// CheckLinked refuses, with ErrNotLinked, decisions that this process could not carry out. Nil = every decision is
 	// accepted, because another process carries it out.
@@ -207,7 +208,8 @@ func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err err
 		if err != nil {
 			return Approval{}, err
 		}
-		if r.ID = a.ID; a.Status == Pending && lost != nil && a.isUnchangedSince(*lost) { // the condition on the expiry failed
+		if r.ID = a.ID; a.Status == Pending && lost != nil && a.isUnchangedSince(*lost) {
+			// the condition on the expiry failed
 			return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
 		}
 		if a, err = d.addRunFacts(ctx, a, r.Action); err != nil {
@@ -281,8 +283,8 @@ func (d *Desk) findRequestOf(ctx context.Context, r DecisionInput) (Approval, er
 }
 
 // addRunFacts adds what only the run says of a request: whether the call of an order to run it again was approved, and
-// everybody who has started the run to the requesters of a four-eyes request. A person who started the run a second time
-// under the same key, after the request was made, may not approve it either.
+// everybody who has started the run to the requesters of a four-eyes request. A person who started the run a second
+// time under the same key, after the request was made, may not approve it either.
 func (d *Desk) addRunFacts(ctx context.Context, a Approval, by Action) (Approval, error) {
 	fourEyes := a.FourEyes && a.Status == Pending && isApproving(by)
 	if !fourEyes && by != Rerun {
@@ -313,8 +315,8 @@ func (d *Desk) addRunFacts(ctx context.Context, a Approval, by Action) (Approval
 	return a, nil
 }
 
-// decisionDigest returns the digest that the decision refers to. If the caller sent none, it is the digest of the current
-// arguments. An approval without a digest is refused if somebody has edited the arguments.
+// decisionDigest returns the digest that the decision refers to. If the caller sent none, it is the digest of the
+// current arguments. An approval without a digest is refused if somebody has edited the arguments.
 func (a Approval) decisionDigest(r DecisionInput) (string, error) {
 	edited := len(filterByAction(a.Decisions, Edit)) > 0
 	switch {
@@ -327,16 +329,16 @@ func (a Approval) decisionDigest(r DecisionInput) (string, error) {
 	}
 }
 
-// isUnchangedSince reports whether nobody has written the request since it was read as before. A claim that uses a grant
-// up writes no revision, so the verdicts are compared as well.
+// isUnchangedSince reports whether nobody has written the request since it was read as before. A claim that uses a
+// grant up writes no revision, so the verdicts are compared as well.
 func (a Approval) isUnchangedSince(before Approval) bool {
 	return a.rev == before.rev && slices.EqualFunc(a.Permissions, before.Permissions, func(p, q Permission) bool {
 		return p.storedVerdict() == q.storedVerdict()
 	})
 }
 
-// commitDecision writes the decided request in place of a, which was read. If fact is not nil, the same transaction adds
-// fact to the run's inbox (rules 3 and 8), of an outcome as run.Answered, and writes the standing grants that the
+// commitDecision writes the decided request in place of a, which was read. If fact is not nil, the same transaction
+// adds fact to the run's inbox (rules 3 and 8), of an outcome as run.Answered, and writes the standing grants that the
 // decision gives.
 func (d *Desk) commitDecision(
 	ctx context.Context, a, decided Approval, fact *run.Decided, r DecisionInput, now time.Time,

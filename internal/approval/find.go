@@ -11,10 +11,10 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// findOutcomeRequest returns the request of an outcome that names a call alone: the one that was answered under the same
-// key, else the newest about the call if the call has no earlier one. A repeated answer about an earlier attempt is
-// never taken for a later attempt: if there were several requests, it is a *StaleError. A call that waits for no outcome
-// is ErrNothing.
+// findOutcomeRequest returns the request of an outcome that names a call alone: the one that was answered under the
+// same key, else the newest about the call if the call has no earlier one. A repeated answer about an earlier attempt
+// is never taken for a later attempt: if there were several requests, it is a *StaleError. A call that waits for no
+// outcome is ErrNothing.
 func (d *Desk) findOutcomeRequest(ctx context.Context, r DecisionInput) (Approval, error) {
 	l, err := d.Journal.Load(ctx, r.Tenant, r.Run)
 	if err != nil {
@@ -39,7 +39,8 @@ func (d *Desk) findOutcomeRequest(ctx context.Context, r DecisionInput) (Approva
 		if ask--; ask == 0 {
 			break
 		}
-		if a, err = Get(ctx, d.Table, r.Tenant, run.ApprovalID(r.Run, c.ID, ask)); err != nil && !errors.Is(err, ErrNotFound) {
+		if a, err = Get(ctx, d.Table, r.Tenant, run.ApprovalID(r.Run, c.ID, ask)); err != nil &&
+			!errors.Is(err, ErrNotFound) {
 			return Approval{}, err
 		}
 	}
@@ -58,8 +59,8 @@ func (a Approval) asksOutcomeOf(r DecisionInput) bool {
 }
 
 // PrepareDecision finds what a decision on s, the newest state of its run, refers to by Call, which names a call or a
-// request of the run (seed 001, ToolCallDecision), and returns the function that commits it. The action is Approve, Deny
-// or Cancel:
+// request of the run (seed 001, ToolCallDecision), and returns the function that commits it. The action is Approve,
+// Deny or Cancel:
 //
 //	a suspended call                the decision on its request (Decide)
 //	a blocked call, or its request  the decision on its tool, or on all tools of the request

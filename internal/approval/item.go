@@ -38,7 +38,8 @@ func putOp(a Approval) (store.Op, error) {
 	attrs["expires"], attrs["consumed"] = store.Num(a.ExpiresAt.UnixMilli()), store.Num(0)
 	attrs["rev"], attrs["seal"] = store.Num(a.rev), store.Str(store.BlobDigest(body))
 	return store.Op{Kind: store.Put, Item: store.Item{
-		Key: itemKey(a.Tenant, a.ID), Body: body, Index: indexKey(a.Tenant, a.Status), IndexSort: indexSortKey(a.RequestedAt, a.ID), Attrs: attrs,
+		Key: itemKey(a.Tenant, a.ID), Body: body, Index: indexKey(a.Tenant, a.Status),
+		IndexSort: indexSortKey(a.RequestedAt, a.ID), Attrs: attrs,
 	}}, nil
 }
 

@@ -204,7 +204,8 @@ func (a Approval) checkGrant(p Permission, b *agent.GrantBounds, now time.Time) 
 		return nil
 	}
 	if slices.ContainsFunc(p.Standing, func(c Cover) bool { return c.patternBase() == "" }) {
-		return &GrantError{Problem: "grant.when: got conditions, and the agent's policy grants calls with their very arguments " +
+		return &GrantError{Problem: "grant.when: got conditions, and the agent's policy grants calls with " +
+			"their very arguments " +
 			"alone (permission.standing.pattern)"}
 	}
 	for _, c := range b.When {
@@ -226,9 +227,11 @@ func checkWithinPolicy(b agent.GrantBounds, policy *agent.GrantBounds, now time.
 	case most.Uses > 0 && b.Uses > most.Uses:
 		return &GrantError{Problem: fmt.Sprintf("grant.uses: got %d, want at most %d", b.Uses, most.Uses)}
 	case b.Seconds > int64(ends.Sub(now)/time.Second):
-		return &GrantError{Problem: fmt.Sprintf("grant.seconds: got %d, want at most %d", b.Seconds, int64(ends.Sub(now)/time.Second))}
+		return &GrantError{Problem: fmt.Sprintf("grant.seconds: got %d, want at most %d", b.Seconds,
+			int64(ends.Sub(now)/time.Second))}
 	case b.Until.After(ends):
-		return &GrantError{Problem: fmt.Sprintf("grant.until: got %s, want %s or before", b.Until.Format(time.RFC3339), ends.Format(time.RFC3339))}
+		return &GrantError{Problem: fmt.Sprintf("grant.until: got %s, want %s or before", b.Until.Format(time.RFC3339),
+			ends.Format(time.RFC3339))}
 	case !b.Until.IsZero() && !b.Until.After(now):
 		return &GrantError{Problem: fmt.Sprintf("grant.until: got %s, which is over", b.Until.Format(time.RFC3339))}
 	}

@@ -25,11 +25,12 @@ var ErrNoGrant = errors.New("no such standing grant")
 // value, one more if uses are counted, and one for each pattern. The key is PK T#tenant#GRANT#agent, SK tool#digest; a
 // newer grant replaces the older one. A revoked or used-up record is kept, and covers nothing.
 type StandingGrant struct {
-	Agent     string     `json:"agent"`
-	Tool      string     `json:"tool"`               // original name
-	Digest    string     `json:"digest"`             // of what it covers, by agent.StandingDigest
-	ArgsHash  string     `json:"argsHash,omitempty"` // of the only arguments it covers, by agent.GrantedArgs; "" = any arguments
-	Args      string     `json:"args,omitempty"`     // these arguments for people to read: masked, cut by agent.Bounded
+	Agent  string `json:"agent"`
+	Tool   string `json:"tool"`   // original name
+	Digest string `json:"digest"` // of what it covers, by agent.StandingDigest
+	// of the only arguments it covers, by agent.GrantedArgs; "" = any arguments
+	ArgsHash  string     `json:"argsHash,omitempty"`
+	Args      string     `json:"args,omitempty"` // these arguments for people to read: masked, cut by agent.Bounded
 	Approval  string     `json:"approval"`
 	Run       string     `json:"run"` // in which it was given
 	By        string     `json:"by"`
@@ -66,7 +67,8 @@ func (g StandingGrant) putOp(tenant string) (store.Op, error) {
 		return store.Op{}, fmt.Errorf("marshal standing grant of %s for %s: %w", g.Tool, g.Agent, err)
 	}
 	it := store.Item{Key: standingKey(tenant, g.Agent, g.Tool, g.Digest), Body: body, Attrs: map[string]store.Value{
-		"approval": store.Str(g.Approval), "expires": store.Num(g.Expires.UnixMilli()), "revoked": store.Num(0), usedAttr: store.Num(int64(g.Used)),
+		"approval": store.Str(g.Approval), "expires": store.Num(g.Expires.UnixMilli()), "revoked": store.Num(0),
+		usedAttr: store.Num(int64(g.Used)),
 	}}
 	if g.RevokedBy == "" {
 		it.Index, it.IndexSort = standingIndex(tenant), g.Agent+"#"+g.Tool+"#"+g.Digest
@@ -76,10 +78,10 @@ func (g StandingGrant) putOp(tenant string) (store.Op, error) {
 	return store.Op{Kind: store.Put, Item: it}, nil
 }
 
-// A standing grant is recorded twice: under its agent, where it is listed and counted, and with the decision in the run's
-// partition, for the gate (PK T#tenant#RUN#run, SK G#request#revision). A process that can write only the first record
-// lets nothing run: a grant covers a call only if the second record agrees, and if the call's policy accepts the people
-// who gave it. A revocation is recorded twice as well: see revocationKey.
+// A standing grant is recorded twice: under its agent, where it is listed and counted, and with the decision in the
+// run's partition, for the gate (PK T#tenant#RUN#run, SK G#request#revision). A process that can write only the first
+// record lets nothing run: a grant covers a call only if the second record agrees, and if the call's policy accepts the
+// people who gave it. A revocation is recorded twice as well: see revocationKey.
 
 // decisionGrants are the standing grants of one decision, as recorded with the run.
 type decisionGrants struct {
@@ -201,10 +203,11 @@ func (d *Desk) argsMasker(ctx context.Context, a Approval) func(tool string, arg
 // tool and digest is on record, neither revoked nor expired; if g names an approval, it must be that very grant. If the
 // grant counts its uses, StandingOp fails unless g.Used is the stored count plus these claims, and stores g.Used.
 func StandingOp(tenant, agentName string, g run.StandingGrant, claims int, now time.Time) store.Op {
-	op := store.Op{Kind: store.Check, Item: store.Item{Key: standingKey(tenant, agentName, g.Tool, g.Digest)}, If: []store.Cond{
-		{Attr: "revoked", Op: store.Equal, Value: store.Num(0)},
-		{Attr: "expires", Op: store.Above, Value: store.Num(now.UnixMilli())},
-	}}
+	op := store.Op{Kind: store.Check, Item: store.Item{Key: standingKey(tenant, agentName, g.Tool, g.Digest)},
+		If: []store.Cond{
+			{Attr: "revoked", Op: store.Equal, Value: store.Num(0)},
+			{Attr: "expires", Op: store.Above, Value: store.Num(now.UnixMilli())},
+		}}
 	if g.Approval != "" {
 		op.If = append(op.If, store.Cond{Attr: "approval", Op: store.Equal, Value: store.Str(g.Approval)})
 	}
@@ -264,7 +267,8 @@ func readStandingRange(
 	var unread error
 	r.PK = standingPartition(tenant, agentName)
 	for ; ; pages-- {
-		page, next, err := store.ReadPage(ctx, t, r, func(it store.Item) (StandingGrant, error) { return readStanding(tenant, it) })
+		page, next,
+			err := store.ReadPage(ctx, t, r, func(it store.Item) (StandingGrant, error) { return readStanding(tenant, it) })
 		if err != nil && !errors.Is(err, store.ErrDamaged) {
 			return nil, fmt.Errorf("read standing grants of %s for %s: %w", tool, agentName, err)
 		}
@@ -337,7 +341,8 @@ func ListStanding(
 	if q.Agent != "" {
 		r.From, r.To = prefixRange(q.Agent)
 	}
-	list, next, err = store.ReadPage(ctx, t, r, func(it store.Item) (StandingGrant, error) { return readStanding(tenant, it) })
+	list, next,
+		err = store.ReadPage(ctx, t, r, func(it store.Item) (StandingGrant, error) { return readStanding(tenant, it) })
 	if err != nil {
 		err = fmt.Errorf("list standing grants: %w", err)
 	}

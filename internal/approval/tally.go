@@ -17,9 +17,9 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// CountedApprovals returns the approvals that count towards the quorum, in order. Of a call they are those since the last
-// edit, and the edit counts itself. Of KindInput they are the newest answers of the people who gave the same answer most
-// recently; of KindOutcome, the rerun orders. Of KindTools, see ToolApprovals.
+// CountedApprovals returns the approvals that count towards the quorum, in order. Of a call they are those since the
+// last edit, and the edit counts itself. Of KindInput they are the newest answers of the people who gave the same
+// answer most recently; of KindOutcome, the rerun orders. Of KindTools, see ToolApprovals.
 func (a Approval) CountedApprovals() []Decision {
 	switch a.Kind {
 	case KindInput:
@@ -174,8 +174,8 @@ func (d *Desk) tallyCall(
 	return &fact, a.withDecision(fact, decision), nil
 }
 
-// tallyApproval is tallyCall of an approval or an edit. If decisions are about tools, an approval covers the call's tool,
-// and an edit only its own arguments. If an approval grants the exact arguments, an edit grants the edited ones.
+// tallyApproval is tallyCall of an approval or an edit. If decisions are about tools, an approval covers the call's
+// tool, and an edit only its own arguments. If an approval grants the exact arguments, an edit grants the edited ones.
 func (d *Desk) tallyApproval(
 	ctx context.Context, a Approval, r DecisionInput, decision Decision, fact run.Decided,
 ) (*run.Decided, Approval, error) {
@@ -261,7 +261,8 @@ func (a Approval) withCurrentGrant(on pendingAction) Approval {
 	if c.Wait == nil || c.Wait.Approval != a.ID || policy.ActionNow(on.def, on.s, c, a.Args).Digest != a.Digest {
 		return a
 	}
-	a.origin = requestOrigin{at: c.Wait.Since, requesters: on.s.RequestersOnce(c.Wait.Heard), edited: a.OriginalArgs != nil}
+	a.origin = requestOrigin{at: c.Wait.Since, requesters: on.s.RequestersOnce(c.Wait.Heard),
+		edited: a.OriginalArgs != nil}
 	c.Input = a.Args
 	current := NewCallRequest(on.def, on.s, c)
 	a.Scope, a.Grants, a.Permissions = current.Scope, current.Grants, current.Permissions
@@ -341,9 +342,9 @@ func (d *Desk) tallyAnswer(
 	return &fact, decided, nil
 }
 
-// tallyOutcome is tallyCall of what became of an interrupted call: a result, an error, or the order to run it again. The
-// order takes the quorum of the approval, if the call was approved. The model is told the answer and, if somebody had
-// edited the call's arguments, the edited arguments (A8).
+// tallyOutcome is tallyCall of what became of an interrupted call: a result, an error, or the order to run it again.
+// The order takes the quorum of the approval, if the call was approved. The model is told the answer and, if somebody
+// had edited the call's arguments, the edited arguments (A8).
 func (d *Desk) tallyOutcome(
 	ctx context.Context, a Approval, r DecisionInput, decision Decision, fact run.Decided,
 ) (*run.Decided, Approval, error) {
@@ -400,8 +401,8 @@ func (d *Desk) loadCall(ctx context.Context, a Approval) (*agent.Definition, *ru
 
 // The approvals of a request are recorded twice: in its item, for people, and in the run's partition, for the claim (PK
 // T#tenant#RUN#run, SK V#request#person#revision). A process that can write only the item changes what people see, and
-// lets nothing run: the fact that lets a call run names the people whose approvals are in the run's partition. The claim
-// counts them against the policy (agent.Grant, ToolPermit, StandingGrant).
+// lets nothing run: the fact that lets a call run names the people whose approvals are in the run's partition. The
+// claim counts them against the policy (agent.Grant, ToolPermit, StandingGrant).
 
 // approvalRecord is an approval as recorded with its run.
 type approvalRecord struct {
@@ -452,7 +453,9 @@ func approvalRecordOp(decided Approval, by policy.Principal) (store.Op, error) {
 
 // loadVoices returns the people who have decided a request: the newest one, and those with whom it is decided, as
 // recorded with the run.
-func (d *Desk) loadVoices(ctx context.Context, decided Approval, by policy.Principal, with []string) ([]run.Voice, error) {
+func (d *Desk) loadVoices(
+	ctx context.Context, decided Approval, by policy.Principal, with []string,
+) ([]run.Voice, error) {
 	last := newestVoice(decided, by)
 	if len(with) == 0 {
 		return []run.Voice{last}, nil

@@ -81,7 +81,8 @@ func (a *Approval) appendRemark(w RemarkInput, now time.Time) (bool, error) {
 	switch n := len(a.Thread); {
 	case !now.Before(a.ExpiresAt):
 		return false, fmt.Errorf("say something of approval %s: %w", a.ID, ErrExpired)
-	case n > 0 && a.Thread[n-1].By == w.By.ID && a.Thread[n-1].Text == w.Text: // a client that got no answer sends it again
+	case n > 0 && a.Thread[n-1].By == w.By.ID && a.Thread[n-1].Text == w.Text:
+		// a client that got no answer sends it again
 		return false, nil
 	case n >= MaxRemarks:
 		return false, fmt.Errorf("say something of approval %s: it has %d: %w", a.ID, n, ErrThreadFull)
@@ -89,7 +90,8 @@ func (a *Approval) appendRemark(w RemarkInput, now time.Time) (bool, error) {
 	a.Thread = append(slices.Clip(a.Thread), Remark{By: w.By.ID, At: now, Text: w.Text, Via: w.Via})
 	body, err := run.MarshalVerbatim(a)
 	if err == nil && len(body) > maxRequestBytes {
-		err = fmt.Errorf("say something of approval %s: it would have %d bytes, at most %d: %w", a.ID, len(body), maxRequestBytes, ErrThreadFull)
+		err = fmt.Errorf("say something of approval %s: it would have %d bytes, at most %d: %w", a.ID, len(body),
+			maxRequestBytes, ErrThreadFull)
 	}
 	return true, err
 }

@@ -237,7 +237,8 @@ func hasSameVerdicts(a Approval, r DecisionInput, places []int) bool {
 			return false
 		}
 	}
-	return len(places) > 0 && !slices.ContainsFunc(places, func(i int) bool { return a.Permissions[i].Verdict != verdictFor(r.Action) }) &&
+	return len(places) > 0 &&
+		!slices.ContainsFunc(places, func(i int) bool { return a.Permissions[i].Verdict != verdictFor(r.Action) }) &&
 		a.decidedWithSameBounds(r, places)
 }
 
@@ -281,7 +282,8 @@ func (a Approval) tallyTools(r DecisionInput, open []int, now time.Time) (*run.D
 	}
 	switch r.Action {
 	case Approve:
-		fact.Action, fact.Once, fact.Standing = run.ActionApprove, a.Grants == agent.GrantsOnce, a.Grants == agent.GrantsStanding
+		fact.Action, fact.Once, fact.Standing = run.ActionApprove, a.Grants == agent.GrantsOnce,
+			a.Grants == agent.GrantsStanding
 	case Deny:
 		fact.Action, fact.Once = run.ActionDeny, a.Scope != agent.ScopeTool
 	case Cancel:

@@ -87,7 +87,8 @@ func (b *Bus) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			out.Entries = append(out.Entries, entry{ErrorCode: "MalformedDetail", ErrorMessage: "Detail is malformed."})
 			continue
 		}
-		out.Entries = append(out.Entries, entry{EventID: b.Put(r.Context(), e.Source, e.DetailType, json.RawMessage(e.Detail), e.Resources...)})
+		out.Entries = append(out.Entries,
+			entry{EventID: b.Put(r.Context(), e.Source, e.DetailType, json.RawMessage(e.Detail), e.Resources...)})
 	}
 	_ = json.NewEncoder(w).Encode(out) // the client is gone if this fails
 }

@@ -155,7 +155,8 @@ func signed(r *http.Request, body []byte, by aws.Credentials, service, region st
 	if given == nil || err != nil {
 		return false
 	}
-	again, err := http.NewRequestWithContext(r.Context(), r.Method, "http://"+r.Host+r.URL.EscapedPath(), bytes.NewReader(body))
+	again, err := http.NewRequestWithContext(r.Context(), r.Method, "http://"+r.Host+r.URL.EscapedPath(),
+		bytes.NewReader(body))
 	if err != nil {
 		return false
 	}
@@ -165,7 +166,8 @@ func signed(r *http.Request, body []byte, by aws.Credentials, service, region st
 		}
 	}
 	sum := sha256.Sum256(body)
-	if err := v4.NewSigner().SignHTTP(context.Background(), by, again, hex.EncodeToString(sum[:]), service, region, at); err != nil {
+	if err := v4.NewSigner().SignHTTP(context.Background(), by, again, hex.EncodeToString(sum[:]), service, region,
+		at); err != nil {
 		return false
 	}
 	return again.Header.Get("Authorization") == r.Header.Get("Authorization")

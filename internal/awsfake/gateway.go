@@ -92,10 +92,12 @@ func (g *HTTPAPI) event(r *http.Request, body []byte, who *description) events.A
 	now := g.Clock.Now()
 	path := r.URL.EscapedPath()
 	e := events.APIGatewayV2HTTPRequest{
-		Version: "2.0", RouteKey: "$default", RawPath: path, RawQueryString: r.URL.RawQuery, Headers: map[string]string{"host": r.Host},
+		Version: "2.0", RouteKey: "$default", RawPath: path, RawQueryString: r.URL.RawQuery,
+		Headers: map[string]string{"host": r.Host},
 		RequestContext: events.APIGatewayV2HTTPRequestContext{
-			RouteKey: "$default", AccountID: "000000000000", Stage: "$default", RequestID: fmt.Sprintf("r%d", now.UnixNano()), Authorizer: who,
-			APIID: "api", DomainName: "api.execute-api.eu-central-1.amazonaws.com", DomainPrefix: "api",
+			RouteKey: "$default", AccountID: "000000000000", Stage: "$default", RequestID: fmt.Sprintf("r%d", now.UnixNano()),
+			Authorizer: who,
+			APIID:      "api", DomainName: "api.execute-api.eu-central-1.amazonaws.com", DomainPrefix: "api",
 			Time: now.Format("02/Jan/2006:15:04:05 -0700"), TimeEpoch: now.UnixMilli(),
 			HTTP: events.APIGatewayV2HTTPRequestContextHTTPDescription{
 				Method: r.Method, Path: path, Protocol: "HTTP/1.1", SourceIP: "203.0.113.7", UserAgent: r.UserAgent(),
@@ -198,7 +200,8 @@ func (j *JWT) authorize(r *http.Request) (*description, error) {
 	var claims map[string]any
 	sig, err := base64.RawURLEncoding.DecodeString(parts[2])
 	sum := sha256.Sum256([]byte(parts[0] + "." + parts[1]))
-	if err != nil || read(parts[0], &header) != nil || header.Alg != "RS256" || rsa.VerifyPKCS1v15(&j.Key.PublicKey, crypto.SHA256, sum[:], sig) != nil ||
+	if err != nil || read(parts[0], &header) != nil || header.Alg != "RS256" ||
+		rsa.VerifyPKCS1v15(&j.Key.PublicKey, crypto.SHA256, sum[:], sig) != nil ||
 		read(parts[1], &claims) != nil {
 		return nil, errUnauthorized
 	}

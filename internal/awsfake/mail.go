@@ -124,7 +124,8 @@ func (m *Mail) take(w http.ResponseWriter, body []byte) {
 		return
 	}
 	s := in.Content.Simple
-	sent := Sent{From: in.FromEmailAddress, To: in.Destination.ToAddresses[0], Subject: s.Subject.Data, Text: s.Body.Text.Data, HTML: s.Body.HTML.Data, Headers: map[string]string{}}
+	sent := Sent{From: in.FromEmailAddress, To: in.Destination.ToAddresses[0], Subject: s.Subject.Data,
+		Text: s.Body.Text.Data, HTML: s.Body.HTML.Data, Headers: map[string]string{}}
 	for _, h := range s.Headers {
 		sent.Headers[h.Name] = h.Value
 	}

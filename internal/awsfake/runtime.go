@@ -105,7 +105,8 @@ func (f *Lambda) take() (*environment, string, error) {
 		}
 	}
 	if len(f.environments) >= f.cfg.Concurrency {
-		return nil, "", &LambdaError{Type: "Lambda.TooManyRequestsException", Message: f.cfg.Name + " has no environment left"}
+		return nil, "", &LambdaError{Type: "Lambda.TooManyRequestsException", Message: f.cfg.Name +
+			" has no environment left"}
 	}
 	e := &environment{cfg: f.cfg, initialised: f.initialised, busy: true}
 	f.environments = append(f.environments, e)
@@ -177,7 +178,8 @@ func startProcess(cfg LambdaConfig, initialised func(time.Duration)) (*process, 
 		return nil, fmt.Errorf("serve runtime API of %s: %w", cfg.Name, err)
 	}
 	cmd := exec.Command(cfg.Bootstrap)
-	cmd.Env = append([]string{"AWS_LAMBDA_RUNTIME_API=" + l.Addr().String(), "AWS_LAMBDA_FUNCTION_NAME=" + cfg.Name}, cfg.Env...)
+	cmd.Env = append([]string{"AWS_LAMBDA_RUNTIME_API=" + l.Addr().String(), "AWS_LAMBDA_FUNCTION_NAME=" + cfg.Name},
+		cfg.Env...)
 	cmd.Stdout, cmd.Stderr = cfg.Log, cfg.Log
 	p := &process{name: cfg.Name, cmd: cmd, events: make(chan event), died: make(chan struct{})}
 	server := &http.Server{Handler: p.api(), ReadHeaderTimeout: time.Minute}
@@ -288,7 +290,8 @@ func (e *environment) handle(id string, payload []byte) lambdaAnswer {
 	// The invocation has the function's timeout, however long its caller waits.
 	ctx, cancel := e.cfg.Clock.WithTimeout(context.Background(), e.cfg.Timeout)
 	defer cancel()
-	ev := event{id: id, payload: payload, deadline: e.cfg.Clock.Now().Add(e.cfg.Timeout), answer: make(chan lambdaAnswer, 1)}
+	ev := event{id: id, payload: payload, deadline: e.cfg.Clock.Now().Add(e.cfg.Timeout),
+		answer: make(chan lambdaAnswer, 1)}
 	select {
 	case p.events <- ev:
 		select {

@@ -74,7 +74,7 @@ func invoke(t *testing.T, f *awsfake.Lambda, do, file string) (string, string) {
 
 func exists(t *testing.T, path string) {
 	t.Helper()
-	require.Eventually(t, func() bool { _, err := os.Stat(path); return err == nil }, 10*time.Second, time.Millisecond, path)
+	require.Eventually(t, func() bool { _, err := os.Stat(path); return err == nil }, 2*time.Minute, time.Millisecond, path)
 }
 
 func TestOneEnvironmentServesEventAfterEvent(t *testing.T) {

@@ -69,7 +69,7 @@ func TestWaiterOverTheWire(t *testing.T) {
 	require.Eventually(t, func() bool {
 		st, err := w.Status(ctx, "r1-0")
 		return err == nil && st == runtime.ExecutionEnded
-	}, 5*time.Second, time.Millisecond)
+	}, 2*time.Minute, time.Millisecond)
 	require.NoError(t, w.Start(ctx, "default", "r1", "r1-0"), "closed: the name is used, which is all that was wanted")
 	require.Len(t, e.List(ctx, ""), 1)
 	require.NoError(t, w.Stop(ctx, "r1-0", "cancelled"), "ended already")

@@ -102,8 +102,8 @@ func permanent(err error) error {
 	return err
 }
 
-// EnvSecretsPrefix names what the names of a deployment's secrets begin with in AWS Secrets Manager; the tenant, '/' and the
-// secret's name follow.
+// EnvSecretsPrefix names what the names of a deployment's secrets begin with in AWS Secrets Manager; the tenant, '/'
+// and the secret's name follow.
 const EnvSecretsPrefix = "COUNTERSIGN_SECRETS_PREFIX"
 
 // How long a secret's value is kept, and how many values are.
@@ -131,7 +131,8 @@ type value struct {
 	until time.Time
 }
 
-// DeployedSecrets are the secrets of a deployed function, as its environment names them. Without a prefix there are none.
+// DeployedSecrets are the secrets of a deployed function, as its environment names them. Without a prefix there are
+// none.
 func DeployedSecrets(cfg aws.Config, getenv func(string) string, clk clock.Clock) tool.Secrets {
 	prefix := getenv(EnvSecretsPrefix)
 	if prefix == "" {

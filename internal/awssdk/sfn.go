@@ -157,7 +157,8 @@ func (w *Waiter) describe(ctx context.Context, name string) (*sfn.DescribeExecut
 // Running pages through the machine's executions that run, a thousand a request. Step Functions lists them with a
 // delay.
 func (w *Waiter) Running(ctx context.Context, cursor string) (page []runtime.Execution, next string, err error) {
-	in := &sfn.ListExecutionsInput{StateMachineArn: &w.machine, StatusFilter: types.ExecutionStatusRunning, MaxResults: 1000}
+	in := &sfn.ListExecutionsInput{StateMachineArn: &w.machine, StatusFilter: types.ExecutionStatusRunning,
+		MaxResults: 1000}
 	if cursor != "" {
 		in.NextToken = &cursor
 	}
@@ -178,7 +179,8 @@ func refusedWith(err error, codes ...string) bool {
 }
 
 // throttles are the codes by which Step Functions asks for patience.
-var throttles = []string{"ThrottlingException", "Throttling", "TooManyRequestsException", "RequestLimitExceeded", "ExecutionLimitExceeded"}
+var throttles = []string{"ThrottlingException", "Throttling", "TooManyRequestsException", "RequestLimitExceeded",
+	"ExecutionLimitExceeded"}
 
 // explain makes an error that asks for patience store.ErrThrottled, too, which callers know. Others stay as they are.
 func explain(err error) error {

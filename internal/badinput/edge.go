@@ -45,7 +45,8 @@ func (e *Edge) RequireRefused(t testing.TB, c Case) {
 	if after != *e.before {
 		t.Fatalf("%s: something was written:\n%s\nafter it got %q", c, difference(*e.before, after), got.Code)
 	}
-	if !c.KeyNotNamed && c.Key != "" && !isStateError(want) && !strings.Contains(strings.ToLower(got.Message), strings.ToLower(c.Name())) {
+	if !c.KeyNotNamed && c.Key != "" && !isStateError(want) && !strings.Contains(strings.ToLower(got.Message),
+		strings.ToLower(c.Name())) {
 		t.Errorf("%s: the error does not name the key: %.300s", c, got.Message)
 	}
 	e.requireNoEcho(t, c, got)

@@ -24,7 +24,8 @@ func CheckHarmless(shown string) error {
 		switch {
 		case r == '\n' || ' ' <= r && r < 0x7F:
 		case !unicode.IsPrint(r), unicode.Is(unicode.Cf, r), unicode.Is(unicode.Variation_Selector, r),
-			unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r), 0xE0000 <= r && r <= 0xE0FFF, r == 0x2800, r == 0x034F, r == utf8.RuneError:
+			unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r), 0xE0000 <= r && r <= 0xE0FFF, r == 0x2800, r == 0x034F,
+			r == utf8.RuneError:
 			return fmt.Errorf("%U in %.60q", r, shown[max(0, i-20):])
 		}
 	}

@@ -45,7 +45,8 @@ type Field struct {
 }
 
 // values has one value of each JSON kind.
-var values = map[byte]string{'s': `"` + Canary + `"`, 'n': `7`, 'b': `true`, 'a': `["` + Canary + `"]`, 'o': `{"` + Canary + `":1}`}
+var values = map[byte]string{'s': `"` + Canary + `"`, 'n': `7`, 'b': `true`, 'a': `["` + Canary + `"]`,
+	'o': `{"` + Canary + `":1}`}
 
 // numbers are JSON numbers that no integer can hold.
 var numbers = []string{`1e999`, `1.5`, `-0.1`, `9223372036854775808`, `-9223372036854775809`, `1E400`}
@@ -152,8 +153,9 @@ func unreadableCases(good, key string) []Case {
 		all = append(all, Case{Key: key, What: what, Body: []byte(body)})
 	}
 	for what, value := range map[string]string{
-		"bytes that are no UTF-8": "\"a\xffb\"", "a cut character": "\"\xe2\x82\"", "half a surrogate pair": `"\ud800"`, "halves the wrong way round": `"\udc00\ud800"`,
-		"a raw control character": "\"a\x01b\"", "a raw line end": "\"a\nb\"", "65 deep": Depth(65),
+		"bytes that are no UTF-8": "\"a\xffb\"", "a cut character": "\"\xe2\x82\"", "half a surrogate pair": `"\ud800"`,
+		"halves the wrong way round": `"\udc00\ud800"`,
+		"a raw control character":    "\"a\x01b\"", "a raw line end": "\"a\nb\"", "65 deep": Depth(65),
 	} {
 		add(what, With(good, key, value))
 	}
@@ -188,7 +190,8 @@ func unknownKeyCases(good string, table map[string]Field) []Case {
 	objects := []string{""}
 	for key := range sorted(table) {
 		if Has(good, key) {
-			if n, at, _ := mustParse(good).find(key); n.members[at].val.open == '{' && !table[key].Opaque && hasBelow(table, key) {
+			if n, at, _ := mustParse(good).find(key); n.members[at].val.open == '{' && !table[key].Opaque &&
+				hasBelow(table, key) {
 				objects = append(objects, key)
 			}
 			if parent := key[:max(0, strings.LastIndexByte(key, '/'))]; isElement(parent) && !slices.Contains(objects, parent) {
@@ -235,11 +238,16 @@ func isElement(pointer string) bool {
 func WholeCases(good string) []Case {
 	var all []Case
 	for what, body := range map[string]string{
-		"an array": "[" + good + "]", "a string": strconv.Quote(Canary), "a number": "7", "true": "true", "null": "null", "an empty array": "[]",
-		"white space": " \r\n\t", "half of it": good[:len(good)/2], "without its end": good[:len(good)-1], "with another behind it": good + good, "with text behind it": good + Canary, "with NUL behind it": good + "\x00",
-		"behind a byte order mark": "\ufeff" + good, "in UTF-16": utf16(good), "with a comment": "/*" + Canary + "*/" + good, "with a comma too many": strings.TrimSuffix(good, "}") + ",}",
-		"in single quotes": strings.ReplaceAll(good, `"`, "'"), "a form": "message=" + Canary, "XML": "<a>" + Canary + "</a>", "compressed": string(Gzip(good)), "bytes": "\xff\xfe\xfd",
-		"65 deep": Depth(65), "100,000 deep": Depth(100_000), "objects 65 deep": strings.Repeat(`{"a":`, 65) + "1" + strings.Repeat("}", 65),
+		"an array": "[" + good + "]", "a string": strconv.Quote(Canary), "a number": "7", "true": "true", "null": "null",
+		"an empty array": "[]",
+		"white space":    " \r\n\t", "half of it": good[:len(good)/2], "without its end": good[:len(good)-1],
+		"with another behind it": good + good, "with text behind it": good + Canary, "with NUL behind it": good + "\x00",
+		"behind a byte order mark": "\ufeff" + good, "in UTF-16": utf16(good), "with a comment": "/*" + Canary + "*/" + good,
+		"with a comma too many": strings.TrimSuffix(good, "}") + ",}",
+		"in single quotes":      strings.ReplaceAll(good, `"`, "'"), "a form": "message=" + Canary, "XML": "<a>" + Canary +
+			"</a>", "compressed": string(Gzip(good)), "bytes": "\xff\xfe\xfd",
+		"65 deep": Depth(65), "100,000 deep": Depth(100_000), "objects 65 deep": strings.Repeat(`{"a":`, 65) + "1" +
+			strings.Repeat("}", 65),
 		"another protocol": `{"jsonrpc":"2.0","method":"x"}`,
 	} {
 		if body != good {

@@ -84,7 +84,8 @@ type media struct {
 var (
 	toolName     = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 	documentName = regexp.MustCompile(`^[a-zA-Z0-9\-()\[\]]+( [a-zA-Z0-9\-()\[\]]+)*$`)
-	formats      = []string{"png", "jpeg", "gif", "webp", "pdf", "csv", "doc", "docx", "xls", "xlsx", "html", "txt", "md", "mp4", "mov", "mkv", "webm", "flv", "mpeg", "mpg", "wmv", "three_gp"}
+	formats      = []string{"png", "jpeg", "gif", "webp", "pdf", "csv", "doc", "docx", "xls", "xlsx", "html", "txt", "md",
+		"mp4", "mov", "mkv", "webm", "flv", "mpeg", "mpg", "wmv", "three_gp"}
 )
 
 // maxCachePoints and maxDocuments are how many a request may have.
@@ -174,7 +175,8 @@ func (b body) checkOutput() error {
 		return nil
 	}
 	f := b.Output.TextFormat
-	if f.Type != "json_schema" || f.Structure.JSONSchema == nil || !isObject(json.RawMessage(f.Structure.JSONSchema.Schema)) ||
+	if f.Type != "json_schema" || f.Structure.JSONSchema == nil ||
+		!isObject(json.RawMessage(f.Structure.JSONSchema.Schema)) ||
 		!toolName.MatchString(f.Structure.JSONSchema.Name) {
 		return errors.New("outputConfig.textFormat is not in order")
 	}
@@ -220,7 +222,8 @@ func (c *checking) message(role string, blocks []content) error {
 		return err
 	}
 	for i, b := range blocks {
-		if err := errors.Join(c.call(role, b), c.media(role, b, blocks), b.Reasoning.check(role, i == len(blocks)-1)); err != nil {
+		if err := errors.Join(c.call(role, b), c.media(role, b, blocks),
+			b.Reasoning.check(role, i == len(blocks)-1)); err != nil {
 			return err
 		}
 	}

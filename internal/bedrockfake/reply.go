@@ -71,7 +71,8 @@ func Reasoning(signature string, pieces ...string) Block {
 // Unsigned is a reasoning block of a model that signs none.
 func Unsigned(pieces ...string) Block {
 	b := Reasoning("", pieces...)
-	b.Whole = object("reasoningContent", map[string]any{"reasoningText": map[string]string{"text": strings.Join(pieces, "")}})
+	b.Whole = object("reasoningContent",
+		map[string]any{"reasoningText": map[string]string{"text": strings.Join(pieces, "")}})
 	b.Deltas = b.Deltas[:len(pieces)]
 	return b
 }
@@ -157,7 +158,8 @@ func (r Reply) Frames() []Frame {
 		}
 		frames = append(frames, Event("contentBlockStop", map[string]any{"contentBlockIndex": i}))
 	}
-	return append(frames, Event("messageStop", map[string]string{"stopReason": r.stopReason()}), Event("metadata", r.end()))
+	return append(frames, Event("messageStop", map[string]string{"stopReason": r.stopReason()}),
+		Event("metadata", r.end()))
 }
 
 // object is a JSON object of one member.

@@ -204,14 +204,16 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 func receive(r *http.Request) (Request, Failure) {
 	model, operation, ok := route(r)
 	body, err := io.ReadAll(r.Body)
-	request := Request{Model: model, Stream: operation == "converse-stream", Count: operation == "count-tokens", Header: r.Header.Clone(), Body: body}
+	request := Request{Model: model, Stream: operation == "converse-stream", Count: operation == "count-tokens",
+		Header: r.Header.Clone(), Body: body}
 	switch {
 	case err != nil:
 		return request, invalid("the body cannot be read")
 	case !ok:
 		return request, Failure{Status: http.StatusNotFound, Code: "UnknownOperationException", Message: "no such operation"}
 	case r.Header.Get("Authorization") == "":
-		return request, Failure{Status: http.StatusForbidden, Code: "MissingAuthenticationTokenException", Message: "not signed"}
+		return request, Failure{Status: http.StatusForbidden, Code: "MissingAuthenticationTokenException",
+			Message: "not signed"}
 	}
 	if request.Count {
 		request.Body = counted(body)
@@ -258,7 +260,8 @@ func route(r *http.Request) (model, operation string, ok bool) {
 		return "", "", false
 	}
 	model, err := url.PathUnescape(parts[2])
-	return model, parts[3], err == nil && model != "" && slices.Contains([]string{"converse", "converse-stream", "count-tokens"}, parts[3])
+	return model, parts[3], err == nil && model != "" &&
+		slices.Contains([]string{"converse", "converse-stream", "count-tokens"}, parts[3])
 }
 
 // Failure is a refusal. Wait is what the client is told to wait in seconds; 0 = nothing.

@@ -75,12 +75,14 @@ func (b *bench) build(ctx context.Context, name, arch string) (string, error) {
 
 // ready is a bootstrap's median time to its first request for an event, in milliseconds.
 func (b *bench) ready(ctx context.Context, name, file string) (float64, error) {
-	f := awsfake.StartLambda(awsfake.LambdaConfig{Name: name, Bootstrap: file, Timeout: time.Minute, Clock: b.clock, Log: io.Discard, Env: []string{
-		"COUNTERSIGN_TABLE=runs", "COUNTERSIGN_BUCKET=blobs",
-		"COUNTERSIGN_STATE_MACHINE=arn:aws:states:eu-central-1:123456789012:stateMachine:bench",
-		`COUNTERSIGN_KEYRING={"id":"1","key":"0123456789abcdef0123456789abcdef"}`,
-		"AWS_REGION=eu-central-1", "AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local", "AWS_ENDPOINT_URL=http://127.0.0.1:1",
-	}})
+	f := awsfake.StartLambda(awsfake.LambdaConfig{Name: name, Bootstrap: file, Timeout: time.Minute, Clock: b.clock,
+		Log: io.Discard, Env: []string{
+			"COUNTERSIGN_TABLE=runs", "COUNTERSIGN_BUCKET=blobs",
+			"COUNTERSIGN_STATE_MACHINE=arn:aws:states:eu-central-1:123456789012:stateMachine:bench",
+			`COUNTERSIGN_KEYRING={"id":"1","key":"0123456789abcdef0123456789abcdef"}`,
+			"AWS_REGION=eu-central-1", "AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local",
+			"AWS_ENDPOINT_URL=http://127.0.0.1:1",
+		}})
 	var took []time.Duration
 	for range starts {
 		d, err := f.ColdStart(ctx)

@@ -94,7 +94,8 @@ func runBench(ctx context.Context, out, people io.Writer, rounds int, dir string
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(people, "\nratio = us/iter to one floor write (W commits twice: 2 is the least possible, 3.0 the target); "+
+	fmt.Fprintf(people, "\nratio = us/iter to one floor write (W commits twice: 2 is the least "+
+		"possible, 3.0 the target); "+
 		"the delta is %d bytes of JSON an iteration.\n\n", deltaBytes)
 	fmt.Fprintln(tw, "bootstrap\tMB\tms to ready\t")
 	for _, m := range boots {
@@ -127,7 +128,9 @@ func (b *bench) interleaved(ctx context.Context, rounds, n int) (measurement, er
 }
 
 // median measures a work with its own floor of one write.
-func (b *bench) median(ctx context.Context, rounds int, work func(context.Context) (measurement, error)) (measurement, error) {
+func (b *bench) median(
+	ctx context.Context, rounds int, work func(context.Context) (measurement, error),
+) (measurement, error) {
 	var m measurement
 	var ours, floors []time.Duration
 	for range rounds {

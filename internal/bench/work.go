@@ -60,13 +60,17 @@ func (b *bench) open(m runtime.Model) (*lab, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	l := &lab{table: fault.NewTable(db), bolt: db, dir: dir, sink: &ended{done: make(chan run.AgentState, 1), parked: make(chan run.AgentState, 1)}}
+	l := &lab{table: fault.NewTable(db), bolt: db, dir: dir,
+		sink: &ended{done: make(chan run.AgentState, 1), parked: make(chan run.AgentState, 1)}}
 	tools, err := tool.NewSet(work{"work.read", run.EffectRead}, work{"work.pay", run.EffectNonIdempotent})
 	if err != nil {
 		return nil, err
 	}
 	l.Machine, err = local.New(local.Config{
-		Table: l.table, Blobs: blobs, Model: m, Tools: tools, Agents: func(string) (*agent.Definition, bool) { return nil, false },
+		Table: l.table, Blobs: blobs, Model: m, Tools: tools, Agents: func(string) (*agent.Definition, bool) {
+			return nil,
+				false
+		},
 		Clock: b.clock, IDs: ids.System(b.clock), Executions: local.NewExecutions(l.table), Sink: l.sink, Warm: 8,
 	})
 	return l, err
@@ -98,7 +102,8 @@ type work struct {
 }
 
 func (w work) Spec() agent.ToolSpec {
-	return agent.ToolSpec{Name: w.name, Kind: agent.KindInternal, Effect: w.effect, Description: "Work.", Schema: json.RawMessage(`{"type":"object"}`)}
+	return agent.ToolSpec{Name: w.name, Kind: agent.KindInternal, Effect: w.effect, Description: "Work.",
+		Schema: json.RawMessage(`{"type":"object"}`)}
 }
 
 var resultText = strings.Repeat("r", resultBytes)
@@ -122,7 +127,8 @@ func (r replies) Generate(_ context.Context, req agent.Request) (agent.Reply, er
 	for i := range r.width {
 		// each its own, or it would be a duplicate
 		args := fmt.Sprintf(`{"q":"%06d%s"}`, req.Inference, strings.Repeat("a", argsBytes-14))
-		reply.Calls = append(reply.Calls, agent.ReplyCall{ID: fmt.Sprintf("toolu_%06d_%d", req.Inference, i), Name: r.tool, Input: json.RawMessage(args)})
+		reply.Calls = append(reply.Calls, agent.ReplyCall{ID: fmt.Sprintf("toolu_%06d_%d", req.Inference, i), Name: r.tool,
+			Input: json.RawMessage(args)})
 	}
 	return reply, nil
 }
@@ -144,7 +150,8 @@ func (l *lab) start(ctx context.Context, n int) (run.AgentState, error) {
 	if err != nil {
 		return run.AgentState{}, err
 	}
-	return l.Starter.Start(ctx, runtime.Start{Tenant: local.Tenant, Agent: d, Message: []run.UserBlock{{Block: run.Text{Text: "Work."}}}})
+	return l.Starter.Start(ctx,
+		runtime.Start{Tenant: local.Tenant, Agent: d, Message: []run.UserBlock{{Block: run.Text{Text: "Work."}}}})
 }
 
 // iterations is W(n), timed from the durable start to the committed end: n iterations and the final answer.

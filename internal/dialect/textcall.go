@@ -18,7 +18,8 @@ func (t ToolText) Reply(r agent.Reply) agent.Reply {
 	thoughts := t.Thoughts
 	before := func(n int) {
 		for len(thoughts) > 0 && thoughts[0].at <= n {
-			all = append(all, agent.ReplyReasoning{Reasoning: run.Reasoning{Text: thoughts[0].Text, Provider: TextReasoning}, AfterText: thoughts[0].After})
+			all = append(all, agent.ReplyReasoning{Reasoning: run.Reasoning{Text: thoughts[0].Text, Provider: TextReasoning},
+				AfterText: thoughts[0].After})
 			thoughts = thoughts[1:]
 		}
 	}
@@ -254,7 +255,8 @@ func CompletedValue(d *agent.Definition, input json.RawMessage) (json.RawMessage
 		schema = nil
 	}
 	spelled, err := jsonx.CompactJSON([]byte(text), agent.OutputLimits)
-	if err != nil || schema["type"] != nil && allowsType(schema, "string") || schema["type"] == nil && spelled[0] != '{' && spelled[0] != '[' {
+	if err != nil || schema["type"] != nil && allowsType(schema, "string") || schema["type"] == nil && spelled[0] != '{' &&
+		spelled[0] != '[' {
 		return value, nil
 	}
 	return spelled, nil

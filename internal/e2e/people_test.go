@@ -41,7 +41,7 @@ func retryUntilAnswered[T any](t *testing.T, f func() (T, error)) T {
 		out, err = f()
 		var refused *api.Problem
 		return err == nil || errors.As(err, &refused) && refused.Status < 500
-	}, 20*time.Second, 10*time.Millisecond)
+	}, 2*time.Minute, 10*time.Millisecond)
 	require.NoError(t, err)
 	return out
 }

@@ -133,7 +133,7 @@ func TestOneTraceAcrossFunctions(t *testing.T) {
 			}
 		}
 		return root.SpanID != ""
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 2*time.Minute, 10*time.Millisecond)
 	require.Equal(t, started.ID, root.attribute("session.id"))
 	byID, kinds := map[string]span{}, map[string]int{}
 	for _, s := range c.allSpans() {
@@ -157,7 +157,7 @@ func TestOneTraceAcrossFunctions(t *testing.T) {
 	require.GreaterOrEqual(t, kinds["CHAIN"], 6)
 	require.GreaterOrEqual(t, kinds["GUARDRAIL"], 2, "the gate and the decision")
 	for _, metric := range []string{`"RunsStarted":1`, `"RunsEnded":1`, `"Inferences":1`, `"ApprovalsDecided":1`, `"StateMachine":"` + name + `"`} {
-		require.Eventually(t, func() bool { return strings.Contains(d.log.String(), metric) }, 10*time.Second, 10*time.Millisecond, metric)
+		require.Eventually(t, func() bool { return strings.Contains(d.log.String(), metric) }, 2*time.Minute, 10*time.Millisecond, metric)
 	}
 	c.mu.Lock()
 	metrics := maps.Clone(c.metrics)

@@ -25,8 +25,9 @@ const (
 	Twice  Kind = "F6" // the call is delivered twice, and the second answer counts
 	// The invocation times out. Param: 0 = the call was not made and returns the timeout; 1 = it was made, and the
 	// process ends before the answer.
-	Deadline  Kind = "F7"
-	Throttled Kind = "F8" // the call is throttled. Param: 0 = once; 1 = all later calls of the invocation to this port as well
+	Deadline Kind = "F7"
+	// the call is throttled. Param: 0 = once; 1 = all later calls of the invocation to this port as well
+	Throttled Kind = "F8"
 	Stale     Kind = "F9" // the read misses the last writes. Param is their number; 0 = 1
 	// The clock of the invocation that begins with this call is wrong. Param: 0 = five minutes fast, 1 = five minutes
 	// slow.

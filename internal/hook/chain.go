@@ -96,7 +96,9 @@ func callSafely(call func() error) (err error) {
 }
 
 // State runs one of the phases that only change the shared state.
-func (c *Chain) State(ctx context.Context, phase run.Phase, d *agent.Definition, s *run.AgentState) (run.Hooked, error) {
+func (c *Chain) State(
+	ctx context.Context, phase run.Phase, d *agent.Definition, s *run.AgentState,
+) (run.Hooked, error) {
 	m := &Moment{def: d, run: *s}
 	err := c.each(ctx, phase, m, func(p named) error {
 		if f := p.stateHook(phase); f != nil {
@@ -131,7 +133,9 @@ type Additions struct {
 }
 
 // BeforeInference runs the phase: what was decided, and what the request gets beside it.
-func (c *Chain) BeforeInference(ctx context.Context, d *agent.Definition, s *run.AgentState) (run.Hooked, Additions, error) {
+func (c *Chain) BeforeInference(
+	ctx context.Context, d *agent.Definition, s *run.AgentState,
+) (run.Hooked, Additions, error) {
 	m := &BeforeInference{Moment: Moment{def: d, run: *s}, excluded: map[string]bool{}}
 	var owners []string
 	err := c.each(ctx, run.PhaseBeforeInference, &m.Moment, func(p named) error {
@@ -173,7 +177,9 @@ func (a Additions) To(r agent.Request) (agent.Request, error) {
 }
 
 // AfterInference runs the phase; failure is why the model gave no answer, nil where it did.
-func (c *Chain) AfterInference(ctx context.Context, d *agent.Definition, s *run.AgentState, failure *agent.ModelError) (run.Hooked, error) {
+func (c *Chain) AfterInference(
+	ctx context.Context, d *agent.Definition, s *run.AgentState, failure *agent.ModelError,
+) (run.Hooked, error) {
 	m := &AfterInference{Moment: Moment{def: d, run: *s}, failure: failure}
 	err := c.each(ctx, run.PhaseAfterInference, &m.Moment, func(p named) error {
 		if p.AfterInference == nil {
@@ -200,7 +206,9 @@ func (c *Chain) BeforeTool(
 }
 
 // AfterTool runs the phase for a call that came to something.
-func (c *Chain) AfterTool(ctx context.Context, d *agent.Definition, s *run.AgentState, call run.Call) (run.Hooked, error) {
+func (c *Chain) AfterTool(
+	ctx context.Context, d *agent.Definition, s *run.AgentState, call run.Call,
+) (run.Hooked, error) {
 	m := &AfterTool{Moment: Moment{def: d, run: *s}, call: call}
 	err := c.each(ctx, run.PhaseAfterTool, &m.Moment, func(p named) error {
 		if p.AfterTool == nil {

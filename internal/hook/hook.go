@@ -97,9 +97,12 @@ func (s Set) plugin(spec agent.PluginSpec) (named, error) {
 func (s Set) Check(d *agent.Definition) error {
 	var found agent.Problems
 	requireKnown(&found, "builder", "context builder", d.Builder, s.Builders[d.Builder] != nil, s.BuilderNames())
-	requireKnown(&found, "permission.policy", "policy function", d.Permission.Policy, s.Policies[d.Permission.Policy] != nil, s.PolicyNames())
-	requireKnown(&found, "permission.backend", "permission backend", d.Permission.Backend, s.Backends[d.Permission.Backend] != nil, s.BackendNames())
-	requireKnown(&found, "prompt.planning", "context source", d.Prompt.Planning, s.Contexts[d.Prompt.Planning] != nil, s.ContextNames())
+	requireKnown(&found, "permission.policy", "policy function", d.Permission.Policy,
+		s.Policies[d.Permission.Policy] != nil, s.PolicyNames())
+	requireKnown(&found, "permission.backend", "permission backend", d.Permission.Backend,
+		s.Backends[d.Permission.Backend] != nil, s.BackendNames())
+	requireKnown(&found, "prompt.planning", "context source", d.Prompt.Planning, s.Contexts[d.Prompt.Planning] != nil,
+		s.ContextNames())
 	requireKnown(&found, "prompt.rag", "context source", d.Prompt.RAG, s.Contexts[d.Prompt.RAG] != nil, s.ContextNames())
 	requireKnown(&found, "output.check", "output check", d.Output.Check, s.Outputs[d.Output.Check] != nil, s.OutputNames())
 	for i, p := range d.Plugins {
@@ -119,7 +122,8 @@ func requireKnown(found *agent.Problems, path, what, name string, there bool, kn
 		return
 	}
 	list := cmp.Or(strings.Join(known, ", "), "there is none")
-	*found = append(*found, agent.Problem{Path: path, Text: fmt.Sprintf("got %.64q, want a registered %s: %s", name, what, list)})
+	*found = append(*found,
+		agent.Problem{Path: path, Text: fmt.Sprintf("got %.64q, want a registered %s: %s", name, what, list)})
 }
 
 // Builder makes what a model is told before it is asked: the system text and, when a run begins, the conversation's
@@ -278,7 +282,9 @@ const maxWrong = 4 << 10
 const phaseOutput run.Phase = "check_output"
 
 // Checked asks the check of that name about an output. Errors are *Error or the context's.
-func (s Set) Checked(ctx context.Context, name string, of *run.AgentState, output json.RawMessage) (wrong string, err error) {
+func (s Set) Checked(
+	ctx context.Context, name string, of *run.AgentState, output json.RawMessage,
+) (wrong string, err error) {
 	check := s.Outputs[name]
 	if check == nil {
 		return "", &Error{name, phaseOutput, errMissing}

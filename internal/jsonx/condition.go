@@ -61,7 +61,8 @@ func (c *Condition) Set(op string, value json.RawMessage) bool {
 	case "matches":
 		return json.Unmarshal(value, &c.Matches) == nil && c.Matches != ""
 	}
-	to, ok := map[string]*json.RawMessage{"eq": &c.Eq, "ne": &c.Ne, "gt": &c.Gt, "gte": &c.Gte, "lt": &c.Lt, "lte": &c.Lte}[op]
+	to, ok := map[string]*json.RawMessage{"eq": &c.Eq, "ne": &c.Ne, "gt": &c.Gt, "gte": &c.Gte, "lt": &c.Lt,
+		"lte": &c.Lte}[op]
 	if ok {
 		*to = value
 	}

@@ -41,7 +41,8 @@ func (p Patch) Check() error {
 	return err
 }
 
-// Apply returns the tree, as DecodeNumbers gives it, after the patch. It writes into the tree. The error holds no value.
+// Apply returns the tree, as DecodeNumbers gives it, after the patch. It writes into the tree. The error holds no
+// value.
 func (p Patch) Apply(tree any) (any, error) {
 	path, err := ParsePointer(p.Path)
 	if err != nil {

@@ -178,7 +178,8 @@ func (r *repairer) word() string {
 }
 
 // words are what may stand without quotes.
-var words = map[string]string{"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
+var words = map[string]string{"true": "true", "false": "false", "null": "null", "True": "true", "False": "false",
+	"None": "null"}
 
 // scalar takes a number, as it stands, or a word. Whether the number is one is for CompactJSON to say.
 func (r *repairer) scalar() bool {

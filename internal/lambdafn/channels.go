@@ -22,7 +22,8 @@ import (
 // The environment of the functions that tell people: functions/approve, functions/sweep, and functions/http, which
 // changes messages when somebody decides. All of it is optional.
 const (
-	envMailFrom    = "COUNTERSIGN_MAIL_FROM"   // the sender of mails, of an identity that SES has verified; empty = there are none
+	// the sender of mails, of an identity that SES has verified; empty = there are none
+	envMailFrom    = "COUNTERSIGN_MAIL_FROM"
 	envSlackToken  = "COUNTERSIGN_SLACK_TOKEN" // of the app's bot, xoxb-…; empty = there are no messages in Slack
 	envSlackSecret = slack.EnvSigningSecret    // functions/http; empty = no click is taken
 	// a stand-in's scheme and host, for Slack's API and for answers; empty = Slack's own
@@ -79,7 +80,8 @@ func slackURL(getenv func(string) string) (string, error) {
 		return "", nil
 	}
 	u, err := url.Parse(text)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil ||
+		strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
 		return "", fmt.Errorf("%s: want a scheme and a host, as http://127.0.0.1:8080", envSlackURL)
 	}
 	return u.Scheme + "://" + u.Host, nil
@@ -94,7 +96,8 @@ func SlackApp(getenv func(string) string) (*slack.Interactions, error) {
 	}
 	for _, s := range secrets {
 		if len(s) < minSecret {
-			return nil, fmt.Errorf("%s: want signing secrets of at least %d characters, with commas between them", envSlackSecret, minSecret)
+			return nil, fmt.Errorf("%s: want signing secrets of at least %d characters, with commas between them",
+				envSlackSecret, minSecret)
 		}
 	}
 	base, err := slackURL(getenv)

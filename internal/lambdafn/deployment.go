@@ -61,11 +61,13 @@ func (d *Deployment) Compose() *Deployment {
 	d.Inputs = &runtime.Inputs{Ports: p, Waits: d.Waits, Definitions: d.Definitions}
 	d.Canceller = &runtime.Canceller{Ports: p, Definitions: d.Definitions}
 	d.Desk = &approval.Desk{
-		Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: d.Definitions, ValidateArgs: p.Valid, ResumeRun: d.Waits.Wake, Log: d.Log,
+		Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: d.Definitions, ValidateArgs: p.Valid,
+		ResumeRun: d.Waits.Wake, Log: d.Log,
 		OnDecided: d.Trace.Decided(p.Journal),
 	}
 	if tells, ok := p.Notify.(notifies); ok {
-		d.Desk.OnPartialApproval, d.Desk.OnResumed, d.Desk.OnRemark = tells.NotifyEdit, tells.UpdateMessages, tells.NotifyRemarks
+		d.Desk.OnPartialApproval, d.Desk.OnResumed, d.Desk.OnRemark = tells.NotifyEdit, tells.UpdateMessages,
+			tells.NotifyRemarks
 	}
 	return d
 }

@@ -107,7 +107,8 @@ func requestOf(e *events.APIGatewayV2HTTPRequest) (*events.LambdaFunctionURLRequ
 		RawPath: at.EscapedPath(), RawQueryString: e.RawQueryString, Body: body, Headers: map[string]string{},
 	}
 	r.RequestContext.DomainName = e.RequestContext.DomainName
-	r.RequestContext.HTTP.Method, r.RequestContext.HTTP.SourceIP = e.RequestContext.HTTP.Method, e.RequestContext.HTTP.SourceIP
+	r.RequestContext.HTTP.Method, r.RequestContext.HTTP.SourceIP = e.RequestContext.HTTP.Method,
+		e.RequestContext.HTTP.SourceIP
 	for name, value := range e.Headers { // several values of one name have been joined with commas
 		r.Headers[http.CanonicalHeaderKey(name)] = value
 	}

@@ -125,7 +125,8 @@ func isExecutionName(s string) bool {
 
 func (d *Deployment) invocation(e event) runtime.Invocation {
 	return runtime.Invocation{
-		Tenant: e.State.Tenant, Run: e.State.Run, Execution: e.Name, Woken: e.State.Woken, At: e.State.At, Writer: d.Ports.IDs.Writer(),
+		Tenant: e.State.Tenant, Run: e.State.Run, Execution: e.Name, Woken: e.State.Woken, At: e.State.At,
+		Writer: d.Ports.IDs.Writer(),
 	}
 }
 
@@ -285,9 +286,11 @@ func classify(err error) error {
 		return wrap(KindBusy, err)
 	case errors.Is(err, runtime.ErrContention):
 		return wrap(KindContention, err)
-	case errors.Is(err, store.ErrNoRun), errors.Is(err, runtime.ErrKeyReused), errors.Is(err, runtime.ErrUnknownBlob), errors.As(err, &bad):
+	case errors.Is(err, store.ErrNoRun), errors.Is(err, runtime.ErrKeyReused), errors.Is(err, runtime.ErrUnknownBlob),
+		errors.As(err, &bad):
 		return wrap(KindInvalid, err)
-	case errors.As(err, &forbidden), errors.Is(err, store.ErrTooLarge), errors.Is(err, store.ErrInvalid), errors.Is(err, store.ErrNoBlob),
+	case errors.As(err, &forbidden), errors.Is(err, store.ErrTooLarge), errors.Is(err, store.ErrInvalid),
+		errors.Is(err, store.ErrNoBlob),
 		errors.Is(err, store.ErrDamaged), errors.Is(err, runtime.ErrCleanupFailed):
 		return wrap(KindInternal, err)
 	default:

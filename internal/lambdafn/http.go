@@ -223,14 +223,18 @@ func (i Identity) Caller(r *http.Request) (api.Caller, error) {
 }
 
 func (i Identity) tokenCaller(claims map[string]string) (api.Caller, error) {
-	tenantClaim, userClaim, groupsClaim := cmp.Or(i.TenantClaim, "tenant"), cmp.Or(i.UserClaim, "sub"), cmp.Or(i.GroupsClaim, "groups")
+	tenantClaim, userClaim, groupsClaim := cmp.Or(i.TenantClaim, "tenant"), cmp.Or(i.UserClaim, "sub"),
+		cmp.Or(i.GroupsClaim, "groups")
 	tenant := claims[tenantClaim]
 	if !agent.ValidTenant(tenant) {
-		return api.Caller{}, api.NewProblem(api.NotAllowed, "the token's claim "+tenantClaim+" names no tenant: want ^[a-z0-9][a-z0-9-]{0,39}$")
+		return api.Caller{},
+			api.NewProblem(api.NotAllowed, "the token's claim "+tenantClaim+" names no tenant: want ^[a-z0-9][a-z0-9-]{0,39}$")
 	}
 	user := "user:" + claims[userClaim]
 	if !agent.ValidPrincipal(user) {
-		return api.Caller{}, api.NewProblem(api.NotAllowed, "the token's claim "+userClaim+" names no user: want 1 to 128 of A-Z a-z 0-9 . _ @ + -")
+		return api.Caller{},
+			api.NewProblem(api.NotAllowed, "the token's claim "+userClaim+
+				" names no user: want 1 to 128 of A-Z a-z 0-9 . _ @ + -")
 	}
 	return api.Caller{Tenant: tenant, Principal: policy.Principal{ID: user, Groups: readGroups(claims[groupsClaim])}}, nil
 }
@@ -262,7 +266,9 @@ func (i Identity) iamCaller(arn string) (api.Caller, error) {
 		return api.Caller{}, api.NewProblem(api.NotAllowed, "want a user or a role of the deployment's own account")
 	}
 	if !agent.ValidTenant(i.IAMTenant) || !ok {
-		return api.Caller{}, api.NewProblem(api.NotAllowed, "want an IAM user or a session of an assumed role whose names can be those of a principal")
+		return api.Caller{},
+			api.NewProblem(api.NotAllowed, "want an IAM user or a session of an assumed role whose names can be "+
+				"those of a principal")
 	}
 	return api.Caller{Tenant: i.IAMTenant, Principal: p}, nil
 }

@@ -68,7 +68,8 @@ func newObserver(getenv func(string) string, out, log io.Writer) (*Observer, err
 	o.Send, o.Log = sends, warn
 	switch got := getenv(envMetrics); got {
 	case "", "on":
-		o.Metrics = observe.NewEMF(out, clk, observe.Namespace, observe.Dimension, path.Base(strings.ReplaceAll(getenv(envMachine), ":", "/")))
+		o.Metrics = observe.NewEMF(out, clk, observe.Namespace, observe.Dimension,
+			path.Base(strings.ReplaceAll(getenv(envMachine), ":", "/")))
 	case "off":
 	default:
 		return nil, fmt.Errorf("%s: got %q, want on or off", envMetrics, got)

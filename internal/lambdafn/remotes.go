@@ -41,8 +41,9 @@ func addRemotes(f *function) error {
 // The environment of callbacks: of functions/tool, which hands out their addresses, and of functions/http, which takes
 // the answers.
 const (
-	envCallbackURL = "COUNTERSIGN_CALLBACK_URL" // where the API is reached from outside, as https://api.example.com; empty = no address is handed out
-	envKeyRing     = "COUNTERSIGN_KEYRING"      // secrets.Parse says what it looks like; empty = there are no callbacks
+	// where the API is reached from outside, as https://api.example.com; empty = no address is handed out
+	envCallbackURL = "COUNTERSIGN_CALLBACK_URL"
+	envKeyRing     = "COUNTERSIGN_KEYRING" // secrets.Parse says what it looks like; empty = there are no callbacks
 )
 
 // envLinkKeyRing is another ring, which signs the links to requests. Functions that run tools do not have it: nothing

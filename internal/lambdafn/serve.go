@@ -125,14 +125,16 @@ type endLog struct{ log *slog.Logger }
 // Committed implements runtime.EventSink.
 func (l endLog) Committed(_ context.Context, _ run.Entry, s *run.AgentState) {
 	if s.Status == run.RunDone {
-		l.log.Info("run ended", "tenant", s.Tenant, "run", s.Run, "reason", string(s.Reason), "seq", s.Seq(), "hash", s.Hash())
+		l.log.Info("run ended", "tenant", s.Tenant, "run", s.Run, "reason", string(s.Reason), "seq", s.Seq(), "hash",
+			s.Hash())
 	}
 }
 
 // newLog logs to the function's standard error, without content (R17).
 func newLog() *slog.Logger {
 	return observe.NewLogger(os.Stderr,
-		store.ErrThrottled, store.ErrConflict, store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob, store.ErrGuardFailed,
+		store.ErrThrottled, store.ErrConflict, store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob,
+		store.ErrGuardFailed,
 		runtime.ErrContention, runtime.ErrSweepStopped, runtime.ErrSweepTooShort, context.Canceled, context.DeadlineExceeded,
 	)
 }

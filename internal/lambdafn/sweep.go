@@ -196,7 +196,8 @@ func (s *sweeping) noteFailures(out *Swept, failed []runtime.FailedRepair) (pass
 		if kind.Retried() {
 			passing = f.Err
 		}
-		s.log.Error("run could not be checked", "tenant", f.Tenant, "run", f.Run, "execution", f.Execution, "kind", string(kind), "error", f.Err)
+		s.log.Error("run could not be checked", "tenant", f.Tenant, "run", f.Run, "execution", f.Execution, "kind",
+			string(kind), "error", f.Err)
 		if i < maxReported {
 			out.Failed = append(out.Failed, FailedRun{Tenant: f.Tenant, Run: f.Run, Execution: f.Execution, Kind: kind})
 		}
@@ -244,7 +245,9 @@ func (s *sweeping) reap(ctx context.Context, detail []byte) ([]byte, error) {
 		return nil, invalidf("read the event: detail: want an execution's change of status with its name")
 	}
 	if e.Machine != s.machine {
-		return nil, invalidf("read the event: detail.stateMachineArn: want %s: the rule lets other machines' executions through", s.machine)
+		return nil,
+			invalidf("read the event: detail.stateMachineArn: want %s: the rule lets other machines' executions through",
+				s.machine)
 	}
 	switch e.Status {
 	case "FAILED", "TIMED_OUT", "ABORTED":

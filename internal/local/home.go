@@ -101,8 +101,10 @@ func OpenTable(dir string) (*bolt.Table, error) {
 	if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Size() == 0 {
 		for _, beside := range []string{"blobs", "token"} {
 			if _, err := os.Lstat(filepath.Join(dir, beside)); err == nil {
-				return nil, fmt.Errorf("open store %s: the file is empty, and beside it there is %s of an earlier store: bring %s back from a copy, "+
-					"or move the folder away and begin anew: %w", file, beside, tableFile, bolt.ErrDamaged)
+				return nil,
+					fmt.Errorf("open store %s: the file is empty, and beside it there is %s of an earlier store: bring "+
+						"%s back from a copy, "+
+						"or move the folder away and begin anew: %w", file, beside, tableFile, bolt.ErrDamaged)
 			}
 		}
 	}
@@ -123,8 +125,10 @@ func (o Options) machine(t *bolt.Table) (*Machine, error) {
 	return New(Config{
 		Busy: o.Busy, Reaps: true, Wrap: models.resetScripts,
 		Table: t, Blobs: blobs, Model: models, Tools: o.Registry.Tools(), Hooks: o.Registry.Hooks(), Agents: o.Registry.Agent,
-		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: executions, Sink: o.Sink, Watch: o.Watch, Trouble: o.Trouble, Warm: warmRuns,
-		Remotes: o.Remotes, Trusts: o.Trusts, Functions: o.Functions, Callbacks: o.Callbacks, Embedder: o.Embedder, People: o.People, Notify: o.Notify,
+		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: executions, Sink: o.Sink, Watch: o.Watch, Trouble: o.Trouble,
+		Warm:    warmRuns,
+		Remotes: o.Remotes, Trusts: o.Trusts, Functions: o.Functions, Callbacks: o.Callbacks, Embedder: o.Embedder,
+		People: o.People, Notify: o.Notify,
 		LeavesUnknown: true,
 	})
 }
@@ -150,7 +154,9 @@ type models struct {
 
 // withBlobs makes adapters that get the content of blobs and use the dialect of their model. A script's lines are
 // matched against the request before that.
-func withBlobs(factory func(agent.ModelSpec) (runtime.Model, error), blobs store.Blobs) func(agent.ModelSpec) (runtime.Model, error) {
+func withBlobs(
+	factory func(agent.ModelSpec) (runtime.Model, error), blobs store.Blobs,
+) func(agent.ModelSpec) (runtime.Model, error) {
 	return func(spec agent.ModelSpec) (runtime.Model, error) {
 		m, err := factory(spec)
 		if err != nil || spec.Provider == "script" {
@@ -168,7 +174,8 @@ func newModels(factory func(agent.ModelSpec) (runtime.Model, error)) *models {
 func (m *models) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	adapter, err := m.adapter(r.Model)
 	if err != nil {
-		return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Message: err.Error(), Cause: err}
+		return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Message: err.Error(),
+			Cause: err}
 	}
 	return adapter.Generate(ctx, r)
 }
@@ -287,7 +294,8 @@ func (x *Executions) Save(ctx context.Context, r asl.Record) error {
 	if r.Status.Terminal() {
 		pk = closedExecutions
 	}
-	if err := x.table.Write(ctx, store.Op{Kind: store.Put, Item: store.Item{Key: store.Key{PK: pk, SK: r.Name}, Body: body}}); err != nil {
+	if err := x.table.Write(ctx,
+		store.Op{Kind: store.Put, Item: store.Item{Key: store.Key{PK: pk, SK: r.Name}, Body: body}}); err != nil {
 		return fmt.Errorf("save execution %s: %w", r.Name, err)
 	}
 	return nil

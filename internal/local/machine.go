@@ -139,8 +139,11 @@ func New(c Config) (*Machine, error) {
 	}
 	journal := store.NewJournal(c.Table, c.Warm)
 	m.Ports = watch.Ports(runtime.Ports{
-		Table: c.Table, Journal: journal, Blobs: c.Blobs, Tools: c.Tools, Agents: c.Agents, Valid: tool.Validate, Schema: tool.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks, Emit: cmp.Or[runtime.Emitter](c.Emit, noBus{}),
-		Model: modelretry.New(watch.Model(c.Model), c.Clock, c.IDs.Jitter), Remotes: watch.Remotes(c.Remotes), Functions: c.Functions, Callbacks: c.Callbacks,
+		Table: c.Table, Journal: journal, Blobs: c.Blobs, Tools: c.Tools, Agents: c.Agents, Valid: tool.Validate,
+		Schema: tool.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks,
+		Emit:  cmp.Or[runtime.Emitter](c.Emit, noBus{}),
+		Model: modelretry.New(watch.Model(c.Model), c.Clock, c.IDs.Jitter), Remotes: watch.Remotes(c.Remotes),
+		Functions: c.Functions, Callbacks: c.Callbacks,
 		LeavesUnknown: c.LeavesUnknown, Trusts: c.Trusts,
 	})
 	if c.Embedder != nil {
@@ -275,7 +278,8 @@ func (m *Machine) finishCancels(ctx context.Context, tenant string) error {
 		}
 		l, err := m.Ports.Journal.Load(ctx, tenant, of.Run)
 		switch {
-		case errors.Is(err, store.ErrNoRun), errors.Is(err, store.ErrDamaged): // it was told of, or is told of by whoever goes on with it
+		case errors.Is(err, store.ErrNoRun), errors.Is(err, store.ErrDamaged):
+			// it was told of, or is told of by whoever goes on with it
 			continue
 		case err != nil:
 			return err

@@ -337,7 +337,7 @@ func TestSlackListsManyRequests(t *testing.T) {
 	o, mails := crew(t, store.NewMemory(), store.NewMemoryBlobs(), channel, 180)
 	s, err := o.startRun(t)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return len(workspace.Messages()) == 2 }, 30*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return len(workspace.Messages()) == 2 }, 2*time.Minute, 5*time.Millisecond)
 	require.NoError(t, o.Close())
 	require.Len(t, workspace.Messages(), 2)
 	require.Len(t, read(t, mails), 2)

@@ -40,13 +40,15 @@ func (m *Machine) replayOnce(ctx context.Context, tenant, run string) (found api
 	loaded, loadErr := m.Ports.Journal.Load(ctx, tenant, run)
 	entries, err := m.Ports.Journal.Entries(ctx, tenant, run, 0, 0)
 	if err != nil {
-		found.Differences = append(found.Differences, api.Difference{Path: "journal", Got: err.Error(), Want: "entries that can be read"})
+		found.Differences = append(found.Differences,
+			api.Difference{Path: "journal", Got: err.Error(), Want: "entries that can be read"})
 		return found, false, nil
 	}
 	found.Entries = len(entries)
 	s, err := m.Ports.Journal.Fold(ctx, tenant, entries)
 	if err != nil {
-		found.Differences = append(found.Differences, api.Difference{Path: "journal", Got: err.Error(), Want: "entries that follow from each other"})
+		found.Differences = append(found.Differences,
+			api.Difference{Path: "journal", Got: err.Error(), Want: "entries that follow from each other"})
 		return found, false, nil
 	}
 	if loadErr != nil {

@@ -140,7 +140,7 @@ func TestA25ASlackClickByAnotherChannel(t *testing.T) {
 		Tenant: Tenant, Agent: &o.def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay."}}}, By: []string{"user:ben"},
 	})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return len(workspace.Messages()) == 1 }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return len(workspace.Messages()) == 1 }, 2*time.Minute, 5*time.Millisecond)
 	asked := workspace.Messages()[0]
 	require.NotContains(t, string(asked.Raw), `"action_id":"approve"`)
 	require.Contains(t, string(asked.Raw), "It is approved by page, and not in Slack. You may deny it here.")
@@ -154,7 +154,7 @@ func TestA25ASlackClickByAnotherChannel(t *testing.T) {
 		r.Header.Set(k, v)
 	}
 	pages.ServeHTTP(httptest.NewRecorder(), r)
-	require.Eventually(t, func() bool { return len(workspace.Answers()) == 1 }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return len(workspace.Answers()) == 1 }, 2*time.Minute, 5*time.Millisecond)
 	require.Contains(t, string(workspace.Answers()[0]), "the policy lets people approve this by page, and not in Slack")
 	open, _, err := approval.List(t.Context(), o.Ports.Table, Tenant, approval.Pending, 0, "")
 	require.NoError(t, err)
@@ -170,7 +170,7 @@ func TestA26ACodeBySlack(t *testing.T) {
 		Tenant: Tenant, Agent: &o.def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay."}}}, By: []string{"user:ben"},
 	})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return len(workspace.Messages()) == 1 }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return len(workspace.Messages()) == 1 }, 2*time.Minute, 5*time.Millisecond)
 	open, _, err := approval.List(t.Context(), o.Ports.Table, Tenant, approval.Pending, 0, "")
 	require.NoError(t, err)
 	at, err := o.notices.Links.URL(t.Context(), open[0], "user:ana", "email")
@@ -206,7 +206,7 @@ func TestSlackMarksTheCallersClaim(t *testing.T) {
 		Tenant: Tenant, Agent: &o.def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay."}}}, Subject: claim, By: []string{"user:ben"},
 	})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return len(workspace.Messages()) == 1 }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return len(workspace.Messages()) == 1 }, 2*time.Minute, 5*time.Millisecond)
 	asked := string(workspace.Messages()[0].Raw)
 	require.Contains(t, asked, "started by: user:ben")
 	require.Regexp(t, `The caller says the run is for \(nobody checked it\).*`+claim, asked)

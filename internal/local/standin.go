@@ -131,7 +131,8 @@ func firstLine(text string) string {
 
 // refunding is the job of agents/refunds: look the order up that a customer names, and refund what they ask for, or all
 // of it.
-var refunding = job{"refunds", []string{orderTool, refundTool}, func(r agent.Request) agent.Reply { return refund(asked(r.Messages), answers(r.Messages)) }}
+var refunding = job{"refunds", []string{orderTool, refundTool},
+	func(r agent.Request) agent.Reply { return refund(asked(r.Messages), answers(r.Messages)) }}
 
 const (
 	orderTool  = "orders_get"
@@ -162,9 +163,11 @@ func refund(message string, all []answer) agent.Reply {
 	paid, tried := last(all, refundTool)
 	switch {
 	case !tried:
-		return call("", refundTool, map[string]any{"order": number[1], "amount": owed(message, found.Paid), "reason": firstLine(message)})
+		return call("", refundTool, map[string]any{"order": number[1], "amount": owed(message, found.Paid),
+			"reason": firstLine(message)})
 	case paid.failed:
-		return agent.Reply{Text: "I am sorry: the refund for your " + strings.ToLower(found.Item) + " was not made. " + firstLine(paid.content)}
+		return agent.Reply{Text: "I am sorry: the refund for your " + strings.ToLower(found.Item) + " was not made. " +
+			firstLine(paid.content)}
 	default:
 		return agent.Reply{Text: "Your refund is on its way: " + paid.content}
 	}

@@ -32,8 +32,8 @@ type Browser struct {
 	out *bufio.Reader
 }
 
-// StartBrowser starts a browser, which ends with the test. Where something that it takes is missing the test is skipped, and
-// says what.
+// StartBrowser starts a browser, which ends with the test. Where something that it takes is missing the test is
+// skipped, and says what.
 func StartBrowser(t *testing.T) *Browser {
 	t.Helper()
 	node, err := exec.LookPath("node")

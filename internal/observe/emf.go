@@ -58,8 +58,8 @@ const (
 	unitSeconds = "Seconds"
 )
 
-// NewEMF makes a sink that writes to w, one line at a time. The namespace is CloudWatch's; base are dimensions that every
-// metric has, names and values in turn.
+// NewEMF makes a sink that writes to w, one line at a time. The namespace is CloudWatch's; base are dimensions that
+// every metric has, names and values in turn.
 func NewEMF(w io.Writer, c clock.Clock, namespace string, base ...string) *EMF {
 	return &EMF{out: w, clock: c, namespace: namespace, base: base}
 }

@@ -66,11 +66,13 @@ func (OTLP) Metrics(ctx context.Context, name string) (sdkmetric.Reader, error) 
 
 var errExporter = errors.New("want otlp or none")
 
-// TelemetryFromEnv makes telemetry by OpenTelemetry's environment variables, which the SDK reads; of c it needs Clock, Random
-// and Log. Spans are exported if OTEL_TRACES_EXPORTER names an exporter other than none or, unless it is set, if an
-// endpoint of OTLP is named; likewise metrics. FromEnv returns nil if neither is. An error names a variable and what it
-// wants, never its value where that may be a secret.
-func TelemetryFromEnv(ctx context.Context, getenv func(string) string, x Exporters, c TelemetryConfig) (*Telemetry, error) {
+// TelemetryFromEnv makes telemetry by OpenTelemetry's environment variables, which the SDK reads; of c it needs Clock,
+// Random and Log. Spans are exported if OTEL_TRACES_EXPORTER names an exporter other than none or, unless it is set, if
+// an endpoint of OTLP is named; likewise metrics. FromEnv returns nil if neither is. An error names a variable and what
+// it wants, never its value where that may be a secret.
+func TelemetryFromEnv(
+	ctx context.Context, getenv func(string) string, x Exporters, c TelemetryConfig,
+) (*Telemetry, error) {
 	spans, metrics := isExported(getenv, "TRACES"), isExported(getenv, "METRICS")
 	if strings.EqualFold(getenv("OTEL_SDK_DISABLED"), "true") || !spans && !metrics {
 		return nil, nil

@@ -118,7 +118,8 @@ func (t *Tracer) startInvocation(ctx context.Context, inv *invocation, s *run.Ag
 	case !parent.IsValid() && inv.xray.IsValid():
 		parent = inv.xray
 	}
-	_, inv.span = t.spans.Start(trace.ContextWithRemoteSpanContext(context.WithoutCancel(ctx), parent), inv.function, opts...)
+	_, inv.span = t.spans.Start(trace.ContextWithRemoteSpanContext(context.WithoutCancel(ctx), parent), inv.function,
+		opts...)
 	inv.run = s.Run
 }
 
@@ -178,16 +179,16 @@ const (
 // maxTracestate bounds, in bytes, what callers make a run remember; the specification asks for at least so much.
 const maxTracestate = 512
 
-// TraceCarrier is the context of ctx's span as it goes out with an event or a request: traceparent, and tracestate where
-// there is one. It is empty where ctx is in no trace, and it is there also where the trace is not sampled.
+// TraceCarrier is the context of ctx's span as it goes out with an event or a request: traceparent, and tracestate
+// where there is one. It is empty where ctx is in no trace, and it is there also where the trace is not sampled.
 func TraceCarrier(ctx context.Context) map[string]string {
 	c := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, c)
 	return c
 }
 
-// ExtractTrace is ctx with the trace that a W3C carrier names. A carrier that names none, or makes no sense, leaves ctx as
-// it is.
+// ExtractTrace is ctx with the trace that a W3C carrier names. A carrier that names none, or makes no sense, leaves ctx
+// as it is.
 func ExtractTrace(ctx context.Context, carrier map[string]string) context.Context {
 	if len(carrier[headerState]) > maxTracestate {
 		carrier = map[string]string{headerParent: carrier[headerParent]}
@@ -209,8 +210,8 @@ func traceparent(sc trace.SpanContext) string {
 	return TraceCarrier(trace.ContextWithSpanContext(context.Background(), sc))[headerParent]
 }
 
-// XRayHeader is the context of ctx's span as X-Ray's services take it, such as StartExecution's traceHeader; empty where ctx
-// is in no trace.
+// XRayHeader is the context of ctx's span as X-Ray's services take it, such as StartExecution's traceHeader; empty
+// where ctx is in no trace.
 func XRayHeader(ctx context.Context) string {
 	sc := trace.SpanContextFromContext(ctx)
 	if !sc.IsValid() {
@@ -260,7 +261,8 @@ func (t *Tracer) HTTP(next http.Handler) http.Handler {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx := ExtractTrace(r.Context(), map[string]string{headerParent: r.Header.Get(headerParent), headerState: r.Header.Get(headerState)})
+		ctx := ExtractTrace(r.Context(), map[string]string{headerParent: r.Header.Get(headerParent),
+			headerState: r.Header.Get(headerState)})
 		if !trace.SpanContextFromContext(ctx).IsValid() {
 			ctx = trace.ContextWithRemoteSpanContext(ctx, parseXRay(r.Header.Get(headerXRay)))
 		}

@@ -188,7 +188,8 @@ func (h Hide) replyAttributes(r agent.Reply) []attribute.KeyValue {
 		out = append(out, keyContent(outputMessages, 0).String(hiddenOr(h.OutputText, r.Text)))
 	}
 	for j, c := range r.Calls {
-		out = append(out, callAttributes(outputMessages, 0, j, run.ToolUse{ID: c.ID, Name: c.Name, Input: c.Input}, h.OutputText)...)
+		out = append(out, callAttributes(outputMessages, 0, j, run.ToolUse{ID: c.ID, Name: c.Name, Input: c.Input},
+			h.OutputText)...)
 	}
 	return out
 }
@@ -219,8 +220,9 @@ const (
 
 // Two attributes of ours, for which OpenInference has none.
 const (
-	keyVerdict = attribute.Key("countersign.verdict") // GUARDRAIL: ask, deny, expire, void; of a person: approve, deny, edit, cancel
-	keyReason  = attribute.Key("countersign.reason")  // AGENT: the run's reason
+	// GUARDRAIL: ask, deny, expire, void; of a person: approve, deny, edit, cancel
+	keyVerdict = attribute.Key("countersign.verdict")
+	keyReason  = attribute.Key("countersign.reason") // AGENT: the run's reason
 )
 
 // The kinds of spans.

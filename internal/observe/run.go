@@ -69,7 +69,8 @@ func (t *Tracer) Committed(ctx context.Context, e run.Entry, s *run.AgentState) 
 }
 
 // refusals are the reasons of results that a gate gave in the tool's place.
-var refusals = map[run.CallReason]string{run.WhyDenied: "deny", run.WhyVoided: "void", run.WhyExpired: "expire", run.WhyAwaiting: "ask"}
+var refusals = map[run.CallReason]string{run.WhyDenied: "deny", run.WhyVoided: "void", run.WhyExpired: "expire",
+	run.WhyAwaiting: "ask"}
 
 // recordRefusal records the gate's verdict if it is the reason why a call was settled.
 func (t *Tracer) recordRefusal(ctx context.Context, s *run.AgentState, call string, why run.CallReason, at time.Time) {
@@ -136,9 +137,11 @@ func (t *Tracer) recordGate(ctx context.Context, s *run.AgentState, call, verdic
 	if !ok {
 		return
 	}
-	_, span := t.spans.Start(ctx, "gate "+c.Tool, trace.WithTimestamp(at), trace.WithAttributes(append(identityAttributes(s),
-		keyKind.String(kindGuardrail), keyToolName.String(c.Tool), keyToolID.String(c.ID), keyVerdict.String(verdict), t.hide.input(string(c.Input)),
-	)...))
+	_, span := t.spans.Start(ctx, "gate "+c.Tool, trace.WithTimestamp(at),
+		trace.WithAttributes(append(identityAttributes(s),
+			keyKind.String(kindGuardrail), keyToolName.String(c.Tool), keyToolID.String(c.ID), keyVerdict.String(verdict),
+			t.hide.input(string(c.Input)),
+		)...))
 	span.End(trace.WithTimestamp(at))
 }
 
@@ -267,8 +270,8 @@ type Tracer struct {
 	hide  Hide
 }
 
-// NewTracer makes a tracer whose spans p records; it must be a telemetry.Telemetry's, which knows the ids that a run's own
-// span was promised. A nil p makes a nil Tracer.
+// NewTracer makes a tracer whose spans p records; it must be a telemetry.Telemetry's, which knows the ids that a run's
+// own span was promised. A nil p makes a nil Tracer.
 func NewTracer(p trace.TracerProvider, c clock.Clock, hide Hide) *Tracer {
 	if p == nil {
 		return nil

@@ -16,12 +16,13 @@ import (
 
 // allowed are the names of attributes that are written. Their values are ids, counts, durations and words of ours.
 var allowed = []string{
-	"tenant", "run", "execution", "approval", "repair", "count", "status", "millis", "panic", "stack", "event", "route", "kind",
+	"tenant", "run", "execution", "approval", "repair", "count", "status", "millis", "panic", "stack", "event", "route",
+	"kind",
 	"reason", "seq", "hash", "agent", "tool", "digest", "by", "via",
 }
 
-// NewLogger makes a logger that writes lines of JSON to w. known are errors whose own text is fit for a log, wherever they
-// stand in another error; constants, that is.
+// NewLogger makes a logger that writes lines of JSON to w. known are errors whose own text is fit for a log, wherever
+// they stand in another error; constants, that is.
 func NewLogger(w io.Writer, known ...error) *slog.Logger {
 	return slog.New(&handler{next: slog.NewJSONHandler(w, nil), known: known})
 }
@@ -74,8 +75,8 @@ type (
 	typed interface{ ErrorType() string }
 )
 
-// ErrorKinds says what an error is without saying what it says: its Go types and codes from the outside in, and the text of
-// each of known that is in it.
+// ErrorKinds says what an error is without saying what it says: its Go types and codes from the outside in, and the
+// text of each of known that is in it.
 func ErrorKinds(err error, known ...error) []string {
 	var out []string
 	for _, k := range known {

@@ -1,5 +1,6 @@
 // Package observe records what runs do: spans and metrics of OpenTelemetry, metrics of CloudWatch, and logs without
-// content. Tracer and the Meter functions decorate the ports of package runtime; Telemetry and EMF send what they record.
+// content. Tracer and the Meter functions decorate the ports of package runtime; Telemetry and EMF send what they
+// record.
 package observe
 
 // This file sets up OpenTelemetry's SDK: what records spans and metrics, which ids spans get, and when they are

@@ -112,9 +112,12 @@ func lastSaid(s *run.AgentState) string {
 // BuildPlanRequest is what a model is asked for action a, which Next gave for s's plan, under the agent's system text:
 // the planner and who sums up have it with their order behind it; the router has its own, and a single turn. Results
 // are the whole results of calls whose bodies are in blobs, by call.
-func BuildPlanRequest(d *agent.Definition, s *run.AgentState, a run.Action, system string, results map[string]string) agent.Request {
+func BuildPlanRequest(
+	d *agent.Definition, s *run.AgentState, a run.Action, system string, results map[string]string,
+) agent.Request {
 	r := agent.Request{
-		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Replies() + 1, Attempt: s.Plan.Failed, Model: PlanModel(d, a.Lifecycle),
+		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Replies() + 1, Attempt: s.Plan.Failed,
+		Model:      PlanModel(d, a.Lifecycle),
 		Inferences: s.Inferences, Lifecycle: a.Lifecycle, Interactions: s.Interactions,
 	}
 	b := planBuilder{d: d, s: s, steps: known(s), results: results}
@@ -122,9 +125,11 @@ func BuildPlanRequest(d *agent.Definition, s *run.AgentState, a run.Action, syst
 	case run.LifecyclePlan:
 		r.System, r.Messages = agent.Paragraphs(system, b.planSystem(a)), b.planMessages(r)
 	case run.LifecycleRoute:
-		r.System, r.Messages, r.Tools = d.Word(agent.WordStepSystem, nil), []run.Message{r.Once(b.step())}, offeredToPlan(d, s, a)
+		r.System, r.Messages, r.Tools = d.Word(agent.WordStepSystem, nil), []run.Message{r.Once(b.step())},
+			offeredToPlan(d, s, a)
 	default:
-		r.System, r.Messages = agent.Paragraphs(system, d.Word(agent.WordSynthesisSystem, nil)), []run.Message{r.Once(b.synthesis())}
+		r.System, r.Messages = agent.Paragraphs(system, d.Word(agent.WordSynthesisSystem, nil)),
+			[]run.Message{r.Once(b.synthesis())}
 	}
 	return r
 }
@@ -152,7 +157,8 @@ func (b planBuilder) planSystem(a run.Action) string {
 		}
 		tools = append(tools, line)
 	}
-	return b.d.Word(agent.WordPlanSystem, map[string]any{"Tools": strings.Join(tools, "\n"), "MaxSteps": strconv.Itoa(b.d.Orchestrator.MaxSteps)})
+	return b.d.Word(agent.WordPlanSystem,
+		map[string]any{"Tools": strings.Join(tools, "\n"), "MaxSteps": strconv.Itoa(b.d.Orchestrator.MaxSteps)})
 }
 
 // planMessages are the newest messages of the conversation before what is to be planned, that, and where the plan is
@@ -170,7 +176,8 @@ func (b planBuilder) planMessages(r agent.Request) []run.Message {
 		return messages
 	}
 	first := Plan{Steps: []Step{b.steps[0].Step}}.String()
-	return append(messages, run.Message{Role: run.RoleAssistant, Block: run.Text{Text: first}, Base: -b.s.Inferences}, r.Once(b.d.Word(agent.WordPlanAgain, nil)))
+	return append(messages, run.Message{Role: run.RoleAssistant, Block: run.Text{Text: first}, Base: -b.s.Inferences},
+		r.Once(b.d.Word(agent.WordPlanAgain, nil)))
 }
 
 // said is where in the conversation begins what the plan is for: the newest words of users that no inference has
@@ -232,7 +239,8 @@ func (b planBuilder) step() string {
 	at := next(b.steps)
 	step := b.steps[at]
 	text := b.d.Word(agent.WordStep, map[string]any{
-		"Step": strconv.Itoa(step.Number), "Description": step.Description, "Hints": string(step.Hints), "Context": b.context(at),
+		"Step": strconv.Itoa(step.Number), "Description": step.Description, "Hints": string(step.Hints),
+		"Context": b.context(at),
 	})
 	if step.Tries > 0 {
 		text = agent.Paragraphs(text, b.d.Word(agent.WordStepAgain, nil))
@@ -253,7 +261,8 @@ func (b planBuilder) context(at int) string {
 	var lines []string
 	for i, step := range steps[:at] {
 		if !step.Failed && (i == last || slices.Contains(named, step.Number)) {
-			lines = append(lines, fmt.Sprintf("Step %d (%s): %s", step.Number, step.Description, excerpt(b.result(step), contextWhole, contextHead)))
+			lines = append(lines, fmt.Sprintf("Step %d (%s): %s", step.Number, step.Description,
+				excerpt(b.result(step), contextWhole, contextHead)))
 		}
 	}
 	return strings.Join(lines, "\n")

@@ -338,7 +338,8 @@ func mentioned(text string) []int {
 }
 
 // compound are the words by which one request asks for several things.
-var compound = []string{"and", "then", "also", "afterwards", "finally", "after that", "as well as", "followed by", "for each", "for every"}
+var compound = []string{"and", "then", "also", "afterwards", "finally", "after that", "as well as", "followed by",
+	"for each", "for every"}
 
 // asksForMore reports whether a text asks for several things.
 func asksForMore(text string) bool {

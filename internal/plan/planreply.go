@@ -15,7 +15,10 @@ import (
 // PlanFacts turns a model's reply to a request for the plan, which took so many requests, into the facts that are
 // committed: the reply's own, and PlanLeft behind it where the plan cannot go on. Accepts says whether arguments fit a
 // tool. Results are as in BuildPlanRequest. What they decide is in them, so that a fold decides nothing.
-func PlanFacts(d *agent.Definition, s *run.AgentState, a run.Action, r agent.Reply, requests int, accepts func(t agent.ToolSpec, args json.RawMessage) bool, results map[string]string) []run.Event {
+func PlanFacts(
+	d *agent.Definition, s *run.AgentState, a run.Action, r agent.Reply, requests int,
+	accepts func(t agent.ToolSpec, args json.RawMessage) bool, results map[string]string,
+) []run.Event {
 	took := run.PlanFact{
 		N: s.Plan.Facts + 1, Model: cmp.Or(r.Model, "?"), Requests: requests,
 		Usage: r.Usage, Units: r.Usage.Input + r.Usage.Output,
@@ -58,7 +61,10 @@ func understoodForPlan(d *agent.Definition, a run.Action, r agent.Reply) agent.R
 }
 
 // PlanFailed is PlanFacts where the model failed. One that was to improve a plan or to sum up is done without.
-func PlanFailed(d *agent.Definition, s *run.AgentState, a run.Action, failed *agent.ModelError, requests int, results map[string]string) []run.Event {
+func PlanFailed(
+	d *agent.Definition, s *run.AgentState, a run.Action, failed *agent.ModelError, requests int,
+	results map[string]string,
+) []run.Event {
 	took := run.PlanFact{N: s.Plan.Facts + 1, Requests: requests}
 	switch {
 	case a.Lifecycle == run.LifecycleSynthesis:
@@ -77,7 +83,8 @@ func planFacts(d *agent.Definition, s *run.AgentState, r agent.Reply, e run.Plan
 	plan, err := ParsePlan(r.Text)
 	first := s.Plan.Stage != run.PlanAgain
 	switch {
-	case !first && (err != nil || len(plan.Steps) < 2 || len(plan.Steps) > d.Orchestrator.MaxSteps): // used only if it has more steps
+	case !first && (err != nil || len(plan.Steps) < 2 || len(plan.Steps) > d.Orchestrator.MaxSteps):
+		// used only if it has more steps
 		e = carriedOut(e, known(s)[0].Step)
 	case err != nil:
 		return leaving(s, run.Planned{PlanFact: e}, LeftUnreadable, err.Error())
@@ -169,7 +176,8 @@ func namedCall(d *agent.Definition, s *run.AgentState, a run.Action, step StepSt
 	accepts func(agent.ToolSpec, json.RawMessage) bool) []agent.ReplyCall {
 	var found []agent.ToolSpec
 	for _, t := range d.Tools {
-		if !policy.Disabled(s, t) && !slices.Contains(s.Hidden, t.Name) && a.Offers(t.Name) && (names(text, t.Name) || names(text, t.ModelName())) {
+		if !policy.Disabled(s, t) && !slices.Contains(s.Hidden, t.Name) && a.Offers(t.Name) &&
+			(names(text, t.Name) || names(text, t.ModelName())) {
 			found = append(found, t)
 		}
 	}

@@ -34,12 +34,14 @@ func Read(a agent.Analysis, text string, suspected bool) run.CorrectionKind {
 // isDeflection reports whether a folded text asks back, offers, narrates or refuses, or is a short question of whatever
 // words.
 func isDeflection(a agent.Analysis, text string) bool {
-	return containsPhrase(text, phrasesOf(a.Deflection, deflectionSignals)) || len(text) < shortQuestion && strings.Contains(text, "?")
+	return containsPhrase(text, phrasesOf(a.Deflection, deflectionSignals)) || len(text) < shortQuestion &&
+		strings.Contains(text, "?")
 }
 
 // presents reports whether a folded text shows results and leaves it at that.
 func presents(text string) bool {
-	return containsPhrase(text, phrases(presentingSignals, func(Signal) bool { return true })) && !strings.Contains(text, "?") &&
+	return containsPhrase(text, phrases(presentingSignals, func(Signal) bool { return true })) &&
+		!strings.Contains(text, "?") &&
 		!containsPhrase(text, phrases(deflectionSignals, Signal.isDeferring))
 }
 
@@ -75,7 +77,8 @@ func judgeEmptyReply(d *agent.Definition, s *run.AgentState, e run.Replied) run.
 		return e
 	}
 	e.Text, e.Reasoning = "", nil
-	e.Correction = &run.Correction{Lifecycle: run.LifecycleNudge, Ephemeral: true, Kind: run.KindEmpty, Text: d.Word(agent.WordEmptyFirst, nil)}
+	e.Correction = &run.Correction{Lifecycle: run.LifecycleNudge, Ephemeral: true, Kind: run.KindEmpty,
+		Text: d.Word(agent.WordEmptyFirst, nil)}
 	r := streaks(d, s, e)
 	switch {
 	case isOverLimit(d, r, emptyReplies):
@@ -106,7 +109,8 @@ func judgeText(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replie
 		key = agent.WordDeflection
 	}
 	e.Correction = &run.Correction{
-		Lifecycle: run.LifecycleNudge, Text: d.Word(key, nil), Ephemeral: d.Corrections == agent.CorrectionsEphemeral, Kind: why,
+		Lifecycle: run.LifecycleNudge, Text: d.Word(key, nil), Ephemeral: d.Corrections == agent.CorrectionsEphemeral,
+		Kind: why,
 	}
 	return t.Remember(s, e)
 }
@@ -141,37 +145,45 @@ type Signal struct {
 var (
 	incompleteSignals = signals(map[SignalCategory][]string{
 		SignalRemaining: {
-			"remaining", "left to process", "left to do", "files left", "items left", "more files", "more items", "not yet processed",
-			"still need to", "need to rename", "yet to be processed", "not all * have been", "not every * has been", "not all done",
+			"remaining", "left to process", "left to do", "files left", "items left", "more files", "more items",
+			"not yet processed",
+			"still need to", "need to rename", "yet to be processed", "not all * have been", "not every * has been",
+			"not all done",
 		},
-		SignalNext:       {"next file", "next screenshot", "next item", "next step is"},
-		SignalContinuing: {"continue with", "let me continue", "i'll continue", "i will continue", "will process", "proceeding to", "moving on to"},
+		SignalNext: {"next file", "next screenshot", "next item", "next step is"},
+		SignalContinuing: {"continue with", "let me continue", "i'll continue", "i will continue", "will process",
+			"proceeding to", "moving on to"},
 	})
 	completionSignals = signals(map[SignalCategory][]string{
 		SignalAll: {
 			"all * have been", "every * has been", "each * has been", "have all been", "completed all", "processed all",
 		},
 		SignalFinished: {
-			"finished processing", "all done", "no more files", "no files remaining", "nothing remaining", "nothing left to", "task complete",
+			"finished processing", "all done", "no more files", "no files remaining", "nothing remaining", "nothing left to",
+			"task complete",
 			"that's all", "i have completed", "i've completed",
 		},
-		SignalReport: {"here is a summary", "here's a summary", "here's what i did", "here is what i did", "here is what was done", "here's what was done", "summary of changes"},
+		SignalReport: {"here is a summary", "here's a summary", "here's what i did", "here is what i did",
+			"here is what was done", "here's what was done", "summary of changes"},
 	})
 	deflectionSignals = signals(map[SignalCategory][]string{
 		SignalAsking: {
 			"what would you like", "how would you like", "how should i", "what should i", "would you like me to", "shall i",
 			"do you want me to", "should i proceed", "what do you think", "which one", "which files", "could you clarify",
 		},
-		SignalOffering:  {"let me know", "i can help", "i can assist", "here are some options", "feel free to ask", "happy to help"},
+		SignalOffering: {"let me know", "i can help", "i can assist", "here are some options", "feel free to ask",
+			"happy to help"},
 		SignalNarration: {"i see the files", "i see the following", "i notice"},
 		SignalRefusal: {
-			"i can't do that", "i cannot do that", "i'm unable to", "i am unable to", "i don't have access", "i do not have access",
+			"i can't do that", "i cannot do that", "i'm unable to", "i am unable to", "i don't have access",
+			"i do not have access",
 			"i'm not able to", "i am not able to",
 		},
 	})
 	presentingSignals = signals(map[SignalCategory][]string{
 		SignalPresenting: {
-			"here are the results", "here is the result", "here's the result", "here are the contents", "here is the content", "here's what i found",
+			"here are the results", "here is the result", "here's the result", "here are the contents", "here is the content",
+			"here's what i found",
 			"here is what i found", "the results are", "the result is", "i found the following", "the output shows",
 		},
 	})

@@ -195,7 +195,8 @@ func Granting(d *agent.Definition) agent.Permission {
 	for _, above := range d.Ceilings {
 		switch {
 		case above.Mode == agent.ModeAdvisory:
-		case above.Grants == agent.GrantsOnce, p.Scope == agent.ScopeTool && above.Scope != agent.ScopeTool, p.Mode == agent.ModeBlockAndRetry && len(above.Bounds.When) > 0:
+		case above.Grants == agent.GrantsOnce, p.Scope == agent.ScopeTool && above.Scope != agent.ScopeTool,
+			p.Mode == agent.ModeBlockAndRetry && len(above.Bounds.When) > 0:
 			p.Grants = agent.GrantsOnce
 		case above.Grants != agent.GrantsStanding && p.Grants == agent.GrantsStanding:
 			p.Grants = agent.GrantsRun

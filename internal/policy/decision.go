@@ -24,7 +24,8 @@ import (
 
 // noteCaseKeys warns whoever is asked about a call that two keys of one object differ in nothing but upper and lower
 // case.
-const noteCaseKeys = "Warning: two keys of one object are the same but for upper and lower case. The tool may take the value of either."
+const noteCaseKeys = "Warning: two keys of one object are the same but for upper and lower case. The tool may take " +
+	"the value of either."
 
 // askAboutCaseKeys turns a decision that would allow arguments with two keys that are equal but for case into one that
 // asks: many decoders, Go's among them, take either for the same field, so what a rule has compared may not be what the
@@ -196,7 +197,9 @@ func tooFewForAnswered(d *agent.Definition, s *run.AgentState, c run.Call, fact 
 }
 
 // earlyDecision returns the decision that a kept decision becomes for its call, or why it does not apply.
-func earlyDecision(d *agent.Definition, s *run.AgentState, c run.Call, k run.DecisionKept, valid agent.Validator, now time.Time) (fact run.Decided, why string) {
+func earlyDecision(
+	d *agent.Definition, s *run.AgentState, c run.Call, k run.DecisionKept, valid agent.Validator, now time.Time,
+) (fact run.Decided, why string) {
 	t, _ := d.Tool(c.Tool)
 	by, dec := Principal{ID: k.By, Groups: k.Groups}, DecideIn(d, s, t, c.Input)
 	switch {
@@ -220,7 +223,9 @@ func earlyDecision(d *agent.Definition, s *run.AgentState, c run.Call, k run.Dec
 		return fact, dropNoResult
 	case c.Wait.For == run.ForInput:
 		var err error
-		if fact, err = ResumeInput(d, s, c, k.Result, k.By, func(dec Decision) bool { return dec.MayAfter(by, now.Sub(c.Wait.Since)) }, valid); err != nil {
+		if fact,
+			err = ResumeInput(d, s, c, k.Result, k.By,
+			func(dec Decision) bool { return dec.MayAfter(by, now.Sub(c.Wait.Since)) }, valid); err != nil {
 			return fact, err.Error()
 		}
 		if why := tooFewForAnswered(d, s, c, fact, k.Via); why != "" {
@@ -275,7 +280,8 @@ func Checked(t run.Ticket) (run.Ticket, error) {
 	if t.Mode != "" && !t.Mode.Valid() {
 		return t, fmt.Errorf("mode: got %q, want replay, result or pass", t.Mode)
 	}
-	for _, id := range []struct{ key, value string }{{"id", t.ID}, {"pending.id", t.Pending.ID}, {"pending.name", t.Pending.Name}} {
+	for _, id := range []struct{ key, value string }{{"id", t.ID}, {"pending.id", t.Pending.ID},
+		{"pending.name", t.Pending.Name}} {
 		if len(id.value) > maxTicketID || !shown(id.value) {
 			return t, fmt.Errorf("%s: want at most %d bytes that can be shown", id.key, maxTicketID)
 		}
@@ -285,7 +291,8 @@ func Checked(t run.Ticket) (run.Ticket, error) {
 	}
 	t.Action, t.Message = agent.ValidText(t.Action), agent.ValidText(t.Message)
 	if utf8.RuneCountInString(t.Action) > maxTicketAction || utf8.RuneCountInString(t.Message) > maxTicketMessage {
-		return t, fmt.Errorf("want an action of at most %d and a message of at most %d characters", maxTicketAction, maxTicketMessage)
+		return t, fmt.Errorf("want an action of at most %d and a message of at most %d characters", maxTicketAction,
+			maxTicketMessage)
 	}
 	for _, raw := range []struct {
 		key string
@@ -314,12 +321,15 @@ func shown(s string) bool {
 // AskInput is the suspension of a call whose tool asked for input with a checked ticket. ran says that the tool was
 // entered without a claim. Like a request for approval it names the very action (A6): what the answer lets run is that,
 // once.
-func AskInput(d *agent.Definition, s *run.AgentState, c run.Call, t run.Ticket, ran bool, now time.Time) run.CallSuspended {
+func AskInput(
+	d *agent.Definition, s *run.AgentState, c run.Call, t run.Ticket, ran bool, now time.Time,
+) run.CallSuspended {
 	spec, _ := d.Tool(c.Tool)
 	dec := DecideIn(d, s, spec, c.Input)
 	return run.CallSuspended{
 		Call: c.ID, Approval: run.ApprovalID(s.Run, c.ID, c.Asks+1), Digest: ActionDigest(d, s, c, spec, dec),
-		Expires: now.UTC().Add(InputExpiry).Truncate(time.Millisecond), For: run.ForInput, Ticket: &t, Ran: ran, Policy: PolicyMark(d, s, spec, c.Input, dec),
+		Expires: now.UTC().Add(InputExpiry).Truncate(time.Millisecond), For: run.ForInput, Ticket: &t, Ran: ran,
+		Policy: PolicyMark(d, s, spec, c.Input, dec),
 	}
 }
 
@@ -334,7 +344,10 @@ var ErrOtherApprovers = errors.New("the changed call has other approvers")
 // ResumeInput is the fact that by, who may decide about it, answers the question of c, which waits for input. No result
 // is true (presets 3). May says whether by may decide about a call of which policy says that. The errors are
 // *AnswerError, *AmendError and ErrOtherApprovers.
-func ResumeInput(d *agent.Definition, s *run.AgentState, c run.Call, result json.RawMessage, by string, may func(Decision) bool, valid agent.Validator) (run.Decided, error) {
+func ResumeInput(
+	d *agent.Definition, s *run.AgentState, c run.Call, result json.RawMessage, by string, may func(Decision) bool,
+	valid agent.Validator,
+) (run.Decided, error) {
 	t, _ := c.Asked()
 	answer, err := CompactAnswer(result)
 	if err != nil {
@@ -342,10 +355,12 @@ func ResumeInput(d *agent.Definition, s *run.AgentState, c run.Call, result json
 	}
 	if t.ResponseSchema != nil {
 		if err := valid(agent.ToolSpec{Name: "response", Schema: t.ResponseSchema}, answer); err != nil {
-			return run.Decided{}, &AnswerError{Problem: "it does not fit the response schema of call " + c.ID + ":\n" + err.Error()}
+			return run.Decided{}, &AnswerError{Problem: "it does not fit the response schema of call " + c.ID + ":\n" +
+				err.Error()}
 		}
 	}
-	fact := run.Decided{Call: c.ID, Approval: c.Wait.Approval, Action: run.ActionApprove, By: by, Digest: c.Wait.Digest, Result: answer}
+	fact := run.Decided{Call: c.ID, Approval: c.Wait.Approval, Action: run.ActionApprove, By: by, Digest: c.Wait.Digest,
+		Result: answer}
 	if t.Mode == run.TicketPass && jsonx.JSONKind(answer) != 'b' {
 		fact.Args = answer
 		var a Amended
@@ -383,7 +398,10 @@ type Amended struct {
 // Amend makes a new action of a call that has not had its effect: other arguments, compact, checked against deny rules
 // and schema as if the model had asked for it with them (A8). May says whether who changes them may decide about a call
 // of which policy says that. The errors are *AmendError and ErrOtherApprovers.
-func Amend(d *agent.Definition, s *run.AgentState, c run.Call, args json.RawMessage, may func(Decision) bool, valid agent.Validator) (Amended, error) {
+func Amend(
+	d *agent.Definition, s *run.AgentState, c run.Call, args json.RawMessage, may func(Decision) bool,
+	valid agent.Validator,
+) (Amended, error) {
 	t, known := d.Tool(c.Tool)
 	if !known {
 		return Amended{}, &AmendError{Problem: "the agent has no tool " + c.Tool}

@@ -69,7 +69,9 @@ func rootRun(s *run.AgentState) string {
 // Delegation is the child that is to be noted in the claim of c, a call that may run, or why there can be none. Both
 // are nil for a call that is no run, or has been claimed before. find finds the deployment's agents; nil = it has none
 // here.
-func Delegation(d *agent.Definition, s *run.AgentState, c run.Call, find func(name string) (*agent.Definition, bool)) (*run.Child, *run.CallFinished) {
+func Delegation(
+	d *agent.Definition, s *run.AgentState, c run.Call, find func(name string) (*agent.Definition, bool),
+) (*run.Child, *run.CallFinished) {
 	t, ok := d.Tool(c.Tool)
 	if !ok || t.Kind != agent.KindAgent || c.Child != "" {
 		return nil, nil
@@ -83,13 +85,16 @@ func Delegation(d *agent.Definition, s *run.AgentState, c run.Call, find func(na
 		problem = "its budget is in USD, and a model of agent " + t.Agent.Agent + " has no price"
 	}
 	if problem != "" {
-		return nil, &run.CallFinished{Call: c.ID, IsError: true, Reason: run.WhyToolError, Content: c.Name + " was not asked: " + problem + "."}
+		return nil, &run.CallFinished{Call: c.ID, IsError: true, Reason: run.WhyToolError, Content: c.Name +
+			" was not asked: " + problem + "."}
 	}
 	return &child, nil
 }
 
 // delegationProblem is why the run may not ask another agent, whatever that costs; "" = it may.
-func delegationProblem(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, find func(name string) (*agent.Definition, bool)) string {
+func delegationProblem(
+	d *agent.Definition, s *run.AgentState, t agent.ToolSpec, find func(name string) (*agent.Definition, bool),
+) string {
 	name := t.Agent.Agent
 	switch line := agentLine(s); {
 	case slices.Contains(line, name):
@@ -97,7 +102,8 @@ func delegationProblem(d *agent.Definition, s *run.AgentState, t agent.ToolSpec,
 	case agent.FindAgent(find, name) == nil:
 		return "this deployment has no agent " + name
 	case depth(s) >= maxDepth(d.Limits):
-		return fmt.Sprintf("there are %d agents above this one's, and no more than %d may stand in a line", depth(s), maxDepth(d.Limits))
+		return fmt.Sprintf("there are %d agents above this one's, and no more than %d may stand in a line", depth(s),
+			maxDepth(d.Limits))
 	case len(s.Children.Open) >= maxChildren(d.Limits):
 		return fmt.Sprintf("%d agents are at work for this run, and that is all there may be at a time", len(s.Children.Open))
 	case s.Children.Begun >= agent.MaxChildren:
@@ -193,7 +199,8 @@ type ChildStart struct {
 // StartOf is what the run of a call of t begins with, whose kind is agent. An error says that its arguments are no
 // JSON.
 func StartOf(s *run.AgentState, t agent.ToolSpec, c run.Call) (ChildStart, error) {
-	from := ChildStart{Parent: run.Parent{Run: s.Run, Call: c.ID, Root: rootRun(s), Depth: depth(s) + 1, Agents: agentLine(s), Domain: t.Domain}}
+	from := ChildStart{Parent: run.Parent{Run: s.Run, Call: c.ID, Root: rootRun(s), Depth: depth(s) + 1,
+		Agents: agentLine(s), Domain: t.Domain}}
 	var in map[string]json.RawMessage
 	if string(t.Schema) == string(DelegateSchema) && json.Unmarshal(c.Input, &in) == nil && len(in) == 1 {
 		if text, ok := jsonx.JSONString(in["message"]); ok && text != "" {

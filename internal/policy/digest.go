@@ -49,13 +49,15 @@ func PolicyVersion(p agent.Permission) string {
 		"mode": string(p.Mode), "default": string(p.Default), "approvers": stringList(p.Approvers),
 		"expires": p.Expires.String(), "rules": rules,
 	}
-	for key, value := range map[string]string{"scope": string(p.Scope), "grants": string(p.Grants), "approvalTool": p.ApprovalTool, "backend": p.Backend, "policy": p.Policy} {
+	for key, value := range map[string]string{"scope": string(p.Scope), "grants": string(p.Grants),
+		"approvalTool": p.ApprovalTool, "backend": p.Backend, "policy": p.Policy} {
 		if value != "" { // a policy of before there were such keys keeps its version
 			policy[key] = value
 		}
 	}
 	if b := p.Bounds; !b.Zero() {
-		policy["standing"] = map[string]any{"pattern": b.Pattern, "when": stringList(agent.CanonicalWhen(b.When)), "uses": strconv.Itoa(b.Uses), "expires": b.Expires.String()}
+		policy["standing"] = map[string]any{"pattern": b.Pattern, "when": stringList(agent.CanonicalWhen(b.When)),
+			"uses": strconv.Itoa(b.Uses), "expires": b.Expires.String()}
 	}
 	return agent.HashCanonical(policy)
 }
@@ -66,8 +68,8 @@ func ApproverPolicy(approvers []string, quorum int, above ...[]string) string {
 	return Decision{Approvers: approvers, Quorum: quorum, Above: above}.ApproverPolicy()
 }
 
-// ApproverPolicy is the ApproverPolicy of what a decision asks, with four eyes, channels and those who may decide later.
-// What asks for none of them has the hash it had before there were any.
+// ApproverPolicy is the ApproverPolicy of what a decision asks, with four eyes, channels and those who may decide
+// later. What asks for none of them has the hash it had before there were any.
 func (d Decision) ApproverPolicy() string {
 	policy := map[string]any{"approvers": approverSet(d.Approvers), "quorum": strconv.Itoa(d.People())}
 	if len(d.Above) > 0 {

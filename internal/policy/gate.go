@@ -53,7 +53,9 @@ func TextToolChanged(d *agent.Definition, c run.Call) string {
 // is asked and nothing is blocked.
 //
 // A call about which people would have to be asked while as many requests are open as may be is refused.
-func GateHooked(d *agent.Definition, s *run.AgentState, c run.Call, plugins agent.PluginGate, valid agent.Validator, now time.Time) Gate {
+func GateHooked(
+	d *agent.Definition, s *run.AgentState, c run.Call, plugins agent.PluginGate, valid agent.Validator, now time.Time,
+) Gate {
 	g := gateCall(d, s, c, plugins, valid, now)
 	if (g.Suspend != nil || g.Block != nil) && TooManyOpen(d, s) {
 		return Gate{Refuse: NotAsked(d, c), Rule: g.Rule}
@@ -73,7 +75,9 @@ func NotAsked(d *agent.Definition, c run.Call) *run.CallFinished {
 }
 
 // gateCall is GateHooked, however many requests are open.
-func gateCall(d *agent.Definition, s *run.AgentState, c run.Call, plugins agent.PluginGate, valid agent.Validator, now time.Time) Gate {
+func gateCall(
+	d *agent.Definition, s *run.AgentState, c run.Call, plugins agent.PluginGate, valid agent.Validator, now time.Time,
+) Gate {
 	t, known := d.Tool(c.Tool)
 	if known = known && t.ModelName() == c.Name; !known { // a tool's original name is not one the model was given
 		t = agent.ToolSpec{Name: c.Tool, Effect: run.EffectNonIdempotent}
@@ -90,7 +94,8 @@ func gateCall(d *agent.Definition, s *run.AgentState, c run.Call, plugins agent.
 		return refuseCall(c, run.WhyDenied, textToolDenied(d, c.Name, no), dec)
 	}
 	if plugins.Block != nil {
-		return refuseCall(c, run.WhyBlocked, d.Word(agent.WordBlockedCall, map[string]any{"Tool": c.Name, "Reason": *plugins.Block}), dec)
+		return refuseCall(c, run.WhyBlocked,
+			d.Word(agent.WordBlockedCall, map[string]any{"Tool": c.Name, "Reason": *plugins.Block}), dec)
 	}
 	if plugins.Result != nil {
 		return Gate{Give: plugins.Result, Rule: dec}
@@ -112,7 +117,8 @@ func gateCall(d *agent.Definition, s *run.AgentState, c run.Call, plugins agent.
 		return g
 	}
 	if err := checkArguments(d, s, t, c, valid); err != nil {
-		return refuseCall(c, run.WhyInvalidArguments, d.Word(agent.WordInvalidArguments, map[string]any{"Tool": c.Name, "Problem": err.Error()}), dec)
+		return refuseCall(c, run.WhyInvalidArguments,
+			d.Word(agent.WordInvalidArguments, map[string]any{"Tool": c.Name, "Problem": err.Error()}), dec)
 	}
 	if asked, ok := c.Asked(); ok && c.Resume != nil && asked.Mode == run.TicketResult {
 		return Gate{Give: &agent.ToolResultData{Content: ResultText(c.Resume)}, Rule: dec}
@@ -127,9 +133,12 @@ func gateCall(d *agent.Definition, s *run.AgentState, c run.Call, plugins agent.
 }
 
 // gatePluginRequest suspends a call for which a plugin asks a person, at most limits.asks times.
-func gatePluginRequest(d *agent.Definition, s *run.AgentState, c run.Call, asked *run.Ticket, dec Decision, now time.Time) Gate {
+func gatePluginRequest(
+	d *agent.Definition, s *run.AgentState, c run.Call, asked *run.Ticket, dec Decision, now time.Time,
+) Gate {
 	if d.Limits.Asks > 0 && c.Asks >= d.Limits.Asks {
-		return refuseCall(c, run.WhyBlocked, d.Word(agent.WordAskedOften, map[string]any{"Tool": c.Name, "Asks": c.Asks}), dec)
+		return refuseCall(c, run.WhyBlocked, d.Word(agent.WordAskedOften, map[string]any{"Tool": c.Name, "Asks": c.Asks}),
+			dec)
 	}
 	ask := AskFor(d, s, c, dec, now)
 	ask.For, ask.Ticket, ask.Gate = run.ForInput, asked, true
@@ -137,7 +146,9 @@ func gatePluginRequest(d *agent.Definition, s *run.AgentState, c run.Call, asked
 }
 
 // gatePerson says whether a call of a known tool needs a person, what becomes of it then, and what lets it run without.
-func gatePerson(d *agent.Definition, s *run.AgentState, c run.Call, t agent.ToolSpec, dec Decision, now time.Time) Gate {
+func gatePerson(
+	d *agent.Definition, s *run.AgentState, c run.Call, t agent.ToolSpec, dec Decision, now time.Time,
+) Gate {
 	one := Gate{Run: true, Rule: dec}
 	if c.Undoes != "" && c.Grant == nil { // nothing but a person's word on this very call lets it run
 		return Gate{Suspend: AskFor(d, s, c, dec, now), Rule: dec}
@@ -150,7 +161,8 @@ func gatePerson(d *agent.Definition, s *run.AgentState, c run.Call, t agent.Tool
 	switch {
 	case status == run.PermissionDenied:
 		return refuseCall(c, run.WhyDenied, d.Word(agent.WordToolRefused, wordingData(c)), dec)
-	case status == run.PermissionApproved && !dec.Ceiling && !byItself: // it knows its own agent's permissions; where one above asks, a person's word is needed besides
+	case status == run.PermissionApproved && !dec.Ceiling && !byItself:
+		// it knows its own agent's permissions; where one above asks, a person's word is needed besides
 		return one
 	}
 	digest, granting := ToolDigest(d, s, t, c.Input, dec), Granting(d)
@@ -176,7 +188,9 @@ func gatePerson(d *agent.Definition, s *run.AgentState, c run.Call, t agent.Tool
 
 // gateGranted compares what was approved with what is about to run, and when (A6). A mismatch fails closed. A grant
 // that a claim has used up already lets that call go on, and no other.
-func gateGranted(d *agent.Definition, s *run.AgentState, c run.Call, t agent.ToolSpec, dec Decision, now time.Time) Gate {
+func gateGranted(
+	d *agent.Definition, s *run.AgentState, c run.Call, t agent.ToolSpec, dec Decision, now time.Time,
+) Gate {
 	if c.Grant.Again && !grantCounts(*c.Grant, s, dec) {
 		return Gate{Ask: true, Rule: dec}
 	}
@@ -236,8 +250,10 @@ func ActionDigest(d *agent.Definition, s *run.AgentState, c run.Call, t agent.To
 
 func actionOf(d *agent.Definition, s *run.AgentState, c run.Call, t agent.ToolSpec, dec Decision) DigestInput {
 	return DigestInput{
-		Tenant: s.Tenant, Run: s.Run, Call: c.ID, Agent: s.Agent, Version: s.Version, Tool: t.Name, ToolHash: agent.ToolHash(t),
-		ArgsHash: ArgsHash(c.Input), PolicyVersion: policyVersion(d), ApproverPolicy: dec.ApproverPolicy(), Checked: preconditionDigest(c.Checked),
+		Tenant: s.Tenant, Run: s.Run, Call: c.ID, Agent: s.Agent, Version: s.Version, Tool: t.Name,
+		ToolHash: agent.ToolHash(t),
+		ArgsHash: ArgsHash(c.Input), PolicyVersion: policyVersion(d), ApproverPolicy: dec.ApproverPolicy(),
+		Checked: preconditionDigest(c.Checked),
 	}
 }
 
@@ -262,7 +278,8 @@ func ResultEnd(all []run.Message, i int) int {
 // checkArguments checks a call's arguments. Where the definition says so, those of an exhausted inference's services
 // are not checked (presets 2, Limits).
 func checkArguments(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, c run.Call, valid agent.Validator) error {
-	unchecked := t.AnsweredLater() && d.Limits.Validators == agent.ValidatorsNotExhausted && s.Interactions.Current > s.Interactions.Max
+	unchecked := t.AnsweredLater() && d.Limits.Validators == agent.ValidatorsNotExhausted &&
+		s.Interactions.Current > s.Interactions.Max
 	if unchecked && len(c.Input) > 0 && c.Input[0] == '{' { // an event carries an object, whatever is in it
 		return nil
 	}
@@ -297,7 +314,8 @@ func gateGuards(d *agent.Definition, s *run.AgentState, c run.Call, g Gate) Gate
 		fields := map[string]any{"Tool": c.Name, "Times": s.Streaks.Times(failingTool + c.Tool)}
 		return refuseCall(c, run.WhyOutOfScope, d.Word(agent.WordWithdrawnCall, fields), g.Rule)
 	case c.Repeats != "" && g.Run && g.Claim == nil:
-		return refuseCall(c, run.WhyDuplicate, d.Word(agent.WordDuplicateCall, map[string]any{"Tool": c.Name, "Call": c.Repeats}), g.Rule)
+		return refuseCall(c, run.WhyDuplicate,
+			d.Word(agent.WordDuplicateCall, map[string]any{"Tool": c.Name, "Call": c.Repeats}), g.Rule)
 	default:
 		return g
 	}
@@ -335,7 +353,8 @@ func judgeMissingCall(d *agent.Definition, s *run.AgentState, e run.Replied) run
 	if e.Summary {
 		return e
 	}
-	e.Correction = d.Refused(run.KindNoToolCall, "", d.Word(agent.WordNoToolCall, map[string]any{"Format": dialect.CallFormat(d)}))
+	e.Correction = d.Refused(run.KindNoToolCall, "",
+		d.Word(agent.WordNoToolCall, map[string]any{"Format": dialect.CallFormat(d)}))
 	return withMemory(d, s, e)
 }
 

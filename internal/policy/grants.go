@@ -19,7 +19,9 @@ func SameStanding(a, b []run.StandingGrant) bool {
 // StandingDigest is the digest of a permission to call a tool in every run of an agent: who, under which policy and
 // which approvers. Run, version and call are no part of it, so that a changed tool, policy or list of approvers is not
 // covered, and all else is. Arguments are one where grants are of them (Permission.OfArguments).
-func StandingDigest(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args json.RawMessage, dec Decision) string {
+func StandingDigest(
+	d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args json.RawMessage, dec Decision,
+) string {
 	return agent.HashCanonical(bindArguments(Granting(d), args, standingOf(d, s, t, dec)))
 }
 
@@ -106,7 +108,8 @@ const (
 
 // NarrowGrant is what both allow: all conditions of both, the fewer uses, the earlier end.
 func NarrowGrant(a, b agent.GrantBounds) agent.GrantBounds {
-	out := agent.GrantBounds{When: slices.Clip(a.When), Uses: lowerBound(a.Uses, b.Uses), Seconds: lowerBound(a.Seconds, b.Seconds), Until: a.Until}
+	out := agent.GrantBounds{When: slices.Clip(a.When), Uses: lowerBound(a.Uses, b.Uses),
+		Seconds: lowerBound(a.Seconds, b.Seconds), Until: a.Until}
 	have := agent.CanonicalWhen(a.When)
 	for _, c := range b.When {
 		if !slices.Contains(have, agent.CanonicalWhen([]run.Condition{c})[0]) {
@@ -130,7 +133,8 @@ func lowerBound[N int | int64](a, b N) N {
 // under is what is left of p's bounds below the policy of an agent that delegates the run.
 func under(b agent.StandingBounds, above agent.Permission) agent.StandingBounds {
 	n := NarrowGrant(b.Grant(), above.Bounds.Grant())
-	return agent.StandingBounds{Uses: n.Uses, Expires: time.Duration(n.Seconds) * time.Second, When: n.When, Pattern: b.Pattern && above.Patterned()}
+	return agent.StandingBounds{Uses: n.Uses, Expires: time.Duration(n.Seconds) * time.Second, When: n.When,
+		Pattern: b.Pattern && above.Patterned()}
 }
 
 // StandingBase is the StandingDigest of a tool whatever it is called with, of which the digests of patterns are made.
@@ -205,7 +209,9 @@ func standingFor(
 }
 
 // grantCovers reports whether the grant that a call was claimed under covers that call under the decision.
-func grantCovers(g *run.Grant, d *agent.Definition, s *run.AgentState, t agent.ToolSpec, c run.Call, dec Decision) bool {
+func grantCovers(
+	g *run.Grant, d *agent.Definition, s *run.AgentState, t agent.ToolSpec, c run.Call, dec Decision,
+) bool {
 	return coversCall(g.Digest, g.When, d, s, t, c, dec) ||
 		len(g.When) == 0 && g.Digest == ToolDigest(d, s, t, c.Input, dec)
 }
@@ -213,7 +219,8 @@ func grantCovers(g *run.Grant, d *agent.Definition, s *run.AgentState, t agent.T
 // RecordOf is the digest of the record that a call which has a standing grant is held to when it is claimed again: the
 // one its claim took, or the one that covers it where it was granted in the run.
 func RecordOf(d *agent.Definition, s *run.AgentState, c run.Call) string {
-	if c.Grant != nil && (strings.HasPrefix(c.Grant.Digest, PatternPrefix) || strings.HasPrefix(c.Grant.Digest, CountedPrefix)) {
+	if c.Grant != nil &&
+		(strings.HasPrefix(c.Grant.Digest, PatternPrefix) || strings.HasPrefix(c.Grant.Digest, CountedPrefix)) {
 		return c.Grant.Digest
 	}
 	return StandingOf(d, s, c)

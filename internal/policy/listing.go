@@ -49,14 +49,17 @@ func ResolveServers(d *agent.Definition, listed []ListedServer) (agent.Definitio
 // that matches, and a tool that no pattern names cannot be repeated, whatever the server says of it: annotations are
 // hints to people. Of two tools that are one to the model, neither takes the other's place: the one that d has stays,
 // and the one that comes later is disabled.
-func Resolve(d *agent.Definition, server agent.MCPServer, listed agent.ServerTools) (tools []agent.ToolSpec, disabled []run.DisabledTool) {
+func Resolve(
+	d *agent.Definition, server agent.MCPServer, listed agent.ServerTools,
+) (tools []agent.ToolSpec, disabled []run.DisabledTool) {
 	taken := map[string]string{} // model-facing name to original
 	for _, t := range slices.Concat(d.Tools, d.EveryBuiltin()) {
 		taken[t.ModelName()] = t.Name
 	}
 	for _, left := range listed.Left {
 		if server.Wants(left.Name) {
-			disabled = append(disabled, run.DisabledTool{Tool: shortName(left.Name), Why: run.DisabledUnusable, Detail: run.Bounded(left.Why)})
+			disabled = append(disabled, run.DisabledTool{Tool: shortName(left.Name), Why: run.DisabledUnusable,
+				Detail: run.Bounded(left.Why)})
 		}
 	}
 	for _, t := range listed.Tools {
@@ -76,14 +79,17 @@ func Resolve(d *agent.Definition, server agent.MCPServer, listed agent.ServerToo
 
 // whyUnusable says why a listed tool cannot be used; false if it can. One that is not as it was pinned takes no name
 // from another one.
-func whyUnusable(spec agent.ToolSpec, t agent.ServerTool, pins map[string]string, taken map[string]string) (run.DisabledTool, bool) {
+func whyUnusable(
+	spec agent.ToolSpec, t agent.ServerTool, pins map[string]string, taken map[string]string,
+) (run.DisabledTool, bool) {
 	no := run.DisabledTool{Tool: shortName(t.Name)}
 	pinned, known := pins[t.Name]
 	schema := agent.CheckSchema(t.Schema)
 	other, collides := taken[spec.ModelName()]
 	switch {
 	case !agent.ValidToolName(spec.Name) || !agent.ValidWord(spec.ModelName()):
-		no.Why, no.Detail = run.DisabledUnusable, "with its server's name it is no tool's name: at most 64 letters, digits, _ and -, with dots between"
+		no.Why, no.Detail = run.DisabledUnusable, "with its server's name it is no tool's name: at most 64 letters, "+
+			"digits, _ and -, with dots between"
 	case t.Digest == "":
 		no.Why, no.Detail = run.DisabledUnusable, "its definition has no digest"
 	case schema != nil:
@@ -133,7 +139,8 @@ func Offered(d *agent.Definition, s *run.AgentState, a run.Action) []agent.ToolS
 	}
 	tools, r := make([]agent.ToolSpec, 0, len(d.Tools)), roundStreaks(d, s)
 	for _, t := range flaggedTools(d, s) {
-		if !Disabled(s, t) && !slices.Contains(s.Hidden, t.Name) && a.Offers(t.Name) && !isOverLimit(d, r, failingTool+t.Name) {
+		if !Disabled(s, t) && !slices.Contains(s.Hidden, t.Name) && a.Offers(t.Name) &&
+			!isOverLimit(d, r, failingTool+t.Name) {
 			tools = append(tools, t.ModelFacing())
 		}
 	}

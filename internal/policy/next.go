@@ -178,5 +178,6 @@ func Launches(d *agent.Definition, busy []string, tool string) bool {
 
 // TextNeedsProgram says why an agent cannot run in a deployed function.
 func TextNeedsProgram(name, server string) string {
-	return "agent " + name + " needs a program on this machine (mcp server " + server + " has a command) and cannot run in a deployed function"
+	return "agent " + name + " needs a program on this machine (mcp server " + server +
+		" has a command) and cannot run in a deployed function"
 }

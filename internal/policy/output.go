@@ -20,7 +20,9 @@ func (w WrongOutput) Error() string { return "it was checked, and is wrong:\n" +
 
 // judgeOutput refuses what is not JSON, or does not fit the schema. valid checks a value; its error is for the model to
 // read.
-func judgeOutput(d *agent.Definition, s *run.AgentState, e run.Replied, valid func(value json.RawMessage) error) run.Replied {
+func judgeOutput(
+	d *agent.Definition, s *run.AgentState, e run.Replied, valid func(value json.RawMessage) error,
+) run.Replied {
 	value, err := jsonx.CompactJSON([]byte(dialect.Spoken(d, joinPieces(s, e.Text))), agent.OutputLimits)
 	if err != nil {
 		err = fmt.Errorf("it is not one JSON value: %w", err)
@@ -33,7 +35,8 @@ func judgeOutput(d *agent.Definition, s *run.AgentState, e run.Replied, valid fu
 		e.Correction = &run.Correction{Text: err.Error()}
 	default:
 		e.Correction = &run.Correction{
-			Lifecycle: run.LifecycleOutputError, Text: agent.TextOutputRefused(d, err), Ephemeral: d.Corrections == agent.CorrectionsEphemeral,
+			Lifecycle: run.LifecycleOutputError, Text: agent.TextOutputRefused(d, err),
+			Ephemeral: d.Corrections == agent.CorrectionsEphemeral,
 		}
 		if strings.TrimSpace(e.Text) == "" { // seed 000 keeps a turn of the model's here, too
 			e.Text = d.Word(agent.WordNoReply, nil)
@@ -75,14 +78,16 @@ func naturalEnd(d *agent.Definition, s *run.AgentState) run.Finished {
 func gateLoopBreaking(d *agent.Definition, t agent.ToolSpec, c run.Call, valid agent.Validator) Gate {
 	said, err := loopBreakingAnswer(d, t, c, valid)
 	if err != nil {
-		return refuseCall(c, run.WhyInvalidArguments, d.Word(agent.WordInvalidArguments, map[string]any{"Tool": c.Name, "Problem": err.Error()}), Decision{})
+		return refuseCall(c, run.WhyInvalidArguments,
+			d.Word(agent.WordInvalidArguments, map[string]any{"Tool": c.Name, "Problem": err.Error()}), Decision{})
 	}
 	return Gate{Give: &agent.ToolResultData{Content: said}}
 }
 
 // LastWordRefused is the gate of a loop-breaking call whose output code finds wrong.
 func LastWordRefused(d *agent.Definition, c run.Call, wrong WrongOutput) Gate {
-	return refuseCall(c, run.WhyInvalidArguments, d.Word(agent.WordInvalidArguments, map[string]any{"Tool": c.Name, "Problem": wrong.Error()}), Decision{})
+	return refuseCall(c, run.WhyInvalidArguments,
+		d.Word(agent.WordInvalidArguments, map[string]any{"Tool": c.Name, "Problem": wrong.Error()}), Decision{})
 }
 
 // loopBreakingAnswer returns the run's answer in a call of a loop-breaking tool. Errors are of its arguments and fit
@@ -131,7 +136,8 @@ func loopBreakingText(tool string, input json.RawMessage) string {
 
 // exitEnd ends a run by its call of a loop-breaking tool: what that said is the output.
 func exitEnd(d *agent.Definition, c run.Call) run.Finished {
-	end := run.Finished{Reason: run.ReasonNaturalEnd, Output: agent.TextOutput(loopBreakingText(c.Tool, c.Input)), History: d.Output.History}
+	end := run.Finished{Reason: run.ReasonNaturalEnd, Output: agent.TextOutput(loopBreakingText(c.Tool, c.Input)),
+		History: d.Output.History}
 	if d.Output.Format != agent.OutputJSON {
 		return end
 	}

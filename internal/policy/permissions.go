@@ -43,7 +43,8 @@ func DecideIn(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args jso
 // (Permission.OfArguments).
 func ToolDigest(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args json.RawMessage, dec Decision) string {
 	return agent.HashCanonical(bindArguments(Granting(d), args, map[string]any{
-		"tenant": s.Tenant, "run": s.Run, "agent": s.Agent, "version": s.Version, "tool": t.Name, "toolHash": agent.ToolHash(t),
+		"tenant": s.Tenant, "run": s.Run, "agent": s.Agent, "version": s.Version, "tool": t.Name,
+		"toolHash":      agent.ToolHash(t),
 		"policyVersion": policyVersion(d), "approverPolicy": dec.ApproverPolicy(),
 	}))
 }
@@ -71,7 +72,10 @@ func Asked(d *agent.Definition, s *run.AgentState) []string {
 // BlockRound is what block_and_retry makes of a round before any of its calls runs: the calls that lack a permission
 // fail at once, and together they make one request. Gate is the verdict on one of them. Calls that free names are under
 // way already. Nil = nothing is blocked.
-func BlockRound(d *agent.Definition, s *run.AgentState, gate func(*run.AgentState, run.Call) Gate, now time.Time, free func(id string) bool) []run.Event {
+func BlockRound(
+	d *agent.Definition, s *run.AgentState, gate func(*run.AgentState, run.Call) Gate, now time.Time,
+	free func(id string) bool,
+) []run.Event {
 	if d.Permission.Mode != agent.ModeBlockAndRetry {
 		return nil
 	}
@@ -185,7 +189,8 @@ func flaggedTools(d *agent.Definition, s *run.AgentState) []agent.ToolSpec {
 	for i, t := range tools {
 		said := known[t.ModelName()]
 		if slices.Contains(names, t.ModelName()) && !said.Value {
-			tools[i].Description = strings.TrimSpace(t.Description + " " + agent.TextAskApproval(agent.ModelName(d.Permission.ApprovalTool), said.Comments))
+			tools[i].Description = strings.TrimSpace(t.Description + " " +
+				agent.TextAskApproval(agent.ModelName(d.Permission.ApprovalTool), said.Comments))
 		}
 	}
 	return tools

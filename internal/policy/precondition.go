@@ -19,9 +19,11 @@ func preconditionDigest(k *run.Checked) string {
 	if k == nil {
 		return ""
 	}
-	of := map[string]any{"tool": k.Tool, "args": string(k.Args), "content": k.Content, "isError": k.IsError, "at": k.At.UTC().Format(time.RFC3339Nano)}
+	of := map[string]any{"tool": k.Tool, "args": string(k.Args), "content": k.Content, "isError": k.IsError,
+		"at": k.At.UTC().Format(time.RFC3339Nano)}
 	if k.Was != nil {
-		of["was"] = map[string]any{"args": string(k.Was.Args), "content": k.Was.Content, "isError": k.Was.IsError, "at": k.Was.At.UTC().Format(time.RFC3339Nano)}
+		of["was"] = map[string]any{"args": string(k.Was.Args), "content": k.Was.Content, "isError": k.Was.IsError,
+			"at": k.Was.At.UTC().Format(time.RFC3339Nano)}
 	}
 	return agent.HashCanonical(of)
 }
@@ -63,7 +65,8 @@ func MustRead(d *agent.Definition, s *run.AgentState, c run.Call, g Gate) (Readi
 
 // Checked is what the reading gave at that time, as people are shown it. The error is fit for the model.
 func (r Reading) Checked(res agent.ToolResultData, at time.Time) (*run.Checked, error) {
-	k := &run.Checked{Tool: r.Tool.Name, Args: r.Args, Content: res.Content, IsError: res.IsError, At: at.UTC().Truncate(time.Millisecond)}
+	k := &run.Checked{Tool: r.Tool.Name, Args: r.Args, Content: res.Content, IsError: res.IsError,
+		At: at.UTC().Truncate(time.Millisecond)}
 	if len(r.compare) > 0 && !res.IsError {
 		whole, err := jsonx.CompactJSON(json.RawMessage(res.Content), jsonx.JSONLimits{Bytes: 2 * agent.MaxResult})
 		if err != nil {
@@ -95,7 +98,8 @@ func GateChecked(d *agent.Definition, s *run.AgentState, c run.Call, g Gate, k *
 		return g
 	}
 	if g.Run && d.Limits.Asks > 0 && c.Asks >= d.Limits.Asks {
-		return refuseCall(c, run.WhyVoided, d.Word(agent.WordAskedOften, map[string]any{"Tool": c.Name, "Asks": c.Asks}), g.Rule)
+		return refuseCall(c, run.WhyVoided, d.Word(agent.WordAskedOften, map[string]any{"Tool": c.Name, "Asks": c.Asks}),
+			g.Rule)
 	}
 	if old := c.Checked; old != nil && !old.Same(*k) {
 		k.Was = &run.Was{Args: old.Args, Content: old.Content, IsError: old.IsError, At: old.At}
@@ -118,5 +122,7 @@ func Unread(d *agent.Definition, c run.Call, why error) *run.CallFinished {
 	if t.Precondition != nil {
 		reads = t.Precondition.Tool
 	}
-	return &run.CallFinished{Call: c.ID, IsError: true, Reason: run.WhyPrecondition, Content: d.Word(agent.WordUnread, map[string]any{"Tool": c.Name, "Reads": reads, "Problem": run.Bounded(why.Error())})}
+	return &run.CallFinished{Call: c.ID, IsError: true, Reason: run.WhyPrecondition,
+		Content: d.Word(agent.WordUnread,
+			map[string]any{"Tool": c.Name, "Reads": reads, "Problem": run.Bounded(why.Error())})}
 }

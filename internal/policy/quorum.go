@@ -39,7 +39,8 @@ func (d Decision) combineWith(o Decision) Decision {
 // Together is what several calls ask of people at once: as many as the strictest of them, reminded as the most
 // impatient has it, and others are let in once the last of those that escalate does. Who they are is each call's own.
 func (d Decision) Together(o Decision) Decision {
-	sum := Decision{Quorum: max(d.Quorum, o.Quorum), FourEyes: d.FourEyes || o.FourEyes, Remind: d.Remind, Escalate: d.Escalate}
+	sum := Decision{Quorum: max(d.Quorum, o.Quorum), FourEyes: d.FourEyes || o.FourEyes, Remind: d.Remind,
+		Escalate: d.Escalate}
 	if d.Remind == 0 || o.Remind != 0 && o.Remind < d.Remind {
 		sum.Remind = o.Remind
 	}

@@ -49,7 +49,8 @@ func planned(d *agent.Definition, s *run.AgentState, r agent.Reply, requests int
 		}
 	}
 	e := run.Replied{
-		Inference: s.Inferences + 1, Model: r.Model, Requests: requests, Usage: r.Usage, Units: r.Usage.Input + r.Usage.Output,
+		Inference: s.Inferences + 1, Model: r.Model, Requests: requests, Usage: r.Usage, Units: r.Usage.Input +
+			r.Usage.Output,
 		Text: agent.ValidText(r.Text), Stop: r.StopReason, System: systemDigest, Summary: summary,
 	}
 	if !r.At.IsZero() {
@@ -341,7 +342,8 @@ func plannedReasoning(all []agent.ReplyReasoning, text string, kept []int) []run
 			said = len(text)
 		}
 		out = append(out, run.RepliedReasoning{
-			Text: r.Text, Signature: r.Signature, Redacted: r.Redacted, Provider: r.Provider, Model: r.Model, Field: r.Field, AfterText: said, AfterCalls: asked,
+			Text: r.Text, Signature: r.Signature, Redacted: r.Redacted, Provider: r.Provider, Model: r.Model, Field: r.Field,
+			AfterText: said, AfterCalls: asked,
 		})
 	}
 	return out

@@ -58,7 +58,8 @@ func (f FunctionCall) Payload() ([]byte, error) {
 // answered there.
 func FunctionRequest(s *run.AgentState, t agent.ToolSpec, c run.Call, to Callback) FunctionCall {
 	f := FunctionCall{
-		Tool: t.Name, Args: c.Input, Key: s.Run + "/" + c.ID, Tenant: s.Tenant, Run: s.Run, Call: c.ID, State: s.SharedState(),
+		Tool: t.Name, Args: c.Input, Key: s.Run + "/" + c.ID, Tenant: s.Tenant, Run: s.Run, Call: c.ID,
+		State:    s.SharedState(),
 		Callback: &to,
 	}
 	if s.Trace != nil {
@@ -129,7 +130,8 @@ func ServiceEvent(s *run.AgentState, t agent.ToolSpec, c run.Call) (Outgoing, er
 	}
 	return withTrace(s, Outgoing{
 		ID: s.Run + "/" + c.ID, Type: cmp.Or(t.Event, t.Name), Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Call: c.ID,
-		Subject: subjectOf(s), ParentSubject: subjectOf(s), AccessControl: s.AccessControl, Domain: t.Domain, ExecutionUnits: s.ExecutionUnits, Data: data,
+		Subject: subjectOf(s), ParentSubject: subjectOf(s), AccessControl: s.AccessControl, Domain: t.Domain,
+		ExecutionUnits: s.ExecutionUnits, Data: data,
 	}), nil
 }
 
@@ -149,7 +151,8 @@ func EmittedAs(t agent.ToolSpec, c run.Call, now time.Time) run.CallSuspended {
 	if t.Kind == agent.KindAgent {
 		expiry = DelegateExpiry
 	}
-	return run.CallSuspended{Call: c.ID, For: run.ForAnswer, Expires: now.UTC().Add(cmp.Or(t.Timeout, expiry)).Truncate(time.Millisecond)}
+	return run.CallSuspended{Call: c.ID, For: run.ForAnswer,
+		Expires: now.UTC().Add(cmp.Or(t.Timeout, expiry)).Truncate(time.Millisecond)}
 }
 
 // withParent puts the correlation key at the end of an object, in the place of one that is there.
@@ -214,7 +217,8 @@ func Announcement(s *run.AgentState) (e Outgoing, owed bool, err error) {
 		kind = TypeRunFailed
 	}
 	return withTrace(s, Outgoing{
-		ID: s.Run + "#end", Type: kind, Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Subject: subjectOf(s), ParentSubject: parent,
+		ID: s.Run + "#end", Type: kind, Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Subject: subjectOf(s),
+		ParentSubject: parent,
 		AccessControl: s.AccessControl, Domain: domain, ExecutionUnits: s.ExecutionUnits, Data: data,
 		Journal: &JournalHead{Seq: s.Seq(), Hash: s.Hash()},
 	}), true, nil

@@ -70,7 +70,8 @@ func ParseMessage(raw json.RawMessage) ([]run.UserBlock, error) {
 
 // Departed applies an entry to s as ApplyEntry does, and lists the messages that it evicts, oldest first.
 func Departed(s run.AgentState, e run.Entry) (left []run.Spoken, after run.AgentState, err error) {
-	if after, err = run.ApplyEntry(s, e); err != nil || after.EvictedMessages == s.EvictedMessages || after.Entries == s.Entries {
+	if after, err = run.ApplyEntry(s, e); err != nil || after.EvictedMessages == s.EvictedMessages ||
+		after.Entries == s.Entries {
 		return nil, after, err
 	}
 	d := run.NewDraft(s, e.Writer, e.Time)
@@ -129,7 +130,8 @@ func ForkFrom(s *run.AgentState, child string, now time.Time) (run.Origin, error
 			return run.Origin{}, fmt.Errorf("fork run %s at %d: call %s: %w", s.Run, s.Seq(), c.ID, ErrCallRunning)
 		case c.Entered():
 			o.Unknown = append(o.Unknown, run.CallUnknown{
-				Call: c.ID, Approval: run.ApprovalID(child, c.ID, 1), Expires: now.UTC().Truncate(time.Millisecond).Add(agent.OutcomeExpiry),
+				Call: c.ID, Approval: run.ApprovalID(child, c.ID, 1),
+				Expires: now.UTC().Truncate(time.Millisecond).Add(agent.OutcomeExpiry),
 			})
 		}
 	}

@@ -157,7 +157,8 @@ func evictableCount(s *run.AgentState) int {
 // groupEnd returns the index behind the messages that leave with message i: its turn, or a call's result and its media.
 func groupEnd(all []run.Message, i int, results map[string]int) int {
 	end := i + 1
-	if all[i].Role == run.RoleAssistant && end < len(all) && all[end].Role == run.RoleAssistant && all[end].Source.SameEvent(all[i].Source) {
+	if all[i].Role == run.RoleAssistant && end < len(all) && all[end].Role == run.RoleAssistant &&
+		all[end].Source.SameEvent(all[i].Source) {
 		end++
 	}
 	switch b := all[i].Block.(type) {
@@ -216,7 +217,8 @@ func summaryLines(d *agent.Definition, left []run.Message) []string {
 // line of their own.
 func oneLine(text string, most int) string {
 	text = text[:policy.RuneStart(text, 4*most)]
-	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "\uFFFD"), func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "\uFFFD"),
+		func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
 	return text[:policy.RuneStart(text, most)]
 }
 
@@ -274,7 +276,8 @@ func withSummary(d *agent.Definition, s *run.AgentState, system string) string {
 	if s.Summary == "" && len(s.Files) == 0 {
 		return system
 	}
-	return agent.Paragraphs(system, d.Word(agent.WordSummary, map[string]any{"Summary": s.Summary, "Files": strings.Join(s.Files, ", ")}))
+	return agent.Paragraphs(system,
+		d.Word(agent.WordSummary, map[string]any{"Summary": s.Summary, "Files": strings.Join(s.Files, ", ")}))
 }
 
 // Budget is how the window is shared out for one request, in tokens. The zero value: nobody counts.
@@ -410,8 +413,10 @@ func SummaryRequest(d *agent.Definition, s *run.AgentState, e run.Evicted) (r ag
 		return agent.Request{}, false
 	}
 	return agent.Request{
-		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Replies() + 1, Model: d.Model, System: d.Word(agent.WordWriteSummary, nil),
-		Messages:   []run.Message{{Role: run.RoleUser, Block: run.Text{Text: quoteNotes(s.Summary, s.Messages.All()[:n])}, Base: -s.Inferences}},
+		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Replies() + 1, Model: d.Model,
+		System: d.Word(agent.WordWriteSummary, nil),
+		Messages: []run.Message{{Role: run.RoleUser, Block: run.Text{Text: quoteNotes(s.Summary, s.Messages.All()[:n])},
+			Base: -s.Inferences}},
 		Inferences: s.Inferences, Lifecycle: run.LifecycleNotes, Interactions: s.Interactions,
 	}, true
 }

@@ -21,12 +21,15 @@ import (
 // BuildRequest is what the model is asked for action a, which Next gave for s, under a system text, behind which stands
 // the summary of what was evicted. systemDigest is that text's digest, without the summary; empty where the newest
 // inference had the same.
-func BuildRequest(d *agent.Definition, s *run.AgentState, a run.Action, system string) (r agent.Request, systemDigest string) {
+func BuildRequest(
+	d *agent.Definition, s *run.AgentState, a run.Action, system string,
+) (r agent.Request, systemDigest string) {
 	if systemDigest = SystemDigest(system); systemDigest == s.System {
 		systemDigest = ""
 	}
 	r = agent.Request{
-		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Replies() + 1, Attempt: s.Plan.Failed, Model: d.Model, System: withSummary(d, s, system),
+		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Replies() + 1, Attempt: s.Plan.Failed, Model: d.Model,
+		System:   withSummary(d, s, system),
 		Messages: requestMessages(d, s, a), Inferences: s.Inferences, Tools: policy.Offered(d, s, a), Lifecycle: a.Lifecycle,
 		Interactions: s.Interactions, Exhausted: a.Exhausted, Output: d.Output.Asked(d.Name), Late: lateCalls(s),
 	}
@@ -99,7 +102,8 @@ func Built(s *run.AgentState, given []run.BuiltMessage) (run.ContextBuilt, error
 		return run.ContextBuilt{}, errors.New(problem)
 	}
 	if body, err := run.MarshalEvent(e); err != nil || len(body) > maxBuiltBytes {
-		return run.ContextBuilt{}, fmt.Errorf("the messages take more than %d bytes: large media belong into blobs", maxBuiltBytes)
+		return run.ContextBuilt{}, fmt.Errorf("the messages take more than %d bytes: large media belong into blobs",
+			maxBuiltBytes)
 	}
 	return e, nil
 }
@@ -137,7 +141,9 @@ func BuildSystem(d *agent.Definition, instructions string, data agent.SystemData
 // the dialect. They are made for every dialect of the chain, since which model will be asked is not known yet. Nothing
 // of it is stored. It comes last, when r has the tools that are offered. The error is a text's own, which Check could
 // not see.
-func WithPrompt(d *agent.Definition, s *run.AgentState, a run.Action, now time.Time, r agent.Request, c PromptContext) (agent.Request, error) {
+func WithPrompt(
+	d *agent.Definition, s *run.AgentState, a run.Action, now time.Time, r agent.Request, c PromptContext,
+) (agent.Request, error) {
 	if !d.Sectioned() {
 		return r, nil
 	}
@@ -166,7 +172,9 @@ func WithPrompt(d *agent.Definition, s *run.AgentState, a run.Action, now time.T
 // WithStepPrompt is the request for a plan's step with what a model that writes its calls as text has to be told: the
 // tools, how they are called, and that one has to be. Nobody has given context for a step. Other requests are r as they
 // are. The error is as WithPrompt's.
-func WithStepPrompt(d *agent.Definition, s *run.AgentState, a run.Action, now time.Time, r agent.Request) (agent.Request, error) {
+func WithStepPrompt(
+	d *agent.Definition, s *run.AgentState, a run.Action, now time.Time, r agent.Request,
+) (agent.Request, error) {
 	own := *d
 	own.Model, own.Text = r.Model, agent.TextRequireTool
 	if a.Lifecycle != run.LifecycleRoute || !own.WritesCalls() {
@@ -248,7 +256,8 @@ func SystemDigest(text string) string {
 // SystemFor is what a system text shows of s for action a. One that is built once shows the quota as it is at the
 // start; one that is built for every inference, how things stand now.
 func SystemFor(d *agent.Definition, s *run.AgentState, a run.Action, now time.Time) agent.SystemData {
-	data := agent.SystemData{Date: s.StartedAt.UTC().Format(time.DateOnly), Run: s.Run, Caller: s.Caller(), Input: s.Input, Interactions: run.Interactions{Max: s.Interactions.Max}}
+	data := agent.SystemData{Date: s.StartedAt.UTC().Format(time.DateOnly), Run: s.Run, Caller: s.Caller(), Input: s.Input,
+		Interactions: run.Interactions{Max: s.Interactions.Max}}
 	if d.SystemPrompt == agent.SystemEveryInference {
 		data.Now, data.Interactions, data.Exhausted = now.UTC().Format(time.RFC3339), s.Interactions, a.Exhausted
 	}

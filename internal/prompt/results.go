@@ -155,7 +155,8 @@ func pairResults(s *run.AgentState) []run.Message {
 	if !s.WithPlaceholders() && s.From == nil { // results come in whole rounds
 		return all
 	}
-	p := pairing{state: s, all: all, results: map[string]int{}, used: map[string]bool{}, out: make([]run.Message, 0, len(all)+len(s.Live))}
+	p := pairing{state: s, all: all, results: map[string]int{}, used: map[string]bool{},
+		out: make([]run.Message, 0, len(all)+len(s.Live))}
 	for i, m := range all {
 		if r, ok := m.Block.(run.ToolResult); ok {
 			p.results[r.ID] = i
@@ -260,13 +261,15 @@ func PageOf(d *agent.Definition, s *run.AgentState, c run.Call) (Page, error) {
 	w, found, listed := findWhole(s, args.Call)
 	switch {
 	case !found && listed:
-		return Page{}, fmt.Errorf("the result of call %s was not cut: all of it stands in the conversation", agent.QuotedName(args.Call))
+		return Page{}, fmt.Errorf("the result of call %s was not cut: all of it stands in the conversation",
+			agent.QuotedName(args.Call))
 	case !found:
 		return Page{}, fmt.Errorf("there is no call %s in the conversation whose result was cut", agent.QuotedName(args.Call))
 	}
 	from, ok := wholeNumber(args.From)
 	if !ok || from < 0 || from >= w.Chars {
-		return Page{}, fmt.Errorf("the result of call %s has %d characters: from has to be 0 to %d", w.Call, w.Chars, w.Chars-1)
+		return Page{}, fmt.Errorf("the result of call %s has %d characters: from has to be 0 to %d", w.Call, w.Chars,
+			w.Chars-1)
 	}
 	most := d.Context.TruncateResult
 	chars, ok := wholeNumber(args.Chars)
@@ -295,7 +298,8 @@ func wholeNumber(n json.Number) (int, bool) {
 // is all of the result; one that is not what the page says it is is an error.
 func PageText(d *agent.Definition, p Page, text string) (string, error) {
 	if !utf8.ValidString(text) || utf8.RuneCountInString(text) != p.Whole.Chars {
-		return "", fmt.Errorf("the blob %s does not hold the %d characters of the result of call %s", p.Whole.Blob, p.Whole.Chars, p.Whole.Call)
+		return "", fmt.Errorf("the blob %s does not hold the %d characters of the result of call %s", p.Whole.Blob,
+			p.Whole.Chars, p.Whole.Call)
 	}
 	rest := text[runeOffset(text, p.From):]
 	shown := rest[:runeOffset(rest, p.Chars)]

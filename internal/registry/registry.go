@@ -152,7 +152,9 @@ func (r *Registry) AddFS(fsys fs.FS) error {
 	if err != nil {
 		problems = append(problems, fmt.Errorf("register agents: %w", err))
 	} else if !found {
-		problems = append(problems, fmt.Errorf("register agents: there is no %s among the files: is it where //go:embed looks, such as */%s?", agentFile, agentFile))
+		problems = append(problems,
+			fmt.Errorf("register agents: there is no %s among the files: is it where //go:embed looks, such as */%s?", agentFile,
+				agentFile))
 	}
 	return errors.Join(problems...)
 }

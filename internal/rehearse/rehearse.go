@@ -245,7 +245,8 @@ func (r *Rehearsal) compare(one *Run, def *agent.Definition, s *run.AgentState) 
 
 // nextWords say what comes next of a run without open calls.
 var nextWords = map[run.ActionKind]string{
-	run.ActInfer: "the model is asked", run.ActWait: "the run waits", run.ActEnd: "the run ends", run.ActDone: "the run has ended",
+	run.ActInfer: "the model is asked", run.ActWait: "the run waits", run.ActEnd: "the run ends",
+	run.ActDone:  "the run has ended",
 	run.ActTools: "its calls are carried out", run.ActList: "its servers are listed",
 }
 
@@ -269,7 +270,8 @@ func (r *Rehearsal) next(d *agent.Definition, s *run.AgentState, c run.Call) ste
 	c.Status, c.Grant, c.Resume = run.StatusNew, nil, nil
 	g := policy.GateCall(d, s, c, tool.Validate, r.Now)
 	switch {
-	case g.Refuse != nil && g.Refuse.Reason == run.WhyTooManyOpen, g.Suspend != nil, g.Block != nil: // its own request is one of those that are open
+	case g.Refuse != nil && g.Refuse.Reason == run.WhyTooManyOpen, g.Suspend != nil, g.Block != nil:
+		// its own request is one of those that are open
 		return step{does: "people are asked about " + c.Tool + asked(g.Rule)}
 	case g.Refuse != nil:
 		return step{fmt.Sprintf("%s is not carried out (%s)", c.Tool, g.Refuse.Reason), true}

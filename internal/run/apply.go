@@ -67,7 +67,8 @@ func Apply(s AgentState, e Event) (AgentState, error) {
 func (s *AgentState) checkAfterEnd(e Event) error {
 	known := false
 	switch e := e.(type) {
-	case CallFinished, CallClaimed, CallSuspended, CallUnknown, CallCancelled, CallPermitted, UndoOrdered, Replied, PlanEvent, ToolsListed:
+	case CallFinished, CallClaimed, CallSuspended, CallUnknown, CallCancelled, CallPermitted, UndoOrdered, Replied,
+		PlanEvent, ToolsListed:
 		return e.apply(s) // of a run that is done, they take only what is known
 	case Finished:
 		known = e.Reason == s.Reason
@@ -103,10 +104,13 @@ func (e RunStarted) apply(s *AgentState) error {
 	}
 	past := s.past
 	*s = AgentState{
-		Tenant: e.Tenant, Run: e.Run, Agent: e.Agent, Version: e.Version, Definition: e.Definition, HooksVersion: e.HooksVersion,
-		Subject: e.Subject, By: e.By, Heard: e.Heard, AccessControl: e.AccessControl, Input: e.Input, BodyDigest: e.BodyDigest, Trace: e.Trace,
+		Tenant: e.Tenant, Run: e.Run, Agent: e.Agent, Version: e.Version, Definition: e.Definition,
+		HooksVersion: e.HooksVersion,
+		Subject:      e.Subject, By: e.By, Heard: e.Heard, AccessControl: e.AccessControl, Input: e.Input,
+		BodyDigest: e.BodyDigest, Trace: e.Trace,
 		StartedAt: s.head.time, UpdatedAt: s.head.time, Owner: e.Owner, OwnedSince: s.head.seq, OwnedAt: s.head.time,
-		Interactions: Interactions{Max: e.MaxInteractions}, Entries: s.Entries, From: e.From, Parent: e.Parent, Wait: e.Wait, Resume: e.Resume, head: s.head,
+		Interactions: Interactions{Max: e.MaxInteractions}, Entries: s.Entries, From: e.From, Parent: e.Parent, Wait: e.Wait,
+		Resume: e.Resume, head: s.head,
 		Unsaid: e.Input != nil && len(e.Messages) == 0,
 	}
 	if err := s.inherit(past); err != nil {

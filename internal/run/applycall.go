@@ -183,7 +183,8 @@ func (e CallSuspended) apply(s *AgentState) error {
 		if e.For == "" || e.For == ForApproval {
 			c.Checked = e.Checked
 		}
-		c.waitForInput(e.Ticket, at, Wait{For: cmp.Or(e.For, ForApproval), Approval: e.Approval, Digest: e.Digest, Since: s.head.time, Expires: e.Expires, Policy: e.Policy, Heard: len(s.Heard)})
+		c.waitForInput(e.Ticket, at, Wait{For: cmp.Or(e.For, ForApproval), Approval: e.Approval, Digest: e.Digest,
+			Since: s.head.time, Expires: e.Expires, Policy: e.Policy, Heard: len(s.Heard)})
 		return nil
 	})
 }
@@ -293,7 +294,8 @@ func (e Decided) apply(s *AgentState) error {
 		if err := c.transition(StatusResuming); err != nil {
 			return err
 		}
-		c.Grant = &Grant{Approval: e.Approval, Digest: e.Digest, By: e.By, Note: e.Note, Edited: e.Args != nil, Editor: e.Editor, Policy: policy, Expires: expires}
+		c.Grant = &Grant{Approval: e.Approval, Digest: e.Digest, By: e.By, Note: e.Note, Edited: e.Args != nil,
+			Editor: e.Editor, Policy: policy, Expires: expires}
 		if len(e.Voices) > 0 {
 			c.Grant.Voices, c.Grant.Asked, c.Grant.Heard = e.Voices, asked, heard
 		}
@@ -332,7 +334,8 @@ func (e Answered) apply(s *AgentState) error {
 	path := []CallStatus{StatusResuming}
 	switch {
 	case c.Status == StatusSuspended && c.Wait.For == ForOutcome && (e.Approval == "" || e.Approval == c.Wait.Approval):
-	case c.Status == StatusRunning && c.Claim != "" && e.Slot == 0: // unknown and settled at once: the round does not come to rest between
+	case c.Status == StatusRunning && c.Claim != "" && e.Slot == 0:
+		// unknown and settled at once: the round does not come to rest between
 		path = []CallStatus{StatusSuspended, StatusResuming}
 	case c.AwaitsAnswer() && !e.Rerun && e.Approval == "":
 		if c.Status == StatusRunning { // the answer was faster than the entry that says that it is waited for
@@ -517,7 +520,8 @@ func (e LateSuspended) apply(s *AgentState) error {
 			return err
 		}
 		c.countEntered(e.Entered)
-		c.waitForInput(e.Ticket, nil, Wait{For: ForInput, Approval: ApprovalID(s.Run, c.ID, c.Asks+1), Digest: e.Digest, Since: s.head.time, Expires: e.Expires, Heard: len(s.Heard)})
+		c.waitForInput(e.Ticket, nil, Wait{For: ForInput, Approval: ApprovalID(s.Run, c.ID, c.Asks+1), Digest: e.Digest,
+			Since: s.head.time, Expires: e.Expires, Heard: len(s.Heard)})
 		return nil
 	})
 }

@@ -72,7 +72,8 @@ func (s *AgentState) applyToolDecisions(at int, e Decided) error {
 			continue
 		}
 		p := ToolPermit{
-			Tool: t.Tool, Denied: t.Verdict == ToolDenied, Approval: e.Approval, Place: i, Digests: t.Digests, By: e.By, Note: e.Note,
+			Tool: t.Tool, Denied: t.Verdict == ToolDenied, Approval: e.Approval, Place: i, Digests: t.Digests, By: e.By,
+			Note:     e.Note,
 			Standing: e.Standing, Voices: e.Voices,
 		}
 		if len(e.Voices) > 0 {
@@ -92,8 +93,9 @@ func (s *AgentState) applyToolDecision(c Call, e Decided) {
 	deny := e.Action == ActionDeny
 	if deny || e.Action == ActionApprove && !e.Once {
 		p := ToolPermit{
-			Tool: c.Tool, Denied: deny, Approval: e.Approval, Digests: []string{e.Permit}, By: e.By, Note: e.Note, Standing: e.Standing,
-			Voices: e.Voices, Edited: e.Args != nil,
+			Tool: c.Tool, Denied: deny, Approval: e.Approval, Digests: []string{e.Permit}, By: e.By, Note: e.Note,
+			Standing: e.Standing,
+			Voices:   e.Voices, Edited: e.Args != nil,
 		}
 		switch {
 		case len(e.Voices) == 0:
@@ -119,7 +121,8 @@ func (e PermissionAnswered) apply(s *AgentState) error {
 		return &ApplyError{Problem: "a tool has no verdict and the request has not expired"}
 	}
 	s.Permissions.close(i)
-	s.Queued = slices.Insert(slices.Clone(s.Queued), s.permissionTexts(), queued{Text{Text: e.Text}, s.nextSource(0), true})
+	s.Queued = slices.Insert(slices.Clone(s.Queued), s.permissionTexts(),
+		queued{Text{Text: e.Text}, s.nextSource(0), true})
 	s.flushQueued()
 	return nil
 }
@@ -156,12 +159,14 @@ func (s *AgentState) grantClaim(c *Call, e CallClaimed) error {
 		if _, denied := s.Permissions.Denied(c.Tool); !ok || denied || !g.Left() || !jsonx.Fits(g.When, c.Input) {
 			return &ApplyError{Call: c.ID, Problem: "no permission of its tool covers it"}
 		}
-		c.Grant = &Grant{Approval: g.Approval, Digest: e.Digest, By: g.By, Note: g.Note, Consumed: true, Tool: true, Standing: true, When: g.When}
+		c.Grant = &Grant{Approval: g.Approval, Digest: e.Digest, By: g.By, Note: g.Note, Consumed: true, Tool: true,
+			Standing: true, When: g.When}
 		s.Permissions.Count(c.Tool, e.Digest)
 		return nil
 	}
 	t := s.Permissions.Tools[i]
-	c.Grant = &Grant{Approval: t.Approval, Digest: e.Digest, By: t.By, Note: t.Note, Consumed: true, Tool: true, Standing: t.Standing}
+	c.Grant = &Grant{Approval: t.Approval, Digest: e.Digest, By: t.By, Note: t.Note, Consumed: true, Tool: true,
+		Standing: t.Standing}
 	if e.Once {
 		s.Permissions.Use(e.Under, c.Tool)
 	}

@@ -120,7 +120,8 @@ func (rc RepliedCall) use() ToolUse { return ToolUse{ID: rc.ID, Name: rc.Name, I
 
 // IsText reports whether all of r that is text can be stored as it is.
 func (r Reasoning) IsText() bool {
-	return !slices.ContainsFunc([]string{r.Text, r.Signature, r.Provider, r.Model, r.Field}, func(s string) bool { return !utf8.ValidString(s) })
+	return !slices.ContainsFunc([]string{r.Text, r.Signature, r.Provider, r.Model, r.Field},
+		func(s string) bool { return !utf8.ValidString(s) })
 }
 
 // StoredSize is how many bytes of an entry r takes, less what names it: what has to be escaped takes more than its
@@ -154,7 +155,8 @@ func (r RepliedReasoning) fits(e Replied, said, asked int) bool {
 }
 
 func (r RepliedReasoning) block() Block {
-	return Reasoning{Text: r.Text, Signature: r.Signature, Redacted: r.Redacted, Provider: r.Provider, Model: r.Model, Field: r.Field}
+	return Reasoning{Text: r.Text, Signature: r.Signature, Redacted: r.Redacted, Provider: r.Provider, Model: r.Model,
+		Field: r.Field}
 }
 
 func appendUses(blocks []Block, calls []RepliedCall) []Block {

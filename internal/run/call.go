@@ -432,7 +432,8 @@ func (e UndoOrdered) apply(s *AgentState) error {
 	switch {
 	case s.From == nil || s.From.Kind != OriginContinues || s.Inferences > 0 || len(s.Live) > 0 || s.Entries > 0:
 		return forbid("only a run that begins with it takes a call back")
-	case !ok && !s.Partial, ok && of.Status != StatusSucceeded: // a reader who began at a snapshot lacks what was settled before it
+	case !ok && !s.Partial, ok && of.Status != StatusSucceeded:
+		// a reader who began at a snapshot lacks what was settled before it
 		return forbid("only a call that has succeeded is taken back")
 	case e.Call.ID == "" || e.By == "":
 		return forbid("a call and who ordered it are required")

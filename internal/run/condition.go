@@ -33,7 +33,8 @@ type Was struct {
 
 // Same reports whether both gave the same of the same.
 func (k Checked) Same(o Checked) bool {
-	return k.Tool == o.Tool && string(k.Args) == string(o.Args) && k.IsError == o.IsError && jsonx.CanonicalText(json.RawMessage(k.Content)) == jsonx.CanonicalText(json.RawMessage(o.Content))
+	return k.Tool == o.Tool && string(k.Args) == string(o.Args) && k.IsError == o.IsError &&
+		jsonx.CanonicalText(json.RawMessage(k.Content)) == jsonx.CanonicalText(json.RawMessage(o.Content))
 }
 
 // Voice is one approval as the desk recorded it: who the person is was authenticated when they decided.

@@ -106,7 +106,8 @@ type Draft struct {
 
 // NewDraft starts the entry after s.
 func NewDraft(s AgentState, writer string, now time.Time) *Draft {
-	d := &Draft{State: s, before: s, Entry: Entry{Seq: s.Entries, Generation: s.Generation, Writer: writer, Time: now.UTC().Truncate(time.Millisecond), Prev: s.hash}}
+	d := &Draft{State: s, before: s, Entry: Entry{Seq: s.Entries, Generation: s.Generation, Writer: writer,
+		Time: now.UTC().Truncate(time.Millisecond), Prev: s.hash}}
 	return d
 }
 
@@ -156,8 +157,8 @@ func (d *Draft) Committed() AgentState {
 // Empty reports whether nothing has been added.
 func (d *Draft) Empty() bool { return len(d.Entry.Events) == 0 }
 
-// entryForm is the stored form. Keys are short because every iteration pays for them. What every entry has is a pointer,
-// so that a reader sees where it is missing.
+// entryForm is the stored form. Keys are short because every iteration pays for them. What every entry has is a
+// pointer, so that a reader sees where it is missing.
 type entryForm struct {
 	Version    *int              `json:"v"`
 	Seq        *int64            `json:"s"`
@@ -228,7 +229,8 @@ func UnmarshalEntry(data []byte) (Entry, error) {
 	if err != nil {
 		return Entry{}, err
 	}
-	e := Entry{Seq: *f.Seq, Generation: f.Generation, Writer: *f.Writer, Time: time.UnixMilli(*f.Time).UTC(), Snapshot: f.Snapshot, Prev: f.Prev, hash: HashBody(data)}
+	e := Entry{Seq: *f.Seq, Generation: f.Generation, Writer: *f.Writer, Time: time.UnixMilli(*f.Time).UTC(),
+		Snapshot: f.Snapshot, Prev: f.Prev, hash: HashBody(data)}
 	for _, form := range f.Kinds {
 		k, ok := formKinds[form]
 		if !ok {

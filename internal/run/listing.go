@@ -92,7 +92,8 @@ func (e ToolsDisabled) apply(s *AgentState) error {
 	}
 	at := s.server(e.Server)
 	if at < 0 || !slices.Contains(s.Servers[at].Tools, e.Tool) || !e.Why.Valid() {
-		return &ApplyError{Problem: fmt.Sprintf("the run has no tool %.64q of a server %.64q, or there is no reason", e.Tool, e.Server)}
+		return &ApplyError{Problem: fmt.Sprintf("the run has no tool %.64q of a server %.64q, or there is no reason", e.Tool,
+			e.Server)}
 	}
 	s.Servers = slices.Clone(s.Servers)
 	server := &s.Servers[at]

@@ -144,12 +144,14 @@ func MarshalBlock(b Block) ([]byte, error) {
 		return MarshalVerbatim(blockJSON{Type: "media", Name: b.Name, MediaType: b.MediaType, Data: b.Data, Blob: b.Blob})
 	case Reasoning:
 		return MarshalVerbatim(blockJSON{
-			Type: "reasoning", Text: b.Text, Signature: b.Signature, Redacted: b.Redacted, Provider: b.Provider, Model: b.Model, Field: b.Field,
+			Type: "reasoning", Text: b.Text, Signature: b.Signature, Redacted: b.Redacted, Provider: b.Provider, Model: b.Model,
+			Field: b.Field,
 		})
 	case ToolUse:
 		return MarshalVerbatim(blockJSON{Type: "tool_use", ID: b.ID, Name: b.Name, Input: b.Input})
 	case ToolResult:
-		return MarshalVerbatim(blockJSON{Type: "tool_result", ID: b.ID, Content: &b.Content, Blob: b.Blob, IsError: &b.IsError, Whole: b.Whole})
+		return MarshalVerbatim(blockJSON{Type: "tool_result", ID: b.ID, Content: &b.Content, Blob: b.Blob,
+			IsError: &b.IsError, Whole: b.Whole})
 	default:
 		return nil, fmt.Errorf("marshal block: %T is not a block", b)
 	}
@@ -168,7 +170,8 @@ func UnmarshalBlock(data []byte) (Block, error) {
 	case "media":
 		return Media{Name: j.Name, MediaType: j.MediaType, Data: j.Data, Blob: j.Blob}, nil
 	case "reasoning":
-		return Reasoning{Text: j.Text, Signature: j.Signature, Redacted: j.Redacted, Provider: j.Provider, Model: j.Model, Field: j.Field}, nil
+		return Reasoning{Text: j.Text, Signature: j.Signature, Redacted: j.Redacted, Provider: j.Provider, Model: j.Model,
+			Field: j.Field}, nil
 	case "tool_use":
 		return ToolUse{ID: j.ID, Name: j.Name, Input: j.Input}, nil
 	case "tool_result":
@@ -236,7 +239,8 @@ const maxMediaType = 255
 func ValidMediaType(s string) bool {
 	kind, params, err := mime.ParseMediaType(s)
 	main, sub, both := strings.Cut(kind, "/")
-	return err == nil && both && main != "" && sub != "" && len(s) <= maxMediaType && mime.FormatMediaType(kind, params) != ""
+	return err == nil && both && main != "" && sub != "" && len(s) <= maxMediaType &&
+		mime.FormatMediaType(kind, params) != ""
 }
 
 // Check says what is wrong with media as somebody hands them in; nil = they may be kept. Whether a blob is there, and

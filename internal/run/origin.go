@@ -174,7 +174,8 @@ func (s *AgentState) resetCall(c Call) (Call, error) {
 	}
 	n := Call{
 		ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: asked,
-		Service: c.Service, Hidden: c.Hidden, Breaks: c.Breaks, Ahead: c.Ahead, Repeats: c.Repeats, Step: c.Step, Undoes: c.Undoes,
+		Service: c.Service, Hidden: c.Hidden, Breaks: c.Breaks, Ahead: c.Ahead, Repeats: c.Repeats, Step: c.Step,
+		Undoes: c.Undoes,
 	}
 	return n, n.transition(StatusNew)
 }
@@ -204,7 +205,8 @@ func (s *AgentState) doubtfulCall(c Call, asked []CallUnknown) (Call, []CallUnkn
 	if len(asked) == 0 || asked[0].Call != c.ID || asked[0].Approval == "" || asked[0].Expires.IsZero() {
 		return c, asked, &ApplyError{Call: c.ID, Problem: "its outcome is unknown and nobody is asked"}
 	}
-	n := Call{ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: c.Input, Executions: c.Executions, Asks: 1, Service: c.Service, Ahead: c.Ahead, Step: c.Step, Undoes: c.Undoes}
+	n := Call{ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: c.Input,
+		Executions: c.Executions, Asks: 1, Service: c.Service, Ahead: c.Ahead, Step: c.Step, Undoes: c.Undoes}
 	n.EditedBy = c.Editor()
 	err := n.transition(StatusNew, StatusRunning, StatusSuspended)
 	n.Wait = &Wait{For: ForOutcome, Approval: asked[0].Approval, Since: s.head.time, Expires: asked[0].Expires}
@@ -262,7 +264,8 @@ type ChildUsage struct {
 
 // Add is both together.
 func (u ChildUsage) Add(v ChildUsage) ChildUsage {
-	return ChildUsage{Usage: u.Usage.Add(v.Usage), Requests: u.Requests + v.Requests, Units: u.Units + v.Units, Cost: u.Cost.Add(v.Cost)}
+	return ChildUsage{Usage: u.Usage.Add(v.Usage), Requests: u.Requests + v.Requests, Units: u.Units + v.Units,
+		Cost: u.Cost.Add(v.Cost)}
 }
 
 // Used is what the run itself has used, with the children that have answered. It lacks those that have not.
@@ -305,7 +308,8 @@ func (s *AgentState) noteChild(c *Call, child *Child) {
 		return
 	}
 	c.Child = child.Run
-	s.Children.Open = append(s.Children.Open[:len(s.Children.Open):len(s.Children.Open)], OpenChild{Call: c.ID, Child: *child})
+	s.Children.Open = append(s.Children.Open[:len(s.Children.Open):len(s.Children.Open)],
+		OpenChild{Call: c.ID, Child: *child})
 	s.Children.Begun++
 }
 

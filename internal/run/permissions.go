@@ -117,7 +117,8 @@ func (r PermissionRequest) Answer(expired bool) PermissionAnswered {
 		}
 	}
 	if undecided := r.named(""); expired && len(undecided) > 0 {
-		comments = append(comments, "Expired: nobody decided about "+strings.Join(undecided, ", ")+" in time. That is neither a grant nor a denial, and not a permission.")
+		comments = append(comments, "Expired: nobody decided about "+strings.Join(undecided, ", ")+
+			" in time. That is neither a grant nor a denial, and not a permission.")
 	}
 	if off := r.named(ToolCancelled); len(off) > 0 {
 		comments = append(comments, "Called off without a judgement, and not permitted: "+strings.Join(off, ", ")+".")

@@ -24,7 +24,8 @@ const (
 // Phases lists the phases in the order of a run.
 func Phases() []Phase {
 	return []Phase{
-		PhaseRunStart, PhaseStepStart, PhaseBeforeInference, PhaseAfterInference, PhaseStepEnd, PhaseBeforeTool, PhaseAfterTool, PhaseRunEnd,
+		PhaseRunStart, PhaseStepStart, PhaseBeforeInference, PhaseAfterInference, PhaseStepEnd, PhaseBeforeTool,
+		PhaseAfterTool, PhaseRunEnd,
 	}
 }
 

@@ -159,7 +159,8 @@ func firstConflict(patches []CallPatch) error {
 	for i, a := range patches {
 		for j, b := range patches[i+1:] {
 			if k, l, found := firstOverlap(paths[i], paths[i+1+j]); found {
-				return fmt.Errorf("calls %s and %s changed the same of the run's state, and neither saw the other's change: %s and %s",
+				return fmt.Errorf("calls %s and %s changed the same of the run's state, and neither saw the "+
+					"other's change: %s and %s",
 					a.Call, b.Call, jsonx.ShownPath(a.Patch[k].Path), jsonx.ShownPath(b.Patch[l].Path))
 			}
 		}

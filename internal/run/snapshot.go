@@ -38,7 +38,8 @@ type stateFields AgentState
 func (d *Draft) Snap() error {
 	s := &d.State
 	evicts := s.EvictedMessages > d.before.EvictedMessages
-	due := evicts && (d.before.snapped == 0 || s.Messages.Len() <= snapshotEvery) || s.EvictedMessages > 0 && d.Entry.Seq%snapshotDue(s.Messages.Len()) == 0
+	due := evicts && (d.before.snapped == 0 || s.Messages.Len() <= snapshotEvery) || s.EvictedMessages > 0 &&
+		d.Entry.Seq%snapshotDue(s.Messages.Len()) == 0
 	if !due || s.Status == RunDone || s.inherits() || s.Plan.Active() { // a plan still needs its settled calls
 		return nil
 	}

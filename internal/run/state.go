@@ -247,7 +247,8 @@ func (s *AgentState) LeftRequests() []string {
 
 // AwaitsAnyone reports whether somebody owes the run a word: on a suspended call or on a request about tools.
 func (s *AgentState) AwaitsAnyone() bool {
-	return len(s.Permissions.Asked) > 0 || slices.ContainsFunc(s.Live, func(c Call) bool { return c.Status == StatusSuspended })
+	return len(s.Permissions.Asked) > 0 ||
+		slices.ContainsFunc(s.Live, func(c Call) bool { return c.Status == StatusSuspended })
 }
 
 // EarliestExpiry is when the first of the open waits expires; zero when there is none.

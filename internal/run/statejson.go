@@ -80,10 +80,12 @@ const listed = 200
 func (s AgentState) MarshalJSON() ([]byte, error) {
 	j := runJSON{
 		ID: s.Run, Agent: s.Agent, Version: s.Version, Status: s.Status, Reason: s.Reason, Error: s.Error,
-		Inferences: s.Inferences, ModelCalls: s.ModelCalls, Interactions: s.Interactions, ExecutionUnits: s.ExecutionUnits, Usage: s.Usage, Cost: s.Cost,
+		Inferences: s.Inferences, ModelCalls: s.ModelCalls, Interactions: s.Interactions, ExecutionUnits: s.ExecutionUnits,
+		Usage: s.Usage, Cost: s.Cost,
 		Calls: callsJSON(Newest(s.Calls())), Waiting: []waitingJSON{},
 		Summary: s.SummaryShown(), State: s.SharedState(), Subject: s.Subject, StartedBy: s.By,
-		StartedAt: timeJSON(s.StartedAt), UpdatedAt: timeJSON(s.UpdatedAt), EndedAt: timeJSON(s.EndedAt), Seq: s.Seq(), Servers: s.Servers,
+		StartedAt: timeJSON(s.StartedAt), UpdatedAt: timeJSON(s.UpdatedAt), EndedAt: timeJSON(s.EndedAt), Seq: s.Seq(),
+		Servers: s.Servers,
 	}
 	if s.Status == RunDone {
 		j.Detail = s.EndingDetail
@@ -99,14 +101,16 @@ func (s AgentState) MarshalJSON() ([]byte, error) {
 		j.Parent, j.ParentCall, j.Root = p.Run, p.Call, p.Root
 	}
 	for _, c := range s.Waits() {
-		w := waitingJSON{Call: c.ID, For: c.Wait.For, Approval: c.Wait.Approval, Run: c.Child, Since: c.Wait.Since, Expires: c.Wait.Expires}
+		w := waitingJSON{Call: c.ID, For: c.Wait.For, Approval: c.Wait.Approval, Run: c.Child, Since: c.Wait.Since,
+			Expires: c.Wait.Expires}
 		if t, ok := c.Asked(); ok && w.For == ForInput {
 			w.Ticket = &t
 		}
 		j.Waiting = append(j.Waiting, w)
 	}
 	for _, r := range s.OpenRequests() { // it belongs to no call; the first that it blocked stands for it
-		j.Waiting = append(j.Waiting, waitingJSON{Call: r.First(), For: ForApproval, Approval: r.Approval, Since: r.Since, Expires: r.Expires})
+		j.Waiting = append(j.Waiting, waitingJSON{Call: r.First(), For: ForApproval, Approval: r.Approval, Since: r.Since,
+			Expires: r.Expires})
 	}
 	var err error
 	if j.Messages, err = MessagesJSON(Newest(s.Messages.All()), s.Inferences); err != nil {

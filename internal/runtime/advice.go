@@ -58,7 +58,9 @@ func (a *attempt) recordAdvice(ctx context.Context) error {
 }
 
 // readAdvice reads an agent's whole record and gives what it says of these tools. Nothing is read for no tools.
-func (p Ports) readAdvice(ctx context.Context, tenant, agentName string, tools []string) ([]policy.ToolApproval, error) {
+func (p Ports) readAdvice(
+	ctx context.Context, tenant, agentName string, tools []string,
+) ([]policy.ToolApproval, error) {
 	if len(tools) == 0 {
 		return nil, nil
 	}
@@ -78,7 +80,8 @@ func (p Ports) readAdvice(ctx context.Context, tenant, agentName string, tools [
 				return nil, fmt.Errorf("read approvals of agent %s: %w", agentName, store.Damaged(it.Key, "%w", err))
 			}
 			if t.Tool != it.SK {
-				return nil, fmt.Errorf("read approvals of agent %s: %w", agentName, store.Damaged(it.Key, "tool: want that of the key"))
+				return nil, fmt.Errorf("read approvals of agent %s: %w", agentName,
+					store.Damaged(it.Key, "tool: want that of the key"))
 			}
 			known = append(known, t)
 		}

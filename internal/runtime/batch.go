@@ -270,7 +270,8 @@ func (r *round) lateEvent(f *execution) run.Event {
 	switch e := f.event.(type) {
 	case run.CallFinished:
 		return run.LateResult{
-			Call: e.Call, Writer: r.inv.Writer, Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Patch: e.Patch, Whole: e.Whole,
+			Call: e.Call, Writer: r.inv.Writer, Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media,
+			Patch: e.Patch, Whole: e.Whole,
 			Entered: e.Entered,
 		}
 	case run.CallSuspended:
@@ -278,7 +279,8 @@ func (r *round) lateEvent(f *execution) run.Event {
 			return nil
 		}
 		ask := policy.AskInput(r.def, &r.loaded.State, f.call, *e.Ticket, false, r.Clock.Now())
-		return run.LateSuspended{Call: e.Call, Writer: r.inv.Writer, Ticket: e.Ticket, Digest: ask.Digest, Expires: ask.Expires, Entered: e.Entered}
+		return run.LateSuspended{Call: e.Call, Writer: r.inv.Writer, Ticket: e.Ticket, Digest: ask.Digest,
+			Expires: ask.Expires, Entered: e.Entered}
 	default:
 		return nil
 	}
@@ -337,7 +339,8 @@ func (r *round) storeMedia(ctx context.Context, media []run.Media) (storedMedia,
 	var k storedMedia
 	for i, m := range media {
 		if i == agent.MaxMessageMedia {
-			k.notices = append(k.notices, fmt.Sprintf("[%d more media are left out: one result has at most %d]", len(media)-i, i))
+			k.notices = append(k.notices, fmt.Sprintf("[%d more media are left out: one result has at most %d]", len(media)-i,
+				i))
 			break
 		}
 		m.Name = shortName(m.Name)
@@ -355,7 +358,9 @@ func (r *round) storeMedia(ctx context.Context, media []run.Media) (storedMedia,
 }
 
 // storeOneMedia stores one of them, or says why not.
-func (r *round) storeOneMedia(ctx context.Context, k *storedMedia, m run.Media) (stored run.Media, why string, err error) {
+func (r *round) storeOneMedia(
+	ctx context.Context, k *storedMedia, m run.Media,
+) (stored run.Media, why string, err error) {
 	if err := m.Check(); err != nil {
 		return m, err.Error(), nil
 	}

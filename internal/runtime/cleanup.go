@@ -104,7 +104,8 @@ func (p Ports) settleEnd(ctx context.Context, s *run.AgentState, of Definitions)
 
 // isCleaner reports whether a refused invocation belongs to an execution that is to clean up after the run.
 func isCleaner(inv Invocation, s *run.AgentState) bool {
-	return s.Status == run.RunDone && s.Owner != inv.Execution && s.FormerOwner != inv.Execution && isCleanup(s.Run, inv.Execution)
+	return s.Status == run.RunDone && s.Owner != inv.Execution && s.FormerOwner != inv.Execution &&
+		isCleanup(s.Run, inv.Execution)
 }
 
 // continueEnd takes an owed cleanup one step further: it starts the execution that was never started, or the next one

@@ -31,7 +31,9 @@ func (r *round) isAway(c run.Call) bool {
 
 // delegationClaim is the claim of a call that may run, with the child run if another agent carries it out. Otherwise it
 // is the result that says why not.
-func (r *round) delegationClaim(p *batchPlan, c run.Call, claim *run.CallClaimed) (*run.CallClaimed, *run.CallFinished) {
+func (r *round) delegationClaim(
+	p *batchPlan, c run.Call, claim *run.CallClaimed,
+) (*run.CallClaimed, *run.CallFinished) {
 	child, refused := policy.Delegation(r.def, &p.draft.State, c, r.Agents)
 	if refused != nil {
 		p.addSettled()
@@ -58,7 +60,8 @@ func (r *round) askAgent(t agent.ToolSpec, c run.Call, s *run.AgentState) (send,
 		return nil, err
 	}
 	start := Start{
-		Tenant: s.Tenant, Message: from.Message, Input: from.Input, Subject: s.Subject, AccessControl: s.AccessControl, Parent: &from.Parent, By: s.By,
+		Tenant: s.Tenant, Message: from.Message, Input: from.Input, Subject: s.Subject, AccessControl: s.AccessControl,
+		Parent: &from.Parent, By: s.By,
 		heard: append(slices.Clone(s.Heard), s.Again...),
 	}
 	return func(ctx context.Context) error { return r.startChild(ctx, t, child, start) }, nil

@@ -93,7 +93,9 @@ func (p Ports) answerParent(ctx context.Context, s *run.AgentState, used run.Chi
 		return fmt.Errorf("answer run %s: %w", s.Parent.Run, err)
 	}
 	in := Inputs{Ports: p}
-	fact, err := in.answered(ctx, def, Answer{Tenant: s.Tenant, Run: s.Parent.Run, Call: s.Parent.Call, Content: text, IsError: isError, By: actorName(s)}, call)
+	fact,
+		err := in.answered(ctx, def, Answer{Tenant: s.Tenant, Run: s.Parent.Run, Call: s.Parent.Call, Content: text,
+		IsError: isError, By: actorName(s)}, call)
 	if err != nil {
 		return err
 	}

@@ -186,7 +186,8 @@ func (r *round) launch(ctx context.Context, p *batchPlan) {
 func (r *round) toolCall(c run.Call, s *run.AgentState) tool.Call {
 	spec, _ := r.def.Tool(c.Tool)
 	return tool.Call{
-		Tenant: r.inv.Tenant, Run: r.inv.Run, ID: c.ID, Name: c.Tool, Args: c.Input, Key: r.inv.Run + "/" + c.ID, Root: spec.Root,
+		Tenant: r.inv.Tenant, Run: r.inv.Run, ID: c.ID, Name: c.Tool, Args: c.Input, Key: r.inv.Run + "/" + c.ID,
+		Root:   spec.Root,
 		State:  bytes.Clone(s.SharedState()),
 		Resume: c.ToolAnswer(), Memo: c.ToolMemo(),
 	}
@@ -208,10 +209,12 @@ func (r *round) runTool(ctx context.Context, c run.Call, entered tool.Call, t to
 		return nil
 	case a.timedOut:
 		return run.CallFinished{
-			Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: run.WhyTimeout, Content: a.errorText(agent.TextTimeout(c.Name)), Entered: a.reportedEntries(),
+			Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: run.WhyTimeout,
+			Content: a.errorText(agent.TextTimeout(c.Name)), Entered: a.reportedEntries(),
 		}
 	case a.err != nil:
-		a.result = agent.ToolResultData{Content: a.errorText(c.Name + " failed: " + run.Bounded(a.err.Error())), IsError: true}
+		a.result = agent.ToolResultData{Content: a.errorText(c.Name + " failed: " + run.Bounded(a.err.Error())),
+			IsError: true}
 	}
 	e, err := r.toolEventOf(context.WithoutCancel(ctx), t, c, withCheckedPatch(c, entered.State, a.result))
 	if err != nil {
@@ -298,7 +301,9 @@ func (r *round) toolEvent(ctx context.Context, c run.Call, res agent.ToolResultD
 		err = r.checkAnswerSchema(t)
 	}
 	if err != nil {
-		return r.resultEvent(ctx, c, agent.ToolResultData{Content: c.Name + " asked for input in a way that cannot be shown: " + run.Bounded(err.Error()), IsError: true})
+		return r.resultEvent(ctx, c,
+			agent.ToolResultData{Content: c.Name + " asked for input in a way that cannot be shown: " + run.Bounded(err.Error()),
+				IsError: true})
 	}
 	return run.CallSuspended{Call: c.ID, For: run.ForInput, Ticket: &t, Ran: c.Claim == ""}, nil
 }
@@ -310,7 +315,8 @@ func (r *round) checkAnswerSchema(t run.Ticket) error {
 		return nil
 	}
 	var broken *policy.SchemaError
-	if fits := r.Valid(agent.ToolSpec{Name: "response", Schema: t.ResponseSchema}, json.RawMessage("null")); errors.As(fits, &broken) {
+	if fits := r.Valid(agent.ToolSpec{Name: "response", Schema: t.ResponseSchema},
+		json.RawMessage("null")); errors.As(fits, &broken) {
 		return fmt.Errorf("responseSchema: %w", broken.Err)
 	}
 	return nil

@@ -79,7 +79,8 @@ func (r *round) addListing(ctx context.Context, d *run.Draft) error {
 func unavailableEnd(servers []policy.ListedServer) (run.Finished, bool) {
 	for _, s := range servers {
 		if s.Problem != "" && !s.Server.Optional {
-			return policy.Fail(run.CodeMCPUnavailable, fmt.Sprintf("the tools of the server %s cannot be listed: %s", s.Server.Name, s.Problem)), true
+			return policy.Fail(run.CodeMCPUnavailable, fmt.Sprintf("the tools of the server %s cannot be listed: %s",
+				s.Server.Name, s.Problem)), true
 		}
 	}
 	return run.Finished{}, false

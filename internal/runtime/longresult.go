@@ -63,7 +63,8 @@ func (t pages) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, err
 	}
 	all, err := t.blobs.Get(ctx, c.Tenant, t.page.Whole.Blob)
 	if err != nil {
-		return agent.ToolResultData{}, fmt.Errorf("the rest of the result of call %s cannot be read: %w", t.page.Whole.Call, err)
+		return agent.ToolResultData{}, fmt.Errorf("the rest of the result of call %s cannot be read: %w", t.page.Whole.Call,
+			err)
 	}
 	text, err := prompt.PageText(t.def, t.page, string(all))
 	return agent.ToolResultData{Content: text}, err

@@ -50,7 +50,9 @@ func (p Ports) narrow(ctx context.Context, def *agent.Definition, s *run.AgentSt
 }
 
 // similarity is how well each of the definition's tools fits a query.
-func (p Ports) similarity(ctx context.Context, def *agent.Definition, s *run.AgentState, query string) ([]float64, error) {
+func (p Ports) similarity(
+	ctx context.Context, def *agent.Definition, s *run.AgentState, query string,
+) ([]float64, error) {
 	texts := make([]string, len(def.Tools))
 	for i, t := range def.Tools {
 		texts[i] = plan.ToolWords(t)
@@ -128,7 +130,9 @@ func (x *ToolIndex) similarity(
 }
 
 // embed makes the texts' vectors, each of length one. A vector that is all zeros stays so.
-func (x *ToolIndex) embed(ctx context.Context, tenant string, by agent.Embeddings, texts []string) ([][]float32, error) {
+func (x *ToolIndex) embed(
+	ctx context.Context, tenant string, by agent.Embeddings, texts []string,
+) ([][]float32, error) {
 	vectors, err := x.embedder.Embed(ctx, tenant, by, texts)
 	if err != nil {
 		return nil, fmt.Errorf("embed %d texts: %w", len(texts), err)

@@ -63,7 +63,9 @@ type planRequest struct {
 
 // buildPlanRequest builds the request for a part of the plan, with bodies of results and what plugins add. It narrows
 // the action to the tools that fit the step. Errors are *badContext, *errIndex, the plugins' or the store's.
-func (a *attempt) buildPlanRequest(ctx context.Context, next *run.Action, add hook.Additions) (ask planRequest, err error) {
+func (a *attempt) buildPlanRequest(
+	ctx context.Context, next *run.Action, add hook.Additions,
+) (ask planRequest, err error) {
 	def, d := a.def, a.draft
 	system := ""
 	if next.Lifecycle != run.LifecycleRoute {

@@ -55,7 +55,8 @@ func (p Ports) owedEnd(ctx context.Context, tenant, run string) (owedEnd, error)
 		return owedEnd{}, fmt.Errorf("read what is owed behind the end of run %s: %w", run, err)
 	}
 	owed := owedEnd{
-		listed: it.Index != "", cleaning: it.Attrs[attrCleaning].Int() == 1, notified: it.Attrs[attrNotified].Int() == 1, tries: it.Attrs[attrTries].Int(),
+		listed: it.Index != "", cleaning: it.Attrs[attrCleaning].Int() == 1, notified: it.Attrs[attrNotified].Int() == 1,
+		tries: it.Attrs[attrTries].Int(),
 	}
 	if it.Attrs[attrRequests].Int() == 1 {
 		if err := json.Unmarshal(it.Body, &owed.requests); err != nil {
@@ -86,8 +87,9 @@ func checkOwed(it store.Item) error {
 // markNotified notes that the end was announced while cleanup is still owed.
 func (p Ports) markNotified(ctx context.Context, s *run.AgentState) error {
 	err := p.Table.Write(ctx, store.Op{
-		Kind: store.Update, Item: store.Item{Key: owedKey(s.Tenant, s.Run), Attrs: map[string]store.Value{attrNotified: store.Num(1)}},
-		If: []store.Cond{{Attr: attrCleaning, Op: store.Equal, Value: store.Num(1)}},
+		Kind: store.Update,
+		Item: store.Item{Key: owedKey(s.Tenant, s.Run), Attrs: map[string]store.Value{attrNotified: store.Num(1)}},
+		If:   []store.Cond{{Attr: attrCleaning, Op: store.Equal, Value: store.Num(1)}},
 	})
 	if err == nil || store.FailedOp(err, 0) {
 		return nil
@@ -104,7 +106,9 @@ func (p Ports) clearOwed(ctx context.Context, s *run.AgentState) error {
 }
 
 // commitOutside commits an end that no execution commits.
-func (p Ports) commitOutside(ctx context.Context, before run.AgentState, d *run.Draft, def *agent.Definition, beside ...store.Op) error {
+func (p Ports) commitOutside(
+	ctx context.Context, before run.AgentState, d *run.Draft, def *agent.Definition, beside ...store.Op,
+) error {
 	after := d.State
 	heard, err := p.hasListeners(&after)
 	if err != nil {
@@ -185,8 +189,9 @@ func (p Ports) closeRequests(ctx context.Context, s *run.AgentState) error {
 		return p.clearOwed(ctx, s)
 	}
 	err = p.Table.Write(ctx, store.Op{
-		Kind: store.Update, Item: store.Item{Key: owedKey(s.Tenant, s.Run), Attrs: map[string]store.Value{attrRequests: store.Num(0)}},
-		If: []store.Cond{{Attr: attrRequests, Op: store.Equal, Value: store.Num(1)}},
+		Kind: store.Update,
+		Item: store.Item{Key: owedKey(s.Tenant, s.Run), Attrs: map[string]store.Value{attrRequests: store.Num(0)}},
+		If:   []store.Cond{{Attr: attrRequests, Op: store.Equal, Value: store.Num(1)}},
 	})
 	if err == nil || store.FailedOp(err, 0) {
 		return nil

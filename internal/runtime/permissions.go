@@ -65,7 +65,8 @@ func (a *permissions) policyTools(ctx context.Context, def *agent.Definition, s 
 		return nil, errNoCode
 	}
 	names, err := policy(ctx, hook.PolicyInput{
-		Agent: s.Agent, Version: s.Version, Subject: s.Subject, AccessControl: s.AccessControl, Tools: slices.Clone(def.Tools),
+		Agent: s.Agent, Version: s.Version, Subject: s.Subject, AccessControl: s.AccessControl,
+		Tools: slices.Clone(def.Tools),
 	})
 	if err != nil {
 		return nil, err
@@ -132,7 +133,8 @@ func permissionWord(def *agent.Definition, s *run.AgentState, e run.Decided) (ho
 	w := hook.PermissionWord{By: e.By, Note: e.Note}
 	switch e.Action {
 	case run.ActionApprove:
-		w.Granted = slices.DeleteFunc(slices.Clone(tools), func(tool string) bool { return !policy.Suffices(e, def, s, tool) })
+		w.Granted = slices.DeleteFunc(slices.Clone(tools),
+			func(tool string) bool { return !policy.Suffices(e, def, s, tool) })
 	case run.ActionDeny:
 		w.Denied = tools
 	}
@@ -146,7 +148,8 @@ func (a *permissions) check(ctx context.Context, def *agent.Definition, d *run.D
 		return a.checkStanding(ctx, def, d, doubt)
 	}
 	s := &d.State
-	if def.Permission.Backend == "" || def.Permission.Mode == agent.ModeAdvisory || s.Permissions.Checked.Inference == s.Round.Inference {
+	if def.Permission.Backend == "" || def.Permission.Mode == agent.ModeAdvisory ||
+		s.Permissions.Checked.Inference == s.Round.Inference {
 		return nil
 	}
 	if a.checked == nil || a.checked.Inference != s.Round.Inference {
@@ -175,7 +178,9 @@ func (a *permissions) check(ctx context.Context, def *agent.Definition, d *run.D
 }
 
 // requestReason is the backend's reason for a request that is about to be made.
-func (a *permissions) requestReason(ctx context.Context, def *agent.Definition, s *run.AgentState, r run.PermissionRequested) (string, error) {
+func (a *permissions) requestReason(
+	ctx context.Context, def *agent.Definition, s *run.AgentState, r run.PermissionRequested,
+) (string, error) {
 	if def.Permission.Backend == "" {
 		return "", nil
 	}
@@ -289,7 +294,9 @@ func (r *round) blockCalls(ctx context.Context, p *batchPlan) error {
 
 // endAfterCleanup lets the permission backend clean up before an end is committed. A run that would have ended well
 // fails if the cleanup does. Without a backend there is nothing to do.
-func (p Ports) endAfterCleanup(ctx context.Context, def *agent.Definition, s *run.AgentState, fin run.Finished) (run.Finished, error) {
+func (p Ports) endAfterCleanup(
+	ctx context.Context, def *agent.Definition, s *run.AgentState, fin run.Finished,
+) (run.Finished, error) {
 	backend, ok := p.backend(def)
 	if !ok {
 		return fin, nil
@@ -315,7 +322,8 @@ func (p Ports) endAfterCleanup(ctx context.Context, def *agent.Definition, s *ru
 func (p Ports) toolRequestOps(before *run.AgentState, d *run.Draft, def *agent.Definition) ([]store.Op, error) {
 	var ops []store.Op
 	for _, r := range d.State.Permissions.Asked {
-		asked := slices.ContainsFunc(before.Permissions.Asked, func(b run.PermissionRequest) bool { return b.Approval == r.Approval })
+		asked := slices.ContainsFunc(before.Permissions.Asked,
+			func(b run.PermissionRequest) bool { return b.Approval == r.Approval })
 		if asked {
 			continue
 		}

@@ -369,7 +369,8 @@ func (r *round) gateOrphan(ctx context.Context, p *batchPlan, c run.Call) error 
 
 func (r *round) unknownOutcome(p *batchPlan, c run.Call) run.CallUnknown {
 	return run.CallUnknown{
-		Call: c.ID, Approval: run.ApprovalID(p.draft.State.Run, c.ID, c.Asks+1), Expires: p.draft.Entry.Time.Add(agent.OutcomeExpiry), Claim: c.Claim,
+		Call: c.ID, Approval: run.ApprovalID(p.draft.State.Run, c.ID, c.Asks+1),
+		Expires: p.draft.Entry.Time.Add(agent.OutcomeExpiry), Claim: c.Claim,
 	}
 }
 
@@ -485,7 +486,8 @@ func (r *round) addReconciled(p *batchPlan, c run.Call, word run.Event) error {
 		}
 		return p.draft.Add(r.inputRequest(p, c, word))
 	case run.CallFinished:
-		return p.draft.Add(run.Answered{Call: c.ID, Content: word.Content, Blob: word.Blob, IsError: word.IsError, Media: word.Media, Patch: word.Patch, Whole: word.Whole, By: "reconcile"})
+		return p.draft.Add(run.Answered{Call: c.ID, Content: word.Content, Blob: word.Blob, IsError: word.IsError,
+			Media: word.Media, Patch: word.Patch, Whole: word.Whole, By: "reconcile"})
 	default:
 		return fmt.Errorf("reconcile call %s: %T is no word on it", c.ID, word)
 	}

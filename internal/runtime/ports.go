@@ -35,7 +35,8 @@ func CountWith(ctx context.Context, m Model, r agent.Request) (int64, error) {
 	if c, ok := m.(TokenCounter); ok {
 		return c.CountTokens(ctx, r)
 	}
-	return 0, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Message: "its tokens cannot be counted", Lasting: true}
+	return 0, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Message: "its tokens cannot be counted",
+		Lasting: true}
 }
 
 // Schemas makes the check of a JSON Schema: what it returns says how a value does not fit. An error says that the

@@ -39,8 +39,11 @@ func (r *round) checkPrecondition(ctx context.Context, p *batchPlan, c run.Call,
 
 // readPrecondition calls the tool of a precondition, with the retries of its own policy. It is not a call of the model:
 // the journal has only what people are shown.
-func (r *round) readPrecondition(ctx context.Context, p *batchPlan, c run.Call, reading policy.Reading) (*run.Checked, error) {
-	of := run.Call{ID: c.ID, Tool: reading.Tool.Name, Name: reading.Tool.ModelName(), Input: reading.Args, Effect: reading.Tool.Effect}
+func (r *round) readPrecondition(
+	ctx context.Context, p *batchPlan, c run.Call, reading policy.Reading,
+) (*run.Checked, error) {
+	of := run.Call{ID: c.ID, Tool: reading.Tool.Name, Name: reading.Tool.ModelName(), Input: reading.Args,
+		Effect: reading.Tool.Effect}
 	t, known := r.tool(of, &p.draft.State)
 	if !known {
 		return nil, fmt.Errorf("the tool %s is not part of this deployment", of.Tool)

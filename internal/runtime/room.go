@@ -137,7 +137,9 @@ func (p Ports) bodies(ctx context.Context, s *run.AgentState, messages []run.Mes
 }
 
 // withBodies are the messages of a request to s's model with the bodies that blobs hold, as far as they are not known.
-func (p Ports) withBodies(ctx context.Context, s *run.AgentState, messages []run.Message, known bodies) ([]run.Message, error) {
+func (p Ports) withBodies(
+	ctx context.Context, s *run.AgentState, messages []run.Message, known bodies,
+) ([]run.Message, error) {
 	known, err := p.bodies(ctx, s, messages, known)
 	if err != nil || len(known) == 0 {
 		return messages, err

@@ -70,8 +70,9 @@ func routeAway(i Invocation, s *run.AgentState, now time.Time) (Route, bool) {
 	}
 }
 
-// cancelledMark is what a batch says in place of the wait that has ended, once it has cancelled the children that nobody
-// waits for: the run parks then, though their answers, which take them off, are still to come. No sequence is so large.
+// cancelledMark is what a batch says in place of the wait that has ended, once it has cancelled the children that
+// nobody waits for: the run parks then, though their answers, which take them off, are still to come. No sequence is so
+// large.
 func cancelledMark(s *run.AgentState) int64 { return s.WaitSeq + 1<<40 }
 
 func doneRoute(s *run.AgentState) string {

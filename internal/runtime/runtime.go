@@ -90,7 +90,9 @@ const (
 
 // commit appends the draft, with the requests to people that it opens, closes and uses up, and whatever is beside it;
 // and tells the sink. An end closes no request: that is owed behind it (closeRequests), however many there are.
-func (p Ports) commit(ctx context.Context, before run.AgentState, d *run.Draft, def *agent.Definition, beside ...store.Op) error {
+func (p Ports) commit(
+	ctx context.Context, before run.AgentState, d *run.Draft, def *agent.Definition, beside ...store.Op,
+) error {
 	guards, err := p.requestOps(ctx, &before, d, def)
 	if err != nil {
 		return err
@@ -182,13 +184,15 @@ func (r *reloads) shouldReload(ctx context.Context, err error) (bool, error) {
 
 // isConflict reports whether a condition of an entry failed: nothing was written, and the plan is void.
 func isConflict(err error) bool {
-	return errors.Is(err, store.ErrSequenceTaken) || errors.Is(err, store.ErrInboxMoved) || errors.Is(err, store.ErrGuardFailed)
+	return errors.Is(err, store.ErrSequenceTaken) || errors.Is(err, store.ErrInboxMoved) ||
+		errors.Is(err, store.ErrGuardFailed)
 }
 
 // isFinal reports whether the same attempt would fail the same way again.
 func isFinal(err error) bool {
 	var forbidden *run.ApplyError
-	for _, e := range []error{store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob, store.ErrDamaged, errCleanupCode, ErrCleanupFailed, ErrElsewhere, ErrModelBusy} {
+	for _, e := range []error{store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob, store.ErrDamaged,
+		errCleanupCode, ErrCleanupFailed, ErrElsewhere, ErrModelBusy} {
 		if errors.Is(err, e) {
 			return true
 		}
@@ -249,10 +253,13 @@ func addWhileRoom(d *run.Draft, facts ...run.Event) error {
 
 // requestOps are the writes to requests that belong into the draft's transaction: a new one for every call it suspends
 // (A19), an end for every one it overtakes, and the use of every approval it claims under (A6).
-func (p Ports) requestOps(ctx context.Context, before *run.AgentState, d *run.Draft, def *agent.Definition) ([]store.Op, error) {
+func (p Ports) requestOps(
+	ctx context.Context, before *run.AgentState, d *run.Draft, def *agent.Definition,
+) ([]store.Op, error) {
 	var ops []store.Op
 	for _, c := range d.State.Waits() {
-		if was, ok := before.Call(c.ID); c.Wait.For == run.ForAnswer || ok && was.Wait != nil && was.Wait.Approval == c.Wait.Approval {
+		if was, ok := before.Call(c.ID); c.Wait.For == run.ForAnswer || ok && was.Wait != nil &&
+			was.Wait.Approval == c.Wait.Approval {
 			continue
 		}
 		op, err := approval.CreateOp(p.newCallRequest(def, &d.State, c))
@@ -316,7 +323,9 @@ func (p Ports) describeCall(def *agent.Definition, name string, args json.RawMes
 
 // earlyDecisionOps write the requests that kept decisions settle in this draft. A request that exists is decided unless
 // somebody was first; one that the draft creates is written as decided.
-func (p Ports) earlyDecisionOps(ctx context.Context, before *run.AgentState, d *run.Draft, def *agent.Definition) ([]store.Op, error) {
+func (p Ports) earlyDecisionOps(
+	ctx context.Context, before *run.AgentState, d *run.Draft, def *agent.Definition,
+) ([]store.Op, error) {
 	var ops []store.Op
 	for _, e := range d.Entry.Events {
 		fact, ok := e.(run.Decided)
@@ -391,11 +400,13 @@ func approvedBy(d *run.Draft, call string) string {
 func suspendedCall(d *run.Draft, c run.Call) run.Call {
 	for _, e := range d.Entry.Events {
 		if late, ok := e.(run.LateSuspended); ok && late.Call == c.ID {
-			e = run.CallSuspended{Call: c.ID, Approval: run.ApprovalID(d.State.Run, c.ID, c.Asks+1), Digest: late.Digest, Expires: late.Expires, For: run.ForInput, Ticket: late.Ticket}
+			e = run.CallSuspended{Call: c.ID, Approval: run.ApprovalID(d.State.Run, c.ID, c.Asks+1), Digest: late.Digest,
+				Expires: late.Expires, For: run.ForInput, Ticket: late.Ticket}
 		}
 		if e, ok := e.(run.CallSuspended); ok && e.Call == c.ID {
 			c.Ticket = e.Ticket
-			c.Wait = &run.Wait{For: cmp.Or(e.For, run.ForApproval), Approval: e.Approval, Digest: e.Digest, Since: d.Entry.Time, Expires: e.Expires, Policy: e.Policy}
+			c.Wait = &run.Wait{For: cmp.Or(e.For, run.ForApproval), Approval: e.Approval, Digest: e.Digest, Since: d.Entry.Time,
+				Expires: e.Expires, Policy: e.Policy}
 		}
 	}
 	return c

@@ -54,7 +54,9 @@ func claimsByGrant(d *run.Draft) bool {
 
 // recordedGrants are those of the standing grants that are on record, read once for a round, and in doubt each time;
 // the first time, those of patterns that cover a call of the round as well.
-func (a *permissions) recordedGrants(ctx context.Context, def *agent.Definition, d *run.Draft, asked []run.StandingGrant, doubt bool) ([]run.StandingGrant, error) {
+func (a *permissions) recordedGrants(
+	ctx context.Context, def *agent.Definition, d *run.Draft, asked []run.StandingGrant, doubt bool,
+) ([]run.StandingGrant, error) {
 	s := &d.State
 	if a.checked == nil || a.checked.Inference != s.Round.Inference || doubt {
 		live, err := approval.LiveStanding(ctx, a.table, s.Tenant, s.Agent, asked, d.Entry.Time)
@@ -82,7 +84,8 @@ func (a *permissions) revokedGrants(ctx context.Context, def *agent.Definition, 
 	s := &d.State
 	var gone []run.PermitRef
 	for _, h := range policy.HeldStanding(def, s) {
-		live, err := approval.IsStandingLive(ctx, a.table, s.Tenant, s.Agent, run.StandingGrant{Tool: h.Tool, Digest: h.Digest}, d.Entry.Time)
+		live, err := approval.IsStandingLive(ctx, a.table, s.Tenant, s.Agent,
+			run.StandingGrant{Tool: h.Tool, Digest: h.Digest}, d.Entry.Time)
 		if err != nil {
 			return nil, err
 		}
@@ -96,7 +99,9 @@ func (a *permissions) revokedGrants(ctx context.Context, def *agent.Definition, 
 // standingGrantOf is what must be on record for a claim that the draft has made: the very grant that it takes, or, of a
 // call that runs again or under what was granted in this run, any that covers it. False where the claim takes no
 // standing grant.
-func standingGrantOf(def *agent.Definition, s *run.AgentState, c run.Call, claim run.CallClaimed) (run.StandingGrant, bool) {
+func standingGrantOf(
+	def *agent.Definition, s *run.AgentState, c run.Call, claim run.CallClaimed,
+) (run.StandingGrant, bool) {
 	if g, taken := s.StandingUnder(c, claim); taken {
 		return g, true
 	}

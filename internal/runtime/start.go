@@ -136,7 +136,8 @@ func (st *Starter) continueRun(ctx context.Context, r Start, first *run.RunStart
 
 // write commits a run's first fact, with those that come of the state behind it, or finds that the run is there.
 func (st *Starter) write(
-	ctx context.Context, seed run.AgentState, first run.RunStarted, def *agent.Definition, then ...func(*run.AgentState) run.Event,
+	ctx context.Context, seed run.AgentState, first run.RunStarted, def *agent.Definition,
+	then ...func(*run.AgentState) run.Event,
 ) (run.AgentState, error) {
 	if st.Trace != nil {
 		first.Trace = st.Trace.Begin(ctx, first.Agent)
@@ -180,7 +181,8 @@ func (r Start) startEvent(runID, owner string) (run.RunStarted, error) {
 	}
 	e := run.RunStarted{
 		Tenant: r.Tenant, Run: runID, Agent: r.Agent.Name, Version: r.Agent.Version, HooksVersion: r.Agent.HooksVersion,
-		Owner: owner, Subject: r.Subject, AccessControl: r.AccessControl, Input: r.Input, Messages: said, MaxInteractions: r.Agent.Limits.Interactions, Parent: r.Parent, By: mergePeople(r.By),
+		Owner: owner, Subject: r.Subject, AccessControl: r.AccessControl, Input: r.Input, Messages: said,
+		MaxInteractions: r.Agent.Limits.Interactions, Parent: r.Parent, By: mergePeople(r.By),
 		Heard: mergePeople(r.heard),
 	}
 	e.Wait, e.Resume = r.Agent.OpenRounds()
@@ -271,8 +273,10 @@ func (st *Starter) Fork(ctx context.Context, f Fork) (run.AgentState, error) {
 		return run.AgentState{}, err
 	}
 	first := run.RunStarted{
-		Tenant: f.Tenant, Run: runID, Agent: parent.Agent, Version: parent.Version, Definition: digest, HooksVersion: parent.HooksVersion,
-		Owner: ExecutionName(runID, 0), Subject: parent.Subject, AccessControl: parent.AccessControl, MaxInteractions: def.Limits.Interactions, From: &from,
+		Tenant: f.Tenant, Run: runID, Agent: parent.Agent, Version: parent.Version, Definition: digest,
+		HooksVersion: parent.HooksVersion,
+		Owner:        ExecutionName(runID, 0), Subject: parent.Subject, AccessControl: parent.AccessControl,
+		MaxInteractions: def.Limits.Interactions, From: &from,
 		By: mergePeople([]string{f.By}, parent.By),
 	}
 	first.Wait, first.Resume = def.OpenRounds()
@@ -288,13 +292,17 @@ func (st *Starter) Fork(ctx context.Context, f Fork) (run.AgentState, error) {
 
 // forkDefinition is the definition the parent is pinned to. If the fork names another model, it is a copy with that
 // model, stored under its own digest.
-func (st *Starter) forkDefinition(ctx context.Context, f Fork, parent *run.AgentState) (*agent.Definition, string, error) {
+func (st *Starter) forkDefinition(
+	ctx context.Context, f Fork, parent *run.AgentState,
+) (*agent.Definition, string, error) {
 	def, err := readDefinition(ctx, st.Blobs, f.Tenant, parent.Definition)
 	if err != nil || f.Model == nil {
 		return def, parent.Definition, err
 	}
 	m := &def.Model
-	m.Provider, m.ID, m.BaseURL, m.File, m.Key, m.Options = f.Model.Provider, f.Model.ID, f.Model.BaseURL, f.Model.File, "", nil // of the other model
+	// of the other model
+	m.Provider, m.ID, m.BaseURL, m.File, m.Key, m.Options = f.Model.Provider, f.Model.ID, f.Model.BaseURL, f.Model.File,
+		"", nil
 	written := *def
 	written.Ceilings = nil // no part of a definition as it is written; the fork stays below them
 	if err := written.Check(); err != nil {

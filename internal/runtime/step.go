@@ -284,7 +284,9 @@ func (a *attempt) infer(ctx context.Context, next run.Action, add hook.Additions
 }
 
 // checkOutput adds to a reply what is wrong with it as an output, by its schema and by the agent's own check.
-func (a *attempt) checkOutput(ctx context.Context, said run.Replied, fits func(json.RawMessage) error) (run.Replied, error) {
+func (a *attempt) checkOutput(
+	ctx context.Context, said run.Replied, fits func(json.RawMessage) error,
+) (run.Replied, error) {
 	var failed error
 	judged := policy.Judge(a.def, &a.draft.State, said, func(value json.RawMessage) error {
 		if err := fits(value); err != nil || a.def.Output.Check == "" {

@@ -35,7 +35,8 @@ const (
 // Repairs are all kinds of repair but none, in the order of their declaration.
 func Repairs() []Repair {
 	return []Repair{
-		RepairStarted, RepairTookOver, RepairWoke, RepairExpired, RepairFailed, RepairTold, RepairClosed, RepairCleaning, RepairStopped,
+		RepairStarted, RepairTookOver, RepairWoke, RepairExpired, RepairFailed, RepairTold, RepairClosed, RepairCleaning,
+		RepairStopped,
 	}
 }
 
@@ -86,7 +87,9 @@ type suspectRun struct {
 var errSuspect = errors.New("the run's wait is over and it stays as it is")
 
 // inspect repairs a run, or finds it suspect. known is what it was a minute ago; nil at the first look.
-func (sw *Sweeper) inspect(ctx context.Context, tenant, run string, known *suspectRun) (r Repair, sus *suspectRun, err error) {
+func (sw *Sweeper) inspect(
+	ctx context.Context, tenant, run string, known *suspectRun,
+) (r Repair, sus *suspectRun, err error) {
 	l, err := sw.Journal.Load(ctx, tenant, run)
 	switch {
 	case err != nil:
@@ -253,7 +256,8 @@ func (sw *Sweeper) giveUp(ctx context.Context, l store.Loaded) error {
 	if err != nil {
 		return err
 	}
-	if err := addEnd(d, policy.Fail(run.CodeInternal, fmt.Sprintf("%d executions ended before the run did", s.TakeOvers()+1))); err != nil {
+	if err := addEnd(d,
+		policy.Fail(run.CodeInternal, fmt.Sprintf("%d executions ended before the run did", s.TakeOvers()+1))); err != nil {
 		return err
 	}
 	if err := sw.commitOutside(ctx, *s, d, def, sw.recordOp(s, RepairFailed, s.Owner)); err != nil {
@@ -316,7 +320,9 @@ func hashToken(token string) string {
 }
 
 // ListRepaired pages through a tenant's repairs, the newest first. Limit 0 is 50. It may be late.
-func ListRepaired(ctx context.Context, t store.Table, tenant string, limit int, cursor string) (list []Repaired, next string, err error) {
+func ListRepaired(
+	ctx context.Context, t store.Table, tenant string, limit int, cursor string,
+) (list []Repaired, next string, err error) {
 	if limit == 0 {
 		limit = 50
 	}

@@ -96,7 +96,8 @@ var ErrSweepStopped = errors.New("too many runs in a row could not be checked")
 // Run sweeps. The report is valid with an error, too, which says that the sweep as a whole went wrong; what went wrong
 // with one run is in the report and stops nothing.
 func (s *Sweep) Run(ctx context.Context) (Report, error) {
-	p := &pass{Sweep: s, running: map[string]*runner{}, report: Report{Repaired: map[Repair]int64{}, Failed: []FailedRepair{}, Told: map[string]int64{}}}
+	p := &pass{Sweep: s, running: map[string]*runner{},
+		report: Report{Repaired: map[Repair]int64{}, Failed: []FailedRepair{}, Told: map[string]int64{}}}
 	if deadline, ok := ctx.Deadline(); ok {
 		if left := deadline.Sub(s.Sweeper.Clock.Now()); left < sweepReserve+sweepLeast {
 			return p.report, fmt.Errorf("sweep with %s left: %w", left, ErrSweepTooShort)
@@ -328,7 +329,8 @@ func (p *pass) sweepRequests(ctx context.Context) (next string, err error) {
 // has twice the time of the one before.
 func (p *pass) sweepEnds(ctx context.Context) (next string, err error) {
 	r := store.Range{PK: owedIndex(p.at.Tenant), Index: true, Limit: sweepPage, Cursor: p.at.Cursor}
-	ends, next, err := store.ReadPage(ctx, p.Sweeper.Table, r, func(it store.Item) (store.Item, error) { return it, checkOwed(it) })
+	ends, next,
+		err := store.ReadPage(ctx, p.Sweeper.Table, r, func(it store.Item) (store.Item, error) { return it, checkOwed(it) })
 	if err := p.noteUnreadable(err); err != nil {
 		return "", fmt.Errorf("list ends that are owed: %w", err)
 	}

@@ -21,15 +21,18 @@ var errNotWaiting = errors.New("the call waits for nobody")
 // isRefusal reports whether the product refused a request for a stated reason. A repetition would be refused, too.
 func isRefusal(err error) bool {
 	for _, no := range []error{
-		approval.ErrForbidden, approval.ErrExpired, approval.ErrFinished, approval.ErrKind, approval.ErrNothing, approval.ErrNotFound,
-		approval.ErrNoCall, approval.ErrIgnored, approval.ErrKept, approval.ErrStale, approval.ErrPolicyChanged, runtime.ErrRunFinished, errNotWaiting,
+		approval.ErrForbidden, approval.ErrExpired, approval.ErrFinished, approval.ErrKind, approval.ErrNothing,
+		approval.ErrNotFound,
+		approval.ErrNoCall, approval.ErrIgnored, approval.ErrKept, approval.ErrStale, approval.ErrPolicyChanged,
+		runtime.ErrRunFinished, errNotWaiting,
 		policy.ErrNotFinished, runtime.ErrNoSuchCall, approval.ErrRemark, approval.ErrThreadFull,
 	} {
 		if errors.Is(err, no) {
 			return true
 		}
 	}
-	return hasType[*approval.DecidedError](err) || hasType[*approval.EditError](err) || hasType[*approval.GrantError](err) ||
+	return hasType[*approval.DecidedError](err) || hasType[*approval.EditError](err) ||
+		hasType[*approval.GrantError](err) ||
 		hasType[*policy.AnswerError](err) || hasType[*policy.UndoError](err)
 }
 
@@ -137,7 +140,8 @@ func (sr *scriptedRun) answerAction(l line) (action, error) {
 		return nil, err
 	}
 	// If the agent has services, an answer may belong to no call.
-	hasServices := slices.ContainsFunc(sr.scenario.agent.Tools, func(t agent.ToolSpec) bool { return t.AnsweredLater() && t.Kind != agent.KindAgent })
+	hasServices := slices.ContainsFunc(sr.scenario.agent.Tools,
+		func(t agent.ToolSpec) bool { return t.AnsweredLater() && t.Kind != agent.KindAgent })
 	var content string
 	if l.Error != nil {
 		content = *l.Error
@@ -154,7 +158,8 @@ func (sr *scriptedRun) answerAction(l line) (action, error) {
 		}), nil
 	}
 	o := approval.DecisionInput{
-		Tenant: tenant, Run: sr.run, Call: l.Call, ID: id, Action: approval.ReportResult, Content: content, By: l.by, Via: l.Via,
+		Tenant: tenant, Run: sr.run, Call: l.Call, ID: id, Action: approval.ReportResult, Content: content, By: l.by,
+		Via: l.Via,
 	}
 	switch {
 	case l.Rerun:
@@ -311,7 +316,8 @@ func (sr *scriptedRun) knownOutcome(c run.Call) (approval.DecisionInput, bool) {
 		o.Action = approval.Rerun
 	case e.resultLost: // the outcome is unknown without a crash, too
 		return approval.DecisionInput{}, false
-	case e.finished && (e.result.data.Suspend != nil || e.result.failure != nil): // without an effect; the rerun gives the same
+	case e.finished && (e.result.data.Suspend != nil || e.result.failure != nil):
+		// without an effect; the rerun gives the same
 		e.void, o.Action = true, approval.Rerun
 	case e.finished:
 		if o.Action, o.Content = approval.ReportResult, e.result.data.Content; e.result.data.IsError {

@@ -28,7 +28,8 @@ const (
 	nowFile       = "now.yaml" // agent.yaml after a line deploy; the tools stay those of tools.yaml
 )
 
-var allFiles = []string{agentFile, inputFile, thenFile, toolsFile, mcpFile, modelFile, peopleFile, directoryFile, wantFile, nowFile}
+var allFiles = []string{agentFile, inputFile, thenFile, toolsFile, mcpFile, modelFile, peopleFile, directoryFile,
+	wantFile, nowFile}
 
 // agentsFolder holds the files of the other agents, by name.
 const agentsFolder = "agents/"
@@ -96,7 +97,8 @@ func openArchive(name string, data []byte, ps *problems) (description string, fi
 		_, twice := files[f.Name]
 		switch {
 		case !slices.Contains(allFiles, f.Name) && delegateOf(f.Name) == "":
-			marker.Text = "got an unknown file, want one of " + strings.Join(allFiles, ", ") + ", or agents/NAME/ with one of " + strings.Join(delegateFiles, ", ")
+			marker.Text = "got an unknown file, want one of " + strings.Join(allFiles, ", ") + ", or agents/NAME/ with one of " +
+				strings.Join(delegateFiles, ", ")
 			ps.add(marker)
 		case twice:
 			marker.Text = "got the file a second time, want it once"

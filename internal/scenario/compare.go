@@ -82,7 +82,8 @@ func (s *simulation) compareOutcome() (compared []Run) {
 }
 
 func (s *simulation) unusedLine(line int, what string) Failure {
-	return Failure{Path: fmt.Sprintf("%s:%d: %s", s.scenario.archive, line, what), Got: "never its turn", Want: "every line used"}
+	return Failure{Path: fmt.Sprintf("%s:%d: %s", s.scenario.archive, line, what), Got: "never its turn",
+		Want: "every line used"}
 }
 
 // exportRun returns a run with its journal and the state from which the journal is folded. Only the main run has an
@@ -90,7 +91,8 @@ func (s *simulation) unusedLine(line int, what string) Failure {
 func (s *simulation) exportRun(rec recordedRun) (Run, error) {
 	ctx, r := context.Background(), Run{State: rec.State}
 	var err error
-	if r.Journal, err = s.journal.Entries(ctx, tenant, rec.State.Run, 0, 0); err != nil || s.continues == "" || rec.State.Run != s.run {
+	if r.Journal, err = s.journal.Entries(ctx, tenant, rec.State.Run, 0, 0); err != nil || s.continues == "" ||
+		rec.State.Run != s.run {
 		return r, err
 	}
 	var past run.AgentState
@@ -143,7 +145,9 @@ func (sr *scriptedRun) compareRun(at string, wanted want, r Run) error {
 }
 
 // observe returns the run's JSON by key, and the keys that only a scenario has.
-func (sr *scriptedRun) observe(wanted want, state *run.AgentState, entries []run.Entry) (map[string]json.RawMessage, error) {
+func (sr *scriptedRun) observe(
+	wanted want, state *run.AgentState, entries []run.Entry,
+) (map[string]json.RawMessage, error) {
 	ctx := context.Background()
 	raw, err := json.Marshal(state)
 	if err != nil {
@@ -185,7 +189,8 @@ func (sr *scriptedRun) observe(wanted want, state *run.AgentState, entries []run
 	}
 	for key, v := range map[string]any{
 		"invoked":  append([]recordedInvoke{}, sr.invokes...),
-		"executed": sr.executionCounts(), "events": events, "checkpoints": checkpoints, "requests": requests, "emitted": append([]policy.Outgoing{}, sr.events...),
+		"executed": sr.executionCounts(), "events": events, "checkpoints": checkpoints, "requests": requests,
+		"emitted":  append([]policy.Outgoing{}, sr.events...),
 		"notified": append([]notification{}, sr.sim.notifications...),
 	} {
 		if got[key], err = json.Marshal(v); err != nil {
@@ -264,7 +269,8 @@ func (sr *scriptedRun) checkRelaxed(wanted want, state *run.AgentState) want {
 	got := state.Calls()
 	for i, c := range calls {
 		n, ok := c["executions"]
-		if ok && i < len(got) && sr.checkBound(fmt.Sprintf("calls[%d].executions", i), got[i].Tool, n, got[i].Executions, false) {
+		if ok && i < len(got) && sr.checkBound(fmt.Sprintf("calls[%d].executions", i), got[i].Tool, n, got[i].Executions,
+			false) {
 			delete(c, "executions")
 		}
 	}
@@ -329,7 +335,9 @@ func (s *simulation) exportRuns() []Run {
 }
 
 // addUndos adds to the calls in JSON how each can be undone, as the API shows it.
-func (sr *scriptedRun) addUndos(ctx context.Context, state *run.AgentState, calls json.RawMessage) (json.RawMessage, error) {
+func (sr *scriptedRun) addUndos(
+	ctx context.Context, state *run.AgentState, calls json.RawMessage,
+) (json.RawMessage, error) {
 	var shown []map[string]any
 	if err := json.Unmarshal(calls, &shown); err != nil {
 		return nil, err

@@ -123,7 +123,8 @@ func (d *directory) Person(_ context.Context, _, id string) (person.Person, bool
 func (d *directory) Members(_ context.Context, _ string, principals []string) ([]person.Person, error) {
 	var out []person.Person
 	for _, p := range d.people {
-		if slices.Contains(principals, p.ID) || slices.ContainsFunc(p.Groups, func(g string) bool { return slices.Contains(principals, g) }) {
+		if slices.Contains(principals, p.ID) ||
+			slices.ContainsFunc(p.Groups, func(g string) bool { return slices.Contains(principals, g) }) {
 			out = append(out, p)
 		}
 	}

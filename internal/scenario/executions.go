@@ -20,18 +20,19 @@ type executionKey struct {
 
 // toolExecution is one execution of a tool.
 type toolExecution struct {
-	ctx             context.Context // of the invocation that started it
-	by              *scriptedRun
-	run, tool       string
-	key             executionKey
-	args            json.RawMessage
-	result          result
-	finished        bool // the tool has done its work
-	returned        bool // the tool has returned, or the invocation is dead
-	void            bool // without an effect for ever: the invocation died, or the execution was started again
-	resultLost      bool // the server dies before it answers
-	repeatable      bool // a crash may repeat the tool
-	resultDelivered bool // its invocation ended without an error while the run was open, so the journal must have the result
+	ctx        context.Context // of the invocation that started it
+	by         *scriptedRun
+	run, tool  string
+	key        executionKey
+	args       json.RawMessage
+	result     result
+	finished   bool // the tool has done its work
+	returned   bool // the tool has returned, or the invocation is dead
+	void       bool // without an effect for ever: the invocation died, or the execution was started again
+	resultLost bool // the server dies before it answers
+	repeatable bool // a crash may repeat the tool
+	// its invocation ended without an error while the run was open, so the journal must have the result
+	resultDelivered bool
 }
 
 // executionCounts counts by tool the executions that a crash did not void, the calls of services and functions, and the
@@ -73,7 +74,9 @@ func (e *toolExecution) isUnderWay() bool {
 }
 
 // recordExecution records that a tool is called. An unfinished earlier attempt becomes void.
-func (sr *scriptedRun) recordExecution(ctx context.Context, c *toolScript, x executionKey, of tool.Call) *toolExecution {
+func (sr *scriptedRun) recordExecution(
+	ctx context.Context, c *toolScript, x executionKey, of tool.Call,
+) *toolExecution {
 	name := c.spec.Name
 	if before := sr.sim.newestExecution(of.Run, name, x); before != nil && !before.finished {
 		if !before.repeatable && before.isUnderWay() {
@@ -81,7 +84,8 @@ func (sr *scriptedRun) recordExecution(ctx context.Context, c *toolScript, x exe
 		}
 		before.void = true
 	}
-	e := &toolExecution{ctx: ctx, by: sr, run: of.Run, tool: name, key: x, args: of.Args, repeatable: sr.isRepeatable(name)}
+	e := &toolExecution{ctx: ctx, by: sr, run: of.Run, tool: name, key: x, args: of.Args,
+		repeatable: sr.isRepeatable(name)}
 	e.result = c.results[min(sr.reserveResult(name, x), len(c.results)-1)]
 	sr.sim.toolExecutions = append(sr.sim.toolExecutions, e)
 	return e
@@ -142,7 +146,9 @@ var errAttemptFenced = errors.New("this attempt was called off")
 
 // reconcileTool reports what became of a call. The outcome is unknown for a tool with reconcile: false and for a call
 // that is under way. A call that did not happen is fenced.
-func (sr *scriptedRun) reconcileTool(ctx context.Context, t *toolScript, c tool.Call) (tool.Outcome, agent.ToolResultData, error) {
+func (sr *scriptedRun) reconcileTool(
+	ctx context.Context, t *toolScript, c tool.Call,
+) (tool.Outcome, agent.ToolResultData, error) {
 	if !t.reconciles {
 		return tool.OutcomeUnknown, agent.ToolResultData{}, nil
 	}

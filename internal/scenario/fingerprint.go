@@ -54,7 +54,8 @@ func (s *simulation) recordBoundary(function string, payload []byte) bool {
 func (s *simulation) writeScriptState(all *bytes.Buffer) {
 	parts := map[string]*scriptedRun{s.run: s.scriptedRun}
 	maps.Copy(parts, s.scriptedRuns)
-	byTool := slices.SortedStableFunc(slices.Values(s.toolExecutions), func(a, b *toolExecution) int { return strings.Compare(a.tool, b.tool) })
+	byTool := slices.SortedStableFunc(slices.Values(s.toolExecutions),
+		func(a, b *toolExecution) int { return strings.Compare(a.tool, b.tool) })
 	for _, run := range slices.Sorted(maps.Keys(parts)) {
 		sr := parts[run]
 		fmt.Fprintf(all, "run %s requests=%d input=%v events=%d invoked=%d rerun=%v\n",
@@ -65,7 +66,8 @@ func (s *simulation) writeScriptState(all *bytes.Buffer) {
 			}
 		}
 	}
-	fmt.Fprintf(all, "queued=%d triggered=%d expiring=%s redeployed=%v crash=%v accepted=%v cancelled=%v lost=%v sweeps=%d interventions=%d violations=%d\n",
+	fmt.Fprintf(all, "queued=%d triggered=%d expiring=%s redeployed=%v crash=%v accepted=%v cancelled=%v lost=%v "+
+		"sweeps=%d interventions=%d violations=%d\n",
 		len(s.people.queued), len(s.people.triggered), s.people.expiring, s.redeployed, s.crashRequests, s.acceptedMessages,
 		s.cancelled, s.callerLost, s.Sweeps, len(s.intervened), len(s.violations))
 	notes, _ := json.Marshal(s.notifications)
@@ -107,8 +109,8 @@ func (s *simulation) canonicalize(b []byte) []byte {
 	return out
 }
 
-// readInstant reads the instant that begins with the first word of n bytes, in milliseconds or RFC 3339, and returns its
-// length; 0 = there is none.
+// readInstant reads the instant that begins with the first word of n bytes, in milliseconds or RFC 3339, and returns
+// its length; 0 = there is none.
 func readInstant(b []byte, n int) (time.Time, int) {
 	switch {
 	case n == 13 && b[0] == '1':

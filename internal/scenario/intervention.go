@@ -17,22 +17,25 @@ type InterventionKind string
 
 // The kinds of interventions. Those about a request are about the first open one.
 const (
-	Approve        InterventionKind = "approve"   // approve a request, answer a question or a service's call
-	Deny           InterventionKind = "deny"      // deny it, or answer with an error
-	DecideTwice    InterventionKind = "contest"   // two people decide at once: one approves, the other denies
-	SendMessage    InterventionKind = "message"   // send a message to the run
-	CancelRun      InterventionKind = "cancel"    // cancel the run
-	StartAgain     InterventionKind = "start"     // repeat the request that started the run, as a client without an answer does
-	Redeliver      InterventionKind = "redeliver" // start the owner's execution again under its name
-	Sweep          InterventionKind = "sweep"     // run the scheduled sweep over every run
-	Expire         InterventionKind = "expire"    // move the clock to the expiry of the earliest wait
-	Abort          InterventionKind = "abort"     // stop the owner's execution
-	RedeliverEvent InterventionKind = "event"     // deliver the event that started the run again, to an execution of its own
+	Approve     InterventionKind = "approve" // approve a request, answer a question or a service's call
+	Deny        InterventionKind = "deny"    // deny it, or answer with an error
+	DecideTwice InterventionKind = "contest" // two people decide at once: one approves, the other denies
+	SendMessage InterventionKind = "message" // send a message to the run
+	CancelRun   InterventionKind = "cancel"  // cancel the run
+	// repeat the request that started the run, as a client without an answer does
+	StartAgain InterventionKind = "start"
+	Redeliver  InterventionKind = "redeliver" // start the owner's execution again under its name
+	Sweep      InterventionKind = "sweep"     // run the scheduled sweep over every run
+	Expire     InterventionKind = "expire"    // move the clock to the expiry of the earliest wait
+	Abort      InterventionKind = "abort"     // stop the owner's execution
+	// deliver the event that started the run again, to an execution of its own
+	RedeliverEvent InterventionKind = "event"
 )
 
 // InterventionKinds returns all kinds.
 func InterventionKinds() []InterventionKind {
-	return []InterventionKind{Approve, Deny, DecideTwice, SendMessage, CancelRun, StartAgain, Redeliver, Sweep, Expire, Abort, RedeliverEvent}
+	return []InterventionKind{Approve, Deny, DecideTwice, SendMessage, CancelRun, StartAgain, Redeliver, Sweep, Expire,
+		Abort, RedeliverEvent}
 }
 
 // Intervention is something that happens just before a call of a port and is not in the scenario. Its own calls get
@@ -163,12 +166,14 @@ func (s *simulation) findOpenRequest() (*scriptedRun, run.Call, approval.Approva
 			if c.Wait.For == run.ForAnswer && c.Child == "" {
 				return rec.scripted, c, approval.Approval{}, true
 			}
-			if a, err := approval.Get(context.Background(), s.table, tenant, c.Wait.Approval); err == nil && a.Status == approval.Pending && a.Kind != approval.KindOutcome {
+			if a, err := approval.Get(context.Background(), s.table, tenant, c.Wait.Approval); err == nil &&
+				a.Status == approval.Pending && a.Kind != approval.KindOutcome {
 				return rec.scripted, c, a, true
 			}
 		}
 		for _, r := range rec.State.OpenRequests() {
-			if a, err := approval.Get(context.Background(), s.table, tenant, r.Approval); err == nil && a.Status == approval.Pending {
+			if a, err := approval.Get(context.Background(), s.table, tenant, r.Approval); err == nil &&
+				a.Status == approval.Pending {
 				return rec.scripted, run.Call{}, a, true
 			}
 		}
@@ -183,7 +188,8 @@ func (s *simulation) decideOpenRequest(iv Intervention) bool {
 		return false
 	}
 	if asked.ID == "" {
-		answer := runtime.Answer{Tenant: tenant, Run: sr.run, Call: c.ID, By: localUser.ID, Content: "answered", IsError: iv.Do == Deny}
+		answer := runtime.Answer{Tenant: tenant, Run: sr.run, Call: c.ID, By: localUser.ID, Content: "answered",
+			IsError: iv.Do == Deny}
 		s.wasAccepted(s.tryIntervention(iv, s.serviceAnswer(answer)))
 		return true
 	}

@@ -54,11 +54,14 @@ func (s *simulation) checkInvariants() {
 		return
 	}
 	if s.areClaimantsAlive() && len(s.crashRequests) > 0 {
-		s.addViolation("outcome", fmt.Sprintf("people had to say %d times what became of a call", len(s.crashRequests)), "never: its claimant lives and knows")
+		s.addViolation("outcome", fmt.Sprintf("people had to say %d times what became of a call", len(s.crashRequests)),
+			"never: its claimant lives and knows")
 	}
 	for _, id := range s.acceptedDecisions {
-		if a, err := approval.Get(context.Background(), s.table, tenant, id); err != nil || a.Status == approval.Expired || a.Status == approval.Pending {
-			s.addViolation("decisions", fmt.Sprintf("request %s is %s (%v), though somebody was told that they decided it", id, a.Status, err), "decided")
+		if a, err := approval.Get(context.Background(), s.table, tenant, id); err != nil || a.Status == approval.Expired ||
+			a.Status == approval.Pending {
+			s.addViolation("decisions", fmt.Sprintf("request %s is %s (%v), though somebody was told that they decided it", id,
+				a.Status, err), "decided")
 		}
 	}
 	if s.continues != "" {
@@ -114,7 +117,8 @@ func (s *simulation) checkFold(rec recordedRun, entries []run.Entry) {
 		s.addViolation("head", err.Error(), "a view of the run")
 		return
 	}
-	if h.Status != st.Status || h.Owner != st.Owner || st.Status == run.RunWaiting && (h.WaitSeq != st.WaitSeq || h.Drained != st.Drained) {
+	if h.Status != st.Status || h.Owner != st.Owner || st.Status == run.RunWaiting &&
+		(h.WaitSeq != st.WaitSeq || h.Drained != st.Drained) {
 		s.addViolation("head", fmt.Sprintf("%s, owner %s, wait %d, drained %d", h.Status, h.Owner, h.WaitSeq, h.Drained),
 			fmt.Sprintf("%s, owner %s, wait %d, drained %d", st.Status, st.Owner, st.WaitSeq, st.Drained))
 	}
@@ -214,8 +218,8 @@ func isSynthetic(msg run.Message, ev run.Event) bool {
 	}
 }
 
-// checkParkedOrDone: a run has ended with a result for every call (invariant 2), or it waits for requests that expire and
-// can be decided. Its inbox is empty (invariants 5 and 7).
+// checkParkedOrDone: a run has ended with a result for every call (invariant 2), or it waits for requests that expire
+// and can be decided. Its inbox is empty (invariants 5 and 7).
 func (s *simulation) checkParkedOrDone(rec recordedRun) {
 	if _, ok := s.findThrottledRun([]recordedRun{rec}); ok { // the run stays open, since its models stay busy
 		return
@@ -256,7 +260,8 @@ func (s *simulation) checkWaits(st *run.AgentState) {
 		}
 		a, err := approval.Get(context.Background(), s.table, tenant, c.Wait.Approval)
 		if err != nil || a.Status != approval.Pending {
-			s.addViolation("wait", fmt.Sprintf("call %s waits for request %s, which is %s (%v)", c.ID, c.Wait.Approval, a.Status, err), "pending")
+			s.addViolation("wait", fmt.Sprintf("call %s waits for request %s, which is %s (%v)", c.ID, c.Wait.Approval, a.Status,
+				err), "pending")
 		}
 	}
 }
@@ -305,7 +310,8 @@ func (s *simulation) recordReturned(ctx context.Context) {
 	}) { // the fault replaced the tool's result
 		return
 	}
-	if slices.ContainsFunc(s.Interventions, func(iv Intervention) bool { return iv.Do == Expire }) { // the clock skips days, and the invocation times out
+	if slices.ContainsFunc(s.Interventions, func(iv Intervention) bool { return iv.Do == Expire }) {
+		// the clock skips days, and the invocation times out
 		return
 	}
 	n := fault.InvocationNumber(ctx)
@@ -340,7 +346,8 @@ func (s *simulation) checkResultsRecorded(rec recordedRun, entries []run.Entry) 
 	}
 	for _, e := range s.toolExecutions {
 		if call := e.key.call; e.resultDelivered && e.run == rec.State.Run && !recorded[call] {
-			s.addViolation("results", fmt.Sprintf("what call %s came to was learnt, and is nowhere on record", call), "its result, or a late one")
+			s.addViolation("results", fmt.Sprintf("what call %s came to was learnt, and is nowhere on record", call),
+				"its result, or a late one")
 		}
 	}
 }
@@ -361,7 +368,8 @@ func (s *simulation) checkApprovalsConsumed(rec recordedRun) {
 			return it.SK == "A" && strings.HasSuffix(it.PK, "#"+id) && it.Attrs["consumed"].Int() == 1
 		})
 		if !used {
-			s.addViolation("authority", fmt.Sprintf("call %s ran under request %s, which may be used again", c.ID, id), "used up")
+			s.addViolation("authority", fmt.Sprintf("call %s ran under request %s, which may be used again", c.ID, id),
+				"used up")
 		}
 	}
 }
@@ -387,10 +395,12 @@ func (sr *scriptedRun) checkAuthorized(c run.Call, args json.RawMessage) {
 	}
 	for _, d := range a.CountedApprovals() {
 		if d.Via != approval.ViaEarly && !a.Channels.Count(d.Via, d.Confirmed) {
-			s.addViolation("authority", fmt.Sprintf("call %s ran, which %s approved by %s", c.ID, d.By, d.Via), a.Channels.Words())
+			s.addViolation("authority", fmt.Sprintf("call %s ran, which %s approved by %s", c.ID, d.By, d.Via),
+				a.Channels.Words())
 		}
 	}
 	if string(a.Args) != string(args) {
-		s.addViolation("authority", fmt.Sprintf("call %s ran with other arguments than were approved", c.ID), "those of request "+a.ID)
+		s.addViolation("authority", fmt.Sprintf("call %s ran with other arguments than were approved", c.ID),
+			"those of request "+a.ID)
 	}
 }

@@ -312,7 +312,8 @@ func (t *serverCall) call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 		}
 	}
 	if now != pinned.Digest {
-		return agent.ToolResultData{}, &tool.ChangedError{Server: pinned.Server, Tool: pinned.Tool, Want: pinned.Digest, Got: now}
+		return agent.ToolResultData{}, &tool.ChangedError{Server: pinned.Server, Tool: pinned.Tool, Want: pinned.Digest,
+			Got: now}
 	}
 	if server.Dies > 0 && len(server.served) == server.Dies-1 && server.fatalCall == "" {
 		server.fatalCall = c.ID

@@ -125,9 +125,11 @@ func (q *peopleQueue) endSimulation() bool {
 
 // isResting reports whether a run waits, its inbox is empty and none of its waits is about to expire.
 func (q *peopleQueue) isResting(l store.Loaded) bool {
-	return l.State.Status == run.RunWaiting && len(l.Inbox) == 0 && !slices.ContainsFunc(l.State.Waits(), func(w run.Call) bool {
-		return q.expiring != "" && (w.Wait.Approval == q.expiring || w.ID == q.expiring)
-	}) && !slices.ContainsFunc(l.State.OpenRequests(), func(r run.PermissionRequest) bool { return r.Approval == q.expiring })
+	return l.State.Status == run.RunWaiting && len(l.Inbox) == 0 &&
+		!slices.ContainsFunc(l.State.Waits(), func(w run.Call) bool {
+			return q.expiring != "" && (w.Wait.Approval == q.expiring || w.ID == q.expiring)
+		}) && !slices.ContainsFunc(l.State.OpenRequests(),
+		func(r run.PermissionRequest) bool { return r.Approval == q.expiring })
 }
 
 // act performs an action as a task of its own. The queue stops until the action is done.

@@ -193,7 +193,8 @@ type startInput struct {
 	Continues     string          `json:"continues"`
 	Subject       string          `json:"subject"`
 	AccessControl string          `json:"accessControl"`
-	Fork          string          `json:"fork"` // then.json: fork at the entry of the first event of this type; "" = continue from the end
+	// then.json: fork at the entry of the first event of this type; "" = continue from the end
+	Fork string `json:"fork"`
 
 	blocks []run.UserBlock // of Message
 }
@@ -256,7 +257,8 @@ func (s *Scenario) loadDelegates(files map[string]section, ps *problems) {
 			if sec, ok := files[agentsFolder+name+"/"+f]; ok {
 				own[f] = sec
 			} else if f != toolsFile {
-				ps.add(agentfile.Problem{File: s.archive, Line: 1, Key: agentsFolder + name + "/" + f, Text: "got no such file, want it"})
+				ps.add(agentfile.Problem{File: s.archive, Line: 1, Key: agentsFolder + name + "/" + f,
+					Text: "got no such file, want it"})
 				return
 			}
 		}
@@ -265,7 +267,8 @@ func (s *Scenario) loadDelegates(files map[string]section, ps *problems) {
 		d.loadTools(own, ps)
 		d.loadScript(own[modelFile], ps)
 		if d.agent.Name != "" && d.agent.Name != name {
-			ps.add(own[agentFile].problem(own[agentFile].lineOf("name"), "name", fmt.Sprintf("got %q, want %q as its folder", d.agent.Name, name)))
+			ps.add(own[agentFile].problem(own[agentFile].lineOf("name"), "name",
+				fmt.Sprintf("got %q, want %q as its folder", d.agent.Name, name)))
 		}
 		s.delegates[name] = d
 	}

@@ -91,7 +91,8 @@ func (s *simulation) loadRunsBelow(sr *scriptedRun, run string) ([]recordedRun, 
 	}
 	list := []recordedRun{{sr, l}}
 	for _, c := range l.State.Calls() {
-		if _, err := s.journal.Head(context.Background(), tenant, c.Child); c.Child == "" || err != nil { // claimed and not yet started
+		if _, err := s.journal.Head(context.Background(), tenant, c.Child); c.Child == "" || err != nil {
+			// claimed and not yet started
 			continue
 		}
 		more, err := s.loadRunsBelow(s.scriptedRunOf(c.Child), c.Child)
@@ -150,7 +151,8 @@ func (sr *scriptedRun) generateReply(ctx context.Context, r agent.Request) (agen
 	}
 	s.Diverged = s.Diverged || repeated && sr.inputDuring[n]
 	if sr.replied[n] && !s.isDisturbed() { // no crash lost the reply: the product dropped it
-		s.addEndFailure(Failure{Path: fmt.Sprintf("inference:%d", n), Got: "a second request for the same reply", Want: "that the reply is kept"})
+		s.addEndFailure(Failure{Path: fmt.Sprintf("inference:%d", n), Got: "a second request for the same reply",
+			Want: "that the reply is kept"})
 	}
 	before := sr.inputDuring[n]
 	sr.inputDuring[n] = true // a retry that arrives while people act diverges, too
@@ -227,7 +229,8 @@ func (f fakePorts) Emit(_ context.Context, e policy.Outgoing) error {
 			continue
 		}
 		if !reflect.DeepEqual(seen, e) {
-			f.sim.addFailure(Failure{Path: "emitted", Got: fmt.Sprintf("%s again, and not the same", e.ID), Want: "one event for each id"})
+			f.sim.addFailure(Failure{Path: "emitted", Got: fmt.Sprintf("%s again, and not the same", e.ID),
+				Want: "one event for each id"})
 		}
 		return nil
 	}
@@ -283,11 +286,14 @@ func (t fakeTool) Spec() agent.ToolSpec { return t.script(t.sim.scriptedRunOf(t.
 
 func (t fakeTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
 	sr := t.sim.scriptedRunOf(c.Run)
-	return t.sim.callTool(ctx, t.Spec(), c, func() (agent.ToolResultData, error) { return sr.executeTool(ctx, t.script(sr), c) })
+	return t.sim.callTool(ctx, t.Spec(), c,
+		func() (agent.ToolResultData, error) { return sr.executeTool(ctx, t.script(sr), c) })
 }
 
 // callTool makes a call of a tool at which a fault can be injected.
-func (s *simulation) callTool(ctx context.Context, t agent.ToolSpec, c tool.Call, call func() (agent.ToolResultData, error)) (agent.ToolResultData, error) {
+func (s *simulation) callTool(
+	ctx context.Context, t agent.ToolSpec, c tool.Call, call func() (agent.ToolResultData, error),
+) (agent.ToolResultData, error) {
 	var r agent.ToolResultData
 	once := t.Effect == run.EffectNonIdempotent || t.Effect == ""
 	err := s.injector.Do(ctx, fault.Call{Port: fault.ToolCall, Target: c.ID, NotRepeatable: once}, func() (err error) {

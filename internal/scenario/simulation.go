@@ -123,8 +123,10 @@ func newSimulation(s *Scenario, o Options) (*simulation, error) {
 	table := store.NewMemory()
 	sim := &simulation{
 		Options: o, scriptedRuns: map[string]*scriptedRun{}, clock: v, injector: fault.New(v, o.Faults...),
-		table: table, journal: store.NewJournal(table, 16), blobs: store.NewMemoryBlobs(), startSignal: v.NewSignal(), endSignal: v.NewSignal(),
-		intervened: map[int]bool{}, acceptedMessages: map[string]string{}, randomIDs: &recordedIDs{ids.Seeded(v, 1), map[string]bool{}},
+		table: table, journal: store.NewJournal(table, 16), blobs: store.NewMemoryBlobs(), startSignal: v.NewSignal(),
+		endSignal:  v.NewSignal(),
+		intervened: map[int]bool{}, acceptedMessages: map[string]string{},
+		randomIDs: &recordedIDs{ids.Seeded(v, 1), map[string]bool{}},
 	}
 	if len(o.Interventions) > 0 {
 		sim.injector.Before(sim.interveneBefore)
@@ -142,11 +144,13 @@ func newSimulation(s *Scenario, o Options) (*simulation, error) {
 	blobs := fault.NewBlobs(sim.blobs, sim.injector.Do)
 	sim.provider = runtime.WithMedia(stubProvider{}, blobs)
 	ports := fakePorts{sim}
-	remotes := runtime.Remotes{agent.KindLambda: ports, agent.KindHTTP: ports, agent.KindMCP: newFakeServers(sim, s.servers)}
+	remotes := runtime.Remotes{agent.KindLambda: ports, agent.KindHTTP: ports,
+		agent.KindMCP: newFakeServers(sim, s.servers)}
 	config := local.Config{
 		Table: store.Resend(sim.injector.Table(table), v, sim.randomIDs.Jitter), Blobs: blobs, Model: sim,
-		Tools: ports, Hooks: s.options.Hooks, Emit: fault.NewEmitter(ports, sim.injector.Do), Remotes: remotes, Functions: ports,
-		Agents: sim.findAgent, Current: sim.findAgent, Clock: sim.injector.Clock(), IDs: sim.randomIDs,
+		Tools: ports, Hooks: s.options.Hooks, Emit: fault.NewEmitter(ports, sim.injector.Do), Remotes: remotes,
+		Functions: ports,
+		Agents:    sim.findAgent, Current: sim.findAgent, Clock: sim.injector.Clock(), IDs: sim.randomIDs,
 		Executions: &asl.MemoryStore{}, Wrap: sim.wrapInvoker, Notify: sim.newNotifier(),
 		Waiter: func(w runtime.Waiter) runtime.Waiter { return fault.NewWaiter(w, sim.injector.Do) },
 	}
@@ -244,7 +248,8 @@ func (s *simulation) startRequest(in startInput, continues string) runtime.Start
 		by = []string{in.Subject}
 	}
 	return runtime.Start{
-		Tenant: tenant, Agent: &s.scenario.agent, Key: in.Key, Message: in.blocks, Input: in.Input, Subject: in.Subject, By: by,
+		Tenant: tenant, Agent: &s.scenario.agent, Key: in.Key, Message: in.blocks, Input: in.Input, Subject: in.Subject,
+		By:            by,
 		AccessControl: in.AccessControl, Continues: continues,
 	}
 }
@@ -326,7 +331,8 @@ type stubProvider struct{}
 func (stubProvider) Generate(_ context.Context, r agent.Request) (agent.Reply, error) {
 	for i, m := range r.Messages {
 		if b, ok := m.Block.(run.Media); ok && b.Data == "" {
-			return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Message: fmt.Sprintf("message %d was not resolved", i)}
+			return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID,
+				Message: fmt.Sprintf("message %d was not resolved", i)}
 		}
 	}
 	return agent.Reply{}, nil

@@ -66,7 +66,8 @@ func loadToolScript(archive string, t agentfile.Tool, ps *problems) toolScript {
 		if t.Spec.Kind == agent.KindLambda {
 			kind = "async"
 		}
-		ps.add(agentfile.Problem{File: archive, Line: v.Line, Key: v.Key, Text: "does not go with " + kind + ": people answer"})
+		ps.add(agentfile.Problem{File: archive, Line: v.Line, Key: v.Key, Text: "does not go with " + kind +
+			": people answer"})
 	}
 	c.resultsLine = v.Line
 	if len(v.Items) == 0 {

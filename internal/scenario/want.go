@@ -18,8 +18,10 @@ type want map[string]json.RawMessage
 
 // wantKeys are the keys of a run in JSON, and those that only a scenario has.
 var wantKeys = []string{
-	"id", "agent", "version", "status", "reason", "detail", "error", "output", "inferences", "interactions", "executionUnits", "usage", "cost", "messages",
-	"calls", "waiting", "summary", "seq", "subject", "parent", "parentCall", "root", "continues", "startedAt", "updatedAt", "endedAt", "modelCalls", "state",
+	"id", "agent", "version", "status", "reason", "detail", "error", "output", "inferences", "interactions",
+	"executionUnits", "usage", "cost", "messages",
+	"calls", "waiting", "summary", "seq", "subject", "parent", "parentCall", "root", "continues", "startedAt", "updatedAt",
+	"endedAt", "modelCalls", "state",
 	"servers", "executed", "events", "checkpoints", "requests", "emitted", "invoked", "notified",
 }
 
@@ -59,7 +61,8 @@ func (s section) children(raw json.RawMessage, agents []string, ps *problems) ma
 			}
 		}
 		if !slices.Contains(agents, name) {
-			ps.add(s.problem(s.lineOf(name), "children."+name, "got another agent, want one of agents/: "+cmp.Or(strings.Join(agents, ", "), "there is none")))
+			ps.add(s.problem(s.lineOf(name), "children."+name, "got another agent, want one of agents/: "+
+				cmp.Or(strings.Join(agents, ", "), "there is none")))
 		}
 		for _, w := range list {
 			s.checkWant(w, ps)
@@ -84,7 +87,8 @@ func (s section) checkWant(w want, ps *problems) {
 // areStreamEvents reports whether a list has an event type of a run's stream (docs/events.md). The journal's types are
 // all different.
 func areStreamEvents(raw json.RawMessage) bool {
-	return slices.ContainsFunc(stringList(raw), func(name string) bool { return slices.Contains(stream.Types(), stream.Type(name)) })
+	return slices.ContainsFunc(stringList(raw),
+		func(name string) bool { return slices.Contains(stream.Types(), stream.Type(name)) })
 }
 
 // checkEventKinds refuses a list that mixes types of the stream and of the journal.

@@ -169,7 +169,8 @@ func Read(ring *Ring, token string, now time.Time) (Claim, error) {
 	if !ok {
 		return Claim{}, ErrInvalid
 	}
-	c := Claim{Tenant: fields[0], Run: fields[1], Call: fields[2], Expires: time.Unix(int64(binary.BigEndian.Uint64([]byte(fields[3]))), 0).UTC()}
+	c := Claim{Tenant: fields[0], Run: fields[1], Call: fields[2],
+		Expires: time.Unix(int64(binary.BigEndian.Uint64([]byte(fields[3]))), 0).UTC()}
 	switch {
 	case !ring.Verify(raw[len(raw)-Size:], fields[4], audience, fields[:4]...), !agent.ValidTenant(c.Tenant):
 		return Claim{}, ErrInvalid
@@ -207,5 +208,6 @@ func (a Addresses) URL(tenant, run, call string, expires time.Time) (string, err
 	if err != nil {
 		return "", err
 	}
-	return strings.TrimSuffix(base, "/") + Path + Token(ring, Claim{Tenant: tenant, Run: run, Call: call, Expires: expires}), nil
+	return strings.TrimSuffix(base, "/") + Path +
+		Token(ring, Claim{Tenant: tenant, Run: run, Call: call, Expires: expires}), nil
 }

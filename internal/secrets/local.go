@@ -49,7 +49,8 @@ func (l Local) Secret(_ context.Context, tenant, name string) (string, error) {
 	if v := cmp.Or(all[tenant+"/"+name], all[name]); v != "" {
 		return v, nil
 	}
-	return "", fmt.Errorf("%w: want it in %s of the store directory or as %s%s in the environment", tool.ErrNoSecret, FileName, Env, name)
+	return "", fmt.Errorf("%w: want it in %s of the store directory or as %s%s in the environment", tool.ErrNoSecret,
+		FileName, Env, name)
 }
 
 // read reads the file. Its errors hold nothing of it.
@@ -69,7 +70,8 @@ func (l Local) read() (map[string]string, error) {
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s: want a file", FileName)
 	case runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("%s: got mode %04o, want 0600: others may read or write it; chmod 600 %s", FileName, info.Mode().Perm(), l.File)
+		return nil, fmt.Errorf("%s: got mode %04o, want 0600: others may read or write it; chmod 600 %s", FileName,
+			info.Mode().Perm(), l.File)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	switch {

@@ -240,7 +240,8 @@ func (c *checker) button(e Block, at string) {
 }
 
 func (c *checker) input(b Block, at string) {
-	if b.Label == nil || b.Element == nil || b.Element.Type != "plain_text_input" || b.Element.Action == "" || b.Element.MaxLength < 1 || b.Element.MaxLength > 3000 {
+	if b.Label == nil || b.Element == nil || b.Element.Type != "plain_text_input" || b.Element.Action == "" ||
+		b.Element.MaxLength < 1 || b.Element.MaxLength > 3000 {
 		c.wrong("want a label and a plain_text_input of 1 to 3000 characters [json-pointer:%s]", at)
 		return
 	}
@@ -294,7 +295,8 @@ func (s *Server) form(c Click, m *Message, b, e Block) ([]byte, error) {
 		"message":   map[string]any{"type": "message", "text": m.Text, "blocks": m.Blocks},
 		"state":     map[string]any{"values": values}, "response_url": c.Answer,
 		"actions": []any{map[string]any{
-			"type": e.Type, "action_id": e.Action, "block_id": b.ID, "value": e.Value, "text": e.Text, "action_ts": "1700000001.000001",
+			"type": e.Type, "action_id": e.Action, "block_id": b.ID, "value": e.Value, "text": e.Text,
+			"action_ts": "1700000001.000001",
 		}},
 	})
 	if err != nil {

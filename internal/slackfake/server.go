@@ -178,7 +178,8 @@ func (s *Server) post(m *posted) map[string]any {
 
 // update changes a message. Slack takes the id of a conversation there, and no member's.
 func (s *Server) update(m *posted) map[string]any {
-	if !slices.ContainsFunc(slices.Collect(maps.Keys(s.messages)), func(ref string) bool { return strings.HasPrefix(ref, m.Channel+"/") }) {
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(s.messages)),
+		func(ref string) bool { return strings.HasPrefix(ref, m.Channel+"/") }) {
 		return no("channel_not_found")
 	}
 	old, ok := s.messages[m.Channel+"/"+m.TS]

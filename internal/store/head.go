@@ -63,7 +63,8 @@ func (h Head) indexSort() string { return fmt.Sprintf("%013d#%s", h.StartedAt.Un
 
 // StillOp is a condition of a transaction: the run has the status with which h was read.
 func (h Head) StillOp() Op {
-	return Op{Kind: Check, Item: Item{Key: headKey(h.Tenant, h.Run)}, If: []Cond{{Attr: "status", Op: Equal, Value: Str(string(h.Status))}}}
+	return Op{Kind: Check, Item: Item{Key: headKey(h.Tenant, h.Run)},
+		If: []Cond{{Attr: "status", Op: Equal, Value: Str(string(h.Status))}}}
 }
 
 // readHead reads a run's view, which must stand under the key of that run.
@@ -74,8 +75,9 @@ func readHead(tenant string, it Item) (Head, error) {
 		r.fail("body: want the id of the run under whose key it stands")
 	}
 	h := Head{
-		Tenant: tenant, Run: runID, Agent: r.text("agent"), Status: run.RunStatus(r.text("status")), Reason: run.Reason(r.text("reason")),
-		Owner: r.text("owner"), WaitSeq: r.number("waitSeq"), Drained: r.number("drained"), Token: r.text("token"),
+		Tenant: tenant, Run: runID, Agent: r.text("agent"), Status: run.RunStatus(r.text("status")),
+		Reason: run.Reason(r.text("reason")),
+		Owner:  r.text("owner"), WaitSeq: r.number("waitSeq"), Drained: r.number("drained"), Token: r.text("token"),
 		Seq: r.number("seq"), Hash: r.text("hash"),
 		StartedAt: time.UnixMilli(r.number("started")).UTC(), UpdatedAt: time.UnixMilli(r.number("updated")).UTC(),
 	}
@@ -172,7 +174,9 @@ func (j *Journal) StoreToken(ctx context.Context, c TokenClaim) error {
 
 // List pages through a tenant's runs of one status, newest start first. Limit 0 is 50. It may be late; no gate reads
 // it. See ReadPage for views that cannot be read.
-func (j *Journal) List(ctx context.Context, tenant string, status run.RunStatus, limit int, cursor string) (heads []Head, next string, err error) {
+func (j *Journal) List(
+	ctx context.Context, tenant string, status run.RunStatus, limit int, cursor string,
+) (heads []Head, next string, err error) {
 	return j.ListSince(ctx, tenant, status, time.Time{}, limit, cursor)
 }
 

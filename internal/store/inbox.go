@@ -58,7 +58,9 @@ func (j *Journal) Accept(ctx context.Context, tenant, run, id string, fact run.E
 }
 
 // acceptAt tries one slot; again is set where another input took it.
-func (j *Journal) acceptAt(ctx context.Context, tenant, run, id string, n int64, fact run.Event, guards []Op) (got Accepted, again bool, err error) {
+func (j *Journal) acceptAt(
+	ctx context.Context, tenant, run, id string, n int64, fact run.Event, guards []Op,
+) (got Accepted, again bool, err error) {
 	slot, digest, err := slotOp(tenant, run, n, fact)
 	if err != nil {
 		return Accepted{}, false, fmt.Errorf("accept input of run %s: %w", run, err)
@@ -130,7 +132,8 @@ func slotOp(tenant, runID string, n int64, fact run.Event) (op Op, digest string
 	if len(body) > maxFact {
 		return Op{}, "", fmt.Errorf("an input of %d bytes, at most %d: %w", len(body), maxFact, ErrTooLarge)
 	}
-	return Op{Kind: Put, Item: Item{Key: slotKey(tenant, runID, n), Body: body}, If: []Cond{{Op: ItemAbsent}}}, hex.EncodeToString(sum[:]), nil
+	return Op{Kind: Put, Item: Item{Key: slotKey(tenant, runID, n), Body: body}, If: []Cond{{Op: ItemAbsent}}},
+		hex.EncodeToString(sum[:]), nil
 }
 
 // readSlot is the fact in a slot; nil for the one that closes the inbox.

@@ -385,7 +385,9 @@ func (j *Journal) Conversation(ctx context.Context, tenant string, s *run.AgentS
 
 // departed are the messages that had left a run's conversation after its entry seq, those of before the run included,
 // and the run then.
-func (j *Journal) departed(ctx context.Context, tenant, runID string, seq int64) (left []run.Spoken, s run.AgentState, err error) {
+func (j *Journal) departed(
+	ctx context.Context, tenant, runID string, seq int64,
+) (left []run.Spoken, s run.AgentState, err error) {
 	entries, err := j.entries(ctx, tenant, runID, 0, seq)
 	if err != nil || len(entries) == 0 {
 		return nil, s, err

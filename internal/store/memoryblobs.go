@@ -31,7 +31,8 @@ var (
 // nameOf is the name of a blob, while ctx has not ended.
 func nameOf(ctx context.Context, tenant, digest string) (blobKey, error) {
 	if !agent.ValidTenant(tenant) || !run.ValidDigest(digest) {
-		return blobKey{}, fmt.Errorf("blob %q of tenant %q: want a SHA-256 in hex and a tenant's name: %w", digest, tenant, ErrInvalid)
+		return blobKey{}, fmt.Errorf("blob %q of tenant %q: want a SHA-256 in hex and a tenant's name: %w", digest, tenant,
+			ErrInvalid)
 	}
 	return blobKey{tenant, digest}, ctx.Err()
 }

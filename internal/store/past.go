@@ -67,7 +67,8 @@ func (j *Journal) at(ctx context.Context, tenant, runID string, seq int64, whole
 		return run.AgentState{}, fmt.Errorf("read run %s: %w", runID, ErrNoRun)
 	}
 	if newest := entries[len(entries)-1].Seq; newest != seq {
-		return run.AgentState{}, fmt.Errorf("read run %s at %d, which has entries 0 to %d: %w", runID, seq, newest, ErrNoEntry)
+		return run.AgentState{}, fmt.Errorf("read run %s at %d, which has entries 0 to %d: %w", runID, seq, newest,
+			ErrNoEntry)
 	}
 	return j.fold(ctx, tenant, entries, whole)
 }
@@ -112,7 +113,8 @@ func (j *Journal) seed(ctx context.Context, tenant string, first run.Entry, whol
 
 // origin is a run as of a branch. What is warm is known to be the journal's up to there, and entries never change.
 func (j *Journal) origin(ctx context.Context, tenant string, from run.Origin, whole bool) (run.AgentState, error) {
-	if known, ok := j.cache.get(tenant, from.Run); ok && known.state.Seq() == from.Seq && (!whole || !known.state.Partial) {
+	if known, ok := j.cache.get(tenant, from.Run); ok && known.state.Seq() == from.Seq &&
+		(!whole || !known.state.Partial) {
 		return known.state, nil
 	}
 	if whole || from.At == 0 {

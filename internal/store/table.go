@@ -209,7 +209,8 @@ func Damaged(k Key, format string, args ...any) error {
 }
 
 func (e *DamagedError) Error() string {
-	return fmt.Sprintf("item %q %q cannot be read: %v (deploy the version that wrote it, or restore the item)", e.Key.PK, e.Key.SK, e.Err)
+	return fmt.Sprintf("item %q %q cannot be read: %v (deploy the version that wrote it, or restore the item)", e.Key.PK,
+		e.Key.SK, e.Err)
 }
 
 // Is makes e an ErrDamaged.
@@ -220,7 +221,9 @@ func (e *DamagedError) Unwrap() error { return e.Err }
 
 // ReadPage reads the items of one page of a range. An item that cannot be read is an ErrDamaged beside the others and
 // next: whoever lists fails with it, and a sweep over many reports it and goes on.
-func ReadPage[T any](ctx context.Context, t Table, r Range, read func(Item) (T, error)) (list []T, next string, err error) {
+func ReadPage[T any](
+	ctx context.Context, t Table, r Range, read func(Item) (T, error),
+) (list []T, next string, err error) {
 	p, err := t.Query(ctx, r)
 	errs := []error{err}
 	for _, it := range p.Items {

@@ -24,7 +24,8 @@ func main() {
 	workers := flag.Int("workers", 2, "scenarios at once")
 	limit := flag.Int("limit", 0, "runs at most of each scenario in each lane; 0 = no limit")
 	most := flag.Int("print", 5, "findings to print of each scenario in each lane")
-	report := flag.String("report", "", "a Markdown file to write the results into, between its lines "+begins+" and "+ends+"; empty = none")
+	report := flag.String("report", "", "a Markdown file to write the results into, between its lines "+begins+" and "+
+		ends+"; empty = none")
 	flag.Parse()
 	debug.SetGCPercent(800) // every run is a short-lived simulation
 	began := clock.System().Now()
@@ -114,9 +115,11 @@ type result struct {
 // section formats the results as Markdown.
 func section(results []result, total Count, failed int, took time.Duration) string {
 	var b strings.Builder
-	b.WriteString("| lane | scenarios | I/O points | runs | left early | nothing to do | moved by a sweep | failures | seconds |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n")
+	b.WriteString("| lane | scenarios | I/O points | runs | left early | nothing to do | moved by a sweep | failures | " +
+		"seconds |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n")
 	row := func(name string, scenarios string, c Count, failed int, took time.Duration) {
-		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %d | %d | %d | %.0f |\n", name, scenarios, c.Points, c.Runs, c.Pruned, c.Ineffective, c.Swept, failed, took.Seconds())
+		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %d | %d | %d | %.0f |\n", name, scenarios, c.Points, c.Runs, c.Pruned,
+			c.Ineffective, c.Swept, failed, took.Seconds())
 	}
 	for _, r := range results {
 		row(fmt.Sprintf("*%s*: %s", r.lane.Name, r.lane.About), fmt.Sprint(len(r.lane.Scenarios)), r.count, r.failed, r.took)

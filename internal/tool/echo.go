@@ -68,8 +68,9 @@ func (e *echo) mayBegin(text string) bool {
 		return text[1] != '&' && text[1] != ' '
 	case '\\':
 		end := strings.IndexFunc(text[:deepest+1], func(r rune) bool { return r != '\\' })
-		return end > 0 && (text[end] == 'u' || text[end] == 'x' || text[end]|0x20 == e.chars[0].escapes[len(e.chars[0].escapes)-1][0]|0x20 ||
-			'0' <= text[end] && text[end] <= '7' || text[end] == '&' || text[end] == '%')
+		return end > 0 &&
+			(text[end] == 'u' || text[end] == 'x' || text[end]|0x20 == e.chars[0].escapes[len(e.chars[0].escapes)-1][0]|0x20 ||
+				'0' <= text[end] && text[end] <= '7' || text[end] == '&' || text[end] == '%')
 	}
 	return true
 }
@@ -233,7 +234,8 @@ func entity(text, character string) (n int, cut bool) {
 		return end, false
 	}
 	rest := text[end:min(len(text), end+longestEntity)]
-	last := strings.IndexFunc(rest, func(r rune) bool { return r != '#' && (r < '0' || r > '9') && (r|0x20 < 'a' || r|0x20 > 'z') })
+	last := strings.IndexFunc(rest,
+		func(r rune) bool { return r != '#' && (r < '0' || r > '9') && (r|0x20 < 'a' || r|0x20 > 'z') })
 	if last < 0 {
 		return 0, len(rest) < longestEntity
 	}

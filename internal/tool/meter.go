@@ -153,5 +153,6 @@ func (e *ChangedError) Error() string {
 	if e.Got == "" {
 		return fmt.Sprintf("the server %s no longer has the tool %s; the call was not made", e.Server, e.Tool)
 	}
-	return fmt.Sprintf("the server %s has changed its definition of the tool %s since the run began; the call was not made", e.Server, e.Tool)
+	return fmt.Sprintf("the server %s has changed its definition of the tool %s since the run began; "+
+		"the call was not made", e.Server, e.Tool)
 }

@@ -49,8 +49,8 @@ type Describer interface {
 	Describe(args json.RawMessage) string
 }
 
-// Describe returns the sentence of a tool for a call, on one line; "" if the tool has none. A panic of the tool's code is
-// no sentence either: people are shown the call.
+// Describe returns the sentence of a tool for a call, on one line; "" if the tool has none. A panic of the tool's code
+// is no sentence either: people are shown the call.
 func Describe(t Tool, args json.RawMessage) (sentence string) {
 	defer func() {
 		if recover() != nil {

@@ -55,7 +55,10 @@ type Options[In any] struct {
 //
 // New returns an error for a name no provider takes, no description, an unknown effect, a negative timeout, a nil f, or
 // an In that has no object schema.
-func New[In any](name, description string, effect run.Effect, f func(context.Context, Call, In) (agent.ToolResultData, error), opts *Options[In]) (Tool, error) {
+func New[In any](
+	name, description string, effect run.Effect, f func(context.Context, Call, In) (agent.ToolResultData, error),
+	opts *Options[In],
+) (Tool, error) {
 	if opts == nil {
 		opts = &Options[In]{}
 	}
@@ -167,7 +170,8 @@ func (t *typed[In]) decode(args json.RawMessage) (In, error) {
 	err := dec.Decode(&in)
 	var mismatch *json.UnmarshalTypeError
 	if errors.As(err, &mismatch) {
-		return in, fmt.Errorf("at /%s: the %s cannot be used here", strings.ReplaceAll(mismatch.Field, ".", "/"), Quoted(mismatch.Value))
+		return in, fmt.Errorf("at /%s: the %s cannot be used here", strings.ReplaceAll(mismatch.Field, ".", "/"),
+			Quoted(mismatch.Value))
 	}
 	return in, err
 }
@@ -183,7 +187,8 @@ type reconciling[In any] struct {
 func (t *reconciling[In]) Reconcile(ctx context.Context, c Call) (Outcome, agent.ToolResultData, error) {
 	in, err := t.decode(c.Args)
 	if err != nil {
-		return OutcomeUnknown, agent.ToolResultData{}, fmt.Errorf("reconcile call %s of %s: decode arguments: %w", c.ID, t.spec.Name, err)
+		return OutcomeUnknown, agent.ToolResultData{}, fmt.Errorf("reconcile call %s of %s: decode arguments: %w", c.ID,
+			t.spec.Name, err)
 	}
 	outcome, result, err := t.reconcile(ctx, c, in)
 	if err != nil {
@@ -195,7 +200,8 @@ func (t *reconciling[In]) Reconcile(ctx context.Context, c Call) (Outcome, agent
 	case OutcomeNotDone, OutcomeUnknown:
 		return outcome, agent.ToolResultData{}, nil
 	default:
-		return OutcomeUnknown, agent.ToolResultData{}, fmt.Errorf("reconcile call %s of %s: outcome %q is not one of done, not_done, unknown", c.ID, t.spec.Name, outcome)
+		return OutcomeUnknown, agent.ToolResultData{},
+			fmt.Errorf("reconcile call %s of %s: outcome %q is not one of done, not_done, unknown", c.ID, t.spec.Name, outcome)
 	}
 }
 

@@ -139,7 +139,8 @@ func (e *formError) Error() string { return e.problem }
 // applyForm applies the pressed button as the person, through the desk (A9).
 func (s *server) applyForm(ctx context.Context, v visit, form map[string]string) error {
 	r := approval.DecisionInput{
-		Tenant: v.link.Tenant, ID: v.link.Approval, Action: approval.Action(form["action"]), Note: form["note"], Tool: form["tool"], By: v.by, Via: v.via,
+		Tenant: v.link.Tenant, ID: v.link.Approval, Action: approval.Action(form["action"]), Note: form["note"],
+		Tool: form["tool"], By: v.by, Via: v.via,
 		Digest: v.a.Digest, Confirm: s.confirm(v, form),
 	}
 	switch form["action"] {
@@ -171,7 +172,8 @@ func (s *server) applyForm(ctx context.Context, v visit, form map[string]string)
 		}
 		return s.Remark(ctx, Remark{Tenant: v.link.Tenant, ID: v.link.Approval, Text: text, By: v.by, Via: v.via})
 	case "happened", "failed", "rerun":
-		actions := map[string]approval.Action{"happened": approval.ReportResult, "failed": approval.ReportError, "rerun": approval.Rerun}
+		actions := map[string]approval.Action{"happened": approval.ReportResult, "failed": approval.ReportError,
+			"rerun": approval.Rerun}
 		switch r.Action = actions[form["action"]]; {
 		case !v.a.CanApprove(v.by, s.Clock.Now()): // a link only lets the request's approvers settle
 			return approval.ErrForbidden

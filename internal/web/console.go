@@ -163,7 +163,8 @@ func (c *console) serveApproval(w http.ResponseWriter, r *http.Request, id strin
 		return
 	}
 	v := visit{
-		link: link.Link{ID: "console", Tenant: c.Tenant, Approval: a.ID, To: c.As.ID, Nonce: c.formNonce()}, a: a, by: c.As, via: approval.ViaConsole,
+		link: link.Link{ID: "console", Tenant: c.Tenant, Approval: a.ID, To: c.As.ID, Nonce: c.formNonce()}, a: a, by: c.As,
+		via: approval.ViaConsole,
 		who: person.Person{ID: c.As.ID, Groups: c.As.Groups}, checkProof: c.checkProof,
 		start: c.Start, runTrail: runTrail(a.Root, a.Run),
 		fine: "Your answer counts as " + c.As.ID + "'s. It is recorded as given in the console.",
@@ -206,7 +207,8 @@ func (c *Console) checkProof(form map[string]string) string {
 			return ""
 		}
 	}
-	return "That you may look does not say that you may decide. Type the token, or open the address once more that was printed at the start."
+	return "That you may look does not say that you may decide. Type the token, or open the address once more that was " +
+		"printed at the start."
 }
 
 // readQuery reads the query strictly: only the named parameters, each at most once.

@@ -126,7 +126,8 @@ func (c *console) newRequestCards(ctx context.Context, list []approval.Approval)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, requestCard{Approval: a, Shown: shown, Left: show.FormatDuration(a.ExpiresAt.Sub(now)), Agent: c.Show.Text(a.Agent)})
+		out = append(out, requestCard{Approval: a, Shown: shown, Left: show.FormatDuration(a.ExpiresAt.Sub(now)),
+			Agent: c.Show.Text(a.Agent)})
 	}
 	return out, nil
 }
@@ -177,7 +178,8 @@ func truncate(s string, limit int) (begins string, left int) {
 
 // reasonLabels are the reasons of a run's end for people.
 var reasonLabels = map[run.Reason]string{
-	run.ReasonNaturalEnd: "Done", run.ReasonCancelled: "Called off", run.ReasonError: "Failed", run.ReasonMaxRounds: "Stopped: too many rounds",
+	run.ReasonNaturalEnd: "Done", run.ReasonCancelled: "Called off", run.ReasonError: "Failed",
+	run.ReasonMaxRounds: "Stopped: too many rounds",
 }
 
 // statusLabel is a run's status for the template "run-status".

@@ -222,8 +222,9 @@ func (s *pageBuilder) findCall(id string) (n int, c api.Call, ok bool) {
 
 // waitLabels say what a call waits for.
 var waitLabels = map[run.WaitFor]string{
-	run.ForApproval: "waits for somebody to approve it", run.ForOutcome: "was interrupted: somebody has to say what became of it",
-	run.ForInput: "waits for an answer to what its tool asks", run.ForAnswer: "waits for its answer",
+	run.ForApproval: "waits for somebody to approve it",
+	run.ForOutcome:  "was interrupted: somebody has to say what became of it",
+	run.ForInput:    "waits for an answer to what its tool asks", run.ForAnswer: "waits for its answer",
 }
 
 func (s *pageBuilder) newWaitItems(ctx context.Context) ([]waitItem, error) {
@@ -235,8 +236,10 @@ func (s *pageBuilder) newWaitItems(ctx context.Context) ([]waitItem, error) {
 	for _, a := range below.Items {
 		if a.Run != s.run.ID && a.IsOpen(s.Clock.Now()) {
 			out = append(out, waitItem{
-				Tool: s.newText(strings.Join(a.Tools, ", ")), What: "of agent " + s.Show.Text(a.Agent).String() + " waits for people",
-				Until: a.ExpiresAt, Left: s.formatTimeLeft(a.ExpiresAt), Approval: a.ID, Child: a.Run, ChildLabel: "The run that asks",
+				Tool: s.newText(strings.Join(a.Tools, ", ")), What: "of agent " + s.Show.Text(a.Agent).String() +
+					" waits for people",
+				Until: a.ExpiresAt, Left: s.formatTimeLeft(a.ExpiresAt), Approval: a.ID, Child: a.Run,
+				ChildLabel: "The run that asks",
 			})
 		}
 	}
@@ -255,7 +258,8 @@ func (s *pageBuilder) newWaitItems(ctx context.Context) ([]waitItem, error) {
 			sentence = s.fitText(shown.Sentence)
 		}
 		out = append(out, waitItem{
-			Tool: s.newText(cmp.Or(call.Tool, w.Call)), What: waitLabels[w.For], Until: w.Expires, Left: s.formatTimeLeft(w.Expires),
+			Tool: s.newText(cmp.Or(call.Tool, w.Call)), What: waitLabels[w.For], Until: w.Expires,
+			Left:     s.formatTimeLeft(w.Expires),
 			Sentence: sentence, Approval: w.Approval,
 			Child: call.Run, ChildLabel: "The run that carries it out",
 		})
@@ -412,7 +416,8 @@ func (s *pageBuilder) newCallItems(ctx context.Context) ([]callItem, error) {
 		}
 		waits, request := "", ""
 		if w, ok := waiting[c.ID]; ok {
-			waits, request = "It "+waitLabels[w.For]+", until "+formatMinute(w.Expires)+" ("+s.formatTimeLeft(w.Expires)+").", w.Approval
+			waits, request = "It "+waitLabels[w.For]+", until "+formatMinute(w.Expires)+" ("+s.formatTimeLeft(w.Expires)+").",
+				w.Approval
 		}
 		input, cut, err := s.newInput(ctx, c.Tool, c.Input, &left)
 		if err != nil {

@@ -175,7 +175,7 @@ func (w *harness) servePages() {
 // pendingRequest is the request, once it is there.
 func (w *harness) pendingRequest() approval.Approval {
 	w.t.Helper()
-	for range 2000 {
+	for range 24000 {
 		list, _, err := approval.List(w.t.Context(), w.m.Ports.Table, local.Tenant, approval.Pending, 0, "")
 		require.NoError(w.t, err)
 		if len(list) > 0 {
@@ -257,7 +257,7 @@ func (w *harness) pressButton(at, action string, pairs ...string) response {
 // finish is the run's status once it has ended.
 func (w *harness) finish() run.RunStatus {
 	w.t.Helper()
-	for range 2000 {
+	for range 24000 {
 		l, err := w.m.Ports.Journal.Load(w.t.Context(), local.Tenant, w.run)
 		require.NoError(w.t, err)
 		if l.State.Status == run.RunDone {

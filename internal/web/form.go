@@ -111,7 +111,8 @@ const proofField = "key"
 
 // readForm reads a form strictly, with or without the proof field. People may see its error.
 func readForm(r *http.Request, proof bool) (map[string]string, error) {
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/x-www-form-urlencoded" {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil ||
+		kind != "application/x-www-form-urlencoded" {
 		return nil, fmt.Errorf("want a form of this page")
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxForm+1))

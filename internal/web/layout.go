@@ -136,7 +136,8 @@ func SetSecurityHeaders(h http.Header) {
 	h.Set("X-Robots-Tag", "noindex, nofollow, noarchive, nosnippet")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	h.Set("Permissions-Policy", "accelerometer=(), camera=(), clipboard-read=(), display-capture=(), geolocation=(), microphone=(), payment=(), publickey-credentials-get=(), usb=()")
+	h.Set("Permissions-Policy", "accelerometer=(), camera=(), clipboard-read=(), display-capture=(), geolocation=(), "+
+		"microphone=(), payment=(), publickey-credentials-get=(), usb=()")
 }
 
 // setSecurityHeaders is SetSecurityHeaders with the server's content policy.

@@ -13,7 +13,9 @@ import (
 
 // NewRenderer renders requests with package show, from the pinned definition of a request's run and the model's text
 // beside the call. A missing run adds nothing.
-func NewRenderer(runs notify.Runs, definitions func(ctx context.Context, tenant, digest string) (*agent.Definition, error)) Renderer {
+func NewRenderer(
+	runs notify.Runs, definitions func(ctx context.Context, tenant, digest string) (*agent.Definition, error),
+) Renderer {
 	v := notify.Viewer{Runs: runs, Definitions: definitions}
 	return Renderer{
 		Text: show.Foreign,

@@ -74,7 +74,8 @@ func (s *signInHandler) handle(w http.ResponseWriter, r *http.Request) bool {
 
 // readToken returns the token of the form; ours is false for any other request.
 func readToken(w http.ResponseWriter, r *http.Request) (token string, ours bool) {
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/x-www-form-urlencoded" {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil ||
+		kind != "application/x-www-form-urlencoded" {
 		return "", false
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxToken)
@@ -88,7 +89,8 @@ func readToken(w http.ResponseWriter, r *http.Request) (token string, ours bool)
 func (s *signInHandler) refuseToken(w http.ResponseWriter, r *http.Request, problem string) {
 	if problem != "" && !s.wrongTokens.Allow(clientAddress(r)) {
 		w.Header().Set("Retry-After", "5")
-		s.writePage(w, http.StatusTooManyRequests, "There were too many wrong tokens. Wait a moment, and copy the whole of it.")
+		s.writePage(w, http.StatusTooManyRequests,
+			"There were too many wrong tokens. Wait a moment, and copy the whole of it.")
 		return
 	}
 	s.writePage(w, http.StatusUnauthorized, problem)

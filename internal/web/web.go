@@ -1,7 +1,7 @@
-// Package web serves the pages on which people decide. Pages are HTML by html/template, without scripts (approvals.md, B5).
-// Package show renders what they show. The visitor is known by the link that opened the page. Every decision goes through
-// approval.Desk. GET, HEAD and OPTIONS change nothing (A1). A decision is a POST of a form that was made for that person
-// and the request's current state, and works once (B6).
+// Package web serves the pages on which people decide. Pages are HTML by html/template, without scripts (approvals.md,
+// B5). Package show renders what they show. The visitor is known by the link that opened the page. Every decision goes
+// through approval.Desk. GET, HEAD and OPTIONS change nothing (A1). A decision is a POST of a form that was made for
+// that person and the request's current state, and works once (B6).
 //
 // A Console is for one's own machine: it shows all runs and requests, with one script that keeps its pages up to date.
 package web
@@ -120,14 +120,18 @@ func (p *Pages) newServer(pages *pageSet) *server {
 		Pages: p, cross: http.NewCrossOriginProtection(), linkLimit: &Limit{Rate: linkRate, Burst: linkBurst,
 			Clock: p.Clock},
 		wrongTokens: &Limit{Rate: wrongRate, Burst: wrongBurst, Clock: p.Clock}, pages: pages,
-		entrance: still("Countersign", "People decide here what agents may do. To open a request, use the link in the message that you were "+
+		entrance: still("Countersign", "People decide here what agents may do. To open a request, use the link in the "+
+			"message that you were "+
 			"sent about it, by mail or in Slack: it is yours alone. Who has no link lists and decides requests by the API."),
-		missing: still("There is no such page", "The address is not one of ours, or its time is over. If you copied it, look whether all of it is there; "+
+		missing: still("There is no such page", "The address is not one of ours, or its time is over. If you copied it, "+
+			"look whether all of it is there; "+
 			"if it is in a message, open the request's newest one."),
 		tooMany: still("Too many requests", "Wait a moment and open the page again. Nothing was changed."),
-		foreign: still("This was sent by another site", "Nothing was changed. Open the page by the address you were sent, and answer there."),
+		foreign: still("This was sent by another site",
+			"Nothing was changed. Open the page by the address you were sent, and answer there."),
 		failed: still("That did not work",
-			"The page could not be made, or your answer could not be recorded for certain. Open the page again: it says how the request stands."),
+			"The page could not be made, or your answer could not be recorded for certain. Open the page again: it says how "+
+				"the request stands."),
 	}
 }
 

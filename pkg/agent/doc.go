@@ -28,7 +28,8 @@
 // The effect decides what happens after a crash. A tool that only reads is called again. An idempotent one is called
 // again with the same [Call.Key]. A non-idempotent one is asked what became of the call, if it has
 // [ToolOptions].Reconcile; otherwise a person decides. By default the policy lets tools that only read run at once, and
-// asks people about every other call. What they read first is the sentence of [ToolOptions].Describe, if a tool has one.
+// asks people about every other call. What they read first is the sentence of [ToolOptions].Describe, if a tool has
+// one.
 //
 // # An agent
 //

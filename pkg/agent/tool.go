@@ -45,7 +45,8 @@ const (
 // NewTool returns an error for a name that models do not take, a missing description or function, and a type without a
 // schema.
 func NewTool[In any](
-	name, description string, effect Effect, f func(ctx context.Context, c Call, in In) (Result, error), opts *ToolOptions[In],
+	name, description string, effect Effect, f func(ctx context.Context, c Call, in In) (Result, error),
+	opts *ToolOptions[In],
 ) (Tool, error) {
 	return tool.New(name, description, effect, f, opts)
 }

@@ -21,7 +21,8 @@ type Order map[string][]string
 func NewOrder(config json.RawMessage) (agent.Plugin, error) {
 	var order Order
 	if err := json.Unmarshal(config, &order); err != nil || len(order) == 0 {
-		return agent.Plugin{}, fmt.Errorf("want an object of lists of tools, as {%q: [%q]}", "deploys.rollback", "deploys.list")
+		return agent.Plugin{}, fmt.Errorf("want an object of lists of tools, as {%q: [%q]}", "deploys.rollback",
+			"deploys.list")
 	}
 	return agent.Plugin{BeforeTool: func(_ context.Context, m *agent.BeforeTool) error {
 		if missing := order.missing(m.Call().Tool, m.Run().Calls()); len(missing) > 0 && !m.Resumed() {
@@ -34,7 +35,8 @@ func NewOrder(config json.RawMessage) (agent.Plugin, error) {
 // missing are the model-facing names of what must come before a tool and has not succeeded.
 func (o Order) missing(tool string, calls []agent.CallState) (names []string) {
 	for _, first := range o[tool] {
-		if !slices.ContainsFunc(calls, func(c agent.CallState) bool { return c.Tool == first && c.Status == agent.StatusSucceeded }) {
+		if !slices.ContainsFunc(calls,
+			func(c agent.CallState) bool { return c.Tool == first && c.Status == agent.StatusSucceeded }) {
 			names = append(names, agent.ModelName(first))
 		}
 	}

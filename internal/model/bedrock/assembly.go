@@ -114,7 +114,8 @@ func (a *assembly) addCall(place int32, id, name *string, kind types.ToolUseType
 	if len(a.blocks) == maxCalls {
 		return modelError(agent.ModelInvalid, fmt.Sprintf("reply has more than %d tool calls", maxCalls))
 	}
-	c := &callParts{place: place, id: aws.ToString(id), name: aws.ToString(name), server: kind == types.ToolUseTypeServerToolUse}
+	c := &callParts{place: place, id: aws.ToString(id), name: aws.ToString(name),
+		server: kind == types.ToolUseTypeServerToolUse}
 	if err := a.grow(len(c.id) + len(c.name)); err != nil {
 		return err
 	}
@@ -188,7 +189,8 @@ func (a *assembly) addRoute(t *types.PromptRouterTrace) {
 // reply is what was put together, calls and reasoning in order of their content blocks.
 func (a *assembly) reply() (agent.Reply, error) {
 	slices.SortStableFunc(a.calls, func(x, y *callParts) int { return cmp.Compare(x.place, y.place) })
-	r := agent.Reply{Model: a.model, Text: a.text.String(), StopReason: a.stop, Truncated: a.stop == string(types.StopReasonMaxTokens), Usage: a.usage}
+	r := agent.Reply{Model: a.model, Text: a.text.String(), StopReason: a.stop,
+		Truncated: a.stop == string(types.StopReasonMaxTokens), Usage: a.usage}
 	first, kept := map[string]*callParts{}, []int32{}
 	for _, c := range a.calls {
 		if c.server {

@@ -31,8 +31,10 @@ import (
 
 // API is the part of *bedrockruntime.Client that is used. It must be safe for concurrent use.
 type API interface {
-	Converse(ctx context.Context, in *bedrockruntime.ConverseInput, opts ...func(*bedrockruntime.Options)) (*bedrockruntime.ConverseOutput, error)
-	ConverseStream(ctx context.Context, in *bedrockruntime.ConverseStreamInput, opts ...func(*bedrockruntime.Options)) (*bedrockruntime.ConverseStreamOutput, error)
+	Converse(ctx context.Context, in *bedrockruntime.ConverseInput,
+		opts ...func(*bedrockruntime.Options)) (*bedrockruntime.ConverseOutput, error)
+	ConverseStream(ctx context.Context, in *bedrockruntime.ConverseStreamInput,
+		opts ...func(*bedrockruntime.Options)) (*bedrockruntime.ConverseStreamOutput, error)
 }
 
 // Config says how models are asked. Only Client is required.

@@ -41,7 +41,8 @@ func conversation(model string, messages []run.Message) ([]types.Message, error)
 	if err != nil {
 		return nil, modelError(agent.ModelInvalid, err.Error())
 	}
-	g := grouping{model: model, results: results, attachments: attachments{names: names{}}, marksErrors: marksErrors(model)}
+	g := grouping{model: model, results: results, attachments: attachments{names: names{}},
+		marksErrors: marksErrors(model)}
 	for i, m := range messages {
 		if err := g.add(m); err != nil {
 			return nil, modelError(agent.ModelInvalid, fmt.Sprintf("message %d %s", i, err))

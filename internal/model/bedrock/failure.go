@@ -31,7 +31,8 @@ func callFailure(ctx context.Context, err error) error {
 		return ended
 	}
 	if cause, class := parseRefusal(err); cause != nil {
-		return &agent.ModelError{Class: class, Message: cause.Error(), Cause: cause, Lasting: cause.status == http.StatusNotFound}
+		return &agent.ModelError{Class: class, Message: cause.Error(), Cause: cause,
+			Lasting: cause.status == http.StatusNotFound}
 	}
 	if failure := networkFailure(err); failure != nil {
 		return failure
@@ -94,7 +95,8 @@ func networkFailure(err error) error {
 		return modelError(agent.ModelConnection, "host name not found")
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return modelError(agent.ModelConnection, "connection refused")
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET),
+		errors.Is(err, syscall.EPIPE):
 		return modelError(agent.ModelConnection, "connection lost")
 	case errors.As(err, &network), errors.As(err, &unsent):
 		return modelError(agent.ModelConnection, "connection failed")
@@ -180,7 +182,8 @@ var overflowCodes = []string{"ValidationException", "ModelErrorException", "Mode
 // overflowPhrases are how Bedrock's models say so; there is no code for it. "Too many tokens" is not among them: that
 // is how the service says that the account is throttled.
 var overflowPhrases = []string{
-	"input is too long", "prompt is too long", "exceed context limit", "too many total text bytes", "too many input tokens",
+	"input is too long", "prompt is too long", "exceed context limit", "too many total text bytes",
+	"too many input tokens",
 	"maximum context length", "context length", "context window", "input tokens exceed", "maximum number of input tokens",
 }
 

@@ -78,7 +78,8 @@ func (a *attachments) block(m run.Media) (types.ContentBlock, error) {
 		return nil, errors.New("is media without a media type")
 	}
 	if a.bytes += len(data); a.bytes > maxMedia {
-		return nil, fmt.Errorf("is media with which the request has %d bytes of it; Bedrock takes at most %d", a.bytes, maxMedia)
+		return nil, fmt.Errorf("is media with which the request has %d bytes of it; Bedrock takes at most %d", a.bytes,
+			maxMedia)
 	}
 	if format, ok := imageFormats[kind]; ok {
 		return &types.ContentBlockMemberImage{Value: types.ImageBlock{

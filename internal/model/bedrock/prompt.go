@@ -158,7 +158,8 @@ func cachesTools(model string) bool { return strings.Contains(model, "anthropic.
 
 // Counter is the part of *bedrockruntime.Client that counts tokens. It must be safe for concurrent use.
 type Counter interface {
-	CountTokens(ctx context.Context, in *bedrockruntime.CountTokensInput, opts ...func(*bedrockruntime.Options)) (*bedrockruntime.CountTokensOutput, error)
+	CountTokens(ctx context.Context, in *bedrockruntime.CountTokensInput,
+		opts ...func(*bedrockruntime.Options)) (*bedrockruntime.CountTokensOutput, error)
 }
 
 // CountTokens is how many tokens of input r would be charged for: system text, conversation and tools, as Generate
@@ -188,9 +189,12 @@ func (m *Model) count(ctx context.Context, r agent.Request) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	out, err := counter.CountTokens(ctx, &bedrockruntime.CountTokensInput{ModelId: p.model, Input: &types.CountTokensInputMemberConverse{
-		Value: types.ConverseTokensRequest{Messages: p.messages, System: p.system, ToolConfig: p.tools, AdditionalModelRequestFields: p.options},
-	}}, disableRetries)
+	out,
+		err := counter.CountTokens(ctx,
+		&bedrockruntime.CountTokensInput{ModelId: p.model, Input: &types.CountTokensInputMemberConverse{
+			Value: types.ConverseTokensRequest{Messages: p.messages, System: p.system, ToolConfig: p.tools,
+				AdditionalModelRequestFields: p.options},
+		}}, disableRetries)
 	if err != nil {
 		return 0, callFailure(ctx, err)
 	}

@@ -75,7 +75,9 @@ func (m *Model) Ask(ctx context.Context, r agent.Request) (reply agent.Reply, re
 }
 
 // askModel asks one model of a chain whose first model was asked at began. It also returns the next request's Attempt.
-func (m *Model) askModel(ctx context.Context, r agent.Request, began time.Time) (reply agent.Reply, next int, err error) {
+func (m *Model) askModel(
+	ctx context.Context, r agent.Request, began time.Time,
+) (reply agent.Reply, next int, err error) {
 	var late error
 	ended := clock.Retry(ctx, m.clock, func(n int) (wait time.Duration, again bool) {
 		reply, err = m.generateOnce(ctx, r)
@@ -108,7 +110,8 @@ func (m *Model) generateOnce(ctx context.Context, r agent.Request) (agent.Reply,
 	defer cancel()
 	reply, err := m.next.Generate(timed, r)
 	if err != nil && timed.Err() != nil {
-		late := &agent.ModelError{Class: agent.ModelTimeout, Model: r.Model.ID, Message: fmt.Sprintf("no reply within %s", r.Model.Timeout)}
+		late := &agent.ModelError{Class: agent.ModelTimeout, Model: r.Model.ID,
+			Message: fmt.Sprintf("no reply within %s", r.Model.Timeout)}
 		if failure := failureOf(err); failure != nil {
 			late.Partial = failure.Partial
 		}

@@ -125,7 +125,8 @@ func (a *assembly) addCall(d callPiece) {
 	}
 	c.arguments.WriteString(string(d.Function.Arguments))
 	if begins || d.Function.Arguments != "" {
-		a.tell(agent.Delta{Kind: agent.DeltaCall, Text: string(d.Function.Arguments), Place: slices.Index(a.calls, c), Call: c.id, Name: c.name})
+		a.tell(agent.Delta{Kind: agent.DeltaCall, Text: string(d.Function.Arguments), Place: slices.Index(a.calls, c),
+			Call: c.id, Name: c.name})
 	}
 }
 
@@ -158,7 +159,8 @@ func (a *assembly) interrupted(err error) error {
 // reply is what was put together, calls in order of their index.
 func (a *assembly) reply() agent.Reply {
 	slices.SortStableFunc(a.calls, func(x, y *callParts) int { return cmp.Compare(x.place, y.place) })
-	r := agent.Reply{Model: a.model, Text: a.text.String(), StopReason: a.finish, Truncated: a.finish == "length", Usage: a.usage}
+	r := agent.Reply{Model: a.model, Text: a.text.String(), StopReason: a.finish, Truncated: a.finish == "length",
+		Usage: a.usage}
 	if a.refuse {
 		r.StopReason = stopRefusal
 	}
@@ -171,13 +173,15 @@ func (a *assembly) reply() agent.Reply {
 		if c.extra != nil {
 			thought := a.thought()
 			thought.Redacted, thought.Field = c.extra, fieldExtra
-			r.Reasoning = append(r.Reasoning, agent.ReplyReasoning{Reasoning: thought, AfterText: len(r.Text), AfterCalls: i + 1})
+			r.Reasoning = append(r.Reasoning, agent.ReplyReasoning{Reasoning: thought, AfterText: len(r.Text),
+				AfterCalls: i + 1})
 		}
 		input := c.arguments.String()
 		if input == "" {
 			input = "{}"
 		}
-		r.Calls = append(r.Calls, agent.ReplyCall{ID: c.id, Name: c.name, Input: json.RawMessage(input), Repaired: c.repaired})
+		r.Calls = append(r.Calls, agent.ReplyCall{ID: c.id, Name: c.name, Input: json.RawMessage(input),
+			Repaired: c.repaired})
 	}
 	return r
 }

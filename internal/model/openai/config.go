@@ -77,7 +77,8 @@ func baseURL(s string) (string, error) {
 		return "", errors.New("configure openai: baseURL is not an http or https URL")
 	}
 	if u.User != nil || u.Fragment != "" || u.RawQuery != "" && (len(u.Query()) != 1 || !u.Query().Has(apiVersion)) {
-		return "", errors.New("configure openai: baseURL has a user, a query or a fragment, want none but the query api-version")
+		return "",
+			errors.New("configure openai: baseURL has a user, a query or a fragment, want none but the query api-version")
 	}
 	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), strings.TrimRight(u.RawPath, "/")
 	return u.String(), nil
@@ -99,7 +100,8 @@ func isHostedAt(base string, hosts ...string) bool {
 		base = DefaultBaseURL
 	}
 	u, err := url.Parse(base)
-	return err == nil && slices.ContainsFunc(hosts, func(h string) bool { return u.Hostname() == h || strings.HasSuffix(u.Hostname(), "."+h) })
+	return err == nil &&
+		slices.ContainsFunc(hosts, func(h string) bool { return u.Hostname() == h || strings.HasSuffix(u.Hostname(), "."+h) })
 }
 
 // limitsCompletion reports whether a server wants the limit of a reply's tokens under its newer name, which only OpenAI
@@ -138,7 +140,8 @@ func (s Servers) Generate(ctx context.Context, r agent.Request) (agent.Reply, er
 	}
 	m, err := New(Config{BaseURL: r.Model.BaseURL, Key: key, OnDelta: s.OnDelta})
 	if err != nil {
-		return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Message: err.Error(), Cause: err}
+		return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Message: err.Error(),
+			Cause: err}
 	}
 	return m.Generate(ctx, r)
 }
@@ -159,5 +162,6 @@ func (s Servers) key(ctx context.Context, r agent.Request) (string, error) {
 	if errors.Is(err, tool.ErrNoSecret) {
 		class = agent.ModelAuth
 	}
-	return "", &agent.ModelError{Class: class, Model: r.Model.ID, Message: fmt.Sprintf("key: secret %s: %v", name, err), Cause: err}
+	return "", &agent.ModelError{Class: class, Model: r.Model.ID, Message: fmt.Sprintf("key: secret %s: %v", name, err),
+		Cause: err}
 }

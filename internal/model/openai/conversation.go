@@ -117,7 +117,8 @@ func (g *grouping) addReasoning(b run.Reasoning) {
 
 // beginTurn starts a turn with the reasoning that came before it.
 func (g *grouping) beginTurn(content any) {
-	g.turn = &chatMessage{Role: "assistant", Content: content, ReasoningContent: g.begins.ReasoningContent, Reasoning: g.begins.Reasoning}
+	g.turn = &chatMessage{Role: "assistant", Content: content, ReasoningContent: g.begins.ReasoningContent,
+		Reasoning: g.begins.Reasoning}
 	g.begins = chatMessage{}
 }
 

@@ -158,7 +158,8 @@ func (m *Model) read(ctx context.Context, r agent.Request, resp *http.Response) 
 
 // bodyKind is the body's media type, guessed from its beginning where the header says nothing of use.
 func bodyKind(header string, body *bufio.Reader) (string, error) {
-	if kind, _, err := mime.ParseMediaType(header); err == nil && (kind == "text/event-stream" || kind == "application/json") {
+	if kind, _, err := mime.ParseMediaType(header); err == nil &&
+		(kind == "text/event-stream" || kind == "application/json") {
 		return kind, nil
 	}
 	start, err := body.Peek(1)

@@ -35,7 +35,8 @@ func problemIn(body []byte) problem {
 	if json.Unmarshal(raw, &fields) != nil {
 		return problem{message: scalarText(raw)}
 	}
-	return problem{message: scalarText(fields["message"]), kind: scalarText(fields["type"]), code: scalarText(fields["code"]), param: scalarText(fields["param"])}
+	return problem{message: scalarText(fields["message"]), kind: scalarText(fields["type"]),
+		code: scalarText(fields["code"]), param: scalarText(fields["param"])}
 }
 
 // scalarText returns the content of a string or the digits of a number, else "".
@@ -148,7 +149,8 @@ func statusClass(status int) agent.ModelErrorClass {
 		return agent.ModelUnavailable
 	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
 		return agent.ModelInvalid
-	case http.StatusConflict, http.StatusTooEarly, http.StatusServiceUnavailable, 529: // not processed; 529 is "overloaded"
+	case http.StatusConflict, http.StatusTooEarly, http.StatusServiceUnavailable, 529:
+		// not processed; 529 is "overloaded"
 		return agent.ModelUnavailable
 	case http.StatusTooManyRequests:
 		return agent.ModelThrottled
@@ -191,7 +193,8 @@ func parseRefusal(ctx context.Context, r agent.Request, resp *http.Response) (ag
 	}
 	cause := &refusal{status: resp.StatusCode, code: p.description(), after: retryAfter(resp.Header)}
 	lasting := resp.StatusCode == http.StatusNotFound
-	return agent.Reply{}, &agent.ModelError{Class: p.class(resp.StatusCode), Message: cause.Error(), Cause: cause, Lasting: lasting}
+	return agent.Reply{}, &agent.ModelError{Class: p.class(resp.StatusCode), Message: cause.Error(), Cause: cause,
+		Lasting: lasting}
 }
 
 // streamFailure is an error that came as data. A number that is a status decides as one.
@@ -249,7 +252,8 @@ func ioFailure(ctx context.Context, err error) error {
 		return modelError(agent.ModelConnection, "host name not found")
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return modelError(agent.ModelConnection, "connection refused")
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET),
+		errors.Is(err, syscall.EPIPE):
 		return modelError(agent.ModelConnection, "connection lost")
 	default:
 		return modelError(agent.ModelConnection, "connection failed")

@@ -75,7 +75,8 @@ func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 		if r.Lifecycle == run.LifecycleNotes {
 			got = fmt.Sprintf("a request for notes before inference %d", r.Inference)
 		}
-		return agent.Reply{}, m.recordFailures(r, m.script.end, []Mismatch{{Path: "model.jsonl", Got: got, Want: "no more requests"}})
+		return agent.Reply{},
+			m.recordFailures(r, m.script.end, []Mismatch{{Path: "model.jsonl", Got: got, Want: "no more requests"}})
 	}
 	if found := l.check(r); len(found) > 0 {
 		return agent.Reply{}, m.recordFailures(r, l.number, found)
@@ -93,7 +94,8 @@ func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 	}
 	if class != "" {
 		message := fmt.Sprintf("scripted error, %s:%d", m.script.file, l.number)
-		return agent.Reply{}, &agent.ModelError{Class: class, Model: name(r), Message: message, Partial: policy.Interrupted(l.reply(r))}
+		return agent.Reply{}, &agent.ModelError{Class: class, Model: name(r), Message: message,
+			Partial: policy.Interrupted(l.reply(r))}
 	}
 	return l.reply(r), nil
 }
@@ -186,7 +188,8 @@ func (l line) reply(r agent.Request) agent.Reply {
 	if len(l.calls) > 0 {
 		stop = cmp.Or(l.stop, "tool_calls")
 	}
-	reply := agent.Reply{Model: name(r), Text: l.text, Calls: slices.Clone(l.calls), StopReason: stop, Usage: l.usage, Reasoning: slices.Clone(l.reasoning)}
+	reply := agent.Reply{Model: name(r), Text: l.text, Calls: slices.Clone(l.calls), StopReason: stop, Usage: l.usage,
+		Reasoning: slices.Clone(l.reasoning)}
 	reply.Truncated = stop == "length" || stop == "max_tokens"
 	for i := range reply.Reasoning {
 		reply.Reasoning[i].Provider, reply.Reasoning[i].Model = "script", name(r)
@@ -263,7 +266,8 @@ func differences(want json.RawMessage, r agent.Request) ([]Mismatch, error) {
 		return nil, nil
 	}
 	r = r.Prompted()
-	v := requestView{System: r.System, Turn: r.Turn, Messages: make([]messageView, len(r.Messages)), Lifecycle: r.Lifecycle, Exhausted: r.Exhausted}
+	v := requestView{System: r.System, Turn: r.Turn, Messages: make([]messageView, len(r.Messages)),
+		Lifecycle: r.Lifecycle, Exhausted: r.Exhausted}
 	if r.Output.JSON {
 		v.Output = &outputView{"json", r.Output.Schema}
 	}
@@ -335,14 +339,16 @@ func malformed(messages []run.Message) []Mismatch {
 				continue
 			}
 			if uses[b.ID].turn != turn {
-				found = append(found, mismatchAt(i, fmt.Sprintf("tool_result %q behind another turn", b.ID), "it behind the turn of its tool_use"))
+				found = append(found, mismatchAt(i, fmt.Sprintf("tool_result %q behind another turn", b.ID),
+					"it behind the turn of its tool_use"))
 			}
 			uses[b.ID].results++
 		}
 	}
 	for _, id := range order {
 		if u := uses[id]; u.results != 1 {
-			found = append(found, mismatchAt(u.at, fmt.Sprintf("tool_use %q with %d results", id, u.results), "exactly one result"))
+			found = append(found, mismatchAt(u.at, fmt.Sprintf("tool_use %q with %d results", id, u.results),
+				"exactly one result"))
 		}
 	}
 	return found

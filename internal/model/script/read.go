@@ -250,7 +250,8 @@ func readThought(raw json.RawMessage) (b run.Reasoning, err error) {
 }
 
 // lifecycles are the words of docs/scenarios.md, those of presets to come included.
-var lifecycles = []string{"init", "tool_result", "output_error_feedback", "input", "nudge", "summary", "notes", "plan", "route", "synthesis"}
+var lifecycles = []string{"init", "tool_result", "output_error_feedback", "input", "nudge", "summary", "notes", "plan",
+	"route", "synthesis"}
 
 func checkWant(raw json.RawMessage) error {
 	err := eachMember(raw, func(key string, value json.RawMessage) error {

@@ -1,8 +1,8 @@
-// Package link makes and reads the addresses of requests' pages, one for each person who is told (approvals.md, A2 to A5).
-// An address holds a version, the id of a key, the link's id and a MAC of these. The id is a digest of the link's fields,
-// among them a random nonce, so that the MAC covers all of them and is checked without reading anything. The fields are
-// stored under PK LINK#id, SK L, and cannot be read off the address. A decision does not delete a link: a second visit
-// shows the outcome.
+// Package link makes and reads the addresses of requests' pages, one for each person who is told (approvals.md, A2 to
+// A5). An address holds a version, the id of a key, the link's id and a MAC of these. The id is a digest of the link's
+// fields, among them a random nonce, so that the MAC covers all of them and is checked without reading anything. The
+// fields are stored under PK LINK#id, SK L, and cannot be read off the address. A decision does not delete a link: a
+// second visit shows the outcome.
 package link
 
 import (
@@ -73,8 +73,8 @@ func signedFields(version byte, id string) []string {
 // ErrInvalid says that a token is not valid, or no longer. It covers every defect of a token.
 var ErrInvalid = errors.New("there is no such link")
 
-// Links makes and reads the links of one deployment; it implements notify.Links. All fields but Sign are required. Safe for
-// concurrent use.
+// Links makes and reads the links of one deployment; it implements notify.Links. All fields but Sign are required. Safe
+// for concurrent use.
 type Links struct {
 	Table store.Table
 	// Ring's keys verify: a link outlives a rotation as long as its key is kept (A4). A nil ring verifies nothing.
@@ -109,7 +109,8 @@ func (l *Links) URL(ctx context.Context, a approval.Approval, to, channel string
 // Mint stores a new link and returns its token.
 func (l *Links) Mint(ctx context.Context, a approval.Approval, to, channel string) (string, error) {
 	link := Link{
-		Tenant: a.Tenant, Approval: a.ID, Run: a.Run, Call: a.Call(), Digest: a.Digest, To: to, Channel: channel, Nonce: l.IDs.Token(),
+		Tenant: a.Tenant, Approval: a.ID, Run: a.Run, Call: a.Call(), Digest: a.Digest, To: to, Channel: channel,
+		Nonce:   l.IDs.Token(),
 		Expires: a.ExpiresAt.Add(OpenAfterExpiry).Truncate(time.Second).UTC(),
 	}
 	link.ID = link.digest(version)

@@ -11,13 +11,13 @@ import (
 // Range is a part of a text, in bytes.
 type Range struct{ From, To int }
 
-// Secrets are the parts of a text that have the form of a secret: keys of well-known services, JSON Web Tokens, the lines of private keys,
-// the words behind Bearer, the passwords of addresses, and the values of assignments, headers, options and JSON members whose names say so.
-// In order; they do not touch.
+// Secrets are the parts of a text that have the form of a secret: keys of well-known services, JSON Web Tokens, the
+// lines of private keys, the words behind Bearer, the passwords of addresses, and the values of assignments, headers,
+// options and JSON members whose names say so. In order; they do not touch.
 //
-// Only what cannot be anything else is one: whoever writes a text chooses its names, and must not be able to hide a command or a payee
-// behind one. So nothing is that a shell, a parser of addresses or another reader could take for more than a value: see runEnd. The cost is
-// linear in the text. Safe for concurrent use.
+// Only what cannot be anything else is one: whoever writes a text chooses its names, and must not be able to hide a
+// command or a payee behind one. So nothing is that a shell, a parser of addresses or another reader could take for
+// more than a value: see runEnd. The cost is linear in the text. Safe for concurrent use.
 func Secrets(s string) []Range {
 	f := finder{text: s}
 	f.findPrivateKeys()
@@ -62,8 +62,9 @@ func (f *finder) at(i int) byte {
 // signs are what a secret may hold beside letters and digits.
 const signs = "!#*+-./:=?^_~"
 
-// runEnd is where the run of characters ends that begins at a place and can be nothing but a value: no white space, line end, quote,
-// backslash, @, comma, bracket or any of $ ( ) ` ; | & < >, neither as it is nor behind a percent sign.
+// runEnd is where the run of characters ends that begins at a place and can be nothing but a value: no white space,
+// line end, quote, backslash, @, comma, bracket or any of $ ( ) ` ; | & < >, neither as it is nor behind a percent
+// sign.
 func (f *finder) runEnd(at int) int {
 	if f.runFrom <= at && at < f.runStop {
 		return f.runStop
@@ -152,7 +153,8 @@ func isReference(s string) bool {
 	return isIBAN(s)
 }
 
-// isIBAN reports whether a text is the number of a bank account: two letters, digits, and the right checksum (ISO 13616).
+// isIBAN reports whether a text is the number of a bank account: two letters, digits, and the right checksum (ISO
+// 13616).
 func isIBAN(s string) bool {
 	if len(s) < 15 || len(s) > 34 || !isUpper(s[0]) || !isUpper(s[1]) {
 		return false

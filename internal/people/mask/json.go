@@ -18,8 +18,8 @@ func Words(characters int) string {
 	return fmt.Sprintf("masked, %d characters", characters)
 }
 
-// JSON is a JSON value as text, to be read: with a placeholder for every secret in it. What is no JSON is judged as the text it is.
-// A value without any is as it is stored.
+// JSON is a JSON value as text, to be read: with a placeholder for every secret in it. What is no JSON is judged as the
+// text it is. A value without any is as it is stored.
 func JSON(raw, schema json.RawMessage) string {
 	v, err := Read(raw, schema)
 	if err != nil {

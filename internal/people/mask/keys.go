@@ -15,12 +15,18 @@ type service struct {
 }
 
 var services = []service{
-	{"AKIA", "", 12, allUpper}, {"ASIA", "", 12, allUpper}, {"AROA", "", 12, allUpper}, {"AIDA", "", 12, allUpper}, {"ABIA", "", 12, allUpper}, {"ACCA", "", 12, allUpper},
-	{"sk-", "_-", 16, isGenerated}, {"sk_", "_-", 16, isGenerated}, {"pk_", "_-", 16, isGenerated}, {"rk_", "_-", 16, isGenerated}, {"whsec_", "_-", 16, isGenerated},
-	{"ghp_", "", 16, nil}, {"gho_", "", 16, nil}, {"ghu_", "", 16, nil}, {"ghs_", "", 16, nil}, {"ghr_", "", 16, nil}, {"github_pat_", "_", 16, isRandomWord},
-	{"glpat-", "_-", 16, nil}, {"xoxa-", "-", 16, isRandomWord}, {"xoxb-", "-", 16, isRandomWord}, {"xoxe-", "-", 16, isRandomWord}, {"xoxp-", "-", 16, isRandomWord},
-	{"xoxr-", "-", 16, isRandomWord}, {"xoxs-", "-", 16, isRandomWord}, {"xapp-", "-", 16, isRandomWord}, {"AIza", "_-", 30, nil}, {"ya29.", "_-", 16, isRandomWord},
-	{"SG.", "_-.", 33, isGenerated}, {"npm_", "", 24, nil}, {"hf_", "", 24, nil}, {"dop_v1_", "", 24, nil}, {"shpat_", "", 24, nil}, {"pypi-", "_-", 24, isGenerated},
+	{"AKIA", "", 12, allUpper}, {"ASIA", "", 12, allUpper}, {"AROA", "", 12, allUpper}, {"AIDA", "", 12, allUpper},
+	{"ABIA", "", 12, allUpper}, {"ACCA", "", 12, allUpper},
+	{"sk-", "_-", 16, isGenerated}, {"sk_", "_-", 16, isGenerated}, {"pk_", "_-", 16, isGenerated},
+	{"rk_", "_-", 16, isGenerated}, {"whsec_", "_-", 16, isGenerated},
+	{"ghp_", "", 16, nil}, {"gho_", "", 16, nil}, {"ghu_", "", 16, nil}, {"ghs_", "", 16, nil}, {"ghr_", "", 16, nil},
+	{"github_pat_", "_", 16, isRandomWord},
+	{"glpat-", "_-", 16, nil}, {"xoxa-", "-", 16, isRandomWord}, {"xoxb-", "-", 16, isRandomWord},
+	{"xoxe-", "-", 16, isRandomWord}, {"xoxp-", "-", 16, isRandomWord},
+	{"xoxr-", "-", 16, isRandomWord}, {"xoxs-", "-", 16, isRandomWord}, {"xapp-", "-", 16, isRandomWord},
+	{"AIza", "_-", 30, nil}, {"ya29.", "_-", 16, isRandomWord},
+	{"SG.", "_-.", 33, isGenerated}, {"npm_", "", 24, nil}, {"hf_", "", 24, nil}, {"dop_v1_", "", 24, nil},
+	{"shpat_", "", 24, nil}, {"pypi-", "_-", 24, isGenerated},
 	{"lin_api_", "", 24, nil}, {"eyJ", "_-.", 16, isToken},
 }
 
@@ -136,7 +142,8 @@ func (f *finder) findPrivateKeys() {
 				end++
 			}
 			line := f.text[at:end]
-			if !isKeyLine(line, first) || f.lineStart(end) == end && !f.endsLine(end) && !strings.HasPrefix(f.text[end:], "-----END ") {
+			if !isKeyLine(line, first) || f.lineStart(end) == end && !f.endsLine(end) &&
+				!strings.HasPrefix(f.text[end:], "-----END ") {
 				return
 			}
 			if f.at(f.spaces(end)) != 0 && f.spaces(end) == f.lineStart(end) && f.spaces(end) != end && len(line) < 60 {
@@ -195,7 +202,8 @@ func isKeyLine(line string, first int) bool {
 	case n == 0 || strings.HasPrefix(line, "/") && (n < 60 || strings.Contains(line, "//")):
 		return false
 	case first == 0:
-		return n >= 16 && (line[0] == 'M' && line[1] <= 'P' || strings.HasPrefix(line, "b3BlbnNza") || n >= 60 && upper && lower && sign)
+		return n >= 16 && (line[0] == 'M' && line[1] <= 'P' || strings.HasPrefix(line, "b3BlbnNza") || n >= 60 && upper &&
+			lower && sign)
 	case n > first:
 		return false
 	case n >= 60:

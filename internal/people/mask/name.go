@@ -10,25 +10,30 @@ import (
 var (
 	// secretWords do as the last word of a name: dbPassword, SECRET_2.
 	secretWords = []string{
-		"password", "passwords", "passwd", "pwd", "passphrase", "passcode", "pass", "secret", "secrets", "credential", "credentials", "creds",
+		"password", "passwords", "passwd", "pwd", "passphrase", "passcode", "pass", "secret", "secrets", "credential",
+		"credentials", "creds",
 		"authorization", "cookie", "cookies", "token", "tokens", "jwt", "bearer", "otp", "totp", "cvv", "cvc", "cvv2",
-		"apikey", "apikeys", "privatekey", "secretkey", "accesskey", "signingkey", "sessionid", "authtoken", "accesstoken", "refreshtoken", "clientsecret", "xapikey",
+		"apikey", "apikeys", "privatekey", "secretkey", "accesskey", "signingkey", "sessionid", "authtoken", "accesstoken",
+		"refreshtoken", "clientsecret", "xapikey",
 		"kennwort", "passwort", "contraseña",
 	}
 	// secretKeys make a secret of the word key behind them: api_key, privateKey.
-	secretKeys = []string{"api", "private", "secret", "access", "signing", "encryption", "master", "account", "shared", "auth", "ssh", "host", "service", "webhook", "license"}
-	// behind are the words that may follow those and leave the name a secret's: secretValue, password_confirmation, TOKEN_PROD. Any other
-	// makes it the name of something else: token_type, passwordPolicy, --password-command, tokenRecipient.
+	secretKeys = []string{"api", "private", "secret", "access", "signing", "encryption", "master", "account", "shared",
+		"auth", "ssh", "host", "service", "webhook", "license"}
+	// behind are the words that may follow those and leave the name a secret's: secretValue, password_confirmation,
+	// TOKEN_PROD. Any other makes it the name of something else: token_type, passwordPolicy, --password-command,
+	// tokenRecipient.
 	behind = []string{
-		"value", "text", "string", "plain", "plaintext", "old", "new", "current", "previous", "next", "primary", "secondary", "confirm", "confirmation", "repeat",
+		"value", "text", "string", "plain", "plaintext", "old", "new", "current", "previous", "next", "primary", "secondary",
+		"confirm", "confirmation", "repeat",
 		"again", "prod", "production", "staging", "dev", "test", "live", "base", "hash", "header", "encoded", "raw",
 	}
 	// counted, as the first word before tokens, say that they are those of a model: max_tokens, inputTokens.
 	counted = []string{"max", "min", "num", "n", "total", "input", "output", "prompt", "completion", "used"}
 )
 
-// SecretName reports whether the name of a member says that its value is a secret. Spelling does not matter: apiKey, api_key, API-KEY,
-// x-api-key and apikey are one.
+// SecretName reports whether the name of a member says that its value is a secret. Spelling does not matter: apiKey,
+// api_key, API-KEY, x-api-key and apikey are one.
 func SecretName(name string) bool {
 	ws := words(name)
 	if len(ws) == 0 {
@@ -47,7 +52,8 @@ func SecretName(name string) bool {
 	return slices.Contains(secretWords, last) && (last != "tokens" || !slices.Contains(counted, ws[0]))
 }
 
-// words are the words of a name, in lower case: of camelCase, snake_case, kebab-case, dotted and spaced names, without digits at their end.
+// words are the words of a name, in lower case: of camelCase, snake_case, kebab-case, dotted and spaced names, without
+// digits at their end.
 func words(name string) []string {
 	var all []string
 	var w []rune

@@ -95,7 +95,8 @@ func (f *finder) member(at int) (next int) {
 	}
 	behind := f.spaces(at + 1)
 	r, _, ok := f.value(behind)
-	if word := f.text[r.From:r.To]; ok && behind > at+1 && len(word) >= 6 && isRandomWord(word) && !strings.ContainsAny(word, ".:") {
+	if word := f.text[r.From:r.To]; ok && behind > at+1 && len(word) >= 6 && isRandomWord(word) &&
+		!strings.ContainsAny(word, ".:") {
 		f.hide(r.From, r.To)
 		return r.To - 1
 	}
@@ -140,7 +141,8 @@ func (f *finder) header(name string, at int) (next int) {
 		return at - 1
 	}
 	end := f.runEnd(at)
-	scheme := strings.HasSuffix(name, "authorization") && slices.Contains(schemes, strings.ToLower(f.text[at:min(end, at+longestName)]))
+	scheme := strings.HasSuffix(name, "authorization") &&
+		slices.Contains(schemes, strings.ToLower(f.text[at:min(end, at+longestName)]))
 	if scheme {
 		at = f.spaces(end)
 		end = f.runEnd(at)
@@ -178,7 +180,8 @@ func (f *finder) cookies(at int) {
 		if !f.endsWord(end) {
 			return
 		}
-		if value != "" && !isReference(value) && (SecretName(name) || isSession(name) || len(value) >= 16 && isRandomWord(value)) {
+		if value != "" && !isReference(value) && (SecretName(name) || isSession(name) || len(value) >= 16 &&
+			isRandomWord(value)) {
 			f.hide(at+1, end)
 		}
 		if f.at(end) != ';' {
@@ -198,10 +201,12 @@ func isSession(name string) bool {
 // elsewhere.
 var (
 	doing = []string{
-		"no", "ask", "prompt", "use", "with", "without", "skip", "reset", "show", "enable", "disable", "generate", "get", "set", "print", "require",
+		"no", "ask", "prompt", "use", "with", "without", "skip", "reset", "show", "enable", "disable", "generate", "get",
+		"set", "print", "require",
 		"allow", "verify", "rotate", "revoke", "delete", "remove", "create", "list", "add", "update", "put", "to", "from",
 	}
-	kept = []string{"secret", "secrets", "credential", "credentials", "cookie", "cookies", "authorization", "tokens", "passwords"}
+	kept = []string{"secret", "secrets", "credential", "credentials", "cookie", "cookies", "authorization", "tokens",
+		"passwords"}
 )
 
 // option takes --name value. Many options of such names take no value, so what follows has to look like a secret, and
@@ -215,11 +220,13 @@ func (f *finder) option(at int) (next int) {
 		from++
 	}
 	end := from
-	for end < len(f.text) && end-from < longestName && (isAlphanumeric(f.text[end]) || f.text[end] == '-' || f.text[end] == '_') {
+	for end < len(f.text) && end-from < longestName &&
+		(isAlphanumeric(f.text[end]) || f.text[end] == '-' || f.text[end] == '_') {
 		end++
 	}
 	name, behind := f.text[from:end], f.spaces(end)
-	if ws := words(name); behind == end || !SecretName(name) || slices.Contains(doing, ws[0]) || slices.Contains(kept, strings.Join(ws, "")) {
+	if ws := words(name); behind == end || !SecretName(name) || slices.Contains(doing, ws[0]) ||
+		slices.Contains(kept, strings.Join(ws, "")) {
 		return at
 	}
 	r, _, ok := f.value(behind)

@@ -32,8 +32,8 @@ func marksOf(schema json.RawMessage) marks {
 	return m
 }
 
-// add adds a schema, and those that hold together with it. Of alternatives all are added: what one of them marks is masked, whichever
-// holds.
+// add adds a schema, and those that hold together with it. Of alternatives all are added: what one of them marks is
+// masked, whichever holds.
 func (m *marks) add(schema any) {
 	s, ok := schema.(map[string]any)
 	if at := reflect.ValueOf(s).Pointer(); !ok || m.seen[at] {

@@ -1,6 +1,6 @@
-// Package mask finds secrets in what people are shown: in members that a JSON Schema marks, in members whose names say so, and in texts by
-// their form (approvals.md, B4). It is pure, and knows nothing of how anything is shown. Everything it finds stays in the stored bytes, which
-// digests cover and tools get.
+// Package mask finds secrets in what people are shown: in members that a JSON Schema marks, in members whose names say
+// so, and in texts by their form (approvals.md, B4). It is pure, and knows nothing of how anything is shown. Everything
+// it finds stays in the stored bytes, which digests cover and tools get.
 package mask
 
 import (
@@ -25,12 +25,14 @@ const (
 
 // Value is a JSON value as it is stored: members in their order, numbers with their own digits.
 type Value struct {
-	Kind    Kind
-	Raw     json.RawMessage // its bytes, without space around them
-	Text    string          // of a string: decoded. Half a surrogate pair stands in the three bytes that UTF-8 would give it
-	Members []Member        // of an object or array
-	Secret  Reason          // why nothing of it is shown; "" = it is, but for Hidden. Never of an object, an array or an empty text
-	Hidden  []Range         // of a string: the parts of Text that are not shown; all of it where Secret says why
+	Kind Kind
+	Raw  json.RawMessage // its bytes, without space around them
+	// of a string: decoded. Half a surrogate pair stands in the three bytes that UTF-8 would give it
+	Text    string
+	Members []Member // of an object or array
+	// why nothing of it is shown; "" = it is, but for Hidden. Never of an object, an array or an empty text
+	Secret Reason
+	Hidden []Range // of a string: the parts of Text that are not shown; all of it where Secret says why
 }
 
 // Length is how many characters there are of a value that has no members.
@@ -61,8 +63,8 @@ const (
 // ErrJSON says that what is stored is no JSON.
 var ErrJSON = errors.New("mask: not JSON")
 
-// Read reads a JSON value and finds its secrets by schema, name and form. The schema may be nil, and one that is not JSON marks nothing.
-// The error is ErrJSON.
+// Read reads a JSON value and finds its secrets by schema, name and form. The schema may be nil, and one that is not
+// JSON marks nothing. The error is ErrJSON.
 func Read(raw, schema json.RawMessage) (*Value, error) {
 	if !json.Valid(raw) {
 		return nil, ErrJSON

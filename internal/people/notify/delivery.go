@@ -75,7 +75,8 @@ func (n *notice) requestDeliveries(a approval.Approval, seats []recipient, now t
 			d.occasion = Escalated
 		}
 		if t := n.contact(s.person.ID, s.channel.Name()); t != nil {
-			d.edited = !t.At.IsZero() && t.AskedDigest != "" && t.AskedDigest != a.Digest // an edit is a new action that they have not seen (A8)
+			// an edit is a new action that they have not seen (A8)
+			d.edited = !t.At.IsZero() && t.AskedDigest != "" && t.AskedDigest != a.Digest
 			if t.Round >= at && !d.edited || now.Before(t.Next) {
 				continue
 			}

@@ -94,7 +94,9 @@ func (p *pass) sendGroup(ctx context.Context, to groupKey, of []*leasedRequest, 
 }
 
 // recordAllSent records what was sent, and returns the requests whose notice nobody else has written.
-func (p *pass) recordAllSent(ctx context.Context, open []*leasedRequest, done map[*leasedRequest][]sent) []*leasedRequest {
+func (p *pass) recordAllSent(
+	ctx context.Context, open []*leasedRequest, done map[*leasedRequest][]sent,
+) []*leasedRequest {
 	return slices.DeleteFunc(open, func(r *leasedRequest) bool {
 		if len(done[r]) == 0 {
 			return false

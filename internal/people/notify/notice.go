@@ -92,14 +92,16 @@ var errStaleNotice = errors.New("the notice was written by somebody else")
 // save writes the notice if nobody has written it since it was read. After an error the outcome may be unknown; the
 // next pass finds what is due.
 func (n *notice) save(ctx context.Context, t store.Table) error {
-	if up := n.Due.Truncate(time.Millisecond); !up.Equal(n.Due) { // the index has milliseconds; both must agree on what is due
+	if up := n.Due.Truncate(time.Millisecond); !up.Equal(n.Due) {
+		// the index has milliseconds; both must agree on what is due
 		n.Due = up.Add(time.Millisecond)
 	}
 	body, err := json.Marshal(n)
 	if err != nil {
 		return fmt.Errorf("marshal the notice of approval %s: %w", n.ID, err)
 	}
-	it := store.Item{Key: noticeKey(n.Tenant, n.ID), Body: body, Attrs: map[string]store.Value{revAttr: store.Num(n.rev + 1)}}
+	it := store.Item{Key: noticeKey(n.Tenant, n.ID), Body: body,
+		Attrs: map[string]store.Value{revAttr: store.Num(n.rev + 1)}}
 	if !n.Due.IsZero() {
 		it.Index, it.IndexSort = duePartition, dueSortKey(n.Due, n.Tenant, n.Run, n.ID)
 	}

@@ -189,7 +189,8 @@ type dueRun struct {
 func (n *Notifier) listDue(ctx context.Context, limit int) (due []*dueRun, all []error) {
 	now := n.Clock.Now()
 	of := map[[2]string]*dueRun{}
-	r := store.Range{PK: duePartition, Index: true, To: fmt.Sprintf("%013d~", now.Add(groupWindow).UnixMilli()), Limit: limit}
+	r := store.Range{PK: duePartition, Index: true, To: fmt.Sprintf("%013d~", now.Add(groupWindow).UnixMilli()),
+		Limit: limit}
 	for seen := 0; seen < limit; {
 		p, err := n.Table.Query(ctx, r)
 		if err != nil {

@@ -48,7 +48,9 @@ type leasedRequest struct {
 // processRequests sends what is due of requests of one run. It reads the notice, then the request, and only then leases
 // the notice by a conditional write. A decision makes the notice due after it is committed. So either this pass reads
 // the decision, or its write fails, or the notice stays due. A failure of one request does not stop the others.
-func (n *Notifier) processRequests(ctx context.Context, tenant string, v passOptions, ids ...string) (map[string]int64, error) {
+func (n *Notifier) processRequests(
+	ctx context.Context, tenant string, v passOptions, ids ...string,
+) (map[string]int64, error) {
 	p := &pass{Notifier: n, tenant: tenant, opts: v, counts: map[string]int64{}, rereads: map[string]int{}}
 	for todo := ids; len(todo) > 0; {
 		var open []*leasedRequest
@@ -163,7 +165,8 @@ func (p *pass) leaseRequest(ctx context.Context, id string, until time.Time) (*l
 		}
 	}
 	have.Failures = 0
-	return &leasedRequest{notice: have, a: a, asOf: at, recipients: seats, deliveries: owed, sender: p.newSender(ctx, a)}, nil
+	return &leasedRequest{notice: have, a: a, asOf: at, recipients: seats, deliveries: owed, sender: p.newSender(ctx, a)},
+		nil
 }
 
 // listDeliveries returns the messages that a request owes now, and the recipients who decide it.
@@ -196,7 +199,9 @@ func (n *Notifier) listRecipients(people []person.Person) []recipient {
 }
 
 // remarkDeliveries returns the messages about remarks that nobody was told of.
-func (n *Notifier) remarkDeliveries(ctx context.Context, have *notice, a approval.Approval, now time.Time) ([]delivery, error) {
+func (n *Notifier) remarkDeliveries(
+	ctx context.Context, have *notice, a approval.Approval, now time.Time,
+) ([]delivery, error) {
 	if have.Remarks >= len(a.Thread) || now.Before(have.NextRemarkTry) {
 		return nil, nil
 	}

@@ -25,7 +25,8 @@ func (n *Notifier) approvers(ctx context.Context, a approval.Approval, now time.
 	}
 	all = slices.DeleteFunc(slices.Clone(all), func(p person.Person) bool { return !a.Awaits(p.Principal(), now) })
 	if len(all) > maxRecipients {
-		n.warn(fmt.Sprintf("tell everybody of approval %s: it asks %d people, of whom %d are told", a.ID, len(all), maxRecipients), nil)
+		n.warn(fmt.Sprintf("tell everybody of approval %s: it asks %d people, of whom %d are told", a.ID, len(all),
+			maxRecipients), nil)
 		all = all[:maxRecipients]
 	}
 	return all, nil
@@ -33,7 +34,9 @@ func (n *Notifier) approvers(ctx context.Context, a approval.Approval, now time.
 
 // remarkRecipients returns the people whom a remark is for: the requesters for a question, those who asked for an
 // answer.
-func (n *Notifier) remarkRecipients(ctx context.Context, a approval.Approval, i int) ([]person.Person, Occasion, error) {
+func (n *Notifier) remarkRecipients(
+	ctx context.Context, a approval.Approval, i int,
+) ([]person.Person, Occasion, error) {
 	if n.Directory == nil {
 		return nil, Question, nil
 	}

@@ -23,8 +23,9 @@ var occasionWords = map[Occasion]words{
 		"Approval needed from you as well", "This is not decided yet, so you are asked as well." + notBefore,
 		"are not decided yet, so you are asked as well",
 	},
-	Question: {"Question about a request", "Who is to decide about this asks for information. Answering decides nothing.", ""},
-	Answer:   {"Answer about a request", "What you asked about this was answered. It still waits for a decision.", ""},
+	Question: {"Question about a request", "Who is to decide about this asks for information. Answering decides nothing.",
+		""},
+	Answer: {"Answer about a request", "What you asked about this was answered. It still waits for a decision.", ""},
 	Code: {
 		"Your code for a request", "Somebody asked for this code on the request's page, which a link of yours opens. If it " +
 			"was you, type the code there within ten minutes, and nowhere else. If not, somebody else has your link: tell " +
@@ -83,8 +84,8 @@ func (m Message) IsPending() bool {
 	return m.Approval.Status == approval.Pending && m.Occasion != Decided && m.Occasion != Code
 }
 
-// Document is what the message shows of its request, with the question or answer that it is about on top. A message with
-// a code shows the code alone.
+// Document is what the message shows of its request, with the question or answer that it is about on top. A message
+// with a code shows the code alone.
 func (m Message) Document() show.Document {
 	d, title := m.Shown, map[Occasion]string{Question: "The question", Answer: "The answer"}[m.Occasion]
 	if m.Occasion == Code {

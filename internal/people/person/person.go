@@ -1,7 +1,8 @@
 // Package person knows the people who decide: the groups they are in and where they are reached.
 //
-// A Directory serves two questions: who is told of a request, and who somebody is who comes by a link or from Slack; such a person acts with
-// the groups that the directory gives them at that moment. Whoever shows a token of their own acts with the groups of the token.
+// A Directory serves two questions: who is told of a request, and who somebody is who comes by a link or from Slack;
+// such a person acts with the groups that the directory gives them at that moment. Whoever shows a token of their own
+// acts with the groups of the token.
 package person
 
 import (
@@ -39,8 +40,8 @@ func (p Person) Principal() policy.Principal {
 type Directory interface {
 	// Person finds one by id; false where the tenant has nobody of that id.
 	Person(ctx context.Context, tenant, id string) (Person, bool, error)
-	// Members are the people of these principals, each once, sorted by id: a user stands for themself, a group for who is in it. Whoever the
-	// directory does not know is left out.
+	// Members are the people of these principals, each once, sorted by id: a user stands for themself, a group for who is
+	// in it. Whoever the directory does not know is left out.
 	Members(ctx context.Context, tenant string, principals []string) ([]Person, error)
 	// Slack finds who a workspace's member is; false where nobody is.
 	Slack(ctx context.Context, team, member string) (tenant string, p Person, found bool, err error)
@@ -72,7 +73,8 @@ func (b *Book) Person(_ context.Context, tenant, id string) (Person, bool, error
 func (b *Book) Members(_ context.Context, tenant string, principals []string) ([]Person, error) {
 	var list []Person
 	for id, p := range b.tenants[tenant] {
-		if slices.Contains(principals, id) || slices.ContainsFunc(p.Groups, func(g string) bool { return slices.Contains(principals, g) }) {
+		if slices.Contains(principals, id) ||
+			slices.ContainsFunc(p.Groups, func(g string) bool { return slices.Contains(principals, g) }) {
 			list = append(list, p.clone())
 		}
 	}

@@ -52,8 +52,9 @@ func (e *ReadError) Error() string {
 //	  "slack": {"T012ABCDEF": "acme"}
 //	}
 //
-// All keys of a person may be left out; a list alone is the groups. Its error is a *ReadError: unknown and doubled keys, ids that are no
-// principals, a Slack id that two people of a tenant have, a channel that does not reach the person, a workspace of a tenant without people.
+// All keys of a person may be left out; a list alone is the groups. Its error is a *ReadError: unknown and doubled
+// keys, ids that are no principals, a Slack id that two people of a tenant have, a channel that does not reach the
+// person, a workspace of a tenant without people.
 func Read(data []byte) (*Book, error) {
 	if _, err := jsonx.CompactJSON(data, jsonx.JSONLimits{Bytes: maxDocument, Depth: 8}); err != nil {
 		line := 1
@@ -219,7 +220,8 @@ func isName(s string) bool {
 func isEmail(s string) bool {
 	local, domain, ok := strings.Cut(s, "@")
 	plain := func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune(`@,;:<>()[]\"`, r) }
-	return ok && local != "" && domain != "" && len(s) <= maxEmail && !strings.ContainsFunc(local, plain) && !strings.ContainsFunc(domain, plain)
+	return ok && local != "" && domain != "" && len(s) <= maxEmail && !strings.ContainsFunc(local, plain) &&
+		!strings.ContainsFunc(domain, plain)
 }
 
 // isSlackID reports whether s is one of Slack's ids: a letter of first, then capitals and digits.
@@ -278,7 +280,8 @@ func readError(at []string, format string, args ...any) error {
 	return &ReadError{Path: at, Line: 1, Text: fmt.Sprintf(format, args...)}
 }
 
-// lineOf is the line of the key at the end of a path in a JSON text that was read already, or of the last key that leads there.
+// lineOf is the line of the key at the end of a path in a JSON text that was read already, or of the last key that
+// leads there.
 func lineOf(data []byte, path []string) int {
 	d := json.NewDecoder(bytes.NewReader(data))
 	at := int64(0)

@@ -11,8 +11,8 @@ import (
 	"github.com/countersign/countersign/internal/people/mask"
 )
 
-// ReadArguments returns the lines of a JSON value: complete, in stored order, numbers with their own digits (B2). Secrets
-// are masked; the schema may be nil. Each member of an object is a line, and so is any other value.
+// ReadArguments returns the lines of a JSON value: complete, in stored order, numbers with their own digits (B2).
+// Secrets are masked; the schema may be nil. Each member of an object is a line, and so is any other value.
 func ReadArguments(raw, schema json.RawMessage) (lines []Row, masked bool) {
 	var s builder
 	return s.arguments(raw, schema), s.masked

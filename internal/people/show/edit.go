@@ -79,7 +79,8 @@ type maskedValues struct {
 // collect finds the masked values in v.
 func (h *maskedValues) collect(v *mask.Value, at string) {
 	if isMasked(v) {
-		h.placeholders[at] = json.RawMessage(fmt.Sprintf(`"%s%d%s"`, placeholderBegins, len(h.placeholders)+1, placeholderEnds))
+		h.placeholders[at] = json.RawMessage(fmt.Sprintf(`"%s%d%s"`, placeholderBegins, len(h.placeholders)+1,
+			placeholderEnds))
 		h.stored[at] = v.Raw
 		return
 	}
@@ -125,7 +126,8 @@ func (h *maskedValues) restore(v *mask.Value, at string, back map[string]json.Ra
 		case h.texts[at] == v.Text: // it was there before
 			return nil
 		}
-		return &EditError{Pointer: at, Problem: "a masked value may stay where it was, or be replaced as a whole; it cannot be moved, copied or made a part of something"}
+		return &EditError{Pointer: at, Problem: "a masked value may stay where it was, or be replaced as a whole; it " +
+			"cannot be moved, copied or made a part of something"}
 	}
 	for i, m := range v.Members {
 		under := pointer(at, v.Kind, i, m.Key)

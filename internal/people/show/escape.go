@@ -8,7 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Quoted is foreign text as a value: in double quotes, on one line, unambiguous. No two strings give the same Text (B3):
+// Quoted is foreign text as a value: in double quotes, on one line, unambiguous. No two strings give the same Text
+// (B3):
 //
 //	\\ \" \n \r \t          what stands there, written as in JSON
 //	\u{202E}                a character that is not Visible
@@ -19,8 +20,8 @@ import (
 //	\rtl{…}                 text that is written from right to left
 //	\{masked, …}            in place of a secret
 //
-// What begins with a backslash is in spans of a Kind of its own. Up to three spaces in a row stay as they are, so what renders a Text must
-// keep them.
+// What begins with a backslash is in spans of a Kind of its own. Up to three spaces in a row stay as they are, so what
+// renders a Text must keep them.
 func Quoted(s string) Text { return quotedText(s, nil) }
 
 // Bare is Quoted without the quotes, for a text whose ends are visible otherwise. It is as unambiguous. Neither masks
@@ -375,7 +376,8 @@ func rightToLeftAt(s string, u unit) (string, int) {
 	return s[:end], end
 }
 
-// maxBetween is how many spaces and stops may stand between two characters of a text that is written from right to left.
+// maxBetween is how many spaces and stops may stand between two characters of a text that is written from right to
+// left.
 const maxBetween = 2
 
 func startsRightToLeft(u unit) bool {

@@ -204,7 +204,8 @@ func (s *builder) whoRows() (all facts) {
 	case !a.EscalatedAt.IsZero():
 		all.add(FactEscalates, textf("since "+FormatTime(a.EscalatedAt)+" these decide as well: %1", namesText(a.EscalateTo)))
 	default:
-		all.add(FactEscalates, textf("at "+FormatTime(a.EscalatesAt)+", then these decide as well: %1", namesText(a.EscalateTo)))
+		all.add(FactEscalates, textf("at "+FormatTime(a.EscalatesAt)+", then these decide as well: %1",
+			namesText(a.EscalateTo)))
 	}
 	all.add(FactGranted, grantText(a))
 	all.add(FactGrantLimits, s.grantLimits())

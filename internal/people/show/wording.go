@@ -14,7 +14,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Risk is the class of what is asked. It is derived from what the definition says of the tool, never from what the model says:
+// Risk is the class of what is asked. It is derived from what the definition says of the tool, never from what the
+// model says:
 //
 //	low     effect read
 //	medium  effect idempotent; or non_idempotent with a tool that takes it back (undo)
@@ -87,8 +88,9 @@ func (s *builder) targetText(t agent.ToolSpec) Text {
 }
 
 // wordings are what people read of each kind of request: its title, with the agent for %1 and the tools for %2; what a
-// decision is about, if that is not whether the call may run, with what the answer to a tool's question does for %1; what
-// an approval grants besides the call, if it holds once; what a denial does; and what somebody has done who approves.
+// decision is about, if that is not whether the call may run, with what the answer to a tool's question does for %1;
+// what an approval grants besides the call, if it holds once; what a denial does; and what somebody has done who
+// approves.
 var wordings = map[approval.Kind]struct{ title, subject, grants, denied, approved string }{
 	approval.KindCall: {
 		title: "May %1 carry out %2?", denied: "the call is not carried out, and the model is told so", approved: "approved",
@@ -136,7 +138,8 @@ func grantText(a approval.Approval) Text {
 	case a.Grants == agent.GrantsRun && (ofTool || a.Kind == approval.KindTools):
 		return ownText(of + ", whatever it is called with")
 	case a.Grants == agent.GrantsStanding && ofTool:
-		return textf(of+", and in every run of %1 for 30 days or until it is revoked, whatever it is called with", Bare(a.Agent))
+		return textf(of+", and in every run of %1 for 30 days or until it is revoked, whatever it is called with",
+			Bare(a.Agent))
 	case a.Grants == agent.GrantsStanding:
 		return textf("the tool may be called with these very arguments for the rest of the run, and in every run of %1 "+
 			"for 30 days or until it is revoked", Bare(a.Agent))
@@ -167,8 +170,8 @@ func decisionVerb(action approval.Action, kind approval.Kind) string {
 	return string(action)
 }
 
-// QuorumText says how many different people approve, and who has; of a request about tools, of each that is not decided.
-// It is empty if one person is enough.
+// QuorumText says how many different people approve, and who has; of a request about tools, of each that is not
+// decided. It is empty if one person is enough.
 func QuorumText(a approval.Approval) Text {
 	if a.Quorum < 2 {
 		return nil

@@ -147,7 +147,8 @@ func (in *Interactions) failureText(c click, err error) (approval.Approval, stri
 		err  error
 		text string
 	}{
-		{approval.ErrForbidden, textForbidden}, {approval.ErrStale, textChanged}, {approval.ErrExpired, textExpired}, {approval.ErrFinished, textFinished},
+		{approval.ErrForbidden, textForbidden}, {approval.ErrStale, textChanged}, {approval.ErrExpired, textExpired},
+		{approval.ErrFinished, textFinished},
 		{approval.ErrNothing, textFinished}, {approval.ErrKind, textWrongKind}, {approval.ErrNotFound, textUnknown},
 	} {
 		if errors.Is(err, f.err) {
@@ -288,7 +289,8 @@ func (p payload) parseClick() (click, bool) {
 		return click{}, false
 	}
 	err := jsonx.DecodeStrict([]byte(p.Actions[0].Value), &c.shown)
-	return c, err == nil && c.shown.V == 1 && c.shown.Approval != "" && c.shown.Digest != "" && c.team != "" && c.member != ""
+	return c, err == nil && c.shown.V == 1 && c.shown.Approval != "" && c.shown.Digest != "" && c.team != "" &&
+		c.member != ""
 }
 
 // hooksBase is where Slack takes answers to clicks.
@@ -296,15 +298,18 @@ const hooksBase = "https://hooks.slack.com"
 
 // The answers to a person who clicked. They hold nothing of a request but who decided it.
 const (
-	textStranger      = "Nothing was decided: Countersign does not know you. Ask whoever runs it to put your Slack member id into its directory of people."
-	textForbidden     = "Nothing was decided: you are not one of those who may decide about this request."
-	textExpired       = "Nothing was decided: the request has expired. It was not carried out."
-	textFinished      = "Nothing was decided: the run has gone on or ended without it. Nobody has to decide any more."
-	textWrongKind     = "Nothing was decided: this request cannot be decided like that. See its page."
-	textUnknown       = "Nothing was decided: there is no such request."
-	textChanged       = "Nothing was decided: the request was changed since this message showed it. See its page, or the newest message about it."
-	textPolicyChanged = "Nothing was decided: the policy that applies has changed since this was asked. Whoever may decide by now is asked again."
-	textUncertain     = "It is not certain whether this was recorded. Click again: it is recorded once, however often you do."
+	textStranger = "Nothing was decided: Countersign does not know you. Ask whoever runs it to put your Slack " +
+		"member id into its directory of people."
+	textForbidden = "Nothing was decided: you are not one of those who may decide about this request."
+	textExpired   = "Nothing was decided: the request has expired. It was not carried out."
+	textFinished  = "Nothing was decided: the run has gone on or ended without it. Nobody has to decide any more."
+	textWrongKind = "Nothing was decided: this request cannot be decided like that. See its page."
+	textUnknown   = "Nothing was decided: there is no such request."
+	textChanged   = "Nothing was decided: the request was changed since this message showed it. See its page, or " +
+		"the newest message about it."
+	textPolicyChanged = "Nothing was decided: the policy that applies has changed since this was asked. Whoever may " +
+		"decide by now is asked again."
+	textUncertain = "It is not certain whether this was recorded. Click again: it is recorded once, however often you do."
 )
 
 // recordedText is the answer to a decision that was recorded.
@@ -363,5 +368,6 @@ func (in *Interactions) isSlackHook(address string) bool {
 		return false
 	}
 	u, err := url.Parse(address)
-	return err == nil && u.Scheme == want.Scheme && u.Host == want.Host && u.User == nil && u.Opaque == "" && u.Fragment == ""
+	return err == nil && u.Scheme == want.Scheme && u.Host == want.Host && u.User == nil && u.Opaque == "" &&
+		u.Fragment == ""
 }

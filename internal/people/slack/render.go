@@ -165,7 +165,8 @@ func actionRow(m notify.Message, buttons bool) []any {
 				"It will be carried out exactly as this message shows it."))
 		}
 		row = append(row,
-			newButton(actionDeny, "Deny", "danger", value, "Deny this call?", "It will not be carried out. The agent is told so, with your note."))
+			newButton(actionDeny, "Deny", "danger", value, "Deny this call?",
+				"It will not be carried out. The agent is told so, with your note."))
 	}
 	if m.Link != "" {
 		row = append(row, element{Type: "button", Action: actionOpen, Text: openPageLabel(), URL: m.Link})

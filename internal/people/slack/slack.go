@@ -1,9 +1,9 @@
 // Package slack sends requests as direct messages of a Slack app, and takes decisions from its buttons.
 //
 // A message shows all of a request, or says that it has no room for it and has no buttons (B2). Foreign text is only in
-// plain_text and in text elements of rich_text, never in mrkdwn, and nothing is unfurled (C1). A button's value names the
-// request and the digest of the action that the message showed. Slack's signed payload says who clicked; the directory
-// maps that user to a person.
+// plain_text and in text elements of rich_text, never in mrkdwn, and nothing is unfurled (C1). A button's value names
+// the request and the digest of the action that the message showed. Slack's signed payload says who clicked; the
+// directory maps that user to a person.
 package slack
 
 import (
@@ -86,7 +86,8 @@ func (e *RefusedError) Error() string { return "slack " + e.Method + ": refused:
 // Permanent reports whether the same message will be refused again.
 func (e *RefusedError) Permanent() bool {
 	switch e.Code {
-	case "ratelimited", "rate_limited", "internal_error", "fatal_error", "service_unavailable", "request_timeout", "unknown":
+	case "ratelimited", "rate_limited", "internal_error", "fatal_error", "service_unavailable", "request_timeout",
+		"unknown":
 		return false
 	}
 	return !strings.HasPrefix(e.Code, "status_5")
@@ -134,7 +135,8 @@ func (c *Channel) Send(ctx context.Context, m notify.Message) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("send request %s: %w", m.Approval.ID, err)
 	case sent.Channel == "" || sent.TS == "":
-		return "", fmt.Errorf("send request %s: %w", m.Approval.ID, &RefusedError{Method: "chat.postMessage", Code: "unknown"})
+		return "",
+			fmt.Errorf("send request %s: %w", m.Approval.ID, &RefusedError{Method: "chat.postMessage", Code: "unknown"})
 	}
 	return sent.Channel + "/" + sent.TS, nil
 }
@@ -146,7 +148,9 @@ func (c *Channel) Update(ctx context.Context, ref string, m notify.Message) erro
 		return fmt.Errorf("update request %s: %q is no message of Slack", m.Approval.ID, ref)
 	}
 	text, blocks := render(m)
-	if _, err := c.call(ctx, "chat.update", message{Channel: conversation, TS: ts, Text: text, Blocks: blocks, Parse: "none"}); err != nil {
+	if _,
+		err := c.call(ctx, "chat.update", message{Channel: conversation, TS: ts, Text: text, Blocks: blocks,
+		Parse: "none"}); err != nil {
 		return fmt.Errorf("update request %s: %w", m.Approval.ID, err)
 	}
 	return nil

@@ -37,7 +37,8 @@ func OpenFolder(dir string) (*Blobs, error) {
 
 func (b *Blobs) path(tenant, digest string) (string, error) {
 	if !agent.ValidTenant(tenant) || !run.ValidDigest(digest) {
-		return "", fmt.Errorf("blob %q of tenant %q: want a SHA-256 in hex and a tenant's name: %w", digest, tenant, store.ErrInvalid)
+		return "", fmt.Errorf("blob %q of tenant %q: want a SHA-256 in hex and a tenant's name: %w", digest, tenant,
+			store.ErrInvalid)
 	}
 	return filepath.Join(b.dir, "T", tenant, digest), nil
 }

@@ -28,7 +28,8 @@ const (
 )
 
 var throttles = map[string]bool{
-	"ProvisionedThroughputExceededException": true, "ThrottlingException": true, "Throttling": true, "RequestLimitExceeded": true,
+	"ProvisionedThroughputExceededException": true, "ThrottlingException": true, "Throttling": true,
+	"RequestLimitExceeded":          true,
 	"ProvisionedThroughputExceeded": true, "ThrottlingError": true, // the reasons of a transaction
 }
 

@@ -72,7 +72,8 @@ func decode(stored attributes) (store.Item, error) {
 	if sum, ok := stored[store.NameSum]; ok { // the largest items have none
 		v, err := decodeValue(sum)
 		if err != nil || v != store.Num(store.Sum(key, it.Body)) {
-			return store.Item{}, store.Damaged(key, "attribute %q: its body is not what was written under this key", store.NameBody)
+			return store.Item{}, store.Damaged(key, "attribute %q: its body is not what was written under this key",
+				store.NameBody)
 		}
 	}
 	return it, nil
@@ -292,7 +293,8 @@ func page(r store.Range, stored []attributes, last attributes) (store.Page, erro
 	for _, s := range stored {
 		it, err := decode(s)
 		if err != nil {
-			at := store.Item{Key: store.Key{PK: textOf(s[store.NamePK]), SK: textOf(s[store.NameSK])}, IndexSort: textOf(s[store.NameIndexSort])}
+			at := store.Item{Key: store.Key{PK: textOf(s[store.NamePK]), SK: textOf(s[store.NameSK])},
+				IndexSort: textOf(s[store.NameIndexSort])}
 			pager.Skip(store.Position(at, r.Index))
 			return pager.Page(), err
 		}

@@ -54,7 +54,8 @@ type Table struct {
 	query              awssdk.Operation[dynamodb.QueryInput, dynamodb.QueryOutput, dynamodb.Options]
 	putItem            awssdk.Operation[dynamodb.PutItemInput, dynamodb.PutItemOutput, dynamodb.Options]
 	updateItem         awssdk.Operation[dynamodb.UpdateItemInput, dynamodb.UpdateItemOutput, dynamodb.Options]
-	transactWriteItems awssdk.Operation[dynamodb.TransactWriteItemsInput, dynamodb.TransactWriteItemsOutput, dynamodb.Options]
+	transactWriteItems awssdk.Operation[dynamodb.TransactWriteItemsInput, dynamodb.TransactWriteItemsOutput,
+		dynamodb.Options]
 
 	reads func(*dynamodb.Options) // of a request that reads
 	name  string
@@ -131,7 +132,8 @@ func (t *Table) Query(ctx context.Context, r store.Range) (store.Page, error) {
 	var x expression
 	cond := x.keyCondition(r)
 	in := &dynamodb.QueryInput{
-		TableName: &t.name, ConsistentRead: aws.Bool(!r.Index), ScanIndexForward: aws.Bool(!r.Reverse), ExclusiveStartKey: s.startKey(),
+		TableName: &t.name, ConsistentRead: aws.Bool(!r.Index), ScanIndexForward: aws.Bool(!r.Reverse),
+		ExclusiveStartKey:      s.startKey(),
 		KeyConditionExpression: &cond, ExpressionAttributeNames: x.names, ExpressionAttributeValues: x.values,
 	}
 	if r.Index {

@@ -41,7 +41,8 @@ func (g generator) conds(least int) *rapid.Generator[[]store.Cond] {
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) store.Cond {
 		c := store.Cond{
 			Attr: rapid.SampledFrom([]string{"n", "m"}).Draw(t, "attr"),
-			Op:   rapid.SampledFrom([]store.CondOp{store.ItemAbsent, store.ItemExists, store.Equal, store.AtMost, store.Above}).Draw(t, "op"),
+			Op: rapid.SampledFrom([]store.CondOp{store.ItemAbsent, store.ItemExists, store.Equal, store.AtMost,
+				store.Above}).Draw(t, "op"),
 		}
 		c.Value = g.value().Draw(t, "value")
 		if c.Op == store.AtMost || c.Op == store.Above {

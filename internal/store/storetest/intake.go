@@ -42,7 +42,8 @@ func Intake(t *testing.T, open func(t *testing.T) Taking) {
 func testIntakeStream(f blobFixture, in store.Intake) {
 	data := bytes.Repeat([]byte{0, 0xff, '\n', 'x'}, 64<<10)
 	digest := store.BlobDigest(data)
-	for _, r := range []io.Reader{iotest.HalfReader(bytes.NewReader(data)), iotest.DataErrReader(bytes.NewReader(data)), bytes.NewReader(data)} {
+	for _, r := range []io.Reader{iotest.HalfReader(bytes.NewReader(data)), iotest.DataErrReader(bytes.NewReader(data)),
+		bytes.NewReader(data)} {
 		require.NoError(f, in.PutFrom(context.Background(), "acme", digest, r))
 		f.requireBlob("acme", digest, data)
 	}
@@ -56,7 +57,8 @@ func testIntakeRefused(f blobFixture, in store.Intake) {
 	digest := store.BlobDigest(data)
 	refuse := func() {
 		for _, other := range []string{"", "conten", "content ", "CONTENT"} {
-			require.ErrorIs(f, in.PutFrom(context.Background(), "acme", digest, strings.NewReader(other)), store.ErrBlobContent, other)
+			require.ErrorIs(f, in.PutFrom(context.Background(), "acme", digest, strings.NewReader(other)), store.ErrBlobContent,
+				other)
 		}
 		broken := io.MultiReader(bytes.NewReader(data), iotest.ErrReader(io.ErrUnexpectedEOF))
 		require.ErrorIs(f, in.PutFrom(context.Background(), "acme", digest, broken), io.ErrUnexpectedEOF)

@@ -38,8 +38,10 @@ func testItems(f fixture) {
 
 // testCopies: neither what was passed nor what was returned is the table's own.
 func testCopies(f fixture) {
-	mine := store.Item{Key: key("P", "S"), Attrs: attrs{"a": store.Num(1)}, Body: []byte("body"), Index: "I", IndexSort: "1"}
-	want := store.Item{Key: key("P", "S"), Attrs: attrs{"a": store.Num(1)}, Body: []byte("body"), Index: "I", IndexSort: "1"}
+	mine := store.Item{Key: key("P", "S"), Attrs: attrs{"a": store.Num(1)}, Body: []byte("body"), Index: "I",
+		IndexSort: "1"}
+	want := store.Item{Key: key("P", "S"), Attrs: attrs{"a": store.Num(1)}, Body: []byte("body"), Index: "I",
+		IndexSort: "1"}
 	spoil := func(it store.Item) {
 		it.Attrs["a"] = store.Num(2)
 		it.Body[0] = 'X'
@@ -88,9 +90,10 @@ func testInvalid(f fixture) {
 		"condition on no name":   put(bare("P", "S"), cond("", store.Equal, store.Num(1))),
 		"update of body":         update(store.Item{Key: key("P", "S"), Attrs: num, Body: []byte("b")}),
 		"update of nothing":      update(bare("P", "S")),
-		"check with attributes":  {Kind: store.Check, Item: store.Item{Key: key("P", "S"), Attrs: num}, If: []store.Cond{absent}},
-		"check of nothing":       check(key("P", "S")),
-		"key twice":              check(ok.Key, absent),
+		"check with attributes": {Kind: store.Check, Item: store.Item{Key: key("P", "S"), Attrs: num},
+			If: []store.Cond{absent}},
+		"check of nothing": check(key("P", "S")),
+		"key twice":        check(ok.Key, absent),
 	} {
 		require.ErrorIs(f, f.tryWrite(put(ok), op), store.ErrInvalid, name)
 		f.requireAbsent(ok.Key)

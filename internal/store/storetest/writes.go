@@ -11,7 +11,8 @@ import (
 )
 
 func testConditions(f fixture) {
-	stored := store.Item{Key: key("P", "there"), Attrs: attrs{"n": store.Num(5), "s": store.Str("5"), "zero": store.Num(0)}}
+	stored := store.Item{Key: key("P", "there"),
+		Attrs: attrs{"n": store.Num(5), "s": store.Str("5"), "zero": store.Num(0)}}
 	f.write(put(stored))
 	for _, c := range []struct {
 		name           string
@@ -39,7 +40,8 @@ func testConditions(f fixture) {
 		{"above, same", []store.Cond{cond("n", store.Above, store.Num(5))}, false, false},
 		{"above, string", []store.Cond{cond("s", store.Above, store.Num(4))}, false, false},
 		{"above, absent attribute", []store.Cond{cond("none", store.Above, store.Num(-1))}, false, false},
-		{"all hold", []store.Cond{exists, cond("n", store.Above, store.Num(4)), cond("n", store.AtMost, store.Num(5))}, true, false},
+		{"all hold", []store.Cond{exists, cond("n", store.Above, store.Num(4)), cond("n", store.AtMost, store.Num(5))}, true,
+			false},
 		{"first fails", []store.Cond{cond("n", store.Above, store.Num(5)), exists}, false, false},
 		{"last fails", []store.Cond{exists, cond("n", store.Above, store.Num(5))}, false, false},
 		{"contradiction", []store.Cond{absent, exists}, false, false},

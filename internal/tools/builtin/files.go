@@ -21,8 +21,8 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// FileTools returns list_directory and read_text (effect read) and move_file (non_idempotent, a tool.Reconciler), confined
-// to the folder at root, an absolute path that need not exist yet.
+// FileTools returns list_directory and read_text (effect read) and move_file (non_idempotent, a tool.Reconciler),
+// confined to the folder at root, an absolute path that need not exist yet.
 //
 // list_directory lists a folder, an entry a line, at most 1000 of them. read_text returns up to 256 KiB of a UTF-8
 // file. Both say what they left out. move_file moves or renames one file; it never replaces anything and makes no
@@ -33,12 +33,14 @@ func FileTools(root string) ([]tool.Tool, error) {
 		return nil, err
 	}
 	list, err := tool.New("list_directory",
-		"Lists a folder, one entry a line: kind (file, folder, link, special), size in bytes (- for anything but a file), name.",
+		"Lists a folder, one entry a line: kind (file, folder, link, special), size in bytes (- for "+
+			"anything but a file), name.",
 		run.EffectRead, textTool(r.list), nil)
 	if err != nil {
 		return nil, err
 	}
-	read, err := tool.New("read_text", "Returns the text of a UTF-8 file, or a part of it.", run.EffectRead, textTool(r.read), nil)
+	read, err := tool.New("read_text", "Returns the text of a UTF-8 file, or a part of it.", run.EffectRead,
+		textTool(r.read), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +54,9 @@ func FileTools(root string) ([]tool.Tool, error) {
 }
 
 // textTool makes a tool's function of a function that returns text.
-func textTool[In any](f func(context.Context, In) (string, error)) func(context.Context, tool.Call, In) (agent.ToolResultData, error) {
+func textTool[In any](
+	f func(context.Context, In) (string, error),
+) func(context.Context, tool.Call, In) (agent.ToolResultData, error) {
 	return func(ctx context.Context, _ tool.Call, in In) (agent.ToolResultData, error) {
 		s, err := f(ctx, in)
 		if err != nil {
@@ -94,7 +98,8 @@ func checkPath(name string) (string, error) {
 // overrides and isolates (Unicode TR9). Other invisible characters stay allowed: real names have them, as macOS's
 // screenshots do.
 func isDisguising(r rune) bool {
-	return unicode.IsControl(r) || (r >= 0x202A && r <= 0x202E) || (r >= 0x2066 && r <= 0x2069) || r == 0x2028 || r == 0x2029
+	return unicode.IsControl(r) || (r >= 0x202A && r <= 0x202E) || (r >= 0x2066 && r <= 0x2069) || r == 0x2028 ||
+		r == 0x2029
 }
 
 // quotePath quotes a path for a message. It escapes characters that could disguise the path and no others.

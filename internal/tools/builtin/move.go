@@ -60,7 +60,8 @@ func checkMove(in moveInput) (movement, error) {
 		return movement{}, tool.Refusef("the top folder itself cannot be moved or replaced")
 	}
 	if source == destination {
-		return movement{}, tool.Refusef("the source and the destination are both %s, there is nothing to move", quotePath(source))
+		return movement{}, tool.Refusef("the source and the destination are both %s, there is nothing to move",
+			quotePath(source))
 	}
 	return movement{source: source, destination: destination}, nil
 }
@@ -95,10 +96,12 @@ func (m movement) rename(ctx context.Context, root *os.Root) error {
 	// Make the move outlive a power failure. Where folders cannot be flushed there is nothing to wait for.
 	for _, d := range []*os.File{to, from} {
 		err := d.Sync()
-		if err == nil || errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) || errors.Is(err, fs.ErrPermission) {
+		if err == nil || errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) ||
+			errors.Is(err, fs.ErrPermission) {
 			continue
 		}
-		return fmt.Errorf("moved %s to %s, but its folder could not be flushed to the disk: %w", quotePath(m.source), quotePath(m.destination), withoutPaths(err))
+		return fmt.Errorf("moved %s to %s, but its folder could not be flushed to the disk: %w", quotePath(m.source),
+			quotePath(m.destination), withoutPaths(err))
 	}
 	return nil
 }
@@ -109,13 +112,15 @@ func (m movement) explain(err error) error {
 	case errors.As(err, &refused):
 		return err
 	case errors.Is(err, fs.ErrExist):
-		return tool.Refusef("%s already exists, nothing was moved; the destination is a path with a new file name", quotePath(m.destination))
+		return tool.Refusef("%s already exists, nothing was moved; the destination is a path with a new file name",
+			quotePath(m.destination))
 	case errors.Is(err, fs.ErrNotExist):
 		return tool.Refusef("%s does not exist", quotePath(m.source))
 	case errors.Is(err, fs.ErrPermission):
 		return tool.Refusef("moving %s to %s: permission denied", quotePath(m.source), quotePath(m.destination))
 	case errors.Is(err, syscall.EXDEV):
-		return tool.Refusef("%s and %s are on different disks, a file cannot be moved between them", quotePath(m.source), quotePath(m.destination))
+		return tool.Refusef("%s and %s are on different disks, a file cannot be moved between them", quotePath(m.source),
+			quotePath(m.destination))
 	default:
 		return fmt.Errorf("move %s to %s: %w", quotePath(m.source), quotePath(m.destination), withoutPaths(err))
 	}
@@ -128,7 +133,8 @@ func linkThenRemove(root *os.Root, m movement) error {
 		return err
 	}
 	if err := root.Remove(m.source); err != nil {
-		return tool.Refusef("%s is now at %s as well, but could not be removed from its old place: %v", quotePath(m.source), quotePath(m.destination), withoutPaths(err))
+		return tool.Refusef("%s is now at %s as well, but could not be removed from its old place: %v", quotePath(m.source),
+			quotePath(m.destination), withoutPaths(err))
 	}
 	return nil
 }

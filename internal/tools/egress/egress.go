@@ -70,7 +70,8 @@ func refusedf(format string, args ...any) error { return &RefusedError{fmt.Sprin
 
 // quoting is how net/http begins to quote an answer that it cannot read.
 var quoting = []string{
-	"failed to parse Location header", "malformed HTTP response", "malformed HTTP version", "malformed HTTP status code", "malformed MIME header", "malformed chunked encoding",
+	"failed to parse Location header", "malformed HTTP response", "malformed HTTP version", "malformed HTTP status code",
+	"malformed MIME header", "malformed chunked encoding",
 	"bad Content-Length", "multiple Content-Length headers", "unsupported transfer encoding",
 }
 
@@ -95,7 +96,8 @@ func Bare(err error) error {
 // New makes a client. An entry of c.Allow that is no host is an error. The client is safe for concurrent use; its
 // Transport is an http.RoundTripper of its own and checks each request that it is handed.
 func New(c Config) (*http.Client, error) {
-	d := &guard{private: c.Private, maxBody: orDefault(c.MaxBody, DefaultBody), resolve: c.Resolve, credentials: c.credentials()}
+	d := &guard{private: c.Private, maxBody: orDefault(c.MaxBody, DefaultBody), resolve: c.Resolve,
+		credentials: c.credentials()}
 	for _, entry := range c.Allow {
 		t, err := parseAllowed(entry)
 		if err != nil {

@@ -103,7 +103,9 @@ func (t *request) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, 
 }
 
 // build makes the request. fields are the header fields that hold secrets.
-func (t *request) build(ctx context.Context, c tool.Call, secrets *tool.Disclosure) (r *http.Request, fields []string, err error) {
+func (t *request) build(
+	ctx context.Context, c tool.Call, secrets *tool.Disclosure,
+) (r *http.Request, fields []string, err error) {
 	f := filler{args: arguments(c.Args), secrets: secrets}
 	target, err := f.url(ctx, t.spec.HTTP)
 	if err != nil {
@@ -153,7 +155,8 @@ func (t *request) send(r *http.Request, fields []string, secrets *tool.Disclosur
 		return agent.ToolResultData{}, redactedError(secrets, err)
 	}
 	var connected atomic.Bool
-	r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}))
+	r = r.WithContext(httptrace.WithClientTrace(r.Context(),
+		&httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}))
 	resp, err := client.Do(r)
 	var refused *egress.RefusedError
 	switch {
@@ -165,7 +168,8 @@ func (t *request) send(r *http.Request, fields []string, secrets *tool.Disclosur
 		}
 		return res, nil
 	case resp != nil && errors.As(err, &refused): // an answer, which leads where nobody follows
-		return agent.ToolResultData{Content: fmt.Sprintf("status %s\nThe redirect was not followed: %s", statusText(resp), secrets.Redact(refused.Error())), IsError: true}, nil
+		return agent.ToolResultData{Content: fmt.Sprintf("status %s\nThe redirect was not followed: %s", statusText(resp),
+			secrets.Redact(refused.Error())), IsError: true}, nil
 	case connected.Load():
 		return agent.ToolResultData{}, &tool.LostError{Err: redactedError(secrets, err)}
 	default:
@@ -195,7 +199,8 @@ func (t *request) readAnswer(resp *http.Response, secrets *tool.Disclosure) (age
 		return agent.ToolResultData{}, fmt.Errorf("%w: status %s", errGateway, statusText(resp))
 	case code < 200 || code > 299:
 		text, err := readText(resp, maxTrouble, secrets)
-		return agent.ToolResultData{Content: strings.TrimSuffix("status "+statusText(resp)+"\n"+text, "\n"), IsError: true}, err
+		return agent.ToolResultData{Content: strings.TrimSuffix("status "+statusText(resp)+"\n"+text, "\n"), IsError: true},
+			err
 	case !isText(resp.Header.Get("Content-Type")):
 		return readMedia(resp, secrets)
 	}
@@ -231,7 +236,8 @@ func isText(contentType string) bool {
 	}
 	_, sub, _ := strings.Cut(kind, "/")
 	switch {
-	case strings.HasPrefix(kind, "text/"), strings.HasSuffix(sub, "+json"), strings.HasSuffix(sub, "+xml") && !strings.HasPrefix(kind, "image/"):
+	case strings.HasPrefix(kind, "text/"), strings.HasSuffix(sub, "+json"), strings.HasSuffix(sub, "+xml") &&
+		!strings.HasPrefix(kind, "image/"):
 		return true
 	default:
 		switch sub {
@@ -252,7 +258,8 @@ func readText(resp *http.Response, most int64, secrets *tool.Disclosure) (string
 		return strings.ToValidUTF8(secrets.Redact(string(data)), "\uFFFD"), nil
 	}
 	text := secrets.RedactCut(string(data[:most]))
-	return strings.TrimRight(strings.ToValidUTF8(text, "\uFFFD"), "\uFFFD") + fmt.Sprintf("\n[the answer is longer than %d bytes and is cut here]", most), nil
+	return strings.TrimRight(strings.ToValidUTF8(text, "\uFFFD"), "\uFFFD") +
+		fmt.Sprintf("\n[the answer is longer than %d bytes and is cut here]", most), nil
 }
 
 // readMedia reads a body that is no text, to show it to the model as it is.
@@ -263,7 +270,8 @@ func readMedia(resp *http.Response, secrets *tool.Disclosure) (agent.ToolResultD
 		kind = "application/octet-stream"
 	}
 	left := func(why string) (agent.ToolResultData, error) {
-		return agent.ToolResultData{Content: fmt.Sprintf("status %s; the answer is %s and is left out: %s", statusText(resp), kind, why)}, nil
+		return agent.ToolResultData{Content: fmt.Sprintf("status %s; the answer is %s and is left out: %s", statusText(resp),
+			kind, why)}, nil
 	}
 	var large *egress.TooLargeError
 	switch {

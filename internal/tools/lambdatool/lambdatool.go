@@ -95,7 +95,8 @@ func shouldRetry(err error, once bool) bool {
 		return !once
 	}
 	var r *awssdk.Refusal
-	return !errors.Is(err, runtime.ErrUndeliverable) && (errors.Is(err, errUnreached) || errors.As(err, &r) && isTransient(r))
+	return !errors.Is(err, runtime.ErrUndeliverable) &&
+		(errors.Is(err, errUnreached) || errors.As(err, &r) && isTransient(r))
 }
 
 // errUnreached says that nothing was sent.

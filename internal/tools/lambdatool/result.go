@@ -49,7 +49,8 @@ func readResult(payload []byte) agent.ToolResultData {
 // parseResult takes a result apart. It is ours where it is an object that has keys, and each is, letter by letter, one
 // of ours. An error says that one is there twice: which of the two is meant would be a guess.
 func parseResult(payload []byte) (r result, ours bool, err error) {
-	parts := map[string]*json.RawMessage{"text": &r.Text, "json": &r.JSON, "error": &r.Error, "media": &r.Media, "suspend": &r.Suspend, "patch": &r.Patch}
+	parts := map[string]*json.RawMessage{"text": &r.Text, "json": &r.JSON, "error": &r.Error, "media": &r.Media,
+		"suspend": &r.Suspend, "patch": &r.Patch}
 	dec := json.NewDecoder(bytes.NewReader(payload))
 	if open, failed := dec.Token(); failed != nil || open != json.Delim('{') || !json.Valid(payload) {
 		return r, false, nil
@@ -111,7 +112,8 @@ func (r result) data() (agent.ToolResultData, error) {
 	if said > 1 || said == 0 && r.Media == nil && r.Patch == nil {
 		return agent.ToolResultData{}, fmt.Errorf("got %d of text, json, error and suspend, want one", said)
 	}
-	d := agent.ToolResultData{Content: policy.ResultText(json.RawMessage(cmp.Or(string(r.Text), string(r.JSON), string(r.Error)))), IsError: r.Error != nil}
+	d := agent.ToolResultData{Content: policy.ResultText(json.RawMessage(cmp.Or(string(r.Text), string(r.JSON),
+		string(r.Error)))), IsError: r.Error != nil}
 	return d, errors.Join(r.media(&d), r.suspend(&d), r.patch(&d))
 }
 

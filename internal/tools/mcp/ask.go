@@ -39,12 +39,14 @@ type question struct {
 func (l *link) asks(r callResult) agent.ToolResultData {
 	t, err := ticket(r)
 	if err != nil {
-		return agent.ToolResultData{IsError: true, Content: l.redacted("The server needs input and did nothing: " + err.Error())}
+		return agent.ToolResultData{IsError: true,
+			Content: l.redacted("The server needs input and did nothing: " + err.Error())}
 	}
 	t.Message = l.redacted(t.Message)
 	for _, kept := range []string{t.Memo, string(t.ResponseSchema)} { // word for word, in the journal
 		if l.redacted(kept) != kept {
-			return agent.ToolResultData{IsError: true, Content: "The server needs input and did nothing: what it asks, or the state that it wants back, holds a secret"}
+			return agent.ToolResultData{IsError: true, Content: "The server needs input and did nothing: what it asks, or the " +
+				"state that it wants back, holds a secret"}
 		}
 	}
 	return agent.ToolResultData{Suspend: t}
@@ -137,7 +139,9 @@ func together(all []question) (message string, answer json.RawMessage, err error
 		}
 		parts[i], properties[q.ID], required = q.ID+": "+q.message, q.answer, append(required, q.ID)
 	}
-	answer, err = run.MarshalVerbatim(map[string]any{"type": "object", "properties": properties, "required": required, "additionalProperties": false})
+	answer,
+		err = run.MarshalVerbatim(map[string]any{"type": "object", "properties": properties, "required": required,
+		"additionalProperties": false})
 	return strings.Join(parts, "\n"), answer, err
 }
 

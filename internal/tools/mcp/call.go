@@ -61,7 +61,9 @@ func (t *remoteTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 var errGone = errors.New("the connection had ended before the call was sent")
 
 // once sends a call over the connection that there is.
-func (t *remoteTool) once(ctx context.Context, server agent.MCPServer, at agent.MCPTool, p *sdk.CallToolParams) (agent.ToolResultData, error) {
+func (t *remoteTool) once(
+	ctx context.Context, server agent.MCPServer, at agent.MCPTool, p *sdk.CallToolParams,
+) (agent.ToolResultData, error) {
 	l, err := t.session.connected(ctx, server)
 	if err != nil {
 		return agent.ToolResultData{}, err

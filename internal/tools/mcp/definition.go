@@ -33,7 +33,8 @@ var definitionLimits = jsonx.JSONLimits{Bytes: maxDefinition, Depth: 100}
 func read(raw json.RawMessage) (definition, error) {
 	var d definition
 	if len(raw) > maxDefinition {
-		return definition{Name: nameOf(raw)}, fmt.Errorf("its definition has %d bytes, want at most %d", len(raw), maxDefinition)
+		return definition{Name: nameOf(raw)}, fmt.Errorf("its definition has %d bytes, want at most %d", len(raw),
+			maxDefinition)
 	}
 	compact, err := jsonx.CompactJSON(raw, definitionLimits)
 	if err != nil {
@@ -67,7 +68,8 @@ func (d definition) sum() (string, error) {
 	}
 	parts := map[string]json.RawMessage{"name": name}
 	for key, value := range map[string]json.RawMessage{
-		"title": d.Title, "description": d.Description, "inputSchema": d.InputSchema, "outputSchema": d.OutputSchema, "annotations": d.Annotations,
+		"title": d.Title, "description": d.Description, "inputSchema": d.InputSchema, "outputSchema": d.OutputSchema,
+		"annotations": d.Annotations,
 	} {
 		if value != nil && string(value) != "null" {
 			parts[key] = value
@@ -93,9 +95,11 @@ func (d definition) tool(server string) (agent.ServerTool, error) {
 	name := server + "." + d.Name
 	switch {
 	case !agent.ValidToolName(name):
-		return agent.ServerTool{}, errors.New("its name cannot be that of a tool: want letters, digits, '_', '-' and dots between them")
+		return agent.ServerTool{},
+			errors.New("its name cannot be that of a tool: want letters, digits, '_', '-' and dots between them")
 	case len(name) > maxToolName:
-		return agent.ServerTool{}, fmt.Errorf("its name is too long: %s has %d characters, want at most %d", name, len(name), maxToolName)
+		return agent.ServerTool{}, fmt.Errorf("its name is too long: %s has %d characters, want at most %d", name, len(name),
+			maxToolName)
 	}
 	args, err := argumentSchema(d.InputSchema)
 	if err != nil {
@@ -119,7 +123,8 @@ func (d definition) tool(server string) (agent.ServerTool, error) {
 		hints.Title = title
 	}
 	hints.Title = bounded(visible(hints.Title), maxTitle)
-	return agent.ServerTool{Name: d.Name, Description: bounded(visible(description), maxDescription), Schema: args, Hints: hints, Digest: d.digest}, nil
+	return agent.ServerTool{Name: d.Name, Description: bounded(visible(description), maxDescription), Schema: args,
+		Hints: hints, Digest: d.digest}, nil
 }
 
 // argumentSchema is a schema that arguments can be checked against: self-contained, within bounds, of an object.
@@ -172,7 +177,8 @@ func show(v any) (changed bool, err error) {
 	case map[string]any:
 		for key, child := range v {
 			text, isText := child.(string)
-			if describes := key == "description" || key == "title" || key == "$comment"; isText && describes && visible(text) != text {
+			if describes := key == "description" || key == "title" || key == "$comment"; isText && describes &&
+				visible(text) != text {
 				v[key], changed = visible(text), true
 				continue
 			}

@@ -38,7 +38,8 @@ func (l *link) overHTTP(ctx context.Context) (sdk.Transport, error) {
 	client.Transport = &carrier{link: l, at: at, headers: headers, next: next}
 	client.CheckRedirect = sameHost(at, made.CheckRedirect)
 	client.Jar, client.Timeout = nil, 0 // calls have deadlines of their own
-	return &sdk.StreamableClientTransport{Endpoint: l.server.URL, HTTPClient: &client, DisableStandaloneSSE: true, MaxRetries: 3, MaxEventSize: maxMessage}, nil
+	return &sdk.StreamableClientTransport{Endpoint: l.server.URL, HTTPClient: &client, DisableStandaloneSSE: true,
+		MaxRetries: 3, MaxEventSize: maxMessage}, nil
 }
 
 // maxRedirects of one request.

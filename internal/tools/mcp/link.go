@@ -184,7 +184,8 @@ func (l *link) redacted(text string) string {
 // secrets.
 func (l *link) said(err error) error {
 	cause := context.Cause(l.ctx)
-	if ended := errors.Is(cause, errEnded); cause != nil && (!ended || errors.Is(err, context.Canceled) || len(l.server.Command) > 0) {
+	if ended := errors.Is(cause, errEnded); cause != nil &&
+		(!ended || errors.Is(err, context.Canceled) || len(l.server.Command) > 0) {
 		err = cause // the end of an answer over HTTP says less than what came before it
 	}
 	var request *url.Error
@@ -197,7 +198,8 @@ func (l *link) said(err error) error {
 // quoting is how the SDK and net/http begin to quote an answer that they cannot read.
 var quoting = []string{
 	"failed to decode response", "failed to decode event",
-	"failed to parse Location header", "malformed HTTP response", "malformed HTTP version", "malformed HTTP status code", "malformed MIME header", "malformed chunked encoding",
+	"failed to parse Location header", "malformed HTTP response", "malformed HTTP version", "malformed HTTP status code",
+	"malformed MIME header", "malformed chunked encoding",
 	"bad Content-Length", "multiple Content-Length headers", "unsupported transfer encoding",
 }
 

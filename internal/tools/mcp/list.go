@@ -94,7 +94,8 @@ func readPage(result json.RawMessage) (tools []json.RawMessage, cursor string, e
 	if _, there := all["tools"]; !there {
 		return nil, "", errors.New("it has no key tools")
 	}
-	if err := errors.Join(member(all, "tools", &tools, "a list"), member(all, "nextCursor", &cursor, "a text")); err != nil {
+	if err := errors.Join(member(all, "tools", &tools, "a list"),
+		member(all, "nextCursor", &cursor, "a text")); err != nil {
 		return nil, "", err
 	}
 	if raw := all["nextCursor"]; cursor != "" {

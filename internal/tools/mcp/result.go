@@ -251,9 +251,11 @@ func (r callResult) notes(d definition, s said, x exchange) []string {
 	switch {
 	case x.wanted == "":
 	case strings.HasPrefix(x.wanted, "elicitation/"):
-		notes = append(notes, "[meanwhile the server wanted to ask people, which was declined: it can over protocol 2026-07-28]")
+		notes = append(notes, "[meanwhile the server wanted to ask people, which was declined: it can over "+
+			"protocol 2026-07-28]")
 	default:
-		notes = append(notes, fmt.Sprintf("[meanwhile the server asked for %.60q, which is not to be had]", visible(x.wanted)))
+		notes = append(notes, fmt.Sprintf("[meanwhile the server asked for %.60q, which is not to be had]",
+			visible(x.wanted)))
 	}
 	return notes
 }
@@ -339,10 +341,13 @@ func hidden(r rune) bool {
 	switch {
 	case r == '\n' || r == '\t':
 		return false
-	case unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Cc, r) || unicode.Is(unicode.Co, r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r):
+	case unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Cc, r) || unicode.Is(unicode.Co, r) ||
+		unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r):
 		return true
 	default:
-		return unicode.Is(unicode.Variation_Selector, r) && r > 0xFE0F || r == 0x115F || r == 0x1160 || r == 0x3164 || r == 0xFFA0 // fillers
+		// fillers
+		return unicode.Is(unicode.Variation_Selector, r) && r > 0xFE0F || r == 0x115F || r == 0x1160 || r == 0x3164 ||
+			r == 0xFFA0
 	}
 }
 

@@ -126,7 +126,8 @@ func unread(err error) error {
 	var kind *json.UnmarshalTypeError
 	var answer *jsonrpc.Error
 	switch {
-	case errors.As(err, &answer), errors.As(err, &syntax), errors.As(err, &kind), strings.Contains(err.Error(), "invalid message version tag"):
+	case errors.As(err, &answer), errors.As(err, &syntax), errors.As(err, &kind),
+		strings.Contains(err.Error(), "invalid message version tag"):
 		return errGarbled
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return errEnded
@@ -226,7 +227,8 @@ func (t *tap) initialized(result json.RawMessage) (json.RawMessage, error) {
 		return nil, fmt.Errorf("its answer to initialize cannot be read: %w", err)
 	}
 	t.protocol = version
-	return json.Marshal(map[string]any{"protocolVersion": version, "capabilities": map[string]any{}, "serverInfo": map[string]any{"name": "", "version": ""}})
+	return json.Marshal(map[string]any{"protocolVersion": version, "capabilities": map[string]any{},
+		"serverInfo": map[string]any{"name": "", "version": ""}})
 }
 
 // discovered is the answer of newer ones. One without versions comes from a server that knows nothing of them: the SDK
@@ -244,5 +246,6 @@ func discovered(result json.RawMessage) (json.RawMessage, error) {
 			return nil, fmt.Errorf("its answer to server/discover cannot be read: %w", err)
 		}
 	}
-	return json.Marshal(map[string]any{"resultType": "complete", "supportedVersions": versions, "capabilities": map[string]any{}})
+	return json.Marshal(map[string]any{"resultType": "complete", "supportedVersions": versions,
+		"capabilities": map[string]any{}})
 }

@@ -21,10 +21,12 @@ type Verdict struct {
 	Args   json.RawMessage `json:"args,omitempty"`   // edit: the new arguments
 	Result json.RawMessage `json:"result,omitempty"` // approve: the answer to what a tool asks; none and null are true
 	Note   string          `json:"note,omitempty"`   // of Ask and Reply: the message
-	Digest string          `json:"digest,omitempty"` // of the action as it was shown; a changed action is refused; "" = the original action
-	Tool   string          `json:"tool,omitempty"`   // of a request for tools: the tool; "" = all undecided ones
+	// of the action as it was shown; a changed action is refused; "" = the original action
+	Digest string `json:"digest,omitempty"`
+	Tool   string `json:"tool,omitempty"` // of a request for tools: the tool; "" = all undecided ones
 
-	Grant *agent.GrantBounds `json:"grant,omitempty"` // approve, edit: bounds of the standing grant; nil = as the policy allows
+	// approve, edit: bounds of the standing grant; nil = as the policy allows
+	Grant *agent.GrantBounds `json:"grant,omitempty"`
 }
 
 // Actions on a request that decide nothing: ask a question, and answer one.
@@ -135,7 +137,8 @@ func (s *server) decideApproval(w http.ResponseWriter, r *http.Request, c Caller
 		return 0, nil, invalidProblem("grant: it goes with approve and edit")
 	}
 	a, err := s.Desk.Decide(r.Context(), approval.DecisionInput{
-		Tenant: c.Tenant, ID: id, Action: b.Action, Args: b.Args, Result: b.Result, Note: b.Note, Tool: b.Tool, Digest: b.Digest, By: c.Principal, Via: s.decisionChannel(),
+		Tenant: c.Tenant, ID: id, Action: b.Action, Args: b.Args, Result: b.Result, Note: b.Note, Tool: b.Tool,
+		Digest: b.Digest, By: c.Principal, Via: s.decisionChannel(),
 		Grant: b.Grant,
 	})
 	if err == nil {

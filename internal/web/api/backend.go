@@ -36,8 +36,8 @@ type Backend struct {
 	// Callbacks returns the keyring of callbacks; nil = no callbacks.
 	Callbacks func() (*secrets.Ring, error)
 
-	// Caller returns the authenticated caller of a request, never from its body. Its error refuses the request: a *Problem as
-	// it is, any other as NotAllowed with the error's text.
+	// Caller returns the authenticated caller of a request, never from its body. Its error refuses the request: a *Problem
+	// as it is, any other as NotAllowed with the error's text.
 	Caller func(r *http.Request) (Caller, error)
 	// Local says that callers own the machine. They may start their own definitions and see internal errors.
 	Local bool
@@ -90,7 +90,8 @@ type Canceller interface {
 // Desk records decisions, and revokes standing grants; *approval.Desk implements it and documents the errors.
 type Desk interface {
 	Decide(ctx context.Context, r approval.DecisionInput) (approval.Approval, error)
-	PrepareDecision(ctx context.Context, s *run.AgentState, r approval.DecisionInput) (func(ctx context.Context) error, error)
+	PrepareDecision(ctx context.Context, s *run.AgentState, r approval.DecisionInput) (func(ctx context.Context) error,
+		error)
 	Revoke(ctx context.Context, r approval.Revocation) error
 	Thread
 }

@@ -106,8 +106,11 @@ func (c *Client) Events(ctx context.Context, run, after string, limit int) (Page
 		number(limit)))
 }
 
-// EncodedEvents reads a page of a run's events in a format of package stream, behind after: SEQ, SEQ.INDEX, or "" for all.
-func (c *Client) EncodedEvents(ctx context.Context, run, format, after string, limit int) (Page[json.RawMessage], error) {
+// EncodedEvents reads a page of a run's events in a format of package stream, behind after: SEQ, SEQ.INDEX, or "" for
+// all.
+func (c *Client) EncodedEvents(
+	ctx context.Context, run, format, after string, limit int,
+) (Page[json.RawMessage], error) {
 	q := values("format", format, "cursor", after, "limit", number(limit))
 	return get[Page[json.RawMessage]](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/events", q)
 }
@@ -128,7 +131,9 @@ func (c *Client) Cancel(ctx context.Context, run, note string) (Accepted, error)
 }
 
 // Approvals lists a page of requests of a status; "" = pending.
-func (c *Client) Approvals(ctx context.Context, status approval.Status, cursor string, limit int) (Page[approval.Approval], error) {
+func (c *Client) Approvals(
+	ctx context.Context, status approval.Status, cursor string, limit int,
+) (Page[approval.Approval], error) {
 	return c.FindApprovals(ctx, approval.Query{Status: status, Cursor: cursor, Limit: limit})
 }
 

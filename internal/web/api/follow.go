@@ -29,8 +29,11 @@ func (c *Client) Follow(ctx context.Context, run, after string, each func(Event)
 
 // FollowEncoded is Follow in a format of package stream. Each gets an event's id and JSON. Live pieces of text have
 // no id.
-func (c *Client) FollowEncoded(ctx context.Context, run, format, after string, each func(id string, event json.RawMessage) error) error {
-	return c.followStream(ctx, run, format, after, func(got serverEvent) error { return each(got.id, json.RawMessage(got.data)) })
+func (c *Client) FollowEncoded(
+	ctx context.Context, run, format, after string, each func(id string, event json.RawMessage) error,
+) error {
+	return c.followStream(ctx, run, format, after,
+		func(got serverEvent) error { return each(got.id, json.RawMessage(got.data)) })
 }
 
 func (c *Client) followStream(ctx context.Context, run, format, after string, each func(serverEvent) error) error {

@@ -60,7 +60,9 @@ type deltaPart struct {
 }
 
 // newJournalReader reads a run behind from. It does not read entries that the client has seen.
-func (s *server) newJournalReader(ctx context.Context, now *run.AgentState, from position, f stream.Format) (*journalReader, error) {
+func (s *server) newJournalReader(
+	ctx context.Context, now *run.AgentState, from position, f stream.Format,
+) (*journalReader, error) {
 	v := &journalReader{tenant: now.Tenant, run: now.Run, from: from, next: max(0, from.seq), format: f}
 	if f == "" {
 		return v, nil

@@ -13,21 +13,22 @@ import (
 // Grant is a standing grant: an agent may call a tool in every run until the grant expires or is revoked. Scope call
 // limits it to exactly these arguments, scope pattern to arguments that match its conditions.
 type Grant struct {
-	Agent     string      `json:"agent"`
-	Tool      string      `json:"tool"` // original name
-	Scope     agent.Scope `json:"scope"`
-	ArgsHash  string      `json:"argsHash,omitempty"` // of scope call: of the arguments, keys in order
-	Args      string      `json:"args,omitempty"`     // of scope call: their JSON as text, the first 2000 characters
-	Digest    string      `json:"digest"`             // of the tool's definition, the policy with its approvers, and the arguments
-	Approval  string      `json:"approval"`           // the request on which it was granted
-	Run       string      `json:"run"`                // and its run
-	By        string      `json:"by"`
-	With      []string    `json:"with,omitempty"` // further approvers
-	Note      string      `json:"note,omitempty"`
-	At        time.Time   `json:"at"`
-	Expires   time.Time   `json:"expiresAt"`
-	Approvers []string    `json:"approvers"`       // who may revoke it
-	Above     [][]string  `json:"above,omitempty"` // who must also be in each of these sets
+	Agent    string      `json:"agent"`
+	Tool     string      `json:"tool"` // original name
+	Scope    agent.Scope `json:"scope"`
+	ArgsHash string      `json:"argsHash,omitempty"` // of scope call: of the arguments, keys in order
+	Args     string      `json:"args,omitempty"`     // of scope call: their JSON as text, the first 2000 characters
+	// of the tool's definition, the policy with its approvers, and the arguments
+	Digest    string     `json:"digest"`
+	Approval  string     `json:"approval"` // the request on which it was granted
+	Run       string     `json:"run"`      // and its run
+	By        string     `json:"by"`
+	With      []string   `json:"with,omitempty"` // further approvers
+	Note      string     `json:"note,omitempty"`
+	At        time.Time  `json:"at"`
+	Expires   time.Time  `json:"expiresAt"`
+	Approvers []string   `json:"approvers"`       // who may revoke it
+	Above     [][]string `json:"above,omitempty"` // who must also be in each of these sets
 
 	When    []run.Condition `json:"when,omitempty"`    // of scope pattern: conditions on the arguments
 	Pattern string          `json:"pattern,omitempty"` // the conditions as text
@@ -47,7 +48,8 @@ func newGrant(g approval.StandingGrant) Grant {
 		scope = agent.ScopeCall
 	}
 	return Grant{
-		g.Agent, g.Tool, scope, g.ArgsHash, g.Args, g.Digest, g.Approval, g.Run, g.By, g.With, g.Note, g.At, g.Expires, g.Approvers, g.Above,
+		g.Agent, g.Tool, scope, g.ArgsHash, g.Args, g.Digest, g.Approval, g.Run, g.By, g.With, g.Note, g.At, g.Expires,
+		g.Approvers, g.Above,
 		g.When, agent.ConditionWords(g.When), g.Uses, g.RemainingUses(),
 	}
 }
@@ -88,7 +90,8 @@ func (s *server) revokeGrant(w http.ResponseWriter, r *http.Request, c Caller) (
 		return 0, nil, problem(GrantNotFound, "revoke standing grant of %.64q for %.64q: no such standing grant",
 			tool, of)
 	}
-	if err := s.Desk.Revoke(r.Context(), approval.Revocation{Tenant: c.Tenant, Agent: of, Tool: tool, Digest: q.Get("digest"), By: c.Principal}); err != nil {
+	if err := s.Desk.Revoke(r.Context(), approval.Revocation{Tenant: c.Tenant, Agent: of, Tool: tool,
+		Digest: q.Get("digest"), By: c.Principal}); err != nil {
 		return 0, nil, err
 	}
 	w.Header().Set("Cache-Control", "no-store")

@@ -24,7 +24,8 @@ type Guard struct {
 	HasFormProof func(r *http.Request) bool
 	// Fragment is added behind # to the redirect of AcceptToken; a browser sends it to no server. "" = none.
 	Fragment string
-	// SignIn answers an unauthenticated request with a page for people, and reports whether it did. Nil = always a problem.
+	// SignIn answers an unauthenticated request with a page for people, and reports whether it did. Nil = always a
+	// problem.
 	SignIn func(w http.ResponseWriter, r *http.Request) bool
 }
 
@@ -44,7 +45,9 @@ func (g Guard) Protect(next http.Handler) http.Handler {
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("X-Frame-Options", "DENY")
 		if !g.isOwnHost(r.Host) {
-			out.writeProblem(w, r, problem(NotAllowed, "Host: got %.64q, want a name of this machine, such as localhost, with port %s", r.Host, g.Port))
+			out.writeProblem(w, r,
+				problem(NotAllowed, "Host: got %.64q, want a name of this machine, such as localhost, with port %s", r.Host,
+					g.Port))
 			return
 		}
 		if err := cross.Check(r); err != nil {
@@ -60,7 +63,9 @@ func (g Guard) Protect(next http.Handler) http.Handler {
 				return
 			}
 			w.Header().Set("WWW-Authenticate", `Bearer realm="countersign"`)
-			out.writeProblem(w, r, problem(Unauthenticated, "want the token, as Authorization: Bearer, or from the link that was printed at the start"))
+			out.writeProblem(w, r,
+				problem(Unauthenticated, "want the token, as Authorization: Bearer, or from the link that was "+
+					"printed at the start"))
 			return
 		}
 		next.ServeHTTP(w, r)

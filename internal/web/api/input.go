@@ -17,7 +17,8 @@ import (
 // maxInputs is how many messages, decisions and answers one request may have. Each is a transaction.
 const maxInputs = 100
 
-// Input is the body of POST /v1/runs/{id}/input. At least one of the lists has an element, and together they have at most 100.
+// Input is the body of POST /v1/runs/{id}/input. At least one of the lists has an element, and together they have at
+// most 100.
 type Input struct {
 	Messages  []json.RawMessage `json:"messages,omitempty"` // each a string or a list of blocks
 	Decisions []Decision        `json:"decisions,omitempty"`
@@ -28,19 +29,22 @@ type Input struct {
 // through the Desk, which applies it once. If the agent has `early: keep`, a decision on a call that is not suspended
 // yet is kept.
 type Decision struct {
-	Target string          `json:"target"`           // id of the call, of the approval, or of the pending call
-	ID     string          `json:"id,omitempty"`     // idempotency key within the run; default: the target. Of several kept decisions the last counts
+	Target string `json:"target"` // id of the call, of the approval, or of the pending call
+	// idempotency key within the run; default: the target. Of several kept decisions the last counts
+	ID     string          `json:"id,omitempty"`
 	Action string          `json:"action"`           // resume or cancel
 	Result json.RawMessage `json:"result,omitempty"` // resume: the answer to what the tool asked; none and null are true
 	Reason string          `json:"reason,omitempty"` // kept as the note
 }
 
 // Answer is the answer of a service to its call, or settles a call whose outcome is unknown. For a call that waits for
-// approval or input, or was blocked, it is a decision in the words of docs/presets.md, section 3. An error for a blocked
-// call says that the permission request has failed and ends the run. Exactly one of Result, Error and Rerun is set.
+// approval or input, or was blocked, it is a decision in the words of docs/presets.md, section 3. An error for a
+// blocked call says that the permission request has failed and ends the run. Exactly one of Result, Error and Rerun is
+// set.
 //
-// A repeated answer to the same request has no further effect. Approval names the request. A call that is lost again gets
-// a new request; then an answer without Approval counts only if its ID, or the Idempotency-Key, shows that it is a repetition.
+// A repeated answer to the same request has no further effect. Approval names the request. A call that is lost again
+// gets a new request; then an answer without Approval counts only if its ID, or the Idempotency-Key, shows that it is a
+// repetition.
 type Answer struct {
 	Call     string          `json:"call,omitempty"`     // may be left out beside Approval
 	Approval string          `json:"approval,omitempty"` // of an outcome that is unknown: the request that is answered
@@ -253,7 +257,9 @@ func (s *server) planNamedAnswer(ctx context.Context, run *run.AgentState, a Ans
 	case a.Call != "" && a.Call != asked.Call():
 		return nil, invalidProblem("call: got %.64q, and approval %s is about call %s", a.Call, asked.ID, asked.Call())
 	case asked.Kind != approval.KindOutcome:
-		return nil, problem(WrongKind, "approval: %s does not ask what became of a call; decide it by POST /v1/approvals/%s/decision", asked.ID, asked.ID)
+		return nil,
+			problem(WrongKind, "approval: %s does not ask what became of a call; decide it by POST /v1/approvals/%s/decision",
+				asked.ID, asked.ID)
 	}
 	a.Call = asked.Call()
 	return s.outcomeStep(run, a, c), nil
@@ -282,7 +288,9 @@ func (s *server) outcomeStep(run *run.AgentState, a Answer, c Caller) inputStep 
 
 // planAnsweredDecision plans an answer as a decision on a call that waits for one. An error in answer to a permission
 // request says that the request itself has failed.
-func (s *server) planAnsweredDecision(state *run.AgentState, a Answer, c Caller, req approval.DecisionInput, what run.WaitFor) (inputStep, error) {
+func (s *server) planAnsweredDecision(
+	state *run.AgentState, a Answer, c Caller, req approval.DecisionInput, what run.WaitFor,
+) (inputStep, error) {
 	req.Tenant, req.Action, req.By = state.Tenant, approval.Deny, c.Principal
 	switch {
 	case a.Rerun:

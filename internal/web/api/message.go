@@ -79,7 +79,8 @@ func (b block) check() error {
 		return run.Media{MediaType: *b.MediaType, Blob: *b.Blob}.Check()
 	}
 	data, err := base64.StdEncoding.Strict().DecodeString(*b.Data)
-	if err != nil || len(data) == 0 || strings.ContainsAny(*b.Data, "\r\n") { // the decoder skips line ends, later readers may not
+	if err != nil || len(data) == 0 || strings.ContainsAny(*b.Data, "\r\n") {
+		// the decoder skips line ends, later readers may not
 		return fmt.Errorf("data: want base64 of one byte or more")
 	}
 	if len(data) > MaxInline {

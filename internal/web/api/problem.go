@@ -98,12 +98,13 @@ var problemKinds = map[ProblemType]struct {
 
 // Problem is an error of the API (RFC 9457). The Client returns it.
 type Problem struct {
-	Type     ProblemType        `json:"type"`
-	Title    string             `json:"title"`
-	Status   int                `json:"status"`
-	Detail   string             `json:"detail"`
-	Known    []string           `json:"known,omitempty"`    // unknown-agent: the agents there are
-	Approval *approval.Approval `json:"approval,omitempty"` // already-decided, request-changed, policy-changed: the current request
+	Type   ProblemType `json:"type"`
+	Title  string      `json:"title"`
+	Status int         `json:"status"`
+	Detail string      `json:"detail"`
+	Known  []string    `json:"known,omitempty"` // unknown-agent: the agents there are
+	// already-decided, request-changed, policy-changed: the current request
+	Approval *approval.Approval `json:"approval,omitempty"`
 }
 
 func (p *Problem) Error() string { return p.Detail }
@@ -190,7 +191,8 @@ func problemOf(err error) *Problem {
 	}
 	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
 		if errors.Is(err, full) && !errors.Is(err, store.ErrDamaged) {
-			return problem(Unavailable, "The disk that holds the store is full: free some space there, and send the request again (%v).", err)
+			return problem(Unavailable, "The disk that holds the store is full: free some space there, and send the "+
+				"request again (%v).", err)
 		}
 	}
 	for _, c := range problemCauses {

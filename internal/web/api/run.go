@@ -26,20 +26,22 @@ type Run struct {
 	Messages       []Message        `json:"messages,omitzero"` // the newest 200; nil = left out
 	Calls          []Call           `json:"calls,omitzero"`    // the newest 200; nil = left out
 	Waiting        []Waiting        `json:"waiting"`
-	Inbox          int              `json:"inbox,omitempty"` // accepted inputs that are not applied yet; a waiting run with some is about to continue
-	Summary        string           `json:"summary"`
-	State          json.RawMessage  `json:"state"`                // what the run's tools and plugins share, an object
-	Subject        string           `json:"subject,omitempty"`    // claimed by the caller, not checked
-	StartedBy      []string         `json:"startedBy,omitempty"`  // authenticated: who started it and the run it continues or is called by
-	Parent         string           `json:"parent,omitempty"`     // of a fork: the original run; of a delegated run: the calling run
-	ParentCall     string           `json:"parentCall,omitempty"` // that call
-	Root           string           `json:"root,omitempty"`       // of a delegated run: the root, which shows its requests
-	ParentSeq      *int64           `json:"parentSeq,omitempty"`  // of a fork: the last shared entry
-	Continues      string           `json:"continues,omitempty"`  // the run whose conversation this run continues
-	StartedAt      time.Time        `json:"startedAt,omitzero"`
-	UpdatedAt      time.Time        `json:"updatedAt,omitzero"`
-	EndedAt        time.Time        `json:"endedAt,omitzero"`
-	Seq            int64            `json:"seq"`
+	// accepted inputs that are not applied yet; a waiting run with some is about to continue
+	Inbox   int             `json:"inbox,omitempty"`
+	Summary string          `json:"summary"`
+	State   json.RawMessage `json:"state"`             // what the run's tools and plugins share, an object
+	Subject string          `json:"subject,omitempty"` // claimed by the caller, not checked
+	// authenticated: who started it and the run it continues or is called by
+	StartedBy  []string  `json:"startedBy,omitempty"`
+	Parent     string    `json:"parent,omitempty"`     // of a fork: the original run; of a delegated run: the calling run
+	ParentCall string    `json:"parentCall,omitempty"` // that call
+	Root       string    `json:"root,omitempty"`       // of a delegated run: the root, which shows its requests
+	ParentSeq  *int64    `json:"parentSeq,omitempty"`  // of a fork: the last shared entry
+	Continues  string    `json:"continues,omitempty"`  // the run whose conversation this run continues
+	StartedAt  time.Time `json:"startedAt,omitzero"`
+	UpdatedAt  time.Time `json:"updatedAt,omitzero"`
+	EndedAt    time.Time `json:"endedAt,omitzero"`
+	Seq        int64     `json:"seq"`
 
 	Servers []run.ServerState `json:"servers,omitempty"` // MCP servers, once their tools are listed
 
@@ -102,11 +104,12 @@ type RunHead struct {
 
 // Accepted is the response to a start, input or cancellation.
 type Accepted struct {
-	ID      string        `json:"id"`
-	Status  run.RunStatus `json:"status"`
-	Applied *bool         `json:"applied,omitempty"` // of decisions and answers; false = the run had ended or the call had its answer
-	Already bool          `json:"already,omitempty"` // of answers to requests: all were repeated and nothing changed
-	Links   *Links        `json:"links,omitempty"`
+	ID     string        `json:"id"`
+	Status run.RunStatus `json:"status"`
+	// of decisions and answers; false = the run had ended or the call had its answer
+	Applied *bool  `json:"applied,omitempty"`
+	Already bool   `json:"already,omitempty"` // of answers to requests: all were repeated and nothing changed
+	Links   *Links `json:"links,omitempty"`
 }
 
 // Links are the URLs of a run.

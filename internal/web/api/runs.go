@@ -18,8 +18,9 @@ import (
 
 // Start is the body of POST /v1/runs. Exactly one of Message and Input is given.
 type Start struct {
-	Agent         string            `json:"agent,omitempty"`
-	Definition    *agent.Definition `json:"definition,omitempty"` // instead of a registered agent; only where the backend is Local
+	Agent string `json:"agent,omitempty"`
+	// instead of a registered agent; only where the backend is Local
+	Definition    *agent.Definition `json:"definition,omitempty"`
 	Input         json.RawMessage   `json:"input,omitempty"`
 	Message       json.RawMessage   `json:"message,omitempty"`   // a string, or a list of blocks
 	Key           string            `json:"key,omitempty"`       // idempotency key; or the header Idempotency-Key
@@ -73,7 +74,8 @@ func (s *server) startRun(w http.ResponseWriter, r *http.Request, c Caller) (int
 	if err != nil {
 		return 0, nil, err
 	}
-	start := runtime.Start{Tenant: c.Tenant, Agent: def, Key: key, Input: b.Input, Continues: b.Continues, Subject: b.Subject, AccessControl: b.AccessControl, By: []string{c.Principal.ID}}
+	start := runtime.Start{Tenant: c.Tenant, Agent: def, Key: key, Input: b.Input, Continues: b.Continues,
+		Subject: b.Subject, AccessControl: b.AccessControl, By: []string{c.Principal.ID}}
 	if b.Message != nil {
 		if start.Message, err = readMessage("message", b.Message); err != nil {
 			return 0, nil, err

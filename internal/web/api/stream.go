@@ -72,7 +72,9 @@ func (s *server) loadFollowed(r *http.Request, c Caller, form stream.Format) (ru
 
 // streamEvents sends events until the run has ended or the window is over. Last-Event-ID says what the client has. If
 // nothing more can come, the response is 204, because an EventSource reconnects after every other end.
-func (s *server) streamEvents(w http.ResponseWriter, r *http.Request, of *run.AgentState, from position, form stream.Format) error {
+func (s *server) streamEvents(
+	w http.ResponseWriter, r *http.Request, of *run.AgentState, from position, form stream.Format,
+) error {
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		var err error
 		if from, err = readPosition(last); err != nil {

@@ -1,15 +1,17 @@
 // Package stream turns a run into one sequence of events (docs/events.md) and encodes them in the formats of clients.
 //
-// The events of an entry are a pure function of the entry, of the run before it and of the pinned definition. The stream of
-// a run is the events of its entries in order. An event's place is the entry's sequence and the event's index in the entry.
-// A client that has the stream up to a place gets exactly the rest. Events are not stored; the journal is.
+// The events of an entry are a pure function of the entry, of the run before it and of the pinned definition. The
+// stream of a run is the events of its entries in order. An event's place is the entry's sequence and the event's index
+// in the entry. A client that has the stream up to a place gets exactly the rest. Events are not stored; the journal
+// is.
 //
-// Order: an attempt begins with run_start and ends with run_finish. Only the next attempt's run_start follows run_finish.
-// Parking ends an attempt with the termination suspended. step_end precedes the outcomes of the step's calls. Among an
-// entry's neighbouring outcomes, waiting calls precede finished calls. Uncommitted events are in no stream.
+// Order: an attempt begins with run_start and ends with run_finish. Only the next attempt's run_start follows
+// run_finish. Parking ends an attempt with the termination suspended. step_end precedes the outcomes of the step's
+// calls. Among an entry's neighbouring outcomes, waiting calls precede finished calls. Uncommitted events are in no
+// stream.
 //
-// Text is sent live while the model writes it. A piece has no place and is not repeated. The step's inference_complete has
-// the whole text.
+// Text is sent live while the model writes it. A piece has no place and is not repeated. The step's inference_complete
+// has the whole text.
 package stream
 
 import (
@@ -79,7 +81,8 @@ type Event struct {
 // newEvent returns an event of run s without its place and data.
 func newEvent(s *run.AgentState, t Type, at time.Time) Event {
 	e := Event{
-		Type: t, Run: s.Run, Thread: cmp.Or(s.Subject, s.Run), Time: at.UnixMilli(), agent: s.Agent, version: s.Version, at: at,
+		Type: t, Run: s.Run, Thread: cmp.Or(s.Subject, s.Run), Time: at.UnixMilli(), agent: s.Agent, version: s.Version,
+		at: at,
 	}
 	if s.From != nil {
 		e.parent = s.From.Run

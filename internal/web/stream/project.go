@@ -519,7 +519,8 @@ func (p *projection) addPlanReply(f run.PlanFact) {
 	}
 	if f.Model != "" {
 		p.add(InferenceDone, 0, InferenceDoneData{
-			Model: f.Model, Usage: f.Usage, Units: f.Units, Requests: f.Requests, Text: f.Text, Duration: p.millisecondsSince(f.At),
+			Model: f.Model, Usage: f.Usage, Units: f.Units, Requests: f.Requests, Text: f.Text,
+			Duration: p.millisecondsSince(f.At),
 		})
 	}
 	if f.Static != "" {

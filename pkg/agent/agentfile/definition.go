@@ -29,19 +29,21 @@ func (r *reader) definition(f field) agent.Definition {
 		"mcp": func(f field) {
 			r.list(f, func(item field) { d.MCP = append(d.MCP, r.server(item)) })
 		},
-		"permission":      r.permission(&d),
-		"limits":          r.limits(&d.Limits),
-		"batch":           enum(r, &d.Batch, []agent.BatchMode{agent.BatchAll, agent.BatchHighestPriority, agent.BatchFirst}),
-		"executor":        enum(r, &d.Executor, []agent.Executor{agent.ExecutorSequential, agent.ExecutorParallelBatch, agent.ExecutorParallelStreaming}),
+		"permission": r.permission(&d),
+		"limits":     r.limits(&d.Limits),
+		"batch":      enum(r, &d.Batch, []agent.BatchMode{agent.BatchAll, agent.BatchHighestPriority, agent.BatchFirst}),
+		"executor": enum(r, &d.Executor, []agent.Executor{agent.ExecutorSequential, agent.ExecutorParallelBatch,
+			agent.ExecutorParallelStreaming}),
 		"resume":          enum(r, &d.Resume, []run.ResumeMode{run.ResumeEach, run.ResumeAllAnswered, run.ResumeBatchAll}),
 		"wait":            enum(r, &d.Wait, []run.WaitMode{run.WaitAnyExternal, run.WaitAllSuspended}),
 		"textBesideCalls": enum(r, &d.TextBesideCalls, []agent.TextBeside{agent.TextBesideKeep, agent.TextBesideDrop}),
-		"corrections":     enum(r, &d.Corrections, []agent.CorrectionMode{agent.CorrectionsPersist, agent.CorrectionsEphemeral}),
-		"systemPrompt":    enum(r, &d.SystemPrompt, []agent.SystemPrompt{agent.SystemOnce, agent.SystemEveryInference}),
-		"dropped":         enum(r, &d.Dropped, []agent.Dropped{agent.DroppedSilent, agent.DroppedNotify}),
-		"context":         r.context(&d.Context),
-		"cutText":         enum(r, &d.CutText, []agent.CutText{agent.CutTextPlain, agent.CutTextNotice}),
-		"builder":         r.codeName(&d.Builder, "context builder", r.opt.Hooks.BuilderNames()),
+		"corrections": enum(r, &d.Corrections,
+			[]agent.CorrectionMode{agent.CorrectionsPersist, agent.CorrectionsEphemeral}),
+		"systemPrompt": enum(r, &d.SystemPrompt, []agent.SystemPrompt{agent.SystemOnce, agent.SystemEveryInference}),
+		"dropped":      enum(r, &d.Dropped, []agent.Dropped{agent.DroppedSilent, agent.DroppedNotify}),
+		"context":      r.context(&d.Context),
+		"cutText":      enum(r, &d.CutText, []agent.CutText{agent.CutTextPlain, agent.CutTextNotice}),
+		"builder":      r.codeName(&d.Builder, "context builder", r.opt.Hooks.BuilderNames()),
 		"output": r.keys(map[string]read{
 			"format":  enum(r, &d.Output.Format, []agent.OutputKind{agent.OutputText, agent.OutputJSON}),
 			"schema":  r.outputSchema(&d.Output.Schema),
@@ -209,10 +211,12 @@ func (r *reader) permission(d *agent.Definition) read {
 	return func(f field) {
 		p := &d.Permission
 		r.mapping(f, map[string]read{
-			"mode":    enum(r, &p.Mode, []agent.PermissionMode{agent.ModeSuspendAndReplay, agent.ModeBlockAndRetry, agent.ModeAdvisory}),
-			"default": enum(r, &p.Default, []agent.PermissionDefault{agent.DefaultByEffect, agent.DefaultAllow, agent.DefaultAsk, agent.DefaultDeny}),
-			"scope":   enum(r, &p.Scope, []agent.Scope{agent.ScopeCall, agent.ScopeTool}),
-			"grants":  enum(r, &p.Grants, []agent.Grants{agent.GrantsRun, agent.GrantsOnce, agent.GrantsStanding}),
+			"mode": enum(r, &p.Mode, []agent.PermissionMode{agent.ModeSuspendAndReplay, agent.ModeBlockAndRetry,
+				agent.ModeAdvisory}),
+			"default": enum(r, &p.Default, []agent.PermissionDefault{agent.DefaultByEffect, agent.DefaultAllow, agent.DefaultAsk,
+				agent.DefaultDeny}),
+			"scope":  enum(r, &p.Scope, []agent.Scope{agent.ScopeCall, agent.ScopeTool}),
+			"grants": enum(r, &p.Grants, []agent.Grants{agent.GrantsRun, agent.GrantsOnce, agent.GrantsStanding}),
 			"standing": r.keys(map[string]read{ // how far standing grants go at most
 				"uses": r.whole(&p.Bounds.Uses), "expires": r.duration(&p.Bounds.Expires),
 				"when": r.conditions(&p.Bounds.When), "pattern": r.boolean(&p.Bounds.Pattern),
@@ -235,7 +239,8 @@ func (r *reader) codeName(dst *string, what string, known []string) read {
 		if *dst == "" || slices.Contains(known, *dst) {
 			return
 		}
-		r.add(f.path, fmt.Sprintf("got %.64q, want a registered %s: %s", *dst, what, cmp.Or(strings.Join(known, ", "), "there is none")))
+		r.add(f.path, fmt.Sprintf("got %.64q, want a registered %s: %s", *dst, what,
+			cmp.Or(strings.Join(known, ", "), "there is none")))
 	}
 }
 

@@ -138,7 +138,8 @@ func (d document) operation(id string) (operationOf, error) {
 	if len(known) > maxNamed {
 		known, more = known[:maxNamed], ", ..."
 	}
-	return operationOf{}, fmt.Errorf("the document has no such operationId; it has: %.600s%s", strings.Join(known, ", "), more)
+	return operationOf{}, fmt.Errorf("the document has no such operationId; it has: %.600s%s", strings.Join(known, ", "),
+		more)
 }
 
 // tool lays an operation under what the entry says.
@@ -155,7 +156,8 @@ func (d document) tool(op operationOf, e *httpEntry, t *agent.ToolSpec) error {
 		return err
 	}
 	e.request.Method, e.request.URL = strings.ToUpper(op.method), strings.TrimSuffix(server, "/")+op.path
-	e.request.Headers, e.request.Query, e.request.Body = s.overlay(s.headers, e.request.Headers), s.overlay(s.query, e.request.Query), s.body
+	e.request.Headers, e.request.Query, e.request.Body = s.overlay(s.headers, e.request.Headers),
+		s.overlay(s.query, e.request.Query), s.body
 	if t.Name == "" {
 		t.Name = op.id
 	}

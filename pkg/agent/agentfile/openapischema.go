@@ -85,7 +85,8 @@ type inliner struct {
 }
 
 // dropped are keys of OpenAPI that mean nothing to a JSON Schema, or nothing to who writes arguments.
-var dropped = []string{"discriminator", "xml", "externalDocs", "example", "examples", "nullable", "readOnly", "writeOnly", "$schema", "$id", "$anchor", "$dynamicAnchor"}
+var dropped = []string{"discriminator", "xml", "externalDocs", "example", "examples", "nullable", "readOnly",
+	"writeOnly", "$schema", "$id", "$anchor", "$dynamicAnchor"}
 
 // schema copies a schema. open are the references that it stands in.
 func (in *inliner) schema(raw any, open []string) (any, error) {
@@ -138,7 +139,8 @@ func (in *inliner) keyword(key string, v any, open []string) (any, error) {
 			out[name] = p
 		}
 		return out, nil
-	case "items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedItems", "unevaluatedProperties":
+	case "items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedItems",
+		"unevaluatedProperties":
 		return in.schema(v, open)
 	case "allOf", "anyOf", "oneOf", "prefixItems":
 		list, _ := v.([]any)

@@ -41,4 +41,5 @@ func (f field) describe(schema object) bool {
 }
 
 // presets are the words of the key preset.
-var presets = []agent.Preset{agent.PresetCountersign, agent.PresetArvo, agent.PresetRunner, agent.PresetTirea, agent.PresetCowork, agent.PresetForge}
+var presets = []agent.Preset{agent.PresetCountersign, agent.PresetArvo, agent.PresetRunner, agent.PresetTirea,
+	agent.PresetCowork, agent.PresetForge}

@@ -158,7 +158,8 @@ func (r *reader) root(dst *string) read {
 
 // toolBase returns the tool that an entry overrides: the one with code, or an empty one.
 func (r *reader) toolBase(f field) (t agent.ToolSpec, hasCode bool) {
-	empty := agent.ToolSpec{Kind: agent.KindInternal, Effect: run.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`)}
+	empty := agent.ToolSpec{Kind: agent.KindInternal, Effect: run.EffectNonIdempotent,
+		Schema: json.RawMessage(`{"type":"object"}`)}
 	name, ok := f.member("name")
 	if !ok || name.kind != kindString {
 		return empty, false
@@ -207,6 +208,7 @@ func serviceBase(f field, name string) (agent.ToolSpec, bool) {
 	case !hasKind:
 		return agent.ToolSpec{}, false
 	default:
-		return agent.ToolSpec{Kind: agent.KindService, Effect: run.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`)}, true
+		return agent.ToolSpec{Kind: agent.KindService, Effect: run.EffectNonIdempotent,
+			Schema: json.RawMessage(`{"type":"object"}`)}, true
 	}
 }

@@ -56,7 +56,10 @@ func (r *reader) tree(data []byte) (field, bool) {
 		problem = fmt.Sprintf("got %d bytes, want less than 1 MiB", len(data))
 	case !utf8.Valid(data):
 		problem = "got bytes that are not UTF-8, want UTF-8"
-	case bytes.ContainsFunc(data, func(c rune) bool { return c < ' ' && c != '\t' && c != '\n' && c != '\r' || c == 0x7f }):
+	case bytes.ContainsFunc(data, func(c rune) bool {
+		return c < ' ' && c != '\t' && c != '\n' && c != '\r' ||
+			c == 0x7f
+	}):
 		problem = "got a control character, want it escaped in double quotes"
 	}
 	if problem != "" {

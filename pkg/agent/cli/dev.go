@@ -60,8 +60,10 @@ func (c *devCommand) parseHost() (string, error) {
 	}
 	ip, err := netip.ParseAddr(host)
 	if (err != nil || !ip.IsLoopback()) && !c.InsecureListen {
-		return "", usageErrorf("--addr: others can reach %q, and whoever has the token owns this machine; want 127.0.0.1, [::1] or localhost, "+
-			"or --insecure-listen if it is meant", c.Addr)
+		return "",
+			usageErrorf("--addr: others can reach %q, and whoever has the token owns this machine; want 127.0.0.1, "+
+				"[::1] or localhost, "+
+				"or --insecure-listen if it is meant", c.Addr)
 	}
 	return host, nil
 }
@@ -96,7 +98,8 @@ func (c *devCommand) serve(ctx context.Context, e *engine, host string, as polic
 	}
 	select {
 	case <-ctx.Done():
-		e.p.logLine("countersign: ending; what is under way has %s to end, and runs stay as they are. Ctrl-C once more ends at once", e.p.shutdownGrace())
+		e.p.logLine("countersign: ending; what is under way has %s to end, and runs stay as they are. Ctrl-C "+
+			"once more ends at once", e.p.shutdownGrace())
 		return nil
 	case err := <-failed:
 		return fmt.Errorf("serve %s: %w", l.Addr(), err)

@@ -138,7 +138,7 @@ func digestFolder(t *testing.T, dir string) string {
 func digestSettledFolder(t *testing.T, dir string) string {
 	t.Helper()
 	was := digestFolder(t, dir)
-	for range 100 {
+	for range 1200 {
 		require.NoError(t, clock.System().Sleep(t.Context(), 300*time.Millisecond))
 		now := digestFolder(t, dir)
 		if now == was {
@@ -367,7 +367,7 @@ func TestConsoleKeysEndWithTheServer(t *testing.T) {
 func waitForScript(t *testing.T, p *npmtest.Page, code string) {
 	t.Helper()
 	var is bool
-	for range 100 {
+	for range 1200 {
 		if p.Eval(code, &is); is {
 			return
 		}
@@ -546,7 +546,7 @@ func TestConsoleAxe(t *testing.T) {
 		s.waitForEvent(a.ID, "parked")
 	}
 	var waiting api.Page[approval.Approval]
-	for range 100 {
+	for range 1200 {
 		_, body := s.do("GET", "/v1/approvals", "")
 		require.NoError(t, json.Unmarshal([]byte(body), &waiting))
 		if len(waiting.Items) == 4 {
@@ -636,7 +636,7 @@ people: {"user:ana": {groups: ["group:operators"], email: ana@example.com}}
 	}
 
 	var mails []string
-	for range 100 {
+	for range 1200 {
 		mails, _ = filepath.Glob(filepath.Join(d.home(), "outbox", "*.eml"))
 		if len(mails) > 0 {
 			break

@@ -99,7 +99,8 @@ func (w *webServer) printAddress() error {
 	doc := devResult{URL: w.url, Open: w.url + "/?token=" + url.QueryEscape(w.token), As: w.as.ID,
 		Agents: p.registry.Agents()}
 	if w.open {
-		p.logLine("countersign: others can reach this port. Whoever has the token owns this machine, and nothing is encrypted")
+		p.logLine("countersign: others can reach this port. Whoever has the token owns this machine, and " +
+			"nothing is encrypted")
 	}
 	if p.json {
 		return p.writeJSON(doc)
@@ -145,7 +146,8 @@ func newConsole(e *engine, b api.Backend, token string, as policy.Principal) *we
 	draw := ids.System(e.p.clock)
 	return &webpages.Console{
 		Pages:  e.newDeployment().Pages(),
-		Tenant: local.Tenant, As: as, Read: e.newClient(as), Agents: e.p.registry.Agents, Token: token, Start: draw.Token()[:10], Key: draw.Token(),
+		Tenant: local.Tenant, As: as, Read: e.newClient(as), Agents: e.p.registry.Agents, Token: token,
+		Start: draw.Token()[:10], Key: draw.Token(),
 		Conversation: func(ctx context.Context, run string) ([]run.Spoken, error) {
 			l, err := b.Journal.Load(ctx, local.Tenant, run)
 			if err != nil {

@@ -72,7 +72,8 @@ func (p *program) openEngine(who principals) (*engine, error) {
 			Getenv: p.getenv, From: &p.aws},
 		Callbacks: secrets.Addresses{Ring: ring.loadOrCreate, Base: e.callbackBase},
 		Notify:    notifier,
-		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Watch: e.observer, Trouble: p.logFailure, Busy: p.logBusyModel, Clock: p.clock, People: who.Book,
+		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Watch: e.observer, Trouble: p.logFailure,
+		Busy: p.logBusyModel, Clock: p.clock, People: who.Book,
 	})
 	if err != nil {
 		e.telemetry.Shutdown(context.Background())
@@ -135,7 +136,8 @@ func (p *program) newTrustNotice() func(agent, server string) {
 	var logged sync.Map
 	return func(agent, server string) {
 		if _, again := logged.LoadOrStore(agent+"/"+server, true); !again {
-			p.logEvent("trusted", "server %s of %s is not in mcp.lock: its tools are trusted as they are, on this machine alone (%s pins them)", line(server), line(agent), p.commandLine("mcp", "lock"))
+			p.logEvent("trusted", "server %s of %s is not in mcp.lock: its tools are trusted as they are, on this machine "+
+				"alone (%s pins them)", line(server), line(agent), p.commandLine("mcp", "lock"))
 		}
 	}
 }
@@ -218,7 +220,8 @@ func (e *engine) drain(ctx context.Context) {
 			", "), e.p.shutdownGrace())
 	}
 	if e.home.Drain(ctx) != nil {
-		e.p.logLine("countersign: what is under way of run %s is cut off; whoever carries it on finds out what became of it", strings.Join(e.home.ActiveRuns(), ", "))
+		e.p.logLine("countersign: what is under way of run %s is cut off; whoever carries it on finds out what became of it",
+			strings.Join(e.home.ActiveRuns(), ", "))
 	}
 }
 

@@ -49,7 +49,8 @@ func (to *eventPrinter) printPage(ctx context.Context, s *session, run, after st
 	if to.format != "" {
 		return to.printEncodedPage(ctx, s, run, after)
 	}
-	page, err := callAPI(ctx, s, func(c *api.Client) (api.Page[api.Event], error) { return c.Events(ctx, run, after, 200) })
+	page,
+		err := callAPI(ctx, s, func(c *api.Client) (api.Page[api.Event], error) { return c.Events(ctx, run, after, 200) })
 	if err != nil {
 		return "", err
 	}

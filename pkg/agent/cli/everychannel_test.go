@@ -83,7 +83,7 @@ func (c *channelHarness) linkOf(who string) string {
 			}
 		}
 		return links["ben"] != "" && links["cat"] != ""
-	}, 20*time.Second, 25*time.Millisecond)
+	}, 2*time.Minute, 25*time.Millisecond)
 	return links[who]
 }
 

@@ -78,7 +78,8 @@ func exitCodeOf(err error) int {
 	}
 	if errors.As(err, &p) {
 		switch p.Type {
-		case api.InvalidRequest, api.UnknownAgent, api.UnknownBlob, api.NotSupported, api.EditRefused, api.GrantRefused, api.AnswerRefused, api.RunNotFound, api.CallNotFound,
+		case api.InvalidRequest, api.UnknownAgent, api.UnknownBlob, api.NotSupported, api.EditRefused, api.GrantRefused,
+			api.AnswerRefused, api.RunNotFound, api.CallNotFound,
 			api.ApprovalNotFound, api.GrantNotFound:
 			return exitUsage
 		}

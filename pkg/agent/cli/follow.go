@@ -131,7 +131,8 @@ func (e *engine) checkStalled(ctx context.Context, runID string) error {
 		return err
 	}
 	if err := e.home.StalledBecause(before.Owner); err != nil {
-		return stalledError(fmt.Sprintf("run %s is not carried on by process %d: %v; %s carries it on where the agent is registered, or is in ./%s or ./agents/*/%s, and the tool is linked",
+		return stalledError(fmt.Sprintf("run %s is not carried on by process %d: %v; %s carries it on where the agent is "+
+			"registered, or is in ./%s or ./agents/*/%s, and the tool is linked",
 			runID, os.Getpid(), err, e.p.commandLine("resume"), agentFile, agentFile))
 	}
 	status, err := e.home.Ports.Waiter.Status(ctx, before.Owner)
@@ -142,7 +143,8 @@ func (e *engine) checkStalled(ctx context.Context, runID string) error {
 	if err != nil || !after.Equal(before) { // the run has ended or continued meanwhile
 		return err
 	}
-	return stalledError(fmt.Sprintf("run %s stands still: its execution has given up; once what troubled it is mended, %s carries it on", runID, e.p.commandLine("resume")))
+	return stalledError(fmt.Sprintf("run %s stands still: its execution has given up; once what troubled it is "+
+		"mended, %s carries it on", runID, e.p.commandLine("resume")))
 }
 
 func (e *engine) serveStalled(w http.ResponseWriter, r *http.Request) {

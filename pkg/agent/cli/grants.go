@@ -84,7 +84,11 @@ func (c *revokeCommand) run(ctx context.Context, p *program) error {
 			return p.noStoreError()
 		}
 		begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
-		_, err := callAPI(begun, s, func(cl *api.Client) (struct{}, error) { return struct{}{}, cl.Revoke(begun, c.Agent, c.Tool, c.Digest) })
+		_,
+			err := callAPI(begun, s, func(cl *api.Client) (struct{}, error) {
+			return struct{}{},
+				cl.Revoke(begun, c.Agent, c.Tool, c.Digest)
+		})
 		if err != nil {
 			return err
 		}

@@ -103,7 +103,8 @@ func (p *program) loadAgentsToLock(dir string) ([]*agent.Definition, error) {
 		files = append(files, found...)
 	}
 	if len(files) == 0 {
-		return nil, usageErrorf("mcp lock: there is no %s in %s or in a folder of it; --dir names the folder of the agents", agentFile, dir)
+		return nil, usageErrorf("mcp lock: there is no %s in %s or in a folder of it; --dir names the folder of the agents",
+			agentFile, dir)
 	}
 	var agents []*agent.Definition
 	for _, file := range files {
@@ -117,7 +118,8 @@ func (p *program) loadAgentsToLock(dir string) ([]*agent.Definition, error) {
 		agents = append(agents, d)
 	}
 	for _, name := range p.registry.BuiltInGo() {
-		if d, ok := p.registry.Agent(name); ok && !slices.ContainsFunc(agents, func(o *agent.Definition) bool { return o.Name == name }) {
+		if d, ok := p.registry.Agent(name); ok &&
+			!slices.ContainsFunc(agents, func(o *agent.Definition) bool { return o.Name == name }) {
 			agents = append(agents, d)
 		}
 	}

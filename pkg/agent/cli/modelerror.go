@@ -31,7 +31,8 @@ func (m modelWithAdvice) Generate(ctx context.Context, r agent.Request) (agent.R
 		return reply, err
 	}
 	advised := *failed
-	if r.Inference == 1 && slices.Contains(unreachableMessages, failed.Message) { // a run that has come farther waits until the server is back
+	if r.Inference == 1 && slices.Contains(unreachableMessages, failed.Message) {
+		// a run that has come farther waits until the server is back
 		advised.Lasting = true
 	}
 	if m.url != "" {
@@ -67,7 +68,8 @@ func (p *program) openaiAdvice(m agent.ModelSpec) advice {
 		case class == agent.ModelAuth && named:
 			return "is the secret " + secret + " (" + secrets.Env + secret + " in the environment) the key of this server?"
 		case class == agent.ModelAuth && !openai.OwnHost(m.BaseURL):
-			return "does it want a key? " + keyVariable + " goes to OpenAI alone; model.key: ${secret:NAME} in agent.yaml names another server's, which " +
+			return "does it want a key? " + keyVariable + " goes to OpenAI alone; model.key: ${secret:NAME} in agent.yaml " +
+				"names another server's, which " +
 				secrets.Env + "NAME in the environment holds."
 		case class == agent.ModelAuth && p.getenv(keyVariable) == "":
 			return keyVariable + ", which holds the key, is not set."

@@ -299,7 +299,7 @@ func TestABusyModelIsWaitedFor(t *testing.T) {
 	done := make(chan int, 1)
 	go func() { done <- p.run(ctx, []string{"run", d.dir, "--message", "Hello."}) }()
 	waits := regexp.MustCompile(`busy     run (\w+) waits: model script: throttled: .*; asks again in \d+s`)
-	require.Eventually(t, func() bool { return waits.MatchString(who.stderr.String()) }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return waits.MatchString(who.stderr.String()) }, 2*time.Minute, time.Millisecond)
 	interrupt()
 	require.Equal(t, 130, <-done)
 	run := waits.FindStringSubmatch(who.stderr.String())[1]

@@ -23,7 +23,8 @@ type progress struct {
 const maxTextWidth = 120
 
 func newProgress(p *program, r api.Run) *progress {
-	pr := &progress{p: p, tools: map[string]string{}, maskInput: func(_ string, input json.RawMessage) string { return mask.JSON(input, nil) }}
+	pr := &progress{p: p, tools: map[string]string{},
+		maskInput: func(_ string, input json.RawMessage) string { return mask.JSON(input, nil) }}
 	for _, c := range r.Calls {
 		pr.tools[c.ID] = c.Tool
 	}

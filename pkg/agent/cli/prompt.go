@@ -63,7 +63,9 @@ func (s *session) promptBatch(ctx context.Context, ids []string) (approved map[s
 		}
 	}
 	for {
-		answer, err := s.promptLine(ctx, fmt.Sprintf("approve all %d of these, decide one by one, or later? [all/one/l] ", len(open)))
+		answer,
+			err := s.promptLine(ctx, fmt.Sprintf("approve all %d of these, decide one by one, or later? [all/one/l] ",
+			len(open)))
 		if err != nil {
 			return approved, errors.Is(err, io.EOF), ignoreEOF(err)
 		}
@@ -150,8 +152,8 @@ func (s *session) promptDecision(ctx context.Context, a approval.Approval) (*api
 	}
 }
 
-// promptEdit asks for edited arguments; nil = no edit. Where EDITOR or VISUAL names an editor, it opens them there, else
-// they are typed. Masked values are kept where their placeholders stand.
+// promptEdit asks for edited arguments; nil = no edit. Where EDITOR or VISUAL names an editor, it opens them there,
+// else they are typed. Masked values are kept where their placeholders stand.
 func (s *session) promptEdit(ctx context.Context, a approval.Approval, v show.View) (*api.Verdict, error) {
 	schema := v.Schema(a)
 	editable, err := show.Editable(a.Args, schema)

@@ -40,7 +40,8 @@ func (c *rehearseCommand) run(ctx context.Context, p *program) error {
 	rep := rehearse.Report{Runs: []rehearse.Run{}}
 	if table != nil {
 		r := rehearse.Rehearsal{
-			Table: table, Blobs: blobs, Tenant: cmp.Or(c.Tenant, local.Tenant), Tools: p.registry.Tools(), Hooks: p.registry.Hooks(), Agents: agents, Now: p.clock.Now(),
+			Table: table, Blobs: blobs, Tenant: cmp.Or(c.Tenant, local.Tenant), Tools: p.registry.Tools(),
+			Hooks: p.registry.Hooks(), Agents: agents, Now: p.clock.Now(),
 		}
 		rep, err = r.All(ctx, c.Runs...)
 		if err = errors.Join(err, done()); errors.Is(err, store.ErrNoRun) {
@@ -95,7 +96,9 @@ func (c *rehearseCommand) loadAgents(p *program) (func(name string) (*agent.Defi
 }
 
 // openStore opens what the rehearsal reads; done closes it. table is nil if nothing has run yet.
-func (c *rehearseCommand) openStore(p *program) (table rehearse.Reader, blobs rehearse.BlobReader, done func() error, err error) {
+func (c *rehearseCommand) openStore(
+	p *program,
+) (table rehearse.Reader, blobs rehearse.BlobReader, done func() error, err error) {
 	if c.Deployed {
 		cfg, err := p.aws.Config()
 		if err != nil {

@@ -69,7 +69,9 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 }
 
 // startAndFollow starts a run and follows it. ask decides meanwhile; nil = nobody here decides.
-func (s *session) startAndFollow(ctx context.Context, start func(context.Context, *api.Client) (api.Accepted, error), ask *decider) error {
+func (s *session) startAndFollow(
+	ctx context.Context, start func(context.Context, *api.Client) (api.Accepted, error), ask *decider,
+) error {
 	begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
 	run, err := callAPI(begun, s, func(cl *api.Client) (api.Accepted, error) { return start(begun, cl) })
 	if err != nil {
@@ -93,7 +95,8 @@ func (s *session) terminalDecider() *decider {
 // followRun follows a run to its end and decides its requests, those of delegated runs included. It returns early if
 // every open request waits for somebody else or was left for later.
 func (s *session) followRun(ctx context.Context, r api.Run, ask *decider) (api.Run, error) {
-	f, k := s.newFollower(r), &delegationWatcher{s: s, printed: map[string]string{}, seqs: map[string]int64{}, polls: map[string]int{}}
+	f, k := s.newFollower(r), &delegationWatcher{s: s, printed: map[string]string{}, seqs: map[string]int64{},
+		polls: map[string]int{}}
 	later := map[string]bool{}
 	for {
 		r, err := f.waitUntilParked(ctx)
@@ -117,7 +120,9 @@ func (s *session) followRun(ctx context.Context, r api.Run, ask *decider) (api.R
 
 // decideAll decides every open request of a run and the runs below it, unless it was left for later. It reports
 // whether one was decided.
-func (s *session) decideAll(ctx context.Context, all delegation, later map[string]bool, ask *decider) (decided bool, err error) {
+func (s *session) decideAll(
+	ctx context.Context, all delegation, later map[string]bool, ask *decider,
+) (decided bool, err error) {
 	if ask == nil {
 		return false, nil
 	}
@@ -282,7 +287,8 @@ func (s *session) printWaitsOf(ctx context.Context, r api.Run, all delegation) e
 
 // printUnanswered prints a call that waits for a service, and the commands that answer it.
 func (s *session) printUnanswered(ctx context.Context, run string, w api.Waiting) error {
-	r, err := callAPI(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, run) }) // one that is followed comes without its calls
+	// one that is followed comes without its calls
+	r, err := callAPI(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, run) })
 	if err != nil {
 		return err
 	}

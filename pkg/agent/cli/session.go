@@ -136,7 +136,9 @@ func (s *session) Close(ctx context.Context) error {
 const pageSize = 200
 
 // listAll reads all pages of a list. A nil session has no items.
-func listAll[T any](ctx context.Context, s *session, read func(c *api.Client, cursor string) (api.Page[T], error)) ([]T, error) {
+func listAll[T any](
+	ctx context.Context, s *session, read func(c *api.Client, cursor string) (api.Page[T], error),
+) ([]T, error) {
 	all, cursor := []T{}, ""
 	for s != nil {
 		page, err := callAPI(ctx, s, func(c *api.Client) (api.Page[T], error) { return read(c, cursor) })

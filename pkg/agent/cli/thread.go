@@ -9,7 +9,8 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// askCommand writes to the thread of a request: an approver's question, or the answer of somebody for whom the run acts.
+// askCommand writes to the thread of a request: an approver's question, or the answer of somebody for whom the run
+// acts.
 type askCommand struct {
 	ID   string `arg:"" id:"approval" help:"The approval."`
 	Note string `required:"" placeholder:"T" help:"The question, or the answer to one."`

@@ -23,7 +23,8 @@ const maxHeaderBytes = 64 << 10
 // newServer returns an HTTP server with the timeouts.
 func (p *program) newServer(h http.Handler) *http.Server {
 	return &http.Server{
-		Handler: p.limitBodyTime(h), ReadHeaderTimeout: cmp.Or(p.timeouts.header, 10*time.Second), IdleTimeout: cmp.Or(p.timeouts.idle, 2*time.Minute),
+		Handler: p.limitBodyTime(h), ReadHeaderTimeout: cmp.Or(p.timeouts.header, 10*time.Second),
+		IdleTimeout:    cmp.Or(p.timeouts.idle, 2*time.Minute),
 		MaxHeaderBytes: maxHeaderBytes,
 	}
 }

@@ -80,7 +80,9 @@ func (p *program) decide(ctx context.Context, id string, v api.Verdict) error {
 			return err
 		}
 		begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
-		if a, err = callAPI(begun, s, func(c *api.Client) (approval.Approval, error) { return c.Decide(begun, id, v) }); err != nil {
+		if a,
+			err = callAPI(begun, s,
+			func(c *api.Client) (approval.Approval, error) { return c.Decide(begun, id, v) }); err != nil {
 			return err
 		}
 		if needsMoreApprovals(a, v) {
@@ -258,7 +260,9 @@ type cancelCommand struct {
 // run exits with 0 after a cancelled run, since the command succeeded.
 func (c *cancelCommand) run(ctx context.Context, p *program) error {
 	return p.withExistingStore(ctx, func(s *session) error {
-		if _, err := callAPI(ctx, s, func(cl *api.Client) (api.Accepted, error) { return cl.Cancel(ctx, c.Run, c.Note) }); err != nil {
+		if _,
+			err := callAPI(ctx, s,
+			func(cl *api.Client) (api.Accepted, error) { return cl.Cancel(ctx, c.Run, c.Note) }); err != nil {
 			return err
 		}
 		r, err := callAPI(ctx, s, func(cl *api.Client) (api.Run, error) { return cl.Run(ctx, c.Run) })

@@ -112,10 +112,11 @@ func problemsOf(err error) []problem {
 func (p *program) checkDelegates(d *agent.Definition, read map[string]*agent.Definition) error {
 	known, _ := p.loadLocalAgents() // problems of local agents are reported for their own argument
 	names := slices.AppendSeq(known.Agents(), maps.Keys(read))
-	return agent.CheckDelegates(d, slices.Compact(slices.Sorted(slices.Values(names))), func(name string) (*agent.Definition, bool) {
-		if d, ok := read[name]; ok {
-			return d, true
-		}
-		return known.Agent(name)
-	})
+	return agent.CheckDelegates(d, slices.Compact(slices.Sorted(slices.Values(names))),
+		func(name string) (*agent.Definition, bool) {
+			if d, ok := read[name]; ok {
+				return d, true
+			}
+			return known.Agent(name)
+		})
 }

@@ -1,5 +1,5 @@
-// Package support is the tool of the agent of the same name: it sends a mail. Here a mail is a file of a folder. Put the
-// client of your mail service in its place.
+// Package support is the tool of the agent of the same name: it sends a mail. Here a mail is a file of a folder. Put
+// the client of your mail service in its place.
 package support
 
 import (

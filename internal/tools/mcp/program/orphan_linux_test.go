@@ -37,5 +37,5 @@ func TestProgramsEndWithAProcessThatIsKilled(t *testing.T) {
 	require.True(t, alive(t, pid))
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait() // it was killed
-	require.Eventually(t, func() bool { return !alive(t, pid) }, 5*time.Second, 10*time.Millisecond, "process %s", pid)
+	require.Eventually(t, func() bool { return !alive(t, pid) }, 2*time.Minute, 10*time.Millisecond, "process %s", pid)
 }
