@@ -4,12 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"sync"
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -168,4 +171,56 @@ type Notices interface {
 	ProcessDue(ctx context.Context, limit int) (did map[string]int64, err error)
 	// Ensure tells the people of a pending request if nobody has begun to.
 	EnsureNotified(ctx context.Context, a approval.Approval) (did map[string]int64, err error)
+}
+
+// PinnedDefinitions reads definitions from blobs and keeps them.
+func PinnedDefinitions(blobs store.Blobs) Definitions {
+	var mu sync.Mutex
+	known := map[string]*agent.Definition{}
+	return func(ctx context.Context, tenant, digest string) (*agent.Definition, error) {
+		mu.Lock()
+		def, ok := known[tenant+"/"+digest]
+		mu.Unlock()
+		if ok {
+			return def, nil
+		}
+		def, err := readDefinition(ctx, blobs, tenant, digest)
+		if err != nil {
+			return nil, err
+		}
+		mu.Lock()
+		known[tenant+"/"+digest] = def
+		mu.Unlock()
+		return def, nil
+	}
+}
+
+// Tightened are pinned definitions with what the deployment says now of their agents (A17): whoever decides, and
+// whoever runs a call, has them. Of an agent that it does not know nothing is said.
+func Tightened(pinned Definitions, agents Agents) Definitions {
+	if agents == nil {
+		return pinned
+	}
+	return func(ctx context.Context, tenant, digest string) (*agent.Definition, error) {
+		def, err := pinned(ctx, tenant, digest)
+		if err != nil {
+			return nil, err
+		}
+		now := *def
+		now.Now = policy.CurrentOf(def, agents)
+		return &now, nil
+	}
+}
+
+func readDefinition(ctx context.Context, blobs store.Blobs, tenant, digest string) (*agent.Definition, error) {
+	data, err := blobs.Get(ctx, tenant, digest)
+	if err != nil {
+		return nil, fmt.Errorf("read definition %s: %w", digest, err)
+	}
+	def := &agent.Definition{}
+	// what another version has people asked about must not pass here
+	if err := run.ReadStored("definition", data, def); err != nil {
+		return nil, fmt.Errorf("read definition %s: %w: %w (deploy the version that wrote it)", digest, store.ErrDamaged, err)
+	}
+	return def, nil
 }

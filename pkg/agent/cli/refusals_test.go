@@ -29,7 +29,7 @@ const (
 // test.
 var goodLines = map[string][]string{
 	"run": {"DIR", "--message", "x"}, "runs": nil, "show": {oddRun}, "events": {oddRun}, "approvals": nil, "approve": {oddApproval}, "deny": {oddApproval},
-	"ask": {oddApproval, "--note", "x"},
+	"ask":    {oddApproval, "--note", "x"},
 	"grants": nil,
 	"revoke": {"clerk", "mail"}, "mcp lock": nil, "audit verify": nil, "audit export": nil,
 	"answer": {oddRun, "c1", "--rerun"}, "send": {oddRun, "--message", "x"}, "cancel": {oddRun}, "resume": nil, "undo": {oddRun, "c1"},

@@ -136,7 +136,7 @@ func (s *session) decideAll(
 	}
 	approved := map[string]string{}
 	if len(open) > 1 && ask.batch != nil {
-		all := false
+		var all bool
 		if approved, all, err = ask.batch(ctx, open); err != nil {
 			return false, err
 		}
