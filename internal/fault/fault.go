@@ -1,4 +1,5 @@
-// Package fault makes calls of ports fail, crash, run twice, come late or be counted. It is the one place that does.
+// Package fault makes calls of ports fail, crash, run twice or come late, and counts them. Faults below the ports, of
+// HTTP servers and processes, are those of their fakes.
 //
 // A Hook stands before each call of a port. Tests put hooks before a Table or blobs, for the next call that matches or
 // for all:

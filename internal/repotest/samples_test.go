@@ -7,6 +7,7 @@ package repotest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,6 +22,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/policy"
@@ -88,8 +90,7 @@ func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
 		w.ports = w.at(w.table, blobs, c)
 		for _, name := range []string{"step", "tool", "approve"} {
 			allowed := grants(project.Grants(strings.ToUpper(name[:1]) + name[1:] + "Role"))
-			p := w.at(permitted{w.table, allowed}, permittedBlobs{blobs, allowed}, c)
-			p.Waiter = permittedWaiter{w, allowed}
+			p := w.within(allowed, blobs, c)
 			p.Model = w
 			d := &lambdafn.Deployment{Ports: p, Definitions: runtime.PinnedDefinitions(p.Blobs), Agents: agents.Registry().Agent}
 			w.functions[name] = d.Compose()
@@ -230,91 +231,41 @@ func (g grants) check(action string, on ...string) error {
 	return fmt.Errorf("the role in template.yaml does not allow %s %s", action, on)
 }
 
-// permitted is a table as IAM lets a role have it.
-type permitted struct {
-	store.Table
-	grants
-}
-
-func (p permitted) Get(ctx context.Context, k store.Key) (store.Item, bool, error) {
-	if err := p.check("dynamodb:GetItem", "RunsTable.Arn"); err != nil {
-		return store.Item{}, false, err
+// allow is a hook that refuses what IAM does not let the role do.
+func (g grants) allow(_ context.Context, c fault.Call, call func() error) error {
+	action, on := map[string]string{
+		fault.TableGet: "dynamodb:GetItem", fault.TableQuery: "dynamodb:Query", fault.BlobsGet: "s3:GetObject", fault.BlobsPut: "s3:PutObject",
+		fault.WaiterStart: "states:StartExecution", "waiter.Success": "states:SendTaskSuccess", "waiter.Stop": "states:StopExecution",
+		"waiter.Status": "states:DescribeExecution",
+	}[c.Port], []string(nil)
+	switch {
+	case fault.IsIndexQuery(c):
+		on = []string{"${RunsTable.Arn}/index/lists"}
+	case c.Port == fault.TableGet, c.Port == fault.TableQuery:
+		on = []string{"RunsTable.Arn"}
 	}
-	return p.Table.Get(ctx, k)
-}
-
-func (p permitted) Query(ctx context.Context, r store.Range) (store.Page, error) {
-	on := "RunsTable.Arn"
-	if r.Index {
-		on = "${RunsTable.Arn}/index/lists"
+	var err error
+	if action != "" {
+		err = g.check(action, on...)
 	}
-	if err := p.check("dynamodb:Query", on); err != nil {
-		return store.Page{}, err
-	}
-	return p.Table.Query(ctx, r)
-}
-
-func (p permitted) Write(ctx context.Context, ops ...store.Op) error {
-	for _, op := range ops {
+	for _, op := range c.Ops {
 		action := map[store.OpKind]string{store.Put: "PutItem", store.Update: "UpdateItem", store.Check: "ConditionCheckItem"}[op.Kind]
-		if op.Kind == store.Check && len(ops) == 1 {
+		if op.Kind == store.Check && len(c.Ops) == 1 {
 			action = "GetItem" // as package dynamo does it
 		}
-		if err := p.check("dynamodb:"+action, "RunsTable.Arn"); err != nil {
-			return err
-		}
+		err = errors.Join(err, g.check("dynamodb:"+action, "RunsTable.Arn"))
 	}
-	return p.Table.Write(ctx, ops...)
-}
-
-type permittedBlobs struct {
-	store.Blobs
-	grants
-}
-
-func (p permittedBlobs) Get(ctx context.Context, tenant, digest string) ([]byte, error) {
-	if err := p.check("s3:GetObject"); err != nil {
-		return nil, err
-	}
-	return p.Blobs.Get(ctx, tenant, digest)
-}
-
-func (p permittedBlobs) Put(ctx context.Context, tenant, digest string, data []byte) error {
-	if err := p.check("s3:PutObject"); err != nil {
+	if err != nil {
 		return err
 	}
-	return p.Blobs.Put(ctx, tenant, digest, data)
+	return call()
 }
 
-type permittedWaiter struct {
-	runtime.Waiter
-	grants
-}
-
-func (p permittedWaiter) Success(ctx context.Context, token string) error {
-	if err := p.check("states:SendTaskSuccess"); err != nil {
-		return err
-	}
-	return p.Waiter.Success(ctx, token)
-}
-
-func (p permittedWaiter) Start(ctx context.Context, tenant, run, name string) error {
-	if err := p.check("states:StartExecution"); err != nil {
-		return err
-	}
-	return p.Waiter.Start(ctx, tenant, run, name)
-}
-
-func (p permittedWaiter) Stop(ctx context.Context, name, cause string) error {
-	if err := p.check("states:StopExecution"); err != nil {
-		return err
-	}
-	return p.Waiter.Stop(ctx, name, cause)
-}
-
-func (p permittedWaiter) Status(ctx context.Context, name string) (runtime.ExecutionStatus, error) {
-	if err := p.check("states:DescribeExecution"); err != nil {
-		return "", err
-	}
-	return p.Waiter.Status(ctx, name)
+// within returns the ports of a function with that role.
+func (w *world) within(g grants, blobs store.Blobs, c clock.Clock) runtime.Ports {
+	table := fault.NewTable(w.table)
+	table.Use(g.allow)
+	p := w.at(table, fault.NewBlobs(blobs, g.allow), c)
+	p.Waiter = fault.NewWaiter(w, g.allow)
+	return p
 }

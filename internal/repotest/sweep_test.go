@@ -16,14 +16,15 @@ import (
 
 // outside is the state machine as functions/sweep may look at it. Its executions have ended, but for a leftover that nobody needs.
 type outside struct {
-	permittedWaiter
+	runtime.Waiter
+	grants
 	tenants runtime.Tenants
 }
 
 const leftover = "an-event"
 
 func (o outside) Status(ctx context.Context, name string) (runtime.ExecutionStatus, error) {
-	_, err := o.permittedWaiter.Status(ctx, name)
+	_, err := o.Waiter.Status(ctx, name)
 	if name == leftover {
 		return runtime.ExecutionRunning, err
 	}
@@ -63,8 +64,8 @@ func TestSweepWithinItsRole(t *testing.T) {
 			w.started()
 			time.Sleep(2 * time.Minute)
 			allowed := grants(project.Grants("SweepRole"))
-			p := w.at(permitted{w.table, allowed}, permittedBlobs{w.ports.Blobs, allowed}, w.ports.Clock)
-			o := outside{permittedWaiter{w, allowed}, w.ports.Blobs.(runtime.Tenants)}
+			p := w.within(allowed, w.ports.Blobs, w.ports.Clock)
+			o := outside{p.Waiter, allowed, w.ports.Blobs.(runtime.Tenants)}
 			p.Waiter = o
 			d := &lambdafn.Deployment{Ports: p, Definitions: runtime.PinnedDefinitions(p.Blobs), Log: observe.NewLogger(io.Discard)}
 			const machine = "arn:aws:states:eu-central-1:123456789012:stateMachine:countersign-dev-agent"

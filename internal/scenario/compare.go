@@ -313,12 +313,7 @@ func mustMarshal(v any) json.RawMessage {
 // exportRuns returns all runs of the scenario: those of the earlier run first. A run that cannot be read breaks an
 // invariant already.
 func (s *simulation) exportRuns() []Run {
-	runs, err := s.loadRunTree()
-	if err == nil && s.continues != "" {
-		var earlier []recordedRun
-		earlier, err = s.loadRunsBelow(s.scriptedRun, s.continues)
-		runs = append(earlier, runs...)
-	}
+	runs, err := s.loadAllRuns()
 	if err != nil {
 		return nil
 	}

@@ -48,7 +48,7 @@ func (s *simulation) recordReply(r agent.Request, reply agent.Reply) agent.Reply
 
 // checkInvariants checks everything that must hold once all runs rest.
 func (s *simulation) checkInvariants() {
-	runs, err := s.loadRunTree()
+	runs, err := s.loadAllRuns()
 	if err != nil {
 		s.addViolation("run", err.Error(), "a run that can be read")
 		return
@@ -63,14 +63,6 @@ func (s *simulation) checkInvariants() {
 			s.addViolation("decisions", fmt.Sprintf("request %s is %s (%v), though somebody was told that they decided it", id,
 				a.Status, err), "decided")
 		}
-	}
-	if s.continues != "" {
-		l, err := s.journal.Load(context.Background(), tenant, s.continues)
-		if err != nil {
-			s.addViolation("run", err.Error(), "a run that can be read")
-			return
-		}
-		runs = append(runs, recordedRun{s.scriptedRun, l})
 	}
 	for _, rec := range runs {
 		entries, err := s.journal.Entries(context.Background(), tenant, rec.State.Run, 0, 0)

@@ -84,6 +84,17 @@ func (s *simulation) loadRunTree() ([]recordedRun, error) {
 	return s.loadRunsBelow(s.scriptedRun, s.run)
 }
 
+// loadAllRuns loads the run that the main run continues or undoes, if any, the main run, and all runs that they delegated
+// to, each after its parent.
+func (s *simulation) loadAllRuns() ([]recordedRun, error) {
+	runs, err := s.loadRunTree()
+	if err != nil || s.continues == "" {
+		return runs, err
+	}
+	earlier, err := s.loadRunsBelow(s.scriptedRun, s.continues)
+	return append(earlier, runs...), err
+}
+
 func (s *simulation) loadRunsBelow(sr *scriptedRun, run string) ([]recordedRun, error) {
 	l, err := s.journal.Load(context.Background(), tenant, run)
 	if err != nil {

@@ -55,7 +55,7 @@ func testCopies(f fixture) {
 	f.requireItem(want)
 	spoil(f.list(store.Range{PK: "P"})[0])
 	f.requireItem(want)
-	f.eventually(func() error { return f.lists("I", want) })
+	f.requireLists("I", want)
 	spoil(f.list(store.Range{PK: "I", Index: true})[0])
 	f.requireItem(want)
 
@@ -64,7 +64,7 @@ func testCopies(f fixture) {
 	set.Attrs["b"] = store.Num(2)
 	want.Attrs["b"] = store.Num(1)
 	f.requireItem(want)
-	f.eventually(func() error { return f.lists("I", want) })
+	f.requireLists("I", want)
 }
 
 func testInvalid(f fixture) {

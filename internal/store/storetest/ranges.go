@@ -78,13 +78,11 @@ func testNeighbours(f fixture) {
 		f.requireKeys(store.Range{PK: pk, From: "A", To: "A"}, "A")
 		f.requireKeys(store.Range{PK: pk, From: "\U0010FFFF"}, "\U0010FFFF")
 		f.requireKeys(store.Range{PK: pk, To: "\x01", Reverse: true}, "\x01")
-		f.eventually(func() error {
-			return f.lists(pk, f.indexed(pk, "\x01"), f.indexed(pk, "A"), f.indexed(pk, "\U0010FFFF"))
-		})
+		f.requireLists(pk, indexed(pk, "\x01"), indexed(pk, "A"), indexed(pk, "\U0010FFFF"))
 	}
 }
 
-func (f fixture) indexed(pk, sk string) store.Item {
+func indexed(pk, sk string) store.Item {
 	return store.Item{Key: key(pk, sk), Index: pk, IndexSort: sk}
 }
 
@@ -133,15 +131,16 @@ func testLargePages(f fixture) {
 	f.requireKeys(store.Range{PK: "P", Reverse: true}, want...)
 }
 
-// lists says how the listing of an index differs from want, which is in order of IndexSort; equal ones are in order of
-// key.
-func (f fixture) lists(index string, want ...store.Item) error {
-	got, err := readAll(f.table, store.Range{PK: index, Index: true})
-	if err != nil {
-		return err
-	}
-	sortTies(got)
-	return difference(want, got)
+// requireLists asserts what an index lists: items in order of IndexSort, equal ones in order of key.
+func (f fixture) requireLists(index string, want ...store.Item) {
+	f.Helper()
+	f.requireSpan(store.Range{PK: index, Index: true}, want)
+}
+
+// requireSpan asserts what an index range gives once the index has settled. want is in ascending order whatever r's is.
+func (f fixture) requireSpan(r store.Range, want []store.Item) {
+	f.Helper()
+	require.NoError(f, f.opts.eventually(func() error { return compareRange(f.table, r, want) }))
 }
 
 func testIndex(f fixture) {
@@ -154,26 +153,26 @@ func testIndex(f fixture) {
 	a, b, c := head("a", "running", "1"), head("b", "running", "3"), head("c", "running", "2")
 	f.write(put(a), put(b))
 	f.write(put(c))
-	f.eventually(func() error { return f.lists("T#t#running", a, c, b) })
-	f.eventually(func() error { return f.lists("T#t#waiting") })
+	f.requireLists("T#t#running", a, c, b)
+	f.requireLists("T#t#waiting")
 
 	a, b = head("a", "waiting", "5"), head("b", "waiting", "4")
 	f.write(put(a, exists))
 	f.write(put(b))
-	f.eventually(func() error { return f.lists("T#t#running", c) })
-	f.eventually(func() error { return f.lists("T#t#waiting", b, a) })
+	f.requireLists("T#t#running", c)
+	f.requireLists("T#t#waiting", b, a)
 
 	b = head("b", "waiting", "6")
 	f.write(put(b))
-	f.eventually(func() error { return f.lists("T#t#waiting", a, b) })
+	f.requireLists("T#t#waiting", a, b)
 	b.Body = []byte("same place, new body")
 	f.write(put(b))
-	f.eventually(func() error { return f.lists("T#t#waiting", a, b) })
+	f.requireLists("T#t#waiting", a, b)
 
 	b.Index, b.IndexSort = "", ""
 	f.write(put(b))
-	f.eventually(func() error { return f.lists("T#t#waiting", a) })
-	f.eventually(func() error { return f.lists("T#t#running", c) })
+	f.requireLists("T#t#waiting", a)
+	f.requireLists("T#t#running", c)
 	f.requireItem(b)
 	f.requireKeys(store.Range{PK: "T#t#waiting"})
 }
@@ -185,30 +184,17 @@ func testIndexPages(f fixture) {
 		all = append(all, it)
 		f.write(put(it))
 	}
-	f.eventually(func() error { return f.lists("I", all...) })
+	f.requireLists("I", all...)
 	for limit := range 7 {
 		for _, reverse := range []bool{false, true} {
 			r := store.Range{PK: "I", Index: true, Limit: limit, Reverse: reverse}
-			f.eventually(func() error { return f.spans(r, all) })
+			f.requireSpan(r, all)
 			r.From, r.To = "1", "1"
-			f.eventually(func() error { return f.spans(r, all[2:4]) })
+			f.requireSpan(r, all[2:4])
 			r.From, r.To = "1", "2"
-			f.eventually(func() error { return f.spans(r, all[2:6]) })
+			f.requireSpan(r, all[2:6])
 			r.From, r.To = "", "0"
-			f.eventually(func() error { return f.spans(r, all[:2]) })
+			f.requireSpan(r, all[:2])
 		}
 	}
-}
-
-// spans says how an index range differs from want, which is in ascending order whatever r's is.
-func (f fixture) spans(r store.Range, want []store.Item) error {
-	got, err := readAll(f.table, r)
-	if err != nil {
-		return err
-	}
-	if r.Reverse {
-		slices.Reverse(got)
-	}
-	sortTies(got)
-	return difference(want, got)
 }

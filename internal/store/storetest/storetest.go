@@ -112,11 +112,6 @@ func (f fixture) requireKeys(r store.Range, want ...string) {
 }
 
 // eventually looks until look returns nil, letting the index settle in between.
-func (f fixture) eventually(look func() error) {
-	f.Helper()
-	require.NoError(f, f.opts.eventually(look))
-}
-
 func (o Options) eventually(look func() error) error {
 	err := look()
 	for looks := 1; err != nil && o.Settle != nil && looks < 50; looks++ {

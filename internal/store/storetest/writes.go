@@ -107,13 +107,13 @@ func testAtomic(f fixture) {
 		f.requireItem(old)
 		f.requireAbsent(fresh.Key)
 		f.requireAbsent(key("R", "r"))
-		f.eventually(func() error { return f.lists("I", old) })
+		f.requireLists("I", old)
 	}
 
 	f.write(put(fresh, absent), put(moved, exists), check(key("R", "r"), absent))
 	f.requireItem(fresh)
 	f.requireItem(moved)
-	f.eventually(func() error { return f.lists("I", fresh) })
+	f.requireLists("I", fresh)
 }
 
 func testUpdate(f fixture) {
@@ -125,18 +125,18 @@ func testUpdate(f fixture) {
 	f.write(update(store.Item{Key: it.Key, Attrs: attrs{"set": store.Str("now text"), "new": store.Num(2)}}))
 	it.Attrs["set"], it.Attrs["new"] = store.Str("now text"), store.Num(2)
 	f.requireItem(it)
-	f.eventually(func() error { return f.lists("waiting", it) })
+	f.requireLists("waiting", it)
 
 	f.write(update(store.Item{Key: it.Key, Attrs: attrs{"set": store.Num(3)}, Index: "done", IndexSort: "2"}))
 	it.Attrs["set"], it.Index, it.IndexSort = store.Num(3), "done", "2"
 	f.requireItem(it)
-	f.eventually(func() error { return f.lists("waiting") })
-	f.eventually(func() error { return f.lists("done", it) })
+	f.requireLists("waiting")
+	f.requireLists("done", it)
 
 	f.write(update(store.Item{Key: it.Key, Index: "done", IndexSort: "3"}))
 	it.IndexSort = "3"
 	f.requireItem(it)
-	f.eventually(func() error { return f.lists("done", it) })
+	f.requireLists("done", it)
 
 	plain := bare("P", "plain")
 	f.write(put(plain))
