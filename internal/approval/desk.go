@@ -207,7 +207,8 @@ func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err err
 		if err != nil {
 			return Approval{}, err
 		}
-		if r.ID = a.ID; a.Status == Pending && lost != nil && a.isUnchangedSince(*lost) { // the condition on the expiry failed
+		r.ID = a.ID
+		if a.Status == Pending && lost != nil && a.isUnchangedSince(*lost) { // so the condition on the expiry failed
 			return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
 		}
 		if a, err = d.addRunFacts(ctx, a, r.Action); err != nil {
@@ -273,8 +274,10 @@ func (d *Desk) findRequestOf(ctx context.Context, r DecisionInput) (Approval, er
 		return d.findOutcomeRequest(ctx, r)
 	}
 	a, err := Get(ctx, d.Table, r.Tenant, r.ID)
-	outcome := slices.Contains(kinds[KindOutcome].actions, r.Action)
-	if err == nil && outcome && (a.Kind != KindOutcome || r.Call != "" && !a.asksOutcomeOf(r)) {
+	switch outcome := slices.Contains(kinds[KindOutcome].actions, r.Action); {
+	case outcome && errors.Is(err, ErrNotFound):
+		err = fmt.Errorf("answer call %s: %w", r.Call, ErrNothing)
+	case outcome && err == nil && (a.Kind != KindOutcome || r.Call != "" && !a.asksOutcomeOf(r)):
 		err = fmt.Errorf("answer call %s: approval %s: %w", r.Call, r.ID, ErrNothing)
 	}
 	return a, err
