@@ -118,14 +118,9 @@ type Desk struct {
 	CheckLinked func(ctx context.Context, a Approval) error
 	// OnDecided is called when a decision is committed, before the run is resumed. Nil = not called.
 	OnDecided func(ctx context.Context, a Approval)
-	// OnPartialApproval is called when an approval is committed that does not complete the quorum. The run is not resumed.
-	// Nil = not called.
-	OnPartialApproval func(ctx context.Context, a Approval)
-	// OnResumed is called when the run was resumed after a decision, and when a policy change has voided a request. It may
-	// be slow. Nil = not called.
-	OnResumed func(ctx context.Context, a Approval)
-	// OnRemark is called when a remark is stored. Nil = not called.
-	OnRemark func(ctx context.Context, a Approval)
+	// OnChange is called when people have changed a request, by a decision or a remark, and when a policy change has voided
+	// it; after the decision that a run waits for, once the run was resumed. It may be slow. Nil = not called.
+	OnChange func(ctx context.Context, a Approval)
 	// Log receives refusals and revocations of standing grants. Nil = nothing is logged.
 	Log *slog.Logger
 }
@@ -391,7 +386,7 @@ func (d *Desk) commitDecision(
 		if err := d.resumeRun(ctx, decided); err != nil {
 			return Approval{}, err // a retry of the decision resumes the run: see rejectDecided
 		}
-		d.notifyResumed(ctx, decided)
+		d.notifyChange(ctx, decided)
 		return Approval{}, &PolicyError{Approval: decided}
 	}
 	return decided, nil
@@ -432,24 +427,20 @@ func asWriteError(err error) error {
 }
 
 // notifyDecision calls the hooks for a committed decision. If the decision is complete, it resumes the run.
-func (d *Desk) notifyDecision(ctx context.Context, a Approval, complete bool) error {
-	if !complete {
-		if d.OnPartialApproval != nil {
-			d.OnPartialApproval(ctx, a)
+func (d *Desk) notifyDecision(ctx context.Context, a Approval, complete bool) (err error) {
+	if complete {
+		if d.OnDecided != nil {
+			d.OnDecided(ctx, a)
 		}
-		return nil
+		err = d.resumeRun(ctx, a)
 	}
-	if d.OnDecided != nil {
-		d.OnDecided(ctx, a)
-	}
-	err := d.resumeRun(ctx, a)
-	d.notifyResumed(ctx, a)
+	d.notifyChange(ctx, a)
 	return err
 }
 
-func (d *Desk) notifyResumed(ctx context.Context, a Approval) {
-	if d.OnResumed != nil {
-		d.OnResumed(ctx, a)
+func (d *Desk) notifyChange(ctx context.Context, a Approval) {
+	if d.OnChange != nil {
+		d.OnChange(ctx, a)
 	}
 }
 

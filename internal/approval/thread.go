@@ -69,9 +69,8 @@ func (d *Desk) addRemark(ctx context.Context, w RemarkInput, reply bool) (Approv
 		return Approval{}, fmt.Errorf("say something of approval %s: %w", w.ID, ErrExpired)
 	case err != nil:
 		return Approval{}, err
-	case d.OnRemark != nil:
-		d.OnRemark(ctx, a)
 	}
+	d.notifyChange(ctx, a)
 	return a, nil
 }
 
