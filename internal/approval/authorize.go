@@ -80,11 +80,17 @@ func (a Approval) canDecideTool(p policy.Principal, t Permission, now time.Time)
 // and it counts by the channels of the rule alone. Denials and cancellations are safe.
 func isApproving(a Action) bool { return a == Approve || a == Edit || a == Rerun }
 
+// canRemark reports whether p may say something of the request: an approver and, in reply, a person for whom the run
+// acts.
+func (a Approval) canRemark(p policy.Principal, reply bool, now time.Time) bool {
+	return a.CanDecide(p, now) || reply && p.ID != "" && slices.Contains(a.Requesters, p.ID)
+}
+
 // takesApprover reports whether the decision is one of the approvers' alone. Anybody who may act for the tenant says
 // what became of a call, or has a call run again that nobody had to approve.
 func (a Approval) takesApprover(r DecisionInput) bool {
-	return a.Kind != KindOutcome || r.Action != ReportResult && r.Action != ReportError &&
-		(r.Action != Rerun || a.approved)
+	reports := r.Action == ReportResult || r.Action == ReportError
+	return a.Kind != KindOutcome || !reports && (r.Action != Rerun || a.approved)
 }
 
 // authorizeDecision refuses a person who may not make the decision, or not by that channel.

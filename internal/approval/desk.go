@@ -119,14 +119,9 @@ type Desk struct {
 	CheckLinked func(ctx context.Context, a Approval) error
 	// OnDecided is called when a decision is committed, before the run is resumed. Nil = not called.
 	OnDecided func(ctx context.Context, a Approval)
-	// OnPartialApproval is called when an approval is committed that does not complete the quorum. The run is not resumed.
-	// Nil = not called.
-	OnPartialApproval func(ctx context.Context, a Approval)
-	// OnResumed is called when the run was resumed after a decision, and when a policy change has voided a request. It may
-	// be slow. Nil = not called.
-	OnResumed func(ctx context.Context, a Approval)
-	// OnRemark is called when a remark is stored. Nil = not called.
-	OnRemark func(ctx context.Context, a Approval)
+	// OnChange is called when people have changed a request, by a decision or a remark, and when a policy change has voided
+	// it; after the decision that a run waits for, once the run was resumed. It may be slow. Nil = not called.
+	OnChange func(ctx context.Context, a Approval)
 	// Log receives refusals and revocations of standing grants. Nil = nothing is logged.
 	Log *slog.Logger
 }
@@ -208,8 +203,8 @@ func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err err
 		if err != nil {
 			return Approval{}, err
 		}
-		if r.ID = a.ID; a.Status == Pending && lost != nil && a.isUnchangedSince(*lost) {
-			// the condition on the expiry failed
+		r.ID = a.ID
+		if a.Status == Pending && lost != nil && a.isUnchangedSince(*lost) { // so the condition on the expiry failed
 			return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
 		}
 		if a, err = d.addRunFacts(ctx, a, r.Action); err != nil {
@@ -275,8 +270,10 @@ func (d *Desk) findRequestOf(ctx context.Context, r DecisionInput) (Approval, er
 		return d.findOutcomeRequest(ctx, r)
 	}
 	a, err := Get(ctx, d.Table, r.Tenant, r.ID)
-	outcome := slices.Contains(kinds[KindOutcome].actions, r.Action)
-	if err == nil && outcome && (a.Kind != KindOutcome || r.Call != "" && !a.asksOutcomeOf(r)) {
+	switch outcome := slices.Contains(kinds[KindOutcome].actions, r.Action); {
+	case outcome && errors.Is(err, ErrNotFound):
+		err = fmt.Errorf("answer call %s: %w", r.Call, ErrNothing)
+	case outcome && err == nil && (a.Kind != KindOutcome || r.Call != "" && !a.asksOutcomeOf(r)):
 		err = fmt.Errorf("answer call %s: approval %s: %w", r.Call, r.ID, ErrNothing)
 	}
 	return a, err
@@ -390,7 +387,7 @@ func (d *Desk) commitDecision(
 		if err := d.resumeRun(ctx, decided); err != nil {
 			return Approval{}, err // a retry of the decision resumes the run: see rejectDecided
 		}
-		d.notifyResumed(ctx, decided)
+		d.notifyChange(ctx, decided)
 		return Approval{}, &PolicyError{Approval: decided}
 	}
 	return decided, nil
@@ -431,24 +428,20 @@ func asWriteError(err error) error {
 }
 
 // notifyDecision calls the hooks for a committed decision. If the decision is complete, it resumes the run.
-func (d *Desk) notifyDecision(ctx context.Context, a Approval, complete bool) error {
-	if !complete {
-		if d.OnPartialApproval != nil {
-			d.OnPartialApproval(ctx, a)
+func (d *Desk) notifyDecision(ctx context.Context, a Approval, complete bool) (err error) {
+	if complete {
+		if d.OnDecided != nil {
+			d.OnDecided(ctx, a)
 		}
-		return nil
+		err = d.resumeRun(ctx, a)
 	}
-	if d.OnDecided != nil {
-		d.OnDecided(ctx, a)
-	}
-	err := d.resumeRun(ctx, a)
-	d.notifyResumed(ctx, a)
+	d.notifyChange(ctx, a)
 	return err
 }
 
-func (d *Desk) notifyResumed(ctx context.Context, a Approval) {
-	if d.OnResumed != nil {
-		d.OnResumed(ctx, a)
+func (d *Desk) notifyChange(ctx context.Context, a Approval) {
+	if d.OnChange != nil {
+		d.OnChange(ctx, a)
 	}
 }
 

@@ -706,7 +706,7 @@ func TestWokenComesBehindTheWake(t *testing.T) {
 			return wake(ctx, tenant, run)
 		}
 		d.OnDecided = func(context.Context, approval.Approval) { order = append(order, "decided") }
-		d.OnResumed = func(context.Context, approval.Approval) { order = append(order, "woken") }
+		d.OnChange = func(context.Context, approval.Approval) { order = append(order, "woken") }
 		_, err := d.Decide(r.ctx, r.request(approval.Approve, ana))
 		require.NoError(t, err)
 		require.Equal(t, []string{"decided", "wake", "woken"}, order)
@@ -722,7 +722,7 @@ func TestWokenIsToldOfOutcomesAndOfVoidRequests(t *testing.T) {
 			require.Empty(r.t, *all, "behind the wake")
 			return wake(ctx, tenant, run)
 		}
-		d.OnResumed = func(_ context.Context, a approval.Approval) { *all = append(*all, a.Status) }
+		d.OnChange = func(_ context.Context, a approval.Approval) { *all = append(*all, a.Status) }
 		return d, all
 	}
 	synctest.Test(t, func(t *testing.T) {

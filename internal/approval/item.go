@@ -215,11 +215,16 @@ func ConsumeOp(tenant string, g run.Grant, now time.Time) store.Op {
 // IsGrantLive reports whether the approval still holds for the grant at that time, by a consistent read of the
 // conditions of ConsumeOp.
 func IsGrantLive(ctx context.Context, t store.Table, tenant string, g run.Grant, now time.Time) (bool, error) {
-	it, found, err := t.Get(ctx, itemKey(tenant, g.Approval))
+	return conditionsHold(ctx, t, ConsumeOp(tenant, g, now), "approval "+g.Approval)
+}
+
+// conditionsHold reports whether the conditions of an operation hold, by a consistent read of its item.
+func conditionsHold(ctx context.Context, t store.Table, op store.Op, what string) (bool, error) {
+	it, found, err := t.Get(ctx, op.Item.Key)
 	if err != nil {
-		return false, fmt.Errorf("read approval %s: %w", g.Approval, err)
+		return false, fmt.Errorf("read %s: %w", what, err)
 	}
-	return store.Holds(ConsumeOp(tenant, g, now).If, it, found), nil
+	return store.Holds(op.If, it, found), nil
 }
 
 // Get reads one request consistently.

@@ -50,7 +50,7 @@ func TestA10QuorumTakesSoManyPeople(t *testing.T) {
 	withRule(t, agent.Rule{Quorum: 3}, func(t *testing.T, r *fixture) {
 		var noted []int
 		desk := r.desk()
-		desk.OnPartialApproval = func(_ context.Context, a approval.Approval) { noted = append(noted, len(a.CountedApprovals())) }
+		desk.OnChange = func(_ context.Context, a approval.Approval) { noted = append(noted, len(a.CountedApprovals())) }
 		for i, by := range []policy.Principal{ana, ben, ana, ben, {ID: "user:ana", Groups: []string{"group:bosses", "group:operators"}}} {
 			a, err := desk.Decide(r.ctx, r.request(approval.Approve, by))
 			require.NoError(t, err)

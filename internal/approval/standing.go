@@ -223,11 +223,8 @@ func StandingOp(tenant, agentName string, g run.StandingGrant, claims int, now t
 func IsStandingLive(
 	ctx context.Context, t store.Table, tenant, agentName string, g run.StandingGrant, now time.Time,
 ) (bool, error) {
-	it, found, err := t.Get(ctx, standingKey(tenant, agentName, g.Tool, g.Digest))
-	if err != nil {
-		return false, fmt.Errorf("read standing grant of %s for %s: %w", g.Tool, agentName, err)
-	}
-	return store.Holds(StandingOp(tenant, agentName, g, 0, now).If, it, found), nil
+	op := StandingOp(tenant, agentName, g, 0, now)
+	return conditionsHold(ctx, t, op, fmt.Sprintf("standing grant of %s for %s", g.Tool, agentName))
 }
 
 // LiveStanding reads consistently the live standing grants of these tools and digests, in order: not revoked, not

@@ -58,8 +58,7 @@ func (d *Desk) addRemark(ctx context.Context, w RemarkInput, reply bool) (Approv
 	}
 	a, _, err := UpdatePending(ctx, d.Table, w.Tenant, w.ID, func(a *Approval) (bool, error) {
 		now := d.Clock.Now().UTC().Truncate(time.Millisecond)
-		mayReply := reply && w.By.ID != "" && slices.Contains(a.Requesters, w.By.ID)
-		if !mayReply && !a.CanDecide(w.By, now) {
+		if !a.canRemark(w.By, reply, now) {
 			return false, fmt.Errorf("say something of approval %s as %s: %w", a.ID, w.By.ID, ErrForbidden)
 		}
 		return a.appendRemark(w, now)
@@ -70,9 +69,8 @@ func (d *Desk) addRemark(ctx context.Context, w RemarkInput, reply bool) (Approv
 		return Approval{}, fmt.Errorf("say something of approval %s: %w", w.ID, ErrExpired)
 	case err != nil:
 		return Approval{}, err
-	case d.OnRemark != nil:
-		d.OnRemark(ctx, a)
 	}
+	d.notifyChange(ctx, a)
 	return a, nil
 }
 

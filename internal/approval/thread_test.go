@@ -43,7 +43,7 @@ func TestA15AskDecidesNothing(t *testing.T) {
 		before, inbox := r.approval(), r.inbox()
 		var told []string
 		desk := r.desk()
-		desk.OnRemark = func(_ context.Context, a approval.Approval) { told = append(told, threadText(a)[len(a.Thread)-1]) }
+		desk.OnChange = func(_ context.Context, a approval.Approval) { told = append(told, threadText(a)[len(a.Thread)-1]) }
 		a, err := desk.AskQuestion(r.ctx, r.remark("Which order is it?", ana))
 		require.NoError(t, err)
 		require.Equal(t, []string{"ana: Which order is it?"}, threadText(a))

@@ -3,7 +3,6 @@ package approval
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -197,11 +196,7 @@ func PermitOp(tenant string, p run.ToolPermit, once bool) store.Op {
 
 // IsPermitLive reports whether the grant still holds, by a consistent read of the conditions of PermitOp.
 func IsPermitLive(ctx context.Context, t store.Table, tenant string, p run.ToolPermit) (bool, error) {
-	it, found, err := t.Get(ctx, itemKey(tenant, p.Approval))
-	if err != nil {
-		return false, fmt.Errorf("read approval %s: %w", p.Approval, err)
-	}
-	return store.Holds(PermitOp(tenant, p, false).If, it, found), nil
+	return conditionsHold(ctx, t, PermitOp(tenant, p, false), "approval "+p.Approval)
 }
 
 // toolPlaces returns the indexes in Permissions of the tools that a decision names by either name, or with "" all. Of a

@@ -47,13 +47,6 @@ type Deployment struct {
 	Desk      *approval.Desk // where every decision is taken
 }
 
-// notifies is what tells people of decisions and remarks, among what tells them that they are asked.
-type notifies interface {
-	NotifyEdit(ctx context.Context, a approval.Approval)
-	UpdateMessages(ctx context.Context, a approval.Approval)
-	NotifyRemarks(ctx context.Context, a approval.Approval)
-}
-
 // Compose makes the use cases over the ports, and returns d.
 func (d *Deployment) Compose() *Deployment {
 	p := d.Ports
@@ -65,9 +58,10 @@ func (d *Deployment) Compose() *Deployment {
 		ResumeRun: d.Waits.Wake, Log: d.Log,
 		OnDecided: d.Trace.Decided(p.Journal),
 	}
-	if tells, ok := p.Notify.(notifies); ok {
-		d.Desk.OnPartialApproval, d.Desk.OnResumed, d.Desk.OnRemark = tells.NotifyEdit, tells.UpdateMessages,
-			tells.NotifyRemarks
+	if n, ok := p.Notify.(interface { // among what tells people that they are asked
+		NotifyChange(ctx context.Context, a approval.Approval)
+	}); ok {
+		d.Desk.OnChange = n.NotifyChange
 	}
 	return d
 }

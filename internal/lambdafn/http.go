@@ -121,7 +121,7 @@ func (d *Deployment) PagesHandler() http.Handler {
 		return pages
 	}
 	clicks := *d.Slack
-	clicks.Directory, clicks.Decide, clicks.UpdateMessages = d.People, d.Desk.Decide, d.Desk.OnResumed
+	clicks.Directory, clicks.Decide, clicks.UpdateMessages = d.People, d.Desk.Decide, d.Desk.OnChange
 	clicks.Clock, clicks.Log = d.Ports.Clock, cmp.Or(d.Log, slog.New(slog.DiscardHandler))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == slack.Path {

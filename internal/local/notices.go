@@ -107,21 +107,9 @@ func (n *notices) serialize(run string, tell func() error) error {
 	}
 }
 
-// UpdateMessages is approval.Desk's.
-func (n *notices) UpdateMessages(ctx context.Context, a approval.Approval) {
-	n.Notifier.UpdateMessages(ctx, a)
-	n.schedule(ctx)
-}
-
-// NotifyEdit is approval.Desk's, of an approval that is not the last one that it takes.
-func (n *notices) NotifyEdit(ctx context.Context, a approval.Approval) {
-	n.Notifier.NotifyEdit(ctx, a)
-	n.schedule(ctx)
-}
-
-// NotifyRemarks is approval.Desk's, of a remark.
-func (n *notices) NotifyRemarks(ctx context.Context, a approval.Approval) {
-	n.Notifier.NotifyRemarks(ctx, a)
+// NotifyChange is approval.Desk's OnChange.
+func (n *notices) NotifyChange(ctx context.Context, a approval.Approval) {
+	n.Notifier.NotifyChange(ctx, a)
 	n.schedule(ctx)
 }
 

@@ -136,6 +136,11 @@ type formError struct{ problem string }
 
 func (e *formError) Error() string { return e.problem }
 
+// outcomeActions are the actions of the buttons of a request that asks what became of a call.
+var outcomeActions = map[string]approval.Action{
+	"happened": approval.ReportResult, "failed": approval.ReportError, "rerun": approval.Rerun,
+}
+
 // applyForm applies the pressed button as the person, through the desk (A9).
 func (s *server) applyForm(ctx context.Context, v visit, form map[string]string) error {
 	r := approval.DecisionInput{
@@ -172,9 +177,7 @@ func (s *server) applyForm(ctx context.Context, v visit, form map[string]string)
 		}
 		return s.Remark(ctx, Remark{Tenant: v.link.Tenant, ID: v.link.Approval, Text: text, By: v.by, Via: v.via})
 	case "happened", "failed", "rerun":
-		actions := map[string]approval.Action{"happened": approval.ReportResult, "failed": approval.ReportError,
-			"rerun": approval.Rerun}
-		switch r.Action = actions[form["action"]]; {
+		switch r.Action = outcomeActions[form["action"]]; {
 		case !v.a.CanApprove(v.by, s.Clock.Now()): // a link only lets the request's approvers settle
 			return approval.ErrForbidden
 		case r.Action == approval.Rerun:

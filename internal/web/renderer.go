@@ -26,11 +26,11 @@ func NewRenderer(
 			return show.BuildDocument(a, view), err
 		},
 		Editable: func(ctx context.Context, a approval.Approval) (string, error) {
-			schema, err := argumentSchema(ctx, v, a)
+			view, err := v.View(ctx, a)
 			if err != nil {
 				return "", err
 			}
-			args, err := show.Editable(a.Args, schema)
+			args, err := show.Editable(a.Args, view.Schema(a))
 			if err != nil {
 				return "", err
 			}
@@ -39,25 +39,15 @@ func NewRenderer(
 			return out.String(), err
 		},
 		Restore: func(ctx context.Context, a approval.Approval, edited string) (json.RawMessage, error) {
-			schema, err := argumentSchema(ctx, v, a)
+			view, err := v.View(ctx, a)
 			if err != nil {
 				return nil, err
 			}
-			args, err := show.Restore(json.RawMessage(edited), a.Args, schema)
+			args, err := show.Restore(json.RawMessage(edited), a.Args, view.Schema(a))
 			if err != nil {
 				return nil, &approval.EditError{Problem: err.Error()}
 			}
 			return args, nil
 		},
 	}
-}
-
-// argumentSchema returns the schema of a request's arguments; nil if it is unknown.
-func argumentSchema(ctx context.Context, v notify.Viewer, a approval.Approval) (json.RawMessage, error) {
-	view, err := v.View(ctx, a)
-	if err != nil || view.Definition == nil || len(a.Tools) == 0 {
-		return nil, err
-	}
-	t, _ := view.Definition.Tool(a.Tools[0])
-	return t.Schema, nil
 }

@@ -111,26 +111,11 @@ func (n *Notifier) needsNotice(a approval.Approval) bool {
 	return a.Status == approval.Pending && (len(n.Channels) > 0 || !a.EscalatesAt.IsZero())
 }
 
-// UpdateMessages updates the messages of a decided request within updateTimeout. It is an approval.Desk's OnDecided.
-func (n *Notifier) UpdateMessages(ctx context.Context, a approval.Approval) {
-	n.processNow(ctx, a, passOptions{ignoresDue: true})
-}
-
-// NotifyEdit tells the approvers again after an edit that does not complete the quorum: all who were told before and
-// have not approved the new arguments. It is an approval.Desk's OnPartialApproval.
-func (n *Notifier) NotifyEdit(ctx context.Context, a approval.Approval) {
-	if last := len(a.Decisions) - 1; last >= 0 && a.Decisions[last].Action == approval.Edit {
-		n.processNow(ctx, a, passOptions{ignoresDue: true})
-	}
-}
-
-// NotifyRemarks tells people of the newest remarks on a request.
-func (n *Notifier) NotifyRemarks(ctx context.Context, a approval.Approval) {
-	n.processNow(ctx, a, passOptions{ignoresDue: true, createsNotice: len(n.Channels) > 0})
-}
-
-// processNow makes a request's notice due and processes it, so that what fails is retried.
-func (n *Notifier) processNow(ctx context.Context, a approval.Approval, v passOptions) {
+// NotifyChange tells people, within updateTimeout, of what people have changed in a request: of a decision, in the
+// messages about it; of an edit, all who were told before and have not approved the new arguments; of the newest remarks.
+// It makes the request's notice due and processes it, so that what fails is retried. It is an approval.Desk's OnChange.
+func (n *Notifier) NotifyChange(ctx context.Context, a approval.Approval) {
+	v := passOptions{ignoresDue: true, createsNotice: len(a.Thread) > 0 && len(n.Channels) > 0}
 	bounded, cancel := n.Clock.WithTimeout(ctx, recordReserve+updateTimeout)
 	defer cancel()
 	err := n.makeDue(bounded, a.Tenant, a.ID)

@@ -235,8 +235,7 @@ func TestC3NothingToTellIsNothingToWrite(t *testing.T) {
 	w.notifyPeople()
 	_, err := w.n.EnsureNotified(context.Background(), a)
 	require.NoError(t, err)
-	w.n.UpdateMessages(context.Background(), a)
-	w.n.NotifyRemarks(context.Background(), a)
+	w.n.NotifyChange(context.Background(), a)
 	require.Zero(t, w.writes())
 	require.Equal(t, time.Duration(-1), w.nextDue())
 }
@@ -283,10 +282,10 @@ func TestMessagesShowTheOutcome(t *testing.T) {
 		w.store(newRequest())
 		w.notifyPeople()
 		w.takeSent()
-		w.n.UpdateMessages(context.Background(), w.closeAs(as))
+		w.n.NotifyChange(context.Background(), w.closeAs(as))
 		require.Equal(t, []string{"C1 " + string(as)}, w.updated)
 		require.Equal(t, time.Duration(-1), w.nextDue())
-		w.n.UpdateMessages(context.Background(), w.load())
+		w.n.NotifyChange(context.Background(), w.load())
 		require.Len(t, w.updated, 1, "once")
 		require.Empty(t, w.takeSent(), "nobody else is told")
 	}
@@ -298,7 +297,7 @@ func TestC3ADecisionIsDueAtOnce(t *testing.T) {
 	w.store(newRequest())
 	w.notifyPeople()
 	w.table.Use(fault.OnlyIf(fault.IsWrite, fault.Lose(errDied)))
-	w.n.UpdateMessages(context.Background(), w.closeAs(approval.Approved))
+	w.n.NotifyChange(context.Background(), w.closeAs(approval.Approved))
 	w.table.Use(nil)
 	require.Empty(t, w.updated)
 	require.Equal(t, []string{"tell of approval a1"}, w.warned)
@@ -325,7 +324,7 @@ func TestUpdatesAreTriedAgain(t *testing.T) {
 	w.store(newRequest())
 	w.notifyPeople()
 	w.slack.failures = 1
-	w.n.UpdateMessages(context.Background(), w.closeAs(approval.Approved))
+	w.n.NotifyChange(context.Background(), w.closeAs(approval.Approved))
 	require.Empty(t, w.updated)
 	w.sweep(30 * time.Second)
 	require.Equal(t, []string{"C1 approved"}, w.updated)
@@ -335,7 +334,7 @@ func TestUpdatesAreTriedAgain(t *testing.T) {
 	w.store(newRequest())
 	w.notifyPeople()
 	w.slack.failures = 99
-	w.n.UpdateMessages(context.Background(), w.closeAs(approval.Approved))
+	w.n.NotifyChange(context.Background(), w.closeAs(approval.Approved))
 	for i := 0; w.nextDue() >= 0; i++ {
 		require.Less(t, i, 20)
 		w.sweep(w.nextDue())
@@ -378,7 +377,7 @@ func TestThreadTellsWhoIsMeant(t *testing.T) {
 		a := w.update(func(a *approval.Approval) {
 			a.Thread = append(a.Thread, approval.Remark{By: by, At: w.clock.Now(), Text: "?"})
 		})
-		w.n.NotifyRemarks(context.Background(), a)
+		w.n.NotifyChange(context.Background(), a)
 	}
 	say("user:ben")
 	require.Equal(t, []string{"dan email question"}, w.takeSent())
@@ -448,7 +447,7 @@ func TestA8AnEditAsksAgain(t *testing.T) {
 	w.store(newRequest(func(a *approval.Approval) { a.Quorum = 2 }, remindEvery(4*time.Hour)))
 	w.notifyPeople()
 	require.Equal(t, []string{"ana email asked", "ana slack asked", "ben email asked"}, w.takeSent())
-	w.n.NotifyEdit(context.Background(), w.update(func(a *approval.Approval) {
+	w.n.NotifyChange(context.Background(), w.update(func(a *approval.Approval) {
 		a.Decisions = append(a.Decisions, approval.Decision{By: "user:ana", Action: approval.Approve, At: w.clock.Now()})
 	}))
 	require.Empty(t, w.takeSent(), "an approval asks nobody again")
@@ -457,7 +456,7 @@ func TestA8AnEditAsksAgain(t *testing.T) {
 		a.Decisions = append(a.Decisions, approval.Decision{By: "user:ben", Action: approval.Edit, Args: a.Args, At: w.clock.Now()})
 	})
 	for range 2 {
-		w.n.NotifyEdit(context.Background(), edited)
+		w.n.NotifyChange(context.Background(), edited)
 	}
 	require.Equal(t, []string{"ana email asked", "ana slack asked"}, w.takeSent(), "her approval was of something else; the editor has approved his own")
 	w.sweep(4 * time.Hour)
@@ -471,7 +470,7 @@ func TestA8AnEditIsToldOfByTheSweepToo(t *testing.T) {
 	w.notifyPeople()
 	w.takeSent()
 	w.email.failures, w.slack.failures = 1, 100
-	w.n.NotifyEdit(context.Background(), w.update(func(a *approval.Approval) {
+	w.n.NotifyChange(context.Background(), w.update(func(a *approval.Approval) {
 		a.Digest = "d2"
 		a.Decisions = append(a.Decisions, approval.Decision{By: "user:ben", Action: approval.Edit, At: w.clock.Now()})
 	}))

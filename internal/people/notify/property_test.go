@@ -88,7 +88,7 @@ func TestA15EveryDutyIsDone(t *testing.T) {
 				a := w.closeAs(as)
 				if rapid.Bool().Draw(r, "told") {
 					restart := w.dies(rapid.IntRange(1, 12).Draw(r, "at"))
-					w.n.UpdateMessages(context.Background(), a)
+					w.n.NotifyChange(context.Background(), a)
 					restart()
 				}
 			},
@@ -197,7 +197,7 @@ func TestC3TwoAtOnce(t *testing.T) {
 	w.clock.AdvanceTo(day.Add(2 * time.Hour))
 	w.slack.beforeSend = func() error { // while messages go out
 		w.slack.beforeSend = nil
-		other.UpdateMessages(context.Background(), w.closeAs(approval.Approved))
+		other.NotifyChange(context.Background(), w.closeAs(approval.Approved))
 		return nil
 	}
 	_, err = w.n.ProcessDue(context.Background(), 10)
