@@ -72,6 +72,61 @@ func (w *world) answer(call, content string) error {
 	return in.Answer(w.ctx, runtime.Answer{Tenant: tenant, Run: w.run, Call: call, Content: content, By: "service"})
 }
 
+// While the bus is down, the invocation fails and the call stays claimed: the state machine tries again, and the event
+// goes out then.
+func TestServiceIsAskedWhenTheBusIsBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		b := w.services()
+		b.fails = slices.Repeat([]error{errBlown}, 4)
+		w.model.replies = []agent.Reply{calls("weather c1")}
+		w.start()
+		w.step(0)
+		_, err := w.batch().Run(w.ctx, w.inv(0))
+		require.ErrorIs(t, err, errBlown)
+		require.Equal(t, run.StatusRunning, w.call("c1").Status)
+		require.Empty(t, b.ids())
+		w.batchRun(0)
+		require.Equal(t, []string{"/c1"}, b.ids())
+		require.Equal(t, run.StatusSuspended, w.call("c1").Status)
+		require.Equal(t, 1, w.call("c1").Executions)
+	})
+}
+
+// A zombie that asked and lost its claim says nothing more: who took the claim over has asked, too, and waits.
+func TestServiceZombie(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		b := w.services()
+		w.model.replies = []agent.Reply{calls("weather c1")}
+		w.start()
+		w.step(0)
+		w.table.set(meanwhile(entry("call_suspended"), func() { w.batchRun(0) }))
+		_, err := w.batch().Run(w.ctx, w.inv(0))
+		require.NoError(t, err)
+		require.Equal(t, []string{"/c1", "/c1"}, b.ids())
+		require.Equal(t, 1, w.written("call_suspended"))
+		require.Equal(t, 1, w.call("c1").Executions)
+		require.NoError(t, w.answer("c1", "rain"))
+		require.Equal(t, runtime.NextDone, w.drive(w.state().WaitSeq).Next)
+		require.Equal(t, "rain", w.call("c1").Result.Content)
+	})
+}
+
+// Of several answers the first one counts; the same again is taken, and another one refused.
+func TestAnswers(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.services()
+		w.model.replies = []agent.Reply{calls("weather c1")}
+		w.start()
+		require.ErrorIs(t, w.answer("c1", "early"), runtime.ErrUnasked, "nobody has been asked")
+		r := w.drive(0)
+		require.NoError(t, w.answer("c1", "rain"))
+		require.NoError(t, w.answer("c1", "rain"))
+		require.ErrorIs(t, w.answer("c1", "sun"), runtime.ErrUnasked)
+		w.drive(r.Woken)
+		require.Equal(t, "rain", w.call("c1").Result.Content)
+	})
+}
+
 // An event that no bus will take, and one for which there is none, are failed calls that the model hears of.
 func TestServiceThatCannotBeAsked(t *testing.T) {
 	for name, setUp := range map[string]func(w *world, b *busOf){
