@@ -119,8 +119,8 @@ type Desk struct {
 	CheckLinked func(ctx context.Context, a Approval) error
 	// OnDecided is called when a decision is committed, before the run is resumed. Nil = not called.
 	OnDecided func(ctx context.Context, a Approval)
-	// OnChange is called when people have changed a request, by a decision or a remark, and when a policy change has voided
-	// it; after the decision that a run waits for, once the run was resumed. It may be slow. Nil = not called.
+	// OnChange is called when people have changed a request, by a decision or a remark, and when a policy change has
+	// voided it; after the decision that a run waits for, once the run was resumed. It may be slow. Nil = not called.
 	OnChange func(ctx context.Context, a Approval)
 	// Log receives refusals and revocations of standing grants. Nil = nothing is logged.
 	Log *slog.Logger

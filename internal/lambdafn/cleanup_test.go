@@ -80,6 +80,7 @@ func TestCleaningUpThatFailsIsAnAlarm(t *testing.T) {
 			}
 		}
 		require.EqualValues(t, 8, started)
+		require.NoError(t, s.machine.Resume(t.Context(), "acme"), "it keeps nobody from working")
 		require.NotContains(t, s.logs.String(), "sk-canary")
 		d, err := s.machine.Engine.Describe(t.Context(), executionARN+runtime.CleanupName(runID, 7))
 		require.NoError(t, err)

@@ -192,6 +192,29 @@ func TestRedeliveredEvent(t *testing.T) {
 	})
 }
 
+func TestBadEvents(t *testing.T) {
+	for name, c := range map[string]struct{ state, want string }{
+		"an unknown agent":    {`{"agent":"nobody","message":"Hi."}`, `agent "nobody" is not known`},
+		"no agent":            {`{"message":"Hi."}`, `agent "" is not known`},
+		"nothing to say":      {`{"agent":"clerk"}`, "want message or input"},
+		"both":                {`{"agent":"clerk","message":"Hi.","input":1}`, "want one of them"},
+		"an empty message":    {`{"agent":"clerk","message":""}`, "the message is empty"},
+		"no message":          {`{"agent":"clerk","message":7}`, "want a string or a list"},
+		"a result from users": {`{"agent":"clerk","message":[{"type":"tool_result","id":"c1","content":"x"}]}`, "message: "},
+		"duplicate keys":      {`{"agent":"clerk","input":{"a":1,"a":2}}`, "a"},
+		"no such run":         {`{"tenant":"default","run":"rnone"}`, "no such run"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, d *deployed) {
+				_, err := d.invoke("step", "exec-1", c.state)
+				requireKind(t, KindInvalid, err)
+				require.ErrorContains(t, err, c.want)
+				require.Zero(t, d.asked)
+			})
+		})
+	}
+}
+
 // From start to end as the state machine goes: what travels leads from function to function.
 func TestThreeFunctionsMakeARun(t *testing.T) {
 	inBubble(t, func(t *testing.T, d *deployed) {

@@ -29,8 +29,8 @@ func conversation(messages ...run.Message) run.AgentState {
 	return s
 }
 
-// spokenOf is a conversation by words: u user, a assistant, cN a call, rN its result, m media of the result before. Words with + between them are
-// of one entry. All of it has been seen but what stands behind |.
+// spokenOf is a conversation by words: u user, a assistant, cN a call, rN its result, m media of the result before.
+// Words with + between them are of one entry. All of it has been seen but what stands behind |.
 func spokenOf(words string) run.AgentState {
 	seen, unseen, _ := strings.Cut(words, "|")
 	s := run.AgentState{Status: run.RunRunning, Inferences: 1}
@@ -45,7 +45,9 @@ func spokenOf(words string) run.AgentState {
 				case 'a':
 					m.Role, m.Block = run.RoleAssistant, run.Text{Text: "assistant " + w}
 				case 'c':
-					m.Role, m.Block = run.RoleAssistant, run.ToolUse{ID: w[1:], Name: "tool_" + w[1:], Input: json.RawMessage(`{"path":"` + w[1:] + `.png"}`)}
+					m.Role, m.Block = run.RoleAssistant, run.ToolUse{
+						ID: w[1:], Name: "tool_" + w[1:], Input: json.RawMessage(`{"path":"` + w[1:] + `.png"}`),
+					}
 				case 'r':
 					m.Block = run.ToolResult{ID: w[1:], Content: "result " + w}
 				case 'm':
@@ -174,10 +176,21 @@ func TestMakeRoomHolds(t *testing.T) {
 	})
 }
 
-// Notes of a model that thinks and calls in tags are what it says outside of them; where that is nothing, the mechanical ones stand.
-func TestSummarisedInTags(t *testing.T) {
-	d := &agent.Definition{Model: agent.ModelSpec{Dialect: agent.DialectXML}, Context: agent.Context{Summary: 500}}
+// Notes are what the model says outside of thinking and calls, made valid and cut to the summary's length; where that
+// is nothing, the mechanical ones stand.
+func TestSummarised(t *testing.T) {
 	before := run.Evicted{Total: 3, Summary: "by rule"}
-	require.Equal(t, "The order is open.", prompt.Summarised(d, before, agent.Reply{Text: "<thinking>Hm.</thinking>The order is open.<tool>{}</tool>"}, 1).Summary)
-	require.Equal(t, "by rule", prompt.Summarised(d, before, agent.Reply{Text: "<thinking>Hm.</thinking>"}, 1).Summary)
+	for _, c := range []struct {
+		dialect    agent.Dialect
+		said, want string
+	}{
+		{agent.DialectXML, "<thinking>Hm.</thinking>The order is open.<tool>{}</tool>", "The order is open."},
+		{agent.DialectXML, "<thinking>Hm.</thinking>", "by rule"},
+		{"", "  They want it done. \xff ", "They want it done. \uFFFD"},
+		{"", " \n", "by rule"},
+		{"", strings.Repeat("é", 1000), strings.Repeat("é", 800)},
+	} {
+		d := &agent.Definition{Model: agent.ModelSpec{Dialect: c.dialect}, Context: agent.Context{Summary: 500}}
+		require.Equal(t, c.want, prompt.Summarised(d, before, agent.Reply{Text: c.said}, 1).Summary)
+	}
 }

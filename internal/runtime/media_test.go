@@ -166,6 +166,18 @@ func TestToolMediaThatCannotBeKept(t *testing.T) {
 	})
 }
 
+// A tool may name a blob that its tenant has.
+func TestToolNamesABlob(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		digest := w.has("whole")
+		w.model.replies = []agent.Reply{calls("look c1")}
+		w.tool("look").gives("", run.Media{MediaType: "text/plain", Blob: digest})
+		w.start()
+		w.drive(0)
+		require.Equal(t, []run.Media{{MediaType: "text/plain", Blob: digest}}, w.call("c1").Result.Media)
+	})
+}
+
 // has puts a blob and gives its digest.
 func (w *world) has(content string) string {
 	w.t.Helper()

@@ -130,6 +130,20 @@ func (w *world) forge(e run.Entry) {
 	require.NoError(w.t, w.counts.Write(w.ctx, store.Op{Kind: store.Put, Item: store.Item{Key: key, Body: body}}))
 }
 
+// TestRule03ADuplicateWakesAgain: whoever sent an input may have died before it woke the run; the same input again does.
+func TestRule03ADuplicateWakesAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		r := w.parkedRun()
+		w.park(r.Woken, 0, "t1")
+		for range 2 {
+			require.NoError(t, w.send("m1", "Hello?"))
+		}
+		require.Equal(t, []string{"t1", "t1"}, w.waiter.woken)
+		w.drive(r.Woken)
+		require.EqualValues(t, 1, w.state().Drained, "it is one input all the same")
+	})
+}
+
 // TestRule04EndingClosesTheInbox: nothing accepted is lost to an end, and what is paid for is kept.
 func TestRule04EndingClosesTheInbox(t *testing.T) {
 	t.Run("a recorded failure reloads and drains", func(t *testing.T) {

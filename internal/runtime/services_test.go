@@ -67,9 +67,64 @@ func (w *world) services() *busOf {
 	return b
 }
 
-func (w *world) answer(call, content string) error {
+func (w *world) answer(content string) error {
 	in := &runtime.Inputs{Ports: w.ports, Waits: w.waits(), Definitions: w.pinned}
-	return in.Answer(w.ctx, runtime.Answer{Tenant: tenant, Run: w.run, Call: call, Content: content, By: "service"})
+	return in.Answer(w.ctx, runtime.Answer{Tenant: tenant, Run: w.run, Call: "c1", Content: content, By: "service"})
+}
+
+// While the bus is down, the invocation fails and the call stays claimed: the state machine tries again, and the event
+// goes out then.
+func TestServiceIsAskedWhenTheBusIsBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		b := w.services()
+		b.fails = slices.Repeat([]error{errBlown}, 4)
+		w.model.replies = []agent.Reply{calls("weather c1")}
+		w.start()
+		w.step(0)
+		_, err := w.batch().Run(w.ctx, w.inv(0))
+		require.ErrorIs(t, err, errBlown)
+		require.Equal(t, run.StatusRunning, w.call("c1").Status)
+		require.Empty(t, b.ids())
+		w.batchRun(0)
+		require.Equal(t, []string{"/c1"}, b.ids())
+		require.Equal(t, run.StatusSuspended, w.call("c1").Status)
+		require.Equal(t, 1, w.call("c1").Executions)
+	})
+}
+
+// A zombie that asked and lost its claim says nothing more: who took the claim over has asked, too, and waits.
+func TestServiceZombie(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		b := w.services()
+		w.model.replies = []agent.Reply{calls("weather c1")}
+		w.start()
+		w.step(0)
+		w.table.set(meanwhile(entry("call_suspended"), func() { w.batchRun(0) }))
+		_, err := w.batch().Run(w.ctx, w.inv(0))
+		require.NoError(t, err)
+		require.Equal(t, []string{"/c1", "/c1"}, b.ids())
+		require.Equal(t, 1, w.written("call_suspended"))
+		require.Equal(t, 1, w.call("c1").Executions)
+		require.NoError(t, w.answer("rain"))
+		require.Equal(t, runtime.NextDone, w.drive(w.state().WaitSeq).Next)
+		require.Equal(t, "rain", w.call("c1").Result.Content)
+	})
+}
+
+// Of several answers the first one counts; the same again is taken, and another one refused.
+func TestAnswers(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.services()
+		w.model.replies = []agent.Reply{calls("weather c1")}
+		w.start()
+		require.ErrorIs(t, w.answer("early"), runtime.ErrUnasked, "nobody has been asked")
+		r := w.drive(0)
+		require.NoError(t, w.answer("rain"))
+		require.NoError(t, w.answer("rain"))
+		require.ErrorIs(t, w.answer("sun"), runtime.ErrUnasked)
+		w.drive(r.Woken)
+		require.Equal(t, "rain", w.call("c1").Result.Content)
+	})
 }
 
 // An event that no bus will take, and one for which there is none, are failed calls that the model hears of.
@@ -265,7 +320,7 @@ func TestApprovalsOutliveTheRun(t *testing.T) {
 		require.Contains(t, w.offered("refund"), "approval")
 		require.NotContains(t, w.offered("look"), "approval")
 		require.NoError(t, w.answer(
-			"c1", `{"approvals":[{"tool":"refund","value":true},{"tool":"look","value":false},{"tool":"no tool","value":true}]}`,
+			`{"approvals":[{"tool":"refund","value":true},{"tool":"look","value":false},{"tool":"no tool","value":true}]}`,
 		))
 		w.drive(r.Woken)
 		require.Contains(t, w.offered("refund"), "approval", "an answer with a name that is none says nothing")
@@ -273,7 +328,7 @@ func TestApprovalsOutliveTheRun(t *testing.T) {
 
 		w.restart("k2")
 		r = w.drive(0)
-		require.NoError(t, w.answer("c1", approvals))
+		require.NoError(t, w.answer(approvals))
 		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
 		require.Equal(t, "Works.", w.offered("refund"))
 		require.Equal(t, 3, w.written("remembered"), "read at its start and at its resumption, and told by the answer")
@@ -312,7 +367,7 @@ func TestApprovalsThatCannotBeKept(t *testing.T) {
 		w.model.replies = []agent.Reply{calls(`tool_approval c1 {"message":"m","tools":["refund"]}`)}
 		w.start()
 		r := w.drive(0)
-		require.NoError(t, w.answer("c1", approvals))
+		require.NoError(t, w.answer(approvals))
 		w.table.Once(failed(func(ops []store.Op) bool { return strings.Contains(ops[0].Item.PK, "#ADVICE#") }))
 		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
 		require.Equal(t, []string{"keep approvals of agent clerk"}, warned)

@@ -84,8 +84,8 @@ func (s *simulation) loadRunTree() ([]recordedRun, error) {
 	return s.loadRunsBelow(s.scriptedRun, s.run)
 }
 
-// loadAllRuns loads the run that the main run continues or undoes, if any, the main run, and all runs that they delegated
-// to, each after its parent.
+// loadAllRuns loads the run that the main run continues or undoes, if any, the main run, and all runs that they
+// delegated to, each after its parent.
 func (s *simulation) loadAllRuns() ([]recordedRun, error) {
 	runs, err := s.loadRunTree()
 	if err != nil || s.continues == "" {

@@ -112,8 +112,9 @@ func (n *Notifier) needsNotice(a approval.Approval) bool {
 }
 
 // NotifyChange tells people, within updateTimeout, of what people have changed in a request: of a decision, in the
-// messages about it; of an edit, all who were told before and have not approved the new arguments; of the newest remarks.
-// It makes the request's notice due and processes it, so that what fails is retried. It is an approval.Desk's OnChange.
+// messages about it; of an edit, all who were told before and have not approved the new arguments; of the newest
+// remarks. It makes the request's notice due and processes it, so that what fails is retried. It is an approval.Desk's
+// OnChange.
 func (n *Notifier) NotifyChange(ctx context.Context, a approval.Approval) {
 	v := passOptions{ignoresDue: true, createsNotice: len(a.Thread) > 0 && len(n.Channels) > 0}
 	bounded, cancel := n.Clock.WithTimeout(ctx, recordReserve+updateTimeout)
