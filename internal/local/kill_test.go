@@ -206,7 +206,7 @@ func carry(ctx context.Context, m *Machine, inbox string) error {
 }
 
 func approveAll(ctx context.Context, m *Machine) error {
-	pending, _, err := approval.List(ctx, m.Ports.Table, Tenant, approval.Pending, 0, "")
+	pending, _, err := approval.List(ctx, m.Ports.Table, Tenant, approval.Query{Status: approval.Pending})
 	if err != nil {
 		return err
 	}

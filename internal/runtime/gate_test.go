@@ -167,7 +167,7 @@ func TestRequestInTheEntryThatEndsTheRun(t *testing.T) {
 		w.model.replies = []agent.Reply{calls("refund c1"), {Text: "I wait."}}
 		w.start()
 		require.Equal(t, runtime.NextFailed, w.drive(0).Next)
-		pending, _, err := approval.List(w.ctx, w.table, tenant, approval.Pending, 0, "")
+		pending, _, err := approval.List(w.ctx, w.table, tenant, approval.Query{Status: approval.Pending})
 		require.NoError(t, err)
 		require.Empty(t, pending)
 		require.Equal(t, 1, w.written("permission_requested"))

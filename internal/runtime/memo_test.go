@@ -37,7 +37,7 @@ func TestAToolHasItsMemoBack(t *testing.T) {
 				w.start()
 				r := w.drive(0)
 				for r.Next == runtime.NextWait {
-					pending, _, err := approval.List(w.ctx, w.table, tenant, approval.Pending, 0, "")
+					pending, _, err := approval.List(w.ctx, w.table, tenant, approval.Query{Status: approval.Pending})
 					require.NoError(t, err)
 					require.Len(t, pending, 1)
 					require.Empty(t, pending[0].Ticket.Memo)
