@@ -320,7 +320,7 @@ func TestDeniedAbove(t *testing.T) {
 		require.Equal(t, runtime.NextDone, r.driveRun(0).Next)
 		require.Equal(t, run.WhyDenied, r.call().Reason)
 		require.Contains(t, r.call().Result.Content, "The policy of the agent that delegated this task denies calling refund")
-		list, _, err := approval.List(r.ctx, r.table, tenant, approval.Pending, 0, "")
+		list, _, err := approval.List(r.ctx, r.table, tenant, approval.Query{Status: approval.Pending})
 		require.NoError(t, err)
 		require.Empty(t, list)
 	})

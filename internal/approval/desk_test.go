@@ -660,7 +660,7 @@ func TestA19TheRequestIsThereWhenTheCallIsSuspended(t *testing.T) {
 				require.ErrorIs(t, err, context.Canceled)
 
 				r.ctx = context.Background()
-				visible, _, err := approval.List(r.ctx, r.table, tenant, approval.Pending, 0, "")
+				visible, _, err := approval.List(r.ctx, r.table, tenant, approval.Query{Status: approval.Pending})
 				require.NoError(t, err)
 				suspended := r.call().Status == run.StatusSuspended
 				require.Equal(t, suspended, len(visible) == 1, "both or neither")
@@ -687,7 +687,7 @@ func TestA19WhatPeopleSee(t *testing.T) {
 		_, err := r.decide(approval.Deny, ana)
 		require.NoError(t, err)
 		for status, want := range map[approval.Status]int{approval.Pending: 0, approval.Denied: 1} {
-			list, _, err := approval.List(r.ctx, r.table, tenant, status, 0, "")
+			list, _, err := approval.List(r.ctx, r.table, tenant, approval.Query{Status: status})
 			require.NoError(t, err)
 			require.Len(t, list, want, status)
 		}

@@ -314,17 +314,10 @@ type Query struct {
 	Cursor string    // where the last page ended
 }
 
-// List pages through a tenant's requests of one status, oldest first. Limit 0 is 50. The list may lag behind; no gate
-// reads it.
-func List(
-	ctx context.Context, t store.Table, tenant string, s Status, limit int, cursor string,
-) (list []Approval, next string, err error) {
-	return Find(ctx, t, tenant, Query{Status: s, Limit: limit, Cursor: cursor})
-}
-
-// Find is List of the requests that match a query. If the query names a run, a page may hold fewer requests than the
-// limit, even none, and not be the last. See store.ReadPage for requests that cannot be read.
-func Find(ctx context.Context, t store.Table, tenant string, q Query) (list []Approval, next string, err error) {
+// List pages through a tenant's requests that match a query, oldest first. The list may lag behind; no gate reads it. If
+// the query names a run, a page may hold fewer requests than the limit, even none, and not be the last. See
+// store.ReadPage for requests that cannot be read.
+func List(ctx context.Context, t store.Table, tenant string, q Query) (list []Approval, next string, err error) {
 	if q.Limit == 0 {
 		q.Limit = 50
 	}

@@ -60,7 +60,7 @@ func TestA15AskDecidesNothing(t *testing.T) {
 		require.Equal(t, before.ExpiresAt, now.ExpiresAt)
 		require.Equal(t, inbox, r.inbox(), "the run is told nothing")
 		require.Empty(t, r.resumedTokens)
-		listed, _, err := approval.List(r.ctx, r.table, tenant, approval.Pending, 0, "")
+		listed, _, err := approval.List(r.ctx, r.table, tenant, approval.Query{Status: approval.Pending})
 		require.NoError(t, err)
 		require.Len(t, listed, 1)
 

@@ -252,7 +252,7 @@ func TestARequestThatCannotBeReadIsNotDecided(t *testing.T) {
 		was := r.replace(store.Key{PK: "T#default#APPROVAL#" + r.asked, SK: "A"}, `{"id":`, `{"veto":["user:eve"],"id":`)
 		before := r.table.All()
 		r.decide(store.ErrDamaged)
-		_, _, err := approval.List(context.Background(), r.table, "default", approval.Pending, 0, "")
+		_, _, err := approval.List(context.Background(), r.table, "default", approval.Query{Status: approval.Pending})
 		require.ErrorIs(t, err, store.ErrDamaged)
 		require.Equal(t, before, r.table.All(), "nothing is written")
 		r.put(was)

@@ -108,7 +108,7 @@ func (p payment) pay(ctx context.Context, h *Home) error {
 		if err != nil || head.Status == run.RunDone {
 			return err
 		}
-		pending, _, err := approval.List(ctx, h.Ports.Table, Tenant, approval.Pending, 0, "")
+		pending, _, err := approval.List(ctx, h.Ports.Table, Tenant, approval.Query{Status: approval.Pending})
 		if err != nil {
 			return err
 		}

@@ -403,7 +403,7 @@ func (l telling) live(ctx context.Context, m *Machine) error {
 		if h.Status == run.RunDone && len(m.Engine.List(ctx, asl.Running)) == 0 {
 			return nil
 		}
-		pending, _, err := approval.List(ctx, m.Ports.Table, Tenant, approval.Pending, 0, "")
+		pending, _, err := approval.List(ctx, m.Ports.Table, Tenant, approval.Query{Status: approval.Pending})
 		if err != nil {
 			return err
 		}
@@ -472,7 +472,7 @@ func (l telling) end(t *testing.T) (said []string) {
 		require.NoError(t, err)
 		require.Empty(t, open)
 	}
-	pending, _, err := approval.List(t.Context(), db, Tenant, approval.Pending, 0, "")
+	pending, _, err := approval.List(t.Context(), db, Tenant, approval.Query{Status: approval.Pending})
 	require.NoError(t, err)
 	require.Empty(t, pending, "nobody is asked any more")
 	return said

@@ -236,7 +236,7 @@ func TestFewRequestsAreToldOfOneByOne(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.Equal(t, []string{"user:ana asked 4", "user:cleo asked 4"}, p.drain())
 		require.Len(t, read(t, mails), 2)
-		open, _, err := approval.List(t.Context(), o.Ports.Table, Tenant, approval.Pending, 200, "")
+		open, _, err := approval.List(t.Context(), o.Ports.Table, Tenant, approval.Query{Status: approval.Pending, Limit: 200})
 		require.NoError(t, err)
 		_, err = o.Desk.Decide(t.Context(), approval.DecisionInput{
 			Tenant: Tenant, ID: open[0].ID, Action: approval.Deny,
@@ -341,7 +341,7 @@ func TestSlackListsManyRequests(t *testing.T) {
 	require.NoError(t, o.Close())
 	require.Len(t, workspace.Messages(), 2)
 	require.Len(t, read(t, mails), 2)
-	open, _, err := approval.List(t.Context(), o.Ports.Table, Tenant, approval.Pending, 200, "")
+	open, _, err := approval.List(t.Context(), o.Ports.Table, Tenant, approval.Query{Status: approval.Pending, Limit: 200})
 	require.NoError(t, err)
 	require.Len(t, open, 180)
 	for _, m := range workspace.Messages() {

@@ -218,7 +218,7 @@ func (n *notices) catchUp(ctx context.Context, tenant string) error {
 		return nil
 	}
 	for cursor := ""; ; {
-		asked, next, err := approval.List(ctx, n.Table, tenant, approval.Pending, 0, cursor)
+		asked, next, err := approval.List(ctx, n.Table, tenant, approval.Query{Status: approval.Pending, Cursor: cursor})
 		if errors.Is(err, store.ErrDamaged) {
 			n.report(err)
 		} else if err != nil {

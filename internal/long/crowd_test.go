@@ -68,7 +68,7 @@ func pending(t *testing.T, l *lab, page int) []string {
 	var ids []string
 	seen := map[string]bool{}
 	for cursor := ""; ; {
-		all, next, err := approval.List(t.Context(), l.table, local.Tenant, approval.Pending, page, cursor)
+		all, next, err := approval.List(t.Context(), l.table, local.Tenant, approval.Query{Status: approval.Pending, Limit: page, Cursor: cursor})
 		require.NoError(t, err)
 		for _, a := range all {
 			require.False(t, seen[a.ID], "%s is listed twice", a.ID)

@@ -247,7 +247,7 @@ func (e eve) ended(t *testing.T, table store.Table) bool {
 // deny denies what is asked, and says whether anything was.
 func (e eve) deny(t *testing.T, l *lab) bool {
 	t.Helper()
-	asked, _, err := approval.List(t.Context(), l.table, local.Tenant, approval.Pending, 0, "")
+	asked, _, err := approval.List(t.Context(), l.table, local.Tenant, approval.Query{Status: approval.Pending})
 	if err != nil {
 		requireExcused(t, err)
 		return false

@@ -56,7 +56,7 @@ func TestAWaitOutlivesItsExecution(t *testing.T) {
 				for _, x := range all {
 					require.Equal(t, asl.Succeeded, x.Status, x.Name)
 				}
-				ended, _, err := approval.List(t.Context(), l.table, local.Tenant, c.ends, 0, "")
+				ended, _, err := approval.List(t.Context(), l.table, local.Tenant, approval.Query{Status: c.ends})
 				require.NoError(t, err)
 				require.Len(t, ended, 1)
 				want := 0
@@ -78,7 +78,7 @@ func sleep(t *testing.T, d time.Duration) {
 
 func waiting(t *testing.T, l *lab) []approval.Approval {
 	t.Helper()
-	all, _, err := approval.List(t.Context(), l.table, local.Tenant, approval.Pending, 0, "")
+	all, _, err := approval.List(t.Context(), l.table, local.Tenant, approval.Query{Status: approval.Pending})
 	require.NoError(t, err)
 	return all
 }

@@ -131,7 +131,7 @@ func TestAlarmToItsEnd(t *testing.T) {
 		early := w.callOf(alarmRun, "c1")
 		require.Equal(t, run.StatusFailed, early.Status)
 		require.Contains(t, early.Result.Content, "Look first: call metrics_query and deploys_list before this.")
-		list, _, err := approval.List(t.Context(), w.table, tenant, approval.Pending, 0, "")
+		list, _, err := approval.List(t.Context(), w.table, tenant, approval.Query{Status: approval.Pending})
 		require.NoError(t, err)
 		require.Len(t, list, 1)
 		require.Equal(t, []string{"c4"}, list[0].Calls)

@@ -173,7 +173,7 @@ func (w *world) started() {
 // approved is somebody's decision on the request that waits.
 func (w *world) approved() {
 	w.t.Helper()
-	list, _, err := approval.List(context.Background(), w.table, tenant, approval.Pending, 0, "")
+	list, _, err := approval.List(context.Background(), w.table, tenant, approval.Query{Status: approval.Pending})
 	require.NoError(w.t, err)
 	require.Len(w.t, list, 1)
 	require.NoError(w.t, w.decide(list[0].ID, "group:operators"))

@@ -105,7 +105,7 @@ func TestToolHearsItsOwnAnswer(t *testing.T) {
 				w.start()
 				r := w.drive(0)
 				for _, a := range c.answers {
-					pending, _, err := approval.List(w.ctx, w.table, tenant, approval.Pending, 0, "")
+					pending, _, err := approval.List(w.ctx, w.table, tenant, approval.Query{Status: approval.Pending})
 					require.NoError(t, err)
 					require.Empty(t, pending[0].Ticket.Memo)
 					r = w.answers(r, a)
@@ -195,7 +195,7 @@ func TestRequestInTheEntryThatEndsTheRun(t *testing.T) {
 		w.model.replies = []agent.Reply{calls("refund c1"), {Text: "I wait."}}
 		w.start()
 		require.Equal(t, runtime.NextFailed, w.drive(0).Next)
-		pending, _, err := approval.List(w.ctx, w.table, tenant, approval.Pending, 0, "")
+		pending, _, err := approval.List(w.ctx, w.table, tenant, approval.Query{Status: approval.Pending})
 		require.NoError(t, err)
 		require.Empty(t, pending)
 		require.Equal(t, 1, w.written("permission_requested"))

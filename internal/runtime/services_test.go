@@ -99,7 +99,7 @@ func TestServiceZombie(t *testing.T) {
 		w.model.replies = []agent.Reply{calls("weather c1")}
 		w.start()
 		w.step(0)
-		w.table.set(meanwhile(entry("call_suspended"), func() { w.batchRun(0) }))
+		w.table.Once(meanwhile(entry("call_suspended"), func() { w.batchRun(0) }))
 		_, err := w.batch().Run(w.ctx, w.inv(0))
 		require.NoError(t, err)
 		require.Equal(t, []string{"/c1", "/c1"}, b.ids())

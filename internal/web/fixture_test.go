@@ -176,7 +176,7 @@ func (w *harness) servePages() {
 func (w *harness) pendingRequest() approval.Approval {
 	w.t.Helper()
 	for range 24000 {
-		list, _, err := approval.List(w.t.Context(), w.m.Ports.Table, local.Tenant, approval.Pending, 0, "")
+		list, _, err := approval.List(w.t.Context(), w.m.Ports.Table, local.Tenant, approval.Query{Status: approval.Pending})
 		require.NoError(w.t, err)
 		if len(list) > 0 {
 			return list[0]

@@ -39,7 +39,7 @@ func TestTheSameFaultIsTheSameProblem(t *testing.T) {
 	var asked []approval.Approval
 	require.Eventually(t, func() bool {
 		var err error
-		asked, _, err = approval.Find(t.Context(), b.backend.Table, "globex", approval.Query{Status: approval.Pending, Limit: 1})
+		asked, _, err = approval.List(t.Context(), b.backend.Table, "globex", approval.Query{Status: approval.Pending, Limit: 1})
 		return err == nil && len(asked) == 1
 	}, time.Minute, time.Millisecond)
 	hasBody := func(op string) bool { return d.body(op) != nil }

@@ -54,7 +54,7 @@ func (s *server) listApprovals(_ http.ResponseWriter, r *http.Request, c Caller)
 	}
 	return readPage(r, func(limit int, cursor string) ([]approval.Approval, string, error) {
 		find.Limit, find.Cursor = limit, cursor
-		list, next, err := approval.Find(r.Context(), s.Table, c.Tenant, find)
+		list, next, err := approval.List(r.Context(), s.Table, c.Tenant, find)
 		for i := range list {
 			if err == nil {
 				err = s.addSentence(r.Context(), &list[i])
