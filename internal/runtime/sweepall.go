@@ -307,7 +307,8 @@ func (p *pass) wakeOwed(ctx context.Context, h store.Head) (bool, error) {
 // sweepRequests counts the unknown outcomes on a page of requests, and notifies people of requests that nobody was told
 // of.
 func (p *pass) sweepRequests(ctx context.Context) (next string, err error) {
-	asked, next, err := approval.List(ctx, p.Sweeper.Table, p.at.Tenant, approval.Query{Status: approval.Pending, Limit: sweepPage, Cursor: p.at.Cursor})
+	pending := approval.Query{Status: approval.Pending, Limit: sweepPage, Cursor: p.at.Cursor}
+	asked, next, err := approval.List(ctx, p.Sweeper.Table, p.at.Tenant, pending)
 	if err := p.noteUnreadable(err); err != nil {
 		return "", err
 	}
