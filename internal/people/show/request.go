@@ -20,7 +20,10 @@ type View struct {
 	Tools      []agent.ToolSpec  // of the agent, where there is no definition
 	ModelText  string            // the model's text beside the call; "" = none
 	Unmasked   bool              // nothing is masked; this is recorded (Desk.RecordUnmasking)
+	Zone       *time.Location    // of times; nil = UTC
 }
+
+func (v View) formatTime(t time.Time) string { return FormatTimeIn(t, v.Zone) }
 
 // tool is the description of a tool by its original name; the zero ToolSpec if the tool is not known.
 func (v View) tool(name string) agent.ToolSpec {
@@ -116,8 +119,13 @@ func namesText(of []string) Text {
 	return t.merged()
 }
 
-// FormatTime is a time as people are shown it.
-func FormatTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+// FormatTime is a time as people are shown it who may be anywhere.
+func FormatTime(t time.Time) string { return FormatTimeIn(t, time.UTC) }
+
+// FormatTimeIn is a time as people are shown it in a zone, which it names; nil = UTC.
+func FormatTimeIn(t time.Time, zone *time.Location) string {
+	return t.In(cmp.Or(zone, time.UTC)).Format("2006-01-02 15:04:05 MST")
+}
 
 // The names of facts. An empty fact is left out.
 const (
@@ -198,13 +206,13 @@ func (s *builder) whoRows() (all facts) {
 			"may deny and not approve"))
 	}
 	all.add(FactVia, ownText(viaText(a)))
-	all.add(FactExpires, ownText(FormatTime(a.ExpiresAt)+", then it is refused"))
+	all.add(FactExpires, ownText(s.view.formatTime(a.ExpiresAt)+", then it is refused"))
 	switch {
 	case len(a.EscalateTo) == 0:
 	case !a.EscalatedAt.IsZero():
-		all.add(FactEscalates, textf("since "+FormatTime(a.EscalatedAt)+" these decide as well: %1", namesText(a.EscalateTo)))
+		all.add(FactEscalates, textf("since "+s.view.formatTime(a.EscalatedAt)+" these decide as well: %1", namesText(a.EscalateTo)))
 	default:
-		all.add(FactEscalates, textf("at "+FormatTime(a.EscalatesAt)+", then these decide as well: %1",
+		all.add(FactEscalates, textf("at "+s.view.formatTime(a.EscalatesAt)+", then these decide as well: %1",
 			namesText(a.EscalateTo)))
 	}
 	all.add(FactGranted, grantText(a))
@@ -238,7 +246,7 @@ func (s *builder) aboutRows(t agent.ToolSpec) (all facts) {
 		}
 	}
 	all.add(FactRequester, joinTexts(requesters))
-	all.add(FactAsked, ownText(FormatTime(a.RequestedAt)))
+	all.add(FactAsked, ownText(s.view.formatTime(a.RequestedAt)))
 	return all
 }
 
@@ -293,7 +301,7 @@ func (s *builder) history(t agent.ToolSpec) []Row {
 	}
 	var all []event
 	add := func(at time.Time, args []Row, parts ...Text) {
-		lines := []Row{{Label: ownText(FormatTime(at)), Value: slices.Concat(parts...).merged()}}
+		lines := []Row{{Label: ownText(s.view.formatTime(at)), Value: slices.Concat(parts...).merged()}}
 		for _, l := range args {
 			l.Depth++
 			lines = append(lines, l)
@@ -362,9 +370,9 @@ func (s *builder) preconditionChange() Text {
 
 // checkedText says what a precondition returned.
 func (s *builder) checkedText(tool string, args json.RawMessage, content string, failed bool, at time.Time) Text {
-	words := "%1 of %2 says %3, at " + FormatTime(at)
+	words := "%1 of %2 says %3, at " + s.view.formatTime(at)
 	if failed {
-		words = "%1 of %2 failed: %3, at " + FormatTime(at)
+		words = "%1 of %2 failed: %3, at " + s.view.formatTime(at)
 	}
 	return textf(words, Bare(tool), s.jsonText(args, s.view.tool(tool).Schema), s.contentText(content, failed))
 }

@@ -31,7 +31,7 @@ func (s *session) newDefinitionCache() *definitionCache {
 // loadView returns the view of a request. A missing run has no definition.
 func (v *definitionCache) loadView(ctx context.Context, a approval.Approval) (show.View, error) {
 	def, err := v.load(ctx, a.Run)
-	return show.View{Definition: def}, err
+	return show.View{Definition: def, Zone: v.session.p.zone}, err
 }
 
 func (v *definitionCache) load(ctx context.Context, run string) (*agent.Definition, error) {

@@ -23,7 +23,7 @@ type eventPrinter struct {
 
 func (to *eventPrinter) printFact(e api.Event) error {
 	to.last = e.ID
-	to.p.printText("%-8s %s %-14s %s", e.ID, stamp(e.At), e.Type, show.OneLine(e.Data, nil))
+	to.p.printText("%-8s %s %-14s %s", e.ID, to.p.stamp(e.At), e.Type, show.OneLine(e.Data, nil))
 	to.facts = append(to.facts, e)
 	return nil
 }

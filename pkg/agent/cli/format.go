@@ -6,18 +6,21 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/people/show"
 )
 
-// Formats of foreign text and times, on one line and on several.
+// Formats of foreign text, on one line and on several.
 var (
 	line  = show.Line
 	lines = show.Lines
-	stamp = show.FormatTime
 )
+
+// stamp formats a time: in the zone of the person at a terminal, else in UTC.
+func (p *program) stamp(t time.Time) string { return show.FormatTimeIn(t, p.zone) }
 
 // quoteText returns foreign text as a quoted value with secrets masked.
 func quoteText(s string) string { return `"` + show.Foreign(s).String() + `"` }

@@ -40,20 +40,20 @@ func (p *program) printGrant(g api.Grant) {
 	switch g.Scope {
 	case api.ScopePattern:
 		p.printText("%s may call %s where %s in every run until %s", line(g.Agent), line(g.Tool), line(g.Pattern),
-			stamp(g.Expires))
+			p.stamp(g.Expires))
 		revoke = append(revoke, "--digest", g.Digest)
 	case agent.ScopeCall:
 		p.printText("%s may call %s with these very arguments in every run until %s", line(g.Agent), line(g.Tool),
-			stamp(g.Expires))
+			p.stamp(g.Expires))
 		p.printText("  arguments  %s", line(mask.Text(g.Args)))
 		revoke = append(revoke, "--digest", g.Digest)
 	default:
-		p.printText("%s may call %s in every run until %s", line(g.Agent), line(g.Tool), stamp(g.Expires))
+		p.printText("%s may call %s in every run until %s", line(g.Agent), line(g.Tool), p.stamp(g.Expires))
 	}
 	if g.Uses > 0 {
 		p.printText("  uses       %d of %d left", g.Left, g.Uses)
 	}
-	p.printText("  granted    by %s at %s in run %s%s", g.By, stamp(g.At), g.Run, noteSuffix(g.Note))
+	p.printText("  granted    by %s at %s in run %s%s", g.By, p.stamp(g.At), g.Run, noteSuffix(g.Note))
 	p.printText("  approvers  %s", formatDeciders(g.Approvers, g.Above))
 	p.printText("  %s", p.commandLine(revoke...))
 }

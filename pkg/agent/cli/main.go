@@ -27,6 +27,9 @@ func Main(r *registry.Registry) {
 		terminal: term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd())), storeTimeout: 10 * time.Second,
 	}
 	p.colour = p.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	if p.terminal && term.IsTerminal(int(os.Stdout.Fd())) {
+		p.zone = time.Local
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

@@ -23,12 +23,13 @@ type program struct {
 	stdout       io.Writer
 	stderr       io.Writer
 	getenv       func(string) string
-	arg0         string        // os.Args[0]; "" = countersign
-	terminal     bool          // a person reads stderr and types into stdin
-	colour       bool          // stderr shows colours
-	storeTimeout time.Duration // for a process that has the store to answer
-	grace        time.Duration // for running calls after an interrupt; 0 = defaultGrace
-	timeouts     timeouts      // of HTTP clients
+	arg0         string         // os.Args[0]; "" = countersign
+	terminal     bool           // a person reads stderr and types into stdin
+	colour       bool           // stderr shows colours
+	zone         *time.Location // of times that people are shown; nil = UTC
+	storeTimeout time.Duration  // for a process that has the store to answer
+	grace        time.Duration  // for running calls after an interrupt; 0 = defaultGrace
+	timeouts     timeouts       // of HTTP clients
 
 	command    string // the command's name
 	home       string // the store directory

@@ -198,6 +198,18 @@ func TestColoursOfALineOfProgress(t *testing.T) {
 	require.NotContains(t, d.run(t.Context(), "a\n", "run", d.dir, "--message", "tidy").stderr.String(), "\x1b")
 }
 
+// A person at a terminal is shown the times of their own zone; what is piped on has UTC.
+func TestTimesAreLocalAtATerminal(t *testing.T) {
+	d := newHarness(t, renamingAgent, movingModel)
+	p, who := d.newProgram("l\n")
+	p.zone = time.FixedZone("NPT", 5*60*60+45*60)
+	require.Equal(t, 3, p.run(t.Context(), []string{"run", d.dir, "--message", "tidy"}))
+	require.Regexp(t, `    expires    [-0-9]+ [:0-9]+ NPT, then it is refused\n`, who.stderr.String())
+	require.Regexp(t, ` until [-0-9]+ [:0-9]+ NPT:\n`, who.stdout.String())
+	require.NotContains(t, who.stderr.String()+who.stdout.String(), "UTC")
+	require.Regexp(t, `    expires    [-0-9]+ [:0-9]+ UTC, then it is refused\n`, d.run(t.Context(), "", "approvals").stdout.String())
+}
+
 // At a terminal that is no channel of the rule, people are told which are, and may deny.
 func TestATerminalThatIsNoChannelOffersNoApproval(t *testing.T) {
 	d := newHarness(t, renamingAgent+"permission: {rules: [{tool: move_file, verdict: ask, via: [page, slack]}]}\n", renamingModel)

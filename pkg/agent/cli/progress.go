@@ -97,7 +97,7 @@ func (pr *progress) printStarted(f run.RunStarted) {
 		pr.print("run", "%s of agent %s, a fork of %s at entry %d", f.Run, f.Agent, o.Run, o.Seq)
 		for _, u := range o.Unknown {
 			pr.print("wait", "%s was interrupted before: somebody must say what became of it until %s",
-				pr.callLabel(u.Call), stamp(u.Expires))
+				pr.callLabel(u.Call), pr.p.stamp(u.Expires))
 		}
 	default:
 		pr.print("run", "%s of agent %s, continues %s", f.Run, f.Agent, o.Run)
@@ -147,17 +147,17 @@ func (pr *progress) printCallEvent(fact run.Event) {
 		pr.printResult(f.Call, f.IsError, f.Content)
 	case run.CallSuspended:
 		if f.For == run.ForAnswer {
-			pr.print("wait", "%s was asked and may answer until %s", pr.callLabel(f.Call), stamp(f.Expires))
+			pr.print("wait", "%s was asked and may answer until %s", pr.callLabel(f.Call), pr.p.stamp(f.Expires))
 			return
 		}
 		what := "approval"
 		if f.For == run.ForInput {
 			what = "input"
 		}
-		pr.print("wait", "%s waits for %s %s until %s", pr.callLabel(f.Call), what, f.Approval, stamp(f.Expires))
+		pr.print("wait", "%s waits for %s %s until %s", pr.callLabel(f.Call), what, f.Approval, pr.p.stamp(f.Expires))
 	case run.CallUnknown:
 		pr.print("wait", "%s was interrupted: somebody must say what became of it until %s", pr.callLabel(f.Call),
-			stamp(f.Expires))
+			pr.p.stamp(f.Expires))
 	case run.CallCancelled:
 		pr.print("result", "%s cancelled: %s", pr.callLabel(f.Call), f.Reason)
 	case run.PermissionRequested:
@@ -165,7 +165,7 @@ func (pr *progress) printCallEvent(fact run.Event) {
 		for i, t := range f.Tools {
 			names[i] = t.Tool
 		}
-		pr.print("wait", "%s: approval %s until %s", strings.Join(names, ", "), f.Approval, stamp(f.Expires))
+		pr.print("wait", "%s: approval %s until %s", strings.Join(names, ", "), f.Approval, pr.p.stamp(f.Expires))
 	case run.PermissionAnswered:
 		pr.print("answered", "approval %s: %s", f.Approval, f.Text)
 	case run.PermissionFailed:

@@ -55,7 +55,7 @@ func (c *runsCommand) run(ctx context.Context, p *program) error {
 			return err
 		}
 		for _, h := range heads {
-			p.printText("%s  %-8s %-28s %-20s %s", h.ID, h.Status, h.Reason, line(h.Agent), stamp(h.StartedAt))
+			p.printText("%s  %-8s %-28s %-20s %s", h.ID, h.Status, h.Reason, line(h.Agent), p.stamp(h.StartedAt))
 		}
 		if len(heads) == 0 {
 			p.printText("no runs")
@@ -138,7 +138,7 @@ func (p *program) printRun(r api.Run) {
 	if r.Root != "" {
 		fact("below", "call %s of run %s, for run %s", r.ParentCall, r.Parent, r.Root)
 	}
-	fact("started", "%s", stamp(r.StartedAt))
+	fact("started", "%s", p.stamp(r.StartedAt))
 	if len(r.StartedBy) > 0 {
 		fact("by", "%s", line(strings.Join(r.StartedBy, ", ")))
 	}
@@ -146,7 +146,7 @@ func (p *program) printRun(r api.Run) {
 		fact("claim", "the caller says (not checked): the run is for %s", quoteText(r.Subject))
 	}
 	if !r.EndedAt.IsZero() {
-		fact("ended", "%s", stamp(r.EndedAt))
+		fact("ended", "%s", p.stamp(r.EndedAt))
 	}
 	fact("model", "%d requests, %d of %d interactions, %d tokens in, %d out",
 		r.ModelCalls, r.Interactions.Current, r.Interactions.Max, r.Usage.Input, r.Usage.Output)
@@ -164,7 +164,7 @@ func (p *program) printRun(r api.Run) {
 		}
 	}
 	for _, w := range r.Waiting {
-		fact("waits", "%s for %s until %s", w.Call, strings.TrimSpace(string(w.For)+" "+w.Approval), stamp(w.Expires))
+		fact("waits", "%s for %s until %s", w.Call, strings.TrimSpace(string(w.For)+" "+w.Approval), p.stamp(w.Expires))
 		if w.Ticket != nil && w.Ticket.Message != "" {
 			fact("asks", "%s (not to be trusted)", quoteText(w.Ticket.Message))
 		}

@@ -18,7 +18,7 @@ func (*repairsCommand) run(ctx context.Context, p *program) error {
 			return err
 		}
 		for _, r := range all {
-			p.printText("%s  %-11s  run %s at entry %d  %s", stamp(r.At), r.Kind, r.Run, r.Seq, line(r.Of))
+			p.printText("%s  %-11s  run %s at entry %d  %s", p.stamp(r.At), r.Kind, r.Run, r.Seq, line(r.Of))
 		}
 		if len(all) == 0 {
 			p.printText("nothing was repaired")

@@ -297,7 +297,7 @@ func (s *session) printUnanswered(ctx context.Context, run string, w api.Waiting
 		tool = r.Calls[i].Tool
 	}
 	p := s.p
-	p.printLine("run %s waits for an answer of %s (%s) until %s:", r.ID, line(tool), w.Call, stamp(w.Expires))
+	p.printLine("run %s waits for an answer of %s (%s) until %s:", r.ID, line(tool), w.Call, p.stamp(w.Expires))
 	p.printLine("  %s", p.commandLine("answer", r.ID, w.Call, "--result", "JSON"))
 	p.printLine("  %s", p.commandLine("answer", r.ID, w.Call, "--error", "TEXT"))
 	return nil
@@ -316,7 +316,7 @@ func (p *program) printWaitingApproval(a approval.Approval) {
 		what = "input " + a.ID + " for"
 	}
 	p.printLine("run %s%s waits for %s %s (%s) until %s:", a.Run, below, what,
-		line(strings.Join(a.Tools, ", ")), strings.Join(a.Calls, ", "), stamp(a.ExpiresAt))
+		line(strings.Join(a.Tools, ", ")), strings.Join(a.Calls, ", "), p.stamp(a.ExpiresAt))
 	for _, way := range p.answerCommands(a) {
 		p.printLine("  %s", way)
 	}

@@ -30,7 +30,7 @@ func (p *program) sendThreadMessage(ctx context.Context, id string, v api.Verdic
 		if err != nil {
 			return err
 		}
-		printThread(a, func(name, value string) { p.printText("%-10s %s", name, value) })
+		p.printThread(a, func(name, value string) { p.printText("%-10s %s", name, value) })
 		return p.printJSON(a)
 	})
 }
@@ -41,9 +41,9 @@ func (s *session) sendThreadMessage(ctx context.Context, id string, v api.Verdic
 }
 
 // printThread prints the messages of a request.
-func printThread(a approval.Approval, fact func(name, value string)) {
+func (p *program) printThread(a approval.Approval, fact func(name, value string)) {
 	for _, m := range a.Thread {
-		fact("said", "by "+line(m.By)+" at "+stamp(m.At)+": "+quoteText(m.Text))
+		fact("said", "by "+line(m.By)+" at "+p.stamp(m.At)+": "+quoteText(m.Text))
 	}
 }
 
@@ -57,7 +57,7 @@ func (s *session) printThreads(ctx context.Context, r api.Run) error {
 		if err != nil {
 			return err
 		}
-		printThread(a, func(name, value string) { s.p.printLine("%-9s %s: %s", name, w.Call, value) })
+		s.p.printThread(a, func(name, value string) { s.p.printLine("%-9s %s: %s", name, w.Call, value) })
 	}
 	return nil
 }

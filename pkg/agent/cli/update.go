@@ -105,7 +105,7 @@ func (p *program) printDecisions(a approval.Approval) {
 		if d.Action == approval.Edit {
 			with = " with other arguments"
 		}
-		p.logLine("%-8s %s%s by %s at %s%s", "decided", d.Action, with, d.By, stamp(d.At), noteSuffix(d.Note))
+		p.logLine("%-8s %s%s by %s at %s%s", "decided", d.Action, with, d.By, p.stamp(d.At), noteSuffix(d.Note))
 	}
 	if len(a.Decisions) == 0 {
 		p.logLine("%-8s %s, by nobody's decision", "decided", a.Status)
