@@ -28,26 +28,26 @@ const operations = {
   },
   async close({ page }) { await pages.get(page).context.close(); pages.delete(page); },
   async goto({ page, url }) {
-    const r = await pages.get(page).page.goto(url, { waitUntil: "load", timeout: 20000 });
+    const r = await pages.get(page).page.goto(url, { waitUntil: "load", timeout: 120000 });
     return { status: r.status(), url: pages.get(page).page.url() };
   },
   async content({ page, html, url }) { // a page of somebody else's, at an address of the test's
     const p = pages.get(page);
     await p.context.route(url, (route) => route.fulfill({ contentType: "text/html", body: html }));
-    await p.page.goto(url, { waitUntil: "load", timeout: 20000 });
+    await p.page.goto(url, { waitUntil: "load", timeout: 120000 });
   },
   async evaluate({ page, code }) {
     const p = pages.get(page).page;
     for (let left = 3; ; left--) { // a page that is being left answers nothing: ask the next one
       try { return await p.evaluate(code); } catch (e) { if (left === 1 || !/Execution context was destroyed/.test(e)) throw e; }
-      await p.waitForLoadState("load", { timeout: 20000 });
+      await p.waitForLoadState("load", { timeout: 120000 });
     }
   },
   async key({ page, key }) { await pages.get(page).page.keyboard.press(key); },
   async type({ page, text }) { await pages.get(page).page.keyboard.type(text); },
-  async click({ page, selector }) { await pages.get(page).page.click(selector, { timeout: 5000 }); },
-  async fill({ page, selector, text }) { await pages.get(page).page.fill(selector, text, { timeout: 5000 }); },
-  async settle({ page }) { await pages.get(page).page.waitForLoadState("load", { timeout: 20000 }); await pages.get(page).page.waitForTimeout(150); },
+  async click({ page, selector }) { await pages.get(page).page.click(selector, { timeout: 120000 }); },
+  async fill({ page, selector, text }) { await pages.get(page).page.fill(selector, text, { timeout: 120000 }); },
+  async settle({ page }) { await pages.get(page).page.waitForLoadState("load", { timeout: 120000 }); await pages.get(page).page.waitForTimeout(150); },
   async frames({ page }) { return Promise.all(pages.get(page).page.frames().map((f) => f.evaluate("document.documentElement.textContent").catch(() => ""))); },
   async where({ page }) { return pages.get(page).page.url(); },
   async log({ page }) { return pages.get(page).log; },
