@@ -33,6 +33,17 @@ func (r runs) FindApprovals(context.Context, approval.Query) (api.Page[approval.
 	return api.Page[approval.Approval]{}, nil
 }
 
+// asked notes what the desk is asked.
+type asked struct {
+	web.Desk
+	requests []approval.DecisionInput
+}
+
+func (a *asked) Decide(ctx context.Context, r approval.DecisionInput) (approval.Approval, error) {
+	a.requests = append(a.requests, r)
+	return a.Desk.Decide(ctx, r)
+}
+
 // console is the world's console, for somebody.
 func (w *harness) console(by string, change func(*web.Console)) {
 	c := &web.Console{
@@ -49,7 +60,7 @@ func (w *harness) console(by string, change func(*web.Console)) {
 func TestA9TheConsoleDecidesByTheDesk(t *testing.T) {
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
-	desk := &listeningDesk{Desk: w.m.Desk}
+	desk := &asked{Desk: w.m.Desk}
 	var remarks []web.Remark
 	w.pages.Desk = desk
 	w.pages.Remark = func(_ context.Context, r web.Remark) error {
@@ -63,7 +74,7 @@ func TestA9TheConsoleDecidesByTheDesk(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "approve", "key", "token", "note", "Paid before.").status)
 	require.Equal(t, []approval.DecisionInput{{
 		Tenant: local.Tenant, ID: a.ID, Action: approval.Approve, Note: "Paid before.", By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}}, Via: approval.ViaConsole, Digest: a.Digest,
-	}}, desk.asked)
+	}}, desk.requests)
 	require.Equal(t, run.RunDone, w.finish())
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -185,8 +186,7 @@ func TestB5Headers(t *testing.T) {
 	}
 }
 
-// A form is sent by this page alone: nothing of another origin, of another link or of another person is taken. The fields of
-// a form are in TestBadForms.
+// A form is sent by this page alone: nothing of another site, of another link or of another person is taken.
 func TestB6ForeignForms(t *testing.T) {
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
@@ -199,12 +199,24 @@ func TestB6ForeignForms(t *testing.T) {
 		headers []string
 		status  int
 	}{
-		"a sibling":              {ana, form, []string{"Sec-Fetch-Site", "same-site"}, 403},
-		"another port":           {ana, form, []string{"Origin", "http://" + host + "0"}, 403},
-		"another person's link":  {bob, form, nil, 403},
-		"another link of theirs": {again, form, nil, 403},
-		"a made-up one":          {ana, url.Values{"action": {"approve"}, "form": {strings.Repeat("A", 120)}}, nil, 403},
-		"a query":                {ana + "?x=1", form, nil, 404},
+		"another site":             {ana, form, []string{"Sec-Fetch-Site", "cross-site"}, 403},
+		"a sibling":                {ana, form, []string{"Sec-Fetch-Site", "same-site"}, 403},
+		"another origin":           {ana, form, []string{"Origin", "https://evil.example"}, 403},
+		"no origin at all":         {ana, form, []string{"Origin", "null"}, 403},
+		"another port":             {ana, form, []string{"Origin", "http://" + host + "0"}, 403},
+		"another person's link":    {bob, form, nil, 403},
+		"another link of theirs":   {again, form, nil, 403},
+		"no form":                  {ana, url.Values{"action": {"approve"}}, nil, 403},
+		"a made-up one":            {ana, url.Values{"action": {"approve"}, "form": {strings.Repeat("A", 120)}}, nil, 403},
+		"a field that is none":     {ana, with(form, "redirect", "https://evil.example"), nil, 400},
+		"a field that comes twice": {ana, url.Values{"form": form["form"], "action": {"approve", "approve"}}, nil, 400},
+		"JSON":                     {ana, form, []string{"Content-Type", "application/json"}, 400},
+		"plain text":               {ana, form, []string{"Content-Type", "text/plain"}, 400},
+		"a long note":              {ana, with(form, "note", strings.Repeat("x", 1001)), nil, 400},
+		"much of it":               {ana, with(form, "note", strings.Repeat("x", 1<<20)), nil, 400},
+		"no button":                {ana, with(form, "action", ""), nil, 400},
+		"another button":           {ana, with(form, "action", "cancel"), nil, 400},
+		"a query":                  {ana + "?x=1", form, nil, 404},
 	} {
 		got := w.do("POST", c.at, c.form, c.headers...)
 		require.Equal(t, c.status, got.status, name)
@@ -239,6 +251,27 @@ func TestB6AFormIsUsedOnce(t *testing.T) {
 	}
 	require.Len(t, w.reload(a).Decisions, 1)
 	require.Equal(t, run.RunDone, w.finish())
+}
+
+// Many at once with one form: one is taken, and the tool runs once.
+func TestB6AFormIsUsedOnceAtOnce(t *testing.T) {
+	w := newHarness(t, asks(five))
+	a := w.pendingRequest()
+	at := w.newLink(a, "user:ana")
+	form := w.fillForm(w.do("GET", at, nil).body, "action", "approve")
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() {
+			resp, err := http.PostForm(at, form)
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+		})
+	}
+	all.Wait()
+	require.Len(t, w.reload(a).Decisions, 1)
+	require.Equal(t, run.RunDone, w.finish())
+	require.Len(t, w.paid, 1)
 }
 
 // What changed between looking and answering is said, and nothing is taken: new arguments are to be read first.
