@@ -11,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -62,14 +63,65 @@ const (
 	perRCU        = 0.125 / 1e6
 	perInvocation = 0.20 / 1e6
 	perGBSecond   = 0.0000133334
-	memoryGB      = 0.25
-	ownSeconds    = 0.010 // of an invocation, less the wait for the model or the tool
+	perLogged     = 0.50 / 1e6 // a KB
+	ownSeconds    = 0.010      // of an invocation, less the wait for the model or the tool
 )
 
-func (r *Row) price() {
-	r.Dollars = float64(r.Transitions)*perTransition + float64(r.WCU+r.IndexWCU)*perWCU + r.RCU*perRCU +
-		float64(r.Invocations)*(perInvocation+memoryGB*ownSeconds*perGBSecond)
+// price prices a run whose functions were invoked so often; each invocation and transition logs a KB.
+func (r *Row) price(p *Project, invoked map[string]int) {
+	r.Dollars = float64(r.Transitions)*(perTransition+perLogged) + float64(r.WCU+r.IndexWCU)*perWCU + r.RCU*perRCU
+	for name, n := range invoked {
+		r.Invocations += n
+		r.Dollars += float64(n) * (perInvocation + perLogged + p.memoryGB(name)*ownSeconds*perGBSecond)
+	}
 	r.PerIteration = r.Dollars / float64(r.N)
+}
+
+// memoryGB is the memory of a function as it is deployed.
+func (p *Project) memoryGB(function string) float64 {
+	for _, r := range p.Resources(functionType) {
+		if strings.EqualFold(r.ID, function+"Function") {
+			mb, err := strconv.Atoi(p.Property(r, "MemorySize").String())
+			if err == nil {
+				return float64(mb) / 1024
+			}
+		}
+	}
+	panic("no memory of function " + function)
+}
+
+// Idle is what something costs in a month in which nothing runs.
+type Idle struct {
+	What    string
+	Count   int
+	Dollars float64
+}
+
+// idle prices the stack itself. The sweep writes five metrics and reads six lists each time it runs.
+func idle(p *Project) (all []Idle, sum float64) {
+	watched := 0
+	for _, a := range p.Resources("AWS::CloudWatch::Alarm") {
+		metrics := 0
+		for _, m := range a.Properties.Get("Metrics").Each() {
+			if m.Get("MetricStat") != nil {
+				metrics++
+			}
+		}
+		watched += max(metrics, 1)
+	}
+	const sweeps = 30 * 24 * 60 / 5
+	sweep := sweeps * (perInvocation + perLogged + p.memoryGB("Sweep")*0.1*perGBSecond + 6*perRCU)
+	all = []Idle{
+		{"metrics that alarms watch", watched, 0.10 * float64(watched)},
+		{"metrics that the sweep writes", 5, 0.30 * 5},
+		{"keys of KMS", len(p.Resources("AWS::KMS::Key")), float64(len(p.Resources("AWS::KMS::Key")))},
+		{"secrets", len(p.Resources("AWS::SecretsManager::Secret")), 0.40 * float64(len(p.Resources("AWS::SecretsManager::Secret")))},
+		{"sweeps", sweeps, sweep},
+	}
+	for _, i := range all {
+		sum += i.Dollars
+	}
+	return all, sum
 }
 
 // index counts what the list index costs: a new or changed entry is written, and one whose place changes is also deleted.
@@ -119,14 +171,14 @@ type lab struct {
 	index       *index
 	executions  *asl.MemoryStore
 	handlers    map[string]*lambdafn.Deployment
-	invocations int
+	invocations map[string]int // by function
 	mu          sync.Mutex
 }
 
 func newLab(t *testing.T, m runtime.Model, warm int) *lab {
 	t.Helper()
 	c := clock.System()
-	l := &lab{index: &index{Table: store.NewMemory(), at: map[store.Key]string{}}, executions: &asl.MemoryStore{}}
+	l := &lab{index: &index{Table: store.NewMemory(), at: map[store.Key]string{}}, executions: &asl.MemoryStore{}, invocations: map[string]int{}}
 	l.table = fault.NewTable(l.index)
 	tools, err := tool.NewSet(work{"work.read", run.EffectRead}, work{"work.pay", run.EffectNonIdempotent})
 	require.NoError(t, err)
@@ -146,7 +198,7 @@ func newLab(t *testing.T, m runtime.Model, warm int) *lab {
 
 func (l *lab) invoke(ctx context.Context, function string, payload []byte) ([]byte, error) {
 	l.mu.Lock()
-	l.invocations++
+	l.invocations[function]++
 	l.mu.Unlock()
 	return l.handlers[function].Invoke(ctx, function, payload)
 }
@@ -213,13 +265,13 @@ func runAgent(t *testing.T, n int, toolName string, warm int) (row Row) {
 		require.Equal(t, run.ReasonNaturalEnd, state.Reason)
 		c := l.table.Counts()
 		row = Row{
-			N: n, Inferences: int(state.Inferences), Invocations: l.invocations, Writes: c.Writes, Transactions: c.Transactions,
+			N: n, Inferences: int(state.Inferences), Writes: c.Writes, Transactions: c.Transactions,
 			Reads: c.Gets + c.Queries, WCU: c.WCU, IndexWCU: l.index.wcu, RCU: c.RCU, StoredKB: (c.BytesWritten + 1023) / 1024,
 		}
 		for _, x := range l.Engine.List(t.Context(), "") {
 			row.Transitions += x.Transitions
 		}
-		row.price()
+		row.price(project(t, nil), l.invocations)
 		require.NoError(t, l.Engine.Close())
 	})
 	return row
@@ -230,7 +282,12 @@ var text string
 
 // The document says what is counted; -update writes it.
 func TestDocument(t *testing.T) {
-	var data struct{ Cold, Warm, Approved []Row }
+	var data struct {
+		Cold, Warm, Approved []Row
+		Idle                 []Idle
+		IdleDollars          float64
+	}
+	data.Idle, data.IdleDollars = idle(project(t, nil))
 	for _, n := range []int{10, 50, 200} {
 		data.Cold = append(data.Cold, runAgent(t, n, "work_read", 0))
 		data.Warm = append(data.Warm, runAgent(t, n, "work_read", 8))
