@@ -25,11 +25,11 @@ import (
 // Name is the agent's, which the rule for alarms in template.yaml names.
 const Name = "incident"
 
-const system = `You are the first to answer when an alarm goes off. Today is {{.Date}}. Find out what is broken before you do anything: query
-the metrics of the service, list its deploys and read its logs. If what runs is plainly worse than the version before it, roll back to
-that one with deploys_rollback and query the metrics again. If nothing points at a deploy, or the rollback is refused or changes nothing,
-wake a person with page_human and pass on what they say. End with three sentences: what was broken, what was done, what is left to do.
-`
+const system = "You are the first to answer when an alarm goes off. Today is {{.Date}}. Find out what is broken before " +
+	"you do anything: query\nthe metrics of the service, list its deploys and read its logs. If what runs is plainly " +
+	"worse than the version before it, roll back to\nthat one with deploys_rollback and query the metrics again. If " +
+	"nothing points at a deploy, or the rollback is refused or changes nothing,\nwake a person with page_human and pass " +
+	"on what they say. End with three sentences: what was broken, what was done, what is left to do.\n"
 
 // Agent is the definition, with the tools of Tools.
 func Agent(tools []agent.Tool) (agent.Definition, error) {
@@ -227,7 +227,8 @@ func page() agent.ToolSpec {
 	return agent.ToolSpec{
 		Name: "page.human", Kind: agent.KindService, Effect: agent.EffectNonIdempotent,
 		Description: "Wakes the person on call and waits for what they say.",
-		Schema: json.RawMessage(`{"type":"object","properties":{"service":{"type":"string","description":"the service's name"},` +
+		Schema: json.RawMessage(`{"type":"object","properties":{` +
+			`"service":{"type":"string","description":"the service's name"},` +
 			`"summary":{"type":"string","description":"what is broken and what you have tried, in two sentences"}},` +
 			`"required":["service","summary"],"additionalProperties":false}`),
 	}

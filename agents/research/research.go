@@ -89,7 +89,9 @@ type hit struct {
 // words are the distinct words of a text.
 func words(text string) map[string]bool {
 	all := map[string]bool{}
-	for _, w := range strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+	for _, w := range strings.FieldsFunc(strings.ToLower(text), func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}) {
 		all[w] = true
 	}
 	return all

@@ -289,20 +289,25 @@ const textAgentLoop = `You work in a loop until the task is finished:
 4. Go on from there. Where the result is an error, change what you do; do not repeat a call that failed as it was.
 {{if .ToolRequired -}}
 Every response makes a call: one without a call does nothing and is sent back to you.
-{{- if .LoopBreaking}} When you are finished, cannot go on without the user, or only want to talk, call {{range $i, $name := .LoopBreaking}}{{if $i}} or {{end}}{{$name}}{{end}}: nothing else ends the loop.{{end}}
+{{- if .LoopBreaking}} When you are finished, cannot go on without the user, or only want to talk, call
+{{- range $i, $name := .LoopBreaking}}{{if $i}} or{{end}} {{$name}}{{end}}: nothing else ends the loop.{{end}}
 {{- else -}}
 When the task is finished, answer without a call: that ends the loop.
 {{- end}}`
 
-const textCapabilities = `You act through tools and in no other way: without a call you can neither read, nor change, nor remember anything. A tool does what its description says. A result is what really happened; what no result says, you do not know.`
+const textCapabilities = `You act through tools and in no other way: without a call you can neither read, nor ` +
+	`change, nor remember anything. A tool does what its description says. A result is what really happened; what no ` +
+	`result says, you do not know.`
 
-const textChainOfThought = `Before every call, reason between <thinking> and </thinking>: what you know, what is missing, which step comes next and why. Be brief. Only what stands outside these tags is meant for others.`
+const textChainOfThought = `Before every call, reason between <thinking> and </thinking>: what you know, what is ` +
+	`missing, which step comes next and why. Be brief. Only what stands outside these tags is meant for others.`
 
 const textToolCalling = `To call a tool, write one such block and nothing behind it:
 <tool>{"server_name": "SERVER", "tool_name": "TOOL", "arguments": {"NAME": "VALUE"}}</tool>
-Between the tags stands one JSON object. server_name and tool_name are as available_tools has them; arguments is an object that fits the tool's schema, {} where it needs none.`
+Between the tags stands one JSON object. server_name and tool_name are as available_tools has them; arguments is ` +
+	`an object that fits the tool's schema, {} where it needs none.`
 
-const textToolRules = `{{if .ToolRequired}}{{if .OneTool}}- Call exactly one tool in every response.{{else}}- Call a tool in every response.{{end}}
+const textToolRules = `{{if .ToolRequired}}- Call {{if .OneTool}}exactly one{{else}}a{{end}} tool in every response.
 {{else if .OneTool}}- Call at most one tool in a response.
 {{end}}- Reason in <thinking> tags first, then call.
 - Call only tools that are listed, with arguments that fit their schemas.

@@ -167,9 +167,11 @@ func (d *Definition) loopBreakingSchema(name string) json.RawMessage {
 		return json.RawMessage(`{"type":"object","properties":{"question":{"type":"string","minLength":1},` +
 			`"suggestions":{"type":"array","items":{"type":"string","minLength":1},"maxItems":4}},"required":["question"]}`)
 	case name == ToolConverse:
-		return json.RawMessage(`{"type":"object","properties":{"message":{"type":"string","minLength":1}},"required":["message"]}`)
+		return json.RawMessage(
+			`{"type":"object","properties":{"message":{"type":"string","minLength":1}},"required":["message"]}`)
 	case d.Output.Format != OutputJSON:
-		return json.RawMessage(`{"type":"object","properties":{"result":{"type":"string","minLength":1}},"required":["result"]}`)
+		return json.RawMessage(
+			`{"type":"object","properties":{"result":{"type":"string","minLength":1}},"required":["result"]}`)
 	case d.Output.Schema == nil || bytes.Contains(d.Output.Schema, []byte(`"$`)):
 		// what refers within itself cannot stand within another one
 		return json.RawMessage(`{"type":"object","properties":{"result":{}},"required":["result"]}`)
@@ -196,14 +198,19 @@ var contracts = []ToolSpec{
 		Description: "Ask a person to review a plan, a draft or a question before you go on. They see the prompt alone: " +
 			"say in it all that " +
 			"they need to know. Their answer is in response.",
-		Schema: json.RawMessage(`{"type":"object","properties":{"source":{"type":"object","description":"Who asks.","properties":{"alias":{"type":"string"},"id":{"type":"string"}},"required":["id"],"additionalProperties":false},"prompt":{"type":"string","minLength":1}},"required":["source","prompt"],"additionalProperties":false}`),
+		Schema: json.RawMessage(`{"type":"object","properties":{` +
+			`"source":{"type":"object","description":"Who asks.","properties":{"alias":{"type":"string"},` +
+			`"id":{"type":"string"}},"required":["id"],"additionalProperties":false},` +
+			`"prompt":{"type":"string","minLength":1}},"required":["source","prompt"],"additionalProperties":false}`),
 	},
 	{
 		Name: "tool_approval", Kind: KindService, Effect: run.EffectIdempotent, Priority: 1,
 		Description: "Ask for the approval of tools before you call them: name them all at once in tools, by the names " +
 			"you call them by, and " +
 			"say in message what you mean to do with them. The answer says of each whether it is approved.",
-		Schema: json.RawMessage(`{"type":"object","properties":{"message":{"type":"string","minLength":1},"tools":{"type":"array","items":{"type":"string"},"minItems":1}},"required":["message","tools"],"additionalProperties":false}`),
+		Schema: json.RawMessage(`{"type":"object","properties":{"message":{"type":"string","minLength":1},` +
+			`"tools":{"type":"array","items":{"type":"string"},"minItems":1}},` +
+			`"required":["message","tools"],"additionalProperties":false}`),
 	},
 }
 
@@ -391,7 +398,8 @@ func (d *Definition) readMoreTool() (ToolSpec, bool) {
 		Schema: json.RawMessage(fmt.Sprintf(`{"type":"object","properties":{`+
 			`"call":{"type":"string","description":"The id of the call, as the notice behind its result gives it."},`+
 			`"from":{"type":"integer","minimum":0,"description":"The first character to be shown."},`+
-			`"chars":{"type":"integer","minimum":1,"maximum":%[1]d,"description":"How many characters to show; %[1]d if left out."}},`+
+			`"chars":{"type":"integer","minimum":1,"maximum":%[1]d,`+
+			`"description":"How many characters to show; %[1]d if left out."}},`+
 			`"required":["call","from"],"additionalProperties":false}`, d.Context.TruncateResult)),
 	}, true
 }

@@ -65,7 +65,7 @@ func (a Approval) asksOutcomeOf(r DecisionInput) bool {
 //	a suspended call                the decision on its request (Decide)
 //	a blocked call, or its request  the decision on its tool, or on all tools of the request
 //	a call that waited              its request is decided: the same result for the same decision, else *DecidedError
-//	anything else, early: keep      kept until the target is suspended, and authorized then; ErrIgnored if the call has ended
+//	anything else, early: keep      kept until the target is suspended; ErrIgnored if the call has ended
 //	anything else, early: refuse    ErrNothing: the person was shown nothing; ErrNoCall if the run has no such call
 //
 // The function may be called again. Its errors are those of Decide, and ErrFinished if the run has ended.

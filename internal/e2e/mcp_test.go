@@ -172,7 +172,7 @@ func (w *mcpProxy) requireNoConnections(function string) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return len(w.sockets) == 0
-	}, 5*time.Second, 5*time.Millisecond, "functions/%s has answered and leaves sockets open", function)
+	}, 2*time.Minute, 5*time.Millisecond, "functions/%s has answered and leaves sockets open", function)
 }
 
 // waitAnswered waits until a function has answered and no other has been invoked since.
@@ -182,7 +182,7 @@ func (w *mcpProxy) waitAnswered(function string) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return w.now == "" && w.visits[len(w.visits)-1].function == function
-	}, 20*time.Second, 10*time.Millisecond)
+	}, 2*time.Minute, 10*time.Millisecond)
 }
 
 // seenInvocations returns the invocations so far.
@@ -375,6 +375,6 @@ func (d *deployment) requireCallSpans(c *collector) {
 	}
 	require.Equal(d.t, []string{"everything.echo", "everything.get-sum"}, names)
 	for _, name := range names {
-		require.Eventually(d.t, func() bool { return strings.Contains(d.log.String(), `"Tool":"`+name+`"`) }, 10*time.Second, 10*time.Millisecond, name)
+		require.Eventually(d.t, func() bool { return strings.Contains(d.log.String(), `"Tool":"`+name+`"`) }, 2*time.Minute, 10*time.Millisecond, name)
 	}
 }

@@ -49,7 +49,7 @@ func retryUntilAnswered[T any](t *testing.T, f func() (T, error)) T {
 // waitFor reads a run from the table until ok is true.
 func (d *deployment) waitFor(tenant, run string, ok func(*run.AgentState) bool) run.AgentState {
 	d.t.Helper()
-	return d.waitWithin(40*time.Second, 10*time.Millisecond, tenant, run, ok)
+	return d.waitWithin(4*time.Minute, 10*time.Millisecond, tenant, run, ok)
 }
 
 func (d *deployment) waitLongFor(tenant, run string, ok func(*run.AgentState) bool) run.AgentState {

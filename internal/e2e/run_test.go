@@ -83,7 +83,7 @@ func TestFollowThroughTheGateway(t *testing.T) {
 	started, err := ana.Start(t.Context(), refundStart("k"))
 	require.NoError(t, err)
 	var ids, kinds []string
-	deadline := d.clock.Now().Add(40 * time.Second)
+	deadline := d.clock.Now().Add(4 * time.Minute)
 	for len(kinds) == 0 || kinds[len(kinds)-1] != "finished" {
 		require.True(t, d.clock.Now().Before(deadline), "%v", kinds)
 		after := ""
@@ -137,7 +137,7 @@ func TestRunByAnEvent(t *testing.T) {
 // waitAtRest waits until no execution runs.
 func (d *deployment) waitAtRest() {
 	d.t.Helper()
-	require.Eventually(d.t, func() bool { return len(d.engine.List(d.t.Context(), "RUNNING")) == 0 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(d.t, func() bool { return len(d.engine.List(d.t.Context(), "RUNNING")) == 0 }, 2*time.Minute, 10*time.Millisecond)
 }
 
 // An operator's own start-execution is the fourth door.

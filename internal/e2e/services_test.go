@@ -127,7 +127,7 @@ func (d *deployment) requireBooked(c *fakeCourier, s run.AgentState, result stri
 	require.JSONEq(d.t, `{"order":"1002","parentSubject$$":"order 1002"}`, string(asked[0].Data))
 	require.Equal(d.t, []string{"courier.book", "eu", "order 1002", s.Tenant, calls[0].ID}, []string{asked[0].Type, asked[0].Domain, asked[0].Subject, asked[0].Tenant, asked[0].Call})
 	require.EqualValues(d.t, 120, asked[0].ExecutionUnits)
-	require.Eventually(d.t, func() bool { return len(c.received(d.t, s.Run+"#end")) > 0 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(d.t, func() bool { return len(c.received(d.t, s.Run+"#end")) > 0 }, 2*time.Minute, 10*time.Millisecond)
 	end := c.received(d.t, s.Run+"#end")[0]
 	require.Equal(d.t, policy.TypeRunCompleted, end.Type)
 	require.EqualValues(d.t, 240, end.ExecutionUnits)

@@ -10,12 +10,11 @@
 // A Plugin has a function for each phase of a run at which it has something to do. What it can do there is what the
 // phase's type offers:
 //
-//	| phase                                     | type            | effects                                                                  |
-//	| run_start, step_start, step_end, run_end  | Moment          | Patch                                                                    |
-//	| before_inference                          | BeforeInference | AddSystem, AddSession, Exclude, IncludeOnly, Transform, End, Stop, Patch |
-//	| after_inference                           | AfterInference  | End, Stop, Patch                                                         |
-//	| before_tool_execute                       | BeforeTool      | Block, Suspend, SetResult, Allow, Patch                                  |
-//	| after_tool_execute                        | AfterTool       | AddReminder, AddMessage, Patch                                           |
+//	run_start, step_start, step_end, run_end  Moment: Patch
+//	before_inference     BeforeInference: AddSystem, AddSession, Exclude, IncludeOnly, Transform, End, Stop, Patch
+//	after_inference      AfterInference: End, Stop, Patch
+//	before_tool_execute  BeforeTool: Block, Suspend, SetResult, Allow, Patch
+//	after_tool_execute   AfterTool: AddReminder, AddMessage, Patch
 //
 // Plugins run in the order in which the agent names them, and each sees the shared state with what those before it have
 // patched. The phases of an inference run in functions/step, those of a tool call in functions/tool, run_start in the

@@ -72,7 +72,7 @@ func open(t *testing.T, dir string) *Home {
 // settled waits until the run is done, or parked on a request that nobody has decided.
 func settled(t *testing.T, h *Home, runID string) run.AgentState {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for {
 		head, err := h.Ports.Journal.Head(ctx, Tenant, runID)

@@ -367,7 +367,7 @@ func storyMain(plan string) error {
 	if err := json.Unmarshal([]byte(plan), &l); err != nil {
 		return err
 	}
-	db, err := bolt.Open(l.store(), bolt.Options{LockWait: 5 * time.Second})
+	db, err := bolt.Open(l.store(), bolt.Options{LockWait: 2 * time.Minute})
 	if err != nil {
 		return err
 	}

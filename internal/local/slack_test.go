@@ -79,7 +79,7 @@ func TestC1ASlackButtonCarriesARunToItsEnd(t *testing.T) {
 	require.NoError(t, err)
 	soon := func(what string, so func() bool) {
 		t.Helper()
-		require.Eventually(t, so, 20*time.Second, 5*time.Millisecond, what)
+		require.Eventually(t, so, 2*time.Minute, 5*time.Millisecond, what)
 	}
 	soon("asked", func() bool { return len(workspace.Messages()) == 1 })
 	asked := workspace.Messages()[0]

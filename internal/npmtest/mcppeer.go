@@ -69,7 +69,8 @@ func (s *Server) Write(p []byte) (int, error) {
 }
 
 // onLoopback has a program of node listen on loopback alone: the server would listen everywhere.
-const onLoopback = `import net from "node:net"; const l = net.Server.prototype.listen; net.Server.prototype.listen = function (p, ...a) { return l.call(this, p, "127.0.0.1", ...a) }`
+const onLoopback = `import net from "node:net"; const l = net.Server.prototype.listen;
+net.Server.prototype.listen = function (p, ...a) { return l.call(this, p, "127.0.0.1", ...a) }`
 
 // Everything starts server-everything over streamable HTTP. It ends with the test.
 func Everything(t *testing.T) *Server {

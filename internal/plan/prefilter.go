@@ -114,7 +114,9 @@ func BM25(texts []string, query string) []float64 {
 // taken apart at dots, lines and capitals, and also kept whole.
 func searchWords(text string) []string {
 	var words []string
-	for _, name := range strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+	for _, name := range strings.FieldsFunc(text, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}) {
 		parts := humps(name)
 		for _, p := range parts {
 			words = append(words, stem(strings.ToLower(p)))

@@ -244,7 +244,8 @@ func pattern(phrase string) *regexp.Regexp {
 
 // Words that make a built-in phrase of completion no such thing: before it, and in the place of its *.
 var (
-	withholds = regexp.MustCompile(`(?i)(?:\b(?:not|cannot|never|nearly|almost|until|till|unless|before|once|when|if|after)|n't)(?:\s+(?:yet|quite))?\s+$`)
+	withholds = regexp.MustCompile(`(?i)(?:\b(?:not|cannot|never|nearly|almost|until|till|unless|before|once|when|if|` +
+		`after)|n't)(?:\s+(?:yet|quite))?\s+$`)
 	restricts = regexp.MustCompile(`(?i)\b(?:not|that|which)\b`)
 )
 

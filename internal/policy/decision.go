@@ -71,8 +71,8 @@ func caseKeysIn(v any) bool {
 //
 //	true, false                        resume, cancel
 //	a string                           cancel if it is a denial word, else resume, "" too
-//	an object                          cancel if approved is false or a denial word, if denied, rejected or the like is true,
-//	                                   or if status, decision or action is a denial word; else resume
+//	an object                          cancel if approved is false or a denial word, if denied, rejected or the like is
+//	                                   true, or if status, decision or action is a denial word; else resume
 //	null, a list, a number, not JSON   cancel
 //
 // reason is the string itself or the object's reason, message or error; "" if there is none.

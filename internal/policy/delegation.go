@@ -13,7 +13,9 @@ import (
 )
 
 // DelegateSchema is what a tool of kind agent takes that has no schema of its own: what the other agent is told.
-var DelegateSchema = json.RawMessage(`{"type":"object","properties":{"message":{"type":"string","minLength":1,"description":"What the agent is to do, with everything it has to know."}},"required":["message"],"additionalProperties":false}`)
+var DelegateSchema = json.RawMessage(`{"type":"object","properties":{"message":{"type":"string","minLength":1,` +
+	`"description":"What the agent is to do, with everything it has to know."}},` +
+	`"required":["message"],"additionalProperties":false}`)
 
 // The bounds of delegation where a definition says none.
 const (

@@ -20,7 +20,7 @@ const (
 )
 
 // Node is a value of a template. Intrinsic functions stand in their long form, a map of one entry: !Ref X is {Ref: X},
-// !GetAtt X.Arn is {Fn::GetAtt: [X, Arn]}, !Sub "…" is {Fn::Sub: "…"}. The methods take a nil Node for an empty one.
+// !GetAtt X.Arn is {Fn::GetAtt: [X, Arn]}, !Sub "…" is {Fn::Sub: "…"}. A nil Node is an empty one.
 type Node struct {
 	Kind    Kind
 	Text    string

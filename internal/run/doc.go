@@ -5,9 +5,9 @@
 // fact.
 //
 //   - AgentState is everything known about one run.
-//   - Event is the sealed union of facts. Apply is the only function that changes a run; a forbidden transition is an error,
-//     a fact that is already known changes nothing.
-//   - RunArrows and CallArrows are the two transition tables. Apply guards with them and the diagrams are drawn from them.
+//   - Event is the sealed union of facts. Apply is the only function that changes a run; a forbidden transition is an
+//     error, a fact that is already known changes nothing.
+//   - RunArrows and CallArrows are the two transition tables. Apply guards with them; diagrams are drawn from them.
 //   - Entry is one journal entry; Fold rebuilds a run from its entries, and a snapshot shortens the fold.
 //
 // The durable contract (who may write what and when) is docs/protocol.md; the meaning of every setting is

@@ -17,7 +17,7 @@
 //   - The number of executions is exact for a non_idempotent tool and a lower bound for others, which may be repeated.
 //   - With `reconcile: false`, people settle unknown outcomes. If only the crash made the outcome unknown, an approver
 //     settles it from the effect log, and the request is not compared. The number of executions is then an upper bound,
-//     since the crash may have kept the call from its tool. The result comes after those of its round that were known before.
-//   - A crash may lose a model request during which a person acted (`"at": "inference:N"`). The action then precedes the
-//     retry of that request. Such a simulation has diverged: it must come to rest and is not compared.
+//     since the crash may have kept the call from its tool. The result comes after those of its round known before.
+//   - A crash may lose a model request during which a person acted (`"at": "inference:N"`). The action then precedes
+//     the retry of that request. Such a simulation has diverged: it must come to rest and is not compared.
 package scenario

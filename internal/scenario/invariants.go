@@ -261,7 +261,8 @@ func (s *simulation) checkWaits(st *run.AgentState) {
 // checkNothingPending: a run that has ended has no pending request.
 func (s *simulation) checkNothingPending(run string) {
 	for cursor := ""; ; {
-		page, next, err := approval.List(context.Background(), s.table, tenant, approval.Query{Status: approval.Pending, Cursor: cursor})
+		page, next, err := approval.List(context.Background(), s.table, tenant,
+			approval.Query{Status: approval.Pending, Cursor: cursor})
 		if err != nil {
 			s.addViolation("end", err.Error(), "requests that can be listed")
 			return

@@ -12,8 +12,8 @@ import (
 // Put over MaxItem, or ErrInvalid for anything else no adapter takes:
 //
 //   - no operations, more than MaxOps, more than MaxWrite bytes in all, or a key named twice;
-//   - a key, index, attribute name or string that is empty where it names something, too long, not UTF-8, or holds a NUL
-//     (which separates keys in ordered stores); an Index without IndexSort, or the other way round;
+//   - a key, index, attribute name or string that is empty where it names something, too long, not UTF-8, or holds a
+//     NUL (which separates keys in ordered stores); an Index without IndexSort, or the other way round;
 //   - an unknown kind or operator; an ordered operator with a string;
 //   - an Update that carries a body or sets nothing, a Check that carries more than its key or has no condition.
 //

@@ -44,9 +44,10 @@ type Options[In any] struct {
 //		A int `json:"a" jsonschema_description:"the first number"`
 //		B int `json:"b,omitempty" jsonschema:"minimum=0"`
 //	}
-//	add, err := tool.New("add", "Adds two numbers.", agent.EffectRead, func(ctx context.Context, c tool.Call, in addIn) (agent.ToolResultData, error) {
+//	sum := func(ctx context.Context, c tool.Call, in addIn) (agent.ToolResultData, error) {
 //		return tool.JSON(in.A + in.B)
-//	}, nil)
+//	}
+//	add, err := tool.New("add", "Adds two numbers.", agent.EffectRead, sum, nil)
 //
 // Arguments are checked against the schema and then decoded; what does not fit is an error result and f is not called.
 // A number in an interface field is a json.Number. f may be entered concurrently; the error it returns is

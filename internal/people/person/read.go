@@ -45,7 +45,8 @@ func (e *ReadError) Error() string {
 //	{
 //	  "tenants": {
 //	    "acme": {
-//	      "user:ana": {"groups": ["group:finance"], "name": "Ana", "email": "ana@example.com", "slack": "U012ABCDEF", "notify": ["slack", "email"]},
+//	      "user:ana": {"groups": ["group:finance"], "name": "Ana", "email": "ana@example.com",
+//	                   "slack": "U012ABCDEF", "notify": ["slack", "email"]},
 //	      "user:ben": ["group:operators"]
 //	    }
 //	  },

@@ -16,7 +16,8 @@ import (
 //	\x{FF}                  a byte that is no UTF-8
 //	\{12 spaces}            a run of spaces or line ends
 //	\{9 times \u{200B}}     a run of anything else of which nothing can be seen; in it, \s is a space
-//	\{mixed scripts}        behind a word that is not what it looks like; also \{looks like Latin}, \{odd letters} and \{digits of another script}
+//	\{mixed scripts}        behind a word that is not what it looks like; also \{looks like Latin},
+//	                        \{odd letters} and \{digits of another script}
 //	\rtl{…}                 text that is written from right to left
 //	\{masked, …}            in place of a secret
 //

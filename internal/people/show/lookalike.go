@@ -26,7 +26,8 @@ var lookalikes = []struct {
 	{unicode.Cyrillic, "асеорхуѕіјһԁԛԝѵӏьгпкмтвнАВЕКМНОРСТУХЅІЈҮԌԚԜЬЗЭбɡ"},
 	{unicode.Greek, "οναρυικωηγτχεϲϳΑΒΕΖΗΙΚΜΝΟΡΤΥΧϹϜ"},
 	{unicode.Armenian, "օոսցհքզղյգՕՏՍՈԼՁ"},
-	{unicode.Cherokee, "ᎠᎡᎢᎥᎩᎪᎫᎬᎳᎶᎷᎻᎽᏀᏃᏂᏎᏏᏒᏔᏕᏙᏚᏞᏟᏢᏦᏧᏭᏴᏳꭰꭱꭲꮁꮃꮇꮋꮐꮓꮜꮩꮪꮯꮲ"},
+	{unicode.Cherokee, "ᎠᎡᎢᎥᎩᎪᎫᎬᎳᎶᎷᎻᎽᏀᏃᏂᏎᏏᏒᏔᏕᏙᏚᏞᏟᏢᏦᏧᏭᏴᏳ" +
+		"ꭰꭱꭲꮁꮃꮇꮋꮐꮓꮜꮩꮪꮯꮲ"},
 	{unicode.Coptic, "ⲟⲣⲥⲭⲓⲕⲙⲛⲧⲩⲁⲂⲈⲎⲒⲔⲘⲚⲞⲢⲤⲦⲨⲬⲌ"},
 	{unicode.Lisu, "ꓐꓑꓒꓓꓔꓖꓗꓙꓚꓛꓜꓝꓞꓟꓠꓡꓢꓣꓤꓥꓦꓧꓨꓩꓪꓫꓬꓭꓮꓯꓰꓱꓲꓳꓴꓵꓶꓷ"},
 	{unicode.Hebrew, "וסןט"},
@@ -66,10 +67,10 @@ func inWord(r rune) bool {
 //
 //	odd letters        one of them is made for mathematics, phonetics or another width
 //	mixed scripts      they are of several scripts, be it not ones that are written together (kanji and Latin letters)
-//	looks like Latin   all of them are of another script and look Latin; but a word of one or two letters in a text of that script is one
-//	                   like any other
-//	digits of another  it has decimal digits that are not 0 to 9, or beside such ones another sign for a number: many look like other digits
-//	script
+//	looks like Latin   all of them are of another script and look Latin; but a word of one or two letters in a text of
+//	                   that script is one like any other
+//	digits of another  it has decimal digits that are not 0 to 9, or beside such ones another sign for a number: many
+//	script             look like other digits
 func markOf(word string, in func() map[*unicode.RangeTable]bool) string {
 	scripts := map[*unicode.RangeTable]bool{}
 	if !strings.ContainsFunc(word, func(r rune) bool { return r > unicode.MaxASCII }) {

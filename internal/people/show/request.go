@@ -210,7 +210,8 @@ func (s *builder) whoRows() (all facts) {
 	switch {
 	case len(a.EscalateTo) == 0:
 	case !a.EscalatedAt.IsZero():
-		all.add(FactEscalates, textf("since "+s.view.formatTime(a.EscalatedAt)+" these decide as well: %1", namesText(a.EscalateTo)))
+		all.add(FactEscalates, textf("since "+s.view.formatTime(a.EscalatedAt)+" these decide as well: %1",
+			namesText(a.EscalateTo)))
 	default:
 		all.add(FactEscalates, textf("at "+s.view.formatTime(a.EscalatesAt)+", then these decide as well: %1",
 			namesText(a.EscalateTo)))

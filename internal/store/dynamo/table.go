@@ -6,11 +6,12 @@
 //
 // What a failure means is kept exact (store.Table, protocol.md rule 2):
 //
-//   - No write is resent. A conditional put that was resent after a lost answer would fail on the writer's own item and say that
-//     nothing was written. So a put or update whose outcome is not known says so, and the caller reads again.
-//   - A transaction whose outcome is not known is sent once more under the same client request token, which DynamoDB executes once.
+//   - No write is resent. A conditional put that was resent after a lost answer would fail on the writer's own item
+//     and say that nothing was written. So a put or update whose outcome is not known says so, and the caller reads
+//     again.
+//   - A transaction whose outcome is not known is sent once more under its token, which DynamoDB executes once.
 //   - Reads are resent, three attempts, when the connection or the service fails.
-//   - Throttling and transaction conflicts are never resent here but reported: store.Resend does it, on our clock, with one budget.
+//   - Throttling and transaction conflicts are never resent here but reported: store.Resend does it, on our clock.
 package dynamo
 
 import (

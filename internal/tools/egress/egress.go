@@ -4,11 +4,12 @@
 // Forgery Prevention).
 //
 // Its rules:
-//   - Only http and https, and only to hosts and ports of Config.Allow. A name is dialled at the very addresses that were checked.
-//   - Only public addresses. A host:port of Config.Private may have a private one; a name never has one at which a cloud keeps credentials.
+//   - Only http and https, only to hosts and ports of Config.Allow. A name is dialled at addresses that were checked.
+//   - Only public addresses. A host:port of Config.Private may have a private one; a name never has one at
+//     which a cloud keeps credentials.
 //   - A redirect goes to no other host with credentials or a body, from https to nothing else, and only so often.
 //   - Nothing of the environment counts, such as proxies; no cookies are kept, and nothing is decompressed.
-//   - A request carries the trace of its context, as W3C Trace Context writes it (traceparent, tracestate), and no baggage.
+//   - A request carries the trace of its context, in W3C's form (traceparent, tracestate), and no baggage.
 //   - An answer's header and body end at a bound. How long a request takes is its context's to say.
 package egress
 

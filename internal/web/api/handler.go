@@ -199,7 +199,8 @@ func (s *server) writeJSON(w http.ResponseWriter, status int, mediaType string, 
 	data, err := marshalVerbatim(body)
 	if err != nil {
 		status, mediaType = http.StatusInternalServerError, "application/problem+json"
-		data = []byte(`{"type":"internal","title":"something went wrong here","status":500,"detail":"the answer could not be written"}`)
+		data = []byte(`{"type":"internal","title":"something went wrong here","status":500,` +
+			`"detail":"the answer could not be written"}`)
 		if s.Log != nil {
 			s.Log.Error("write answer", "error", err)
 		}

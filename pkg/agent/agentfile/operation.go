@@ -48,7 +48,9 @@ func (s *shape) parameters(op operationOf) error {
 			all[key{in, name}] = p
 		}
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(all), func(a, b key) int { return strings.Compare(a.in+" "+a.name, b.in+" "+b.name) }) {
+	for _, k := range slices.SortedFunc(maps.Keys(all), func(a, b key) int {
+		return strings.Compare(a.in+" "+a.name, b.in+" "+b.name)
+	}) {
 		if err := s.parameter(k.in, k.name, all[k]); err != nil {
 			return fmt.Errorf("parameter %.80s in %.20s: %w", k.name, k.in, err)
 		}

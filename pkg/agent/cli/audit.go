@@ -21,13 +21,13 @@ import (
 
 // auditCommand verifies or exports journals, in which each entry holds the hash of the entry before.
 type auditCommand struct {
-	Verify auditVerifyCommand `cmd:"" help:"Recompute the hashes of every run's journal, in the store or in an export, and say which were changed."`
+	Verify auditVerifyCommand `cmd:"" help:"Recompute the hashes of every run's journal and say which were changed."`
 	Export auditExportCommand `cmd:"" help:"Write journals as JSON lines."`
 }
 
 type auditVerifyCommand struct {
 	File string   `arg:"" optional:"" help:"An export; - is standard input (default: the journals of the store)."`
-	Head []string `placeholder:"HASH" help:"The hash of a run's last entry, as its end was announced: an entry must have it. May be given again."`
+	Head []string `placeholder:"HASH" help:"A hash that a run's end announced: an entry must have it. Repeatable."`
 }
 
 // verifyResult is the JSON document of audit verify.

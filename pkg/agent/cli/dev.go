@@ -17,8 +17,8 @@ import (
 // devCommand serves the API on a TCP port, beside the socket, until it is interrupted. It serves the registered
 // agents and those of the current directory, which it reads once.
 type devCommand struct {
-	Addr           string `default:"127.0.0.1:8420" placeholder:"HOST:PORT" help:"Where to listen (default 127.0.0.1:8420; port 0 = a free one)."`
-	InsecureListen bool   `help:"Allow an address that others can reach. Whoever has the token then owns this machine, and nothing is encrypted."`
+	Addr           string `default:"127.0.0.1:8420" placeholder:"HOST:PORT" help:"Where to listen (127.0.0.1:8420)."`
+	InsecureListen bool   `help:"Allow an address that others can reach. Nothing is encrypted."`
 }
 
 func (c *devCommand) run(ctx context.Context, p *program) error {

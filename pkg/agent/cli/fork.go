@@ -12,7 +12,7 @@ import (
 type forkCommand struct {
 	Run   string `arg:"" id:"run" help:"The run to branch off."`
 	At    *int64 `placeholder:"SEQ" help:"The entry behind which the new run parts from it (events RUN lists them)."`
-	Model string `placeholder:"SPEC" help:"script:FILE, openai:MODEL@BASE_URL, bedrock:MODEL_ID or demo, in place of the run's model."`
+	Model string `placeholder:"SPEC" help:"script:FILE, openai:MODEL@URL, bedrock:ID or demo, in place of the run's."`
 	Key   string `placeholder:"K" help:"Idempotency key: the same key and request give the same run."`
 }
 

@@ -4,7 +4,7 @@ package cli
 type grammar struct {
 	Home string `placeholder:"DIR" help:"Directory of the embedded store (or COUNTERSIGN_HOME; default ./.countersign)."`
 	JSON bool   `name:"json" help:"Print one JSON document on standard output and nothing else there."`
-	As   string `placeholder:"WHO" help:"Who acts: user:NAME, and group:NAME separated by commas (default: HOME/principals.yaml, else user:local of group:operators)."`
+	As   string `placeholder:"WHO" help:"Who acts, as user:ana,group:finance (default: HOME/principals.yaml)."`
 
 	Version versionFlag `help:"Print the version of this program and end."`
 
@@ -15,20 +15,20 @@ type grammar struct {
 	Approvals approvalsCommand `cmd:"" help:"List what waits for a person, with all a decision needs."`
 	Approve   approveCommand   `cmd:"" help:"Approve a call, perhaps with other arguments, and carry its run on."`
 	Deny      denyCommand      `cmd:"" help:"Deny a call and carry its run on."`
-	Ask       askCommand       `cmd:"" help:"Ask about a call that waits for a person, or answer what was asked. It decides nothing."`
+	Ask       askCommand       `cmd:"" help:"Ask about a call that waits for a person, or answer. It decides nothing."`
 	Grants    grantsCommand    `cmd:"" help:"List standing grants: what agents may call in every run without asking."`
 	Revoke    revokeCommand    `cmd:"" help:"Revoke the standing grants of an agent's tool: it asks again."`
 	MCP       mcpCommand       `cmd:"" name:"mcp" help:"Pin the tools of MCP servers."`
 	Audit     auditCommand     `cmd:"" help:"Verify or export journals: all that has happened to runs."`
 	Repairs   repairsCommand   `cmd:"" help:"List what was repaired of runs, when and how."`
-	Answer    answerCommand    `cmd:"" help:"Answer for a service, or say what became of a call whose outcome is unknown, and carry the run on."`
+	Answer    answerCommand    `cmd:"" help:"Answer for a service, or settle a call whose outcome is unknown."`
 	Send      sendCommand      `cmd:"" help:"Say something to a run and carry it on."`
 	Cancel    cancelCommand    `cmd:"" help:"End a run."`
 	Resume    resumeCommand    `cmd:"" help:"Carry on everything that is open."`
-	Undo      undoCommand      `cmd:"" help:"Ask for a call of a run that has ended to be taken back, and follow the run that does."`
+	Undo      undoCommand      `cmd:"" help:"Take back a call of a run that has ended, once it is approved."`
 	Fork      forkCommand      `cmd:"" help:"Branch off a run at one of its entries and follow the new run."`
 	Replay    replayCommand    `cmd:"" help:"Fold a run's journal again, offline, and report any difference."`
-	Rehearse  rehearseCommand  `cmd:"" help:"Say what a deployment of this build, and of these agents, would do to the runs that are open. Nothing is written."`
+	Rehearse  rehearseCommand  `cmd:"" help:"Say what deploying this build would do to open runs. Nothing is written."`
 	Dev       devCommand       `cmd:"" help:"Serve the HTTP API until Ctrl-C, and carry on everything that is open."`
 	Test      testCommand      `cmd:"" help:"Run scenarios."`
 	Graph     graphCommand     `cmd:"" help:"Print the state machine, or the two transition tables, as Mermaid."`

@@ -103,7 +103,7 @@ func (c *revokeCommand) run(ctx context.Context, p *program) error {
 
 // grantFlags are the flags that bound the standing grant of an approval.
 type grantFlags struct {
-	GrantWhen []string `name:"grant-when" sep:"none" placeholder:"'/PATH OP JSON'" help:"A standing grant is for arguments that fit this, such as '/amount lte 50'. Repeat it for more."`
+	GrantWhen []string `name:"grant-when" sep:"none" placeholder:"'/PATH OP JSON'" help:"Bound of a standing grant."`
 	GrantUses int      `name:"grant-uses" placeholder:"N" help:"A standing grant covers so many further calls."`
 	GrantFor  string   `name:"grant-for" placeholder:"TIME" help:"A standing grant holds so long, such as 7d."`
 }

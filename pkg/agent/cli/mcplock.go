@@ -18,11 +18,11 @@ import (
 )
 
 type mcpCommand struct {
-	Lock mcpLockCommand `cmd:"" help:"Write mcp.lock: the tools of the agents' MCP servers, as the servers define them now. Tell what differs."`
+	Lock mcpLockCommand `cmd:"" help:"Write the tools of the agents' MCP servers to mcp.lock. Tell what differs."`
 }
 
 type mcpLockCommand struct {
-	Dir   string `placeholder:"DIR" help:"Folder of the agents, where mcp.lock lies (default: agents, else the current one)."`
+	Dir   string `placeholder:"DIR" help:"Folder of the agents and of mcp.lock (default: agents, else this one)."`
 	Check bool   `help:"Write nothing; exit 1 if mcp.lock would change."`
 }
 

@@ -42,7 +42,7 @@ func (p *program) noStoreError() error {
 type runsCommand struct {
 	Status string `placeholder:"S" help:"Only these: running, waiting or done."`
 	Agent  string `placeholder:"A" help:"Only runs of this agent."`
-	Root   string `placeholder:"RUN" id:"run" help:"Only runs that are carried out for calls of this one, however far below."`
+	Root   string `placeholder:"RUN" id:"run" help:"Only runs below this one."`
 }
 
 func (c *runsCommand) run(ctx context.Context, p *program) error {
@@ -222,7 +222,7 @@ type eventsCommand struct {
 	Run    string `arg:"" id:"run" help:"The run."`
 	After  *int64 `placeholder:"N" help:"Only what came after this sequence."`
 	Follow bool   `help:"Go on until the run is done, and carry it on if nobody does."`
-	Format string `placeholder:"F" help:"journal (default), canonical, arvo, cowork, forge, agui or aisdk: what an event is."`
+	Format string `placeholder:"F" help:"journal (default), canonical, arvo, cowork, forge, agui or aisdk."`
 }
 
 func (c *eventsCommand) run(ctx context.Context, p *program) error {
@@ -271,7 +271,7 @@ func (c *eventsCommand) run(ctx context.Context, p *program) error {
 type approvalsCommand struct {
 	Status string `placeholder:"S" help:"pending (default), approved, denied, expired, cancelled or voided."`
 	Run    string `placeholder:"RUN" id:"run" help:"Only what this run asks."`
-	Root   string `placeholder:"RUN" id:"run" help:"Only what this run asks, or one that is carried out for it, however far below."`
+	Root   string `placeholder:"RUN" id:"run" help:"Only what this run and those below it ask."`
 }
 
 func (c *approvalsCommand) run(ctx context.Context, p *program) error {

@@ -20,8 +20,8 @@ import (
 // rehearseCommand reports what a deployment of this build would do to the open runs.
 type rehearseCommand struct {
 	Runs     []string `arg:"" optional:"" name:"run" id:"run" help:"These runs alone (default: all that are open)."`
-	Agent    []string `placeholder:"AGENT" sep:"none" help:"A directory or file with an agent.yaml that is to be deployed, in place of the registered agent of its name. May be repeated."`
-	Deployed bool     `help:"Read the table and bucket of a deployment (COUNTERSIGN_TABLE, COUNTERSIGN_BUCKET, AWS_REGION and credentials in the environment) in place of the store directory."`
+	Agent    []string `placeholder:"AGENT" sep:"none" help:"An agent.yaml to deploy for that of its name. Repeatable."`
+	Deployed bool     `help:"Read a deployment's table and bucket (COUNTERSIGN_TABLE, COUNTERSIGN_BUCKET)."`
 	Tenant   string   `placeholder:"T" help:"Of a deployment: whose runs (default: default)."`
 }
 

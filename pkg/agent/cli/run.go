@@ -22,8 +22,8 @@ type runCommand struct {
 	Attach   []string `sep:"none" placeholder:"FILE" help:"Send a file of up to 100 MB along with the message."`
 	Key      string   `placeholder:"K" help:"Idempotency key: the same key and request give the same run."`
 	Continue string   `placeholder:"RUN" id:"run" help:"Go on with a finished run's conversation."`
-	Model    string   `placeholder:"SPEC" help:"script:FILE, openai:MODEL@BASE_URL, bedrock:MODEL_ID or demo, in place of the agent's model."`
-	Dir      string   `placeholder:"DIR" help:"Folder the file tools work in, and the programs of MCP servers, in place of the agent's."`
+	Model    string   `placeholder:"SPEC" help:"script:FILE, openai:MODEL@URL, bedrock:ID or demo, for the agent's."`
+	Dir      string   `placeholder:"DIR" help:"Folder of file tools and MCP programs, in place of the agent's."`
 	Yes      bool     `xor:"verdict" help:"Approve everything."`
 	No       bool     `xor:"verdict" help:"Deny everything."`
 }

@@ -21,7 +21,7 @@ type approveCommand struct {
 	Result string `placeholder:"JSON|@FILE|-" help:"Answer what the tool asks with this. Without it the answer is true."`
 	Note   string `placeholder:"T" help:"Kept with the decision."`
 	Tool   string `placeholder:"NAME" help:"Of a request about several tools: this one alone."`
-	Digest string `placeholder:"D" help:"What was seen: where the request is about something else by now, nothing is approved. Needed once somebody has edited it."`
+	Digest string `placeholder:"D" help:"What was seen. Needed once somebody has edited the request."`
 
 	grantFlags
 }
@@ -157,7 +157,7 @@ func (s *session) loadRunToFollow(ctx context.Context, runID string) (api.Run, e
 type answerCommand struct {
 	Run    string  `arg:"" id:"run" help:"The run."`
 	Call   string  `arg:"" id:"call" help:"The call, or the request that asks what became of it."`
-	Result *string `xor:"answer" placeholder:"JSON|@FILE|-" help:"The service's answer, or what its tool asks; or it took effect, with this result."`
+	Result *string `xor:"answer" placeholder:"JSON|@FILE|-" help:"The answer, or the result of a call that took effect."`
 	Error  *string `xor:"answer" placeholder:"TEXT" help:"It failed, like this."`
 	Rerun  bool    `xor:"answer" help:"Carry it out again."`
 }
