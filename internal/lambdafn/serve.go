@@ -209,7 +209,7 @@ type Models struct {
 
 // NewModels opens no connection; all requests share those that they open.
 func NewModels(cfg aws.Config, getenv func(string) string) Models {
-	client := bedrock.NewClient(cfg, "")
+	client := bedrock.NewClient(cfg)
 	return Models{
 		vectors: bedrock.Embedder{Client: client}, bedrock: bedrock.New(bedrock.Config{Client: client, Stream: true}),
 		openai: openai.Servers{OwnKey: getenv(envOpenAI), Secrets: awssdk.DeployedSecrets(cfg, getenv, clock.System())},

@@ -34,7 +34,7 @@ type AWS struct {
 	once    sync.Once
 	config  aws.Config
 	err     error
-	bedrock bedrock.API
+	bedrock *bedrock.Client
 	lambda  *lambdatool.Client
 }
 
@@ -47,7 +47,7 @@ func (a *AWS) Config() (aws.Config, error) {
 		ctx, cancel := clock.System().WithTimeout(context.Background(), configureWithin)
 		defer cancel()
 		if a.config, a.err = awssdk.Load(ctx); a.err == nil {
-			a.bedrock, a.lambda = bedrock.NewClient(a.config, ""), lambdatool.New(a.config)
+			a.bedrock, a.lambda = bedrock.NewClient(a.config), lambdatool.New(a.config)
 		}
 	})
 	return a.config, a.err
@@ -111,11 +111,10 @@ func (e Embedder) Embed(ctx context.Context, tenant string, by agent.Embeddings,
 		s := openai.Servers{OwnKey: e.Getenv(EnvOpenAIKey), Secrets: Secrets(e.Dir, e.Getenv)}
 		return s.Embed(ctx, tenant, by, texts)
 	}
-	cfg, err := e.From.Config()
-	if err != nil {
+	if _, err := e.From.Config(); err != nil {
 		return nil, err
 	}
-	return bedrock.Embedder{Client: bedrock.NewClient(cfg, "")}.Embed(ctx, tenant, by, texts)
+	return bedrock.Embedder{Client: e.From.bedrock}.Embed(ctx, tenant, by, texts)
 }
 
 // Secrets are those of the store directory dir and of the environment.

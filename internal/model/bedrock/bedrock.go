@@ -27,19 +27,23 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/awssdk"
 )
 
-// API is the part of *bedrockruntime.Client that is used. It must be safe for concurrent use.
-type API interface {
-	Converse(ctx context.Context, in *bedrockruntime.ConverseInput,
-		opts ...func(*bedrockruntime.Options)) (*bedrockruntime.ConverseOutput, error)
-	ConverseStream(ctx context.Context, in *bedrockruntime.ConverseStreamInput,
-		opts ...func(*bedrockruntime.Options)) (*bedrockruntime.ConverseStreamOutput, error)
+// options are those of an operation.
+type options = bedrockruntime.Options
+
+// Client is the operations of the SDK's client that are used. Make one with NewClient. Safe for concurrent use.
+type Client struct {
+	converse       awssdk.Operation[bedrockruntime.ConverseInput, bedrockruntime.ConverseOutput, options]
+	converseStream awssdk.Operation[bedrockruntime.ConverseStreamInput, bedrockruntime.ConverseStreamOutput, options]
+	countTokens    awssdk.Operation[bedrockruntime.CountTokensInput, bedrockruntime.CountTokensOutput, options]
+	invokeModel    awssdk.Operation[bedrockruntime.InvokeModelInput, bedrockruntime.InvokeModelOutput, options]
 }
 
 // Config says how models are asked. Only Client is required.
 type Config struct {
-	Client API
+	Client *Client
 	// Stream asks through ConverseStream, else through Converse. Only a stream keeps a call's input byte for byte.
 	Stream bool
 	// OnDelta is told of replies as they arrive, one piece a block without Stream; nil = nobody is.
@@ -48,7 +52,7 @@ type Config struct {
 
 // Model asks any model of one account and region. It is safe for concurrent use if OnDelta is.
 type Model struct {
-	client  API
+	client  *Client
 	stream  bool
 	onDelta agent.OnDelta
 }
@@ -61,21 +65,13 @@ func New(c Config) *Model {
 	return &Model{client: c.Client, stream: c.Stream, onDelta: c.OnDelta}
 }
 
-// NewClient makes the SDK's client. Endpoint replaces the region's own, "" = does not. The SDK itself reads one
-// variable of the environment, AWS_BEARER_TOKEN_BEDROCK, and prefers that token to the configuration's credentials.
-func NewClient(c aws.Config, endpoint string) *bedrockruntime.Client {
-	return bedrockruntime.NewFromConfig(c, disableRetries, func(o *bedrockruntime.Options) {
-		if endpoint != "" {
-			o.BaseEndpoint = aws.String(endpoint)
-		}
+// NewClient makes a client. The SDK itself reads one variable of the environment, AWS_BEARER_TOKEN_BEDROCK, and prefers
+// that token to the configuration's credentials.
+func NewClient(c aws.Config) *Client {
+	client := bedrockruntime.NewFromConfig(c, func(o *options) {
+		o.Retryer, o.RetryMaxAttempts = aws.NopRetryer{}, 0 // Request.Model.Retry decides, and every request is counted
 	})
-}
-
-// disableRetries turns the SDK's own retries off: Request.Model.Retry decides, and every request is counted. Each call
-// gets it too, so that it holds for a client that was made elsewhere.
-func disableRetries(o *bedrockruntime.Options) {
-	o.Retryer = aws.NopRetryer{}
-	o.RetryMaxAttempts = 0
+	return &Client{client.Converse, client.ConverseStream, client.CountTokens, client.InvokeModel}
 }
 
 // Generate makes one request. Errors are *agent.ModelError, a context's deadline included (ModelTimeout); a context
@@ -127,10 +123,10 @@ func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
 }
 
 func (m *Model) converse(ctx context.Context, p systemPrompt, a *assembly) error {
-	out, err := m.client.Converse(ctx, &bedrockruntime.ConverseInput{
+	out, err := m.client.converse(ctx, &bedrockruntime.ConverseInput{
 		ModelId: p.model, System: p.system, Messages: p.messages, InferenceConfig: p.inference, ToolConfig: p.tools,
 		OutputConfig: p.output, AdditionalModelRequestFields: p.options,
-	}, disableRetries)
+	})
 	if err != nil {
 		return callFailure(ctx, err)
 	}
@@ -151,10 +147,10 @@ func (m *Model) converse(ctx context.Context, p systemPrompt, a *assembly) error
 }
 
 func (m *Model) converseStream(ctx context.Context, p systemPrompt, a *assembly) error {
-	out, err := m.client.ConverseStream(ctx, &bedrockruntime.ConverseStreamInput{
+	out, err := m.client.converseStream(ctx, &bedrockruntime.ConverseStreamInput{
 		ModelId: p.model, System: p.system, Messages: p.messages, InferenceConfig: p.inference, ToolConfig: p.tools,
 		OutputConfig: p.output, AdditionalModelRequestFields: p.options,
-	}, disableRetries)
+	})
 	if err != nil {
 		return callFailure(ctx, err)
 	}

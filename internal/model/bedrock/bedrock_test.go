@@ -22,7 +22,7 @@ func against(t *testing.T, c Config, turns ...bedrockfake.Turn) (*Model, *bedroc
 	t.Helper()
 	server := bedrockfake.New(turns...)
 	t.Cleanup(server.Close)
-	c.Client = NewClient(server.Config(), server.URL())
+	c.Client = NewClient(server.Config())
 	return New(c), server
 }
 
@@ -312,7 +312,7 @@ func TestOtherServer(t *testing.T) {
 func TestConcurrent(t *testing.T) {
 	server := bedrockfake.NewFunc(func(bedrockfake.Request) bedrockfake.Turn { return blocks(bedrockfake.Text("a", "b")) })
 	defer server.Close()
-	m := New(Config{Client: NewClient(server.Config(), ""), Stream: true})
+	m := New(Config{Client: NewClient(server.Config()), Stream: true})
 	errs := make(chan error)
 	for range 8 {
 		go func() {

@@ -15,13 +15,7 @@ import (
 
 // Embedder is the runtime.Embedder of Amazon Bedrock's models: Cohere's, which take many texts a request, and those
 // that take Titan's form, one text a request. It makes no retries. Safe for concurrent use.
-type Embedder struct {
-	Client interface {
-		InvokeModel(
-			context.Context, *bedrockruntime.InvokeModelInput, ...func(*bedrockruntime.Options),
-		) (*bedrockruntime.InvokeModelOutput, error)
-	}
-}
+type Embedder struct{ Client *Client }
 
 // maxCohereTexts is how many texts a request to Cohere's models takes.
 const maxCohereTexts = 96
@@ -43,7 +37,7 @@ func (e Embedder) Embed(ctx context.Context, _ string, by agent.Embeddings, text
 		if err != nil {
 			return nil, fmt.Errorf("write the request of embedding model %s: %w", by.ID, err)
 		}
-		reply, err := e.Client.InvokeModel(ctx, &bedrockruntime.InvokeModelInput{
+		reply, err := e.Client.invokeModel(ctx, &bedrockruntime.InvokeModelInput{
 			ModelId: &by.ID, Body: raw, ContentType: aws.String("application/json"), Accept: aws.String("application/json"),
 		})
 		if err != nil {

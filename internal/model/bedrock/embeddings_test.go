@@ -34,8 +34,8 @@ func embedding(t *testing.T, model string, answer func(n int, body string) (stat
 		_, _ = io.WriteString(w, reply)
 	}))
 	t.Cleanup(server.Close)
-	cfg := aws.Config{Region: "eu-test-1", Credentials: credentials.NewStaticCredentialsProvider("id", "secret", ""), HTTPClient: server.Client()}
-	return Embedder{NewClient(cfg, server.URL)}, &sent
+	cfg := aws.Config{Region: "eu-test-1", Credentials: credentials.NewStaticCredentialsProvider("id", "secret", ""), HTTPClient: server.Client(), BaseEndpoint: &server.URL}
+	return Embedder{NewClient(cfg)}, &sent
 }
 
 func TestTitanTakesOneTextARequest(t *testing.T) {

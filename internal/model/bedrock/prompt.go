@@ -156,16 +156,10 @@ func (p *systemPrompt) mark(m agent.ModelSpec) {
 // profile does not tell its model, and Claude's point behind the system prompt covers the tools before it as well.
 func cachesTools(model string) bool { return strings.Contains(model, "anthropic.claude") }
 
-// Counter is the part of *bedrockruntime.Client that counts tokens. It must be safe for concurrent use.
-type Counter interface {
-	CountTokens(ctx context.Context, in *bedrockruntime.CountTokensInput,
-		opts ...func(*bedrockruntime.Options)) (*bedrockruntime.CountTokensOutput, error)
-}
-
 // CountTokens is how many tokens of input r would be charged for: system text, conversation and tools, as Generate
 // would send them. It asks the service once and costs nothing. Errors are those of Generate; a model that the service
-// cannot count for, and a client that is no Counter, is ModelInvalid. The form of the output that r wants is not
-// counted: the service does not take it here.
+// cannot count for is ModelInvalid. The form of the output that r wants is not counted: the service does not take it
+// here.
 func (m *Model) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
 	n, err := m.count(ctx, r)
 	var failure *agent.ModelError
@@ -176,10 +170,7 @@ func (m *Model) CountTokens(ctx context.Context, r agent.Request) (int64, error)
 }
 
 func (m *Model) count(ctx context.Context, r agent.Request) (int64, error) {
-	counter, ok := m.client.(Counter)
 	switch {
-	case !ok:
-		return 0, modelError(agent.ModelInvalid, "client counts no tokens")
 	case ctx.Err() != nil:
 		return 0, callFailure(ctx, ctx.Err())
 	case r.Model.BaseURL != "":
@@ -189,12 +180,11 @@ func (m *Model) count(ctx context.Context, r agent.Request) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	out,
-		err := counter.CountTokens(ctx,
-		&bedrockruntime.CountTokensInput{ModelId: p.model, Input: &types.CountTokensInputMemberConverse{
-			Value: types.ConverseTokensRequest{Messages: p.messages, System: p.system, ToolConfig: p.tools,
-				AdditionalModelRequestFields: p.options},
-		}}, disableRetries)
+	out, err := m.client.countTokens(ctx, &bedrockruntime.CountTokensInput{
+		ModelId: p.model, Input: &types.CountTokensInputMemberConverse{Value: types.ConverseTokensRequest{
+			Messages: p.messages, System: p.system, ToolConfig: p.tools, AdditionalModelRequestFields: p.options,
+		}},
+	})
 	if err != nil {
 		return 0, callFailure(ctx, err)
 	}

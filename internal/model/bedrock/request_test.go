@@ -41,7 +41,7 @@ func media(name, kind, data string) run.Message {
 func sent(t require.TestingT, c Config, r agent.Request) bedrockfake.Request {
 	server := bedrockfake.New(bedrockfake.Reply{})
 	defer server.Close()
-	c.Client = NewClient(server.Config(), "")
+	c.Client = NewClient(server.Config())
 	_, err := New(c).Generate(context.Background(), r)
 	require.NoError(t, err)
 	require.Len(t, server.Requests(), 1)
@@ -297,7 +297,7 @@ func conversations() *rapid.Generator[[]run.Message] {
 func TestPropertyConversation(t *testing.T) {
 	server := bedrockfake.NewFunc(func(bedrockfake.Request) bedrockfake.Turn { return bedrockfake.Reply{} })
 	defer server.Close()
-	m := New(Config{Client: NewClient(server.Config(), "")})
+	m := New(Config{Client: NewClient(server.Config())})
 	rapid.Check(t, func(t *rapid.T) {
 		in := conversations().Draw(t, "messages")
 		for _, m := range in {

@@ -229,13 +229,13 @@ func TestNoCredentials(t *testing.T) {
 	defer server.Close()
 	c := server.Config()
 	c.Credentials = noCredentials{}
-	_, err := New(Config{Client: NewClient(c, "")}).Generate(context.Background(), request())
+	_, err := New(Config{Client: NewClient(c)}).Generate(context.Background(), request())
 	requireClass(t, agent.ModelAuth, err)
 	require.Empty(t, server.Requests())
 
 	c = server.Config()
 	c.Region, c.BaseEndpoint = "", nil
-	_, err = New(Config{Client: NewClient(c, "")}).Generate(context.Background(), request())
+	_, err = New(Config{Client: NewClient(c)}).Generate(context.Background(), request())
 	requireClass(t, agent.ModelAuth, err)
 }
 

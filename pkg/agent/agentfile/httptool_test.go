@@ -143,6 +143,7 @@ func TestOperationsAreRefused(t *testing.T) {
 		"agent/deep.json":  `{"openapi":"3.1.0","servers":[{"url":"https://x.example"}],"paths":{"/a":{"post":{"operationId":"x","requestBody":{"content":{"application/json":{"schema":` + strings.Repeat(`{"items":`, 60) + "{}" + strings.Repeat("}", 60) + `}}}}}}}`,
 		"agent/none.json":  `{"openapi":"3.1.0","paths":{"/a":{"get":{"operationId":"x"}}}}`,
 		"agent/rel.json":   `{"openapi":"3.1.0","servers":[{"url":"/v1"}],"paths":{"/a":{"get":{"operationId":"x"}}}}`,
+		"agent/kind.json":  `{"openapi":"3.1.0","servers":[{"url":"https://x.example"}],"paths":{"/a":{"get":{"operationId":"x","parameters":[{"name":"q","in":"query","required":"canary"}]}}}}`,
 		"agent/clash.json": `{"openapi":"3.1.0","servers":[{"url":"https://x.example"}],"paths":{"/a/{id}":{"get":{"operationId":"x","parameters":[{"name":"id","in":"path","required":true,"schema":{}},{"name":"id","in":"query","schema":{}}]}}}}`,
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
@@ -162,14 +163,15 @@ func TestOperationsAreRefused(t *testing.T) {
 		"no YAML":                    {`openapi: bad.yaml, operation: x`, "tools[0].openapi: bad.yaml:2: not YAML"},
 		"anchors":                    {`openapi: anchor.yaml, operation: x`, "got an anchor or alias"},
 		"an operation twice":         {`openapi: twice.json, operation: x`, "tools[0].operation: the document has several"},
-		"too deep":                   {`openapi: deep.json, operation: x`, "tools[0].operation: body: its schemas are too large, or too deep"},
+		"too deep":                   {`openapi: deep.json, operation: x`, "tools[0].operation: its schemas are too large, or too deep"},
 		"several servers":            {`openapi: pets.yaml, operation: elsewhere`, "tools[0].server: the document has 2 servers, want the URL of one here"},
 		"no server":                  {`openapi: none.json, operation: x`, "tools[0].server: the document has 0 servers"},
 		"a relative server":          {`openapi: rel.json, operation: x`, "tools[0].server: the document's server is no http or https URL"},
 		"a server that is none":      {`openapi: none.json, operation: x, server: "https://2130706433"`, "tools[0].openapi: got host"},
-		"a remote reference":         {`openapi: pets.yaml, operation: remote, server: "https://x.example"`, `tools[0].operation: body: got a reference to "https://evil.example/schema.json"`},
+		"a remote reference":         {`openapi: pets.yaml, operation: remote, server: "https://x.example"`, `tools[0].operation: got a reference to "https://evil.example/schema.json"`},
 		"a reference to nothing":     {`openapi: pets.yaml, operation: nowhere`, "leads to nothing"},
 		"a reference to itself":      {`openapi: pets.yaml, operation: looping`, "too deep"},
+		"a text for true":            {`openapi: kind.json, operation: x`, `tools[0].operation: json key "Parameters.Required": want true or false`},
 		"a body that is no JSON":     {`openapi: pets.yaml, operation: uploadPets`, "tools[0].operation: its body is no JSON"},
 		"two parameters of one name": {`openapi: clash.json, operation: x`, "tools[0].operation: parameter id in query: another parameter has the name"},
 	} {
