@@ -18,6 +18,7 @@ import (
 	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/dynamo"
+	"github.com/countersign/countersign/internal/web"
 )
 
 const (
@@ -39,6 +40,19 @@ func TestProjectIsSound(t *testing.T) {
 	for name, rule := range rules {
 		require.Empty(t, rule(project(t, nil)), name)
 	}
+}
+
+// Every path of the console and of the sign-in has a route that asks for no token, where people can sign in.
+func TestTheConsoleHasRoutes(t *testing.T) {
+	var routes []string
+	for _, r := range project(t, nil).Resources("AWS::ApiGatewayV2::Route") {
+		if r.Node.Get("Condition").String() == "UseOidc" {
+			_, path, _ := strings.Cut(r.Properties.Get("RouteKey").String(), " ")
+			routes = append(routes, strings.TrimSuffix(path, "{proxy+}"))
+		}
+	}
+	paths := slices.DeleteFunc(web.ConsolePaths(), func(p string) bool { return p == "/{$}" }) // GET / is always there
+	require.ElementsMatch(t, append(paths, web.SignInPaths()...), routes)
 }
 
 func TestRulesBite(t *testing.T) {
@@ -198,8 +212,8 @@ var wanted = map[string][][2]string{
 	"AWS::Logs::LogGroup": {{"RetentionInDays", "LogRetentionDays"}, {"KmsKeyId", "DataKey.Arn"}},
 	queueType:             {{"MessageRetentionPeriod", "1209600"}, {"KmsMasterKeyId", "DataKey.Arn"}},
 	"AWS::ApiGatewayV2::Authorizer": {
-		{"AuthorizerType", "JWT"}, {"JwtConfiguration/Issuer", "JwtIssuer"},
-		{"JwtConfiguration/Audience", "{Fn::Split: [,, JwtAudience]}"}, {"IdentitySource", "[$request.header.Authorization]"},
+		{"AuthorizerType", "JWT"}, {"JwtConfiguration/Issuer", "UserPool.ProviderURL or JwtIssuer"},
+		{"JwtConfiguration/Audience", "[UserPoolClient] or {Fn::Split: [,, JwtAudience]}"}, {"IdentitySource", "[$request.header.Authorization]"},
 	},
 	"AWS::ApiGatewayV2::Integration": {{"PayloadFormatVersion", "2.0"}, {"IntegrationType", "AWS_PROXY"}},
 	"AWS::ApiGatewayV2::Stage": {
@@ -564,6 +578,12 @@ var openRoutes = map[string]string{
 	"GET /":                      "a page that says how a request is opened, the same for everybody",
 	"ANY /a/{link}":              "the link in the path says who opens which request",
 	"POST /slack/interactions":   "Slack signs the body",
+	"GET /console.js":            "the console asks for a session",
+	"ANY /runs/{proxy+}":         "the console asks for a session",
+	"ANY /approvals/{proxy+}":    "the console asks for a session",
+	"GET /signin":                "the identity provider says who it is",
+	"GET /signin/callback":       "the identity provider says who it is",
+	"POST /signout":              "it ends one's own session",
 	"OPTIONS /{proxy+}":          "browsers of other origins ask before they call",
 }
 
