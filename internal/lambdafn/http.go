@@ -140,14 +140,14 @@ func (d *Deployment) withPages(served http.Handler, b api.Backend) http.Handler 
 	console, pages := d.consoleHandler(b), d.PagesHandler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch p := r.URL.Path; {
-		case d.SignIn != nil && slices.Contains(web.SignInPaths(), p):
-			d.SignIn.ServeHTTP(w, r)
-		case d.SignIn != nil && web.IsConsolePath(p):
-			console.ServeHTTP(w, r)
-		case p == "/" || p == slack.Path || strings.HasPrefix(p, link.Path):
+		case p == slack.Path || strings.HasPrefix(p, link.Path) || p == "/" && d.SignIn == nil:
 			pages.ServeHTTP(w, r)
-		default:
+		case d.SignIn == nil || strings.HasPrefix(p, api.Path):
 			served.ServeHTTP(w, r)
+		case slices.Contains(web.SignInPaths(), p):
+			d.SignIn.ServeHTTP(w, r)
+		default:
+			console.ServeHTTP(w, r)
 		}
 	})
 }

@@ -19,7 +19,6 @@ import (
 
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
-	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -346,20 +345,13 @@ func redirect(w http.ResponseWriter, to string) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// ownPath returns a path of ours with its query, or / for anything else, such as another site's address.
+// ownPath returns the path of a page of ours with its query, or / for anything else, such as another site's address.
 func ownPath(to string) string {
 	u, err := url.Parse(to)
-	if err != nil || u.IsAbs() || u.Host != "" || u.User != nil || u.Fragment != "" ||
-		!IsConsolePath(u.Path) && !strings.HasPrefix(u.Path, link.Path) {
+	if err != nil || u.IsAbs() || u.Host != "" || u.User != nil || !strings.HasPrefix(u.Path, "/") ||
+		strings.HasPrefix(u.Path, "//") || strings.HasPrefix(u.Path, `/\`) || strings.HasPrefix(u.Path, api.Path) ||
+		slices.Contains(SignInPaths(), u.Path) {
 		return "/"
 	}
 	return u.RequestURI()
-}
-
-// IsConsolePath reports whether a path is below one of ConsolePaths.
-func IsConsolePath(path string) bool {
-	return slices.ContainsFunc(ConsolePaths(), func(pattern string) bool {
-		exact := strings.TrimSuffix(pattern, "{$}")
-		return path == exact || exact == pattern && strings.HasSuffix(exact, "/") && strings.HasPrefix(path, exact)
-	})
 }

@@ -183,6 +183,7 @@ func (s *server) setAnswerSection(page *requestPage, v visit) {
 		page.AnswerHead, page.SignIn = "Not your link", signInAddress(v.path, true)
 		page.AnswerText = "You have signed in as " + v.session.Principal.ID + ", and this link was sent to " + v.who.ID +
 			". Nothing can be decided here until that person has signed in."
+		page.Who, page.Fine = s.Show.Text(v.session.Principal.ID), "This address is not yours. Do not pass it on."
 	case !page.Open:
 		page.AnswerHead = "Nothing left to answer"
 		page.AnswerText = "This page says what became of the request. Nothing on it can be changed."
