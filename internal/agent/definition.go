@@ -367,20 +367,14 @@ type Rule struct {
 	Remind   time.Duration `json:"remind,omitempty"`
 	Escalate *Escalation   `json:"escalate,omitempty"` // nil = nobody else is asked
 
-	Via     []run.Via `json:"via,omitempty"`     // the channels by which people approve; empty = every one
-	Confirm Confirm   `json:"confirm,omitempty"` // what an approval on a page behind a link takes besides; "" = nothing
+	Via     []run.Via   `json:"via,omitempty"`     // the channels by which people approve; empty = every one
+	Confirm run.Confirm `json:"confirm,omitempty"` // what an approval on a page behind a link takes besides
 }
-
-// Confirm is what an approval on a page behind a link takes besides.
-type Confirm string
-
-// ConfirmCode takes a code that was sent by another channel than the link.
-const ConfirmCode Confirm = "code"
 
 // Channels are the channels by which people approve, and what they confirm it with.
 type Channels struct {
-	Via     []run.Via `json:"via,omitzero"` // nil = every channel, empty = none
-	Confirm Confirm   `json:"confirm,omitempty"`
+	Via     []run.Via   `json:"via,omitzero"` // nil = every channel, empty = none
+	Confirm run.Confirm `json:"confirm,omitempty"`
 }
 
 // Channels are those of the rule.
@@ -395,12 +389,17 @@ func (r Rule) Channels() Channels {
 // Allow reports whether people may approve by the channel.
 func (c Channels) Allow(via run.Via) bool { return c.Via == nil || slices.Contains(c.Via, via) }
 
-// TakeCode reports whether an approval by the channel takes a code.
-func (c Channels) TakeCode(via run.Via) bool { return c.Confirm == ConfirmCode && via == run.ViaPage }
+// ConfirmationBy returns what an approval by the channel takes besides.
+func (c Channels) ConfirmationBy(via run.Via) run.Confirm {
+	if via != run.ViaPage {
+		return ""
+	}
+	return c.Confirm
+}
 
-// Count reports whether an approval by the channel counts, which was confirmed with a code or was not.
-func (c Channels) Count(via run.Via, confirmed bool) bool {
-	return c.Allow(via) && (confirmed || !c.TakeCode(via))
+// Count reports whether an approval by the channel counts that was confirmed so.
+func (c Channels) Count(via run.Via, confirmed run.Confirm) bool {
+	return c.Allow(via) && confirmed.Covers(c.ConfirmationBy(via))
 }
 
 // Narrow returns what both allow.
@@ -411,7 +410,9 @@ func (c Channels) Narrow(o Channels) Channels {
 	case o.Via != nil:
 		c.Via = slices.DeleteFunc(append([]run.Via{}, c.Via...), func(v run.Via) bool { return !slices.Contains(o.Via, v) })
 	}
-	c.Confirm = cmp.Or(c.Confirm, o.Confirm)
+	if !c.Confirm.Covers(o.Confirm) {
+		c.Confirm = o.Confirm
+	}
 	return c
 }
 

@@ -327,9 +327,9 @@ func (c *checker) asking(at string, r Rule, expires time.Duration) {
 		oneOf(c, fmt.Sprintf("%s.via[%d]", at, i), via, run.Vias()...)
 		c.that(slices.Index(r.Via, via) == i, fmt.Sprintf("%s.via[%d]", at, i), "got a channel a second time, want it once")
 	}
-	oneOf(c, at+".confirm", cmp.Or(r.Confirm, ConfirmCode), ConfirmCode)
+	oneOf(c, at+".confirm", cmp.Or(r.Confirm, run.ConfirmCode), run.Confirms()...)
 	c.that(r.Confirm == "" || r.Channels().Allow(run.ViaPage), at+".confirm",
-		"got code, want none: via has no page, and other channels take no code")
+		"got "+string(r.Confirm)+", want none: via has no page, and other channels take none")
 	if r.Escalate == nil {
 		return
 	}

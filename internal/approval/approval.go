@@ -195,7 +195,7 @@ type Decision struct {
 
 	Grant *agent.GrantBounds `json:"grant,omitempty"` // bounds of the standing grant it gives; nil = the policy's own
 
-	Confirmed bool `json:"confirmed,omitempty"` // with a code that came by another channel than the page's link
+	Confirmed run.Confirm `json:"confirmed,omitempty"` // what it was confirmed by on the page behind a link; "" = nothing
 }
 
 // Action is what a person can do with a request.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // This file is the only place that answers "may this person decide this?" (A9). Pages, Slack, API, console and command
@@ -143,9 +144,12 @@ func (a Approval) ChannelsOf(tool string) agent.Channels {
 	return c
 }
 
-// needsCode reports whether the decision counts with a code alone.
-func (a Approval) needsCode(r DecisionInput) bool {
-	return isApproving(r.Action) && a.takesApprover(r) && a.ChannelsOf(r.Tool).TakeCode(r.Via)
+// confirmationOf returns what the decision takes besides to count.
+func (a Approval) confirmationOf(r DecisionInput) run.Confirm {
+	if !isApproving(r.Action) || !a.takesApprover(r) {
+		return ""
+	}
+	return a.ChannelsOf(r.Tool).ConfirmationBy(r.Via)
 }
 
 // validateDecision refuses a decision that does not go with the kind of request.

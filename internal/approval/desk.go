@@ -79,7 +79,11 @@ func (e *ChannelError) Is(target error) bool { return target == ErrForbidden }
 
 func (e *ChannelError) Error() string {
 	if e.Allowed.Allow(e.Via) {
-		return fmt.Sprintf("approve approval %s: on a page behind a link this takes a code, which the page sends", e.ID)
+		takes := "a code, which the page sends"
+		if e.Allowed.Confirm == run.ConfirmOIDC {
+			takes = "a sign-in by OIDC, which the page asks for"
+		}
+		return fmt.Sprintf("approve approval %s: on a page behind a link this takes %s", e.ID, takes)
 	}
 	return fmt.Sprintf("approve approval %s by %s: the policy lets people approve this by %s; "+
 		"it can be denied by every channel", e.ID, cmp.Or(string(e.Via), "an unknown channel"), e.Allowed.Words())
@@ -161,10 +165,10 @@ type DecisionInput struct {
 	Key   string
 	Grant *agent.GrantBounds // Approve and Edit: bounds of the standing grant; nil = the policy's own
 
-	// Confirm checks the code that the person typed on the page, and uses it up; its error refuses the decision. It is
-	// called right before the decision is committed, where the policy wants a code. Nil = none was typed.
-	Confirm   func(ctx context.Context) error
-	confirmed bool // Confirm is or was called
+	// Confirm checks what the policy wants besides: that the person has signed in, or the code that they typed, which it
+	// uses up. Its error refuses the decision. It is called right before the decision is committed. Nil = there is nothing.
+	Confirm   func(ctx context.Context, by run.Confirm) error
+	confirmed run.Confirm // what Confirm is or was called for
 }
 
 // decision is the record of the decision as the request keeps it.
@@ -197,7 +201,7 @@ const maxRaces = 64
 func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err error) {
 	defer func() { d.logRefusal(err, r.By, "tenant", r.Tenant, "approval", r.ID, "via", string(r.Via)) }()
 	var lost *Approval // the request as it was when a condition of the last write failed
-	usedUp := false    // the code
+	var checked run.Confirm
 	for races := 0; ; races++ {
 		a, err := d.findRequestOf(ctx, r)
 		if err != nil {
@@ -210,7 +214,9 @@ func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err err
 		if a, err = d.addRunFacts(ctx, a, r.Action); err != nil {
 			return Approval{}, err
 		}
-		r.confirmed = r.Confirm != nil && a.needsCode(r)
+		if r.Confirm != nil {
+			r.confirmed = a.confirmationOf(r)
+		}
 		if err = a.authorizeDecision(r, d.Clock.Now()); err != nil {
 			return Approval{}, err
 		}
@@ -238,9 +244,9 @@ func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err err
 		}
 		now := d.Clock.Now().UTC().Truncate(time.Millisecond)
 		fact, decided, err := d.tallyDecision(ctx, a, r, now)
-		if err == nil && r.confirmed && !usedUp {
-			err = r.Confirm(ctx)
-			usedUp = err == nil
+		if err == nil && r.confirmed != checked {
+			err = r.Confirm(ctx, r.confirmed)
+			checked = r.confirmed
 		}
 		if err == nil {
 			decided, err = d.commitDecision(ctx, a, decided, fact, r, now)

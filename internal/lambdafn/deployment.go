@@ -13,6 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
+	"github.com/countersign/countersign/internal/web"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -36,6 +37,7 @@ type Deployment struct {
 	People person.Directory              // nil = nobody is known
 	Ring   func() (*secrets.Ring, error) // verifies callbacks; nil = there are none
 	Links  *link.Links                   // nil = the pages are behind no link: a console serves them
+	SignIn *web.OIDC                     // signs people in for the console and for pages; nil = nobody can sign in
 	Slack  *slack.Interactions           // Secrets and Hooks of the app whose clicks are taken; nil = none is
 	Trace  *observe.Tracer               // nil = runs are not traced
 	Log    *slog.Logger                  // nil = nothing is logged; Sweep needs one

@@ -69,7 +69,7 @@ func inStack(t *testing.T, model string, f func(t *testing.T, s *stack)) {
 }
 
 // deploy makes a deployment whose agent names the plugins of code; functions/http and functions/sweep have none of it.
-func deploy(t *testing.T, model string, code map[string]hook.Factory) *stack {
+func deploy(t *testing.T, model string, code map[string]hook.Factory, change ...func(*agent.Definition)) *stack {
 	t.Helper()
 	s := &stack{t: t, counts: fault.NewTable(store.NewMemory()), metrics: &metrics{}, logs: &lines{}, paid: make(chan payment, 10)}
 	s.table = fault.NewTable(s.counts)
@@ -84,6 +84,9 @@ func deploy(t *testing.T, model string, code map[string]hook.Factory) *stack {
 	def.Model.Provider, def.Model.File = "script", "model.jsonl"
 	for name := range code {
 		def.Plugins = append(def.Plugins, agent.PluginSpec{Name: name})
+	}
+	for _, f := range change {
+		f(&def)
 	}
 	require.NoError(t, reg.Hook(hook.Set{Plugins: code}))
 	require.NoError(t, reg.Add(def))

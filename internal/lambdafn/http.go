@@ -24,10 +24,13 @@ import (
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/people/link"
+	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/dynamo"
 	"github.com/countersign/countersign/internal/store/s3"
@@ -37,10 +40,13 @@ import (
 
 // The environment of functions/http beside that of every function. All of it is optional.
 const (
-	envTenantClaim = "COUNTERSIGN_TENANT_CLAIM" // tenant
-	envUserClaim   = "COUNTERSIGN_USER_CLAIM"   // sub
-	envGroupsClaim = "COUNTERSIGN_GROUPS_CLAIM" // groups
-	envIAMTenant   = "COUNTERSIGN_IAM_TENANT"   // empty = callers signed by IAM are refused
+	envOIDCIssuer  = "COUNTERSIGN_OIDC_ISSUER"        // of the people who sign in to the console
+	envOIDCClient  = "COUNTERSIGN_OIDC_CLIENT_ID"     // empty = nobody can sign in
+	envOIDCSecret  = "COUNTERSIGN_OIDC_CLIENT_SECRET" // empty = a public client
+	envTenantClaim = "COUNTERSIGN_TENANT_CLAIM"       // tenant
+	envUserClaim   = "COUNTERSIGN_USER_CLAIM"         // sub
+	envGroupsClaim = "COUNTERSIGN_GROUPS_CLAIM"       // groups
+	envIAMTenant   = "COUNTERSIGN_IAM_TENANT"         // empty = callers signed by IAM are refused
 )
 
 // HTTP is the main of functions/http: the HTTP API, and the pages and Slack's clicks beside it. It serves until the
@@ -73,6 +79,8 @@ func startHTTP(r *registry.Registry, cfg aws.Config, getenv func(string) string)
 		return nil, err
 	}
 	f.People, f.Ring, f.Links = directory(getenv, f.watch), callbackRing, links(f.Ports, linkRing, getenv)
+	f.SignIn, err = signIn(f, linkRing, who)
+	f.watch.disablePart("sign-in", err)
 	f.Slack, err = SlackApp(getenv)
 	f.watch.disablePart("clicks in Slack", err)
 	serve := f.Serve(f.agents, who)
@@ -82,25 +90,39 @@ func startHTTP(r *registry.Registry, cfg aws.Config, getenv func(string) string)
 	}, nil
 }
 
+// signIn signs people in who come with a browser. Their claims make callers as those of a token do. Nil = the
+// environment has no client of a provider.
+func signIn(f *function, ring func() (*secrets.Ring, error), who Identity) (*web.OIDC, error) {
+	client := f.getenv(envOIDCClient)
+	if client == "" {
+		return nil, nil
+	}
+	if err := checkEnv(f.cfg, f.getenv, envOIDCIssuer, envLinkKeyRing, envWebURL); err != nil {
+		return nil, err
+	}
+	c := f.Ports.Clock
+	return &web.OIDC{
+		Issuer: f.getenv(envOIDCIssuer), ClientID: client, Secret: f.getenv(envOIDCSecret), Base: f.getenv(envWebURL),
+		Ring: ring, Identify: who.TokenCaller, IDs: ids.System(c), Clock: c, Log: f.Deployment.Log,
+		Client: &http.Client{Timeout: providerTimeout},
+	}, nil
+}
+
+// providerTimeout is how long an identity provider may take to answer.
+const providerTimeout = 10 * time.Second
+
 // Serve answers the events of a gateway by the HTTP API, and by the pages and Slack's clicks if there are Links. It
-// takes services' answers from an event rule. It uses no model and no tool, and needs neither among its ports. A stream
+// takes services' answers from an event rule. With SignIn it serves the console as well. It uses no model and no tool, and needs neither among its ports. A stream
 // learns of what other functions write by looking at the journal's tail.
 //
-// Who calls the API is asked of every request but a callback's, whatever route of the gateway it came by. The pages
-// never ask: a link says who opens it, and Slack signs what it sends.
+// Who calls the API is asked of every request but a callback's, whatever route of the gateway it came by; a session is
+// no answer. The pages never ask: a link says who opens it, and Slack signs what it sends.
 func (d *Deployment) Serve(agents api.Agents, who Identity) Invoke {
 	backend := d.Backend()
 	backend.Agents, backend.Feed, backend.Caller = agents, api.NewPoll(d.Ports.Journal, d.Ports.Clock), who.Caller
 	served, events := d.Trace.HTTP(api.Handler(backend)), answers{d.Inputs}
 	if d.Links != nil {
-		api, pages := served, d.PagesHandler()
-		served = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if p := r.URL.Path; p == "/" || p == slack.Path || strings.HasPrefix(p, link.Path) { // or it is the API's
-				pages.ServeHTTP(w, r)
-				return
-			}
-			api.ServeHTTP(w, r)
-		})
+		served = d.withPages(served, backend)
 	}
 	serve := Gateway(served, d.Log)
 	return func(ctx context.Context, payload []byte) ([]byte, error) {
@@ -110,6 +132,67 @@ func (d *Deployment) Serve(agents api.Agents, who Identity) Invoke {
 			return events.accept(ctx, sent)
 		}
 		return serve(ctx, payload)
+	}
+}
+
+// withPages serves the pages, and the console where people can sign in, beside the API.
+func (d *Deployment) withPages(served http.Handler, b api.Backend) http.Handler {
+	console, pages := d.consoleHandler(b), d.PagesHandler()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch p := r.URL.Path; {
+		case p == slack.Path || strings.HasPrefix(p, link.Path) || p == "/" && d.SignIn == nil:
+			pages.ServeHTTP(w, r)
+		case d.SignIn == nil || strings.HasPrefix(p, api.Path):
+			served.ServeHTTP(w, r)
+		case slices.Contains(web.SignInPaths(), p):
+			d.SignIn.ServeHTTP(w, r)
+		default:
+			console.ServeHTTP(w, r)
+		}
+	})
+}
+
+// consoleHandler serves the console to people who have signed in. Each reads by the API as the caller that they are.
+func (d *Deployment) consoleHandler(b api.Backend) http.Handler {
+	return d.SignIn.Protect(func(s web.Session) http.Handler {
+		own := b
+		own.Caller = func(*http.Request) (api.Caller, error) { return s.Caller, nil }
+		c := d.Console(s.Caller, api.NewHandlerClient(api.Handler(own)))
+		c.Agents, c.Key, c.Session = b.Agents.Agents, s.Key, true
+		return c.Handler()
+	})
+}
+
+// Console is the console for one person, who reads by a client of the API. What proves decisions, and the agents, are
+// left to be filled in.
+func (d *Deployment) Console(who api.Caller, read web.Reader) *web.Console {
+	j := d.Ports.Journal
+	return &web.Console{
+		Pages: d.Pages(), Tenant: who.Tenant, As: who.Principal, Read: read,
+		Conversation: func(ctx context.Context, run string) ([]run.Spoken, error) {
+			l, err := j.Load(ctx, who.Tenant, run)
+			if err != nil {
+				return nil, err
+			}
+			return j.Conversation(ctx, who.Tenant, &l.State)
+		},
+		Arguments: func(ctx context.Context, run, tool string, raw []byte) ([]show.Row, error) {
+			var schema json.RawMessage // in the definition that the run is pinned to; nil = the tool is unknown
+			if tool != "" {
+				l, err := j.Load(ctx, who.Tenant, run)
+				if err != nil {
+					return nil, err
+				}
+				def, err := d.Definitions(ctx, who.Tenant, l.State.Definition)
+				if err != nil {
+					return nil, err
+				}
+				t, _ := def.Tool(tool)
+				schema = t.Schema
+			}
+			lines, _ := show.ReadArguments(raw, schema)
+			return lines, nil
+		},
 	}
 }
 
@@ -136,7 +219,7 @@ func (d *Deployment) PagesHandler() http.Handler {
 func (d *Deployment) Pages() *web.Pages {
 	pages := &web.Pages{
 		Desk: d.Desk, People: d.People, Show: web.NewRenderer(d.Ports.Journal, d.Definitions),
-		Clock: d.Ports.Clock, Log: d.Log, Remark: d.remark,
+		Clock: d.Ports.Clock, Log: d.Log, Remark: d.remark, SignIn: d.SignIn,
 		Get: func(ctx context.Context, tenant, id string) (approval.Approval, error) {
 			return approval.Get(ctx, d.Ports.Table, tenant, id)
 		},
@@ -190,7 +273,7 @@ type Authorizer = events.APIGatewayV2HTTPRequestContextAuthorizerDescription
 //
 // In the last two a space ends a name: give groups names without spaces, and let nobody make groups whose name holds
 // another's. A group that cannot be a principal is left out. A user or a tenant that cannot be one is refused, as are
-// Auth0's subjects with their bar: name another claim for the user there, such as an e-mail address that was verified.
+// Auth0's subjects with their bar: name another claim for the user there, such as email, which is refused where email_verified is false.
 //
 // From IAM: the tenant is IAMTenant. An IAM user makes user:<name>. A session of an assumed role makes
 // user:<session>@<role> and group:<role>. Whoever may assume a role may choose the session's name, so a role stands
@@ -215,20 +298,24 @@ func (i Identity) Caller(r *http.Request) (api.Caller, error) {
 	switch {
 	case a == nil:
 	case a.JWT != nil:
-		return i.tokenCaller(a.JWT.Claims)
+		return i.TokenCaller(a.JWT.Claims)
 	case a.IAM != nil:
 		return i.iamCaller(a.IAM.UserARN)
 	}
 	return api.Caller{}, api.NewProblem(api.Unauthenticated, "want a verified token or an IAM signature")
 }
 
-func (i Identity) tokenCaller(claims map[string]string) (api.Caller, error) {
+// TokenCaller returns whom the claims of a verified token make. Its errors are like those of Caller.
+func (i Identity) TokenCaller(claims map[string]string) (api.Caller, error) {
 	tenantClaim, userClaim, groupsClaim := cmp.Or(i.TenantClaim, "tenant"), cmp.Or(i.UserClaim, "sub"),
 		cmp.Or(i.GroupsClaim, "groups")
 	tenant := claims[tenantClaim]
 	if !agent.ValidTenant(tenant) {
 		return api.Caller{},
 			api.NewProblem(api.NotAllowed, "the token's claim "+tenantClaim+" names no tenant: want ^[a-z0-9][a-z0-9-]{0,39}$")
+	}
+	if userClaim == "email" && claims["email_verified"] == "false" {
+		return api.Caller{}, api.NewProblem(api.NotAllowed, "the token's claim email was not verified by its issuer")
 	}
 	user := "user:" + claims[userClaim]
 	if !agent.ValidPrincipal(user) {

@@ -10,6 +10,7 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/web"
 )
 
 // A function goes on without OpenTelemetry if that is misconfigured, says so in its log and as a metric, and names no
@@ -31,6 +32,27 @@ func TestMisconfiguredTelemetryIsLeftOut(t *testing.T) {
 			require.Contains(t, metered.String(), `"Misconfigured":1`)
 		})
 	}
+}
+
+// Functions/http goes on without a sign-in whose environment is not whole; with no client there is none.
+func TestTheSignInOfAnEnvironment(t *testing.T) {
+	env := deployedEnv().with(envOIDCIssuer, "https://id.example.com", envOIDCClient, "console", envOIDCSecret, "s3cret",
+		envLinkKeyRing, testRing, envWebURL, "https://approvals.example.com")
+	of := func(getenv func(string) string) (*web.OIDC, error) {
+		f := &function{getenv: getenv, cfg: testAWS, Deployment: &Deployment{Ports: runtime.Ports{Clock: clock.System()}}}
+		return signIn(f, nil, Identity{})
+	}
+	o, err := of(env.get)
+	require.NoError(t, err)
+	require.Equal(t, []string{"https://id.example.com", "console", "s3cret", "https://approvals.example.com"},
+		[]string{o.Issuer, o.ClientID, o.Secret, o.Base})
+	for _, name := range []string{envOIDCIssuer, envLinkKeyRing, envWebURL} {
+		_, err := of(env.with(name, "").get)
+		require.EqualError(t, err, name+": want a value, got none")
+	}
+	o, err = of(env.with(envOIDCClient, "").get)
+	require.NoError(t, err)
+	require.Nil(t, o)
 }
 
 // A function that people need goes on without a channel, links or people that are misconfigured, says so in its log and as a metric, and names

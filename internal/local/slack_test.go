@@ -165,7 +165,7 @@ func TestA25ASlackClickByAnotherChannel(t *testing.T) {
 // A26: whoever opens a link that came by mail is sent a code in Slack, and approves with it.
 func TestA26ACodeBySlack(t *testing.T) {
 	o, workspace, pages, _, logs := inSlack(t)
-	o.def.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, Confirm: agent.ConfirmCode}}
+	o.def.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, Confirm: run.ConfirmCode}}
 	_, err := o.Starter.Start(t.Context(), runtime.Start{
 		Tenant: Tenant, Agent: &o.def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay."}}}, By: []string{"user:ben"},
 	})

@@ -173,7 +173,7 @@ func Early(d *agent.Definition, s *run.AgentState, valid agent.Validator, now ti
 // missingApprovals says why one early approval is not enough for a call; "" = it is enough.
 func missingApprovals(s *run.AgentState, dec Decision, by string, via run.Via) string {
 	switch {
-	case !dec.Channels.Count(via, false):
+	case !dec.Channels.Count(via, ""):
 		return dropChannel
 	case dec.FourEyes && slices.Contains(s.Requesters(), by):
 		return dropRequester

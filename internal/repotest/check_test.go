@@ -134,6 +134,9 @@ func TestRulesBite(t *testing.T) {
 		{"api", TemplateFile, "AuthorizationType: !If [UseJwt, JWT, AWS_IAM]", "AuthorizationType: !If [UseJwt, JWT, NONE]",
 			"$default: JWT or NONE"},
 		{"api", TemplateFile, "RouteKey: POST /v1/callbacks/{token}", "RouteKey: POST /v1/audit", "POST /v1/audit: NONE"},
+		{"api", TemplateFile, "RouteKey: ANY /v1/{proxy+}", "RouteKey: ANY /v2/{proxy+}", "want ANY /v1/{proxy+} with an authorizer"},
+		{"api", TemplateFile, "RouteKey: ANY /v1/{proxy+}\n      AuthorizationType: JWT",
+			"RouteKey: ANY /v1/{proxy+}\n      AuthorizationType: NONE", "ANY /v1/{proxy+}: NONE: want an authorizer"},
 		{"api", TemplateFile, `"method":"$context.httpMethod"`, `"path":"$context.path"`, "Format: $context.path"},
 
 		{"alarms", TemplateFile, "MetricName: RunsRepaired", "MetricName: RunRepaired",
@@ -198,8 +201,8 @@ var wanted = map[string][][2]string{
 	"AWS::Logs::LogGroup": {{"RetentionInDays", "LogRetentionDays"}, {"KmsKeyId", "DataKey.Arn"}},
 	queueType:             {{"MessageRetentionPeriod", "1209600"}, {"KmsMasterKeyId", "DataKey.Arn"}},
 	"AWS::ApiGatewayV2::Authorizer": {
-		{"AuthorizerType", "JWT"}, {"JwtConfiguration/Issuer", "JwtIssuer"},
-		{"JwtConfiguration/Audience", "{Fn::Split: [,, JwtAudience]}"}, {"IdentitySource", "[$request.header.Authorization]"},
+		{"AuthorizerType", "JWT"}, {"JwtConfiguration/Issuer", "UserPool.ProviderURL or JwtIssuer"},
+		{"JwtConfiguration/Audience", "[UserPoolClient] or {Fn::Split: [,, JwtAudience]}"}, {"IdentitySource", "[$request.header.Authorization]"},
 	},
 	"AWS::ApiGatewayV2::Integration": {{"PayloadFormatVersion", "2.0"}, {"IntegrationType", "AWS_PROXY"}},
 	"AWS::ApiGatewayV2::Stage": {
@@ -564,7 +567,8 @@ var openRoutes = map[string]string{
 	"GET /":                      "a page that says how a request is opened, the same for everybody",
 	"ANY /a/{link}":              "the link in the path says who opens which request",
 	"POST /slack/interactions":   "Slack signs the body",
-	"OPTIONS /{proxy+}":          "browsers of other origins ask before they call",
+	"ANY /{proxy+}":              "the console asks for a session; the API has a route of its own",
+	"OPTIONS /v1/{proxy+}":       "browsers of other origins ask before they call",
 }
 
 // api finds routes that anybody may call, and logs that say too much.
@@ -572,8 +576,15 @@ func api(p *Project) []string {
 	var found []string
 	for _, r := range p.Resources("AWS::ApiGatewayV2::Route") {
 		key, got := r.Properties.Get("RouteKey").String(), r.Properties.Get("AuthorizationType").Short()
-		if openRoutes[key] == "" && (got != "JWT or AWS_IAM" || r.Properties.Get("AuthorizerId").Short() != "HttpApiAuthorizer or AWS::NoValue") {
+		by := got + " by " + r.Properties.Get("AuthorizerId").Short()
+		if openRoutes[key] == "" && by != "JWT or AWS_IAM by HttpApiAuthorizer or AWS::NoValue" && by != "JWT by HttpApiAuthorizer" {
 			found = append(found, key+": "+got+": want an authorizer")
+		}
+		own := func(o Resource) bool {
+			return o.Properties.Get("RouteKey").String() == "ANY /v1/{proxy+}" && o.Node.Get("Condition").String() == r.Node.Get("Condition").String()
+		}
+		if key == "ANY /{proxy+}" && !slices.ContainsFunc(p.Resources(r.Type), own) {
+			found = append(found, key+": NONE: want ANY /v1/{proxy+} with an authorizer beside it")
 		}
 		if strings.HasPrefix(key, "OPTIONS ") != (r.Node.Get("Condition").String() == "UseCors") {
 			found = append(found, key+": Condition: want UseCors for OPTIONS alone")

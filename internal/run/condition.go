@@ -44,6 +44,6 @@ type Voice struct {
 	At     time.Time `json:"at"`
 	Tools  []string  `json:"tools,omitempty"` // of a request about tools: those that are approved, by original name
 
-	Via       Via  `json:"via,omitempty"`
-	Confirmed bool `json:"confirmed,omitempty"` // with a code that came by another channel than the page's link
+	Via       Via     `json:"via,omitempty"`
+	Confirmed Confirm `json:"confirmed,omitempty"`
 }

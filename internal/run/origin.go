@@ -394,3 +394,18 @@ const (
 
 // Vias returns all channels.
 func Vias() []Via { return []Via{ViaPage, ViaSlack, ViaAPI, ViaConsole, ViaCLI} }
+
+// Confirm is what an approval on a page behind a link takes besides; "" = nothing.
+type Confirm string
+
+// The confirmations. A sign-in also counts where a code is asked for.
+const (
+	ConfirmCode Confirm = "code" // a code that came by another channel than the link
+	ConfirmOIDC Confirm = "oidc" // a sign-in, by OpenID Connect, of the person whom the link was sent to
+)
+
+// Confirms returns all confirmations.
+func Confirms() []Confirm { return []Confirm{ConfirmCode, ConfirmOIDC} }
+
+// Covers reports whether an approval that was confirmed by c counts where o is asked for.
+func (c Confirm) Covers(o Confirm) bool { return o == "" || c == o || c == ConfirmOIDC }

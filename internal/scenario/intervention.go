@@ -208,7 +208,7 @@ func (s *simulation) decideOpenRequest(iv Intervention) bool {
 func (s *simulation) decideRequest(iv Intervention, asked approval.Approval, action approval.Action) bool {
 	r := approval.DecisionInput{Tenant: tenant, ID: asked.ID, Action: action, By: anyApprover(asked)}
 	for _, via := range run.Vias() {
-		if asked.ChannelsOf(r.Tool).Count(via, false) {
+		if asked.ChannelsOf(r.Tool).Count(via, "") {
 			r.Via = via
 		}
 	}

@@ -5,6 +5,9 @@ package secrets
 // while what the others signed is still about.
 
 import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -106,6 +109,51 @@ func (r *Ring) Sign(id, audience string, fields ...string) (signature []byte, ok
 func (r *Ring) Verify(signature []byte, id, audience string, fields ...string) bool {
 	want, ok := r.Sign(id, audience, fields...)
 	return ok && hmac.Equal(want, signature)
+}
+
+// Seal encrypts text for an audience with a key that is derived from the newest one: what Sign uses opens nothing, and
+// what was sealed for one audience is nothing to another. The result is unpadded base64url.
+func (r *Ring) Seal(audience string, text []byte) (string, error) {
+	aead, err := r.keys[0].sealing(audience)
+	if err != nil {
+		return "", err
+	}
+	id := r.Newest()
+	return base64.RawURLEncoding.EncodeToString(aead.Seal(append([]byte{byte(len(id))}, id...), nil, text, nil)), nil
+}
+
+// Open returns the text that Seal has sealed for the audience; false for anything else.
+func (r *Ring) Open(audience, sealed string) (text []byte, ok bool) {
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(sealed)
+	if err != nil || len(raw) == 0 || len(raw) < 1+int(raw[0]) {
+		return nil, false
+	}
+	id, rest := string(raw[1:1+raw[0]]), raw[1+raw[0]:]
+	for _, k := range r.keys {
+		if k.ID != id {
+			continue
+		}
+		aead, err := k.sealing(audience)
+		if err != nil {
+			return nil, false
+		}
+		text, err = aead.Open(nil, nil, rest, nil)
+		return text, err == nil
+	}
+	return nil, false
+}
+
+// sealing returns AES-256-GCM with random nonces.
+func (k Key) sealing(audience string) (cipher.AEAD, error) {
+	key, err := hkdf.Key(sha256.New, []byte(k.Key), nil, "countersign seal 1 "+audience, 32)
+	if err != nil {
+		return nil, fmt.Errorf("derive a key: %w", err)
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, fmt.Errorf("derive a key: %w", err)
+	}
+	return cipher.NewGCMWithRandomNonce(block)
 }
 
 // This file makes addresses that a call is answered at by whoever was asked, and reads them.

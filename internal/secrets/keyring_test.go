@@ -52,6 +52,37 @@ func TestSignature(t *testing.T) {
 	}
 }
 
+// What was sealed opens for its audience alone, over a rotation; a signature's key opens nothing.
+func TestSeal(t *testing.T) {
+	old := ring(t, `{"id":"1","key":"`+first+`"}`)
+	sealed, err := old.Seal("session", []byte("ana"))
+	require.NoError(t, err)
+	again, err := old.Seal("session", []byte("ana"))
+	require.NoError(t, err)
+	require.NotEqual(t, sealed, again)
+	require.Regexp(t, `^[\w-]+$`, sealed)
+	both := ring(t, `[{"id":"2","key":"`+second+`"}, {"id":"1","key":"`+first+`"}]`)
+	for _, r := range []*secrets.Ring{old, both} {
+		text, ok := r.Open("session", sealed)
+		require.True(t, ok)
+		require.Equal(t, "ana", string(text))
+	}
+	_, ok := ring(t, `{"id":"2","key":"`+first+`"}`).Open("session", sealed)
+	require.False(t, ok, "no such key")
+	_, ok = ring(t, `{"id":"1","key":"`+second+`"}`).Open("session", sealed)
+	require.False(t, ok, "another key of the id")
+	_, ok = old.Open("sign-in", sealed)
+	require.False(t, ok, "another audience")
+	for i := range sealed {
+		_, ok := old.Open("session", sealed[:i])
+		require.False(t, ok)
+		bent := []byte(sealed)
+		bent[i] = "AB"[map[bool]int{true: 1}[bent[i] == 'A']]
+		_, ok = old.Open("session", string(bent))
+		require.False(t, ok, i)
+	}
+}
+
 func TestParseRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                       `want {"id": ..., "key": ...}, or a list of them`,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/link"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // formResult is what a page says about the form that was just sent, and the fields as they were typed.
@@ -45,6 +46,10 @@ func (s *server) handlePost(w http.ResponseWriter, r *http.Request, v visit) {
 	if what := before.describeChanges(newFormState(v.a, v.by.ID)); what != "" {
 		s.writeRequestPage(w, r, v, http.StatusConflict, formResult{Head: "The request is not as you saw it",
 			text: what, Bad: true, typed: form})
+		return
+	}
+	if v.isSomebodyElse() {
+		s.refuseForm(w, r, v, form, errSomebodyElse)
 		return
 	}
 	if form["action"] == "uncover" {
@@ -114,21 +119,45 @@ func (s *server) sendCode(w http.ResponseWriter, r *http.Request, v visit, form 
 
 // codeChannel returns the channel by which the visitor is sent a code; "" = none is, or the request takes none.
 func (s *server) codeChannel(v visit) string {
-	if s.Codes == nil || !v.takesCode() {
+	if s.Codes == nil || v.confirmation() != run.ConfirmCode {
 		return ""
 	}
 	return s.Codes.SecondChannel(v.who, v.link.Channel)
 }
 
-// takesCode reports whether an approval by the visitor may take a code.
-func (v visit) takesCode() bool { return v.a.ChannelsOf("").TakeCode(v.via) }
+// confirmation returns what an approval by the visitor takes besides.
+func (v visit) confirmation() run.Confirm { return v.a.ChannelsOf("").ConfirmationBy(v.via) }
 
-// confirm returns the use of the typed code for a decision; nil = the request takes none.
-func (s *server) confirm(v visit, form map[string]string) func(context.Context) error {
-	if !v.takesCode() {
+// isSignedIn reports whether the visitor has signed in as the person whom the link was sent to.
+func (v visit) isSignedIn() bool {
+	return v.session != nil && v.session.Tenant == v.link.Tenant && v.session.Principal.ID == v.who.ID
+}
+
+// isSomebodyElse reports whether the visitor has signed in as another person, where that matters.
+func (v visit) isSomebodyElse() bool {
+	return v.confirmation() == run.ConfirmOIDC && v.session != nil && !v.isSignedIn()
+}
+
+// The errors of an approval that takes a sign-in.
+var (
+	errNotSignedIn  = errors.New("the visitor has not signed in")
+	errSomebodyElse = errors.New("somebody else has signed in")
+)
+
+// confirm returns the check of what a decision is confirmed by; nil = the request takes nothing.
+func (s *server) confirm(v visit, form map[string]string) func(context.Context, run.Confirm) error {
+	if v.confirmation() == "" {
 		return nil
 	}
-	return func(ctx context.Context) error { return s.Links.UseCode(ctx, v.link, v.a.Digest, form["code"]) }
+	return func(ctx context.Context, by run.Confirm) error {
+		switch {
+		case by == run.ConfirmCode:
+			return s.Links.UseCode(ctx, v.link, v.a.Digest, form["code"])
+		case !v.isSignedIn():
+			return errNotSignedIn
+		}
+		return nil
+	}
 }
 
 // formError is a problem of a form that people may see.
@@ -219,6 +248,11 @@ func explainError(err error) (status int, text string) {
 	switch {
 	case errors.As(err, &channel):
 		return http.StatusForbidden, "The policy lets people approve this by " + channel.Allowed.Words() + "."
+	case errors.Is(err, errNotSignedIn):
+		return http.StatusForbidden, "To approve it here, sign in as the person whom this link was sent to."
+	case errors.Is(err, errSomebodyElse):
+		return http.StatusForbidden, "You have signed in as another person than the one whom this link was sent to. " +
+			"Nothing was decided."
 	case errors.As(err, &code):
 		return http.StatusUnprocessableEntity, "The code: " + code.Problem + "."
 	case errors.As(err, &decided):

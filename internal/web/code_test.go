@@ -62,7 +62,7 @@ func (p *pigeon) newestCode(t *testing.T) string {
 // confirming is a harness whose rule wants a code of who approves on a page, and the channels that carry it.
 func confirming(t *testing.T) (w *harness, slack, mail *pigeon, logs *strings.Builder) {
 	w = newHarness(t, asks(five), func(d *agent.Definition) {
-		d.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, Confirm: agent.ConfirmCode}}
+		d.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, Confirm: run.ConfirmCode}}
 	})
 	w.people["user:ana"] = person.Person{ID: "user:ana", Groups: []string{"group:operators"}, Email: "ana@example.com", Slack: "U1"}
 	slack, mail, logs = &pigeon{name: "slack"}, &pigeon{name: "email"}, &strings.Builder{}
@@ -109,7 +109,7 @@ func TestA26ACodeConfirms(t *testing.T) {
 	require.Equal(t, run.RunDone, w.finish())
 	require.Len(t, w.paid, 1)
 	d := w.reload(a).Decisions[0]
-	require.Equal(t, []any{approval.ViaPage, true}, []any{d.Via, d.Confirmed})
+	require.Equal(t, []any{approval.ViaPage, run.ConfirmCode}, []any{d.Via, d.Confirmed})
 	for _, it := range w.rows.All() {
 		require.NotContains(t, string(it.Body)+it.PK+it.SK, code, "nothing stored has the code")
 	}

@@ -49,6 +49,8 @@ type Console struct {
 	Start     string // id of this server process, in a-z and 2-7; not secret
 	Key       string // proves decisions while this process runs; KeyFragment transports it
 	Token     string // proves decisions as well; typed where no script runs
+	// Session says that the visitor has signed in: Key is that session's, and every form holds it.
+	Session bool
 }
 
 // KeyFragment is the fragment (#) of the address that first opens the console. Browsers do not send fragments.
@@ -166,7 +168,7 @@ func (c *console) serveApproval(w http.ResponseWriter, r *http.Request, id strin
 		link: link.Link{ID: "console", Tenant: c.Tenant, Approval: a.ID, To: c.As.ID, Nonce: c.formNonce()}, a: a, by: c.As,
 		via: approval.ViaConsole,
 		who: person.Person{ID: c.As.ID, Groups: c.As.Groups}, checkProof: c.checkProof,
-		start: c.Start, runTrail: runTrail(a.Root, a.Run),
+		start: c.Start, proof: c.formProof(), runTrail: runTrail(a.Root, a.Run),
 		fine: "Your answer counts as " + c.As.ID + "'s. It is recorded as given in the console.",
 	}
 	if r.Method == http.MethodPost {
@@ -178,7 +180,15 @@ func (c *console) serveApproval(w http.ResponseWriter, r *http.Request, id strin
 
 // newFrame returns the fields that all console pages have.
 func (c *console) newFrame(title string, way []crumb) frame {
-	return frame{Title: title, Who: c.Show.Text(c.As.ID), Start: c.Start, Trail: way}
+	return frame{Title: title, Who: c.Show.Text(c.As.ID), Start: c.Start, Proof: c.formProof(), Trail: way}
+}
+
+// formProof returns the proof that forms hold; "" = whoever decides shows one.
+func (c *Console) formProof() string {
+	if !c.Session {
+		return ""
+	}
+	return c.Key
 }
 
 // runTrail returns the breadcrumbs of runs, root first. It leaves out empty and repeated ids.
@@ -206,6 +216,9 @@ func (c *Console) checkProof(form map[string]string) string {
 		if secret != "" && subtle.ConstantTimeCompare([]byte(shown), []byte(secret)) == 1 {
 			return ""
 		}
+	}
+	if c.Session {
+		return "The form was not one of your session. Answer anew."
 	}
 	return "That you may look does not say that you may decide. Type the token, or open the address once more that was " +
 		"printed at the start."

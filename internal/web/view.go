@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // writeRequestPage shows a request as it is now, with the result of the last form on top.
@@ -30,6 +31,7 @@ type frame struct {
 	Title string
 	Who   show.Text // the visitor; nil = unknown
 	Start string    // of the console: Console.Start
+	Proof string    // of a signed-in session, for its forms; "" = whoever decides shows another
 	Trail []crumb   // of the console: the way to the page
 }
 
@@ -51,6 +53,7 @@ type requestPage struct {
 	Form                            string // signed state of the form
 	May                             allowedActions
 	CodeBy                          string     // the channel by which the visitor is sent a code; "" = none is
+	SignIn                          string     // where the visitor signs in before an approval; "" = nowhere, or no need
 	Each                            []eachTool // a form for each; nil = one for all
 	Note, Result, Remark, Arguments string     // as typed
 	Editing, Asking                 bool       // the form that was sent
@@ -79,8 +82,10 @@ func (m allowedActions) Decide(k approval.Kind) bool { return m.Deny && k != app
 // findAllowedActions returns what the page offers the visitor. The desk authorizes the decision itself.
 func (s *server) findAllowedActions(v visit) (m allowedActions) {
 	now := s.Clock.Now()
-	m.Remark = v.a.IsOpen(now) && s.Remark != nil
-	if !v.a.IsOpen(now) || v.a.HasDecided(v.by.ID) {
+	if !v.a.IsOpen(now) || v.isSomebodyElse() {
+		return m
+	}
+	if m.Remark = s.Remark != nil; v.a.HasDecided(v.by.ID) {
 		return m
 	}
 	approve, deny := v.a.CanApprove(v.by, now), v.a.CanDecide(v.by, now)
@@ -102,7 +107,13 @@ func (s *server) findAllowedActions(v visit) (m allowedActions) {
 // channel matters.
 func (s *server) offersApproval(v visit, tool string) bool {
 	c := v.a.ChannelsOf(tool)
-	return c.Allow(v.via) && (!c.TakeCode(v.via) || s.codeChannel(v) != "")
+	switch c.ConfirmationBy(v.via) {
+	case run.ConfirmCode:
+		return c.Allow(v.via) && s.codeChannel(v) != ""
+	case run.ConfirmOIDC:
+		return c.Allow(v.via) && v.isSignedIn()
+	}
+	return c.Allow(v.via)
 }
 
 func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (requestPage, error) {
@@ -117,7 +128,7 @@ func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (r
 	page := requestPage{
 		frame: frame{
 			Title: shown.Title.String() + " · Countersign", Who: s.Show.Text(cmp.Or(v.who.Name, v.who.ID)),
-			Start: v.start, Trail: v.runTrail,
+			Start: v.start, Proof: v.proof, Trail: v.runTrail,
 		},
 		ID: s.Show.Text(v.a.ID), Kind: v.a.Kind, Shown: shown, Fine: v.fine,
 		Note: now.typed["note"], Result: now.typed["result"], Remark: now.typed["text"], Arguments: now.typed["args"],
@@ -135,6 +146,9 @@ func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (r
 	page.May = s.findAllowedActions(v)
 	if v.a.CanApprove(v.by, s.Clock.Now()) && (page.May.Deny || page.May.Result) {
 		page.CodeBy = s.codeChannel(v)
+		if s.SignIn != nil && v.confirmation() == run.ConfirmOIDC && v.session == nil {
+			page.SignIn = signInAddress(v.path, false)
+		}
 	}
 	s.setAnswerSection(&page, v)
 	if page.May.Edit && page.Arguments == "" {
@@ -146,6 +160,18 @@ func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (r
 	return page, err
 }
 
+// confirmationText says why there is no approval yet on a page behind a link.
+func (s *server) confirmationText(v visit) string {
+	switch {
+	case v.confirmation() == run.ConfirmCode:
+		return "To approve it here takes a code, which is sent to you by another channel than your link, " +
+			"and none is known that reaches you. You may deny it here."
+	case s.SignIn == nil:
+		return "To approve it here takes a sign-in by OIDC, which is not configured on this server. You may deny it here."
+	}
+	return "To approve it here, sign in first, as the person whom your link was sent to. To deny it takes no sign-in."
+}
+
 // setAnswerSection sets what the visitor may answer, or why there is nothing to answer.
 func (s *server) setAnswerSection(page *requestPage, v visit) {
 	page.AnswerHead = "Your answer"
@@ -153,17 +179,21 @@ func (s *server) setAnswerSection(page *requestPage, v visit) {
 		page.Fine = "This address is yours alone: whoever has it answers as you. Do not pass it on."
 	}
 	switch m := page.May; {
+	case page.Open && v.isSomebodyElse():
+		page.AnswerHead, page.SignIn = "Not your link", signInAddress(v.path, true)
+		page.AnswerText = "You have signed in as " + v.session.Principal.ID + ", and this link was sent to " + v.who.ID +
+			". Nothing can be decided here until that person has signed in."
+		page.Who, page.Fine = s.Show.Text(v.session.Principal.ID), "This address is not yours. Do not pass it on."
 	case !page.Open:
 		page.AnswerHead = "Nothing left to answer"
 		page.AnswerText = "This page says what became of the request. Nothing on it can be changed."
 	case v.a.HasDecided(v.by.ID):
 		page.AnswerHead, page.AnswerText = "You have answered", "Others have still to."
-	case m.Deny && !m.Approve && !m.Result && !s.offersApproval(v, ""):
+	case m.Deny && !m.Approve && !m.Result && v.a.CanApprove(v.by, s.Clock.Now()) && !s.offersApproval(v, ""):
 		c := v.a.ChannelsOf("")
 		page.AnswerText = "It is approved by " + c.Words() + ", and not here. You may deny it here."
 		if c.Allow(v.via) {
-			page.AnswerText = "To approve it here takes a code, which is sent to you by another channel than your link, " +
-				"and none is known that reaches you. You may deny it here."
+			page.AnswerText = s.confirmationText(v)
 		}
 	case m.Deny && !m.Approve && !m.Result && v.a.FourEyes:
 		page.AnswerText = "It is done for you, so that somebody else has to approve it. You may deny it."

@@ -75,6 +75,7 @@ type Pages struct {
 	// Remark records a question or an answer about a request; nil = not offered.
 	Remark func(ctx context.Context, r Remark) error
 	Codes  Codes        // nil = no code can be sent
+	SignIn *OIDC        // nil = nobody can sign in
 	Log    *slog.Logger // of internal errors, without content; nil = none
 }
 
@@ -110,7 +111,7 @@ func (p *Pages) newServer(pages *pageSet) *server {
 		if heading != "Countersign" {
 			title += " · Countersign"
 		}
-		page, err := pages.render("plain.html", plainPage{frame{Title: title}, heading, text})
+		page, err := pages.render("plain.html", plainPage{frame{Title: title}, heading, text, ""})
 		if err != nil {
 			panic("web: " + err.Error())
 		}
@@ -139,6 +140,7 @@ func (p *Pages) newServer(pages *pageSet) *server {
 type plainPage struct {
 	frame
 	Heading, Text string
+	SignIn        string // where to sign in; "" = not offered
 }
 
 // ServeHTTP implements http.Handler.
@@ -184,9 +186,12 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.writePage(w, http.StatusNotFound, s.missing)
 	case err != nil:
 		s.writeFailure(w, r, err)
-	case r.Method == http.MethodPost:
-		s.handlePost(w, r, v)
 	default:
+		v.path, v.session = r.URL.Path, s.SignIn.Session(r)
+		if r.Method == http.MethodPost {
+			s.handlePost(w, r, v)
+			return
+		}
 		s.writeRequestPage(w, r, v, http.StatusOK, formResult{})
 	}
 }
@@ -212,8 +217,12 @@ type visit struct {
 	by   policy.Principal
 	via  approval.Via
 
+	path    string   // of the page
+	session *Session // nil = the visitor has not signed in
+
 	// Of the console's page:
 	start    string
+	proof    string
 	runTrail []crumb
 	fine     string // text below the answer
 

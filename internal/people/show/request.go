@@ -258,7 +258,9 @@ func viaText(a approval.Approval) string {
 	switch {
 	case c.Via == nil && c.Confirm == "":
 		return ""
-	case c.TakeCode(run.ViaPage) && c.Allow(run.ViaPage):
+	case c.Confirm == run.ConfirmOIDC && c.Allow(run.ViaPage):
+		text += "; on its page by whoever has signed in as the person that the link was sent to"
+	case c.Confirm == run.ConfirmCode && c.Allow(run.ViaPage):
 		text += "; on its page with a code that is sent by another channel than the link"
 	}
 	return text + "; denied by every channel"

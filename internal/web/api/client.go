@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -55,6 +56,42 @@ func NewURLClient(base string, c *http.Client) *Client {
 		c = http.DefaultClient
 	}
 	return &Client{http: c, base: base}
+}
+
+// NewHandlerClient returns a client of a handler in this process.
+func NewHandlerClient(h http.Handler) *Client {
+	return &Client{http: &http.Client{Transport: inProcess{h}}, base: "http://countersign.local"}
+}
+
+// inProcess carries requests to a handler. It returns the whole response at its end.
+type inProcess struct{ http.Handler }
+
+// RoundTrip implements http.RoundTripper.
+func (h inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := &wholeResponse{header: http.Header{}}
+	in := r.Clone(r.Context())
+	if in.Body == nil {
+		in.Body = http.NoBody
+	}
+	h.ServeHTTP(w, in)
+	w.WriteHeader(http.StatusOK) // if nothing was written
+	return &http.Response{StatusCode: w.status, Header: w.header, Body: io.NopCloser(&w.body), Request: r}, nil
+}
+
+// wholeResponse is an http.ResponseWriter in memory.
+type wholeResponse struct {
+	status int
+	header http.Header
+	body   bytes.Buffer
+}
+
+func (w *wholeResponse) Header() http.Header { return w.header }
+
+func (w *wholeResponse) WriteHeader(status int) { w.status = cmp.Or(w.status, status) }
+
+func (w *wholeResponse) Write(p []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	return w.body.Write(p)
 }
 
 // Close closes idle connections.

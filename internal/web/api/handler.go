@@ -22,6 +22,9 @@ import (
 // maxBody is the size of a JSON body in bytes.
 const maxBody = 256 << 10
 
+// Path is what the paths of the API begin with.
+const Path = "/v1/"
+
 // server handles the requests of a backend.
 type server struct{ Backend }
 

@@ -260,7 +260,7 @@ func (r *reader) rules(dst *[]agent.Rule) read {
 				"remind":    r.positiveDuration(&rule.Remind),
 				"escalate":  r.escalation(&rule.Escalate),
 				"via":       each(r, &rule.Via, func(v *run.Via) read { return enum(r, v, run.Vias()) }),
-				"confirm":   enum(r, &rule.Confirm, []agent.Confirm{agent.ConfirmCode}),
+				"confirm":   enum(r, &rule.Confirm, run.Confirms()),
 			})
 			*dst = append(*dst, rule)
 		})

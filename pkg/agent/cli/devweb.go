@@ -2,8 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"context"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -17,10 +15,8 @@ import (
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/link"
-	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/policy"
-	"github.com/countersign/countersign/internal/run"
 	webpages "github.com/countersign/countersign/internal/web"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -54,7 +50,7 @@ func newWebServer(e *engine, host string, at *net.TCPAddr, token string, as poli
 	mux := http.NewServeMux()
 	mux.Handle(link.Path, pages) // no token: the link authenticates the visitor
 	mux.Handle(slack.Path, pages)
-	console := newConsole(e, b, token, as)
+	console := newConsole(e, token, as)
 	shown := console.Handler()
 	for _, path := range webpages.ConsolePaths() {
 		mux.Handle(path, shown)
@@ -142,35 +138,9 @@ func (u *unusedConns) closeAll() {
 
 // newConsole returns the web console of an engine. The console reads through the API client and decides through the
 // approval desk.
-func newConsole(e *engine, b api.Backend, token string, as policy.Principal) *webpages.Console {
+func newConsole(e *engine, token string, as policy.Principal) *webpages.Console {
 	draw := ids.System(e.p.clock)
-	return &webpages.Console{
-		Pages:  e.newDeployment().Pages(),
-		Tenant: local.Tenant, As: as, Read: e.newClient(as), Agents: e.p.registry.Agents, Token: token,
-		Start: draw.Token()[:10], Key: draw.Token(),
-		Conversation: func(ctx context.Context, run string) ([]run.Spoken, error) {
-			l, err := b.Journal.Load(ctx, local.Tenant, run)
-			if err != nil {
-				return nil, err
-			}
-			return b.Journal.Conversation(ctx, local.Tenant, &l.State)
-		},
-		Arguments: func(ctx context.Context, run, tool string, raw []byte) ([]show.Row, error) {
-			var schema json.RawMessage // in the definition that the run is pinned to; nil = the tool is unknown
-			if tool != "" {
-				l, err := b.Journal.Load(ctx, local.Tenant, run)
-				if err != nil {
-					return nil, err
-				}
-				def, err := b.Definitions(ctx, local.Tenant, l.State.Definition)
-				if err != nil {
-					return nil, err
-				}
-				t, _ := def.Tool(tool)
-				schema = t.Schema
-			}
-			lines, _ := show.ReadArguments(raw, schema)
-			return lines, nil
-		},
-	}
+	c := e.newDeployment().Console(api.Caller{Tenant: local.Tenant, Principal: as}, e.newClient(as))
+	c.Agents, c.Token, c.Start, c.Key = e.p.registry.Agents, token, draw.Token()[:10], draw.Token()
+	return c
 }
