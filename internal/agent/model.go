@@ -59,18 +59,10 @@ type Reply struct {
 	// the provider's word, for the record; decides nothing but whether a text is said to be cut (CutText)
 	StopReason string
 	Usage      run.Usage
-	Reasoning  []ReplyReasoning // in order; never part of Text
-	Truncated  bool             // the limit of output tokens cut the reply short, in the provider's own word
-	Place      int              // of the model that answered in the chain: 0 = the first
-	At         time.Time        // when it was there; zero = nobody looked
-}
-
-// ReplyReasoning is reasoning and where it stood in a reply, in which all text comes before the calls. Places never go
-// back.
-type ReplyReasoning struct {
-	run.Reasoning
-	AfterText  int // bytes of Text before it
-	AfterCalls int // Calls before it; where there are any, so is all of Text, whatever AfterText says
+	Reasoning  []run.RepliedReasoning // in order; never part of Text
+	Truncated  bool                   // the limit of output tokens cut the reply short, in the provider's own word
+	Place      int                    // of the model that answered in the chain: 0 = the first
+	At         time.Time              // when it was there; zero = nobody looked
 }
 
 // ReplyCall is a tool call as the model wrote it, id and name unchecked. Input is raw JSON as received.

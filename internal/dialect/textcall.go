@@ -14,11 +14,11 @@ import (
 // Reply is r with what the text says in the place of all of it, and with its thinking among what the provider itself
 // calls reasoning.
 func (t ToolText) Reply(r agent.Reply) agent.Reply {
-	var all []agent.ReplyReasoning
+	var all []run.RepliedReasoning
 	thoughts := t.Thoughts
 	before := func(n int) {
 		for len(thoughts) > 0 && thoughts[0].at <= n {
-			all = append(all, agent.ReplyReasoning{Reasoning: run.Reasoning{Text: thoughts[0].Text, Provider: TextReasoning},
+			all = append(all, run.RepliedReasoning{Reasoning: run.Reasoning{Text: thoughts[0].Text, Provider: TextReasoning},
 				AfterText: thoughts[0].After})
 			thoughts = thoughts[1:]
 		}

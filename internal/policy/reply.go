@@ -327,7 +327,7 @@ const maxReasoning = 192 << 10
 // plannedReasoning places a reply's reasoning among the text and the calls that are kept of it; kept are the places of
 // those calls in the reply. What cannot be stored byte for byte is not stored, and of a reply with too much of it none
 // is: changed or in part it would be worth nothing to who wrote it.
-func plannedReasoning(all []agent.ReplyReasoning, text string, kept []int) []run.RepliedReasoning {
+func plannedReasoning(all []run.RepliedReasoning, text string, kept []int) []run.RepliedReasoning {
 	var out []run.RepliedReasoning
 	said, asked, size := 0, 0, 0
 	for _, r := range all {
@@ -341,10 +341,8 @@ func plannedReasoning(all []agent.ReplyReasoning, text string, kept []int) []run
 		if asked > 0 || r.AfterCalls > 0 { // behind a call that is dropped, too, is behind all of the text
 			said = len(text)
 		}
-		out = append(out, run.RepliedReasoning{
-			Text: r.Text, Signature: r.Signature, Redacted: r.Redacted, Provider: r.Provider, Model: r.Model, Field: r.Field,
-			AfterText: said, AfterCalls: asked,
-		})
+		r.AfterText, r.AfterCalls = said, asked
+		out = append(out, r)
 	}
 	return out
 }

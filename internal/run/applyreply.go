@@ -140,7 +140,7 @@ func (e Replied) turnBlocks() (blocks []Block, ok bool) {
 			return nil, false
 		}
 		blocks = append(blocks, Text{Text: e.Text[said:r.AfterText]})
-		blocks = append(appendUses(blocks, e.Calls[asked:r.AfterCalls]), r.block())
+		blocks = append(appendUses(blocks, e.Calls[asked:r.AfterCalls]), r.Reasoning)
 		said, asked = r.AfterText, r.AfterCalls
 	}
 	blocks = append(blocks, Text{Text: e.Text[said:]})
@@ -152,11 +152,6 @@ func (r RepliedReasoning) fits(e Replied, said, asked int) bool {
 	behindText := r.AfterText == len(e.Text)
 	return said <= r.AfterText && r.AfterText <= len(e.Text) && asked <= r.AfterCalls && r.AfterCalls <= len(e.Calls) &&
 		(behindText || r.AfterCalls == 0 && utf8.RuneStart(e.Text[r.AfterText]))
-}
-
-func (r RepliedReasoning) block() Block {
-	return Reasoning{Text: r.Text, Signature: r.Signature, Redacted: r.Redacted, Provider: r.Provider, Model: r.Model,
-		Field: r.Field}
 }
 
 func appendUses(blocks []Block, calls []RepliedCall) []Block {

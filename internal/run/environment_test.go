@@ -506,7 +506,7 @@ func (w *world) said() []string {
 // worldFits stands for the schema check of outputs.
 func worldFits(value json.RawMessage) error { return worldValid(agent.ToolSpec{}, value) }
 
-func (w *world) thoughts(n int) []agent.ReplyReasoning {
+func (w *world) thoughts(n int) []run.RepliedReasoning {
 	if !w.thinks {
 		return nil
 	}
@@ -514,8 +514,8 @@ func (w *world) thoughts(n int) []agent.ReplyReasoning {
 }
 
 // thoughts are the first n of: before everything, within the text, behind the first call.
-func thoughts(n int) []agent.ReplyReasoning {
-	return []agent.ReplyReasoning{
+func thoughts(n int) []run.RepliedReasoning {
+	return []run.RepliedReasoning{
 		{Reasoning: run.Reasoning{Text: "Hm.", Signature: "s", Provider: "bedrock", Model: "m"}},
 		{Reasoning: run.Reasoning{Redacted: []byte{0, 255}, Provider: "bedrock", Model: "m"}, AfterText: 2},
 		{Reasoning: run.Reasoning{Text: "So.", Provider: "openai", Model: "m"}, AfterCalls: 1},

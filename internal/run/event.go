@@ -210,14 +210,9 @@ type RepliedCall struct {
 // RepliedReasoning is reasoning as the model wrote it, and where: behind so many bytes of the text and so many calls.
 // Places never go back, and one behind a call is behind all of the text.
 type RepliedReasoning struct {
-	Text       string `json:"text,omitempty"`
-	Signature  string `json:"signature,omitempty"`
-	Redacted   []byte `json:"redacted,omitempty"` // base64
-	Provider   string `json:"provider,omitempty"`
-	Model      string `json:"model,omitempty"`
-	Field      string `json:"field,omitempty"`
-	AfterText  int    `json:"afterText,omitempty"`
-	AfterCalls int    `json:"afterCalls,omitempty"`
+	Reasoning
+	AfterText  int `json:"afterText,omitempty"`
+	AfterCalls int `json:"afterCalls,omitempty"`
 }
 
 // Evicted takes the oldest live messages out of the conversation. They stay in the journal, their seenCount freezes,
@@ -435,18 +430,6 @@ type ContextFull struct {
 
 // Said reports whether it was said at all.
 func (e ContextFull) Said() bool { return e.Of > 0 }
-
-// MarshalJSON writes the block itself.
-func (b UserBlock) MarshalJSON() ([]byte, error) { return MarshalBlock(b.Block) }
-
-// UnmarshalJSON reads a block.
-func (b *UserBlock) UnmarshalJSON(data []byte) (err error) {
-	if err := readKnown("content block", data, &blockJSON{}); err != nil {
-		return err
-	}
-	b.Block, err = UnmarshalBlock(data)
-	return err
-}
 
 // InboxSlot is the inbox slot a fact came from; 0 when it did not come through the inbox.
 func InboxSlot(e Event) int64 {

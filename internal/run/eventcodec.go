@@ -15,28 +15,32 @@ import (
 )
 
 // eventTypes are the events by their stored names. A name is never used for another meaning.
-var eventTypes = func() map[string]reflect.Type {
+var eventTypes = typesByName[Event](
+	RunStarted{}, InputReceived{}, Decided{}, Answered{}, LateResult{}, Replied{}, Evicted{}, CallClaimed{},
+	CallFinished{}, CallSuspended{}, CallUnknown{}, CallCancelled{}, Resumed{}, Parked{}, HandedOver{},
+	Finished{}, DecisionKept{}, DecisionDropped{}, ContextBuilt{}, Remembered{}, Hooked{},
+	PermissionRequested{}, PermissionAnswered{}, CallPermitted{}, PermissionChecked{},
+	PermissionFailed{}, ContextFull{}, LateSuspended{}, Planned{}, StepRouted{}, Synthesised{}, PlanLeft{},
+	UndoOrdered{}, ToolsListed{}, ToolsDisabled{},
+)
+
+func typesByName[T any](all ...T) map[string]reflect.Type {
 	types := map[string]reflect.Type{}
-	for _, e := range []Event{
-		RunStarted{}, InputReceived{}, Decided{}, Answered{}, LateResult{}, Replied{}, Evicted{}, CallClaimed{},
-		CallFinished{}, CallSuspended{}, CallUnknown{}, CallCancelled{}, Resumed{}, Parked{}, HandedOver{},
-		Finished{}, DecisionKept{}, DecisionDropped{}, ContextBuilt{}, Remembered{}, Hooked{},
-		PermissionRequested{}, PermissionAnswered{}, CallPermitted{}, PermissionChecked{},
-		PermissionFailed{}, ContextFull{}, LateSuspended{}, Planned{}, StepRouted{}, Synthesised{}, PlanLeft{},
-		UndoOrdered{}, ToolsListed{}, ToolsDisabled{},
-	} {
-		types[EventType(e)] = reflect.TypeOf(e)
+	for _, v := range all {
+		types[nameOf(v)] = reflect.TypeOf(v)
 	}
 	return types
-}()
+}
 
 // EventTypes are the stored names of all events, sorted.
 func EventTypes() []string { return slices.Sorted(maps.Keys(eventTypes)) }
 
 // EventType is an event's stored name: that of its Go type in lower case, such as call_finished for CallFinished.
-func EventType(e Event) string {
+func EventType(e Event) string { return nameOf(e) }
+
+func nameOf(v any) string {
 	var name []byte
-	for i, c := range []byte(reflect.TypeOf(e).Name()) {
+	for i, c := range []byte(reflect.TypeOf(v).Name()) {
 		if 'A' <= c && c <= 'Z' {
 			if c += 'a' - 'A'; i > 0 {
 				name = append(name, '_')

@@ -150,7 +150,7 @@ var fuzzEvents = []func(s *run.AgentState, about, how byte) run.Event{
 		}
 		for i := range about >> 2 % 3 {
 			place := pick(how+i, 0, 0, 1, 4, 5)
-			e.Reasoning = append(e.Reasoning, run.RepliedReasoning{Text: "t", AfterText: place, AfterCalls: pick(about+i, 0, 0, 1, 4)})
+			e.Reasoning = append(e.Reasoning, run.RepliedReasoning{Reasoning: run.Reasoning{Text: "t"}, AfterText: place, AfterCalls: pick(about+i, 0, 0, 1, 4)})
 		}
 		e.Dropped = pick(about>>5, "", "", "left out")
 		e.Summary, e.Static = how>>6 == 1, pick(how>>4, "", "", "static")

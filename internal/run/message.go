@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"mime"
+	"reflect"
 	"strings"
 	"sync/atomic"
 
@@ -59,7 +60,9 @@ func (from Source) SameEvent(other Source) bool {
 type Block interface{ block() }
 
 // Text is plain text.
-type Text struct{ Text string }
+type Text struct {
+	Text string `json:"text"`
+}
 
 // Media is a picture or a file. Exactly one of Data (base64) and Blob is set.
 type Media struct {
@@ -74,12 +77,13 @@ type Media struct {
 // gives it back to the provider and model that wrote it and to no other. Either Redacted is set, or Text and perhaps
 // Signature.
 type Reasoning struct {
-	Text      string // may be empty beside a signature
-	Signature string // the provider's proof that the text is the model's; "" = there is none
-	Redacted  []byte // what the provider alone can read; never written in place
-	Provider  string // who wrote it, as in ModelSpec
-	Model     string
-	Field     string // the key under which the provider sent it and takes it back; "" = it has a form of its own
+	Text      string `json:"text,omitempty"`      // may be empty beside a signature
+	Signature string `json:"signature,omitempty"` // the provider's proof that the text is the model's; "" = there is none
+	Redacted  []byte `json:"redacted,omitempty"`  // what the provider alone can read; never written in place
+	Provider  string `json:"provider,omitempty"`  // who wrote it, as in ModelSpec
+	Model     string `json:"model,omitempty"`
+	// the key under which the provider sent it and takes it back; "" = it has a form of its own
+	Field string `json:"field,omitempty"`
 }
 
 // Empty reports whether there is nothing to keep.
@@ -87,19 +91,19 @@ func (r Reasoning) Empty() bool { return r.Text == "" && r.Signature == "" && le
 
 // ToolUse is a call as the model made it. Input keeps the model's bytes, compacted, and is never decoded into floats.
 type ToolUse struct {
-	ID    string // unique in the run
-	Name  string // the name the model used
-	Input json.RawMessage
+	Name  string          `json:"name,omitempty"` // the name the model used
+	ID    string          `json:"id,omitempty"`   // unique in the run
+	Input json.RawMessage `json:"input,omitempty"`
 }
 
 // ToolResult answers the ToolUse of the same ID. Either Content holds the text or Blob names it. Where that is only a
 // part of what the tool gave, Whole says where all of it is.
 type ToolResult struct {
-	ID      string
-	Content string
-	Blob    string // digest of the content when it was too large for the journal; empty = Content holds it
-	IsError bool
-	Whole   *Whole // nil = the content is all there is, or all that was kept. Never written in place
+	Blob    string `json:"blob,omitempty"` // digest of the content when it was too large for the journal
+	ID      string `json:"id,omitempty"`
+	Content string `json:"content"`
+	IsError bool   `json:"isError"`
+	Whole   *Whole `json:"whole,omitempty"` // nil = the content is all that was kept. Never written in place
 }
 
 func (Text) block() {}
@@ -112,77 +116,48 @@ func (ToolUse) block() {}
 
 func (ToolResult) block() {}
 
-// blockJSON is the stored and shown form of every block: flat, told apart by type.
-type blockJSON struct {
-	Type      string          `json:"type"`
-	Text      string          `json:"text,omitempty"`
-	Name      string          `json:"name,omitempty"`
-	MediaType string          `json:"mediaType,omitempty"`
-	Data      string          `json:"data,omitempty"`
-	Blob      string          `json:"blob,omitempty"`
-	ID        string          `json:"id,omitempty"`
-	Input     json.RawMessage `json:"input,omitempty"`
-	Content   *string         `json:"content,omitempty"`
-	Signature string          `json:"signature,omitempty"`
-	Redacted  []byte          `json:"redacted,omitempty"` // base64
-	Provider  string          `json:"provider,omitempty"`
-	Model     string          `json:"model,omitempty"`
-	Field     string          `json:"field,omitempty"`
-	IsError   *bool           `json:"isError,omitempty"` // always written for a tool_result
-	Whole     *Whole          `json:"whole,omitempty"`
-}
+var blockTypes = typesByName[Block](Text{}, Media{}, Reasoning{}, ToolUse{}, ToolResult{})
 
-// MarshalBlock writes a block as JSON in the form of the HTTP API.
+// MarshalBlock writes a block as it is stored and shown: its own fields behind the name of its type.
 func MarshalBlock(b Block) ([]byte, error) {
-	switch b := b.(type) {
-	case Text:
-		return MarshalVerbatim(struct {
-			Type string `json:"type"`
-			Text string `json:"text"`
-		}{"text", b.Text})
-	case Media:
-		return MarshalVerbatim(blockJSON{Type: "media", Name: b.Name, MediaType: b.MediaType, Data: b.Data, Blob: b.Blob})
-	case Reasoning:
-		return MarshalVerbatim(blockJSON{
-			Type: "reasoning", Text: b.Text, Signature: b.Signature, Redacted: b.Redacted, Provider: b.Provider, Model: b.Model,
-			Field: b.Field,
-		})
-	case ToolUse:
-		return MarshalVerbatim(blockJSON{Type: "tool_use", ID: b.ID, Name: b.Name, Input: b.Input})
-	case ToolResult:
-		return MarshalVerbatim(blockJSON{Type: "tool_result", ID: b.ID, Content: &b.Content, Blob: b.Blob,
-			IsError: &b.IsError, Whole: b.Whole})
-	default:
-		return nil, fmt.Errorf("marshal block: %T is not a block", b)
+	if b == nil {
+		return nil, errors.New("marshal block: <nil> is not a block")
 	}
+	body, err := MarshalVerbatim(b)
+	if err != nil {
+		return nil, fmt.Errorf("marshal block: %w", err)
+	}
+	head := `{"type":"` + nameOf(b) + `"`
+	if len(body) > len(`{}`) {
+		head += ","
+	}
+	return append([]byte(head), body[1:]...), nil
 }
 
-// UnmarshalBlock reads what MarshalBlock wrote. Unknown types are an error; unknown keys are left to the caller's
-// strictness.
-func UnmarshalBlock(data []byte) (Block, error) {
-	var j blockJSON
-	if err := json.Unmarshal(data, &j); err != nil {
-		return nil, fmt.Errorf("unmarshal block: %w", err)
+// MarshalJSON writes the block itself.
+func (b UserBlock) MarshalJSON() ([]byte, error) { return MarshalBlock(b.Block) }
+
+// UnmarshalJSON reads what MarshalBlock wrote. Unknown types, and keys that the type does not have, are an error.
+func (b *UserBlock) UnmarshalJSON(data []byte) error {
+	var head struct{ Type string }
+	if err := json.Unmarshal(data, &head); err != nil {
+		return fmt.Errorf("content block: %w", jsonx.WithoutValue(err))
 	}
-	switch j.Type {
-	case "text":
-		return Text{Text: j.Text}, nil
-	case "media":
-		return Media{Name: j.Name, MediaType: j.MediaType, Data: j.Data, Blob: j.Blob}, nil
-	case "reasoning":
-		return Reasoning{Text: j.Text, Signature: j.Signature, Redacted: j.Redacted, Provider: j.Provider, Model: j.Model,
-			Field: j.Field}, nil
-	case "tool_use":
-		return ToolUse{ID: j.ID, Name: j.Name, Input: j.Input}, nil
-	case "tool_result":
-		r := ToolResult{ID: j.ID, Blob: j.Blob, IsError: j.IsError != nil && *j.IsError, Whole: j.Whole}
-		if j.Content != nil {
-			r.Content = *j.Content
-		}
-		return r, nil
-	default:
-		return nil, errors.New("content block: type: want one of: text, media, reasoning, tool_use, tool_result")
+	of, known := blockTypes[head.Type]
+	if !known {
+		return errors.New("content block: type: want one of: text, media, reasoning, tool_use, tool_result")
 	}
+	kind := reflect.StructField{Name: "Type", Type: reflect.TypeFor[string](), Tag: `json:"type"`}
+	form := append(reflect.VisibleFields(of), kind)
+	read, block := reflect.New(reflect.StructOf(form)), reflect.New(of).Elem()
+	if err := readKnown("content block", data, read.Interface()); err != nil {
+		return err
+	}
+	for i := range block.NumField() {
+		block.Field(i).Set(read.Elem().Field(i))
+	}
+	b.Block = block.Interface().(Block)
+	return nil
 }
 
 // Log is a persistent list that grows at its end and shrinks at its front: Append and DropFront return another list and

@@ -34,11 +34,9 @@ type Plan struct {
 
 // PlanUse is a call that a plan has made, as the model made it.
 type PlanUse struct {
-	Step  int             `json:"step"` // the number of its step
-	ID    string          `json:"id"`
-	Name  string          `json:"name"`
-	Input json.RawMessage `json:"input"`
-	From  Source          `json:"from"` // where it stands
+	Step int `json:"step"` // the number of its step
+	ToolUse
+	From Source `json:"from"` // where it stands
 }
 
 // Active reports whether the plan owes the run something.
@@ -144,7 +142,7 @@ func (e PlanFact) apply(s *AgentState) error {
 	}
 	switch {
 	case e.Call != nil: // a round of its own, before those of the run's inferences
-		use := PlanUse{e.Step, e.Call.ID, e.Call.Name, e.Call.Input, s.nextSource(0)}
+		use := PlanUse{e.Step, e.Call.use(), s.nextSource(0)}
 		p.Uses = append(slices.Clip(p.Uses), use)
 		s.Prior++
 		if err := s.askedFor(Replied{Calls: []RepliedCall{*e.Call}, Sequential: e.Sequential}, hidden); err != nil {
@@ -207,7 +205,7 @@ func (s *AgentState) leavePlan() {
 		if !ok || c.Result == nil || c.Result.Shown {
 			continue
 		}
-		s.appendMessage(RoleAssistant, ToolUse{ID: u.ID, Name: u.Name, Input: u.Input}, 1, u.From)
+		s.appendMessage(RoleAssistant, u.ToolUse, 1, u.From)
 		s.appendResult(c.ID, *c.Result)
 		s.markShown(c.ID)
 	}

@@ -171,8 +171,11 @@ func (l *snapRun) asked() []run.Event {
 
 var snapReasoning = [][]run.RepliedReasoning{
 	nil,
-	{{Text: "hm", Signature: "s"}},
-	{{Redacted: []byte{0, 255}, AfterText: 2}, {Text: "and", AfterText: 6}, {Text: "so", AfterText: 6, AfterCalls: 1}},
+	{{Reasoning: run.Reasoning{Text: "hm", Signature: "s"}}},
+	{
+		{Reasoning: run.Reasoning{Redacted: []byte{0, 255}}, AfterText: 2}, {Reasoning: run.Reasoning{Text: "and"}, AfterText: 6},
+		{Reasoning: run.Reasoning{Text: "so"}, AfterText: 6, AfterCalls: 1},
+	},
 }
 
 // patches is what a call changes of the state now and then, from one round on or never.

@@ -29,7 +29,7 @@ func TestPropertyAnyReplyCanBeStored(t *testing.T) {
 			r.Calls = append(r.Calls, agent.ReplyCall{ID: bytes(t, "id"), Name: name, Input: json.RawMessage(bytes(t, "input"))})
 		}
 		for range rapid.IntRange(0, 4).Draw(t, "thoughts") {
-			r.Reasoning = append(r.Reasoning, agent.ReplyReasoning{
+			r.Reasoning = append(r.Reasoning, run.RepliedReasoning{
 				Reasoning: run.Reasoning{Text: bytes(t, "thought"), Provider: bytes(t, "provider"), Redacted: append([]byte(nil), bytes(t, "redacted")...)},
 				AfterText: rapid.IntRange(-1, 9).Draw(t, "after text"), AfterCalls: rapid.IntRange(-1, 4).Draw(t, "after calls"),
 			})
@@ -60,7 +60,7 @@ func replies(t *rapid.T) (r agent.Reply, blocks []string) {
 func addBlock(t *rapid.T, r *agent.Reply, kind string) string {
 	place := func(b run.Reasoning) string {
 		b.Provider, b.Model = "bedrock", "m"
-		r.Reasoning = append(r.Reasoning, agent.ReplyReasoning{Reasoning: b, AfterText: len(r.Text), AfterCalls: len(r.Calls)})
+		r.Reasoning = append(r.Reasoning, run.RepliedReasoning{Reasoning: b, AfterText: len(r.Text), AfterCalls: len(r.Calls)})
 		return "thought " + b.Text + "|" + b.Signature + "|" + string(b.Redacted)
 	}
 	switch kind {

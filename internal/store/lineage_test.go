@@ -166,7 +166,7 @@ func (f *lineage) reply(i int, s run.AgentState) {
 	}
 	if rapid.Bool().Draw(f.T, "think") {
 		r.Reasoning = []run.RepliedReasoning{
-			{Text: "hm", Signature: "s"}, {Redacted: []byte{1}, AfterText: len(r.Text), AfterCalls: len(r.Calls)},
+			{Reasoning: run.Reasoning{Text: "hm", Signature: "s"}}, {Reasoning: run.Reasoning{Redacted: []byte{1}}, AfterText: len(r.Text), AfterCalls: len(r.Calls)},
 		}
 	}
 	f.commit(i, s, append(events, r)...)

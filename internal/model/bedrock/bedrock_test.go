@@ -42,10 +42,10 @@ func signed(model, text, signature string) run.Reasoning {
 }
 
 // thoughts are reasoning at one place.
-func thoughts(text, calls int, all ...run.Reasoning) []agent.ReplyReasoning {
-	var out []agent.ReplyReasoning
+func thoughts(text, calls int, all ...run.Reasoning) []run.RepliedReasoning {
+	var out []run.RepliedReasoning
 	for _, b := range all {
-		out = append(out, agent.ReplyReasoning{Reasoning: b, AfterText: text, AfterCalls: calls})
+		out = append(out, run.RepliedReasoning{Reasoning: b, AfterText: text, AfterCalls: calls})
 	}
 	return out
 }

@@ -295,16 +295,16 @@ func (a *assembly) thoughtAt(place int32) *thought {
 
 // reasoning is the reply's reasoning in order of the content blocks; calls are the places of the calls that are kept,
 // in order.
-func (a *assembly) reasoning(calls []int32) ([]agent.ReplyReasoning, error) {
+func (a *assembly) reasoning(calls []int32) ([]run.RepliedReasoning, error) {
 	slices.SortStableFunc(a.thoughts, func(x, y *thought) int { return cmp.Compare(x.place, y.place) })
-	var out []agent.ReplyReasoning
+	var out []run.RepliedReasoning
 	said := 0
 	for _, t := range a.thoughts {
 		if len(t.redacted) > 0 && len(t.text)+len(t.signature) > 0 {
 			return nil, modelError(agent.ModelInvalid, "reply has a reasoning block of two kinds")
 		}
 		said = max(said, t.afterText)
-		out = append(out, agent.ReplyReasoning{
+		out = append(out, run.RepliedReasoning{
 			Reasoning: run.Reasoning{
 				Text: string(t.text), Signature: string(t.signature), Redacted: t.redacted, Provider: provider, Model: a.model,
 			},

@@ -9,6 +9,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/bedrockfake"
 	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // What was received before a stream broke off comes with the error: text, calls and reasoning whose blocks have ended.
@@ -18,7 +19,7 @@ func TestInterruptedStreams(t *testing.T) {
 	said := func(text string, calls ...agent.ReplyCall) *agent.Reply {
 		return &agent.Reply{
 			Model: "m", Text: text, Calls: calls, StopReason: policy.StopInterrupted,
-			Reasoning: []agent.ReplyReasoning{{Reasoning: signed("m", "hm", "sign")}},
+			Reasoning: []run.RepliedReasoning{{Reasoning: signed("m", "hm", "sign")}},
 		}
 	}
 	whole, bare := call("a", "get", `{"x":1}`), call("b", "get", `{}`)

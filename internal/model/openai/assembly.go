@@ -167,13 +167,13 @@ func (a *assembly) reply() agent.Reply {
 	if a.reason.Len() > 0 {
 		thought := a.thought()
 		thought.Text, thought.Field = a.reason.String(), a.field
-		r.Reasoning = []agent.ReplyReasoning{{Reasoning: thought}}
+		r.Reasoning = []run.RepliedReasoning{{Reasoning: thought}}
 	}
 	for i, c := range a.calls {
 		if c.extra != nil {
 			thought := a.thought()
 			thought.Redacted, thought.Field = c.extra, fieldExtra
-			r.Reasoning = append(r.Reasoning, agent.ReplyReasoning{Reasoning: thought, AfterText: len(r.Text),
+			r.Reasoning = append(r.Reasoning, run.RepliedReasoning{Reasoning: thought, AfterText: len(r.Text),
 				AfterCalls: i + 1})
 		}
 		input := c.arguments.String()

@@ -66,8 +66,8 @@ func call(id, name, input string) agent.ReplyCall {
 	return agent.ReplyCall{ID: id, Name: name, Input: json.RawMessage(input)}
 }
 
-func reasoned(field, text string) []agent.ReplyReasoning {
-	return []agent.ReplyReasoning{{Reasoning: run.Reasoning{Text: text, Provider: "openai", Model: "m", Field: field}}}
+func reasoned(field, text string) []run.RepliedReasoning {
+	return []run.RepliedReasoning{{Reasoning: run.Reasoning{Text: text, Provider: "openai", Model: "m", Field: field}}}
 }
 
 func TestReplies(t *testing.T) {

@@ -197,16 +197,16 @@ func readCall(raw json.RawMessage) (agent.ReplyCall, error) {
 }
 
 // readReasoning reads reasoning: a text, an object, or a list of those.
-func readReasoning(raw json.RawMessage) ([]agent.ReplyReasoning, error) {
+func readReasoning(raw json.RawMessage) ([]run.RepliedReasoning, error) {
 	if len(raw) == 0 || raw[0] != '[' {
 		b, err := readThought(raw)
-		return []agent.ReplyReasoning{{Reasoning: b}}, err
+		return []run.RepliedReasoning{{Reasoning: b}}, err
 	}
 	items, err := readList(raw)
 	if err != nil {
 		return nil, err
 	}
-	all := make([]agent.ReplyReasoning, len(items))
+	all := make([]run.RepliedReasoning, len(items))
 	for i, item := range items {
 		if all[i].Reasoning, err = readThought(item); err != nil {
 			return nil, withKey(fmt.Sprint(i), err)

@@ -45,7 +45,7 @@ type line struct {
 	class     agent.ModelErrorClass // not empty: the request fails, behind what else the line has
 	cut       bool                  // the stream breaks off behind the reply
 	usage     run.Usage
-	reasoning []agent.ReplyReasoning // before everything else
+	reasoning []run.RepliedReasoning // before everything else
 	stop      string                 // why the model stopped, in a provider's word; empty = at its end
 	model     string                 // the id of the model that must be asking; empty = any
 	want      json.RawMessage        // matched against the request; empty = anything goes

@@ -186,8 +186,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func thoughts(all ...run.Reasoning) []agent.ReplyReasoning {
-	list := make([]agent.ReplyReasoning, len(all))
+func thoughts(all ...run.Reasoning) []run.RepliedReasoning {
+	list := make([]run.RepliedReasoning, len(all))
 	for i, b := range all {
 		list[i].Reasoning = b
 	}

@@ -66,7 +66,7 @@ func TestFacts(t *testing.T) {
 func TestReasoning(t *testing.T) {
 	settled := run.CallCancelled{Call: "c1", Reason: run.WhyExpired, Content: "late"}
 	events := begun(t, run.Resumed{}, settled, run.Replied{
-		Inference: 2, Model: "m", Requests: 1, Reasoning: []run.RepliedReasoning{{Text: "hm"}, {Redacted: []byte("x")}},
+		Inference: 2, Model: "m", Requests: 1, Reasoning: []run.RepliedReasoning{{Reasoning: run.Reasoning{Text: "hm"}}, {Reasoning: run.Reasoning{Redacted: []byte("x")}}},
 	})
 	require.Equal(t, []stream.Type{
 		stream.RunStart, stream.ToolCallDone, stream.StepStart, stream.EncryptedThought, stream.InferenceDone, stream.StepEnd,

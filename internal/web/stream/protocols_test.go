@@ -83,7 +83,7 @@ func TestAguiConversation(t *testing.T) {
 			{Block: run.Text{Text: "go"}}, {Block: run.Media{Name: "a.png", MediaType: "image/png", Data: "eA=="}},
 		}}},
 		{run.Replied{
-			Inference: 1, Model: "m", Requests: 1, Text: "I look.", Reasoning: []run.RepliedReasoning{{Text: "hm"}},
+			Inference: 1, Model: "m", Requests: 1, Text: "I look.", Reasoning: []run.RepliedReasoning{{Reasoning: run.Reasoning{Text: "hm"}}},
 			Calls: []run.RepliedCall{{ID: "c1", Name: "look", Input: json.RawMessage(`{"a":1}`), Effect: run.EffectRead}, {ID: "c2", Name: "look", Input: json.RawMessage(`{}`), Effect: run.EffectRead}},
 		}},
 		{run.CallFinished{Call: "c1", Ran: true, Content: "seen"}, run.CallFinished{Call: "c2", Ran: true, Content: "dark", IsError: true}},
