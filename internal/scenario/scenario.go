@@ -104,6 +104,12 @@ func (s *Scenario) Agents() []agent.Definition {
 
 // loadAgent reads the definition. Models and providers are optional, since the script replies in any case.
 func (s *Scenario) loadAgent(f section, ps *problems) {
+	if f.pinned {
+		if err := run.ReadStored("definition", f.data, &s.agent); err != nil {
+			ps.add(f.problem(0, "", err.Error()))
+		}
+		return
+	}
 	opt := s.options
 	opt.Dir, opt.AllowUnknownTools, opt.ModelOptional = "", true, true
 	d, err := agentfile.Parse(s.archive, f.padded(), opt)
@@ -256,7 +262,7 @@ func (s *Scenario) loadDelegates(files map[string]section, ps *problems) {
 		for _, f := range delegateFiles {
 			if sec, ok := files[agentsFolder+name+"/"+f]; ok {
 				own[f] = sec
-			} else if f != toolsFile {
+			} else if f != toolsFile && f != pinnedFile {
 				ps.add(agentfile.Problem{File: s.archive, Line: 1, Key: agentsFolder + name + "/" + f,
 					Text: "got no such file, want it"})
 				return
