@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -37,11 +38,21 @@ const agentsFolder = "agents/"
 
 var delegateFiles = []string{agentFile, pinnedFile, toolsFile, modelFile}
 
-// delegateOf returns the agent of a file below agents/; "" = another file.
+// delegateOf returns the folder of a file below agents/: NAME, or NAME/CALL of what another run of that agent has of its
+// own, which carries out the call; "" = another file.
 func delegateOf(name string) string {
 	rest, ok := strings.CutPrefix(name, agentsFolder)
-	of, file, found := strings.Cut(rest, "/")
-	if !ok || !found || of == "" || !slices.Contains(delegateFiles, file) {
+	of, file := path.Split(rest)
+	of = strings.TrimSuffix(of, "/")
+	switch strings.Count(of, "/") {
+	case 0:
+		ok = ok && slices.Contains(delegateFiles, file)
+	case 1:
+		ok = ok && (file == toolsFile || file == modelFile)
+	default:
+		ok = false
+	}
+	if !ok {
 		return ""
 	}
 	return of

@@ -65,7 +65,7 @@ type exporter struct {
 	from  Recorded
 	words *redactor // nil = texts stay
 
-	agents   map[string]*recordedAgent // by folder: "" of the main run, agents/NAME/ of others
+	agents   map[string]*recordedAgent // by folder: "", agents/NAME/, or agents/NAME/CALL/ of further runs
 	lines    []recordedLine
 	children map[string][]outcome // by agent, in the order of the calls
 	parked   []time.Time          // when runs began to wait
@@ -273,8 +273,10 @@ func (x *exporter) load(id string) ([]run.Entry, run.RunStarted, error) {
 			return entries, started, nil
 		}
 	}
-	return nil, run.RunStarted{}, errors.New("its journal has no beginning")
+	return nil, run.RunStarted{}, errNoBeginning
 }
+
+var errNoBeginning = errors.New("its journal has no beginning")
 
 // start returns the body of the request that starts the run.
 func (x *exporter) start(s run.RunStarted) any {
@@ -365,15 +367,17 @@ func (x *exporter) agentFiles(folder string) []txtar.File {
 			fmt.Fprintf(&tools, "    - %s", encode(r))
 		}
 	}
-	files := []txtar.File{{Name: folder + pinnedFile, Data: append(pinned, '\n')},
-		{Name: folder + modelFile, Data: replies.Bytes()}}
+	files := []txtar.File{{Name: folder + modelFile, Data: replies.Bytes()}}
+	if strings.Count(folder, "/") < 3 { // no other run of that agent
+		files = append(files, txtar.File{Name: folder + pinnedFile, Data: append(pinned, '\n')})
+	}
 	if tools.Len() > 0 {
 		files = append(files, txtar.File{Name: folder + toolsFile, Data: tools.Bytes()})
 	}
 	return files
 }
 
-// agentOf returns what is recorded of a run's agent. Runs of one agent have one definition and one script.
+// agentOf returns what the files of a folder are made of.
 func (x *exporter) agentOf(digest, folder string) (*recordedAgent, error) {
 	if a := x.agents[folder]; a != nil && a.digest == digest {
 		return a, nil
@@ -480,13 +484,17 @@ func (r *recording) recordChildren() error {
 			continue
 		}
 		entries, started, err := x.load(c.Child)
+		if errors.Is(err, errNoBeginning) && !c.Open() { // it was refused
+			continue
+		}
 		if err != nil {
 			return err
 		}
 		r.executed[c.Tool]++
 		folder := agentsFolder + started.Agent + "/"
-		before := x.agents[folder]
-		delete(x.agents, folder)
+		if x.agents[folder] != nil {
+			folder += c.ID + "/"
+		}
 		at := len(x.children[started.Agent])
 		x.children[started.Agent] = append(x.children[started.Agent], outcome{})
 		child, err := x.record(run.AgentState{}, entries, started, folder)
@@ -494,10 +502,6 @@ func (r *recording) recordChildren() error {
 			return err
 		}
 		x.children[started.Agent][at] = child.outcome(x)
-		if before != nil && string(encode(before.replies)) != string(encode(child.replies)) {
-			x.cannot("agent %s was asked twice and said different things: a scenario has one script for each agent "+
-				"(export run %s by itself)", started.Agent, c.Child)
-		}
 	}
 	return nil
 }
