@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -17,6 +18,7 @@ import (
 // The files of an archive.
 const (
 	agentFile     = "agent.yaml"
+	pinnedFile    = "agent.json" // in place of agent.yaml: the definition as a run was pinned to it
 	inputFile     = "input.json"
 	thenFile      = "then.json"
 	toolsFile     = "tools.yaml"
@@ -28,19 +30,29 @@ const (
 	nowFile       = "now.yaml" // agent.yaml after a line deploy; the tools stay those of tools.yaml
 )
 
-var allFiles = []string{agentFile, inputFile, thenFile, toolsFile, mcpFile, modelFile, peopleFile, directoryFile,
+var allFiles = []string{agentFile, pinnedFile, inputFile, thenFile, toolsFile, mcpFile, modelFile, peopleFile, directoryFile,
 	wantFile, nowFile}
 
 // agentsFolder holds the files of the other agents, by name.
 const agentsFolder = "agents/"
 
-var delegateFiles = []string{agentFile, toolsFile, modelFile}
+var delegateFiles = []string{agentFile, pinnedFile, toolsFile, modelFile}
 
-// delegateOf returns the agent of a file below agents/; "" = another file.
+// delegateOf returns the folder of a file below agents/: NAME, or NAME/CALL of what another run of that agent has of its
+// own, which carries out the call; "" = another file.
 func delegateOf(name string) string {
 	rest, ok := strings.CutPrefix(name, agentsFolder)
-	of, file, found := strings.Cut(rest, "/")
-	if !ok || !found || of == "" || !slices.Contains(delegateFiles, file) {
+	of, file := path.Split(rest)
+	of = strings.TrimSuffix(of, "/")
+	switch strings.Count(of, "/") {
+	case 0:
+		ok = ok && slices.Contains(delegateFiles, file)
+	case 1:
+		ok = ok && (file == toolsFile || file == modelFile)
+	default:
+		ok = false
+	}
+	if !ok {
 		return ""
 	}
 	return of
@@ -53,6 +65,7 @@ type section struct {
 	archive string
 	before  int // lines of the archive before its first
 	data    []byte
+	pinned  bool // it is agent.json
 }
 
 // padded returns the content behind as many empty lines as precede it in the archive, so that parsers report the
@@ -94,7 +107,11 @@ func openArchive(name string, data []byte, ps *problems) (description string, fi
 	for _, f := range a.Files {
 		s := section{archive: name, before: line + 1, data: f.Data}
 		marker := agentfile.Problem{File: name, Line: line + 1, Key: f.Name}
-		_, twice := files[f.Name]
+		key := f.Name
+		if in, ok := strings.CutSuffix(f.Name, pinnedFile); ok && (in == "" || strings.HasSuffix(in, "/")) {
+			key, s.pinned = in+agentFile, true
+		}
+		_, twice := files[key]
 		switch {
 		case !slices.Contains(allFiles, f.Name) && delegateOf(f.Name) == "":
 			marker.Text = "got an unknown file, want one of " + strings.Join(allFiles, ", ") + ", or agents/NAME/ with one of " +
@@ -104,7 +121,7 @@ func openArchive(name string, data []byte, ps *problems) (description string, fi
 			marker.Text = "got the file a second time, want it once"
 			ps.add(marker)
 		default:
-			files[f.Name] = s
+			files[key] = s
 		}
 		line += 1 + bytes.Count(f.Data, []byte("\n"))
 	}

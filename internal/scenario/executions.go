@@ -94,9 +94,20 @@ func (sr *scriptedRun) recordExecution(
 // reserveResult returns the index of an execution's result. Earlier executions of the call have results, too, even if
 // they never reached the tool.
 func (sr *scriptedRun) reserveResult(name string, x executionKey) int {
+	var own []int
+	if t := sr.tools[name]; t != nil {
+		own = t.ofCall(x.call)
+	}
 	for i := 1; i <= x.n; i++ {
 		before := executionKey{x.call, i}
-		if _, ok := sr.resultIndex[before]; !ok {
+		switch _, ok := sr.resultIndex[before]; {
+		case ok:
+		case i <= len(own):
+			sr.resultIndex[before] = own[i-1]
+			sr.usedResults[name]++
+		case len(own) > 0:
+			sr.resultIndex[before] = own[len(own)-1]
+		default:
 			sr.resultIndex[before] = sr.usedResults[name]
 			sr.usedResults[name]++
 		}
@@ -110,7 +121,7 @@ func (sr *scriptedRun) executeTool(ctx context.Context, t *toolScript, c tool.Ca
 	if err != nil {
 		return agent.ToolResultData{}, err
 	}
-	if len(t.results) == 0 {
+	if len(t.results) == 0 || t.results[0].Call != "" && len(t.ofCall(c.ID)) == 0 {
 		sr.sim.addFailure(Failure{Path: t.spec.Name, Got: "entered", Want: "never entered: it has no results"})
 		return tool.Errorf("%s has no results", t.spec.Name), nil
 	}

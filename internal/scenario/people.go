@@ -36,20 +36,20 @@ type trigger struct {
 // lineForm is a line as it is written.
 type lineForm struct {
 	Do      string          `json:"do"`
-	Agent   string          `json:"agent"` // whose run the line is about; "" = the main run
-	At      *string         `json:"at"`
-	Call    string          `json:"call"`
-	By      json.RawMessage `json:"by"`
-	Args    json.RawMessage `json:"args"`
-	Result  json.RawMessage `json:"result"` // answer, approve: the answer to a tool's question; nil = none
-	Error   *string         `json:"error"`  // answer: an error
-	Rerun   bool            `json:"rerun"`  // answer: run it again
-	Note    string          `json:"note"`
-	Text    string          `json:"text"`
-	Refused bool            `json:"refused"` // the product must refuse the action
-	Via     run.Via         `json:"via"`     // the channel of a decision
+	Agent   string          `json:"agent,omitempty"` // whose run the line is about; "" = the main run
+	At      *string         `json:"at,omitempty"`
+	Call    string          `json:"call,omitempty"`
+	By      json.RawMessage `json:"by,omitempty"`
+	Args    json.RawMessage `json:"args,omitempty"`
+	Result  json.RawMessage `json:"result,omitempty"` // answer, approve: the answer to a tool's question; nil = none
+	Error   *string         `json:"error,omitempty"`  // answer: an error
+	Rerun   bool            `json:"rerun,omitempty"`  // answer: run it again
+	Note    string          `json:"note,omitempty"`
+	Text    string          `json:"text,omitempty"`
+	Refused bool            `json:"refused,omitempty"` // the product must refuse the action
+	Via     run.Via         `json:"via,omitempty"`     // the channel of a decision
 
-	Grant *agent.GrantBounds `json:"grant"` // the bounds of a grant; nil = those of the policy
+	Grant *agent.GrantBounds `json:"grant,omitempty"` // the bounds of a grant; nil = those of the policy
 }
 
 // lineKeys has the keys that each action takes besides do, agent, at, by and refused. Keys in upper case are required.

@@ -37,6 +37,7 @@ type Scenario struct {
 	notifies   bool       // it has channels, reminders or escalations
 	want       want
 
+	calls     map[string]*Scenario // of an agent: its runs that have a script of their own, by the call that each carries out
 	delegates map[string]*Scenario // the other agents, each with its definition, tools and script
 	children  map[string][]want    // the wanted values of their runs, by agent
 }
@@ -104,6 +105,12 @@ func (s *Scenario) Agents() []agent.Definition {
 
 // loadAgent reads the definition. Models and providers are optional, since the script replies in any case.
 func (s *Scenario) loadAgent(f section, ps *problems) {
+	if f.pinned {
+		if err := run.ReadStored("definition", f.data, &s.agent); err != nil {
+			ps.add(f.problem(0, "", err.Error()))
+		}
+		return
+	}
 	opt := s.options
 	opt.Dir, opt.AllowUnknownTools, opt.ModelOptional = "", true, true
 	d, err := agentfile.Parse(s.archive, f.padded(), opt)
@@ -250,14 +257,17 @@ func (s *Scenario) loadDelegates(files map[string]section, ps *problems) {
 	for file := range files {
 		folders[delegateOf(file)] = true
 	}
-	delete(folders, "") // files of the main agent
-	for _, name := range slices.Sorted(maps.Keys(folders)) {
+	delete(folders, "")                                        // files of the main agent
+	for _, folder := range slices.Sorted(maps.Keys(folders)) { // NAME stands before NAME/CALL
+		name, call, isCall := strings.Cut(folder, "/")
 		own := map[string]section{}
 		for _, f := range delegateFiles {
-			if sec, ok := files[agentsFolder+name+"/"+f]; ok {
+			if sec, ok := files[agentsFolder+folder+"/"+f]; ok {
 				own[f] = sec
-			} else if f != toolsFile {
-				ps.add(agentfile.Problem{File: s.archive, Line: 1, Key: agentsFolder + name + "/" + f,
+			} else if sec, ok := files[agentsFolder+name+"/"+f]; ok && f == agentFile {
+				own[f] = sec
+			} else if f != toolsFile && f != pinnedFile {
+				ps.add(agentfile.Problem{File: s.archive, Line: 1, Key: agentsFolder + folder + "/" + f,
 					Text: "got no such file, want it"})
 				return
 			}
@@ -270,7 +280,11 @@ func (s *Scenario) loadDelegates(files map[string]section, ps *problems) {
 			ps.add(own[agentFile].problem(own[agentFile].lineOf("name"), "name",
 				fmt.Sprintf("got %q, want %q as its folder", d.agent.Name, name)))
 		}
-		s.delegates[name] = d
+		if !isCall {
+			d.calls, s.delegates[name] = map[string]*Scenario{}, d
+		} else if of := s.delegates[name]; of != nil {
+			of.calls[call] = d
+		}
 	}
 	if len(ps.found) > 0 {
 		return

@@ -66,6 +66,9 @@ func (s *simulation) scriptedRunOf(run string) *scriptedRun {
 	sr := s.scriptedRun
 	if l, err := s.journal.Load(context.Background(), tenant, run); err == nil && l.State.Parent != nil {
 		if of, ok := s.scenario.delegates[l.State.Agent]; ok {
+			if own := of.calls[l.State.Parent.Call]; own != nil {
+				of = own
+			}
 			sr = newScriptedRun(s, of, run, l.State.Agent)
 		}
 	}
@@ -132,7 +135,7 @@ func findRunOfAgent(runs []recordedRun, name string) (recordedRun, bool) {
 	return found[len(found)-1], true
 }
 
-// scriptedRunForLine returns the run that a line of people.jsonl is about.
+// scriptedRunForLine returns the run that a line of people.jsonl is about: one that has the call, if any has.
 func (s *simulation) scriptedRunForLine(l line) (*scriptedRun, error) {
 	if l.Agent == "" {
 		return s.scriptedRun, nil
@@ -141,7 +144,13 @@ func (s *simulation) scriptedRunForLine(l line) (*scriptedRun, error) {
 	if err != nil {
 		return nil, err
 	}
-	rec, ok := findRunOfAgent(runs, l.Agent)
+	rec, ok := findRunOfAgent(slices.DeleteFunc(slices.Clone(runs), func(rec recordedRun) bool {
+		_, has := rec.State.Call(l.Call)
+		return !has
+	}), l.Agent)
+	if !ok {
+		rec, ok = findRunOfAgent(runs, l.Agent)
+	}
 	if !ok {
 		return nil, fmt.Errorf("agent %s has no run", l.Agent)
 	}

@@ -30,24 +30,25 @@ type result struct {
 
 // resultForm is a result as it is written.
 type resultForm struct {
-	Text    *string         `json:"text"`
-	JSON    json.RawMessage `json:"json"`
-	Error   *string         `json:"error"`
-	Fails   *string         `json:"fails"`
-	Media   *run.Media      `json:"media"`
-	Sleep   string          `json:"sleep"`
-	Suspend *run.Ticket     `json:"suspend"`
-	Patch   []patchForm     `json:"patch"`
+	Call    string          `json:"call,omitempty"` // whose execution it is of; "" = it is the next one's
+	Text    *string         `json:"text,omitempty"`
+	JSON    json.RawMessage `json:"json,omitempty"`
+	Error   *string         `json:"error,omitempty"`
+	Fails   *string         `json:"fails,omitempty"`
+	Media   *run.Media      `json:"media,omitempty"`
+	Sleep   string          `json:"sleep,omitempty"`
+	Suspend *run.Ticket     `json:"suspend,omitempty"`
+	Patch   []patchForm     `json:"patch,omitempty"`
 
-	Input  json.RawMessage `json:"input"`  // the wanted arguments; nil = any
-	Resume json.RawMessage `json:"resume"` // the wanted answer to the tool's own question; null = none, nil = any
-	State  json.RawMessage `json:"state"`  // the wanted view of the run's state; nil = any
+	Input  json.RawMessage `json:"input,omitempty"`  // the wanted arguments; nil = any
+	Resume json.RawMessage `json:"resume,omitempty"` // the wanted answer to the tool's own question; null = none, nil = any
+	State  json.RawMessage `json:"state,omitempty"`  // the wanted view of the run's state; nil = any
 }
 
 // patchForm is a change of the run's state as it is written. Without a value, it removes the member.
 type patchForm struct {
 	Path  *string         `json:"path"`
-	Value json.RawMessage `json:"value"`
+	Value json.RawMessage `json:"value,omitempty"`
 }
 
 func loadToolScript(archive string, t agentfile.Tool, ps *problems) toolScript {
@@ -80,7 +81,23 @@ func loadToolScript(archive string, t agentfile.Tool, ps *problems) toolScript {
 		}
 		c.results = append(c.results, r)
 	}
+	for _, r := range c.results {
+		if (r.Call == "") != (c.results[0].Call == "") {
+			ps.add(agentfile.Problem{File: archive, Line: v.Line, Key: v.Key, Text: "want a call in each of them, or in none"})
+			break
+		}
+	}
 	return c
+}
+
+// ofCall returns the indexes of the results that name a call, in order; none = its executions take the next ones.
+func (c *toolScript) ofCall(call string) (own []int) {
+	for i, r := range c.results {
+		if r.Call == call {
+			own = append(own, i)
+		}
+	}
+	return own
 }
 
 func joinPath(path, key string) string {

@@ -7,22 +7,20 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"regexp"
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// auditCommand verifies or exports journals, in which each entry holds the hash of the entry before.
+// auditCommand verifies journals, in which each entry holds the hash of the entry before, or lists their repairs.
 type auditCommand struct {
-	Verify auditVerifyCommand `cmd:"" help:"Recompute the hashes of every run's journal and say which were changed."`
-	Export auditExportCommand `cmd:"" help:"Write journals as JSON lines."`
+	Verify  auditVerifyCommand `cmd:"" help:"Recompute the hashes of every run's journal and say which were changed."`
+	Export  exportCommand      `cmd:"" hidden:"" help:"As export."`
+	Repairs repairsCommand     `cmd:"" help:"List what was repaired of runs, when and how."`
 }
 
 type auditVerifyCommand struct {
@@ -283,72 +281,4 @@ func splitLines(data []byte, atEOF bool) (advance int, token []byte, err error) 
 		return len(data), data, nil
 	}
 	return 0, nil, nil
-}
-
-type auditExportCommand struct {
-	Run []string `arg:"" optional:"" id:"run" help:"The runs (default: all)."`
-	Out string   `placeholder:"FILE" help:"The file to make; it must not be there (default: standard output)."`
-}
-
-// exportResult is the JSON document of audit export --out.
-type exportResult struct {
-	File    string `json:"file"`
-	Runs    int    `json:"runs"`
-	Entries int64  `json:"entries"`
-}
-
-func (c *auditExportCommand) run(ctx context.Context, p *program) error {
-	if p.json && c.Out == "" {
-		return usageErrorf("audit export: JSON lines are no one document: with --json, want --out FILE")
-	}
-	return p.withReadSession(ctx, func(s *session) error {
-		if c.Out == "" {
-			_, err := c.writeEntries(ctx, s, p.stdout)
-			return err
-		}
-		f, err := os.OpenFile(c.Out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if err != nil {
-			return usageErrorf("--out: %v", err)
-		}
-		doc, err := c.writeEntries(ctx, s, f)
-		if err = errors.Join(err, f.Close()); err != nil { // a partial export looks complete
-			return errors.Join(fmt.Errorf("write %s: %w", c.Out, err), os.Remove(c.Out))
-		}
-		p.printText("%d entries of %d runs in %s", doc.Entries, doc.Runs, line(c.Out))
-		return p.printJSON(doc)
-	})
-}
-
-// writeEntries writes the entries run by run, oldest run first.
-func (c *auditExportCommand) writeEntries(ctx context.Context, s *session, to io.Writer) (exportResult, error) {
-	doc, ids := exportResult{File: c.Out}, c.Run
-	if len(ids) == 0 {
-		heads, err := s.listRuns(ctx, api.RunQuery{})
-		if err != nil {
-			return doc, err
-		}
-		slices.SortStableFunc(heads, func(a, b api.RunHead) int { return a.StartedAt.Compare(b.StartedAt) })
-		for _, h := range heads {
-			ids = append(ids, h.ID)
-		}
-	} else if s == nil {
-		return doc, usageErrorf("there is no run %s: nothing has run there yet", strings.Join(ids, ", "))
-	}
-	out, written := bufio.NewWriter(to), map[string]bool{}
-	for _, id := range ids {
-		if written[id] {
-			continue
-		}
-		written[id] = true
-		doc.Runs++
-		err := s.readJournal(ctx, id, func(entry []byte) error {
-			doc.Entries++
-			_, err := out.Write(append(exportedEntry{id, entry}.encode(), '\n'))
-			return err
-		})
-		if err != nil {
-			return doc, err
-		}
-	}
-	return doc, out.Flush()
 }

@@ -19,8 +19,8 @@ type grammar struct {
 	Grants    grantsCommand    `cmd:"" help:"List standing grants: what agents may call in every run without asking."`
 	Revoke    revokeCommand    `cmd:"" help:"Revoke the standing grants of an agent's tool: it asks again."`
 	MCP       mcpCommand       `cmd:"" name:"mcp" help:"Pin the tools of MCP servers."`
-	Audit     auditCommand     `cmd:"" help:"Verify or export journals: all that has happened to runs."`
-	Repairs   repairsCommand   `cmd:"" help:"List what was repaired of runs, when and how."`
+	Export    exportCommand    `cmd:"" help:"Write journals, all that has happened to runs, or a run as a test."`
+	Audit     auditCommand     `cmd:"" help:"Verify journals, or list what was repaired."`
 	Answer    answerCommand    `cmd:"" help:"Answer for a service, or settle a call whose outcome is unknown."`
 	Send      sendCommand      `cmd:"" help:"Say something to a run and carry it on."`
 	Cancel    cancelCommand    `cmd:"" help:"End a run."`

@@ -356,6 +356,9 @@ func TestApproveThroughTheSocketCarriesOnThere(t *testing.T) {
 	again := d.run(t.Context(), "", "deny", id)
 	require.Equal(t, 1, again.code)
 	require.Contains(t, again.stderr.String(), "is approved: approve by user:local")
+	test := d.run(t.Context(), "", "export", run, "--test")
+	require.Equal(t, 1, test.code)
+	require.Contains(t, test.stderr.String(), "is going on: export it when it waits or has ended", "the process with the store says it")
 	watch := d.start(t.Context(), "events", run, "--follow")
 	d.release <- struct{}{}
 	require.Equal(t, 0, (<-follow).code)

@@ -31,10 +31,10 @@ var goodLines = map[string][]string{
 	"run": {"DIR", "--message", "x"}, "runs": nil, "show": {oddRun}, "events": {oddRun}, "approvals": nil, "approve": {oddApproval}, "deny": {oddApproval},
 	"ask":    {oddApproval, "--note", "x"},
 	"grants": nil,
-	"revoke": {"clerk", "mail"}, "mcp lock": nil, "audit verify": nil, "audit export": nil,
+	"revoke": {"clerk", "mail"}, "mcp lock": nil, "audit verify": nil, "export": nil,
 	"answer": {oddRun, "c1", "--rerun"}, "send": {oddRun, "--message", "x"}, "cancel": {oddRun}, "resume": nil, "undo": {oddRun, "c1"},
 	"fork": {oddRun, "--at", "1"}, "replay": {oddRun}, "dev": {"--addr", "127.0.0.1:0"}, "test": {"DIR/good.txtar"}, "graph": nil, "validate": {"DIR"},
-	"init": {"DIR/new", "--replace", "../../.."}, "repairs": nil, "rehearse": nil,
+	"init": {"DIR/new", "--replace", "../../.."}, "audit repairs": nil, "rehearse": nil,
 }
 
 // badValues are values that a flag or an argument does not take, and what is said of each, by command and name. Of a flag that takes any text, there
@@ -58,7 +58,8 @@ var badValues = map[string]map[string]string{
 	"revoke <agent>": {"Clerk!": `revoke: got "Clerk!", want an agent's name`}, "revoke <tool>": {"a b": `revoke: got "a b", want a tool's original name`}, "revoke --digest": nil,
 	"mcp lock --dir": {"nowhere": "there is no agent.yaml in nowhere", "DIR/empty": "there is no agent.yaml in "}, "mcp lock --check": {"=x": "bool value must be"},
 	"audit verify <file>": {"DIR/none.jsonl": "no such file"}, "audit verify --head": {"abc": `--head: got "abc", want the hash of an entry`},
-	"audit export <run>": nil, "audit export --out": nil,
+	"export <run>": nil, "export --out": nil, "export --test": {"=x": "bool value must be"}, "export --redact": {"=x": "bool value must be"},
+	"export --deployed": {"=x": "bool value must be"}, "export --tenant": nil,
 	"answer <run>": nil, "answer <call>": nil, "answer --result": {"{": "--result: json at offset"}, "answer --error": nil, "answer --rerun": {"=x": "bool value must be"},
 	"send <run>": nil, "send --message": nil, "send --attach": {"DIR/none.png": "no such file"}, "cancel <run>": nil, "cancel --note": nil, "undo <run>": nil, "undo <call>": nil,
 	"fork <run>": nil, "fork --at": {"x": "--at: ", "-1": "fork: want --at SEQ, an entry of the run, from 0"}, "fork --model": {"psychic": `got "psychic", want script:FILE`}, "fork --key": nil, "replay <run>": nil,

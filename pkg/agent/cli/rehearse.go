@@ -100,15 +100,8 @@ func (c *rehearseCommand) openStore(
 	p *program,
 ) (table rehearse.Reader, blobs rehearse.BlobReader, done func() error, err error) {
 	if c.Deployed {
-		cfg, err := p.aws.Config()
-		if err != nil {
-			return nil, nil, nil, usageErrorf("--deployed: %v", err)
-		}
-		t, b, err := lambdafn.Stored(cfg, p.getenv)
-		if err != nil {
-			return nil, nil, nil, usageErrorf("--deployed: %v", err)
-		}
-		return t, b, func() error { return nil }, nil
+		t, b, err := p.openDeployed()
+		return t, b, func() error { return nil }, err
 	}
 	file := filepath.Join(p.home, "store.db")
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
@@ -127,6 +120,19 @@ func (c *rehearseCommand) openStore(
 		return nil, nil, nil, errors.Join(err, t.Close())
 	}
 	return t, b, t.Close, nil
+}
+
+// openDeployed opens the store of the deployment that the environment names.
+func (p *program) openDeployed() (store.Table, store.Blobs, error) {
+	cfg, err := p.aws.Config()
+	if err != nil {
+		return nil, nil, usageErrorf("--deployed: %v", err)
+	}
+	t, b, err := lambdafn.Stored(cfg, p.getenv)
+	if err != nil {
+		return nil, nil, usageErrorf("--deployed: %v", err)
+	}
+	return t, b, nil
 }
 
 func (p *program) printRehearsedRun(run rehearse.Run) {

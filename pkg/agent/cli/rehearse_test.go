@@ -13,6 +13,7 @@ import (
 )
 
 // TestRehearseOfADeploymentReadsAlone: it queries the table that the environment names, for the tenant's open runs, and writes nothing.
+// A test is exported of the same table.
 func TestRehearseOfADeploymentReadsAlone(t *testing.T) {
 	var mu sync.Mutex
 	var asked, bodies []string
@@ -41,5 +42,9 @@ func TestRehearseOfADeploymentReadsAlone(t *testing.T) {
 	require.Equal(t, []string{"DynamoDB_20120810.Query", "DynamoDB_20120810.Query"}, asked)
 	require.Contains(t, bodies[0], "T#acme#RUNS#waiting")
 	require.Contains(t, bodies[1], "T#acme#RUNS#running")
+	who = d.run(context.Background(), "", "export", oddRun, "--test", "--deployed", "--tenant", "acme")
+	require.Equal(t, 1, who.code)
+	require.Contains(t, who.stderr.String(), "export run "+oddRun+" as a test: ")
+	require.Contains(t, bodies[len(bodies)-1], "T#acme#RUN#"+oddRun)
 	require.NoDirExists(t, d.home())
 }

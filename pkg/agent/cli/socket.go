@@ -41,6 +41,7 @@ func (e *engine) socketHandler() http.Handler {
 		_ = json.NewEncoder(w).Encode(s) // the client has gone
 	})
 	mux.HandleFunc("GET "+definitionPath, e.serveDefinition)
+	mux.HandleFunc("GET "+exportPath, e.serveExport)
 	mux.HandleFunc("GET "+stalledPath, e.serveStalled)
 	mux.Handle("/", e.observer.Trace.HTTP(api.Handler(e.backend)))
 	return mux

@@ -1,0 +1,79 @@
+package scenario
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/pkg/agent/agentfile"
+)
+
+// Entries implements Recorded over the store of a simulation.
+func (s *simulation) Entries(ctx context.Context, id string) ([]run.Entry, error) {
+	return s.journal.Entries(ctx, tenant, id, 0, 0)
+}
+
+// Blob implements Recorded.
+func (s *simulation) Blob(ctx context.Context, digest string) ([]byte, error) {
+	return s.blobs.Get(ctx, tenant, digest)
+}
+
+// refusedExports are the scenarios whose runs are not exported, beside those of orchestrators, and what is said of each.
+var refusedExports = map[string]string{
+	"large-media":        `file "large.png" has 135009 bytes: a scenario holds files of at most 98304`,
+	"mcp-changed-before": "the scenario does not play what the run did: calls[0].status: ", "mcp-changed-during": "the server of call c2 changed its tool",
+	"mcp-down-required": "the servers of desk were not listed", "mcp-fork": "which began from another or ran under another definition",
+	"model-busy-open":      "is going on: export it when it waits or has ended",
+	"policy-changed":       "the policy was changed by a deployment",
+	"via-tightened-parked": "the policy was changed by a deployment", "via-tightened": "approve: got never its turn",
+	"policy-changed-before-run": "payments.send: got entered", "precondition-compare": "call c1 depends on a part of what orders.get gives",
+	"stop-timeout": `want "stopped:timeout_reached"`, // a journal does not have how long a model took
+}
+
+// unredacted are those that play otherwise without their words: the agent looks for words that no key of its has, counts, or reads what was cut.
+var unredacted = strings.Fields(`continued-json continued-three-times cowork-completion-denied cowork-completion-vetoes
+	cowork-deflection cowork-deflection-presenting-asks cowork-empty-static cowork-incomplete-ephemeral cowork-incomplete-first
+	cowork-incomplete-limit cowork-nudge cowork-seven-screenshots cowork-seven-screenshots-evicted cowork-wording
+	forge-ask-question-five forge-ask-question-output heuristic-any-preset limit-summarise-empty read-more-asks result-cut-error
+	result-cut-service result-kept xml-json xml-text-final xml-text-final-malformed`)
+
+// TestExportedRuns plays every scenario, exports its run, and plays what was exported, as it is and under crashes; and
+// exports it without its texts. Export itself plays what it returns.
+func TestExportedRuns(t *testing.T) {
+	for _, s := range corpus(t) {
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
+			sim, err := newSimulation(s, Options{})
+			require.NoError(t, err)
+			require.NoError(t, sim.clock.Run(sim.execute))
+			data, err := Export(t.Context(), sim, sim.run, false, agentfile.Options{})
+			why := refusedExports[s.Name]
+			if s.agent.Orchestrator.Enabled {
+				why = "plans: the journal does not have what its planner said"
+			}
+			if err != nil && strings.Contains(err.Error(), "it used a standing grant that people gave in another run") {
+				return
+			}
+			if why != "" {
+				require.ErrorContains(t, err, "export run "+sim.run+" as a test: ")
+				require.ErrorContains(t, err, why)
+				return
+			}
+			require.NoError(t, err)
+			again, err := Load(s.Name+".txtar", data)
+			require.NoError(t, err)
+			r := again.Crash(2)
+			require.Empty(t, r.Plain.Failures)
+			for _, f := range r.Failures {
+				t.Errorf("%s, %s: %v\n%s", f.Kind, f.At, f.Failures, data)
+			}
+			_, err = Export(t.Context(), sim, sim.run, true, agentfile.Options{})
+			if !strings.Contains(" "+strings.Join(unredacted, " ")+" ", " "+s.Name+" ") {
+				require.NoError(t, err)
+			}
+		})
+	}
+}
