@@ -195,7 +195,7 @@ type Decision struct {
 
 	Grant *agent.GrantBounds `json:"grant,omitempty"` // bounds of the standing grant it gives; nil = the policy's own
 
-	Confirmed run.Confirm `json:"confirmed,omitempty"` // what it was confirmed by on the page behind a link; "" = nothing
+	Confirmed run.Confirm `json:"confirmed,omitempty"` // on a page behind a link, with what; "" = nothing
 }
 
 // Action is what a person can do with a request.

@@ -165,8 +165,8 @@ type DecisionInput struct {
 	Key   string
 	Grant *agent.GrantBounds // Approve and Edit: bounds of the standing grant; nil = the policy's own
 
-	// Confirm checks what the policy wants besides: that the person has signed in, or the code that they typed, which it
-	// uses up. Its error refuses the decision. It is called right before the decision is committed. Nil = there is nothing.
+	// Confirm checks what the policy wants besides: that the person has signed in, or the typed code, which it uses up.
+	// Its error refuses the decision. It is called right before the decision is committed. Nil = there is nothing.
 	Confirm   func(ctx context.Context, by run.Confirm) error
 	confirmed run.Confirm // what Confirm is or was called for
 }

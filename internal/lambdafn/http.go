@@ -112,8 +112,8 @@ func signIn(f *function, ring func() (*secrets.Ring, error), who Identity) (*web
 const providerTimeout = 10 * time.Second
 
 // Serve answers the events of a gateway by the HTTP API, and by the pages and Slack's clicks if there are Links. It
-// takes services' answers from an event rule. With SignIn it serves the console as well. It uses no model and no tool, and needs neither among its ports. A stream
-// learns of what other functions write by looking at the journal's tail.
+// takes services' answers from an event rule. With SignIn it serves the console as well. It uses no model and no tool,
+// and needs neither among its ports. A stream learns of what other functions write by looking at the journal's tail.
 //
 // Who calls the API is asked of every request but a callback's, whatever route of the gateway it came by; a session is
 // no answer. The pages never ask: a link says who opens it, and Slack signs what it sends.
@@ -273,7 +273,8 @@ type Authorizer = events.APIGatewayV2HTTPRequestContextAuthorizerDescription
 //
 // In the last two a space ends a name: give groups names without spaces, and let nobody make groups whose name holds
 // another's. A group that cannot be a principal is left out. A user or a tenant that cannot be one is refused, as are
-// Auth0's subjects with their bar: name another claim for the user there, such as email, which is refused where email_verified is false.
+// Auth0's subjects with their bar: name another claim for the user there, such as email, which is refused where
+// email_verified is false.
 //
 // From IAM: the tenant is IAMTenant. An IAM user makes user:<name>. A session of an assumed role makes
 // user:<session>@<role> and group:<role>. Whoever may assume a role may choose the session's name, so a role stands

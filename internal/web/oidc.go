@@ -32,8 +32,8 @@ type OIDC struct {
 	Secret   string // of the client; "" = a public client
 	Base     string // address of the pages for people, as https://approvals.example.com
 	Ring     func() (*secrets.Ring, error)
-	// Identify returns whom the claims of an ID token name. People are shown the details of a *api.Problem. A claim that is
-	// no text is JSON.
+	// Identify returns whom the claims of an ID token name. People are shown the details of a *api.Problem. A claim that
+	// is no text is JSON.
 	Identify func(claims map[string]string) (api.Caller, error)
 	IDs      *ids.Source
 	Clock    clock.Clock
@@ -187,7 +187,7 @@ func (o *OIDC) redeem(ctx context.Context, code string, p pendingSignIn) (s Sess
 	}
 	tokens, err := o.config(provider).Exchange(ctx, code, oauth2.VerifierOption(p.Verifier))
 	if err != nil {
-		return s, &signInError{http.StatusForbidden, "The identity provider takes this sign-in no more. Begin again.", err}
+		return s, &signInError{http.StatusForbidden, "The provider takes this sign-in no more. Begin again.", err}
 	}
 	text, _ := tokens.Extra("id_token").(string)
 	token, err := provider.Verifier(&oidc.Config{ClientID: o.ClientID, Now: o.Clock.Now}).Verify(ctx, text)
@@ -262,7 +262,7 @@ func (o *OIDC) discover(ctx context.Context) (context.Context, *oidc.Provider, e
 	if o.provider == nil {
 		p, err := oidc.NewProvider(ctx, o.Issuer)
 		if err != nil {
-			return ctx, nil, &signInError{http.StatusBadGateway, "The identity provider cannot be reached. Try again later.", err}
+			return ctx, nil, &signInError{http.StatusBadGateway, "The identity provider cannot be reached. Try later.", err}
 		}
 		o.provider = p
 	}
