@@ -138,6 +138,11 @@ func (c *checker) definition(d *Definition) {
 	oneOf(c, "resume", d.Resume, run.ResumeEach, run.ResumeAllAnswered, run.ResumeBatchAll)
 	oneOf(c, "textBesideCalls", d.TextBesideCalls, TextBesideKeep, TextBesideDrop)
 	oneOf(c, "permission.early", d.Early, EarlyKeep, EarlyRefuse)
+	if d.Input.Schema != nil {
+		if err := checkAnySchema(d.Input.Schema); err != nil {
+			c.add("input.schema", err.Error())
+		}
+	}
 	c.output("output", d.Output)
 	oneOf(c, "corrections", cmp.Or(d.Corrections, CorrectionsPersist), CorrectionsPersist, CorrectionsEphemeral)
 	oneOf(c, "systemPrompt", cmp.Or(d.SystemPrompt, SystemOnce), SystemOnce, SystemEveryInference)
@@ -196,7 +201,7 @@ func (c *checker) output(at string, o Output) {
 		return
 	}
 	c.that(o.Format == OutputJSON, at+".schema", "got a schema, want none: only an output of format json has one")
-	if err := checkOutputSchema(o.Schema); err != nil {
+	if err := checkAnySchema(o.Schema); err != nil {
 		c.add(at+".schema", err.Error())
 	}
 }
@@ -453,8 +458,8 @@ func CheckSchema(raw json.RawMessage) error {
 	return err
 }
 
-// checkOutputSchema wants a JSON Schema of anything that refers to nothing outside itself.
-func checkOutputSchema(raw json.RawMessage) error {
+// checkAnySchema wants a JSON Schema of anything that refers to nothing outside itself.
+func checkAnySchema(raw json.RawMessage) error {
 	schema, err := ReadSchema(raw)
 	if err == nil && schema == nil {
 		err = errors.New("want a JSON Schema, a mapping")

@@ -33,6 +33,7 @@ type Definition struct {
 	Early           EarlyDecision  `json:"early"` // a decision before the call is suspended
 	HooksVersion    string         `json:"hooksVersion,omitempty"`
 
+	Input       Input          `json:"input,omitzero"`
 	Output      Output         `json:"output,omitzero"`
 	Corrections CorrectionMode `json:"corrections,omitempty"`
 

@@ -218,6 +218,11 @@ type Output struct {
 	Check   string          `json:"check,omitempty"`   // a hook.CheckOutput for the value where Format is json; "" = none
 }
 
+// Input says what a run is started with. The zero value takes anything.
+type Input struct {
+	Schema json.RawMessage `json:"schema,omitempty"` // of the input, and then a message starts no run; nil = any
+}
+
 // OutputKind says what the model's last word has to be.
 type OutputKind string
 

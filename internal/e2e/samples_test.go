@@ -93,8 +93,9 @@ func TestSampleEvents(t *testing.T) {
 	http("open.json", 404)    // nobody has such a link
 	http("approve.json", 404)
 	route("step", "event-message.json", runtime.NextTools)
-	route("step", "event-input.json", runtime.NextTools)
-	route("step", "event-alarm.json", runtime.NextTools)
+	for _, name := range []string{"input", "s3", "sqs", "slack", "schedule", "alarm"} {
+		route("step", "event-"+name+".json", runtime.NextTools)
+	}
 	for _, name := range []string{"schedule.json", "execution-status.json"} {
 		var report lambdafn.Swept
 		require.NoError(t, json.Unmarshal(give("sweep", name), &report))

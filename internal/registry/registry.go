@@ -3,6 +3,7 @@
 package registry
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -50,9 +51,12 @@ func (r *Registry) Add(d agent.Definition) error {
 	if err := d.Check(); err != nil {
 		return fmt.Errorf("register agent %s: %w", d.Name, err)
 	}
-	if d.Output.Schema != nil {
-		if _, err := tool.Compile(d.Output.Schema); err != nil {
-			return fmt.Errorf("register agent %s: output.schema: %w", d.Name, err)
+	for key, schema := range map[string]json.RawMessage{"input": d.Input.Schema, "output": d.Output.Schema} {
+		if schema == nil {
+			continue
+		}
+		if _, err := tool.Compile(schema); err != nil {
+			return fmt.Errorf("register agent %s: %s.schema: %w", d.Name, key, err)
 		}
 	}
 	if err := r.hooks.Check(&d); err != nil {

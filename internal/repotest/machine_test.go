@@ -51,6 +51,36 @@ var ofTheMachine = []sample{
 		},
 	},
 	{
+		file: "step/events/event-s3.json", before: func(*world) {},
+		want: func(t *testing.T, w *world, out []byte) {
+			r := requireNext(t, runtime.NextTools, out)
+			require.Contains(t, said(w.state(r.Run)), `"key":"orders/1002/wheel.jpg"`)
+		},
+	},
+	{
+		file: "step/events/event-sqs.json", before: func(*world) {},
+		want: func(t *testing.T, w *world, out []byte) {
+			r := requireNext(t, runtime.NextTools, out)
+			require.Equal(t, agent.RunID(tenant, agentN, "059f36b4-87a3-44ab-83d2-661975830a7d"), r.Run, "the message's id is the key")
+			require.Contains(t, said(w.state(r.Run)), `"by":"returns desk"`)
+		},
+	},
+	{
+		file: "step/events/event-slack.json", before: func(*world) {},
+		want: func(t *testing.T, w *world, out []byte) {
+			s := w.state(requireNext(t, runtime.NextTools, out).Run)
+			require.Equal(t, "slack:T012ABCDEF:C024BE91L:1793644353.000200", s.Subject, "the thread that hears of the end")
+			require.Contains(t, said(s), "can we refund it?")
+		},
+	},
+	{
+		file: "step/events/event-schedule.json", before: func(*world) {},
+		want: func(t *testing.T, w *world, out []byte) {
+			r := requireNext(t, runtime.NextTools, out)
+			require.Equal(t, agent.RunID(tenant, agentN, "returns/2026-11-02T06:00:00Z"), r.Run, "one run a time of the schedule")
+		},
+	},
+	{
 		file: alarmFile, before: (*world).alarmed,
 		want: func(t *testing.T, w *world, out []byte) {
 			r := requireNext(t, runtime.NextTools, out)
@@ -248,7 +278,10 @@ func TestRulesMakeTheSamples(t *testing.T) {
 
 // An event that is delivered again starts nothing new: the second execution ends without a write, and no model is asked.
 func TestRedeliveredEventStartsNothing(t *testing.T) {
-	for _, file := range []string{"step/events/event-message.json", "step/events/event-input.json", alarmFile} {
+	for _, file := range []string{
+		"step/events/event-message.json", "step/events/event-input.json", "step/events/event-s3.json", "step/events/event-sqs.json",
+		"step/events/event-slack.json", "step/events/event-schedule.json", alarmFile,
+	} {
 		inWorld(t, func(t *testing.T, w *world) {
 			if file == alarmFile {
 				w.alarmed()

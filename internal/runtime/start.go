@@ -101,6 +101,12 @@ func (st *Starter) Create(ctx context.Context, r Start, runID, owner string) (ru
 	if err != nil {
 		return run.AgentState{}, err
 	}
+	if err := st.checkInput(r); err != nil {
+		// A run that exists began before the agent was so strict.
+		if _, missing := st.Journal.Head(ctx, r.Tenant, runID); missing != nil {
+			return run.AgentState{}, err
+		}
+	}
 	if err := st.checkMedia(ctx, r.Tenant, first.Messages); err != nil {
 		return run.AgentState{}, fmt.Errorf("start run: message: %w", err)
 	}
@@ -114,6 +120,29 @@ func (st *Starter) Create(ctx context.Context, r Start, runID, owner string) (ru
 		return run.AgentState{}, fmt.Errorf("start run %s: %w", runID, err)
 	}
 	return st.write(ctx, seed, first, r.Agent)
+}
+
+// checkInput refuses an input that does not fit the agent's schema. The conversation of a run that is continued goes on
+// with a message, too.
+func (st *Starter) checkInput(r Start) error {
+	schema := r.Agent.Input.Schema
+	switch {
+	case schema == nil, r.Input == nil && r.Continues != "":
+		return nil
+	case r.Input == nil:
+		return &BadStart{Problem: "input: got a message, want an input that fits input.schema of agent " + r.Agent.Name}
+	}
+	input, err := jsonx.CompactJSON(r.Input, jsonx.JSONLimits{})
+	if err == nil {
+		input, err = agent.WithoutParent(input)
+	}
+	if err == nil {
+		err = st.Valid(agent.ToolSpec{Name: "input", Schema: schema}, input)
+	}
+	if err != nil {
+		return &BadStart{Problem: "input: " + err.Error()}
+	}
+	return nil
 }
 
 // continueRun makes a first event continue another run, and returns the state it begins with. Requesters and readers of

@@ -44,9 +44,10 @@ func (r *reader) definition(f field) agent.Definition {
 		"context":      r.context(&d.Context),
 		"cutText":      enum(r, &d.CutText, []agent.CutText{agent.CutTextPlain, agent.CutTextNotice}),
 		"builder":      r.codeName(&d.Builder, "context builder", r.opt.Hooks.BuilderNames()),
+		"input":        r.keys(map[string]read{"schema": r.anySchema(&d.Input.Schema)}),
 		"output": r.keys(map[string]read{
 			"format":  enum(r, &d.Output.Format, []agent.OutputKind{agent.OutputText, agent.OutputJSON}),
-			"schema":  r.outputSchema(&d.Output.Schema),
+			"schema":  r.anySchema(&d.Output.Schema),
 			"history": r.boolean(&d.Output.History),
 			"check":   r.codeName(&d.Output.Check, "output check", r.opt.Hooks.OutputNames()),
 		}),
@@ -185,9 +186,9 @@ func (r *reader) limits(l *agent.Limits) read {
 	})
 }
 
-// outputSchema reads a schema, or null for none. What is wrong with it as a schema is told here: the core checks its
+// anySchema reads a schema, or null for none. What is wrong with it as a schema is told here: the core checks its
 // form alone.
-func (r *reader) outputSchema(dst *json.RawMessage) read {
+func (r *reader) anySchema(dst *json.RawMessage) read {
 	return func(f field) {
 		switch f.kind {
 		case kindSchema:

@@ -33,7 +33,7 @@ var working = map[string]string{
 	"permission.rules[].when[].lt": "1", "permission.rules[].when[].lte": "1", "permission.rules[].when[].in": "[1]", "permission.rules[].when[].matches": "x",
 	"limits.interactions": "7", "limits.grace": "2", "limits.onLimit": "stop", "limits.tokens": "100000", "limits.usd": "0.25",
 	"stop.rounds": "3", "stop.timeout": "5m", "stop.tokens": "9", "stop.consecutiveErrors": "2", "stop.onTool": "[mail.send]", "stop.contains": "DONE", "stop.loopWindow": "2",
-	"corrections": "ephemeral", "output.format": "json", "output.schema": "{type: array}", "output.history": "true",
+	"corrections": "ephemeral", "input.schema": "{type: array}", "output.format": "json", "output.schema": "{type: array}", "output.history": "true",
 	"batch": "first", "executor": "sequential", "resume": "all_answered", "textBesideCalls": "drop",
 	"wait": "all_suspended", "dropped": "notify", "systemPrompt": "every_inference", "context.mask": "false", "plugins[].name": "reminder", "plugins[].config": "{a: 1}",
 	"model.dialect": "xml", "text": "heuristic", "guards.duplicateCalls": "false", "guards.failedRounds": "9", "guards.toolFailures": "9",
