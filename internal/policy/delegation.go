@@ -243,8 +243,7 @@ func ChildAnswer(t agent.ToolSpec, s *run.AgentState) (text string, isError bool
 
 // historyText is the run's output and its conversation, the newest messages of it, as JSON.
 func historyText(s *run.AgentState) (string, error) {
-	all := run.Newest(s.Messages.All())
-	messages, err := run.MessagesJSON(all, s.Inferences)
+	messages, err := ViewMessages(Said(newestOf(s.Messages.All()), s.Inferences))
 	if err != nil {
 		return "", err
 	}
@@ -257,9 +256,9 @@ func historyText(s *run.AgentState) (string, error) {
 		first--
 	}
 	form := struct {
-		Output   json.RawMessage   `json:"output"`
-		Messages []run.MessageJSON `json:"messages"`
-		Omitted  int               `json:"omitted,omitempty"` // older messages that are left out here
+		Output   json.RawMessage `json:"output"`
+		Messages []MessageView   `json:"messages"`
+		Omitted  int             `json:"omitted,omitempty"` // older messages that are left out here
 	}{s.Output, messages[first:], s.Messages.Len() - len(messages) + first}
 	text, err := run.MarshalVerbatim(form)
 	return string(text), err

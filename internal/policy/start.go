@@ -69,7 +69,7 @@ func ParseMessage(raw json.RawMessage) ([]run.UserBlock, error) {
 }
 
 // Departed applies an entry to s as ApplyEntry does, and lists the messages that it evicts, oldest first.
-func Departed(s run.AgentState, e run.Entry) (left []run.Spoken, after run.AgentState, err error) {
+func Departed(s run.AgentState, e run.Entry) (left []Spoken, after run.AgentState, err error) {
 	if after, err = run.ApplyEntry(s, e); err != nil || after.EvictedMessages == s.EvictedMessages ||
 		after.Entries == s.Entries {
 		return nil, after, err
@@ -82,24 +82,11 @@ func Departed(s run.AgentState, e run.Entry) (left []run.Spoken, after run.Agent
 		}
 		if _, evicts := fact.(run.Evicted); evicts {
 			for _, m := range before.Messages.All()[:d.State.EvictedMessages-before.EvictedMessages] {
-				left = append(left, run.Spoken{Message: m, SeenCount: m.Seen(before.Inferences), Evicted: true})
+				left = append(left, Spoken{Message: m, SeenCount: m.Seen(before.Inferences), Evicted: true})
 			}
 		}
 	}
 	return left, after, nil
-}
-
-// MarshalSpoken writes messages as a run's JSON does, those that were evicted marked.
-func MarshalSpoken(messages []run.Spoken) ([]byte, error) {
-	out := make([]run.MessageJSON, len(messages))
-	for i, m := range messages {
-		content, err := run.MarshalBlock(m.Block)
-		if err != nil {
-			return nil, err
-		}
-		out[i] = run.MessageJSON{Role: m.Role, SeenCount: m.SeenCount, Content: content, Evicted: m.Evicted}
-	}
-	return json.Marshal(out)
 }
 
 // The errors of ContinueFrom and ForkFrom. A call that takes another back, and is open, is in no fork: it would be made

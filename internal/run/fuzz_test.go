@@ -119,7 +119,7 @@ func fuzzStep(t require.TestingT, d *agent.Definition, s run.AgentState, kind, a
 	require.NotEqual(t, run.RunDone, s.Status, "an entry after the end")
 	require.NoError(t, sameOnceSettled(&s, &n, e))
 	require.NoError(t, wellFormed(&n))
-	_, err = json.Marshal(n)
+	_, err = policy.View(&n)
 	require.NoError(t, err)
 	if a := policy.Next(d, &n); a.Kind == run.ActInfer {
 		require.NoError(t, answered(d, &n, a))

@@ -361,24 +361,6 @@ func (c Children) Promised() Child {
 	return sum
 }
 
-// Spoken is a message of a conversation as people see it, with its seenCount. That of one that was evicted is what it
-// was then.
-type Spoken struct {
-	Message
-	SeenCount int64
-	Evicted   bool
-}
-
-// Spoken are the messages of the conversation as it stands.
-func (s *AgentState) Spoken() []Spoken {
-	all := s.Messages.All()
-	out := make([]Spoken, len(all))
-	for i, m := range all {
-		out[i] = Spoken{Message: m, SeenCount: m.Seen(s.Inferences)}
-	}
-	return out
-}
-
 // Via is the channel by which a person's decision or remark came in. Whatever authenticated the person says which one
 // it was, never the person. "" = not recorded.
 type Via string

@@ -13,7 +13,7 @@ import (
 
 // AgentState is everything known about one run: the fold of its journal. It is a value: Apply returns a new one and the
 // old stays as it was, though both share memory. The zero AgentState is a run that has not started. It holds nothing
-// that an SDK defines. JSON is the run of the HTTP API, with the seenCount of every message.
+// that an SDK defines. Its JSON is that of a snapshot; what people are shown is policy.View.
 type AgentState struct {
 	Tenant, Run, Agent, Version string
 	Definition                  string // digest of the pinned definition's blob

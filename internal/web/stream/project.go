@@ -173,7 +173,7 @@ func (p *projection) addStart(resumed bool) {
 // addConversation adds the whole conversation, after a change that is more than an append.
 func (p *projection) addConversation(evicted bool) {
 	list := p.after.Messages.All()
-	messages, err := run.MarshalMessages(list, p.after.Inferences)
+	messages, err := policy.ViewMessages(policy.Said(list, p.after.Inferences))
 	p.err = cmp.Or(p.err, err)
 	p.add(MessagesSnapshot, 0, MessagesSnapshotData{
 		Messages: messages, Summary: p.after.SummaryShown(), evicted: evicted, list: list,

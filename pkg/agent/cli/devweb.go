@@ -20,7 +20,6 @@ import (
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/policy"
-	"github.com/countersign/countersign/internal/run"
 	webpages "github.com/countersign/countersign/internal/web"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -148,7 +147,7 @@ func newConsole(e *engine, b api.Backend, token string, as policy.Principal) *we
 		Pages:  e.newDeployment().Pages(),
 		Tenant: local.Tenant, As: as, Read: e.newClient(as), Agents: e.p.registry.Agents, Token: token,
 		Start: draw.Token()[:10], Key: draw.Token(),
-		Conversation: func(ctx context.Context, run string) ([]run.Spoken, error) {
+		Conversation: func(ctx context.Context, run string) ([]policy.Spoken, error) {
 			l, err := b.Journal.Load(ctx, local.Tenant, run)
 			if err != nil {
 				return nil, err
