@@ -296,7 +296,7 @@ func Hints(d *agent.Definition, s *run.AgentState) []string {
 	}
 	for _, k := range r {
 		tool, ok := strings.CutPrefix(k.Name, failingTool)
-		if ok && isOverLimit(d, r, k.Name) && !isOverLimit(d, s.Streaks, k.Name) {
+		if ok && isOverLimit(d, r, k.Name) && !isOverLimit(d, streaksOf(s), k.Name) {
 			said = append(said, d.Word(agent.WordToolWithdrawn, map[string]any{"Tool": agent.ModelName(tool), "Times": k.Times}))
 		}
 	}
@@ -310,8 +310,8 @@ func gateGuards(d *agent.Definition, s *run.AgentState, c run.Call, g Gate) Gate
 	switch {
 	case c.Status != run.StatusNew || c.Inference != s.Round.Inference || !g.Run && g.Suspend == nil && g.Block == nil:
 		return g
-	case isOverLimit(d, s.Streaks, failingTool+c.Tool):
-		fields := map[string]any{"Tool": c.Name, "Times": s.Streaks.Times(failingTool + c.Tool)}
+	case isOverLimit(d, streaksOf(s), failingTool+c.Tool):
+		fields := map[string]any{"Tool": c.Name, "Times": streaksOf(s).times(failingTool + c.Tool)}
 		return refuseCall(c, run.WhyOutOfScope, d.Word(agent.WordWithdrawnCall, fields), g.Rule)
 	case c.Repeats != "" && g.Run && g.Claim == nil:
 		return refuseCall(c, run.WhyDuplicate,

@@ -239,12 +239,7 @@ type ToolApproval struct {
 }
 
 // approvals are what the run knows of its tools. Where that cannot be read, no tool has an approval.
-func approvals(s *run.AgentState) (known []ToolApproval) {
-	if json.Unmarshal(s.Memory[ApprovalsMemory].Value, &known) != nil {
-		return nil
-	}
-	return known
-}
+func approvals(s *run.AgentState) []ToolApproval { return recall[[]ToolApproval](s, ApprovalsMemory) }
 
 // RememberApprovals is the fact of somebody's words on tools, of which the newer count. No words are an answer as well.
 func RememberApprovals(s *run.AgentState, said []ToolApproval) run.Remembered {

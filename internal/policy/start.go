@@ -109,6 +109,10 @@ func ContinueFrom(s *run.AgentState) (run.Origin, error) {
 // call was claimed and had no result: it may have happened or not, and only that run's own journal will say.
 func ForkFrom(s *run.AgentState, child string, now time.Time) (run.Origin, error) {
 	o := run.Origin{Kind: run.OriginFork, Run: s.Run, Seq: s.Seq(), At: s.ReadFrom()}
+	r := streaksOf(s)
+	if i := r.find(sameMistake); i >= 0 { // a fork does not give the model more tries at the same
+		o.Memory = map[string]json.RawMessage{streaksMemory: run.Remember(streaksMemory, r[i:i+1]).Value}
+	}
 	for _, c := range s.Live {
 		switch {
 		case c.Undoes != "" && c.Open():

@@ -62,9 +62,6 @@ func (s *AgentState) settleCall(c *Call, r Result, why CallReason, path ...CallS
 	}
 	r.Source = s.nextSource(0)
 	c.Result, c.Reason = &r, why
-	if c.Status == StatusSucceeded {
-		s.Streaks = s.Streaks.Next(SameMistake, "")
-	}
 	s.dropKept(c.ID)
 	return nil
 }

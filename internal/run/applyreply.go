@@ -55,11 +55,8 @@ func (e Replied) apply(s *AgentState) error {
 	s.Hidden = nil
 	s.markCut(e)
 	s.applyHalt(e.Halt)
-	if e.Tally != nil {
-		s.Tally = *e.Tally
-	}
-	if e.Streaks != nil {
-		s.Streaks = append(Streaks(nil), e.Streaks...)
+	if len(e.Memory) > 0 {
+		s.remember(e.Memory)
 	}
 	for part, b := range turn {
 		if t, isText := b.(Text); !isText || t.Text != "" {

@@ -179,9 +179,7 @@ type Replied struct {
 	// there was a text beside the calls, which the preset drops: who was shown it takes it back
 	TextDropped bool `json:"textDropped,omitempty"`
 
-	Tally *Tally `json:"tally,omitempty"` // nil = as before
-
-	Streaks Streaks `json:"streaks,omitzero"` // nil = as before; empty = none any more
+	Memory map[string]json.RawMessage `json:"memory,omitempty"` // what policies remember from here on, as in Remembered
 
 	// what the request had left of its window; nil = nobody counts, or there was plenty (Budget.Room)
 	Room *Room `json:"room,omitempty"`

@@ -28,6 +28,8 @@ type Origin struct {
 	// Unknown asks anew what became of every open call of a fork that had been entered. Only these calls may be in it, and
 	// all of them.
 	Unknown []CallUnknown `json:"unknown,omitempty"`
+	// of a fork: what policies remember of Run there, as in Remembered
+	Memory map[string]json.RawMessage `json:"memory,omitempty"`
 }
 
 // Entered reports whether the call is open and may have happened: its tool was entered and has given neither a result
@@ -107,8 +109,8 @@ func (s *AgentState) continued(past *AgentState) error {
 // decided yet.
 func (s *AgentState) forked(past *AgentState) error {
 	s.Round, s.Correction, s.Patches, s.Cut = past.Round, past.Correction, past.Patches, past.Cut
-	if i := past.Streaks.find(SameMistake); i >= 0 {
-		s.Streaks = past.Streaks[i : i+1 : i+1]
+	if len(s.From.Memory) > 0 {
+		s.remember(s.From.Memory)
 	}
 	s.Built, s.Unsaid = past.Built, past.Unsaid
 	s.Listed, s.Servers = past.Listed, past.Servers // it is pinned to the same definition, or to that with another model

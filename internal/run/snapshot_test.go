@@ -116,7 +116,7 @@ var snapBeside = []func(*snapRun) []run.Event{
 func (l *snapRun) spent() run.Replied {
 	e := run.Replied{
 		Inference: l.s.Inferences + 1, Model: "m", Requests: 1, Text: "so far", Cost: 12, At: 5, Usage: run.Usage{Input: 3, Output: 1},
-		Streaks: run.Streaks{{Name: "error_rounds", Of: "failed", Times: 2}},
+		Memory: map[string]json.RawMessage{"streaks": json.RawMessage(`[{"name":"error_rounds","of":"failed","times":2}]`)},
 	}
 	if rapid.Bool().Draw(l.t, "halt") {
 		e.Halt = &run.Halt{Code: policy.StopLoop, Detail: "d"}

@@ -68,8 +68,6 @@ type AgentState struct {
 
 	Cost         USD           // what the replies cost, where prices are known
 	Waited       time.Duration // how long the run was parked
-	Streaks      Streaks       // what policies remember of what repeats
-	Tally        Tally         // what the analysis of replies remembers
 	Cut          Cut           // where the newest reply begins
 	Ending       Reason        // the run is to end for this reason as soon as no call is open; "" = it is not
 	EndingDetail string        // with Ending; once the run has ended, of Reason

@@ -652,7 +652,7 @@ func walkKey(s *run.AgentState) string {
 	b = append(b, byte('0'+s.Inferences), byte('0'+s.Unseen), byte('0'+s.Interactions.Current), byte('0'+len(s.Queued)))
 	b = strconv.AppendBool(strconv.AppendBool(strconv.AppendBool(b, s.Round.Committed), s.Built), s.Begun)
 	b = append(append(b, s.Ending...), s.EndingDetail...)
-	b = fmt.Appendf(b, "%v%v%v%v%d", s.Streaks, s.Cut, s.Tally, s.Full, s.EvictedMessages)
+	b = fmt.Appendf(b, "%v%v%v%d", s.Memory, s.Cut, s.Full, s.EvictedMessages)
 	if p := &s.Plan; p.Stage != "" {
 		b = fmt.Appendf(b, "%s%d%d%s", p.Stage, p.Heard, p.Answered, p.Memory)
 		for _, u := range p.Uses {
