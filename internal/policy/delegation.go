@@ -3,6 +3,7 @@ package policy
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -56,6 +57,14 @@ func agentLine(s *run.AgentState) []string {
 		return []string{s.Agent}
 	}
 	return append(s.Parent.Agents[:len(s.Parent.Agents):len(s.Parent.Agents)], s.Agent)
+}
+
+// Caller is the agent whose call the run carries out; "" = nobody delegated it.
+func Caller(s *run.AgentState) string {
+	if s.Parent == nil || len(s.Parent.Agents) == 0 {
+		return ""
+	}
+	return s.Parent.Agents[len(s.Parent.Agents)-1]
 }
 
 // rootRun returns the id of the run at the top of the tree.
@@ -115,7 +124,7 @@ func delegationProblem(
 
 // promiseBudget reserves the child's part of what the run has left; the problem is that nothing is left.
 func promiseBudget(c *run.Child, d *agent.Definition, s *run.AgentState, t agent.ToolSpec) (problem string) {
-	promised := s.Children.Promised()
+	promised := promisedBudget(s)
 	among := int64(0) // the calls that are other agents and about to be asked share what is left
 	for _, call := range s.Live {
 		asks, known := d.Tool(call.Tool)
@@ -159,7 +168,7 @@ func isBudgetPromised(s *run.AgentState, d *agent.Definition) bool {
 	if len(s.Children.Open) == 0 {
 		return false
 	}
-	promised := s.Children.Promised()
+	promised := promisedBudget(s)
 	return d.Limits.Tokens > 0 && promised.Tokens >= d.Limits.Tokens-min(d.Limits.Tokens, s.Usage.Total()) ||
 		d.Limits.USD > 0 && promised.USD >= d.Limits.USD-min(d.Limits.USD, s.Cost)
 }
@@ -273,4 +282,13 @@ func Abandoned(s *run.AgentState) []run.OpenChild {
 		}
 	}
 	return list
+}
+
+// promisedBudget is what the open children may use.
+func promisedBudget(s *run.AgentState) (sum run.Child) {
+	for _, o := range s.Children.Open {
+		sum.USD = sum.USD.Add(o.USD)
+		sum.Tokens += min(o.Tokens, math.MaxInt64-sum.Tokens)
+	}
+	return sum
 }

@@ -33,7 +33,7 @@ func StartMessages(said []run.UserBlock, input json.RawMessage) ([]run.UserBlock
 }
 
 // ParseMessage reads a message as people send it: a string, or a list of content blocks that a user may say. Media have
-// the form that Media.Check wants; whether their blobs are there is not looked at.
+// the form that agent.CheckMedia wants; whether their blobs are there is not looked at.
 func ParseMessage(raw json.RawMessage) ([]run.UserBlock, error) {
 	var text string
 	if err := json.Unmarshal(raw, &text); err == nil {
@@ -61,7 +61,7 @@ func ParseMessage(raw json.RawMessage) ([]run.UserBlock, error) {
 		if n++; n > agent.MaxMessageMedia {
 			return blocks, fmt.Errorf("want at most %d media in a message", agent.MaxMessageMedia)
 		}
-		if err := m.Check(); err != nil {
+		if err := agent.CheckMedia(m); err != nil {
 			return blocks, fmt.Errorf("block %d: %w", i, err)
 		}
 	}

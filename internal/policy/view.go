@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"cmp"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/countersign/countersign/internal/run"
@@ -91,7 +93,7 @@ func View(s *run.AgentState) (v RunView, err error) {
 		ID: s.Run, Agent: s.Agent, Version: s.Version, Status: s.Status, Reason: s.Reason, Error: s.Error,
 		Inferences: s.Inferences, ModelCalls: s.ModelCalls, Interactions: s.Interactions, ExecutionUnits: s.ExecutionUnits,
 		Usage: s.Usage, Cost: s.Cost, Calls: ViewCalls(newestOf(s.Calls())), Waiting: []WaitView{},
-		Summary: s.SummaryShown(), State: s.SharedState(), Subject: s.Subject, StartedBy: s.By,
+		Summary: SummaryShown(s), State: s.SharedState(), Subject: s.Subject, StartedBy: s.By,
 		StartedAt: s.StartedAt, UpdatedAt: s.UpdatedAt, EndedAt: s.EndedAt, Seq: s.Seq(), Servers: s.Servers,
 	}
 	if s.Status == run.RunDone {
@@ -110,7 +112,7 @@ func View(s *run.AgentState) (v RunView, err error) {
 	for _, c := range s.Waits() {
 		w := WaitView{Call: c.ID, For: c.Wait.For, Approval: c.Wait.Approval, Run: c.Child, Since: c.Wait.Since,
 			Expires: c.Wait.Expires}
-		if t, ok := c.Asked(); ok && w.For == run.ForInput {
+		if t, ok := Asked(c); ok && w.For == run.ForInput {
 			w.Ticket = &t
 		}
 		v.Waiting = append(v.Waiting, w)
@@ -185,4 +187,65 @@ func ViewCalls(calls []run.Call) []CallView {
 		}
 	}
 	return views
+}
+
+// Asked is what c's tool asked people when it last suspended itself, whole: with everything that was left out. False
+// where it did not.
+func Asked(c run.Call) (run.Ticket, bool) {
+	if c.Ticket == nil {
+		return run.Ticket{}, false
+	}
+	t := *c.Ticket
+	t.Memo = "" // the tool's alone
+	t.ID = cmp.Or(t.ID, c.ID)
+	t.Action = cmp.Or(t.Action, "tool:"+c.Tool)
+	t.Mode = cmp.Or(t.Mode, run.TicketReplay)
+	if t.Parameters == nil {
+		t.Parameters = c.Input
+	}
+	t.Pending.ID, t.Pending.Name = cmp.Or(t.Pending.ID, c.ID), cmp.Or(t.Pending.Name, c.Tool)
+	if t.Pending.Arguments == nil {
+		t.Pending.Arguments = c.Input
+	}
+	return t, true
+}
+
+// suspensionIDs are the names under which people decide about a call that is or was suspended (seed 001): the
+// suspension's, which of an approval is the request's, and the pending call's, which permission plugins of the seed
+// begin with fc_.
+func suspensionIDs(c run.Call) (ticket, pending string) {
+	if t, ok := Asked(c); ok {
+		return t.ID, t.Pending.ID
+	}
+	return "", "fc_" + c.ID
+}
+
+// Waiting finds the suspended call that a decision on target is about (seed 001): by the call's id, else by the
+// request's, the suspension's or the pending call's. Where two tickets have the same id it is the first one's in
+// request order.
+func Waiting(s *run.AgentState, target string) (run.Call, bool) {
+	for kind := range 4 {
+		for _, c := range s.Waits() {
+			ticket, pending := suspensionIDs(c)
+			if target != "" && [...]string{c.ID, c.Wait.Approval, ticket, pending}[kind] == target {
+				return c, true
+			}
+		}
+	}
+	return run.Call{}, false
+}
+
+// WaitedUnder reports whether target names the newest suspension of the call or its pending call, be it decided or not.
+// A decision that is sent again is known by it.
+func WaitedUnder(c run.Call, target string) bool {
+	ticket, pending := suspensionIDs(c)
+	return c.Asks > 0 && target != "" && (ticket == target || pending == target)
+}
+
+// SummaryShown is what is left of the messages that were evicted, as people see it: the notes, and the files they name.
+func SummaryShown(s *run.AgentState) string {
+	if len(s.Files) == 0 {
+		return s.Summary
+	}
+	return s.Summary + "\nFiles: " + strings.Join(s.Files, ", ")
 }

@@ -316,7 +316,7 @@ func answers(c run.Call) []run.Answered {
 func (w *world) expired(s *run.AgentState) []step {
 	var steps []step
 	for _, r := range s.Permissions.Asked {
-		steps = append(steps, step{name: "expire request", writer: "w1", events: s.Overdue(r.Expires)})
+		steps = append(steps, step{name: "expire request", writer: "w1", events: policy.Overdue(s, r.Expires)})
 	}
 	for _, c := range s.Waits() {
 		e := run.CallCancelled{Call: c.ID, Reason: run.WhyExpired, Content: agent.TextExpired()}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 )
 
 // Memory is what policies remember of a run, each under its own name. The machine keeps it and does not interpret it.
@@ -169,21 +168,10 @@ func (s *AgentState) markCut(e Replied) {
 	s.Cut.Prompts++
 }
 
-// GoesOn reports whether the correction takes nothing back: the model is only to go on with what it said.
-func (c *Correction) GoesOn() bool { return c.Continues() }
-
 // Take is evicted without its conditions.
 func (s *AgentState) Take(e Evicted) {
 	s.Messages = s.Messages.DropFront(int(e.Total - s.EvictedMessages))
 	s.EvictedMessages, s.Summary, s.Files = e.Total, e.Summary, e.Files
-}
-
-// SummaryShown is what is left of the messages that were evicted, as people see it: the notes, and the files they name.
-func (s *AgentState) SummaryShown() string {
-	if len(s.Files) == 0 {
-		return s.Summary
-	}
-	return s.Summary + "\nFiles: " + strings.Join(s.Files, ", ")
 }
 
 // Correction is why a reply without calls did not end the run. The verdict is committed with the reply, so that a fold

@@ -3,7 +3,6 @@ package run
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 )
 
@@ -221,15 +220,6 @@ func (s *AgentState) inherits() bool {
 	return s.From != nil && slices.ContainsFunc(s.Messages.All(), func(m Message) bool { return m.Source.Run != "" })
 }
 
-// ClaimedSubject is whom or what the run is for by the word of the API's caller, which nobody checked; "" where the
-// caller named nobody, or a person who is known to have started the run.
-func (s *AgentState) ClaimedSubject() string {
-	if slices.Contains(s.By, s.Subject) {
-		return ""
-	}
-	return s.Subject
-}
-
 // Parent is the call of another run that a run is carried out for. It is a value that nobody may change.
 type Parent struct {
 	Run    string   `json:"run"`
@@ -239,14 +229,6 @@ type Parent struct {
 	Agents []string `json:"agents"` // of the runs from the root to Run; the run's own agent is none of them
 	// where the event of the run's end is to be routed; "" = nowhere in particular
 	Domain string `json:"domain,omitempty"`
-}
-
-// Caller is the agent whose call the run carries out; "" = nobody delegated it.
-func (s *AgentState) Caller() string {
-	if s.Parent == nil || len(s.Parent.Agents) == 0 {
-		return ""
-	}
-	return s.Parent.Agents[len(s.Parent.Agents)-1]
 }
 
 // Child is a run that a call is, and what it was promised of what its parent had left. Zero amounts are no limit.
@@ -297,13 +279,6 @@ func (s *AgentState) ChildOf(call string) (Child, bool) {
 	return s.Children.Open[i].Child, true
 }
 
-// AwaitsChild reports whether the run goes on, and waits for what that child says to a call.
-func (s *AgentState) AwaitsChild(call, child string) bool {
-	c, noted := s.ChildOf(call)
-	of, ok := s.Call(call)
-	return s.Status != RunDone && noted && c.Run == child && ok && of.Open()
-}
-
 // noteChild records the child of a claim. One that is claimed again keeps the child it has.
 func (s *AgentState) noteChild(c *Call, child *Child) {
 	if child == nil || c.Child != "" {
@@ -351,16 +326,6 @@ func (s *AgentState) applyChildAnswer(e Answered) error {
 		}
 		return s.settleCall(c, e.result(), "", path...)
 	})
-}
-
-// Promised is what the open children may use.
-func (c Children) Promised() Child {
-	var sum Child
-	for _, o := range c.Open {
-		sum.USD = sum.USD.Add(o.USD)
-		sum.Tokens += min(o.Tokens, math.MaxInt64-sum.Tokens)
-	}
-	return sum
 }
 
 // Via is the channel by which a person's decision or remark came in. Whatever authenticated the person says which one

@@ -706,7 +706,7 @@ func appendPermissions(b []byte, p *run.Permissions) []byte {
 func appendOpen(b []byte, c run.Call) []byte {
 	b = append(append(append(b, c.Tool...), c.Input...), c.Claim...)
 	b = append(b, byte('0'+c.Executions), byte('0'+c.Asks), byte('0'+c.Inference))
-	if t, ok := c.Asked(); ok {
+	if t, ok := policy.Asked(c); ok {
 		b = append(append(append(b, t.Mode...), t.ID...), c.Resume...)
 	}
 	b = append(strconv.AppendBool(strconv.AppendBool(b, c.Gated), c.Hidden), c.Repeats...)

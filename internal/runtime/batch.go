@@ -361,7 +361,7 @@ func (r *round) storeMedia(ctx context.Context, media []run.Media) (storedMedia,
 func (r *round) storeOneMedia(
 	ctx context.Context, k *storedMedia, m run.Media,
 ) (stored run.Media, why string, err error) {
-	if err := m.Check(); err != nil {
+	if err := agent.CheckMedia(m); err != nil {
 		return m, err.Error(), nil
 	}
 	if m.Blob != "" {
