@@ -77,10 +77,6 @@ func (e CallFinished) result() Result {
 	return Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
 }
 
-func (e LateResult) result() Result {
-	return Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
-}
-
 func (e Answered) result() Result {
 	return Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
 }

@@ -399,8 +399,8 @@ func approvedBy(d *run.Draft, call string) string {
 func suspendedCall(d *run.Draft, c run.Call) run.Call {
 	for _, e := range d.Entry.Events {
 		if late, ok := e.(run.LateSuspended); ok && late.Call == c.ID {
-			e = run.CallSuspended{Call: c.ID, Approval: run.ApprovalID(d.State.Run, c.ID, c.Asks+1), Digest: late.Digest,
-				Expires: late.Expires, For: run.ForInput, Ticket: late.Ticket}
+			late.For, late.Approval = run.ForInput, run.ApprovalID(d.State.Run, c.ID, c.Asks+1)
+			e = late.CallSuspended
 		}
 		if e, ok := e.(run.CallSuspended); ok && e.Call == c.ID {
 			c.Ticket = e.Ticket
