@@ -2,7 +2,9 @@ package agent
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"mime"
 	"slices"
 	"strings"
 	"unicode"
@@ -180,4 +182,36 @@ func CallID(modelID string, used func(id string) bool, inference int64, index in
 		id = fmt.Sprintf("%s-%d", minted, n)
 	}
 	return id
+}
+
+// maxMediaType bounds a media type, in bytes.
+const maxMediaType = 255
+
+// ValidMediaType reports whether s is a media type as image/png or text/plain; charset=utf-8, of at most 255 bytes.
+func ValidMediaType(s string) bool {
+	kind, params, err := mime.ParseMediaType(s)
+	main, sub, both := strings.Cut(kind, "/")
+	return err == nil && both && main != "" && sub != "" && len(s) <= maxMediaType &&
+		mime.FormatMediaType(kind, params) != ""
+}
+
+// CheckMedia says what is wrong with media as somebody hands them in; nil = they may be kept. Whether a blob is there, and
+// whether data is base64, it does not look at.
+func CheckMedia(m run.Media) error {
+	switch {
+	case !ValidMediaType(m.MediaType):
+		return fmt.Errorf("mediaType: got %.64q, want one such as image/png", m.MediaType)
+	case (m.Data == "") == (m.Blob == ""):
+		return errors.New("want either data or blob")
+	case m.Blob != "" && !ValidDigest(m.Blob):
+		return fmt.Errorf("blob: got %.64q, want a SHA-256 in 64 lower-case hex digits", m.Blob)
+	default:
+		return nil
+	}
+}
+
+// ValidDigest reports whether s has the form of a blob's digest: a SHA-256, 64 lower-case hex digits.
+func ValidDigest(s string) bool {
+	const hex = run.Digits + "abcdef"
+	return len(s) == 64 && run.Spelled(s, hex, hex, 64)
 }

@@ -21,7 +21,7 @@ func TestSpellings(t *testing.T) {
 		`^[A-Za-z0-9_.*-]+$`:                     validToolPattern,
 		`^(user|group):[A-Za-z0-9._@+-]{1,128}$`: ValidPrincipal,
 		`^user:[A-Za-z0-9._@+-]{1,128}$`:         func(s string) bool { return run.IsPrincipal("user:", s) },
-		`^[0-9a-f]{64}$`:                         run.ValidDigest,
+		`^[0-9a-f]{64}$`:                         ValidDigest,
 	} {
 		t.Run(expression, func(t *testing.T) {
 			re := regexp.MustCompile(expression)

@@ -58,12 +58,12 @@ func TextPatchRefused(tool string, err error) string {
 
 // TextDenied tells the model that a person denied the call.
 func TextDenied(by, note string) string {
-	return "Denied by " + by + ". The call was not carried out." + run.QuotedNote("Their note", note)
+	return "Denied by " + by + ". The call was not carried out." + QuotedNote("Their note", note)
 }
 
 // TextCallCancelled tells the model that a person called the call off without judging it.
 func TextCallCancelled(by, note string) string {
-	return "Called off by " + by + ". The call was not carried out." + run.QuotedNote("Their note", note)
+	return "Called off by " + by + ". The call was not carried out." + QuotedNote("Their note", note)
 }
 
 // TextExpired tells the model that nobody decided in time.
@@ -84,7 +84,7 @@ func TextAnswerExpired() string {
 // TextAskApproval stands behind the description of a tool that wants an approval under an advisory policy.
 func TextAskApproval(with, comments string) string {
 	return "This tool requires an approval: get it with " + with + " before you call it." +
-		run.QuotedNote("The last answer", comments)
+		QuotedNote("The last answer", comments)
 }
 
 // TextOutcomeExpired tells the model that nobody could say in time what became of the call.
@@ -173,13 +173,13 @@ func TextEdited(by, args string) string {
 
 // TextCancelled is the last text of a run that a person cancelled.
 func TextCancelled(by, note string) string {
-	return "The run was cancelled by " + by + " and stopped here." + run.QuotedNote("Their note", note)
+	return "The run was cancelled by " + by + " and stopped here." + QuotedNote("Their note", note)
 }
 
 // TextInterrupted tells a run that continues another at which stage a person cancelled that one.
 func TextInterrupted(stage, by, note string) string {
 	return "The previous run was interrupted " + stage + ": it was cancelled by " + by + " and stopped here." +
-		run.QuotedNote("Their note", note)
+		QuotedNote("Their note", note)
 }
 
 // maxSchemaShown bounds a schema in a correction, in bytes. A model that needs a longer one has it from the request.
@@ -219,4 +219,32 @@ func (d *Definition) Notices(r Request) (n Notices) {
 		n.JSONOnly = d.Word(wordJSONOnly, nil)
 	}
 	return n
+}
+
+// maxNote bounds a person's note in a text for the model, in runes (C4).
+const maxNote = 1000
+
+// maxErrorText bounds, in runes, a Go error of a deployment's code as it is stored.
+const maxErrorText = 2000
+
+// Bounded is the text of a Go error of a deployment's code as it is stored: valid, and at most 2000 characters.
+func Bounded(text string) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if r := []rune(text); len(r) > maxErrorText {
+		return string(r[:maxErrorText]) + " […]"
+	}
+	return text
+}
+
+// QuotedNote is a person's note as quoted, bounded data: nothing in it ends the quotes, a line, or an element of
+// whatever stands around it.
+func QuotedNote(label, note string) string {
+	if note == "" {
+		return ""
+	}
+	r := []rune(note)
+	if len(r) > maxNote {
+		r = append(r[:maxNote], []rune(" […]")...)
+	}
+	return " " + label + ": " + strings.ReplaceAll(strconv.Quote(string(r)), "<", `\u003c`)
 }

@@ -236,7 +236,7 @@ func NewCallRequest(def *agent.Definition, s *run.AgentState, c run.Call) Approv
 		return a
 	case run.ForInput:
 		a.Kind = KindInput
-		if t, ok := c.Asked(); ok {
+		if t, ok := policy.Asked(c); ok {
 			a.Ticket = &t
 		}
 		return a
@@ -318,9 +318,12 @@ func (a Approval) withArgs(args json.RawMessage) Approval {
 // withPolicy adds what policy and run say of every request to people.
 func (a Approval) withPolicy(def *agent.Definition, s *run.AgentState, dec policy.Decision) Approval {
 	a.Version, a.Definition, a.PolicyVersion = s.Version, s.Definition, policy.VersionOfPolicy(def)
-	a.Requesters, a.ClaimedSubject = s.Requesters(), s.ClaimedSubject()
+	a.Requesters = s.Requesters()
+	if !slices.Contains(s.By, s.Subject) { // then it is the word of the API's caller, which nobody checked
+		a.ClaimedSubject = s.Subject
+	}
 	a.Quorum, a.FourEyes, a.RemindSeconds = dec.People(), dec.FourEyes, int64(dec.Remind/time.Second)
-	a.StarterUnknown = dec.FourEyes && !s.StarterKnown()
+	a.StarterUnknown = dec.FourEyes && !policy.StarterKnown(s)
 	if dec.Escalate != nil {
 		a.EscalatesAt = a.RequestedAt.Add(dec.Escalate.After)
 	}

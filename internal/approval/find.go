@@ -104,20 +104,20 @@ func (d *Desk) PrepareDecision(
 // one that waited under it. For a blocked call it returns the tool as well; for the call's request it does not, because
 // all of its tools are meant.
 func findRequest(s *run.AgentState, target string) (id, tool string, ok bool) {
-	if c, ok := s.Waiting(target); ok {
+	if c, ok := policy.Waiting(s, target); ok {
 		return c.Wait.Approval, "", true
 	}
-	if c, ok := s.Call(target); ok && s.RequestOf(c) != "" {
-		return s.RequestOf(c), c.Tool, true
+	if c, ok := s.Call(target); ok && policy.RequestOf(s, c) != "" {
+		return policy.RequestOf(s, c), c.Tool, true
 	}
 	if c, ok := s.Call(target); ok && c.Asks > 0 {
 		return run.ApprovalID(s.Run, c.ID, c.Asks), "", true
 	}
 	for _, c := range s.Calls() {
-		if id := s.RequestOf(c); id != "" && id == target {
+		if id := policy.RequestOf(s, c); id != "" && id == target {
 			return id, "", true
 		}
-		if id := run.ApprovalID(s.Run, c.ID, c.Asks); c.Asks > 0 && (id == target || c.WaitedUnder(target)) {
+		if id := run.ApprovalID(s.Run, c.ID, c.Asks); c.Asks > 0 && (id == target || policy.WaitedUnder(c, target)) {
 			return id, "", true
 		}
 	}

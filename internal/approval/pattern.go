@@ -92,7 +92,7 @@ func (g *StandingGrant) applyBounds(
 		if err != nil {
 			return false, err
 		}
-		g.ArgsHash, g.Args = policy.GrantedArgs(args), run.Bounded(shown)
+		g.ArgsHash, g.Args = policy.GrantedArgs(args), agent.Bounded(shown)
 	}
 	if g.Uses > 0 {
 		g.Digest = policy.CountedPrefix + c.Digest

@@ -64,7 +64,7 @@ func TestStandingGrantOfACallIsOnRecord(t *testing.T) {
 			for _, g := range r.listStanding() {
 				shown[g.Args] = true
 			}
-			require.Equal(t, map[string]bool{args: true, run.Bounded(long): true}, shown)
+			require.Equal(t, map[string]bool{args: true, agent.Bounded(long): true}, shown)
 			require.False(t, r.startNextRun("k3"), "what is shown is cut, what is granted is not")
 		})
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/countersign/countersign/internal/bedrockfake"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/npmtest"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tools/mcp"
@@ -304,7 +305,9 @@ func TestToolsOfAnMCPServer(t *testing.T) {
 	require.Equal(t, []int{1, 1}, []int{calls[0].Executions, calls[1].Executions})
 
 	d.requireMCPTraffic(w, server)
-	kept, err := json.Marshal([]any{s, def})
+	view, err := policy.View(&s)
+	require.NoError(t, err)
+	kept, err := json.Marshal([]any{view, def})
 	require.NoError(t, err)
 	require.Contains(t, string(kept), "${secret:EVERYTHING_KEY}")
 	require.NotContains(t, string(kept)+d.log.String(), theKey)

@@ -49,9 +49,9 @@ type Error struct {
 
 func (e *Error) Error() string {
 	if e.Phase == phaseOutput {
-		return fmt.Sprintf("output check %s failed: %s", e.Plugin, run.Bounded(e.Cause.Error()))
+		return fmt.Sprintf("output check %s failed: %s", e.Plugin, agent.Bounded(e.Cause.Error()))
 	}
-	return fmt.Sprintf("plugin %s failed in %s: %s", e.Plugin, e.Phase, run.Bounded(e.Cause.Error()))
+	return fmt.Sprintf("plugin %s failed in %s: %s", e.Plugin, e.Phase, agent.Bounded(e.Cause.Error()))
 }
 
 func (e *Error) Unwrap() error { return e.Cause }

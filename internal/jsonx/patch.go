@@ -227,3 +227,46 @@ func FormatPointer(tokens []string) string {
 	}
 	return b.String()
 }
+
+// ApplyPatches is the JSON value after patches, in order and in canonical form, or the error that says which path does
+// not fit it and why. No value is in the error. The argument stays as it is.
+func ApplyPatches(value json.RawMessage, patches []Patch) (json.RawMessage, error) {
+	tree, err := DecodeNumbers(value)
+	if err != nil {
+		return nil, errors.New("the state is not JSON")
+	}
+	for _, p := range patches {
+		if tree, err = p.Apply(tree); err != nil {
+			return nil, fmt.Errorf("at %s: %w", ShownPath(p.Path), err)
+		}
+	}
+	return AppendCanonical(nil, tree), nil
+}
+
+// PatchOverlap is the first patch of each list that change the same; false where none do. A path that is none stands
+// for the whole value.
+func PatchOverlap(a, b []Patch) (i, j int, found bool) {
+	for i := range a {
+		path, _ := ParsePointer(a[i].Path)
+		for j := range b {
+			if other, _ := ParsePointer(b[j].Path); overlap(path, other) {
+				return i, j, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+// overlap reports whether one path leads to the other's value or into it. Two that part at a "-" overlap whatever
+// follows: it decides what a missing parent becomes, and in what order a list grows.
+func overlap(a, b []string) bool {
+	for i := range min(len(a), len(b)) {
+		switch {
+		case a[i] == "-" || b[i] == "-":
+			return true
+		case a[i] != b[i]:
+			return false
+		}
+	}
+	return true
+}

@@ -28,7 +28,6 @@ import (
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/registry"
-	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
@@ -169,7 +168,7 @@ func (d *Deployment) Console(who api.Caller, read web.Reader) *web.Console {
 	j := d.Ports.Journal
 	return &web.Console{
 		Pages: d.Pages(), Tenant: who.Tenant, As: who.Principal, Read: read,
-		Conversation: func(ctx context.Context, run string) ([]run.Spoken, error) {
+		Conversation: func(ctx context.Context, run string) ([]policy.Spoken, error) {
 			l, err := j.Load(ctx, who.Tenant, run)
 			if err != nil {
 				return nil, err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
@@ -100,7 +101,11 @@ func (c *comparison) compareStates(got, want *run.AgentState) error {
 }
 
 func stateMembers(s *run.AgentState) (map[string]json.RawMessage, error) {
-	raw, err := json.Marshal(s)
+	view, err := policy.View(s)
+	if err != nil {
+		return nil, fmt.Errorf("replay run %s: %w", s.Run, err)
+	}
+	raw, err := json.Marshal(view)
 	if err != nil {
 		return nil, fmt.Errorf("replay run %s: %w", s.Run, err)
 	}

@@ -109,7 +109,7 @@ func TestC1ASlackButtonCarriesARunToItsEnd(t *testing.T) {
 
 	entries, err := o.Ports.Journal.Stored(t.Context(), Tenant, s.Run, 0, 100)
 	require.NoError(t, err)
-	journal, decided := run.Chain{}, []run.Decided{}
+	journal, decided := store.Chain{}, []run.Decided{}
 	for _, stored := range entries {
 		require.NoError(t, journal.Add(stored))
 		e, err := run.UnmarshalEntry(stored)

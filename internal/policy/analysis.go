@@ -45,9 +45,19 @@ func presents(text string) bool {
 		!containsPhrase(text, phrases(deflectionSignals, Signal.isDeferring))
 }
 
+// tally is what the text heuristic remembers of a run.
+type tally struct {
+	// calls whose tool was entered, of each round as it stood when the model answered it
+	Entered     int `json:"entered,omitempty"`
+	Deflections int `json:"deflected,omitempty"` // how often one was sent back
+}
+
+// tallyMemory is the name under which a run keeps its tally (run.Memory).
+const tallyMemory = "tally"
+
 // nextTally returns the tally after a reply to s.
-func nextTally(s *run.AgentState) run.Tally {
-	t := s.Tally
+func nextTally(s *run.AgentState) tally {
+	t := recall[tally](s, tallyMemory)
 	for _, c := range newestRoundCalls(s) {
 		if c.Executions > 0 {
 			t.Entered++
@@ -83,7 +93,7 @@ func judgeEmptyReply(d *agent.Definition, s *run.AgentState, e run.Replied) run.
 	switch {
 	case isOverLimit(d, r, emptyReplies):
 		e.Correction.Lifecycle = run.LifecycleSummary
-		e.Correction.Text = fmt.Sprintf("%d empty replies in a row", r.Times(emptyReplies))
+		e.Correction.Text = fmt.Sprintf("%d empty replies in a row", r.times(emptyReplies))
 	case nextTally(s).Entered > 0:
 		e.Correction.Text = d.Word(agent.WordEmptyAfterTools, nil)
 	}
@@ -112,7 +122,7 @@ func judgeText(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replie
 		Lifecycle: run.LifecycleNudge, Text: d.Word(key, nil), Ephemeral: d.Corrections == agent.CorrectionsEphemeral,
 		Kind: why,
 	}
-	return t.Remember(s, e)
+	return remember(e, tallyMemory, t, true)
 }
 
 // SignalCategory is what a phrase in a model's text gives away.

@@ -139,7 +139,7 @@ const (
 
 // EarlyOwed reports whether a kept decision has met a suspended call: Early says what becomes of it.
 func EarlyOwed(s *run.AgentState) bool {
-	return slices.ContainsFunc(s.Kept, func(k run.DecisionKept) bool { _, ok := s.Waiting(k.Target); return ok })
+	return slices.ContainsFunc(s.Kept, func(k run.DecisionKept) bool { _, ok := Waiting(s, k.Target); return ok })
 }
 
 // Early are the facts that settle the kept decisions which have met a suspended call, each Decided or DecisionDropped.
@@ -150,7 +150,7 @@ func Early(d *agent.Definition, s *run.AgentState, valid agent.Validator, now ti
 	var facts []run.Event
 	met := map[string]bool{}
 	for _, k := range slices.Backward(s.Kept) { // the newest on a call counts, whatever it was aimed at
-		c, ok := s.Waiting(k.Target)
+		c, ok := Waiting(s, k.Target)
 		if !ok {
 			continue
 		}
@@ -307,10 +307,22 @@ func Checked(t run.Ticket) (run.Ticket, error) {
 		}
 		*raw.at = compact
 	}
-	if size := t.Size(); size > run.MaxTicket {
-		return t, fmt.Errorf("it has %d bytes, want at most %d", size, run.MaxTicket)
+	if size := TicketSize(t); size > maxTicket {
+		return t, fmt.Errorf("it has %d bytes, want at most %d", size, maxTicket)
 	}
 	return t, nil
+}
+
+// maxTicket bounds a ticket as it is stored, in bytes.
+const maxTicket = 32 << 10
+
+// TicketSize is the length of a ticket as it is stored, in bytes.
+func TicketSize(t run.Ticket) int {
+	raw, err := run.MarshalVerbatim(t)
+	if err != nil { // its JSON is checked
+		return maxTicket + 1
+	}
+	return len(raw)
 }
 
 // shown reports whether a text has nothing that people would not see.
@@ -348,7 +360,7 @@ func ResumeInput(
 	d *agent.Definition, s *run.AgentState, c run.Call, result json.RawMessage, by string, may func(Decision) bool,
 	valid agent.Validator,
 ) (run.Decided, error) {
-	t, _ := c.Asked()
+	t, _ := Asked(c)
 	answer, err := CompactAnswer(result)
 	if err != nil {
 		return run.Decided{}, err

@@ -3,6 +3,7 @@ package policy
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -58,6 +59,14 @@ func agentLine(s *run.AgentState) []string {
 		return []string{s.Agent}
 	}
 	return append(s.Parent.Agents[:len(s.Parent.Agents):len(s.Parent.Agents)], s.Agent)
+}
+
+// Caller is the agent whose call the run carries out; "" = nobody delegated it.
+func Caller(s *run.AgentState) string {
+	if s.Parent == nil || len(s.Parent.Agents) == 0 {
+		return ""
+	}
+	return s.Parent.Agents[len(s.Parent.Agents)-1]
 }
 
 // rootRun returns the id of the run at the top of the tree.
@@ -117,7 +126,7 @@ func delegationProblem(
 
 // promiseBudget reserves the child's part of what the run has left; the problem is that nothing is left.
 func promiseBudget(c *run.Child, d *agent.Definition, s *run.AgentState, t agent.ToolSpec) (problem string) {
-	promised := s.Children.Promised()
+	promised := promisedBudget(s)
 	among := int64(0) // the calls that are other agents and about to be asked share what is left
 	for _, call := range s.Live {
 		asks, known := d.Tool(call.Tool)
@@ -161,7 +170,7 @@ func isBudgetPromised(s *run.AgentState, d *agent.Definition) bool {
 	if len(s.Children.Open) == 0 {
 		return false
 	}
-	promised := s.Children.Promised()
+	promised := promisedBudget(s)
 	return d.Limits.Tokens > 0 && promised.Tokens >= d.Limits.Tokens-min(d.Limits.Tokens, s.Usage.Total()) ||
 		d.Limits.USD > 0 && promised.USD >= d.Limits.USD-min(d.Limits.USD, s.Cost)
 }
@@ -245,8 +254,7 @@ func ChildAnswer(t agent.ToolSpec, s *run.AgentState) (text string, isError bool
 
 // historyText is the run's output and its conversation, the newest messages of it, as JSON.
 func historyText(s *run.AgentState) (string, error) {
-	all := run.Newest(s.Messages.All())
-	messages, err := run.MessagesJSON(all, s.Inferences)
+	messages, err := ViewMessages(Said(newestOf(s.Messages.All()), s.Inferences))
 	if err != nil {
 		return "", err
 	}
@@ -259,9 +267,9 @@ func historyText(s *run.AgentState) (string, error) {
 		first--
 	}
 	form := struct {
-		Output   json.RawMessage   `json:"output"`
-		Messages []run.MessageJSON `json:"messages"`
-		Omitted  int               `json:"omitted,omitempty"` // older messages that are left out here
+		Output   json.RawMessage `json:"output"`
+		Messages []MessageView   `json:"messages"`
+		Omitted  int             `json:"omitted,omitempty"` // older messages that are left out here
 	}{s.Output, messages[first:], s.Messages.Len() - len(messages) + first}
 	text, err := run.MarshalVerbatim(form)
 	return string(text), err
@@ -276,4 +284,13 @@ func Abandoned(s *run.AgentState) []run.OpenChild {
 		}
 	}
 	return list
+}
+
+// promisedBudget is what the open children may use.
+func promisedBudget(s *run.AgentState) (sum run.Child) {
+	for _, o := range s.Children.Open {
+		sum.USD = sum.USD.Add(o.USD)
+		sum.Tokens += min(o.Tokens, math.MaxInt64-sum.Tokens)
+	}
+	return sum
 }

@@ -65,7 +65,13 @@ func GateHooked(
 
 // TooManyOpen reports whether the run has as many requests to people open as it may (limits.open).
 func TooManyOpen(d *agent.Definition, s *run.AgentState) bool {
-	return s.CountOpenRequests() >= d.MaxOpen()
+	open := len(s.OpenRequests())
+	for _, c := range s.Waits() {
+		if c.Wait.For != run.ForAnswer {
+			open++
+		}
+	}
+	return open >= d.MaxOpen()
 }
 
 // NotAsked is the result of a call about which nobody is asked, as too many requests are open.
@@ -88,7 +94,7 @@ func gateCall(
 		if dec.Ceiling {
 			word = agent.WordDeniedAbove
 		}
-		return refuseCall(c, run.WhyDenied, d.Word(word, wordingData(c))+run.QuotedNote("Note", dec.Note), dec)
+		return refuseCall(c, run.WhyDenied, d.Word(word, wordingData(c))+agent.QuotedNote("Note", dec.Note), dec)
 	}
 	if no, denied := s.Permissions.Denied(c.Tool); denied {
 		return refuseCall(c, run.WhyDenied, textToolDenied(d, c.Name, no), dec)
@@ -120,7 +126,7 @@ func gateCall(
 		return refuseCall(c, run.WhyInvalidArguments,
 			d.Word(agent.WordInvalidArguments, map[string]any{"Tool": c.Name, "Problem": err.Error()}), dec)
 	}
-	if asked, ok := c.Asked(); ok && c.Resume != nil && asked.Mode == run.TicketResult {
+	if asked, ok := Asked(c); ok && c.Resume != nil && asked.Mode == run.TicketResult {
 		return Gate{Give: &agent.ToolResultData{Content: ResultText(c.Resume)}, Rule: dec}
 	}
 	if plugins.Suspend != nil {
@@ -296,7 +302,7 @@ func Hints(d *agent.Definition, s *run.AgentState) []string {
 	}
 	for _, k := range r {
 		tool, ok := strings.CutPrefix(k.Name, failingTool)
-		if ok && isOverLimit(d, r, k.Name) && !isOverLimit(d, s.Streaks, k.Name) {
+		if ok && isOverLimit(d, r, k.Name) && !isOverLimit(d, streaksOf(s), k.Name) {
 			said = append(said, d.Word(agent.WordToolWithdrawn, map[string]any{"Tool": agent.ModelName(tool), "Times": k.Times}))
 		}
 	}
@@ -310,8 +316,8 @@ func gateGuards(d *agent.Definition, s *run.AgentState, c run.Call, g Gate) Gate
 	switch {
 	case c.Status != run.StatusNew || c.Inference != s.Round.Inference || !g.Run && g.Suspend == nil && g.Block == nil:
 		return g
-	case isOverLimit(d, s.Streaks, failingTool+c.Tool):
-		fields := map[string]any{"Tool": c.Name, "Times": s.Streaks.Times(failingTool + c.Tool)}
+	case isOverLimit(d, streaksOf(s), failingTool+c.Tool):
+		fields := map[string]any{"Tool": c.Name, "Times": streaksOf(s).times(failingTool + c.Tool)}
 		return refuseCall(c, run.WhyOutOfScope, d.Word(agent.WordWithdrawnCall, fields), g.Rule)
 	case c.Repeats != "" && g.Run && g.Claim == nil:
 		return refuseCall(c, run.WhyDuplicate,
@@ -338,7 +344,7 @@ func Reminder(d *agent.Definition, s *run.AgentState) string {
 			fields["Tools"] = toolList(d, s)
 			text = d.Word(agent.WordUnknownTool, fields)
 		case c.Result != nil: // a call that has failed has one
-			fields["Error"] = run.Bounded(c.Result.Content)
+			fields["Error"] = agent.Bounded(c.Result.Content)
 			text = d.Word(agent.WordFailedTool, fields)
 		}
 		if len(texts) == 0 || texts[len(texts)-1] != text {
@@ -360,7 +366,7 @@ func judgeMissingCall(d *agent.Definition, s *run.AgentState, e run.Replied) run
 
 // textCallCorrection tells the model why a text with a tool tag holds no call.
 func textCallCorrection(d *agent.Definition, problem *dialect.TextCallError, text string) *run.Correction {
-	content := run.Bounded(dialect.ReadToolText(text).Body)
+	content := agent.Bounded(dialect.ReadToolText(text).Body)
 	if problem.Field != "" {
 		fields := map[string]any{"Field": problem.Field, "Content": content, "Format": dialect.CallFormat(d)}
 		return d.Refused(run.KindMissingField, problem.Problem, d.Word(agent.WordMissingField, fields))

@@ -193,10 +193,12 @@ func standingFor(
 	if s.Permissions.Checked.Inference != c.Inference {
 		return run.StandingGrant{}, false
 	}
+	requesters := s.Requesters()
+	given := func(v run.Voice) bool { return slices.Contains(requesters, v.By) }
 	usable := slices.Clone(s.Permissions.Checked.Standing)
 	usable = slices.DeleteFunc(usable, func(g run.StandingGrant) bool {
 		return g.Tool != c.Tool || !now.Before(g.Expires) || !g.Left() || !standingGrantCounts(g, dec) ||
-			dec.FourEyes && g.GivenBy(s.Requesters()) || len(g.When) > 0 && !Granting(d).Patterns() ||
+			dec.FourEyes && slices.ContainsFunc(g.Voices, given) || len(g.When) > 0 && !Granting(d).Patterns() ||
 			!coversCall(g.Digest, g.When, d, s, t, c, dec)
 	})
 	if len(usable) == 0 {

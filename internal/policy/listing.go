@@ -59,7 +59,7 @@ func Resolve(
 	for _, left := range listed.Left {
 		if server.Wants(left.Name) {
 			disabled = append(disabled, run.DisabledTool{Tool: shortName(left.Name), Why: run.DisabledUnusable,
-				Detail: run.Bounded(left.Why)})
+				Detail: agent.Bounded(left.Why)})
 		}
 	}
 	for _, t := range listed.Tools {
@@ -93,7 +93,7 @@ func whyUnusable(
 	case t.Digest == "":
 		no.Why, no.Detail = run.DisabledUnusable, "its definition has no digest"
 	case schema != nil:
-		no.Why, no.Detail = run.DisabledUnusable, "its arguments' schema cannot be used: "+run.Bounded(schema.Error())
+		no.Why, no.Detail = run.DisabledUnusable, "its arguments' schema cannot be used: "+agent.Bounded(schema.Error())
 	case pins != nil && !known:
 		no.Why, no.Digest = run.DisabledNew, t.Digest
 	case pins != nil && pinned != t.Digest:

@@ -45,10 +45,13 @@ func Next(d *agent.Definition, s *run.AgentState) run.Action {
 	return requestReply(d, s, lifecycle(s))
 }
 
-// owesReply reports whether the model owes a reply.
+// owesReply reports whether a model owes the run a reply.
 func owesReply(s *run.AgentState) bool {
-	_, exits := s.Exit()
-	return !exits && s.Owes()
+	if _, exits := s.Exit(); exits {
+		return false
+	}
+	began := s.Prior+s.Inferences > 0 || s.Plan.Stage == run.PlanDone
+	return s.Plan.Active() || s.Unseen > s.Plan.Answered || s.Unsaid || s.Correction.Owed() || !began
 }
 
 // mustDelayEnd reports whether the run would end, or be summed up, if the model were owed another reply now. With calls

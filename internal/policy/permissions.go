@@ -54,8 +54,8 @@ func PermitDigest(digests []string) string {
 	return agent.HashCanonical(map[string]any{"digests": stringList(digests)})
 }
 
-// Asked are the tools of a round's new calls that need a permission by policy, in call order, each once.
-func Asked(d *agent.Definition, s *run.AgentState) []string {
+// AskedTools are the tools of a round's new calls that need a permission by policy, in call order, each once.
+func AskedTools(d *agent.Definition, s *run.AgentState) []string {
 	var tools []string
 	for _, c := range s.Live {
 		t, known := d.Tool(c.Tool)
@@ -131,7 +131,7 @@ func Consequences(d *agent.Definition, s *run.AgentState) []run.Event {
 	var due []run.Event
 	for _, r := range s.Permissions.Asked {
 		if r.Complete() {
-			due = append(due, r.Answer(false))
+			due = append(due, AnswerRequest(r, false))
 		}
 	}
 	for _, c := range s.Live {
@@ -154,9 +154,48 @@ func Consequences(d *agent.Definition, s *run.AgentState) []run.Event {
 	return due
 }
 
+// Overdue are the requests about tools whose time is up. A timeout never grants (A14).
+func Overdue(s *run.AgentState, now time.Time) (due []run.Event) {
+	for _, r := range s.Permissions.Asked {
+		if !r.Complete() && !now.Before(r.Expires) {
+			due = append(due, AnswerRequest(r, true))
+		}
+	}
+	return due
+}
+
+// AnswerRequest is the fact that the model is told of the request's outcome, as the one user text of seed 000:
+// {"granted", "denied", "comments"}. Of tools that are in neither list the comments say why.
+func AnswerRequest(r run.PermissionRequest, expired bool) run.PermissionAnswered {
+	names := map[run.ToolVerdict][]string{run.ToolGranted: {}, run.ToolDenied: {}}
+	var comments []string
+	for _, t := range r.Tools {
+		names[t.Verdict] = append(names[t.Verdict], t.Name)
+		if t.Note != "" {
+			comments = append(comments, t.Name+":"+agent.QuotedNote("their note", t.Note))
+		}
+	}
+	if undecided := names[""]; expired && len(undecided) > 0 {
+		comments = append(comments, "Expired: nobody decided about "+strings.Join(undecided, ", ")+
+			" in time. That is neither a grant nor a denial, and not a permission.")
+	}
+	if off := names[run.ToolCancelled]; len(off) > 0 {
+		comments = append(comments, "Called off without a judgement, and not permitted: "+strings.Join(off, ", ")+".")
+	}
+	out, err := run.MarshalVerbatim(struct {
+		Granted  []string `json:"granted"`
+		Denied   []string `json:"denied"`
+		Comments string   `json:"comments"`
+	}{names[run.ToolGranted], names[run.ToolDenied], strings.Join(comments, "\n")})
+	if err != nil { // strings always marshal
+		out = []byte(err.Error())
+	}
+	return run.PermissionAnswered{Approval: r.Approval, Expired: expired, Text: string(out)}
+}
+
 // textToolDenied is for a tool that a person denied for the run.
 func textToolDenied(d *agent.Definition, tool string, p run.ToolPermit) string {
-	return d.Word(agent.WordToolDenied, map[string]any{"Tool": tool, "By": p.By}) + run.QuotedNote("Their note", p.Note)
+	return d.Word(agent.WordToolDenied, map[string]any{"Tool": tool, "By": p.By}) + agent.QuotedNote("Their note", p.Note)
 }
 
 // Flaggable are the tools of an advisory policy that want an approval, by the names the model uses, in order of
@@ -239,12 +278,7 @@ type ToolApproval struct {
 }
 
 // approvals are what the run knows of its tools. Where that cannot be read, no tool has an approval.
-func approvals(s *run.AgentState) (known []ToolApproval) {
-	if json.Unmarshal(s.Memory[ApprovalsMemory].Value, &known) != nil {
-		return nil
-	}
-	return known
-}
+func approvals(s *run.AgentState) []ToolApproval { return recall[[]ToolApproval](s, ApprovalsMemory) }
 
 // RememberApprovals is the fact of somebody's words on tools, of which the newer count. No words are an answer as well.
 func RememberApprovals(s *run.AgentState, said []ToolApproval) run.Remembered {
@@ -259,4 +293,19 @@ func newest(said []ToolApproval) []ToolApproval {
 	}
 	byName := func(a, b ToolApproval) int { return strings.Compare(a.Tool, b.Tool) }
 	return slices.SortedFunc(maps.Values(by), byName)
+}
+
+// RequestOf is the request that the call was blocked for, in this run; "" = none. A run that began from another does
+// not decide about that one's requests.
+func RequestOf(s *run.AgentState, c run.Call) string {
+	own := int64(0) // how many calls the plan has made in this run, without those of a run it continues
+	for _, u := range s.Plan.Uses {
+		if u.From.Run == "" {
+			own++
+		}
+	}
+	if c.Inference <= s.Prior-own {
+		return ""
+	}
+	return c.Request
 }

@@ -124,5 +124,5 @@ func Unread(d *agent.Definition, c run.Call, why error) *run.CallFinished {
 	}
 	return &run.CallFinished{Call: c.ID, IsError: true, Reason: run.WhyPrecondition,
 		Content: d.Word(agent.WordUnread,
-			map[string]any{"Tool": c.Name, "Reads": reads, "Problem": run.Bounded(why.Error())})}
+			map[string]any{"Tool": c.Name, "Reads": reads, "Problem": agent.Bounded(why.Error())})}
 }

@@ -158,7 +158,7 @@ func Suffices(e run.Decided, d *agent.Definition, s *run.AgentState, tool string
 // withUnknownStarter is the decision under four eyes if nobody is known to have started the run: then it takes two
 // different people.
 func withUnknownStarter(s *run.AgentState, dec Decision) Decision {
-	if dec.Verdict == agent.VerdictAsk && dec.FourEyes && !s.StarterKnown() {
+	if dec.Verdict == agent.VerdictAsk && dec.FourEyes && !StarterKnown(s) {
 		dec.Quorum = max(dec.Quorum, fourEyesPeople)
 	}
 	return dec
@@ -215,3 +215,9 @@ func ParsePrincipal(s string) (Principal, error) {
 
 // String is the form ParsePrincipal reads.
 func (p Principal) String() string { return strings.Join(append([]string{p.ID}, p.Groups...), ",") }
+
+// StarterKnown reports whether it is known which person started the run. Whom a caller says that it is for is not
+// known: an event can say anything.
+func StarterKnown(s *run.AgentState) bool {
+	return slices.ContainsFunc(s.By, func(id string) bool { return run.IsPrincipal("user:", id) })
+}

@@ -2,6 +2,8 @@ package policy
 
 import (
 	"bytes"
+	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 
@@ -29,8 +31,59 @@ const (
 	duplicateRounds = "duplicate_rounds"
 	failingTool     = "failing:" // and the tool's original name
 	sameTools       = "same_tools"
+	sameMistake     = "same_mistake"
 	emptyReplies    = "empty_replies"
 )
+
+// streak is how often in a row the same has happened, with nothing else in between.
+type streak struct {
+	Name  string `json:"name"`  // what is counted
+	Of    string `json:"of"`    // which of the things that may happen it was; a digest where that is long
+	Times int    `json:"times"` // from 1
+}
+
+// streakList is in the order in which the streaks began. It holds only what the definition asks for, so the number of
+// tools bounds it. It is never written in place.
+type streakList []streak
+
+// streaksMemory is the name under which a run keeps its streakList (run.Memory).
+const streaksMemory = "streaks"
+
+// streaksOf are the streaks as of the newest reply.
+func streaksOf(s *run.AgentState) streakList { return recall[streakList](s, streaksMemory) }
+
+// times is how long the streak is; 0 = there is none.
+func (r streakList) times(name string) int {
+	if i := r.find(name); i >= 0 {
+		return r[i].Times
+	}
+	return 0
+}
+
+func (r streakList) find(name string) int {
+	return slices.IndexFunc(r, func(k streak) bool { return k.Name == name })
+}
+
+// next are the streaks after one more look at one of them. of is what happened; "" = nothing of the kind, which ends
+// the streak.
+func (r streakList) next(name, of string) streakList {
+	if len(of) > 32 {
+		of = agent.HashHex([]byte(of))[:32]
+	}
+	i, next := r.find(name), slices.Clone(r)
+	switch {
+	case i < 0 && of != "":
+		next = append(next, streak{Name: name, Of: of, Times: 1})
+	case i < 0:
+	case of == "":
+		next = slices.Delete(next, i, i+1)
+	case next[i].Of == of:
+		next[i].Times++
+	default:
+		next[i].Of, next[i].Times = of, 1
+	}
+	return next
+}
 
 // repeatLimit is how long a streak may get before something is done about it; 0 = it is not counted.
 func repeatLimit(d *agent.Definition, streak string) int {
@@ -41,7 +94,7 @@ func repeatLimit(d *agent.Definition, streak string) int {
 		return d.Guards.FailedRounds
 	case streak == duplicateRounds && d.Guards.DuplicateCalls, streak == sameTools && d.Stop.LoopWindow > 0:
 		return 2
-	case streak == run.SameMistake:
+	case streak == sameMistake:
 		return d.XML.Breaker
 	case streak == emptyReplies && d.Text == agent.TextHeuristic:
 		return max(d.Analysis.EmptyReplies, 1)
@@ -53,9 +106,9 @@ func repeatLimit(d *agent.Definition, streak string) int {
 }
 
 // isOverLimit reports whether a streak has reached its limit.
-func isOverLimit(d *agent.Definition, r run.Streaks, streak string) bool {
+func isOverLimit(d *agent.Definition, r streakList, streak string) bool {
 	n := repeatLimit(d, streak)
-	return n > 0 && r.Times(streak) >= n
+	return n > 0 && r.times(streak) >= n
 }
 
 // ofRounds are the kinds of calls that are counted by rounds which hold nothing else.
@@ -73,8 +126,12 @@ var ofRounds = []struct {
 
 // roundStreaks are the streaks once the newest round has come back: the next request is made with them, and the reply
 // to it is planned.
-func roundStreaks(d *agent.Definition, s *run.AgentState) run.Streaks {
-	r, round := s.Streaks, newestRoundCalls(s)
+func roundStreaks(d *agent.Definition, s *run.AgentState) streakList {
+	r, round := streaksOf(s), newestRoundCalls(s)
+	if s.Round.Inference == s.Prior+s.Inferences && // also in a fork, which has made no inference
+		slices.ContainsFunc(s.Newest(), func(c run.Call) bool { return c.Status == run.StatusSucceeded }) {
+		r = r.next(sameMistake, "")
+	}
 	if len(round) == 0 {
 		return r
 	}
@@ -91,7 +148,9 @@ func roundStreaks(d *agent.Definition, s *run.AgentState) run.Streaks {
 	}
 	failed := map[string]bool{} // calls of one round count once: the model made them without knowing of each other
 	for _, c := range round {
-		if c.Broke() && !succeeded[c.Tool] && !failed[c.Tool] {
+		// what people, policy and plugins kept from running says nothing against the tool
+		broke := c.Reason == run.WhyToolError || c.Reason == run.WhyTimeout || c.Reason == run.WhyInvalidArguments
+		if broke && !succeeded[c.Tool] && !failed[c.Tool] {
 			failed[c.Tool] = true
 			r = countStreak(d, r, failingTool+c.Tool, true)
 		}
@@ -100,39 +159,45 @@ func roundStreaks(d *agent.Definition, s *run.AgentState) run.Streaks {
 }
 
 // countStreak adds one to a streak that has a limit, or ends it.
-func countStreak(d *agent.Definition, r run.Streaks, streak string, again bool) run.Streaks {
+func countStreak(d *agent.Definition, r streakList, streak string, again bool) streakList {
 	if !again || repeatLimit(d, streak) == 0 {
-		return r.Next(streak, "")
+		return r.next(streak, "")
 	}
-	return r.Next(streak, "again")
+	return r.next(streak, "again")
 }
 
 // streaks are the streaks behind a planned reply to s. What the request has told the model is counted from anew.
-func streaks(d *agent.Definition, s *run.AgentState, e run.Replied) run.Streaks {
+func streaks(d *agent.Definition, s *run.AgentState, e run.Replied) streakList {
 	r := roundStreaks(d, s)
 	if isOverLimit(d, r, failedRounds) {
-		r = r.Next(failedRounds, "")
+		r = r.next(failedRounds, "")
 	}
 	if e.Summary {
-		r = r.Next(duplicateRounds, "")
+		r = r.next(duplicateRounds, "")
 	}
 	if len(e.Calls) > 0 && repeatLimit(d, sameTools) > 0 {
-		r = r.Next(sameTools, toolsOf(e.Calls))
+		r = r.next(sameTools, toolsOf(e.Calls))
 	}
 	r = countMistake(d, s, r)
-	if e.Correction.Recovers() && repeatLimit(d, run.SameMistake) > 0 {
-		r = r.Next(run.SameMistake, e.Correction.Text)
+	if isMistake(e.Correction) && repeatLimit(d, sameMistake) > 0 {
+		r = r.next(sameMistake, e.Correction.Text)
 	}
 	return countStreak(d, r, emptyReplies, e.Correction != nil && e.Correction.Kind == run.KindEmpty)
 }
 
+// isMistake reports whether a correction is one that the breaker counts.
+func isMistake(c *run.Correction) bool {
+	return c != nil &&
+		slices.Contains([]run.CorrectionKind{run.KindNoToolCall, run.KindMalformed, run.KindMissingField}, c.Kind)
+}
+
 // countMistake counts the mistake that the model is about to be told of.
-func countMistake(d *agent.Definition, s *run.AgentState, r run.Streaks) run.Streaks {
-	if repeatLimit(d, run.SameMistake) == 0 {
+func countMistake(d *agent.Definition, s *run.AgentState, r streakList) streakList {
+	if repeatLimit(d, sameMistake) == 0 {
 		return r
 	}
 	if text := Reminder(d, s); text != "" {
-		return r.Next(run.SameMistake, text)
+		return r.next(sameMistake, text)
 	}
 	return r
 }
@@ -149,14 +214,32 @@ func toolsOf(calls []run.RepliedCall) string {
 
 // withMemory puts the policies' memory into a planned reply to s, if it has changed.
 func withMemory(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
+	e.Memory = nil
 	if d.Text == agent.TextHeuristic {
-		e = nextTally(s).Remember(s, e)
+		t := nextTally(s)
+		e = remember(e, tallyMemory, t, t != recall[tally](s, tallyMemory))
 	}
 	r := streaks(d, s, e)
-	if e.Streaks = nil; !slices.Equal(r, s.Streaks) {
-		e.Streaks = append(run.Streaks{}, r...)
+	return remember(e, streaksMemory, append(streakList{}, r...), !slices.Equal(r, streaksOf(s)))
+}
+
+// remember puts what a policy remembers into a planned reply, where that has changed.
+func remember(e run.Replied, policy string, v any, changed bool) run.Replied {
+	if changed {
+		memory := map[string]json.RawMessage{}
+		maps.Copy(memory, e.Memory)
+		memory[policy] = run.Remember(policy, v).Value
+		e.Memory = memory
 	}
 	return e
+}
+
+// recall is what a policy remembers of a run: nothing where that cannot be read.
+func recall[T any](s *run.AgentState, policy string) (v T) {
+	if json.Unmarshal(s.Memory[policy].Value, &v) != nil {
+		return *new(T)
+	}
+	return v
 }
 
 // markRepeats notes of a reply's calls what they repeat, where every one of them does: a model that also does

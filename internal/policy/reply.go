@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -331,10 +332,12 @@ func plannedReasoning(all []run.RepliedReasoning, text string, kept []int) []run
 	var out []run.RepliedReasoning
 	said, asked, size := 0, 0, 0
 	for _, r := range all {
-		if r.Empty() || !r.IsText() {
+		texts := []string{r.Text, r.Signature, r.Provider, r.Model, r.Field}
+		if r.Empty() || slices.ContainsFunc(texts, func(t string) bool { return !utf8.ValidString(t) }) {
 			continue
 		}
-		if size += r.StoredSize(); size > maxReasoning {
+		size += run.StoredLen(r.Text) + run.StoredLen(r.Signature) + base64.StdEncoding.EncodedLen(len(r.Redacted))
+		if size > maxReasoning {
 			return nil
 		}
 		said, asked = max(said, RuneStart(text, r.AfterText)), max(asked, sort.SearchInts(kept, r.AfterCalls))

@@ -202,7 +202,7 @@ func Announcement(s *run.AgentState) (e Outgoing, owed bool, err error) {
 		parent = cmp.Or(s.Subject, s.Parent.Run)
 	}
 	said := endData{Reason: s.Reason, Error: s.Error}
-	if said.Output, err = s.OutputJSON(); err != nil {
+	if said.Output, err = OutputView(s); err != nil {
 		return Outgoing{}, false, err
 	}
 	if len(said.Output) > maxAnnounced {

@@ -33,7 +33,7 @@ func StartMessages(said []run.UserBlock, input json.RawMessage) ([]run.UserBlock
 }
 
 // ParseMessage reads a message as people send it: a string, or a list of content blocks that a user may say. Media have
-// the form that Media.Check wants; whether their blobs are there is not looked at.
+// the form that agent.CheckMedia wants; whether their blobs are there is not looked at.
 func ParseMessage(raw json.RawMessage) ([]run.UserBlock, error) {
 	var text string
 	if err := json.Unmarshal(raw, &text); err == nil {
@@ -61,7 +61,7 @@ func ParseMessage(raw json.RawMessage) ([]run.UserBlock, error) {
 		if n++; n > agent.MaxMessageMedia {
 			return blocks, fmt.Errorf("want at most %d media in a message", agent.MaxMessageMedia)
 		}
-		if err := m.Check(); err != nil {
+		if err := agent.CheckMedia(m); err != nil {
 			return blocks, fmt.Errorf("block %d: %w", i, err)
 		}
 	}
@@ -69,7 +69,7 @@ func ParseMessage(raw json.RawMessage) ([]run.UserBlock, error) {
 }
 
 // Departed applies an entry to s as ApplyEntry does, and lists the messages that it evicts, oldest first.
-func Departed(s run.AgentState, e run.Entry) (left []run.Spoken, after run.AgentState, err error) {
+func Departed(s run.AgentState, e run.Entry) (left []Spoken, after run.AgentState, err error) {
 	if after, err = run.ApplyEntry(s, e); err != nil || after.EvictedMessages == s.EvictedMessages ||
 		after.Entries == s.Entries {
 		return nil, after, err
@@ -82,24 +82,11 @@ func Departed(s run.AgentState, e run.Entry) (left []run.Spoken, after run.Agent
 		}
 		if _, evicts := fact.(run.Evicted); evicts {
 			for _, m := range before.Messages.All()[:d.State.EvictedMessages-before.EvictedMessages] {
-				left = append(left, run.Spoken{Message: m, SeenCount: m.Seen(before.Inferences), Evicted: true})
+				left = append(left, Spoken{Message: m, SeenCount: m.Seen(before.Inferences), Evicted: true})
 			}
 		}
 	}
 	return left, after, nil
-}
-
-// MarshalSpoken writes messages as a run's JSON does, those that were evicted marked.
-func MarshalSpoken(messages []run.Spoken) ([]byte, error) {
-	out := make([]run.MessageJSON, len(messages))
-	for i, m := range messages {
-		content, err := run.MarshalBlock(m.Block)
-		if err != nil {
-			return nil, err
-		}
-		out[i] = run.MessageJSON{Role: m.Role, SeenCount: m.SeenCount, Content: content, Evicted: m.Evicted}
-	}
-	return json.Marshal(out)
 }
 
 // The errors of ContinueFrom and ForkFrom. A call that takes another back, and is open, is in no fork: it would be made
@@ -122,6 +109,10 @@ func ContinueFrom(s *run.AgentState) (run.Origin, error) {
 // call was claimed and had no result: it may have happened or not, and only that run's own journal will say.
 func ForkFrom(s *run.AgentState, child string, now time.Time) (run.Origin, error) {
 	o := run.Origin{Kind: run.OriginFork, Run: s.Run, Seq: s.Seq(), At: s.ReadFrom()}
+	r := streaksOf(s)
+	if i := r.find(sameMistake); i >= 0 { // a fork does not give the model more tries at the same
+		o.Memory = map[string]json.RawMessage{streaksMemory: run.Remember(streaksMemory, r[i:i+1]).Value}
+	}
 	for _, c := range s.Live {
 		switch {
 		case c.Undoes != "" && c.Open():

@@ -28,12 +28,12 @@ type stopInput struct {
 	d *agent.Definition
 	s *run.AgentState
 
-	inferences int64       // those of the run, with the reply; 0 = the reply is for a plan, and no inference
-	streaks    run.Streaks // with the reply; nil for a plan
-	at         int64       // when the reply was there, milliseconds since 1970
-	tokens     int64       // those of the run, with the reply
-	tools      []string    // that the reply calls, by original name
-	text       string      // with the pieces that the reply goes on with
+	inferences int64      // those of the run, with the reply; 0 = the reply is for a plan, and no inference
+	streaks    streakList // with the reply; nil for a plan
+	at         int64      // when the reply was there, milliseconds since 1970
+	tokens     int64      // those of the run, with the reply
+	tools      []string   // that the reply calls, by original name
+	text       string     // with the pieces that the reply goes on with
 }
 
 // stopCondition is a condition and how the run ends if it holds.
@@ -77,9 +77,9 @@ var stops = []stopCondition{
 	{"last word", unawaited,
 		func(x stopInput) bool { return !owesReply(x.s) },
 		func(x stopInput) run.Finished { return naturalEnd(x.d, x.s) }},
-	{"same mistake", asking, sameMistake,
+	{"same mistake", asking, repeatsMistake,
 		func(x stopInput) run.Finished {
-			n := countMistake(x.d, x.s, x.s.Streaks).Times(run.SameMistake)
+			n := countMistake(x.d, x.s, roundStreaks(x.d, x.s)).times(sameMistake)
 			return Fail(run.CodeBreaker, fmt.Sprintf("the model made the same mistake %d times in a row", n))
 		}},
 	{"limit, summed up", looping,
@@ -170,11 +170,11 @@ func HaltedInPlan(d *agent.Definition, s *run.AgentState, took run.PlanFact, too
 	return firstHalt(stopInput{d: d, s: s, at: took.At, tokens: tokens, tools: []string{tool}, text: text})
 }
 
-// sameMistake reports whether the model would be told once more what it was told too often.
-func sameMistake(x stopInput) bool {
-	refused := x.s.Correction.Owed() && x.s.Correction.Recovers()
+// repeatsMistake reports whether the model would be told once more what it was told too often.
+func repeatsMistake(x stopInput) bool {
+	refused := x.s.Correction.Owed() && isMistake(x.s.Correction)
 	return (refused || Reminder(x.d, x.s) != "") &&
-		isOverLimit(x.d, countMistake(x.d, x.s, x.s.Streaks), run.SameMistake)
+		isOverLimit(x.d, countMistake(x.d, x.s, roundStreaks(x.d, x.s)), sameMistake)
 }
 
 // onlyRepeats reports whether the model does nothing but repeat calls. Whoever has spoken to it since has given it a

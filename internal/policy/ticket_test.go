@@ -44,7 +44,7 @@ func TestWaitingPrefersTheCall(t *testing.T) {
 	for target, want := range map[string]string{
 		"c1": "c1", "c2": "c2", "s2": "c2", "p2": "c2", "s3": "c3", "a-c3": "c3", "c4": "c4", "a-c4": "c4", "fc_c4": "c4", "fc_c1": "", "s5": "", "c5": "", "": "",
 	} {
-		got, ok := s.Waiting(target)
+		got, ok := policy.Waiting(s, target)
 		require.Equal(t, want, got.ID, target)
 		require.Equal(t, want != "", ok, target)
 	}

@@ -16,6 +16,16 @@ type UndoError struct{ Problem string }
 
 func (e *UndoError) Error() string { return "undo: " + e.Problem }
 
+// CallUndo is what would take a call back, or why nothing does.
+type CallUndo struct {
+	Tool   string          `json:"tool,omitempty"`   // of the call that would, by its original name
+	Input  json.RawMessage `json:"input,omitempty"`  // and its arguments
+	Reason string          `json:"reason,omitempty"` // why nothing does
+	Run    string          `json:"run,omitempty"`    // that takes it back, once somebody has asked for it
+	Status run.RunStatus   `json:"status,omitempty"` // of that run
+	Ended  run.Reason      `json:"ended,omitempty"`  // why that run has ended
+}
+
 // UndoCall returns the arguments of the call that takes the call c back; d's tool says which tool that call is of.
 // result is all of what c's tool gave. The error is an *UndoError.
 func UndoCall(d *agent.Definition, c run.Call, result string) (json.RawMessage, error) {

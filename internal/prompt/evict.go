@@ -83,11 +83,11 @@ func messageBytes(m run.Message, bodies map[string]int) int {
 	case run.Reasoning:
 		return len(b.Text) + len(b.Signature) + len(b.Redacted)
 	case run.Media:
-		return pruneBytes * b.Tokens()
+		return pruneBytes * mediaTokens(b)
 	case run.ToolUse:
 		return len(b.Name) + len(b.Input)
 	case run.ToolResult:
-		return b.Size(bodies)
+		return resultSize(b, bodies)
 	default:
 		return 0
 	}
@@ -225,7 +225,7 @@ func oneLine(text string, most int) string {
 // tailOf returns the text, or as much of its end as so many tokens hold, behind a marker of its own.
 func tailOf(text string, tokens int, marker string) string {
 	text = strings.TrimPrefix(text, marker+"\n")
-	if run.ProseTokens(len(text)) <= tokens {
+	if ProseTokens(len(text)) <= tokens {
 		return text
 	}
 	from := len(text) - proseBytes(tokens)
@@ -251,7 +251,7 @@ func addFiles(known []string, left []run.Message, tokens int) []string {
 	}
 	size, first := 0, len(files)
 	for ; first > 0; first-- {
-		if size += len(files[first-1]) + 2; run.ProseTokens(size) > tokens {
+		if size += len(files[first-1]) + 2; ProseTokens(size) > tokens {
 			break
 		}
 	}
@@ -365,7 +365,7 @@ func (g *gauge) read(s *run.AgentState) Budget {
 	if x.Reserve.System != nil {
 		b.System = *x.Reserve.System
 	} else {
-		b.System = run.ProseTokens(len(withSummary(g.d, s, g.m.System)))
+		b.System = ProseTokens(len(withSummary(g.d, s, g.m.System)))
 	}
 	if x.Reserve.Tools != nil {
 		b.Tools = *x.Reserve.Tools
@@ -394,7 +394,7 @@ func (g *gauge) estimated(s *run.AgentState, through int64) int {
 		if media, ok := m.Block.(run.Media); ok && isMasked(g.d, s, m) {
 			m.Block = run.Text{Text: agent.TextMediaSeen(g.d, media)}
 		}
-		sum += m.Tokens(g.m.Bodies)
+		sum += MessageTokens(m, g.m.Bodies)
 	}
 	return sum
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -34,7 +35,7 @@ func TestMediaCheck(t *testing.T) {
 		{run.Media{MediaType: "image/png", Blob: "sha256:" + someDigest}, "blob"},
 		{run.Media{MediaType: "image/png", Blob: someDigest + "\n"}, "blob"},
 	} {
-		err := c.media.Check()
+		err := agent.CheckMedia(c.media)
 		if c.want == "" {
 			require.NoError(t, err)
 		} else {

@@ -17,13 +17,13 @@ func TestTokensOfBytes(t *testing.T) {
 		{0, 0, 0}, {1, 1, 1}, {2, 1, 1}, {3, 1, 2}, {4, 2, 2}, {14, 5, 5}, {15, 5, 6}, {16, 5, 6}, {17, 6, 7}, {28, 9, 10}, {29, 10, 11},
 		{320, 100, 115}, {321, 101, 115}, {1600, 500, 572}, {6317, 1975, 2257}, {6319, 1975, 2257}, {6320, 1975, 2258}, {5_000_000, 1_562_500, 1_785_715},
 	} {
-		require.Equal(t, c.prose, run.ProseTokens(c.bytes), "%d bytes of prose", c.bytes)
+		require.Equal(t, c.prose, ProseTokens(c.bytes), "%d bytes of prose", c.bytes)
 		require.Equal(t, c.json, JSONTokens(c.bytes), "%d bytes of JSON", c.bytes)
 	}
 	for tokens := range 2000 {
 		n := proseBytes(tokens)
-		require.LessOrEqual(t, run.ProseTokens(n), tokens)
-		require.Greater(t, run.ProseTokens(n+1), tokens)
+		require.LessOrEqual(t, ProseTokens(n), tokens)
+		require.Greater(t, ProseTokens(n+1), tokens)
 	}
 }
 
@@ -44,7 +44,7 @@ func TestTokensOfMessages(t *testing.T) {
 		"text file":         {run.Media{Name: "p", MediaType: "text/csv", Data: strings.Repeat("A", 128)}, 4 + 30},
 		"reasoning":         {run.Reasoning{Text: strings.Repeat("x", 16), Signature: strings.Repeat("s", 8), Redacted: make([]byte, 8)}, 4 + 10},
 	} {
-		require.Equal(t, c.want, run.Message{Role: run.RoleUser, Block: c.block}.Tokens(map[string]int{blob: 32_000}), name)
+		require.Equal(t, c.want, MessageTokens(run.Message{Role: run.RoleUser, Block: c.block}, map[string]int{blob: 32_000}), name)
 	}
 }
 

@@ -103,7 +103,7 @@ func (r *Rehearsal) All(ctx context.Context, only ...string) (Report, error) {
 	}
 	for _, id := range only {
 		if !slices.ContainsFunc(rep.Runs, func(run Run) bool { return run.ID == id }) {
-			return Report{}, fmt.Errorf("run %s: %w among those that are open", run.Bounded(id), store.ErrNoRun)
+			return Report{}, fmt.Errorf("run %s: %w among those that are open", agent.Bounded(id), store.ErrNoRun)
 		}
 	}
 	return rep, nil

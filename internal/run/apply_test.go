@@ -165,7 +165,7 @@ func TestApplyKnows(t *testing.T) {
 		{"a second result", settled, ran("r", "another")},
 		{"a claim of a settled call", settled, run.CallClaimed{Call: "r"}},
 		{"a suspension of a settled call", settled, suspend("r")},
-		{"a late result of a settled call", settled, run.LateResult{Slot: 1, Call: "r", Content: "late"}},
+		{"a late result of a settled call", settled, run.LateResult{Slot: 1, CallFinished: run.CallFinished{Call: "r", Content: "late"}}},
 		{"a decision on a settled call", settled, decision(1, "r", run.ActionDeny)},
 		{"a result of a call of an earlier round", func(t *testing.T) run.AgentState { return started(t, called(1, "r"), ran("r", "ok"), called(2, "r2")) }, ran("r", "x")},
 		{"the reply again", settled, called(1, "r")},
@@ -173,8 +173,8 @@ func TestApplyKnows(t *testing.T) {
 		{"a decision on no call", suspended, run.Decided{Slot: 1, Call: "z", Approval: "ap-z", Action: run.ActionApprove}},
 		{"an answer to a question for approval", suspended, run.Answered{Slot: 1, Call: "a", Content: "x"}},
 		{"an answer about no call", suspended, run.Answered{Slot: 1, Call: "z"}},
-		{"a late result of a call that waits for approval", suspended, run.LateResult{Slot: 1, Call: "a"}},
-		{"a late result of no call", suspended, run.LateResult{Slot: 1, Call: "z"}},
+		{"a late result of a call that waits for approval", suspended, run.LateResult{Slot: 1, CallFinished: run.CallFinished{Call: "a"}}},
+		{"a late result of no call", suspended, run.LateResult{Slot: 1, CallFinished: run.CallFinished{Call: "z"}}},
 		{"a decision on an unknown outcome", func(t *testing.T) run.AgentState {
 			return started(t, called(1, "a"), run.CallClaimed{Call: "a"}, lost("a"))
 		}, run.Decided{Slot: 1, Call: "a", Approval: "un-a", Action: run.ActionDeny}},

@@ -62,9 +62,6 @@ func (s *AgentState) settleCall(c *Call, r Result, why CallReason, path ...CallS
 	}
 	r.Source = s.nextSource(0)
 	c.Result, c.Reason = &r, why
-	if c.Status == StatusSucceeded {
-		s.Streaks = s.Streaks.Next(SameMistake, "")
-	}
 	s.dropKept(c.ID)
 	return nil
 }
@@ -77,10 +74,6 @@ func outcome(isError bool) CallStatus {
 }
 
 func (e CallFinished) result() Result {
-	return Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
-}
-
-func (e LateResult) result() Result {
 	return Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
 }
 

@@ -1,7 +1,9 @@
 package run
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/countersign/countersign/internal/jsonx"
 )
@@ -55,7 +57,11 @@ func (s *AgentState) applyToolDecisions(at int, e Decided) error {
 	}
 	if e.Action == ActionFail {
 		s.Permissions.close(at)
-		s.Permissions.setFailure("the request for permission failed" + QuotedNote("It says", e.Note))
+		why := "the request for permission failed"
+		if e.Note != "" {
+			why += strings.ReplaceAll(fmt.Sprintf(" It says: %.1000q", e.Note), "<", `\u003c`)
+		}
+		s.Permissions.setFailure(why)
 		s.flushQueued()
 		return nil
 	}

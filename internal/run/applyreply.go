@@ -2,7 +2,6 @@ package run
 
 import (
 	"cmp"
-	"encoding/base64"
 	"fmt"
 	"slices"
 	"unicode/utf8"
@@ -55,11 +54,8 @@ func (e Replied) apply(s *AgentState) error {
 	s.Hidden = nil
 	s.markCut(e)
 	s.applyHalt(e.Halt)
-	if e.Tally != nil {
-		s.Tally = *e.Tally
-	}
-	if e.Streaks != nil {
-		s.Streaks = append(Streaks(nil), e.Streaks...)
+	if len(e.Memory) > 0 {
+		s.remember(e.Memory)
 	}
 	for part, b := range turn {
 		if t, isText := b.(Text); !isText || t.Text != "" {
@@ -117,18 +113,6 @@ func (s *AgentState) askedFor(e Replied, hidden []string) error {
 
 // use is the call as it stands in the conversation.
 func (rc RepliedCall) use() ToolUse { return ToolUse{ID: rc.ID, Name: rc.Name, Input: rc.Input} }
-
-// IsText reports whether all of r that is text can be stored as it is.
-func (r Reasoning) IsText() bool {
-	return !slices.ContainsFunc([]string{r.Text, r.Signature, r.Provider, r.Model, r.Field},
-		func(s string) bool { return !utf8.ValidString(s) })
-}
-
-// StoredSize is how many bytes of an entry r takes, less what names it: what has to be escaped takes more than its
-// length.
-func (r Reasoning) StoredSize() int {
-	return StoredLen(r.Text) + StoredLen(r.Signature) + base64.StdEncoding.EncodedLen(len(r.Redacted))
-}
 
 // turnBlocks returns the blocks of the model's turn in order: its text, in pieces where reasoning stands within it, its
 // calls, and the reasoning among them. A block's index is its Source.Part, for ever. A piece of text that is empty

@@ -10,10 +10,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/store"
 )
 
 // verified is how many entries of a journal are as they were written, and what is wrong with the next one.
-func verified(journal [][]byte) (c run.Chain, wrong error) {
+func verified(journal [][]byte) (c store.Chain, wrong error) {
 	for _, entry := range journal {
 		if err := c.Add(entry); err != nil {
 			return c, err

@@ -162,11 +162,11 @@ func (w *world) drained(s *run.AgentState) []step {
 			for _, a := range answers(c) {
 				add("answer", a)
 			}
-			add("late result", run.LateResult{Call: c.ID, Writer: "w1", Content: "late"})
-			add("late error", run.LateResult{Call: c.ID, Writer: "w1", Content: "late", IsError: true})
+			add("late result", run.LateResult{Writer: "w1", CallFinished: run.CallFinished{Call: c.ID, Content: "late"}})
+			add("late error", run.LateResult{Writer: "w1", CallFinished: run.CallFinished{Call: c.ID, Content: "late", IsError: true}})
 			for i := range w.tickets[:min(1, len(w.tickets))] {
 				if c.Asks < 2 {
-					add("late ticket", run.LateSuspended{Call: c.ID, Writer: "w1", Ticket: &w.tickets[i], Digest: "d", Expires: worldEpoch.Add(policy.InputExpiry)})
+					add("late ticket", run.LateSuspended{Writer: "w1", CallSuspended: run.CallSuspended{Call: c.ID, Ticket: &w.tickets[i], Digest: "d", Expires: worldEpoch.Add(policy.InputExpiry)}})
 				}
 			}
 		}
@@ -316,7 +316,7 @@ func answers(c run.Call) []run.Answered {
 func (w *world) expired(s *run.AgentState) []step {
 	var steps []step
 	for _, r := range s.Permissions.Asked {
-		steps = append(steps, step{name: "expire request", writer: "w1", events: s.Overdue(r.Expires)})
+		steps = append(steps, step{name: "expire request", writer: "w1", events: policy.Overdue(s, r.Expires)})
 	}
 	for _, c := range s.Waits() {
 		e := run.CallCancelled{Call: c.ID, Reason: run.WhyExpired, Content: agent.TextExpired()}

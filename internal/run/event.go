@@ -130,17 +130,9 @@ type Answered struct {
 
 // LateResult is a claimant's own word that lost the race for its entry and came through the inbox (protocol, rule 10).
 type LateResult struct {
-	Slot    int64   `json:"slot"`
-	Call    string  `json:"call"`
-	Writer  string  `json:"writer"`
-	Content string  `json:"content,omitempty"`
-	Blob    string  `json:"blob,omitempty"`
-	IsError bool    `json:"isError,omitempty"`
-	Media   []Media `json:"media,omitempty"`
-	Patch   []Patch `json:"patch,omitempty"` // of the shared state; never with IsError
-	Whole   *Whole  `json:"whole,omitempty"` // where all of it is, where it was cut
-	// how often the tool was entered, from 2; 0 = as often as Ran or the claim says
-	Entered int `json:"entered,omitempty"`
+	Slot   int64  `json:"slot"`
+	Writer string `json:"writer"`
+	CallFinished
 }
 
 // Replied is one successful inference. It is committed before any of its calls starts.
@@ -179,9 +171,7 @@ type Replied struct {
 	// there was a text beside the calls, which the preset drops: who was shown it takes it back
 	TextDropped bool `json:"textDropped,omitempty"`
 
-	Tally *Tally `json:"tally,omitempty"` // nil = as before
-
-	Streaks Streaks `json:"streaks,omitzero"` // nil = as before; empty = none any more
+	Memory map[string]json.RawMessage `json:"memory,omitempty"` // what policies remember from here on, as in Remembered
 
 	// what the request had left of its window; nil = nobody counts, or there was plenty (Budget.Room)
 	Room *Room `json:"room,omitempty"`
@@ -456,12 +446,7 @@ func WithSlot(e Event, n int64) (Event, error) {
 // claimed since it was: an attempt after it may have had an effect, whatever this one says. The request people see is
 // named by the state that takes the fact.
 type LateSuspended struct {
-	Slot    int64     `json:"slot"`
-	Call    string    `json:"call"`
-	Writer  string    `json:"writer"`
-	Ticket  *Ticket   `json:"ticket"`
-	Digest  string    `json:"digest"` // of the very action
-	Expires time.Time `json:"expires"`
-	// how often the tool was entered, from 2; 0 = as often as Ran or the claim says
-	Entered int `json:"entered,omitempty"`
+	Slot   int64  `json:"slot"`
+	Writer string `json:"writer"`
+	CallSuspended
 }

@@ -76,7 +76,7 @@ func UnmarshalEvent(raw json.RawMessage) (Event, error) {
 	for name, body := range m {
 		of, ok := eventTypes[name]
 		if !ok {
-			return nil, fmt.Errorf("event: %q is none that this version knows", Bounded(name))
+			return nil, fmt.Errorf("event: %.64q is none that this version knows", name)
 		}
 		v := reflect.New(of)
 		if err := readKnown("event "+name, body, v.Interface()); err != nil {

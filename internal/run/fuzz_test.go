@@ -119,7 +119,7 @@ func fuzzStep(t require.TestingT, d *agent.Definition, s run.AgentState, kind, a
 	require.NotEqual(t, run.RunDone, s.Status, "an entry after the end")
 	require.NoError(t, sameOnceSettled(&s, &n, e))
 	require.NoError(t, wellFormed(&n))
-	_, err = json.Marshal(n)
+	_, err = policy.View(&n)
 	require.NoError(t, err)
 	if a := policy.Next(d, &n); a.Kind == run.ActInfer {
 		require.NoError(t, answered(d, &n, a))
@@ -178,10 +178,10 @@ var fuzzEvents = []func(s *run.AgentState, about, how byte) run.Event{
 		return run.Answered{Slot: fuzzSlot(s, about>>2), Call: fuzzCall(about), IsError: how&1 == 0, Rerun: how&2 == 0, NotRun: how&4 == 0, Patch: fuzzPatch(how >> 3)}
 	},
 	func(s *run.AgentState, about, how byte) run.Event {
-		return run.LateResult{Slot: fuzzSlot(s, about>>2), Call: fuzzCall(about), IsError: how&1 == 0, Patch: fuzzPatch(how >> 3)}
+		return run.LateResult{Slot: fuzzSlot(s, about>>2), CallFinished: run.CallFinished{Call: fuzzCall(about), IsError: how&1 == 0, Patch: fuzzPatch(how >> 3)}}
 	},
 	func(s *run.AgentState, about, how byte) run.Event {
-		return run.LateSuspended{Slot: fuzzSlot(s, about>>2), Call: fuzzCall(about), Writer: pick(how, "w1", "w2"), Ticket: pick(how>>2, &run.Ticket{}, &run.Ticket{Mode: run.TicketResult}, nil), Digest: "d", Expires: worldEpoch}
+		return run.LateSuspended{Slot: fuzzSlot(s, about>>2), Writer: pick(how, "w1", "w2"), CallSuspended: run.CallSuspended{Call: fuzzCall(about), Ticket: pick(how>>2, &run.Ticket{}, &run.Ticket{Mode: run.TicketResult}, nil), Digest: "d", Expires: worldEpoch}}
 	},
 	func(s *run.AgentState, about, how byte) run.Event {
 		return run.InputReceived{Slot: fuzzSlot(s, about), Blocks: []run.UserBlock{{Block: pick[run.Block](how, run.Text{Text: "x"}, run.Media{Name: "x"}, run.ToolResult{ID: "a"})}}}

@@ -1,13 +1,10 @@
 package run
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 )
 
 // Memory is what policies remember of a run, each under its own name. The machine keeps it and does not interpret it.
@@ -36,11 +33,17 @@ func (e Remembered) apply(s *AgentState) error {
 	if e.Policy == "" || e.Value == nil {
 		return &ApplyError{Problem: "a policy and a value are required"}
 	}
+	s.remember(map[string]json.RawMessage{e.Policy: e.Value})
+	return nil
+}
+
+func (s *AgentState) remember(values map[string]json.RawMessage) {
 	memory := Memory{}
 	maps.Copy(memory, s.Memory)
-	memory[e.Policy] = Slot{Value: e.Value, Fresh: true}
+	for policy, value := range values {
+		memory[policy] = Slot{Value: value, Fresh: true}
+	}
 	s.Memory = memory
-	return nil
 }
 
 // stale is the memory of a run that goes on after it was parked.
@@ -63,22 +66,6 @@ const (
 	KindDeflection CorrectionKind = "deflection" // it asks back, offers, narrates or refuses
 	KindEmpty      CorrectionKind = "empty"      // neither text nor calls
 )
-
-// Tally is what TextHeuristic remembers of a run. It is committed with the replies that change it.
-type Tally struct {
-	// calls whose tool was entered, of each round as it stood when the model answered it
-	Entered     int `json:"entered,omitempty"`
-	Deflections int `json:"deflected,omitempty"` // how often one was sent back
-}
-
-// Remember puts the tally into the fact, where it is another than s has.
-func (t Tally) Remember(s *AgentState, e Replied) Replied {
-	e.Tally = nil
-	if t != s.Tally {
-		e.Tally = &t
-	}
-	return e
-}
 
 // Room is what a request had left of its window, in tokens.
 type Room struct {
@@ -181,76 +168,10 @@ func (s *AgentState) markCut(e Replied) {
 	s.Cut.Prompts++
 }
 
-// GoesOn reports whether the correction takes nothing back: the model is only to go on with what it said.
-func (c *Correction) GoesOn() bool { return c.Continues() }
-
 // Take is evicted without its conditions.
 func (s *AgentState) Take(e Evicted) {
 	s.Messages = s.Messages.DropFront(int(e.Total - s.EvictedMessages))
 	s.EvictedMessages, s.Summary, s.Files = e.Total, e.Summary, e.Files
-}
-
-// SummaryShown is what is left of the messages that were evicted, as people see it: the notes, and the files they name.
-func (s *AgentState) SummaryShown() string {
-	if len(s.Files) == 0 {
-		return s.Summary
-	}
-	return s.Summary + "\nFiles: " + strings.Join(s.Files, ", ")
-}
-
-// Streak is how often in a row the same has happened, with nothing else in between.
-type Streak struct {
-	Name  string `json:"name"`  // what is counted
-	Of    string `json:"of"`    // which of the things that may happen it was; a digest where that is long
-	Times int    `json:"times"` // from 1
-}
-
-// SameMistake is the name of the streak of equal reminders. A call that succeeds ends it.
-const SameMistake = "same_mistake"
-
-// Streaks is what policies remember of what repeats, in the order in which the streaks began. It is committed with the
-// replies that change it and holds only what the definition asks for, so the number of tools bounds it. It is never
-// written in place.
-type Streaks []Streak
-
-// Times is how long the streak is; 0 = there is none.
-func (r Streaks) Times(name string) int {
-	if i := r.find(name); i >= 0 {
-		return r[i].Times
-	}
-	return 0
-}
-
-func (r Streaks) find(name string) int {
-	return slices.IndexFunc(r, func(k Streak) bool { return k.Name == name })
-}
-
-// Next are the streaks after one more look at one of them. of is what happened; "" = nothing of the kind, which ends
-// the streak.
-func (r Streaks) Next(name, of string) Streaks {
-	if len(of) > 32 {
-		sum := sha256.Sum256([]byte(of))
-		of = hex.EncodeToString(sum[:16])
-	}
-	i, next := r.find(name), append(Streaks(nil), r...)
-	switch {
-	case i < 0 && of != "":
-		next = append(next, Streak{Name: name, Of: of, Times: 1})
-	case i < 0:
-	case of == "":
-		next = slices.Delete(next, i, i+1)
-	case next[i].Of == of:
-		next[i].Times++
-	default:
-		next[i].Of, next[i].Times = of, 1
-	}
-	return next
-}
-
-// Broke reports whether the call says something against its tool: it failed, ran out of time or could not be called
-// like that. What people, policy and plugins kept from running does not.
-func (c Call) Broke() bool {
-	return c.Reason == WhyToolError || c.Reason == WhyTimeout || c.Reason == WhyInvalidArguments
 }
 
 // Correction is why a reply without calls did not end the run. The verdict is committed with the reply, so that a fold
@@ -275,11 +196,6 @@ const (
 	KindMalformed    CorrectionKind = "malformed"
 	KindMissingField CorrectionKind = "missing_field"
 )
-
-// Recovers reports whether a correction is one that the breaker counts.
-func (c *Correction) Recovers() bool {
-	return c != nil && (c.Kind == KindNoToolCall || c.Kind == KindMalformed || c.Kind == KindMissingField)
-}
 
 // stoppedPrefix begins the reason of a run that was stopped.
 const stoppedPrefix = "stopped:"

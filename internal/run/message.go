@@ -4,9 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"mime"
 	"reflect"
-	"strings"
 	"sync/atomic"
 
 	"github.com/countersign/countersign/internal/jsonx"
@@ -207,32 +205,6 @@ func (l Log[T]) Append(v T) Log[T] {
 	return Log[T]{grown, 0, end + 1}
 }
 
-// maxMediaType bounds a media type, in bytes.
-const maxMediaType = 255
-
-// ValidMediaType reports whether s is a media type as image/png or text/plain; charset=utf-8, of at most 255 bytes.
-func ValidMediaType(s string) bool {
-	kind, params, err := mime.ParseMediaType(s)
-	main, sub, both := strings.Cut(kind, "/")
-	return err == nil && both && main != "" && sub != "" && len(s) <= maxMediaType &&
-		mime.FormatMediaType(kind, params) != ""
-}
-
-// Check says what is wrong with media as somebody hands them in; nil = they may be kept. Whether a blob is there, and
-// whether data is base64, it does not look at.
-func (m Media) Check() error {
-	switch {
-	case !ValidMediaType(m.MediaType):
-		return fmt.Errorf("mediaType: got %.64q, want one such as image/png", m.MediaType)
-	case (m.Data == "") == (m.Blob == ""):
-		return errors.New("want either data or blob")
-	case m.Blob != "" && !ValidDigest(m.Blob):
-		return fmt.Errorf("blob: got %.64q, want a SHA-256 in 64 lower-case hex digits", m.Blob)
-	default:
-		return nil
-	}
-}
-
 // Lifecycle says why the model is asked (seed 000).
 type Lifecycle string
 
@@ -272,63 +244,6 @@ func (u Usage) Total() int64 { return u.Input + u.Output + u.CacheRead + u.Cache
 // Add sums two usages.
 func (u Usage) Add(v Usage) Usage {
 	return Usage{u.Input + v.Input, u.Output + v.Output, u.CacheRead + v.CacheRead, u.CacheWrite + v.CacheWrite}
-}
-
-// Tokens are estimated by bytes, as seed 002 does, because no provider's tokenizer can be had everywhere and every
-// estimate has to be the same on every machine (presets 6). Which ratio counts where:
-//
-//   - What the sum of the conversation holds is prose, arguments and results of calls included: so the seed counts a
-//     message once it is added. A message costs 4 more, a call 10 more for its name and its frame, a result its
-//     call's id more.
-//   - JSON is denser: definitions of tools are measured by it, and a result looked at by itself (compressResult).
-//   - Media are no text. A picture or a file takes imageTokens, a file of text what its text takes.
-//
-// Estimates are wrong by a third either way. Context.Reserve.Safety is for that, and where nothing of the partition is
-// fixed a provider's own count replaces them (gauge).
-
-// The extra cost of what is around a text.
-const (
-	messageTokens = 4
-	callTokens    = 10
-	imageTokens   = 1600 // of a picture as large as providers take it
-)
-
-// ProseTokens estimates so many bytes of prose: one token for 3.2 bytes, rounded up.
-func ProseTokens(bytes int) int { return (bytes*5 + 15) / 16 }
-
-// Tokens estimates a message as it stands in a request. bodies are the sizes of results that are in blobs.
-func (m Message) Tokens(bodies map[string]int) int {
-	switch b := m.Block.(type) {
-	case Text:
-		return messageTokens + ProseTokens(len(b.Text))
-	case Reasoning:
-		return messageTokens + ProseTokens(len(b.Text)+len(b.Signature)+len(b.Redacted))
-	case Media:
-		return messageTokens + b.Tokens()
-	case ToolUse:
-		return messageTokens + callTokens + ProseTokens(len(b.Input))
-	case ToolResult:
-		return messageTokens + ProseTokens(b.Size(bodies)) + ProseTokens(len(b.ID))
-	default:
-		return messageTokens
-	}
-}
-
-// Size is the length of the result as a model reads it, in bytes.
-func (r ToolResult) Size(bodies map[string]int) int {
-	if r.Content == "" && r.Blob != "" {
-		return bodies[r.Blob]
-	}
-	return len(r.Content)
-}
-
-// Tokens is an estimate of what the file takes of a model's window.
-func (m Media) Tokens() int {
-	const base64Text = 4 // bytes for three of the file
-	if len(m.MediaType) > 5 && m.MediaType[:5] == "text/" {
-		return ProseTokens(len(m.Data) / base64Text * 3)
-	}
-	return imageTokens
 }
 
 // ForPlan reports whether a request is made for a run's plan. Such a reply is no inference.

@@ -71,33 +71,5 @@ func (rc RepliedCall) Original() string {
 	return rc.Tool
 }
 
-// maxNote bounds a person's note in a text for the model, in runes (C4).
-const maxNote = 1000
-
 // TextFromSystem is a text of the system's within the conversation, where there are only users and assistants.
 func TextFromSystem(text string) string { return "<system-reminder>\n" + text + "\n</system-reminder>" }
-
-// maxErrorText bounds, in runes, a Go error of a deployment's code as it is stored.
-const maxErrorText = 2000
-
-// Bounded is the text of a Go error of a deployment's code as it is stored: valid, and at most 2000 characters.
-func Bounded(text string) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	if r := []rune(text); len(r) > maxErrorText {
-		return string(r[:maxErrorText]) + " […]"
-	}
-	return text
-}
-
-// QuotedNote is a person's note as quoted, bounded data: nothing in it ends the quotes, a line, or an element of
-// whatever stands around it.
-func QuotedNote(label, note string) string {
-	if note == "" {
-		return ""
-	}
-	r := []rune(note)
-	if len(r) > maxNote {
-		r = append(r[:maxNote], []rune(" […]")...)
-	}
-	return " " + label + ": " + strings.ReplaceAll(strconv.Quote(string(r)), "<", `\u003c`)
-}

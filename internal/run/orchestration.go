@@ -48,12 +48,6 @@ func (p *Plan) Working() bool { return p.Stage == PlanSteps || p.Stage == PlanSu
 // Replies counts those of models that the run has had, inferences and others.
 func (s *AgentState) Replies() int64 { return s.Inferences + s.Plan.Replies }
 
-// Owes reports whether a model owes the run a reply, as far as the conversation and the plan say.
-func (s *AgentState) Owes() bool {
-	began := s.Prior+s.Inferences > 0 || s.Plan.Stage == PlanDone
-	return s.Plan.Active() || s.Unseen > s.Plan.Answered || s.Unsaid || s.Correction.Owed() || !began
-}
-
 // PlanFact is a fact of a plan: what a reply took, and what comes of it. Such replies are no inferences: they quote the
 // conversation and do not carry it (presets 2).
 type PlanFact struct {

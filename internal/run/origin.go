@@ -3,7 +3,6 @@ package run
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 )
 
@@ -28,6 +27,8 @@ type Origin struct {
 	// Unknown asks anew what became of every open call of a fork that had been entered. Only these calls may be in it, and
 	// all of them.
 	Unknown []CallUnknown `json:"unknown,omitempty"`
+	// of a fork: what policies remember of Run there, as in Remembered
+	Memory map[string]json.RawMessage `json:"memory,omitempty"`
 }
 
 // Entered reports whether the call is open and may have happened: its tool was entered and has given neither a result
@@ -107,8 +108,8 @@ func (s *AgentState) continued(past *AgentState) error {
 // decided yet.
 func (s *AgentState) forked(past *AgentState) error {
 	s.Round, s.Correction, s.Patches, s.Cut = past.Round, past.Correction, past.Patches, past.Cut
-	if i := past.Streaks.find(SameMistake); i >= 0 {
-		s.Streaks = past.Streaks[i : i+1 : i+1]
+	if len(s.From.Memory) > 0 {
+		s.remember(s.From.Memory)
 	}
 	s.Built, s.Unsaid = past.Built, past.Unsaid
 	s.Listed, s.Servers = past.Listed, past.Servers // it is pinned to the same definition, or to that with another model
@@ -219,15 +220,6 @@ func (s *AgentState) inherits() bool {
 	return s.From != nil && slices.ContainsFunc(s.Messages.All(), func(m Message) bool { return m.Source.Run != "" })
 }
 
-// ClaimedSubject is whom or what the run is for by the word of the API's caller, which nobody checked; "" where the
-// caller named nobody, or a person who is known to have started the run.
-func (s *AgentState) ClaimedSubject() string {
-	if slices.Contains(s.By, s.Subject) {
-		return ""
-	}
-	return s.Subject
-}
-
 // Parent is the call of another run that a run is carried out for. It is a value that nobody may change.
 type Parent struct {
 	Run    string   `json:"run"`
@@ -237,14 +229,6 @@ type Parent struct {
 	Agents []string `json:"agents"` // of the runs from the root to Run; the run's own agent is none of them
 	// where the event of the run's end is to be routed; "" = nowhere in particular
 	Domain string `json:"domain,omitempty"`
-}
-
-// Caller is the agent whose call the run carries out; "" = nobody delegated it.
-func (s *AgentState) Caller() string {
-	if s.Parent == nil || len(s.Parent.Agents) == 0 {
-		return ""
-	}
-	return s.Parent.Agents[len(s.Parent.Agents)-1]
 }
 
 // Child is a run that a call is, and what it was promised of what its parent had left. Zero amounts are no limit.
@@ -295,13 +279,6 @@ func (s *AgentState) ChildOf(call string) (Child, bool) {
 	return s.Children.Open[i].Child, true
 }
 
-// AwaitsChild reports whether the run goes on, and waits for what that child says to a call.
-func (s *AgentState) AwaitsChild(call, child string) bool {
-	c, noted := s.ChildOf(call)
-	of, ok := s.Call(call)
-	return s.Status != RunDone && noted && c.Run == child && ok && of.Open()
-}
-
 // noteChild records the child of a claim. One that is claimed again keeps the child it has.
 func (s *AgentState) noteChild(c *Call, child *Child) {
 	if child == nil || c.Child != "" {
@@ -349,34 +326,6 @@ func (s *AgentState) applyChildAnswer(e Answered) error {
 		}
 		return s.settleCall(c, e.result(), "", path...)
 	})
-}
-
-// Promised is what the open children may use.
-func (c Children) Promised() Child {
-	var sum Child
-	for _, o := range c.Open {
-		sum.USD = sum.USD.Add(o.USD)
-		sum.Tokens += min(o.Tokens, math.MaxInt64-sum.Tokens)
-	}
-	return sum
-}
-
-// Spoken is a message of a conversation as people see it, with its seenCount. That of one that was evicted is what it
-// was then.
-type Spoken struct {
-	Message
-	SeenCount int64
-	Evicted   bool
-}
-
-// Spoken are the messages of the conversation as it stands.
-func (s *AgentState) Spoken() []Spoken {
-	all := s.Messages.All()
-	out := make([]Spoken, len(all))
-	for i, m := range all {
-		out[i] = Spoken{Message: m, SeenCount: m.Seen(s.Inferences)}
-	}
-	return out
 }
 
 // Via is the channel by which a person's decision or remark came in. Whatever authenticated the person says which one

@@ -2,7 +2,6 @@ package run
 
 import (
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -96,44 +95,6 @@ func (r PermissionRequest) Complete() bool {
 	return !slices.ContainsFunc(r.Tools, func(t AskedTool) bool { return t.Verdict == "" })
 }
 
-// named lists the model-facing names of the tools with a verdict; it is never nil.
-func (r PermissionRequest) named(v ToolVerdict) []string {
-	names := []string{}
-	for _, t := range r.Tools {
-		if t.Verdict == v {
-			names = append(names, t.Name)
-		}
-	}
-	return names
-}
-
-// Answer is the fact that the model is told of the request's outcome, as the one user text of seed 000: {"granted",
-// "denied", "comments"}. Of tools that are in neither list the comments say why.
-func (r PermissionRequest) Answer(expired bool) PermissionAnswered {
-	var comments []string
-	for _, t := range r.Tools {
-		if t.Note != "" {
-			comments = append(comments, t.Name+":"+QuotedNote("their note", t.Note))
-		}
-	}
-	if undecided := r.named(""); expired && len(undecided) > 0 {
-		comments = append(comments, "Expired: nobody decided about "+strings.Join(undecided, ", ")+
-			" in time. That is neither a grant nor a denial, and not a permission.")
-	}
-	if off := r.named(ToolCancelled); len(off) > 0 {
-		comments = append(comments, "Called off without a judgement, and not permitted: "+strings.Join(off, ", ")+".")
-	}
-	out, err := MarshalVerbatim(struct {
-		Granted  []string `json:"granted"`
-		Denied   []string `json:"denied"`
-		Comments string   `json:"comments"`
-	}{r.named(ToolGranted), r.named(ToolDenied), strings.Join(comments, "\n")})
-	if err != nil { // strings always marshal
-		out = []byte(err.Error())
-	}
-	return PermissionAnswered{Approval: r.Approval, Expired: expired, Text: string(out)}
-}
-
 // Denied is the denial of a tool, where there is one.
 func (p *Permissions) Denied(tool string) (ToolPermit, bool) {
 	i := slices.IndexFunc(p.Tools, func(t ToolPermit) bool { return t.Tool == tool && t.Denied })
@@ -162,32 +123,6 @@ func (s *AgentState) OpenRequests() []PermissionRequest {
 		return nil
 	}
 	return s.Permissions.Asked
-}
-
-// RequestOf is the request that the call was blocked for, in this run; "" = none. A run that began from another does
-// not decide about that one's requests.
-func (s *AgentState) RequestOf(c Call) string {
-	own := int64(0) // how many calls the plan has made in this run, without those of a run it continues
-	for _, u := range s.Plan.Uses {
-		if u.From.Run == "" {
-			own++
-		}
-	}
-	if c.Inference <= s.Prior-own {
-		return ""
-	}
-	return c.Request
-}
-
-// Overdue are the requests about tools whose time is up. A timeout never grants (A14).
-func (s *AgentState) Overdue(now time.Time) []Event {
-	var due []Event
-	for _, r := range s.Permissions.Asked {
-		if !r.Complete() && !now.Before(r.Expires) {
-			due = append(due, r.Answer(true))
-		}
-	}
-	return due
 }
 
 // StandingGrant is a person's grant of a tool, or of a tool with its very arguments, that outlives its run, as a later
@@ -253,11 +188,6 @@ func (p *Permissions) revoke(refs []PermitRef) {
 
 // Left reports whether the grant covers another claim.
 func (g StandingGrant) Left() bool { return g.Uses == 0 || g.Used < g.Uses }
-
-// GivenBy reports whether one of these people gave the grant.
-func (g StandingGrant) GivenBy(people []string) bool {
-	return slices.ContainsFunc(g.Voices, func(v Voice) bool { return slices.Contains(people, v.By) })
-}
 
 // Count takes one use of a counted standing grant.
 func (p *Permissions) Count(tool, digest string) {

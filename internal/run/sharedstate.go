@@ -38,47 +38,27 @@ func (s *AgentState) SharedState() json.RawMessage {
 // ApplyPatches is the state after patches, in order and in canonical form, or the error that says which path does not
 // fit it and why. Like every error about state it holds no value. The argument stays as it is.
 func ApplyPatches(state json.RawMessage, patches []Patch) (json.RawMessage, error) {
-	tree, err := stateTree(state)
-	if err != nil {
-		return nil, err
-	}
-	if tree, err = patchTree(tree, patches); err != nil {
-		return nil, err
-	}
-	return treeState(tree)
-}
-
-func stateTree(state json.RawMessage) (any, error) {
 	if len(state) == 0 {
 		state = EmptyState
 	}
-	tree, err := jsonx.DecodeNumbers(state)
+	out, err := jsonx.ApplyPatches(state, patches)
+	if err == nil {
+		err = checkState(out)
+	}
 	if err != nil {
-		return nil, errors.New("the state is not JSON")
-	}
-	return tree, nil
-}
-
-// patchTree is the tree after patches; the tree is the caller's to change.
-func patchTree(tree any, patches []Patch) (any, error) {
-	for _, p := range patches {
-		var err error
-		if tree, err = p.Apply(tree); err != nil {
-			return nil, fmt.Errorf("at %s: %w", jsonx.ShownPath(p.Path), err)
-		}
-	}
-	return tree, nil
-}
-
-func treeState(tree any) (json.RawMessage, error) {
-	if _, ok := tree.(map[string]any); !ok {
-		return nil, errors.New("want an object as the state")
-	}
-	out := jsonx.AppendCanonical(nil, tree)
-	if len(out) > MaxState {
-		return nil, fmt.Errorf("a state of %d bytes, want at most %d", len(out), MaxState)
+		return nil, err
 	}
 	return out, nil
+}
+
+func checkState(state json.RawMessage) error {
+	switch {
+	case jsonx.JSONKind(state) != '{':
+		return errors.New("want an object as the state")
+	case len(state) > MaxState:
+		return fmt.Errorf("a state of %d bytes, want at most %d", len(state), MaxState)
+	}
+	return nil
 }
 
 // notePatches keeps a call's changes of the shared state apart until they are known not to conflict with those of other
@@ -125,17 +105,13 @@ func (s *AgentState) Merged() (json.RawMessage, error) {
 	if err := firstConflict(patches); err != nil {
 		return nil, err
 	}
-	tree, err := stateTree(s.Shared)
-	for i := 0; err == nil && i < len(patches); i++ {
-		if tree, err = patchTree(tree, patches[i].Patch); err != nil {
-			return nil, fmt.Errorf("what call %s changed of the run's state does not fit it: %w", patches[i].Call, err)
+	state, err := s.SharedState(), error(nil)
+	for _, p := range patches {
+		if state, err = jsonx.ApplyPatches(state, p.Patch); err != nil {
+			return nil, fmt.Errorf("what call %s changed of the run's state does not fit it: %w", p.Call, err)
 		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	state, err := treeState(tree)
-	if err != nil {
+	if err := checkState(state); err != nil {
 		who := "call " + patches[0].Call
 		if n := len(patches); n > 1 {
 			who = fmt.Sprintf("%d calls, from %s to %s,", n, patches[0].Call, patches[n-1].Call)
@@ -147,18 +123,9 @@ func (s *AgentState) Merged() (json.RawMessage, error) {
 
 // firstConflict names the first two calls, in order, that changed the same path; nil if there are none.
 func firstConflict(patches []CallPatch) error {
-	paths := make([][][]string, len(patches))
-	for i, p := range patches {
-		paths[i] = make([][]string, len(p.Patch))
-		for k, change := range p.Patch {
-			if path, err := jsonx.ParsePointer(change.Path); err == nil { // else it stands for the whole state
-				paths[i][k] = path
-			}
-		}
-	}
 	for i, a := range patches {
-		for j, b := range patches[i+1:] {
-			if k, l, found := firstOverlap(paths[i], paths[i+1+j]); found {
+		for _, b := range patches[i+1:] {
+			if k, l, found := jsonx.PatchOverlap(a.Patch, b.Patch); found {
 				return fmt.Errorf("calls %s and %s changed the same of the run's state, and neither saw the "+
 					"other's change: %s and %s",
 					a.Call, b.Call, jsonx.ShownPath(a.Patch[k].Path), jsonx.ShownPath(b.Patch[l].Path))
@@ -166,29 +133,4 @@ func firstConflict(patches []CallPatch) error {
 		}
 	}
 	return nil
-}
-
-func firstOverlap(a, b [][]string) (i, j int, found bool) {
-	for i := range a {
-		for j := range b {
-			if overlap(a[i], b[j]) {
-				return i, j, true
-			}
-		}
-	}
-	return 0, 0, false
-}
-
-// overlap reports whether one path leads to the other's value or into it. Two that part at a "-" overlap whatever
-// follows: it decides what a missing parent becomes, and in what order a list grows.
-func overlap(a, b []string) bool {
-	for i := range min(len(a), len(b)) {
-		switch {
-		case a[i] == "-" || b[i] == "-":
-			return true
-		case a[i] != b[i]:
-			return false
-		}
-	}
-	return true
 }

@@ -25,12 +25,9 @@ const maxSnapshot = 128 * 1024
 // snapshotForm is a run without message bodies and settled calls: what a reader needs who begins in the middle of the
 // journal.
 type snapshotForm struct {
-	stateFields
+	AgentState
 	Messages []Message
 }
-
-// stateFields are the fields of a run. In JSON it is no run of the HTTP API.
-type stateFields AgentState
 
 // Snap puts a snapshot into the draft's entry where one is due: when the entry is the first to evict, or evicts all but
 // few messages, and every so often after that. It adds nothing to a run that has never evicted, to the end of one, in
@@ -108,7 +105,7 @@ func Restore(entries []Entry) (s AgentState, ok bool, err error) {
 
 // state is the run at entry i, with the bodies that the entries hold; false where one is missing.
 func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
-	e, s := entries[i], AgentState(f.stateFields)
+	e, s := entries[i], f.AgentState
 	s.Entries, s.UpdatedAt, s.hash, s.Partial = e.Seq+1, e.Time, e.Hash(), true
 	s.head = entryHead{seq: e.Seq, writer: e.Writer, time: e.Time}
 	var ok bool

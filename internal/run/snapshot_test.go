@@ -116,7 +116,7 @@ var snapBeside = []func(*snapRun) []run.Event{
 func (l *snapRun) spent() run.Replied {
 	e := run.Replied{
 		Inference: l.s.Inferences + 1, Model: "m", Requests: 1, Text: "so far", Cost: 12, At: 5, Usage: run.Usage{Input: 3, Output: 1},
-		Streaks: run.Streaks{{Name: "error_rounds", Of: "failed", Times: 2}},
+		Memory: map[string]json.RawMessage{"streaks": json.RawMessage(`[{"name":"error_rounds","of":"failed","times":2}]`)},
 	}
 	if rapid.Bool().Draw(l.t, "halt") {
 		e.Halt = &run.Halt{Code: policy.StopLoop, Detail: "d"}
@@ -154,7 +154,7 @@ func (l *snapRun) answered() []run.Event {
 			return []run.Event{e}
 		}
 	}
-	return []run.Event{r.Answer(false)}
+	return []run.Event{policy.AnswerRequest(r, false)}
 }
 
 // asked is a service's call whose answer is waited for and a tool's own question, in a run that stays as it is.
@@ -189,7 +189,7 @@ func (l *snapRun) patches(n int64) []run.Patch {
 func (l *snapRun) round(n int64) {
 	for _, r := range l.s.Permissions.Asked { // or the run could not park
 		if r.Complete() {
-			l.commit(r.Answer(false))
+			l.commit(policy.AnswerRequest(r, false))
 		}
 	}
 	var events []run.Event

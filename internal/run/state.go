@@ -13,7 +13,7 @@ import (
 
 // AgentState is everything known about one run: the fold of its journal. It is a value: Apply returns a new one and the
 // old stays as it was, though both share memory. The zero AgentState is a run that has not started. It holds nothing
-// that an SDK defines. JSON is the run of the HTTP API, with the seenCount of every message.
+// that an SDK defines. Its JSON is that of a snapshot; what people are shown is policy.View.
 type AgentState struct {
 	Tenant, Run, Agent, Version string
 	Definition                  string // digest of the pinned definition's blob
@@ -68,8 +68,6 @@ type AgentState struct {
 
 	Cost         USD           // what the replies cost, where prices are known
 	Waited       time.Duration // how long the run was parked
-	Streaks      Streaks       // what policies remember of what repeats
-	Tally        Tally         // what the analysis of replies remembers
 	Cut          Cut           // where the newest reply begins
 	Ending       Reason        // the run is to end for this reason as soon as no call is open; "" = it is not
 	EndingDetail string        // with Ending; once the run has ended, of Reason
@@ -211,38 +209,6 @@ func (s *AgentState) Waits() []Call {
 		}
 	}
 	return out
-}
-
-// CountOpenRequests is how many requests to people the run waits for.
-func (s *AgentState) CountOpenRequests() int {
-	n := len(s.OpenRequests())
-	for _, c := range s.Live {
-		if c.Status == StatusSuspended && c.Wait.For != ForAnswer {
-			n++
-		}
-	}
-	return n
-}
-
-// LeftRequests are the requests to people that the end of a run may have left open: those about calls that the end
-// closed, and about tools. Whether one of them was decided before, its own record says.
-func (s *AgentState) LeftRequests() []string {
-	if s.Status != RunDone {
-		return nil
-	}
-	var ids []string
-	for _, c := range s.Live {
-		// as closeCall leaves it
-		if c.Asks > 0 && c.Status == StatusCancelled && c.Result != nil && c.Result.Source.Part > 0 {
-			ids = append(ids, ApprovalID(s.Run, c.ID, c.Asks))
-		}
-	}
-	for _, r := range s.Permissions.Asked {
-		if !r.Complete() {
-			ids = append(ids, r.Approval)
-		}
-	}
-	return ids
 }
 
 // AwaitsAnyone reports whether somebody owes the run a word: on a suspended call or on a request about tools.
@@ -399,12 +365,6 @@ func (s *AgentState) RequestersOnce(heard int) []string {
 	return withPeople(withPeople(who, s.Again...), s.Heard[:min(heard, len(s.Heard))]...)
 }
 
-// StarterKnown reports whether it is known which person started the run. Whom a caller says that it is for is not
-// known: an event can say anything.
-func (s *AgentState) StarterKnown() bool {
-	return slices.ContainsFunc(s.By, func(id string) bool { return IsPrincipal("user:", id) })
-}
-
 // noteRequesters notes whose words a fact has brought into the run.
 func (s *AgentState) noteRequesters(e Event) {
 	switch e := e.(type) {
@@ -469,12 +429,6 @@ func IsPrincipal(kind, s string) bool {
 	const name = Letters + Digits + "._@+-"
 	who, ok := strings.CutPrefix(s, kind)
 	return ok && Spelled(who, name, name, 128)
-}
-
-// ValidDigest reports whether s has the form of a blob's digest: a SHA-256, 64 lower-case hex digits.
-func ValidDigest(s string) bool {
-	const hex = Digits + "abcdef"
-	return len(s) == 64 && Spelled(s, hex, hex, 64)
 }
 
 // Trace ties a run to a distributed trace (W3C Trace Context). It names one span, the run's own, which is written when

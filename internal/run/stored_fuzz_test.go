@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -51,7 +52,7 @@ func FuzzRestore(f *testing.F) {
 		if err != nil || !ok {
 			return
 		}
-		if _, err := json.Marshal(s); err != nil {
+		if _, err := policy.View(&s); err != nil {
 			var bad *json.MarshalerError
 			require.True(t, errors.As(err, &bad), "%v", err)
 		}

@@ -595,8 +595,8 @@ func everyEvent(s *run.AgentState) []run.Event {
 		run.RunStarted{Tenant: "other", Run: "r2", Owner: "x"},
 		run.InputReceived{Slot: slot, Blocks: []run.UserBlock{{Block: run.Text{Text: "More."}}}},
 		run.Decided{Slot: slot, Call: id, Approval: run.ApprovalID(s.Run, id, 1), Action: run.ActionApprove},
-		run.Answered{Slot: slot, Call: id, Rerun: true}, run.Answered{Slot: slot, Call: id, Used: &run.ChildUsage{Requests: 1}}, run.CallClaimed{Call: id, Child: &run.Child{Run: "r2"}}, run.LateResult{Slot: slot, Call: id, Content: "late"},
-		run.LateSuspended{Slot: slot, Call: id, Writer: "w1", Ticket: &run.Ticket{}, Expires: worldEpoch},
+		run.Answered{Slot: slot, Call: id, Rerun: true}, run.Answered{Slot: slot, Call: id, Used: &run.ChildUsage{Requests: 1}}, run.CallClaimed{Call: id, Child: &run.Child{Run: "r2"}}, run.LateResult{Slot: slot, CallFinished: run.CallFinished{Call: id, Content: "late"}},
+		run.LateSuspended{Slot: slot, Writer: "w1", CallSuspended: run.CallSuspended{Call: id, Ticket: &run.Ticket{}, Expires: worldEpoch}},
 		run.Replied{Inference: s.Inferences + 1, Text: "more", Calls: []run.RepliedCall{{ID: "z", Name: "look"}}},
 		run.CallClaimed{Call: id}, run.CallFinished{Call: id, Content: "again"}, run.CallFinished{Call: id, Ran: true, IsError: true},
 		run.CallSuspended{Call: id, Approval: "a9", Expires: worldEpoch}, run.CallUnknown{Call: id, Approval: "a9", Expires: worldEpoch},
@@ -652,7 +652,7 @@ func walkKey(s *run.AgentState) string {
 	b = append(b, byte('0'+s.Inferences), byte('0'+s.Unseen), byte('0'+s.Interactions.Current), byte('0'+len(s.Queued)))
 	b = strconv.AppendBool(strconv.AppendBool(strconv.AppendBool(b, s.Round.Committed), s.Built), s.Begun)
 	b = append(append(b, s.Ending...), s.EndingDetail...)
-	b = fmt.Appendf(b, "%v%v%v%v%d", s.Streaks, s.Cut, s.Tally, s.Full, s.EvictedMessages)
+	b = fmt.Appendf(b, "%v%v%v%d", s.Memory, s.Cut, s.Full, s.EvictedMessages)
 	if p := &s.Plan; p.Stage != "" {
 		b = fmt.Appendf(b, "%s%d%d%s", p.Stage, p.Heard, p.Answered, p.Memory)
 		for _, u := range p.Uses {
@@ -706,7 +706,7 @@ func appendPermissions(b []byte, p *run.Permissions) []byte {
 func appendOpen(b []byte, c run.Call) []byte {
 	b = append(append(append(b, c.Tool...), c.Input...), c.Claim...)
 	b = append(b, byte('0'+c.Executions), byte('0'+c.Asks), byte('0'+c.Inference))
-	if t, ok := c.Asked(); ok {
+	if t, ok := policy.Asked(c); ok {
 		b = append(append(append(b, t.Mode...), t.ID...), c.Resume...)
 	}
 	b = append(strconv.AppendBool(strconv.AppendBool(b, c.Gated), c.Hidden), c.Repeats...)

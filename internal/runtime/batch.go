@@ -269,18 +269,14 @@ func (r *round) deliverLate(ctx context.Context, f *execution) error {
 func (r *round) lateEvent(f *execution) run.Event {
 	switch e := f.event.(type) {
 	case run.CallFinished:
-		return run.LateResult{
-			Call: e.Call, Writer: r.inv.Writer, Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media,
-			Patch: e.Patch, Whole: e.Whole,
-			Entered: e.Entered,
-		}
+		return run.LateResult{Writer: r.inv.Writer, CallFinished: e}
 	case run.CallSuspended:
 		if e.Ticket == nil { // a service's event is out; it goes out again under the same id
 			return nil
 		}
 		ask := policy.AskInput(r.def, &r.loaded.State, f.call, *e.Ticket, false, r.Clock.Now())
-		return run.LateSuspended{Call: e.Call, Writer: r.inv.Writer, Ticket: e.Ticket, Digest: ask.Digest,
-			Expires: ask.Expires, Entered: e.Entered}
+		return run.LateSuspended{Writer: r.inv.Writer, CallSuspended: run.CallSuspended{Call: e.Call, Ticket: e.Ticket,
+			Digest: ask.Digest, Expires: ask.Expires, Entered: e.Entered}}
 	default:
 		return nil
 	}
@@ -361,7 +357,7 @@ func (r *round) storeMedia(ctx context.Context, media []run.Media) (storedMedia,
 func (r *round) storeOneMedia(
 	ctx context.Context, k *storedMedia, m run.Media,
 ) (stored run.Media, why string, err error) {
-	if err := m.Check(); err != nil {
+	if err := agent.CheckMedia(m); err != nil {
 		return m, err.Error(), nil
 	}
 	if m.Blob != "" {

@@ -57,7 +57,7 @@ func (p Ports) cleanUp(ctx context.Context, s *run.AgentState, def *agent.Defini
 	}
 	if backend, ok := p.backend(def); ok {
 		if failed := backend.Cleanup(ctx, contextOf(s)); failed != nil {
-			failed = fmt.Errorf("permission backend %s: %s", def.Permission.Backend, run.Bounded(failed.Error()))
+			failed = fmt.Errorf("permission backend %s: %s", def.Permission.Backend, agent.Bounded(failed.Error()))
 			err = errors.Join(err, failed)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -44,7 +45,7 @@ func (a *attempt) buildContext(ctx context.Context, next run.Action) (string, er
 	s := &d.State
 	in := hook.BuildInput{
 		Lifecycle: next.Lifecycle, Tenant: s.Tenant, Run: s.Run, Agent: s.Agent,
-		Caller: s.Caller(), Subject: s.Subject, AccessControl: s.AccessControl,
+		Caller: policy.Caller(s), Subject: s.Subject, AccessControl: s.AccessControl,
 		Date: s.StartedAt.UTC().Format("2006-01-02"), Now: d.Entry.Time, Input: s.Input, System: text,
 		Interactions: s.Interactions, Exhausted: next.Exhausted, MessagesWanted: first,
 	}

@@ -151,7 +151,9 @@ func (st *Stepper) isOrphaned(ctx context.Context, s *run.AgentState) (bool, err
 	if err != nil {
 		return false, fmt.Errorf("look at run %s, which asked for run %s: %w", s.Parent.Run, s.Run, err)
 	}
-	return !l.State.AwaitsChild(s.Parent.Call, s.Run), nil
+	child, noted := l.State.ChildOf(s.Parent.Call)
+	c, ok := l.State.Call(s.Parent.Call)
+	return l.State.Status == run.RunDone || !noted || child.Run != s.Run || !ok || !c.Open(), nil
 }
 
 // notifyFailedFamily announces the end of a run whose execution fails now, so that no batch will.

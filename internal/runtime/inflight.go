@@ -97,7 +97,7 @@ func eventSize(e run.Event) int {
 		if e.Ticket == nil { // a service's
 			return 0
 		}
-		return e.Ticket.Size()
+		return policy.TicketSize(*e.Ticket)
 	default:
 		return 0
 	}
@@ -213,7 +213,7 @@ func (r *round) runTool(ctx context.Context, c run.Call, entered tool.Call, t to
 			Content: a.errorText(agent.TextTimeout(c.Name)), Entered: a.reportedEntries(),
 		}
 	case a.err != nil:
-		a.result = agent.ToolResultData{Content: a.errorText(c.Name + " failed: " + run.Bounded(a.err.Error())),
+		a.result = agent.ToolResultData{Content: a.errorText(c.Name + " failed: " + agent.Bounded(a.err.Error())),
 			IsError: true}
 	}
 	e, err := r.toolEventOf(context.WithoutCancel(ctx), t, c, withCheckedPatch(c, entered.State, a.result))
@@ -302,7 +302,7 @@ func (r *round) toolEvent(ctx context.Context, c run.Call, res agent.ToolResultD
 	}
 	if err != nil {
 		return r.resultEvent(ctx, c,
-			agent.ToolResultData{Content: c.Name + " asked for input in a way that cannot be shown: " + run.Bounded(err.Error()),
+			agent.ToolResultData{Content: c.Name + " asked for input in a way that cannot be shown: " + agent.Bounded(err.Error()),
 				IsError: true})
 	}
 	return run.CallSuspended{Call: c.ID, For: run.ForInput, Ticket: &t, Ran: c.Claim == ""}, nil

@@ -123,7 +123,7 @@ func (r *round) listAll(ctx context.Context) ([]policy.ListedServer, error) {
 	for i := range all {
 		switch {
 		case failed[i] != nil:
-			all[i].Problem = run.Bounded(failed[i].Error())
+			all[i].Problem = agent.Bounded(failed[i].Error())
 		case all[i].Server.Locked != nil:
 		case r.Trusts != nil:
 			r.Trusts(r.def.Name, all[i].Server.Name)

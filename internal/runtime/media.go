@@ -39,7 +39,7 @@ func (p Ports) checkMedia(ctx context.Context, tenant string, said []run.UserBlo
 
 // hasBlob reports whether a tenant has a blob of that digest with anything in it.
 func (p Ports) hasBlob(ctx context.Context, tenant, digest string) (bool, error) {
-	if !run.ValidDigest(digest) {
+	if !agent.ValidDigest(digest) {
 		return false, nil
 	}
 	size, err := p.Blobs.Size(ctx, tenant, digest)

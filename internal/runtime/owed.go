@@ -134,7 +134,7 @@ func owedOp(s *run.AgentState, attrs map[string]store.Value) store.Op {
 
 // openRequests are the requests to people that the draft's end leaves open.
 func openRequests(before *run.AgentState, d *run.Draft) []approval.OpenRequest {
-	ids := d.State.LeftRequests()
+	ids := leftRequests(&d.State)
 	if len(ids) == 0 {
 		return nil
 	}
@@ -175,7 +175,7 @@ func addOwedRequests(d *run.Draft, left []approval.OpenRequest, beside []store.O
 // closeRequests closes the requests to people that the end of a run has left open, where that is owed. Whoever ends a
 // run does so, and whoever finds that it has ended.
 func (p Ports) closeRequests(ctx context.Context, s *run.AgentState) error {
-	if len(s.LeftRequests()) == 0 {
+	if len(leftRequests(s)) == 0 {
 		return nil
 	}
 	owed, err := p.owedEnd(ctx, s.Tenant, s.Run)
@@ -305,4 +305,24 @@ func (sw *Sweeper) RepairEnds(ctx context.Context, tenant string) error {
 			return nil
 		}
 	}
+}
+
+// leftRequests are the requests to people that the end of a run may have left open: those about calls that the end
+// closed, and about tools. Whether one of them was decided before, its own record says.
+func leftRequests(s *run.AgentState) (ids []string) {
+	if s.Status != run.RunDone {
+		return nil
+	}
+	for _, c := range s.Live {
+		// as run.Finished leaves it
+		if c.Asks > 0 && c.Status == run.StatusCancelled && c.Result != nil && c.Result.Source.Part > 0 {
+			ids = append(ids, run.ApprovalID(s.Run, c.ID, c.Asks))
+		}
+	}
+	for _, r := range s.Permissions.Asked {
+		if !r.Complete() {
+			ids = append(ids, r.Approval)
+		}
+	}
+	return ids
 }

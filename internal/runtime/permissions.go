@@ -153,7 +153,7 @@ func (a *permissions) check(ctx context.Context, def *agent.Definition, d *run.D
 		return nil
 	}
 	if a.checked == nil || a.checked.Inference != s.Round.Inference {
-		asked := policy.Asked(def, s)
+		asked := policy.AskedTools(def, s)
 		if len(asked) == 0 {
 			return nil
 		}
@@ -223,7 +223,7 @@ func endUnauthorized(ctx context.Context, d *run.Draft, what string, err error) 
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return d.Add(run.PermissionFailed{Message: what + ": " + run.Bounded(err.Error())})
+	return d.Add(run.PermissionFailed{Message: what + ": " + agent.Bounded(err.Error())})
 }
 
 func contextOf(s *run.AgentState) hook.PermissionContext {
@@ -308,7 +308,7 @@ func (p Ports) endAfterCleanup(
 	case ctx.Err() != nil:
 		return fin, ctx.Err()
 	}
-	why := "clean up by permission backend " + def.Permission.Backend + ": " + run.Bounded(err.Error())
+	why := "clean up by permission backend " + def.Permission.Backend + ": " + agent.Bounded(err.Error())
 	if fin.Error != nil {
 		fin.Error = &run.RunError{Code: fin.Error.Code, Message: fin.Error.Message + "; " + why}
 		return fin, nil

@@ -15,6 +15,7 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/people/mask"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tool"
@@ -307,7 +308,7 @@ func (p Ports) describeCall(def *agent.Definition, name string, args json.RawMes
 		if err != nil { // an argument is missing: people are shown the call
 			return ""
 		}
-		return run.Bounded(strings.TrimSpace(text))
+		return agent.Bounded(strings.TrimSpace(text))
 	}
 	if t.Kind != agent.KindInternal || p.Tools == nil {
 		return ""
@@ -398,8 +399,8 @@ func approvedBy(d *run.Draft, call string) string {
 func suspendedCall(d *run.Draft, c run.Call) run.Call {
 	for _, e := range d.Entry.Events {
 		if late, ok := e.(run.LateSuspended); ok && late.Call == c.ID {
-			e = run.CallSuspended{Call: c.ID, Approval: run.ApprovalID(d.State.Run, c.ID, c.Asks+1), Digest: late.Digest,
-				Expires: late.Expires, For: run.ForInput, Ticket: late.Ticket}
+			late.For, late.Approval = run.ForInput, run.ApprovalID(d.State.Run, c.ID, c.Asks+1)
+			e = late.CallSuspended
 		}
 		if e, ok := e.(run.CallSuspended); ok && e.Call == c.ID {
 			c.Ticket = e.Ticket
@@ -484,7 +485,7 @@ func consumeOps(tenant string, d *run.Draft) []store.Op {
 // addExpiries cancels the suspended calls and closes the tool requests that have expired, as far as the entry has room.
 // An expiry never approves (A14).
 func addExpiries(d *run.Draft) error {
-	if err := addWhileRoom(d, d.State.Overdue(d.Entry.Time)...); err != nil {
+	if err := addWhileRoom(d, policy.Overdue(&d.State, d.Entry.Time)...); err != nil {
 		return err
 	}
 	for _, c := range d.State.Waits() {

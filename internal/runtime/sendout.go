@@ -51,7 +51,7 @@ func (r *round) sendOut(ctx context.Context, x *execution, out send, err error) 
 	case errors.Is(err, ErrUndeliverable):
 		r.inflight.finish(x, run.CallFinished{
 			Call: x.call.ID, IsError: true, Reason: run.WhyToolError, Content: x.call.Name + " was not asked: " +
-				run.Bounded(err.Error()),
+				agent.Bounded(err.Error()),
 		})
 	case err != nil:
 		x.err = fmt.Errorf("send out call %s: %w", x.call.ID, err)

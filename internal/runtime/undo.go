@@ -82,22 +82,12 @@ func undoRun(s *run.AgentState, call string) string {
 	return agent.RunID(s.Tenant, s.Agent, "undo\x00"+s.Run+"\x00"+call)
 }
 
-// CallUndo is what would take a call back, or why nothing does.
-type CallUndo struct {
-	Tool   string          `json:"tool,omitempty"`   // of the call that would, by its original name
-	Input  json.RawMessage `json:"input,omitempty"`  // and its arguments
-	Reason string          `json:"reason,omitempty"` // why nothing does
-	Run    string          `json:"run,omitempty"`    // that takes it back, once somebody has asked for it
-	Status run.RunStatus   `json:"status,omitempty"` // of that run
-	Ended  run.Reason      `json:"ended,omitempty"`  // why that run has ended
-}
-
 // Undos returns what would take calls of run s back, by call id. Calls that are open or whose tool has no undo are left
 // out.
 func (p Ports) Undos(
 	ctx context.Context, s *run.AgentState, def *agent.Definition, calls []string,
-) (map[string]*CallUndo, error) {
-	undos, origin := map[string]*CallUndo{}, p.origin(ctx, s)
+) (map[string]*policy.CallUndo, error) {
+	undos, origin := map[string]*policy.CallUndo{}, p.origin(ctx, s)
 	for _, id := range calls {
 		c, ok := s.Call(id)
 		if t, _ := def.Tool(c.Tool); !ok || c.Open() || t.Undo == nil {
@@ -133,13 +123,13 @@ func (p Ports) origin(ctx context.Context, s *run.AgentState) func() (run.AgentS
 // callUndo is what would take the call c of run s back, with what a blob holds of c's result.
 func (p Ports) callUndo(
 	ctx context.Context, s *run.AgentState, def *agent.Definition, c run.Call, origin func() (run.AgentState, error),
-) (*CallUndo, error) {
+) (*policy.CallUndo, error) {
 	past, err := origin()
 	if err != nil {
 		return nil, fmt.Errorf("read the run from which run %s began: %w", s.Run, err)
 	}
 	if was, had := past.Call(c.ID); had && !was.Open() {
-		return &CallUndo{Reason: "it is taken back where it was made, in run " + s.From.Run + " or before it"}, nil
+		return &policy.CallUndo{Reason: "it is taken back where it was made, in run " + s.From.Run + " or before it"}, nil
 	}
 	result := ""
 	if t, _ := def.Tool(c.Tool); c.Result != nil && c.Status == run.StatusSucceeded && t.Undo != nil {
@@ -159,8 +149,8 @@ func (p Ports) callUndo(
 	input, err := policy.UndoCall(def, c, result)
 	var cannot *policy.UndoError
 	if errors.As(err, &cannot) {
-		return &CallUndo{Reason: cannot.Problem}, nil
+		return &policy.CallUndo{Reason: cannot.Problem}, nil
 	}
 	t, _ := def.Tool(c.Tool)
-	return &CallUndo{Tool: t.Undo.Tool, Input: input}, nil
+	return &policy.CallUndo{Tool: t.Undo.Tool, Input: input}, nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 )
@@ -95,7 +96,7 @@ func TestUndoReadsAllOfAResult(t *testing.T) {
 				got, err := w.ports.Undos(w.ctx, &s, w.def, []string{"c1"})
 				require.NoError(t, err)
 				if !keep {
-					require.Equal(t, &runtime.CallUndo{Reason: "its result is not JSON"}, got["c1"])
+					require.Equal(t, &policy.CallUndo{Reason: "its result is not JSON"}, got["c1"])
 					return
 				}
 				require.Equal(t, `{"id":"p1"}`, string(got["c1"].Input))

@@ -98,7 +98,7 @@ func (sr *scriptedRun) findRequest(id string) (*run.AgentState, run.Call, string
 		return nil, run.Call{}, "", err
 	}
 	c, _ := l.State.Call(id)
-	if request := l.State.RequestOf(c); request != "" {
+	if request := policy.RequestOf(&l.State, c); request != "" {
 		return &l.State, c, request, nil
 	}
 	return &l.State, c, run.ApprovalID(sr.run, id, max(1, c.Asks)), nil

@@ -149,12 +149,12 @@ func (sr *scriptedRun) observe(
 	wanted want, state *run.AgentState, entries []run.Entry,
 ) (map[string]json.RawMessage, error) {
 	ctx := context.Background()
-	raw, err := json.Marshal(state)
+	view, err := policy.View(state)
 	if err != nil {
 		return nil, err
 	}
 	got := map[string]json.RawMessage{}
-	if err := json.Unmarshal(raw, &got); err != nil {
+	if err := json.Unmarshal(mustMarshal(view), &got); err != nil {
 		return nil, err
 	}
 	if got["calls"], err = sr.addUndos(ctx, state, got["calls"]); err != nil {

@@ -509,7 +509,7 @@ func (r *recording) recordChildren() error {
 // outcome returns what the run came to.
 func (r *recording) outcome(x *exporter) outcome {
 	o := outcome{Status: r.state.Status, Reason: r.state.Reason, Executed: r.executed}
-	if out, err := r.state.OutputJSON(); err == nil && !r.state.History {
+	if out, err := policy.OutputView(&r.state); err == nil && !r.state.History {
 		o.Output = exact(x.json(out))
 	}
 	if r.loose {
@@ -522,7 +522,8 @@ func (r *recording) outcome(x *exporter) outcome {
 	for _, q := range r.state.OpenRequests() {
 		o.Waiting = append(o.Waiting, waitOutcome{q.First(), run.ForApproval})
 	}
-	for _, c := range run.Newest(r.state.Calls()) {
+	calls := r.state.Calls()
+	for _, c := range calls[max(0, len(calls)-200):] { // as many as want.json is compared with
 		o.Calls = append(o.Calls, callOutcome{c.ID, c.Tool, c.Status, c.Reason})
 	}
 	return o

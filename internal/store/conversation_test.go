@@ -16,7 +16,7 @@ func TestConversation(t *testing.T) {
 	onEach(t, func(t *testing.T, table store.Table) {
 		j := store.NewJournal(table, 0)
 		first := evicting(t, j, 10)
-		whole := func(s *run.AgentState, messages int) []run.Spoken {
+		whole := func(s *run.AgentState, messages int) []policy.Spoken {
 			all, err := j.Conversation(t.Context(), "default", s)
 			require.NoError(t, err)
 			require.Len(t, all, messages)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -99,7 +100,7 @@ func (j *Journal) sameInput(ctx context.Context, tenant, runID, id, digest strin
 		return Accepted{Closed: true}, false, nil
 	}
 	was, err := it.Text("digest")
-	if err == nil && (!run.ValidDigest(was) || len(it.Body) > 0) {
+	if err == nil && (!agent.ValidDigest(was) || len(it.Body) > 0) {
 		err = Damaged(it.Key, "digest: want 64 hex digits and nothing beside")
 	}
 	if err != nil {

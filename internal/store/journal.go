@@ -375,19 +375,19 @@ func (j *Journal) HasEntry(ctx context.Context, tenant, run string, seq int64) (
 
 // Conversation is every message of the run s, which was read whole: those that have left its conversation, from the
 // journals that hold them, and those that are live, oldest first. Without the former it reads nothing.
-func (j *Journal) Conversation(ctx context.Context, tenant string, s *run.AgentState) ([]run.Spoken, error) {
+func (j *Journal) Conversation(ctx context.Context, tenant string, s *run.AgentState) ([]policy.Spoken, error) {
 	if s.EvictedMessages == 0 {
-		return s.Spoken(), nil
+		return policy.Said(s.Messages.All(), s.Inferences), nil
 	}
 	left, _, err := j.departed(ctx, tenant, s.Run, s.Seq())
-	return append(left, s.Spoken()...), err
+	return append(left, policy.Said(s.Messages.All(), s.Inferences)...), err
 }
 
 // departed are the messages that had left a run's conversation after its entry seq, those of before the run included,
 // and the run then.
 func (j *Journal) departed(
 	ctx context.Context, tenant, runID string, seq int64,
-) (left []run.Spoken, s run.AgentState, err error) {
+) (left []policy.Spoken, s run.AgentState, err error) {
 	entries, err := j.entries(ctx, tenant, runID, 0, seq)
 	if err != nil || len(entries) == 0 {
 		return nil, s, err
@@ -400,7 +400,7 @@ func (j *Journal) departed(
 		s = run.Seed(past)
 	}
 	for _, e := range entries {
-		var gone []run.Spoken
+		var gone []policy.Spoken
 		if gone, s, err = policy.Departed(s, e); err != nil {
 			return nil, s, err
 		}

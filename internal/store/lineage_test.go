@@ -180,11 +180,9 @@ func (f *lineage) settle(i int, s run.AgentState, c run.Call) {
 			i, s, run.CallUnknown{Call: c.ID, Approval: run.ApprovalID(s.Run, c.ID, c.Asks+1), Expires: day.Add(time.Hour)},
 		)
 	case c.Status == run.StatusRunning:
-		f.commit(i, s, run.LateResult{
-			Slot: s.Drained + 1, Call: c.ID, Writer: c.Claim, Content: "late", Media: []run.Media{
-				{MediaType: "image/png", Blob: "b2"},
-			},
-		})
+		f.commit(i, s, run.LateResult{Slot: s.Drained + 1, Writer: c.Claim, CallFinished: run.CallFinished{Call: c.ID, Content: "late", Media: []run.Media{
+			{MediaType: "image/png", Blob: "b2"},
+		}}})
 	case c.Status != run.StatusSuspended && rapid.Bool().Draw(f.T, "claim"):
 		f.commit(i, s, run.CallClaimed{Call: c.ID})
 	case c.Status != run.StatusSuspended:

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/run"
 )
 
 // MemoryBlobs is a store.Blobs and a store.Intake in memory. Make one with NewMemoryBlobs. Safe for concurrent use.
@@ -30,7 +29,7 @@ var (
 
 // nameOf is the name of a blob, while ctx has not ended.
 func nameOf(ctx context.Context, tenant, digest string) (blobKey, error) {
-	if !agent.ValidTenant(tenant) || !run.ValidDigest(digest) {
+	if !agent.ValidTenant(tenant) || !agent.ValidDigest(digest) {
 		return blobKey{}, fmt.Errorf("blob %q of tenant %q: want a SHA-256 in hex and a tenant's name: %w", digest, tenant,
 			ErrInvalid)
 	}

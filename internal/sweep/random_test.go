@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/countersign/countersign/internal/fault"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/scenario"
 )
@@ -259,7 +260,9 @@ func requireRoundTrip(t *rapid.T, p *program, e run.Entry) {
 }
 
 func marshalled(t *rapid.T, s run.AgentState) []byte {
-	raw, err := json.Marshal(s)
+	view, err := policy.View(&s)
+	require.NoError(t, err)
+	raw, err := json.Marshal(view)
 	require.NoError(t, err)
 	return raw
 }
@@ -313,7 +316,11 @@ func outcomeOf(r scenario.Result) []string {
 	list := callStatuses(r)
 	for _, run := range r.Runs {
 		s := run.State
-		raw, err := json.Marshal(s)
+		view, err := policy.View(&s)
+		if err != nil {
+			return []string{err.Error()}
+		}
+		raw, err := json.Marshal(view)
 		if err != nil {
 			return []string{err.Error()}
 		}

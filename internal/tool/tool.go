@@ -59,7 +59,7 @@ func Describe(t Tool, args json.RawMessage) (sentence string) {
 	}()
 	for {
 		if d, ok := t.(Describer); ok {
-			return run.Bounded(strings.TrimSpace(strings.ToValidUTF8(d.Describe(args), "\uFFFD")))
+			return agent.Bounded(strings.TrimSpace(strings.ToValidUTF8(d.Describe(args), "\uFFFD")))
 		}
 		wrapped, ok := t.(interface{ Unwrap() Tool })
 		if !ok {

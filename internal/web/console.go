@@ -19,7 +19,6 @@ import (
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
-	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -42,7 +41,7 @@ type Console struct {
 	As     policy.Principal // the visitor, who decides
 	Read   Reader
 	// Conversation returns all messages of a run, oldest first.
-	Conversation func(ctx context.Context, run string) ([]run.Spoken, error)
+	Conversation func(ctx context.Context, run string) ([]policy.Spoken, error)
 	// Arguments returns the lines of a call's arguments, or of the run's output (tool ""), with secrets masked.
 	Arguments func(ctx context.Context, run, tool string, raw []byte) ([]show.Row, error)
 	Agents    func() []string

@@ -48,7 +48,7 @@ func (a *asked) Decide(ctx context.Context, r approval.DecisionInput) (approval.
 func (w *harness) console(by string, change func(*web.Console)) {
 	c := &web.Console{
 		Pages: w.pages, Tenant: local.Tenant, As: policy.Principal{ID: by, Groups: w.people[by].Groups}, Start: "abc", Key: "key", Token: "token",
-		Read: runs{}, Conversation: func(context.Context, string) ([]run.Spoken, error) { return nil, nil },
+		Read: runs{}, Conversation: func(context.Context, string) ([]policy.Spoken, error) { return nil, nil },
 		Arguments: func(context.Context, string, string, []byte) ([]show.Row, error) { return nil, nil },
 	}
 	change(c)
@@ -99,15 +99,15 @@ func TestConsoleStoriesAreBounded(t *testing.T) {
 	w := newHarness(t, asks(five))
 	odd := strings.Repeat("\u202e<", 30_000)
 	id := "r" + strings.Repeat("a", 25)
-	var all []run.Spoken
+	var all []policy.Spoken
 	one := api.Run{ID: id, Agent: odd, Status: run.RunDone, Seq: 5, Output: json.RawMessage(`"x"`)}
 	for range 200 {
-		all = append(all, run.Spoken{Message: run.Message{Role: run.RoleUser, Block: run.Text{Text: odd}}})
+		all = append(all, policy.Spoken{Message: run.Message{Role: run.RoleUser, Block: run.Text{Text: odd}}})
 		one.Calls = append(one.Calls, api.Call{ID: odd, Tool: "pay", Input: json.RawMessage(`[` + strings.Repeat(`0,`, 3000) + `0]`), Status: run.StatusSucceeded})
 	}
 	w.console("user:ana", func(c *web.Console) {
 		c.Read = runs{one}
-		c.Conversation = func(context.Context, string) ([]run.Spoken, error) { return all, nil }
+		c.Conversation = func(context.Context, string) ([]policy.Spoken, error) { return all, nil }
 		c.Arguments = func(_ context.Context, _, _ string, raw []byte) ([]show.Row, error) {
 			return make([]show.Row, len(raw)/2), nil
 		}

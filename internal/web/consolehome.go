@@ -9,6 +9,7 @@ import (
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -154,7 +155,7 @@ func (c *console) loadPreview(ctx context.Context, run string) (show.Text, error
 	return first, nil
 }
 
-func (c *console) firstMessageText(all []run.Spoken) show.Text {
+func (c *console) firstMessageText(all []policy.Spoken) show.Text {
 	for _, m := range all {
 		if words, ok := m.Block.(run.Text); ok && m.Role == run.RoleUser && strings.TrimSpace(words.Text) != "" {
 			text, _ := truncate(strings.Join(strings.Fields(words.Text), " "), maxPreview)

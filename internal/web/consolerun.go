@@ -14,6 +14,7 @@ import (
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -90,7 +91,7 @@ type callItem struct {
 
 // messageItem is a message of the conversation.
 type messageItem struct {
-	run.Spoken
+	policy.Spoken
 	N     int
 	Who   string
 	Block messageBlock
@@ -449,7 +450,7 @@ func (s *pageBuilder) newInput(ctx context.Context, tool string, raw []byte, lef
 }
 
 // newMessageItems renders messages. The newest ones use the text budget first.
-func (s *pageBuilder) newMessageItems(ctx context.Context, part []run.Spoken, from int) ([]messageItem, error) {
+func (s *pageBuilder) newMessageItems(ctx context.Context, part []policy.Spoken, from int) ([]messageItem, error) {
 	out := make([]messageItem, len(part))
 	left := maxPageText
 	for i, m := range slices.Backward(part) {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
-	"github.com/countersign/countersign/internal/run"
 )
 
 // The bounds of a document.
@@ -184,7 +183,7 @@ func readGroups(raw json.RawMessage, at []string) ([]string, error) {
 	list, err := readTexts(raw, at)
 	for _, g := range list {
 		if err == nil && !isGroup(g) {
-			err = readError(at, "got %q, want a list of group:NAME", run.Bounded(g))
+			err = readError(at, "got %q, want a list of group:NAME", agent.Bounded(g))
 		}
 	}
 	return list, err
@@ -198,7 +197,7 @@ func readNotify(p Person, raw json.RawMessage, at []string) ([]string, error) {
 	for i, name := range list {
 		switch {
 		case name != Email && name != Slack:
-			return nil, readError(at, "got %q, want %s or %s", run.Bounded(name), Email, Slack)
+			return nil, readError(at, "got %q, want %s or %s", agent.Bounded(name), Email, Slack)
 		case slices.Contains(list[:i], name):
 			return nil, readError(at, "%s is named twice", name)
 		}

@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -36,7 +35,7 @@ func OpenFolder(dir string) (*Blobs, error) {
 }
 
 func (b *Blobs) path(tenant, digest string) (string, error) {
-	if !agent.ValidTenant(tenant) || !run.ValidDigest(digest) {
+	if !agent.ValidTenant(tenant) || !agent.ValidDigest(digest) {
 		return "", fmt.Errorf("blob %q of tenant %q: want a SHA-256 in hex and a tenant's name: %w", digest, tenant,
 			store.ErrInvalid)
 	}

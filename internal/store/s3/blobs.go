@@ -25,7 +25,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -66,7 +65,7 @@ func New(cfg aws.Config, bucket string) *Blobs {
 }
 
 func objectKey(tenant, digest string) (string, error) {
-	if !agent.ValidTenant(tenant) || !run.ValidDigest(digest) {
+	if !agent.ValidTenant(tenant) || !agent.ValidDigest(digest) {
 		return "", fmt.Errorf(
 			"blob %q of tenant %q: want a SHA-256 in hex and a tenant's name: %w", digest, tenant, store.ErrInvalid)
 	}

@@ -266,7 +266,7 @@ func readText(resp *http.Response, most int64, secrets *tool.Disclosure) (string
 func readMedia(resp *http.Response, secrets *tool.Disclosure) (agent.ToolResultData, error) {
 	data, err := io.ReadAll(resp.Body)
 	kind, params, bad := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if kind = mime.FormatMediaType(kind, params); bad != nil || !run.ValidMediaType(kind) {
+	if kind = mime.FormatMediaType(kind, params); bad != nil || !agent.ValidMediaType(kind) {
 		kind = "application/octet-stream"
 	}
 	left := func(why string) (agent.ToolResultData, error) {

@@ -12,7 +12,6 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -135,7 +134,7 @@ func (l *link) unanswered(session context.Context, x exchange, err error) error 
 func (l *link) failed(err error) error {
 	var shown *shownError
 	if !errors.As(err, &shown) {
-		err = &shownError{text: run.Bounded(l.redacted(visible(err.Error()))), err: err}
+		err = &shownError{text: agent.Bounded(l.redacted(visible(err.Error()))), err: err}
 	}
 	return fmt.Errorf("MCP server %s: %w", l.server.Name, err)
 }

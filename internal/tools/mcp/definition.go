@@ -143,7 +143,7 @@ func argumentSchema(raw json.RawMessage) (json.RawMessage, error) {
 		return nil, err
 	}
 	if _, err := tool.Compile(compact); err != nil {
-		return nil, errors.New(run.Bounded(visible(err.Error())))
+		return nil, errors.New(agent.Bounded(visible(err.Error())))
 	}
 	return compact, nil
 }

@@ -14,7 +14,6 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/run"
 )
 
 // link is one connection to a server. Once ready is closed it is either refused or usable, and its fields up to listed
@@ -73,7 +72,7 @@ func (l *link) connect(session context.Context) {
 	}
 	if words := telling(l.redacted(visible(l.program.LastWords()))); words != "" {
 		text := l.err.Error() + "; the program said: " + bounded(words, maxLastWords)
-		l.err = &shownError{text: run.Bounded(text), err: l.err}
+		l.err = &shownError{text: agent.Bounded(text), err: l.err}
 	}
 }
 
@@ -192,7 +191,7 @@ func (l *link) said(err error) error {
 	if errors.As(err, &request) {
 		err = request.Err
 	}
-	return &shownError{text: run.Bounded(l.redacted(visible(unquoted(err)))), err: err}
+	return &shownError{text: agent.Bounded(l.redacted(visible(unquoted(err)))), err: err}
 }
 
 // quoting is how the SDK and net/http begin to quote an answer that they cannot read.

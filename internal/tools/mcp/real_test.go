@@ -79,7 +79,7 @@ func TestTheRealEverythingServer(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, res.Media, 1)
 	require.Equal(t, "image/png", res.Media[0].MediaType)
-	require.NoError(t, res.Media[0].Check())
+	require.NoError(t, agent.CheckMedia(res.Media[0]))
 	res, err = r.call("get-structured-content", tool.Call{Args: json.RawMessage(`{"location":"New York"}`)})
 	require.NoError(t, err)
 	require.NotContains(t, res.Content, "outputSchema", "it keeps its promise")

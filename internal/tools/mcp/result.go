@@ -273,7 +273,7 @@ func (r callResult) unfit(d definition) string {
 		return ""
 	}
 	if err := promised.Validate(r.StructuredContent); err != nil {
-		return strings.ReplaceAll(run.Bounded(visible(err.Error())), "\n", "; ")
+		return strings.ReplaceAll(agent.Bounded(visible(err.Error())), "\n", "; ")
 	}
 	return ""
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -175,7 +176,9 @@ func TestRunIsTheCoresWithItsInbox(t *testing.T) {
 	one := b.start("k")
 	l, err := b.Ports.Journal.Load(t.Context(), "default", one.ID)
 	require.NoError(t, err)
-	core, err := json.Marshal(l.State)
+	view, err := policy.View(&l.State)
+	require.NoError(t, err)
+	core, err := json.Marshal(view)
 	require.NoError(t, err)
 	require.JSONEq(t, string(core), b.do("GET /v1/runs/"+one.ID, "").body)
 	require.Equal(t, run.RunWaiting, one.Status)

@@ -72,7 +72,7 @@ type Starter interface {
 	Undo(ctx context.Context, u runtime.Undo) (s run.AgentState, again bool, err error)
 	Undos(
 		ctx context.Context, s *run.AgentState, def *agent.Definition, calls []string,
-	) (map[string]*runtime.CallUndo, error)
+	) (map[string]*policy.CallUndo, error)
 }
 
 // Inputs accepts messages and answers of services; *runtime.Inputs implements it and documents the errors.
@@ -108,7 +108,7 @@ type Journal interface {
 	Entries(ctx context.Context, tenant, run string, from int64, count int) ([]run.Entry, error)
 	Stored(ctx context.Context, tenant, run string, from int64, count int) ([][]byte, error)
 	Before(ctx context.Context, tenant, run string, seq int64) (run.AgentState, error)
-	Conversation(ctx context.Context, tenant string, s *run.AgentState) ([]run.Spoken, error)
+	Conversation(ctx context.Context, tenant string, s *run.AgentState) ([]policy.Spoken, error)
 	Head(ctx context.Context, tenant, run string) (store.Head, error)
 	ListSince(ctx context.Context, tenant string, status run.RunStatus, since time.Time, limit int,
 		cursor string) (heads []store.Head, next string, err error)

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -46,13 +46,13 @@ func (s *server) announceUpload(w http.ResponseWriter, r *http.Request, c Caller
 		return 0, nil, err
 	}
 	switch {
-	case !run.ValidDigest(b.SHA256):
+	case !agent.ValidDigest(b.SHA256):
 		return 0, nil, invalidProblem("sha256: got %.64q, want 64 lower-case hex digits", b.SHA256)
 	case b.Bytes < 1:
 		return 0, nil, invalidProblem("bytes: got %d, want 1 to %d", b.Bytes, store.MaxBlob)
 	case b.Bytes > store.MaxBlob:
 		return 0, nil, problem(TooLarge, "bytes: got %d, want at most %d", b.Bytes, store.MaxBlob)
-	case !run.ValidMediaType(b.MediaType):
+	case !agent.ValidMediaType(b.MediaType):
 		return 0, nil, invalidProblem("mediaType: got %.64q, want one such as image/png", b.MediaType)
 	}
 	if s.Uploads == nil {
@@ -75,7 +75,7 @@ func (s *server) receiveUpload(w http.ResponseWriter, r *http.Request, c Caller)
 		return 0, nil, problem(NoSuchPath, "%.200s: there is nothing here", r.URL.Path)
 	}
 	digest := r.PathValue("sha256")
-	if !run.ValidDigest(digest) {
+	if !agent.ValidDigest(digest) {
 		return 0, nil, invalidProblem("sha256: got %.64q, want 64 lower-case hex digits", digest)
 	}
 	if r.ContentLength == 0 {

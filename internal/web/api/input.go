@@ -221,7 +221,7 @@ func (s *server) planAnswer(ctx context.Context, state *run.AgentState, a Answer
 	if !ok {
 		return nil, problem(CallNotFound, "call: run %s has no call %.64q", state.Run, a.Call)
 	}
-	if id := state.RequestOf(call); id != "" {
+	if id := policy.RequestOf(state, call); id != "" {
 		return s.planAnsweredDecision(state, a, c, approval.DecisionInput{ID: id, Tool: call.Tool}, run.ForApproval)
 	}
 	if w := call.Wait; w != nil && (w.For == run.ForApproval || w.For == run.ForInput) {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -44,7 +44,7 @@ func TestC5JournalsAreReadAsTheyAreStored(t *testing.T) {
 		read = append(read, page...)
 	}
 	require.Equal(t, stored, read)
-	c := run.Chain{}
+	c := store.Chain{}
 	for _, entry := range read {
 		require.NoError(t, c.Add(entry))
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
@@ -76,7 +77,7 @@ func (b block) check() error {
 		return fmt.Errorf("name: got %d bytes, want at most %d", len(b.Name), maxName)
 	}
 	if b.Blob != nil {
-		return run.Media{MediaType: *b.MediaType, Blob: *b.Blob}.Check()
+		return agent.CheckMedia(run.Media{MediaType: *b.MediaType, Blob: *b.Blob})
 	}
 	data, err := base64.StdEncoding.Strict().DecodeString(*b.Data)
 	if err != nil || len(data) == 0 || strings.ContainsAny(*b.Data, "\r\n") {

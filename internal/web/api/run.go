@@ -1,89 +1,22 @@
 package api
 
 import (
-	"encoding/json"
 	"time"
 
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Run is a run as the API shows it (docs/openapi.yaml).
-type Run struct {
-	ID             string           `json:"id"`
-	Agent          string           `json:"agent"`
-	Version        string           `json:"version"`
-	Status         run.RunStatus    `json:"status"`
-	Reason         run.Reason       `json:"reason,omitempty"`
-	Detail         string           `json:"detail,omitempty"` // of a stopped run: what stopped it
-	Error          *run.RunError    `json:"error,omitempty"`
-	Output         json.RawMessage  `json:"output"`
-	Inferences     int64            `json:"inferences"`
-	ModelCalls     int64            `json:"modelCalls"`
-	Interactions   run.Interactions `json:"interactions"`
-	ExecutionUnits int64            `json:"executionUnits"`
-	Usage          run.Usage        `json:"usage"`
-	Cost           run.USD          `json:"cost,omitempty"`    // of the replies, where prices are known
-	Messages       []Message        `json:"messages,omitzero"` // the newest 200; nil = left out
-	Calls          []Call           `json:"calls,omitzero"`    // the newest 200; nil = left out
-	Waiting        []Waiting        `json:"waiting"`
-	// accepted inputs that are not applied yet; a waiting run with some is about to continue
-	Inbox   int             `json:"inbox,omitempty"`
-	Summary string          `json:"summary"`
-	State   json.RawMessage `json:"state"`             // what the run's tools and plugins share, an object
-	Subject string          `json:"subject,omitempty"` // claimed by the caller, not checked
-	// authenticated: who started it and the run it continues or is called by
-	StartedBy  []string  `json:"startedBy,omitempty"`
-	Parent     string    `json:"parent,omitempty"`     // of a fork: the original run; of a delegated run: the calling run
-	ParentCall string    `json:"parentCall,omitempty"` // that call
-	Root       string    `json:"root,omitempty"`       // of a delegated run: the root, which shows its requests
-	ParentSeq  *int64    `json:"parentSeq,omitempty"`  // of a fork: the last shared entry
-	Continues  string    `json:"continues,omitempty"`  // the run whose conversation this run continues
-	StartedAt  time.Time `json:"startedAt,omitzero"`
-	UpdatedAt  time.Time `json:"updatedAt,omitzero"`
-	EndedAt    time.Time `json:"endedAt,omitzero"`
-	Seq        int64     `json:"seq"`
-
-	Servers []run.ServerState `json:"servers,omitempty"` // MCP servers, once their tools are listed
-
-}
-
-// Resting reports whether the run is done, or waits with an empty inbox.
-func (r Run) Resting() bool {
-	return r.Status == run.RunDone || r.Status == run.RunWaiting && r.Inbox == 0
-}
-
-// Message is one message of a run.
-type Message struct {
-	Role      run.Role        `json:"role"`
-	SeenCount int64           `json:"seenCount"`
-	Content   json.RawMessage `json:"content"`           // one block
-	Evicted   bool            `json:"evicted,omitempty"` // no longer in the conversation; only in a MessagePage
-}
-
-// Call is one tool call of a run.
-type Call struct {
-	ID         string          `json:"id"`
-	Tool       string          `json:"tool"`
-	Input      json.RawMessage `json:"input"`
-	Status     run.CallStatus  `json:"status"`
-	Executions int             `json:"executions"`
-	Reason     run.CallReason  `json:"reason,omitempty"`
-	Run        string          `json:"run,omitempty"`    // of a call that another agent carries out
-	Undoes     string          `json:"undoes,omitempty"` // the call that it undoes, of the continued run
-	Whole      *run.Whole      `json:"whole,omitempty"`  // where the whole result is, if the conversation has a part
-	Undo       *CallUndo       `json:"undo,omitempty"`   // what would undo it; nil = open, or no undo
-}
-
-// Waiting is a call that waits for somebody.
-type Waiting struct {
-	Call     string      `json:"call"`
-	For      run.WaitFor `json:"for"`
-	Approval string      `json:"approval,omitempty"`
-	Run      string      `json:"run,omitempty"` // of a call that another agent carries out
-	Since    time.Time   `json:"since"`
-	Expires  time.Time   `json:"expiresAt"`
-	Ticket   *run.Ticket `json:"ticket,omitempty"` // for input: what people are asked, whole
-}
+type (
+	// Run is a run as the API shows it (docs/openapi.yaml).
+	Run = policy.RunView
+	// Message is one message of a run.
+	Message = policy.MessageView
+	// Call is one tool call of a run.
+	Call = policy.CallView
+	// Waiting is a call that waits for somebody.
+	Waiting = policy.WaitView
+)
 
 // RunHead is a run in a list.
 type RunHead struct {

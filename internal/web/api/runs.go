@@ -214,14 +214,11 @@ func (s *server) showRun(_ http.ResponseWriter, r *http.Request, c Caller) (int,
 	if err != nil {
 		return 0, nil, err
 	}
-	raw, err := json.Marshal(l.State) // the JSON of its state, with the size of its inbox
+	run, err := policy.View(&l.State)
 	if err != nil {
 		return 0, nil, fmt.Errorf("show run %s: %w", l.State.Run, err)
 	}
-	run := Run{Inbox: len(l.Inbox)}
-	if err := json.Unmarshal(raw, &run); err != nil {
-		return 0, nil, fmt.Errorf("show run %s: %w", l.State.Run, err)
-	}
+	run.Inbox = len(l.Inbox)
 	if q.Get("messages") == "0" {
 		run.Messages, run.Calls = nil, nil
 	}
@@ -244,11 +241,7 @@ func (s *server) listMessages(_ http.ResponseWriter, r *http.Request, c Caller) 
 		if err != nil {
 			return nil, "", err
 		}
-		raw, err := policy.MarshalSpoken(part)
-		if err == nil {
-			err = json.Unmarshal(raw, &shown)
-		}
-		if err != nil {
+		if shown, err = policy.ViewMessages(part); err != nil {
 			return nil, "", fmt.Errorf("show messages of run %s: %w", l.State.Run, err)
 		}
 		return shown, next, nil
@@ -263,17 +256,7 @@ func (s *server) listCalls(_ http.ResponseWriter, r *http.Request, c Caller) (in
 	read := fetchFrom(l.State.Calls())
 	return readPage(r, func(limit int, cursor string) ([]Call, string, error) {
 		part, next, err := read(limit, cursor)
-		var shown []Call
-		for _, call := range part {
-			view := Call{
-				ID: call.ID, Tool: call.Tool, Input: call.Input, Status: call.Status, Executions: call.Executions,
-				Reason: call.Reason, Run: call.Child, Undoes: call.Undoes,
-			}
-			if call.Result != nil {
-				view.Whole = call.Result.Whole
-			}
-			shown = append(shown, view)
-		}
+		shown := policy.ViewCalls(part)
 		s.addUndos(r.Context(), &l.State, shown)
 		return shown, next, err
 	})

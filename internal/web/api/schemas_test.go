@@ -47,6 +47,8 @@ var (
 
 // schemaNames are the schemas that are not named as their Go types are.
 var schemaNames = map[reflect.Type]string{
+	reflect.TypeFor[api.Run](): "Run", reflect.TypeFor[api.Message](): "Message", reflect.TypeFor[api.Call](): "Call",
+	reflect.TypeFor[api.Waiting]():   "Waiting",
 	reflect.TypeFor[api.Page[any]](): "Page", reflect.TypeFor[approval.Decision](): "Decided",
 	reflect.TypeFor[approval.Status](): "ApprovalStatus", reflect.TypeFor[approval.Kind](): "ApprovalKind",
 	reflect.TypeFor[stream.Event](): "CanonicalEvent", reflect.TypeFor[stream.Type](): "CanonicalType",

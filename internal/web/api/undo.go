@@ -5,12 +5,10 @@ import (
 	"net/http"
 	"net/url"
 
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 )
-
-// CallUndo is what would undo a call, or why nothing does.
-type CallUndo = runtime.CallUndo
 
 // Undone is the response to POST /v1/runs/{id}/calls/{call}/undo: the run that undoes the call.
 type Undone struct {
@@ -56,7 +54,7 @@ func (s *server) addUndos(ctx context.Context, run *run.AgentState, shown []Call
 	for i, c := range shown {
 		ids[i] = c.ID
 	}
-	var undos map[string]*CallUndo
+	var undos map[string]*policy.CallUndo
 	def, err := s.Definitions(ctx, run.Tenant, run.Definition)
 	if err == nil {
 		undos, err = s.Starter.Undos(ctx, run, def, ids)

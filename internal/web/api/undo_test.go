@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -30,7 +31,7 @@ func undoable(t *testing.T) (*bench, api.Run) {
 
 func TestUndo(t *testing.T) {
 	b, one := undoable(t)
-	require.Equal(t, &api.CallUndo{Tool: "pay", Input: json.RawMessage(`{"amount":5}`)}, one.Calls[0].Undo)
+	require.Equal(t, &policy.CallUndo{Tool: "pay", Input: json.RawMessage(`{"amount":5}`)}, one.Calls[0].Undo)
 
 	first, err := b.client.Undo(t.Context(), one.ID, "c1")
 	require.NoError(t, err)
@@ -65,7 +66,7 @@ func TestUndo(t *testing.T) {
 	require.Empty(t, b.paid, "at most once")
 	shown, err := b.client.Run(t.Context(), one.ID)
 	require.NoError(t, err)
-	require.Equal(t, &api.CallUndo{Tool: "pay", Input: json.RawMessage(`{"amount":5}`), Run: first.ID, Status: run.RunDone, Ended: run.ReasonNaturalEnd}, shown.Calls[0].Undo)
+	require.Equal(t, &policy.CallUndo{Tool: "pay", Input: json.RawMessage(`{"amount":5}`), Run: first.ID, Status: run.RunDone, Ended: run.ReasonNaturalEnd}, shown.Calls[0].Undo)
 	found, err := b.client.Replay(t.Context(), first.ID)
 	require.NoError(t, err)
 	require.Empty(t, found.Differences)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/plan"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -271,8 +272,8 @@ type StepEndData struct{}
 
 // MessagesSnapshotData is the whole conversation, as in a run's JSON.
 type MessagesSnapshotData struct {
-	Messages json.RawMessage `json:"messages"`
-	Summary  string          `json:"summary,omitempty"` // of evicted messages
+	Messages []policy.MessageView `json:"messages"`
+	Summary  string               `json:"summary,omitempty"` // of evicted messages
 
 	evicted bool // messages were evicted
 	list    []run.Message

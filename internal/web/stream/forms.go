@@ -2,11 +2,11 @@ package stream
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -34,9 +34,9 @@ func (w *writer) writeArvo(e Event) {
 		names := map[run.Lifecycle]string{
 			run.LifecycleInit: "agent.init", run.LifecycleOutputError: "agent.self.correction",
 		}
-		messages, err := run.MarshalMessages(d.messages, d.asked)
+		messages, err := policy.ViewMessages(policy.Said(d.messages, d.asked))
 		w.err = cmp.Or(w.err, err)
-		w.emit(cmp.Or(names[d.Lifecycle], "agent.resume"), "system", d.system, "messages", json.RawMessage(messages),
+		w.emit(cmp.Or(names[d.Lifecycle], "agent.resume"), "system", d.system, "messages", messages,
 			"tools", append([]string{}, d.tools...), "llmResponseType", d.output, "cycle", d.Cycle)
 	case ToolCallReadyData:
 		if d.Pending != "" {

@@ -165,7 +165,7 @@ func (p *projection) addStart(resumed bool) {
 		d.Parent = p.after.From.Run
 	}
 	if by := p.after.Parent; by != nil {
-		d.DelegatedBy = &DelegatorData{Agent: p.after.Caller(), Run: by.Run, Call: by.Call, Root: by.Root}
+		d.DelegatedBy = &DelegatorData{Agent: policy.Caller(&p.after), Run: by.Run, Call: by.Call, Root: by.Root}
 	}
 	p.add(RunStart, 0, d)
 }
@@ -173,10 +173,10 @@ func (p *projection) addStart(resumed bool) {
 // addConversation adds the whole conversation, after a change that is more than an append.
 func (p *projection) addConversation(evicted bool) {
 	list := p.after.Messages.All()
-	messages, err := run.MarshalMessages(list, p.after.Inferences)
+	messages, err := policy.ViewMessages(policy.Said(list, p.after.Inferences))
 	p.err = cmp.Or(p.err, err)
 	p.add(MessagesSnapshot, 0, MessagesSnapshotData{
-		Messages: messages, Summary: p.after.SummaryShown(), evicted: evicted, list: list,
+		Messages: messages, Summary: policy.SummaryShown(&p.after), evicted: evicted, list: list,
 	})
 }
 
@@ -255,7 +255,7 @@ func (p *projection) addReply(f run.Replied) {
 		TextDropped: f.TextDropped, Duration: p.millisecondsSince(f.At),
 	}
 	// The texts for the encodings. The canonical form has them in the conversation.
-	done.text, done.sentBack = f.Text, f.Correction != nil && !f.Correction.GoesOn()
+	done.text, done.sentBack = f.Text, f.Correction != nil && !f.Correction.Continues()
 	for _, r := range f.Reasoning {
 		if r.Text != "" {
 			done.thoughts = append(done.thoughts, r.Text)
@@ -392,7 +392,7 @@ var pendingTools = map[run.WaitFor]string{run.ForApproval: "PermissionConfirm", 
 
 // pendingID returns the id of the pending call about c. Each new request has a new id.
 func pendingID(c run.Call) string {
-	if t, ok := c.Asked(); ok && c.Wait != nil && c.Wait.For == run.ForInput && t.Pending.ID != c.ID {
+	if t, ok := policy.Asked(c); ok && c.Wait != nil && c.Wait.For == run.ForInput && t.Pending.ID != c.ID {
 		return t.Pending.ID
 	}
 	if c.Asks > 1 {
@@ -419,7 +419,7 @@ func (p *projection) newPendingCall(c run.Call) (name string, arguments json.Raw
 	if c.Wait == nil {
 		return "", nil, false
 	}
-	if t, ok := c.Asked(); ok && c.Wait.For == run.ForInput {
+	if t, ok := policy.Asked(c); ok && c.Wait.For == run.ForInput {
 		return t.Pending.Name, t.Pending.Arguments, true
 	}
 	name, asks = pendingTools[c.Wait.For]

@@ -13,6 +13,7 @@ import (
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -97,7 +98,7 @@ func (c *auditVerifyCommand) run(ctx context.Context, p *program) error {
 }
 
 // add verifies the next entry of a run.
-func (v *verifier) add(c *run.Chain, entry []byte) error {
+func (v *verifier) add(c *store.Chain, entry []byte) error {
 	if err := c.Add(entry); err != nil {
 		return err
 	}
@@ -147,7 +148,7 @@ func (s *session) verifyStore(ctx context.Context, v *verifier) error {
 // verifyRun verifies the journal of the run with head h. A head with sequence -1 has only the id. wrong says what
 // differs from the written journal.
 func (s *session) verifyRun(ctx context.Context, v *verifier, h api.RunHead) (wrong, err error) {
-	c := run.Chain{}
+	c := store.Chain{}
 	err = s.readJournal(ctx, h.ID, func(entry []byte) error {
 		if wrong = v.add(&c, entry); wrong == nil && c.Entries == 1 && c.Run != h.ID {
 			wrong = errors.New("changed: its journal is another run's")
@@ -225,7 +226,7 @@ func (p *program) verifyFile(name string, v *verifier) error {
 	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, maxLine)
 	lines.Split(splitLines)
-	chains, gone := map[string]*run.Chain{}, map[string]bool{}
+	chains, gone := map[string]*store.Chain{}, map[string]bool{}
 	for at := int64(1); lines.Scan(); at++ {
 		var l exportedEntry
 		d := json.NewDecoder(bytes.NewReader(lines.Bytes()))
@@ -236,7 +237,7 @@ func (p *program) verifyFile(name string, v *verifier) error {
 		}
 		c, known := chains[l.Run]
 		if !known {
-			c = &run.Chain{}
+			c = &store.Chain{}
 			chains[l.Run] = c
 			v.Runs++
 		}
