@@ -36,9 +36,10 @@ type Deployment struct {
 	People person.Directory              // nil = nobody is known
 	Ring   func() (*secrets.Ring, error) // verifies callbacks; nil = there are none
 	Links  *link.Links                   // nil = the pages are behind no link: a console serves them
-	Slack  *slack.Interactions           // Secrets and Hooks of the app whose clicks are taken; nil = none is
-	Trace  *observe.Tracer               // nil = runs are not traced
-	Log    *slog.Logger                  // nil = nothing is logged; Sweep needs one
+	// Slack gives Secrets and Hooks of the app whose clicks are taken, for each click anew; nil = none is taken.
+	Slack func(ctx context.Context) (*slack.Interactions, error)
+	Trace *observe.Tracer // nil = runs are not traced
+	Log   *slog.Logger    // nil = nothing is logged; Sweep needs one
 
 	Starter   *runtime.Starter
 	Waits     *runtime.Waits
