@@ -66,6 +66,12 @@ test: build deps ## every test: unit, property, scenario (plain and with some cr
 e2e: deps ## the five real bootstraps behind stand-ins for AWS: start, park, approve, crash; part of `make test`
 	$(GO) test ./internal/e2e -count=1 -v
 
+LOCAL ?= 127.0.0.1:8000
+
+.PHONY: local
+local: deps ## what functions need of AWS, for sam local invoke: DynamoDB Local with its table, a bucket, events, secrets; LOCAL=ADDRESS:PORT
+	@COUNTERSIGN_LOCAL=$(LOCAL) $(GO) test ./internal/e2e -run '^TestServeLocally$$' -count=1 -timeout 0 -v
+
 .PHONY: race
 race: deps ## the tests under the race detector, and many more histories of what people and runs do at once
 	$(GO) test -race ./...

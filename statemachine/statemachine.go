@@ -3,8 +3,8 @@ package statemachine
 
 import _ "embed"
 
-// Agent is agent.asl.json. Its placeholders ${StepFunctionArn}, ${ToolFunctionArn} and ${ApproveFunctionArn} are filled
-// by whoever deploys or interprets it.
+// Agent is agent.asl.json. Its placeholders ${StepFunctionArn}, ${ToolFunctionArn}, ${ApproveFunctionArn} and
+// ${Partition} are filled by whoever deploys or interprets it.
 //
 //go:embed agent.asl.json
 var Agent []byte

@@ -41,9 +41,15 @@ func (a Approval) CanDecide(p policy.Principal, now time.Time) bool {
 	return policy.MayDecideEach(p, approvers, above)
 }
 
-// CanApprove is CanDecide without those whom four eyes keep from approving.
+// CanApprove is CanDecide without those whom four eyes keep from approving, and those who may be somebody else.
 func (a Approval) CanApprove(p policy.Principal, now time.Time) bool {
-	return a.CanDecide(p, now) && !a.isRequester(p)
+	return a.CanDecide(p, now) && !a.isRequester(p) && !a.doubts(p)
+}
+
+// doubts reports whether p cannot approve, because the request counts people or tells them apart.
+func (a Approval) doubts(p policy.Principal) bool {
+	several := func(t Permission) bool { return t.Quorum > 1 }
+	return p.Unpinned && (a.FourEyes || a.Quorum > 1 || slices.ContainsFunc(a.Permissions, several))
 }
 
 // isRequester reports whether four eyes keep p from approving, because the run acts for p.
@@ -62,7 +68,7 @@ func (a Approval) Awaits(p policy.Principal, now time.Time) bool {
 	if a.Kind != KindTools {
 		return a.CanApprove(p, now) && !a.HasDecided(p.ID)
 	}
-	return !a.isRequester(p) && slices.ContainsFunc(a.Permissions, func(t Permission) bool {
+	return !a.isRequester(p) && !a.doubts(p) && slices.ContainsFunc(a.Permissions, func(t Permission) bool {
 		return t.Verdict == "" && a.canDecideTool(p, t, now)
 	})
 }
@@ -110,7 +116,7 @@ func (a Approval) authorizeDecision(r DecisionInput, now time.Time) (err error) 
 	switch {
 	case !policy.MayDecide([]string{r.By.ID}, r.By): // nobody
 		err = fmt.Errorf("decide approval %s as %q: %w", a.ID, r.By.ID, ErrForbidden)
-	case !isApprover && !errors.Is(err, ErrRequester):
+	case !isApprover && !errors.Is(err, ErrRequester) && !errors.Is(err, ErrUnpinned):
 		err = fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrForbidden)
 	}
 	if err != nil && r.Action == Rerun {
@@ -126,6 +132,8 @@ func (a Approval) authorizeApproval(r DecisionInput) error {
 		return nil
 	case a.isRequester(r.By):
 		return fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrRequester)
+	case a.doubts(r.By):
+		return fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrUnpinned)
 	case !c.Count(r.Via, r.confirmed):
 		return &ChannelError{ID: a.ID, Via: r.Via, Allowed: c}
 	}

@@ -30,6 +30,7 @@ var (
 	ErrKept      = errors.New("too many decisions are kept already")
 
 	ErrRequester     = fmt.Errorf("the run acts for them, who may deny and not approve (four eyes): %w", ErrForbidden)
+	ErrUnpinned      = fmt.Errorf("they chose their name, and people are counted or told apart here: %w", ErrForbidden)
 	ErrStale         = errors.New("the request is about another action since") // each *StaleError is one
 	ErrPolicyChanged = errors.New("the policy that applies has changed since") // each *PolicyError is one
 )

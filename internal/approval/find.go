@@ -150,6 +150,8 @@ func (d *Desk) prepareEarlyDecision(
 		return nil, fmt.Errorf("decide nothing of run %s: %w", r.Run, ErrNoCall)
 	case !policy.MayDecide([]string{r.By.ID}, r.By):
 		return nil, fmt.Errorf("decide %s as %q: %w", r.Call, r.By.ID, ErrForbidden)
+	case r.By.Unpinned && r.Action == Approve: // what will be asked is not known yet
+		return nil, fmt.Errorf("decide %s as %s: %w", r.Call, r.By.ID, ErrUnpinned)
 	case len(s.Kept) >= policy.MaxKept:
 		return nil, fmt.Errorf("decide %s of run %s: %d: %w", r.Call, r.Run, len(s.Kept), ErrKept)
 	}

@@ -45,6 +45,34 @@ func withRule(t *testing.T, rule agent.Rule, f func(t *testing.T, r *fixture), w
 	})
 }
 
+// A9, A10: who may come under several names approves where one person is enough, and where people are counted or told
+// apart may deny and not approve.
+func TestUnpinnedPrincipals(t *testing.T) {
+	free := policy.Principal{ID: "user:ana@operators", Groups: []string{"group:operators"}, Unpinned: true}
+	for name, c := range map[string]struct {
+		rule agent.Rule
+		err  error
+	}{
+		"one person": {agent.Rule{}, nil}, "quorum": {agent.Rule{Quorum: 2}, approval.ErrUnpinned},
+		"four eyes": {agent.Rule{FourEyes: true}, approval.ErrUnpinned},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withRule(t, c.rule, func(t *testing.T, r *fixture) {
+				require.Equal(t, c.err == nil, r.approval().Awaits(free, r.ports.Clock.Now()))
+				_, err := r.decide(approval.Approve, free)
+				require.ErrorIs(t, err, c.err)
+				if c.err == nil {
+					return
+				}
+				require.ErrorIs(t, err, approval.ErrForbidden)
+				a, err := r.decide(approval.Deny, free)
+				require.NoError(t, err)
+				require.Equal(t, approval.Denied, a.Status)
+			})
+		})
+	}
+}
+
 // TestA10QuorumTakesSoManyPeople: until the last of them the request stays pending and the run hears nothing; nobody counts twice.
 func TestA10QuorumTakesSoManyPeople(t *testing.T) {
 	withRule(t, agent.Rule{Quorum: 3}, func(t *testing.T, r *fixture) {

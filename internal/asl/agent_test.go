@@ -14,7 +14,7 @@ import (
 const agentFile = "../../statemachine/agent.asl.json"
 
 var placeholders = map[string]string{"StepFunctionArn": "step", "ToolFunctionArn": "tools",
-	"ApproveFunctionArn": "approve"}
+	"ApproveFunctionArn": "approve", "Partition": "aws"}
 
 // newAgentRig has the deployed definition and a Step that answers with these values of next, one a call. Then it fails.
 func newAgentRig(t testing.TB, next ...string) *rig {

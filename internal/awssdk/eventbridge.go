@@ -38,11 +38,13 @@ const maxEntry = 1 << 20
 // Bus is one event bus, a runtime.Emitter. Make one with NewBus. Safe for concurrent use.
 type Bus struct {
 	name string
+	from []string
 	put  Operation[eventbridge.PutEventsInput, eventbridge.PutEventsOutput, eventbridge.Options]
 }
 
-// NewBus makes the bus of that name, or ARN.
-func NewBus(cfg aws.Config, name string) *Bus {
+// NewBus makes the bus of that name, or ARN. From is the ARN of the state machine whose runs the events are of: rules
+// tell one stack's events from another's by it.
+func NewBus(cfg aws.Config, name, from string) *Bus {
 	client := eventbridge.NewFromConfig(cfg, func(o *eventbridge.Options) {
 		o.HTTPClient = WithTimeout(o.HTTPClient, attemptTimeout)
 		o.Retryer = Retryer("InternalException", "InternalFailure")
@@ -50,7 +52,7 @@ func NewBus(cfg aws.Config, name string) *Bus {
 			return s.Finalize.Insert(middleware.FinalizeMiddlewareFunc("entry", checkEntry), "Retry", middleware.After)
 		})
 	})
-	return &Bus{name: name, put: client.PutEvents}
+	return &Bus{name: name, from: []string{from}, put: client.PutEvents}
 }
 
 // checkEntry makes the failure of the one entry the failure of its request, so that it is retried like one.
@@ -81,6 +83,7 @@ func (b *Bus) Emit(ctx context.Context, e policy.Outgoing) error {
 	}
 	_, err = b.put(ctx, &eventbridge.PutEventsInput{Entries: []types.PutEventsRequestEntry{{
 		Source: aws.String(Source), DetailType: &e.Type, Detail: aws.String(string(detail)), EventBusName: &b.name,
+		Resources: b.from,
 	}}})
 	if err != nil {
 		return fmt.Errorf("put event %s on bus %s: %w", e.ID, b.name, permanent(Bare(err)))
@@ -112,9 +115,9 @@ const (
 	maxKept = 1000
 )
 
-// Vault are the secrets of AWS Secrets Manager that begin with a prefix. A value is kept for five minutes, so a
-// rotated one counts no later than that; what is missing is asked for again each time. Make one with NewVault. Safe
-// for concurrent use.
+// Vault are the secrets of AWS Secrets Manager: those of tenants by a prefix, others by their names. A value is kept
+// for five minutes, so a rotated one counts no later than that; what is missing is asked for again each time. Make one
+// with NewVault. Safe for concurrent use.
 type Vault struct {
 	prefix         string
 	getSecretValue Operation[
@@ -123,7 +126,7 @@ type Vault struct {
 	clock clock.Clock
 
 	mu   sync.Mutex
-	kept map[string]value // by full name
+	kept map[string]value // by full name or ARN
 }
 
 type value struct {
@@ -131,17 +134,7 @@ type value struct {
 	until time.Time
 }
 
-// DeployedSecrets are the secrets of a deployed function, as its environment names them. Without a prefix there are
-// none.
-func DeployedSecrets(cfg aws.Config, getenv func(string) string, clk clock.Clock) tool.Secrets {
-	prefix := getenv(EnvSecretsPrefix)
-	if prefix == "" {
-		return tool.NoSecrets{}
-	}
-	return NewVault(cfg, prefix, clk)
-}
-
-// NewVault makes a vault of the secrets whose names begin with prefix.
+// NewVault makes a vault. The names of tenants' secrets begin with prefix; "" = tenants have none.
 func NewVault(cfg aws.Config, prefix string, clk clock.Clock) *Vault {
 	client := secretsmanager.NewFromConfig(cfg, func(o *secretsmanager.Options) {
 		o.HTTPClient = WithTimeout(o.HTTPClient, attemptTimeout)
@@ -150,12 +143,17 @@ func NewVault(cfg aws.Config, prefix string, clk clock.Clock) *Vault {
 	return &Vault{prefix: prefix, getSecretValue: client.GetSecretValue, clock: clk, kept: map[string]value{}}
 }
 
-// Secret is the value of that name, as it is or was less than five minutes ago. A secret that is binary is an error.
+// Secret is the value of a tenant's secret, as Value reads it.
 func (v *Vault) Secret(ctx context.Context, tenant, name string) (string, error) {
-	if !tool.SecretName(name) || tenant == "" || strings.Contains(tenant, "/") {
+	if v.prefix == "" || !tool.SecretName(name) || tenant == "" || strings.Contains(tenant, "/") {
 		return "", fmt.Errorf("%w of that name", tool.ErrNoSecret)
 	}
-	full := v.prefix + tenant + "/" + name
+	return v.Value(ctx, v.prefix+tenant+"/"+name)
+}
+
+// Value is the value of the secret with that name or ARN, as it is or was less than five minutes ago. A secret that is
+// binary is an error.
+func (v *Vault) Value(ctx context.Context, full string) (string, error) {
 	if text, ok := v.cached(full); ok {
 		return text, nil
 	}

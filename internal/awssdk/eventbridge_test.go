@@ -47,7 +47,7 @@ func bus(t *testing.T, answers ...busAnswer) (b *awssdk.Bus, asked *[]*http.Requ
 		_, _ = w.Write([]byte(a.body))
 	}))
 	t.Cleanup(srv.Close)
-	return awssdk.NewBus(config(srv.URL), "orders"), asked, bodies
+	return awssdk.NewBus(config(srv.URL), "orders", machine), asked, bodies
 }
 
 var event = policy.Outgoing{ID: "r1/c1", Type: "com.weather", Tenant: "acme", Run: "r1", Agent: "clerk", Call: "c1", Subject: "r1", Data: json.RawMessage(`{"city":"<Oslo>","n":1.0}`)}
@@ -62,11 +62,15 @@ func TestEmit(t *testing.T) {
 	require.Contains(t, r.Header.Get("Authorization"), "/eu-central-1/events/aws4_request")
 	require.Equal(t, "SESSION", r.Header.Get("X-Amz-Security-Token"))
 	var in struct {
-		Entries []struct{ Source, DetailType, Detail, EventBusName string }
+		Entries []struct {
+			Source, DetailType, Detail, EventBusName string
+			Resources                                []string
+		}
 	}
 	require.NoError(t, json.Unmarshal([]byte((*bodies)[0]), &in))
 	require.Len(t, in.Entries, 1)
 	require.Equal(t, []string{"countersign", "com.weather", "orders"}, []string{in.Entries[0].Source, in.Entries[0].DetailType, in.Entries[0].EventBusName})
+	require.Equal(t, []string{machine}, in.Entries[0].Resources, "rules tell one stack's events from another's")
 	require.Contains(t, in.Entries[0].Detail, `"data":{"city":"<Oslo>","n":1.0}`, "digit for digit")
 	var detail policy.Outgoing
 	require.NoError(t, json.Unmarshal([]byte(in.Entries[0].Detail), &detail))
@@ -118,7 +122,7 @@ func TestEmitFails(t *testing.T) {
 		require.Empty(t, *asked)
 	})
 	t.Run("nobody there", func(t *testing.T) {
-		b := awssdk.NewBus(config("http://127.0.0.1:1"), "orders")
+		b := awssdk.NewBus(config("http://127.0.0.1:1"), "orders", machine)
 		err := b.Emit(t.Context(), event)
 		require.Error(t, err)
 		require.False(t, isUndeliverable(err))

@@ -86,7 +86,7 @@ func TestVaultKeepsValues(t *testing.T) {
 			{400, `{"__type":"ResourceNotFoundException","Message":"m"}`}, {200, `{"SecretString":"value-1"}`}, {200, `{"SecretString":"globex's"}`},
 			{200, `{"SecretString":"value-2"}`},
 		}}
-		v := awssdk.NewVault(vaultConfig(m, "https://sm"), "", clock.System())
+		v := awssdk.NewVault(vaultConfig(m, "https://sm"), "p/", clock.System())
 		_, err := v.Secret(t.Context(), "acme", "KEY")
 		require.ErrorIs(t, err, tool.ErrNoSecret)
 		for _, c := range []struct {

@@ -79,7 +79,7 @@ func (b *bench) ready(ctx context.Context, name, file string) (float64, error) {
 		Log: io.Discard, Env: []string{
 			"COUNTERSIGN_TABLE=runs", "COUNTERSIGN_BUCKET=blobs",
 			"COUNTERSIGN_STATE_MACHINE=arn:aws:states:eu-central-1:123456789012:stateMachine:bench",
-			`COUNTERSIGN_KEYRING={"id":"1","key":"0123456789abcdef0123456789abcdef"}`,
+			"COUNTERSIGN_KEYRING=KeyRing",
 			"AWS_REGION=eu-central-1", "AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local",
 			"AWS_ENDPOINT_URL=http://127.0.0.1:1",
 		}})

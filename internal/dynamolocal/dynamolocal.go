@@ -76,14 +76,25 @@ var tables struct {
 	made int
 }
 
-// Table makes an empty table with keys PK and SK and the index given, as template.yaml has it, and gives its name. Cfg
-// is a Config.
+// Table makes a table as MakeTable does, and gives its name.
 func Table(t testing.TB, cfg aws.Config, index string) string {
 	t.Helper()
+	name := TableName()
+	MakeTable(t, cfg, name, index)
+	return name
+}
+
+// TableName is the name of no table yet.
+func TableName() string {
 	tables.Lock()
+	defer tables.Unlock()
 	tables.made++
-	name := fmt.Sprintf("countersign-%d", tables.made)
-	tables.Unlock()
+	return fmt.Sprintf("countersign-%d", tables.made)
+}
+
+// MakeTable makes an empty table with keys PK and SK and the index given, as template.yaml has it. Cfg is a Config.
+func MakeTable(t testing.TB, cfg aws.Config, name, index string) {
+	t.Helper()
 	client := dynamodb.NewFromConfig(cfg)
 	_, err := client.CreateTable(t.Context(), &dynamodb.CreateTableInput{
 		TableName: &name, BillingMode: types.BillingModePayPerRequest,
@@ -97,7 +108,6 @@ func Table(t testing.TB, cfg aws.Config, index string) string {
 	if err != nil {
 		t.Fatalf("create table %s: %v", name, err)
 	}
-	return name
 }
 
 func text(name string) types.AttributeDefinition {

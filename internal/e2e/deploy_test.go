@@ -10,7 +10,7 @@ import (
 	"crypto/rsa"
 	"encoding/json"
 	"fmt"
-	"net/http/httptest"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,6 +38,7 @@ import (
 	"github.com/countersign/countersign/internal/ids"
 
 	"github.com/countersign/countersign/internal/people/link"
+	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/repotest"
 	"github.com/countersign/countersign/internal/runtime"
 
@@ -48,7 +49,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	dynamolocal.Main(m, func() error { return os.RemoveAll(built.dir) })
+	dynamolocal.Main(m, func() error { return os.RemoveAll(built.dir) }, permits.report)
 }
 
 const (
@@ -60,7 +61,7 @@ const (
 	acme    = "acme" // the tenant of those who come by the API
 )
 
-// The keys that callbacks and links are signed with, and the people whom they are for.
+// The keys that callbacks and links are signed with, which Secrets Manager has, and the people whom they are for.
 const (
 	keys      = `{"id":"1","key":"fedcba9876543210fedcba9876543210"}`
 	linkKeys  = `{"id":"1","key":"0123456789abcdef0123456789abcdef"}`
@@ -74,6 +75,8 @@ var functions = []string{"step", "tool", "approve", "http", "sweep"}
 type deployment struct {
 	t         *testing.T
 	clock     clock.Clock
+	project   *repotest.Project
+	values    repotest.Values // what the template's references stand for here
 	functions map[string]*awsfake.Lambda
 	engine    *asl.Engine
 	ports     runtime.Ports // past the functions
@@ -83,9 +86,11 @@ type deployment struct {
 	apiURL    string
 	issuer    *awsfake.JWT
 	ledger    string // the folder of refunds
+	services  services
 	relay     *relay
 	log       syncBuffer  // what the functions print
-	env       []string    // what their environment has besides
+	env       []string    // what their environment has besides that of the template
+	isLocal   bool        // SAM CLI invokes the functions
 	vault     fakeSecrets // the values in Secrets Manager, by name
 
 	mu      sync.Mutex
@@ -97,64 +102,97 @@ type option func(*deployment)
 
 func deploy(t *testing.T, model *bedrockfake.Server, options ...option) *deployment {
 	t.Helper()
+	d := startServices(t, model, options...)
+	d.relay = newRelay(d)
+	timeouts := timeouts(t)
+	for _, name := range functions {
+		env := append(d.environment(name, d.relay.endpoint(name)), d.env...)
+		f := awsfake.StartLambda(awsfake.LambdaConfig{Name: name, Bootstrap: bootstrap(t, name), Env: env, Timeout: timeouts[name], Clock: d.clock, Log: &d.log})
+		t.Cleanup(func() { require.NoError(t, f.Close()) })
+		d.functions[name] = f
+	}
+	return d
+}
+
+// startServices starts what a deployment needs beside its functions.
+func startServices(t *testing.T, model *bedrockfake.Server, options ...option) *deployment {
+	t.Helper()
 	cfg := dynamolocal.Config(t) // skips, and says why, where DynamoDB Local cannot run
 	clk := clock.System()
 	draw := ids.System(clk)
-	table := dynamolocal.Table(t, cfg, dynamo.IndexName)
-	d := &deployment{t: t, clock: clk, functions: map[string]*awsfake.Lambda{}, ledger: t.TempDir() + "/ledger"}
+	p, err := repotest.Read("../..", nil)
+	require.NoError(t, err)
+	d := &deployment{t: t, clock: clk, project: p, functions: map[string]*awsfake.Lambda{}, ledger: t.TempDir() + "/ledger", vault: fakeSecrets{}}
+	d.values = p.Deployed(repotest.Values{
+		"AWS::Region": region, "AWS::AccountId": account, "RunsTable": dynamolocal.TableName(), "BlobsBucket": bucket, "AlarmPrefix": "incident-",
+	})
+	d.vault[d.values["KeyRing"]], d.vault[d.values["LinkKeyRing"]] = keys, linkKeys
 	d.deliver = func(function string, payload []byte) ([]byte, error) {
 		return d.functions[function].Invoke(t.Context(), payload)
 	}
 	d.bus = &awsfake.Bus{Clock: clk}
+	d.issuer, d.apiURL = d.startAPI()
+	d.values["HttpApi.ApiEndpoint"] = d.apiURL
 	for _, o := range options {
 		o(d)
 	}
-	d.startEngine(draw)
-	wire := serve(t, awsfake.StepFunctions(d.engine))
-	s3url := fakeS3(t)
-	static := aws.Config{Region: region, Credentials: credentials.NewStaticCredentialsProvider("a", "b", "")}
-	bus := serve(t, d.bus)
-	d.relay = newRelay(t, cfg, s3url, wire, model.URL(), bus, serve(t, d.vault), func(function string) error { return d.functions[function].Kill() })
-	common := append(environment(table, d.ledger), d.env...)
-	timeouts := timeouts(t)
-	for _, name := range functions {
-		env := append(d.relay.environment(name), common...)
-		f := awsfake.StartLambda(awsfake.LambdaConfig{Name: name, Bootstrap: bootstrap(t, name), Env: env, Timeout: timeouts[name], Clock: clk, Log: &d.log})
-		t.Cleanup(func() { require.NoError(t, f.Close()) })
-		d.functions[name] = f
+	table, bucket := d.values["RunsTable"], d.values["BlobsBucket"]
+	for _, named := range []string{"RunsTable.Arn", "BlobsBucket.Arn"} {
+		delete(d.values, named)
 	}
-	states := static
-	states.BaseEndpoint = &wire
-	d.sfn = sdksfn.NewFromConfig(states)
-	w, err := awssdk.NewWaiter(states, machine)
+	d.values = p.Deployed(d.values)
+	dynamolocal.MakeTable(t, cfg, table, dynamo.IndexName)
+	d.startEngine(draw)
+	here := func(h http.Handler) target { return target{serve(t, h), http.DefaultClient} }
+	d.services = services{
+		"dynamodb": {aws.ToString(cfg.BaseEndpoint), cfg.HTTPClient}, "s3": here(fakeS3(t, bucket)), "states": here(awsfake.StepFunctions(d.engine)),
+		"bedrock": {model.URL(), http.DefaultClient}, "events": here(d.bus), "secretsmanager": here(d.vault),
+	}
+	at := func(service string) aws.Config {
+		url := d.services[service].url
+		return aws.Config{Region: region, Credentials: credentials.NewStaticCredentialsProvider("a", "b", ""), BaseEndpoint: &url}
+	}
+	d.sfn = sdksfn.NewFromConfig(at("states"))
+	w, err := awssdk.NewWaiter(at("states"), machine)
 	require.NoError(t, err)
 	tbl := store.Resend(dynamo.New(cfg, table, draw.Key), clk, draw.Jitter)
-	objects := static.Copy()
-	objects.BaseEndpoint = &s3url
 	d.ports = runtime.Ports{
-		Table: tbl, Journal: store.NewJournal(tbl, 0), Blobs: s3.New(objects, bucket), Waiter: w, Clock: clk, IDs: draw,
+		Table: tbl, Journal: store.NewJournal(tbl, 0), Blobs: s3.New(at("s3"), bucket), Waiter: w, Clock: clk, IDs: draw,
 	}
-	d.startTriggers(static, bus)
+	_, _, err = person.Import(t.Context(), tbl, []byte(directory))
+	require.NoError(t, err)
+	d.bus.Rules = append(d.eventRules(), d.bus.Rules...)
+	d.events = eventbridge.NewFromConfig(at("events"))
 	return d
 }
 
-// startTriggers starts the HTTP API with its authorizer, and the event bus with the template's rules.
-func (d *deployment) startTriggers(cfg aws.Config, bus string) {
+// environment is a function's: that of the template with values in the place of references, what Lambda adds, and where
+// the services are.
+func (d *deployment) environment(function, endpoint string) []string {
+	d.t.Helper()
+	if d.isLocal {
+		return d.samEnvironment(function, endpoint)
+	}
+	return append(environment(d.t, d.project, function, d.values, d.ledger), "AWS_ENDPOINT_URL="+endpoint)
+}
+
+// startAPI starts the HTTP API with its authorizer.
+func (d *deployment) startAPI() (issuer *awsfake.JWT, url string) {
 	d.t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	require.NoError(d.t, err)
-	d.issuer = &awsfake.JWT{Issuer: "https://issuer.example", Audience: "countersign", Key: key, Clock: d.clock}
-	d.apiURL = serve(d.t, &awsfake.HTTPAPI{Function: d.functions["http"].Invoke, Authorizer: d.issuer, Clock: d.clock,
-		Open: []string{link.Path},
+	issuer = &awsfake.JWT{Issuer: "https://issuer.example", Audience: "countersign", Key: key, Clock: d.clock}
+	return issuer, serve(d.t, &awsfake.HTTPAPI{Authorizer: issuer, Clock: d.clock, Open: []string{link.Path},
+		Function: func(ctx context.Context, payload []byte) ([]byte, error) {
+			return d.functions["http"].Invoke(ctx, payload)
+		},
 	})
-	d.bus.Rules = append(d.eventRules(), d.bus.Rules...)
-	d.events = eventbridge.NewFromConfig(cfg, func(o *eventbridge.Options) { o.BaseEndpoint = aws.String(bus) })
 }
 
 // startEngine starts the interpreter of the deployed state machine, which invokes the real bootstraps.
 func (d *deployment) startEngine(draw *ids.Source) {
 	d.t.Helper()
-	def, err := asl.Parse(statemachine.Agent, map[string]string{"StepFunctionArn": "step", "ToolFunctionArn": "tool", "ApproveFunctionArn": "approve"})
+	def, err := asl.Parse(statemachine.Agent, map[string]string{"StepFunctionArn": "step", "ToolFunctionArn": "tool", "ApproveFunctionArn": "approve", "Partition": "aws"})
 	require.NoError(d.t, err)
 	d.engine, err = asl.New(asl.Config{
 		Definition: def, ARN: machine, Clock: d.clock, Store: &asl.MemoryStore{}, IDs: draw.Token, Ended: d.announceEnd,
@@ -185,21 +223,23 @@ func (d *deployment) announceEnd(ctx context.Context, x asl.Description) {
 	}
 }
 
-func environment(table, ledger string) []string {
-	return []string{
-		"COUNTERSIGN_TABLE=" + table, "COUNTERSIGN_BUCKET=" + bucket, "COUNTERSIGN_STATE_MACHINE=" + machine,
-		"COUNTERSIGN_BUS=default", "AWS_REGION=" + region, "AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local", "REFUNDS_LEDGER=" + ledger,
-		"COUNTERSIGN_KEYRING=" + keys, "COUNTERSIGN_LINK_KEYRING=" + linkKeys, "COUNTERSIGN_DIRECTORY=" + directory,
+// environment is that of the template, with values in the place of references, and what Lambda adds.
+func environment(t *testing.T, p *repotest.Project, function string, values repotest.Values, ledger string) []string {
+	t.Helper()
+	all, err := p.Environment(resource(function)+"Function", values)
+	require.NoError(t, err)
+	out := []string{"AWS_REGION=" + values["AWS::Region"], "AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local", "REFUNDS_LEDGER=" + ledger}
+	for name, value := range all {
+		out = append(out, name+"="+value)
 	}
+	return out
 }
 
-func fakeS3(t *testing.T) string {
+func fakeS3(t *testing.T, bucket string) http.Handler {
 	t.Helper()
 	backend := s3mem.New()
 	require.NoError(t, backend.CreateBucket(bucket))
-	srv := httptest.NewServer(gofakes3.New(backend).Server())
-	t.Cleanup(srv.Close)
-	return srv.URL
+	return gofakes3.New(backend).Server()
 }
 
 // built holds the bootstraps, built once for all tests.

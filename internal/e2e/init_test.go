@@ -8,15 +8,19 @@ import (
 
 	"github.com/countersign/countersign/internal/awsfake"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/repotest"
 )
 
 // Every function starts from Lambda's environment alone, and asks nobody anything before its first event. `make bench`
 // says how long that takes.
 func TestColdStart(t *testing.T) {
+	p, err := repotest.Read("../..", nil)
+	require.NoError(t, err)
+	values := p.Deployed(repotest.Values{"LocalEndpoint": "http://127.0.0.1:1"})
 	for _, name := range functions {
 		f := awsfake.StartLambda(awsfake.LambdaConfig{
 			Name: name, Bootstrap: bootstrap(t, name), Timeout: time.Minute, Clock: clock.System(),
-			Env: append(environment("runs", t.TempDir()), "AWS_ENDPOINT_URL=http://127.0.0.1:1"),
+			Env: environment(t, p, name, values, t.TempDir()),
 		})
 		_, err := f.ColdStart(t.Context())
 		require.NoError(t, err, name)

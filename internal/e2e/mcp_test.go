@@ -265,9 +265,9 @@ func TestToolsOfAnMCPServer(t *testing.T) {
 	require.NoError(t, err)
 	model, c := addingModel(t), &collector{}
 	d := deploy(t, model, func(d *deployment) {
-		d.env = []string{"COUNTERSIGN_PRIVATE_HOSTS=" + at.Host, "COUNTERSIGN_SECRETS_PREFIX=countersign-dev/tools/"}
-		d.env = append(d.env, "OTEL_EXPORTER_OTLP_ENDPOINT="+serve(t, c), "OTEL_EXPORTER_OTLP_PROTOCOL=http/json", "OTEL_EXPORTER_OTLP_COMPRESSION=none")
-		d.vault = fakeSecrets{keySecret: theKey}
+		d.values["PrivateHosts"], d.values["OtlpEndpoint"] = at.Host, serve(t, c)
+		d.env = []string{"OTEL_EXPORTER_OTLP_PROTOCOL=http/json", "OTEL_EXPORTER_OTLP_COMPRESSION=none"}
+		d.vault[keySecret] = theKey
 		d.deliver = w.deliverWatched(d)
 	})
 	locked := lockTools(t, server.URL)

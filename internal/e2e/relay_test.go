@@ -2,11 +2,11 @@ package e2e
 
 import (
 	"bytes"
-	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"slices"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -25,18 +25,23 @@ func serve(t *testing.T, h http.Handler) string {
 }
 
 // relay stands between the functions and the services. It knows which function asks: it refuses what the function's
-// role in the template does not grant, counts what is written to the table, and can end a function's process at a
-// write. It also reaches DynamoDB Local, which is contained and answers this process's own HTTP client alone.
+// role in the template does not permit, as IAM would, counts what is written to the table, and can end a function's
+// process at a write. It also reaches DynamoDB Local, which is contained and answers this process's own HTTP client
+// alone.
 type relay struct {
-	t       *testing.T
-	targets map[string]target // by service
-	grants  map[string][]string
-	kill    func(function string) error
+	t *testing.T
+	services
+	roles  map[string][]repotest.Line
+	values repotest.Values
+	kill   func(function string) error
 
 	mu     sync.Mutex
 	made   map[bool]int // requests of the table since next: all, and those that write
 	strike *killPoint
 }
+
+// services are those of AWS, by the name that requests are signed for.
+type services map[string]target
 
 type target struct {
 	url    string
@@ -51,31 +56,42 @@ type killPoint struct {
 	struck string // the function it met; "" = none yet
 }
 
-func newRelay(t *testing.T, dynamo aws.Config, s3, sfn, bedrock, bus, secrets string, kill func(function string) error) *relay {
-	t.Helper()
-	p, err := repotest.Read("../..", nil)
-	require.NoError(t, err)
-	r := &relay{t: t, kill: kill, made: map[bool]int{}, grants: map[string][]string{}, targets: map[string]target{
-		"dynamodb": {aws.ToString(dynamo.BaseEndpoint), dynamo.HTTPClient}, "s3": {s3, http.DefaultClient}, "states": {sfn, http.DefaultClient},
-		"bedrock": {bedrock, http.DefaultClient}, "events": {bus, http.DefaultClient},
-		"secretsmanager": {secrets, http.DefaultClient},
-	}}
+func newRelay(d *deployment) *relay {
+	d.t.Helper()
+	r := &relay{
+		t: d.t, services: d.services, values: d.values, made: map[bool]int{}, roles: map[string][]repotest.Line{},
+		kill: func(function string) error { return d.functions[function].Kill() },
+	}
 	for _, f := range functions {
-		r.grants[f] = p.Grants(strings.ToUpper(f[:1]) + f[1:] + "Role")
-		require.NotEmpty(t, r.grants[f], f)
+		lines, err := d.project.Lines(resource(f)+"Role", d.values)
+		require.NoError(d.t, err)
+		require.NotEmpty(d.t, lines, f)
+		r.roles[f] = lines
+		permits.add(f, lines)
 	}
 	return r
 }
 
-// environment returns a function's environment variables with the addresses of the services.
-func (r *relay) environment(function string) []string {
-	at := func(variable, service string) string {
-		return "AWS_ENDPOINT_URL_" + variable + "=" + serve(r.t, http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { r.forward(w, q, function, service) }))
+// resource is how the names of a function's resources in the template begin.
+func resource(function string) string { return strings.ToUpper(function[:1]) + function[1:] }
+
+// endpoint is where a function reaches all services.
+func (r *relay) endpoint(function string) string {
+	return serve(r.t, http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { r.forward(w, q, function) }))
+}
+
+// scope is what a signature is for: a day, a region and a service.
+var scope = regexp.MustCompile(`[^/=]+/\d{8}/[a-z0-9-]+/([a-z0-9]+)/aws4_request`)
+
+// serviceOf is the service that a request is signed for, in its header or, where it was signed for somebody else, in its
+// query.
+func serviceOf(q *http.Request) string {
+	for _, signature := range []string{q.Header.Get("Authorization"), q.URL.Query().Get("X-Amz-Credential")} {
+		if m := scope.FindStringSubmatch(signature); m != nil {
+			return m[1]
+		}
 	}
-	return []string{
-		at("DYNAMODB", "dynamodb"), at("S3", "s3"), at("SFN", "states"), at("BEDROCK_RUNTIME", "bedrock"), at("EVENTBRIDGE", "events"),
-		at("SECRETS_MANAGER", "secretsmanager"),
-	}
+	return ""
 }
 
 // setKillPoint replaces the kill point, and restarts the count of requests.
@@ -95,61 +111,16 @@ func (r *relay) count(writes bool) int {
 // isPermitted reports whether the function's role permits a request.
 func (r *relay) isPermitted(function, service string, q *http.Request, body []byte) bool {
 	ok := true
-	for _, action := range actions(service, q, body) {
-		name, on, _ := strings.Cut(action, " ")
-		granted := slices.ContainsFunc(r.grants[function], func(g string) bool {
-			return strings.HasPrefix(g, name+" on ") && (on == "" || strings.Contains(g, on))
-		})
-		if !granted {
-			r.t.Errorf("functions/%s calls %s, which its role does not grant", function, action)
+	for _, asked := range requestsOf(r.values, service, q, body) {
+		line, permitted := repotest.Permit(r.roles[function], asked)
+		if !permitted {
+			r.t.Errorf("functions/%s calls %s on %s %v, which its role does not permit", function, asked.Action, asked.Resource, asked.Context)
 			ok = false
+			continue
 		}
+		permits.use(function, line)
 	}
 	return ok
-}
-
-// actions returns the actions that a policy must allow for a request.
-func actions(service string, q *http.Request, body []byte) []string {
-	switch service {
-	case "dynamodb", "states", "events", "secretsmanager":
-		op := q.Header.Get("X-Amz-Target")
-		op = op[strings.Index(op, ".")+1:]
-		if op == "TransactWriteItems" {
-			return inTransaction(body)
-		}
-		if bytes.Contains(body, []byte(`"IndexName"`)) {
-			return []string{service + ":" + op + " /index/"}
-		}
-		return []string{service + ":" + op}
-	case "bedrock":
-		if strings.HasSuffix(q.URL.Path, "/converse-stream") {
-			return []string{"bedrock:InvokeModelWithResponseStream"}
-		}
-		return []string{"bedrock:InvokeModel"}
-	default:
-		switch {
-		case q.Method == http.MethodPut:
-			return []string{"s3:PutObject"}
-		case q.URL.Query().Has("list-type"):
-			return []string{"s3:ListBucket"}
-		default:
-			return []string{"s3:GetObject"}
-		}
-	}
-}
-
-func inTransaction(body []byte) (all []string) {
-	var in struct{ TransactItems []map[string]json.RawMessage }
-	if err := json.Unmarshal(body, &in); err != nil {
-		return []string{"dynamodb:TransactWriteItems of no known form"}
-	}
-	names := map[string]string{"Put": "PutItem", "Update": "UpdateItem", "ConditionCheck": "ConditionCheckItem", "Delete": "DeleteItem"}
-	for _, item := range in.TransactItems {
-		for kind := range item {
-			all = append(all, "dynamodb:"+names[kind])
-		}
-	}
-	return all
 }
 
 // countRequest counts a request of the table, and reports whether it is the kill point.
@@ -173,7 +144,8 @@ func (r *relay) countRequest(service string, q *http.Request, function string) (
 	return !s.after, s.after
 }
 
-func (r *relay) forward(w http.ResponseWriter, q *http.Request, function, service string) {
+func (r *relay) forward(w http.ResponseWriter, q *http.Request, function string) {
+	service := serviceOf(q)
 	body, err := io.ReadAll(q.Body)
 	if err != nil {
 		return // the function is gone
@@ -193,14 +165,7 @@ func (r *relay) forward(w http.ResponseWriter, q *http.Request, function, servic
 
 // forwardRequest forwards a request. It reaches the service even if the process ends.
 func (r *relay) forwardRequest(w http.ResponseWriter, q *http.Request, body []byte, function, service string, thenEnd bool) {
-	to := r.targets[service]
-	out, err := http.NewRequest(q.Method, to.url+q.URL.RequestURI(), bytes.NewReader(body)) //nolint:noctx // see above
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadGateway)
-		return
-	}
-	out.Header = q.Header.Clone()
-	resp, err := to.client.Do(out)
+	resp, err := r.send(q, body, service)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
 		return
@@ -210,6 +175,39 @@ func (r *relay) forwardRequest(w http.ResponseWriter, q *http.Request, body []by
 		r.killProcess(function)
 		return
 	}
+	answer(w, resp)
+}
+
+// send sends a request on to a service, whatever becomes of whoever asked.
+func (s services) send(q *http.Request, body []byte, service string) (*http.Response, error) {
+	to, ok := s[service]
+	if !ok {
+		return nil, fmt.Errorf("service %q: there is none here", service)
+	}
+	out, err := http.NewRequest(q.Method, to.url+q.URL.RequestURI(), bytes.NewReader(body)) //nolint:noctx // see above
+	if err != nil {
+		return nil, err
+	}
+	out.Header = q.Header.Clone()
+	return to.client.Do(out)
+}
+
+// ServeHTTP is one endpoint for all services, as LocalEndpoint is.
+func (s services) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	body, err := io.ReadAll(q.Body)
+	if err != nil {
+		return // whoever asked is gone
+	}
+	resp, err := s.send(q, body, serviceOf(q))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	defer resp.Body.Close()
+	answer(w, resp)
+}
+
+func answer(w http.ResponseWriter, resp *http.Response) {
 	for k, v := range resp.Header {
 		w.Header()[k] = v
 	}

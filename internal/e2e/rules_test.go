@@ -6,12 +6,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/awsfake"
-	"github.com/countersign/countersign/internal/repotest"
 )
 
 // What the template's parameters are by default.
 const (
-	eventSource = "countersign.requests"
+	eventSource = "countersign-dev" // the stack's name
 	eventTenant = "default"
 )
 
@@ -19,9 +18,7 @@ const (
 // targets here.
 func (d *deployment) eventRules() []awsfake.Rule {
 	d.t.Helper()
-	p, err := repotest.Read("../..", nil)
-	require.NoError(d.t, err)
-	all, err := p.EventRules(map[string]string{"AgentStateMachine": machine})
+	all, err := d.project.EventRules(d.values)
 	require.NoError(d.t, err)
 	var out []awsfake.Rule
 	for _, r := range all {

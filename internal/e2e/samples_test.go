@@ -3,9 +3,15 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/stretchr/testify/require"
@@ -14,6 +20,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/bedrockfake"
 	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/internal/repotest"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/web/api"
@@ -22,9 +29,9 @@ import (
 // sampleKey is the key of the run that the samples are about.
 const sampleKey = "order-1002"
 
-// Every sample event is what its function takes: each is given to the real bootstrap, in the order in which a run meets
-// them, and all of them are tried.
-func TestSampleEvents(t *testing.T) {
+// samplesModel is the model of the samples' run.
+func samplesModel(t *testing.T) *bedrockfake.Server {
+	t.Helper()
 	both := []bedrockfake.Block{
 		bedrockfake.ToolUse("c1", "orders_get", `{"order":"1002"}`), bedrockfake.ToolUse("c2", "refunds_create", `{"order":"1002","amount":120,"reason":"A wheel is broken."}`),
 	}
@@ -35,13 +42,58 @@ func TestSampleEvents(t *testing.T) {
 		return bedrockfake.Reply{Blocks: both}
 	})
 	t.Cleanup(model.Close)
-	d := deploy(t, model, func(d *deployment) {
-		d.env = []string{"COUNTERSIGN_IAM_TENANT=default"}
-		d.deliver = func(string, []byte) ([]byte, error) { // the samples stand for the state machine's own events: it must not act beside them
-			<-t.Context().Done()
-			return nil, t.Context().Err()
+	return model
+}
+
+// byHand has nobody act on the state machine's events: whoever invokes the functions stands for it.
+func byHand(d *deployment) {
+	d.deliver = func(string, []byte) ([]byte, error) {
+		<-d.t.Context().Done()
+		return nil, d.t.Context().Err()
+	}
+}
+
+// local are the services of `make local`: the table, the bucket, the state machine and the secrets have the names that
+// SAM CLI and env.local.json give to the functions.
+func local(d *deployment) {
+	byHand(d)
+	d.values["RunsTable"], d.values["BlobsBucket"] = "RunsTable", "countersign"
+	d.vault["KeyRing"], d.vault["LinkKeyRing"] = keys, linkKeys
+}
+
+// Every sample event is what its function takes: each is given to the real bootstrap, in the order in which a run meets
+// them, and all of them are tried.
+func TestSampleEvents(t *testing.T) { requireSamples(t, deploy(t, samplesModel(t), byHand)) }
+
+// The same by `sam local invoke`: each bootstrap has the environment that SAM CLI makes of the template, of LocalEndpoint
+// and of env.local.json, which overrides variables that the template declares and no others.
+func TestSamLocalInvoke(t *testing.T) {
+	requireSamples(t, deploy(t, samplesModel(t), local, func(d *deployment) { d.isLocal = true }))
+}
+
+// samEnvironment is the environment of a function that SAM CLI invokes.
+func (d *deployment) samEnvironment(function, endpoint string) []string {
+	d.t.Helper()
+	raw, err := os.ReadFile("../../env.local.json")
+	require.NoError(d.t, err)
+	var overrides struct{ Parameters map[string]string }
+	require.NoError(d.t, json.Unmarshal(raw, &overrides))
+	declared, err := d.project.Environment(resource(function)+"Function", d.project.SAM(repotest.Values{"LocalEndpoint": endpoint}))
+	require.NoError(d.t, err)
+	out := []string{"AWS_SAM_LOCAL=true", "AWS_REGION=" + region, "AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local", "REFUNDS_LEDGER=" + d.ledger}
+	for name, value := range declared {
+		if other, ok := overrides.Parameters[name]; ok {
+			value = other
 		}
-	})
+		require.NotContains(d.t, value, "{{resolve:", name)
+		require.False(d.t, strings.HasPrefix(value, "$"), "%s: SAM CLI cannot resolve it: %s", name, value)
+		out = append(out, name+"="+value)
+	}
+	return out
+}
+
+func requireSamples(t *testing.T, d *deployment) {
+	t.Helper()
 	tried := map[string]bool{}
 	give := func(function, name string) []byte {
 		t.Helper()
@@ -109,4 +161,25 @@ func TestSampleEvents(t *testing.T) {
 		name := filepath.ToSlash(path[len("../../functions/"):])
 		require.True(t, tried[name], "%s is tried by nothing", name)
 	}
+}
+
+// TestServeLocally is `make local`: what functions need of AWS, at one address, until Ctrl-C.
+func TestServeLocally(t *testing.T) {
+	at := os.Getenv("COUNTERSIGN_LOCAL")
+	if at == "" {
+		t.Skip("make local serves it")
+	}
+	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", at)
+	require.NoError(t, err)
+	d := startServices(t, samplesModel(t), local)
+	server := &http.Server{Handler: d.services, ReadHeaderTimeout: time.Minute}
+	d.clock.Go(func() {
+		<-ctx.Done()
+		_ = server.Close() // it returns ErrServerClosed below
+	})
+	fmt.Printf("The table, the bucket, the state machine, events and secrets are at http://%s until Ctrl-C.\n", l.Addr())
+	fmt.Println("The model is a script of two turns: AWS_ENDPOINT_URL_BEDROCK_RUNTIME in env.local.json may name Bedrock's own.")
+	require.ErrorIs(t, server.Serve(l), http.ErrServerClosed)
 }

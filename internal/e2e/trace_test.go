@@ -113,10 +113,8 @@ func TestOneTraceAcrossFunctions(t *testing.T) {
 	c := &collector{}
 	url := serve(t, c)
 	d := deploy(t, newRefundModel(t), func(d *deployment) {
-		d.env = []string{
-			"OTEL_EXPORTER_OTLP_ENDPOINT=" + url, "OTEL_EXPORTER_OTLP_PROTOCOL=http/json", "OTEL_EXPORTER_OTLP_COMPRESSION=none",
-			"OPENINFERENCE_HIDE_INPUTS=true", "OPENINFERENCE_HIDE_OUTPUTS=true",
-		}
+		d.values["OtlpEndpoint"] = url
+		d.env = []string{"OTEL_EXPORTER_OTLP_PROTOCOL=http/json", "OTEL_EXPORTER_OTLP_COMPRESSION=none"}
 	})
 	ana := d.anaClient()
 	started, err := ana.Start(t.Context(), refundStart("k"))

@@ -1,14 +1,13 @@
 package lambdafn
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-
-	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/mail"
@@ -20,16 +19,18 @@ import (
 )
 
 // The environment of the functions that tell people: functions/approve, functions/sweep, and functions/http, which
-// changes messages when somebody decides. All of it is optional.
+// changes messages when somebody decides. All of it is optional. Variables of secrets hold the name or the ARN of one
+// in Secrets Manager, which is read when it is needed.
 const (
 	// the sender of mails, of an identity that SES has verified; empty = there are none
-	envMailFrom    = "COUNTERSIGN_MAIL_FROM"
-	envSlackToken  = "COUNTERSIGN_SLACK_TOKEN" // of the app's bot, xoxb-…; empty = there are no messages in Slack
-	envSlackSecret = slack.EnvSigningSecret    // functions/http; empty = no click is taken
+	envMailFrom = "COUNTERSIGN_MAIL_FROM"
+	// the secret of the app's bot, xoxb-…; empty = there are no messages in Slack
+	envSlackToken = "COUNTERSIGN_SLACK_TOKEN"
+	// functions/http: the secret of the signing secrets, with commas between several; empty = no click is taken
+	envSlackSecret = "COUNTERSIGN_SLACK_SIGNING_SECRET"
 	// a stand-in's scheme and host, for Slack's API and for answers; empty = Slack's own
-	envSlackURL  = "SLACK_URL"
-	envDirectory = "COUNTERSIGN_DIRECTORY" // the document of people, which person.Read reads; empty = nobody is known
-	envWebURL    = "COUNTERSIGN_WEB_URL"   // where the pages are reached from outside; empty = no link is handed out
+	envSlackURL = "SLACK_URL"
+	envWebURL   = "COUNTERSIGN_WEB_URL" // where the pages are reached from outside; empty = no link is handed out
 )
 
 // minSecret is how long a signing secret is at least; Slack's have 32 characters.
@@ -37,18 +38,18 @@ const minSecret = 16
 
 // Channels are the ways by which a function's environment has people told of requests; none = nobody is. One that is
 // misconfigured is left out, and an error says so beside those that are not: it names the variable and no secret.
-func Channels(cfg aws.Config, getenv func(string) string, clk clock.Clock) ([]notify.Channel, error) {
+func (f *function) Channels() ([]notify.Channel, error) {
 	var all []notify.Channel
 	var broken []error
-	if token := getenv(envSlackToken); token != "" {
-		c, err := slackChannel(getenv, token, clk)
+	if token := f.secret(envSlackToken); token != nil {
+		c, err := f.slackChannel(token)
 		if err == nil {
 			all = append(all, c)
 		}
 		broken = append(broken, err)
 	}
-	if from := getenv(envMailFrom); from != "" {
-		c, err := mail.NewSES(cfg, from)
+	if from := f.getenv(envMailFrom); from != "" {
+		c, err := mail.NewSES(f.cfg, from)
 		if err == nil {
 			all = append(all, c)
 		} else {
@@ -58,15 +59,19 @@ func Channels(cfg aws.Config, getenv func(string) string, clk clock.Clock) ([]no
 	return all, errors.Join(broken...)
 }
 
-func slackChannel(getenv func(string) string, token string, clk clock.Clock) (notify.Channel, error) {
-	base, err := slackURL(getenv)
+func (f *function) slackChannel(secret secret) (notify.Channel, error) {
+	base, err := slackURL(f.getenv)
 	if err != nil {
 		return nil, err
 	}
-	if !slack.ValidToken(token) {
-		return nil, fmt.Errorf("%s: want the token of a bot, xoxb-…", envSlackToken)
-	}
-	o := slack.Options{Token: token, Clock: clk}
+	o := slack.Options{Clock: f.Ports.Clock, Token: func(ctx context.Context) (string, error) {
+		token, err := secret(ctx)
+		if err == nil && !slack.ValidToken(token) {
+			err = fmt.Errorf("%s: want a secret that is the token of a bot, xoxb-…", envSlackToken)
+			f.watch.disablePart("messages in Slack", err)
+		}
+		return token, err
+	}}
 	if base != "" {
 		o.Base = base + "/api/"
 	}
@@ -87,18 +92,11 @@ func slackURL(getenv func(string) string) (string, error) {
 	return u.Scheme + "://" + u.Host, nil
 }
 
-// SlackApp is the app whose clicks are taken; nil = the environment has no signing secret. An error names the variable
-// and no secret.
-func SlackApp(getenv func(string) string) (*slack.Interactions, error) {
-	secrets := slack.ParseSecrets(getenv(envSlackSecret))
-	if len(secrets) == 0 {
-		return nil, nil
-	}
-	for _, s := range secrets {
-		if len(s) < minSecret {
-			return nil, fmt.Errorf("%s: want signing secrets of at least %d characters, with commas between them",
-				envSlackSecret, minSecret)
-		}
+// SlackApp is the app whose clicks are taken, with its signing secrets, between which are commas. An error holds none.
+func SlackApp(getenv func(string) string, signing string) (*slack.Interactions, error) {
+	secrets := slack.ParseSecrets(signing)
+	if len(secrets) == 0 || slices.ContainsFunc(secrets, func(s string) bool { return len(s) < minSecret }) {
+		return nil, fmt.Errorf("want signing secrets of at least %d characters, with commas between them", minSecret)
 	}
 	base, err := slackURL(getenv)
 	if err != nil {
@@ -118,17 +116,15 @@ func notifier(f *function) *notify.Notifier {
 		Warn: func(what string, _ error) { f.watch.Log("could not " + what) }, // what an error says may be content (R17)
 	}
 	var err error
-	n.Channels, err = Channels(f.cfg, f.getenv, p.Clock)
+	n.Channels, err = f.Channels()
 	f.watch.disablePart("a channel", err)
 	if len(n.Channels) == 0 {
 		return n
 	}
-	ring, err := keyRing(f.getenv, envLinkKeyRing)
-	f.watch.disablePart("links", err)
-	if l := links(p, ring, f.getenv); l != nil { // a nil one is no nil interface
+	if l := links(p, f.keyRing(envLinkKeyRing), f.getenv); l != nil { // a nil one is no nil interface
 		n.Links = l
 	}
-	n.Directory = directory(f.getenv, f.watch)
+	n.Directory = f.directory()
 	n.Show = notify.Viewer{Runs: p.Journal, Definitions: f.Definitions}.Show
 	return n
 }
@@ -142,19 +138,9 @@ func addNotifier(f *function) error {
 	return nil
 }
 
-// directory is a function's directory of people. Where it cannot be read, nobody is known, which lets nobody do
-// anything.
-func directory(getenv func(string) string, watch *Observer) *person.Book {
-	text := getenv(envDirectory)
-	if text == "" {
-		return &person.Book{}
-	}
-	book, err := person.Read([]byte(text))
-	if err != nil { // it says where the document is wrong, and has no address in it
-		watch.disablePart("the directory of people", fmt.Errorf("%s: %w", envDirectory, err))
-		return &person.Book{}
-	}
-	return book
+// directory is the deployment's directory of people.
+func (f *function) directory() person.Directory {
+	return &person.Stored{Table: f.Ports.Table, Clock: f.Ports.Clock}
 }
 
 // links are the links to requests, signed by a key ring; nil without one.

@@ -3,6 +3,7 @@ package lambdafn
 import (
 	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/slackfake"
 	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 const (
@@ -36,10 +38,9 @@ func TestC1C2ChannelsOfAnEnvironment(t *testing.T) {
 	t.Cleanup(inSlack.Close)
 	t.Cleanup(inSES.Close)
 
-	cfg := testAWS.Copy()
-	cfg.BaseEndpoint = &inSES.URL
-	env := environment{}.with(envSlackToken, botToken, envSlackURL, inSlack.URL+"/", envMailFrom, "approvals@example.com").get
-	all, err := Channels(cfg, env, clock.System())
+	f := channelsOf(t, environment{}.with(envSlackToken, botToken, envSlackURL, inSlack.URL+"/", envMailFrom, "approvals@example.com"))
+	f.cfg.BaseEndpoint = &inSES.URL
+	all, err := f.Channels()
 	require.NoError(t, err)
 	require.Len(t, all, 2)
 	m := notify.Message{
@@ -54,34 +55,53 @@ func TestC1C2ChannelsOfAnEnvironment(t *testing.T) {
 	require.Len(t, workspace.Messages(), 1)
 	require.Len(t, mail.Sent(), 1)
 
-	none, err := Channels(testAWS, environment{}.with().get, clock.System())
+	none, err := channelsOf(t, environment{}).Channels()
 	require.NoError(t, err)
 	require.Empty(t, none)
 }
 
-// Bad configuration ends a function at cold start: the variable is named, a secret is not.
+// literal is a vault whose secrets have their values for names.
+type literal struct{ tool.NoSecrets }
+
+func (literal) Value(_ context.Context, name string) (string, error) { return name, nil }
+
+// channelsOf is a function with an environment; what it says it goes on without is in the log.
+func channelsOf(t *testing.T, env environment) *function {
+	t.Helper()
+	watch, err := newObserver(env.get, io.Discard, io.Discard)
+	require.NoError(t, err)
+	return &function{
+		getenv: env.get, cfg: testAWS.Copy(), watch: watch, vault: literal{},
+		Deployment: &Deployment{Ports: runtime.Ports{Clock: clock.System()}},
+	}
+}
+
+// What is configured badly is an error that names the variable, and no secret: of a secret, when it is read.
 func TestC1C2ChannelsNameWhatIsWrong(t *testing.T) {
 	for _, c := range [][3]string{
 		{envSlackToken, "xoxp-s3cret", "xoxb"}, {envSlackToken, "xoxb-s3cret\n", "xoxb"}, {envSlackToken, "xoxb-", "xoxb"},
 		{envMailFrom, "nobody", "want an address"}, {envMailFrom, "a@example.com, b@example.com", "want an address"},
 	} {
-		_, err := Channels(testAWS, environment{}.with(c[0], c[1]).get, clock.System())
+		all, err := channelsOf(t, environment{}.with(c[0], c[1])).Channels()
+		if c[0] == envSlackToken {
+			require.NoError(t, err)
+			_, err = all[0].Send(t.Context(), notify.Message{To: person.Person{Slack: "U1"}})
+		}
 		require.ErrorContains(t, err, c[0])
 		require.ErrorContains(t, err, c[2])
 		require.NotContains(t, err.Error(), "s3cret")
 	}
 	for _, bad := range []string{"hooks.slack.com", "https://u:s3cret@x", "https://x/path", "ftp://x", "https://x?y=1", "http://"} {
-		_, err := Channels(testAWS, environment{}.with(envSlackToken, botToken, envSlackURL, bad).get, clock.System())
+		env := environment{}.with(envSlackToken, botToken, envSlackURL, bad)
+		_, err := channelsOf(t, env).Channels()
 		require.ErrorContains(t, err, envSlackURL, bad)
-		_, err = SlackApp(environment{}.with(envSlackSecret, signingSecret, envSlackURL, bad).get)
+		_, err = SlackApp(env.get, signingSecret)
 		require.ErrorContains(t, err, envSlackURL, bad)
 	}
-	_, err := SlackApp(environment{}.with(envSlackSecret, signingSecret+",s3cret").get)
-	require.ErrorContains(t, err, envSlackSecret)
-	require.NotContains(t, err.Error(), "s3cret")
-	app, err := SlackApp(environment{}.with(envSlackSecret, " , ").get)
-	require.NoError(t, err)
-	require.Nil(t, app, "without a secret nothing is taken")
+	for _, bad := range []string{signingSecret + ",s3cret", " , ", ""} {
+		_, err := SlackApp(environment{}.get, bad)
+		require.ErrorContains(t, err, "want signing secrets of at least 16 characters")
+	}
 }
 
 // oneMember is a directory of one person.
@@ -96,7 +116,8 @@ func TestC1InteractionsOfAnEnvironment(t *testing.T) {
 	workspace := &slackfake.Server{Token: botToken, Team: "T1", Members: []string{"U1"}}
 	srv := httptest.NewServer(workspace)
 	t.Cleanup(srv.Close)
-	all, err := Channels(testAWS, environment{}.with(envSlackToken, botToken, envSlackURL, srv.URL).get, clock.System())
+	env := environment{}.with(envSlackToken, botToken, envSlackURL, srv.URL)
+	all, err := channelsOf(t, env).Channels()
 	require.NoError(t, err)
 	ref, err := all[0].Send(t.Context(), notify.Message{
 		Occasion: notify.Asked, To: person.Person{ID: "user:ana", Slack: "U1"},
@@ -104,10 +125,11 @@ func TestC1InteractionsOfAnEnvironment(t *testing.T) {
 	})
 	require.NoError(t, err)
 	var log bytes.Buffer
-	app, err := SlackApp(environment{}.with(envSlackSecret, "another-secret-of-the-app,"+signingSecret, envSlackURL, srv.URL).get)
-	require.NoError(t, err)
 	d := &Deployment{
-		Ports: runtime.Ports{Table: store.NewMemory(), Clock: clock.System()}, People: oneMember{}, Slack: app, Log: observe.NewLogger(&log),
+		Ports: runtime.Ports{Table: store.NewMemory(), Clock: clock.System()}, People: oneMember{}, Log: observe.NewLogger(&log),
+		Slack: func(context.Context) (*slack.Interactions, error) {
+			return SlackApp(env.get, "another-secret-of-the-app,"+signingSecret)
+		},
 	}
 	body, err := workspace.Request(slackfake.Click{Member: "U1", Ref: ref, Action: "approve", Answer: srv.URL + "/actions/1"})
 	require.NoError(t, err)

@@ -6,7 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,10 +19,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/awssdk"
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // testAWS is the configuration of a function's AWS clients.
@@ -86,12 +92,79 @@ func TestColdStartNamesWhatIsMissing(t *testing.T) {
 	require.ErrorContains(t, mains["tool"](r, testAWS, deployedEnv().with("COUNTERSIGN_PRIVATE_HOSTS", "10.0.0.0/8").get), "COUNTERSIGN_PRIVATE_HOSTS: ")
 	err := mains["http"](r, testAWS, deployedEnv().with(envIAMTenant, "My Company").get)
 	require.ErrorContains(t, err, `COUNTERSIGN_IAM_TENANT: got "My Company", want a tenant`)
-	for _, name := range []string{envKeyRing, envLinkKeyRing} {
-		err = mains["http"](r, testAWS, deployedEnv().with(name, "s3cret").get)
-		require.ErrorContains(t, err, name)
-		require.NotContains(t, err.Error(), "s3cret")
-	}
 }
+
+// manager is a Secrets Manager. An empty value is a secret that is not there.
+type manager struct {
+	mu     sync.Mutex
+	values map[string]string
+	asked  []string
+}
+
+func newManager(t *testing.T, values map[string]string) (*manager, aws.Config) {
+	t.Helper()
+	m := &manager{values: values}
+	srv := httptest.NewServer(m)
+	t.Cleanup(srv.Close)
+	cfg := testAWS.Copy()
+	cfg.BaseEndpoint = &srv.URL
+	return m, cfg
+}
+
+func (m *manager) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var in struct{ SecretID string }
+	_ = json.NewDecoder(r.Body).Decode(&in) // one that was cut is another name
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked = append(m.asked, in.SecretID)
+	out := map[string]string{"SecretString": m.values[in.SecretID]}
+	if m.values[in.SecretID] == "" {
+		w.WriteHeader(http.StatusBadRequest)
+		out = map[string]string{"__type": "ResourceNotFoundException"}
+	}
+	_ = json.NewEncoder(w).Encode(out)
+}
+
+// A function's environment holds the names of its secrets. They are read when they are needed, kept for five minutes and
+// then read again, so that a new key reaches a function that runs; what is wrong with one is said without it.
+func TestSecretsAreReadAtRunTime(t *testing.T) {
+	const arn = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:KeyRing-1a2b3c"
+	m, cfg := newManager(t, map[string]string{arn: testRing})
+	env := deployedEnv().with(envKeyRing, arn, envLinkKeyRing, "s3cret-name")
+	f, err := start(registry.Must(registry.New()), cfg, env.get)
+	require.NoError(t, err)
+	require.Empty(t, m.asked, "a cold start reads none")
+	now := clock.System().Now()
+	f.vault = awssdk.NewVault(cfg, "", movable{clock.System(), &now})
+	read := f.keyRing(envKeyRing)
+	for _, want := range []string{"1", "1"} {
+		ring, err := read()
+		require.NoError(t, err)
+		require.Equal(t, want, ring.Newest())
+	}
+	require.Equal(t, []string{arn}, m.asked)
+	m.values[arn] = "[{\"id\":\"2\",\"key\":\"fedcba9876543210fedcba9876543210\"}," + testRing + "]"
+	now = now.Add(5 * time.Minute)
+	ring, err := read()
+	require.NoError(t, err)
+	require.Equal(t, "2", ring.Newest())
+	m.values[arn] = "s3cret"
+	now = now.Add(5 * time.Minute)
+	_, err = read()
+	require.ErrorContains(t, err, envKeyRing)
+	require.NotContains(t, err.Error(), "s3cret")
+	_, err = f.keyRing(envLinkKeyRing)()
+	require.ErrorIs(t, err, tool.ErrNoSecret)
+	require.Nil(t, f.keyRing("COUNTERSIGN_NONE"))
+}
+
+// movable is a clock whose time is set.
+type movable struct {
+	clock.Clock
+	now *time.Time
+}
+
+func (c movable) Now() time.Time { return *c.now }
 
 // Each function of the state machine has the ports that it uses, and the code of the program.
 func TestColdStartComposes(t *testing.T) {
@@ -134,7 +207,8 @@ func answer(t *testing.T, f Invoke, method, path string) events.APIGatewayV2HTTP
 // answers. Slack's clicks are taken only with a signing secret, and one that is wrong leaves the rest at work.
 func TestOneFunctionServesTheAPIAndThePages(t *testing.T) {
 	r := registry.Must(registry.New())
-	pages := deployedEnv().with(envLinkKeyRing, testRing)
+	_, cfg := newManager(t, map[string]string{"signing": "0123456789abcdef", "short": "short", "ring": testRing})
+	pages := deployedEnv().with(envLinkKeyRing, "ring")
 	const page, problem = "text/html; charset=utf-8", "application/problem+json"
 	for name, c := range map[string]struct {
 		env     environment
@@ -144,18 +218,18 @@ func TestOneFunctionServesTheAPIAndThePages(t *testing.T) {
 			"GET /": "200 " + page, "GET /a/x": "404 " + page, "POST /slack/interactions": "404 " + page,
 			"GET /v1/runs": "401 " + problem, "OPTIONS /v1/runs": "405 " + problem, "GET /v1/a/x": "404 " + problem, "GET /a": "404 " + problem,
 		}},
-		"with Slack": {pages.with(envSlackSecret, "0123456789abcdef"), map[string]string{
+		"with Slack": {pages.with(envSlackSecret, "signing"), map[string]string{
 			"POST /slack/interactions": "401 ", "GET /v1/runs": "401 " + problem,
 		}},
 		"with a secret that is too short": {pages.with(envSlackSecret, "short"), map[string]string{
-			"POST /slack/interactions": "404 " + page, "GET /": "200 " + page,
+			"POST /slack/interactions": "503 text/plain; charset=utf-8", "GET /": "200 " + page,
 		}},
-		"with the ring of callbacks alone": {deployedEnv().with(envKeyRing, testRing), map[string]string{
+		"with the ring of callbacks alone": {deployedEnv().with(envKeyRing, "ring"), map[string]string{
 			"GET /": "404 " + problem, "GET /a/x": "404 " + problem, "GET /v1/runs": "401 " + problem,
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, err := startHTTP(r, testAWS, c.env.get)
+			f, err := startHTTP(r, cfg, c.env.get)
 			require.NoError(t, err)
 			for line, want := range c.answers {
 				method, path, _ := strings.Cut(line, " ")

@@ -38,9 +38,10 @@ type Deployment struct {
 	Ring   func() (*secrets.Ring, error) // verifies callbacks; nil = there are none
 	Links  *link.Links                   // nil = the pages are behind no link: a console serves them
 	SignIn *web.OIDC                     // signs people in for the console and for pages; nil = nobody can sign in
-	Slack  *slack.Interactions           // Secrets and Hooks of the app whose clicks are taken; nil = none is
-	Trace  *observe.Tracer               // nil = runs are not traced
-	Log    *slog.Logger                  // nil = nothing is logged; Sweep needs one
+	// Slack gives Secrets and Hooks of the app whose clicks are taken, for each click anew; nil = none is taken.
+	Slack func(ctx context.Context) (*slack.Interactions, error)
+	Trace *observe.Tracer // nil = runs are not traced
+	Log   *slog.Logger    // nil = nothing is logged; Sweep needs one
 
 	Starter   *runtime.Starter
 	Waits     *runtime.Waits

@@ -41,11 +41,15 @@ import (
 const (
 	envOIDCIssuer  = "COUNTERSIGN_OIDC_ISSUER"        // of the people who sign in to the console
 	envOIDCClient  = "COUNTERSIGN_OIDC_CLIENT_ID"     // empty = nobody can sign in
-	envOIDCSecret  = "COUNTERSIGN_OIDC_CLIENT_SECRET" // empty = a public client
+	envOIDCSecret  = "COUNTERSIGN_OIDC_CLIENT_SECRET" // names the client's secret; empty = a public client
 	envTenantClaim = "COUNTERSIGN_TENANT_CLAIM"       // tenant
 	envUserClaim   = "COUNTERSIGN_USER_CLAIM"         // sub
 	envGroupsClaim = "COUNTERSIGN_GROUPS_CLAIM"       // groups
 	envIAMTenant   = "COUNTERSIGN_IAM_TENANT"         // empty = callers signed by IAM are refused
+	// on = the trust policies of all roles that may call pin the names of sessions; off or empty = they do not
+	envIAMPinned = "COUNTERSIGN_IAM_PINNED"
+	// the name of the stack's own role of operators, which pins them; empty = there is none
+	envOperators = "COUNTERSIGN_OPERATORS_ROLE"
 )
 
 // HTTP is the main of functions/http: the HTTP API, and the pages and Slack's clicks beside it. It serves until the
@@ -57,7 +61,14 @@ func HTTP(r *registry.Registry) {
 func startHTTP(r *registry.Registry, cfg aws.Config, getenv func(string) string) (Invoke, error) {
 	who := Identity{
 		TenantClaim: getenv(envTenantClaim), UserClaim: getenv(envUserClaim),
-		GroupsClaim: getenv(envGroupsClaim), IAMTenant: getenv(envIAMTenant),
+		GroupsClaim: getenv(envGroupsClaim), IAMTenant: getenv(envIAMTenant), Operators: getenv(envOperators),
+	}
+	switch pinned := getenv(envIAMPinned); pinned {
+	case "on":
+		who.IAMPinned = true
+	case "", "off":
+	default:
+		return nil, fmt.Errorf("%s: got %q, want on or off", envIAMPinned, pinned)
 	}
 	if who.IAMTenant != "" && !agent.ValidTenant(who.IAMTenant) {
 		return nil, fmt.Errorf("%s: got %q, want a tenant: ^[a-z0-9][a-z0-9-]{0,39}$", envIAMTenant, who.IAMTenant)
@@ -65,23 +76,29 @@ func startHTTP(r *registry.Registry, cfg aws.Config, getenv func(string) string)
 	if parts := strings.Split(getenv(envMachine), ":"); len(parts) > 4 { // connect says so where it is no ARN
 		who.IAMAccount = parts[4]
 	}
-	callbackRing, err := keyRing(getenv, envKeyRing)
-	if err != nil {
-		return nil, err
-	}
-	linkRing, err := keyRing(getenv, envLinkKeyRing)
-	if err != nil {
-		return nil, err
-	}
 	f, err := start(r, cfg, getenv, addNotifier)
 	if err != nil {
 		return nil, err
 	}
-	f.People, f.Ring, f.Links = directory(getenv, f.watch), callbackRing, links(f.Ports, linkRing, getenv)
+	f.People, f.Ring = f.directory(), f.keyRing(envKeyRing)
+	linkRing := f.keyRing(envLinkKeyRing)
+	f.Links = links(f.Ports, linkRing, getenv)
 	f.SignIn, err = signIn(f, linkRing, who)
 	f.watch.disablePart("sign-in", err)
-	f.Slack, err = SlackApp(getenv)
-	f.watch.disablePart("clicks in Slack", err)
+	if signing := f.secret(envSlackSecret); signing != nil {
+		f.Slack = func(ctx context.Context) (*slack.Interactions, error) {
+			text, err := signing(ctx)
+			if err != nil {
+				return nil, err
+			}
+			app, err := SlackApp(getenv, text)
+			if err != nil {
+				err = fmt.Errorf("%s: %w", envSlackSecret, err)
+			}
+			f.watch.disablePart("clicks in Slack", err)
+			return app, err
+		}
+	}
 	serve := f.Serve(f.agents, who)
 	return func(ctx context.Context, payload []byte) ([]byte, error) {
 		defer f.watch.flush(ctx)
@@ -101,7 +118,7 @@ func signIn(f *function, ring func() (*secrets.Ring, error), who Identity) (*web
 	}
 	c := f.Ports.Clock
 	return &web.OIDC{
-		Issuer: f.getenv(envOIDCIssuer), ClientID: client, Secret: f.getenv(envOIDCSecret), Base: f.getenv(envWebURL),
+		Issuer: f.getenv(envOIDCIssuer), ClientID: client, Secret: f.secret(envOIDCSecret), Base: f.getenv(envWebURL),
 		Ring: ring, Identify: who.TokenCaller, IDs: ids.System(c), Clock: c, Log: f.Deployment.Log,
 		Client: &http.Client{Timeout: providerTimeout},
 	}, nil
@@ -202,15 +219,22 @@ func (d *Deployment) PagesHandler() http.Handler {
 	if d.Slack == nil {
 		return pages
 	}
-	clicks := *d.Slack
-	clicks.Directory, clicks.Decide, clicks.UpdateMessages = d.People, d.Desk.Decide, d.Desk.OnChange
-	clicks.Clock, clicks.Log = d.Ports.Clock, cmp.Or(d.Log, slog.New(slog.DiscardHandler))
+	log := cmp.Or(d.Log, slog.New(slog.DiscardHandler))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == slack.Path {
-			clicks.ServeHTTP(w, r)
+		if r.URL.Path != slack.Path {
+			pages.ServeHTTP(w, r)
 			return
 		}
-		pages.ServeHTTP(w, r)
+		app, err := d.Slack(r.Context())
+		if err != nil {
+			log.Error("could not take a click in Slack", "error", err)
+			http.Error(w, "clicks cannot be taken now", http.StatusServiceUnavailable)
+			return
+		}
+		clicks := *app
+		clicks.Directory, clicks.Decide, clicks.UpdateMessages = d.People, d.Desk.Decide, d.Desk.OnChange
+		clicks.Clock, clicks.Log = d.Ports.Clock, log
+		clicks.ServeHTTP(w, r)
 	})
 }
 
@@ -279,13 +303,16 @@ type Authorizer = events.APIGatewayV2HTTPRequestContextAuthorizerDescription
 // user:<session>@<role> and group:<role>. Whoever may assume a role may choose the session's name, so a role stands
 // beside it: nobody becomes a user of a JWT or of another role by it. Names are one account's: with IAMAccount, those
 // of any other are refused, or whoever owns one that a resource policy lets in could make a role of an approvers' name
-// there. Where two sessions of a role must be two people, its trust policy has to pin sts:RoleSessionName.
+// there. A session is Unpinned: whoever may assume a role twice is two of them. Pinned are users, sessions of the role
+// Operators, which are operators, and with IAMPinned all.
 type Identity struct {
 	TenantClaim string // "" = tenant
 	UserClaim   string // "" = sub
 	GroupsClaim string // "" = groups
 	IAMTenant   string // "" = callers signed by IAM are refused
 	IAMAccount  string // the account whose users and roles are meant; "" = any that the gateway lets in
+	IAMPinned   bool   // every role's trust policy pins sts:RoleSessionName
+	Operators   string // name of a role that pins it, and whose sessions are user:<session>@operators; "" = none
 }
 
 type callerKey struct{}
@@ -348,7 +375,7 @@ func (i Identity) iamCaller(arn string) (api.Caller, error) {
 	if i.IAMTenant == "" {
 		return api.Caller{}, api.NewProblem(api.NotAllowed, "callers that IAM has signed are not taken here")
 	}
-	p, account, ok := principalOf(arn)
+	p, account, ok := i.principalOf(arn)
 	if i.IAMAccount != "" && account != i.IAMAccount {
 		return api.Caller{}, api.NewProblem(api.NotAllowed, "want a user or a role of the deployment's own account")
 	}
@@ -362,7 +389,7 @@ func (i Identity) iamCaller(arn string) (api.Caller, error) {
 
 // principalOf reads arn:aws:iam::ACCOUNT:user/PATH/NAME and arn:aws:sts::ACCOUNT:assumed-role/ROLE/SESSION. A role with
 // @ or a dot is none: user:a@b.c would not say whether it is a session of b.c or somebody's address.
-func principalOf(arn string) (p policy.Principal, account string, ok bool) {
+func (i Identity) principalOf(arn string) (p policy.Principal, account string, ok bool) {
 	parts := strings.SplitN(arn, ":", 6)
 	if len(parts) != 6 || parts[0] != "arn" {
 		return policy.Principal{}, "", false
@@ -373,7 +400,15 @@ func principalOf(arn string) (p policy.Principal, account string, ok bool) {
 		p = policy.Principal{ID: "user:" + what[len(what)-1]}
 		return p, parts[4], agent.ValidPrincipal(p.ID)
 	case parts[2] == "sts" && len(what) == 3 && what[0] == "assumed-role" && !strings.ContainsAny(what[1], "@."):
-		p = policy.Principal{ID: "user:" + what[2] + "@" + what[1], Groups: []string{"group:" + what[1]}}
+		role, own := what[1], i.Operators != "" && what[1] == i.Operators
+		if own {
+			role = "operators"
+		} else if i.Operators != "" && role == "operators" {
+			return p, parts[4], false // another role of the name
+		}
+		p = policy.Principal{
+			ID: "user:" + what[2] + "@" + role, Groups: []string{"group:" + role}, Unpinned: !own && !i.IAMPinned,
+		}
 		return p, parts[4], what[2] != "" && agent.ValidPrincipal(p.ID) && agent.ValidPrincipal(p.Groups[0])
 	default:
 		return policy.Principal{}, "", false
@@ -397,10 +432,18 @@ func Stored(cfg aws.Config, getenv func(string) string) (store.Table, store.Blob
 	if err := checkEnv(cfg, getenv, envTable, envBucket); err != nil {
 		return nil, nil, err
 	}
+	table, err := StoredTable(cfg, getenv)
+	return table, s3.New(cfg, getenv(envBucket)), err
+}
+
+// StoredTable is a deployment's table alone.
+func StoredTable(cfg aws.Config, getenv func(string) string) (store.Table, error) {
+	if err := checkEnv(cfg, getenv, envTable); err != nil {
+		return nil, err
+	}
 	clk := clock.System()
 	draw := ids.System(clk)
-	table := store.Resend(dynamo.New(cfg, getenv(envTable), draw.Key), clk, draw.Jitter)
-	return table, s3.New(cfg, getenv(envBucket)), nil
+	return store.Resend(dynamo.New(cfg, getenv(envTable), draw.Key), clk, draw.Jitter), nil
 }
 
 // checkEnv returns an error that names the first variable without a value. The region may come from a profile instead
@@ -437,7 +480,7 @@ func connect(cfg aws.Config, getenv func(string) string) (runtime.Ports, error) 
 		Waiter: w, Clock: clk, IDs: draw,
 	}
 	if name := getenv(envBus); name != "" {
-		p.Emit = awssdk.NewBus(cfg, name)
+		p.Emit = awssdk.NewBus(cfg, name, getenv(envMachine))
 	}
 	return p, nil
 }

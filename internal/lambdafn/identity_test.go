@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -147,12 +148,40 @@ func TestCallerOfIAM(t *testing.T) {
 		require.NoError(t, err, c.arn)
 		want := api.Caller{Tenant: "ops", Principal: policy.Principal{ID: c.id}}
 		if c.group != "" {
-			want.Principal.Groups = []string{c.group}
+			want.Principal.Groups, want.Principal.Unpinned = []string{c.group}, true
 		}
 		require.Equal(t, want, got)
 	}
 	_, err := caller(t, lambdafn.Identity{IAMTenant: "Not a tenant"}, `{"iam":{"userArn":"arn:aws:iam::1:user/ana"}}`)
 	requireRefused(t, err, api.NotAllowed)
+}
+
+// The sessions of the stack's own role are operators, and no other role of that name is. Who has a name of their own choice
+// is unpinned, unless all roles pin it.
+func TestPinnedSessions(t *testing.T) {
+	own := lambdafn.Identity{IAMTenant: "ops", Operators: "stack-OperatorsRole-1A2B"}
+	pinned := own
+	pinned.IAMPinned = true
+	for _, c := range []struct {
+		who      lambdafn.Identity
+		role, id string
+		unpinned bool
+	}{
+		{own, "stack-OperatorsRole-1A2B", "user:ana@operators", false},
+		{own, "operators", "", false},
+		{own, "finance", "user:ana@finance", true},
+		{pinned, "finance", "user:ana@finance", false},
+		{lambdafn.Identity{IAMTenant: "ops"}, "operators", "user:ana@operators", true},
+	} {
+		got, err := caller(t, c.who, fmt.Sprintf(`{"iam":{"userArn":"arn:aws:sts::123456789012:assumed-role/%s/ana"}}`, c.role))
+		if c.id == "" {
+			requireRefused(t, err, api.NotAllowed)
+			continue
+		}
+		require.NoError(t, err)
+		_, role, _ := strings.Cut(c.id, "@")
+		require.Equal(t, policy.Principal{ID: c.id, Groups: []string{"group:" + role}, Unpinned: c.unpinned}, got.Principal)
+	}
 }
 
 // Names are one account's: another's role of an approvers' name is nobody here.

@@ -17,6 +17,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/bedrockfake"
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -24,7 +25,7 @@ import (
 func TestModelsCountTokens(t *testing.T) {
 	server := bedrockfake.New()
 	t.Cleanup(server.Close)
-	m := NewModels(server.Config(), func(string) string { return "" })
+	m := modelsOf(server.Config(), func(string) string { return "" })
 	r := agent.Request{
 		Model:    agent.ModelSpec{Provider: "bedrock", ID: "m"},
 		Messages: []run.Message{{Role: run.RoleUser, Block: run.Text{Text: "Hello."}}},
@@ -60,7 +61,7 @@ func TestTenInferencesAreOneConnection(t *testing.T) {
 
 	cfg := server.Config()
 	cfg.HTTPClient, cfg.BaseEndpoint = nil, &front.URL
-	m := NewModels(cfg, func(string) string { return "" })
+	m := modelsOf(cfg, func(string) string { return "" })
 	r := agent.Request{
 		Model:    agent.ModelSpec{Provider: "bedrock", ID: "m"},
 		Messages: []run.Message{{Role: run.RoleUser, Block: run.Text{Text: "Hello."}}},
@@ -74,6 +75,11 @@ func TestTenInferencesAreOneConnection(t *testing.T) {
 		require.Equal(t, "Hello yourself.", reply.Text)
 	}
 	require.Less(t, opened.Load(), int64(10))
+}
+
+func modelsOf(cfg aws.Config, getenv func(string) string) Models {
+	vault := awssdk.NewVault(cfg, getenv(awssdk.EnvSecretsPrefix), clock.System())
+	return (&function{cfg: cfg, getenv: getenv, vault: vault}).newModels()
 }
 
 // The key of an OpenAI-compatible server is a secret of the stack, and OpenAI's own goes to nobody else.
@@ -95,8 +101,8 @@ func TestKeysOfNewModels(t *testing.T) {
 	t.Cleanup(fake.Close)
 	cfg := fake.Config()
 	cfg.BaseEndpoint = &manager.URL
-	m := NewModels(cfg, func(name string) string {
-		return map[string]string{"OPENAI_API_KEY": "sk-openai", "COUNTERSIGN_SECRETS_PREFIX": "stack/models/"}[name]
+	m := modelsOf(cfg, func(name string) string {
+		return map[string]string{envOpenAI: "openai-key", "COUNTERSIGN_SECRETS_PREFIX": "stack/models/"}[name]
 	})
 	for _, key := range []string{"", "${secret:OTHER}", "${secret:OTHER}"} {
 		_, err := m.Generate(t.Context(), agent.Request{Tenant: "acme", Model: agent.ModelSpec{Provider: "openai", ID: "m", BaseURL: server.URL, Key: key}})
@@ -108,7 +114,7 @@ func TestKeysOfNewModels(t *testing.T) {
 
 // What only works on a laptop is refused in a deployed function, as data.
 func TestModelRefusesOtherProviders(t *testing.T) {
-	m := NewModels(aws.Config{}, func(string) string { return "" })
+	m := modelsOf(aws.Config{}, func(string) string { return "" })
 	_, err := m.Generate(t.Context(), agent.Request{Model: agent.ModelSpec{Provider: "demo", ID: "stand-in"}})
 	var failed *agent.ModelError
 	require.ErrorAs(t, err, &failed)
@@ -130,7 +136,7 @@ func TestEmbedderAsksWhereModelsAre(t *testing.T) {
 	}
 	cfg, err := awssdk.Load(t.Context())
 	require.NoError(t, err)
-	m := NewModels(cfg, func(string) string { return "" })
+	m := modelsOf(cfg, func(string) string { return "" })
 	by := agent.Embeddings{Provider: agent.EmbeddingsBedrock, ID: "amazon.titan-embed-text-v2:0"}
 	got, err := m.Embed(t.Context(), "t", by, []string{"a"})
 	require.NoError(t, err)

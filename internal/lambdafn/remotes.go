@@ -1,15 +1,13 @@
 package lambdafn
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/netip"
 	"net/url"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
@@ -25,10 +23,10 @@ import (
 // functions. A variable that makes no sense is an error that names it.
 func addRemotes(f *function) error {
 	var err error
-	if f.Ports.Callbacks, err = callbackURLs(f.getenv); err != nil {
+	if f.Ports.Callbacks, err = f.callbackURLs(); err != nil {
 		return err
 	}
-	all, err := deployedReach(f.cfg, f.getenv).Remotes()
+	all, err := Reach{Secrets: f.vault, Private: f.getenv(egress.EnvPrivate), Clock: f.Ports.Clock}.Remotes()
 	if err != nil {
 		return err
 	}
@@ -43,38 +41,55 @@ func addRemotes(f *function) error {
 const (
 	// where the API is reached from outside, as https://api.example.com; empty = no address is handed out
 	envCallbackURL = "COUNTERSIGN_CALLBACK_URL"
-	envKeyRing     = "COUNTERSIGN_KEYRING" // secrets.Parse says what it looks like; empty = there are no callbacks
+	// the secret of the ring that signs them, which secrets.Parse reads; empty = there are no callbacks
+	envKeyRing = "COUNTERSIGN_KEYRING"
 )
 
-// envLinkKeyRing is another ring, which signs the links to requests. Functions that run tools do not have it: nothing
-// there can make a link by which a person decides. Empty = messages have no links.
+// envLinkKeyRing names the secret of another ring, which signs the links to requests. Functions that run tools may not
+// read it: nothing there can make a link by which a person decides. Empty = messages have no links.
 const envLinkKeyRing = "COUNTERSIGN_LINK_KEYRING"
 
-// keyRing is the ring of a variable; nil = it is empty. No key is in its error.
-func keyRing(getenv func(string) string, name string) (func() (*secrets.Ring, error), error) {
-	text := getenv(name)
-	if text == "" {
-		return nil, nil
+// secret reads the value of a secret, as it is or was less than five minutes ago.
+type secret func(ctx context.Context) (string, error)
+
+// secret reads what a variable names; nil = it names none.
+func (f *function) secret(variable string) secret {
+	name := f.getenv(variable)
+	if name == "" {
+		return nil
 	}
-	ring, err := secrets.Parse(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+	return func(ctx context.Context) (string, error) { return f.vault.Value(ctx, name) }
+}
+
+// keyRing reads the ring that a variable names; nil = it names none. No key is in an error.
+func (f *function) keyRing(variable string) func() (*secrets.Ring, error) {
+	read := f.secret(variable)
+	if read == nil {
+		return nil
 	}
-	return func() (*secrets.Ring, error) { return ring, nil }, nil
+	return func() (*secrets.Ring, error) {
+		text, err := read(context.Background()) // bounded by the client
+		if err != nil {
+			return nil, err
+		}
+		ring, err := secrets.Parse(text)
+		if err != nil {
+			err = fmt.Errorf("%s: %w", variable, err)
+		}
+		f.watch.disablePart("a ring of keys", err)
+		return ring, err
+	}
 }
 
 // callbackURLs are the addresses that a function hands out for answers; nil = none.
-func callbackURLs(getenv func(string) string) (runtime.Callbacks, error) {
-	base := getenv(envCallbackURL)
+func (f *function) callbackURLs() (runtime.Callbacks, error) {
+	base := f.getenv(envCallbackURL)
 	if base == "" {
 		return nil, nil
 	}
-	ring, err := keyRing(getenv, envKeyRing)
-	switch {
-	case err != nil:
-		return nil, err
-	case ring == nil:
-		return nil, fmt.Errorf("%s: want a ring of keys beside %s, got none", envKeyRing, envCallbackURL)
+	ring := f.keyRing(envKeyRing)
+	if ring == nil {
+		return nil, fmt.Errorf("%s: want the secret of a ring of keys beside %s, got none", envKeyRing, envCallbackURL)
 	}
 	return secrets.Addresses{Ring: ring, Base: func() string { return base }}, nil
 }
@@ -86,12 +101,6 @@ type Reach struct {
 	Clock   clock.Clock
 	Start   mcp.Start // starts the programs that MCP servers are; nil = none is started
 	Laptop  bool      // an MCP server may listen on the machine itself
-}
-
-// deployedReach has the secrets of AWS Secrets Manager; without a prefix there are none.
-func deployedReach(cfg aws.Config, getenv func(string) string) Reach {
-	clk := clock.System()
-	return Reach{Secrets: awssdk.DeployedSecrets(cfg, getenv, clk), Private: getenv(egress.EnvPrivate), Clock: clk}
 }
 
 // Remotes makes what carries out those calls. An error names the variable that makes no sense.

@@ -13,10 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/tool"
+	"github.com/countersign/countersign/internal/tools/egress"
 )
 
 // site answers with the key it was sent.
@@ -86,7 +88,11 @@ func TestRemotesOfAFunction(t *testing.T) {
 		BaseEndpoint: &manager.URL,
 	}
 	values := map[string]string{"COUNTERSIGN_PRIVATE_HOSTS": s.Listener.Addr().String(), "COUNTERSIGN_SECRETS_PREFIX": "stack/tools/"}
-	remotes := func() (runtime.Remotes, error) { return deployedReach(cfg, env(values)).Remotes() }
+	remotes := func() (runtime.Remotes, error) {
+		getenv := env(values)
+		vault := awssdk.NewVault(cfg, getenv(awssdk.EnvSecretsPrefix), clock.System())
+		return Reach{Secrets: vault, Private: getenv(egress.EnvPrivate), Clock: clock.System()}.Remotes()
+	}
 	all, err := remotes()
 	require.NoError(t, err)
 	res, err := enter(t, all, s.URL)

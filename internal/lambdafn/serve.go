@@ -14,7 +14,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/awssdk"
-	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/model/bedrock"
 	"github.com/countersign/countersign/internal/model/modelretry"
@@ -80,6 +79,13 @@ type function struct {
 	registry *registry.Registry
 	agents   *deployable
 	watch    *Observer
+	vault    vault
+}
+
+// vault are the secrets that a function may read: those of tenants, and its own by their names.
+type vault interface {
+	tool.Secrets
+	Value(ctx context.Context, name string) (string, error)
 }
 
 // wiring adds what not every function uses. A function links only what its own main names.
@@ -97,10 +103,12 @@ func start(r *registry.Registry, cfg aws.Config, getenv func(string) string, nee
 	}
 	able, log := fitAgents(r, watch.Log), newLog()
 	ports.Agents, ports.Valid, ports.Sink = able.Agent, tool.Validate, endLog{log}
-	f := &function{cfg: cfg, getenv: getenv, registry: r, agents: able, watch: watch, Deployment: &Deployment{
+	secrets := awssdk.NewVault(cfg, getenv(awssdk.EnvSecretsPrefix), ports.Clock)
+	f := &function{cfg: cfg, getenv: getenv, registry: r, agents: able, watch: watch, vault: secrets}
+	f.Deployment = &Deployment{
 		Ports: ports, Definitions: runtime.Tightened(runtime.PinnedDefinitions(ports.Blobs), able.Agent),
 		Agents: able.Agent, Unfit: able.Unfit, Invoked: watch.Invoked, Trace: watch.Trace, Log: log,
-	}}
+	}
 	for _, add := range needs {
 		if err := add(f); err != nil {
 			return nil, err
@@ -188,12 +196,15 @@ func (d *deployable) Agents() []string { return d.names }
 // Unfit is why an agent that is registered cannot run; "" = it can, or there is none.
 func (d *deployable) Unfit(name string) string { return d.unfit[name] }
 
-// envOpenAI is the key of OpenAI itself. It goes to no other server.
-const envOpenAI = "OPENAI_API_KEY"
+// envOpenAI names the secret of OpenAI's own key, which goes to no other server; empty = there is none.
+const envOpenAI = "COUNTERSIGN_OPENAI_SECRET"
+
+// envGuardrail is the guardrail of every request to Bedrock, as id:version; empty = there is none.
+const envGuardrail = "COUNTERSIGN_GUARDRAIL"
 
 // addModels adds the ports that ask models. The observer sees every try of a request: it stands below the retries.
 func addModels(f *function) error {
-	p, all := &f.Ports, NewModels(f.cfg, f.getenv)
+	p, all := &f.Ports, f.newModels()
 	m := runtime.WithDialect(runtime.WithMedia(f.watch.Model(all), p.Blobs))
 	p.Model, p.Count, p.Index = modelretry.New(m, p.Clock, ids.System(p.Clock).Jitter), m, runtime.NewToolIndex(all)
 	return nil
@@ -207,12 +218,13 @@ type Models struct {
 	openai  openai.Servers
 }
 
-// NewModels opens no connection; all requests share those that they open.
-func NewModels(cfg aws.Config, getenv func(string) string) Models {
-	client := bedrock.NewClient(cfg)
+// newModels opens no connection; all requests share those that they open.
+func (f *function) newModels() Models {
+	client := bedrock.NewClient(f.cfg)
 	return Models{
-		vectors: bedrock.Embedder{Client: client}, bedrock: bedrock.New(bedrock.Config{Client: client, Stream: true}),
-		openai: openai.Servers{OwnKey: getenv(envOpenAI), Secrets: awssdk.DeployedSecrets(cfg, getenv, clock.System())},
+		vectors: bedrock.Embedder{Client: client},
+		bedrock: bedrock.New(bedrock.Config{Client: client, Stream: true, Guardrail: f.getenv(envGuardrail)}),
+		openai:  openai.Servers{OwnKey: f.secret(envOpenAI), Secrets: f.vault},
 	}
 }
 

@@ -1,6 +1,7 @@
 package lambdafn_test
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -174,7 +175,7 @@ func newSiteOn(
 	require.NoError(t, err)
 	d.Links, d.People = s.links, people
 	d.SignIn = &web.OIDC{
-		Issuer: s.provider.URL, ClientID: clientID, Secret: clientSecret, Base: s.URL, Ring: loadRing, Clock: s.clock,
+		Issuer: s.provider.URL, ClientID: clientID, Secret: func(context.Context) (string, error) { return clientSecret, nil }, Base: s.URL, Ring: loadRing, Clock: s.clock,
 		IDs: ids.System(s.clock), Identify: lambdafn.Identity{}.TokenCaller, Client: s.provider.Client(), Log: s.log(),
 	}
 	for _, c := range change {

@@ -8,7 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/notify"
+	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/web"
 )
@@ -36,16 +38,19 @@ func TestMisconfiguredTelemetryIsLeftOut(t *testing.T) {
 
 // Functions/http goes on without a sign-in whose environment is not whole; with no client there is none.
 func TestTheSignInOfAnEnvironment(t *testing.T) {
-	env := deployedEnv().with(envOIDCIssuer, "https://id.example.com", envOIDCClient, "console", envOIDCSecret, "s3cret",
+	env := deployedEnv().with(envOIDCIssuer, "https://id.example.com", envOIDCClient, "console", envOIDCSecret, "console/secret",
 		envLinkKeyRing, testRing, envWebURL, "https://approvals.example.com")
 	of := func(getenv func(string) string) (*web.OIDC, error) {
-		f := &function{getenv: getenv, cfg: testAWS, Deployment: &Deployment{Ports: runtime.Ports{Clock: clock.System()}}}
+		f := &function{getenv: getenv, cfg: testAWS, vault: literal{}, Deployment: &Deployment{Ports: runtime.Ports{Clock: clock.System()}}}
 		return signIn(f, nil, Identity{})
 	}
 	o, err := of(env.get)
 	require.NoError(t, err)
-	require.Equal(t, []string{"https://id.example.com", "console", "s3cret", "https://approvals.example.com"},
-		[]string{o.Issuer, o.ClientID, o.Secret, o.Base})
+	require.Equal(t, []string{"https://id.example.com", "console", "https://approvals.example.com"},
+		[]string{o.Issuer, o.ClientID, o.Base})
+	secret, err := o.Secret(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "console/secret", secret, "what the literal vault has under that name")
 	for _, name := range []string{envOIDCIssuer, envLinkKeyRing, envWebURL} {
 		_, err := of(env.with(name, "").get)
 		require.EqualError(t, err, name+": want a value, got none")
@@ -55,42 +60,44 @@ func TestTheSignInOfAnEnvironment(t *testing.T) {
 	require.Nil(t, o)
 }
 
-// A function that people need goes on without a channel, links or people that are misconfigured, says so in its log and as a metric, and names
+// A function that people need goes on without a channel or links that are misconfigured, says so in its log and as a metric, and names
 // no secret.
 func TestAMisconfiguredChannelIsLeftOut(t *testing.T) {
 	env := deployedEnv().with(
-		envSlackToken, "xoxb-1-2-abcdefghij", envMailFrom, "approvals@example.com", envLinkKeyRing, testRing, envWebURL, "https://approvals.example.com",
-		envDirectory, `{"tenants": {"acme": {"user:ana": {"email": "ana@example.com"}}}}`)
+		envSlackToken, "xoxb-1-2-abcdefghij", envMailFrom, "approvals@example.com", envLinkKeyRing, testRing, envWebURL, "https://approvals.example.com")
 	for variable, c := range map[string]struct {
 		bad      string
 		channels int
 	}{
-		"": {"", 2}, envSlackToken: {"xoxp-s3cret", 1}, envSlackURL: {"https://s3cret@slack", 1}, envMailFrom: {"somebody", 1},
-		envDirectory: {`{"s3cret`, 2}, envLinkKeyRing: {`{"id":"1","key":"s3cret"}`, 2},
+		"": {"", 2}, envSlackToken: {"xoxp-s3cret", 2}, envSlackURL: {"https://s3cret@slack", 1}, envMailFrom: {"somebody", 1},
+		envLinkKeyRing: {`{"id":"1","key":"s3cret"}`, 2},
 	} {
 		t.Run(variable, func(t *testing.T) {
 			var metered, logged bytes.Buffer
 			getenv := env.with(variable, c.bad).get
 			watch, err := newObserver(getenv, &metered, &logged)
 			require.NoError(t, err)
-			f := &function{getenv: getenv, cfg: testAWS, watch: watch, Deployment: &Deployment{Ports: runtime.Ports{Clock: clock.System()}}}
+			f := channelsOf(t, env.with(variable, c.bad))
+			f.watch = watch
 			require.NoError(t, addNotifier(f))
 			watch.flush(t.Context())
 			n := f.Ports.Notify.(*notify.Notifier)
 			require.Len(t, n.Channels, c.channels)
 			require.NotNil(t, n.Show)
-			require.Equal(t, variable != envLinkKeyRing, n.Links != nil)
-			p, known, err := n.Directory.Person(t.Context(), "acme", "user:ana")
-			require.NoError(t, err)
-			require.Equal(t, variable != envDirectory, known)
+			_, ringErr := n.Links.(*link.Links).Ring()
+			require.Equal(t, variable == envLinkKeyRing, ringErr != nil)
+			if variable == envSlackToken {
+				_, err = n.Channels[0].Send(t.Context(), notify.Message{To: person.Person{Slack: "U1"}})
+				require.ErrorContains(t, err, envSlackToken)
+				require.NotContains(t, err.Error(), "s3cret")
+			}
+			watch.flush(t.Context())
 			n.Warn("tell somebody of approval a1 by email", errors.New("s3cret"))
 			require.Contains(t, logged.String(), "could not tell somebody of approval a1 by email")
 			if variable != "" {
 				require.Contains(t, logged.String(), "goes on without")
 				require.Contains(t, logged.String(), variable)
-				require.Contains(t, metered.String(), `"Misconfigured":1`)
-			} else {
-				require.Equal(t, "ana@example.com", p.Email)
+				require.Contains(t, metered.String(), `"Misconfigured":`)
 			}
 			require.NotContains(t, logged.String(), "s3cret")
 		})

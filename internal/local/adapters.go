@@ -85,7 +85,7 @@ func Adapter(
 		model.OnDelta = heard
 		return model, nil
 	case "openai":
-		return openai.Servers{OwnKey: getenv(EnvOpenAIKey), Secrets: Secrets(dir, getenv), OnDelta: heard}, nil
+		return openai.Servers{OwnKey: ownKey(getenv), Secrets: Secrets(dir, getenv), OnDelta: heard}, nil
 	case "bedrock":
 		if _, err := from.Config(); err != nil {
 			return nil, err
@@ -108,13 +108,18 @@ type Embedder struct {
 // Embed asks the adapter that an agent names for vectors.
 func (e Embedder) Embed(ctx context.Context, tenant string, by agent.Embeddings, texts []string) ([][]float32, error) {
 	if by.Provider == agent.EmbeddingsOpenAI {
-		s := openai.Servers{OwnKey: e.Getenv(EnvOpenAIKey), Secrets: Secrets(e.Dir, e.Getenv)}
+		s := openai.Servers{OwnKey: ownKey(e.Getenv), Secrets: Secrets(e.Dir, e.Getenv)}
 		return s.Embed(ctx, tenant, by, texts)
 	}
 	if _, err := e.From.Config(); err != nil {
 		return nil, err
 	}
 	return bedrock.Embedder{Client: e.From.bedrock}.Embed(ctx, tenant, by, texts)
+}
+
+// ownKey reads OpenAI's key from the environment.
+func ownKey(getenv func(string) string) func(context.Context) (string, error) {
+	return func(context.Context) (string, error) { return getenv(EnvOpenAIKey), nil }
 }
 
 // Secrets are those of the store directory dir and of the environment.

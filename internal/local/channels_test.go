@@ -48,7 +48,7 @@ func TestC1C2ChannelsOfALaptop(t *testing.T) {
 	require.Equal(t, []string{"slack", "email"}, names())
 	signing, err = local.SlackSecrets(t.Context(), kept.Secret)
 	require.NoError(t, err)
-	require.Equal(t, []string{"one", "two"}, signing)
+	require.Equal(t, "one, two", signing)
 
 	for _, bad := range []string{"SLACK_BOT_TOKEN: xoxp-s3cret\n", "SLACK_BOT_TOKEN: [s3cret]\n"} {
 		require.NoError(t, os.WriteFile(kept.File, []byte(bad), 0o600))

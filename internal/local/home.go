@@ -255,13 +255,12 @@ func Channels(ctx context.Context, dir string, secret Secret, clk clock.Clock) (
 	case !slack.ValidToken(token):
 		return nil, fmt.Errorf("secret %s: want the token of a bot, xoxb-…", SlackToken)
 	}
-	return append([]notify.Channel{slack.New(slack.Options{Token: token, Clock: clk})}, all...), nil
+	return append([]notify.Channel{slack.New(slack.Options{Token: slack.Token(token), Clock: clk})}, all...), nil
 }
 
-// SlackSecrets are the signing secrets of a laptop; none = no click is taken.
-func SlackSecrets(ctx context.Context, secret Secret) ([]string, error) {
-	text, err := optionalSecret(ctx, secret, SlackSecret)
-	return slack.ParseSecrets(text), err
+// SlackSecrets are the signing secrets of a laptop, with commas between them; "" = no click is taken.
+func SlackSecrets(ctx context.Context, secret Secret) (string, error) {
+	return optionalSecret(ctx, secret, SlackSecret)
 }
 
 // optionalSecret is a secret; "" where there is none.

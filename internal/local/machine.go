@@ -120,6 +120,7 @@ const (
 var definition = sync.OnceValues(func() (*asl.Definition, error) {
 	return asl.Parse(statemachine.Agent, map[string]string{
 		"StepFunctionArn": stepFunction, "ToolFunctionArn": toolFunction, "ApproveFunctionArn": approveFunction,
+		"Partition": "aws",
 	})
 })
 

@@ -333,7 +333,7 @@ func TestSlackListsManyRequests(t *testing.T) {
 	workspace := &slackfake.Server{Token: slackToken, Team: "T0ACME", Members: []string{"U0ANA", "U0CLEO"}}
 	at := httptest.NewServer(workspace)
 	t.Cleanup(at.Close)
-	channel := slack.New(slack.Options{Token: slackToken, Base: at.URL + "/api/", Clock: clock.System()})
+	channel := slack.New(slack.Options{Token: slack.Token(slackToken), Base: at.URL + "/api/", Clock: clock.System()})
 	o, mails := crew(t, store.NewMemory(), store.NewMemoryBlobs(), channel, 180)
 	s, err := o.startRun(t)
 	require.NoError(t, err)

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -50,7 +51,7 @@ func inSlack(t *testing.T) (o *office, workspace *slackfake.Server, pages http.H
 		Base: func() string { return "https://countersign.example" },
 	}
 	tells := &notify.Notifier{
-		Channels: []notify.Channel{slack.New(slack.Options{Token: slackToken, Base: at.URL + "/api/", Clock: c})}, Links: links,
+		Channels: []notify.Channel{slack.New(slack.Options{Token: slack.Token(slackToken), Base: at.URL + "/api/", Clock: c})}, Links: links,
 		Warn: func(what string, err error) { t.Errorf("%s: %v", what, err) },
 	}
 	o = newOfficeOf(t, Config{
@@ -61,7 +62,9 @@ func inSlack(t *testing.T) (o *office, workspace *slackfake.Server, pages http.H
 	logs = &strings.Builder{}
 	d := *o.Deployment
 	d.Links, d.Log = links, slog.New(slog.NewTextHandler(logs, nil))
-	d.Slack = &slack.Interactions{Secrets: []string{slackSecret}, Hooks: at.URL}
+	d.Slack = func(context.Context) (*slack.Interactions, error) {
+		return &slack.Interactions{Secrets: []string{slackSecret}, Hooks: at.URL}, nil
+	}
 	return o, workspace, d.PagesHandler(), at.URL, logs
 }
 

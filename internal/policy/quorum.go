@@ -180,6 +180,9 @@ func FourEyesEdit(quorum int, fourEyes bool) int {
 type Principal struct {
 	ID     string   // user:ana; canonical ids are compared, never spellings of an e-mail address
 	Groups []string // group:finance
+	// Unpinned says that the same person may come under several ids, as whoever chooses the name of an IAM role's
+	// session. Such a principal does not approve where people are counted or told apart.
+	Unpinned bool
 }
 
 // MayDecide reports whether p is among the approvers, by id or by group. It fails closed (A9): no approvers means

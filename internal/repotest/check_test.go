@@ -31,7 +31,7 @@ const (
 // the files as they are, TestRulesBite on broken ones.
 var rules = map[string]func(p *Project) []string{
 	"values": values, "names": names, "references": references, "build": build, "timeouts": timeouts,
-	"variables": variables, "substitutions": substitutions, "principals": principals, "bucket": bucket,
+	"variables": variables, "secrets": secretsHeld, "partitions": partitions, "substitutions": substitutions, "principals": principals, "bucket": bucket,
 	"events": lossyEvents, "api": api, "alarms": alarms,
 }
 
@@ -80,8 +80,8 @@ func TestRulesBite(t *testing.T) {
 
 		{"build", MakefileName, "\nbuild-HttpFunction:", "\nbuild-HTTPFunction:", "build-HttpFunction: want"},
 		{"build", MakefileName, "./functions/sweep", "./functions/http", "build-SweepFunction: want"},
-		{"build", TemplateFile, "Metadata: {BuildMethod: makefile}", "Metadata: {BuildMethod: go1.x}",
-			"BuildMethod: want makefile"},
+		{"build", TemplateFile, "{BuildMethod: makefile, BuildInSource: true}", "{BuildMethod: go1.x}",
+			"Metadata: want {BuildMethod: makefile, BuildInSource: true}"},
 
 		{"timeouts", TemplateFile, "Timeout: 880 # R7: less", "Timeout: 900 # R7: less",
 			"want less than the 900 s of state RecordFailure"},
@@ -91,8 +91,16 @@ func TestRulesBite(t *testing.T) {
 
 		{"variables", TemplateFile, "COUNTERSIGN_TABLE:", "COUNTERSIGN_TABLES:", "COUNTERSIGN_TABLE: the functions read it"},
 		{"variables", TemplateFile, "COUNTERSIGN_TABLE:", "COUNTERSIGN_TABLES:", "COUNTERSIGN_TABLES: no function reads it"},
-		{"variables", TemplateFile, "COUNTERSIGN_KEYRING:", "COUNTERSIGN_LINK_KEYRING:", "ToolFunction: COUNTERSIGN_LINK_KEYRING: "},
-		{"variables", TemplateFile, "OPENAI_API_KEY:", "OPENAI_KEY:", "OPENAI_API_KEY: the functions read it"},
+		{"secrets", TemplateFile, "COUNTERSIGN_KEYRING: !Ref KeyRing", "COUNTERSIGN_LINK_KEYRING: !Ref LinkKeyRing",
+			"ToolFunction: its environment names [LinkKeyRing], want [KeyRing]"},
+		{"secrets", TemplateFile, "                  - !Ref KeyRing\n", "                  - !Ref LinkKeyRing\n",
+			"ToolRole: it may read [LinkKeyRing], want [KeyRing]"},
+		{"secrets", TemplateFile, "COUNTERSIGN_KEYRING: !Ref KeyRing", "COUNTERSIGN_KEYRING: !Sub \"{{resolve:secretsmanager:${KeyRing}}}\"",
+			"ToolFunction: COUNTERSIGN_KEYRING: want the name of a secret"},
+
+		{"partitions", TemplateFile, "arn:${AWS::Partition}:iam::aws:policy", "arn:aws:iam::aws:policy", "template.yaml: arn:aws:"},
+		{"partitions", MachineFile, "arn:${Partition}:states", "arn:aws:states", "statemachine/agent.asl.json: arn:aws:"},
+		{"partitions", TemplateFile, "service-role/AWSLambdaENIManagementAccess", "AdministratorAccess", "StepRole: ManagedPolicyArns: want"},
 
 		{"substitutions", TemplateFile, "        ToolFunctionArn: !GetAtt ToolFunction.Arn\n", "", "want ToolFunctionArn"},
 		{"substitutions", TemplateFile, "ToolFunctionArn: !GetAtt ToolFunction.Arn",
@@ -122,7 +130,7 @@ func TestRulesBite(t *testing.T) {
 		{"events", TemplateFile, "{OnFailure: {Type: SQS, Destination: !GetAtt SweepDeadLetters.Arn}}", "{}",
 			"SweepFunction: want EventInvokeConfig"},
 		{"events", TemplateFile, "          RoleArn: !GetAtt EventsRole.Arn\n", "", "MessageRule: want a RoleArn"},
-		{"events", TemplateFile, "!GetAtt InputRule.Arn, !GetAtt AlarmRule.Arn", "!GetAtt InputRule.Arn",
+		{"events", TemplateFile, "!GetAtt AnswerRule.Arn, !If [UseAlarms, !GetAtt AlarmRule.Arn, !Ref AWS::NoValue]", "!GetAtt AnswerRule.Arn",
 			"AlarmRule: want a policy of EventDeadLetters"},
 		{"events", TemplateFile, `"alarm": <detail>}, "key": <id>, "tenant": "${EventTenant}"}`,
 			`"alarm": <detail>}, "key": <id>, "tenant": <tenant>}`,
@@ -166,7 +174,7 @@ func TestRulesBite(t *testing.T) {
 // function.
 var wanted = map[string][][2]string{
 	functionType: {
-		{"Runtime", "provided.al2023"}, {"Handler", "bootstrap"}, {"Architectures", "[arm64]"}, {"Tracing", "Active"},
+		{"Runtime", "provided.al2023"}, {"Handler", "bootstrap"}, {"Architectures", "[Architecture]"}, {"Tracing", "Active"},
 		{"CodeUri", "."}, {"LoggingConfig/LogFormat", "JSON"}, {"LoggingConfig/LogGroup", "*Logs"},
 		{"Role", "*Role.Arn"}, {"Policies", ""}, {"Events", ""}, {"Connectors", ""},
 	},
@@ -175,7 +183,7 @@ var wanted = map[string][][2]string{
 		{"Logging/IncludeExecutionData", "false"}, {"Logging/Level", "ALL"}, {"Tracing/Enabled", "true"},
 		{"Logging/Destinations", "[{CloudWatchLogsLogGroup: {LogGroupArn: StateMachineLogs.Arn}}]"},
 	},
-	roleType:        {{"ManagedPolicyArns", ""}},
+	roleType:        {{"PermissionsBoundary", ""}},
 	"AWS::KMS::Key": {{"DeletionPolicy", "Retain"}, {"UpdateReplacePolicy", "Retain"}, {"EnableKeyRotation", "true"}},
 	"AWS::DynamoDB::Table": {
 		{"DeletionPolicy", "Retain"}, {"UpdateReplacePolicy", "Retain"},
@@ -338,32 +346,12 @@ func references(p *Project) []string {
 	return found
 }
 
-// targets are what the node refers to: resources, also as Resource.Attribute, parameters and conditions.
-func (n *Node) targets() []string {
-	var out []string
-	n.walk(func(n *Node) {
-		switch name, arg := n.Call(); name {
-		case "Ref":
-			out = append(out, arg.String())
-		case "Fn::If":
-			out = append(out, arg.Items[0].String())
-		case "Fn::GetAtt":
-			out = append(out, join(arg.Items, "."))
-		case "Fn::Sub":
-			for _, m := range placeholder.FindAllStringSubmatch(arg.String(), -1) {
-				out = append(out, m[1])
-			}
-		}
-	})
-	return out
-}
-
 // build finds functions that `sam build` cannot make.
 func build(p *Project) []string {
 	var found []string
 	for _, r := range p.Resources(functionType) {
-		if got := r.Node.Get("Metadata", "BuildMethod").String(); got != "makefile" {
-			found = append(found, r.ID+": Metadata.BuildMethod: want makefile")
+		if want := "{BuildMethod: makefile, BuildInSource: true}"; r.Node.Get("Metadata").Short() != want {
+			found = append(found, r.ID+": Metadata: want "+want)
 		}
 		target := "build-" + r.ID + ":\n\t$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/" +
 			strings.ToLower(strings.TrimSuffix(r.ID, "Function")) + "\n"
@@ -402,7 +390,7 @@ func timeouts(p *Project) []string {
 	return found
 }
 
-var variable = regexp.MustCompile(`"(COUNTERSIGN_[A-Z_]*[A-Z]|OPENAI_API_KEY)"`)
+var variable = regexp.MustCompile(`"(COUNTERSIGN_[A-Z_]*[A-Z])"`)
 
 // variables finds those that functions read and the template does not set, and the other way round.
 func variables(p *Project) []string {
@@ -429,11 +417,6 @@ func variables(p *Project) []string {
 	for _, r := range p.Resources(functionType) {
 		own := r.Properties.Get("Environment", "Variables")
 		environments = append(environments, own)
-		for _, secret := range []string{"COUNTERSIGN_LINK_KEYRING", "COUNTERSIGN_SLACK_TOKEN", "COUNTERSIGN_SLACK_SIGNING_SECRET"} {
-			if (r.ID == "ToolFunction" || r.ID == "StepFunction") && own.Get(secret).Short() != "" {
-				found = append(found, r.ID+": "+secret+": a function that runs tools or asks models can make decisions with it")
-			}
-		}
 	}
 	for _, n := range environments {
 		for _, e := range n.entries() {
@@ -451,12 +434,78 @@ func variables(p *Project) []string {
 	return found
 }
 
+// holders are the secrets that each function may have. With the keys of links or Slack's signing secret it could decide in
+// somebody's name: no function that runs tools or asks models has them.
+var holders = map[string][]string{
+	"Step": {"OpenAiSecret"}, "Tool": {"KeyRing"}, "Approve": {"LinkKeyRing", "SlackTokenSecret"},
+	"Sweep": {"LinkKeyRing", "SlackTokenSecret"}, "Http": {"KeyRing", "LinkKeyRing", "SlackSigningSecret", "SlackTokenSecret"},
+}
+
+// secretsHeld finds functions whose environments or roles name other secrets than theirs, or hold the value of one.
+func secretsHeld(p *Project) []string {
+	var found []string
+	among := func(all []string) []string {
+		var out []string
+		for _, target := range all {
+			isSecret := p.Template.Get("Resources", target, "Type").String() == "AWS::SecretsManager::Secret"
+			if isSecret || strings.HasSuffix(target, "Secret") && p.Template.Get("Parameters", target) != nil {
+				out = append(out, target)
+			}
+		}
+		slices.Sort(out)
+		return slices.Compact(out)
+	}
+	for name, want := range holders {
+		environment := p.Template.Get("Resources", name+"Function", "Properties", "Environment")
+		if got := among(environment.targets()); !slices.Equal(got, want) {
+			found = append(found, fmt.Sprintf("%sFunction: its environment names %v, want %v", name, got, want))
+		}
+		if got := among(p.Template.Get("Resources", name+"Role", "Properties", "Policies").targets()); !slices.Equal(got, want) {
+			found = append(found, fmt.Sprintf("%sRole: it may read %v, want %v", name, got, want))
+		}
+		for _, e := range environment.Get("Variables").entries() {
+			if strings.Contains(e.Value.Short(), "{{resolve:") {
+				found = append(found, name+"Function: "+e.Key+": want the name of a secret, which is read at run time")
+			}
+		}
+	}
+	return found
+}
+
+// partitions finds what works in one partition of AWS alone, and managed policies other than that of functions in a VPC.
+func partitions(p *Project) []string {
+	var found []string
+	p.Template.walk(func(n *Node) {
+		if strings.Contains(n.Text, "arn:aws") {
+			found = append(found, TemplateFile+": "+n.Text+": want ${AWS::Partition}")
+		}
+	})
+	if strings.Contains(p.MachineText, "arn:aws") {
+		found = append(found, MachineFile+": arn:aws: want ${Partition}")
+	}
+	const inVPC = "[arn:${AWS::Partition}:iam::aws:policy/service-role/AWSLambdaENIManagementAccess] or AWS::NoValue"
+	for _, r := range p.Resources(roleType) {
+		want := inVPC
+		if p.Template.Get("Resources", strings.TrimSuffix(r.ID, "Role")+"Function") == nil {
+			want = ""
+		}
+		if got := r.Properties.Get("ManagedPolicyArns").Short(); got != want {
+			found = append(found, r.ID+": ManagedPolicyArns: want "+want)
+		}
+	}
+	return found
+}
+
 // substitutions finds placeholders of the definition that the template does not fill with the function of that name.
 func substitutions(p *Project) []string {
 	var found []string
 	given := p.Template.Get("Resources", "AgentStateMachine", "Properties", "DefinitionSubstitutions")
 	for _, m := range placeholder.FindAllStringSubmatch(p.MachineText, -1) {
-		if want := strings.TrimSuffix(m[1], "Arn") + ".Arn"; given.Get(m[1]).Short() != want {
+		want := strings.TrimSuffix(m[1], "Arn") + ".Arn"
+		if m[1] == "Partition" {
+			want = "AWS::Partition"
+		}
+		if given.Get(m[1]).Short() != want {
 			found = append(found, fmt.Sprintf("DefinitionSubstitutions: want %s: want %s", m[1], want))
 		}
 	}
@@ -622,11 +671,11 @@ func alarms(p *Project) []string {
 	for _, q := range p.Resources(queueType) {
 		add("AWS/SQS", "QueueName="+q.ID+".QueueName", "ApproximateNumberOfMessagesVisible")
 	}
-	for _, of := range []string{"TableName=RunsTable", "TableName=RunsTable,GlobalSecondaryIndexName=lists"} {
+	for _, of := range []string{"TableName=RunsTable or TableName", "TableName=RunsTable or TableName,GlobalSecondaryIndexName=lists"} {
 		add("AWS/DynamoDB", of, "ReadThrottleEvents", "WriteThrottleEvents")
 	}
 	for _, op := range []string{"GetItem", "Query", "PutItem", "UpdateItem", "TransactWriteItems"} {
-		add("AWS/DynamoDB", "TableName=RunsTable,Operation="+op, "SystemErrors")
+		add("AWS/DynamoDB", "TableName=RunsTable or TableName,Operation="+op, "SystemErrors")
 	}
 	add("AWS/ApiGateway", "ApiId=HttpApi", "5xx")
 	for _, r := range p.Resources("AWS::CloudWatch::Alarm") {

@@ -36,7 +36,7 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-var update = flag.Bool("update", false, "write docs/costs.md again")
+var update = flag.Bool("update", false, "write docs/costs.md and testdata/roles.txt again")
 
 const document = "../../docs/costs.md"
 

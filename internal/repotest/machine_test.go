@@ -257,10 +257,10 @@ func without(t *testing.T, object json.RawMessage, key string) (rest, value json
 // An event of the rules' pattern becomes, by their input transformers, the state of the samples: what the rule starts is what is tried.
 func TestRulesMakeTheSamples(t *testing.T) {
 	for rule, c := range map[string]struct{ file, event string }{
-		"MessageRule": {"step/events/event-message.json", `{"id":"7b1f1f0e-5c0b-4a1e-9a57-0d5cf1f0c9aa","source":"countersign.requests",
+		"MessageRule": {"step/events/event-message.json", `{"id":"7b1f1f0e-5c0b-4a1e-9a57-0d5cf1f0c9aa","source":"countersign-dev",
 			"detail-type":"Countersign Run Requested",
 			"detail":{"agent":"refunds","message":"A wheel of my \"office chair\" is broken. Order 1002."}}`},
-		"InputRule": {"step/events/event-input.json", `{"id":"c2a4b7de-93f1-4f0e-8a65-2f4e1f6a7b10","source":"countersign.requests",
+		"InputRule": {"step/events/event-input.json", `{"id":"c2a4b7de-93f1-4f0e-8a65-2f4e1f6a7b10","source":"countersign-dev",
 			"detail-type":"Countersign Run Requested",
 			"detail":{"agent":"refunds","order":"1002","photos":3,"by":"web form"}}`},
 		"AlarmRule": {alarmFile, alarmEvent(t)},

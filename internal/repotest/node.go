@@ -24,6 +24,7 @@ const (
 type Node struct {
 	Kind    Kind
 	Text    string
+	Bool    bool // true or false without quotes
 	Items   []*Node
 	Entries []Entry
 }
@@ -75,7 +76,9 @@ func read(n ast.Node) (*Node, error) {
 	case *ast.StringNode:
 		out.Text = n.Value
 	case *ast.NullNode:
-	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
+	case *ast.BoolNode:
+		out.Text, out.Bool = n.GetToken().Value, true
+	case *ast.IntegerNode, *ast.FloatNode:
 		out.Text = n.GetToken().Value
 	default:
 		line := n.GetToken().Position.Line

@@ -101,7 +101,7 @@ const answerFile = "http/events/answer.json"
 func TestSampleOfAnAnswer(t *testing.T) {
 	detail := map[string]any{"run": runSample, "call": "c9", "result": map[string]any{"tracking": "1Z999AA10123456784"}}
 	event := map[string]any{
-		"version": "0", "id": "e1", "source": "countersign.requests", "detail-type": "Countersign Call Answered", "detail": detail,
+		"version": "0", "id": "e1", "source": "countersign-dev", "detail-type": "Countersign Call Answered", "detail": detail,
 	}
 	r := newRule(t, "AnswerRule")
 	require.True(t, r.matches(event))

@@ -90,28 +90,3 @@ func (p *Project) Property(r Resource, path ...string) *Node {
 	section, _ := strings.CutPrefix(r.Type, "AWS::Serverless::")
 	return p.Template.Get(append([]string{"Globals", section}, path...)...)
 }
-
-// Grants are what a role allows, as "action on resource if condition", sorted. A statement that is not a plain Allow of
-// actions on resources gives its text.
-func (p *Project) Grants(role string) []string {
-	var out []string
-	policies := p.Template.Get("Resources", role, "Properties", "Policies")
-	for _, policy := range policies.Each() {
-		for _, s := range policy.Get("PolicyDocument", "Statement").Each() {
-			actions, resources, condition := s.Get("Action").Each(), s.Get("Resource").Each(), ""
-			if s.Get("Effect").String() != "Allow" || len(actions) == 0 || len(resources) == 0 {
-				out = append(out, s.Short())
-			}
-			if c := s.Get("Condition"); c != nil {
-				condition = " if " + c.Short()
-			}
-			for _, a := range actions {
-				for _, r := range resources {
-					out = append(out, a.String()+" on "+r.Short()+condition)
-				}
-			}
-		}
-	}
-	slices.Sort(out)
-	return out
-}

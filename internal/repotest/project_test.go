@@ -1,8 +1,10 @@
 package repotest
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -36,94 +38,37 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-// Each function may do exactly this, and nothing else (R16). A change of a role is a change of this list.
-func TestGrants(t *testing.T) {
-	const (
-		toolFunctions = "arn:${AWS::Partition}:lambda:${AWS::Region}:${AWS::AccountId}:function:${ToolFunctionPrefix}*"
-
-		m     = "arn:${AWS::Partition}:states:${AWS::Region}:${AWS::AccountId}:stateMachine:${AWS::StackName}-agent"
-		blobs = "${BlobsBucket.Arn}/T/*"
-		dyn   = "dynamodb.${AWS::Region}.amazonaws.com"
-		s3    = "s3.${AWS::Region}.amazonaws.com"
-		sqs   = "sqs.${AWS::Region}.amazonaws.com"
-
-		secrets      = "arn:${AWS::Partition}:secretsmanager:${AWS::Region}:${AWS::AccountId}:secret:${AWS::StackName}"
-		toolSecrets  = secrets + "/tools/*"
-		modelSecrets = secrets + "/models/*"
-		executions   = "arn:${AWS::Partition}:states:${AWS::Region}:${AWS::AccountId}:execution:${AWS::StackName}-agent:*"
-		foundation   = "arn:${AWS::Partition}:bedrock:*::foundation-model/${BedrockModels}"
-		profiles     = "arn:${AWS::Partition}:bedrock:${AWS::Region}:${AWS::AccountId}:inference-profile/*${BedrockModels}"
-	)
-	via := func(action string, services ...string) string {
-		by := services[0]
-		if len(services) > 1 {
-			by = "[" + strings.Join(services, ", ") + "]"
+// everything are parameters by which every statement is there.
+func everything(p *Project) Values {
+	all := Values{}
+	for _, e := range p.Template.Get("Parameters").Entries {
+		if e.Value.Get("Default").String() == "" {
+			all[e.Key] = e.Key
 		}
-		return "kms:" + action + " on DataKey.Arn if {StringEquals: {kms:ViaService: " + by + "}}"
 	}
-	own := func(logs string, more ...string) []string {
-		return append(more, "logs:CreateLogStream on "+logs+".Arn", "logs:PutLogEvents on "+logs+".Arn",
-			"xray:PutTraceSegments on *", "xray:PutTelemetryRecords on *")
-	}
-	table := []string{"dynamodb:GetItem on RunsTable.Arn", "dynamodb:Query on RunsTable.Arn",
-		"dynamodb:PutItem on RunsTable.Arn", "dynamodb:UpdateItem on RunsTable.Arn"}
-	bucket := []string{"s3:GetObject on " + blobs, "s3:PutObject on " + blobs, "s3:ListBucket on BlobsBucket.Arn"}
-	data := append(slices.Clone(table), append(bucket, via("Decrypt", dyn, s3), via("GenerateDataKey", dyn, s3))...)
-	with := func(base []string, more ...string) []string { return append(slices.Clone(base), more...) }
+	delete(all, "LocalEndpoint")
+	return p.Deployed(all)
+}
 
-	const put = "events:PutEvents on arn:${AWS::Partition}:events:${AWS::Region}:${AWS::AccountId}:event-bus/${EventBusName} if {StringEquals: {events:source: countersign}}"
-	const check = "dynamodb:ConditionCheckItem on RunsTable.Arn"
-	const sendsMail = "ses:SendEmail on arn:${AWS::Partition}:ses:${AWS::Region}:${AWS::AccountId}:identity/${MailIdentity} if {StringEquals: {ses:FromAddress: MailFrom}}"
-	want := map[string][]string{
-		"StepRole": own("StepLogs", with(data, put,
-			"bedrock:InvokeModel on "+foundation, "bedrock:InvokeModelWithResponseStream on "+foundation,
-			"bedrock:InvokeModel on "+profiles, "bedrock:InvokeModelWithResponseStream on "+profiles,
-			"bedrock:CountTokens on "+foundation, "bedrock:CountTokens on "+profiles,
-			"states:StartExecution on "+m, "states:SendTaskSuccess on "+m, "states:StopExecution on "+executions,
-			"secretsmanager:GetSecretValue on "+modelSecrets)...),
-		"ToolRole": own("ToolLogs", with(data, put, check,
-			"states:StartExecution on "+m, "states:SendTaskSuccess on "+m, "states:StopExecution on "+executions,
-			"lambda:InvokeFunction on "+toolFunctions,
-			"secretsmanager:GetSecretValue on "+toolSecrets)...),
-		"ApproveRole": own("ApproveLogs", "dynamodb:GetItem on RunsTable.Arn", "dynamodb:UpdateItem on RunsTable.Arn",
-			"dynamodb:Query on RunsTable.Arn", "dynamodb:PutItem on RunsTable.Arn", "s3:GetObject on "+blobs,
-			"s3:ListBucket on BlobsBucket.Arn", via("Decrypt", dyn, s3),
-			"states:SendTaskSuccess on "+m, sendsMail),
-		"HttpRole": own("HttpLogs", with(append(slices.Clone(table), bucket...), via("Decrypt", dyn, s3, sqs),
-			via("GenerateDataKey", dyn, s3, sqs), put, "sqs:SendMessage on EventDeadLetters.Arn",
-			"dynamodb:Query on ${RunsTable.Arn}/index/lists",
-			"states:StartExecution on "+m, "states:SendTaskSuccess on "+m, "states:StopExecution on "+executions, sendsMail,
-			check)...),
-		"SweepRole": own("SweepLogs", with(table, put, check, "dynamodb:Query on ${RunsTable.Arn}/index/lists",
-			"s3:GetObject on "+blobs, "s3:PutObject on "+blobs, "s3:ListBucket on BlobsBucket.Arn", via("Decrypt", dyn, s3,
-				sqs), via("GenerateDataKey", dyn, s3, sqs),
-			"states:ListExecutions on "+m, "states:StartExecution on "+m, "states:SendTaskSuccess on "+m,
-			"states:DescribeExecution on "+executions,
-			"states:StopExecution on "+executions, "sqs:SendMessage on SweepDeadLetters.Arn", sendsMail)...),
-		"StateMachineRole": {
-			"lambda:InvokeFunction on StepFunction.Arn", "lambda:InvokeFunction on ToolFunction.Arn",
-			"lambda:InvokeFunction on ApproveFunction.Arn",
-			"states:StartExecution on " + m, "logs:CreateLogDelivery on *", "logs:GetLogDelivery on *",
-			"logs:UpdateLogDelivery on *",
-			"logs:DeleteLogDelivery on *", "logs:ListLogDeliveries on *", "logs:PutResourcePolicy on *",
-			"logs:DescribeResourcePolicies on *",
-			"logs:DescribeLogGroups on *", "xray:PutTraceSegments on *", "xray:PutTelemetryRecords on *",
-			"xray:GetSamplingRules on *",
-			"xray:GetSamplingTargets on *",
-		},
-		"EventsRole": {"states:StartExecution on AgentStateMachine"},
-		"SweepTimerRole": {
-			"lambda:InvokeFunction on SweepFunction.Arn", "sqs:SendMessage on SweepDeadLetters.Arn", via("Decrypt", sqs),
-			via("GenerateDataKey", sqs),
-		},
-	}
+// Each role may do exactly what testdata/roles.txt says, and nothing else (R16).
+func TestRoles(t *testing.T) {
 	p := project(t, nil)
-	var ids []string
+	var all []string
 	for _, r := range p.Resources(roleType) {
-		ids = append(ids, r.ID)
-		require.ElementsMatch(t, want[r.ID], p.Grants(r.ID), r.ID)
+		lines, err := p.Lines(r.ID, everything(p))
+		require.NoError(t, err)
+		for _, l := range lines {
+			all = append(all, r.ID+": "+l.Text)
+		}
 	}
-	require.Len(t, ids, len(want))
+	slices.Sort(all)
+	got := strings.Join(all, "\n") + "\n"
+	if *update {
+		require.NoError(t, os.WriteFile("testdata/roles.txt", []byte(got), 0o600))
+	}
+	want, err := os.ReadFile("testdata/roles.txt")
+	require.NoError(t, err)
+	require.Equal(t, string(want), got, "a role has changed: look at it, and run with -update")
 }
 
 // Each role is assumed by one service.
@@ -135,10 +80,104 @@ func TestTrust(t *testing.T) {
 		if service == "" {
 			service = "lambda.amazonaws.com"
 		}
+		if r.ID == "OperatorsRole" {
+			requireOperatorsPinned(t, r)
+			continue
+		}
 		trust := r.Properties.Get("AssumeRolePolicyDocument", "Statement").Each()
 		require.Len(t, trust, 1, r.ID)
 		require.Equal(t, "{Service: "+service+"}", trust[0].Get("Principal").Short(), r.ID)
 		require.Equal(t, "sts:AssumeRole", trust[0].Get("Action").Short(), r.ID)
+	}
+}
+
+// Whoever assumes the role of operators has the name that IAM or their identity provider gave them.
+func requireOperatorsPinned(t *testing.T, r Resource) {
+	t.Helper()
+	for _, s := range r.Properties.Get("AssumeRolePolicyDocument", "Statement").Each() {
+		require.Equal(t, "{AWS: OperatorsPrincipal}", s.Get("Principal").Short())
+		require.Equal(t, "{StringEquals: {sts:RoleSessionName: [${aws:username}, ${aws:SourceIdentity}]}}", s.Get("Condition").Short())
+	}
+	require.Equal(t, "UseOperators", r.Node.Get("Condition").String())
+}
+
+var (
+	shellVariable = regexp.MustCompile(`\$\{?([A-Za-z_][A-Za-z0-9_]*)`)
+	codeBlock     = regexp.MustCompile("(?s)```sh\n(.*?)```")
+	named         = regexp.MustCompile("`([A-Z][a-z]+(?:[A-Z][a-z]+)+)(?:=[^`]*)?`")
+)
+
+// What the runbook's commands and sentences name is there: outputs in its commands, and parameters, outputs or resources
+// in its words.
+func TestRunbook(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join(root, "docs/deploy.md"))
+	require.NoError(t, err)
+	p := project(t, nil)
+	commands := 0
+	for _, block := range codeBlock.FindAllStringSubmatch(string(b), -1) {
+		for _, m := range shellVariable.FindAllStringSubmatch(block[1], -1) {
+			if strings.HasPrefix(m[1], "AWS_") || strings.Contains(block[1], "for "+m[1]+" in ") {
+				continue
+			}
+			require.NotNil(t, p.Template.Get("Outputs", m[1]), "docs/deploy.md: $%s: want an output of the stack", m[1])
+			commands++
+		}
+	}
+	require.Positive(t, commands)
+	for _, m := range named.FindAllStringSubmatch(string(b), -1) {
+		known := p.Template.Get("Parameters", m[1]) != nil || p.Template.Get("Outputs", m[1]) != nil || p.Template.Get("Resources", m[1]) != nil
+		require.True(t, known, "docs/deploy.md: %s: want a parameter, an output or a resource", m[1])
+	}
+	for _, e := range p.Template.Get("Outputs").Entries {
+		_, err := p.Resolve(e.Value.Get("Value"), p.Deployed(nil))
+		require.NoError(t, err, e.Key)
+	}
+}
+
+// SAM CLI gives every function an environment that is of use: no text stands for a secret, and beside LocalEndpoint none
+// for an attribute that SAM cannot know. What env.local.json overrides is declared, since SAM hands on nothing else.
+func TestSamResolvesEnvironments(t *testing.T) {
+	p := project(t, nil)
+	declared := map[string]bool{}
+	for _, f := range p.Resources(functionType) {
+		for _, endpoint := range []string{"", "http://127.0.0.1:8000"} {
+			all, err := p.Environment(f.ID, p.SAM(Values{"LocalEndpoint": endpoint}))
+			require.NoError(t, err)
+			require.Equal(t, endpoint, all["AWS_ENDPOINT_URL"])
+			for name, value := range all {
+				declared[name] = true
+				require.NotContains(t, value, "{{resolve:", "%s: %s", f.ID, name)
+				require.False(t, endpoint != "" && strings.HasPrefix(value, "$"), "%s: %s: %s", f.ID, name, value)
+			}
+		}
+	}
+	raw, err := os.ReadFile(filepath.Join(root, "env.local.json"))
+	require.NoError(t, err)
+	var local struct{ Parameters map[string]string }
+	require.NoError(t, json.Unmarshal(raw, &local))
+	for name := range local.Parameters {
+		require.True(t, declared[name], "env.local.json: %s: want a variable of the template", name)
+	}
+}
+
+// Two stacks with the parameters' defaults, in one account, share no source of events, no alarm and no function.
+func TestStacksAreApart(t *testing.T) {
+	p := project(t, nil)
+	patterns := map[string]string{}
+	for _, stack := range []string{"one", "two"} {
+		values := p.Deployed(Values{"AWS::StackName": stack})
+		all, err := p.EventRules(values)
+		require.NoError(t, err)
+		for _, r := range all {
+			require.NotEqual(t, "AlarmRule", r.ID, "no alarm starts a run of two stacks")
+			require.NotEqual(t, patterns[r.ID], string(r.Pattern), r.ID)
+			patterns[r.ID] = string(r.Pattern)
+		}
+		lines, err := p.Lines("ToolRole", values)
+		require.NoError(t, err)
+		invoke := Request{Action: "lambda:InvokeFunction", Resource: "arn:aws:lambda:eu-central-1:123456789012:function:one-tool-stock"}
+		_, ok := Permit(lines, invoke)
+		require.Equal(t, stack == "one", ok)
 	}
 }
 

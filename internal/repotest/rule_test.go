@@ -20,9 +20,7 @@ func newRule(t *testing.T, id string) rule {
 	t.Helper()
 	p, err := Read(sampleRoot, nil)
 	require.NoError(t, err)
-	all, err := p.EventRules(map[string]string{
-		"AgentStateMachine": "arn:aws:states:eu-central-1:123456789012:stateMachine:countersign-dev-agent",
-	})
+	all, err := p.EventRules(p.Deployed(Values{"AlarmPrefix": "incident-"}))
 	require.NoError(t, err)
 	i := slices.IndexFunc(all, func(r EventRule) bool { return r.ID == id })
 	require.GreaterOrEqual(t, i, 0, id)

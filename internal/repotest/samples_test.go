@@ -82,15 +82,12 @@ type world struct {
 func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		project, err := Read(sampleRoot, nil)
-		require.NoError(t, err)
 		c := clock.System()
 		w := &world{t: t, table: store.NewMemory(), functions: map[string]*lambdafn.Deployment{}, replies: replies()}
 		blobs := store.NewMemoryBlobs()
 		w.ports = w.at(w.table, blobs, c)
 		for _, name := range []string{"step", "tool", "approve"} {
-			allowed := grants(project.Grants(strings.ToUpper(name[:1]) + name[1:] + "Role"))
-			p := w.within(allowed, blobs, c)
+			p := w.within(grantsOf(t, strings.ToUpper(name[:1])+name[1:]+"Role"), blobs, c)
 			p.Model = w
 			d := &lambdafn.Deployment{Ports: p, Definitions: runtime.PinnedDefinitions(p.Blobs), Agents: agents.Registry().Agent}
 			w.functions[name] = d.Compose()
@@ -218,42 +215,61 @@ func (w *world) state(id string) run.AgentState {
 	return l.State
 }
 
-// grants are what a role allows, as Project reads it.
-type grants []string
+// grants are what a role allows in a deployment.
+type grants struct {
+	lines  []Line
+	values Values
+}
 
-func (g grants) check(action string, on ...string) error {
-	for _, have := range g {
-		what, resource, _ := strings.Cut(have, " on ")
-		if what == action && (len(on) == 0 || resource == on[0]) {
-			return nil
-		}
+func grantsOf(t *testing.T, role string) grants {
+	t.Helper()
+	p, err := Read(sampleRoot, nil)
+	require.NoError(t, err)
+	values := p.Deployed(nil)
+	lines, err := p.Lines(role, values)
+	require.NoError(t, err)
+	return grants{lines, values}
+}
+
+func (g grants) check(action, resource string, leading ...string) error {
+	q := Request{Action: action, Resource: resource, Context: map[string][]string{"dynamodb:LeadingKeys": leading}}
+	if _, ok := Permit(g.lines, q); !ok {
+		return fmt.Errorf("the role in template.yaml does not allow %s on %s %s", action, resource, leading)
 	}
-	return fmt.Errorf("the role in template.yaml does not allow %s %s", action, on)
+	return nil
 }
 
 // allow is a hook that refuses what IAM does not let the role do.
 func (g grants) allow(_ context.Context, c fault.Call, call func() error) error {
-	action, on := map[string]string{
-		fault.TableGet: "dynamodb:GetItem", fault.TableQuery: "dynamodb:Query", fault.BlobsGet: "s3:GetObject", fault.BlobsPut: "s3:PutObject",
-		fault.WaiterStart: "states:StartExecution", "waiter.Success": "states:SendTaskSuccess", "waiter.Stop": "states:StopExecution",
-		"waiter.Status": "states:DescribeExecution",
-	}[c.Port], []string(nil)
+	v := g.values
+	table, blob := v["RunsTable.Arn"], v["BlobsBucket.Arn"]+"/T/default/digest"
+	execution := strings.Replace(v["AgentStateMachine"], ":stateMachine:", ":execution:", 1) + ":x"
+	var err error
 	switch {
 	case fault.IsIndexQuery(c):
-		on = []string{"${RunsTable.Arn}/index/lists"}
-	case c.Port == fault.TableGet, c.Port == fault.TableQuery:
-		on = []string{"RunsTable.Arn"}
-	}
-	var err error
-	if action != "" {
-		err = g.check(action, on...)
+		err = g.check("dynamodb:Query", table+"/index/lists", c.Key.PK)
+	case c.Port == fault.TableGet:
+		err = g.check("dynamodb:GetItem", table, c.Key.PK)
+	case c.Port == fault.TableQuery:
+		err = g.check("dynamodb:Query", table, c.Key.PK)
+	default:
+		for port, on := range map[string][2]string{
+			fault.BlobsGet: {"s3:GetObject", blob}, fault.BlobsPut: {"s3:PutObject", blob},
+			fault.WaiterStart: {"states:StartExecution", v["AgentStateMachine"]},
+			"waiter.Success":  {"states:SendTaskSuccess", v["AgentStateMachine"]},
+			"waiter.Stop":     {"states:StopExecution", execution}, "waiter.Status": {"states:DescribeExecution", execution},
+		} {
+			if c.Port == port {
+				err = g.check(on[0], on[1])
+			}
+		}
 	}
 	for _, op := range c.Ops {
 		action := map[store.OpKind]string{store.Put: "PutItem", store.Update: "UpdateItem", store.Check: "ConditionCheckItem"}[op.Kind]
 		if op.Kind == store.Check && len(c.Ops) == 1 {
 			action = "GetItem" // as package dynamo does it
 		}
-		err = errors.Join(err, g.check("dynamodb:"+action, "RunsTable.Arn"))
+		err = errors.Join(err, g.check("dynamodb:"+action, table, op.Item.PK))
 	}
 	if err != nil {
 		return err

@@ -35,16 +35,16 @@ func (o outside) Status(ctx context.Context, name string) (runtime.ExecutionStat
 }
 
 func (o outside) Running(context.Context, string) ([]runtime.Execution, string, error) {
-	err := o.check("states:ListExecutions", "arn:${AWS::Partition}:states:${AWS::Region}:${AWS::AccountId}:stateMachine:${AWS::StackName}-agent")
+	err := o.check("states:ListExecutions", o.values["AgentStateMachine"])
 	return []runtime.Execution{{Name: leftover}}, "", err
 }
 
 func (o outside) Input(context.Context, string) ([]byte, bool, error) {
-	return []byte(`{"agent":"` + agentN + `","key":"` + key + `"}`), true, o.check("states:DescribeExecution")
+	return []byte(`{"agent":"` + agentN + `","key":"` + key + `"}`), true, o.check("states:DescribeExecution", "arn:aws:states:eu-central-1:123456789012:execution:countersign-dev-agent:x")
 }
 
 func (o outside) Tenants(ctx context.Context) ([]string, error) {
-	if err := o.check("s3:ListBucket"); err != nil {
+	if err := o.check("s3:ListBucket", o.values["BlobsBucket.Arn"]); err != nil {
 		return nil, err
 	}
 	return o.tenants.Tenants(ctx)
@@ -59,11 +59,9 @@ func (uncounted) Seconds(string, time.Duration, ...string) {}
 func TestSweepWithinItsRole(t *testing.T) {
 	for _, c := range ofTheSweep {
 		inWorld(t, func(t *testing.T, w *world) {
-			project, err := Read(sampleRoot, nil)
-			require.NoError(t, err)
 			w.started()
 			time.Sleep(2 * time.Minute)
-			allowed := grants(project.Grants("SweepRole"))
+			allowed := grantsOf(t, "SweepRole")
 			p := w.within(allowed, w.ports.Blobs, w.ports.Clock)
 			o := outside{p.Waiter, allowed, w.ports.Blobs.(runtime.Tenants)}
 			p.Waiter = o

@@ -29,8 +29,8 @@ import (
 type OIDC struct {
 	Issuer   string // from which the provider's addresses are discovered
 	ClientID string
-	Secret   string // of the client; "" = a public client
-	Base     string // address of the pages for people, as https://approvals.example.com
+	Base     string                                // address of the pages for people, as https://approvals.example.com
+	Secret   func(context.Context) (string, error) // of the client; nil = a public client
 	Ring     func() (*secrets.Ring, error)
 	// Identify returns whom the claims of an ID token name. People are shown the details of a *api.Problem. A claim that
 	// is no text is JSON.
@@ -185,7 +185,13 @@ func (o *OIDC) redeem(ctx context.Context, code string, p pendingSignIn) (s Sess
 	if err != nil {
 		return s, err
 	}
-	tokens, err := o.config(provider).Exchange(ctx, code, oauth2.VerifierOption(p.Verifier))
+	client := o.config(provider)
+	if o.Secret != nil {
+		if client.ClientSecret, err = o.Secret(ctx); err != nil {
+			return s, fmt.Errorf("read the client's secret: %w", err)
+		}
+	}
+	tokens, err := client.Exchange(ctx, code, oauth2.VerifierOption(p.Verifier))
 	if err != nil {
 		return s, &signInError{http.StatusForbidden, "The provider takes this sign-in no more. Begin again.", err}
 	}
@@ -272,10 +278,10 @@ func (o *OIDC) discover(ctx context.Context) (context.Context, *oidc.Provider, e
 // config returns this client of the provider.
 func (o *OIDC) config(p *oidc.Provider) *oauth2.Config {
 	at := p.Endpoint()
-	if o.Secret == "" {
+	if o.Secret == nil {
 		at.AuthStyle = oauth2.AuthStyleInParams
 	}
-	return &oauth2.Config{ClientID: o.ClientID, ClientSecret: o.Secret, Endpoint: at,
+	return &oauth2.Config{ClientID: o.ClientID, Endpoint: at,
 		RedirectURL: strings.TrimSuffix(o.Base, "/") + returnPath, Scopes: []string{oidc.ScopeOpenID, "email", "profile"}}
 }
 

@@ -21,6 +21,7 @@ package bedrock
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime"
@@ -48,6 +49,8 @@ type Config struct {
 	Stream bool
 	// OnDelta is told of replies as they arrive, one piece a block without Stream; nil = nobody is.
 	OnDelta agent.OnDelta
+	// Guardrail, as id:version, is what every request passes; "" = none.
+	Guardrail string
 }
 
 // Model asks any model of one account and region. It is safe for concurrent use if OnDelta is.
@@ -55,6 +58,9 @@ type Model struct {
 	client  *Client
 	stream  bool
 	onDelta agent.OnDelta
+	// guardrail, in both forms; nil = none
+	guardrail       *types.GuardrailConfiguration
+	streamGuardrail *types.GuardrailStreamConfiguration
 }
 
 // New makes a model. It panics without a client, which is a programming error.
@@ -62,7 +68,12 @@ func New(c Config) *Model {
 	if c.Client == nil {
 		panic("bedrock: no client")
 	}
-	return &Model{client: c.Client, stream: c.Stream, onDelta: c.OnDelta}
+	m := &Model{client: c.Client, stream: c.Stream, onDelta: c.OnDelta}
+	if id, version, ok := strings.Cut(c.Guardrail, ":"); ok {
+		m.guardrail = &types.GuardrailConfiguration{GuardrailIdentifier: &id, GuardrailVersion: &version}
+		m.streamGuardrail = &types.GuardrailStreamConfiguration{GuardrailIdentifier: &id, GuardrailVersion: &version}
+	}
+	return m
 }
 
 // NewClient makes a client. The SDK itself reads one variable of the environment, AWS_BEARER_TOKEN_BEDROCK, and prefers
@@ -125,7 +136,7 @@ func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
 func (m *Model) converse(ctx context.Context, p systemPrompt, a *assembly) error {
 	out, err := m.client.converse(ctx, &bedrockruntime.ConverseInput{
 		ModelId: p.model, System: p.system, Messages: p.messages, InferenceConfig: p.inference, ToolConfig: p.tools,
-		OutputConfig: p.output, AdditionalModelRequestFields: p.options,
+		OutputConfig: p.output, AdditionalModelRequestFields: p.options, GuardrailConfig: m.guardrail,
 	})
 	if err != nil {
 		return callFailure(ctx, err)
@@ -149,7 +160,7 @@ func (m *Model) converse(ctx context.Context, p systemPrompt, a *assembly) error
 func (m *Model) converseStream(ctx context.Context, p systemPrompt, a *assembly) error {
 	out, err := m.client.converseStream(ctx, &bedrockruntime.ConverseStreamInput{
 		ModelId: p.model, System: p.system, Messages: p.messages, InferenceConfig: p.inference, ToolConfig: p.tools,
-		OutputConfig: p.output, AdditionalModelRequestFields: p.options,
+		OutputConfig: p.output, AdditionalModelRequestFields: p.options, GuardrailConfig: m.streamGuardrail,
 	})
 	if err != nil {
 		return callFailure(ctx, err)

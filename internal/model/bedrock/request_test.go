@@ -48,6 +48,16 @@ func sent(t require.TestingT, c Config, r agent.Request) bedrockfake.Request {
 	return server.Requests()[0]
 }
 
+// A guardrail goes with every request, streamed or not.
+func TestGuardrail(t *testing.T) {
+	for _, stream := range []bool{true, false} {
+		r := agent.Request{Model: agent.ModelSpec{ID: "m"}, Messages: []run.Message{ask("Hi")}}
+		body := string(sent(t, Config{Stream: stream, Guardrail: "gr1:7"}, r).Body)
+		require.Contains(t, body, `"guardrailConfig":{"guardrailIdentifier":"gr1","guardrailVersion":"7"}`)
+		require.NotContains(t, string(sent(t, Config{Stream: stream}, r).Body), "guardrail")
+	}
+}
+
 func TestRequest(t *testing.T) {
 	temperature := 0.7
 	r := agent.Request{

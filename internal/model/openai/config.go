@@ -126,7 +126,8 @@ func (m *Model) Close() { m.client.CloseIdleConnections() }
 // Servers asks the server that a request's model names, with that server's key. All requests share their connections.
 // Safe for concurrent use if OnDelta is.
 type Servers struct {
-	OwnKey  string        // OpenAI's, which goes to no other server; "" = none
+	// OwnKey reads OpenAI's, which goes to no other server; nil = there is none.
+	OwnKey  func(ctx context.Context) (string, error)
 	Secrets tool.Secrets  // where models' own keys are
 	OnDelta agent.OnDelta // is told of replies as they arrive; nil = nobody is
 }
@@ -148,13 +149,15 @@ func (s Servers) Generate(ctx context.Context, r agent.Request) (agent.Reply, er
 
 func (s Servers) key(ctx context.Context, r agent.Request) (string, error) {
 	name, ok := r.Model.KeySecret()
+	var key string
+	var err error
 	switch {
-	case !ok && OwnHost(r.Model.BaseURL):
-		return s.OwnKey, nil
-	case !ok:
-		return "", nil
+	case ok:
+		key, err = s.Secrets.Secret(ctx, r.Tenant, name)
+	case s.OwnKey != nil && OwnHost(r.Model.BaseURL):
+		name = "of OpenAI's own key"
+		key, err = s.OwnKey(ctx)
 	}
-	key, err := s.Secrets.Secret(ctx, r.Tenant, name)
 	if err == nil {
 		return key, nil
 	}

@@ -120,6 +120,12 @@ func (b *Book) readTenant(tenant string, raw json.RawMessage) error {
 	if err != nil {
 		return err
 	}
+	return b.readPeople(tenant, people)
+}
+
+// readPeople reads what stands under the ids of a tenant's people.
+func (b *Book) readPeople(tenant string, people map[string]json.RawMessage) error {
+	at := []string{"tenants", tenant}
 	b.tenants[tenant] = map[string]Person{}
 	owner := map[string]string{}
 	for _, id := range slices.Sorted(maps.Keys(people)) {

@@ -79,7 +79,7 @@ func newWorkspace(t *testing.T) (*slackfake.Server, *slack.Channel, string) {
 	s := &slackfake.Server{Token: token, Team: team, Members: []string{ana.Slack, ben.Slack}}
 	srv := httptest.NewServer(s)
 	t.Cleanup(srv.Close)
-	return s, slack.New(slack.Options{Token: token, Base: srv.URL + "/api", Clock: clock.System()}), srv.URL
+	return s, slack.New(slack.Options{Token: slack.Token(token), Base: srv.URL + "/api", Clock: clock.System()}), srv.URL
 }
 
 // shown is all visible text of a message.

@@ -159,9 +159,6 @@ func (in *Interactions) failureText(c click, err error) (approval.Approval, stri
 	return approval.Approval{}, textUncertain
 }
 
-// EnvSigningSecret names the signing secrets of a deployment, with commas between several.
-const EnvSigningSecret = "COUNTERSIGN_SLACK_SIGNING_SECRET"
-
 // maxClockSkew is how far the time of a signature may be from now, either way.
 const maxClockSkew = 300 * time.Second
 

@@ -309,7 +309,7 @@ func TestC1Updated(t *testing.T) {
 	require.Equal(t, approval.Denied, (<-updated).Status, "the message was out of date: somebody clicked")
 
 	s := &slackfake.Server{Token: token, Team: team, Members: []string{ana.Slack}}
-	ref, err := slack.New(slack.Options{Token: token, HTTP: &http.Client{Transport: direct{s}}, Clock: clock.System()}).Send(t.Context(), newMessage(ana, "x"))
+	ref, err := slack.New(slack.Options{Token: slack.Token(token), HTTP: &http.Client{Transport: direct{s}}, Clock: clock.System()}).Send(t.Context(), newMessage(ana, "x"))
 	require.NoError(t, err)
 	body, err := s.Request(slackfake.Click{Member: ana.Slack, Ref: ref, Action: "approve"})
 	require.NoError(t, err)
@@ -365,7 +365,7 @@ func (f trip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 // Slack waits for three seconds, and so does nobody longer, however slow the desk and Slack's own hooks are.
 func TestC1AnswersWithinThreeSeconds(t *testing.T) {
 	s := &slackfake.Server{Token: token, Team: team, Members: []string{ana.Slack}}
-	ref, err := slack.New(slack.Options{Token: token, HTTP: &http.Client{Transport: direct{s}}, Clock: clock.System()}).Send(t.Context(), newMessage(ana, "x"))
+	ref, err := slack.New(slack.Options{Token: slack.Token(token), HTTP: &http.Client{Transport: direct{s}}, Clock: clock.System()}).Send(t.Context(), newMessage(ana, "x"))
 	require.NoError(t, err)
 	for name, slowHooks := range map[string]bool{"a slow desk": false, "slow hooks as well": true} {
 		t.Run(name, func(t *testing.T) {
@@ -402,7 +402,7 @@ func TestC1AnswersWithinThreeSeconds(t *testing.T) {
 // Whatever is sent, nothing panics, and nothing is decided that is not signed.
 func FuzzInteractions(f *testing.F) {
 	s := &slackfake.Server{Token: token, Team: team, Members: []string{ana.Slack}}
-	ref, err := slack.New(slack.Options{Token: token, HTTP: &http.Client{Transport: direct{s}}, Clock: clock.System()}).Send(f.Context(), newMessage(ana, "x"))
+	ref, err := slack.New(slack.Options{Token: slack.Token(token), HTTP: &http.Client{Transport: direct{s}}, Clock: clock.System()}).Send(f.Context(), newMessage(ana, "x"))
 	require.NoError(f, err)
 	for _, action := range []string{"approve", "deny", "open"} {
 		body, err := s.Request(slackfake.Click{Member: ana.Slack, Ref: ref, Action: action, Note: "n"})

@@ -42,17 +42,23 @@ const (
 
 // Options are what a Channel needs. All but Base and HTTP are required.
 type Options struct {
-	Token string // of the app's bot, xoxb-…, with the scope chat:write
-	Base  string // "" = Base
+	Token func(ctx context.Context) (string, error) // of the app's bot, xoxb-…, with the scope chat:write
+	Base  string                                    // "" = Base
 	HTTP  *http.Client
 	Clock clock.Clock
 }
 
 // Channel sends direct messages of one app in one workspace. Make one with New. Safe for concurrent use.
 type Channel struct {
-	token, base string
-	http        *http.Client
-	clock       clock.Clock
+	token func(ctx context.Context) (string, error)
+	base  string
+	http  *http.Client
+	clock clock.Clock
+}
+
+// Token is one that does not change while the process runs.
+func Token(token string) func(context.Context) (string, error) {
+	return func(context.Context) (string, error) { return token, nil }
 }
 
 // New makes a channel. Its client follows no redirects, so that only Slack gets the token.
@@ -189,7 +195,11 @@ func (c *Channel) attempt(ctx context.Context, method string, body []byte) (resp
 	if err != nil {
 		return response{}, errors.New("slack " + method + ": the address of its API is none")
 	}
-	r.Header.Set("Authorization", "Bearer "+c.token)
+	token, err := c.token(ctx)
+	if err != nil {
+		return response{}, fmt.Errorf("slack %s: %w", method, err)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
 	r.Header.Set("Content-Type", "application/json; charset=utf-8")
 	r.Header.Set("User-Agent", "countersign")
 	resp, err := c.http.Do(r)

@@ -101,7 +101,7 @@ func TestB2NeverCut(t *testing.T) {
 		s := &slackfake.Server{Token: token, Members: []string{ana.Slack}}
 		srv := httptest.NewServer(s)
 		defer srv.Close()
-		c := slack.New(slack.Options{Token: token, Base: srv.URL + "/api/", Clock: clock.System()})
+		c := slack.New(slack.Options{Token: slack.Token(token), Base: srv.URL + "/api/", Clock: clock.System()})
 		m := newMessage(ana, "")
 		args, about := []show.Row{{Value: text("(none)")}}, &m.Shown.Sections[1]
 		for i := range rapid.IntRange(0, 120).Draw(t, "arguments") {
@@ -244,7 +244,7 @@ func TestC1Refused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &slackfake.Server{Token: token, Members: []string{ana.Slack}, Refuse: c.refuse}
-				ch := slack.New(slack.Options{Token: token, HTTP: &http.Client{Transport: direct{s}}, Clock: clock.System()})
+				ch := slack.New(slack.Options{Token: slack.Token(token), HTTP: &http.Client{Transport: direct{s}}, Clock: clock.System()})
 				began := time.Now()
 				_, err := ch.Send(t.Context(), newMessage(ana, "broken chair"))
 				require.Equal(t, c.asked, s.Requests())
@@ -264,13 +264,13 @@ func TestC1Refused(t *testing.T) {
 	}
 	t.Run("another app's token", func(t *testing.T) {
 		s, _, url := newWorkspace(t)
-		_, err := slack.New(slack.Options{Token: "xoxb-other", Base: url + "/api/", Clock: clock.System()}).Send(t.Context(), newMessage(ana, "x"))
+		_, err := slack.New(slack.Options{Token: slack.Token("xoxb-other"), Base: url + "/api/", Clock: clock.System()}).Send(t.Context(), newMessage(ana, "x"))
 		require.ErrorContains(t, err, "invalid_auth")
 		require.NotContains(t, err.Error(), "xoxb")
 		require.Empty(t, s.Messages())
 	})
 	t.Run("nobody there", func(t *testing.T) {
-		_, err := slack.New(slack.Options{Token: token, Base: "http://127.0.0.1:1/", Clock: clock.System()}).Send(t.Context(), newMessage(ana, "x"))
+		_, err := slack.New(slack.Options{Token: slack.Token(token), Base: "http://127.0.0.1:1/", Clock: clock.System()}).Send(t.Context(), newMessage(ana, "x"))
 		require.Error(t, err)
 		require.NotContains(t, err.Error(), token)
 	})

@@ -19,9 +19,8 @@ import (
 
 // auditCommand verifies journals, in which each entry holds the hash of the entry before, or lists their repairs.
 type auditCommand struct {
-	Verify  auditVerifyCommand `cmd:"" help:"Recompute the hashes of every run's journal and say which were changed."`
-	Export  exportCommand      `cmd:"" hidden:"" help:"As export."`
-	Repairs repairsCommand     `cmd:"" help:"List what was repaired of runs, when and how."`
+	Verify auditVerifyCommand `cmd:"" help:"Recompute the hashes of every run's journal and say which were changed."`
+	Export exportCommand      `cmd:"" hidden:"" help:"As export."`
 }
 
 type auditVerifyCommand struct {

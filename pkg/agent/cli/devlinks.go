@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"net/http"
-	"strings"
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/ids"
@@ -45,14 +44,12 @@ func (e *engine) newPagesHandler() (http.Handler, error) {
 	}
 	d := e.newDeployment()
 	d.Links = e.newLinks()
-	d.Slack, err = lambdafn.SlackApp(func(name string) string {
-		if name == slack.EnvSigningSecret {
-			return strings.Join(signing, ",")
+	if signing != "" {
+		app, err := lambdafn.SlackApp(e.p.getenv, signing)
+		if err != nil {
+			return nil, usageErrorf("secret %s: %v", local.SlackSecret, err)
 		}
-		return e.p.getenv(name)
-	})
-	if err != nil {
-		return nil, usageErrorf("%v", err)
+		d.Slack = func(context.Context) (*slack.Interactions, error) { return app, nil }
 	}
 	pages := d.PagesHandler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

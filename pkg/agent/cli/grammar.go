@@ -9,7 +9,7 @@ type grammar struct {
 	Version versionFlag `help:"Print the version of this program and end."`
 
 	Run       runCommand       `cmd:"" help:"Start a run and follow it."`
-	Runs      runsCommand      `cmd:"" help:"List runs."`
+	Runs      runsCommand      `cmd:"" help:"List runs, or what was repaired of them."`
 	Show      showCommand      `cmd:"" help:"Show a run."`
 	Events    eventsCommand    `cmd:"" help:"Show what happened in a run."`
 	Approvals approvalsCommand `cmd:"" help:"List what waits for a person, with all a decision needs."`
@@ -20,7 +20,8 @@ type grammar struct {
 	Revoke    revokeCommand    `cmd:"" help:"Revoke the standing grants of an agent's tool: it asks again."`
 	MCP       mcpCommand       `cmd:"" name:"mcp" help:"Pin the tools of MCP servers."`
 	Export    exportCommand    `cmd:"" help:"Write journals, all that has happened to runs, or a run as a test."`
-	Audit     auditCommand     `cmd:"" help:"Verify journals, or list what was repaired."`
+	Audit     auditCommand     `cmd:"" help:"Verify journals: all that has happened to runs."`
+	People    peopleCommand    `cmd:"" help:"Say who decides in a deployment."`
 	Answer    answerCommand    `cmd:"" help:"Answer for a service, or settle a call whose outcome is unknown."`
 	Send      sendCommand      `cmd:"" help:"Say something to a run and carry it on."`
 	Cancel    cancelCommand    `cmd:"" help:"End a run."`

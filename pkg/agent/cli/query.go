@@ -43,9 +43,17 @@ type runsCommand struct {
 	Status string `placeholder:"S" help:"Only these: running, waiting or done."`
 	Agent  string `placeholder:"A" help:"Only runs of this agent."`
 	Root   string `placeholder:"RUN" id:"run" help:"Only runs below this one."`
+	// Repaired lists repairs in place of runs.
+	Repaired bool `help:"List what was repaired of runs, when and how."`
 }
 
 func (c *runsCommand) run(ctx context.Context, p *program) error {
+	if c.Repaired {
+		if c.Status+c.Agent+c.Root != "" {
+			return usageErrorf("--repaired: want it alone: it lists repairs of all runs")
+		}
+		return listRepairs(ctx, p)
+	}
 	if c.Status != "" && !run.RunStatus(c.Status).Valid() {
 		return usageErrorf("--status: got %q, want running, waiting or done", c.Status)
 	}

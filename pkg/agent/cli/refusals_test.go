@@ -34,7 +34,7 @@ var goodLines = map[string][]string{
 	"revoke": {"clerk", "mail"}, "mcp lock": nil, "audit verify": nil, "export": nil,
 	"answer": {oddRun, "c1", "--rerun"}, "send": {oddRun, "--message", "x"}, "cancel": {oddRun}, "resume": nil, "undo": {oddRun, "c1"},
 	"fork": {oddRun, "--at", "1"}, "replay": {oddRun}, "dev": {"--addr", "127.0.0.1:0"}, "test": {"DIR/good.txtar"}, "graph": nil, "validate": {"DIR"},
-	"init": {"DIR/new", "--replace", "../../.."}, "audit repairs": nil, "rehearse": nil,
+	"init": {"DIR/new", "--replace", "../../.."}, "people import": {"DIR/people.json"}, "rehearse": nil,
 }
 
 // badValues are values that a flag or an argument does not take, and what is said of each, by command and name. Of a flag that takes any text, there
@@ -46,8 +46,9 @@ var badValues = map[string]map[string]string{
 	"run --continue": {"": "got nothing, want a value"},
 	"run --model":    {"psychic": `got "psychic", want script:FILE`, "script:none.jsonl": "none.jsonl: no such file"}, "run --dir": {"nowhere": "nowhere is not a directory", "DIR/agent.yaml": "agent.yaml is not a directory"},
 	"run --yes": {"=x": "bool value must be"}, "run --no": {"=x": "bool value must be"},
-	"runs --status": {"odd": `--status: got "odd", want running, waiting or done`}, "runs --agent": nil, "runs --root": nil,
-	"show <run>": {"r1": "nothing has run there yet"}, "show --messages": {"=x": "bool value must be"},
+	"runs --status": {"odd": `--status: got "odd", want running, waiting or done`}, "runs --agent": nil, "runs --root": nil, "runs --repaired": {"=x": "bool value must be"},
+	"people import <file>": {"DIR/none.json": "no such file", "DIR": "is a directory"},
+	"show <run>":           {"r1": "nothing has run there yet"}, "show --messages": {"=x": "bool value must be"},
 	"events <run>": {"r1": "nothing has run there yet"}, "events --after": {"x": "--after: ", "1.5": "--after: "}, "events --follow": {"=x": "bool value must be"}, "events --format": {"xml": "--format: got"},
 	"approvals --status": {"odd": `--status: got "odd"`}, "approvals --run": nil, "approvals --root": nil,
 	"approve <id>": nil, "approve --edit": {"{": "--edit: json at offset", "@DIR/none.json": "no such file"}, "approve --result": {"{": "--result: json at offset"},
@@ -86,7 +87,7 @@ func newArgTester(t *testing.T) *argTester {
 	x.home = filepath.Join(x.dir, "home")
 	good := "name: clerk\nsystem: Hi.\nmodel: {provider: script, file: model.jsonl}\n"
 	for name, text := range map[string]string{
-		"agent.yaml": good, "model.jsonl": `{"text": "ok"}` + "\n", "broken.yaml": "colour: red\n", "empty/readme": "", "binary": "\x00\x01",
+		"agent.yaml": good, "model.jsonl": `{"text": "ok"}` + "\n", "broken.yaml": "colour: red\n", "empty/readme": "", "people.json": "{}", "binary": "\x00\x01",
 		"good.txtar": "-- agent.yaml --\n" + strings.Replace(good, "model: {provider: script, file: model.jsonl}\n", "", 1) + "-- input.json --\n{\"message\": \"x\"}\n-- model.jsonl --\n{\"text\": \"ok\"}\n-- want.json --\n{\"status\": \"done\"}\n",
 		"bad.txtar":  "-- agent.yaml --\ncolour: red\n",
 	} {
@@ -261,7 +262,7 @@ func storeCommands(t *testing.T) []string {
 	t.Helper()
 	var all []string
 	for _, n := range leafCommands(t) {
-		if !slices.Contains([]string{"mcp lock", "test", "graph", "validate", "init"}, n.Path()) {
+		if !slices.Contains([]string{"mcp lock", "people import", "test", "graph", "validate", "init"}, n.Path()) {
 			all = append(all, n.Path())
 		}
 	}

@@ -7,9 +7,8 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-type repairsCommand struct{}
-
-func (*repairsCommand) run(ctx context.Context, p *program) error {
+// listRepairs lists what the sweep repaired.
+func listRepairs(ctx context.Context, p *program) error {
 	return p.withReadSession(ctx, func(s *session) error {
 		all, err := listAll(ctx, s, func(c *api.Client, cursor string) (api.Page[runtime.Repaired], error) {
 			return c.Repairs(ctx, cursor, pageSize)

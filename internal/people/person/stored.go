@@ -1,0 +1,209 @@
+package person
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// The people of a deployment are items of its table: PK T#tenant#PEOPLE, SK the person's id, body what stands under the
+// id in a document of people. A Slack workspace is PK PEOPLE, SK its id, body {"tenant": …}. Who was removed has the
+// body null.
+const teamsPK = "PEOPLE"
+
+func peoplePK(tenant string) string { return "T#" + tenant + "#PEOPLE" }
+
+type team struct {
+	Tenant string `json:"tenant"`
+}
+
+// keptFor is how long a Stored goes by what it has read: somebody who is removed can act for no longer.
+const keptFor = 30 * time.Second
+
+// Stored is the Directory of the people in a table. It reads a tenant as a whole and keeps it for half a minute. An
+// item that cannot be read is an error, and lets nobody of its tenant do anything. Safe for concurrent use.
+type Stored struct {
+	Table store.Table
+	Clock clock.Clock
+
+	mu      sync.Mutex
+	tenants map[string]keptBook
+}
+
+type keptBook struct {
+	*Book
+	until time.Time
+}
+
+// Person finds one by id.
+func (s *Stored) Person(ctx context.Context, tenant, id string) (Person, bool, error) {
+	book, err := s.load(ctx, tenant)
+	if err != nil {
+		return Person{}, false, err
+	}
+	return book.Person(ctx, tenant, id)
+}
+
+// Members are the people of these principals.
+func (s *Stored) Members(ctx context.Context, tenant string, principals []string) ([]Person, error) {
+	book, err := s.load(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	return book.Members(ctx, tenant, principals)
+}
+
+// Slack finds who a workspace's member is. It reads the workspace each time.
+func (s *Stored) Slack(ctx context.Context, id, member string) (string, Person, bool, error) {
+	if !isSlackID(id, "TE") {
+		return "", Person{}, false, nil
+	}
+	it, found, err := s.Table.Get(ctx, store.Key{PK: teamsPK, SK: id})
+	var of team
+	if err == nil && found {
+		err = json.Unmarshal(it.Body, &of)
+	}
+	if err != nil || of.Tenant == "" {
+		return "", Person{}, false, wrapRead(err, "workspace "+id)
+	}
+	book, err := s.load(ctx, of.Tenant)
+	if err != nil {
+		return "", Person{}, false, err
+	}
+	return (&Book{tenants: book.tenants, teams: map[string]string{id: of.Tenant}}).Slack(ctx, id, member)
+}
+
+func (s *Stored) load(ctx context.Context, tenant string) (*Book, error) {
+	s.mu.Lock()
+	kept, ok := s.tenants[tenant]
+	s.mu.Unlock()
+	now := s.Clock.Now()
+	if ok && now.Before(kept.until) {
+		return kept.Book, nil
+	}
+	people, err := storedBodies(ctx, s.Table, peoplePK(tenant))
+	if err != nil {
+		return nil, wrapRead(err, "people of "+tenant)
+	}
+	maps.DeleteFunc(people, func(_ string, body json.RawMessage) bool { return isNull(body) })
+	book := &Book{tenants: map[string]map[string]Person{}}
+	if err := book.readPeople(tenant, people); err != nil {
+		return nil, wrapRead(err, "people of "+tenant)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tenants == nil {
+		s.tenants = map[string]keptBook{}
+	}
+	s.tenants[tenant] = keptBook{book, now.Add(keptFor)}
+	return book, nil
+}
+
+func wrapRead(err error, what string) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("read %s: %w", what, err)
+}
+
+// storedBodies are the bodies of a partition, by sort key.
+func storedBodies(ctx context.Context, t store.Table, pk string) (map[string]json.RawMessage, error) {
+	out := map[string]json.RawMessage{}
+	for r := (store.Range{PK: pk}); ; {
+		page, err := t.Query(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		for _, it := range page.Items {
+			out[it.SK] = it.Body
+		}
+		if r.Cursor = page.Cursor; r.Cursor == "" {
+			return out, nil
+		}
+	}
+}
+
+// Import makes the people of the tenants that a document names, and the workspaces of these, those of the document.
+// What is not in it any more is removed; tenants that it does not name keep theirs. It counts the items it wrote and
+// removed; a document that is imported again writes none. Its error is a *ReadError where the document is wrong:
+// nothing is written then. After any other error the same import may be repeated.
+func Import(ctx context.Context, t store.Table, document []byte) (written, removed int, err error) {
+	book, err := Read(document)
+	if err != nil {
+		return 0, 0, err
+	}
+	var doc struct {
+		Tenants map[string]map[string]json.RawMessage
+	}
+	if err := json.Unmarshal(document, &doc); err != nil {
+		return 0, 0, err
+	}
+	put := func(pk string, wanted map[string]json.RawMessage, mine func(body json.RawMessage) bool) error {
+		stored, err := storedBodies(ctx, t, pk)
+		if err != nil {
+			return err
+		}
+		for sk, body := range stored {
+			if _, ok := wanted[sk]; !ok && !isNull(body) && mine(body) {
+				wanted[sk] = json.RawMessage("null")
+			}
+		}
+		for _, sk := range slices.Sorted(maps.Keys(wanted)) {
+			if bytes.Equal(stored[sk], wanted[sk]) {
+				continue
+			}
+			it := store.Item{Key: store.Key{PK: pk, SK: sk}, Body: wanted[sk]}
+			if err := t.Write(ctx, store.Op{Kind: store.Put, Item: it}); err != nil {
+				return fmt.Errorf("write %s: %w", sk, err)
+			}
+			if isNull(wanted[sk]) {
+				removed++
+			} else {
+				written++
+			}
+		}
+		return nil
+	}
+	for _, tenant := range slices.Sorted(maps.Keys(doc.Tenants)) {
+		people := map[string]json.RawMessage{}
+		for id, form := range doc.Tenants[tenant] {
+			if isNull(form) { // somebody without groups or addresses
+				form = json.RawMessage("{}")
+			}
+			var compact bytes.Buffer
+			if err := json.Compact(&compact, form); err != nil {
+				return written, removed, err
+			}
+			people[id] = compact.Bytes()
+		}
+		if err := put(peoplePK(tenant), people, func(json.RawMessage) bool { return true }); err != nil {
+			return written, removed, fmt.Errorf("import the people of %s: %w", tenant, err)
+		}
+	}
+	teams := map[string]json.RawMessage{}
+	for id, tenant := range book.teams {
+		if teams[id], err = json.Marshal(team{tenant}); err != nil {
+			return written, removed, err
+		}
+	}
+	err = put(teamsPK, teams, func(body json.RawMessage) bool {
+		var of team
+		if json.Unmarshal(body, &of) != nil {
+			return true
+		}
+		_, named := book.tenants[of.Tenant]
+		return named
+	})
+	if err != nil {
+		return written, removed, fmt.Errorf("import the workspaces: %w", err)
+	}
+	return written, removed, nil
+}

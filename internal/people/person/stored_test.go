@@ -1,0 +1,78 @@
+package person_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/store"
+)
+
+func requireImport(t *testing.T, table store.Table, document string, written, removed int) {
+	t.Helper()
+	w, r, err := person.Import(t.Context(), table, []byte(document))
+	require.NoError(t, err)
+	require.Equal(t, []int{written, removed}, []int{w, r})
+}
+
+// The people of a table are those of the documents that were imported. Whoever is removed, or leaves a group, can act as
+// before for less than a minute.
+func TestStoredPeople(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := store.NewMemory()
+		requireImport(t, table, people, 8, 0)
+		requireImport(t, table, people, 0, 0)
+		read, stored := book(t, people), &person.Stored{Table: table, Clock: clock.System()}
+		for _, of := range [][2]string{{"acme", "user:ana"}, {"acme", "user:ben"}, {"acme", "user:dan"}, {"other", "user:ana"}, {"other", "user:ben"}, {"none", "user:ana"}} {
+			want, known, err := read.Person(t.Context(), of[0], of[1])
+			require.NoError(t, err)
+			got, found, err := stored.Person(t.Context(), of[0], of[1])
+			require.NoError(t, err)
+			require.Equal(t, known, found, "%v", of)
+			require.Equal(t, want, got, "%v", of)
+		}
+		tenant, ana, found, err := stored.Slack(t.Context(), "T0OTHER", "U0ANA")
+		require.NoError(t, err)
+		require.True(t, found)
+		require.Equal(t, "other user:ana", tenant+" "+ana.ID)
+
+		// Ana leaves, Ben is in another group, and the tenant other is not named.
+		requireImport(t, table, `{"tenants": {"acme": {"user:ben": ["group:guests"], "user:dan": null}}, "slack": {"T0ACME": "acme"}}`, 1, 3)
+		time.Sleep(time.Minute)
+		all, err := stored.Members(t.Context(), "acme", []string{"group:operators", "group:finance", "user:ana", "user:dan"})
+		require.NoError(t, err)
+		require.Equal(t, []string{"user:dan"}, ids(all))
+		_, _, found, err = stored.Slack(t.Context(), "T0ACME", "U0ANA")
+		require.NoError(t, err)
+		require.False(t, found)
+		_, _, found, err = stored.Slack(t.Context(), "E0ACME", "U0ANA")
+		require.NoError(t, err)
+		require.False(t, found)
+		_, found, err = stored.Person(t.Context(), "other", "user:ana")
+		require.NoError(t, err)
+		require.True(t, found)
+		requireImport(t, table, people, 4, 0)
+	})
+}
+
+// A document that is wrong writes nothing, and an item that is damaged lets nobody of its tenant act.
+func TestStoredPeopleThatCannotBeRead(t *testing.T) {
+	table := store.NewMemory()
+	_, _, err := person.Import(t.Context(), table, []byte(`{"tenants": {"acme": {"user:ana": ["finance"]}}}`))
+	require.ErrorContains(t, err, "tenants.acme.user:ana")
+	requireImport(t, table, people, 8, 0)
+	stored := &person.Stored{Table: table, Clock: clock.System()}
+	require.NoError(t, table.Write(context.Background(), store.Op{Kind: store.Put, Item: store.Item{
+		Key: store.Key{PK: "T#acme#PEOPLE", SK: "user:ben"}, Body: []byte(`["finance"]`),
+	}}))
+	_, _, err = stored.Person(t.Context(), "acme", "user:ana")
+	require.ErrorContains(t, err, "people of acme")
+	_, found, err := stored.Person(t.Context(), "other", "user:ana")
+	require.NoError(t, err)
+	require.True(t, found)
+}
