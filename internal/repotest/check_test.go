@@ -438,7 +438,7 @@ func variables(p *Project) []string {
 // somebody's name: no function that runs tools or asks models has them.
 var holders = map[string][]string{
 	"Step": {"OpenAiSecret"}, "Tool": {"KeyRing"}, "Approve": {"LinkKeyRing", "SlackTokenSecret"},
-	"Sweep": {"LinkKeyRing", "SlackTokenSecret"}, "Http": {"KeyRing", "LinkKeyRing", "SlackSigningSecret", "SlackTokenSecret"},
+	"Sweep": {"LinkKeyRing", "SlackTokenSecret"}, "Http": {"KeyRing", "LinkKeyRing", "OidcClientSecret", "SlackSigningSecret", "SlackTokenSecret"},
 }
 
 // secretsHeld finds functions whose environments or roles name other secrets than theirs, or hold the value of one.

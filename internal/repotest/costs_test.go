@@ -81,7 +81,11 @@ func (r *Row) price(p *Project, invoked map[string]int) {
 func (p *Project) memoryGB(function string) float64 {
 	for _, r := range p.Resources(functionType) {
 		if strings.EqualFold(r.ID, function+"Function") {
-			mb, err := strconv.Atoi(p.Property(r, "MemorySize").String())
+			memory := p.Property(r, "MemorySize")
+			if set := p.Template.Get("Parameters", memory.Short(), "Default"); set != nil {
+				memory = set
+			}
+			mb, err := strconv.Atoi(memory.String())
 			if err == nil {
 				return float64(mb) / 1024
 			}
