@@ -58,14 +58,15 @@ const (
 	account = "123456789012"
 	machine = "arn:aws:states:" + region + ":" + account + ":stateMachine:" + name
 	bucket  = "blobs"
-	acme    = "acme" // the tenant of those who come by the API
+	sender  = "approvals@example.com" // of mails, where a test turns them on
+	acme    = "acme"                  // the tenant of those who come by the API
 )
 
 // The keys that callbacks and links are signed with, which Secrets Manager has, and the people whom they are for.
 const (
 	keys      = `{"id":"1","key":"fedcba9876543210fedcba9876543210"}`
 	linkKeys  = `{"id":"1","key":"0123456789abcdef0123456789abcdef"}`
-	directory = `{"tenants":{"acme":{"user:ana":{"groups":["group:operators"],"name":"Ana Lima"},"user:eve":["group:guests"]}}}`
+	directory = `{"tenants":{"acme":{"user:ana":{"groups":["group:operators"],"name":"Ana Lima","email":"ana@example.com"},"user:eve":["group:guests"]}}}`
 )
 
 // The functions, as their folders are named.
@@ -82,6 +83,7 @@ type deployment struct {
 	ports     runtime.Ports // past the functions
 	sfn       *sdksfn.Client
 	bus       *awsfake.Bus
+	mail      *awsfake.Mail
 	events    *eventbridge.Client
 	apiURL    string
 	issuer    *awsfake.JWT
@@ -131,6 +133,7 @@ func startServices(t *testing.T, model *bedrockfake.Server, options ...option) *
 		return d.functions[function].Invoke(t.Context(), payload)
 	}
 	d.bus = &awsfake.Bus{Clock: clk}
+	d.mail = &awsfake.Mail{Credentials: aws.Credentials{AccessKeyID: "local", SecretAccessKey: "local"}, Region: region, Identities: []string{sender}}
 	d.issuer, d.apiURL = d.startAPI()
 	d.values["HttpApi.ApiEndpoint"] = d.apiURL
 	for _, o := range options {
@@ -146,7 +149,7 @@ func startServices(t *testing.T, model *bedrockfake.Server, options ...option) *
 	here := func(h http.Handler) target { return target{serve(t, h), http.DefaultClient} }
 	d.services = services{
 		"dynamodb": {aws.ToString(cfg.BaseEndpoint), cfg.HTTPClient}, "s3": here(fakeS3(t, bucket)), "states": here(awsfake.StepFunctions(d.engine)),
-		"bedrock": {model.URL(), http.DefaultClient}, "events": here(d.bus), "secretsmanager": here(d.vault),
+		"bedrock": {model.URL(), http.DefaultClient}, "events": here(d.bus), "secretsmanager": here(d.vault), "ses": here(d.mail),
 	}
 	at := func(service string) aws.Config {
 		url := d.services[service].url

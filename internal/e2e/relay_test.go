@@ -188,7 +188,7 @@ func (s services) send(q *http.Request, body []byte, service string) (*http.Resp
 	if err != nil {
 		return nil, err
 	}
-	out.Header = q.Header.Clone()
+	out.Header, out.Host = q.Header.Clone(), q.Host // the host is signed
 	return to.client.Do(out)
 }
 

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -16,6 +17,25 @@ import (
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/secrets"
 )
+
+// Who is asked gets a mail with a link, within what the role of functions/approve permits: people of the table, the keys
+// of links, the request and the sender. The link opens the request.
+func TestMailToWhoIsAsked(t *testing.T) {
+	d := deploy(t, newRefundModel(t), func(d *deployment) { d.values["MailFrom"], d.values["MailIdentity"] = sender, "example.com" })
+	started, err := d.anaClient().Start(t.Context(), refundStart("k1"))
+	require.NoError(t, err)
+	s := d.waitFor(acme, started.ID, isParked)
+	require.Eventually(t, func() bool { return len(d.mail.Sent()) > 0 }, 2*time.Minute, 10*time.Millisecond)
+	mail := d.mail.Sent()[0]
+	require.Equal(t, "ana@example.com", mail.To)
+	at := regexp.MustCompile(regexp.QuoteMeta(d.apiURL+link.Path) + `[A-Za-z0-9_.-]+`).FindString(mail.Text)
+	require.NotEmpty(t, at, mail.Text)
+	status, page := d.openPage(at)
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, page, "Ana Lima")
+	d.approve(d.anaClient(), s)
+	d.requireWholeRefund(d.waitFor(acme, s.Run, isDone))
+}
 
 // A link opens its page and decides with nothing running meanwhile: every function was killed since the run parked.
 func TestA1A5LinksOverRestarts(t *testing.T) {
