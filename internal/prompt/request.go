@@ -14,6 +14,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/dialect"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -235,7 +236,7 @@ func ToolPrompt(tools []agent.ToolSpec) string {
 		if json.Valid(t.Schema) {
 			p.Schema = t.ModelFacing().Schema
 		}
-		line, err := run.MarshalVerbatim(p)
+		line, err := jsonx.MarshalVerbatim(p)
 		if err != nil { // there is nothing in it that could not be written
 			continue
 		}

@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // The bounds of a document of OpenAPI: bytes of a file, of what it shows of itself to a model, and how many operations
@@ -174,7 +174,7 @@ func (d document) tool(op operationOf, e *httpEntry, t *agent.ToolSpec) error {
 		slices.Sort(s.required)
 		schema["required"] = slices.Compact(s.required)
 	}
-	t.Schema, err = run.MarshalVerbatim(schema)
+	t.Schema, err = jsonx.MarshalVerbatim(schema)
 	return err
 }
 
