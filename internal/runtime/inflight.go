@@ -302,9 +302,8 @@ func (r *round) toolEvent(ctx context.Context, c run.Call, res agent.ToolResultD
 		err = r.checkAnswerSchema(t)
 	}
 	if err != nil {
-		return r.resultEvent(ctx, c,
-			agent.ToolResultData{Content: c.Name + " asked for input in a way that cannot be shown: " + agent.Bounded(err.Error()),
-				IsError: true})
+		why := c.Name + " asked for input in a way that cannot be shown: " + agent.Bounded(err.Error())
+		return r.resultEvent(ctx, c, agent.ToolResultData{Content: why, IsError: true})
 	}
 	return run.CallSuspended{Call: c.ID, For: run.ForInput, Ticket: &t, Ran: c.Claim == ""}, nil
 }
