@@ -422,7 +422,7 @@ func editMembers(
 		if len(out) > 1 {
 			out = append(out, ',')
 		}
-		key, err := run.MarshalVerbatim(name)
+		key, err := jsonx.MarshalVerbatim(name)
 		if err != nil {
 			return nil, err
 		}

@@ -195,8 +195,8 @@ func ValidMediaType(s string) bool {
 		mime.FormatMediaType(kind, params) != ""
 }
 
-// CheckMedia says what is wrong with media as somebody hands them in; nil = they may be kept. Whether a blob is there, and
-// whether data is base64, it does not look at.
+// CheckMedia says what is wrong with media as somebody hands them in; nil = they may be kept. Whether a blob is there,
+// and whether data is base64, it does not look at.
 func CheckMedia(m run.Media) error {
 	switch {
 	case !ValidMediaType(m.MediaType):

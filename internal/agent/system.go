@@ -227,7 +227,7 @@ func withoutParentName(list json.RawMessage) (json.RawMessage, error) {
 	case len(left) == 0:
 		return nil, nil
 	default:
-		return run.MarshalVerbatim(left)
+		return jsonx.MarshalVerbatim(left)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"text/template"
 
 	"github.com/countersign/countersign/internal/jsonx"
-	"github.com/countersign/countersign/internal/run"
 )
 
 // maxText is how long a text that a template makes may be, in bytes.
@@ -267,7 +266,7 @@ func FilledUndo(template json.RawMessage, find func(UndoPlace) (json.RawMessage,
 				return nil, err
 			}
 		}
-		return run.MarshalVerbatim(elements)
+		return jsonx.MarshalVerbatim(elements)
 	default:
 		return template, nil
 	}

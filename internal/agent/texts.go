@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -198,7 +199,7 @@ func TextOutputRefused(d *Definition, err error) string {
 	if len(schema) <= maxSchemaShown {
 		text.Schema = schema
 	}
-	out, failed := run.MarshalVerbatim(text)
+	out, failed := jsonx.MarshalVerbatim(text)
 	if failed != nil { // a checked schema always marshals
 		return text.Message
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -184,7 +185,7 @@ func (r DecisionInput) reported() json.RawMessage {
 	if r.Action != ReportResult && r.Action != ReportError {
 		return nil
 	}
-	text, _ := run.MarshalVerbatim(r.Content) // a string always marshals
+	text, _ := jsonx.MarshalVerbatim(r.Content) // a string always marshals
 	return text
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -26,7 +27,7 @@ func indexSortKey(at time.Time, id string) string { return fmt.Sprintf("%013d#%s
 
 // putOp writes the whole item.
 func putOp(a Approval) (store.Op, error) {
-	body, err := run.MarshalVerbatim(a)
+	body, err := jsonx.MarshalVerbatim(a)
 	if err != nil {
 		return store.Op{}, fmt.Errorf("marshal approval %s: %w", a.ID, err)
 	}
@@ -344,7 +345,7 @@ func (a Approval) MarshalJSON() ([]byte, error) {
 	if a.OriginalArgs != nil {
 		f.Args, f.OriginalArgs = a.OriginalArgs, a.Args
 	}
-	return run.MarshalVerbatim(f)
+	return jsonx.MarshalVerbatim(f)
 }
 
 // UnmarshalJSON reads what MarshalJSON of any version writes. It ignores unknown keys; readItem, which reads stored

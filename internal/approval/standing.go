@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/people/mask"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
@@ -62,7 +63,7 @@ func prefixRange(name string) (from, to string) { return name + "#", name + "$" 
 
 // putOp writes the whole record. Only a grant that is not revoked is in the index.
 func (g StandingGrant) putOp(tenant string) (store.Op, error) {
-	body, err := run.MarshalVerbatim(g)
+	body, err := jsonx.MarshalVerbatim(g)
 	if err != nil {
 		return store.Op{}, fmt.Errorf("marshal standing grant of %s for %s: %w", g.Tool, g.Agent, err)
 	}

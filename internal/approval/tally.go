@@ -419,7 +419,7 @@ func subjectDigest(a Approval, decision Decision) (string, error) {
 	if a.Kind == KindInput { // the answer replaces it
 		digest = ""
 	}
-	of, err := run.MarshalVerbatim([]any{digest, decision.Action, decision.Args, decision.Tools, decision.Grant})
+	of, err := jsonx.MarshalVerbatim([]any{digest, decision.Action, decision.Args, decision.Tools, decision.Grant})
 	if err != nil {
 		return "", fmt.Errorf("record the approval of %s: %w", decision.By, err)
 	}

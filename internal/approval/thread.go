@@ -9,8 +9,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
-	"github.com/countersign/countersign/internal/run"
 )
 
 // The bounds of a thread. maxRequestBytes leaves room in the request's item for the decisions.
@@ -86,7 +86,7 @@ func (a *Approval) appendRemark(w RemarkInput, now time.Time) (bool, error) {
 		return false, fmt.Errorf("say something of approval %s: it has %d: %w", a.ID, n, ErrThreadFull)
 	}
 	a.Thread = append(slices.Clip(a.Thread), Remark{By: w.By.ID, At: now, Text: w.Text, Via: w.Via})
-	body, err := run.MarshalVerbatim(a)
+	body, err := jsonx.MarshalVerbatim(a)
 	if err == nil && len(body) > maxRequestBytes {
 		err = fmt.Errorf("say something of approval %s: it would have %d bytes, at most %d: %w", a.ID, len(body),
 			maxRequestBytes, ErrThreadFull)

@@ -1,13 +1,14 @@
 package asl
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // MaxData is the longest input, output or state data, in bytes of JSON, as Step Functions limits it.
@@ -17,13 +18,10 @@ const MaxData = 256 << 10
 
 // encode writes a value as compact JSON, of at most MaxData bytes.
 func encode(v any) (json.RawMessage, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
+	data, err := jsonx.MarshalVerbatim(v)
+	if err != nil {
 		return nil, errorf(Runtime, "%v", err)
 	}
-	data := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 	if len(data) > MaxData {
 		return nil, errorf(DataLimitExceeded, "the data is %d bytes, more than %d", len(data), MaxData)
 	}

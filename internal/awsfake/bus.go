@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // Bus is an event bus. It speaks the wire protocol of PutEvents, awsJson1.1, and delivers each event to the target of
@@ -101,7 +102,7 @@ func (b *Bus) Put(ctx context.Context, source, detailType string, detail json.Ra
 		"region": "eu-central-1", "time": b.Clock.Now().Format(time.RFC3339), "resources": resources, "detail": detail,
 	}
 	for _, r := range b.Rules {
-		event, err := plain(e)
+		event, err := jsonx.MarshalVerbatim(e)
 		fits := false
 		if err == nil {
 			fits, err = Matches(r.Pattern, event)
@@ -136,15 +137,6 @@ func (b *Bus) nextID() string {
 	defer b.mu.Unlock()
 	b.count++
 	return fmt.Sprintf("00000000-0000-4000-8000-%012d", b.count)
-}
-
-// plain is a value as JSON text that keeps its digits.
-func plain(v any) (json.RawMessage, error) {
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(v)
-	return bytes.TrimSpace(out.Bytes()), err
 }
 
 var placeholder = regexp.MustCompile(`<([A-Za-z0-9_.-]+)>`)
@@ -201,12 +193,12 @@ func inserted(v any, quoted bool) (string, error) {
 	if v == nil {
 		return "", nil
 	}
-	raw, err := plain(v)
+	raw, err := jsonx.MarshalVerbatim(v)
 	if _, isText := v.(string); isText && quoted {
 		return string(raw[1 : len(raw)-1]), err
 	}
 	if quoted {
-		escaped, err := plain(string(raw))
+		escaped, err := jsonx.MarshalVerbatim(string(raw))
 		return string(escaped[1 : len(escaped)-1]), err
 	}
 	return string(raw), err

@@ -23,8 +23,8 @@ import (
 	"github.com/aws/smithy-go/middleware"
 
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
-	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
 )
@@ -74,7 +74,7 @@ func checkEntry(
 // Emit puts an event on the bus. One that is too large or malformed is runtime.ErrUndeliverable; any other error may
 // pass.
 func (b *Bus) Emit(ctx context.Context, e policy.Outgoing) error {
-	detail, err := run.MarshalVerbatim(e)
+	detail, err := jsonx.MarshalVerbatim(e)
 	if err != nil {
 		return fmt.Errorf("%w: %w", runtime.ErrUndeliverable, err)
 	}

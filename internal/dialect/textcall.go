@@ -95,7 +95,7 @@ func fitArguments(schema, arguments json.RawMessage) json.RawMessage {
 	if err != nil {
 		return arguments
 	}
-	out, err := run.MarshalVerbatim(fitValue(wanted, value))
+	out, err := jsonx.MarshalVerbatim(fitValue(wanted, value))
 	if err != nil {
 		return arguments
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
-	"github.com/countersign/countersign/internal/run"
 )
 
 // maxToolBody is the longest call in tags that is read, in bytes (seed 004).
@@ -175,7 +174,7 @@ func (e *toolElement) arguments() (raw json.RawMessage, elements bool, err error
 	if err != nil {
 		return nil, false, err
 	}
-	raw, err = run.MarshalVerbatim(value)
+	raw, err = jsonx.MarshalVerbatim(value)
 	if err != nil {
 		return nil, false, fmt.Errorf("<arguments>: %w", err)
 	}

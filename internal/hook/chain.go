@@ -293,7 +293,7 @@ func (c permissionConfig) answer(m *BeforeTool, tool string) string {
 
 // confirmation asks for a call by the pseudo-call that front ends of seed 001 know.
 func confirmation(c run.Call) run.Ticket {
-	args, err := run.MarshalVerbatim(struct {
+	args, err := jsonx.MarshalVerbatim(struct {
 		Tool string          `json:"tool_name"`
 		Args json.RawMessage `json:"tool_args"`
 	}{c.Tool, c.Input})

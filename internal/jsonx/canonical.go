@@ -1,6 +1,7 @@
 package jsonx
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -94,3 +95,24 @@ func AppendCanonicalString(b []byte, s string) []byte {
 
 // SortedKeys are the keys of m in order.
 func SortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// MarshalVerbatim is json.Marshal that leaves raw JSON inside v as it is: arguments are hashed by their bytes (A6), and
+// json.Marshal would write & as \u0026 in them.
+func MarshalVerbatim(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// StoredLen is the length of text as a JSON string, in bytes: control characters take six.
+func StoredLen(text string) int {
+	b, err := MarshalVerbatim(text)
+	if err != nil { // a string always marshals
+		return 6 * len(text)
+	}
+	return len(b)
+}

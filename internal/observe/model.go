@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 )
@@ -90,7 +91,7 @@ func (h Hide) requestAttributes(r agent.Request) []attribute.KeyValue {
 		return out
 	}
 	for i, t := range r.Tools {
-		schema, err := run.MarshalVerbatim(toolJSON{t.ModelName(), t.Description, t.Schema})
+		schema, err := jsonx.MarshalVerbatim(toolJSON{t.ModelName(), t.Description, t.Schema})
 		if err == nil { // a schema that is no JSON was refused long before
 			out = append(out, toolSchemaKey(i).String(string(schema)))
 		}

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
@@ -398,7 +399,7 @@ func known(s *run.AgentState) []StepState {
 
 // remember is the steps as they are stored.
 func remember(steps ...StepState) json.RawMessage {
-	raw, err := run.MarshalVerbatim(steps)
+	raw, err := jsonx.MarshalVerbatim(steps)
 	if err != nil { // hints are JSON (stepsPlan); a plan without its memory is an error of Steps
 		return nil
 	}

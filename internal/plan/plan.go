@@ -62,7 +62,7 @@ func (p Plan) String() string {
 	for _, s := range p.Steps {
 		form.Steps = append(form.Steps, stepJSON{json.RawMessage(strconv.Itoa(s.Number)), s.Description, s.Server, s.Hints})
 	}
-	out, err := run.MarshalVerbatim(form)
+	out, err := jsonx.MarshalVerbatim(form)
 	if err != nil { // hints are JSON: ParsePlan and the journal let nothing else through
 		return ""
 	}

@@ -318,7 +318,7 @@ const maxTicket = 32 << 10
 
 // TicketSize is the length of a ticket as it is stored, in bytes.
 func TicketSize(t run.Ticket) int {
-	raw, err := run.MarshalVerbatim(t)
+	raw, err := jsonx.MarshalVerbatim(t)
 	if err != nil { // its JSON is checked
 		return maxTicket + 1
 	}

@@ -271,7 +271,7 @@ func historyText(s *run.AgentState) (string, error) {
 		Messages []MessageView   `json:"messages"`
 		Omitted  int             `json:"omitted,omitempty"` // older messages that are left out here
 	}{s.Output, messages[first:], s.Messages.Len() - len(messages) + first}
-	text, err := run.MarshalVerbatim(form)
+	text, err := jsonx.MarshalVerbatim(form)
 	return string(text), err
 }
 

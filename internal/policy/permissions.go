@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -182,7 +183,7 @@ func AnswerRequest(r run.PermissionRequest, expired bool) run.PermissionAnswered
 	if off := names[run.ToolCancelled]; len(off) > 0 {
 		comments = append(comments, "Called off without a judgement, and not permitted: "+strings.Join(off, ", ")+".")
 	}
-	out, err := run.MarshalVerbatim(struct {
+	out, err := jsonx.MarshalVerbatim(struct {
 		Granted  []string `json:"granted"`
 		Denied   []string `json:"denied"`
 		Comments string   `json:"comments"`

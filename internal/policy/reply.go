@@ -336,7 +336,7 @@ func plannedReasoning(all []run.RepliedReasoning, text string, kept []int) []run
 		if r.Empty() || slices.ContainsFunc(texts, func(t string) bool { return !utf8.ValidString(t) }) {
 			continue
 		}
-		size += run.StoredLen(r.Text) + run.StoredLen(r.Signature) + base64.StdEncoding.EncodedLen(len(r.Redacted))
+		size += jsonx.StoredLen(r.Text) + jsonx.StoredLen(r.Signature) + base64.StdEncoding.EncodedLen(len(r.Redacted))
 		if size > maxReasoning {
 			return nil
 		}

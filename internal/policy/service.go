@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -51,7 +52,7 @@ func (f FunctionCall) Payload() ([]byte, error) {
 	if string(f.State) == string(run.EmptyState) {
 		f.State = nil
 	}
-	return run.MarshalVerbatim(f)
+	return jsonx.MarshalVerbatim(f)
 }
 
 // FunctionRequest is what a function that answers later is invoked with for a call of t in the state s, to be
@@ -164,11 +165,11 @@ func withParent(raw json.RawMessage, subject string) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	name, err := run.MarshalVerbatim(agent.ParentSubject)
+	name, err := jsonx.MarshalVerbatim(agent.ParentSubject)
 	if err != nil {
 		return nil, err
 	}
-	value, err := run.MarshalVerbatim(subject)
+	value, err := jsonx.MarshalVerbatim(subject)
 	if err != nil {
 		return nil, err
 	}
@@ -208,7 +209,7 @@ func Announcement(s *run.AgentState) (e Outgoing, owed bool, err error) {
 	if len(said.Output) > maxAnnounced {
 		said.Output, said.Omitted = nil, true
 	}
-	data, err := run.MarshalVerbatim(said)
+	data, err := jsonx.MarshalVerbatim(said)
 	if err != nil {
 		return Outgoing{}, false, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/dialect"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -501,7 +502,7 @@ func toolTokens(tools []agent.ToolSpec) int {
 	for i, t := range tools {
 		offered[i] = definition{t.Name, t.Description, t.Schema}
 	}
-	text, err := run.MarshalVerbatim(offered)
+	text, err := jsonx.MarshalVerbatim(offered)
 	if err != nil { // a schema that Check let through always marshals
 		return 0
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/dialect"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -235,7 +236,7 @@ func ToolPrompt(tools []agent.ToolSpec) string {
 		if json.Valid(t.Schema) {
 			p.Schema = t.ModelFacing().Schema
 		}
-		line, err := run.MarshalVerbatim(p)
+		line, err := jsonx.MarshalVerbatim(p)
 		if err != nil { // there is nothing in it that could not be written
 			continue
 		}
@@ -256,8 +257,8 @@ func SystemDigest(text string) string {
 // SystemFor is what a system text shows of s for action a. One that is built once shows the quota as it is at the
 // start; one that is built for every inference, how things stand now.
 func SystemFor(d *agent.Definition, s *run.AgentState, a run.Action, now time.Time) agent.SystemData {
-	data := agent.SystemData{Date: s.StartedAt.UTC().Format(time.DateOnly), Run: s.Run, Caller: policy.Caller(s), Input: s.Input,
-		Interactions: run.Interactions{Max: s.Interactions.Max}}
+	data := agent.SystemData{Date: s.StartedAt.UTC().Format(time.DateOnly), Run: s.Run, Caller: policy.Caller(s),
+		Input: s.Input, Interactions: run.Interactions{Max: s.Interactions.Max}}
 	if d.SystemPrompt == agent.SystemEveryInference {
 		data.Now, data.Interactions, data.Exhausted = now.UTC().Format(time.RFC3339), s.Interactions, a.Exhausted
 	}

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -343,7 +344,7 @@ func findWhole(s *run.AgentState, call string) (w run.Whole, found, listed bool)
 }
 
 func readMoreArguments(call string, from int) string {
-	raw, err := run.MarshalVerbatim(struct {
+	raw, err := jsonx.MarshalVerbatim(struct {
 		Call string `json:"call"`
 		From int    `json:"from"`
 	}{call, from})

@@ -5,10 +5,13 @@ import "github.com/countersign/countersign/internal/run"
 // Tokens are estimated by bytes, as seed 002 does, because no provider's tokenizer can be had everywhere and every
 // estimate has to be the same on every machine (presets 6). Which ratio counts where:
 //
-//   - What the sum of the conversation holds is prose, arguments and results of calls included: so the seed counts a message once it is
-//     added. A message costs 4 more, a call 10 more for its name and its frame, a result its call's id more.
-//   - JSON is denser: definitions of tools are measured by it, and a result where it is looked at by itself (compressResult).
-//   - Media are no text. A picture or a file takes imageTokens, whatever its bytes; a file of text, what its text takes.
+//   - What the sum of the conversation holds is prose, arguments and results of calls included: so the seed counts a
+//     message once it is added. A message costs 4 more, a call 10 more for its name and its frame, a result its call's
+//     id more.
+//   - JSON is denser: definitions of tools are measured by it, and a result where it is looked at by itself
+//     (compressResult).
+//   - Media are no text. A picture or a file takes imageTokens, whatever its bytes; a file of text, what its text
+//     takes.
 //
 // Estimates are wrong by a third either way. Context.Reserve.Safety is for that, and where nothing of the partition is
 // fixed a provider's own count replaces them (gauge).

@@ -19,6 +19,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -205,8 +206,8 @@ func (r *Rehearsal) compare(one *Run, def *agent.Definition, s *run.AgentState) 
 	one.Deployed = "unknown"
 	if now, ok := r.Agents(def.Name); ok {
 		one.Deployed = "changed"
-		was, err1 := run.MarshalVerbatim(def)
-		is, err2 := run.MarshalVerbatim(now)
+		was, err1 := jsonx.MarshalVerbatim(def)
+		is, err2 := jsonx.MarshalVerbatim(now)
 		if err1 == nil && err2 == nil && bytes.Equal(was, is) {
 			one.Deployed = "same"
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -208,7 +209,7 @@ func TestNewBuilds(t *testing.T) {
 // repin has the run's first entry name another definition.
 func (w *world) repin(d agent.Definition) {
 	w.t.Helper()
-	raw, err := run.MarshalVerbatim(d)
+	raw, err := jsonx.MarshalVerbatim(d)
 	require.NoError(w.t, err)
 	w.pinTo(raw)
 }

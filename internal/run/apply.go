@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -239,12 +240,7 @@ func (e Evicted) apply(s *AgentState) error {
 		}
 	}
 	s.Take(e)
-	s.ModelCalls += int64(e.Requests)
-	if e.Usage != nil {
-		s.Usage = s.Usage.Add(*e.Usage)
-	}
-	s.ExecutionUnits += e.Units
-	s.Cost = s.Cost.Add(e.Cost)
+	s.spend(ChildUsage{*cmp.Or(e.Usage, &Usage{}), int64(e.Requests), e.Units, e.Cost})
 	return nil
 }
 

@@ -38,10 +38,7 @@ func (e Replied) apply(s *AgentState) error {
 	if !e.Summary {
 		s.Interactions.Current++
 	}
-	s.ModelCalls += int64(e.Requests)
-	s.Usage = s.Usage.Add(e.Usage)
-	s.ExecutionUnits += e.Units
-	s.Cost = s.Cost.Add(e.Cost)
+	s.spend(ChildUsage{e.Usage, int64(e.Requests), e.Units, e.Cost})
 	s.Counted = Counted{}
 	if tokens := e.Usage.Input + e.Usage.CacheRead + e.Usage.CacheWrite; tokens > 0 {
 		s.Counted = Counted{Tokens: tokens, Through: s.EvictedMessages + int64(s.Messages.Len())}

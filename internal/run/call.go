@@ -213,7 +213,7 @@ func (c Call) AwaitsAnswer() bool {
 
 // CallLog is a persistent list of calls that finds them by id. The zero CallLog is empty.
 type CallLog struct {
-	log   Log[Call]
+	Log[Call]
 	index *callIndex
 }
 
@@ -223,12 +223,6 @@ type callIndex struct {
 	pos map[string]int
 }
 
-// Len is the number of calls.
-func (l CallLog) Len() int { return l.log.Len() }
-
-// All is a read-only view in order.
-func (l CallLog) All() []Call { return l.log.All() }
-
 // Find looks a call up by id.
 func (l CallLog) Find(id string) (Call, bool) {
 	if l.index == nil {
@@ -237,17 +231,17 @@ func (l CallLog) Find(id string) (Call, bool) {
 	l.index.mu.Lock()
 	i, ok := l.index.pos[id]
 	l.index.mu.Unlock()
-	if ok && i < l.Len() && l.log.At(i).ID == id {
-		return l.log.At(i), true
+	if ok && i < l.Len() && l.At(i).ID == id {
+		return l.At(i), true
 	}
 	return Call{}, false
 }
 
 // Append returns l with c at its end.
 func (l CallLog) Append(c Call) CallLog {
-	next := CallLog{log: l.log.Append(c), index: l.index}
-	if l.index == nil || next.log.back != l.log.back {
-		calls := next.log.All()
+	next := CallLog{Log: l.Log.Append(c), index: l.index}
+	if l.index == nil || next.back != l.back {
+		calls := next.All()
 		next.index = &callIndex{pos: make(map[string]int, 2*len(calls))}
 		for i, c := range calls {
 			next.index.pos[c.ID] = i

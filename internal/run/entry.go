@@ -1,7 +1,6 @@
 package run
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -199,28 +198,7 @@ func MarshalEntry(e Entry) ([]byte, error) {
 		}
 		f.Events = append(f.Events, raw)
 	}
-	return MarshalVerbatim(f)
-}
-
-// MarshalVerbatim is json.Marshal that leaves raw JSON inside v as it is: arguments are hashed by their bytes (A6), and
-// json.Marshal would write & as \u0026 in them.
-func MarshalVerbatim(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
-}
-
-// StoredLen is the length of text as it stands in an entry, a JSON string: control characters take six bytes.
-func StoredLen(text string) int {
-	b, err := MarshalVerbatim(text)
-	if err != nil { // a string always marshals
-		return 6 * len(text)
-	}
-	return len(b)
+	return jsonx.MarshalVerbatim(f)
 }
 
 // UnmarshalEntry reads the stored form.

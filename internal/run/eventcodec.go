@@ -57,7 +57,7 @@ func MarshalEvent(e Event) (json.RawMessage, error) {
 	if _, known := eventTypes[name]; !known {
 		return nil, fmt.Errorf("marshal event: %s is not stored", name)
 	}
-	body, err := MarshalVerbatim(e)
+	body, err := jsonx.MarshalVerbatim(e)
 	if err != nil {
 		return nil, fmt.Errorf("marshal event %s: %w", name, err)
 	}

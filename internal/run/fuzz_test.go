@@ -62,7 +62,7 @@ func FuzzCanonicalJSON(f *testing.F) {
 		got, err := asSpelled(compact)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
-		spelled, err := run.MarshalVerbatim(want) // keys in another order, strings spelled otherwise
+		spelled, err := jsonx.MarshalVerbatim(want) // keys in another order, strings spelled otherwise
 		require.NoError(t, err)
 		again, err := jsonx.CanonicalJSON(spelled)
 		require.NoError(t, err)

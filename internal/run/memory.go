@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // Memory is what policies remember of a run, each under its own name. The machine keeps it and does not interpret it.
@@ -19,7 +21,7 @@ type Slot struct {
 
 // Remember is the fact that a policy remembers v, which is JSON, from here on.
 func Remember(policy string, v any) Remembered {
-	raw, err := MarshalVerbatim(v)
+	raw, err := jsonx.MarshalVerbatim(v)
 	if err != nil { // Apply refuses a fact without a value
 		return Remembered{Policy: policy}
 	}

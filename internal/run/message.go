@@ -121,7 +121,7 @@ func MarshalBlock(b Block) ([]byte, error) {
 	if b == nil {
 		return nil, errors.New("marshal block: <nil> is not a block")
 	}
-	body, err := MarshalVerbatim(b)
+	body, err := jsonx.MarshalVerbatim(b)
 	if err != nil {
 		return nil, fmt.Errorf("marshal block: %w", err)
 	}

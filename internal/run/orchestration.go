@@ -113,10 +113,7 @@ func (e PlanFact) apply(s *AgentState) error {
 		return &ApplyError{Problem: problem}
 	}
 	hidden := s.Hidden
-	s.ModelCalls += int64(e.Requests)
-	s.Usage = s.Usage.Add(e.Usage)
-	s.ExecutionUnits += e.Units
-	s.Cost = s.Cost.Add(e.Cost)
+	s.spend(ChildUsage{e.Usage, int64(e.Requests), e.Units, e.Cost})
 	s.Hidden = nil
 	s.applyHalt(e.Halt)
 	if e.System != "" {

@@ -257,6 +257,11 @@ func (s *AgentState) Used() ChildUsage {
 	return ChildUsage{Usage: s.Usage, Requests: s.ModelCalls, Units: s.ExecutionUnits, Cost: s.Cost}
 }
 
+func (s *AgentState) spend(u ChildUsage) {
+	u = s.Used().Add(u)
+	s.Usage, s.ModelCalls, s.ExecutionUnits, s.Cost = u.Usage, u.Requests, u.Units, u.Cost
+}
+
 // Children are the runs that a run's calls are. The zero value is none.
 type Children struct {
 	// that have not answered, oldest first; also those whose call is settled. Never written in place
@@ -311,10 +316,7 @@ func (s *AgentState) applyChildAnswer(e Answered) error {
 	if err := s.requireAwake(); err != nil {
 		return err
 	}
-	s.Usage = s.Usage.Add(e.Used.Usage)
-	s.ModelCalls += e.Used.Requests
-	s.ExecutionUnits += e.Used.Units
-	s.Cost = s.Cost.Add(e.Used.Cost)
+	s.spend(*e.Used)
 	s.abandonChild(e.Call)
 	if _, ok := s.Call(e.Call); !ok { // settled so long ago that a snapshot lacks it
 		return nil

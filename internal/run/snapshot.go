@@ -3,6 +3,8 @@ package run
 import (
 	"fmt"
 	"reflect"
+
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // snapshotEvery is how many entries lie between snapshots of a run that has evicted messages, at least: twice as many
@@ -47,7 +49,7 @@ func (d *Draft) Snap() error {
 			form[f.Name] = v.Interface()
 		}
 	}
-	snapshot, err := MarshalVerbatim(form)
+	snapshot, err := jsonx.MarshalVerbatim(form)
 	if err != nil {
 		return fmt.Errorf("snapshot run %s: %w", s.Run, err)
 	}

@@ -219,18 +219,17 @@ func (s *AgentState) AwaitsAnyone() bool {
 
 // EarliestExpiry is when the first of the open waits expires; zero when there is none.
 func (s *AgentState) EarliestExpiry() time.Time {
-	var first time.Time
+	var all []time.Time
 	for _, r := range s.Permissions.Asked {
-		if first.IsZero() || r.Expires.Before(first) {
-			first = r.Expires
-		}
+		all = append(all, r.Expires)
 	}
-	for _, c := range s.Live {
-		if c.Status == StatusSuspended && (first.IsZero() || c.Wait.Expires.Before(first)) {
-			first = c.Wait.Expires
-		}
+	for _, c := range s.Waits() {
+		all = append(all, c.Wait.Expires)
 	}
-	return first
+	if len(all) == 0 {
+		return time.Time{}
+	}
+	return slices.MinFunc(all, time.Time.Compare)
 }
 
 // Exit is the call by which the run is over: one of a loop-breaking tool, that succeeded, of the newest inference.
@@ -304,12 +303,7 @@ func (s *AgentState) Held(mode ResumeMode) bool {
 	if mode == ResumeAllAnswered && s.WithPlaceholders() {
 		counted = s.Newest()
 	}
-	for _, c := range counted {
-		if c.Status == StatusSuspended {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(counted, func(c Call) bool { return c.Status == StatusSuspended })
 }
 
 // isPaused reports whether the call waits for somebody: it is suspended, or approved and held. Only of a run that asks
@@ -325,12 +319,7 @@ func (s *AgentState) mustSettle(c Call) bool {
 
 // isAtRest reports whether every call of the newest round is settled or paused.
 func (s *AgentState) isAtRest() bool {
-	for _, c := range s.Newest() {
-		if s.mustSettle(c) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(s.Newest(), s.mustSettle)
 }
 
 // Skipped reports whether a call that is new stands behind one of its round that is paused.
@@ -464,12 +453,9 @@ func (s *AgentState) UsedID(id string, inference int64) bool {
 
 // looksMinted reports whether an id has the form of those that the core makes.
 func looksMinted(id string) bool {
-	digits, rest, ok := strings.Cut(strings.TrimPrefix(id, "c"), "-")
-	if !ok || id == "" || id[0] != 'c' || rest == "" {
-		return false
-	}
-	_, err := strconv.ParseUint(digits, 10, 64)
-	return err == nil
+	inference, rest, _ := strings.Cut(id, "-")
+	digits, minted := strings.CutPrefix(inference, "c")
+	return minted && rest != "" && Spelled(digits, Digits, Digits, 20)
 }
 
 // CodeUndoFailed is the code of a run that was to take a call back and could not.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -23,11 +24,11 @@ func FuzzReadStored(f *testing.F) {
 		if run.ReadStored("definition", raw, &d) != nil {
 			return
 		}
-		once, err := run.MarshalVerbatim(d)
+		once, err := jsonx.MarshalVerbatim(d)
 		require.NoError(t, err)
 		var again agent.Definition
 		require.NoError(t, run.ReadStored("definition", once, &again))
-		twice, err := run.MarshalVerbatim(again)
+		twice, err := jsonx.MarshalVerbatim(again)
 		require.NoError(t, err)
 		require.Equal(t, string(once), string(twice))
 	})

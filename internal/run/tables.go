@@ -34,11 +34,7 @@ const (
 
 // Valid reports whether s is a status of an existing call.
 func (s CallStatus) Valid() bool {
-	switch s {
-	case StatusNew, StatusRunning, StatusSuspended, StatusResuming, StatusSucceeded, StatusFailed, StatusCancelled:
-		return true
-	}
-	return false
+	return slices.ContainsFunc(callArrows[:], func(a Arrow[CallStatus]) bool { return a.To == s })
 }
 
 // Terminal reports whether s never changes again.

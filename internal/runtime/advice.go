@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -98,7 +99,7 @@ func (p Ports) writeAdvice(ctx context.Context, tenant, agentName string, said [
 		if len(ops) == store.MaxOps { // more tools than an agent has
 			break
 		}
-		body, err := run.MarshalVerbatim(t)
+		body, err := jsonx.MarshalVerbatim(t)
 		if err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
@@ -88,7 +89,7 @@ func (f *inflight) finish(x *execution, e run.Event) {
 func eventSize(e run.Event) int {
 	switch e := e.(type) {
 	case run.CallFinished:
-		n := run.StoredLen(e.Content) + policy.PatchSize(e.Patch)
+		n := jsonx.StoredLen(e.Content) + policy.PatchSize(e.Patch)
 		for _, m := range e.Media {
 			n += len(m.Data) + len(m.Blob) + len(m.Name) + len(m.MediaType)
 		}
@@ -301,9 +302,8 @@ func (r *round) toolEvent(ctx context.Context, c run.Call, res agent.ToolResultD
 		err = r.checkAnswerSchema(t)
 	}
 	if err != nil {
-		return r.resultEvent(ctx, c,
-			agent.ToolResultData{Content: c.Name + " asked for input in a way that cannot be shown: " + agent.Bounded(err.Error()),
-				IsError: true})
+		why := c.Name + " asked for input in a way that cannot be shown: " + agent.Bounded(err.Error())
+		return r.resultEvent(ctx, c, agent.ToolResultData{Content: why, IsError: true})
 	}
 	return run.CallSuspended{Call: c.ID, For: run.ForInput, Ticket: &t, Ran: c.Claim == ""}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -31,7 +32,7 @@ func (p Ports) showResult(
 
 // storeText moves a result that is too long for the journal into a blob.
 func (p Ports) storeText(ctx context.Context, tenant, call, text string) (content, blob string, err error) {
-	if run.StoredLen(text) <= maxInline {
+	if jsonx.StoredLen(text) <= maxInline {
 		return text, "", nil
 	}
 	blob = store.BlobDigest([]byte(text))

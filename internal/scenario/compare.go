@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/model/script"
 
 	"github.com/countersign/countersign/internal/policy"
@@ -352,5 +353,5 @@ func (sr *scriptedRun) addUndos(
 			shown[i]["undo"] = u
 		}
 	}
-	return run.MarshalVerbatim(shown)
+	return jsonx.MarshalVerbatim(shown)
 }

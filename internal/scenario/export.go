@@ -18,6 +18,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
@@ -255,7 +256,7 @@ func (x *exporter) addStubs() {
 
 // encode returns a value as a line of JSON. Nothing here fails to marshal.
 func encode(v any) []byte {
-	line, err := run.MarshalVerbatim(v)
+	line, err := jsonx.MarshalVerbatim(v)
 	if err != nil {
 		panic("scenario: " + err.Error())
 	}

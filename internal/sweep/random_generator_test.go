@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // generator writes random programs: an agent with its tools and delegates, and the scripts of the model and the people.
@@ -290,7 +290,7 @@ func lines(list []object) string {
 }
 
 func jsonOf(v any) string {
-	raw, err := run.MarshalVerbatim(v)
+	raw, err := jsonx.MarshalVerbatim(v)
 	if err != nil {
 		panic(err) // maps, lists and strings always marshal
 	}

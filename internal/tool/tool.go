@@ -167,7 +167,7 @@ type Change struct {
 // SetState makes the JSON form of v the value at a JSON Pointer: see agent.Patch for what is made on the way and for
 // lists, where "-" appends.
 func SetState(pointer string, v any) Change {
-	raw, err := run.MarshalVerbatim(v)
+	raw, err := jsonx.MarshalVerbatim(v)
 	if err != nil {
 		err = fmt.Errorf("set %q of the run's state: %T has no JSON form", pointer, v)
 	}
@@ -200,13 +200,11 @@ func Text(s string) agent.ToolResultData { return agent.ToolResultData{Content: 
 // JSON is a successful result holding v as JSON on one line, characters such as < and & as they are. It returns the
 // error of encoding/json when v has no JSON form.
 func JSON(v any) (agent.ToolResultData, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+	b, err := jsonx.MarshalVerbatim(v)
+	if err != nil {
 		return agent.ToolResultData{}, fmt.Errorf("encode tool result: %w", err)
 	}
-	return Text(string(bytes.TrimSuffix(b.Bytes(), []byte("\n")))), nil
+	return Text(string(b)), nil
 }
 
 // Ask is the result of a tool that has had no effect and cannot go on before people answer. Once they have, the call is

@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -160,7 +161,7 @@ func sentInput(input json.RawMessage) ([]byte, error) {
 	case isObject(input):
 		return input, nil
 	case json.Valid(input):
-		return run.MarshalVerbatim(map[string]json.RawMessage{"malformed_input": input})
+		return jsonx.MarshalVerbatim(map[string]json.RawMessage{"malformed_input": input})
 	}
 	return nil, errors.New("is a tool_use whose input is not JSON")
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -238,5 +239,5 @@ func inputOf(d document.Interface) (json.RawMessage, error) {
 	if err := (jsonText{text: text}).UnmarshalSmithyDocument(&v); err != nil {
 		return nil, modelError(agent.ModelInvalid, "reply has a tool call whose input cannot be read")
 	}
-	return run.MarshalVerbatim(v)
+	return jsonx.MarshalVerbatim(v)
 }

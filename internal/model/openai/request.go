@@ -1,11 +1,11 @@
 package openai
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // chatRequest is the body of POST /chat/completions. The length goes out under the name that the server knows: OpenAI's
@@ -155,11 +155,9 @@ func withOptions(body chatRequest, options json.RawMessage) ([]byte, error) {
 }
 
 func marshal(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if enc.Encode(v) != nil {
+	body, err := jsonx.MarshalVerbatim(v)
+	if err != nil {
 		return nil, modelError(agent.ModelInvalid, "request cannot be written as JSON")
 	}
-	return b.Bytes(), nil
+	return body, nil
 }

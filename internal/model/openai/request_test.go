@@ -87,13 +87,13 @@ func TestRequest(t *testing.T) {
 	require.Equal(t, `{"model":"m","messages":[{"role":"system","content":"Be <brief>."},{"role":"user","content":"Hi & bye"}],`+
 		`"tools":[{"type":"function","function":{"name":"orders_get","description":"Look.","parameters":{"type":"object"}}},`+
 		`{"type":"function","function":{"name":"ping","parameters":{"type":"object","properties":{}}}}],`+
-		`"max_tokens":100,"temperature":0,"stream":true,"stream_options":{"include_usage":true}}`+"\n", string(got))
+		`"max_tokens":100,"temperature":0,"stream":true,"stream_options":{"include_usage":true}}`, string(got))
 	require.Equal(t, "Bearer "+key, header.Get("Authorization"))
 	require.Equal(t, "application/json", header.Get("Content-Type"))
 
 	_, err = m.Generate(context.Background(), agent.Request{Model: agent.ModelSpec{ID: "m"}})
 	require.NoError(t, err)
-	require.Equal(t, `{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":true}}`+"\n", string(got))
+	require.Equal(t, `{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":true}}`, string(got))
 }
 
 func TestNoKey(t *testing.T) {

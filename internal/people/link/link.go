@@ -19,6 +19,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
@@ -114,7 +115,7 @@ func (l *Links) Mint(ctx context.Context, a approval.Approval, to, channel strin
 		Expires: a.ExpiresAt.Add(OpenAfterExpiry).Truncate(time.Second).UTC(),
 	}
 	link.ID = link.digest(version)
-	body, err := run.MarshalVerbatim(link)
+	body, err := jsonx.MarshalVerbatim(link)
 	if err != nil {
 		return "", fmt.Errorf("marshal a link of approval %s: %w", a.ID, err)
 	}

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"unicode/utf16"
 
-	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // The limits of Block Kit. Slack counts characters as JavaScript does.
@@ -112,7 +112,7 @@ func fitsSlack(blocks []block) bool {
 			return false
 		}
 	}
-	all, err := run.MarshalVerbatim(blocks)
+	all, err := jsonx.MarshalVerbatim(blocks)
 	return err == nil && utf16Length(string(all)) <= maxMessage
 }
 

@@ -20,9 +20,9 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
-	"github.com/countersign/countersign/internal/run"
 )
 
 // Name is the channel's.
@@ -172,7 +172,7 @@ type response struct {
 
 // call sends a request until Slack answers it, refuses it for good, or maxAttempts is reached.
 func (c *Channel) call(ctx context.Context, method string, m message) (response, error) {
-	body, err := run.MarshalVerbatim(m)
+	body, err := jsonx.MarshalVerbatim(m)
 	if err != nil {
 		return response{}, err
 	}

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -244,7 +244,7 @@ func (f filler) body(ctx context.Context, t agent.ToolSpec) ([]byte, error) {
 	if err != nil || !there {
 		return nil, err
 	}
-	return run.MarshalVerbatim(filled)
+	return jsonx.MarshalVerbatim(filled)
 }
 
 // restBody returns the arguments that no other part takes, as an object. It is nil if the schema has none.
@@ -277,7 +277,7 @@ func (f filler) restBody(t agent.ToolSpec) ([]byte, error) {
 	if len(left) == 0 && len(schema.Properties) == 0 {
 		return nil, nil
 	}
-	return run.MarshalVerbatim(left)
+	return jsonx.MarshalVerbatim(left)
 }
 
 // value fills the strings of a body. What has an argument that is missing is left out of what it stands in.

@@ -13,6 +13,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -72,7 +73,7 @@ func ticket(r callResult) (*run.Ticket, error) {
 		}
 		all, m.Asked = append(all, q), append(m.Asked, q.asked)
 	}
-	kept, err := run.MarshalVerbatim(m)
+	kept, err := jsonx.MarshalVerbatim(m)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +141,7 @@ func together(all []question) (message string, answer json.RawMessage, err error
 		parts[i], properties[q.ID], required = q.ID+": "+q.message, q.answer, append(required, q.ID)
 	}
 	answer,
-		err = run.MarshalVerbatim(map[string]any{"type": "object", "properties": properties, "required": required,
+		err = jsonx.MarshalVerbatim(map[string]any{"type": "object", "properties": properties, "required": required,
 		"additionalProperties": false})
 	return strings.Join(parts, "\n"), answer, err
 }

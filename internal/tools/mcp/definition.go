@@ -10,7 +10,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
-	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -75,7 +74,7 @@ func (d definition) sum() (string, error) {
 			parts[key] = value
 		}
 	}
-	whole, err := run.MarshalVerbatim(parts)
+	whole, err := jsonx.MarshalVerbatim(parts)
 	if err != nil {
 		return "", err
 	}
@@ -161,7 +160,7 @@ func shown(raw json.RawMessage) (json.RawMessage, error) {
 	if err != nil || !changed {
 		return raw, err
 	}
-	return run.MarshalVerbatim(v)
+	return jsonx.MarshalVerbatim(v)
 }
 
 // show makes what describes in v visible, and reports whether that changed anything.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
-	"github.com/countersign/countersign/internal/run"
 )
 
 // listing is what a server says it has, held to the bounds; what of it can be used is for usable to say.
@@ -75,7 +74,7 @@ func (l *listing) page(result json.RawMessage) (json.RawMessage, error) {
 			continue
 		}
 		last := l.tools[len(l.tools)-1]
-		short, err := run.MarshalVerbatim(map[string]any{"name": last.Name, "inputSchema": last.InputSchema})
+		short, err := jsonx.MarshalVerbatim(map[string]any{"name": last.Name, "inputSchema": last.InputSchema})
 		if err != nil {
 			return nil, err
 		}

@@ -221,7 +221,7 @@ func strange(answer json.RawMessage) string {
 	if len(all) == 0 {
 		return ""
 	}
-	raw, err := run.MarshalVerbatim(all)
+	raw, err := jsonx.MarshalVerbatim(all)
 	if err != nil { // it was read as JSON
 		return ""
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // AsHeader names the principal of a request on the local socket. It is ignored everywhere else.
@@ -277,7 +278,7 @@ func (c *Client) do(ctx context.Context, r request) (*http.Response, error) {
 func (c *Client) newRequest(ctx context.Context, r request) (*http.Request, error) {
 	var body io.Reader
 	if r.in != nil {
-		data, err := marshalVerbatim(r.in)
+		data, err := jsonx.MarshalVerbatim(r.in)
 		if err != nil {
 			return nil, err
 		}

@@ -3,7 +3,6 @@ package api
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"maps"
@@ -199,7 +198,7 @@ func (s *server) writeProblem(w http.ResponseWriter, r *http.Request, err error)
 }
 
 func (s *server) writeJSON(w http.ResponseWriter, status int, mediaType string, body any) {
-	data, err := marshalVerbatim(body)
+	data, err := jsonx.MarshalVerbatim(body)
 	if err != nil {
 		status, mediaType = http.StatusInternalServerError, "application/problem+json"
 		data = []byte(`{"type":"internal","title":"something went wrong here","status":500,` +
@@ -211,16 +210,7 @@ func (s *server) writeJSON(w http.ResponseWriter, status int, mediaType string, 
 	w.Header().Set("Content-Type", mediaType)
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_, _ = w.Write(data) // the client has gone
-}
-
-// marshalVerbatim encodes JSON without escaping HTML characters, so that arguments look as they are stored.
-func marshalVerbatim(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(v)
-	return b.Bytes(), err
+	_, _ = w.Write(append(data, '\n')) // the client has gone
 }
 
 // readBody decodes a strict JSON body into v. A missing body is an error unless it is optional.

@@ -24,6 +24,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/fault"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
@@ -411,7 +412,7 @@ func TestDocumentHasTheForms(t *testing.T) {
 			if e.Type == "" {
 				continue
 			}
-			body, err := run.MarshalVerbatim(e.Body)
+			body, err := jsonx.MarshalVerbatim(e.Body)
 			require.NoError(t, err)
 			fits(schema, body)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/stream"
 )
@@ -257,14 +258,14 @@ func (t *eventStream) send(entries []run.Entry) (full bool, err error) {
 
 // write writes one event. A client resumes behind the last event with an id.
 func (t *eventStream) write(id, name string, data any) error {
-	line, err := marshalVerbatim(data)
+	line, err := jsonx.MarshalVerbatim(data)
 	if err != nil {
 		return err
 	}
 	if id != "" {
 		id = "id: " + id + "\n"
 	}
-	n, err := fmt.Fprintf(t.out, "%sevent: %s\ndata: %s\n", id, name, line)
+	n, err := fmt.Fprintf(t.out, "%sevent: %s\ndata: %s\n\n", id, name, line)
 	t.written += n
 	return err
 }

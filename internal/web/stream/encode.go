@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -190,7 +191,7 @@ func (o object) MarshalJSON() ([]byte, error) {
 		if optional && (!v.IsValid() || v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0) {
 			continue
 		}
-		value, err := run.MarshalVerbatim(o[i+1])
+		value, err := jsonx.MarshalVerbatim(o[i+1])
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}

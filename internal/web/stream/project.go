@@ -13,6 +13,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/dialect"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/plan"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/prompt"
@@ -426,7 +427,7 @@ func (p *projection) newPendingCall(c run.Call) (name string, arguments json.Raw
 	if !asks {
 		return "", nil, false
 	}
-	arguments, err := run.MarshalVerbatim(object{"tool_name", c.Name, "tool_args", c.Input})
+	arguments, err := jsonx.MarshalVerbatim(object{"tool_name", c.Name, "tool_args", c.Input})
 	p.err = cmp.Or(p.err, err)
 	return name, arguments, true
 }

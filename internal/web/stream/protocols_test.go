@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/stream"
@@ -22,7 +23,7 @@ func bodies(t *testing.T, f stream.Format, events []stream.Event) []string {
 	require.NoError(t, err)
 	var out []string
 	for _, e := range encoded {
-		body, err := run.MarshalVerbatim(e.Body)
+		body, err := jsonx.MarshalVerbatim(e.Body)
 		require.NoError(t, err)
 		out = append(out, strings.TrimSpace(string(body)))
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/scenario"
 	"github.com/countersign/countersign/internal/web/stream"
@@ -78,7 +79,7 @@ func TestPresets(t *testing.T) {
 					require.NoError(t, err)
 					for i, e := range encoded {
 						require.Equal(t, i, e.Index)
-						line, err := run.MarshalVerbatim(e.Body)
+						line, err := jsonx.MarshalVerbatim(e.Body)
 						require.NoError(t, err)
 						got.Write(append(line, '\n'))
 					}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
-	"github.com/countersign/countersign/internal/run"
 )
 
 // The bounds of a document of OpenAPI: of its bytes, of what it shows of itself to a model, and of the levels and
@@ -146,7 +145,7 @@ func (d document) read(part, into any) error {
 	if err != nil {
 		return err
 	}
-	text, err := run.MarshalVerbatim(part)
+	text, err := jsonx.MarshalVerbatim(part)
 	if err != nil {
 		return err
 	}
@@ -353,7 +352,7 @@ func (op operation) tool(e *httpEntry, t *agent.ToolSpec) error {
 		schema["required"] = slices.Compact(a.required)
 	}
 	var err error
-	t.Schema, err = run.MarshalVerbatim(schema)
+	t.Schema, err = jsonx.MarshalVerbatim(schema)
 	return err
 }
 

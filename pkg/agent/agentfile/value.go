@@ -1,9 +1,10 @@
 package agentfile
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
+
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // Value is a piece of a file that somebody else gives a meaning to, with the place to name when it is wrong.
@@ -113,11 +114,9 @@ func separate(b []byte, i int) []byte {
 
 // appendString quotes s and, unlike json.Marshal, leaves <, > and & as they are.
 func appendString(b []byte, s string) []byte {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(s); err != nil {
-		panic(fmt.Sprintf("encode a string: %v", err)) // no string makes Encode fail, and a buffer takes everything
+	quoted, err := jsonx.MarshalVerbatim(s)
+	if err != nil {
+		panic(fmt.Sprintf("encode a string: %v", err)) // no string makes it fail
 	}
-	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte("\n"))...)
+	return append(b, quoted...)
 }

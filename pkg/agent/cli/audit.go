@@ -12,6 +12,7 @@ import (
 	"strconv"
 
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
@@ -265,7 +266,7 @@ func (p *program) verifyFile(name string, v *verifier) error {
 
 // encode returns the line as an export has it.
 func (l exportedEntry) encode() []byte {
-	text, err := run.MarshalVerbatim(l)
+	text, err := jsonx.MarshalVerbatim(l)
 	if err != nil { // cannot happen: the entry was read as JSON
 		return nil
 	}
