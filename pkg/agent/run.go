@@ -53,7 +53,7 @@ type CallState = run.Call
 // CallStatus is the state of a tool call.
 type CallStatus = run.CallStatus
 
-// The states of tool calls. `countersign graph --states` draws how they follow each other.
+// The states of tool calls. `countersign validate --graph` draws how they follow each other.
 const (
 	StatusNew       = run.StatusNew
 	StatusRunning   = run.StatusRunning

@@ -32,7 +32,6 @@ type grammar struct {
 	Rehearse  rehearseCommand  `cmd:"" help:"Say what deploying this build would do to open runs. Nothing is written."`
 	Dev       devCommand       `cmd:"" help:"Serve the HTTP API until Ctrl-C, and carry on everything that is open."`
 	Test      testCommand      `cmd:"" help:"Run scenarios."`
-	Graph     graphCommand     `cmd:"" help:"Print the state machine, or the two transition tables, as Mermaid."`
 	Validate  validateCommand  `cmd:"" help:"Check agent definitions without running them."`
 	Init      initCommand      `cmd:"" help:"Write a new project: an agent, its tool, its scenarios and the deployment."`
 }

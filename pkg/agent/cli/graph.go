@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -13,24 +12,18 @@ import (
 	"github.com/countersign/countersign/statemachine"
 )
 
-type graphCommand struct {
-	States bool `help:"The transition tables of runs and calls."`
-}
-
-// graphResult is the JSON document of graph.
+// graphResult is the JSON document of validate --graph.
 type graphResult struct {
 	Mermaid []string `json:"mermaid"`
 }
 
-func (c *graphCommand) run(_ context.Context, p *program) error {
-	doc := graphResult{[]string{statesDiagram(run.RunArrows()), statesDiagram(run.CallArrows())}}
-	if !c.States {
-		m, err := machineDiagram(statemachine.Agent)
-		if err != nil {
-			return err
-		}
-		doc.Mermaid = []string{m}
+// printGraph draws the state machine, and what the status of a run and of a call may do.
+func (p *program) printGraph() error {
+	machine, err := machineDiagram(statemachine.Agent)
+	if err != nil {
+		return err
 	}
+	doc := graphResult{[]string{machine, statesDiagram(run.RunArrows()), statesDiagram(run.CallArrows())}}
 	p.printText("%s", strings.TrimSuffix(strings.Join(doc.Mermaid, "\n"), "\n"))
 	return p.printJSON(doc)
 }

@@ -33,7 +33,7 @@ var goodLines = map[string][]string{
 	"grants": nil,
 	"revoke": {"clerk", "mail"}, "mcp lock": nil, "audit verify": nil, "export": nil,
 	"answer": {oddRun, "c1", "--rerun"}, "send": {oddRun, "--message", "x"}, "cancel": {oddRun}, "resume": nil, "undo": {oddRun, "c1"},
-	"fork": {oddRun, "--at", "1"}, "replay": {oddRun}, "dev": {"--addr", "127.0.0.1:0"}, "test": {"DIR/good.txtar"}, "graph": nil, "validate": {"DIR"},
+	"fork": {oddRun, "--at", "1"}, "replay": {oddRun}, "dev": {"--addr", "127.0.0.1:0"}, "test": {"DIR/good.txtar"}, "validate": {"DIR"},
 	"init": {"DIR/new", "--replace", "../../.."}, "people import": {"DIR/people.json"}, "rehearse": nil,
 }
 
@@ -68,7 +68,7 @@ var badValues = map[string]map[string]string{
 	"test <file>": {"DIR/none.txtar": "read scenarios: ", "DIR/empty": "there is none in", "DIR/bad.txtar": "bad.txtar:"}, "test --crash": {"=x": "bool value must be"},
 	"rehearse <run>": nil, "rehearse --agent": {"nowhere": "unknown agent nowhere", "DIR/broken.yaml": "broken.yaml:1: colour: got an unknown key"},
 	"rehearse --deployed": {"=x": "bool value must be"}, "rehearse --tenant": nil,
-	"graph --states": {"=x": "bool value must be"}, "validate --schema": {"=x": "bool value must be"}, "validate <agent>": {"nowhere": "unknown agent nowhere", "DIR/broken.yaml": "broken.yaml:1: colour: got an unknown key"}, "init <dir>": {"DIR/empty": "want a folder that is empty", "DIR/Odd_Name": `got "Odd_Name", want a last element`},
+	"validate --graph": {"=x": "bool value must be"}, "validate --schema": {"=x": "bool value must be"}, "validate <agent>": {"nowhere": "unknown agent nowhere", "DIR/broken.yaml": "broken.yaml:1: colour: got an unknown key"}, "init <dir>": {"DIR/empty": "want a folder that is empty", "DIR/Odd_Name": `got "Odd_Name", want a last element`},
 	"init --module": {"a b": "malformed import path", "example.com/Odd": `got "example.com/Odd", want a last element`},
 	"init --model":  {"psychic": `--model: got "psychic", want openai:MODEL@BASE_URL`, "script:DIR/model.jsonl": "--model: got "}, "init --replace": {"nowhere": "nowhere is no checkout of"},
 	"--home": {"": "got nothing, want a value"}, "--json": {"=x": "bool value must be"}, "--version": {"=x": "bool value must be"}, "--as": {"ana": `--as: parse principal "ana"`, "": "got nothing, want a value"},
@@ -262,7 +262,7 @@ func storeCommands(t *testing.T) []string {
 	t.Helper()
 	var all []string
 	for _, n := range leafCommands(t) {
-		if !slices.Contains([]string{"mcp lock", "people import", "test", "graph", "validate", "init"}, n.Path()) {
+		if !slices.Contains([]string{"mcp lock", "people import", "test", "validate", "init"}, n.Path()) {
 			all = append(all, n.Path())
 		}
 	}
@@ -366,7 +366,7 @@ func (fullWriter) Write([]byte) (int, error) { return 0, errors.New("no space le
 // Who reads the exit code is not told that all was said when it was not.
 func TestStandardOutputThatIsFull(t *testing.T) {
 	x := newArgTester(t)
-	for _, args := range [][]string{{"runs"}, {"runs", "--json"}, {"graph"}, {"run", x.dir, "--message", "x"}, {"approvals"}, {"audit", "verify"}, {"validate", x.dir}, {"test", x.dir + "/good.txtar"}} {
+	for _, args := range [][]string{{"runs"}, {"runs", "--json"}, {"validate", "--graph"}, {"run", x.dir, "--message", "x"}, {"approvals"}, {"audit", "verify"}, {"validate", x.dir}, {"test", x.dir + "/good.txtar"}} {
 		var errs bytes.Buffer
 		p := &program{registry: testRegistry(), clock: clock.System(), stdin: strings.NewReader(""), stdout: fullWriter{}, stderr: &errs, storeTimeout: time.Millisecond, getenv: func(string) string { return "" }}
 		code := p.run(t.Context(), append([]string{"--home", x.home}, args...))

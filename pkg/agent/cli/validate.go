@@ -12,7 +12,8 @@ import (
 
 type validateCommand struct {
 	Agents []string `arg:"" optional:"" name:"agent" help:"Directories or files with an agent.yaml, or registered agents."`
-	Schema bool     `help:"Write the JSON Schema of agent.yaml instead, for editors."`
+	Schema bool     `xor:"what" help:"Write the JSON Schema of agent.yaml instead, for editors."`
+	Graph  bool     `xor:"what" help:"Draw the state machine and the states of runs and calls instead, as Mermaid."`
 }
 
 // validateResult is the JSON document of validate.
@@ -59,12 +60,14 @@ type problem struct {
 
 func (c *validateCommand) run(_ context.Context, p *program) error {
 	switch {
-	case c.Schema && len(c.Agents) > 0:
-		return usageErrorf("validate: want agents or --schema, not both")
+	case (c.Schema || c.Graph) && len(c.Agents) > 0:
+		return usageErrorf("validate: want agents, --schema or --graph, not two of them")
 	case c.Schema:
 		return p.writeJSON(agentfile.Schema())
+	case c.Graph:
+		return p.printGraph()
 	case len(c.Agents) == 0:
-		return usageErrorf("validate: want an agent, or --schema")
+		return usageErrorf("validate: want an agent, --schema or --graph")
 	}
 	doc := validateResult{}
 	var bad error
