@@ -30,16 +30,16 @@ const (
 	nowFile       = "now.yaml" // agent.yaml after a line deploy; the tools stay those of tools.yaml
 )
 
-var allFiles = []string{agentFile, pinnedFile, inputFile, thenFile, toolsFile, mcpFile, modelFile, peopleFile, directoryFile,
-	wantFile, nowFile}
+var allFiles = []string{agentFile, pinnedFile, inputFile, thenFile, toolsFile, mcpFile, modelFile, peopleFile,
+	directoryFile, wantFile, nowFile}
 
 // agentsFolder holds the files of the other agents, by name.
 const agentsFolder = "agents/"
 
 var delegateFiles = []string{agentFile, pinnedFile, toolsFile, modelFile}
 
-// delegateOf returns the folder of a file below agents/: NAME, or NAME/CALL of what another run of that agent has of its
-// own, which carries out the call; "" = another file.
+// delegateOf returns the folder of a file below agents/: NAME, or NAME/CALL of what another run of that agent, which
+// carries out the call, has of its own; "" = another file.
 func delegateOf(name string) string {
 	rest, ok := strings.CutPrefix(name, agentsFolder)
 	of, file := path.Split(rest)

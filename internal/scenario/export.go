@@ -39,7 +39,8 @@ type Recorded interface {
 func Export(ctx context.Context, from Recorded, id string, redact bool, known agentfile.Options) ([]byte, error) {
 	x := &exporter{ctx: ctx, from: from, agents: map[string]*recordedAgent{}, children: map[string][]outcome{}}
 	if redact {
-		x.words = &redactor{kept: map[string]bool{"user": true, "group": true}, as: map[string]string{}, next: map[string]int{}}
+		kept := map[string]bool{"user": true, "group": true}
+		x.words = &redactor{kept: kept, as: map[string]string{}, next: map[string]int{}}
 	}
 	data, err := x.export(id)
 	if err != nil {
@@ -241,7 +242,8 @@ func (x *exporter) addStubs() {
 		again = false
 		for _, a := range slices.Collect(maps.Values(x.agents)) {
 			for _, t := range a.definition.Tools {
-				if t.Agent == nil || x.agents[agentsFolder+t.Agent.Agent+"/"] != nil || t.Agent.Agent == x.agents[""].definition.Name {
+				if t.Agent == nil || x.agents[agentsFolder+t.Agent.Agent+"/"] != nil ||
+					t.Agent.Agent == x.agents[""].definition.Name {
 					continue
 				}
 				stub := &recordedAgent{definition: x.agents[""].definition}

@@ -37,7 +37,7 @@ type Scenario struct {
 	notifies   bool       // it has channels, reminders or escalations
 	want       want
 
-	calls     map[string]*Scenario // of an agent: its runs that have a script of their own, by the call that each carries out
+	calls     map[string]*Scenario // of an agent: runs that have their own script, by the call each carries out
 	delegates map[string]*Scenario // the other agents, each with its definition, tools and script
 	children  map[string][]want    // the wanted values of their runs, by agent
 }

@@ -41,7 +41,7 @@ type resultForm struct {
 	Patch   []patchForm     `json:"patch,omitempty"`
 
 	Input  json.RawMessage `json:"input,omitempty"`  // the wanted arguments; nil = any
-	Resume json.RawMessage `json:"resume,omitempty"` // the wanted answer to the tool's own question; null = none, nil = any
+	Resume json.RawMessage `json:"resume,omitempty"` // the wanted answer to the tool's question; null = none, nil = any
 	State  json.RawMessage `json:"state,omitempty"`  // the wanted view of the run's state; nil = any
 }
 

@@ -28,8 +28,8 @@ type exportCommand struct {
 	Run      []string `arg:"" optional:"" id:"run" help:"The runs (default: all)."`
 	Out      string   `placeholder:"FILE" help:"The file to make; it must not be there (default: standard output)."`
 	Test     bool     `help:"Write a scenario that plays the run again, in place of its journal."`
-	Redact   bool     `help:"With --test: replace the words of texts, each by the same everywhere. Keys and numbers stay, and words that the agent compares with."`
-	Deployed bool     `help:"With --test: a run of the deployment whose table and bucket the environment names, as of rehearse."`
+	Redact   bool     `help:"With --test: replace the words of texts, each by one everywhere."`
+	Deployed bool     `help:"With --test: a run of a deployment, named as for rehearse."`
 	Tenant   string   `placeholder:"T" help:"Of a deployment: whose run (default: default)."`
 }
 
@@ -135,7 +135,8 @@ const exportPath = "/engine/export"
 func (e *engine) serveExport(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(e.exportTest(r.Context(), q.Get("run"), q.Get("redact") == "true")) // the client has gone
+	test := e.exportTest(r.Context(), q.Get("run"), q.Get("redact") == "true")
+	_ = json.NewEncoder(w).Encode(test) // the client has gone
 }
 
 func (e *engine) exportTest(ctx context.Context, run string, redact bool) (made exportedTest) {

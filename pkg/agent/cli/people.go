@@ -11,12 +11,12 @@ import (
 )
 
 type peopleCommand struct {
-	Import peopleImportCommand `cmd:"" help:"Make the people of a deployment those of FILE. Whoever is removed can act for a minute at most."`
+	Import peopleImportCommand `cmd:"" help:"Make a deployment's people those of FILE."`
 }
 
 // peopleImportCommand writes a document of people to the table of a deployment.
 type peopleImportCommand struct {
-	File string `arg:"" help:"People by tenant: {\"tenants\": {TENANT: {ID: PERSON}}, \"slack\": {TEAM: TENANT}}. Tenants that it does not name keep theirs. COUNTERSIGN_TABLE, AWS_REGION and credentials say where."`
+	File string `arg:"" help:"A document of people by tenant, for COUNTERSIGN_TABLE."`
 }
 
 // importedPeople is the JSON document of people import.
