@@ -30,6 +30,8 @@ var notRun = map[string]string{
 	"go run github.com/":         "it needs a published version; TestInit runs the same from this checkout",
 	"sam ":                       "it needs the SAM CLI and an AWS account",
 	"aws ":                       "it needs an AWS account",
+	`eval "$(aws `:               "it needs an AWS account",
+	"COUNTERSIGN_TABLE=":         "it needs a deployment; TestImportPeople runs the same with a table",
 	`curl --aws-sigv4 "aws:amz:`: "it needs a deployment",
 }
 

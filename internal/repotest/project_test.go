@@ -116,7 +116,7 @@ func TestRunbook(t *testing.T) {
 	commands := 0
 	for _, block := range codeBlock.FindAllStringSubmatch(string(b), -1) {
 		for _, m := range shellVariable.FindAllStringSubmatch(block[1], -1) {
-			if strings.HasPrefix(m[1], "AWS_") || strings.Contains(block[1], "for "+m[1]+" in ") {
+			if strings.HasPrefix(m[1], "AWS_") {
 				continue
 			}
 			require.NotNil(t, p.Template.Get("Outputs", m[1]), "docs/deploy.md: $%s: want an output of the stack", m[1])
