@@ -105,8 +105,9 @@ func (s *AgentState) Merged() (json.RawMessage, error) {
 	if err := firstConflict(patches); err != nil {
 		return nil, err
 	}
-	state, err := s.SharedState(), error(nil)
+	state := s.SharedState()
 	for _, p := range patches {
+		var err error
 		if state, err = jsonx.ApplyPatches(state, p.Patch); err != nil {
 			return nil, fmt.Errorf("what call %s changed of the run's state does not fit it: %w", p.Call, err)
 		}
