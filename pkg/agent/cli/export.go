@@ -4,11 +4,9 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"os"
 	"slices"
@@ -17,7 +15,6 @@ import (
 
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/policy"
-	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/scenario"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
@@ -121,46 +118,6 @@ func (c *exportCommand) makeTest(ctx context.Context, p *program) ([]byte, error
 		err = errors.New(made.Problem)
 	}
 	return made.Data, err
-}
-
-// exportedTest is a scenario, or why there is none.
-type exportedTest struct {
-	Data    []byte
-	Problem string
-}
-
-// exportPath, like definitionPath, is only between processes of countersign.
-const exportPath = "/engine/export"
-
-func (e *engine) serveExport(w http.ResponseWriter, r *http.Request) {
-	q := r.URL.Query()
-	w.Header().Set("Content-Type", "application/json")
-	test := e.exportTest(r.Context(), q.Get("run"), q.Get("redact") == "true")
-	_ = json.NewEncoder(w).Encode(test) // the client has gone
-}
-
-func (e *engine) exportTest(ctx context.Context, run string, redact bool) (made exportedTest) {
-	from := storedRuns{e.backend.Journal, e.home.Ports.Blobs, local.Tenant}
-	var err error
-	if made.Data, err = scenario.Export(ctx, from, run, redact, e.p.registry.Options()); err != nil {
-		made.Problem = err.Error()
-	}
-	return made
-}
-
-// storedRuns implements scenario.Recorded over a store.
-type storedRuns struct {
-	journal api.Journal
-	blobs   store.Blobs
-	tenant  string
-}
-
-func (s storedRuns) Entries(ctx context.Context, id string) ([]run.Entry, error) {
-	return s.journal.Entries(ctx, s.tenant, id, 0, 0)
-}
-
-func (s storedRuns) Blob(ctx context.Context, digest string) ([]byte, error) {
-	return s.blobs.Get(ctx, s.tenant, digest)
 }
 
 // writeEntries writes the entries run by run, oldest run first.
