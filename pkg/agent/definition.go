@@ -34,6 +34,8 @@ type (
 	Guards = core.Guards
 	// Context is how much of the conversation a request holds.
 	Context = core.Context
+	// Input says what starts a run.
+	Input = core.Input
 	// Output is the form of what a run gives in the end.
 	Output = core.Output
 	// PluginSpec is a plugin that the agent uses, with its configuration.
