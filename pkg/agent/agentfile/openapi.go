@@ -232,6 +232,12 @@ func (in *inliner) inline(v any, open []string) (any, error) {
 			}
 		}
 	}
+	rewriteOldKeywords(m, out)
+	return out, nil
+}
+
+// rewriteOldKeywords writes to out what OpenAPI 3.0 says by other keywords than JSON Schema.
+func rewriteOldKeywords(m, out map[string]any) {
 	if kind, ok := m["type"].(string); ok && m["nullable"] == true {
 		out["type"] = []any{kind, "null"}
 		if list, ok := m["enum"].([]any); ok && !slices.Contains(list, nil) {
@@ -247,7 +253,6 @@ func (in *inliner) inline(v any, open []string) (any, error) {
 			}
 		}
 	}
-	return out, nil
 }
 
 // follow is what a reference leads to. It leads nowhere but into the document (RFC 6901).

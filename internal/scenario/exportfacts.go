@@ -1,0 +1,388 @@
+package scenario
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
+)
+
+func (r *recording) readReply(e run.Replied) {
+	x, line := r.x, reply{Text: r.x.text(e.Text)}
+	for _, c := range e.Calls {
+		line.Calls = append(line.Calls, agentCall{c.ID, c.Name, x.json(c.Input)})
+	}
+	line.Empty = line.Text == "" && len(line.Calls) == 0
+	if e.Stop != "stop" && e.Stop != "tool_calls" && (r.definition.CutText != agent.CutTextNotice || line.Text == "") {
+		line.Stop = e.Stop
+	}
+	if u := e.Usage; u.Total() > 0 {
+		line.Usage = &usage{u.Input + u.CacheRead + u.CacheWrite, u.Output}
+	}
+	r.replies = append(r.replies, line)
+}
+
+// readClaim records that a call goes out, and what was read of its precondition before.
+func (r *recording) readClaim(s *run.AgentState, e run.CallClaimed) {
+	c, _ := s.Call(e.Call)
+	if t, _ := r.definition.Tool(c.Tool); t.AnsweredLater() {
+		if t.Kind != agent.KindAgent {
+			r.executed[c.Tool]++
+		}
+		return
+	}
+	r.entered[e.Call] = true
+	if c.Checked != nil {
+		r.readChecked(c, *c.Checked)
+	}
+}
+
+// readChecked records what a precondition gave. The runtime numbers its readings by how often people were asked.
+func (r *recording) readChecked(c run.Call, k run.Checked) {
+	if t, _ := r.definition.Tool(c.Tool); t.Precondition != nil && len(t.Precondition.Compare) > 0 {
+		r.x.cannot("call %s depends on a part of what %s gives: the journal has that part alone", c.ID, k.Tool)
+	}
+	f := resultForm{Call: fmt.Sprintf("%s-precondition-%d", c.ID, c.Asks)}
+	text := r.x.text(k.Content)
+	if f.Text = &text; k.IsError {
+		f.Text, f.Error = nil, &text
+	}
+	r.results[k.Tool] = append(r.results[k.Tool], f)
+}
+
+// result records one execution of a call's tool.
+func (r *recording) result(c run.Call, f resultForm) {
+	f.Call = c.ID
+	r.results[c.Tool] = append(r.results[c.Tool], f)
+	r.executed[c.Tool]++
+	r.entered[c.ID] = false
+}
+
+func (r *recording) readResult(s *run.AgentState, e run.CallFinished) {
+	c, _ := s.Call(e.Call)
+	t, _ := r.definition.Tool(c.Tool)
+	switch {
+	case e.Reason == run.WhyToolChanged:
+		r.x.cannot("the server of call %s changed its tool", c.ID)
+		return
+	case e.Reason == run.WhyPrecondition && t.Precondition != nil:
+		r.results[t.Precondition.Tool] = append(r.results[t.Precondition.Tool],
+			resultForm{Call: fmt.Sprintf("%s-precondition-%d", c.ID, c.Asks), Fails: new(string)})
+		return
+	case !e.Ran && !r.entered[e.Call]:
+		r.readExpiry(s, e.Call)
+		return
+	case !slices.ContainsFunc(r.definition.Tools, func(t agent.ToolSpec) bool { return t.Name == c.Tool }):
+		return // the runtime itself answers it
+	}
+	if e.Whole != nil {
+		e.Blob = e.Whole.Blob
+	}
+	text := r.x.text(r.x.content(e.Content, e.Blob))
+	for range e.Entered - 1 { // the attempts before the last
+		r.result(c, resultForm{Fails: new(string)})
+	}
+	f := resultForm{Text: &text}
+	for _, p := range e.Patch {
+		f.Patch = append(f.Patch, patchForm{&p.Path, r.x.json(p.Value)})
+	}
+	switch {
+	case e.Reason == run.WhyTimeout && e.IsError:
+		f.Sleep = overtime(t)
+	case e.IsError && e.Entered > 1:
+		f = resultForm{Fails: &text}
+	case e.IsError:
+		f = resultForm{Error: &text}
+	}
+	if len(e.Media) > 1 {
+		r.x.cannot("call %s gave %d files: a scenario says one", c.ID, len(e.Media))
+	}
+	for _, m := range e.Media {
+		m = r.x.media(m)
+		f.Media = &m
+	}
+	r.result(c, f)
+}
+
+// overtime is longer than a tool may take.
+func overtime(t agent.ToolSpec) string {
+	return (cmp.Or(t.Timeout, 5*time.Minute) + time.Second).String()
+}
+
+func (r *recording) readSuspension(s *run.AgentState, e run.CallSuspended) {
+	c, _ := s.Call(e.Call)
+	if e.Checked != nil {
+		r.readChecked(c, *e.Checked)
+	}
+	if e.Ticket == nil || e.Gate || !e.Ran && !r.entered[e.Call] {
+		return
+	}
+	ticket := *e.Ticket
+	if r.x.words != nil {
+		r.x.words.keep(ticket.ResponseSchema)
+	}
+	ticket.Message, ticket.Parameters = r.x.text(ticket.Message), r.x.json(ticket.Parameters)
+	ticket.Pending.Arguments = r.x.json(ticket.Pending.Arguments)
+	for range e.Entered - 1 {
+		r.result(c, resultForm{Fails: new(string)})
+	}
+	r.result(c, resultForm{Suspend: &ticket})
+}
+
+// readUnknown records an execution of which nobody knows what became: in a scenario it takes too long.
+func (r *recording) readUnknown(s *run.AgentState, e run.CallUnknown) {
+	c, _ := s.Call(e.Call)
+	t, _ := r.definition.Tool(c.Tool)
+	r.unsure[c.Tool] = true
+	r.result(c, resultForm{Text: new(string), Sleep: overtime(t)})
+}
+
+// readExpiry records that a call waited in vain. What was asked at the same time for the same time expires with it.
+func (r *recording) readExpiry(s *run.AgentState, call string) {
+	c, _ := s.Call(call)
+	var since, until time.Time
+	if c.Wait != nil {
+		since, until = c.Wait.Since, c.Wait.Expires
+	}
+	for _, q := range s.OpenRequests() {
+		if q.Approval == c.Request {
+			since, until = q.Since, q.Expires
+		}
+	}
+	if until.IsZero() || until.After(r.entry.Time) {
+		return
+	}
+	wait := fmt.Sprint(c.Inference, until.Sub(since).Round(time.Second))
+	if r.expired[wait] {
+		return
+	}
+	r.expired[wait] = true
+	r.line(lineForm{Do: "expire", Call: call}, "")
+}
+
+func (r *recording) readInput(e run.InputReceived) {
+	var text []string
+	for _, b := range e.Blocks {
+		t, ok := b.Block.(run.Text)
+		if !ok {
+			r.x.cannot("a message that came later has files")
+			continue
+		}
+		text = append(text, r.x.text(t.Text))
+	}
+	if e.Starts {
+		return
+	}
+	if len(text) > 1 {
+		r.x.cannot("a message that came later has %d parts: a scenario says one", len(text))
+	}
+	r.line(lineForm{Do: "message", Text: strings.Join(text, "\n"), By: r.who(run.Voice{By: e.By})}, r.moment())
+}
+
+// verb returns the word of people.jsonl for an action.
+func (r *recording) verb(a run.DecisionAction) string {
+	switch a {
+	case run.ActionApprove, run.ActionDeny:
+		return string(a)
+	case run.ActionCancel:
+		return "cancel_call"
+	case run.ActionFail:
+		return "answer"
+	default:
+		r.x.cannot("the policy was changed by a deployment while people were asked")
+		return ""
+	}
+}
+
+// answer returns what people answered to a tool's question; nil where they only agreed.
+func (r *recording) answer(result json.RawMessage) json.RawMessage {
+	if string(result) == "true" {
+		return nil
+	}
+	return r.x.json(result)
+}
+
+// readDecision records a decision: a line for everybody who took part.
+func (r *recording) readDecision(e run.Decided) {
+	if e.Early != "" { // its line stands where it was kept
+		return
+	}
+	voices := map[string]run.Voice{}
+	for _, v := range e.Voices {
+		voices[v.By] = v
+	}
+	voice := func(by string) run.Voice {
+		v := voices[by]
+		v.By = by
+		return v
+	}
+	calls := []string{e.Call}
+	if e.Call == "" {
+		calls = nil
+		for _, t := range r.asked[e.Approval].Tools {
+			if slices.Contains(e.Tools, t.Tool) {
+				calls = append(calls, t.Calls[0])
+			}
+		}
+	}
+	last := lineForm{Do: r.verb(e.Action), Result: r.answer(e.Result), Note: r.x.text(e.Note)}
+	if e.Action == run.ActionFail {
+		why := cmp.Or(last.Note, "failed")
+		last.Note, last.Error = "", &why
+	}
+	editor := cmp.Or(e.Editor, e.By)
+	for _, call := range calls {
+		add := func(l lineForm, by string) {
+			v := voice(by)
+			if l.Call, l.By = call, r.who(v); l.Do != "answer" {
+				l.Via = r.via(call, v)
+			}
+			r.line(l, r.decided())
+		}
+		c, _ := r.before.Call(call)
+		edits := e.Args != nil && (c.Wait == nil || c.Wait.For != run.ForInput) // arguments may be an answer, too
+		if edits {
+			edit := lineForm{Do: "edit", Args: r.x.json(e.Args)}
+			if editor == e.By {
+				edit.Note = last.Note
+			}
+			add(edit, editor)
+		}
+		for _, by := range e.With {
+			if !edits || by != editor {
+				add(lineForm{Do: last.Do}, by)
+			}
+		}
+		if !edits || editor != e.By {
+			add(last, e.By)
+		}
+	}
+}
+
+// who returns a person as a line names them. The journal does not always have their groups; then they are in all that
+// the agent asks.
+func (r *recording) who(v run.Voice) json.RawMessage {
+	if v.Groups == nil {
+		var all []string
+		eachString(encode(append(slices.Clone(r.definition.Ceilings), r.definition.Permission)), func(s string) string {
+			if strings.HasPrefix(s, "group:") {
+				all = append(all, s)
+			}
+			return s
+		})
+		v.Groups = slices.Concat(all, localUser.Groups)
+	}
+	slices.Sort(v.Groups)
+	p, err := policy.ParsePrincipal(strings.Join(append([]string{v.By}, slices.Compact(v.Groups)...), ","))
+	if err != nil { // a service
+		return nil
+	}
+	return bytes.TrimSpace(encode(r.x.text(p.String())))
+}
+
+// via returns the channel of a decision. Where the journal does not have it, it is one that the rule allows.
+func (r *recording) via(call string, v run.Voice) run.Via {
+	c, _ := r.before.Call(call)
+	for _, rule := range r.definition.Permission.Rules {
+		matches, err := path.Match(rule.Tool, c.Tool)
+		if v.Via == "" && err == nil && matches && len(rule.Via) > 0 && !slices.Contains(rule.Via, run.ViaAPI) {
+			return rule.Via[0]
+		}
+	}
+	return v.Via
+}
+
+// readAnswer records what a service answered, or what a person or the tool itself said of an unknown outcome.
+func (r *recording) readAnswer(s *run.AgentState, e run.Answered) {
+	c, _ := s.Call(e.Call)
+	text := r.x.text(r.x.content(e.Content, e.Blob))
+	switch {
+	case c.Child != "" || e.Used != nil, e.Slot == 0 && e.Rerun:
+		return // the other run says it; or the call goes on after a crash
+	case e.Slot == 0:
+		if r.entered[e.Call] {
+			f := resultForm{Text: &text}
+			if e.IsError {
+				f = resultForm{Error: &text}
+			}
+			r.result(c, f)
+		}
+		return
+	case len(e.Media) > 0 || len(e.Patch) > 0:
+		r.x.cannot("the answer to call %s has files or changes the shared state", e.Call)
+	}
+	l := lineForm{Do: "answer", Call: e.Call, Rerun: e.Rerun}
+	switch {
+	case e.Rerun:
+	case e.IsError:
+		l.Error = &text
+	default:
+		l.Result = bytes.TrimSpace(encode(text))
+	}
+	voices := map[string]run.Voice{}
+	for _, v := range e.Voices {
+		voices[v.By] = v
+	}
+	for _, by := range append(slices.Clone(e.With), e.By) {
+		v := voices[by]
+		v.By = by
+		l.By = r.who(v)
+		at := ""
+		if c.Service && c.Status != run.StatusSuspended {
+			at = r.moment()
+		}
+		r.line(l, at)
+	}
+}
+
+// readEnd records a cancellation and the request to a model that led to the end.
+func (r *recording) readEnd(s *run.AgentState, e run.Finished) {
+	if e.Requests > 0 {
+		class := agent.ModelServer
+		if e.Error != nil {
+			for _, c := range agent.ModelErrorClasses() {
+				if strings.Contains(e.Error.Message, ": "+string(c)+": ") {
+					class = c
+				}
+			}
+		}
+		r.replies = append(r.replies, reply{Error: class})
+	}
+	ended := slices.ContainsFunc(r.entry.Events, func(ev run.Event) bool { // a denial has, and not a person
+		_, decided := ev.(run.Decided)
+		return decided
+	})
+	if e.Reason != run.ReasonCancelled || ended || r.name != "" && !strings.HasPrefix(e.By, "user:") {
+		return
+	}
+	at := ""
+	if r.before.Status != run.RunWaiting {
+		r.loose = true
+		at = fmt.Sprintf("inference:%d", len(r.replies)+1)
+		for _, c := range s.Live { // what is under way: calls that may be repeated are not claimed
+			t, ok := r.definition.Tool(c.Tool)
+			if !ok || t.AnsweredLater() || c.Status != run.StatusNew && c.Status != run.StatusRunning {
+				continue
+			}
+			r.result(c, resultForm{Text: new(string)})
+			if at[0] != 'e' {
+				at = "executing:" + c.ID
+			}
+			if r.definition.Executor == agent.ExecutorSequential {
+				break
+			}
+		}
+		if at[0] != 'e' {
+			r.replies = append(r.replies, reply{Empty: true})
+		}
+	}
+	r.line(lineForm{Do: "cancel_run", By: r.who(run.Voice{By: e.By})}, at)
+}

@@ -1,0 +1,253 @@
+package scenario
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// recording is one run as it is read.
+type recording struct {
+	*recordedAgent
+	x      *exporter
+	name   string // of the agent whose lines name it; "" = the main run
+	folder string
+	state  run.AgentState
+
+	entry    run.Entry       // that is being read
+	before   run.AgentState  // that entry
+	replied  bool            // the entry before has a reply
+	entered  map[string]bool // calls whose tool is, or was, under way
+	expired  map[string]bool // waits that a line has expired
+	asked    map[string]run.PermissionRequested
+	executed map[string]int
+	undoes   bool // the run takes back a call of the one before
+	loose    bool // the run was cancelled in the middle of something: what became of its calls is chance
+}
+
+// record reads a run, folded from seed, and those that its calls are.
+func (x *exporter) record(seed run.AgentState, entries []run.Entry, s run.RunStarted, folder string) (
+	*recording, error,
+) {
+	a, err := x.agentOf(s.Definition, folder)
+	if err != nil {
+		return nil, err
+	}
+	if x.words != nil {
+		x.words.keep(a.definition)
+	}
+	r := &recording{
+		recordedAgent: a, x: x, folder: folder, state: seed, entered: map[string]bool{}, expired: map[string]bool{},
+		asked: map[string]run.PermissionRequested{}, executed: map[string]int{},
+	}
+	if folder != "" {
+		r.name = s.Agent
+	}
+	if a.definition.Orchestrator.Enabled {
+		x.cannot("agent %s plans: the journal does not have what its planner said", s.Agent)
+	}
+	for _, e := range entries {
+		r.entry, r.before = e, r.state
+		draft := run.NewDraft(r.state, e.Writer, e.Time)
+		for _, ev := range e.Events {
+			if err := r.read(&draft.State, ev); err != nil {
+				return nil, err
+			}
+			if err := draft.Add(ev); err != nil {
+				return nil, err
+			}
+		}
+		if r.state, err = run.ApplyEntry(r.state, e); err != nil {
+			return nil, err
+		}
+		r.replied = slices.ContainsFunc(e.Events, func(ev run.Event) bool {
+			_, ok := ev.(run.Replied)
+			return ok
+		})
+	}
+	if r.state.Status == run.RunRunning {
+		x.cannot("run %s is going on: export it when it waits or has ended", s.Run)
+	}
+	if len(r.definition.MCP) > 0 && !r.state.Listed {
+		x.cannot("the servers of %s were not listed", s.Agent)
+	}
+	a.localise(folder)
+	return r, r.recordChildren()
+}
+
+// recordChildren reads the runs that the run's calls are.
+func (r *recording) recordChildren() error {
+	x := r.x
+	for _, c := range r.state.Calls() {
+		if c.Child == "" {
+			continue
+		}
+		entries, started, err := x.load(c.Child)
+		if errors.Is(err, errNoBeginning) && !c.Open() { // it was refused
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		r.executed[c.Tool]++
+		folder := agentsFolder + started.Agent + "/"
+		if x.agents[folder] != nil {
+			folder += c.ID + "/"
+		}
+		at := len(x.children[started.Agent])
+		x.children[started.Agent] = append(x.children[started.Agent], outcome{})
+		child, err := x.record(run.AgentState{}, entries, started, folder)
+		if err != nil {
+			return err
+		}
+		x.children[started.Agent][at] = child.outcome(x)
+	}
+	return nil
+}
+
+// outcome returns what the run came to.
+func (r *recording) outcome(x *exporter) outcome {
+	o := outcome{Status: r.state.Status, Reason: r.state.Reason, Executed: r.executed}
+	if out, err := policy.OutputView(&r.state); err == nil && !r.state.History {
+		o.Output = exact(x.json(out))
+	}
+	if r.loose {
+		o.Executed = nil
+		return o
+	}
+	for _, c := range r.state.Waits() {
+		o.Waiting = append(o.Waiting, waitOutcome{c.ID, c.Wait.For})
+	}
+	for _, q := range r.state.OpenRequests() {
+		o.Waiting = append(o.Waiting, waitOutcome{q.First(), run.ForApproval})
+	}
+	calls := r.state.Calls()
+	for _, c := range calls[max(0, len(calls)-200):] { // as many as want.json is compared with
+		o.Calls = append(o.Calls, callOutcome{c.ID, c.Tool, c.Status, c.Reason})
+	}
+	return o
+}
+
+// exact writes a JSON value so that it matches itself alone: a string that begins as a pattern becomes a pattern of it.
+func exact(raw json.RawMessage) json.RawMessage {
+	return eachString(raw, func(s string) string {
+		if strings.HasPrefix(s, "~") {
+			return "~^" + regexp.QuoteMeta(s) + "$"
+		}
+		return s
+	})
+}
+
+// read records what a fact says. s is the state before it.
+func (r *recording) read(s *run.AgentState, ev run.Event) error {
+	switch e := ev.(type) {
+	case run.ToolsListed:
+		return r.pinAgain(e.Definition)
+	case run.UndoOrdered:
+		r.undoes = true
+		r.line(lineForm{Do: "undo", Call: e.Of, By: r.who(run.Voice{By: e.By})}, "")
+	case run.PlanEvent:
+	case run.Replied:
+		r.readReply(e)
+	case run.Evicted:
+		if e.Requests > 0 {
+			r.replies = append(r.replies, reply{Text: r.x.text(e.Summary), Notes: true})
+		}
+	case run.CallClaimed:
+		r.readClaim(s, e)
+	case run.CallFinished:
+		r.readResult(s, e)
+	case run.LateResult:
+		r.readResult(s, run.CallFinished{Call: e.Call, Ran: true, IsError: e.IsError, Reason: run.WhyToolError,
+			Content: e.Content, Blob: e.Blob, Media: e.Media, Patch: e.Patch, Entered: e.Entered})
+	case run.CallSuspended:
+		r.readSuspension(s, e)
+	case run.LateSuspended:
+		r.readSuspension(s, run.CallSuspended{Call: e.Call, Ran: true, Ticket: e.Ticket, For: run.ForInput})
+	case run.CallUnknown:
+		r.readUnknown(s, e)
+	case run.CallCancelled:
+		r.readExpiry(s, e.Call)
+	case run.ToolsDisabled:
+		r.x.cannot("server %s changed its tool %s while the run went on", e.Server, e.Tool)
+	case run.Parked:
+		r.x.parked = append(r.x.parked, r.entry.Time)
+	case run.PermissionRequested:
+		r.asked[e.Approval] = e
+	case run.PermissionAnswered:
+		if e.Expired {
+			r.readExpiry(s, r.asked[e.Approval].Tools[0].Calls[0])
+		}
+	case run.PermissionChecked:
+		if len(e.Standing) > 0 {
+			r.x.cannot("it used a standing grant that people gave in another run")
+		}
+	case run.InputReceived:
+		r.readInput(e)
+	case run.DecisionKept:
+		r.line(lineForm{Do: r.verb(e.Action), Call: e.Target, Result: r.answer(e.Result), Note: r.x.text(e.Note), Via: e.Via,
+			By: r.who(run.Voice{By: e.By, Groups: e.Groups})}, r.moment())
+	case run.Decided:
+		r.readDecision(e)
+	case run.Answered:
+		r.readAnswer(s, e)
+	case run.Finished:
+		r.readEnd(s, e)
+	}
+	return nil
+}
+
+// pinAgain reads the definition that has the tools of the servers.
+func (r *recording) pinAgain(digest string) error {
+	data, err := r.x.from.Blob(r.x.ctx, digest)
+	if err != nil {
+		return err
+	}
+	r.definition = agent.Definition{}
+	return run.ReadStored("definition", data, &r.definition)
+}
+
+// line adds a line about the run. at is its trigger, "" = it is queued.
+func (r *recording) line(l lineForm, at string) {
+	if l.Agent = r.name; at != "" {
+		l.At = &at
+	}
+	r.x.lines = append(r.x.lines, recordedLine{r.entry.Time, l})
+}
+
+// moment returns the trigger of what people did while the run did not wait, and "" while it waited.
+func (r *recording) moment() string {
+	requests := len(r.replies)
+	switch {
+	case r.before.Status == run.RunWaiting:
+		return ""
+	case requests == 0:
+		return "start"
+	default:
+		return fmt.Sprintf("inference:%d", requests)
+	}
+}
+
+// decided returns the trigger of a decision: people may decide about one call while others, or a model, are at work.
+func (r *recording) decided() string {
+	if r.before.Status == run.RunWaiting {
+		return ""
+	}
+	if r.replied {
+		return r.moment()
+	}
+	for _, c := range r.before.Live {
+		if t, ok := r.definition.Tool(c.Tool); ok && !t.AnsweredLater() && (c.Status == run.StatusNew ||
+			c.Status == run.StatusRunning) {
+			return "executing:" + c.ID
+		}
+	}
+	return ""
+}
