@@ -174,17 +174,17 @@ func (d *Deployment) consoleHandler(b api.Backend) http.Handler {
 		own := b
 		own.Caller = func(*http.Request) (api.Caller, error) { return s.Caller, nil }
 		c := d.Console(s.Caller, api.NewHandlerClient(api.Handler(own)))
-		c.Agents, c.Key, c.Session = b.Agents.Agents, s.Key, true
+		c.Agents, c.Definition, c.Key, c.Session = b.Agents.Agents, b.Agents.Agent, s.Key, true
 		return c.Handler()
 	})
 }
 
-// Console is the console for one person, who reads by a client of the API. What proves decisions, and the agents, are
+// Console is the console for one person, who reads and acts by a client of the API. What proves decisions, and the agents, are
 // left to be filled in.
-func (d *Deployment) Console(who api.Caller, read web.Reader) *web.Console {
+func (d *Deployment) Console(who api.Caller, client *api.Client) *web.Console {
 	j := d.Ports.Journal
 	return &web.Console{
-		Pages: d.Pages(), Tenant: who.Tenant, As: who.Principal, Read: read,
+		Pages: d.Pages(), Tenant: who.Tenant, As: who.Principal, Read: client, Act: client,
 		Conversation: func(ctx context.Context, run string) ([]policy.Spoken, error) {
 			l, err := j.Load(ctx, who.Tenant, run)
 			if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/countersign/countersign/internal/approval"
@@ -64,8 +65,13 @@ func (s *server) handlePost(w http.ResponseWriter, r *http.Request, v visit) {
 		s.refuseForm(w, r, v, form, err)
 		return
 	}
+	to := r.URL.EscapedPath()
+	if back, err := url.Parse(form["back"]); err == nil && v.checkProof != nil && back.Host == "" &&
+		(back.Path == "/" || strings.HasPrefix(back.Path, runsPath) && runID.MatchString(back.Path[len(runsPath):])) {
+		to = back.RequestURI()
+	}
 	s.setSecurityHeaders(w.Header())
-	w.Header().Set("Location", r.URL.EscapedPath())
+	w.Header().Set("Location", to)
 	w.WriteHeader(http.StatusSeeOther)
 }
 

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/person"
@@ -27,14 +28,27 @@ import (
 type Reader interface {
 	Runs(ctx context.Context, q api.RunQuery) (api.Page[api.RunHead], error)
 	Run(ctx context.Context, run string) (api.Run, error)
+	RunWithoutMessages(ctx context.Context, run string) (api.Run, error)
 	Events(ctx context.Context, run, after string, limit int) (api.Page[api.Event], error)
+	Journal(ctx context.Context, run, cursor string, limit int) ([][]byte, error)
 	FindApprovals(ctx context.Context, q approval.Query) (api.Page[approval.Approval], error)
+	Grants(ctx context.Context, agent, cursor string, limit int) (api.Page[api.Grant], error)
 }
 
-// Console serves the runs and requests of a tenant to one person. The handler in front of it must authenticate that
-// person. GET changes nothing. A decision is a POST of a request page's form. The form must contain Key or Token: a
-// cookie is no proof, since a browser sends the cookies of this machine to every port. All fields but Agents are
-// required. Safe for concurrent use.
+// Actor does what the visitor asks for in forms, on the visitor's behalf; *api.Client implements it. Errors are
+// *api.Problem if the API refuses.
+type Actor interface {
+	Start(ctx context.Context, s api.Start) (api.Accepted, error)
+	Input(ctx context.Context, run string, in api.Input, key string) (api.Accepted, error)
+	Cancel(ctx context.Context, run, note string) (api.Accepted, error)
+	Fork(ctx context.Context, run string, f api.Fork) (api.Accepted, error)
+	Revoke(ctx context.Context, agent, tool, digest string) error
+}
+
+// Console serves the runs, agents and requests of a tenant to one person. The handler in front of it must authenticate
+// that person. GET changes nothing. Whatever changes something is a POST of a form, which must contain Key or Token: a
+// cookie is no proof, since a browser sends the cookies of this machine to every port. Fields from Agents on are
+// optional, but for Key. Safe for concurrent use.
 type Console struct {
 	Pages  *Pages // without Links and People
 	Tenant string
@@ -44,60 +58,80 @@ type Console struct {
 	Conversation func(ctx context.Context, run string) ([]policy.Spoken, error)
 	// Arguments returns the lines of a call's arguments, or of the run's output (tool ""), with secrets masked.
 	Arguments func(ctx context.Context, run, tool string, raw []byte) ([]show.Row, error)
-	Agents    func() []string
 	Start     string // id of this server process, in a-z and 2-7; not secret
-	Key       string // proves decisions while this process runs; KeyFragment transports it
-	Token     string // proves decisions as well; typed where no script runs
+	Key       string // proves forms while this process runs; KeyFragment transports it
+	Token     string // proves forms as well; typed where no script runs
 	// Session says that the visitor has signed in: Key is that session's, and every form holds it.
 	Session bool
+
+	Agents     func() []string
+	Definition func(name string) (*agent.Definition, bool) // of an agent, as runs start with it
+	Act        Actor                                       // nil = the console shows, and decides requests
 }
 
 // KeyFragment is the fragment (#) of the address that first opens the console. Browsers do not send fragments.
 func (c *Console) KeyFragment() string { return "key=" + c.Start + "." + c.Key }
 
-// The paths of the console.
+// The paths of the console. A path below a prefix names one run, request or agent.
 const (
 	runsPath      = "/runs/"
 	approvalsPath = "/approvals/"
+	agentsPath    = "/agents/"
+	togetherPath  = "/approvals/together"
+	startPath     = "/start"
 	scriptPath    = "/console.js"
 )
 
 var (
 	runID      = regexp.MustCompile(`^r[a-z2-7]{25}$`)
 	approvalID = regexp.MustCompile(`^a[a-z2-7]{25}$`)
+	shortIDs   = regexp.MustCompile(`^[ra][a-z2-7]{3,24}$`)
 )
-
-// ConsolePaths returns the patterns that a Console serves, for an http.ServeMux.
-func ConsolePaths() []string { return []string{"/{$}", runsPath, approvalsPath, scriptPath} }
 
 // IsRequestForm reports whether a request is one of the console's forms, which contain a proof beside the cookie.
 func IsRequestForm(r *http.Request) bool {
-	id, below := strings.CutPrefix(r.URL.Path, approvalsPath)
-	return r.Method == http.MethodPost && below && approvalID.MatchString(id)
+	return r.Method == http.MethodPost && formOf(r.URL.Path) != ""
+}
+
+// formOf returns what a form that is sent to the path does: decide, together, start, revoke, message, continue, cancel
+// or fork; "" = the path takes no form.
+func formOf(path string) string {
+	if id, below := strings.CutPrefix(path, approvalsPath); below && approvalID.MatchString(id) {
+		return "decide"
+	}
+	if rest, below := strings.CutPrefix(path, runsPath); below {
+		id, action, _ := strings.Cut(rest, "/")
+		if runID.MatchString(id) && slices.Contains([]string{"message", "continue", "cancel", "fork"}, action) {
+			return action
+		}
+	}
+	if name, below := strings.CutPrefix(path, agentsPath); below && agent.ValidAgentName(name) {
+		return "revoke"
+	}
+	return map[string]string{togetherPath: "together", startPath: "start"}[path]
 }
 
 // console is the handler of a Console.
 type console struct {
 	*Console
 	*server
-	mu       sync.Mutex
-	previews map[string]show.Text // by run
+	mu        sync.Mutex
+	summaries map[string]runSummary // by run
+	stories   map[string]*story     // by run
 }
 
-// Handler serves ConsolePaths. Any other path is not found.
+// Handler serves every page of the console. Any other path is not found.
 func (c *Console) Handler() http.Handler {
 	s := c.Pages.newServer(consolePages)
 	s.policy = strings.Replace(pagePolicy, "default-src 'none';",
 		"default-src 'none'; script-src 'self'; connect-src 'self';", 1)
-	return &console{Console: c, server: s, previews: map[string]show.Text{}}
+	return &console{Console: c, server: s, summaries: map[string]runSummary{}, stories: map[string]*story{}}
 }
 
 // ServeHTTP implements http.Handler.
 func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	id, isApproval := strings.CutPrefix(r.URL.Path, approvalsPath)
-	switch {
-	case r.Method == http.MethodPost && isApproval && approvalID.MatchString(id): // even if there is no such request
-	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+	form := IsRequestForm(r)
+	if !form && r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		c.writePage(w, http.StatusMethodNotAllowed, c.missing)
 		return
@@ -106,24 +140,100 @@ func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.writePage(w, http.StatusForbidden, c.foreign)
 		return
 	}
-	run, isRun := strings.CutPrefix(r.URL.Path, runsPath)
+	id, isApproval := strings.CutPrefix(r.URL.Path, approvalsPath)
 	switch {
-	case r.URL.Path == "/":
-		page, err := c.newHomePage(r)
-		c.renderPage(w, r, "home.html", page, err)
+	case isApproval && approvalID.MatchString(id) && r.URL.RawQuery == "": // even if there is no such request
+		c.serveApproval(w, r, id)
+	case form:
+		c.serveForm(w, r)
 	case r.URL.Path == scriptPath && r.URL.RawQuery == "":
 		c.setSecurityHeaders(w.Header())
 		w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
 		_, _ = w.Write([]byte(readFile("console/console.js"))) // the client is gone if this fails
-	case isRun && runID.MatchString(run):
-		page, err := c.newRunPage(r, run)
-		c.renderPage(w, r, "run.html", page, err)
-	case isApproval && approvalID.MatchString(id) && r.URL.RawQuery == "":
-		c.serveApproval(w, r, id)
+	case r.URL.Path == "/audit.jsonl":
+		c.serveDecisions(w, r)
 	default:
-		c.writePage(w, http.StatusNotFound, c.missing)
+		name, page, err := c.newPage(r)
+		c.renderPage(w, r, name, page, err)
 	}
 }
+
+// newPage returns the view of the page at a path, and the name of its template.
+func (c *console) newPage(r *http.Request) (name string, page any, err error) {
+	name, err = "", errNoPage
+	first, id, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	switch path := r.URL.Path; {
+	case path == "/":
+		name = "queue.html"
+		page, err = c.newQueuePage(r)
+	case path == togetherPath:
+		name = "together.html"
+		page, err = c.newTogetherPage(r)
+	case path == "/runs":
+		name = "runs.html"
+		page, err = c.newRunsPage(r)
+	case path == startPath:
+		name = "start.html"
+		page, err = c.newStartPage(r)
+	case path == "/agents":
+		name = "agents.html"
+		page, err = c.newAgentsPage(r)
+	case path == "/audit":
+		name = "audit.html"
+		page, err = c.newAuditPage(r)
+	case first == "runs" && runID.MatchString(id):
+		name = "run.html"
+		page, err = c.newRunPage(r, id)
+	case first == "agents" && agent.ValidAgentName(id):
+		name = "agent.html"
+		page, err = c.newAgentPage(r, id)
+	case (first == "runs" || first == "approvals") && shortIDs.MatchString(id) && id[0] == first[0]:
+		var whole string
+		if whole, err = c.completeID(r.Context(), id); err == nil {
+			err = movedPage("/" + first + "/" + whole)
+		}
+	}
+	return name, page, err
+}
+
+// movedPage is the error of a page that is at another address.
+type movedPage string
+
+func (to movedPage) Error() string { return "the page is at " + string(to) }
+
+// completeID returns the only id that begins with a short one. It looks at the newest runs and the open requests.
+func (c *console) completeID(ctx context.Context, short string) (string, error) {
+	var fits []string
+	if short[0] == 'a' {
+		page, err := c.Read.FindApprovals(ctx, approval.Query{Limit: maxPageMessages})
+		if err != nil {
+			return "", err
+		}
+		for _, a := range page.Items {
+			fits = append(fits, a.ID)
+		}
+	}
+	for q := (api.RunQuery{Limit: maxPageMessages}); short[0] == 'r' && len(fits) < maxShortened; {
+		page, err := c.Read.Runs(ctx, q)
+		if err != nil {
+			return "", err
+		}
+		for _, h := range page.Items {
+			fits = append(fits, h.ID)
+		}
+		if q.Cursor = page.Cursor; q.Cursor == "" {
+			break
+		}
+	}
+	fits = slices.DeleteFunc(fits, func(id string) bool { return !strings.HasPrefix(id, short) })
+	if len(fits) != 1 {
+		return "", errNoPage
+	}
+	return fits[0], nil
+}
+
+// maxShortened is how many runs an id is looked for among.
+const maxShortened = 10_000
 
 // errNoPage is the error of an address that the console does not have.
 var errNoPage = errors.New("there is no such page")
@@ -134,15 +244,17 @@ func (c *console) renderPage(w http.ResponseWriter, r *http.Request, name string
 	if err == nil {
 		html, err = c.pages.render(name, view)
 	}
-	if isNotFound(err) {
+	var to movedPage
+	switch {
+	case errors.As(err, &to):
+		redirect(w, string(to))
+	case isNotFound(err):
 		c.writePage(w, http.StatusNotFound, c.missing)
-		return
-	}
-	if err != nil {
+	case err != nil:
 		c.writeFailure(w, r, err)
-		return
+	default:
+		c.writePage(w, http.StatusOK, html)
 	}
-	c.writePage(w, http.StatusOK, html)
 }
 
 // isNotFound reports whether something does not exist, as far as the visitor may know.
@@ -163,13 +275,7 @@ func (c *console) serveApproval(w http.ResponseWriter, r *http.Request, id strin
 		c.writeFailure(w, r, err)
 		return
 	}
-	v := visit{
-		link: link.Link{ID: "console", Tenant: c.Tenant, Approval: a.ID, To: c.As.ID, Nonce: c.formNonce()}, a: a, by: c.As,
-		via: approval.ViaConsole,
-		who: person.Person{ID: c.As.ID, Groups: c.As.Groups}, checkProof: c.checkProof,
-		start: c.Start, proof: c.formProof(), runTrail: runTrail(a.Root, a.Run),
-		fine: "Your answer counts as " + c.As.ID + "'s. It is recorded as given in the console.",
-	}
+	v := c.newVisit(a)
 	if r.Method == http.MethodPost {
 		c.handlePost(w, r, v)
 		return
@@ -177,9 +283,44 @@ func (c *console) serveApproval(w http.ResponseWriter, r *http.Request, id strin
 	c.writeRequestPage(w, r, v, http.StatusOK, formResult{})
 }
 
-// newFrame returns the fields that all console pages have.
-func (c *console) newFrame(title string, way []crumb) frame {
-	return frame{Title: title, Who: c.Show.Text(c.As.ID), Start: c.Start, Proof: c.formProof(), Trail: way}
+// newVisit returns the visitor at a request.
+func (c *console) newVisit(a approval.Approval) visit {
+	return visit{
+		link: link.Link{ID: "console", Tenant: c.Tenant, Approval: a.ID, To: c.As.ID, Nonce: c.formNonce()}, a: a, by: c.As,
+		via: approval.ViaConsole,
+		who: person.Person{ID: c.As.ID, Groups: c.As.Groups}, checkProof: c.checkProof,
+		frame: c.newFrame("", navApprovals, runTrail(a.Root, a.Run)...),
+		fine:  "Your answer counts as " + c.As.ID + "'s. It is recorded as given in the console.",
+	}
+}
+
+// The places of the navigation.
+const (
+	navApprovals = "/"
+	navRuns      = "/runs"
+	navAgents    = "/agents"
+	navAudit     = "/audit"
+)
+
+// place is a link of the navigation.
+type place struct{ Path, Label, Here string }
+
+// newPlaces returns the navigation; here is the place of the page.
+func newPlaces(here string) []place {
+	all := []place{{Path: navApprovals, Label: "Approvals"}, {Path: navRuns, Label: "Runs"},
+		{Path: navAgents, Label: "Agents"}, {Path: navAudit, Label: "Audit"}}
+	for i := range all {
+		if all[i].Path == here {
+			all[i].Here = "true"
+		}
+	}
+	return all
+}
+
+// newFrame returns the fields that all console pages have. nav is the place of the navigation.
+func (c *console) newFrame(title, nav string, way ...crumb) frame {
+	return frame{Title: title + " · Countersign", Who: c.Show.Text(c.As.ID), Start: c.Start, Proof: c.formProof(), Nav: nav,
+		Trail: way, Acts: c.Act != nil}
 }
 
 // formProof returns the proof that forms hold; "" = whoever decides shows one.

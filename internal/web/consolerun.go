@@ -17,12 +17,12 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web/stream"
 )
 
 // Bounds of a run's page.
 const (
 	maxPageMessages = 200
-	maxPageEvents   = 100
 	maxTree         = 200     // delegated runs
 	maxItemText     = 20_000  // characters of a message, and bytes of a call's arguments
 	maxPageText     = 600_000 // characters of all messages; an escaped one takes several bytes
@@ -37,37 +37,61 @@ type runPage struct {
 	Seq           int64  // of the newest event
 	EventTypes    string // the page listens to
 	Every         int    // milliseconds between reloads; 0 = on events only
-	Heading, Lede show.Text
+	Heading       show.Text
+	Agent         show.Text
+	Took          string
+	Tokens, Money string
+	Failure       *failure
 
 	Range     string // the messages that are shown, in words
 	Older     int    // index of the first; 0 = no older ones
 	NotNewest bool
-	Messages  []messageItem
+	Items     []chatItem
 	Waits     []waitItem
 	Facts     []show.Row
 	Output    *runOutput
 	Tree      []treeNode
-	CallCount string
-	Calls     []callItem
+	Bars      []bar
 	Events    []api.Event
+	Typed     map[string]string // of a form that was refused
+	Notice    *notice
 }
 
-// waitItem is something that a run waits for.
+// failure is why a run failed, and what to do.
+type failure struct {
+	Code    string
+	Message show.Text
+	Advice  string
+}
+
+// advice says what to do about the error of a run.
+var advice = map[run.ErrorCode]string{
+	run.CodeModelFailed: "Check the model's address, key and quota. Then continue the run, or fork it from its newest " +
+		"message.",
+	run.CodeInteractionsExhausted: "Continue it for as many interactions again, or raise limits.interactions in agent.yaml.",
+	run.CodeTokensExhausted:       "Raise limits.tokens in agent.yaml, then continue the run.",
+	run.CodeUSDExhausted:          "Raise limits.usd in agent.yaml, then continue the run.",
+	run.CodePermissionFailed:      "Nobody could say what it may do. Ask whoever runs the permission backend, then continue it.",
+	run.CodeDefinition:            "The agent's definition does not fit any more. Mend agent.yaml and start a new run.",
+	run.CodeMCPUnavailable:        "Check that the MCP server is reachable, or mark it optional in agent.yaml. Then start a new run.",
+	run.CodeUndoFailed:            "The call was not taken back. Look at its error below, and take it back by hand.",
+	run.CodeBreaker:               "The model went in circles. Look at its last messages, mend the prompt or the tool, and fork.",
+}
+
+// waitItem is a request of a run below this one, or a call that another run carries out.
 type waitItem struct {
 	Tool       show.Text
 	What, Left string
 	Until      time.Time
-	Sentence   show.Text // of the request
-	Approval   string    // the request; "" = there is none
-	Child      string    // the run that asks or works; "" = there is none
+	Card       *requestCard // nil = there is no request
+	Child      string       // the run that asks or works; "" = there is none
 	ChildLabel string
 }
 
-// runOutput is a run's output: text, lines of JSON, or why neither is shown.
+// runOutput is a run's output, or why it is not shown.
 type runOutput struct {
-	Words show.Text
-	Lines *arguments
-	Cut   string
+	Tree []jsonNode
+	Cut  string
 }
 
 // treeNode is a run in the delegation tree.
@@ -79,32 +103,72 @@ type treeNode struct {
 	Here   bool
 }
 
-// callItem is a call of a run.
-type callItem struct {
-	api.Call
-	Tool                 show.Text
-	Label, Detail, Waits string
-	Approval             string // the request about it; "" = there is none
-	Input                *arguments
-	Cut                  string // why Input is not shown
+// chatItem is a message of the conversation, or a call with its result.
+type chatItem struct {
+	N         int
+	Who, Role string
+	At        time.Time
+	Spent     string // tokens and money of the reply that begins here
+	Seen      int64
+	Evicted   bool
+	Fork      int64 // the entry to fork behind; -1 = none
+	Text      show.Text
+	Markdown  []markdownNode
+	Label     string // of what is no text
+	Cut       string // what is left out
+	Call      *callBlock
+	turn      *turn
+	hidden    bool
 }
 
-// messageItem is a message of the conversation.
-type messageItem struct {
-	policy.Spoken
-	N     int
-	Who   string
-	Block messageBlock
+// callBlock is a call with all that became of it.
+type callBlock struct {
+	ID       string
+	Tool     show.Text
+	Status   run.CallStatus
+	Label    string
+	Detail   string // how long it took, and how often it ran
+	Input    *arguments
+	InputCut string
+	Result   *resultBlock
+	Decided  []decisionLine
+	Waits    string
+	Card     *requestCard // the open request about it; nil = there is none
+	Child    string       // the run that carries it out
 }
 
-// messageBlock is the content of a message.
-type messageBlock struct {
-	Kind, Label string
-	Text, Tool  show.Text
-	Call        int // its place among the calls; 0 = it is none of them
-	Input       *arguments
-	Bad         bool
-	Cut         string // what is left out
+// decisionLine is what somebody decided about a call.
+type decisionLine struct {
+	What, Approval string
+	Note           show.Text
+	At             time.Time
+}
+
+// resultBlock is a call's result: text, or JSON as a tree.
+type resultBlock struct {
+	Bad  bool
+	Text show.Text
+	Tree []jsonNode
+	Cut  string
+}
+
+// jsonNode is a value of JSON with its members.
+type jsonNode struct {
+	show.Row
+	Members []jsonNode
+}
+
+// newJSONTree returns lines of JSON as trees.
+func newJSONTree(rows []show.Row) (all []jsonNode) {
+	for i := 0; i < len(rows); {
+		end := i + 1
+		for end < len(rows) && rows[end].Depth > rows[i].Depth {
+			end++
+		}
+		all = append(all, jsonNode{rows[i], newJSONTree(rows[i+1 : end])})
+		i = end
+	}
+	return all
 }
 
 func (c *console) newRunPage(r *http.Request, id string) (page runPage, err error) {
@@ -131,48 +195,63 @@ func (c *console) newRunPage(r *http.Request, id string) (page runPage, err erro
 	if from == 0 && to == len(all) {
 		shownRange = formatCount(len(all), "message")
 	}
-	st := &pageBuilder{console: c, run: one, spans: maxPageSpans}
+	st := &pageBuilder{console: c, run: one, spans: maxPageSpans, back: runsPath + id}
+	if st.story, err = c.loadStory(r.Context(), id); err != nil {
+		return page, err
+	}
+	st.story.mu.Lock()
+	defer st.story.mu.Unlock()
 	heading := st.firstMessageText(all)
 	if heading == nil {
 		heading = show.Text{{Text: "Run " + shortID(id)}}
 	}
 	page = runPage{
-		frame: c.newFrame(heading.String()+" · Countersign", runTrail(one.Root, one.Parent)), Run: one, Seq: one.Seq - 1,
-		EventTypes: strings.Join(run.EventTypes(), " "),
-		Heading:    heading, Lede: st.newText("Agent " + one.Agent + ", run " + id),
-		Range: shownRange, Older: from, NotNewest: q["before"] != "", CallCount: formatCallCount(len(one.Calls)),
+		frame: c.newFrame(heading.String(), navRuns, runTrail(one.Root, one.Parent)...), Run: one, Seq: one.Seq - 1,
+		EventTypes: eventTypes, Heading: heading, Agent: st.newText(strings.TrimSpace(one.Agent + " " + one.Version)),
+		Tokens: formatNumber(one.Usage.Total()), Money: formatUSD(one.Cost),
+		Failure: st.newFailure(), Range: shownRange, Older: from, NotNewest: q["before"] != "", Typed: map[string]string{},
 	}
-	if one.Status != run.RunDone {
+	if page.Took = formatTook(one.EndedAt.Sub(one.StartedAt)); one.Status != run.RunDone {
+		page.Took = "not ended"
 		page.Every = 5000 // runs below change without events of this run
 	}
 	for _, part := range []func(context.Context) error{ // in this order, since they share the bounds
 		func(ctx context.Context) (err error) { page.Waits, err = st.newWaitItems(ctx); return err },
 		func(context.Context) error { page.Facts = st.newFacts(); return nil },
-		func(ctx context.Context) (err error) { page.Output, err = st.newOutput(ctx); return err },
 		func(ctx context.Context) (err error) { page.Tree, err = st.loadTree(ctx); return err },
-		func(ctx context.Context) (err error) { page.Events, err = st.loadEvents(ctx); return err },
 		func(ctx context.Context) (err error) {
-			page.Messages, err = st.newMessageItems(ctx, all[from:to], from)
+			page.Items, err = st.newChatItems(ctx, all[from:to], from)
 			return err
 		},
-		func(ctx context.Context) (err error) { page.Calls, err = st.newCallItems(ctx); return err },
+		func(ctx context.Context) (err error) { page.Output, err = st.newOutput(ctx, all); return err },
 	} {
 		if err := part(r.Context()); err != nil {
 			return page, err
 		}
 	}
+	page.Bars = st.newBars(page.Items)
+	page.Events = slices.Clone(st.story.newest[max(0, len(st.story.newest)-maxKeptEvents):])
+	slices.Reverse(page.Events)
 	return page, nil
 }
 
-// formatCallCount returns how many calls a run's page has.
-func formatCallCount(n int) string {
-	switch {
-	case n == 0:
-		return ""
-	case n >= maxPageMessages:
-		return "the newest " + strconv.Itoa(n)
+// eventTypes are the events of a stream after which the page is read again.
+var eventTypes = func() string {
+	var all []string
+	for _, t := range stream.Types() {
+		all = append(all, string(t))
 	}
-	return strconv.Itoa(n)
+	return strings.Join(all, " ")
+}()
+
+// newFailure returns why the run failed; nil = it did not.
+func (s *pageBuilder) newFailure() *failure {
+	e := s.run.Error
+	if e == nil {
+		return nil
+	}
+	return &failure{string(e.Code), s.newText(e.Message), cmp.Or(advice[e.Code],
+		"Look at the last messages and at the log of this process. Then continue the run, or fork it.")}
 }
 
 func formatCount[N int | int64](n N, what string) string {
@@ -186,7 +265,9 @@ func formatCount[N int | int64](n N, what string) string {
 type pageBuilder struct {
 	*console
 	run   api.Run
-	spans int // remaining spans
+	story *story
+	back  string // the path that forms lead back to
+	spans int    // remaining spans
 }
 
 // newText renders foreign text, without marks if the page has too many spans.
@@ -228,51 +309,49 @@ var waitLabels = map[run.WaitFor]string{
 	run.ForInput:    "waits for an answer to what its tool asks", run.ForAnswer: "waits for its answer",
 }
 
-func (s *pageBuilder) newWaitItems(ctx context.Context) ([]waitItem, error) {
-	var out []waitItem
-	below, err := s.Read.FindApprovals(ctx, approval.Query{Root: s.run.ID, Limit: homeApprovals})
+// newWaitItems returns what the run waits for outside its own conversation.
+func (s *pageBuilder) newWaitItems(ctx context.Context) (out []waitItem, err error) {
+	below, err := s.Read.FindApprovals(ctx, approval.Query{Root: s.run.ID, Limit: queueLimit})
 	if err != nil {
 		return nil, err
 	}
 	for _, a := range below.Items {
 		if a.Run != s.run.ID && a.IsOpen(s.Clock.Now()) {
-			out = append(out, waitItem{
-				Tool: s.newText(strings.Join(a.Tools, ", ")), What: "of agent " + s.Show.Text(a.Agent).String() +
-					" waits for people",
-				Until: a.ExpiresAt, Left: s.formatTimeLeft(a.ExpiresAt), Approval: a.ID, Child: a.Run,
-				ChildLabel: "The run that asks",
-			})
+			item := waitItem{
+				Tool: s.newText(strings.Join(a.Tools, ", ")), Until: a.ExpiresAt, Left: s.formatTimeLeft(a.ExpiresAt),
+				What:  "of agent " + s.Show.Text(a.Agent).String() + " waits for people",
+				Child: a.Run, ChildLabel: "The run that asks",
+			}
+			if item.Card, err = s.newCard(ctx, a); err != nil {
+				return nil, err
+			}
+			out = append(out, item)
 		}
 	}
 	for _, w := range s.run.Waiting {
-		_, call, _ := s.findCall(w.Call)
-		var sentence show.Text // nil = there is no request
-		if w.Approval != "" {
-			a, err := s.Get(ctx, s.Tenant, w.Approval)
-			if err != nil {
-				return nil, err
+		if _, call, known := s.findCall(w.Call); !known || w.For == run.ForAnswer {
+			out = append(out, waitItem{
+				Tool: s.newText(cmp.Or(call.Tool, w.Call)), What: waitLabels[w.For], Until: w.Expires,
+				Left: s.formatTimeLeft(w.Expires), Child: call.Run, ChildLabel: "The run that carries it out",
+			})
+			if !known && w.Approval != "" {
+				a, err := s.Get(ctx, s.Tenant, w.Approval)
+				if err == nil {
+					out[len(out)-1].Card, err = s.newCard(ctx, a)
+				}
+				if err != nil {
+					return nil, err
+				}
 			}
-			shown, err := s.Show.Of(ctx, a)
-			if err != nil {
-				return nil, err
-			}
-			sentence = s.fitText(shown.Sentence)
 		}
-		out = append(out, waitItem{
-			Tool: s.newText(cmp.Or(call.Tool, w.Call)), What: waitLabels[w.For], Until: w.Expires,
-			Left:     s.formatTimeLeft(w.Expires),
-			Sentence: sentence, Approval: w.Approval,
-			Child: call.Run, ChildLabel: "The run that carries it out",
-		})
 	}
 	return out, nil
 }
 
-func (s *pageBuilder) formatTimeLeft(until time.Time) string {
-	if left := until.Sub(s.Clock.Now()); left > 0 {
-		return show.FormatDuration(left) + " left"
-	}
-	return "its time is over"
+// newCard returns the card of an open request, as the run's page has it.
+func (s *pageBuilder) newCard(ctx context.Context, a approval.Approval) (*requestCard, error) {
+	card, err := s.newRequestCard(ctx, a, s.back)
+	return &card, err
 }
 
 func (s *pageBuilder) newFacts() (facts []show.Row) {
@@ -282,26 +361,15 @@ func (s *pageBuilder) newFacts() (facts []show.Row) {
 		}
 	}
 	r := s.run
-	add("Agent", strings.TrimSpace(r.Agent+" "+r.Version))
 	add("Started by", strings.Join(r.StartedBy, ", "))
 	if !slices.Contains(r.StartedBy, r.Subject) {
 		add("For, the caller says (nobody checked it)", r.Subject)
 	}
-	add("Started", formatMinute(r.StartedAt))
-	if !r.EndedAt.IsZero() {
-		add("Ended", formatMinute(r.EndedAt))
-	}
 	add("Reason", string(r.Reason))
 	add("Detail", r.Detail)
-	if r.Error != nil {
-		add("Error", string(r.Error.Code)+": "+r.Error.Message)
-	}
-	add("Tokens", fmt.Sprintf("%d in, %d out", r.Usage.Input, r.Usage.Output))
+	add("Tokens", fmt.Sprintf("%s in, %s out", formatNumber(r.Usage.Input), formatNumber(r.Usage.Output)))
 	if r.Usage.CacheRead+r.Usage.CacheWrite > 0 {
 		add("Tokens of the cache", fmt.Sprintf("%d read, %d written", r.Usage.CacheRead, r.Usage.CacheWrite))
-	}
-	if r.Cost != 0 {
-		add("Cost", r.Cost.String()+" USD")
 	}
 	add("Inferences", fmt.Sprintf("%d, by %s", r.Inferences, formatCount(r.ModelCalls, "model call")))
 	add("Interactions", fmt.Sprintf("%d of %d", r.Interactions.Current, r.Interactions.Max))
@@ -315,23 +383,29 @@ func (s *pageBuilder) newFacts() (facts []show.Row) {
 	return facts
 }
 
-// newOutput renders the run's output: a string as text, anything else line by line.
-func (s *pageBuilder) newOutput(ctx context.Context) (*runOutput, error) {
+// newOutput returns the run's output as a tree; nil = there is none, or its newest message is the output.
+func (s *pageBuilder) newOutput(ctx context.Context, all []policy.Spoken) (*runOutput, error) {
 	var words string
 	switch raw := s.run.Output; {
 	case len(raw) == 0 || string(raw) == "null":
 		return nil, nil
 	case len(raw) > maxPageText:
 		return &runOutput{Cut: formatSize(len(raw)) + ": see the run as JSON."}, nil
-	case json.Unmarshal(raw, &words) == nil:
-		return &runOutput{Words: s.fitText(show.Words(words))}, nil
+	case json.Unmarshal(raw, &words) == nil && len(all) > 0 && all[len(all)-1].Block == run.Block(run.Text{Text: words}):
+		return nil, nil
 	default:
 		lines, err := s.Arguments(ctx, s.run.ID, "", raw)
-		if err != nil {
-			return nil, err
-		}
-		return &runOutput{Lines: s.fitArguments(lines)}, nil
+		return &runOutput{Tree: s.fitTree(lines)}, err
 	}
+}
+
+// fitTree returns lines of JSON as a tree, or as one text if the page has too many spans.
+func (s *pageBuilder) fitTree(lines []show.Row) []jsonNode {
+	if n := countSpans(lines) + len(lines); n <= s.spans {
+		s.spans -= n
+		return newJSONTree(lines)
+	}
+	return []jsonNode{{Row: show.Row{Value: show.Text{{Text: joinArguments(lines)}}}}}
 }
 
 // loadTree returns the delegation tree of the run's root, each run behind its parent.
@@ -383,55 +457,6 @@ func (s *pageBuilder) appendChildren(out []treeNode, below map[string][]api.RunH
 	return out
 }
 
-// loadEvents returns the newest events, newest first.
-func (s *pageBuilder) loadEvents(ctx context.Context) (out []api.Event, err error) {
-	after := ""
-	if from := s.run.Seq - maxPageEvents; from > 0 {
-		after = strconv.FormatInt(from-1, 10)
-	}
-	for range 10 { // an entry has several events; beyond this bound the newest are left out
-		p, err := s.Read.Events(ctx, s.run.ID, after, maxPageMessages)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, p.Items...)
-		if after = p.Cursor; after == "" {
-			break
-		}
-	}
-	slices.Reverse(out)
-	return out[:min(len(out), 2*maxPageEvents)], nil
-}
-
-func (s *pageBuilder) newCallItems(ctx context.Context) ([]callItem, error) {
-	var out []callItem
-	waiting := map[string]api.Waiting{}
-	for _, w := range s.run.Waiting {
-		waiting[w.Call] = w
-	}
-	left := maxPageText
-	for _, c := range s.run.Calls {
-		detail := []string{formatCount(c.Executions, "execution")}
-		if c.Reason != "" {
-			detail = append(detail, "reason: "+strings.ReplaceAll(string(c.Reason), "_", " "))
-		}
-		waits, request := "", ""
-		if w, ok := waiting[c.ID]; ok {
-			waits, request = "It "+waitLabels[w.For]+", until "+formatMinute(w.Expires)+" ("+s.formatTimeLeft(w.Expires)+").",
-				w.Approval
-		}
-		input, cut, err := s.newInput(ctx, c.Tool, c.Input, &left)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, callItem{
-			Call: c, Tool: s.newText(c.Tool), Label: strings.ReplaceAll(string(c.Status), "_", " "),
-			Detail: strings.Join(detail, ", "), Waits: waits, Approval: request, Input: input, Cut: cut,
-		})
-	}
-	return out, nil
-}
-
 // newInput renders a call's arguments, or returns why they are not shown here. A request's own page shows all of
 // them.
 func (s *pageBuilder) newInput(ctx context.Context, tool string, raw []byte, left *int) (*arguments, string, error) {
@@ -449,81 +474,163 @@ func (s *pageBuilder) newInput(ctx context.Context, tool string, raw []byte, lef
 	return s.fitArguments(all), "", nil
 }
 
-// newMessageItems renders messages. The newest ones use the text budget first.
-func (s *pageBuilder) newMessageItems(ctx context.Context, part []policy.Spoken, from int) ([]messageItem, error) {
-	out := make([]messageItem, len(part))
+// newChatItems renders messages, each call with its result in one item. The newest ones use the text budget first.
+func (s *pageBuilder) newChatItems(ctx context.Context, part []policy.Spoken, from int) ([]chatItem, error) {
+	all := make([]chatItem, len(part))
 	left := maxPageText
+	results := map[string]int{} // by call, of the results whose calls are not met yet
 	for i, m := range slices.Backward(part) {
-		block, err := s.newMessageBlock(ctx, m.Block, &left)
-		if err != nil {
+		item := chatItem{N: from + i + 1, Who: "Model", Role: string(m.Role), Seen: m.SeenCount, Evicted: m.Evicted, Fork: -1}
+		if m.Role == run.RoleUser {
+			item.Who = "User"
+		}
+		if m.Source.Run == "" {
+			item.At = s.story.at[m.Source.Seq]
+		}
+		if err := s.fillItem(ctx, &item, m, &left); err != nil {
 			return nil, err
 		}
-		who := "Model"
-		if m.Role == run.RoleUser {
-			who = "User"
-			if _, is := m.Block.(run.ToolResult); is {
-				who = "Tool"
+		if _, is := m.Block.(run.ToolResult); is {
+			results[item.Call.ID] = i
+		}
+		if _, is := m.Block.(run.ToolUse); is {
+			if at, ok := results[item.Call.ID]; ok {
+				item.Call.Result, all[at].hidden = all[at].Call.Result, true
 			}
 		}
-		out[i] = messageItem{m, from + i + 1, who, block}
+		all[i] = item
 	}
-	return out, nil
-}
-
-func formatTimes(n int64) string {
-	switch n {
-	case 1:
-		return "once"
-	case 2:
-		return "twice"
+	for i, m := range part { // a reply is one entry: its first item says what it took
+		if t := s.story.turns[m.Source.Seq]; t != nil && m.Role == run.RoleAssistant && m.Source.Run == "" &&
+			(i == 0 || part[i-1].Source.Seq != m.Source.Seq) {
+			all[i].turn = t
+			all[i].Spent = strings.TrimSuffix(formatTook(t.To.Sub(t.From))+", "+formatNumber(t.Usage.Total())+" tokens, "+
+				formatUSD(t.Cost), ", ")
+		}
 	}
-	return strconv.FormatInt(n, 10) + " times"
+	return slices.DeleteFunc(all, func(m chatItem) bool { return m.hidden }), nil
 }
 
 // errUnknownBlock is the error of a message kind that the pages do not know.
 var errUnknownBlock = errors.New("a message of an unknown kind")
 
-func (s *pageBuilder) newMessageBlock(ctx context.Context, b run.Block, left *int) (out messageBlock, err error) {
-	switch b := b.(type) {
+// fillItem renders the block of a message.
+func (s *pageBuilder) fillItem(ctx context.Context, item *chatItem, m policy.Spoken, left *int) (err error) {
+	switch b := m.Block.(type) {
 	case run.Text:
-		out.Kind = "text"
-		out.Text, out.Cut = s.cutText(b.Text, left)
+		if m.Source.Run == "" {
+			item.Fork = m.Source.Seq
+		}
+		if m.Role == run.RoleUser {
+			item.Text, item.Cut = s.cutText(b.Text, left)
+			break
+		}
+		begins, cut := cutMessage(b.Text, left)
+		item.Markdown, item.Cut = s.newMarkdown(begins), cut
 	case run.Media:
-		out.Kind, out.Label, out.Text = "media", "File", s.newText(strings.TrimSpace(b.Name+" "+b.MediaType))
+		item.Label = "File"
+		item.Text = s.newText(strings.TrimSpace(b.Name + " " + b.MediaType))
 	case run.Reasoning:
-		out.Kind, out.Label = "reasoning", "The model reasoned here. What it thought is its own."
+		item.Label = "The model reasoned here. What it thought is its own."
 	case run.ToolUse:
-		out.Kind, out.Label, out.Tool = "tool_use", "as "+s.Show.Text(b.ID).String(), s.newText(b.Name)
-		if n, c, ok := s.findCall(b.ID); ok {
-			out.Call, out.Label, out.Tool = n, strings.ReplaceAll(string(c.Status), "_", " "), s.newText(c.Tool)
-		}
-		out.Input, out.Cut, err = s.newInput(ctx, b.Name, b.Input, left)
+		item.Call, err = s.newCallBlock(ctx, b, left)
 	case run.ToolResult:
-		out.Kind, out.Label, out.Bad = "tool_result", "Result", b.IsError
-		if b.IsError {
-			out.Label = "Error"
-		}
-		name := b.ID
+		item.Who, item.Call = "Tool", &callBlock{ID: b.ID, Tool: s.newText(b.ID), Label: "result"}
 		if _, c, ok := s.findCall(b.ID); ok {
-			name = c.Tool
+			item.Call.Tool = s.newText(c.Tool)
 		}
-		out.Tool = s.newText(name)
-		out.Text, out.Cut = s.cutText(b.Content, left)
-		if b.Blob != "" {
-			out.Cut = "The result is in a file of its own."
-		}
+		item.Call.Result, err = s.newResultBlock(ctx, b, left)
 	default:
 		err = errUnknownBlock
 	}
-	return out, err
+	return err
 }
 
-// cutText renders as much of a text as the budget allows, and returns what was left out.
-func (s *pageBuilder) cutText(text string, left *int) (shown show.Text, omitted string) {
+func (s *pageBuilder) newResultBlock(ctx context.Context, b run.ToolResult, left *int) (*resultBlock, error) {
+	out := &resultBlock{Bad: b.IsError}
+	if b.Blob != "" {
+		out.Cut = "The result is in a file of its own."
+	}
+	text := strings.TrimSpace(b.Content)
+	if len(text) <= min(maxItemText, *left) && strings.IndexAny(text, "{[") == 0 && json.Valid([]byte(text)) {
+		*left -= len(text)
+		lines, err := s.Arguments(ctx, s.run.ID, "", []byte(text))
+		out.Tree = s.fitTree(lines)
+		return out, err
+	}
+	out.Text, out.Cut = s.cutText(b.Content, left)
+	return out, nil
+}
+
+// verbs are what people did, for the line of a decision.
+var verbs = map[run.DecisionAction]string{
+	run.ActionApprove: "Approved", run.ActionDeny: "Denied", run.ActionCancel: "Cancelled", run.ActionAskAgain: "Voided",
+}
+
+func (s *pageBuilder) newCallBlock(ctx context.Context, b run.ToolUse, left *int) (*callBlock, error) {
+	out := &callBlock{ID: b.ID, Tool: s.newText(b.Name), Label: "earlier"}
+	var err error
+	if out.Input, out.InputCut, err = s.newInput(ctx, b.Name, b.Input, left); err != nil {
+		return nil, err
+	}
+	_, c, known := s.findCall(b.ID)
+	if known {
+		out.Status, out.Label = c.Status, strings.ReplaceAll(string(c.Status), "_", " ")
+		out.Tool, out.Child = s.newText(c.Tool), c.Run
+	}
+	var detail []string
+	if told := s.story.calls[b.ID]; told != nil {
+		if c.Executions > 0 && !told.To.IsZero() {
+			detail = append(detail, formatTook(told.To.Sub(told.From)))
+		}
+		for _, d := range told.Decided {
+			people := strings.Join(append([]string{d.By}, d.With...), ", ")
+			line := decisionLine{What: cmp.Or(verbs[d.Action], string(d.Action)) + " by " + s.Show.Text(people).String(),
+				Approval: d.Approval, Note: s.newText(d.Note), At: d.At}
+			if d.Args != nil {
+				line.What = "Edited and " + strings.ToLower(line.What)
+			}
+			out.Decided = append(out.Decided, line)
+		}
+	}
+	if c.Executions > 1 {
+		detail = append(detail, formatCount(c.Executions, "attempt"))
+	}
+	if c.Reason != "" {
+		detail = append(detail, strings.ReplaceAll(string(c.Reason), "_", " "))
+	}
+	out.Detail = strings.Join(detail, ", ")
+	for _, w := range s.run.Waiting {
+		if w.Call != b.ID {
+			continue
+		}
+		out.Waits = "It " + waitLabels[w.For] + " (" + s.formatTimeLeft(w.Expires) + ")."
+		if w.Approval == "" {
+			continue
+		}
+		a, err := s.Get(ctx, s.Tenant, w.Approval)
+		if err == nil {
+			out.Card, err = s.newCard(ctx, a)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// cutMessage returns as much of a text as the budget allows, and what was left out.
+func cutMessage(text string, left *int) (begins, omitted string) {
 	begins, rest := truncate(text, max(minMessageText, min(maxItemText, *left)))
 	*left -= len(begins)
 	if rest > 0 {
 		omitted = formatCount(rest, "character") + " more: see the run as JSON."
 	}
+	return begins, omitted
+}
+
+// cutText renders as much of a text as the budget allows, and returns what was left out.
+func (s *pageBuilder) cutText(text string, left *int) (shown show.Text, omitted string) {
+	begins, omitted := cutMessage(text, left)
 	return s.fitText(show.Words(begins)), omitted
 }

@@ -20,8 +20,7 @@ var titles = map[show.Kind]string{
 var functions = template.FuncMap{
 	"spans": readableSpans, "exact": exactSpans, "arguments": newArguments,
 	"second": formatSecond, "machine": formatDatetime, "size": formatSize, "short": shortID,
-	"status": newStatusLabel, "times": formatTimes,
-	"nth": func(i int) int { return i + 1 },
+	"status": newStatusLabel, "places": newPlaces,
 }
 
 // span is a piece of foreign text for the template "spans".

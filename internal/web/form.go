@@ -104,7 +104,7 @@ const (
 )
 
 // fields are the allowed form fields, each at most once.
-var fields = []string{"form", "action", "note", "args", "result", "tool", "text", "code"}
+var fields = []string{"form", "action", "note", "args", "result", "tool", "text", "code", "back"}
 
 // proofField is the field with the proof in the console's forms.
 const proofField = "key"

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // SignIn is the console's page for a visitor without the token. It says where the token is stored and accepts it in a
@@ -35,7 +36,7 @@ type signInHandler struct {
 	wrongTokens *Limit
 }
 
-// Handler returns a function that answers requests for ConsolePaths, and reports whether it has. A POST with the
+// Handler returns a function that answers requests for pages, and reports whether it has. A POST with the
 // token redirects to the requested page.
 func (s *SignIn) Handler() func(w http.ResponseWriter, r *http.Request) bool {
 	h := &signInHandler{SignIn: s, wrongTokens: &Limit{Rate: wrongRate, Burst: wrongBurst, Clock: s.Clock}}
@@ -44,7 +45,7 @@ func (s *SignIn) Handler() func(w http.ResponseWriter, r *http.Request) bool {
 
 func (s *signInHandler) handle(w http.ResponseWriter, r *http.Request) bool {
 	path := r.URL.Path
-	if path != "/" && !strings.HasPrefix(path, runsPath) && !strings.HasPrefix(path, approvalsPath) { // no page for people
+	if strings.HasPrefix(path, api.Path) || path == scriptPath { // no page for people
 		return false
 	}
 	switch r.Method {

@@ -12,26 +12,33 @@ import (
 // views are the views of all pages.
 func views() map[string]any {
 	return map[string]any{
-		"plain.html": &plainPage{}, "approval.html": &requestPage{}, "signin.html": &signInPage{}, "home.html": &homePage{},
-		"run.html": &runPage{},
+		"plain.html": &plainPage{}, "approval.html": &requestPage{}, "signin.html": &signInPage{}, "run.html": &runPage{},
+		"queue.html": &queuePage{}, "together.html": &togetherPage{}, "runs.html": &runsPage{}, "start.html": &startPage{},
+		"agents.html": &agentsPage{}, "agent.html": &agentPage{}, "audit.html": &auditPage{},
 	}
 }
 
 // fill sets everything in v that has a text to text, and everything else to something that is true.
-func fill(v reflect.Value, text string) {
+func fill(v reflect.Value, text string) { fillTo(v, text, 12) }
+
+// fillTo is fill to a depth: parts of some views have parts of their own kind.
+func fillTo(v reflect.Value, text string, depth int) {
+	if depth == 0 {
+		return
+	}
 	switch {
 	case v.Kind() == reflect.Struct && v.Type() != reflect.TypeFor[time.Time]():
 		for i := range v.NumField() {
 			if f := v.Type().Field(i); f.IsExported() || f.Anonymous {
-				fill(v.Field(i), text)
+				fillTo(v.Field(i), text, depth-1)
 			}
 		}
 	case v.Kind() == reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
-		fill(v.Elem(), text)
+		fillTo(v.Elem(), text, depth-1)
 	case v.Kind() == reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
-		fill(v.Index(0), text)
+		fillTo(v.Index(0), text, depth-1)
 	case v.Kind() == reflect.String:
 		v.SetString(text)
 	case v.Kind() == reflect.Bool:

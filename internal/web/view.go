@@ -30,9 +30,13 @@ func (s *server) writeRequestPage(w http.ResponseWriter, r *http.Request, v visi
 type frame struct {
 	Title string
 	Who   show.Text // the visitor; nil = unknown
-	Start string    // of the console: Console.Start
-	Proof string    // of a signed-in session, for its forms; "" = whoever decides shows another
-	Trail []crumb   // of the console: the way to the page
+
+	// Of the console:
+	Start string  // Console.Start
+	Proof string  // of a signed-in session, for its forms; "" = whoever decides shows another
+	Nav   string  // the place of the navigation
+	Trail []crumb // the way to the page
+	Acts  bool    // forms start and change runs
 }
 
 // crumb is a run in the breadcrumbs.
@@ -58,6 +62,9 @@ type requestPage struct {
 	Note, Result, Remark, Arguments string     // as typed
 	Editing, Asking                 bool       // the form that was sent
 	Requester                       bool       // the run acts for the visitor
+
+	// Of a card of the console: what begins the ids of its fields, where its forms go, and where they lead back to.
+	Prefix, Action, Back string
 }
 
 // notice is the result of the last form.
@@ -126,15 +133,12 @@ func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (r
 		return requestPage{}, err
 	}
 	page := requestPage{
-		frame: frame{
-			Title: shown.Title.String() + " · Countersign", Who: s.Show.Text(cmp.Or(v.who.Name, v.who.ID)),
-			Start: v.start, Proof: v.proof, Trail: v.runTrail,
-		},
-		ID: s.Show.Text(v.a.ID), Kind: v.a.Kind, Shown: shown, Fine: v.fine,
+		frame: v.frame, ID: s.Show.Text(v.a.ID), Kind: v.a.Kind, Shown: shown, Fine: v.fine,
 		Note: now.typed["note"], Result: now.typed["result"], Remark: now.typed["text"], Arguments: now.typed["args"],
 		Editing: now.typed["action"] == "edit", Asking: now.typed["action"] == "remark",
 		Requester: slices.Contains(v.a.Requesters, v.by.ID),
 	}
+	page.Title, page.Who = shown.Title.String()+" · Countersign", s.Show.Text(cmp.Or(v.who.Name, v.who.ID))
 	if now.Head != "" {
 		page.Notice = &notice{now, s.Show.Text(now.text)}
 	}

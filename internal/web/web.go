@@ -3,7 +3,8 @@
 // through approval.Desk. GET, HEAD and OPTIONS change nothing (A1). A decision is a POST of a form that was made for
 // that person and the request's current state, and works once (B6).
 //
-// A Console is for one's own machine: it shows all runs and requests, with one script that keeps its pages up to date.
+// A Console shows all runs, agents, requests and decisions, and starts runs, with one script that keeps its pages up to
+// date.
 package web
 
 import (
@@ -221,10 +222,8 @@ type visit struct {
 	session *Session // nil = the visitor has not signed in
 
 	// Of the console's page:
-	start    string
-	proof    string
-	runTrail []crumb
-	fine     string // text below the answer
+	frame frame
+	fine  string // text below the answer
 
 	uncovered bool // show nothing masked
 	// checkProof checks the proof in a form; "" = valid. Nil = no proof is needed.

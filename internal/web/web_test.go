@@ -534,7 +534,7 @@ func TestEdit(t *testing.T) {
 	require.Equal(t, http.StatusUnprocessableEntity, got.status)
 	require.Contains(t, got.body, "The arguments: ")
 	require.Contains(t, got.body, `{&#34;amount&#34;: &#34;much&#34;}</textarea>`)
-	require.Contains(t, got.body, "<details open>")
+	require.Contains(t, got.body, ` open><summary>Approve with other arguments`)
 	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "edit", "args", "{\"amount\": 3,\r\n\"to\": \"eva\"}").status)
 	require.Equal(t, run.RunDone, w.finish())
 	require.Equal(t, payment{3, "eva"}, <-w.paid)

@@ -1,5 +1,5 @@
-// The console's one script: it keeps what proves decisions, and puts what has changed on the server into the page. It makes no HTML of its own: all that
-// it puts in are fragments that the server has made, parsed without running anything. Without it, the pages are the same, and are reloaded by hand.
+// The console's one script: it keeps what proves forms, puts what has changed on the server into the page, shows local times and takes keys. It makes no
+// HTML of its own: all that it puts in are fragments that the server has made, parsed without running anything. Without it, the pages are the same.
 "use strict";
 (() => {
   const prefix = "countersign-key-";
@@ -14,26 +14,80 @@
     }
     history.replaceState(null, "", location.pathname + location.search);
   }
-  for (const proof of document.querySelectorAll(".proof")) {
-    const key = storage && storage.getItem(prefix + proof.dataset.start);
-    if (!key) continue;
-    proof.querySelector("input[name=key]").value = key;
-    proof.hidden = true;
-  }
+  const prove = (within) => {
+    for (const proof of within.querySelectorAll(".proof")) {
+      const key = storage && storage.getItem(prefix + proof.dataset.start);
+      if (!key) continue;
+      proof.querySelector("input[name=key]").value = key;
+      proof.hidden = true;
+    }
+  };
 
-  const main = document.getElementById("main");
-  const every = Number(main.dataset.every || 0);
-  if (!main.dataset.run && !every) return;
+  // Times are the reader's, with UTC as the tooltip.
+  const ago = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
+  const units = [["day", 86400], ["hour", 3600], ["minute", 60]];
+  const localize = (within) => {
+    for (const time of within.querySelectorAll("time[datetime]:not([title])")) {
+      const at = new Date(time.dateTime), seconds = (at - Date.now()) / 1000;
+      const unit = units.find(([, size]) => Math.abs(seconds) >= size);
+      time.title = time.textContent.endsWith("UTC") ? time.textContent : time.textContent + " UTC";
+      const near = seconds > 0 ? "" : seconds > -60 ? "now" : unit[0] === "day" ? "" : ago.format(Math.round(seconds / unit[1]), unit[0]);
+      const day = at.toDateString() === new Date().toDateString() ? {} : { year: "numeric", month: "short", day: "numeric" };
+      const local = at.toLocaleString("en-GB", { ...day, hour: "2-digit", minute: "2-digit", second: "2-digit" });
+      time.textContent = near ? local + ", " + near : local;
+    }
+  };
 
   // Fragments as the server last sent them, by id.
+  const main = document.getElementById("main");
   const sent = new Map();
   const fragments = (from) => from.querySelectorAll("[data-live][id]");
   for (const f of fragments(document)) sent.set(f.id, f.outerHTML);
+  prove(document);
+  localize(document);
+
+  // Filters apply at once.
+  for (const choice of document.querySelectorAll(".filters select, .filters input[type=checkbox]")) choice.addEventListener("change", () => choice.form.requestSubmit());
+
+  const cards = () => [...document.querySelectorAll(".request-card")];
+  const current = () => document.activeElement.closest(".request-card") || cards()[0];
+  const typed = (within) => [...within.querySelectorAll("textarea")].some((f) => f.value !== f.defaultValue);
+  const unfold = (card, kind) => {
+    const folded = card.querySelector("details." + kind);
+    if (!folded) return;
+    folded.open = true;
+    folded.querySelector("textarea").focus();
+  };
+  const keys = {
+    j: (all, card) => all[Math.min(all.length - 1, card === document.activeElement || card.contains(document.activeElement) ? all.indexOf(card) + 1 : 0)].focus(),
+    k: (all, card) => all[Math.max(0, all.indexOf(card) - 1)].focus(),
+    a: (all, card) => card.querySelector("button[value=approve]")?.focus(),
+    d: (all, card) => card.querySelector("button[value=deny]")?.focus(),
+    e: (all, card) => unfold(card, "edit"),
+    "?": (all, card) => unfold(card, "ask"),
+  };
+  document.addEventListener("keydown", (press) => {
+    if ((press.ctrlKey || press.metaKey) && press.key === "k") {
+      press.preventDefault();
+      document.getElementById("search")?.focus();
+      return;
+    }
+    if (press.ctrlKey || press.metaKey || press.altKey || press.target.closest("input, textarea, select") || !Object.hasOwn(keys, press.key) || !cards().length) return;
+    press.preventDefault();
+    keys[press.key](cards(), current());
+  });
+
+  const every = Number(main.dataset.every || 0);
+  if (!main.dataset.run && !every) return;
 
   const put = (old, fresh) => {
     for (const d of old.querySelectorAll("details[open][id]")) fresh.querySelector("details[id='" + d.id + "']")?.setAttribute("open", "");
     const focus = old.contains(document.activeElement) ? document.activeElement : null;
-    const way = focus && (focus.id ? "[id='" + focus.id + "']" : focus.localName === "summary" && focus.parentElement.id ? "[id='" + focus.parentElement.id + "'] > summary" : "");
+    const card = focus?.closest(".request-card");
+    const way = !focus ? "" : focus.id ? "[id='" + focus.id + "']" : focus.localName === "summary" && focus.parentElement.id ? "[id='" + focus.parentElement.id + "'] > summary"
+      : card && focus.localName === "button" ? "[id='" + card.id + "'] button[value='" + focus.value + "']" : "";
+    prove(fresh);
+    localize(fresh);
     old.replaceWith(fresh);
     if (way) fresh.querySelector(way)?.focus({ preventScroll: true });
   };
@@ -50,7 +104,7 @@
         const text = fresh.outerHTML;
         if (sent.get(fresh.id) === text) continue;
         const old = document.getElementById(fresh.id);
-        if (!old) continue;
+        if (!old || typed(old)) continue; // what somebody is typing stays
         sent.set(fresh.id, text);
         put(old, document.importNode(fresh, true));
       }

@@ -231,7 +231,7 @@ func TestDevPage(t *testing.T) {
 	at, _, _ := strings.Cut(resp.Request.URL.String(), "#")
 	require.Equal(t, s.URL+"/", at, "the token is out of the address")
 	require.Contains(t, resp.Header.Get("Content-Security-Policy"), "default-src 'none'")
-	for _, want := range []string{`href="/runs/` + run + `"`, `href="/approvals/` + s.pendingApproval() + `"`, "move_file", "Waiting"} {
+	for _, want := range []string{`href="/runs/` + run + `"`, `href="/approvals/` + s.pendingApproval() + `"`, "move_file", "Approve"} {
 		require.Contains(t, string(page), want)
 	}
 	require.NotContains(t, string(page), s.token)

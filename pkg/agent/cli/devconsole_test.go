@@ -162,9 +162,11 @@ func TestConsoleRoutes(t *testing.T) {
 		path string
 		want int
 	}{
-		{"/", 200}, {"/?status=waiting&agent=tidy", 200}, {"/?agent=none", 200}, {"/console.js", 200}, {"/runs/" + run, 200}, {"/runs/" + run + "?before=1", 200},
-		{"/approvals/" + request, 200},
-		{"/?status=odd", 404}, {"/?cursor=odd", 404}, {"/?more=1", 404}, {"/?agent=a&agent=b", 404}, {"/?%zz", 404},
+		{"/", 200}, {"/?mine=1&agent=tidy&risk=high&within=day", 200}, {"/?agent=none", 200}, {"/console.js", 200}, {"/runs/" + run, 200}, {"/runs/" + run + "?before=1", 200},
+		{"/runs", 200}, {"/runs?status=waiting&agent=tidy", 200}, {"/runs?q=go", 200}, {"/start", 200}, {"/agents", 200}, {"/agents/tidy", 200}, {"/audit", 200}, {"/audit?verify=1", 200},
+		{"/approvals/" + request, 200}, {"/approvals/together?agent=tidy&tool=move_file", 200}, {"/runs/" + run[:9], 303}, {"/approvals/" + request[:9], 303}, {"/runs?q=" + run, 303},
+		{"/runs?status=odd", 404}, {"/runs?cursor=odd", 404}, {"/?more=1", 404}, {"/?agent=a&agent=b", 404}, {"/?%zz", 404}, {"/?within=year", 404}, {"/none", 404}, {"/agents/none", 404},
+		{"/audit?status=odd", 404}, {"/audit?page=1", 404},
 		{"/runs/", 404}, {"/runs/r" + strings.Repeat("a", 25), 404}, {"/runs/r" + strings.Repeat("a", 24), 404}, {"/runs/" + request, 404}, {"/runs/" + run + "/x", 404},
 		{"/runs/" + run + "?before=0", 404}, {"/runs/" + run + "?before=99", 404}, {"/runs/" + run + "?before=x", 404}, {"/runs/%3Cscript%3E", 404},
 		{"/approvals/", 404}, {"/approvals/a" + strings.Repeat("b", 25), 404}, {"/approvals/" + run, 404}, {"/approvals/" + request + "?x=1", 404}, {"/console.js?x=1", 404},
@@ -174,6 +176,10 @@ func TestConsoleRoutes(t *testing.T) {
 			require.Equal(t, c.want, got.StatusCode)
 			if c.want == 404 {
 				require.Equal(t, absent, got.body, "whatever is not there is not there in the same words")
+			}
+			if c.want == 303 {
+				require.Contains(t, []string{"/runs/" + run, "/approvals/" + request}, got.Header.Get("Location"))
+				return
 			}
 			policy := got.Header.Get("Content-Security-Policy")
 			require.Regexp(t, `^default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'sha256-[A-Za-z0-9+/=]+'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'$`, policy)
@@ -187,7 +193,8 @@ func TestConsoleRoutes(t *testing.T) {
 			bearer := stranger.send("GET", c.path, nil, "Authorization", "Bearer "+s.token)
 			require.Equal(t, got.body, bearer.body)
 			for _, method := range []string{"PUT", "DELETE", "PATCH", "OPTIONS", "POST"} {
-				if method == "POST" && strings.HasPrefix(c.path, "/approvals/a") {
+				if method == "POST" && regexp.MustCompile("^/(approvals/[at]|agents/|start)").MatchString(c.path) {
+					require.NotEqual(t, http.StatusSeeOther, v.send(method, c.path, nil).StatusCode, "no proof")
 					continue
 				}
 				require.Equal(t, http.StatusUnauthorized, v.send(method, c.path, nil).StatusCode, "%s with the cookie", method)
@@ -264,7 +271,7 @@ func TestConsolePagesLongConversations(t *testing.T) {
 	run := s.startRun("tidy")
 	s.waitForEvent(run, "finished")
 	v := s.newVisitor()
-	number := regexp.MustCompile(`<li class="message role-[a-z]+" value="([0-9]+)">`)
+	number := regexp.MustCompile(`<li class="message role-[a-z]+" value="([0-9]+)" id="m-[0-9]+">`)
 	var seen []string
 	older := ""
 	for _, want := range []string{"messages 63 to 262 of 262", "messages 1 to 62 of 262"} {
@@ -280,13 +287,17 @@ func TestConsolePagesLongConversations(t *testing.T) {
 			older = "?before=" + next[1]
 		}
 	}
-	require.Len(t, seen, 262)
-	for i, n := range seen {
-		require.Equal(t, strconv.Itoa(i+1), n)
+	require.Len(t, seen, 193, "a result stands with its call where both are on the page")
+	before := 0
+	for _, n := range seen {
+		at, err := strconv.Atoi(n)
+		require.NoError(t, err)
+		require.Greater(t, at, before)
+		before = at
 	}
 	newest := v.send("GET", "/runs/"+run, nil).body
 	require.Contains(t, newest, "The end.")
-	require.Contains(t, newest, "130. move_file")
+	require.Contains(t, newest, "no129.txt")
 	stop()
 	require.Equal(t, 0, (<-ended).code)
 }
@@ -297,7 +308,7 @@ func TestConsoleListsRuns(t *testing.T) {
 	t.Chdir(d.dir)
 	s, stop, ended := d.startDev()
 	want := map[string]bool{}
-	for range 30 {
+	for range 55 {
 		run := s.startRun("tidy")
 		s.waitForEvent(run, "finished")
 		want[run] = true
@@ -305,7 +316,7 @@ func TestConsoleListsRuns(t *testing.T) {
 	v := s.newVisitor()
 	rows := regexp.MustCompile(`<a id="(r[a-z2-7]{25})"`)
 	read := func(query string) (body string, n int) {
-		body = v.send("GET", "/?"+query, nil).body
+		body = v.send("GET", "/runs?"+query, nil).body
 		for _, row := range rows.FindAllStringSubmatch(body, -1) {
 			require.True(t, want[row[1]], "%s: %s is there once", query, row[1])
 			delete(want, row[1])
@@ -314,14 +325,14 @@ func TestConsoleListsRuns(t *testing.T) {
 		return body, n
 	}
 	body, n := read("status=done")
-	require.Equal(t, 25, n)
+	require.Equal(t, 50, n)
 	require.Contains(t, body, `>go</a>`, "the first message is shown")
-	cursor := regexp.MustCompile(`name="cursor" value="([^"]+)"`).FindStringSubmatch(body)
+	cursor := regexp.MustCompile(`rel="next" href="/runs\?([^"]+)"`).FindStringSubmatch(body)
 	require.NotNil(t, cursor)
-	body, n = read(url.Values{"status": {"done"}, "agent": {""}, "cursor": {html.UnescapeString(cursor[1])}}.Encode()) // as the form sends it
+	body, n = read(html.UnescapeString(cursor[1]))
 	require.Equal(t, 5, n)
-	require.NotContains(t, body, `name="cursor"`)
-	for _, none := range []string{"status=waiting", "agent=other"} {
+	require.NotContains(t, body, `rel="next"`)
+	for _, none := range []string{"status=waiting", "agent=other", "q=nobody+said+this"} {
 		body, n = read(none)
 		require.Zero(t, n)
 		require.Contains(t, body, "There are no such runs here.")
@@ -392,10 +403,10 @@ func TestConsoleIsLive(t *testing.T) {
 	require.Equal(t, http.StatusOK, home.Goto(s.Open))
 	require.Equal(t, s.URL+"/", home.Where(), "neither token nor key is left in the address")
 	home.Eval(`window.loaded = "once"`, nil)
-	waitForScript(t, home, `document.body.innerText.includes("There are no runs yet.")`)
+	waitForScript(t, home, `document.body.innerText.includes("Nobody is asked for anything.")`)
 
 	run := s.startRun("tidy")
-	waitForScript(t, home, `!!document.querySelector(".requests a[href^='/approvals/']") && !!document.querySelector(".runs a[href='/runs/`+run+`']")`)
+	waitForScript(t, home, `!!document.querySelector(".requests a[href^='/approvals/']") && !!document.querySelector(".requests a[href='/runs/`+run+`']")`)
 	waitForScript(t, home, `document.getElementById("said").textContent === "1 request waits for a decision."`)
 	story := b.Open("story", npmtest.Options{})
 	require.Equal(t, http.StatusOK, story.Goto(s.Open))
@@ -403,16 +414,17 @@ func TestConsoleIsLive(t *testing.T) {
 	story.Eval(`window.loaded = "once"; document.querySelector("#events-list").open = true; for (let i = 1; i < 10000; i++) clearInterval(i)`, nil) // the stream alone tells it
 	waitForScript(t, story, `document.querySelector("#head .status").textContent === "Waiting"`)
 
-	home.Click(".requests h3 a")
-	home.Settle()
-	require.Equal(t, s.URL+"/approvals/"+s.pendingApproval(), home.Where())
+	request := s.pendingApproval()
 	var hidden bool
 	home.Eval(`[...document.querySelectorAll(".proof")].every((p) => p.hidden && getComputedStyle(p).display === "none")`, &hidden)
 	require.True(t, hidden, "who came by the printed address types no token")
-	home.Fill("#note", "go on")
-	home.Click("button[value=approve]")
+	home.Fill("#"+request+"-note", "go on")
+	home.Key("Tab")
+	home.Key("Enter")
 	home.Settle()
-	waitForScript(t, home, `document.body.innerText.includes("Approved by user:local")`)
+	require.Equal(t, s.URL+"/", home.Where(), "the next request follows")
+	waitForScript(t, home, `document.body.innerText.includes("Nobody is asked for anything.")`)
+	waitForScript(t, story, `document.querySelector(".decision").innerText.startsWith("Approved by user:local")`)
 
 	waitForScript(t, story, `document.querySelector("#head .status").textContent === "Done" && document.querySelector("#talk").innerText.includes("Done.")`)
 	waitForScript(t, story, `document.getElementById("said").textContent.startsWith("Done")`)
@@ -427,7 +439,8 @@ func TestConsoleIsLive(t *testing.T) {
 	require.Zero(t, state.Waits)
 	require.Empty(t, story.Log().Console)
 	require.Empty(t, home.Log().Console)
-	require.Equal(t, "user:local", s.loadApproval(strings.TrimPrefix(home.Where(), s.URL+"/approvals/")).Decisions[0].By)
+	decided := s.loadApproval(request).Decisions[0]
+	require.Equal(t, []string{"user:local", "go on"}, []string{decided.By, decided.Note})
 }
 
 // Without scripts all of it works, with a token typed; and Enter in its field decides nothing.
@@ -489,17 +502,20 @@ func TestConsoleAttacksAreInert(t *testing.T) {
 		var dom struct {
 			Elements  []string
 			Scripts   []string
+			Graphics  int
 			Overflows int
 			Text      string
 		}
 		p.Eval(`(() => ({
 			elements: [...new Set([...document.querySelectorAll("*")].map((e) => e.localName))], scripts: [...document.scripts].map((s) => s.getAttribute("src")),
+			graphics: document.querySelectorAll("svg:not(.track), svg[onload]").length,
 			overflows: document.documentElement.scrollWidth - document.documentElement.clientWidth, text: document.body.textContent,
 		}))()`, &dom)
-		for _, never := range []string{"img", "svg", "iframe", "base", "object"} {
+		for _, never := range []string{"img", "iframe", "base", "object"} {
 			require.NotContains(t, dom.Elements, never)
 		}
 		require.Equal(t, []string{"/console.js"}, dom.Scripts)
+		require.Zero(t, dom.Graphics)
 		require.LessOrEqual(t, dom.Overflows, 0, "long words wrap")
 		require.Contains(t, dom.Text, holds)
 		l := p.Log()
@@ -563,11 +579,12 @@ func TestConsoleAxe(t *testing.T) {
 	}
 	s.waitForEvent(waiting.Items[0].Root, "finished")
 	for name, path := range map[string]string{
-		"home": "/", "none": "/?agent=nobody", "root": "/runs/" + last.Root, "child": "/runs/" + last.Run, "ended": "/runs/" + waiting.Items[0].Run,
+		"home": "/", "none": "/?agent=nobody", "runs": "/runs", "start": "/start", "agents": "/agents", "agent": "/agents/research", "audit": "/audit?verify=1",
+		"together": "/approvals/together?agent=" + last.Agent + "&tool=" + last.Tools[0], "root": "/runs/" + last.Root, "child": "/runs/" + last.Run, "ended": "/runs/" + waiting.Items[0].Run,
 		"request": "/approvals/" + last.ID, "missing": "/runs/none",
 	} {
 		for size, opts := range map[string]npmtest.Options{
-			"desktop": {Width: 1280, Height: 900}, "desktop-dark": {Width: 1280, Height: 900, Dark: true}, "phone": {Width: 360, Height: 740}, "phone-dark": {Width: 360, Height: 740, Dark: true},
+			"desktop": {Width: 1280, Height: 900}, "desktop-dark": {Width: 1280, Height: 900, Dark: true}, "phone": {Width: 390, Height: 844}, "phone-dark": {Width: 390, Height: 844, Dark: true},
 		} {
 			p := b.Open(name+size, opts)
 			p.Goto(s.Open)
@@ -781,8 +798,8 @@ func TestConsoleReadsLikeAConversation(t *testing.T) {
 	require.Equal(t, http.StatusOK, story.Goto(s.Open))
 	require.Equal(t, http.StatusOK, story.Goto(s.URL+"/runs/"+run.ID))
 	var said []string
-	story.Eval(`[...document.querySelectorAll("#talk .words")].map((e) => e.innerText)`, &said)
-	require.Equal(t, []string{"Please\n\n\ttidy up.", "The plan:\n\n    1. move \"a.txt\"\n    2. tell you"}, said)
+	story.Eval(`[...document.querySelectorAll("#talk .words, #talk .markdown > *")].map((e) => e.innerText)`, &said)
+	require.Equal(t, []string{"Please\n\n\ttidy up.", "The plan:", "1. move \"a.txt\"\n2. tell you"}, said)
 	story.Eval(`[...document.querySelectorAll(".odd")].filter((e) => !e.closest(".args, .sentence")).map((e) => e.innerText)`, &said)
 	require.Empty(t, said, "no marks outside arguments and what is made of them")
 	story.Eval(`[...document.querySelectorAll("#talk .args .odd")].map((e) => e.innerText)`, &said)
@@ -813,12 +830,14 @@ func TestConsoleReadsLikeAConversation(t *testing.T) {
 	request.Settle()
 
 	waitForScript(t, story, heading+` === "Conversation 5 messages"`)
-	waitForScript(t, story, `document.querySelector("#calls-head").innerText === "Calls 1"`)
 	var loaded string
 	story.Eval(`window.loaded`, &loaded)
 	require.Equal(t, "once", loaded, "the page was not loaded again")
-	story.Eval(`[[...document.querySelectorAll("#talk .words")].at(-1).innerText, document.querySelector("#facts .words").innerText]`, &said)
-	require.Equal(t, []string{"Done.\n\n- moved C:\\a.txt\n- told you", "Done.\n\n- moved C:\\a.txt\n- told you"}, said, "the last word, and the output")
+	story.Eval(`[...document.querySelectorAll("#talk .message:last-child .markdown > *")].map((e) => e.innerText)`, &said)
+	require.Equal(t, []string{"Done.", "moved C:\\a.txt\ntold you"}, said)
+	var outputs int
+	story.Eval(`[...document.querySelectorAll("#facts h3")].length`, &outputs)
+	require.Zero(t, outputs, "the last word is the output, and is said once")
 }
 
 // Red is the highest class of risk alone: what can be done again, or be taken back, is not.
@@ -850,5 +869,114 @@ func TestConsoleIsRedForHighRiskAlone(t *testing.T) {
 		p.Close()
 		stop()
 		require.Equal(t, 0, (<-ended).code)
+	}
+}
+
+// What is started on a page is watched on its run's page, is decided on the card and goes on there; then it is continued,
+// forked and found in the audit. No form does anything without its proof.
+func TestConsoleStartsWatchesAndDecides(t *testing.T) {
+	d := newHarness(t, renamingAgent, movingModel+"\n"+movingModel)
+	t.Chdir(d.dir)
+	s, stop, ended := d.startDev()
+	defer func() {
+		stop()
+		require.Equal(t, 0, (<-ended).code)
+	}()
+	v := s.newVisitor()
+	post := func(path string, pairs ...string) pageResponse {
+		form := url.Values{"key": {v.key}}
+		for i := 0; i < len(pairs); i += 2 {
+			form.Add(pairs[i], pairs[i+1])
+		}
+		return v.send("POST", path, form)
+	}
+	start := []string{"agent", "tidy", "message", "Tidy **all** of it."}
+	for name, bad := range map[string]pageResponse{
+		"no words": post("/start", "agent", "tidy"), "two inputs": post("/start", append(start, "input", "{}")...), "no JSON": post("/start", "agent", "tidy", "input", "{"),
+	} {
+		require.Equal(t, http.StatusBadRequest, bad.StatusCode, name)
+		require.Contains(t, bad.body, "Nothing was changed", name)
+	}
+	forged := v.send("POST", "/start", url.Values{"agent": {"tidy"}, "message": {"go"}})
+	require.Equal(t, http.StatusForbidden, forged.StatusCode)
+	require.Contains(t, v.send("GET", "/runs", nil).body, "There are no runs yet.")
+
+	got := post("/start", start...)
+	require.Equal(t, http.StatusSeeOther, got.StatusCode, got.body)
+	path := got.Header.Get("Location")
+	run := strings.TrimPrefix(path, "/runs/")
+	s.waitForEvent(run, "parked")
+	request := s.pendingApproval()
+	page := v.send("GET", path, nil).body
+	for _, want := range []string{`class="request-card`, "Tidy **all** of it.", `action="/approvals/` + request + `"`, `name="back" value="` + path + `"`, "waits for approval"} {
+		require.Contains(t, page, want)
+	}
+	for _, form := range []string{"/message", "/cancel", "/fork", "/continue"} {
+		require.Equal(t, http.StatusForbidden, v.send("POST", path+form, url.Values{"message": {"x"}, "at": {"0"}}).StatusCode, form)
+	}
+	require.Equal(t, http.StatusSeeOther, post(path+"/message", "message", "Be quick.").StatusCode)
+	decided := v.send("POST", "/approvals/"+request, v.fillForm(path, "approve", "key", v.key, "back", path, "note", "fine"))
+	require.Equal(t, path, decided.Header.Get("Location"), "back where the card stood")
+	s.waitForEvent(run, "finished")
+	page = v.send("GET", path, nil).body
+	for _, want := range []string{"Approved by user:local", "fine", `action="` + path + `/continue"`, `class="bar-wait"`, "succeeded"} {
+		require.Contains(t, page, want)
+	}
+	fork := post(path+"/fork", "at", "0")
+	require.Equal(t, http.StatusSeeOther, fork.StatusCode, fork.body)
+	require.NotEqual(t, path, fork.Header.Get("Location"))
+	require.Equal(t, http.StatusBadRequest, post(path+"/fork", "at", "x").StatusCode)
+	again := post(path+"/continue", "message", "And now?")
+	require.Equal(t, http.StatusSeeOther, again.StatusCode, again.body)
+
+	audit := v.send("GET", "/audit?verify=1&by=user:local", nil).body
+	require.Contains(t, audit, "each holds the hash of the one before it")
+	require.Contains(t, audit, `href="/approvals/`+request+`"`)
+	require.Contains(t, v.send("GET", "/audit.jsonl?by=user:local", nil).body, `"approval":"`+request+`"`)
+	require.Empty(t, v.send("GET", "/audit.jsonl?by=user:eve", nil).body)
+	agentPage := v.send("GET", "/agents/tidy", nil).body
+	require.Contains(t, agentPage, "move_file")
+	require.Contains(t, agentPage, `href="`+path+`"`)
+	require.Contains(t, v.send("GET", "/runs?q=ALL**", nil).body, `id="`+run+`"`, "words find the runs that say them")
+	require.NotContains(t, v.send("GET", "/runs?q=And+now", nil).body, `id="`+run+`"`)
+}
+
+// Several alike are approved at once, each by a decision of its own on the digest that was listed; what was decided
+// meanwhile is said, and is not decided again.
+func TestConsoleApprovesSeveralAlike(t *testing.T) {
+	d := newHarness(t, renamingAgent, movingModel+"\n"+movingModel+"\n"+movingModel)
+	t.Chdir(d.dir)
+	s, stop, ended := d.startDev()
+	defer func() {
+		stop()
+		require.Equal(t, 0, (<-ended).code)
+	}()
+	for range 3 {
+		s.waitForEvent(s.startRun("tidy"), "parked")
+	}
+	v := s.newVisitor()
+	require.Contains(t, v.send("GET", "/", nil).body, `/approvals/together?agent=tidy&amp;tool=move_file`)
+	page := v.send("GET", "/approvals/together?agent=tidy&tool=move_file", nil).body
+	form := url.Values{"note": {"all fine"}, "form": nil}
+	var asked []string
+	for _, field := range ticketField.FindAllStringSubmatch(page, -1) {
+		form.Add("form", html.UnescapeString(field[1]))
+		id, _, _ := strings.Cut(field[1], ".")
+		asked = append(asked, id)
+		require.Contains(t, page, s.loadApproval(id).Digest)
+	}
+	require.Len(t, asked, 3)
+	require.Equal(t, http.StatusForbidden, v.send("POST", "/approvals/together", form).StatusCode)
+	first := "/approvals/" + asked[0]
+	denied := v.send("POST", first, v.fillForm(first, "deny", "key", v.key, "back", "//evil.example/"))
+	require.Equal(t, first, denied.Header.Get("Location"), "a form leads to no other site")
+	form.Set("key", v.key)
+	done := v.send("POST", "/approvals/together", form)
+	require.Equal(t, http.StatusOK, done.StatusCode)
+	require.Contains(t, done.body, "Approved: 2 of 3 calls")
+	for i, want := range []approval.Status{approval.Denied, approval.Approved, approval.Approved} {
+		a := s.loadApproval(asked[i])
+		require.Equal(t, want, a.Status)
+		require.Len(t, a.Decisions, 1)
 	}
 }

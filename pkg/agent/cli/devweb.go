@@ -51,12 +51,9 @@ func newWebServer(e *engine, host string, at *net.TCPAddr, token string, as poli
 	mux.Handle(link.Path, pages) // no token: the link authenticates the visitor
 	mux.Handle(slack.Path, pages)
 	console := newConsole(e, token, as)
-	shown := console.Handler()
-	for _, path := range webpages.ConsolePaths() {
-		mux.Handle(path, shown)
-	}
+	mux.Handle("/", console.Handler())
 	guard.HasFormProof, guard.Fragment = webpages.IsRequestForm, console.KeyFragment()
-	mux.Handle("/", e.observer.Trace.HTTP(api.Handler(b)))
+	mux.Handle(api.Path, e.observer.Trace.HTTP(api.Handler(b)))
 	signIn := &webpages.SignIn{IsToken: guard.IsToken, Accept: guard.AcceptToken, Clock: e.p.clock}
 	if !w.open { // do not disclose the store's path to others
 		if signIn.File, err = filepath.Abs(filepath.Join(e.home.Dir, tokenFile)); err != nil {
@@ -136,11 +133,12 @@ func (u *unusedConns) closeAll() {
 	}
 }
 
-// newConsole returns the web console of an engine. The console reads through the API client and decides through the
-// approval desk.
+// newConsole returns the web console of an engine. The console reads and acts through the API client, and decides
+// through the approval desk.
 func newConsole(e *engine, token string, as policy.Principal) *webpages.Console {
 	draw := ids.System(e.p.clock)
 	c := e.newDeployment().Console(api.Caller{Tenant: local.Tenant, Principal: as}, e.newClient(as))
-	c.Agents, c.Token, c.Start, c.Key = e.p.registry.Agents, token, draw.Token()[:10], draw.Token()
+	c.Agents, c.Definition = e.p.registry.Agents, e.p.registry.Agent
+	c.Token, c.Start, c.Key = token, draw.Token()[:10], draw.Token()
 	return c
 }

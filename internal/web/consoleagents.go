@@ -1,0 +1,252 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/web/api"
+)
+
+// agentRuns is how many of an agent's newest runs its page shows and counts.
+const agentRuns = 25
+
+// agentsPage is the view of agents.html.
+type agentsPage struct {
+	frame
+	Agents []agentRow
+}
+
+// agentRow is an agent in the list, with its newest runs in figures.
+type agentRow struct {
+	Name    string
+	Label   show.Text
+	Model   show.Text
+	Tools   int
+	Figures agentFigures
+}
+
+// agentFigures are of an agent's newest runs.
+type agentFigures struct {
+	Runs, Open, Failed int
+	Rate, Cost         string
+}
+
+// agentPage is the view of agent.html.
+type agentPage struct {
+	frame
+	Name    string
+	Heading show.Text
+	System  show.Text
+	Facts   []show.Row
+	Tools   []toolRow
+	Servers []serverRow
+	Figures agentFigures
+	Runs    []runRow
+	Grants  []grantRow
+	Notice  *notice
+}
+
+// toolRow is a tool with what holds of its calls, in words.
+type toolRow struct {
+	Name, Description show.Text
+	Effect            string
+	Risk              show.Risk
+	Rules             []string
+}
+
+// serverRow is an MCP server with what mcp.lock pins of it.
+type serverRow struct {
+	Name, At show.Text
+	Locked   string
+	Tools    []string
+}
+
+// grantRow is a standing grant.
+type grantRow struct {
+	api.Grant
+	ToolText, ByText, Covers, Note show.Text
+}
+
+// effectWords are the effects of tools in words.
+var effectWords = map[run.Effect]string{
+	run.EffectRead: "reads", run.EffectIdempotent: "changes something, can be repeated",
+	run.EffectNonIdempotent: "changes something, cannot be repeated",
+}
+
+func (c *console) newAgentsPage(r *http.Request) (page agentsPage, err error) {
+	if _, err := readQuery(r); err != nil {
+		return page, err
+	}
+	page.frame = c.newFrame("Agents", navAgents)
+	for _, o := range c.agentOptions("")[1:] {
+		row := agentRow{Name: o.Value, Label: o.Label}
+		if c.Definition != nil {
+			if d, ok := c.Definition(o.Value); ok {
+				row.Model, row.Tools = c.modelText(d), len(d.Tools)
+			}
+		}
+		if _, row.Figures, err = c.loadAgentRuns(r.Context(), o.Value); err != nil {
+			return page, err
+		}
+		page.Agents = append(page.Agents, row)
+	}
+	return page, nil
+}
+
+func (c *console) modelText(d *agent.Definition) show.Text {
+	return c.Show.Text(strings.TrimSpace(d.Model.Provider + " " + d.Model.ID))
+}
+
+// loadAgentRuns returns an agent's newest runs, and figures of them.
+func (c *console) loadAgentRuns(ctx context.Context, name string) (rows []runRow, f agentFigures, err error) {
+	heads, err := c.Read.Runs(ctx, api.RunQuery{Agent: name, Limit: agentRuns})
+	if err != nil {
+		return nil, f, err
+	}
+	var cost run.USD
+	for _, h := range heads.Items {
+		row, err := c.newRunRow(ctx, h)
+		if err != nil {
+			return nil, f, err
+		}
+		rows = append(rows, row)
+		f.Runs++
+		cost += row.usd
+		switch {
+		case h.Status != run.RunDone:
+			f.Open++
+		case h.Reason == run.ReasonError:
+			f.Failed++
+		}
+	}
+	if ended := f.Runs - f.Open; ended > 0 {
+		f.Rate = fmt.Sprintf("%d %%", 100*f.Failed/ended)
+	}
+	f.Cost = formatUSD(cost)
+	return rows, f, nil
+}
+
+func (c *console) newAgentPage(r *http.Request, name string) (page agentPage, err error) {
+	if _, err := readQuery(r); err != nil || c.Definition == nil {
+		return page, errNoPage
+	}
+	d, known := c.Definition(name)
+	if !known {
+		return page, errNoPage
+	}
+	page = agentPage{frame: c.newFrame(name, navAgents), Name: name,
+		Heading: c.Show.Text(strings.TrimSpace(name + " " + d.Version)), System: show.Words(d.System), Facts: c.agentFacts(d)}
+	for _, t := range d.Tools {
+		page.Tools = append(page.Tools, toolRow{Name: c.Show.Text(t.Name), Description: show.Words(t.Description),
+			Effect: effectWords[t.Effect], Risk: show.RiskOf(t.Effect, t.Undo != nil), Rules: describeRules(d.Permission, t)})
+	}
+	for _, m := range d.MCP {
+		row := serverRow{Name: c.Show.Text(m.Name), At: c.Show.Text(strings.Join(append(m.Command, m.URL), " ")),
+			Locked: "It is not in mcp.lock: its tools are trusted on this machine, and disabled in a deployment."}
+		if m.Locked != nil {
+			row.Locked = formatCount(len(m.Locked), "tool") + " pinned by mcp.lock"
+			for tool := range m.Locked {
+				row.Tools = append(row.Tools, c.Show.Text(tool).String())
+			}
+			slices.Sort(row.Tools)
+		}
+		page.Servers = append(page.Servers, row)
+	}
+	if page.Runs, page.Figures, err = c.loadAgentRuns(r.Context(), name); err != nil {
+		return page, err
+	}
+	grants, err := c.Read.Grants(r.Context(), name, "", maxPageMessages)
+	for _, g := range grants.Items {
+		covers := "whatever it is called with"
+		switch {
+		case g.Pattern != "":
+			covers = "where " + g.Pattern
+		case g.Args != "":
+			covers = "with " + g.Args
+		}
+		page.Grants = append(page.Grants, grantRow{g, c.Show.Text(g.Tool), c.Show.Text(strings.Join(append([]string{g.By},
+			g.With...), ", ")), c.Show.Text(covers), c.Show.Text(g.Note)})
+	}
+	return page, err
+}
+
+func (c *console) agentFacts(d *agent.Definition) (facts []show.Row) {
+	add := func(label, value string) {
+		if value != "" {
+			facts = append(facts, show.Row{Label: show.Text{{Text: label}}, Value: c.Show.Text(value)})
+		}
+	}
+	add("Preset", string(d.Preset))
+	add("Model", c.modelText(d).String())
+	for _, m := range d.Model.Fallbacks {
+		add("Else", strings.TrimSpace(m.Provider+" "+m.ID))
+	}
+	add("Interactions", fmt.Sprintf("at most %d", d.Limits.Interactions))
+	if d.Limits.Tokens > 0 {
+		add("Tokens", "at most "+formatNumber(d.Limits.Tokens))
+	}
+	if d.Limits.USD > 0 {
+		add("Money", "at most "+formatUSD(d.Limits.USD))
+	}
+	if d.Limits.Parallel > 0 {
+		add("Calls at a time", fmt.Sprint(d.Limits.Parallel))
+	}
+	add("Requests to people at a time", fmt.Sprint(d.MaxOpen()))
+	add("Approvers", strings.Join(d.Permission.Approvers, ", "))
+	add("An approval waits", show.FormatDuration(d.Permission.Expires))
+	return facts
+}
+
+// describeRules says what the policy does with the calls of a tool, rule by rule until one holds for all of them.
+func describeRules(p agent.Permission, t agent.ToolSpec) (all []string) {
+	verdict := func(v agent.Verdict, approvers []string, quorum int, fourEyes bool, expires time.Duration) string {
+		switch v {
+		case agent.VerdictAllow:
+			return "allowed"
+		case agent.VerdictAsk:
+		default:
+			return "denied"
+		}
+		if len(approvers) == 0 {
+			approvers = p.Approvers
+		}
+		words := "asks " + strings.Join(approvers, ", ")
+		if quorum > 1 {
+			words = fmt.Sprintf("asks %d of %s", quorum, strings.Join(approvers, ", "))
+		}
+		if fourEyes {
+			words += ", not those it is done for"
+		}
+		if expires > 0 {
+			words += ", within " + show.FormatDuration(expires)
+		}
+		return words
+	}
+	for _, r := range p.Rules {
+		if !agent.MatchTool(r.Tool, t.Name) {
+			continue
+		}
+		words := verdict(r.Verdict, r.Approvers, r.Quorum, r.FourEyes, r.Expires)
+		if when := agent.ConditionWords(r.When); when != "" {
+			words += " if " + when
+		}
+		if r.Note != "" {
+			words += ": " + r.Note
+		}
+		if all = append(all, show.Foreign(words).String()); len(r.When) == 0 {
+			return all
+		}
+	}
+	words := verdict(p.DefaultVerdict(t.Effect), nil, 0, false, 0)
+	if len(all) > 0 {
+		words = "else " + words
+	}
+	return append(all, words)
+}

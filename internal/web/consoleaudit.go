@@ -1,0 +1,203 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/web/api"
+)
+
+// Bounds of the audit.
+const (
+	maxAudited   = 2000 // requests of each status that are looked through
+	auditLimit   = 100  // decisions on a page
+	maxJournaled = 100  // runs that one page verifies
+)
+
+// auditPage is the view of audit.html: decisions, the newest first.
+type auditPage struct {
+	frame
+	Decisions        []decisionRow
+	Statuses, Agents []filterOption
+	Chosen           map[string]string
+	Next, Export     string // addresses; Next "" = there are no more
+	Verify           string // the address that verifies the journals
+	Verified         []verifiedRun
+	Partial          bool // not all requests were looked through
+}
+
+// decisionRow is what one person decided about a request.
+type decisionRow struct {
+	decisionRecord
+	ByText, ToolText, AgentText, NoteText show.Text
+	Label                                 string
+}
+
+// decisionRecord is a decision as it is exported.
+type decisionRecord struct {
+	At       time.Time       `json:"at"`
+	By       string          `json:"by"`
+	Via      approval.Via    `json:"via,omitempty"`
+	Action   approval.Action `json:"action"`
+	Note     string          `json:"note,omitempty"`
+	Digest   string          `json:"digest,omitempty"`
+	Approval string          `json:"approval"`
+	Status   approval.Status `json:"status"`
+	Agent    string          `json:"agent"`
+	Tools    []string        `json:"tools"`
+	Run      string          `json:"run"`
+}
+
+// verifiedRun is a run whose journal was read anew.
+type verifiedRun struct {
+	Run     string
+	Entries int64
+	Head    string    // hash of the newest entry
+	Problem show.Text // nil = every entry holds the hash of the one before it
+}
+
+func (c *console) newAuditPage(r *http.Request) (page auditPage, err error) {
+	q, err := readQuery(r, "status", "agent", "by", "page", "verify")
+	if err != nil {
+		return page, err
+	}
+	all, partial, err := c.loadDecisions(r.Context(), q)
+	if err != nil {
+		return page, err
+	}
+	at := 0
+	if q["page"] != "" {
+		if at, err = strconv.Atoi(q["page"]); err != nil || at < 1 || at*auditLimit >= len(all) {
+			return page, errNoPage
+		}
+	}
+	here := all[at*auditLimit : min((at+1)*auditLimit, len(all))]
+	address := func(path string, pairs ...string) string {
+		v := url.Values{}
+		for _, name := range []string{"status", "agent", "by"} {
+			if q[name] != "" {
+				v.Set(name, q[name])
+			}
+		}
+		for i := 0; i < len(pairs); i += 2 {
+			v.Set(pairs[i], pairs[i+1])
+		}
+		return strings.TrimSuffix(path+"?"+v.Encode(), "?")
+	}
+	page = auditPage{frame: c.newFrame("Audit", navAudit), Chosen: q, Agents: c.agentOptions(q["agent"]), Partial: partial,
+		Export: address("/audit.jsonl"), Verify: address("/audit", "verify", "1"),
+		Statuses: newOptions(q["status"], "", "any", "approved", "approved", "denied", "denied", "pending", "pending",
+			"expired", "expired", "cancelled", "cancelled", "voided", "voided")}
+	if (at+1)*auditLimit < len(all) {
+		page.Next = address("/audit", "page", strconv.Itoa(at+1))
+	}
+	for _, d := range here {
+		page.Decisions = append(page.Decisions, decisionRow{d, c.Show.Text(d.By), c.Show.Text(strings.Join(d.Tools, ", ")),
+			c.Show.Text(d.Agent), c.Show.Text(d.Note), strings.ReplaceAll(string(d.Action), "_", " ")})
+	}
+	if q["verify"] != "" {
+		page.Verified, err = c.verifyRuns(r.Context(), here)
+	}
+	return page, err
+}
+
+// loadDecisions returns the decisions that the filters admit, the newest first.
+func (c *console) loadDecisions(ctx context.Context, q map[string]string) (all []decisionRecord, partial bool, err error) {
+	statuses := approval.Statuses()
+	if q["status"] != "" {
+		if statuses = []approval.Status{approval.Status(q["status"])}; !statuses[0].Valid() {
+			return nil, false, errNoPage
+		}
+	}
+	for _, status := range statuses {
+		find := approval.Query{Status: status, Limit: maxPageMessages}
+		for looked := 0; ; {
+			page, err := c.Read.FindApprovals(ctx, find)
+			if err != nil {
+				return nil, false, err
+			}
+			for _, a := range page.Items {
+				for _, d := range a.Decisions {
+					if (q["agent"] == "" || a.Agent == q["agent"]) && (q["by"] == "" || d.By == q["by"]) {
+						all = append(all, decisionRecord{d.At, d.By, d.Via, d.Action, d.Note, a.Digest, a.ID, a.Status, a.Agent,
+							a.Tools, a.Run})
+					}
+				}
+			}
+			looked += len(page.Items)
+			if find.Cursor = page.Cursor; find.Cursor == "" {
+				break
+			}
+			if partial = partial || looked >= maxAudited; partial {
+				break
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b decisionRecord) int { return b.At.Compare(a.At) })
+	return all, partial, nil
+}
+
+// serveDecisions answers with the decisions that the filters admit, as JSON lines.
+func (c *console) serveDecisions(w http.ResponseWriter, r *http.Request) {
+	q, err := readQuery(r, "status", "agent", "by")
+	var all []decisionRecord
+	if err == nil {
+		all, _, err = c.loadDecisions(r.Context(), q)
+	}
+	if err != nil {
+		c.renderPage(w, r, "", nil, err)
+		return
+	}
+	c.setSecurityHeaders(w.Header())
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.Header().Set("Content-Disposition", `attachment; filename="decisions.jsonl"`)
+	out := json.NewEncoder(w)
+	for _, d := range all {
+		if out.Encode(d) != nil { // the client is gone
+			return
+		}
+	}
+}
+
+// verifyRuns recomputes the hashes of the journals that the decisions are in.
+func (c *console) verifyRuns(ctx context.Context, decisions []decisionRecord) (all []verifiedRun, err error) {
+	for _, d := range decisions {
+		if len(all) >= maxJournaled || slices.ContainsFunc(all, func(v verifiedRun) bool { return v.Run == d.Run }) {
+			continue
+		}
+		v := verifiedRun{Run: d.Run}
+		var chain store.Chain
+		for cursor := ""; v.Problem == nil; cursor = strconv.FormatInt(chain.Entries-1, 10) {
+			entries, err := c.Read.Journal(ctx, d.Run, cursor, maxPageMessages)
+			var refused *api.Problem
+			if errors.As(err, &refused) { // as of a visitor who is no auditor
+				v.Problem = c.Show.Text(refused.Detail)
+				break
+			}
+			if err != nil {
+				return nil, err
+			}
+			for _, e := range entries {
+				if wrong := chain.Add(e); wrong != nil && v.Problem == nil {
+					v.Problem = c.Show.Text(wrong.Error())
+				}
+			}
+			if len(entries) == 0 {
+				break
+			}
+		}
+		v.Entries, v.Head = chain.Entries, chain.Hash
+		all = append(all, v)
+	}
+	return all, nil
+}

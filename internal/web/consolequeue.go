@@ -1,0 +1,271 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people/show"
+)
+
+// queueLimit is how many requests the queue shows.
+const queueLimit = 50
+
+// queuePage is the view of queue.html: open requests, the longest waiting first.
+type queuePage struct {
+	frame
+	Status  string // in a sentence
+	Waiting string // how many requests do
+	Cards   []requestCard
+	Alike   []alikeGroup
+	More    bool
+	Hidden  int // requests that the filters leave out
+
+	Mine                  bool
+	Agents, Risks, Within []filterOption
+}
+
+// requestCard is a request as a card: on the queue, and in the run that asks.
+type requestCard struct {
+	requestPage
+	ID        string
+	Until     time.Time
+	Left      string
+	Agent     show.Text // the asking agent
+	Run, Root string
+	Sections  []show.Section // what a decision needs; the request's own page has the rest
+}
+
+// alikeGroup is several requests of one agent about the same tool, which the visitor may approve at once.
+type alikeGroup struct {
+	Tool, Agent show.Text
+	Count       int
+	Link        string
+}
+
+// filterOption is a choice of a filter.
+type filterOption struct {
+	Value string
+	Label show.Text
+	On    bool
+}
+
+func newOptions(chosen string, pairs ...string) (all []filterOption) {
+	for i := 0; i < len(pairs); i += 2 {
+		all = append(all, filterOption{pairs[i], show.Text{{Text: pairs[i+1]}}, pairs[i] == chosen})
+	}
+	return all
+}
+
+func (c *console) agentOptions(chosen string) []filterOption {
+	var names []string
+	if c.Agents != nil {
+		names = append(names, c.Agents()...)
+	}
+	if chosen != "" && !slices.Contains(names, chosen) {
+		names = append(names, chosen)
+	}
+	all := newOptions(chosen, "", "any")
+	for _, name := range names {
+		all = append(all, filterOption{name, c.Show.Text(name), name == chosen})
+	}
+	return all
+}
+
+// withinSpans are the choices of the filter by expiry.
+var withinSpans = map[string]time.Duration{"": 1 << 62, "hour": time.Hour, "day": 24 * time.Hour}
+
+func (c *console) newQueuePage(r *http.Request) (page queuePage, err error) {
+	q, err := readQuery(r, "mine", "agent", "risk", "within")
+	within, known := withinSpans[q["within"]]
+	if err != nil || !known {
+		return page, errNoPage
+	}
+	waiting, err := c.Read.FindApprovals(r.Context(), approval.Query{Status: approval.Pending, Limit: queueLimit})
+	if err != nil {
+		return page, err
+	}
+	now := c.Clock.Now()
+	all := slices.DeleteFunc(waiting.Items, func(a approval.Approval) bool {
+		return !a.IsOpen(now) // expired, but not yet recorded as expired
+	})
+	for _, a := range all {
+		if q["agent"] != "" && a.Agent != q["agent"] || a.ExpiresAt.Sub(now) > within ||
+			q["mine"] != "" && (!a.CanDecide(c.As, now) || a.HasDecided(c.As.ID)) {
+			continue
+		}
+		card, err := c.newRequestCard(r.Context(), a, r.URL.RequestURI())
+		if err != nil {
+			return page, err
+		}
+		if q["risk"] == "" || string(card.Shown.Risk) == q["risk"] {
+			page.Cards = append(page.Cards, card)
+		}
+	}
+	title := "Approvals"
+	if len(all) > 0 {
+		title = "(" + strconv.Itoa(len(all)) + ") " + title
+	}
+	page.frame = c.newFrame(title, navApprovals)
+	page.More, page.Hidden = waiting.Cursor != "", len(all)-len(page.Cards)
+	page.Waiting, page.Mine = strconv.Itoa(len(all)), q["mine"] != ""
+	if page.More {
+		page.Waiting += "+"
+	}
+	switch page.Status = page.Waiting + " requests wait for a decision."; len(all) {
+	case 0:
+		page.Status = "Nobody is asked for anything."
+	case 1:
+		page.Status = "1 request waits for a decision."
+	}
+	page.Alike = c.findAlike(page.Cards)
+	page.Agents = c.agentOptions(q["agent"])
+	page.Risks = newOptions(q["risk"], "", "any", "high", "high", "medium", "medium", "low", "low")
+	page.Within = newOptions(q["within"], "", "any time", "hour", "an hour", "day", "a day")
+	return page, nil
+}
+
+// newRequestCard returns the card of a request. back is the path that its forms lead back to.
+func (c *console) newRequestCard(ctx context.Context, a approval.Approval, back string) (card requestCard, err error) {
+	a.Tenant = c.Tenant
+	page, err := c.newRequestPage(ctx, c.newVisit(a), formResult{})
+	if err != nil {
+		return card, err
+	}
+	page.Prefix, page.Action, page.Back = a.ID+"-", approvalsPath+a.ID, back
+	card = requestCard{requestPage: page, ID: a.ID, Until: a.ExpiresAt, Left: c.formatTimeLeft(a.ExpiresAt),
+		Agent: c.Show.Text(a.Agent), Run: a.Run, Root: a.Root}
+	for _, s := range page.Shown.Sections {
+		if slices.Contains([]show.Name{show.Warnings, show.Arguments, show.Depends, show.Asks}, s.Name) {
+			card.Sections = append(card.Sections, s)
+		}
+	}
+	return card, nil
+}
+
+func (c *console) formatTimeLeft(until time.Time) string {
+	if left := until.Sub(c.Clock.Now()); left > 0 {
+		return show.FormatDuration(left) + " left"
+	}
+	return "its time is over"
+}
+
+// isAlike reports whether two requests can be approved at once: one agent asks both about the same tool.
+func (card requestCard) isAlike(agent, tool string) bool {
+	return card.May.Approve && card.Kind == approval.KindCall && card.Agent.String() == agent &&
+		card.Shown.Fact(show.FactTool).String() == tool
+}
+
+// findAlike returns the groups of two requests or more.
+func (c *console) findAlike(cards []requestCard) (groups []alikeGroup) {
+	for i, card := range cards {
+		agent, tool := card.Agent, card.Shown.Fact(show.FactTool)
+		is := func(other requestCard) bool { return other.isAlike(agent.String(), tool.String()) }
+		if slices.ContainsFunc(cards[:i], is) || !is(card) {
+			continue
+		}
+		n := 0
+		for _, other := range cards[i:] {
+			if is(other) {
+				n++
+			}
+		}
+		if n > 1 {
+			groups = append(groups, alikeGroup{tool, agent, n, togetherPath + "?" +
+				url.Values{"agent": {agent.String()}, "tool": {tool.String()}}.Encode()})
+		}
+	}
+	return groups
+}
+
+// togetherPage is the view of together.html: several requests, which one form approves.
+type togetherPage struct {
+	frame
+	Heading show.Text
+	Notice  *notice
+	Cards   []togetherCard
+}
+
+// togetherCard is one of the requests, with what became of it once the form was sent.
+type togetherCard struct {
+	requestCard
+	Digest, Token string
+	Outcome       string // "" = not decided yet
+	Bad           bool
+}
+
+func (c *console) newTogetherPage(r *http.Request) (page togetherPage, err error) {
+	q, err := readQuery(r, "agent", "tool")
+	if err != nil {
+		return page, err
+	}
+	waiting, err := c.Read.FindApprovals(r.Context(), approval.Query{Status: approval.Pending, Limit: queueLimit})
+	if err != nil {
+		return page, err
+	}
+	for _, a := range waiting.Items {
+		if a.Agent != q["agent"] || !slices.Equal(a.Tools, []string{q["tool"]}) || !a.IsOpen(c.Clock.Now()) {
+			continue
+		}
+		card, err := c.newRequestCard(r.Context(), a, "")
+		if err != nil {
+			return page, err
+		}
+		if card.isAlike(q["agent"], q["tool"]) {
+			page.Cards = append(page.Cards, togetherCard{requestCard: card, Digest: a.Digest, Token: a.ID + "." + card.Form})
+		}
+	}
+	page.frame = c.newFrame("Approve several", navApprovals)
+	page.Heading = c.Show.Text("Approve " + formatCount(len(page.Cards), "call") + " of " + q["tool"])
+	return page, nil
+}
+
+// approveTogether approves each request of a form that still is as it was shown. Each is a decision of its own.
+func (c *console) approveTogether(r *http.Request, form map[string]string) (togetherPage, error) {
+	var cards []togetherCard
+	done := 0
+	for _, token := range strings.Fields(form["form"]) {
+		id, state, _ := strings.Cut(token, ".")
+		if !approvalID.MatchString(id) {
+			return togetherPage{}, errNoPage
+		}
+		a, err := c.Get(r.Context(), c.Tenant, id)
+		if err != nil {
+			return togetherPage{}, err
+		}
+		v := c.newVisit(a)
+		outcome := "It was not approved: the form was not one of this page."
+		if before, ours := verifyForm(v.link, state); ours {
+			outcome = before.describeChanges(newFormState(a, c.As.ID))
+		}
+		if outcome == "" {
+			err := c.applyForm(r.Context(), v, map[string]string{"action": "approve", "note": form["note"]})
+			status := 0
+			if status, outcome = explainError(err); err != nil && status == 0 {
+				return togetherPage{}, err
+			}
+		}
+		if a, err = c.Get(r.Context(), c.Tenant, id); err != nil {
+			return togetherPage{}, err
+		}
+		card, err := c.newRequestCard(r.Context(), a, "")
+		if err != nil {
+			return togetherPage{}, err
+		}
+		out := togetherCard{requestCard: card, Digest: a.Digest, Outcome: outcome, Bad: outcome != ""}
+		if !out.Bad {
+			done++
+			out.Outcome = "Your approval is recorded."
+		}
+		cards = append(cards, out)
+	}
+	head := formResult{Head: "Approved: " + strconv.Itoa(done) + " of " + formatCount(len(cards), "call"),
+		Bad: done < len(cards)}
+	return togetherPage{c.newFrame("Approve several", navApprovals), show.Text{{Text: "Approve several"}},
+		&notice{formResult: head}, cards}, nil
+}

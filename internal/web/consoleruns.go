@@ -1,0 +1,257 @@
+package web
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/web/api"
+)
+
+// Bounds of the list of runs.
+const (
+	runsLimit    = 50
+	maxSearched  = 400 // runs whose messages one search reads
+	maxPreview   = 120 // characters of a run's first message
+	maxSummaries = 5000
+)
+
+// runsPage is the view of runs.html.
+type runsPage struct {
+	frame
+	Runs             []runRow
+	None             string // said where there are no runs
+	Statuses, Agents []filterOption
+	Chosen           map[string]string // of the filters: status, agent, q, cursor
+	Next             string            // the address of the next page of runs; "" = there is none
+	Query            show.Text
+}
+
+// runRow is a run in a list.
+type runRow struct {
+	api.RunHead
+	runSummary
+	Agent  show.Text
+	Status statusLabel
+	Took   string
+}
+
+// runSummary is what a list shows of a run besides its head.
+type runSummary struct {
+	Title  show.Text // the beginning of its first text message; nil = none
+	Tokens string
+	Cost   string // "" = not known
+	usd    run.USD
+	failed bool
+	at     time.Time // of the head it was made with
+}
+
+func (c *console) newRunsPage(r *http.Request) (page runsPage, err error) {
+	q, err := readQuery(r, "status", "agent", "q", "cursor")
+	if err != nil {
+		return page, err
+	}
+	words := strings.TrimSpace(q["q"])
+	if runID.MatchString(words) || approvalID.MatchString(words) || shortIDs.MatchString(words) {
+		whole := words
+		if len(words) < len("r")+25 {
+			whole, err = c.completeID(r.Context(), words)
+		}
+		if err == nil {
+			return page, movedPage(map[byte]string{'r': runsPath, 'a': approvalsPath}[words[0]] + whole)
+		}
+	}
+	find := api.RunQuery{Status: q["status"], Agent: q["agent"], Cursor: q["cursor"], Limit: runsLimit}
+	for looked := 0; ; {
+		heads, err := c.Read.Runs(r.Context(), find)
+		if err != nil {
+			return page, err
+		}
+		for _, h := range heads.Items {
+			if found, err := c.mentions(r.Context(), h.ID, words); err != nil || !found {
+				if err != nil && !isNotFound(err) {
+					return page, err
+				}
+				continue
+			}
+			row, err := c.newRunRow(r.Context(), h)
+			if err != nil {
+				return page, err
+			}
+			page.Runs = append(page.Runs, row)
+		}
+		looked += len(heads.Items)
+		find.Cursor = heads.Cursor
+		if find.Cursor == "" || words == "" || len(page.Runs) >= runsLimit || looked >= maxSearched {
+			break
+		}
+	}
+	page.None = "There are no runs yet."
+	if q["status"]+q["agent"]+q["cursor"]+words != "" {
+		page.None = "There are no such runs here."
+	}
+	if find.Cursor != "" {
+		next := url.Values{"cursor": {find.Cursor}}
+		for _, name := range []string{"status", "agent", "q"} {
+			if q[name] != "" {
+				next.Set(name, q[name])
+			}
+		}
+		page.Next = "/runs?" + next.Encode()
+	}
+	page.frame = c.newFrame("Runs", navRuns)
+	page.Chosen, page.Query = q, c.Show.Text(words)
+	page.Statuses = newOptions(q["status"], "", "any", "waiting", "waiting", "running", "running", "done", "ended")
+	page.Agents = c.agentOptions(q["agent"])
+	return page, nil
+}
+
+// mentions reports whether a message of a run contains the words, whatever their case.
+func (c *console) mentions(ctx context.Context, id, words string) (bool, error) {
+	if words == "" {
+		return true, nil
+	}
+	all, err := c.Conversation(ctx, id)
+	words = strings.ToLower(words)
+	return slices.ContainsFunc(all, func(m policy.Spoken) bool {
+		text := ""
+		switch b := m.Block.(type) {
+		case run.Text:
+			text = b.Text
+		case run.ToolUse:
+			text = b.Name + " " + string(b.Input)
+		case run.ToolResult:
+			text = b.Content
+		}
+		return strings.Contains(strings.ToLower(text), words)
+	}), err
+}
+
+// newRunRow returns the row of a run.
+func (c *console) newRunRow(ctx context.Context, h api.RunHead) (runRow, error) {
+	row := runRow{RunHead: h, Agent: c.Show.Text(h.Agent), Status: newStatusLabel(h.Status, h.Reason)}
+	if h.Status == run.RunDone {
+		row.Took = formatTook(h.UpdatedAt.Sub(h.StartedAt))
+	}
+	var err error
+	row.runSummary, err = c.loadSummary(ctx, h)
+	return row, err
+}
+
+// loadSummary returns the summary of a run. It is read again if the run has moved since, and while it runs; the title
+// never changes.
+func (c *console) loadSummary(ctx context.Context, h api.RunHead) (runSummary, error) {
+	c.mu.Lock()
+	known, ok := c.summaries[h.ID]
+	c.mu.Unlock()
+	if ok && h.Status != run.RunRunning && known.at.Equal(h.UpdatedAt) {
+		return known, nil
+	}
+	one, err := c.Read.RunWithoutMessages(ctx, h.ID)
+	if err != nil {
+		if isNotFound(err) { // taken out meanwhile
+			err = nil
+		}
+		return runSummary{}, err
+	}
+	if known.Title == nil {
+		all, err := c.Conversation(ctx, h.ID)
+		if err != nil && !isNotFound(err) {
+			return known, err
+		}
+		known.Title = c.firstMessageText(all)
+	}
+	known.at, known.usd, known.failed = h.UpdatedAt, one.Cost, one.Reason == run.ReasonError
+	known.Tokens, known.Cost = formatNumber(one.Usage.Total()), formatUSD(one.Cost)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.summaries) >= maxSummaries {
+		c.summaries = map[string]runSummary{}
+	}
+	c.summaries[h.ID] = known
+	return known, nil
+}
+
+func (c *console) firstMessageText(all []policy.Spoken) show.Text {
+	for _, m := range all {
+		if words, ok := m.Block.(run.Text); ok && m.Role == run.RoleUser && strings.TrimSpace(words.Text) != "" {
+			text, _ := truncate(strings.Join(strings.Fields(words.Text), " "), maxPreview)
+			return c.Show.Text(text)
+		}
+	}
+	return nil
+}
+
+// truncate returns the beginning of a text and the number of characters left out.
+func truncate(s string, limit int) (begins string, left int) {
+	if len(s) <= limit {
+		return s, 0
+	}
+	r := []rune(s)
+	if len(r) <= limit {
+		return s, 0
+	}
+	return string(r[:limit]) + "…", len(r) - limit
+}
+
+// formatNumber formats a number with a space between thousands.
+func formatNumber(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	for at := len(digits) - 3; at > 0; at -= 3 {
+		digits = digits[:at] + "\u202f" + digits[at:]
+	}
+	return digits
+}
+
+// formatUSD formats money; "" = none.
+func formatUSD(usd run.USD) string {
+	if usd == 0 {
+		return ""
+	}
+	return "$" + usd.String()
+}
+
+// formatTook formats how long something took.
+func formatTook(d time.Duration) string {
+	switch d = max(0, d); {
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	case d < time.Hour:
+		return fmt.Sprintf("%d min %d s", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%d days", int(d.Hours()/24))
+}
+
+// reasonLabels are the reasons of a run's end for people.
+var reasonLabels = map[run.Reason]string{
+	run.ReasonNaturalEnd: "Done", run.ReasonCancelled: "Cancelled", run.ReasonError: "Failed",
+	run.ReasonMaxRounds: "Stopped: too many rounds",
+}
+
+// statusLabel is a run's status for the template "run-status".
+type statusLabel struct{ Kind, Label string }
+
+func newStatusLabel(s run.RunStatus, why run.Reason) statusLabel {
+	kind, label := string(s), map[run.RunStatus]string{run.RunRunning: "Running", run.RunWaiting: "Waiting"}[s]
+	if s == run.RunDone {
+		kind = "ended"
+		if why == run.ReasonNaturalEnd {
+			kind = "done"
+		}
+		label = cmp.Or(reasonLabels[why], "Ended: "+strings.ReplaceAll(string(why), "_", " "))
+	}
+	return statusLabel{kind, label}
+}
