@@ -27,9 +27,9 @@ const Name = "incident"
 
 const system = "You are the first to answer when an alarm goes off. Today is {{.Date}}. Find out what is broken " +
 	"before you do anything: query\nthe metrics of the service, list its deploys and read its logs. If what runs is " +
-	"plainly worse than the version before it, roll back to\nthat one with deploys_rollback and query the metrics again. If " +
-	"nothing points at a deploy, or the rollback is refused or changes nothing,\nwake a person with page_human and pass " +
-	"on what they say. End with three sentences: what was broken, what was done, what is left to do.\n"
+	"plainly worse than the version before it, roll back to\nthat one with deploys_rollback and query the metrics " +
+	"again. If nothing points at a deploy, or the rollback is refused or changes nothing,\nwake a person with page_human " +
+	"and pass on what they say. End with three sentences: what was broken, what was done, what is left to do.\n"
 
 // Agent is the definition, with the tools of Tools.
 func Agent(tools []agent.Tool) (agent.Definition, error) {

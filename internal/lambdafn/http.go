@@ -179,8 +179,8 @@ func (d *Deployment) consoleHandler(b api.Backend) http.Handler {
 	})
 }
 
-// Console is the console for one person, who reads and acts by a client of the API. What proves decisions, and the agents, are
-// left to be filled in.
+// Console is the console for one person, who reads and acts by a client of the API. What proves decisions, and the
+// agents, are left to be filled in.
 func (d *Deployment) Console(who api.Caller, client *api.Client) *web.Console {
 	j := d.Ports.Journal
 	return &web.Console{

@@ -319,8 +319,8 @@ func newPlaces(here string) []place {
 
 // newFrame returns the fields that all console pages have. nav is the place of the navigation.
 func (c *console) newFrame(title, nav string, way ...crumb) frame {
-	return frame{Title: title + " · Countersign", Who: c.Show.Text(c.As.ID), Start: c.Start, Proof: c.formProof(), Nav: nav,
-		Trail: way, Acts: c.Act != nil}
+	return frame{Title: title + " · Countersign", Who: c.Show.Text(c.As.ID), Start: c.Start, Proof: c.formProof(),
+		Nav: nav, Trail: way, Acts: c.Act != nil}
 }
 
 // formProof returns the proof that forms hold; "" = whoever decides shows one.

@@ -58,8 +58,8 @@ func (c *console) newStart(r *http.Request, typed map[string]string, n *notice) 
 		base = "https://" + r.Host
 	}
 	body := fmt.Sprintf(`{"agent": %q, "message": "…"}`, name)
-	page.Curl = "curl -H \"Authorization: Bearer $TOKEN\" -H 'Content-Type: application/json' \\\n  -d '" + body + "' " + base +
-		"/v1/runs"
+	page.Curl = "curl -H \"Authorization: Bearer $TOKEN\" -H 'Content-Type: application/json' \\\n  -d '" +
+		body + "' " + base + "/v1/runs"
 	page.Go = fmt.Sprintf("c := client.New(%q, authorized)\nrun, err := c.Start(ctx, client.Start{\n\tAgent: %q, "+
 		"Message: json.RawMessage(`\"…\"`),\n})", base, name)
 	return page, nil
@@ -71,7 +71,7 @@ func (c *console) serveForm(w http.ResponseWriter, r *http.Request) {
 	form, err := readAction(w, r)
 	notice := &notice{formResult: formResult{Head: "Nothing was changed", Bad: true}}
 	status, kind := http.StatusBadRequest, formOf(r.URL.Path)
-	to := ""
+	var to string
 	switch {
 	case err != nil:
 		notice.Text = c.Show.Text("The form: " + err.Error() + ".")

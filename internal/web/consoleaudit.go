@@ -112,7 +112,9 @@ func (c *console) newAuditPage(r *http.Request) (page auditPage, err error) {
 }
 
 // loadDecisions returns the decisions that the filters admit, the newest first.
-func (c *console) loadDecisions(ctx context.Context, q map[string]string) (all []decisionRecord, partial bool, err error) {
+func (c *console) loadDecisions(ctx context.Context, q map[string]string) (
+	all []decisionRecord, partial bool, err error,
+) {
 	statuses := approval.Statuses()
 	if q["status"] != "" {
 		if statuses = []approval.Status{approval.Status(q["status"])}; !statuses[0].Valid() {

@@ -245,7 +245,7 @@ func (c *console) approveTogether(r *http.Request, form map[string]string) (toge
 		}
 		if outcome == "" {
 			err := c.applyForm(r.Context(), v, map[string]string{"action": "approve", "note": form["note"]})
-			status := 0
+			var status int
 			if status, outcome = explainError(err); err != nil && status == 0 {
 				return togetherPage{}, err
 			}

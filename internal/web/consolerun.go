@@ -64,20 +64,6 @@ type failure struct {
 	Advice  string
 }
 
-// advice says what to do about the error of a run.
-var advice = map[run.ErrorCode]string{
-	run.CodeModelFailed: "Check the model's address, key and quota. Then continue the run, or fork it from its newest " +
-		"message.",
-	run.CodeInteractionsExhausted: "Continue it for as many interactions again, or raise limits.interactions in agent.yaml.",
-	run.CodeTokensExhausted:       "Raise limits.tokens in agent.yaml, then continue the run.",
-	run.CodeUSDExhausted:          "Raise limits.usd in agent.yaml, then continue the run.",
-	run.CodePermissionFailed:      "Nobody could say what it may do. Ask whoever runs the permission backend, then continue it.",
-	run.CodeDefinition:            "The agent's definition does not fit any more. Mend agent.yaml and start a new run.",
-	run.CodeMCPUnavailable:        "Check that the MCP server is reachable, or mark it optional in agent.yaml. Then start a new run.",
-	run.CodeUndoFailed:            "The call was not taken back. Look at its error below, and take it back by hand.",
-	run.CodeBreaker:               "The model went in circles. Look at its last messages, mend the prompt or the tool, and fork.",
-}
-
 // waitItem is a request of a run below this one, or a call that another run carries out.
 type waitItem struct {
 	Tool       show.Text
@@ -293,13 +279,13 @@ func (s *pageBuilder) fitArguments(all []show.Row) *arguments {
 	return newArguments(all)
 }
 
-// findCall returns a call of the page and its position from 1.
-func (s *pageBuilder) findCall(id string) (n int, c api.Call, ok bool) {
+// findCall returns a call of the page.
+func (s *pageBuilder) findCall(id string) (c api.Call, ok bool) {
 	i := slices.IndexFunc(s.run.Calls, func(c api.Call) bool { return c.ID == id })
 	if i < 0 {
-		return 0, api.Call{}, false
+		return api.Call{}, false
 	}
-	return i + 1, s.run.Calls[i], true
+	return s.run.Calls[i], true
 }
 
 // waitLabels say what a call waits for.
@@ -329,7 +315,7 @@ func (s *pageBuilder) newWaitItems(ctx context.Context) (out []waitItem, err err
 		}
 	}
 	for _, w := range s.run.Waiting {
-		if _, call, known := s.findCall(w.Call); !known || w.For == run.ForAnswer {
+		if call, known := s.findCall(w.Call); !known || w.For == run.ForAnswer {
 			out = append(out, waitItem{
 				Tool: s.newText(cmp.Or(call.Tool, w.Call)), What: waitLabels[w.For], Until: w.Expires,
 				Left: s.formatTimeLeft(w.Expires), Child: call.Run, ChildLabel: "The run that carries it out",
@@ -406,55 +392,6 @@ func (s *pageBuilder) fitTree(lines []show.Row) []jsonNode {
 		return newJSONTree(lines)
 	}
 	return []jsonNode{{Row: show.Row{Value: show.Text{{Text: joinArguments(lines)}}}}}
-}
-
-// loadTree returns the delegation tree of the run's root, each run behind its parent.
-func (s *pageBuilder) loadTree(ctx context.Context) ([]treeNode, error) {
-	root := cmp.Or(s.run.Root, s.run.ID)
-	below := map[string][]api.RunHead{}
-	q := api.RunQuery{Root: root, Limit: maxTree}
-	for n := 0; n < maxTree; {
-		p, err := s.Read.Runs(ctx, q)
-		if err != nil {
-			return nil, err
-		}
-		for _, h := range p.Items {
-			below[h.Parent] = append(below[h.Parent], h)
-		}
-		n += len(p.Items)
-		if q.Cursor = p.Cursor; q.Cursor == "" {
-			break
-		}
-	}
-	if len(below) == 0 {
-		return nil, nil
-	}
-	top := s.run
-	if root != top.ID {
-		var err error
-		if top, err = s.Read.Run(ctx, root); err != nil {
-			return nil, err
-		}
-	}
-	out := []treeNode{s.newTreeNode(top.ID, top.Agent, newStatusLabel(top.Status, top.Reason), 0)}
-	return s.appendChildren(out, below, root, 1), nil
-}
-
-func (s *pageBuilder) newTreeNode(id, agent string, status statusLabel, depth int) treeNode {
-	return treeNode{id, s.newText(agent), status, min(depth, maxDepth), id == s.run.ID}
-}
-
-func (s *pageBuilder) appendChildren(out []treeNode, below map[string][]api.RunHead, of string, depth int) []treeNode {
-	children := below[of]
-	delete(below, of) // visit each run once, even in a cycle
-	slices.SortStableFunc(children, func(a, b api.RunHead) int {
-		return cmp.Or(a.StartedAt.Compare(b.StartedAt), strings.Compare(a.ID, b.ID))
-	})
-	for _, h := range children {
-		out = append(out, s.newTreeNode(h.ID, h.Agent, newStatusLabel(h.Status, h.Reason), depth))
-		out = s.appendChildren(out, below, h.ID, depth+1)
-	}
-	return out
 }
 
 // newInput renders a call's arguments, or returns why they are not shown here. A request's own page shows all of
@@ -536,7 +473,7 @@ func (s *pageBuilder) fillItem(ctx context.Context, item *chatItem, m policy.Spo
 		item.Call, err = s.newCallBlock(ctx, b, left)
 	case run.ToolResult:
 		item.Who, item.Call = "Tool", &callBlock{ID: b.ID, Tool: s.newText(b.ID), Label: "result"}
-		if _, c, ok := s.findCall(b.ID); ok {
+		if c, ok := s.findCall(b.ID); ok {
 			item.Call.Tool = s.newText(c.Tool)
 		}
 		item.Call.Result, err = s.newResultBlock(ctx, b, left)
@@ -573,7 +510,7 @@ func (s *pageBuilder) newCallBlock(ctx context.Context, b run.ToolUse, left *int
 	if out.Input, out.InputCut, err = s.newInput(ctx, b.Name, b.Input, left); err != nil {
 		return nil, err
 	}
-	_, c, known := s.findCall(b.ID)
+	c, known := s.findCall(b.ID)
 	if known {
 		out.Status, out.Label = c.Status, strings.ReplaceAll(string(c.Status), "_", " ")
 		out.Tool, out.Child = s.newText(c.Tool), c.Run

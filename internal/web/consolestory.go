@@ -1,9 +1,11 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -247,4 +249,67 @@ func placeBars(bars []bar) {
 		bars[i].Width = max(4, int(1000*(end-x)/max(sum, 1)))
 		bars[i].X = min(bars[i].X, 1000-bars[i].Width)
 	}
+}
+
+// advice says what to do about the error of a run.
+var advice = map[run.ErrorCode]string{
+	run.CodeModelFailed: "Check the model's address, key and quota. Then continue the run, or fork it from its newest " +
+		"message.",
+	run.CodeInteractionsExhausted: "Continue it for as many interactions again, or raise limits.interactions.",
+	run.CodeTokensExhausted:       "Raise limits.tokens in agent.yaml, then continue the run.",
+	run.CodeUSDExhausted:          "Raise limits.usd in agent.yaml, then continue the run.",
+	run.CodePermissionFailed:      "Nobody could say what it may do. Ask who runs the permission backend; continue it.",
+	run.CodeDefinition:            "The agent's definition does not fit any more. Mend agent.yaml and start a new run.",
+	run.CodeMCPUnavailable:        "Check that the MCP server is reachable, or mark it optional. Then start a new run.",
+	run.CodeUndoFailed:            "The call was not taken back. Look at its error below, and take it back by hand.",
+	run.CodeBreaker:               "The model went in circles. Look at its messages, mend prompt or tool, and fork.",
+}
+
+// loadTree returns the delegation tree of the run's root, each run behind its parent.
+func (s *pageBuilder) loadTree(ctx context.Context) ([]treeNode, error) {
+	root := cmp.Or(s.run.Root, s.run.ID)
+	below := map[string][]api.RunHead{}
+	q := api.RunQuery{Root: root, Limit: maxTree}
+	for n := 0; n < maxTree; {
+		p, err := s.Read.Runs(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, h := range p.Items {
+			below[h.Parent] = append(below[h.Parent], h)
+		}
+		n += len(p.Items)
+		if q.Cursor = p.Cursor; q.Cursor == "" {
+			break
+		}
+	}
+	if len(below) == 0 {
+		return nil, nil
+	}
+	top := s.run
+	if root != top.ID {
+		var err error
+		if top, err = s.Read.Run(ctx, root); err != nil {
+			return nil, err
+		}
+	}
+	out := []treeNode{s.newTreeNode(top.ID, top.Agent, newStatusLabel(top.Status, top.Reason), 0)}
+	return s.appendChildren(out, below, root, 1), nil
+}
+
+func (s *pageBuilder) newTreeNode(id, agent string, status statusLabel, depth int) treeNode {
+	return treeNode{id, s.newText(agent), status, min(depth, maxDepth), id == s.run.ID}
+}
+
+func (s *pageBuilder) appendChildren(out []treeNode, below map[string][]api.RunHead, of string, depth int) []treeNode {
+	children := below[of]
+	delete(below, of) // visit each run once, even in a cycle
+	slices.SortStableFunc(children, func(a, b api.RunHead) int {
+		return cmp.Or(a.StartedAt.Compare(b.StartedAt), strings.Compare(a.ID, b.ID))
+	})
+	for _, h := range children {
+		out = append(out, s.newTreeNode(h.ID, h.Agent, newStatusLabel(h.Status, h.Reason), depth))
+		out = s.appendChildren(out, below, h.ID, depth+1)
+	}
+	return out
 }

@@ -140,9 +140,6 @@ func joinArguments(all []show.Row) string {
 	return out.String()
 }
 
-// formatMinute formats a time for people, to the minute.
-func formatMinute(t time.Time) string { return t.UTC().Format("2 January 2006, 15:04 UTC") }
-
 // formatSecond formats a time for people, to the second.
 func formatSecond(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04:05") }
 
