@@ -424,7 +424,7 @@ func TestConsoleIsLive(t *testing.T) {
 	home.Settle()
 	require.Equal(t, s.URL+"/", home.Where(), "the next request follows")
 	waitForScript(t, home, `document.body.innerText.includes("Nobody is asked for anything.")`)
-	waitForScript(t, story, `document.querySelector(".decision").innerText.startsWith("Approved by user:local")`)
+	waitForScript(t, story, `!!document.querySelector(".decision")?.innerText.startsWith("Approved by user:local")`)
 
 	waitForScript(t, story, `document.querySelector("#head .status").textContent === "Done" && document.querySelector("#talk").innerText.includes("Done.")`)
 	waitForScript(t, story, `document.getElementById("said").textContent.startsWith("Done")`)
