@@ -252,12 +252,6 @@ func (o Output) Asked(name string) OutputFormat {
 	return OutputFormat{JSON: true, Schema: o.Schema, Name: name}
 }
 
-// Unjudged reports whether the reply to action a is taken as it is: the quota is used up, and the definition's
-// validators rest then.
-func (d *Definition) Unjudged(a run.Action) bool {
-	return a.Exhausted && d.Limits.Validators == ValidatorsNotExhausted
-}
-
 // Prefilter offers a request only the tools that fit what it is about. The zero value offers all.
 type Prefilter struct {
 	TopK       int        `json:"topK,omitempty"` // of the loop's requests; 0 = all

@@ -253,7 +253,7 @@ func readItem(tenant string, it store.Item) (a Approval, err error) {
 		return a, store.Damaged(it.Key, "seal: its body is not what was written")
 	}
 	var f form
-	if err := run.ReadStored("approval", it.Body, &f); err != nil {
+	if err := jsonx.ReadStored("approval", it.Body, &f); err != nil {
 		return a, store.Damaged(it.Key, "%w", err)
 	}
 	a = f.approval()

@@ -284,7 +284,7 @@ func readStanding(tenant string, it store.Item) (g StandingGrant, err error) {
 			err = fmt.Errorf("read standing grant %s %s: %w", it.PK, it.SK, err)
 		}
 	}()
-	if err := run.ReadStored("standing grant", it.Body, &g); err != nil {
+	if err := jsonx.ReadStored("standing grant", it.Body, &g); err != nil {
 		return g, store.Damaged(it.Key, "%w", err)
 	}
 	approval, err := it.Text("approval")
@@ -490,7 +490,7 @@ func traceDecision(
 	}
 	for _, it := range p.Items {
 		var by decisionGrants
-		if err := run.ReadStored("grants of a decision", it.Body, &by); err != nil {
+		if err := jsonx.ReadStored("grants of a decision", it.Body, &by); err != nil {
 			return g, false, store.Damaged(it.Key, "%w", err)
 		}
 		for _, is := range by.Grants {
@@ -513,7 +513,7 @@ func isUnrevoked(ctx context.Context, t store.Table, tenant, agentName string, g
 		return err == nil, err
 	}
 	var last revocationRecord
-	if err := run.ReadStored("revocation", it.Body, &last); err != nil {
+	if err := jsonx.ReadStored("revocation", it.Body, &last); err != nil {
 		return false, store.Damaged(key, "%w", err)
 	}
 	givenAt := g.Voices[len(g.Voices)-1].At

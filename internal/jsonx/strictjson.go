@@ -102,6 +102,40 @@ func DecodeKnown(raw []byte, lim JSONLimits, v any) error {
 	return WithoutValue(json.Unmarshal(compact, v))
 }
 
+// StoredLimits are those of what is stored: the bounds of what went into it are kept when it is written.
+func StoredLimits(data []byte) JSONLimits { return JSONLimits{Bytes: len(data) + 1, Depth: 256} }
+
+// ReadStored decodes a stored form into v, a pointer. It refuses whatever this version does not write: a key that v has
+// no field for, a key twice or in other capitals, a value of another kind, anything behind the value. What names the
+// form in the error. Raw JSON within v is as it was stored, to the byte.
+func ReadStored(what string, data []byte, v any) error {
+	of := reflect.TypeOf(v)
+	_, err := CompactJSON(data, StoredLimits(data))
+	if err == nil && of.Elem().Kind() == reflect.Struct && JSONKind(data) != '{' {
+		err = &JSONError{Want: "an object"}
+	}
+	if err == nil {
+		err = FieldCheck{Others: true}.Value(data, of, "") // what a decoder would let pass
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return ReadChecked(what, data, v)
+}
+
+// ReadChecked is ReadStored of what has been checked as part of a larger form.
+func ReadChecked(what string, data []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return fmt.Errorf("%s: %w", what, WithoutValue(err))
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s: want nothing behind the value", what)
+	}
+	return nil
+}
+
 // WithoutValue replaces an error of encoding/json that would quote a number: of the right kind, it does not fit.
 func WithoutValue(err error) error {
 	var t *json.UnmarshalTypeError

@@ -19,6 +19,7 @@ import (
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/people/mail"
@@ -26,7 +27,6 @@ import (
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/registry"
-	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
@@ -325,7 +325,7 @@ func (x *Executions) Load(ctx context.Context) ([]asl.Record, error) {
 // readExecution reads a record, which must be the one that its key says.
 func readExecution(it store.Item) (asl.Record, error) {
 	var rec asl.Record
-	err := run.ReadStored("execution", it.Body, &rec)
+	err := jsonx.ReadStored("execution", it.Body, &rec)
 	switch {
 	case err != nil:
 	case rec.Name != it.SK:

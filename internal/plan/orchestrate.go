@@ -27,8 +27,8 @@ const (
 
 // LeavesPlan is the fact that must stand before what a asks of the loop: the run is at a plan that it cannot go on
 // with.
-func LeavesPlan(s *run.AgentState, a run.Action) (run.PlanLeft, bool) {
-	if a.Kind != run.ActInfer || a.Lifecycle.ForPlan() || !s.Plan.Active() {
+func LeavesPlan(s *run.AgentState, a policy.Action) (run.PlanLeft, bool) {
+	if a.Kind != policy.ActInfer || a.Lifecycle.ForPlan() || !s.Plan.Active() {
 		return run.PlanLeft{}, false
 	}
 	return leave(s, LeftLimit, ""), true
@@ -85,7 +85,7 @@ func PlanModel(d *agent.Definition, l run.Lifecycle) agent.ModelSpec {
 }
 
 // Narrowing is what the tools of the request for a are compared with, and how many are offered; false where all are.
-func Narrowing(d *agent.Definition, s *run.AgentState, a run.Action) (query, server string, k int, narrows bool) {
+func Narrowing(d *agent.Definition, s *run.AgentState, a policy.Action) (query, server string, k int, narrows bool) {
 	switch {
 	case a.Lifecycle == run.LifecycleRoute:
 		steps := known(s)
@@ -114,7 +114,7 @@ func lastSaid(s *run.AgentState) string {
 // the planner and who sums up have it with their order behind it; the router has its own, and a single turn. Results
 // are the whole results of calls whose bodies are in blobs, by call.
 func BuildPlanRequest(
-	d *agent.Definition, s *run.AgentState, a run.Action, system string, results map[string]string,
+	d *agent.Definition, s *run.AgentState, a policy.Action, system string, results map[string]string,
 ) agent.Request {
 	r := agent.Request{
 		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Replies() + 1, Attempt: s.Plan.Failed,
@@ -137,7 +137,7 @@ func BuildPlanRequest(
 
 // offeredToPlan are the tools of a plan and its steps: those of the loop that do something. What ends a loop ends no
 // plan.
-func offeredToPlan(d *agent.Definition, s *run.AgentState, a run.Action) []agent.ToolSpec {
+func offeredToPlan(d *agent.Definition, s *run.AgentState, a policy.Action) []agent.ToolSpec {
 	return slices.DeleteFunc(policy.Offered(d, s, a), func(t agent.ToolSpec) bool { return d.BreaksLoop(t.Name) })
 }
 
@@ -149,7 +149,7 @@ type planBuilder struct {
 	results map[string]string
 }
 
-func (b planBuilder) planSystem(a run.Action) string {
+func (b planBuilder) planSystem(a policy.Action) string {
 	var tools []string
 	for _, t := range offeredToPlan(b.d, b.s, a) {
 		line := "- " + t.Name
@@ -306,7 +306,7 @@ func (b planBuilder) result(step StepState) string {
 
 // PlanBodies lists the calls of the plan whose results the request for a quotes and whose bodies are in blobs: their
 // digests, by call.
-func PlanBodies(s *run.AgentState, a run.Action) map[string]string {
+func PlanBodies(s *run.AgentState, a policy.Action) map[string]string {
 	bodies := map[string]string{}
 	if a.Lifecycle != run.LifecycleRoute && a.Lifecycle != run.LifecycleSynthesis {
 		return bodies

@@ -16,7 +16,7 @@ import (
 // committed: the reply's own, and PlanLeft behind it where the plan cannot go on. Accepts says whether arguments fit a
 // tool. Results are as in BuildPlanRequest. What they decide is in them, so that a fold decides nothing.
 func PlanFacts(
-	d *agent.Definition, s *run.AgentState, a run.Action, r agent.Reply, requests int,
+	d *agent.Definition, s *run.AgentState, a policy.Action, r agent.Reply, requests int,
 	accepts func(t agent.ToolSpec, args json.RawMessage) bool, results map[string]string,
 ) []run.Event {
 	took := run.PlanFact{
@@ -42,7 +42,7 @@ func PlanFacts(
 // text, the first pair of tool tags is its call where a step is owed one, and what it thought is part of nothing. A
 // call that cannot be read is none, and what stands in its tags names no tool. Arguments of a step's call are repaired
 // as those of any other.
-func understoodForPlan(d *agent.Definition, a run.Action, r agent.Reply) agent.Reply {
+func understoodForPlan(d *agent.Definition, a policy.Action, r agent.Reply) agent.Reply {
 	asked := PlanModel(d, a.Lifecycle)
 	if asked.Answering(r.Place).Dialect == agent.DialectXML && len(r.Calls) == 0 {
 		said := dialect.ReadToolText(agent.ValidText(r.Text))
@@ -62,7 +62,7 @@ func understoodForPlan(d *agent.Definition, a run.Action, r agent.Reply) agent.R
 
 // PlanFailed is PlanFacts where the model failed. One that was to improve a plan or to sum up is done without.
 func PlanFailed(
-	d *agent.Definition, s *run.AgentState, a run.Action, failed *agent.ModelError, requests int,
+	d *agent.Definition, s *run.AgentState, a policy.Action, failed *agent.ModelError, requests int,
 	results map[string]string,
 ) []run.Event {
 	took := run.PlanFact{N: s.Plan.Facts + 1, Requests: requests}
@@ -121,7 +121,7 @@ func leaving(s *run.AgentState, e run.Event, why LeaveReason, detail string) []r
 
 // routeFacts judges a router's reply: its first call is the step's. After the last attempt a tool that the text names
 // is called with what the planner suggested, if it is the only one named and takes that.
-func routeFacts(d *agent.Definition, s *run.AgentState, a run.Action, r agent.Reply, e run.PlanFact,
+func routeFacts(d *agent.Definition, s *run.AgentState, a policy.Action, r agent.Reply, e run.PlanFact,
 	accepts func(agent.ToolSpec, json.RawMessage) bool) []run.Event {
 	steps := known(s)
 	at := next(steps)
@@ -172,7 +172,7 @@ func failedStep(steps []StepState, at int) LeaveReason {
 
 // namedCall is the call of the one offered tool that a text names, with the planner's suggestion as arguments; nil
 // where there is none.
-func namedCall(d *agent.Definition, s *run.AgentState, a run.Action, step StepState, text string,
+func namedCall(d *agent.Definition, s *run.AgentState, a policy.Action, step StepState, text string,
 	accepts func(agent.ToolSpec, json.RawMessage) bool) []agent.ReplyCall {
 	var found []agent.ToolSpec
 	for _, t := range d.Tools {

@@ -7,6 +7,7 @@ import (
 	"unicode"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -51,7 +52,7 @@ func ServerOf(tool string) string {
 }
 
 // marked is a call with the word that its tool is one of the agent's and was not offered.
-func marked(a run.Action, d *agent.Definition, c run.RepliedCall) run.RepliedCall {
+func marked(a policy.Action, d *agent.Definition, c run.RepliedCall) run.RepliedCall {
 	if _, own := d.Tool(c.Original()); own && !a.Offers(c.Original()) {
 		c.Unoffered = true
 	}
@@ -59,7 +60,7 @@ func marked(a run.Action, d *agent.Definition, c run.RepliedCall) run.RepliedCal
 }
 
 // Narrowed is the fact of a reply with what its request was narrowed to, and the calls marked that go beyond.
-func Narrowed(a run.Action, d *agent.Definition, e run.Replied) run.Replied {
+func Narrowed(a policy.Action, d *agent.Definition, e run.Replied) run.Replied {
 	if a.Offered == nil {
 		return e
 	}

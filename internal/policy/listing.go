@@ -133,7 +133,7 @@ func owesListing(s *run.AgentState, d *agent.Definition) bool { return len(d.MCP
 
 // Offered are the tools of the request as the model is told of them: what plugins and guards left of them, and none
 // once it is only to sum up.
-func Offered(d *agent.Definition, s *run.AgentState, a run.Action) []agent.ToolSpec {
+func Offered(d *agent.Definition, s *run.AgentState, a Action) []agent.ToolSpec {
 	if a.Lifecycle == run.LifecycleSummary {
 		return nil
 	}

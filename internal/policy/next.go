@@ -1,23 +1,56 @@
 package policy
 
 import (
+	"slices"
+	"time"
+
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/run"
 )
 
+// ActionKind says who owes the run its next fact.
+type ActionKind string
+
+// The kinds of action.
+const (
+	ActList     ActionKind = "list"     // the agent's servers are to be asked for their tools
+	ActInfer    ActionKind = "infer"    // the model owes a reply
+	ActTools    ActionKind = "tools"    // these calls are to be gated, claimed and run
+	ActWait     ActionKind = "wait"     // people or services owe something
+	ActContinue ActionKind = "continue" // the execution's history grows long: hand over
+	ActEnd      ActionKind = "end"      // End is to be committed
+	ActDone     ActionKind = "done"     // the run has ended
+)
+
+// Action is what Next derives. It is never stored.
+type Action struct {
+	Kind      ActionKind
+	Calls     []string      // ActTools: ids in request order
+	Lifecycle run.Lifecycle // ActInfer
+	Exhausted bool          // ActInfer: the quota is used up, this is a grace call
+	// ActInfer: the only tools of the agent that the request is narrowed to, by original name; nil = it is not. Next never
+	// sets it
+	Offered []string
+	Expires time.Time    // ActWait: when the first wait expires
+	End     run.Finished // ActEnd
+}
+
+// Offers reports whether the request of a is narrowed to other tools.
+func (a Action) Offers(tool string) bool { return a.Offered == nil || slices.Contains(a.Offered, tool) }
+
 // Next says who owes the run its next fact. It is the only place where that is decided.
-func Next(d *agent.Definition, s *run.AgentState) run.Action {
+func Next(d *agent.Definition, s *run.AgentState) Action {
 	if s.Status == run.RunDone {
-		return run.Action{Kind: run.ActDone}
+		return Action{Kind: ActDone}
 	}
 	if owesListing(s, d) {
-		return run.Action{Kind: run.ActList}
+		return Action{Kind: ActList}
 	}
 	if a, ok := stopAt(always, d, s); ok {
 		return a
 	}
 	if calls := callsBeforeEnd(s, runnable(d, s)); len(calls) > 0 {
-		return run.Action{Kind: run.ActTools, Calls: calls}
+		return Action{Kind: ActTools, Calls: calls}
 	}
 	if a, ok := stopAt(settled, d, s); ok {
 		return a
@@ -29,13 +62,13 @@ func Next(d *agent.Definition, s *run.AgentState) run.Action {
 		}
 	}
 	if s.HandsOver() {
-		return run.Action{Kind: run.ActContinue}
+		return Action{Kind: ActContinue}
 	}
 	if waits && (!owed || !s.WithPlaceholders() || waitsForDecisions(s) || s.Plan.Active() || mustDelayEnd(d, s)) {
-		return run.Action{Kind: run.ActWait, Expires: s.EarliestExpiry()}
+		return Action{Kind: ActWait, Expires: s.EarliestExpiry()}
 	}
 	if l, ok := planOwes(d, s); ok {
-		return run.Action{Kind: run.ActInfer, Lifecycle: l}
+		return Action{Kind: ActInfer, Lifecycle: l}
 	}
 	for _, when := range []stopPoint{asking, looping} {
 		if a, ok := stopAt(when, d, s); ok {
@@ -63,9 +96,9 @@ func mustDelayEnd(d *agent.Definition, s *run.AgentState) bool {
 }
 
 // requestReply returns the request for a reply, within the limits (presets 2, Limits).
-func requestReply(d *agent.Definition, s *run.AgentState, l run.Lifecycle) run.Action {
+func requestReply(d *agent.Definition, s *run.AgentState, l run.Lifecycle) Action {
 	exhausted := s.Interactions.Current >= s.Interactions.Max || quotaUsed(d, s)
-	return run.Action{Kind: run.ActInfer, Lifecycle: l, Exhausted: exhausted}
+	return Action{Kind: ActInfer, Lifecycle: l, Exhausted: exhausted}
 }
 
 // lifecycle looks at what the model has not seen: a correction comes first, results mean tool_result, anything else

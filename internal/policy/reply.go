@@ -316,7 +316,7 @@ func parseTextCalls(d *agent.Definition, s *run.AgentState, r agent.Reply) (agen
 // toolList names the tools that s's model is offered, a line each.
 func toolList(d *agent.Definition, s *run.AgentState) string {
 	var lines []string
-	for _, t := range Offered(d, s, run.Action{}) {
+	for _, t := range Offered(d, s, Action{}) {
 		lines = append(lines, dialect.ToolLine(t))
 	}
 	return strings.Join(lines, "\n")

@@ -117,15 +117,15 @@ func firstStop(when stopPoint, x stopInput) *stopCondition {
 
 // stopAt is what the first condition of a moment that holds brings to a run; false where none does. The forced summary
 // asks the model, which has not said its last word, for it, without tools; it is no interaction and is not analysed.
-func stopAt(when stopPoint, d *agent.Definition, s *run.AgentState) (run.Action, bool) {
+func stopAt(when stopPoint, d *agent.Definition, s *run.AgentState) (Action, bool) {
 	x := stopInput{d: d, s: s}
 	switch c := firstStop(when, x); {
 	case c == nil:
-		return run.Action{}, false
+		return Action{}, false
 	case c.end == nil:
 		return requestReply(d, s, run.LifecycleSummary), true
 	default:
-		return run.Action{Kind: run.ActEnd, End: c.end(x)}, true
+		return Action{Kind: ActEnd, End: c.end(x)}, true
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 // that the request fits: what prune takes out, what the window evicts, and that even then too little is left (presets
 // 6). Nothing, far from the window's end. The budget is that of the request once the facts are known; Next
 // says what is owed then.
-func MakeRoom(d *agent.Definition, s *run.AgentState, a run.Action, m Measured) ([]run.Event, Budget) {
+func MakeRoom(d *agent.Definition, s *run.AgentState, a policy.Action, m Measured) ([]run.Event, Budget) {
 	x, g := d.Context, newGauge(d, s, a, m)
 	after := *s
 	var facts []run.Event
@@ -48,7 +48,7 @@ func MakeRoom(d *agent.Definition, s *run.AgentState, a run.Action, m Measured) 
 // NeedsCount reports whether a provider's own count could change what MakeRoom does: the estimate is as large as the
 // distance to the next threshold, or half of it. A partition with a fixed term needs no count, as providers count whole
 // requests.
-func NeedsCount(d *agent.Definition, s *run.AgentState, a run.Action, m Measured) bool {
+func NeedsCount(d *agent.Definition, s *run.AgentState, a policy.Action, m Measured) bool {
 	g := newGauge(d, s, a, m)
 	if d.Context.Window == 0 || !d.Context.Measured() || g.exact || a.Lifecycle == run.LifecycleSummary {
 		return false
@@ -316,7 +316,7 @@ type Measured struct {
 // gauge measures the requests of one inference.
 type gauge struct {
 	d *agent.Definition
-	a run.Action
+	a policy.Action
 	m Measured
 
 	off    int // what a provider counted beyond the estimate of the conversation; less than 0 where it counted less
@@ -326,13 +326,13 @@ type gauge struct {
 }
 
 // BudgetOf is the budget of the request that action a asks for.
-func BudgetOf(d *agent.Definition, s *run.AgentState, a run.Action, m Measured) Budget {
+func BudgetOf(d *agent.Definition, s *run.AgentState, a policy.Action, m Measured) Budget {
 	g := newGauge(d, s, a, m)
 	return g.budget
 }
 
 // newGauge reads s once, and what providers have counted of it.
-func newGauge(d *agent.Definition, s *run.AgentState, a run.Action, m Measured) gauge {
+func newGauge(d *agent.Definition, s *run.AgentState, a policy.Action, m Measured) gauge {
 	g := gauge{d: d, a: a, m: m}
 	if d.Context.Window == 0 {
 		return g

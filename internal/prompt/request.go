@@ -23,7 +23,7 @@ import (
 // the summary of what was evicted. systemDigest is that text's digest, without the summary; empty where the newest
 // inference had the same.
 func BuildRequest(
-	d *agent.Definition, s *run.AgentState, a run.Action, system string,
+	d *agent.Definition, s *run.AgentState, a policy.Action, system string,
 ) (r agent.Request, systemDigest string) {
 	if systemDigest = SystemDigest(system); systemDigest == s.System {
 		systemDigest = ""
@@ -43,7 +43,7 @@ func BuildRequest(
 
 // requestMessages is the conversation as the request holds it: each call's result with it, as ShowMessages has it, and
 // behind it what this request alone says, an ephemeral correction, the guards' hints or the order to summarise.
-func requestMessages(d *agent.Definition, s *run.AgentState, a run.Action) []run.Message {
+func requestMessages(d *agent.Definition, s *run.AgentState, a policy.Action) []run.Message {
 	messages := ShowMessages(d, s, pairResults(s))
 	once := func(text string) {
 		said := run.Message{Role: run.RoleUser, Block: run.Text{Text: text}, Base: -s.Inferences}
@@ -143,7 +143,7 @@ func BuildSystem(d *agent.Definition, instructions string, data agent.SystemData
 // of it is stored. It comes last, when r has the tools that are offered. The error is a text's own, which Check could
 // not see.
 func WithPrompt(
-	d *agent.Definition, s *run.AgentState, a run.Action, now time.Time, r agent.Request, c PromptContext,
+	d *agent.Definition, s *run.AgentState, a policy.Action, now time.Time, r agent.Request, c PromptContext,
 ) (agent.Request, error) {
 	if !d.Sectioned() {
 		return r, nil
@@ -174,7 +174,7 @@ func WithPrompt(
 // tools, how they are called, and that one has to be. Nobody has given context for a step. Other requests are r as they
 // are. The error is as WithPrompt's.
 func WithStepPrompt(
-	d *agent.Definition, s *run.AgentState, a run.Action, now time.Time, r agent.Request,
+	d *agent.Definition, s *run.AgentState, a policy.Action, now time.Time, r agent.Request,
 ) (agent.Request, error) {
 	own := *d
 	own.Model, own.Text = r.Model, agent.TextRequireTool
@@ -256,7 +256,7 @@ func SystemDigest(text string) string {
 
 // SystemFor is what a system text shows of s for action a. One that is built once shows the quota as it is at the
 // start; one that is built for every inference, how things stand now.
-func SystemFor(d *agent.Definition, s *run.AgentState, a run.Action, now time.Time) agent.SystemData {
+func SystemFor(d *agent.Definition, s *run.AgentState, a policy.Action, now time.Time) agent.SystemData {
 	data := agent.SystemData{Date: s.StartedAt.UTC().Format(time.DateOnly), Run: s.Run, Caller: policy.Caller(s),
 		Input: s.Input, Interactions: run.Interactions{Max: s.Interactions.Max}}
 	if d.SystemPrompt == agent.SystemEveryInference {

@@ -245,10 +245,10 @@ func (r *Rehearsal) compare(one *Run, def *agent.Definition, s *run.AgentState) 
 }
 
 // nextWords say what comes next of a run without open calls.
-var nextWords = map[run.ActionKind]string{
-	run.ActInfer: "the model is asked", run.ActWait: "the run waits", run.ActEnd: "the run ends",
-	run.ActDone:  "the run has ended",
-	run.ActTools: "its calls are carried out", run.ActList: "its servers are listed",
+var nextWords = map[policy.ActionKind]string{
+	policy.ActInfer: "the model is asked", policy.ActWait: "the run waits", policy.ActEnd: "the run ends",
+	policy.ActDone:  "the run has ended",
+	policy.ActTools: "its calls are carried out", policy.ActList: "its servers are listed",
 }
 
 // step is what comes next of a call.

@@ -12,7 +12,7 @@ import (
 func (s *AgentState) changeCall(id string, f func(*Call) error) error {
 	i := slices.IndexFunc(s.Live, func(c Call) bool { return c.ID == id })
 	if i < 0 {
-		if _, settled := s.Settled.Find(id); settled {
+		if _, settled := s.Call(id); settled {
 			return nil
 		}
 		return &ApplyError{Call: id, Problem: "the run has no such call"}

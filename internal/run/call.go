@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -211,49 +210,6 @@ func (c Call) AwaitsAnswer() bool {
 	return c.Status == StatusRunning && c.Claim != "" || c.Status == StatusSuspended && c.Wait.For == ForAnswer
 }
 
-// CallLog is a persistent list of calls that finds them by id. The zero CallLog is empty.
-type CallLog struct {
-	Log[Call]
-	index *callIndex
-}
-
-// callIndex maps ids to positions for every version that shares it; a version believes only what its own list confirms.
-type callIndex struct {
-	mu  sync.Mutex
-	pos map[string]int
-}
-
-// Find looks a call up by id.
-func (l CallLog) Find(id string) (Call, bool) {
-	if l.index == nil {
-		return Call{}, false
-	}
-	l.index.mu.Lock()
-	i, ok := l.index.pos[id]
-	l.index.mu.Unlock()
-	if ok && i < l.Len() && l.At(i).ID == id {
-		return l.At(i), true
-	}
-	return Call{}, false
-}
-
-// Append returns l with c at its end.
-func (l CallLog) Append(c Call) CallLog {
-	next := CallLog{Log: l.Log.Append(c), index: l.index}
-	if l.index == nil || next.back != l.back {
-		calls := next.All()
-		next.index = &callIndex{pos: make(map[string]int, 2*len(calls))}
-		for i, c := range calls {
-			next.index.pos[c.ID] = i
-		}
-		return next
-	}
-	l.index.mu.Lock()
-	defer l.index.mu.Unlock()
-	l.index.pos[c.ID] = l.Len()
-	return next
-}
-
 // apply keeps a decision whose target is not suspended yet; the last one on a target counts (presets 3). A
 // decision on a call that has ended is ignored.
 func (e DecisionKept) apply(s *AgentState) error {
@@ -353,7 +309,7 @@ func (e UndoOrdered) apply(s *AgentState) error {
 	forbid := func(problem string) error {
 		return &ApplyError{Call: e.Of, Problem: problem}
 	}
-	of, ok := s.Settled.Find(e.Of)
+	of, ok := s.Call(e.Of)
 	switch {
 	case s.From == nil || s.From.Kind != OriginContinues || s.Inferences > 0 || len(s.Live) > 0 || s.Entries > 0:
 		return forbid("only a run that begins with it takes a call back")

@@ -229,10 +229,10 @@ func UnmarshalEntry(data []byte) (Entry, error) {
 // decodeEntry reads the form and nothing else.
 func decodeEntry(data []byte) (entryForm, error) {
 	var f entryForm
-	if _, err := jsonx.CompactJSON(data, storedLimits(data)); err != nil {
+	if _, err := jsonx.CompactJSON(data, jsonx.StoredLimits(data)); err != nil {
 		return f, fmt.Errorf("unmarshal entry: %w", err)
 	}
-	err := readKnown("entry", data, &f)
+	err := jsonx.ReadChecked("entry", data, &f)
 	if f.Version != nil && *f.Version != entryVersion { // first: another form may have any keys
 		err = fmt.Errorf("v: got %d, want %d", *f.Version, entryVersion)
 	}

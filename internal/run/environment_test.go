@@ -334,20 +334,20 @@ func (w *world) expired(s *run.AgentState) []step {
 // owed is what the run itself does next.
 func (w *world) owed(s *run.AgentState) []step {
 	switch a := policy.Next(&w.def, s); a.Kind {
-	case run.ActList:
+	case policy.ActList:
 		return w.listings()
-	case run.ActInfer:
+	case policy.ActInfer:
 		if a.Lifecycle.ForPlan() {
 			return w.forPlan(s, a)
 		}
 		return w.inferred(s, a)
-	case run.ActWait:
+	case policy.ActWait:
 		return []step{{name: "park", writer: "w1", events: []run.Event{run.Parked{Expires: a.Expires}}}}
-	case run.ActEnd:
+	case policy.ActEnd:
 		return []step{{name: "end", writer: "w1", events: []run.Event{a.End}}}
-	case run.ActContinue:
+	case policy.ActContinue:
 		return []step{{name: "continue", writer: "w1", events: []run.Event{run.HandedOver{Owner: "r1-next"}}}}
-	case run.ActTools:
+	case policy.ActTools:
 		gate := func(s *run.AgentState, c run.Call) policy.Gate {
 			return policy.GateCall(&w.def, s, c, worldValid, worldTime(s.Entries))
 		}
@@ -366,7 +366,7 @@ func (w *world) owed(s *run.AgentState) []step {
 }
 
 // inferred is what may come of an inference, behind what a context builder gave for it.
-func (w *world) inferred(s *run.AgentState, a run.Action) []step {
+func (w *world) inferred(s *run.AgentState, a policy.Action) []step {
 	if left, ok := plan.LeavesPlan(s, a); ok { // in the entry of what comes of the inference
 		d := run.NewDraft(*s, "w1", worldTime(s.Entries))
 		if err := d.Add(left); err != nil {
@@ -410,7 +410,7 @@ func (w *world) answeredBy(s *run.AgentState) []step {
 	}
 	var steps []step
 	switch next := policy.Next(&w.def, &after); next.Kind {
-	case run.ActInfer:
+	case policy.ActInfer:
 		for _, st := range w.repliesTo(&after) {
 			if st.name != "model fails" { // then nothing has left
 				st.events = append(slices.Clone(facts), st.events...)
@@ -418,7 +418,7 @@ func (w *world) answeredBy(s *run.AgentState) []step {
 			st.name += " behind an eviction"
 			steps = append(steps, st)
 		}
-	case run.ActWait:
+	case policy.ActWait:
 		steps = append(steps, step{name: "full and park", writer: "w1", events: append(facts, run.Parked{Expires: s.EarliestExpiry()})})
 	default:
 		steps = append(steps, step{name: "full and end", writer: "w1", events: append(facts, next.End)})
@@ -451,7 +451,7 @@ func (w *world) repliesTo(s *run.AgentState) []step {
 			steps = append(steps, step{name: "text and park", writer: "w1", events: []run.Event{e, run.Parked{Expires: s.EarliestExpiry()}}})
 		default:
 			if after, err := run.Apply(*s, e); err == nil {
-				if next := policy.Next(&w.def, &after); next.Kind == run.ActEnd {
+				if next := policy.Next(&w.def, &after); next.Kind == policy.ActEnd {
 					steps = append(steps, step{name: "text and end", writer: "w1", events: []run.Event{e, next.End}})
 				}
 			}

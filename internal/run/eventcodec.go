@@ -1,11 +1,8 @@
 package run
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"reflect"
 	"slices"
@@ -79,7 +76,7 @@ func UnmarshalEvent(raw json.RawMessage) (Event, error) {
 			return nil, fmt.Errorf("event: %.64q is none that this version knows", name)
 		}
 		v := reflect.New(of)
-		if err := readKnown("event "+name, body, v.Interface()); err != nil {
+		if err := jsonx.ReadChecked("event "+name, body, v.Interface()); err != nil {
 			return nil, err
 		}
 		e := v.Elem().Interface().(Event)
@@ -91,49 +88,10 @@ func UnmarshalEvent(raw json.RawMessage) (Event, error) {
 // UnmarshalStored is UnmarshalEvent of an event that is stored by itself, with the checks that UnmarshalEntry makes of
 // a whole entry.
 func UnmarshalStored(raw json.RawMessage) (Event, error) {
-	if _, err := jsonx.CompactJSON(raw, storedLimits(raw)); err != nil {
+	if _, err := jsonx.CompactJSON(raw, jsonx.StoredLimits(raw)); err != nil {
 		return nil, fmt.Errorf("unmarshal event: %w", err)
 	}
 	return UnmarshalEvent(raw)
-}
-
-// storedLimits are those of what is stored: the bounds of what went into it are kept when it is written.
-func storedLimits(data []byte) jsonx.JSONLimits {
-	return jsonx.JSONLimits{Bytes: len(data) + 1, Depth: 256}
-}
-
-// ReadStored decodes a stored form into v, a pointer. It refuses whatever this version does not write: a key that v has
-// no field for, a key twice or in other capitals, a value of another kind, anything behind the value. What names the
-// form in the error. Raw JSON within v is as it was stored, to the byte.
-func ReadStored(what string, data []byte, v any) error {
-	if err := checkStored(data, v); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	return readKnown(what, data, v)
-}
-
-// checkStored checks what a decoder would let pass.
-func checkStored(data []byte, v any) error {
-	if _, err := jsonx.CompactJSON(data, storedLimits(data)); err != nil {
-		return err
-	}
-	if of := reflect.TypeOf(v); of.Elem().Kind() == reflect.Struct && jsonx.JSONKind(data) != '{' {
-		return &jsonx.JSONError{Want: "an object"}
-	}
-	return jsonx.FieldCheck{Others: true}.Value(data, reflect.TypeOf(v), "")
-}
-
-// readKnown is ReadStored of what has been checked as part of a larger form.
-func readKnown(what string, data []byte, v any) error {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return fmt.Errorf("%s: %w", what, jsonx.WithoutValue(err))
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s: want nothing behind the value", what)
-	}
-	return nil
 }
 
 // checkWords refuses a fact with a word that decides what happens and that this build does not know: folded, it would

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -116,7 +117,7 @@ func anyContext(t *rapid.T) agent.Context {
 
 // roomHolds is what every eviction keeps, whatever the conversation and the policy are.
 func roomHolds(t require.TestingT, d *agent.Definition, s run.AgentState, m prompt.Measured) {
-	a := run.Action{Lifecycle: run.LifecycleToolResult}
+	a := policy.Action{Lifecycle: run.LifecycleToolResult}
 	facts, left := prompt.MakeRoom(d, &s, a, m)
 	again, _ := prompt.MakeRoom(d, &s, a, m)
 	require.Equal(t, facts, again)

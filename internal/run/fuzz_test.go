@@ -121,7 +121,7 @@ func fuzzStep(t require.TestingT, d *agent.Definition, s run.AgentState, kind, a
 	require.NoError(t, wellFormed(&n))
 	_, err = policy.View(&n)
 	require.NoError(t, err)
-	if a := policy.Next(d, &n); a.Kind == run.ActInfer {
+	if a := policy.Next(d, &n); a.Kind == policy.ActInfer {
 		require.NoError(t, answered(d, &n, a))
 	}
 	if n.Status != run.RunRunning {

@@ -2,7 +2,6 @@ package run_test
 
 import (
 	"slices"
-	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -38,28 +37,4 @@ func TestLogAtOutsideIsAPanic(t *testing.T) {
 	l := run.Log[int]{}.Append(1)
 	l.Append(2)
 	require.Panics(t, func() { l.At(1) })
-}
-
-func callNamed(id string) run.Call { return run.Call{ID: id, Status: run.StatusSucceeded} }
-
-// TestCallLogFindsWhatItHolds, in every version, and nothing that only another version holds.
-func TestCallLogFindsWhatItHolds(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		versions, want := []run.CallLog{{}}, [][]string{nil}
-		n := rapid.IntRange(1, 40).Draw(t, "appends")
-		for i := range n {
-			from := rapid.IntRange(max(0, len(versions)-4), len(versions)-1).Draw(t, "from")
-			id := strconv.Itoa(i)
-			versions = append(versions, versions[from].Append(callNamed(id)))
-			want = append(want, append(slices.Clone(want[from]), id))
-		}
-		for v, l := range versions {
-			require.Equal(t, len(want[v]), l.Len())
-			for i := range n {
-				c, ok := l.Find(strconv.Itoa(i))
-				require.Equal(t, slices.Contains(want[v], strconv.Itoa(i)), ok, "version %d, call %d", v, i)
-				require.True(t, !ok || c.ID == strconv.Itoa(i))
-			}
-		}
-	})
 }

@@ -148,7 +148,7 @@ func (b *UserBlock) UnmarshalJSON(data []byte) error {
 	kind := reflect.StructField{Name: "Type", Type: reflect.TypeFor[string](), Tag: `json:"type"`}
 	form := append(reflect.VisibleFields(of), kind)
 	read, block := reflect.New(reflect.StructOf(form)), reflect.New(of).Elem()
-	if err := readKnown("content block", data, read.Interface()); err != nil {
+	if err := jsonx.ReadChecked("content block", data, read.Interface()); err != nil {
 		return err
 	}
 	for i := range block.NumField() {

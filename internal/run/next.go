@@ -6,33 +6,6 @@ import (
 	"time"
 )
 
-// ActionKind says who owes the run its next fact.
-type ActionKind string
-
-// The kinds of action.
-const (
-	ActList     ActionKind = "list"     // the agent's servers are to be asked for their tools
-	ActInfer    ActionKind = "infer"    // the model owes a reply
-	ActTools    ActionKind = "tools"    // these calls are to be gated, claimed and run
-	ActWait     ActionKind = "wait"     // people or services owe something
-	ActContinue ActionKind = "continue" // the execution's history grows long: hand over
-	ActEnd      ActionKind = "end"      // End is to be committed
-	ActDone     ActionKind = "done"     // the run has ended
-)
-
-// Action is what Next derives. It is never stored.
-type Action struct {
-	Kind      ActionKind
-	Calls     []string  // ActTools: ids in request order
-	Lifecycle Lifecycle // ActInfer
-	Exhausted bool      // ActInfer: the quota is used up, this is a grace call
-	// ActInfer: the only tools of the agent that the request is narrowed to, by original name; nil = it is not. Next never
-	// sets it
-	Offered []string
-	Expires time.Time // ActWait: when the first wait expires
-	End     Finished  // ActEnd
-}
-
 // entriesPerExecution bounds how many entries one execution may own before it hands over, so that its history stays
 // below 10,000 events, of the 25,000 that end an execution (R10). A plain iteration is two entries and twelve events.
 // The most that an entry takes is thirteen: Step, its choice, and a wait that ends, where every wake parks the run

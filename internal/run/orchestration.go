@@ -216,7 +216,7 @@ func (s *AgentState) markShown(id string) {
 		s.Live[i] = mark(s.Live[i])
 		return
 	}
-	var settled CallLog
+	var settled Log[Call]
 	for _, c := range s.Settled.All() {
 		if c.ID == id {
 			c = mark(c)
@@ -236,6 +236,3 @@ func (s *AgentState) inheritPlan(past *AgentState) {
 	}
 	s.Plan = p
 }
-
-// Offers reports whether the request of a is narrowed to other tools.
-func (a Action) Offers(tool string) bool { return a.Offered == nil || slices.Contains(a.Offered, tool) }

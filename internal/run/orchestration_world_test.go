@@ -5,11 +5,12 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/plan"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
 
 // forPlan is what may come of a request for the run's plan.
-func (w *world) forPlan(s *run.AgentState, a run.Action) []step {
+func (w *world) forPlan(s *run.AgentState, a policy.Action) []step {
 	var steps []step
 	add := func(name string, r agent.Reply) {
 		r.Model, r.Usage = "m", run.Usage{Input: 5, Output: 1}

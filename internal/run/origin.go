@@ -155,7 +155,7 @@ func (s *AgentState) attributePlanResults(past *AgentState) {
 	if !past.Plan.Active() {
 		return
 	}
-	var settled CallLog
+	var settled Log[Call]
 	for _, c := range s.Settled.All() {
 		if c.Step > 0 && !c.Result.Shown {
 			r := *c.Result

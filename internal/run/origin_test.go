@@ -183,10 +183,10 @@ func TestContinuationTakesTheConversationOver(t *testing.T) {
 		require.Empty(t, c.Live)
 		a := policy.Next(&w.def, &c)
 		if len(w.def.MCP) > 0 { // its servers are asked for their tools before anything else
-			require.Equal(t, run.ActList, a.Kind)
+			require.Equal(t, policy.ActList, a.Kind)
 			return
 		}
-		require.Equal(t, run.ActInfer, a.Kind, "every call has its result: the model can be asked")
+		require.Equal(t, policy.ActInfer, a.Kind, "every call has its result: the model can be asked")
 		require.NoError(t, answered(&w.def, &c, a))
 	})
 }

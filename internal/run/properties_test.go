@@ -20,7 +20,7 @@ func exact(_ require.TestingT, s run.AgentState) string {
 	return string(appendExact(nil, reflect.ValueOf(s)))
 }
 
-// appendExact writes v field by field. A list that grows by sharing memory, as Log and CallLog do, is its elements.
+// appendExact writes v field by field. A list that grows by sharing memory, as Log does, is its elements.
 func appendExact(b []byte, v reflect.Value) []byte {
 	if v.CanInterface() {
 		if all := v.MethodByName("All"); all.IsValid() && all.Type().NumIn() == 0 {
@@ -243,7 +243,7 @@ func TestTheEndIsTheEnd(t *testing.T) {
 			s = d.Committed()
 		}
 		want := exact(t, s)
-		require.Equal(t, run.ActDone, policy.Next(&w.def, &s).Kind)
+		require.Equal(t, policy.ActDone, policy.Next(&w.def, &s).Kind)
 		for _, e := range everyEvent(&s) {
 			n, _ := run.Apply(s, e)
 			require.Equal(t, want, exact(t, n), run.EventType(e))

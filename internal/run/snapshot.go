@@ -93,7 +93,7 @@ func Restore(entries []Entry) (s AgentState, ok bool, err error) {
 			continue
 		}
 		var f snapshotForm
-		err := readKnown("snapshot", entries[i].Snapshot, &f)
+		err := jsonx.ReadChecked("snapshot", entries[i].Snapshot, &f)
 		if err != nil {
 			return s, false, fmt.Errorf("read snapshot of entry %d: %w", entries[i].Seq, err)
 		}

@@ -242,7 +242,7 @@ var place = regexp.MustCompile(`event:\d+ `)
 
 // shared is everything a restored state must share with the fold.
 func shared(t require.TestingT, s run.AgentState) string {
-	s.Settled, s.Partial, s.From = run.CallLog{}, false, nil
+	s.Settled, s.Partial, s.From = run.Log[run.Call]{}, false, nil
 	return place.ReplaceAllString(exact(t, s), "")
 }
 

@@ -84,7 +84,7 @@ type AgentState struct {
 	Full            ContextFull // the run may not infer any more, but for a forced summary; zero = it may
 
 	Messages Log[Message] `json:"-"` // live messages, oldest first
-	Settled  CallLog      `json:"-"` // calls of finished rounds, in order
+	Settled  Log[Call]    `json:"-"` // calls of finished rounds, in order
 	// ids of theirs that models chose, the first 512: who begins at a snapshot lacks the calls. Never written in place
 	Named []string
 	// calls since the oldest one that is open, in order, of several rounds under all_suspended; never written in place
@@ -176,14 +176,16 @@ func (s *AgentState) Hash() string { return s.hash }
 // LastWriter is the writer of the newest entry, "" before the first.
 func (s *AgentState) LastWriter() string { return s.head.writer }
 
-// Call finds a call by id.
+// Call finds a call by id, among the newest first.
 func (s *AgentState) Call(id string) (Call, bool) {
-	for i := range s.Live {
-		if s.Live[i].ID == id {
-			return s.Live[i], true
+	for _, calls := range [][]Call{s.Live, s.Settled.All()} {
+		for i := len(calls) - 1; i >= 0; i-- {
+			if calls[i].ID == id {
+				return calls[i], true
+			}
 		}
 	}
-	return s.Settled.Find(id)
+	return Call{}, false
 }
 
 // Calls is every call of the run in the order the model made them.

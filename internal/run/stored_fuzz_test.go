@@ -21,13 +21,13 @@ func FuzzReadStored(f *testing.F) {
 	f.Add([]byte(`{"permission":{"rules":[{"tool":"*","when":[{"path":"/a","eq":1e400}]}]}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var d agent.Definition
-		if run.ReadStored("definition", raw, &d) != nil {
+		if jsonx.ReadStored("definition", raw, &d) != nil {
 			return
 		}
 		once, err := jsonx.MarshalVerbatim(d)
 		require.NoError(t, err)
 		var again agent.Definition
-		require.NoError(t, run.ReadStored("definition", once, &again))
+		require.NoError(t, jsonx.ReadStored("definition", once, &again))
 		twice, err := jsonx.MarshalVerbatim(again)
 		require.NoError(t, err)
 		require.Equal(t, string(once), string(twice))

@@ -110,7 +110,7 @@ func TestPropertyRepliesAreSentBackAsTheyWere(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, ok)
 		for _, s := range []run.AgentState{l.s, fold(t, run.AgentState{}, stored(t, l.entries)), part} {
-			req, _ := prompt.BuildRequest(&d, &s, run.Action{Kind: run.ActInfer, Lifecycle: run.LifecycleInput}, "")
+			req, _ := prompt.BuildRequest(&d, &s, policy.Action{Kind: policy.ActInfer, Lifecycle: run.LifecycleInput}, "")
 			require.Equal(t, joined(blocks), modelBlocks(req.Messages))
 		}
 	})

@@ -15,7 +15,7 @@ func TestUsedIDs(t *testing.T) {
 		s.archiveCall(Call{ID: fmt.Sprintf("c%d-0", i+1), Inference: i + 1}) // the core's own are never chosen again
 	}
 	part := s
-	part.Settled, part.Partial, part.EvictedMessages, s.EvictedMessages = CallLog{}, true, 9, 9
+	part.Settled, part.Partial, part.EvictedMessages, s.EvictedMessages = Log[Call]{}, true, 9, 9
 	for id, used := range map[string]bool{"mine-0": true, "mine-2": true, "mine-3": false, "c9-0": false, "c2-0": true, "c7-3": true, "c-1": false, "c9": false} {
 		require.Equal(t, used, s.UsedID(id, 9), id)
 		require.Equal(t, used, part.UsedID(id, 9), id)

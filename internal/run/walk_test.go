@@ -405,19 +405,19 @@ func callHolds(s *run.AgentState, c run.Call, results int) error {
 // parked, nothing else is owed.
 func (k *explorer) nextFits(s *run.AgentState) error {
 	a := policy.Next(&k.w.def, s)
-	if (a.Kind == run.ActDone) != (s.Status == run.RunDone) {
+	if (a.Kind == policy.ActDone) != (s.Status == run.RunDone) {
 		return fmt.Errorf("next is %s while the run is %s", a.Kind, s.Status)
 	}
-	if len(s.Permissions.Asked) > 0 && a.Kind == run.ActInfer {
+	if len(s.Permissions.Asked) > 0 && a.Kind == policy.ActInfer {
 		return fmt.Errorf("the model is asked while a permission is requested")
 	}
 	switch a.Kind {
-	case run.ActInfer:
+	case policy.ActInfer:
 		if s.Ending != "" {
 			return fmt.Errorf("asked for %s though the run is to end as %s", a.Lifecycle, s.Ending)
 		}
 		return answered(&k.w.def, s, a)
-	case run.ActEnd:
+	case policy.ActEnd:
 		closed := func(c run.Call) bool { return c.Status == run.StatusNew && s.Ending == run.ReasonPluginRequested } // a plugin ends the run in front of it
 		if open := slices.ContainsFunc(s.Live, func(c run.Call) bool { return c.Open() && !closed(c) }); open && a.End.Reason != run.ReasonError {
 			return fmt.Errorf("ends as %s while calls are open", a.End.Reason)
@@ -426,11 +426,11 @@ func (k *explorer) nextFits(s *run.AgentState) error {
 		if s.Inferences > 0 && a.End.Reason == run.ReasonNaturalEnd && k.w.def.Output.Format == agent.OutputJSON && worldFits(a.End.Output) != nil {
 			return fmt.Errorf("ends with %s", a.End.Output)
 		}
-	case run.ActTools:
+	case policy.ActTools:
 		if s.Status == run.RunWaiting || len(a.Calls) == 0 {
 			return fmt.Errorf("next is to run %v while the run is %s", a.Calls, s.Status)
 		}
-	case run.ActWait:
+	case policy.ActWait:
 		if a.Expires.IsZero() {
 			return fmt.Errorf("next is to wait for ever")
 		}
@@ -439,8 +439,8 @@ func (k *explorer) nextFits(s *run.AgentState) error {
 }
 
 // resting: where the run waits or asks the model, what is open waits for somebody, or for the others that resume counts.
-func resting(d *agent.Definition, s *run.AgentState, a run.Action) error {
-	if a.Kind != run.ActInfer && a.Kind != run.ActWait {
+func resting(d *agent.Definition, s *run.AgentState, a policy.Action) error {
+	if a.Kind != policy.ActInfer && a.Kind != policy.ActWait {
 		return nil
 	}
 	newest := int64(0)
@@ -454,8 +454,8 @@ func resting(d *agent.Definition, s *run.AgentState, a run.Action) error {
 		switch {
 		case !c.Open() || c.Status == run.StatusSuspended:
 		case c.Status == run.StatusResuming && d.Resume != run.ResumeEach && slices.ContainsFunc(s.Live, counted):
-		case c.Status == run.StatusNew && a.Kind == run.ActWait && d.Wait == run.WaitAnyExternal && d.Executor == agent.ExecutorSequential:
-		case c.Status == run.StatusNew && a.Kind == run.ActWait && s.Ending == run.ReasonPluginRequested: // it is closed when the run ends, which waits for the others
+		case c.Status == run.StatusNew && a.Kind == policy.ActWait && d.Wait == run.WaitAnyExternal && d.Executor == agent.ExecutorSequential:
+		case c.Status == run.StatusNew && a.Kind == policy.ActWait && s.Ending == run.ReasonPluginRequested: // it is closed when the run ends, which waits for the others
 		default:
 			return fmt.Errorf("next is %s while call %s is %s", a.Kind, c.ID, c.Status)
 		}
@@ -466,7 +466,7 @@ func resting(d *agent.Definition, s *run.AgentState, a run.Action) error {
 // answered wants a request that every provider takes: each call with exactly one result, directly behind its turn and before anything else
 // that is said. Only calls that wait have one that is not in the conversation, and only under all_suspended. What is in the conversation is
 // in the request, with its seenCount.
-func answered(d *agent.Definition, s *run.AgentState, a run.Action) error {
+func answered(d *agent.Definition, s *run.AgentState, a policy.Action) error {
 	if err := resting(d, s, a); err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
-	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -77,7 +76,7 @@ func (p Ports) readAdvice(
 				continue
 			}
 			var t policy.ToolApproval
-			if err := run.ReadStored("word on a tool", it.Body, &t); err != nil {
+			if err := jsonx.ReadStored("word on a tool", it.Body, &t); err != nil {
 				return nil, fmt.Errorf("read approvals of agent %s: %w", agentName, store.Damaged(it.Key, "%w", err))
 			}
 			if t.Tool != it.SK {

@@ -70,7 +70,7 @@ func (a *attempt) replyTurn(ctx context.Context, failed *agent.ModelError, facts
 func (a *attempt) nextTurn(ctx context.Context) (*turn, error) {
 	t := a.turn()
 	switch next := policy.Next(a.def, &a.draft.State); next.Kind {
-	case run.ActEnd:
+	case policy.ActEnd:
 		t.open = a.draft.Clone()
 		end := next.End
 		for _, ev := range slices.Backward(a.draft.Entry.Events) { // the model refused or was filtered
@@ -80,7 +80,7 @@ func (a *attempt) nextTurn(ctx context.Context) (*turn, error) {
 			}
 		}
 		return t, a.phases.end(ctx, a.draft, end)
-	case run.ActWait: // the last word while calls are open ends nothing
+	case policy.ActWait: // the last word while calls are open ends nothing
 		return t, a.phases.park(ctx, a.draft)
 	default:
 		return t, nil

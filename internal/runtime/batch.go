@@ -107,7 +107,7 @@ func (r *round) turn(ctx context.Context) (Route, bool, error) {
 	if err := r.makeRoom(ctx, r.inv, *r.loaded, r.def); err != nil {
 		return Route{}, false, err
 	}
-	if policy.Next(r.def, &r.loaded.State).Kind == run.ActList {
+	if policy.Next(r.def, &r.loaded.State).Kind == policy.ActList {
 		return r.list(ctx)
 	}
 	p, err := r.plan(ctx)
@@ -168,10 +168,10 @@ func (r *round) commitPlan(ctx context.Context, p *batchPlan) error {
 	d := p.draft
 	idle := len(p.launch) == 0 && r.inflight.count() == 0
 	next := policy.Next(r.def, &d.State).Kind
-	if next != run.ActTools && p.settles { // the round is as far as it goes
+	if next != policy.ActTools && p.settles { // the round is as far as it goes
 		d.Mark(run.CheckpointToolResults)
 	}
-	if idle && next == run.ActWait && policy.Consequences(r.def, &d.State) == nil { // else the next entry has them
+	if idle && next == policy.ActWait && policy.Consequences(r.def, &d.State) == nil { // else the next entry has them
 		err := r.phases.park(ctx, d)
 		if fin, broken := pluginEndOf(err); broken { // at that end, which is the run's then
 			err = r.addEndAfterCleanup(ctx, r.def, d, fin)

@@ -22,7 +22,7 @@ func (e *badContext) Unwrap() error { return e.cause }
 // buildContext is the system text of the inference that next asks for. Where the run begins with a context builder,
 // what that gave is added to the draft. Nothing is built anew that the run has kept. Errors are *badContext or the
 // store's.
-func (a *attempt) buildContext(ctx context.Context, next run.Action) (string, error) {
+func (a *attempt) buildContext(ctx context.Context, next policy.Action) (string, error) {
 	def, d := a.def, a.draft
 	first := prompt.NeedsBuilder(def, &d.State)
 	if kept, inBlob, ok := prompt.KeptSystem(def, &d.State); ok && !first {
@@ -106,7 +106,7 @@ func (p Ports) storeSystem(ctx context.Context, def *agent.Definition, s *run.Ag
 }
 
 // withPrompt is a request with the sections that are made for it alone. Errors are *badContext or the context's.
-func (a *attempt) withPrompt(ctx context.Context, next run.Action, req agent.Request) (agent.Request, error) {
+func (a *attempt) withPrompt(ctx context.Context, next policy.Action, req agent.Request) (agent.Request, error) {
 	def, d := a.def, a.draft
 	s := &d.State
 	in := hook.ContextInput{
@@ -140,7 +140,7 @@ func (a *attempt) withPrompt(ctx context.Context, next run.Action, req agent.Req
 }
 
 // withSections is a system text with the sections around it that do not depend on a request. Errors are *badContext.
-func withSections(def *agent.Definition, d *run.Draft, a run.Action, instructions string) (string, error) {
+func withSections(def *agent.Definition, d *run.Draft, a policy.Action, instructions string) (string, error) {
 	text, err := prompt.BuildSystem(def, instructions, prompt.SystemFor(def, &d.State, a, d.Entry.Time))
 	if err != nil {
 		return "", &badContext{err}

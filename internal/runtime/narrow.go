@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/plan"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -28,7 +29,7 @@ func (e *errIndex) Unwrap() error { return e.cause }
 
 // narrow narrows the request for a to the tools that fit it. A loop whose tools cannot be compared is offered all of
 // them; the error for a step is *errIndex, or the context's.
-func (p Ports) narrow(ctx context.Context, def *agent.Definition, s *run.AgentState, a *run.Action) error {
+func (p Ports) narrow(ctx context.Context, def *agent.Definition, s *run.AgentState, a *policy.Action) error {
 	query, server, k, narrows := plan.Narrowing(def, s, *a)
 	if !narrows {
 		return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -85,7 +86,7 @@ func TestEmbeddingOutOfTime(t *testing.T) {
 		d := &agent.Definition{Tools: []agent.ToolSpec{{Name: "a"}, {Name: "b"}}, Prefilter: agent.Prefilter{TopK: 1, Embeddings: by}}
 		s := &run.AgentState{}
 		s.Messages = s.Messages.Append(run.Message{Role: run.RoleUser, Block: run.Text{Text: "go"}})
-		a, began := run.Action{}, time.Now()
+		a, began := policy.Action{}, time.Now()
 		require.NoError(t, p.narrow(t.Context(), d, s, &a))
 		require.ErrorIs(t, warned, context.DeadlineExceeded)
 		require.Equal(t, 30*time.Second, time.Since(began))

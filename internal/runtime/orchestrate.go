@@ -16,7 +16,7 @@ import (
 
 // inferPlan asks a model for the next part of the run's plan and plans the entry of its reply. A failure of the model
 // is part of the plan and never ends the run.
-func (a *attempt) inferPlan(ctx context.Context, next run.Action, add hook.Additions) (*turn, error) {
+func (a *attempt) inferPlan(ctx context.Context, next policy.Action, add hook.Additions) (*turn, error) {
 	if err := a.recordAdvice(ctx); err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ type planRequest struct {
 // buildPlanRequest builds the request for a part of the plan, with bodies of results and what plugins add. It narrows
 // the action to the tools that fit the step. Errors are *badContext, *errIndex, the plugins' or the store's.
 func (a *attempt) buildPlanRequest(
-	ctx context.Context, next *run.Action, add hook.Additions,
+	ctx context.Context, next *policy.Action, add hook.Additions,
 ) (ask planRequest, err error) {
 	def, d := a.def, a.draft
 	system := ""

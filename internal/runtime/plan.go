@@ -161,7 +161,7 @@ func (r *round) isShortOfTime(ctx context.Context) bool {
 // executor goes on behind a refused call.
 func (r *round) gateOwed(ctx context.Context, p *batchPlan) (bool, error) {
 	a := policy.Next(r.def, &p.draft.State)
-	if a.Kind != run.ActTools {
+	if a.Kind != policy.ActTools {
 		return false, nil
 	}
 	before := len(p.draft.Entry.Events)

@@ -70,7 +70,7 @@ func (ph phases) runStatePhase(ctx context.Context, d *run.Draft, phase run.Phas
 // else.
 func (ph phases) prepare(ctx context.Context, d *run.Draft) (hook.Additions, error) {
 	switch policy.Next(ph.def, &d.State).Kind { // one that only looks and parks has neither run_start nor run_end
-	case run.ActInfer, run.ActTools, run.ActEnd:
+	case policy.ActInfer, policy.ActTools, policy.ActEnd:
 		if d.State.Begun || !ph.chain.BeginsRuns() {
 			break
 		}
@@ -78,7 +78,7 @@ func (ph phases) prepare(ctx context.Context, d *run.Draft) (hook.Additions, err
 			return hook.Additions{}, err
 		}
 	}
-	if policy.Next(ph.def, &d.State).Kind != run.ActInfer {
+	if policy.Next(ph.def, &d.State).Kind != policy.ActInfer {
 		return hook.Additions{}, nil
 	}
 	if err := ph.runStatePhase(ctx, d, run.PhaseStepStart); err != nil {

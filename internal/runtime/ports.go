@@ -10,6 +10,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -219,7 +220,7 @@ func readDefinition(ctx context.Context, blobs store.Blobs, tenant, digest strin
 	}
 	def := &agent.Definition{}
 	// what another version has people asked about must not pass here
-	if err := run.ReadStored("definition", data, def); err != nil {
+	if err := jsonx.ReadStored("definition", data, def); err != nil {
 		return nil, fmt.Errorf("read definition %s: %w: %w (deploy the version that wrote it)", digest, store.ErrDamaged, err)
 	}
 	return def, nil

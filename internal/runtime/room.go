@@ -28,7 +28,7 @@ func (b bodies) sizes() map[string]int {
 
 // requestPlan is what a request is made of besides the run.
 type requestPlan struct {
-	action run.Action
+	action policy.Action
 	system string // the system text, without the summary
 	add    hook.Additions
 	known  bodies

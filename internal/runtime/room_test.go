@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -138,7 +139,7 @@ func TestCountOutOfTime(t *testing.T) {
 		w.narrow(func(x *agent.Context) { x.Reserve = agent.Reserve{} })
 		s := run.AgentState{}
 		w.def.Context.EvictBelow = prompt.BudgetOf(
-			w.def, &s, run.Action{}, prompt.Measured{System: "You work."},
+			w.def, &s, policy.Action{}, prompt.Measured{System: "You work."},
 		).Remaining - 6
 		ctx, cancel := context.WithCancel(w.ctx)
 		w.ports.Count = cancelling{cancel}

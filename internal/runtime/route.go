@@ -108,7 +108,7 @@ func routeAfter(i Invocation, d *agent.Definition, s *run.AgentState, now time.T
 	case run.RunWaiting:
 		return waitRoute(i, s, now)
 	default:
-		if next := policy.Next(d, s).Kind; next == run.ActTools || next == run.ActList { // the batch's to do
+		if next := policy.Next(d, s).Kind; next == policy.ActTools || next == policy.ActList { // the batch's to do
 			return i.route(NextTools)
 		}
 		return i.route(NextStep)

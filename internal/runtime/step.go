@@ -77,7 +77,7 @@ func (a *attempt) mayNotTouch(ctx context.Context) (Route, error) {
 // listsTools reads the definition.
 func (a *attempt) listsTools(ctx context.Context) (r Route, err error) {
 	a.def, err = a.Definitions(ctx, a.inv.Tenant, a.before.State.Definition)
-	if err != nil || policy.Next(a.def, &a.before.State).Kind != run.ActList { // this function connects to nobody
+	if err != nil || policy.Next(a.def, &a.before.State).Kind != policy.ActList { // this function connects to nobody
 		return Route{}, err
 	}
 	return a.routeToTools(), nil
@@ -157,33 +157,33 @@ func (a *attempt) act(ctx context.Context) (Route, error) {
 	if err := a.recordFirst(ctx); err != nil {
 		return Route{}, err
 	}
-	looks := a.before.State.Status == run.RunWaiting && policy.Next(a.def, &d.State).Kind == run.ActWait
+	looks := a.before.State.Status == run.RunWaiting && policy.Next(a.def, &d.State).Kind == policy.ActWait
 	add, err := a.phases.prepare(ctx, d)
 	if err != nil {
 		return Route{}, err
 	}
 	next := policy.Next(a.def, &d.State)
 	switch next.Kind {
-	case run.ActInfer:
+	case policy.ActInfer:
 		t, err := a.infer(ctx, next, add)
 		if err != nil {
 			return Route{}, err
 		}
 		a.paid = t
 		return a.commitTurn(ctx, t)
-	case run.ActTools:
+	case policy.ActTools:
 		if len(d.Entry.Events) == a.drained { // the batch drains and resumes in the entry that claims
 			return a.routeToTools(), nil
 		}
-	case run.ActWait:
+	case policy.ActWait:
 		if looks { // nothing has begun that could end
 			err = addPark(d)
 		} else {
 			err = a.phases.park(ctx, d)
 		}
-	case run.ActContinue:
+	case policy.ActContinue:
 		err = d.Add(run.HandedOver{Owner: ExecutionName(d.State.Run, d.State.Generation+1)})
-	case run.ActEnd:
+	case policy.ActEnd:
 		err = a.phases.end(ctx, d, next.End)
 	default:
 		err = fmt.Errorf("run %s owes %q while it is %s", a.inv.Run, next.Kind, d.State.Status)
@@ -198,7 +198,7 @@ func (a *attempt) act(ctx context.Context) (Route, error) {
 // expiry has settled is on record at once. Somebody could decide such a request while the model thinks, and the reply,
 // whose entry would close it, would be lost.
 func (a *attempt) recordFirst(ctx context.Context) error {
-	if policy.Next(a.def, &a.draft.State).Kind != run.ActInfer {
+	if policy.Next(a.def, &a.draft.State).Kind != policy.ActInfer {
 		return nil
 	}
 	closes, err := a.requestOps(ctx, &a.before.State, a.draft, a.def)
@@ -211,7 +211,7 @@ func (a *attempt) recordFirst(ctx context.Context) error {
 // infer asks a model, with what plugins add: for the run's plan, or in the loop, which takes over from a plan that
 // cannot go on. It plans the reply's entry. A model error that outlived its retries is the run's end, as data, or
 // ErrModelBusy.
-func (a *attempt) infer(ctx context.Context, next run.Action, add hook.Additions) (*turn, error) {
+func (a *attempt) infer(ctx context.Context, next policy.Action, add hook.Additions) (*turn, error) {
 	def, d := a.def, a.draft
 	if next.Lifecycle.ForPlan() {
 		return a.inferPlan(ctx, next, add)
@@ -248,8 +248,8 @@ func (a *attempt) infer(ctx context.Context, next run.Action, add hook.Additions
 		return nil, err
 	}
 	switch q.action.Kind {
-	case run.ActInfer:
-	case run.ActWait: // there is no room for another round, not even after that, and the run is not to be summed up
+	case policy.ActInfer:
+	case policy.ActWait: // there is no room for another round, not even after that, and the run is not to be summed up
 		return a.turn(), a.phases.park(ctx, d)
 	default:
 		return a.endTurn(ctx, q.action.End)
@@ -275,7 +275,7 @@ func (a *attempt) infer(ctx context.Context, next run.Action, add hook.Additions
 	planned := policy.PlanReply(def, &d.State, reply, requests, systemDigest)
 	said := plan.Narrowed(q.action, def, prompt.KeepSystem(def, planned, system))
 	said.Room = q.left.Room(def)
-	if !def.Unjudged(q.action) {
+	if !q.action.Exhausted || def.Limits.Validators != agent.ValidatorsNotExhausted {
 		if said, err = a.checkOutput(ctx, said, fits); err != nil {
 			return nil, errors.Join(d.Add(said), err) // the reply stays
 		}

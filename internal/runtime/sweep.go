@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -337,7 +338,7 @@ func ListRepaired(
 // readRepaired reads a tenant's record, which must be the one that its key says.
 func readRepaired(tenant string, it store.Item) (Repaired, error) {
 	var r Repaired
-	if err := run.ReadStored("repair", it.Body, &r); err != nil {
+	if err := jsonx.ReadStored("repair", it.Body, &r); err != nil {
 		return r, store.Damaged(it.Key, "%w", err)
 	}
 	if it.Key != repairKey(tenant, r) || r.At.IsZero() {

@@ -384,7 +384,7 @@ func (x *exporter) agentOf(digest, folder string) (*recordedAgent, error) {
 	a := &recordedAgent{digest: digest, results: map[string][]resultForm{}, unsure: map[string]bool{}}
 	data, err := x.from.Blob(x.ctx, digest)
 	if err == nil {
-		err = run.ReadStored("definition", data, &a.definition)
+		err = jsonx.ReadStored("definition", data, &a.definition)
 	}
 	x.agents[folder] = a
 	return a, err

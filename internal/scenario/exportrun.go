@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -211,7 +212,7 @@ func (r *recording) pinAgain(digest string) error {
 		return err
 	}
 	r.definition = agent.Definition{}
-	return run.ReadStored("definition", data, &r.definition)
+	return jsonx.ReadStored("definition", data, &r.definition)
 }
 
 // line adds a line about the run. at is its trigger, "" = it is queued.

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
@@ -106,7 +107,7 @@ func (s *Scenario) Agents() []agent.Definition {
 // loadAgent reads the definition. Models and providers are optional, since the script replies in any case.
 func (s *Scenario) loadAgent(f section, ps *problems) {
 	if f.pinned {
-		if err := run.ReadStored("definition", f.data, &s.agent); err != nil {
+		if err := jsonx.ReadStored("definition", f.data, &s.agent); err != nil {
 			ps.add(f.problem(0, "", err.Error()))
 		}
 		return

@@ -86,7 +86,7 @@ func requireState(t *testing.T, want, got run.AgentState) {
 	require.Equal(t, want.Messages.All(), got.Messages.All())
 	require.Equal(t, want.Settled.All(), got.Settled.All())
 	want.Messages, got.Messages = run.Log[run.Message]{}, run.Log[run.Message]{}
-	want.Settled, got.Settled = run.CallLog{}, run.CallLog{}
+	want.Settled, got.Settled = run.Log[run.Call]{}, run.Log[run.Call]{}
 	require.Equal(t, want, got)
 }
 

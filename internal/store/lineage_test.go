@@ -245,12 +245,12 @@ func (f *lineage) shown(s run.AgentState, whole bool) string {
 	}
 	type plain run.AgentState
 	p := plain(s)
-	p.Messages, p.Settled, p.Partial, p.Queued = run.Log[run.Message]{}, run.CallLog{}, false, nil
+	p.Messages, p.Settled, p.Partial, p.Queued = run.Log[run.Message]{}, run.Log[run.Call]{}, false, nil
 	out, err := json.MarshalIndent(struct {
 		Run      plain
 		Messages []run.Message
 		Settled  []run.Call
-		Next     run.Action
+		Next     policy.Action
 		ReadFrom int64
 		Queued   int
 	}{p, messages, settled, policy.Next(&agent.Definition{}, &s), s.ReadFrom(), len(s.Queued)}, "", " ")

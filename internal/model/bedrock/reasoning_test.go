@@ -115,7 +115,7 @@ func TestReasoningRoundTrip(t *testing.T) {
 			c.turn(m)
 			c.turn(m)
 			a := policy.Next(&c.def, &c.s)
-			require.Equal(t, run.ActEnd, a.Kind)
+			require.Equal(t, policy.ActEnd, a.Kind)
 			require.JSONEq(t, `"done"`, string(a.End.Output))
 			c.commit(run.InputReceived{Slot: 1, ID: "m", Blocks: []run.UserBlock{{Block: run.Text{Text: "Sure?"}}}})
 			c.turn(m)

@@ -20,7 +20,6 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/jsonx"
-	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -174,7 +173,7 @@ func (l *Links) Read(ctx context.Context, id string) (Link, error) {
 		return Link{}, ErrInvalid
 	}
 	var stored Link
-	if err := run.ReadStored("link", it.Body, &stored); err != nil {
+	if err := jsonx.ReadStored("link", it.Body, &stored); err != nil {
 		return Link{}, fmt.Errorf("read a link: %w", store.Damaged(it.Key, "%w", err))
 	}
 	if stored.ID != id || stored.digest(version) != id || !l.Clock.Now().Before(stored.Expires) {
