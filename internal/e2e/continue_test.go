@@ -14,7 +14,7 @@ import (
 )
 
 // A run too long for one execution goes on in another before the history is full: the state machine starts the
-// successor itself.
+// successor itself. The process of functions/step keeps its connections: it opens far fewer than it makes inferences.
 func TestLongRunContinuesInANewExecution(t *testing.T) {
 	const iterations = 650
 	model := bedrockfake.NewFunc(func(r bedrockfake.Request) bedrockfake.Turn {
@@ -41,6 +41,8 @@ func TestLongRunContinuesInANewExecution(t *testing.T) {
 	require.EqualValues(t, 1, last.Generation)
 	require.Equal(t, runtime.ExecutionName(s.Run, 1), last.Owner)
 	d.waitAtRest()
+	t.Logf("%d inferences, each with its requests of the table: %d connections of functions/step", last.Inferences, d.relay.connections("step"))
+	require.Less(t, d.relay.connections("step"), iterations/10)
 	all := d.engine.List(t.Context(), "")
 	require.Len(t, all, 2)
 	for _, x := range all {

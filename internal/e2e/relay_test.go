@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -36,7 +37,8 @@ type relay struct {
 	kill   func(function string) error
 
 	mu     sync.Mutex
-	made   map[bool]int // requests of the table since next: all, and those that write
+	opened map[string]int // connections by function
+	made   map[bool]int   // requests of the table since next: all, and those that write
 	strike *killPoint
 }
 
@@ -59,7 +61,7 @@ type killPoint struct {
 func newRelay(d *deployment) *relay {
 	d.t.Helper()
 	r := &relay{
-		t: d.t, services: d.services, values: d.values, made: map[bool]int{}, roles: map[string][]repotest.Line{},
+		t: d.t, services: d.services, values: d.values, opened: map[string]int{}, made: map[bool]int{}, roles: map[string][]repotest.Line{},
 		kill: func(function string) error { return d.functions[function].Kill() },
 	}
 	for _, f := range functions {
@@ -77,7 +79,24 @@ func resource(function string) string { return strings.ToUpper(function[:1]) + f
 
 // endpoint is where a function reaches all services.
 func (r *relay) endpoint(function string) string {
-	return serve(r.t, http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { r.forward(w, q, function) }))
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { r.forward(w, q, function) }))
+	srv.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if state == http.StateNew {
+			r.opened[function]++
+		}
+	}
+	srv.Start()
+	r.t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// connections is how many connections a function has opened.
+func (r *relay) connections(function string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.opened[function]
 }
 
 // scope is what a signature is for: a day, a region and a service.
