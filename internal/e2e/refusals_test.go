@@ -2,14 +2,21 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/agents"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/awsfake"
+	"github.com/countersign/countersign/internal/bedrockfake"
+	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/runtime"
 )
 
 // What cannot be carried out is refused with a problem document, through the gateway and the real function, and nothing
@@ -98,4 +105,47 @@ func TestRefusedByTheFunctions(t *testing.T) {
 		})
 	}
 	require.Zero(t, d.relay.count(true), "nothing was written")
+}
+
+// A run with more open requests than a transaction has items ends all the same: the end commits by itself, and the
+// requests are closed behind it.
+func TestCancelOfARunWithManyOpenRequests(t *testing.T) {
+	const calls = 110
+	model := bedrockfake.NewFunc(func(bedrockfake.Request) bedrockfake.Turn {
+		var blocks []bedrockfake.Block
+		for i := range calls {
+			args := fmt.Sprintf(`{"order":"1002","amount":%d,"reason":"A wheel is broken."}`, 60+i)
+			blocks = append(blocks, bedrockfake.ToolUse(fmt.Sprintf("t%d", i), "refunds_create", args))
+		}
+		return bedrockfake.Reply{Blocks: blocks}
+	})
+	t.Cleanup(model.Close)
+	d := deploy(t, model)
+	known, ok := agents.Registry().Agent("refunds")
+	require.True(t, ok)
+	def := *known
+	def.Limits.Open = calls
+	st := runtime.Starter{Ports: d.ports}
+	s, err := st.Start(t.Context(), runtime.Start{
+		Tenant: acme, Agent: &def, Key: "many", Message: []run.UserBlock{{Block: run.Text{Text: "Refund all of them."}}},
+	})
+	require.NoError(t, err)
+	s = d.waitFor(acme, s.Run, isParked)
+	require.Equal(t, calls, len(s.Waits()))
+	ana := d.anaClient()
+	first, last := s.Waits()[0].Wait.Approval, s.Waits()[calls-1].Wait.Approval
+	require.Equal(t, approval.Pending, mustApproval(t, ana, last).Status)
+
+	_, err = ana.Cancel(t.Context(), s.Run, "All of it was a mistake.")
+	require.NoError(t, err)
+	s = d.waitFor(acme, s.Run, isDone)
+	require.Equal(t, run.ReasonCancelled, s.Reason)
+	require.Zero(t, d.refunds(s.Run))
+	require.Eventually(t, func() bool {
+		page, err := ana.Approvals(t.Context(), "", "", 0)
+		return err == nil && len(page.Items) == 0
+	}, 2*time.Minute, 50*time.Millisecond, "every request is closed")
+	for _, id := range []string{first, last} {
+		require.NotEqual(t, approval.Pending, mustApproval(t, ana, id).Status)
+	}
 }
