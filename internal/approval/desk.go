@@ -102,6 +102,21 @@ func (e *DecidedError) Error() string {
 	return fmt.Sprintf("approval %s is %s", e.Approval.ID, e.Approval.Status)
 }
 
+// RequestIn returns the request as it is now, if err says that it is another one than the person saw: a *DecidedError,
+// *StaleError or *PolicyError. Nil = it says nothing of that.
+func RequestIn(err error) *Approval {
+	if e, ok := errors.AsType[*DecidedError](err); ok {
+		return &e.Approval
+	}
+	if e, ok := errors.AsType[*StaleError](err); ok {
+		return &e.Approval
+	}
+	if e, ok := errors.AsType[*PolicyError](err); ok {
+		return &e.Approval
+	}
+	return nil
+}
+
 // EditError says why edited arguments are rejected. Problem can be shown to the person.
 type EditError struct{ Problem string }
 

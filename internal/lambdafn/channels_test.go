@@ -141,6 +141,6 @@ func TestC1InteractionsOfAnEnvironment(t *testing.T) {
 	d.Compose().PagesHandler().ServeHTTP(w, r)
 	require.Equal(t, http.StatusOK, w.Code)
 	require.Len(t, workspace.Answers(), 1)
-	require.Contains(t, string(workspace.Answers()[0]), "there is no such request")
+	require.Contains(t, string(workspace.Answers()[0]), "There is no such request")
 	require.Empty(t, log.String())
 }

@@ -158,7 +158,7 @@ func TestA25ASlackClickByAnotherChannel(t *testing.T) {
 	}
 	pages.ServeHTTP(httptest.NewRecorder(), r)
 	require.Eventually(t, func() bool { return len(workspace.Answers()) == 1 }, 2*time.Minute, 5*time.Millisecond)
-	require.Contains(t, string(workspace.Answers()[0]), "the policy lets people approve this by page, and not in Slack")
+	require.Contains(t, string(workspace.Answers()[0]), "The policy lets people approve this by page.")
 	open, _, err := approval.List(t.Context(), o.Ports.Table, Tenant, approval.Query{Status: approval.Pending})
 	require.NoError(t, err)
 	require.Len(t, open, 1)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/link"
+	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -244,41 +245,27 @@ func (s *server) refuseForm(w http.ResponseWriter, r *http.Request, v visit, for
 		typed: form})
 }
 
-// explainError returns the status and text of a desk's error that people may see; 0 = an internal error.
+// explainError returns the status and text of an error that people may see; 0 = an internal error.
 func explainError(err error) (status int, text string) {
-	var decided *approval.DecidedError
-	var edit *approval.EditError
-	var wrong *formError
-	var channel *approval.ChannelError
-	var code *link.CodeError
-	switch {
-	case errors.As(err, &channel):
-		return http.StatusForbidden, "The policy lets people approve this by " + channel.Allowed.Words() + "."
+	if wrong, ok := errors.AsType[*formError](err); ok {
+		return http.StatusBadRequest, fmt.Sprintf("The form: %s.", wrong.problem)
+	}
+	if code, ok := errors.AsType[*link.CodeError](err); ok {
+		return http.StatusUnprocessableEntity, "The code: " + code.Problem + "."
+	}
+	_, isEdit := errors.AsType[*approval.EditError](err)
+	switch text = show.RefusalText(err); {
 	case errors.Is(err, errNotSignedIn):
 		return http.StatusForbidden, "To approve it here, sign in as the person whom this link was sent to."
 	case errors.Is(err, errSomebodyElse):
 		return http.StatusForbidden, "You have signed in as another person than the one whom this link was sent to. " +
 			"Nothing was decided."
-	case errors.As(err, &code):
-		return http.StatusUnprocessableEntity, "The code: " + code.Problem + "."
-	case errors.As(err, &decided):
-		return http.StatusConflict, "It has been decided otherwise already. This is how the request stands."
-	case errors.As(err, &edit):
-		return http.StatusUnprocessableEntity, "The arguments: " + edit.Problem
-	case errors.As(err, &wrong):
-		return http.StatusBadRequest, fmt.Sprintf("The form: %s.", wrong.problem)
+	case text == "":
+		return 0, ""
 	case errors.Is(err, approval.ErrForbidden):
-		return http.StatusForbidden, "You are not among those who may decide this, as things stand now."
-	case errors.Is(err, approval.ErrExpired):
-		return http.StatusConflict, "The request has expired."
-	case errors.Is(err, approval.ErrFinished):
-		return http.StatusConflict, "The run has ended: there is nothing left to decide."
-	case errors.Is(err, approval.ErrStale):
-		return http.StatusConflict, "Somebody changed the arguments meanwhile. Read them again and answer anew."
-	case errors.Is(err, approval.ErrNothing), errors.Is(err, approval.ErrIgnored), errors.Is(err, approval.ErrNoCall):
-		return http.StatusConflict, "The call no longer waits for an answer."
-	case errors.Is(err, approval.ErrKind):
-		return http.StatusUnprocessableEntity, "The request cannot be answered like that."
+		return http.StatusForbidden, text
+	case isEdit, errors.Is(err, approval.ErrKind), errors.Is(err, approval.ErrRemark):
+		return http.StatusUnprocessableEntity, text
 	}
-	return 0, ""
+	return http.StatusConflict, text
 }

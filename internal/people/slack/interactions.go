@@ -128,35 +128,19 @@ func (in *Interactions) decideClick(ctx context.Context, c click) (approval.Appr
 	return a, recordedText(a, c.action)
 }
 
-// failureText says why nothing was decided, or that the outcome is unknown.
+// failureText says why nothing was decided, or that the outcome is unknown. It returns the request if its messages are
+// out of date.
 func (in *Interactions) failureText(c click, err error) (approval.Approval, string) {
-	var decided *approval.DecidedError
-	if errors.As(err, &decided) {
-		return decided.Approval, "Nothing was decided: this request is decided already. " + show.OutcomeText(decided.Approval)
+	text := show.RefusalText(err)
+	if text == "" {
+		in.Log.Error("could not decide from Slack", "approval", c.shown.Approval, "kind", err)
+		return approval.Approval{}, textUncertain
 	}
-	var changed *approval.PolicyError
-	if errors.As(err, &changed) {
-		return changed.Approval, textPolicyChanged
+	var now approval.Approval
+	if a := approval.RequestIn(err); a != nil {
+		now = *a
 	}
-	var channel *approval.ChannelError
-	if errors.As(err, &channel) {
-		return approval.Approval{}, "Nothing was decided: the policy lets people approve this by " +
-			channel.Allowed.Words() + ", and not in Slack."
-	}
-	for _, f := range []struct {
-		err  error
-		text string
-	}{
-		{approval.ErrForbidden, textForbidden}, {approval.ErrStale, textChanged}, {approval.ErrExpired, textExpired},
-		{approval.ErrFinished, textFinished},
-		{approval.ErrNothing, textFinished}, {approval.ErrKind, textWrongKind}, {approval.ErrNotFound, textUnknown},
-	} {
-		if errors.Is(err, f.err) {
-			return approval.Approval{}, f.text
-		}
-	}
-	in.Log.Error("could not decide from Slack", "approval", c.shown.Approval, "kind", err)
-	return approval.Approval{}, textUncertain
+	return now, "Nothing was decided. " + text
 }
 
 // maxClockSkew is how far the time of a signature may be from now, either way.
@@ -293,19 +277,10 @@ func (p payload) parseClick() (click, bool) {
 // hooksBase is where Slack takes answers to clicks.
 const hooksBase = "https://hooks.slack.com"
 
-// The answers to a person who clicked. They hold nothing of a request but who decided it.
+// The answers to a person who clicked, beside show.RefusalText. They hold nothing of a request but who decided it.
 const (
-	textStranger = "Nothing was decided: Countersign does not know you. Ask whoever runs it to put your Slack " +
+	textStranger = "Nothing was decided. Countersign does not know you. Ask whoever runs it to put your Slack " +
 		"member id into its directory of people."
-	textForbidden = "Nothing was decided: you are not one of those who may decide about this request."
-	textExpired   = "Nothing was decided: the request has expired. It was not carried out."
-	textFinished  = "Nothing was decided: the run has gone on or ended without it. Nobody has to decide any more."
-	textWrongKind = "Nothing was decided: this request cannot be decided like that. See its page."
-	textUnknown   = "Nothing was decided: there is no such request."
-	textChanged   = "Nothing was decided: the request was changed since this message showed it. See its page, or " +
-		"the newest message about it."
-	textPolicyChanged = "Nothing was decided: the policy that applies has changed since this was asked. Whoever may " +
-		"decide by now is asked again."
 	textUncertain = "It is not certain whether this was recorded. Click again: it is recorded once, however often you do."
 )
 

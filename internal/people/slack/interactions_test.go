@@ -235,7 +235,7 @@ func TestC1WhoClicks(t *testing.T) {
 	require.Empty(t, o.desk.got, "the same member id in another workspace is another person")
 
 	require.Equal(t, 200, o.click(ben.Slack, "approve", ""))
-	require.Contains(t, lastAnswer(t, o.slack), "not one of those who may decide")
+	require.Contains(t, lastAnswer(t, o.slack), "not among those who may decide")
 	require.Equal(t, approval.Pending, o.desk.now.Status)
 }
 
@@ -244,7 +244,7 @@ func TestC1OldButton(t *testing.T) {
 	o := newOffice(t)
 	o.desk.now.Digest = strings.Repeat("2", 64)
 	require.Equal(t, 200, o.click(ana.Slack, "approve", ""))
-	require.Contains(t, lastAnswer(t, o.slack), "was changed since this message showed it")
+	require.Contains(t, lastAnswer(t, o.slack), "changed the arguments meanwhile")
 	require.Equal(t, approval.Pending, o.desk.now.Status)
 }
 
@@ -259,10 +259,10 @@ func TestC1Errors(t *testing.T) {
 	}{
 		"decided": {fmt.Errorf("x: %w", &approval.DecidedError{Approval: decided}), "decided already. Denied by user:ben at 2026-11-20 10:00:00 UTC.", false},
 		"expired": {fmt.Errorf("x: %w", approval.ErrExpired), "has expired", false},
-		"ended":   {approval.ErrFinished, "ended without it", false},
+		"ended":   {approval.ErrFinished, "The run has ended", false},
 		"void":    {errors.Join(&approval.PolicyError{Approval: decided}, errors.New("s3cret")), "policy that applies has changed", false},
-		"channel": {fmt.Errorf("x: %w", &approval.ChannelError{Allowed: agent.Channels{Via: []approval.Via{"page", "api"}}}), "approve this by page, api, and not in Slack", false},
-		"kind":    {approval.ErrKind, "cannot be decided like that", false},
+		"channel": {fmt.Errorf("x: %w", &approval.ChannelError{Allowed: agent.Channels{Via: []approval.Via{"page", "api"}}}), "approve this by page, api.", false},
+		"kind":    {approval.ErrKind, "cannot be answered like that", false},
 		"gone":    {approval.ErrNotFound, "no such request", false},
 		"failing": {errors.New("s3cret: throttled"), "not certain whether this was recorded", true},
 	} {

@@ -201,13 +201,7 @@ func problemOf(err error) *Problem {
 			continue
 		}
 		p := problem(c.kind, "%v", found)
-		if e, ok := errors.AsType[*approval.DecidedError](found); ok {
-			p.Approval = &e.Approval
-		} else if e, ok := errors.AsType[*approval.StaleError](found); ok {
-			p.Approval = &e.Approval
-		} else if e, ok := errors.AsType[*approval.PolicyError](found); ok {
-			p.Approval = &e.Approval
-		}
+		p.Approval = approval.RequestIn(found)
 		return p
 	}
 	return problem(Internal, "%v", err)
