@@ -34,7 +34,7 @@ func tidyDefinition(dir string) (*agent.Definition, error) {
 	d.Name, d.System = "tidy", "You tidy."
 	d.Model.Provider, d.Model.ID = "demo", "stand-in"
 	d.Limits.Interactions = 60
-	tools, err := builtin.PerRun()
+	tools, err := builtin.Tools()
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func notes(t *testing.T) string {
 
 func open(t *testing.T, dir string) *Home {
 	t.Helper()
-	tools, err := builtin.PerRun()
+	tools, err := builtin.Tools()
 	require.NoError(t, err)
 	reg, err := registry.New(tools...)
 	require.NoError(t, err)

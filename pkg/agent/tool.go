@@ -53,7 +53,7 @@ func NewTool[In any](
 
 // BuiltinTools are the tools that agents may name without bringing them: list_directory, read_text, move_file and
 // extract_text, each confined to the folder that the agent names.
-func BuiltinTools() ([]Tool, error) { return builtin.PerRun() }
+func BuiltinTools() ([]Tool, error) { return builtin.Tools() }
 
 // TextResult is a successful result with a text.
 func TextResult(text string) Result { return tool.Text(text) }

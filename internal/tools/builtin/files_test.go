@@ -32,7 +32,7 @@ func newFolder(t *testing.T) folder {
 		require.NoError(t, os.Mkdir(dir, 0o755))
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(f.outside, "secret.txt"), []byte("secret"), 0o644))
-	tools, err := FileTools(f.root)
+	tools, err := Tools()
 	require.NoError(t, err)
 	f.set, err = tool.NewSet(tools...)
 	require.NoError(t, err)
@@ -65,7 +65,7 @@ func (f folder) try(ctx context.Context, name string, args any) (agent.ToolResul
 	require.NoError(f.t, err)
 	tl, ok := f.set.Lookup(name)
 	require.True(f.t, ok)
-	return tl.Call(ctx, tool.Call{Name: name, Args: raw})
+	return tl.Call(ctx, tool.Call{Root: f.root, Name: name, Args: raw})
 }
 
 func (f folder) reconcile(source, destination string) (tool.Outcome, string) {
@@ -73,7 +73,7 @@ func (f folder) reconcile(source, destination string) (tool.Outcome, string) {
 	raw, err := json.Marshal(moveInput{source, destination})
 	require.NoError(f.t, err)
 	tl, _ := f.set.Lookup("move_file")
-	outcome, r, err := tl.(tool.Reconciler).Reconcile(f.t.Context(), tool.Call{Args: raw})
+	outcome, r, err := tl.(tool.Reconciler).Reconcile(f.t.Context(), tool.Call{Root: f.root, Args: raw})
 	require.NoError(f.t, err)
 	return outcome, r.Content
 }
@@ -109,7 +109,7 @@ func TestSpecs(t *testing.T) {
 	for _, s := range newFolder(t).set.Specs() {
 		got = append(got, fmt.Sprintf("%s %s %s", s.Name, s.Effect, s.Kind))
 	}
-	require.Equal(t, []string{"list_directory read internal", "read_text read internal", "move_file non_idempotent internal"}, got)
+	require.Equal(t, []string{"list_directory read internal", "read_text read internal", "move_file non_idempotent internal", "extract_text read internal"}, got)
 	for name, want := range map[string]bool{"list_directory": false, "read_text": false, "move_file": true} {
 		tl, _ := newFolder(t).set.Lookup(name)
 		_, ok := tl.(tool.Reconciler)
@@ -118,10 +118,14 @@ func TestSpecs(t *testing.T) {
 }
 
 func TestRootIsAbsoluteAndOpenedPerCall(t *testing.T) {
-	_, err := FileTools("inbox")
-	require.ErrorContains(t, err, `root "inbox" of the file tools is not an absolute path`)
-
 	f := newFolder(t)
+	relative := f
+	relative.root = "inbox"
+	_, err := relative.try(t.Context(), "read_text", pathArg{"a.txt"})
+	require.ErrorContains(t, err, `root "inbox" of the file tools is not an absolute path`)
+	relative.root = ""
+	require.Contains(t, relative.call("read_text", pathArg{"a.txt"}).Content, "read_text is confined to no folder")
+
 	t.Chdir(t.TempDir())
 	f.write("a.txt", "one")
 	require.Equal(t, tool.Text("one"), f.call("read_text", pathArg{"a.txt"}))
@@ -130,9 +134,6 @@ func TestRootIsAbsoluteAndOpenedPerCall(t *testing.T) {
 	require.EqualError(t, err, "open root of the file tools: no such file or directory", "and it does not say where it is")
 	f.write("a.txt", "two")
 	require.Equal(t, tool.Text("two"), f.call("read_text", pathArg{"a.txt"}))
-
-	_, _, err = Root{}.OpenFile("a.txt")
-	require.EqualError(t, err, "open root of the file tools: none is set")
 }
 
 // Every path that could leave the folder is refused by every tool, as source and as destination, with an answer for the model.
@@ -227,8 +228,7 @@ func FuzzPath(fz *testing.F) {
 	require.NoError(fz, os.WriteFile(filepath.Join(root, "ok.txt"), []byte("ok"), 0o600))
 	require.NoError(fz, os.Symlink("../outside", filepath.Join(root, "out")))
 	require.NoError(fz, os.Symlink("../../outside", filepath.Join(root, "sub", "up")))
-	r, err := NewRoot(root)
-	require.NoError(fz, err)
+	r := Root(root)
 	fz.Fuzz(func(t *testing.T, path string) {
 		if clean, err := checkPath(path); err == nil {
 			require.True(t, filepath.IsLocal(clean))

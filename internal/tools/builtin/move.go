@@ -73,12 +73,12 @@ func (m movement) resultText() string {
 
 // rename works on the two open folders, so a folder swapped for a link meanwhile changes nothing.
 func (m movement) rename(ctx context.Context, root *os.Root) error {
-	from, err := openDirectory(root, parent(m.source))
+	from, err := openDirectory(root, path.Dir(m.source))
 	if err != nil {
 		return err
 	}
 	defer from.Close()
-	to, err := openDirectory(root, parent(m.destination))
+	to, err := openDirectory(root, path.Dir(m.destination))
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (m movement) explain(err error) error {
 }
 
 // linkThenRemove moves a file where the system has no exclusive rename: the link fails if anything is at the
-// destination. A crash between the two steps leaves one file under both names, which reconcile leaves to a person.
+// destination. A crash between the two steps leaves one file under both names, which reconcileMove leaves to a person.
 func linkThenRemove(root *os.Root, m movement) error {
 	if err := root.Link(m.source, m.destination); err != nil {
 		return err
@@ -139,7 +139,7 @@ func linkThenRemove(root *os.Root, m movement) error {
 	return nil
 }
 
-// reconcile says what became of a move whose claimant died, from what is at its two places now.
+// reconcileMove says what became of a move whose claimant died, from what is at its two places now.
 //
 //	source             destination    answer
 //	nothing            a file         done: what the call was to bring about is so, and it could do nothing more
@@ -155,11 +155,15 @@ func linkThenRemove(root *os.Root, m movement) error {
 // not_done replaces nothing and moves only the file that is at the source now. Like every Reconciler it trusts that the
 // claimant is dead: one that is only slow may still rename, and the second of the two then hears that the source is
 // gone.
-func (r Root) reconcile(_ context.Context, _ tool.Call, in moveInput) (tool.Outcome, agent.ToolResultData, error) {
+func reconcileMove(_ context.Context, c tool.Call, in moveInput) (tool.Outcome, agent.ToolResultData, error) {
 	var nothing agent.ToolResultData
 	m, err := checkMove(in)
 	if err != nil { // such a call is refused before it touches anything
 		return tool.OutcomeNotDone, nothing, nil
+	}
+	r, err := rootOf(c)
+	if err != nil {
+		return tool.OutcomeUnknown, nothing, err
 	}
 	root, err := r.open()
 	if err != nil {

@@ -1,11 +1,5 @@
 package builtin
 
-// This file has the built-in tool extract_text: the text in a picture, read by tesseract where that is installed.
-//
-// The picture is opened through files.Root, so it is confined to a folder as the file tools are, recognised by its
-// first bytes and handed to tesseract as standard input: no path is ever an argument, no shell is involved, and nothing
-// is written.
-
 import (
 	"bytes"
 	"context"
@@ -17,71 +11,47 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 )
 
 // Bounds of one call.
 const (
-	timeout      = time.Minute
-	maxPicture   = 20 << 20  // bytes of the file
-	maxText      = 256 << 10 // bytes of text returned
-	maxComplaint = 4 << 10   // bytes of standard error kept
+	extractTimeout = time.Minute
+	maxPicture     = 20 << 20  // bytes of the file
+	maxText        = 256 << 10 // bytes of text returned
+	maxComplaint   = 4 << 10   // bytes of standard error kept
 )
 
 const notInstalled = "Text in pictures cannot be read: tesseract is not installed on this machine. " +
 	"To install it: apt-get install tesseract-ocr (Debian, Ubuntu) or brew install tesseract (macOS)."
 
-type input struct {
+type extractInput struct {
 	Path string `json:"path" jsonschema_description:"The picture to read, relative to the top folder."`
 }
 
-// Tool returns extract_text (effect read), confined to the folder at root, an absolute path that need not exist yet.
-// tesseract is looked up in PATH at each call; where it is missing the call is answered with an error result that says
-// how to install it.
-//
-// tesseract gets no environment but env, entries of the form NAME=value (TESSDATA_PREFIX, say), and what makes its
-// output the same everywhere. A call ends when its context does; tesseract and what it started are killed then.
-func Tool(root string, env ...string) (tool.Tool, error) {
-	r, err := NewRoot(root)
+// extractText has tesseract read the text in a picture. tesseract is looked up in PATH at each call. The picture is
+// recognised by its first bytes and handed to it as standard input: no path is ever an argument, no shell is involved,
+// and nothing is written. The call ends when its context does; tesseract and what it started are killed then.
+func (r Root) extractText(ctx context.Context, in extractInput) (string, error) {
+	picture, err := r.openPicture(in.Path)
 	if err != nil {
-		return nil, err
-	}
-	o := reader{root: r, env: append([]string{"LC_ALL=C", "OMP_THREAD_LIMIT=1"}, env...)}
-	return tool.New("extract_text",
-		"Reads the text in a picture (PNG, JPEG, GIF, BMP, TIFF, WebP), such as a screenshot or a scan.",
-		run.EffectRead, o.call, &tool.Options[input]{Timeout: timeout})
-}
-
-type reader struct {
-	root Root
-	env  []string
-}
-
-func (o reader) call(ctx context.Context, _ tool.Call, in input) (agent.ToolResultData, error) {
-	picture, err := o.open(in.Path)
-	if err != nil {
-		return agent.ToolResultData{}, err
+		return "", err
 	}
 	defer picture.Close()
 	program, err := exec.LookPath("tesseract")
 	if err != nil {
-		return tool.Errorf(notInstalled), nil
+		return "", tool.Refusef(notInstalled)
 	}
-	text, err := o.run(ctx, program, picture)
-	if err != nil {
-		return agent.ToolResultData{}, err
+	text, err := runTesseract(ctx, program, picture)
+	if err == nil && text == "" {
+		text = "No text was found in the picture."
 	}
-	if text == "" {
-		return tool.Text("No text was found in the picture."), nil
-	}
-	return tool.Text(text), nil
+	return text, err
 }
 
-// open refuses what tesseract could not read before it is started.
-func (o reader) open(name string) (*os.File, error) {
-	f, info, err := o.root.OpenFile(name)
+// openPicture refuses what tesseract could not read before it is started.
+func (r Root) openPicture(name string) (*os.File, error) {
+	f, info, err := r.openFile(name)
 	if err != nil {
 		return nil, err
 	}
@@ -100,14 +70,15 @@ func (o reader) open(name string) (*os.File, error) {
 	return nil, errors.Join(err, f.Close())
 }
 
-// run has tesseract read the picture.
-func (o reader) run(ctx context.Context, program string, picture *os.File) (string, error) {
+// runTesseract has tesseract read the picture. It gets no environment but what makes its output the same everywhere.
+func runTesseract(ctx context.Context, program string, picture *os.File) (string, error) {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	text := &capped{most: maxText, full: stop}
 	complaint := &capped{most: maxComplaint, full: func() {}}
 	cmd := exec.CommandContext(running, program, "stdin", "stdout")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = picture, text, complaint, o.env
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = picture, text, complaint
+	cmd.Env = []string{"LC_ALL=C", "OMP_THREAD_LIMIT=1"}
 	cmd.WaitDelay = time.Second // for pipes kept open by what tesseract started
 	killGroup(cmd)
 	err := cmd.Run()
@@ -160,4 +131,24 @@ func isPicture(head []byte) bool {
 		}
 	}
 	return bytes.HasPrefix(head, []byte("RIFF")) && len(head) >= 12 && string(head[8:12]) == "WEBP"
+}
+
+// capped keeps the first bytes written to it, and calls full when there are more. What comes after is dropped, so that
+// the writer is not held up. It is written to by one goroutine at a time.
+type capped struct {
+	kept bytes.Buffer // a field, since its ReadFrom would go round the cap
+	most int
+	full func()
+	cut  bool
+}
+
+// Write never fails.
+func (c *capped) Write(p []byte) (int, error) {
+	keep := min(len(p), c.most-c.kept.Len())
+	c.kept.Write(p[:keep])
+	if keep < len(p) && !c.cut {
+		c.cut = true
+		c.full()
+	}
+	return len(p), nil
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -21,13 +20,13 @@ const inbox = "../../../agents/screenshots/inbox"
 
 const flight = "Screenshot 2026-02-11 at 10.15.42.png"
 
-func extract(ctx context.Context, t *testing.T, root, path string, env ...string) (agent.ToolResultData, error) {
+func extract(ctx context.Context, t *testing.T, root, path string) (agent.ToolResultData, error) {
 	t.Helper()
-	tl, err := Tool(root, env...)
+	tools, err := Tools()
 	require.NoError(t, err)
-	args, err := json.Marshal(input{path})
+	args, err := json.Marshal(extractInput{path})
 	require.NoError(t, err)
-	return tl.Call(ctx, tool.Call{Args: args})
+	return tools[3].Call(ctx, tool.Call{Root: root, Args: args})
 }
 
 func absolute(t *testing.T, dir string) string {
@@ -35,17 +34,6 @@ func absolute(t *testing.T, dir string) string {
 	abs, err := filepath.Abs(dir)
 	require.NoError(t, err)
 	return abs
-}
-
-func TestSpec(t *testing.T) {
-	tl, err := Tool(t.TempDir())
-	require.NoError(t, err)
-	spec := tl.Spec()
-	require.Equal(t, "extract_text", spec.Name)
-	require.Equal(t, run.EffectRead, spec.Effect)
-	require.Equal(t, timeout, spec.Timeout)
-	_, err = Tool("relative")
-	require.ErrorContains(t, err, "not an absolute path")
 }
 
 func TestReadsScreenshots(t *testing.T) {

@@ -1,46 +1,37 @@
 package builtin
 
-// This file has the built-in tools that work on a folder: list_directory, read_text and move_file.
-//
-// Nothing they do leaves the folder: every path is resolved by os.Root, component by component on open directories, so
-// neither "..", nor an absolute path, nor a symbolic link, nor a directory swapped for a link in mid-call leads out.
-// Symbolic links that stay inside are followed when reading and never moved. Pipes, devices and sockets are refused
-// without being opened.
-//
-// What a model is told is a function of the folder's contents alone, names it by paths relative to the folder, and
-// never shows where the folder is. On Windows and other systems os.Root's own documentation says how far the
-// confinement holds.
-
 import (
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"syscall"
 
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// Root is the folder tools are confined to. It is opened anew by every call, so it may be replaced between calls, and a
-// run picked up by another process works as long as the path is there too. The zero Root refuses every call. It is safe
-// for concurrent use.
-type Root struct{ dir string }
+// Root is the folder that tools are confined to: an absolute path, which need not exist yet. Every call opens it anew,
+// so it may be replaced between calls, and a run picked up by another process works as long as the path is there too.
+type Root string
 
-// NewRoot takes an absolute path; a relative one is an error, since it would mean another folder in another process.
-// The folder need not exist yet.
-func NewRoot(dir string) (Root, error) {
-	if !filepath.IsAbs(dir) {
-		return Root{}, fmt.Errorf("root %q of the file tools is not an absolute path", dir)
+// rootOf returns the folder of a call. A relative path is an error, since it would mean another folder in another
+// process.
+func rootOf(c tool.Call) (Root, error) {
+	switch {
+	case c.Root == "":
+		return "", tool.Refusef("%s is confined to no folder: the agent's definition must name one as the tool's root",
+			c.Name)
+	case !filepath.IsAbs(c.Root):
+		return "", fmt.Errorf("root %q of the file tools is not an absolute path", c.Root)
 	}
-	return Root{dir: filepath.Clean(dir)}, nil
+	return Root(filepath.Clean(c.Root)), nil
 }
 
-// OpenFile opens a regular file for reading, by a path relative to the folder, with / between its parts. The caller
+// openFile opens a regular file for reading, by a path relative to the folder, with / between its parts. The caller
 // closes it. What a model should hear, such as a path that leads outside, is a tool.Refusal; other errors are the
 // machine's.
-func (r Root) OpenFile(name string) (*os.File, fs.FileInfo, error) {
+func (r Root) openFile(name string) (*os.File, fs.FileInfo, error) {
 	p, err := checkPath(name)
 	if err != nil {
 		return nil, nil, err
@@ -62,10 +53,7 @@ func (r Root) OpenFile(name string) (*os.File, fs.FileInfo, error) {
 }
 
 func (r Root) open() (*os.Root, error) {
-	if r.dir == "" {
-		return nil, errors.New("open root of the file tools: none is set")
-	}
-	root, err := os.OpenRoot(r.dir)
+	root, err := os.OpenRoot(string(r))
 	if err != nil {
 		return nil, fmt.Errorf("open root of the file tools: %w", withoutPaths(err))
 	}
@@ -154,6 +142,3 @@ func withoutPaths(err error) error {
 	}
 	return err
 }
-
-// parent is the folder p is in, "." at the top.
-func parent(p string) string { return path.Dir(p) }

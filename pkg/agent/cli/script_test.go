@@ -56,7 +56,7 @@ type nothing struct{}
 // testRegistry has the built-in tools; charge, which takes longer than it may, so that nobody knows what became of it; and book, which asks
 // for the day.
 func testRegistry(more ...tool.Tool) *registry.Registry {
-	tools, err := builtin.PerRun()
+	tools, err := builtin.Tools()
 	if err != nil {
 		panic(err)
 	}
