@@ -72,6 +72,8 @@ func TestB3LookAlikesAreMarked(t *testing.T) {
 		"𝐩𝐚𝐲":                   `𝐩𝐚𝐲\{odd letters}`,
 		"１００":                   `１００\{odd letters}`,
 		"ɡoogle":                `ɡoogle\{odd letters}`,
+		"Ƅank":                  `Ƅank\{odd letters}`,
+		"paypaʟ Ǉ":              `paypaʟ\{odd letters} Ǉ\{odd letters}`,
 		"Tシャツ, 卡拉OK":            "Tシャツ, 卡拉OK",
 		"gססgle":                `g\rtl{סס}gle\{mixed scripts}`,
 		"paypa1 ışık straße":    "paypa1 ışık straße",

@@ -9,7 +9,7 @@ import (
 const (
 	mixedScripts   = `\{mixed scripts}`
 	looksLikeLatin = `\{looks like Latin}`
-	oddLetters     = `\{odd letters}`
+	imitatesLatin  = `\{odd letters}`
 	otherDigits    = `\{digits of another script}`
 )
 
@@ -36,31 +36,18 @@ var lookalikes = []struct {
 	{unicode.Old_Italic, "𐌀𐌁𐌂𐌄𐌉𐌊𐌌𐌍𐌏𐌓𐌕𐌖𐌗"},
 }
 
-// oddLetterRanges are letters that imitate Latin ones: full-width, mathematical, phonetic and the like.
-var oddLetterRanges = &unicode.RangeTable{
-	R16: []unicode.Range16{
-		{Lo: 0x0251, Hi: 0x0251, Stride: 1}, {Lo: 0x0261, Hi: 0x0262, Stride: 1}, {Lo: 0x0269, Hi: 0x026A, Stride: 1},
-		{Lo: 0x0274, Hi: 0x0274, Stride: 1},
-		{Lo: 0x0280, Hi: 0x0280, Stride: 1}, {Lo: 0x028F, Hi: 0x028F, Stride: 1}, {Lo: 0x0299, Hi: 0x0299, Stride: 1},
-		{Lo: 0x029C, Hi: 0x029C, Stride: 1}, {Lo: 0x029F, Hi: 0x029F, Stride: 1},
-		{Lo: 0x0184, Hi: 0x0185, Stride: 1}, {Lo: 0x01BF, Hi: 0x01BF, Stride: 1}, {Lo: 0x01C4, Hi: 0x01CC, Stride: 1},
-		{Lo: 0x01F1, Hi: 0x01F3, Stride: 1},
-		{Lo: 0x0132, Hi: 0x0133, Stride: 1}, {Lo: 0x02B0, Hi: 0x02B8, Stride: 1}, {Lo: 0x02E0, Hi: 0x02E4, Stride: 1},
-		{Lo: 0x1D00, Hi: 0x1DBF, Stride: 1}, {Lo: 0x2071, Hi: 0x2071, Stride: 1}, {Lo: 0x207F, Hi: 0x207F, Stride: 1},
-		{Lo: 0x2090, Hi: 0x209C, Stride: 1},
-		{Lo: 0x2102, Hi: 0x2138, Stride: 1}, {Lo: 0x2139, Hi: 0x2139, Stride: 1}, {Lo: 0x213C, Hi: 0x2149, Stride: 1},
-		{Lo: 0x2160, Hi: 0x2188, Stride: 1},
-		{Lo: 0xA730, Hi: 0xA731, Stride: 1}, {Lo: 0xA7AA, Hi: 0xA7AE, Stride: 1}, {Lo: 0xAB30, Hi: 0xAB6F, Stride: 1},
-		{Lo: 0xFB00, Hi: 0xFB06, Stride: 1}, {Lo: 0xFF10, Hi: 0xFF19, Stride: 1}, {Lo: 0xFF21, Hi: 0xFF3A, Stride: 1},
-		{Lo: 0xFF41, Hi: 0xFF5A, Stride: 1},
-	},
-	R32: []unicode.Range32{{Lo: 0x1D400, Hi: 0x1D7FF, Stride: 1}, {Lo: 0x1F130, Hi: 0x1F189, Stride: 1},
-		{Lo: 0x1FBF0, Hi: 0x1FBF9, Stride: 1}},
-}
+// oddLetters are letters that imitate Latin ones: full-width, mathematical, phonetic and the like.
+var oddLetters = ranges(
+	"0132-0133 0184-0185 01BF 01C4-01CC 01F1-01F3",
+	"0251 0261-0262 0269-026A 0274 0280 028F 0299 029C 029F 02B0-02B8 02E0-02E4",
+	"1D00-1DBF 2071 207F 2090-209C 2102-2139 213C-2149 2160-2188",
+	"A730-A731 A7AA-A7AE AB30-AB6F FB00-FB06 FF10-FF19 FF21-FF3A FF41-FF5A",
+	"1D400-1D7FF 1F130-1F189 1FBF0-1FBF9",
+)
 
 // inWord reports whether a character belongs to a word: letters, their marks, digits, and enclosed letters.
 func inWord(r rune) bool {
-	return unicode.In(r, unicode.L, unicode.M, unicode.N) || unicode.Is(oddLetterRanges, r)
+	return unicode.In(r, unicode.L, unicode.M, unicode.N) || unicode.Is(oddLetters, r)
 }
 
 // markOf is the mark that a word needs, "" for none. In are the scripts of the text it stands in.
@@ -78,8 +65,8 @@ func markOf(word string, in func() map[*unicode.RangeTable]bool) string {
 	}
 	letters, twin, mark := 0, 0, ""
 	for _, r := range word {
-		if unicode.Is(oddLetterRanges, r) {
-			return oddLetters
+		if unicode.Is(oddLetters, r) {
+			return imitatesLatin
 		}
 		if r > unicode.MaxASCII &&
 			(unicode.IsDigit(r) || unicode.IsNumber(r) && strings.ContainsFunc(word, unicode.IsDigit)) {

@@ -1,6 +1,7 @@
 package show
 
 import (
+	"strconv"
 	"strings"
 	"unicode"
 )
@@ -9,95 +10,66 @@ import (
 // punctuation or symbol.
 var invisible = []*unicode.RangeTable{
 	unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector, signs, equivalents,
-	{
-		R16: []unicode.Range16{
-			{Lo: 0x2800, Hi: 0x2800, Stride: 1}, // an empty Braille cell
-			{Lo: 0xFFFC, Hi: 0xFFFD, Stride: 1}, // an object; what stands for a broken character
-		},
-		R32: []unicode.Range32{{Lo: 0x1D159, Hi: 0x1D159, Stride: 1}}, // an empty note head
-	},
+	ranges("2800 FFFC-FFFD 1D159"), // an empty Braille cell; what stands for an object or a broken character; a note head
+}
+
+// ranges makes a table of code points in hexadecimal, and of ranges of them, in ascending order.
+func ranges(texts ...string) *unicode.RangeTable {
+	t := &unicode.RangeTable{}
+	for _, field := range strings.Fields(strings.Join(texts, " ")) {
+		from, to, isRange := strings.Cut(field, "-")
+		if !isRange {
+			to = from
+		}
+		lo, err1 := strconv.ParseUint(from, 16, 32)
+		hi, err2 := strconv.ParseUint(to, 16, 32)
+		n := len(t.R32)
+		if err1 != nil || err2 != nil || hi < lo || n > 0 && uint32(lo) <= t.R32[n-1].Hi {
+			panic("show: bad range " + field)
+		}
+		t.R32 = append(t.R32, unicode.Range32{Lo: uint32(lo), Hi: uint32(hi), Stride: 1})
+	}
+	return t
 }
 
 // signs look like the punctuation of ASCII by which addresses, paths, commands and markup are read, and are something
 // else. Marks that prose needs are not among them: dashes, quotation marks, and the full-width comma, colon, question
 // mark and brackets of Chinese.
-var signs = &unicode.RangeTable{
-	R16: []unicode.Range16{
-		{Lo: 0x00B4, Hi: 0x00B4, Stride: 1}, // acute accent
-		{Lo: 0x01C0, Hi: 0x01C3, Stride: 1}, // clicks: | and !
-		{Lo: 0x02B9, Hi: 0x02BF, Stride: 1}, // primes and apostrophes
-		{Lo: 0x02C2, Hi: 0x02DF, Stride: 1}, // modifiers: < > ^ : - and others
-		{Lo: 0x0375, Hi: 0x0375, Stride: 1}, {Lo: 0x0384, Hi: 0x0385, Stride: 1},
-		// Armenian
-		{Lo: 0x055A, Hi: 0x055A, Stride: 1}, {Lo: 0x055D, Hi: 0x055D, Stride: 1}, {Lo: 0x0589, Hi: 0x0589, Stride: 1},
-		{Lo: 0x05C3, Hi: 0x05C3, Stride: 1}, {Lo: 0x05F3, Hi: 0x05F4, Stride: 1}, // Hebrew
-		// Arabic percent, separators and star
-		{Lo: 0x066A, Hi: 0x066D, Stride: 1},
-		// Syriac dots
-		{Lo: 0x0701, Hi: 0x0704, Stride: 1},
-		// hyphens
-		{Lo: 0x2010, Hi: 0x2012, Stride: 1},
-		// one dot
-		{Lo: 0x2024, Hi: 0x2024, Stride: 1},
-		// primes
-		{Lo: 0x2032, Hi: 0x2037, Stride: 1},
-		{Lo: 0x2039, Hi: 0x203A, Stride: 1},                                                                           // < >
-		{Lo: 0x203D, Hi: 0x203D, Stride: 1}, {Lo: 0x2041, Hi: 0x2041, Stride: 1}, {Lo: 0x2043, Hi: 0x2044, Stride: 1}, // - /
-		{Lo: 0x204E, Hi: 0x204F, Stride: 1}, {Lo: 0x2052, Hi: 0x2053, Stride: 1}, // * ; % ~
-		// - / \ * |
-		{Lo: 0x2212, Hi: 0x2212, Stride: 1}, {Lo: 0x2215, Hi: 0x2217, Stride: 1}, {Lo: 0x2223, Hi: 0x2223, Stride: 1},
-		{Lo: 0x2236, Hi: 0x2236, Stride: 1}, {Lo: 0x223C, Hi: 0x223C, Stride: 1}, // : ~
-		{Lo: 0x2571, Hi: 0x2573, Stride: 1}, {Lo: 0x2758, Hi: 0x2758, Stride: 1}, {Lo: 0x276E, Hi: 0x276F, Stride: 1},
-		{Lo: 0x27CB, Hi: 0x27CB, Stride: 1}, {Lo: 0x27CD, Hi: 0x27CD, Stride: 1},
-		{Lo: 0x29F5, Hi: 0x29F9, Stride: 1}, {Lo: 0x2CF9, Hi: 0x2CFA, Stride: 1}, {Lo: 0x2F02, Hi: 0x2F03, Stride: 1},
-		{Lo: 0x3003, Hi: 0x3003, Stride: 1}, {Lo: 0x3014, Hi: 0x3015, Stride: 1}, {Lo: 0x3033, Hi: 0x3033, Stride: 1},
-		{Lo: 0x31D3, Hi: 0x31D4, Stride: 1}, {Lo: 0xA4F8, Hi: 0xA4FF, Stride: 1}, // strokes; Lisu dots
-		// . : = '
-		{Lo: 0xA60E, Hi: 0xA60E, Stride: 1}, {Lo: 0xA6F4, Hi: 0xA6F4, Stride: 1}, {Lo: 0xA789, Hi: 0xA78C, Stride: 1},
-		{Lo: 0xFE13, Hi: 0xFE13, Stride: 1}, {Lo: 0xFE30, Hi: 0xFE30, Stride: 1}, {Lo: 0xFE4D, Hi: 0xFE4F, Stride: 1},
-		{Lo: 0xFE50, Hi: 0xFE6B, Stride: 1},                                      // small forms
-		{Lo: 0xFF02, Hi: 0xFF07, Stride: 1}, {Lo: 0xFF0A, Hi: 0xFF0B, Stride: 1}, // full-width signs
-		{Lo: 0xFF0D, Hi: 0xFF0F, Stride: 1}, {Lo: 0xFF1C, Hi: 0xFF1E, Stride: 1}, {Lo: 0xFF20, Hi: 0xFF20, Stride: 1},
-		{Lo: 0xFF3B, Hi: 0xFF40, Stride: 1}, {Lo: 0xFF5B, Hi: 0xFF5E, Stride: 1}, {Lo: 0xFF61, Hi: 0xFF65, Stride: 1},
-		{Lo: 0xFFE8, Hi: 0xFFEE, Stride: 1},
-	},
-	R32: []unicode.Range32{
-		{Lo: 0x10101, Hi: 0x10101, Stride: 1}, {Lo: 0x16F51, Hi: 0x16F51, Stride: 1},
-		{Lo: 0x1D114, Hi: 0x1D114, Stride: 1}, {Lo: 0x1D16D, Hi: 0x1D16D, Stride: 1}, {Lo: 0x1F7C4, Hi: 0x1F7C4, Stride: 1},
-	},
-	LatinOffset: 1,
-}
+var signs = ranges(
+	// accents, clicks, primes and modifiers
+	"00B4 01C0-01C3 02B9-02BF 02C2-02DF 0375 0384-0385",
+	// Armenian, Hebrew, Arabic and Syriac
+	"055A 055D 0589 05C3 05F3-05F4 066A-066D 0701-0704",
+	// - . ' < > / * ; % ~
+	"2010-2012 2024 2032-2037 2039-203A 203D 2041 2043-2044 204E-204F 2052-2053",
+	// - / \ * | : ~
+	"2212 2215-2217 2223 2236 223C 2571-2573 2758 276E-276F 27CB 27CD 29F5-29F9 2CF9-2CFA 2F02-2F03",
+	// strokes; Lisu; . : = '
+	"3003 3014-3015 3033 31D3-31D4 A4F8-A4FF A60E A6F4 A789-A78C",
+	// small forms
+	"FE13 FE30 FE4D-FE4F FE50-FE6B",
+	// full-width
+	"FF02-FF07 FF0A-FF0B FF0D-FF0F FF1C-FF1E FF20 FF3B-FF40 FF5B-FF5E FF61-FF65 FFE8-FFEE",
+	"10101 16F51 1D114 1D16D 1F7C4",
+)
 
 // equivalents are characters that look exactly like one or two others; Unicode treats both as the same text.
-var equivalents = &unicode.RangeTable{
-	R16: []unicode.Range16{
-		{Lo: 0x0340, Hi: 0x0345, Stride: 1}, {Lo: 0x0374, Hi: 0x0374, Stride: 1}, {Lo: 0x037E, Hi: 0x037E, Stride: 1},
-		{Lo: 0x0387, Hi: 0x0387, Stride: 1},
-		// of India and Tibet
-		{Lo: 0x0958, Hi: 0x095F, Stride: 1}, {Lo: 0x09DC, Hi: 0x09DD, Stride: 1}, {Lo: 0x09DF, Hi: 0x09DF, Stride: 1},
-		{Lo: 0x0A33, Hi: 0x0A36, Stride: 3}, {Lo: 0x0A59, Hi: 0x0A5B, Stride: 1}, {Lo: 0x0A5E, Hi: 0x0A5E, Stride: 1},
-		{Lo: 0x0B5C, Hi: 0x0B5D, Stride: 1},
-		{Lo: 0x0F43, Hi: 0x0F43, Stride: 1}, {Lo: 0x0F4D, Hi: 0x0F57, Stride: 5}, {Lo: 0x0F5C, Hi: 0x0F5C, Stride: 1},
-		{Lo: 0x0F69, Hi: 0x0F69, Stride: 1},
-		{Lo: 0x0F73, Hi: 0x0F73, Stride: 1}, {Lo: 0x0F75, Hi: 0x0F79, Stride: 1}, {Lo: 0x0F81, Hi: 0x0F81, Stride: 1},
-		{Lo: 0x0F93, Hi: 0x0F93, Stride: 1},
-		{Lo: 0x0F9D, Hi: 0x0FA7, Stride: 5}, {Lo: 0x0FAC, Hi: 0x0FAC, Stride: 1}, {Lo: 0x0FB9, Hi: 0x0FB9, Stride: 1},
-		{Lo: 0x1100, Hi: 0x11FF, Stride: 1}, // the parts of Korean syllables, which are written whole
-		{Lo: 0x1F71, Hi: 0x1F7D, Stride: 2}, {Lo: 0x1FBB, Hi: 0x1FBB, Stride: 1}, {Lo: 0x1FBE, Hi: 0x1FBE, Stride: 1},
-		{Lo: 0x1FC9, Hi: 0x1FCB, Stride: 2},
-		{Lo: 0x1FD3, Hi: 0x1FD3, Stride: 1}, {Lo: 0x1FDB, Hi: 0x1FDB, Stride: 1}, {Lo: 0x1FE3, Hi: 0x1FE3, Stride: 1},
-		{Lo: 0x1FEB, Hi: 0x1FEB, Stride: 1},
-		{Lo: 0x1FEE, Hi: 0x1FEF, Stride: 1}, {Lo: 0x1FF9, Hi: 0x1FFB, Stride: 2}, {Lo: 0x1FFD, Hi: 0x1FFD, Stride: 1},
-		{Lo: 0x2126, Hi: 0x2126, Stride: 1}, {Lo: 0x212A, Hi: 0x212B, Stride: 1}, {Lo: 0x2329, Hi: 0x232A, Stride: 1},
-		{Lo: 0x2F00, Hi: 0x2FDF, Stride: 1}, // radicals
-		{Lo: 0xA960, Hi: 0xA97F, Stride: 1}, {Lo: 0xD7B0, Hi: 0xD7FF, Stride: 1},
-		{Lo: 0xF900, Hi: 0xFAFF, Stride: 1}, // ideographs for compatibility
-		// forms of Armenian, Hebrew and Arabic letters
-		{Lo: 0xFB13, Hi: 0xFDFF, Stride: 1}, {Lo: 0xFE70, Hi: 0xFEFF, Stride: 1},
-	},
-	R32: []unicode.Range32{{Lo: 0x1D15E, Hi: 0x1D164, Stride: 1}, {Lo: 0x1D1BB, Hi: 0x1D1C0, Stride: 1},
-		{Lo: 0x2F800, Hi: 0x2FA1F, Stride: 1}},
-}
+var equivalents = ranges(
+	"0340-0345 0374 037E 0387",
+	// of India
+	"0958-095F 09DC-09DD 09DF 0A33 0A36 0A59-0A5B 0A5E 0B5C-0B5D",
+	// of Tibet
+	"0F43 0F4D 0F52 0F57 0F5C 0F69 0F73 0F75-0F79 0F81 0F93 0F9D 0FA2 0FA7 0FAC 0FB9",
+	// the parts of Korean syllables, which are written whole
+	"1100-11FF",
+	"1F71 1F73 1F75 1F77 1F79 1F7B 1F7D 1FBB 1FBE 1FC9 1FCB 1FD3 1FDB 1FE3 1FEB 1FEE-1FEF 1FF9 1FFB 1FFD",
+	"2126 212A-212B 2329-232A",
+	// radicals, Korean parts, ideographs for compatibility
+	"2F00-2FDF A960-A97F D7B0-D7FF F900-FAFF",
+	// forms of Armenian, Hebrew and Arabic letters
+	"FB13-FDFF FE70-FEFF",
+	"1D15E-1D164 1D1BB-1D1C0 2F800-2FA1F",
+)
 
 // Visible reports whether a character may stand in a span: letters, marks, digits, punctuation and symbols that are
 // visible and not taken for others, and the plain space. unicode.IsPrint accepts more (approvals.md, B3). String also
@@ -137,8 +109,4 @@ const joinedPairs = "\u09c7\u09be \u09c7\u09d7 \u0b47\u0b56 \u0b47\u0b3e \u0b47\
 	"\u1b0b\u1b35 \u1b0d\u1b35 \u1b11\u1b35 \u1b3a\u1b35 \u1b3c\u1b35 \u1b3e\u1b35 \u1b3f\u1b35 \u1b42\u1b35"
 
 // rightToLeft are the blocks of characters that are written from right to left.
-var rightToLeft = &unicode.RangeTable{
-	R16: []unicode.Range16{{Lo: 0x0590, Hi: 0x08FF, Stride: 1}, {Lo: 0xFB1D, Hi: 0xFDFF, Stride: 1},
-		{Lo: 0xFE70, Hi: 0xFEFF, Stride: 1}},
-	R32: []unicode.Range32{{Lo: 0x10800, Hi: 0x10FFF, Stride: 1}, {Lo: 0x1E800, Hi: 0x1EFFF, Stride: 1}},
-}
+var rightToLeft = ranges("0590-08FF FB1D-FDFF FE70-FEFF 10800-10FFF 1E800-1EFFF")
