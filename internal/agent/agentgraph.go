@@ -7,10 +7,23 @@ import (
 	"strings"
 )
 
+// Agents finds a deployment's current definition of an agent by name. Nil knows none.
+type Agents func(name string) (*Definition, bool)
+
+// Find returns the agent of that name, or nil if there is none.
+func (find Agents) Find(name string) *Definition {
+	if find != nil {
+		if d, ok := find(name); ok {
+			return d
+		}
+	}
+	return nil
+}
+
 // CheckAgents checks what agents that ask each other are to one another: each agent that a tool names is there, none
 // works for itself, over whatever others, and what is held to a budget in USD has prices. find finds those of names.
 // The error is all that is wrong.
-func CheckAgents(names []string, find func(name string) (*Definition, bool)) error {
+func CheckAgents(names []string, find Agents) error {
 	var found []error
 	for _, name := range slices.Sorted(slices.Values(names)) {
 		d, ok := find(name)
@@ -28,13 +41,13 @@ func CheckAgents(names []string, find func(name string) (*Definition, bool)) err
 }
 
 // CheckDelegates is CheckAgents for what concerns one agent, whether it is among those of names or not.
-func CheckDelegates(d *Definition, names []string, find func(name string) (*Definition, bool)) error {
+func CheckDelegates(d *Definition, names []string, find Agents) error {
 	return errors.Join(append(checkDelegates(d, names, find), CheckCircle(d, find))...)
 }
 
 // CheckCircle checks that an agent does not work for itself, over whatever others that find knows. Those it does not
 // know are no matter.
-func CheckCircle(d *Definition, find func(name string) (*Definition, bool)) error {
+func CheckCircle(d *Definition, find Agents) error {
 	if path := findCircle(d, find, nil, map[string]bool{}); path != nil {
 		return circleError(path)
 	}
@@ -46,11 +59,12 @@ func circleError(path []string) error {
 }
 
 // findCircle returns a path from d back to the first agent of path, without that agent's name; nil if there is none.
-func findCircle(
-	d *Definition, find func(name string) (*Definition, bool), path []string, seen map[string]bool,
-) []string {
+func findCircle(d *Definition, find Agents, path []string, seen map[string]bool) []string {
+	if d == nil {
+		return nil
+	}
 	seen[d.Name] = true
-	path = append(path[:len(path):len(path)], d.Name)
+	path = append(slices.Clip(path), d.Name)
 	for _, t := range d.Tools {
 		switch {
 		case t.Kind != KindAgent || t.Agent == nil:
@@ -58,10 +72,8 @@ func findCircle(
 			return path
 		case seen[t.Agent.Agent]: // a circle of others is told of them
 		default:
-			if next := FindAgent(find, t.Agent.Agent); next != nil {
-				if found := findCircle(next, find, path, seen); found != nil {
-					return found
-				}
+			if found := findCircle(find.Find(t.Agent.Agent), find, path, seen); found != nil {
+				return found
 			}
 		}
 	}
@@ -69,13 +81,13 @@ func findCircle(
 }
 
 // checkDelegates checks the agents that one asks.
-func checkDelegates(d *Definition, names []string, find func(name string) (*Definition, bool)) []error {
+func checkDelegates(d *Definition, names []string, find Agents) []error {
 	var found []error
 	for i, t := range d.Tools {
 		if t.Kind != KindAgent || t.Agent == nil {
 			continue
 		}
-		if FindAgent(find, t.Agent.Agent) == nil {
+		if find.Find(t.Agent.Agent) == nil {
 			found = append(found, fmt.Errorf("agent %s: tools[%d].agent: there is no agent %.64q; known: %s", d.Name, i,
 				t.Agent.Agent,
 				strings.Join(slices.Sorted(slices.Values(names)), ", ")))
@@ -95,10 +107,8 @@ func checkDelegates(d *Definition, names []string, find func(name string) (*Defi
 
 // checkChannels finds the tools of the named agent, and of those below it, that nobody can approve, whatever they are
 // called with: the channels of their rule and of d's rule have none in common. Rules with conditions are not looked at.
-func checkChannels(
-	d *Definition, name string, find func(name string) (*Definition, bool), seen map[string]bool,
-) []error {
-	below := FindAgent(find, name)
+func checkChannels(d *Definition, name string, find Agents, seen map[string]bool) []error {
+	below := find.Find(name)
 	if below == nil || seen[name] {
 		return nil
 	}
@@ -132,8 +142,8 @@ func (p Permission) channelsOf(t ToolSpec) Channels {
 }
 
 // findUnpriced returns an agent without prices: the one of that name or one that works for it; "" if there is none.
-func findUnpriced(name string, find func(name string) (*Definition, bool), seen map[string]bool) string {
-	d := FindAgent(find, name)
+func findUnpriced(name string, find Agents, seen map[string]bool) string {
+	d := find.Find(name)
 	if d == nil || seen[name] {
 		return ""
 	}
@@ -149,17 +159,6 @@ func findUnpriced(name string, find func(name string) (*Definition, bool), seen 
 		}
 	}
 	return ""
-}
-
-// FindAgent returns the agent of that name, or nil if there is none.
-func FindAgent(find func(name string) (*Definition, bool), name string) *Definition {
-	if find == nil {
-		return nil
-	}
-	if d, ok := find(name); ok {
-		return d
-	}
-	return nil
 }
 
 // Priced reports whether it is known what each of the agent's models costs.

@@ -85,15 +85,11 @@ func oneOf[T ~string](c *checker, path string, got T, want ...T) {
 	if slices.Contains(want, got) {
 		return
 	}
-	names := make([]string, len(want))
-	for i, w := range want {
-		names[i] = string(w)
-	}
 	shown := "nothing"
 	if got != "" {
 		shown = fmt.Sprintf("%.40q", string(got))
 	}
-	c.add(path, fmt.Sprintf("got %s, want %s", shown, strings.Join(names, " or ")))
+	c.add(path, fmt.Sprintf("got %s, want %s", shown, strings.Join(words(want...), " or ")))
 }
 
 // form refuses free text of the wrong form without repeating it.
@@ -109,7 +105,7 @@ func (c *checker) form(ok bool, path, got, want string) {
 
 func (c *checker) definition(d *Definition) {
 	c.form(ValidAgentName(d.Name), "name", d.Name, agentNameForm)
-	oneOf(c, "preset", d.Preset, PresetCountersign, PresetArvo, PresetRunner, PresetTirea, PresetCowork, PresetForge)
+	c.enum("preset", d.Preset)
 	c.that(d.System != "" || d.Builder != "", "system", "got nothing, want the agent's instructions, or a builder")
 	if err := CheckSystem(d.System, d.SystemPrompt); err != nil {
 		c.add("system", err.Error())
@@ -132,24 +128,20 @@ func (c *checker) definition(d *Definition) {
 	c.ceilings("ceilings", d.Ceilings)
 	c.stop("stop", d.Stop)
 	c.limits("limits", d.Limits)
-	oneOf(c, "batch", d.Batch, BatchAll, BatchHighestPriority, BatchFirst)
-	oneOf(c, "executor", d.Executor, ExecutorSequential, ExecutorParallelBatch, ExecutorParallelStreaming)
-	oneOf(c, "wait", d.Wait, run.WaitAnyExternal, run.WaitAllSuspended)
-	oneOf(c, "resume", d.Resume, run.ResumeEach, run.ResumeAllAnswered, run.ResumeBatchAll)
-	oneOf(c, "textBesideCalls", d.TextBesideCalls, TextBesideKeep, TextBesideDrop)
-	oneOf(c, "permission.early", d.Early, EarlyKeep, EarlyRefuse)
-	if d.Input.Schema != nil {
-		if err := checkAnySchema(d.Input.Schema); err != nil {
-			c.add("input.schema", err.Error())
-		}
-	}
+	c.enum("batch", d.Batch)
+	c.enum("executor", d.Executor)
+	c.enum("wait", d.Wait)
+	c.enum("resume", d.Resume)
+	c.enum("textBesideCalls", d.TextBesideCalls)
+	c.enum("permission.early", d.Early)
+	c.anySchema("input.schema", d.Input.Schema)
 	c.output("output", d.Output)
-	oneOf(c, "corrections", cmp.Or(d.Corrections, CorrectionsPersist), CorrectionsPersist, CorrectionsEphemeral)
-	oneOf(c, "systemPrompt", cmp.Or(d.SystemPrompt, SystemOnce), SystemOnce, SystemEveryInference)
+	c.enumOrNone("corrections", d.Corrections)
+	c.enumOrNone("systemPrompt", d.SystemPrompt)
 	c.plugins("plugins", d.Plugins)
-	oneOf(c, "dropped", cmp.Or(d.Dropped, DroppedSilent), DroppedSilent, DroppedNotify)
-	oneOf(c, "cutText", cmp.Or(d.CutText, CutTextPlain), CutTextPlain, CutTextNotice)
-	oneOf(c, "text", cmp.Or(d.Text, TextFinal), TextFinal, TextHeuristic, TextRequireTool)
+	c.enumOrNone("dropped", d.Dropped)
+	c.enumOrNone("cutText", d.CutText)
+	c.enumOrNone("text", d.Text)
 	c.analysis("analysis", d.Analysis)
 	c.guards("guards", d.Guards)
 	c.dialect(d)
@@ -173,8 +165,8 @@ func (c *checker) limits(at string, l Limits) {
 	c.that(l.Open >= 0, at+".open", fmt.Sprintf("got %d, want zero (the default of %d) or more", l.Open, DefaultOpen))
 	c.that(l.Parallel >= 0, at+".parallel", fmt.Sprintf("got %d, want zero or more", l.Parallel))
 	c.that(l.Grace >= 0, at+".grace", fmt.Sprintf("got %d, want zero or more", l.Grace))
-	oneOf(c, at+".onLimit", l.OnLimit, OnLimitError, OnLimitStop, OnLimitSummarise)
-	oneOf(c, at+".validators", cmp.Or(l.Validators, ValidatorsAlways), ValidatorsAlways, ValidatorsNotExhausted)
+	c.enum(at+".onLimit", l.OnLimit)
+	c.enumOrNone(at+".validators", l.Validators)
 }
 
 // plugins checks names and the form of configs; whether there is such a plugin, and what it wants, is for package hook
@@ -196,14 +188,10 @@ func (c *checker) plugins(at string, specs []PluginSpec) {
 
 // output takes "" for text, which is what older definitions mean that do not say.
 func (c *checker) output(at string, o Output) {
-	oneOf(c, at+".format", cmp.Or(o.Format, OutputText), OutputText, OutputJSON)
-	if o.Schema == nil {
-		return
-	}
-	c.that(o.Format == OutputJSON, at+".schema", "got a schema, want none: only an output of format json has one")
-	if err := checkAnySchema(o.Schema); err != nil {
-		c.add(at+".schema", err.Error())
-	}
+	c.enumOrNone(at+".format", o.Format)
+	c.that(o.Schema == nil || o.Format == OutputJSON, at+".schema",
+		"got a schema, want none: only an output of format json has one")
+	c.anySchema(at+".schema", o.Schema)
 }
 
 func (c *checker) modelChoice(at string, m ModelSpec) {
@@ -241,11 +229,11 @@ func (c *checker) chain(d *Definition) {
 	}
 	// what holds for all models is said once, by the first
 	for i, class := range d.Model.MoveOn {
-		oneOf(c, fmt.Sprintf("model.moveOn[%d]", i), class, ModelErrorClasses()...)
+		c.enum(fmt.Sprintf("model.moveOn[%d]", i), class)
 	}
-	oneOf(c, "model.cutStream", cmp.Or(d.Model.CutStream, CutStreamFail), CutStreamFail, CutStreamKeep)
-	oneOf(c, "model.repair", cmp.Or(d.Model.Repair, RepairOff), RepairOff, RepairOn)
-	oneOf(c, "model.busy", cmp.Or(d.Model.Busy, BusyWait), BusyWait, BusyFail)
+	c.enumOrNone("model.cutStream", d.Model.CutStream)
+	c.enumOrNone("model.repair", d.Model.Repair)
+	c.enumOrNone("model.busy", d.Model.Busy)
 	for i, f := range d.Model.Fallbacks {
 		at := chainPath(i + 1)
 		c.that(f.MoveOn == nil, at+".moveOn", "got a list, want none: it is the whole chain's")
@@ -300,9 +288,7 @@ func (c *checker) modelSettings(at string, m ModelSpec) {
 	c.that(m.MaxTokens >= 0, at+".maxTokens", fmt.Sprintf("got %d, want zero or more", m.MaxTokens))
 	c.that(m.Temperature == nil || *m.Temperature >= 0 && *m.Temperature <= 2, at+".temperature",
 		"got something else, want 0 to 2")
-	if m.Cache != "" {
-		oneOf(c, at+".cache", m.Cache, CacheOff, CacheFiveMinutes, CacheOneHour)
-	}
+	c.enumOrNone(at+".cache", m.Cache)
 	c.that(m.Options == nil || IsJSONObject(m.Options), at+".options", "got something else, want a mapping")
 	c.modelOptions(at, m)
 	if m.Key != "" {
@@ -395,7 +381,7 @@ func (c *checker) tool(at string, t ToolSpec) {
 		c.add(at+".name", fmt.Sprintf("got %d characters, want at most 64", len(t.Name)))
 	}
 	if t.Kind != KindMCP { // see toolsOf
-		oneOf(c, at+".kind", t.Kind, KindInternal, KindService, KindLambda, KindHTTP, KindAgent)
+		c.enum(at+".kind", t.Kind)
 	}
 	// Want a function of a tool of kind lambda, and none of any other.
 	switch {
@@ -404,7 +390,7 @@ func (c *checker) tool(at string, t ToolSpec) {
 	case t.Lambda == nil:
 		c.form(false, at+".function", "", functionForm)
 	default:
-		c.form(validFunction(t.Lambda.Function), at+".function", t.Lambda.Function, functionForm)
+		c.form(functionName.MatchString(t.Lambda.Function), at+".function", t.Lambda.Function, functionForm)
 	}
 	c.httpTool(at, t)
 	c.delegate(at, t)
@@ -415,7 +401,7 @@ func (c *checker) tool(at string, t ToolSpec) {
 		maxEventType))
 	c.that(!t.AnsweredLater() || t.Timeout == 0 || t.Timeout >= minAnswer, at+".timeout",
 		"got less than a minute, want a minute or more: so long it has to answer")
-	oneOf(c, at+".effect", t.Effect, run.EffectRead, run.EffectIdempotent, run.EffectNonIdempotent)
+	c.enum(at+".effect", t.Effect)
 	c.that(t.Timeout >= 0, at+".timeout", "got less than zero, want a duration")
 	c.toolPolicy(at, t)
 	if err := CheckSchema(t.Schema); err != nil {
@@ -442,32 +428,27 @@ func (c *checker) approvalTool(at string, d *Definition) {
 	}
 }
 
-// CheckArgumentSchema wants a JSON Schema of an object that refers to nothing outside itself, as a definition's tools
-// have.
-func CheckArgumentSchema(raw json.RawMessage) error { return CheckSchema(raw) }
-
-// CheckSchema wants a JSON Schema of an object that refers to nothing outside itself (R14).
+// CheckSchema wants a JSON Schema of an object that refers to nothing outside itself (R14), as a definition's tools have.
 func CheckSchema(raw json.RawMessage) error {
 	schema, err := ReadSchema(raw)
 	if err == nil && schema["type"] != "object" {
 		err = errors.New("want a JSON Schema with type: object")
 	}
-	if err == nil {
-		err = selfContained(schema)
-	}
-	return err
+	return cmp.Or(err, selfContained(schema))
 }
 
-// checkAnySchema wants a JSON Schema of anything that refers to nothing outside itself.
-func checkAnySchema(raw json.RawMessage) error {
+// anySchema wants a JSON Schema of anything that refers to nothing outside itself, where there is one.
+func (c *checker) anySchema(at string, raw json.RawMessage) {
+	if raw == nil {
+		return
+	}
 	schema, err := ReadSchema(raw)
 	if err == nil && schema == nil {
 		err = errors.New("want a JSON Schema, a mapping")
 	}
-	if err == nil {
-		err = selfContained(schema)
+	if err = cmp.Or(err, selfContained(schema)); err != nil {
+		c.add(at, err.Error())
 	}
-	return err
 }
 
 // ReadSchema is nil for JSON that is no mapping.
@@ -477,14 +458,11 @@ func ReadSchema(raw json.RawMessage) (map[string]any, error) {
 		return nil, err
 	}
 	v, err := jsonx.DecodeNumbers(compact)
-	if err != nil {
-		return nil, err
-	}
 	schema, _ := v.(map[string]any)
-	return schema, nil
+	return schema, err
 }
 
-func selfContained(schema map[string]any) error {
+func selfContained(schema any) error {
 	if refersOutside(schema) {
 		return errors.New("got a $ref to another document, want references that start with #")
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -54,7 +55,8 @@ func (c *checker) httpTool(at string, t ToolSpec) {
 	}
 	h := t.HTTP
 	oneOf(c, at+".method", h.Method, httpMethods...)
-	r := requestCheck{checker: c, args: properties(t.Schema), required: requiredOf(t.Schema)}
+	r := requestCheck{checker: c}
+	r.args, r.required = argumentNames(t.Schema)
 	r.url(at+".url", h)
 	for _, name := range slices.Sorted(maps.Keys(h.Query)) {
 		r.template(at+".query."+name, h.Query[name])
@@ -115,13 +117,13 @@ func (c requestCheck) headers(at string, headers map[string]string) {
 	seen := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		path, lower := at+"."+name, strings.ToLower(name)
-		c.that(name != "" && hasOnly(name, "!#$%&'*+-.^_`|~"), path, "got no name of a header field, want one")
+		c.that(headerName.MatchString(name), path, "got no name of a header field, want one")
 		c.that(!slices.Contains(ourHeaders, lower), path,
 			"got a header field that is not the tool's to say, want none of that name")
 		c.that(!seen[lower], path, "got a header field a second time, want each once")
 		seen[lower] = true
 		for _, p := range c.template(path, headers[name]) {
-			c.that(!strings.ContainsFunc(p.Text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }), path,
+			c.that(!strings.ContainsFunc(p.Text, isControl), path,
 				"got a control character, want none")
 		}
 		c.that(lower != "content-type" || strings.Contains(headers[name], "json"), path,
@@ -132,11 +134,10 @@ func (c requestCheck) headers(at string, headers map[string]string) {
 func (c requestCheck) body(path string, h *HTTPTool) {
 	c.that(h.Method != "GET" && h.Method != "HEAD", path, "got a body, want none: "+h.Method+" has none")
 	compact, err := jsonx.CompactJSON(h.Body, jsonx.JSONLimits{})
-	if err != nil {
-		c.add(path, "got what is no JSON, want the body")
-		return
+	var v any
+	if err == nil {
+		v, err = jsonx.DecodeNumbers(compact)
 	}
-	v, err := jsonx.DecodeNumbers(compact)
 	if err != nil {
 		c.add(path, "got what is no JSON, want the body")
 		return
@@ -161,82 +162,34 @@ func (c requestCheck) strings(path string, v any) {
 	}
 }
 
-// properties are the names of an object schema's properties, at its top.
-func properties(schema json.RawMessage) map[string]bool {
+// argumentNames are the names of an object schema's properties, at its top, and of those that it requires.
+func argumentNames(schema json.RawMessage) (names, required map[string]bool) {
 	var s struct {
 		Properties map[string]json.RawMessage `json:"properties"`
+		Required   []string                   `json:"required"`
 	}
-	names := map[string]bool{}
+	names, required = map[string]bool{}, map[string]bool{}
 	if json.Unmarshal(schema, &s) != nil { // CheckSchema says what is wrong with it
-		return names
+		return names, required
 	}
 	for name := range s.Properties {
 		names[name] = true
 	}
-	return names
-}
-
-func requiredOf(schema json.RawMessage) map[string]bool {
-	var s struct {
-		Required []string `json:"required"`
-	}
-	names := map[string]bool{}
-	if json.Unmarshal(schema, &s) != nil { // likewise
-		return names
-	}
 	for _, name := range s.Required {
-		names[name] = true
+		required[name] = true
 	}
-	return names
+	return names, required
 }
 
 const functionForm = "the name or ARN of a function of AWS Lambda"
 
-// validFunction reports whether name is one of FUNCTION, ACCOUNT:function:FUNCTION and
-// arn:PARTITION:lambda:REGION:ACCOUNT:function:FUNCTION, each perhaps with :VERSION or :ALIAS behind it.
-func validFunction(name string) bool {
-	parts := strings.Split(name, ":")
-	if len(parts) >= 7 && strings.HasPrefix(name, "arn:") {
-		if !functionWord(parts[1], 20) || parts[2] != "lambda" || !functionWord(parts[3], 30) {
-			return false
-		}
-		parts = parts[4:]
-	}
-	if len(parts) >= 3 {
-		if !accountID(parts[0]) || parts[1] != "function" {
-			return false
-		}
-		parts = parts[2:]
-	}
-	return functionWord(parts[0], 64) &&
-		(len(parts) == 1 || len(parts) == 2 && (parts[1] == "$LATEST" || functionWord(parts[1], 128)))
-}
+// functionName is FUNCTION, ACCOUNT:function:FUNCTION or arn:PARTITION:lambda:REGION:ACCOUNT:function:FUNCTION, each
+// perhaps with :VERSION or :ALIAS behind it.
+var functionName = regexp.MustCompile(`^((arn:[\w-]{1,20}:lambda:[\w-]{1,30}:)?[0-9]{12}:function:)?` +
+	`[\w-]{1,64}(:(\$LATEST|[\w-]{1,128}))?$`)
 
-// functionWord reports whether text is 1 to limit letters, digits, - and _.
-func functionWord(text string, limit int) bool {
-	for i := range len(text) {
-		c := text[i]
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
-			return false
-		}
-	}
-	return text != "" && len(text) <= limit
-}
-
-func accountID(text string) bool {
-	for i := range len(text) {
-		if text[i] < '0' || text[i] > '9' {
-			return false
-		}
-	}
-	return len(text) == 12
-}
-
-// The bounds of what is said of a server.
-const (
-	maxServerName = 32 // so that its tools' names have room
-	maxPattern    = 128
-)
+// maxPattern bounds a pattern over a server's own names.
+const maxPattern = 128
 
 // mcpHint stands where a tool of a server is written as a tool of the agent.
 const mcpHint = "got mcp, want internal or service: servers stand under mcp, and their tools are " +
@@ -248,7 +201,7 @@ func (c *checker) servers(at string, d *Definition) {
 	seen := map[string]bool{}
 	for i, m := range d.MCP {
 		path := fmt.Sprintf("%s[%d]", at, i)
-		c.form(validServerName(m.Name), path+".name", m.Name, "1 to 32 of a-z, 0-9, _ and -, the first a letter or digit")
+		c.form(serverName.MatchString(m.Name), path+".name", m.Name, "1 to 32 of a-z, 0-9, _ and -, the first a letter or digit")
 		c.that(m.Name == "" || !seen[m.Name], path+".name", "got a server a second time, want each once")
 		seen[m.Name] = true
 		c.serverPlace(path, m)
@@ -281,14 +234,14 @@ func (c *checker) serverPlace(at string, m MCPServer) {
 	c.that(remote || len(m.Headers) == 0, at+".headers", "got headers, want none: only a url is sent them")
 	for _, name := range jsonx.SortedKeys(m.Env) {
 		path := keyPath(at+".env", name)
-		c.that(validEnvName(name), at+".env",
+		c.that(envName.MatchString(name), at+".env",
 			"got a name that no variable has, want letters, digits and _, the first no digit")
 		c.that(!strings.ContainsRune(m.Env[name], 0), path, "got a zero byte, want a text without")
 		c.secretRefs(path, m.Env[name])
 	}
 	for _, name := range jsonx.SortedKeys(m.Headers) {
 		path := keyPath(at+".headers", name)
-		c.that(validHeaderName(name), at+".headers",
+		c.that(headerName.MatchString(name) && !slices.Contains(ownHeaders, strings.ToLower(name)), at+".headers",
 			"got a name that no header has, or that the connection sets itself, want another one")
 		c.that(!strings.ContainsFunc(m.Headers[name], isControl), path, "got a control character, want a text without")
 		c.secretRefs(path, m.Headers[name])
@@ -317,9 +270,7 @@ func (c *checker) serverTools(at string, d *Definition, m MCPServer) {
 		pattern(path, p.Match)
 		c.that(!seen[p.Match], path, "got a pattern a second time, want each once")
 		seen[p.Match] = true
-		if p.Effect != "" {
-			oneOf(c, path+".effect", p.Effect, run.EffectRead, run.EffectIdempotent, run.EffectNonIdempotent)
-		}
+		c.enumOrNone(path+".effect", p.Effect)
 		c.that(p.Timeout >= 0, path+".timeout", "got less than zero, want a duration")
 	}
 	for i, match := range m.Allow {
@@ -333,18 +284,9 @@ func (c *checker) serverTools(at string, d *Definition, m MCPServer) {
 
 // secretRefs wants every reference to a secret in a text to be whole.
 func (c *checker) secretRefs(at, text string) {
-	for {
-		_, rest, found := strings.Cut(text, "${")
-		if !found {
-			return
-		}
-		name, after, closed := strings.Cut(rest, "}")
-		ref, isSecret := strings.CutPrefix(name, "secret:")
-		if !closed || !isSecret || !validSecretName(ref) {
-			c.add(at, "got ${ without what belongs behind it, want ${secret:NAME}, NAME 1 to 64 letters, digits, _, . and -")
-			return
-		}
-		text = after
+	parts, err := SecretParts(text)
+	if err != nil || slices.ContainsFunc(parts, func(p TemplatePart) bool { return strings.Contains(p.Text, "${") }) {
+		c.add(at, "got ${ without what belongs behind it, want ${secret:NAME}, NAME 1 to 64 letters, digits, _, . and -")
 	}
 }
 
@@ -358,31 +300,22 @@ func (d *Definition) FromServer(tool string) bool {
 
 // keyPath is the path of a key that somebody has chosen, as the reader of agent files writes it.
 func keyPath(at, key string) string {
-	const plain = run.Letters + run.Digits + "_$-"
-	if !run.Spelled(key, plain, plain, 64) {
+	if !plainKey.MatchString(key) {
 		return fmt.Sprintf("%s[%.64q]", at, key)
 	}
 	return at + "." + key
 }
 
-// validServerName reports whether s may name an MCP server of an agent: ^[a-z0-9][a-z0-9_-]{0,31}$.
-func validServerName(s string) bool {
-	const first = run.Lowercase + run.Digits
-	return run.Spelled(s, first, first+"_-", maxServerName)
-}
+var (
+	plainKey   = regexp.MustCompile(`^[\w$-]{1,64}$`)
+	serverName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,31}$`)
+	envName    = regexp.MustCompile(`^[A-Za-z_]\w{0,127}$`)
+	headerName = regexp.MustCompile("^[\\w!#$%&'*+.^`|~-]{1,128}$")
+)
 
 // validPattern reports whether s may be a pattern over the names that servers give their tools.
 func validPattern(s string) bool {
 	return s != "" && len(s) <= maxPattern && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
-}
-
-func validSecretName(s string) bool {
-	const name = run.Letters + run.Digits + "_.-"
-	return run.Spelled(s, name, name, 64)
-}
-
-func validEnvName(s string) bool {
-	return run.Spelled(s, run.Letters+"_", run.Letters+run.Digits+"_", 128)
 }
 
 // ownHeaders are what a connection says itself.
@@ -390,11 +323,6 @@ var ownHeaders = []string{
 	"accept", "connection", "content-length", "content-type", "host", "last-event-id", "mcp-protocol-version",
 	"mcp-session-id", "te", "trailer",
 	"transfer-encoding", "upgrade",
-}
-
-func validHeaderName(s string) bool {
-	const name = run.Letters + run.Digits + "!#$%&'*+-.^_`|~"
-	return run.Spelled(s, name, name, 128) && !slices.Contains(ownHeaders, strings.ToLower(s))
 }
 
 func isControl(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }

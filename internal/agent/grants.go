@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -115,7 +116,7 @@ func (c *checker) bounds(at string, p Permission) {
 	if b.Zero() {
 		return
 	}
-	c.that(p.Grants == GrantsStanding, at, "got bounds of standing grants beside grants "+string(orRun(p.Grants))+
+	c.that(p.Grants == GrantsStanding, at, "got bounds of standing grants beside grants "+string(cmp.Or(p.Grants, GrantsRun))+
 		", want grants: standing")
 	c.that(!b.Pattern || p.Scope != ScopeTool, at+".pattern",
 		"got true under scope tool, where every grant may be of a pattern; want none")
@@ -125,18 +126,4 @@ func (c *checker) bounds(at string, p Permission) {
 	c.when(at+".when", b.When)
 	c.that(len(b.When) == 0 || p.Mode != ModeBlockAndRetry, at+".when",
 		"got conditions under mode block_and_retry, where a call that does not fit them could never run; want none")
-}
-
-func orRun(g Grants) Grants {
-	if g == "" {
-		return GrantsRun
-	}
-	return g
-}
-
-func orInput(price *run.USD, input run.USD) run.USD {
-	if price == nil {
-		return input
-	}
-	return *price
 }

@@ -115,25 +115,19 @@ const (
 	ModelContextOverflow ModelErrorClass = "context_overflow"
 )
 
-// Valid reports whether c is one of the classes.
-func (c ModelErrorClass) Valid() bool {
-	switch c {
-	case ModelThrottled, ModelTimeout, ModelConnection, ModelUnavailable, ModelServer, ModelAuth, ModelInvalid,
-		ModelContextOverflow:
-		return true
+// ModelErrorClasses are all classes, those that may be retried first.
+func ModelErrorClasses() []ModelErrorClass {
+	return []ModelErrorClass{
+		ModelThrottled, ModelTimeout, ModelConnection, ModelUnavailable, ModelServer, ModelAuth, ModelInvalid,
+		ModelContextOverflow,
 	}
-	return false
 }
 
-// Retryable reports whether the same request may be sent again (presets 5); Retry.Repeats, whether it
-// is.
-func (c ModelErrorClass) Retryable() bool {
-	switch c {
-	case ModelThrottled, ModelTimeout, ModelConnection, ModelUnavailable, ModelServer:
-		return true
-	}
-	return false
-}
+// Valid reports whether c is one of the classes.
+func (c ModelErrorClass) Valid() bool { return slices.Contains(ModelErrorClasses(), c) }
+
+// Retryable reports whether the same request may be sent again (presets 5); Retry.Repeats, whether it is.
+func (c ModelErrorClass) Retryable() bool { return slices.Contains(ModelErrorClasses()[:5], c) }
 
 // ModelError is a failed model call. Message is safe to store: it holds no credential and no request content.
 type ModelError struct {
@@ -191,9 +185,9 @@ func (x XML) or(q XML) XML {
 
 func (c *checker) dialect(d *Definition) {
 	for i, m := range d.Model.Chain() {
-		oneOf(c, chainPath(i)+".dialect", cmp.Or(m.Dialect, DialectNative), DialectNative, DialectXML)
+		c.enumOrNone(chainPath(i)+".dialect", m.Dialect)
 	}
-	oneOf(c, "xml.missingServer", cmp.Or(d.XML.MissingServer, MissingServerError), MissingServerError, MissingServerLocal)
+	c.enumOrNone("xml.missingServer", d.XML.MissingServer)
 	c.that(d.XML.Breaker >= 0, "xml.breaker", fmt.Sprintf("got %d, want zero or more", d.XML.Breaker))
 	for i, name := range d.XML.Disable {
 		oneOf(c, fmt.Sprintf("xml.disable[%d]", i), name, LoopBreaking...)
@@ -242,14 +236,6 @@ const (
 	BusyWait Busy = "wait"
 	BusyFail Busy = "fail"
 )
-
-// ModelErrorClasses are all classes, those that may be retried first.
-func ModelErrorClasses() []ModelErrorClass {
-	return []ModelErrorClass{
-		ModelThrottled, ModelTimeout, ModelConnection, ModelUnavailable, ModelServer, ModelAuth, ModelInvalid,
-		ModelContextOverflow,
-	}
-}
 
 // Repeats reports whether the same request is sent to the same model again after e, as far as e alone decides.
 func (r Retry) Repeats(e *ModelError) bool {
@@ -306,9 +292,8 @@ func (m ModelSpec) or(p ModelSpec) ModelSpec {
 
 // retryClasses checks the classes that are asked again.
 func (c *checker) retryClasses(at string, r Retry) {
-	retryable := slices.DeleteFunc(ModelErrorClasses(), func(class ModelErrorClass) bool { return !class.Retryable() })
 	for i, class := range r.On {
-		oneOf(c, fmt.Sprintf("%s.on[%d]", at, i), class, retryable...)
+		oneOf(c, fmt.Sprintf("%s.on[%d]", at, i), class, ModelErrorClasses()[:5]...)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"mime"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -120,40 +121,32 @@ func CaseFold(r rune) rune {
 	return least
 }
 
-// ValidTenant reports whether s may name a tenant: ^[a-z0-9][a-z0-9-]{0,39}$.
-func ValidTenant(s string) bool {
-	return run.Spelled(s, run.Lowercase+run.Digits, run.Lowercase+run.Digits+"-", 40)
-}
-
-// ValidAgentName reports whether s may name an agent: ^[a-z][a-z0-9-]{0,39}$.
-func ValidAgentName(s string) bool {
-	return run.Spelled(s, run.Lowercase, run.Lowercase+run.Digits+"-", 40)
-}
-
+// agentNameForm is the form of agents' and plugins' names.
 const agentNameForm = `^[a-z][a-z0-9-]{0,39}$`
 
+var (
+	tenantName  = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,39}$`)
+	agentName   = regexp.MustCompile(agentNameForm)
+	wordName    = regexp.MustCompile(`^[\w-]{1,64}$`)
+	toolName    = regexp.MustCompile(`^[\w-]+(\.[\w-]+)*$`)
+	toolPattern = regexp.MustCompile(`^[\w.*-]+$`)
+	digestForm  = regexp.MustCompile(`^[0-9a-f]{64}$`)
+)
+
+// ValidTenant reports whether s may name a tenant: ^[a-z0-9][a-z0-9-]{0,39}$.
+func ValidTenant(s string) bool { return tenantName.MatchString(s) }
+
+// ValidAgentName reports whether s may name an agent: ^[a-z][a-z0-9-]{0,39}$.
+func ValidAgentName(s string) bool { return agentName.MatchString(s) }
+
 // ValidWord reports whether s may be the id of a call, or a tool's name to a model: ^[A-Za-z0-9_-]{1,64}$.
-func ValidWord(s string) bool {
-	const word = run.Letters + run.Digits + "_-"
-	return run.Spelled(s, word, word, 64)
-}
+func ValidWord(s string) bool { return wordName.MatchString(s) }
 
-// ValidToolName reports whether s may be a tool's original name: ^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$.
-func ValidToolName(s string) bool {
-	const word = run.Letters + run.Digits + "_-"
-	for part := range strings.SplitSeq(s, ".") {
-		if !run.Spelled(part, word, word, len(part)) {
-			return false
-		}
-	}
-	return true
-}
+// ValidToolName reports whether s may be a tool's original name: words with dots between them.
+func ValidToolName(s string) bool { return toolName.MatchString(s) }
 
-// validToolPattern reports whether s may be a pattern over original tool names: ^[A-Za-z0-9_.*-]+$.
-func validToolPattern(s string) bool {
-	const pattern = run.Letters + run.Digits + "_.*-"
-	return run.Spelled(s, pattern, pattern, len(s))
-}
+// ValidDigest reports whether s has the form of a blob's digest: a SHA-256, 64 lower-case hex digits.
+func ValidDigest(s string) bool { return digestForm.MatchString(s) }
 
 // ValidPrincipal reports whether s is user:NAME or group:NAME: ^(user|group):[A-Za-z0-9._@+-]{1,128}$.
 func ValidPrincipal(s string) bool {
@@ -208,10 +201,4 @@ func CheckMedia(m run.Media) error {
 	default:
 		return nil
 	}
-}
-
-// ValidDigest reports whether s has the form of a blob's digest: a SHA-256, 64 lower-case hex digits.
-func ValidDigest(s string) bool {
-	const hex = run.Digits + "abcdef"
-	return len(s) == 64 && run.Spelled(s, hex, hex, 64)
 }

@@ -125,11 +125,7 @@ func (c *checker) context(at string, x Context) {
 	} {
 		c.that(n.got >= 0, at+"."+n.key, fmt.Sprintf("got %d, want zero or more", n.got))
 	}
-	switch x.SummaryBy {
-	case "", SummaryMechanical, SummaryModel:
-	default:
-		c.add(at+".summary", fmt.Sprintf("got %q, want mechanical or model", x.SummaryBy))
-	}
+	c.enumOrNone(at+".summary", x.SummaryBy)
 	for key, n := range map[string]*int{"system": x.Reserve.System, "tools": x.Reserve.Tools} {
 		c.that(n == nil || *n >= 0, at+".reserve."+key, "got less than zero, want zero or more, or measured")
 	}
@@ -283,8 +279,7 @@ func (e Embeddings) Model() bool { return e.Provider != "" && e.Provider != Embe
 func (c *checker) prefilter(at string, p Prefilter) {
 	c.that(p.TopK >= 0, at+".topK", "got a number below zero, want zero or more")
 	at += ".embeddings"
-	oneOf(c, at+".provider", cmp.Or(p.Embeddings.Provider, EmbeddingsBM25), EmbeddingsBM25, EmbeddingsOpenAI,
-		EmbeddingsBedrock)
+	c.enumOrNone(at+".provider", p.Embeddings.Provider)
 	server := ModelSpec{BaseURL: p.Embeddings.BaseURL, Key: p.Embeddings.Key}
 	openai := p.Embeddings.Provider == EmbeddingsOpenAI
 	c.that(openai || server.BaseURL == "", at+".baseURL", "got one, want none: only provider openai has a server")

@@ -27,65 +27,56 @@ func PresetDefaults(p Preset) (Definition, error) {
 		PresetRunner, PresetTirea, PresetCowork, PresetForge)
 }
 
-func countersignDefaults() Definition {
+// baseDefaults is what most presets have in common.
+func baseDefaults(p Preset) Definition {
 	return Definition{
-		Preset:          PresetCountersign,
-		Model:           ModelSpec{Retry: defaultRetry(3, 0)},
-		Permission:      defaultPermission(ModeSuspendAndReplay, DefaultByEffect, ScopeCall),
-		Limits:          Limits{Interactions: 25, OnLimit: OnLimitSummarise, Asks: defaultAsks},
+		Preset:          p,
+		Model:           ModelSpec{Retry: defaultRetry(1, 0)},
+		Permission:      defaultPermission(ModeSuspendAndReplay, DefaultAllow, ScopeCall),
+		Limits:          Limits{Interactions: 10, OnLimit: OnLimitError, Asks: defaultAsks},
 		Batch:           BatchAll,
-		Executor:        ExecutorParallelStreaming,
+		Executor:        ExecutorSequential,
 		Wait:            run.WaitAnyExternal,
 		Resume:          run.ResumeEach,
 		TextBesideCalls: TextBesideKeep,
-		Early:           EarlyRefuse,
+		Early:           EarlyKeep,
 		Output:          Output{Format: OutputText},
 		Corrections:     CorrectionsPersist,
-		SystemPrompt:    SystemOnce,
+		SystemPrompt:    SystemEveryInference,
 		Dropped:         DroppedSilent,
-		Context:         countersignContext(),
 		CutText:         CutTextPlain,
 		Text:            TextFinal,
 		Analysis:        defaultAnalysis(),
-		Guards:          Guards{DuplicateCalls: true, FailedRounds: 2, ToolFailures: 3},
 		XML:             XML{MissingServer: MissingServerError, Breaker: 5},
 		Prompt:          Prompt{Order: PromptSeed},
 		Orchestrator:    defaultOrchestrator(),
 	}
 }
 
-// countersignContext counts what is reserved for system text and tools by what they are.
-func countersignContext() Context {
-	c := defaultWindow(200_000, Reserve{Output: 4096, Safety: 768})
-	c.Mask, c.KeepWhole = true, true
-	return c
+func countersignDefaults() Definition {
+	d := baseDefaults(PresetCountersign)
+	d.Model.Retry = defaultRetry(3, 0)
+	d.Permission.Default = DefaultByEffect
+	d.Limits.Interactions, d.Limits.OnLimit = 25, OnLimitSummarise
+	d.Executor, d.Early = ExecutorParallelStreaming, EarlyRefuse
+	d.SystemPrompt = SystemOnce
+	d.Context = defaultWindow(200_000, Reserve{Output: 4096, Safety: 768}) // system text and tools are measured
+	d.Context.Mask, d.Context.KeepWhole = true, true
+	d.Guards = Guards{DuplicateCalls: true, FailedRounds: 2, ToolFailures: 3}
+	return d
 }
 
 // arvoDefaults are those of seed 000.
 func arvoDefaults() Definition {
-	return Definition{
-		Preset:          PresetArvo,
-		Model:           ModelSpec{Retry: defaultRetry(1, 0), MaxTokens: 4096, Temperature: new(float64)},
-		Permission:      defaultPermission(ModeBlockAndRetry, DefaultAllow, ScopeTool),
-		Limits:          Limits{Interactions: 5, OnLimit: OnLimitError, Asks: defaultAsks},
-		Batch:           BatchHighestPriority,
-		Executor:        ExecutorParallelBatch,
-		Wait:            run.WaitAnyExternal,
-		Resume:          run.ResumeAllAnswered,
-		TextBesideCalls: TextBesideDrop,
-		Early:           EarlyKeep,
-		Output:          Output{Format: OutputText},
-		Corrections:     CorrectionsPersist,
-		SystemPrompt:    SystemOnce,
-		Dropped:         DroppedSilent,
-		Context:         Context{Mask: true},
-		CutText:         CutTextNotice,
-		Text:            TextFinal,
-		Analysis:        defaultAnalysis(),
-		XML:             XML{MissingServer: MissingServerError, Breaker: 5},
-		Prompt:          Prompt{Order: PromptSeed},
-		Orchestrator:    defaultOrchestrator(),
-	}
+	d := baseDefaults(PresetArvo)
+	d.Model.MaxTokens, d.Model.Temperature = 4096, new(float64)
+	d.Permission.Mode, d.Permission.Scope = ModeBlockAndRetry, ScopeTool
+	d.Limits.Interactions = 5
+	d.Batch, d.Executor, d.Resume = BatchHighestPriority, ExecutorParallelBatch, run.ResumeAllAnswered
+	d.TextBesideCalls, d.CutText = TextBesideDrop, CutTextNotice
+	d.SystemPrompt = SystemOnce
+	d.Context.Mask = true
+	return d
 }
 
 // runnerDefaults are those of seed 003.
@@ -102,28 +93,12 @@ func runnerDefaults() Definition {
 
 // tireaDefaults are those of seed 001.
 func tireaDefaults() Definition {
-	return Definition{
-		Preset:          PresetTirea,
-		Model:           ModelSpec{Retry: defaultRetry(2, 10*time.Second), Continuations: 3, Busy: BusyFail},
-		Permission:      defaultPermission(ModeSuspendAndReplay, DefaultAllow, ScopeCall),
-		Limits:          Limits{Interactions: 10, OnLimit: OnLimitStop, Asks: defaultAsks},
-		Batch:           BatchAll,
-		Executor:        ExecutorParallelStreaming,
-		Wait:            run.WaitAllSuspended,
-		Resume:          run.ResumeEach,
-		TextBesideCalls: TextBesideKeep,
-		Early:           EarlyKeep,
-		Output:          Output{Format: OutputText},
-		Corrections:     CorrectionsPersist,
-		SystemPrompt:    SystemEveryInference,
-		Dropped:         DroppedSilent,
-		CutText:         CutTextPlain,
-		Text:            TextFinal,
-		Analysis:        defaultAnalysis(),
-		XML:             XML{MissingServer: MissingServerError, Breaker: 5},
-		Prompt:          Prompt{Order: PromptSeed},
-		Orchestrator:    defaultOrchestrator(),
-	}
+	d := baseDefaults(PresetTirea)
+	d.Model.Retry = defaultRetry(2, 10*time.Second)
+	d.Model.Continuations, d.Model.Busy = 3, BusyFail
+	d.Limits.OnLimit = OnLimitStop
+	d.Executor, d.Wait = ExecutorParallelStreaming, run.WaitAllSuspended
+	return d
 }
 
 // textNoModel is what an agent says where none of its models answers (seed 002, "on all models fail"; the words are
@@ -137,62 +112,27 @@ func coworkDefaults() Definition {
 	system := 500
 	window := defaultWindow(32_768, Reserve{System: &system, Active: 9500, Output: 2000, Safety: 768})
 	window.CompressAfter = 4
-	retry := defaultRetry(2, 0)
-	retry.On = []ModelErrorClass{ModelServer}
-	return Definition{
-		Preset: PresetCowork,
-		Model: ModelSpec{
-			Retry: retry, Timeout: 3 * time.Minute, CutStream: CutStreamKeep, Repair: RepairOn,
-			MoveOn:     []ModelErrorClass{ModelTimeout, ModelConnection, ModelUnavailable, ModelServer},
-			StaticText: textNoModel,
-		},
-		Permission:      defaultPermission(ModeSuspendAndReplay, DefaultAllow, ScopeCall),
-		Limits:          Limits{Interactions: 20, OnLimit: OnLimitSummarise, Asks: defaultAsks},
-		Batch:           BatchAll,
-		Executor:        ExecutorSequential,
-		Wait:            run.WaitAnyExternal,
-		Resume:          run.ResumeEach,
-		TextBesideCalls: TextBesideDrop,
-		Early:           EarlyKeep,
-		Output:          Output{Format: OutputText},
-		Corrections:     CorrectionsPersist,
-		SystemPrompt:    SystemEveryInference,
-		Dropped:         DroppedSilent,
-		Context:         window,
-		CutText:         CutTextPlain,
-		Text:            TextHeuristic,
-		Analysis:        defaultAnalysis(),
-		XML:             XML{MissingServer: MissingServerError, Breaker: 5},
-		Prompt:          Prompt{Order: PromptSeed},
-		Orchestrator:    defaultOrchestrator(),
-	}
+	d := baseDefaults(PresetCowork)
+	d.Model.Retry = defaultRetry(2, 0)
+	d.Model.Retry.On = []ModelErrorClass{ModelServer}
+	d.Model.Timeout, d.Model.CutStream, d.Model.Repair = 3*time.Minute, CutStreamKeep, RepairOn
+	d.Model.MoveOn = []ModelErrorClass{ModelTimeout, ModelConnection, ModelUnavailable, ModelServer}
+	d.Model.StaticText = textNoModel
+	d.Limits.Interactions, d.Limits.OnLimit = 20, OnLimitSummarise
+	d.TextBesideCalls, d.Text = TextBesideDrop, TextHeuristic
+	d.Context = window
+	return d
 }
 
 // forgeDefaults are those of seed 004.
 func forgeDefaults() Definition {
-	return Definition{
-		Preset:          PresetForge,
-		Model:           ModelSpec{Retry: defaultRetry(1, 0), Dialect: DialectXML, Repair: RepairOn, Busy: BusyFail},
-		Permission:      defaultPermission(ModeSuspendAndReplay, DefaultAllow, ScopeCall),
-		Limits:          Limits{Interactions: 10, OnLimit: OnLimitError, Asks: defaultAsks},
-		Batch:           BatchFirst,
-		Executor:        ExecutorSequential,
-		Wait:            run.WaitAnyExternal,
-		Resume:          run.ResumeEach,
-		TextBesideCalls: TextBesideKeep,
-		Early:           EarlyKeep,
-		Output:          Output{Format: OutputText},
-		Corrections:     CorrectionsEphemeral,
-		SystemPrompt:    SystemEveryInference,
-		Dropped:         DroppedSilent,
-		Context:         Context{Prune: 32_768},
-		CutText:         CutTextPlain,
-		Text:            TextRequireTool,
-		Analysis:        defaultAnalysis(),
-		XML:             XML{MissingServer: MissingServerError, Breaker: 5},
-		Prompt:          Prompt{Order: PromptSeed},
-		Orchestrator:    defaultOrchestrator(),
-	}
+	d := baseDefaults(PresetForge)
+	d.Model.Dialect, d.Model.Repair, d.Model.Busy = DialectXML, RepairOn, BusyFail
+	d.Batch = BatchFirst
+	d.Corrections = CorrectionsEphemeral
+	d.Context.Prune = 32_768
+	d.Text = TextRequireTool
+	return d
 }
 
 func defaultPermission(m PermissionMode, d PermissionDefault, s Scope) Permission {

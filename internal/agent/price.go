@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"cmp"
+
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -27,6 +29,6 @@ func (p *Price) Of(u run.Usage) run.USD {
 	if p == nil {
 		return 0
 	}
-	return p.Input.Of(u.Input).Add(p.Output.Of(u.Output)).Add(orInput(p.CacheRead, p.Input).Of(u.CacheRead)).
-		Add(orInput(p.CacheWrite, p.Input).Of(u.CacheWrite))
+	read, write := cmp.Or(p.CacheRead, &p.Input), cmp.Or(p.CacheWrite, &p.Input)
+	return p.Input.Of(u.Input).Add(p.Output.Of(u.Output)).Add(read.Of(u.CacheRead)).Add(write.Of(u.CacheWrite))
 }

@@ -166,7 +166,7 @@ func (d *Definition) sectionText(s Section) string {
 // prompt checks order, names and texts: every text is executed with everything it may name.
 func (c *checker) prompt(at string, d *Definition) {
 	p := d.Prompt
-	oneOf(c, at+".order", cmp.Or(p.Order, PromptSeed), PromptSeed, PromptCode)
+	c.enumOrNone(at+".order", p.Order)
 	for _, name := range slices.Sorted(maps.Keys(p.Sections)) {
 		path := at + ".sections." + name
 		s, ok := parseSection(name)

@@ -75,16 +75,16 @@ func CheckPermission(p Permission) error {
 }
 
 func (c *checker) permission(at string, p Permission) {
-	oneOf(c, at+".mode", p.Mode, ModeSuspendAndReplay, ModeBlockAndRetry, ModeAdvisory)
-	oneOf(c, at+".scope", cmp.Or(p.Scope, ScopeCall), ScopeCall, ScopeTool)
-	oneOf(c, at+".grants", cmp.Or(p.Grants, GrantsRun), GrantsRun, GrantsOnce, GrantsStanding)
+	c.enum(at+".mode", p.Mode)
+	c.enumOrNone(at+".scope", p.Scope)
+	c.enumOrNone(at+".grants", p.Grants)
 	if p.Grants == GrantsStanding {
 		c.standing(at+".grants", p)
 	}
 	c.bounds(at+".standing", p)
 	c.form(p.Backend == "" || ValidWord(p.Backend), at+".backend", p.Backend, "a name of letters, digits, _ and -")
 	c.form(p.Policy == "" || ValidWord(p.Policy), at+".policy", p.Policy, "a name of letters, digits, _ and -")
-	oneOf(c, at+".default", p.Default, DefaultByEffect, DefaultAllow, DefaultAsk, DefaultDeny)
+	c.enum(at+".default", p.Default)
 	c.that(len(p.Approvers) > 0, at+".approvers", "got nobody, want at least one principal")
 	c.principals(at+".approvers", p.Approvers)
 	c.that(p.Expires > 0, at+".expires", "got nothing, want more than zero")
@@ -106,8 +106,8 @@ func (c *checker) standing(at string, p Permission) {
 }
 
 func (c *checker) rule(at string, r Rule) {
-	c.form(validToolPattern(r.Tool), at+".tool", r.Tool, "a pattern over original tool names, such as refunds.*")
-	oneOf(c, at+".verdict", r.Verdict, VerdictAllow, VerdictAsk, VerdictDeny)
+	c.form(toolPattern.MatchString(r.Tool), at+".tool", r.Tool, "a pattern over original tool names, such as refunds.*")
+	c.enum(at+".verdict", r.Verdict)
 	c.principals(at+".approvers", r.Approvers)
 	c.that(r.Expires >= 0, at+".expires", "got less than zero, want more")
 	for i, cond := range r.When {
@@ -324,10 +324,10 @@ func (c *checker) asking(at string, r Rule, expires time.Duration) {
 		return
 	}
 	for i, via := range r.Via {
-		oneOf(c, fmt.Sprintf("%s.via[%d]", at, i), via, run.Vias()...)
+		c.enum(fmt.Sprintf("%s.via[%d]", at, i), via)
 		c.that(slices.Index(r.Via, via) == i, fmt.Sprintf("%s.via[%d]", at, i), "got a channel a second time, want it once")
 	}
-	oneOf(c, at+".confirm", cmp.Or(r.Confirm, run.ConfirmCode), run.Confirms()...)
+	c.enumOrNone(at+".confirm", r.Confirm)
 	c.that(r.Confirm == "" || r.Channels().Allow(run.ViaPage), at+".confirm",
 		"got "+string(r.Confirm)+", want none: via has no page, and other channels take none")
 	if r.Escalate == nil {

@@ -86,19 +86,31 @@ func sampleSystem(built SystemPrompt) SystemData {
 // exist, and, where the text does not depend on .Input, everything else. {{define}}d templates are checked only if it
 // doesn't. What exists depends on when the text is built.
 func CheckSystem(text string, built SystemPrompt) error {
-	t, err := parseTemplate(systemName, text)
+	dot, err := systemDot(Definition{Name: "check", Tools: []ToolSpec{{Name: "tool"}}}, sampleSystem(built))
+	if err == nil {
+		err = checkText(systemName, text, systemFields(built), dot)
+	}
 	if err != nil {
 		return fmt.Errorf("check system text: %w", err)
 	}
-	v := rootFields{known: systemFields(built)}
+	return nil
+}
+
+// checkText finds what can be known to be wrong with a text: syntax, names that are not known, and, where the text does
+// not depend on .Input, what fails with the sample dot.
+func checkText(name, text string, known []string, dot any) error {
+	t, err := parseTemplate(name, text)
+	if err != nil {
+		return err
+	}
+	v := rootFields{known: known}
 	v.visit(t.Tree.Root, true)
 	if v.unknown != "" {
-		return fmt.Errorf("check system text: .%s does not exist; want one of %s", v.unknown, strings.Join(v.known, ", "))
+		return fmt.Errorf(".%s does not exist; want one of %s", v.unknown, strings.Join(known, ", "))
 	}
-	if v.input || len(t.Templates()) > 1 {
-		return nil
+	if !v.input && len(t.Templates()) == 1 {
+		_, err = executeTemplate(t, dot)
 	}
-	_, err = RenderSystem(Definition{Name: "check", System: text, Tools: []ToolSpec{{Name: "tool"}}}, sampleSystem(built))
 	return err
 }
 
@@ -343,34 +355,19 @@ var (
 
 // check finds what can be known to be wrong with a text for the section before there is a run, as CheckSystem does.
 func (s Section) check(text string, built SystemPrompt) error {
-	t, err := parseTemplate(s.Name, text)
-	if err != nil {
-		return fmt.Errorf("check section: %w", err)
-	}
-	// The names that the section's text may show.
 	own := sectionNamesSystem
 	if s.Turn {
 		own = sectionNamesTurn
 	}
-	known := slices.Concat(systemFields(built), own)
-	slices.Sort(known)
-	v := rootFields{known: known}
-	v.visit(t.Tree.Root, true)
-	if v.unknown != "" {
-		return fmt.Errorf("check section: .%s does not exist; want one of %s", v.unknown, strings.Join(v.known, ", "))
-	}
-	if v.input || len(t.Templates()) > 1 {
-		return nil
-	}
 	dot, err := systemDot(Definition{Name: "check", Tools: []ToolSpec{{Name: "tool"}}}, sampleSystem(built))
-	if err != nil {
-		return fmt.Errorf("check section: %w", err)
-	}
-	for _, name := range slices.Concat(sectionNamesSystem, sectionNamesTurn) {
+	for _, name := range own {
 		dot[name[1:]] = "x"
 	}
 	dot["LoopBreaking"], dot["OneTool"], dot["ToolRequired"] = []any{"x"}, true, true
-	if _, err := executeTemplate(t, dot); err != nil {
+	if err == nil {
+		err = checkText(s.Name, text, slices.Sorted(slices.Values(slices.Concat(systemFields(built), own))), dot)
+	}
+	if err != nil {
 		return fmt.Errorf("check section: %w", err)
 	}
 	return nil

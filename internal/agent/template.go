@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"text/template"
@@ -90,21 +91,16 @@ type TemplatePart struct {
 // secretOpen is what a reference to a secret begins with; it ends with '}'.
 const secretOpen = "${secret:"
 
-// maxSecretName is how long a secret's name may be, in bytes.
-const maxSecretName = 64
-
 // ValidSecretName reports whether a secret may have that name: 1 to 64 letters, digits, '_', '-' and '.', not dots
 // alone.
 func ValidSecretName(name string) bool {
-	return len(name) <= maxSecretName && strings.Trim(name, ".") != "" && hasOnly(name, "_-.")
+	return secretName.MatchString(name) && strings.Trim(name, ".") != ""
 }
 
-// hasOnly reports whether s consists of ASCII letters, digits and the characters of others.
-func hasOnly(s, others string) bool {
-	return !strings.ContainsFunc(s, func(c rune) bool {
-		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune(others, c)
-	})
-}
+var (
+	secretName = regexp.MustCompile(`^[\w.-]{1,64}$`)
+	argName    = regexp.MustCompile(`^[\w.$@\[\]][\w.$@\[\]-]{0,127}$`)
+)
 
 // SecretParts takes a template apart at its ${secret:NAME}. Text that begins like one and is none is an error.
 func SecretParts(template string) ([]TemplatePart, error) {
@@ -119,7 +115,7 @@ func SecretParts(template string) ([]TemplatePart, error) {
 		}
 		name, rest, closed := strings.Cut(after, "}")
 		if !closed || !ValidSecretName(name) {
-			return nil, fmt.Errorf("want ${secret:NAME} with a name of 1 to %d letters, digits, '_', '-' and '.'", maxSecretName)
+			return nil, errors.New("want ${secret:NAME} with a name of 1 to 64 letters, digits, '_', '-' and '.'")
 		}
 		parts, template = append(parts, TemplatePart{Secret: name}), rest
 	}
@@ -147,7 +143,7 @@ func argParts(text string) []TemplatePart {
 			continue
 		}
 		name, _, closed := strings.Cut(text[at+1:], "}")
-		if !closed || !validArg(name) {
+		if !closed || !argName.MatchString(name) {
 			continue
 		}
 		if from < at {
@@ -161,13 +157,6 @@ func argParts(text string) []TemplatePart {
 		parts = append(parts, TemplatePart{Text: text[from:]})
 	}
 	return parts
-}
-
-// maxArg is how long the name of an argument in a template may be, in bytes.
-const maxArg = 128
-
-func validArg(name string) bool {
-	return name != "" && len(name) <= maxArg && hasOnly(name, "_-.$@[]") && !strings.HasPrefix(name, "-")
 }
 
 // RequestURL is an HTTPTool's URL taken apart: what is fixed, and templates.

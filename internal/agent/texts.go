@@ -35,6 +35,13 @@ func TextDropped(d *Definition, calls []ReplyCall) string {
 const (
 	TextRunEnded    = "The run ended before this call was carried out. It had no effect."
 	TextOutcomeLost = "The run ended while this call was under way. Nobody can say whether it took effect."
+
+	TextExpired       = "Expired: nobody decided about this call in time. It was not carried out."
+	TextInputExpired  = "Expired: nobody answered in time what this call asked for. It was not carried out."
+	TextAnswerExpired = "Expired: the service was asked and did not answer in time. Nobody can say whether it will " +
+		"still act."
+	TextOutcomeExpired = "The outcome of this call is unknown: it was interrupted, and nobody could say in time whether " +
+		"it took effect."
 )
 
 // OutcomeExpiry is how long somebody has to say what became of an interrupted call.
@@ -67,30 +74,10 @@ func TextCallCancelled(by, note string) string {
 	return "Called off by " + by + ". The call was not carried out." + QuotedNote("Their note", note)
 }
 
-// TextExpired tells the model that nobody decided in time.
-func TextExpired() string {
-	return "Expired: nobody decided about this call in time. It was not carried out."
-}
-
-// TextInputExpired tells the model that nobody answered in time what the call's tool had asked.
-func TextInputExpired() string {
-	return "Expired: nobody answered in time what this call asked for. It was not carried out."
-}
-
-// TextAnswerExpired tells the model that a service did not answer in time.
-func TextAnswerExpired() string {
-	return "Expired: the service was asked and did not answer in time. Nobody can say whether it will still act."
-}
-
 // TextAskApproval stands behind the description of a tool that wants an approval under an advisory policy.
 func TextAskApproval(with, comments string) string {
 	return "This tool requires an approval: get it with " + with + " before you call it." +
 		QuotedNote("The last answer", comments)
-}
-
-// TextOutcomeExpired tells the model that nobody could say in time what became of the call.
-func TextOutcomeExpired() string {
-	return "The outcome of this call is unknown: it was interrupted, and nobody could say in time whether it took effect."
 }
 
 // TextPlaceholder stands in requests for the result of a call that is open.

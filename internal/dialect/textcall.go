@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -64,6 +65,8 @@ func findTool(d *agent.Definition, c TextCall) (agent.ToolSpec, bool) {
 	return d.Tool(prefix + c.Tool)
 }
 
+var notInName = regexp.MustCompile(`[^\w-]`)
+
 // unknownName is what a call of a tool that does not exist is kept under: the model's word as far as every provider
 // takes it for a name, and never that of a tool.
 func unknownName(d *agent.Definition, c TextCall) string {
@@ -71,12 +74,7 @@ func unknownName(d *agent.Definition, c TextCall) string {
 	if c.Server != localServer {
 		name = c.Server + "_" + c.Tool
 	}
-	safe := strings.Map(func(r rune) rune {
-		if strings.ContainsRune(run.Letters+run.Digits+"_-", r) {
-			return r
-		}
-		return '_'
-	}, name)
+	safe := notInName.ReplaceAllString(name, "_")
 	safe = safe[:min(len(safe), 60)]
 	for _, taken := d.ToolByModelName(safe); taken; _, taken = d.ToolByModelName(safe) {
 		safe += "_"

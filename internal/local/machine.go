@@ -47,7 +47,7 @@ type Config struct {
 	Model      runtime.Model
 	Tools      runtime.ToolSource
 	Hooks      hook.Set // the code that agents name beside tools
-	Agents     func(name string) (*agent.Definition, bool)
+	Agents     agent.Agents
 	Clock      clock.Clock
 	IDs        IDs
 	Executions asl.Store
@@ -84,7 +84,7 @@ type Config struct {
 	People person.Directory // who the directory knows; nil = nobody
 	// Current is what is deployed now of agents, whose policy holds beside what runs are pinned to (A17). Nil = what is
 	// pinned holds alone: on a laptop a file may have a registered agent's name.
-	Current runtime.Agents
+	Current agent.Agents
 	// Notify tells people of requests, over this machine's table and clock, whatever it names itself; what is due later is
 	// done at its time while the process runs. Nil = nobody is told, and nothing is due.
 	Notify *notify.Notifier

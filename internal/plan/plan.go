@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,7 +14,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
-	"github.com/countersign/countersign/internal/run"
 )
 
 // Plan is what a planner made of a request: steps, or the answer itself where no tool is needed. Exactly one of the two
@@ -182,6 +182,8 @@ func planOfCalls(calls []planCall) (Plan, error) {
 	return stepsPlan(steps)
 }
 
+var planCallName = regexp.MustCompile(`^[a-z_]*`)
+
 // planCalls finds a text's calls, in order.
 func planCalls(text string) ([]planCall, error) {
 	var calls []planCall
@@ -191,7 +193,7 @@ func planCalls(text string) ([]planCall, error) {
 			break
 		}
 		rest = rest[at+len("plan."):]
-		name := rest[:len(rest)-len(strings.TrimLeft(rest, run.Lowercase+"_"))]
+		name := planCallName.FindString(rest)
 		signature, known := planSignatures[name]
 		body, open := strings.CutPrefix(strings.TrimLeft(rest[len(name):], " \t"), "(")
 		if !known || !open {
@@ -317,25 +319,15 @@ func planEscape(c byte) byte {
 // mentioned lists the numbers of the steps that a text names, as in "the file of step 2".
 func mentioned(text string) []int {
 	var numbers []int
-	lower := strings.ToLower(text)
-	for at := 0; ; {
-		i := strings.Index(lower[at:], "step")
-		if i < 0 {
-			return numbers
-		}
-		from := at + i
-		at = from + len("step")
-		inWord := from > 0 && strings.IndexByte(run.Letters+run.Digits+"_", lower[from-1]) >= 0
-		rest := strings.TrimLeft(lower[at:], " \t")
-		if rest = strings.TrimPrefix(rest, "#"); inWord || len(rest) == len(lower[at:]) {
-			continue
-		}
-		number := rest[:len(rest)-len(strings.TrimLeft(rest, run.Digits))]
-		if n, err := strconv.Atoi(number); err == nil {
+	for _, m := range stepNumber.FindAllStringSubmatch(text, -1) {
+		if n, err := strconv.Atoi(m[1]); err == nil {
 			numbers = append(numbers, n)
 		}
 	}
+	return numbers
 }
+
+var stepNumber = regexp.MustCompile(`(?i)(?:^|[^\w])step(?:[ \t]+#?|#)([0-9]+)`)
 
 // compound are the words by which one request asks for several things.
 var compound = []string{"and", "then", "also", "afterwards", "finally", "after that", "as well as", "followed by",

@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"encoding/json"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -196,21 +197,7 @@ func namedCall(d *agent.Definition, s *run.AgentState, a policy.Action, step Ste
 
 // names reports whether a text names a tool, whole.
 func names(text, tool string) bool {
-	const word = run.Letters + run.Digits + "_-"
-	for at := 0; ; {
-		i := strings.Index(text[at:], tool)
-		if i < 0 {
-			return false
-		}
-		from, to := at+i, at+i+len(tool)
-		before := from > 0 && strings.IndexByte(word+".", text[from-1]) >= 0
-		behind := to < len(text) && strings.IndexByte(word, text[to]) >= 0 ||
-			to+1 < len(text) && text[to] == '.' && strings.IndexByte(word, text[to+1]) >= 0
-		if !before && !behind {
-			return true
-		}
-		at = from + 1
-	}
+	return regexp.MustCompile(`(?:^|[^\w.-])` + regexp.QuoteMeta(tool) + `(?:$|[^\w.-]|\.(?:$|[^\w-]))`).MatchString(text)
 }
 
 // synthesised is the plan's answer: the model's text, or what stands for it.

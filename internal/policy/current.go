@@ -13,7 +13,7 @@ import (
 // CurrentOf is what a deployment says now of the agents of a pinned definition; find gives an agent's current
 // definition by name. Where it has no such agent it is nil: what is pinned holds alone. That an agent is not there may
 // be a deployment that is under way; one that is to do nothing any more stays, and denies.
-func CurrentOf(pinned *agent.Definition, find func(name string) (*agent.Definition, bool)) *agent.Current {
+func CurrentOf(pinned *agent.Definition, find agent.Agents) *agent.Current {
 	now, ok := find(pinned.Name)
 	if !ok {
 		return nil

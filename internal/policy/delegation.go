@@ -81,7 +81,7 @@ func rootRun(s *run.AgentState) string {
 // are nil for a call that is no run, or has been claimed before. find finds the deployment's agents; nil = it has none
 // here.
 func Delegation(
-	d *agent.Definition, s *run.AgentState, c run.Call, find func(name string) (*agent.Definition, bool),
+	d *agent.Definition, s *run.AgentState, c run.Call, find agent.Agents,
 ) (*run.Child, *run.CallFinished) {
 	t, ok := d.Tool(c.Tool)
 	if !ok || t.Kind != agent.KindAgent || c.Child != "" {
@@ -92,7 +92,7 @@ func Delegation(
 	if problem == "" {
 		problem = promiseBudget(&child, d, s, t)
 	}
-	if current := agent.FindAgent(find, t.Agent.Agent); problem == "" && child.USD > 0 && !current.Priced() {
+	if current := find.Find(t.Agent.Agent); problem == "" && child.USD > 0 && !current.Priced() {
 		problem = "its budget is in USD, and a model of agent " + t.Agent.Agent + " has no price"
 	}
 	if problem != "" {
@@ -104,13 +104,13 @@ func Delegation(
 
 // delegationProblem is why the run may not ask another agent, whatever that costs; "" = it may.
 func delegationProblem(
-	d *agent.Definition, s *run.AgentState, t agent.ToolSpec, find func(name string) (*agent.Definition, bool),
+	d *agent.Definition, s *run.AgentState, t agent.ToolSpec, find agent.Agents,
 ) string {
 	name := t.Agent.Agent
 	switch line := agentLine(s); {
 	case slices.Contains(line, name):
 		return "agent " + name + " would work for itself (" + strings.Join(append(line, name), " -> ") + ")"
-	case agent.FindAgent(find, name) == nil:
+	case find.Find(name) == nil:
 		return "this deployment has no agent " + name
 	case depth(s) >= maxDepth(d.Limits):
 		return fmt.Sprintf("there are %d agents above this one's, and no more than %d may stand in a line", depth(s),

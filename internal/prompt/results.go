@@ -60,7 +60,7 @@ func ShowMessages(d *agent.Definition, s *run.AgentState, messages []run.Message
 	if d.Context.CompressAfter > 0 {
 		old = len(messages) - d.Context.CompressAfter
 	}
-	out, say := messages, d.Saying(agent.WordCompressed)
+	out, say := messages, d.WordFunc(agent.WordCompressed)
 	for i, m := range messages {
 		var shown run.Block
 		switch b := m.Block.(type) {

@@ -46,7 +46,7 @@ type Rehearsal struct {
 	Tenant string
 	Tools  runtime.ToolSource // the code of the new build
 	Hooks  hook.Set           // likewise
-	Agents runtime.Agents     // as they would be deployed
+	Agents agent.Agents       // as they would be deployed
 	Now    time.Time
 }
 

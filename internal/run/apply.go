@@ -167,10 +167,7 @@ func (s *AgentState) flushQueued() {
 	for _, q := range s.Queued[:heard] {
 		s.appendMessage(RoleUser, q.Block, 0, q.Source)
 	}
-	s.Queued = s.Queued[heard:]
-	if len(s.Queued) == 0 {
-		s.Queued = nil
-	}
+	s.Queued = nonEmpty(s.Queued[heard:])
 }
 
 // UserMaySay refuses what only the model or a tool says: a result a user made up would be a second one.
@@ -358,26 +355,25 @@ func (e Finished) apply(s *AgentState) error {
 }
 
 // checkNaturalEnd refuses a natural end while the run owes something. A static text stands for a model that could not
-// be told, and only then may calls not be open.
+// be told, and only then may messages be unseen.
 func (s *AgentState) checkNaturalEnd(e Finished) error {
 	switch {
 	case e.Static != "" && (e.Reason != ReasonNaturalEnd || e.Note != ""):
 		return &ApplyError{Problem: "only a natural end has a text that stands for the model"}
-	case e.Static != "":
-		if c := s.OpenCall(); c != nil {
-			return &ApplyError{Call: c.ID, Problem: "still " + string(c.Status)}
-		}
-	case e.Reason == ReasonNaturalEnd:
-		return s.checkNothingOwed()
+	case e.Reason != ReasonNaturalEnd:
+		return nil
 	}
-	return nil
+	if c := s.OpenCall(); c != nil {
+		return &ApplyError{Call: c.ID, Problem: "still " + string(c.Status)}
+	}
+	if e.Static != "" {
+		return nil
+	}
+	return s.checkNothingOwed()
 }
 
-// checkNothingOwed refuses an end unless every call has its result and the model has seen everything.
+// checkNothingOwed refuses an end before the model has seen everything and every request is answered.
 func (s *AgentState) checkNothingOwed() error {
-	if i := slices.IndexFunc(s.Live, Call.Open); i >= 0 {
-		return &ApplyError{Call: s.Live[i].ID, Problem: "still " + string(s.Live[i].Status)}
-	}
 	if len(s.Permissions.Asked) > 0 {
 		return &ApplyError{Problem: "a permission is requested"}
 	}

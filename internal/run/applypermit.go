@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -56,12 +57,12 @@ func (s *AgentState) applyToolDecisions(at int, e Decided) error {
 		return err
 	}
 	if e.Action == ActionFail {
-		s.Permissions.close(at)
+		s.Permissions.Asked = without(s.Permissions.Asked, at)
 		why := "the request for permission failed"
 		if e.Note != "" {
 			why += strings.ReplaceAll(fmt.Sprintf(" It says: %.1000q", e.Note), "<", `\u003c`)
 		}
-		s.Permissions.setFailure(why)
+		s.Permissions.Failed = cmp.Or(s.Permissions.Failed, why)
 		s.flushQueued()
 		return nil
 	}
@@ -78,14 +79,13 @@ func (s *AgentState) applyToolDecisions(at int, e Decided) error {
 			continue
 		}
 		p := ToolPermit{
-			Tool: t.Tool, Denied: t.Verdict == ToolDenied, Approval: e.Approval, Place: i, Digests: t.Digests, By: e.By,
-			Note:     e.Note,
-			Standing: e.Standing, Voices: e.Voices,
+			Tool: t.Tool, Denied: t.Verdict == ToolDenied, Approval: e.Approval, Place: i, Digests: t.Digests,
+			By: e.By, Note: e.Note, Standing: e.Standing, Voices: e.Voices,
 		}
 		if len(e.Voices) > 0 {
 			p.Asked, p.Heard = asked[at].Since, asked[at].Heard
 		}
-		s.Permissions.add(p)
+		s.Permissions.Tools = append(slices.Clip(s.Permissions.Tools), p)
 	}
 	s.Permissions.Asked = asked
 	return nil
@@ -93,25 +93,22 @@ func (s *AgentState) applyToolDecisions(at int, e Decided) error {
 
 // applyToolDecision records what a decision on a call grants of its tool (suspend_and_replay, scope tool).
 func (s *AgentState) applyToolDecision(c Call, e Decided) {
-	if e.Permit == "" || e.Action == ActionCancel {
+	deny := e.Action == ActionDeny
+	if e.Permit == "" || !deny && (e.Action != ActionApprove || e.Once) {
 		return
 	}
-	deny := e.Action == ActionDeny
-	if deny || e.Action == ActionApprove && !e.Once {
-		p := ToolPermit{
-			Tool: c.Tool, Denied: deny, Approval: e.Approval, Digests: []string{e.Permit}, By: e.By, Note: e.Note,
-			Standing: e.Standing,
-			Voices:   e.Voices, Edited: e.Args != nil,
-		}
-		switch {
-		case len(e.Voices) == 0:
-		case c.Wait != nil && c.Wait.Approval == e.Approval:
-			p.Asked, p.Heard = c.Wait.Since, c.Wait.Heard
-		default: // it is overtaken
-			p.Asked, p.Heard = s.head.time, len(s.Heard)
-		}
-		s.Permissions.add(p)
+	p := ToolPermit{
+		Tool: c.Tool, Denied: deny, Approval: e.Approval, Digests: []string{e.Permit}, By: e.By, Note: e.Note,
+		Standing: e.Standing, Voices: e.Voices, Edited: e.Args != nil,
 	}
+	switch {
+	case len(e.Voices) == 0:
+	case c.Wait != nil && c.Wait.Approval == e.Approval:
+		p.Asked, p.Heard = c.Wait.Since, c.Wait.Heard
+	default: // it is overtaken
+		p.Asked, p.Heard = s.head.time, len(s.Heard)
+	}
+	s.Permissions.Tools = append(slices.Clip(s.Permissions.Tools), p)
 }
 
 // apply closes a request, and tells the model once the turn's results stand before it.
@@ -126,7 +123,7 @@ func (e PermissionAnswered) apply(s *AgentState) error {
 	if !s.Permissions.Asked[i].Complete() && !e.Expired {
 		return &ApplyError{Problem: "a tool has no verdict and the request has not expired"}
 	}
-	s.Permissions.close(i)
+	s.Permissions.Asked = without(s.Permissions.Asked, i)
 	s.Queued = slices.Insert(slices.Clone(s.Queued), s.permissionTexts(),
 		queued{Text{Text: e.Text}, s.nextSource(0), true})
 	s.flushQueued()
@@ -179,16 +176,6 @@ func (s *AgentState) grantClaim(c *Call, e CallClaimed) error {
 	return nil
 }
 
-// close takes an open request away.
-func (p *Permissions) close(i int) {
-	if p.Asked = slices.Delete(slices.Clone(p.Asked), i, i+1); len(p.Asked) == 0 {
-		p.Asked = nil
-	}
-}
-
-// add keeps a permit.
-func (p *Permissions) add(t ToolPermit) { p.Tools = append(slices.Clip(p.Tools), t) }
-
 // Use marks a grant as used up.
 func (p *Permissions) Use(approval, tool string) {
 	p.Tools = slices.Clone(p.Tools)
@@ -196,13 +183,6 @@ func (p *Permissions) Use(approval, tool string) {
 		if t := &p.Tools[i]; t.Approval == approval && t.Tool == tool && !t.Denied {
 			t.Used = true
 		}
-	}
-}
-
-// setFailure records why the run cannot go on; the first reason stays.
-func (p *Permissions) setFailure(why string) {
-	if p.Failed == "" {
-		p.Failed = why
 	}
 }
 
@@ -235,6 +215,6 @@ func (e PermissionFailed) apply(s *AgentState) error {
 	if err := s.requireAwake(); err != nil {
 		return err
 	}
-	s.Permissions.setFailure(e.Message)
+	s.Permissions.Failed = cmp.Or(s.Permissions.Failed, e.Message)
 	return nil
 }

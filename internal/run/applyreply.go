@@ -60,8 +60,8 @@ func (e Replied) apply(s *AgentState) error {
 		}
 	}
 	s.Correction = e.Correction
-	if said, ok := e.trailingBlock(); ok {
-		s.appendMessage(said.role, said.block, 0, s.nextSource(len(turn)))
+	if role, b := e.trailingBlock(); b != nil {
+		s.appendMessage(role, b, 0, s.nextSource(len(turn)))
 	}
 	return s.askedFor(e, hidden)
 }
@@ -142,30 +142,24 @@ func appendUses(blocks []Block, calls []RepliedCall) []Block {
 	return blocks
 }
 
-// unseen is a message that stands behind the model's turn and that no inference has carried.
-type unseen struct {
-	role  Role
-	block Block
-}
-
-// trailingBlock returns the block that the reply adds after the model's turn: why it was refused, or what stands for an
-// empty summary. Its part is the number of the turn's blocks.
-func (e Replied) trailingBlock() (unseen, bool) {
+// trailingBlock returns the block that the reply adds after the model's turn, and whose it is: why the reply was
+// refused, or what stands for an empty summary; nil = nothing. Its part is the number of the turn's blocks.
+func (e Replied) trailingBlock() (Role, Block) {
 	switch {
 	case e.Static != "":
-		return unseen{RoleAssistant, Text{Text: e.Static}}, true
+		return RoleAssistant, Text{Text: e.Static}
 	case e.Correction.Owed() && !e.Correction.Ephemeral:
-		return unseen{RoleUser, Text{Text: e.Correction.Text}}, true
+		return RoleUser, Text{Text: e.Correction.Text}
 	default:
-		return unseen{}, false
+		return "", nil
 	}
 }
 
 // blocks are the blocks that the reply adds: the model's turn, and what stands behind it.
 func (e Replied) blocks() []Block {
 	blocks, _ := e.turnBlocks()
-	if said, more := e.trailingBlock(); more {
-		blocks = append(blocks, said.block)
+	if _, b := e.trailingBlock(); b != nil {
+		blocks = append(blocks, b)
 	}
 	if e.Dropped != "" {
 		blocks = append(blocks, Text{Text: e.Dropped})

@@ -239,8 +239,19 @@ func (e DecisionDropped) apply(s *AgentState) error {
 // dropKept removes the kept decision on a target.
 func (s *AgentState) dropKept(target string) {
 	if i := slices.IndexFunc(s.Kept, func(k DecisionKept) bool { return k.Target == target }); i >= 0 {
-		s.Kept = slices.Delete(slices.Clone(s.Kept), i, i+1)
+		s.Kept = without(s.Kept, i)
 	}
+}
+
+// without is a list less its element i, nil where none is left.
+func without[T any](list []T, i int) []T { return nonEmpty(slices.Delete(slices.Clone(list), i, i+1)) }
+
+// nonEmpty is a list, nil where it is empty: what is stored and read back is the same.
+func nonEmpty[T any](list []T) []T {
+	if len(list) == 0 {
+		return nil
+	}
+	return list
 }
 
 // Ticket is a tool's own suspension: it cannot finish before somebody answers (presets 3). It is stored as the tool

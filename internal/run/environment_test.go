@@ -319,12 +319,12 @@ func (w *world) expired(s *run.AgentState) []step {
 		steps = append(steps, step{name: "expire request", writer: "w1", events: policy.Overdue(s, r.Expires)})
 	}
 	for _, c := range s.Waits() {
-		e := run.CallCancelled{Call: c.ID, Reason: run.WhyExpired, Content: agent.TextExpired()}
+		e := run.CallCancelled{Call: c.ID, Reason: run.WhyExpired, Content: agent.TextExpired}
 		switch c.Wait.For {
 		case run.ForOutcome:
-			e.Reason, e.Content = run.WhyOutcomeUnknown, agent.TextOutcomeExpired()
+			e.Reason, e.Content = run.WhyOutcomeUnknown, agent.TextOutcomeExpired
 		case run.ForAnswer:
-			e.Content = agent.TextAnswerExpired()
+			e.Content = agent.TextAnswerExpired
 		}
 		steps = append(steps, step{name: "expire", writer: "w1", events: []run.Event{e}})
 	}

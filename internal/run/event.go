@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"encoding/json"
 	"reflect"
 	"time"
@@ -135,6 +136,16 @@ type LateResult struct {
 	CallFinished
 }
 
+// LateSuspended is a claimant's own word that its tool has done nothing and asks for input, where it lost the race for
+// its entry and came through the inbox (protocol, rule 10). It counts for a call that is its claim, or that nobody has
+// claimed since it was: an attempt after it may have had an effect, whatever this one says. The request people see is
+// named by the state that takes the fact.
+type LateSuspended struct {
+	Slot   int64  `json:"slot"`
+	Writer string `json:"writer"`
+	CallSuspended
+}
+
 // Replied is one successful inference. It is committed before any of its calls starts.
 type Replied struct {
 	Inference int64         `json:"n"` // from 1
@@ -196,6 +207,9 @@ type RepliedCall struct {
 	Repaired bool   `json:"repaired,omitempty"` // Input is what was made of what the model wrote, which was not JSON
 	Repeats  string `json:"repeats,omitempty"`  // the call whose result stands and that this one repeats; "" = none
 }
+
+// Original is the name of the call's tool in its definition.
+func (rc RepliedCall) Original() string { return cmp.Or(rc.Tool, rc.Name) }
 
 // RepliedReasoning is reasoning as the model wrote it, and where: behind so many bytes of the text and so many calls.
 // Places never go back, and one behind a call is behind all of the text.
@@ -439,14 +453,4 @@ func WithSlot(e Event, n int64) (Event, error) {
 	}
 	slot.SetInt(n)
 	return fact.Interface().(Event), nil
-}
-
-// LateSuspended is a claimant's own word that its tool has done nothing and asks for input, where it lost the race for
-// its entry and came through the inbox (protocol, rule 10). It counts for a call that is its claim, or that nobody has
-// claimed since it was: an attempt after it may have had an effect, whatever this one says. The request people see is
-// named by the state that takes the fact.
-type LateSuspended struct {
-	Slot   int64  `json:"slot"`
-	Writer string `json:"writer"`
-	CallSuspended
 }

@@ -69,6 +69,14 @@ const (
 	KindEmpty      CorrectionKind = "empty"      // neither text nor calls
 )
 
+// What is wrong with a reply that the breaker counts: under TextRequireTool, one without any call; and in DialectXML,
+// tool tags that hold no call, or one that lacks a name.
+const (
+	KindNoToolCall   CorrectionKind = "no_tool_call"
+	KindMalformed    CorrectionKind = "malformed"
+	KindMissingField CorrectionKind = "missing_field"
+)
+
 // Room is what a request had left of its window, in tokens.
 type Room struct {
 	Left int `json:"left"`
@@ -140,9 +148,6 @@ func (e ContextBuilt) apply(s *AgentState) error {
 	return nil
 }
 
-// LifecycleNudge asks a model to go on, with a reply that was cut short or with its work.
-const LifecycleNudge Lifecycle = "nudge"
-
 // Cut is where the newest reply begins, if it came in pieces because its provider cut it short.
 type Cut struct {
 	// how many messages of the conversation stand before it, evicted ones included
@@ -190,14 +195,6 @@ type Correction struct {
 
 // Owed reports whether the model is still to be told.
 func (c *Correction) Owed() bool { return c != nil && c.Lifecycle != "" }
-
-// What is wrong with a reply that the breaker counts: under TextRequireTool, one without any call; and in DialectXML,
-// tool tags that hold no call, or one that lacks a name.
-const (
-	KindNoToolCall   CorrectionKind = "no_tool_call"
-	KindMalformed    CorrectionKind = "malformed"
-	KindMissingField CorrectionKind = "missing_field"
-)
 
 // stoppedPrefix begins the reason of a run that was stopped.
 const stoppedPrefix = "stopped:"

@@ -104,14 +104,10 @@ type ToolResult struct {
 	Whole   *Whole `json:"whole,omitempty"` // nil = the content is all that was kept. Never written in place
 }
 
-func (Text) block() {}
-
-func (Media) block() {}
-
-func (Reasoning) block() {}
-
-func (ToolUse) block() {}
-
+func (Text) block()       {}
+func (Media) block()      {}
+func (Reasoning) block()  {}
+func (ToolUse) block()    {}
 func (ToolResult) block() {}
 
 var blockTypes = typesByName[Block](Text{}, Media{}, Reasoning{}, ToolUse{}, ToolResult{})
@@ -192,6 +188,15 @@ func (l Log[T]) DropFront(k int) Log[T] {
 	return l
 }
 
+// Map returns the list of what f makes of each element.
+func (l Log[T]) Map(f func(T) T) Log[T] {
+	var mapped Log[T]
+	for _, v := range l.All() {
+		mapped = mapped.Append(f(v))
+	}
+	return mapped
+}
+
 // Append returns l with v at its end.
 func (l Log[T]) Append(v T) Log[T] {
 	if l.back != nil && l.n < len(l.back.items) && l.back.used.CompareAndSwap(int64(l.n), int64(l.n+1)) {
@@ -219,7 +224,15 @@ const (
 	LifecyclePlan      Lifecycle = "plan"      // the request is taken apart into steps, before the first inference
 	LifecycleRoute     Lifecycle = "route"     // a step of the plan is to become a call
 	LifecycleSynthesis Lifecycle = "synthesis" // what the steps gave is to become the answer
+
+	LifecycleNudge Lifecycle = "nudge" // the model is asked to go on, with a reply that was cut short or with its work
+	LifecycleNotes Lifecycle = "notes" // notes of messages that are about to leave; it quotes the conversation
 )
+
+// ForPlan reports whether a request is made for a run's plan. Such a reply is no inference.
+func (l Lifecycle) ForPlan() bool {
+	return l == LifecyclePlan || l == LifecycleRoute || l == LifecycleSynthesis
+}
 
 // Interactions is the quota: Current counts inferences (but a forced summary), Max is frozen when the run starts.
 type Interactions struct {
@@ -246,11 +259,5 @@ func (u Usage) Add(v Usage) Usage {
 	return Usage{u.Input + v.Input, u.Output + v.Output, u.CacheRead + v.CacheRead, u.CacheWrite + v.CacheWrite}
 }
 
-// ForPlan reports whether a request is made for a run's plan. Such a reply is no inference.
-func (l Lifecycle) ForPlan() bool {
-	return l == LifecyclePlan || l == LifecycleRoute || l == LifecycleSynthesis
-}
-
-// LifecycleNotes asks a model for notes of messages that are about to leave. It quotes the conversation and does not
-// carry it.
-const LifecycleNotes Lifecycle = "notes"
+// TextFromSystem is a text of the system's within the conversation, where there are only users and assistants.
+func TextFromSystem(text string) string { return "<system-reminder>\n" + text + "\n</system-reminder>" }

@@ -206,24 +206,18 @@ func (s *AgentState) leavePlan() {
 // markShown records that a settled call's result is in the conversation.
 func (s *AgentState) markShown(id string) {
 	mark := func(c Call) Call {
-		r := *c.Result
-		r.Shown = true
-		c.Result = &r
+		if c.ID == id {
+			r := *c.Result
+			r.Shown = true
+			c.Result = &r
+		}
 		return c
 	}
-	if i := slices.IndexFunc(s.Live, func(c Call) bool { return c.ID == id }); i >= 0 {
-		s.Live = slices.Clone(s.Live)
-		s.Live[i] = mark(s.Live[i])
-		return
+	s.Settled = s.Settled.Map(mark)
+	s.Live = slices.Clone(s.Live)
+	for i, c := range s.Live {
+		s.Live[i] = mark(c)
 	}
-	var settled Log[Call]
-	for _, c := range s.Settled.All() {
-		if c.ID == id {
-			c = mark(c)
-		}
-		settled = settled.Append(c)
-	}
-	s.Settled = settled
 }
 
 // inheritPlan takes over the plan of a run that this one branches off, with a count of its own.

@@ -155,16 +155,14 @@ func (s *AgentState) attributePlanResults(past *AgentState) {
 	if !past.Plan.Active() {
 		return
 	}
-	var settled Log[Call]
-	for _, c := range s.Settled.All() {
+	s.Settled = s.Settled.Map(func(c Call) Call {
 		if c.Step > 0 && !c.Result.Shown {
 			r := *c.Result
 			r.Source = r.Source.inRun(past.Run)
 			c.Result = &r
 		}
-		settled = settled.Append(c)
-	}
-	s.Settled = settled
+		return c
+	})
 }
 
 // resetCall returns a call that has not run as the model made it: decisions and edits are not inherited.
@@ -277,11 +275,14 @@ type OpenChild struct {
 
 // ChildOf is the open child of a call.
 func (s *AgentState) ChildOf(call string) (Child, bool) {
-	i := slices.IndexFunc(s.Children.Open, func(c OpenChild) bool { return c.Call == call })
-	if i < 0 {
-		return Child{}, false
+	if i := s.childAt(call); i >= 0 {
+		return s.Children.Open[i].Child, true
 	}
-	return s.Children.Open[i].Child, true
+	return Child{}, false
+}
+
+func (s *AgentState) childAt(call string) int {
+	return slices.IndexFunc(s.Children.Open, func(c OpenChild) bool { return c.Call == call })
 }
 
 // noteChild records the child of a claim. One that is claimed again keeps the child it has.
@@ -290,20 +291,14 @@ func (s *AgentState) noteChild(c *Call, child *Child) {
 		return
 	}
 	c.Child = child.Run
-	s.Children.Open = append(s.Children.Open[:len(s.Children.Open):len(s.Children.Open)],
-		OpenChild{Call: c.ID, Child: *child})
+	s.Children.Open = append(slices.Clip(s.Children.Open), OpenChild{Call: c.ID, Child: *child})
 	s.Children.Begun++
 }
 
 // abandonChild removes a child that will not answer.
 func (s *AgentState) abandonChild(call string) {
-	i := slices.IndexFunc(s.Children.Open, func(c OpenChild) bool { return c.Call == call })
-	if i < 0 {
-		return
-	}
-	s.Children.Open = slices.Delete(slices.Clone(s.Children.Open), i, i+1)
-	if len(s.Children.Open) == 0 {
-		s.Children.Open = nil
+	if i := s.childAt(call); i >= 0 {
+		s.Children.Open = without(s.Children.Open, i)
 	}
 }
 

@@ -1,8 +1,11 @@
 package run
 
 import (
+	"encoding/json"
 	"slices"
 	"time"
+
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // Permissions is what a run knows of its tools' permissions beyond its definition (presets 4). It is part of the state,
@@ -178,12 +181,9 @@ func (p *Permissions) revoke(refs []PermitRef) {
 	if len(refs) == 0 {
 		return
 	}
-	p.Tools = slices.DeleteFunc(slices.Clone(p.Tools), func(t ToolPermit) bool {
+	p.Tools = nonEmpty(slices.DeleteFunc(slices.Clone(p.Tools), func(t ToolPermit) bool {
 		return !t.Denied && slices.Contains(refs, PermitRef{Tool: t.Tool, Approval: t.Approval})
-	})
-	if len(p.Tools) == 0 {
-		p.Tools = nil
-	}
+	}))
 }
 
 // Left reports whether the grant covers another claim.
@@ -197,4 +197,45 @@ func (p *Permissions) Count(tool, digest string) {
 			g.Used++
 		}
 	}
+}
+
+// Condition compares the value at a JSON Pointer of a call's arguments.
+type Condition = jsonx.Condition
+
+// Checked is what a precondition gave when people were asked.
+type Checked struct {
+	Tool string          `json:"tool"`
+	Args json.RawMessage `json:"args"`
+	// its text; with Compare an object of these values by pointer, without those that are not there
+	Content string    `json:"content"`
+	IsError bool      `json:"isError,omitempty"`
+	At      time.Time `json:"at"`
+	// what it gave when people were last asked about the call, which is why they are asked again; nil = this is the first
+	// time
+	Was *Was `json:"was,omitempty"`
+}
+
+// Was is what a precondition gave before.
+type Was struct {
+	Args    json.RawMessage `json:"args"`
+	Content string          `json:"content"`
+	IsError bool            `json:"isError,omitempty"`
+	At      time.Time       `json:"at"`
+}
+
+// Same reports whether both gave the same of the same.
+func (k Checked) Same(o Checked) bool {
+	return k.Tool == o.Tool && string(k.Args) == string(o.Args) && k.IsError == o.IsError &&
+		jsonx.CanonicalText(json.RawMessage(k.Content)) == jsonx.CanonicalText(json.RawMessage(o.Content))
+}
+
+// Voice is one approval as the desk recorded it: who the person is was authenticated when they decided.
+type Voice struct {
+	By     string    `json:"by"`
+	Groups []string  `json:"groups,omitempty"`
+	At     time.Time `json:"at"`
+	Tools  []string  `json:"tools,omitempty"` // of a request about tools: those that are approved, by original name
+
+	Via       Via     `json:"via,omitempty"`
+	Confirmed Confirm `json:"confirmed,omitempty"`
 }

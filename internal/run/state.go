@@ -5,6 +5,7 @@ import (
 	"encoding/base32"
 	"encoding/binary"
 	"encoding/json"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -165,7 +166,35 @@ const (
 	CodeDefinition            ErrorCode = "definition"
 	CodeMCPUnavailable        ErrorCode = "mcp_unavailable"
 	CodeInternal              ErrorCode = "internal"
+	CodeUndoFailed            ErrorCode = "undo_failed" // the run was to take a call back and could not
+	// the model was told the very same again and again (seed 004, circuit breaker), or could not even sum up
+	CodeBreaker ErrorCode = "breaker"
 )
+
+// entriesPerExecution bounds how many entries one execution may own before it hands over, so that its history stays
+// below 10,000 events, of the 25,000 that end an execution (R10). A plain iteration is two entries and twelve events.
+// The most that an entry takes is thirteen: Step, its choice, and a wait that ends, where every wake parks the run
+// again.
+const entriesPerExecution = 750
+
+// longestOwner is how old an execution may be before it hands over, a wait included. Step Functions ends one after a
+// year, which nothing in it can catch; the days between are for clocks, retries and pauses of whoever runs it.
+const longestOwner = 360 * 24 * time.Hour
+
+// HandsOverAt is when the run's owner is so old that another execution has to go on.
+func (s *AgentState) HandsOverAt() time.Time { return s.OwnedAt.Add(longestOwner) }
+
+// HandsOver reports whether the owner has written so much, or is so old as of the newest fact, that another execution
+// has to go on.
+func (s *AgentState) HandsOver() bool {
+	return s.Entries-s.OwnedSince >= entriesPerExecution || !s.head.time.Before(s.HandsOverAt())
+}
+
+// TakeOvers is how many of the run's owners ended without having handed over, at least: whoever hands over has written
+// its share of entries, but for one that was parked for a year.
+func (s *AgentState) TakeOvers() int64 {
+	return max(0, s.Generation-s.Entries/entriesPerExecution)
+}
 
 // Seq is the sequence of the newest entry, -1 before the first.
 func (s *AgentState) Seq() int64 { return s.Entries - 1 }
@@ -401,26 +430,14 @@ func HashID(parts ...string) string {
 	return strings.ToLower(base32.StdEncoding.EncodeToString(h.Sum(nil)))[:25]
 }
 
-// The characters that names are made of. Names are matched by hand: compiling a regular expression for each would be a
-// tenth of a function's cold start. A test holds them to those expressions.
-const (
-	Lowercase = "abcdefghijklmnopqrstuvwxyz"
-	Digits    = "0123456789"
-	Letters   = Lowercase + "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-)
-
-// Spelled reports whether s is 1 to most characters, the first one of first and all of them of any.
-func Spelled(s, first, any string, most int) bool {
-	return s != "" && len(s) <= most && strings.IndexByte(first, s[0]) >= 0 && strings.Trim(s, any) == ""
-}
-
 // IsPrincipal reports whether s is a name of that kind, such as user: or group:, followed by at most 128 allowed
 // characters.
 func IsPrincipal(kind, s string) bool {
-	const name = Letters + Digits + "._@+-"
 	who, ok := strings.CutPrefix(s, kind)
-	return ok && Spelled(who, name, name, 128)
+	return ok && principalName.MatchString(who)
 }
+
+var principalName = regexp.MustCompile(`^[A-Za-z0-9._@+-]{1,128}$`)
 
 // Trace ties a run to a distributed trace (W3C Trace Context). It names one span, the run's own, which is written when
 // the run ends because no span stays open across functions; what happens in between names it as its parent. To the core
@@ -450,19 +467,13 @@ func (s *AgentState) UsedID(id string, inference int64) bool {
 	if _, taken := s.Call(id); taken || slices.Contains(s.Named, id) {
 		return true
 	}
-	return s.EvictedMessages > 0 && !isMintedBy(id, inference) && (len(s.Named) == maxNamed || looksMinted(id))
+	return s.EvictedMessages > 0 && !isMintedBy(id, inference) && (len(s.Named) == maxNamed || mintedID.MatchString(id))
 }
 
-// looksMinted reports whether an id has the form of those that the core makes.
-func looksMinted(id string) bool {
-	inference, rest, _ := strings.Cut(id, "-")
-	digits, minted := strings.CutPrefix(inference, "c")
-	return minted && rest != "" && Spelled(digits, Digits, Digits, 20)
+// mintedID is the form of the ids that the core makes.
+var mintedID = regexp.MustCompile(`(?s)^c[0-9]{1,20}-.`)
+
+// isMintedBy reports whether the core makes this id for this inference.
+func isMintedBy(id string, inference int64) bool {
+	return strings.HasPrefix(id, "c"+strconv.FormatInt(inference, 10)+"-")
 }
-
-// CodeUndoFailed is the code of a run that was to take a call back and could not.
-const CodeUndoFailed ErrorCode = "undo_failed"
-
-// CodeBreaker ends a run whose model is told the very same again and again (seed 004, circuit breaker), or went in
-// circles and could not even sum up.
-const CodeBreaker ErrorCode = "breaker"

@@ -12,9 +12,6 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Agents finds the deployment's current definition of an agent by name.
-type Agents func(name string) (*agent.Definition, bool)
-
 // isAway reports whether the call is carried out by an agent that only other processes know. It stays as it is, and the
 // invocation ends as ErrElsewhere once nothing is left that it can do.
 func (r *round) isAway(c run.Call) bool {
@@ -22,7 +19,7 @@ func (r *round) isAway(c run.Call) bool {
 	if !r.LeavesUnknown || !ok || t.Kind != agent.KindAgent || c.Child != "" {
 		return false
 	}
-	if _, known := r.Agents.find(t.Agent.Agent); known {
+	if r.Agents.Find(t.Agent.Agent) != nil {
 		return false
 	}
 	r.unlinked = fmt.Errorf("call %s: agent %s is not known here: %w", c.ID, t.Agent.Agent, ErrElsewhere)
@@ -70,8 +67,8 @@ func (r *round) askAgent(t agent.ToolSpec, c run.Call, s *run.AgentState) (send,
 // startChild writes the child run and starts its execution. A child that exists goes on as it was written.
 func (r *round) startChild(ctx context.Context, t agent.ToolSpec, child run.Child, start Start) error {
 	st := Starter{Ports: r.Ports}
-	current, ok := r.Agents.find(t.Agent.Agent)
-	if !ok { // another deployment may have begun it before this one took the claim over
+	current := r.Agents.Find(t.Agent.Agent)
+	if current == nil { // another deployment may have begun it before this one took the claim over
 		l, err := r.Journal.Load(ctx, start.Tenant, child.Run)
 		if errors.Is(err, store.ErrNoRun) && r.LeavesUnknown {
 			return fmt.Errorf("agent %s is not known here: %w", t.Agent.Agent, ErrElsewhere)
@@ -96,12 +93,4 @@ func (r *round) startChild(ctx context.Context, t agent.ToolSpec, child run.Chil
 		return err
 	}
 	return st.startExecution(ctx, &s)
-}
-
-// find is false where there are no agents.
-func (a Agents) find(name string) (*agent.Definition, bool) {
-	if a == nil {
-		return nil, false
-	}
-	return a(name)
 }

@@ -198,7 +198,7 @@ func PinnedDefinitions(blobs store.Blobs) Definitions {
 
 // Tightened are pinned definitions with what the deployment says now of their agents (A17): whoever decides, and
 // whoever runs a call, has them. Of an agent that it does not know nothing is said.
-func Tightened(pinned Definitions, agents Agents) Definitions {
+func Tightened(pinned Definitions, agents agent.Agents) Definitions {
 	if agents == nil {
 		return pinned
 	}

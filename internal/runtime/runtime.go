@@ -31,7 +31,7 @@ type Ports struct {
 	Model   Asker
 	Count   TokenCounter // nil = requests are estimated
 	Tools   ToolSource
-	Agents  Agents          // that others may ask; nil = none can be asked
+	Agents  agent.Agents    // that others may ask; nil = none can be asked
 	Remotes Remotes         // of tools that are somewhere else; nil = none can be called
 	Valid   agent.Validator // of arguments, as schema.Validate; like Model and Tools, nil where no call is gated
 	Schema  Schemas         // of outputs, as schema.Fits; nil where no model is asked
@@ -492,14 +492,14 @@ func addExpiries(d *run.Draft) error {
 		if d.Entry.Time.Before(c.Wait.Expires) {
 			continue
 		}
-		e := run.CallCancelled{Call: c.ID, Reason: run.WhyExpired, Content: agent.TextExpired()}
+		e := run.CallCancelled{Call: c.ID, Reason: run.WhyExpired, Content: agent.TextExpired}
 		switch c.Wait.For {
 		case run.ForOutcome:
-			e.Reason, e.Content = run.WhyOutcomeUnknown, agent.TextOutcomeExpired()
+			e.Reason, e.Content = run.WhyOutcomeUnknown, agent.TextOutcomeExpired
 		case run.ForInput:
-			e.Content = agent.TextInputExpired()
+			e.Content = agent.TextInputExpired
 		case run.ForAnswer:
-			e.Content = agent.TextAnswerExpired()
+			e.Content = agent.TextAnswerExpired
 		}
 		if err := addWhileRoom(d, e); err != nil {
 			return err

@@ -135,7 +135,7 @@ func argumentSchema(raw json.RawMessage) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := agent.CheckArgumentSchema(compact); err != nil {
+	if err := agent.CheckSchema(compact); err != nil {
 		return nil, err
 	}
 	if compact, err = shown(compact); err != nil {

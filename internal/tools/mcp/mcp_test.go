@@ -66,7 +66,7 @@ func TestVersionsOfTheProtocol(t *testing.T) {
 			require.Equal(t, "greet", got.Tools[0].Name)
 			require.Equal(t, "says hello", got.Tools[0].Description)
 			require.Equal(t, agent.MCPHints{Title: "Greet", ReadOnly: true, Idempotent: true, OpenWorld: true}, got.Tools[0].Hints)
-			require.NoError(t, agent.CheckArgumentSchema(got.Tools[0].Schema))
+			require.NoError(t, agent.CheckSchema(got.Tools[0].Schema))
 			digests[got.Tools[0].Digest] = true
 
 			res, err := r.call("greet", tool.Call{Key: "r1/c1", Args: json.RawMessage(`{"name":"Ana"}`)})
