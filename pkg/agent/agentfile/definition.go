@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,12 +19,8 @@ import (
 func (r *reader) definition(f field) agent.Definition {
 	d := r.preset(f)
 	static := d.Model.StaticText
-	r.mapping(f, map[string]read{
-		"preset":  func(f field) { f.describe(object{"enum": presets}) }, // read first
-		"name":    r.text(&d.Name),
-		"version": r.text(&d.Version),
-		"system":  r.text(&d.System),
-		"model":   r.model(&d.Model),
+	r.mapping(f, r.keysOf(&d, map[string]read{
+		"preset": func(f field) { f.describe(object{"enum": presets}) }, // read first
 		"tools": func(f field) {
 			r.list(f, func(item field) { d.Tools = append(d.Tools, r.tool(item, map[string]read{})) })
 		},
@@ -30,52 +28,118 @@ func (r *reader) definition(f field) agent.Definition {
 			r.list(f, func(item field) { d.MCP = append(d.MCP, r.server(item)) })
 		},
 		"permission": r.permission(&d),
-		"limits":     r.limits(&d.Limits),
-		"batch":      enum(r, &d.Batch, []agent.BatchMode{agent.BatchAll, agent.BatchHighestPriority, agent.BatchFirst}),
-		"executor": enum(r, &d.Executor, []agent.Executor{agent.ExecutorSequential, agent.ExecutorParallelBatch,
-			agent.ExecutorParallelStreaming}),
-		"resume":          enum(r, &d.Resume, []run.ResumeMode{run.ResumeEach, run.ResumeAllAnswered, run.ResumeBatchAll}),
-		"wait":            enum(r, &d.Wait, []run.WaitMode{run.WaitAnyExternal, run.WaitAllSuspended}),
-		"textBesideCalls": enum(r, &d.TextBesideCalls, []agent.TextBeside{agent.TextBesideKeep, agent.TextBesideDrop}),
-		"corrections": enum(r, &d.Corrections,
-			[]agent.CorrectionMode{agent.CorrectionsPersist, agent.CorrectionsEphemeral}),
-		"systemPrompt": enum(r, &d.SystemPrompt, []agent.SystemPrompt{agent.SystemOnce, agent.SystemEveryInference}),
-		"dropped":      enum(r, &d.Dropped, []agent.Dropped{agent.DroppedSilent, agent.DroppedNotify}),
-		"context":      r.context(&d.Context),
-		"cutText":      enum(r, &d.CutText, []agent.CutText{agent.CutTextPlain, agent.CutTextNotice}),
-		"builder":      r.codeName(&d.Builder, "context builder", r.opt.Hooks.BuilderNames()),
-		"input":        r.keys(map[string]read{"schema": r.anySchema(&d.Input.Schema)}),
-		"output": r.keys(map[string]read{
-			"format":  enum(r, &d.Output.Format, []agent.OutputKind{agent.OutputText, agent.OutputJSON}),
-			"schema":  r.anySchema(&d.Output.Schema),
-			"history": r.boolean(&d.Output.History),
-			"check":   r.codeName(&d.Output.Check, "output check", r.opt.Hooks.OutputNames()),
-		}),
-		"stop":     r.stop(&d.Stop),
-		"plugins":  r.plugins(&d.Plugins),
-		"text":     enum(r, &d.Text, []agent.TextPolicy{agent.TextFinal, agent.TextHeuristic, agent.TextRequireTool}),
-		"analysis": r.analysis(&d.Analysis),
-		"guards": r.keys(map[string]read{
-			"duplicateCalls": r.boolean(&d.Guards.DuplicateCalls),
-			"failedRounds":   r.whole(&d.Guards.FailedRounds),
-			"toolFailures":   r.whole(&d.Guards.ToolFailures),
-		}),
-		"xml": r.keys(map[string]read{
-			"missingServer": enum(r, &d.XML.MissingServer, []agent.MissingServer{
-				agent.MissingServerError, agent.MissingServerLocal,
-			}),
-			"breaker": r.whole(&d.XML.Breaker),
-			"disable": r.names(&d.XML.Disable),
-		}),
-		"prompt":       r.prompt(&d.Prompt),
-		"orchestrator": r.orchestrator(&d.Orchestrator),
-		"prefilter":    r.prefilter(&d.Prefilter),
-		"wording":      r.textsByKey(&d.Wording),
-	})
+		"builder":    r.codeName(&d.Builder, "context builder", r.opt.Hooks.BuilderNames()),
+		"input":      r.keys(map[string]read{"schema": r.anySchema(&d.Input.Schema)}),
+		"output": r.keys(r.keysOf(&d.Output, map[string]read{
+			"schema": r.anySchema(&d.Output.Schema),
+			"check":  r.codeName(&d.Output.Check, "output check", r.opt.Hooks.OutputNames()),
+		})),
+		"stop":    r.keys(r.keysOf(&d.Stop, map[string]read{"onTool": r.names(&d.Stop.OnTool)})),
+		"plugins": r.plugins(&d.Plugins),
+		"analysis": r.keys(r.keysOf(&d.Analysis, map[string]read{
+			"incomplete": r.names(&d.Analysis.Incomplete), "completion": r.names(&d.Analysis.Completion),
+			"deflection": r.names(&d.Analysis.Deflection),
+		})),
+		"xml": r.keys(r.keysOf(&d.XML, map[string]read{"disable": r.names(&d.XML.Disable)})),
+		"prompt": r.keys(r.keysOf(&d.Prompt, map[string]read{
+			"planning": r.codeName(&d.Prompt.Planning, "context source", r.opt.Hooks.ContextNames()),
+			"rag":      r.codeName(&d.Prompt.RAG, "context source", r.opt.Hooks.ContextNames()),
+		})),
+		// not written in a file, or under permission
+		"early": nil, "hooksVersion": nil, "ceilings": nil, "delegators": nil, "below": nil, "folder": nil,
+	}))
 	if d.Output.Format == agent.OutputJSON && d.Model.StaticText == static { // a preset's words are no JSON value
 		d.Model.StaticText = ""
 	}
 	return d
+}
+
+// keysOf are the readers of a struct's fields, by the keys of its JSON, which are those of the file. own are readers in
+// their place or beside them; nil = the file has no such key.
+func (r *reader) keysOf(dst any, own map[string]read) map[string]read {
+	readers := map[string]read{}
+	s := reflect.ValueOf(dst).Elem()
+	for i := range s.NumField() {
+		key, _, _ := strings.Cut(s.Type().Field(i).Tag.Get("json"), ",")
+		if _, special := own[key]; !special && key != "-" {
+			readers[key] = r.byType(s.Field(i).Addr().Interface())
+		}
+	}
+	for key, take := range own {
+		if take != nil {
+			readers[key] = take
+		}
+	}
+	return readers
+}
+
+// byType is the reader for what dst points to.
+func (r *reader) byType(dst any) read {
+	switch dst := dst.(type) {
+	case *string:
+		return r.text(dst)
+	case *int:
+		return r.whole(dst)
+	case *int64:
+		return scalar(r, dst, kindNumber, "a whole number", object{"type": "integer"},
+			func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) })
+	case *bool:
+		return r.boolean(dst)
+	case *time.Duration:
+		return r.duration(dst)
+	case *run.USD:
+		return scalar(r, dst, kindNumber, "US dollars from 0 to 1000000 with at most 6 decimals",
+			object{"type": "number", "minimum": 0, "maximum": 1000000}, agent.ParseUSD)
+	case **float64:
+		return r.temperature(dst)
+	case **int:
+		return r.measured(dst)
+	case *json.RawMessage:
+		return r.raw(dst)
+	case *[]string:
+		return r.texts(dst)
+	case *map[string]string:
+		return r.textsByKey(dst)
+	case *agent.ModelSpec:
+		return r.model(dst)
+	case **agent.ModelSpec: // beside the agent's own: one attempt where nothing is said
+		return func(f field) {
+			*dst = &agent.ModelSpec{Retry: agent.Retry{Attempts: 1}}
+			r.model(*dst)(f)
+		}
+	case *[]agent.ModelErrorClass: // an empty list is none of them, and not what the preset has
+		return func(f field) { *dst = []agent.ModelErrorClass{}; r.listOf(reflect.ValueOf(dst).Elem())(f) }
+	case **agent.Price:
+		return r.price(dst)
+	case *agent.Rule:
+		return r.rule(dst)
+	}
+	v := reflect.ValueOf(dst).Elem()
+	if words := agent.EnumValues(v.Type()); words != nil {
+		return r.word(v, words)
+	}
+	switch v.Kind() {
+	case reflect.Slice:
+		return r.listOf(v)
+	case reflect.Pointer:
+		return func(f field) {
+			v.Set(reflect.New(v.Type().Elem()))
+			r.byType(v.Interface())(f)
+		}
+	default:
+		return r.keys(r.keysOf(dst, nil))
+	}
+}
+
+// listOf reads a list whose items their type reads.
+func (r *reader) listOf(list reflect.Value) read {
+	return func(f field) {
+		r.list(f, func(item field) {
+			v := reflect.New(list.Type().Elem())
+			r.byType(v.Interface())(item)
+			list.Set(reflect.Append(list, v.Elem()))
+		})
+	}
 }
 
 // preset is the base the file's keys are laid over. A preset that is refused leaves countersign's, so that the rest of
@@ -83,7 +147,7 @@ func (r *reader) definition(f field) agent.Definition {
 func (r *reader) preset(f field) agent.Definition {
 	preset := agent.PresetCountersign
 	if p, ok := f.member("preset"); ok {
-		enum(r, &preset, presets)(p)
+		r.byType(&preset)(p)
 	}
 	d, err := agent.PresetDefaults(preset)
 	if err != nil {
@@ -93,61 +157,22 @@ func (r *reader) preset(f field) agent.Definition {
 }
 
 func (r *reader) model(m *agent.ModelSpec) read {
-	return r.keys(map[string]read{
+	own := map[string]read{
+		"provider": r.word(reflect.ValueOf(&m.Provider).Elem(), []string{"bedrock", "openai", "script", "demo"}),
 		"fallbacks": func(f field) {
 			if !f.describe(object{"type": "array", "items": object{"$ref": "#/properties/model"}}) {
-				each(r, &m.Fallbacks, r.model)(f)
+				r.listOf(reflect.ValueOf(&m.Fallbacks).Elem())(f)
 			}
 		},
-		"staticText": r.text(&m.StaticText),
-		"price":      r.price(&m.Price),
-		"timeout":    r.duration(&m.Timeout),
-
-		"continuations": r.whole(&m.Continuations),
-
-		"moveOn":    r.classes(&m.MoveOn),
-		"cutStream": enum(r, &m.CutStream, []agent.CutStream{agent.CutStreamFail, agent.CutStreamKeep}),
-		"repair":    enum(r, &m.Repair, []agent.Repair{agent.RepairOff, agent.RepairOn}),
-		"busy":      enum(r, &m.Busy, []agent.Busy{agent.BusyWait, agent.BusyFail}),
-
-		"provider":    enum(r, &m.Provider, []string{"bedrock", "openai", "script", "demo"}),
-		"id":          r.text(&m.ID),
-		"baseURL":     r.text(&m.BaseURL),
-		"key":         r.text(&m.Key),
-		"file":        r.text(&m.File),
-		"maxTokens":   r.whole(&m.MaxTokens),
-		"temperature": r.temperature(&m.Temperature),
-		"cache":       enum(r, &m.Cache, []agent.Cache{agent.CacheOff, agent.CacheFiveMinutes, agent.CacheOneHour}),
-		"options":     r.raw(&m.Options),
-		"retry": r.keys(map[string]read{
-			"attempts":   r.whole(&m.Retry.Attempts),
-			"backoff":    r.duration(&m.Retry.Backoff),
-			"maxBackoff": r.duration(&m.Retry.MaxBackoff),
-			"window":     r.duration(&m.Retry.Window),
-			"jitter":     r.whole(&m.Retry.Jitter),
-			"on":         r.classes(&m.Retry.On),
-		}),
-		"dialect": enum(r, &m.Dialect, []agent.Dialect{agent.DialectNative, agent.DialectXML}),
-	})
-}
-
-// classes reads a list of classes of model errors. An empty one is none of them, and not what the preset has.
-func (r *reader) classes(dst *[]agent.ModelErrorClass) read {
-	return func(f field) {
-		*dst = []agent.ModelErrorClass{}
-		each(r, dst, func(c *agent.ModelErrorClass) read { return enum(r, c, agent.ModelErrorClasses()) })(f)
 	}
+	return r.keys(r.keysOf(m, own))
 }
 
 // price reads what a model costs. Input and output have to be there; 0 is a price.
 func (r *reader) price(dst **agent.Price) read {
 	return func(f field) {
 		var p agent.Price
-		r.mapping(f, map[string]read{
-			"input": r.usd(&p.Input), "output": r.usd(&p.Output),
-			"cacheRead":  func(f field) { p.CacheRead = new(run.USD); r.usd(p.CacheRead)(f) },
-			"cacheWrite": func(f field) { p.CacheWrite = new(run.USD); r.usd(p.CacheWrite)(f) },
-		})
+		r.mapping(f, r.keysOf(&p, nil))
 		for _, key := range []string{"input", "output"} {
 			if _, ok := f.member(key); !ok && f.kind == kindMapping {
 				r.add(join(f.path, key), "got nothing, want USD a million tokens")
@@ -156,34 +181,6 @@ func (r *reader) price(dst **agent.Price) read {
 		f.describe(object{"required": []string{"input", "output"}})
 		*dst = &p
 	}
-}
-
-func (r *reader) stop(s *agent.Stop) read {
-	return r.keys(map[string]read{
-		"rounds":            r.whole(&s.Rounds),
-		"timeout":           r.duration(&s.Timeout),
-		"tokens":            r.count(&s.Tokens),
-		"consecutiveErrors": r.whole(&s.ConsecutiveErrors),
-		"onTool":            r.names(&s.OnTool),
-		"contains":          r.text(&s.Contains),
-		"loopWindow":        r.whole(&s.LoopWindow),
-	})
-}
-
-func (r *reader) limits(l *agent.Limits) read {
-	return r.keys(map[string]read{
-		"interactions": r.whole(&l.Interactions),
-		"grace":        r.whole(&l.Grace),
-		"onLimit":      enum(r, &l.OnLimit, []agent.OnLimit{agent.OnLimitError, agent.OnLimitStop, agent.OnLimitSummarise}),
-		"validators":   enum(r, &l.Validators, []agent.Validators{agent.ValidatorsAlways, agent.ValidatorsNotExhausted}),
-		"tokens":       r.count(&l.Tokens),
-		"usd":          r.usd(&l.USD),
-		"asks":         r.whole(&l.Asks),
-		"parallel":     r.whole(&l.Parallel),
-		"depth":        r.whole(&l.Depth),
-		"children":     r.whole(&l.Children),
-		"open":         r.whole(&l.Open),
-	})
 }
 
 // anySchema reads a schema, or null for none. What is wrong with it as a schema is told here: the core checks its
@@ -209,28 +206,12 @@ func (r *reader) anySchema(dst *json.RawMessage) read {
 }
 
 func (r *reader) permission(d *agent.Definition) read {
-	return func(f field) {
-		p := &d.Permission
-		r.mapping(f, map[string]read{
-			"mode": enum(r, &p.Mode, []agent.PermissionMode{agent.ModeSuspendAndReplay, agent.ModeBlockAndRetry,
-				agent.ModeAdvisory}),
-			"default": enum(r, &p.Default, []agent.PermissionDefault{agent.DefaultByEffect, agent.DefaultAllow, agent.DefaultAsk,
-				agent.DefaultDeny}),
-			"scope":  enum(r, &p.Scope, []agent.Scope{agent.ScopeCall, agent.ScopeTool}),
-			"grants": enum(r, &p.Grants, []agent.Grants{agent.GrantsRun, agent.GrantsOnce, agent.GrantsStanding}),
-			"standing": r.keys(map[string]read{ // how far standing grants go at most
-				"uses": r.whole(&p.Bounds.Uses), "expires": r.duration(&p.Bounds.Expires),
-				"when": r.conditions(&p.Bounds.When), "pattern": r.boolean(&p.Bounds.Pattern),
-			}),
-			"approvers": r.texts(&p.Approvers),
-			"rules":     r.rules(&p.Rules),
-			"early":     enum(r, &d.Early, []agent.EarlyDecision{agent.EarlyKeep, agent.EarlyRefuse}),
-
-			"approvalTool": r.text(&p.ApprovalTool),
-			"backend":      r.codeName(&p.Backend, "permission backend", r.opt.Hooks.BackendNames()),
-			"policy":       r.codeName(&p.Policy, "policy function", r.opt.Hooks.PolicyNames()),
-		})
-	}
+	return r.keys(r.keysOf(&d.Permission, map[string]read{
+		"expires": nil, // each rule says it
+		"early":   r.byType(&d.Early),
+		"backend": r.codeName(&d.Permission.Backend, "permission backend", r.opt.Hooks.BackendNames()),
+		"policy":  r.codeName(&d.Permission.Policy, "policy function", r.opt.Hooks.PolicyNames()),
+	}))
 }
 
 // codeName reads the name of registered code.
@@ -245,27 +226,18 @@ func (r *reader) codeName(dst *string, what string, known []string) read {
 	}
 }
 
-func (r *reader) rules(dst *[]agent.Rule) read {
-	return func(f field) {
-		r.list(f, func(item field) {
-			var rule agent.Rule
-			r.mapping(item, map[string]read{
-				"tool":      r.text(&rule.Tool),
-				"when":      r.conditions(&rule.When),
-				"verdict":   enum(r, &rule.Verdict, []agent.Verdict{agent.VerdictAllow, agent.VerdictAsk, agent.VerdictDeny}),
-				"approvers": r.texts(&rule.Approvers),
-				"expires":   r.duration(&rule.Expires),
-				"note":      r.text(&rule.Note),
-				"quorum":    r.approverCount(&rule.Quorum),
-				"fourEyes":  r.boolean(&rule.FourEyes),
-				"remind":    r.positiveDuration(&rule.Remind),
-				"escalate":  r.escalation(&rule.Escalate),
-				"via":       each(r, &rule.Via, func(v *run.Via) read { return enum(r, v, run.Vias()) }),
-				"confirm":   enum(r, &rule.Confirm, run.Confirms()),
-			})
-			*dst = append(*dst, rule)
-		})
-	}
+func (r *reader) rule(rule *agent.Rule) read {
+	return r.keys(r.keysOf(rule, map[string]read{
+		"quorum": r.approverCount(&rule.Quorum),
+		"remind": r.positiveDuration(&rule.Remind),
+		"escalate": func(f field) { // that both keys are there, the check says
+			e := &agent.Escalation{}
+			r.mapping(f, map[string]read{"after": r.positiveDuration(&e.After), "to": r.texts(&e.To)})
+			if f.kind == kindMapping {
+				rule.Escalate = e
+			}
+		},
+	}))
 }
 
 // approverCount reads a number of people. The default is one.
@@ -286,28 +258,6 @@ func (r *reader) positiveDuration(dst *time.Duration) read {
 			r.add(f.path, "got no time at all, want a duration of more than zero")
 		}
 	}
-}
-
-// escalation reads who else is asked, and when. That both are there is for CheckPermission to say.
-func (r *reader) escalation(dst **agent.Escalation) read {
-	return func(f field) {
-		e := &agent.Escalation{}
-		if r.mapping(f, map[string]read{"after": r.positiveDuration(&e.After), "to": r.texts(&e.To)}); f.kind == kindMapping {
-			*dst = e
-		}
-	}
-}
-
-func (r *reader) conditions(dst *[]run.Condition) read {
-	return each(r, dst, func(c *run.Condition) read {
-		return r.keys(map[string]read{
-			"path": r.text(&c.Path),
-			"eq":   r.raw(&c.Eq), "ne": r.raw(&c.Ne),
-			"gt": r.raw(&c.Gt), "gte": r.raw(&c.Gte), "lt": r.raw(&c.Lt), "lte": r.raw(&c.Lte),
-			"in":      each(r, &c.In, r.raw),
-			"matches": r.text(&c.Matches),
-		})
-	})
 }
 
 // plugins reads a list of names, each alone or with the plugin's configuration.

@@ -2,8 +2,11 @@ package agentfile
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"math"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -11,7 +14,6 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/run"
 )
 
 // reader turns a tree into a definition and collects what is wrong on the way.
@@ -100,17 +102,6 @@ func (r *reader) list(f field, take read) {
 	}
 }
 
-// each reads a list whose items one reads.
-func each[T any](r *reader, dst *[]T, one func(*T) read) read {
-	return func(f field) {
-		r.list(f, func(item field) {
-			var v T
-			one(&v)(item)
-			*dst = append(*dst, v)
-		})
-	}
-}
-
 // addWrongType adds a problem that names the type of f but not its value, unless f is reported as unreadable.
 func (r *reader) addWrongType(f field, want string) {
 	if !r.hasProblem(f.path) {
@@ -151,7 +142,11 @@ func (r *reader) texts(dst *[]string) read {
 		if f.kind == kindList && len(f.items) == 0 {
 			r.add(f.path, "got an empty list, want at least one")
 		}
-		each(r, dst, r.text)(f)
+		r.list(f, func(item field) {
+			var text string
+			r.text(&text)(item)
+			*dst = append(*dst, text)
+		})
 	}
 }
 
@@ -165,18 +160,24 @@ func (r *reader) names(dst *[]string) read {
 	}
 }
 
-func (r *reader) count(dst *int64) read {
-	return scalar(r, dst, kindNumber, "a whole number", object{"type": "integer"},
-		func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) })
-}
-
 func (r *reader) whole(dst *int) read {
 	return scalar(r, dst, kindNumber, "a whole number", object{"type": "integer"}, strconv.Atoi)
 }
 
-func (r *reader) usd(dst *run.USD) read {
-	return scalar(r, dst, kindNumber, "US dollars from 0 to 1000000 with at most 6 decimals",
-		object{"type": "number", "minimum": 0, "maximum": 1000000}, agent.ParseUSD)
+// measured reads a number of tokens, or the word that has them counted.
+func (r *reader) measured(dst **int) read {
+	return func(f field) {
+		switch {
+		case f.describe(object{"anyOf": []object{{"type": "integer"}, {"const": "measured"}}}):
+		case f.kind == kindString && f.node.text == "measured":
+			*dst = nil
+		case f.kind == kindNumber:
+			*dst = new(int)
+			r.whole(*dst)(f)
+		default:
+			r.addWrongType(f, "a whole number or measured")
+		}
+	}
 }
 
 func (r *reader) temperature(dst **float64) read {
@@ -206,32 +207,43 @@ func (r *reader) raw(dst *json.RawMessage) read {
 	}
 }
 
-// enum reads one of the words that work; later are words of the fixed form that don't yet.
-func enum[T ~string](r *reader, dst *T, works []T, later ...T) read {
+// word reads one of the words.
+func (r *reader) word(dst reflect.Value, words []string) read {
 	return func(f field) {
-		if f.describe(object{"enum": works}) {
+		if f.describe(object{"enum": words}) {
 			return
 		}
-		got := T(f.node.text)
+		want := strings.Join(words, " or ")
 		switch {
 		case f.kind != kindString:
-			r.addWrongType(f, joinWords(works))
-		case slices.Contains(works, got):
-			*dst = got
-		case slices.Contains(later, got):
-			r.add(f.path, fmt.Sprintf("got %s, which is not supported yet; want %s", got, joinWords(works)))
+			r.addWrongType(f, want)
+		case slices.Contains(words, f.node.text):
+			dst.SetString(f.node.text)
 		default:
-			r.add(f.path, fmt.Sprintf("got %s, want %s", f.word(), joinWords(works)))
+			r.add(f.path, fmt.Sprintf("got %s, want %s", f.word(), want))
 		}
 	}
 }
 
-func joinWords[T ~string](words []T) string {
-	ss := make([]string, len(words))
-	for i, w := range words {
-		ss[i] = string(w)
+// textsByKey reads a mapping of texts; which keys there are, Check says.
+func (r *reader) textsByKey(dst *map[string]string) read {
+	return func(f field) {
+		if f.describe(object{"type": "object", "additionalProperties": object{"type": "string"}}) {
+			return
+		}
+		if f.kind != kindMapping {
+			r.addWrongType(f, "a mapping of texts")
+			return
+		}
+		for _, m := range f.members {
+			var text string
+			r.text(&text)(f.child(m))
+			if *dst == nil {
+				*dst = map[string]string{}
+			}
+			(*dst)[m.key] = text
+		}
 	}
-	return strings.Join(ss, " or ")
 }
 
 var shortWord = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,40}$`)
@@ -242,4 +254,28 @@ func (n *node) word() string {
 		return n.text
 	}
 	return string(n.kind)
+}
+
+var errDuration = errors.New("want a duration such as 250ms, 30s, 24h or 7d")
+
+// ParseDuration reads a duration as files have it: time.ParseDuration's form, with whole days (24 h each) in front: 7d,
+// 1d12h. Negative durations and those over 292 years are refused.
+func ParseDuration(s string) (time.Duration, error) {
+	days, rest, found := strings.Cut(s, "d")
+	if !found {
+		days, rest = "0", s
+	}
+	n, err := strconv.ParseUint(days, 10, 32)
+	if err != nil || n > uint64(math.MaxInt64/(24*time.Hour)) {
+		return 0, errDuration
+	}
+	total := time.Duration(n) * 24 * time.Hour
+	if found && rest == "" {
+		return total, nil
+	}
+	d, err := time.ParseDuration(rest)
+	if err != nil || d < 0 || strings.ContainsAny(rest, "+-") || d > math.MaxInt64-total {
+		return 0, errDuration
+	}
+	return total + d, nil
 }

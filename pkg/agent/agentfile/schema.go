@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 
 	"github.com/countersign/countersign/internal/agent"
 )
@@ -41,5 +42,4 @@ func (f field) describe(schema object) bool {
 }
 
 // presets are the words of the key preset.
-var presets = []agent.Preset{agent.PresetCountersign, agent.PresetArvo, agent.PresetRunner, agent.PresetTirea,
-	agent.PresetCowork, agent.PresetForge}
+var presets = agent.EnumValues(reflect.TypeFor[agent.Preset]())

@@ -68,10 +68,7 @@ func (r *reader) tool(f field, readers map[string]read) agent.ToolSpec {
 		return lambda
 	}
 	r.delegateKeys(readers, &t)
-	readers["name"] = r.text(&t.Name)
-	kind := enum(r, &t.Kind, []agent.ToolKind{
-		agent.KindInternal, agent.KindService, agent.KindLambda, agent.KindHTTP, agent.KindAgent,
-	})
+	kind := r.byType(&t.Kind)
 	readers["kind"] = func(f field) {
 		if f.kind == kindString && f.node.text == string(agent.KindMCP) {
 			r.add(f.path, "got mcp, want another kind: servers stand under mcp, and their tools are listed when a run begins")
@@ -79,20 +76,13 @@ func (r *reader) tool(f field, readers map[string]read) agent.ToolSpec {
 		}
 		kind(f)
 	}
-	readers["description"] = r.text(&t.Description)
-	readers["describe"] = r.text(&t.Describe)
 	readers["schema"] = schema
-	readers["effect"] = enum(r, &t.Effect, []run.Effect{run.EffectRead, run.EffectIdempotent, run.EffectNonIdempotent})
-	readers["priority"] = r.whole(&t.Priority)
-	readers["timeout"] = r.duration(&t.Timeout)
 	readers["root"] = r.root(&t.Root)
-	readers["event"] = r.text(&t.Event)
-	readers["domain"] = r.text(&t.Domain)
+	readers["mcp"], readers["lambda"], readers["http"] = nil, nil, nil // by the kind's own keys
 	readers["function"] = func(f field) { r.text(&ownLambda().Function)(f) }
 	readers["async"] = func(f field) { r.boolean(&ownLambda().Async)(f) }
-	r.policyKeys(readers, &t)
 	http := r.httpKeys(readers, &t)
-	r.mapping(f, readers)
+	r.mapping(f, r.keysOf(&t, readers))
 	http(f)
 	return t
 }
@@ -115,29 +105,8 @@ func (r *reader) delegateKeys(readers map[string]read, t *agent.ToolSpec) {
 	readers["agent"] = of(func(d *agent.Delegate) read { return r.text(&d.Agent) })
 	readers["history"] = of(func(d *agent.Delegate) read { return r.boolean(&d.History) })
 	readers["budget"] = of(func(d *agent.Delegate) read {
-		return r.keys(map[string]read{"tokens": r.count(&d.Tokens), "usd": r.usd(&d.USD)})
+		return r.keys(map[string]read{"tokens": r.byType(&d.Tokens), "usd": r.byType(&d.USD)})
 	})
-}
-
-// policyKeys adds the readers of how a tool's calls are made, whatever kind it is.
-func (r *reader) policyKeys(readers map[string]read, t *agent.ToolSpec) {
-	readers["retry"] = r.keys(map[string]read{
-		"attempts":   r.whole(&t.Retry.Attempts),
-		"backoff":    r.duration(&t.Retry.Backoff),
-		"maxBackoff": r.duration(&t.Retry.MaxBackoff),
-	})
-	readers["concurrency"] = r.whole(&t.Concurrency)
-	readers["maxResult"] = r.count(&t.MaxResult)
-	readers["undo"] = func(f field) {
-		var u agent.Undo
-		r.mapping(f, map[string]read{"tool": r.text(&u.Tool), "args": r.raw(&u.Args)})
-		t.Undo = &u
-	}
-	readers["precondition"] = func(f field) {
-		var p agent.Precondition
-		r.mapping(f, map[string]read{"tool": r.text(&p.Tool), "args": r.raw(&p.Args), "compare": r.texts(&p.Compare)})
-		t.Precondition = &p
-	}
 }
 
 // root reads the folder a tool is confined to: relative to the file's own folder, as an absolute path.
@@ -210,5 +179,49 @@ func serviceBase(f field, name string) (agent.ToolSpec, bool) {
 	default:
 		return agent.ToolSpec{Kind: agent.KindService, Effect: run.EffectNonIdempotent,
 			Schema: json.RawMessage(`{"type":"object"}`)}, true
+	}
+}
+
+// server reads one. A command runs in the file's own folder, unless the file names another one.
+func (r *reader) server(f field) agent.MCPServer {
+	m := agent.MCPServer{}
+	required := true
+	r.mapping(f, r.keysOf(&m, map[string]read{
+		"dir":      r.root(&m.Dir),
+		"tools":    r.patterns(&m.Tools),
+		"allow":    r.names(&m.Allow),
+		"deny":     r.names(&m.Deny),
+		"required": r.boolean(&required),
+		"optional": nil,
+		"locked":   nil, // mcp.lock has them
+	}))
+	m.Optional = !required
+	if m.Dir == "" && len(m.Command) > 0 && filepath.IsAbs(r.opt.Dir) {
+		m.Dir = filepath.Clean(r.opt.Dir)
+	}
+	return m
+}
+
+// patterns reads what holds of a server's tools, in the file's order: the first pattern that matches wins.
+func (r *reader) patterns(dst *[]agent.MCPPattern) read {
+	return func(f field) {
+		pattern := func(p *agent.MCPPattern, f field) {
+			r.mapping(f, r.keysOf(p, map[string]read{"match": nil}))
+		}
+		if f.kind == kindSchema {
+			each := schemaField(f.path)
+			pattern(&agent.MCPPattern{}, each)
+			f.describe(object{"type": "object", "additionalProperties": each.schema})
+			return
+		}
+		if f.kind != kindMapping {
+			r.addWrongType(f, "a mapping of patterns")
+			return
+		}
+		for _, member := range f.members {
+			p := agent.MCPPattern{Match: member.key}
+			pattern(&p, f.child(member))
+			*dst = append(*dst, p)
+		}
 	}
 }
