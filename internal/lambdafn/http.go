@@ -480,7 +480,8 @@ func connect(cfg aws.Config, getenv func(string) string) (runtime.Ports, error) 
 		Waiter: w, Clock: clk, IDs: draw,
 	}
 	if name := getenv(envBus); name != "" {
-		p.Emit = awssdk.NewBus(cfg, name, getenv(envMachine))
+		bus := awssdk.NewBus(cfg, name, getenv(envMachine))
+		p.Emit, p.Publish = bus, bus
 	}
 	return p, nil
 }

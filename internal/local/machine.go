@@ -69,6 +69,8 @@ type Config struct {
 	// Emit takes the events of services' calls and of runs' ends; nil = unheard: whoever looks at a run sees what it waits
 	// for, and answers.
 	Emit runtime.Emitter
+	// Publish takes the events of what happens to runs and requests; nil = nobody is told.
+	Publish runtime.Emitter
 	// Remotes carry out the calls of tools that are somewhere else, and Functions those of functions that answer later;
 	// nil = none can be called.
 	Remotes   runtime.Remotes
@@ -142,7 +144,7 @@ func New(c Config) (*Machine, error) {
 	m.Ports = watch.Ports(runtime.Ports{
 		Table: c.Table, Journal: journal, Blobs: c.Blobs, Tools: c.Tools, Agents: c.Agents, Valid: tool.Validate,
 		Schema: tool.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks,
-		Emit:  cmp.Or[runtime.Emitter](c.Emit, noBus{}),
+		Emit: cmp.Or[runtime.Emitter](c.Emit, noBus{}), Publish: c.Publish,
 		Model: modelretry.New(watch.Model(c.Model), c.Clock, c.IDs.Jitter), Remotes: watch.Remotes(c.Remotes),
 		Functions: c.Functions, Callbacks: c.Callbacks,
 		LeavesUnknown: c.LeavesUnknown, Trusts: c.Trusts,

@@ -21,7 +21,7 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// Ports is everything a use case needs of the world. All but Uploads, Agents, Remotes, Emit, Functions, Callbacks,
+// Ports is everything a use case needs of the world. All but Uploads, Agents, Remotes, Emit, Publish, Functions, Callbacks,
 // Notify, Warn, Sink, Trace, Hooks, Count, Trusts and Index are required.
 type Ports struct {
 	Table   store.Table
@@ -40,6 +40,7 @@ type Ports struct {
 	IDs     IDs
 	// nil = there is no bus: services cannot be asked, and nobody hears that a run has ended
 	Emit      Emitter
+	Publish   Emitter                      // of what happens to runs and requests; nil = nobody is told
 	Functions Functions                    // that tools are; nil = none can be invoked
 	Callbacks Callbacks                    // nil = answers come by events and by the API alone
 	Notify    Notify                       // is told of every run that waits; nil = nobody is
@@ -105,10 +106,10 @@ func (p Ports) commit(
 	if err := d.Snap(); err != nil {
 		return err
 	}
-	err = p.Journal.Append(ctx, before, d, guards...)
+	news, err := p.appendWithNews(ctx, before, d, def, guards)
 	if errors.Is(err, store.ErrTooLarge) && d.Entry.Snapshot != nil { // a snapshot can wait for a smaller entry
 		d.Entry.Snapshot = nil
-		err = p.Journal.Append(ctx, before, d, guards...)
+		news, err = p.appendWithNews(ctx, before, d, def, guards)
 	}
 	if err != nil {
 		return err
@@ -117,7 +118,19 @@ func (p Ports) commit(
 		after := d.Committed()
 		notifySink(ctx, p.Sink, d.Entry, &after)
 	}
+	p.sendCommitted(ctx, news)
 	return nil
+}
+
+// appendWithNews appends the draft with what it publishes, which it returns.
+func (p Ports) appendWithNews(
+	ctx context.Context, before run.AgentState, d *run.Draft, def *agent.Definition, guards []store.Op,
+) ([]store.Op, error) {
+	news, err := p.outbox(&before, d, def)
+	if err != nil {
+		return nil, err
+	}
+	return news, p.Journal.Append(ctx, before, d, append(slices.Clip(guards), news...)...)
 }
 
 // notifyLostAnswer hands the sink an entry that was committed although the answer to its write was lost.

@@ -174,6 +174,7 @@ var lists = []func(p *pass, ctx context.Context) (next string, err error){
 	func(p *pass, ctx context.Context) (string, error) { return p.sweepHeads(ctx, run.RunWaiting) },
 	(*pass).sweepRequests,
 	(*pass).sweepEnds,
+	(*pass).sweepOutbox,
 }
 
 // walk goes through the lists of all tenants, from where the last sweep ended.
@@ -343,6 +344,20 @@ func (p *pass) sweepEnds(ctx context.Context) (next string, err error) {
 		r, err := p.Sweeper.repairEnd(ctx, p.at.Tenant, it.IndexSort)
 		return FailedRepair{Tenant: p.at.Tenant, Run: it.IndexSort, Err: err}, r
 	})
+}
+
+// sweepOutbox sends the events on a page that nobody has sent for a minute. Without a bus they wait for the next sweep.
+func (p *pass) sweepOutbox(ctx context.Context) (next string, err error) {
+	by := p.Sweeper.Clock.Now().Add(-settleTime)
+	sent, next, err := p.Sweeper.SendOutbox(ctx, p.at.Tenant, by, p.at.Cursor)
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
+	if sent > 0 {
+		p.report.Told["published"] += sent
+	}
+	p.addNotified(nil, err)
+	return next, nil
 }
 
 // sweepLeftovers waits for, or stops, executions that own no open run. Their input says which run they are for.

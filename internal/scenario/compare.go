@@ -21,7 +21,7 @@ import (
 )
 
 // notUnderCrash lists the keys of want.json that are not compared in disturbed runs.
-var notUnderCrash = []string{"modelCalls", "events", "seq"}
+var notUnderCrash = []string{"modelCalls", "events", "seq", "published"}
 
 // compareOutcome compares the runs with want.json, and checks that every scripted line and result was used. It returns
 // the compared runs.
@@ -191,7 +191,7 @@ func (sr *scriptedRun) observe(
 	for key, v := range map[string]any{
 		"invoked":  append([]recordedInvoke{}, sr.invokes...),
 		"executed": sr.executionCounts(), "events": events, "checkpoints": checkpoints, "requests": requests,
-		"emitted":  append([]policy.Outgoing{}, sr.events...),
+		"emitted": append([]policy.Outgoing{}, sr.events...), "published": append([]policy.Outgoing{}, sr.published...),
 		"notified": append([]notification{}, sr.sim.notifications...),
 	} {
 		if got[key], err = json.Marshal(v); err != nil {

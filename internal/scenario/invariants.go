@@ -54,6 +54,9 @@ func (s *simulation) checkInvariants() {
 		s.addViolation("run", err.Error(), "a run that can be read")
 		return
 	}
+	if s.scenario.publishes() {
+		s.sendOutbox()
+	}
 	if s.areClaimantsAlive() && len(s.crashRequests) > 0 {
 		s.addViolation("outcome", fmt.Sprintf("people had to say %d times what became of a call", len(s.crashRequests)),
 			"never: its claimant lives and knows")
@@ -78,6 +81,7 @@ func (s *simulation) checkInvariants() {
 		s.checkEffectsOnce(rec)
 		s.checkResultsRecorded(rec, entries)
 		s.checkApprovalsConsumed(rec)
+		s.checkPublished(rec, entries)
 	}
 }
 

@@ -40,6 +40,7 @@ type scriptedRun struct {
 	fences      map[string]fence     // by run and call
 	invokes     []recordedInvoke     // of functions that answer later, each key once
 	events      []policy.Outgoing    // in the order of their first delivery, each id once
+	published   []policy.Outgoing    // likewise
 }
 
 func newScriptedRun(sim *simulation, s *Scenario, run, name string) *scriptedRun {

@@ -154,6 +154,9 @@ func newSimulation(s *Scenario, o Options) (*simulation, error) {
 		Executions: &asl.MemoryStore{}, Wrap: sim.wrapInvoker, Notify: sim.newNotifier(),
 		Waiter: func(w runtime.Waiter) runtime.Waiter { return fault.NewWaiter(w, sim.injector.Do) },
 	}
+	if s.publishes() {
+		config.Publish = fault.NewEmitter(publishedEvents{sim}, sim.injector.Do)
+	}
 	if o.Warm {
 		config.Warm = maxWarmRuns
 	}

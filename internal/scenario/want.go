@@ -22,7 +22,7 @@ var wantKeys = []string{
 	"executionUnits", "usage", "cost", "messages",
 	"calls", "waiting", "summary", "seq", "subject", "parent", "parentCall", "root", "continues", "startedAt", "updatedAt",
 	"endedAt", "modelCalls", "state",
-	"servers", "executed", "events", "checkpoints", "requests", "emitted", "invoked", "notified",
+	"servers", "executed", "events", "checkpoints", "requests", "emitted", "published", "invoked", "notified",
 }
 
 // loadWant reads want.json: the values wanted of the main run, and of the delegates' runs by agent.

@@ -1,0 +1,303 @@
+package runtime
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// What happens to runs and to requests is published (docs/events.md). The events of an entry are stored in its
+// transaction, under PK T#tenant#OUTBOX#run, SK the entry's sequence, and sent behind it. The item is listed until they
+// are sent: the sweep sends those that whoever committed the entry did not. An event that is sent again has the same id.
+
+const (
+	publishTime = 5 * time.Second    // how long whoever commits an entry tries to send its events
+	sentTime    = 7 * 24 * time.Hour // after that the table may delete the item of what was sent
+)
+
+func outboxIndex(tenant string) string { return "T#" + tenant + "#OUTBOX" }
+
+// outbox is the item with what an entry publishes; no operation where that is nothing, or nobody listens.
+func (p Ports) outbox(before *run.AgentState, d *run.Draft, def *agent.Definition) ([]store.Op, error) {
+	if p.Publish == nil {
+		return nil, nil
+	}
+	events, err := published(before, d, def)
+	if err != nil || len(events) == 0 {
+		return nil, err
+	}
+	body, err := json.Marshal(events)
+	if err != nil {
+		return nil, fmt.Errorf("publish entry %d of run %s: %w", d.Entry.Seq, d.State.Run, err)
+	}
+	seq := fmt.Sprintf("%010d", d.Entry.Seq)
+	return []store.Op{{Kind: store.Put, Item: store.Item{
+		Key:   store.Key{PK: outboxIndex(d.State.Tenant) + "#" + d.State.Run, SK: seq},
+		Index: outboxIndex(d.State.Tenant), IndexSort: fmt.Sprintf("%013d#%s#%s", d.Entry.Time.UnixMilli(), d.State.Run, seq),
+		Body: body,
+	}}}, nil
+}
+
+// send sends the events of an item and takes it off the list.
+func (p Ports) send(ctx context.Context, it store.Item) error {
+	var events []policy.Outgoing
+	if err := jsonx.ReadStored("outbox", it.Body, &events); err != nil {
+		return store.Damaged(it.Key, "%w", err)
+	}
+	for _, e := range events {
+		if err := p.Publish.Emit(ctx, e); errors.Is(err, ErrUndeliverable) { // it would be refused again
+			p.warn("publish event "+e.ID, err)
+		} else if err != nil {
+			return fmt.Errorf("publish event %s: %w", e.ID, err)
+		}
+	}
+	gone := map[string]store.Value{"TTL": store.Num(p.Clock.Now().Add(sentTime).Unix())}
+	if err := p.Table.Write(ctx, store.Op{Kind: store.Put, Item: store.Item{Key: it.Key, Attrs: gone}}); err != nil {
+		return fmt.Errorf("note that events are published: %w", err)
+	}
+	return nil
+}
+
+// sendCommitted sends what an entry publishes, once it is committed. What fails here the sweep sends.
+func (p Ports) sendCommitted(ctx context.Context, items []store.Op) {
+	for _, op := range items {
+		sending, cancel := p.Clock.WithTimeout(ctx, publishTime)
+		if err := p.send(sending, op.Item); err != nil {
+			p.warn("publish events", err)
+		}
+		cancel()
+	}
+}
+
+// SendOutbox sends a page of a tenant's events whose entries were committed by then, and says how many entries' those
+// were. A page that is not complete ends with an error.
+func (p Ports) SendOutbox(
+	ctx context.Context, tenant string, by time.Time, cursor string,
+) (sent int64, next string, err error) {
+	if p.Publish == nil {
+		return 0, "", nil
+	}
+	page, err := p.Table.Query(ctx, store.Range{PK: outboxIndex(tenant), Index: true, Limit: sweepPage, Cursor: cursor,
+		To: fmt.Sprintf("%013d~", by.UnixMilli())})
+	if err != nil && !errors.Is(err, store.ErrDamaged) {
+		return 0, "", fmt.Errorf("list events that are not published: %w", err)
+	}
+	for _, it := range page.Items {
+		failed := p.send(ctx, it)
+		switch {
+		case failed == nil:
+			sent++
+		case errors.Is(failed, store.ErrDamaged):
+			err = errors.Join(err, failed)
+		default:
+			return sent, "", failed
+		}
+	}
+	return sent, page.Cursor, err
+}
+
+// The detail-types of published events. A change that a consumer could notice, other than a new field, is a new type.
+const (
+	typeRunStarted     = "countersign.run.started.v1"
+	typeRunEnded       = "countersign.run.ended.v1"
+	typeRequestAsked   = "countersign.request.asked.v1"
+	typeRequestDecided = "countersign.request.decided.v1"
+	typeRequestExpired = "countersign.request.expired.v1"
+	typeRequestClosed  = "countersign.request.closed.v1"
+)
+
+// publishedData is the data of a published event. It holds no content: who reads it need not be allowed to read runs.
+type publishedData struct {
+	Version int              `json:"version"` // of this form
+	Time    time.Time        `json:"time"`
+	Seq     int64            `json:"seq"`    // of the run's entry: events of a run are in its order
+	Status  run.RunStatus    `json:"status"` // the run's, behind the entry
+	Parent  string           `json:"parent,omitempty"`
+	Root    string           `json:"root,omitempty"`
+	Links   publishedLinks   `json:"links"` // paths of the HTTP API
+	Request *publishedAsking `json:"request,omitempty"`
+	Reason  run.Reason       `json:"reason,omitempty"` // of a run's end
+	Code    run.ErrorCode    `json:"code,omitempty"`   // of a run that failed
+}
+
+type publishedLinks struct {
+	Run     string `json:"run"`
+	Request string `json:"request,omitempty"`
+}
+
+// publishedAsking is a request in an event. All but ID, Calls, Outcome, By and With are of type asked alone.
+type publishedAsking struct {
+	ID        string        `json:"id"`
+	Kind      approval.Kind `json:"kind,omitempty"`
+	Calls     []string      `json:"calls,omitempty"`
+	Tools     []string      `json:"tools,omitempty"`
+	Digest    string        `json:"digest,omitempty"` // of the action: the tool, its arguments and the policy
+	Effect    run.Effect    `json:"effect,omitempty"`
+	Approvers []string      `json:"approvers,omitempty"`
+	Above     [][]string    `json:"above,omitempty"`
+	Quorum    int           `json:"quorum,omitempty"`
+	FourEyes  bool          `json:"fourEyes,omitempty"`
+	Until     time.Time     `json:"until,omitzero"`
+	Outcome   string        `json:"outcome,omitempty"`
+	By        string        `json:"by,omitempty"`
+	With      []string      `json:"with,omitempty"`
+}
+
+// published are the events of a draft: its start, the requests that it opens and closes, its end.
+func published(before *run.AgentState, d *run.Draft, def *agent.Definition) (events []policy.Outgoing, err error) {
+	after := d.Committed()
+	s := &after
+	add := func(id, kind string, data publishedData) {
+		data.Version, data.Time, data.Seq, data.Status = 1, d.Entry.Time.UTC(), d.Entry.Seq, s.Status
+		data.Links.Run = "/v1/runs/" + s.Run
+		if data.Request != nil {
+			data.Links.Request = "/v1/approvals/" + data.Request.ID
+		}
+		if s.Parent != nil {
+			data.Parent, data.Root = s.Parent.Run, s.Parent.Root
+		}
+		raw, failed := jsonx.MarshalVerbatim(data)
+		err = errors.Join(err, failed)
+		events = append(events, policy.Outgoing{
+			ID: id, Type: kind, Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Subject: cmp.Or(s.Subject, s.Run),
+			ExecutionUnits: s.ExecutionUnits, Data: raw,
+		})
+	}
+	if before.Entries == 0 {
+		add(s.Run+"#started", typeRunStarted, publishedData{})
+	}
+	for _, a := range openedRequests(before, d, def) {
+		add(a.ID+"#asked", typeRequestAsked, publishedData{Request: &publishedAsking{
+			ID: a.ID, Kind: a.Kind, Calls: a.Calls, Tools: a.Tools, Digest: a.Digest, Effect: a.Effect, Approvers: a.Approvers,
+			Above: a.Above, Quorum: a.Quorum, FourEyes: a.FourEyes, Until: a.ExpiresAt.UTC(),
+		}})
+	}
+	for _, c := range closedRequests(before, d) {
+		kind, suffix := typeRequestDecided, "#decided"
+		switch approval.Status(c.Outcome) {
+		case approval.Expired:
+			kind, suffix = typeRequestExpired, "#expired"
+		case approval.Voided, approval.Cancelled:
+			kind, suffix = typeRequestClosed, "#closed"
+		}
+		add(c.ID+suffix, kind, publishedData{Request: &c})
+	}
+	if s.Status == run.RunDone {
+		data := publishedData{Reason: s.Reason}
+		if s.Error != nil {
+			data.Code = s.Error.Code
+		}
+		add(s.Run+"#ended", typeRunEnded, data)
+		events[len(events)-1].Journal = &policy.JournalHead{Seq: d.Entry.Seq, Hash: s.Hash()}
+	}
+	return events, err
+}
+
+// openedRequests are the requests that people are asked behind the draft and were not before it.
+func openedRequests(before *run.AgentState, d *run.Draft, def *agent.Definition) (opened []approval.Approval) {
+	for _, c := range d.State.Waits() {
+		was, known := before.Call(c.ID)
+		if c.Wait.For != run.ForAnswer && (!known || was.Wait == nil || was.Wait.Approval != c.Wait.Approval) {
+			opened = append(opened, approval.NewCallRequest(def, &d.State, c))
+		}
+	}
+	for _, r := range d.State.OpenRequests() {
+		if !slices.ContainsFunc(before.Permissions.Asked, func(b run.PermissionRequest) bool {
+			return b.Approval == r.Approval
+		}) {
+			opened = append(opened, approval.NewToolsRequest(def, &d.State, r))
+		}
+	}
+	return opened
+}
+
+// closedRequests are the requests that people were asked before the draft and are not behind it, and how each ended: by
+// a decision, or as a status of approval says.
+func closedRequests(before *run.AgentState, d *run.Draft) (closed []publishedAsking) {
+	open := map[string]bool{}
+	for _, c := range d.State.Waits() {
+		open[c.Wait.Approval] = true
+	}
+	for _, r := range d.State.OpenRequests() {
+		open[r.Approval] = true
+	}
+	otherwise := approval.Voided
+	if d.State.Status == run.RunDone {
+		otherwise = approval.Cancelled
+	}
+	for _, c := range before.Waits() {
+		if c.Wait.For == run.ForAnswer || open[c.Wait.Approval] {
+			continue
+		}
+		end := publishedAsking{ID: c.Wait.Approval, Calls: []string{c.ID}}
+		for _, e := range d.Entry.Events {
+			if isDecisionOn(e, c) {
+				end.decided(e)
+			}
+		}
+		if as, ended := overtakenStatus(c, d.Entry.Events); ended {
+			end.Outcome = string(as)
+		}
+		end.Outcome = cmp.Or(end.Outcome, string(otherwise))
+		closed = append(closed, end)
+	}
+	for _, r := range before.OpenRequests() {
+		if open[r.Approval] {
+			continue
+		}
+		end := publishedAsking{ID: r.Approval}
+		for _, t := range r.Tools {
+			end.Calls = append(end.Calls, t.Calls...)
+		}
+		for _, e := range d.Entry.Events {
+			switch e := e.(type) {
+			case run.Decided:
+				if e.Approval == r.Approval {
+					end.decided(e)
+				}
+			case run.PermissionAnswered:
+				if e.Approval == r.Approval && e.Expired {
+					end.Outcome, end.By, end.With = string(approval.Expired), "", nil
+				}
+			}
+		}
+		end.Outcome = cmp.Or(end.Outcome, string(otherwise))
+		closed = append(closed, end)
+	}
+	return closed
+}
+
+// decided says what a person's decision comes to.
+func (a *publishedAsking) decided(e run.Event) {
+	switch e := e.(type) {
+	case run.Decided:
+		a.Outcome, a.By, a.With = string(e.Action), e.By, e.With
+		if e.Args != nil {
+			a.Outcome = "edit"
+		}
+		if e.Action == run.ActionAskAgain {
+			a.Outcome, a.By, a.With = string(approval.Voided), "", nil
+		}
+	case run.Answered:
+		a.By, a.With = e.By, e.With
+		switch {
+		case e.Rerun:
+			a.Outcome = "rerun"
+		case e.IsError:
+			a.Outcome = "error"
+		default:
+			a.Outcome = "result"
+		}
+	}
+}
