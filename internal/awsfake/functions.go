@@ -71,33 +71,39 @@ func (f *Functions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.count++
 	n := f.count
 	f.mu.Unlock()
+	status, code := refusal(r, body, f.Credentials, "lambda", f.Region, n, f.Refuse)
 	switch {
 	case err != nil:
 		refuse(w, http.StatusBadRequest, "InvalidRequestContentException")
 	case !ok || !invokes || r.Method != http.MethodPost:
 		refuse(w, http.StatusNotFound, "UnknownOperationException")
-	case !signed(r, body, f.Credentials, "lambda", f.Region):
-		refuse(w, http.StatusForbidden, "InvalidSignatureException")
-	case f.Refuse != nil && f.refused(w, n):
+	case status != 0:
+		refuse(w, status, code)
 	default:
 		f.invoke(w, r, name, body)
 	}
 }
 
-func (f *Functions) refused(w http.ResponseWriter, n int) bool {
-	status, code := f.Refuse(n)
-	if status == 0 {
-		return false
+// refusal returns why the n-th request is refused: its signature, or what a test says. Status 0 means it is taken.
+func refusal(r *http.Request, body []byte, by aws.Credentials, service, region string, n int,
+	refuse func(n int) (status int, code string),
+) (status int, code string) {
+	if !signed(r, body, by, service, region) {
+		return http.StatusForbidden, "InvalidSignatureException"
 	}
-	refuse(w, status, code)
-	return true
+	if refuse == nil {
+		return 0, ""
+	}
+	return refuse(n)
 }
 
+// refuse answers with an error as the services do. Its message repeats what a log must not hold.
 func refuse(w http.ResponseWriter, status int, code string) {
-	w.Header().Set("X-Amzn-Errortype", code+":http://internal.amazon.com/coral/com.amazonaws.lambda/")
+	w.Header().Set("X-Amzn-Errortype", code+":http://internal.amazon.com/coral/")
 	w.WriteHeader(status)
-	// the client is gone if this fails
-	_ = json.NewEncoder(w).Encode(map[string]string{"Message": "a text that may repeat the payload: s3cret"})
+	const text = "Email address is not verified: s3cret@example.com"
+	// Services differ in how they spell the key. The client is gone if this fails.
+	_ = json.NewEncoder(w).Encode(map[string]string{"message": text, "Message": text})
 }
 
 func (f *Functions) invoke(w http.ResponseWriter, r *http.Request, name string, body []byte) {

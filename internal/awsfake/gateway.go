@@ -3,14 +3,13 @@ package awsfake
 import (
 	"bytes"
 	"context"
-	"crypto"
 	"crypto/rsa"
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"slices"
@@ -18,6 +17,8 @@ import (
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
 
 	"github.com/countersign/countersign/internal/clock"
 )
@@ -173,72 +174,44 @@ type JWT struct {
 // Token signs claims, to which the issuer, the audience and an hour's validity are added where they are not given.
 func (j *JWT) Token(claims map[string]any) (string, error) {
 	all := map[string]any{"iss": j.Issuer, "aud": j.Audience, "exp": j.Clock.Now().Add(time.Hour).Unix()}
-	for k, v := range claims {
-		all[k] = v
-	}
-	body, err := json.Marshal(all)
+	maps.Copy(all, claims)
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.RS256, Key: j.Key}, nil)
 	if err != nil {
 		return "", fmt.Errorf("sign token: %w", err)
 	}
-	b64 := base64.RawURLEncoding
-	signed := b64.EncodeToString([]byte(`{"alg":"RS256","typ":"JWT"}`)) + "." + b64.EncodeToString(body)
-	sum := sha256.Sum256([]byte(signed))
-	sig, err := rsa.SignPKCS1v15(nil, j.Key, crypto.SHA256, sum[:])
-	if err != nil {
-		return "", fmt.Errorf("sign token: %w", err)
-	}
-	return signed + "." + b64.EncodeToString(sig), nil
+	return jwt.Signed(signer).Claims(all).Serialize()
 }
 
 func (j *JWT) authorize(r *http.Request) (*description, error) {
-	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	parts := strings.Split(token, ".")
-	if !ok || len(parts) != 3 {
+	text, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	token, err := jwt.ParseSigned(text, []jose.SignatureAlgorithm{jose.RS256})
+	if err != nil {
 		return nil, errUnauthorized
 	}
-	var header struct{ Alg string }
-	var claims map[string]any
-	sig, err := base64.RawURLEncoding.DecodeString(parts[2])
-	sum := sha256.Sum256([]byte(parts[0] + "." + parts[1]))
-	if err != nil || read(parts[0], &header) != nil || header.Alg != "RS256" ||
-		rsa.VerifyPKCS1v15(&j.Key.PublicKey, crypto.SHA256, sum[:], sig) != nil ||
-		read(parts[1], &claims) != nil {
+	var standard jwt.Claims
+	claims := claimTexts{}
+	want := jwt.Expected{Issuer: j.Issuer, AnyAudience: jwt.Audience{j.Audience}, Time: j.Clock.Now()}
+	if token.Claims(&j.Key.PublicKey, &standard, &claims) != nil || standard.Expiry == nil ||
+		standard.ValidateWithLeeway(want, 0) != nil {
 		return nil, errUnauthorized
 	}
-	exp, ok := claims["exp"].(json.Number)
-	if !ok || claims["iss"] != j.Issuer || claims["aud"] != j.Audience {
-		return nil, errUnauthorized
-	}
-	if at, err := exp.Int64(); err != nil || !j.Clock.Now().Before(time.Unix(at, 0)) {
-		return nil, errUnauthorized
-	}
-	d := &events.APIGatewayV2HTTPRequestContextAuthorizerJWTDescription{Claims: map[string]string{}}
-	for name, v := range claims {
-		d.Claims[name] = claimText(v)
-	}
-	return &description{JWT: d}, nil
+	return &description{JWT: &events.APIGatewayV2HTTPRequestContextAuthorizerJWTDescription{Claims: claims}}, nil
 }
 
-func read(part string, into any) error {
-	raw, err := base64.RawURLEncoding.DecodeString(part)
-	if err != nil {
-		return err
-	}
+// claimTexts are claims as the service passes them on: all are texts, and a list is its elements in brackets with
+// spaces between them.
+type claimTexts map[string]string
+
+// UnmarshalJSON keeps the digits of numbers.
+func (c *claimTexts) UnmarshalJSON(raw []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
-	return dec.Decode(into)
-}
-
-// claimText is a claim as the service hands it on: all are texts, a list is its elements in brackets with spaces
-// between them.
-func claimText(v any) string {
-	list, ok := v.([]any)
-	if !ok {
-		return fmt.Sprint(v)
+	var all map[string]any
+	if err := dec.Decode(&all); err != nil {
+		return err
 	}
-	texts := make([]string, len(list))
-	for i, e := range list {
-		texts[i] = fmt.Sprint(e)
+	for name, v := range all {
+		(*c)[name] = fmt.Sprint(v)
 	}
-	return "[" + strings.Join(texts, " ") + "]"
+	return nil
 }

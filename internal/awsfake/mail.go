@@ -61,34 +61,17 @@ func (m *Mail) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.requests++
 	n := m.requests
 	m.mu.Unlock()
+	status, code := refusal(r, body, m.Credentials, "ses", m.Region, n, m.Refuse)
 	switch {
 	case err != nil || len(body) > maxMail:
-		no(w, http.StatusBadRequest, "BadRequestException")
+		refuse(w, http.StatusBadRequest, "BadRequestException")
 	case r.Method != http.MethodPost || r.URL.Path != "/v2/email/outbound-emails":
-		no(w, http.StatusNotFound, "UnknownOperationException")
-	case !signed(r, body, m.Credentials, "ses", m.Region):
-		no(w, http.StatusForbidden, "InvalidSignatureException")
-	case m.Refuse != nil && m.refused(w, n):
+		refuse(w, http.StatusNotFound, "UnknownOperationException")
+	case status != 0:
+		refuse(w, status, code)
 	default:
 		m.take(w, body)
 	}
-}
-
-func (m *Mail) refused(w http.ResponseWriter, n int) bool {
-	status, code := m.Refuse(n)
-	if status == 0 {
-		return false
-	}
-	no(w, status, code)
-	return true
-}
-
-// no refuses as the service does; its message repeats what a log must not hold.
-func no(w http.ResponseWriter, status int, code string) {
-	w.Header().Set("X-Amzn-Errortype", code+":http://internal.amazon.com/coral/com.amazonaws.simpleemailv2/")
-	w.WriteHeader(status)
-	// the client is gone if this fails
-	_ = json.NewEncoder(w).Encode(map[string]string{"message": "Email address is not verified: s3cret@example.com"})
 }
 
 type sendEmail struct {
@@ -116,11 +99,11 @@ func (m *Mail) take(w http.ResponseWriter, body []byte) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	if d.Decode(&in) != nil {
-		no(w, http.StatusBadRequest, "BadRequestException")
+		refuse(w, http.StatusBadRequest, "BadRequestException")
 		return
 	}
 	if code := m.wrong(in); code != "" {
-		no(w, http.StatusBadRequest, code)
+		refuse(w, http.StatusBadRequest, code)
 		return
 	}
 	s := in.Content.Simple
