@@ -40,15 +40,35 @@ func testModel(f fixture) {
 				require.Equal(t, normal(want), normal(it))
 			},
 			"query": func(t *rapid.T) {
-				r := g.span(g.partition()).Draw(t, "range")
+				r := g.span().Draw(t, "range")
 				require.NoError(t, compareRange(f.table, r, m.query(r)))
 			},
+			"write between pages": func(t *rapid.T) {
+				r := g.span().Draw(t, "range")
+				page, err := f.table.Query(context.Background(), r)
+				require.NoError(t, err)
+				ops := g.ops().Draw(t, "ops")
+				requireSameError(t, m.write(ops), f.tryWrite(ops...))
+				if r.Cursor = page.Cursor; r.Cursor == "" {
+					return
+				}
+				last := page.Items[len(page.Items)-1].SK
+				rest := slices.DeleteFunc(m.query(r), func(it store.Item) bool {
+					return it.SK == last || (it.SK > last) == r.Reverse
+				})
+				require.NoError(t, compareRange(f.table, r, rest))
+			},
 			"list": func(t *rapid.T) {
-				r := g.span(g.index()).Draw(t, "range")
+				r := g.span().Draw(t, "range")
 				r.Index = true
 				require.NoError(t, f.opts.eventually(func() error { return compareRange(f.table, r, m.query(r)) }))
 			},
 		})
+		for _, name := range g.partitions() {
+			for _, r := range []store.Range{{PK: name}, {PK: name, Index: true}} {
+				require.NoError(t, f.opts.eventually(func() error { return compareRange(f.table, r, m.query(r)) }))
+			}
+		}
 	})
 }
 
