@@ -88,7 +88,7 @@ crash: ## every scenario again with a crash before and after each I/O point; `ma
 
 .PHONY: sweep
 sweep: ## every fault at every I/O point of the corpus, with people and others acting at every point, and pairs of faults
-	$(GO) run ./internal/sweep -report docs/reliability.md
+	$(GO) run ./internal/sweep
 
 .PHONY: long
 long: deps ## long runs, large conversations, ten thousand runs and requests, whole; `make test` runs them small

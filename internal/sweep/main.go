@@ -24,8 +24,6 @@ func main() {
 	workers := flag.Int("workers", 2, "scenarios at once")
 	limit := flag.Int("limit", 0, "runs at most of each scenario in each lane; 0 = no limit")
 	most := flag.Int("print", 5, "findings to print of each scenario in each lane")
-	report := flag.String("report", "", "a Markdown file to write the results into, between its lines "+begins+" and "+
-		ends+"; empty = none")
 	flag.Parse()
 	debug.SetGCPercent(800) // every run is a short-lived simulation
 	began := clock.System().Now()
@@ -53,12 +51,7 @@ func main() {
 	}
 	took := clock.System().Now().Sub(began)
 	fmt.Printf("all: %s, %d failures, %.0f s\n", total, failed, took.Seconds())
-	if *report != "" {
-		if err := write(*report, section(results, total, failed, took)); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(2)
-		}
-	}
+	fmt.Print("\n", table(results, result{Lane{Name: "all"}, total, failed, took}))
 	if failed > 0 {
 		os.Exit(1)
 	}
@@ -98,12 +91,6 @@ func sweepAll(dir string, names []string, scope Scope, workers, most int) (total
 	return total, failed, err
 }
 
-// The markers in a report between which a sweep writes.
-const (
-	begins = "<!-- written by make sweep -->"
-	ends   = "<!-- end of what make sweep writes -->"
-)
-
 // result is the result of a lane.
 type result struct {
 	lane   Lane
@@ -112,32 +99,15 @@ type result struct {
 	took   time.Duration
 }
 
-// section formats the results as Markdown.
-func section(results []result, total Count, failed int, took time.Duration) string {
+// table formats the results as the Markdown table of docs/reliability.md.
+func table(results []result, total result) string {
 	var b strings.Builder
 	b.WriteString("| lane | scenarios | I/O points | runs | left early | nothing to do | moved by a sweep | failures | " +
 		"seconds |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n")
-	row := func(name string, scenarios string, c Count, failed int, took time.Duration) {
-		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %d | %d | %d | %.0f |\n", name, scenarios, c.Points, c.Runs, c.Pruned,
-			c.Ineffective, c.Swept, failed, took.Seconds())
+	for _, r := range append(results, total) {
+		fmt.Fprintf(&b, "| *%s*: %s | %d | %d | %d | %d | %d | %d | %d | %.0f |\n", r.lane.Name, r.lane.About,
+			len(r.lane.Scenarios), r.count.Points, r.count.Runs, r.count.Pruned, r.count.Ineffective, r.count.Swept, r.failed,
+			r.took.Seconds())
 	}
-	for _, r := range results {
-		row(fmt.Sprintf("*%s*: %s", r.lane.Name, r.lane.About), fmt.Sprint(len(r.lane.Scenarios)), r.count, r.failed, r.took)
-	}
-	row("all", "", total, failed, took)
 	return b.String()
-}
-
-// write replaces the section of a file.
-func write(file, section string) error {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	head, rest, begun := strings.Cut(string(data), begins+"\n")
-	_, tail, ended := strings.Cut(rest, ends+"\n")
-	if !begun || !ended {
-		return fmt.Errorf("%s: want the lines %s and %s", file, begins, ends)
-	}
-	return os.WriteFile(file, []byte(head+begins+"\n\n"+section+"\n"+ends+"\n"+tail), 0o600)
 }

@@ -122,9 +122,6 @@ func checkProperty(t *testing.T, few int, property func(t *rapid.T)) {
 		require.NoError(t, flag.Lookup("rapid.checks").Value.Set(n))
 		defer func() { _ = flag.Lookup("rapid.checks").Value.Set(before) }()
 	}
-	counts := tally{}
-	currentTally = counts
-	defer func() { t.Log(counts.String()) }()
 	rapid.Check(t, property)
 }
 
@@ -143,7 +140,6 @@ func drawProgram(t *rapid.T, steady bool) *program {
 	if p.Scenario, err = scenario.Load("random.txtar", []byte(p.archive)); err != nil {
 		t.Fatalf("what was written cannot be read: %v\n%s", err, p.archive)
 	}
-	currentTally.countProgram(g.tags)
 	return p
 }
 
@@ -151,7 +147,6 @@ func drawProgram(t *rapid.T, steady bool) *program {
 func (p *program) play(t *rapid.T, s Script) scenario.Result {
 	p.script = s
 	r := p.Run(scenario.Options{Faults: s.Faults, Interventions: s.Interventions, InvariantsOnly: true})
-	currentTally.countRun(s, r)
 	if len(r.Failures) > 0 {
 		var b strings.Builder
 		for _, f := range r.Failures {
