@@ -22,6 +22,7 @@ import (
 	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/middleware"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
@@ -145,7 +146,7 @@ func NewVault(cfg aws.Config, prefix string, clk clock.Clock) *Vault {
 
 // Secret is the value of a tenant's secret, as Value reads it.
 func (v *Vault) Secret(ctx context.Context, tenant, name string) (string, error) {
-	if v.prefix == "" || !tool.SecretName(name) || tenant == "" || strings.Contains(tenant, "/") {
+	if v.prefix == "" || !agent.ValidSecretName(name) || tenant == "" || strings.Contains(tenant, "/") {
 		return "", fmt.Errorf("%w of that name", tool.ErrNoSecret)
 	}
 	return v.Value(ctx, v.prefix+tenant+"/"+name)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -34,7 +35,7 @@ type Local struct {
 
 // Secret is the value of that name.
 func (l Local) Secret(_ context.Context, tenant, name string) (string, error) {
-	if !tool.SecretName(name) {
+	if !agent.ValidSecretName(name) {
 		return "", fmt.Errorf("%w of that name", tool.ErrNoSecret)
 	}
 	if l.Getenv != nil {

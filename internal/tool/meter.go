@@ -3,6 +3,7 @@ package tool
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"regexp/syntax"
 	"slices"
@@ -132,27 +133,61 @@ func (p *meteredPattern) MatchString(s string) bool {
 	return p.meter.pay(1+p.size*len(s)/bytesPerUnit) == nil && p.Regexp.MatchString(s)
 }
 
-// LostError is the error of a call that was sent and whose answer did not come, or could not be read: whoever carries
-// it out may have done it. Where doing it twice is one time too many, nobody can say what became of it. A call that was
-// surely not sent, or surely refused, is an error of another type.
-type LostError struct{ Err error }
-
-func (e *LostError) Error() string { return fmt.Sprintf("the answer was lost: %v", e.Err) }
-
-func (e *LostError) Unwrap() error { return e.Err }
-
-// ChangedError is the error of a call that was not sent, because the tool is not, or is no longer, what the run is
-// pinned to.
-type ChangedError struct {
-	Server, Tool string // the server's name in the definition, and its own name of the tool
-	Want         string // the digest the run is pinned to
-	Got          string // the digest of what the server says now; "" = it has no such tool
+// inPlace lists the schemas s applies to the very value it is applied to.
+func inPlace(s *jsonschema.Schema) []*jsonschema.Schema {
+	out := nonNil(s.Ref, s.Not, s.If, s.Then, s.Else)
+	out = append(out, slices.Concat(s.AllOf, s.AnyOf, s.OneOf)...)
+	out = slices.AppendSeq(out, maps.Values(s.DependentSchemas))
+	for _, d := range s.Dependencies {
+		out = appendSchema(out, d)
+	}
+	return out
 }
 
-func (e *ChangedError) Error() string {
-	if e.Got == "" {
-		return fmt.Sprintf("the server %s no longer has the tool %s; the call was not made", e.Server, e.Tool)
+// named lists the schemas s applies to one property or item each.
+func named(s *jsonschema.Schema) []*jsonschema.Schema {
+	out := slices.Concat(slices.Collect(maps.Values(s.Properties)), s.PrefixItems)
+	if items, ok := s.Items.([]*jsonschema.Schema); ok {
+		out = append(out, items...)
 	}
-	return fmt.Sprintf("the server %s has changed its definition of the tool %s since the run began; "+
-		"the call was not made", e.Server, e.Tool)
+	return out
+}
+
+// elements lists the schemas s applies to any number of properties, their names, or items.
+func elements(s *jsonschema.Schema) []*jsonschema.Schema {
+	out := nonNil(s.PropertyNames, s.UnevaluatedProperties, s.Contains, s.Items2020, s.UnevaluatedItems)
+	out = slices.AppendSeq(out, maps.Values(s.PatternProperties))
+	for _, either := range []any{s.AdditionalProperties, s.Items, s.AdditionalItems} {
+		out = appendSchema(out, either)
+	}
+	return out
+}
+
+func nonNil(all ...*jsonschema.Schema) []*jsonschema.Schema {
+	return slices.DeleteFunc(all, func(s *jsonschema.Schema) bool { return s == nil })
+}
+
+// appendSchema appends v where the library's any is a schema.
+func appendSchema(out []*jsonschema.Schema, v any) []*jsonschema.Schema {
+	if s, ok := v.(*jsonschema.Schema); ok {
+		return append(out, s)
+	}
+	return out
+}
+
+// isCircular reports whether a schema applies itself to the same value, directly or indirectly. Validation would never
+// end.
+func isCircular(all []*jsonschema.Schema) bool {
+	const open, done = 1, 2
+	state := map[*jsonschema.Schema]int{}
+	var visit func(*jsonschema.Schema) bool
+	visit = func(s *jsonschema.Schema) bool {
+		if state[s] != 0 {
+			return state[s] == open
+		}
+		state[s] = open
+		defer func() { state[s] = done }()
+		return slices.ContainsFunc(inPlace(s), visit)
+	}
+	return slices.ContainsFunc(all, visit)
 }

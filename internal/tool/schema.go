@@ -4,19 +4,20 @@ package tool
 // come from strangers.
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
 )
 
@@ -43,18 +44,34 @@ type Schema struct {
 }
 
 // Compile compiles a JSON Schema, draft 2020-12 unless it names another draft with $schema. Formats are annotations in
-// every draft. Equal bytes usually return the same *Schema: a bounded cache stands in front, safe for concurrent use.
+// every draft. Equal bytes usually return the same *Schema. Safe for concurrent use.
 //
 // It refuses a schema over 64 KiB, 32 levels or 8192 values; one that is invalid, names anything outside itself, has
 // $dynamicRef or $recursiveRef, a $ref that leads in a circle without descending into the arguments, or a pattern RE2
 // does not know or that is too large.
 func Compile(raw json.RawMessage) (*Schema, error) {
-	return schemas.get(raw, compileSchema)
+	digest := sha256.Sum256(raw)
+	schemas.Lock()
+	kept := schemas.byDigest[digest]
+	schemas.Unlock()
+	if kept != nil {
+		return kept, nil
+	}
+	s, err := compileSchema(raw) // outside the lock: a slow schema holds up nobody else
+	if err != nil {
+		return nil, err
+	}
+	schemas.Lock()
+	defer schemas.Unlock()
+	if len(schemas.byDigest) == maxSchemas {
+		clear(schemas.byDigest)
+	}
+	schemas.byDigest[digest] = s
+	return s, nil
 }
 
 func compileSchema(raw []byte) (*Schema, error) {
-	x := exactJSON{maxBytes: maxSchemaBytes, maxDepth: maxSchemaDepth, maxValues: maxSchemaValues}
-	doc, err := x.decode(raw)
+	doc, err := decodeExact(raw, jsonx.JSONLimits{Bytes: maxSchemaBytes, Depth: maxSchemaDepth}, maxSchemaValues)
 	if err != nil {
 		return nil, fmt.Errorf("compile schema: %w", err)
 	}
@@ -99,8 +116,7 @@ func (noLoader) Load(string) (any, error) {
 // exactly. Arguments over 256 KiB or 64 levels, with a key twice in one object, or that cost too much to check are
 // refused as well.
 func (s *Schema) Validate(args json.RawMessage) error {
-	x := exactJSON{maxBytes: maxArgsBytes, maxDepth: maxArgsDepth, maxValues: maxArgsBytes}
-	doc, err := x.decode(args)
+	doc, err := decodeExact(args, jsonx.JSONLimits{Bytes: maxArgsBytes, Depth: maxArgsDepth}, maxArgsBytes)
 	if err != nil {
 		return err
 	}
@@ -153,150 +169,54 @@ const (
 	maxNumberExponent = 400
 )
 
-// exactJSON reads JSON that is checked or acted upon (reliability.md R13): duplicate keys, invalid UTF-8 and trailing
-// data are refused, numbers keep their digits. Its errors are fit for a model.
-type exactJSON struct {
-	maxBytes, maxDepth, maxValues int
-
-	dec    *json.Decoder
-	values int
-}
-
-// decode returns map[string]any, []any, string, json.Number, bool or nil.
-func (x *exactJSON) decode(raw []byte) (any, error) {
-	if len(raw) > x.maxBytes {
-		return nil, fmt.Errorf("%d bytes of JSON, at most %d are read", len(raw), x.maxBytes)
-	}
-	if !utf8.Valid(raw) {
-		return nil, errors.New("the JSON is not UTF-8")
-	}
-	var whole json.RawMessage // exactly one JSON value
-	if err := json.Unmarshal(raw, &whole); err != nil {
-		var syntax *json.SyntaxError
-		switch {
-		case len(bytes.TrimSpace(raw)) == 0:
-			return nil, errors.New("there is no JSON, give an object such as {}")
-		case errors.As(err, &syntax):
-			return nil, fmt.Errorf("not valid JSON at byte %d", syntax.Offset)
-		default:
-			return nil, errors.New("not valid JSON")
-		}
-	}
-	x.dec = json.NewDecoder(bytes.NewReader(raw))
-	x.dec.UseNumber()
-	return x.value(1)
-}
-
-// value reads the next value; depth counts the containers around it, itself included.
-func (x *exactJSON) value(depth int) (any, error) {
-	if x.values++; x.values > x.maxValues {
-		return nil, fmt.Errorf("more than %d values", x.maxValues)
-	}
-	tok, err := x.dec.Token()
-	if err != nil {
-		return nil, errors.New("not valid JSON")
-	}
-	switch t := tok.(type) {
-	case json.Delim:
-		if depth > x.maxDepth {
-			return nil, fmt.Errorf("nested deeper than %d levels", x.maxDepth)
-		}
-		if t == '{' {
-			return x.object(depth)
-		}
-		arr := []any{}
-		for x.dec.More() {
-			v, err := x.value(depth + 1)
-			if err != nil {
-				return nil, err
-			}
-			arr = append(arr, v)
-		}
-		return arr, x.end()
-	case json.Number:
-		return t, checkNumber(t)
-	default:
-		return tok, nil
-	}
-}
-
-func (x *exactJSON) object(depth int) (any, error) {
-	obj := map[string]any{}
-	for x.dec.More() {
-		tok, err := x.dec.Token()
-		key, ok := tok.(string)
-		if err != nil || !ok {
-			return nil, errors.New("not valid JSON")
-		}
-		if _, twice := obj[key]; twice {
-			return nil, fmt.Errorf("the key %s is given twice in one object", shortQuote(key))
-		}
-		if obj[key], err = x.value(depth + 1); err != nil {
-			return nil, err
-		}
-	}
-	return obj, x.end()
-}
-
-// end takes the closing bracket.
-func (x *exactJSON) end() error {
-	if _, err := x.dec.Token(); err != nil {
-		return errors.New("not valid JSON")
-	}
-	return nil
-}
-
-// checkNumber refuses numbers too long or too large for exact arithmetic.
-func checkNumber(n json.Number) error {
-	if len(n) > maxNumberBytes {
-		return fmt.Errorf("a number of %d characters, at most %d are read", len(n), maxNumberBytes)
-	}
-	_, exponent, ok := strings.Cut(strings.ToLower(string(n)), "e")
-	if !ok {
-		return nil
-	}
-	if e, err := strconv.Atoi(exponent); err != nil || e > maxNumberExponent || e < -maxNumberExponent {
-		return fmt.Errorf("the number %s is out of range", n)
-	}
-	return nil
-}
-
-// schemaCacheSize is how many compiled schemas are kept: more than a definition has tools.
-const schemaCacheSize = 256
-
-// schemas is the cache in front of Compile. Losing it costs time, nothing else.
-var schemas = schemaCache{byDigest: map[[sha256.Size]byte]*Schema{}}
-
-// schemaCache keeps the schemas compiled last, the oldest making room. It is safe for concurrent use.
-type schemaCache struct {
-	mu       sync.Mutex
-	byDigest map[[sha256.Size]byte]*Schema
-	order    [][sha256.Size]byte // oldest first
-}
-
-// get returns the schema of these bytes, compiling it if it is not kept. Errors are not kept.
-func (c *schemaCache) get(raw []byte, compile func([]byte) (*Schema, error)) (*Schema, error) {
-	digest := sha256.Sum256(raw)
-	c.mu.Lock()
-	kept := c.byDigest[digest]
-	c.mu.Unlock()
-	if kept != nil {
-		return kept, nil
-	}
-	s, err := compile(raw) // outside the lock: a slow schema holds up nobody else
+// decodeExact reads JSON that is checked or acted upon (reliability.md R13): what jsonx.CompactJSON refuses is refused,
+// numbers keep their digits. Its errors are fit for a model.
+func decodeExact(raw []byte, lim jsonx.JSONLimits, maxValues int) (any, error) {
+	compact, err := jsonx.CompactJSON(raw, lim)
 	if err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if first, ok := c.byDigest[digest]; ok { // another goroutine compiled the same bytes meanwhile
-		return first, nil
+	doc, err := jsonx.DecodeNumbers(compact)
+	if err != nil {
+		return nil, err
 	}
-	if len(c.order) == schemaCacheSize {
-		delete(c.byDigest, c.order[0])
-		c.order = c.order[1:]
-	}
-	c.byDigest[digest] = s
-	c.order = append(c.order, digest)
-	return s, nil
+	left := maxValues
+	return doc, checkValues(doc, &left, maxValues)
 }
+
+// checkValues refuses numbers too long or too large for exact arithmetic, and more values than there may be.
+func checkValues(v any, left *int, most int) error {
+	if *left--; *left < 0 {
+		return fmt.Errorf("more than %d values", most)
+	}
+	var all []any
+	switch v := v.(type) {
+	case []any:
+		all = v
+	case map[string]any:
+		all = slices.Collect(maps.Values(v))
+	case json.Number:
+		if len(v) > maxNumberBytes {
+			return fmt.Errorf("a number of %d characters, at most %d are read", len(v), maxNumberBytes)
+		}
+		_, exponent, ok := strings.Cut(strings.ToLower(string(v)), "e")
+		if e, err := strconv.Atoi(exponent); ok && (err != nil || e > maxNumberExponent || e < -maxNumberExponent) {
+			return fmt.Errorf("the number %s is out of range", v)
+		}
+	}
+	for _, one := range all {
+		if err := checkValues(one, left, most); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxSchemas is how many compiled schemas are kept: more than a definition has tools.
+const maxSchemas = 256
+
+// schemas are the schemas compiled last, by the digest of their bytes. Losing them costs time, nothing else.
+var schemas = struct {
+	sync.Mutex
+	byDigest map[[sha256.Size]byte]*Schema
+}{byDigest: map[[sha256.Size]byte]*Schema{}}

@@ -33,15 +33,6 @@ func (NoSecrets) Secret(context.Context, string, string) (string, error) { retur
 // back.
 const MinSecret = 4
 
-// SecretName reports whether a secret may have that name: 1 to 64 letters, digits, '_', '-' and '.'.
-func SecretName(name string) bool { return agent.ValidSecretName(name) }
-
-// SecretPart is a piece of a template: a text, or a secret in its place.
-type SecretPart = agent.TemplatePart
-
-// SecretParts takes a template apart at its ${secret:NAME}. Text that begins like one and is none is an error.
-func SecretParts(template string) ([]SecretPart, error) { return agent.SecretParts(template) }
-
 // Disclosure is one use of a tenant's secrets: it puts them into templates, and takes those that it has put in out of
 // any text again. Make one with NewDisclosure for each call. Not safe for concurrent use.
 type Disclosure struct {
@@ -61,7 +52,7 @@ func NewDisclosure(from Secrets, tenant string) *Disclosure {
 
 // Expand puts secrets in the places of a template. An error names the secret, never its value.
 func (d *Disclosure) Expand(ctx context.Context, template string) (string, error) {
-	parts, err := SecretParts(template)
+	parts, err := agent.SecretParts(template)
 	if err != nil {
 		return "", err
 	}

@@ -55,7 +55,7 @@ func TestSetRefuses(t *testing.T) {
 		"nil":            {[]Tool{plainTool("a"), nil}, "tool 1 is nil"},
 		"name":           {[]Tool{plainTool("a b")}, `tool "a b": the name`},
 		"effect":         {[]Tool{with(func(b *bare) { b.Effect = "x" })}, `effect "x"`},
-		"no schema":      {[]Tool{with(func(b *bare) { b.Schema = nil })}, "there is no JSON"},
+		"no schema":      {[]Tool{with(func(b *bare) { b.Schema = nil })}, "want a JSON value"},
 		"array schema":   {[]Tool{with(func(b *bare) { b.Schema = json.RawMessage(`{"type":"array"}`) })}, "type: object"},
 		"any schema":     {[]Tool{with(func(b *bare) { b.Schema = json.RawMessage(`true`) })}, "type: object"},
 	} {
