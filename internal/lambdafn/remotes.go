@@ -110,8 +110,7 @@ func (r Reach) Remotes() (runtime.Remotes, error) {
 		return nil, fmt.Errorf("%s: %w", egress.EnvPrivate, err)
 	}
 	servers, err := mcp.New(mcp.Config{
-		Clock: r.Clock, Client: r.client, Start: r.Start,
-		Secrets: func(tenant string) mcp.Secrets { return tool.NewDisclosure(r.Secrets, tenant) },
+		Clock: r.Clock, Client: r.client, Start: r.Start, Secrets: r.Secrets,
 	})
 	if err != nil {
 		return nil, err

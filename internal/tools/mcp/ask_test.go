@@ -198,7 +198,7 @@ func TestNotesHoldNoSecrets(t *testing.T) {
 
 // withKey makes a connection with the vault's secret.
 func withKey(c *mcp.Config, s *agent.MCPServer) {
-	c.Secrets = func(tenant string) mcp.Secrets { return vault(tenant) }
+	c.Secrets = vault{}
 	s.Headers = map[string]string{"X-Key": "${secret:key}"}
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"strings"
 	"time"
 
@@ -14,21 +13,22 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/tool"
+	"github.com/countersign/countersign/internal/tools/egress"
 )
 
 // link is one connection to a server. Once ready is closed it is either refused or usable, and its fields up to listed
 // do not change.
 type link struct {
-	config Config
-	tenant string
-	server agent.MCPServer
-	ready  chan struct{}
+	config  Config
+	server  agent.MCPServer
+	secrets *tool.Disclosure
+	ready   chan struct{}
 
-	err     error // why there is no connection; nil = there is one
-	client  *sdk.ClientSession
-	secrets Secrets
-	tap     *tap
-	listed  listing
+	err    error // why there is no connection; nil = there is one
+	client *sdk.ClientSession
+	tap    *tap
+	listed listing
 
 	ctx     context.Context // of everything that goes over the wire; its cause is why the connection broke
 	cut     context.CancelCauseFunc
@@ -150,18 +150,8 @@ func (l *link) transport(ctx context.Context) (sdk.Transport, error) {
 
 // expanded are templates with their secrets in place.
 func (l *link) expanded(ctx context.Context, key string, templates map[string]string) (map[string]string, error) {
-	if l.config.Secrets != nil && l.secrets == nil {
-		l.secrets = l.config.Secrets(l.tenant)
-	}
 	out := make(map[string]string, len(templates))
 	for name, template := range templates {
-		switch {
-		case l.secrets == nil && strings.Contains(template, "${secret:"):
-			return nil, fmt.Errorf("%s.%s: it names a secret, and there are none here", key, name)
-		case l.secrets == nil:
-			out[name] = template
-			continue
-		}
 		text, err := l.secrets.Expand(ctx, template)
 		if err != nil {
 			return nil, fmt.Errorf("%s.%s: %w", key, name, err)
@@ -172,12 +162,7 @@ func (l *link) expanded(ctx context.Context, key string, templates map[string]st
 }
 
 // redacted is a text without the connection's secrets.
-func (l *link) redacted(text string) string {
-	if l.secrets == nil {
-		return text
-	}
-	return l.secrets.Redact(text)
-}
+func (l *link) redacted(text string) string { return l.secrets.Redact(text) }
 
 // said is an error as it may be shown: the reason that the connection was cut for where there is one, no addresses, no
 // secrets.
@@ -187,32 +172,15 @@ func (l *link) said(err error) error {
 		(!ended || errors.Is(err, context.Canceled) || len(l.server.Command) > 0) {
 		err = cause // the end of an answer over HTTP says less than what came before it
 	}
-	var request *url.Error
-	if errors.As(err, &request) {
-		err = request.Err
-	}
-	return &shownError{text: agent.Bounded(l.redacted(visible(unquoted(err)))), err: err}
-}
-
-// quoting is how the SDK and net/http begin to quote an answer that they cannot read.
-var quoting = []string{
-	"failed to decode response", "failed to decode event",
-	"failed to parse Location header", "malformed HTTP response", "malformed HTTP version", "malformed HTTP status code",
-	"malformed MIME header", "malformed chunked encoding",
-	"bad Content-Length", "multiple Content-Length headers", "unsupported transfer encoding",
-}
-
-// unquoted is an error's text without what quotes a message that could not be read. The SDK quotes the bytes at which
-// it gave up, and cuts them anywhere: of a secret that a server sends back, one half could stand there, which nothing
-// takes out. (Of programs: see unread.)
-func unquoted(err error) string {
-	text := err.Error()
-	for _, begins := range quoting {
+	text := egress.Bare(err).Error()
+	// The SDK, too, quotes the bytes at which it gave up, and cuts them anywhere: of a secret that a server sends back, one
+	// half could stand there, which nothing takes out. (Of programs: see unread.)
+	for _, begins := range []string{"failed to decode response", "failed to decode event"} {
 		if before, _, quotes := strings.Cut(text, begins); quotes {
-			return before + begins + ": it is no message of the protocol"
+			text = before + begins + ": it is no message of the protocol"
 		}
 	}
-	return text
+	return &shownError{text: agent.Bounded(l.redacted(visible(text))), err: err}
 }
 
 // shownError is an error whose text may be shown.

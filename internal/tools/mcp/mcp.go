@@ -31,12 +31,10 @@ import (
 
 // Config is what connections are made of.
 type Config struct {
-	Clock  clock.Clock // required
-	Client Client      // for servers with a URL; nil = they are refused
-	Start  Start       // for servers with a command; nil = they are refused, as in a deployed function
-
-	// Secrets are a tenant's, for the templates of one connection; nil = templates that name a secret are refused.
-	Secrets func(tenant string) Secrets
+	Clock   clock.Clock  // required
+	Client  Client       // for servers with a URL; nil = they are refused
+	Start   Start        // for servers with a command; nil = they are refused, as in a deployed function
+	Secrets tool.Secrets // for the templates of a connection; nil = there are none
 }
 
 // Client makes the client of one connection to the server at a URL. It decides where requests may go; redirects stay on
@@ -55,13 +53,6 @@ type Program interface {
 	End()
 	// LastWords is how the program's standard error ends: whole once End has returned. Errors of connecting quote it.
 	LastWords() string
-}
-
-// Secrets puts secrets in the places of ${secret:NAME}, and takes those that it has put in out of texts again. Redact
-// may be called concurrently once nothing is expanded any more.
-type Secrets interface {
-	Expand(ctx context.Context, template string) (string, error)
-	Redact(text string) string
 }
 
 // Remote has the tools of MCP servers. Safe for concurrent use.
@@ -166,7 +157,10 @@ func (s *session) connected(ctx context.Context, server agent.MCPServer) (*link,
 			s.all.Go(l.close)
 		}
 		life, cut := context.WithCancelCause(context.Background())
-		l = &link{config: s.config, tenant: s.tenant, server: server, ready: make(chan struct{}), ctx: life, cut: cut}
+		l = &link{
+			config: s.config, server: server, secrets: tool.NewDisclosure(s.config.Secrets, s.tenant),
+			ready: make(chan struct{}), ctx: life, cut: cut,
+		}
 		s.links[server.Name] = l
 		s.all.Go(func() { l.connect(s.ctx) })
 	}

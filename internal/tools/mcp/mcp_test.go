@@ -3,7 +3,6 @@ package mcp_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -206,35 +205,33 @@ func TestSecretsOfAConnection(t *testing.T) {
 	})
 	r := over(t, p, func(c *mcp.Config, s *agent.MCPServer) {
 		s.Headers = map[string]string{"X-Key": "Bearer ${secret:key}", "X-Plain": "yes"}
-		c.Secrets = func(tenant string) mcp.Secrets { return vault(tenant) }
+		c.Secrets = vault{}
 	})
 	res, err := r.call("echo", tool.Call{})
 	require.NoError(t, err)
-	require.Equal(t, "your key is ***\n[(image/png) is left out: it holds a secret]", res.Content)
+	require.Equal(t, "your key is ${secret:key}\n[(image/png) is left out: it holds a secret]", res.Content)
 	require.Empty(t, res.Media)
 	all, err := r.list()
 	require.NoError(t, err)
-	require.Equal(t, "knows ***", all.Tools[0].Description)
+	require.Equal(t, "knows ${secret:key}", all.Tools[0].Description)
 	p.calling(func(w http.ResponseWriter, a ask) { p.refuse(w, a, 1, "not with hunter2") })
 	_, err = r.call("echo", tool.Call{})
-	require.ErrorContains(t, err, "not with ***")
+	require.ErrorContains(t, err, "not with ${secret:key}")
 	for _, a := range p.heard {
 		require.Equal(t, "Bearer hunter2", a.header.Get("X-Key"))
 		require.Equal(t, "yes", a.header.Get("X-Plain"))
 	}
 }
 
-// vault is a tenant's only secret.
-type vault string
+// vault has one secret of tenant acme.
+type vault struct{}
 
-func (v vault) Expand(_ context.Context, template string) (string, error) {
-	if v != "acme" {
-		return "", errors.New("not this tenant's")
+func (vault) Secret(_ context.Context, tenant, name string) (string, error) {
+	if tenant != "acme" || name != "key" {
+		return "", tool.ErrNoSecret
 	}
-	return strings.ReplaceAll(template, "${secret:key}", "hunter2"), nil
+	return "hunter2", nil
 }
-
-func (vault) Redact(text string) string { return strings.ReplaceAll(text, "hunter2", "***") }
 
 // What cannot be reached from here is refused, and nothing is tried.
 func TestWhatCannotBeReached(t *testing.T) {
@@ -249,7 +246,7 @@ func TestWhatCannotBeReached(t *testing.T) {
 		"HTTP":            {none, agent.MCPServer{Name: "s", URL: "http://127.0.0.1:1/"}, "it is a server over HTTP, and none can be reached here"},
 		"a strange URL":   {web, agent.MCPServer{Name: "s", URL: "file:///etc/passwd"}, "url: want an http or https URL"},
 		"nobody there":    {web, agent.MCPServer{Name: "s", URL: "http://127.0.0.1:1/secret"}, "connect: connection refused"},
-		"without secrets": {web, agent.MCPServer{Name: "s", URL: "http://127.0.0.1:1/", Headers: map[string]string{"A": "${secret:x}"}}, "headers.A: it names a secret, and there are none here"},
+		"without secrets": {web, agent.MCPServer{Name: "s", URL: "http://127.0.0.1:1/", Headers: map[string]string{"A": "${secret:x}"}}, "headers.A: read secret x: there is no such secret"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := open(t, c.config, c.server)

@@ -79,7 +79,7 @@ func started(t *testing.T, mood string) *rig {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	before := goleak.IgnoreCurrent()
-	c := mcp.Config{Clock: clock.System(), Start: programs(), Secrets: func(tenant string) mcp.Secrets { return vault(tenant) }}
+	c := mcp.Config{Clock: clock.System(), Start: programs(), Secrets: vault{}}
 	limit := time.Minute
 	if strings.Contains(mood, " hangs") && !strings.Contains(mood, "call") {
 		limit = 2 * time.Second
@@ -96,7 +96,7 @@ func TestPrograms(t *testing.T) {
 	r := started(t, "plain")
 	res, err := r.call("echo", tool.Call{Args: json.RawMessage(`{"text":"t"}`)})
 	require.NoError(t, err)
-	require.Equal(t, agent.ToolResultData{Content: "token ***"}, res)
+	require.Equal(t, agent.ToolResultData{Content: "token ${secret:key}"}, res)
 }
 
 // Whatever a program does to a call, the call ends, its error says what is known, and the next one has a program that works.
@@ -145,14 +145,14 @@ func TestProgramsThatAreNoServers(t *testing.T) {
 		"exit 3": "connect to MCP server s: it ended the connection",
 		"echo 'npm warn' >&2; echo 'Error: no key' >&2; echo ' at x:1' >&2; exit 3": "it ended the connection; the program said: Error: no key",
 		"echo one >&2; echo two >&2; exit 3":                                        "it ended the connection; the program said: two",
-		"echo \"bad token $TOKEN\" >&2; exit 3":                                     "it ended the connection; the program said: bad token ***",
-		long + "exit 3":                                                             "it ended the connection; the program said: Error: of long ago, ***",
+		"echo \"bad token $TOKEN\" >&2; exit 3":                                     "it ended the connection; the program said: bad token ${secret:key}",
+		long + "exit 3":                                                             "it ended the connection; the program said: Error: of long ago, ${secret:key}",
 		"echo 'listening on port 3000'; sleep 60":                                   "it wrote something that is no message of the protocol",
 		"echo 'Error: stuck' >&2; sleep 60":                                         "it did not answer within 2s: context deadline exceeded; the program said: Error: stuck",
 	} {
 		t.Run(script[:min(len(script), 30)], func(t *testing.T) {
 			before := goleak.IgnoreCurrent()
-			c := mcp.Config{Clock: clock.System(), Start: programs(), Secrets: func(tenant string) mcp.Secrets { return vault(tenant) }}
+			c := mcp.Config{Clock: clock.System(), Start: programs(), Secrets: vault{}}
 			r := open(t, c, agent.MCPServer{
 				Name: "s", Command: []string{"sh", "-c", script}, Env: map[string]string{"TOKEN": "${secret:key}", "PATH": os.Getenv("PATH")}, Timeout: 2 * time.Second,
 			})
