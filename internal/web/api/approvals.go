@@ -89,8 +89,13 @@ func (s *server) earliestStart(r *http.Request, c Caller, q url.Values, name str
 
 func (s *server) showApproval(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
 	a, err := approval.Get(r.Context(), s.Table, c.Tenant, r.PathValue("id"))
+	return s.answerApproval(r.Context(), a, err)
+}
+
+// answerApproval answers with a request and its sentence, or with the error.
+func (s *server) answerApproval(ctx context.Context, a approval.Approval, err error) (int, any, error) {
 	if err == nil {
-		err = s.addSentence(r.Context(), &a)
+		err = s.addSentence(ctx, &a)
 	}
 	return http.StatusOK, a, err
 }
@@ -124,27 +129,21 @@ func (s *server) decideApproval(w http.ResponseWriter, r *http.Request, c Caller
 	default:
 		return 0, nil, invalidProblem("action: got %.64q, want approve, deny, edit, ask or reply", b.Action)
 	}
-	if (b.Action == approval.Edit) != (b.Args != nil) {
+	switch {
+	case (b.Action == approval.Edit) != (b.Args != nil):
 		return 0, nil, invalidProblem("args: they go with an edit and with nothing else")
-	}
-	if b.Result != nil && b.Action != approval.Approve {
+	case b.Result != nil && b.Action != approval.Approve:
 		return 0, nil, invalidProblem("result: it goes with approve and with nothing else")
-	}
-	if b.Action == approval.Edit && b.Tool != "" {
+	case b.Action == approval.Edit && b.Tool != "":
 		return 0, nil, invalidProblem("tool: it goes with approve and deny")
-	}
-	if b.Grant != nil && b.Action == approval.Deny {
+	case b.Grant != nil && b.Action == approval.Deny:
 		return 0, nil, invalidProblem("grant: it goes with approve and edit")
 	}
 	a, err := s.Desk.Decide(r.Context(), approval.DecisionInput{
 		Tenant: c.Tenant, ID: id, Action: b.Action, Args: b.Args, Result: b.Result, Note: b.Note, Tool: b.Tool,
-		Digest: b.Digest, By: c.Principal, Via: s.decisionChannel(),
-		Grant: b.Grant,
+		Digest: b.Digest, By: c.Principal, Via: s.decisionChannel(), Grant: b.Grant,
 	})
-	if err == nil {
-		err = s.addSentence(r.Context(), &a)
-	}
-	return http.StatusOK, a, err
+	return s.answerApproval(r.Context(), a, err)
 }
 
 // sendThreadMessage adds a message to a request and decides nothing.
@@ -158,8 +157,5 @@ func (s *server) sendThreadMessage(r *http.Request, c Caller, id string, b Verdi
 		say = s.Desk.ReplyToQuestion
 	}
 	a, err := say(r.Context(), w)
-	if err == nil {
-		err = s.addSentence(r.Context(), &a)
-	}
-	return http.StatusOK, a, err
+	return s.answerApproval(r.Context(), a, err)
 }

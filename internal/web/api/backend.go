@@ -20,9 +20,9 @@ import (
 // Replay and Log.
 type Backend struct {
 	Agents    Agents
-	Starter   Starter
-	Inputs    Inputs
-	Canceller Canceller
+	Starter   *runtime.Starter
+	Inputs    *runtime.Inputs
+	Canceller *runtime.Canceller
 	Desk      Desk
 	Journal   Journal
 	Table     store.Table // of approvals and standing grants
@@ -65,39 +65,12 @@ type Agents interface {
 	Agents() []string
 }
 
-// Starter starts and forks runs and undoes calls; *runtime.Starter implements it and documents the errors.
-type Starter interface {
-	Start(ctx context.Context, r runtime.Start) (run.AgentState, error)
-	Fork(ctx context.Context, f runtime.Fork) (run.AgentState, error)
-	Undo(ctx context.Context, u runtime.Undo) (s run.AgentState, again bool, err error)
-	Undos(
-		ctx context.Context, s *run.AgentState, def *agent.Definition, calls []string,
-	) (map[string]*policy.CallUndo, error)
-}
-
-// Inputs accepts messages and answers of services; *runtime.Inputs implements it and documents the errors.
-type Inputs interface {
-	Check(ctx context.Context, tenant string, blocks []run.UserBlock) error
-	Send(ctx context.Context, tenant, run, id, by string, blocks []run.UserBlock) error
-	Answer(ctx context.Context, a runtime.Answer) error
-}
-
-// Canceller cancels runs; *runtime.Canceller implements it and documents the errors.
-type Canceller interface {
-	Cancel(ctx context.Context, tenant, run, by, note string) (run.AgentState, error)
-}
-
-// Desk records decisions, and revokes standing grants; *approval.Desk implements it and documents the errors.
+// Desk records decisions and remarks, and revokes standing grants; *approval.Desk implements it and documents the errors.
 type Desk interface {
 	Decide(ctx context.Context, r approval.DecisionInput) (approval.Approval, error)
 	PrepareDecision(ctx context.Context, s *run.AgentState, r approval.DecisionInput) (func(ctx context.Context) error,
 		error)
 	Revoke(ctx context.Context, r approval.Revocation) error
-	Thread
-}
-
-// Thread records messages about a request; *approval.Desk implements it and documents the errors.
-type Thread interface {
 	AskQuestion(ctx context.Context, w approval.RemarkInput) (approval.Approval, error)
 	ReplyToQuestion(ctx context.Context, w approval.RemarkInput) (approval.Approval, error)
 }

@@ -114,7 +114,7 @@ func (s *server) planInput(ctx context.Context, l store.Loaded, b Input, c Calle
 		steps = append(steps, step)
 	}
 	for i, m := range b.Messages {
-		blocks, err := readMessage(fmt.Sprintf("messages[%d]", i), m)
+		blocks, err := ReadMessage(fmt.Sprintf("messages[%d]", i), m)
 		if err != nil {
 			return nil, err
 		}

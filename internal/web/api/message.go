@@ -34,10 +34,6 @@ type block struct {
 // ReadMessage reads a message of a client: a string, or a list of text and media blocks. key names it in errors,
 // which are *Problem.
 func ReadMessage(key string, raw json.RawMessage) ([]run.UserBlock, error) {
-	return readMessage(key, raw)
-}
-
-func readMessage(key string, raw json.RawMessage) ([]run.UserBlock, error) {
 	if len(raw) > 0 && raw[0] == '[' {
 		var blocks []block
 		if err := jsonx.DecodeStrict(raw, &blocks); err != nil {

@@ -77,7 +77,7 @@ func (s *server) startRun(w http.ResponseWriter, r *http.Request, c Caller) (int
 	start := runtime.Start{Tenant: c.Tenant, Agent: def, Key: key, Input: b.Input, Continues: b.Continues,
 		Subject: b.Subject, AccessControl: b.AccessControl, By: []string{c.Principal.ID}}
 	if b.Message != nil {
-		if start.Message, err = readMessage("message", b.Message); err != nil {
+		if start.Message, err = ReadMessage("message", b.Message); err != nil {
 			return 0, nil, err
 		}
 	}
@@ -121,13 +121,18 @@ func (s *server) checkDelegates(def *agent.Definition) error {
 			continue
 		}
 		if _, ok := s.Agents.Agent(t.Agent.Agent); !ok {
-			p := problem(UnknownAgent, "start run: tool %s of agent %s: unknown agent %.64q; known: %s", t.Name,
-				def.Name, t.Agent.Agent, joinNames(s.Agents.Agents()))
-			p.Known = s.Agents.Agents()
-			return p
+			return s.unknownAgent("tool %s of agent %s: unknown agent %.64q; known: %s", t.Name, def.Name, t.Agent.Agent,
+				joinNames(s.Agents.Agents()))
 		}
 	}
 	return nil
+}
+
+// unknownAgent returns the problem of a start that names an agent which is not there.
+func (s *server) unknownAgent(format string, args ...any) error {
+	p := problem(UnknownAgent, "start run: "+format, args...)
+	p.Known = s.Agents.Agents()
+	return p
 }
 
 // unfitAgents are Agents that leave out registered agents which cannot run here. Unfit returns the reason; "" = not
@@ -140,15 +145,10 @@ func (s *server) findDefinition(b Start) (*agent.Definition, error) {
 		if d, ok := s.Agents.Agent(b.Agent); ok {
 			return d, nil
 		}
-		known := s.Agents.Agents()
 		if a, ok := s.Agents.(unfitAgents); ok && a.Unfit(b.Agent) != "" {
-			p := problem(UnknownAgent, "start run: %s", a.Unfit(b.Agent))
-			p.Known = known
-			return nil, p
+			return nil, s.unknownAgent("%s", a.Unfit(b.Agent))
 		}
-		p := problem(UnknownAgent, "start run: unknown agent %.64q; known: %s", b.Agent, joinNames(known))
-		p.Known = known
-		return nil, p
+		return nil, s.unknownAgent("unknown agent %.64q; known: %s", b.Agent, joinNames(s.Agents.Agents()))
 	}
 	if !s.Local {
 		return nil, problem(NotAllowed, "definition: only taken where the caller owns the machine")
