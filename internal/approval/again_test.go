@@ -16,8 +16,7 @@ func TestA12EditIsSaidAgain(t *testing.T) {
 		q := r.request(approval.Edit, ana)
 		q.Args, q.Digest = json.RawMessage(`{"amount":1,"to":"x"}`), r.approval().Digest
 		for range 2 {
-			a, err := r.desk().Decide(r.ctx, q)
-			require.NoError(t, err)
+			a := r.must(r.desk().Decide(r.ctx, q))
 			require.Equal(t, approval.Pending, a.Status)
 			require.Len(t, a.Decisions, 1)
 		}

@@ -25,8 +25,7 @@ func TestA8AnsweredArgumentsAreNeverWeaker(t *testing.T) {
 					kept.Result = json.RawMessage(large)
 					require.NoError(t, r.decideCall(kept))
 				}
-				_, err := r.decide(approval.Approve, ben)
-				require.NoError(t, err)
+				r.must(r.decide(approval.Approve, ben))
 				r.resume()
 				require.Equal(t, run.ForInput, r.call().Wait.For)
 				require.Empty(t, r.state().Kept)
@@ -35,7 +34,7 @@ func TestA8AnsweredArgumentsAreNeverWeaker(t *testing.T) {
 						Tenant: tenant, ID: run.ApprovalID(r.run, "c1", 2), Action: approval.Approve, Result: json.RawMessage(large), By: by,
 					})
 				}
-				_, err = answer(ana)
+				_, err := answer(ana)
 				require.ErrorIs(t, err, approval.ErrRequester)
 				a, err := answer(ben)
 				require.NoError(t, err)

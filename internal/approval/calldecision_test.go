@@ -222,14 +222,12 @@ func TestA6AnswersAreConsumedOnce(t *testing.T) {
 		r := newFixture(t)
 		r.refund.tickets = []run.Ticket{{Message: "From where?"}, {}}
 		r.startAndPark(args)
-		_, err := r.decide(approval.Approve, ana)
-		require.NoError(t, err)
+		r.must(r.decide(approval.Approve, ana))
 		r.resume()
 		require.Empty(t, r.refund.paid)
 		require.Equal(t, run.ForInput, r.call().Wait.For)
 		require.ErrorIs(t, r.answer(2, `"savings"`, stranger), approval.ErrForbidden)
-		_, err = r.decide(approval.Approve, ana)
-		require.NoError(t, err, "the first request's decision is known")
+		r.must(r.decide(approval.Approve, ana)) // the first request's decision is known
 		r.resume()
 		require.Len(t, r.refund.resumes, 1, "and lets nothing run again")
 
@@ -239,7 +237,7 @@ func TestA6AnswersAreConsumedOnce(t *testing.T) {
 		require.ErrorAs(t, r.answer(2, `"checking"`, ana), &decided)
 		woken := r.state().WaitSeq
 		hookWrite(r.table, "J#", func() error { _, err := r.batch(woken); return err }, nil)
-		_, err = r.batch(woken)
+		_, err := r.batch(woken)
 		require.NoError(t, err)
 		r.driveRun(0)
 		require.Equal(t, []string{"", `"savings"`}, r.refund.resumes, "two invocations, one entering")
@@ -297,8 +295,7 @@ func TestA8AnswerInTheArgumentsPlace(t *testing.T) {
 		r := newFixture(t)
 		r.refund.tickets = []run.Ticket{{Mode: run.TicketPass}}
 		r.startAndPark(args)
-		_, err := r.decide(approval.Approve, ana)
-		require.NoError(t, err)
+		r.must(r.decide(approval.Approve, ana))
 		r.resume()
 		var refused *approval.EditError
 		require.ErrorAs(t, r.answer(2, `{"amount":20000,"to":"x"}`, ana), &refused, "policy denies it")
@@ -321,8 +318,7 @@ func TestQuestionThatCannotBeAsked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			withParkedRun(t, func(t *testing.T, r *fixture) {
 				r.refund.tickets = []run.Ticket{ticket}
-				_, err := r.decide(approval.Approve, ana)
-				require.NoError(t, err)
+				r.must(r.decide(approval.Approve, ana))
 				r.resume()
 				c := r.call()
 				require.Equal(t, []any{run.StatusFailed, run.WhyToolError}, []any{c.Status, c.Reason})

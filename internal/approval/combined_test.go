@@ -31,14 +31,12 @@ func TestA8EditKeepsWhoIsLetInLater(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			withRule(t, agent.Rule{Quorum: 2, Escalate: &agent.Escalation{After: time.Hour, To: []string{"group:guests"}}}, func(t *testing.T, r *fixture) {
 				time.Sleep(time.Hour)
-				_, err := r.edit(large, ana)
-				require.NoError(t, err)
+				r.must(r.edit(large, ana))
 				for _, p := range c.refused {
-					_, err = r.decide(approval.Approve, p)
+					_, err := r.decide(approval.Approve, p)
 					require.ErrorIs(t, err, approval.ErrForbidden, p.ID)
 				}
-				_, err = r.approveShown(c.counts)
-				require.NoError(t, err)
+				r.must(r.approveShown(c.counts))
 				r.resume()
 				require.Equal(t, []string{large}, r.refund.paid)
 			}, func(r *fixture) {
@@ -62,12 +60,10 @@ func TestA9FailingARequestTakesAnApproverOfAllOfIt(t *testing.T) {
 // TestDecidingWhileAGrantBesideIsUsedUp: a claim that uses up the grant of one tool between a decision on another and its write takes nothing from it.
 func TestDecidingWhileAGrantBesideIsUsedUp(t *testing.T) {
 	withToolsRequest(t, func(t *testing.T, r *fixture) {
-		_, err := r.decideTool(approval.Approve, "refund", boss)
-		require.NoError(t, err)
+		r.must(r.decideTool(approval.Approve, "refund", boss))
 		granted := run.ToolPermit{Tool: "refund", Approval: r.approval().ID, Digests: r.approval().Permissions[0].Digests}
 		hookWrite(r.table, "A", func() error { return r.table.Table.Write(r.ctx, approval.PermitOp(tenant, granted, true)) }, nil)
-		a, err := r.decideTool(approval.Approve, "wire", boss)
-		require.NoError(t, err)
+		a := r.must(r.decideTool(approval.Approve, "wire", boss))
 		require.Equal(t, approval.Approved, a.Status)
 		require.Equal(t, "used", r.item().Attrs["v0"].String())
 	})

@@ -191,8 +191,7 @@ func TestDelegatedToolsAreGrantedBelowTheirCeilings(t *testing.T) {
 				require.Equal(t, []string{"group:bosses"}, a.Permissions[0].Calls[0].Approvers, "its own policy allows the call")
 				_, err := r.decideTool(approval.Approve, "refund", ana)
 				require.ErrorIs(t, err, approval.ErrForbidden)
-				_, err = r.decideTool(approval.Approve, "refund", bossOnly)
-				require.NoError(t, err)
+				r.must(r.decideTool(approval.Approve, "refund", bossOnly))
 				call := func(id string) agent.Reply {
 					return agent.Reply{Calls: []agent.ReplyCall{{ID: id, Name: "refund", Input: json.RawMessage(args)}}}
 				}
@@ -215,8 +214,7 @@ func TestDelegatedToolsTakeApproversOfEachPolicy(t *testing.T) {
 			_, err := r.decideTool(approval.Approve, "refund", by)
 			require.ErrorIs(t, err, approval.ErrForbidden)
 		}
-		_, err := r.decideTool(approval.Approve, "refund", boss)
-		require.NoError(t, err)
+		r.must(r.decideTool(approval.Approve, "refund", boss))
 	})
 }
 
@@ -226,8 +224,7 @@ func TestStandingGrantsBelowACeiling(t *testing.T) {
 	withDelegatedRun(t, func(r *fixture) {
 		r.def.Permission.Scope, r.def.Permission.Grants = agent.ScopeTool, agent.GrantsStanding
 	}, func(t *testing.T, r *fixture) {
-		_, err := r.decide(approval.Approve, boss)
-		require.NoError(t, err)
+		r.must(r.decide(approval.Approve, boss))
 		r.resume()
 		require.Len(t, r.refund.paid, 1)
 		list, _, err := approval.ListStanding(r.ctx, r.table, tenant, approval.StandingQuery{}, r.ports.Clock.Now())
@@ -258,8 +255,7 @@ func TestNoStandingGrantWhereACeilingHasNone(t *testing.T) {
 	}, func(t *testing.T, r *fixture) {
 		require.Equal(t, agent.GrantsRun, r.approval().Grants)
 		require.Empty(t, r.approval().Permissions[0].Standing)
-		_, err := r.decide(approval.Approve, boss)
-		require.NoError(t, err)
+		r.must(r.decide(approval.Approve, boss))
 		r.resume()
 		require.Len(t, r.refund.paid, 1)
 		list, _, err := approval.ListStanding(r.ctx, r.table, tenant, approval.StandingQuery{}, r.ports.Clock.Now())
@@ -272,8 +268,7 @@ func TestNoStandingGrantWhereACeilingHasNone(t *testing.T) {
 func TestDelegatedQuestionsTakeApproversOfEachPolicy(t *testing.T) {
 	t.Run("what became of it", func(t *testing.T) {
 		withDelegatedRun(t, func(r *fixture) { r.refund.setHanging(true) }, func(t *testing.T, r *fixture) {
-			_, err := r.decide(approval.Approve, boss)
-			require.NoError(t, err)
+			r.must(r.decide(approval.Approve, boss))
 			r.resume()
 			require.Equal(t, run.ForOutcome, r.call().Wait.For)
 			a, err := approval.Get(r.ctx, r.table, tenant, r.call().Wait.Approval)
@@ -287,16 +282,14 @@ func TestDelegatedQuestionsTakeApproversOfEachPolicy(t *testing.T) {
 				require.ErrorIs(t, err, approval.ErrForbidden)
 			}
 			again.By = boss
-			_, err = r.desk().Decide(r.ctx, again)
-			require.NoError(t, err)
+			r.must(r.desk().Decide(r.ctx, again))
 		})
 	})
 	t.Run("what its tool asks", func(t *testing.T) {
 		withDelegatedRun(t, func(r *fixture) {
 			r.refund.tickets = []run.Ticket{{ID: "why", Message: "Why?", Mode: run.TicketReplay}}
 		}, func(t *testing.T, r *fixture) {
-			_, err := r.decide(approval.Approve, boss)
-			require.NoError(t, err)
+			r.must(r.decide(approval.Approve, boss))
 			r.resume()
 			a, err := approval.Get(r.ctx, r.table, tenant, r.call().Wait.Approval)
 			require.NoError(t, err)

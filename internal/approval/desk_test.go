@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -173,10 +171,9 @@ func TestA6ForgedRequestStopsTheCall(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			withParkedRun(t, func(t *testing.T, r *fixture) {
-				_, err := r.decide(approval.Approve, ana)
-				require.NoError(t, err)
+				r.must(r.decide(approval.Approve, ana))
 				r.tamperAttr(name, v)
-				_, err = r.try(r.state().WaitSeq)
+				_, err := r.try(r.state().WaitSeq)
 				require.NoError(t, err)
 				require.Empty(t, r.refund.paid)
 				s := r.state()
@@ -225,8 +222,7 @@ func TestA6NumbersKeepTheirDigits(t *testing.T) {
 			require.NotContains(t, seen, a.Digest, amount)
 			seen[a.Digest] = amount
 			require.Equal(t, in, string(a.Args), "what is shown")
-			_, err := r.decide(approval.Approve, ana)
-			require.NoError(t, err)
+			r.must(r.decide(approval.Approve, ana))
 			r.resume()
 			require.Equal(t, []string{in}, r.refund.paid, "is what runs")
 		})
@@ -237,11 +233,10 @@ func TestA6NumbersKeepTheirDigits(t *testing.T) {
 func TestA6ConsumedOnce(t *testing.T) {
 	t.Run("two invocations at once", func(t *testing.T) {
 		withParkedRun(t, func(t *testing.T, r *fixture) {
-			_, err := r.decide(approval.Approve, ana)
-			require.NoError(t, err)
+			r.must(r.decide(approval.Approve, ana))
 			woken := r.state().WaitSeq
 			hookWrite(r.table, "J#", func() error { _, err := r.batch(woken); return err }, nil)
-			_, err = r.batch(woken)
+			_, err := r.batch(woken)
 			require.NoError(t, err)
 			require.Len(t, r.refund.paid, 1)
 			require.EqualValues(t, 1, r.item().Attrs["consumed"].Int())
@@ -249,8 +244,7 @@ func TestA6ConsumedOnce(t *testing.T) {
 	})
 	t.Run("the claim's answer lost", func(t *testing.T) {
 		withParkedRun(t, func(t *testing.T, r *fixture) {
-			_, err := r.decide(approval.Approve, ana)
-			require.NoError(t, err)
+			r.must(r.decide(approval.Approve, ana))
 			hookWrite(r.table, "A", nil, func() error { return errReset })
 			r.resume()
 			require.Len(t, r.refund.paid, 1)
@@ -258,38 +252,11 @@ func TestA6ConsumedOnce(t *testing.T) {
 	})
 	t.Run("the operation itself", func(t *testing.T) {
 		withParkedRun(t, func(t *testing.T, r *fixture) {
-			a, err := r.decide(approval.Approve, ana)
-			require.NoError(t, err)
+			a := r.must(r.decide(approval.Approve, ana))
 			use := approval.ConsumeOp(tenant, run.Grant{Approval: a.ID, Digest: a.Digest}, r.ports.Clock.Now())
 			require.NoError(t, r.table.Write(r.ctx, use))
 			require.True(t, store.FailedOp(r.table.Write(r.ctx, use), 0))
 		})
-	})
-}
-
-// TestA8EditIsANewAction: it is checked like the model's, runs instead of it, and nobody is left in doubt who changed what.
-func TestA8EditIsANewAction(t *testing.T) {
-	const edited = `{"amount":50.0,"to":"ana@example.com"}`
-	withParkedRun(t, func(t *testing.T, r *fixture) {
-		asked := r.approval()
-		a, err := r.edit(" "+edited+"\n", ben)
-		require.NoError(t, err)
-		require.NotEqual(t, asked.Digest, a.Digest, "a new digest")
-		stored := r.approval()
-		require.Equal(t, []string{args, edited}, []string{string(stored.OriginalArgs), string(stored.Args)}, "both versions are kept")
-		require.Equal(t, edited, string(stored.Decisions[0].Args))
-		require.Equal(t, "user:ben", stored.Decisions[0].By, "the editor's own")
-		r.resume()
-		require.Equal(t, []string{edited}, r.refund.paid)
-		said := r.call().Result.Content
-		require.Contains(t, said, "user:ben changed the arguments")
-		require.Contains(t, said, edited)
-		require.True(t, strings.HasSuffix(said, "paid"))
-		last := r.modelRequests[len(r.modelRequests)-1]
-		heard := last.Messages[len(last.Messages)-1].Block.(run.ToolResult)
-		require.Equal(t, said, heard.Content, "the model is told")
-		use := last.Messages[1].Block.(run.ToolUse)
-		require.Equal(t, args, string(use.Input), "and what it asked for stays on record")
 	})
 }
 
@@ -320,8 +287,7 @@ func TestA8EditRefused(t *testing.T) {
 		withParkedRun(t, func(t *testing.T, r *fixture) {
 			_, err := r.edit(`{"amount":1001,"to":"x"}`, ana)
 			require.ErrorIs(t, err, approval.ErrForbidden)
-			_, err = r.edit(`{"amount":1001,"to":"x"}`, boss)
-			require.NoError(t, err)
+			r.must(r.edit(`{"amount":1001,"to":"x"}`, boss))
 			r.resume()
 			require.Equal(t, []string{`{"amount":1001,"to":"x"}`}, r.refund.paid)
 		})
@@ -392,61 +358,25 @@ func TestA9ApproversFailClosed(t *testing.T) {
 	})
 }
 
-// TestA12FirstDecisionWins: of a hundred people at once one decides; who says the same hears the same, all others hear who won.
-func TestA12FirstDecisionWins(t *testing.T) {
-	withParkedRun(t, func(t *testing.T, r *fixture) {
-		actions := []approval.Action{approval.Approve, approval.Deny, approval.Cancel}
-		errs := make([]error, 100)
-		var wg sync.WaitGroup
-		for i := range errs {
-			wg.Go(func() {
-				by := policy.Principal{ID: fmt.Sprintf("user:p%d", i), Groups: []string{"group:operators"}}
-				_, errs[i] = r.decide(actions[i%3], by)
-			})
-		}
-		wg.Wait()
-		inbox := r.inbox()
-		require.Len(t, inbox, 1, "one decision")
-		won := inbox[0].(run.Decided)
-		a := r.approval()
-		require.Len(t, a.Decisions, 1)
-		require.Equal(t, a.Decisions[0].By, won.By)
-		for i, err := range errs {
-			if actions[i%3] == a.Decisions[0].Action {
-				require.NoError(t, err)
-				continue
-			}
-			var decided *approval.DecidedError
-			require.ErrorAs(t, err, &decided)
-			require.ErrorContains(t, err, won.By, "409 names the winner")
-			require.Equal(t, a, decided.Approval)
-		}
-	})
-}
-
 // TestA12SameAndOther: also when the first answer was lost, and after the run has gone on.
 func TestA12SameAndOther(t *testing.T) {
 	withParkedRun(t, func(t *testing.T, r *fixture) {
 		hookWrite(r.table, "A", nil, func() error { return errReset })
-		first, err := r.decide(approval.Deny, ana)
-		require.NoError(t, err, "executed, then error: it looks who won, and it did")
+		first := r.must(r.decide(approval.Deny, ana)) // executed, then error: it looks who won, and it did
 		r.resume()
-		again, err := r.decide(approval.Deny, ana)
-		require.NoError(t, err)
+		again := r.must(r.decide(approval.Deny, ana))
 		require.Equal(t, first, again)
-		_, err = r.decide(approval.Approve, ben)
+		_, err := r.decide(approval.Approve, ben)
 		require.ErrorContains(t, err, "is denied: deny by user:ana")
 		require.Empty(t, r.refund.paid)
 		require.Equal(t, run.WhyDenied, r.call().Reason)
 	})
 	t.Run("an edit is another decision than an approval, and than another edit", func(t *testing.T) {
 		withParkedRun(t, func(t *testing.T, r *fixture) {
-			_, err := r.edit(`{"amount":1,"to":"x"}`, ana)
-			require.NoError(t, err)
-			_, err = r.edit(`{ "amount": 1, "to": "x" }`, ben)
-			require.NoError(t, err, "the same but for white space")
+			r.must(r.edit(`{"amount":1,"to":"x"}`, ana))
+			r.must(r.edit(`{ "amount": 1, "to": "x" }`, ben)) // the same but for white space
 			var decided *approval.DecidedError
-			_, err = r.edit(`{"amount":2,"to":"x"}`, ben)
+			_, err := r.edit(`{"amount":2,"to":"x"}`, ben)
 			require.ErrorAs(t, err, &decided)
 			_, err = r.decide(approval.Approve, ben)
 			require.ErrorAs(t, err, &decided)
@@ -458,8 +388,7 @@ func TestA12SameAndOther(t *testing.T) {
 			_, err := r.decide(approval.Deny, ana)
 			require.ErrorIs(t, err, errReset)
 			require.Equal(t, approval.Pending, r.approval().Status)
-			_, err = r.decide(approval.Deny, ana)
-			require.NoError(t, err, "it may be repeated")
+			r.must(r.decide(approval.Deny, ana)) // it may be repeated
 		})
 	})
 	t.Run("somebody else was first, and the run has ended by it", func(t *testing.T) {
@@ -528,8 +457,7 @@ func TestA13RecordedBeforeOrAfterTheToken(t *testing.T) {
 			require.ErrorIs(t, err, errReset)
 			require.Equal(t, approval.Approved, r.approval().Status, "recorded all the same")
 			r.resumeErr = nil
-			_, err = r.decide(approval.Approve, ana)
-			require.NoError(t, err)
+			r.must(r.decide(approval.Approve, ana))
 			require.Equal(t, []string{"t1"}, r.resumedTokens)
 			require.Len(t, r.inbox(), 1, "once")
 		})
@@ -550,8 +478,7 @@ func TestA14ExpiryBoundary(t *testing.T) {
 		})
 		withParkedRun(t, func(t *testing.T, r *fixture) {
 			r.untilExpiry(time.Millisecond)
-			_, err := r.decide(approval.Approve, ana)
-			require.NoError(t, err)
+			r.must(r.decide(approval.Approve, ana))
 		})
 	})
 	t.Run("the condition, not the look before it, decides", func(t *testing.T) {
@@ -564,152 +491,11 @@ func TestA14ExpiryBoundary(t *testing.T) {
 	})
 	t.Run("using", func(t *testing.T) {
 		withParkedRun(t, func(t *testing.T, r *fixture) {
-			a, err := r.decide(approval.Approve, ana)
-			require.NoError(t, err)
+			a := r.must(r.decide(approval.Approve, ana))
 			g := run.Grant{Approval: a.ID, Digest: a.Digest}
 			require.True(t, store.FailedOp(r.table.Write(r.ctx, approval.ConsumeOp(tenant, g, a.ExpiresAt)), 0))
 			require.NoError(t, r.table.Write(r.ctx, approval.ConsumeOp(tenant, g, a.ExpiresAt.Add(-time.Millisecond))))
 		})
-	})
-}
-
-// TestA14TimeoutNeverApproves: nobody decided, so it did not run, and the model hears that this is not a denial.
-func TestA14TimeoutNeverApproves(t *testing.T) {
-	withParkedRun(t, func(t *testing.T, r *fixture) {
-		r.untilExpiry(time.Millisecond)
-		r.resume()
-		require.Equal(t, run.StatusSuspended, r.call().Status, "woken a millisecond early: it waits on")
-		r.untilExpiry(0)
-		r.resume()
-		require.Empty(t, r.refund.paid)
-		c := r.call()
-		require.Equal(t, run.StatusCancelled, c.Status)
-		require.Equal(t, run.WhyExpired, c.Reason)
-		require.True(t, c.Result.IsError)
-		require.Contains(t, c.Result.Content, "Expired")
-		require.Equal(t, approval.Expired, r.approval().Status)
-		var decided *approval.DecidedError
-		_, err := r.decide(approval.Approve, ana)
-		require.ErrorAs(t, err, &decided)
-	})
-}
-
-// TestA14ExpiredGrantIsNotUsed: approved in time, claimed too late.
-func TestA14ExpiredGrantIsNotUsed(t *testing.T) {
-	withParkedRun(t, func(t *testing.T, r *fixture) {
-		_, err := r.decide(approval.Approve, ana)
-		require.NoError(t, err)
-		r.untilExpiry(0)
-		r.resume()
-		require.Empty(t, r.refund.paid)
-		require.Equal(t, run.WhyExpired, r.call().Reason)
-		require.Zero(t, r.item().Attrs["consumed"].Int())
-	})
-	withParkedRun(t, func(t *testing.T, r *fixture) {
-		_, err := r.decide(approval.Approve, ana)
-		require.NoError(t, err)
-		r.untilExpiry(time.Millisecond)
-		r.resume()
-		require.Len(t, r.refund.paid, 1)
-	})
-}
-
-// TestA14FourOutcomesAreToldApart: denied, called off, expired and failed are different words to the model.
-func TestA14FourOutcomesAreToldApart(t *testing.T) {
-	told := map[string]bool{}
-	for _, f := range []func(r *fixture){
-		func(r *fixture) { _, err := r.decide(approval.Deny, ana); require.NoError(r.t, err) },
-		func(r *fixture) { _, err := r.decide(approval.Cancel, ana); require.NoError(r.t, err) },
-		func(r *fixture) { r.untilExpiry(0) },
-		func(r *fixture) {
-			_, err := r.decide(approval.Approve, ana)
-			require.NoError(r.t, err)
-			r.tamper(func(d *agent.Definition) { d.Tools[0].Description = "Takes." })
-		},
-	} {
-		withParkedRun(t, func(t *testing.T, r *fixture) {
-			f(r)
-			r.resume()
-			require.Empty(t, r.refund.paid)
-			told[r.call().Result.Content] = true
-		})
-	}
-	require.Len(t, told, 4)
-}
-
-// TestA19TheRequestIsThereWhenTheCallIsSuspended: one write makes both, so no crash can leave a suspended call nobody can see.
-func TestA19TheRequestIsThereWhenTheCallIsSuspended(t *testing.T) {
-	for name, dies := range map[string]func(tb *fault.Table, die func() error){
-		"dies before the write": func(tb *fault.Table, die func() error) { hookWrite(tb, "A", die, nil) },
-		"dies after it":         func(tb *fault.Table, die func() error) { hookWrite(tb, "A", nil, die) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newFixture(t)
-				ctx, cancel := context.WithCancel(r.ctx)
-				defer cancel()
-				r.ctx = ctx
-				dies(r.table, func() error { cancel(); return ctx.Err() })
-				r.replies = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "refund", Input: json.RawMessage(args)}}}}
-				s, err := (&runtime.Starter{Ports: r.ports}).Start(ctx, runtime.Start{
-					Tenant: tenant, Agent: r.def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay."}}},
-				})
-				require.NoError(t, err)
-				r.run = s.Run
-				_, err = r.try(0)
-				require.ErrorIs(t, err, context.Canceled)
-
-				r.ctx = context.Background()
-				visible, _, err := approval.List(r.ctx, r.table, tenant, approval.Query{Status: approval.Pending})
-				require.NoError(t, err)
-				suspended := r.call().Status == run.StatusSuspended
-				require.Equal(t, suspended, len(visible) == 1, "both or neither")
-				require.Equal(t, runtime.NextWait, r.driveRun(0).Next, "the next attempt goes on")
-				_, err = r.decide(approval.Approve, ana)
-				require.NoError(t, err)
-				r.resume()
-				require.Len(t, r.refund.paid, 1)
-			})
-		})
-	}
-}
-
-// TestA19WhatPeopleSee: the request holds the complete call and is listed under its status.
-func TestA19WhatPeopleSee(t *testing.T) {
-	withParkedRun(t, func(t *testing.T, r *fixture) {
-		a := r.approval()
-		c := r.call()
-		require.Equal(t, approval.Approval{
-			Tenant: tenant, ID: c.Wait.Approval, Run: r.run, Agent: "clerk", Kind: approval.KindCall, Calls: []string{"c1"}, Tools: []string{"refund"},
-			Args: json.RawMessage(args), Digest: c.Wait.Digest, Effect: run.EffectNonIdempotent, Status: approval.Pending,
-			Approvers: []string{"group:operators"}, Quorum: 1, RequestedAt: c.Wait.Since, ExpiresAt: c.Wait.Expires, Definition: r.state().Definition, PolicyVersion: policy.PolicyVersion(r.def.Permission), Decisions: []approval.Decision{},
-		}, a)
-		_, err := r.decide(approval.Deny, ana)
-		require.NoError(t, err)
-		for status, want := range map[approval.Status]int{approval.Pending: 0, approval.Denied: 1} {
-			list, _, err := approval.List(r.ctx, r.table, tenant, approval.Query{Status: status})
-			require.NoError(t, err)
-			require.Len(t, list, want, status)
-		}
-	})
-}
-
-// Who is told of a decision and may take long over it is told once the run is awake.
-func TestWokenComesBehindTheWake(t *testing.T) {
-	withParkedRun(t, func(t *testing.T, r *fixture) {
-		r.park()
-		var order []string
-		d := r.desk()
-		wake := d.ResumeRun
-		d.ResumeRun = func(ctx context.Context, tenant, run string) error {
-			order = append(order, "wake")
-			return wake(ctx, tenant, run)
-		}
-		d.OnDecided = func(context.Context, approval.Approval) { order = append(order, "decided") }
-		d.OnChange = func(context.Context, approval.Approval) { order = append(order, "woken") }
-		_, err := d.Decide(r.ctx, r.request(approval.Approve, ana))
-		require.NoError(t, err)
-		require.Equal(t, []string{"decided", "wake", "woken"}, order)
 	})
 }
 
@@ -729,8 +515,7 @@ func TestWokenIsToldOfOutcomesAndOfVoidRequests(t *testing.T) {
 		r := newFixture(t)
 		r.interrupted()
 		d, all := told(r)
-		a, err := d.Decide(r.ctx, approval.DecisionInput{Tenant: tenant, Run: r.run, Call: "c1", Content: "paid", By: ben, Action: approval.ReportResult})
-		require.NoError(t, err)
+		a := r.must(d.Decide(r.ctx, approval.DecisionInput{Tenant: tenant, Run: r.run, Call: "c1", Content: "paid", By: ben, Action: approval.ReportResult}))
 		require.Equal(t, []approval.Status{a.Status}, *all)
 	})
 	withRule(t, agent.Rule{}, func(t *testing.T, r *fixture) {

@@ -179,6 +179,13 @@ func (r *fixture) decide(a approval.Action, by policy.Principal) (approval.Appro
 	return r.desk().Decide(r.ctx, r.request(a, by))
 }
 
+// must returns the request of a decision that has to be taken.
+func (r *fixture) must(a approval.Approval, err error) approval.Approval {
+	r.t.Helper()
+	require.NoError(r.t, err)
+	return a
+}
+
 // approveShown approves the request's current action.
 func (r *fixture) approveShown(by policy.Principal) (approval.Approval, error) {
 	q := r.request(approval.Approve, by)

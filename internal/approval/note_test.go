@@ -25,8 +25,7 @@ func TestC4NoteIsQuotedBoundedData(t *testing.T) {
 			withParkedRun(t, func(t *testing.T, r *fixture) {
 				q := r.request(approval.Deny, ana)
 				q.Note = note
-				_, err := r.desk().Decide(r.ctx, q)
-				require.NoError(t, err)
+				r.must(r.desk().Decide(r.ctx, q))
 				r.resume()
 				said := r.toolResult()
 				quoted, ok := strings.CutPrefix(said, "Denied by user:ana. The call was not carried out. Their note: ")
@@ -74,10 +73,9 @@ func TestA6SeenIsWhatIsDecided(t *testing.T) {
 		require.Equal(t, approval.Pending, r.approval().Status)
 		q := r.request(approval.Approve, ana)
 		q.Digest = r.approval().Digest
-		_, err := r.desk().Decide(r.ctx, q)
-		require.NoError(t, err)
+		r.must(r.desk().Decide(r.ctx, q))
 		q.Digest = strings.Repeat("0", 64)
-		_, err = r.desk().Decide(r.ctx, q)
+		_, err := r.desk().Decide(r.ctx, q)
 		var decided *approval.DecidedError
 		require.ErrorAs(t, err, &decided, "what was approved is not what they saw")
 	})

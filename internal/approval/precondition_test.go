@@ -113,8 +113,7 @@ func TestPreconditionIsReadAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			withPrecondition(t, func(t *testing.T, r *fixture, o *ordersTool) {
-				_, err := r.decide(approval.Approve, ana)
-				require.NoError(t, err)
+				r.must(r.decide(approval.Approve, ana))
 				c.change(o)
 				r.resume()
 				require.Len(t, r.refund.paid, c.paid)
@@ -130,8 +129,7 @@ func TestPreconditionIsReadAgain(t *testing.T) {
 				require.Equal(t, `{"status":"paid"}`, again.Precondition.Was.Content)
 				q := r.request(approval.Approve, ben)
 				q.ID = again.ID
-				_, err = r.desk().Decide(r.ctx, q)
-				require.NoError(t, err)
+				r.must(r.desk().Decide(r.ctx, q))
 				r.resume()
 				require.Len(t, r.refund.paid, 1)
 				require.Equal(t, 3, o.reads)
@@ -150,8 +148,7 @@ func TestPreconditionThatNeverHolds(t *testing.T) {
 			o.content = strings.Replace(o.content, "paid", "paid again", 1)
 			q := r.request(approval.Approve, ana)
 			q.ID = run.ApprovalID(r.run, "c1", asks)
-			_, err := r.desk().Decide(r.ctx, q)
-			require.NoError(t, err)
+			r.must(r.desk().Decide(r.ctx, q))
 			r.resume()
 		}
 		require.Empty(t, r.refund.paid)
@@ -163,8 +160,7 @@ func TestPreconditionThatNeverHolds(t *testing.T) {
 // An approval that was overtaken by a change is of no use any more, to nobody.
 func TestVoidedByAChangeIsNotConsumed(t *testing.T) {
 	withPrecondition(t, func(t *testing.T, r *fixture, o *ordersTool) {
-		a, err := r.decide(approval.Approve, ana)
-		require.NoError(t, err)
+		a := r.must(r.decide(approval.Approve, ana))
 		o.content = "gone"
 		r.resume()
 		use := approval.ConsumeOp(tenant, run.Grant{Approval: a.ID, Digest: a.Digest}, r.ports.Clock.Now())

@@ -65,8 +65,7 @@ func TestUnpinnedPrincipals(t *testing.T) {
 					return
 				}
 				require.ErrorIs(t, err, approval.ErrForbidden)
-				a, err := r.decide(approval.Deny, free)
-				require.NoError(t, err)
+				a := r.must(r.decide(approval.Deny, free))
 				require.Equal(t, approval.Denied, a.Status)
 			})
 		})
@@ -80,8 +79,7 @@ func TestA10QuorumTakesSoManyPeople(t *testing.T) {
 		desk := r.desk()
 		desk.OnChange = func(_ context.Context, a approval.Approval) { noted = append(noted, len(a.CountedApprovals())) }
 		for i, by := range []policy.Principal{ana, ben, ana, ben, {ID: "user:ana", Groups: []string{"group:bosses", "group:operators"}}} {
-			a, err := desk.Decide(r.ctx, r.request(approval.Approve, by))
-			require.NoError(t, err)
+			a := r.must(desk.Decide(r.ctx, r.request(approval.Approve, by)))
 			require.Equal(t, approval.Pending, a.Status)
 			require.Equal(t, r.approval().Decisions, a.Decisions)
 			require.Equal(t, i >= 2, a.IsRepeated())
@@ -91,8 +89,7 @@ func TestA10QuorumTakesSoManyPeople(t *testing.T) {
 		}
 		require.Equal(t, []int{1, 2}, noted)
 		r.park()
-		a, err := desk.Decide(r.ctx, r.request(approval.Approve, cem))
-		require.NoError(t, err)
+		a := r.must(desk.Decide(r.ctx, r.request(approval.Approve, cem)))
 		require.Equal(t, approval.Approved, a.Status)
 		require.Len(t, r.inbox(), 1)
 		require.Equal(t, []string{"t1"}, r.resumedTokens)
@@ -100,8 +97,7 @@ func TestA10QuorumTakesSoManyPeople(t *testing.T) {
 		require.Equal(t, "user:cem", fact.By)
 		require.Equal(t, []string{"user:ana", "user:ben"}, fact.With)
 		for _, by := range []policy.Principal{ana, cem, boss} { // the same decision again, by whomever
-			again, err := r.decide(approval.Approve, by)
-			require.NoError(t, err)
+			again := r.must(r.decide(approval.Approve, by))
 			require.True(t, again.IsRepeated())
 			require.Equal(t, a.Decisions, again.Decisions)
 		}
@@ -126,14 +122,12 @@ func TestA12ApprovedByHalfAndOver(t *testing.T) {
 	} {
 		t.Run(string(status), func(t *testing.T) {
 			withRule(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {
-				_, err := r.decide(approval.Approve, ana)
-				require.NoError(t, err)
+				r.must(r.decide(approval.Approve, ana))
 				end(r)
-				a, err := r.decide(approval.Approve, ana)
-				require.NoError(t, err)
+				a := r.must(r.decide(approval.Approve, ana))
 				require.Equal(t, status, a.Status)
 				for _, action := range []approval.Action{approval.Approve, approval.Deny, approval.Cancel} {
-					_, err = r.decide(action, ben)
+					_, err := r.decide(action, ben)
 					var decided *approval.DecidedError
 					require.ErrorAs(t, err, &decided)
 					require.Equal(t, status, decided.Approval.Status)
@@ -154,16 +148,14 @@ func TestA10NoApprovalIsLost(t *testing.T) {
 			_, err := r.decide(approval.Approve, ben)
 			return err
 		}, nil)
-		_, err := r.decide(approval.Approve, ana)
-		require.NoError(t, err)
+		r.must(r.decide(approval.Approve, ana))
 		require.Len(t, r.approval().CountedApprovals(), 2)
 		hookWrite(r.table, "A", func() error {
 			_, changed, err := approval.MarkEscalated(r.ctx, r.table, tenant, r.approval().ID, r.ports.Clock.Now())
 			require.True(t, changed)
 			return err
 		}, nil)
-		a, err := r.decide(approval.Approve, cem)
-		require.NoError(t, err)
+		a := r.must(r.decide(approval.Approve, cem))
 		require.Equal(t, approval.Approved, a.Status)
 		require.False(t, r.approval().EscalatedAt.IsZero())
 		require.Len(t, r.approval().Decisions, 3)
@@ -176,12 +168,10 @@ func TestA10OneDenialVetoes(t *testing.T) {
 		for _, by := range []policy.Principal{ana, cem} {
 			withRule(t, agent.Rule{Quorum: 3}, func(t *testing.T, r *fixture) {
 				for _, who := range []policy.Principal{ana, ben} {
-					_, err := r.decide(approval.Approve, who)
-					require.NoError(t, err)
+					r.must(r.decide(approval.Approve, who))
 				}
-				_, err := r.decide(action, by)
-				require.NoError(t, err)
-				_, err = r.decide(approval.Approve, boss)
+				r.must(r.decide(action, by))
+				_, err := r.decide(approval.Approve, boss)
 				var decided *approval.DecidedError
 				require.ErrorAs(t, err, &decided)
 				require.ErrorContains(t, err, by.ID)
@@ -197,31 +187,26 @@ func TestA8EditLapsesEarlierApprovals(t *testing.T) {
 	const edited = `{"amount":50,"to":"ana@example.com"}`
 	withRule(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {
 		shown := r.approval()
-		_, err := r.decide(approval.Approve, ana)
-		require.NoError(t, err)
-		a, err := r.edit(edited, ben)
-		require.NoError(t, err)
+		r.must(r.decide(approval.Approve, ana))
+		a := r.must(r.edit(edited, ben))
 		require.Equal(t, approval.Pending, a.Status)
 		require.Len(t, a.CountedApprovals(), 1, "the editor's own")
 		require.Equal(t, []string{args, edited}, []string{string(a.OriginalArgs), string(a.Args)})
 		require.NotEqual(t, shown.Digest, a.Digest)
 		require.Empty(t, r.inbox())
 
-		_, err = r.edit(edited, ben)
-		require.NoError(t, err)
+		r.must(r.edit(edited, ben))
 		require.Len(t, r.approval().Decisions, 2, "the same edit again is the same")
-		_, err = r.decide(approval.Approve, ben)
-		require.NoError(t, err)
+		r.must(r.decide(approval.Approve, ben))
 		require.Equal(t, approval.Pending, r.approval().Status, "the editor counts once")
 
 		q := r.request(approval.Approve, ana)
 		q.Digest = shown.Digest
-		_, err = r.desk().Decide(r.ctx, q)
+		_, err := r.desk().Decide(r.ctx, q)
 		require.ErrorIs(t, err, approval.ErrStale, "nobody approves what they were not shown")
 		require.ErrorContains(t, err, "user:ben")
 		q.Digest = a.Digest
-		a, err = r.desk().Decide(r.ctx, q)
-		require.NoError(t, err)
+		a = r.must(r.desk().Decide(r.ctx, q))
 		require.Equal(t, approval.Approved, a.Status)
 		fact := r.inbox()[0].(run.Decided)
 		require.Equal(t, []any{"user:ana", []string{"user:ben"}, "user:ben", edited}, []any{fact.By, fact.With, fact.Editor, string(fact.Args)})
@@ -236,8 +221,7 @@ func TestA8EditIsNeverWeaker(t *testing.T) {
 	withRule(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) { // more than 1000 is for the bosses, one of whom is enough
 		_, err := r.edit(`{"amount":2000,"to":"x"}`, ana)
 		require.ErrorIs(t, err, approval.ErrForbidden)
-		a, err := r.edit(`{"amount":2000,"to":"x"}`, boss)
-		require.NoError(t, err)
+		a := r.must(r.edit(`{"amount":2000,"to":"x"}`, boss))
 		require.Equal(t, approval.Pending, a.Status)
 		_, err = r.decide(approval.Approve, ana)
 		require.ErrorIs(t, err, approval.ErrForbidden)
@@ -247,8 +231,7 @@ func TestA8EditIsNeverWeaker(t *testing.T) {
 		require.ErrorIs(t, err, approval.ErrStale, "she does not say that she has seen what it is about now")
 		require.Equal(t, a.Digest, r.approval().Digest)
 		require.Len(t, r.approval().Decisions, 1)
-		_, err = r.approveShown(policy.Principal{ID: "user:zoe", Groups: []string{"group:bosses", "group:operators"}})
-		require.NoError(t, err)
+		r.must(r.approveShown(policy.Principal{ID: "user:zoe", Groups: []string{"group:bosses", "group:operators"}}))
 		r.resume()
 		require.Equal(t, []string{`{"amount":2000,"to":"x"}`}, r.refund.paid)
 	})
@@ -269,15 +252,13 @@ func TestA10FourEyes(t *testing.T) {
 				_, err = r.edit(`{"amount":1,"to":"x"}`, ana)
 				require.ErrorIs(t, err, approval.ErrRequester)
 				require.Empty(t, r.approval().Decisions)
-				a, err := r.decide(approval.Deny, ana)
-				require.NoError(t, err)
+				a := r.must(r.decide(approval.Deny, ana))
 				require.Equal(t, approval.Denied, a.Status)
 			}, func(r *fixture) { r.starters, r.subject = c.by, c.subject })
 		})
 	}
 	withRule(t, agent.Rule{FourEyes: true}, func(t *testing.T, r *fixture) {
-		_, err := r.decide(approval.Approve, cem)
-		require.NoError(t, err)
+		r.must(r.decide(approval.Approve, cem))
 		r.resume()
 		require.Len(t, r.refund.paid, 1)
 	}, func(r *fixture) { r.starters = []string{"user:ana"} })
@@ -307,8 +288,7 @@ func TestA15EscalationIsATimeAlone(t *testing.T) {
 				require.Equal(t, first, changed, "once")
 				require.Equal(t, r.ports.Clock.Now().UTC(), a.EscalatedAt)
 			}
-			_, err = r.decide(approval.Approve, stranger)
-			require.NoError(t, err)
+			r.must(r.decide(approval.Approve, stranger))
 			_, changed, err = approval.MarkEscalated(r.ctx, r.table, tenant, a.ID, r.ports.Clock.Now())
 			require.NoError(t, err)
 			require.False(t, changed, "it is decided")
@@ -433,8 +413,7 @@ func TestA10AnswersOfSeveral(t *testing.T) {
 	withRule(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {
 		r.refund.tickets = []run.Ticket{{Message: "Which?"}}
 		for _, by := range []policy.Principal{ana, ben} {
-			_, err := r.decide(approval.Approve, by)
-			require.NoError(t, err)
+			r.must(r.decide(approval.Approve, by))
 		}
 		r.resume()
 		answer := func(by policy.Principal, is string) approval.Approval {
@@ -459,8 +438,7 @@ func TestA10AnswersOfSeveral(t *testing.T) {
 func TestA10RerunOfWhatSeveralApproved(t *testing.T) {
 	withRule(t, agent.Rule{Quorum: 2, FourEyes: true}, func(t *testing.T, r *fixture) {
 		for _, by := range []policy.Principal{ana, ben} {
-			_, err := r.decide(approval.Approve, by)
-			require.NoError(t, err)
+			r.must(r.decide(approval.Approve, by))
 		}
 		r.refund.setHanging(true)
 		r.resume()
@@ -537,8 +515,7 @@ func TestA17PolicyTightenedWhileParked(t *testing.T) {
 					again := r.call().Wait
 					require.Equal(t, run.ApprovalID(r.run, "c1", 2), again.Approval)
 					for i, by := range c.next {
-						a, err := r.desk().Decide(r.ctx, approval.DecisionInput{Tenant: tenant, ID: again.Approval, Action: approval.Approve, By: by})
-						require.NoError(t, err)
+						a := r.must(r.desk().Decide(r.ctx, approval.DecisionInput{Tenant: tenant, ID: again.Approval, Action: approval.Approve, By: by}))
 						require.Equal(t, i == len(c.next)-1, a.Status == approval.Approved)
 					}
 					if c.next != nil {
@@ -568,8 +545,7 @@ func TestA17LooserPolicyChangesNothing(t *testing.T) {
 				r.deploy(change)
 				_, err := r.decide(approval.Approve, stranger)
 				require.ErrorIs(t, err, approval.ErrForbidden)
-				_, err = r.decide(approval.Approve, ana)
-				require.NoError(t, err)
+				r.must(r.decide(approval.Approve, ana))
 				r.resume()
 				require.Equal(t, []string{args}, r.refund.paid)
 			})
@@ -602,8 +578,7 @@ func TestA25TheClaimCountsChannels(t *testing.T) {
 			it.Body = []byte(strings.Replace(string(it.Body), c.was, c.changed, 1))
 			it.Attrs["seal"] = store.Str(store.BlobDigest(it.Body))
 			require.NoError(t, r.table.Table.Write(r.ctx, store.Op{Kind: store.Put, Item: it}))
-			_, err = r.desk().Decide(r.ctx, by)
-			require.NoError(t, err, "the item says so")
+			r.must(r.desk().Decide(r.ctx, by)) // the item says so
 			r.resume()
 			require.Empty(t, r.refund.paid)
 			require.Equal(t, run.ApprovalID(r.run, "c1", 2), r.call().Wait.Approval, "people are asked again")
@@ -623,8 +598,7 @@ func TestA17TightenedTwice(t *testing.T) {
 		r.resume()
 		second := r.call().Wait.Approval
 		for _, by := range []policy.Principal{ana, ben} {
-			_, err := r.desk().Decide(r.ctx, approval.DecisionInput{Tenant: tenant, ID: second, Action: approval.Approve, By: by})
-			require.NoError(t, err)
+			r.must(r.desk().Decide(r.ctx, approval.DecisionInput{Tenant: tenant, ID: second, Action: approval.Approve, By: by}))
 		}
 		quorum(3)
 		r.resume()
@@ -643,8 +617,7 @@ func TestA6AnyByteOfTheStoredDefinition(t *testing.T) {
 			stored, err := json.Marshal(r.def)
 			require.NoError(t, err)
 			if !early {
-				_, err := r.decide(approval.Approve, ana)
-				require.NoError(t, err)
+				r.must(r.decide(approval.Approve, ana))
 			}
 			s, tried := r.state(), 0
 			c, _ := s.Call("c1")

@@ -23,15 +23,13 @@ func TestA11QuorumNarrowsGrants(t *testing.T) {
 		for _, order := range [][]*agent.GrantBounds{{few, wide}, {wide, few}} {
 			t.Run(under.String(), func(t *testing.T) {
 				withRule(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {
-					a, err := r.grant(order[0], ana)
-					require.NoError(t, err)
+					a := r.must(r.grant(order[0], ana))
 					require.Equal(t, approval.Pending, a.Status)
 					require.Equal(t, order[0], a.Decisions[0].Grant)
 					require.Empty(t, r.listStanding(), "nothing stands before the last of them")
 					require.Empty(t, r.inbox())
 
-					a, err = r.grant(order[1], ben)
-					require.NoError(t, err)
+					a = r.must(r.grant(order[1], ben))
 					require.Equal(t, approval.Approved, a.Status)
 					require.Equal(t, order, []*agent.GrantBounds{a.Decisions[0].Grant, a.Decisions[1].Grant})
 					g := r.listStanding()
@@ -40,8 +38,7 @@ func TestA11QuorumNarrowsGrants(t *testing.T) {
 					require.Equal(t, time.Hour, g[0].Expires.Sub(g[0].At))
 					require.ElementsMatch(t, append(atMost("150"), atMost("200")...), g[0].When)
 					for i, by := range []policy.Principal{ana, ben} { // whoever says the same again has said it (A12)
-						_, err = r.grant(order[i], by)
-						require.NoError(t, err)
+						r.must(r.grant(order[i], by))
 						require.Equal(t, g, r.listStanding())
 					}
 					r.resume()
@@ -60,8 +57,7 @@ func TestA11QuorumOfOneExact(t *testing.T) {
 	for _, order := range [][]*agent.GrantBounds{{{When: atMost("200")}, nil}, {nil, {When: atMost("200")}}} {
 		withRule(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {
 			for i, by := range []policy.Principal{ana, ben} {
-				_, err := r.grant(order[i], by)
-				require.NoError(t, err)
+				r.must(r.grant(order[i], by))
 			}
 			require.Len(t, r.listStanding(), 1)
 			require.Empty(t, r.listStanding()[0].When)
@@ -81,18 +77,15 @@ func TestA11QuorumOneWordEach(t *testing.T) {
 				_, err := r.grant(&agent.GrantBounds{When: atMost("1")}, ana)
 				require.ErrorAs(t, err, &refused)
 				require.Empty(t, r.approval().Decisions)
-				_, err = r.grant(&agent.GrantBounds{Uses: 3}, ana)
-				require.NoError(t, err)
+				r.must(r.grant(&agent.GrantBounds{Uses: 3}, ana))
 				for _, again := range []*agent.GrantBounds{{Uses: 3}, nil} {
-					a, err := r.grant(again, ana)
-					require.NoError(t, err)
+					a := r.must(r.grant(again, ana))
 					require.Len(t, a.Decisions, 1)
 				}
 				_, err = r.grant(&agent.GrantBounds{Uses: 2}, ana)
 				require.ErrorAs(t, err, &refused)
 				require.Equal(t, &agent.GrantBounds{Uses: 3}, r.approval().Decisions[0].Grant)
-				_, err = r.grant(nil, ben)
-				require.NoError(t, err)
+				r.must(r.grant(nil, ben))
 				require.Equal(t, 3, r.listStanding()[0].Uses)
 			}, func(r *fixture) { r.allowStandingGrants(under) })
 		})
@@ -102,16 +95,13 @@ func TestA11QuorumOneWordEach(t *testing.T) {
 // TestA11QuorumEditResetsGrants: an edit is another action, and nothing that was granted of the first holds for it.
 func TestA11QuorumEditResetsGrants(t *testing.T) {
 	withRule(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {
-		_, err := r.grant(&agent.GrantBounds{Uses: 1}, ana)
-		require.NoError(t, err)
+		r.must(r.grant(&agent.GrantBounds{Uses: 1}, ana))
 		q := r.request(approval.Edit, ben)
 		q.Args, q.Grant = json.RawMessage(`{"amount":40,"to":"x"}`), &agent.GrantBounds{When: atMost("45")}
-		_, err = r.desk().Decide(r.ctx, q)
-		require.NoError(t, err)
+		r.must(r.desk().Decide(r.ctx, q))
 		q = r.request(approval.Approve, ana)
 		q.Grant, q.Digest = &agent.GrantBounds{When: atMost("100"), Uses: 7}, r.approval().Digest
-		_, err = r.desk().Decide(r.ctx, q)
-		require.NoError(t, err)
+		r.must(r.desk().Decide(r.ctx, q))
 		g := r.listStanding()
 		require.Len(t, g, 1)
 		require.Equal(t, 7, g[0].Uses)
@@ -133,8 +123,7 @@ func TestA11NoPatternOfSecrets(t *testing.T) {
 			require.Contains(t, err.Error(), "/to, which holds a secret")
 			require.Equal(t, approval.Pending, r.approval().Status)
 			require.Empty(t, r.listStanding())
-			_, err = r.grant(&agent.GrantBounds{When: atMost("200")}, ana)
-			require.NoError(t, err)
+			r.must(r.grant(&agent.GrantBounds{When: atMost("200")}, ana))
 		}, func(r *fixture) {
 			r.allowStandingGrants(under)
 			r.def.Tools[0].Schema = json.RawMessage(strings.Replace(string(r.def.Tools[0].Schema), `"to":{"type":"string"}`, `"to":{"type":"string","writeOnly":true}`, 1))

@@ -18,8 +18,7 @@ func (r *fixture) interrupted() {
 	r.refund.setHanging(true)
 	r.startAndPark(args)
 	if r.call().Wait.For == run.ForApproval {
-		_, err := r.decide(approval.Approve, ana)
-		require.NoError(r.t, err)
+		r.must(r.decide(approval.Approve, ana))
 		r.resume()
 	}
 	require.Equal(r.t, run.ForOutcome, r.call().Wait.For)
@@ -85,14 +84,12 @@ func TestSettleOfAnEditedCallTellsOfTheEdit(t *testing.T) {
 				r := newFixture(t)
 				r.refund.setHanging(true)
 				r.startAndPark(args)
-				_, err := r.desk().Decide(r.ctx, approval.DecisionInput{Tenant: tenant, ID: r.call().Wait.Approval, Action: approval.Edit, Args: []byte(edited), By: ana})
-				require.NoError(t, err)
+				r.must(r.desk().Decide(r.ctx, approval.DecisionInput{Tenant: tenant, ID: r.call().Wait.Approval, Action: approval.Edit, Args: []byte(edited), By: ana}))
 				r.resume()
 				require.Equal(t, 1, r.refund.setHanging(false))
 				says.Tenant, says.Run, says.Call, says.By = tenant, r.run, "c1", ben
 				for range 2 { // said again, it is the same answer
-					_, err = r.desk().Decide(r.ctx, says)
-					require.NoError(t, err)
+					r.must(r.desk().Decide(r.ctx, says))
 				}
 				r.resume()
 				want := says.Content

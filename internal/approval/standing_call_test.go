@@ -49,31 +49,6 @@ func TestStandingGrantOfACall(t *testing.T) {
 	}
 }
 
-// The record names the arguments by their digest, and shows them to who lists it, bounded.
-func TestStandingGrantOfACallIsOnRecord(t *testing.T) {
-	for _, under := range []policyMode{replaysCall, blocksCall} {
-		withStandingGrant(t, under, func(t *testing.T, r *fixture) {
-			g := r.onRecord()
-			require.Equal(t, []string{args, policy.GrantedArgs([]byte(args))}, []string{g.Args, g.ArgsHash})
-			long := `{"amount":7,"to":"` + strings.Repeat("ü", 5000) + `"}`
-			r.replies[0].Calls[0].Input = []byte(long)
-			require.True(t, r.startNextRun("k2"))
-			_, err := r.decide(approval.Approve, ana)
-			require.NoError(t, err)
-			shown := map[string]bool{}
-			for _, g := range r.listStanding() {
-				shown[g.Args] = true
-			}
-			require.Equal(t, map[string]bool{args: true, agent.Bounded(long): true}, shown)
-			require.False(t, r.startNextRun("k3"), "what is shown is cut, what is granted is not")
-		})
-	}
-	withStandingGrant(t, replaysTool, func(t *testing.T, r *fixture) {
-		g := r.onRecord()
-		require.Empty(t, g.Args+g.ArgsHash, "it is of the tool, whatever it is called with")
-	})
-}
-
 // An edited approval stands for the edited arguments, and not for those that were asked about; for none where the edited ones need nobody.
 func TestEditedApprovalStandsForItsArguments(t *testing.T) {
 	const edited, small = `{"amount":50,"to":"ana@example.com"}`, `{"amount":1,"to":"x"}`
@@ -85,8 +60,7 @@ func TestEditedApprovalStandsForItsArguments(t *testing.T) {
 			r.def.Guards.DuplicateCalls = false // the very call again is what this is about
 			p.Rules = append(p.Rules, agent.Rule{Tool: "refund", Verdict: agent.VerdictAllow, When: []run.Condition{{Path: "/amount", Lte: json.RawMessage("1")}}})
 			r.startAndPark(args)
-			_, err := r.edit(to, ana)
-			require.NoError(t, err)
+			r.must(r.edit(to, ana))
 			r.replies = []agent.Reply{r.replies[0], {Calls: []agent.ReplyCall{{ID: "c2", Name: "refund", Input: json.RawMessage(to)}}}}
 			r.resume() // also what is like it in the same run
 			require.Equal(t, []string{to, to}, r.refund.paid)
@@ -115,8 +89,7 @@ func TestStandingGrantOfACallInItsOwnRun(t *testing.T) {
 			r.replies = []agent.Reply{{Calls: []agent.ReplyCall{call("c1", args), call("c2", args), call("c3", `{"amount":7,"to":"x"}`)}}, {Calls: []agent.ReplyCall{call("c4", args)}}}
 		})
 		require.Equal(t, runtime.NextWait, r.driveRun(0).Next)
-		_, err := r.decide(approval.Approve, ana)
-		require.NoError(t, err)
+		r.must(r.decide(approval.Approve, ana))
 		r.resume()
 		require.Equal(t, []string{args, args}, r.refund.paid)
 		s := r.state()
@@ -127,32 +100,11 @@ func TestStandingGrantOfACallInItsOwnRun(t *testing.T) {
 		require.Equal(t, approval.Voided, beside.Status)
 		q := r.request(approval.Deny, ana)
 		q.ID = s.Waits()[0].Wait.Approval
-		_, err = r.desk().Decide(r.ctx, q)
-		require.NoError(t, err)
+		r.must(r.desk().Decide(r.ctx, q))
 		r.resume()
 		require.Equal(t, []string{args, args, args}, r.refund.paid)
 		require.Len(t, r.listStanding(), 1, "what was denied is not on record")
 	})
-}
-
-// Under run and once, an approval under scope call is of its call alone, as ever.
-func TestApprovalOfACallStandsForNothingElse(t *testing.T) {
-	for _, grants := range []agent.Grants{"", agent.GrantsRun, agent.GrantsOnce} {
-		for _, mode := range []agent.PermissionMode{agent.ModeSuspendAndReplay, agent.ModeBlockAndRetry} {
-			synctest.Test(t, func(t *testing.T) {
-				r := newFixture(t)
-				r.def.Permission.Grants, r.def.Permission.Mode = grants, mode
-				r.startRun(args, func() { r.scriptCalls(3, 1) })
-				require.Equal(t, runtime.NextWait, r.driveRun(0).Next)
-				_, err := r.decide(approval.Approve, ana)
-				require.NoError(t, err)
-				r.resume()
-				require.Equal(t, run.RunWaiting, r.state().Status, "it asks again")
-				require.Equal(t, []string{args}, r.refund.paid)
-				require.Empty(t, r.listStanding())
-			})
-		}
-	}
 }
 
 // Word on what became of a call, also that it is to run again, makes no grant; nor does a decision that was made before anything was shown.
@@ -162,8 +114,7 @@ func TestWhatMakesNoStandingGrantOfACall(t *testing.T) {
 		r.def.Permission.Grants = agent.GrantsStanding
 		r.def.Permission.Rules = append(r.def.Permission.Rules, agent.Rule{Tool: "refund", Verdict: agent.VerdictAllow})
 		r.interrupted()
-		_, err := r.desk().Decide(r.ctx, approval.DecisionInput{Tenant: tenant, Run: r.run, Call: "c1", Action: approval.Rerun, By: ana})
-		require.NoError(t, err)
+		r.must(r.desk().Decide(r.ctx, approval.DecisionInput{Tenant: tenant, Run: r.run, Call: "c1", Action: approval.Rerun, By: ana}))
 		r.resume()
 		require.Equal(t, run.StatusSucceeded, r.call().Status)
 		require.Empty(t, r.listStanding())
@@ -183,8 +134,7 @@ func TestRevokeOneStandingGrant(t *testing.T) {
 		small := r.onRecord()
 		r.replies[0].Calls[0].Input = []byte(`{"amount":2000,"to":"a"}`)
 		require.True(t, r.startNextRun("k2"))
-		_, err := r.decide(approval.Approve, boss)
-		require.NoError(t, err)
+		r.must(r.decide(approval.Approve, boss))
 		one := approval.Revocation{Tenant: tenant, Agent: r.def.Name, Tool: "refund", Digest: small.Digest, By: ana}
 		for _, wrong := range []string{"x", policy.GrantedArgs([]byte(args))} {
 			other := one
@@ -235,8 +185,7 @@ func TestB4StandingGrantsShowNoSecret(t *testing.T) {
 		require.Contains(t, string(r.def.Tools[0].Schema), "writeOnly")
 		secret := `{"amount":7,"to":"the account","password":"hunter2"}`
 		r.startAndPark(secret)
-		_, err := r.decide(approval.Approve, ana)
-		require.NoError(t, err)
+		r.must(r.decide(approval.Approve, ana))
 		require.Len(t, r.listStanding(), 1)
 		require.Equal(t, `{"amount":7,"to":"[masked, 11 characters]","password":"[masked, 7 characters]"}`, r.listStanding()[0].Args)
 		require.Equal(t, policy.GrantedArgs([]byte(secret)), r.listStanding()[0].ArgsHash)

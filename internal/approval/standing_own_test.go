@@ -21,8 +21,7 @@ func TestA10StandingGrantIsNoApprovalOfOnesOwnRun(t *testing.T) {
 	for _, scope := range []agent.Scope{agent.ScopeCall, agent.ScopeTool} {
 		withRule(t, rule, func(t *testing.T, r *fixture) {
 			for _, p := range []policy.Principal{ana, cem} {
-				_, err := r.decide(approval.Approve, p)
-				require.NoError(t, err)
+				r.must(r.decide(approval.Approve, p))
 			}
 			require.Len(t, r.listStanding(), 1)
 			require.False(t, r.startNextRun("zoe"), "others are covered")
@@ -36,8 +35,7 @@ func TestA10StandingGrantIsNoApprovalOfOnesOwnRun(t *testing.T) {
 	}
 	withRule(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {
 		for _, p := range []policy.Principal{ana, ben} {
-			_, err := r.decide(approval.Approve, p)
-			require.NoError(t, err)
+			r.must(r.decide(approval.Approve, p))
 		}
 		r.starters = []string{"user:ana"}
 		require.False(t, r.startNextRun("ana"), "nobody asked for four eyes")

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -35,42 +34,6 @@ func threadText(a approval.Approval) []string {
 		out = append(out, strings.TrimPrefix(m.By, "user:")+": "+m.Text)
 	}
 	return out
-}
-
-// TestA15AskDecidesNothing: a question and its answer are kept with the request, which waits and expires as before; the model hears of neither.
-func TestA15AskDecidesNothing(t *testing.T) {
-	withParkedRun(t, func(t *testing.T, r *fixture) {
-		before, inbox := r.approval(), r.inbox()
-		var told []string
-		desk := r.desk()
-		desk.OnChange = func(_ context.Context, a approval.Approval) { told = append(told, threadText(a)[len(a.Thread)-1]) }
-		a, err := desk.AskQuestion(r.ctx, r.remark("Which order is it?", ana))
-		require.NoError(t, err)
-		require.Equal(t, []string{"ana: Which order is it?"}, threadText(a))
-		_, err = desk.ReplyToQuestion(r.ctx, r.remark("Order 7.", ben))
-		require.NoError(t, err)
-		require.Equal(t, []string{"ana: Which order is it?", "ben: Order 7."}, told)
-
-		now := r.approval()
-		require.Equal(t, told, threadText(now))
-		require.Equal(t, approval.ViaAPI, now.Thread[0].Via)
-		require.False(t, now.Thread[0].At.IsZero())
-		require.Equal(t, approval.Pending, now.Status)
-		require.Empty(t, now.Decisions)
-		require.Equal(t, before.ExpiresAt, now.ExpiresAt)
-		require.Equal(t, inbox, r.inbox(), "the run is told nothing")
-		require.Empty(t, r.resumedTokens)
-		listed, _, err := approval.List(r.ctx, r.table, tenant, approval.Query{Status: approval.Pending})
-		require.NoError(t, err)
-		require.Len(t, listed, 1)
-
-		_, err = r.decide(approval.Approve, ana)
-		require.NoError(t, err)
-		r.resume()
-		require.Equal(t, []string{args}, r.refund.paid)
-		require.Equal(t, told, threadText(r.approval()), "it stays with the request")
-		require.NotContains(t, fmt.Sprintf("%+v", r.modelRequests), "Which order", "the model never sees it")
-	})
 }
 
 // TestA15WhoMayTalk: who could decide may ask and reply, the requesters may reply, and nobody else may do either.
@@ -126,8 +89,7 @@ func TestA15RemarkAndDecisionKeepBoth(t *testing.T) {
 			if action == approval.Edit {
 				q.Args = []byte(`{"amount":1,"to":"x"}`)
 			}
-			got, err := r.desk().Decide(r.ctx, q)
-			require.NoError(t, err, action)
+			got := r.must(r.desk().Decide(r.ctx, q))
 			require.Equal(t, []string{"ben: Sure?"}, threadText(got))
 			a := r.approval()
 			require.Equal(t, []string{"ben: Sure?"}, threadText(a))
@@ -142,10 +104,9 @@ func TestA15RemarkAndDecisionKeepBoth(t *testing.T) {
 func TestA15RemarkAndVerdictsKeepBoth(t *testing.T) {
 	withToolsRequest(t, func(t *testing.T, r *fixture) {
 		hookWrite(r.table, "A", func() error { _, err := r.askQuestion("Sure?", ben); return err }, nil)
-		_, err := r.decideTool(approval.Approve, "refund", ana)
-		require.NoError(t, err)
+		r.must(r.decideTool(approval.Approve, "refund", ana))
 		hookWrite(r.table, "A", func() error { _, err := r.decideTool(approval.Deny, "wire", boss); return err }, nil)
-		_, err = r.askQuestion("And the other?", ben)
+		_, err := r.askQuestion("And the other?", ben)
 		var decided *approval.DecidedError
 		require.ErrorAs(t, err, &decided, "it was decided first")
 		require.Equal(t, []string{"ben: Sure?"}, threadText(r.approval()))
@@ -156,61 +117,14 @@ func TestA15RemarkAndVerdictsKeepBoth(t *testing.T) {
 // A claim may use a grant up while somebody talks about the request's other tools: it stays used.
 func TestA15RemarkGivesNoGrantBack(t *testing.T) {
 	withToolsRequest(t, func(t *testing.T, r *fixture) {
-		_, err := r.decideTool(approval.Approve, "refund", ana)
-		require.NoError(t, err)
+		r.must(r.decideTool(approval.Approve, "refund", ana))
 		p := r.approval()
 		use := approval.PermitOp(tenant, run.ToolPermit{Approval: p.ID, Place: 0, Digests: p.Permissions[0].Digests}, true)
 		hookWrite(r.table, "A", func() error { return r.table.Table.Write(r.ctx, use) }, nil)
-		_, err = r.askQuestion("And the other?", ben)
-		require.NoError(t, err)
+		r.must(r.askQuestion("And the other?", ben))
 		require.Equal(t, "used", r.item().Attrs["v0"].String())
 		require.Equal(t, []string{"ben: And the other?"}, threadText(r.approval()))
 	})
-}
-
-// The same where somebody says what became of a call.
-func TestA15RemarkAndOutcomeKeepBoth(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
-		r.interrupted()
-		id := r.call().Wait.Approval
-		ask := func() error {
-			w := r.remark("Did it?", ben)
-			w.ID = id
-			_, err := r.desk().AskQuestion(r.ctx, w)
-			return err
-		}
-		hookWrite(r.table, "A", ask, nil)
-		_, err := r.desk().Decide(r.ctx, approval.DecisionInput{Tenant: tenant, Run: r.run, Call: "c1", Content: "paid", By: ana, Action: approval.ReportResult})
-		require.NoError(t, err)
-		a, err := approval.Get(r.ctx, r.table, tenant, id)
-		require.NoError(t, err)
-		require.Equal(t, []string{"ben: Did it?"}, threadText(a))
-		require.Len(t, a.Decisions, 1)
-	})
-}
-
-// The same where a decision was kept before the call asked, and is judged after somebody has seen the request; whenever the remark comes.
-func TestA15RemarkAndKeptDecisionKeepBoth(t *testing.T) {
-	for _, late := range []bool{true, false} {
-		withEarlyDecisions(t, func(t *testing.T, r *fixture) {
-			before := r.state()
-			r.driveRun(0)
-			step, err := r.desk().PrepareDecision(r.ctx, &before, r.callDecision("c1", approval.Approve, ana))
-			require.NoError(t, err)
-			require.NoError(t, step(r.ctx))
-			ask := func() error { _, err := r.askQuestion("Sure?", ben); return err }
-			if late {
-				hookWrite(r.table, "A", ask, nil)
-			} else {
-				require.NoError(t, ask())
-			}
-			r.resume()
-			require.Equal(t, []string{args}, r.refund.paid)
-			require.Equal(t, []string{"ben: Sure?"}, threadText(r.approval()))
-			require.Equal(t, "user:ana", r.approval().Decisions[0].By)
-		})
-	}
 }
 
 // TestA15RemarksEndWithTheRequest: nothing is said of a request that waits for nobody any more.
@@ -225,10 +139,9 @@ func TestA15RemarksEndWithTheRequest(t *testing.T) {
 	})
 	withParkedRun(t, func(t *testing.T, r *fixture) {
 		r.untilExpiry(time.Millisecond)
-		_, err := r.askQuestion("Sure?", ben)
-		require.NoError(t, err)
+		r.must(r.askQuestion("Sure?", ben))
 		r.untilExpiry(0)
-		_, err = r.askQuestion("And now?", ben)
+		_, err := r.askQuestion("And now?", ben)
 		require.ErrorIs(t, err, approval.ErrExpired)
 		require.Len(t, r.approval().Thread, 1)
 	})
@@ -248,14 +161,12 @@ func TestA15ThreadsAreBounded(t *testing.T) {
 			require.ErrorIs(t, err, approval.ErrRemark)
 		}
 		for i := range approval.MaxRemarks {
-			_, err := r.askQuestion(fmt.Sprintf("%04d", i)+strings.Repeat("x", approval.MaxRemarkChars-4), ana)
-			require.NoError(t, err)
+			r.must(r.askQuestion(fmt.Sprintf("%04d", i)+strings.Repeat("x", approval.MaxRemarkChars-4), ana))
 		}
 		_, err := r.askQuestion("one more", ana)
 		require.ErrorIs(t, err, approval.ErrThreadFull)
 		require.Len(t, r.approval().Thread, approval.MaxRemarks)
-		_, err = r.decide(approval.Approve, ana)
-		require.NoError(t, err)
+		r.must(r.decide(approval.Approve, ana))
 	})
 	withParkedRun(t, func(t *testing.T, r *fixture) {
 		var err error
@@ -266,8 +177,7 @@ func TestA15ThreadsAreBounded(t *testing.T) {
 		require.Less(t, len(r.item().Body), store.MaxItem/2+store.MaxItem/4)
 		q := r.request(approval.Edit, ana)
 		q.Args = []byte(`{"amount":1,"to":"` + strings.Repeat("x", 40<<10) + `"}`)
-		_, err = r.desk().Decide(r.ctx, q)
-		require.NoError(t, err, "there is room for an edit")
+		r.must(r.desk().Decide(r.ctx, q)) // there is room for an edit
 	})
 }
 
@@ -297,12 +207,10 @@ func TestA15RemarksAtOnce(t *testing.T) {
 		_, err := r.askQuestion("Sure?", ana)
 		require.ErrorIs(t, err, errReset, "nobody knows")
 		for range 2 {
-			_, err = r.askQuestion("Sure?", ana)
-			require.NoError(t, err)
+			r.must(r.askQuestion("Sure?", ana))
 		}
 		require.Equal(t, []string{"ana: Sure?"}, threadText(r.approval()))
-		_, err = r.askQuestion("Sure?", ben)
-		require.NoError(t, err)
+		r.must(r.askQuestion("Sure?", ben))
 		require.Len(t, r.approval().Thread, 2, "another person says it for themself")
 	})
 }
@@ -321,8 +229,7 @@ func TestB4UncoveringIsOnRecord(t *testing.T) {
 		require.Len(t, now.Unmaskings, 2)
 		require.Equal(t, []string{ana.ID, string(approval.ViaPage)}, []string{now.Unmaskings[0].By, string(now.Unmaskings[0].Via)})
 		require.Equal(t, before.Digest, now.Digest)
-		_, err := r.desk().Decide(r.ctx, approval.DecisionInput{Tenant: tenant, ID: id, Action: approval.Deny, By: ana})
-		require.NoError(t, err)
+		r.must(r.desk().Decide(r.ctx, approval.DecisionInput{Tenant: tenant, ID: id, Action: approval.Deny, By: ana}))
 		var decided *approval.DecidedError
 		require.ErrorAs(t, r.desk().RecordUnmasking(r.ctx, tenant, id, ana, approval.ViaPage), &decided)
 	})
