@@ -491,16 +491,10 @@ func (d *Desk) resolveUncertainWrite(ctx context.Context, r DecisionInput, cause
 	case a.hasRecorded(r):
 		return a, nil
 	case errors.Is(cause, ErrFinished):
-		return Approval{}, d.closeFinished(ctx, a)
-	default:
-		return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, cause)
+		cause = errors.Join(ErrFinished,
+			CloseRequests(ctx, d.Table, a.Tenant, []OpenRequest{{ID: a.ID, Since: a.RequestedAt}}))
 	}
-}
-
-// closeFinished refuses a decision on the request of a run that has ended, and closes the request.
-func (d *Desk) closeFinished(ctx context.Context, a Approval) error {
-	err := fmt.Errorf("decide approval %s: %w", a.ID, ErrFinished)
-	return errors.Join(err, CloseRequests(ctx, d.Table, a.Tenant, []OpenRequest{{ID: a.ID, Since: a.RequestedAt}}))
+	return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, cause)
 }
 
 // rejectDecided returns the *DecidedError of a decided request. If a policy change voided the request, rejectDecided

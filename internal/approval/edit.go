@@ -91,18 +91,6 @@ func (a Approval) alsoRequiring(dec policy.Decision) Approval {
 	return a
 }
 
-// answerQuorum returns how many people must give an answer that replaces the call's arguments. Dec is what the policy
-// says of the new arguments.
-func (a Approval) answerQuorum(r DecisionInput, dec policy.Decision) (quorum int, err error) {
-	if dec.Verdict == agent.VerdictAsk {
-		a = a.alsoRequiring(dec)
-	}
-	if err := a.authorizeApproval(r); err != nil {
-		return 0, err
-	}
-	return policy.FourEyesEdit(a.Quorum, a.FourEyes), nil
-}
-
 // amendError translates an error of package policy about changed arguments into the desk's.
 func amendError(a Approval, r DecisionInput, err error) error {
 	var refused *policy.AmendError

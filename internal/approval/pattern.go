@@ -82,12 +82,13 @@ func (g *StandingGrant) applyBounds(
 	if p.Bounds != nil && !p.argsMatch(p.Bounds.When, c.Call) {
 		return false, nil
 	}
-	args, exact := p.coveredArgs(c)
+	at := slices.IndexFunc(p.Calls, func(b BlockedCall) bool { return b.Call == c.Call })
 	switch {
 	case len(b.When) > 0:
 		g.Digest, g.When = policy.PatternDigest(c.patternBase(), b.When), b.When
 		return true, nil
-	case exact:
+	case c.Call != "" && at >= 0: // it covers the arguments of this call alone
+		args := p.Calls[at].Args
 		shown, err := maskedText(p.Tool, args)
 		if err != nil {
 			return false, err
@@ -243,15 +244,6 @@ func equalBounds(a, b *agent.GrantBounds) bool {
 		return a == b
 	}
 	return a.Same(*b)
-}
-
-// decidedWithSameBounds reports whether each of the tools at these places has a decision with r's action and bounds.
-func (a Approval) decidedWithSameBounds(r DecisionInput, places []int) bool {
-	return !slices.ContainsFunc(places, func(i int) bool {
-		return !slices.ContainsFunc(a.Decisions, func(d Decision) bool {
-			return d.Action == r.Action && slices.Contains(d.Tools, a.Permissions[i].Tool) && equalBounds(d.Grant, r.Grant)
-		})
-	})
 }
 
 // LivePatterns reads consistently the live pattern grants of these tools: not revoked, not expired, not used up.

@@ -151,10 +151,11 @@ func (d *Desk) standingGrants(ctx context.Context, decided Approval) (all []Stan
 		if p.Verdict != run.ToolGranted || decided.Kind == KindTools && !slices.Contains(newest.Tools, p.Tool) {
 			continue
 		}
+		others := slices.DeleteFunc(decided.approvalsOf(p), func(d Decision) bool { return d.By == newest.By })
 		for _, c := range p.Standing {
 			g := StandingGrant{
 				Agent: decided.Agent, Tool: p.Tool, Digest: c.Digest, Approval: decided.ID, Run: decided.Run,
-				By: newest.By, With: decided.otherGrantors(p, newest.By), Note: newest.Note, At: newest.At,
+				By: newest.By, With: peopleOf(others), Note: newest.Note, At: newest.At,
 				Approvers: c.Approvers, Above: c.Above,
 			}
 			holds, err := g.applyBounds(decided, p, c, text)
@@ -168,17 +169,6 @@ func (d *Desk) standingGrants(ctx context.Context, decided Approval) (all []Stan
 		}
 	}
 	return all, nil
-}
-
-// otherGrantors returns everybody who approved a permission except one person, each once.
-func (a Approval) otherGrantors(p Permission, except string) []string {
-	var all []string
-	for _, d := range a.approvalsOf(p) {
-		if d.By != except && !slices.Contains(all, d.By) {
-			all = append(all, d.By)
-		}
-	}
-	return all
 }
 
 // argsMasker returns a function that masks secrets in arguments, by the definition of the request's run. It loads the

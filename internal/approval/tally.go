@@ -327,19 +327,31 @@ func (d *Desk) tallyAnswer(
 	}
 	quorum := a.Quorum
 	if fact.Args != nil { // a new action, whose own rule applies as well (A8)
-		if quorum, err = a.answerQuorum(r, policy.ActionNow(def, s, c, fact.Args).Rule); err != nil {
+		both := a
+		if rule := policy.ActionNow(def, s, c, fact.Args).Rule; rule.Verdict == agent.VerdictAsk {
+			both = a.alsoRequiring(rule)
+		}
+		if err := both.authorizeApproval(r); err != nil {
 			return nil, a, err
 		}
+		quorum = policy.FourEyesEdit(both.Quorum, both.FourEyes)
 	}
 	decision.Args, fact.Note = fact.Result, r.Note
+	counted, decided := a.countQuorum(fact, decision, quorum)
+	return counted, decided, nil
+}
+
+// countQuorum returns the decided request, and the fact with everybody who has made the decision. If the quorum takes
+// more people, it returns the request with the decision alone.
+func (a Approval) countQuorum(fact run.Decided, decision Decision, quorum int) (*run.Decided, Approval) {
 	decided := a.withDecision(fact, decision)
 	counted := decided.CountedApprovals()
 	if len(counted) < quorum {
 		a.Decisions = decided.Decisions
-		return nil, a, nil
+		return nil, a
 	}
 	fact.With = peopleOf(counted[:len(counted)-1])
-	return &fact, decided, nil
+	return &fact, decided
 }
 
 // tallyOutcome is tallyCall of what became of an interrupted call: a result, an error, or the order to run it again.
@@ -353,24 +365,17 @@ func (d *Desk) tallyOutcome(
 		return nil, a, err
 	}
 	decision.Key, decision.Args = r.Key, r.reported()
-	decided := a.withDecision(fact, decision)
 	if r.Action != Rerun { // as a tool result of the agent is shortened; the request keeps all of it
 		fact.Text = prompt.ShowResult(def, agent.ToolSpec{}, a.Call(), r.Content, false).Text
 		if by := c.Editor(); by != "" {
 			fact.Text = agent.TextEdited(by, string(c.Input)) + fact.Text
 		}
-		return &fact, decided, nil
 	}
-	if !a.takesApprover(r) {
-		return &fact, decided, nil
+	if r.Action != Rerun || !a.takesApprover(r) {
+		return &fact, a.withDecision(fact, decision), nil
 	}
-	counted := decided.CountedApprovals()
-	if len(counted) < a.Quorum {
-		a.Decisions = decided.Decisions
-		return nil, a, nil
-	}
-	fact.With = peopleOf(counted[:len(counted)-1])
-	return &fact, decided, nil
+	counted, decided := a.countQuorum(fact, decision, a.Quorum)
+	return counted, decided, nil
 }
 
 // canDecideUnder returns a function that reports whether r's person may decide a call under a policy decision.

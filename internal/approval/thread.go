@@ -20,7 +20,7 @@ const (
 	maxRequestBytes = 256 << 10 // bytes of a request with its thread
 )
 
-// The errors of AskQuestion and ReplyToQuestion, besides those of Decide.
+// The errors of AddRemark, besides those of Decide.
 var (
 	ErrRemark     = fmt.Errorf("a remark has 1 to %d characters", MaxRemarkChars)
 	ErrThreadFull = errors.New("the request takes no more remarks")
@@ -29,36 +29,26 @@ var (
 // RemarkInput is a person's remark on a request. By comes from what authenticated the person.
 type RemarkInput struct {
 	Tenant, ID string
-	Text       string // 1 to MaxRemark characters
+	Text       string // 1 to MaxRemarkChars characters
+	Reply      bool   // an answer, which a person for whom the run acts may give as well; else a question of an approver
 	By         policy.Principal
 	Via        Via // for the record
 }
 
-// AskQuestion appends the question of an approver to the request's thread. It decides nothing: the request stays
-// pending and expires as before (A15). If the newest remark is the same text of the same person, nothing is added.
+// AddRemark appends a remark to the request's thread. It decides nothing: the request stays pending and expires as
+// before (A15). If the newest remark is the same text of the same person, nothing is added. The thread belongs to one
+// request: a request that replaces it, as after a change of policy, has an empty thread.
 //
 // Errors: ErrNotFound; ErrForbidden; ErrRemark; ErrThreadFull; ErrExpired; *DecidedError if the request is not pending;
 // store.ErrConflict if others keep writing. After any other error the outcome is unknown, and the caller may repeat the
 // call.
-func (d *Desk) AskQuestion(ctx context.Context, w RemarkInput) (Approval, error) {
-	return d.addRemark(ctx, w, false)
-}
-
-// ReplyToQuestion appends an answer of an approver, or of a person for whom the run acts. Otherwise it is like
-// AskQuestion.
-//
-// The thread belongs to one request. A request that replaces it, as after a change of policy, has an empty thread.
-func (d *Desk) ReplyToQuestion(ctx context.Context, w RemarkInput) (Approval, error) {
-	return d.addRemark(ctx, w, true)
-}
-
-func (d *Desk) addRemark(ctx context.Context, w RemarkInput, reply bool) (Approval, error) {
+func (d *Desk) AddRemark(ctx context.Context, w RemarkInput) (Approval, error) {
 	if n := utf8.RuneCountInString(w.Text); strings.TrimSpace(w.Text) == "" || n > MaxRemarkChars {
 		return Approval{}, fmt.Errorf("say something of approval %s: got %d: %w", w.ID, n, ErrRemark)
 	}
 	a, _, err := UpdatePending(ctx, d.Table, w.Tenant, w.ID, func(a *Approval) (bool, error) {
 		now := d.Clock.Now().UTC().Truncate(time.Millisecond)
-		if !a.canRemark(w.By, reply, now) {
+		if !a.canRemark(w.By, w.Reply, now) {
 			return false, fmt.Errorf("say something of approval %s as %s: %w", a.ID, w.By.ID, ErrForbidden)
 		}
 		return a.appendRemark(w, now)

@@ -1,7 +1,6 @@
 package approval_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -24,7 +23,7 @@ func (r *fixture) remark(text string, by policy.Principal) approval.RemarkInput 
 }
 
 func (r *fixture) askQuestion(text string, by policy.Principal) (approval.Approval, error) {
-	return r.desk().AskQuestion(r.ctx, r.remark(text, by))
+	return r.desk().AddRemark(r.ctx, r.remark(text, by))
 }
 
 // threadText is the thread as NAME: TEXT.
@@ -53,11 +52,12 @@ func TestA15WhoMayTalk(t *testing.T) {
 				r.updateStored(func(a *approval.Approval) { a.Requesters = []string{"user:rita"} })
 				desk := r.desk()
 				for _, do := range []struct {
-					say     func(context.Context, approval.RemarkInput) (approval.Approval, error)
-					allowed bool
-					text    string
-				}{{desk.AskQuestion, c.asks, "What?"}, {desk.ReplyToQuestion, c.says, "That."}} {
-					_, err := do.say(r.ctx, r.remark(do.text, c.by))
+					reply, allowed bool
+					text           string
+				}{{false, c.asks, "What?"}, {true, c.says, "That."}} {
+					w := r.remark(do.text, c.by)
+					w.Reply = do.reply
+					_, err := desk.AddRemark(r.ctx, w)
 					if do.allowed {
 						require.NoError(t, err)
 						continue
@@ -148,7 +148,7 @@ func TestA15RemarksEndWithTheRequest(t *testing.T) {
 	withParkedRun(t, func(t *testing.T, r *fixture) {
 		w := r.remark("Sure?", ben)
 		w.Tenant = "other"
-		_, err := r.desk().AskQuestion(r.ctx, w)
+		_, err := r.desk().AddRemark(r.ctx, w)
 		require.ErrorIs(t, err, approval.ErrNotFound)
 	})
 }

@@ -48,15 +48,6 @@ type Cover struct {
 	Base      string     `json:"base,omitempty"`  // with Call: base of pattern digests; "" = no patterns
 }
 
-// coveredArgs returns the arguments that a cover is limited to; false = it covers any arguments.
-func (p Permission) coveredArgs(c Cover) (json.RawMessage, bool) {
-	i := slices.IndexFunc(p.Calls, func(b BlockedCall) bool { return b.Call == c.Call })
-	if c.Call == "" || i < 0 {
-		return nil, false
-	}
-	return p.Calls[i].Args, true
-}
-
 // BlockedCall is a call that was blocked and asks for the permission of its tool.
 type BlockedCall struct {
 	Call      string          `json:"call"`
@@ -80,6 +71,9 @@ func newBlockedCall(c run.Call, dec policy.Decision) BlockedCall {
 	}
 	return b
 }
+
+// effects, the least harmful first.
+var effects = []run.Effect{run.EffectRead, run.EffectIdempotent, run.EffectNonIdempotent}
 
 // NewToolsRequest builds the request that several blocked calls share. It is written with the entry that blocks them.
 func NewToolsRequest(def *agent.Definition, s *run.AgentState, r run.PermissionRequest) Approval {
@@ -108,7 +102,7 @@ func NewToolsRequest(def *agent.Definition, s *run.AgentState, r run.PermissionR
 			}
 		}
 		a.Tools, a.Permissions = append(a.Tools, asked.Tool), append(a.Permissions, p)
-		a.Effect = worseEffect(a.Effect, t.Effect)
+		a.Effect = effects[max(0, slices.Index(effects, a.Effect), slices.Index(effects, t.Effect))]
 	}
 	a.Approvers, a.EscalateTo = sortedSet(a.Approvers), sortedSet(a.EscalateTo)
 	return a.withPolicy(def, s, asks)
@@ -146,15 +140,6 @@ func grantDuration(p agent.Permission) agent.Grants {
 		return agent.GrantsOnce
 	}
 	return p.Grants
-}
-
-func worseEffect(a, b run.Effect) run.Effect {
-	for _, e := range []run.Effect{run.EffectNonIdempotent, run.EffectIdempotent} {
-		if a == e || b == e {
-			return e
-		}
-	}
-	return run.EffectRead
 }
 
 // verdictAttr and digestAttr name the item's attributes that conditions compare for the tool at a place.
@@ -232,9 +217,12 @@ func hasSameVerdicts(a Approval, r DecisionInput, places []int) bool {
 			return false
 		}
 	}
-	return len(places) > 0 &&
-		!slices.ContainsFunc(places, func(i int) bool { return a.Permissions[i].Verdict != verdictFor(r.Action) }) &&
-		a.decidedWithSameBounds(r, places)
+	return len(places) > 0 && !slices.ContainsFunc(places, func(i int) bool {
+		p := a.Permissions[i]
+		return p.Verdict != verdictFor(r.Action) || !slices.ContainsFunc(a.Decisions, func(d Decision) bool {
+			return d.Action == r.Action && slices.Contains(d.Tools, p.Tool) && equalBounds(d.Grant, r.Grant)
+		})
+	})
 }
 
 func verdictFor(a Action) run.ToolVerdict {

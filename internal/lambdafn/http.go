@@ -260,11 +260,9 @@ func (d *Deployment) remark(ctx context.Context, r web.Remark) error {
 	if err != nil {
 		return err
 	}
-	say := d.Desk.AskQuestion
-	if slices.Contains(a.Requesters, r.By.ID) {
-		say = d.Desk.ReplyToQuestion
-	}
-	_, err = say(ctx, approval.RemarkInput{Tenant: r.Tenant, ID: r.ID, Text: r.Text, By: r.By, Via: r.Via})
+	_, err = d.Desk.AddRemark(ctx, approval.RemarkInput{
+		Tenant: r.Tenant, ID: r.ID, Text: r.Text, Reply: slices.Contains(a.Requesters, r.By.ID), By: r.By, Via: r.Via,
+	})
 	return err
 }
 

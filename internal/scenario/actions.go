@@ -77,12 +77,9 @@ func (sr *scriptedRun) lineAction(l line) (action, error) {
 		return s.undoAction(l), nil
 	case "ask", "reply": // about the newest request
 		_, _, id, err := sr.findRequest(l.Call)
-		comment := s.machine.Desk.AskQuestion
-		if l.Do == "reply" {
-			comment = s.machine.Desk.ReplyToQuestion
-		}
+		remark := approval.RemarkInput{Tenant: tenant, ID: id, Text: l.Note, Reply: l.Do == "reply", By: l.by}
 		return func(ctx context.Context) error {
-			_, err := comment(ctx, approval.RemarkInput{Tenant: tenant, ID: id, Text: l.Note, By: l.by})
+			_, err := s.machine.Desk.AddRemark(ctx, remark)
 			return err
 		}, err
 	default:

@@ -151,11 +151,8 @@ func (s *server) sendThreadMessage(r *http.Request, c Caller, id string, b Verdi
 	if b.Args != nil || b.Result != nil || b.Tool != "" {
 		return 0, nil, invalidProblem("action: %s goes with a note and with nothing else", b.Action)
 	}
-	w := approval.RemarkInput{Tenant: c.Tenant, ID: id, Text: b.Note, By: c.Principal, Via: s.decisionChannel()}
-	say := s.Desk.AskQuestion
-	if b.Action == Reply {
-		say = s.Desk.ReplyToQuestion
-	}
-	a, err := say(r.Context(), w)
+	a, err := s.Desk.AddRemark(r.Context(), approval.RemarkInput{
+		Tenant: c.Tenant, ID: id, Text: b.Note, Reply: b.Action == Reply, By: c.Principal, Via: s.decisionChannel(),
+	})
 	return s.answerApproval(r.Context(), a, err)
 }

@@ -71,8 +71,7 @@ type Desk interface {
 	PrepareDecision(ctx context.Context, s *run.AgentState, r approval.DecisionInput) (func(ctx context.Context) error,
 		error)
 	Revoke(ctx context.Context, r approval.Revocation) error
-	AskQuestion(ctx context.Context, w approval.RemarkInput) (approval.Approval, error)
-	ReplyToQuestion(ctx context.Context, w approval.RemarkInput) (approval.Approval, error)
+	AddRemark(ctx context.Context, w approval.RemarkInput) (approval.Approval, error)
 }
 
 // Journal reads runs; *store.Journal implements it and documents the errors.
