@@ -9,9 +9,9 @@ import (
 // that has no members; texts behind a name that says so, and in a list behind one; and what has the form of a secret. A
 // number, boolean or null behind such a name counts or switches something more often than it is a secret. An object is
 // never masked as a whole, and no name masks what is in one: its members have names of their own.
-func markSecrets(v *Value, m marks) { markSecretsUnder(v, m, "", "") }
-
-func markSecretsUnder(v *Value, m marks, name string, why Reason) {
+//
+// name is the name that the value stands behind, why the reason for which all of it is masked; "" = there is none.
+func markSecrets(v *Value, m marks, name string, why Reason) {
 	if m.secret() {
 		why = BySchema
 	}
@@ -27,11 +27,11 @@ func markSecretsUnder(v *Value, m marks, name string, why Reason) {
 			if under == "" && SecretName(member.Key) {
 				under = ByName
 			}
-			markSecretsUnder(member.Value, m.member(member.Key), member.Key, under)
+			markSecrets(member.Value, m.member(member.Key), member.Key, under)
 		}
 	case Array:
 		for i, member := range v.Members {
-			markSecretsUnder(member.Value, m.element(i), name, why)
+			markSecrets(member.Value, m.element(i), name, why)
 		}
 	default:
 		if why == BySchema {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -71,7 +72,7 @@ func Read(raw, schema json.RawMessage) (*Value, error) {
 	}
 	r := reader{in: raw}
 	v := r.value()
-	markSecrets(v, marksOf(schema))
+	markSecrets(v, marksOf(schema), "", "")
 	return v, nil
 }
 
@@ -120,17 +121,12 @@ func (r *reader) value() *Value {
 		if v.Kind == "" {
 			v.Kind = Number
 		}
-		for r.at < len(r.in) && !isDelimiter(r.in[r.at]) {
+		for r.at < len(r.in) && strings.IndexByte(",]} \t\r\n", r.in[r.at]) < 0 {
 			r.at++
 		}
 	}
 	v.Raw = r.in[start:r.at:r.at]
 	return v
-}
-
-// isDelimiter reports whether a byte ends a number or a word.
-func isDelimiter(c byte) bool {
-	return c == ',' || c == ']' || c == '}' || c == ' ' || c == '\t' || c == '\n' || c == '\r'
 }
 
 func (r *reader) members(closing byte, one func() Member, of *Value) {

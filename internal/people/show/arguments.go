@@ -3,6 +3,7 @@ package show
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -118,8 +119,8 @@ func maskText(characters int) string { return `\{` + mask.Words(characters) + `}
 func (s *builder) addTool(d *Document, p approval.Permission) {
 	t := s.view.tool(p.Tool)
 	risk := RiskOf(p.Effect, t.Undo != nil)
-	if d.Risk = higherRisk(d.Risk, risk); d.Risk == risk {
-		d.RiskText = riskText(p.Effect, t)
+	if slices.Index(risks, risk) >= slices.Index(risks, d.Risk) { // -1: none yet
+		d.Risk, d.RiskText = risk, riskText(p.Effect, t)
 	}
 	name := Bare(p.Tool).String()
 	var all facts

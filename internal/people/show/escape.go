@@ -58,15 +58,10 @@ func Words(s string) Text {
 	var t Text
 	at := 0
 	for _, h := range one.findSecrets(s) {
-		t = append(append(t, conversationText(s[at:h.from])...), Span{Text: h.as, Kind: Masked})
+		t = append(append(t, (&escaper{all: s[at:h.from], words: true}).text()...), Span{Text: h.as, Kind: Masked})
 		at = h.to
 	}
-	return append(t, conversationText(s[at:])...).merged()
-}
-
-func conversationText(s string) Text {
-	e := escaper{all: s, words: true}
-	return e.text()
+	return append(t, (&escaper{all: s[at:], words: true}).text()...).merged()
 }
 
 func quotedText(s string, secrets []hidden) Text {
@@ -88,19 +83,14 @@ func escapeMasked(s string, secrets []hidden, open bool) Text {
 	var t Text
 	at := 0
 	for _, h := range secrets {
-		t = append(t, escapeText(s[at:h.from], open && at == 0, false)...)
+		t = append(t, (&escaper{all: s[at:h.from], first: open && at == 0}).text()...)
 		t = append(t, Span{Text: h.as, Kind: Masked})
 		at = h.to
 	}
-	return append(t, escapeText(s[at:], open && at == 0, open)...).merged()
+	return append(t, (&escaper{all: s[at:], first: open && at == 0, last: open}).text()...).merged()
 }
 
-// escapeText escapes a piece of foreign text. First and last say that the piece begins or ends an open text.
-func escapeText(s string, first, last bool) Text {
-	e := escaper{all: s, first: first, last: last}
-	return e.text()
-}
-
+// text escapes the whole text.
 func (e *escaper) text() Text {
 	for e.at < len(e.all) {
 		e.step()

@@ -10,16 +10,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// grantLimits says how far a grant on the request can go; empty if no policy bounds it.
-func (s *builder) grantLimits() Text {
-	for _, p := range s.a.Permissions {
-		if p.Bounds != nil { // the same for each of the agent's tools
-			return s.boundsText(*p.Bounds, " at most")
-		}
-	}
-	return nil
-}
-
 // decisionGrantText says how far the standing grant of a decision goes; empty if nobody bounded it.
 func (s *builder) decisionGrantText(b *agent.GrantBounds) Text {
 	if b == nil || b.Zero() {

@@ -59,11 +59,12 @@ func inWord(r rune) bool {
 //	digits of another  it has decimal digits that are not 0 to 9, or beside such ones another sign for a number: many
 //	script             look like other digits
 func markOf(word string, in func() map[*unicode.RangeTable]bool) string {
-	scripts := map[*unicode.RangeTable]bool{}
 	if !strings.ContainsFunc(word, func(r rune) bool { return r > unicode.MaxASCII }) {
 		return ""
 	}
 	letters, twin, mark := 0, 0, ""
+	var script *unicode.RangeTable // of the last letter
+	mixed := false
 	for _, r := range word {
 		if unicode.Is(oddLetters, r) {
 			return imitatesLatin
@@ -77,15 +78,15 @@ func markOf(word string, in func() map[*unicode.RangeTable]bool) string {
 		}
 		letters++
 		of := scriptOf(r)
-		scripts[of] = true
-		if of != unicode.Latin && isLookalike(r) {
+		mixed = mixed || letters > 1 && of != script
+		if script = of; of != unicode.Latin && isLookalike(r) {
 			twin++
 		}
 	}
 	switch {
-	case len(scripts) > 1:
+	case mixed:
 		return mixedScripts
-	case letters > 0 && twin == letters && (letters > 2 || !in()[onlyScript(scripts)]):
+	case letters > 0 && twin == letters && (letters > 2 || !in()[script]):
 		return looksLikeLatin
 	}
 	return mark
@@ -113,13 +114,6 @@ func isLookalike(r rune) bool {
 		}
 	}
 	return false
-}
-
-func onlyScript(scripts map[*unicode.RangeTable]bool) *unicode.RangeTable {
-	for s := range scripts {
-		return s
-	}
-	return nil
 }
 
 // scriptsOf returns the scripts a text is written in: those of its letters that do not look Latin.

@@ -175,7 +175,10 @@ func (f *facts) add(name string, value Text) {
 // dependsRows say what a decision is about besides the arguments.
 func (s *builder) dependsRows() (all facts) {
 	all.add(FactAsks, subjectText(s.a))
-	all.add(FactDepends, s.preconditionText())
+	if k := s.a.Precondition; k != nil {
+		all.add(FactDepends, textf("%1; read again before the call runs",
+			s.checkedText(k.Tool, k.Args, k.Content, k.IsError, k.At)))
+	}
 	if u := s.a.Undoes; u != nil {
 		all.add(FactUndoes, textf("call %1 of run %2", Bare(u.Call), Bare(u.Run)))
 	}
@@ -185,7 +188,10 @@ func (s *builder) dependsRows() (all facts) {
 
 // warnings say what is not as it was.
 func (s *builder) warnings() (all facts) {
-	all.add(FactWas, s.preconditionChange())
+	if k := s.a.Precondition; k != nil && k.Was != nil { // that is why people are asked again
+		all.add(FactWas, textf("when it was asked before, %1",
+			s.checkedText(k.Tool, k.Was.Args, k.Was.Content, k.Was.IsError, k.Was.At)))
+	}
 	if original := s.a.OriginalArgs; original != nil {
 		schema := s.view.tool(first(s.a.Tools)).Schema
 		all.add(FactEdited, textf("the arguments are a person's; the model asked for %1", s.jsonText(original, schema)))
@@ -217,8 +223,17 @@ func (s *builder) whoRows() (all facts) {
 			namesText(a.EscalateTo)))
 	}
 	all.add(FactGranted, grantText(a))
-	all.add(FactGrantLimits, s.grantLimits())
-	all.add(FactDenied, ownText(denialText(a)))
+	for _, p := range a.Permissions {
+		if p.Bounds != nil { // the same for each of the agent's tools
+			all.add(FactGrantLimits, s.boundsText(*p.Bounds, " at most"))
+			break
+		}
+	}
+	denied := wordings[a.Kind].denied
+	if a.Scope == agent.ScopeTool && a.Kind != approval.KindOutcome {
+		denied = "the tool is not called any more in this run, and the model is told so"
+	}
+	all.add(FactDenied, ownText(denied))
 	return all
 }
 
@@ -351,41 +366,17 @@ func (s *builder) noteText(text string) Text {
 	return textf(`: "%1"`, s.foreignText(text))
 }
 
-// preconditionText says what the call's precondition returned when people were asked.
-func (s *builder) preconditionText() Text {
-	k := s.a.Precondition
-	if k == nil {
-		return nil
-	}
-	return textf("%1; read again before the call runs", s.checkedText(k.Tool, k.Args, k.Content, k.IsError, k.At))
-}
-
-// preconditionChange says what the precondition returned when people were asked before, if that is why they are asked
-// again.
-func (s *builder) preconditionChange() Text {
-	k := s.a.Precondition
-	if k == nil || k.Was == nil {
-		return nil
-	}
-	w := k.Was
-	return textf("when it was asked before, %1", s.checkedText(k.Tool, w.Args, w.Content, w.IsError, w.At))
-}
-
 // checkedText says what a precondition returned.
 func (s *builder) checkedText(tool string, args json.RawMessage, content string, failed bool, at time.Time) Text {
 	words := "%1 of %2 says %3, at " + s.view.formatTime(at)
 	if failed {
 		words = "%1 of %2 failed: %3, at " + s.view.formatTime(at)
 	}
-	return textf(words, Bare(tool), s.jsonText(args, s.view.tool(tool).Schema), s.contentText(content, failed))
-}
-
-// contentText is a tool's result: JSON with secrets masked, or a text.
-func (s *builder) contentText(content string, failed bool) Text {
+	result := s.foreignText(content)
 	if !failed && json.Valid([]byte(content)) {
-		return s.jsonText(json.RawMessage(content), nil)
+		result = s.jsonText(json.RawMessage(content), nil)
 	}
-	return s.foreignText(content)
+	return textf(words, Bare(tool), s.jsonText(args, s.view.tool(tool).Schema), result)
 }
 
 // jsonText is a JSON value with secrets masked by its schema and by form; the schema may be nil.

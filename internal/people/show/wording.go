@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net/url"
-	"slices"
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -42,11 +41,8 @@ func RiskOf(e run.Effect, undo bool) Risk {
 	return High
 }
 
-// higherRisk is the higher of two classes; "" is below all of them.
-func higherRisk(a, b Risk) Risk {
-	scale := []Risk{"", Low, Medium, High}
-	return scale[max(slices.Index(scale, a), slices.Index(scale, b))]
-}
+// risks are the classes, the lowest first.
+var risks = []Risk{Low, Medium, High}
 
 // riskText is the reason of a class of risk.
 func riskText(e run.Effect, t agent.ToolSpec) Text {
@@ -145,14 +141,6 @@ func grantText(a approval.Approval) Text {
 			"for 30 days or until it is revoked", Bare(a.Agent))
 	}
 	return ownText(wordings[a.Kind].grants)
-}
-
-// denialText says what a denial does.
-func denialText(a approval.Approval) string {
-	if a.Scope == agent.ScopeTool && a.Kind != approval.KindOutcome {
-		return "the tool is not called any more in this run, and the model is told so"
-	}
-	return wordings[a.Kind].denied
 }
 
 // decisionVerb says what a person did.
