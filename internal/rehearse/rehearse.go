@@ -27,22 +27,10 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// Reader is the half of a store.Table that writes nothing.
-type Reader interface {
-	Get(ctx context.Context, k store.Key) (store.Item, bool, error)
-	Query(ctx context.Context, r store.Range) (store.Page, error)
-}
-
-// BlobReader is the half of a store.Blobs that writes nothing.
-type BlobReader interface {
-	Get(ctx context.Context, tenant, digest string) ([]byte, error)
-	Size(ctx context.Context, tenant, digest string) (int64, error)
-}
-
 // Rehearsal is a deployment that is to come, and the store that it would find. All fields are required.
 type Rehearsal struct {
-	Table  Reader
-	Blobs  BlobReader
+	Table  store.Table // nothing is written to it
+	Blobs  store.Blobs // likewise
 	Tenant string
 	Tools  runtime.ToolSource // the code of the new build
 	Hooks  hook.Set           // likewise
@@ -300,8 +288,8 @@ func asked(d policy.Decision) string {
 	return text
 }
 
-// readOnly makes a Reader what a journal is over. Nothing that is rehearsed writes to it.
-type readOnly struct{ Reader }
+// readOnly is a table that is only read.
+type readOnly struct{ store.Table }
 
 // errReadOnly says that a rehearsal was about to write to the store: a bug.
 var errReadOnly = errors.New("a rehearsal writes nothing")
@@ -310,7 +298,7 @@ var errReadOnly = errors.New("a rehearsal writes nothing")
 func (readOnly) Write(context.Context, ...store.Op) error { return errReadOnly }
 
 // readOnlyBlobs likewise.
-type readOnlyBlobs struct{ BlobReader }
+type readOnlyBlobs struct{ store.Blobs }
 
 // Put implements store.Blobs by refusing.
 func (readOnlyBlobs) Put(context.Context, string, string, []byte) error { return errReadOnly }

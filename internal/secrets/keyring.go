@@ -63,13 +63,8 @@ func Parse(text string) (*Ring, error) {
 }
 
 func validID(id string) bool {
-	for i := range len(id) {
-		c := id[i]
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
-			return false
-		}
-	}
-	return id != "" && len(id) <= maxID
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
+	return id != "" && len(id) <= maxID && strings.Trim(id, letters) == ""
 }
 
 // Mint is the text of a ring of one key, which is to be random.

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -106,14 +107,7 @@ func (d *Disclosure) Value(ctx context.Context, name string) (string, error) {
 }
 
 // Names are the secrets that were disclosed, sorted.
-func (d *Disclosure) Names() []string {
-	var names []string
-	for name := range d.values {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func (d *Disclosure) Names() []string { return slices.Sorted(maps.Keys(d.values)) }
 
 // Redact puts ${secret:NAME} back where a disclosed secret stands in text: as it is, or as JSON, a URL, HTML,
 // hexadecimal or base64 write it.

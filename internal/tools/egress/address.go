@@ -1,6 +1,9 @@
 package egress
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // notPublic4 are the IPv4 addresses that are not, or not certainly, somebody's public host (IANA, special-purpose
 // address registry).
@@ -45,12 +48,7 @@ func prefixes(texts ...string) []netip.Prefix {
 }
 
 func containsAddr(all []netip.Prefix, a netip.Addr) bool {
-	for _, p := range all {
-		if p.Contains(a) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(all, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // isPublic reports whether an address may be public. An IPv6 address that carries an IPv4 one counts as that one.

@@ -14,6 +14,7 @@
 package egress
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -97,7 +98,7 @@ func Bare(err error) error {
 // New makes a client. An entry of c.Allow that is no host is an error. The client is safe for concurrent use; its
 // Transport is an http.RoundTripper of its own and checks each request that it is handed.
 func New(c Config) (*http.Client, error) {
-	d := &guard{private: c.Private, maxBody: orDefault(c.MaxBody, DefaultBody), resolve: c.Resolve,
+	d := &guard{private: c.Private, maxBody: cmp.Or(c.MaxBody, DefaultBody), resolve: c.Resolve,
 		credentials: c.credentials()}
 	for _, entry := range c.Allow {
 		t, err := parseAllowed(entry)
@@ -118,20 +119,13 @@ func New(c Config) (*http.Client, error) {
 		IdleConnTimeout:        idleTimeout,
 		TLSHandshakeTimeout:    tlsTimeout,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: c.Roots},
-		MaxResponseHeaderBytes: orDefault(c.MaxHeader, DefaultHeader),
+		MaxResponseHeaderBytes: cmp.Or(c.MaxHeader, DefaultHeader),
 	}
 	check := d.redirect
 	if c.NoRedirects {
 		check = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	}
 	return &http.Client{Transport: d, CheckRedirect: check}, nil
-}
-
-func orDefault(n, otherwise int64) int64 {
-	if n == 0 {
-		return otherwise
-	}
-	return n
 }
 
 func (c Config) credentials() []string {

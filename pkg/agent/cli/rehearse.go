@@ -98,7 +98,7 @@ func (c *rehearseCommand) loadAgents(p *program) (func(name string) (*agent.Defi
 // openStore opens what the rehearsal reads; done closes it. table is nil if nothing has run yet.
 func (c *rehearseCommand) openStore(
 	p *program,
-) (table rehearse.Reader, blobs rehearse.BlobReader, done func() error, err error) {
+) (table store.Table, blobs store.Blobs, done func() error, err error) {
 	if c.Deployed {
 		t, b, err := p.openDeployed()
 		return t, b, func() error { return nil }, err
