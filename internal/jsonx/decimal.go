@@ -40,7 +40,7 @@ type bigInteger struct {
 
 // ParseDecimal reads a JSON number without loss; false where s is none.
 func ParseDecimal(s string) (decimal, bool) {
-	if n := numberLength([]byte(s)); n == 0 || n != len(s) {
+	if !numberForm.MatchString(s) {
 		return decimal{}, false
 	}
 	sign := 1

@@ -192,11 +192,8 @@ func child(raw json.RawMessage, token string) (json.RawMessage, bool, error) {
 
 // ArrayIndex reads 0, or digits without a leading zero; "-" is the element after the last and exists in no array.
 func ArrayIndex(token string) (int, bool) {
-	if token == "" || digitsLength([]byte(token)) != len(token) || len(token) > 1 && token[0] == '0' {
-		return 0, false
-	}
 	i, err := strconv.Atoi(token)
-	return i, err == nil
+	return i, err == nil && strconv.Itoa(i) == token && i >= 0
 }
 
 // ParsePointer splits a pointer into unescaped tokens.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"regexp"
 	"unicode/utf8"
 )
 
@@ -308,12 +309,16 @@ func (s *jsonScanner) literal() error {
 	return s.expect("a JSON value")
 }
 
+// numberForm is the grammar of RFC 8259.
+var numberForm = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
+
 func (s *jsonScanner) number() error {
-	n := numberLength(s.in[s.pos:])
-	if n == 0 {
+	rest := s.in[s.pos:]
+	token := rest[:len(rest)-len(bytes.TrimLeft(rest, "+-.0123456789eE"))]
+	if !numberForm.Match(token) {
 		return s.expect("a JSON number")
 	}
-	s.take(n)
+	s.take(len(token))
 	return nil
 }
 
@@ -384,54 +389,6 @@ func hexEscape(b []byte) (u rune, ok bool) {
 		}
 	}
 	return u, true
-}
-
-// numberLength is the length of the JSON number b starts with, 0 if it starts with none.
-func numberLength(b []byte) int {
-	i := 0
-	if i < len(b) && b[i] == '-' {
-		i++
-	}
-	whole := digitsLength(b[i:])
-	if whole == 0 || whole > 1 && b[i] == '0' {
-		return 0
-	}
-	i += whole
-	if i < len(b) && b[i] == '.' {
-		n := digitsLength(b[i+1:])
-		if n == 0 {
-			return 0
-		}
-		i += 1 + n
-	}
-	if i < len(b) && b[i]|0x20 == 'e' {
-		n := exponentLength(b[i+1:])
-		if n == 0 {
-			return 0
-		}
-		i += 1 + n
-	}
-	return i
-}
-
-func exponentLength(b []byte) int {
-	sign := 0
-	if len(b) > 0 && (b[0] == '+' || b[0] == '-') {
-		sign = 1
-	}
-	n := digitsLength(b[sign:])
-	if n == 0 {
-		return 0
-	}
-	return sign + n
-}
-
-func digitsLength(b []byte) int {
-	n := 0
-	for n < len(b) && isDigit(b[n]) {
-		n++
-	}
-	return n
 }
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }

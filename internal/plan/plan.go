@@ -132,19 +132,13 @@ func stepsPlan(steps []Step) (Plan, error) {
 			return Plan{}, fmt.Errorf("%w: step %d says nothing", ErrPlan, i+1)
 		}
 	}
-	for i := range steps { // into order; there are few
-		for j := i; j > 0 && steps[j].Number < steps[j-1].Number; j-- {
-			steps[j], steps[j-1] = steps[j-1], steps[j]
-		}
-	}
+	slices.SortStableFunc(steps, func(a, b Step) int { return a.Number - b.Number })
 	apart := steps[0].Number > 0
 	for i := 1; i < len(steps); i++ {
 		apart = apart && steps[i].Number > steps[i-1].Number
 	}
-	for i := range steps {
-		if !apart {
-			steps[i].Number = i + 1
-		}
+	for i := 0; i < len(steps) && !apart; i++ {
+		steps[i].Number = i + 1
 	}
 	return Plan{Steps: steps}, nil
 }
@@ -182,138 +176,62 @@ func planOfCalls(calls []planCall) (Plan, error) {
 	return stepsPlan(steps)
 }
 
-var planCallName = regexp.MustCompile(`^[a-z_]*`)
+var (
+	planCallStart = regexp.MustCompile(`plan\.(add_step|respond|done)[ \t]*\(\s*`)
+	// planArgument is an argument with its name, if it has one, a string in either kind of quotes or a bare word, and
+	// what stands behind it.
+	planArgument = regexp.MustCompile(`(?s)^(?:(step|server|description|message)[ \t]*[=:]\s*)?` +
+		`("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?:[^,)"'][^,)]*)?)\s*([,)])\s*`)
+	planEscape = regexp.MustCompile(`(?s)\\.`)
+)
 
-// planCalls finds a text's calls, in order.
+// planCalls finds a text's calls, in order. An argument too many is passed over.
 func planCalls(text string) ([]planCall, error) {
 	var calls []planCall
-	for rest := text; ; {
-		at := strings.Index(rest, "plan.")
-		if at < 0 {
-			break
+	for {
+		start := planCallStart.FindStringSubmatchIndex(text)
+		if start == nil {
+			return calls, nil
 		}
-		rest = rest[at+len("plan."):]
-		name := planCallName.FindString(rest)
-		signature, known := planSignatures[name]
-		body, open := strings.CutPrefix(strings.TrimLeft(rest[len(name):], " \t"), "(")
-		if !known || !open {
-			continue
+		c := planCall{name: text[start[2]:start[3]], args: map[string]string{}}
+		text = text[start[1]:]
+		names := planSignatures[c.name]
+		for place := 0; !strings.HasPrefix(text, ")"); place++ {
+			m := planArgument.FindStringSubmatch(text)
+			if m == nil {
+				return nil, fmt.Errorf("%w: the arguments of a call of %s do not end", ErrPlan, c.name)
+			}
+			name := m[1]
+			if name == "" && place < len(names) {
+				name = names[place]
+			}
+			c.args[name] = planValue(m[2])
+			text = text[len(m[0]):]
+			if m[3] == ")" {
+				break
+			}
 		}
-		r := planReader{text: body}
-		args, ok := r.arguments(signature)
-		if !ok {
-			return nil, fmt.Errorf("%w: the arguments of a call of %s do not end", ErrPlan, name)
-		}
-		calls, rest = append(calls, planCall{name, args}), body[r.at:]
-	}
-	return calls, nil
-}
-
-// planReader reads the arguments of a call, from behind its opening bracket.
-type planReader struct {
-	text string
-	at   int
-}
-
-// arguments reads up to the closing bracket; false where there is none. An argument too many, or of an unknown name, is
-// passed over.
-func (r *planReader) arguments(signature []string) (map[string]string, bool) {
-	args := map[string]string{}
-	for place := 0; ; place++ {
-		r.space()
-		if r.next(')') {
-			return args, true
-		}
-		name := r.argumentName(signature)
-		value, ok := r.value()
-		if !ok {
-			return nil, false
-		}
-		if name == "" && place < len(signature) {
-			name = signature[place]
-		}
-		args[name] = value
-		r.space()
-		if !r.next(',') && (r.at >= len(r.text) || r.text[r.at] != ')') {
-			return nil, false
-		}
+		calls = append(calls, c)
 	}
 }
 
-func (r *planReader) space() {
-	for r.at < len(r.text) && strings.IndexByte(" \t\r\n", r.text[r.at]) >= 0 {
-		r.at++
+// planValue is the text of an argument: what stands between its quotes, or the bare word.
+func planValue(written string) string {
+	if written == "" || written[0] != '"' && written[0] != '\'' {
+		return strings.TrimSpace(written)
 	}
-}
-
-// next passes over c where it stands next.
-func (r *planReader) next(c byte) bool {
-	if r.at < len(r.text) && r.text[r.at] == c {
-		r.at++
-		return true
-	}
-	return false
-}
-
-// argumentName reads name= or name: of an argument that is given by name.
-func (r *planReader) argumentName(signature []string) string {
-	for _, name := range signature {
-		rest, ok := strings.CutPrefix(r.text[r.at:], name)
-		rest = strings.TrimLeft(rest, " \t")
-		if ok && rest != "" && (rest[0] == '=' || rest[0] == ':') {
-			r.at = len(r.text) - len(rest) + 1
-			r.space()
-			return name
-		}
-	}
-	return ""
-}
-
-// value reads a string in either kind of quotes, with escapes, or a bare word.
-func (r *planReader) value() (string, bool) {
-	if r.at >= len(r.text) {
-		return "", false
-	}
-	quote := r.text[r.at]
-	if quote != '"' && quote != '\'' {
-		end := strings.IndexAny(r.text[r.at:], ",)")
-		if end < 0 {
-			return "", false
-		}
-		word := strings.TrimSpace(r.text[r.at : r.at+end])
-		r.at += end
-		return word, true
-	}
-	r.at++
-	var b strings.Builder
-	for r.at < len(r.text) {
-		c := r.text[r.at]
-		r.at++
-		switch {
-		case c == quote:
-			return b.String(), true
-		case c == '\\' && r.at < len(r.text):
-			b.WriteByte(planEscape(r.text[r.at]))
-			r.at++
+	return planEscape.ReplaceAllStringFunc(written[1:len(written)-1], func(escape string) string {
+		switch escape[1] {
+		case 'n':
+			return "\n"
+		case 't':
+			return "\t"
+		case 'r':
+			return "\r"
 		default:
-			b.WriteByte(c)
+			return escape[1:]
 		}
-	}
-	return "", false
-}
-
-// planEscape is what a backslash and c stand for.
-func planEscape(c byte) byte {
-	switch c {
-	case 'n':
-		return '\n'
-	case 't':
-		return '\t'
-	case 'r':
-		return '\r'
-	default:
-		return c
-	}
+	})
 }
 
 // mentioned lists the numbers of the steps that a text names, as in "the file of step 2".

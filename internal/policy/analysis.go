@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,7 +21,7 @@ func Read(a agent.Analysis, text string, suspected bool) run.CorrectionKind {
 	switch {
 	case len(a.Completion) == 0 && saysCompleted(text) || containsPhrase(text, a.Completion):
 		return ""
-	case containsPhrase(text, phrasesOf(a.Incomplete, incompleteSignals)):
+	case containsPhrase(text, ownOr(a.Incomplete, incompletePhrases)):
 		return run.KindIncomplete
 	case suspected && !presents(text) && isDeflection(a, text):
 		return run.KindDeflection
@@ -34,15 +33,14 @@ func Read(a agent.Analysis, text string, suspected bool) run.CorrectionKind {
 // isDeflection reports whether a folded text asks back, offers, narrates or refuses, or is a short question of whatever
 // words.
 func isDeflection(a agent.Analysis, text string) bool {
-	return containsPhrase(text, phrasesOf(a.Deflection, deflectionSignals)) || len(text) < shortQuestion &&
+	return containsPhrase(text, ownOr(a.Deflection, deflectionPhrases)) || len(text) < shortQuestion &&
 		strings.Contains(text, "?")
 }
 
 // presents reports whether a folded text shows results and leaves it at that.
 func presents(text string) bool {
-	return containsPhrase(text, phrases(presentingSignals, func(Signal) bool { return true })) &&
-		!strings.Contains(text, "?") &&
-		!containsPhrase(text, phrases(deflectionSignals, Signal.isDeferring))
+	return containsPhrase(text, presentingPhrases) &&
+		!strings.Contains(text, "?") && !containsPhrase(text, deferringPhrases)
 }
 
 // tally is what the text heuristic remembers of a run.
@@ -125,109 +123,52 @@ func judgeText(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replie
 	return remember(e, tallyMemory, t, true)
 }
 
-// SignalCategory is what a phrase in a model's text gives away.
-type SignalCategory string
-
-// The categories (presets 7): three of unfinished work, three of finished work, the four of a deflection, and what is
-// there to see.
-const (
-	SignalRemaining  SignalCategory = "remaining"  // something is left to do
-	SignalNext       SignalCategory = "next"       // the next thing is named and not done
-	SignalContinuing SignalCategory = "continuing" // it says that it goes on, and does not
-	SignalAll        SignalCategory = "all"        // all of it has been done
-	SignalFinished   SignalCategory = "finished"
-	SignalReport     SignalCategory = "report" // what was done is summed up
-	SignalAsking     SignalCategory = "asking"
-	SignalOffering   SignalCategory = "offering"
-	SignalNarration  SignalCategory = "narration" // what is there is described, and nothing done with it
-	SignalRefusal    SignalCategory = "refusal"
-	SignalPresenting SignalCategory = "presenting" // results are shown
-)
-
-// Signal is a phrase that texts are looked through for, whatever their case. A * between two of its words stands for
-// any words there, up to eight, of one sentence.
-type Signal struct {
-	Phrase   string
-	Category SignalCategory
-}
-
-// The built-in lists, in an order that means nothing. A definition may have its own in place of the first three.
+// The built-in phrases (presets 7), which texts are looked through for, whatever their case. A * between two words
+// stands for any words there, up to eight, of one sentence. A definition may have its own in place of those of
+// unfinished and finished work and of a deflection.
 var (
-	incompleteSignals = signals(map[SignalCategory][]string{
-		SignalRemaining: {
-			"remaining", "left to process", "left to do", "files left", "items left", "more files", "more items",
-			"not yet processed",
-			"still need to", "need to rename", "yet to be processed", "not all * have been", "not every * has been",
-			"not all done",
-		},
-		SignalNext: {"next file", "next screenshot", "next item", "next step is"},
-		SignalContinuing: {"continue with", "let me continue", "i'll continue", "i will continue", "will process",
-			"proceeding to", "moving on to"},
+	// work is left, the next thing is named and not done, or it says that it goes on, and does not
+	incompletePhrases = []string{
+		"remaining", "left to process", "left to do", "files left", "items left", "more files", "more items",
+		"not yet processed", "still need to", "need to rename", "yet to be processed", "not all * have been",
+		"not every * has been", "not all done", "next file", "next screenshot", "next item", "next step is",
+		"continue with", "let me continue", "i'll continue", "i will continue", "will process", "proceeding to",
+		"moving on to",
+	}
+	// all of it has been done, or what was done is summed up
+	completionPhrases = []string{
+		"all * have been", "every * has been", "each * has been", "have all been", "completed all", "processed all",
+		"finished processing", "all done", "no more files", "no files remaining", "nothing remaining",
+		"nothing left to", "task complete", "that's all", "i have completed", "i've completed", "here is a summary",
+		"here's a summary", "here's what i did", "here is what i did", "here is what was done",
+		"here's what was done", "summary of changes",
+	}
+	// it hands the turn back to the user: it asks or offers
+	deferringPhrases = []string{
+		"what would you like", "how would you like", "how should i", "what should i", "would you like me to",
+		"shall i", "do you want me to", "should i proceed", "what do you think", "which one", "which files",
+		"could you clarify", "let me know", "i can help", "i can assist", "here are some options",
+		"feel free to ask", "happy to help",
+	}
+	// it asks, offers, describes what is there and does nothing with it, or refuses
+	deflectionPhrases = slices.Concat(deferringPhrases, []string{
+		"i see the files", "i see the following", "i notice", "i can't do that", "i cannot do that", "i'm unable to",
+		"i am unable to", "i don't have access", "i do not have access", "i'm not able to", "i am not able to",
 	})
-	completionSignals = signals(map[SignalCategory][]string{
-		SignalAll: {
-			"all * have been", "every * has been", "each * has been", "have all been", "completed all", "processed all",
-		},
-		SignalFinished: {
-			"finished processing", "all done", "no more files", "no files remaining", "nothing remaining", "nothing left to",
-			"task complete",
-			"that's all", "i have completed", "i've completed",
-		},
-		SignalReport: {"here is a summary", "here's a summary", "here's what i did", "here is what i did",
-			"here is what was done", "here's what was done", "summary of changes"},
-	})
-	deflectionSignals = signals(map[SignalCategory][]string{
-		SignalAsking: {
-			"what would you like", "how would you like", "how should i", "what should i", "would you like me to", "shall i",
-			"do you want me to", "should i proceed", "what do you think", "which one", "which files", "could you clarify",
-		},
-		SignalOffering: {"let me know", "i can help", "i can assist", "here are some options", "feel free to ask",
-			"happy to help"},
-		SignalNarration: {"i see the files", "i see the following", "i notice"},
-		SignalRefusal: {
-			"i can't do that", "i cannot do that", "i'm unable to", "i am unable to", "i don't have access",
-			"i do not have access",
-			"i'm not able to", "i am not able to",
-		},
-	})
-	presentingSignals = signals(map[SignalCategory][]string{
-		SignalPresenting: {
-			"here are the results", "here is the result", "here's the result", "here are the contents", "here is the content",
-			"here's what i found",
-			"here is what i found", "the results are", "the result is", "i found the following", "the output shows",
-		},
-	})
+	// results are shown
+	presentingPhrases = []string{
+		"here are the results", "here is the result", "here's the result", "here are the contents",
+		"here is the content", "here's what i found", "here is what i found", "the results are", "the result is",
+		"i found the following", "the output shows",
+	}
 )
 
-func signals(by map[SignalCategory][]string) []Signal {
-	var all []Signal
-	for _, c := range slices.Sorted(maps.Keys(by)) {
-		for _, phrase := range by[c] {
-			all = append(all, Signal{phrase, c})
-		}
-	}
-	return all
-}
-
-// isDeferring reports whether the signal hands the turn back to the user.
-func (s Signal) isDeferring() bool { return s.Category == SignalAsking || s.Category == SignalOffering }
-
-// phrasesOf is a definition's own list, or the built-in one where it has none.
-func phrasesOf(own []string, builtin []Signal) []string {
+// ownOr is a definition's own list, or the built-in one where it has none.
+func ownOr(own, builtin []string) []string {
 	if len(own) > 0 {
 		return own
 	}
-	return phrases(builtin, func(Signal) bool { return true })
-}
-
-func phrases(all []Signal, which func(Signal) bool) []string {
-	var out []string
-	for _, s := range all {
-		if which(s) {
-			out = append(out, s.Phrase)
-		}
-	}
-	return out
+	return builtin
 }
 
 // containsPhrase reports whether one of the phrases stands in a folded text.
@@ -262,10 +203,10 @@ var (
 // saysCompleted reports whether a folded text says by a built-in phrase that the work is done, and does not take that
 // back: "not all of them have been renamed", "until all files have been renamed", "all files that have been renamed".
 func saysCompleted(text string) bool {
-	for _, s := range completionSignals {
-		for _, at := range pattern(s.Phrase).FindAllStringIndex(text, -1) {
+	for _, phrase := range completionPhrases {
+		for _, at := range pattern(phrase).FindAllStringIndex(text, -1) {
 			said := text[at[0]:at[1]]
-			restricted := strings.Contains(s.Phrase, "*") && restricts.MatchString(said)
+			restricted := strings.Contains(phrase, "*") && restricts.MatchString(said)
 			if !restricted && !withholds.MatchString(text[:at[0]]) {
 				return true
 			}

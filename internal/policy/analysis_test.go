@@ -16,18 +16,18 @@ func TestEverySignalIsFound(t *testing.T) {
 	var a agent.Analysis
 	around := func(phrase string) string { return "Well, " + strings.ToUpper(phrase) + " of it, so it is." }
 	require.Empty(t, Read(a, around("this"), true))
-	for _, s := range incompleteSignals {
-		require.Equal(t, run.KindIncomplete, Read(a, around(s.Phrase), false), s.Phrase)
+	for _, s := range incompletePhrases {
+		require.Equal(t, run.KindIncomplete, Read(a, around(s), false), s)
 	}
-	for _, s := range deflectionSignals {
-		require.Equal(t, run.KindDeflection, Read(a, around(s.Phrase), true), s.Phrase)
-		require.Empty(t, Read(a, around(s.Phrase), false), "%q where nobody suspects it", s.Phrase)
+	for _, s := range deflectionPhrases {
+		require.Equal(t, run.KindDeflection, Read(a, around(s), true), s)
+		require.Empty(t, Read(a, around(s), false), "%q where nobody suspects it", s)
 	}
-	for _, s := range completionSignals {
-		require.Empty(t, Read(a, "There are 2 remaining. Which one? "+around(s.Phrase), true), s.Phrase)
+	for _, s := range completionPhrases {
+		require.Empty(t, Read(a, "There are 2 remaining. Which one? "+around(s), true), s)
 	}
-	for _, s := range presentingSignals {
-		require.Empty(t, Read(a, "I notice a thing. "+around(s.Phrase), true), s.Phrase)
+	for _, s := range presentingPhrases {
+		require.Empty(t, Read(a, "I notice a thing. "+around(s), true), s)
 	}
 }
 
@@ -100,9 +100,9 @@ func otherCase(text string) string {
 
 // FuzzRead: whatever a model says is taken for something, for the same every time, and for the same in any case of its letters.
 func FuzzRead(f *testing.F) {
-	for _, list := range [][]Signal{incompleteSignals, completionSignals, deflectionSignals, presentingSignals} {
+	for _, list := range [][]string{incompletePhrases, completionPhrases, deflectionPhrases, presentingPhrases} {
 		for _, s := range list {
-			f.Add(s.Phrase, true)
+			f.Add(s, true)
 		}
 	}
 	for _, text := range []string{"", "?", "4 REMAİNİNG", "mo\u017fre file\u017f", "chec\u212ang", "I DON’T have access", "\xff\xfe?", strings.Repeat("é", 150) + "?", "İıſKΩΣς"} {

@@ -207,11 +207,9 @@ func Granting(d *agent.Definition) agent.Permission {
 	return p
 }
 
-// VersionOfPolicy is the PolicyVersion of the policy that a run of the definition is under, with those above it.
-func VersionOfPolicy(d *agent.Definition) string { return policyVersion(d) }
-
-// policyVersion is the PolicyVersion of the definition's policy; with ceilings, of those as well, the root's first.
-func policyVersion(d *agent.Definition) string {
+// VersionOfPolicy is the PolicyVersion of the policy that a run of the definition is under; with ceilings, of those as
+// well, the root's first.
+func VersionOfPolicy(d *agent.Definition) string {
 	if len(d.Ceilings) == 0 {
 		return PolicyVersion(d.Permission)
 	}

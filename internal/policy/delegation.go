@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -31,19 +32,9 @@ const DelegateExpiry = 30 * 24 * time.Hour
 // maxHistory bounds a child's conversation in its answer, in bytes. Older messages than fit are left out.
 const maxHistory = 256 << 10
 
-func maxDepth(l agent.Limits) int {
-	if l.Depth == 0 {
-		return DefaultDepth
-	}
-	return l.Depth
-}
+func maxDepth(l agent.Limits) int { return cmp.Or(l.Depth, DefaultDepth) }
 
-func maxChildren(l agent.Limits) int {
-	if l.Children == 0 {
-		return DefaultChildren
-	}
-	return l.Children
-}
+func maxChildren(l agent.Limits) int { return cmp.Or(l.Children, DefaultChildren) }
 
 // depth is how many runs there are above the run.
 func depth(s *run.AgentState) int {
@@ -58,7 +49,7 @@ func agentLine(s *run.AgentState) []string {
 	if s.Parent == nil {
 		return []string{s.Agent}
 	}
-	return append(s.Parent.Agents[:len(s.Parent.Agents):len(s.Parent.Agents)], s.Agent)
+	return append(slices.Clip(s.Parent.Agents), s.Agent)
 }
 
 // Caller is the agent whose call the run carries out; "" = nobody delegated it.
@@ -103,9 +94,7 @@ func Delegation(
 }
 
 // delegationProblem is why the run may not ask another agent, whatever that costs; "" = it may.
-func delegationProblem(
-	d *agent.Definition, s *run.AgentState, t agent.ToolSpec, find agent.Agents,
-) string {
+func delegationProblem(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, find agent.Agents) string {
 	name := t.Agent.Agent
 	switch line := agentLine(s); {
 	case slices.Contains(line, name):
@@ -258,13 +247,11 @@ func historyText(s *run.AgentState) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	size := 0
-	first := len(messages)
-	for first > 0 {
+	size, first := 0, len(messages)
+	for ; first > 0; first-- {
 		if size += len(messages[first-1].Content); size > maxHistory {
 			break
 		}
-		first--
 	}
 	form := struct {
 		Output   json.RawMessage `json:"output"`

@@ -258,7 +258,7 @@ func actionOf(d *agent.Definition, s *run.AgentState, c run.Call, t agent.ToolSp
 	return DigestInput{
 		Tenant: s.Tenant, Run: s.Run, Call: c.ID, Agent: s.Agent, Version: s.Version, Tool: t.Name,
 		ToolHash: agent.ToolHash(t),
-		ArgsHash: ArgsHash(c.Input), PolicyVersion: policyVersion(d), ApproverPolicy: dec.ApproverPolicy(),
+		ArgsHash: ArgsHash(c.Input), PolicyVersion: VersionOfPolicy(d), ApproverPolicy: dec.ApproverPolicy(),
 		Checked: preconditionDigest(c.Checked),
 	}
 }

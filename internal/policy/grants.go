@@ -29,7 +29,7 @@ func StandingDigest(
 func standingOf(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, dec Decision) map[string]any {
 	return map[string]any{
 		"standing": true, "tenant": s.Tenant, "agent": s.Agent, "tool": t.Name, "toolHash": agent.ToolHash(t),
-		"policyVersion": policyVersion(d), "approverPolicy": dec.ApproverPolicy(),
+		"policyVersion": VersionOfPolicy(d), "approverPolicy": dec.ApproverPolicy(),
 	}
 }
 

@@ -46,7 +46,7 @@ func ToolDigest(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args j
 	return agent.HashCanonical(bindArguments(Granting(d), args, map[string]any{
 		"tenant": s.Tenant, "run": s.Run, "agent": s.Agent, "version": s.Version, "tool": t.Name,
 		"toolHash":      agent.ToolHash(t),
-		"policyVersion": policyVersion(d), "approverPolicy": dec.ApproverPolicy(),
+		"policyVersion": VersionOfPolicy(d), "approverPolicy": dec.ApproverPolicy(),
 	}))
 }
 
@@ -125,8 +125,8 @@ func BlockRound(
 	return append([]run.Event{r}, refused...)
 }
 
-// Consequences is what a run's own state owes it before anybody else does: requests about tools that are answered, or
-// that nobody has answered in time; and calls that wait for a person's word on their tool, which has fallen elsewhere.
+// Consequences are the facts that follow from a run's own state: requests about tools that are answered, and calls that
+// wait for an approval while their tool was granted or denied on another request.
 // They are added to the entry that makes them due.
 func Consequences(d *agent.Definition, s *run.AgentState) []run.Event {
 	var due []run.Event
@@ -143,7 +143,7 @@ func Consequences(d *agent.Definition, s *run.AgentState) []run.Event {
 			due = append(due, run.CallCancelled{Call: c.ID, Reason: run.WhyDenied, Content: textToolDenied(d, c.Name, no)})
 			continue
 		}
-		if hasCaseKeys(c.Input) { // a word on its tool is none on it
+		if hasCaseKeys(c.Input) { // a grant of its tool does not cover it
 			continue
 		}
 		t, _ := d.Tool(c.Tool)
@@ -165,7 +165,7 @@ func Overdue(s *run.AgentState, now time.Time) (due []run.Event) {
 	return due
 }
 
-// AnswerRequest is the fact that the model is told of the request's outcome, as the one user text of seed 000:
+// AnswerRequest is the fact that closes a request and gives the model its outcome, as the one user text of seed 000:
 // {"granted", "denied", "comments"}. Of tools that are in neither list the comments say why.
 func AnswerRequest(r run.PermissionRequest, expired bool) run.PermissionAnswered {
 	names := map[run.ToolVerdict][]string{run.ToolGranted: {}, run.ToolDenied: {}}
@@ -237,7 +237,7 @@ func flaggedTools(d *agent.Definition, s *run.AgentState) []agent.ToolSpec {
 }
 
 // ReadApprovals reads the answer of an approval tool: {"approvals": [{"tool", "value", "comments"?}]}. Of a tool that
-// is named twice the last word counts. ok is false for anything else: it is an answer like any other.
+// is named twice the last entry counts. ok is false for anything else: it is an answer like any other.
 func ReadApprovals(answer []byte) (tools []ToolApproval, ok bool) {
 	var form struct {
 		Approvals []struct {
@@ -271,7 +271,7 @@ func isListed(s *run.AgentState, tool string) bool {
 	return ok && (json.Unmarshal(slot.Value, &tools) != nil || slices.Contains(tools, tool))
 }
 
-// ToolApproval is somebody's word on a tool: it may be used as it is, or an approval is to be asked for first.
+// ToolApproval says whether a tool is approved, or an approval is to be asked for first.
 type ToolApproval struct {
 	Tool     string `json:"tool"` // the name the model uses
 	Value    bool   `json:"value"`
@@ -281,12 +281,12 @@ type ToolApproval struct {
 // approvals are what the run knows of its tools. Where that cannot be read, no tool has an approval.
 func approvals(s *run.AgentState) []ToolApproval { return recall[[]ToolApproval](s, ApprovalsMemory) }
 
-// RememberApprovals is the fact of somebody's words on tools, of which the newer count. No words are an answer as well.
+// RememberApprovals is the fact of approvals of tools, of which the newer count. An empty list is an answer as well.
 func RememberApprovals(s *run.AgentState, said []ToolApproval) run.Remembered {
 	return run.Remember(ApprovalsMemory, newest(slices.Concat(approvals(s), said)))
 }
 
-// newest are the last words on each tool, sorted by tool.
+// newest are the last approvals of each tool, sorted by tool.
 func newest(said []ToolApproval) []ToolApproval {
 	by := map[string]ToolApproval{}
 	for _, t := range said {

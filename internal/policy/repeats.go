@@ -166,7 +166,7 @@ func countStreak(d *agent.Definition, r streakList, streak string, again bool) s
 	return r.next(streak, "again")
 }
 
-// streaks are the streaks behind a planned reply to s. What the request has told the model is counted from anew.
+// streaks are the streaks behind a planned reply to s. What the request reminds the model of is counted from anew.
 func streaks(d *agent.Definition, s *run.AgentState, e run.Replied) streakList {
 	r := roundStreaks(d, s)
 	if isOverLimit(d, r, failedRounds) {
@@ -191,7 +191,7 @@ func isMistake(c *run.Correction) bool {
 		slices.Contains([]run.CorrectionKind{run.KindNoToolCall, run.KindMalformed, run.KindMissingField}, c.Kind)
 }
 
-// countMistake counts the mistake that the model is about to be told of.
+// countMistake counts the mistake that the next request reminds the model of.
 func countMistake(d *agent.Definition, s *run.AgentState, r streakList) streakList {
 	if repeatLimit(d, sameMistake) == 0 {
 		return r

@@ -165,11 +165,7 @@ func withParent(raw json.RawMessage, subject string) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	name, err := jsonx.MarshalVerbatim(agent.ParentSubject)
-	if err != nil {
-		return nil, err
-	}
-	value, err := jsonx.MarshalVerbatim(subject)
+	parent, err := jsonx.MarshalVerbatim(map[string]string{agent.ParentSubject: subject})
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +173,7 @@ func withParent(raw json.RawMessage, subject string) (json.RawMessage, error) {
 	if len(out) > 1 {
 		out = append(out, ',')
 	}
-	return append(append(append(append(out, name...), ':'), value...), '}'), nil
+	return append(out, parent[1:]...), nil
 }
 
 // endData is the data of the event that announces a run's end.
@@ -231,9 +227,6 @@ func parentSubject(s *run.AgentState) string {
 	if s.From != nil || json.Unmarshal(s.Input, &in) != nil { // a fork or continuation is not what they asked for
 		return ""
 	}
-	var subject string
-	if json.Unmarshal(in[agent.ParentSubject], &subject) != nil {
-		return ""
-	}
+	subject, _ := jsonx.JSONString(in[agent.ParentSubject])
 	return subject
 }

@@ -13,7 +13,7 @@ import (
 // stopPoint is a point at which stop conditions are checked.
 type stopPoint int
 
-// The moments, in the order in which Next comes to them. The last one is PlanReply's.
+// The points, in the order in which Next comes to them. The last one is PlanReply's.
 const (
 	always    stopPoint = iota // whatever is open or under way
 	settled                    // no call can be run or settled
@@ -116,7 +116,7 @@ func firstStop(when stopPoint, x stopInput) *stopCondition {
 }
 
 // stopAt is what the first condition of a moment that holds brings to a run; false where none does. The forced summary
-// asks the model, which has not said its last word, for it, without tools; it is no interaction and is not analysed.
+// asks the model, which has not ended the run, for it, without tools; it is no interaction and is not analysed.
 func stopAt(when stopPoint, d *agent.Definition, s *run.AgentState) (Action, bool) {
 	x := stopInput{d: d, s: s}
 	switch c := firstStop(when, x); {
@@ -170,7 +170,7 @@ func HaltedInPlan(d *agent.Definition, s *run.AgentState, took run.PlanFact, too
 	return firstHalt(stopInput{d: d, s: s, at: took.At, tokens: tokens, tools: []string{tool}, text: text})
 }
 
-// repeatsMistake reports whether the model would be told once more what it was told too often.
+// repeatsMistake reports whether the next request would repeat a reminder that was given too often.
 func repeatsMistake(x stopInput) bool {
 	refused := x.s.Correction.Owed() && isMistake(x.s.Correction)
 	return (refused || Reminder(x.d, x.s) != "") &&
