@@ -75,7 +75,7 @@ type round struct {
 	inflight  *inflight
 	reloads   reloads
 	phases    phases
-	gates     map[string]hookResult // what plugins said before calls, by gateKey
+	gates     map[string]hookResult // what plugins decided before calls, by hookKey
 	results   map[string]run.Hooked // and after them
 	pluginEnd *run.Finished         // plugins have failed: nothing is started any more, and this ends the run
 	// a claim was refused by the table: look at the approval itself before trying again
@@ -88,7 +88,7 @@ type round struct {
 	retries       retryScope
 	servers       []policy.ListedServer // what came of listing the agent's servers; nil = nobody has
 	changedTools  changedTools
-	unlinked      error // why a call that is owed can only be carried out by another process; nil = none is
+	unlinked      error // why a call of the run can only be carried out by another process; nil = each can be here
 }
 
 // turn is one pass: know the run, plan an entry, commit it if it cannot wait, launch what may run, wait for something
@@ -217,10 +217,10 @@ func (r *round) finishWithoutRun(ctx context.Context, route Route) (Route, bool,
 	r.retries.stop()
 	s := &r.loaded.State
 	if s.Status == run.RunDone {
-		route.Woken = s.Seq() // it is said
+		route.Woken = s.Seq() // the end is announced
 		err := r.announce(ctx, r.inv, s)
 		if s.Owner == r.inv.Execution {
-			err = errors.Join(r.notifyFamily(ctx, s), err)
+			err = errors.Join(r.NotifyFamily(ctx, s), err)
 		}
 		return route, err == nil, err
 	}
@@ -248,7 +248,7 @@ func (r *round) finishWithoutRun(ctx context.Context, route Route) (Route, bool,
 	}
 }
 
-// deliverLate puts a claimant's word into the inbox, where it counts if the call is still claimed or unknown.
+// deliverLate puts a claimant's result into the inbox, where it counts if the call is still claimed or unknown.
 func (r *round) deliverLate(ctx context.Context, f *execution) error {
 	if f.late == nil {
 		f.late = r.lateEvent(f)

@@ -117,7 +117,7 @@ func (sw *Sweeper) continueEnd(ctx context.Context, s *run.AgentState, owed owed
 	case err != nil || status == ExecutionRunning:
 		return RepairNone, err
 	case status == ExecutionNone:
-		if err := sw.notifyFamily(ctx, s); err != nil {
+		if err := sw.NotifyFamily(ctx, s); err != nil {
 			return RepairNone, err
 		}
 		return sw.startCleanup(ctx, s, name)
@@ -139,18 +139,11 @@ func (sw *Sweeper) continueEnd(ctx context.Context, s *run.AgentState, owed owed
 // retryCleanup starts the next cleanup execution after so many tries, unless the cleanup is done or another sweep does
 // it. The try is counted first, so one that was counted and not started is found like the first.
 func (sw *Sweeper) retryCleanup(ctx context.Context, s *run.AgentState, tries int64) (Repair, error) {
-	err := sw.Table.Write(ctx, store.Op{
-		Kind: store.Update,
-		Item: store.Item{Key: owedKey(s.Tenant, s.Run), Attrs: map[string]store.Value{
-			attrAt: store.Num(sw.Clock.Now().UnixMilli()), attrTries: store.Num(tries + 1),
-		}},
-		If: []store.Cond{{Attr: attrTries, Op: store.Equal, Value: store.Num(tries)}},
+	counted, err := sw.updateOwed(ctx, s, attrTries, tries, map[string]store.Value{
+		attrAt: store.Num(sw.Clock.Now().UnixMilli()), attrTries: store.Num(tries + 1),
 	})
-	if store.FailedOp(err, 0) {
-		return RepairNone, nil
-	}
-	if err != nil {
-		return RepairNone, fmt.Errorf("count executions that clean up: %w", err)
+	if err != nil || !counted {
+		return RepairNone, err
 	}
 	return sw.startCleanup(ctx, s, CleanupName(s.Run, tries+1))
 }

@@ -14,9 +14,10 @@ import (
 // hasFamily reports whether the end of s concerns another run: the one that waits for it, or one that it has begun.
 func hasFamily(s *run.AgentState) bool { return s.Parent != nil || len(s.Children.Open) > 0 }
 
-// notifyFamily cancels the children that an ended run still has, and theirs, and answers the call of its parent with
-// the usage of all of them. It may be repeated: a run that has ended uses nothing more.
-func (p Ports) notifyFamily(ctx context.Context, s *run.AgentState) error {
+// NotifyFamily cancels the children that an ended run still has, and theirs, and answers the call of its parent with
+// the usage of all of them. It may be repeated, as a run that has ended uses nothing more, and does nothing to a run
+// that goes on.
+func (p Ports) NotifyFamily(ctx context.Context, s *run.AgentState) error {
 	if s.Status != run.RunDone || !hasFamily(s) {
 		return nil
 	}
@@ -93,8 +94,7 @@ func (p Ports) answerParent(ctx context.Context, s *run.AgentState, used run.Chi
 		return fmt.Errorf("answer run %s: %w", s.Parent.Run, err)
 	}
 	in := Inputs{Ports: p}
-	fact,
-		err := in.answered(ctx, def, Answer{Tenant: s.Tenant, Run: s.Parent.Run, Call: s.Parent.Call, Content: text,
+	fact, err := in.answered(ctx, def, Answer{Tenant: s.Tenant, Run: s.Parent.Run, Call: s.Parent.Call, Content: text,
 		IsError: isError, By: actorName(s)}, call)
 	if err != nil {
 		return err
@@ -105,12 +105,6 @@ func (p Ports) answerParent(ctx context.Context, s *run.AgentState, used run.Chi
 		return fmt.Errorf("answer run %s: %w", s.Parent.Run, err)
 	}
 	return (&Waits{Ports: p}).Wake(ctx, s.Tenant, s.Parent.Run)
-}
-
-// NotifyFamily is what the end of a run means to the runs around it: those that it has begun are cancelled, and the one
-// whose call it was is answered. It may be repeated, and does nothing to a run that goes on.
-func (p Ports) NotifyFamily(ctx context.Context, s *run.AgentState) error {
-	return p.notifyFamily(ctx, s)
 }
 
 // dropAbandoned calls off the children for whose answer nobody waits any more. What they used comes with that. never
@@ -164,4 +158,57 @@ func (st *Stepper) notifyFailedFamily(ctx context.Context, inv Invocation, s *ru
 		}
 	}
 	return st.announce(ctx, inv, s)
+}
+
+// notifySink hands an entry to a sink. A panic in the sink is swallowed: the entry is committed.
+func notifySink(ctx context.Context, sink EventSink, e run.Entry, s *run.AgentState) {
+	defer func() { _ = recover() }()
+	sink.Committed(ctx, e, s)
+}
+
+// announce closes the requests that the run's end has left open, and tells whoever started the run that it has ended,
+// where this execution owns it: at least once, since every attempt that finds the run done says so before it leaves,
+// under one id. The end itself is committed by then, and stays whatever becomes of the event.
+func (p Ports) announce(ctx context.Context, inv Invocation, s *run.AgentState) error {
+	if s.Owner != inv.Execution {
+		return nil
+	}
+	if err := p.closeRequests(ctx, s); err != nil {
+		return err
+	}
+	return p.notifyBus(ctx, s)
+}
+
+// notifyEnd announces the end of a finished run to its parent, its children and its starter.
+func (p Ports) notifyEnd(ctx context.Context, s *run.AgentState) error {
+	if err := p.NotifyFamily(ctx, s); err != nil {
+		return err
+	}
+	return p.notifyBus(ctx, s)
+}
+
+// notifyBus announces the end of a run to its starter alone.
+func (p Ports) notifyBus(ctx context.Context, s *run.AgentState) error {
+	if p.Emit == nil {
+		return nil
+	}
+	e, owed, err := policy.Announcement(s)
+	if err != nil || !owed {
+		return err
+	}
+	err = p.Emit.Emit(ctx, e)
+	if errors.Is(err, ErrUndeliverable) { // it would be refused again
+		p.warn("announce the end of run "+s.Run, err)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("announce the end of run %s: %w", s.Run, err)
+	}
+	return nil
+}
+
+func (p Ports) warn(what string, err error) {
+	if p.Warn != nil {
+		p.Warn(what, err)
+	}
 }

@@ -50,12 +50,7 @@ type inflight struct {
 func (f *inflight) has(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, x := range f.finished {
-		if x.call.ID == id {
-			return true
-		}
-	}
-	return f.running[id] != nil
+	return f.running[id] != nil || slices.ContainsFunc(f.finished, func(x *execution) bool { return x.call.ID == id })
 }
 
 func (f *inflight) count() int {
@@ -108,23 +103,13 @@ func eventSize(e run.Event) int {
 func (f *inflight) results() []*execution {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return append([]*execution(nil), f.finished...)
+	return slices.Clone(f.finished)
 }
 
 func (f *inflight) remove(done []*execution) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var left []*execution
-	for _, x := range f.finished {
-		keep := true
-		for _, d := range done {
-			keep = keep && d != x
-		}
-		if keep {
-			left = append(left, x)
-		}
-	}
-	f.finished = left
+	f.finished = slices.DeleteFunc(slices.Clone(f.finished), func(x *execution) bool { return slices.Contains(done, x) })
 }
 
 // wait returns nil once something has landed; clock.ErrTimeout after limit (0 = none).

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/dialect"
 	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -55,38 +56,56 @@ func (p Ports) hasBlob(ctx context.Context, tenant, digest string) (bool, error)
 //
 // A blob that is not there is a failed model call, which ends the run. Errors of the store are the store's: they pass,
 // and whoever asked asks again. Safe for concurrent use if next is.
-func WithMedia(next Model, blobs store.Blobs) interface {
-	Model
-	TokenCounter
-} {
-	return withMedia{next, blobs}
+func WithMedia(next Model, blobs store.Blobs) CountingModel {
+	return rewriting{next, mediaReader{blobs}.withContent}
 }
 
-type withMedia struct {
-	next  Model
-	blobs store.Blobs
+// CountingModel is a Model that counts tokens.
+type CountingModel interface {
+	Model
+	TokenCounter
+}
+
+// rewriting sends next what rewrite makes of each request.
+type rewriting struct {
+	next    Model
+	rewrite func(context.Context, agent.Request) (agent.Request, error)
 }
 
 // Generate implements Model.
-func (w withMedia) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
-	r, err := w.withContent(ctx, r)
+func (w rewriting) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	r, err := w.rewrite(ctx, r)
 	if err != nil {
 		return agent.Reply{}, err
 	}
 	return w.next.Generate(ctx, r)
 }
 
-// CountTokens implements TokenCounter.
-func (w withMedia) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
-	r, err := w.withContent(ctx, r)
+// CountTokens implements TokenCounter: of the request as it would be sent.
+func (w rewriting) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
+	r, err := w.rewrite(ctx, r)
 	if err != nil {
 		return 0, err
 	}
 	return CountWith(ctx, w.next, r)
 }
 
+// WithDialect sends next the requests to models that write their calls as text (agent.DialectXML) in text, without
+// tools of the provider's. What comes back is read where replies are planned, a script's like a provider's. Requests to
+// other models pass as they are. Safe for concurrent use if next is.
+func WithDialect(next Model) CountingModel {
+	return rewriting{next, func(_ context.Context, r agent.Request) (agent.Request, error) {
+		if r.Model.Dialect == agent.DialectXML {
+			r = dialect.WithCallsAsText(r)
+		}
+		return r, nil
+	}}
+}
+
+type mediaReader struct{ blobs store.Blobs }
+
 // withContent returns r with the content of its blobs.
-func (w withMedia) withContent(ctx context.Context, r agent.Request) (agent.Request, error) {
+func (w mediaReader) withContent(ctx context.Context, r agent.Request) (agent.Request, error) {
 	named := prompt.MediaBlobs(r.Messages)
 	if len(named) == 0 {
 		return r, nil

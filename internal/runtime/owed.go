@@ -16,10 +16,10 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// An end that is committed by no execution may be told by nobody, should whoever commits it die, and nothing that
-// runs there can clean up after the run. However many requests to people a run has open, its end commits by itself,
-// and they are closed behind it. So an end that somebody waits for, or behind which cleaning up or closing requests
-// is owed, has a record in its transaction, under PK T#tenant#END#run, SK "E", which is listed until nothing is owed.
+// An end that no execution commits may never be announced, should the process that commits it die, and nothing there can
+// clean up after the run. However many requests to people a run has open, its end commits by itself, and they are
+// closed behind it. So an end that somebody waits for, or behind which cleaning up or closing requests is owed, has a
+// record in its transaction, under PK T#tenant#END#run, SK "E", which is listed until nothing is owed.
 
 func owedKey(tenant, run string) store.Key {
 	return store.Key{PK: "T#" + tenant + "#END#" + run, SK: "E"}
@@ -84,17 +84,27 @@ func checkOwed(it store.Item) error {
 	return nil
 }
 
+// updateOwed changes the record of a run's end where an attribute is as it was; done is false where it is not.
+func (p Ports) updateOwed(
+	ctx context.Context, s *run.AgentState, attr string, was int64, to map[string]store.Value,
+) (done bool, err error) {
+	err = p.Table.Write(ctx, store.Op{
+		Kind: store.Update, Item: store.Item{Key: owedKey(s.Tenant, s.Run), Attrs: to},
+		If: []store.Cond{{Attr: attr, Op: store.Equal, Value: store.Num(was)}},
+	})
+	if store.FailedOp(err, 0) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("note what is owed behind the end of run %s: %w", s.Run, err)
+	}
+	return true, nil
+}
+
 // markNotified notes that the end was announced while cleanup is still owed.
 func (p Ports) markNotified(ctx context.Context, s *run.AgentState) error {
-	err := p.Table.Write(ctx, store.Op{
-		Kind: store.Update,
-		Item: store.Item{Key: owedKey(s.Tenant, s.Run), Attrs: map[string]store.Value{attrNotified: store.Num(1)}},
-		If:   []store.Cond{{Attr: attrCleaning, Op: store.Equal, Value: store.Num(1)}},
-	})
-	if err == nil || store.FailedOp(err, 0) {
-		return nil
-	}
-	return fmt.Errorf("note that the end of run %s is told: %w", s.Run, err)
+	_, err := p.updateOwed(ctx, s, attrCleaning, 1, map[string]store.Value{attrNotified: store.Num(1)})
+	return err
 }
 
 // clearOwed notes that nothing is owed after the end any more.
@@ -188,15 +198,8 @@ func (p Ports) closeRequests(ctx context.Context, s *run.AgentState) error {
 	if owed.notified && !owed.cleaning {
 		return p.clearOwed(ctx, s)
 	}
-	err = p.Table.Write(ctx, store.Op{
-		Kind: store.Update,
-		Item: store.Item{Key: owedKey(s.Tenant, s.Run), Attrs: map[string]store.Value{attrRequests: store.Num(0)}},
-		If:   []store.Cond{{Attr: attrRequests, Op: store.Equal, Value: store.Num(1)}},
-	})
-	if err == nil || store.FailedOp(err, 0) {
-		return nil
-	}
-	return fmt.Errorf("note that the requests of run %s are closed: %w", s.Run, err)
+	_, err = p.updateOwed(ctx, s, attrRequests, 1, map[string]store.Value{attrRequests: store.Num(0)})
+	return err
 }
 
 // finishOutsideEnd does what follows an end that no execution committed: an execution cleans up and announces the end,
@@ -208,7 +211,7 @@ func (p Ports) finishOutsideEnd(ctx context.Context, s *run.AgentState, cleaning
 	if !cleaning {
 		return p.notifyOutsideEnd(ctx, s)
 	}
-	if err := p.notifyFamily(ctx, s); err != nil { // the execution that cleans up will not
+	if err := p.NotifyFamily(ctx, s); err != nil { // the execution that cleans up will not
 		return err
 	}
 	return p.startCleaner(ctx, s)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"errors"
+
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/policy"
@@ -193,12 +195,7 @@ func (r *round) gateOwed(ctx context.Context, p *batchPlan) (bool, error) {
 }
 
 func (p *batchPlan) launches(id string) bool {
-	for _, c := range p.launch {
-		if c.ID == id {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.launch, func(c run.Call) bool { return c.ID == id })
 }
 
 // gate decides about one call that is owed: run, ask, refuse, or find out what became of it.
@@ -374,8 +371,8 @@ func (r *round) unknownOutcome(p *batchPlan, c run.Call) run.CallUnknown {
 	}
 }
 
-// reconcile asks the tool what became of a call whose claimant died. Its word on one that is done is a CallFinished, or
-// a CallSuspended where it had asked for input.
+// reconcile asks the tool what became of a call whose claimant died. The report on one that is done is a CallFinished,
+// or a CallSuspended where it had asked for input.
 func (r *round) reconcile(ctx context.Context, p *batchPlan, c run.Call) (tool.Outcome, run.Event, error) {
 	if c.Service || c.Effect != run.EffectNonIdempotent { // an event that goes out again has the id it had
 		return tool.OutcomeNotDone, nil, nil
@@ -451,7 +448,7 @@ func (r *round) addFinished(ctx context.Context, p *batchPlan, f *execution) err
 	return nil
 }
 
-// addTimedOut handles a non-repeatable call that timed out. It may still happen, so the tool's word can settle it and
+// addTimedOut handles a non-repeatable call that timed out. It may still happen, so the tool's report can settle it and
 // never runs it again.
 func (r *round) addTimedOut(ctx context.Context, p *batchPlan, c run.Call) error {
 	found, word, err := r.reconcile(ctx, p, c)
@@ -476,7 +473,7 @@ func (r *round) inputRequest(p *batchPlan, c run.Call, e run.CallSuspended) run.
 	return asked
 }
 
-// addReconciled adds a tool's word on an interrupted call. If the tool had asked for input, the call waits for it.
+// addReconciled adds a tool's report on an interrupted call. If the tool had asked for input, the call waits for it.
 func (r *round) addReconciled(p *batchPlan, c run.Call, word run.Event) error {
 	switch word := word.(type) {
 	case run.CallSuspended:
@@ -491,4 +488,60 @@ func (r *round) addReconciled(p *batchPlan, c run.Call, word run.Event) error {
 	default:
 		return fmt.Errorf("reconcile call %s: %T is no word on it", c.ID, word)
 	}
+}
+
+// checkPrecondition reads what a call depends on before people are asked about it, and again before an approved call
+// runs. What is shown is read once in an invocation; what lets a call run is read for each entry that would claim it.
+func (r *round) checkPrecondition(ctx context.Context, p *batchPlan, c run.Call, g policy.Gate) (policy.Gate, error) {
+	reading, owed, err := policy.MustRead(r.def, &p.draft.State, c, g)
+	if !owed {
+		return g, nil
+	}
+	once := fmt.Sprintf("%s %d", c.ID, c.Asks)
+	k := r.preconditions[once]
+	if k == nil || g.Run {
+		if err == nil {
+			k, err = r.readPrecondition(ctx, p, c, reading)
+		}
+		if ended := ctx.Err(); ended != nil { // the invocation's time is up: the next one reads
+			return g, ended
+		}
+		if err != nil {
+			return policy.Gate{Refuse: policy.Unread(r.def, c, err), Rule: g.Rule}, nil
+		}
+	}
+	g = policy.GateChecked(r.def, &p.draft.State, c, g, k, p.draft.Entry.Time)
+	if g.Suspend != nil {
+		r.preconditions[once] = k
+	}
+	return g, nil
+}
+
+// readPrecondition calls the tool of a precondition, with the retries of its own policy. It is not a call of the model:
+// the journal has only what people are shown.
+func (r *round) readPrecondition(
+	ctx context.Context, p *batchPlan, c run.Call, reading policy.Reading,
+) (*run.Checked, error) {
+	of := run.Call{ID: c.ID, Tool: reading.Tool.Name, Name: reading.Tool.ModelName(), Input: reading.Args,
+		Effect: reading.Tool.Effect}
+	t, known := r.tool(of, &p.draft.State)
+	if !known {
+		return nil, fmt.Errorf("the tool %s is not part of this deployment", of.Tool)
+	}
+	entered := r.toolCall(of, &p.draft.State)
+	nth := fmt.Sprintf("precondition-%d", c.Asks) // the next one of the call is read when people have been asked once more
+	entered.ID, entered.Key = c.ID+"-"+nth, entered.Key+"/"+nth
+	a := r.enterUntilDone(ctx, t, of, entered)
+	var changed *tool.ChangedError
+	switch {
+	case a.timedOut:
+		return nil, errors.New("it did not answer in time")
+	case errors.As(a.err, &changed):
+		return nil, errors.New("its server has changed the tool")
+	case a.err != nil:
+		return nil, a.err
+	case a.result.Suspend != nil:
+		return nil, errors.New("it asks for input itself")
+	}
+	return reading.Checked(a.result, p.draft.Entry.Time)
 }

@@ -194,6 +194,19 @@ func (r *reloads) shouldReload(ctx context.Context, err error) (bool, error) {
 	}
 }
 
+// withReloads calls once until it succeeds, as often as shouldReload lets it.
+func withReloads[T any](ctx context.Context, once func() (T, error)) (T, error) {
+	for tries := (reloads{}); ; {
+		v, err := once()
+		if err == nil {
+			return v, nil
+		}
+		if again, fatal := tries.shouldReload(ctx, err); !again {
+			return *new(T), fatal
+		}
+	}
+}
+
 // isConflict reports whether a condition of an entry failed: nothing was written, and the plan is void.
 func isConflict(err error) bool {
 	return errors.Is(err, store.ErrSequenceTaken) || errors.Is(err, store.ErrInboxMoved) ||

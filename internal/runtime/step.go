@@ -16,11 +16,10 @@ import (
 
 // Step loads the run, drains its inbox (the resume gate), does what Next says and commits it. It returns where the run
 // goes. An attempt that finds its work done returns that route without asking the model.
-func (st *Stepper) Step(ctx context.Context, inv Invocation) (r Route, err error) {
+func (st *Stepper) Step(ctx context.Context, inv Invocation) (Route, error) {
 	a := &attempt{Stepper: st, inv: inv}
-	for tries := (reloads{}); ; {
+	r, err := withReloads(ctx, func() (r Route, err error) {
 		a.before, err = st.Journal.LoadAt(ctx, inv.Tenant, inv.Run, inv.At)
-		r = Route{}
 		for i := 0; i < len(exits) && err == nil && r.Next == ""; i++ {
 			r, err = exits[i](a, ctx)
 		}
@@ -31,16 +30,15 @@ func (st *Stepper) Step(ctx context.Context, inv Invocation) (r Route, err error
 				r, err = a.endBroken(within, fin)
 			}
 		}
-		if err == nil {
-			return r, nil
-		}
 		if isConflict(err) { // what the reply was planned on is gone
 			a.paid = nil
 		}
-		if again, fatal := tries.shouldReload(ctx, err); !again {
-			return Route{}, fmt.Errorf("step run %s: %w", inv.Run, fatal)
-		}
+		return r, err
+	})
+	if err != nil {
+		return Route{}, fmt.Errorf("step run %s: %w", inv.Run, err)
 	}
+	return r, nil
 }
 
 // exits are the conditions under which a step does nothing but send the run on, in the order in which they are looked
@@ -349,16 +347,11 @@ func (a *attempt) request(ctx context.Context, q *requestPlan) (agent.Request, s
 // Fail ends a run as failed because its execution gave up on a step (R8). A run that is done or owned by another
 // execution is left alone.
 func (st *Stepper) Fail(ctx context.Context, inv Invocation, message string) (Route, error) {
-	var tries reloads
-	for {
-		r, err := st.failOnce(ctx, inv, message)
-		if err == nil {
-			return r, nil
-		}
-		if again, fatal := tries.shouldReload(ctx, err); !again {
-			return Route{}, fmt.Errorf("record failure of run %s: %w", inv.Run, fatal)
-		}
+	r, err := withReloads(ctx, func() (Route, error) { return st.failOnce(ctx, inv, message) })
+	if err != nil {
+		return Route{}, fmt.Errorf("record failure of run %s: %w", inv.Run, err)
 	}
+	return r, nil
 }
 
 func (st *Stepper) failOnce(ctx context.Context, inv Invocation, message string) (Route, error) {
