@@ -67,13 +67,6 @@ func MatchTool(pattern, name string) bool {
 
 const operatorNames = "eq, ne, gt, gte, lt, lte, in, matches"
 
-// CheckPermission finds what is wrong with a resolved permission; a non-nil error is Problems.
-func CheckPermission(p Permission) error {
-	var c checker
-	c.permission("permission", p)
-	return c.err()
-}
-
 func (c *checker) permission(at string, p Permission) {
 	c.enum(at+".mode", p.Mode)
 	c.enumOrNone(at+".scope", p.Scope)

@@ -143,15 +143,15 @@ func (e InputReceived) apply(s *AgentState) error {
 	return nil
 }
 
-// queue keeps a block, which is number part of its event, until it may be said.
+// queue keeps a block, which is number part of its event, until the conversation takes it.
 func (s *AgentState) queue(b Block, part int) {
 	s.Queued = append(slices.Clip(s.Queued), queued{Block: b, Source: s.nextSource(part)})
 }
 
-// flushQueued appends what users said once no call owes a result, and under all_suspended once the round has said what
-// it can: a turn's results stand directly behind its calls. What they say while the steps of a plan are carried out
-// stands behind what comes of it, and what they say while a request about tools is open stands behind its answer
-// (any_external: the model is not asked before).
+// flushQueued appends the queued messages of users once every call has its result, and under all_suspended once the
+// round's first results are appended: a turn's results stand directly behind its calls. A message that comes while the
+// steps of a plan are carried out stands behind the plan's result, and one that comes while a request about tools is
+// open stands behind its answer (any_external: the model is not asked before).
 func (s *AgentState) flushQueued() {
 	if s.Plan.Working() {
 		return
@@ -257,7 +257,7 @@ func (e ContextFull) apply(s *AgentState) error {
 }
 
 // findPinningCall finds an open call that keeps the oldest messages from leaving: any one, or under all_suspended one
-// whose own words are among them.
+// whose tool_use is among them.
 func (s *AgentState) findPinningCall(oldest []Message) (Call, bool) {
 	for _, c := range s.Live {
 		own := func(m Message) bool { u, ok := m.Block.(ToolUse); return ok && u.ID == c.ID }
@@ -337,14 +337,14 @@ func (e Finished) apply(s *AgentState) error {
 			return err
 		}
 	}
-	s.flushQueued()      // what was said while a request about tools was open: nobody answers that any more
+	s.flushQueued()      // also what came while a request about tools was open: nobody answers it any more
 	if s.Plan.Active() { // who goes on with the conversation has to know what was done
 		s.leavePlan()
 	}
 	if e.Note != "" {
 		s.appendMessage(RoleUser, Text{Text: e.Note}, 0, s.nextSource(0))
 	}
-	if e.Static != "" { // nobody is told any more what was wrong with the reply before
+	if e.Static != "" { // the model does not read the correction of the reply before any more
 		s.Correction = nil
 		s.appendMessage(RoleAssistant, Text{Text: e.Static}, 0, s.nextSource(0))
 	}
@@ -354,8 +354,8 @@ func (e Finished) apply(s *AgentState) error {
 	return nil
 }
 
-// checkNaturalEnd refuses a natural end while the run owes something. A static text stands for a model that could not
-// be told, and only then may messages be unseen.
+// checkNaturalEnd refuses a natural end while something is unfinished. A static text stands for a model that could not
+// be asked, and only then may messages be unseen.
 func (s *AgentState) checkNaturalEnd(e Finished) error {
 	switch {
 	case e.Static != "" && (e.Reason != ReasonNaturalEnd || e.Note != ""):

@@ -52,7 +52,7 @@ func (c *Call) transition(path ...CallStatus) error {
 	return nil
 }
 
-// settleCall ends a call with what the model will be told.
+// settleCall ends a call with the result that the model will read.
 func (s *AgentState) settleCall(c *Call, r Result, why CallReason, path ...CallStatus) error {
 	if err := c.transition(path...); err != nil {
 		return err
@@ -280,7 +280,7 @@ func (e Decided) apply(s *AgentState) error {
 		}
 		if c.Wait.For == ForInput {
 			c.Resume = e.Result
-			if c.Resume == nil { // nothing said is yes (presets 3)
+			if c.Resume == nil { // no result is yes (presets 3)
 				c.Resume = json.RawMessage("true")
 			}
 		}
@@ -407,7 +407,7 @@ func (s *AgentState) closeCall(id string, e Finished, at Source) error {
 // round, stands where it arrives, but never between a turn and the first results of its calls.
 func (s *AgentState) flushResults() {
 	if s.WithPlaceholders() {
-		if s.Round.Committed || s.isAtRest() {
+		if s.Round.Committed || !slices.ContainsFunc(s.Newest(), s.mustSettle) { // each is settled or paused
 			s.Round.Committed = true
 			s.appendResultsFrom(len(s.Live) - len(s.Newest()))
 			s.appendResultsFrom(0)
@@ -448,13 +448,13 @@ func (s *AgentState) appendResultsFrom(first int) {
 	}
 }
 
-// unshownCalls lists the live calls from number first on whose results are to be said, in the order in which they
+// unshownCalls lists the live calls from number first on whose results are to be shown, in the order in which they
 // stand: as the model made them, but that of a round's calls that were carried out, those that go ahead come first.
 func (s *AgentState) unshownCalls(first int) []int {
 	var all, ran []int
 	for i := first; i < len(s.Live); i++ {
 		c := s.Live[i]
-		if c.Result == nil || c.Result.Shown || c.Step > 0 { // what a plan has done is not said before the loop takes over
+		if c.Result == nil || c.Result.Shown || c.Step > 0 { // results of a plan are shown once the loop takes over
 			continue
 		}
 		all = append(all, i)

@@ -168,7 +168,7 @@ func (e Replied) blocks() []Block {
 }
 
 // verdictProblem says what is wrong with the reply's verdict, "" when nothing is: calls owe results and end nothing,
-// and nobody is told what is wrong with a summary, which is the last word.
+// and a summary, which ends the run, is not corrected.
 func (e Replied) verdictProblem() string {
 	switch {
 	case len(e.Calls) > 0 && (e.Summary || e.Correction != nil):

@@ -102,7 +102,7 @@ const (
 	WhyCancelled        CallReason = "cancelled"           // the call or the run was
 	WhyUnknownTool      CallReason = "unknown_tool"        //
 	WhyInvalidArguments CallReason = "invalid_arguments"   //
-	WhyToolError        CallReason = "tool_error"          // the tool said so
+	WhyToolError        CallReason = "tool_error"          // the tool reported an error
 	WhyTimeout          CallReason = "timeout"             // a tool that may be repeated ran out of time
 	WhyVoided           CallReason = "voided"              // what was approved is not what would run
 	WhyPrecondition     CallReason = "precondition"        // what the call depends on could not be read
@@ -132,7 +132,7 @@ const (
 // WaitFor says whom a suspended call waits for.
 type WaitFor string
 
-// A person's countersignature, somebody's word on what became of it, what its tool or a plugin asked for, or a
+// An approval, a person's statement of the outcome, input that its tool or a plugin asked for, or a
 // service's answer.
 const (
 	ForApproval WaitFor = "approval"
@@ -150,7 +150,7 @@ type Wait struct {
 	Expires  time.Time
 	Claim    string `json:",omitempty"` // for ForOutcome: the writer whose claim it was; "" = nobody knows
 	Policy   string `json:",omitempty"` // as of CallSuspended
-	Heard    int    `json:",omitempty"` // how many of AgentState.Heard the run had heard when it asked
+	Heard    int    `json:",omitempty"` // the length of AgentState.Heard when the run asked
 }
 
 // decidable reports whether what is waited for is a decision, which a request holds, rather than data.
@@ -193,7 +193,7 @@ type Result struct {
 	Source  Source // where it was written
 }
 
-// Open reports whether the call still owes the model a result.
+// Open reports whether the call has no result yet.
 func (c Call) Open() bool { return !c.Status.Terminal() }
 
 // NeedsClaim reports whether the call may run only under a claim: it cannot be repeated, a person approved it, or it
@@ -306,7 +306,7 @@ func (e Effect) Valid() bool {
 }
 
 // UndoOrdered is a person's order to take back a call of the run that this one continues. It stands behind the run's
-// first fact: the run makes that one call, under a person's word whatever policy says, and ends with it.
+// first fact: the run makes that one call, after a person's approval whatever policy says, and ends with it.
 type UndoOrdered struct {
 	Call RepliedCall `json:"call"` // that takes it back
 	Of   string      `json:"of"`   // the call that is taken back

@@ -105,9 +105,8 @@ type Draft struct {
 
 // NewDraft starts the entry after s.
 func NewDraft(s AgentState, writer string, now time.Time) *Draft {
-	d := &Draft{State: s, before: s, Entry: Entry{Seq: s.Entries, Generation: s.Generation, Writer: writer,
+	return &Draft{State: s, before: s, Entry: Entry{Seq: s.Entries, Generation: s.Generation, Writer: writer,
 		Time: now.UTC().Truncate(time.Millisecond), Prev: s.hash}}
-	return d
 }
 
 // Add applies events and puts them into the entry. On an error the draft must be thrown away.

@@ -34,7 +34,7 @@ type RunStarted struct {
 	// the people for whom the run acts: who started it, then those of the run it began from or that delegated it; no part
 	// of BodyDigest
 	By []string `json:"by,omitempty"`
-	// people whose words the run that delegated it had taken in; no part of BodyDigest
+	// people whose messages the run that delegated it had taken in; no part of BodyDigest
 	Heard []string `json:"heard,omitempty"`
 	Trace *Trace   `json:"trace,omitempty"` // nil = the run is not traced; no part of BodyDigest
 
@@ -44,16 +44,16 @@ type RunStarted struct {
 	Resume ResumeMode `json:"resume,omitempty"`
 }
 
-// UserBlock is one block a user said.
+// UserBlock is one block of a user's message.
 type UserBlock struct{ Block Block }
 
-// InputReceived is more said by a user while the run goes on.
+// InputReceived is a user's message while the run goes on.
 type InputReceived struct {
 	Slot   int64       `json:"slot"`
 	ID     string      `json:"id"`
 	Blocks []UserBlock `json:"msgs"`
 	By     string      `json:"by,omitempty"`
-	Starts bool        `json:"starts,omitempty"` // By started the run again, under its key; nothing more is said
+	Starts bool        `json:"starts,omitempty"` // By started the run again, under its key; there is no message
 }
 
 // DecisionAction is what a person did with a request.
@@ -81,7 +81,7 @@ type Decided struct {
 	Note     string          `json:"note,omitempty"`
 	Args     json.RawMessage `json:"args,omitempty"`   // an edit: these run instead
 	Digest   string          `json:"digest,omitempty"` // of the approved action, the edited one after an edit
-	Text     string          `json:"text,omitempty"`   // what the model is told when the call will not run
+	Text     string          `json:"text,omitempty"`   // the call's result when it will not run
 	Result   json.RawMessage `json:"result,omitempty"` // the answer to what the call's tool asked
 	Early    string          `json:"early,omitempty"`  // the target of the kept decision that this is; it is kept no more
 
@@ -104,7 +104,7 @@ type Decided struct {
 }
 
 // Answered settles a call whose outcome is unknown, with a result, an error, or the order to run it again; or a
-// service's call, with what the service gave. With slot 0 it is the tool's own word on a call whose claimant died or
+// service's call, with what the service gave. With slot 0 it is the tool's own report on a call whose claimant died or
 // ran out of time, before anybody was asked; of a service, that its event is to go out again, under the id it had.
 type Answered struct {
 	Slot     int64  `json:"slot,omitempty"`
@@ -129,14 +129,14 @@ type Answered struct {
 	Voices []Voice `json:"voices,omitempty"` // with Rerun, of a call that was approved: as of Decided
 }
 
-// LateResult is a claimant's own word that lost the race for its entry and came through the inbox (protocol, rule 10).
+// LateResult is a claimant's result that lost the race for its entry and came through the inbox (protocol, rule 10).
 type LateResult struct {
 	Slot   int64  `json:"slot"`
 	Writer string `json:"writer"`
 	CallFinished
 }
 
-// LateSuspended is a claimant's own word that its tool has done nothing and asks for input, where it lost the race for
+// LateSuspended is a claimant's report that its tool has done nothing and asks for input, where it lost the race for
 // its entry and came through the inbox (protocol, rule 10). It counts for a call that is its claim, or that nobody has
 // claimed since it was: an attempt after it may have had an effect, whatever this one says. The request people see is
 // named by the state that takes the fact.
@@ -164,13 +164,13 @@ type Replied struct {
 
 	Reasoning []RepliedReasoning `json:"reasoning,omitempty"` // in order
 
-	// what the model is told of calls that its batch mode left out, behind the round; "" = nothing
+	// the notice of calls that the batch mode left out, behind the round; "" = nothing
 	Dropped string `json:"dropped,omitempty"`
 
 	Summary bool `json:"summary,omitempty"` // the forced summary: it has no calls and is no interaction
-	// said behind a summary that the model left empty; no model wrote it
+	// the text behind a summary that the model left empty; no model wrote it
 	Static     string      `json:"static,omitempty"`
-	Correction *Correction `json:"correction,omitempty"` // nil = the reply is as good as the last word; only without calls
+	Correction *Correction `json:"correction,omitempty"` // nil = the reply is accepted; only without calls
 
 	// the calls run one after the other, and each sees what those before it changed of the shared state
 	Sequential bool `json:"sequential,omitempty"`
@@ -324,9 +324,9 @@ type Finished struct {
 	Output   json.RawMessage `json:"output,omitempty"`
 	Requests int             `json:"requests,omitempty"` // failed model calls that led to the end
 	By       string          `json:"by,omitempty"`       // who cancelled
-	Note     string          `json:"note,omitempty"`     // what a run that continues this one is told
+	Note     string          `json:"note,omitempty"`     // for a run that continues this one
 	Detail   string          `json:"detail,omitempty"`   // of a stopped run: what stopped it
-	// of a natural end: said in place of a model that could not be asked
+	// of a natural end: the text in place of a model that could not be asked
 	Static string `json:"static,omitempty"`
 
 	OpenText    string `json:"openText,omitempty"`    // the result of calls that never ran
@@ -335,7 +335,7 @@ type Finished struct {
 	History bool `json:"history,omitempty"` // who reads the output reads the conversation with it
 }
 
-// ContextBuilt is what a context builder gave a run to begin with. It stands before anything that was said to the run
+// ContextBuilt is what a context builder gave a run to begin with. It stands before every message to the run
 // itself and behind what the run continues. It is committed with what comes of the run's first inference.
 type ContextBuilt struct {
 	Messages []BuiltMessage `json:"msgs,omitempty"`
@@ -408,7 +408,7 @@ type CallPermitted struct {
 	Approval string `json:"approval"` // that request
 }
 
-// PermissionChecked is what the agent's permission backend said of the tools of a round that need a permission, or
+// PermissionChecked is the permission backend's answer about the tools of a round that need a permission, or
 // which standing grants of them were on record. A second one about the same round only takes standing grants away, or
 // says how much more they are used.
 type PermissionChecked struct {
@@ -432,7 +432,7 @@ type ContextFull struct {
 	Of   int `json:"of"`   // the window
 }
 
-// Said reports whether it was said at all.
+// Said reports whether the context is full.
 func (e ContextFull) Said() bool { return e.Of > 0 }
 
 // InboxSlot is the inbox slot a fact came from; 0 when it did not come through the inbox.

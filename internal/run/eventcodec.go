@@ -61,7 +61,8 @@ func MarshalEvent(e Event) (json.RawMessage, error) {
 	return append(append([]byte(`{"`+name+`":`), body...), '}'), nil
 }
 
-// UnmarshalEvent reads what MarshalEvent wrote. Unknown names, keys and words that decide what happens are an error.
+// UnmarshalEvent reads what MarshalEvent wrote. Unknown names, unknown keys, and unknown values that decide what
+// happens are an error.
 func UnmarshalEvent(raw json.RawMessage) (Event, error) {
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &m); err != nil {
@@ -94,7 +95,7 @@ func UnmarshalStored(raw json.RawMessage) (Event, error) {
 	return UnmarshalEvent(raw)
 }
 
-// checkWords refuses a fact with a word that decides what happens and that this build does not know: folded, it would
+// checkWords refuses a fact with a value that decides what happens and that this build does not know: folded, it would
 // mean something else.
 func checkWords(name string, e Event) error {
 	switch e := e.(type) {
@@ -112,7 +113,7 @@ func checkWords(name string, e Event) error {
 	}
 }
 
-// checkWord refuses a word that is neither empty nor one of these.
+// checkWord refuses a value that is neither empty nor one of these.
 func checkWord[W ~string](event, key string, w W, known ...W) error {
 	if w == "" || slices.Contains(known, w) {
 		return nil

@@ -45,7 +45,7 @@ func (w DisabledWhy) Valid() bool {
 }
 
 // ToolsListed says what the run's servers have, and that the run goes on under the definition that holds their tools.
-// Before it the run owes nothing else.
+// Nothing else comes before it.
 type ToolsListed struct {
 	Definition string        `json:"definition"` // digest of the resolved definition's blob
 	Servers    []ServerState `json:"servers"`    // in the order of the definition, all of them

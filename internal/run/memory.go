@@ -115,7 +115,7 @@ func (e ContextBuilt) Problem() string {
 	return ""
 }
 
-// apply puts the builder's messages before what was said to this run, whose words they introduce.
+// apply puts the builder's messages before those of this run, which they introduce.
 func (e ContextBuilt) apply(s *AgentState) error {
 	if s.Built {
 		return nil
@@ -155,7 +155,7 @@ type Cut struct {
 	Prompts int   `json:"prompts,omitempty"` // how often the model was asked to go on; 0 = the reply came whole
 }
 
-// Continues reports whether the model is to go on with what it said.
+// Continues reports whether the model is to go on with its reply.
 func (c *Correction) Continues() bool {
 	return c != nil && c.Lifecycle == LifecycleNudge && c.Kind == ""
 }
@@ -184,16 +184,16 @@ func (s *AgentState) Take(e Evicted) {
 // Correction is why a reply without calls did not end the run. The verdict is committed with the reply, so that a fold
 // never judges again.
 type Correction struct {
-	// Lifecycle is that of the inference in which the model is told. "" = none will be: a forced summary is not corrected.
+	// Lifecycle is that of the inference that carries the correction. "" = none will: a forced summary is not corrected.
 	Lifecycle Lifecycle `json:"lifecycle,omitempty"`
 	Text      string    `json:"text"`
 	Ephemeral bool      `json:"ephemeral,omitempty"` // the next request alone holds the text; the conversation does not
 
 	Kind   CorrectionKind `json:"kind,omitempty"`
-	Detail string         `json:"detail,omitempty"` // with a kind: what was wrong, in the words of who could not read it
+	Detail string         `json:"detail,omitempty"` // with a kind: what was wrong, as the parser reports it
 }
 
-// Owed reports whether the model is still to be told.
+// Owed reports whether the model has yet to read the correction.
 func (c *Correction) Owed() bool { return c != nil && c.Lifecycle != "" }
 
 // stoppedPrefix begins the reason of a run that was stopped.

@@ -22,7 +22,7 @@ const (
 // Valid reports whether r is one of the two roles.
 func (r Role) Valid() bool { return r == RoleUser || r == RoleAssistant }
 
-// Message is one block said by one side. A turn with three tool calls is three messages.
+// Message is one block of one side. A turn with three tool calls is three messages.
 //
 // Base makes seenCount O(1): a message keeps the count it would have had before the run's first inference, so what
 // people see is Base + inferences and an inference touches no message. Source is where the body stands in the journal.
@@ -70,7 +70,7 @@ type Media struct {
 	Blob      string `json:"blob,omitempty"` // a blob's digest, resolved under the run's tenant only
 }
 
-// Reasoning is what a model thought before, between or behind its words. It is kept byte for byte, because a provider
+// Reasoning is what a model thought before, between or behind its text. It is kept byte for byte, because a provider
 // that signs reasoning takes it back only unchanged, and it is nobody's to read or send but the model's own: an adapter
 // gives it back to the provider and model that wrote it and to no other. Either Redacted is set, or Text and perhaps
 // Signature.

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// PlanStage says who owes a run's plan the next fact.
+// PlanStage says where the next fact of a run's plan comes from.
 type PlanStage string
 
 // The stages. "" = the run has no plan, or none yet.
@@ -18,7 +18,7 @@ const (
 	PlanGone  PlanStage = "left"      // the loop has taken over, or the run has ended before
 )
 
-// Plan is what the machine knows of a run's plan: who owes it something, and which calls it has made. What the steps
+// Plan is what the machine knows of a run's plan: where it stands, and which calls it has made. What the steps
 // are is in Memory, which is the orchestrator's own (package plan). Its slices are never written in place.
 type Plan struct {
 	Stage    PlanStage       `json:"stage,omitempty"`
@@ -39,7 +39,7 @@ type PlanUse struct {
 	From Source `json:"from"` // where it stands
 }
 
-// Active reports whether the plan owes the run something.
+// Active reports whether the plan is not finished.
 func (p *Plan) Active() bool { return p.Stage == PlanAgain || p.Working() }
 
 // Working reports whether the plan's steps are carried out or summed up.
@@ -69,7 +69,7 @@ type PlanFact struct {
 	Offered    []string     `json:"offered,omitempty"`    // the only tools of the request, by original name; nil = all
 
 	Text   string `json:"text,omitempty"`   // the run's answer, where the plan is done
-	Static string `json:"static,omitempty"` // what stands for it where the model failed or said nothing
+	Static string `json:"static,omitempty"` // what stands for it where the model failed or gave no text
 	Why    string `json:"why,omitempty"`    // the loop takes over
 	Detail string `json:"detail,omitempty"` // of Why, fit to be stored and shown
 

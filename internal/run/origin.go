@@ -32,7 +32,7 @@ type Origin struct {
 }
 
 // Entered reports whether the call is open and may have happened: its tool was entered and has given neither a result
-// nor, as its last word, that it has done nothing and asks for input first.
+// nor, as its last report, that it has done nothing and asks for input first.
 func (c Call) Entered() bool {
 	asked := c.Status == StatusSuspended && c.Wait.For == ForInput
 	answered := c.Status == StatusResuming && c.Resume != nil && c.Grant != nil && !c.Grant.Consumed
@@ -195,7 +195,7 @@ func (s *AgentState) askedInput(id string) (json.RawMessage, bool) {
 }
 
 // doubtfulCall returns an open call that was entered in the other run, with the arguments it was entered with. It may
-// have happened, so nothing but a person's word lets it run again; the tool is not asked, since it knows that attempt
+// have happened, so nothing but a person's order lets it run again; the tool is not asked, since it knows that attempt
 // under the other run's key.
 func (s *AgentState) doubtfulCall(c Call, asked []CallUnknown) (Call, []CallUnknown, error) {
 	if c.Status == StatusRunning {
@@ -303,7 +303,7 @@ func (s *AgentState) abandonChild(call string) {
 }
 
 // applyChildAnswer applies the answer of an open child: it counts what that used, and settles its call wherever that
-// stands. One that was heard before changes nothing.
+// stands. One that was applied before changes nothing.
 func (s *AgentState) applyChildAnswer(e Answered) error {
 	if _, open := s.ChildOf(e.Call); !open {
 		return nil

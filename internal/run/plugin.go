@@ -50,7 +50,7 @@ func (r Reason) requestable() bool {
 }
 
 // Hooked is what the plugins of an agent decided in one phase. Plugins run before the entry is written and never in a
-// fold: whoever folds it has their word. A phase in which they decided nothing leaves no fact, but for run_start, which
+// fold, which has their decisions as data. A phase without decisions leaves no fact, but for run_start, which
 // is not entered again in the attempt.
 type Hooked struct {
 	N       int64   `json:"n"` // of the run's facts of this kind, from 1
@@ -69,7 +69,7 @@ type Hooked struct {
 // Said is a text that a plugin adds to the conversation, with seenCount 0.
 type Said struct {
 	Text     string `json:"text"`
-	Reminder bool   `json:"reminder,omitempty"` // it is the system's word; else it counts as the user's
+	Reminder bool   `json:"reminder,omitempty"` // it is a system reminder; else it counts as the user's text
 }
 
 // Empty reports whether nothing was decided.

@@ -200,7 +200,7 @@ func TestDenyAlwaysWins(t *testing.T) {
 // What one key alone may hold is tried key by key where definitions are read (pkg/agent/agentfile); here is what takes several, or a parser.
 func TestCheckPermission(t *testing.T) {
 	good := testPermission(agent.Rule{Tool: "a.*", Verdict: agent.VerdictAsk, When: []run.Condition{{Path: "/x", In: []json.RawMessage{rawJSON(`null`), rawJSON(`"a"`)}}}})
-	require.NoError(t, agent.CheckPermission(good))
+	require.NoError(t, checkPermission(t, good))
 
 	cond := func(c run.Condition) func(*agent.Permission) {
 		return func(p *agent.Permission) { p.Rules[0].When[0] = c }
@@ -232,6 +232,12 @@ func TestCheckPermission(t *testing.T) {
 		p.Rules = []agent.Rule{good.Rules[0]}
 		p.Rules[0].When = []run.Condition{good.Rules[0].When[0]}
 		tt.spoil(&p)
-		require.ErrorContains(t, agent.CheckPermission(p), tt.want)
+		require.ErrorContains(t, checkPermission(t, p), tt.want)
 	}
+}
+
+func checkPermission(t *testing.T, p agent.Permission) error {
+	d := validDefinition(t, agent.PresetCountersign)
+	d.Permission = p
+	return d.Check()
 }

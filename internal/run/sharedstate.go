@@ -89,10 +89,7 @@ func (c Call) hasSharedView() bool {
 }
 
 func (s *AgentState) mergePatches() {
-	if len(s.Patches) == 0 {
-		return
-	}
-	if merged, err := s.Merged(); err == nil {
+	if merged, err := s.Merged(); len(s.Patches) > 0 && err == nil {
 		s.Shared, s.Patches = merged, nil
 	}
 }

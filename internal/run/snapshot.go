@@ -12,15 +12,6 @@ import (
 // none: all of its entries hold live messages and are read anyway.
 const snapshotEvery = 32
 
-// snapshotDue is the power of two that snapshots of a run with so many live messages lie apart.
-func snapshotDue(live int) int64 {
-	every := int64(snapshotEvery)
-	for every < 2*int64(live) {
-		every *= 2
-	}
-	return every
-}
-
 // maxSnapshot bounds a snapshot, in bytes, so that it fits into an entry beside what the entry is for.
 const maxSnapshot = 128 * 1024
 
@@ -35,10 +26,13 @@ type snapshotForm struct {
 // few messages, and every so often after that. It adds nothing to a run that has never evicted, to the end of one, in
 // the middle of a plan, where bodies lie in another run's journal, or where the snapshot would be too large.
 func (d *Draft) Snap() error {
-	s := &d.State
+	s, every := &d.State, int64(snapshotEvery) // a power of two
+	for every < 2*int64(s.Messages.Len()) {
+		every *= 2
+	}
 	evicts := s.EvictedMessages > d.before.EvictedMessages
 	due := evicts && (d.before.snapped == 0 || s.Messages.Len() <= snapshotEvery) || s.EvictedMessages > 0 &&
-		d.Entry.Seq%snapshotDue(s.Messages.Len()) == 0
+		d.Entry.Seq%every == 0
 	if !due || s.Status == RunDone || s.inherits() || s.Plan.Active() { // a plan still needs its settled calls
 		return nil
 	}

@@ -30,7 +30,7 @@ func TestA11PolicyOfStandingBounds(t *testing.T) {
 			p.Mode = agent.ModeSuspendAndReplay
 		}
 		p.Default, p.Approvers, p.Expires = agent.DefaultAsk, []string{"user:ana"}, time.Hour
-		err := agent.CheckPermission(p)
+		err := checkPermission(t, p)
 		if problem == "" {
 			require.NoError(t, err)
 			continue

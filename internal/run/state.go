@@ -20,7 +20,7 @@ type AgentState struct {
 	Definition                  string // digest of the pinned definition's blob
 	HooksVersion                string
 	Subject, AccessControl      string
-	// people whose words it took in, or the run it began from or that delegated it. Never written in place
+	// people whose messages it took in, or the run it began from or that delegated it. Never written in place
 	Heard      []string
 	Again      []string        // people who started it again under its key. Never written in place
 	By         []string        // the people for whom the run acts: see RunStarted. Never written in place
@@ -35,7 +35,7 @@ type AgentState struct {
 	Status      RunStatus
 	Reason      Reason
 	Error       *RunError       // set when Reason is error
-	Output      json.RawMessage // what the model's last word came to; nil where there is none
+	Output      json.RawMessage // of the model's last reply; nil where there is none
 	History     bool            // the conversation is part of the output that people see
 	StartedAt   time.Time
 	UpdatedAt   time.Time `json:"-"`
@@ -61,7 +61,7 @@ type AgentState struct {
 	Unseen         int         // user messages that no inference has carried yet
 	Correction     *Correction // of the newest reply; nil = none. Never written in place
 	System         string      // digest of the system prompt the newest inference had
-	SystemText     string      // that prompt, where it was built once and is not in a blob nor the definition's own words
+	SystemText     string      // that prompt, where it was built once and is not in a blob nor the definition's own text
 	SystemBlob     bool        // it is the blob of its digest
 	Built          bool        // a context builder has given its messages
 	Unsaid         bool        // the run began with data that no message holds yet: a builder is to make them
@@ -91,7 +91,7 @@ type AgentState struct {
 	// calls since the oldest one that is open, in order, of several rounds under all_suspended; never written in place
 	Live   []Call
 	Round  Round
-	Queued []queued // what users said while the round had not all of its results; never written in place
+	Queued []queued // messages of users while the round had not all of its results; never written in place
 
 	// the state that the run's tools and plugins share, in canonical form; nil = {}. Never written in place
 	Shared json.RawMessage
@@ -106,7 +106,7 @@ type AgentState struct {
 	Permissions Permissions // of tools
 
 	Listed  bool          // its servers have been asked for their tools, which are in Definition
-	Servers []ServerState // what they said, in the definition's order; never written in place
+	Servers []ServerState // their state, in the definition's order; never written in place
 
 	Partial bool `json:"-"` // folded from a snapshot: Settled lacks the calls of before it
 
@@ -127,7 +127,7 @@ type Round struct {
 	Sequential bool `json:",omitempty"` // each call sees what those before it changed of the shared state
 }
 
-// queued is a block that waits to be said until the round has its results.
+// queued is a block that is not appended before the round has its results.
 type queued struct {
 	Block      Block `json:"-"`
 	Source     Source
@@ -242,7 +242,7 @@ func (s *AgentState) Waits() []Call {
 	return out
 }
 
-// AwaitsAnyone reports whether somebody owes the run a word: on a suspended call or on a request about tools.
+// AwaitsAnyone reports whether the run waits for somebody: a call is suspended or a request about tools is open.
 func (s *AgentState) AwaitsAnyone() bool {
 	return len(s.Permissions.Asked) > 0 ||
 		slices.ContainsFunc(s.Live, func(c Call) bool { return c.Status == StatusSuspended })
@@ -264,7 +264,7 @@ func (s *AgentState) EarliestExpiry() time.Time {
 }
 
 // Exit is the call by which the run is over: one of a loop-breaking tool, that succeeded, of the newest inference.
-// Whatever was said since, but for what its round gave, is owed an answer first.
+// A message that came since, but for the round's results, is answered first.
 func (s *AgentState) Exit() (Call, bool) {
 	if s.Round.Inference != s.Prior+s.Inferences {
 		return Call{}, false
@@ -348,11 +348,6 @@ func (s *AgentState) mustSettle(c Call) bool {
 	return c.Open() && (!s.WithPlaceholders() || !s.isPaused(c))
 }
 
-// isAtRest reports whether every call of the newest round is settled or paused.
-func (s *AgentState) isAtRest() bool {
-	return !slices.ContainsFunc(s.Newest(), s.mustSettle)
-}
-
 // Skipped reports whether a call that is new stands behind one of its round that is paused.
 func (s *AgentState) Skipped(c Call) bool {
 	if !s.WithPlaceholders() || c.Status != StatusNew {
@@ -369,14 +364,11 @@ func (s *AgentState) Skipped(c Call) bool {
 	return false
 }
 
-// Four eyes keep the people whom a call comes from, from being the ones who approve it (A10). The model calls what it
-// was told to: so these are not only who started the run, but all whose words it took in before it asked.
-
 // Requesters are the people for whom the run acts: who started it, whom it is about where that is a person, who
 // started it again under its key, and all whose messages, answers and results it has taken in.
 func (s *AgentState) Requesters() []string { return s.RequestersOnce(len(s.Heard)) }
 
-// RequestersOnce are the requesters of a call that asked when the run had heard so many people.
+// RequestersOnce are the requesters of a call that asked when Heard had this length.
 func (s *AgentState) RequestersOnce(heard int) []string {
 	who := slices.Clone(s.By)
 	if IsPrincipal("user:", s.Subject) {
@@ -385,7 +377,7 @@ func (s *AgentState) RequestersOnce(heard int) []string {
 	return withPeople(withPeople(who, s.Again...), s.Heard[:min(heard, len(s.Heard))]...)
 }
 
-// noteRequesters notes whose words a fact has brought into the run.
+// noteRequesters notes whose text a fact has brought into the run.
 func (s *AgentState) noteRequesters(e Event) {
 	switch e := e.(type) {
 	case InputReceived:
@@ -398,7 +390,7 @@ func (s *AgentState) noteRequesters(e Event) {
 		s.Heard = withPeople(s.Heard, e.By)
 		s.Heard = withPeople(s.Heard, e.With...)
 	case Decided:
-		if e.Result != nil || e.Action != ActionApprove && e.Note != "" { // the note of a denial is said to the model
+		if e.Result != nil || e.Action != ActionApprove && e.Note != "" { // the model reads the note of a denial
 			s.Heard = withPeople(s.Heard, e.By)
 			s.Heard = withPeople(s.Heard, e.With...)
 		}
