@@ -132,7 +132,7 @@ func newFront(t *testing.T) *front {
 		transport.CloseIdleConnections()
 		server.CloseClientConnections()
 		server.Close()
-		goleak.VerifyNone(t, before)
+		requireNoLeak(t, before)
 	})
 	return f
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -170,7 +171,7 @@ func over(t *testing.T, h http.Handler, change ...func(*mcp.Config, *agent.MCPSe
 		transport.CloseIdleConnections()
 		server.CloseClientConnections()
 		server.Close()
-		goleak.VerifyNone(t, before)
+		requireNoLeak(t, before)
 	})
 	return r
 }
@@ -217,3 +218,16 @@ func lines(n int, line string) string { return strings.Repeat(line, n) }
 
 // as is a client for every server.
 func as(c *http.Client) mcp.Client { return func(*url.URL) (*http.Client, error) { return c, nil } }
+
+// requireNoLeak waits until every goroutine that began after before has ended. A program may need a while to end on a
+// loaded machine.
+func requireNoLeak(t *testing.T, before goleak.Option) {
+	t.Helper()
+	var leak error
+	if !assert.Eventually(t, func() bool {
+		leak = goleak.Find(before)
+		return leak == nil
+	}, 2*time.Minute, 10*time.Millisecond) {
+		t.Fatal(leak)
+	}
+}

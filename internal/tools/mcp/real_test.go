@@ -32,7 +32,7 @@ func TestTheRealFilesystemServer(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
 	r := open(t, mcp.Config{Clock: clock.System(), Start: programs()}, agent.MCPServer{Name: "s", Command: []string{node, file, dir}, Dir: dir})
-	defer func() { r.session.Close(); goleak.VerifyNone(t, before) }()
+	defer func() { r.session.Close(); requireNoLeak(t, before) }()
 	all, err := r.list()
 	require.NoError(t, err)
 	t.Logf("it speaks %s and has %d tools; %v are left out", all.Protocol, len(all.Tools), all.Left)
@@ -65,7 +65,7 @@ func TestTheRealEverythingServer(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	transport := &http.Transport{}
 	r := open(t, mcp.Config{Clock: clock.System(), Client: as(&http.Client{Transport: transport})}, agent.MCPServer{Name: "s", URL: server.URL})
-	defer func() { r.session.Close(); transport.CloseIdleConnections(); goleak.VerifyNone(t, before) }()
+	defer func() { r.session.Close(); transport.CloseIdleConnections(); requireNoLeak(t, before) }()
 	all, err := r.list()
 	require.NoError(t, err)
 	t.Logf("it speaks %s and has %d tools; %v are left out", all.Protocol, len(all.Tools), all.Left)

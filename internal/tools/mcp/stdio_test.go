@@ -87,7 +87,7 @@ func started(t *testing.T, mood string) *rig {
 	r := open(t, c, agent.MCPServer{
 		Name: "s", Command: []string{self, "-test.run=^$"}, Env: map[string]string{"PEER_MOOD": mood, "TOKEN": "${secret:key}"}, Timeout: limit,
 	})
-	t.Cleanup(func() { r.session.Close(); goleak.VerifyNone(t, before) })
+	t.Cleanup(func() { r.session.Close(); requireNoLeak(t, before) })
 	return r
 }
 
@@ -156,7 +156,7 @@ func TestProgramsThatAreNoServers(t *testing.T) {
 			r := open(t, c, agent.MCPServer{
 				Name: "s", Command: []string{"sh", "-c", script}, Env: map[string]string{"TOKEN": "${secret:key}", "PATH": os.Getenv("PATH")}, Timeout: 2 * time.Second,
 			})
-			t.Cleanup(func() { r.session.Close(); goleak.VerifyNone(t, before) })
+			t.Cleanup(func() { r.session.Close(); requireNoLeak(t, before) })
 			_, err := r.list()
 			require.ErrorContains(t, err, says)
 			require.NotContains(t, err.Error(), "hunter2")
