@@ -132,7 +132,8 @@ const providerTimeout = 10 * time.Second
 // and needs neither among its ports. A stream learns of what other functions write by looking at the journal's tail.
 //
 // Who calls the API is asked of every request but a callback's, whatever route of the gateway it came by; a session is
-// no answer. The pages never ask: a link says who opens it, and Slack signs what it sends.
+// no answer: the console has addresses of its own for what its pages read of the API. The pages never ask: a link says
+// who opens it, and Slack signs what it sends.
 func (d *Deployment) Serve(agents api.Agents, who Identity) Invoke {
 	backend := d.Backend()
 	backend.Agents, backend.Feed, backend.Caller = agents, api.NewPoll(d.Ports.Journal, d.Ports.Clock), who.Caller
@@ -170,11 +171,14 @@ func (d *Deployment) withPages(served http.Handler, b api.Backend) http.Handler 
 
 // consoleHandler serves the console to people who have signed in. Each reads by the API as the caller that they are.
 func (d *Deployment) consoleHandler(b api.Backend) http.Handler {
+	cache := web.NewCache()
 	return d.SignIn.Protect(func(s web.Session) http.Handler {
 		own := b
 		own.Caller = func(*http.Request) (api.Caller, error) { return s.Caller, nil }
-		c := d.Console(s.Caller, api.NewHandlerClient(api.Handler(own)))
+		served := api.Handler(own)
+		c := d.Console(s.Caller, api.NewHandlerClient(served))
 		c.Agents, c.Definition, c.Key, c.Session = b.Agents.Agents, b.Agents.Agent, s.Key, true
+		c.API, c.Cache = served, cache
 		return c.Handler()
 	})
 }

@@ -605,6 +605,91 @@ func TestSignInInABrowser(t *testing.T) {
 	}
 }
 
+// With a session alone, in a process that answers each request by itself: a run is started, watched by its stream and
+// as JSON, forked and continued. Who has no session is shown nothing of it.
+func TestTheConsoleWorksInADeployment(t *testing.T) {
+	s := newSite(t, agent.Rule{Tool: "*", Verdict: agent.VerdictAsk})
+	s.provider.user = anaClaims
+	b := s.newBrowser()
+	start := b.signIn(b.get("/start"))
+	key := field(t, start, "key")
+	require.NotContains(t, start.text, `name="model"`, "the model is the agent's")
+	shown := b.post("/start", "agent", "payer", "message", "pay 5", "key", key)
+	require.Equal(t, http.StatusOK, shown.status, shown.text)
+	run := shown.at.Path
+	require.Regexp(t, `^/runs/r[a-z2-7]{25}$`, run)
+	found := regexp.MustCompile(`data-stream="([^"]+)"`).FindStringSubmatch(shown.text)
+	require.NotNil(t, found)
+	follow := func(at string) page {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+at, nil)
+		require.NoError(t, err)
+		r.Header.Set("Accept", "text/event-stream")
+		return b.show(b.Do(r))
+	}
+	got := follow(run + "/events?format=canonical")
+	require.Equal(t, http.StatusOK, got.status, got.text)
+	require.Equal(t, "text/event-stream", got.header.Get("Content-Type"))
+	require.Contains(t, got.text, "event: run_start\n")
+	require.Equal(t, http.StatusOK, follow(html.UnescapeString(found[1])).status, "the page's own address")
+	whole := b.get(run + "/json")
+	require.Equal(t, http.StatusOK, whole.status)
+	require.Contains(t, whole.text, `"agent":"payer"`)
+	for _, at := range []string{run + "/json", run + "/events", run} {
+		require.Equal(t, http.StatusUnauthorized, s.newBrowser().get(at).status, at)
+	}
+	require.Equal(t, http.StatusMethodNotAllowed, b.post(run+"/json", "key", key).status)
+
+	fork := b.post(run+"/fork", "at", "0", "key", key)
+	require.Equal(t, http.StatusOK, fork.status, fork.text)
+	require.NotEqual(t, run, fork.at.Path)
+	require.Equal(t, http.StatusOK, b.post(run+"/cancel", "note", "enough", "key", key).status)
+	again := b.post(run+"/continue", "message", "and now?", "chat", "1", "key", key)
+	require.Equal(t, http.StatusOK, again.status, again.text)
+	require.Regexp(t, `^/chat/r[a-z2-7]{25}$`, again.at.Path)
+	require.Contains(t, again.text, "pay 5", "the conversation goes on")
+}
+
+// Two approvers look at one request in browsers of their own. One approves; the other's page follows, and an answer to
+// what was on it before is refused with how the request stands.
+func TestTwoApproversAtOnceInBrowsers(t *testing.T) {
+	b := npmtest.StartBrowser(t)
+	s := newSiteOn(t, httptest.NewServer, agent.Rule{Tool: "*", Verdict: agent.VerdictAsk})
+	a := s.pending()
+	pages := map[string]*npmtest.Page{}
+	for name, claims := range map[string]map[string]any{"ana": anaClaims, "eve": eveClaims} {
+		s.provider.sit(claims)
+		p := b.Open(name, npmtest.Options{})
+		p.Goto(s.URL + "/")
+		p.Click(".sign-in a")
+		p.Settle()
+		pages[name] = p
+	}
+	late := b.Open("late", npmtest.Options{}) // eve's other window
+	late.Goto(s.URL + "/approvals/" + a.ID)
+	late.Click(".sign-in a")
+	late.Settle()
+	pages["ana"].Click("#" + a.ID + " button[value=approve]")
+	pages["ana"].Settle()
+	for name, p := range pages {
+		var text string
+		for range 1200 {
+			if p.Eval("document.body.innerText", &text); strings.Contains(text, "Nobody is asked for anything.") {
+				break
+			}
+			require.NoError(t, s.clock.Sleep(t.Context(), 100*time.Millisecond))
+		}
+		require.Contains(t, text, "Nobody is asked for anything.", name)
+	}
+	late.Click("button[value=deny]")
+	late.Settle()
+	var text string
+	late.Eval("document.body.innerText", &text)
+	require.Contains(t, text, "The request is not as you saw it")
+	require.Contains(t, text, "Approved by user:ana")
+	require.Len(t, s.reload(a.ID).Decisions, 1)
+	require.Equal(t, payment{Amount: 5}, <-s.paid)
+}
+
 // A26: where nobody can sign in, the page says so and takes a denial alone.
 func TestA26NoProvider(t *testing.T) {
 	s := newSite(t, agent.Rule{Tool: "*", Verdict: agent.VerdictAsk, Confirm: run.ConfirmOIDC},

@@ -43,11 +43,12 @@ const warmRuns = 256
 // ErrInUse says that another process has the store; its socket serves what it holds.
 var ErrInUse = errors.New("another process has the store open")
 
-// Options of Open. Sink, Watch, Trouble, Busy, Remotes, Trusts, Functions, Callbacks, Embedder and Notify may be nil,
-// everything else is required.
+// Options of Open. Agents, Sink, Watch, Trouble, Busy, Remotes, Trusts, Functions, Callbacks, Embedder and Notify may
+// be nil, everything else is required.
 type Options struct {
 	Dir      string
 	Registry *registry.Registry
+	Agents   func(name string) (*agent.Definition, bool)  // whom delegated runs are of; nil = those of Registry
 	Model    func(agent.ModelSpec) (runtime.Model, error) // makes a provider's adapter; called once for each distinct spec
 	Sink     runtime.EventSink
 	Watch    *lambdafn.Observer               // of runs; nil = nobody watches them
@@ -120,11 +121,15 @@ func (o Options) machine(t *bolt.Table) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
+	agents := o.Agents
+	if agents == nil {
+		agents = o.Registry.Agent
+	}
 	executions := NewExecutions(t)
 	models := newModels(withBlobs(o.Model, blobs))
 	return New(Config{
 		Busy: o.Busy, Reaps: true, Wrap: models.resetScripts,
-		Table: t, Blobs: blobs, Model: models, Tools: o.Registry.Tools(), Hooks: o.Registry.Hooks(), Agents: o.Registry.Agent,
+		Table: t, Blobs: blobs, Model: models, Tools: o.Registry.Tools(), Hooks: o.Registry.Hooks(), Agents: agents,
 		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: executions, Sink: o.Sink, Watch: o.Watch, Trouble: o.Trouble,
 		Warm:    warmRuns,
 		Remotes: o.Remotes, Trusts: o.Trusts, Functions: o.Functions, Callbacks: o.Callbacks, Embedder: o.Embedder,

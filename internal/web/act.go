@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 
 	"github.com/countersign/countersign/internal/approval"
@@ -21,6 +22,8 @@ type formResult struct {
 	Bad   bool
 	text  string
 	typed map[string]string
+	// changes are what an edit would change; nil = no edit is looked at
+	changes []change
 }
 
 // handlePost applies a form. If the form is accepted, it redirects to the page. If not, it shows the page with the
@@ -62,19 +65,26 @@ func (s *server) handlePost(w http.ResponseWriter, r *http.Request, v visit) {
 		s.sendCode(w, r, v, form)
 		return
 	}
+	if form["action"] == "review" {
+		s.reviewEdit(w, r, v, form)
+		return
+	}
 	if err := s.applyForm(r.Context(), v, form); err != nil {
 		s.refuseForm(w, r, v, form, err)
 		return
 	}
 	to := r.URL.EscapedPath()
 	if back, err := url.Parse(form["back"]); err == nil && v.checkProof != nil && back.Host == "" &&
-		(back.Path == "/" || strings.HasPrefix(back.Path, runsPath) && runID.MatchString(back.Path[len(runsPath):])) {
+		leadsBack.MatchString(back.Path) {
 		to = back.RequestURI()
 	}
 	s.setSecurityHeaders(w.Header())
 	w.Header().Set("Location", to)
 	w.WriteHeader(http.StatusSeeOther)
 }
+
+// leadsBack are the paths of the pages with cards that a decision leads back to.
+var leadsBack = regexp.MustCompile(`^/((runs|chat)/r[a-z2-7]{25})?$`)
 
 // showUncovered shows the page with nothing masked to a person who may decide. It records that first; without the
 // record it shows nothing.
@@ -99,6 +109,62 @@ func (s *server) showUncovered(w http.ResponseWriter, r *http.Request, v visit, 
 	v.uncovered = true
 	s.writeRequestPage(w, r, v, http.StatusOK, formResult{Head: "Nothing is masked on this page",
 		text: "It is recorded that you looked. Open the page again to have it masked."})
+}
+
+// reviewEdit shows what the edited arguments change, with the form that approves them. It decides and records nothing.
+func (s *server) reviewEdit(w http.ResponseWriter, r *http.Request, v visit, form map[string]string) {
+	var changes []change
+	err := error(approval.ErrForbidden)
+	if s.findAllowedActions(v).Edit {
+		var args json.RawMessage
+		if args, changes, err = s.readEdit(r.Context(), v.a, form); err == nil {
+			form["args"] = string(args)
+		}
+	}
+	if err != nil {
+		s.refuseForm(w, r, v, form, err)
+		return
+	}
+	s.writeRequestPage(w, r, v, http.StatusOK, formResult{Head: "Look at what you change",
+		text: "Nothing is approved yet.", typed: form, changes: changes})
+}
+
+// readEdit returns the arguments that a form describes, with secrets masked, and what they change.
+func (s *server) readEdit(
+	ctx context.Context, a approval.Approval, form map[string]string,
+) (json.RawMessage, []change, error) {
+	stored, fields, err := s.newEditFields(ctx, a, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	args := json.RawMessage(form["args"])
+	if len(args) == 0 {
+		if args, err = readFields(fields, form); err != nil {
+			return nil, nil, err
+		}
+	}
+	if _, err := s.Show.Restore(ctx, a, string(args)); err != nil {
+		return nil, nil, err
+	}
+	changes, err := findChanges(json.RawMessage(stored), args, s.Show.Text)
+	if err == nil && len(changes) == 0 {
+		err = &formError{"nothing is different: approve the call as it is"}
+	}
+	return args, changes, err
+}
+
+// newEditFields returns the arguments as JSON with secrets masked, and as fields; nil = they are edited as JSON alone.
+func (s *server) newEditFields(
+	ctx context.Context, a approval.Approval, typed map[string]string,
+) (stored string, all []field, err error) {
+	if stored, err = s.Show.Editable(ctx, a); err != nil || s.Show.Schema == nil {
+		return stored, nil, err
+	}
+	schema, err := s.Show.Schema(ctx, a)
+	if err != nil {
+		return stored, nil, err
+	}
+	return stored, newFields(schema, json.RawMessage(stored), typed, s.Show.Text), nil
 }
 
 // sendCode sends the visitor a code by another channel than the link's. Its MAC is stored first.

@@ -7,6 +7,7 @@ import (
 	"crypto/subtle"
 	"encoding/hex"
 	"errors"
+	"io"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -42,6 +43,7 @@ type Actor interface {
 	Input(ctx context.Context, run string, in api.Input, key string) (api.Accepted, error)
 	Cancel(ctx context.Context, run, note string) (api.Accepted, error)
 	Fork(ctx context.Context, run string, f api.Fork) (api.Accepted, error)
+	Upload(ctx context.Context, b api.Blob, open func() (io.ReadCloser, error)) (blob string, err error)
 	Revoke(ctx context.Context, agent, tool, digest string) error
 }
 
@@ -67,6 +69,36 @@ type Console struct {
 	Agents     func() []string
 	Definition func(name string) (*agent.Definition, bool) // of an agent, as runs start with it
 	Act        Actor                                       // nil = the console shows, and decides requests
+	// Broken returns what is wrong with the agents whose files cannot be loaded, by agent; nil = all of them can.
+	Broken func() map[string][]AgentProblem
+	// WithModel returns an agent with another model, given as Models are; its error is for the visitor. Nil = runs start
+	// with the model of their agent.
+	WithModel func(name, model string) (*agent.Definition, error)
+	Models    []string // suggestions
+	// API answers requests of the API as the visitor. The console passes on what reads one run: its JSON and its stream.
+	API   http.Handler
+	Cache *Cache // shared by consoles; nil = its own
+}
+
+// AgentProblem is something that is wrong with the file of an agent.
+type AgentProblem struct {
+	File   string
+	Line   int    // from 1; 0 = the file as a whole
+	Key    string // "" = the file as a whole
+	Text   string // what was got and what is wanted
+	Source string // the line
+}
+
+// Cache keeps what consoles have read of runs, of any tenant. Safe for concurrent use.
+type Cache struct {
+	mu        sync.Mutex
+	summaries map[string]runSummary // by tenant and run
+	stories   map[string]*story     // by tenant and run
+}
+
+// NewCache returns an empty cache.
+func NewCache() *Cache {
+	return &Cache{summaries: map[string]runSummary{}, stories: map[string]*story{}}
 }
 
 // KeyFragment is the fragment (#) of the address that first opens the console. Browsers do not send fragments.
@@ -79,6 +111,7 @@ const (
 	agentsPath    = "/agents/"
 	togetherPath  = "/approvals/together"
 	startPath     = "/start"
+	chatPath      = "/chat"
 	scriptPath    = "/console.js"
 )
 
@@ -115,9 +148,7 @@ func formOf(path string) string {
 type console struct {
 	*Console
 	*server
-	mu        sync.Mutex
-	summaries map[string]runSummary // by run
-	stories   map[string]*story     // by run
+	*Cache
 }
 
 // Handler serves every page of the console. Any other path is not found.
@@ -125,7 +156,11 @@ func (c *Console) Handler() http.Handler {
 	s := c.Pages.newServer(consolePages)
 	s.policy = strings.Replace(pagePolicy, "default-src 'none';",
 		"default-src 'none'; script-src 'self'; connect-src 'self';", 1)
-	return &console{Console: c, server: s, summaries: map[string]runSummary{}, stories: map[string]*story{}}
+	cache := c.Cache
+	if cache == nil {
+		cache = NewCache()
+	}
+	return &console{Console: c, server: s, Cache: cache}
 }
 
 // ServeHTTP implements http.Handler.
@@ -152,10 +187,27 @@ func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte(readFile("console/console.js"))) // the client is gone if this fails
 	case r.URL.Path == "/audit.jsonl":
 		c.serveDecisions(w, r)
+	case c.API != nil && passedOn.MatchString(r.URL.Path):
+		c.serveRun(w, r)
 	default:
 		name, page, err := c.newPage(r)
 		c.renderPage(w, r, name, page, err)
 	}
+}
+
+// passedOn are the paths that answer as the API does: a run's JSON, and the stream of its events. They are the
+// console's own, since a session opens no path of the API.
+var passedOn = regexp.MustCompile(`^/runs/(r[a-z2-7]{25})/(json|events)$`)
+
+func (c *console) serveRun(w http.ResponseWriter, r *http.Request) {
+	of := passedOn.FindStringSubmatch(r.URL.Path)
+	in := r.Clone(r.Context())
+	in.URL.Path, in.URL.RawPath = api.Path+runsPath[1:]+of[1], ""
+	if of[2] == "events" {
+		in.URL.Path += "/events"
+	}
+	c.setSecurityHeaders(w.Header())
+	c.API.ServeHTTP(w, in)
 }
 
 // newPage returns the view of the page at a path, and the name of its template.
@@ -175,6 +227,9 @@ func (c *console) newPage(r *http.Request) (name string, page any, err error) {
 	case path == startPath:
 		name = "start.html"
 		page, err = c.newStartPage(r)
+	case path == chatPath, first == "chat" && runID.MatchString(id):
+		name = "chat.html"
+		page, err = c.newChatPage(r, id)
 	case path == "/agents":
 		name = "agents.html"
 		page, err = c.newAgentsPage(r)
@@ -297,6 +352,7 @@ func (c *console) newVisit(a approval.Approval) visit {
 // The places of the navigation.
 const (
 	navApprovals = "/"
+	navChat      = chatPath
 	navRuns      = "/runs"
 	navAgents    = "/agents"
 	navAudit     = "/audit"
@@ -308,7 +364,7 @@ type place struct{ Path, Label, Here string }
 // newPlaces returns the navigation; here is the place of the page.
 func newPlaces(here string) []place {
 	all := []place{{Path: navApprovals, Label: "Approvals"}, {Path: navRuns, Label: "Runs"},
-		{Path: navAgents, Label: "Agents"}, {Path: navAudit, Label: "Audit"}}
+		{Path: navAgents, Label: "Agents"}, {Path: navAudit, Label: "Audit"}, {Path: navChat, Label: "Chat"}}
 	for i := range all {
 		if all[i].Path == here {
 			all[i].Here = "true"
@@ -319,8 +375,12 @@ func newPlaces(here string) []place {
 
 // newFrame returns the fields that all console pages have. nav is the place of the navigation.
 func (c *console) newFrame(title, nav string, way ...crumb) frame {
-	return frame{Title: title + " · Countersign", Who: c.Show.Text(c.As.ID), Start: c.Start, Proof: c.formProof(),
+	f := frame{Title: title + " · Countersign", Who: c.Show.Text(c.As.ID), Start: c.Start, Proof: c.formProof(),
 		Nav: nav, Trail: way, Acts: c.Act != nil}
+	if c.WithModel != nil {
+		f.Models = c.Models
+	}
+	return f
 }
 
 // formProof returns the proof that forms hold; "" = whoever decides shows one.

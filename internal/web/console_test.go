@@ -1,18 +1,24 @@
 package web_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"html"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/npmtest"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
@@ -127,4 +133,134 @@ func TestConsoleStoriesAreBounded(t *testing.T) {
 	require.Contains(t, page.body, "59500 characters more: see the run as JSON.")
 	require.Contains(t, page.body, "of arguments: see the run as JSON.")
 	require.NotContains(t, page.body, "\u202e")
+}
+
+// many is an API with many runs, which it lists page by page. It counts what it is asked.
+type many struct {
+	runs
+	heads []api.RunHead
+	asked *int
+}
+
+func (m many) Runs(_ context.Context, q api.RunQuery) (api.Page[api.RunHead], error) {
+	*m.asked++
+	from, _ := strconv.Atoi(q.Cursor)
+	to := min(len(m.heads), from+cmp.Or(q.Limit, 50))
+	page := api.Page[api.RunHead]{Items: m.heads[from:to]}
+	if to < len(m.heads) {
+		page.Cursor = strconv.Itoa(to)
+	}
+	return page, nil
+}
+
+func (m many) RunWithoutMessages(context.Context, string) (api.Run, error) {
+	*m.asked++
+	return m.run, nil
+}
+
+// Ten thousand runs are listed by pages, each once, and what a page asks the API for does not grow with them.
+func TestConsoleListsManyRuns(t *testing.T) {
+	w := newHarness(t, asks(five))
+	list := many{asked: new(int)}
+	for i := range 10_000 {
+		id := []byte("r" + strings.Repeat("a", 25))
+		for n, at := i, 25; n > 0; n, at = n/8, at-1 {
+			id[at] = "abcdefgh"[n%8]
+		}
+		list.heads = append(list.heads, api.RunHead{ID: string(id), Agent: "payer", Status: run.RunDone, Reason: run.ReasonNaturalEnd})
+	}
+	w.console("user:ana", func(c *web.Console) { c.Read = list })
+	seen := map[string]bool{}
+	pages := 0
+	for next := "/runs"; next != ""; pages++ {
+		*list.asked = 0
+		got := w.do("GET", w.server.URL+next, nil)
+		require.Equal(t, http.StatusOK, got.status)
+		require.LessOrEqual(t, *list.asked, 51, "one list, and one read of each run on the page")
+		require.Less(t, len(got.body), 100_000)
+		for _, row := range regexp.MustCompile(`<a id="(r[a-z2-7]{25})"`).FindAllStringSubmatch(got.body, -1) {
+			seen[row[1]] = true
+		}
+		next = ""
+		if more := regexp.MustCompile(`rel="next" href="([^"]+)"`).FindStringSubmatch(got.body); more != nil {
+			next = html.UnescapeString(more[1])
+		}
+	}
+	require.Equal(t, 200, pages)
+	require.Len(t, seen, 10_000)
+}
+
+// The page of a run of a thousand messages holds the newest, whatever their number, and leads to the older ones by keys
+// alone; a bar of the timeline leads to its message.
+func TestConsoleShowsALongRunInABrowser(t *testing.T) {
+	b := npmtest.StartBrowser(t)
+	w := newHarness(t, asks(five))
+	id := "r" + strings.Repeat("a", 25)
+	var all []policy.Spoken
+	var events []api.Event
+	for i := range 500 {
+		seq := int64(2 * i)
+		raw, err := run.MarshalEvent(run.Replied{Model: "m", Requests: 1, Usage: run.Usage{Input: 1000, Output: 234}, Cost: 5_000_000_000_000})
+		require.NoError(t, err)
+		events = append(events, api.Event{ID: fmt.Sprintf("%d.0", seq+1), Seq: seq + 1, Type: "replied", At: time.Unix(seq+1, 0),
+			Data: raw[len(`{"replied":`) : len(raw)-1]})
+		all = append(all, policy.Spoken{Message: run.Message{Role: run.RoleUser, Block: run.Text{Text: fmt.Sprint("Question ", i)}, Source: run.Source{Seq: seq}}},
+			policy.Spoken{Message: run.Message{Role: run.RoleAssistant, Block: run.Text{Text: fmt.Sprint("Answer ", i)}, Source: run.Source{Seq: seq + 1}}})
+	}
+	w.console("user:ana", func(c *web.Console) {
+		c.Read = told{runs{api.Run{ID: id, Agent: "payer", Status: run.RunDone, Seq: 1000}}, events}
+		c.Conversation = func(context.Context, string) ([]policy.Spoken, error) { return all, nil }
+	})
+	p := b.Open("long", npmtest.Options{})
+	require.Equal(t, http.StatusOK, p.Goto(w.server.URL+"/runs/"+id))
+	var found struct {
+		Nodes, Messages, Bars int
+		Bar                   string
+	}
+	look := func() {
+		p.Eval(`({nodes: document.querySelectorAll("*").length, messages: document.querySelectorAll(".message[value]").length,
+			bars: document.querySelectorAll(".bars li").length, bar: document.querySelector(".bars li:last-child a")?.innerText.trim()})`, &found)
+	}
+	look()
+	require.Equal(t, 200, found.Messages)
+	require.Less(t, found.Nodes, 6000)
+	require.Equal(t, 100, found.Bars)
+	require.Contains(t, found.Bar, "1\u202f234 tokens, $5")
+	p.Click(".bars li:last-child a")
+	var target string
+	p.Eval(`document.querySelector(":target").innerText`, &target)
+	require.Contains(t, target, "Answer 499")
+	for range 4 {
+		p.Eval(`document.querySelector("#older button").focus()`, nil)
+		p.Key("Enter")
+		p.Settle()
+		look()
+		require.Equal(t, 200, found.Messages)
+		require.Less(t, found.Nodes, 6000)
+	}
+	var text string
+	p.Eval(`document.getElementById("talk").innerText`, &text)
+	require.Contains(t, text, "Question 0")
+}
+
+// told is an API whose run has events.
+type told struct {
+	runs
+	events []api.Event
+}
+
+func (r told) Events(_ context.Context, _, after string, limit int) (api.Page[api.Event], error) {
+	from := 0
+	for from < len(r.events) && after != "" && r.events[from].ID != after {
+		from++
+	}
+	if after != "" {
+		from++
+	}
+	to := min(len(r.events), from+limit)
+	page := api.Page[api.Event]{Items: r.events[min(from, to):to]}
+	if to < len(r.events) {
+		page.Cursor = r.events[to-1].ID
+	}
+	return page, nil
 }

@@ -1,12 +1,21 @@
 package web
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"mime"
+	"mime/multipart"
 	"net/http"
+	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +25,9 @@ import (
 )
 
 // actFields are the fields of the forms that start and change runs and agents.
-var actFields = []string{"form", "note", "agent", "message", "input", "at", "tool", "digest", proofField}
+var actFields = []string{
+	"form", "note", "agent", "message", "input", "model", "at", "tool", "digest", "chat", proofField,
+}
 
 // startPage is the view of start.html.
 type startPage struct {
@@ -24,6 +35,7 @@ type startPage struct {
 	Agents   []filterOption
 	Agent    string
 	Detail   show.Text // the agent's model
+	Fields   []field   // of the agent's input; nil = it takes a message
 	Typed    map[string]string
 	Notice   *notice
 	Curl, Go string
@@ -48,16 +60,18 @@ func (c *console) newStart(r *http.Request, typed map[string]string, n *notice) 
 	}
 	page = startPage{frame: c.newFrame("Start a run", navRuns), Agents: c.agentOptions(name)[1:], Agent: name,
 		Typed: typed, Notice: n}
-	if c.Definition != nil {
-		if d, ok := c.Definition(name); ok {
-			page.Detail = c.Show.Text(strings.TrimSpace(d.Model.Provider + " " + d.Model.ID))
-		}
+	if d, ok := c.definition(name); ok {
+		page.Detail = c.modelText(d)
+		page.Fields = newFields(d.Input.Schema, nil, typed, c.Show.Text)
 	}
 	base := "http://" + r.Host
 	if c.Session { // sessions are of an address by https alone
 		base = "https://" + r.Host
 	}
 	body := fmt.Sprintf(`{"agent": %q, "message": "…"}`, name)
+	if page.Fields != nil {
+		body = fmt.Sprintf(`{"agent": %q, "input": {…}}`, name)
+	}
 	page.Curl = "curl -H \"Authorization: Bearer $TOKEN\" -H 'Content-Type: application/json' \\\n  -d '" +
 		body + "' " + base + "/v1/runs"
 	page.Go = fmt.Sprintf("c := client.New(%q, authorized)\nrun, err := c.Start(ctx, client.Start{\n\tAgent: %q, "+
@@ -68,7 +82,7 @@ func (c *console) newStart(r *http.Request, typed map[string]string, n *notice) 
 // serveForm applies a form that starts or changes something, and leads to what came of it. A form that is refused is
 // shown again with the reason.
 func (c *console) serveForm(w http.ResponseWriter, r *http.Request) {
-	form, err := readAction(w, r)
+	form, files, err := readAction(w, r)
 	notice := &notice{formResult: formResult{Head: "Nothing was changed", Bad: true}}
 	status, kind := http.StatusBadRequest, formOf(r.URL.Path)
 	var to string
@@ -86,7 +100,7 @@ func (c *console) serveForm(w http.ResponseWriter, r *http.Request) {
 		c.writePage(w, http.StatusNotFound, c.missing)
 		return
 	default:
-		if to, err = c.applyAction(r.Context(), kind, r.URL.Path, form); err == nil {
+		if to, err = c.applyAction(r.Context(), kind, r.URL.Path, form, files); err == nil {
 			redirect(w, to)
 			return
 		}
@@ -112,25 +126,29 @@ func (c *console) refuseAction(
 	var name string
 	var view any
 	var err error
-	path := strings.Split(r.URL.Path, "/")
+	at := strings.Split(r.URL.Path, "/")
 	plain := r.Clone(r.Context())
 	plain.URL.RawQuery = ""
 	switch kind {
 	case "start":
 		name = "start.html"
-		view, err = c.newStart(r, form, n)
+		view, err = c.newStart(plain, form, n)
 	case "revoke":
 		var page agentPage
 		name = "agent.html"
-		page, err = c.newAgentPage(plain, path[2])
+		page, err = c.newAgentPage(plain, at[2])
 		page.Notice, view = n, page
 	case "together":
 		name, view = "together.html", togetherPage{frame: c.newFrame("Approve several", navApprovals),
 			Heading: show.Text{{Text: "Approve several"}}, Notice: n}
 	default:
 		var page runPage
-		name = "run.html"
-		page, err = c.newRunPage(plain, path[2])
+		if name = "run.html"; form["chat"] != "" {
+			name = "chat.html"
+			page, err = c.newChatPage(plain, at[2])
+		} else {
+			page, err = c.newRunPage(plain, at[2])
+		}
 		page.Notice, page.Typed, view = n, form, page
 	}
 	if err == nil {
@@ -145,9 +163,9 @@ func (c *console) refuseAction(
 
 // applyAction does what a form asks for, and returns the path to go on at.
 func (c *console) applyAction(
-	ctx context.Context, kind, path string, form map[string]string,
+	ctx context.Context, kind, at string, form map[string]string, files []attachment,
 ) (to string, err error) {
-	of := strings.Split(path, "/")[2:]
+	of := strings.Split(at, "/")[2:]
 	var done api.Accepted
 	switch kind {
 	case "revoke":
@@ -158,14 +176,14 @@ func (c *console) applyAction(
 	case "cancel":
 		done, err = c.Act.Cancel(ctx, of[0], form["note"])
 	case "fork":
-		at, bad := strconv.ParseInt(form["at"], 10, 64)
+		entry, bad := strconv.ParseInt(form["at"], 10, 64)
 		if bad != nil {
 			return "", &formError{"want an entry to fork behind"}
 		}
-		done, err = c.Act.Fork(ctx, of[0], api.Fork{At: &at})
+		done, err = c.Act.Fork(ctx, of[0], api.Fork{At: &entry})
 	case "message":
 		var m json.RawMessage
-		if m, err = newMessage(form["message"]); err == nil {
+		if m, err = c.newMessage(ctx, form["message"], files); err == nil {
 			done, err = c.Act.Input(ctx, of[0], api.Input{Messages: []json.RawMessage{m}}, "")
 		}
 	case "continue":
@@ -173,28 +191,61 @@ func (c *console) applyAction(
 		start := api.Start{Continues: of[0]}
 		if before, err = c.Read.RunWithoutMessages(ctx, of[0]); err == nil {
 			start.Agent = before.Agent
-			start.Message, err = newMessage(form["message"])
+			start.Message, err = c.newMessage(ctx, form["message"], files)
+		}
+		if err == nil {
+			err = c.setModel(&start, form)
 		}
 		if err == nil {
 			done, err = c.Act.Start(ctx, start)
 		}
 	default:
-		done, err = c.start(ctx, form)
+		done, err = c.start(ctx, form, files)
 	}
-	return runsPath + done.ID, err
+	to = runsPath + done.ID
+	if form["chat"] != "" {
+		to = chatPath + "/" + done.ID
+	}
+	if form["model"] != "" { // offered again for what continues the run
+		to += "?" + url.Values{"model": {form["model"]}}.Encode()
+	}
+	return to, err
+}
+
+// setModel gives a start the model that a form names, if it names one.
+func (c *console) setModel(s *api.Start, form map[string]string) (err error) {
+	model := strings.TrimSpace(form["model"])
+	if model == "" || c.WithModel == nil {
+		return nil
+	}
+	if s.Definition, err = c.WithModel(s.Agent, model); err != nil {
+		return &formError{"The model: " + err.Error()}
+	}
+	return nil
 }
 
 // start starts a run by the form of start.html.
 func (c *console) start(
-	ctx context.Context, form map[string]string,
+	ctx context.Context, form map[string]string, files []attachment,
 ) (done api.Accepted, err error) {
 	s := api.Start{Agent: form["agent"]}
+	var fields []field
+	if d, ok := c.definition(s.Agent); ok {
+		fields = newFields(d.Input.Schema, nil, nil, c.Show.Text)
+	}
+	if err = c.setModel(&s, form); err != nil {
+		return done, err
+	}
 	switch input := strings.TrimSpace(form["input"]); {
-	case input == "":
-		if s.Message, err = newMessage(form["message"]); err != nil {
+	case input == "" && fields != nil && form["message"] == "" && len(files) == 0:
+		if s.Input, err = readFields(fields, form); err != nil {
 			return done, err
 		}
-	case form["message"] != "":
+	case input == "":
+		if s.Message, err = c.newMessage(ctx, form["message"], files); err != nil {
+			return done, err
+		}
+	case form["message"] != "" || len(files) > 0:
 		return done, &formError{"Want a message or an input, not both."}
 	case !json.Valid([]byte(input)):
 		return done, &formError{"The input: want JSON."}
@@ -204,36 +255,109 @@ func (c *console) start(
 	return c.Act.Start(ctx, s)
 }
 
-// newMessage returns a message of a text.
-func newMessage(text string) (json.RawMessage, error) {
-	if strings.TrimSpace(text) == "" {
-		return nil, &formError{"Want some words."}
-	}
-	return json.Marshal(text)
+// attachment is a file of a form.
+type attachment struct {
+	name, mediaType string
+	data            []byte
 }
 
-// readAction reads a form strictly: only the known fields, each once but form, whose values are joined by spaces.
-// People may see its error.
-func readAction(w http.ResponseWriter, r *http.Request) (map[string]string, error) {
-	wrong := errors.New("want a form of this page")
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil || kind != "application/x-www-form-urlencoded" {
-		return nil, wrong
+// newMessage returns a message of a text and files. A file that is too large for a message is uploaded first.
+func (c *console) newMessage(ctx context.Context, text string, files []attachment) (json.RawMessage, error) {
+	if len(files) == 0 {
+		if strings.TrimSpace(text) == "" {
+			return nil, &formError{"Want some words."}
+		}
+		return json.Marshal(text)
 	}
+	var blocks []map[string]string
+	for _, f := range files {
+		block := map[string]string{"type": "media", "name": f.name, "mediaType": f.mediaType}
+		if len(f.data) <= api.MaxInline {
+			block["data"] = base64.StdEncoding.EncodeToString(f.data)
+		} else {
+			sum := sha256.Sum256(f.data)
+			b := api.Blob{MediaType: f.mediaType, Bytes: int64(len(f.data)), SHA256: hex.EncodeToString(sum[:])}
+			open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(f.data)), nil }
+			var err error
+			if block["blob"], err = c.Act.Upload(ctx, b, open); err != nil {
+				return nil, err
+			}
+		}
+		blocks = append(blocks, block)
+	}
+	if strings.TrimSpace(text) != "" {
+		blocks = append(blocks, map[string]string{"type": "text", "text": text})
+	}
+	return json.Marshal(blocks)
+}
+
+// maxAttached is how many bytes the files of a form may have together. A gateway and a function take 6 MB, as base64.
+const maxAttached = 4 << 20
+
+// readAction reads a form strictly: only the known fields, each once but form, whose values are joined by spaces, and
+// files. People may see its error.
+func readAction(w http.ResponseWriter, r *http.Request) (map[string]string, []attachment, error) {
+	wrong := errors.New("want a form of this page")
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	limit, parse := int64(maxForm), r.ParseForm
+	if kind == "multipart/form-data" {
+		limit = maxForm + maxAttached
+		parse = func() error { return r.ParseMultipartForm(limit) }
+	} else if kind != "application/x-www-form-urlencoded" {
+		err = wrong
+	}
+	if err != nil {
+		return nil, nil, wrong
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, limit)
 	var tooLarge *http.MaxBytesError
-	switch err := r.ParseForm(); {
+	switch err := parse(); {
 	case errors.As(err, &tooLarge):
-		return nil, fmt.Errorf("want a form of at most %d bytes", maxForm)
+		return nil, nil, fmt.Errorf("want at most %d bytes; larger files go by the command line or the API", limit)
 	case err != nil:
-		return nil, wrong
+		return nil, nil, wrong
 	}
 	got := map[string]string{}
 	for name, all := range r.PostForm {
-		if !slices.Contains(actFields, name) || len(all) != 1 && name != "form" {
-			return nil, wrong
+		if kind == "multipart/form-data" && name == "file" && strings.Join(all, "") == "" { // the field was left empty
+			continue
+		}
+		member := strings.HasPrefix(name, fieldPrefix) && len(r.PostForm) <= len(actFields)+maxMembers
+		if !member && !slices.Contains(actFields, name) || len(all) != 1 && name != "form" {
+			return nil, nil, wrong
 		}
 		got[name] = strings.ReplaceAll(strings.Join(all, " "), "\r\n", "\n") // as browsers send line ends
 	}
-	return got, nil
+	var files []attachment
+	if r.MultipartForm == nil {
+		return got, nil, nil
+	}
+	for name, sent := range r.MultipartForm.File {
+		for _, header := range sent {
+			if name != "file" {
+				return nil, nil, wrong
+			}
+			f, err := readAttachment(header)
+			if err != nil {
+				return nil, nil, err
+			}
+			files = append(files, f)
+		}
+	}
+	return got, files, nil
+}
+
+// readAttachment reads a file of a form. Its type is that of its name, else what its content looks like.
+func readAttachment(header *multipart.FileHeader) (attachment, error) {
+	in, err := header.Open()
+	if err != nil {
+		return attachment{}, fmt.Errorf("the file %s cannot be read", header.Filename)
+	}
+	defer in.Close()
+	data, err := io.ReadAll(in)
+	if err != nil || len(data) == 0 {
+		return attachment{}, fmt.Errorf("the file %s is empty or cannot be read", header.Filename)
+	}
+	kind, _, _ := strings.Cut(cmp.Or(mime.TypeByExtension(path.Ext(header.Filename)), http.DetectContentType(data)), ";")
+	return attachment{header.Filename, kind, data}, nil
 }

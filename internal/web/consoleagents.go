@@ -3,8 +3,10 @@ package web
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -30,6 +32,7 @@ type agentRow struct {
 	Model   show.Text
 	Tools   int
 	Figures agentFigures
+	Broken  bool // its file cannot be loaded
 }
 
 // agentFigures are of an agent's newest runs.
@@ -51,6 +54,14 @@ type agentPage struct {
 	Runs    []runRow
 	Grants  []grantRow
 	Notice  *notice
+	Broken  []problemRow // what is wrong with its file; nil = it can be loaded
+}
+
+// problemRow is something that is wrong with an agent's file, and the line that it is in.
+type problemRow struct {
+	At           string // the file and the line
+	Key          string
+	Text, Source show.Text
 }
 
 // toolRow is a tool with what holds of its calls, in words.
@@ -85,19 +96,30 @@ func (c *console) newAgentsPage(r *http.Request) (page agentsPage, err error) {
 		return page, err
 	}
 	page.frame = c.newFrame("Agents", navAgents)
-	for _, o := range c.agentOptions("")[1:] {
-		row := agentRow{Name: o.Value, Label: o.Label}
-		if c.Definition != nil {
-			if d, ok := c.Definition(o.Value); ok {
-				row.Model, row.Tools = c.modelText(d), len(d.Tools)
-			}
+	names := slices.Collect(maps.Keys(c.broken()))
+	if c.Agents != nil {
+		names = append(names, c.Agents()...)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		row := agentRow{Name: name, Label: c.Show.Text(name), Broken: c.broken()[name] != nil}
+		if d, ok := c.definition(name); ok {
+			row.Model, row.Tools = c.modelText(d), len(d.Tools)
 		}
-		if _, row.Figures, err = c.loadAgentRuns(r.Context(), o.Value); err != nil {
+		if _, row.Figures, err = c.loadAgentRuns(r.Context(), name); err != nil {
 			return page, err
 		}
 		page.Agents = append(page.Agents, row)
 	}
 	return page, nil
+}
+
+// broken returns what is wrong with the agents whose files cannot be loaded.
+func (c *console) broken() map[string][]AgentProblem {
+	if c.Broken == nil {
+		return nil
+	}
+	return c.Broken()
 }
 
 func (c *console) modelText(d *agent.Definition) show.Text {
@@ -137,27 +159,19 @@ func (c *console) newAgentPage(r *http.Request, name string) (page agentPage, er
 	if _, err := readQuery(r); err != nil || c.Definition == nil {
 		return page, errNoPage
 	}
-	d, known := c.Definition(name)
-	if !known {
-		return page, errNoPage
-	}
-	page = agentPage{frame: c.newFrame(name, navAgents), Name: name,
-		Heading: c.Show.Text(strings.TrimSpace(name + " " + d.Version)), System: show.Words(d.System), Facts: c.agentFacts(d)}
-	for _, t := range d.Tools {
-		page.Tools = append(page.Tools, toolRow{Name: c.Show.Text(t.Name), Description: show.Words(t.Description),
-			Effect: effectWords[t.Effect], Risk: show.RiskOf(t.Effect, t.Undo != nil), Rules: describeRules(d.Permission, t)})
-	}
-	for _, m := range d.MCP {
-		row := serverRow{Name: c.Show.Text(m.Name), At: c.Show.Text(strings.Join(append(m.Command, m.URL), " ")),
-			Locked: "It is not in mcp.lock: its tools are trusted on this machine, and disabled in a deployment."}
-		if m.Locked != nil {
-			row.Locked = formatCount(len(m.Locked), "tool") + " pinned by mcp.lock"
-			for tool := range m.Locked {
-				row.Tools = append(row.Tools, c.Show.Text(tool).String())
-			}
-			slices.Sort(row.Tools)
+	page = agentPage{frame: c.newFrame(name, navAgents), Name: name, Heading: c.Show.Text(name)}
+	for _, p := range c.broken()[name] {
+		row := problemRow{At: p.File, Key: p.Key, Text: show.Words(p.Text), Source: show.Words(p.Source)}
+		if p.Line > 0 {
+			row.At += ", line " + strconv.Itoa(p.Line)
 		}
-		page.Servers = append(page.Servers, row)
+		page.Broken = append(page.Broken, row)
+	}
+	switch d, known := c.Definition(name); {
+	case known:
+		c.addDefinition(&page, d)
+	case page.Broken == nil:
+		return page, errNoPage
 	}
 	if page.Runs, page.Figures, err = c.loadAgentRuns(r.Context(), name); err != nil {
 		return page, err
@@ -175,6 +189,28 @@ func (c *console) newAgentPage(r *http.Request, name string) (page agentPage, er
 			g.With...), ", ")), c.Show.Text(covers), c.Show.Text(g.Note)})
 	}
 	return page, err
+}
+
+// addDefinition adds what an agent's definition says.
+func (c *console) addDefinition(page *agentPage, d *agent.Definition) {
+	page.Heading = c.Show.Text(strings.TrimSpace(d.Name + " " + d.Version))
+	page.System, page.Facts = show.Words(d.System), c.agentFacts(d)
+	for _, t := range d.Tools {
+		page.Tools = append(page.Tools, toolRow{Name: c.Show.Text(t.Name), Description: show.Words(t.Description),
+			Effect: effectWords[t.Effect], Risk: show.RiskOf(t.Effect, t.Undo != nil), Rules: describeRules(d.Permission, t)})
+	}
+	for _, m := range d.MCP {
+		row := serverRow{Name: c.Show.Text(m.Name), At: c.Show.Text(strings.Join(append(m.Command, m.URL), " ")),
+			Locked: "It is not in mcp.lock: its tools are trusted on this machine, and disabled in a deployment."}
+		if m.Locked != nil {
+			row.Locked = formatCount(len(m.Locked), "tool") + " pinned by mcp.lock"
+			for tool := range m.Locked {
+				row.Tools = append(row.Tools, c.Show.Text(tool).String())
+			}
+			slices.Sort(row.Tools)
+		}
+		page.Servers = append(page.Servers, row)
+	}
 }
 
 func (c *console) agentFacts(d *agent.Definition) (facts []show.Row) {

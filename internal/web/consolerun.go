@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
@@ -55,6 +56,11 @@ type runPage struct {
 	Events    []api.Event
 	Typed     map[string]string // of a form that was refused
 	Notice    *notice
+
+	Chat   bool           // the page is that of a chat
+	Agents []filterOption // of a chat: whom it can be with
+	With   string         // of a chat: the agent's name
+	Unable string         // of a chat: why no run can be started; "" = it can
 }
 
 // failure is why a run failed, and what to do.
@@ -157,10 +163,53 @@ func newJSONTree(rows []show.Row) (all []jsonNode) {
 	return all
 }
 
-func (c *console) newRunPage(r *http.Request, id string) (page runPage, err error) {
-	q, err := readQuery(r, "before")
+// newChatPage returns the view of chat.html: a run as a conversation, or the beginning of one, where id is "".
+func (c *console) newChatPage(r *http.Request, id string) (page runPage, err error) {
+	if c.Act == nil || c.Agents == nil {
+		return page, errNoPage
+	}
+	if id != "" {
+		page, err = c.newRunPage(r, id)
+		page.With = page.Run.Agent
+	} else {
+		var q map[string]string
+		if q, err = readQuery(r, "agent"); err != nil {
+			return page, err
+		}
+		page.Typed = map[string]string{}
+		page.With = q["agent"]
+		if names := c.Agents(); page.With == "" && len(names) > 0 {
+			page.With = names[0]
+		}
+		if d, ok := c.definition(page.With); ok && d.Input.Schema != nil {
+			page.Unable = "This agent takes input of a form."
+		}
+	}
 	if err != nil {
 		return page, err
+	}
+	page.Heading = show.Text{{Text: "Chat"}}
+	page.frame = c.newFrame("Chat", navChat)
+	page.Chat, page.Agents = true, c.agentOptions(page.With)[1:]
+	return page, nil
+}
+
+// definition returns the definition of an agent, if the console knows it.
+func (c *console) definition(name string) (*agent.Definition, bool) {
+	if c.Definition == nil {
+		return nil, false
+	}
+	return c.Definition(name)
+}
+
+func (c *console) newRunPage(r *http.Request, id string) (page runPage, err error) {
+	q, err := readQuery(r, "before", "model")
+	if err != nil {
+		return page, err
+	}
+	back := runsPath + id
+	if strings.HasPrefix(r.URL.Path, chatPath) {
+		back = r.URL.RequestURI()
 	}
 	one, err := c.Read.Run(r.Context(), id)
 	if err != nil {
@@ -181,7 +230,7 @@ func (c *console) newRunPage(r *http.Request, id string) (page runPage, err erro
 	if from == 0 && to == len(all) {
 		shownRange = formatCount(len(all), "message")
 	}
-	st := &pageBuilder{console: c, run: one, spans: maxPageSpans, back: runsPath + id}
+	st := &pageBuilder{console: c, run: one, spans: maxPageSpans, back: back}
 	if st.story, err = c.loadStory(r.Context(), id); err != nil {
 		return page, err
 	}
@@ -195,7 +244,8 @@ func (c *console) newRunPage(r *http.Request, id string) (page runPage, err erro
 		frame: c.newFrame(heading.String(), navRuns, runTrail(one.Root, one.Parent)...), Run: one, Seq: one.Seq - 1,
 		EventTypes: eventTypes, Heading: heading, Agent: st.newText(strings.TrimSpace(one.Agent + " " + one.Version)),
 		Tokens: formatNumber(one.Usage.Total()), Money: formatUSD(one.Cost),
-		Failure: st.newFailure(), Range: shownRange, Older: from, NotNewest: q["before"] != "", Typed: map[string]string{},
+		Failure: st.newFailure(), Range: shownRange, Older: from, NotNewest: q["before"] != "",
+		Typed: map[string]string{"model": q["model"]},
 	}
 	if page.Took = formatTook(one.EndedAt.Sub(one.StartedAt)); one.Status != run.RunDone {
 		page.Took = "not ended"
@@ -221,7 +271,8 @@ func (c *console) newRunPage(r *http.Request, id string) (page runPage, err erro
 	return page, nil
 }
 
-// eventTypes are the events of a stream after which the page is read again.
+// eventTypes are the events of a stream after which the page is read again. Text that a model is writing comes beside
+// them, as text_delta, where the process that serves the console asks models itself.
 var eventTypes = func() string {
 	var all []string
 	for _, t := range stream.Types() {
@@ -441,8 +492,7 @@ func (s *pageBuilder) newChatItems(ctx context.Context, part []policy.Spoken, fr
 		if t := s.story.turns[m.Source.Seq]; t != nil && m.Role == run.RoleAssistant && m.Source.Run == "" &&
 			(i == 0 || part[i-1].Source.Seq != m.Source.Seq) {
 			all[i].turn = t
-			all[i].Spent = strings.TrimSuffix(formatTook(t.To.Sub(t.From))+", "+formatNumber(t.Usage.Total())+" tokens, "+
-				formatUSD(t.Cost), ", ")
+			all[i].Spent = formatTook(t.To.Sub(t.From)) + ", " + t.spent()
 		}
 	}
 	return slices.DeleteFunc(all, func(m chatItem) bool { return m.hidden }), nil

@@ -151,7 +151,7 @@ func (c *console) newRunRow(ctx context.Context, h api.RunHead) (runRow, error) 
 // never changes.
 func (c *console) loadSummary(ctx context.Context, h api.RunHead) (runSummary, error) {
 	c.mu.Lock()
-	known, ok := c.summaries[h.ID]
+	known, ok := c.summaries[c.Tenant+"/"+h.ID]
 	c.mu.Unlock()
 	if ok && h.Status != run.RunRunning && known.at.Equal(h.UpdatedAt) {
 		return known, nil
@@ -177,7 +177,7 @@ func (c *console) loadSummary(ctx context.Context, h api.RunHead) (runSummary, e
 	if len(c.summaries) >= maxSummaries {
 		c.summaries = map[string]runSummary{}
 	}
-	c.summaries[h.ID] = known
+	c.summaries[c.Tenant+"/"+h.ID] = known
 	return known, nil
 }
 

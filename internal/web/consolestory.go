@@ -43,6 +43,11 @@ type turn struct {
 	Cost     run.USD
 }
 
+// spent says how many tokens the reply took, and how much money.
+func (t *turn) spent() string {
+	return strings.TrimSuffix(formatNumber(t.Usage.Total())+" tokens, "+formatUSD(t.Cost), ", ")
+}
+
 // callStory is what happened to a call.
 type callStory struct {
 	Tool     string
@@ -66,13 +71,14 @@ type decided struct {
 // loadStory returns what happened in a run so far. The caller must not change it, and holds its lock while reading.
 func (c *console) loadStory(ctx context.Context, id string) (*story, error) {
 	c.mu.Lock()
-	s := c.stories[id]
+	key := c.Tenant + "/" + id
+	s := c.stories[key]
 	if s == nil {
 		if len(c.stories) >= maxStories {
 			c.stories = map[string]*story{}
 		}
 		s = &story{at: map[int64]time.Time{}, turns: map[int64]*turn{}, calls: map[string]*callStory{}, seq: -1}
-		c.stories[id] = s
+		c.stories[key] = s
 	}
 	c.mu.Unlock()
 	s.mu.Lock()
@@ -181,26 +187,27 @@ type bar struct {
 	Label    show.Text
 	Link     string // the message or call on the page
 	Took     string
-	X, Width int // in thousandths of the timeline
+	Spent    string // tokens and money of a turn
+	X, Width int    // in thousandths of the timeline
 	from, to time.Time
 }
 
 // newBars returns the timeline of the shown messages: for each turn its model, then its calls and what they waited for.
 func (s *pageBuilder) newBars(items []chatItem) []bar {
 	var bars []bar
-	add := func(kind string, label show.Text, link string, from, to time.Time) {
+	add := func(kind string, label show.Text, link, spent string, from, to time.Time) {
 		took := formatTook(to.Sub(from))
 		if to.IsZero() { // it ends where the story does so far
 			to, took = s.story.entry, "not over"
 		}
 		if !from.IsZero() {
-			bars = append(bars, bar{Kind: kind, Label: label, Link: link, Took: took, from: from, to: to})
+			bars = append(bars, bar{Kind: kind, Label: label, Link: link, Took: took, Spent: spent, from: from, to: to})
 		}
 	}
 	for _, m := range items {
 		link := fmt.Sprintf("#m-%d", m.N)
 		if t := m.turn; t != nil {
-			add("model", s.newText(t.Model), link, t.From, t.To)
+			add("model", s.newText(t.Model), link, t.spent(), t.From, t.To)
 		}
 		if m.Call == nil {
 			continue
@@ -210,10 +217,10 @@ func (s *pageBuilder) newBars(items []chatItem) []bar {
 			continue
 		}
 		for _, w := range c.Waits {
-			add("wait", show.Text{{Text: "waits for " + string(w.For)}}, link, w.From, w.To)
+			add("wait", show.Text{{Text: "waits for " + string(w.For)}}, link, "", w.From, w.To)
 		}
 		if n := len(c.Waits); n == 0 || !c.Waits[n-1].To.IsZero() {
-			add("tool", m.Call.Tool, link, c.From, c.To)
+			add("tool", m.Call.Tool, link, "", c.From, c.To)
 		}
 	}
 	bars = bars[max(0, len(bars)-maxPageBars):]

@@ -100,7 +100,7 @@ func (s formState) describeChanges(now formState) string {
 const (
 	maxForm   = 1 << 20
 	MaxNote   = 1000 // so many characters of a note reach the model (C4)
-	maxFields = 8
+	maxFields = 8    // beside those of arguments
 )
 
 // fields are the allowed form fields, each at most once.
@@ -120,12 +120,18 @@ func readForm(r *http.Request, proof bool) (map[string]string, error) {
 		return nil, fmt.Errorf("want a form of at most %d bytes", maxForm)
 	}
 	values, err := url.ParseQuery(string(body))
-	if err != nil || len(values) > maxFields {
+	if err != nil || len(values) > maxFields+maxMembers {
 		return nil, fmt.Errorf("want a form of this page")
 	}
 	got := map[string]string{}
+	known := 0
 	for name, all := range values {
-		if !slices.Contains(fields, name) && (!proof || name != proofField) || len(all) != 1 {
+		member := strings.HasPrefix(name, fieldPrefix)
+		if !member {
+			known++
+		}
+		ours := member || slices.Contains(fields, name) || proof && name == proofField
+		if !ours || len(all) != 1 || known > maxFields {
 			return nil, fmt.Errorf("want a form of this page")
 		}
 		got[name] = strings.ReplaceAll(all[0], "\r\n", "\n") // as browsers send line ends

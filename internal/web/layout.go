@@ -29,7 +29,7 @@ var (
 		"templates/approval.html", "templates/signin.html")
 	consolePages = newPages(maxConsole, "console/parts.html", "templates/answer.html", "templates/plain.html",
 		"templates/approval.html", "console/queue.html", "console/together.html", "console/runs.html", "console/run.html",
-		"console/start.html", "console/agents.html", "console/agent.html", "console/audit.html")
+		"console/chat.html", "console/start.html", "console/agents.html", "console/agent.html", "console/audit.html")
 )
 
 // pageSet is a set of pages with one layout. A page has the name of its file.

@@ -38,6 +38,13 @@ func NewRenderer(
 			err = json.Indent(&out, args, "", "  ")
 			return out.String(), err
 		},
+		Schema: func(ctx context.Context, a approval.Approval) (json.RawMessage, error) {
+			view, err := v.View(ctx, a)
+			if err != nil {
+				return nil, err
+			}
+			return view.Schema(a), nil
+		},
 		Restore: func(ctx context.Context, a approval.Approval, edited string) (json.RawMessage, error) {
 			view, err := v.View(ctx, a)
 			if err != nil {

@@ -13,7 +13,7 @@ import (
 func views() map[string]any {
 	return map[string]any{
 		"plain.html": &plainPage{}, "approval.html": &requestPage{}, "signin.html": &signInPage{}, "run.html": &runPage{},
-		"queue.html": &queuePage{}, "together.html": &togetherPage{}, "runs.html": &runsPage{}, "start.html": &startPage{},
+		"queue.html": &queuePage{}, "together.html": &togetherPage{}, "runs.html": &runsPage{}, "start.html": &startPage{}, "chat.html": &runPage{},
 		"agents.html": &agentsPage{}, "agent.html": &agentPage{}, "audit.html": &auditPage{},
 	}
 }

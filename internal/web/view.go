@@ -37,6 +37,8 @@ type frame struct {
 	Nav   string  // the place of the navigation
 	Trail []crumb // the way to the page
 	Acts  bool    // forms start and change runs
+
+	Models []string // suggestions for the model of a run; nil = no other model is offered
 }
 
 // crumb is a run in the breadcrumbs.
@@ -61,6 +63,9 @@ type requestPage struct {
 	Each                            []eachTool // a form for each; nil = one for all
 	Note, Result, Remark, Arguments string     // as typed
 	Editing, Asking                 bool       // the form that was sent
+	Fields                          []field    // of the arguments; nil = they are edited as JSON alone
+	AsJSON                          bool       // the arguments were sent as JSON
+	Changes                         []change   // what the edit would change; nil = none is looked at
 	Requester                       bool       // the run acts for the visitor
 
 	// Of a card of the console: what begins the ids of its fields, where its forms go, and where they lead back to.
@@ -135,7 +140,9 @@ func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (r
 	page := requestPage{
 		frame: v.frame, ID: s.Show.Text(v.a.ID), Kind: v.a.Kind, Shown: shown, Fine: v.fine,
 		Note: now.typed["note"], Result: now.typed["result"], Remark: now.typed["text"], Arguments: now.typed["args"],
-		Editing: now.typed["action"] == "edit", Asking: now.typed["action"] == "remark",
+		Editing: now.typed["action"] == "edit" || now.typed["action"] == "review",
+		Asking:  now.typed["action"] == "remark", Changes: now.changes, AsJSON: now.typed["args"] != "",
+		Back:      now.typed["back"], // of a card whose form led here
 		Requester: slices.Contains(v.a.Requesters, v.by.ID),
 	}
 	page.Title, page.Who = shown.Title.String()+" · Countersign", s.Show.Text(cmp.Or(v.who.Name, v.who.ID))
@@ -155,10 +162,13 @@ func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (r
 		}
 	}
 	s.setAnswerSection(&page, v)
-	if page.May.Edit && page.Arguments == "" {
-		if page.Arguments, err = s.Show.Editable(ctx, v.a); err != nil {
+	if page.May.Edit {
+		var stored string
+		if stored, page.Fields, err = s.newEditFields(ctx, v.a, now.typed); err != nil {
 			return requestPage{}, err
 		}
+		page.AsJSON = page.AsJSON && page.Changes == nil || page.Fields == nil
+		page.Arguments = cmp.Or(page.Arguments, stored)
 	}
 	page.Form, err = signForm(v.link, newFormState(v.a, v.by.ID))
 	return page, err

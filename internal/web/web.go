@@ -55,6 +55,8 @@ type Renderer struct {
 	// *approval.EditError says what is wrong with them.
 	Editable func(ctx context.Context, a approval.Approval) (string, error)
 	Restore  func(ctx context.Context, a approval.Approval, edited string) (json.RawMessage, error)
+	// Schema returns the schema of the arguments, for a form of fields; nil = they are edited as JSON alone.
+	Schema func(ctx context.Context, a approval.Approval) (json.RawMessage, error)
 }
 
 // Remark is a question or an answer about a request.

@@ -51,12 +51,13 @@
 
   const cards = () => [...document.querySelectorAll(".request-card")];
   const current = () => document.activeElement.closest(".request-card") || cards()[0];
-  const typed = (within) => [...within.querySelectorAll("textarea")].some((f) => f.value !== f.defaultValue);
+  const typed = (within) => [...within.querySelectorAll("textarea, input:not([type=hidden], [name=key]), select")].some((f) =>
+    f.type === "file" ? f.files.length : f.options ? [...f.options].some((o) => o.selected !== o.defaultSelected && o.defaultSelected) : f.value !== f.defaultValue);
   const unfold = (card, kind) => {
     const folded = card.querySelector("details." + kind);
     if (!folded) return;
     folded.open = true;
-    folded.querySelector("textarea").focus();
+    [...folded.querySelectorAll("textarea, select, input")].find((field) => field.offsetParent)?.focus();
   };
   const keys = {
     j: (all, card) => all[Math.min(all.length - 1, card === document.activeElement || card.contains(document.activeElement) ? all.indexOf(card) + 1 : 0)].focus(),
@@ -77,6 +78,16 @@
     keys[press.key](cards(), current());
   });
 
+  // In a chat, Enter sends and Shift+Enter begins a line, and the newest message is in sight.
+  const chat = document.querySelector("main.chat");
+  const toEnd = () => window.scrollTo(0, document.documentElement.scrollHeight);
+  chat?.addEventListener("keydown", (press) => {
+    if (press.key !== "Enter" || press.shiftKey || press.isComposing || press.target.id !== "message") return;
+    press.preventDefault();
+    press.target.form.requestSubmit();
+  });
+  if (chat && main.dataset.run) toEnd();
+
   const every = Number(main.dataset.every || 0);
   if (!main.dataset.run && !every) return;
 
@@ -86,10 +97,26 @@
     const card = focus?.closest(".request-card");
     const way = !focus ? "" : focus.id ? "[id='" + focus.id + "']" : focus.localName === "summary" && focus.parentElement.id ? "[id='" + focus.parentElement.id + "'] > summary"
       : card && focus.localName === "button" ? "[id='" + card.id + "'] button[value='" + focus.value + "']" : "";
+    const atEnd = chat && window.innerHeight + window.scrollY > document.documentElement.scrollHeight - 80;
     prove(fresh);
     localize(fresh);
     old.replaceWith(fresh);
+    if (old.id === "talk") live.hidden = true;
+    if (atEnd) toEnd();
     if (way) fresh.querySelector(way)?.focus({ preventScroll: true });
+  };
+
+  // What a model is writing is shown as it comes, as text alone, until the page has the whole reply.
+  const live = document.getElementById("live");
+  let reply = "";
+  const write = (event) => {
+    const { step_id, data } = JSON.parse(event.data);
+    const words = live.querySelector(".words"), of = step_id + " " + (data.attempt || 0);
+    if (of !== reply) words.textContent = "";
+    reply = of;
+    words.textContent += data.delta.replace(/[^\P{C}\n\t]/gu, "\u00b7");
+    live.hidden = false;
+    if (chat) toEnd();
   };
 
   let busy = false, again = false;
@@ -127,7 +154,8 @@
   const listen = () => {
     if (document.visibilityState === "hidden" || source || pulse) return;
     if (main.dataset.run) {
-      source = new EventSource("/v1/runs/" + main.dataset.run + "/events?cursor=" + main.dataset.seq);
+      source = new EventSource(main.dataset.stream);
+      source.addEventListener("text_delta", write);
       source.addEventListener("error", () => { // a stream that nothing can come by any more is closed; else the browser takes it up again
         if (source?.readyState === EventSource.CLOSED && !every) document.documentElement.classList.remove("is-live");
       });

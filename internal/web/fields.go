@@ -1,0 +1,265 @@
+package web
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/people/mask"
+	"github.com/countersign/countersign/internal/people/show"
+)
+
+// Bounds of a form that is made from a schema. An object with more members is edited as JSON alone.
+const (
+	maxMembers  = 60
+	fieldPrefix = "arg." // of the names of its fields
+)
+
+// field is the field of a form for one member of a JSON object.
+type field struct {
+	Member             string // its key
+	Label, Description show.Text
+	Kind               string // text, number, choice or json
+	Choices            []filterOption
+	Value              string // as it is typed
+	Required           bool
+
+	stored json.RawMessage // nil = the object does not have the member
+	shown  string          // what Value was made as
+}
+
+// Name is the name of the field in the form.
+func (f field) Name() string { return fieldPrefix + f.Member }
+
+// Rows is how many lines of text the field shows.
+func (f field) Rows() int { return min(12, 1+strings.Count(f.Value, "\n")+len(f.Value)/90) }
+
+// memberSchema is what a form shows of the schema of a member.
+type memberSchema struct {
+	Type        json.RawMessage   `json:"type"`
+	Enum        []json.RawMessage `json:"enum"`
+	Title       string            `json:"title"`
+	Description string            `json:"description"`
+}
+
+// newFields returns a field for each member of an object: those that it has, in their order, and those that the schema
+// describes. Nil = the schema describes no object, or the object is of another form. typed has the fields of a form
+// that was sent.
+func newFields(schema, object json.RawMessage, typed map[string]string, text func(string) show.Text) []field {
+	var s struct {
+		Type       json.RawMessage         `json:"type"`
+		Required   []string                `json:"required"`
+		Properties map[string]memberSchema `json:"properties"`
+	}
+	if json.Unmarshal(schema, &s) != nil || len(s.Properties) == 0 || len(s.Type) > 0 && string(s.Type) != `"object"` {
+		return nil
+	}
+	stored := map[string]json.RawMessage{}
+	var order []string
+	if len(object) > 0 {
+		v, err := mask.Read(object, nil)
+		if err != nil || v.Kind != mask.Object {
+			return nil
+		}
+		for _, m := range v.Members {
+			stored[m.Key] = m.Value.Raw
+			order = append(order, m.Key)
+		}
+	}
+	for _, name := range membersOf(schema) {
+		if !slices.Contains(order, name) {
+			order = append(order, name)
+		}
+	}
+	if len(order) > maxMembers {
+		return nil
+	}
+	var all []field
+	for _, name := range order {
+		of := s.Properties[name]
+		f := field{Member: name, Label: text(name), Required: slices.Contains(s.Required, name), stored: stored[name]}
+		if of.Title != "" {
+			f.Label = append(f.Label, show.Span{Text: " (" + show.Words(of.Title).String() + ")"})
+		}
+		if of.Description != "" {
+			f.Description = show.Words(of.Description)
+		}
+		f.setKind(of, text)
+		f.Value = f.shown
+		if sent, ok := typed[f.Name()]; ok {
+			f.Value = sent
+		}
+		for i := range f.Choices {
+			f.Choices[i].On = f.Choices[i].Value == f.Value
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// membersOf returns the names of the members that a schema describes, in its order.
+func membersOf(schema json.RawMessage) (names []string) {
+	v, err := mask.Read(schema, nil)
+	if err != nil {
+		return nil
+	}
+	for _, m := range v.Members {
+		if m.Key == "properties" {
+			for _, p := range m.Value.Members {
+				names = append(names, p.Key)
+			}
+		}
+	}
+	return names
+}
+
+// setKind chooses how a member is edited, and how its stored value is shown there. A value of another type than the
+// schema's, such as what stands for a masked number, is edited as JSON.
+func (f *field) setKind(of memberSchema, text func(string) show.Text) {
+	var stored string
+	isText := json.Unmarshal(f.stored, &stored) == nil && f.stored[0] == '"'
+	choices := of.Enum
+	if string(of.Type) == `"boolean"` && choices == nil {
+		choices = []json.RawMessage{json.RawMessage("true"), json.RawMessage("false")}
+	}
+	f.shown = string(f.stored)
+	switch kind := string(of.Type); {
+	case len(choices) > 0:
+		f.Kind = "choice"
+		if !f.Required || f.stored == nil {
+			f.Choices = append(f.Choices, filterOption{Label: show.Text{{Text: "(none)"}}})
+		}
+		isStored := func(c json.RawMessage) bool { return bytes.Equal(c, f.stored) }
+		if f.stored != nil && !slices.ContainsFunc(choices, isStored) {
+			choices = append(slices.Clone(choices), f.stored)
+		}
+		for _, c := range choices {
+			label := string(c)
+			_ = json.Unmarshal(c, &label) // what is no text is its JSON
+			f.Choices = append(f.Choices, filterOption{Value: string(c), Label: text(label)})
+		}
+	case kind == `"string"` && (f.stored == nil || isText && isTypable(stored)):
+		f.Kind, f.shown = "text", stored
+	case (kind == `"number"` || kind == `"integer"`) && !isText:
+		f.Kind = "number"
+	default:
+		f.Kind = "json"
+	}
+}
+
+// isTypable reports whether a browser sends a text back as it was shown. Others are edited as JSON, with escapes.
+func isTypable(s string) bool {
+	return !slices.ContainsFunc(show.Foreign(s), func(span show.Span) bool {
+		plain := span.Kind == show.Plain || span.Kind == show.Count
+		return !plain && !slices.Contains([]string{`\n`, `\"`, `\\`}, span.Text)
+	})
+}
+
+// readFields returns the object that a form describes. What was not changed is as it was stored.
+func readFields(fields []field, form map[string]string) (json.RawMessage, error) {
+	out := []byte{'{'}
+	for _, f := range fields {
+		raw := f.stored
+		if typed, sent := form[f.Name()]; sent && typed != f.shown {
+			var err error
+			if raw, err = f.read(typed); err != nil {
+				return nil, &formError{fmt.Sprintf("%s: %v", f.Label, err)}
+			}
+		}
+		if raw == nil {
+			continue
+		}
+		key, err := jsonx.MarshalVerbatim(f.Member)
+		if err != nil {
+			return nil, err
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(append(append(out, key...), ':'), raw...)
+	}
+	return append(out, '}'), nil
+}
+
+// read returns the JSON of what was typed; nil = the member is left out.
+func (f field) read(typed string) (json.RawMessage, error) {
+	if f.Kind != "text" {
+		typed = strings.TrimSpace(typed)
+	}
+	switch {
+	case typed == "" && !f.Required:
+		return nil, nil
+	case f.Kind == "text":
+		return jsonx.MarshalVerbatim(typed)
+	case f.Kind == "choice":
+		if !slices.ContainsFunc(f.Choices, func(c filterOption) bool { return c.Value == typed && typed != "" }) {
+			return nil, fmt.Errorf("want one of the choices")
+		}
+	case f.Kind == "number":
+		var n json.Number
+		if json.Unmarshal([]byte(typed), &n) != nil || typed[0] == '"' || typed == "null" {
+			return nil, fmt.Errorf("want a number, such as 12 or 0.5")
+		}
+	case !json.Valid([]byte(typed)):
+		return nil, fmt.Errorf("want JSON, such as \"text\", [1, 2] or {\"a\": 1}")
+	}
+	return json.RawMessage(typed), nil
+}
+
+// change is a member that an edit changes. Nil = the member is not there.
+type change struct{ Label, Was, Is show.Text }
+
+// findChanges returns what differs between two JSON values, member by member.
+func findChanges(was, is json.RawMessage, text func(string) show.Text) ([]change, error) {
+	before, err := mask.Read(was, nil)
+	if err != nil {
+		return nil, err
+	}
+	after, err := mask.Read(is, nil)
+	if err != nil {
+		return nil, err
+	}
+	words := func(v *mask.Value) show.Text {
+		switch {
+		case v == nil:
+			return nil
+		case v.Kind == mask.String && v.Text != "":
+			return text(v.Text)
+		}
+		return text(string(v.Raw))
+	}
+	equal := func(a, b *mask.Value) bool {
+		if a == nil || b == nil {
+			return a == b
+		}
+		x, errX := jsonx.CompactJSON(a.Raw, jsonx.JSONLimits{})
+		y, errY := jsonx.CompactJSON(b.Raw, jsonx.JSONLimits{})
+		return errX == nil && errY == nil && bytes.Equal(x, y)
+	}
+	if before.Kind != mask.Object || after.Kind != mask.Object {
+		if equal(before, after) {
+			return nil, nil
+		}
+		return []change{{show.Text{{Text: "arguments"}}, words(before), words(after)}}, nil
+	}
+	var order []string
+	members := [2]map[string]*mask.Value{{}, {}}
+	for i, v := range []*mask.Value{before, after} {
+		for _, m := range v.Members {
+			members[i][m.Key] = m.Value
+			if !slices.Contains(order, m.Key) {
+				order = append(order, m.Key)
+			}
+		}
+	}
+	var all []change
+	for _, key := range order {
+		if a, b := members[0][key], members[1][key]; !equal(a, b) {
+			all = append(all, change{text(key), words(a), words(b)})
+		}
+	}
+	return all, nil
+}
