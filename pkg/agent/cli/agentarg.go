@@ -20,18 +20,15 @@ const agentFile = "agent.yaml"
 // ./agents/*/agent.yaml. They replace registered agents of the same name. Agents that cannot be loaded are left out
 // and listed in problems. All commands that may resume runs load the same agents.
 func (p *program) loadLocalAgents() (known *registry.Registry, problems []error) {
-	files, err := filepath.Glob(filepath.Join("agents", "*", agentFile))
+	files, err := localAgentFiles()
 	if err != nil {
-		return p.registry, []error{fmt.Errorf("look for agents: %w", err)}
-	}
-	if _, err := os.Stat(agentFile); err == nil {
-		files = append([]string{agentFile}, files...)
+		return p.registry, []error{err}
 	}
 	var found []agent.Definition
 	for _, f := range files {
 		d, err := p.loadAgent(f, agentOverrides{})
 		if err != nil {
-			problems = append(problems, err)
+			problems = append(problems, &agentFileError{f, err})
 			continue
 		}
 		found = append(found, *d)
@@ -41,6 +38,26 @@ func (p *program) loadLocalAgents() (known *registry.Registry, problems []error)
 	}
 	return known, problems
 }
+
+// localAgentFiles returns the agent files of the current directory.
+func localAgentFiles() ([]string, error) {
+	files, err := filepath.Glob(filepath.Join("agents", "*", agentFile))
+	if err != nil {
+		return nil, fmt.Errorf("look for agents: %w", err)
+	}
+	if _, err := os.Stat(agentFile); err == nil {
+		files = append([]string{agentFile}, files...)
+	}
+	return files, nil
+}
+
+// agentFileError says that the agent of a file cannot be loaded.
+type agentFileError struct {
+	file string
+	error
+}
+
+func (e *agentFileError) Unwrap() error { return e.error }
 
 // logSkippedAgents logs the local agents that cannot be loaded.
 func (p *program) logSkippedAgents(problems []error) {
@@ -86,6 +103,23 @@ func (p *program) loadAgent(arg string, c agentOverrides) (*agent.Definition, er
 		return nil, usageErrorf("agent %s: model: %v", arg, err)
 	}
 	return d, nil
+}
+
+// withModel returns an agent that runs can be started of, with another model.
+func (p *program) withModel(name, model string) (*agent.Definition, error) {
+	d, known := p.agents().Agent(name)
+	if !known {
+		return nil, fmt.Errorf("there is no agent %s", line(name))
+	}
+	m, err := overrideModel(d.Model, model)
+	if err != nil {
+		return nil, err
+	}
+	own := d.Throughout(m)
+	if _, err := p.newModel(own.Model, nil); err != nil {
+		return nil, err
+	}
+	return &own, nil
 }
 
 func (p *program) findAgent(arg string, c agentOverrides) (*agent.Definition, error) {

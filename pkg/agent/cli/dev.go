@@ -15,7 +15,7 @@ import (
 )
 
 // devCommand serves the API on a TCP port, beside the socket, until it is interrupted. It serves the registered
-// agents and those of the current directory, which it reads once.
+// agents and those of the current directory, which it reads again when they are saved.
 type devCommand struct {
 	Addr           string `default:"127.0.0.1:8420" placeholder:"HOST:PORT" help:"Where to listen (127.0.0.1:8420)."`
 	InsecureListen bool   `help:"Allow an address that others can reach. Nothing is encrypted."`
@@ -26,11 +26,11 @@ func (c *devCommand) run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	known, problems := p.loadLocalAgents()
+	_, problems := p.loadLocalAgents()
 	if err := errors.Join(problems...); err != nil {
 		return usageErrorf("%w", err)
 	}
-	p.registry = known
+	p.live = &liveAgents{p: p}
 	who, err := readPrincipals(p.home)
 	if err != nil {
 		return err

@@ -50,10 +50,11 @@ func newWebServer(e *engine, host string, at *net.TCPAddr, token string, as poli
 	mux := http.NewServeMux()
 	mux.Handle(link.Path, pages) // no token: the link authenticates the visitor
 	mux.Handle(slack.Path, pages)
-	console := newConsole(e, token, as)
+	console, served := newConsole(e, token, as), api.Handler(b)
+	console.API = served
 	mux.Handle("/", console.Handler())
 	guard.HasFormProof, guard.Fragment = webpages.IsRequestForm, console.KeyFragment()
-	mux.Handle(api.Path, e.observer.Trace.HTTP(api.Handler(b)))
+	mux.Handle(api.Path, e.observer.Trace.HTTP(served))
 	signIn := &webpages.SignIn{IsToken: guard.IsToken, Accept: guard.AcceptToken, Clock: e.p.clock}
 	if !w.open { // do not disclose the store's path to others
 		if signIn.File, err = filepath.Abs(filepath.Join(e.home.Dir, tokenFile)); err != nil {
@@ -90,7 +91,7 @@ type devResult struct {
 func (w *webServer) printAddress() error {
 	p := w.engine.p
 	doc := devResult{URL: w.url, Open: w.url + "/?token=" + url.QueryEscape(w.token), As: w.as.ID,
-		Agents: p.registry.Agents()}
+		Agents: p.agents().Agents()}
 	if w.open {
 		p.logLine("countersign: others can reach this port. Whoever has the token owns this machine, and " +
 			"nothing is encrypted")
@@ -138,7 +139,13 @@ func (u *unusedConns) closeAll() {
 func newConsole(e *engine, token string, as policy.Principal) *webpages.Console {
 	draw := ids.System(e.p.clock)
 	c := e.newDeployment().Console(api.Caller{Tenant: local.Tenant, Principal: as}, e.newClient(as))
-	c.Agents, c.Definition = e.p.registry.Agents, e.p.registry.Agent
+	c.Agents, c.Definition = e.p.agents().Agents, e.p.agents().Agent
+	c.Models = []string{"demo", "openai:qwen3@http://127.0.0.1:11434/v1",
+		"bedrock:global.anthropic.claude-sonnet-4-5-20250929-v1:0"}
+	c.WithModel = e.p.withModel
+	if e.p.live != nil {
+		c.Broken = e.p.live.Broken
+	}
 	c.Token, c.Start, c.Key = token, draw.Token()[:10], draw.Token()
 	return c
 }

@@ -72,15 +72,16 @@ func (p *program) openEngine(who principals) (*engine, error) {
 			Getenv: p.getenv, From: &p.aws},
 		Callbacks: secrets.Addresses{Ring: ring.loadOrCreate, Base: e.callbackBase},
 		Notify:    notifier,
-		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Watch: e.observer, Trouble: p.logFailure,
-		Busy: p.logBusyModel, Clock: p.clock, People: who.Book,
+		Dir:       p.home, Registry: p.registry, Agents: p.agents().Agent, Model: model, Sink: feed, Watch: e.observer,
+		Trouble: p.logFailure,
+		Busy:    p.logBusyModel, Clock: p.clock, People: who.Book,
 	})
 	if err != nil {
 		e.telemetry.Shutdown(context.Background())
 		return nil, err
 	}
 	log := slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	b := home.Backend(local.Serving{Agents: p.registry, Feed: feed, Caller: newCallerFunc(who), Log: log})
+	b := home.Backend(local.Serving{Agents: p.agents(), Feed: feed, Caller: newCallerFunc(who), Log: log})
 	b.Callbacks = ring.load
 	e.home, e.backend, e.ready = home, b, b.Ready
 	e.server = p.newServer(e.socketHandler())

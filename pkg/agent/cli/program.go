@@ -13,6 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // program is one invocation of the command line and its environment.
@@ -38,6 +39,15 @@ type program struct {
 	idArgs     []idArg
 	stdinLines *lineReader // nil until stdin is read
 	aws        local.AWS
+	live       *liveAgents // the agents that dev serves; nil in every other command
+}
+
+// agents are those that runs can be started of.
+func (p *program) agents() api.Agents {
+	if p.live != nil {
+		return p.live
+	}
+	return p.registry
 }
 
 // idArg is an argument that holds an id or its beginning: a field of the grammar with the tag id.

@@ -1,0 +1,397 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"net/http/httptest"
+	"net/textproto"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/npmtest"
+	"github.com/countersign/countersign/internal/web/api"
+)
+
+// startHarness starts dev over the agents of a harness.
+func startHarness(t *testing.T, d *harness) *devServer {
+	t.Helper()
+	t.Chdir(d.dir)
+	s, stop, ended := d.startDev()
+	t.Cleanup(func() {
+		stop()
+		require.Equal(t, 0, (<-ended).code)
+	})
+	return s
+}
+
+// loadRun returns a run of the API.
+func (s *devServer) loadRun(id string) (r api.Run) {
+	s.t.Helper()
+	status, body := s.do("GET", "/v1/runs/"+id, "")
+	require.Equal(s.t, http.StatusOK, status, body)
+	require.NoError(s.t, json.Unmarshal([]byte(body), &r))
+	return r
+}
+
+// screens are the sizes and colours in which pages are checked.
+var screens = map[string]npmtest.Options{
+	"desktop": {Width: 1280, Height: 900}, "desktop-dark": {Width: 1280, Height: 900, Dark: true},
+	"phone": {Width: 390, Height: 844}, "phone-dark": {Width: 390, Height: 844, Dark: true},
+}
+
+// requireFit checks a page with axe, and that nothing is wider than the screen.
+func requireFit(t *testing.T, p *npmtest.Page, name string) {
+	t.Helper()
+	p.Shot("console-" + name)
+	violations, unsure := p.Axe()
+	require.Empty(t, violations, name)
+	require.Empty(t, unsure, name)
+	var over int
+	p.Eval(`document.documentElement.scrollWidth - document.documentElement.clientWidth`, &over)
+	require.LessOrEqual(t, over, 0, name)
+}
+
+// An agent that is saved is the one that the next run starts with; a run keeps the definition that it was started with.
+// What is wrong with a file is on the agent's page, with its line, and no run starts until it is mended.
+func TestDevReloadsSavedAgents(t *testing.T) {
+	d := newHarness(t, renamingAgent+"version: \"1\"\n", movingModel+"\n"+movingModel)
+	s := startHarness(t, d)
+	first := s.startRun("tidy")
+	s.waitForEvent(first, "parked")
+	file := filepath.Join(d.dir, "agent.yaml")
+	save := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
+
+	save(renamingAgent + "version: \"2\"\n")
+	second := s.startRun("tidy")
+	require.Equal(t, "2", s.loadRun(second).Version)
+	v := s.newVisitor()
+	require.Contains(t, v.send("GET", "/agents/tidy", nil).body, "<h1>tidy 2</h1>")
+
+	save(renamingAgent + "version: \"3\"\npermission: {default: \"may\\u202ebe\"}\n")
+	page := v.send("GET", "/agents/tidy", nil)
+	require.Equal(t, http.StatusOK, page.StatusCode)
+	for _, want := range []string{"agent.yaml, line 7", "permission.default", "want", `<pre class="plain" tabindex="0">permission:`, "starts no run"} {
+		require.Contains(t, page.body, want)
+	}
+	require.Contains(t, v.send("GET", "/agents", nil).body, "cannot be loaded")
+	status, body := s.do("POST", "/v1/runs", `{"agent": "tidy", "message": "go"}`)
+	require.Equal(t, http.StatusBadRequest, status, body)
+	require.Contains(t, body, "agent.yaml:7: permission.default")
+	require.Equal(t, http.StatusSeeOther, v.send("POST", "/approvals/"+s.loadRun(first).Waiting[0].Approval,
+		v.fillForm("/approvals/"+s.loadRun(first).Waiting[0].Approval, "approve", "key", v.key)).StatusCode)
+	s.waitForEvent(first, "finished")
+	require.Equal(t, "1", s.loadRun(first).Version, "what was started goes on as it was")
+
+	require.NoError(t, os.MkdirAll(filepath.Join(d.dir, "agents", "near"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "agents", "near", "agent.yaml"),
+		[]byte(strings.NewReplacer("tidy", "near", "model.jsonl", "../../model.jsonl").Replace(renamingAgent)), 0o600))
+	save(renamingAgent + "version: \"4\"\n")
+	require.Contains(t, v.send("GET", "/agents/tidy", nil).body, "<h1>tidy 4</h1>")
+	require.NotContains(t, v.send("GET", "/agents", nil).body, "cannot be loaded")
+	require.Contains(t, v.send("GET", "/agents/near", nil).body, "<h1>near</h1>")
+	require.NoError(t, os.Remove(file))
+	require.Equal(t, http.StatusNotFound, v.send("GET", "/agents/tidy", nil).StatusCode)
+}
+
+// The page of an agent follows its file while somebody looks at it.
+func TestConsoleShowsBrokenAgents(t *testing.T) {
+	b := npmtest.StartBrowser(t)
+	d := newHarness(t, renamingAgent, movingModel)
+	s := startHarness(t, d)
+	pages := map[string]*npmtest.Page{}
+	for name, screen := range screens {
+		pages[name] = b.Open(name, screen)
+		pages[name].Goto(s.Open)
+		pages[name].Goto(s.URL + "/agents/tidy")
+	}
+	bad := strings.Replace(renamingAgent, "root: .}", "root: ., efect: read}", 1)
+	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "agent.yaml"), []byte(bad), 0o600))
+	for name, p := range pages {
+		waitForScript(t, p, `document.getElementById("broken").innerText.includes("agent.yaml, line 5")`)
+		requireFit(t, p, "broken-"+name)
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "agent.yaml"), []byte(renamingAgent), 0o600))
+	for _, p := range pages {
+		waitForScript(t, p, `!document.getElementById("broken").innerText && document.getElementById("about").innerText.includes("move_file")`)
+	}
+}
+
+// streamedModel is a server of chat completions that streams the pieces of each reply as they are let through.
+func streamedModel(t *testing.T, replies ...[]string) (base string, next chan struct{}) {
+	t.Helper()
+	next = make(chan struct{}, 100)
+	ended := make(chan struct{})
+	asked := make(chan []string, len(replies))
+	for _, r := range replies {
+		asked <- r
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, piece := range <-asked {
+			select {
+			case <-next:
+			case <-r.Context().Done():
+				return
+			case <-ended:
+				return
+			}
+			fmt.Fprintf(w, "data: {\"choices\": [%s]}\n\n", piece)
+			_ = http.NewResponseController(w).Flush()
+		}
+		_, _ = io.WriteString(w, "data: [DONE]\n\n")
+	}))
+	t.Cleanup(func() {
+		close(ended)
+		server.Close()
+	})
+	return server.URL + "/v1", next
+}
+
+// A chat shows text while the model writes it, asks for approval in its midst, and goes on with what is said next.
+func TestConsoleChat(t *testing.T) {
+	b := npmtest.StartBrowser(t)
+	base, next := streamedModel(t,
+		[]string{`{"delta": {"content": "Hel\u202e"}}`, `{"delta": {"content": "lo, <b>you</b>."}, "finish_reason": "stop"}`},
+		[]string{`{"delta": {"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": {"name": "move_file", "arguments": "{\"source\": \"a.txt\", \"destination\": \"b.txt\"}"}}]}, "finish_reason": "tool_calls"}`},
+		[]string{`{"delta": {"content": "Moved."}, "finish_reason": "stop"}`})
+	d := newHarness(t, `{name: helper, system: You help., tools: [{name: move_file, root: .}], model: {provider: openai, id: m, baseURL: "`+base+`"}}`, "")
+	s := startHarness(t, d)
+	p := b.Open("chat", npmtest.Options{Width: 390, Height: 844})
+	p.Goto(s.Open)
+	p.Goto(s.URL + "/chat?agent=helper")
+	for name, screen := range screens {
+		q := b.Open(name, screen)
+		q.Goto(s.Open)
+		q.Goto(s.URL + "/chat")
+		requireFit(t, q, "chat-begins-"+name)
+		q.Close()
+	}
+	p.Fill("#message", "Hi")
+	p.Key("Shift+Enter")
+	p.Type("there")
+	p.Key("Enter")
+	waitForScript(t, p, `location.pathname.startsWith("/chat/r") && document.getElementById("talk")?.innerText.includes("Hi\nthere")`)
+	next <- struct{}{}
+	waitForScript(t, p, `document.getElementById("live")?.hidden === false && document.querySelector("#live .words").textContent === "Hel\u00b7"`)
+	requireFit(t, p, "chat-writes-phone")
+	next <- struct{}{}
+	waitForScript(t, p, `document.getElementById("live")?.hidden && document.getElementById("talk")?.innerText.includes("lo, <b>you</b>.")`)
+	waitForScript(t, p, `document.querySelector("#act form")?.action.endsWith("/continue")`)
+
+	p.Fill("#message", "Move it")
+	p.Key("Enter")
+	waitForScript(t, p, `document.getElementById("talk")?.innerText.includes("Move it")`)
+	next <- struct{}{}
+	waitForScript(t, p, `!!document.querySelector("#talk .request-card button[value=approve]")`)
+	at := strings.TrimPrefix(p.Where(), s.URL)
+	for name, screen := range screens {
+		q := b.Open(name, screen)
+		q.Goto(s.Open)
+		q.Goto(s.URL + at)
+		requireFit(t, q, "chat-asks-"+name)
+		q.Close()
+	}
+	p.Click("#talk .request-card button[value=approve]")
+	next <- struct{}{}
+	waitForScript(t, p, `document.getElementById("talk")?.innerText.includes("Moved.")`)
+	require.Equal(t, s.URL+at, p.Where(), "a decision leads back to the chat")
+	waitForScript(t, p, `window.innerHeight + window.scrollY >= document.documentElement.scrollHeight - 80`)
+	require.Empty(t, p.Log().Console)
+}
+
+// startingAgent takes input of a form.
+const startingAgent = `name: refunder
+system: You refund.
+model: {provider: script, file: model.jsonl}
+input:
+  schema:
+    type: object
+    required: [order, kind]
+    properties:
+      order: {type: integer, description: The number of the order}
+      kind: {type: string, enum: [full, part]}
+      why: {type: string}
+      gift: {type: boolean}
+      lines: {type: array, items: {type: string}}
+tools:
+  - {name: move_file, root: .}
+`
+
+// A run starts with an input that is typed field by field, with another model, and with files.
+func TestConsoleStarts(t *testing.T) {
+	d := newHarness(t, startingAgent, `{"text": "Own."}`)
+	require.NoError(t, os.MkdirAll(filepath.Join(d.dir, "agents", "tidy"), 0o700))
+	for name, text := range map[string]string{"agents/tidy/agent.yaml": renamingAgent, "agents/tidy/model.jsonl": `{"text": "Own."}`,
+		"other.jsonl": `{"text": "Other."}`} {
+		require.NoError(t, os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o600))
+	}
+	s := startHarness(t, d)
+	v := s.newVisitor()
+	send := func(pairs ...string) pageResponse {
+		form := url.Values{"key": {v.key}}
+		for i := 0; i < len(pairs); i += 2 {
+			form.Add(pairs[i], pairs[i+1])
+		}
+		return v.send("POST", "/start", form)
+	}
+	started := func(got pageResponse) api.Run {
+		t.Helper()
+		require.Equal(t, http.StatusSeeOther, got.StatusCode, got.body)
+		id, _, _ := strings.Cut(strings.TrimPrefix(got.Header.Get("Location"), "/runs/"), "?")
+		s.waitForEvent(id, "finished")
+		return s.loadRun(id)
+	}
+	page := v.send("GET", "/start?agent=refunder", nil).body
+	for _, want := range []string{`name="arg.order"`, `<select name="arg.kind">`, `name="arg.lines"`, "The number of the order", `name="model"`} {
+		require.Contains(t, page, want)
+	}
+	bad := send("agent", "refunder", "arg.order", "many", "arg.kind", `"full"`, "arg.why", "kept as typed")
+	require.Equal(t, http.StatusBadRequest, bad.StatusCode)
+	require.Contains(t, bad.body, "order: want a number")
+	require.Contains(t, bad.body, "kept as typed")
+	require.Equal(t, http.StatusBadRequest, send("agent", "refunder", "arg.order", "1", "arg.kind", `"none"`).StatusCode)
+	refused := send("agent", "refunder", "arg.order", "1.5", "arg.kind", `"full"`)
+	require.Equal(t, http.StatusBadRequest, refused.StatusCode, "the schema itself decides")
+
+	run := started(send("agent", "refunder", "arg.order", "12", "arg.kind", `"part"`, "arg.why", "", "arg.gift", "true", "arg.lines", `["a"]`,
+		"model", "script:"+filepath.Join(d.dir, "other.jsonl")))
+	var said []string
+	for _, m := range run.Messages {
+		raw, err := json.Marshal(m)
+		require.NoError(t, err)
+		said = append(said, string(raw))
+	}
+	require.Contains(t, strings.Join(said, "\n"), "Other.")
+	for _, want := range []string{`\"order\":12`, `\"kind\":\"part\"`, `\"gift\":true`, `\"lines\":[\"a\"]`} {
+		require.Contains(t, strings.Join(said, "\n"), want)
+	}
+	require.NotContains(t, strings.Join(said, "\n"), `why`)
+	require.Equal(t, http.StatusBadRequest, send("agent", "refunder", "input", `{"order": 1, "kind": "full"}`, "model", "nothing:x").StatusCode)
+
+	var body bytes.Buffer
+	w := multipart.NewWriter(&body)
+	large := strings.Repeat("large ", api.MaxInline/6+1)
+	for name, text := range map[string]string{"key": v.key, "agent": "tidy", "message": "Look at these."} {
+		require.NoError(t, w.WriteField(name, text))
+	}
+	_, err := w.CreatePart(textproto.MIMEHeader{"Content-Disposition": {`form-data; name="file"; filename=""`}}) // a field left empty
+	require.NoError(t, err)
+	for _, text := range []string{"small", large} {
+		part, err := w.CreateFormFile("file", fmt.Sprintf("notes%d.txt", len(text)))
+		require.NoError(t, err)
+		_, err = io.WriteString(part, text)
+		require.NoError(t, err)
+	}
+	require.NoError(t, w.Close())
+	r, err := http.NewRequestWithContext(t.Context(), "POST", s.URL+"/start", &body)
+	require.NoError(t, err)
+	cookie, _, _ := strings.Cut(v.cookie, ";")
+	r.Header.Set("Cookie", cookie)
+	r.Header.Set("Content-Type", w.FormDataContentType())
+	resp, err := (&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(r)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	run = started(pageResponse{resp, string(text)})
+	shown := v.send("GET", "/runs/"+run.ID, nil).body
+	for _, want := range []string{"notes5.txt text/plain", fmt.Sprintf("notes%d.txt text/plain", len(large)), "Look at these."} {
+		require.Contains(t, shown, want)
+	}
+	require.Contains(t, v.send("GET", "/runs/"+run.ID+"/json", nil).body, `"notes5.txt"`)
+}
+
+// By keys alone: from request to request, to the buttons, to the arguments and to a question. Arguments are edited in a
+// form of the tool's schema, and nothing is sent before its difference is shown.
+func TestConsoleKeysAndEdit(t *testing.T) {
+	b := npmtest.StartBrowser(t)
+	d := newHarness(t, renamingAgent, movingModel+"\n"+movingModel)
+	s := startHarness(t, d)
+	for range 2 {
+		s.waitForEvent(s.startRun("tidy"), "parked")
+	}
+	p := b.Open("keys", npmtest.Options{})
+	p.Goto(s.Open)
+	at := func(what string) {
+		t.Helper()
+		waitForScript(t, p, `(() => { const cards = [...document.querySelectorAll(".request-card")], on = document.activeElement; return `+what+` })()`)
+	}
+	at(`cards.length === 2`)
+	for _, step := range [][2]string{
+		{"j", `on === cards[0]`}, {"j", `on === cards[1]`}, {"j", `on === cards[1]`}, {"a", `on.value === "approve" && cards[1].contains(on)`},
+		{"d", `on.value === "deny" && cards[1].contains(on)`}, {"k", `on === cards[0]`}, {"?", `on.name === "text" && cards[0].contains(on)`},
+	} {
+		p.Key(step[0])
+		at(step[1])
+	}
+	p.Type("jk?ade")
+	at(`on.value === "jk?ade"`)
+	p.Eval(`document.activeElement.value = ""; document.activeElement.blur()`, nil)
+	p.Key("j")
+	p.Key("e")
+	at(`on.name === "arg.source" && on.closest("details.edit").open && cards[0].contains(on)`)
+	var request string
+	p.Eval(`document.activeElement.closest(".request-card").id`, &request)
+	before := s.loadApproval(request)
+	for name, screen := range screens {
+		q := b.Open(name, screen)
+		q.Goto(s.Open)
+		q.Goto(s.URL + "/approvals/" + request)
+		q.Click("details.edit > summary")
+		requireFit(t, q, "edit-"+name)
+		q.Fill("[name='arg.destination']", "c.txt\u202e")
+		q.Click(".fields button[value=review]")
+		q.Settle()
+		var changes string
+		q.Eval(`document.querySelector(".changes dl").innerText`, &changes)
+		require.Equal(t, []string{"destination", "b.txt", `c.txt\u{202E}`}, strings.Fields(changes), "what changes alone, and what is odd in it")
+		requireFit(t, q, "review-"+name)
+		q.Close()
+	}
+	require.Equal(t, before, s.loadApproval(request), "to look decides nothing")
+	p.Fill("#"+request+" [name='arg.destination']", "c.txt")
+	p.Click("#" + request + " .fields button[value=review]")
+	p.Settle()
+	p.Fill(".changes [name=note]", "elsewhere")
+	p.Click(".changes button[value=edit]")
+	waitForScript(t, p, `location.pathname === "/"`)
+	decided := s.loadApproval(request)
+	require.JSONEq(t, `{"source": "a.txt", "destination": "c.txt"}`, string(decided.Args))
+	require.Equal(t, "elsewhere", decided.Decisions[0].Note)
+	v := s.newVisitor()
+	other := s.pendingApproval()
+	same := v.send("POST", "/approvals/"+other, v.fillForm("/approvals/"+other, "review", "key", v.key))
+	require.Equal(t, http.StatusBadRequest, same.StatusCode)
+	require.Contains(t, same.body, "nothing is different")
+}
+
+// A standing grant is seen on the page of its agent, and revoked there; its tool asks from then on.
+func TestConsoleRevokesAGrant(t *testing.T) {
+	b := npmtest.StartBrowser(t)
+	d := newHarness(t, renamingAgent+"permission: {scope: tool, grants: standing}\n", movingModel+"\n"+movingModel)
+	s := startHarness(t, d)
+	run := s.startRun("tidy")
+	s.waitForEvent(run, "parked")
+	request := s.pendingApproval()
+	v := s.newVisitor()
+	require.Equal(t, http.StatusSeeOther, v.send("POST", "/approvals/"+request, v.fillForm("/approvals/"+request, "approve", "key", v.key)).StatusCode)
+	s.waitForEvent(run, "finished")
+	p := b.Open("grants", npmtest.Options{})
+	p.Goto(s.Open)
+	p.Goto(s.URL + "/agents/tidy")
+	waitForScript(t, p, `document.querySelector(".grants")?.innerText.includes("move_file")`)
+	requireFit(t, p, "grants")
+	p.Click(".grants .buttons button")
+	waitForScript(t, p, `!document.querySelector(".grants")`)
+	require.Equal(t, s.URL+"/agents/tidy", p.Where())
+	s.waitForEvent(s.startRun("tidy"), "parked")
+}
