@@ -10,11 +10,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"math/big"
 	"regexp"
 	"slices"
-	"sort"
 	"strings"
+
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // Mismatch is one place where the value differs. Got and Want are compact JSON, or "absent", or for a pattern or value
@@ -58,26 +58,28 @@ type comparison struct{ found []Mismatch }
 // value compares one place; an empty got is absent.
 func (c *comparison) value(path string, want, got json.RawMessage) {
 	want, got = bytes.TrimSpace(want), bytes.TrimSpace(got)
-	switch kindOf(want) {
-	case kindNull:
-		c.expect(len(got) == 0 || kindOf(got) == kindNull, path, want, got)
-	case kindObject:
+	kind := jsonx.JSONKind(got)
+	switch jsonx.JSONKind(want) {
+	case 'n':
+		c.expect(kind == 0 || kind == 'n', path, want, got)
+	case '{':
 		c.object(path, want, got)
-	case kindList:
+	case '[':
 		c.list(path, want, got)
-	case kindString:
-		pattern, isPattern := strings.CutPrefix(unquote(want), "~")
+	case '"':
+		pattern, isPattern := strings.CutPrefix(decoded[string](want), "~")
 		if !isPattern {
-			c.expect(kindOf(got) == kindString && unquote(want) == unquote(got), path, want, got)
+			c.expect(kind == '"' && decoded[string](want) == decoded[string](got), path, want, got)
 			return
 		}
 		over := show(got)
-		if kindOf(got) == kindString {
-			over = unquote(got)
+		if kind == '"' {
+			over = decoded[string](got)
 		}
 		c.expect(len(got) > 0 && regexp.MustCompile(pattern).MatchString(over), path, want, got)
-	case kindNumber:
-		c.expect(kindOf(got) == kindNumber && sameNumber(string(want), string(got)), path, want, got)
+	case '0':
+		order, err := jsonx.CompareNumbers(string(want), string(got))
+		c.expect(err == nil && order == 0, path, want, got)
 	default:
 		c.expect(bytes.Equal(want, got), path, want, got)
 	}
@@ -90,27 +92,22 @@ func (c *comparison) expect(ok bool, path string, want, got json.RawMessage) {
 }
 
 func (c *comparison) object(path string, want, got json.RawMessage) {
-	if kindOf(got) != kindObject {
+	if jsonx.JSONKind(got) != '{' {
 		c.expect(false, path, want, got)
 		return
 	}
-	wants, gots := fields(want), fields(got)
-	keys := make([]string, 0, len(wants))
-	for k := range wants {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	for _, k := range keys {
+	wants, gots := decoded[map[string]json.RawMessage](want), decoded[map[string]json.RawMessage](got)
+	for _, k := range jsonx.SortedKeys(wants) {
 		c.value(Join(path, k), wants[k], gots[k])
 	}
 }
 
 func (c *comparison) list(path string, want, got json.RawMessage) {
-	if kindOf(got) != kindList {
+	if jsonx.JSONKind(got) != '[' {
 		c.expect(false, path, want, got)
 		return
 	}
-	wants, gots := elements(want), elements(got)
+	wants, gots := decoded[[]json.RawMessage](want), decoded[[]json.RawMessage](got)
 	for i := range max(len(wants), len(gots)) {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		switch {
@@ -143,59 +140,12 @@ func plain(key string) bool {
 	})
 }
 
-// kind is a JSON value's type, told by its first byte; kindAbsent is no value.
-type kind uint8
-
-const (
-	kindAbsent kind = iota
-	kindNull
-	kindBool
-	kindNumber
-	kindString
-	kindList
-	kindObject
-)
-
-// kindOf looks at the first byte: raw is valid JSON without leading space, or empty.
-func kindOf(raw json.RawMessage) kind {
-	if len(raw) == 0 {
-		return kindAbsent
+// decoded is raw as a T, which it is known to be: an error would be a bug of this package.
+func decoded[T any](raw json.RawMessage) (v T) {
+	if err := json.Unmarshal(raw, &v); err != nil {
+		panic("match: " + err.Error())
 	}
-	switch raw[0] {
-	case 'n':
-		return kindNull
-	case 't', 'f':
-		return kindBool
-	case '"':
-		return kindString
-	case '[':
-		return kindList
-	case '{':
-		return kindObject
-	default:
-		return kindNumber
-	}
-}
-
-// fields splits an object, the last of equal keys winning. raw is known to be one.
-func fields(raw json.RawMessage) map[string]json.RawMessage {
-	var m map[string]json.RawMessage
-	must(json.Unmarshal(raw, &m))
-	return m
-}
-
-// elements splits a list. raw is known to be one.
-func elements(raw json.RawMessage) []json.RawMessage {
-	var l []json.RawMessage
-	must(json.Unmarshal(raw, &l))
-	return l
-}
-
-// unquote decodes a string. raw is known to be one.
-func unquote(raw json.RawMessage) string {
-	var s string
-	must(json.Unmarshal(raw, &s))
-	return s
+	return v
 }
 
 // show is the compact text of a value, "absent" for none, with <, > and & as themselves: encoding/json writes them as
@@ -223,40 +173,3 @@ func show(raw json.RawMessage) string {
 
 // plainHTML finds every escape, so that the u003c after an escaped backslash is not taken for one.
 var plainHTML = regexp.MustCompile(`\\(u[0-9a-fA-F]{4}|.)`)
-
-// must holds where Match has validated the bytes before: an error would be a bug of this package.
-func must(err error) {
-	if err != nil {
-		panic("match: " + err.Error())
-	}
-}
-
-// decimal is a number in its one normal form: sign, digits without zeros at either end, and the power of ten of the
-// last digit. Zero has no digits and no sign. The exponent is big because JSON bounds it nowhere, and the value is
-// never expanded.
-type decimal struct {
-	negative bool
-	digits   string
-	exponent string
-}
-
-// sameNumber reports whether two JSON numbers are the same decimal.
-func sameNumber(a, b string) bool { return normal(a) == normal(b) }
-
-// normal reads a valid JSON number.
-func normal(s string) decimal {
-	s, negative := strings.CutPrefix(s, "-")
-	mantissa, power := s, "0"
-	if i := strings.IndexAny(s, "eE"); i >= 0 {
-		mantissa, power = s[:i], s[i+1:]
-	}
-	whole, fraction, _ := strings.Cut(mantissa, ".")
-	digits := strings.TrimLeft(whole+fraction, "0")
-	short := strings.TrimRight(digits, "0")
-	if short == "" {
-		return decimal{}
-	}
-	exponent, _ := new(big.Int).SetString(power, 10)
-	exponent.Add(exponent, big.NewInt(int64(len(digits)-len(short)-len(fraction))))
-	return decimal{negative, short, exponent.String()}
-}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -122,7 +123,7 @@ func TestWant(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			want, err := compact([]byte(tt.want))
+			want, err := jsonx.CompactJSON([]byte(tt.want), limits)
 			require.NoError(t, err)
 			m := newModel(t, second+`{"text": "", "want": `+string(want)+`}`)
 			_, err = m.Generate(context.Background(), request())

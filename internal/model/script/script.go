@@ -21,8 +21,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/run"
@@ -101,104 +99,4 @@ func (s *Script) lineFor(r agent.Request) (line, bool) {
 		return line{}, false
 	}
 	return block[min(attempt, len(block)-1)], true
-}
-
-// parseLine reads one line; its errors name the key.
-func parseLine(raw []byte) (line, error) {
-	if !utf8.Valid(raw) {
-		return line{}, fmt.Errorf("line is not UTF-8")
-	}
-	var p linePresence
-	var l line
-	err := eachMember(raw, func(key string, value json.RawMessage) error {
-		if err := l.set(key, value, &p); err != nil {
-			return withKey(key, err)
-		}
-		return nil
-	})
-	if err != nil {
-		return line{}, err
-	}
-	if err := p.kind(); err != nil {
-		return l, err
-	}
-	if p.chunks {
-		whole := strings.Join(l.chunks, "")
-		if p.text && whole != l.text {
-			return l, withKey("chunks", fmt.Errorf("pieces do not make up the text"))
-		}
-		l.text = whole
-	}
-	return l, nil
-}
-
-// linePresence is which of a line's keys were there: an empty text is not the same as none.
-type linePresence struct{ notes, text, chunks, calls, json, empty, error, reasoning, stop, cut bool }
-
-// set reads the value of one key.
-func (l *line) set(key string, value json.RawMessage, p *linePresence) (err error) {
-	switch key {
-	case "text":
-		p.text = true
-		l.text, err = readString(value)
-	case "chunks":
-		p.chunks = true
-		l.chunks, err = readStrings(value)
-	case "calls":
-		p.calls = true
-		l.calls, err = readCalls(value)
-	case "json":
-		p.json = true
-		l.text, err = readObject(value)
-	case "empty":
-		p.empty = true
-		err = readTrue(value)
-	case "error":
-		p.error = true
-		l.class, err = readClass(value)
-	case "reasoning":
-		p.reasoning = true
-		l.reasoning, err = readReasoning(value)
-	case "notes":
-		p.notes, l.notes = true, true
-		err = readTrue(value)
-	case "cut":
-		p.cut, l.cut = true, true
-		err = readTrue(value)
-	case "usage":
-		l.usage, err = readUsage(value)
-	case "stop":
-		p.stop = true
-		l.stop, err = readName(value)
-	case "model":
-		l.model, err = readName(value)
-	case "want":
-		l.want, err = value, checkWant(value)
-	default:
-		err = errUnknownKey
-	}
-	return err
-}
-
-// kind wants a line to be one thing. An error may have what was received before it.
-func (p linePresence) kind() error {
-	said, kinds := p.text || p.chunks || p.calls, 0
-	for _, there := range []bool{said || p.error, p.json, p.empty} {
-		if there {
-			kinds++
-		}
-	}
-	switch {
-	case kinds != 1:
-		return fmt.Errorf("line is not exactly one of text or calls, json, empty, error")
-	case p.reasoning && p.error && !said:
-		return withKey("reasoning", fmt.Errorf("a request that fails has none, unless it broke off behind text or calls"))
-	case p.stop && (p.error || p.cut):
-		return withKey("stop", fmt.Errorf("a request that fails has none"))
-	case p.notes && p.calls:
-		return withKey("notes", fmt.Errorf("who writes notes has no tools to call"))
-	case p.cut && (p.error || !said):
-		return withKey("cut", fmt.Errorf("only text or calls break off"))
-	}
-	return nil
 }
