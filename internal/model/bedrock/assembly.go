@@ -9,12 +9,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/model/modelretry"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -182,7 +182,7 @@ func (a *assembly) grow(n int) error {
 
 func (a *assembly) addRoute(t *types.PromptRouterTrace) {
 	if t != nil && aws.ToString(t.InvokedModelId) != "" {
-		a.model = clip(*t.InvokedModelId)
+		a.model = modelretry.Clip(*t.InvokedModelId)
 	}
 }
 
@@ -259,18 +259,6 @@ func tokens(u *types.TokenUsage) run.Usage {
 	}
 }
 
-// clip bounds a word of the service that is kept for the record: 128 bytes of UTF-8.
-func clip(s string) string {
-	const limit = 128
-	if len(s) > limit {
-		s = s[:limit]
-		for !utf8.ValidString(s) {
-			s = s[:len(s)-1]
-		}
-	}
-	return s
-}
-
 // events is a stream of the SDK. Err says why Events was closed; nil = the bytes ended between two events, which says
 // nothing of whether the reply did.
 type events interface {
@@ -328,7 +316,7 @@ func (a *assembly) addEvent(event types.ConverseStreamOutput) error {
 			t.whole = true
 		}
 	case *types.ConverseStreamOutputMemberMessageStop:
-		a.stopped, a.stop = true, clip(string(e.Value.StopReason))
+		a.stopped, a.stop = true, modelretry.Clip(string(e.Value.StopReason))
 	case *types.ConverseStreamOutputMemberMetadata:
 		a.metered, a.usage = true, tokens(e.Value.Usage)
 		if e.Value.Trace != nil {

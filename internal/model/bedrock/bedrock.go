@@ -29,6 +29,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/awssdk"
+	"github.com/countersign/countersign/internal/model/modelretry"
 )
 
 // options are those of an operation.
@@ -149,7 +150,7 @@ func (m *Model) converse(ctx context.Context, p systemPrompt, a *assembly) error
 	if err := a.addBlocks(message.Value.Content); err != nil {
 		return err
 	}
-	a.stop = clip(string(out.StopReason))
+	a.stop = modelretry.Clip(string(out.StopReason))
 	a.usage = tokens(out.Usage)
 	if out.Trace != nil {
 		a.addRoute(out.Trace.PromptRouter)

@@ -378,9 +378,3 @@ func places(n int) []int {
 	}
 	return all
 }
-
-func TestClip(t *testing.T) {
-	require.Equal(t, "stop", clip("stop"))
-	require.Equal(t, strings.Repeat("x", 128), clip(strings.Repeat("x", 500)))
-	require.Equal(t, strings.Repeat("é", 63), clip("x" + strings.Repeat("é", 100))[1:])
-}

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/model/modelretry"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -54,7 +54,7 @@ const (
 // add takes a completion's first choice and tells of it.
 func (a *assembly) add(c completion, of func(choice) piece) error {
 	if c.Model != "" {
-		a.model = clip(c.Model)
+		a.model = modelretry.Clip(c.Model)
 	}
 	if c.Usage != nil {
 		// Each token counts once: the provider's prompt_tokens include the cached ones, Usage.Input does not.
@@ -78,7 +78,7 @@ func (a *assembly) add(c completion, of func(choice) piece) error {
 			}
 		}
 		if ch.FinishReason != "" {
-			a.finish = clip(ch.FinishReason)
+			a.finish = modelretry.Clip(ch.FinishReason)
 		}
 	}
 	return nil
@@ -192,18 +192,6 @@ const stopRefusal = "refusal"
 // thought is reasoning of the model that was asked, whatever name it answers by: to that one it goes back.
 func (a *assembly) thought() run.Reasoning {
 	return run.Reasoning{Provider: provider, Model: a.asked.Model.ID}
-}
-
-// clip bounds a server's word that is kept for the record: 128 bytes of UTF-8.
-func clip(s string) string {
-	const limit = 128
-	if len(s) > limit {
-		s = s[:limit]
-		for !utf8.ValidString(s) {
-			s = s[:len(s)-1]
-		}
-	}
-	return s
 }
 
 // stopRepaired is the StopReason of a reply that a server reported as an error of its own.

@@ -6,16 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/model/modelretry"
 )
 
 // problem is what a server says went wrong. Its words are looked at and never passed on.
@@ -124,7 +122,7 @@ func (p problem) class(status int) agent.ModelErrorClass {
 	case slices.Contains(decisiveCodes, code):
 		return knownCodes[code]
 	case status != 0:
-		class = statusClass(status)
+		class = modelretry.StatusClass(status)
 	case code != "":
 		class = knownCodes[code]
 	}
@@ -139,45 +137,6 @@ func (p problem) isOverflow() bool {
 	return slices.ContainsFunc(overflowPhrases, func(phrase string) bool { return strings.Contains(message, phrase) })
 }
 
-func statusClass(status int) agent.ModelErrorClass {
-	switch status {
-	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden:
-		return agent.ModelAuth
-	case http.StatusRequestTimeout, http.StatusGatewayTimeout:
-		return agent.ModelTimeout
-	case http.StatusNotFound: // this model is not here; another may be (presets 5)
-		return agent.ModelUnavailable
-	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
-		return agent.ModelInvalid
-	case http.StatusConflict, http.StatusTooEarly, http.StatusServiceUnavailable, 529:
-		// not processed; 529 is "overloaded"
-		return agent.ModelUnavailable
-	case http.StatusTooManyRequests:
-		return agent.ModelThrottled
-	}
-	if status >= 500 {
-		return agent.ModelServer
-	}
-	return agent.ModelInvalid
-}
-
-// refusal is the cause of an error that came as a status.
-type refusal struct {
-	status int
-	code   string // and parameter, as problem.shown has them
-	after  time.Duration
-}
-
-func (r *refusal) Error() string {
-	if r.code == "" {
-		return fmt.Sprintf("status %d", r.status)
-	}
-	return fmt.Sprintf("status %d, %s", r.status, r.code)
-}
-
-// RetryAfter is what the server asked to wait before the next request; 0 = it did not say.
-func (r *refusal) RetryAfter() time.Duration { return r.after }
-
 // parseRefusal parses an unsuccessful response: the reason, or the call that the server could not read. If the body
 // cannot be read, the status decides.
 func parseRefusal(ctx context.Context, r agent.Request, resp *http.Response) (agent.Reply, error) {
@@ -191,10 +150,10 @@ func parseRefusal(ctx context.Context, r agent.Request, resp *http.Response) (ag
 			return agent.Reply{Model: r.Model.ID, Calls: []agent.ReplyCall{c}, StopReason: stopRepaired}, nil
 		}
 	}
-	cause := &refusal{status: resp.StatusCode, code: p.description(), after: retryAfter(resp.Header)}
-	lasting := resp.StatusCode == http.StatusNotFound
-	return agent.Reply{}, &agent.ModelError{Class: p.class(resp.StatusCode), Message: cause.Error(), Cause: cause,
-		Lasting: lasting}
+	refused := modelretry.Refusal{
+		Status: resp.StatusCode, Code: p.description(), After: modelretry.ReadRetryAfter(resp.Header),
+	}
+	return agent.Reply{}, refused.Failure(p.class(resp.StatusCode))
 }
 
 // streamFailure is an error that came as data. A number that is a status decides as one.
@@ -210,54 +169,23 @@ func streamFailure(p problem) error {
 	return modelError(p.class(status), message)
 }
 
-// retryAfter reads Retry-After-Ms, else Retry-After: seconds, or a date taken relative to the response's own Date, so
-// that no clock is needed.
-func retryAfter(h http.Header) time.Duration {
-	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms >= 0 && ms < 1e12 {
-		return time.Duration(ms * float64(time.Millisecond))
-	}
-	value := h.Get("Retry-After")
-	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
-		return time.Duration(seconds) * time.Second
-	}
-	at, err := http.ParseTime(value)
-	now, noDate := http.ParseTime(h.Get("Date"))
-	if err != nil || noDate != nil {
-		return 0
-	}
-	return max(0, at.Sub(now))
-}
-
 // modelError makes a model error; Generate adds the model. Messages have the words of this package only.
 func modelError(class agent.ModelErrorClass, message string) *agent.ModelError {
 	return &agent.ModelError{Class: class, Message: message}
 }
 
-// ioFailure says why a request or the reading of its reply broke off. The foreign error is not kept: it may quote an
-// address or what the server sent.
+// ioFailure says why a request or the reading of its reply broke off.
 func ioFailure(ctx context.Context, err error) error {
-	if ended := ctx.Err(); errors.Is(ended, context.DeadlineExceeded) {
-		return modelError(agent.ModelTimeout, "deadline passed")
-	} else if ended != nil {
-		return fmt.Errorf("ask model: %w", ended)
+	if ended := modelretry.ContextFailure(ctx); ended != nil {
+		return ended
 	}
-	var network net.Error
-	var dns *net.DNSError
-	switch {
-	case isTooLarge(err):
+	if isTooLarge(err) {
 		return modelError(agent.ModelInvalid, fmt.Sprintf("reply is larger than %d MiB", MaxResponse>>20))
-	case errors.As(err, &network) && network.Timeout():
-		return modelError(agent.ModelTimeout, "network timed out")
-	case errors.As(err, &dns):
-		return modelError(agent.ModelConnection, "host name not found")
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return modelError(agent.ModelConnection, "connection refused")
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET),
-		errors.Is(err, syscall.EPIPE):
-		return modelError(agent.ModelConnection, "connection lost")
-	default:
-		return modelError(agent.ModelConnection, "connection failed")
 	}
+	if failure := modelretry.NetworkFailure(err); failure != nil {
+		return failure
+	}
+	return modelError(agent.ModelConnection, "connection failed")
 }
 
 func isTooLarge(err error) bool {

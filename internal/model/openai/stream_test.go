@@ -165,9 +165,3 @@ func callDelta(t require.TestingT, index int, started bool, arguments string) st
 	require.NoError(t, err)
 	return chunk(string(raw))
 }
-
-func TestClip(t *testing.T) {
-	require.Equal(t, "stop", clip("stop"))
-	require.Equal(t, strings.Repeat("x", 128), clip(strings.Repeat("x", 500)))
-	require.Equal(t, strings.Repeat("é", 63), clip("x" + strings.Repeat("é", 100))[1:])
-}

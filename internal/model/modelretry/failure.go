@@ -1,0 +1,131 @@
+package modelretry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// This file is what adapters of models share: why a request failed, in words of this program. Foreign errors are not
+// kept, as they may quote an address, a key or what the service wrote.
+
+// Refusal is a service's answer that is no reply, and the cause of the *agent.ModelError that comes of it.
+type Refusal struct {
+	Status int    // of HTTP; 0 = it came in a stream
+	Code   string // fit to be shown; "" = none
+	After  time.Duration
+}
+
+func (r *Refusal) Error() string {
+	if r.Code == "" {
+		return fmt.Sprintf("status %d", r.Status)
+	}
+	return fmt.Sprintf("status %d, %s", r.Status, r.Code)
+}
+
+// RetryAfter returns how long the service asked to wait before the next request; 0 = it did not say.
+func (r *Refusal) RetryAfter() time.Duration { return r.After }
+
+// Failure returns the error of a request that was refused. A model that is not there is asked no more.
+func (r *Refusal) Failure(class agent.ModelErrorClass) *agent.ModelError {
+	return &agent.ModelError{Class: class, Message: r.Error(), Cause: r, Lasting: r.Status == http.StatusNotFound}
+}
+
+// ReadRetryAfter reads Retry-After-Ms, else Retry-After: seconds, or a date taken relative to the response's own Date,
+// so that no clock is needed.
+func ReadRetryAfter(h http.Header) time.Duration {
+	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms >= 0 && ms < 1e12 {
+		return time.Duration(ms * float64(time.Millisecond))
+	}
+	value := h.Get("Retry-After")
+	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	at, err := http.ParseTime(value)
+	now, noDate := http.ParseTime(h.Get("Date"))
+	if err != nil || noDate != nil {
+		return 0
+	}
+	return max(0, at.Sub(now))
+}
+
+// StatusClass returns the class of an error whose HTTP status alone decides; 0 = there is no status.
+func StatusClass(status int) agent.ModelErrorClass {
+	switch status {
+	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden:
+		return agent.ModelAuth
+	case http.StatusRequestTimeout, http.StatusGatewayTimeout:
+		return agent.ModelTimeout
+	case http.StatusNotFound: // this model is not here; another may be (presets 5)
+		return agent.ModelUnavailable
+	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
+		return agent.ModelInvalid
+	case http.StatusConflict, http.StatusTooEarly, http.StatusServiceUnavailable, 529:
+		// not processed; 529 is "overloaded"
+		return agent.ModelUnavailable
+	case http.StatusTooManyRequests:
+		return agent.ModelThrottled
+	case 0, http.StatusFailedDependency:
+		return agent.ModelServer
+	}
+	if status >= 500 {
+		return agent.ModelServer
+	}
+	return agent.ModelInvalid
+}
+
+// ContextFailure says that ctx has ended; nil while it has not.
+func ContextFailure(ctx context.Context) error {
+	ended := ctx.Err()
+	switch {
+	case ended == nil:
+		return nil
+	case errors.Is(ended, context.DeadlineExceeded):
+		return &agent.ModelError{Class: agent.ModelTimeout, Message: "deadline passed"}
+	}
+	return fmt.Errorf("ask model: %w", ended)
+}
+
+// NetworkFailure says what went wrong with the connection; nil if err does not come from the network.
+func NetworkFailure(err error) error {
+	var network net.Error
+	var dns *net.DNSError
+	class, message := agent.ModelConnection, ""
+	switch isNetwork := errors.As(err, &network); {
+	case isNetwork && network.Timeout():
+		class, message = agent.ModelTimeout, "network timed out"
+	case errors.As(err, &dns):
+		message = "host name not found"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		message = "connection refused"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET),
+		errors.Is(err, syscall.EPIPE):
+		message = "connection lost"
+	case isNetwork:
+		message = "connection failed"
+	default:
+		return nil
+	}
+	return &agent.ModelError{Class: class, Message: message}
+}
+
+// Clip bounds a word of a service that is kept for the record: 128 bytes of UTF-8.
+func Clip(s string) string {
+	const limit = 128
+	if len(s) > limit {
+		s = s[:limit]
+		for !utf8.ValidString(s) {
+			s = s[:len(s)-1]
+		}
+	}
+	return s
+}
