@@ -12,8 +12,8 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/observe"
-
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // envMetrics says whether metrics are written: on, which is the default, or off.
@@ -92,10 +92,10 @@ func (o *Observer) disablePart(part string, err error) {
 
 // Model watches every request to a model. It stands below the retries: each try is one.
 func (o *Observer) Model(next runtime.Model) runtime.Model {
-	if o.Metrics != nil {
-		next = observe.MeterModel(next, o.Metrics, o.Clock)
+	if m := o.meters(); m != nil {
+		next = observe.MeterModel(next, m, o.OTel, o.Clock)
 	}
-	return o.Trace.Model(o.OTel.Model(next, o.Clock))
+	return o.Trace.Model(next)
 }
 
 // meters are all that measure.
@@ -123,12 +123,7 @@ func (o *Observer) Ports(p runtime.Ports) runtime.Ports {
 		p.Trace, sinks = o.Trace, append(sinks, o.Trace)
 	}
 	if p.Tools != nil { // of functions that run none
-		if m := o.meters(); m != nil {
-			p.Tools = observe.MeterTools(p.Tools, m, o.Clock)
-		}
-		if o.Trace != nil {
-			p.Tools = o.Trace.Tools(p.Tools)
-		}
+		p.Tools = observe.ToolsAround(p.Tools, o.tool)
 	}
 	if p.Warn == nil && o.Log != nil { // what an error says may be content (R17)
 		p.Warn = func(what string, _ error) { o.Log("could not " + what) }
@@ -141,11 +136,14 @@ func (o *Observer) Ports(p runtime.Ports) runtime.Ports {
 
 // Remotes watches the tools that are somewhere else as it does the others. It stands apart from Ports so that functions
 // which run no tools do not link it.
-func (o *Observer) Remotes(next runtime.Remotes) runtime.Remotes {
+func (o *Observer) Remotes(next runtime.Remotes) runtime.Remotes { return next.Around(o.tool) }
+
+// tool watches the calls of a tool.
+func (o *Observer) tool(found tool.Tool) tool.Tool {
 	if m := o.meters(); m != nil {
-		next = observe.MeterRemotes(next, m, o.Clock)
+		found = observe.MeterTool(found, m, o.Clock)
 	}
-	return o.Trace.Remotes(next)
+	return o.Trace.Tool(found)
 }
 
 // Invoked is a Deployment's Invoked.

@@ -111,14 +111,16 @@ func (k sink) countTokens(u run.Usage, s *run.AgentState) {
 	k.meter.Count(OutputTokens, u.Output, dimAgent, s.Agent)
 }
 
-// MeterModel measures every request to next. It belongs below the retries.
-func MeterModel(next runtime.Model, m Meter, c clock.Clock) runtime.Model {
-	return meteredModel{next, m, c}
+// MeterModel measures every request to next, with o as the GenAI conventions say; a nil o does not. It belongs below
+// the retries.
+func MeterModel(next runtime.Model, m Meter, o *OTel, c clock.Clock) runtime.Model {
+	return meteredModel{next, m, o, c}
 }
 
 type meteredModel struct {
 	next  runtime.Model
 	meter Meter
+	otel  *OTel
 	clock clock.Clock
 }
 
@@ -126,12 +128,16 @@ type meteredModel struct {
 func (m meteredModel) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	from := m.clock.Now()
 	reply, err := m.next.Generate(ctx, r)
+	took := m.clock.Now().Sub(from)
 	var failed *agent.ModelError
 	switch {
 	case err == nil:
-		m.meter.Millis(ModelLatency, m.clock.Now().Sub(from), dimAgent, r.Agent)
+		m.meter.Millis(ModelLatency, took, dimAgent, r.Agent)
 	case errors.As(err, &failed):
 		m.meter.Count(ModelErrors, 1, dimAgent, r.Agent, dimClass, string(failed.Class))
+	}
+	if m.otel != nil {
+		m.otel.recordRequest(ctx, r, reply, took, err)
 	}
 	return reply, err
 }
@@ -141,60 +147,59 @@ func (m meteredModel) CountTokens(ctx context.Context, r agent.Request) (int64, 
 	return runtime.CountWith(ctx, m.next, r)
 }
 
-// MeterTools measures every entering of a tool of next.
-func MeterTools(next runtime.ToolSource, m Meter, c clock.Clock) runtime.ToolSource {
-	return meteredTools{next, m, c}
+// MeterTool measures every call of a tool.
+func MeterTool(found tool.Tool, m Meter, c clock.Clock) tool.Tool {
+	return aroundTool(found, func(ctx context.Context, call tool.Call) (agent.ToolResultData, error) {
+		from := c.Now()
+		defer func() { m.Millis(ToolLatency, c.Now().Sub(from), dimTool, call.Name) }()
+		return found.Call(ctx, call)
+	})
 }
 
-// MeterRemotes measures every entering of a tool of next.
-func MeterRemotes(next runtime.Remotes, m Meter, c clock.Clock) runtime.Remotes {
-	return next.Around(func(found tool.Tool) tool.Tool { return measureTool(found, m, c) })
+// ToolsAround returns next with wrap around every tool.
+func ToolsAround(next runtime.ToolSource, wrap func(tool.Tool) tool.Tool) runtime.ToolSource {
+	return toolsAround{next, wrap}
 }
 
-type meteredTools struct {
-	next  runtime.ToolSource
-	meter Meter
-	clock clock.Clock
+type toolsAround struct {
+	next runtime.ToolSource
+	wrap func(tool.Tool) tool.Tool
 }
 
 // Lookup finds a tool of next.
-func (s meteredTools) Lookup(original string) (tool.Tool, bool) {
+func (s toolsAround) Lookup(original string) (tool.Tool, bool) {
 	found, ok := s.next.Lookup(original)
 	if !ok {
 		return nil, false
 	}
-	return measureTool(found, s.meter, s.clock), true
+	return s.wrap(found), true
 }
 
-// measureTool wraps a tool and measures its calls. A tool that can reconcile still can.
-func measureTool(found tool.Tool, m Meter, c clock.Clock) tool.Tool {
-	timed := measuredTool{found, m, c}
+type toolCall = func(ctx context.Context, c tool.Call) (agent.ToolResultData, error)
+
+// aroundTool is a tool that is called by another function. A tool that can reconcile still can.
+func aroundTool(found tool.Tool, call toolCall) tool.Tool {
+	around := wrappedTool{found, call}
 	if r, ok := found.(tool.Reconciler); ok {
-		return meteredReconcilingTool{timed, r}
+		return struct {
+			wrappedTool
+			tool.Reconciler
+		}{around, r}
 	}
-	return timed
+	return around
 }
 
-type measuredTool struct {
+type wrappedTool struct {
 	tool.Tool
-	meter Meter
-	clock clock.Clock
+	call toolCall
 }
 
 // Unwrap returns the tool itself.
-func (t measuredTool) Unwrap() tool.Tool { return t.Tool }
-
-// meteredReconcilingTool can also tell what became of a call.
-type meteredReconcilingTool struct {
-	measuredTool
-	tool.Reconciler
-}
+func (t wrappedTool) Unwrap() tool.Tool { return t.Tool }
 
 // Call enters the tool.
-func (t measuredTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
-	from := t.clock.Now()
-	defer func() { t.meter.Millis(ToolLatency, t.clock.Now().Sub(from), dimTool, c.Name) }()
-	return t.Tool.Call(ctx, c)
+func (t wrappedTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
+	return t.call(ctx, c)
 }
 
 // Namespace of every metric.

@@ -75,7 +75,7 @@ func TestModel(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var m meter
-			_, err := observe.MeterModel(meteredModel{c.err}, &m, clock.System()).Generate(context.Background(), agent.Request{Agent: "clerk"})
+			_, err := observe.MeterModel(meteredModel{c.err}, &m, nil, clock.System()).Generate(context.Background(), agent.Request{Agent: "clerk"})
 			require.Equal(t, c.err, err)
 			require.Equal(t, meter(c.want), m)
 		})
@@ -103,15 +103,16 @@ func (reconciling) Reconcile(context.Context, tool.Call) (tool.Outcome, agent.To
 func TestTools(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m meter
-		_, ok := observe.MeterTools(box{pay{}}, &m, clock.System()).Lookup("other")
+		metered := func(found tool.Tool) tool.Tool { return observe.MeterTool(found, &m, clock.System()) }
+		_, ok := observe.ToolsAround(box{pay{}}, metered).Lookup("other")
 		require.False(t, ok)
-		found, _ := observe.MeterTools(box{pay{}}, &m, clock.System()).Lookup("pay")
+		found, _ := observe.ToolsAround(box{pay{}}, metered).Lookup("pay")
 		_, err := found.Call(context.Background(), tool.Call{Name: "pay"})
 		require.Error(t, err)
 		require.Equal(t, meter{"ToolLatency 1s Tool=pay"}, m)
 		_, ok = found.(tool.Reconciler)
 		require.False(t, ok)
-		found, _ = observe.MeterTools(box{reconciling{}}, &m, clock.System()).Lookup("pay")
+		found, _ = observe.ToolsAround(box{reconciling{}}, metered).Lookup("pay")
 		require.Implements(t, (*tool.Reconciler)(nil), found)
 	})
 }
@@ -127,7 +128,8 @@ func (a meterAway) Close()                                         {}
 func TestRemotes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m meter
-		all := observe.MeterRemotes(runtime.Remotes{agent.KindHTTP: meterAway{pay{}}, agent.KindLambda: meterAway{reconciling{}}}, &m, clock.System())
+		all := runtime.Remotes{agent.KindHTTP: meterAway{pay{}}, agent.KindLambda: meterAway{reconciling{}}}.Around(
+			func(found tool.Tool) tool.Tool { return observe.MeterTool(found, &m, clock.System()) })
 		found := all[agent.KindHTTP].Open("acme", nil).Tool(agent.ToolSpec{})
 		_, err := found.Call(context.Background(), tool.Call{Name: "pay"})
 		require.Error(t, err)

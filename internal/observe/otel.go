@@ -12,13 +12,10 @@ import (
 	"go.opentelemetry.io/otel/semconv/v1.41.0/genaiconv"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/clock"
-
-	"github.com/countersign/countersign/internal/runtime"
 )
 
 // otelNames are the names under which metrics are recorded with OpenTelemetry. The others of runs are not: the GenAI
-// conventions' own metrics say the same of models and tokens (see OTel.Model).
+// conventions' own metrics say the same of models and tokens (see recordRequest).
 var otelNames = map[string]string{
 	RunsStarted: "countersign.runs.started", RunsEnded: "countersign.runs.ended", RunTime: "countersign.run.duration",
 	Inferences: "countersign.inferences", ToolCalls: "countersign.tool.calls", ToolLatency: "countersign.tool.duration",
@@ -92,48 +89,26 @@ func otelAttributes(dims []string) metric.MeasurementOption {
 	return metric.WithAttributes(kvs...)
 }
 
-// Model measures every request to next as the GenAI conventions say. It belongs below the retries. A nil OTel gives
-// next itself.
-func (o *OTel) Model(next runtime.Model, c clock.Clock) runtime.Model {
-	if o == nil || next == nil {
-		return next
-	}
-	return otelModel{o, next, c}
-}
-
-type otelModel struct {
-	otel  *OTel
-	next  runtime.Model
-	clock clock.Clock
-}
-
-// Generate asks next.
-func (m otelModel) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
-	from := m.clock.Now()
-	reply, err := m.next.Generate(ctx, r)
+// recordRequest records one request to a model as the GenAI conventions say.
+func (o *OTel) recordRequest(
+	ctx context.Context, r agent.Request, reply agent.Reply, took time.Duration, err error,
+) {
 	of := metric.WithAttributes(semconv.GenAIOperationNameChat, ModelProvider(r.Model.Provider),
 		semconv.GenAIRequestModel(r.Model.ID), semconv.GenAIAgentName(r.Agent))
-	took := m.clock.Now().Sub(from).Seconds()
 	if err != nil {
 		class := "error"
 		var failed *agent.ModelError
 		if errors.As(err, &failed) {
 			class = string(failed.Class)
 		}
-		m.otel.requests.Inst().Record(ctx, took, of, metric.WithAttributes(semconv.ErrorTypeKey.String(class)))
-		return reply, err
+		o.requests.Inst().Record(ctx, took.Seconds(), of, metric.WithAttributes(semconv.ErrorTypeKey.String(class)))
+		return
 	}
 	by := metric.WithAttributes(semconv.GenAIResponseModel(cmp.Or(reply.Model, r.Model.ID)))
-	m.otel.requests.Inst().Record(ctx, took, of, by)
-	u, tokens := reply.Usage, m.otel.tokens.Inst()
+	o.requests.Inst().Record(ctx, took.Seconds(), of, by)
+	u, tokens := reply.Usage, o.tokens.Inst()
 	tokens.Record(ctx, u.Input+u.CacheRead+u.CacheWrite, of, by, metric.WithAttributes(semconv.GenAITokenTypeInput))
 	tokens.Record(ctx, u.Output, of, by, metric.WithAttributes(semconv.GenAITokenTypeOutput))
-	return reply, nil
-}
-
-// CountTokens counts with next. It is no request to a model and is not measured.
-func (m otelModel) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
-	return runtime.CountWith(ctx, m.next, r)
 }
 
 // Meters takes measurements to each of several.

@@ -39,9 +39,9 @@ func TestOTelMetrics(t *testing.T) {
 		otel, err := observe.NewOTel(observe.NewTelemetry(observe.TelemetryConfig{Clock: clk, Metrics: reader}).Meters)
 		require.NoError(t, err)
 		r := agent.Request{Agent: "clerk", Model: agent.ModelSpec{Provider: "bedrock", ID: "m-1"}}
-		_, err = otel.Model(answers{}, clk).Generate(t.Context(), r)
+		_, err = observe.MeterModel(answers{}, observe.Meters{}, otel, clk).Generate(t.Context(), r)
 		require.NoError(t, err)
-		_, err = otel.Model(answers{&agent.ModelError{Class: agent.ModelThrottled}}, clk).Generate(t.Context(), r)
+		_, err = observe.MeterModel(answers{&agent.ModelError{Class: agent.ModelThrottled}}, observe.Meters{}, otel, clk).Generate(t.Context(), r)
 		require.Error(t, err)
 		otel.Count(observe.ToolCalls, 2, "Agent", "clerk", "Outcome", "succeeded")
 		otel.Millis(observe.ToolLatency, 1500*time.Millisecond, "Tool", "pay")

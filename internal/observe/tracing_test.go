@@ -13,7 +13,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/runtime"
 )
 
 // The switches are those of OpenInference, but that inputs and outputs are hidden where nobody said anything.
@@ -133,8 +132,7 @@ func TestNilTracer(t *testing.T) {
 	var none *observe.Tracer
 	s := &script{}
 	require.Equal(t, s, none.Model(s))
-	require.Equal(t, toolbox{}, none.Tools(toolbox{}))
-	require.Equal(t, runtime.Remotes{agent.KindHTTP: nil}, none.Remotes(runtime.Remotes{agent.KindHTTP: nil}))
+	require.Equal(t, pay{}, none.Tool(pay{}))
 	require.Nil(t, none.Decided(nil))
 	ctx, ended := none.Invoked(context.Background(), "step")
 	require.Equal(t, context.Background(), ctx)
