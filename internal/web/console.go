@@ -153,7 +153,7 @@ type console struct {
 
 // Handler serves every page of the console. Any other path is not found.
 func (c *Console) Handler() http.Handler {
-	s := c.Pages.newServer(consolePages)
+	s := c.Pages.newServer(consolePages())
 	s.policy = strings.Replace(pagePolicy, "default-src 'none';",
 		"default-src 'none'; script-src 'self'; connect-src 'self';", 1)
 	cache := c.Cache

@@ -9,6 +9,7 @@ import (
 	"html/template"
 	"net/http"
 	"strings"
+	"sync"
 
 	"github.com/countersign/countersign/internal/people/show"
 )
@@ -23,13 +24,19 @@ const (
 	maxConsole = 32 << 20
 )
 
-// The pages of links, and those of the console with their own layout.
+// The pages of links, and those of the console with their own layout. They are parsed at their first use: most
+// functions serve none.
 var (
-	linkPages = newPages(maxPage, "templates/parts.html", "templates/answer.html", "templates/plain.html",
-		"templates/approval.html", "templates/signin.html")
-	consolePages = newPages(maxConsole, "console/parts.html", "templates/answer.html", "templates/plain.html",
-		"templates/approval.html", "console/queue.html", "console/together.html", "console/runs.html", "console/run.html",
-		"console/chat.html", "console/start.html", "console/agents.html", "console/agent.html", "console/audit.html")
+	linkPages = sync.OnceValue(func() *pageSet {
+		return newPages(maxPage, "templates/parts.html", "templates/answer.html", "templates/plain.html",
+			"templates/approval.html", "templates/signin.html")
+	})
+	consolePages = sync.OnceValue(func() *pageSet {
+		return newPages(maxConsole, "console/parts.html", "templates/answer.html", "templates/plain.html",
+			"templates/approval.html", "console/queue.html", "console/together.html", "console/runs.html",
+			"console/run.html", "console/chat.html", "console/start.html", "console/agents.html", "console/agent.html",
+			"console/audit.html")
+	})
 )
 
 // pageSet is a set of pages with one layout. A page has the name of its file.

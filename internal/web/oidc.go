@@ -336,7 +336,7 @@ func (o *OIDC) writePage(w http.ResponseWriter, status int, heading, text, to st
 	if to != "" {
 		page.SignIn = signInAddress(to, false)
 	}
-	html, err := linkPages.render("plain.html", page)
+	html, err := linkPages().render("plain.html", page)
 	if err != nil {
 		http.Error(w, "the page could not be made", http.StatusInternalServerError)
 		return

@@ -98,7 +98,7 @@ func (s *signInHandler) refuseToken(w http.ResponseWriter, r *http.Request, prob
 }
 
 func (s *signInHandler) writePage(w http.ResponseWriter, status int, problem string) {
-	html, err := linkPages.render("signin.html", signInPage{frame{Title: "Sign in · Countersign"}, problem, s.File})
+	html, err := linkPages().render("signin.html", signInPage{frame{Title: "Sign in · Countersign"}, problem, s.File})
 	if err != nil {
 		http.Error(w, "the page could not be made", http.StatusInternalServerError)
 		return

@@ -51,7 +51,7 @@ func fillTo(v reflect.Value, text string, depth int) {
 // Templates name what their views have, whichever way through them, and whatever a view holds is text on the page.
 func TestB5PagesShowTheirViews(t *testing.T) {
 	hostile := `"><script>alert(1)</script>`
-	for _, pages := range []*pageSet{linkPages, consolePages} {
+	for _, pages := range []*pageSet{linkPages(), consolePages()} {
 		for name, view := range views() {
 			if pages.framed.Lookup(name) == nil {
 				continue

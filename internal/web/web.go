@@ -104,7 +104,7 @@ type server struct {
 // Handler serves the paths below link.Path, and explains at / how to open a request. Any other path gets the answer
 // of an invalid link.
 func (p *Pages) Handler() http.Handler {
-	return p.newServer(linkPages)
+	return p.newServer(linkPages())
 }
 
 // newServer returns the handler with its static pages.

@@ -8,6 +8,7 @@ import (
 	"html/template"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/show"
@@ -31,11 +32,13 @@ const footer = "This message was sent by Countersign because you may decide abou
 var mailHTML string
 
 // mailTemplate is a mail as a document of its own, readable on a phone, with inline styles alone.
-var mailTemplate = template.Must(template.New("mail.html").Funcs(template.FuncMap{
-	"alone":  func(s show.Span) string { return show.Text{s}.String() },
-	"indent": func(depth int) int { return 16 * depth },
-	"nth":    func(i int) int { return i + 1 },
-}).Parse(mailHTML))
+var mailTemplate = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("mail.html").Funcs(template.FuncMap{
+		"alone":  func(s show.Span) string { return show.Text{s}.String() },
+		"indent": func(depth int) int { return 16 * depth },
+		"nth":    func(i int) int { return i + 1 },
+	}).Parse(mailHTML))
+})
 
 // layout is a mail before it is written.
 type layout struct {
@@ -98,7 +101,7 @@ func (l layout) mail() Mail {
 	paragraph(l.Elsewhere, l.Invitation, l.Link)
 	b.WriteString(l.About + "\n-- \n" + l.Footer + "\n")
 	var html strings.Builder
-	if err := mailTemplate.Execute(&html, l); err != nil {
+	if err := mailTemplate().Execute(&html, l); err != nil {
 		panic("mail: " + err.Error())
 	}
 	return Mail{Subject: l.Subject, Text: b.String(), HTML: strings.TrimSpace(html.String()) + "\n"}
