@@ -13,6 +13,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -154,4 +155,52 @@ func TestAlarmToItsEnd(t *testing.T) {
 		require.Equal(t, run.ReasonNaturalEnd, s.Reason)
 		require.Equal(t, `"Rolled back."`, string(s.Output))
 	})
+}
+
+// TestDashboard reads the dashboard as CloudWatch does: every metric is of a resource of the stack, and our own are those
+// that alarms watch.
+func TestDashboard(t *testing.T) {
+	p := project(t, nil)
+	body, err := p.Resolve(p.Template.Get("Resources", "OperationsDashboard", "Properties", "DashboardBody"), p.Deployed(nil))
+	require.NoError(t, err)
+	var doc struct {
+		Widgets []struct {
+			Type       string
+			Properties struct {
+				Title, Region string
+				Metrics       [][]any
+			}
+		}
+	}
+	text := fmt.Sprint(body)
+	require.NotContains(t, text, "${")
+	require.NoError(t, json.Unmarshal([]byte(text), &doc), text)
+	require.Len(t, doc.Widgets, 7)
+	own := map[string]bool{}
+	for _, w := range doc.Widgets {
+		require.Equal(t, "eu-central-1", w.Properties.Region)
+		var before []string
+		for _, m := range w.Properties.Metrics {
+			var metric []string
+			for i, part := range m {
+				word, isText := part.(string)
+				if !isText {
+					continue // options
+				}
+				if word == "." {
+					word = before[i]
+				}
+				metric = append(metric, word)
+			}
+			require.Len(t, metric, 4, w.Properties.Title)
+			if metric[0] == observe.Namespace {
+				require.Equal(t, observe.Dimension, metric[2])
+				own[metric[1]] = true
+			}
+			before = metric
+		}
+	}
+	for _, name := range observe.AlarmMetrics() {
+		require.True(t, own[name], "the dashboard does not show %s", name)
+	}
 }

@@ -70,7 +70,7 @@ func TestRulesBite(t *testing.T) {
 		{"references", TemplateFile, "COUNTERSIGN_BUCKET: !Ref BlobsBucket", "COUNTERSIGN_BUCKET: !Ref BlobBucket",
 			"Globals: BlobBucket: want"},
 		{"references", TemplateFile, "!If [ShowContent,", "!If [Show,", "Globals: Show: want"},
-		{"references", TemplateFile, "StepFunctionArn: !GetAtt StepFunction.Arn", "StepFunctionArn: !GetAtt StepFunction.Url",
+		{"references", TemplateFile, "StepFunctionArn: !Sub \"${StepFunction.Arn}:live\"", "StepFunctionArn: !GetAtt StepFunction.Url",
 			"StepFunction.Url: no such attribute"},
 		{"references", TemplateFile, "OTEL_SERVICE_NAME: !Ref AWS::StackName",
 			"OTEL_SERVICE_NAME: !GetAtt AgentStateMachine.Name",
@@ -102,10 +102,10 @@ func TestRulesBite(t *testing.T) {
 		{"partitions", MachineFile, "arn:${Partition}:states", "arn:aws:states", "statemachine/agent.asl.json: arn:aws:"},
 		{"partitions", TemplateFile, "service-role/AWSLambdaENIManagementAccess", "AdministratorAccess", "StepRole: ManagedPolicyArns: want"},
 
-		{"substitutions", TemplateFile, "        ToolFunctionArn: !GetAtt ToolFunction.Arn\n", "", "want ToolFunctionArn"},
-		{"substitutions", TemplateFile, "ToolFunctionArn: !GetAtt ToolFunction.Arn",
-			"ToolFunctionArn: !GetAtt StepFunction.Arn",
-			"ToolFunctionArn: want ToolFunction.Arn"},
+		{"substitutions", TemplateFile, "        ToolFunctionArn: !Sub \"${ToolFunction.Arn}:live\"\n", "", "want ToolFunctionArn"},
+		{"substitutions", TemplateFile, "ToolFunctionArn: !Sub \"${ToolFunction.Arn}:live\"",
+			"ToolFunctionArn: !Sub \"${StepFunction.Arn}:live\"",
+			"ToolFunctionArn: want ${ToolFunction.Arn}:live"},
 		{"substitutions", MachineFile, "${ToolFunctionArn}", "${ToolsArn}", "want ToolsArn"},
 
 		{"principals", TemplateFile, "- Sid: OnlyOverTls\n            Effect: Deny",
@@ -177,6 +177,8 @@ var wanted = map[string][][2]string{
 		{"Runtime", "provided.al2023"}, {"Handler", "bootstrap"}, {"Architectures", "[Architecture]"}, {"Tracing", "Active"},
 		{"CodeUri", "."}, {"LoggingConfig/LogFormat", "JSON"}, {"LoggingConfig/LogGroup", "*Logs"},
 		{"Role", "*Role.Arn"}, {"Policies", ""}, {"Events", ""}, {"Connectors", ""},
+		{"AutoPublishAlias", "live"}, {"AutoPublishAliasAllProperties", "true"},
+		{"DeploymentPreference", "{Type: DeploymentType, Alarms: [*Errors]}"},
 	},
 	machineType: {
 		{"Role", "StateMachineRole.Arn"}, {"Policies", ""}, {"Events", ""}, {"Connectors", ""},
@@ -218,7 +220,7 @@ var wanted = map[string][][2]string{
 		{"DefaultRouteSettings/ThrottlingBurstLimit", "ApiBurstLimit"}, {"AccessLogSettings/DestinationArn",
 			"HttpApiLogs.Arn"},
 	},
-	"AWS::CloudWatch::Alarm": {{"AlarmActions", "[AlarmTopic]"}, {"TreatMissingData", "notBreaching"}},
+	"AWS::CloudWatch::Alarm": {{"AlarmActions", "[AlarmTopic]"}, {"OKActions", "[AlarmTopic]"}, {"TreatMissingData", "notBreaching"}},
 }
 
 func schema(hash, sort string) string {
@@ -230,8 +232,11 @@ func values(p *Project) []string {
 	for _, r := range p.Resources() {
 		for _, w := range wanted[r.Type] {
 			path, want := strings.Split(w[0], "/"), strings.ReplaceAll(w[1], "*", strings.TrimSuffix(r.ID, "Function"))
-			if r.ID == "SweepMissing" && w[0] == "TreatMissingData" {
+			switch by := strings.TrimSuffix(r.ID, "Function"); {
+			case r.ID == "SweepMissing" && w[0] == "TreatMissingData":
 				want = "breaching" // no data is what it is about
+			case (by == "Http" || by == "Sweep") && (strings.HasPrefix(w[0], "AutoPublish") || w[0] == "DeploymentPreference"):
+				want = "" // the state machine does not call it
 			}
 			got := r.Node.Get(path...)
 			if got == nil {
@@ -261,6 +266,7 @@ func names(p *Project) []string {
 	}
 	// SAM has it since 1.80, of November 2023, and AWS's specification does not list it yet.
 	spec.Types[functionType]["LoggingConfig"] = "AWS::Lambda::Function.LoggingConfig"
+	spec.Types[functionType]["AutoPublishAliasAllProperties"] = "" // likewise
 	var found []string
 	var look func(id, kind string, n *Node)
 	look = func(id, kind string, n *Node) {
@@ -329,6 +335,8 @@ func references(p *Project) []string {
 			all := r.targets()
 			if r.Get("Type").String() == functionType {
 				all = append(all, globals.targets()...)
+				rollback := r.Get("Properties", "DeploymentPreference").targets() // which SAM puts beside the function
+				all = slices.DeleteFunc(all, func(target string) bool { return slices.Contains(rollback, target) })
 			}
 			for _, d := range r.Get("DependsOn").Each() {
 				all = append(all, d.String())
@@ -501,7 +509,7 @@ func substitutions(p *Project) []string {
 	var found []string
 	given := p.Template.Get("Resources", "AgentStateMachine", "Properties", "DefinitionSubstitutions")
 	for _, m := range placeholder.FindAllStringSubmatch(p.MachineText, -1) {
-		want := strings.TrimSuffix(m[1], "Arn") + ".Arn"
+		want := "${" + strings.TrimSuffix(m[1], "Arn") + ".Arn}:live"
 		if m[1] == "Partition" {
 			want = "AWS::Partition"
 		}

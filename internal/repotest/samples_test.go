@@ -254,7 +254,7 @@ func (g grants) allow(_ context.Context, c fault.Call, call func() error) error 
 		err = g.check("dynamodb:Query", table, c.Key.PK)
 	default:
 		for port, on := range map[string][2]string{
-			fault.BlobsGet: {"s3:GetObject", blob}, fault.BlobsPut: {"s3:PutObject", blob},
+			fault.BlobsGet: {"s3:GetObject", blob}, fault.BlobsPut: {"s3:PutObject", blob}, "blobs.Delete": {"s3:DeleteObject", blob},
 			fault.WaiterStart: {"states:StartExecution", v["AgentStateMachine"]},
 			"waiter.Success":  {"states:SendTaskSuccess", v["AgentStateMachine"]},
 			"waiter.Stop":     {"states:StopExecution", execution}, "waiter.Status": {"states:DescribeExecution", execution},
@@ -265,7 +265,7 @@ func (g grants) allow(_ context.Context, c fault.Call, call func() error) error 
 		}
 	}
 	for _, op := range c.Ops {
-		action := map[store.OpKind]string{store.Put: "PutItem", store.Update: "UpdateItem", store.Check: "ConditionCheckItem"}[op.Kind]
+		action := map[store.OpKind]string{store.Put: "PutItem", store.Update: "UpdateItem", store.Check: "ConditionCheckItem", store.Delete: "DeleteItem"}[op.Kind]
 		if op.Kind == store.Check && len(c.Ops) == 1 {
 			action = "GetItem" // as package dynamo does it
 		}
