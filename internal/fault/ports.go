@@ -50,6 +50,11 @@ func (b *blobs) Size(ctx context.Context, tenant, digest string) (size int64, er
 	return size, err
 }
 
+func (b *blobs) Delete(ctx context.Context, tenant, digest string) error {
+	c := Call{Port: "blobs.Delete", Target: digest}
+	return b.hook(ctx, c, func() error { return b.next.Delete(ctx, tenant, digest) })
+}
+
 // NewWaiter puts a hook before a waiter.
 func NewWaiter(next runtime.Waiter, h Hook) runtime.Waiter { return &waiter{next, h} }
 

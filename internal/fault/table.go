@@ -197,8 +197,8 @@ type Counts struct {
 	BytesRead    int64
 
 	// WCU is DynamoDB's write capacity on the base table: one for each KB, begun, of each item, doubled in a transaction.
-	// An Update counts the bytes it carries, at least 1 KB: the size of the item it leaves is not known. A Check and an
-	// operation of a Write whose conditions failed count as 1 KB. The index's own capacity is not in it.
+	// An Update counts the bytes it carries, at least 1 KB: the size of the item it leaves is not known. A Delete, a
+	// Check and an operation of a Write whose conditions failed count as 1 KB. The index's own capacity is not in it.
 	WCU int64
 	// RCU is DynamoDB's read capacity: one for each 4 KB, begun, of a Get or of a whole page, at least one; half for the
 	// index, which is read with eventual consistency.
@@ -261,7 +261,7 @@ func (c *Counts) countWrite(ops []store.Op, err error) {
 		return
 	}
 	for _, op := range ops {
-		if op.Kind == store.Check {
+		if op.Kind == store.Check || op.Kind == store.Delete {
 			c.WCU += factor
 			continue
 		}

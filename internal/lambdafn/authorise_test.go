@@ -72,6 +72,8 @@ var rows = map[string][]row{
 	"GET /v1/grants":                   {{path: "/v1/grants", list: true}, {path: "/v1/grants?agent=payer", list: true}},
 	"DELETE /v1/grants/{agent}/{tool}": {{path: "/v1/grants/{agent}/pay"}, {path: "/v1/grants/{agent}/pay?digest={sha}"}},
 	"GET /v1/repairs":                  {{path: "/v1/repairs", list: true}},
+	"GET /v1/deletions":                {{path: "/v1/deletions", list: true}},
+	"DELETE /v1/runs/{id}":             {{path: "/v1/runs/{run}"}},
 }
 
 func (n withErrorName) fill(text string) string {

@@ -23,13 +23,13 @@ import (
 // in Secrets Manager, which is read when it is needed.
 const (
 	// the sender of mails, of an identity that SES has verified; empty = there are none
-	envMailFrom = "COUNTERSIGN_MAIL_FROM"
+	EnvMailFrom = "COUNTERSIGN_MAIL_FROM"
 	// the secret of the app's bot, xoxb-…; empty = there are no messages in Slack
-	envSlackToken = "COUNTERSIGN_SLACK_TOKEN"
+	EnvSlackToken = "COUNTERSIGN_SLACK_TOKEN"
 	// functions/http: the secret of the signing secrets, with commas between several; empty = no click is taken
-	envSlackSecret = "COUNTERSIGN_SLACK_SIGNING_SECRET"
+	EnvSlackSecret = "COUNTERSIGN_SLACK_SIGNING_SECRET"
 	// a stand-in's scheme and host, for Slack's API and for answers; empty = Slack's own
-	envSlackURL = "SLACK_URL"
+	EnvSlackURL = "SLACK_URL"
 	envWebURL   = "COUNTERSIGN_WEB_URL" // where the pages are reached from outside; empty = no link is handed out
 )
 
@@ -41,19 +41,19 @@ const minSecret = 16
 func (f *function) Channels() ([]notify.Channel, error) {
 	var all []notify.Channel
 	var broken []error
-	if token := f.secret(envSlackToken); token != nil {
+	if token := f.secret(EnvSlackToken); token != nil {
 		c, err := f.slackChannel(token)
 		if err == nil {
 			all = append(all, c)
 		}
 		broken = append(broken, err)
 	}
-	if from := f.getenv(envMailFrom); from != "" {
+	if from := f.getenv(EnvMailFrom); from != "" {
 		c, err := mail.NewSES(f.cfg, from)
 		if err == nil {
 			all = append(all, c)
 		} else {
-			broken = append(broken, fmt.Errorf("%s: %w", envMailFrom, err))
+			broken = append(broken, fmt.Errorf("%s: %w", EnvMailFrom, err))
 		}
 	}
 	return all, errors.Join(broken...)
@@ -67,7 +67,7 @@ func (f *function) slackChannel(secret secret) (notify.Channel, error) {
 	o := slack.Options{Clock: f.Ports.Clock, Token: func(ctx context.Context) (string, error) {
 		token, err := secret(ctx)
 		if err == nil && !slack.ValidToken(token) {
-			err = fmt.Errorf("%s: want a secret that is the token of a bot, xoxb-…", envSlackToken)
+			err = fmt.Errorf("%s: want a secret that is the token of a bot, xoxb-…", EnvSlackToken)
 			f.watch.disablePart("messages in Slack", err)
 		}
 		return token, err
@@ -80,14 +80,14 @@ func (f *function) slackChannel(secret secret) (notify.Channel, error) {
 
 // slackURL is what stands in for Slack; "" = nothing does.
 func slackURL(getenv func(string) string) (string, error) {
-	text := getenv(envSlackURL)
+	text := getenv(EnvSlackURL)
 	if text == "" {
 		return "", nil
 	}
 	u, err := url.Parse(text)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil ||
 		strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-		return "", fmt.Errorf("%s: want a scheme and a host, as http://127.0.0.1:8080", envSlackURL)
+		return "", fmt.Errorf("%s: want a scheme and a host, as http://127.0.0.1:8080", EnvSlackURL)
 	}
 	return u.Scheme + "://" + u.Host, nil
 }
@@ -121,7 +121,7 @@ func notifier(f *function) *notify.Notifier {
 	if len(n.Channels) == 0 {
 		return n
 	}
-	if l := links(p, f.keyRing(envLinkKeyRing), f.getenv); l != nil { // a nil one is no nil interface
+	if l := links(p, f.keyRing(EnvLinkKeyRing), f.getenv); l != nil { // a nil one is no nil interface
 		n.Links = l
 	}
 	n.Directory = f.directory()

@@ -38,7 +38,7 @@ func TestC1C2ChannelsOfAnEnvironment(t *testing.T) {
 	t.Cleanup(inSlack.Close)
 	t.Cleanup(inSES.Close)
 
-	f := channelsOf(t, environment{}.with(envSlackToken, botToken, envSlackURL, inSlack.URL+"/", envMailFrom, "approvals@example.com"))
+	f := channelsOf(t, environment{}.with(EnvSlackToken, botToken, EnvSlackURL, inSlack.URL+"/", EnvMailFrom, "approvals@example.com"))
 	f.cfg.BaseEndpoint = &inSES.URL
 	all, err := f.Channels()
 	require.NoError(t, err)
@@ -79,11 +79,11 @@ func channelsOf(t *testing.T, env environment) *function {
 // What is configured badly is an error that names the variable, and no secret: of a secret, when it is read.
 func TestC1C2ChannelsNameWhatIsWrong(t *testing.T) {
 	for _, c := range [][3]string{
-		{envSlackToken, "xoxp-s3cret", "xoxb"}, {envSlackToken, "xoxb-s3cret\n", "xoxb"}, {envSlackToken, "xoxb-", "xoxb"},
-		{envMailFrom, "nobody", "want an address"}, {envMailFrom, "a@example.com, b@example.com", "want an address"},
+		{EnvSlackToken, "xoxp-s3cret", "xoxb"}, {EnvSlackToken, "xoxb-s3cret\n", "xoxb"}, {EnvSlackToken, "xoxb-", "xoxb"},
+		{EnvMailFrom, "nobody", "want an address"}, {EnvMailFrom, "a@example.com, b@example.com", "want an address"},
 	} {
 		all, err := channelsOf(t, environment{}.with(c[0], c[1])).Channels()
-		if c[0] == envSlackToken {
+		if c[0] == EnvSlackToken {
 			require.NoError(t, err)
 			_, err = all[0].Send(t.Context(), notify.Message{To: person.Person{Slack: "U1"}})
 		}
@@ -92,11 +92,11 @@ func TestC1C2ChannelsNameWhatIsWrong(t *testing.T) {
 		require.NotContains(t, err.Error(), "s3cret")
 	}
 	for _, bad := range []string{"hooks.slack.com", "https://u:s3cret@x", "https://x/path", "ftp://x", "https://x?y=1", "http://"} {
-		env := environment{}.with(envSlackToken, botToken, envSlackURL, bad)
+		env := environment{}.with(EnvSlackToken, botToken, EnvSlackURL, bad)
 		_, err := channelsOf(t, env).Channels()
-		require.ErrorContains(t, err, envSlackURL, bad)
+		require.ErrorContains(t, err, EnvSlackURL, bad)
 		_, err = SlackApp(env.get, signingSecret)
-		require.ErrorContains(t, err, envSlackURL, bad)
+		require.ErrorContains(t, err, EnvSlackURL, bad)
 	}
 	for _, bad := range []string{signingSecret + ",s3cret", " , ", ""} {
 		_, err := SlackApp(environment{}.get, bad)
@@ -116,7 +116,7 @@ func TestC1InteractionsOfAnEnvironment(t *testing.T) {
 	workspace := &slackfake.Server{Token: botToken, Team: "T1", Members: []string{"U1"}}
 	srv := httptest.NewServer(workspace)
 	t.Cleanup(srv.Close)
-	env := environment{}.with(envSlackToken, botToken, envSlackURL, srv.URL)
+	env := environment{}.with(EnvSlackToken, botToken, EnvSlackURL, srv.URL)
 	all, err := channelsOf(t, env).Channels()
 	require.NoError(t, err)
 	ref, err := all[0].Send(t.Context(), notify.Message{

@@ -49,7 +49,7 @@ func (e environment) with(pairs ...string) environment {
 
 // deployedEnv is what every function needs of its environment.
 func deployedEnv() environment {
-	return environment{envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:1:stateMachine:m"}
+	return environment{EnvTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:1:stateMachine:m"}
 }
 
 // mains wire each function.
@@ -86,11 +86,11 @@ func TestColdStartNamesWhatIsMissing(t *testing.T) {
 			require.EqualError(t, start(r, aws.Config{}, deployedEnv().get), "AWS_REGION: want a value, got none")
 			err := start(r, testAWS, deployedEnv().with(envMachine, "m").get)
 			require.ErrorContains(t, err, envMachine+": state machine \"m\": want arn:aws:states")
-			require.ErrorContains(t, start(r, testAWS, deployedEnv().with(envMetrics, "no").get), envMetrics)
+			require.ErrorContains(t, start(r, testAWS, deployedEnv().with(EnvMetrics, "no").get), EnvMetrics)
 		})
 	}
 	require.ErrorContains(t, mains["tool"](r, testAWS, deployedEnv().with("COUNTERSIGN_PRIVATE_HOSTS", "10.0.0.0/8").get), "COUNTERSIGN_PRIVATE_HOSTS: ")
-	err := mains["http"](r, testAWS, deployedEnv().with(envIAMTenant, "My Company").get)
+	err := mains["http"](r, testAWS, deployedEnv().with(EnvIAMTenant, "My Company").get)
 	require.ErrorContains(t, err, `COUNTERSIGN_IAM_TENANT: got "My Company", want a tenant`)
 }
 
@@ -130,13 +130,13 @@ func (m *manager) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func TestSecretsAreReadAtRunTime(t *testing.T) {
 	const arn = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:KeyRing-1a2b3c"
 	m, cfg := newManager(t, map[string]string{arn: testRing})
-	env := deployedEnv().with(envKeyRing, arn, envLinkKeyRing, "s3cret-name")
+	env := deployedEnv().with(EnvKeyRing, arn, EnvLinkKeyRing, "s3cret-name")
 	f, err := start(registry.Must(registry.New()), cfg, env.get)
 	require.NoError(t, err)
 	require.Empty(t, m.asked, "a cold start reads none")
 	now := clock.System().Now()
 	f.vault = awssdk.NewVault(cfg, "", movable{clock.System(), &now})
-	read := f.keyRing(envKeyRing)
+	read := f.keyRing(EnvKeyRing)
 	for _, want := range []string{"1", "1"} {
 		ring, err := read()
 		require.NoError(t, err)
@@ -151,9 +151,9 @@ func TestSecretsAreReadAtRunTime(t *testing.T) {
 	m.values[arn] = "s3cret"
 	now = now.Add(5 * time.Minute)
 	_, err = read()
-	require.ErrorContains(t, err, envKeyRing)
+	require.ErrorContains(t, err, EnvKeyRing)
 	require.NotContains(t, err.Error(), "s3cret")
-	_, err = f.keyRing(envLinkKeyRing)()
+	_, err = f.keyRing(EnvLinkKeyRing)()
 	require.ErrorIs(t, err, tool.ErrNoSecret)
 	require.Nil(t, f.keyRing("COUNTERSIGN_NONE"))
 }
@@ -208,7 +208,7 @@ func answer(t *testing.T, f Invoke, method, path string) events.APIGatewayV2HTTP
 func TestOneFunctionServesTheAPIAndThePages(t *testing.T) {
 	r := registry.Must(registry.New())
 	_, cfg := newManager(t, map[string]string{"signing": "0123456789abcdef", "short": "short", "ring": testRing})
-	pages := deployedEnv().with(envLinkKeyRing, "ring")
+	pages := deployedEnv().with(EnvLinkKeyRing, "ring")
 	const page, problem = "text/html; charset=utf-8", "application/problem+json"
 	for name, c := range map[string]struct {
 		env     environment
@@ -218,13 +218,13 @@ func TestOneFunctionServesTheAPIAndThePages(t *testing.T) {
 			"GET /": "200 " + page, "GET /a/x": "404 " + page, "POST /slack/interactions": "404 " + page,
 			"GET /v1/runs": "401 " + problem, "OPTIONS /v1/runs": "405 " + problem, "GET /v1/a/x": "404 " + problem, "GET /a": "404 " + problem,
 		}},
-		"with Slack": {pages.with(envSlackSecret, "signing"), map[string]string{
+		"with Slack": {pages.with(EnvSlackSecret, "signing"), map[string]string{
 			"POST /slack/interactions": "401 ", "GET /v1/runs": "401 " + problem,
 		}},
-		"with a secret that is too short": {pages.with(envSlackSecret, "short"), map[string]string{
+		"with a secret that is too short": {pages.with(EnvSlackSecret, "short"), map[string]string{
 			"POST /slack/interactions": "503 text/plain; charset=utf-8", "GET /": "200 " + page,
 		}},
-		"with the ring of callbacks alone": {deployedEnv().with(envKeyRing, "ring"), map[string]string{
+		"with the ring of callbacks alone": {deployedEnv().with(EnvKeyRing, "ring"), map[string]string{
 			"GET /": "404 " + problem, "GET /a/x": "404 " + problem, "GET /v1/runs": "401 " + problem,
 		}},
 	} {
@@ -261,7 +261,7 @@ func TestClaimsAreNamedByTheEnvironment(t *testing.T) {
 
 // Callers by IAM are those of the account that the state machine is in.
 func TestIAMCallersAreOfTheOwnAccount(t *testing.T) {
-	env := deployedEnv().with(envMachine, "arn:aws:states:eu:123456789012:stateMachine:m", envIAMTenant, "ops")
+	env := deployedEnv().with(envMachine, "arn:aws:states:eu:123456789012:stateMachine:m", EnvIAMTenant, "ops")
 	f, err := startHTTP(registry.Must(registry.New()), testAWS, env.get)
 	require.NoError(t, err)
 	for account, want := range map[string]string{"123456789012": `\"x\\\" is not known`, "210987654321": "own account"} {

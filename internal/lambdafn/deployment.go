@@ -3,6 +3,7 @@ package lambdafn
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
@@ -40,8 +41,10 @@ type Deployment struct {
 	SignIn *web.OIDC                     // signs people in for the console and for pages; nil = nobody can sign in
 	// Slack gives Secrets and Hooks of the app whose clicks are taken, for each click anew; nil = none is taken.
 	Slack func(ctx context.Context) (*slack.Interactions, error)
-	Trace *observe.Tracer // nil = runs are not traced
-	Log   *slog.Logger    // nil = nothing is logged; Sweep needs one
+	// Retention is how long the sweep keeps runs after their end; 0 = for ever.
+	Retention time.Duration
+	Trace     *observe.Tracer // nil = runs are not traced
+	Log       *slog.Logger    // nil = nothing is logged; Sweep needs one
 
 	Starter   *runtime.Starter
 	Waits     *runtime.Waits
@@ -74,6 +77,7 @@ func (d *Deployment) Backend() api.Backend {
 	p := d.Ports
 	return api.Backend{
 		Starter: d.Starter, Inputs: d.Inputs, Canceller: d.Canceller, Desk: d.Desk,
+		Deleter: &runtime.Deleter{Ports: p},
 		Journal: p.Journal, Table: p.Table, Clock: p.Clock, Definitions: d.Definitions, Uploads: p.Uploads, Log: d.Log,
 		Callbacks: d.Ring,
 	}

@@ -39,17 +39,17 @@ import (
 
 // The environment of functions/http beside that of every function. All of it is optional.
 const (
-	envOIDCIssuer  = "COUNTERSIGN_OIDC_ISSUER"        // of the people who sign in to the console
+	EnvOIDCIssuer  = "COUNTERSIGN_OIDC_ISSUER"        // of the people who sign in to the console
 	envOIDCClient  = "COUNTERSIGN_OIDC_CLIENT_ID"     // empty = nobody can sign in
-	envOIDCSecret  = "COUNTERSIGN_OIDC_CLIENT_SECRET" // names the client's secret; empty = a public client
+	EnvOIDCSecret  = "COUNTERSIGN_OIDC_CLIENT_SECRET" // names the client's secret; empty = a public client
 	envTenantClaim = "COUNTERSIGN_TENANT_CLAIM"       // tenant
 	envUserClaim   = "COUNTERSIGN_USER_CLAIM"         // sub
 	envGroupsClaim = "COUNTERSIGN_GROUPS_CLAIM"       // groups
-	envIAMTenant   = "COUNTERSIGN_IAM_TENANT"         // empty = callers signed by IAM are refused
+	EnvIAMTenant   = "COUNTERSIGN_IAM_TENANT"         // empty = callers signed by IAM are refused
 	// on = the trust policies of all roles that may call pin the names of sessions; off or empty = they do not
 	envIAMPinned = "COUNTERSIGN_IAM_PINNED"
 	// the name of the stack's own role of operators, which pins them; empty = there is none
-	envOperators = "COUNTERSIGN_OPERATORS_ROLE"
+	EnvOperators = "COUNTERSIGN_OPERATORS_ROLE"
 )
 
 // HTTP is the main of functions/http: the HTTP API, and the pages and Slack's clicks beside it. It serves until the
@@ -61,7 +61,7 @@ func HTTP(r *registry.Registry) {
 func startHTTP(r *registry.Registry, cfg aws.Config, getenv func(string) string) (Invoke, error) {
 	who := Identity{
 		TenantClaim: getenv(envTenantClaim), UserClaim: getenv(envUserClaim),
-		GroupsClaim: getenv(envGroupsClaim), IAMTenant: getenv(envIAMTenant), Operators: getenv(envOperators),
+		GroupsClaim: getenv(envGroupsClaim), IAMTenant: getenv(EnvIAMTenant), Operators: getenv(EnvOperators),
 	}
 	switch pinned := getenv(envIAMPinned); pinned {
 	case "on":
@@ -71,7 +71,7 @@ func startHTTP(r *registry.Registry, cfg aws.Config, getenv func(string) string)
 		return nil, fmt.Errorf("%s: got %q, want on or off", envIAMPinned, pinned)
 	}
 	if who.IAMTenant != "" && !agent.ValidTenant(who.IAMTenant) {
-		return nil, fmt.Errorf("%s: got %q, want a tenant: ^[a-z0-9][a-z0-9-]{0,39}$", envIAMTenant, who.IAMTenant)
+		return nil, fmt.Errorf("%s: got %q, want a tenant: ^[a-z0-9][a-z0-9-]{0,39}$", EnvIAMTenant, who.IAMTenant)
 	}
 	if parts := strings.Split(getenv(envMachine), ":"); len(parts) > 4 { // connect says so where it is no ARN
 		who.IAMAccount = parts[4]
@@ -80,12 +80,12 @@ func startHTTP(r *registry.Registry, cfg aws.Config, getenv func(string) string)
 	if err != nil {
 		return nil, err
 	}
-	f.People, f.Ring = f.directory(), f.keyRing(envKeyRing)
-	linkRing := f.keyRing(envLinkKeyRing)
+	f.People, f.Ring = f.directory(), f.keyRing(EnvKeyRing)
+	linkRing := f.keyRing(EnvLinkKeyRing)
 	f.Links = links(f.Ports, linkRing, getenv)
 	f.SignIn, err = signIn(f, linkRing, who)
 	f.watch.disablePart("sign-in", err)
-	if signing := f.secret(envSlackSecret); signing != nil {
+	if signing := f.secret(EnvSlackSecret); signing != nil {
 		f.Slack = func(ctx context.Context) (*slack.Interactions, error) {
 			text, err := signing(ctx)
 			if err != nil {
@@ -93,7 +93,7 @@ func startHTTP(r *registry.Registry, cfg aws.Config, getenv func(string) string)
 			}
 			app, err := SlackApp(getenv, text)
 			if err != nil {
-				err = fmt.Errorf("%s: %w", envSlackSecret, err)
+				err = fmt.Errorf("%s: %w", EnvSlackSecret, err)
 			}
 			f.watch.disablePart("clicks in Slack", err)
 			return app, err
@@ -113,12 +113,12 @@ func signIn(f *function, ring func() (*secrets.Ring, error), who Identity) (*web
 	if client == "" {
 		return nil, nil
 	}
-	if err := checkEnv(f.cfg, f.getenv, envOIDCIssuer, envLinkKeyRing, envWebURL); err != nil {
+	if err := checkEnv(f.cfg, f.getenv, EnvOIDCIssuer, EnvLinkKeyRing, envWebURL); err != nil {
 		return nil, err
 	}
 	c := f.Ports.Clock
 	return &web.OIDC{
-		Issuer: f.getenv(envOIDCIssuer), ClientID: client, Secret: f.secret(envOIDCSecret), Base: f.getenv(envWebURL),
+		Issuer: f.getenv(EnvOIDCIssuer), ClientID: client, Secret: f.secret(EnvOIDCSecret), Base: f.getenv(envWebURL),
 		Ring: ring, Identify: who.TokenCaller, IDs: ids.System(c), Clock: c, Log: f.Deployment.Log,
 		Client: &http.Client{Timeout: providerTimeout},
 	}, nil
@@ -419,7 +419,7 @@ func (i Identity) principalOf(arn string) (p policy.Principal, account string, o
 
 // The environment of a deployed function, beside that of the SDK.
 const (
-	envTable   = "COUNTERSIGN_TABLE"
+	EnvTable   = "COUNTERSIGN_TABLE"
 	envBucket  = "COUNTERSIGN_BUCKET"
 	envMachine = "COUNTERSIGN_STATE_MACHINE"
 	envBus     = "COUNTERSIGN_BUS" // name of the event bus for what services are asked and for runs' ends; empty = none
@@ -431,7 +431,7 @@ const warmRuns = 64
 // Stored is a deployment's table and blobs as the environment names them, COUNTERSIGN_TABLE and COUNTERSIGN_BUCKET, for
 // whoever looks at them from outside. A variable that is missing is an error that names it.
 func Stored(cfg aws.Config, getenv func(string) string) (store.Table, store.Blobs, error) {
-	if err := checkEnv(cfg, getenv, envTable, envBucket); err != nil {
+	if err := checkEnv(cfg, getenv, EnvTable, envBucket); err != nil {
 		return nil, nil, err
 	}
 	table, err := StoredTable(cfg, getenv)
@@ -440,12 +440,12 @@ func Stored(cfg aws.Config, getenv func(string) string) (store.Table, store.Blob
 
 // StoredTable is a deployment's table alone.
 func StoredTable(cfg aws.Config, getenv func(string) string) (store.Table, error) {
-	if err := checkEnv(cfg, getenv, envTable); err != nil {
+	if err := checkEnv(cfg, getenv, EnvTable); err != nil {
 		return nil, err
 	}
 	clk := clock.System()
 	draw := ids.System(clk)
-	return store.Resend(dynamo.New(cfg, getenv(envTable), draw.Key), clk, draw.Jitter), nil
+	return store.Resend(dynamo.New(cfg, getenv(EnvTable), draw.Key), clk, draw.Jitter), nil
 }
 
 // checkEnv returns an error that names the first variable without a value. The region may come from a profile instead
@@ -465,7 +465,7 @@ func checkEnv(cfg aws.Config, getenv func(string) string, names ...string) error
 // connect wires the ports of a deployment from its environment, all but models and tools. A variable that is missing is
 // an error that names it.
 func connect(cfg aws.Config, getenv func(string) string) (runtime.Ports, error) {
-	if err := checkEnv(cfg, getenv, envTable, envBucket, envMachine); err != nil {
+	if err := checkEnv(cfg, getenv, EnvTable, envBucket, envMachine); err != nil {
 		return runtime.Ports{}, err
 	}
 	w, err := awssdk.NewWaiter(cfg, getenv(envMachine))
@@ -476,7 +476,7 @@ func connect(cfg aws.Config, getenv func(string) string) (runtime.Ports, error) 
 	clk := clock.System()
 	draw := ids.System(clk)
 	blobs := s3.New(cfg, getenv(envBucket))
-	table := store.Resend(dynamo.New(cfg, getenv(envTable), draw.Key), clk, draw.Jitter)
+	table := store.Resend(dynamo.New(cfg, getenv(EnvTable), draw.Key), clk, draw.Jitter)
 	p := runtime.Ports{
 		Table: table, Journal: store.NewJournal(table, warmRuns), Blobs: blobs, Uploads: blobs,
 		Waiter: w, Clock: clk, IDs: draw,

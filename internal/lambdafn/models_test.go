@@ -102,7 +102,7 @@ func TestKeysOfNewModels(t *testing.T) {
 	cfg := fake.Config()
 	cfg.BaseEndpoint = &manager.URL
 	m := modelsOf(cfg, func(name string) string {
-		return map[string]string{envOpenAI: "openai-key", "COUNTERSIGN_SECRETS_PREFIX": "stack/models/"}[name]
+		return map[string]string{EnvOpenAI: "openai-key", "COUNTERSIGN_SECRETS_PREFIX": "stack/models/"}[name]
 	})
 	for _, key := range []string{"", "${secret:OTHER}", "${secret:OTHER}"} {
 		_, err := m.Generate(t.Context(), agent.Request{Tenant: "acme", Model: agent.ModelSpec{Provider: "openai", ID: "m", BaseURL: server.URL, Key: key}})

@@ -16,8 +16,8 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// envMetrics says whether metrics are written: on, which is the default, or off.
-const envMetrics = "COUNTERSIGN_METRICS"
+// EnvMetrics says whether metrics are written: on, which is the default, or off.
+const EnvMetrics = "COUNTERSIGN_METRICS"
 
 // Observer is what watches a function: its traces and its metrics. It writes both out before the function answers,
 // which is when the process may be frozen. Safe for concurrent use.
@@ -66,13 +66,13 @@ func newObserver(getenv func(string) string, out, log io.Writer) (*Observer, err
 	}
 	o, sends, misconfigured := Watch(getenv, observe.OTLP{}, clk, warn)
 	o.Send, o.Log = sends, warn
-	switch got := getenv(envMetrics); got {
+	switch got := getenv(EnvMetrics); got {
 	case "", "on":
 		o.Metrics = observe.NewEMF(out, clk, observe.Namespace, observe.Dimension,
 			path.Base(strings.ReplaceAll(getenv(envMachine), ":", "/")))
 	case "off":
 	default:
-		return nil, fmt.Errorf("%s: got %q, want on or off", envMetrics, got)
+		return nil, fmt.Errorf("%s: got %q, want on or off", EnvMetrics, got)
 	}
 	o.disablePart("OpenTelemetry", misconfigured)
 	return o, nil

@@ -42,12 +42,12 @@ const (
 	// where the API is reached from outside, as https://api.example.com; empty = no address is handed out
 	envCallbackURL = "COUNTERSIGN_CALLBACK_URL"
 	// the secret of the ring that signs them, which secrets.Parse reads; empty = there are no callbacks
-	envKeyRing = "COUNTERSIGN_KEYRING"
+	EnvKeyRing = "COUNTERSIGN_KEYRING"
 )
 
-// envLinkKeyRing names the secret of another ring, which signs the links to requests. Functions that run tools may not
+// EnvLinkKeyRing names the secret of another ring, which signs the links to requests. Functions that run tools may not
 // read it: nothing there can make a link by which a person decides. Empty = messages have no links.
-const envLinkKeyRing = "COUNTERSIGN_LINK_KEYRING"
+const EnvLinkKeyRing = "COUNTERSIGN_LINK_KEYRING"
 
 // secret reads the value of a secret, as it is or was less than five minutes ago.
 type secret func(ctx context.Context) (string, error)
@@ -87,9 +87,9 @@ func (f *function) callbackURLs() (runtime.Callbacks, error) {
 	if base == "" {
 		return nil, nil
 	}
-	ring := f.keyRing(envKeyRing)
+	ring := f.keyRing(EnvKeyRing)
 	if ring == nil {
-		return nil, fmt.Errorf("%s: want the secret of a ring of keys beside %s, got none", envKeyRing, envCallbackURL)
+		return nil, fmt.Errorf("%s: want the secret of a ring of keys beside %s, got none", EnvKeyRing, envCallbackURL)
 	}
 	return secrets.Addresses{Ring: ring, Base: func() string { return base }}, nil
 }

@@ -66,6 +66,9 @@ func listen(start func(cfg aws.Config, getenv func(string) string) (Invoke, erro
 		os.Exit(1)
 	}
 	lambda.Start(func(ctx context.Context, payload json.RawMessage) (json.RawMessage, error) {
+		if string(payload) == VersionRequest {
+			return json.Marshal(ReadBuild())
+		}
 		out, err := f(ctx, payload)
 		return out, withErrorName(err)
 	})
@@ -196,8 +199,8 @@ func (d *deployable) Agents() []string { return d.names }
 // Unfit is why an agent that is registered cannot run; "" = it can, or there is none.
 func (d *deployable) Unfit(name string) string { return d.unfit[name] }
 
-// envOpenAI names the secret of OpenAI's own key, which goes to no other server; empty = there is none.
-const envOpenAI = "COUNTERSIGN_OPENAI_SECRET"
+// EnvOpenAI names the secret of OpenAI's own key, which goes to no other server; empty = there is none.
+const EnvOpenAI = "COUNTERSIGN_OPENAI_SECRET"
 
 // envGuardrail is the guardrail of every request to Bedrock, as id:version; empty = there is none.
 const envGuardrail = "COUNTERSIGN_GUARDRAIL"
@@ -224,7 +227,7 @@ func (f *function) newModels() Models {
 	return Models{
 		vectors: bedrock.Embedder{Client: client},
 		bedrock: bedrock.New(bedrock.Config{Client: client, Stream: true, Guardrail: f.getenv(envGuardrail)}),
-		openai:  openai.Servers{OwnKey: f.secret(envOpenAI), Secrets: f.vault},
+		openai:  openai.Servers{OwnKey: f.secret(EnvOpenAI), Secrets: f.vault},
 	}
 }
 

@@ -1,12 +1,14 @@
 package lambdafn
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"strconv"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -54,7 +56,22 @@ func startSweep(r *registry.Registry, cfg aws.Config, getenv func(string) string
 	if f.watch.Metrics != nil {
 		m = f.watch.Metrics
 	}
+	if f.Retention, err = readRetention(getenv); err != nil {
+		return nil, err
+	}
 	return f.Sweep(tenants, executions, getenv(envMachine), m), nil
+}
+
+// EnvRetention holds for how many days runs are kept after their end; "" or 0 = for ever.
+const EnvRetention = "COUNTERSIGN_RETENTION_DAYS"
+
+func readRetention(getenv func(string) string) (time.Duration, error) {
+	text := getenv(EnvRetention)
+	days, err := strconv.Atoi(cmp.Or(text, "0"))
+	if err != nil || days < 0 || days > 36500 {
+		return 0, fmt.Errorf("%s: got %q, want a number of days, or 0 to keep runs for ever", EnvRetention, text)
+	}
+	return time.Duration(days) * 24 * time.Hour, nil
 }
 
 // Sweep repairs runs: all of them when the schedule's event comes, one when an execution of the state machine with that
@@ -65,7 +82,8 @@ func (d *Deployment) Sweep(tenants runtime.Tenants, executions runtime.Execution
 	sweeper := &runtime.Sweeper{Ports: p, Definitions: d.Definitions}
 	notices, _ := p.Notify.(runtime.Notices)
 	s := &sweeping{
-		sweep:   runtime.Sweep{Sweeper: sweeper, Tenants: tenants, Executions: executions, Notices: notices},
+		sweep: runtime.Sweep{Sweeper: sweeper, Tenants: tenants, Executions: executions, Notices: notices,
+			Retention: d.Retention},
 		machine: machine, metrics: m, log: d.Log, clock: p.Clock,
 	}
 	return func(ctx context.Context, payload []byte) (out []byte, err error) {
@@ -86,6 +104,7 @@ type Swept struct {
 	// what was done about requests to people: notified, reminded, escalated, updated
 	Told     map[string]int64 `json:"told,omitempty"`
 	Untold   int64            `json:"untold,omitempty"`  // errors in that; what they are about is due again later
+	Deleted  int64            `json:"deleted,omitempty"` // runs whose retention was over
 	Complete bool             `json:"complete"`          // false: the next sweep goes on where this one ended
 	Waiting  *runtime.Waiting `json:"waiting,omitempty"` // of all runs; nil unless a round has ended
 	Unowned  string           `json:"unowned,omitempty"` // an execution that ended and for which there is no run
@@ -159,6 +178,10 @@ func (s *sweeping) sweepAll(ctx context.Context) ([]byte, error) {
 	}
 	for what, n := range r.Told {
 		s.metrics.Count(observe.RequestsTold, n, "Did", what)
+	}
+	for _, d := range r.Deleted { // its head tells a deletion from a journal that was taken out
+		s.log.Info("run deleted", "tenant", d.Tenant, "run", d.Run, "head", d.Hash, "by", "retention")
+		out.Deleted += d.Runs
 	}
 	retried := s.noteFailures(&out, r.Failed)
 	if r.Left > 0 {

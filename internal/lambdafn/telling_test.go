@@ -38,8 +38,8 @@ func TestMisconfiguredTelemetryIsLeftOut(t *testing.T) {
 
 // Functions/http goes on without a sign-in whose environment is not whole; with no client there is none.
 func TestTheSignInOfAnEnvironment(t *testing.T) {
-	env := deployedEnv().with(envOIDCIssuer, "https://id.example.com", envOIDCClient, "console", envOIDCSecret, "console/secret",
-		envLinkKeyRing, testRing, envWebURL, "https://approvals.example.com")
+	env := deployedEnv().with(EnvOIDCIssuer, "https://id.example.com", envOIDCClient, "console", EnvOIDCSecret, "console/secret",
+		EnvLinkKeyRing, testRing, envWebURL, "https://approvals.example.com")
 	of := func(getenv func(string) string) (*web.OIDC, error) {
 		f := &function{getenv: getenv, cfg: testAWS, vault: literal{}, Deployment: &Deployment{Ports: runtime.Ports{Clock: clock.System()}}}
 		return signIn(f, nil, Identity{})
@@ -51,7 +51,7 @@ func TestTheSignInOfAnEnvironment(t *testing.T) {
 	secret, err := o.Secret(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "console/secret", secret, "what the literal vault has under that name")
-	for _, name := range []string{envOIDCIssuer, envLinkKeyRing, envWebURL} {
+	for _, name := range []string{EnvOIDCIssuer, EnvLinkKeyRing, envWebURL} {
 		_, err := of(env.with(name, "").get)
 		require.EqualError(t, err, name+": want a value, got none")
 	}
@@ -64,13 +64,13 @@ func TestTheSignInOfAnEnvironment(t *testing.T) {
 // no secret.
 func TestAMisconfiguredChannelIsLeftOut(t *testing.T) {
 	env := deployedEnv().with(
-		envSlackToken, "xoxb-1-2-abcdefghij", envMailFrom, "approvals@example.com", envLinkKeyRing, testRing, envWebURL, "https://approvals.example.com")
+		EnvSlackToken, "xoxb-1-2-abcdefghij", EnvMailFrom, "approvals@example.com", EnvLinkKeyRing, testRing, envWebURL, "https://approvals.example.com")
 	for variable, c := range map[string]struct {
 		bad      string
 		channels int
 	}{
-		"": {"", 2}, envSlackToken: {"xoxp-s3cret", 2}, envSlackURL: {"https://s3cret@slack", 1}, envMailFrom: {"somebody", 1},
-		envLinkKeyRing: {`{"id":"1","key":"s3cret"}`, 2},
+		"": {"", 2}, EnvSlackToken: {"xoxp-s3cret", 2}, EnvSlackURL: {"https://s3cret@slack", 1}, EnvMailFrom: {"somebody", 1},
+		EnvLinkKeyRing: {`{"id":"1","key":"s3cret"}`, 2},
 	} {
 		t.Run(variable, func(t *testing.T) {
 			var metered, logged bytes.Buffer
@@ -85,10 +85,10 @@ func TestAMisconfiguredChannelIsLeftOut(t *testing.T) {
 			require.Len(t, n.Channels, c.channels)
 			require.NotNil(t, n.Show)
 			_, ringErr := n.Links.(*link.Links).Ring()
-			require.Equal(t, variable == envLinkKeyRing, ringErr != nil)
-			if variable == envSlackToken {
+			require.Equal(t, variable == EnvLinkKeyRing, ringErr != nil)
+			if variable == EnvSlackToken {
 				_, err = n.Channels[0].Send(t.Context(), notify.Message{To: person.Person{Slack: "U1"}})
-				require.ErrorContains(t, err, envSlackToken)
+				require.ErrorContains(t, err, EnvSlackToken)
 				require.NotContains(t, err.Error(), "s3cret")
 			}
 			watch.flush(t.Context())

@@ -302,3 +302,6 @@ type readOnlyBlobs struct{ store.Blobs }
 
 // Put implements store.Blobs by refusing.
 func (readOnlyBlobs) Put(context.Context, string, string, []byte) error { return errReadOnly }
+
+// Delete implements store.Blobs by refusing.
+func (readOnlyBlobs) Delete(context.Context, string, string) error { return errReadOnly }

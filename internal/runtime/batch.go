@@ -361,11 +361,11 @@ func (r *round) storeOneMedia(
 		return m, err.Error(), nil
 	}
 	if m.Blob != "" {
-		there, err := r.hasBlob(ctx, r.inv.Tenant, m.Blob)
-		if err != nil || there {
-			return m, "", err
+		err := r.checkMedia(ctx, r.inv.Tenant, r.inv.Run, []run.UserBlock{{Block: m}})
+		if errors.Is(err, ErrUnknownBlob) {
+			return m, "there is no such blob", nil
 		}
-		return m, "there is no such blob", nil
+		return m, "", err
 	}
 	raw, err := base64.StdEncoding.DecodeString(m.Data)
 	if err != nil || len(raw) == 0 {
@@ -380,7 +380,7 @@ func (r *round) storeOneMedia(
 		return m, "", nil
 	}
 	m.Data, m.Blob = "", store.BlobDigest(raw)
-	return m, "", r.Blobs.Put(ctx, r.inv.Tenant, m.Blob, raw)
+	return m, "", r.putBlob(ctx, r.inv.Tenant, r.inv.Run, m.Blob, raw)
 }
 
 // shortName is a name that is valid text and fits.

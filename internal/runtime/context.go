@@ -80,7 +80,7 @@ func (a *attempt) addBuilt(ctx context.Context, built hook.Built) error {
 	if err != nil {
 		return &badContext{fmt.Errorf("%w %s: %w", hook.ErrBuilder, def.Builder, err)}
 	}
-	err = a.checkMedia(ctx, d.State.Tenant, said)
+	err = a.checkMedia(ctx, d.State.Tenant, d.State.Run, said)
 	if errors.Is(err, ErrUnknownBlob) {
 		return &badContext{fmt.Errorf("%w %s: %w", hook.ErrBuilder, def.Builder, err)}
 	}
@@ -99,7 +99,7 @@ func (p Ports) storeSystem(ctx context.Context, def *agent.Definition, s *run.Ag
 	if !prompt.KeepSystem(def, run.Replied{System: digest}, text).SystemBlob {
 		return nil
 	}
-	if err := p.Blobs.Put(ctx, s.Tenant, digest, []byte(text)); err != nil {
+	if err := p.putBlob(ctx, s.Tenant, s.Run, digest, []byte(text)); err != nil {
 		return fmt.Errorf("store system text of run %s: %w", s.Run, err)
 	}
 	return nil

@@ -314,7 +314,7 @@ func (r *round) resultEvent(ctx context.Context, c run.Call, res agent.ToolResul
 	if err != nil {
 		return run.CallFinished{}, fmt.Errorf("store media of call %s: %w", c.ID, err)
 	}
-	shown, whole, err := r.showResult(ctx, r.inv.Tenant, r.def, c, res.Content)
+	shown, whole, err := r.showResult(ctx, r.inv.Tenant, r.inv.Run, r.def, c, res.Content)
 	if err != nil { // the cut one is still shown
 		r.warn("keep a long result of run "+r.inv.Run, err)
 	}
@@ -327,7 +327,7 @@ func (r *round) resultEvent(ctx context.Context, c run.Call, res agent.ToolResul
 	if res.IsError {
 		e.Reason = run.WhyToolError
 	}
-	e.Content, e.Blob, err = r.storeText(ctx, r.inv.Tenant, c.ID, resultText(c, shown.Text, k))
+	e.Content, e.Blob, err = r.storeText(ctx, r.inv.Tenant, r.inv.Run, c.ID, resultText(c, shown.Text, k))
 	return e, err
 }
 

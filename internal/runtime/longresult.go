@@ -15,7 +15,7 @@ import (
 // showResult is what the model is shown of a call's result, and where all of it is, where it was cut and is kept: in a
 // blob, before the entry that points at it. An error is the store's; the result beside it is cut and not kept.
 func (p Ports) showResult(
-	ctx context.Context, tenant string, def *agent.Definition, c run.Call, text string,
+	ctx context.Context, tenant, runID string, def *agent.Definition, c run.Call, text string,
 ) (prompt.Shown, *run.Whole, error) {
 	spec, _ := def.Tool(c.Tool)
 	shown := prompt.ShowResult(def, spec, c.ID, text, def.KeepsWhole())
@@ -23,7 +23,7 @@ func (p Ports) showResult(
 		return shown, nil, nil
 	}
 	w := &run.Whole{Blob: store.BlobDigest([]byte(shown.Whole)), Chars: shown.Chars}
-	if err := p.Blobs.Put(ctx, tenant, w.Blob, []byte(shown.Whole)); err != nil {
+	if err := p.putBlob(ctx, tenant, runID, w.Blob, []byte(shown.Whole)); err != nil {
 		shown = prompt.ShowResult(def, spec, c.ID, text, false)
 		return shown, nil, fmt.Errorf("store the whole result of call %s: %w", c.ID, err)
 	}
@@ -31,12 +31,12 @@ func (p Ports) showResult(
 }
 
 // storeText moves a result that is too long for the journal into a blob.
-func (p Ports) storeText(ctx context.Context, tenant, call, text string) (content, blob string, err error) {
+func (p Ports) storeText(ctx context.Context, tenant, runID, call, text string) (content, blob string, err error) {
 	if jsonx.StoredLen(text) <= maxInline {
 		return text, "", nil
 	}
 	blob = store.BlobDigest([]byte(text))
-	if err := p.Blobs.Put(ctx, tenant, blob, []byte(text)); err != nil {
+	if err := p.putBlob(ctx, tenant, runID, blob, []byte(text)); err != nil {
 		return "", "", fmt.Errorf("store result of call %s: %w", call, err)
 	}
 	return "", blob, nil
@@ -101,6 +101,6 @@ func (r *round) toolEventOf(ctx context.Context, t tool.Tool, c run.Call, res ag
 	}
 	e.Whole = &p.page.Whole
 	var err error
-	e.Content, e.Blob, err = r.storeText(ctx, r.inv.Tenant, c.ID, e.Content)
+	e.Content, e.Blob, err = r.storeText(ctx, r.inv.Tenant, r.inv.Run, c.ID, e.Content)
 	return e, err
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -17,25 +18,38 @@ import (
 // ErrUnknownBlob says that a message names a blob that its tenant does not have.
 var ErrUnknownBlob = errors.New("this tenant has no such blob: upload it first")
 
-// checkMedia refuses what was said if it names a blob that is not there. It is asked before anything is written: a run
-// cannot show its model what nobody has.
-func (p Ports) checkMedia(ctx context.Context, tenant string, said []run.UserBlock) error {
-	known := map[string]bool{}
-	for i, b := range said {
-		m, ok := b.Block.(run.Media)
-		if !ok || m.Blob == "" || known[m.Blob] {
-			continue
+// checkMedia refuses what was said if it names a blob that is not there. It is asked before anything else is written: a
+// run cannot show its model what nobody has. It notes that the run has the blobs, which may have been deleted with
+// another run until then.
+func (p Ports) checkMedia(ctx context.Context, tenant, runID string, said []run.UserBlock) error {
+	var blobs []string
+	check := func() error {
+		for i, b := range said {
+			m, ok := b.Block.(run.Media)
+			if !ok || m.Blob == "" || slices.Contains(blobs, m.Blob) {
+				continue
+			}
+			there, err := p.hasBlob(ctx, tenant, m.Blob)
+			if err != nil {
+				return err
+			}
+			if !there {
+				return fmt.Errorf("block %d: blob %q: %w", i, m.Blob, ErrUnknownBlob)
+			}
+			blobs = append(blobs, m.Blob)
 		}
-		there, err := p.hasBlob(ctx, tenant, m.Blob)
-		if err != nil {
+		return nil
+	}
+	if err := check(); err != nil || len(blobs) == 0 {
+		return err
+	}
+	for _, digest := range blobs {
+		if err := p.Journal.NoteBlob(ctx, tenant, runID, digest); err != nil {
 			return err
 		}
-		if !there {
-			return fmt.Errorf("block %d: blob %q: %w", i, m.Blob, ErrUnknownBlob)
-		}
-		known[m.Blob] = true
 	}
-	return nil
+	blobs = nil
+	return check()
 }
 
 // hasBlob reports whether a tenant has a blob of that digest with anything in it.
@@ -48,6 +62,14 @@ func (p Ports) hasBlob(ctx context.Context, tenant, digest string) (bool, error)
 		return false, nil
 	}
 	return size > 0, err
+}
+
+// putBlob stores a blob of a run, before the entry that points at it.
+func (p Ports) putBlob(ctx context.Context, tenant, runID, digest string, data []byte) error {
+	if err := p.Journal.NoteBlob(ctx, tenant, runID, digest); err != nil {
+		return err
+	}
+	return p.Blobs.Put(ctx, tenant, digest, data)
 }
 
 // WithMedia puts what blobs hold into the requests that next gets, as base64 in Data: adapters of providers take

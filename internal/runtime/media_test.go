@@ -280,12 +280,12 @@ func TestUnknownBlobsAreRefused(t *testing.T) {
 		w.run, w.owner = s.Run, s.Owner
 		before := len(w.entries())
 		require.ErrorIs(t, in.Send(w.ctx, tenant, w.run, "m1", "user:ana", names(rivals)), runtime.ErrUnknownBlob)
-		require.ErrorIs(t, in.Check(w.ctx, tenant, names(rivals)), runtime.ErrUnknownBlob)
-		require.NoError(t, in.Check(w.ctx, tenant, names(known)))
+		require.ErrorIs(t, in.Check(w.ctx, tenant, w.run, names(rivals)), runtime.ErrUnknownBlob)
+		require.NoError(t, in.Check(w.ctx, tenant, w.run, names(known)))
 		require.NoError(t, in.Send(w.ctx, tenant, w.run, "m1", "user:ana", names(known)))
 		require.Len(t, w.entries(), before)
 		blobs.broken = errBlown
-		require.ErrorIs(t, in.Check(w.ctx, tenant, names(known)), errBlown, "a store that fails is not one without the blob")
+		require.ErrorIs(t, in.Check(w.ctx, tenant, w.run, names(known)), errBlown, "a store that fails is not one without the blob")
 	})
 }
 

@@ -28,6 +28,8 @@ const (
 
 func outboxIndex(tenant string) string { return "T#" + tenant + "#OUTBOX" }
 
+func outboxPK(tenant, run string) string { return outboxIndex(tenant) + "#" + run }
+
 // outbox is the item with what an entry publishes; no operation where that is nothing, or nobody listens.
 func (p Ports) outbox(before *run.AgentState, d *run.Draft, def *agent.Definition) ([]store.Op, error) {
 	if p.Publish == nil {
@@ -43,7 +45,7 @@ func (p Ports) outbox(before *run.AgentState, d *run.Draft, def *agent.Definitio
 	}
 	seq := fmt.Sprintf("%010d", d.Entry.Seq)
 	return []store.Op{{Kind: store.Put, Item: store.Item{
-		Key:   store.Key{PK: outboxIndex(d.State.Tenant) + "#" + d.State.Run, SK: seq},
+		Key:   store.Key{PK: outboxPK(d.State.Tenant, d.State.Run), SK: seq},
 		Index: outboxIndex(d.State.Tenant), IndexSort: fmt.Sprintf("%013d#%s#%s", d.Entry.Time.UnixMilli(), d.State.Run, seq),
 		Body: body,
 	}}}, nil

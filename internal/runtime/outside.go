@@ -95,9 +95,9 @@ type Inputs struct {
 // ErrRunFinished says that a run takes no messages any more.
 var ErrRunFinished = errors.New("the run has finished")
 
-// Check reports what Send would refuse of a message whatever the run is: ErrUnknownBlob. It writes nothing.
-func (in *Inputs) Check(ctx context.Context, tenant string, blocks []run.UserBlock) error {
-	return in.checkMedia(ctx, tenant, blocks)
+// Check reports what Send would refuse of a message to a run that is there: ErrUnknownBlob. It notes the run's blobs.
+func (in *Inputs) Check(ctx context.Context, tenant, runID string, blocks []run.UserBlock) error {
+	return in.checkMedia(ctx, tenant, runID, blocks)
 }
 
 // Send puts messages into the run's inbox, once for their id (empty = one of their own), and wakes the run.
@@ -108,7 +108,7 @@ func (in *Inputs) Send(ctx context.Context, tenant, runID, id, by string, blocks
 	if _, err := in.Journal.Head(ctx, tenant, runID); err != nil {
 		return err
 	}
-	if err := in.Check(ctx, tenant, blocks); err != nil {
+	if err := in.Check(ctx, tenant, runID, blocks); err != nil {
 		return fmt.Errorf("send to run %s: %w", runID, err)
 	}
 	got, err := in.Journal.Accept(ctx, tenant, runID, "input/"+id, run.InputReceived{ID: id, Blocks: blocks, By: by})
@@ -269,7 +269,7 @@ func (in *Inputs) answered(ctx context.Context, def *agent.Definition, a Answer,
 	fact := run.Answered{Call: a.Call, Content: strings.ToValidUTF8(a.Content, "\uFFFD"), IsError: a.IsError, By: a.By}
 	lost := ""
 	if c.Tool != def.Permission.ApprovalTool {
-		shown, whole, err := in.showResult(ctx, a.Tenant, def, c, fact.Content)
+		shown, whole, err := in.showResult(ctx, a.Tenant, a.Run, def, c, fact.Content)
 		if err != nil {
 			return run.Answered{}, err
 		}
@@ -279,6 +279,6 @@ func (in *Inputs) answered(ctx context.Context, def *agent.Definition, a Answer,
 		}
 	}
 	var err error
-	fact.Content, fact.Blob, err = in.storeText(ctx, a.Tenant, a.Call, withEditNote(c, fact.Content)+lost)
+	fact.Content, fact.Blob, err = in.storeText(ctx, a.Tenant, a.Run, a.Call, withEditNote(c, fact.Content)+lost)
 	return fact, err
 }

@@ -107,7 +107,7 @@ func (st *Starter) Create(ctx context.Context, r Start, runID, owner string) (ru
 			return run.AgentState{}, err
 		}
 	}
-	if err := st.checkMedia(ctx, r.Tenant, first.Messages); err != nil {
+	if err := st.checkMedia(ctx, r.Tenant, runID, first.Messages); err != nil {
 		return run.AgentState{}, fmt.Errorf("start run: message: %w", err)
 	}
 	seed := run.AgentState{}
@@ -183,12 +183,22 @@ func (st *Starter) write(
 	if len(first.Messages) > 0 {
 		d.Mark(run.CheckpointUserMessage)
 	}
-	err := st.commit(ctx, run.AgentState{}, d, def)
-	if err == nil {
+	var beside []store.Op
+	if first.From != nil {
+		beside = store.BranchOps(first.Tenant, first.From.Run, first.Run)
+	}
+	err := st.commit(ctx, run.AgentState{}, d, def, beside...)
+	switch {
+	case err == nil:
 		return d.Committed(), nil
+	case first.From != nil && errors.Is(err, store.ErrGuardFailed):
+		return run.AgentState{}, fmt.Errorf("start run %s from run %s: %w", first.Run, first.From.Run, store.ErrNoRun)
 	}
 	l, failed := st.Journal.Load(ctx, first.Tenant, first.Run) // it may be written, by this or before
+	var deleted *store.DeletedError
 	switch {
+	case errors.As(failed, &deleted):
+		return run.AgentState{}, fmt.Errorf("start run %s again: %w: use another key", first.Run, deleted)
 	case errors.Is(failed, store.ErrNoRun):
 		return run.AgentState{}, fmt.Errorf("start run %s: %w", first.Run, err)
 	case failed != nil:

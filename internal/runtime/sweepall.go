@@ -46,6 +46,8 @@ type Sweep struct {
 	Tenants    Tenants
 	Executions Executions
 	Notices    Notices // nil = nobody is told of requests
+	// Retention is how long runs are kept after their end; 0 = for ever.
+	Retention time.Duration
 }
 
 // Report is what a sweep found and did.
@@ -56,8 +58,15 @@ type Report struct {
 	Left     int64            // runs that were to be looked at again and had no time left: for a later sweep
 	Told     map[string]int64 // what was done about requests to people, by what it was; see Notices
 	Untold   []error          // what could not be done about them, and will be later
+	Deleted  []DeletedRun     // runs whose retention was over, without those below them
 	Complete bool             // the round through all lists has ended with this sweep
 	Waiting  Waiting          // of the whole round; zero unless Complete
+}
+
+// DeletedRun is a run that was deleted.
+type DeletedRun struct {
+	Tenant string
+	Deleted
 }
 
 // FailedRepair is a run, or an execution that may be one's leftover, whose check failed.
@@ -174,6 +183,8 @@ var lists = []func(p *pass, ctx context.Context) (next string, err error){
 	func(p *pass, ctx context.Context) (string, error) { return p.sweepHeads(ctx, run.RunWaiting) },
 	(*pass).sweepRequests,
 	(*pass).sweepEnds,
+	(*pass).sweepDeletions,
+	(*pass).sweepRetained,
 	(*pass).sweepOutbox,
 }
 
@@ -343,6 +354,44 @@ func (p *pass) sweepEnds(ctx context.Context) (next string, err error) {
 	return next, each(ctx, p, ends, func(it store.Item) (FailedRepair, Repair) {
 		r, err := p.Sweeper.repairEnd(ctx, p.at.Tenant, it.IndexSort)
 		return FailedRepair{Tenant: p.at.Tenant, Run: it.IndexSort, Err: err}, r
+	})
+}
+
+// sweepDeletions carries on a page of deletions that were interrupted.
+func (p *pass) sweepDeletions(ctx context.Context) (next string, err error) {
+	d := Deleter{Ports: p.Sweeper.Ports}
+	open, next, err := p.Sweeper.Journal.Deletions(ctx, p.at.Tenant, true, sweepPage, p.at.Cursor)
+	if err := p.noteUnreadable(err); err != nil {
+		return "", err
+	}
+	return next, each(ctx, p, open, func(r store.Deletion) (FailedRepair, Repair) {
+		err := d.finish(ctx, p.at.Tenant, r, &Deleted{})
+		return FailedRepair{Tenant: p.at.Tenant, Run: r.Run, Err: err}, RepairNone
+	})
+}
+
+// sweepRetained deletes the runs on a page whose retention is over. Those that others are about, or began from, go with
+// or after these.
+func (p *pass) sweepRetained(ctx context.Context) (next string, err error) {
+	if p.Retention == 0 {
+		return "", nil
+	}
+	d, over := Deleter{Ports: p.Sweeper.Ports}, p.Sweeper.Clock.Now().Add(-p.Retention)
+	ended, next, err := p.Sweeper.Journal.ListEnded(ctx, p.at.Tenant, over, sweepPage, p.at.Cursor)
+	if err := p.noteUnreadable(err); err != nil {
+		return "", err
+	}
+	ended = slices.DeleteFunc(ended, func(h store.Head) bool { return h.UpdatedAt.After(over) })
+	return next, each(ctx, p, ended, func(h store.Head) (FailedRepair, Repair) {
+		out, err := d.Delete(ctx, p.at.Tenant, h.Run, "retention")
+		var kept *NotDeletable
+		if errors.As(err, &kept) || errors.Is(err, store.ErrNoRun) {
+			return FailedRepair{}, RepairNone
+		}
+		if err == nil && !out.Already {
+			p.report.Deleted = append(p.report.Deleted, DeletedRun{p.at.Tenant, out})
+		}
+		return FailedRepair{Tenant: p.at.Tenant, Run: h.Run, Err: err}, RepairNone
 	})
 }
 

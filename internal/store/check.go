@@ -15,7 +15,8 @@ import (
 //   - a key, index, attribute name or string that is empty where it names something, too long, not UTF-8, or holds a
 //     NUL (which separates keys in ordered stores); an Index without IndexSort, or the other way round;
 //   - an unknown kind or operator; an ordered operator with a string;
-//   - an Update that carries a body or sets nothing, a Check that carries more than its key or has no condition.
+//   - an Update that carries a body or sets nothing, a Check that carries more than its key or has no
+//     condition, a Delete that carries more than its key.
 //
 // An Update may carry Index and IndexSort: the item moves there. Without, it stays listed where it was.
 func CheckOps(ops []Op) error {
@@ -83,6 +84,10 @@ func checkOp(op Op) error {
 	case Check:
 		if !bare || len(it.Body) > 0 || len(op.If) == 0 {
 			return fmt.Errorf("a check has a key and conditions: %w", ErrInvalid)
+		}
+	case Delete:
+		if !bare || len(it.Body) > 0 {
+			return fmt.Errorf("a deletion has a key and perhaps conditions: %w", ErrInvalid)
 		}
 	default:
 		return fmt.Errorf("unknown kind %d: %w", op.Kind, ErrInvalid)

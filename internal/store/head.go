@@ -41,7 +41,7 @@ func headOp(s *run.AgentState) Op {
 		"agent": Str(s.Agent), "status": Str(string(s.Status)), "reason": Str(string(s.Reason)), "owner": Str(s.Owner),
 		"waitSeq": Num(s.WaitSeq), "drained": Num(s.Drained), "attempt": Num(-1), "token": Str(""),
 		"started": Num(s.StartedAt.UnixMilli()), "updated": Num(s.UpdatedAt.UnixMilli()), "expires": Num(0),
-		"seq": Num(s.Seq()), "hash": Str(s.Hash()),
+		"seq": Num(s.Seq()), "hash": Str(s.Hash()), attrBranch: Str(""),
 	}
 	if s.Status == run.RunWaiting {
 		attrs["expires"] = Num(s.EarliestExpiry().UnixMilli())
@@ -199,6 +199,15 @@ func (j *Journal) ListSince(
 		err = fmt.Errorf("list %s runs: %w", status, err)
 	}
 	return heads, next, err
+}
+
+// ListEnded pages through a tenant's runs that have ended and had started by then, the oldest first. It may be late.
+func (j *Journal) ListEnded(
+	ctx context.Context, tenant string, startedBy time.Time, limit int, cursor string,
+) (heads []Head, next string, err error) {
+	r := Range{PK: runsIndex(tenant, string(run.RunDone)), Index: true, Limit: limit, Cursor: cursor,
+		To: fmt.Sprintf("%013d", startedBy.UnixMilli())}
+	return ReadPage(ctx, j.table, r, func(it Item) (Head, error) { return readHead(tenant, it) })
 }
 
 // listAny merges the lists of all statuses. A run has the same position in each, so one that changes its status between

@@ -115,8 +115,14 @@ func (j *Journal) loadTail(ctx context.Context, tenant, runID string, at int64) 
 	return f.loaded(), true, nil
 }
 
-// readEntry reads an entry, which must be the one that its key says.
+// readEntry reads an entry, which must be the one that its key says. A *DeletedError stands where the run's first entry
+// was.
 func readEntry(it Item) (run.Entry, error) {
+	if d, deleted, err := readDeletion(it); err != nil {
+		return run.Entry{}, err
+	} else if deleted {
+		return run.Entry{}, &DeletedError{d}
+	}
 	e, err := run.UnmarshalEntry(it.Body)
 	if err == nil && it.SK != entrySK(e.Seq) {
 		err = fmt.Errorf("s: it holds entry %d", e.Seq)

@@ -90,6 +90,13 @@ func (t *Memory) Write(ctx context.Context, ops ...Op) error {
 				delete(t.indexes, c.Old.Index)
 			}
 		}
+		if c.Gone {
+			left := t.partitions[c.Old.PK].without(c.Old.SK)
+			if t.partitions[c.Old.PK] = left; len(left) == 0 {
+				delete(t.partitions, c.Old.PK)
+			}
+			continue
+		}
 		it := clone(c.New)
 		t.partitions[it.PK] = t.partitions[it.PK].with(row{it.SK, it})
 		if it.Index != "" {
@@ -263,10 +270,11 @@ func cursorAt(position string) string { return base64.RawURLEncoding.EncodeToStr
 // Page is what was collected.
 func (p *Pager) Page() Page { return p.page }
 
-// Change is what an accepted Put or Update does to one key.
+// Change is what an accepted Put, Update or Delete does to one key.
 type Change struct {
 	Old   Item // the item as it was; zero unless Found
 	Found bool
+	Gone  bool // the item is removed, and New is zero
 	New   Item // shares attributes and body with the operation or with Old: an adapter copies what it keeps
 }
 
@@ -286,7 +294,10 @@ func Decide(ops []Op, get func(Key) (it Item, found bool, err error)) ([]Change,
 			failed = append(failed, i)
 			continue
 		}
-		if op.Kind != Check {
+		switch {
+		case op.Kind == Delete && found:
+			changes = append(changes, Change{Old: old, Found: true, Gone: true})
+		case op.Kind == Put, op.Kind == Update:
 			changes = append(changes, Change{Old: old, Found: found, New: result(op, old)})
 		}
 	}

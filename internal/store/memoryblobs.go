@@ -81,6 +81,18 @@ func (b *MemoryBlobs) Get(ctx context.Context, tenant, digest string) ([]byte, e
 	return slices.Clone(data), nil
 }
 
+// Delete implements store.Blobs.
+func (b *MemoryBlobs) Delete(ctx context.Context, tenant, digest string) error {
+	key, err := nameOf(ctx, tenant, digest)
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.data, key)
+	return nil
+}
+
 // Size implements store.Blobs.
 func (b *MemoryBlobs) Size(ctx context.Context, tenant, digest string) (int64, error) {
 	key, err := nameOf(ctx, tenant, digest)
@@ -156,6 +168,7 @@ type Blobs interface {
 	// ErrNoBlob; an error when the content does not fit the digest
 	Get(ctx context.Context, tenant, digest string) ([]byte, error)
 	Size(ctx context.Context, tenant, digest string) (int64, error) // in bytes, without reading it; ErrNoBlob
+	Delete(ctx context.Context, tenant, digest string) error        // one that is not there is no error
 }
 
 // Intake takes a blob as a stream, with everything that Put promises: until it has been read to its end and fits its

@@ -77,7 +77,8 @@ const (
 // Op is one part of a Write.
 type Op struct {
 	Kind OpKind
-	Item Item   // Put: the whole item. Update: Key and the Attrs to set, everything else of the stored item is kept
+	// Put: the whole item. Update: Key and the Attrs to set, everything else of the stored item is kept. Else: Key
+	Item Item
 	If   []Cond // all must hold
 }
 
@@ -85,11 +86,12 @@ type Op struct {
 type OpKind uint8
 
 // Put replaces or creates; Update sets attributes of an existing item (a missing item fails the condition); Check
-// writes nothing.
+// writes nothing; Delete removes the item, if there is one.
 const (
 	Put OpKind = iota + 1
 	Update
 	Check
+	Delete
 )
 
 // Range asks for items of one partition, or of the index, in order of the sort key.

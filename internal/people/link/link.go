@@ -93,6 +93,22 @@ const (
 
 func itemKey(id string) store.Key { return store.Key{PK: "LINK#" + id, SK: itemSK} }
 
+// linksIndex lists the links to a request.
+func linksIndex(tenant, approval string) string {
+	return "LINKS#" + store.BlobDigest([]byte(tenant+"#"+approval))
+}
+
+// Delete deletes the links to a request, and the codes that were sent for it.
+func Delete(ctx context.Context, t store.Table, tenant, approval string) error {
+	codes := codeKey(Link{Tenant: tenant, Approval: approval}).PK
+	for _, r := range []store.Range{{PK: linksIndex(tenant, approval), Index: true}, {PK: codes}} {
+		if _, err := store.DeleteRange(ctx, t, r, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // URL implements notify.Links.
 func (l *Links) URL(ctx context.Context, a approval.Approval, to, channel string) (string, error) {
 	base := l.Base()
@@ -123,7 +139,8 @@ func (l *Links) Mint(ctx context.Context, a approval.Approval, to, channel strin
 		return "", fmt.Errorf("sign a link of approval %s: %w", a.ID, err)
 	}
 	op := store.Op{Kind: store.Put, If: []store.Cond{{Op: store.ItemAbsent}}, Item: store.Item{
-		Key: itemKey(link.ID), Body: body, Attrs: map[string]store.Value{ttlAttr: store.Num(link.Expires.Unix())},
+		Key: itemKey(link.ID), Body: body, Index: linksIndex(a.Tenant, a.ID), IndexSort: link.ID,
+		Attrs: map[string]store.Value{ttlAttr: store.Num(link.Expires.Unix())},
 	}}
 	if err := l.Table.Write(ctx, op); err != nil {
 		return "", fmt.Errorf("keep a link of approval %s: %w", a.ID, err)

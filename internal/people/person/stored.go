@@ -114,6 +114,13 @@ func wrapRead(err error, what string) error {
 	return fmt.Errorf("read %s: %w", what, err)
 }
 
+// Count returns how many people a tenant has.
+func Count(ctx context.Context, t store.Table, tenant string) (n int, err error) {
+	people, err := storedBodies(ctx, t, peoplePK(tenant))
+	maps.DeleteFunc(people, func(_ string, body json.RawMessage) bool { return isNull(body) })
+	return len(people), wrapRead(err, "the people of tenant "+tenant)
+}
+
 // storedBodies are the bodies of a partition, by sort key.
 func storedBodies(ctx context.Context, t store.Table, pk string) (map[string]json.RawMessage, error) {
 	out := map[string]json.RawMessage{}

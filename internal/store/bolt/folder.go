@@ -159,3 +159,18 @@ func missing(what, digest string, err error) error {
 	}
 	return fmt.Errorf("%s blob %s: %w", what, digest, err)
 }
+
+// Delete implements store.Blobs.
+func (b *Blobs) Delete(ctx context.Context, tenant, digest string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	path, err := b.path(tenant, digest)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("delete blob %s: %w", digest, err)
+	}
+	return nil
+}

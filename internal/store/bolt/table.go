@@ -182,6 +182,9 @@ func (b buckets) put(c store.Change) error {
 			return err
 		}
 	}
+	if c.Gone {
+		return b.items.Delete(itemKey(c.Old.Key))
+	}
 	if c.New.Index != "" {
 		if err := b.index.Put(indexKey(c.New), nil); err != nil {
 			return err

@@ -55,6 +55,7 @@ type Table struct {
 	query              awssdk.Operation[dynamodb.QueryInput, dynamodb.QueryOutput, dynamodb.Options]
 	putItem            awssdk.Operation[dynamodb.PutItemInput, dynamodb.PutItemOutput, dynamodb.Options]
 	updateItem         awssdk.Operation[dynamodb.UpdateItemInput, dynamodb.UpdateItemOutput, dynamodb.Options]
+	deleteItem         awssdk.Operation[dynamodb.DeleteItemInput, dynamodb.DeleteItemOutput, dynamodb.Options]
 	transactWriteItems awssdk.Operation[dynamodb.TransactWriteItemsInput, dynamodb.TransactWriteItemsOutput,
 		dynamodb.Options]
 
@@ -82,7 +83,7 @@ func New(cfg aws.Config, table string, token func() string) *Table {
 	reads := func(o *dynamodb.Options) { o.Retryer = again }
 	return &Table{
 		getItem: client.GetItem, query: client.Query, putItem: client.PutItem, updateItem: client.UpdateItem,
-		transactWriteItems: client.TransactWriteItems, reads: reads, name: table, token: token,
+		deleteItem: client.DeleteItem, transactWriteItems: client.TransactWriteItems, reads: reads, name: table, token: token,
 	}
 }
 
@@ -150,8 +151,8 @@ func (t *Table) Query(ctx context.Context, r store.Range) (store.Page, error) {
 	return page(r, out.Items, out.LastEvaluatedKey)
 }
 
-// Write implements store.Table: one Put or Update by PutItem or UpdateItem, one Check by a consistent GetItem, several
-// operations by TransactWriteItems.
+// Write implements store.Table: one Put, Update or Delete by the request of its own, one Check by a consistent GetItem,
+// several operations by TransactWriteItems.
 func (t *Table) Write(ctx context.Context, ops ...store.Op) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -176,6 +177,15 @@ func (t *Table) Write(ctx context.Context, ops ...store.Op) error {
 			ExpressionAttributeNames: p.ExpressionAttributeNames, ExpressionAttributeValues: p.ExpressionAttributeValues,
 		}); err != nil {
 			return fmt.Errorf("put item %q %q: %w", k.PK, k.SK, explain(err, 1))
+		}
+		return nil
+	}
+	if x := o.Delete; x != nil {
+		if _, err := t.deleteItem(ctx, &dynamodb.DeleteItemInput{
+			TableName: x.TableName, Key: x.Key, ConditionExpression: x.ConditionExpression,
+			ExpressionAttributeNames: x.ExpressionAttributeNames, ExpressionAttributeValues: x.ExpressionAttributeValues,
+		}); err != nil {
+			return fmt.Errorf("delete item %q %q: %w", k.PK, k.SK, explain(err, 1))
 		}
 		return nil
 	}
@@ -208,6 +218,12 @@ func (t *Table) operation(op store.Op) (types.TransactWriteItem, error) {
 		cond := x.conditions(append([]store.Cond{{Op: store.ItemExists}}, op.If...))
 		return types.TransactWriteItem{Update: &types.Update{
 			TableName: &t.name, Key: encodeKey(op.Item.Key), UpdateExpression: &set, ConditionExpression: cond,
+			ExpressionAttributeNames: x.names, ExpressionAttributeValues: x.values,
+		}}, nil
+	case store.Delete:
+		cond := x.conditions(op.If)
+		return types.TransactWriteItem{Delete: &types.Delete{
+			TableName: &t.name, Key: encodeKey(op.Item.Key), ConditionExpression: cond,
 			ExpressionAttributeNames: x.names, ExpressionAttributeValues: x.values,
 		}}, nil
 	default:

@@ -172,6 +172,21 @@ func content(out *s3.GetObjectOutput) ([]byte, error) {
 	return data.Bytes(), nil
 }
 
+// Delete implements store.Blobs. A bucket with versions keeps the content as long as its rule says.
+func (b *Blobs) Delete(ctx context.Context, tenant, digest string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	key, err := objectKey(tenant, digest)
+	if err != nil {
+		return err
+	}
+	if _, err := b.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.bucket, Key: &key}); err != nil {
+		return failed("delete blob "+digest, err)
+	}
+	return nil
+}
+
 // Size implements store.Blobs. It fails with store.ErrInvalid for a name that is none, too. S3 does not say whether
 // it is the object or the bucket that is not there.
 func (b *Blobs) Size(ctx context.Context, tenant, digest string) (int64, error) {

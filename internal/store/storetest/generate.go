@@ -58,12 +58,16 @@ func (g generator) ops() *rapid.Generator[[]store.Op] {
 func (g generator) op() *rapid.Generator[store.Op] {
 	return rapid.Custom(func(t *rapid.T) store.Op {
 		op := store.Op{
-			Kind: rapid.SampledFrom([]store.OpKind{store.Put, store.Put, store.Update, store.Check}).Draw(t, "kind"),
+			Kind: rapid.SampledFrom([]store.OpKind{store.Put, store.Put, store.Update, store.Check, store.Delete}).Draw(t, "kind"),
 			Item: store.Item{Key: g.key().Draw(t, "key")},
 		}
 		switch op.Kind {
-		case store.Check:
-			op.If = g.conds(1).Draw(t, "if")
+		case store.Check, store.Delete:
+			least := 1
+			if op.Kind == store.Delete {
+				least = 0
+			}
+			op.If = g.conds(least).Draw(t, "if")
 			return op
 		case store.Update:
 			op.Item.Attrs = g.attrs(1).Draw(t, "attrs")

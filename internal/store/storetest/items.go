@@ -83,7 +83,7 @@ func testInvalid(f fixture) {
 		"sort without index":     put(store.Item{Key: key("P", "S"), IndexSort: "1"}),
 		"NUL in index":           put(store.Item{Key: key("P", "S"), Index: "I\x00", IndexSort: "1"}),
 		"no kind":                {Item: bare("P", "S")},
-		"unknown kind":           {Kind: store.Check + 1, Item: bare("P", "S")},
+		"unknown kind":           {Kind: store.Delete + 1, Item: bare("P", "S")},
 		"no operator":            put(bare("P", "S"), store.Cond{Attr: "a"}),
 		"unknown operator":       put(bare("P", "S"), cond("a", store.Above+1, store.Num(1))),
 		"ordered string":         put(bare("P", "S"), cond("a", store.AtMost, store.Str("1"))),

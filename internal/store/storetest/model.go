@@ -141,6 +141,8 @@ func (m model) apply(op store.Op) {
 			it.Index, it.IndexSort = op.Item.Index, op.Item.IndexSort
 		}
 		m[k] = it
+	case store.Delete:
+		delete(m, k)
 	case store.Check:
 	}
 }

@@ -23,6 +23,7 @@ type Backend struct {
 	Starter   *runtime.Starter
 	Inputs    *runtime.Inputs
 	Canceller *runtime.Canceller
+	Deleter   *runtime.Deleter
 	Desk      Desk
 	Journal   Journal
 	Table     store.Table // of approvals and standing grants
@@ -84,4 +85,6 @@ type Journal interface {
 	Head(ctx context.Context, tenant, run string) (store.Head, error)
 	ListSince(ctx context.Context, tenant string, status run.RunStatus, since time.Time, limit int,
 		cursor string) (heads []store.Head, next string, err error)
+	Deletions(ctx context.Context, tenant string, open bool, limit int, cursor string) (
+		list []store.Deletion, next string, err error)
 }

@@ -35,6 +35,7 @@ var routes = []route{
 	{http.MethodPost, "/v1/runs", "", (*server).startRun},
 	{http.MethodGet, "/v1/runs", "status agent root cursor limit", (*server).listRuns},
 	{http.MethodGet, "/v1/runs/{id}", "messages", (*server).showRun},
+	{http.MethodDelete, "/v1/runs/{id}", "", (*server).deleteRun},
 	{http.MethodGet, "/v1/runs/{id}/messages", "cursor limit", (*server).listMessages},
 	{http.MethodGet, "/v1/runs/{id}/calls", "cursor limit", (*server).listCalls},
 	{http.MethodGet, "/v1/runs/{id}/events", "format cursor limit", (*server).listEvents},
@@ -53,6 +54,7 @@ var routes = []route{
 	{http.MethodGet, "/v1/grants", "agent cursor limit", (*server).listGrants},
 	{http.MethodDelete, "/v1/grants/{agent}/{tool}", "digest", (*server).revokeGrant},
 	{http.MethodGet, "/v1/repairs", "cursor limit", (*server).listRepairs},
+	{http.MethodGet, "/v1/deletions", "cursor limit", (*server).listDeletions},
 }
 
 type route struct {

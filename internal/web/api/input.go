@@ -118,7 +118,7 @@ func (s *server) planInput(ctx context.Context, l store.Loaded, b Input, c Calle
 		if err != nil {
 			return nil, err
 		}
-		if err := s.Inputs.Check(ctx, l.State.Tenant, blocks); err != nil {
+		if err := s.Inputs.Check(ctx, l.State.Tenant, l.State.Run, blocks); err != nil {
 			return nil, fmt.Errorf("messages[%d]: %w", i, err)
 		}
 		id := key

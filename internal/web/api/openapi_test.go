@@ -85,6 +85,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	t.Run("ends", d.ends)
 	t.Run("uploads", d.uploads)
 	t.Run("undo", d.undo)
+	t.Run("deletion", d.deletion)
 	t.Run("journal", d.journal)
 
 	var never []string
@@ -178,6 +179,34 @@ func (d *document) undo(t *testing.T) {
 	d.check(t, "GET /v1/approvals", got)
 }
 
+// deletion deletes a run that was taken back: first the one that began from it.
+func (d *document) deletion(t *testing.T) {
+	b, run := undoable(t)
+	again := b.do("POST /v1/runs/"+run.ID+"/calls/c1/undo", "")
+	var undo api.Undone
+	require.NoError(t, json.Unmarshal([]byte(again.body), &undo))
+	b.waitUntilParked(undo.ID)
+	for _, want := range []struct {
+		op, path, says string
+		status         int
+	}{
+		{"DELETE /v1/runs/{id}", "/v1/runs/" + run.ID, undo.ID + " began from it", http.StatusConflict},
+		{"POST /v1/runs/{id}/cancel", "/v1/runs/" + undo.ID + "/cancel", "", http.StatusAccepted},
+		{"DELETE /v1/runs/{id}", "/v1/runs/" + undo.ID, `"runs":1`, http.StatusOK},
+		{"DELETE /v1/runs/{id}", "/v1/runs/" + run.ID, `"already":false`, http.StatusOK},
+		{"DELETE /v1/runs/{id}", "/v1/runs/" + run.ID, `"already":true`, http.StatusOK},
+		{"GET /v1/runs/{id}", "/v1/runs/" + run.ID, "was deleted by user:", http.StatusNotFound},
+		{"GET /v1/deletions", "/v1/deletions", `"run":"` + run.ID, http.StatusOK},
+		{"GET /v1/runs", "/v1/runs", `"items":[]`, http.StatusOK},
+	} {
+		method, _, _ := strings.Cut(want.op, " ")
+		got := b.do(method+" "+want.path, "")
+		require.Equal(t, want.status, got.status, got.body)
+		require.Contains(t, got.body, want.says)
+		d.check(t, want.op, got)
+	}
+}
+
 // requests are those whose answers depend on what is asked. Each meets a run of its own that waits for its call c1.
 func (d *document) requests(t *testing.T) {
 	const start, input, decide, fork = "POST /v1/runs", "POST /v1/runs/{id}/input", "POST /v1/approvals/{id}/decision", "POST /v1/runs/{id}/fork"
@@ -241,6 +270,11 @@ func (d *document) requests(t *testing.T) {
 
 		{op: "GET /v1/repairs", status: 200},
 		{op: "GET /v1/repairs", query: "?limit=0", status: 400, kind: "invalid-request"},
+
+		{op: "GET /v1/deletions", status: 200},
+		{op: "GET /v1/deletions", query: "?limit=0", status: 400, kind: "invalid-request"},
+		{op: "DELETE /v1/runs/{id}", status: 409, kind: "run-not-finished"},
+		{op: "DELETE /v1/runs/{id}", headers: []string{api.AsHeader, "user:eve"}, status: 403, kind: "not-allowed"},
 
 		{op: "GET /v1/grants", status: 200},
 		{op: "GET /v1/grants", query: "?agent=payer&limit=1", status: 200},

@@ -37,6 +37,7 @@ const (
 	RunFinished      ProblemType = "run-finished"
 	RunNotFinished   ProblemType = "run-not-finished"
 	CallRunning      ProblemType = "call-running"
+	RunInUse         ProblemType = "run-in-use"
 	KeyReused        ProblemType = "key-reused"
 	AlreadyDecided   ProblemType = "already-decided"
 	ApprovalExpired  ProblemType = "approval-expired"
@@ -77,6 +78,7 @@ var problemKinds = map[ProblemType]struct {
 	BadMethod:        {http.StatusMethodNotAllowed, "the path does not take this method"},
 	RunFinished:      {http.StatusConflict, "the run has finished"},
 	RunNotFinished:   {http.StatusConflict, "the run has not finished"},
+	RunInUse:         {http.StatusConflict, "the run cannot be deleted yet"},
 	CallRunning:      {http.StatusConflict, "a call was running there"},
 	KeyReused:        {http.StatusConflict, "the key was used with another body"},
 	AlreadyDecided:   {http.StatusConflict, "somebody has decided already"},
@@ -133,6 +135,7 @@ var problemCauses = []struct {
 	{as[*approval.PolicyError], PolicyChanged},
 	{as[*runtime.BadStart], InvalidRequest},
 	{as[*policy.UndoError], NotUndoable},
+	{as[*runtime.NotDeletable], RunInUse},
 	{as[*runtime.BadFork], InvalidRequest},
 	{as[*run.ApplyError], InvalidRequest},
 	{as[*approval.EditError], EditRefused},

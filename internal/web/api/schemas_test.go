@@ -29,6 +29,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
 	"github.com/countersign/countersign/internal/web/stream"
 )
@@ -40,7 +41,7 @@ var (
 	requests = []any{api.Start{}, api.Input{}, api.Note{}, api.Verdict{}, api.Fork{}, api.CallbackAnswer{}, api.Blob{}}
 	answers  = []any{
 		api.Accepted{}, api.Run{}, api.RunHead{}, api.Event{}, api.Replay{}, approval.Approval{}, api.Applied{}, api.Undone{},
-		api.Grant{}, runtime.Repaired{}, api.Uploading{}, api.Uploaded{}, api.Page[any]{}, api.Problem{},
+		api.Grant{}, runtime.Repaired{}, runtime.Deleted{}, store.Deletion{}, api.Uploading{}, api.Uploaded{}, api.Page[any]{}, api.Problem{},
 		stream.Event{}, stream.DeltaData{},
 	}
 )

@@ -7,11 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 
-	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -21,6 +22,7 @@ import (
 // auditCommand verifies journals, in which each entry holds the hash of the entry before, or lists their repairs.
 type auditCommand struct {
 	Verify auditVerifyCommand `cmd:"" help:"Recompute the hashes of every run's journal and say which were changed."`
+	Replay replayCommand      `cmd:"" help:"Fold a run's journal again, offline, and report any difference."`
 	Export exportCommand      `cmd:"" hidden:"" help:"As export."`
 }
 
@@ -35,6 +37,7 @@ type verifyResult struct {
 	Runs     int              `json:"runs"`
 	Entries  int64            `json:"entries"`            // unchanged entries
 	Problems []journalProblem `json:"problems,omitempty"` // the first problem of each run
+	Deleted  []store.Deletion `json:"deleted,omitempty"`  // runs of which the record of their deletion is left
 }
 
 // journalProblem is one finding about a run's journal.
@@ -85,6 +88,10 @@ func (c *auditVerifyCommand) run(ctx context.Context, p *program) error {
 			v.Problems = append(v.Problems, journalProblem{Problem: "cut off or rewritten: no entry has the hash " + hash})
 		}
 	}
+	for _, d := range v.Deleted {
+		p.printText("deleted: run %s of %s, %s up to %s, by %s at %s", d.Run, line(d.Agent),
+			counted(d.Entries, "journal entry"), d.Hash, line(d.By), p.stamp(d.At))
+	}
 	for _, found := range v.Problems {
 		p.printText("broken: %s", line(found.String()))
 	}
@@ -109,8 +116,8 @@ func (v *verifier) add(c *store.Chain, entry []byte) error {
 	return nil
 }
 
-// verifyStore verifies all journals of the store. Every run that made an approval request must exist. Every journal
-// must be as long as its head says.
+// verifyStore verifies all journals of the store. Every run that made an approval request must exist or be deleted.
+// Every journal must be as long as its head says.
 func (s *session) verifyStore(ctx context.Context, v *verifier) error {
 	requests, err := s.listAllApprovals(ctx)
 	if err != nil {
@@ -123,7 +130,7 @@ func (s *session) verifyStore(ctx context.Context, v *verifier) error {
 	for _, a := range requests { // a run may change its status during the list
 		heads = append(heads, api.RunHead{ID: a.Run, Seq: -1})
 	}
-	seen := map[string]bool{}
+	seen, missing := map[string]bool{}, map[string]bool{}
 	for _, h := range heads {
 		if seen[h.ID] {
 			continue
@@ -134,7 +141,8 @@ func (s *session) verifyStore(ctx context.Context, v *verifier) error {
 		var refused *api.Problem
 		switch {
 		case errors.As(err, &refused) && refused.Type == api.RunNotFound:
-			wrong = errors.New("taken out: it asked people for approvals, and is not there")
+			missing[h.ID] = true
+			v.Runs--
 		case err != nil:
 			return err
 		}
@@ -142,7 +150,20 @@ func (s *session) verifyStore(ctx context.Context, v *verifier) error {
 			v.Problems = append(v.Problems, journalProblem{Run: h.ID, Problem: wrong.Error()})
 		}
 	}
-	return nil
+	v.Deleted, err = listAll(ctx, s, func(c *api.Client, cursor string) (api.Page[store.Deletion], error) {
+		return c.Deletions(ctx, cursor, pageSize)
+	})
+	for _, d := range v.Deleted {
+		delete(missing, d.Run)
+		if _, wanted := v.heads[d.Hash]; wanted {
+			v.heads[d.Hash] = true
+		}
+	}
+	for _, run := range slices.Sorted(maps.Keys(missing)) {
+		v.Problems = append(v.Problems, journalProblem{Run: run,
+			Problem: "taken out: it asked people for approvals, and is not there"})
+	}
+	return err
 }
 
 // verifyRun verifies the journal of the run with head h. A head with sequence -1 has only the id. wrong says what
@@ -169,23 +190,6 @@ func (s *session) verifyRun(ctx context.Context, v *verifier, h api.RunHead) (wr
 		return errors.New("changed: the list of runs says that it has ended, and its journal does not"), nil
 	}
 	return nil, nil
-}
-
-// listAllApprovals returns the approval requests of all statuses. A nil session has none.
-func (s *session) listAllApprovals(ctx context.Context) (all []approval.Approval, err error) {
-	if s == nil {
-		return nil, nil
-	}
-	for _, status := range []approval.Status{
-		approval.Pending, approval.Approved, approval.Denied, approval.Expired, approval.Cancelled, approval.Voided,
-	} {
-		made, err := s.listApprovals(ctx, approval.Query{Status: status})
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, made...)
-	}
-	return all, nil
 }
 
 // readJournal calls f with each stored entry of a run, in order.
@@ -282,4 +286,29 @@ func splitLines(data []byte, atEOF bool) (advance int, token []byte, err error) 
 		return len(data), data, nil
 	}
 	return 0, nil, nil
+}
+
+type replayCommand struct {
+	Run string `arg:"" id:"run" help:"The run."`
+}
+
+func (c *replayCommand) run(ctx context.Context, p *program) error {
+	return p.withExistingStore(ctx, false, func(s *session) error {
+		found, err := callAPI(ctx, s, func(cl *api.Client) (api.Replay, error) { return cl.Replay(ctx, c.Run) })
+		if err != nil {
+			return err
+		}
+		for _, d := range found.Differences {
+			p.printText("%s: got %s, want %s", line(d.Path), line(d.Got), line(d.Want))
+		}
+		if err := p.printJSON(found); err != nil {
+			return err
+		}
+		if n := len(found.Differences); n > 0 {
+			p.logLine("replay of run %s: %d entries, %d differences", found.Run, found.Entries, n)
+			return exitCode(exitFailed)
+		}
+		p.printText("replay of run %s: %d entries, no difference", found.Run, found.Entries)
+		return nil
+	})
 }

@@ -11,60 +11,43 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
+// journalFormat is the format of events that the command line shows with their time and type.
+const journalFormat = "journal"
+
 // eventPrinter prints events as they come, one line each, and collects those with an id for the JSON document.
 type eventPrinter struct {
 	p      *program
-	format string // "" = journal events
+	format string
 	last   string // id of the newest printed event
-
-	facts   []api.Event
-	encoded []json.RawMessage
+	events []json.RawMessage
 }
 
-func (to *eventPrinter) printFact(e api.Event) error {
-	to.last = e.ID
-	to.p.printText("%-8s %s %-14s %s", e.ID, to.p.stamp(e.At), e.Type, show.OneLine(e.Data, nil))
-	to.facts = append(to.facts, e)
-	return nil
-}
-
-func (to *eventPrinter) printEncoded(id string, e json.RawMessage) error {
-	to.p.printText("%-8s %s", id, show.OneLine(e, nil))
+// print prints an event. Live pieces of text have no id.
+func (to *eventPrinter) print(id string, e json.RawMessage) error {
+	if to.format == journalFormat {
+		var fact api.Event
+		if err := json.Unmarshal(e, &fact); err != nil {
+			return fmt.Errorf("read event: %w", err)
+		}
+		to.p.printText("%-8s %s %-14s %s", id, to.p.stamp(fact.At), fact.Type, show.OneLine(fact.Data, nil))
+	} else {
+		to.p.printText("%-8s %s", id, show.OneLine(e, nil))
+	}
 	if id != "" {
 		to.last = id
-		to.encoded = append(to.encoded, e)
+		to.events = append(to.events, e)
 	}
 	return nil
 }
 
 func (to *eventPrinter) printJSON() error {
-	if to.format == "" {
-		return to.p.printJSON(api.Page[api.Event]{Items: append([]api.Event{}, to.facts...)})
-	}
-	return to.p.printJSON(api.Page[json.RawMessage]{Items: append([]json.RawMessage{}, to.encoded...)})
+	return to.p.printJSON(api.Page[json.RawMessage]{Items: append([]json.RawMessage{}, to.events...)})
 }
 
 // printPage prints a page of events behind an id and returns the cursor of the next page; "" = the last page.
 func (to *eventPrinter) printPage(ctx context.Context, s *session, run, after string) (next string, err error) {
-	if to.format != "" {
-		return to.printEncodedPage(ctx, s, run, after)
-	}
-	page,
-		err := callAPI(ctx, s, func(c *api.Client) (api.Page[api.Event], error) { return c.Events(ctx, run, after, 200) })
-	if err != nil {
-		return "", err
-	}
-	for _, e := range page.Items {
-		if err := to.printFact(e); err != nil {
-			return "", err
-		}
-	}
-	return page.Cursor, nil
-}
-
-func (to *eventPrinter) printEncodedPage(ctx context.Context, s *session, run, after string) (next string, err error) {
 	page, err := callAPI(ctx, s, func(c *api.Client) (api.Page[json.RawMessage], error) {
-		return c.EncodedEvents(ctx, run, to.format, after, 200)
+		return c.EncodedEvents(ctx, run, to.format, after, pageSize)
 	})
 	if err != nil {
 		return "", err
@@ -78,7 +61,7 @@ func (to *eventPrinter) printEncodedPage(ctx context.Context, s *session, run, a
 		if err := json.Unmarshal(e, &at); err != nil {
 			return "", fmt.Errorf("read event: %w", err)
 		}
-		if err := to.printEncoded(cmp.Or(at.ID, string(at.Seq+"."+at.Index)), e); err != nil {
+		if err := to.print(cmp.Or(at.ID, string(at.Seq+"."+at.Index)), e); err != nil {
 			return "", err
 		}
 	}
@@ -93,11 +76,7 @@ func (s *session) followEvents(ctx context.Context, runID, after string, to *eve
 		if err != nil {
 			return err
 		}
-		if to.format == "" {
-			err = s.client.Follow(ctx, runID, to.last, to.printFact)
-		} else {
-			err = s.client.FollowEncoded(ctx, runID, to.format, to.last, to.printEncoded)
-		}
+		err = s.client.FollowEncoded(ctx, runID, to.format, to.last, to.print)
 		if err == nil && r.Status == run.RunDone {
 			return nil
 		}

@@ -100,10 +100,8 @@ func (c *exportCommand) makeTest(ctx context.Context, p *program) ([]byte, error
 		return scenario.Export(ctx, from, c.Run[0], c.Redact, known.Options())
 	}
 	var made exportedTest
-	err := p.withReadSession(ctx, func(s *session) (err error) {
+	err := p.withExistingStore(ctx, false, func(s *session) (err error) {
 		switch {
-		case s == nil:
-			return p.noStoreError()
 		case !policy.MayDecide(api.Auditors, s.as):
 			return fmt.Errorf("export as %s: want a member of %s", s.as.ID, strings.Join(api.Auditors, " or "))
 		case s.engine != nil:

@@ -16,8 +16,7 @@ type grammar struct {
 	Approve   approveCommand   `cmd:"" help:"Approve a call, perhaps with other arguments, and carry its run on."`
 	Deny      denyCommand      `cmd:"" help:"Deny a call and carry its run on."`
 	Ask       askCommand       `cmd:"" help:"Ask about a call that waits for a person, or answer. It decides nothing."`
-	Grants    grantsCommand    `cmd:"" help:"List standing grants: what agents may call in every run without asking."`
-	Revoke    revokeCommand    `cmd:"" help:"Revoke the standing grants of an agent's tool: it asks again."`
+	Grants    grantsCommand    `cmd:"" help:"List or revoke standing grants: what agents may call without asking."`
 	MCP       mcpCommand       `cmd:"" name:"mcp" help:"Pin the tools of MCP servers."`
 	Export    exportCommand    `cmd:"" help:"Write journals, all that has happened to runs, or a run as a test."`
 	Audit     auditCommand     `cmd:"" help:"Verify journals: all that has happened to runs."`
@@ -25,13 +24,18 @@ type grammar struct {
 	Answer    answerCommand    `cmd:"" help:"Answer for a service, or settle a call whose outcome is unknown."`
 	Send      sendCommand      `cmd:"" help:"Say something to a run and carry it on."`
 	Cancel    cancelCommand    `cmd:"" help:"End a run."`
+	Delete    deleteCommand    `cmd:"" help:"Delete a run that has ended, with all that belongs to it."`
 	Resume    resumeCommand    `cmd:"" help:"Carry on everything that is open."`
 	Undo      undoCommand      `cmd:"" help:"Take back a call of a run that has ended, once it is approved."`
 	Fork      forkCommand      `cmd:"" help:"Branch off a run at one of its entries and follow the new run."`
-	Replay    replayCommand    `cmd:"" help:"Fold a run's journal again, offline, and report any difference."`
 	Rehearse  rehearseCommand  `cmd:"" help:"Say what deploying this build would do to open runs. Nothing is written."`
+	Doctor    doctorCommand    `cmd:"" help:"Say what is wrong, here or in a deployment, and what mends it."`
 	Dev       devCommand       `cmd:"" help:"Serve the HTTP API until Ctrl-C, and carry on everything that is open."`
 	Test      testCommand      `cmd:"" help:"Run scenarios."`
 	Validate  validateCommand  `cmd:"" help:"Check agent definitions without running them."`
 	Init      initCommand      `cmd:"" help:"Write a new project: an agent, its tool, its scenarios and the deployment."`
+
+	// Earlier spellings of grants revoke and audit replay.
+	Revoke revokeCommand `cmd:"" hidden:""`
+	Replay replayCommand `cmd:"" hidden:""`
 }

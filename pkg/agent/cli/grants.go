@@ -11,10 +11,15 @@ import (
 )
 
 type grantsCommand struct {
+	List   grantsListCommand `cmd:"" default:"withargs" help:"List standing grants."`
+	Revoke revokeCommand     `cmd:"" help:"Revoke the standing grants of an agent's tool: it asks again."`
+}
+
+type grantsListCommand struct {
 	Agent string `placeholder:"A" help:"Only those of this agent."`
 }
 
-func (c *grantsCommand) run(ctx context.Context, p *program) error {
+func (c *grantsListCommand) run(ctx context.Context, p *program) error {
 	if c.Agent != "" && !agent.ValidAgentName(c.Agent) {
 		return usageErrorf("--agent: got %q, want an agent's name", c.Agent)
 	}
@@ -36,7 +41,7 @@ func (c *grantsCommand) run(ctx context.Context, p *program) error {
 }
 
 func (p *program) printGrant(g api.Grant) {
-	revoke := []string{"revoke", g.Agent, g.Tool}
+	revoke := []string{"grants", "revoke", g.Agent, g.Tool}
 	switch g.Scope {
 	case api.ScopePattern:
 		p.printText("%s may call %s where %s in every run until %s", line(g.Agent), line(g.Tool), line(g.Pattern),
@@ -79,10 +84,7 @@ func (c *revokeCommand) run(ctx context.Context, p *program) error {
 	if !agent.ValidToolName(c.Tool) {
 		return usageErrorf("revoke: got %q, want a tool's original name", c.Tool)
 	}
-	return p.withReadSession(ctx, func(s *session) error {
-		if s == nil {
-			return p.noStoreError()
-		}
+	return p.withExistingStore(ctx, false, func(s *session) error {
 		begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
 		_,
 			err := callAPI(begun, s, func(cl *api.Client) (struct{}, error) {

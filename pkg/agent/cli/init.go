@@ -12,6 +12,7 @@ import (
 	"golang.org/x/mod/module"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
@@ -94,20 +95,22 @@ func (c *initCommand) findLibrary(s *project) error {
 		if err != nil {
 			return usageErrorf("--replace: %v", err)
 		}
-		if data, err := os.ReadFile(filepath.Join(folder, "go.mod")); err != nil || modfile.ModulePath(data) != modulePath {
-			return usageErrorf("--replace: %s is no checkout of %s: want the folder of its go.mod", c.Replace, modulePath)
+		data, err := os.ReadFile(filepath.Join(folder, "go.mod"))
+		if err != nil || modfile.ModulePath(data) != lambdafn.ModulePath {
+			return usageErrorf("--replace: %s is no checkout of %s: want the folder of its go.mod", c.Replace,
+				lambdafn.ModulePath)
 		}
-		s.library, s.replace = module.Version{Path: modulePath, Version: "v0.0.0"}, folder
+		s.library, s.replace = module.Version{Path: lambdafn.ModulePath, Version: "v0.0.0"}, folder
 		return nil
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range append(info.Deps, &info.Main) {
-			if m.Path == modulePath && m.Sum != "" && m.Replace == nil {
-				s.library, s.sum = module.Version{Path: modulePath, Version: m.Version}, m.Sum
+			if m.Path == lambdafn.ModulePath && m.Sum != "" && m.Replace == nil {
+				s.library, s.sum = module.Version{Path: lambdafn.ModulePath, Version: m.Version}, m.Sum
 				return nil
 			}
 		}
 	}
 	return usageErrorf("init: this program was built in a checkout of Countersign, of which no version can be fetched: " +
-		"add --replace CHECKOUT, its folder, or use go run " + modulePath + "/cmd/countersign@latest init")
+		"add --replace CHECKOUT, its folder, or use go run " + lambdafn.ModulePath + "/cmd/countersign@latest init")
 }

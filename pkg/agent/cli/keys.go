@@ -78,25 +78,16 @@ var tokenPattern = regexp.MustCompile(`^[a-z2-7]{52}$`)
 // the token. The caller holds the store's lock, so no other process creates one.
 func readToken(home string, draw func() string) (string, error) {
 	name := filepath.Join(home, tokenFile)
-	info, err := os.Lstat(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	text, err := readPrivate(name)
+	if errors.Is(err, fs.ErrNotExist) {
 		return writePrivate(name, draw())
-	case err != nil:
-		return "", fmt.Errorf("read token: %w", err)
-	case !info.Mode().IsRegular():
-		return "", usageErrorf("%s: want a regular file; remove it, and a new token is made", name)
-	case info.Mode().Perm()&0o077 != 0:
-		return "", usageErrorf("%s: others can read it (mode %#o, want 0600); remove it, and a new token is made",
-			name, info.Mode().Perm())
 	}
-	data, err := os.ReadFile(name)
+	token := strings.TrimSpace(text)
+	if err == nil && !tokenPattern.MatchString(token) {
+		err = fmt.Errorf("%s: want 52 characters of a-z and 2-7", name)
+	}
 	if err != nil {
-		return "", fmt.Errorf("read token: %w", err)
-	}
-	token := strings.TrimSpace(string(data))
-	if !tokenPattern.MatchString(token) {
-		return "", usageErrorf("%s: want 52 characters of a-z and 2-7; remove it, and a new token is made", name)
+		return "", usageErrorf("%w; remove it, and a new token is made", err)
 	}
 	return token, nil
 }

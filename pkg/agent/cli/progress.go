@@ -127,6 +127,9 @@ func counted(n int64, thing string) string {
 	if n == 1 {
 		return "1 " + thing
 	}
+	if stem, ok := strings.CutSuffix(thing, "y"); ok {
+		return fmt.Sprintf("%d %sies", n, stem)
+	}
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 

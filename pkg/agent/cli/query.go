@@ -13,6 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/web/api"
 	"github.com/countersign/countersign/internal/web/stream"
 )
@@ -25,18 +26,14 @@ func (p *program) withReadSession(ctx context.Context, f func(s *session) error)
 	return p.withSession(ctx, false, f)
 }
 
-// withExistingStore runs f in a session that may change runs. Without a store it returns an error and creates none.
-func (p *program) withExistingStore(ctx context.Context, f func(s *session) error) error {
+// withExistingStore runs f in a session that carries runs on, or does not. Without a store it returns an error and
+// creates none.
+func (p *program) withExistingStore(ctx context.Context, carry bool, f func(s *session) error) error {
 	if _, err := os.Stat(p.home); errors.Is(err, fs.ErrNotExist) {
-		return p.noStoreError()
+		return usageErrorf("there is no store in %s: nothing has run there yet (--home or COUNTERSIGN_HOME name another)",
+			p.home)
 	}
-	return p.withSession(ctx, true, f)
-}
-
-// noStoreError is the error of a command that needs an existing store.
-func (p *program) noStoreError() error {
-	return usageErrorf("there is no store in %s: nothing has run there yet (--home or COUNTERSIGN_HOME name another)",
-		p.home)
+	return p.withSession(ctx, carry, f)
 }
 
 type runsCommand struct {
@@ -93,10 +90,7 @@ type showCommand struct {
 }
 
 func (c *showCommand) run(ctx context.Context, p *program) error {
-	return p.withReadSession(ctx, func(s *session) error {
-		if s == nil {
-			return p.noStoreError()
-		}
+	return p.withExistingStore(ctx, false, func(s *session) error {
 		r, err := callAPI(ctx, s, func(cl *api.Client) (api.Run, error) { return cl.Run(ctx, c.Run) })
 		if err != nil {
 			return err
@@ -230,7 +224,7 @@ type eventsCommand struct {
 	Run    string `arg:"" id:"run" help:"The run."`
 	After  *int64 `placeholder:"N" help:"Only what came after this sequence."`
 	Follow bool   `help:"Go on until the run is done, and carry it on if nobody does."`
-	Format string `placeholder:"F" help:"journal (default), canonical, arvo, cowork, forge, agui or aisdk."`
+	Format string `default:"journal" placeholder:"F" help:"journal (default), canonical, arvo, cowork, forge, agui or aisdk."`
 }
 
 func (c *eventsCommand) run(ctx context.Context, p *program) error {
@@ -242,28 +236,19 @@ func (c *eventsCommand) run(ctx context.Context, p *program) error {
 		after = fmt.Sprint(*c.After)
 	}
 	to := &eventPrinter{p: p, format: c.Format}
-	if c.Format == "journal" {
-		to.format = ""
-	}
-	if to.format != "" {
+	if c.Format != journalFormat {
 		if _, err := stream.ReadFormat(to.format); err != nil {
 			return usageErrorf("--format: got %q, want journal, %s", c.Format, strings.Join(stream.Formats(), ", "))
 		}
 	}
 	if c.Follow {
-		if _, err := os.Stat(p.home); errors.Is(err, fs.ErrNotExist) {
-			return p.noStoreError()
-		}
-		err := p.withExistingStore(ctx, func(s *session) error { return s.followEvents(ctx, c.Run, after, to) })
+		err := p.withExistingStore(ctx, true, func(s *session) error { return s.followEvents(ctx, c.Run, after, to) })
 		if err == nil || isInterrupted(ctx, err) {
 			return errors.Join(err, to.printJSON())
 		}
 		return err
 	}
-	return p.withReadSession(ctx, func(s *session) error {
-		if s == nil {
-			return p.noStoreError()
-		}
+	return p.withExistingStore(ctx, false, func(s *session) error {
 		for {
 			next, err := to.printPage(ctx, s, c.Run, after)
 			if err != nil {
@@ -312,5 +297,24 @@ func (c *approvalsCommand) run(ctx context.Context, p *program) error {
 			p.printLine("nothing waits for anybody")
 		}
 		return nil
+	})
+}
+
+// listRepairs lists what the sweep repaired.
+func listRepairs(ctx context.Context, p *program) error {
+	return p.withReadSession(ctx, func(s *session) error {
+		all, err := listAll(ctx, s, func(c *api.Client, cursor string) (api.Page[runtime.Repaired], error) {
+			return c.Repairs(ctx, cursor, pageSize)
+		})
+		if err != nil {
+			return err
+		}
+		for _, r := range all {
+			p.printText("%s  %-11s  run %s at entry %d  %s", p.stamp(r.At), r.Kind, r.Run, r.Seq, line(r.Of))
+		}
+		if len(all) == 0 {
+			p.printText("nothing was repaired")
+		}
+		return p.printJSON(api.Page[runtime.Repaired]{Items: all})
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -59,9 +58,9 @@ func (c *rehearseCommand) run(ctx context.Context, p *program) error {
 	case n == 0:
 		p.printText("nothing is open")
 	case rep.Breaks == 0 && rep.Changes == 0:
-		p.printText("%s: nothing would break, and nothing would be otherwise", formatCount(n, "open run"))
+		p.printText("%s: nothing would break, and nothing would be otherwise", counted(int64(n), "open run"))
 	default:
-		p.printText("%s: %d would break, %d would go on otherwise", formatCount(n, "open run"), rep.Breaks, rep.Changes)
+		p.printText("%s: %d would break, %d would go on otherwise", counted(int64(n), "open run"), rep.Breaks, rep.Changes)
 	}
 	if err := p.printJSON(rep); err != nil {
 		return err
@@ -155,11 +154,4 @@ func (p *program) printRehearsedRun(run rehearse.Run) {
 			p.printText("  %-8s %s", of.name, line(text))
 		}
 	}
-}
-
-func formatCount(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -8,8 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -331,5 +333,71 @@ func (p *program) printOutcome(r api.Run) {
 	}
 	if out := formatOutput(r.Output); out != "" {
 		p.printLine("%s", out)
+	}
+}
+
+// forkCommand starts a run from the state of another run after one of its entries, and follows the new run.
+type forkCommand struct {
+	Run   string `arg:"" id:"run" help:"The run to branch off."`
+	At    *int64 `placeholder:"SEQ" help:"The entry behind which the new run parts from it (events RUN lists them)."`
+	Model string `placeholder:"SPEC" help:"script:FILE, openai:MODEL@URL, bedrock:ID or demo, in place of the run's."`
+	Key   string `placeholder:"K" help:"Idempotency key: the same key and request give the same run."`
+}
+
+func (c *forkCommand) run(ctx context.Context, p *program) error {
+	if c.At == nil || *c.At < 0 {
+		return usageErrorf("fork: want --at SEQ, an entry of the run, from 0")
+	}
+	f := api.Fork{At: c.At, Key: c.Key}
+	if f.Key == "" { // set here, so that a retry has the same key
+		f.Key = ids.System(p.clock).Key()
+	}
+	if c.Model != "" { // checked before any store is opened
+		m, err := overrideModel(agent.ModelSpec{}, c.Model)
+		if err != nil {
+			return err
+		}
+		if _, err := p.newModel(m, nil); err != nil {
+			return usageErrorf("--model: %v", err)
+		}
+		f.Model = &api.ForkModel{Provider: m.Provider, ID: m.ID, BaseURL: m.BaseURL, File: m.File}
+	}
+	return p.withExistingStore(ctx, true, func(s *session) error {
+		return s.startAndFollow(ctx, func(ctx context.Context, cl *api.Client) (api.Accepted, error) {
+			return cl.Fork(ctx, c.Run, f)
+		}, s.terminalDecider())
+	})
+}
+
+// undoCommand starts a run that undoes a call, and follows that run.
+type undoCommand struct {
+	Run  string `arg:"" id:"run" help:"The run, which has ended."`
+	Call string `arg:"" id:"call" help:"The call to take back (show RUN lists what would)."`
+}
+
+func (c *undoCommand) run(ctx context.Context, p *program) error {
+	return p.withExistingStore(ctx, true, func(s *session) error {
+		return s.startAndFollow(ctx, func(ctx context.Context, cl *api.Client) (api.Accepted, error) {
+			u, err := cl.Undo(ctx, c.Run, c.Call)
+			if err == nil && u.Already {
+				p.logLine("call %s of run %s: somebody has asked to take it back before, in run %s", line(c.Call),
+					c.Run, u.ID)
+			}
+			return api.Accepted{ID: u.ID, Status: u.Status, Links: u.Links}, err
+		}, s.terminalDecider())
+	})
+}
+
+// formatUndo returns what would undo a call, or the result of its undo.
+func (p *program) formatUndo(run string, c api.Call) string {
+	u := c.Undo
+	switch {
+	case u.Reason != "":
+		return fmt.Sprintf("%s: %s", c.ID, line(u.Reason))
+	case u.Run != "":
+		return fmt.Sprintf("%s: by run %s, %s", c.ID, u.Run, strings.TrimSpace(string(u.Status)+" "+string(u.Ended)))
+	default:
+		return fmt.Sprintf("%s: %s %s, with %s", c.ID, line(u.Tool), show.OneLine(u.Input, nil), p.commandLine("undo",
+			run, c.ID))
 	}
 }

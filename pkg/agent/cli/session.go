@@ -160,6 +160,18 @@ func (s *session) listRuns(ctx context.Context, q api.RunQuery) ([]api.RunHead, 
 	})
 }
 
+// listAllApprovals returns the approval requests of all statuses.
+func (s *session) listAllApprovals(ctx context.Context) (all []approval.Approval, err error) {
+	for _, status := range approval.Statuses() {
+		made, err := s.listApprovals(ctx, approval.Query{Status: status})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, made...)
+	}
+	return all, nil
+}
+
 func (s *session) listApprovals(ctx context.Context, q approval.Query) ([]approval.Approval, error) {
 	return listAll(ctx, s, func(c *api.Client, cursor string) (api.Page[approval.Approval], error) {
 		q.Cursor, q.Limit = cursor, pageSize

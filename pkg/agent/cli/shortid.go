@@ -11,7 +11,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -99,14 +98,12 @@ func (s *session) listIDs(ctx context.Context, kind, run string) (ids []string, 
 			ids = append(ids, c.ID)
 		}
 	case "approval":
-		for _, status := range approval.Statuses() {
-			page, err := s.listApprovals(ctx, approval.Query{Status: status})
-			if err != nil {
-				return nil, err
-			}
-			for _, a := range page {
-				ids = append(ids, a.ID)
-			}
+		all, err := s.listAllApprovals(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range all {
+			ids = append(ids, a.ID)
 		}
 	default:
 		heads, err := s.listRuns(ctx, api.RunQuery{})

@@ -17,16 +17,8 @@ type askCommand struct {
 }
 
 func (c *askCommand) run(ctx context.Context, p *program) error {
-	return p.sendThreadMessage(ctx, c.ID, api.Verdict{Action: api.Reply, Note: c.Note})
-}
-
-// sendThreadMessage adds a message to a request, which stays open.
-func (p *program) sendThreadMessage(ctx context.Context, id string, v api.Verdict) error {
-	return p.withReadSession(ctx, func(s *session) error {
-		if s == nil {
-			return p.noStoreError()
-		}
-		a, err := s.sendThreadMessage(ctx, id, v)
+	return p.withExistingStore(ctx, false, func(s *session) error {
+		a, err := s.sendThreadMessage(ctx, c.ID, api.Verdict{Action: api.Reply, Note: c.Note})
 		if err != nil {
 			return err
 		}
@@ -35,6 +27,7 @@ func (p *program) sendThreadMessage(ctx context.Context, id string, v api.Verdic
 	})
 }
 
+// sendThreadMessage adds a message to a request, which stays open.
 func (s *session) sendThreadMessage(ctx context.Context, id string, v api.Verdict) (approval.Approval, error) {
 	begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
 	return callAPI(begun, s, func(c *api.Client) (approval.Approval, error) { return c.Decide(begun, id, v) })

@@ -59,7 +59,7 @@ func (c *denyCommand) run(ctx context.Context, p *program) error {
 
 // decide records a decision and follows the run.
 func (p *program) decide(ctx context.Context, id string, v api.Verdict) error {
-	return p.withExistingStore(ctx, func(s *session) error {
+	return p.withExistingStore(ctx, true, func(s *session) error {
 		a, err := callAPI(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, id) })
 		if err != nil {
 			return err
@@ -174,7 +174,7 @@ func (c *answerCommand) run(ctx context.Context, p *program) error {
 		return usageErrorf("answer: want --result, --error or --rerun")
 	}
 	key := ids.System(p.clock).Key()
-	return p.withExistingStore(ctx, func(s *session) error {
+	return p.withExistingStore(ctx, true, func(s *session) error {
 		if err := s.resolveRequest(ctx, c.Run, &a); err != nil {
 			return err
 		}
@@ -222,7 +222,7 @@ func (c *sendCommand) run(ctx context.Context, p *program) error {
 		return err
 	}
 	key := ids.System(p.clock).Key() // one for all retries
-	return p.withExistingStore(ctx, func(s *session) error {
+	return p.withExistingStore(ctx, true, func(s *session) error {
 		if err := s.uploadFiles(ctx, m.uploads); err != nil {
 			return err
 		}
@@ -259,7 +259,7 @@ type cancelCommand struct {
 
 // run exits with 0 after a cancelled run, since the command succeeded.
 func (c *cancelCommand) run(ctx context.Context, p *program) error {
-	return p.withExistingStore(ctx, func(s *session) error {
+	return p.withExistingStore(ctx, true, func(s *session) error {
 		if _,
 			err := callAPI(ctx, s,
 			func(cl *api.Client) (api.Accepted, error) { return cl.Cancel(ctx, c.Run, c.Note) }); err != nil {

@@ -71,15 +71,17 @@ func (c *validateCommand) run(_ context.Context, p *program) error {
 	}
 	doc := validateResult{}
 	var bad error
-	read := map[string]*agent.Definition{}
+	read, failed := map[string]*agent.Definition{}, map[string]error{}
+	byArg := map[string]*agent.Definition{}
 	for _, arg := range c.Agents {
-		if d, err := p.loadAgent(arg, agentOverrides{}); err == nil {
+		d, err := p.loadAgent(arg, agentOverrides{})
+		if byArg[arg], failed[arg] = d, err; err == nil {
 			read[d.Name] = d
 		}
 	}
 	for _, arg := range c.Agents {
 		v := validatedAgentResult{Agent: arg, Problems: []problem{}}
-		d, err := p.loadAgent(arg, agentOverrides{})
+		d, err := byArg[arg], failed[arg]
 		if err == nil {
 			err = p.checkDelegates(d, read)
 		}

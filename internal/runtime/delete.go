@@ -1,0 +1,282 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people/link"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// Deleter deletes runs that have ended, with all that belongs to them. Of Ports it uses Table, Journal, Blobs and
+// Clock. Safe for concurrent use.
+type Deleter struct{ Ports }
+
+// Deleted is what a deletion has removed. A deletion that goes on where another one ended counts its own part.
+type Deleted struct {
+	Run       string `json:"run"`
+	Hash      string `json:"hash"`      // of the newest entry of its journal, which its end announced
+	Runs      int64  `json:"runs"`      // with those that its calls were
+	Entries   int64  `json:"entries"`   // of their journals
+	Approvals int64  `json:"approvals"` // requests to people, with links and codes
+	Blobs     int64  `json:"blobs"`
+	Kept      int64  `json:"kept"`    // blobs that other runs have, too
+	Already   bool   `json:"already"` // the run was deleted before
+}
+
+// NotDeletable says why a run cannot be deleted now; it is fit to be shown.
+type NotDeletable struct{ Run, Problem string }
+
+func (e *NotDeletable) Error() string { return fmt.Sprintf("delete run %s: %s", e.Run, e.Problem) }
+
+// Delete deletes a run that has ended, and the runs that its calls were. First it reads whether all of them can be
+// deleted: after *NotDeletable, policy.ErrNotFinished and store.ErrNoRun nothing was deleted. Then it puts the record of
+// the deletion in the run's place, which names what is to be deleted, and deletes it. Whatever interrupts it, a
+// repetition goes on.
+func (d *Deleter) Delete(ctx context.Context, tenant, runID, by string) (Deleted, error) {
+	out := Deleted{Run: runID}
+	record, begun, err := d.Journal.Deletion(ctx, tenant, runID)
+	if err != nil {
+		return out, err
+	}
+	out.Hash = record.Hash
+	if begun && record.Plan == nil {
+		out.Already = true
+		return out, nil
+	}
+	if !begun {
+		h, err := d.Journal.Head(ctx, tenant, runID)
+		if err != nil {
+			return out, fmt.Errorf("delete run %s: %w", runID, err)
+		}
+		out.Hash = h.Hash
+		if p := h.Parent; p != nil {
+			if _, err := d.Journal.Head(ctx, tenant, p.Run); err == nil {
+				return out, &NotDeletable{runID, fmt.Sprintf("it is a call of run %s: delete that", p.Run)}
+			} else if !errors.Is(err, store.ErrNoRun) {
+				return out, err
+			}
+		}
+		if err := d.checkFamily(ctx, tenant, runID); err != nil {
+			return out, err
+		}
+	}
+	err = d.delete(ctx, tenant, runID, by, &out)
+	return out, err
+}
+
+// checkFamily reports why a run or one below it cannot be deleted.
+func (d *Deleter) checkFamily(ctx context.Context, tenant, runID string) error {
+	record, _, err := d.plan(ctx, tenant, runID)
+	if err != nil {
+		return err
+	}
+	for _, child := range record.Plan.Children {
+		if err := d.checkFamily(ctx, tenant, child); err != nil && !errors.Is(err, store.ErrNoRun) {
+			return err
+		}
+	}
+	return nil
+}
+
+// plan reads what belongs to a run, or why the run cannot be deleted. mark is what store.BeginDeletion compares.
+func (d *Deleter) plan(ctx context.Context, tenant, runID string) (record store.Deletion, mark string, err error) {
+	refused := func(format string, args ...any) (store.Deletion, string, error) {
+		return store.Deletion{}, "", &NotDeletable{runID, fmt.Sprintf(format, args...)}
+	}
+	h, err := d.Journal.Head(ctx, tenant, runID)
+	if err != nil {
+		return record, "", fmt.Errorf("delete run %s: %w", runID, err)
+	}
+	if h.Status != run.RunDone {
+		return record, "", fmt.Errorf("delete run %s, which is %s: %w", runID, h.Status, policy.ErrNotFinished)
+	}
+	owed, err := d.owedEnd(ctx, tenant, runID)
+	if err != nil {
+		return record, "", err
+	}
+	if owed.listed {
+		return refused("its requests are being closed or its end is being told: try again in a minute")
+	}
+	unsent, err := d.Table.Query(ctx, store.Range{PK: outboxPK(tenant, runID)})
+	if err != nil {
+		return record, "", err
+	}
+	if slices.ContainsFunc(unsent.Items, func(it store.Item) bool { return it.Index != "" }) {
+		return refused("its events are being published: try again in a minute")
+	}
+	branch, mark, err := d.Journal.Branch(ctx, tenant, runID)
+	if err != nil {
+		return record, "", err
+	}
+	if branch != "" {
+		return refused("run %s began from it: delete that first", branch)
+	}
+	plan := &store.DeletionPlan{}
+	for from := int64(0); ; {
+		entries, err := d.Journal.Entries(ctx, tenant, runID, from, entriesPerPage)
+		if err != nil {
+			return record, "", err
+		}
+		if len(entries) == 0 {
+			return store.Deletion{Run: runID, Agent: h.Agent, Entries: from, Hash: h.Hash, Plan: plan}, mark, nil
+		}
+		for _, e := range entries {
+			addToPlan(plan, e.Events)
+		}
+		from += int64(len(entries))
+	}
+}
+
+// entriesPerPage is how many entries of a journal are read at once.
+const entriesPerPage = 200
+
+// addToPlan adds what events say that stands under keys of its own.
+func addToPlan(p *store.DeletionPlan, events []run.Event) {
+	for _, e := range events {
+		approval := ""
+		switch e := e.(type) {
+		case run.RunStarted:
+			if e.From != nil {
+				p.Origin = e.From.Run
+				for _, u := range e.From.Unknown {
+					p.Approvals = append(p.Approvals, u.Approval)
+				}
+			}
+		case run.CallClaimed:
+			if e.Child != nil {
+				p.Children = append(p.Children, e.Child.Run)
+			}
+		case run.CallSuspended:
+			approval = e.Approval
+		case run.LateSuspended:
+			approval = e.Approval
+		case run.CallUnknown:
+			approval = e.Approval
+		case run.PermissionRequested:
+			approval = e.Approval
+		}
+		if approval != "" && !slices.Contains(p.Approvals, approval) {
+			p.Approvals = append(p.Approvals, approval)
+		}
+	}
+}
+
+// delete begins the deletion of a run, unless it has begun, and carries it out.
+func (d *Deleter) delete(ctx context.Context, tenant, runID, by string, out *Deleted) error {
+	record, begun, err := d.Journal.Deletion(ctx, tenant, runID)
+	switch {
+	case err != nil:
+		return err
+	case begun && record.Plan == nil:
+		return nil
+	case !begun:
+		mark := ""
+		if record, mark, err = d.plan(ctx, tenant, runID); err != nil {
+			return err
+		}
+		record.By, record.At = by, d.Clock.Now().UTC()
+		err = d.Journal.BeginDeletion(ctx, tenant, mark, record)
+		if errors.Is(err, store.ErrGuardFailed) {
+			return &NotDeletable{runID, "another run began from it, or somebody else deletes it, at this moment"}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return d.finish(ctx, tenant, record, out)
+}
+
+// finish deletes what the record of a deletion names, and then what is the run's own.
+func (d *Deleter) finish(ctx context.Context, tenant string, record store.Deletion, out *Deleted) error {
+	for _, child := range record.Plan.Children {
+		err := d.delete(ctx, tenant, child, record.By, out)
+		var kept *NotDeletable // a run that somebody branched off meanwhile stays by itself
+		if err != nil && !errors.Is(err, store.ErrNoRun) && !errors.As(err, &kept) {
+			return err
+		}
+	}
+	for _, id := range record.Plan.Approvals {
+		deleted, err := approval.Delete(ctx, d.Table, tenant, id)
+		if err == nil {
+			err = link.Delete(ctx, d.Table, tenant, id)
+		}
+		if err != nil {
+			return fmt.Errorf("delete approval %s of run %s: %w", id, record.Run, err)
+		}
+		if deleted > 0 {
+			out.Approvals++
+		}
+	}
+	if err := d.deleteBlobs(ctx, tenant, record.Run, out); err != nil {
+		return err
+	}
+	if _, err := store.DeleteRange(ctx, d.Table, store.Range{PK: outboxPK(tenant, record.Run)}, nil); err != nil {
+		return fmt.Errorf("delete run %s: %w", record.Run, err)
+	}
+	owed := store.Op{Kind: store.Delete, Item: store.Item{Key: owedKey(tenant, record.Run)}}
+	if err := d.Table.Write(ctx, owed); err != nil {
+		return fmt.Errorf("delete run %s: %w", record.Run, err)
+	}
+	if _, err := d.Journal.FinishDeletion(ctx, tenant, record); err != nil {
+		return err
+	}
+	out.Runs++
+	out.Entries += record.Entries
+	return nil
+}
+
+// maxRestored is the largest blob, in bytes, that is put back if another run takes it in while it is deleted.
+const maxRestored = 8 << 20
+
+// deleteBlobs deletes the blobs of a run that no other run is noted for. A run is noted before it puts a blob, or finds
+// that it is there. So whoever relied on what is deleted here was noted before, and the blob is put back.
+func (d *Deleter) deleteBlobs(ctx context.Context, tenant, runID string, out *Deleted) error {
+	digests, err := d.Journal.BlobsOf(ctx, tenant, runID)
+	if err != nil {
+		return fmt.Errorf("delete the blobs of run %s: %w", runID, err)
+	}
+	for _, digest := range digests {
+		shared, err := d.Journal.HasOtherUsers(ctx, tenant, runID, digest)
+		if err == nil && shared {
+			out.Kept++
+		} else if err == nil {
+			err = d.deleteBlob(ctx, tenant, runID, digest, out)
+		}
+		if err == nil {
+			err = d.Journal.ForgetBlob(ctx, tenant, runID, digest)
+		}
+		if err != nil {
+			return fmt.Errorf("delete blob %s of run %s: %w", digest, runID, err)
+		}
+	}
+	return nil
+}
+
+func (d *Deleter) deleteBlob(ctx context.Context, tenant, runID, digest string, out *Deleted) error {
+	size, err := d.Blobs.Size(ctx, tenant, digest)
+	if errors.Is(err, store.ErrNoBlob) { // it was noted and never put, or deleted before
+		return nil
+	}
+	var content []byte
+	if err == nil && size <= maxRestored {
+		content, err = d.Blobs.Get(ctx, tenant, digest)
+	}
+	if err == nil {
+		err = d.Blobs.Delete(ctx, tenant, digest)
+	}
+	if err != nil {
+		return err
+	}
+	out.Blobs++
+	shared, err := d.Journal.HasOtherUsers(ctx, tenant, runID, digest)
+	if err != nil || !shared || content == nil {
+		return err
+	}
+	return d.Blobs.Put(ctx, tenant, digest, content)
+}

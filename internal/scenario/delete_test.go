@@ -1,0 +1,109 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/fault"
+	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+)
+
+var errAnswerLost = errors.New("the answer to a write was lost")
+
+// TestDeletedRuns plays every scenario and deletes the runs that have ended. The process dies after its first
+// write, the next one after its second, and so on until one ends. Of a deleted run the record of its deletion is left, and the slot that closed its inbox;
+// nothing of a run that goes on is gone.
+func TestDeletedRuns(t *testing.T) {
+	for _, s := range corpus(t) {
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
+			sim, err := newSimulation(s, Options{})
+			require.NoError(t, err)
+			require.NoError(t, sim.clock.Run(sim.execute))
+			kept, err := sim.journal.Entries(t.Context(), tenant, sim.run, 0, 0)
+			require.NoError(t, err)
+
+			table, writes := fault.NewTable(sim.table), 0 // until the process dies
+			table.Use(func(_ context.Context, c fault.Call, call func() error) error {
+				if err := call(); err != nil || c.Port != fault.TableWrite {
+					return err
+				}
+				if writes--; writes < 0 {
+					return errAnswerLost
+				}
+				return nil
+			})
+			d := runtime.Deleter{Ports: runtime.Ports{
+				Table: table, Journal: store.NewJournal(table, 0), Blobs: sim.blobs, Clock: sim.clock,
+			}}
+			deleted := map[string]store.Head{}
+			for refused := true; refused; { // a run after those that began from it
+				refused = false
+				heads, _, err := sim.journal.List(t.Context(), tenant, run.RunDone, 200, "")
+				require.NoError(t, err)
+				for _, h := range heads {
+					err := errAnswerLost
+					for tries := 0; errors.Is(err, errAnswerLost); tries++ {
+						require.Less(t, tries, 200, "run %s", h.Run)
+						writes = tries
+						_, err = d.Delete(t.Context(), tenant, h.Run, "user:ana")
+					}
+					var inUse *runtime.NotDeletable
+					if errors.As(err, &inUse) || errors.Is(err, store.ErrNoRun) {
+						continue
+					}
+					require.NoError(t, err)
+					deleted[h.Run], refused = h, true
+				}
+			}
+			requireDeleted(t, sim, deleted)
+			if _, gone := deleted[sim.run]; !gone {
+				if _, found, err := sim.journal.Deletion(t.Context(), tenant, sim.run); !found && err == nil {
+					left, err := sim.journal.Entries(t.Context(), tenant, sim.run, 0, 0)
+					require.NoError(t, err)
+					require.Len(t, left, len(kept))
+				}
+			}
+		})
+	}
+}
+
+// requireDeleted looks through the whole table for what is left of deleted runs.
+func requireDeleted(t *testing.T, sim *simulation, deleted map[string]store.Head) {
+	t.Helper()
+	records, _, err := sim.journal.Deletions(t.Context(), tenant, false, 1000, "")
+	require.NoError(t, err)
+	gone := map[string]bool{}
+	for _, r := range records {
+		gone[r.Run] = true
+		if h, ok := deleted[r.Run]; ok {
+			require.Equal(t, h.Hash, r.Hash)
+		}
+		_, err := sim.journal.Load(t.Context(), tenant, r.Run)
+		require.ErrorIs(t, err, store.ErrNoRun)
+		require.ErrorContains(t, err, "was deleted by user:ana")
+	}
+	for id := range deleted {
+		require.True(t, gone[id], "no record of the deletion of run %s", id)
+	}
+	open, _, err := sim.journal.Deletions(t.Context(), tenant, true, 1000, "")
+	require.NoError(t, err)
+	require.Empty(t, open)
+	for _, it := range sim.table.All() {
+		for id := range gone {
+			switch own := strings.HasSuffix(it.PK, "#RUN#"+id); {
+			case own && it.SK != "J#0000000000" && it.Attrs["closed"].Int() != 1,
+				strings.HasSuffix(it.PK, "#END#"+id), strings.Contains(it.PK, "#BLOB#") && it.SK == id,
+				(strings.Contains(it.PK, "#APPROVAL#") || strings.HasPrefix(it.PK, "LINK#")) &&
+					strings.Contains(string(it.Body), `"`+id+`"`):
+				t.Errorf("left of run %s: %s %s %s", id, it.PK, it.SK, it.Body)
+			}
+		}
+	}
+}

@@ -1,0 +1,271 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/secrets"
+	"github.com/countersign/countersign/internal/tool"
+)
+
+// doctorCommand says what keeps agents from working, on this machine or in a deployment, and what mends it. It changes
+// nothing; it asks each model for a few tokens.
+type doctorCommand struct {
+	Stack  string `placeholder:"STACK" help:"Look at this deployment, with the region and credentials there are."`
+	Tenant string `default:"default" placeholder:"T" help:"Of a deployment: whose people and secrets."`
+}
+
+// finding is something that is wrong.
+type finding struct {
+	Problem string `json:"problem"`
+	Mend    string `json:"mend"` // a command, or what to do
+}
+
+// examined is what doctor looked at.
+type examined struct {
+	Check    string    `json:"check"`
+	Findings []finding `json:"findings"`         // empty = nothing is wrong
+	Unseen   string    `json:"unseen,omitempty"` // why it could not be looked at
+}
+
+// doctorResult is the JSON document of doctor.
+type doctorResult struct {
+	OK     bool       `json:"ok"`
+	Checks []examined `json:"checks"`
+}
+
+// check is one thing that doctor looks at. Its error says why it could not.
+type check struct {
+	name string
+	look func(ctx context.Context) ([]finding, error)
+}
+
+func (c *doctorCommand) run(ctx context.Context, p *program) error {
+	known, problems := p.loadLocalAgents()
+	checks := []check{{"agents", func(context.Context) ([]finding, error) { return agentFindings(p, problems), nil }}}
+	if c.Stack == "" {
+		checks = append(checks, p.localChecks(known.Agents(), known.Agent)...)
+	} else {
+		d, err := p.findDeployment(ctx, c.Stack, c.Tenant)
+		if err != nil {
+			return err
+		}
+		checks = append(checks, d.checks(known.Agents(), known.Agent)...)
+	}
+	doc := doctorResult{OK: true}
+	for _, look := range checks {
+		found, err := look.look(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		one := examined{Check: look.name, Findings: append([]finding{}, found...)}
+		if err != nil {
+			one.Unseen = err.Error()
+		}
+		doc.OK = doc.OK && len(found) == 0
+		doc.Checks = append(doc.Checks, one)
+		p.printExamined(one)
+	}
+	if err := p.printJSON(doc); err != nil || doc.OK {
+		return err
+	}
+	return exitCode(exitFailed)
+}
+
+func (p *program) printExamined(one examined) {
+	switch {
+	case one.Unseen != "":
+		p.printText("unseen  %-10s %s", one.Check, line(one.Unseen))
+	case len(one.Findings) == 0:
+		p.printText("ok      %s", one.Check)
+	}
+	for _, f := range one.Findings {
+		p.printText("wrong   %-10s %s", one.Check, line(f.Problem))
+		p.printText("        %-10s %s", "mend:", line(f.Mend))
+	}
+}
+
+func agentFindings(p *program, problems []error) (found []finding) {
+	for _, err := range problems {
+		found = append(found, finding{err.Error(), "mend the file, then: " + p.commandLine("validate", "AGENT")})
+	}
+	return found
+}
+
+// localChecks look at this machine.
+func (p *program) localChecks(names []string, find func(string) (*agent.Definition, bool)) []check {
+	checks := []check{
+		{"store", func(context.Context) (found []finding, err error) {
+			if _, err := readPrincipals(p.home); err != nil {
+				found = append(found, finding{err.Error(), "mend the file"})
+			}
+			for _, file := range []string{"keyring", "token", "secrets.yaml"} {
+				name := filepath.Join(p.home, file)
+				if _, err := readPrivate(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					found = append(found, finding{err.Error(), "chmod 600 " + quoteShell(name)})
+				}
+			}
+			return found, nil
+		}},
+		{"secrets", func(ctx context.Context) ([]finding, error) {
+			return missingSecrets(ctx, p.localSecrets(), local.Tenant, names, find, func(name string) string {
+				return fmt.Sprintf("put %s: \"…\" into %s, or set %s%s", name, filepath.Join(p.home, "secrets.yaml"),
+					secrets.Env, name)
+			})
+		}},
+		{"slack", func(ctx context.Context) ([]finding, error) {
+			token, err := p.localSecrets().Secret(ctx, local.Tenant, local.SlackToken)
+			if errors.Is(err, tool.ErrNoSecret) {
+				return nil, nil
+			}
+			if err != nil {
+				return nil, err
+			}
+			return p.slackFindings(ctx, token)
+		}},
+	}
+	return append(checks, p.modelChecks(names, find, nil)...)
+}
+
+// modelChecks ask every model of the agents for a few tokens. Of providers that are left out nothing is known.
+func (p *program) modelChecks(
+	names []string, find func(string) (*agent.Definition, bool), leftOut map[string]string,
+) (checks []check) {
+	seen := map[string]bool{}
+	for _, name := range names {
+		d, _ := find(name)
+		for _, m := range append([]agent.ModelSpec{d.Model}, d.Model.Fallbacks...) {
+			id := strings.TrimRight(m.Provider+":"+m.ID+"@"+m.BaseURL, "@")
+			if seen[id] || m.Provider == "script" || m.Provider == "demo" {
+				continue
+			}
+			seen[id] = true
+			checks = append(checks, check{"model " + id, func(ctx context.Context) ([]finding, error) {
+				if why := leftOut[m.Provider]; why != "" {
+					return nil, errors.New(why)
+				}
+				return p.modelFindings(ctx, name, m), nil
+			}})
+		}
+	}
+	return checks
+}
+
+// modelAccess is what has to be done once before a model of Bedrock answers.
+const modelAccess = "ask for access to the model in Bedrock's console in this region; Anthropic wants a form once an " +
+	"account; the first request of an account wants aws-marketplace:Subscribe, and may fail for some minutes"
+
+func (p *program) modelFindings(ctx context.Context, name string, m agent.ModelSpec) []finding {
+	m.MaxTokens, m.Fallbacks = 16, nil
+	model, err := p.newModel(m, nil)
+	if err == nil {
+		ctx, cancel := p.clock.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		_, err = model.Generate(ctx, agent.Request{
+			Tenant: local.Tenant, Run: "doctor", Agent: name, Inference: 1, Model: m,
+			Messages: []run.Message{{Role: run.RoleUser, Block: run.Text{Text: "Say yes."}}},
+		})
+	}
+	if err == nil {
+		return nil
+	}
+	mend := "see the message"
+	var failed *agent.ModelError
+	if errors.As(err, &failed) {
+		switch {
+		case m.Provider == "bedrock" && failed.Class == agent.ModelAuth:
+			mend = modelAccess
+		case m.Provider == "bedrock" && failed.Lasting:
+			mend = "name a model, or an inference profile such as eu." + m.ID + ", that the region offers"
+		case failed.Class == agent.ModelThrottled:
+			mend = "ask for more of the model's quota (Service Quotas), or wait"
+		}
+	}
+	return []finding{{fmt.Sprintf("agent %s: %v", name, err), mend}}
+}
+
+var secretUse = regexp.MustCompile(`\$\{secret:([A-Za-z0-9_.-]{1,64})\}`)
+
+// missingSecrets are the secrets that tools and MCP servers of the agents name and nobody has stored.
+func missingSecrets(
+	ctx context.Context, from tool.Secrets, tenant string, names []string,
+	find func(string) (*agent.Definition, bool), mend func(name string) string,
+) (found []finding, err error) {
+	uses := map[string]string{} // the agent, by secret
+	for _, name := range names {
+		d, _ := find(name)
+		text, err := json.Marshal([]any{d.Tools, d.MCP})
+		if err != nil {
+			return nil, err
+		}
+		for _, use := range secretUse.FindAllSubmatch(text, -1) {
+			uses[string(use[1])] = name
+		}
+	}
+	for _, secret := range slices.Sorted(maps.Keys(uses)) {
+		switch _, err := from.Secret(ctx, tenant, secret); {
+		case errors.Is(err, tool.ErrNoSecret):
+			problem := fmt.Sprintf("secret %s of agent %s is not there", secret, uses[secret])
+			found = append(found, finding{problem, mend(secret)})
+		case err != nil:
+			return found, err
+		}
+	}
+	return found, nil
+}
+
+// slackScopes are those of the manifest in docs/how-to.md.
+var slackScopes = []string{"chat:write"}
+
+// slackFindings ask Slack who the token is of and what it may do. Whether the app's request URL is the deployment's,
+// Slack does not say.
+func (p *program) slackFindings(ctx context.Context, token string) ([]finding, error) {
+	ctx, cancel := p.clock.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	base := cmp.Or(p.getenv(lambdafn.EnvSlackURL), "https://slack.com")
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(base, "/")+"/api/auth.test", nil)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(token))
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return nil, fmt.Errorf("ask Slack about its token: %w", err)
+	}
+	defer resp.Body.Close()
+	var answer struct {
+		OK    bool   `json:"ok"`
+		Error string `json:"error"`
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&answer); err != nil {
+		return nil, fmt.Errorf("ask Slack about its token: %w", err)
+	}
+	const reinstall = "compare the app with the manifest in docs/how-to.md, install it again, and store its new token"
+	if !answer.OK {
+		return []finding{{"Slack refuses the token: " + answer.Error, reinstall}}, nil
+	}
+	has := strings.Split(strings.ReplaceAll(resp.Header.Get("X-OAuth-Scopes"), " ", ""), ",")
+	var found []finding
+	for _, scope := range slackScopes {
+		if !slices.Contains(has, scope) {
+			found = append(found, finding{"the app has not the scope " + scope, reinstall})
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,257 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/lambdafn"
+)
+
+// patient is AWS and Slack, with a stack in it that is well, or has every illness that doctor knows.
+type patient struct {
+	t     *testing.T
+	sick  bool
+	asked []string
+}
+
+func (a *patient) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	what := r.Method + " " + r.URL.Path
+	if target := r.Header.Get("X-Amz-Target"); target != "" {
+		_, what, _ = strings.Cut(target, ".")
+	} else if _, action, query := strings.Cut(string(body), "Action="); query {
+		what, _, _ = strings.Cut(action, "&")
+	}
+	a.asked = append(a.asked, what)
+	if a.sick {
+		w.Header().Set("Date", time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat))
+	}
+	status, answer := a.answer(what, string(body))
+	if strings.HasPrefix(answer, "<") {
+		w.Header().Set("Content-Type", "text/xml")
+	} else {
+		w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+	}
+	if what == "POST /api/auth.test" {
+		w.Header().Set("X-OAuth-Scopes", a.either("chat:write,users:read", "users:read"))
+	}
+	if status == http.StatusForbidden {
+		w.Header().Set("X-Amzn-ErrorType", "AccessDeniedException")
+	}
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, answer)
+}
+
+func (a *patient) either(well, sick string) string {
+	if a.sick {
+		return sick
+	}
+	return well
+}
+
+// answer is what a service says to a request.
+func (a *patient) answer(what, body string) (status int, text string) {
+	const topic = "arn:aws:sns:eu-central-1:123456789012:shop-AlarmTopic-A1"
+	path, _, _ := strings.Cut(strings.TrimPrefix(what, "GET "), "?")
+	switch {
+	case path == "/2015-03-31/functions" || path == "/2015-03-31/functions/":
+		return http.StatusOK, a.functions()
+	case path == "/2016-08-19/account-settings" || path == "/2016-08-19/account-settings/":
+		return http.StatusOK, `{"AccountLimit": {"ConcurrentExecutions": ` + a.either("1000", "10") + `}}`
+	case strings.HasSuffix(what, "/invocations"):
+		require.JSONEq(a.t, lambdafn.VersionRequest, body)
+		b := lambdafn.ReadBuild()
+		if a.sick {
+			b.Revision = "0123456789abcdef"
+		}
+		text, err := json.Marshal(b)
+		require.NoError(a.t, err)
+		return http.StatusOK, string(text)
+	case what == "DescribeTable":
+		return http.StatusOK, `{"Table": {"DeletionProtectionEnabled": ` + a.either("true", "false") + `}}`
+	case what == "DescribeTimeToLive":
+		return http.StatusOK, `{"TimeToLiveDescription": {"TimeToLiveStatus": "` + a.either("ENABLED", "DISABLED") + `"}}`
+	case what == "DescribeContinuousBackups":
+		return http.StatusOK, `{"ContinuousBackupsDescription": {"ContinuousBackupsStatus": "ENABLED",
+			"PointInTimeRecoveryDescription": {"PointInTimeRecoveryStatus": "` + a.either("ENABLED", "DISABLED") + `"}}}`
+	case what == "Query" && !a.sick:
+		return http.StatusOK, `{"Items": [{"PK": {"S": "T#default#PEOPLE"}, "SK": {"S": "user:ana"}, "Body": {"B": "W10="}}],
+			"Count": 1, "ScannedCount": 1}`
+	case what == "Query":
+		return http.StatusOK, `{"Items": [], "Count": 0, "ScannedCount": 0}`
+	case what == "GetSecretValue" && strings.Contains(body, "slack-token"):
+		return http.StatusOK, `{"SecretString": "xoxb-1-2-token"}`
+	case (what == "DescribeSecret" || what == "GetSecretValue") && a.sick:
+		return http.StatusBadRequest, `{"__type": "ResourceNotFoundException", "message": "Secrets Manager can't find it"}`
+	case what == "DescribeSecret":
+		return http.StatusOK, `{"Name": "x", "VersionIdsToStages": {"v1": ["AWSCURRENT"]}}`
+	case what == "GetSecretValue":
+		return http.StatusOK, `{"SecretString": "a secret"}`
+	case path == "/v2/email/account":
+		return http.StatusOK, `{"ProductionAccessEnabled": ` + a.either("true", "false") + `, "SendingEnabled": ` +
+			a.either("true", "false") + `}`
+	case strings.HasPrefix(path, "/v2/email/identities/"):
+		return http.StatusOK, `{"VerifiedForSendingStatus": ` + a.either("true", "false") + `}`
+	case what == "ListTopics":
+		return http.StatusOK, `<ListTopicsResponse><ListTopicsResult><Topics><member><TopicArn>` + topic +
+			`</TopicArn></member></Topics></ListTopicsResult></ListTopicsResponse>`
+	case what == "ListSubscriptionsByTopic":
+		return http.StatusOK, `<ListSubscriptionsByTopicResponse><ListSubscriptionsByTopicResult><Subscriptions><member>
+			<SubscriptionArn>` + a.either(topic+":s1", "PendingConfirmation") + `</SubscriptionArn></member></Subscriptions>
+			</ListSubscriptionsByTopicResult></ListSubscriptionsByTopicResponse>`
+	case what == "POST /api/auth.test":
+		return http.StatusOK, `{"ok": true}`
+	case strings.HasPrefix(what, "POST /model/") && a.sick:
+		return http.StatusForbidden, `{"message": "You don't have access to the model with the specified model ID."}`
+	case strings.HasPrefix(what, "POST /model/"):
+		return http.StatusOK, `{"output": {"message": {"role": "assistant", "content": [{"text": "Yes."}]}},
+			"stopReason": "end_turn", "usage": {"inputTokens": 5, "outputTokens": 2, "totalTokens": 7},
+			"metrics": {"latencyMs": 5}}`
+	default:
+		a.t.Errorf("an unexpected request: %s %s", what, body)
+		return http.StatusNotFound, `{}`
+	}
+}
+
+// functions are those of the stack shop, and one of another stack.
+func (a *patient) functions() string {
+	variables := map[string]string{
+		lambdafn.EnvTable: "shop-runs", lambdafn.EnvKeyRing: "ring", lambdafn.EnvLinkKeyRing: "links",
+		lambdafn.EnvMailFrom: "approvals@example.com", lambdafn.EnvSlackToken: "slack-token",
+		lambdafn.EnvSlackSecret: a.either("slack-signing", ""), "COUNTERSIGN_SECRETS_PREFIX": "shop/tools/",
+		lambdafn.EnvIAMTenant: "default", lambdafn.EnvOperators: a.either("arn:aws:iam::123456789012:role/ops", ""),
+		lambdafn.EnvMetrics: a.either("on", "off"),
+	}
+	var all []map[string]any
+	for _, name := range append(slices.Clone(deployedFunctions), "other") {
+		if a.sick && name == "ApproveFunction" {
+			variables = map[string]string{lambdafn.EnvMailFrom: "approvals@example.com", lambdafn.EnvSlackToken: "slack-token",
+				lambdafn.EnvMetrics: "off"}
+		}
+		if !a.sick || name != "ToolFunction" {
+			all = append(all, map[string]any{"FunctionName": "shop-" + name + "-X1", "State": "Active",
+				"LastUpdateStatus": "Successful", "Environment": map[string]any{"Variables": variables}})
+		}
+	}
+	text, err := json.Marshal(map[string]any{"Functions": all})
+	require.NoError(a.t, err)
+	return string(text)
+}
+
+const doctorAgent = `name: shop
+system: You help.
+model: {provider: bedrock, id: anthropic.claude-test}
+tools:
+  - name: orders.get
+    kind: http
+    description: Reads an order.
+    effect: read
+    method: GET
+    url: "https://shop.example.com/orders/{id}"
+    headers: {Authorization: "Bearer ${secret:SHOP}"}
+    schema: {type: object, properties: {id: {type: string}}, required: [id]}
+`
+
+// TestDoctor looks at a deployment that is well, and at one that has every illness; each is told with what mends it.
+// Nothing is written to either.
+func TestDoctor(t *testing.T) {
+	d := newHarness(t, doctorAgent, "")
+	t.Chdir(d.dir)
+	a := &patient{t: t}
+	server := httptest.NewServer(a)
+	defer server.Close()
+	d.env = map[string]string{lambdafn.EnvSlackURL: server.URL}
+	for name, value := range map[string]string{
+		"AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "SECRET", "AWS_SESSION_TOKEN": "",
+		"AWS_ENDPOINT_URL": server.URL, "AWS_PROFILE": "", "AWS_CONFIG_FILE": filepath.Join(t.TempDir(), "none"),
+	} {
+		t.Setenv(name, value)
+	}
+	well := d.run(context.Background(), "", "doctor", "--stack", "shop")
+	require.Zero(t, well.code, well.stdout.String()+well.stderr.String())
+	require.NotContains(t, well.stdout.String(), "wrong")
+	for _, name := range []string{"functions", "versions", "clock", "quotas", "table", "secrets", "people", "operators",
+		"mail", "slack", "alarms", "model bedrock:anthropic.claude-test"} {
+		require.Contains(t, well.stdout.String(), "ok      "+name+"\n")
+	}
+	require.Contains(t, well.stdout.String(), "unseen  the rest   IAM (models were asked as you")
+
+	a.sick = true
+	ill := d.run(context.Background(), "", "doctor", "--stack", "shop", "--json")
+	require.Equal(t, 1, ill.code, ill.stderr.String())
+	var doc doctorResult
+	require.NoError(t, json.Unmarshal([]byte(ill.stdout.String()), &doc))
+	require.False(t, doc.OK)
+	told := ""
+	for _, c := range doc.Checks {
+		for _, f := range c.Findings {
+			require.NotEmpty(t, f.Mend, f.Problem)
+			told += fmt.Sprintf("%s: %s -> %s\n", c.Check, f.Problem, f.Mend)
+		}
+	}
+	for _, want := range []string{
+		"functions: ToolFunction is not there -> sam build", "functions: metrics are off", "versions: StepFunction runs ",
+		"0123456789ab", "clock: this machine's clock differs from AWS's by ", "quotas: the account runs at most 10",
+		"table: the table can be deleted -> aws dynamodb update-table --deletion-protection-enabled --table-name shop-runs",
+		"table: the table keeps expired links", "table: the table cannot be restored", "names the secret ring",
+		"secrets: COUNTERSIGN_LINK_KEYRING of HttpFunction names the secret links",
+		"people: nobody of tenant default can be told", "operators: nobody is in group:operators",
+		"mail: SES is in its sandbox", "mail: SES has stopped sending", "mail: SES has not verified approvals@example.com",
+		"slack: the app has not the scope chat:write", "slack: clicks in Slack are refused",
+		"alarms: nobody hears the alarms", "model bedrock:anthropic.claude-test: agent shop: ", "Anthropic wants a form",
+	} {
+		require.Contains(t, told, want)
+	}
+	for _, what := range a.asked {
+		require.NotRegexp(t, "^(PutItem|UpdateItem|DeleteItem|TransactWriteItems|PUT|DELETE)", what)
+	}
+	require.NoDirExists(t, d.home())
+
+	a.sick = false
+	none := d.run(context.Background(), "", "doctor", "--stack", "nowhere")
+	require.Equal(t, 2, none.code)
+	require.Contains(t, none.stderr.String(), "there are no functions of stack nowhere in eu-central-1")
+}
+
+// TestDoctorOfALaptop looks at this machine: files that others can read, secrets that are not there, a bad agent.
+func TestDoctorOfALaptop(t *testing.T) {
+	d := newHarness(t, strings.Replace(doctorAgent, "provider: bedrock, id: anthropic.claude-test",
+		"provider: script, file: model.jsonl", 1), `{"text": "Done."}`)
+	t.Chdir(d.dir)
+	ill := d.run(context.Background(), "", "doctor")
+	require.Equal(t, 1, ill.code)
+	require.Contains(t, ill.stdout.String(), "wrong   secrets    secret SHOP of agent shop is not there\n        mend:      put SHOP:")
+	require.NoDirExists(t, d.home())
+
+	require.NoError(t, os.MkdirAll(d.home(), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(d.home(), "secrets.yaml"), []byte("SHOP: \"a secret\"\n"), 0o600))
+	well := d.run(context.Background(), "", "doctor")
+	require.Zero(t, well.code, well.stdout.String())
+	require.NoError(t, os.WriteFile(filepath.Join(d.home(), "token"), []byte("t"), 0o600))
+	require.NoError(t, os.Chmod(filepath.Join(d.home(), "token"), 0o644)) //nolint:gosec // that is what is found
+	ill = d.run(context.Background(), "", "doctor", "--json")
+	require.Equal(t, 1, ill.code)
+	require.Contains(t, ill.stdout.String(), "others can read it")
+	require.Contains(t, ill.stdout.String(), "chmod 600 ")
+
+	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "agent.yaml"), []byte("name: shop\ncolour: red\n"), 0o600))
+	ill = d.run(context.Background(), "", "doctor")
+	require.Equal(t, 1, ill.code)
+	require.Contains(t, ill.stdout.String(), "colour: got an unknown key")
+}
