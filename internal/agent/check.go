@@ -167,6 +167,9 @@ func (c *checker) limits(at string, l Limits) {
 	c.that(l.Grace >= 0, at+".grace", fmt.Sprintf("got %d, want zero or more", l.Grace))
 	c.enum(at+".onLimit", l.OnLimit)
 	c.enumOrNone(at+".validators", l.Validators)
+	c.enumOrNone(at+".onBudget", l.OnBudget)
+	c.that(l.OnBudget != OnBudgetAsk || l.Tokens > 0 || l.USD > 0, at+".onBudget",
+		"got ask, want tokens or usd beside it: there is no budget to be used up")
 }
 
 // plugins checks names and the form of configs; whether there is such a plugin, and what it wants, is for package hook

@@ -162,6 +162,8 @@ type Limits struct {
 
 	Tokens int64   `json:"tokens,omitempty"` // of all kinds, in all; 0 = no limit
 	USD    run.USD `json:"usd,omitempty"`    // of all replies; 0 = no limit. Every model needs a price
+	// what happens once tokens or usd are used up; "" = end
+	OnBudget OnBudget `json:"onBudget,omitempty"`
 
 	Validators Validators `json:"validators,omitempty"` // "" = always
 
@@ -200,6 +202,16 @@ const (
 	OnLimitError     OnLimit = "error"
 	OnLimitStop      OnLimit = "stop"
 	OnLimitSummarise OnLimit = "summarise"
+)
+
+// OnBudget is what happens when a run has used up its tokens or its money.
+type OnBudget string
+
+// End as OnLimit says, or ask people for more: approved, the run goes on with as much again, or with what they say;
+// denied, it ends as stopped.
+const (
+	OnBudgetEnd OnBudget = "end"
+	OnBudgetAsk OnBudget = "ask"
 )
 
 // ModelSpec names a model. Keys and endpoints' credentials are never in it.

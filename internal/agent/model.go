@@ -202,6 +202,8 @@ func (c *checker) dialect(d *Definition) {
 				"xml.disable takes it away", r.Tool))
 	}
 	for i, t := range d.Tools {
+		c.that(d.Limits.OnBudget != OnBudgetAsk || t.ModelName() != budgetTool.ModelName(), fmt.Sprintf("tools[%d].name", i),
+			fmt.Sprintf("got %s, want another name: limits.onBudget: ask has that tool of itself", t.Name))
 		taken := slices.Contains(d.reservedNames(), t.ModelName())
 		c.that(!taken, fmt.Sprintf("tools[%d].name", i),
 			fmt.Sprintf("got %s, which is %s to the model, want another name: text: require_tool has that tool of itself",

@@ -420,7 +420,21 @@ func (d *Definition) EveryBuiltin() []ToolSpec {
 	if t, ok := d.readMoreTool(); ok {
 		tools = append(tools, t)
 	}
+	if d.Limits.OnBudget == OnBudgetAsk {
+		tools = append(tools, budgetTool)
+	}
 	return tools
+}
+
+// budgetTool is what a run asks people with for more budget. It is offered to no model.
+var budgetTool = ToolSpec{
+	Name: run.ToolBudget, Kind: KindInternal, Effect: run.EffectNonIdempotent,
+	Description: "Raise the budget of this run.",
+	Describe: `Let the run spend more:{{with index . "usd"}} {{.}} USD{{end}}{{with index . "tokens"}} {{.}} tokens{{end}}.` +
+		` Its budget is used up.`,
+	Schema: json.RawMessage(`{"type":"object","minProperties":1,"additionalProperties":false,"properties":{` +
+		`"usd":{"type":"number","exclusiveMinimum":0,"maximum":1000000,"multipleOf":0.000001},` +
+		`"tokens":{"type":"integer","minimum":1,"maximum":1000000000000}}}`),
 }
 
 // Wants reports whether the agent's author wants a tool of that name, the server's own.

@@ -126,12 +126,12 @@ func promiseBudget(c *run.Child, d *agent.Definition, s *run.AgentState, t agent
 	}
 	among = max(1, among)
 	var ok bool
-	if c.Tokens, ok = part(d.Limits.Tokens, s.Usage.Total(), promised.Tokens, t.Agent.Tokens, among); !ok {
-		return fmt.Sprintf("nothing is left of the run's %d tokens", d.Limits.Tokens)
+	if c.Tokens, ok = part(tokenBudget(d, s), s.Usage.Total(), promised.Tokens, t.Agent.Tokens, among); !ok {
+		return fmt.Sprintf("nothing is left of the run's %d tokens", tokenBudget(d, s))
 	}
-	usd, ok := part(int64(d.Limits.USD), int64(s.Cost), int64(promised.USD), int64(t.Agent.USD), among)
+	usd, ok := part(int64(usdBudget(d, s)), int64(s.Cost), int64(promised.USD), int64(t.Agent.USD), among)
 	if c.USD = run.USD(usd); !ok {
-		return fmt.Sprintf("nothing is left of the run's %s USD", d.Limits.USD)
+		return fmt.Sprintf("nothing is left of the run's %s USD", usdBudget(d, s))
 	}
 	return ""
 }
@@ -159,9 +159,9 @@ func isBudgetPromised(s *run.AgentState, d *agent.Definition) bool {
 	if len(s.Children.Open) == 0 {
 		return false
 	}
-	promised := promisedBudget(s)
-	return d.Limits.Tokens > 0 && promised.Tokens >= d.Limits.Tokens-min(d.Limits.Tokens, s.Usage.Total()) ||
-		d.Limits.USD > 0 && promised.USD >= d.Limits.USD-min(d.Limits.USD, s.Cost)
+	promised, tokens, usd := promisedBudget(s), tokenBudget(d, s), usdBudget(d, s)
+	return tokens > 0 && promised.Tokens >= tokens-min(tokens, s.Usage.Total()) ||
+		usd > 0 && promised.USD >= usd-min(usd, s.Cost)
 }
 
 // ChildDefinition is the agent current as it is pinned for the open child of a call of t in the run s under d: its
@@ -171,6 +171,9 @@ func ChildDefinition(d *agent.Definition, child run.Child, current *agent.Defini
 	n := *current
 	n.Limits.Tokens = lowerLimit(n.Limits.Tokens, child.Tokens)
 	n.Limits.USD = lowerLimit(n.Limits.USD, child.USD)
+	if child.Tokens > 0 || child.USD > 0 { // its share of another budget: who has that one asks
+		n.Limits.OnBudget = ""
+	}
 	n.Limits.Depth = min(maxDepth(n.Limits), maxDepth(d.Limits))
 	if d.Below != nil {
 		n = n.Throughout(*d.Below)

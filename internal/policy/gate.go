@@ -85,7 +85,8 @@ func gateCall(
 	d *agent.Definition, s *run.AgentState, c run.Call, plugins agent.PluginGate, valid agent.Validator, now time.Time,
 ) Gate {
 	t, known := d.Tool(c.Tool)
-	if known = known && t.ModelName() == c.Name; !known { // a tool's original name is not one the model was given
+	known = known && (t.Name != run.ToolBudget || c.Budget) // which no model calls
+	if known = known && t.ModelName() == c.Name; !known {   // a tool's original name is not one the model was given
 		t = agent.ToolSpec{Name: c.Tool, Effect: run.EffectNonIdempotent}
 	}
 	dec := DecideIn(d, s, t, c.Input)
@@ -156,7 +157,7 @@ func gatePerson(
 	d *agent.Definition, s *run.AgentState, c run.Call, t agent.ToolSpec, dec Decision, now time.Time,
 ) Gate {
 	one := Gate{Run: true, Rule: dec}
-	if c.Undoes != "" && c.Grant == nil { // nothing but a person's word on this very call lets it run
+	if (c.Undoes != "" || c.Budget) && c.Grant == nil { // nothing but a person's word on this very call lets it run
 		return Gate{Suspend: AskFor(d, s, c, dec, now), Rule: dec}
 	}
 	if c.Grant != nil || dec.Verdict != agent.VerdictAsk || d.Permission.Mode == agent.ModeAdvisory && !dec.Ceiling {

@@ -16,6 +16,7 @@ const (
 	ActList     ActionKind = "list"     // the agent's servers are to be asked for their tools
 	ActInfer    ActionKind = "infer"    // the model owes a reply
 	ActTools    ActionKind = "tools"    // these calls are to be gated, claimed and run
+	ActBudget   ActionKind = "budget"   // people are to be asked for more budget, by the call Ask
 	ActWait     ActionKind = "wait"     // people or services owe something
 	ActContinue ActionKind = "continue" // the execution's history grows long: hand over
 	ActEnd      ActionKind = "end"      // End is to be committed
@@ -25,7 +26,8 @@ const (
 // Action is what Next derives. It is never stored.
 type Action struct {
 	Kind      ActionKind
-	Calls     []string      // ActTools: ids in request order
+	Calls     []string // ActTools: ids in request order
+	Ask       run.BudgetAsked
 	Lifecycle run.Lifecycle // ActInfer
 	Exhausted bool          // ActInfer: the quota is used up, this is a grace call
 	// ActInfer: the only tools of the agent that the request is narrowed to, by original name; nil = it is not. Next never
@@ -70,10 +72,14 @@ func Next(d *agent.Definition, s *run.AgentState) Action {
 	if l, ok := planOwes(d, s); ok {
 		return Action{Kind: ActInfer, Lifecycle: l}
 	}
-	for _, when := range []stopPoint{asking, looping} {
-		if a, ok := stopAt(when, d, s); ok {
-			return a
-		}
+	if a, ok := stopAt(asking, d, s); ok {
+		return a
+	}
+	if ask, ok := askBudget(d, s); ok {
+		return Action{Kind: ActBudget, Ask: ask}
+	}
+	if a, ok := stopAt(looping, d, s); ok {
+		return a
 	}
 	return requestReply(d, s, lifecycle(s))
 }
@@ -92,7 +98,7 @@ func owesReply(s *run.AgentState) bool {
 // all that it has left.
 func mustDelayEnd(d *agent.Definition, s *run.AgentState) bool {
 	a, ok := stopAt(looping, d, s)
-	return s.Ending != "" || isBudgetPromised(s, d) || ok && a.End.Error == nil
+	return s.Ending != "" || wantsBudget(d, s) || isBudgetPromised(s, d) || ok && a.End.Error == nil
 }
 
 // requestReply returns the request for a reply, within the limits (presets 2, Limits).

@@ -82,6 +82,8 @@ var stops = []stopCondition{
 			n := countMistake(x.d, x.s, roundStreaks(x.d, x.s)).times(sameMistake)
 			return Fail(run.CodeBreaker, fmt.Sprintf("the model made the same mistake %d times in a row", n))
 		}},
+	{"budget refused", looping, func(x stopInput) bool { return isBudgetRefused(x.d, x.s) },
+		func(x stopInput) run.Finished { return endWithReason(limits[exhaustedLimit(x.d, x.s)].reason) }},
 	{"limit, summed up", looping,
 		func(x stopInput) bool { return quotaUsed(x.d, x.s) && x.d.Limits.OnLimit == agent.OnLimitSummarise }, nil},
 	{"limit", looping, func(x stopInput) bool { return quotaUsed(x.d, x.s) }, limitEnd},
@@ -211,14 +213,14 @@ var limits = []struct {
 			return fmt.Sprintf("the run used all of its %d interactions", x.s.Interactions.Max)
 		}},
 	{run.CodeTokensExhausted, run.Stopped(string(run.CodeTokensExhausted)),
-		func(x stopInput) bool { return x.d.Limits.Tokens > 0 && x.s.Usage.Total() >= x.d.Limits.Tokens },
+		func(x stopInput) bool { return isUsed(tokenBudget(x.d, x.s), x.s.Usage.Total()) },
 		func(x stopInput) string {
-			return fmt.Sprintf("the run used %d tokens and had %d", x.s.Usage.Total(), x.d.Limits.Tokens)
+			return fmt.Sprintf("the run used %d tokens and had %d", x.s.Usage.Total(), tokenBudget(x.d, x.s))
 		}},
 	{run.CodeUSDExhausted, run.Stopped(string(run.CodeUSDExhausted)),
-		func(x stopInput) bool { return x.d.Limits.USD > 0 && x.s.Cost >= x.d.Limits.USD },
+		func(x stopInput) bool { return isUsed(usdBudget(x.d, x.s), x.s.Cost) },
 		func(x stopInput) string {
-			return fmt.Sprintf("the run cost %s USD and had %s", x.s.Cost, x.d.Limits.USD)
+			return fmt.Sprintf("the run cost %s USD and had %s", x.s.Cost, usdBudget(x.d, x.s))
 		}},
 	{run.CodeTokensExhausted, run.Stopped(StopContextFull), // those of the window; the codes are closed
 		func(x stopInput) bool { return x.s.Full.Said() },

@@ -69,7 +69,7 @@ func (s *AgentState) checkAfterEnd(e Event) error {
 	known := false
 	switch e := e.(type) {
 	case CallFinished, CallClaimed, CallSuspended, CallUnknown, CallCancelled, CallPermitted, UndoOrdered, Replied,
-		PlanEvent, ToolsListed:
+		PlanEvent, ToolsListed, BudgetAsked:
 		return e.apply(s) // of a run that is done, they take only what is known
 	case Finished:
 		known = e.Reason == s.Reason

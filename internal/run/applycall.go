@@ -63,6 +63,9 @@ func (s *AgentState) settleCall(c *Call, r Result, why CallReason, path ...CallS
 	r.Source = s.nextSource(0)
 	c.Result, c.Reason = &r, why
 	s.dropKept(c.ID)
+	if c.Budget {
+		return s.settleBudget(c)
+	}
 	return nil
 }
 

@@ -48,6 +48,8 @@ type Call struct {
 	// the call that a person had it take back, of the run that this one continues; "" = a model made it
 	Undoes string `json:",omitempty"`
 
+	Budget bool `json:",omitempty"` // the run asks for more budget; no model made the call, and none is told of it
+
 	// of a service's, when it was first claimed; zero = it was not, or by a version that did not note it
 	AskedAt time.Time `json:",omitzero"`
 

@@ -18,7 +18,7 @@ var eventTypes = typesByName[Event](
 	Finished{}, DecisionKept{}, DecisionDropped{}, ContextBuilt{}, Remembered{}, Hooked{},
 	PermissionRequested{}, PermissionAnswered{}, CallPermitted{}, PermissionChecked{},
 	PermissionFailed{}, ContextFull{}, LateSuspended{}, Planned{}, StepRouted{}, Synthesised{}, PlanLeft{},
-	UndoOrdered{}, ToolsListed{}, ToolsDisabled{},
+	UndoOrdered{}, ToolsListed{}, ToolsDisabled{}, BudgetAsked{},
 )
 
 func typesByName[T any](all ...T) map[string]reflect.Type {

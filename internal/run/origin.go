@@ -72,6 +72,7 @@ func (s *AgentState) inherit(past *AgentState) error {
 		s.Messages = s.Messages.Append(m)
 	}
 	s.Settled, s.Named, s.Shared = past.Settled, past.Named, past.Shared
+	s.Budget.Asked = past.Budget.Asked
 	switch s.From.Kind {
 	case OriginContinues:
 		return s.continued(past)
@@ -123,6 +124,9 @@ func (s *AgentState) forked(past *AgentState) error {
 	}
 	asked := s.From.Unknown
 	for _, c := range past.Live {
+		if c.Budget && c.Open() { // what this run uses is counted anew
+			continue
+		}
 		if c.Result != nil {
 			r := *c.Result
 			r.Source = r.Source.inRun(past.Run)

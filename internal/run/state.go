@@ -68,6 +68,7 @@ type AgentState struct {
 	BlobMessages   int         // live messages whose body is in a blob
 
 	Cost         USD           // what the replies cost, where prices are known
+	Budget       Budget        // what people have added to its limits
 	Waited       time.Duration // how long the run was parked
 	Cut          Cut           // where the newest reply begins
 	Ending       Reason        // the run is to end for this reason as soon as no call is open; "" = it is not

@@ -235,6 +235,8 @@ func (r *round) gate(ctx context.Context, p *batchPlan, c run.Call) error {
 	case g.Refuse != nil:
 		p.addSettled()
 		err = p.draft.Add(*g.Refuse)
+	case c.Budget:
+		err = p.raiseBudget(c)
 	case r.isAway(c):
 		return nil
 	default:
@@ -248,6 +250,13 @@ func (r *round) gate(ctx context.Context, p *batchPlan, c run.Call) error {
 		return err
 	}
 	return r.afterTool(ctx, p, c.ID)
+}
+
+// raiseBudget carries out what people have approved: it uses their approval up, and is no tool's.
+func (p *batchPlan) raiseBudget(c run.Call) error {
+	p.raiseDue(dueFirst)
+	p.addSettled()
+	return p.draft.Add(run.CallClaimed{Call: c.ID}, run.CallFinished{Call: c.ID, Content: "The budget is raised."})
 }
 
 // verdict is the gate's, as plugins, the approval on record where that was in doubt, and what the call depends on let

@@ -155,7 +155,7 @@ func (r *round) beforeTool(ctx context.Context, p *batchPlan, c run.Call) (agent
 
 // askPlugins asks the plugins about a call once for as long as the answer fits, and puts nothing into the draft.
 func (r *round) askPlugins(ctx context.Context, p *batchPlan, c run.Call) (hookResult, error) {
-	if c.Gated {
+	if c.Gated || c.Budget {
 		return hookResult{}, nil
 	}
 	key := hookKey(c)
@@ -176,7 +176,7 @@ func (r *round) askPlugins(ctx context.Context, p *batchPlan, c run.Call) (hookR
 // the run ends.
 func (r *round) afterTool(ctx context.Context, p *batchPlan, id string) error {
 	c, ok := p.draft.State.Call(id)
-	if !ok {
+	if !ok || c.Budget {
 		return nil
 	}
 	key := "after/" + hookKey(c)

@@ -179,6 +179,8 @@ func (a *attempt) act(ctx context.Context) (Route, error) {
 		} else {
 			err = a.phases.park(ctx, d)
 		}
+	case policy.ActBudget:
+		err = d.Add(next.Ask)
 	case policy.ActContinue:
 		err = d.Add(run.HandedOver{Owner: ExecutionName(d.State.Run, d.State.Generation+1)})
 	case policy.ActEnd:

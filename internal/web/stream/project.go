@@ -88,6 +88,10 @@ func (p *projection) addFact(fact run.Event) {
 		if _, known := p.before.Call(f.Call.ID); !known {
 			p.addCall(0, f.Call)
 		}
+	case run.BudgetAsked: // the run made it
+		if c, made := p.after.Call(f.Call); made {
+			p.addCall(0, run.RepliedCall{ID: c.ID, Name: c.Name, Tool: c.Tool, Effect: c.Effect, Input: c.Input})
+		}
 	case run.PlanEvent:
 		p.addPlanReply(f.Fact())
 	}
