@@ -59,8 +59,7 @@ check-template: deps ## what is deployed, against itself, the code and the valid
 .PHONY: test
 test: build deps ## every test: unit, property, scenario (plain and with some crashes), kill -9; the lanes below go deeper
 	$(GO) vet ./...
-	RAPID_CHECKS=25 RAPID_SEED=7 $(GO) test -p 3 -timeout 20m ./... # some wait for servers, browsers and clocks: more packages than processors
-	$(BIN)/countersign test scenarios
+	RAPID_CHECKS=25 RAPID_SEED=7 $(GO) test -vet=off -ldflags=-w -p 3 -timeout 20m ./... # some wait for servers, browsers and clocks: more packages than processors
 
 .PHONY: e2e
 e2e: deps ## the five real bootstraps behind stand-ins for AWS: start, park, approve, crash; part of `make test`
@@ -81,9 +80,10 @@ race: deps ## the tests under the race detector, and many more histories of what
 kills: deps ## kill -9 of the local engine at every point of every story, and of every bootstrap at every request of the table
 	COUNTERSIGN_KILLS=all $(GO) test -count=1 -timeout 30m -v -run TestKilledInAnyStory ./internal/local
 	COUNTERSIGN_KILLS=all $(GO) test -count=1 -timeout 30m -v -run TestKilledAtEveryRequest ./internal/e2e
+	COUNTERSIGN_KILLS=all $(GO) test -count=1 -timeout 30m -v -run TestRunKilledAtRandomMoments ./cmd/countersign
 
 .PHONY: crash
-crash: ## every scenario again with a crash before and after each I/O point; `make test` plays twelve of them a scenario
+crash: ## every scenario again with a crash before and after each I/O point; `make test` plays four of them a scenario
 	COUNTERSIGN_CRASHES=all $(GO) test -count=1 -timeout 60m ./internal/scenario ./agents
 
 .PHONY: sweep
@@ -91,8 +91,9 @@ sweep: ## every fault at every I/O point of the corpus, with people and others a
 	$(GO) run ./internal/sweep
 
 .PHONY: long
-long: deps ## long runs, large conversations, ten thousand runs and requests, whole; `make test` runs them small
+long: deps ## long runs, large conversations, ten thousand runs and requests, every state of small runs; `make test` runs less
 	COUNTERSIGN_LONG=1 $(GO) test ./internal/long -count=1 -v -timeout 60m
+	COUNTERSIGN_LONG=1 $(GO) test ./internal/run -run TestWalk -count=1 -v -timeout 60m
 
 PROGRAMS ?= 2000
 

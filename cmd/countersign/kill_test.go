@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The command itself, killed with SIGKILL at twenty random moments of `run --yes` and then taken up by `resume` and `approve`, as a
+// The command itself, killed with SIGKILL at eight random moments (with COUNTERSIGN_KILLS, fifty) of `run --yes` and then taken up by `resume` and `approve`, as a
 // person would: the run completes, every file is there once and under its new name.
 func TestRunKilledAtRandomMomentsAndResumed(t *testing.T) {
 	bin := countersign(t)
@@ -24,7 +24,11 @@ func TestRunKilledAtRandomMomentsAndResumed(t *testing.T) {
 		require.Zero(t, c.exit(c.run()))
 		c.done()
 	})
-	for range 20 {
+	kills := 8
+	if os.Getenv("COUNTERSIGN_KILLS") != "" {
+		kills = 50
+	}
+	for range kills {
 		c := folder(t, bin, agent)
 		cmd := c.run()
 		require.NoError(t, cmd.Start())

@@ -49,7 +49,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	dynamolocal.Main(m, func() error { return os.RemoveAll(built.dir) }, permits.report)
+	dynamolocal.Main(m, permits.report)
 }
 
 const (
@@ -245,14 +245,14 @@ func fakeS3(t *testing.T, bucket string) http.Handler {
 	return gofakes3.New(backend).Server()
 }
 
-// built holds the bootstraps, built once for all tests.
+// built holds which bootstraps this process has built.
 var built struct {
 	sync.Mutex
-	dir  string
 	path map[string]string
 }
 
-// bootstrap builds a function as `sam build` does, but for this machine's processor.
+// bootstrap builds a function as `sam build` does, but for this machine's processor. It stays in dist, where the next
+// build finds it if nothing has changed.
 func bootstrap(t *testing.T, name string) string {
 	t.Helper()
 	built.Lock()
@@ -260,16 +260,15 @@ func bootstrap(t *testing.T, name string) string {
 	if built.path[name] != "" {
 		return built.path[name]
 	}
-	if built.dir == "" {
-		made, err := os.MkdirTemp("", "countersign-e2e-")
-		require.NoError(t, err)
-		built.dir, built.path = made, map[string]string{}
-	}
-	dir := filepath.Join(built.dir, name)
+	dir, err := filepath.Abs(filepath.Join("..", "..", "dist", "e2e", name))
+	require.NoError(t, err)
 	target := "build-" + strings.ToUpper(name[:1]) + name[1:] + "Function"
-	require.NoError(t, os.Mkdir(dir, 0o700))
+	require.NoError(t, os.MkdirAll(dir, 0o700))
 	log, err := exec.Command("make", "-C", filepath.Join("..", ".."), target, "ARTIFACTS_DIR="+dir, "LAMBDA_ARCH="+goruntime.GOARCH).CombinedOutput()
 	require.NoError(t, err, string(log))
+	if built.path == nil {
+		built.path = map[string]string{}
+	}
 	built.path[name] = filepath.Join(dir, "bootstrap")
 	return built.path[name]
 }

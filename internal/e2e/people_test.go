@@ -47,24 +47,14 @@ func retryUntilAnswered[T any](t *testing.T, f func() (T, error)) T {
 }
 
 // waitFor reads a run from the table until ok is true.
-func (d *deployment) waitFor(tenant, run string, ok func(*run.AgentState) bool) run.AgentState {
-	d.t.Helper()
-	return d.waitWithin(4*time.Minute, 10*time.Millisecond, tenant, run, ok)
-}
-
-func (d *deployment) waitLongFor(tenant, run string, ok func(*run.AgentState) bool) run.AgentState {
-	d.t.Helper()
-	return d.waitWithin(4*time.Minute, time.Second, tenant, run, ok)
-}
-
-func (d *deployment) waitWithin(patience, tick time.Duration, tenant, runID string, ok func(*run.AgentState) bool) run.AgentState {
+func (d *deployment) waitFor(tenant, runID string, ok func(*run.AgentState) bool) run.AgentState {
 	d.t.Helper()
 	var s run.AgentState
 	require.Eventually(d.t, func() bool {
 		l, err := d.ports.Journal.Load(d.t.Context(), tenant, runID)
 		s = l.State
 		return err == nil && ok(&s)
-	}, patience, tick, "the run did not come to what was awaited")
+	}, 4*time.Minute, 10*time.Millisecond, "the run did not come to what was awaited")
 	return s
 }
 

@@ -15,6 +15,7 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"regexp"
 	"strings"
 	"sync"
@@ -41,6 +42,8 @@ import (
 	"github.com/countersign/countersign/internal/web"
 	"github.com/countersign/countersign/internal/web/api"
 )
+
+func TestMain(m *testing.M) { os.Exit(npmtest.Tests{M: m}.Run()) }
 
 // provider is an OpenID provider. It signs in whoever is its user at once, and gives each code once, to who has begun.
 type provider struct {
@@ -558,7 +561,7 @@ func TestA26ASignInConfirms(t *testing.T) {
 }
 
 // In a real browser: from the link in a mail to the provider and back, as somebody else and as oneself, then to the
-// console and out of it. Every page passes axe-core, on a desktop and a phone, light and dark.
+// console and out of it. Every page passes axe-core, on a light desktop and a dark phone.
 func TestSignInInABrowser(t *testing.T) {
 	b := npmtest.StartBrowser(t)
 	s := newSiteOn(t, httptest.NewServer, agent.Rule{Tool: "*", Verdict: agent.VerdictAsk, Confirm: run.ConfirmOIDC})

@@ -113,8 +113,15 @@ const (
 	left  = 5
 )
 
-func newEve(t *testing.T, toolName string, perIteration int) eve {
+// eves are the runs that were made, by tool: tests continue copies of them.
+var eves = map[string]eve{}
+
+func newEve(t *testing.T, toolName string) eve {
 	t.Helper()
+	if e, ok := eves[toolName]; ok {
+		return e
+	}
+	const perIteration = 2
 	table := store.NewMemory()
 	e := eve{blobs: store.NewMemoryBlobs(), tool: toolName, n: limit/perIteration + 4}
 	var l *lab
@@ -144,6 +151,7 @@ func newEve(t *testing.T, toolName string, perIteration int) eve {
 	e.items = table.All()
 	require.EqualValues(t, 0, l.state(t, e.run).Generation)
 	require.Greater(t, l.state(t, e.run).Entries, int64(limit-4*left))
+	eves[toolName] = e
 	return e
 }
 
@@ -297,7 +305,7 @@ func (e eve) assertContinued(t *testing.T, l *lab) run.AgentState {
 func TestHandOverUnderFaults(t *testing.T) {
 	for _, tool := range []string{"work_read", "work_pay"} {
 		t.Run(tool, func(t *testing.T) {
-			e := newEve(t, tool, 2)
+			e := newEve(t, tool)
 			points := 0
 			synctest.Test(t, func(t *testing.T) {
 				n, l := e.day(t, &disturbed{what: nothing}, nil)
@@ -363,7 +371,7 @@ func TestHandOverMeetsOthers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, tool := range []string{"work_read", "work_pay"} {
-				e := newEve(t, tool, 2)
+				e := newEve(t, tool)
 				points := 0
 				synctest.Test(t, func(t *testing.T) { points, _ = e.day(t, &disturbed{what: nothing}, nil) })
 				for at := 1; at <= points; at += sized(97, 3) {

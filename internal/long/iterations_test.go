@@ -86,7 +86,7 @@ func TestAgeOfARun(t *testing.T) {
 		warm         int
 		small, large int
 	}{
-		{"memory", "small", 0, 400, 10_000},
+		{"memory", "small", 0, 150, 10_000},
 		{"memory", "small", 8, 0, 10_000},
 		{"memory", "endless", 8, 400, 3_000},
 		{"memory", "endless", 0, 60, 300},

@@ -6,6 +6,9 @@ package npmtest
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,49 +22,79 @@ import (
 // EnvChromium names the browser, where it is not found on its own.
 const EnvChromium = "COUNTERSIGN_TEST_CHROMIUM"
 
-// EnvShots is the folder where pictures of pages are kept. Empty = with the test's temporary files.
+// EnvShots is the folder where pictures of pages are kept. Empty = no pictures are taken.
 const EnvShots = "COUNTERSIGN_TEST_SHOTS"
 
-// Browser is a browser that runs. Safe for concurrent use; it does one thing at a time.
+// Browser is the browser for one test. Safe for concurrent use; it does one thing at a time.
 type Browser struct {
 	t     *testing.T
-	shots string
-
-	mu  sync.Mutex
-	in  *json.Encoder
-	out *bufio.Reader
+	pages []string
 }
 
-// StartBrowser starts a browser, which ends with the test. Where something that it takes is missing the test is
-// skipped, and says what.
+// driver is the process that drives the browser. All tests of a package share it, and each page has cookies and storage
+// of its own. It ends when its input does: after the tests, or with their process.
+var driver struct {
+	sync.Mutex
+	cmd   *exec.Cmd
+	stdin io.Closer
+	in    *json.Encoder
+	out   *bufio.Reader
+}
+
+// Tests are the tests of a package that uses a browser: its TestMain runs them in place of testing.M.
+type Tests struct{ *testing.M }
+
+// Run runs the tests, then ends the browser.
+func (m Tests) Run() int {
+	code := m.M.Run()
+	if driver.cmd == nil {
+		return code
+	}
+	if err := errors.Join(driver.stdin.Close(), driver.cmd.Wait()); err != nil {
+		fmt.Fprintln(os.Stderr, "end the browser:", err)
+		return max(code, 1)
+	}
+	return code
+}
+
+// StartBrowser starts a browser, or takes the one that runs. Its pages close when the test ends. Where something that
+// it takes is missing the test is skipped, and says what.
 func StartBrowser(t *testing.T) *Browser {
 	t.Helper()
+	b := &Browser{t: t}
+	driver.Lock()
+	defer driver.Unlock()
+	if driver.in == nil {
+		b.launch()
+	}
+	t.Cleanup(func() {
+		for _, name := range b.pages {
+			b.do(nil, "close", map[string]any{"page": name})
+		}
+	})
+	return b
+}
+
+func (b *Browser) launch() {
+	b.t.Helper()
 	node, err := exec.LookPath("node")
 	if err != nil {
-		t.Skip("no node in PATH: what drives the browser is JavaScript")
+		b.t.Skip("no node in PATH: what drives the browser is JavaScript")
 	}
-	dir := filepath.Join(browserRoot(t), "tools", "browser")
+	dir := filepath.Join(browserRoot(b.t), "tools", "browser")
 	if _, err := os.Stat(filepath.Join(dir, "node_modules", "playwright-core")); err != nil {
-		t.Skip("tools/browser is not installed; run npm ci in it, as make deps does")
+		b.t.Skip("tools/browser is not installed; run npm ci in it, as make deps does")
 	}
-	b := &Browser{t: t, shots: os.Getenv(EnvShots)}
-	if b.shots == "" {
-		b.shots = t.TempDir()
-	}
-	cmd := exec.Command(node, "drive.mjs", chromium(t))
+	cmd := exec.Command(node, "drive.mjs", chromium(b.t))
 	cmd.Dir, cmd.Stderr = dir, os.Stderr
 	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
+	require.NoError(b.t, err)
 	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		require.NoError(t, in.Close())
-		require.NoError(t, cmd.Wait())
-	})
-	b.in, b.out = json.NewEncoder(in), bufio.NewReaderSize(out, 1<<20)
+	require.NoError(b.t, err)
+	require.NoError(b.t, cmd.Start())
+	driver.cmd, driver.stdin = cmd, in
+	driver.in, driver.out = json.NewEncoder(in), bufio.NewReaderSize(out, 1<<20)
 	b.read(nil)
-	return b
 }
 
 // chromium is the machine's browser.
@@ -108,7 +141,7 @@ func browserRoot(t *testing.T) string {
 // read reads an answer into out, if it is not nil.
 func (b *Browser) read(out any) {
 	b.t.Helper()
-	line, err := b.out.ReadBytes('\n')
+	line, err := driver.out.ReadBytes('\n')
 	require.NoError(b.t, err, "the browser's driver ended")
 	var said struct {
 		OK    json.RawMessage `json:"ok"`
@@ -124,13 +157,13 @@ func (b *Browser) read(out any) {
 // do has the driver do something.
 func (b *Browser) do(out any, op string, with map[string]any) {
 	b.t.Helper()
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	driver.Lock()
+	defer driver.Unlock()
 	command := map[string]any{"op": op}
 	for k, v := range with {
 		command[k] = v
 	}
-	require.NoError(b.t, b.in.Encode(command))
+	require.NoError(b.t, driver.in.Encode(command))
 	b.read(out)
 }
 
@@ -165,6 +198,8 @@ type Finding struct {
 // Open opens a page under a name.
 func (b *Browser) Open(name string, o Options) *Page {
 	b.t.Helper()
+	name = b.t.Name() + "/" + name
+	b.pages = append(b.pages, name)
 	with := map[string]any{"page": name, "js": !o.NoJavaScript, "dark": o.Dark, "headers": o.Headers}
 	if o.Headers == nil {
 		with["headers"] = map[string]string{}
@@ -186,7 +221,11 @@ func (p *Page) do(out any, op string, pairs ...any) {
 }
 
 // Close closes the page.
-func (p *Page) Close() { p.b.t.Helper(); p.do(nil, "close") }
+func (p *Page) Close() {
+	p.b.t.Helper()
+	p.b.pages = slices.DeleteFunc(p.b.pages, func(name string) bool { return name == p.name })
+	p.do(nil, "close")
+}
 
 // Goto opens an address, and gives the answer's status.
 func (p *Page) Goto(url string) (status int) {
@@ -245,12 +284,12 @@ func (p *Page) Log() (l Log) {
 	return l
 }
 
-// Shot keeps a picture of the whole page, and gives its file.
-func (p *Page) Shot(name string) (file string) {
+// Shot keeps a picture of the whole page where EnvShots names a folder.
+func (p *Page) Shot(name string) {
 	p.b.t.Helper()
-	file = filepath.Join(p.b.shots, name+".png")
-	p.do(nil, "shot", "path", file)
-	return file
+	if dir := os.Getenv(EnvShots); dir != "" {
+		p.do(nil, "shot", "path", filepath.Join(dir, name+".png"))
+	}
 }
 
 // Axe judges the page by axe-core. Unsure are rules that it cannot judge.

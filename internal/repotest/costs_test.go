@@ -237,9 +237,17 @@ func (r costReplies) Generate(_ context.Context, req agent.Request) (agent.Reply
 	return reply, nil
 }
 
-// run counts a whole run; every wait is approved.
+// counted are the rows that were counted, by what was run.
+var counted = map[string]Row{}
+
+// runAgent counts a whole run; every wait is approved.
 func runAgent(t *testing.T, n int, toolName string, warm int) (row Row) {
 	t.Helper()
+	key := fmt.Sprint(n, toolName, warm)
+	if row, ok := counted[key]; ok {
+		return row
+	}
+	defer func() { counted[key] = row }()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, costReplies{n, toolName}, warm)
 		d, err := agent.PresetDefaults(agent.PresetCountersign)
@@ -292,7 +300,7 @@ func TestDocument(t *testing.T) {
 		IdleDollars          float64
 	}
 	data.Idle, data.IdleDollars = idle(project(t, nil))
-	for _, n := range []int{10, 50, 200} {
+	for _, n := range []int{10, 50, 100} {
 		data.Cold = append(data.Cold, runAgent(t, n, "work_read", 0))
 		data.Warm = append(data.Warm, runAgent(t, n, "work_read", 8))
 	}
@@ -309,13 +317,13 @@ func TestDocument(t *testing.T) {
 
 // A plain iteration is three transitions, two writes, at most four units, and no transaction; none grows with the run.
 func TestPlainIteration(t *testing.T) {
-	short, long := runAgent(t, 10, "work_read", 8), runAgent(t, 60, "work_read", 8)
-	per := func(a, b int64) float64 { return float64(b-a) / 50 }
+	short, long := runAgent(t, 10, "work_read", 8), runAgent(t, 50, "work_read", 8)
+	per := func(a, b int64) float64 { return float64(b-a) / 40 }
 	require.InDelta(t, 3, per(int64(short.Transitions), int64(long.Transitions)), 0)
 	require.InDelta(t, 2, per(short.Writes, long.Writes), 0)
 	require.LessOrEqual(t, per(short.WCU, long.WCU), 4.0)
 	require.Equal(t, short.Transactions, long.Transactions)
 	require.Equal(t, short.IndexWCU, long.IndexWCU)
 	require.InDelta(t, 2, per(short.Reads, long.Reads), 0, "one for each function, warm")
-	require.LessOrEqual(t, (long.RCU-short.RCU)/50, 2.0, "a warm function reads only what is new")
+	require.LessOrEqual(t, (long.RCU-short.RCU)/40, 2.0, "a warm function reads only what is new")
 }

@@ -753,7 +753,7 @@ func policyWorlds() []world {
 	var worlds []world
 	for _, wait := range []run.WaitMode{run.WaitAnyExternal, run.WaitAllSuspended} {
 		for _, resume := range []run.ResumeMode{run.ResumeEach, run.ResumeAllAnswered, run.ResumeBatchAll} {
-			for _, executor := range []agent.Executor{agent.ExecutorSequential, agent.ExecutorParallelBatch, agent.ExecutorParallelStreaming} {
+			for _, executor := range []agent.Executor{agent.ExecutorSequential, agent.ExecutorParallelStreaming} {
 				def := worldDefinition(func(d *agent.Definition) { d.Wait, d.Resume, d.Executor = wait, resume, executor })
 				worlds = append(worlds, world{
 					name: fmt.Sprint(wait, " ", resume, " ", executor), def: def, maxCalls: 4, writers: []string{"w1"}, small: true,

@@ -8,11 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestManyApprovalsAreClaimedInSeveralEntries: each of 120 approvals is used up by the claim of its call, which is a
+// TestManyApprovalsAreClaimedInSeveralEntries: each of 100 approvals is used up by the claim of its call, which is a
 // write beside the entry; all are decided before the first call may run. As a file of the corpus it would be played
 // with a crash at each of its thousand calls of a port.
 func TestManyApprovalsAreClaimedInSeveralEntries(t *testing.T) {
-	const calls = 120
+	const calls = 100
 	var replies, people []string
 	for i := range calls {
 		replies = append(replies, fmt.Sprintf(`{"id": "c%d", "name": "pay", "input": {"amount": %d}}`, i, i))

@@ -94,7 +94,7 @@ func CrashesInTests() int {
 	if os.Getenv("COUNTERSIGN_CRASHES") == "all" {
 		return 0
 	}
-	return 12
+	return 4
 }
 
 // Crash runs the scenario as written to count its calls of ports, and then once for each call and each kind of crash.

@@ -26,7 +26,7 @@ import (
 
 // TestRandomPrograms runs programs with up to four faults and three interventions.
 func TestRandomPrograms(t *testing.T) {
-	checkProperty(t, 150, func(t *rapid.T) {
+	checkProperty(t, 60, func(t *rapid.T) {
 		p := drawProgram(t, false)
 		r := p.play(t, Script{})
 		for range rapid.IntRange(0, 7).Draw(t, "disturbances") {
@@ -41,7 +41,7 @@ func TestRandomPrograms(t *testing.T) {
 
 // TestRandomProgramsTwice: a second run gives the same journals to the byte, and so does a run with repeated reads.
 func TestRandomProgramsTwice(t *testing.T) {
-	checkProperty(t, 40, func(t *rapid.T) {
+	checkProperty(t, 20, func(t *rapid.T) {
 		p := drawProgram(t, false)
 		first := p.play(t, Script{})
 		require.Equal(t, journalEntries(t, first), journalEntries(t, p.play(t, Script{})), "again\n%s", p.archive)
@@ -58,7 +58,7 @@ var readPorts = []string{"table.Get", "table.Query", "blobs.Get", "blobs.Size", 
 
 // TestRandomCrashes: a crash changes neither the effects that must not be repeated nor the status of calls.
 func TestRandomCrashes(t *testing.T) {
-	checkProperty(t, 60, func(t *rapid.T) {
+	checkProperty(t, 25, func(t *rapid.T) {
 		p := drawProgram(t, true)
 		plain := p.play(t, Script{})
 		if p.isTimeDependent() {
@@ -83,7 +83,7 @@ func TestRandomCrashes(t *testing.T) {
 
 // TestRandomDuplicates: a second delivery changes nothing but the number of attempts.
 func TestRandomDuplicates(t *testing.T) {
-	checkProperty(t, 60, func(t *rapid.T) {
+	checkProperty(t, 25, func(t *rapid.T) {
 		p := drawProgram(t, true)
 		plain := p.play(t, Script{})
 		if p.isTimeDependent() {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ import (
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/model/script"
+	"github.com/countersign/countersign/internal/npmtest"
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
@@ -37,6 +39,8 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/web"
 )
+
+func TestMain(m *testing.M) { os.Exit(npmtest.Tests{M: m}.Run()) }
 
 // payment is the argument of the tool that asks.
 type payment struct {

@@ -39,7 +39,7 @@ func Scenarios(t *testing.T, r *agent.Registry, pattern string) {
 	}
 }
 
-// Scenario plays an archive: as written, and again with a crash at twelve of its I/O points; with
+// Scenario plays an archive: as written, and again with a crash at four of its I/O points; with
 // COUNTERSIGN_CRASHES=all at every one. The model is the scenario's script and tools give the scenario's results, so
 // nothing real happens. An agent of the scenario that the registry has by that name must be the same but for its model
 // and mcp.lock, in whose place the scenario's servers stand. name stands for the archive's file in messages.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/npmtest"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
@@ -24,7 +25,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){
+	testscript.Main(npmtest.Tests{M: m}, map[string]func(){
 		"fileserver":  serveFiles,
 		"countersign": func() { Main(testRegistry()) },
 		"my-agents":   func() { Main(testRegistry()) }, // somebody else's program over the same agents
