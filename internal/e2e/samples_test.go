@@ -109,11 +109,19 @@ func requireSamples(t *testing.T, d *deployment) {
 		require.Equal(t, status, a.StatusCode, "%s: %s", name, a.Body)
 		return a
 	}
-	route := func(function, name, next string) {
+	route := func(function, name, next string) []byte {
 		t.Helper()
+		out := give(function, name)
 		var r runtime.Route
-		require.NoError(t, json.Unmarshal(give(function, name), &r))
+		require.NoError(t, json.Unmarshal(out, &r))
 		require.Equal(t, next, r.Next, "%s %s", function, name)
+		return out
+	}
+	isStateOf := func(out []byte, function, name string) {
+		t.Helper()
+		var event struct{ State json.RawMessage }
+		require.NoError(t, json.Unmarshal(sample(t, function, name), &event))
+		require.JSONEq(t, string(out), string(event.State), "%s %s", function, name)
 	}
 	runID := agent.RunID("default", "refunds", sampleKey)
 
@@ -123,8 +131,8 @@ func requireSamples(t *testing.T, d *deployment) {
 	require.NoError(t, json.Unmarshal([]byte(http("start-function-url.json", 202).Body), &by))
 	require.Equal(t, runID, by.ID, "the same key and body are the same run")
 	require.JSONEq(t, `{"applied":false}`, string(give("http", "answer.json")), "the run has no such call")
-	route("step", "first-step.json", runtime.NextTools)
-	route("tool", "batch.json", runtime.NextStep)
+	isStateOf(route("step", "first-step.json", runtime.NextTools), "tool", "batch.json")
+	isStateOf(route("tool", "batch.json", runtime.NextStep), "step", "after-tools.json")
 	route("step", "after-tools.json", runtime.NextWait)
 	require.JSONEq(t, `{}`, string(give("approve", "wait.json")))
 	s := d.waitFor("default", runID, isParked)
