@@ -131,10 +131,3 @@ func TestTheSameFaultIsTheSameProblem(t *testing.T) {
 		require.Contains(t, p.Detail, "want the token", op)
 	}
 }
-
-func TestUnknownPath(t *testing.T) {
-	d, b := readDocument(t), newBench(t, pay)
-	got := b.do("GET /v1/nothing", "")
-	require.Contains(t, problemIn(t, got, http.StatusNotFound, api.NoSuchPath).Detail, "/v1/nothing")
-	d.checkAnswer(t, d.Components.Responses.GetOrZero("Problem"), got)
-}

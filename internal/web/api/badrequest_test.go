@@ -3,8 +3,6 @@ package api_test
 import (
 	"bufio"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -118,24 +116,6 @@ func (b *badBench) read(text string) answer {
 	return answer{w.Code, w.Header(), w.Body.String()}
 }
 
-// wire sends bytes as a client does that keeps to nothing.
-func (b *badBench) wire(text string) answer {
-	b.t.Helper()
-	at, err := url.Parse(b.server.URL)
-	require.NoError(b.t, err)
-	conn, err := (&net.Dialer{}).DialContext(b.t.Context(), "tcp", at.Host)
-	require.NoError(b.t, err)
-	defer func() { _ = conn.Close() }()
-	_, err = io.WriteString(conn, text)
-	require.NoError(b.t, err)
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	require.NoError(b.t, err, "%.200s", text)
-	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	require.NoError(b.t, err)
-	return answer{resp.StatusCode, resp.Header, string(data)}
-}
-
 // The headers of a request, and the ways in which a body is sent, on every route that takes one.
 func TestBadHeaders(t *testing.T) {
 	d, b := readDocument(t), newBadBench(t)
@@ -198,40 +178,4 @@ func TestBadHeaders(t *testing.T) {
 		count++
 	}
 	t.Logf("%d headers", count)
-}
-
-// What is no HTTP at all, or two requests that look like one to somebody, is refused by the server before us; what it lets through does nothing.
-func TestBadWire(t *testing.T) {
-	b := newBadBench(t)
-	post := "POST /v1/runs HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
-	for what, text := range map[string]string{
-		"two lengths":            post + "Content-Length: 2\r\nContent-Length: 40\r\n\r\n{}",
-		"a negative length":      post + "Content-Length: -1\r\n\r\n{}",
-		"a length and chunks":    post + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-		"chunks of what":         post + "Transfer-Encoding: cow\r\n\r\n0\r\n\r\n",
-		"a chunk without end":    post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
-		"a space before a colon": post + "Content-Length : 2\r\n\r\n{}",
-		"NUL in a header":        post + "X: \x00\r\nContent-Length: 2\r\n\r\n{}",
-		"a line end in a path":   "GET /v1/runs\r\nX: y HTTP/1.1\r\nHost: x\r\n\r\n",
-		"no host":                "GET /v1/runs HTTP/1.1\r\nConnection: close\r\n\r\n",
-		"no version":             "GET /v1/runs\r\n\r\n",
-		"a method with a space":  " POST /v1/runs HTTP/1.1\r\nHost: x\r\n\r\n",
-		"another's address":      "GET http://evil.example//v1/runs HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n",
-		"small letters":          strings.Replace(post, "POST", "post", 1) + "Content-Length: 2\r\n\r\n{}",
-		"another method inside":  strings.Replace(post, "POST", "GET", 1) + "X-HTTP-Method-Override: POST\r\nContent-Length: 34\r\n\r\n" + `{"agent":"payer","message":"xxxx"}`,
-	} {
-		e := b.edge("")
-		e.Send = func(badinput.Case) badinput.Answer {
-			got := b.wire(text)
-			if what == "another method inside" {
-				require.Equal(t, 200, got.status, "a list, as the method says")
-				return badinput.Answer{Code: invalidProblem}
-			}
-			require.GreaterOrEqual(t, got.status, 400, what)
-			require.Less(t, got.status, 506, what)
-			return badinput.Answer{Code: invalidProblem, Other: fmt.Sprint(got.header)}
-		}
-		e.RequireRefused(t, badinput.Case{What: what})
-	}
-	require.NotContains(t, b.log.String(), "panic")
 }

