@@ -29,7 +29,7 @@ const (
 )
 
 const (
-	startTimeout = 60 * time.Second
+	startTimeout = 3 * time.Minute
 	startPoll    = 20 * time.Millisecond
 )
 
