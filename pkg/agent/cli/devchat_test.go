@@ -228,6 +228,7 @@ tools:
 
 // A run starts with an input that is typed field by field, with another model, and with files.
 func TestConsoleStarts(t *testing.T) {
+	b := npmtest.StartBrowser(t)
 	d := newHarness(t, startingAgent, `{"text": "Own."}`)
 	require.NoError(t, os.MkdirAll(filepath.Join(d.dir, "agents", "tidy"), 0o700))
 	for name, text := range map[string]string{"agents/tidy/agent.yaml": renamingAgent, "agents/tidy/model.jsonl": `{"text": "Own."}`,
@@ -253,6 +254,13 @@ func TestConsoleStarts(t *testing.T) {
 	page := v.send("GET", "/start?agent=refunder", nil).body
 	for _, want := range []string{`name="arg.order"`, `<select name="arg.kind">`, `name="arg.lines"`, "The number of the order", `name="model"`} {
 		require.Contains(t, page, want)
+	}
+	for name, screen := range screens {
+		p := b.Open(name, screen)
+		p.Goto(s.Open)
+		p.Goto(s.URL + "/start?agent=refunder")
+		requireFit(t, p, "start-form-"+name)
+		p.Close()
 	}
 	bad := send("agent", "refunder", "arg.order", "many", "arg.kind", `"full"`, "arg.why", "kept as typed")
 	require.Equal(t, http.StatusBadRequest, bad.StatusCode)
