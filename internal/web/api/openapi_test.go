@@ -26,6 +26,7 @@ import (
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
@@ -130,6 +131,10 @@ func (b brokenJournal) ListSince(context.Context, string, run.RunStatus, time.Ti
 	return nil, "", b.err
 }
 
+func (b brokenJournal) Deletions(context.Context, string, bool, int, string) ([]store.Deletion, string, error) {
+	return nil, "", b.err
+}
+
 // brokenDesk revokes nothing.
 type brokenDesk struct {
 	api.Desk
@@ -145,6 +150,7 @@ func (d *document) broken(t *testing.T, err error, status int, says ...string) {
 	table.Use(fault.Fail(err))
 	b.backend.Journal, b.backend.Table = brokenJournal{err: err}, table
 	b.backend.Desk = brokenDesk{b.backend.Desk, err}
+	b.backend.Deleter = &runtime.Deleter{Ports: runtime.Ports{Table: table, Journal: store.NewJournal(table, 0)}}
 	b.backend.Ready = func(context.Context) error { return err }
 	b.backend.Replay = func(context.Context, string, string) (api.Replay, error) { return api.Replay{}, err }
 	b.serve()
