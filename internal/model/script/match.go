@@ -10,6 +10,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -58,28 +59,26 @@ type comparison struct{ found []Mismatch }
 // value compares one place; an empty got is absent.
 func (c *comparison) value(path string, want, got json.RawMessage) {
 	want, got = bytes.TrimSpace(want), bytes.TrimSpace(got)
-	kind := jsonx.JSONKind(got)
 	switch jsonx.JSONKind(want) {
 	case 'n':
-		c.expect(kind == 0 || kind == 'n', path, want, got)
+		c.expect(len(got) == 0 || jsonx.JSONKind(got) == 'n', path, want, got)
 	case '{':
 		c.object(path, want, got)
 	case '[':
 		c.list(path, want, got)
 	case '"':
-		pattern, isPattern := strings.CutPrefix(decoded[string](want), "~")
+		pattern, isPattern := strings.CutPrefix(unquote(want), "~")
 		if !isPattern {
-			c.expect(kind == '"' && decoded[string](want) == decoded[string](got), path, want, got)
+			c.expect(jsonx.JSONKind(got) == '"' && unquote(want) == unquote(got), path, want, got)
 			return
 		}
 		over := show(got)
-		if kind == '"' {
-			over = decoded[string](got)
+		if jsonx.JSONKind(got) == '"' {
+			over = unquote(got)
 		}
 		c.expect(len(got) > 0 && regexp.MustCompile(pattern).MatchString(over), path, want, got)
 	case '0':
-		order, err := jsonx.CompareNumbers(string(want), string(got))
-		c.expect(err == nil && order == 0, path, want, got)
+		c.expect(jsonx.JSONKind(got) == '0' && sameNumber(string(want), string(got)), path, want, got)
 	default:
 		c.expect(bytes.Equal(want, got), path, want, got)
 	}
@@ -96,8 +95,8 @@ func (c *comparison) object(path string, want, got json.RawMessage) {
 		c.expect(false, path, want, got)
 		return
 	}
-	wants, gots := decoded[map[string]json.RawMessage](want), decoded[map[string]json.RawMessage](got)
-	for _, k := range jsonx.SortedKeys(wants) {
+	wants, gots := fields(want), fields(got)
+	for _, k := range slices.Sorted(maps.Keys(wants)) {
 		c.value(Join(path, k), wants[k], gots[k])
 	}
 }
@@ -107,7 +106,7 @@ func (c *comparison) list(path string, want, got json.RawMessage) {
 		c.expect(false, path, want, got)
 		return
 	}
-	wants, gots := decoded[[]json.RawMessage](want), decoded[[]json.RawMessage](got)
+	wants, gots := elements(want), elements(got)
 	for i := range max(len(wants), len(gots)) {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		switch {
@@ -140,12 +139,25 @@ func plain(key string) bool {
 	})
 }
 
-// decoded is raw as a T, which it is known to be: an error would be a bug of this package.
-func decoded[T any](raw json.RawMessage) (v T) {
-	if err := json.Unmarshal(raw, &v); err != nil {
-		panic("match: " + err.Error())
-	}
-	return v
+// fields splits an object, the last of equal keys winning. raw is known to be one.
+func fields(raw json.RawMessage) map[string]json.RawMessage {
+	var m map[string]json.RawMessage
+	must(json.Unmarshal(raw, &m))
+	return m
+}
+
+// elements splits a list. raw is known to be one.
+func elements(raw json.RawMessage) []json.RawMessage {
+	var l []json.RawMessage
+	must(json.Unmarshal(raw, &l))
+	return l
+}
+
+// unquote decodes a string. raw is known to be one.
+func unquote(raw json.RawMessage) string {
+	var s string
+	must(json.Unmarshal(raw, &s))
+	return s
 }
 
 // show is the compact text of a value, "absent" for none, with <, > and & as themselves: encoding/json writes them as
@@ -173,3 +185,50 @@ func show(raw json.RawMessage) string {
 
 // plainHTML finds every escape, so that the u003c after an escaped backslash is not taken for one.
 var plainHTML = regexp.MustCompile(`\\(u[0-9a-fA-F]{4}|.)`)
+
+// must holds where Match has validated the bytes before: an error would be a bug of this package.
+func must(err error) {
+	if err != nil {
+		panic("match: " + err.Error())
+	}
+}
+
+// sameNumber reports whether two JSON numbers are the same decimal.
+func sameNumber(a, b string) bool {
+	order, err := jsonx.CompareNumbers(a, b)
+	return err == nil && order == 0
+}
+
+// Check says why want cannot be a pattern: it is not exactly one JSON value, or a string that starts with ~ is not an
+// RE2 expression. The error names the path.
+func Check(want json.RawMessage) error {
+	v, err := jsonx.DecodeNumbers(want)
+	if err != nil {
+		return fmt.Errorf("read JSON: %w", err)
+	}
+	return checkPatterns(v, "")
+}
+
+func checkPatterns(v any, path string) error {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			if err := checkPatterns(v[key], Join(path, key)); err != nil {
+				return err
+			}
+		}
+	case []any:
+		for i, item := range v {
+			if err := checkPatterns(item, fmt.Sprintf("%s[%d]", path, i)); err != nil {
+				return err
+			}
+		}
+	case string:
+		if pattern, isPattern := strings.CutPrefix(v, "~"); isPattern {
+			if _, err := regexp.Compile(pattern); err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+		}
+	}
+	return nil
+}

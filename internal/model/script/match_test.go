@@ -55,7 +55,6 @@ func TestMatch(t *testing.T) {
 		{"absent got", `{}`, ``, []string{".: got absent, want {}"}},
 		{"absent got for null", `null`, ``, nil},
 		{"got is not JSON", `1`, `{`, []string{".: got text that is not JSON, want 1"}},
-		{"key twice in want", `{"a":1,"a":2}`, `{}`, []string{".: got {}, want a valid pattern: a: want each key once"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -71,11 +70,10 @@ func TestMatch(t *testing.T) {
 func TestCheck(t *testing.T) {
 	tests := []struct{ name, want, err string }{
 		{"good", `{"a":[1,"~x",{"b":null}]}`, ""},
-		{"empty", ``, "json at offset 0"},
-		{"cut", `{"a":[1`, "a: want a comma or ']'"},
+		{"empty", ``, "read JSON: "},
+		{"cut", `{"a":[1`, "read JSON: "},
 		{"two values", `1 2`, "want nothing after the value"},
 		{"trailing garbage", `1 ]`, "want nothing after the value"},
-		{"key twice", `{"a":[{"b":1,"b":1}]}`, "a[0].b: want each key once"},
 		{"bad pattern", `{"a":["~("]}`, "a[0]: error parsing regexp: missing closing ): `(`"},
 	}
 	for _, tt := range tests {
@@ -145,9 +143,8 @@ func TestPropertyNumbers(t *testing.T) {
 		n := rapid.Int64Range(1, 1<<62).Draw(t, "number")
 		zeros := rapid.IntRange(0, 30).Draw(t, "zeros")
 		shifted := fmt.Sprintf("%d%0*de-%d", n, zeros, 0, max(zeros, 1))
-		same := func(n int64) bool { return Match(fmt.Append(nil, n), json.RawMessage(shifted)) == nil }
-		require.True(t, same(n), shifted)
-		require.False(t, same(n+1), shifted)
-		require.False(t, same(-n), shifted)
+		require.True(t, sameNumber(fmt.Sprint(n), shifted), shifted)
+		require.False(t, sameNumber(fmt.Sprint(n+1), shifted), shifted)
+		require.False(t, sameNumber(fmt.Sprint(-n), shifted), shifted)
 	})
 }

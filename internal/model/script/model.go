@@ -78,7 +78,7 @@ func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 		return agent.Reply{},
 			m.recordFailures(r, m.script.end, []Mismatch{{Path: "model.jsonl", Got: got, Want: "no more requests"}})
 	}
-	if found := l.check(r); len(found) > 0 {
+	if found := l.compare(r); len(found) > 0 {
 		return agent.Reply{}, m.recordFailures(r, l.number, found)
 	}
 	m.markUsed(l.number)
@@ -88,8 +88,8 @@ func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 		m.mu.Unlock()
 	}
 	m.stream(r, l)
-	class := l.class
-	if l.cut { // a connection error breaks the reply off
+	class := l.Error
+	if l.Cut { // a connection error breaks the reply off
 		class = agent.ModelConnection
 	}
 	if class != "" {
@@ -120,13 +120,13 @@ func (m *Model) GiveUp(run string) {
 	}
 }
 
-// check lists everything that is wrong with a request for this line.
-func (l line) check(r agent.Request) []Mismatch {
+// compare lists everything that is wrong with a request for this line.
+func (l line) compare(r agent.Request) []Mismatch {
 	found := malformed(r.Messages)
-	if l.model != "" && l.model != r.Model.ID {
-		found = append(found, Mismatch{Path: "model", Got: r.Model.ID, Want: l.model})
+	if l.Model != "" && l.Model != r.Model.ID {
+		found = append(found, Mismatch{Path: "model", Got: r.Model.ID, Want: l.Model})
 	}
-	different, err := differences(l.want, r)
+	different, err := differences(l.Want, r)
 	if err != nil {
 		return append(found, Mismatch{Path: "request", Got: err.Error(), Want: "a request that is JSON"})
 	}
@@ -165,7 +165,7 @@ func (m *Model) stream(r agent.Request, l line) {
 	for _, b := range l.reasoning {
 		m.sendDelta(r, agent.Delta{Kind: agent.DeltaReasoning, Text: b.Text})
 	}
-	pieces := l.chunks
+	pieces := l.Chunks
 	if pieces == nil {
 		pieces = []string{l.text}
 	}
@@ -184,12 +184,15 @@ func (m *Model) sendDelta(r agent.Request, d agent.Delta) {
 }
 
 func (l line) reply(r agent.Request) agent.Reply {
-	stop := cmp.Or(l.stop, "stop")
+	stop := cmp.Or(l.Stop, "stop")
 	if len(l.calls) > 0 {
-		stop = cmp.Or(l.stop, "tool_calls")
+		stop = cmp.Or(l.Stop, "tool_calls")
 	}
-	reply := agent.Reply{Model: name(r), Text: l.text, Calls: slices.Clone(l.calls), StopReason: stop, Usage: l.usage,
+	reply := agent.Reply{Model: name(r), Text: l.text, Calls: slices.Clone(l.calls), StopReason: stop,
 		Reasoning: slices.Clone(l.reasoning)}
+	if l.Usage != nil {
+		reply.Usage = run.Usage{Input: l.Usage.Input, Output: l.Usage.Output}
+	}
 	reply.Truncated = stop == "length" || stop == "max_tokens"
 	for i := range reply.Reasoning {
 		reply.Reasoning[i].Provider, reply.Reasoning[i].Model = "script", name(r)
