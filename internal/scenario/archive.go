@@ -62,10 +62,10 @@ var requiredFiles = []string{agentFile, inputFile, modelFile, wantFile}
 
 // section is one file of the archive. Line numbers are those of the archive, since that is the file that people edit.
 type section struct {
-	archive string
-	before  int // lines of the archive before its first
-	data    []byte
-	pinned  bool // it is agent.json
+	*problems
+	before int // lines of the archive before its first
+	data   []byte
+	pinned bool // it is agent.json
 }
 
 // padded returns the content behind as many empty lines as precede it in the archive, so that parsers report the
@@ -74,22 +74,25 @@ func (s section) padded() []byte {
 	return append(bytes.Repeat([]byte("\n"), s.before), s.data...)
 }
 
-// problem returns a problem in the section's n-th line, from 0.
-func (s section) problem(n int, key, text string) agentfile.Problem {
-	return agentfile.Problem{File: s.archive, Line: s.before + n + 1, Key: key, Text: text}
+// bad reports a problem with a key, at its first occurrence in the section, else in the first line.
+func (s section) bad(key, format string, args ...any) {
+	s.at(s.before+lineOf(s.data, key)+1, key, format, args...)
 }
 
-// lineOf returns the line, from 0, of the first occurrence of a key; 0 if there is none.
-func (s section) lineOf(key string) int {
-	i := bytes.Index(s.data, fmt.Appendf(nil, "%q", key))
-	if i < 0 {
+// lineOf returns the line, from 0, of the first occurrence of the last key of a path; 0 if there is none.
+func lineOf(data []byte, path string) int {
+	i := bytes.Index(data, fmt.Appendf(nil, "%q", path[strings.LastIndex(path, ".")+1:]))
+	if i < 0 || path == "" {
 		return 0
 	}
-	return bytes.Count(s.data[:i], []byte("\n"))
+	return bytes.Count(data[:i], []byte("\n"))
 }
 
 // problems collects what is wrong with an archive.
-type problems struct{ found []error }
+type problems struct {
+	archive string
+	found   []error
+}
 
 func (ps *problems) add(err error) {
 	if err != nil {
@@ -97,16 +100,20 @@ func (ps *problems) add(err error) {
 	}
 }
 
+// at adds a problem in a line of the archive, from 1.
+func (ps *problems) at(line int, key, format string, args ...any) {
+	ps.add(agentfile.Problem{File: ps.archive, Line: line, Key: key, Text: fmt.Sprintf(format, args...)})
+}
+
 func (ps *problems) err() error { return errors.Join(ps.found...) }
 
 // openArchive splits the archive and reports unknown, repeated and missing files.
-func openArchive(name string, data []byte, ps *problems) (description string, files map[string]section) {
+func (ps *problems) openArchive(data []byte) (description string, files map[string]section) {
 	a := txtar.Parse(data)
 	files = map[string]section{}
 	line := bytes.Count(a.Comment, []byte("\n"))
 	for _, f := range a.Files {
-		s := section{archive: name, before: line + 1, data: f.Data}
-		marker := agentfile.Problem{File: name, Line: line + 1, Key: f.Name}
+		s := section{problems: ps, before: line + 1, data: f.Data}
 		key := f.Name
 		if in, ok := strings.CutSuffix(f.Name, pinnedFile); ok && (in == "" || strings.HasSuffix(in, "/")) {
 			key, s.pinned = in+agentFile, true
@@ -114,12 +121,10 @@ func openArchive(name string, data []byte, ps *problems) (description string, fi
 		_, twice := files[key]
 		switch {
 		case !slices.Contains(allFiles, f.Name) && delegateOf(f.Name) == "":
-			marker.Text = "got an unknown file, want one of " + strings.Join(allFiles, ", ") + ", or agents/NAME/ with one of " +
-				strings.Join(delegateFiles, ", ")
-			ps.add(marker)
+			ps.at(line+1, f.Name, "got an unknown file, want one of %s, or agents/NAME/ with one of %s",
+				strings.Join(allFiles, ", "), strings.Join(delegateFiles, ", "))
 		case twice:
-			marker.Text = "got the file a second time, want it once"
-			ps.add(marker)
+			ps.at(line+1, f.Name, "got the file a second time, want it once")
 		default:
 			files[key] = s
 		}
@@ -127,41 +132,53 @@ func openArchive(name string, data []byte, ps *problems) (description string, fi
 	}
 	for _, f := range requiredFiles {
 		if _, ok := files[f]; !ok {
-			ps.add(agentfile.Problem{File: name, Line: 1, Key: f, Text: "got no such file, want it"})
+			ps.at(1, f, "got no such file, want it")
 		}
 	}
 	return strings.TrimSpace(string(a.Comment)), files
 }
 
-// decode decodes JSON that begins in the section's n-th line. Unknown and repeated keys are problems.
-func (s section) decode(data []byte, n int, v any) *agentfile.Problem {
-	err := jsonx.DecodeStrict(data, v)
-	if err == nil {
-		return nil
+// decode decodes a section of JSON.
+func (s section) decode(v any) bool { return s.decodeLine(s.data, 0, v) }
+
+// decodeLine decodes JSON that begins in the section's n-th line.
+func (s section) decodeLine(data []byte, n int, v any) bool {
+	line, key, text := decodeStrict(data, v)
+	if text != "" {
+		s.at(s.before+n+line+1, key, "%s", text)
 	}
-	var where *jsonx.JSONError
-	if !errors.As(err, &where) {
-		p := s.problem(n, "", err.Error())
-		return &p
-	}
-	key := strings.ReplaceAll(strings.TrimPrefix(where.Pointer, "/"), "/", ".") // the key path of a JSON Pointer
-	if where.Offset > 0 && where.Offset <= len(data) {
-		n += bytes.Count(data[:where.Offset], []byte("\n"))
-	} else {
-		n += section{data: data}.lineOf(key[strings.LastIndex(key, ".")+1:])
-	}
-	p := s.problem(n, key, "want "+where.Want)
-	return &p
+	return text == ""
 }
 
 // decodeItem decodes an element of a YAML list. A problem has the element's line and the path of the key.
-func decodeItem(archive string, item agentfile.Value, v any, ps *problems) bool {
-	p := section{}.decode(item.JSON, 0, v)
-	if p != nil {
-		ps.add(agentfile.Problem{File: archive, Line: item.Line, Key: joinPath(item.Key, p.Key), Text: p.Text})
+func (ps *problems) decodeItem(item agentfile.Value, v any) bool {
+	_, key, text := decodeStrict(item.JSON, v)
+	if text != "" {
+		ps.at(item.Line, joinPath(item.Key, key), "%s", text)
 	}
-	return p == nil
+	return text == ""
 }
+
+// decodeStrict decodes JSON. Unknown and repeated keys are problems. text describes the problem, if there is one; line,
+// from 0, and key say where it is.
+func decodeStrict(data []byte, v any) (line int, key, text string) {
+	err := jsonx.DecodeStrict(data, v)
+	if err == nil {
+		return 0, "", ""
+	}
+	var where *jsonx.JSONError
+	if !errors.As(err, &where) {
+		return 0, "", err.Error()
+	}
+	key = strings.ReplaceAll(strings.TrimPrefix(where.Pointer, "/"), "/", ".") // the key path of a JSON Pointer
+	if where.Offset > 0 && where.Offset <= len(data) {
+		return bytes.Count(data[:where.Offset], []byte("\n")), key, "want " + where.Want
+	}
+	return lineOf(data, key), key, "want " + where.Want
+}
+
+// joinPath returns the path of a key below a path.
+func joinPath(path, key string) string { return strings.TrimSuffix(path+"."+key, ".") }
 
 // isNull reports whether a value is missing or null.
 func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }

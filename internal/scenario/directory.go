@@ -41,21 +41,21 @@ type directoryForm struct {
 }
 
 // loadDirectory reads people.yaml.
-func (s *Scenario) loadDirectory(files map[string]section, ps *problems) {
+func (s *Scenario) loadDirectory(files map[string]section) {
 	f, ok := files[directoryFile]
 	if !ok {
 		return
 	}
 	list, err := agentfile.ParseList(s.archive, f.padded())
-	ps.add(err)
+	s.add(err)
 	s.directory = &directory{fails: map[string]int{}}
 	for _, item := range list {
 		var form directoryForm
-		if !decodeItem(s.archive, item, &form, ps) {
+		if !s.decodeItem(item, &form) {
 			continue
 		}
 		if key, text := s.directory.addEntry(form); text != "" {
-			ps.add(agentfile.Problem{File: s.archive, Line: item.Line, Key: joinPath(item.Key, key), Text: text})
+			s.at(item.Line, joinPath(item.Key, key), "%s", text)
 		}
 	}
 }
@@ -92,7 +92,7 @@ func (s *simulation) newNotifier() *notify.Notifier {
 	}
 	n := &notify.Notifier{}
 	if d := s.scenario.directory; d != nil {
-		n.Directory = d
+		n.Directory = person.NewBook(tenant, d.people...)
 		for _, name := range []string{emailChannel, slackChannel} {
 			n.Channels = append(n.Channels, &fakeChannel{sim: s, name: name, fails: d.fails[name]})
 		}
@@ -108,37 +108,6 @@ func (s *simulation) hasDueWork() bool {
 	}
 	p, err := s.table.Query(context.Background(), store.Range{PK: "DUE", Index: true, Limit: 1})
 	return err == nil && len(p.Items) > 0
-}
-
-// Person implements person.Directory.
-func (d *directory) Person(_ context.Context, _, id string) (person.Person, bool, error) {
-	i := slices.IndexFunc(d.people, func(p person.Person) bool { return p.ID == id })
-	if i < 0 {
-		return person.Person{}, false, nil
-	}
-	return d.people[i], true, nil
-}
-
-// Members implements person.Directory.
-func (d *directory) Members(_ context.Context, _ string, principals []string) ([]person.Person, error) {
-	var out []person.Person
-	for _, p := range d.people {
-		if slices.Contains(principals, p.ID) ||
-			slices.ContainsFunc(p.Groups, func(g string) bool { return slices.Contains(principals, g) }) {
-			out = append(out, p)
-		}
-	}
-	slices.SortFunc(out, func(a, b person.Person) int { return strings.Compare(a.ID, b.ID) })
-	return out, nil
-}
-
-// Slack implements person.Directory.
-func (d *directory) Slack(_ context.Context, _, member string) (string, person.Person, bool, error) {
-	i := slices.IndexFunc(d.people, func(p person.Person) bool { return p.Slack == member && member != "" })
-	if i < 0 {
-		return "", person.Person{}, false, nil
-	}
-	return tenant, d.people[i], true, nil
 }
 
 // notification is one message as want.json has it.

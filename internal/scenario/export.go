@@ -16,6 +16,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
@@ -74,7 +75,7 @@ type exporter struct {
 type recordedAgent struct {
 	digest     string // of the definition as it was at the start
 	definition agent.Definition
-	replies    []reply
+	replies    []script.Line
 	results    map[string][]resultForm // by tool
 	unsure     map[string]bool         // tools that do not know what became of a call
 }
@@ -83,28 +84,6 @@ type recordedAgent struct {
 type recordedLine struct {
 	at time.Time
 	lineForm
-}
-
-// reply is a line of model.jsonl.
-type reply struct {
-	Text  string                `json:"text,omitempty"`
-	Calls []agentCall           `json:"calls,omitempty"`
-	Empty bool                  `json:"empty,omitempty"`
-	Error agent.ModelErrorClass `json:"error,omitempty"`
-	Stop  string                `json:"stop,omitempty"`
-	Usage *usage                `json:"usage,omitempty"`
-	Notes bool                  `json:"notes,omitempty"`
-}
-
-type agentCall struct {
-	ID    string          `json:"id"`
-	Name  string          `json:"name"`
-	Input json.RawMessage `json:"input"`
-}
-
-type usage struct {
-	Input  int64 `json:"input"`
-	Output int64 `json:"output"`
 }
 
 // outcome is what a run came to, as want.json says it.
@@ -141,7 +120,7 @@ func (x *exporter) export(id string) ([]byte, error) {
 		return nil, err
 	}
 	start, seed := started, run.AgentState{}
-	var then any
+	var then *startInput
 	var before *recording
 	if from := started.From; from != nil {
 		earlier, first, err := x.load(from.Run)
@@ -210,7 +189,9 @@ func (x *exporter) people() (out []byte) {
 }
 
 // follow returns what a run is folded from that began from another, and its then.json.
-func (x *exporter) follow(before *recording, entries []run.Entry, s run.RunStarted) (run.AgentState, any, error) {
+func (x *exporter) follow(before *recording, entries []run.Entry, s run.RunStarted) (
+	run.AgentState, *startInput, error,
+) {
 	if s.From.Kind == run.OriginContinues {
 		return run.Seed(before.state), x.start(s), nil
 	}
@@ -223,7 +204,7 @@ func (x *exporter) follow(before *recording, entries []run.Entry, s run.RunStart
 		for _, ev := range e.Events {
 			if name := run.EventType(ev); !seen[name] {
 				if seen[name] = true; e.Seq == s.From.Seq {
-					return run.Seed(past), map[string]string{"fork": name}, nil
+					return run.Seed(past), &startInput{Fork: name}, nil
 				}
 			}
 		}
@@ -278,15 +259,10 @@ func (x *exporter) load(id string) ([]run.Entry, run.RunStarted, error) {
 var errNoBeginning = errors.New("its journal has no beginning")
 
 // start returns the body of the request that starts the run.
-func (x *exporter) start(s run.RunStarted) any {
-	body := struct {
-		Message       []run.UserBlock `json:"message,omitempty"`
-		Input         json.RawMessage `json:"input,omitempty"`
-		Subject       string          `json:"subject,omitempty"`
-		AccessControl string          `json:"accessControl,omitempty"`
-	}{Input: x.json(s.Input), Subject: x.text(s.Subject), AccessControl: x.text(s.AccessControl)}
-	if s.Input == nil {
-		body.Message = x.blocks(s.Messages)
+func (x *exporter) start(s run.RunStarted) *startInput {
+	body := &startInput{Input: x.json(s.Input), Subject: x.text(s.Subject), AccessControl: x.text(s.AccessControl)}
+	if s.Input == nil && len(s.Messages) > 0 {
+		body.Message = bytes.TrimSpace(encode(x.blocks(s.Messages)))
 	}
 	if body.Subject == "" && len(s.By) > 0 { // who is kept from approving an own call
 		body.Subject = x.text(s.By[0])

@@ -11,21 +11,25 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
 
 func (r *recording) readReply(e run.Replied) {
-	x, line := r.x, reply{Text: r.x.text(e.Text)}
-	for _, c := range e.Calls {
-		line.Calls = append(line.Calls, agentCall{c.ID, c.Name, x.json(c.Input)})
+	line := script.Line{Empty: e.Text == "" && len(e.Calls) == 0}
+	if e.Text != "" {
+		text := r.x.text(e.Text)
+		line.Text = &text
 	}
-	line.Empty = line.Text == "" && len(line.Calls) == 0
-	if e.Stop != "stop" && e.Stop != "tool_calls" && (r.definition.CutText != agent.CutTextNotice || line.Text == "") {
+	for _, c := range e.Calls {
+		line.Calls = append(line.Calls, script.Call{ID: c.ID, Name: c.Name, Input: r.x.json(c.Input)})
+	}
+	if e.Stop != "stop" && e.Stop != "tool_calls" && (r.definition.CutText != agent.CutTextNotice || e.Text == "") {
 		line.Stop = e.Stop
 	}
 	if u := e.Usage; u.Total() > 0 {
-		line.Usage = &usage{u.Input + u.CacheRead + u.CacheWrite, u.Output}
+		line.Usage = &script.Usage{Input: u.Input + u.CacheRead + u.CacheWrite, Output: u.Output}
 	}
 	r.replies = append(r.replies, line)
 }
@@ -354,7 +358,7 @@ func (r *recording) readEnd(s *run.AgentState, e run.Finished) {
 				}
 			}
 		}
-		r.replies = append(r.replies, reply{Error: class})
+		r.replies = append(r.replies, script.Line{Error: class})
 	}
 	ended := slices.ContainsFunc(r.entry.Events, func(ev run.Event) bool { // a denial has, and not a person
 		_, decided := ev.(run.Decided)
@@ -381,7 +385,7 @@ func (r *recording) readEnd(s *run.AgentState, e run.Finished) {
 			}
 		}
 		if at[0] != 'e' {
-			r.replies = append(r.replies, reply{Empty: true})
+			r.replies = append(r.replies, script.Line{Empty: true})
 		}
 	}
 	r.line(lineForm{Do: "cancel_run", By: r.who(run.Voice{By: e.By})}, at)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -159,7 +160,8 @@ func (r *recording) read(s *run.AgentState, ev run.Event) error {
 		r.readReply(e)
 	case run.Evicted:
 		if e.Requests > 0 {
-			r.replies = append(r.replies, reply{Text: r.x.text(e.Summary), Notes: true})
+			text := r.x.text(e.Summary)
+			r.replies = append(r.replies, script.Line{Text: &text, Notes: true})
 		}
 	case run.CallClaimed:
 		r.readClaim(s, e)

@@ -78,19 +78,19 @@ type changeForm struct {
 
 // loadServers reads mcp.yaml and checks that it has the agent's servers. The tools that they list at the start are
 // locked, as if mcp.lock pinned them.
-func (s *Scenario) loadServers(files map[string]section, ps *problems) {
+func (s *Scenario) loadServers(files map[string]section) {
 	f, ok := files[mcpFile]
 	if ok {
 		list, err := agentfile.ParseList(s.archive, f.padded())
-		ps.add(err)
+		s.add(err)
 		for _, item := range list {
-			s.servers = append(s.servers, s.parseServer(item, ps))
+			s.servers = append(s.servers, s.parseServer(item))
 		}
 	}
 	for i, m := range s.agent.MCP {
 		at := slices.IndexFunc(s.servers, func(v server) bool { return v.Name == m.Name })
 		if at < 0 {
-			ps.add(files[agentFile].problem(0, "mcp", "got the server "+m.Name+", want it in "+mcpFile))
+			files[agentFile].bad("mcp", "got the server %s, want it in %s", m.Name, mcpFile)
 			continue
 		}
 		v := s.servers[at]
@@ -106,20 +106,18 @@ func (s *Scenario) loadServers(files map[string]section, ps *problems) {
 	}
 	for _, v := range s.servers {
 		if !slices.ContainsFunc(s.agent.MCP, func(m agent.MCPServer) bool { return m.Name == v.Name }) {
-			ps.add(f.problem(0, "name", fmt.Sprintf("got %q, want a server of %s", v.Name, agentFile)))
+			f.bad("name", "got %q, want a server of %s", v.Name, agentFile)
 		}
 	}
 }
 
 // parseServer parses an element of mcp.yaml, and adds its tools' results to those of the scenario.
-func (s *Scenario) parseServer(item agentfile.Value, ps *problems) server {
+func (s *Scenario) parseServer(item agentfile.Value) server {
 	var v server
-	if !decodeItem(s.archive, item, &v.serverForm, ps) {
+	if !s.decodeItem(item, &v.serverForm) {
 		return v
 	}
-	bad := func(key, text string) {
-		ps.add(agentfile.Problem{File: s.archive, Line: item.Line, Key: joinPath(item.Key, key), Text: text})
-	}
+	bad := func(key, format string, args ...any) { s.at(item.Line, joinPath(item.Key, key), format, args...) }
 	parseAfter := func(key, text string) afterEvent {
 		if text == "" {
 			return afterEvent{}
@@ -127,7 +125,7 @@ func (s *Scenario) parseServer(item agentfile.Value, ps *problems) server {
 		what, of, _ := strings.Cut(text, " ")
 		n, err := strconv.Atoi(of)
 		if err != nil || n < 1 || what != "call" && text != "run 1" {
-			bad(key, fmt.Sprintf("got %q, want call N or run 1", text))
+			bad(key, "got %q, want call N or run 1", text)
 			return afterEvent{}
 		}
 		return afterEvent{what, n}
@@ -146,9 +144,9 @@ func (s *Scenario) parseServer(item agentfile.Value, ps *problems) server {
 		v.tools = append(v.tools, serverTool{listed, parseAfter(key+".after", t.After)})
 		c := toolScript{spec: agent.ToolSpec{Name: v.Name + "." + t.Name, Kind: agent.KindMCP}, resultsLine: item.Line}
 		for i, raw := range t.Results {
-			r, p := parseResult(raw)
-			if p.Text != "" {
-				bad(joinPath(fmt.Sprintf("%s.results[%d]", key, i), p.Key), p.Text)
+			r, at, text := parseResult(raw)
+			if text != "" {
+				bad(joinPath(fmt.Sprintf("%s.results[%d]", key, i), at), "%s", text)
 			}
 			c.results = append(c.results, r)
 		}
@@ -157,7 +155,7 @@ func (s *Scenario) parseServer(item agentfile.Value, ps *problems) server {
 	for i, c := range v.Changes {
 		key := fmt.Sprintf("changes[%d]", i)
 		if !slices.ContainsFunc(v.Tools, func(t serverToolForm) bool { return t.Name == c.Tool }) {
-			bad(key+".tool", fmt.Sprintf("got %q, want a tool of the server", c.Tool))
+			bad(key+".tool", "got %q, want a tool of the server", c.Tool)
 		}
 		v.changes = append(v.changes, parseAfter(key+".after", c.After))
 	}

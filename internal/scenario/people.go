@@ -70,20 +70,21 @@ var lineKeys = map[string][]string{
 	"reply": {"CALL", "NOTE"},
 }
 
-func loadPeople(f section, ps *problems) []line {
+func loadPeople(f section) []line {
 	var list []line
 	for n, raw := range bytes.Split(f.data, []byte("\n")) {
 		if len(bytes.TrimSpace(raw)) == 0 {
 			continue
 		}
 		l := line{number: f.before + n + 1}
-		if p := f.decode(raw, n, &l.lineForm); p != nil {
-			ps.add(*p)
-		} else if key, text := l.parse(); text != "" {
-			ps.add(f.problem(n, key, text))
-		} else {
-			list = append(list, l)
+		if !f.decodeLine(raw, n, &l.lineForm) {
+			continue
 		}
+		if key, text := l.parse(); text != "" {
+			f.at(l.number, key, "%s", text)
+			continue
+		}
+		list = append(list, l)
 	}
 	return list
 }

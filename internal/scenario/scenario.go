@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"path"
 	"reflect"
@@ -24,7 +23,7 @@ type Scenario struct {
 	Name        string // the archive's file name without directory and extension
 	Description string // the text before the first file
 
-	archive    string
+	*problems                    // of the archive, which has none once it is loaded
 	options    agentfile.Options // hooks and tools that the agent may name
 	agent      agent.Definition
 	start      startInput
@@ -52,44 +51,42 @@ func Load(name string, data []byte) (*Scenario, error) {
 // LoadWithOptions is Load for a scenario whose agent may name code and registered tools. Registered tools do not run:
 // tools.yaml has their results.
 func LoadWithOptions(name string, data []byte, options agentfile.Options) (*Scenario, error) {
-	s := &Scenario{Name: strings.TrimSuffix(path.Base(name), path.Ext(name)), archive: name, options: options}
-	var ps problems
+	s := &Scenario{Name: strings.TrimSuffix(path.Base(name), path.Ext(name)), problems: &problems{archive: name},
+		options: options}
 	var files map[string]section
-	s.Description, files = openArchive(name, data, &ps)
-	if ps.err() != nil {
-		return nil, ps.err()
+	s.Description, files = s.openArchive(data)
+	if s.err() != nil {
+		return nil, s.err()
 	}
-	s.loadAgent(files[agentFile], &ps)
-	s.loadTools(files, &ps)
-	s.loadServers(files, &ps)
-	s.start = loadStart(files[inputFile], defaultKey, &ps)
+	s.loadAgent(files[agentFile])
+	s.loadTools(files)
+	s.loadServers(files)
+	s.start = loadStart(files[inputFile], defaultKey)
 	if f, ok := files[thenFile]; ok {
-		then := loadStart(f, thenKey, &ps)
+		then := loadStart(f, thenKey)
 		s.then = &then
 	}
-	s.loadScript(files[modelFile], &ps)
-	s.loadDelegates(files, &ps)
+	s.loadScript(files[modelFile])
+	s.loadDelegates(files)
 	if f, ok := files[nowFile]; ok {
 		// The definition that a line deploy puts in place. Its tools stay those of the first.
-		then := &Scenario{archive: s.archive, options: s.options}
-		then.loadAgent(f, &ps)
+		then := &Scenario{problems: s.problems, options: s.options}
+		then.loadAgent(f)
 		then.agent.Tools = s.agent.Tools
 		s.redeployed = &then.agent
 	}
-	s.people = loadPeople(files[peopleFile], &ps)
+	s.people = loadPeople(files[peopleFile])
 	for _, l := range s.people {
 		if _, ok := s.delegates[l.Agent]; l.Agent != "" && !ok {
-			text := fmt.Sprintf("got %q, want an agent of %s", l.Agent, agentsFolder)
-			f := files[peopleFile]
-			ps.add(f.problem(l.number-f.before-1, "agent", text))
+			s.at(l.number, "agent", "got %q, want an agent of %s", l.Agent, agentsFolder)
 		}
 	}
-	s.loadDirectory(files, &ps)
+	s.loadDirectory(files)
 	s.notifies = s.directory != nil || slices.ContainsFunc(s.Agents(), func(d agent.Definition) bool {
 		return slices.ContainsFunc(d.Permission.Rules, func(r agent.Rule) bool { return r.Remind > 0 || r.Escalate != nil })
 	})
-	s.want, s.children = loadWant(files[wantFile], slices.Sorted(maps.Keys(s.delegates)), &ps)
-	if err := ps.err(); err != nil {
+	s.want, s.children = loadWant(files[wantFile], slices.Sorted(maps.Keys(s.delegates)))
+	if err := s.err(); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -105,10 +102,10 @@ func (s *Scenario) Agents() []agent.Definition {
 }
 
 // loadAgent reads the definition. Models and providers are optional, since the script replies in any case.
-func (s *Scenario) loadAgent(f section, ps *problems) {
+func (s *Scenario) loadAgent(f section) {
 	if f.pinned {
 		if err := jsonx.ReadStored("definition", f.data, &s.agent); err != nil {
-			ps.add(f.problem(0, "", err.Error()))
+			f.bad("", "%v", err)
 		}
 		return
 	}
@@ -116,17 +113,14 @@ func (s *Scenario) loadAgent(f section, ps *problems) {
 	opt.Dir, opt.AllowUnknownTools, opt.ModelOptional = "", true, true
 	d, err := agentfile.Parse(s.archive, f.padded(), opt)
 	if err != nil {
-		ps.add(err)
+		s.add(err)
 		return
 	}
-	if d.Model.Provider == "" {
-		d.Model.Provider, d.Model.File = "script", modelFile
-	}
-	others := []*agent.ModelSpec{d.Orchestrator.Planner, d.Orchestrator.Router}
+	models := []*agent.ModelSpec{&d.Model, d.Orchestrator.Planner, d.Orchestrator.Router}
 	for i := range d.Model.Fallbacks {
-		others = append(others, &d.Model.Fallbacks[i])
+		models = append(models, &d.Model.Fallbacks[i])
 	}
-	for _, m := range others {
+	for _, m := range models {
 		if m != nil && m.Provider == "" {
 			m.Provider, m.File = "script", modelFile
 		}
@@ -136,22 +130,20 @@ func (s *Scenario) loadAgent(f section, ps *problems) {
 
 // loadTools reads the tools with their results into the definition. A tool of tools.yaml replaces the one of that name
 // in agent.yaml.
-func (s *Scenario) loadTools(files map[string]section, ps *problems) {
+func (s *Scenario) loadTools(files map[string]section) {
 	f, ok := files[toolsFile]
 	if ok {
 		known := func(name string) (agent.ToolSpec, bool) { return s.agent.Tool(name) }
 		options := agentfile.Options{Tools: known, AllowUnknownTools: true}
 		list, err := agentfile.ParseTools(s.archive, f.padded(), options, "results", "reconcile")
 		if err != nil {
-			ps.add(err)
+			s.add(err)
 			return
 		}
 		for _, t := range list {
-			c := loadToolScript(s.archive, t, ps)
+			c := s.loadToolScript(t)
 			if have, ok := known(c.spec.Name); ok && have.Kind.Remote() && !reflect.DeepEqual(have, c.spec) {
-				text := fmt.Sprintf("got more of %s, want its name and results alone: %s says what it is",
-					have.Name, agentFile)
-				ps.add(agentfile.Problem{File: s.archive, Line: t.Line, Key: t.Key, Text: text})
+				s.at(t.Line, t.Key, "got more of %s, want its name and results alone: %s says what it is", have.Name, agentFile)
 			}
 			s.tools = append(s.tools, c)
 			i := slices.IndexFunc(s.agent.Tools, func(have agent.ToolSpec) bool { return have.Name == c.spec.Name })
@@ -162,12 +154,12 @@ func (s *Scenario) loadTools(files map[string]section, ps *problems) {
 			s.agent.Tools[i] = c.spec
 		}
 	}
-	if len(ps.found) > 0 {
+	if s.err() != nil {
 		return
 	}
 	for _, t := range s.agent.Tools {
 		if !t.AnsweredLater() && !slices.ContainsFunc(s.tools, func(c toolScript) bool { return c.spec.Name == t.Name }) {
-			ps.add(files[agentFile].problem(0, "tools", "got "+t.Name+", want it in "+toolsFile+" with its results"))
+			files[agentFile].bad("tools", "got %s, want it in %s with its results", t.Name, toolsFile)
 		}
 	}
 	if !ok {
@@ -178,31 +170,31 @@ func (s *Scenario) loadTools(files map[string]section, ps *problems) {
 	var found agent.Problems
 	if !errors.As(err, &found) {
 		if err != nil {
-			ps.add(f.problem(0, "", err.Error()))
+			f.bad("", "%v", err)
 		}
 		return
 	}
 	for _, p := range found {
-		ps.add(f.problem(0, p.Path, p.Text))
+		f.bad(p.Path, "%s", p.Text)
 	}
 }
 
-func (s *Scenario) loadScript(f section, ps *problems) {
+func (s *Scenario) loadScript(f section) {
 	var err error
 	s.script, err = script.Parse(s.archive, f.padded())
-	ps.add(err)
+	s.add(err)
 }
 
 // startInput is input.json or then.json: the body of POST /v1/runs without agent and continues.
 type startInput struct {
-	Message       json.RawMessage `json:"message"`
-	Input         json.RawMessage `json:"input"`
-	Key           string          `json:"key"`
-	Continues     string          `json:"continues"`
-	Subject       string          `json:"subject"`
-	AccessControl string          `json:"accessControl"`
+	Message       json.RawMessage `json:"message,omitempty"`
+	Input         json.RawMessage `json:"input,omitempty"`
+	Key           string          `json:"key,omitempty"`
+	Continues     string          `json:"continues,omitempty"`
+	Subject       string          `json:"subject,omitempty"`
+	AccessControl string          `json:"accessControl,omitempty"`
 	// then.json: fork at the entry of the first event of this type; "" = continue from the end
-	Fork string `json:"fork"`
+	Fork string `json:"fork,omitempty"`
 
 	blocks []run.UserBlock // of Message
 }
@@ -215,25 +207,23 @@ const (
 
 // loadStart reads input.json or then.json. A fork stands only in then.json, without a message or input, and at an
 // existing event type.
-func loadStart(f section, key string, ps *problems) startInput {
+func loadStart(f section, key string) startInput {
 	var s startInput
-	if p := f.decode(f.data, 0, &s); p != nil {
-		ps.add(*p)
+	if !f.decode(&s) {
 		return startInput{}
 	}
-	bad := func(key, text string) { ps.add(f.problem(f.lineOf(key), key, text)) }
 	s.Key = cmp.Or(s.Key, key)
 	if s.Continues != "" {
-		bad("continues", "got a run, want none: "+thenFile+" goes on with the run of "+inputFile)
+		f.bad("continues", "got a run, want none: %s goes on with the run of %s", thenFile, inputFile)
 	}
 	switch {
 	case s.Fork == "":
 	case key != thenKey:
-		bad("fork", "got a fork, want none: "+thenFile+" may branch off the run of "+inputFile)
+		f.bad("fork", "got a fork, want none: %s may branch off the run of %s", thenFile, inputFile)
 	case s.Message != nil || s.Input != nil:
-		bad("fork", "got a message or input beside it, want none: a fork begins with what its parent has")
+		f.bad("fork", "got a message or input beside it, want none: a fork begins with what its parent has")
 	case !slices.Contains(run.EventTypes(), s.Fork):
-		bad("fork", fmt.Sprintf("got %q, want the type of an event", s.Fork))
+		f.bad("fork", "got %q, want the type of an event", s.Fork)
 	}
 	if s.Fork != "" {
 		return s
@@ -241,18 +231,18 @@ func loadStart(f section, key string, ps *problems) startInput {
 	if s.Message != nil {
 		var err error
 		if s.blocks, err = policy.ParseMessage(s.Message); err != nil {
-			bad("message", err.Error())
+			f.bad("message", "%v", err)
 			return s
 		}
 	}
 	if _, err := policy.StartMessages(s.blocks, s.Input); err != nil {
-		ps.add(f.problem(0, "", err.Error()))
+		f.bad("", "%v", err)
 	}
 	return s
 }
 
 // loadDelegates reads the agents of agents/, and checks that delegation between all agents is possible.
-func (s *Scenario) loadDelegates(files map[string]section, ps *problems) {
+func (s *Scenario) loadDelegates(files map[string]section) {
 	s.delegates = map[string]*Scenario{}
 	folders := map[string]bool{}
 	for file := range files {
@@ -268,18 +258,16 @@ func (s *Scenario) loadDelegates(files map[string]section, ps *problems) {
 			} else if sec, ok := files[agentsFolder+name+"/"+f]; ok && f == agentFile {
 				own[f] = sec
 			} else if f != toolsFile && f != pinnedFile {
-				ps.add(agentfile.Problem{File: s.archive, Line: 1, Key: agentsFolder + folder + "/" + f,
-					Text: "got no such file, want it"})
+				s.at(1, agentsFolder+folder+"/"+f, "got no such file, want it")
 				return
 			}
 		}
-		d := &Scenario{Name: s.Name, archive: s.archive, options: s.options}
-		d.loadAgent(own[agentFile], ps)
-		d.loadTools(own, ps)
-		d.loadScript(own[modelFile], ps)
+		d := &Scenario{Name: s.Name, problems: s.problems, options: s.options}
+		d.loadAgent(own[agentFile])
+		d.loadTools(own)
+		d.loadScript(own[modelFile])
 		if d.agent.Name != "" && d.agent.Name != name {
-			ps.add(own[agentFile].problem(own[agentFile].lineOf("name"), "name",
-				fmt.Sprintf("got %q, want %q as its folder", d.agent.Name, name)))
+			own[agentFile].bad("name", "got %q, want %q as its folder", d.agent.Name, name)
 		}
 		if !isCall {
 			d.calls, s.delegates[name] = map[string]*Scenario{}, d
@@ -287,7 +275,7 @@ func (s *Scenario) loadDelegates(files map[string]section, ps *problems) {
 			of.calls[call] = d
 		}
 	}
-	if len(ps.found) > 0 {
+	if s.err() != nil {
 		return
 	}
 	names := append(slices.Collect(maps.Keys(s.delegates)), s.agent.Name)
@@ -298,6 +286,6 @@ func (s *Scenario) loadDelegates(files map[string]section, ps *problems) {
 		return &s.agent, name == s.agent.Name
 	}
 	if err := agent.CheckAgents(names, find); err != nil {
-		ps.add(files[agentFile].problem(0, "", err.Error()))
+		files[agentFile].bad("", "%v", err)
 	}
 }

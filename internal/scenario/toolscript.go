@@ -51,11 +51,11 @@ type patchForm struct {
 	Value json.RawMessage `json:"value,omitempty"`
 }
 
-func loadToolScript(archive string, t agentfile.Tool, ps *problems) toolScript {
+func (ps *problems) loadToolScript(t agentfile.Tool) toolScript {
 	c := toolScript{spec: t.Spec, reconciles: true, resultsLine: t.Line}
 	if v, ok := t.Extra["reconcile"]; ok {
 		if json.Unmarshal(v.JSON, &c.reconciles) != nil || isNull(v.JSON) {
-			ps.add(agentfile.Problem{File: archive, Line: v.Line, Key: v.Key, Text: "want true or false"})
+			ps.at(v.Line, v.Key, "want true or false")
 		}
 	}
 	v, ok := t.Extra["results"]
@@ -67,23 +67,22 @@ func loadToolScript(archive string, t agentfile.Tool, ps *problems) toolScript {
 		if t.Spec.Kind == agent.KindLambda {
 			kind = "async"
 		}
-		ps.add(agentfile.Problem{File: archive, Line: v.Line, Key: v.Key, Text: "does not go with " + kind +
-			": people answer"})
+		ps.at(v.Line, v.Key, "does not go with %s: people answer", kind)
 	}
 	c.resultsLine = v.Line
 	if len(v.Items) == 0 {
-		ps.add(agentfile.Problem{File: archive, Line: v.Line, Key: v.Key, Text: "want a list of one or more"})
+		ps.at(v.Line, v.Key, "want a list of one or more")
 	}
 	for _, item := range v.Items {
-		r, p := parseResult(item.JSON)
-		if p.Text != "" {
-			ps.add(agentfile.Problem{File: archive, Line: item.Line, Key: joinPath(item.Key, p.Key), Text: p.Text})
+		r, key, text := parseResult(item.JSON)
+		if text != "" {
+			ps.at(item.Line, joinPath(item.Key, key), "%s", text)
 		}
 		c.results = append(c.results, r)
 	}
 	for _, r := range c.results {
 		if (r.Call == "") != (c.results[0].Call == "") {
-			ps.add(agentfile.Problem{File: archive, Line: v.Line, Key: v.Key, Text: "want a call in each of them, or in none"})
+			ps.at(v.Line, v.Key, "want a call in each of them, or in none")
 			break
 		}
 	}
@@ -100,21 +99,15 @@ func (c *toolScript) ofCall(call string) (own []int) {
 	return own
 }
 
-func joinPath(path, key string) string {
-	if key == "" {
-		return path
-	}
-	return path + "." + key
-}
-
-func parseResult(raw json.RawMessage) (r result, p agentfile.Problem) {
+// parseResult parses a result. If it is invalid, text describes the problem with the key.
+func parseResult(raw json.RawMessage) (r result, key, text string) {
 	f := &r.resultForm
-	if p := (section{}).decode(raw, 0, f); p != nil {
-		return result{}, agentfile.Problem{Key: p.Key, Text: p.Text}
+	if _, key, text := decodeStrict(raw, f); text != "" {
+		return result{}, key, text
 	}
 	if f.Suspend != nil {
 		if _, err := policy.Checked(*f.Suspend); err != nil {
-			return result{}, agentfile.Problem{Key: "suspend", Text: err.Error()}
+			return result{}, "suspend", err.Error()
 		}
 	}
 	if f.Fails != nil {
@@ -123,17 +116,14 @@ func parseResult(raw json.RawMessage) (r result, p agentfile.Problem) {
 	if f.Sleep != "" {
 		var err error
 		if r.sleep, err = agentfile.ParseDuration(f.Sleep); err != nil {
-			return result{}, agentfile.Problem{Key: "sleep", Text: err.Error()}
+			return result{}, "sleep", err.Error()
 		}
 	}
-	var problem string
-	if r.data, problem = f.toolResult(); problem != "" {
-		return r, agentfile.Problem{Text: problem}
+	if r.data, text = f.toolResult(); text != "" {
+		return r, "", text
 	}
-	if r.data.Patch, problem = f.patches(); problem != "" {
-		return r, agentfile.Problem{Key: "patch", Text: problem}
-	}
-	return r, agentfile.Problem{}
+	r.data.Patch, text = f.patches()
+	return r, "patch", text
 }
 
 // patches returns the changes of the run's state. The run checks whether they apply.

@@ -26,30 +26,29 @@ var wantKeys = []string{
 }
 
 // loadWant reads want.json: the values wanted of the main run, and of the delegates' runs by agent.
-func loadWant(f section, agents []string, ps *problems) (want, map[string][]want) {
+func loadWant(f section, agents []string) (want, map[string][]want) {
 	w := want{}
-	if p := f.decode(f.data, 0, &w); p != nil {
-		ps.add(*p)
+	if !f.decode(&w) {
 		return nil, nil
 	}
-	children := f.children(w["children"], agents, ps)
+	children := f.children(w["children"], agents)
 	delete(w, "children")
-	f.checkWant(w, ps)
+	f.checkWant(w)
 	if err := script.Check(f.data); err != nil {
-		ps.add(f.problem(0, "", err.Error()))
+		f.bad("", "%v", err)
 	}
 	return w, children
 }
 
 // children reads the values wanted of the delegates' runs: by agent an object for one run, or a list in the order of
 // the calls.
-func (s section) children(raw json.RawMessage, agents []string, ps *problems) map[string][]want {
+func (s section) children(raw json.RawMessage, agents []string) map[string][]want {
 	var byName map[string]json.RawMessage
 	if raw == nil {
 		return nil
 	}
 	if json.Unmarshal(raw, &byName) != nil {
-		ps.add(s.problem(s.lineOf("children"), "children", "want an object, by agent"))
+		s.bad("children", "want an object, by agent")
 	}
 	children := map[string][]want{}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
@@ -57,15 +56,15 @@ func (s section) children(raw json.RawMessage, agents []string, ps *problems) ma
 		if json.Unmarshal(byName[name], &list) != nil {
 			list = []want{{}}
 			if json.Unmarshal(byName[name], &list[0]) != nil {
-				ps.add(s.problem(s.lineOf(name), "children."+name, "want what is wanted of a run, or a list of that"))
+				s.bad("children."+name, "want what is wanted of a run, or a list of that")
 			}
 		}
 		if !slices.Contains(agents, name) {
-			ps.add(s.problem(s.lineOf(name), "children."+name, "got another agent, want one of agents/: "+
-				cmp.Or(strings.Join(agents, ", "), "there is none")))
+			s.bad("children."+name, "got another agent, want one of agents/: %s",
+				cmp.Or(strings.Join(agents, ", "), "there is none"))
 		}
 		for _, w := range list {
-			s.checkWant(w, ps)
+			s.checkWant(w)
 		}
 		children[name] = list
 	}
@@ -73,14 +72,14 @@ func (s section) children(raw json.RawMessage, agents []string, ps *problems) ma
 }
 
 // checkWant checks the keys and the event types wanted of one run.
-func (s section) checkWant(w want, ps *problems) {
+func (s section) checkWant(w want) {
 	for _, key := range slices.Sorted(maps.Keys(w)) {
 		if !slices.Contains(wantKeys, key) {
-			ps.add(s.problem(s.lineOf(key), key, "got an unknown key, want one of "+strings.Join(wantKeys, ", ")))
+			s.bad(key, "got an unknown key, want one of %s", strings.Join(wantKeys, ", "))
 		}
 	}
 	if err := checkEventKinds(w["events"]); err != nil {
-		ps.add(s.problem(s.lineOf("events"), "events", err.Error()))
+		s.bad("events", "%v", err)
 	}
 }
 

@@ -63,6 +63,15 @@ type Book struct {
 	teams   map[string]string            // the tenant of a workspace
 }
 
+// NewBook makes a Book of one tenant's people.
+func NewBook(tenant string, people ...Person) *Book {
+	b := &Book{tenants: map[string]map[string]Person{tenant: {}}}
+	for _, p := range people {
+		b.tenants[tenant][p.ID] = p
+	}
+	return b
+}
+
 // Person finds one by id.
 func (b *Book) Person(_ context.Context, tenant, id string) (Person, bool, error) {
 	p, ok := b.tenants[tenant][id]
