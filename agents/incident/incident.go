@@ -121,6 +121,16 @@ func (e Estate) find(name string) (service, error) {
 	return e.services[i], nil
 }
 
+// lookUp finds a service and the version of it that runs.
+func (e Estate) lookUp(name string) (service, string, error) {
+	s, err := e.find(name)
+	if err != nil {
+		return service{}, "", err
+	}
+	version, err := e.running(s)
+	return s, version, err
+}
+
 // running is the version that runs: the newest one deployed, unless that was rolled back.
 func (e Estate) running(s service) (string, error) {
 	version := s.Deploys[len(s.Deploys)-1].Version
@@ -137,14 +147,10 @@ func (e Estate) running(s service) (string, error) {
 // rollBack puts a service back from the version that runs to one that was deployed before it. That happens once for
 // each version, so two who want it at the same time do not both do it.
 func (e Estate) rollBack(name, to, key string) (Rollback, error) {
-	s, err := e.find(name)
-	if err != nil {
-		return Rollback{}, err
-	}
 	if done, found, err := e.rolledBack(name, key); err != nil || found {
 		return done, err
 	}
-	from, err := e.running(s)
+	s, from, err := e.lookUp(name)
 	if err != nil {
 		return Rollback{}, err
 	}
@@ -235,11 +241,7 @@ func page() agent.ToolSpec {
 }
 
 func (e Estate) metrics(_ context.Context, _ agent.Call, in metricsInput) (agent.Result, error) {
-	s, err := e.find(in.Service)
-	if err != nil {
-		return agent.Result{}, err
-	}
-	version, err := e.running(s)
+	s, version, err := e.lookUp(in.Service)
 	if err != nil {
 		return agent.Result{}, err
 	}
@@ -264,11 +266,7 @@ func (e Estate) metrics(_ context.Context, _ agent.Call, in metricsInput) (agent
 const usualLines = 20
 
 func (e Estate) logs(_ context.Context, _ agent.Call, in logsInput) (agent.Result, error) {
-	s, err := e.find(in.Service)
-	if err != nil {
-		return agent.Result{}, err
-	}
-	version, err := e.running(s)
+	s, version, err := e.lookUp(in.Service)
 	if err != nil {
 		return agent.Result{}, err
 	}
@@ -286,11 +284,7 @@ func (e Estate) logs(_ context.Context, _ agent.Call, in logsInput) (agent.Resul
 }
 
 func (e Estate) deploys(_ context.Context, _ agent.Call, in deploysInput) (agent.Result, error) {
-	s, err := e.find(in.Service)
-	if err != nil {
-		return agent.Result{}, err
-	}
-	version, err := e.running(s)
+	s, version, err := e.lookUp(in.Service)
 	if err != nil {
 		return agent.Result{}, err
 	}
