@@ -117,6 +117,11 @@ func (r *recording) recordChildren() error {
 // outcome returns what the run came to.
 func (r *recording) outcome(x *exporter) outcome {
 	o := outcome{Status: r.state.Status, Reason: r.state.Reason, Executed: r.executed}
+	for _, t := range r.definition.Tools {
+		if t.Precondition != nil { // the journal does not have how often it was read
+			delete(o.Executed, t.Precondition.Tool)
+		}
+	}
 	if out, err := policy.OutputView(&r.state); err == nil && !r.state.History {
 		o.Output = exact(x.json(out))
 	}
