@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/bedrockfake"
 	"github.com/countersign/countersign/internal/lambdafn"
 )
 
@@ -50,9 +51,6 @@ func (a *patient) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if what == "POST /api/auth.test" {
 		w.Header().Set("X-OAuth-Scopes", a.either("chat:write,users:read", "users:read"))
-	}
-	if status == http.StatusForbidden {
-		w.Header().Set("X-Amzn-ErrorType", "AccessDeniedException")
 	}
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, answer)
@@ -117,12 +115,6 @@ func (a *patient) answer(what, body string) (status int, text string) {
 			</ListSubscriptionsByTopicResult></ListSubscriptionsByTopicResponse>`
 	case what == "POST /api/auth.test":
 		return http.StatusOK, `{"ok": true}`
-	case strings.HasPrefix(what, "POST /model/") && a.sick:
-		return http.StatusForbidden, `{"message": "You don't have access to the model with the specified model ID."}`
-	case strings.HasPrefix(what, "POST /model/"):
-		return http.StatusOK, `{"output": {"message": {"role": "assistant", "content": [{"text": "Yes."}]}},
-			"stopReason": "end_turn", "usage": {"inputTokens": 5, "outputTokens": 2, "totalTokens": 7},
-			"metrics": {"latencyMs": 5}}`
 	default:
 		a.t.Errorf("an unexpected request: %s %s", what, body)
 		return http.StatusNotFound, `{}`
@@ -176,10 +168,13 @@ func TestDoctor(t *testing.T) {
 	a := &patient{t: t}
 	server := httptest.NewServer(a)
 	defer server.Close()
+	models := bedrockfake.New(bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Text("Yes.")}},
+		bedrockfake.Failure{Status: http.StatusForbidden, Code: "AccessDeniedException", Message: "no access"})
+	defer models.Close()
 	d.env = map[string]string{lambdafn.EnvSlackURL: server.URL}
 	for name, value := range map[string]string{
 		"AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "SECRET", "AWS_SESSION_TOKEN": "",
-		"AWS_ENDPOINT_URL": server.URL, "AWS_PROFILE": "", "AWS_CONFIG_FILE": filepath.Join(t.TempDir(), "none"),
+		"AWS_ENDPOINT_URL": server.URL, "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": models.URL(), "AWS_PROFILE": "", "AWS_CONFIG_FILE": filepath.Join(t.TempDir(), "none"),
 	} {
 		t.Setenv(name, value)
 	}
