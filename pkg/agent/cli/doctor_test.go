@@ -132,10 +132,6 @@ func (a *patient) functions() string {
 	}
 	var all []map[string]any
 	for _, name := range append(slices.Clone(deployedFunctions), "other") {
-		if a.sick && name == "ApproveFunction" {
-			variables = map[string]string{lambdafn.EnvMailFrom: "approvals@example.com", lambdafn.EnvSlackToken: "slack-token",
-				lambdafn.EnvMetrics: "off"}
-		}
 		if !a.sick || name != "ToolFunction" {
 			all = append(all, map[string]any{"FunctionName": "shop-" + name + "-X1", "State": "Active",
 				"LastUpdateStatus": "Successful", "Environment": map[string]any{"Variables": variables}})
