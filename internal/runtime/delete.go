@@ -176,7 +176,7 @@ func (d *Deleter) delete(ctx context.Context, tenant, runID, by string, out *Del
 	case begun && record.Plan == nil:
 		return nil
 	case !begun:
-		mark := ""
+		var mark string
 		if record, mark, err = d.plan(ctx, tenant, runID); err != nil {
 			return err
 		}

@@ -144,25 +144,6 @@ type resultBlock struct {
 	Cut  string
 }
 
-// jsonNode is a value of JSON with its members.
-type jsonNode struct {
-	show.Row
-	Members []jsonNode
-}
-
-// newJSONTree returns lines of JSON as trees.
-func newJSONTree(rows []show.Row) (all []jsonNode) {
-	for i := 0; i < len(rows); {
-		end := i + 1
-		for end < len(rows) && rows[end].Depth > rows[i].Depth {
-			end++
-		}
-		all = append(all, jsonNode{rows[i], newJSONTree(rows[i+1 : end])})
-		i = end
-	}
-	return all
-}
-
 // newChatPage returns the view of chat.html: a run as a conversation, or the beginning of one, where id is "".
 func (c *console) newChatPage(r *http.Request, id string) (page runPage, err error) {
 	if c.Act == nil || c.Agents == nil {
@@ -434,15 +415,6 @@ func (s *pageBuilder) newOutput(ctx context.Context, all []policy.Spoken) (*runO
 		lines, err := s.Arguments(ctx, s.run.ID, "", raw)
 		return &runOutput{Tree: s.fitTree(lines)}, err
 	}
-}
-
-// fitTree returns lines of JSON as a tree, or as one text if the page has too many spans.
-func (s *pageBuilder) fitTree(lines []show.Row) []jsonNode {
-	if n := countSpans(lines) + len(lines); n <= s.spans {
-		s.spans -= n
-		return newJSONTree(lines)
-	}
-	return []jsonNode{{Row: show.Row{Value: show.Text{{Text: joinArguments(lines)}}}}}
 }
 
 // newInput renders a call's arguments, or returns why they are not shown here. A request's own page shows all of

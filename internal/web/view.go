@@ -226,3 +226,31 @@ func (s *server) setAnswerSection(page *requestPage, v visit) {
 		page.Each = nil
 	}
 }
+
+// jsonNode is a value of JSON with its members.
+type jsonNode struct {
+	show.Row
+	Members []jsonNode
+}
+
+// newJSONTree returns lines of JSON as trees.
+func newJSONTree(rows []show.Row) (all []jsonNode) {
+	for i := 0; i < len(rows); {
+		end := i + 1
+		for end < len(rows) && rows[end].Depth > rows[i].Depth {
+			end++
+		}
+		all = append(all, jsonNode{rows[i], newJSONTree(rows[i+1 : end])})
+		i = end
+	}
+	return all
+}
+
+// fitTree returns lines of JSON as a tree, or as one text if the page has too many spans.
+func (s *pageBuilder) fitTree(lines []show.Row) []jsonNode {
+	if n := countSpans(lines) + len(lines); n <= s.spans {
+		s.spans -= n
+		return newJSONTree(lines)
+	}
+	return []jsonNode{{Row: show.Row{Value: show.Text{{Text: joinArguments(lines)}}}}}
+}

@@ -99,7 +99,8 @@ func ContextFailure(ctx context.Context) error {
 func NetworkFailure(err error) error {
 	var network net.Error
 	var dns *net.DNSError
-	class, message := agent.ModelConnection, ""
+	class := agent.ModelConnection
+	var message string
 	switch isNetwork := errors.As(err, &network); {
 	case isNetwork && network.Timeout():
 		class, message = agent.ModelTimeout, "network timed out"

@@ -130,9 +130,7 @@ func put(it store.Item, conds ...store.Cond) store.Op {
 	return store.Op{Kind: store.Put, Item: it, If: conds}
 }
 
-func update(it store.Item, conds ...store.Cond) store.Op {
-	return store.Op{Kind: store.Update, Item: it, If: conds}
-}
+func update(it store.Item) store.Op { return store.Op{Kind: store.Update, Item: it} }
 
 func check(k store.Key, conds ...store.Cond) store.Op {
 	return store.Op{Kind: store.Check, Item: store.Item{Key: k}, If: conds}
@@ -142,10 +140,7 @@ func bare(pk, sk string) store.Item { return store.Item{Key: key(pk, sk)} }
 
 type attrs = map[string]store.Value
 
-var (
-	absent = store.Cond{Op: store.ItemAbsent}
-	exists = store.Cond{Op: store.ItemExists}
-)
+var absent = store.Cond{Op: store.ItemAbsent}
 
 func cond(attr string, op store.CondOp, v store.Value) store.Cond {
 	return store.Cond{Attr: attr, Op: op, Value: v}
