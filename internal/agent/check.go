@@ -431,7 +431,8 @@ func (c *checker) approvalTool(at string, d *Definition) {
 	}
 }
 
-// CheckSchema wants a JSON Schema of an object that refers to nothing outside itself (R14), as a definition's tools have.
+// CheckSchema wants a JSON Schema of an object that refers to nothing outside itself (R14), as a definition's tools
+// have.
 func CheckSchema(raw json.RawMessage) error {
 	schema, err := ReadSchema(raw)
 	if err == nil && schema["type"] != "object" {

@@ -201,7 +201,8 @@ func (c *checker) servers(at string, d *Definition) {
 	seen := map[string]bool{}
 	for i, m := range d.MCP {
 		path := fmt.Sprintf("%s[%d]", at, i)
-		c.form(serverName.MatchString(m.Name), path+".name", m.Name, "1 to 32 of a-z, 0-9, _ and -, the first a letter or digit")
+		c.form(serverName.MatchString(m.Name), path+".name", m.Name,
+			"1 to 32 of a-z, 0-9, _ and -, the first a letter or digit")
 		c.that(m.Name == "" || !seen[m.Name], path+".name", "got a server a second time, want each once")
 		seen[m.Name] = true
 		c.serverPlace(path, m)

@@ -8,7 +8,8 @@ import (
 
 // enums are the values of each type that has a few, in the order in which messages name them.
 var enums = map[reflect.Type][]string{
-	reflect.TypeFor[Preset]():            words(PresetCountersign, PresetArvo, PresetRunner, PresetTirea, PresetCowork, PresetForge),
+	reflect.TypeFor[Preset](): words(PresetCountersign, PresetArvo, PresetRunner, PresetTirea, PresetCowork,
+		PresetForge),
 	reflect.TypeFor[BatchMode]():         words(BatchAll, BatchHighestPriority, BatchFirst),
 	reflect.TypeFor[Executor]():          words(ExecutorSequential, ExecutorParallelBatch, ExecutorParallelStreaming),
 	reflect.TypeFor[run.WaitMode]():      words(run.WaitAnyExternal, run.WaitAllSuspended),
@@ -35,7 +36,8 @@ var enums = map[reflect.Type][]string{
 	reflect.TypeFor[Scope]():             words(ScopeCall, ScopeTool),
 	reflect.TypeFor[Grants]():            words(GrantsRun, GrantsOnce, GrantsStanding),
 	reflect.TypeFor[Verdict]():           words(VerdictAllow, VerdictAsk, VerdictDeny),
-	reflect.TypeFor[ToolKind]():          words(KindInternal, KindService, KindLambda, KindHTTP, KindAgent), // KindMCP is never written
+	// KindMCP is never written
+	reflect.TypeFor[ToolKind]():          words(KindInternal, KindService, KindLambda, KindHTTP, KindAgent),
 	reflect.TypeFor[run.Effect]():        words(run.EffectRead, run.EffectIdempotent, run.EffectNonIdempotent),
 	reflect.TypeFor[PromptOrder]():       words(PromptSeed, PromptCode),
 	reflect.TypeFor[SummaryKind]():       words(SummaryMechanical, SummaryModel),

@@ -430,7 +430,8 @@ func (d *Definition) EveryBuiltin() []ToolSpec {
 var budgetTool = ToolSpec{
 	Name: run.ToolBudget, Kind: KindInternal, Effect: run.EffectNonIdempotent,
 	Description: "Raise the budget of this run.",
-	Describe: `Let the run spend more:{{with index . "usd"}} {{.}} USD{{end}}{{with index . "tokens"}} {{.}} tokens{{end}}.` +
+	Describe: `Let the run spend more:{{with index . "usd"}} {{.}} USD{{end}}` +
+		`{{with index . "tokens"}} {{.}} tokens{{end}}.` +
 		` Its budget is used up.`,
 	Schema: json.RawMessage(`{"type":"object","minProperties":1,"additionalProperties":false,"properties":{` +
 		`"usd":{"type":"number","exclusiveMinimum":0,"maximum":1000000,"multipleOf":0.000001},` +

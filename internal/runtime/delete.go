@@ -35,8 +35,8 @@ type NotDeletable struct{ Run, Problem string }
 func (e *NotDeletable) Error() string { return fmt.Sprintf("delete run %s: %s", e.Run, e.Problem) }
 
 // Delete deletes a run that has ended, and the runs that its calls were. First it reads whether all of them can be
-// deleted: after *NotDeletable, policy.ErrNotFinished and store.ErrNoRun nothing was deleted. Then it puts the record of
-// the deletion in the run's place, which names what is to be deleted, and deletes it. Whatever interrupts it, a
+// deleted: after *NotDeletable, policy.ErrNotFinished and store.ErrNoRun nothing was deleted. Then it puts the record
+// of the deletion in the run's place, which names what is to be deleted, and deletes it. Whatever interrupts it, a
 // repetition goes on.
 func (d *Deleter) Delete(ctx context.Context, tenant, runID, by string) (Deleted, error) {
 	out := Deleted{Run: runID}

@@ -19,7 +19,8 @@ import (
 
 // What happens to runs and to requests is published (docs/events.md). The events of an entry are stored in its
 // transaction, under PK T#tenant#OUTBOX#run, SK the entry's sequence, and sent behind it. The item is listed until they
-// are sent: the sweep sends those that whoever committed the entry did not. An event that is sent again has the same id.
+// are sent: the sweep sends those that whoever committed the entry did not. An event that is sent again has the same
+// id.
 
 const (
 	publishTime = 5 * time.Second    // how long whoever commits an entry tries to send its events

@@ -16,8 +16,8 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// An end that no execution commits may never be announced, should the process that commits it die, and nothing there can
-// clean up after the run. However many requests to people a run has open, its end commits by itself, and they are
+// An end that no execution commits may never be announced, should the process that commits it die, and nothing there
+// can clean up after the run. However many requests to people a run has open, its end commits by itself, and they are
 // closed behind it. So an end that somebody waits for, or behind which cleaning up or closing requests is owed, has a
 // record in its transaction, under PK T#tenant#END#run, SK "E", which is listed until nothing is owed.
 

@@ -21,8 +21,8 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// Ports is everything a use case needs of the world. All but Uploads, Agents, Remotes, Emit, Publish, Functions, Callbacks,
-// Notify, Warn, Sink, Trace, Hooks, Count, Trusts and Index are required.
+// Ports is everything a use case needs of the world. All but Uploads, Agents, Remotes, Emit, Publish, Functions,
+// Callbacks, Notify, Warn, Sink, Trace, Hooks, Count, Trusts and Index are required.
 type Ports struct {
 	Table   store.Table
 	Journal *store.Journal

@@ -231,9 +231,11 @@ func TestConsoleShowsALongRunInABrowser(t *testing.T) {
 	p.Eval(`document.querySelector(":target").innerText`, &target)
 	require.Contains(t, target, "Answer 499")
 	for range 4 {
-		p.Eval(`document.querySelector("#older button").focus()`, nil)
+		p.Eval(`document.body.dataset.left = "true", document.querySelector("#older button").focus()`, nil)
 		p.Key("Enter")
-		p.Settle()
+		for loaded := false; !loaded; { // the next page, whole
+			p.Eval(`document.readyState === "complete" && !document.body.dataset.left`, &loaded)
+		}
 		look()
 		require.Equal(t, 200, found.Messages)
 		require.Less(t, found.Nodes, 6000)

@@ -173,8 +173,8 @@ func (l *link) said(err error) error {
 		err = cause // the end of an answer over HTTP says less than what came before it
 	}
 	text := egress.Bare(err).Error()
-	// The SDK, too, quotes the bytes at which it gave up, and cuts them anywhere: of a secret that a server sends back, one
-	// half could stand there, which nothing takes out. (Of programs: see unread.)
+	// The SDK, too, quotes the bytes at which it gave up, and cuts them anywhere: of a secret that a server sends back,
+	// one half could stand there, which nothing takes out. (Of programs: see unread.)
 	for _, begins := range []string{"failed to decode response", "failed to decode event"} {
 		if before, _, quotes := strings.Cut(text, begins); quotes {
 			text = before + begins + ": it is no message of the protocol"

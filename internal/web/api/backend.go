@@ -66,7 +66,8 @@ type Agents interface {
 	Agents() []string
 }
 
-// Desk records decisions and remarks, and revokes standing grants; *approval.Desk implements it and documents the errors.
+// Desk records decisions and remarks, and revokes standing grants; *approval.Desk implements it and documents the
+// errors.
 type Desk interface {
 	Decide(ctx context.Context, r approval.DecisionInput) (approval.Approval, error)
 	PrepareDecision(ctx context.Context, s *run.AgentState, r approval.DecisionInput) (func(ctx context.Context) error,
