@@ -114,7 +114,7 @@ func (s *server) showUncovered(w http.ResponseWriter, r *http.Request, v visit, 
 // reviewEdit shows what the edited arguments change, with the form that approves them. It decides and records nothing.
 func (s *server) reviewEdit(w http.ResponseWriter, r *http.Request, v visit, form map[string]string) {
 	var changes []change
-	var err error = approval.ErrForbidden
+	err := approval.ErrForbidden
 	if s.findAllowedActions(v).Edit {
 		var args json.RawMessage
 		if args, changes, err = s.readEdit(r.Context(), v.a, form); err == nil {

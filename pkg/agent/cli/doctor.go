@@ -111,9 +111,9 @@ func agentFindings(p *program, problems []error) (found []finding) {
 // localChecks look at this machine.
 func (p *program) localChecks(names []string, find func(string) (*agent.Definition, bool)) []check {
 	checks := []check{
-		{"store", func(context.Context) (found []finding, err error) {
-			if _, err := readPrincipals(p.home); err != nil {
-				found = append(found, finding{err.Error(), "mend the file"})
+		{"store", func(ctx context.Context) (found []finding, err error) {
+			if err := p.withReadSession(ctx, func(*session) error { return nil }); err != nil {
+				return []finding{{err.Error(), "mend the file, restore a backup, or name another store with --home"}}, nil
 			}
 			for _, file := range []string{"keyring", "token", "secrets.yaml"} {
 				name := filepath.Join(p.home, file)
