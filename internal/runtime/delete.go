@@ -21,7 +21,7 @@ type Deleter struct{ Ports }
 type Deleted struct {
 	Run       string `json:"run"`
 	Hash      string `json:"hash"`      // of the newest entry of its journal, which its end announced
-	Runs      int64  `json:"runs"`      // with those that its calls were
+	Runs      int64  `json:"runs"`      // with its delegated runs
 	Entries   int64  `json:"entries"`   // of their journals
 	Approvals int64  `json:"approvals"` // requests to people, with links and codes
 	Blobs     int64  `json:"blobs"`
@@ -34,10 +34,10 @@ type NotDeletable struct{ Run, Problem string }
 
 func (e *NotDeletable) Error() string { return fmt.Sprintf("delete run %s: %s", e.Run, e.Problem) }
 
-// Delete deletes a run that has ended, and the runs that its calls were. First it reads whether all of them can be
-// deleted: after *NotDeletable, policy.ErrNotFinished and store.ErrNoRun nothing was deleted. Then it puts the record
-// of the deletion in the run's place, which names what is to be deleted, and deletes it. Whatever interrupts it, a
-// repetition goes on.
+// Delete deletes a run that has ended, and its delegated runs. First it reads whether all of them can be deleted: after
+// *NotDeletable, policy.ErrNotFinished and store.ErrNoRun nothing was deleted. Then it replaces the first entry of the
+// run by the record of the deletion, which names what is to be deleted, and deletes that. If it is interrupted, the
+// next call continues.
 func (d *Deleter) Delete(ctx context.Context, tenant, runID, by string) (Deleted, error) {
 	out := Deleted{Run: runID}
 	record, begun, err := d.Journal.Deletion(ctx, tenant, runID)
@@ -103,12 +103,17 @@ func (d *Deleter) plan(ctx context.Context, tenant, runID string) (record store.
 	if owed.listed {
 		return refused("its requests are being closed or its end is being told: try again in a minute")
 	}
-	unsent, err := d.Table.Query(ctx, store.Range{PK: outboxPK(tenant, runID)})
-	if err != nil {
-		return record, "", err
-	}
-	if slices.ContainsFunc(unsent.Items, func(it store.Item) bool { return it.Index != "" }) {
-		return refused("its events are being published: try again in a minute")
+	for outbox := (store.Range{PK: outboxPK(tenant, runID)}); ; {
+		page, err := d.Table.Query(ctx, outbox)
+		if err != nil {
+			return record, "", err
+		}
+		if slices.ContainsFunc(page.Items, func(it store.Item) bool { return it.Index != "" }) {
+			return refused("its events are being published: try again in a minute")
+		}
+		if outbox.Cursor = page.Cursor; outbox.Cursor == "" {
+			break
+		}
 	}
 	branch, mark, err := d.Journal.Branch(ctx, tenant, runID)
 	if err != nil {

@@ -3,6 +3,7 @@ package scenario
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 
@@ -16,9 +17,9 @@ import (
 
 var errAnswerLost = errors.New("the answer to a write was lost")
 
-// TestDeletedRuns plays every scenario and deletes the runs that have ended. The process dies after its first
-// write, the next one after its second, and so on until one ends. Of a deleted run the record of its deletion is left, and the slot that closed its inbox;
-// nothing of a run that goes on is gone.
+// TestDeletedRuns plays every scenario and deletes the runs that have ended. The process dies after its first write, the
+// next one after its second, and so on until one ends. Of a deleted run the record of its deletion is left, and the slot
+// that closed its inbox; nothing of a run that goes on is gone.
 func TestDeletedRuns(t *testing.T) {
 	for _, s := range corpus(t) {
 		t.Run(s.Name, func(t *testing.T) {
@@ -72,6 +73,39 @@ func TestDeletedRuns(t *testing.T) {
 			}
 		})
 	}
+}
+
+// shortPages is a table whose pages hold one item.
+type shortPages struct{ store.Table }
+
+func (t shortPages) Query(ctx context.Context, r store.Range) (store.Page, error) {
+	r.Limit = 1
+	return t.Table.Query(ctx, r)
+}
+
+// A run whose events are not all sent is not deleted, however many pages of sent ones stand before them.
+func TestDeletionWaitsForUnsentEvents(t *testing.T) {
+	data, err := os.ReadFile("../../scenarios/precondition-true.txtar")
+	require.NoError(t, err)
+	s, err := Load("precondition-true.txtar", data)
+	require.NoError(t, err)
+	sim, err := newSimulation(s, Options{})
+	require.NoError(t, err)
+	require.NoError(t, sim.clock.Run(sim.execute))
+	outbox := "T#" + tenant + "#OUTBOX"
+	sent, unsent := store.Key{PK: outbox + "#" + sim.run, SK: "0000000001"}, store.Key{PK: outbox + "#" + sim.run, SK: "0000000002"}
+	put := func(it store.Item) {
+		require.NoError(t, sim.table.Write(t.Context(), store.Op{Kind: store.Put, Item: it}))
+	}
+	put(store.Item{Key: sent})
+	put(store.Item{Key: unsent, Index: outbox, IndexSort: "0"})
+	table := shortPages{sim.table}
+	d := runtime.Deleter{Ports: runtime.Ports{Table: table, Journal: store.NewJournal(table, 0), Blobs: sim.blobs, Clock: sim.clock}}
+	_, err = d.Delete(t.Context(), tenant, sim.run, "user:ana")
+	require.ErrorContains(t, err, "its events are being published")
+	put(store.Item{Key: unsent})
+	_, err = d.Delete(t.Context(), tenant, sim.run, "user:ana")
+	require.NoError(t, err)
 }
 
 // requireDeleted looks through the whole table for what is left of deleted runs.

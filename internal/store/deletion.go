@@ -30,7 +30,7 @@ type Deletion struct {
 // DeletionPlan names what belongs to a run and stands under keys of its own.
 type DeletionPlan struct {
 	Origin    string   `json:"origin,omitempty"`    // the run that it began from
-	Children  []string `json:"children,omitempty"`  // runs that its calls were
+	Children  []string `json:"children,omitempty"`  // its delegated runs
 	Approvals []string `json:"approvals,omitempty"` // requests to people
 }
 
