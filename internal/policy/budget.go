@@ -26,8 +26,7 @@ func usdBudget(d *agent.Definition, s *run.AgentState) run.USD {
 
 func isUsed[T int64 | run.USD](budget, used T) bool { return budget > 0 && used >= budget }
 
-// wantsBudget reports whether people are asked, or to be asked, for more budget. Nobody is where the run has no
-// interactions or no room left, too: more budget would not let it go on.
+// wantsBudget reports whether the run must ask people for more budget, or waits for their answer.
 func wantsBudget(d *agent.Definition, s *run.AgentState) bool {
 	return isBudgetGate(d, s) && !s.Budget.Refused
 }
@@ -37,6 +36,8 @@ func isBudgetRefused(d *agent.Definition, s *run.AgentState) bool {
 	return isBudgetGate(d, s) && s.Budget.Refused
 }
 
+// isBudgetGate reports whether the budget is what keeps the run from going on, and people are asked about it. A run that
+// has also used up its interactions, or its context, does not ask: more budget would not let it continue.
 func isBudgetGate(d *agent.Definition, s *run.AgentState) bool {
 	if d.Limits.OnBudget != agent.OnBudgetAsk {
 		return false

@@ -17,13 +17,13 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// What happens to runs and to requests is published (docs/events.md). The events of an entry are stored in its
-// transaction, under PK T#tenant#OUTBOX#run, SK the entry's sequence, and sent behind it. The item is listed until they
-// are sent: the sweep sends those that whoever committed the entry did not. An event that is sent again has the same
-// id.
+// What happens to runs and to requests is published (docs/events.md). The events of an entry are one item, which is
+// written in the entry's transaction: PK T#tenant#OUTBOX#run, SK the entry's sequence. The process that commits the
+// entry then sends them. The item is in the index until they are sent, and the sweep sends what is left there. An event
+// that is sent again has the same id.
 
 const (
-	publishTime = 5 * time.Second    // how long whoever commits an entry tries to send its events
+	publishTime = 5 * time.Second    // how long the process that commits an entry tries to send its events
 	sentTime    = 7 * 24 * time.Hour // after that the table may delete the item of what was sent
 )
 
@@ -31,7 +31,8 @@ func outboxIndex(tenant string) string { return "T#" + tenant + "#OUTBOX" }
 
 func outboxPK(tenant, run string) string { return outboxIndex(tenant) + "#" + run }
 
-// outbox is the item with what an entry publishes; no operation where that is nothing, or nobody listens.
+// outbox returns the write of the item with the events that an entry publishes. It returns none if there are no events,
+// or no bus.
 func (p Ports) outbox(before *run.AgentState, d *run.Draft, def *agent.Definition) ([]store.Op, error) {
 	if p.Publish == nil {
 		return nil, nil
@@ -52,7 +53,7 @@ func (p Ports) outbox(before *run.AgentState, d *run.Draft, def *agent.Definitio
 	}}}, nil
 }
 
-// send sends the events of an item and takes it off the list.
+// send sends the events of an item and removes the item from the index.
 func (p Ports) send(ctx context.Context, it store.Item) error {
 	var events []policy.Outgoing
 	if err := jsonx.ReadStored("outbox", it.Body, &events); err != nil {
@@ -72,7 +73,7 @@ func (p Ports) send(ctx context.Context, it store.Item) error {
 	return nil
 }
 
-// sendCommitted sends what an entry publishes, once it is committed. What fails here the sweep sends.
+// sendCommitted sends the events of a committed entry. The sweep sends those that fail here.
 func (p Ports) sendCommitted(ctx context.Context, items []store.Op) {
 	for _, op := range items {
 		sending, cancel := p.Clock.WithTimeout(ctx, publishTime)
@@ -83,8 +84,9 @@ func (p Ports) sendCommitted(ctx context.Context, items []store.Op) {
 	}
 }
 
-// SendOutbox sends a page of a tenant's events whose entries were committed by then, and says how many entries' those
-// were. A page that is not complete ends with an error.
+// SendOutbox sends the events on one page of a tenant's unsent items, of entries that were committed no later than by.
+// It returns how many items it sent, and where the next page begins; "" = there is none. An item that cannot be read is
+// skipped, and is part of the error. A bus that fails ends the page.
 func (p Ports) SendOutbox(
 	ctx context.Context, tenant string, by time.Time, cursor string,
 ) (sent int64, next string, err error) {
@@ -122,16 +124,16 @@ const (
 
 // publishedData is the data of a published event. It holds no content: who reads it need not be allowed to read runs.
 type publishedData struct {
-	Version int              `json:"version"` // of this form
-	Time    time.Time        `json:"time"`
-	Seq     int64            `json:"seq"`    // of the run's entry: events of a run are in its order
-	Status  run.RunStatus    `json:"status"` // the run's, behind the entry
-	Parent  string           `json:"parent,omitempty"`
-	Root    string           `json:"root,omitempty"`
-	Links   publishedLinks   `json:"links"` // paths of the HTTP API
-	Request *publishedAsking `json:"request,omitempty"`
-	Reason  run.Reason       `json:"reason,omitempty"` // of a run's end
-	Code    run.ErrorCode    `json:"code,omitempty"`   // of a run that failed
+	Version int               `json:"version"` // of this form
+	Time    time.Time         `json:"time"`
+	Seq     int64             `json:"seq"`    // of the run's entry: events of a run are in its order
+	Status  run.RunStatus     `json:"status"` // the run's, behind the entry
+	Parent  string            `json:"parent,omitempty"`
+	Root    string            `json:"root,omitempty"`
+	Links   publishedLinks    `json:"links"` // paths of the HTTP API
+	Request *publishedRequest `json:"request,omitempty"`
+	Reason  run.Reason        `json:"reason,omitempty"` // of a run's end
+	Code    run.ErrorCode     `json:"code,omitempty"`   // of a run that failed
 }
 
 type publishedLinks struct {
@@ -139,8 +141,9 @@ type publishedLinks struct {
 	Request string `json:"request,omitempty"`
 }
 
-// publishedAsking is a request in an event. All but ID, Calls, Outcome, By and With are of type asked alone.
-type publishedAsking struct {
+// publishedRequest is a request in an event. Outcome, By and With are set when it has ended; the fields from Kind to
+// Until, except Calls, when people are asked.
+type publishedRequest struct {
 	ID        string        `json:"id"`
 	Kind      approval.Kind `json:"kind,omitempty"`
 	Calls     []string      `json:"calls,omitempty"`
@@ -157,7 +160,8 @@ type publishedAsking struct {
 	With      []string      `json:"with,omitempty"`
 }
 
-// published are the events of a draft: its start, the requests that it opens and closes, its end.
+// published returns the events of a draft: the start of the run, the requests that it opens and closes, the end of the
+// run.
 func published(before *run.AgentState, d *run.Draft, def *agent.Definition) (events []policy.Outgoing, err error) {
 	after := d.Committed()
 	s := &after
@@ -181,7 +185,7 @@ func published(before *run.AgentState, d *run.Draft, def *agent.Definition) (eve
 		add(s.Run+"#started", typeRunStarted, publishedData{})
 	}
 	for _, a := range openedRequests(before, d, def) {
-		add(a.ID+"#asked", typeRequestAsked, publishedData{Request: &publishedAsking{
+		add(a.ID+"#asked", typeRequestAsked, publishedData{Request: &publishedRequest{
 			ID: a.ID, Kind: a.Kind, Calls: a.Calls, Tools: a.Tools, Digest: a.Digest, Effect: a.Effect, Approvers: a.Approvers,
 			Above: a.Above, Quorum: a.Quorum, FourEyes: a.FourEyes, Until: a.ExpiresAt.UTC(),
 		}})
@@ -207,7 +211,7 @@ func published(before *run.AgentState, d *run.Draft, def *agent.Definition) (eve
 	return events, err
 }
 
-// openedRequests are the requests that people are asked behind the draft and were not before it.
+// openedRequests returns the requests that are open after the draft and were not before it.
 func openedRequests(before *run.AgentState, d *run.Draft, def *agent.Definition) (opened []approval.Approval) {
 	for _, c := range d.State.Waits() {
 		was, known := before.Call(c.ID)
@@ -225,9 +229,9 @@ func openedRequests(before *run.AgentState, d *run.Draft, def *agent.Definition)
 	return opened
 }
 
-// closedRequests are the requests that people were asked before the draft and are not behind it, and how each ended: by
-// a decision, or as a status of approval says.
-func closedRequests(before *run.AgentState, d *run.Draft) (closed []publishedAsking) {
+// closedRequests returns the requests that were open before the draft and are not after it. The outcome of each is a
+// decision, or the status that the request ends with.
+func closedRequests(before *run.AgentState, d *run.Draft) (closed []publishedRequest) {
 	open := map[string]bool{}
 	for _, c := range d.State.Waits() {
 		open[c.Wait.Approval] = true
@@ -243,10 +247,10 @@ func closedRequests(before *run.AgentState, d *run.Draft) (closed []publishedAsk
 		if c.Wait.For == run.ForAnswer || open[c.Wait.Approval] {
 			continue
 		}
-		end := publishedAsking{ID: c.Wait.Approval, Calls: []string{c.ID}}
+		end := publishedRequest{ID: c.Wait.Approval, Calls: []string{c.ID}}
 		for _, e := range d.Entry.Events {
 			if isDecisionOn(e, c) {
-				end.decided(e)
+				end.setDecision(e)
 			}
 		}
 		if as, ended := overtakenStatus(c, d.Entry.Events); ended {
@@ -259,7 +263,7 @@ func closedRequests(before *run.AgentState, d *run.Draft) (closed []publishedAsk
 		if open[r.Approval] {
 			continue
 		}
-		end := publishedAsking{ID: r.Approval}
+		end := publishedRequest{ID: r.Approval}
 		for _, t := range r.Tools {
 			end.Calls = append(end.Calls, t.Calls...)
 		}
@@ -267,7 +271,7 @@ func closedRequests(before *run.AgentState, d *run.Draft) (closed []publishedAsk
 			switch e := e.(type) {
 			case run.Decided:
 				if e.Approval == r.Approval {
-					end.decided(e)
+					end.setDecision(e)
 				}
 			case run.PermissionAnswered:
 				if e.Approval == r.Approval && e.Expired {
@@ -281,8 +285,8 @@ func closedRequests(before *run.AgentState, d *run.Draft) (closed []publishedAsk
 	return closed
 }
 
-// decided says what a person's decision comes to.
-func (a *publishedAsking) decided(e run.Event) {
+// setDecision sets the outcome, and who decided, from the event of a person's decision.
+func (a *publishedRequest) setDecision(e run.Event) {
 	switch e := e.(type) {
 	case run.Decided:
 		a.Outcome, a.By, a.With = string(e.Action), e.By, e.With

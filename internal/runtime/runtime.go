@@ -106,10 +106,10 @@ func (p Ports) commit(
 	if err := d.Snap(); err != nil {
 		return err
 	}
-	news, err := p.appendWithNews(ctx, before, d, def, guards)
+	unsent, err := p.appendWithOutbox(ctx, before, d, def, guards)
 	if errors.Is(err, store.ErrTooLarge) && d.Entry.Snapshot != nil { // a snapshot can wait for a smaller entry
 		d.Entry.Snapshot = nil
-		news, err = p.appendWithNews(ctx, before, d, def, guards)
+		unsent, err = p.appendWithOutbox(ctx, before, d, def, guards)
 	}
 	if err != nil {
 		return err
@@ -118,19 +118,18 @@ func (p Ports) commit(
 		after := d.Committed()
 		notifySink(ctx, p.Sink, d.Entry, &after)
 	}
-	p.sendCommitted(ctx, news)
+	p.sendCommitted(ctx, unsent)
 	return nil
 }
 
-// appendWithNews appends the draft with what it publishes, which it returns.
-func (p Ports) appendWithNews(
+// appendWithOutbox appends the draft together with the events that it publishes, which it returns.
+func (p Ports) appendWithOutbox(
 	ctx context.Context, before run.AgentState, d *run.Draft, def *agent.Definition, guards []store.Op,
-) ([]store.Op, error) {
-	news, err := p.outbox(&before, d, def)
-	if err != nil {
+) (unsent []store.Op, err error) {
+	if unsent, err = p.outbox(&before, d, def); err != nil {
 		return nil, err
 	}
-	return news, p.Journal.Append(ctx, before, d, append(slices.Clip(guards), news...)...)
+	return unsent, p.Journal.Append(ctx, before, d, append(slices.Clip(guards), unsent...)...)
 }
 
 // notifyLostAnswer hands the sink an entry that was committed although the answer to its write was lost.
