@@ -11,7 +11,6 @@ import (
 	"maps"
 	"net/http"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -200,8 +199,6 @@ func (p *program) modelFindings(ctx context.Context, name string, m agent.ModelS
 	return []finding{{fmt.Sprintf("agent %s: %v", name, err), mend}}
 }
 
-var secretUse = regexp.MustCompile(`\$\{secret:([A-Za-z0-9_.-]{1,64})\}`)
-
 // missingSecrets are the secrets that tools and MCP servers of the agents name and nobody has stored.
 func missingSecrets(
 	ctx context.Context, from tool.Secrets, tenant string, names []string,
@@ -214,8 +211,14 @@ func missingSecrets(
 		if err != nil {
 			return nil, err
 		}
-		for _, use := range secretUse.FindAllSubmatch(text, -1) {
-			uses[string(use[1])] = name
+		parts, err := agent.SecretParts(string(text))
+		if err != nil {
+			return nil, fmt.Errorf("agent %s: %w", name, err)
+		}
+		for _, part := range parts {
+			if part.Secret != "" {
+				uses[part.Secret] = name
+			}
 		}
 	}
 	for _, secret := range slices.Sorted(maps.Keys(uses)) {
