@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,6 +59,30 @@ func TestRunByTheAPI(t *testing.T) {
 	require.Equal(t, "user:ana", mustApproval(t, ana, page.Items[0].ID).Decisions[0].By)
 	require.Empty(t, d.bus.Undelivered())
 	d.logInitTimes()
+	d.requireDeletion(ana, started.ID)
+}
+
+// requireDeletion deletes a run by the API, once its end has been cleaned up: functions/http does it with its own role.
+func (d *deployment) requireDeletion(operator *api.Client, id string) {
+	t := d.t
+	t.Helper()
+	_, err := d.client(acme, "ben", "sales").Delete(t.Context(), id)
+	requireProblem(t, err, 403, api.NotAllowed)
+	require.Eventually(t, func() bool {
+		_, err = operator.Delete(t.Context(), id)
+		var refused *api.Problem
+		return err == nil || !errors.As(err, &refused) || refused.Status != 409
+	}, 2*time.Minute, 50*time.Millisecond)
+	require.NoError(t, err)
+	_, err = operator.Run(t.Context(), id)
+	requireProblem(t, err, 404, api.RunNotFound)
+	again, err := operator.Delete(t.Context(), id)
+	require.NoError(t, err)
+	require.True(t, again.Already)
+	page, err := operator.Deletions(t.Context(), "", 0)
+	require.NoError(t, err)
+	require.Len(t, page.Items, 1)
+	require.Equal(t, []string{id, "user:ana"}, []string{page.Items[0].Run, page.Items[0].By})
 }
 
 func mustApproval(t *testing.T, c *api.Client, id string) approval.Approval {
