@@ -22,7 +22,7 @@ type formResult struct {
 	Bad   bool
 	text  string
 	typed map[string]string
-	// changes are what an edit would change; nil = no edit is looked at
+	// changes are what an edit would change; nil = no edit is under review
 	changes []change
 }
 

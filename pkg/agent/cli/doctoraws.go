@@ -258,7 +258,7 @@ func (d *deployment) peopleFindings(ctx context.Context) ([]finding, error) {
 	}}, nil
 }
 
-// operatorFindings say who could decide at all.
+// operatorFindings report a deployment in which nobody can decide.
 func (d *deployment) operatorFindings(context.Context) ([]finding, error) {
 	const deploy = "sam deploy --parameter-overrides "
 	issuer, iam := d.env("HttpFunction", lambdafn.EnvOIDCIssuer), d.env("HttpFunction", lambdafn.EnvIAMTenant)
@@ -325,7 +325,7 @@ func (d *deployment) slackFindings(ctx context.Context) ([]finding, error) {
 	return found, err
 }
 
-// alarmFindings look whether anybody hears the alarms.
+// alarmFindings report alarms that nobody receives.
 func (d *deployment) alarmFindings(ctx context.Context) ([]finding, error) {
 	client := sns.NewFromConfig(d.cfg)
 	pages := sns.NewListTopicsPaginator(client, &sns.ListTopicsInput{})
