@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -34,6 +35,7 @@ type Feed struct {
 	clock    clock.Clock
 	mu       sync.Mutex
 	watchers map[string]map[*feedWatch]bool // by tenant and run
+	writing  map[string]*deltas             // the newest reply that has no entry yet, by tenant and run
 	closed   bool
 }
 
@@ -41,14 +43,18 @@ var _ Watcher = (*Feed)(nil)
 
 // NewFeed returns a feed without watchers.
 func NewFeed(c clock.Clock) *Feed {
-	return &Feed{clock: c, watchers: map[string]map[*feedWatch]bool{}}
+	return &Feed{clock: c, watchers: map[string]map[*feedWatch]bool{}, writing: map[string]*deltas{}}
 }
 
 // Committed wakes the watchers of the entry's run.
 func (f *Feed) Committed(_ context.Context, _ run.Entry, s *run.AgentState) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for w := range f.watchers[s.Tenant+"/"+s.Run] {
+	key := s.Tenant + "/" + s.Run
+	if w := f.writing[key]; w != nil && (s.Status == run.RunDone || w.pieces[0].Inference <= s.Replies()) {
+		delete(f.writing, key)
+	}
+	for w := range f.watchers[key] {
 		w.moved = true
 		w.signal.Notify()
 	}
@@ -60,10 +66,17 @@ func (f *Feed) ReceiveDelta(r agent.Request, piece agent.Delta) {
 	if r.Lifecycle == run.LifecyclePlan || r.Lifecycle == run.LifecycleRoute { // internal text
 		return
 	}
+	d := stream.Delta{Inference: r.Inference, Attempt: r.Attempt, Delta: piece}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for w := range f.watchers[r.Tenant+"/"+r.Run] {
-		w.addDelta(stream.Delta{Inference: r.Inference, Attempt: r.Attempt, Delta: piece})
+	key := r.Tenant + "/" + r.Run
+	if w := f.writing[key]; w == nil || w.pieces[0].Inference != d.Inference || w.pieces[0].Attempt != d.Attempt {
+		f.writing[key] = &deltas{}
+	}
+	f.writing[key].add(d)
+	for w := range f.watchers[key] {
+		w.add(d)
+		w.signal.Notify()
 	}
 }
 
@@ -79,7 +92,7 @@ func (f *Feed) Close() {
 	}
 }
 
-// Watch implements Watcher.
+// Watch implements Watcher. The watch begins with the pieces of the reply that is being written.
 func (f *Feed) Watch(tenant, run string) Watch {
 	w := &feedWatch{feed: f, key: tenant + "/" + run, signal: f.clock.NewSignal()}
 	f.mu.Lock()
@@ -88,6 +101,10 @@ func (f *Feed) Watch(tenant, run string) Watch {
 		f.watchers[w.key] = map[*feedWatch]bool{}
 	}
 	f.watchers[w.key][w] = true
+	if d := f.writing[w.key]; d != nil {
+		w.deltas = deltas{slices.Clone(d.pieces), d.size}
+		w.signal.Notify()
+	}
 	return w
 }
 
@@ -97,43 +114,46 @@ type feedWatch struct {
 	key    string
 	signal clock.Signal
 
-	// Guarded by the feed's mutex.
-	moved  bool           // since the last TakeDeltas
-	deltas []stream.Delta // since the last TakeDeltas
-	size   int            // bytes of them
+	// Guarded by the feed's mutex. Both are since the last TakeDeltas.
+	moved bool
+	deltas
 }
 
-// Bounds of the deltas that a watcher has not taken. Beyond maxSeparateDeltas, pieces of the same text are joined;
-// beyond the other two, pieces are dropped.
+// deltas are pieces of replies, within bounds. Beyond maxSeparateDeltas, pieces of the same text are joined; beyond the
+// other two, pieces are dropped.
+type deltas struct {
+	pieces []stream.Delta
+	size   int // bytes
+}
+
 const (
 	maxSeparateDeltas = 64
 	maxDeltas         = 1024
 	maxDeltaBytes     = 1 << 20
 )
 
-func (w *feedWatch) addDelta(d stream.Delta) {
-	size, n := len(d.Text)+len(d.Call)+len(d.Name), len(w.deltas)
+func (p *deltas) add(d stream.Delta) {
+	size, n := len(d.Text)+len(d.Call)+len(d.Name), len(p.pieces)
 	switch {
-	case w.size+size > maxDeltaBytes:
+	case p.size+size > maxDeltaBytes && n > 0:
 		return
-	case n >= maxSeparateDeltas && w.deltas[n-1].Precedes(d):
-		w.deltas[n-1].Text += d.Text
+	case n >= maxSeparateDeltas && p.pieces[n-1].Precedes(d):
+		p.pieces[n-1].Text += d.Text
 	case n >= maxDeltas:
 		return
 	default:
-		w.deltas = append(w.deltas, d)
+		p.pieces = append(p.pieces, d)
 	}
-	w.size += size
-	w.signal.Notify()
+	p.size += size
 }
 
 // TakeDeltas implements deltaWatch.
-func (w *feedWatch) TakeDeltas() (deltas []stream.Delta, moved bool) {
+func (w *feedWatch) TakeDeltas() (pieces []stream.Delta, moved bool) {
 	w.feed.mu.Lock()
 	defer w.feed.mu.Unlock()
-	deltas, moved = w.deltas, w.moved
-	w.deltas, w.size, w.moved = nil, 0, false
-	return deltas, moved
+	pieces, moved = w.pieces, w.moved
+	w.deltas, w.moved = deltas{}, false
+	return pieces, moved
 }
 
 func (w *feedWatch) Wait(ctx context.Context, _ int64) error {

@@ -271,6 +271,38 @@ func TestDeafWatcher(t *testing.T) {
 	require.Len(t, said, 1024)
 }
 
+// A stream that begins while a model writes has all of the newest attempt, until the reply is an entry.
+func TestLateWatcher(t *testing.T) {
+	b := newUnserved(t, pay)
+	of := agent.Request{Tenant: "default", Run: "r", Inference: 2}
+	write := func(attempt int, text string) {
+		of.Attempt = attempt
+		b.feed.ReceiveDelta(of, agent.Delta{Kind: agent.DeltaText, Text: text})
+	}
+	said := func() (text string) {
+		w := b.feed.Watch("default", "r")
+		defer w.Stop()
+		pieces, _ := w.(interface {
+			TakeDeltas() ([]stream.Delta, bool)
+		}).TakeDeltas()
+		for _, d := range pieces {
+			text += d.Text
+		}
+		return text
+	}
+	write(0, "Failed")
+	write(1, "Hel")
+	write(1, "lo")
+	require.Equal(t, "Hello", said())
+	b.feed.Committed(t.Context(), run.Entry{}, &run.AgentState{Tenant: "default", Run: "r", Inferences: 1}) // a message comes
+	require.Equal(t, "Hello", said())
+	b.feed.Committed(t.Context(), run.Entry{}, &run.AgentState{Tenant: "default", Run: "r", Inferences: 2})
+	require.Empty(t, said())
+	write(1, "Stopped")
+	b.feed.Committed(t.Context(), run.Entry{}, &run.AgentState{Tenant: "default", Run: "r", Inferences: 1, Status: run.RunDone})
+	require.Empty(t, said())
+}
+
 // What the planner and the router write is nobody's answer; what is made of their results is, and is told as it comes.
 func TestPlannersAreNotHeard(t *testing.T) {
 	b := newUnserved(t, pay)

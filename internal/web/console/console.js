@@ -101,14 +101,15 @@
     prove(fresh);
     localize(fresh);
     old.replaceWith(fresh);
-    if (old.id === "talk") live.hidden = true;
+    if (old.id === "talk" && !reply) live.hidden = true;
     if (atEnd) toEnd();
     if (way) fresh.querySelector(way)?.focus({ preventScroll: true });
   };
 
   // What a model is writing is shown as it comes, as text alone, until the page has the whole reply.
   const live = document.getElementById("live");
-  let reply = "";
+  let reply = ""; // the attempt whose words are shown; "" = its reply has come, or the stream begins again with all of it
+  const rewrite = () => { reply = ""; };
   const write = (event) => {
     const { step_id, data } = JSON.parse(event.data);
     const words = live.querySelector(".words"), of = step_id + " " + (data.attempt || 0);
@@ -156,6 +157,7 @@
     if (main.dataset.run) {
       source = new EventSource(main.dataset.stream);
       source.addEventListener("text_delta", write);
+      for (const type of ["open", "inference_complete", "run_finish"]) source.addEventListener(type, rewrite);
       source.addEventListener("error", () => { // a stream that nothing can come by any more is closed; else the browser takes it up again
         if (source?.readyState === EventSource.CLOSED && !every) document.documentElement.classList.remove("is-live");
       });
