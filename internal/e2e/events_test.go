@@ -149,16 +149,21 @@ func TestEventsWaitForTheBus(t *testing.T) {
 	require.Empty(t, p.types())
 	require.Empty(t, d.sweep().Told, "what is younger than a minute is left to its writer")
 
-	for _, it := range d.outbox() { // an hour passes
-		it.IndexSort = fmt.Sprintf("%013d#%s", d.clock.Now().Add(-time.Hour).UnixMilli(), it.SK)
-		require.NoError(t, d.ports.Table.Write(t.Context(), store.Op{Kind: store.Put, Item: it}))
-	}
+	d.ageOutbox()
 	require.EqualValues(t, 1, d.sweep().Untold, "the bus is down")
 	down.Store(false)
 	require.EqualValues(t, len(wholeRefund), d.sweep().Told["published"])
 	p.requireContract(t, started.ID)
 	require.Empty(t, d.outbox())
 	require.Empty(t, d.sweep().Told)
+}
+
+// ageOutbox makes all events that nobody has sent an hour old, which is old enough for the sweep.
+func (d *deployment) ageOutbox() {
+	for _, it := range d.outbox() {
+		it.IndexSort = fmt.Sprintf("%013d#%s", d.clock.Now().Add(-time.Hour).UnixMilli(), it.SK)
+		require.NoError(d.t, d.ports.Table.Write(d.t.Context(), store.Op{Kind: store.Put, Item: it}))
+	}
 }
 
 // outbox are the items whose events nobody has sent.
