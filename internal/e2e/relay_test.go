@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -38,8 +39,10 @@ type relay struct {
 
 	mu     sync.Mutex
 	opened map[string]int // connections by function
-	made   map[bool]int   // requests of the table since next: all, and those that write
 	strike *killPoint
+	// requests of the table since setKillPoint, and by function those that write
+	requests int
+	writes   map[string]int
 }
 
 // services are those of AWS, by the name that requests are signed for.
@@ -53,7 +56,7 @@ type target struct {
 // killPoint kills the process of the n-th table request from now on, before or after the table has it.
 type killPoint struct {
 	n      int
-	writes bool // the n-th that writes
+	writes string // the n-th by which this function writes; "" = the n-th by any
 	after  bool
 	struck string // the function it met; "" = none yet
 }
@@ -61,7 +64,7 @@ type killPoint struct {
 func newRelay(d *deployment) *relay {
 	d.t.Helper()
 	r := &relay{
-		t: d.t, services: d.services, values: d.values, opened: map[string]int{}, made: map[bool]int{}, roles: map[string][]repotest.Line{},
+		t: d.t, services: d.services, values: d.values, opened: map[string]int{}, writes: map[string]int{}, roles: map[string][]repotest.Line{},
 		kill: func(function string) error { return d.functions[function].Kill() },
 	}
 	for _, f := range functions {
@@ -117,14 +120,14 @@ func serviceOf(q *http.Request) string {
 func (r *relay) setKillPoint(s *killPoint) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.made, r.strike = map[bool]int{}, s
+	r.requests, r.writes, r.strike = 0, map[string]int{}, s
 }
 
-// count is how many requests of the table there were since next, or how many that write.
-func (r *relay) count(writes bool) int {
+// counts is how many requests of the table there were since setKillPoint, and by function how many that write.
+func (r *relay) counts() (requests int, writes map[string]int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.made[writes]
+	return r.requests, maps.Clone(r.writes)
 }
 
 // isPermitted reports whether the function's role permits a request.
@@ -152,11 +155,14 @@ func (r *relay) countRequest(service string, q *http.Request, function string) (
 	writes := op == "PutItem" || op == "UpdateItem" || op == "TransactWriteItems"
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.made[false]++; writes {
-		r.made[true]++
+	if r.requests++; writes {
+		r.writes[function]++
 	}
 	s := r.strike
-	if s == nil || s.struck != "" || s.writes && !writes || r.made[s.writes] != s.n {
+	switch {
+	case s == nil || s.struck != "":
+		return false, false
+	case s.writes == "" && r.requests != s.n, s.writes != "" && (!writes || s.writes != function || r.writes[function] != s.n):
 		return false, false
 	}
 	s.struck = function
