@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/link"
@@ -236,52 +237,44 @@ func (d *Deleter) finish(ctx context.Context, tenant string, record store.Deleti
 	return nil
 }
 
-// maxRestored is the largest blob, in bytes, that is put back if another run takes it in while it is deleted.
-const maxRestored = 8 << 20
+// blobLock is how long a blob is locked at most. Half of it is left to whoever deletes the blob.
+const blobLock = time.Minute
 
-// deleteBlobs deletes the blobs of a run that no other run is noted for. A run is noted before it puts a blob, or finds
-// that it is there. So whoever relied on what is deleted here was noted before, and the blob is put back.
+// deleteBlobs deletes the blobs of a run that no other run is noted for.
 func (d *Deleter) deleteBlobs(ctx context.Context, tenant, runID string, out *Deleted) error {
 	digests, err := d.Journal.BlobsOf(ctx, tenant, runID)
 	if err != nil {
 		return fmt.Errorf("delete the blobs of run %s: %w", runID, err)
 	}
 	for _, digest := range digests {
-		shared, err := d.Journal.HasOtherUsers(ctx, tenant, runID, digest)
-		if err == nil && shared {
-			out.Kept++
-		} else if err == nil {
-			err = d.deleteBlob(ctx, tenant, runID, digest, out)
-		}
-		if err == nil {
-			err = d.Journal.ForgetBlob(ctx, tenant, runID, digest)
-		}
-		if err != nil {
+		if err := d.deleteBlob(ctx, tenant, runID, digest, out); err != nil {
 			return fmt.Errorf("delete blob %s of run %s: %w", digest, runID, err)
 		}
 	}
 	return nil
 }
 
+// deleteBlob deletes a blob of a run, if no other run is noted for it. A run is noted before it puts a blob, or finds
+// that it is there, and no run is noted while the blob is locked: so nobody relies on what is deleted here.
 func (d *Deleter) deleteBlob(ctx context.Context, tenant, runID, digest string, out *Deleted) error {
-	size, err := d.Blobs.Size(ctx, tenant, digest)
-	if errors.Is(err, store.ErrNoBlob) { // it was noted and never put, or deleted before
-		return nil
+	now := d.Clock.Now()
+	until := now.Add(blobLock)
+	ctx, cancel := d.Clock.WithTimeout(ctx, blobLock/2)
+	defer cancel()
+	if err := d.Journal.LockBlob(ctx, tenant, digest, now, until); err != nil {
+		return err
 	}
-	var content []byte
-	if err == nil && size <= maxRestored {
-		content, err = d.Blobs.Get(ctx, tenant, digest)
-	}
-	if err == nil {
+	shared, err := d.Journal.HasOtherUsers(ctx, tenant, runID, digest)
+	if err == nil && !shared {
 		err = d.Blobs.Delete(ctx, tenant, digest)
 	}
 	if err != nil {
 		return err
 	}
-	out.Blobs++
-	shared, err := d.Journal.HasOtherUsers(ctx, tenant, runID, digest)
-	if err != nil || !shared || content == nil {
-		return err
+	if shared {
+		out.Kept++
+	} else {
+		out.Blobs++
 	}
-	return d.Blobs.Put(ctx, tenant, digest, content)
+	return d.Journal.UnlockBlob(ctx, tenant, runID, digest, until)
 }

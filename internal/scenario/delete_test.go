@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -53,6 +54,7 @@ func TestDeletedRuns(t *testing.T) {
 					for tries := 0; errors.Is(err, errAnswerLost); tries++ {
 						require.Less(t, tries, 200, "run %s", h.Run)
 						writes = tries
+						sim.clock.AdvanceTo(sim.clock.Now().Add(time.Minute)) // locks of blobs run out
 						_, err = d.Delete(t.Context(), tenant, h.Run, "user:ana")
 					}
 					var inUse *runtime.NotDeletable
@@ -75,6 +77,62 @@ func TestDeletedRuns(t *testing.T) {
 	}
 }
 
+// ended plays a scenario.
+func ended(t *testing.T, name string) *simulation {
+	t.Helper()
+	data, err := os.ReadFile("../../scenarios/" + name)
+	require.NoError(t, err)
+	s, err := Load(name, data)
+	require.NoError(t, err)
+	sim, err := newSimulation(s, Options{})
+	require.NoError(t, err)
+	require.NoError(t, sim.clock.Run(sim.execute))
+	return sim
+}
+
+// A blob that another run takes in while it is deleted is there afterwards: that run is told to try again until the
+// deletion is through, even if whoever deletes dies in its midst, and two who delete do not take each other's lock.
+func TestBlobIsTakenInWhileItIsDeleted(t *testing.T) {
+	sim := ended(t, "precondition-true.txtar")
+	journal, content := sim.journal, []byte("an invoice")
+	digest := store.BlobDigest(content)
+	takeIn := func(run string) error {
+		err := journal.NoteBlob(t.Context(), tenant, run, digest)
+		if err == nil {
+			err = sim.blobs.Put(t.Context(), tenant, digest, content)
+		}
+		return err
+	}
+	require.NoError(t, takeIn(sim.run))
+	dies := true
+	var between error
+	d := runtime.Deleter{Ports: runtime.Ports{Table: sim.table, Journal: journal, Clock: sim.clock, Blobs: fault.NewBlobs(sim.blobs,
+		func(_ context.Context, c fault.Call, call func() error) error {
+			if err := call(); err != nil {
+				return err
+			}
+			if between = takeIn("rnew"); dies {
+				return errAnswerLost
+			}
+			return nil
+		})}}
+	_, err := d.Delete(t.Context(), tenant, sim.run, "user:ana")
+	require.ErrorIs(t, err, errAnswerLost)
+	require.ErrorIs(t, between, store.ErrConflict)
+	require.ErrorIs(t, takeIn("rnew"), store.ErrConflict, "whoever deletes it may be alive")
+	_, err = d.Delete(t.Context(), tenant, sim.run, "user:ana")
+	require.ErrorIs(t, err, store.ErrConflict)
+	sim.clock.AdvanceTo(sim.clock.Now().Add(time.Minute))
+	dies = false
+	_, err = d.Delete(t.Context(), tenant, sim.run, "user:ana")
+	require.NoError(t, err)
+	require.ErrorIs(t, between, store.ErrConflict)
+	require.NoError(t, takeIn("rnew"))
+	got, err := sim.blobs.Get(t.Context(), tenant, digest)
+	require.NoError(t, err)
+	require.Equal(t, content, got)
+}
+
 // shortPages is a table whose pages hold one item.
 type shortPages struct{ store.Table }
 
@@ -85,13 +143,7 @@ func (t shortPages) Query(ctx context.Context, r store.Range) (store.Page, error
 
 // A run whose events are not all sent is not deleted, however many pages of sent ones stand before them.
 func TestDeletionWaitsForUnsentEvents(t *testing.T) {
-	data, err := os.ReadFile("../../scenarios/precondition-true.txtar")
-	require.NoError(t, err)
-	s, err := Load("precondition-true.txtar", data)
-	require.NoError(t, err)
-	sim, err := newSimulation(s, Options{})
-	require.NoError(t, err)
-	require.NoError(t, sim.clock.Run(sim.execute))
+	sim := ended(t, "precondition-true.txtar")
 	outbox := "T#" + tenant + "#OUTBOX"
 	sent, unsent := store.Key{PK: outbox + "#" + sim.run, SK: "0000000001"}, store.Key{PK: outbox + "#" + sim.run, SK: "0000000002"}
 	put := func(it store.Item) {
@@ -101,7 +153,7 @@ func TestDeletionWaitsForUnsentEvents(t *testing.T) {
 	put(store.Item{Key: unsent, Index: outbox, IndexSort: "0"})
 	table := shortPages{sim.table}
 	d := runtime.Deleter{Ports: runtime.Ports{Table: table, Journal: store.NewJournal(table, 0), Blobs: sim.blobs, Clock: sim.clock}}
-	_, err = d.Delete(t.Context(), tenant, sim.run, "user:ana")
+	_, err := d.Delete(t.Context(), tenant, sim.run, "user:ana")
 	require.ErrorContains(t, err, "its events are being published")
 	put(store.Item{Key: unsent})
 	_, err = d.Delete(t.Context(), tenant, sim.run, "user:ana")

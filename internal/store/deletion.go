@@ -65,21 +65,53 @@ func noteKeys(tenant, run, digest string) (byBlob, byRun Key) {
 	return Key{PK: blobPK(tenant, digest), SK: run}, Key{PK: runPK(tenant, run), SK: blobSK + digest}
 }
 
+// lockKey is where a blob is locked for whoever deletes it.
+func lockKey(tenant, digest string) Key { return Key{PK: blobPK(tenant, digest) + "#LOCK", SK: "LOCK"} }
+
+const attrUntil = "until" // of a lock: it may be taken over then, in ms since 1970
+
 // NoteBlob notes that a run has a blob, before it is stored or pointed at: a blob is deleted with the last run that is
-// noted for it.
+// noted for it. ErrConflict says that it is being deleted at this moment.
 func (j *Journal) NoteBlob(ctx context.Context, tenant, run, digest string) error {
 	byBlob, byRun := noteKeys(tenant, run, digest)
-	err := j.table.Write(ctx, Op{Kind: Put, Item: Item{Key: byBlob}}, Op{Kind: Put, Item: Item{Key: byRun}})
+	err := j.table.Write(ctx, Op{Kind: Check, Item: Item{Key: lockKey(tenant, digest)}, If: []Cond{{Op: ItemAbsent}}},
+		Op{Kind: Put, Item: Item{Key: byBlob}}, Op{Kind: Put, Item: Item{Key: byRun}})
+	if FailedOp(err, 0) {
+		err = fmt.Errorf("it is being deleted with another run: %w", ErrConflict)
+	}
 	if err != nil {
 		return fmt.Errorf("note blob %s of run %s: %w", digest, run, err)
 	}
 	return nil
 }
 
-// ForgetBlob takes a run's note back.
-func (j *Journal) ForgetBlob(ctx context.Context, tenant, run, digest string) error {
+// LockBlob keeps runs from being noted for a blob until UnlockBlob. ErrConflict says that somebody else has locked it
+// and has time left.
+func (j *Journal) LockBlob(ctx context.Context, tenant, digest string, now, until time.Time) error {
+	op := Op{Kind: Put, Item: Item{Key: lockKey(tenant, digest), Attrs: map[string]Value{attrUntil: Num(until.UnixMilli())}}}
+	op.If = []Cond{{Op: ItemAbsent}}
+	err := j.table.Write(ctx, op)
+	if FailedOp(err, 0) {
+		op.If = []Cond{{Attr: attrUntil, Op: AtMost, Value: Num(now.UnixMilli())}}
+		err = j.table.Write(ctx, op)
+	}
+	if FailedOp(err, 0) {
+		return fmt.Errorf("somebody else deletes it, try again in a minute: %w", ErrConflict)
+	}
+	return err
+}
+
+// UnlockBlob ends the lock that lasts until then, and takes the run's note of the blob back. ErrConflict says that
+// somebody else has taken the lock over.
+func (j *Journal) UnlockBlob(ctx context.Context, tenant, run, digest string, until time.Time) error {
 	byBlob, byRun := noteKeys(tenant, run, digest)
-	return j.table.Write(ctx, Op{Kind: Delete, Item: Item{Key: byBlob}}, Op{Kind: Delete, Item: Item{Key: byRun}})
+	err := j.table.Write(ctx, Op{Kind: Delete, Item: Item{Key: lockKey(tenant, digest)},
+		If: []Cond{{Attr: attrUntil, Op: Equal, Value: Num(until.UnixMilli())}}},
+		Op{Kind: Delete, Item: Item{Key: byBlob}}, Op{Kind: Delete, Item: Item{Key: byRun}})
+	if FailedOp(err, 0) {
+		return fmt.Errorf("its lock was taken over: %w", ErrConflict)
+	}
+	return err
 }
 
 // HasOtherUsers reports whether another run is noted for a blob.
