@@ -118,6 +118,9 @@ func TestReplies(t *testing.T) {
 		{"reasoning that is no text", sse, chunk(`{"reasoning":{"effort":"low"},"reasoning_content":null,"content":"Hi"}`) + end, agent.Reply{Model: "m-1", Text: "Hi"}},
 		{"document with reasoning", doc, `{"choices":[{"message":{"content":"Hi","reasoning_content":"hm"}}]}`,
 			agent.Reply{Model: "m", Text: "Hi", Reasoning: reasoned("reasoning_content", "hm")}},
+		{"parts of which some are thoughts", sse, chunk(`{"content":[{"type":"thinking","thinking":[{"type":"text","text":"Let me "}]}]}`) +
+			chunk(`{"content":[{"type":"thinking","thinking":"think."},{"type":"text","text":"Hel"}]}`) + text("lo") + done("stop") + end,
+			agent.Reply{Model: "m-1", Text: "Hello", StopReason: "stop", Reasoning: reasoned("", "Let me think.")}},
 		{"document", doc, `{"model":"m-1","choices":[{"index":0,"message":{"role":"assistant","content":"Hello"},"finish_reason":"stop"}],
 			"usage":{"prompt_tokens":5,"completion_tokens":2},"error":null}`,
 			agent.Reply{Model: "m-1", Text: "Hello", StopReason: "stop", Usage: run.Usage{Input: 5, Output: 2}}},
