@@ -95,10 +95,11 @@ func (d *Deployment) Sweep(tenants runtime.Tenants, executions runtime.Execution
 
 // Swept is what an invocation found and did.
 type Swept struct {
-	Checked  int64                    `json:"checked"`          // runs
-	Repaired map[runtime.Repair]int64 `json:"repaired"`         // by kind; empty = nothing was wrong
-	Failures int64                    `json:"failures"`         // runs that could not be checked or repaired
-	Failed   []FailedRun              `json:"failed,omitempty"` // the first 50 of them
+	Skipped  bool                     `json:"skipped,omitempty"` // another sweep is under way
+	Checked  int64                    `json:"checked"`           // runs
+	Repaired map[runtime.Repair]int64 `json:"repaired"`          // by kind; empty = nothing was wrong
+	Failures int64                    `json:"failures"`          // runs that could not be checked or repaired
+	Failed   []FailedRun              `json:"failed,omitempty"`  // the first 50 of them
 	// runs to look at again for which there was no time; a later sweep finds them
 	Left int64 `json:"left,omitempty"`
 	// what was done about requests to people: notified, reminded, escalated, updated
@@ -165,7 +166,10 @@ func (s *sweeping) serve(ctx context.Context, payload []byte) (out []byte, err e
 // because a broken record is not mended by another sweep.
 func (s *sweeping) sweepAll(ctx context.Context) ([]byte, error) {
 	r, err := s.sweep.Run(ctx)
-	out := Swept{Checked: r.Checked, Repaired: r.Repaired, Left: r.Left, Complete: r.Complete}
+	out := Swept{Skipped: r.Skipped, Checked: r.Checked, Repaired: r.Repaired, Left: r.Left, Complete: r.Complete}
+	if r.Skipped {
+		s.log.Info("sweep skipped, another one is under way")
+	}
 	// What was done about requests to people. What failed is due again and fails no sweep.
 	out.Untold = int64(len(r.Untold))
 	for i, err := range r.Untold {

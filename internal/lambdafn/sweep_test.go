@@ -96,6 +96,28 @@ func TestScheduledSweep(t *testing.T) {
 	}
 }
 
+// While another sweep has the lease, a scheduled one repairs nothing, and says so. An execution's end is attended to.
+func TestScheduledSweepLeavesItToAnother(t *testing.T) {
+	inStack(t, pay, func(t *testing.T, s *stack) {
+		dead, ended := s.waiting(ana, "dead"), s.waiting(ana, "ended")
+		s.kill(runtime.ExecutionName(dead.ID, 0))
+		s.kill(runtime.ExecutionName(ended.ID, 0))
+		time.Sleep(2 * time.Minute)
+		require.NoError(t, s.counts.Write(t.Context(), store.Op{Kind: store.Put, Item: store.Item{
+			Key: store.Key{PK: "SWEEP", SK: "LEASE"}, Attrs: map[string]store.Value{
+				"holder": store.Str("another"), "until": store.Num(time.Now().Add(5 * time.Minute).UnixMilli()),
+			},
+		}}))
+		require.Equal(t, lambdafn.Swept{Skipped: true, Repaired: map[runtime.Repair]int64{}}, s.swept(ruleEvent))
+		require.Contains(t, s.logs.String(), "another one is under way")
+		require.NotContains(t, s.metrics.take(), "WaitsOpen", "which nobody counted")
+		one := s.swept(statusEvent(runtime.ExecutionName(ended.ID, 0), "FAILED", inputOf("acme", ended.ID)))
+		require.EqualValues(t, 1, one.Repaired[runtime.RepairTookOver])
+		time.Sleep(5 * time.Minute)
+		require.EqualValues(t, 1, s.swept(ruleEvent).Repaired[runtime.RepairTookOver])
+	})
+}
+
 // A sweep reports and counts what it did about requests to people, and what it could not do. That alone does not fail
 // it.
 func TestA15SweepReportsWhatItTold(t *testing.T) {

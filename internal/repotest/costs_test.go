@@ -101,7 +101,8 @@ type Idle struct {
 	Dollars float64
 }
 
-// idle prices the stack itself. The sweep writes five metrics and reads six lists each time it runs.
+// idle prices the stack itself. The sweep writes five metrics, reads six lists and writes
+// its lease twice each time it runs.
 func idle(p *Project) (all []Idle, sum float64) {
 	watched := 0
 	for _, a := range p.Resources("AWS::CloudWatch::Alarm") {
@@ -114,7 +115,7 @@ func idle(p *Project) (all []Idle, sum float64) {
 		watched += max(metrics, 1)
 	}
 	const sweeps = 30 * 24 * 60 / 5
-	sweep := sweeps * (perInvocation + perLogged + p.memoryGB("Sweep")*0.1*perGBSecond + 6*perRCU)
+	sweep := sweeps * (perInvocation + perLogged + p.memoryGB("Sweep")*0.1*perGBSecond + 6*perRCU + 2*perWCU)
 	all = []Idle{
 		{"metrics that alarms watch", watched, 0.10 * float64(watched)},
 		{"metrics that the sweep writes", 5, 0.30 * 5},

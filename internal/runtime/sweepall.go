@@ -38,9 +38,9 @@ type Execution struct {
 // never read: it goes through the lists of running and waiting runs, compares their views with the executions that run,
 // and reads the journal only of a run that looks wrong. Runs that moved within the last minute are left alone.
 //
-// One invocation does as much as its context's deadline allows and keeps its place in the table (PK "SWEEP", SK
-// "CURSOR"); the next one goes on there. Two at once do some work twice, which changes nothing. A table whose indexes
-// or executions whose lists are late delay a repair and cause none.
+// One invocation does as much as its context's deadline allows and keeps its place in the table; the next one goes on
+// there. Two never run at once (see lease); if clocks disagree by seconds, two do some work twice, which changes
+// nothing. A table whose indexes or executions whose lists are late delay a repair and cause none.
 type Sweep struct {
 	Sweeper    *Sweeper
 	Tenants    Tenants
@@ -52,6 +52,7 @@ type Sweep struct {
 
 // Report is what a sweep found and did.
 type Report struct {
+	Skipped  bool             // another sweep is under way, so that this one did nothing
 	Checked  int64            // open runs whose views were compared
 	Repaired map[Repair]int64 // by kind
 	Failed   []FailedRepair   // runs that could not be checked or repaired
@@ -92,6 +93,8 @@ const (
 	sweepEnd = 5 * time.Second
 	// sweepLeast is how much there has to be beside it.
 	sweepLeast = 10 * time.Second
+	// maxSweep is how long a sweep takes at most, as a Lambda function.
+	maxSweep = 15 * time.Minute
 	// maxFailures in a row end a sweep: it is not the runs that are broken.
 	maxFailures = 20
 )
@@ -105,17 +108,31 @@ var ErrSweepStopped = errors.New("too many runs in a row could not be checked")
 // Run sweeps. The report is valid with an error, too, which says that the sweep as a whole went wrong; what went wrong
 // with one run is in the report and stops nothing.
 func (s *Sweep) Run(ctx context.Context) (Report, error) {
-	p := &pass{Sweep: s, running: map[string]*runner{},
+	p := &pass{Sweep: s, running: map[string]*runner{}, holder: s.Sweeper.IDs.Writer(),
 		report: Report{Repaired: map[Repair]int64{}, Failed: []FailedRepair{}, Told: map[string]int64{}}}
-	if deadline, ok := ctx.Deadline(); ok {
-		if left := deadline.Sub(s.Sweeper.Clock.Now()); left < sweepReserve+sweepLeast {
-			return p.report, fmt.Errorf("sweep with %s left: %w", left, ErrSweepTooShort)
-		}
+	ctx, cancel := s.Sweeper.Clock.WithTimeout(ctx, maxSweep)
+	defer cancel()
+	deadline, _ := ctx.Deadline()
+	if left := deadline.Sub(s.Sweeper.Clock.Now()); left < sweepReserve+sweepLeast {
+		return p.report, fmt.Errorf("sweep with %s left: %w", left, ErrSweepTooShort)
 	}
-	walking, cancel := s.Sweeper.withEarlierDeadline(ctx, sweepReserve)
+	leased, err := p.lease(ctx, deadline)
+	if err == nil && !leased {
+		p.report.Skipped = true
+		return p.report, nil
+	}
+	if err == nil {
+		err = p.sweep(ctx)
+	}
+	return p.report, errors.Join(err, p.savePlace(ctx))
+}
+
+// sweep goes on with the round, as far as there is time.
+func (p *pass) sweep(ctx context.Context) error {
+	walking, cancel := p.Sweeper.withEarlierDeadline(ctx, sweepReserve)
 	defer cancel()
 	if err := p.load(walking); err != nil {
-		return p.report, err
+		return err
 	}
 	p.notifyDue(walking)
 	err := p.walk(walking)
@@ -125,22 +142,19 @@ func (s *Sweep) Run(ctx context.Context) (Report, error) {
 	if walking.Err() != nil && ctx.Err() == nil && !errors.Is(err, ErrSweepStopped) {
 		err = nil // its time is up: the next sweep goes on
 	}
-	err = errors.Join(err, p.inspectSuspects(ctx), p.savePlace(ctx))
-	return p.report, err
+	return errors.Join(err, p.inspectSuspects(ctx))
 }
 
-// withEarlierDeadline ends that long before the deadline of ctx, if it has one.
+// withEarlierDeadline ends that long before the deadline of ctx.
 func (sw *Sweeper) withEarlierDeadline(ctx context.Context, while time.Duration) (context.Context, context.CancelFunc) {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return context.WithCancel(ctx)
-	}
+	deadline, _ := ctx.Deadline()
 	return sw.Clock.WithTimeout(ctx, deadline.Sub(sw.Clock.Now())-while)
 }
 
 // pass is a sweep under way.
 type pass struct {
 	*Sweep
+	holder   string // of the lease
 	running  map[string]*runner
 	from, at place
 	whole    bool // this sweep has begun the round
@@ -468,12 +482,10 @@ func (p *pass) notifyDue(ctx context.Context) {
 	if p.Notices == nil {
 		return
 	}
-	if deadline, ok := ctx.Deadline(); ok {
-		half, cancel := p.Sweeper.Clock.WithTimeout(ctx, deadline.Sub(p.Sweeper.Clock.Now())/2)
-		defer cancel()
-		ctx = half
-	}
-	p.addNotified(p.Notices.ProcessDue(ctx, maxDue))
+	deadline, _ := ctx.Deadline()
+	half, cancel := p.Sweeper.withEarlierDeadline(ctx, deadline.Sub(p.Sweeper.Clock.Now())/2)
+	defer cancel()
+	p.addNotified(p.Notices.ProcessDue(half, maxDue))
 }
 
 // addNotified adds up the notifications. Failures among them stop nothing.
@@ -495,7 +507,38 @@ type place struct {
 	Waiting Waiting `json:"waiting,omitzero"`
 }
 
-var placeKey = store.Key{PK: "SWEEP", SK: "CURSOR"}
+// The place's item is a lease, too: until says until when its holder may sweep, in milliseconds; 0 = nobody does.
+var placeKey = store.Key{PK: "SWEEP", SK: "LEASE"}
+
+const (
+	attrHolder = "holder"
+	attrUntil  = "until"
+)
+
+// lease makes this sweep the only one until its deadline, when it ends. A process that dies keeps the others out for as
+// long.
+func (p *pass) lease(ctx context.Context, until time.Time) (leased bool, err error) {
+	op := store.Op{Kind: store.Update, Item: store.Item{Key: placeKey, Attrs: map[string]store.Value{
+		attrHolder: store.Str(p.holder), attrUntil: store.Num(until.UnixMilli()),
+	}}}
+	op.If = []store.Cond{{Attr: attrUntil, Op: store.AtMost, Value: store.Num(p.Sweeper.Clock.Now().UnixMilli())}}
+	err = p.Sweeper.Table.Write(ctx, op)
+	if store.FailedOp(err, 0) { // leased, or there was no sweep yet
+		op.Kind, op.If = store.Put, []store.Cond{{Op: store.ItemAbsent}}
+		err = p.Sweeper.Table.Write(ctx, op)
+	}
+	if store.FailedOp(err, 0) { // leased, perhaps by this one: a request may be delivered twice
+		var it store.Item
+		it, _, err = p.Sweeper.Table.Get(ctx, placeKey)
+		if err == nil && it.Attrs[attrHolder].String() != p.holder {
+			return false, nil
+		}
+	}
+	if err != nil {
+		return false, fmt.Errorf("lease the sweep: %w", err)
+	}
+	return true, nil
+}
 
 // readPlace reads the place that a sweep kept, if any. Where it cannot be read, the round begins again.
 func readPlace(ctx context.Context, t store.Table) (place, error) {
@@ -510,18 +553,23 @@ func readPlace(ctx context.Context, t store.Table) (place, error) {
 	return p, nil
 }
 
-// savePlace stores the place, or deletes it when the round has ended. Of two sweeps at once the last one's place holds;
-// both have repaired what is before it.
+// savePlace gives the lease back, and stores the place where it has changed: the beginning when the round has ended. A
+// sweep that has lost its lease stores nothing.
 func (p *pass) savePlace(ctx context.Context) error {
 	if p.report.Complete {
 		p.at = place{}
 	}
-	if p.at == p.from {
-		return nil
+	op := store.Op{Kind: store.Update, If: []store.Cond{{Attr: attrHolder, Op: store.Equal, Value: store.Str(p.holder)}},
+		Item: store.Item{Key: placeKey, Attrs: map[string]store.Value{
+			attrHolder: store.Str(p.holder), attrUntil: store.Num(0),
+		}}}
+	var err error
+	if p.at != p.from {
+		op.Kind = store.Put
+		op.Item.Body, err = json.Marshal(p.at)
 	}
-	body, err := json.Marshal(p.at)
 	if err == nil {
-		err = p.Sweeper.Table.Write(ctx, store.Op{Kind: store.Put, Item: store.Item{Key: placeKey, Body: body}})
+		err = p.Sweeper.Table.Write(ctx, op)
 	}
 	if err != nil {
 		return fmt.Errorf("keep the sweep's place: %w", err)

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
@@ -132,10 +134,12 @@ func TestSweepForgetsAnOddPlace(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.neverStarted(tenant, "never")
 			w.sleep(2 * time.Minute)
-			place := store.Key{PK: "SWEEP", SK: "CURSOR"}
-			write(t, w.table, place, body)
+			place := store.Item{
+				Key: store.Key{PK: "SWEEP", SK: "LEASE"}, Attrs: map[string]store.Value{"until": store.Num(0)}, Body: []byte(body),
+			}
+			require.NoError(t, w.table.Write(w.ctx, store.Op{Kind: store.Put, Item: place}))
 			if body == "" {
-				w.table.Damage(place)
+				w.table.Damage(place.Key)
 			}
 			r := w.sweepAll()
 			require.True(t, r.Complete)
@@ -144,9 +148,92 @@ func TestSweepForgetsAnOddPlace(t *testing.T) {
 	}
 }
 
-func write(t *testing.T, table store.Table, k store.Key, body string) {
-	t.Helper()
-	require.NoError(t, table.Write(t.Context(), store.Op{Kind: store.Put, Item: store.Item{Key: k, Body: []byte(body)}}))
+// TestOneSweepAtOnce: while a sweep is under way, another one leaves everything to it; as soon as it is over, the next
+// one may begin.
+func TestOneSweepAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.neverStarted(tenant, "never")
+		w.sleep(2 * time.Minute)
+		for range 2 { // there is no lease yet, and then there is one that was given back
+			var second runtime.Report
+			first := w.sweeper()
+			first.Tenants = tenantsFunc(func(ctx context.Context) ([]string, error) {
+				before := w.counts.Counts()
+				second = w.sweepAll()
+				require.EqualValues(t, 1, w.counts.Counts().Sub(before).Gets, "whose lease it is")
+				return w.sweeper().Tenants.Tenants(ctx)
+			})
+			r, err := first.Run(w.ctx)
+			require.NoError(t, err)
+			require.EqualValues(t, 1, r.Checked)
+			require.False(t, r.Skipped)
+			require.True(t, second.Skipped)
+			require.False(t, second.Complete)
+		}
+	})
+}
+
+// TestSweepWithoutItsLease: a sweep that is held up for longer than its lease stops, and stores no place over that of the
+// sweep that has taken the lease.
+func TestSweepWithoutItsLease(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		for i := range 3 {
+			w.neverStarted(tenant, fmt.Sprint(i))
+		}
+		w.sleep(2 * time.Minute)
+		w.waiter.onStart = func(string) error {
+			w.waiter.onStart = nil
+			w.sleep(14 * time.Minute)
+			require.True(t, w.sweepAll().Skipped)
+			w.sleep(time.Minute)
+			other := w.sweepAll()
+			require.True(t, other.Complete)
+			require.EqualValues(t, 3, other.Repaired[runtime.RepairStarted])
+			return nil
+		}
+		r, err := w.sweeper().Run(w.ctx)
+		require.Error(t, err)
+		require.EqualValues(t, 1, r.Checked)
+		require.Empty(t, r.Repaired)
+		require.False(t, r.Complete)
+		require.False(t, w.sweepAll().Skipped)
+	})
+}
+
+// TestSweepLeaseWithFaults: whatever happens to one call of a sweep, another sweep works once the lease is over.
+func TestSweepLeaseWithFaults(t *testing.T) {
+	play := func(points ...fault.Point) (calls []fault.Call, skipped bool) {
+		inBubble(t, func(t *testing.T, w *world) {
+			w.neverStarted(tenant, "never")
+			w.sleep(2 * time.Minute)
+			in := fault.New(clock.System(), points...)
+			s := w.sweeper()
+			s.Sweeper.Table = in.Table(w.counts)
+			s.Sweeper.Journal = store.NewJournal(s.Sweeper.Table, 0)
+			s.Sweeper.Waiter = fault.NewWaiter(w.waiter, in.Do)
+			in.Run(w.ctx, "sweep", func(ctx context.Context) { _, _ = s.Run(ctx) })
+			calls = in.Calls()
+			if skipped = w.sweepAll().Skipped; skipped {
+				w.sleep(15 * time.Minute)
+				require.False(t, w.sweepAll().Skipped)
+			}
+			require.Len(t, w.waiter.status, 1, "the execution is started")
+		})
+		return calls, skipped
+	}
+	calls, skipped := play()
+	require.False(t, skipped)
+	require.Greater(t, len(calls), 10)
+	for _, c := range calls {
+		for _, k := range []fault.Kind{fault.ErrorBefore, fault.ErrorAfter, fault.Twice} {
+			_, skipped := play(fault.Point{Call: c.Number, Kind: k})
+			require.False(t, skipped && c.Number < len(calls), "%s %v: the lease was not given back", k, c)
+		}
+		for _, k := range fault.Crashes() {
+			play(fault.Point{Call: c.Number, Kind: k})
+		}
+		require.False(t, t.Failed(), "%v", c)
+	}
 }
 
 // TestSweepCarriesOn: a run that cannot be checked stops no other, and is named; where nothing works, the sweep gives
@@ -209,15 +296,15 @@ func TestSweepCarriesOn(t *testing.T) {
 	})
 	inBubble(t, func(t *testing.T, w *world) {
 		s := w.sweeper()
-		s.Tenants = noTenants{}
+		s.Tenants = tenantsFunc(func(context.Context) ([]string, error) { return nil, errBlown })
 		_, err := s.Run(w.ctx)
 		require.ErrorIs(t, err, errBlown)
 	})
 }
 
-type noTenants struct{}
+type tenantsFunc func(context.Context) ([]string, error)
 
-func (noTenants) Tenants(context.Context) ([]string, error) { return nil, errBlown }
+func (f tenantsFunc) Tenants(ctx context.Context) ([]string, error) { return f(ctx) }
 
 // A leftover is stopped when its run does not need it and had the time: a former owner, of any generation, too.
 func TestSweepStopsLeftovers(t *testing.T) {
@@ -375,6 +462,7 @@ func TestSweepOfManyParkedRuns(t *testing.T) {
 		require.EqualValues(
 			t, 1+many/100+many/100+1+1, cost.Queries, "running runs, waiting runs, requests to people, ends that are owed, deletions",
 		)
-		require.Zero(t, cost.Writes+cost.Transactions)
+		require.EqualValues(t, 3, cost.Writes, "the lease: there is none to take over, it is made, and it is given back")
+		require.Zero(t, cost.Transactions)
 	})
 }
