@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -274,15 +276,18 @@ func (p *pass) noteUnreadable(err error) error {
 	return err
 }
 
-// sweepHeads compares a page of runs with the executions, repairs those that disagree, and counts those that wait.
+// sweepHeads compares a page of runs with the executions, several at once, then repairs those that disagree, one after
+// the other, and counts those that wait.
 func (p *pass) sweepHeads(ctx context.Context, status run.RunStatus) (next string, err error) {
 	heads, next, err := p.Sweeper.Journal.List(ctx, p.at.Tenant, status, sweepPage, p.at.Cursor)
 	if err := p.noteUnreadable(err); err != nil {
 		return "", err
 	}
-	err = each(ctx, p, heads, func(h store.Head) (FailedRepair, Repair) {
-		r, err := p.checkHead(ctx, h)
-		return FailedRepair{Tenant: h.Tenant, Run: h.Run, Err: err}, r
+	looks := make([]look, len(heads))
+	inParallel(p.Sweeper.Clock, len(heads), func(i int) { looks[i] = p.lookAt(ctx, heads[i]) })
+	err = each(ctx, p, looks, func(l look) (FailedRepair, Repair) {
+		r, err := p.checkHead(ctx, l)
+		return FailedRepair{Tenant: l.Tenant, Run: l.Run, Err: err}, r
 	})
 	if err != nil || status != run.RunWaiting {
 		return next, err
@@ -296,26 +301,66 @@ func (p *pass) sweepHeads(ctx context.Context, status run.RunStatus) (next strin
 	return next, nil
 }
 
+// look is a run's view, and what was found out beside it.
+type look struct {
+	store.Head
+	settled bool // the run did not move within the last minute
+	owed    bool // something is owed to it
+	err     error
+}
+
+// lookAt compares a run's view with its execution. It changes nothing: several runs are looked at together.
+func (p *pass) lookAt(ctx context.Context, h store.Head) look {
+	l := look{Head: h, settled: p.Sweeper.Clock.Now().Sub(h.UpdatedAt) >= settleTime, owed: p.running[h.Owner] == nil}
+	if l.settled && !l.owed {
+		l.owed, l.err = p.wakeOwed(ctx, h)
+	}
+	return l
+}
+
 // checkHead repairs a run whose view and execution disagree. Only then is its journal read.
-func (p *pass) checkHead(ctx context.Context, h store.Head) (Repair, error) {
-	e, runs := p.running[h.Owner]
-	if runs {
+func (p *pass) checkHead(ctx context.Context, l look) (Repair, error) {
+	if e := p.running[l.Owner]; e != nil {
 		e.owner = true
 	}
-	if p.Sweeper.Clock.Now().Sub(h.UpdatedAt) < settleTime {
+	if !l.settled {
 		return RepairNone, nil
 	}
 	p.report.Checked++
-	if runs {
-		if owed, err := p.wakeOwed(ctx, h); err != nil || !owed {
-			return RepairNone, err
-		}
+	if l.err != nil || !l.owed {
+		return RepairNone, l.err
 	}
-	r, sus, err := p.Sweeper.inspect(ctx, h.Tenant, h.Run, nil)
+	r, sus, err := p.Sweeper.inspect(ctx, l.Tenant, l.Run, nil)
 	if sus != nil {
 		p.suspects = append(p.suspects, *sus)
 	}
 	return r, err
+}
+
+// parallelReads is how many runs of a page are looked at together.
+const parallelReads = 16
+
+// inParallel calls do with each number below n, up to parallelReads of them at once. It returns when all have returned.
+func inParallel(c clock.Clock, n int, do func(i int)) {
+	if n == 0 {
+		return
+	}
+	var left atomic.Int64
+	left.Store(parallelReads)
+	all := c.NewSignal()
+	for first := range parallelReads {
+		c.Go(func() {
+			defer func() {
+				if left.Add(-1) == 0 {
+					all.Notify()
+				}
+			}()
+			for i := first; i < n; i += parallelReads {
+				do(i)
+			}
+		})
+	}
+	_ = all.Wait(context.Background(), 0) // it cannot end otherwise
 }
 
 // wakeOwed reports whether a run that has stored its token waits though there is something to wake it for. While a run

@@ -3,7 +3,10 @@ package runtime_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -444,8 +447,32 @@ func TestRepairWithoutAMinute(t *testing.T) {
 	})
 }
 
-// What a sweep of many runs that wait and are well costs: a read of one key for each, and a query for a hundred in
-// each list. Of 10,000 that is 10,000 reads of one key and 200 queries, a minute at 5 ms each.
+// TestSweepRepairsInOrder: the runs of a page are looked at together, and repaired one after the other, the newest first.
+func TestSweepRepairsInOrder(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var want []string
+		for i := range 40 {
+			key := fmt.Sprint(i)
+			w.parked(key)
+			w.unheard()
+			want = slices.Insert(want, 0, "token of "+key)
+			w.sleep(time.Second)
+		}
+		w.sleep(2 * time.Minute)
+		w.waiter.woken = nil
+		var reads atomic.Int64
+		w.table.Use(fault.OnlyIf(func(c fault.Call) bool { return strings.HasPrefix(c.Key.SK, "K#") },
+			func(_ context.Context, _ fault.Call, call func() error) error { // the later ones are answered first
+				w.sleep(time.Second - time.Duration(reads.Add(1))*time.Millisecond)
+				return call()
+			}))
+		require.EqualValues(t, 40, w.sweepAll().Repaired[runtime.RepairWoke])
+		require.Equal(t, want, w.waiter.woken)
+	})
+}
+
+// What a sweep of many runs that wait and are well costs: a read of one key for each, 16 at once, and a query for a
+// hundred in each list.
 func TestSweepOfManyParkedRuns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const many = 1000
@@ -453,8 +480,24 @@ func TestSweepOfManyParkedRuns(t *testing.T) {
 			w.parked(fmt.Sprint(i))
 		}
 		w.sleep(2 * time.Minute)
+		var mu sync.Mutex
+		now, most := 0, 0
+		count := func(n int) {
+			mu.Lock()
+			defer mu.Unlock()
+			now += n
+			most = max(most, now)
+		}
+		w.table.Use(fault.OnlyIf(func(c fault.Call) bool { return c.Port == fault.TableGet },
+			func(_ context.Context, _ fault.Call, call func() error) error {
+				count(1)
+				defer count(-1)
+				w.sleep(time.Millisecond)
+				return call()
+			}))
 		before := w.counts.Counts()
 		r := w.sweepAll()
+		require.Equal(t, 16, most, "reads at once")
 		require.EqualValues(t, many, r.Checked)
 		require.EqualValues(t, many, r.Waiting.Runs)
 		cost := w.counts.Counts().Sub(before)
