@@ -151,6 +151,78 @@ func TestSweepForgetsAnOddPlace(t *testing.T) {
 	}
 }
 
+// TestSweepDeletesWhatIsOld: runs that ended longer ago than the retention are deleted; one that another run began from
+// goes after that one. Open runs, and those that ended later, stay, however long ago they started. A blob is deleted
+// with the last run that has it.
+func TestSweepDeletesWhatIsOld(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		const day = 24 * time.Hour
+		own, shared := w.has("own"), w.has("shared")
+		started := func(key string, blobs ...string) string {
+			r := w.request("Work.")
+			r.Key = key
+			for _, digest := range blobs {
+				r.Message = append(r.Message, run.UserBlock{Block: run.Media{MediaType: "text/plain", Blob: digest}})
+			}
+			s, err := (&runtime.Starter{Ports: w.ports}).Start(w.ctx, r)
+			require.NoError(t, err)
+			return s.Run
+		}
+		end := func(run string) string {
+			w.to(run)
+			w.cancel()
+			return run
+		}
+		open, slow := w.parked("open"), started("slow")
+		old, origin := end(started("old", own, shared)), end(started("origin"))
+		w.sleep(time.Second)
+		fork, err := (&runtime.Starter{Ports: w.ports}).Fork(w.ctx, runtime.Fork{Tenant: tenant, Run: origin, Key: "fork"})
+		require.NoError(t, err)
+		w.sleep(20 * day)
+		end(slow)
+		recent := end(started("recent", shared))
+		w.sleep(11 * day)
+
+		s := w.sweeper()
+		sweep := func() (deleted []string) {
+			r, err := s.Run(w.ctx)
+			require.NoError(t, err)
+			require.Empty(t, r.Failed)
+			for _, d := range r.Deleted {
+				require.Equal(t, tenant, d.Tenant)
+				deleted = append(deleted, fmt.Sprintf("%s: %d blobs, %d kept", d.Run, d.Blobs, d.Kept))
+			}
+			return deleted
+		}
+		require.Empty(t, sweep(), "there is no retention")
+		s.Retention = 30 * day
+		require.Equal(t, []string{old + ": 1 blobs, 1 kept"}, sweep())
+		require.Empty(t, sweep())
+		_, err = w.ports.Journal.Load(w.ctx, tenant, old)
+		require.ErrorContains(t, err, "was deleted by retention")
+		for _, run := range []string{open, slow, origin, fork.Run, recent} {
+			_, err := w.ports.Journal.Load(w.ctx, tenant, run)
+			require.NoError(t, err)
+		}
+		_, err = w.ports.Blobs.Size(w.ctx, tenant, own)
+		require.ErrorIs(t, err, store.ErrNoBlob)
+		_, err = w.ports.Blobs.Size(w.ctx, tenant, shared)
+		require.NoError(t, err, "recent has it")
+
+		end(fork.Run)
+		w.sleep(31 * day)
+		require.ElementsMatch(t, []string{
+			slow + ": 0 blobs, 0 kept", fork.Run + ": 0 blobs, 0 kept", recent + ": 1 blobs, 0 kept",
+		}, sweep())
+		require.Equal(t, []string{origin + ": 0 blobs, 0 kept"}, sweep())
+		require.Empty(t, sweep())
+		_, err = w.ports.Blobs.Size(w.ctx, tenant, shared)
+		require.ErrorIs(t, err, store.ErrNoBlob)
+		_, err = w.ports.Journal.Load(w.ctx, tenant, open)
+		require.NoError(t, err)
+	})
+}
+
 // TestOneSweepAtOnce: while a sweep is under way, another one leaves everything to it; as soon as it is over, the next
 // one may begin.
 func TestOneSweepAtOnce(t *testing.T) {
