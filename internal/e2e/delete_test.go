@@ -1,0 +1,83 @@
+package e2e
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/agents"
+	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// nowhere is a state machine that starts and stops nothing.
+type nowhere struct{ runtime.Waiter }
+
+func (nowhere) Start(context.Context, string, string, string) error { return nil }
+func (nowhere) Stop(context.Context, string, string) error          { return nil }
+
+// The command deletes runs of a deployment, past its functions. A blob that two of them have goes with the second.
+func TestDeleteDeployed(t *testing.T) {
+	d := startServices(t, newRefundModel(t))
+	ports := d.ports
+	ports.Waiter = nowhere{ports.Waiter}
+	def, ok := agents.Registry().Agent("refunds")
+	require.True(t, ok)
+	digest := store.BlobDigest([]byte("a receipt"))
+	require.NoError(t, ports.Blobs.Put(t.Context(), acme, digest, []byte("a receipt")))
+	var runs []string
+	for _, key := range []string{"first", "second"} {
+		s, err := (&runtime.Starter{Ports: ports}).Start(t.Context(), runtime.Start{Tenant: acme, Agent: def, Key: key,
+			Message: []run.UserBlock{{Block: run.Media{MediaType: "text/plain", Blob: digest}}}})
+		require.NoError(t, err)
+		c := &runtime.Canceller{Ports: ports, Definitions: runtime.PinnedDefinitions(ports.Blobs)}
+		_, err = c.Cancel(t.Context(), acme, s.Run, "user:ana", "")
+		require.NoError(t, err)
+		runs = append(runs, s.Run)
+	}
+	endpoint := serve(t, http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		body, err := io.ReadAll(q.Body)
+		resp, failed := d.services.send(q, body, serviceOf(q))
+		if err != nil || failed != nil {
+			http.Error(w, "not forwarded", http.StatusBadGateway)
+			return
+		}
+		defer resp.Body.Close()
+		answer(w, resp)
+	}))
+	command := filepath.Join(t.TempDir(), "countersign")
+	built, err := exec.Command("go", "build", "-o", command, "../../cmd/countersign").CombinedOutput()
+	require.NoError(t, err, string(built))
+	remove := func(args ...string) (string, error) {
+		c := exec.Command(command, append([]string{"delete", "--deployed", "--yes", "--as", "user:ana"}, args...)...)
+		c.Dir = t.TempDir()
+		c.Env = append(os.Environ(), "HOME="+c.Dir, "AWS_REGION="+region, "AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local",
+			"AWS_ENDPOINT_URL="+endpoint, "COUNTERSIGN_TABLE="+d.values["RunsTable"], "COUNTERSIGN_BUCKET="+d.values["BlobsBucket"])
+		out, err := c.CombinedOutput()
+		return string(out), err
+	}
+	out, err := remove(runs[0])
+	require.Error(t, err)
+	require.Contains(t, out, "no such run", "the tenant is another one")
+	for i, want := range []string{"0 blobs; 1 blob that other runs have, too, are kept", "1 blob"} {
+		_, err := ports.Blobs.Size(t.Context(), acme, digest)
+		require.NoError(t, err)
+		out, err := remove(runs[i], "--tenant", acme)
+		require.NoError(t, err, out)
+		require.Equal(t, "deleted run "+runs[i]+": 1 run with 2 journal entries, 0 requests and "+want+"\n", out)
+	}
+	_, err = ports.Blobs.Size(t.Context(), acme, digest)
+	require.ErrorIs(t, err, store.ErrNoBlob)
+	out, err = remove(runs[0], "--tenant", acme)
+	require.NoError(t, err, out)
+	require.Equal(t, "run "+runs[0]+" was deleted before\n", out)
+	_, err = ports.Journal.Load(t.Context(), acme, runs[1])
+	require.ErrorContains(t, err, "was deleted by user:ana")
+}
