@@ -87,9 +87,12 @@ func TestColdStartNamesWhatIsMissing(t *testing.T) {
 			err := start(r, testAWS, deployedEnv().with(envMachine, "m").get)
 			require.ErrorContains(t, err, envMachine+": state machine \"m\": want arn:aws:states")
 			require.ErrorContains(t, start(r, testAWS, deployedEnv().with(EnvMetrics, "no").get), EnvMetrics)
+			require.EqualError(t, start(r, testAWS, deployedEnv().with(EnvMaxRunning, "10001").get),
+				`COUNTERSIGN_MAX_RUNNING_RUNS: got "10001", want a number of runs, or 0 for no limit; at most 10000`)
 		})
 	}
 	require.ErrorContains(t, mains["tool"](r, testAWS, deployedEnv().with("COUNTERSIGN_PRIVATE_HOSTS", "10.0.0.0/8").get), "COUNTERSIGN_PRIVATE_HOSTS: ")
+	require.ErrorContains(t, mains["sweep"](r, testAWS, deployedEnv().with(EnvRetention, "-1").get), EnvRetention+`: got "-1"`)
 	err := mains["http"](r, testAWS, deployedEnv().with(EnvIAMTenant, "My Company").get)
 	require.ErrorContains(t, err, `COUNTERSIGN_IAM_TENANT: got "My Company", want a tenant`)
 }

@@ -41,6 +41,8 @@ type Deployment struct {
 	SignIn *web.OIDC                     // signs people in for the console and for pages; nil = nobody can sign in
 	// Slack gives Secrets and Hooks of the app whose clicks are taken, for each click anew; nil = none is taken.
 	Slack func(ctx context.Context) (*slack.Interactions, error)
+	// MaxRunning is how many running runs a tenant may have when another one is started; 0 = any number.
+	MaxRunning int
 	// Retention is how long the sweep keeps runs after their end; 0 = for ever.
 	Retention time.Duration
 	Trace     *observe.Tracer // nil = runs are not traced
@@ -56,7 +58,7 @@ type Deployment struct {
 // Compose makes the use cases over the ports, and returns d.
 func (d *Deployment) Compose() *Deployment {
 	p := d.Ports
-	d.Starter, d.Waits = &runtime.Starter{Ports: p}, &runtime.Waits{Ports: p}
+	d.Starter, d.Waits = &runtime.Starter{Ports: p, MaxRunning: d.MaxRunning}, &runtime.Waits{Ports: p}
 	d.Inputs = &runtime.Inputs{Ports: p, Waits: d.Waits, Definitions: d.Definitions}
 	d.Canceller = &runtime.Canceller{Ports: p, Definitions: d.Definitions}
 	d.Desk = &approval.Desk{

@@ -284,6 +284,8 @@ func classify(err error) error {
 		return wrap(KindThrottled, err)
 	case errors.Is(err, runtime.ErrModelBusy):
 		return wrap(KindBusy, err)
+	case errors.Is(err, runtime.ErrTooManyRuns):
+		return wrap(KindTooManyRuns, err)
 	case errors.Is(err, runtime.ErrContention):
 		return wrap(KindContention, err)
 	case errors.Is(err, store.ErrNoRun), errors.Is(err, runtime.ErrKeyReused), errors.Is(err, runtime.ErrUnknownBlob),
@@ -308,12 +310,15 @@ const (
 	KindUnavailable Kind = "Countersign.Unavailable"
 	KindContention  Kind = "Countersign.Contention"
 	// every model of the chain failed in a way that may pass; nothing was committed
-	KindBusy     Kind = "Countersign.ModelBusy"
-	KindInvalid  Kind = "Countersign.Invalid"  // the request makes no sense, and never will
-	KindInternal Kind = "Countersign.Internal" // a bug or a broken record; never retried
+	KindBusy Kind = "Countersign.ModelBusy"
+	// an event's run has to wait until its tenant has fewer; only the first state, which makes the run, retries it
+	KindTooManyRuns Kind = "Countersign.TooManyRuns"
+	KindInvalid     Kind = "Countersign.Invalid"  // the request makes no sense, and never will
+	KindInternal    Kind = "Countersign.Internal" // a bug or a broken record; never retried
 )
 
-// retried are the kinds that pass by themselves, sorted. The state machine retries them by these very names.
+// retried are the kinds that pass by themselves in every state, sorted. The state machine retries them by these very
+// names.
 var retried = []Kind{KindContention, KindBusy, KindThrottled, KindUnavailable}
 
 // Retried reports whether the state machine tries again after an error of this kind.

@@ -1,12 +1,14 @@
 package lambdafn
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"strconv"
 
 	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-lambda-go/lambda/messages"
@@ -108,8 +110,13 @@ func start(r *registry.Registry, cfg aws.Config, getenv func(string) string, nee
 	ports.Agents, ports.Valid, ports.Sink = able.Agent, tool.Validate, endLog{log}
 	secrets := awssdk.NewVault(cfg, getenv(awssdk.EnvSecretsPrefix), ports.Clock)
 	f := &function{cfg: cfg, getenv: getenv, registry: r, agents: able, watch: watch, vault: secrets}
+	running, err := readNumber(getenv, EnvMaxRunning, 10_000, "a number of runs, or 0 for no limit")
+	if err != nil {
+		return nil, err
+	}
 	f.Deployment = &Deployment{
-		Ports: ports, Definitions: runtime.Tightened(runtime.PinnedDefinitions(ports.Blobs), able.Agent),
+		MaxRunning: running,
+		Ports:      ports, Definitions: runtime.Tightened(runtime.PinnedDefinitions(ports.Blobs), able.Agent),
 		Agents: able.Agent, Unfit: able.Unfit, Invoked: watch.Invoked, Trace: watch.Trace, Log: log,
 	}
 	for _, add := range needs {
@@ -120,6 +127,19 @@ func start(r *registry.Registry, cfg aws.Config, getenv func(string) string, nee
 	f.Ports = watch.Ports(f.Ports)
 	f.Compose()
 	return f, nil
+}
+
+// EnvMaxRunning holds how many running runs a tenant may have when another one is started; "" or 0 = any number.
+const EnvMaxRunning = "COUNTERSIGN_MAX_RUNNING_RUNS"
+
+// readNumber reads a whole number from 0 to most; empty = 0.
+func readNumber(getenv func(string) string, name string, most int, want string) (int, error) {
+	text := getenv(name)
+	n, err := strconv.Atoi(cmp.Or(text, "0"))
+	if err != nil || n < 0 || n > most {
+		return 0, fmt.Errorf("%s: got %q, want %s; at most %d", name, text, want, most)
+	}
+	return n, nil
 }
 
 // addCode adds the tools and the other code of the program.

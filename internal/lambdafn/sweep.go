@@ -1,14 +1,12 @@
 package lambdafn
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
-	"strconv"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -56,23 +54,16 @@ func startSweep(r *registry.Registry, cfg aws.Config, getenv func(string) string
 	if f.watch.Metrics != nil {
 		m = f.watch.Metrics
 	}
-	if f.Retention, err = readRetention(getenv); err != nil {
+	days, err := readNumber(getenv, EnvRetention, 36500, "a number of days, or 0 to keep runs for ever")
+	if err != nil {
 		return nil, err
 	}
+	f.Retention = time.Duration(days) * 24 * time.Hour
 	return f.Sweep(tenants, executions, getenv(envMachine), m), nil
 }
 
 // EnvRetention holds for how many days runs are kept after their end; "" or 0 = for ever.
 const EnvRetention = "COUNTERSIGN_RETENTION_DAYS"
-
-func readRetention(getenv func(string) string) (time.Duration, error) {
-	text := getenv(EnvRetention)
-	days, err := strconv.Atoi(cmp.Or(text, "0"))
-	if err != nil || days < 0 || days > 36500 {
-		return 0, fmt.Errorf("%s: got %q, want a number of days, or 0 to keep runs for ever", EnvRetention, text)
-	}
-	return time.Duration(days) * 24 * time.Hour, nil
-}
 
 // Sweep repairs runs: all of them when the schedule's event comes, one when an execution of the state machine with that
 // ARN has ended badly. It answers with a Swept in JSON. It uses no model and no tool. Where the port that tells people

@@ -47,6 +47,7 @@ func everything(p *Project) Values {
 		}
 	}
 	delete(all, "LocalEndpoint")
+	all["MaxRunningRuns"] = "1"
 	return p.Deployed(all)
 }
 

@@ -41,13 +41,21 @@ var ErrKeyReused = errors.New("the key has started a run with another body")
 // it, and so does the sweeper (rule 14).
 var ErrUnstarted = errors.New("the run is written and its execution has not started")
 
+// ErrTooManyRuns says that the tenant has as many running runs as it may. Nothing was written.
+var ErrTooManyRuns = errors.New("the tenant has as many running runs as it may have: try again later")
+
 // BadStart says why a start is refused; it is fit to be shown.
 type BadStart struct{ Problem string }
 
 func (e *BadStart) Error() string { return "start run: " + e.Problem }
 
 // Starter starts runs. Safe for concurrent use.
-type Starter struct{ Ports }
+type Starter struct {
+	Ports
+	// MaxRunning is how many runs of a tenant may be running, not waiting, when another one is started or forked. The
+	// count may be late. Delegated runs and those that take a call back are counted and never refused. 0 = no limit.
+	MaxRunning int
+}
 
 // Start writes the run and then starts its execution, both idempotently: the same key and body give the same run,
 // however often and from however many clients at once (R1). With ErrUnstarted the run is returned as well.
@@ -93,9 +101,8 @@ func (st *Starter) startExecution(ctx context.Context, s *run.AgentState) error 
 }
 
 // Create writes the run's first entry for an owner, or finds that it is there. It starts nothing. Errors that a client
-// can mend are
-// *BadStart, ErrUnknownBlob and ErrKeyReused; a run that it is to continue must be there and have finished:
-// store.ErrNoRun, agent.ErrNotFinished.
+// can mend are *BadStart, ErrTooManyRuns, ErrUnknownBlob and ErrKeyReused; a run that it is to continue must be there
+// and have finished: store.ErrNoRun, agent.ErrNotFinished.
 func (st *Starter) Create(ctx context.Context, r Start, runID, owner string) (run.AgentState, error) {
 	first, err := r.startEvent(runID, owner)
 	if err != nil {
@@ -106,6 +113,9 @@ func (st *Starter) Create(ctx context.Context, r Start, runID, owner string) (ru
 		if _, missing := st.Journal.Head(ctx, r.Tenant, runID); missing != nil {
 			return run.AgentState{}, err
 		}
+	}
+	if err := st.checkRoom(ctx, r.Tenant, runID); err != nil {
+		return run.AgentState{}, err
 	}
 	if err := st.checkMedia(ctx, r.Tenant, runID, first.Messages); err != nil {
 		return run.AgentState{}, fmt.Errorf("start run: message: %w", err)
@@ -120,6 +130,30 @@ func (st *Starter) Create(ctx context.Context, r Start, runID, owner string) (ru
 		return run.AgentState{}, fmt.Errorf("start run %s: %w", runID, err)
 	}
 	return st.write(ctx, seed, first, r.Agent)
+}
+
+// checkRoom refuses a new run of a tenant that has as many running as it may.
+func (st *Starter) checkRoom(ctx context.Context, tenant, runID string) error {
+	running, cursor := 0, ""
+	for running < st.MaxRunning {
+		heads, next, err := st.Journal.List(ctx, tenant, run.RunRunning, st.MaxRunning-running, cursor)
+		if err != nil && !errors.Is(err, store.ErrDamaged) {
+			return fmt.Errorf("start run %s: %w", runID, err)
+		}
+		running += len(heads)
+		if cursor = next; cursor == "" {
+			break
+		}
+	}
+	if running < st.MaxRunning || st.MaxRunning == 0 {
+		return nil
+	}
+	var deleted *store.DeletedError
+	_, err := st.Journal.Load(ctx, tenant, runID)
+	if errors.Is(err, store.ErrNoRun) && !errors.As(err, &deleted) {
+		return fmt.Errorf("start run: %w", ErrTooManyRuns)
+	}
+	return nil // the run is there, or was: the write says what is wrong
 }
 
 // checkInput refuses an input that does not fit the agent's schema. The conversation of a run that is continued goes on
@@ -289,8 +323,8 @@ func (e *BadFork) Error() string { return "fork run: " + e.Problem }
 
 // Fork writes a run that begins as the parent was after its entry At, and starts its execution, both idempotently: the
 // same key, parent, entry and model give the same run (R1). It runs under the definition that the parent is pinned to,
-// for the same subject. The errors are store.ErrNoRun, store.ErrNoEntry, agent.ErrCallRunning, ErrKeyReused and
-// *BadFork; after these nothing is written.
+// for the same subject. The errors are store.ErrNoRun, store.ErrNoEntry, agent.ErrCallRunning, ErrTooManyRuns,
+// ErrKeyReused and *BadFork; after these nothing is written.
 func (st *Starter) Fork(ctx context.Context, f Fork) (run.AgentState, error) {
 	if f.At < 0 {
 		return run.AgentState{}, &BadFork{Problem: fmt.Sprintf("at: got %d, want an entry's sequence, from 0", f.At)}
@@ -303,6 +337,9 @@ func (st *Starter) Fork(ctx context.Context, f Fork) (run.AgentState, error) {
 		return run.AgentState{}, fmt.Errorf("fork: %w", err)
 	}
 	runID := agent.RunID(f.Tenant, parent.Agent, f.Key)
+	if err := st.checkRoom(ctx, f.Tenant, runID); err != nil {
+		return run.AgentState{}, err
+	}
 	from, err := policy.ForkFrom(&parent, runID, st.Clock.Now())
 	if err != nil {
 		return run.AgentState{}, err

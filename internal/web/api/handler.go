@@ -196,6 +196,9 @@ func (s *server) writeProblem(w http.ResponseWriter, r *http.Request, err error)
 	if p.Type == Unauthenticated && w.Header().Get("WWW-Authenticate") == "" {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
+	if p.Type == TooManyRuns {
+		w.Header().Set("Retry-After", "30") // seconds: half of the time that a run works
+	}
 	s.writeJSON(w, p.Status, "application/problem+json", p)
 }
 

@@ -50,6 +50,7 @@ const (
 	CallbackExpired  ProblemType = "callback-expired"
 	TooLarge         ProblemType = "too-large"
 	BadMediaType     ProblemType = "unsupported-media-type"
+	TooManyRuns      ProblemType = "too-many-runs"
 	Unavailable      ProblemType = "unavailable"
 	Damaged          ProblemType = "damaged"
 	AnswerTooLarge   ProblemType = "answer-too-large"
@@ -92,6 +93,7 @@ var problemKinds = map[ProblemType]struct {
 	CallbackExpired:  {http.StatusGone, "the time to answer is over"},
 	TooLarge:         {http.StatusRequestEntityTooLarge, "too large"},
 	BadMediaType:     {http.StatusUnsupportedMediaType, "the body must be application/json"},
+	TooManyRuns:      {http.StatusTooManyRequests, "the tenant has too many running runs"},
 	Unavailable:      {http.StatusServiceUnavailable, "try again"},
 	Damaged:          {http.StatusInternalServerError, "something stored cannot be read"},
 	AnswerTooLarge:   {http.StatusInternalServerError, "the answer is too large"},
@@ -152,6 +154,7 @@ var problemCauses = []struct {
 	{is(approval.ErrRemark), InvalidRequest},
 	{is(approval.ErrThreadFull), TooLarge},
 	{is(runtime.ErrRunFinished), RunFinished},
+	{is(runtime.ErrTooManyRuns), TooManyRuns},
 	{is(runtime.ErrKeyReused), KeyReused},
 	{is(runtime.ErrUnknownBlob), UnknownBlob},
 	{is(store.ErrOtherInput), KeyReused},

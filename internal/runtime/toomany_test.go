@@ -1,0 +1,61 @@
+package runtime_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// onePerPage is a table whose pages are full with one item.
+type onePerPage struct{ store.Table }
+
+func (t onePerPage) Query(ctx context.Context, r store.Range) (store.Page, error) {
+	if r.Index {
+		r.Limit = 1
+	}
+	return t.Table.Query(ctx, r)
+}
+
+// TestMaxRunning: a tenant with as many running runs as it may have starts and forks no other, and nothing is written.
+// What was accepted before stays accepted, and runs that wait are not counted.
+func TestMaxRunning(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		waits := w.parked("waits")
+		st := &runtime.Starter{Ports: w.ports, MaxRunning: 3}
+		st.Journal = store.NewJournal(onePerPage{w.table}, 0)
+		start := func(tenant, key, text string) error {
+			r := w.request(text)
+			r.Tenant, r.Key = tenant, key
+			_, err := st.Start(w.ctx, r)
+			return err
+		}
+		for _, key := range []string{"a", "b", "c"} {
+			require.NoError(t, start(tenant, key, "Work."))
+		}
+		before := w.counts.Counts()
+		require.ErrorIs(t, start(tenant, "d", "Work."), runtime.ErrTooManyRuns)
+		_, err := st.Fork(w.ctx, runtime.Fork{Tenant: tenant, Run: waits})
+		require.ErrorIs(t, err, runtime.ErrTooManyRuns)
+		cost := w.counts.Counts().Sub(before)
+		require.Zero(t, cost.Writes+cost.Transactions)
+		require.LessOrEqual(t, cost.Queries, int64(2*(3+1)+1), "its views, a page each, and what the run and its parent are")
+		require.NoError(t, start(tenant, "a", "Work."), "again")
+		require.ErrorIs(t, start(tenant, "a", "Other work."), runtime.ErrKeyReused)
+		require.NoError(t, start("globex", "d", "Work."), "which is another tenant")
+
+		last := agent.RunID(tenant, w.def.Name, "c")
+		w.to(last)
+		w.cancel()
+		_, err = (&runtime.Deleter{Ports: w.ports}).Delete(w.ctx, tenant, last, "user:ana")
+		require.NoError(t, err)
+		_, err = st.Fork(w.ctx, runtime.Fork{Tenant: tenant, Run: waits})
+		require.NoError(t, err, "there is room")
+		require.ErrorIs(t, start(tenant, "d", "Work."), runtime.ErrTooManyRuns)
+		require.ErrorContains(t, start(tenant, "c", "Work."), "was deleted by user:ana", "it had been accepted")
+	})
+}
