@@ -208,6 +208,26 @@ func TestConsoleChat(t *testing.T) {
 	require.Empty(t, p.Log().Console)
 }
 
+// A chat has the run page's form to cancel while its run is not done. It leads back to the chat, which goes on from there.
+func TestConsoleCancelsInAChat(t *testing.T) {
+	_, s, run := startParkedRun(t)
+	v := s.newVisitor()
+	chat, cancel := "/chat/"+run, `action="/runs/`+run+`/cancel"`
+	_, form, found := strings.Cut(v.send("GET", chat, nil).body, cancel)
+	require.True(t, found)
+	form, _, _ = strings.Cut(form, "</form>")
+	require.Contains(t, form, `name="chat" value="1"`)
+	require.Equal(t, http.StatusForbidden, v.send("POST", "/runs/"+run+"/cancel", url.Values{"chat": {"1"}}).StatusCode)
+	done := v.send("POST", "/runs/"+run+"/cancel", url.Values{"key": {v.key}, "chat": {"1"}, "note": {"Not today."}})
+	require.Equal(t, http.StatusSeeOther, done.StatusCode, done.body)
+	require.Equal(t, chat, done.Header.Get("Location"))
+	s.waitForEvent(run, "finished")
+	require.Equal(t, "cancelled", string(s.loadRun(run).Reason))
+	page := v.send("GET", chat, nil).body
+	require.NotContains(t, page, cancel)
+	require.Contains(t, page, `action="/runs/`+run+`/continue"`)
+}
+
 // startingAgent takes input of a form.
 const startingAgent = `name: refunder
 system: You refund.
