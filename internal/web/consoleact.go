@@ -35,10 +35,12 @@ type startPage struct {
 	Agents   []filterOption
 	Agent    string
 	Detail   show.Text // the agent's model
-	Fields   []field   // of the agent's input; nil = it takes a message
+	Fields   []field   // of the agent's input; nil = none is made of its schema
 	Typed    map[string]string
 	Notice   *notice
 	Curl, Go string
+
+	TakesInput bool // the agent takes an input that fits a schema, and no message
 }
 
 func (c *console) newStartPage(r *http.Request) (page startPage, err error) {
@@ -61,21 +63,21 @@ func (c *console) newStart(r *http.Request, typed map[string]string, n *notice) 
 	page = startPage{frame: c.newFrame("Start a run", navRuns), Agents: c.agentOptions(name)[1:], Agent: name,
 		Typed: typed, Notice: n}
 	if d, ok := c.definition(name); ok {
-		page.Detail = c.modelText(d)
+		page.Detail, page.TakesInput = c.modelText(d), d.Input.Schema != nil
 		page.Fields = newFields(d.Input.Schema, nil, typed, c.Show.Text)
 	}
 	base := "http://" + r.Host
 	if c.Session { // sessions are of an address by https alone
 		base = "https://" + r.Host
 	}
-	body := fmt.Sprintf(`{"agent": %q, "message": "…"}`, name)
-	if page.Fields != nil {
-		body = fmt.Sprintf(`{"agent": %q, "input": {…}}`, name)
+	body, value := "message", `"…"`
+	if page.TakesInput {
+		body, value = "input", "{…}"
 	}
-	page.Curl = "curl -H \"Authorization: Bearer $TOKEN\" -H 'Content-Type: application/json' \\\n  -d '" +
-		body + "' " + base + "/v1/runs"
+	page.Curl = fmt.Sprintf("curl -H \"Authorization: Bearer $TOKEN\" -H 'Content-Type: application/json' \\\n"+
+		`  -d '{"agent": %q, %q: %s}' %s/v1/runs`, name, body, value, base)
 	page.Go = fmt.Sprintf("c := client.New(%q, authorized)\nrun, err := c.Start(ctx, client.Start{\n\tAgent: %q, "+
-		"Message: json.RawMessage(`\"…\"`),\n})", base, name)
+		"%s: json.RawMessage(`%s`),\n})", base, name, strings.ToUpper(body[:1])+body[1:], value)
 	return page, nil
 }
 
@@ -230,22 +232,24 @@ func (c *console) start(
 ) (done api.Accepted, err error) {
 	s := api.Start{Agent: form["agent"]}
 	var fields []field
+	takesInput := false
 	if d, ok := c.definition(s.Agent); ok {
-		fields = newFields(d.Input.Schema, nil, nil, c.Show.Text)
+		fields, takesInput = newFields(d.Input.Schema, nil, nil, c.Show.Text), d.Input.Schema != nil
 	}
 	if err = c.setModel(&s, form); err != nil {
 		return done, err
 	}
+	isMessage := form["message"] != "" || len(files) > 0
 	switch input := strings.TrimSpace(form["input"]); {
-	case input == "" && fields != nil && form["message"] == "" && len(files) == 0:
+	case input == "" && fields != nil && !isMessage:
 		if s.Input, err = readFields(fields, form); err != nil {
 			return done, err
 		}
-	case input == "":
+	case input == "" && (isMessage || !takesInput):
 		if s.Message, err = c.newMessage(ctx, form["message"], files); err != nil {
 			return done, err
 		}
-	case form["message"] != "" || len(files) > 0:
+	case isMessage:
 		return done, &formError{"Want a message or an input, not both."}
 	case !json.Valid([]byte(input)):
 		return done, &formError{"The input: want JSON."}

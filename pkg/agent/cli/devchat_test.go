@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"html"
 	"io"
 	"mime/multipart"
 	"net/http"
@@ -336,6 +337,37 @@ func TestConsoleStarts(t *testing.T) {
 		require.Contains(t, shown, want)
 	}
 	require.Contains(t, v.send("GET", "/runs/"+run.ID+"/json", nil).body, `"notes5.txt"`)
+}
+
+// The start page asks for what its agent takes, a message or an input, and says how a program starts the same.
+func TestConsoleAsksForWhatAnAgentTakes(t *testing.T) {
+	d := newHarness(t, renamingAgent, movingModel)
+	for name, text := range map[string]string{"refunder": startingAgent,
+		"lister": strings.Replace(renamingAgent, "tidy", "lister", 1) + "input: {schema: {type: array, items: {type: string}}}\n"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(d.dir, "agents", name), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(d.dir, "agents", name, "agent.yaml"), []byte(text), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(d.dir, "agents", name, "model.jsonl"), []byte(`{"text": "Done."}`), 0o600))
+	}
+	s := startHarness(t, d)
+	v := s.newVisitor()
+	for name, want := range map[string]struct{ field, other, body, line string }{
+		"tidy":     {`name="message"`, `name="arg.`, `"message": "…"`, "Message: json.RawMessage(`\"…\"`)"},
+		"refunder": {`name="arg.order"`, `name="message"`, `"input": {…}`, "Input: json.RawMessage(`{…}`)"},
+		"lister":   {`<details id="input-json" open>`, `name="message"`, `"input": {…}`, "Input: json.RawMessage(`{…}`)"},
+	} {
+		page := v.send("GET", "/start?agent="+name, nil).body
+		require.Contains(t, page, want.field, name)
+		require.NotContains(t, page, want.other, name)
+		page = html.UnescapeString(page)
+		require.Contains(t, page, `{"agent": "`+name+`", `+want.body+`}' `+s.URL+"/v1/runs", name)
+		require.Contains(t, page, `Agent: "`+name+`", `+want.line, name)
+	}
+	form := url.Values{"key": {v.key}, "agent": {"lister"}}
+	empty := v.send("POST", "/start", form)
+	require.Equal(t, http.StatusBadRequest, empty.StatusCode)
+	require.Contains(t, empty.body, "The input: want JSON.")
+	form.Set("input", `["a.txt"]`)
+	require.Equal(t, http.StatusSeeOther, v.send("POST", "/start", form).StatusCode)
 }
 
 // By keys alone: from request to request, to the buttons, to the arguments and to a question. Arguments are edited in a
