@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -25,8 +26,10 @@ type field struct {
 	Kind               string // text, number, choice or json
 	Choices            []filterOption
 	Value              string // as it is typed
-	Required           bool
+	Required           bool   // something has to be typed
+	AnyType            bool   // of json: the schema is not of one type alone
 
+	null   bool            // null is written where nothing is typed
 	stored json.RawMessage // nil = the object does not have the member
 	shown  string          // what Value was made as
 }
@@ -37,24 +40,72 @@ func (f field) Name() string { return fieldPrefix + f.Member }
 // Rows is how many lines of text the field shows.
 func (f field) Rows() int { return min(12, 1+strings.Count(f.Value, "\n")+len(f.Value)/90) }
 
-// memberSchema is what a form shows of the schema of a member.
-type memberSchema struct {
+// shownSchema is what a form shows of a schema.
+type shownSchema struct {
+	Ref         string            `json:"$ref"`
 	Type        json.RawMessage   `json:"type"`
 	Enum        []json.RawMessage `json:"enum"`
+	AnyOf       []json.RawMessage `json:"anyOf"`
+	OneOf       []json.RawMessage `json:"oneOf"`
+	Properties  json.RawMessage   `json:"properties"`
+	Required    []string          `json:"required"`
 	Title       string            `json:"title"`
 	Description string            `json:"description"`
+
+	nullable bool // the value may be null
+}
+
+// maxFollowed is how many references and alternatives lead from a schema to the one that is shown.
+const maxFollowed = 8
+
+// readSchema reads a part of a schema. It follows a $ref within the whole, and takes X for what is X or null. What it
+// cannot follow, and what may be several things, has no type.
+func readSchema(whole, part json.RawMessage) (s shownSchema) {
+	isNull := func(one json.RawMessage) bool {
+		var of struct{ Type string }
+		return string(one) == `"null"` || json.Unmarshal(one, &of) == nil && of.Type == "null"
+	}
+	for range maxFollowed {
+		next := shownSchema{nullable: s.nullable}
+		_ = json.Unmarshal(part, &next) // a keyword that does not fit is the validator's business: it is not shown
+		next.Title, next.Description = cmp.Or(s.Title, next.Title), cmp.Or(s.Description, next.Description)
+		s = next
+		var types []json.RawMessage
+		if json.Unmarshal(s.Type, &types) == nil {
+			if rest := slices.DeleteFunc(slices.Clone(types), isNull); len(rest) == 1 {
+				s.Type, s.nullable = rest[0], s.nullable || len(types) > 1
+			}
+		}
+		if len(s.Type) > 0 || s.Enum != nil || s.Properties != nil { // alternatives only narrow it
+			return s
+		}
+		all := slices.Concat(s.AnyOf, s.OneOf)
+		rest := slices.DeleteFunc(slices.Clone(all), isNull)
+		s.nullable = s.nullable || len(rest) < len(all)
+		to, local := strings.CutPrefix(s.Ref, "#")
+		switch {
+		case local && len(all) == 0:
+			var found bool
+			var err error
+			if part, found, err = jsonx.Lookup(whole, to); !found || err != nil {
+				return s
+			}
+		case len(rest) == 1 && s.Ref == "":
+			part = rest[0]
+		default:
+			return s
+		}
+	}
+	return s
 }
 
 // newFields returns a field for each member of an object: those that it has, in their order, and those that the schema
 // describes. Nil = the schema describes no object, or the object is of another form. typed has the fields of a form
 // that was sent.
 func newFields(schema, object json.RawMessage, typed map[string]string, text func(string) show.Text) []field {
-	var s struct {
-		Type       json.RawMessage         `json:"type"`
-		Required   []string                `json:"required"`
-		Properties map[string]memberSchema `json:"properties"`
-	}
-	if json.Unmarshal(schema, &s) != nil || len(s.Properties) == 0 || len(s.Type) > 0 && string(s.Type) != `"object"` {
+	s := readSchema(schema, schema)
+	described, err := mask.Read(s.Properties, nil)
+	if err != nil || len(described.Members) == 0 || len(s.Type) > 0 && string(s.Type) != `"object"` {
 		return nil
 	}
 	stored := map[string]json.RawMessage{}
@@ -69,9 +120,11 @@ func newFields(schema, object json.RawMessage, typed map[string]string, text fun
 			order = append(order, m.Key)
 		}
 	}
-	for _, name := range membersOf(schema) {
-		if !slices.Contains(order, name) {
-			order = append(order, name)
+	schemas := map[string]json.RawMessage{}
+	for _, m := range described.Members {
+		schemas[m.Key] = m.Value.Raw
+		if !slices.Contains(order, m.Key) {
+			order = append(order, m.Key)
 		}
 	}
 	if len(order) > maxMembers {
@@ -79,8 +132,10 @@ func newFields(schema, object json.RawMessage, typed map[string]string, text fun
 	}
 	var all []field
 	for _, name := range order {
-		of := s.Properties[name]
-		f := field{Member: name, Label: text(name), Required: slices.Contains(s.Required, name), stored: stored[name]}
+		of := readSchema(schema, schemas[name])
+		required := slices.Contains(s.Required, name)
+		f := field{Member: name, Label: text(name), Required: required && !of.nullable, null: required && of.nullable,
+			stored: stored[name]}
 		if of.Title != "" {
 			f.Label = append(f.Label, show.Span{Text: " (" + show.Words(of.Title).String() + ")"})
 		}
@@ -100,53 +155,44 @@ func newFields(schema, object json.RawMessage, typed map[string]string, text fun
 	return all
 }
 
-// membersOf returns the names of the members that a schema describes, in its order.
-func membersOf(schema json.RawMessage) (names []string) {
-	v, err := mask.Read(schema, nil)
-	if err != nil {
-		return nil
-	}
-	for _, m := range v.Members {
-		if m.Key == "properties" {
-			for _, p := range m.Value.Members {
-				names = append(names, p.Key)
-			}
-		}
-	}
-	return names
-}
-
 // setKind chooses how a member is edited, and how its stored value is shown there. A value of another type than the
 // schema's, such as what stands for a masked number, is edited as JSON.
-func (f *field) setKind(of memberSchema, text func(string) show.Text) {
+func (f *field) setKind(of shownSchema, text func(string) show.Text) {
+	value, choices := f.stored, of.Enum
+	if of.nullable { // null is shown as nothing
+		isNull := func(raw json.RawMessage) bool { return string(raw) == "null" }
+		choices = slices.DeleteFunc(slices.Clone(choices), isNull)
+		if isNull(value) {
+			value = nil
+		}
+	}
 	var stored string
-	isText := json.Unmarshal(f.stored, &stored) == nil && f.stored[0] == '"'
-	choices := of.Enum
+	isText := json.Unmarshal(value, &stored) == nil && value[0] == '"'
 	if string(of.Type) == `"boolean"` && choices == nil {
 		choices = []json.RawMessage{json.RawMessage("true"), json.RawMessage("false")}
 	}
-	f.shown = string(f.stored)
+	f.shown = string(value)
 	switch kind := string(of.Type); {
 	case len(choices) > 0:
 		f.Kind = "choice"
-		if !f.Required || f.stored == nil {
+		if !f.Required || value == nil {
 			f.Choices = append(f.Choices, filterOption{Label: show.Text{{Text: "(none)"}}})
 		}
-		isStored := func(c json.RawMessage) bool { return bytes.Equal(c, f.stored) }
-		if f.stored != nil && !slices.ContainsFunc(choices, isStored) {
-			choices = append(slices.Clone(choices), f.stored)
+		isStored := func(c json.RawMessage) bool { return bytes.Equal(c, value) }
+		if value != nil && !slices.ContainsFunc(choices, isStored) {
+			choices = append(slices.Clone(choices), value)
 		}
 		for _, c := range choices {
 			label := string(c)
 			_ = json.Unmarshal(c, &label) // what is no text is its JSON
 			f.Choices = append(f.Choices, filterOption{Value: string(c), Label: text(label)})
 		}
-	case kind == `"string"` && (f.stored == nil || isText && isTypable(stored)):
+	case kind == `"string"` && (value == nil || isText && isTypable(stored)):
 		f.Kind, f.shown = "text", stored
 	case (kind == `"number"` || kind == `"integer"`) && !isText:
 		f.Kind = "number"
 	default:
-		f.Kind = "json"
+		f.Kind, f.AnyType = "json", jsonx.JSONKind(of.Type) != '"'
 	}
 }
 
@@ -168,6 +214,9 @@ func readFields(fields []field, form map[string]string) (json.RawMessage, error)
 			if raw, err = f.read(typed); err != nil {
 				return nil, &formError{fmt.Sprintf("%s: %v", f.Label, err)}
 			}
+		}
+		if raw == nil && f.null {
+			raw = json.RawMessage("null")
 		}
 		if raw == nil {
 			continue

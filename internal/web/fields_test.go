@@ -1,0 +1,97 @@
+package web
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/people/show"
+)
+
+// defs are what the schemas of the tests refer to.
+const defs = `"$defs": {
+	"Kind": {"enum": ["full", "part"], "title": "How much", "description": "Of the order"},
+	"Count": {"type": "integer"}, "a/b~c": {"$ref": "#/$defs/Count"}, "Circle": {"$ref": "#/$defs/Circle"},
+	"Maybe": {"anyOf": [{"$ref": "#/$defs/Count"}, {"type": "null"}]}}, "definitions": {"Old": {"type": "boolean"}}`
+
+func fieldsOf(t *testing.T, schema, object string) []field {
+	t.Helper()
+	all := newFields(json.RawMessage(schema), json.RawMessage(object), nil, func(s string) show.Text { return show.Text{{Text: s}} })
+	require.NotEmpty(t, all)
+	return all
+}
+
+// A field is as simple as its schema is once references are followed and null is left aside. Nothing becomes null where
+// the member has to be there, and is left out elsewhere; what is not changed stays.
+func TestFieldsOfReferencesAndAlternatives(t *testing.T) {
+	type forms struct {
+		kind     string
+		anyType  bool
+		nullable bool
+		typed    string
+		is       string
+	}
+	for schema, want := range map[string]forms{
+		`{"type": "string"}`:                                             {kind: "text", typed: `12`, is: `"12"`},
+		`{"$ref": "#/$defs/Count"}`:                                      {kind: "number", typed: `12`, is: `12`},
+		`{"$ref": "#/$defs/a~1b~0c"}`:                                    {kind: "number", typed: `12`, is: `12`},
+		`{"$ref": "#/definitions/Old"}`:                                  {kind: "choice", typed: `true`, is: `true`},
+		`{"$ref": "#/$defs/Kind"}`:                                       {kind: "choice", typed: `"part"`, is: `"part"`},
+		`{"anyOf": [{"type": "string"}, {"type": "null"}]}`:              {kind: "text", nullable: true, typed: `12`, is: `"12"`},
+		`{"oneOf": [{"type": "null"}, {"$ref": "#/$defs/Count"}]}`:       {kind: "number", nullable: true, typed: `12`, is: `12`},
+		`{"$ref": "#/$defs/Maybe"}`:                                      {kind: "number", nullable: true, typed: `12`, is: `12`},
+		`{"anyOf": [{"$ref": "#/$defs/Kind"}, {"type": "null"}]}`:        {kind: "choice", nullable: true, typed: `"full"`, is: `"full"`},
+		`{"type": ["string", "null"]}`:                                   {kind: "text", nullable: true, typed: `12`, is: `"12"`},
+		`{"type": ["string", "null"], "enum": ["x", null]}`:              {kind: "choice", nullable: true, typed: `"x"`, is: `"x"`},
+		`{"anyOf": [{"type": "array"}, {"type": "null"}]}`:               {kind: "json", nullable: true, typed: `[1]`, is: `[1]`},
+		`{"type": "string", "anyOf": [{"format": "x"}, {"pattern": 1}]}`: {kind: "text", typed: `12`, is: `"12"`},
+		`{"oneOf": [{"type": "string"}, {}, {"type": "null"}]}`:          {kind: "json", anyType: true, nullable: true, typed: `12`, is: `12`},
+		`{"anyOf": [{"type": "string"}, {"type": "integer"}]}`:           {kind: "json", anyType: true, typed: `12`, is: `12`},
+		`{"type": ["string", "integer"]}`:                                {kind: "json", anyType: true, typed: `12`, is: `12`},
+		`{"$ref": "#/$defs/None"}`:                                       {kind: "json", anyType: true, typed: `12`, is: `12`},
+		`{"$ref": "#/$defs/Circle"}`:                                     {kind: "json", anyType: true, typed: `12`, is: `12`},
+		`{"$ref": "#anchor"}`:                                            {kind: "json", anyType: true, typed: `12`, is: `12`},
+		`{"$ref": "other.json"}`:                                         {kind: "json", anyType: true, typed: `12`, is: `12`},
+		`true`:                                                           {kind: "json", anyType: true, typed: `12`, is: `12`},
+	} {
+		read := func(required, object, typed string) string {
+			all := fieldsOf(t, `{"required": [`+required+`], "properties": {"m": `+schema+`}, `+defs+`}`, object)
+			require.Len(t, all, 1)
+			require.Equal(t, want.kind, all[0].Kind, schema)
+			require.Equal(t, want.anyType, all[0].AnyType, schema)
+			require.Equal(t, required != "" && !want.nullable, all[0].Required, schema)
+			got, err := readFields(all, map[string]string{"arg.m": typed})
+			require.NoError(t, err, schema)
+			return string(got)
+		}
+		is, nothing := `{"m":`+want.is+`}`, `{}`
+		require.Equal(t, is, read(``, `{}`, want.typed), schema)
+		require.Equal(t, is, read(`"m"`, `{}`, want.typed), schema)
+		require.Equal(t, nothing, read(``, `{}`, ""), schema)
+		require.Equal(t, nothing, read(``, is, ""), schema)
+		if want.nullable {
+			nothing = `{"m":null}`
+			require.Equal(t, nothing, read(``, nothing, ""), "what is not changed stays: "+schema)
+			require.Equal(t, nothing, read(`"m"`, is, ""), schema)
+		}
+		require.Equal(t, nothing, read(`"m"`, `{}`, ""), schema)
+	}
+}
+
+// The words of a field are those beside the reference, else those that it leads to. The members of an object may stand
+// behind a reference, too, and keep their order.
+func TestFieldsOfAReferencedObject(t *testing.T) {
+	all := fieldsOf(t, `{"$ref": "#/$defs/In", "$defs": {
+		"In": {"type": "object", "required": ["z"], "properties": {
+			"z": {"$ref": "#/$defs/Kind", "description": "Its own"}, "a": {"anyOf": [{"$ref": "#/$defs/Kind"}, {"type": "null"}]}}},
+		"Kind": {"enum": ["full", "part"], "title": "How much", "description": "Of the order"}}}`, "")
+	require.Len(t, all, 2)
+	require.Equal(t, []string{"z (How much)", "Its own", "a (How much)", "Of the order"},
+		[]string{all[0].Label.String(), all[0].Description.String(), all[1].Label.String(), all[1].Description.String()})
+	var values []string
+	for _, c := range append(all[0].Choices, all[1].Choices...) {
+		values = append(values, c.Value)
+	}
+	require.Equal(t, []string{"", `"full"`, `"part"`, "", `"full"`, `"part"`}, values)
+}
