@@ -252,8 +252,8 @@ func (c *console) newRunPage(r *http.Request, id string) (page runPage, err erro
 	return page, nil
 }
 
-// eventTypes are the events of a stream after which the page is read again. Text that a model is writing comes beside
-// them, as text_delta, where the process that serves the console asks models itself.
+// eventTypes are the events of a stream after which the page is read again. What a model is writing comes beside them,
+// as deltas, where the process that serves the console asks models itself.
 var eventTypes = func() string {
 	var all []string
 	for _, t := range stream.Types() {

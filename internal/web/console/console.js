@@ -110,12 +110,31 @@
   const live = document.getElementById("live");
   let reply = ""; // the attempt whose words are shown; "" = its reply has come, or the stream begins again with all of it
   const rewrite = () => { reply = ""; };
+  const plain = (text) => text.replace(/[^\P{C}\n\t]/gu, "\u00b7");
+  const part = (id) => document.getElementById("live-" + id);
+  const pieces = { // where a piece goes
+    text_delta: () => part("text"),
+    reasoning_delta: () => {
+      part("reasoning").hidden = false;
+      return part("reasoning").querySelector(".words");
+    },
+    tool_call_delta: ({ index, name }) => {
+      const calls = part("calls");
+      while (calls.children.length <= index) calls.append(part("call").content.cloneNode(true));
+      if (name) calls.children[index].querySelector("strong").textContent = plain(name);
+      return calls.children[index].querySelector(".words");
+    },
+  };
   const write = (event) => {
     const { step_id, data } = JSON.parse(event.data);
-    const words = live.querySelector(".words"), of = step_id + " " + (data.attempt || 0);
-    if (of !== reply) words.textContent = "";
+    const of = step_id + " " + (data.attempt || 0);
+    if (of !== reply) {
+      for (const words of live.querySelectorAll(".words")) words.textContent = "";
+      part("calls").replaceChildren();
+      part("reasoning").hidden = true;
+    }
     reply = of;
-    words.textContent += data.delta.replace(/[^\P{C}\n\t]/gu, "\u00b7");
+    pieces[event.type](data).append(plain(data.delta));
     live.hidden = false;
     if (chat) toEnd();
   };
@@ -156,7 +175,7 @@
     if (document.visibilityState === "hidden" || source || pulse) return;
     if (main.dataset.run) {
       source = new EventSource(main.dataset.stream);
-      source.addEventListener("text_delta", write);
+      for (const type of Object.keys(pieces)) source.addEventListener(type, write);
       for (const type of ["open", "inference_complete", "run_finish"]) source.addEventListener(type, rewrite);
       source.addEventListener("error", () => { // a stream that nothing can come by any more is closed; else the browser takes it up again
         if (source?.readyState === EventSource.CLOSED && !every) document.documentElement.classList.remove("is-live");

@@ -157,12 +157,19 @@ func streamedModel(t *testing.T, replies ...[]string) (base string, next chan st
 	return server.URL + "/v1", next
 }
 
-// A chat shows text while the model writes it, asks for approval in its midst, and goes on with what is said next.
+// A chat shows reasoning, text and calls while the model writes them, asks for approval in its midst, and goes on with
+// what is said next. The page of the run shows the same. All of it is text, whatever the model writes.
 func TestConsoleChat(t *testing.T) {
 	b := npmtest.StartBrowser(t)
+	call := func(args string) string {
+		raw, err := json.Marshal(args)
+		require.NoError(t, err)
+		return `{"delta": {"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": {"name": "move_file", "arguments": ` + string(raw) + `}}]}`
+	}
 	base, next := streamedModel(t,
-		[]string{`{"delta": {"content": "Hel\u202e"}}`, `{"delta": {"content": "lo, <b>you</b>."}, "finish_reason": "stop"}`},
-		[]string{`{"delta": {"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": {"name": "move_file", "arguments": "{\"source\": \"a.txt\", \"destination\": \"b.txt\"}"}}]}, "finish_reason": "tool_calls"}`},
+		[]string{`{"delta": {"reasoning_content": "They greet\u202e <i>me</i>."}}`, `{"delta": {"content": "Hel\u202e"}}`,
+			`{"delta": {"content": "lo, <b>you</b>."}, "finish_reason": "stop"}`},
+		[]string{call(`{"source": "a.txt",`) + `}`, call(` "destination": "b.txt"}`) + `, "finish_reason": "tool_calls"}`},
 		[]string{`{"delta": {"content": "Moved."}, "finish_reason": "stop"}`})
 	d := newHarness(t, `{name: helper, system: You help., tools: [{name: move_file, root: .}], model: {provider: openai, id: m, baseURL: "`+base+`"}}`, "")
 	s := startHarness(t, d)
@@ -181,9 +188,29 @@ func TestConsoleChat(t *testing.T) {
 	p.Type("there")
 	p.Key("Enter")
 	waitForScript(t, p, `location.pathname.startsWith("/chat/r") && document.getElementById("talk")?.innerText.includes("Hi\nthere")`)
+	at := func() string { return strings.TrimPrefix(p.Where(), s.URL+"/chat/") }
+	inEachScreen := func(name, shown string) {
+		t.Helper()
+		for screen, o := range screens {
+			for _, path := range []string{"/chat/", "/runs/"} {
+				q := b.Open(screen, o)
+				q.Goto(s.Open)
+				q.Goto(s.URL + path + at())
+				waitForScript(t, q, shown)
+				q.Eval(`document.getElementById("live-reasoning").open = true`, nil)
+				requireFit(t, q, name+"-"+strings.Trim(path, "/")+"-"+screen)
+				q.Close()
+			}
+		}
+	}
 	next <- struct{}{}
-	waitForScript(t, p, `document.getElementById("live")?.hidden === false && document.querySelector("#live .words").textContent === "Hel\u00b7"`)
-	requireFit(t, p, "chat-writes-phone")
+	waitForScript(t, p, `document.getElementById("live")?.hidden === false && !document.getElementById("live-reasoning").hidden &&
+		document.querySelector("#live-reasoning .words").textContent === "They greet\u00b7 <i>me</i>."`)
+	waitForScript(t, p, `!document.getElementById("live-reasoning").open && document.getElementById("live-text").textContent === ""`)
+	next <- struct{}{}
+	hello := `document.getElementById("live-text").textContent === "Hel\u00b7" && !document.querySelector("#live i")`
+	waitForScript(t, p, hello)
+	inEachScreen("writes", hello)
 	next <- struct{}{}
 	waitForScript(t, p, `document.getElementById("live")?.hidden && document.getElementById("talk")?.innerText.includes("lo, <b>you</b>.")`)
 	waitForScript(t, p, `document.querySelector("#act form")?.action.endsWith("/continue")`)
@@ -192,19 +219,24 @@ func TestConsoleChat(t *testing.T) {
 	p.Key("Enter")
 	waitForScript(t, p, `document.getElementById("talk")?.innerText.includes("Move it")`)
 	next <- struct{}{}
-	waitForScript(t, p, `!!document.querySelector("#talk .request-card button[value=approve]")`)
-	at := strings.TrimPrefix(p.Where(), s.URL)
+	calls := `!document.getElementById("live").hidden && document.getElementById("live-reasoning").hidden && !document.getElementById("live-text").textContent &&
+		document.querySelector("#live-calls strong")?.textContent === "move_file" && document.querySelector("#live-calls .words").textContent === '{"source": "a.txt",'`
+	waitForScript(t, p, calls)
+	inEachScreen("calls", calls)
+	next <- struct{}{}
+	waitForScript(t, p, `!!document.querySelector("#talk .request-card button[value=approve]") && document.getElementById("live").hidden`)
+	chat := p.Where()
 	for name, screen := range screens {
 		q := b.Open(name, screen)
 		q.Goto(s.Open)
-		q.Goto(s.URL + at)
+		q.Goto(chat)
 		requireFit(t, q, "chat-asks-"+name)
 		q.Close()
 	}
 	p.Click("#talk .request-card button[value=approve]")
 	next <- struct{}{}
 	waitForScript(t, p, `document.getElementById("talk")?.innerText.includes("Moved.")`)
-	require.Equal(t, s.URL+at, p.Where(), "a decision leads back to the chat")
+	require.Equal(t, chat, p.Where(), "a decision leads back to the chat")
 	waitForScript(t, p, `window.innerHeight + window.scrollY >= document.documentElement.scrollHeight - 80`)
 	require.Empty(t, p.Log().Console)
 }
