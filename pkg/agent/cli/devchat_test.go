@@ -275,6 +275,9 @@ input:
       why: {type: string}
       gift: {type: boolean}
       lines: {type: array, items: {type: string}}
+      until: {anyOf: [{$ref: "#/$defs/day"}, {type: "null"}]}
+      by: {oneOf: [{type: string}, {type: integer}]}
+    $defs: {day: {type: string, title: The last day}}
 tools:
   - {name: move_file, root: .}
 `
@@ -390,6 +393,7 @@ func TestConsoleAsksForWhatAnAgentTakes(t *testing.T) {
 		page := v.send("GET", "/start?agent="+name, nil).body
 		require.Contains(t, page, want.field, name)
 		require.NotContains(t, page, want.other, name)
+		require.Equal(t, name == "refunder", strings.Contains(page, "It may be of several types: write JSON"), name)
 		page = html.UnescapeString(page)
 		require.Contains(t, page, `{"agent": "`+name+`", `+want.body+`}' `+s.URL+"/v1/runs", name)
 		require.Contains(t, page, `Agent: "`+name+`", `+want.line, name)
