@@ -1,5 +1,5 @@
-// Command http is functions/http: the HTTP API of runs and approvals, behind API Gateway or a function URL, the pages
-// that people decide on, behind links that say who opens them, and what is clicked in Slack.
+// Command http is functions/http: the HTTP API of runs and approvals, behind API Gateway, the pages that people decide
+// on, behind links that say who opens them, what is clicked in Slack, and streams of events by a function URL.
 package main
 
 import (

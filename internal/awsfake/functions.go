@@ -161,7 +161,7 @@ func signed(r *http.Request, body []byte, by aws.Credentials, service, region st
 	if given == nil || err != nil {
 		return false
 	}
-	again, err := http.NewRequestWithContext(r.Context(), r.Method, "http://"+r.Host+r.URL.EscapedPath(),
+	again, err := http.NewRequestWithContext(r.Context(), r.Method, "http://"+r.Host+r.URL.RequestURI(),
 		bytes.NewReader(body))
 	if err != nil {
 		return false

@@ -58,7 +58,7 @@ func (g *HTTPAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := g.Clock.WithTimeout(r.Context(), gatewayTimeout)
 	defer cancel()
-	payload, err := json.Marshal(g.event(r, body, who))
+	payload, err := json.Marshal(requestEvent(g.Clock, r, body, "api", "api.execute-api.eu-central-1.amazonaws.com", who))
 	if err != nil {
 		message(w, http.StatusInternalServerError, "Internal Server Error")
 		return
@@ -88,9 +88,11 @@ func message(w http.ResponseWriter, status int, text string) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"message": text}) // the client is gone if this fails
 }
 
-// event is a request as the function sees it.
-func (g *HTTPAPI) event(r *http.Request, body []byte, who *description) events.APIGatewayV2HTTPRequest {
-	now := g.Clock.Now()
+// requestEvent is a request as the function sees it, behind an HTTP API and behind a function URL.
+func requestEvent(
+	c clock.Clock, r *http.Request, body []byte, id, domain string, who *description,
+) events.APIGatewayV2HTTPRequest {
+	now := c.Now()
 	path := r.URL.EscapedPath()
 	e := events.APIGatewayV2HTTPRequest{
 		Version: "2.0", RouteKey: "$default", RawPath: path, RawQueryString: r.URL.RawQuery,
@@ -98,7 +100,7 @@ func (g *HTTPAPI) event(r *http.Request, body []byte, who *description) events.A
 		RequestContext: events.APIGatewayV2HTTPRequestContext{
 			RouteKey: "$default", AccountID: "000000000000", Stage: "$default", RequestID: fmt.Sprintf("r%d", now.UnixNano()),
 			Authorizer: who,
-			APIID:      "api", DomainName: "api.execute-api.eu-central-1.amazonaws.com", DomainPrefix: "api",
+			APIID:      id, DomainName: domain, DomainPrefix: id,
 			Time: now.Format("02/Jan/2006:15:04:05 -0700"), TimeEpoch: now.UnixMilli(),
 			HTTP: events.APIGatewayV2HTTPRequestContextHTTPDescription{
 				Method: r.Method, Path: path, Protocol: "HTTP/1.1", SourceIP: "203.0.113.7", UserAgent: r.UserAgent(),

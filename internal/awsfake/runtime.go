@@ -6,6 +6,7 @@ package awsfake
 // function's concurrency.
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -69,13 +70,23 @@ func StartLambda(cfg LambdaConfig) *Lambda {
 // takes longer than the function's timeout is ended and Sandbox.Timedout. Where ctx ends first, the caller no longer
 // waits and the invocation goes on, as Lambda's does.
 func (f *Lambda) Invoke(ctx context.Context, payload []byte) ([]byte, error) {
+	return f.invoke(ctx, payload, nil)
+}
+
+// InvokeWithResponseStream is Invoke that writes the answer to out, as the function sends it.
+func (f *Lambda) InvokeWithResponseStream(ctx context.Context, payload []byte, out io.Writer) error {
+	_, err := f.invoke(ctx, payload, out)
+	return err
+}
+
+func (f *Lambda) invoke(ctx context.Context, payload []byte, out io.Writer) ([]byte, error) {
 	e, id, err := f.take()
 	if err != nil {
 		return nil, err
 	}
 	done := make(chan lambdaAnswer, 1)
 	f.cfg.Clock.Go(func() {
-		a := e.handle(id, payload)
+		a := e.handle(id, payload, out)
 		f.mu.Lock()
 		e.busy = false
 		f.mu.Unlock()
@@ -201,9 +212,19 @@ func (p *process) api() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /2018-06-01/runtime/invocation/next", p.next)
 	mux.HandleFunc("POST /2018-06-01/runtime/invocation/{id}/response", func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
+		var body bytes.Buffer
+		p.mu.Lock()
+		var out io.Writer = &body
+		if ev := p.running; ev != nil && ev.id == r.PathValue("id") && ev.out != nil {
+			out = ev.out
+		}
+		p.mu.Unlock()
+		_, err := io.Copy(out, r.Body)
+		if kind := r.Trailer.Get("Lambda-Runtime-Function-Error-Type"); kind != "" {
+			err = &LambdaError{Type: kind, Message: "the answer broke off"}
+		}
 		w.WriteHeader(http.StatusAccepted)
-		p.finish(r.PathValue("id"), lambdaAnswer{payload: body, err: err})
+		p.finish(r.PathValue("id"), lambdaAnswer{payload: body.Bytes(), err: err})
 	})
 	mux.HandleFunc("POST /2018-06-01/runtime/invocation/{id}/error", func(w http.ResponseWriter, r *http.Request) {
 		var e struct{ ErrorType, ErrorMessage string }
@@ -273,6 +294,7 @@ type event struct {
 	id       string
 	payload  []byte
 	deadline time.Time
+	out      io.Writer // gets the answer as it comes; nil = it is kept until its end
 	answer   chan lambdaAnswer
 }
 
@@ -282,7 +304,7 @@ type lambdaAnswer struct {
 }
 
 // handle gives the process one event and waits for its answer, its end or its timeout.
-func (e *environment) handle(id string, payload []byte) lambdaAnswer {
+func (e *environment) handle(id string, payload []byte, out io.Writer) lambdaAnswer {
 	p, err := e.alive()
 	if err != nil {
 		return lambdaAnswer{err: err}
@@ -290,7 +312,7 @@ func (e *environment) handle(id string, payload []byte) lambdaAnswer {
 	// The invocation has the function's timeout, however long its caller waits.
 	ctx, cancel := e.cfg.Clock.WithTimeout(context.Background(), e.cfg.Timeout)
 	defer cancel()
-	ev := event{id: id, payload: payload, deadline: e.cfg.Clock.Now().Add(e.cfg.Timeout),
+	ev := event{id: id, payload: payload, deadline: e.cfg.Clock.Now().Add(e.cfg.Timeout), out: out,
 		answer: make(chan lambdaAnswer, 1)}
 	select {
 	case p.events <- ev:

@@ -202,6 +202,9 @@ type Stream struct {
 	Flip   int // if not 0, the byte so far from the end is changed, which breaks a checksum
 	// if not nil, gets one message when all is sent; the stream then stays open until the client leaves
 	Hold chan<- string
+	// if not nil, the last frames are sent when it is closed: all but the first ones, whose number Before is
+	Before int
+	Rest   <-chan struct{}
 }
 
 func (s Stream) serve(w http.ResponseWriter, r *http.Request, stream bool) {
@@ -209,8 +212,17 @@ func (s Stream) serve(w http.ResponseWriter, r *http.Request, stream bool) {
 		invalid("this answer can only be streamed").serve(w, r, stream)
 		return
 	}
-	data := s.bytes()
 	w.Header().Set("Content-Type", "application/vnd.amazon.eventstream")
+	if s.Rest != nil {
+		_, _ = w.Write(Stream{Frames: s.Frames[:s.Before]}.bytes()) // as below
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-s.Rest:
+		case <-r.Context().Done():
+		}
+		s.Frames = s.Frames[s.Before:]
+	}
+	data := s.bytes()
 	_, _ = w.Write(data) // a client that hung up is the client's business
 	if s.Hold == nil {
 		return

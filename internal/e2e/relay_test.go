@@ -237,7 +237,16 @@ func answer(w http.ResponseWriter, resp *http.Response) {
 		w.Header()[k] = v
 	}
 	w.WriteHeader(resp.StatusCode)
-	_, _ = io.Copy(w, resp.Body) // a function that is gone by now does not miss it
+	_, _ = io.Copy(flushing{w}, resp.Body) // a function that is gone by now does not miss it
+}
+
+// flushing passes every write on at once, as models' streams need it.
+type flushing struct{ http.ResponseWriter }
+
+func (w flushing) Write(p []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(p)
+	_ = http.NewResponseController(w.ResponseWriter).Flush() // the next write fails, too
+	return n, err
 }
 
 func (r *relay) killProcess(function string) {

@@ -128,8 +128,6 @@ func requireSamples(t *testing.T, d *deployment) {
 	var by api.Accepted
 	require.NoError(t, json.Unmarshal([]byte(http("start-iam.json", 202).Body), &by))
 	require.Equal(t, runID, by.ID)
-	require.NoError(t, json.Unmarshal([]byte(http("start-function-url.json", 202).Body), &by))
-	require.Equal(t, runID, by.ID, "the same key and body are the same run")
 	require.JSONEq(t, `{"applied":false}`, string(give("http", "answer.json")), "the run has no such call")
 	isStateOf(route("step", "first-step.json", runtime.NextTools), "tool", "batch.json")
 	isStateOf(route("tool", "batch.json", runtime.NextStep), "step", "after-tools.json")
@@ -148,6 +146,9 @@ func requireSamples(t *testing.T, d *deployment) {
 	route("step", "failure.json", runtime.NextFailed) // too late: the execution fails, and the run has ended well
 	require.Equal(t, run.ReasonNaturalEnd, d.waitFor("default", runID, isDone).Reason)
 
+	stream := string(give("http", "follow-function-url.json"))
+	require.Contains(t, stream, `{"statusCode":200,"headers":{`)
+	require.Contains(t, stream, "event: run_finish\n")
 	http("start-jwt.json", 202)
 	http("get-run.json", 404) // acme has no run of that id
 	http("open.json", 404)    // nobody has such a link

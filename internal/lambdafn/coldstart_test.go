@@ -193,7 +193,7 @@ func TestColdStartComposes(t *testing.T) {
 }
 
 // answer is what functions/http gives to a request that nobody has verified.
-func answer(t *testing.T, f Invoke, method, path string) events.APIGatewayV2HTTPResponse {
+func answer(t *testing.T, f func(context.Context, []byte) (any, error), method, path string) events.APIGatewayV2HTTPResponse {
 	t.Helper()
 	var e events.APIGatewayV2HTTPRequest
 	e.Version, e.RawPath, e.RequestContext.HTTP.Method = "2.0", path, method
@@ -202,7 +202,7 @@ func answer(t *testing.T, f Invoke, method, path string) events.APIGatewayV2HTTP
 	out, err := f(t.Context(), payload)
 	require.NoError(t, err)
 	var a events.APIGatewayV2HTTPResponse
-	require.NoError(t, json.Unmarshal(out, &a))
+	require.NoError(t, json.Unmarshal(out.([]byte), &a))
 	return a
 }
 
@@ -253,13 +253,13 @@ func TestClaimsAreNamedByTheEnvironment(t *testing.T) {
 	const event = `{"version":"2.0","rawPath":"/v1/runs","rawQueryString":"x=1","requestContext":{"http":{"method":"GET"},"authorizer":{"jwt":{"claims":`
 	out, err := f(t.Context(), []byte(event+`{"tenant":"acme","sub":"ana"}}}}}`))
 	require.NoError(t, err)
-	require.Contains(t, string(out), "custom:tenant names no tenant")
+	require.Contains(t, fmt.Sprintf("%s", out), "custom:tenant names no tenant")
 	out, err = f(t.Context(), []byte(event+`{"custom:tenant":"acme","sub":"ana"}}}}}`))
 	require.NoError(t, err)
-	require.Contains(t, string(out), "email names no user")
+	require.Contains(t, fmt.Sprintf("%s", out), "email names no user")
 	out, err = f(t.Context(), []byte(event+`{"custom:tenant":"acme","email":"ana@example.com"}}}}}`))
 	require.NoError(t, err)
-	require.Contains(t, string(out), `\"x\\\" is not known`, "the caller is known; the query is looked at")
+	require.Contains(t, fmt.Sprintf("%s", out), `\"x\\\" is not known`, "the caller is known; the query is looked at")
 }
 
 // Callers by IAM are those of the account that the state machine is in.
@@ -271,8 +271,30 @@ func TestIAMCallersAreOfTheOwnAccount(t *testing.T) {
 		out, err := f(t.Context(), []byte(`{"version":"2.0","rawPath":"/v1/runs","rawQueryString":"x=1","requestContext":{"http":{"method":"GET"},
 			"authorizer":{"iam":{"userArn":"arn:aws:sts::`+account+`:assumed-role/operators/ana"}}}}`))
 		require.NoError(t, err)
-		require.Contains(t, string(out), want, account)
+		require.Contains(t, fmt.Sprintf("%s", out), want, account)
 	}
+}
+
+// An event of a function URL is answered by a stream, and one of the HTTP API is not, whatever its headers say.
+func TestWhatIsStreamed(t *testing.T) {
+	f, err := startHTTP(registry.Must(registry.New()), testAWS, deployedEnv().get)
+	require.NoError(t, err)
+	for domain, streamed := range map[string]bool{
+		"u1.lambda-url.eu-central-1.on.aws": true, "u2.lambda-url.eu-central-1.on.aws": false,
+		"u1.execute-api.eu-central-1.amazonaws.com": false, "api.example.com": false,
+	} {
+		out, err := f(t.Context(), []byte(`{"version":"2.0","rawPath":"/v1/runs/r1/events","headers":{"host":"u1.lambda-url.eu-central-1.on.aws"},
+			"requestContext":{"apiId":"u1","domainName":"`+domain+`","http":{"method":"GET"}}}`))
+		require.NoError(t, err)
+		stream, ok := out.(*events.LambdaFunctionURLStreamingResponse)
+		require.Equal(t, streamed, ok, domain)
+		if ok {
+			require.Equal(t, 401, stream.StatusCode)
+			require.NoError(t, stream.Close())
+		}
+	}
+	_, err = startHTTP(registry.Must(registry.New()), testAWS, deployedEnv().with(envStreaming, "yes").get)
+	require.ErrorContains(t, err, `COUNTERSIGN_STREAMING: got "yes", want on or off`)
 }
 
 // C5: a run's end is logged with the hash of its last entry.

@@ -1,6 +1,7 @@
 package lambdafn
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -26,23 +27,18 @@ const (
 	maxText   = 1_000_000
 )
 
-// Gateway answers the events that API Gateway (HTTP API, payload format 2.0) and Lambda function URLs invoke a function
-// with, by a handler.
+// Gateway answers the events that API Gateway (HTTP API, payload format 2.0) invokes a function with, by a handler.
 //
 // Who calls is what the gateway has verified and nothing else: see Identity. Headers, query and body never say it. An
 // answer reaches the client as a whole. A panic is answered, and log is told where it was without what it said; nil =
 // nobody is told. An event that is no HTTP request is an error of kind KindInvalid; everything else is an answer.
 func Gateway(h http.Handler, log *slog.Logger) Invoke {
 	return func(ctx context.Context, payload []byte) ([]byte, error) {
-		var e events.APIGatewayV2HTTPRequest
-		if err := json.Unmarshal(payload, &e); err != nil {
-			return nil, invalidf("read the event: want an HTTP request in payload format 2.0, got something of another form")
+		e, err := readRequest(payload)
+		if err != nil {
+			return nil, err
 		}
-		if e.Version != "2.0" || e.RequestContext.HTTP.Method == "" || e.RawPath == "" {
-			return nil, invalidf(
-				"read the event: version, rawPath, requestContext.http.method: want an HTTP request in payload format 2.0")
-		}
-		status, header, cookies, body := answerEvent(ctx, h, log, &e)
+		status, header, cookies, body := answerEvent(ctx, h, log, e)
 		if e.RequestContext.HTTP.Method == http.MethodHead {
 			body = nil
 		}
@@ -54,6 +50,77 @@ func Gateway(h http.Handler, log *slog.Logger) Invoke {
 	}
 }
 
+// Stream answers the events of a function URL that streams, as Gateway does otherwise: what the handler writes reaches
+// the client at once. The answer must be closed. A panic ends it, with the status 500 if it has not begun.
+func Stream(
+	h http.Handler, log *slog.Logger,
+) func(ctx context.Context, payload []byte) (*events.LambdaFunctionURLStreamingResponse, error) {
+	guarded := guardPanics(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(streamWriter{w}, r)
+	}), log, func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) })
+	return func(ctx context.Context, payload []byte) (*events.LambdaFunctionURLStreamingResponse, error) {
+		e, err := readRequest(payload)
+		if err != nil {
+			return nil, err
+		}
+		r, err := requestOf(e)
+		if err == nil {
+			var out *events.LambdaFunctionURLStreamingResponse
+			out, err = lambdaurl.Wrap(guarded)(context.WithValue(ctx, callerKey{}, e.RequestContext.Authorizer), r)
+			if err == nil {
+				return out, nil
+			}
+		}
+		status, header, _, body := refuse(api.InvalidRequest, "want an HTTP request")
+		return &events.LambdaFunctionURLStreamingResponse{
+			StatusCode: status, Headers: header, Body: bytes.NewReader(body),
+		}, nil
+	}
+}
+
+// streamWriter can be flushed: lambdaurl's writer passes every write on.
+type streamWriter struct{ http.ResponseWriter }
+
+// Flush sends the header if nothing was written yet.
+func (w streamWriter) Flush() { w.WriteHeader(http.StatusOK) }
+
+// isStream reports whether an event is of a function URL. Its domain is the id of the URL and what Lambda adds to it.
+func isStream(payload []byte) bool {
+	var e struct {
+		RequestContext struct{ APIID, DomainName string }
+	}
+	err := json.Unmarshal(payload, &e)
+	of := e.RequestContext
+	return err == nil && of.APIID != "" && strings.HasPrefix(of.DomainName, of.APIID+".lambda-url.")
+}
+
+func readRequest(payload []byte) (*events.APIGatewayV2HTTPRequest, error) {
+	var e events.APIGatewayV2HTTPRequest
+	if err := json.Unmarshal(payload, &e); err != nil {
+		return nil, invalidf("read the event: want an HTTP request in payload format 2.0, got something of another form")
+	}
+	if e.Version != "2.0" || e.RequestContext.HTTP.Method == "" || e.RawPath == "" {
+		return nil, invalidf(
+			"read the event: version, rawPath, requestContext.http.method: want an HTTP request in payload format 2.0")
+	}
+	return &e, nil
+}
+
+// guardPanics has panicked answer where the handler panics, and logs where that was.
+func guardPanics(h http.Handler, log *slog.Logger, panicked func(w http.ResponseWriter)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if p := recover(); p != nil {
+				if log != nil {
+					log.Error("request panicked", "panic", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
+				}
+				panicked(w)
+			}
+		}()
+		h.ServeHTTP(w, r)
+	})
+}
+
 // answerEvent has the handler answer a request.
 func answerEvent(
 	ctx context.Context, h http.Handler, log *slog.Logger, e *events.APIGatewayV2HTTPRequest,
@@ -63,17 +130,7 @@ func answerEvent(
 		return refuse(api.InvalidRequest, err.Error())
 	}
 	panicked := false
-	guarded := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() {
-			if p := recover(); p != nil {
-				panicked = true
-				if log != nil {
-					log.Error("request panicked", "panic", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
-				}
-			}
-		}()
-		h.ServeHTTP(w, r)
-	})
+	guarded := guardPanics(h, log, func(http.ResponseWriter) { panicked = true })
 	out, err := lambdaurl.Wrap(guarded)(context.WithValue(ctx, callerKey{}, e.RequestContext.Authorizer), r)
 	if err != nil {
 		return refuse(api.InvalidRequest, "method, path: want those of an HTTP request")

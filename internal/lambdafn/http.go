@@ -52,23 +52,38 @@ const (
 	EnvOperators = "COUNTERSIGN_OPERATORS_ROLE"
 )
 
+// envStreaming says whether functions/step keeps the replies that models are writing, which functions/http streams: on,
+// or off, which is the default.
+const envStreaming = "COUNTERSIGN_STREAMING"
+
+// isOn reads a variable that is on, or off or empty.
+func isOn(getenv func(string) string, name string) (bool, error) {
+	switch got := getenv(name); got {
+	case "on", "off", "":
+		return got == "on", nil
+	default:
+		return false, fmt.Errorf("%s: got %q, want on or off", name, got)
+	}
+}
+
 // HTTP is the main of functions/http: the HTTP API, and the pages and Slack's clicks beside it. It serves until the
 // process is ended.
 func HTTP(r *registry.Registry) {
-	listen(func(cfg aws.Config, getenv func(string) string) (Invoke, error) { return startHTTP(r, cfg, getenv) })
+	listen(func(cfg aws.Config, getenv func(string) string) (func(context.Context, []byte) (any, error), error) {
+		return startHTTP(r, cfg, getenv)
+	})
 }
 
-func startHTTP(r *registry.Registry, cfg aws.Config, getenv func(string) string) (Invoke, error) {
+func startHTTP(
+	r *registry.Registry, cfg aws.Config, getenv func(string) string,
+) (func(ctx context.Context, payload []byte) (any, error), error) {
 	who := Identity{
 		TenantClaim: getenv(envTenantClaim), UserClaim: getenv(envUserClaim),
 		GroupsClaim: getenv(envGroupsClaim), IAMTenant: getenv(EnvIAMTenant), Operators: getenv(EnvOperators),
 	}
-	switch pinned := getenv(envIAMPinned); pinned {
-	case "on":
-		who.IAMPinned = true
-	case "", "off":
-	default:
-		return nil, fmt.Errorf("%s: got %q, want on or off", envIAMPinned, pinned)
+	var err error
+	if who.IAMPinned, err = isOn(getenv, envIAMPinned); err != nil {
+		return nil, err
 	}
 	if who.IAMTenant != "" && !agent.ValidTenant(who.IAMTenant) {
 		return nil, fmt.Errorf("%s: got %q, want a tenant: ^[a-z0-9][a-z0-9-]{0,39}$", EnvIAMTenant, who.IAMTenant)
@@ -99,11 +114,27 @@ func startHTTP(r *registry.Registry, cfg aws.Config, getenv func(string) string)
 			return app, err
 		}
 	}
-	serve := f.Serve(f.agents, who)
-	return func(ctx context.Context, payload []byte) ([]byte, error) {
+	live, err := f.liveTable()
+	if err != nil {
+		return nil, err
+	}
+	serve, stream := f.Serve(f.agents, who), f.Stream(f.agents, who, live, f.watch.flush)
+	return func(ctx context.Context, payload []byte) (any, error) {
+		if isStream(payload) {
+			return stream(ctx, payload)
+		}
 		defer f.watch.flush(ctx)
 		return serve(ctx, payload)
 	}, nil
+}
+
+// liveTable is where replies are kept while models write them; nil = nowhere.
+func (f *function) liveTable() (store.Table, error) {
+	on, err := isOn(f.getenv, envStreaming)
+	if !on {
+		return nil, err
+	}
+	return f.Ports.Table, nil
 }
 
 // signIn signs people in who come with a browser. Their claims make callers as those of a token do. Nil = the
@@ -135,8 +166,7 @@ const providerTimeout = 10 * time.Second
 // no answer: the console has addresses of its own for what its pages read of the API. The pages never ask: a link says
 // who opens it, and Slack signs what it sends.
 func (d *Deployment) Serve(agents api.Agents, who Identity) Invoke {
-	backend := d.Backend()
-	backend.Agents, backend.Feed, backend.Caller = agents, api.NewPoll(d.Ports.Journal, d.Ports.Clock), who.Caller
+	backend := d.deployedBackend(agents, who, nil)
 	served, events := d.Trace.HTTP(api.Handler(backend)), answers{d.Inputs}
 	if d.Links != nil {
 		served = d.withPages(served, backend)
@@ -150,6 +180,38 @@ func (d *Deployment) Serve(agents api.Agents, who Identity) Invoke {
 		}
 		return serve(ctx, payload)
 	}
+}
+
+func (d *Deployment) deployedBackend(agents api.Agents, who Identity, live store.Table) api.Backend {
+	b := d.Backend()
+	b.Agents, b.Feed, b.Caller = agents, api.NewPoll(d.Ports.Journal, live, d.Ports.Clock), who.Caller
+	return b
+}
+
+// streamed is the only route that a function URL serves.
+const streamed = "GET " + api.Path + "runs/{id}/events"
+
+// Stream answers the events of a function URL that streams: the events of runs, and nothing else. Live is the table of
+// an api.Live; nil = there is none. Ended is called before an answer ends.
+func (d *Deployment) Stream(agents api.Agents, who Identity, live store.Table, ended func(context.Context)) func(
+	ctx context.Context, payload []byte,
+) (*events.LambdaFunctionURLStreamingResponse, error) {
+	served, next := http.NewServeMux(), d.Trace.HTTP(api.Handler(d.deployedBackend(agents, who, live)))
+	served.HandleFunc(streamed, func(w http.ResponseWriter, r *http.Request) {
+		defer ended(r.Context())
+		ctx, cancel := withAnswerTime(r.Context(), d.Ports.Clock)
+		defer cancel()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+	served.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		status, header, _, body := refuse(api.NoSuchPath, "want "+streamed+": the HTTP API serves everything else")
+		for name, value := range header {
+			w.Header().Set(name, value)
+		}
+		w.WriteHeader(status)
+		_, _ = w.Write(body) // the client is gone if this fails
+	})
+	return Stream(served, d.Log)
 }
 
 // withPages serves the pages, and the console where people can sign in, beside the API.

@@ -79,7 +79,7 @@ func TestTenInferencesAreOneConnection(t *testing.T) {
 
 func modelsOf(cfg aws.Config, getenv func(string) string) Models {
 	vault := awssdk.NewVault(cfg, getenv(awssdk.EnvSecretsPrefix), clock.System())
-	return (&function{cfg: cfg, getenv: getenv, vault: vault}).newModels()
+	return (&function{cfg: cfg, getenv: getenv, vault: vault}).newModels(nil)
 }
 
 // The key of an OpenAI-compatible server is a secret of the stack, and OpenAI's own goes to nobody else.

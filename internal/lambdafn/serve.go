@@ -22,6 +22,7 @@ import (
 	"github.com/countersign/countersign/internal/model/openai"
 	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -53,13 +54,15 @@ func serve(r *registry.Registry, f func(*Deployment, context.Context, []byte) ([
 }
 
 // Invoke answers one event of a function.
-type Invoke func(ctx context.Context, payload []byte) ([]byte, error)
+type Invoke = func(ctx context.Context, payload []byte) ([]byte, error)
 
-// listen starts a function with the configuration of its AWS clients and its environment, and serves its events. Bad
-// configuration ends it before any event.
-func listen(start func(cfg aws.Config, getenv func(string) string) (Invoke, error)) {
+// listen starts a function with the configuration of its AWS clients and its environment, and serves its events. It
+// answers with JSON, or with a stream of lambdaurl. Bad configuration ends it before any event.
+func listen[T any](
+	start func(cfg aws.Config, getenv func(string) string) (func(ctx context.Context, payload []byte) (T, error), error),
+) {
 	cfg, err := awssdk.Load(context.Background())
-	var f Invoke
+	var f func(ctx context.Context, payload []byte) (T, error)
 	if err == nil {
 		f, err = start(cfg, os.Getenv)
 	}
@@ -67,11 +70,14 @@ func listen(start func(cfg aws.Config, getenv func(string) string) (Invoke, erro
 		fmt.Fprintln(os.Stderr, "cold start:", err)
 		os.Exit(1)
 	}
-	lambda.Start(func(ctx context.Context, payload json.RawMessage) (json.RawMessage, error) {
+	lambda.Start(func(ctx context.Context, payload json.RawMessage) (any, error) {
 		if string(payload) == VersionRequest {
-			return json.Marshal(ReadBuild())
+			return ReadBuild(), nil
 		}
 		out, err := f(ctx, payload)
+		if raw, ok := any(out).([]byte); ok {
+			return json.RawMessage(raw), withErrorName(err)
+		}
 		return out, withErrorName(err)
 	})
 }
@@ -227,7 +233,15 @@ const envGuardrail = "COUNTERSIGN_GUARDRAIL"
 
 // addModels adds the ports that ask models. The observer sees every try of a request: it stands below the retries.
 func addModels(f *function) error {
-	p, all := &f.Ports, f.newModels()
+	live, err := f.liveTable()
+	if err != nil {
+		return err
+	}
+	var onDelta agent.OnDelta
+	if live != nil {
+		onDelta = prompt.TranslateTags(api.NewLive(live, f.Ports.Clock, f.Deployment.Log).ReceiveDelta)
+	}
+	p, all := &f.Ports, f.newModels(onDelta)
 	m := runtime.WithDialect(runtime.WithMedia(f.watch.Model(all), p.Blobs))
 	p.Model, p.Count, p.Index = modelretry.New(m, p.Clock, ids.System(p.Clock).Jitter), m, runtime.NewToolIndex(all)
 	return nil
@@ -242,12 +256,14 @@ type Models struct {
 }
 
 // newModels opens no connection; all requests share those that they open.
-func (f *function) newModels() Models {
+func (f *function) newModels(onDelta agent.OnDelta) Models {
 	client := bedrock.NewClient(f.cfg)
 	return Models{
 		vectors: bedrock.Embedder{Client: client},
-		bedrock: bedrock.New(bedrock.Config{Client: client, Stream: true, Guardrail: f.getenv(envGuardrail)}),
-		openai:  openai.Servers{OwnKey: f.secret(EnvOpenAI), Secrets: f.vault},
+		bedrock: bedrock.New(bedrock.Config{
+			Client: client, Stream: true, OnDelta: onDelta, Guardrail: f.getenv(envGuardrail),
+		}),
+		openai: openai.Servers{OwnKey: f.secret(EnvOpenAI), Secrets: f.vault, OnDelta: onDelta},
 	}
 }
 

@@ -525,6 +525,9 @@ func principals(p *Project) []string {
 	const account = "{AWS: arn:${AWS::Partition}:iam::${AWS::AccountId}:root}"
 	var found []string
 	for _, r := range p.Resources() {
+		if r.Type == "AWS::IAM::Policy" { // of a role: who has it is its principal
+			continue
+		}
 		for _, doc := range []string{"PolicyDocument", "KeyPolicy"} {
 			for _, s := range r.Properties.Get(doc, "Statement").Each() {
 				who := s.Get("Principal")

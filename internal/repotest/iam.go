@@ -31,11 +31,22 @@ type Request struct {
 	Context          map[string][]string // by condition key
 }
 
-// Lines are what a role's policies say, with values in the place of references, in the template's order. What this does
-// not know of policies is an error, so that nothing is evaluated otherwise than by AWS.
+// Lines are what a role's policies say, its own and those that are attached to it, with values in the place of
+// references, in the template's order. What this does not know of policies is an error, so that nothing is evaluated
+// otherwise than by AWS.
 func (p *Project) Lines(role string, values Values) ([]Line, error) {
 	var out []Line
-	for _, policy := range p.Template.Get("Resources", role, "Properties", "Policies").Each() {
+	policies := p.Template.Get("Resources", role, "Properties", "Policies").Each()
+	for _, r := range p.Resources("AWS::IAM::Policy") {
+		there, err := p.Holds(r.Node.Get("Condition").String(), values)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", r.ID, err)
+		}
+		if there && r.Properties.Get("Roles").Short() == "["+role+"]" {
+			policies = append(slices.Clone(policies), r.Properties)
+		}
+	}
+	for _, policy := range policies {
 		for _, s := range policy.Get("PolicyDocument", "Statement").Each() {
 			if name, arg := s.Call(); name == "Fn::If" {
 				r := resolver{p: p, values: values}
@@ -102,7 +113,7 @@ func (p *Project) conditions(n *Node, values Values) ([]condition, error) {
 	for name, keys := range operators {
 		base, forAll := strings.CutPrefix(name, "ForAllValues:")
 		like := base == "StringLike" || base == "ArnLike"
-		if !like && base != "StringEquals" && base != "ArnEquals" {
+		if !like && base != "StringEquals" && base != "ArnEquals" && base != "Bool" {
 			return nil, fmt.Errorf("condition %s: it is not evaluated here", name)
 		}
 		for key, value := range keys.(map[string]any) {

@@ -33,7 +33,7 @@ var ofTheAPI = []struct {
 }{
 	{file: "http/events/start-jwt.json", method: "POST", path: "/v1/runs", by: "jwt", starts: true},
 	{file: "http/events/start-iam.json", method: "POST", path: "/v1/runs", by: "iam", starts: true},
-	{file: "http/events/start-function-url.json", method: "POST", path: "/v1/runs", by: "iam", starts: true},
+	{file: "http/events/follow-function-url.json", method: "GET", path: "/v1/runs/" + runSample + "/events", by: "iam"},
 	{file: "http/events/get-run.json", method: "GET", path: "/v1/runs/" + runSample, by: "jwt"},
 }
 

@@ -46,6 +46,7 @@ func everything(p *Project) Values {
 			all[e.Key] = e.Key
 		}
 	}
+	all["Streaming"] = "on"
 	delete(all, "LocalEndpoint")
 	all["MaxRunningRuns"] = "1"
 	return p.Deployed(all)
@@ -100,6 +101,35 @@ func requireOperatorsPinned(t *testing.T, r Resource) {
 		require.Equal(t, "{StringEquals: {sts:RoleSessionName: [${aws:username}, ${aws:SourceIdentity}]}}", s.Get("Condition").Short())
 	}
 	require.Equal(t, "UseOperators", r.Node.Get("Condition").String())
+}
+
+// The function URL asks IAM who calls and streams. Operators may call it, and never invoke its function with an event of
+// their own; nobody else may, nor is there a URL unless it is asked for.
+func TestStreamUrl(t *testing.T) {
+	p := project(t, nil)
+	urls := p.Resources("AWS::Lambda::Url")
+	require.Len(t, urls, 1)
+	require.Equal(t, "UseStreaming", urls[0].Node.Get("Condition").String())
+	require.Equal(t, "{TargetFunctionArn: HttpFunction.Arn, AuthType: AWS_IAM, InvokeMode: RESPONSE_STREAM}", urls[0].Properties.Short())
+	for _, streaming := range []string{"off", "on"} {
+		v := p.Deployed(Values{"OperatorsPrincipal": "arn:aws:iam::123456789012:root", "Streaming": streaming})
+		there, err := p.Holds("UseStreaming", v)
+		require.NoError(t, err)
+		require.Equal(t, streaming == "on", there)
+		for _, r := range p.Resources(roleType) {
+			lines, err := p.Lines(r.ID, v)
+			require.NoError(t, err)
+			permits := func(action string, context map[string][]string) bool {
+				_, ok := Permit(lines, Request{Action: action, Resource: v["HttpFunction.Arn"], Context: context})
+				return ok
+			}
+			byURL := map[string][]string{"lambda:InvokedViaFunctionUrl": {"true"}}
+			calls := there && r.ID == "OperatorsRole"
+			require.Equal(t, calls, permits("lambda:InvokeFunctionUrl", nil), "%s %s", r.ID, streaming)
+			require.Equal(t, calls, permits("lambda:InvokeFunction", byURL), "%s %s", r.ID, streaming)
+			require.False(t, permits("lambda:InvokeFunction", nil), "%s %s", r.ID, streaming)
+		}
+	}
 }
 
 var (

@@ -63,7 +63,7 @@ func (f *Feed) Committed(_ context.Context, _ run.Entry, s *run.AgentState) {
 // ReceiveDelta passes a piece of a model's reply to the watchers of its run. It never blocks. A slow watcher misses
 // pieces, but the reply in the journal has all of them. It is an agent.OnDelta.
 func (f *Feed) ReceiveDelta(r agent.Request, piece agent.Delta) {
-	if r.Lifecycle == run.LifecyclePlan || r.Lifecycle == run.LifecycleRoute { // internal text
+	if isInternalText(r) {
 		return
 	}
 	d := stream.Delta{Inference: r.Inference, Attempt: r.Attempt, Delta: piece}
@@ -78,6 +78,11 @@ func (f *Feed) ReceiveDelta(r agent.Request, piece agent.Delta) {
 		w.add(d)
 		w.signal.Notify()
 	}
+}
+
+// isInternalText reports whether a request's reply is for no client.
+func isInternalText(r agent.Request) bool {
+	return r.Lifecycle == run.LifecyclePlan || r.Lifecycle == run.LifecycleRoute
 }
 
 // Close ends all streams, future ones too.

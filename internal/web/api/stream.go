@@ -153,7 +153,7 @@ func (t *eventStream) follow(ctx context.Context, watch Watch) error {
 	}
 }
 
-// deltaWatch is a Watch in a process that calls models.
+// deltaWatch is a Watch that also learns what models are writing.
 type deltaWatch interface {
 	// TakeDeltas returns the deltas since the last call, and whether there may be a new entry.
 	TakeDeltas() (deltas []stream.Delta, moved bool)
@@ -162,6 +162,9 @@ type deltaWatch interface {
 // wait returns when there may be a new entry. Until then it sends deltas.
 func (t *eventStream) wait(ctx context.Context, watch Watch) error {
 	l, ok := watch.(deltaWatch)
+	if p, ok := watch.(*pollWatch); ok {
+		p.wantsDeltas = p.poll.live != nil && t.format != "" && !t.isHeld
+	}
 	for {
 		if err := watch.Wait(ctx, t.next-1); err != nil || !ok {
 			return err

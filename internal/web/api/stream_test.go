@@ -138,7 +138,7 @@ func TestStreamPolls(t *testing.T) {
 		b := newUnserved(t, pay)
 		counts := fault.NewTable(b.backend.Table)
 		journal := store.NewJournal(counts, 0)
-		b.backend.Journal, b.backend.Feed = journal, api.NewPoll(journal, b.backend.Clock)
+		b.backend.Journal, b.backend.Feed = journal, api.NewPoll(journal, nil, b.backend.Clock)
 		s, err := b.Starter.Start(t.Context(), runtime.Start{
 			Tenant: "default", Agent: b.agent(), Message: []run.UserBlock{{Block: run.Text{Text: "pay"}}},
 		})

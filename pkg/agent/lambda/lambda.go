@@ -22,9 +22,9 @@ func Tool(r *agent.Registry) { lambdafn.Tool(r) }
 // Approve is the function of the state machine that keeps a task token and tells people of requests.
 func Approve(r *agent.Registry) { lambdafn.Approve(r) }
 
-// HTTP is the HTTP API of runs and approvals, behind API Gateway or a function URL. Where the environment has a key
-// ring, it is also the pages on which people decide, behind links that say who opens them, and what is clicked in
-// Slack.
+// HTTP is the HTTP API of runs and approvals, behind API Gateway. Where the environment has a key ring, it is also the
+// pages on which people decide, behind links that say who opens them, and what is clicked in Slack. By a function URL
+// it streams the events of runs.
 func HTTP(r *agent.Registry) { lambdafn.HTTP(r) }
 
 // Sweep repairs runs: on a schedule all of them, and one at once when its execution ended badly.

@@ -1,0 +1,132 @@
+package lambdafn_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/internal/web/api"
+)
+
+// follow sends an event of the function URL. Who calls is signed by IAM.
+func (s *stack) follow(line string, ended func(context.Context), caller func([]byte) []byte, headers ...string) *events.LambdaFunctionURLStreamingResponse {
+	s.t.Helper()
+	d := s.deployment(s.machine.Ports)
+	stream := d.Stream(agents{s.machine.Agents}, lambdafn.Identity{IAMTenant: "acme", IAMAccount: "000000000000"}, nil, ended)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 29*time.Second)
+	s.t.Cleanup(cancel)
+	out, err := stream(ctx, caller(request(line, "", nil, headers...)))
+	require.NoError(s.t, err)
+	return out
+}
+
+func nothing(context.Context) {}
+
+// The stream of a function URL tells what happens while it is open, ends with the run or after its window, and is then
+// gone on with behind its last event.
+func TestStreamOfAFunctionURL(t *testing.T) {
+	inStack(t, pay, func(t *testing.T, s *stack) {
+		one := s.waiting(ana, "k")
+		line := "GET /v1/runs/" + one.ID + "/events"
+		begin, ends := time.Now(), 0
+		out := s.follow(line, func(context.Context) { ends++ }, byIAM, "accept", "text/event-stream")
+		require.Equal(t, 200, out.StatusCode)
+		require.Equal(t, "text/event-stream", out.Headers["Content-Type"])
+		all, err := io.ReadAll(out)
+		require.NoError(t, err)
+		require.Equal(t, 20*time.Second, time.Since(begin))
+		require.Contains(t, string(all), "event: parked")
+		require.Equal(t, 1, ends, "before the answer's end")
+		require.NoError(t, out.Close())
+		at := string(all[strings.LastIndex(string(all), "id: ")+len("id: "):])
+		at, _, _ = strings.Cut(at, "\n")
+
+		begin = time.Now()
+		out = s.follow(line, nothing, byIAM, "accept", "text/event-stream", "last-event-id", at)
+		in := bufio.NewReader(out.Body)
+		go func() {
+			time.Sleep(5 * time.Second)
+			s.do(ana, "POST /v1/approvals/"+one.Waiting[0].Approval+"/decision", `{"action":"approve"}`)
+		}()
+		first, err := in.ReadString('\n')
+		require.NoError(t, err)
+		require.NotContains(t, first, "id: "+at+"\n")
+		rest, err := io.ReadAll(in)
+		require.NoError(t, err)
+		require.Contains(t, string(rest), "event: finished")
+		require.Less(t, time.Since(begin), 10*time.Second, "the end of the run ends the stream")
+		require.NoError(t, out.Close())
+	})
+}
+
+// A function URL serves nothing but events, to nobody but who IAM has verified.
+func TestFunctionURLRefuses(t *testing.T) {
+	inStack(t, pay, func(t *testing.T, s *stack) {
+		one := s.waiting(ana, "k")
+		read := "GET /v1/runs/" + one.ID + "/events"
+		nobody := func(event []byte) []byte { return event }
+		foreign := func(event []byte) []byte {
+			return authorised(event, map[string]any{"iam": map[string]any{"userArn": "arn:aws:sts::111111111111:assumed-role/operators/bob"}})
+		}
+		writes := s.writes()
+		for _, c := range []struct {
+			line   string
+			caller func([]byte) []byte
+			status int
+			kind   api.ProblemType
+		}{
+			{read, byIAM, 200, ""},
+			{read, nobody, 401, api.Unauthenticated},
+			{read, foreign, 403, api.NotAllowed},
+			{"GET /v1/runs/rother/events", byIAM, 404, api.RunNotFound},
+			{"GET /v1/runs", byIAM, 404, api.NoSuchPath},
+			{"GET /v1/runs/" + one.ID, byIAM, 404, api.NoSuchPath},
+			{"POST /v1/runs/" + one.ID + "/cancel", byIAM, 404, api.NoSuchPath},
+			{"POST /v1/approvals/" + one.Waiting[0].Approval + "/decision", byIAM, 404, api.NoSuchPath},
+			{"GET /", byIAM, 404, api.NoSuchPath},
+			{"GET /a/link", byIAM, 404, api.NoSuchPath},
+			{"POST /slack/interactions", byIAM, 404, api.NoSuchPath},
+			{"GE T /v1/runs", byIAM, 400, api.InvalidRequest},
+		} {
+			out := s.follow(c.line, nothing, c.caller, claimed...)
+			body, err := io.ReadAll(out.Body)
+			require.NoError(t, err)
+			require.NoError(t, out.Close())
+			require.Equal(t, c.status, out.StatusCode, "%s: %s", c.line, body)
+			if c.kind != "" {
+				requireProblem(t, events.APIGatewayV2HTTPResponse{StatusCode: out.StatusCode, Headers: out.Headers, Body: string(body)}, c.kind)
+			}
+		}
+		require.Equal(t, writes, s.writes())
+	})
+}
+
+// A panic is an answer where none has begun, and otherwise the end of one.
+func TestPanicInAStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, begun := range []bool{false, true} {
+			out, err := lambdafn.Stream(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				if begun {
+					require.NoError(t, http.NewResponseController(w).Flush())
+					_, err := io.WriteString(w, "half")
+					require.NoError(t, err)
+				}
+				panic("canary")
+			}), nil)(t.Context(), []byte(get))
+			require.NoError(t, err)
+			body, err := io.ReadAll(out.Body)
+			require.NoError(t, err)
+			require.Equal(t, map[bool]int{false: 500, true: 200}[begun], out.StatusCode)
+			require.Equal(t, map[bool]string{false: "", true: "half"}[begun], string(body))
+		}
+	})
+}
