@@ -74,7 +74,7 @@ func runFolder(t *testing.T, folder string, code hook.Set, what string) {
 			require.ErrorContains(t, err, "want a registered "+what+": there is none")
 			s, err := LoadWithOptions(filepath.Base(file), data, agentfile.Options{Hooks: code})
 			require.NoError(t, err)
-			r := s.Crash(CrashesInTests())
+			r := s.Crash(CrashesInTests(2))
 			require.Empty(t, r.Plain.Failures)
 			for _, f := range r.Failures {
 				t.Errorf("%s, %s: %v", f.Kind, f.At, f.Failures)

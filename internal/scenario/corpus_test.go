@@ -36,7 +36,7 @@ func TestCorpusUnderCrash(t *testing.T) {
 	for _, s := range corpus(t) {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
-			r := s.Crash(CrashesInTests())
+			r := s.Crash(CrashesInTests(2))
 			require.Empty(t, r.Plain.Failures)
 			for _, f := range r.Failures {
 				t.Errorf("%s, %s: %v", f.Kind, f.At, f.Failures)

@@ -43,7 +43,7 @@ var unredacted = strings.Fields(`continued-json continued-three-times cowork-com
 // TestExportedRuns plays every scenario, exports its run, and, for every fourth, exports it without its texts. Export
 // itself plays what it returns; `make crash` also plays it with crashes, and exports all without texts.
 func TestExportedRuns(t *testing.T) {
-	whole := CrashesInTests() == 0
+	whole := CrashesInTests(2) == 0
 	for i, s := range corpus(t) {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()

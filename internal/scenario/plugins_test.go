@@ -38,7 +38,7 @@ func TestPlugins(t *testing.T) {
 				require.Empty(t, s.Run(scenario.Options{}).Failures)
 				return
 			}
-			c := s.Crash(scenario.CrashesInTests())
+			c := s.Crash(scenario.CrashesInTests(2))
 			require.Empty(t, c.Plain.Failures)
 			require.Empty(t, c.Failures, "of %d runs with a crash", c.Runs)
 			require.NotZero(t, c.Runs)

@@ -28,8 +28,7 @@ func Corpus() []string {
 
 // QuickCorpus returns the scenarios that `make test` sweeps.
 func QuickCorpus() []string {
-	return []string{"approve", "cancel-parked", "tirea-suspend-replay", "arvo-permission", "delegate-child-asks",
-		"service-gated"}
+	return []string{"approve", "cancel-parked", "arvo-permission", "delegate-child-asks"}
 }
 
 // Load reads a scenario from a folder.

@@ -52,7 +52,7 @@ func Scenario(t *testing.T, r *agent.Registry, name string, archive []byte) {
 	for _, d := range s.Agents() {
 		requireRegistered(t, r, d)
 	}
-	result := s.Crash(scenario.CrashesInTests())
+	result := s.Crash(scenario.CrashesInTests(4))
 	for _, f := range result.Plain.Failures {
 		t.Errorf("%v", f)
 	}
