@@ -118,11 +118,12 @@
       part("reasoning").hidden = false;
       return part("reasoning").querySelector(".words");
     },
-    tool_call_delta: ({ index, name }) => {
+    tool_call_delta: ({ index, name, delta }) => { // arguments may hold secrets, which the server masks when they are whole
       const calls = part("calls");
       while (calls.children.length <= index) calls.append(part("call").content.cloneNode(true));
       if (name) calls.children[index].querySelector("strong").textContent = plain(name);
-      return calls.children[index].querySelector(".words");
+      const size = calls.children[index].querySelector(".size");
+      size.textContent = Number(size.textContent) + delta.length;
     },
   };
   const write = (event) => {
@@ -134,7 +135,7 @@
       part("reasoning").hidden = true;
     }
     reply = of;
-    pieces[event.type](data).append(plain(data.delta));
+    pieces[event.type](data)?.append(plain(data.delta));
     live.hidden = false;
     if (chat) toEnd();
   };

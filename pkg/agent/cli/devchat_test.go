@@ -220,7 +220,7 @@ func TestConsoleChat(t *testing.T) {
 	waitForScript(t, p, `document.getElementById("talk")?.innerText.includes("Move it")`)
 	next <- struct{}{}
 	calls := `!document.getElementById("live").hidden && document.getElementById("live-reasoning").hidden && !document.getElementById("live-text").textContent &&
-		document.querySelector("#live-calls strong")?.textContent === "move_file" && document.querySelector("#live-calls .words").textContent === '{"source": "a.txt",'`
+		document.querySelector("#live-calls strong")?.textContent === "move_file" && document.querySelector("#live-calls .size").textContent === "19"`
 	waitForScript(t, p, calls)
 	inEachScreen("calls", calls)
 	next <- struct{}{}
