@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambdaurl"
 
+	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -76,6 +77,32 @@ func Stream(
 			StatusCode: status, Headers: header, Body: bytes.NewReader(body),
 		}, nil
 	}
+}
+
+// streamed is the only route that a function URL serves.
+const streamed = "GET " + api.Path + "runs/{id}/events"
+
+// Stream answers the events of a function URL that streams: the events of runs, and nothing else. Live is the table of
+// an api.Live; nil = there is none. Ended is called before an answer ends.
+func (d *Deployment) Stream(agents api.Agents, who Identity, live store.Table, ended func(context.Context)) func(
+	ctx context.Context, payload []byte,
+) (*events.LambdaFunctionURLStreamingResponse, error) {
+	served, next := http.NewServeMux(), d.Trace.HTTP(api.Handler(d.deployedBackend(agents, who, live)))
+	served.HandleFunc(streamed, func(w http.ResponseWriter, r *http.Request) {
+		defer ended(r.Context())
+		ctx, cancel := withAnswerTime(r.Context(), d.Ports.Clock)
+		defer cancel()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+	served.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		status, header, _, body := refuse(api.NoSuchPath, "want "+streamed+": the HTTP API serves everything else")
+		for name, value := range header {
+			w.Header().Set(name, value)
+		}
+		w.WriteHeader(status)
+		_, _ = w.Write(body) // the client is gone if this fails
+	})
+	return Stream(served, d.Log)
 }
 
 // streamWriter can be flushed: lambdaurl's writer passes every write on.

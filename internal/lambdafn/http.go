@@ -52,20 +52,6 @@ const (
 	EnvOperators = "COUNTERSIGN_OPERATORS_ROLE"
 )
 
-// envStreaming says whether functions/step keeps the replies that models are writing, which functions/http streams: on,
-// or off, which is the default.
-const envStreaming = "COUNTERSIGN_STREAMING"
-
-// isOn reads a variable that is on, or off or empty.
-func isOn(getenv func(string) string, name string) (bool, error) {
-	switch got := getenv(name); got {
-	case "on", "off", "":
-		return got == "on", nil
-	default:
-		return false, fmt.Errorf("%s: got %q, want on or off", name, got)
-	}
-}
-
 // HTTP is the main of functions/http: the HTTP API, and the pages and Slack's clicks beside it. It serves until the
 // process is ended.
 func HTTP(r *registry.Registry) {
@@ -186,32 +172,6 @@ func (d *Deployment) deployedBackend(agents api.Agents, who Identity, live store
 	b := d.Backend()
 	b.Agents, b.Feed, b.Caller = agents, api.NewPoll(d.Ports.Journal, live, d.Ports.Clock), who.Caller
 	return b
-}
-
-// streamed is the only route that a function URL serves.
-const streamed = "GET " + api.Path + "runs/{id}/events"
-
-// Stream answers the events of a function URL that streams: the events of runs, and nothing else. Live is the table of
-// an api.Live; nil = there is none. Ended is called before an answer ends.
-func (d *Deployment) Stream(agents api.Agents, who Identity, live store.Table, ended func(context.Context)) func(
-	ctx context.Context, payload []byte,
-) (*events.LambdaFunctionURLStreamingResponse, error) {
-	served, next := http.NewServeMux(), d.Trace.HTTP(api.Handler(d.deployedBackend(agents, who, live)))
-	served.HandleFunc(streamed, func(w http.ResponseWriter, r *http.Request) {
-		defer ended(r.Context())
-		ctx, cancel := withAnswerTime(r.Context(), d.Ports.Clock)
-		defer cancel()
-		next.ServeHTTP(w, r.WithContext(ctx))
-	})
-	served.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		status, header, _, body := refuse(api.NoSuchPath, "want "+streamed+": the HTTP API serves everything else")
-		for name, value := range header {
-			w.Header().Set(name, value)
-		}
-		w.WriteHeader(status)
-		_, _ = w.Write(body) // the client is gone if this fails
-	})
-	return Stream(served, d.Log)
 }
 
 // withPages serves the pages, and the console where people can sign in, beside the API.

@@ -135,6 +135,20 @@ func start(r *registry.Registry, cfg aws.Config, getenv func(string) string, nee
 	return f, nil
 }
 
+// envStreaming says whether functions/step keeps the replies that models are writing, which functions/http streams: on,
+// or off, which is the default.
+const envStreaming = "COUNTERSIGN_STREAMING"
+
+// isOn reads a variable that is on, or off or empty.
+func isOn(getenv func(string) string, name string) (bool, error) {
+	switch got := getenv(name); got {
+	case "on", "off", "":
+		return got == "on", nil
+	default:
+		return false, fmt.Errorf("%s: got %q, want on or off", name, got)
+	}
+}
+
 // EnvMaxRunning holds how many running runs a tenant may have when another one is started; "" or 0 = any number.
 const EnvMaxRunning = "COUNTERSIGN_MAX_RUNNING_RUNS"
 

@@ -88,8 +88,8 @@ func (j *Journal) NoteBlob(ctx context.Context, tenant, run, digest string) erro
 // LockBlob keeps runs from being noted for a blob until UnlockBlob. ErrConflict says that somebody else has locked it
 // and has time left.
 func (j *Journal) LockBlob(ctx context.Context, tenant, digest string, now, until time.Time) error {
-	op := Op{Kind: Put, Item: Item{Key: lockKey(tenant, digest), Attrs: map[string]Value{attrUntil: Num(until.UnixMilli())}}}
-	op.If = []Cond{{Op: ItemAbsent}}
+	lock := Item{Key: lockKey(tenant, digest), Attrs: map[string]Value{attrUntil: Num(until.UnixMilli())}}
+	op := Op{Kind: Put, Item: lock, If: []Cond{{Op: ItemAbsent}}}
 	err := j.table.Write(ctx, op)
 	if FailedOp(err, 0) {
 		op.If = []Cond{{Attr: attrUntil, Op: AtMost, Value: Num(now.UnixMilli())}}
