@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/dialect"
 	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
@@ -44,7 +46,7 @@ func (p Ports) checkMedia(ctx context.Context, tenant, runID string, said []run.
 		return err
 	}
 	for _, digest := range blobs {
-		if err := p.Journal.NoteBlob(ctx, tenant, runID, digest); err != nil {
+		if err := p.noteBlob(ctx, tenant, runID, digest); err != nil {
 			return err
 		}
 	}
@@ -64,9 +66,22 @@ func (p Ports) hasBlob(ctx context.Context, tenant, digest string) (bool, error)
 	return size > 0, err
 }
 
+// blobTries is how often, a quarter of a second apart, a run tries to be noted for a blob that somebody else deletes.
+const blobTries = 8
+
+// noteBlob notes that a run has a blob. It waits for whoever deletes the blob at this moment: what a tool has given is
+// not to be lost for that.
+func (p Ports) noteBlob(ctx context.Context, tenant, runID, digest string) (err error) {
+	ended := clock.Retry(ctx, p.Clock, func(n int) (time.Duration, bool) {
+		err = p.Journal.NoteBlob(ctx, tenant, runID, digest)
+		return 250 * time.Millisecond, n < blobTries && errors.Is(err, store.ErrConflict)
+	})
+	return errors.Join(err, ended)
+}
+
 // putBlob stores a blob of a run, before the entry that points at it.
 func (p Ports) putBlob(ctx context.Context, tenant, runID, digest string, data []byte) error {
-	if err := p.Journal.NoteBlob(ctx, tenant, runID, digest); err != nil {
+	if err := p.noteBlob(ctx, tenant, runID, digest); err != nil {
 		return err
 	}
 	return p.Blobs.Put(ctx, tenant, digest, data)

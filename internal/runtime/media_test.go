@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -286,6 +287,27 @@ func TestUnknownBlobsAreRefused(t *testing.T) {
 		require.Len(t, w.entries(), before)
 		blobs.broken = errBlown
 		require.ErrorIs(t, in.Check(w.ctx, tenant, w.run, names(known)), errBlown, "a store that fails is not one without the blob")
+	})
+}
+
+// A run that takes in a blob which is being deleted waits for the deletion, for two seconds.
+func TestBlobInDeletionIsWaitedFor(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		known := w.has("known")
+		st, request := &runtime.Starter{Ports: w.ports}, w.request("")
+		request.Message = append(says("Look."), run.UserBlock{Block: run.Media{MediaType: "image/png", Blob: known}})
+		until := time.Now().Add(time.Minute)
+		require.NoError(t, w.ports.Journal.LockBlob(w.ctx, tenant, known, time.Now(), until))
+		_, err := st.Start(w.ctx, request)
+		require.ErrorIs(t, err, store.ErrConflict)
+		unlocked := make(chan error, 1)
+		go func() {
+			time.Sleep(time.Second)
+			unlocked <- w.ports.Journal.UnlockBlob(w.ctx, tenant, "rother", known, until)
+		}()
+		_, err = st.Start(w.ctx, request)
+		require.NoError(t, err)
+		require.NoError(t, <-unlocked)
 	})
 }
 
