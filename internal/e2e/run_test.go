@@ -121,7 +121,13 @@ func TestFollowThroughTheGateway(t *testing.T) {
 			d.approve(ana, d.waitFor(acme, started.ID, isParked))
 		}
 	}
-	all, err := ana.Events(t.Context(), started.ID, "", 200)
+	requireAllEvents(t, ana, started.ID, ids)
+}
+
+// requireAllEvents requires that ids are those of all events of a run, each once and in order.
+func requireAllEvents(t *testing.T, c *api.Client, id string, ids []string) {
+	t.Helper()
+	all, err := c.Events(t.Context(), id, "", 200)
 	require.NoError(t, err)
 	var want []string
 	for _, e := range all.Items {

@@ -107,13 +107,7 @@ func TestStreamByTheFunctionURL(t *testing.T) {
 		}))
 	}
 	require.Equal(t, at, decidedAt, "the answer that told of the request went on with the decision")
-	all, err := ana.Events(t.Context(), started.ID, "", 200)
-	require.NoError(t, err)
-	var want []string
-	for _, e := range all.Items {
-		want = append(want, e.ID)
-	}
-	require.Equal(t, want, ids)
+	requireAllEvents(t, ana, started.ID, ids)
 
 	_, err = client.Run(t.Context(), started.ID)
 	requireProblem(t, err, 404, api.NoSuchPath)

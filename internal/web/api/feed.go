@@ -51,7 +51,7 @@ func (f *Feed) Committed(_ context.Context, _ run.Entry, s *run.AgentState) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	key := s.Tenant + "/" + s.Run
-	if w := f.writing[key]; w != nil && (s.Status == run.RunDone || w.pieces[0].Inference <= s.Replies()) {
+	if reply := f.writing[key]; reply != nil && (s.Status == run.RunDone || reply.pieces[0].Inference <= s.Replies()) {
 		delete(f.writing, key)
 	}
 	for w := range f.watchers[key] {
@@ -70,7 +70,7 @@ func (f *Feed) ReceiveDelta(r agent.Request, piece agent.Delta) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	key := r.Tenant + "/" + r.Run
-	if w := f.writing[key]; w == nil || w.pieces[0].Inference != d.Inference || w.pieces[0].Attempt != d.Attempt {
+	if reply := f.writing[key]; reply == nil || !isSameAttempt(reply.pieces[0], d) {
 		f.writing[key] = &deltas{}
 	}
 	f.writing[key].add(d)
@@ -106,8 +106,8 @@ func (f *Feed) Watch(tenant, run string) Watch {
 		f.watchers[w.key] = map[*feedWatch]bool{}
 	}
 	f.watchers[w.key][w] = true
-	if d := f.writing[w.key]; d != nil {
-		w.deltas = deltas{slices.Clone(d.pieces), d.size}
+	if reply := f.writing[w.key]; reply != nil {
+		w.deltas = deltas{slices.Clone(reply.pieces), reply.size}
 		w.signal.Notify()
 	}
 	return w
