@@ -58,7 +58,6 @@ check-template: deps ## what is deployed, against itself, the code and the valid
 
 .PHONY: test
 test: build deps ## every test: unit, property, scenario (plain and with some crashes), kill -9; the lanes below go deeper
-	$(GO) vet ./...
 	RAPID_CHECKS=25 RAPID_SEED=7 $(GO) test -vet=off -ldflags=-w -p 3 -timeout 20m ./... # some wait for servers, browsers and clocks: more packages than processors
 
 .PHONY: e2e
@@ -83,7 +82,7 @@ kills: deps ## kill -9 of the local engine at every point of every story, and of
 	COUNTERSIGN_KILLS=all $(GO) test -count=1 -timeout 30m -v -run TestRunKilledAtRandomMoments ./cmd/countersign
 
 .PHONY: crash
-crash: ## every scenario again with a crash before and after each I/O point; `make test` plays four of them a scenario
+crash: ## every scenario again with a crash before and after each I/O point; `make test` plays two of them a scenario
 	COUNTERSIGN_CRASHES=all $(GO) test -count=1 -timeout 60m ./internal/scenario ./agents
 
 .PHONY: sweep

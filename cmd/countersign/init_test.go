@@ -58,7 +58,7 @@ func TestInit(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, mails, 1, printed)
 
-	sh(dir, "go build ./...")
+	sh(dir, "go vet ./functions/...")
 	p, err := repotest.Read(dir, nil)
 	require.NoError(t, err)
 	for i, f := range p.Resources("AWS::Serverless::Function") {

@@ -316,7 +316,7 @@ func TestHandOverUnderFaults(t *testing.T) {
 			})
 			runs := 0
 			for _, what := range []disturbance{crashBefore, crashAfter, refused, lost} {
-				for at := 1; at <= points; at += sized(53, 1) {
+				for at := 1; at <= points; at += sized(101, 1) {
 					runs++
 					synctest.Test(t, func(t *testing.T) {
 						_, l := e.day(t, &disturbed{what: what, at: at}, nil)
@@ -374,7 +374,7 @@ func TestHandOverMeetsOthers(t *testing.T) {
 				e := newEve(t, tool)
 				points := 0
 				synctest.Test(t, func(t *testing.T) { points, _ = e.day(t, &disturbed{what: nothing}, nil) })
-				for at := 1; at <= points; at += sized(97, 3) {
+				for at := 1; at <= points; at += sized(193, 3) {
 					synctest.Test(t, func(t *testing.T) {
 						_, l := e.day(t, &disturbed{what: beside, at: at}, func(t *testing.T, l *lab) { c.act(t, l, e.run) })
 						s := l.state(t, e.run)

@@ -189,8 +189,8 @@ type Log struct {
 	Popups   int
 }
 
-// Finding is a rule of axe-core that a page breaks.
-type Finding struct {
+// finding is a rule of axe-core that a page breaks.
+type finding struct {
 	ID, Help string
 	Nodes    []string
 }
@@ -284,22 +284,34 @@ func (p *Page) Log() (l Log) {
 	return l
 }
 
-// Shot keeps a picture of the whole page where EnvShots names a folder.
-func (p *Page) Shot(name string) {
+// RequireAccessible wants a page that passes axe-core and is not wider than the screen: on a light desktop and on a dark
+// phone, and, where EnvShots names a folder for pictures of each, on a dark desktop and a light phone, too. The page is
+// left as wide as the last of them.
+func (p *Page) RequireAccessible(name string) {
 	p.b.t.Helper()
-	if dir := os.Getenv(EnvShots); dir != "" {
-		p.do(nil, "shot", "path", filepath.Join(dir, name+".png"))
+	shots := os.Getenv(EnvShots)
+	for _, s := range []struct {
+		name          string
+		width, height int
+		dark          bool
+	}{{"desktop", 1280, 900, false}, {"desktop-dark", 1280, 900, true}, {"phone", 390, 844, false}, {"phone-dark", 390, 844, true}} {
+		if shots == "" && s.dark != (s.width < 400) {
+			continue
+		}
+		p.do(nil, "screen", "width", s.width, "height", s.height, "dark", s.dark)
+		if shots != "" {
+			p.do(nil, "shot", "path", filepath.Join(shots, name+"-"+s.name+".png"))
+		}
+		var got struct {
+			Violations, Incomplete []finding
+			Passes                 int
+		}
+		p.do(&got, "axe")
+		require.Greater(p.b.t, got.Passes, 10, "axe judged the page")
+		require.Empty(p.b.t, got.Violations, "%s on a %s", name, s.name)
+		require.Empty(p.b.t, got.Incomplete, "%s on a %s: rules that axe cannot judge", name, s.name)
+		var over int
+		p.Eval(`document.documentElement.scrollWidth - document.documentElement.clientWidth`, &over)
+		require.LessOrEqual(p.b.t, over, 0, "%s is wider than a %s", name, s.name)
 	}
-}
-
-// Axe judges the page by axe-core. Unsure are rules that it cannot judge.
-func (p *Page) Axe() (violations, unsure []Finding) {
-	p.b.t.Helper()
-	var got struct {
-		Violations, Incomplete []Finding
-		Passes                 int
-	}
-	p.do(&got, "axe")
-	require.Greater(p.b.t, got.Passes, 10, "axe judged the page")
-	return got.Violations, got.Incomplete
 }

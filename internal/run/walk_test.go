@@ -57,8 +57,8 @@ type explorer struct {
 	walked      int // nodes that the walk went on from
 }
 
-// walkLimit is how many states of a run the walk goes on from where COUNTERSIGN_LONG is not set: all, for most runs.
-const walkLimit = 1500
+// walkLimit is how many states of a run the walk goes on from where COUNTERSIGN_LONG is not set: all, for many runs.
+const walkLimit = 600
 
 func (k *explorer) run() {
 	k.visit(&node{})

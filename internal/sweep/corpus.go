@@ -28,7 +28,7 @@ func Corpus() []string {
 
 // QuickCorpus returns the scenarios that `make test` sweeps.
 func QuickCorpus() []string {
-	return []string{"approve", "cancel-parked", "arvo-permission", "delegate-child-asks"}
+	return []string{"approve", "cancel-parked", "arvo-permission", "service-asked"}
 }
 
 // Load reads a scenario from a folder.

@@ -43,6 +43,11 @@ const operations = {
       await p.waitForLoadState("load", { timeout: 120000 });
     }
   },
+  async screen({ page, width, height, dark }) {
+    const p = pages.get(page).page;
+    await p.setViewportSize({ width, height });
+    await p.emulateMedia({ colorScheme: dark ? "dark" : "light" });
+  },
   async key({ page, key }) { await pages.get(page).page.keyboard.press(key); },
   async type({ page, text }) { await pages.get(page).page.keyboard.type(text); },
   async click({ page, selector }) { await pages.get(page).page.click(selector, { timeout: 120000 }); },
@@ -58,7 +63,7 @@ const operations = {
   },
   async axe({ page }) {
     const p = pages.get(page).page;
-    await p.evaluate(axeSource);
+    if (!(await p.evaluate("!!window.axe"))) await p.evaluate(axeSource);
     const found = await p.evaluate(() => window.axe.run(document, { resultTypes: ["violations", "incomplete"] }));
     const brief = (list) => list.map((v) => ({ id: v.id, help: v.help, nodes: v.nodes.map((n) => n.target.join(" ") + ": " + n.failureSummary) }));
     return { violations: brief(found.violations), incomplete: brief(found.incomplete), passes: found.passes.length };

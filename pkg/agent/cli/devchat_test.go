@@ -43,24 +43,6 @@ func (s *devServer) loadRun(id string) (r api.Run) {
 	return r
 }
 
-// screens are the sizes and colours in which pages are checked.
-var screens = map[string]npmtest.Options{
-	"desktop": {Width: 1280, Height: 900}, "desktop-dark": {Width: 1280, Height: 900, Dark: true},
-	"phone": {Width: 390, Height: 844}, "phone-dark": {Width: 390, Height: 844, Dark: true},
-}
-
-// requireFit checks a page with axe, and that nothing is wider than the screen.
-func requireFit(t *testing.T, p *npmtest.Page, name string) {
-	t.Helper()
-	p.Shot("console-" + name)
-	violations, unsure := p.Axe()
-	require.Empty(t, violations, name)
-	require.Empty(t, unsure, name)
-	var over int
-	p.Eval(`document.documentElement.scrollWidth - document.documentElement.clientWidth`, &over)
-	require.LessOrEqual(t, over, 0, name)
-}
-
 // An agent that is saved is the one that the next run starts with; a run keeps the definition that it was started with.
 // What is wrong with a file is on the agent's page, with its line, and no run starts until it is mended.
 func TestDevReloadsSavedAgents(t *testing.T) {
@@ -108,22 +90,15 @@ func TestConsoleShowsBrokenAgents(t *testing.T) {
 	b := npmtest.StartBrowser(t)
 	d := newHarness(t, renamingAgent, movingModel)
 	s := startHarness(t, d)
-	pages := map[string]*npmtest.Page{}
-	for name, screen := range screens {
-		pages[name] = b.Open(name, screen)
-		pages[name].Goto(s.Open)
-		pages[name].Goto(s.URL + "/agents/tidy")
-	}
+	p := b.Open("agent", npmtest.Options{})
+	p.Goto(s.Open)
+	p.Goto(s.URL + "/agents/tidy")
 	bad := strings.Replace(renamingAgent, "root: .}", "root: ., efect: read}", 1)
 	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "agent.yaml"), []byte(bad), 0o600))
-	for name, p := range pages {
-		waitForScript(t, p, `document.getElementById("broken").innerText.includes("agent.yaml, line 5")`)
-		requireFit(t, p, "broken-"+name)
-	}
+	waitForScript(t, p, `document.getElementById("broken").innerText.includes("agent.yaml, line 5")`)
+	p.RequireAccessible("console-broken")
 	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "agent.yaml"), []byte(renamingAgent), 0o600))
-	for _, p := range pages {
-		waitForScript(t, p, `!document.getElementById("broken").innerText && document.getElementById("about").innerText.includes("move_file")`)
-	}
+	waitForScript(t, p, `!document.getElementById("broken").innerText && document.getElementById("about").innerText.includes("move_file")`)
 }
 
 // streamedModel is a server of chat completions that streams the pieces of each reply as they are let through.
@@ -176,31 +151,22 @@ func TestConsoleChat(t *testing.T) {
 	p := b.Open("chat", npmtest.Options{Width: 390, Height: 844})
 	p.Goto(s.Open)
 	p.Goto(s.URL + "/chat?agent=helper")
-	for name, screen := range screens {
-		q := b.Open(name, screen)
-		q.Goto(s.Open)
-		q.Goto(s.URL + "/chat")
-		requireFit(t, q, "chat-begins-"+name)
-		q.Close()
-	}
+	p.RequireAccessible("console-chat-begins")
 	p.Fill("#message", "Hi")
 	p.Key("Shift+Enter")
 	p.Type("there")
 	p.Key("Enter")
 	waitForScript(t, p, `location.pathname.startsWith("/chat/r") && document.getElementById("talk")?.innerText.includes("Hi\nthere")`)
 	at := func() string { return strings.TrimPrefix(p.Where(), s.URL+"/chat/") }
-	inEachScreen := func(name, shown string) {
+	q := b.Open("late", npmtest.Options{}) // who begins to watch
+	q.Goto(s.Open)
+	late := func(name, shown string) {
 		t.Helper()
-		for screen, o := range screens {
-			for _, path := range []string{"/chat/", "/runs/"} {
-				q := b.Open(screen, o)
-				q.Goto(s.Open)
-				q.Goto(s.URL + path + at())
-				waitForScript(t, q, shown)
-				q.Eval(`document.getElementById("live-reasoning").open = true`, nil)
-				requireFit(t, q, name+"-"+strings.Trim(path, "/")+"-"+screen)
-				q.Close()
-			}
+		for _, path := range []string{"/chat/", "/runs/"} {
+			q.Goto(s.URL + path + at())
+			waitForScript(t, q, shown)
+			q.Eval(`document.getElementById("live-reasoning").open = true`, nil)
+			q.RequireAccessible("console-" + name + "-" + strings.Trim(path, "/"))
 		}
 	}
 	next <- struct{}{}
@@ -210,7 +176,7 @@ func TestConsoleChat(t *testing.T) {
 	next <- struct{}{}
 	hello := `document.getElementById("live-text").textContent === "Hel\u00b7" && !document.querySelector("#live i")`
 	waitForScript(t, p, hello)
-	inEachScreen("writes", hello)
+	late("writes", hello)
 	next <- struct{}{}
 	waitForScript(t, p, `document.getElementById("live")?.hidden && document.getElementById("talk")?.innerText.includes("lo, <b>you</b>.")`)
 	waitForScript(t, p, `document.querySelector("#act form")?.action.endsWith("/continue")`)
@@ -222,17 +188,12 @@ func TestConsoleChat(t *testing.T) {
 	calls := `!document.getElementById("live").hidden && document.getElementById("live-reasoning").hidden && !document.getElementById("live-text").textContent &&
 		document.querySelector("#live-calls strong")?.textContent === "move_file" && document.querySelector("#live-calls .size").textContent === "19"`
 	waitForScript(t, p, calls)
-	inEachScreen("calls", calls)
+	late("calls", calls)
 	next <- struct{}{}
 	waitForScript(t, p, `!!document.querySelector("#talk .request-card button[value=approve]") && document.getElementById("live").hidden`)
 	chat := p.Where()
-	for name, screen := range screens {
-		q := b.Open(name, screen)
-		q.Goto(s.Open)
-		q.Goto(chat)
-		requireFit(t, q, "chat-asks-"+name)
-		q.Close()
-	}
+	q.Goto(chat)
+	q.RequireAccessible("console-chat-asks")
 	p.Click("#talk .request-card button[value=approve]")
 	next <- struct{}{}
 	waitForScript(t, p, `document.getElementById("talk")?.innerText.includes("Moved.")`)
@@ -311,13 +272,10 @@ func TestConsoleStarts(t *testing.T) {
 	for _, want := range []string{`name="arg.order"`, `<select name="arg.kind">`, `name="arg.lines"`, "The number of the order", `name="model"`} {
 		require.Contains(t, page, want)
 	}
-	for name, screen := range screens {
-		p := b.Open(name, screen)
-		p.Goto(s.Open)
-		p.Goto(s.URL + "/start?agent=refunder")
-		requireFit(t, p, "start-form-"+name)
-		p.Close()
-	}
+	p := b.Open("start", npmtest.Options{})
+	p.Goto(s.Open)
+	p.Goto(s.URL + "/start?agent=refunder")
+	p.RequireAccessible("console-start-form")
 	bad := send("agent", "refunder", "arg.order", "many", "arg.kind", `"full"`, "arg.why", "kept as typed")
 	require.Equal(t, http.StatusBadRequest, bad.StatusCode)
 	require.Contains(t, bad.body, "order: want a number")
@@ -438,21 +396,18 @@ func TestConsoleKeysAndEdit(t *testing.T) {
 	var request string
 	p.Eval(`document.activeElement.closest(".request-card").id`, &request)
 	before := s.loadApproval(request)
-	for name, screen := range screens {
-		q := b.Open(name, screen)
-		q.Goto(s.Open)
-		q.Goto(s.URL + "/approvals/" + request)
-		q.Click("details.edit > summary")
-		requireFit(t, q, "edit-"+name)
-		q.Fill("[name='arg.destination']", "c.txt\u202e")
-		q.Click(".fields button[value=review]")
-		q.Settle()
-		var changes string
-		q.Eval(`document.querySelector(".changes dl").innerText`, &changes)
-		require.Equal(t, []string{"destination", "b.txt", `c.txt\u{202E}`}, strings.Fields(changes), "what changes alone, and what is odd in it")
-		requireFit(t, q, "review-"+name)
-		q.Close()
-	}
+	q := b.Open("edit", npmtest.Options{})
+	q.Goto(s.Open)
+	q.Goto(s.URL + "/approvals/" + request)
+	q.Click("details.edit > summary")
+	q.RequireAccessible("console-edit")
+	q.Fill("[name='arg.destination']", "c.txt\u202e")
+	q.Click(".fields button[value=review]")
+	q.Settle()
+	var changes string
+	q.Eval(`document.querySelector(".changes dl").innerText`, &changes)
+	require.Equal(t, []string{"destination", "b.txt", `c.txt\u{202E}`}, strings.Fields(changes), "what changes alone, and what is odd in it")
+	q.RequireAccessible("console-review")
 	require.Equal(t, before, s.loadApproval(request), "to look decides nothing")
 	p.Fill("#"+request+" [name='arg.destination']", "c.txt")
 	p.Click("#" + request + " .fields button[value=review]")
@@ -485,7 +440,7 @@ func TestConsoleRevokesAGrant(t *testing.T) {
 	p.Goto(s.Open)
 	p.Goto(s.URL + "/agents/tidy")
 	waitForScript(t, p, `document.querySelector(".grants")?.innerText.includes("move_file")`)
-	requireFit(t, p, "grants")
+	p.RequireAccessible("console-grants")
 	p.Click(".grants .buttons button")
 	waitForScript(t, p, `!document.querySelector(".grants")`)
 	require.Equal(t, s.URL+"/agents/tidy", p.Where())
