@@ -76,9 +76,9 @@ race: deps ## the tests under the race detector, and many more histories of what
 	COUNTERSIGN_LINEAR=200 $(GO) test -race -count=1 -timeout 20m ./internal/linear
 
 .PHONY: kills
-kills: deps ## kill -9 of the local engine at every point of every story, and of every bootstrap at every request of the table
+kills: deps ## kill -9 of the local engine at every point of every story, and of every bootstrap at every write and request of the table
 	COUNTERSIGN_KILLS=all $(GO) test -count=1 -timeout 30m -v -run TestKilledInAnyStory ./internal/local
-	COUNTERSIGN_KILLS=all $(GO) test -count=1 -timeout 30m -v -run TestKilledAtEveryRequest ./internal/e2e
+	COUNTERSIGN_KILLS=all $(GO) test -count=1 -timeout 30m -v -run TestKilledAtEvery ./internal/e2e
 	COUNTERSIGN_KILLS=all $(GO) test -count=1 -timeout 30m -v -run TestRunKilledAtRandomMoments ./cmd/countersign
 
 .PHONY: crash

@@ -122,7 +122,7 @@ func startServices(t *testing.T, model *bedrockfake.Server, options ...option) *
 	cfg := dynamolocal.Config(t) // skips, and says why, where DynamoDB Local cannot run
 	clk := clock.System()
 	draw := ids.System(clk)
-	p, err := repotest.Read("../..", nil)
+	p, err := project()
 	require.NoError(t, err)
 	d := &deployment{t: t, clock: clk, project: p, functions: map[string]*awsfake.Lambda{}, ledger: t.TempDir() + "/ledger", vault: fakeSecrets{}}
 	d.values = p.Deployed(repotest.Values{
@@ -179,10 +179,16 @@ func (d *deployment) environment(function, endpoint string) []string {
 	return append(environment(d.t, d.project, function, d.values, d.ledger), "AWS_ENDPOINT_URL="+endpoint)
 }
 
+// project is the template and what stands beside it, read once.
+var project = sync.OnceValues(func() (*repotest.Project, error) { return repotest.Read("../..", nil) })
+
+// issuersKey is the key of the issuer of every deployment: to find its primes takes a second.
+var issuersKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
+
 // startAPI starts the HTTP API with its authorizer.
 func (d *deployment) startAPI() (issuer *awsfake.JWT, url string) {
 	d.t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	key, err := issuersKey()
 	require.NoError(d.t, err)
 	issuer = &awsfake.JWT{Issuer: "https://issuer.example", Audience: "countersign", Key: key, Clock: d.clock}
 	return issuer, serve(d.t, &awsfake.HTTPAPI{Authorizer: issuer, Clock: d.clock, Open: []string{link.Path},
@@ -343,7 +349,7 @@ func (l *syncBuffer) String() string {
 // timeouts are those of the template.
 func timeouts(t *testing.T) map[string]time.Duration {
 	t.Helper()
-	p, err := repotest.Read("../..", nil)
+	p, err := project()
 	require.NoError(t, err)
 	out := map[string]time.Duration{}
 	for _, r := range p.Resources("AWS::Serverless::Function") {

@@ -34,16 +34,20 @@ func (d *deployment) refundRun(key string) {
 }
 
 // At each write of a run, by whichever function, the process that makes it is ended, before or after the table has the
-// write, in turns; TestKilledAtEveryRequest does both where COUNTERSIGN_KILLS is set. The outcome is the same each time.
+// write, in turns: at every second write, or at all where COUNTERSIGN_KILLS is set. The outcome is the same each time.
 func TestKilledAtEveryWrite(t *testing.T) {
 	d := deploy(t, newRefundModel(t))
 	d.relay.setKillPoint(nil)
 	d.refundRun("plain")
 	_, writes := d.relay.counts()
+	step := 1
+	if os.Getenv("COUNTERSIGN_KILLS") == "" {
+		step = 2
+	}
 	met := map[string]int{}
 	for i, f := range []string{"http", "step", "tool", "approve"} {
-		for n := 1; n <= writes[f]; n++ {
-			s := &killPoint{n: n, writes: f, after: (i+n)%2 == 0}
+		for n := 1; n <= writes[f]; n += step {
+			s := &killPoint{n: n, writes: f, after: (i+n/step)%2 == 0}
 			d.relay.setKillPoint(s)
 			d.refundRun(fmt.Sprintf("write-%s-%d", f, n))
 			if s.struck != "" { // a write that was made once more, since another came between, may not be this time
@@ -136,9 +140,7 @@ func TestDeliveredTwice(t *testing.T) {
 		d.mu.Lock()
 		d.deliver = func(function string, payload []byte) ([]byte, error) { return deliver(d, function, payload) }
 		d.mu.Unlock()
-		for i := range 2 {
-			d.refundRun(fmt.Sprint(name, i))
-		}
+		d.refundRun(name)
 	}
 }
 

@@ -198,7 +198,7 @@ func leadingKey(in map[string]any) string {
 
 // What a role does not permit is refused: other kinds of items, other tables, another source of events.
 func TestIAMRefuses(t *testing.T) {
-	p, err := repotest.Read("../..", nil)
+	p, err := project()
 	require.NoError(t, err)
 	v := p.Deployed(repotest.Values{"RunsTable": "countersign"})
 	permitted := func(function, target, body string) bool {

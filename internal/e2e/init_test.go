@@ -14,7 +14,7 @@ import (
 // Every function starts from Lambda's environment alone, and asks nobody anything before its first event. `make bench`
 // says how long that takes.
 func TestColdStart(t *testing.T) {
-	p, err := repotest.Read("../..", nil)
+	p, err := project()
 	require.NoError(t, err)
 	values := p.Deployed(repotest.Values{"LocalEndpoint": "http://127.0.0.1:1"})
 	for _, name := range functions {

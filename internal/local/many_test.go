@@ -184,10 +184,18 @@ func TestOneMessageTellsOfManyRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pager{}
 		table, _ := slowTable()
+		var queries atomic.Int64
+		table.Use(func(_ context.Context, c fault.Call, call func() error) error {
+			if c.Port == fault.TableQuery {
+				queries.Add(1)
+			}
+			return call()
+		})
 		o, mails := crew(t, table, store.NewMemoryBlobs(), p, 180)
 		s, err := o.startRun(t)
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
+		require.Less(t, queries.Load(), int64(100), "the run is not read for each request")
 		require.Equal(t, []string{"user:ana asked 180", "user:cleo asked 180"}, p.drain())
 		texts := read(t, mails)
 		require.Len(t, texts, 2, "ana and ben")

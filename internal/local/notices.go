@@ -54,7 +54,7 @@ func (m *Machine) withNotices(c Config) {
 	n := *c.Notify
 	n.Table, n.Journal, n.Clock = m.Ports.Table, m.Ports.Journal, m.Ports.Clock
 	if n.Show == nil {
-		n.Show = notify.Viewer{Runs: m.Ports.Journal, Definitions: m.Definitions}.Show
+		n.Show = (&notify.Viewer{Runs: m.Ports.Journal, Definitions: m.Definitions}).Show
 	}
 	if n.Directory == nil && c.People != nil {
 		n.Directory = c.People

@@ -2,7 +2,6 @@ package repotest
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -166,8 +165,18 @@ func (l Line) holds(q Request) bool {
 
 // likeARN matches a pattern of IAM: * stands for any text, ? for one character.
 func likeARN(pattern, text string) bool {
-	quoted := regexp.QuoteMeta(pattern)
-	quoted = strings.NewReplacer(`\*`, `.*`, `\?`, `.`).Replace(quoted)
-	ok, err := regexp.MatchString(`(?s)^`+quoted+`$`, text)
-	return err == nil && ok
+	for i, c := range []byte(pattern) {
+		switch {
+		case c == '*':
+			for end := range len(text) - i + 1 {
+				if likeARN(pattern[i+1:], text[i+end:]) {
+					return true
+				}
+			}
+			return false
+		case i == len(text) || c != '?' && c != text[i]:
+			return false
+		}
+	}
+	return len(pattern) == len(text)
 }

@@ -16,7 +16,7 @@ import (
 func NewRenderer(
 	runs notify.Runs, definitions func(ctx context.Context, tenant, digest string) (*agent.Definition, error),
 ) Renderer {
-	v := notify.Viewer{Runs: runs, Definitions: definitions}
+	v := &notify.Viewer{Runs: runs, Definitions: definitions}
 	return Renderer{
 		Text: show.Foreign,
 		Of:   v.Show,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
@@ -12,10 +13,13 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Viewer loads what people are shown of requests besides what is stored with them. Both fields are required.
+// Viewer loads what people are shown of requests besides what is stored with them. Both fields are required. It keeps
+// the run that it read last: many requests of one reply take one read. Safe for concurrent use.
 type Viewer struct {
 	Runs        Runs
 	Definitions func(ctx context.Context, tenant, digest string) (*agent.Definition, error)
+
+	last atomic.Pointer[run.AgentState]
 }
 
 // Runs loads the runs of requests; *store.Journal implements it.
@@ -25,7 +29,13 @@ type Runs interface {
 
 // View returns the definition that a request's run is pinned to, and the model's text beside the call. It is empty if
 // the run no longer exists.
-func (v Viewer) View(ctx context.Context, a approval.Approval) (show.View, error) {
+func (v *Viewer) View(ctx context.Context, a approval.Approval) (show.View, error) {
+	if s := v.last.Load(); s != nil && s.Tenant == a.Tenant && s.Run == a.Run {
+		if text, made := textBesideCall(s, a.Call()); made { // neither it nor the run's definition ever changes
+			def, err := v.Definitions(ctx, a.Tenant, s.Definition)
+			return show.View{Definition: def, ModelText: text}, err
+		}
+	}
 	l, err := v.Runs.Load(ctx, a.Tenant, a.Run)
 	if errors.Is(err, store.ErrNoRun) {
 		return show.View{}, nil
@@ -37,11 +47,13 @@ func (v Viewer) View(ctx context.Context, a approval.Approval) (show.View, error
 	if err != nil {
 		return show.View{}, err
 	}
-	return show.View{Definition: def, ModelText: textBesideCall(&l.State, a.Call())}, nil
+	v.last.Store(&l.State)
+	text, _ := textBesideCall(&l.State, a.Call())
+	return show.View{Definition: def, ModelText: text}, nil
 }
 
 // Show returns what people are shown of a request.
-func (v Viewer) Show(ctx context.Context, a approval.Approval) (show.Document, error) {
+func (v *Viewer) Show(ctx context.Context, a approval.Approval) (show.Document, error) {
 	view, err := v.View(ctx, a)
 	if err != nil {
 		return show.Document{}, err
@@ -49,11 +61,10 @@ func (v Viewer) Show(ctx context.Context, a approval.Approval) (show.Document, e
 	return show.BuildDocument(a, view), nil
 }
 
-// textBesideCall returns the model's text in the reply that made a call. It searches only live messages, which include
-// the reply of a waiting call.
-func textBesideCall(s *run.AgentState, call string) string {
+// textBesideCall returns the model's text in the reply that made a call, and whether it was made. It searches only live
+// messages, which include the reply of a waiting call.
+func textBesideCall(s *run.AgentState, call string) (text string, made bool) {
 	var texts []string
-	made := false
 	for _, m := range s.Messages.All() {
 		if m.Role != run.RoleAssistant {
 			if made {
@@ -70,7 +81,7 @@ func textBesideCall(s *run.AgentState, call string) string {
 		}
 	}
 	if !made {
-		return ""
+		return "", false
 	}
-	return strings.Join(texts, "\n")
+	return strings.Join(texts, "\n"), true
 }
