@@ -50,6 +50,7 @@ const (
 type Row struct {
 	N, Inferences, Transitions, Invocations int
 	Writes, Transactions, Reads             int64 // requests
+	Events                                  int64 // on the bus
 	WCU, IndexWCU                           int64
 	RCU                                     float64
 	StoredKB                                int64
@@ -62,6 +63,7 @@ const (
 	perWCU        = 0.625 / 1e6
 	perRCU        = 0.125 / 1e6
 	perInvocation = 0.20 / 1e6
+	perEvent      = 1.00 / 1e6
 	perGBSecond   = 0.0000133334
 	perLogged     = 0.50 / 1e6 // a KB
 	ownSeconds    = 0.010      // of an invocation, less the wait for the model or the tool
@@ -69,7 +71,7 @@ const (
 
 // price prices a run whose functions were invoked so often; each invocation and transition logs a KB.
 func (r *Row) price(p *Project, invoked map[string]int) {
-	r.Dollars = float64(r.Transitions)*(perTransition+perLogged) + float64(r.WCU+r.IndexWCU)*perWCU + r.RCU*perRCU
+	r.Dollars = float64(r.Transitions)*(perTransition+perLogged) + float64(r.WCU+r.IndexWCU)*perWCU + r.RCU*perRCU + float64(r.Events)*perEvent
 	for name, n := range invoked {
 		r.Invocations += n
 		r.Dollars += float64(n) * (perInvocation + perLogged + p.memoryGB(name)*ownSeconds*perGBSecond)
@@ -177,7 +179,16 @@ type lab struct {
 	executions  *asl.MemoryStore
 	handlers    map[string]*lambdafn.Deployment
 	invocations map[string]int // by function
+	events      int64          // on the bus
 	mu          sync.Mutex
+}
+
+// Emit takes an event for the bus.
+func (l *lab) Emit(context.Context, policy.Outgoing) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events++
+	return nil
 }
 
 func newLab(t *testing.T, m runtime.Model, warm int) *lab {
@@ -189,7 +200,7 @@ func newLab(t *testing.T, m runtime.Model, warm int) *lab {
 	require.NoError(t, err)
 	l.Machine, err = local.New(local.Config{
 		Table: l.table, Blobs: store.NewMemoryBlobs(), Model: m, Tools: tools, Agents: func(string) (*agent.Definition, bool) { return nil, false },
-		Clock: c, IDs: ids.Seeded(c, 1), Executions: l.executions, Wrap: func(local.Invoker) local.Invoker { return l.invoke },
+		Clock: c, IDs: ids.Seeded(c, 1), Executions: l.executions, Publish: l, Wrap: func(local.Invoker) local.Invoker { return l.invoke },
 	})
 	require.NoError(t, err)
 	l.handlers = map[string]*lambdafn.Deployment{}
@@ -281,6 +292,9 @@ func runAgent(t *testing.T, n int, toolName string, warm int) (row Row) {
 			N: n, Inferences: int(state.Inferences), Writes: c.Writes, Transactions: c.Transactions,
 			Reads: c.Gets + c.Queries, WCU: c.WCU, IndexWCU: l.index.wcu, RCU: c.RCU, StoredKB: (c.BytesWritten + 1023) / 1024,
 		}
+		l.mu.Lock()
+		row.Events = l.events
+		l.mu.Unlock()
 		for _, x := range l.Engine.List(t.Context(), "") {
 			row.Transitions += x.Transitions
 		}
