@@ -45,6 +45,8 @@ type shownSchema struct {
 	Ref         string            `json:"$ref"`
 	Type        json.RawMessage   `json:"type"`
 	Enum        []json.RawMessage `json:"enum"`
+	Const       json.RawMessage   `json:"const"`
+	AllOf       []json.RawMessage `json:"allOf"`
 	AnyOf       []json.RawMessage `json:"anyOf"`
 	OneOf       []json.RawMessage `json:"oneOf"`
 	Properties  json.RawMessage   `json:"properties"`
@@ -58,8 +60,8 @@ type shownSchema struct {
 // maxFollowed is how many references and alternatives lead from a schema to the one that is shown.
 const maxFollowed = 8
 
-// readSchema reads a part of a schema. It follows a $ref within the whole, and takes X for what is X or null. What it
-// cannot follow, and what may be several things, has no type.
+// readSchema reads a part of a schema. It follows a $ref within the whole and an allOf of one, takes X for what is X or
+// null, and constants for an enum. What it cannot follow, and what may be several things, has no type.
 func readSchema(whole, part json.RawMessage) (s shownSchema) {
 	isNull := func(one json.RawMessage) bool {
 		var of struct{ Type string }
@@ -76,12 +78,18 @@ func readSchema(whole, part json.RawMessage) (s shownSchema) {
 				s.Type, s.nullable = rest[0], s.nullable || len(types) > 1
 			}
 		}
-		if len(s.Type) > 0 || s.Enum != nil || s.Properties != nil { // alternatives only narrow it
-			return s
+		if s.Enum == nil && s.Const != nil {
+			s.Enum = []json.RawMessage{s.Const}
 		}
 		all := slices.Concat(s.AnyOf, s.OneOf)
 		rest := slices.DeleteFunc(slices.Clone(all), isNull)
-		s.nullable = s.nullable || len(rest) < len(all)
+		typed := len(s.Type) > 0 || s.Enum != nil || s.Properties != nil // alternatives only narrow it
+		if s.Enum == nil {
+			s.Enum = constants(rest)
+		}
+		if s.nullable = s.nullable || !typed && len(rest) < len(all); typed || s.Enum != nil {
+			return s
+		}
 		to, local := strings.CutPrefix(s.Ref, "#")
 		switch {
 		case local && len(all) == 0:
@@ -90,13 +98,27 @@ func readSchema(whole, part json.RawMessage) (s shownSchema) {
 			if part, found, err = jsonx.Lookup(whole, to); !found || err != nil {
 				return s
 			}
-		case len(rest) == 1 && s.Ref == "":
+		case len(rest) == 1 && s.Ref == "" && s.AllOf == nil:
 			part = rest[0]
+		case len(s.AllOf) == 1 && s.Ref == "" && len(all) == 0:
+			part = s.AllOf[0]
 		default:
 			return s
 		}
 	}
 	return s
+}
+
+// constants returns the constants that schemas are. Nil = one of them is none.
+func constants(schemas []json.RawMessage) (all []json.RawMessage) {
+	for _, one := range schemas {
+		var of struct{ Const json.RawMessage }
+		if json.Unmarshal(one, &of) != nil || of.Const == nil {
+			return nil
+		}
+		all = append(all, of.Const)
+	}
+	return all
 }
 
 // newFields returns a field for each member of an object: those that it has, in their order, and those that the schema

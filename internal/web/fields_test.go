@@ -53,7 +53,14 @@ func TestFieldsOfReferencesAndAlternatives(t *testing.T) {
 		`{"$ref": "#/$defs/Circle"}`:                                     {kind: "json", anyType: true, typed: `12`, is: `12`},
 		`{"$ref": "#anchor"}`:                                            {kind: "json", anyType: true, typed: `12`, is: `12`},
 		`{"$ref": "other.json"}`:                                         {kind: "json", anyType: true, typed: `12`, is: `12`},
-		`true`:                                                           {kind: "json", anyType: true, typed: `12`, is: `12`},
+		`{"allOf": [{"$ref": "#/$defs/Count"}]}`:                         {kind: "number", typed: `12`, is: `12`},
+		`{"allOf": [{"type": "string"}, {"pattern": "x"}]}`:              {kind: "json", anyType: true, typed: `12`, is: `12`},
+		`{"const": "full"}`:                                              {kind: "choice", typed: `"full"`, is: `"full"`},
+		`{"oneOf": [{"const": "full"}, {"const": 2}]}`:                   {kind: "choice", typed: `2`, is: `2`},
+		`{"type": "string", "anyOf": [{"const": "a"}, {"const": "b"}]}`:  {kind: "choice", typed: `"b"`, is: `"b"`},
+		`{"anyOf": [{"const": "a"}, {"type": "null"}]}`:                  {kind: "choice", nullable: true, typed: `"a"`, is: `"a"`},
+		`{"anyOf": [{"const": "a"}, {"type": "string"}]}`:                {kind: "json", anyType: true, typed: `12`, is: `12`},
+		`true`: {kind: "json", anyType: true, typed: `12`, is: `12`},
 	} {
 		read := func(required, object, typed string) string {
 			all := fieldsOf(t, `{"required": [`+required+`], "properties": {"m": `+schema+`}, `+defs+`}`, object)
