@@ -59,3 +59,21 @@ func TestMaxRunning(t *testing.T) {
 		require.ErrorContains(t, start(tenant, "c", "Work."), "was deleted by user:ana", "it had been accepted")
 	})
 }
+
+// However many runs are running, a call can be taken back.
+func TestUndoNeedsNoRoom(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.paid()
+		st := &runtime.Starter{Ports: w.ports, MaxRunning: 1}
+		r := w.request("Work.")
+		r.Key = "other"
+		_, err := st.Start(w.ctx, r)
+		require.NoError(t, err)
+		r.Key = "another"
+		_, err = st.Start(w.ctx, r)
+		require.ErrorIs(t, err, runtime.ErrTooManyRuns)
+		_, again, err := st.Undo(w.ctx, runtime.Undo{Tenant: tenant, Run: w.run, Call: "c1", By: "user:bob"})
+		require.NoError(t, err)
+		require.False(t, again)
+	})
+}
