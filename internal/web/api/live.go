@@ -19,6 +19,7 @@ const (
 	liveInterval  = time.Second // between two writes; also the timeout of one
 	maxLiveWrites = 60
 	maxLiveBytes  = 16 << 10
+	liveKept      = time.Hour // after that the table may delete what nothing has overwritten or deleted
 )
 
 // Live keeps the reply that a model is writing in one item of its run, for the streams of other processes: see Poll.
@@ -75,7 +76,8 @@ func (l *Live) ReceiveDelta(r agent.Request, piece agent.Delta) {
 	body, err := json.Marshal(l.pieces)
 	l.writing, l.last = true, now
 	l.writes++
-	op := store.Op{Kind: store.Put, Item: store.Item{Key: l.key, Body: body}}
+	op := store.Op{Kind: store.Put, Item: store.Item{Key: l.key, Body: body,
+		Attrs: map[string]store.Value{"TTL": store.Num(now.Add(liveKept).Unix())}}}
 	l.clock.Go(func() {
 		ctx, cancel := l.clock.WithTimeout(context.Background(), liveInterval)
 		defer cancel()

@@ -54,6 +54,7 @@ func TestLiveTextIsBounded(t *testing.T) {
 		require.Contains(t, string(it.Body), `"Attempt":1,"Kind":"text"`)
 		require.NotContains(t, string(it.Body), "ab")
 		require.Less(t, len(it.Body), 17<<10)
+		require.WithinRange(t, time.Unix(it.Attrs["TTL"].Int(), 0), time.Now(), time.Now().Add(time.Hour), "it goes by itself")
 		of.Lifecycle = run.LifecyclePlan
 		require.Zero(t, write(1000, "plan"), "internal text")
 	})
