@@ -284,9 +284,9 @@ func (p *Page) Log() (l Log) {
 	return l
 }
 
-// RequireAccessible wants a page that passes axe-core and is not wider than the screen: on a light desktop and on a dark
-// phone, and, where EnvShots names a folder for pictures of each, on a dark desktop and a light phone, too. The page is
-// left as wide as the last of them.
+// RequireAccessible wants a page that passes axe-core and is not wider than the screen: on a light desktop and a dark
+// phone, and, where EnvShots names a folder for pictures of each, on a dark desktop and a light phone, too. The page
+// is left as wide as the last of them.
 func (p *Page) RequireAccessible(name string) {
 	p.b.t.Helper()
 	shots := os.Getenv(EnvShots)
@@ -294,7 +294,10 @@ func (p *Page) RequireAccessible(name string) {
 		name          string
 		width, height int
 		dark          bool
-	}{{"desktop", 1280, 900, false}, {"desktop-dark", 1280, 900, true}, {"phone", 390, 844, false}, {"phone-dark", 390, 844, true}} {
+	}{
+		{"desktop", 1280, 900, false}, {"desktop-dark", 1280, 900, true},
+		{"phone", 390, 844, false}, {"phone-dark", 390, 844, true},
+	} {
 		if shots == "" && s.dark != (s.width < 400) {
 			continue
 		}
