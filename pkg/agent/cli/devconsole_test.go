@@ -84,13 +84,23 @@ var ticketField = regexp.MustCompile(`name="form" value="([^"]+)"`)
 // fillForm returns the form of a request's page with an action.
 func (v *visitor) fillForm(path, action string, pairs ...string) url.Values {
 	v.t.Helper()
+	form, open := v.readForm(path, action, pairs...)
+	require.True(v.t, open, "%s has no form", path)
+	return form
+}
+
+// readForm is fillForm where the request may be decided by now: its page has no form then.
+func (v *visitor) readForm(path, action string, pairs ...string) (form url.Values, open bool) {
+	v.t.Helper()
 	found := ticketField.FindStringSubmatch(v.send("GET", path, nil).body)
-	require.NotNil(v.t, found)
-	form := url.Values{"form": {html.UnescapeString(found[1])}, "action": {action}}
+	if found == nil {
+		return nil, false
+	}
+	form = url.Values{"form": {html.UnescapeString(found[1])}, "action": {action}}
 	for i := 0; i < len(pairs); i += 2 {
 		form.Set(pairs[i], pairs[i+1])
 	}
-	return form
+	return form, true
 }
 
 // loadApproval returns a request of the API.
