@@ -81,6 +81,10 @@ kills: deps ## kill -9 of the local engine at every point of every story, and of
 	COUNTERSIGN_KILLS=all $(GO) test -count=1 -timeout 30m -v -run TestKilledAtEvery ./internal/e2e
 	COUNTERSIGN_KILLS=all $(GO) test -count=1 -timeout 30m -v -run TestRunKilledAtRandomMoments ./cmd/countersign
 
+.PHONY: overload
+overload: deps ## two minutes of twice the load that the functions carry, with frozen processes and a throttled table
+	COUNTERSIGN_OVERLOAD=2m $(GO) test -count=1 -timeout 60m -v -run TestOverload ./internal/e2e
+
 .PHONY: crash
 crash: ## every scenario again with a crash before and after each I/O point; `make test` plays two of them a scenario
 	COUNTERSIGN_CRASHES=all $(GO) test -count=1 -timeout 60m ./internal/scenario ./agents

@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/countersign/countersign/internal/clock"
@@ -32,6 +33,7 @@ type LambdaConfig struct {
 	Timeout   time.Duration // of one invocation, from the event to the answer
 	// Concurrency is how many environments there may be; an event beyond them is Lambda.TooManyRequestsException. 0 = 10.
 	Concurrency int
+	Freezes     bool // a process stands still from its answer to its next event
 	Clock       clock.Clock
 	Log         io.Writer // what the processes print, safe for concurrent use; nil = standard error
 }
@@ -155,6 +157,16 @@ func (f *Lambda) Kill() error {
 		problems = append(problems, e.kill())
 	}
 	return errors.Join(problems...)
+}
+
+// Signal sends a signal to every process.
+func (f *Lambda) Signal(s os.Signal) {
+	f.mu.Lock()
+	all := slices.Clone(f.environments)
+	f.mu.Unlock()
+	for _, e := range all {
+		e.signal(s)
+	}
 }
 
 // Close ends the processes.
@@ -314,10 +326,16 @@ func (e *environment) handle(id string, payload []byte, out io.Writer) lambdaAns
 	defer cancel()
 	ev := event{id: id, payload: payload, deadline: e.cfg.Clock.Now().Add(e.cfg.Timeout), out: out,
 		answer: make(chan lambdaAnswer, 1)}
+	if e.cfg.Freezes {
+		e.signal(syscall.SIGCONT)
+	}
 	select {
 	case p.events <- ev:
 		select {
 		case a := <-ev.answer:
+			if e.cfg.Freezes {
+				e.signal(syscall.SIGSTOP)
+			}
 			return a
 		case <-p.died:
 			return lambdaAnswer{err: &LambdaError{Type: "Runtime.ExitError", Message: e.cfg.Name + " ended"}}
@@ -360,6 +378,15 @@ func (e *environment) kill() error {
 		return nil
 	}
 	return p.kill()
+}
+
+// signal sends a signal to the process, where there is one.
+func (e *environment) signal(s os.Signal) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.process != nil {
+		_ = e.process.cmd.Process.Signal(s) // one that has ended does not miss it
+	}
 }
 
 // ColdStart starts one more process, waits until it asks for its first event, and ends it. It says how long that took

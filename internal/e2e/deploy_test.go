@@ -95,6 +95,10 @@ type deployment struct {
 	isLocal   bool        // SAM CLI invokes the functions
 	vault     fakeSecrets // the values in Secrets Manager, by name
 
+	concurrency map[string]int // by function; 0 = the stand-in's
+	freezes     bool           // processes stand still between events, as Lambda's do
+	patient     bool           // the state machine waits between attempts as long as it says
+
 	mu      sync.Mutex
 	deliver func(function string, payload []byte) ([]byte, error) // how the state machine's events reach a function
 }
@@ -109,7 +113,8 @@ func deploy(t *testing.T, model *bedrockfake.Server, options ...option) *deploym
 	timeouts := timeouts(t)
 	for _, name := range functions {
 		env := append(d.environment(name, d.relay.endpoint(name)), d.env...)
-		f := awsfake.StartLambda(awsfake.LambdaConfig{Name: name, Bootstrap: bootstrap(t, name), Env: env, Timeout: timeouts[name], Clock: d.clock, Log: &d.log})
+		f := awsfake.StartLambda(awsfake.LambdaConfig{Name: name, Bootstrap: bootstrap(t, name), Env: env, Timeout: timeouts[name], Concurrency: d.concurrency[name],
+			Freezes: d.freezes, Clock: d.clock, Log: &d.log})
 		t.Cleanup(func() { require.NoError(t, f.Close()) })
 		d.functions[name] = f
 	}
@@ -205,7 +210,12 @@ func (d *deployment) startEngine(draw *ids.Source) {
 	require.NoError(d.t, err)
 	d.engine, err = asl.New(asl.Config{
 		Definition: def, ARN: machine, Clock: d.clock, Store: &asl.MemoryStore{}, IDs: draw.Token, Ended: d.announceEnd,
-		Jitter: func(limit time.Duration) time.Duration { return draw.Jitter(limit / 20) }, // crashes are many here, and none of them is load
+		Jitter: func(limit time.Duration) time.Duration {
+			if d.patient {
+				return draw.Jitter(limit)
+			}
+			return draw.Jitter(limit / 20) // crashes are many here, and none of them is load
+		},
 		Invoke: func(_ context.Context, function string, payload []byte) ([]byte, error) {
 			d.mu.Lock()
 			deliver := d.deliver
@@ -297,19 +307,21 @@ func (d *deployment) refunds(run string) (n int) {
 // refundModel is a model on Bedrock that works the refund desk: it looks the order up, refunds 120 of it and says so.
 // What it does next it takes from the conversation alone, so a request that is made again gets the same reply.
 func refundModel() *bedrockfake.Server {
-	return bedrockfake.NewFunc(func(r bedrockfake.Request) bedrockfake.Turn {
-		results := strings.Count(string(r.Body), `"toolResult"`)
-		var b bedrockfake.Block
-		switch results {
-		case 0:
-			b = bedrockfake.ToolUse("t1", "orders_get", `{"order":"1002"}`)
-		case 1:
-			b = bedrockfake.ToolUse("t2", "refunds_create", `{"order":"1002","amount":120,"reason":"A wheel is broken."}`)
-		default:
-			b = bedrockfake.Text("Refunded.")
-		}
-		return bedrockfake.Reply{Blocks: []bedrockfake.Block{b}, Usage: bedrockfake.Usage{Input: 100 * (results + 1), Output: 20}}
-	})
+	return bedrockfake.NewFunc(refundReply)
+}
+
+func refundReply(r bedrockfake.Request) bedrockfake.Turn {
+	results := strings.Count(string(r.Body), `"toolResult"`)
+	var b bedrockfake.Block
+	switch results {
+	case 0:
+		b = bedrockfake.ToolUse("t1", "orders_get", `{"order":"1002"}`)
+	case 1:
+		b = bedrockfake.ToolUse("t2", "refunds_create", `{"order":"1002","amount":120,"reason":"A wheel is broken."}`)
+	default:
+		b = bedrockfake.Text("Refunded.")
+	}
+	return bedrockfake.Reply{Blocks: []bedrockfake.Block{b}, Usage: bedrockfake.Usage{Input: 100 * (results + 1), Output: 20}}
 }
 
 func newRefundModel(t *testing.T) *bedrockfake.Server {

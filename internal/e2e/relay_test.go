@@ -43,6 +43,7 @@ type relay struct {
 	// requests of the table since setKillPoint, and by function those that write
 	requests int
 	writes   map[string]int
+	throttle func() bool // whether the table refuses the next request; nil = it does not
 }
 
 // services are those of AWS, by the name that requests are signed for.
@@ -123,6 +124,13 @@ func (r *relay) setKillPoint(s *killPoint) {
 	r.requests, r.writes, r.strike = 0, map[string]int{}, s
 }
 
+// setThrottle has the table refuse requests.
+func (r *relay) setThrottle(refuses func() bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.throttle = refuses
+}
+
 // counts is how many requests of the table there were since setKillPoint, and by function how many that write.
 func (r *relay) counts() (requests int, writes map[string]int) {
 	r.mu.Lock()
@@ -178,6 +186,14 @@ func (r *relay) forward(w http.ResponseWriter, q *http.Request, function string)
 	if !r.isPermitted(function, service, q, body) {
 		w.WriteHeader(http.StatusForbidden)
 		_, _ = io.WriteString(w, `{"__type":"AccessDeniedException","message":"no policy allows it"}`)
+		return
+	}
+	r.mu.Lock()
+	throttle := r.throttle
+	r.mu.Unlock()
+	if service == "dynamodb" && throttle != nil && throttle() {
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, `{"__type":"com.amazonaws.dynamodb.v20120810#ThrottlingException","message":"Rate exceeded"}`)
 		return
 	}
 	before, after := r.countRequest(service, q, function)
