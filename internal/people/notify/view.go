@@ -28,27 +28,28 @@ type Runs interface {
 }
 
 // View returns the definition that a request's run is pinned to, and the model's text beside the call. It is empty if
-// the run no longer exists.
+// the run no longer exists, and was not read last.
 func (v *Viewer) View(ctx context.Context, a approval.Approval) (show.View, error) {
-	if s := v.last.Load(); s != nil && s.Tenant == a.Tenant && s.Run == a.Run {
-		if text, made := textBesideCall(s, a.Call()); made { // neither it nor the run's definition ever changes
-			def, err := v.Definitions(ctx, a.Tenant, s.Definition)
-			return show.View{Definition: def, ModelText: text}, err
+	s, text, made := v.last.Load(), "", false
+	if s != nil && s.Tenant == a.Tenant && s.Run == a.Run { // of a call that was made, nothing that is shown changes
+		text, made = textBesideCall(s, a.Call())
+	}
+	if !made {
+		l, err := v.Runs.Load(ctx, a.Tenant, a.Run)
+		if errors.Is(err, store.ErrNoRun) {
+			return show.View{}, nil
 		}
+		if err != nil {
+			return show.View{}, err
+		}
+		s = &l.State
+		v.last.Store(s)
+		text, _ = textBesideCall(s, a.Call())
 	}
-	l, err := v.Runs.Load(ctx, a.Tenant, a.Run)
-	if errors.Is(err, store.ErrNoRun) {
-		return show.View{}, nil
-	}
+	def, err := v.Definitions(ctx, a.Tenant, s.Definition)
 	if err != nil {
 		return show.View{}, err
 	}
-	def, err := v.Definitions(ctx, a.Tenant, l.State.Definition)
-	if err != nil {
-		return show.View{}, err
-	}
-	v.last.Store(&l.State)
-	text, _ := textBesideCall(&l.State, a.Call())
 	return show.View{Definition: def, ModelText: text}, nil
 }
 

@@ -23,8 +23,8 @@ const (
 )
 
 // Live keeps the reply that a model is writing in one item of its run, for the streams of other processes: see Poll.
-// The next reply overwrites it; it is deleted with the run. It is for a process that asks for one reply at a time, as
-// functions/step does. Safe for concurrent use.
+// The next reply overwrites it; it is deleted with the run, or by the table after an hour. It is for a process that
+// asks for one reply at a time, as functions/step does. Safe for concurrent use.
 type Live struct {
 	table store.Table
 	clock clock.Clock
