@@ -22,7 +22,6 @@ const repository = "../.."
 // notRun are commands of the documents that this test does not run, by how they begin, and why.
 var notRun = map[string]string{
 	"make test":                  "it runs this test",
-	"make e2e":                   "it is a lane of its own",
 	"go run ./cmd/countersign":   "it needs a model server, or a deployment",
 	"go run github.com/":         "it needs a published version; TestInit runs the same from this checkout",
 	"sam ":                       "it needs the SAM CLI and an AWS account",
