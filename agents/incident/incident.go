@@ -28,8 +28,8 @@ const Name = "incident"
 const system = "You are the first to answer when an alarm goes off. Today is {{.Date}}. Find out what is broken " +
 	"before you do anything: query\nthe metrics of the service, list its deploys and read its logs. If what runs is " +
 	"plainly worse than the version before it, roll back to\nthat one with deploys_rollback and query the metrics " +
-	"again. If nothing points at a deploy, or the rollback is refused or changes nothing,\nwake a person with page_human " +
-	"and pass on what they say. End with three sentences: what was broken, what was done, what is left to do.\n"
+	"again. If nothing points at a deploy, or the rollback is refused or changes nothing,\nwake a person with " +
+	"page_human and pass on what they say. End with three sentences: what was broken, what was done, what is left to do.\n"
 
 // Agent is the definition, with the tools of Tools.
 func Agent(tools []agent.Tool) (agent.Definition, error) {
@@ -196,8 +196,8 @@ type (
 	logsInput struct {
 		Service  string `json:"service" jsonschema_description:"the service's name"`
 		Contains string `json:"contains,omitempty" jsonschema_description:"only lines with this text in them"`
-		Level    string `json:"level,omitempty" jsonschema:"enum=info,enum=warn,enum=error" jsonschema_description:"only lines of this level"`
-		Limit    int    `json:"limit,omitempty" jsonschema:"minimum=1,maximum=50" jsonschema_description:"the newest so many; 20 where it is left out"`
+		Level    string `json:"level,omitempty" jsonschema:"enum=info,enum=warn,enum=error,description=lines of this level"`
+		Limit    int    `json:"limit,omitempty" jsonschema:"minimum=1,maximum=50,description=the newest so many; default 20"`
 	}
 	deploysInput struct {
 		Service string `json:"service" jsonschema_description:"the service's name"`

@@ -65,7 +65,7 @@ func Tools() ([]agent.Tool, error) {
 
 type searchInput struct {
 	Query string `json:"query" jsonschema:"minLength=1" jsonschema_description:"a few words"`
-	Limit int    `json:"limit,omitempty" jsonschema:"minimum=1,maximum=10" jsonschema_description:"how many; 3 where it is left out"`
+	Limit int    `json:"limit,omitempty" jsonschema:"minimum=1,maximum=10,description=how many; 3 where it is left out"`
 }
 
 type readInput struct {

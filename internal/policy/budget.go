@@ -36,8 +36,8 @@ func isBudgetRefused(d *agent.Definition, s *run.AgentState) bool {
 	return isBudgetGate(d, s) && s.Budget.Refused
 }
 
-// isBudgetGate reports whether the budget is what keeps the run from going on, and people are asked about it. A run that
-// has also used up its interactions, or its context, does not ask: more budget would not let it continue.
+// isBudgetGate reports whether the budget is what keeps the run from going on, and people are asked about it. A run
+// that has also used up its interactions, or its context, does not ask: more budget would not let it continue.
 func isBudgetGate(d *agent.Definition, s *run.AgentState) bool {
 	if d.Limits.OnBudget != agent.OnBudgetAsk {
 		return false

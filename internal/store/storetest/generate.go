@@ -57,8 +57,9 @@ func (g generator) ops() *rapid.Generator[[]store.Op] {
 
 func (g generator) op() *rapid.Generator[store.Op] {
 	return rapid.Custom(func(t *rapid.T) store.Op {
+		kinds := []store.OpKind{store.Put, store.Put, store.Update, store.Check, store.Delete}
 		op := store.Op{
-			Kind: rapid.SampledFrom([]store.OpKind{store.Put, store.Put, store.Update, store.Check, store.Delete}).Draw(t, "kind"),
+			Kind: rapid.SampledFrom(kinds).Draw(t, "kind"),
 			Item: store.Item{Key: g.key().Draw(t, "key")},
 		}
 		switch op.Kind {

@@ -77,8 +77,8 @@ const maxRead = 256 << 10
 
 type readInput struct {
 	Path   string `json:"path" jsonschema_description:"The file to read, relative to the top folder."`
-	Offset int64  `json:"offset,omitempty" jsonschema:"minimum=0" jsonschema_description:"Where to start, in bytes. Default: at the beginning."`
-	Limit  int    `json:"limit,omitempty" jsonschema:"minimum=1,maximum=262144" jsonschema_description:"How many bytes to read at most. Default: 262144, which is also the most."`
+	Offset int64  `json:"offset,omitempty" jsonschema:"minimum=0,description=Where to start in bytes. Default: 0."`
+	Limit  int    `json:"limit,omitempty" jsonschema:"minimum=1,maximum=262144,description=How many. Default: 262144."`
 }
 
 // read returns the text of a file, or a part of it with a notice that says which.
@@ -175,7 +175,7 @@ const (
 )
 
 type listInput struct {
-	Path string `json:"path,omitempty" jsonschema:"default=." jsonschema_description:"The folder to list, relative to the top folder. Default: the top folder itself."`
+	Path string `json:"path,omitempty" jsonschema:"default=.,description=The folder to list relative to the top folder."`
 }
 
 // list writes an entry a line, sorted by the bytes of the name: kind, size in bytes and name.

@@ -15,7 +15,7 @@ import (
 
 type moveInput struct {
 	Source      string `json:"source" jsonschema_description:"The file to move or rename, relative to the top folder."`
-	Destination string `json:"destination" jsonschema_description:"Its new path, file name included, relative to the top folder. Nothing may be there yet, and the folder it is in must exist."`
+	Destination string `json:"destination" jsonschema:"description=Its new path and file name relative to the top folder."`
 }
 
 // move renames one regular file. Folders and links are refused: a person who approves a call should see what it moves,

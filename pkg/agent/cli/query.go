@@ -224,7 +224,7 @@ type eventsCommand struct {
 	Run    string `arg:"" id:"run" help:"The run."`
 	After  *int64 `placeholder:"N" help:"Only what came after this sequence."`
 	Follow bool   `help:"Go on until the run is done, and carry it on if nobody does."`
-	Format string `default:"journal" placeholder:"F" help:"journal (default), canonical, arvo, cowork, forge, agui or aisdk."`
+	Format string `default:"journal" help:"journal, canonical, arvo, cowork, forge, agui or aisdk."`
 }
 
 func (c *eventsCommand) run(ctx context.Context, p *program) error {
