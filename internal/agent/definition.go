@@ -399,12 +399,33 @@ func (r Rule) Channels() Channels {
 	return c
 }
 
+// The channels.
+const (
+	ViaPage    run.Via = "page" // behind a signed link, as in a mail
+	ViaSlack   run.Via = "slack"
+	ViaAPI     run.Via = "api"
+	ViaConsole run.Via = "console" // the web console
+	ViaCLI     run.Via = "cli"     // on the machine of the store
+)
+
+// Vias returns all channels.
+func Vias() []run.Via { return []run.Via{ViaPage, ViaSlack, ViaAPI, ViaConsole, ViaCLI} }
+
+// The confirmations. A sign-in also counts where a code is asked for.
+const (
+	ConfirmCode run.Confirm = "code" // a code that came by another channel than the link
+	ConfirmOIDC run.Confirm = "oidc" // a sign-in, by OpenID Connect, of the person whom the link was sent to
+)
+
+// covers reports whether an approval that was confirmed by c counts where o is asked for.
+func covers(c, o run.Confirm) bool { return o == "" || c == o || c == ConfirmOIDC }
+
 // Allow reports whether people may approve by the channel.
 func (c Channels) Allow(via run.Via) bool { return c.Via == nil || slices.Contains(c.Via, via) }
 
 // ConfirmationBy returns what an approval by the channel takes besides.
 func (c Channels) ConfirmationBy(via run.Via) run.Confirm {
-	if via != run.ViaPage {
+	if via != ViaPage {
 		return ""
 	}
 	return c.Confirm
@@ -412,7 +433,7 @@ func (c Channels) ConfirmationBy(via run.Via) run.Confirm {
 
 // Count reports whether an approval by the channel counts that was confirmed so.
 func (c Channels) Count(via run.Via, confirmed run.Confirm) bool {
-	return c.Allow(via) && confirmed.Covers(c.ConfirmationBy(via))
+	return c.Allow(via) && covers(confirmed, c.ConfirmationBy(via))
 }
 
 // Narrow returns what both allow.
@@ -423,7 +444,7 @@ func (c Channels) Narrow(o Channels) Channels {
 	case o.Via != nil:
 		c.Via = slices.DeleteFunc(append([]run.Via{}, c.Via...), func(v run.Via) bool { return !slices.Contains(o.Via, v) })
 	}
-	if !c.Confirm.Covers(o.Confirm) {
+	if !covers(c.Confirm, o.Confirm) {
 		c.Confirm = o.Confirm
 	}
 	return c
@@ -435,7 +456,7 @@ func (c Channels) Words() string {
 		return "every channel"
 	}
 	var words []string
-	for _, v := range run.Vias() { // however they are ordered in the rules
+	for _, v := range Vias() { // however they are ordered in the rules
 		if slices.Contains(c.Via, v) {
 			words = append(words, string(v))
 		}

@@ -43,8 +43,8 @@ var enums = map[reflect.Type][]string{
 	reflect.TypeFor[SummaryKind]():       words(SummaryMechanical, SummaryModel),
 	reflect.TypeFor[EmbeddingProvider](): words(EmbeddingsBM25, EmbeddingsOpenAI, EmbeddingsBedrock),
 	reflect.TypeFor[ModelErrorClass]():   words(ModelErrorClasses()...),
-	reflect.TypeFor[run.Via]():           words(run.Vias()...),
-	reflect.TypeFor[run.Confirm]():       words(run.Confirms()...),
+	reflect.TypeFor[run.Via]():           words(Vias()...),
+	reflect.TypeFor[run.Confirm]():       words(ConfirmCode, ConfirmOIDC),
 }
 
 func words[T ~string](values ...T) []string {

@@ -321,7 +321,7 @@ func (c *checker) asking(at string, r Rule, expires time.Duration) {
 		c.that(slices.Index(r.Via, via) == i, fmt.Sprintf("%s.via[%d]", at, i), "got a channel a second time, want it once")
 	}
 	c.enumOrNone(at+".confirm", r.Confirm)
-	c.that(r.Confirm == "" || r.Channels().Allow(run.ViaPage), at+".confirm",
+	c.that(r.Confirm == "" || r.Channels().Allow(ViaPage), at+".confirm",
 		"got "+string(r.Confirm)+", want none: via has no page, and other channels take none")
 	if r.Escalate == nil {
 		return

@@ -154,15 +154,8 @@ type Unmasking struct {
 // Via is the channel by which a person's decision or remark came in.
 type Via = run.Via
 
-// The ways. "" = not recorded.
-const (
-	ViaAPI         = run.ViaAPI
-	ViaCLI         = run.ViaCLI
-	ViaPage        = run.ViaPage
-	ViaConsole     = run.ViaConsole
-	ViaSlack       = run.ViaSlack
-	ViaEarly   Via = "early" // decided before the call was suspended
-)
+// ViaEarly is the channel of a decision that was made before the call was suspended.
+const ViaEarly Via = "early"
 
 // UndoneCall is the call that a compensating call reverses.
 type UndoneCall struct {

@@ -82,7 +82,7 @@ func (e *ChannelError) Is(target error) bool { return target == ErrForbidden }
 func (e *ChannelError) Error() string {
 	if e.Allowed.Allow(e.Via) {
 		takes := "a code, which the page sends"
-		if e.Allowed.Confirm == run.ConfirmOIDC {
+		if e.Allowed.Confirm == agent.ConfirmOIDC {
 			takes = "a sign-in by OIDC, which the page asks for"
 		}
 		return fmt.Sprintf("approve approval %s: on a page behind a link this takes %s", e.ID, takes)

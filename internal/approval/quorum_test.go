@@ -561,9 +561,9 @@ func TestA25TheClaimCountsChannels(t *testing.T) {
 		via                   run.Via
 		refusal, was, changed string
 	}{
-		{agent.Rule{Via: []run.Via{run.ViaPage}}, run.ViaCLI, "by cli: the policy lets people approve this by page;", `"via":["page"]`, `"via":["cli"]`},
-		{agent.Rule{Confirm: run.ConfirmCode}, run.ViaPage, "this takes a code", `"confirm":"code"`, `"confirm":""`},
-		{agent.Rule{Confirm: run.ConfirmOIDC}, run.ViaPage, "this takes a sign-in", `"confirm":"oidc"`, `"confirm":""`},
+		{agent.Rule{Via: []run.Via{agent.ViaPage}}, agent.ViaCLI, "by cli: the policy lets people approve this by page;", `"via":["page"]`, `"via":["cli"]`},
+		{agent.Rule{Confirm: agent.ConfirmCode}, agent.ViaPage, "this takes a code", `"confirm":"code"`, `"confirm":""`},
+		{agent.Rule{Confirm: agent.ConfirmOIDC}, agent.ViaPage, "this takes a sign-in", `"confirm":"oidc"`, `"confirm":""`},
 	} {
 		withRule(t, c.rule, func(t *testing.T, r *fixture) {
 			by := r.request(approval.Approve, ana)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
@@ -19,7 +20,7 @@ import (
 )
 
 func (r *fixture) remark(text string, by policy.Principal) approval.RemarkInput {
-	return approval.RemarkInput{Tenant: tenant, ID: run.ApprovalID(r.run, "c1", 1), Text: text, By: by, Via: approval.ViaAPI}
+	return approval.RemarkInput{Tenant: tenant, ID: run.ApprovalID(r.run, "c1", 1), Text: text, By: by, Via: agent.ViaAPI}
 }
 
 func (r *fixture) askQuestion(text string, by policy.Principal) (approval.Approval, error) {
@@ -219,19 +220,19 @@ func TestA15RemarksAtOnce(t *testing.T) {
 func TestB4UncoveringIsOnRecord(t *testing.T) {
 	withParkedRun(t, func(t *testing.T, r *fixture) {
 		id, before := run.ApprovalID(r.run, "c1", 1), r.approval()
-		require.ErrorIs(t, r.desk().RecordUnmasking(r.ctx, tenant, id, stranger, approval.ViaPage), approval.ErrForbidden)
+		require.ErrorIs(t, r.desk().RecordUnmasking(r.ctx, tenant, id, stranger, agent.ViaPage), approval.ErrForbidden)
 		require.Empty(t, r.approval().Unmaskings)
 		for range 2 {
-			require.NoError(t, r.desk().RecordUnmasking(r.ctx, tenant, id, ana, approval.ViaPage))
+			require.NoError(t, r.desk().RecordUnmasking(r.ctx, tenant, id, ana, agent.ViaPage))
 		}
-		require.NoError(t, r.desk().RecordUnmasking(r.ctx, tenant, id, ana, approval.ViaConsole))
+		require.NoError(t, r.desk().RecordUnmasking(r.ctx, tenant, id, ana, agent.ViaConsole))
 		now := r.approval()
 		require.Len(t, now.Unmaskings, 2)
-		require.Equal(t, []string{ana.ID, string(approval.ViaPage)}, []string{now.Unmaskings[0].By, string(now.Unmaskings[0].Via)})
+		require.Equal(t, []string{ana.ID, string(agent.ViaPage)}, []string{now.Unmaskings[0].By, string(now.Unmaskings[0].Via)})
 		require.Equal(t, before.Digest, now.Digest)
 		r.must(r.desk().Decide(r.ctx, approval.DecisionInput{Tenant: tenant, ID: id, Action: approval.Deny, By: ana}))
 		var decided *approval.DecidedError
-		require.ErrorAs(t, r.desk().RecordUnmasking(r.ctx, tenant, id, ana, approval.ViaPage), &decided)
+		require.ErrorAs(t, r.desk().RecordUnmasking(r.ctx, tenant, id, ana, agent.ViaPage), &decided)
 	})
 }
 
@@ -242,7 +243,7 @@ func TestC5RefusalsAreLogged(t *testing.T) {
 		desk := r.desk()
 		desk.Log = slog.New(slog.NewTextHandler(&log, nil))
 		_, err := desk.Decide(r.ctx, approval.DecisionInput{
-			Tenant: tenant, ID: run.ApprovalID(r.run, "c1", 1), Action: approval.Approve, By: stranger, Via: approval.ViaSlack, Note: "let me",
+			Tenant: tenant, ID: run.ApprovalID(r.run, "c1", 1), Action: approval.Approve, By: stranger, Via: agent.ViaSlack, Note: "let me",
 		})
 		require.ErrorIs(t, err, approval.ErrForbidden)
 		require.Regexp(t, `^time=\S+ level=WARN msg="refused: not one of the approvers" tenant=\S+ approval=a[a-z2-7]{25} via=slack by=user:eve\n$`, log.String())

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
@@ -360,7 +359,7 @@ func (m *Machine) Backend(s Serving) api.Backend {
 	intake, _ := m.Ports.Blobs.(store.Intake) // a store that takes no streams serves no uploads
 	b := m.Deployment.Backend()
 	b.Agents, b.Feed, b.Caller, b.Log, b.Intake = s.Agents, s.Feed, s.Caller, s.Log, intake
-	b.Local, b.Via, b.Tool, b.Ready = true, approval.ViaCLI, m.hasTool, m.resumeOnce(Tenant)
+	b.Local, b.Via, b.Tool, b.Ready = true, agent.ViaCLI, m.hasTool, m.resumeOnce(Tenant)
 	b.Replay = m.Replay
 	return b
 }

@@ -128,7 +128,7 @@ func TestC1ASlackButtonCarriesARunToItsEnd(t *testing.T) {
 	require.Equal(t, []string{"user:ana", "approve", "seen"}, []string{decided[0].By, string(decided[0].Action), decided[0].Note})
 	a, err := approval.Get(t.Context(), o.Ports.Table, Tenant, decided[0].Approval)
 	require.NoError(t, err)
-	require.Equal(t, approval.ViaSlack, a.Decisions[0].Via)
+	require.Equal(t, agent.ViaSlack, a.Decisions[0].Via)
 	for _, secret := range []string{"canary", link.Path, "seen"} {
 		require.NotContains(t, logs.String(), secret)
 	}
@@ -138,7 +138,7 @@ func TestC1ASlackButtonCarriesARunToItsEnd(t *testing.T) {
 // all the same is told where, and the request waits.
 func TestA25ASlackClickByAnotherChannel(t *testing.T) {
 	o, workspace, pages, url, _ := inSlack(t)
-	o.def.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, Via: []run.Via{run.ViaPage}}}
+	o.def.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, Via: []run.Via{agent.ViaPage}}}
 	_, err := o.Starter.Start(t.Context(), runtime.Start{
 		Tenant: Tenant, Agent: &o.def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay."}}}, By: []string{"user:ben"},
 	})
@@ -168,7 +168,7 @@ func TestA25ASlackClickByAnotherChannel(t *testing.T) {
 // A26: whoever opens a link that came by mail is sent a code in Slack, and approves with it.
 func TestA26ACodeBySlack(t *testing.T) {
 	o, workspace, pages, _, logs := inSlack(t)
-	o.def.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, Confirm: run.ConfirmCode}}
+	o.def.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, Confirm: agent.ConfirmCode}}
 	_, err := o.Starter.Start(t.Context(), runtime.Start{
 		Tenant: Tenant, Agent: &o.def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay."}}}, By: []string{"user:ben"},
 	})

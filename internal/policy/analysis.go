@@ -13,6 +13,21 @@ import (
 // shortQuestion is how long, in bytes, a text with a question mark is that is taken for a question by that alone.
 const shortQuestion = 300
 
+// The findings of TextHeuristic (presets 7).
+const (
+	KindIncomplete run.CorrectionKind = "incomplete" // it says that work is left
+	KindDeflection run.CorrectionKind = "deflection" // it asks back, offers, narrates or refuses
+	KindEmpty      run.CorrectionKind = "empty"      // neither text nor calls
+)
+
+// What is wrong with a reply that the breaker counts: under TextRequireTool, one without any call; and in DialectXML,
+// tool tags that hold no call, or one that lacks a name.
+const (
+	KindNoToolCall   run.CorrectionKind = "no_tool_call"
+	KindMalformed    run.CorrectionKind = "malformed"
+	KindMissingField run.CorrectionKind = "missing_field"
+)
+
 // Read says what a text is taken for that came without calls; "" = a last word. It looks for what is incomplete first,
 // then for deflections, and for these only where they are suspected; a text that says that the work is complete is
 // neither (presets 7).
@@ -22,9 +37,9 @@ func Read(a agent.Analysis, text string, suspected bool) run.CorrectionKind {
 	case len(a.Completion) == 0 && saysCompleted(text) || containsPhrase(text, a.Completion):
 		return ""
 	case containsPhrase(text, ownOr(a.Incomplete, incompletePhrases)):
-		return run.KindIncomplete
+		return KindIncomplete
 	case suspected && !presents(text) && isDeflection(a, text):
-		return run.KindDeflection
+		return KindDeflection
 	default:
 		return ""
 	}
@@ -85,7 +100,7 @@ func judgeEmptyReply(d *agent.Definition, s *run.AgentState, e run.Replied) run.
 		return e
 	}
 	e.Text, e.Reasoning = "", nil
-	e.Correction = &run.Correction{Lifecycle: run.LifecycleNudge, Ephemeral: true, Kind: run.KindEmpty,
+	e.Correction = &run.Correction{Lifecycle: run.LifecycleNudge, Ephemeral: true, Kind: KindEmpty,
 		Text: d.Word(agent.WordEmptyFirst, nil)}
 	r := streaks(d, s, e)
 	switch {
@@ -112,7 +127,7 @@ func judgeText(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replie
 	switch why {
 	case "":
 		return e
-	case run.KindDeflection:
+	case KindDeflection:
 		t.Deflections++
 		key = agent.WordDeflection
 	}

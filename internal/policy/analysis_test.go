@@ -17,10 +17,10 @@ func TestEverySignalIsFound(t *testing.T) {
 	around := func(phrase string) string { return "Well, " + strings.ToUpper(phrase) + " of it, so it is." }
 	require.Empty(t, Read(a, around("this"), true))
 	for _, s := range incompletePhrases {
-		require.Equal(t, run.KindIncomplete, Read(a, around(s), false), s)
+		require.Equal(t, KindIncomplete, Read(a, around(s), false), s)
 	}
 	for _, s := range deflectionPhrases {
-		require.Equal(t, run.KindDeflection, Read(a, around(s), true), s)
+		require.Equal(t, KindDeflection, Read(a, around(s), true), s)
 		require.Empty(t, Read(a, around(s), false), "%q where nobody suspects it", s)
 	}
 	for _, s := range completionPhrases {
@@ -37,35 +37,35 @@ func TestRead(t *testing.T) {
 		name, text string
 		want       run.CorrectionKind
 	}{
-		{"the seed's fatigue", "I've renamed 3 files. There are 4 remaining...", run.KindIncomplete},
+		{"the seed's fatigue", "I've renamed 3 files. There are 4 remaining...", KindIncomplete},
 		{"the seed's end", "All screenshots have been renamed successfully...", ""},
-		{"the seed's refusals", "I can't do that.", run.KindDeflection},
-		{"another apostrophe", "I don’t have access to it.", run.KindDeflection},
-		{"incomplete comes first", "4 remaining. Shall I go on?", run.KindIncomplete},
+		{"the seed's refusals", "I can't do that.", KindDeflection},
+		{"another apostrophe", "I don’t have access to it.", KindDeflection},
+		{"incomplete comes first", "4 remaining. Shall I go on?", KindIncomplete},
 		{"completion vetoes the one", "Processed all; none of it remaining.", ""},
 		{"and the other", "All done. Would you like me to sort them?", ""},
 		{"things are counted", "All 7 photos have been renamed, 0 remaining.", ""},
 		{"and named", "All of 1.png, 2.png and\nold (3).png HAVE BEEN renamed. Next file: none.", ""},
 		{"all of them at once", "The 7 photos have all been renamed; no more files remaining.", ""},
 		{"every one", "Every last photo has been renamed, 0 remaining.", ""},
-		{"not all", "Not all 7 photos have been renamed.", run.KindIncomplete},
-		{"not all, with a count", "I have not renamed everything: not all 7 photos have been renamed, 3 remaining.", run.KindIncomplete},
-		{"not yet all done", "It is not yet all done, 3 remaining.", run.KindIncomplete},
-		{"only a count", "3 remaining.", run.KindIncomplete},
-		{"a condition", "I'll continue until all 7 photos have been renamed.", run.KindIncomplete},
-		{"those that were", "All photos that have been renamed are in one folder, 3 are remaining.", run.KindIncomplete},
-		{"have not been", "All 3 remaining photos have not been renamed.", run.KindIncomplete},
-		{"another sentence", "I saw all of it. Three files have been renamed, 4 remaining.", run.KindIncomplete},
-		{"too far apart", "All in all I am glad to say that by now quite a few of the photos have been renamed, 3 remaining.", run.KindIncomplete},
+		{"not all", "Not all 7 photos have been renamed.", KindIncomplete},
+		{"not all, with a count", "I have not renamed everything: not all 7 photos have been renamed, 3 remaining.", KindIncomplete},
+		{"not yet all done", "It is not yet all done, 3 remaining.", KindIncomplete},
+		{"only a count", "3 remaining.", KindIncomplete},
+		{"a condition", "I'll continue until all 7 photos have been renamed.", KindIncomplete},
+		{"those that were", "All photos that have been renamed are in one folder, 3 are remaining.", KindIncomplete},
+		{"have not been", "All 3 remaining photos have not been renamed.", KindIncomplete},
+		{"another sentence", "I saw all of it. Three files have been renamed, 4 remaining.", KindIncomplete},
+		{"too far apart", "All in all I am glad to say that by now quite a few of the photos have been renamed, 3 remaining.", KindIncomplete},
 		{"nothing in particular", "The sky is blue.", ""},
-		{"a short question", "Blue?", run.KindDeflection},
-		{"299 bytes", strings.Repeat("x", 298) + "?", run.KindDeflection},
+		{"a short question", "Blue?", KindDeflection},
+		{"299 bytes", strings.Repeat("x", 298) + "?", KindDeflection},
 		{"300 bytes", strings.Repeat("x", 299) + "?", ""},
-		{"a long question with a phrase", long + "Which one?", run.KindDeflection},
+		{"a long question with a phrase", long + "Which one?", KindDeflection},
 		{"results", "I notice this. Here are the results: 7.", ""},
-		{"results and a question", long + "I notice this. Here are the results: 7. Well?", run.KindDeflection},
-		{"results and an offer", "Here are the results: 7. Feel free to ask.", run.KindDeflection},
-		{"results and an unfinished rest", "Here are the results: 7. More files follow.", run.KindIncomplete},
+		{"results and a question", long + "I notice this. Here are the results: 7. Well?", KindDeflection},
+		{"results and an offer", "Here are the results: 7. Feel free to ask.", KindDeflection},
+		{"results and an unfinished rest", "Here are the results: 7. More files follow.", KindIncomplete},
 		{"nothing", "", ""},
 	}
 	for _, tt := range tests {
@@ -76,21 +76,21 @@ func TestRead(t *testing.T) {
 // TestOwnLists: each replaces its built-in one, and no other.
 func TestOwnLists(t *testing.T) {
 	own := agent.Analysis{Incomplete: []string{"Noch Offen"}, Completion: []string{"FERTIG"}, Deflection: []string{"und nun"}}
-	require.Equal(t, run.KindIncomplete, Read(own, "2 NOCH offen", false))
+	require.Equal(t, KindIncomplete, Read(own, "2 NOCH offen", false))
 	require.Empty(t, Read(own, "2 remaining", false))
 	require.Empty(t, Read(own, "fertig, 2 noch offen", false))
-	require.Equal(t, run.KindIncomplete, Read(own, "all done, 2 noch offen", false))
-	require.Equal(t, run.KindDeflection, Read(own, "Und nun", true))
+	require.Equal(t, KindIncomplete, Read(own, "all done, 2 noch offen", false))
+	require.Equal(t, KindDeflection, Read(own, "Und nun", true))
 	require.Empty(t, Read(own, "Let me know", true))
-	require.Equal(t, run.KindDeflection, Read(own, "Ja?", true), "a short question is one by its length")
+	require.Equal(t, KindDeflection, Read(own, "Ja?", true), "a short question is one by its length")
 	stars := agent.Analysis{Completion: []string{"alle * sind umbenannt", "**Fertig**"}}
 	require.Empty(t, Read(stars, "Alle 7 Fotos sind umbenannt, nothing remaining", false))
-	require.Equal(t, run.KindIncomplete, Read(stars, "alle. Sie sind umbenannt, 3 remaining", false))
+	require.Equal(t, KindIncomplete, Read(stars, "alle. Sie sind umbenannt, 3 remaining", false))
 	require.Empty(t, Read(stars, "**fertig**, 0 remaining", false), "a star that is no word is itself")
-	require.Equal(t, run.KindIncomplete, Read(stars, "fertig, 3 remaining", false))
+	require.Equal(t, KindIncomplete, Read(stars, "fertig, 3 remaining", false))
 	part := agent.Analysis{Incomplete: []string{"noch offen"}}
 	require.Empty(t, Read(part, "all done, nur 2 noch offen", false))
-	require.Equal(t, run.KindDeflection, Read(part, "let me know", true))
+	require.Equal(t, KindDeflection, Read(part, "let me know", true))
 }
 
 // otherCase is text with every letter in the next of its cases.
@@ -113,9 +113,9 @@ func FuzzRead(f *testing.F) {
 		for _, a := range []agent.Analysis{{}, own} {
 			got := Read(a, text, suspected)
 			require.Equal(t, got, Read(a, text, suspected))
-			require.Contains(t, []run.CorrectionKind{"", run.KindIncomplete, run.KindDeflection}, got)
+			require.Contains(t, []run.CorrectionKind{"", KindIncomplete, KindDeflection}, got)
 			if !suspected {
-				require.NotEqual(t, run.KindDeflection, got)
+				require.NotEqual(t, KindDeflection, got)
 			}
 		}
 		require.Equal(t, Read(agent.Analysis{}, text, false), Read(agent.Analysis{}, otherCase(text), false))

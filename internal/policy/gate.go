@@ -163,18 +163,20 @@ func gatePerson(
 	if c.Grant != nil || dec.Verdict != agent.VerdictAsk || d.Permission.Mode == agent.ModeAdvisory && !dec.Ceiling {
 		return one
 	}
-	// nothing that was said of other calls covers it
-	status, byItself := s.Permissions.Status(c.Tool, c.Inference), hasCaseKeys(c.Input)
+	status, byItself := run.PermissionStatus(""), hasCaseKeys(c.Input) // nothing that was said of other calls covers it
+	if s.Permissions.Checked.Inference == c.Inference {
+		status = s.Permissions.Checked.Tools[c.Tool]
+	}
 	switch {
-	case status == run.PermissionDenied:
+	case status == PermissionDenied:
 		return refuseCall(c, run.WhyDenied, d.Word(agent.WordToolRefused, wordingData(c)), dec)
-	case status == run.PermissionApproved && !dec.Ceiling && !byItself:
+	case status == PermissionApproved && !dec.Ceiling && !byItself:
 		// it knows its own agent's permissions; where one above asks, a person's word is needed besides
 		return one
 	}
 	digest, granting := ToolDigest(d, s, t, c.Input, dec), Granting(d)
 	// A backend's word on a new call is the last one. A call that resumes has been asked about since.
-	last := status == run.PermissionRequestable && c.Status != run.StatusResuming
+	last := status == PermissionRequestable && c.Status != run.StatusResuming
 	if p, covered := findPermit(s, c.Tool, digest, dec); covered && !byItself && !last {
 		one.Claim = &run.CallClaimed{Call: c.ID, Under: p.Approval, Digest: digest, Once: granting.Once()}
 		return one
@@ -360,7 +362,7 @@ func judgeMissingCall(d *agent.Definition, s *run.AgentState, e run.Replied) run
 	if e.Summary {
 		return e
 	}
-	e.Correction = d.Refused(run.KindNoToolCall, "",
+	e.Correction = d.Refused(KindNoToolCall, "",
 		d.Word(agent.WordNoToolCall, map[string]any{"Format": dialect.CallFormat(d)}))
 	return withMemory(d, s, e)
 }
@@ -370,8 +372,8 @@ func textCallCorrection(d *agent.Definition, problem *dialect.TextCallError, tex
 	content := agent.Bounded(dialect.ReadToolText(text).Body)
 	if problem.Field != "" {
 		fields := map[string]any{"Field": problem.Field, "Content": content, "Format": dialect.CallFormat(d)}
-		return d.Refused(run.KindMissingField, problem.Problem, d.Word(agent.WordMissingField, fields))
+		return d.Refused(KindMissingField, problem.Problem, d.Word(agent.WordMissingField, fields))
 	}
 	fields := map[string]any{"Error": problem.Problem, "Content": content, "Format": dialect.CallFormat(d)}
-	return d.Refused(run.KindMalformed, problem.Problem, d.Word(agent.WordMalformed, fields))
+	return d.Refused(KindMalformed, problem.Problem, d.Word(agent.WordMalformed, fields))
 }

@@ -12,6 +12,13 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
+// The statuses that a permission backend gives a tool (seed 000, PermissionManager.get).
+const (
+	PermissionApproved    run.PermissionStatus = "APPROVED"
+	PermissionDenied      run.PermissionStatus = "DENIED"
+	PermissionRequestable run.PermissionStatus = "REQUESTABLE"
+)
+
 // findPermit returns the oldest grant of the tool that is not used up, holds under the approver policy that digest
 // stands for, and is of those whom a call's policy wants.
 func findPermit(s *run.AgentState, tool, digest string, dec Decision) (run.ToolPermit, bool) {

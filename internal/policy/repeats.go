@@ -182,13 +182,13 @@ func streaks(d *agent.Definition, s *run.AgentState, e run.Replied) streakList {
 	if isMistake(e.Correction) && repeatLimit(d, sameMistake) > 0 {
 		r = r.next(sameMistake, e.Correction.Text)
 	}
-	return countStreak(d, r, emptyReplies, e.Correction != nil && e.Correction.Kind == run.KindEmpty)
+	return countStreak(d, r, emptyReplies, e.Correction != nil && e.Correction.Kind == KindEmpty)
 }
 
 // isMistake reports whether a correction is one that the breaker counts.
 func isMistake(c *run.Correction) bool {
 	return c != nil &&
-		slices.Contains([]run.CorrectionKind{run.KindNoToolCall, run.KindMalformed, run.KindMissingField}, c.Kind)
+		slices.Contains([]run.CorrectionKind{KindNoToolCall, KindMalformed, KindMissingField}, c.Kind)
 }
 
 // countMistake counts the mistake that the next request reminds the model of.

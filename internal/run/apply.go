@@ -48,7 +48,13 @@ func Apply(s AgentState, e Event) (AgentState, error) {
 	case s.Status == RunDone:
 		err = n.checkAfterEnd(e)
 	default:
-		err = e.apply(&n)
+		switch e.(type) {
+		case InputReceived, DecisionKept, DecisionDropped, Remembered, PermissionChecked, PermissionFailed:
+			err = s.requireAwake() // the others know what they know already
+		}
+		if err == nil {
+			err = e.apply(&n)
+		}
 	}
 	if err != nil {
 		var forbidden *ApplyError
@@ -127,9 +133,6 @@ func (e RunStarted) apply(s *AgentState) error {
 }
 
 func (e InputReceived) apply(s *AgentState) error {
-	if err := s.requireAwake(); err != nil {
-		return err
-	}
 	if e.Slot < 1 {
 		return &ApplyError{Problem: "without a slot a duplicate could not be told"}
 	}
@@ -256,8 +259,7 @@ func (e ContextFull) apply(s *AgentState) error {
 	return nil
 }
 
-// findPinningCall finds an open call that keeps the oldest messages from leaving: any one, or under all_suspended one
-// whose tool_use is among them.
+// findPinningCall finds an open call that keeps the oldest messages: any, or under all_suspended one made in them.
 func (s *AgentState) findPinningCall(oldest []Message) (Call, bool) {
 	for _, c := range s.Live {
 		own := func(m Message) bool { u, ok := m.Block.(ToolUse); return ok && u.ID == c.ID }

@@ -156,11 +156,7 @@ func (e CallSuspended) apply(s *AgentState) error {
 		if e.For == ForAnswer {
 			return s.applyEmitted(c, e)
 		}
-		problem := s.suspensionProblem(e, c)
-		if problem == "" && e.Checked != nil && e.For == ForInput {
-			problem = "a precondition is shown with what is to be approved, and with nothing else"
-		}
-		if problem != "" {
+		if problem := s.suspensionProblem(e, c); problem != "" {
 			return &ApplyError{Call: c.ID, Problem: problem}
 		}
 		var at *AtGate
@@ -204,6 +200,8 @@ func (s *AgentState) suspensionProblem(e CallSuspended, c *Call) string {
 		return "another writer has the claim"
 	case e.Ran && (c.Status != StatusNew || !input || c.NeedsClaim()):
 		return "it ran without a claim"
+	case e.Checked != nil && input:
+		return "a precondition is shown with what is to be approved, and with nothing else"
 	}
 	return ""
 }
@@ -317,8 +315,7 @@ func (s *AgentState) notApproved(c *Call, e Decided) error {
 	return s.settleCall(c, Result{Content: e.Text, IsError: true}, why, StatusCancelled)
 }
 
-// apply settles an unknown outcome or a service's call. An answer to anything else has been overtaken and is
-// ignored.
+// apply settles an unknown outcome or a service's call. An answer to anything else is late and ignored.
 func (e Answered) apply(s *AgentState) error {
 	if e.Used != nil {
 		return s.applyChildAnswer(e)
@@ -435,19 +432,15 @@ func (s *AgentState) flushResults() {
 
 // appendResultsFrom appends the results of the live calls from number first on that are not in the conversation.
 func (s *AgentState) appendResultsFrom(first int) {
-	var live []Call
-	for _, i := range s.unshownCalls(first) {
-		c := s.Live[i]
-		if live == nil {
-			live = slices.Clone(s.Live)
-		}
-		r := *c.Result
-		r.Shown = true
-		live[i].Result = &r
-		s.appendResult(c.ID, r)
+	unshown := s.unshownCalls(first)
+	if len(unshown) > 0 {
+		s.Live = slices.Clone(s.Live)
 	}
-	if live != nil {
-		s.Live = live
+	for _, i := range unshown {
+		r := *s.Live[i].Result
+		r.Shown = true
+		s.Live[i].Result = &r
+		s.appendResult(s.Live[i].ID, r)
 	}
 }
 
@@ -492,8 +485,7 @@ func (s *AgentState) appendResult(id string, r Result) {
 	}
 }
 
-// apply parks a call whose tool asks. What people may decide about is the same as if its claimant had
-// stored it itself.
+// apply parks a call whose tool asks. People decide about the same as if its claimant had stored it itself.
 func (e LateSuspended) apply(s *AgentState) error {
 	if e.Ticket == nil || e.Writer == "" || e.Expires.IsZero() {
 		return &ApplyError{Call: e.Call, Problem: "a writer, a ticket and an expiry are required"}

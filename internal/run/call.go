@@ -65,8 +65,7 @@ type AtGate struct {
 	Entered bool            `json:",omitempty"` // the call may have happened
 }
 
-// ToolAnswer is what people have answered to the tool's own question; nil = it has asked none. A plugin's question is
-// none of the tool's.
+// ToolAnswer is what people have answered to the tool's own question, not to a plugin's; nil = it has asked none.
 func (c Call) ToolAnswer() json.RawMessage {
 	if c.AtGate != nil {
 		return c.AtGate.Answer
@@ -134,8 +133,7 @@ const (
 // WaitFor says whom a suspended call waits for.
 type WaitFor string
 
-// An approval, a person's statement of the outcome, input that its tool or a plugin asked for, or a
-// service's answer.
+// An approval, a person's word on the outcome, input that its tool or a plugin asked for, or a service's answer.
 const (
 	ForApproval WaitFor = "approval"
 	ForOutcome  WaitFor = "outcome"
@@ -215,9 +213,6 @@ func (c Call) AwaitsAnswer() bool {
 // apply keeps a decision whose target is not suspended yet; the last one on a target counts (presets 3). A
 // decision on a call that has ended is ignored.
 func (e DecisionKept) apply(s *AgentState) error {
-	if err := s.requireAwake(); err != nil {
-		return err
-	}
 	if e.Slot < 1 || e.Target == "" {
 		return &ApplyError{Problem: "a slot and a target are required"}
 	}
@@ -231,9 +226,6 @@ func (e DecisionKept) apply(s *AgentState) error {
 
 // apply removes a kept decision that did not apply.
 func (e DecisionDropped) apply(s *AgentState) error {
-	if err := s.requireAwake(); err != nil {
-		return err
-	}
 	s.dropKept(e.Target)
 	return nil
 }
@@ -270,8 +262,7 @@ type Ticket struct {
 	Memo string `json:"memo,omitempty"`
 }
 
-// Pending is the call that people see in the tool's place, such as one a user interface makes; by default the call
-// itself.
+// Pending is the call that people see in place of the call itself, such as one that a user interface makes.
 type Pending struct {
 	ID        string          `json:"id,omitempty"`
 	Name      string          `json:"name,omitempty"`

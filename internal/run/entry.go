@@ -55,8 +55,7 @@ func HashBody(body []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// ApplyEntry applies all events of the next entry, or none. An entry that was applied already changes nothing; a gap is
-// an error.
+// ApplyEntry applies all events of the next entry, or none. One that was applied changes nothing; a gap is an error.
 func ApplyEntry(s AgentState, e Entry) (AgentState, error) {
 	if e.Seq < s.Entries {
 		return s, nil
@@ -70,18 +69,19 @@ func ApplyEntry(s AgentState, e Entry) (AgentState, error) {
 	if e.Prev != "" && e.Prev != s.hash {
 		return s, fmt.Errorf("apply entry %d: it follows another entry %d than the one that is there", e.Seq, s.Seq())
 	}
-	n := s
-	for i, ev := range e.Events {
-		var err error
-		n.head = entryHead{seq: e.Seq, event: i, writer: e.Writer, time: e.Time}
-		if n, err = Apply(n, ev); err != nil {
-			return s, fmt.Errorf("entry %d: %w", e.Seq, err)
-		}
+	d := Draft{State: s, Entry: Entry{Seq: e.Seq, Writer: e.Writer, Time: e.Time}}
+	if err := d.Add(e.Events...); err != nil {
+		return s, fmt.Errorf("entry %d: %w", e.Seq, err)
 	}
-	n.head = entryHead{seq: e.Seq, writer: e.Writer, time: e.Time}
-	n.Entries, n.UpdatedAt, n.hash = e.Seq+1, e.Time, e.Hash()
-	n.snap(e)
-	return n, nil
+	d.State.enter(e)
+	return d.State, nil
+}
+
+// enter makes e, whose events are applied, the newest entry of the run.
+func (s *AgentState) enter(e Entry) {
+	s.head = entryHead{seq: e.Seq, writer: e.Writer, time: e.Time}
+	s.Entries, s.UpdatedAt, s.hash = e.Seq+1, e.Time, e.Hash()
+	s.snap(e)
 }
 
 // Fold rebuilds a run from its entries, in order, starting with s (the zero state for a whole journal).
@@ -100,17 +100,20 @@ func Fold(s AgentState, entries []Entry) (AgentState, error) {
 type Draft struct {
 	State  AgentState
 	Entry  Entry
-	before AgentState
+	Before AgentState // the state the draft began with; not to be changed
+
+	stored []byte // the form of Entry as it is; nil = nobody has asked for it
 }
 
 // NewDraft starts the entry after s.
 func NewDraft(s AgentState, writer string, now time.Time) *Draft {
-	return &Draft{State: s, before: s, Entry: Entry{Seq: s.Entries, Generation: s.Generation, Writer: writer,
+	return &Draft{State: s, Before: s, Entry: Entry{Seq: s.Entries, Generation: s.Generation, Writer: writer,
 		Time: now.UTC().Truncate(time.Millisecond), Prev: s.hash}}
 }
 
 // Add applies events and puts them into the entry. On an error the draft must be thrown away.
 func (d *Draft) Add(events ...Event) error {
+	d.changed()
 	for _, e := range events {
 		d.State.head = entryHead{seq: d.Entry.Seq, event: len(d.Entry.Events), writer: d.Entry.Writer, time: d.Entry.Time}
 		next, err := Apply(d.State, e)
@@ -131,11 +134,9 @@ func (d *Draft) Clone() *Draft {
 	return &c
 }
 
-// Before is the state the draft began with.
-func (d *Draft) Before() *AgentState { return &d.before }
-
 // Mark says which checkpoints the entry is. A kind is marked once.
 func (d *Draft) Mark(kinds ...Checkpoint) {
+	d.changed()
 	for _, k := range kinds {
 		if !slices.Contains(d.Entry.Kinds, k) {
 			d.Entry.Kinds = append(d.Entry.Kinds, k)
@@ -143,12 +144,24 @@ func (d *Draft) Mark(kinds ...Checkpoint) {
 	}
 }
 
+// changed says that the entry is another than the one whose form was asked for.
+func (d *Draft) changed() { d.stored, d.Entry.hash = nil, "" }
+
+// Stored is the stored form of the entry as it is, which is written once.
+func (d *Draft) Stored() (body []byte, err error) {
+	if d.stored == nil {
+		if d.stored, err = MarshalEntry(d.Entry); err == nil {
+			d.Entry.hash = HashBody(d.stored)
+		}
+	}
+	return d.stored, err
+}
+
 // Committed is the state once the entry is in the journal.
 func (d *Draft) Committed() AgentState {
 	s := d.State
-	s.head = entryHead{seq: d.Entry.Seq, writer: d.Entry.Writer, time: d.Entry.Time}
-	s.Entries, s.UpdatedAt, s.hash = d.Entry.Seq+1, d.Entry.Time, d.Entry.Hash()
-	s.snap(d.Entry)
+	_, _ = d.Stored() // for its hash; an entry that cannot be stored has none
+	s.enter(d.Entry)
 	return s
 }
 

@@ -227,8 +227,7 @@ type Evicted struct {
 	// paths that calls among what left have named, the newest last; it replaces the run's
 	Files []string `json:"files,omitempty"`
 
-	// What a model that wrote the summary took; it quoted the conversation and did not carry it. Zero where none was
-	// asked.
+	// What a model that wrote the summary took; it quoted the conversation and did not carry it. Zero = none did.
 	Requests int    `json:"requests,omitempty"` // failed ones included
 	Usage    *Usage `json:"usage,omitempty"`
 	Units    int64  `json:"units,omitempty"`
@@ -294,8 +293,7 @@ type CallUnknown struct {
 	Claim string `json:"claim,omitempty"`
 }
 
-// CallCancelled ends a suspended call that nobody approved in time, or a new one that is skipped because one before it
-// waits.
+// CallCancelled ends a suspended call that nobody approved in time, or skips a new one because one before it waits.
 type CallCancelled struct {
 	Call    string     `json:"call"`
 	Reason  CallReason `json:"reason"`

@@ -61,8 +61,7 @@ func MarshalEvent(e Event) (json.RawMessage, error) {
 	return append(append([]byte(`{"`+name+`":`), body...), '}'), nil
 }
 
-// UnmarshalEvent reads what MarshalEvent wrote. Unknown names, unknown keys, and unknown values that decide what
-// happens are an error.
+// UnmarshalEvent reads what MarshalEvent wrote. Unknown names, keys, and values that decide what happens are errors.
 func UnmarshalEvent(raw json.RawMessage) (Event, error) {
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &m); err != nil {
@@ -86,17 +85,7 @@ func UnmarshalEvent(raw json.RawMessage) (Event, error) {
 	return nil, nil
 }
 
-// UnmarshalStored is UnmarshalEvent of an event that is stored by itself, with the checks that UnmarshalEntry makes of
-// a whole entry.
-func UnmarshalStored(raw json.RawMessage) (Event, error) {
-	if _, err := jsonx.CompactJSON(raw, jsonx.StoredLimits(raw)); err != nil {
-		return nil, fmt.Errorf("unmarshal event: %w", err)
-	}
-	return UnmarshalEvent(raw)
-}
-
-// checkWords refuses a fact with a value that decides what happens and that this build does not know: folded, it would
-// mean something else.
+// checkWords refuses values that decide what happens and that this build does not know: it would do something else.
 func checkWords(name string, e Event) error {
 	switch e := e.(type) {
 	case CallSuspended:

@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// ServerState is what a run knows of one of its agent's MCP servers since its tools were listed. The slices are never
-// written in place.
+// ServerState is what a run knows of an MCP server since its tools were listed. Slices are never written in place.
 type ServerState struct {
 	Name     string `json:"name"`
 	Protocol string `json:"protocol,omitempty"` // the version that was spoken
@@ -44,15 +43,13 @@ func (w DisabledWhy) Valid() bool {
 	return slices.Contains([]DisabledWhy{DisabledChanged, DisabledNew, DisabledCollision, DisabledUnusable}, w)
 }
 
-// ToolsListed says what the run's servers have, and that the run goes on under the definition that holds their tools.
-// Nothing else comes before it.
+// ToolsListed says what the run's servers have, before anything else. The definition has their tools from then on.
 type ToolsListed struct {
 	Definition string        `json:"definition"` // digest of the resolved definition's blob
 	Servers    []ServerState `json:"servers"`    // in the order of the definition, all of them
 }
 
-// ToolsDisabled takes a tool of a server away from the run: what the server says of it now is not what the run is
-// pinned to.
+// ToolsDisabled takes away a tool of a server that is no longer the one that the run is pinned to.
 type ToolsDisabled struct {
 	Server string      `json:"server"`
 	Tool   string      `json:"tool"` // the server's own name

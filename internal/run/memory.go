@@ -29,9 +29,6 @@ func Remember(policy string, v any) Remembered {
 }
 
 func (e Remembered) apply(s *AgentState) error {
-	if err := s.requireAwake(); err != nil {
-		return err
-	}
 	if e.Policy == "" || e.Value == nil {
 		return &ApplyError{Problem: "a policy and a value are required"}
 	}
@@ -59,23 +56,8 @@ func (m Memory) stale() Memory {
 }
 
 // CorrectionKind is what a policy found in a reply that is not the last word, for who shows it. "" = it was cut short,
-// or is no output.
+// or is no output. Package policy has the kinds.
 type CorrectionKind string
-
-// The findings of TextHeuristic (presets 7).
-const (
-	KindIncomplete CorrectionKind = "incomplete" // it says that work is left
-	KindDeflection CorrectionKind = "deflection" // it asks back, offers, narrates or refuses
-	KindEmpty      CorrectionKind = "empty"      // neither text nor calls
-)
-
-// What is wrong with a reply that the breaker counts: under TextRequireTool, one without any call; and in DialectXML,
-// tool tags that hold no call, or one that lacks a name.
-const (
-	KindNoToolCall   CorrectionKind = "no_tool_call"
-	KindMalformed    CorrectionKind = "malformed"
-	KindMissingField CorrectionKind = "missing_field"
-)
 
 // Room is what a request had left of its window, in tokens.
 type Room struct {
@@ -181,8 +163,7 @@ func (s *AgentState) Take(e Evicted) {
 	s.EvictedMessages, s.Summary, s.Files = e.Total, e.Summary, e.Files
 }
 
-// Correction is why a reply without calls did not end the run. The verdict is committed with the reply, so that a fold
-// never judges again.
+// Correction is why a reply without calls did not end the run. It is committed with the reply: no fold judges again.
 type Correction struct {
 	// Lifecycle is that of the inference that carries the correction. "" = none will: a forced summary is not corrected.
 	Lifecycle Lifecycle `json:"lifecycle,omitempty"`
@@ -202,8 +183,7 @@ const stoppedPrefix = "stopped:"
 // Stopped is the reason of a run that something stopped, by its code.
 func Stopped(code string) Reason { return Reason(stoppedPrefix + code) }
 
-// Halt is the verdict of a stop policy. It is committed with the reply that it is about, so that a fold never judges
-// again.
+// Halt is the verdict of a stop policy, which is committed with the reply that it is about: no fold judges again.
 type Halt struct {
 	Code   string `json:"code"`
 	Detail string `json:"detail,omitempty"`

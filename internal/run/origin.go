@@ -105,8 +105,7 @@ func (s *AgentState) continued(past *AgentState) error {
 	return nil
 }
 
-// forked takes over a run as it was, with its newest round. Calls that are open are asked anew, as if nobody had
-// decided yet.
+// forked takes over a run as it was, with its newest round. Open calls are asked anew, as if nobody had decided yet.
 func (s *AgentState) forked(past *AgentState) error {
 	s.Round, s.Correction, s.Patches, s.Cut = past.Round, past.Correction, past.Patches, past.Cut
 	if len(s.From.Memory) > 0 {
@@ -153,8 +152,7 @@ func (s *AgentState) forked(past *AgentState) error {
 	return nil
 }
 
-// attributePlanResults marks results of a plan's steps with the run whose journal holds them; they may still be
-// appended.
+// attributePlanResults marks results of a plan's steps that may still be appended with the run that holds them.
 func (s *AgentState) attributePlanResults(past *AgentState) {
 	if !past.Plan.Active() {
 		return
@@ -199,8 +197,7 @@ func (s *AgentState) askedInput(id string) (json.RawMessage, bool) {
 }
 
 // doubtfulCall returns an open call that was entered in the other run, with the arguments it was entered with. It may
-// have happened, so nothing but a person's order lets it run again; the tool is not asked, since it knows that attempt
-// under the other run's key.
+// have happened, so only a person's order lets it run again. The tool knows that attempt by the other run's key.
 func (s *AgentState) doubtfulCall(c Call, asked []CallUnknown) (Call, []CallUnknown, error) {
 	if c.Status == StatusRunning {
 		return c, asked, &ApplyError{Call: c.ID, Problem: "it was running"}
@@ -330,32 +327,8 @@ func (s *AgentState) applyChildAnswer(e Answered) error {
 }
 
 // Via is the channel by which a person's decision or remark came in. Whatever authenticated the person says which one
-// it was, never the person. "" = not recorded.
+// it was, never the person. "" = not recorded. Package agent has the channels.
 type Via string
 
-// The channels.
-const (
-	ViaPage    Via = "page" // behind a signed link, as in a mail
-	ViaSlack   Via = "slack"
-	ViaAPI     Via = "api"
-	ViaConsole Via = "console" // the web console
-	ViaCLI     Via = "cli"     // on the machine of the store
-)
-
-// Vias returns all channels.
-func Vias() []Via { return []Via{ViaPage, ViaSlack, ViaAPI, ViaConsole, ViaCLI} }
-
-// Confirm is what an approval on a page behind a link takes besides; "" = nothing.
+// Confirm is what an approval on a page behind a link takes besides; "" = nothing. Package agent has them.
 type Confirm string
-
-// The confirmations. A sign-in also counts where a code is asked for.
-const (
-	ConfirmCode Confirm = "code" // a code that came by another channel than the link
-	ConfirmOIDC Confirm = "oidc" // a sign-in, by OpenID Connect, of the person whom the link was sent to
-)
-
-// Confirms returns all confirmations.
-func Confirms() []Confirm { return []Confirm{ConfirmCode, ConfirmOIDC} }
-
-// Covers reports whether an approval that was confirmed by c counts where o is asked for.
-func (c Confirm) Covers(o Confirm) bool { return o == "" || c == o || c == ConfirmOIDC }

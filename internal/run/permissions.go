@@ -84,15 +84,9 @@ type ToolPermit struct {
 	Edited bool      `json:"edited,omitempty"` // it is of arguments that a person changed
 }
 
-// PermissionStatus is what a permission backend says of a tool (seed 000, PermissionManager.get).
+// PermissionStatus is what a permission backend says of a tool (seed 000, PermissionManager.get). Package policy has
+// the statuses; a tool that a backend says nothing of is requestable.
 type PermissionStatus string
-
-// The statuses. A tool that a backend says nothing of is requestable.
-const (
-	PermissionApproved    PermissionStatus = "APPROVED"
-	PermissionDenied      PermissionStatus = "DENIED"
-	PermissionRequestable PermissionStatus = "REQUESTABLE"
-)
 
 // First is the first call that the request blocked.
 func (r PermissionRequest) First() string { return r.Tools[0].Calls[0] }
@@ -109,14 +103,6 @@ func (p *Permissions) Denied(tool string) (ToolPermit, bool) {
 		return ToolPermit{}, false
 	}
 	return p.Tools[i], true
-}
-
-// Status is the backend's status of a tool in the round of that inference.
-func (p *Permissions) Status(tool string, inference int64) PermissionStatus {
-	if p.Checked.Inference != inference {
-		return ""
-	}
-	return p.Checked.Tools[tool]
 }
 
 // Request finds an open request.
@@ -422,9 +408,6 @@ func (p *Permissions) Use(approval, tool string) {
 }
 
 func (e PermissionChecked) apply(s *AgentState) error {
-	if err := s.requireAwake(); err != nil {
-		return err
-	}
 	switch known := s.Permissions.Checked.Inference; {
 	case known == e.Inference:
 		var left []StandingGrant
@@ -447,9 +430,6 @@ func (e PermissionChecked) apply(s *AgentState) error {
 }
 
 func (e PermissionFailed) apply(s *AgentState) error {
-	if err := s.requireAwake(); err != nil {
-		return err
-	}
 	s.Permissions.Failed = cmp.Or(s.Permissions.Failed, e.Message)
 	return nil
 }

@@ -18,8 +18,7 @@ type CallPatch struct {
 // Patch is one change of a run's shared state.
 type Patch = jsonx.Patch
 
-// MaxState bounds the JSON of a run's shared state, in bytes. The fold holds to it, so it is part of what a stored
-// journal means.
+// MaxState bounds the JSON of a run's shared state, in bytes. The fold holds to it: it is part of the stored form.
 const MaxState = 64 << 10
 
 // EmptyState is the shared state of a run whose tools have changed nothing.
@@ -77,8 +76,7 @@ func (s *AgentState) settleState() {
 	}
 }
 
-// hasSharedView reports whether the call has been entered, or is about to be, with the view of the round: its changes
-// are still to come.
+// hasSharedView reports whether the call's changes, made with the round's view of the state, are still to come.
 func (c Call) hasSharedView() bool {
 	switch c.Status {
 	case StatusNew, StatusRunning, StatusResuming:

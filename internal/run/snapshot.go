@@ -1,6 +1,7 @@
 package run
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
 
@@ -15,8 +16,7 @@ const snapshotEvery = 32
 // maxSnapshot bounds a snapshot, in bytes, so that it fits into an entry beside what the entry is for.
 const maxSnapshot = 128 * 1024
 
-// snapshotForm is a run without message bodies and settled calls: what a reader needs who begins in the middle of the
-// journal.
+// snapshotForm is a run without message bodies and settled calls, for a reader who begins in mid-journal.
 type snapshotForm struct {
 	AgentState
 	Messages []Message
@@ -30,8 +30,8 @@ func (d *Draft) Snap() error {
 	for every < 2*int64(s.Messages.Len()) {
 		every *= 2
 	}
-	evicts := s.EvictedMessages > d.before.EvictedMessages
-	due := evicts && (d.before.snapped == 0 || s.Messages.Len() <= snapshotEvery) || s.EvictedMessages > 0 &&
+	evicts := s.EvictedMessages > d.Before.EvictedMessages
+	due := evicts && (d.Before.snapped == 0 || s.Messages.Len() <= snapshotEvery) || s.EvictedMessages > 0 &&
 		d.Entry.Seq%every == 0
 	if !due || s.Status == RunDone || s.inherits() || s.Plan.Active() { // a plan still needs its settled calls
 		return nil
@@ -48,9 +48,15 @@ func (d *Draft) Snap() error {
 		return fmt.Errorf("snapshot run %s: %w", s.Run, err)
 	}
 	if len(snapshot) <= maxSnapshot {
-		d.Entry.Snapshot = snapshot
+		d.SetSnapshot(snapshot)
 	}
 	return nil
+}
+
+// SetSnapshot puts a snapshot into the entry, or takes it out of it where there is none.
+func (d *Draft) SetSnapshot(snapshot json.RawMessage) {
+	d.changed()
+	d.Entry.Snapshot = snapshot
 }
 
 // ReadFrom is the sequence of the oldest entry that a reader of the run needs: the one that holds the oldest body that
@@ -101,9 +107,8 @@ func Restore(entries []Entry) (s AgentState, ok bool, err error) {
 
 // state is the run at entry i, with the bodies that the entries hold; false where one is missing.
 func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
-	e, s := entries[i], f.AgentState
-	s.Entries, s.UpdatedAt, s.hash, s.Partial = e.Seq+1, e.Time, e.Hash(), true
-	s.head = entryHead{seq: e.Seq, writer: e.Writer, time: e.Time}
+	s := f.AgentState
+	s.Partial = true
 	var ok bool
 	for _, m := range f.Messages {
 		if m.Block, ok = bodyAt(entries, m.Source); !ok {
@@ -116,7 +121,7 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 			return s, false
 		}
 	}
-	s.snap(e)
+	s.enter(entries[i])
 	return s, true
 }
 

@@ -98,7 +98,7 @@ var snapBeside = []func(*snapRun) []run.Event{
 		return []run.Event{run.Remembered{Policy: "listed", Value: json.RawMessage(`["read"]`)}}
 	},
 	func(l *snapRun) []run.Event {
-		return []run.Event{run.PermissionChecked{Inference: l.s.Round.Inference, Tools: map[string]run.PermissionStatus{"pay": run.PermissionDenied}}}
+		return []run.Event{run.PermissionChecked{Inference: l.s.Round.Inference, Tools: map[string]run.PermissionStatus{"pay": "DENIED"}}}
 	},
 	func(l *snapRun) []run.Event {
 		l.slot++

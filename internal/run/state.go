@@ -185,8 +185,7 @@ const longestOwner = 360 * 24 * time.Hour
 // HandsOverAt is when the run's owner is so old that another execution has to go on.
 func (s *AgentState) HandsOverAt() time.Time { return s.OwnedAt.Add(longestOwner) }
 
-// HandsOver reports whether the owner has written so much, or is so old as of the newest fact, that another execution
-// has to go on.
+// HandsOver reports whether another execution has to go on: the owner has written too much, or is too old by now.
 func (s *AgentState) HandsOver() bool {
 	return s.Entries-s.OwnedSince >= entriesPerExecution || !s.head.time.Before(s.HandsOverAt())
 }
@@ -310,8 +309,7 @@ const (
 	ResumeBatchAll    ResumeMode = "batch_all"
 )
 
-// WithPlaceholders reports whether the model is asked while calls are open, with placeholders for their results
-// (all_suspended).
+// WithPlaceholders reports whether the model is asked while calls are open, with placeholders for their results.
 func (s *AgentState) WithPlaceholders() bool { return s.Wait == WaitAllSuspended }
 
 // Newest is the newest round's part of the live calls.
@@ -338,8 +336,7 @@ func (s *AgentState) Held(mode ResumeMode) bool {
 	return slices.ContainsFunc(counted, func(c Call) bool { return c.Status == StatusSuspended })
 }
 
-// isPaused reports whether the call waits for somebody: it is suspended, or approved and held. Only of a run that asks
-// the model meanwhile.
+// isPaused reports, of a run that asks the model meanwhile, whether the call is suspended, or approved and held.
 func (s *AgentState) isPaused(c Call) bool {
 	return c.Status == StatusSuspended || c.Status == StatusResuming && s.Held(s.Resume)
 }
@@ -388,12 +385,10 @@ func (s *AgentState) noteRequesters(e Event) {
 		}
 		s.Heard = withPeople(s.Heard, e.By)
 	case Answered:
-		s.Heard = withPeople(s.Heard, e.By)
-		s.Heard = withPeople(s.Heard, e.With...)
+		s.Heard = withPeople(withPeople(s.Heard, e.By), e.With...)
 	case Decided:
 		if e.Result != nil || e.Action != ActionApprove && e.Note != "" { // the model reads the note of a denial
-			s.Heard = withPeople(s.Heard, e.By)
-			s.Heard = withPeople(s.Heard, e.With...)
+			s.Heard = withPeople(withPeople(s.Heard, e.By), e.With...)
 		}
 	}
 }
@@ -423,8 +418,7 @@ func HashID(parts ...string) string {
 	return strings.ToLower(base32.StdEncoding.EncodeToString(h.Sum(nil)))[:25]
 }
 
-// IsPrincipal reports whether s is a name of that kind, such as user: or group:, followed by at most 128 allowed
-// characters.
+// IsPrincipal reports whether s is a kind, such as user: or group:, and then 1 to 128 allowed characters.
 func IsPrincipal(kind, s string) bool {
 	who, ok := strings.CutPrefix(s, kind)
 	return ok && principalName.MatchString(who)

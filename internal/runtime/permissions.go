@@ -168,8 +168,8 @@ func (a *permissions) check(ctx context.Context, def *agent.Definition, d *run.D
 		a.checked = &run.PermissionChecked{Inference: s.Round.Inference, Tools: map[string]run.PermissionStatus{}}
 		for _, tool := range asked {
 			status := got[tool]
-			if status != run.PermissionApproved && status != run.PermissionDenied { // all else is a reason to ask
-				status = run.PermissionRequestable
+			if status != policy.PermissionApproved && status != policy.PermissionDenied { // all else is a reason to ask
+				status = policy.PermissionRequestable
 			}
 			a.checked.Tools[tool] = status
 		}

@@ -108,7 +108,7 @@ func (p Ports) commit(
 	}
 	unsent, err := p.appendWithOutbox(ctx, before, d, def, guards)
 	if errors.Is(err, store.ErrTooLarge) && d.Entry.Snapshot != nil { // a snapshot can wait for a smaller entry
-		d.Entry.Snapshot = nil
+		d.SetSnapshot(nil)
 		unsent, err = p.appendWithOutbox(ctx, before, d, def, guards)
 	}
 	if err != nil {
@@ -413,7 +413,7 @@ func approvedBy(d *run.Draft, call string) string {
 			return said.Approval
 		}
 	}
-	c, _ := d.Before().Call(call)
+	c, _ := d.Before.Call(call)
 	if c.Grant == nil || c.Grant.Tool || c.Grant.Consumed {
 		return ""
 	}
@@ -489,7 +489,7 @@ func isDecisionOn(e run.Event, c run.Call) bool {
 func consumeOps(tenant string, d *run.Draft) []store.Op {
 	var ops []store.Op
 	granted := map[string]run.Grant{}
-	for _, c := range d.Before().Live {
+	for _, c := range d.Before.Live {
 		if c.Grant != nil && c.Grant.Consumed {
 			granted[c.ID] = *c.Grant
 		}

@@ -297,7 +297,7 @@ func (r *recording) via(call string, v run.Voice) run.Via {
 	c, _ := r.before.Call(call)
 	for _, rule := range r.definition.Permission.Rules {
 		matches, err := path.Match(rule.Tool, c.Tool)
-		if v.Via == "" && err == nil && matches && len(rule.Via) > 0 && !slices.Contains(rule.Via, run.ViaAPI) {
+		if v.Via == "" && err == nil && matches && len(rule.Via) > 0 && !slices.Contains(rule.Via, agent.ViaAPI) {
 			return rule.Via[0]
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/run"
@@ -207,7 +208,7 @@ func (s *simulation) decideOpenRequest(iv Intervention) bool {
 // decideRequest decides a request as an approver, and reports whether the decision was accepted.
 func (s *simulation) decideRequest(iv Intervention, asked approval.Approval, action approval.Action) bool {
 	r := approval.DecisionInput{Tenant: tenant, ID: asked.ID, Action: action, By: anyApprover(asked)}
-	for _, via := range run.Vias() {
+	for _, via := range agent.Vias() {
 		if asked.ChannelsOf(r.Tool).Count(via, "") {
 			r.Via = via
 		}

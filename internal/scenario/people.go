@@ -94,7 +94,7 @@ func (l *line) parse() (key, text string) {
 	if key, text = l.check(); text != "" {
 		return key, text
 	}
-	l.Via = cmp.Or(l.Via, run.ViaAPI)
+	l.Via = cmp.Or(l.Via, agent.ViaAPI)
 	var err error
 	if l.by, err = parsePrincipal(l.By); err != nil {
 		return "by", err.Error()
@@ -137,8 +137,8 @@ func (f lineForm) check() (key, text string) {
 			return low, "got nothing, " + f.Do + " wants it"
 		}
 	}
-	if f.Via != "" && !slices.Contains(run.Vias(), f.Via) {
-		return "via", fmt.Sprintf("got %.40q, want one of %v", f.Via, run.Vias())
+	if f.Via != "" && !slices.Contains(agent.Vias(), f.Via) {
+		return "via", fmt.Sprintf("got %.40q, want one of %v", f.Via, agent.Vias())
 	}
 	if f.Do == "answer" && answers != 1 {
 		return "result", "want exactly one of result, error and rerun"

@@ -14,6 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
@@ -74,10 +75,10 @@ func (b *permissionBook) Set(_ context.Context, c hook.PermissionContext, sent h
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, t := range sent.Granted {
-		b.known[c.Subject+"/"+t] = run.PermissionApproved
+		b.known[c.Subject+"/"+t] = policy.PermissionApproved
 	}
 	for _, t := range sent.Denied {
-		b.known[c.Subject+"/"+t] = run.PermissionDenied
+		b.known[c.Subject+"/"+t] = policy.PermissionDenied
 	}
 	return nil
 }
@@ -195,7 +196,7 @@ func TestPermissionBackendKnows(t *testing.T) {
 `, "", want)
 		runWithCrashes(t, s, func() hook.Set {
 			book := newBook()
-			book.known["order 7/refunds.create"], book.known["order 7/mails.send"] = run.PermissionApproved, run.PermissionDenied
+			book.known["order 7/refunds.create"], book.known["order 7/mails.send"] = policy.PermissionApproved, policy.PermissionDenied
 			return book.hooks()
 		}, func(*testing.T, bool) {})
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -147,7 +148,10 @@ func readSlot(it Item) (run.Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	fact, err := run.UnmarshalStored(it.Body)
+	var fact run.Event
+	if _, err = jsonx.CompactJSON(it.Body, jsonx.StoredLimits(it.Body)); err == nil {
+		fact, err = run.UnmarshalEvent(it.Body)
+	}
 	if err == nil && run.InboxSlot(fact) != n {
 		err = fmt.Errorf("slot: it holds the fact of slot %d", run.InboxSlot(fact))
 	}

@@ -302,7 +302,7 @@ func closes(fact run.Event) bool {
 // nil means that nothing is known of the outcome beyond what the error says: reload.
 func (j *Journal) Append(ctx context.Context, before run.AgentState, d *run.Draft, guards ...Op) error {
 	after := d.Committed()
-	body, err := run.MarshalEntry(d.Entry)
+	body, err := d.Stored()
 	if err != nil {
 		return fmt.Errorf("append to run %s: %w", after.Run, err)
 	}

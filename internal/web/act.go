@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/show"
@@ -192,7 +193,7 @@ func (s *server) sendCode(w http.ResponseWriter, r *http.Request, v visit, form 
 
 // codeChannel returns the channel by which the visitor is sent a code; "" = none is, or the request takes none.
 func (s *server) codeChannel(v visit) string {
-	if s.Codes == nil || v.confirmation() != run.ConfirmCode {
+	if s.Codes == nil || v.confirmation() != agent.ConfirmCode {
 		return ""
 	}
 	return s.Codes.SecondChannel(v.who, v.link.Channel)
@@ -208,7 +209,7 @@ func (v visit) isSignedIn() bool {
 
 // isSomebodyElse reports whether the visitor has signed in as another person, where that matters.
 func (v visit) isSomebodyElse() bool {
-	return v.confirmation() == run.ConfirmOIDC && v.session != nil && !v.isSignedIn()
+	return v.confirmation() == agent.ConfirmOIDC && v.session != nil && !v.isSignedIn()
 }
 
 // The errors of an approval that takes a sign-in.
@@ -224,7 +225,7 @@ func (s *server) confirm(v visit, form map[string]string) func(context.Context, 
 	}
 	return func(ctx context.Context, by run.Confirm) error {
 		switch {
-		case by == run.ConfirmCode:
+		case by == agent.ConfirmCode:
 			return s.Links.UseCode(ctx, v.link, v.a.Digest, form["code"])
 		case !v.isSignedIn():
 			return errNotSignedIn

@@ -62,7 +62,7 @@ func (p *pigeon) newestCode(t *testing.T) string {
 // confirming is a harness whose rule wants a code of who approves on a page, and the channels that carry it.
 func confirming(t *testing.T) (w *harness, slack, mail *pigeon, logs *strings.Builder) {
 	w = newHarness(t, asks(five), func(d *agent.Definition) {
-		d.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, Confirm: run.ConfirmCode}}
+		d.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, Confirm: agent.ConfirmCode}}
 	})
 	w.people["user:ana"] = person.Person{ID: "user:ana", Groups: []string{"group:operators"}, Email: "ana@example.com", Slack: "U1"}
 	slack, mail, logs = &pigeon{name: "slack"}, &pigeon{name: "email"}, &strings.Builder{}
@@ -109,7 +109,7 @@ func TestA26ACodeConfirms(t *testing.T) {
 	require.Equal(t, run.RunDone, w.finish())
 	require.Len(t, w.paid, 1)
 	d := w.reload(a).Decisions[0]
-	require.Equal(t, []any{approval.ViaPage, run.ConfirmCode}, []any{d.Via, d.Confirmed})
+	require.Equal(t, []any{agent.ViaPage, agent.ConfirmCode}, []any{d.Via, d.Confirmed})
 	for _, it := range w.rows.All() {
 		require.NotContains(t, string(it.Body)+it.PK+it.SK, code, "nothing stored has the code")
 	}
@@ -185,7 +185,7 @@ func TestA26TheMessage(t *testing.T) {
 // A25: a page whose channel does not count offers no approval and says where; one that is sent all the same is refused.
 func TestA25ThePageIsNoChannelOfTheRule(t *testing.T) {
 	w := newHarness(t, asks(five), func(d *agent.Definition) {
-		d.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, Via: []run.Via{run.ViaSlack, run.ViaAPI}}}
+		d.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, Via: []run.Via{agent.ViaSlack, agent.ViaAPI}}}
 	})
 	a := w.pendingRequest()
 	at := w.newLink(a, "user:ana")

@@ -342,7 +342,7 @@ func (c *console) serveApproval(w http.ResponseWriter, r *http.Request, id strin
 func (c *console) newVisit(a approval.Approval) visit {
 	return visit{
 		link: link.Link{ID: "console", Tenant: c.Tenant, Approval: a.ID, To: c.As.ID, Nonce: c.formNonce()}, a: a, by: c.As,
-		via: approval.ViaConsole,
+		via: agent.ViaConsole,
 		who: person.Person{ID: c.As.ID, Groups: c.As.Groups}, checkProof: c.checkProof,
 		frame: c.newFrame("", navApprovals, runTrail(a.Root, a.Run)...),
 		fine:  "Your answer counts as " + c.As.ID + "'s. It is recorded as given in the console.",

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/npmtest"
@@ -82,10 +83,10 @@ func TestA9TheConsoleDecidesByTheDesk(t *testing.T) {
 	w.console("user:ana", func(*web.Console) {})
 	at := w.server.URL + "/approvals/" + a.ID
 	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "remark", "key", "key", "text", "Which invoice?").status)
-	require.Equal(t, []web.Remark{{Tenant: local.Tenant, ID: a.ID, Text: "Which invoice?", By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}}, Via: approval.ViaConsole}}, remarks)
+	require.Equal(t, []web.Remark{{Tenant: local.Tenant, ID: a.ID, Text: "Which invoice?", By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}}, Via: agent.ViaConsole}}, remarks)
 	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "approve", "key", "token", "note", "Paid before.").status)
 	require.Equal(t, []approval.DecisionInput{{
-		Tenant: local.Tenant, ID: a.ID, Action: approval.Approve, Note: "Paid before.", By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}}, Via: approval.ViaConsole, Digest: a.Digest,
+		Tenant: local.Tenant, ID: a.ID, Action: approval.Approve, Note: "Paid before.", By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}}, Via: agent.ViaConsole, Digest: a.Digest,
 	}}, desk.requests)
 	require.Equal(t, run.RunDone, w.finish())
 }

@@ -131,7 +131,7 @@ func TestB4AnApproverUncoversOnRecord(t *testing.T) {
 	on := w.reload(a).Unmaskings
 	require.Len(t, on, 1)
 	require.Equal(t, "user:ana", on[0].By)
-	require.Equal(t, approval.ViaPage, on[0].Via)
+	require.Equal(t, agent.ViaPage, on[0].Via)
 	require.WithinDuration(t, w.clk.Now(), on[0].At, time.Minute)
 	require.Equal(t, approval.Pending, w.reload(a).Status, "it decides nothing")
 	require.NotContains(t, w.do("GET", ana, nil).body, secret, "it was shown once")
@@ -142,7 +142,7 @@ func TestB4AnApproverUncoversOnRecord(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, unproved.status, "who may look has not shown that they may decide")
 	require.NotContains(t, unproved.body, secret)
 	require.Contains(t, w.pressButton(inConsole, "uncover", "key", "key").body, secret)
-	require.Equal(t, approval.ViaConsole, w.reload(a).Unmaskings[1].Via)
+	require.Equal(t, agent.ViaConsole, w.reload(a).Unmaskings[1].Via)
 	w.server = httptest.NewServer(w.pages.Handler())
 	t.Cleanup(w.server.Close)
 	ana = w.newLink(a, "user:ana")

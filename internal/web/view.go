@@ -6,9 +6,9 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/show"
-	"github.com/countersign/countersign/internal/run"
 )
 
 // writeRequestPage shows a request as it is now, with the result of the last form on top.
@@ -120,9 +120,9 @@ func (s *server) findAllowedActions(v visit) (m allowedActions) {
 func (s *server) offersApproval(v visit, tool string) bool {
 	c := v.a.ChannelsOf(tool)
 	switch c.ConfirmationBy(v.via) {
-	case run.ConfirmCode:
+	case agent.ConfirmCode:
 		return c.Allow(v.via) && s.codeChannel(v) != ""
-	case run.ConfirmOIDC:
+	case agent.ConfirmOIDC:
 		return c.Allow(v.via) && v.isSignedIn()
 	}
 	return c.Allow(v.via)
@@ -157,7 +157,7 @@ func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (r
 	page.May = s.findAllowedActions(v)
 	if v.a.CanApprove(v.by, s.Clock.Now()) && (page.May.Deny || page.May.Result) {
 		page.CodeBy = s.codeChannel(v)
-		if s.SignIn != nil && v.confirmation() == run.ConfirmOIDC && v.session == nil {
+		if s.SignIn != nil && v.confirmation() == agent.ConfirmOIDC && v.session == nil {
 			page.SignIn = signInAddress(v.path, false)
 		}
 	}
@@ -177,7 +177,7 @@ func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (r
 // confirmationText says why there is no approval yet on a page behind a link.
 func (s *server) confirmationText(v visit) string {
 	switch {
-	case v.confirmation() == run.ConfirmCode:
+	case v.confirmation() == agent.ConfirmCode:
 		return "To approve it here takes a code, which is sent to you by another channel than your link, " +
 			"and none is known that reaches you. You may deny it here."
 	case s.SignIn == nil:

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/people/link"
@@ -253,5 +254,5 @@ func (s *server) loadVisit(ctx context.Context, id string) (visit, error) {
 	case err != nil:
 		return visit{}, err
 	}
-	return visit{link: l, a: a, who: who, by: policy.Principal{ID: who.ID, Groups: who.Groups}, via: approval.ViaPage}, nil
+	return visit{link: l, a: a, who: who, by: policy.Principal{ID: who.ID, Groups: who.Groups}, via: agent.ViaPage}, nil
 }

@@ -117,7 +117,7 @@ func TestA9DecisionsGoThroughTheDesk(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, w.pressButton(w.newLink(a, "user:ana"), "approve", "note", "fine").status)
 	require.Equal(t, []approval.DecisionInput{{
 		Tenant: local.Tenant, ID: a.ID, Action: approval.Approve, Note: "fine", By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
-		Via: approval.ViaPage, Digest: a.Digest,
+		Via: agent.ViaPage, Digest: a.Digest,
 	}}, desk.asked)
 	require.Equal(t, run.RunDone, w.finish())
 }
@@ -569,7 +569,7 @@ func TestRemarks(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, w.pressButton(at, "remark", "text", "  ").status)
 	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "remark", "text", "why?").status)
 	require.Len(t, got, 1)
-	require.Equal(t, web.Remark{Tenant: local.Tenant, ID: a.ID, Text: "why?", By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}}, Via: approval.ViaPage}, got[0])
+	require.Equal(t, web.Remark{Tenant: local.Tenant, ID: a.ID, Text: "why?", By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}}, Via: agent.ViaPage}, got[0])
 	require.Equal(t, approval.Pending, w.reload(a).Status)
 }
 
@@ -654,7 +654,7 @@ func TestA15OutcomesAfterEscalation(t *testing.T) {
 				return
 			}
 			require.Len(t, got, 1)
-			require.Equal(t, []any{approval.ViaPage, "It did.", "user:eve"}, []any{got[0].Via, got[0].Content, got[0].By.ID})
+			require.Equal(t, []any{agent.ViaPage, "It did.", "user:eve"}, []any{got[0].Via, got[0].Content, got[0].By.ID})
 		})
 	}
 }

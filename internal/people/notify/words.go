@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/show"
 )
@@ -110,7 +111,7 @@ func (m Message) Invitation() string {
 		return noLink
 	case m.Link == "":
 		return "There is nothing to do."
-	case m.IsPending() && !channels.Allow(approval.ViaPage):
+	case m.IsPending() && !channels.Allow(agent.ViaPage):
 		return "It is approved by " + channels.Words() + ". See it, and deny it if you want to, on its page."
 	case m.IsPending():
 		return "See it and decide on its page."

@@ -10,7 +10,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/mask"
-	"github.com/countersign/countersign/internal/run"
 )
 
 // View is what is known of a request besides what is stored with it. With the zero View, targets are not shown, and
@@ -273,9 +272,9 @@ func viaText(a approval.Approval) string {
 	switch {
 	case c.Via == nil && c.Confirm == "":
 		return ""
-	case c.Confirm == run.ConfirmOIDC && c.Allow(run.ViaPage):
+	case c.Confirm == agent.ConfirmOIDC && c.Allow(agent.ViaPage):
 		text += "; on its page by whoever has signed in as the person that the link was sent to"
-	case c.Confirm == run.ConfirmCode && c.Allow(run.ViaPage):
+	case c.Confirm == agent.ConfirmCode && c.Allow(agent.ViaPage):
 		text += "; on its page with a code that is sent by another channel than the link"
 	}
 	return text + "; denied by every channel"

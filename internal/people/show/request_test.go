@@ -61,7 +61,7 @@ func written(d show.Document, name show.Name) string {
 func TestB1TheDocument(t *testing.T) {
 	a := request()
 	a.Quorum, a.FourEyes, a.Requesters = 2, true, []string{"user:ana"}
-	a.Decisions = []approval.Decision{{By: "user:bo", Action: approval.Approve, At: noon.Add(time.Hour), Note: "fine", Via: approval.ViaSlack}}
+	a.Decisions = []approval.Decision{{By: "user:bo", Action: approval.Approve, At: noon.Add(time.Hour), Note: "fine", Via: agent.ViaSlack}}
 	a.EscalateTo, a.EscalatesAt = []string{"group:heads"}, noon.Add(2*time.Hour)
 	a.Parent, a.ParentCall, a.Root = "r0", "c9", "r0"
 	a.Above = [][]string{{"group:support"}}

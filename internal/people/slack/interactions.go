@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/jsonx"
@@ -120,7 +121,7 @@ func (in *Interactions) decideClick(ctx context.Context, c click) (approval.Appr
 	}
 	a, err := in.Decide(ctx, approval.DecisionInput{
 		Tenant: tenant, ID: c.shown.Approval, Action: c.action, Note: c.note, Digest: c.shown.Digest,
-		By: policy.Principal{ID: p.ID, Groups: p.Groups}, Via: approval.ViaSlack,
+		By: policy.Principal{ID: p.ID, Groups: p.Groups}, Via: agent.ViaSlack,
 	})
 	if err != nil {
 		return in.failureText(c, err)

@@ -79,7 +79,7 @@ func TestC1Click(t *testing.T) {
 		require.Len(t, o.desk.got, 1)
 		r := o.desk.got[0]
 		require.Equal(t, approval.DecisionInput{
-			Tenant: "acme", ID: "aabcdefghijklmnopqrstuvwxy", Action: c.want, Note: "seen <it> & checked", Via: approval.ViaSlack, Digest: digest, By: r.By,
+			Tenant: "acme", ID: "aabcdefghijklmnopqrstuvwxy", Action: c.want, Note: "seen <it> & checked", Via: agent.ViaSlack, Digest: digest, By: r.By,
 		}, r)
 		require.Equal(t, ana.ID, r.By.ID)
 		require.Equal(t, ana.Groups, r.By.Groups)
@@ -425,7 +425,7 @@ func FuzzInteractions(f *testing.F) {
 			t.Fatalf("a signed body was answered %d", code)
 		}
 		for _, r := range d.got {
-			if r.Tenant != "acme" || r.By.ID != ana.ID && r.By.ID != ben.ID || r.Action != approval.Approve && r.Action != approval.Deny || r.Via != approval.ViaSlack {
+			if r.Tenant != "acme" || r.By.ID != ana.ID && r.By.ID != ben.ID || r.Action != approval.Approve && r.Action != approval.Deny || r.Via != agent.ViaSlack {
 				t.Fatalf("decided %+v", r)
 			}
 		}

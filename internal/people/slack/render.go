@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/show"
@@ -104,7 +105,7 @@ func renderBlocks(m notify.Message, d show.Document, short bool) []block {
 		blocks = append(blocks, section(m.Invitation()))
 	}
 	if buttons {
-		if c := m.Approval.Channels; !c.Allow(approval.ViaSlack) {
+		if c := m.Approval.Channels; !c.Allow(agent.ViaSlack) {
 			blocks = append(blocks, section("It is approved by "+c.Words()+", and not in Slack. You may deny it here."))
 		}
 		blocks = append(blocks, noteInput())
@@ -160,7 +161,7 @@ func actionRow(m notify.Message, buttons bool) []any {
 	var row []any
 	if buttons {
 		value := buttonValue{V: 1, Approval: m.Approval.ID, Digest: m.Approval.Digest}.String()
-		if m.Approval.Channels.Allow(approval.ViaSlack) {
+		if m.Approval.Channels.Allow(agent.ViaSlack) {
 			row = append(row, newButton(actionApprove, "Approve", "primary", value, "Approve this call?",
 				"It will be carried out exactly as this message shows it."))
 		}

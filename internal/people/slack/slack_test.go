@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/badinput"
 	"github.com/countersign/countersign/internal/clock"
@@ -195,7 +196,7 @@ func TestC1Buttons(t *testing.T) {
 		"about tools":        {func(m *notify.Message) { m.Approval.Kind = approval.KindTools }, []string{"open"}},
 		"asks for input":     {func(m *notify.Message) { m.Approval.Kind = approval.KindInput }, []string{"open"}},
 		"its outcome":        {func(m *notify.Message) { m.Approval.Kind = approval.KindOutcome }, []string{"open"}},
-		"approved elsewhere": {func(m *notify.Message) { m.Approval.Via = []approval.Via{approval.ViaPage} }, []string{"deny", "open"}},
+		"approved elsewhere": {func(m *notify.Message) { m.Approval.Via = []approval.Via{agent.ViaPage} }, []string{"deny", "open"}},
 		"not sealed":         {func(m *notify.Message) { m.Approval.Digest = "" }, []string{"open"}},
 		"decided":            {func(m *notify.Message) { m.Approval.Status = approval.Denied }, []string{"open"}},
 	} {

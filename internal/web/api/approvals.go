@@ -114,7 +114,7 @@ func (s *server) addSentence(ctx context.Context, a *approval.Approval) (err err
 }
 
 // decisionChannel returns the channel that decisions of this API are recorded with.
-func (s *server) decisionChannel() approval.Via { return cmp.Or(s.Via, approval.ViaAPI) }
+func (s *server) decisionChannel() approval.Via { return cmp.Or(s.Via, agent.ViaAPI) }
 
 func (s *server) decideApproval(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
 	id := r.PathValue("id")

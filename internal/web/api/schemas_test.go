@@ -224,6 +224,13 @@ func constants(t *testing.T, of reflect.Type) []string {
 	dir := "../../.." + strings.TrimPrefix(of.PkgPath(), "github.com/countersign/countersign")
 	files, err := filepath.Glob(dir + "/*.go")
 	require.NoError(t, err)
+	for _, other := range []string{"agent", "policy"} { // they have constants of types that a run stores
+		more, err := filepath.Glob("../../" + other + "/*.go")
+		require.NoError(t, err)
+		if !strings.HasSuffix(dir, "/"+other) {
+			files = append(files, more...)
+		}
+	}
 	var values []string
 	for _, f := range files {
 		if strings.HasSuffix(f, "_test.go") {
@@ -236,7 +243,12 @@ func constants(t *testing.T, of reflect.Type) []string {
 			if !ok {
 				return true
 			}
-			if name, ok := spec.Type.(*ast.Ident); ok && name.Name == of.Name() && len(spec.Values) == 1 {
+			name, ok := spec.Type.(*ast.Ident)
+			ok = ok && filepath.Dir(f) == filepath.Clean(dir)
+			if elsewhere, is := spec.Type.(*ast.SelectorExpr); is && elsewhere.X.(*ast.Ident).Name == path.Base(of.PkgPath()) {
+				name, ok = elsewhere.Sel, true
+			}
+			if ok && name.Name == of.Name() && len(spec.Values) == 1 {
 				v, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
 				require.NoError(t, err)
 				values = append(values, v)

@@ -294,13 +294,13 @@ func (w *writer) writeForgeCorrection(d InferenceDoneData) {
 	}
 	code, message := "output", d.Refused
 	switch d.RefusedAs {
-	case run.KindNoToolCall:
+	case policy.KindNoToolCall:
 		code = "no_tool_call"
 		w.emit("no_tool_call", "code", code, "message", d.Refused)
-	case run.KindMalformed: // a call that cannot be read is no call
+	case policy.KindMalformed: // a call that cannot be read is no call
 		code, message = "parse", d.Problem
 		w.emit("no_tool_call", "code", d.RefusedAs, "message", d.Refused)
-	case run.KindMissingField:
+	case policy.KindMissingField:
 		code, message = string(d.RefusedAs), d.Problem
 	}
 	w.emit("error", "code", code, "message", message)

@@ -10,6 +10,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/plan"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/stream"
 )
@@ -69,7 +70,7 @@ func TestCoworkClears(t *testing.T) {
 		"sent back":  {run.Replied{Text: "hm", Correction: correction(run.LifecycleOutputError)}, "sent_back"},
 		"empty":      {run.Replied{Correction: correction(run.LifecycleOutputError)}, ""},
 		"goes on":    {run.Replied{Text: "hm", Correction: correction(run.LifecycleNudge)}, ""},
-		"unfinished": {run.Replied{Text: "hm", Correction: &run.Correction{Lifecycle: run.LifecycleNudge, Text: "no", Kind: run.KindIncomplete}}, "sent_back"},
+		"unfinished": {run.Replied{Text: "hm", Correction: &run.Correction{Lifecycle: run.LifecycleNudge, Text: "no", Kind: policy.KindIncomplete}}, "sent_back"},
 		"kept":       {run.Replied{Text: "hm", Calls: []run.RepliedCall{{ID: "c2", Name: "x"}}}, ""},
 		"the answer": {run.Replied{Text: "hm"}, ""},
 	} {
@@ -104,13 +105,13 @@ func TestCoworkEnds(t *testing.T) {
 // error; one whose call lacks a name, as an error.
 func TestForgeNoToolCall(t *testing.T) {
 	for kind, want := range map[run.CorrectionKind][]string{
-		run.KindNoToolCall:   {`no_tool_call {"code":"no_tool_call","message":"Call a tool."}`, `error {"code":"no_tool_call","message":"Call a tool."}`},
-		run.KindMalformed:    {`no_tool_call {"code":"malformed","message":"Call a tool."}`, `error {"code":"parse","message":"not JSON"}`},
-		run.KindMissingField: {`error {"code":"missing_field","message":"not JSON"}`},
-		"":                   {`error {"code":"output","message":"Call a tool."}`},
+		policy.KindNoToolCall:   {`no_tool_call {"code":"no_tool_call","message":"Call a tool."}`, `error {"code":"no_tool_call","message":"Call a tool."}`},
+		policy.KindMalformed:    {`no_tool_call {"code":"malformed","message":"Call a tool."}`, `error {"code":"parse","message":"not JSON"}`},
+		policy.KindMissingField: {`error {"code":"missing_field","message":"not JSON"}`},
+		"":                      {`error {"code":"output","message":"Call a tool."}`},
 	} {
 		refused := &run.Correction{Lifecycle: run.LifecycleOutputError, Text: "Call a tool.", Kind: kind}
-		if kind != run.KindNoToolCall && kind != "" {
+		if kind != policy.KindNoToolCall && kind != "" {
 			refused.Detail = "not JSON"
 		}
 		told := encodeAs(t, stream.Forge, begun(t,

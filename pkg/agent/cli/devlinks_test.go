@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/local"
@@ -61,7 +62,7 @@ func TestA1A5DevServesLinks(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, approval.Denied, now.Status)
 	require.Equal(t, localUser, now.Decisions[0].By)
-	require.Equal(t, approval.ViaPage, now.Decisions[0].Via)
+	require.Equal(t, agent.ViaPage, now.Decisions[0].Via)
 	_, page = getPage(t, at)
 	require.Contains(t, page, "Denied by "+localUser+" at ")
 }

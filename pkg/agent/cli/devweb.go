@@ -11,7 +11,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/link"
@@ -39,7 +39,7 @@ func newWebServer(e *engine, host string, at *net.TCPAddr, token string, as poli
 		guard.Name = host
 	}
 	b := e.backend
-	b.Via = approval.ViaAPI
+	b.Via = agent.ViaAPI
 	b.Caller = func(*http.Request) (api.Caller, error) { // a header proves nothing; only the token does
 		return api.Caller{Tenant: local.Tenant, Principal: as}, nil
 	}

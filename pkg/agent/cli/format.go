@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/people/show"
@@ -68,7 +69,7 @@ func (p *program) answerCommands(a approval.Approval) []string {
 			"JSON") + "   answers; without --result the answer is true", p.commandLine("deny", a.ID)}
 	}
 	ways := []string{p.commandLine("approve", a.ID), p.commandLine("deny", a.ID)}
-	if c := a.ChannelsOf(""); !c.Allow(approval.ViaCLI) {
+	if c := a.ChannelsOf(""); !c.Allow(agent.ViaCLI) {
 		ways[0] = "approve it by " + c.Words()
 	}
 	if len(a.Permissions) > 1 {

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/jsonx"
@@ -50,7 +51,7 @@ func (s *session) promptBatch(ctx context.Context, ids []string) (approved map[s
 			return nil, false, err
 		}
 		allowed := a.ChannelsOf("")
-		if a.Status == approval.Pending && a.Kind == approval.KindCall && allowed.Allow(approval.ViaCLI) {
+		if a.Status == approval.Pending && a.Kind == approval.KindCall && allowed.Allow(agent.ViaCLI) {
 			open = append(open, a)
 		}
 	}
@@ -111,7 +112,7 @@ func (s *session) promptDecision(ctx context.Context, a approval.Approval) (*api
 	}
 	question, answers := "approve, deny, edit, ask or later? [a/d/e/ask/l] ", "a d e ask l"
 	switch c := a.ChannelsOf(tool); {
-	case !c.Allow(approval.ViaCLI):
+	case !c.Allow(agent.ViaCLI):
 		s.p.logLine("the policy lets people approve this by %s; here it can be denied", c.Words())
 		question, answers = "deny, ask or later? [d/ask/l] ", "d ask l"
 	case a.Kind == approval.KindTools:
