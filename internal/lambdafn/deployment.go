@@ -14,6 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
+	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -41,6 +42,8 @@ type Deployment struct {
 	SignIn *web.OIDC                     // signs people in for the console and for pages; nil = nobody can sign in
 	// Slack gives Secrets and Hooks of the app whose clicks are taken, for each click anew; nil = none is taken.
 	Slack func(ctx context.Context) (*slack.Interactions, error)
+	// Live keeps replies while models write them, for streams of their runs; nil = nothing does.
+	Live store.Table
 	// MaxRunning is how many running runs a tenant may have when another one is started; 0 = any number.
 	MaxRunning int
 	// Retention is how long the sweep keeps runs after their end; 0 = for ever.

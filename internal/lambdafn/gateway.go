@@ -17,7 +17,6 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambdaurl"
 
-	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -82,12 +81,12 @@ func Stream(
 // streamed is the only route that a function URL serves.
 const streamed = "GET " + api.Path + "runs/{id}/events"
 
-// Stream answers the events of a function URL that streams: the events of runs, and nothing else. Live is the table of
-// an api.Live; nil = there is none. Ended is called before an answer ends.
-func (d *Deployment) Stream(agents api.Agents, who Identity, live store.Table, ended func(context.Context)) func(
+// Stream answers the events of a function URL that streams: the events of runs, and nothing else. Ended is
+// called before an answer ends.
+func (d *Deployment) Stream(agents api.Agents, who Identity, ended func(context.Context)) func(
 	ctx context.Context, payload []byte,
 ) (*events.LambdaFunctionURLStreamingResponse, error) {
-	served, next := http.NewServeMux(), d.Trace.HTTP(api.Handler(d.deployedBackend(agents, who, live)))
+	served, next := http.NewServeMux(), d.Trace.HTTP(api.Handler(d.deployedBackend(agents, who)))
 	served.HandleFunc(streamed, func(w http.ResponseWriter, r *http.Request) {
 		defer ended(r.Context())
 		ctx, cancel := withAnswerTime(r.Context(), d.Ports.Clock)

@@ -100,11 +100,10 @@ func startHTTP(
 			return app, err
 		}
 	}
-	live, err := f.liveTable()
-	if err != nil {
+	if f.Live, err = f.liveTable(); err != nil {
 		return nil, err
 	}
-	serve, stream := f.Serve(f.agents, who), f.Stream(f.agents, who, live, f.watch.flush)
+	serve, stream := f.Serve(f.agents, who), f.Stream(f.agents, who, f.watch.flush)
 	return func(ctx context.Context, payload []byte) (any, error) {
 		if isStream(payload) {
 			return stream(ctx, payload)
@@ -152,7 +151,7 @@ const providerTimeout = 10 * time.Second
 // no answer: the console has addresses of its own for what its pages read of the API. The pages never ask: a link says
 // who opens it, and Slack signs what it sends.
 func (d *Deployment) Serve(agents api.Agents, who Identity) Invoke {
-	backend := d.deployedBackend(agents, who, nil)
+	backend := d.deployedBackend(agents, who)
 	served, events := d.Trace.HTTP(api.Handler(backend)), answers{d.Inputs}
 	if d.Links != nil {
 		served = d.withPages(served, backend)
@@ -168,9 +167,9 @@ func (d *Deployment) Serve(agents api.Agents, who Identity) Invoke {
 	}
 }
 
-func (d *Deployment) deployedBackend(agents api.Agents, who Identity, live store.Table) api.Backend {
+func (d *Deployment) deployedBackend(agents api.Agents, who Identity) api.Backend {
 	b := d.Backend()
-	b.Agents, b.Feed, b.Caller = agents, api.NewPoll(d.Ports.Journal, live, d.Ports.Clock), who.Caller
+	b.Agents, b.Feed, b.Caller = agents, api.NewPoll(d.Ports.Journal, d.Live, d.Ports.Clock), who.Caller
 	return b
 }
 
@@ -193,9 +192,11 @@ func (d *Deployment) withPages(served http.Handler, b api.Backend) http.Handler 
 
 // consoleHandler serves the console to people who have signed in. Each reads by the API as the caller that they are.
 func (d *Deployment) consoleHandler(b api.Backend) http.Handler {
-	cache := web.NewCache()
+	cache, feed := web.NewCache(), api.NewPoll(d.Ports.Journal, d.Live, d.Ports.Clock)
+	feed.Buffered = true // the gateway does, and the pages begin a reply anew with each response
 	return d.SignIn.Protect(func(s web.Session) http.Handler {
 		own := b
+		own.Feed = feed
 		own.Caller = func(*http.Request) (api.Caller, error) { return s.Caller, nil }
 		served := api.Handler(own)
 		c := d.Console(s.Caller, api.NewHandlerClient(served))

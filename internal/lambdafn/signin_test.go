@@ -36,6 +36,7 @@ import (
 	"github.com/countersign/countersign/internal/npmtest"
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
@@ -176,7 +177,7 @@ func newSiteOn(
 	people, err := person.Read([]byte(`{"tenants": {"acme": {"user:ana": {"groups": ["group:operators"], "name": "Ana Lima"},
 		"user:eve": ["group:operators"]}}}`))
 	require.NoError(t, err)
-	d.Links, d.People = s.links, people
+	d.Links, d.People, d.Live = s.links, people, s.table
 	d.SignIn = &web.OIDC{
 		Issuer: s.provider.URL, ClientID: clientID, Secret: func(context.Context) (string, error) { return clientSecret, nil }, Base: s.URL, Ring: loadRing, Clock: s.clock,
 		IDs: ids.System(s.clock), Identify: lambdafn.Identity{}.TokenCaller, Client: s.provider.Client(), Log: s.log(),
@@ -356,7 +357,7 @@ func TestPeopleSignInToTheConsole(t *testing.T) {
 	require.Equal(t, approval.Pending, s.reload(a.ID).Status)
 	require.Equal(t, http.StatusOK, b.post(at, "form", form, "key", key, "action", "approve").status)
 	d := s.reload(a.ID).Decisions[0]
-	require.Equal(t, []any{"user:ana", approval.ViaConsole}, []any{d.By, d.Via})
+	require.Equal(t, []any{"user:ana", agent.ViaConsole}, []any{d.By, d.Via})
 	require.Equal(t, payment{Amount: 5}, <-s.paid)
 
 	other := s.newBrowser()
@@ -520,7 +521,7 @@ func TestSignInIsNoOpenRedirect(t *testing.T) {
 // A26: whoever opens a link signs in as the person whom it was sent to before an approval counts; as anybody else they
 // decide nothing.
 func TestA26ASignInConfirms(t *testing.T) {
-	s := newSite(t, agent.Rule{Tool: "*", Verdict: agent.VerdictAsk, Confirm: run.ConfirmOIDC})
+	s := newSite(t, agent.Rule{Tool: "*", Verdict: agent.VerdictAsk, Confirm: agent.ConfirmOIDC})
 	a := s.pending()
 	at, err := s.links.URL(t.Context(), a, "user:ana", "email")
 	require.NoError(t, err)
@@ -560,7 +561,7 @@ func TestA26ASignInConfirms(t *testing.T) {
 	require.NotContains(t, own.text, "Sign in</a>")
 	require.Equal(t, http.StatusOK, b.post(at, "form", field(t, own, "form"), "action", "approve").status)
 	d := s.reload(a.ID).Decisions[0]
-	require.Equal(t, []any{"user:ana", approval.ViaPage, run.ConfirmOIDC}, []any{d.By, d.Via, d.Confirmed})
+	require.Equal(t, []any{"user:ana", agent.ViaPage, agent.ConfirmOIDC}, []any{d.By, d.Via, d.Confirmed})
 	require.Equal(t, payment{Amount: 5}, <-s.paid)
 }
 
@@ -568,7 +569,7 @@ func TestA26ASignInConfirms(t *testing.T) {
 // console and out of it. Every page passes axe-core, on a light desktop and a dark phone.
 func TestSignInInABrowser(t *testing.T) {
 	b := npmtest.StartBrowser(t)
-	s := newSiteOn(t, httptest.NewServer, agent.Rule{Tool: "*", Verdict: agent.VerdictAsk, Confirm: run.ConfirmOIDC})
+	s := newSiteOn(t, httptest.NewServer, agent.Rule{Tool: "*", Verdict: agent.VerdictAsk, Confirm: agent.ConfirmOIDC})
 	at, err := s.links.URL(t.Context(), s.pending(), "user:ana", "email")
 	require.NoError(t, err)
 	p := b.Open("person", npmtest.Options{})
@@ -644,6 +645,44 @@ func TestTheConsoleWorksInADeployment(t *testing.T) {
 	require.Contains(t, again.text, "pay 5", "the conversation goes on")
 }
 
+// In a deployment, where responses are buffered and another function asks the model, the page of a run has what the
+// model writes as it is written, each word once, and then the reply in its place.
+func TestLiveTextInTheConsoleOfADeployment(t *testing.T) {
+	b := npmtest.StartBrowser(t)
+	s := newSiteOn(t, httptest.NewServer, agent.Rule{Tool: "*", Verdict: agent.VerdictAsk})
+	a := s.pending()
+	s.provider.sit(anaClaims)
+	p := b.Open("ana", npmtest.Options{})
+	p.Goto(s.URL + "/runs/" + a.Run)
+	p.Click(".sign-in a")
+	p.Settle()
+	shows := func(want string) {
+		t.Helper()
+		var text string
+		for range 1200 {
+			if p.Eval(`const l = document.getElementById("live"); l.hidden ? "" : document.getElementById("live-text").innerText`, &text); text == want {
+				break
+			}
+			require.NoError(t, s.clock.Sleep(t.Context(), 100*time.Millisecond))
+		}
+		require.Equal(t, want, text)
+	}
+	step := api.NewLive(s.table, clock.System(), s.log()) // as functions/step has it
+	write := func(text string) {
+		step.ReceiveDelta(agent.Request{Tenant: "acme", Run: a.Run, Inference: 2}, agent.Delta{Kind: agent.DeltaText, Text: text})
+	}
+	write("The wheel ")
+	shows("The wheel ")
+	require.NoError(t, s.clock.Sleep(t.Context(), time.Second))
+	write("is refunded.")
+	shows("The wheel is refunded.")
+	p.RequireAccessible("live")
+	_, err := s.machine.Desk.Decide(t.Context(), approval.DecisionInput{Tenant: "acme", ID: a.ID, Action: approval.Approve,
+		By: policy.Principal{ID: "user:eve", Groups: []string{"group:operators"}}, Via: agent.ViaAPI})
+	require.NoError(t, err)
+	shows("")
+}
+
 // Two approvers look at one request in browsers of their own. One approves; the other's page follows, and an answer to
 // what was on it before is refused with how the request stands.
 func TestTwoApproversAtOnceInBrowsers(t *testing.T) {
@@ -687,7 +726,7 @@ func TestTwoApproversAtOnceInBrowsers(t *testing.T) {
 
 // A26: where nobody can sign in, the page says so and takes a denial alone.
 func TestA26NoProvider(t *testing.T) {
-	s := newSite(t, agent.Rule{Tool: "*", Verdict: agent.VerdictAsk, Confirm: run.ConfirmOIDC},
+	s := newSite(t, agent.Rule{Tool: "*", Verdict: agent.VerdictAsk, Confirm: agent.ConfirmOIDC},
 		func(d *lambdafn.Deployment) { d.SignIn = nil })
 	a := s.pending()
 	at, err := s.links.URL(t.Context(), a, "user:ana", "email")

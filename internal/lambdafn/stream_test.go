@@ -21,7 +21,7 @@ import (
 func (s *stack) follow(line string, ended func(context.Context), caller func([]byte) []byte, headers ...string) *events.LambdaFunctionURLStreamingResponse {
 	s.t.Helper()
 	d := s.deployment(s.machine.Ports)
-	stream := d.Stream(agents{s.machine.Agents}, lambdafn.Identity{IAMTenant: "acme", IAMAccount: "000000000000"}, nil, ended)
+	stream := d.Stream(agents{s.machine.Agents}, lambdafn.Identity{IAMTenant: "acme", IAMAccount: "000000000000"}, ended)
 	ctx, cancel := context.WithTimeout(s.t.Context(), 29*time.Second)
 	s.t.Cleanup(cancel)
 	out, err := stream(ctx, caller(request(line, "", nil, headers...)))

@@ -120,6 +120,20 @@ func TestLiveTextOfAnotherProcess(t *testing.T) {
 		require.Less(t, <-done, 10*time.Second)
 		require.NotContains(t, w.Body.String(), "Again")
 
+		// A buffered response has the whole of it where its client begins anew with each response, and ends then.
+		feed := api.NewPoll(still{}, counts, b.backend.Clock)
+		feed.Buffered = true
+		buffered := b.backend
+		buffered.Feed = feed
+		said(newLive(b.table), agent.DeltaText, "Half")
+		w = httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodGet, "/v1/runs/"+s.Run+"/events?format=canonical&cursor=0.1", nil)
+		r.Header.Set("Accept", "text/event-stream")
+		begin := time.Now()
+		api.Handler(buffered).ServeHTTP(held{w}, r)
+		require.Less(t, time.Since(begin), time.Second)
+		require.Regexp(t, `retry: 1000\nevent: text_delta\ndata: .*"delta":"Half"`, w.Body.String())
+
 		for format, to := range map[string]http.ResponseWriter{"journal": httptest.NewRecorder(), "canonical": held{httptest.NewRecorder()}} {
 			before := counts.Counts().Gets
 			<-follow(format, to)

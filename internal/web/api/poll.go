@@ -23,6 +23,10 @@ type Tail interface {
 // Poll watches runs that other processes write to, by reading the tail of their journals, and the replies that a Live
 // keeps. It has no state. Safe for concurrent use.
 type Poll struct {
+	// Buffered says that buffered responses have replies, too. Each has a reply from its beginning, ends with it, and
+	// asks its client to come back after a second.
+	Buffered bool
+
 	tail  Tail
 	live  store.Table // nil = nobody keeps replies
 	clock clock.Clock

@@ -130,6 +130,7 @@ type eventStream struct {
 	clock   clock.Clock
 	out     http.ResponseWriter
 	isHeld  bool // the response is buffered until its end
+	hasText bool // it contains pieces of replies
 	written int  // bytes
 }
 
@@ -162,15 +163,17 @@ type deltaWatch interface {
 // wait returns when there may be a new entry. Until then it sends deltas.
 func (t *eventStream) wait(ctx context.Context, watch Watch) error {
 	l, ok := watch.(deltaWatch)
+	t.hasText = t.format != "" && !t.isHeld
 	if p, ok := watch.(*pollWatch); ok {
-		p.wantsDeltas = p.poll.live != nil && t.format != "" && !t.isHeld
+		t.hasText = t.format != "" && p.poll.live != nil && (!t.isHeld || p.poll.Buffered)
+		p.wantsDeltas = t.hasText
 	}
 	for {
 		if err := watch.Wait(ctx, t.next-1); err != nil || !ok {
 			return err
 		}
 		deltas, moved := l.TakeDeltas()
-		if err := t.sendDeltas(deltas); err != nil || moved {
+		if err := t.sendDeltas(deltas); err != nil || moved || t.isHeld && t.written > 0 {
 			return err
 		}
 	}
@@ -179,7 +182,7 @@ func (t *eventStream) wait(ctx context.Context, watch Watch) error {
 // sendDeltas sends live pieces of replies. It skips pieces of an inference that the client has completely or has no
 // start of; the entry contains the whole text.
 func (t *eventStream) sendDeltas(deltas []stream.Delta) error {
-	if t.format == "" || t.isHeld {
+	if !t.hasText {
 		return nil
 	}
 	for _, d := range deltas {
@@ -265,8 +268,11 @@ func (t *eventStream) write(id, name string, data any) error {
 	if err != nil {
 		return err
 	}
-	if id != "" {
+	switch {
+	case id != "":
 		id = "id: " + id + "\n"
+	case t.isHeld:
+		id = "retry: 1000\n"
 	}
 	n, err := fmt.Fprintf(t.out, "%sevent: %s\ndata: %s\n\n", id, name, line)
 	t.written += n
