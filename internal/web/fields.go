@@ -54,23 +54,40 @@ type shownSchema struct {
 	Title       string            `json:"title"`
 	Description string            `json:"description"`
 
-	nullable bool // the value may be null
+	nullable bool     // the value may be null
+	members  []member // of Properties, in order
 }
 
-// maxFollowed is how many references and alternatives lead from a schema to the one that is shown.
-const maxFollowed = 8
+// member is a member of an object that a schema describes.
+type member struct {
+	key    string
+	schema json.RawMessage
+}
 
-// readSchema reads a part of a schema. It follows a $ref within the whole and an allOf of one, takes X for what is X or
-// null, and constants for an enum. What it cannot follow, and what may be several things, has no type.
-func readSchema(whole, part json.RawMessage) (s shownSchema) {
+// maxFollowed is how many references, alternatives and parts of an allOf are read for one schema that is shown.
+const maxFollowed = 32
+
+// readSchema reads a part of a schema. It follows a $ref within the whole, adds the parts of an allOf up, takes X for
+// what is X or null, and constants for an enum. What it cannot follow, and what may be several things, has no type.
+func readSchema(whole, part json.RawMessage) shownSchema {
+	left := maxFollowed
+	return readPart(whole, part, &left)
+}
+
+func readPart(whole, part json.RawMessage, left *int) (s shownSchema) {
 	isNull := func(one json.RawMessage) bool {
 		var of struct{ Type string }
 		return string(one) == `"null"` || json.Unmarshal(one, &of) == nil && of.Type == "null"
 	}
-	for range maxFollowed {
+	for ; *left > 0; *left-- {
 		next := shownSchema{nullable: s.nullable}
 		_ = json.Unmarshal(part, &next) // a keyword that does not fit is the validator's business: it is not shown
 		next.Title, next.Description = cmp.Or(s.Title, next.Title), cmp.Or(s.Description, next.Description)
+		if described, err := mask.Read(next.Properties, nil); err == nil && described.Kind == mask.Object {
+			for _, m := range described.Members {
+				next.members = append(next.members, member{m.Key, m.Value.Raw})
+			}
+		}
 		s = next
 		var types []json.RawMessage
 		if json.Unmarshal(s.Type, &types) == nil {
@@ -81,9 +98,15 @@ func readSchema(whole, part json.RawMessage) (s shownSchema) {
 		if s.Enum == nil && s.Const != nil {
 			s.Enum = []json.RawMessage{s.Const}
 		}
+		if s.Ref == "" {
+			for _, one := range s.AllOf {
+				*left--
+				s.add(readPart(whole, one, left))
+			}
+		}
 		all := slices.Concat(s.AnyOf, s.OneOf)
 		rest := slices.DeleteFunc(slices.Clone(all), isNull)
-		typed := len(s.Type) > 0 || s.Enum != nil || s.Properties != nil // alternatives only narrow it
+		typed := s.isTyped() // alternatives only narrow it
 		if s.Enum == nil {
 			s.Enum = constants(rest)
 		}
@@ -100,13 +123,51 @@ func readSchema(whole, part json.RawMessage) (s shownSchema) {
 			}
 		case len(rest) == 1 && s.Ref == "" && s.AllOf == nil:
 			part = rest[0]
-		case len(s.AllOf) == 1 && s.Ref == "" && len(all) == 0:
-			part = s.AllOf[0]
 		default:
 			return s
 		}
 	}
 	return s
+}
+
+func (s shownSchema) isTyped() bool { return len(s.Type) > 0 || s.Enum != nil || s.Properties != nil }
+
+// add makes s the schema of what fits both. Of two types, or two enums, there is none that can be shown.
+func (s *shownSchema) add(o shownSchema) {
+	s.Title, s.Description = cmp.Or(s.Title, o.Title), cmp.Or(s.Description, o.Description)
+	s.Required = append(slices.Clip(s.Required), o.Required...)
+	switch {
+	case !o.isTyped():
+		return
+	case !s.isTyped():
+		s.nullable = o.nullable
+	default:
+		s.nullable = s.nullable && o.nullable
+	}
+	switch {
+	case len(s.Type) == 0:
+		s.Type = o.Type
+	case len(o.Type) > 0 && !bytes.Equal(s.Type, o.Type):
+		s.Type = json.RawMessage("[]")
+	}
+	switch {
+	case s.Enum == nil:
+		s.Enum = o.Enum
+	case o.Enum != nil:
+		s.Enum, s.Type = nil, json.RawMessage("[]")
+	}
+	for _, m := range o.members {
+		i := slices.IndexFunc(s.members, func(have member) bool { return have.key == m.key })
+		if i < 0 {
+			s.members = append(slices.Clip(s.members), m)
+			continue
+		}
+		s.members = slices.Clone(s.members)
+		s.members[i].schema = slices.Concat([]byte(`{"allOf":[`), s.members[i].schema, []byte(","), m.schema, []byte("]}"))
+	}
+	if s.Properties == nil {
+		s.Properties = o.Properties
+	}
 }
 
 // constants returns the constants that schemas are. Nil = one of them is none.
@@ -126,8 +187,7 @@ func constants(schemas []json.RawMessage) (all []json.RawMessage) {
 // that was sent.
 func newFields(schema, object json.RawMessage, typed map[string]string, text func(string) show.Text) []field {
 	s := readSchema(schema, schema)
-	described, err := mask.Read(s.Properties, nil)
-	if err != nil || len(described.Members) == 0 || len(s.Type) > 0 && string(s.Type) != `"object"` {
+	if len(s.members) == 0 || len(s.Type) > 0 && string(s.Type) != `"object"` {
 		return nil
 	}
 	stored := map[string]json.RawMessage{}
@@ -143,10 +203,10 @@ func newFields(schema, object json.RawMessage, typed map[string]string, text fun
 		}
 	}
 	schemas := map[string]json.RawMessage{}
-	for _, m := range described.Members {
-		schemas[m.Key] = m.Value.Raw
-		if !slices.Contains(order, m.Key) {
-			order = append(order, m.Key)
+	for _, m := range s.members {
+		schemas[m.key] = m.schema
+		if !slices.Contains(order, m.key) {
+			order = append(order, m.key)
 		}
 	}
 	if len(order) > maxMembers {

@@ -2,6 +2,7 @@ package web
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,6 +14,7 @@ import (
 const defs = `"$defs": {
 	"Kind": {"enum": ["full", "part"], "title": "How much", "description": "Of the order"},
 	"Count": {"type": "integer"}, "a/b~c": {"$ref": "#/$defs/Count"}, "Circle": {"$ref": "#/$defs/Circle"},
+	"Loop": {"allOf": [{"$ref": "#/$defs/Loop"}, {"$ref": "#/$defs/Loop"}]},
 	"Maybe": {"anyOf": [{"$ref": "#/$defs/Count"}, {"type": "null"}]}}, "definitions": {"Old": {"type": "boolean"}}`
 
 func fieldsOf(t *testing.T, schema, object string) []field {
@@ -33,33 +35,39 @@ func TestFieldsOfReferencesAndAlternatives(t *testing.T) {
 		is       string
 	}
 	for schema, want := range map[string]forms{
-		`{"type": "string"}`:                                             {kind: "text", typed: `12`, is: `"12"`},
-		`{"$ref": "#/$defs/Count"}`:                                      {kind: "number", typed: `12`, is: `12`},
-		`{"$ref": "#/$defs/a~1b~0c"}`:                                    {kind: "number", typed: `12`, is: `12`},
-		`{"$ref": "#/definitions/Old"}`:                                  {kind: "choice", typed: `true`, is: `true`},
-		`{"$ref": "#/$defs/Kind"}`:                                       {kind: "choice", typed: `"part"`, is: `"part"`},
-		`{"anyOf": [{"type": "string"}, {"type": "null"}]}`:              {kind: "text", nullable: true, typed: `12`, is: `"12"`},
-		`{"oneOf": [{"type": "null"}, {"$ref": "#/$defs/Count"}]}`:       {kind: "number", nullable: true, typed: `12`, is: `12`},
-		`{"$ref": "#/$defs/Maybe"}`:                                      {kind: "number", nullable: true, typed: `12`, is: `12`},
-		`{"anyOf": [{"$ref": "#/$defs/Kind"}, {"type": "null"}]}`:        {kind: "choice", nullable: true, typed: `"full"`, is: `"full"`},
-		`{"type": ["string", "null"]}`:                                   {kind: "text", nullable: true, typed: `12`, is: `"12"`},
-		`{"type": ["string", "null"], "enum": ["x", null]}`:              {kind: "choice", nullable: true, typed: `"x"`, is: `"x"`},
-		`{"anyOf": [{"type": "array"}, {"type": "null"}]}`:               {kind: "json", nullable: true, typed: `[1]`, is: `[1]`},
-		`{"type": "string", "anyOf": [{"format": "x"}, {"pattern": 1}]}`: {kind: "text", typed: `12`, is: `"12"`},
-		`{"oneOf": [{"type": "string"}, {}, {"type": "null"}]}`:          {kind: "json", anyType: true, nullable: true, typed: `12`, is: `12`},
-		`{"anyOf": [{"type": "string"}, {"type": "integer"}]}`:           {kind: "json", anyType: true, typed: `12`, is: `12`},
-		`{"type": ["string", "integer"]}`:                                {kind: "json", anyType: true, typed: `12`, is: `12`},
-		`{"$ref": "#/$defs/None"}`:                                       {kind: "json", anyType: true, typed: `12`, is: `12`},
-		`{"$ref": "#/$defs/Circle"}`:                                     {kind: "json", anyType: true, typed: `12`, is: `12`},
-		`{"$ref": "#anchor"}`:                                            {kind: "json", anyType: true, typed: `12`, is: `12`},
-		`{"$ref": "other.json"}`:                                         {kind: "json", anyType: true, typed: `12`, is: `12`},
-		`{"allOf": [{"$ref": "#/$defs/Count"}]}`:                         {kind: "number", typed: `12`, is: `12`},
-		`{"allOf": [{"type": "string"}, {"pattern": "x"}]}`:              {kind: "json", anyType: true, typed: `12`, is: `12`},
-		`{"const": "full"}`:                                              {kind: "choice", typed: `"full"`, is: `"full"`},
-		`{"oneOf": [{"const": "full"}, {"const": 2}]}`:                   {kind: "choice", typed: `2`, is: `2`},
-		`{"type": "string", "anyOf": [{"const": "a"}, {"const": "b"}]}`:  {kind: "choice", typed: `"b"`, is: `"b"`},
-		`{"anyOf": [{"const": "a"}, {"type": "null"}]}`:                  {kind: "choice", nullable: true, typed: `"a"`, is: `"a"`},
-		`{"anyOf": [{"const": "a"}, {"type": "string"}]}`:                {kind: "json", anyType: true, typed: `12`, is: `12`},
+		`{"type": "string"}`:                                              {kind: "text", typed: `12`, is: `"12"`},
+		`{"$ref": "#/$defs/Count"}`:                                       {kind: "number", typed: `12`, is: `12`},
+		`{"$ref": "#/$defs/a~1b~0c"}`:                                     {kind: "number", typed: `12`, is: `12`},
+		`{"$ref": "#/definitions/Old"}`:                                   {kind: "choice", typed: `true`, is: `true`},
+		`{"$ref": "#/$defs/Kind"}`:                                        {kind: "choice", typed: `"part"`, is: `"part"`},
+		`{"anyOf": [{"type": "string"}, {"type": "null"}]}`:               {kind: "text", nullable: true, typed: `12`, is: `"12"`},
+		`{"oneOf": [{"type": "null"}, {"$ref": "#/$defs/Count"}]}`:        {kind: "number", nullable: true, typed: `12`, is: `12`},
+		`{"$ref": "#/$defs/Maybe"}`:                                       {kind: "number", nullable: true, typed: `12`, is: `12`},
+		`{"anyOf": [{"$ref": "#/$defs/Kind"}, {"type": "null"}]}`:         {kind: "choice", nullable: true, typed: `"full"`, is: `"full"`},
+		`{"type": ["string", "null"]}`:                                    {kind: "text", nullable: true, typed: `12`, is: `"12"`},
+		`{"type": ["string", "null"], "enum": ["x", null]}`:               {kind: "choice", nullable: true, typed: `"x"`, is: `"x"`},
+		`{"anyOf": [{"type": "array"}, {"type": "null"}]}`:                {kind: "json", nullable: true, typed: `[1]`, is: `[1]`},
+		`{"type": "string", "anyOf": [{"format": "x"}, {"pattern": 1}]}`:  {kind: "text", typed: `12`, is: `"12"`},
+		`{"oneOf": [{"type": "string"}, {}, {"type": "null"}]}`:           {kind: "json", anyType: true, nullable: true, typed: `12`, is: `12`},
+		`{"anyOf": [{"type": "string"}, {"type": "integer"}]}`:            {kind: "json", anyType: true, typed: `12`, is: `12`},
+		`{"type": ["string", "integer"]}`:                                 {kind: "json", anyType: true, typed: `12`, is: `12`},
+		`{"$ref": "#/$defs/None"}`:                                        {kind: "json", anyType: true, typed: `12`, is: `12`},
+		`{"$ref": "#/$defs/Circle"}`:                                      {kind: "json", anyType: true, typed: `12`, is: `12`},
+		`{"$ref": "#anchor"}`:                                             {kind: "json", anyType: true, typed: `12`, is: `12`},
+		`{"$ref": "other.json"}`:                                          {kind: "json", anyType: true, typed: `12`, is: `12`},
+		`{"allOf": [{"$ref": "#/$defs/Count"}]}`:                          {kind: "number", typed: `12`, is: `12`},
+		`{"allOf": [{"type": "string"}, {"pattern": "x"}]}`:               {kind: "text", typed: `12`, is: `"12"`},
+		`{"allOf": [{"pattern": "x"}, {"$ref": "#/$defs/Kind"}]}`:         {kind: "choice", typed: `"part"`, is: `"part"`},
+		`{"type": "string", "allOf": [{"$ref": "#/$defs/Kind"}]}`:         {kind: "choice", typed: `"part"`, is: `"part"`},
+		`{"allOf": [{"type": "string"}, {"type": "integer"}]}`:            {kind: "json", anyType: true, typed: `12`, is: `12`},
+		`{"allOf": [{"$ref": "#/$defs/Maybe"}, {"minimum": 1}]}`:          {kind: "number", nullable: true, typed: `12`, is: `12`},
+		`{"allOf": [{"$ref": "#/$defs/Maybe"}, {"type": "integer"}]}`:     {kind: "number", typed: `12`, is: `12`},
+		`{"allOf": [{"$ref": "#/$defs/Loop"}, {"$ref": "#/$defs/Loop"}]}`: {kind: "json", anyType: true, typed: `12`, is: `12`},
+		`{"const": "full"}`:                                               {kind: "choice", typed: `"full"`, is: `"full"`},
+		`{"oneOf": [{"const": "full"}, {"const": 2}]}`:                    {kind: "choice", typed: `2`, is: `2`},
+		`{"type": "string", "anyOf": [{"const": "a"}, {"const": "b"}]}`:   {kind: "choice", typed: `"b"`, is: `"b"`},
+		`{"anyOf": [{"const": "a"}, {"type": "null"}]}`:                   {kind: "choice", nullable: true, typed: `"a"`, is: `"a"`},
+		`{"anyOf": [{"const": "a"}, {"type": "string"}]}`:                 {kind: "json", anyType: true, typed: `12`, is: `12`},
 		`true`: {kind: "json", anyType: true, typed: `12`, is: `12`},
 	} {
 		read := func(required, object, typed string) string {
@@ -84,6 +92,18 @@ func TestFieldsOfReferencesAndAlternatives(t *testing.T) {
 		}
 		require.Equal(t, nothing, read(`"m"`, `{}`, ""), schema)
 	}
+}
+
+// An object's members may be described in several parts, one of them in two.
+func TestFieldsOfSeveralParts(t *testing.T) {
+	all := fieldsOf(t, `{"type": "object", "required": ["own"], "properties": {"own": {"type": "string"}, "kind": {"title": "How much"}},
+		"allOf": [{"$ref": "#/$defs/Base"}, {"properties": {"kind": {"enum": ["full", "part"]}}, "required": ["id"]}],
+		"$defs": {"Base": {"type": "object", "properties": {"id": {"type": "integer"}}}}}`, "")
+	var got []string
+	for _, f := range all {
+		got = append(got, fmt.Sprint(f.Label, " ", f.Kind, " ", f.Required))
+	}
+	require.Equal(t, []string{"own text true", "kind (How much) choice false", "id number true"}, got)
 }
 
 // The words of a field are those beside the reference, else those that it leads to. The members of an object may stand
