@@ -64,11 +64,11 @@ func NewWaiter(cfg aws.Config, machine string) (*Waiter, error) {
 	}, nil
 }
 
-// Success completes a task token's wait. Step Functions says TaskTimedOut or TaskDoesNotExist of a wait that is over,
-// which is runtime.ErrSettled; the token is kept and tried again after anything else.
+// Success completes a task token's wait. Step Functions says TaskTimedOut, TaskDoesNotExist or InvalidToken of a wait
+// that is over, which is runtime.ErrSettled; the token is kept and tried again after anything else.
 func (w *Waiter) Success(ctx context.Context, token string) error {
 	_, err := w.sendTaskSuccess(ctx, &sfn.SendTaskSuccessInput{TaskToken: &token, Output: aws.String("{}")})
-	if refusedWith(err, "TaskTimedOut", "TaskDoesNotExist") {
+	if refusedWith(err, "TaskTimedOut", "TaskDoesNotExist", "InvalidToken") {
 		return runtime.ErrSettled
 	}
 	if err != nil {

@@ -117,7 +117,7 @@ func TestThrottling(t *testing.T) {
 
 // What is over, or was done before, is none of the caller's errors.
 func TestSettled(t *testing.T) {
-	for _, code := range []string{"TaskTimedOut", "TaskDoesNotExist"} {
+	for _, code := range []string{"TaskTimedOut", "TaskDoesNotExist", "InvalidToken"} {
 		require.ErrorIs(t, waiter(t, &states{answers: []answer{refused(code)}}).Success(t.Context(), "token"), runtime.ErrSettled)
 	}
 	require.NoError(t, waiter(t, &states{answers: []answer{refused("ExecutionAlreadyExists")}}).Start(t.Context(), "acme", "r", "r-0"))
@@ -129,7 +129,7 @@ func TestSettled(t *testing.T) {
 	_, found, err := gone.Input(t.Context(), "r-0")
 	require.NoError(t, err)
 	require.False(t, found)
-	for _, other := range []string{"ExecutionDoesNotExist", "InvalidToken"} {
+	for _, other := range []string{"ExecutionDoesNotExist", "InvalidName"} {
 		require.NotErrorIs(t, waiter(t, &states{answers: []answer{refused(other)}}).Success(t.Context(), "token"), runtime.ErrSettled)
 		require.Error(t, waiter(t, &states{answers: []answer{refused(other)}}).Start(t.Context(), "acme", "r", "r-0"))
 	}
