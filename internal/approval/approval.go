@@ -182,6 +182,7 @@ type Decision struct {
 	At     time.Time `json:"at"`
 	Key    string    `json:"id,omitempty"` // idempotency key of an answer
 	Note   string    `json:"note,omitempty"`
+	Digest string    `json:"digest,omitempty"` // of the action that was decided; of an edit, of the edited one
 	// of an edit, its arguments; of an outcome, its text as a JSON string; of KindInput, the answer
 	Args  json.RawMessage `json:"args,omitempty"`
 	Tools []string        `json:"tools,omitempty"` // of KindTools: those it decided

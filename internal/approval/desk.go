@@ -191,7 +191,8 @@ type DecisionInput struct {
 // decision is the record of the decision as the request keeps it.
 func (r DecisionInput) decision(now time.Time) Decision {
 	return Decision{
-		By: r.By.ID, Via: r.Via, Action: r.Action, At: now, Note: r.Note, Grant: r.Grant, Confirmed: r.confirmed,
+		By: r.By.ID, Via: r.Via, Action: r.Action, At: now, Note: r.Note, Digest: r.Digest, Grant: r.Grant,
+		Confirmed: r.confirmed,
 	}
 }
 

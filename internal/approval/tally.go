@@ -193,6 +193,7 @@ func (d *Desk) tallyApproval(
 		if a, decision.Args, policyName, err = d.applyEdit(a, r, on); err != nil {
 			return nil, a, err
 		}
+		decision.Digest = a.Digest
 	}
 	before := a
 	a.Decisions = append(slices.Clip(a.Decisions), decision)

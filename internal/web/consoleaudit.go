@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -131,8 +132,8 @@ func (c *console) loadDecisions(ctx context.Context, q map[string]string) (
 			for _, a := range page.Items {
 				for _, d := range a.Decisions {
 					if (q["agent"] == "" || a.Agent == q["agent"]) && (q["by"] == "" || d.By == q["by"]) {
-						all = append(all, decisionRecord{d.At, d.By, d.Via, d.Action, d.Note, a.Digest, a.ID, a.Status, a.Agent,
-							a.Tools, a.Run})
+						all = append(all, decisionRecord{d.At, d.By, d.Via, d.Action, d.Note, cmp.Or(d.Digest, a.Digest), a.ID, a.Status,
+							a.Agent, a.Tools, a.Run})
 					}
 				}
 			}
