@@ -261,6 +261,8 @@ type Precondition struct {
 	Args json.RawMessage `json:"args,omitempty"`
 	// JSON Pointers: these values of what it gives count and are shown, and nothing else; none = all of it
 	Compare []string `json:"compare,omitempty"`
+	// of what it gives, where it is JSON: a value that fits one of these is marked for who is asked, and nothing else
+	Warn []run.Condition `json:"warn,omitempty"`
 }
 
 // preconditions wants what calls depend on to be read by tools of the agent.
@@ -291,6 +293,9 @@ func (c *checker) preconditions(d *Definition) {
 			if _, err := jsonx.ParsePointer(p); err != nil || p == "" || slices.Index(t.Precondition.Compare, p) != j {
 				c.add(fmt.Sprintf("%s.compare[%d]", at, j), fmt.Sprintf("got %.100q, want a JSON Pointer such as /status, once", p))
 			}
+		}
+		for j, w := range t.Precondition.Warn {
+			c.condition(fmt.Sprintf("%s.warn[%d]", at, j), w)
 		}
 	}
 }

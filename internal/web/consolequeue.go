@@ -13,8 +13,12 @@ import (
 	"github.com/countersign/countersign/internal/people/show"
 )
 
-// queueLimit is how many requests the queue shows.
-const queueLimit = 50
+// Bounds of the queue.
+const (
+	queueLimit = 50   // requests that it shows
+	maxQueued  = 1000 // requests that it looks through
+	maxBuilt   = 200  // requests whose risk it finds out
+)
 
 // queuePage is the view of queue.html: open requests, the longest waiting first.
 type queuePage struct {
@@ -86,15 +90,16 @@ func (c *console) newQueuePage(r *http.Request) (page queuePage, err error) {
 	if err != nil || !known {
 		return page, errNoPage
 	}
-	waiting, err := c.Read.FindApprovals(r.Context(), approval.Query{Status: approval.Pending, Limit: queueLimit})
+	now := c.Clock.Now()
+	all, more, err := c.openRequests(r.Context())
 	if err != nil {
 		return page, err
 	}
-	now := c.Clock.Now()
-	all := slices.DeleteFunc(waiting.Items, func(a approval.Approval) bool {
-		return !a.IsOpen(now) // expired, but not yet recorded as expired
-	})
+	built := 0
 	for _, a := range all {
+		if page.More = len(page.Cards) == queueLimit || built == maxBuilt; page.More {
+			break
+		}
 		if q["agent"] != "" && a.Agent != q["agent"] || a.ExpiresAt.Sub(now) > within ||
 			q["mine"] != "" && (!a.CanDecide(c.As, now) || a.HasDecided(c.As.ID)) {
 			continue
@@ -103,6 +108,7 @@ func (c *console) newQueuePage(r *http.Request) (page queuePage, err error) {
 		if err != nil {
 			return page, err
 		}
+		built++
 		if q["risk"] == "" || string(card.Shown.Risk) == q["risk"] {
 			page.Cards = append(page.Cards, card)
 		}
@@ -112,9 +118,9 @@ func (c *console) newQueuePage(r *http.Request) (page queuePage, err error) {
 		title = "(" + strconv.Itoa(len(all)) + ") " + title
 	}
 	page.frame = c.newFrame(title, navApprovals)
-	page.More, page.Hidden = waiting.Cursor != "", len(all)-len(page.Cards)
+	page.More, page.Hidden = page.More || more, len(all)-len(page.Cards)
 	page.Waiting, page.Mine = strconv.Itoa(len(all)), q["mine"] != ""
-	if page.More {
+	if more {
 		page.Waiting += "+"
 	}
 	switch page.Status = page.Waiting + " requests wait for a decision."; len(all) {
@@ -125,9 +131,29 @@ func (c *console) newQueuePage(r *http.Request) (page queuePage, err error) {
 	}
 	page.Alike = c.findAlike(page.Cards)
 	page.Agents = c.agentOptions(q["agent"])
-	page.Risks = newOptions(q["risk"], "", "any", "high", "high", "medium", "medium", "low", "low")
+	page.Risks = newOptions(q["risk"], "", "any", "high", "high", "medium", "medium", "low", "low", "none", "none")
 	page.Within = newOptions(q["within"], "", "any time", "hour", "an hour", "day", "a day")
 	return page, nil
+}
+
+// openRequests returns the requests that wait for a decision, the longest waiting first, and whether there are more.
+func (c *console) openRequests(ctx context.Context) (all []approval.Approval, more bool, err error) {
+	now := c.Clock.Now()
+	find := approval.Query{Status: approval.Pending, Limit: maxPageMessages}
+	for {
+		page, err := c.Read.FindApprovals(ctx, find)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, a := range page.Items {
+			if a.IsOpen(now) { // else it has expired, and is not yet recorded as expired
+				all = append(all, a)
+			}
+		}
+		if find.Cursor = page.Cursor; find.Cursor == "" || len(all) >= maxQueued {
+			return all, find.Cursor != "", nil
+		}
+	}
 }
 
 // newRequestCard returns the card of a request. back is the path that its forms lead back to.
@@ -204,12 +230,12 @@ func (c *console) newTogetherPage(r *http.Request) (page togetherPage, err error
 	if err != nil {
 		return page, err
 	}
-	waiting, err := c.Read.FindApprovals(r.Context(), approval.Query{Status: approval.Pending, Limit: queueLimit})
+	waiting, _, err := c.openRequests(r.Context())
 	if err != nil {
 		return page, err
 	}
-	for _, a := range waiting.Items {
-		if a.Agent != q["agent"] || !slices.Equal(a.Tools, []string{q["tool"]}) || !a.IsOpen(c.Clock.Now()) {
+	for _, a := range waiting {
+		if a.Agent != q["agent"] || !slices.Equal(a.Tools, []string{q["tool"]}) || len(page.Cards) == queueLimit {
 			continue
 		}
 		card, err := c.newRequestCard(r.Context(), a, "")

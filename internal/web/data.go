@@ -31,6 +31,11 @@ type span struct {
 	Ends  bool   // ends its line
 }
 
+// Datetime is the datetime attribute of a time in UTC.
+func (s span) Datetime() string {
+	return strings.Replace(strings.TrimSuffix(s.Text, " UTC"), " ", "T", 1) + "Z"
+}
+
 // readableSpans returns foreign text in which escaped line ends and indents are themselves. Arguments use exactSpans,
 // because each of their characters counts.
 func readableSpans(t show.Text) []span {

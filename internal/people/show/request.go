@@ -9,7 +9,9 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/people/mask"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // View is what is known of a request besides what is stored with it. With the zero View, targets are not shown, and
@@ -22,7 +24,7 @@ type View struct {
 	Zone       *time.Location    // of times; nil = UTC
 }
 
-func (v View) formatTime(t time.Time) string { return FormatTimeIn(t, v.Zone) }
+func (v View) timeText(t time.Time) Text { return Text{{Text: FormatTimeIn(t, v.Zone), Kind: Time}} }
 
 // tool is the description of a tool by its original name; the zero ToolSpec if the tool is not known.
 func (v View) tool(name string) agent.ToolSpec {
@@ -139,7 +141,8 @@ const (
 	FactRequester   = "requester"
 	FactWhy         = "why" // the rule's note
 	FactDepends     = "depends"
-	FactWas         = "was" // what the precondition gave before
+	FactWrong       = "wrong" // a value of what it depends on, by the agent's definition
+	FactWas         = "was"   // what the precondition gave before
 	FactEdited      = "edited"
 	FactMasked      = "masked"
 	FactAsks        = "asks"
@@ -159,7 +162,7 @@ const (
 // labels are the labels of facts that are not their names.
 var labels = map[string]string{
 	FactTarget: "runs in", FactVia: "channels", FactRequester: "started by", FactWhy: "policy", FactDepends: "depends on",
-	FactWas: "changed", FactGrantLimits: "it stands",
+	FactWrong: "looks wrong", FactWas: "changed", FactGrantLimits: "it stands",
 }
 
 // facts collects the lines of a section.
@@ -175,8 +178,18 @@ func (f *facts) add(name string, value Text) {
 func (s *builder) dependsRows() (all facts) {
 	all.add(FactAsks, subjectText(s.a))
 	if k := s.a.Precondition; k != nil {
-		all.add(FactDepends, textf("%1; read again before the call runs",
-			s.checkedText(k.Tool, k.Args, k.Content, k.IsError, k.At)))
+		rows := s.contentRows()
+		if len(rows) == 0 {
+			all.add(FactDepends, textf("%1; read again before the call runs",
+				s.checkedText(k.Tool, k.Args, k.Content, k.IsError, k.At)))
+		} else {
+			all.add(FactDepends, textf("%1 of %2, read at %3 and again before the call runs", Bare(k.Tool),
+				s.jsonText(k.Args, s.view.tool(k.Tool).Schema), s.view.timeText(k.At)))
+		}
+		for _, row := range rows {
+			row.Depth++
+			all = append(all, row)
+		}
 	}
 	if u := s.a.Undoes; u != nil {
 		all.add(FactUndoes, textf("call %1 of run %2", Bare(u.Call), Bare(u.Run)))
@@ -185,8 +198,44 @@ func (s *builder) dependsRows() (all facts) {
 	return all
 }
 
-// warnings say what is not as it was.
+// contentRows are the fields of what the request depends on, where it is a JSON object; nil = it is not. What looks
+// wrong by the agent's definition is marked.
+func (s *builder) contentRows() []Row {
+	k, t := s.a.Precondition, s.view.tool(first(s.a.Tools))
+	content := json.RawMessage(k.Content)
+	if k.IsError || jsonx.JSONKind(content) != '{' || !json.Valid(content) {
+		return nil
+	}
+	rows := s.arguments(content, nil)
+	if t.Precondition == nil {
+		return rows
+	}
+	for _, w := range t.Precondition.Warn {
+		path, err := jsonx.ParsePointer(w.Path)
+		if len(t.Precondition.Compare) > 0 { // the content has values by their pointers
+			path, w.Path = []string{w.Path}, "/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(w.Path)
+		}
+		if err != nil || !jsonx.Fits([]run.Condition{w}, content) {
+			continue
+		}
+		var at []string
+		for i, row := range rows {
+			at = append(at[:row.Depth], strings.Trim(row.Label.String(), `[]"`))
+			rows[i].Wrong = row.Wrong || slices.Equal(at, path)
+		}
+	}
+	return rows
+}
+
+// warnings say what looks wrong, and what is not as it was.
 func (s *builder) warnings() (all facts) {
+	if s.a.Precondition != nil {
+		for _, row := range s.contentRows() {
+			if row.Wrong {
+				all.add(FactWrong, textf("%1 is %2", row.Label, row.Value))
+			}
+		}
+	}
 	if k := s.a.Precondition; k != nil && k.Was != nil { // that is why people are asked again
 		all.add(FactWas, textf("when it was asked before, %1",
 			s.checkedText(k.Tool, k.Was.Args, k.Was.Content, k.Was.IsError, k.Was.At)))
@@ -211,14 +260,14 @@ func (s *builder) whoRows() (all facts) {
 			"may deny and not approve"))
 	}
 	all.add(FactVia, ownText(viaText(a)))
-	all.add(FactExpires, ownText(s.view.formatTime(a.ExpiresAt)+", then it is refused"))
+	all.add(FactExpires, textf("%1, then it is refused", s.view.timeText(a.ExpiresAt)))
 	switch {
 	case len(a.EscalateTo) == 0:
 	case !a.EscalatedAt.IsZero():
-		all.add(FactEscalates, textf("since "+s.view.formatTime(a.EscalatedAt)+" these decide as well: %1",
+		all.add(FactEscalates, textf("since %1 these decide as well: %2", s.view.timeText(a.EscalatedAt),
 			namesText(a.EscalateTo)))
 	default:
-		all.add(FactEscalates, textf("at "+s.view.formatTime(a.EscalatesAt)+", then these decide as well: %1",
+		all.add(FactEscalates, textf("at %1, then these decide as well: %2", s.view.timeText(a.EscalatesAt),
 			namesText(a.EscalateTo)))
 	}
 	all.add(FactGranted, grantText(a))
@@ -261,7 +310,7 @@ func (s *builder) aboutRows(t agent.ToolSpec) (all facts) {
 		}
 	}
 	all.add(FactRequester, joinTexts(requesters))
-	all.add(FactAsked, ownText(s.view.formatTime(a.RequestedAt)))
+	all.add(FactAsked, s.view.timeText(a.RequestedAt))
 	return all
 }
 
@@ -318,7 +367,7 @@ func (s *builder) history(t agent.ToolSpec) []Row {
 	}
 	var all []event
 	add := func(at time.Time, args []Row, parts ...Text) {
-		lines := []Row{{Label: ownText(s.view.formatTime(at)), Value: slices.Concat(parts...).merged()}}
+		lines := []Row{{Label: s.view.timeText(at), Value: slices.Concat(parts...).merged()}}
 		for _, l := range args {
 			l.Depth++
 			lines = append(lines, l)
@@ -367,15 +416,15 @@ func (s *builder) noteText(text string) Text {
 
 // checkedText says what a precondition returned.
 func (s *builder) checkedText(tool string, args json.RawMessage, content string, failed bool, at time.Time) Text {
-	words := "%1 of %2 says %3, at " + s.view.formatTime(at)
+	words := "%1 of %2 says %3, at %4"
 	if failed {
-		words = "%1 of %2 failed: %3, at " + s.view.formatTime(at)
+		words = "%1 of %2 failed: %3, at %4"
 	}
 	result := s.foreignText(content)
 	if !failed && json.Valid([]byte(content)) {
 		result = s.jsonText(json.RawMessage(content), nil)
 	}
-	return textf(words, Bare(tool), s.jsonText(args, s.view.tool(tool).Schema), result)
+	return textf(words, Bare(tool), s.jsonText(args, s.view.tool(tool).Schema), result, s.view.timeText(at))
 }
 
 // jsonText is a JSON value with secrets masked by its schema and by form; the schema may be nil.

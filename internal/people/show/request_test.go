@@ -133,7 +133,7 @@ func TestB1Risk(t *testing.T) {
 		undo   bool
 		want   show.Risk
 	}{
-		{run.EffectRead, false, show.Low}, {run.EffectIdempotent, false, show.Medium}, {run.EffectNonIdempotent, true, show.Medium},
+		{run.EffectRead, false, show.None}, {run.EffectIdempotent, false, show.Low}, {run.EffectNonIdempotent, true, show.Medium},
 		{run.EffectNonIdempotent, false, show.High}, {"", false, show.High}, {"new", true, show.High},
 	} {
 		require.Equal(t, c.want, show.RiskOf(c.effect, c.undo), c)
@@ -224,6 +224,35 @@ func TestB3TheCorpusChangesNothingBesideIt(t *testing.T) {
 		}
 		require.Equal(t, strings.Count(plain.String(), "\n"), strings.Count(text.String(), "\n")+more, "%s: it makes lines of its own", c.Comment)
 	}
+}
+
+// What a request depends on is fields where it is an object, with secrets masked; else one sentence.
+func TestB1WhatItDependsOn(t *testing.T) {
+	a := request()
+	a.Precondition = &run.Checked{Tool: "orders.get", Args: json.RawMessage(`{"order":"A-1"}`), Content: `{"total": 249.00, "customer": {"name": "Ben"}, "apiKey": "hunter2"}`, At: noon}
+	require.Equal(t, `depends on: orders.get of {"order":"A-1"}, read at `+show.FormatTime(noon)+` and again before the call runs
+total: 249.00
+customer:
+name: "Ben"
+apiKey: \{masked, 7 characters}
+policy: over 50`, written(show.BuildDocument(a, show.View{}), show.Depends))
+	v := show.View{Tools: []agent.ToolSpec{{Name: "payments.refund", Precondition: &agent.Precondition{Tool: "orders.get", Warn: []run.Condition{
+		{Path: "/customer/name", Eq: json.RawMessage(`"Ben"`)}, {Path: "/total", Gt: json.RawMessage("249")}, {Path: "/none", Eq: json.RawMessage("1")}}}}}}
+	marked := func(d show.Document) (labels []string) {
+		for _, row := range d.Only(show.Depends).Sections[0].Rows {
+			if row.Wrong {
+				labels = append(labels, row.Label.String())
+			}
+		}
+		return labels
+	}
+	require.Equal(t, []string{"name"}, marked(show.BuildDocument(a, v)))
+	require.Contains(t, written(show.BuildDocument(a, v), show.Warnings)+"\n", "looks wrong: name is \"Ben\"\n")
+	v.Tools[0].Precondition.Compare = []string{"/customer/name"}
+	a.Precondition.Content = `{"/customer/name":"Ben"}`
+	require.Equal(t, []string{`"/customer/name"`}, marked(show.BuildDocument(a, v)))
+	a.Precondition.Content = "gone"
+	require.Contains(t, written(show.BuildDocument(a, show.View{}), show.Depends), `orders.get of {"order":"A-1"} says gone, at `+show.FormatTime(noon)+`; read again`)
 }
 
 func TestB4SecretsAreMaskedEverywhere(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 // Kind says how a span is to be read.
 type Kind string
 
-// The kinds. A span of a kind other than Plain replaces text.
+// The kinds. A span of a kind other than Plain and Time replaces text.
 const (
 	Plain       Kind = ""
 	Escape      Kind = "escape" // \u{202E}: a character that cannot be seen, or is taken for another
@@ -20,6 +20,7 @@ const (
 	Mixed       Kind = "mixed"  // \{mixed scripts}: a mark behind a word that is not what it looks like
 	Masked      Kind = "masked" // \{masked, …}: in place of a secret
 	RightToLeft Kind = "rtl"    // right-to-left text, to be isolated (<bdi>); String writes \rtl{…}
+	Time        Kind = "time"   // a time, as FormatTimeIn writes it
 )
 
 // Span is a piece of text that holds visible characters alone: no control, no format character, no line end.
@@ -92,6 +93,7 @@ type Row struct {
 	Label Text   // empty: the line is its value alone. Of an argument: the member's key, "[0]" of an element
 	Value Text   // empty for an object or array with members
 	Kind  string // of an argument: string, number, boolean, null, object, array; unreadable = not JSON, shown as text
+	Wrong bool   // the agent's definition says that such a value looks wrong
 }
 
 // Text is the row in one piece, without its indent.

@@ -16,7 +16,7 @@ func WriteText(w io.Writer, d Document, width int) error {
 	t := &writer{w: w, width: width}
 	if len(d.Sentence) > 0 {
 		t.writeLine("  ", d.Sentence)
-		t.writeLine("  "+string(d.Risk)+" risk: ", d.RiskText)
+		t.writeLine("  "+d.Risk.Words()+": ", d.RiskText)
 	}
 	for _, s := range d.Sections {
 		t.writeLine("  ", ownText(s.Title))

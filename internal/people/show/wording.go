@@ -16,8 +16,9 @@ import (
 // Risk is the class of what is asked. It is derived from what the definition says of the tool, never from what the
 // model says:
 //
-//	low     effect read
-//	medium  effect idempotent; or non_idempotent with a tool that takes it back (undo)
+//	none    effect read
+//	low     effect idempotent
+//	medium  effect non_idempotent with a tool that takes it back (undo)
 //	high    everything else: it cannot be repeated safely, and nothing takes it back
 //
 // A call of another agent is of the effect that its definition declares. Of several tools it is the highest.
@@ -25,6 +26,7 @@ type Risk string
 
 // The classes.
 const (
+	None   Risk = "none"
 	Low    Risk = "low"
 	Medium Risk = "medium"
 	High   Risk = "high"
@@ -34,22 +36,32 @@ const (
 func RiskOf(e run.Effect, undo bool) Risk {
 	switch {
 	case e == run.EffectRead:
+		return None
+	case e == run.EffectIdempotent:
 		return Low
-	case e == run.EffectIdempotent || e == run.EffectNonIdempotent && undo:
+	case e == run.EffectNonIdempotent && undo:
 		return Medium
 	}
 	return High
 }
 
+// Words are the class as people read it.
+func (r Risk) Words() string {
+	if r == None {
+		return "no risk"
+	}
+	return string(r) + " risk"
+}
+
 // risks are the classes, the lowest first.
-var risks = []Risk{Low, Medium, High}
+var risks = []Risk{None, Low, Medium, High}
 
 // riskText is the reason of a class of risk.
 func riskText(e run.Effect, t agent.ToolSpec) Text {
 	switch r := RiskOf(e, t.Undo != nil); {
-	case r == Low:
+	case r == None:
 		return ownText("it changes nothing")
-	case e == run.EffectIdempotent:
+	case r == Low:
 		return ownText("it changes something, and can be repeated safely")
 	case r == Medium:
 		return textf("it cannot be repeated safely; %1 takes it back", Bare(t.Undo.Tool))

@@ -80,7 +80,7 @@ func subjectHeader(m notify.Message) block {
 func renderBlocks(m notify.Message, d show.Document, short bool) []block {
 	blocks := []block{subjectHeader(m)}
 	if len(d.Sentence) > 0 {
-		blocks = append(blocks, section(d.Sentence.String()), section(string(d.Risk)+" risk: "+d.RiskText.String()))
+		blocks = append(blocks, section(d.Sentence.String()), section(d.Risk.Words()+": "+d.RiskText.String()))
 	}
 	blocks = append(blocks, section(m.Opening()))
 	for _, s := range d.Sections {

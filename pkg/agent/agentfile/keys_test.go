@@ -22,7 +22,7 @@ var working = map[string]string{
 	"model.retry.on": "[server]", "model.moveOn": "[]", "model.cutStream": "keep", "model.repair": "on",
 	"tools[].name": "mail.send", "tools[].kind": "internal", "tools[].description": "other", "tools[].schema": "{type: object, title: x}",
 	"tools[].effect": "idempotent", "tools[].priority": "5", "tools[].timeout": "9s",
-	"tools[].retry": "{attempts: 2, backoff: 1s, maxBackoff: 9s}", "tools[].concurrency": "2", "tools[].maxResult": "9", "tools[].undo": "{tool: mail.unsend, args: {a: 1}}", "tools[].precondition": "{tool: mail.find, args: {a: {args: /a}}, compare: [/state]}", "limits.parallel": "3",
+	"tools[].retry": "{attempts: 2, backoff: 1s, maxBackoff: 9s}", "tools[].concurrency": "2", "tools[].maxResult": "9", "tools[].undo": "{tool: mail.unsend, args: {a: 1}}", "tools[].precondition": "{tool: mail.find, args: {a: {args: /a}}, compare: [/state], warn: [{path: /state, eq: gone}]}", "limits.parallel": "3",
 	"mcp[].name": "files", "mcp[].command": "[npx, x]", "mcp[].dir": "/srv", "mcp[].env": "{A: b}", "mcp[].url": "https://x", "mcp[].headers": "{A: b}",
 	"mcp[].tools": "{a: {effect: read}}", "mcp[].allow": "[a]", "mcp[].deny": "[a]", "mcp[].timeout": "9s", "mcp[].required": "false",
 	"permission.mode": "block_and_retry", "permission.default": "ask", "permission.scope": "tool", "permission.approvers": `["user:bo"]`, "permission.early": "keep", "permission.grants": "once", "permission.approvalTool": "ask.people", "permission.backend": "other", "permission.policy": "other", "permission.standing": "{uses: 2, expires: 7d, when: [{path: /a, lte: 5}], pattern: true}",
