@@ -219,6 +219,9 @@ func (d *Deployment) Console(who api.Caller, client *api.Client) *web.Console {
 			}
 			return j.Conversation(ctx, who.Tenant, &l.State)
 		},
+		Blob: func(ctx context.Context, digest string) ([]byte, error) {
+			return d.Ports.Blobs.Get(ctx, who.Tenant, digest)
+		},
 		Arguments: func(ctx context.Context, run, tool string, raw []byte) ([]show.Row, error) {
 			var schema json.RawMessage // in the definition that the run is pinned to; nil = the tool is unknown
 			if tool != "" {

@@ -32,6 +32,7 @@ type Reader interface {
 	RunWithoutMessages(ctx context.Context, run string) (api.Run, error)
 	Events(ctx context.Context, run, after string, limit int) (api.Page[api.Event], error)
 	Journal(ctx context.Context, run, cursor string, limit int) ([][]byte, error)
+	Approval(ctx context.Context, id string) (approval.Approval, error)
 	FindApprovals(ctx context.Context, q approval.Query) (api.Page[approval.Approval], error)
 	Grants(ctx context.Context, agent, cursor string, limit int) (api.Page[api.Grant], error)
 }
@@ -58,6 +59,8 @@ type Console struct {
 	Read   Reader
 	// Conversation returns all messages of a run, oldest first.
 	Conversation func(ctx context.Context, run string) ([]policy.Spoken, error)
+	// Blob reads the content of a file that a message names; ErrNoBlob. Nil = pictures in files are named, not shown.
+	Blob func(ctx context.Context, digest string) ([]byte, error)
 	// Arguments returns the lines of a call's arguments, or of the run's output (tool ""), with secrets masked.
 	Arguments func(ctx context.Context, run, tool string, raw []byte) ([]show.Row, error)
 	Start     string // id of this server process, in a-z and 2-7; not secret
@@ -155,7 +158,7 @@ type console struct {
 func (c *Console) Handler() http.Handler {
 	s := c.Pages.newServer(consolePages())
 	s.policy = strings.Replace(pagePolicy, "default-src 'none';",
-		"default-src 'none'; script-src 'self'; connect-src 'self';", 1)
+		"default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self';", 1)
 	cache := c.Cache
 	if cache == nil {
 		cache = NewCache()
@@ -185,15 +188,25 @@ func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.setSecurityHeaders(w.Header())
 		w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
 		_, _ = w.Write([]byte(readFile("console/console.js"))) // the client is gone if this fails
+	case r.URL.Path == "/favicon.ico": // browsers ask for it where pages may have pictures
+		c.setSecurityHeaders(w.Header())
+		w.Header().Set("Content-Type", "image/svg+xml")
+		_, _ = w.Write([]byte(icon)) // the client is gone if this fails
 	case r.URL.Path == "/audit.jsonl":
 		c.serveDecisions(w, r)
 	case c.API != nil && passedOn.MatchString(r.URL.Path):
 		c.serveRun(w, r)
+	case pictures.MatchString(r.URL.Path):
+		c.servePicture(w, r)
 	default:
 		name, page, err := c.newPage(r)
 		c.renderPage(w, r, name, page, err)
 	}
 }
+
+// icon is the seal of the pages' header.
+const icon = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><circle cx="16" cy="16" r="14" fill="#1d4ed8"/>` +
+	`<path d="m9 16 5 5 9-10" fill="none" stroke="#fff" stroke-width="3"/></svg>`
 
 // passedOn are the paths that answer as the API does: a run's JSON, and the stream of its events. They are the
 // console's own, since a session opens no path of the API.
@@ -256,39 +269,15 @@ type movedPage string
 
 func (to movedPage) Error() string { return "the page is at " + string(to) }
 
-// completeID returns the only id that begins with a short one. It looks at the newest runs and the open requests.
+// completeID returns the only id that begins with a short one.
 func (c *console) completeID(ctx context.Context, short string) (string, error) {
-	var fits []string
 	if short[0] == 'a' {
-		page, err := c.Read.FindApprovals(ctx, approval.Query{Limit: maxPageMessages})
-		if err != nil {
-			return "", err
-		}
-		for _, a := range page.Items {
-			fits = append(fits, a.ID)
-		}
+		a, err := c.Read.Approval(ctx, short)
+		return a.ID, err
 	}
-	for q := (api.RunQuery{Limit: maxPageMessages}); short[0] == 'r' && len(fits) < maxShortened; {
-		page, err := c.Read.Runs(ctx, q)
-		if err != nil {
-			return "", err
-		}
-		for _, h := range page.Items {
-			fits = append(fits, h.ID)
-		}
-		if q.Cursor = page.Cursor; q.Cursor == "" {
-			break
-		}
-	}
-	fits = slices.DeleteFunc(fits, func(id string) bool { return !strings.HasPrefix(id, short) })
-	if len(fits) != 1 {
-		return "", errNoPage
-	}
-	return fits[0], nil
+	r, err := c.Read.RunWithoutMessages(ctx, short)
+	return r.ID, err
 }
-
-// maxShortened is how many runs an id is looked for among.
-const maxShortened = 10_000
 
 // errNoPage is the error of an address that the console does not have.
 var errNoPage = errors.New("there is no such page")

@@ -3,6 +3,7 @@ package web_test
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"html"
@@ -41,6 +42,9 @@ func (r runs) Runs(_ context.Context, q api.RunQuery) (api.Page[api.RunHead], er
 func (r runs) Run(context.Context, string) (api.Run, error) { return r.run, nil }
 func (r runs) Events(context.Context, string, string, int) (api.Page[api.Event], error) {
 	return api.Page[api.Event]{}, nil
+}
+func (r runs) Approval(context.Context, string) (approval.Approval, error) {
+	return approval.Approval{}, approval.ErrNotFound
 }
 func (r runs) FindApprovals(context.Context, approval.Query) (api.Page[approval.Approval], error) {
 	return api.Page[approval.Approval]{}, nil
@@ -189,6 +193,37 @@ func TestConsoleListsManyRuns(t *testing.T) {
 	}
 	require.Equal(t, 200, pages)
 	require.Len(t, seen, 10_000)
+}
+
+// Pictures of a conversation are shown, whatever they are said to be; what is no picture is named, and not served.
+func TestConsoleShowsPictures(t *testing.T) {
+	w := newHarness(t, asks(five))
+	id := "r" + strings.Repeat("a", 25)
+	png := "\x89PNG\r\n\x1a\n"
+	media := func(kind, data string) policy.Spoken {
+		return policy.Spoken{Message: run.Message{Role: run.RoleUser, Block: run.Media{Name: "x", MediaType: kind, Data: base64.StdEncoding.EncodeToString([]byte(data))}}}
+	}
+	all := []policy.Spoken{media("image/png", png), media("image/png", "<svg onload=alert(1)>"), media("image/svg+xml", "<svg/>"), media("text/plain", "hi")}
+	all = append(all, policy.Spoken{Message: run.Message{Role: run.RoleUser, Block: run.Media{MediaType: "image/gif", Blob: "digest"}}})
+	w.console("user:ana", func(c *web.Console) {
+		c.Read, c.Conversation = runs{api.Run{ID: id, Agent: "payer", Status: run.RunDone}}, func(context.Context, string) ([]policy.Spoken, error) { return all, nil }
+		c.Blob = func(_ context.Context, digest string) ([]byte, error) { return []byte("GIF89a" + digest), nil }
+	})
+	page := w.do("GET", w.server.URL+"/runs/"+id, nil)
+	require.Equal(t, http.StatusOK, page.status)
+	var shown []string
+	for _, found := range regexp.MustCompile(`<img src="([^"]+)"`).FindAllStringSubmatch(page.body, -1) {
+		shown = append(shown, strings.TrimPrefix(found[1], "/runs/"+id+"/pictures/"))
+	}
+	require.Equal(t, []string{"1", "2", "5"}, shown)
+	for n, want := range map[string]string{"1": "image/png", "5": "image/gif"} {
+		got := w.do("GET", w.server.URL+"/runs/"+id+"/pictures/"+n, nil)
+		require.Equal(t, http.StatusOK, got.status, n)
+		require.Equal(t, []string{want, "nosniff"}, []string{got.header.Get("Content-Type"), got.header.Get("X-Content-Type-Options")})
+	}
+	for _, n := range []string{"2", "3", "4", "6", "0", "999999999"} {
+		require.Equal(t, http.StatusNotFound, w.do("GET", w.server.URL+"/runs/"+id+"/pictures/"+n, nil).status, n)
+	}
 }
 
 // The page of a run of a thousand messages holds the newest, whatever their number, and leads to the older ones by keys

@@ -107,6 +107,7 @@ type chatItem struct {
 	Text      show.Text
 	Markdown  []markdownNode
 	Label     string // of what is no text
+	Picture   string // the path of a picture; "" = it is none
 	Cut       string // what is left out
 	Call      *callBlock
 	turn      *turn
@@ -489,6 +490,9 @@ func (s *pageBuilder) fillItem(ctx context.Context, item *chatItem, m policy.Spo
 	case run.Media:
 		item.Label = "File"
 		item.Text = s.newText(strings.TrimSpace(b.Name + " " + b.MediaType))
+		if slices.Contains(pictureTypes, b.MediaType) && (b.Blob == "" || s.Blob != nil) {
+			item.Picture = fmt.Sprintf("%s%s/pictures/%d", runsPath, s.run.ID, item.N)
+		}
 	case run.Reasoning:
 		item.Label = "The model reasoned here. What it thought is its own."
 	case run.ToolUse:

@@ -71,12 +71,19 @@ func (c *console) newRunsPage(r *http.Request) (page runsPage, err error) {
 		}
 	}
 	find := api.RunQuery{Status: q["status"], Agent: q["agent"], Cursor: q["cursor"], Limit: runsLimit}
+	failed := q["status"] == "failed" // a kind of end
+	if failed {
+		find.Status = string(run.RunDone)
+	}
 	for looked := 0; ; {
 		heads, err := c.Read.Runs(r.Context(), find)
 		if err != nil {
 			return page, err
 		}
 		for _, h := range heads.Items {
+			if failed && h.Reason != run.ReasonError {
+				continue
+			}
 			if found, err := c.mentions(r.Context(), h.ID, words); err != nil || !found {
 				if err != nil && !isNotFound(err) {
 					return page, err
@@ -91,7 +98,7 @@ func (c *console) newRunsPage(r *http.Request) (page runsPage, err error) {
 		}
 		looked += len(heads.Items)
 		find.Cursor = heads.Cursor
-		if find.Cursor == "" || words == "" || len(page.Runs) >= runsLimit || looked >= maxSearched {
+		if find.Cursor == "" || words == "" && !failed || len(page.Runs) >= runsLimit || looked >= maxSearched {
 			break
 		}
 	}
@@ -110,7 +117,8 @@ func (c *console) newRunsPage(r *http.Request) (page runsPage, err error) {
 	}
 	page.frame = c.newFrame("Runs", navRuns)
 	page.Chosen, page.Query = q, c.Show.Text(words)
-	page.Statuses = newOptions(q["status"], "", "any", "waiting", "waiting", "running", "running", "done", "ended")
+	page.Statuses = newOptions(q["status"], "", "any", "waiting", "waiting", "running", "running", "done", "ended",
+		"failed", "failed")
 	page.Agents = c.agentOptions(q["agent"])
 	return page, nil
 }

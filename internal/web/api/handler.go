@@ -14,7 +14,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/jsonx"
 )
 
@@ -139,6 +141,9 @@ func (s *server) callEndpoint(to route, w http.ResponseWriter, r *http.Request) 
 		}
 	}
 	if err == nil {
+		err = s.completePathID(r, c)
+	}
+	if err == nil {
 		err = checkPathID(r)
 	}
 	if err == nil {
@@ -157,6 +162,79 @@ var (
 	runPattern      = regexp.MustCompile(`^r[a-z2-7]{25}$`)
 	approvalPattern = regexp.MustCompile(`^a[a-z2-7]{25}$`)
 )
+
+// shortPattern is the beginning of the id of a run or an approval.
+var shortPattern = regexp.MustCompile(`^[ra][a-z2-7]{3,24}$`)
+
+// maxShortened is how many runs, and how many approvals of each status, a shortened id is looked for among.
+const maxShortened = 10_000
+
+// completePathID replaces a shortened id in the path by the only id that begins like that. One that no id begins like
+// stays as it is.
+func (s *server) completePathID(r *http.Request, c Caller) error {
+	short := r.PathValue("id")
+	isRun := strings.HasPrefix(r.Pattern, "/v1/runs/{id}") && strings.HasPrefix(short, "r")
+	isApproval := strings.HasPrefix(r.Pattern, "/v1/approvals/{id}") && strings.HasPrefix(short, "a")
+	if !shortPattern.MatchString(short) || !isRun && !isApproval {
+		return nil
+	}
+	var fits []string
+	find := func(list func(limit int, cursor string) (ids []string, next string, err error)) error {
+		cursor := ""
+		for looked := 0; looked < maxShortened; {
+			ids, next, err := list(maxPage, cursor)
+			if err != nil {
+				return err
+			}
+			looked += maxPage
+			for _, id := range ids {
+				if strings.HasPrefix(id, short) && !slices.Contains(fits, id) {
+					fits = append(fits, id)
+				}
+			}
+			if cursor = next; cursor == "" {
+				break
+			}
+		}
+		return nil
+	}
+	statuses := approval.Statuses()
+	if isRun {
+		statuses = nil
+		err := find(func(limit int, cursor string) (ids []string, next string, err error) {
+			heads, next, err := s.Journal.ListSince(r.Context(), c.Tenant, "", time.Time{}, limit, cursor)
+			for _, h := range heads {
+				ids = append(ids, h.Run)
+			}
+			return ids, next, err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, status := range statuses {
+		err := find(func(limit int, cursor string) (ids []string, next string, err error) {
+			list, next, err := approval.List(r.Context(), s.Table, c.Tenant,
+				approval.Query{Status: status, Limit: limit, Cursor: cursor})
+			for _, a := range list {
+				ids = append(ids, a.ID)
+			}
+			return ids, next, err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	switch len(fits) {
+	case 0:
+	case 1:
+		r.SetPathValue("id", fits[0])
+	default:
+		return invalidProblem("%s: more than one id begins like this: %s", short,
+			strings.Join(fits[:min(len(fits), 5)], ", "))
+	}
+	return nil
+}
 
 // checkPathID answers an id that cannot exist like one that does not.
 func checkPathID(r *http.Request) error {

@@ -27,10 +27,10 @@
   const ago = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
   const units = [["day", 86400], ["hour", 3600], ["minute", 60]];
   const localize = (within) => {
-    for (const time of within.querySelectorAll("time[datetime]:not([title])")) {
+    for (const time of within.querySelectorAll("time[datetime]")) {
       const at = new Date(time.dateTime), seconds = (at - Date.now()) / 1000;
       const unit = units.find(([, size]) => Math.abs(seconds) >= size);
-      time.title = time.textContent.endsWith("UTC") ? time.textContent : time.textContent + " UTC";
+      time.title ||= time.textContent.endsWith("UTC") ? time.textContent : time.textContent + " UTC";
       const near = seconds > 0 ? "" : seconds > -60 ? "now" : unit[0] === "day" ? "" : ago.format(Math.round(seconds / unit[1]), unit[0]);
       const day = at.toDateString() === new Date().toDateString() ? {} : { year: "numeric", month: "short", day: "numeric" };
       const local = at.toLocaleString("en-GB", { ...day, hour: "2-digit", minute: "2-digit", second: "2-digit" });
@@ -45,6 +45,7 @@
   for (const f of fragments(document)) sent.set(f.id, f.outerHTML);
   prove(document);
   localize(document);
+  setInterval(() => localize(document), 30000);
 
   // Filters apply at once.
   for (const choice of document.querySelectorAll(".filters select, .filters input[type=checkbox]")) choice.addEventListener("change", () => choice.form.requestSubmit());

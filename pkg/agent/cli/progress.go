@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/countersign/countersign/internal/people/mask"
 	"github.com/countersign/countersign/internal/plan"
@@ -14,6 +15,7 @@ import (
 // progress prints the progress of a run on standard error, one line for each event.
 type progress struct {
 	p         *program
+	started   time.Time         // when the run did; zero = not known
 	tools     map[string]string // by call
 	loadCalls func() []api.Call // reads the run's calls; a fork has older calls than its events
 	maskInput func(name string, input json.RawMessage) string
@@ -23,7 +25,7 @@ type progress struct {
 const maxTextWidth = 120
 
 func newProgress(p *program, r api.Run) *progress {
-	pr := &progress{p: p, tools: map[string]string{},
+	pr := &progress{p: p, started: r.StartedAt, tools: map[string]string{},
 		maskInput: func(_ string, input json.RawMessage) string { return mask.JSON(input, nil) }}
 	for _, c := range r.Calls {
 		pr.tools[c.ID] = c.Tool
@@ -62,7 +64,7 @@ func (pr *progress) printEvent(e api.Event) {
 		}
 		pr.print("input", "%d more said by %s", len(f.Blocks), f.By)
 	case run.Replied:
-		pr.printReply(f)
+		pr.printReply(f, e.At)
 	case run.PlanEvent:
 		pr.printPlan(f)
 	case run.ToolsListed: // problems of servers and disabled tools
@@ -104,9 +106,13 @@ func (pr *progress) printStarted(f run.RunStarted) {
 	}
 }
 
-func (pr *progress) printReply(f run.Replied) {
-	pr.print("turn", "%d: %s, %s, %s", f.Inference, f.Model, counted(int64(len(f.Calls)), "call"),
-		formatUsage(f.Usage, f.Cost))
+func (pr *progress) printReply(f run.Replied, at time.Time) {
+	took := ""
+	if !pr.started.IsZero() {
+		took = ", " + at.Sub(pr.started).Round(100*time.Millisecond).String() + " since the start"
+	}
+	pr.print("turn", "%d: %s, %s, %s%s", f.Inference, f.Model, counted(int64(len(f.Calls)), "call"),
+		formatUsage(f.Usage, f.Cost), took)
 	if f.Text != "" && len(f.Calls) > 0 {
 		pr.print("says", "%s", truncate(mask.Text(f.Text), maxTextWidth))
 	}
