@@ -128,6 +128,8 @@ func requestsOf(v repotest.Values, service string, q *http.Request, body []byte)
 		switch {
 		case q.Method == http.MethodPut:
 			return one("s3:PutObject", on+"/"+key)
+		case q.Method == http.MethodDelete:
+			return one("s3:DeleteObject", on+"/"+key)
 		case q.URL.Query().Has("list-type"):
 			return one("s3:ListBucket", on)
 		default:

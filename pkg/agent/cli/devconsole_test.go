@@ -793,6 +793,9 @@ func TestConsoleReadsLikeAConversation(t *testing.T) {
 	require.Equal(t, []string{"Please\n\n\ttidy up.", "The plan:", "1. move \"a.txt\"\n2. tell you"}, said)
 	story.Eval(`[...document.querySelectorAll(".odd")].filter((e) => !e.closest(".args, .sentence")).map((e) => e.innerText)`, &said)
 	require.Empty(t, said, "no marks outside arguments and what is made of them")
+	story.Key("Control+k")
+	waitForScript(t, story, `document.activeElement.id === "search"`)
+	waitForScript(t, story, `[...document.querySelectorAll("time")].every((t) => t.title.endsWith(" UTC") && !t.textContent.endsWith("UTC"))`)
 	story.Eval(`[...document.querySelectorAll("#talk .args .odd")].map((e) => e.innerText)`, &said)
 	require.Equal(t, []string{`\n`}, said, "in arguments it counts")
 	heading := `document.querySelector("#talk-head").innerText`
