@@ -183,7 +183,7 @@ func (s *builder) dependsRows() (all facts) {
 			all.add(FactDepends, textf("%1; read again before the call runs",
 				s.checkedText(k.Tool, k.Args, k.Content, k.IsError, k.At)))
 		} else {
-			all.add(FactDepends, textf("%1 of %2, read at %3 and again before the call runs", Bare(k.Tool),
+			all.add(FactDepends, textf("%1 of %2, read at %3; read again before the call runs", Bare(k.Tool),
 				s.jsonText(k.Args, s.view.tool(k.Tool).Schema), s.view.timeText(k.At)))
 		}
 		for _, row := range rows {

@@ -230,7 +230,7 @@ func TestB3TheCorpusChangesNothingBesideIt(t *testing.T) {
 func TestB1WhatItDependsOn(t *testing.T) {
 	a := request()
 	a.Precondition = &run.Checked{Tool: "orders.get", Args: json.RawMessage(`{"order":"A-1"}`), Content: `{"total": 249.00, "customer": {"name": "Ben"}, "apiKey": "hunter2"}`, At: noon}
-	require.Equal(t, `depends on: orders.get of {"order":"A-1"}, read at `+show.FormatTime(noon)+` and again before the call runs
+	require.Equal(t, `depends on: orders.get of {"order":"A-1"}, read at `+show.FormatTime(noon)+`; read again before the call runs
 total: 249.00
 customer:
 name: "Ben"
