@@ -110,7 +110,9 @@
   // What a model is writing is shown as it comes, as text alone, until the page has the whole reply.
   const live = document.getElementById("live");
   let reply = ""; // the attempt whose words are shown; "" = its reply has come, or the stream begins again with all of it
+  let whole = false; // the reply has come: the page that is read next has it
   const rewrite = () => { reply = ""; };
+  const complete = () => { reply = ""; whole = true; };
   const plain = (text) => text.replace(/[^\P{C}\n\t]/gu, "\u00b7");
   const part = (id) => document.getElementById("live-" + id);
   const pieces = { // where a piece goes
@@ -136,6 +138,7 @@
       part("reasoning").hidden = true;
     }
     reply = of;
+    whole = false;
     pieces[event.type](data)?.append(plain(data.delta));
     live.hidden = false;
     if (chat) toEnd();
@@ -145,6 +148,7 @@
   const refresh = async () => {
     if (busy) { again = true; return; }
     busy = true;
+    const ends = whole;
     try {
       const answer = await fetch(location.pathname + location.search, { headers: { Accept: "text/html" }, cache: "no-store" });
       if (!answer.ok) return;
@@ -156,6 +160,10 @@
         if (!old || typed(old)) continue; // what somebody is typing stays
         sent.set(fresh.id, text);
         put(old, document.importNode(fresh, true));
+      }
+      if (ends && whole) {
+        live.hidden = true;
+        whole = false;
       }
       const status = page.getElementById("main").dataset.status;
       if (status !== main.dataset.status) document.getElementById("said").textContent = status;
@@ -178,7 +186,8 @@
     if (main.dataset.run) {
       source = new EventSource(main.dataset.stream);
       for (const type of Object.keys(pieces)) source.addEventListener(type, write);
-      for (const type of ["open", "inference_complete", "run_finish"]) source.addEventListener(type, rewrite);
+      source.addEventListener("open", rewrite);
+      for (const type of ["inference_complete", "run_finish"]) source.addEventListener(type, complete);
       source.addEventListener("error", () => { // a stream that nothing can come by any more is closed; else the browser takes it up again
         if (source?.readyState === EventSource.CLOSED && !every) document.documentElement.classList.remove("is-live");
       });
