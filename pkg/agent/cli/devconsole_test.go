@@ -950,6 +950,11 @@ func TestConsoleApprovesSeveralAlike(t *testing.T) {
 	}
 	v := s.newVisitor()
 	require.Contains(t, v.send("GET", "/", nil).body, `/approvals/together?agent=tidy&amp;tool=move_file`)
+	for filter, cards := range map[string]int{
+		"": 3, "?mine=1": 3, "?agent=tidy": 3, "?agent=other": 0, "?risk=high": 3, "?risk=none": 0, "?within=hour": 0, "?within=day": 3,
+	} {
+		require.Equal(t, cards, strings.Count(v.send("GET", "/"+filter, nil).body, `<article class="request-card`), filter)
+	}
 	page := v.send("GET", "/approvals/together?agent=tidy&tool=move_file", nil).body
 	form := url.Values{"note": {"all fine"}, "form": nil}
 	var asked []string
@@ -968,6 +973,8 @@ func TestConsoleApprovesSeveralAlike(t *testing.T) {
 	done := v.send("POST", "/approvals/together", form)
 	require.Equal(t, http.StatusOK, done.StatusCode)
 	require.Contains(t, done.body, "Approved: 2 of 3 calls")
+	require.NotContains(t, v.send("GET", "/runs?status=failed", nil).body, `<a id="r`)
+	require.Contains(t, v.send("GET", "/agents/tidy", nil).body, `<p class="hush">Of 3: `)
 	for i, want := range []approval.Status{approval.Denied, approval.Approved, approval.Approved} {
 		a := s.loadApproval(asked[i])
 		require.Equal(t, want, a.Status)
