@@ -38,8 +38,9 @@ const operations = {
   },
   async evaluate({ page, code }) {
     const p = pages.get(page).page;
-    for (let left = 3; ; left--) { // a page that is being left answers nothing: ask the next one
-      try { return await p.evaluate(code); } catch (e) { if (left === 1 || !/Execution context was destroyed/.test(e)) throw e; }
+    for (let left = 3; ; left--) { // a page that is being left answers nothing, and one that has just come has no body: ask it again
+      await p.waitForLoadState("domcontentloaded", { timeout: 120000 });
+      try { return await p.evaluate(code); } catch (e) { if (left === 1 || !/Execution context was destroyed|properties of null/.test(e)) throw e; }
       await p.waitForLoadState("load", { timeout: 120000 });
     }
   },

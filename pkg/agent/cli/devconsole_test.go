@@ -384,12 +384,12 @@ func TestConsoleKeysEndWithTheServer(t *testing.T) {
 	require.Equal(t, 0, (<-ended).code)
 }
 
-// waitForScript waits until an expression in a page is true.
+// waitForScript waits until an expression in a page is true. What it reads may not be there yet.
 func waitForScript(t *testing.T, p *npmtest.Page, code string) {
 	t.Helper()
 	var is bool
 	for range 1200 {
-		if p.Eval(code, &is); is {
+		if p.Eval(`(() => { try { return !!(`+code+`) } catch { return false } })()`, &is); is {
 			return
 		}
 		require.NoError(t, clock.System().Sleep(t.Context(), 100*time.Millisecond))
