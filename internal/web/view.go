@@ -53,7 +53,8 @@ type requestPage struct {
 
 	Open                            bool
 	Status                          approval.Status
-	StatusLabel, Lede               string
+	StatusLabel                     string
+	Lede                            show.Text
 	Notice                          *notice
 	AnswerHead, AnswerText, Fine    string
 	Form                            string // signed state of the form
@@ -153,7 +154,7 @@ func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (r
 	if page.Status == approval.Pending && !page.Open {
 		page.Status = approval.Expired
 	}
-	page.StatusLabel, page.Lede = show.StatusText(page.Status), show.StandingText(v.a, s.Clock.Now())
+	page.StatusLabel, page.Lede = show.StatusText(page.Status), show.MarkTimes(show.StandingText(v.a, s.Clock.Now()))
 	page.May = s.findAllowedActions(v)
 	if v.a.CanApprove(v.by, s.Clock.Now()) && (page.May.Deny || page.May.Result) {
 		page.CodeBy = s.codeChannel(v)

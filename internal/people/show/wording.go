@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/url"
+	"regexp"
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -205,6 +206,19 @@ func StatusText(s approval.Status) string {
 		approval.Pending: "Waiting for a decision", approval.Approved: "Approved", approval.Denied: "Denied",
 		approval.Expired: "Expired", approval.Cancelled: "Cancelled", approval.Voided: "No longer needed",
 	}[s]
+}
+
+// timesInText are the times in a text of ours, as FormatTime writes them.
+var timesInText = regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC`)
+
+// MarkTimes returns a text of ours, such as StandingText's, with its times as such.
+func MarkTimes(s string) (t Text) {
+	from := 0
+	for _, at := range timesInText.FindAllStringIndex(s, -1) {
+		t = append(t, Span{Text: s[from:at[0]]}, Span{Text: s[at[0]:at[1]], Kind: Time})
+		from = at[1]
+	}
+	return append(t, Span{Text: s[from:]})
 }
 
 // StandingText says how a request stands: who asks and how much time is left, or what became of it.
