@@ -205,7 +205,8 @@ func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // icon is the seal of the pages' header.
-const icon = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><circle cx="16" cy="16" r="14" fill="#1d4ed8"/>` +
+const icon = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">` +
+	`<circle cx="16" cy="16" r="14" fill="#1d4ed8"/>` +
 	`<path d="m9 16 5 5 9-10" fill="none" stroke="#fff" stroke-width="3"/></svg>`
 
 // passedOn are the paths that answer as the API does: a run's JSON, and the stream of its events. They are the

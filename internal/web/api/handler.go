@@ -170,7 +170,7 @@ var shortPattern = regexp.MustCompile(`^[ra][a-z2-7]{3,24}$`)
 const maxShortened = 10_000
 
 // completePathID replaces a shortened id in the path by the only id that begins like that. One that no id begins like
-// stays as it is.
+// stays as it is, and so does any one of a request that changes something where there are more than were looked at.
 func (s *server) completePathID(r *http.Request, c Caller) error {
 	short := r.PathValue("id")
 	isRun := strings.HasPrefix(r.Pattern, "/v1/runs/{id}") && strings.HasPrefix(short, "r")
@@ -179,6 +179,7 @@ func (s *server) completePathID(r *http.Request, c Caller) error {
 		return nil
 	}
 	var fits []string
+	more := false // than were looked at
 	find := func(list func(limit int, cursor string) (ids []string, next string, err error)) error {
 		cursor := ""
 		for looked := 0; looked < maxShortened; {
@@ -193,9 +194,10 @@ func (s *server) completePathID(r *http.Request, c Caller) error {
 				}
 			}
 			if cursor = next; cursor == "" {
-				break
+				return nil
 			}
 		}
+		more = true
 		return nil
 	}
 	statuses := approval.Statuses()
@@ -225,9 +227,9 @@ func (s *server) completePathID(r *http.Request, c Caller) error {
 			return err
 		}
 	}
-	switch len(fits) {
-	case 0:
-	case 1:
+	switch {
+	case len(fits) == 0 || more && r.Method != http.MethodGet:
+	case len(fits) == 1:
 		r.SetPathValue("id", fits[0])
 	default:
 		return invalidProblem("%s: more than one id begins like this: %s", short,
