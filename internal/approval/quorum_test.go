@@ -193,6 +193,7 @@ func TestA8EditLapsesEarlierApprovals(t *testing.T) {
 		require.Len(t, a.CountedApprovals(), 1, "the editor's own")
 		require.Equal(t, []string{args, edited}, []string{string(a.OriginalArgs), string(a.Args)})
 		require.NotEqual(t, shown.Digest, a.Digest)
+		require.Equal(t, []string{shown.Digest, a.Digest}, []string{a.Decisions[0].Digest, a.Decisions[1].Digest}, "each over what was decided")
 		require.Empty(t, r.inbox())
 
 		r.must(r.edit(edited, ben))

@@ -196,8 +196,7 @@ func (d *Deployment) consoleHandler(b api.Backend) http.Handler {
 	feed.Buffered = true // the gateway does, and the pages begin a reply anew with each response
 	return d.SignIn.Protect(func(s web.Session) http.Handler {
 		own := b
-		own.Feed = feed
-		own.Caller = func(*http.Request) (api.Caller, error) { return s.Caller, nil }
+		own.Feed, own.Caller = feed, func(*http.Request) (api.Caller, error) { return s.Caller, nil }
 		served := api.Handler(own)
 		c := d.Console(s.Caller, api.NewHandlerClient(served))
 		c.Agents, c.Definition, c.Key, c.Session = b.Agents.Agents, b.Agents.Agent, s.Key, true
@@ -220,6 +219,9 @@ func (d *Deployment) Console(who api.Caller, client *api.Client) *web.Console {
 			return j.Conversation(ctx, who.Tenant, &l.State)
 		},
 		Blob: func(ctx context.Context, digest string) ([]byte, error) {
+			if size, err := d.Ports.Blobs.Size(ctx, who.Tenant, digest); err != nil || size > web.MaxPicture {
+				return nil, cmp.Or(err, store.ErrNoBlob)
+			}
 			return d.Ports.Blobs.Get(ctx, who.Tenant, digest)
 		},
 		Arguments: func(ctx context.Context, run, tool string, raw []byte) ([]show.Row, error) {

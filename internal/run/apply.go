@@ -50,7 +50,7 @@ func Apply(s AgentState, e Event) (AgentState, error) {
 	default:
 		switch e.(type) {
 		case InputReceived, DecisionKept, DecisionDropped, Remembered, PermissionChecked, PermissionFailed:
-			err = s.requireAwake() // the others know what they know already
+			err = s.requireAwake() // the others first see whether they are known
 		}
 		if err == nil {
 			err = e.apply(&n)
@@ -259,7 +259,7 @@ func (e ContextFull) apply(s *AgentState) error {
 	return nil
 }
 
-// findPinningCall finds an open call that keeps the oldest messages: any, or under all_suspended one made in them.
+// findPinningCall finds an open call that keeps the oldest messages: any, or under all_suspended one that they hold.
 func (s *AgentState) findPinningCall(oldest []Message) (Call, bool) {
 	for _, c := range s.Live {
 		own := func(m Message) bool { u, ok := m.Block.(ToolUse); return ok && u.ID == c.ID }

@@ -262,7 +262,7 @@ type Ticket struct {
 	Memo string `json:"memo,omitempty"`
 }
 
-// Pending is the call that people see in place of the call itself, such as one that a user interface makes.
+// Pending is the call that people see, such as one that a user interface makes. Zero = the call itself.
 type Pending struct {
 	ID        string          `json:"id,omitempty"`
 	Name      string          `json:"name,omitempty"`

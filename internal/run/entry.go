@@ -102,7 +102,7 @@ type Draft struct {
 	Entry  Entry
 	Before AgentState // the state the draft began with; not to be changed
 
-	stored []byte // the form of Entry as it is; nil = nobody has asked for it
+	stored []byte // the stored form of Entry, kept until that changes; nil = not made yet
 }
 
 // NewDraft starts the entry after s.
@@ -144,10 +144,10 @@ func (d *Draft) Mark(kinds ...Checkpoint) {
 	}
 }
 
-// changed says that the entry is another than the one whose form was asked for.
+// changed forgets the stored form: the entry is another one now.
 func (d *Draft) changed() { d.stored, d.Entry.hash = nil, "" }
 
-// Stored is the stored form of the entry as it is, which is written once.
+// Stored is the stored form of the entry. It is made once for all who ask until the entry changes.
 func (d *Draft) Stored() (body []byte, err error) {
 	if d.stored == nil {
 		if d.stored, err = MarshalEntry(d.Entry); err == nil {

@@ -197,7 +197,7 @@ func (s *AgentState) askedInput(id string) (json.RawMessage, bool) {
 }
 
 // doubtfulCall returns an open call that was entered in the other run, with the arguments it was entered with. It may
-// have happened, so only a person's order lets it run again. The tool knows that attempt by the other run's key.
+// have happened, so only a person's order lets it run again: the tool knows that attempt by the other run's key.
 func (s *AgentState) doubtfulCall(c Call, asked []CallUnknown) (Call, []CallUnknown, error) {
 	if c.Status == StatusRunning {
 		return c, asked, &ApplyError{Call: c.ID, Problem: "it was running"}

@@ -185,7 +185,7 @@ const longestOwner = 360 * 24 * time.Hour
 // HandsOverAt is when the run's owner is so old that another execution has to go on.
 func (s *AgentState) HandsOverAt() time.Time { return s.OwnedAt.Add(longestOwner) }
 
-// HandsOver reports whether another execution has to go on: the owner has written too much, or is too old by now.
+// HandsOver reports whether another execution has to go on: the owner has written much or is old as of the newest fact.
 func (s *AgentState) HandsOver() bool {
 	return s.Entries-s.OwnedSince >= entriesPerExecution || !s.head.time.Before(s.HandsOverAt())
 }

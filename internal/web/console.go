@@ -59,7 +59,8 @@ type Console struct {
 	Read   Reader
 	// Conversation returns all messages of a run, oldest first.
 	Conversation func(ctx context.Context, run string) ([]policy.Spoken, error)
-	// Blob reads the content of a file that a message names; ErrNoBlob. Nil = pictures in files are named, not shown.
+	// Blob reads the content of a file that a message names. store.ErrNoBlob where there is none, or it is larger than
+	// MaxPicture. Nil = pictures in files are named, not shown.
 	Blob func(ctx context.Context, digest string) ([]byte, error)
 	// Arguments returns the lines of a call's arguments, or of the run's output (tool ""), with secrets masked.
 	Arguments func(ctx context.Context, run, tool string, raw []byte) ([]show.Row, error)

@@ -2,19 +2,21 @@ package web
 
 import (
 	"encoding/base64"
+	"errors"
 	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
 
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/store"
 )
 
 // pictureTypes are the types of files that are shown as pictures. SVG is a document, with links and scripts.
 var pictureTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 
-// maxPicture is the size in bytes of a picture that is shown: a function's answer has 6 MB, in base64.
-const maxPicture = 4 << 20
+// MaxPicture is the size in bytes of a picture that is shown: a function's answer has 6 MB, in base64.
+const MaxPicture = 4 << 20
 
 // pictures are the paths of pictures: a run, and the number of the message.
 var pictures = regexp.MustCompile(`^/runs/(r[a-z2-7]{25})/pictures/([1-9][0-9]{0,8})$`)
@@ -33,7 +35,7 @@ func (c *console) servePicture(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	kind := http.DetectContentType(data)
-	if err == nil && (!slices.Contains(pictureTypes, kind) || len(data) > maxPicture) {
+	if errors.Is(err, store.ErrNoBlob) || err == nil && (!slices.Contains(pictureTypes, kind) || len(data) > MaxPicture) {
 		err = errNoPage
 	}
 	if err != nil {

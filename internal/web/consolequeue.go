@@ -140,7 +140,7 @@ func (c *console) newQueuePage(r *http.Request) (page queuePage, err error) {
 func (c *console) openRequests(ctx context.Context) (all []approval.Approval, more bool, err error) {
 	now := c.Clock.Now()
 	find := approval.Query{Status: approval.Pending, Limit: maxPageMessages}
-	for {
+	for looked := 0; ; {
 		page, err := c.Read.FindApprovals(ctx, find)
 		if err != nil {
 			return nil, false, err
@@ -150,7 +150,8 @@ func (c *console) openRequests(ctx context.Context) (all []approval.Approval, mo
 				all = append(all, a)
 			}
 		}
-		if find.Cursor = page.Cursor; find.Cursor == "" || len(all) >= maxQueued {
+		looked += len(page.Items)
+		if find.Cursor = page.Cursor; find.Cursor == "" || looked >= maxQueued {
 			return all, find.Cursor != "", nil
 		}
 	}

@@ -74,6 +74,7 @@ func readSchema(whole, part json.RawMessage) shownSchema {
 	return readPart(whole, part, &left)
 }
 
+// readPart is readSchema. left is how much more is read for the schema that is shown.
 func readPart(whole, part json.RawMessage, left *int) (s shownSchema) {
 	isNull := func(one json.RawMessage) bool {
 		var of struct{ Type string }

@@ -226,6 +226,11 @@ func TestB3TheCorpusChangesNothingBesideIt(t *testing.T) {
 	}
 }
 
+func TestMarkTimes(t *testing.T) {
+	at := show.FormatTime(noon)
+	require.Equal(t, show.Text{{Text: "until "}, {Text: at, Kind: show.Time}, {Text: "."}}, show.MarkTimes("until "+at+"."))
+}
+
 // What a request depends on is fields where it is an object, with secrets masked; else one sentence.
 func TestB1WhatItDependsOn(t *testing.T) {
 	a := request()

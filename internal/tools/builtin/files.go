@@ -77,8 +77,8 @@ const maxRead = 256 << 10
 
 type readInput struct {
 	Path   string `json:"path" jsonschema_description:"The file to read, relative to the top folder."`
-	Offset int64  `json:"offset,omitempty" jsonschema:"minimum=0,description=Where to start in bytes. Default: 0."`
-	Limit  int    `json:"limit,omitempty" jsonschema:"minimum=1,maximum=262144,description=How many. Default: 262144."`
+	Offset int64  `json:"offset,omitempty" jsonschema:"minimum=0,description=Where to start in bytes. Default 0"`
+	Limit  int    `json:"limit,omitempty" jsonschema:"minimum=1,maximum=262144,description=How many bytes. Default 262144"`
 }
 
 // read returns the text of a file, or a part of it with a notice that says which.

@@ -178,54 +178,44 @@ func (s *server) completePathID(r *http.Request, c Caller) error {
 	if !shortPattern.MatchString(short) || !isRun && !isApproval {
 		return nil
 	}
-	var fits []string
-	more := false // than were looked at
-	find := func(list func(limit int, cursor string) (ids []string, next string, err error)) error {
-		cursor := ""
-		for looked := 0; looked < maxShortened; {
-			ids, next, err := list(maxPage, cursor)
-			if err != nil {
-				return err
-			}
-			looked += maxPage
-			for _, id := range ids {
-				if strings.HasPrefix(id, short) && !slices.Contains(fits, id) {
-					fits = append(fits, id)
-				}
-			}
-			if cursor = next; cursor == "" {
-				return nil
-			}
-		}
-		more = true
-		return nil
-	}
-	statuses := approval.Statuses()
+	var lists []fetch[string]
 	if isRun {
-		statuses = nil
-		err := find(func(limit int, cursor string) (ids []string, next string, err error) {
+		lists = append(lists, func(limit int, cursor string) (ids []string, next string, err error) {
 			heads, next, err := s.Journal.ListSince(r.Context(), c.Tenant, "", time.Time{}, limit, cursor)
 			for _, h := range heads {
 				ids = append(ids, h.Run)
 			}
 			return ids, next, err
 		})
-		if err != nil {
-			return err
+	} else {
+		for _, status := range approval.Statuses() {
+			lists = append(lists, func(limit int, cursor string) (ids []string, next string, err error) {
+				list, next, err := approval.List(r.Context(), s.Table, c.Tenant,
+					approval.Query{Status: status, Limit: limit, Cursor: cursor})
+				for _, a := range list {
+					ids = append(ids, a.ID)
+				}
+				return ids, next, err
+			})
 		}
 	}
-	for _, status := range statuses {
-		err := find(func(limit int, cursor string) (ids []string, next string, err error) {
-			list, next, err := approval.List(r.Context(), s.Table, c.Tenant,
-				approval.Query{Status: status, Limit: limit, Cursor: cursor})
-			for _, a := range list {
-				ids = append(ids, a.ID)
+	var fits []string
+	more := false // than were looked at
+	for _, list := range lists {
+		cursor := ""
+		for looked := 0; looked == 0 || cursor != "" && looked < maxShortened; looked += maxPage {
+			ids, next, err := list(maxPage, cursor)
+			if err != nil {
+				return err
 			}
-			return ids, next, err
-		})
-		if err != nil {
-			return err
+			for _, id := range ids {
+				if strings.HasPrefix(id, short) && !slices.Contains(fits, id) {
+					fits = append(fits, id)
+				}
+			}
+			cursor = next
 		}
+		more = more || cursor != ""
 	}
 	switch {
 	case len(fits) == 0 || more && r.Method != http.MethodGet:

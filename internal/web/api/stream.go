@@ -271,7 +271,7 @@ func (t *eventStream) write(id, name string, data any) error {
 	switch {
 	case id != "":
 		id = "id: " + id + "\n"
-	case t.isHeld:
+	case t.isHeld: // a piece of a reply, which ends the response: its client is to ask for more soon
 		id = "retry: 1000\n"
 	}
 	n, err := fmt.Fprintf(t.out, "%sevent: %s\ndata: %s\n\n", id, name, line)

@@ -56,6 +56,7 @@ func (pr *progress) printEvent(e api.Event) {
 	}
 	switch f := fact.(type) {
 	case run.RunStarted:
+		pr.started = e.At
 		pr.printStarted(f)
 	case run.InputReceived:
 		if f.Starts {
