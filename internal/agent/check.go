@@ -189,7 +189,7 @@ func (c *checker) plugins(at string, specs []PluginSpec) {
 	}
 }
 
-// output takes "" for text, which is what older definitions mean that do not say.
+// output takes "" for text.
 func (c *checker) output(at string, o Output) {
 	c.enumOrNone(at+".format", o.Format)
 	c.that(o.Schema == nil || o.Format == OutputJSON, at+".schema",

@@ -20,8 +20,8 @@ import (
 )
 
 // Deployment is what one process does with runs and with requests to people. The functions and a laptop fill in the
-// first fields and call Compose once. The functions of the state machine, the HTTP API, the pages, Slack and the sweep
-// use what it made. After Compose it is safe for concurrent use and does not change.
+// first fields and call Compose once; what only the HTTP API, the pages, Slack or the sweep use may be filled in until
+// those are made. From then on it is safe for concurrent use and does not change.
 type Deployment struct {
 	Ports       runtime.Ports // with Valid
 	Definitions runtime.Definitions
@@ -32,6 +32,10 @@ type Deployment struct {
 	Unfit func(name string) string
 	// Family tells the runs around one that has failed; nil = the repair of executions that ended badly does.
 	Family func(ctx context.Context, s *run.AgentState) error
+	// CleansUp says that the code which agents name is in this process, for runs that are cancelled.
+	CleansUp bool
+	// CheckLinked refuses decisions that this process could not carry out; nil = it can carry out all of them.
+	CheckLinked func(ctx context.Context, a approval.Approval) error
 	// Invoked is told that a function begins, and what it returns, how it ended: for what has to be written out before
 	// the process is frozen. Nil = nobody is.
 	Invoked func(ctx context.Context, function string) (context.Context, func(error))
@@ -63,11 +67,11 @@ func (d *Deployment) Compose() *Deployment {
 	p := d.Ports
 	d.Starter, d.Waits = &runtime.Starter{Ports: p, MaxRunning: d.MaxRunning}, &runtime.Waits{Ports: p}
 	d.Inputs = &runtime.Inputs{Ports: p, Waits: d.Waits, Definitions: d.Definitions}
-	d.Canceller = &runtime.Canceller{Ports: p, Definitions: d.Definitions}
+	d.Canceller = &runtime.Canceller{Ports: p, Definitions: d.Definitions, CleansUp: d.CleansUp}
 	d.Desk = &approval.Desk{
 		Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: d.Definitions, ValidateArgs: p.Valid,
 		ResumeRun: d.Waits.Wake, Log: d.Log,
-		OnDecided: d.Trace.Decided(p.Journal),
+		OnDecided: d.Trace.Decided(p.Journal), CheckLinked: d.CheckLinked,
 	}
 	if n, ok := p.Notify.(interface { // among what tells people that they are asked
 		NotifyChange(ctx context.Context, a approval.Approval)

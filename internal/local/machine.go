@@ -183,13 +183,12 @@ func New(c Config) (*Machine, error) {
 	if c.Waiter != nil {
 		m.Ports.Waiter = c.Waiter(m.Ports.Waiter)
 	}
-	m.Family = m.Ports.NotifyFamily
-	m.Compose()
-	m.Canceller.CleansUp = true
-	m.Sweeper = &runtime.Sweeper{Ports: m.Ports, Definitions: m.Definitions, LeaveWoken: true}
+	m.Family, m.CleansUp = m.Ports.NotifyFamily, true
 	if c.LeavesUnknown {
-		m.Desk.CheckLinked = m.canCarryOut
+		m.CheckLinked = m.canCarryOut
 	}
+	m.Compose()
+	m.Sweeper = &runtime.Sweeper{Ports: m.Ports, Definitions: m.Definitions, LeaveWoken: true}
 	return m, nil
 }
 

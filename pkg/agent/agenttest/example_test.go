@@ -1,0 +1,16 @@
+package agenttest_test
+
+import (
+	"testing"
+
+	"github.com/countersign/countersign/agents"
+	"github.com/countersign/countersign/pkg/agent/agenttest"
+)
+
+// t is of the test around the example.
+var t *testing.T
+
+// The scenarios beside a program's agents are tests of the package agents.
+func ExampleScenarios() {
+	agenttest.Scenarios(t, agents.Registry(), "*/scenarios/*.txtar")
+}
