@@ -3,6 +3,7 @@ package lambdafn
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -90,4 +91,30 @@ func (d *Deployment) Backend() api.Backend {
 		Journal: p.Journal, Table: p.Table, Clock: p.Clock, Definitions: d.Definitions, Uploads: p.Uploads, Log: d.Log,
 		Callbacks: d.Ring,
 	}
+}
+
+func (d *Deployment) deployedBackend(agents api.Agents, who Identity) api.Backend {
+	b := d.Backend()
+	b.Agents, b.Feed = agents, api.NewPoll(d.Ports.Journal, d.Live, d.Ports.Clock)
+	b.Caller = func(r *http.Request) (api.Caller, error) {
+		c, err := who.Caller(r)
+		if err == nil {
+			err = d.Admit(r.Context(), c)
+		}
+		return c, err
+	}
+	return b
+}
+
+// Admit refuses whoever was taken out of the directory of people, whatever token or session they still have. Its error
+// is an *api.Problem, but where the directory cannot be read.
+func (d *Deployment) Admit(ctx context.Context, who api.Caller) error {
+	if d.People == nil {
+		return nil
+	}
+	removed, err := d.People.Removed(ctx, who.Tenant, who.Principal.ID)
+	if err == nil && removed {
+		return api.NewProblem(api.NotAllowed, who.Principal.ID+" was removed from the people of this deployment")
+	}
+	return err
 }

@@ -135,7 +135,7 @@ func signIn(f *function, ring func() (*secrets.Ring, error), who Identity) (*web
 	c := f.Ports.Clock
 	return &web.OIDC{
 		Issuer: f.getenv(EnvOIDCIssuer), ClientID: client, Secret: f.secret(EnvOIDCSecret), Base: f.getenv(envWebURL),
-		Ring: ring, Identify: who.TokenCaller, IDs: ids.System(c), Clock: c, Log: f.Deployment.Log,
+		Ring: ring, Identify: who.TokenCaller, Admit: f.Admit, IDs: ids.System(c), Clock: c, Log: f.Deployment.Log,
 		Client: &http.Client{Timeout: providerTimeout},
 	}, nil
 }
@@ -165,12 +165,6 @@ func (d *Deployment) Serve(agents api.Agents, who Identity) Invoke {
 		}
 		return serve(ctx, payload)
 	}
-}
-
-func (d *Deployment) deployedBackend(agents api.Agents, who Identity) api.Backend {
-	b := d.Backend()
-	b.Agents, b.Feed, b.Caller = agents, api.NewPoll(d.Ports.Journal, d.Live, d.Ports.Clock), who.Caller
-	return b
 }
 
 // withPages serves the pages, and the console where people can sign in, beside the API.

@@ -374,6 +374,54 @@ func TestPeopleSignInToTheConsole(t *testing.T) {
 	require.NotContains(t, s.logs.String(), "ana")
 }
 
+// Whoever is taken out of the people of a deployment is out within a minute: the session has ended, the provider's word
+// begins no other, a token is refused, and so are links. Whoever was never among them is as before.
+func TestRemovedPeopleAreOut(t *testing.T) {
+	table := store.NewMemory()
+	importPeople := func(people string) {
+		_, _, err := person.Import(t.Context(), table, []byte(`{"tenants": {"acme": {`+people+`}}}`))
+		require.NoError(t, err)
+	}
+	importPeople(`"user:ana": ["group:operators"], "user:eve": ["group:operators"]`)
+	var s *site
+	s = newSite(t, agent.Rule{Tool: "*", Verdict: agent.VerdictAsk}, func(d *lambdafn.Deployment) {
+		d.People, d.SignIn.Admit = &person.Stored{Table: table, Clock: d.SignIn.Clock}, d.Admit
+	})
+	const byToken = `{"version":"2.0","rawPath":"/v1/runs","requestContext":{"http":{"method":"GET"},"authorizer":{"jwt":{"claims":
+		{"tenant":"acme","sub":"ana","groups":"operators"}}}}}`
+	status := func() int {
+		var out struct{ StatusCode int }
+		answer, err := s.api(t.Context(), []byte(byToken))
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(answer, &out))
+		return out.StatusCode
+	}
+	a := s.pending()
+	s.provider.user = anaClaims
+	b := s.newBrowser()
+	require.Equal(t, http.StatusOK, b.signIn(b.get("/")).status)
+	require.Equal(t, http.StatusOK, status())
+	at := "/approvals/" + a.ID
+	request := b.get(at)
+
+	importPeople(`"user:eve": ["group:operators"]`)
+	s.clock.by.Store(int64(time.Minute))
+	require.Equal(t, http.StatusUnauthorized, b.get("/").status)
+	require.Equal(t, http.StatusUnauthorized,
+		b.post(at, "form", field(t, request, "form"), "key", field(t, request, "key"), "action", "approve").status)
+	require.Equal(t, approval.Pending, s.reload(a.ID).Status)
+	require.Equal(t, http.StatusForbidden, status())
+	again := s.newBrowser()
+	refused := again.signIn(again.get("/"))
+	require.Equal(t, http.StatusForbidden, refused.status)
+	require.Contains(t, refused.text, "user:ana was removed from the people of this deployment")
+
+	importPeople(`"user:ana": ["group:operators"], "user:eve": ["group:operators"]`)
+	s.clock.by.Store(int64(2 * time.Minute))
+	require.Equal(t, http.StatusOK, b.get("/").status)
+	require.Equal(t, http.StatusOK, status())
+}
+
 // The cookies are for this host by https alone, and not for scripts; what was sealed for one is nothing to the other,
 // nor to another client.
 func TestSignInCookies(t *testing.T) {

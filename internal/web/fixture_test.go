@@ -104,6 +104,7 @@ func (p people) Person(_ context.Context, tenant, id string) (person.Person, boo
 	return one, ok && tenant == local.Tenant, nil
 }
 func (p people) Members(context.Context, string, []string) ([]person.Person, error) { return nil, nil }
+func (p people) Removed(context.Context, string, string) (bool, error)              { return false, nil }
 func (p people) Slack(context.Context, string, string) (string, person.Person, bool, error) {
 	return "", person.Person{}, false, nil
 }

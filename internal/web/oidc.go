@@ -35,10 +35,13 @@ type OIDC struct {
 	// Identify returns whom the claims of an ID token name. People are shown the details of a *api.Problem. A claim that
 	// is no text is JSON.
 	Identify func(claims map[string]string) (api.Caller, error)
-	IDs      *ids.Source
-	Clock    clock.Clock
-	Client   *http.Client // for the provider
-	Log      *slog.Logger // of failed sign-ins, without content; nil = none
+	// Admit refuses whoever may not be here any more, at the sign-in and at each request of a session; see Identify for its
+	// errors. Nil = everybody may.
+	Admit  func(ctx context.Context, who api.Caller) error
+	IDs    *ids.Source
+	Clock  clock.Clock
+	Client *http.Client // for the provider
+	Log    *slog.Logger // of failed sign-ins, without content; nil = none
 
 	mu       sync.Mutex
 	provider *oidc.Provider // nil = not discovered yet
@@ -58,7 +61,7 @@ type pendingSignIn struct {
 	Expires                time.Time
 }
 
-// The lives of the cookies. A session cannot be ended from outside, nor do its groups change.
+// The lives of the cookies. The groups of a session do not change.
 const (
 	sessionLife = 4 * time.Hour
 	pendingLife = 10 * time.Minute
@@ -125,13 +128,27 @@ func (o *OIDC) Protect(serve func(Session) http.Handler) http.Handler {
 	})
 }
 
-// Session returns the session of a request; nil = there is none. A nil OIDC has none.
+// Session returns the session of a request; nil = there is none, or it is of somebody who is not admitted any more. A
+// nil OIDC has none.
 func (o *OIDC) Session(r *http.Request) *Session {
 	var s Session
 	if o == nil || !o.readCookie(r, sessionCookie, &s) || !o.Clock.Now().Before(s.Expires) {
 		return nil
 	}
+	if err := o.admit(r.Context(), s.Caller); err != nil {
+		if o.Log != nil {
+			o.Log.WarnContext(r.Context(), "session refused", "error", err)
+		}
+		return nil
+	}
 	return &s
+}
+
+func (o *OIDC) admit(ctx context.Context, who api.Caller) error {
+	if o.Admit == nil {
+		return nil
+	}
+	return o.Admit(ctx, who)
 }
 
 // begin sends the visitor to the provider.
@@ -216,7 +233,9 @@ func (o *OIDC) redeem(ctx context.Context, code string, p pendingSignIn) (s Sess
 		texts[name] = text
 	}
 	s.Key, s.Expires = o.IDs.Token(), o.Clock.Now().Add(sessionLife)
-	s.Caller, err = o.Identify(texts)
+	if s.Caller, err = o.Identify(texts); err == nil {
+		err = o.admit(ctx, s.Caller)
+	}
 	return s, err
 }
 

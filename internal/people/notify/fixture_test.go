@@ -58,6 +58,8 @@ func (d *testDirectory) Members(_ context.Context, tenant string, principals []s
 	return out, d.err()
 }
 
+func (d *testDirectory) Removed(context.Context, string, string) (bool, error) { return false, d.err() }
+
 func (d *testDirectory) Slack(context.Context, string, string) (string, person.Person, bool, error) {
 	return "", person.Person{}, false, d.err()
 }

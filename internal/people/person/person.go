@@ -43,6 +43,8 @@ type Directory interface {
 	// Members are the people of these principals, each once, sorted by id: a user stands for themself, a group for who is
 	// in it. Whoever the directory does not know is left out.
 	Members(ctx context.Context, tenant string, principals []string) ([]Person, error)
+	// Removed reports whether somebody was in the directory and was taken out of it.
+	Removed(ctx context.Context, tenant, id string) (bool, error)
 	// Slack finds who a workspace's member is; false where nobody is.
 	Slack(ctx context.Context, team, member string) (tenant string, p Person, found bool, err error)
 }
@@ -61,6 +63,7 @@ func isGroup(id string) bool {
 type Book struct {
 	tenants map[string]map[string]Person // by tenant and id
 	teams   map[string]string            // the tenant of a workspace
+	removed []string                     // the ids of a stored tenant
 }
 
 // NewBook makes a Book of one tenant's people.
@@ -89,6 +92,11 @@ func (b *Book) Members(_ context.Context, tenant string, principals []string) ([
 	}
 	slices.SortFunc(list, byID)
 	return list, nil
+}
+
+// Removed reports whether somebody was taken out of the directory.
+func (b *Book) Removed(_ context.Context, _, id string) (bool, error) {
+	return slices.Contains(b.removed, id), nil
 }
 
 // Slack finds who a workspace's member is.

@@ -61,6 +61,15 @@ func (s *Stored) Members(ctx context.Context, tenant string, principals []string
 	return book.Members(ctx, tenant, principals)
 }
 
+// Removed reports whether somebody was taken out of the directory.
+func (s *Stored) Removed(ctx context.Context, tenant, id string) (bool, error) {
+	book, err := s.load(ctx, tenant)
+	if err != nil {
+		return false, err
+	}
+	return book.Removed(ctx, tenant, id)
+}
+
 // Slack finds who a workspace's member is. It reads the workspace each time.
 func (s *Stored) Slack(ctx context.Context, id, member string) (string, Person, bool, error) {
 	if !isSlackID(id, "TE") {
@@ -93,8 +102,13 @@ func (s *Stored) load(ctx context.Context, tenant string) (*Book, error) {
 	if err != nil {
 		return nil, wrapRead(err, "people of "+tenant)
 	}
-	maps.DeleteFunc(people, func(_ string, body json.RawMessage) bool { return isNull(body) })
 	book := &Book{tenants: map[string]map[string]Person{}}
+	for id, body := range people {
+		if isNull(body) {
+			book.removed = append(book.removed, id)
+			delete(people, id)
+		}
+	}
 	if err := book.readPeople(tenant, people); err != nil {
 		return nil, wrapRead(err, "people of "+tenant)
 	}

@@ -56,7 +56,18 @@ func TestStoredPeople(t *testing.T) {
 		_, found, err = stored.Person(t.Context(), "other", "user:ana")
 		require.NoError(t, err)
 		require.True(t, found)
+		for of, want := range map[[2]string]bool{
+			{"acme", "user:ana"}: true, {"other", "user:ana"}: false, {"acme", "user:ben"}: false, {"acme", "user:eve"}: false,
+		} {
+			removed, err := stored.Removed(t.Context(), of[0], of[1])
+			require.NoError(t, err)
+			require.Equal(t, want, removed, "%v", of)
+		}
 		requireImport(t, table, people, 4, 0)
+		time.Sleep(time.Minute)
+		removed, err := stored.Removed(t.Context(), "acme", "user:ana")
+		require.NoError(t, err)
+		require.False(t, removed, "imported again")
 	})
 }
 
