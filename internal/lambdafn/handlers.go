@@ -321,6 +321,9 @@ const (
 // names.
 var retried = []Kind{KindContention, KindBusy, KindThrottled, KindUnavailable}
 
+// throttled are the kinds that say that there was no room.
+var throttled = []Kind{KindContention, KindBusy, KindThrottled, KindTooManyRuns}
+
 // Retried reports whether the state machine tries again after an error of this kind.
 func (k Kind) Retried() bool { return slices.Contains(retried, k) }
 

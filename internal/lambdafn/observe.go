@@ -3,9 +3,11 @@ package lambdafn
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -151,6 +153,10 @@ func (o *Observer) Invoked(ctx context.Context, function string) (context.Contex
 	ctx, ended := o.Trace.Invoked(ctx, function)
 	return ctx, func(err error) {
 		ended(err)
+		var failed *Error
+		if o.Metrics != nil && errors.As(err, &failed) && slices.Contains(throttled, failed.Kind) {
+			o.Metrics.Count(observe.Throttled, 1, observe.DimFunction, function)
+		}
 		o.flush(ctx)
 	}
 }

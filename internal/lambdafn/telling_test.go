@@ -3,6 +3,7 @@ package lambdafn
 import (
 	"bytes"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,6 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web"
 )
 
@@ -32,6 +34,32 @@ func TestMisconfiguredTelemetryIsLeftOut(t *testing.T) {
 			require.Contains(t, logged.String(), "goes on without OpenTelemetry: "+variable)
 			require.NotContains(t, logged.String(), "s3cret")
 			require.Contains(t, metered.String(), `"Misconfigured":1`)
+		})
+	}
+}
+
+// What there was no room for is counted beside the errors of a function, and the alarms on those leave it out: a busy
+// model does not roll a deployment back.
+func TestAlarmsLeaveOutWhatWasThrottled(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"a busy model":            {classify(runtime.ErrModelBusy), true},
+		"a throttled table":       {classify(store.ErrThrottled), true},
+		"a tenant's limit":        {classify(runtime.ErrTooManyRuns), true},
+		"a bug":                   {classify(store.ErrDamaged), false},
+		"what cannot be reached":  {classify(errors.New("reset")), false},
+		"an invocation that went": {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var metered, logged bytes.Buffer
+			watch, err := newObserver(deployedEnv().get, &metered, &logged)
+			require.NoError(t, err)
+			_, ended := watch.Invoked(t.Context(), "step")
+			ended(c.err)
+			require.Equal(t, c.want, strings.Contains(metered.String(), `"Throttled":1`), metered.String())
+			require.Equal(t, c.want, strings.Contains(metered.String(), `"Function":"step"`), metered.String())
 		})
 	}
 }

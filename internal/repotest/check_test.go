@@ -679,6 +679,9 @@ func alarms(p *Project) []string {
 		add("AWS/Lambda", "FunctionName="+f.ID, "Errors", "Throttles")
 	}
 	add("AWS/Lambda", "FunctionName=SweepFunction", "Invocations")
+	for _, called := range []string{"step", "tool", "approve"} { // by the state machine, which tries again
+		add(observe.Namespace, observe.DimFunction+"="+called+","+observe.Dimension+"=AgentStateMachine.Name", observe.Throttled)
+	}
 	for _, q := range p.Resources(queueType) {
 		add("AWS/SQS", "QueueName="+q.ID+".QueueName", "ApproximateNumberOfMessagesVisible")
 	}
