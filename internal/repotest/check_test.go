@@ -99,6 +99,7 @@ func TestRulesBite(t *testing.T) {
 			"ToolFunction: COUNTERSIGN_KEYRING: want the name of a secret"},
 
 		{"partitions", TemplateFile, "arn:${AWS::Partition}:iam::aws:policy", "arn:aws:iam::aws:policy", "template.yaml: arn:aws:"},
+		{"partitions", TemplateFile, "s3.${AWS::Region}.${AWS::URLSuffix}", "s3.${AWS::Region}.amazonaws.com", "want ${AWS::URLSuffix}"},
 		{"partitions", MachineFile, "arn:${Partition}:states", "arn:aws:states", "statemachine/agent.asl.json: arn:aws:"},
 		{"partitions", TemplateFile, "service-role/AWSLambdaENIManagementAccess", "AdministratorAccess", "StepRole: ManagedPolicyArns: want"},
 
@@ -486,6 +487,9 @@ func partitions(p *Project) []string {
 	p.Template.walk(func(n *Node) {
 		if strings.Contains(n.Text, "arn:aws") {
 			found = append(found, TemplateFile+": "+n.Text+": want ${AWS::Partition}")
+		}
+		if strings.Contains(n.Text, "${AWS::Region}.amazonaws.com") {
+			found = append(found, TemplateFile+": "+n.Text+": want ${AWS::URLSuffix}")
 		}
 	})
 	if strings.Contains(p.MachineText, "arn:aws") {
