@@ -155,6 +155,15 @@ func startServices(t *testing.T, model *bedrockfake.Server, options ...option) *
 	d.services = services{
 		"dynamodb": {aws.ToString(cfg.BaseEndpoint), cfg.HTTPClient}, "s3": here(fakeS3(t, bucket)), "states": here(awsfake.StepFunctions(d.engine)),
 		"bedrock": {model.URL(), http.DefaultClient}, "events": here(d.bus), "secretsmanager": here(d.vault), "ses": here(d.mail),
+		"lambda": here(&awsfake.Functions{Credentials: d.mail.Credentials, Region: region, Clock: clk, Named: map[string]awsfake.Function{
+			d.values["SweepFunction"]: func(ctx context.Context, payload json.RawMessage) (any, *awsfake.FunctionError) {
+				out, err := d.functions["sweep"].Invoke(ctx, payload)
+				if err != nil {
+					return nil, &awsfake.FunctionError{Message: err.Error()}
+				}
+				return json.RawMessage(out), nil
+			},
+		}}),
 	}
 	at := func(service string) aws.Config {
 		url := d.services[service].url

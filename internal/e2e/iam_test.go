@@ -116,6 +116,9 @@ func requestsOf(v repotest.Values, service string, q *http.Request, body []byte)
 			on = arn("secretsmanager", "secret:"+on+"-1a2b3c")
 		}
 		return one("secretsmanager:"+op, on)
+	case "lambda":
+		name := strings.TrimSuffix(strings.TrimPrefix(q.URL.Path, "/2015-03-31/functions/"), "/invocations")
+		return one("lambda:InvokeFunction", arn("lambda", "function:"+name))
 	case "ses":
 		from := text("FromEmailAddress")
 		_, domain, _ := strings.Cut(from, "@")

@@ -18,8 +18,8 @@ import (
 	"github.com/countersign/countersign/internal/secrets"
 )
 
-// Who is asked gets a mail with a link, within what the role of functions/approve permits: people of the table, the keys
-// of links, the request and the sender. The link opens the request.
+// Who is asked gets a mail with a link: functions/approve may invoke functions/sweep and nothing more of it, whose role
+// permits people of the table, the keys of links, the request and the sender. The link opens the request.
 func TestMailToWhoIsAsked(t *testing.T) {
 	d := deploy(t, newRefundModel(t), func(d *deployment) { d.values["MailFrom"], d.values["MailIdentity"] = sender, "example.com" })
 	started, err := d.anaClient().Start(t.Context(), refundStart("k1"))

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -180,7 +181,7 @@ func TestBadAnswers(t *testing.T) {
 func testLog(to io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(to, nil)) }
 
 // elsewhere is what an event of another kind is.
-var elsewhere = regexp.MustCompile(`source, detail-type|detail|EventBridge`)
+var elsewhere = regexp.MustCompile(`source, detail-type|detail|notify|EventBridge`)
 
 // triggerKeys is the table of the events that functions/sweep takes.
 var triggerKeys = fields{
@@ -193,6 +194,12 @@ var triggerKeys = fields{
 	"/detail/input":           {Takes: "s"},
 }
 
+// notifyKeys is the table of functions/approve's event.
+var notifyKeys = fields{
+	"/notify": {Takes: "o", Required: true}, "/notify/tenant": {Takes: "s", Required: true, Bad: map[string]string{`"A"`: "", `""`: ""}},
+	"/notify/run": {Takes: "s", Required: true, Max: 256, Bad: map[string]string{`""`: ""}},
+}
+
 func TestBadTriggers(t *testing.T) {
 	inBubble(t, func(t *testing.T, d *deployed) {
 		d.must("step", "exec-1", `{"agent":"clerk","message":"Hello.","key":"evt-1"}`)
@@ -201,9 +208,10 @@ func TestBadTriggers(t *testing.T) {
 		s := d.Sweep(d.blobs, nil, "arn:machine", noMetrics{})
 		e := d.functionEdge(func(payload []byte) error { _, err := s(t.Context(), payload); return err })
 		e.Observed = log.String
-		const good = `{"source":"aws.states","detail-type":"Step Functions Execution Status Change","detail":{"name":"x","stateMachineArn":"arn:machine","status":"FAILED","input":"{}"}}`
+		good := `{"source":"aws.states","detail-type":"Step Functions Execution Status Change","detail":{"name":"x","stateMachineArn":"arn:machine","status":"FAILED","input":"{}"}}`
+		const asked = `{"notify":{"tenant":"acme","run":"r1"}}`
 		count := 0
-		for _, c := range append(badinput.Cases(good, triggerKeys), badinput.WholeCases(good)...) {
+		for _, c := range slices.Concat(badinput.Cases(good, triggerKeys), badinput.WholeCases(good), badinput.Cases(asked, notifyKeys)) {
 			if strings.HasSuffix(c.Key, "/zzz") {
 				continue
 			}
@@ -224,6 +232,9 @@ func TestBadTriggers(t *testing.T) {
 		}
 		var have []string
 		for key := range triggerKeys {
+			have = append(have, key)
+		}
+		for key := range notifyKeys {
 			have = append(have, key)
 		}
 		require.ElementsMatch(t, all, have)

@@ -2,12 +2,15 @@ package lambdafn
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/mail"
@@ -16,10 +19,11 @@ import (
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
+	"github.com/countersign/countersign/internal/tools/lambdatool"
 )
 
-// The environment of the functions that tell people: functions/approve, functions/sweep, and functions/http, which
-// changes messages when somebody decides. All of it is optional. Variables of secrets hold the name or the ARN of one
+// The environment of the functions that tell people: functions/sweep, and functions/http, which changes messages when
+// somebody decides. All of it is optional. Variables of secrets hold the name or the ARN of one
 // in Secrets Manager, which is read when it is needed.
 const (
 	// the sender of mails, of an identity that SES has verified; empty = there are none
@@ -105,8 +109,8 @@ func SlackApp(getenv func(string) string, signing string) (*slack.Interactions, 
 	return &slack.Interactions{Secrets: secrets, Hooks: base}, nil
 }
 
-// notifier is what tells people of requests, from a function's environment: functions/approve tells those who are
-// asked, functions/sweep does what is due, and functions/http has messages updated. Without channels nobody is told,
+// notifier is what tells people of requests, from a function's environment: functions/sweep tells those who are asked
+// and does what is due, and functions/http has messages updated. Without channels nobody is told,
 // and functions/sweep lets others decide in time all the same. What is misconfigured is left out and logged: no
 // function that runs need ends because somebody cannot be told.
 func notifier(f *function) *notify.Notifier {
@@ -136,6 +140,41 @@ func addNotifier(f *function) error {
 		f.Ports.Notify = n
 	}
 	return nil
+}
+
+// envNotifier names the function that tells people of requests for functions/approve: functions/sweep. Empty = there
+// are no channels.
+const envNotifier = "COUNTERSIGN_NOTIFIER"
+
+// takeTimeout is how long Lambda may take to take what functions/approve has done by another function.
+const takeTimeout = 10 * time.Second
+
+// asyncNotices has another function tell people: a channel may be slower than a function that parks a run may be, and
+// its secrets are not that function's to hold.
+type asyncNotices struct {
+	functions runtime.Functions
+	name      string
+	clock     clock.Clock
+}
+
+// addAsyncNotices adds what has people told by functions/sweep.
+func addAsyncNotices(f *function) error {
+	if name := f.getenv(envNotifier); name != "" {
+		f.Ports.Notify = asyncNotices{lambdatool.New(f.cfg), name, f.Ports.Clock}
+	}
+	return nil
+}
+
+// NotifyRun implements runtime.Notify. No error means that Lambda has the event.
+func (n asyncNotices) NotifyRun(ctx context.Context, tenant, run string) error {
+	payload, err := json.Marshal(trigger{Notify: &waitingRun{tenant, run}})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := n.clock.WithTimeout(ctx, takeTimeout)
+	defer cancel()
+	_, err = n.functions.Invoke(ctx, runtime.Invoke{Function: n.name, Payload: payload, Async: true})
+	return err
 }
 
 // directory is the deployment's directory of people.

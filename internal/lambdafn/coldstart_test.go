@@ -56,7 +56,7 @@ func deployedEnv() environment {
 var mains = map[string]func(*registry.Registry, aws.Config, func(string) string) error{
 	"step":    ofMachine(addModels),
 	"tool":    ofMachine(addRemotes),
-	"approve": ofMachine(addNotifier),
+	"approve": ofMachine(addAsyncNotices),
 	"http": func(r *registry.Registry, cfg aws.Config, getenv func(string) string) error {
 		_, err := startHTTP(r, cfg, getenv)
 		return err

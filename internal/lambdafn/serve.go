@@ -37,9 +37,9 @@ func Step(r *registry.Registry) { serve(r, (*Deployment).Step, addModels) }
 // Tool is the main of functions/tool, which runs tools. It serves until the process is ended.
 func Tool(r *registry.Registry) { serve(r, (*Deployment).Tool, addRemotes) }
 
-// Approve is the main of functions/approve, which keeps task tokens and tells people of requests. It serves until the
+// Approve is the main of functions/approve, which keeps task tokens and has people told of requests. It serves until the
 // process is ended.
-func Approve(r *registry.Registry) { serve(r, (*Deployment).Approve, addNotifier) }
+func Approve(r *registry.Registry) { serve(r, (*Deployment).Approve, addAsyncNotices) }
 
 func serve(r *registry.Registry, f func(*Deployment, context.Context, []byte) ([]byte, error), needs wiring) {
 	listen(func(cfg aws.Config, getenv func(string) string) (Invoke, error) {

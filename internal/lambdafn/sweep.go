@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/observe"
@@ -67,7 +69,8 @@ const EnvRetention = "COUNTERSIGN_RETENTION_DAYS"
 
 // Sweep repairs runs: all of them when the schedule's event comes, one when an execution of the state machine with that
 // ARN has ended badly. It answers with a Swept in JSON. It uses no model and no tool. Where the port that tells people
-// of requests is a runtime.Notices too, a scheduled sweep does what is due of them.
+// of requests is a runtime.Notices too, a scheduled sweep does what is due of them. On functions/approve's event it
+// tells the people whom a run waits for.
 func (d *Deployment) Sweep(tenants runtime.Tenants, executions runtime.Executions, machine string, m Metrics) Invoke {
 	p := d.Ports
 	sweeper := &runtime.Sweeper{Ports: p, Definitions: d.Definitions}
@@ -123,11 +126,19 @@ type sweeping struct {
 // eventLimits are those of EventBridge's own events: an execution's may hold its input and its output, as texts.
 var eventLimits = jsonx.JSONLimits{Bytes: 1 << 20}
 
-// trigger is an event of EventBridge. Its detail is an object, or with EventBridge Scheduler a text.
+// trigger is an event of EventBridge, or functions/approve's. The detail of the former is an object, or with EventBridge
+// Scheduler a text.
 type trigger struct {
-	Source     string          `json:"source"`
-	DetailType string          `json:"detail-type"`
-	Detail     json.RawMessage `json:"detail"`
+	Source     string          `json:"source,omitempty"`
+	DetailType string          `json:"detail-type,omitempty"`
+	Detail     json.RawMessage `json:"detail,omitempty"`
+	Notify     *waitingRun     `json:"notify,omitempty"`
+}
+
+// waitingRun is a run that waits for people who have to be told.
+type waitingRun struct {
+	Tenant string `json:"tenant"`
+	Run    string `json:"run"`
 }
 
 // serve answers an event. A panic is logged and answered less what it said.
@@ -147,10 +158,31 @@ func (s *sweeping) serve(ctx context.Context, payload []byte) (out []byte, err e
 		return s.sweepAll(ctx)
 	case t.DetailType == "Step Functions Execution Status Change" && t.Source == "aws.states":
 		return s.reap(ctx, t.Detail)
+	case t.Notify != nil && agent.ValidTenant(t.Notify.Tenant) && t.Notify.Run != "" && len(t.Notify.Run) <= maxKey &&
+		!strings.Contains(t.Notify.Run, "\x00"):
+		return []byte("{}"), s.notifyRun(ctx, *t.Notify)
 	default:
 		return nil, invalidf("read the event: source, detail-type: want a Scheduled Event of aws.events or aws.scheduler, " +
-			"or a Step Functions Execution Status Change of aws.states")
+			"a Step Functions Execution Status Change of aws.states, or notify: a tenant and a run")
 	}
+}
+
+// notifyRun tells the people whom a run waits for. What fails is due again in a sweep; what may pass is tried again by
+// Lambda as well.
+func (s *sweeping) notifyRun(ctx context.Context, of waitingRun) error {
+	n := s.sweep.Sweeper.Notify
+	if n == nil {
+		return nil
+	}
+	err := n.NotifyRun(ctx, of.Tenant, of.Run)
+	if err == nil {
+		return nil
+	}
+	s.log.Error("people could not be told", "tenant", of.Tenant, "run", of.Run, "kind", string(kindOf(err)), "error", err)
+	if !kindOf(err).Retried() {
+		return nil
+	}
+	return withPublicText(err, "people could not be told; the log says why")
 }
 
 // sweepAll sweeps all runs. A failure of one run is reported. It fails the invocation only if it may pass by itself,

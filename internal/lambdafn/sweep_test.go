@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -276,6 +277,37 @@ func TestSweepTellsBrokenFromUnreachable(t *testing.T) {
 			require.EqualValues(t, 1, r.Failures)
 		})
 	}
+}
+
+// told notes which runs' people are to be told, and fails as it is told to.
+type told struct {
+	runtime.Notices
+	runs []string
+	err  error
+}
+
+func (n *told) NotifyRun(_ context.Context, tenant, run string) error {
+	n.runs = append(n.runs, tenant+"/"+run)
+	return n.err
+}
+
+// The sweep tells the people of a run that functions/approve has parked. What may pass by itself fails the invocation,
+// which Lambda repeats; the rest is due in a sweep.
+func TestSweepTellsWhoIsAsked(t *testing.T) {
+	inStack(t, pay, func(t *testing.T, s *stack) {
+		for _, c := range []struct {
+			err    error
+			repeat bool
+		}{{nil, false}, {store.ErrThrottled, true}, {store.ErrDamaged, false}} {
+			ports, n := s.machine.Ports, &told{err: c.err}
+			ports.Notify = n
+			sweep := s.deployment(ports).Sweep(nil, nil, machineARN, s.metrics)
+			_, err := sweep(t.Context(), []byte(`{"notify":{"tenant":"acme","run":"r1"}}`))
+			require.Equal(t, c.repeat, err != nil)
+			require.Equal(t, []string{"acme/r1"}, n.runs)
+		}
+		require.Equal(t, 2, strings.Count(s.logs.String(), "people could not be told"))
+	})
 }
 
 // A panic is an error without what it said.

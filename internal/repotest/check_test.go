@@ -446,7 +446,7 @@ func variables(p *Project) []string {
 // holders are the secrets that each function may have. With the keys of links or Slack's signing secret it could decide in
 // somebody's name: no function that runs tools or asks models has them.
 var holders = map[string][]string{
-	"Step": {"OpenAiSecret"}, "Tool": {"KeyRing"}, "Approve": {"LinkKeyRing", "SlackTokenSecret"},
+	"Step": {"OpenAiSecret"}, "Tool": {"KeyRing"},
 	"Sweep": {"LinkKeyRing", "SlackTokenSecret"}, "Http": {"KeyRing", "LinkKeyRing", "OidcClientSecret", "SlackSigningSecret", "SlackTokenSecret"},
 }
 
