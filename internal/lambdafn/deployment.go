@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"time"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
@@ -51,10 +50,9 @@ type Deployment struct {
 	Live store.Table
 	// MaxRunning is how many running runs a tenant may have when another one is started; 0 = any number.
 	MaxRunning int
-	// Retention is how long the sweep keeps runs after their end; 0 = for ever.
-	Retention time.Duration
-	Trace     *observe.Tracer // nil = runs are not traced
-	Log       *slog.Logger    // nil = nothing is logged; Sweep needs one
+	Retention  runtime.Retention // how long the sweep keeps runs after their end
+	Trace      *observe.Tracer   // nil = runs are not traced
+	Log        *slog.Logger      // nil = nothing is logged; Sweep needs one
 
 	Starter   *runtime.Starter
 	Waits     *runtime.Waits

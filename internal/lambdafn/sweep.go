@@ -56,16 +56,23 @@ func startSweep(r *registry.Registry, cfg aws.Config, getenv func(string) string
 	if f.watch.Metrics != nil {
 		m = f.watch.Metrics
 	}
-	days, err := readNumber(getenv, EnvRetention, 36500, "a number of days, or 0 to keep runs for ever")
-	if err != nil {
-		return nil, err
+	for name, kept := range map[string]*time.Duration{
+		EnvRetention: &f.Retention.Ended, envFailedRetention: &f.Retention.Failed,
+	} {
+		days, err := readNumber(getenv, name, 36500, "a number of days, or 0 to keep runs for ever")
+		if err != nil {
+			return nil, err
+		}
+		*kept = time.Duration(days) * 24 * time.Hour
 	}
-	f.Retention = time.Duration(days) * 24 * time.Hour
 	return f.Sweep(tenants, executions, getenv(envMachine), m), nil
 }
 
-// EnvRetention holds for how many days runs are kept after their end; "" or 0 = for ever.
-const EnvRetention = "COUNTERSIGN_RETENTION_DAYS"
+// For how many days runs are kept after their end.
+const (
+	EnvRetention       = "COUNTERSIGN_RETENTION_DAYS"        // "" or 0 = for ever
+	envFailedRetention = "COUNTERSIGN_FAILED_RETENTION_DAYS" // those that ended in an error; "" or 0 = as the others
+)
 
 // Sweep repairs runs: all of them when the schedule's event comes, one when an execution of the state machine with that
 // ARN has ended badly. It answers with a Swept in JSON. It uses no model and no tool. Where the port that tells people
@@ -126,8 +133,8 @@ type sweeping struct {
 // eventLimits are those of EventBridge's own events: an execution's may hold its input and its output, as texts.
 var eventLimits = jsonx.JSONLimits{Bytes: 1 << 20}
 
-// trigger is an event of EventBridge, or functions/approve's. The detail of the former is an object, or with EventBridge
-// Scheduler a text.
+// trigger is an event of EventBridge, or of functions/approve. The detail of the former is an object, or a text with
+// EventBridge Scheduler.
 type trigger struct {
 	Source     string          `json:"source,omitempty"`
 	DetailType string          `json:"detail-type,omitempty"`

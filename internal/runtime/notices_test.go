@@ -25,6 +25,8 @@ func (operators) Members(context.Context, string, []string) ([]person.Person, er
 	return []person.Person{{ID: ana.ID, Groups: ana.Groups}}, nil
 }
 
+func (operators) Removed(context.Context, string, string) (bool, error) { return false, nil }
+
 func (operators) Slack(context.Context, string, string) (string, person.Person, bool, error) {
 	return "", person.Person{}, false, nil
 }

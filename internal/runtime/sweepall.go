@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,8 +48,21 @@ type Sweep struct {
 	Tenants    Tenants
 	Executions Executions
 	Notices    Notices // nil = nobody is told of requests
-	// Retention is how long runs are kept after their end; 0 = for ever.
-	Retention time.Duration
+	Retention  Retention
+}
+
+// Retention is how long runs are kept after their end; 0 = for ever.
+type Retention struct {
+	Ended  time.Duration // runs that ended otherwise than in an error
+	Failed time.Duration // runs that ended in an error; 0 = as Ended
+}
+
+// of is how long a run that has ended is kept.
+func (r Retention) of(h store.Head) time.Duration {
+	if h.Reason == run.ReasonError {
+		return cmp.Or(r.Failed, r.Ended)
+	}
+	return r.Ended
 }
 
 // Report is what a sweep found and did.
@@ -431,15 +445,19 @@ func (p *pass) sweepDeletions(ctx context.Context) (next string, err error) {
 // sweepRetained deletes the runs on a page whose retention is over. Those that others are about, or began from, go with
 // or after these.
 func (p *pass) sweepRetained(ctx context.Context) (next string, err error) {
-	if p.Retention == 0 {
+	if p.Retention == (Retention{}) {
 		return "", nil
 	}
-	d, over := Deleter{Ports: p.Sweeper.Ports}, p.Sweeper.Clock.Now().Add(-p.Retention)
-	ended, next, err := p.Sweeper.Journal.ListEnded(ctx, p.at.Tenant, over, sweepPage, p.at.Cursor)
+	d, now := Deleter{Ports: p.Sweeper.Ports}, p.Sweeper.Clock.Now()
+	shortest := min(cmp.Or(p.Retention.Ended, p.Retention.Failed), cmp.Or(p.Retention.Failed, p.Retention.Ended))
+	ended, next, err := p.Sweeper.Journal.ListEnded(ctx, p.at.Tenant, now.Add(-shortest), sweepPage, p.at.Cursor)
 	if err := p.noteUnreadable(err); err != nil {
 		return "", err
 	}
-	ended = slices.DeleteFunc(ended, func(h store.Head) bool { return h.UpdatedAt.After(over) })
+	ended = slices.DeleteFunc(ended, func(h store.Head) bool {
+		kept := p.Retention.of(h)
+		return kept == 0 || h.UpdatedAt.After(now.Add(-kept))
+	})
 	return next, each(ctx, p, ended, func(h store.Head) (FailedRepair, Repair) {
 		out, err := d.Delete(ctx, p.at.Tenant, h.Run, "retention")
 		var kept *NotDeletable

@@ -151,7 +151,7 @@ func TestSweepForgetsAnOddPlace(t *testing.T) {
 	}
 }
 
-// TestSweepDeletesWhatIsOld: runs that ended longer ago than the retention are deleted; one that another run began from
+// TestSweepDeletesWhatIsOld: runs that ended longer ago than the retention of their kind are deleted; one that another run began from
 // goes after that one. Open runs, and those that ended later, stay, however long ago they started. A blob is deleted
 // with the last run that has it.
 func TestSweepDeletesWhatIsOld(t *testing.T) {
@@ -195,7 +195,16 @@ func TestSweepDeletesWhatIsOld(t *testing.T) {
 			return deleted
 		}
 		require.Empty(t, sweep(), "there is no retention")
-		s.Retention = 30 * day
+		failed := started("failed")
+		w.to(failed)
+		_, err = w.stepper().Fail(w.ctx, w.inv(0), "gave up")
+		require.NoError(t, err)
+		w.sleep(2 * day)
+		s.Retention = runtime.Retention{Ended: 400 * day, Failed: 3 * day}
+		require.Empty(t, sweep())
+		s.Retention.Failed = day
+		require.Equal(t, []string{failed + ": 0 blobs, 0 kept"}, sweep())
+		s.Retention = runtime.Retention{Ended: 30 * day, Failed: 400 * day}
 		require.Equal(t, []string{old + ": 1 blobs, 1 kept"}, sweep())
 		require.Empty(t, sweep())
 		_, err = w.ports.Journal.Load(w.ctx, tenant, old)
