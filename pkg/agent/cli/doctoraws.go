@@ -248,7 +248,7 @@ func (d *deployment) peopleFindings(ctx context.Context) ([]finding, error) {
 		return nil, err
 	}
 	n, err := person.Count(ctx, table, d.tenant)
-	told := d.env("ApproveFunction", lambdafn.EnvMailFrom) + d.env("ApproveFunction", lambdafn.EnvSlackToken)
+	told := d.env("SweepFunction", lambdafn.EnvMailFrom) + d.env("SweepFunction", lambdafn.EnvSlackToken)
 	if err != nil || n > 0 || told == "" {
 		return nil, err
 	}
@@ -276,7 +276,7 @@ func (d *deployment) operatorFindings(context.Context) ([]finding, error) {
 }
 
 func (d *deployment) mailFindings(ctx context.Context) (found []finding, err error) {
-	from := d.env("ApproveFunction", lambdafn.EnvMailFrom)
+	from := d.env("SweepFunction", lambdafn.EnvMailFrom)
 	if from == "" {
 		return nil, nil
 	}
@@ -309,11 +309,11 @@ func (d *deployment) mailFindings(ctx context.Context) (found []finding, err err
 }
 
 func (d *deployment) slackFindings(ctx context.Context) ([]finding, error) {
-	name := d.env("ApproveFunction", lambdafn.EnvSlackToken)
+	name := d.env("SweepFunction", lambdafn.EnvSlackToken)
 	if name == "" {
 		return nil, nil
 	}
-	token, err := d.vault("ApproveFunction").Value(ctx, name)
+	token, err := d.vault("SweepFunction").Value(ctx, name)
 	if err != nil {
 		return nil, err
 	}
