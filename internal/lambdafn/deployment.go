@@ -2,6 +2,7 @@ package lambdafn
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 
@@ -98,6 +99,13 @@ func (d *Deployment) deployedBackend(agents api.Agents, who Identity) api.Backen
 		c, err := who.Caller(r)
 		if err == nil {
 			err = d.Admit(r.Context(), c)
+		}
+		var refused *api.Problem
+		if err != nil && !errors.As(err, &refused) {
+			if d.Log != nil {
+				d.Log.Error("the people could not be read", "tenant", c.Tenant, "error", err)
+			}
+			err = api.NewProblem(api.Unavailable, "the people could not be read")
 		}
 		return c, err
 	}

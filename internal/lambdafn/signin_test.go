@@ -389,9 +389,11 @@ func TestRemovedPeopleAreOut(t *testing.T) {
 	})
 	const byToken = `{"version":"2.0","rawPath":"/v1/runs","requestContext":{"http":{"method":"GET"},"authorizer":{"jwt":{"claims":
 		{"tenant":"acme","sub":"ana","groups":"operators"}}}}}`
+	answered := ""
 	status := func() int {
 		var out struct{ StatusCode int }
 		answer, err := s.api(t.Context(), []byte(byToken))
+		answered = string(answer)
 		require.NoError(t, err)
 		require.NoError(t, json.Unmarshal(answer, &out))
 		return out.StatusCode
@@ -420,6 +422,16 @@ func TestRemovedPeopleAreOut(t *testing.T) {
 	s.clock.by.Store(int64(2 * time.Minute))
 	require.Equal(t, http.StatusOK, b.get("/").status)
 	require.Equal(t, http.StatusOK, status())
+
+	// Where the people cannot be read, nobody is let in, and nobody is told why.
+	require.NoError(t, table.Write(t.Context(), store.Op{Kind: store.Put, Item: store.Item{
+		Key: store.Key{PK: "T#acme#PEOPLE", SK: "user:eve"}, Body: []byte(`["operators"]`)}}))
+	s.clock.by.Store(int64(3 * time.Minute))
+	require.Equal(t, http.StatusServiceUnavailable, status())
+	require.NotContains(t, answered, "PEOPLE")
+	require.Equal(t, http.StatusUnauthorized, b.get("/").status)
+	again = s.newBrowser()
+	require.Equal(t, http.StatusServiceUnavailable, again.signIn(again.get("/")).status)
 }
 
 // The cookies are for this host by https alone, and not for scripts; what was sealed for one is nothing to the other,
