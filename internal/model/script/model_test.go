@@ -43,7 +43,7 @@ func request() agent.Request {
 const second = "{\"text\": \"first\"}\n"
 
 func TestReplies(t *testing.T) {
-	m := newModel(t, `{"calls": [{"id": "c1", "name": "a", "input": {"x": 1}}], "text": "see", "usage": {"input": 5, "output": 2}}
+	m := newModel(t, `{"calls": [{"id": "c1", "name": "a", "input": {"x": 1}}], "text": "see", "usage": {"input": 5, "output": 2}, "reasoning": {"text": "hm", "signature": "s"}}
 {"error": "throttled"}
 {"json": {"a": 1}, "model": "big"}
 {"empty": true}`)
@@ -55,7 +55,8 @@ func TestReplies(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, agent.Reply{
 		Model: "big", Text: "see", StopReason: "tool_calls", Usage: run.Usage{Input: 5, Output: 2},
-		Calls: []agent.ReplyCall{{ID: "c1", Name: "a", Input: json.RawMessage(`{"x":1}`)}},
+		Calls:     []agent.ReplyCall{{ID: "c1", Name: "a", Input: json.RawMessage(`{"x":1}`)}},
+		Reasoning: []run.RepliedReasoning{{Reasoning: run.Reasoning{Text: "hm", Signature: "s", Provider: "script", Model: "big"}}},
 	}, reply)
 	_, err = ask(2, 0)
 	require.Equal(t, &agent.ModelError{Class: agent.ModelThrottled, Model: "big", Message: "scripted error, model.jsonl:2"}, err)
