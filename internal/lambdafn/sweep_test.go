@@ -43,7 +43,8 @@ func (s *stack) swept(event string) lambdafn.Swept {
 func statusEvent(name, status string, input any) string {
 	return fmt.Sprintf(`{"version":"0","id":"e2","detail-type":"Step Functions Execution Status Change","source":"aws.states","account":"1",
 		"detail":{"executionArn":%q,"stateMachineArn":%q,"name":%q,"status":%q,"startDate":1,"stopDate":2,"input":%s,"output":null,
-		"inputDetails":{"included":%t},"error":"States.Timeout","cause":"sk-canary"}}`, executionARN+name, machineARN, name, status, mustJSON(input), input != nil)
+		"inputDetails":{"included":%t},"error":"States.Timeout","cause":"sk-canary"}}`,
+		executionARN+name, machineARN, name, status, mustJSON(input), input != nil)
 }
 
 func requireKind(t *testing.T, want lambdafn.Kind, err error) {

@@ -43,7 +43,8 @@ func request() agent.Request {
 const second = "{\"text\": \"first\"}\n"
 
 func TestReplies(t *testing.T) {
-	m := newModel(t, `{"calls": [{"id": "c1", "name": "a", "input": {"x": 1}}], "text": "see", "usage": {"input": 5, "output": 2}, "reasoning": {"text": "hm", "signature": "s"}}
+	m := newModel(t, `{"calls": [{"id": "c1", "name": "a", "input": {"x": 1}}], "text": "see", "usage": {"input": 5, "output": 2}, `+
+		`"reasoning": {"text": "hm", "signature": "s"}}
 {"error": "throttled"}
 {"json": {"a": 1}, "model": "big"}
 {"empty": true}`)
