@@ -2,17 +2,13 @@ package awssdk_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"io"
-	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/smithy-go"
 	"github.com/stretchr/testify/require"
 
@@ -23,43 +19,14 @@ import (
 
 const machine = "arn:aws:states:eu-central-1:123456789012:stateMachine:m"
 
-var static = credentials.NewStaticCredentialsProvider("AKID", "SECRET", "SESSION")
-
-// answer is what Step Functions says to one request; err = the connection breaks.
-type answer struct {
-	status int
-	body   string
-	err    error
-}
-
 func refused(code string) answer {
-	return answer{status: 400, body: `{"__type":"com.amazonaws.swf.service.v2.model#` + code + `","message":"Rate exceeded"}`}
-}
-
-// states is Step Functions: it answers in order, the last answer repeating, and keeps what it was asked.
-type states struct {
-	answers []answer
-	asked   []*http.Request
-	bodies  []map[string]any
-}
-
-func (s *states) Do(r *http.Request) (*http.Response, error) {
-	a := s.answers[min(len(s.asked), len(s.answers)-1)]
-	var in map[string]any
-	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
-		return nil, err
-	}
-	s.asked, s.bodies = append(s.asked, r), append(s.bodies, in)
-	if a.err != nil {
-		return nil, a.err
-	}
-	return &http.Response{StatusCode: a.status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(a.body))}, nil
+	return says(400, `{"__type":"com.amazonaws.swf.service.v2.model#`+code+`","message":"Rate exceeded"}`)
 }
 
 // waiter asks s.
-func waiter(t *testing.T, s *states) *awssdk.Waiter {
+func waiter(t *testing.T, s *service) *awssdk.Waiter {
 	t.Helper()
-	w, err := awssdk.NewWaiter(aws.Config{Region: "eu-central-1", Credentials: static, HTTPClient: s}, machine)
+	w, err := awssdk.NewWaiter(config(s), machine)
 	require.NoError(t, err)
 	return w
 }
@@ -95,7 +62,7 @@ func TestThrottling(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &states{answers: []answer{c.answer}}
+				s := &service{answers: []answer{c.answer}}
 				for what, err := range everything(t, waiter(t, s)) {
 					var said smithy.APIError
 					if c.answer.err != nil {
@@ -118,10 +85,10 @@ func TestThrottling(t *testing.T) {
 // What is over, or was done before, is none of the caller's errors.
 func TestSettled(t *testing.T) {
 	for _, code := range []string{"TaskTimedOut", "TaskDoesNotExist", "InvalidToken"} {
-		require.ErrorIs(t, waiter(t, &states{answers: []answer{refused(code)}}).Success(t.Context(), "token"), runtime.ErrSettled)
+		require.ErrorIs(t, waiter(t, &service{answers: []answer{refused(code)}}).Success(t.Context(), "token"), runtime.ErrSettled)
 	}
-	require.NoError(t, waiter(t, &states{answers: []answer{refused("ExecutionAlreadyExists")}}).Start(t.Context(), "acme", "r", "r-0"))
-	gone := waiter(t, &states{answers: []answer{refused("ExecutionDoesNotExist")}})
+	require.NoError(t, waiter(t, &service{answers: []answer{refused("ExecutionAlreadyExists")}}).Start(t.Context(), "acme", "r", "r-0"))
+	gone := waiter(t, &service{answers: []answer{refused("ExecutionDoesNotExist")}})
 	require.NoError(t, gone.Stop(t.Context(), "r-0", "done"))
 	status, err := gone.Status(t.Context(), "r-0")
 	require.NoError(t, err)
@@ -130,8 +97,8 @@ func TestSettled(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, found)
 	for _, other := range []string{"ExecutionDoesNotExist", "InvalidName"} {
-		require.NotErrorIs(t, waiter(t, &states{answers: []answer{refused(other)}}).Success(t.Context(), "token"), runtime.ErrSettled)
-		require.Error(t, waiter(t, &states{answers: []answer{refused(other)}}).Start(t.Context(), "acme", "r", "r-0"))
+		require.NotErrorIs(t, waiter(t, &service{answers: []answer{refused(other)}}).Success(t.Context(), "token"), runtime.ErrSettled)
+		require.Error(t, waiter(t, &service{answers: []answer{refused(other)}}).Start(t.Context(), "acme", "r", "r-0"))
 	}
 }
 
@@ -141,13 +108,13 @@ func TestAnswers(t *testing.T) {
 		"RUNNING": runtime.ExecutionRunning, "PENDING_REDRIVE": runtime.ExecutionRunning, "SUCCEEDED": runtime.ExecutionEnded,
 		"FAILED": runtime.ExecutionEnded, "TIMED_OUT": runtime.ExecutionEnded, "ABORTED": runtime.ExecutionEnded,
 	} {
-		got, err := waiter(t, &states{answers: []answer{{status: 200, body: `{"status":"` + said + `"}`}}}).Status(t.Context(), "r-0")
+		got, err := waiter(t, &service{answers: []answer{says(200, `{"status":"`+said+`"}`)}}).Status(t.Context(), "r-0")
 		require.NoError(t, err)
 		require.Equal(t, want, got, said)
 	}
-	s := &states{answers: []answer{
-		{status: 200, body: `{"executions":[{"name":"r-0","startDate":1.763795000123E9,"status":"RUNNING"}],"nextToken":"n"}`},
-		{status: 200, body: `{"executions":[]}`}, {status: 200, body: `{"executions":`},
+	s := &service{answers: []answer{
+		says(200, `{"executions":[{"name":"r-0","startDate":1.763795000123E9,"status":"RUNNING"}],"nextToken":"n"}`),
+		says(200, `{"executions":[]}`), says(200, `{"executions":`),
 	}}
 	w := waiter(t, s)
 	page, next, err := w.Running(t.Context(), "")
@@ -173,7 +140,7 @@ func TestExecutionIsStartedInATrace(t *testing.T) {
 	for want, trace := range map[string]func(context.Context) string{
 		lambdas: func(context.Context) string { return "" }, header: func(context.Context) string { return header },
 	} {
-		s := &states{answers: []answer{{status: 200, body: `{"executionArn":"a","startDate":1}`}}}
+		s := &service{answers: []answer{says(200, `{"executionArn":"a","startDate":1}`)}}
 		w := waiter(t, s)
 		w.Trace = trace
 		require.NoError(t, w.Start(t.Context(), "acme", "r", "r-0"))
@@ -187,10 +154,9 @@ func TestExecutionIsStartedInATrace(t *testing.T) {
 func TestAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, mode := range []aws.RetryMode{"", aws.RetryModeStandard, aws.RetryModeAdaptive} {
-			s := &states{answers: []answer{{status: 503}}}
-			cfg := aws.Config{
-				Region: "eu-central-1", Credentials: static, HTTPClient: s, RetryMaxAttempts: 5, RetryMode: mode,
-			}
+			s := &service{answers: []answer{{status: 503}}}
+			cfg := config(s)
+			cfg.RetryMaxAttempts, cfg.RetryMode = 5, mode
 			w, err := awssdk.NewWaiter(cfg, machine)
 			require.NoError(t, err)
 			require.Error(t, w.Success(t.Context(), "token"))

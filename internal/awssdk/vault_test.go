@@ -1,17 +1,11 @@
 package awssdk_test
 
 import (
-	"encoding/json"
-	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/awssdk"
@@ -19,54 +13,19 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// manager answers as AWS Secrets Manager does. Each vaultAnswer is taken once, the last one for ever.
-type manager struct {
-	mu      sync.Mutex
-	answers []vaultAnswer
-	asked   []*http.Request
-	names   []string
+func vault(prefix string, answers ...answer) (*awssdk.Vault, *service) {
+	s := &service{answers: answers}
+	return awssdk.NewVault(config(s), prefix, clock.System()), s
 }
 
-type vaultAnswer struct {
-	status int
-	body   string
-}
-
-func (m *manager) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var in struct {
-		SecretID string `json:"SecretId"`
-	}
-	_ = json.NewDecoder(r.Body).Decode(&in) // an empty name fails the test
-	a := m.answers[min(len(m.asked), len(m.answers)-1)]
-	m.asked, m.names = append(m.asked, r), append(m.names, in.SecretID)
-	w.WriteHeader(a.status)
-	_, _ = w.Write([]byte(a.body))
-}
-
-func (m *manager) Do(r *http.Request) (*http.Response, error) {
-	w := httptest.NewRecorder()
-	m.ServeHTTP(w, r)
-	return w.Result(), nil
-}
-
-func vaultConfig(client aws.HTTPClient, url string) aws.Config {
-	return aws.Config{
-		Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("AKID", "SECRET", "SESSION"),
-		HTTPClient: client, BaseEndpoint: &url,
-	}
-}
+func value(text string) answer { return says(200, `{"SecretString":"`+text+`"}`) }
 
 func TestVault(t *testing.T) {
-	m := &manager{answers: []vaultAnswer{{200, `{"ARN":"arn","Name":"n","SecretString":"value-1"}`}}}
-	srv := httptest.NewServer(m)
-	t.Cleanup(srv.Close)
-	v := awssdk.NewVault(vaultConfig(nil, srv.URL), "countersign/", clock.System())
+	v, m := vault("countersign/", says(200, `{"ARN":"arn","Name":"n","SecretString":"value-1"}`))
 	text, err := v.Secret(t.Context(), "acme", "stripe.key")
 	require.NoError(t, err)
 	require.Equal(t, "value-1", text)
-	require.Equal(t, []string{"countersign/acme/stripe.key"}, m.names)
+	require.Equal(t, "countersign/acme/stripe.key", m.bodies[0]["SecretId"])
 	r := m.asked[0]
 	require.Equal(t, "secretsmanager.GetSecretValue", r.Header.Get("X-Amz-Target"))
 	require.Contains(t, r.Header.Get("Authorization"), "/eu-central-1/secretsmanager/aws4_request")
@@ -82,11 +41,8 @@ func TestVault(t *testing.T) {
 // A value is kept five minutes, for its tenant alone; what is not there is asked for again.
 func TestVaultKeepsValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &manager{answers: []vaultAnswer{
-			{400, `{"__type":"ResourceNotFoundException","Message":"m"}`}, {200, `{"SecretString":"value-1"}`}, {200, `{"SecretString":"globex's"}`},
-			{200, `{"SecretString":"value-2"}`},
-		}}
-		v := awssdk.NewVault(vaultConfig(m, "https://sm"), "p/", clock.System())
+		v, m := vault("p/", says(400, `{"__type":"ResourceNotFoundException","Message":"m"}`), value("value-1"),
+			value("globex's"), value("value-2"))
 		_, err := v.Secret(t.Context(), "acme", "KEY")
 		require.ErrorIs(t, err, tool.ErrNoSecret)
 		for _, c := range []struct {
@@ -110,27 +66,26 @@ func TestVaultKeepsValues(t *testing.T) {
 
 func TestVaultFails(t *testing.T) {
 	for name, c := range map[string]struct {
-		answers []vaultAnswer
+		answers []answer
 		asked   int
 		err     string // "" = none
 		missing bool
 	}{
-		"throttled once":  {answers: []vaultAnswer{{400, `{"__type":"ThrottlingException"}`}, {200, `{"SecretString":"value-1"}`}}, asked: 2},
-		"failed once":     {answers: []vaultAnswer{{500, `{"__type":"x#InternalServiceError"}`}, {200, `{"SecretString":"value-1"}`}}, asked: 2},
-		"failing":         {answers: []vaultAnswer{{503, `canary`}}, asked: 4, err: "refused with status 503"},
-		"forbidden":       {answers: []vaultAnswer{{400, `{"__type":"AccessDeniedException","Message":"canary"}`}}, asked: 1, err: "AccessDeniedException"},
-		"not there":       {answers: []vaultAnswer{{400, `{"__type":"ResourceNotFoundException"}`}}, asked: 1, err: "no such secret", missing: true},
-		"being deleted":   {answers: []vaultAnswer{{400, `{"__type":"InvalidRequestException"}`}}, asked: 1, err: "no such secret", missing: true},
-		"binary":          {answers: []vaultAnswer{{200, `{"SecretBinary":"Y2FuYXJ5"}`}}, asked: 1, err: "binary"},
-		"nothing in it":   {answers: []vaultAnswer{{200, `{}`}}, asked: 1, err: "no value"},
-		"no JSON":         {answers: []vaultAnswer{{200, `canary`}}, asked: 1, err: "cannot be read"},
-		"a redirect":      {answers: []vaultAnswer{{307, ``}}, asked: 1, err: "status 307"},
-		"a very long one": {answers: []vaultAnswer{{400, `{"__type":"` + strings.Repeat("x", 5000) + `"}`}}, asked: 1, err: "refused with status 400"},
+		"throttled once":  {answers: []answer{says(400, `{"__type":"ThrottlingException"}`), value("value-1")}, asked: 2},
+		"failed once":     {answers: []answer{says(500, `{"__type":"x#InternalServiceError"}`), value("value-1")}, asked: 2},
+		"failing":         {answers: []answer{says(503, `canary`)}, asked: 4, err: "refused with status 503"},
+		"forbidden":       {answers: []answer{says(400, `{"__type":"AccessDeniedException","Message":"canary"}`)}, asked: 1, err: "AccessDeniedException"},
+		"not there":       {answers: []answer{says(400, `{"__type":"ResourceNotFoundException"}`)}, asked: 1, err: "no such secret", missing: true},
+		"being deleted":   {answers: []answer{says(400, `{"__type":"InvalidRequestException"}`)}, asked: 1, err: "no such secret", missing: true},
+		"binary":          {answers: []answer{says(200, `{"SecretBinary":"Y2FuYXJ5"}`)}, asked: 1, err: "binary"},
+		"nothing in it":   {answers: []answer{says(200, `{}`)}, asked: 1, err: "no value"},
+		"no JSON":         {answers: []answer{says(200, `canary`)}, asked: 1, err: "cannot be read"},
+		"a redirect":      {answers: []answer{says(307, ``)}, asked: 1, err: "status 307"},
+		"a very long one": {answers: []answer{says(400, `{"__type":"`+strings.Repeat("x", 5000)+`"}`)}, asked: 1, err: "refused with status 400"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := &manager{answers: c.answers}
-				v := awssdk.NewVault(vaultConfig(m, "https://sm"), "p/", clock.System())
+				v, m := vault("p/", c.answers...)
 				text, err := v.Secret(t.Context(), "acme", "KEY")
 				require.Len(t, m.asked, c.asked)
 				if c.err == "" {

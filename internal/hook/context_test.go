@@ -2,8 +2,6 @@ package hook
 
 import (
 	"context"
-	"errors"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,42 +9,41 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 )
 
-func TestContext(t *testing.T) {
+// Whoever ran out of time is asked again; what has no function has failed. Scenarios have the rest (testdata/builders and prompts).
+func TestCodeOfAPrompt(t *testing.T) {
+	s := Set{
+		Builders: map[string]Builder{"nil": nil, "late": func(ctx context.Context, _ BuildInput) (Built, error) { return Built{}, ctx.Err() }},
+		Contexts: map[string]ContextSource{"nil": nil, "late": func(ctx context.Context, _ ContextInput) (string, error) { return "", ctx.Err() }},
+	}
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
-	s := Set{Contexts: map[string]ContextSource{
-		"ok":     func(_ context.Context, in ContextInput) (string, error) { return in.Run + "\xff", nil },
-		"most":   func(context.Context, ContextInput) (string, error) { return strings.Repeat("x", MaxContext), nil },
-		"more":   func(context.Context, ContextInput) (string, error) { return strings.Repeat("x", MaxContext+1), nil },
-		"fails":  func(context.Context, ContextInput) (string, error) { return "half", errors.New("no\xff index") },
-		"panics": func(context.Context, ContextInput) (string, error) { panic("secret") },
-		"late":   func(ctx context.Context, _ ContextInput) (string, error) { return "", ctx.Err() },
-		"nil":    nil,
-	}}
-	text, err := s.Context(context.Background(), "ok", ContextInput{Run: "r1"})
-	require.NoError(t, err)
-	require.Equal(t, "r1\uFFFD", text)
-	text, err = s.Context(context.Background(), "most", ContextInput{})
-	require.NoError(t, err)
-	require.Len(t, text, MaxContext)
-	for name, want := range map[string]string{
-		"fails": "context source fails: no\uFFFD index", "panics": "context source panics: it panicked", "nil": "context source nil: it panicked",
-		"none": "context source none: this deployment does not have it", "more": "context source more: got 65537 bytes, want at most 65536",
+	for what, ask := range map[error]func(ctx context.Context, name string) error{
+		ErrBuilder: func(ctx context.Context, name string) error { _, err := s.Build(ctx, name, BuildInput{}); return err },
+		ErrContext: func(ctx context.Context, name string) error {
+			_, err := s.Context(ctx, name, ContextInput{})
+			return err
+		},
 	} {
-		text, err := s.Context(context.Background(), name, ContextInput{})
-		require.ErrorIs(t, err, ErrContext)
-		require.EqualError(t, err, want)
-		require.Empty(t, text)
+		require.ErrorIs(t, ask(gone, "late"), context.Canceled)
+		require.NotErrorIs(t, ask(gone, "late"), what)
+		for name, want := range map[string]string{"nil": "nil: it panicked", "none": "none: this deployment does not have it"} {
+			require.ErrorIs(t, ask(t.Context(), name), what)
+			require.ErrorContains(t, ask(t.Context(), name), want)
+		}
 	}
-	_, err = s.Context(gone, "late", ContextInput{})
-	require.ErrorIs(t, err, context.Canceled)
-	require.NotErrorIs(t, err, ErrContext, "who ran out of time is asked again")
 }
 
-// An agent in Go that names a source which is not there, or has no function, is refused.
-func TestContextNames(t *testing.T) {
-	s := Set{Contexts: map[string]ContextSource{"a": nil, "b": func(context.Context, ContextInput) (string, error) { return "", nil }}}
-	require.NoError(t, s.Check(&agent.Definition{Prompt: agent.Prompt{Planning: "b", RAG: "b"}}))
+// An agent in Go that names code which is not there, or has no function, is refused.
+func TestCheck(t *testing.T) {
+	s := Set{
+		Builders: map[string]Builder{"b": func(context.Context, BuildInput) (Built, error) { return Built{}, nil }, "a": nil},
+		Contexts: map[string]ContextSource{"a": nil, "b": func(context.Context, ContextInput) (string, error) { return "", nil }},
+	}
+	require.NoError(t, s.Check(&agent.Definition{}))
+	require.NoError(t, s.Check(&agent.Definition{Builder: "b", Prompt: agent.Prompt{Planning: "b", RAG: "b"}}))
+	require.EqualError(t, s.Check(&agent.Definition{Builder: "c"}), `builder: got "c", want a registered context builder: a, b`)
+	require.Error(t, s.Check(&agent.Definition{Builder: "a"}))
+	require.EqualError(t, Set{}.Check(&agent.Definition{Builder: "c"}), `builder: got "c", want a registered context builder: there is none`)
 	require.EqualError(t, s.Check(&agent.Definition{Prompt: agent.Prompt{Planning: "c", RAG: "a"}}),
 		`prompt.planning: got "c", want a registered context source: a, b`+"\n"+`prompt.rag: got "a", want a registered context source: a, b`)
 }

@@ -39,27 +39,6 @@ func built(t *testing.T, name, config string) *hook.Chain {
 	return c
 }
 
-func TestAllPhasesWithoutPlugins(t *testing.T) {
-	var none *hook.Chain
-	ctx, s := context.Background(), &run.AgentState{}
-	require.False(t, none.BeginsRuns())
-	for _, phase := range run.Phases() {
-		h, err := none.State(ctx, phase, &definition, s)
-		require.NoError(t, err)
-		require.True(t, h.Empty())
-	}
-	h, add, err := none.BeforeInference(ctx, &definition, s)
-	require.NoError(t, err)
-	require.True(t, h.Empty())
-	r, err := add.To(agent.Request{System: "s"})
-	require.NoError(t, err)
-	require.Equal(t, agent.Request{System: "s"}, r)
-	h, gate, err := none.BeforeTool(ctx, &definition, s, run.Call{ID: "c"}, nil)
-	require.NoError(t, err)
-	require.True(t, h.Empty())
-	require.Zero(t, gate)
-}
-
 func errorText(g agent.PluginGate) string {
 	var said []string
 	if g.Block != nil {
@@ -79,16 +58,13 @@ func errorText(g agent.PluginGate) string {
 
 // Include-only lists unite, exclude wins, in whatever order.
 func TestFiltersCompose(t *testing.T) {
+	does := func(f func(m *hook.BeforeInference)) hook.Plugin {
+		return hook.Plugin{BeforeInference: func(_ context.Context, m *hook.BeforeInference) error { f(m); return nil }}
+	}
 	include := func(tools ...string) hook.Plugin {
-		return hook.Plugin{
-			BeforeInference: func(_ context.Context, m *hook.BeforeInference) error { m.IncludeOnly(tools...); return nil },
-		}
+		return does(func(m *hook.BeforeInference) { m.IncludeOnly(tools...) })
 	}
-	exclude := func(tools ...string) hook.Plugin {
-		return hook.Plugin{
-			BeforeInference: func(_ context.Context, m *hook.BeforeInference) error { m.Exclude(tools...); return nil },
-		}
-	}
+	exclude := func(tools ...string) hook.Plugin { return does(func(m *hook.BeforeInference) { m.Exclude(tools...) }) }
 	for _, c := range []struct {
 		plugins []hook.Plugin
 		hidden  []string
@@ -123,40 +99,30 @@ func TestFirstEndCounts(t *testing.T) {
 }
 
 func TestFailures(t *testing.T) {
-	at := func(f func(context.Context, *hook.Moment) error) hook.Plugin { return hook.Plugin{RunEnd: f} }
+	patch := func(path string, value any, err error) func(context.Context, *hook.Moment) error {
+		return func(_ context.Context, m *hook.Moment) error { m.Patch(path, value); return err }
+	}
+	read := func(path string, into any) func(context.Context, *hook.Moment) error {
+		return func(_ context.Context, m *hook.Moment) error { _, err := m.Value(path, into); return err }
+	}
+	fails := func(text string) func(context.Context, *hook.Moment) error {
+		return func(context.Context, *hook.Moment) error { return errors.New(text) }
+	}
 	for name, c := range map[string]struct {
 		do   func(context.Context, *hook.Moment) error
 		want string
 	}{
-		"an error": {
-			func(context.Context, *hook.Moment) error { return errors.New("no luck") }, "plugin p0 failed in run_end: no luck",
-		},
-		"a long one": {
-			func(context.Context, *hook.Moment) error { return errors.New(strings.Repeat("x", 3000)) }, strings.Repeat("x", 2000) + " […]",
-		},
-		"a panic": {
-			func(context.Context, *hook.Moment) error { panic("secret") }, "plugin p0 failed in run_end: it panicked",
-		},
-		"a patch of the root": {
-			func(_ context.Context, m *hook.Moment) error { m.Patch("", 1); return nil }, "want an object",
-		},
-		"a patch below a scalar": {
-			func(_ context.Context, m *hook.Moment) error { m.Patch("/n/x", 1); return nil }, "neither an object nor a list",
-		},
-		"a patch that is no JSON": {
-			func(_ context.Context, m *hook.Moment) error { m.Patch("/f", func() {}); return nil }, "unsupported type",
-		},
-		"a value of another type": {
-			func(_ context.Context, m *hook.Moment) error { var s string; _, err := m.Value("/n", &s); return err }, "read /n of the shared state",
-		},
-		"a pointer that is not one": {
-			func(_ context.Context, m *hook.Moment) error { _, err := m.Value("n", nil); return err }, "leading slash",
-		},
-		"an error after one of them": {
-			func(_ context.Context, m *hook.Moment) error { m.Patch("", 1); return errors.New("first") }, "first",
-		},
+		"an error":                   {fails("no luck"), "plugin p0 failed in run_end: no luck"},
+		"a long one":                 {fails(strings.Repeat("x", 3000)), strings.Repeat("x", 2000) + " […]"},
+		"a panic":                    {func(context.Context, *hook.Moment) error { panic("secret") }, "plugin p0 failed in run_end: it panicked"},
+		"a patch of the root":        {patch("", 1, nil), "want an object"},
+		"a patch below a scalar":     {patch("/n/x", 1, nil), "neither an object nor a list"},
+		"a patch that is no JSON":    {patch("/f", func() {}, nil), "unsupported type"},
+		"a value of another type":    {read("/n", new(string)), "read /n of the shared state"},
+		"a pointer that is not one":  {read("n", nil), "leading slash"},
+		"an error after one of them": {patch("", 1, errors.New("first")), "first"},
 	} {
-		_, err := chain(t, at(c.do)).State(
+		_, err := chain(t, hook.Plugin{RunEnd: c.do}).State(
 			context.Background(), run.PhaseRunEnd, &definition, &run.AgentState{Shared: json.RawMessage(`{"n":3}`)},
 		)
 		var failed *hook.Error

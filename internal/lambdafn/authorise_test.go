@@ -153,9 +153,7 @@ func (n withErrorName) blankIn(text string, r row) string {
 }
 
 // byToken and byIAM are bob of globex, in the two ways in which the gateway says who calls.
-func byToken(event []byte) []byte {
-	return authorised(event, map[string]any{"jwt": map[string]any{"claims": bob, "scopes": nil}})
-}
+var byToken = claiming(bob)
 
 func byIAM(event []byte) []byte {
 	return authorised(event, map[string]any{"iam": map[string]any{
@@ -169,11 +167,7 @@ func authorised(event []byte, authorizer map[string]any) []byte {
 		panic(err)
 	}
 	raw["requestContext"].(map[string]any)["authorizer"] = authorizer
-	out, err := json.Marshal(raw)
-	if err != nil {
-		panic(err)
-	}
-	return out
+	return mustJSON(raw)
 }
 
 // takesIAM makes the API one that takes callers signed by IAM, of a tenant.
@@ -181,18 +175,8 @@ func (s *stack) takesIAM(tenant string) {
 	ports := s.machine.Ports
 	ports.Table, ports.Journal = s.table, store.NewJournal(s.table, 8)
 	ports.Model, ports.Tools, ports.Uploads = nil, nil, permits{}
-	known := agents{s.machine.Agents}
-	s.api = s.deployment(ports).Serve(known, lambdafn.Identity{IAMTenant: tenant, IAMAccount: "000000000000"})
+	s.api = s.deployment(ports).Serve(s.agents, lambdafn.Identity{IAMTenant: tenant, IAMAccount: "000000000000"})
 }
-
-// agents are those of a machine.
-type agents struct {
-	find func(name string) (*agent.Definition, bool)
-}
-
-func (a agents) Agent(name string) (*agent.Definition, bool) { return a.find(name) }
-
-func (agents) Agents() []string { return []string{"payer"} }
 
 // claimed are the ways in which a request may claim to be of another tenant, or another person: none is looked at.
 var claimed = []string{"countersign-as", "user:ana,group:operators", "tenant", "acme", "x-tenant", "acme", "x-amzn-tenant", "acme", "cookie", "tenant=acme"}

@@ -4,10 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
+	"maps"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -83,46 +82,60 @@ func (d *deployed) functionEdge(call func(payload []byte) error) *badinput.Edge 
 	}
 }
 
+// requireAllRefused sends a text with each key wrong in every way, and wrong as a whole. Keys that are not known are of a newer
+// version, but for one.
+func requireAllRefused(t *testing.T, e *badinput.Edge, good string, keys fields, unknown string, unnamed func(badinput.Case) bool) {
+	t.Helper()
+	for _, c := range append(badinput.Cases(good, keys), badinput.WholeCases(good)...) {
+		if strings.HasSuffix(c.Key, "/zzz") && c.Key != unknown {
+			continue
+		}
+		c.KeyNotNamed = unnamed(c)
+		e.RequireRefused(t, c)
+	}
+}
+
+// requireComplete fails for a key of the types, of which each lies below a path, that has no line.
+func requireComplete(t *testing.T, tables []fields, types map[string]reflect.Type) {
+	t.Helper()
+	var have, want []string
+	for _, table := range tables {
+		have = slices.AppendSeq(have, maps.Keys(table))
+	}
+	for path, of := range types {
+		for _, key := range badinput.Keys(of) {
+			want = append(want, path+key)
+		}
+	}
+	require.ElementsMatch(t, want, have)
+}
+
 // Every key of what the state machine and those who start executions send, wrong in every way.
 func TestBadTasks(t *testing.T) {
 	inBubble(t, func(t *testing.T, d *deployed) {
 		d.replys = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "pay"}}}}
 		run := d.must("step", "exec-1", `{"agent":"clerk","message":"Pay Ana.","key":"evt-1"}`).Run
-		count := 0
 		for _, c := range []struct {
 			function, good string
 			keys           fields
+			unknown        string
 		}{
-			{"step", aimed, eventKeys}, {"tool", aimed, eventKeys}, {"approve", waiting, eventKeys}, {"approve", waiting, tokenKeys}, {"step", byWord, eventKeys}, {"step", byInput, eventKeys},
+			{"step", aimed, eventKeys, ""}, {"tool", aimed, eventKeys, ""}, {"approve", waiting, eventKeys, ""},
+			{"approve", waiting, tokenKeys, ""}, {"step", byWord, eventKeys, "/state/zzz"}, {"step", byInput, eventKeys, "/state/zzz"},
 		} {
 			e := d.functionEdge(func(payload []byte) error { _, err := d.Invoke(t.Context(), c.function, payload); return err })
 			good := strings.ReplaceAll(c.good, "RUN", run)
-			for _, bad := range append(badinput.Cases(good, c.keys), badinput.WholeCases(good)...) {
-				if strings.HasSuffix(bad.Key, "/zzz") && (bad.Key != "/state/zzz" || c.good == aimed || c.good == waiting) {
-					continue // of a newer version
-				}
-				if bad.What == "the text: another protocol" || bad.What == "the text: null" || bad.Key == "/state" {
-					bad.KeyNotNamed = true
-				}
-				e.RequireRefused(t, bad)
-				count++
-			}
+			requireAllRefused(t, e, good, c.keys, c.unknown, func(bad badinput.Case) bool {
+				return bad.KeyNotNamed || bad.What == "the text: another protocol" || bad.What == "the text: null" || bad.Key == "/state"
+			})
 			e.RequireRefused(t, badinput.Case{What: "260 KiB and a byte", Body: badinput.Padded(good, runtime.MaxStart+1)})
 		}
-		t.Logf("%d tasks", count)
 	})
 }
 
 // A key of the event without a line fails.
 func TestBadTasksAreComplete(t *testing.T) {
-	var have []string
-	for key := range eventKeys {
-		have = append(have, key)
-	}
-	for key := range tokenKeys {
-		have = append(have, key)
-	}
-	require.ElementsMatch(t, badinput.Keys(reflect.TypeFor[event]()), have)
+	requireComplete(t, []fields{eventKeys, tokenKeys}, map[string]reflect.Type{"": reflect.TypeFor[event]()})
 	for key := range eventKeys {
 		require.True(t, badinput.Has(aimed, key) || badinput.Has(byWord, key) || badinput.Has(byInput, key), key)
 	}
@@ -150,38 +163,15 @@ func TestBadAnswers(t *testing.T) {
 			_, err := take.accept(t.Context(), got)
 			return err
 		})
-		var have []string
-		count := 0
-		for _, good := range []string{`{"tenant":"default","answer":{"run":"RUN","call":"c1","result":{"n":1}}}`, `{"tenant":"default","answer":{"run":"RUN","call":"c1","error":"no"}}`} {
-			for _, c := range badinput.Cases(strings.ReplaceAll(good, "RUN", run), answerKeys) {
-				if strings.HasSuffix(c.Key, "/zzz") { // an event may say more
-					continue
-				}
-				c.KeyNotNamed = !json.Valid(c.Body)
-				e.RequireRefused(t, c)
-				count++
-			}
-			for _, c := range badinput.WholeCases(good) {
-				e.RequireRefused(t, c)
-				count++
-			}
+		for _, of := range []string{`"result":{"n":1}`, `"error":"no"`} {
+			good := `{"tenant":"default","answer":{"run":"` + run + `","call":"c1",` + of + `}}`
+			requireAllRefused(t, e, good, answerKeys, "", func(c badinput.Case) bool { return !json.Valid(c.Body) })
 		}
-		for key := range answerKeys {
-			have = append(have, key)
-		}
-		all := badinput.Keys(reflect.TypeFor[delivery]())
-		for _, key := range badinput.Keys(reflect.TypeFor[eventAnswer]()) {
-			all = append(all, "/answer"+key)
-		}
-		require.ElementsMatch(t, all, have)
-		t.Logf("%d answers", count)
+		requireComplete(t, []fields{answerKeys}, map[string]reflect.Type{
+			"": reflect.TypeFor[delivery](), "/answer": reflect.TypeFor[eventAnswer](),
+		})
 	})
 }
-
-func testLog(to io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(to, nil)) }
-
-// elsewhere is what an event of another kind is.
-var elsewhere = regexp.MustCompile(`source, detail-type|detail|notify|EventBridge`)
 
 // triggerKeys is the table of the events that functions/sweep takes.
 var triggerKeys = fields{
@@ -204,41 +194,24 @@ func TestBadTriggers(t *testing.T) {
 	inBubble(t, func(t *testing.T, d *deployed) {
 		d.must("step", "exec-1", `{"agent":"clerk","message":"Hello.","key":"evt-1"}`)
 		log := &strings.Builder{}
-		d.Log = testLog(log)
+		d.Log = slog.New(slog.NewTextHandler(log, nil))
 		s := d.Sweep(d.blobs, nil, "arn:machine", noMetrics{})
 		e := d.functionEdge(func(payload []byte) error { _, err := s(t.Context(), payload); return err })
 		e.Observed = log.String
-		good := `{"source":"aws.states","detail-type":"Step Functions Execution Status Change","detail":{"name":"x","stateMachineArn":"arn:machine","status":"FAILED","input":"{}"}}`
-		const asked = `{"notify":{"tenant":"acme","run":"r1"}}`
-		count := 0
-		for _, c := range slices.Concat(badinput.Cases(good, triggerKeys), badinput.WholeCases(good), badinput.Cases(asked, notifyKeys)) {
-			if strings.HasSuffix(c.Key, "/zzz") {
-				continue
-			}
-			c.KeyNotNamed = true
-			send := e.Send
-			e.Send = func(c badinput.Case) badinput.Answer {
-				got := send(c)
-				require.True(t, elsewhere.MatchString(got.Message), "%s: %s", c, got.Message)
-				return got
-			}
-			e.RequireRefused(t, c)
-			e.Send = send
-			count++
+		send := e.Send
+		e.Send = func(c badinput.Case) badinput.Answer {
+			got := send(c)
+			require.Regexp(t, `source, detail-type|detail|notify|EventBridge`, got.Message, "%s", c)
+			return got
 		}
-		all := badinput.Keys(reflect.TypeFor[trigger]())
-		for _, key := range badinput.Keys(reflect.TypeFor[executionEnd]()) {
-			all = append(all, "/detail"+key)
+		const good = `{"source":"aws.states","detail-type":"Step Functions Execution Status Change","detail":
+			{"name":"x","stateMachineArn":"arn:machine","status":"FAILED","input":"{}"}}`
+		for example, keys := range map[string]fields{good: triggerKeys, `{"notify":{"tenant":"acme","run":"r1"}}`: notifyKeys} {
+			requireAllRefused(t, e, example, keys, "", func(badinput.Case) bool { return true })
 		}
-		var have []string
-		for key := range triggerKeys {
-			have = append(have, key)
-		}
-		for key := range notifyKeys {
-			have = append(have, key)
-		}
-		require.ElementsMatch(t, all, have)
-		t.Logf("%d triggers", count)
+		requireComplete(t, []fields{triggerKeys, notifyKeys}, map[string]reflect.Type{
+			"": reflect.TypeFor[trigger](), "/detail": reflect.TypeFor[executionEnd](),
+		})
 	})
 }
 

@@ -33,39 +33,35 @@ func (c *closing) code() map[string]hook.Factory {
 	}}
 }
 
-// inClosing has a run of an agent with the plugin wait for a person.
-func inClosing(t *testing.T, f func(t *testing.T, s *stack, c *closing, run string)) {
-	t.Helper()
+// What functions/http cancels is cleaned up after by an execution of the state machine, which succeeds. Code that fails for
+// good fails its executions, and in the end every sweep, which is an alarm and no reason to sweep again.
+func TestCleaningUpThatFailsIsAnAlarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &closing{}
 		s := deploy(t, pay, c.code())
-		f(t, s, c, s.waiting(ana, "k").ID)
-	})
-}
-
-// What functions/http cancels is cleaned up after by an execution of the state machine, which succeeds.
-func TestCancelledRunsAreCleanedUp(t *testing.T) {
-	inClosing(t, func(t *testing.T, s *stack, c *closing, runID string) {
-		require.Equal(t, 202, s.do(ana, "POST /v1/runs/"+runID+"/cancel", `{}`).StatusCode)
-		synctest.Wait()
+		cancel := func(id string) {
+			require.Equal(t, 202, s.do(ana, "POST /v1/runs/"+id+"/cancel", `{}`).StatusCode)
+			synctest.Wait()
+		}
+		requireCleaner := func(id string, n int64, status string) {
+			d, err := s.machine.Engine.Describe(t.Context(), executionARN+runtime.CleanupName(id, n))
+			require.NoError(t, err)
+			require.EqualValues(t, status, d.Status)
+		}
+		well := s.waiting(ana, "well").ID
+		cancel(well)
 		require.Equal(t, []run.Reason{run.ReasonCancelled}, c.ended)
-		d, err := s.machine.Engine.Describe(t.Context(), executionARN+runtime.CleanupName(runID, 0))
-		require.NoError(t, err)
-		require.EqualValues(t, "SUCCEEDED", d.Status)
+		requireCleaner(well, 0, "SUCCEEDED")
 		time.Sleep(time.Hour)
 		require.Empty(t, s.swept(ruleEvent).Repaired)
-		require.Empty(t, s.swept(statusEvent(runtime.ExecutionName(runID, 0), "ABORTED", inputOf("acme", runID))).Repaired)
+		require.Empty(t, s.swept(statusEvent(runtime.ExecutionName(well, 0), "ABORTED", inputOf("acme", well))).Repaired)
 		synctest.Wait()
 		require.Len(t, c.ended, 1)
-	})
-}
 
-// Code that fails for good fails its executions, and in the end every sweep, which is an alarm and no reason to sweep
-// again.
-func TestCleaningUpThatFailsIsAnAlarm(t *testing.T) {
-	inClosing(t, func(t *testing.T, s *stack, c *closing, runID string) {
+		failing := s.waiting(ana, "failing").ID
 		c.err = errors.New("sk-canary")
-		require.Equal(t, 202, s.do(ana, "POST /v1/runs/"+runID+"/cancel", `{}`).StatusCode)
+		s.metrics.take()
+		cancel(failing)
 		started := int64(1)
 		for failed := int64(0); failed == 0; {
 			time.Sleep(5 * time.Minute)
@@ -74,7 +70,7 @@ func TestCleaningUpThatFailsIsAnAlarm(t *testing.T) {
 			started += r.Repaired[runtime.RepairCleaning]
 			require.Less(t, started, int64(100))
 			if failed > 0 {
-				require.Equal(t, runID, r.Failed[0].Run)
+				require.Equal(t, failing, r.Failed[0].Run)
 				require.Equal(t, lambdafn.KindInternal, r.Failed[0].Kind)
 				require.EqualValues(t, 1, s.metrics.take()["SweepFailures"])
 			}
@@ -82,10 +78,8 @@ func TestCleaningUpThatFailsIsAnAlarm(t *testing.T) {
 		require.EqualValues(t, 8, started)
 		require.NoError(t, s.machine.Resume(t.Context(), "acme"), "it keeps nobody from working")
 		require.NotContains(t, s.logs.String(), "sk-canary")
-		d, err := s.machine.Engine.Describe(t.Context(), executionARN+runtime.CleanupName(runID, 7))
-		require.NoError(t, err)
-		require.EqualValues(t, "FAILED", d.Status)
-		l, err := s.machine.Ports.Journal.Load(t.Context(), "acme", runID)
+		requireCleaner(failing, 7, "FAILED")
+		l, err := s.machine.Ports.Journal.Load(t.Context(), "acme", failing)
 		require.NoError(t, err)
 		require.Equal(t, run.ReasonCancelled, l.State.Reason, "it is as it ended")
 	})

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -54,23 +55,20 @@ func deployedEnv() environment {
 
 // mains wire each function.
 var mains = map[string]func(*registry.Registry, aws.Config, func(string) string) error{
-	"step":    ofMachine(addModels),
-	"tool":    ofMachine(addRemotes),
-	"approve": ofMachine(addAsyncNotices),
+	"step": ofMachine(addModels), "tool": ofMachine(addRemotes), "approve": ofMachine(addAsyncNotices),
 	"http": func(r *registry.Registry, cfg aws.Config, getenv func(string) string) error {
-		_, err := startHTTP(r, cfg, getenv)
-		return err
+		return second(startHTTP(r, cfg, getenv))
 	},
 	"sweep": func(r *registry.Registry, cfg aws.Config, getenv func(string) string) error {
-		_, err := startSweep(r, cfg, getenv)
-		return err
+		return second(startSweep(r, cfg, getenv))
 	},
 }
 
+func second[T any](_ T, err error) error { return err }
+
 func ofMachine(needs wiring) func(*registry.Registry, aws.Config, func(string) string) error {
 	return func(r *registry.Registry, cfg aws.Config, getenv func(string) string) error {
-		_, err := start(r, cfg, getenv, needs, addCode)
-		return err
+		return second(start(r, cfg, getenv, needs, addCode))
 	}
 }
 
@@ -140,10 +138,10 @@ func TestSecretsAreReadAtRunTime(t *testing.T) {
 	now := clock.System().Now()
 	f.vault = awssdk.NewVault(cfg, "", movable{clock.System(), &now})
 	read := f.keyRing(EnvKeyRing)
-	for _, want := range []string{"1", "1"} {
+	for range 2 {
 		ring, err := read()
 		require.NoError(t, err)
-		require.Equal(t, want, ring.Newest())
+		require.Equal(t, "1", ring.Newest())
 	}
 	require.Equal(t, []string{arn}, m.asked)
 	m.values[arn] = "[{\"id\":\"2\",\"key\":\"fedcba9876543210fedcba9876543210\"}," + testRing + "]"
@@ -245,33 +243,41 @@ func TestOneFunctionServesTheAPIAndThePages(t *testing.T) {
 	}
 }
 
+// said is what functions/http answers to a request for runs whose query is wrong, from an authorizer's caller.
+func said(t *testing.T, env environment, authorizer string) string {
+	t.Helper()
+	empty := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{}`) }))
+	t.Cleanup(empty.Close)
+	cfg := testAWS.Copy()
+	cfg.BaseEndpoint = &empty.URL // a table that holds nobody: no person was removed
+	f, err := startHTTP(registry.Must(registry.New()), cfg, env.get)
+	require.NoError(t, err)
+	out, err := f(t.Context(), []byte(`{"version":"2.0","rawPath":"/v1/runs","rawQueryString":"x=1",
+		"requestContext":{"http":{"method":"GET"},"authorizer":`+authorizer+`}}`))
+	require.NoError(t, err)
+	return fmt.Sprintf("%s", out)
+}
+
+// accepted is said to whoever is known: the query is looked at.
+const accepted = `\"x\\\" is not known`
+
 // Claims are named by the environment.
 func TestClaimsAreNamedByTheEnvironment(t *testing.T) {
 	env := deployedEnv().with(envTenantClaim, "custom:tenant", envUserClaim, "email", envGroupsClaim, "cognito:groups")
-	f, err := startHTTP(registry.Must(registry.New()), testAWS, env.get)
-	require.NoError(t, err)
-	const event = `{"version":"2.0","rawPath":"/v1/runs","rawQueryString":"x=1","requestContext":{"http":{"method":"GET"},"authorizer":{"jwt":{"claims":`
-	out, err := f(t.Context(), []byte(event+`{"tenant":"acme","sub":"ana"}}}}}`))
-	require.NoError(t, err)
-	require.Contains(t, fmt.Sprintf("%s", out), "custom:tenant names no tenant")
-	out, err = f(t.Context(), []byte(event+`{"custom:tenant":"acme","sub":"ana"}}}}}`))
-	require.NoError(t, err)
-	require.Contains(t, fmt.Sprintf("%s", out), "email names no user")
-	out, err = f(t.Context(), []byte(event+`{"custom:tenant":"acme","email":"ana@example.com"}}}}}`))
-	require.NoError(t, err)
-	require.Contains(t, fmt.Sprintf("%s", out), `\"x\\\" is not known`, "the caller is known; the query is looked at")
+	for claims, want := range map[string]string{
+		`{"tenant":"acme","sub":"ana"}`:                      "custom:tenant names no tenant",
+		`{"custom:tenant":"acme","sub":"ana"}`:               "email names no user",
+		`{"custom:tenant":"acme","email":"ana@example.com"}`: accepted,
+	} {
+		require.Contains(t, said(t, env, `{"jwt":{"claims":`+claims+`}}`), want)
+	}
 }
 
 // Callers by IAM are those of the account that the state machine is in.
 func TestIAMCallersAreOfTheOwnAccount(t *testing.T) {
 	env := deployedEnv().with(envMachine, "arn:aws:states:eu:123456789012:stateMachine:m", EnvIAMTenant, "ops")
-	f, err := startHTTP(registry.Must(registry.New()), testAWS, env.get)
-	require.NoError(t, err)
-	for account, want := range map[string]string{"123456789012": `\"x\\\" is not known`, "210987654321": "own account"} {
-		out, err := f(t.Context(), []byte(`{"version":"2.0","rawPath":"/v1/runs","rawQueryString":"x=1","requestContext":{"http":{"method":"GET"},
-			"authorizer":{"iam":{"userArn":"arn:aws:sts::`+account+`:assumed-role/operators/ana"}}}}`))
-		require.NoError(t, err)
-		require.Contains(t, fmt.Sprintf("%s", out), want, account)
+	for account, want := range map[string]string{"123456789012": accepted, "210987654321": "own account"} {
+		require.Contains(t, said(t, env, `{"iam":{"userArn":"arn:aws:sts::`+account+`:assumed-role/operators/ana"}}`), want, account)
 	}
 }
 

@@ -33,9 +33,7 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
-
 	"github.com/countersign/countersign/internal/tool"
-
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -53,6 +51,7 @@ type payment struct {
 type stack struct {
 	t       *testing.T
 	machine *local.Machine
+	agents  *registry.Registry
 	counts  *fault.Table
 	table   *fault.Table
 	api     lambdafn.Invoke
@@ -77,7 +76,7 @@ func deploy(t *testing.T, model string, code map[string]hook.Factory, change ...
 		s.paid <- in
 		return tool.Text("paid"), nil
 	}, nil))
-	reg := registry.Must(registry.New(payTool))
+	s.agents = registry.Must(registry.New(payTool))
 	def, err := agent.PresetDefaults(agent.PresetCountersign)
 	require.NoError(t, err)
 	def.Name, def.Version, def.System, def.Tools = "payer", "1", "You pay.", []agent.ToolSpec{payTool.Spec()}
@@ -88,14 +87,14 @@ func deploy(t *testing.T, model string, code map[string]hook.Factory, change ...
 	for _, f := range change {
 		f(&def)
 	}
-	require.NoError(t, reg.Hook(hook.Set{Plugins: code}))
-	require.NoError(t, reg.Add(def))
+	require.NoError(t, s.agents.Hook(hook.Set{Plugins: code}))
+	require.NoError(t, s.agents.Add(def))
 	lines, err := script.Parse("model.jsonl", []byte(model))
 	require.NoError(t, err)
 	blobs := store.NewMemoryBlobs()
 	c := clock.System()
 	s.machine, err = local.New(local.Config{
-		Table: s.counts, Blobs: blobs, Model: script.New(lines), Tools: reg.Tools(), Agents: reg.Agent, Clock: c, IDs: ids.System(c),
+		Table: s.counts, Blobs: blobs, Model: script.New(lines), Tools: s.agents.Tools(), Agents: s.agents.Agent, Clock: c, IDs: ids.System(c),
 		Executions: &asl.MemoryStore{}, Hooks: hook.Set{Plugins: code},
 	})
 	require.NoError(t, err)
@@ -106,7 +105,7 @@ func deploy(t *testing.T, model string, code map[string]hook.Factory, change ...
 	isMute := func(c fault.Call) bool { return s.mute.Load() && c.Port == fault.WaiterStart }
 	ports.Waiter = fault.NewWaiter(ports.Waiter, fault.OnlyIf(isMute, fault.Fail(store.ErrThrottled)))
 	d := s.deployment(ports)
-	s.api = d.Serve(reg, lambdafn.Identity{})
+	s.api = d.Serve(s.agents, lambdafn.Identity{})
 	s.sweep = d.Sweep(blobs, executions{s.machine.Engine}, machineARN, s.metrics)
 	return s
 }
@@ -222,21 +221,15 @@ func request(line, body string, claims map[string]string, headers ...string) []b
 	for i := 0; i < len(headers); i += 2 {
 		e.Headers[headers[i]] = headers[i+1]
 	}
-	b, err := json.Marshal(e)
-	if err != nil {
-		panic(err)
-	}
 	if claims == nil {
-		return b
+		return mustJSON(e)
 	}
-	var raw map[string]any
-	if err := json.Unmarshal(b, &raw); err != nil {
-		panic(err)
-	}
-	raw["requestContext"].(map[string]any)["authorizer"] = map[string]any{
-		"jwt": map[string]any{"claims": claims, "scopes": nil},
-	}
-	if b, err = json.Marshal(raw); err != nil {
+	return claiming(claims)(mustJSON(e))
+}
+
+func mustJSON(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
 		panic(err)
 	}
 	return b
@@ -292,9 +285,7 @@ func (s *stack) dump() string {
 			out[h.Run] = l.State
 		}
 	}
-	b, err := json.Marshal(out)
-	require.NoError(s.t, err)
-	return string(b)
+	return string(mustJSON(out))
 }
 
 func with(claims map[string]string, name, value string) map[string]string {
@@ -409,5 +400,29 @@ func TestAnswersInTime(t *testing.T) {
 		}
 		require.Contains(t, s.logs.String(), "request put off")
 		require.Equal(t, 1, strings.Count(s.logs.String(), "\n"))
+	})
+}
+
+// An event's run whose tenant has as many running runs as it may have waits in its execution, for a day here, and begins
+// when there is room.
+func TestEventsWaitForRoom(t *testing.T) {
+	inStack(t, pay, func(t *testing.T, s *stack) {
+		s.machine.Starter.MaxRunning = 1
+		const body = `{"agent":"payer","message":"pay 5","key":"k"}`
+		s.mute.Store(true)
+		require.Equal(t, 503, s.do(ana, "POST /v1/runs", body).StatusCode, "it is written, and its execution does not start")
+		s.mute.Store(false)
+		x, err := s.machine.Engine.Start(t.Context(), "an-event", []byte(`{"agent":"payer","tenant":"acme","key":"e","message":"pay 5"}`))
+		require.NoError(t, err)
+		time.Sleep(24 * time.Hour)
+		id := agent.RunID("acme", "payer", "e")
+		require.Equal(t, 404, s.do(ana, "GET /v1/runs/"+id, "").StatusCode)
+		require.Equal(t, 202, s.do(ana, "POST /v1/runs", body).StatusCode)
+		synctest.Wait()
+		time.Sleep(5 * time.Minute)
+		require.Equal(t, run.RunWaiting, read[api.Run](s, ana, 200, "GET /v1/runs/"+id, "").Status)
+		x, err = s.machine.Engine.Describe(t.Context(), x.ExecutionARN)
+		require.NoError(t, err)
+		require.Equal(t, asl.Running, x.Status)
 	})
 }

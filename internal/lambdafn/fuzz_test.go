@@ -2,20 +2,41 @@ package lambdafn
 
 import (
 	"encoding/json"
-	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/runtime"
 )
 
-// requireInvalid asks for the one error that a text which cannot be read gives.
-func requireInvalid(t *testing.T, err error) {
-	t.Helper()
-	var known *Error
-	require.True(t, errors.As(err, &known), "%v", err)
-	require.Equal(t, KindInvalid, known.Kind)
+// What a service answers is the call's result: a text as it is, anything else as compact JSON. TestBadAnswers has what is refused.
+func TestReadAnswer(t *testing.T) {
+	text := func(content string) runtime.Answer {
+		return runtime.Answer{Tenant: "acme", Run: "r1", Call: "c1", Content: content, By: "service"}
+	}
+	failed := text("no")
+	failed.IsError = true
+	for in, want := range map[string]runtime.Answer{
+		`"result":"rain"`: text("rain"), `"result":{"n": 1.0}`: text(`{"n":1.0}`), `"result":null`: text("null"),
+		`"result":false`: text("false"), `"result":""`: text(""), `"error":"no"`: failed, `"result":1,"more":"of the event"`: text("1"),
+	} {
+		d, ok := readDelivery([]byte(`{"tenant":"acme","answer":{"run":"r1","call":"c1",` + in + `}}`))
+		require.True(t, ok, in)
+		got, err := readAnswer(d)
+		require.NoError(t, err, in)
+		require.Equal(t, want, got, in)
+	}
+	d, _ := readDelivery([]byte(`{"tenant":"acme","answer":{"run":"r1","call":"c1","result":1,"error":"x"}}`))
+	_, err := readAnswer(d)
+	requireKind(t, KindInvalid, err)
+	require.ErrorContains(t, err, "want exactly one of result and error")
+	for _, in := range []string{
+		`{"version":"2.0","body":"{\"tenant\":\"acme\",\"answer\":{}}"}`, `{"tenant":"acme"}`, `{"answer":{}}`, `{`, `[]`,
+	} {
+		_, ok := readDelivery([]byte(in))
+		require.False(t, ok, "%s is no answer of the rule's", in)
+	}
 }
 
 // What is read of the state machine's event can be part of a key, and means the same written again.
@@ -26,7 +47,7 @@ func FuzzTask(f *testing.F) {
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		e, err := decode(payload)
 		if err != nil {
-			requireInvalid(t, err)
+			requireKind(t, KindInvalid, err)
 			return
 		}
 		require.True(t, e.State.Tenant == "" && e.State.Run == "" || agent.ValidTenant(e.State.Tenant))
@@ -56,7 +77,7 @@ func FuzzAnswer(f *testing.F) {
 		}
 		a, err := readAnswer(d)
 		if err != nil {
-			requireInvalid(t, err)
+			requireKind(t, KindInvalid, err)
 			return
 		}
 		require.True(t, agent.ValidTenant(a.Tenant) && a.Run != "" && a.Call != "")

@@ -63,20 +63,16 @@ func TestRequest(t *testing.T) {
 
 // A stage's name stands before the path and is none of the handler's business.
 func TestStage(t *testing.T) {
-	for _, c := range []struct{ stage, path, want string }{
-		{"$default", "/v1/runs", "/v1/runs"},
-		{"", "/v1/runs", "/v1/runs"},
-		{"prod", "/prod/v1/runs", "/v1/runs"},
-		{"prod", "/v1/runs", "/v1/runs"}, // a custom domain
-		{"prod", "/production/v1", "/production/v1"},
-		{"prod", "/prod", "/"},
-		{"prod", "/prod/prod/v1", "/prod/v1"},
-		{"prod", "/prod/100%", "/100%"}, // no escape at all
+	for _, c := range []struct{ stage, path, want string }{ // also at a custom domain, and with no escape at all
+		{"$default", "/v1/runs", "/v1/runs"}, {"", "/v1/runs", "/v1/runs"},
+		{"prod", "/prod/v1/runs", "/v1/runs"}, {"prod", "/v1/runs", "/v1/runs"},
+		{"prod", "/production/v1", "/production/v1"}, {"prod", "/prod", "/"},
+		{"prod", "/prod/prod/v1", "/prod/v1"}, {"prod", "/prod/100%", "/100%"},
 	} {
-		event, err := json.Marshal(map[string]any{
-			"version": "2.0", "rawPath": c.path, "requestContext": map[string]any{"stage": c.stage, "http": map[string]any{"method": "GET"}},
+		event := mustJSON(map[string]any{
+			"version": "2.0", "rawPath": c.path,
+			"requestContext": map[string]any{"stage": c.stage, "http": map[string]any{"method": "GET"}},
 		})
-		require.NoError(t, err)
 		serve(t, func(_ http.ResponseWriter, r *http.Request) { require.Equal(t, c.want, r.URL.Path) }, string(event))
 	}
 }
@@ -105,15 +101,12 @@ func TestAnswer(t *testing.T) {
 	a = serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte{0xff, 0xfe}) }, get)
 	require.True(t, a.IsBase64Encoded)
 	require.Equal(t, "//4=", a.Body)
-}
 
-// HEAD has no body, whatever the handler writes.
-func TestHead(t *testing.T) {
-	a := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+	a = serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusMethodNotAllowed)
 		_, _ = io.WriteString(w, "no")
 	}, strings.Replace(get, "GET", "HEAD", 1))
-	require.Equal(t, events.APIGatewayV2HTTPResponse{StatusCode: 405}, a)
+	require.Equal(t, events.APIGatewayV2HTTPResponse{StatusCode: 405}, a, "HEAD has no body")
 }
 
 // Lambda takes 6 MB as encoded: what becomes larger is a problem, and what comes close goes through.
@@ -158,7 +151,8 @@ func requireProblem(t *testing.T, a events.APIGatewayV2HTTPResponse, kind api.Pr
 // What cannot be made a request of is refused before the handler sees it.
 func TestBadRequests(t *testing.T) {
 	never := func(http.ResponseWriter, *http.Request) { t.Error("the handler was asked") }
-	a := serve(t, never, `{"version":"2.0","rawPath":"/","requestContext":{"http":{"method":"POST"}},"body":"?secret?","isBase64Encoded":true}`)
+	a := serve(t, never, `{"version":"2.0","rawPath":"/","requestContext":{"http":{"method":"POST"}},
+		"body":"?secret?","isBase64Encoded":true}`)
 	require.NotContains(t, a.Body, "secret")
 	require.Contains(t, requireProblem(t, a, api.InvalidRequest).Detail, "base64")
 	a = serve(t, never, `{"version":"2.0","rawPath":"/","requestContext":{"http":{"method":"GE T"}}}`)
@@ -196,4 +190,34 @@ func TestPanic(t *testing.T) {
 	require.NotContains(t, a.Body, "half")
 	require.Contains(t, logged.String(), "gateway_test.go")
 	require.Contains(t, logged.String(), "*errors.errorString")
+}
+
+// An event is answered in the gateway's own form, or is none of HTTP.
+func FuzzGateway(f *testing.F) {
+	for _, seed := range []string{
+		`{"version":"2.0","rawPath":"/v1/runs","rawQueryString":"a=b","headers":{"content-type":"application/json"},"cookies":["a=b"],"requestContext":{"stage":"$default","domainName":"x","http":{"method":"POST","sourceIp":"1.2.3.4"}},"body":"e30=","isBase64Encoded":true}`,
+		`{"version":"2.0","rawPath":"%zz","requestContext":{"stage":"dev","http":{"method":"G T"}}}`, `{"version":"1.0","httpMethod":"GET","path":"/"}`,
+		`{"requestContext":{"elb":{"targetGroupArn":"x"}},"httpMethod":"GET","path":"/","headers":{},"body":"","isBase64Encoded":false}`,
+		`{"Records":[{"eventSource":"aws:sqs"}]}`, `{"version":"2.0","rawPath":"//x/../y","headers":{"A":"\r\nB: c","a":"d"},"requestContext":{"http":{"method":"GET"}}}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	g := lambdafn.Gateway(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			w.WriteHeader(http.StatusTeapot)
+			return
+		}
+		_, _ = w.Write(body)
+	}), nil)
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		out, err := g(t.Context(), payload)
+		if err != nil {
+			require.ErrorContains(t, err, "read the event: ")
+			return
+		}
+		var a events.APIGatewayV2HTTPResponse
+		require.NoError(t, json.Unmarshal(out, &a))
+		require.Contains(t, []int{http.StatusOK, http.StatusBadRequest}, a.StatusCode, a.Body)
+	})
 }

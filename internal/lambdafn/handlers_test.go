@@ -18,7 +18,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -33,6 +32,9 @@ type deployed struct {
 	paid   int
 	woken  []string
 }
+
+// payC1 is a model that calls pay once, as c1.
+var payC1 = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "pay"}}}}
 
 func inBubble(t *testing.T, f func(t *testing.T, d *deployed)) {
 	t.Helper()
@@ -119,6 +121,12 @@ func (d *deployed) state(run string) run.AgentState {
 	return l.State
 }
 
+// next sends a function what the one before gave.
+func (d *deployed) next(function string, r runtime.Route) runtime.Route {
+	d.t.Helper()
+	return d.must(function, "exec-1", asState(d.t, r))
+}
+
 func asState(t *testing.T, r runtime.Route) string {
 	t.Helper()
 	b, err := json.Marshal(r)
@@ -162,7 +170,7 @@ func TestAnEventsSubjectIsNoStarter(t *testing.T) {
 		def, _ := d.Agents("clerk")
 		def.Permission.Approvers = []string{"group:finance"}
 		def.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, FourEyes: true}}
-		d.replys = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "pay"}}}}
+		d.replys = payC1
 		r := d.must("step", "exec-1", `{"agent":"clerk","message":"Pay Ana.","key":"evt-1","subject":"user:nobody"}`)
 		d.must("tool", "exec-1", asState(t, r))
 		asked, err := approval.Get(t.Context(), d.rows, "default", run.ApprovalID(r.Run, "c1", 1))
@@ -173,52 +181,28 @@ func TestAnEventsSubjectIsNoStarter(t *testing.T) {
 	})
 }
 
-// A retry of the first step finds the run it has started; another execution of the same event ends quietly and writes
-// nothing.
-func TestRedeliveredEvent(t *testing.T) {
-	inBubble(t, func(t *testing.T, d *deployed) {
-		const event = `{"agent":"clerk","message":"Pay Ana.","key":"evt-1"}`
-		d.replys = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "pay"}}}}
-		first := d.must("step", "exec-1", event)
-		require.Equal(t, runtime.NextTools, first.Next)
-		require.Equal(t, first, d.must("step", "exec-1", event))
-		before := d.state(first.Run)
-		require.Equal(t, runtime.NextDone, d.must("step", "exec-2", event).Next)
-		require.Equal(t, before.Entries, d.state(first.Run).Entries)
-		require.Equal(t, 1, d.asked)
-		_, err := d.invoke("step", "exec-3", `{"agent":"clerk","message":"Pay Ben.","key":"evt-1"}`)
-		requireKind(t, KindInvalid, err)
-		require.ErrorIs(t, err, runtime.ErrKeyReused)
-	})
-}
-
+// What TestBadTasks does not have: keys that are right, and not together.
 func TestBadEvents(t *testing.T) {
-	for name, c := range map[string]struct{ state, want string }{
-		"an unknown agent":    {`{"agent":"nobody","message":"Hi."}`, `agent "nobody" is not known`},
-		"no agent":            {`{"message":"Hi."}`, `agent "" is not known`},
-		"nothing to say":      {`{"agent":"clerk"}`, "want message or input"},
-		"both":                {`{"agent":"clerk","message":"Hi.","input":1}`, "want one of them"},
-		"an empty message":    {`{"agent":"clerk","message":""}`, "the message is empty"},
-		"no message":          {`{"agent":"clerk","message":7}`, "want a string or a list"},
-		"a result from users": {`{"agent":"clerk","message":[{"type":"tool_result","id":"c1","content":"x"}]}`, "message: "},
-		"duplicate keys":      {`{"agent":"clerk","input":{"a":1,"a":2}}`, "a"},
-		"no such run":         {`{"tenant":"default","run":"rnone"}`, "no such run"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, d *deployed) {
-				_, err := d.invoke("step", "exec-1", c.state)
-				requireKind(t, KindInvalid, err)
-				require.ErrorContains(t, err, c.want)
-				require.Zero(t, d.asked)
-			})
-		})
-	}
+	inBubble(t, func(t *testing.T, d *deployed) {
+		for state, want := range map[string]string{
+			`{"agent":"clerk"}`:                                                            "want message or input",
+			`{"agent":"clerk","message":"Hi.","input":1}`:                                  "want one of them",
+			`{"agent":"clerk","input":{"a":1,"a":2}}`:                                      "a",
+			`{"tenant":"default","run":"rnone"}`:                                           "no such run",
+			`{"agent":"clerk","message":[{"type":"tool_result","id":"c1","content":"x"}]}`: "message: ",
+		} {
+			_, err := d.invoke("step", "exec-1", state)
+			requireKind(t, KindInvalid, err)
+			require.ErrorContains(t, err, want)
+			require.Zero(t, d.asked)
+		}
+	})
 }
 
 // From start to end as the state machine goes: what travels leads from function to function.
 func TestThreeFunctionsMakeARun(t *testing.T) {
 	inBubble(t, func(t *testing.T, d *deployed) {
-		d.replys = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "pay"}}}}
+		d.replys = payC1
 		r := d.must("step", "exec-1", `{"agent":"clerk","message":"Pay Ana."}`)
 		r = d.must("tool", "exec-1", asState(t, r))
 		r = d.must("step", "exec-1", asState(t, r))
@@ -248,7 +232,7 @@ func TestThreeFunctionsMakeARun(t *testing.T) {
 // A step that gave up is recorded as the run's end, with the error's name and without its text.
 func TestFailureIsRecorded(t *testing.T) {
 	inBubble(t, func(t *testing.T, d *deployed) {
-		d.replys = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "pay"}}}}
+		d.replys = payC1
 		r := d.must("step", "exec-1", `{"agent":"clerk","message":"Pay Ana."}`)
 		failed := fmt.Sprintf(`{"tenant":"default","run":%q,"failure":{"Error":"Sandbox.Timedout","Cause":"secret"}}`, r.Run)
 		require.Equal(t, runtime.NextFailed, d.must("step", "exec-1", failed).Next)
@@ -266,18 +250,12 @@ func TestClassify(t *testing.T) {
 		err  error
 		kind Kind
 	}{
-		{store.ErrThrottled, KindThrottled},
-		{store.ErrConflict, KindThrottled},
+		{store.ErrThrottled, KindThrottled}, {store.ErrConflict, KindThrottled},
 		{fmt.Errorf("%w: %w", runtime.ErrContention, store.ErrSequenceTaken), KindContention},
-		{store.ErrNoRun, KindInvalid},
-		{runtime.ErrKeyReused, KindInvalid},
-		{&runtime.BadStart{Problem: "no"}, KindInvalid},
-		{&run.ApplyError{Event: "parked"}, KindInternal},
-		{store.ErrTooLarge, KindInternal},
-		{store.ErrInvalid, KindInternal},
-		{store.ErrNoBlob, KindInternal},
-		{errors.New("connection reset"), KindUnavailable},
-		{context.DeadlineExceeded, KindUnavailable},
+		{store.ErrNoRun, KindInvalid}, {runtime.ErrKeyReused, KindInvalid},
+		{&runtime.BadStart{Problem: "no"}, KindInvalid}, {&run.ApplyError{Event: "parked"}, KindInternal},
+		{store.ErrTooLarge, KindInternal}, {store.ErrInvalid, KindInternal}, {store.ErrNoBlob, KindInternal},
+		{errors.New("connection reset"), KindUnavailable}, {context.DeadlineExceeded, KindUnavailable},
 		{wrap(KindInvalid, store.ErrThrottled), KindInvalid},
 	} {
 		err := classify(fmt.Errorf("step run r: %w", c.err))
@@ -289,4 +267,39 @@ func TestClassify(t *testing.T) {
 	}
 	require.NoError(t, classify(nil))
 	require.NoError(t, withErrorName(nil))
+}
+
+// agentsByName are agents that can be listed.
+type agentsByName map[string]*agent.Definition
+
+func (a agentsByName) Agent(name string) (*agent.Definition, bool) { d, ok := a[name]; return d, ok }
+func (a agentsByName) Agents() []string                            { return []string{"files", "web", "plain"} }
+
+// An agent that needs a program on the machine is taken out at cold start, told once, and whoever starts it is told why; the others work.
+func TestAgentsThatNeedPrograms(t *testing.T) {
+	all := agentsByName{
+		"files": {Name: "files", MCP: []agent.MCPServer{{Name: "web", URL: "https://x.example"}, {Name: "fs", Command: []string{"server-filesystem", "/data"}}}},
+		"web":   {Name: "web", MCP: []agent.MCPServer{{Name: "web", URL: "https://x.example"}}},
+		"plain": {Name: "plain"},
+	}
+	const why = "agent files needs a program on this machine (mcp server fs has a command) and cannot run in a deployed function"
+	var told []string
+	able := fitAgents(all, func(text string) { told = append(told, text) })
+	require.Equal(t, []string{why}, told)
+	require.Equal(t, []string{"web", "plain"}, able.Agents())
+	for name, there := range map[string]bool{"files": false, "web": true, "plain": true, "ghost": false} {
+		_, ok := able.Agent(name)
+		require.Equal(t, there, ok, name)
+	}
+	require.Equal(t, why, able.Unfit("files"))
+	require.Empty(t, able.Unfit("web"))
+	require.Empty(t, able.Unfit("ghost"))
+
+	h := &Deployment{Agents: able.Agent, Unfit: able.Unfit}
+	for name, says := range map[string]string{"files": "start run: " + why, "ghost": `start run: agent "ghost" is not known to this deployment`} {
+		_, err := h.create(context.Background(), &event{Name: "x", State: state{Agent: name}})
+		require.ErrorContains(t, err, says)
+		var kind *Error
+		require.ErrorAs(t, err, &kind)
+	}
 }

@@ -21,29 +21,9 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Bedrock counts a request's tokens; nobody else does, and says so without being asked.
-func TestModelsCountTokens(t *testing.T) {
-	server := bedrockfake.New()
-	t.Cleanup(server.Close)
-	m := modelsOf(server.Config(), func(string) string { return "" })
-	r := agent.Request{
-		Model:    agent.ModelSpec{Provider: "bedrock", ID: "m"},
-		Messages: []run.Message{{Role: run.RoleUser, Block: run.Text{Text: "Hello."}}},
-	}
-	n, err := m.CountTokens(t.Context(), r)
-	require.NoError(t, err)
-	require.EqualValues(t, bedrockfake.Tokens(server.Requests()[0].Body), n)
-
-	r.Model.Provider = "openai"
-	_, err = m.CountTokens(t.Context(), r)
-	var failed *agent.ModelError
-	require.ErrorAs(t, err, &failed)
-	require.Equal(t, agent.ModelInvalid, failed.Class)
-	require.Len(t, server.Requests(), 1)
-}
-
-// Ten inferences of a function, and the tokens that are counted before each, share a connection to Bedrock: a client each would be twenty. The SDK
-// itself drops a connection now and then whose server answers within microseconds, as this one does, so that more than one is no error.
+// Bedrock counts a request's tokens; nobody else does, and says so without being asked. Ten inferences of a function, and the
+// tokens that are counted before each, share a connection to Bedrock: a client each would be twenty. The SDK itself drops a
+// connection now and then whose server answers within microseconds, as this one does, so that more than one is no error.
 func TestTenInferencesAreOneConnection(t *testing.T) {
 	server := bedrockfake.New()
 	t.Cleanup(server.Close)
@@ -66,15 +46,28 @@ func TestTenInferencesAreOneConnection(t *testing.T) {
 		Model:    agent.ModelSpec{Provider: "bedrock", ID: "m"},
 		Messages: []run.Message{{Role: run.RoleUser, Block: run.Text{Text: "Hello."}}},
 	}
-	for range 10 {
+	for i := range 10 {
 		server.Then(bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Text("Hello ", "yourself.")}})
-		_, err := m.CountTokens(t.Context(), r)
+		n, err := m.CountTokens(t.Context(), r)
 		require.NoError(t, err)
+		require.EqualValues(t, bedrockfake.Tokens(server.Requests()[2*i].Body), n)
 		reply, err := m.Generate(t.Context(), r)
 		require.NoError(t, err)
 		require.Equal(t, "Hello yourself.", reply.Text)
 	}
 	require.Less(t, opened.Load(), int64(10))
+
+	r.Model.Provider = "openai"
+	_, err = m.CountTokens(t.Context(), r)
+	requireNoModel(t, err)
+	require.Len(t, server.Requests(), 20)
+}
+
+func requireNoModel(t *testing.T, err error) {
+	t.Helper()
+	var failed *agent.ModelError
+	require.ErrorAs(t, err, &failed)
+	require.Equal(t, agent.ModelInvalid, failed.Class)
 }
 
 func modelsOf(cfg aws.Config, getenv func(string) string) Models {
@@ -90,35 +83,21 @@ func TestKeysOfNewModels(t *testing.T) {
 		_, _ = io.WriteString(w, `{"choices": [{"message": {"content": "Hello."}, "finish_reason": "stop"}]}`)
 	}))
 	t.Cleanup(server.Close)
-	var asked []string
-	manager := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body) // one that was cut is another name
-		asked = append(asked, string(body))
-		_, _ = io.WriteString(w, `{"SecretString": "the-key"}`)
-	}))
-	t.Cleanup(manager.Close)
-	fake := bedrockfake.New()
-	t.Cleanup(fake.Close)
-	cfg := fake.Config()
-	cfg.BaseEndpoint = &manager.URL
-	m := modelsOf(cfg, func(name string) string {
-		return map[string]string{EnvOpenAI: "openai-key", "COUNTERSIGN_SECRETS_PREFIX": "stack/models/"}[name]
-	})
+	secrets, cfg := newManager(t, map[string]string{"stack/models/acme/OTHER": "the-key"})
+	m := modelsOf(cfg, environment{EnvOpenAI: "openai-key", "COUNTERSIGN_SECRETS_PREFIX": "stack/models/"}.get)
 	for _, key := range []string{"", "${secret:OTHER}", "${secret:OTHER}"} {
 		_, err := m.Generate(t.Context(), agent.Request{Tenant: "acme", Model: agent.ModelSpec{Provider: "openai", ID: "m", BaseURL: server.URL, Key: key}})
 		require.NoError(t, err)
 	}
 	require.Equal(t, []string{"", "Bearer the-key", "Bearer the-key"}, sent)
-	require.Equal(t, []string{`{"SecretId":"stack/models/acme/OTHER"}`}, asked)
+	require.Equal(t, []string{"stack/models/acme/OTHER"}, secrets.asked)
 }
 
 // What only works on a laptop is refused in a deployed function, as data.
 func TestModelRefusesOtherProviders(t *testing.T) {
 	m := modelsOf(aws.Config{}, func(string) string { return "" })
 	_, err := m.Generate(t.Context(), agent.Request{Model: agent.ModelSpec{Provider: "demo", ID: "stand-in"}})
-	var failed *agent.ModelError
-	require.ErrorAs(t, err, &failed)
-	require.Equal(t, agent.ModelInvalid, failed.Class)
+	requireNoModel(t, err)
 	require.ErrorContains(t, err, "want bedrock or openai")
 }
 

@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -18,7 +16,6 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools/egress"
 )
 
 // site answers with the key it was sent.
@@ -33,79 +30,44 @@ func site(t *testing.T) *httptest.Server {
 	return s
 }
 
-func enter(t *testing.T, all runtime.Remotes, url string) (agent.ToolResultData, error) {
+// requireEntered sends a request with a secret to a site: it comes back, or is refused so.
+func requireEntered(t *testing.T, all runtime.Remotes, url, refused string) {
 	t.Helper()
 	require.Len(t, all, 2, "requests and servers")
 	s := all[agent.KindHTTP].Open("default", &agent.Definition{})
 	defer s.Close()
-	return s.Tool(agent.ToolSpec{Kind: agent.KindHTTP, Schema: json.RawMessage(`{"type":"object"}`), HTTP: &agent.HTTPTool{
+	res, err := s.Tool(agent.ToolSpec{Kind: agent.KindHTTP, Schema: json.RawMessage(`{"type":"object"}`), HTTP: &agent.HTTPTool{
 		Method: "GET", URL: url, Headers: map[string]string{"X-Key": "${secret:KEY}"},
 	}}).Call(t.Context(), tool.Call{Tenant: "acme", Args: json.RawMessage(`{}`), Key: "r/c"})
-}
-
-func env(values map[string]string) func(string) string {
-	return func(name string) string { return values[name] }
+	if refused != "" {
+		require.ErrorContains(t, err, refused)
+		return
+	}
+	require.NoError(t, err)
+	require.False(t, res.IsError, res.Content)
 }
 
 func TestRemotesOfALaptop(t *testing.T) {
-	s, dir := site(t), t.TempDir()
-	host := s.Listener.Addr().String()
-	file := filepath.Join(dir, "secrets.yaml")
+	s := site(t)
+	file := filepath.Join(t.TempDir(), "secrets.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("KEY: value-1\n"), 0o600))
-	reach := Reach{Secrets: secrets.Local{File: file, Getenv: env(nil)}, Private: host, Clock: clock.System(), Laptop: true}
-	all, err := reach.Remotes()
-	require.NoError(t, err)
-	res, err := enter(t, all, s.URL)
-	require.NoError(t, err)
-	require.False(t, res.IsError, res.Content)
-
-	reach.Private = ""
-	all, err = reach.Remotes()
-	require.NoError(t, err)
-	_, err = enter(t, all, s.URL)
-	require.ErrorContains(t, err, "not allowed", "loopback is an operator's to allow")
-	reach.Private = "nothing"
-	_, err = reach.Remotes()
-	require.ErrorContains(t, err, "COUNTERSIGN_PRIVATE_HOSTS: ")
+	reach := Reach{Secrets: secrets.Local{File: file, Getenv: environment{}.get}, Clock: clock.System(), Laptop: true}
+	for private, refused := range map[string]string{s.Listener.Addr().String(): "", "": "not allowed"} { // loopback is an operator's to allow
+		reach.Private = private
+		all, err := reach.Remotes()
+		require.NoError(t, err)
+		requireEntered(t, all, s.URL, refused)
+	}
 }
 
 func TestRemotesOfAFunction(t *testing.T) {
 	s := site(t)
-	var asked []string
-	manager := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var in struct {
-			SecretID string `json:"SecretId"`
-		}
-		if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
-			t.Error(err)
-		}
-		asked = append(asked, in.SecretID)
-		_, _ = w.Write([]byte(`{"SecretString":"value-1"}`))
-	}))
-	t.Cleanup(manager.Close)
-	cfg := aws.Config{
-		Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("AKID", "SECRET", ""),
-		BaseEndpoint: &manager.URL,
+	m, cfg := newManager(t, map[string]string{"stack/tools/acme/KEY": "value-1"})
+	private := s.Listener.Addr().String()
+	for prefix, refused := range map[string]string{"stack/tools/": "", "": "there is no such secret"} {
+		all, err := Reach{Secrets: awssdk.NewVault(cfg, prefix, clock.System()), Private: private, Clock: clock.System()}.Remotes()
+		require.NoError(t, err)
+		requireEntered(t, all, s.URL, refused)
 	}
-	values := map[string]string{"COUNTERSIGN_PRIVATE_HOSTS": s.Listener.Addr().String(), "COUNTERSIGN_SECRETS_PREFIX": "stack/tools/"}
-	remotes := func() (runtime.Remotes, error) {
-		getenv := env(values)
-		vault := awssdk.NewVault(cfg, getenv(awssdk.EnvSecretsPrefix), clock.System())
-		return Reach{Secrets: vault, Private: getenv(egress.EnvPrivate), Clock: clock.System()}.Remotes()
-	}
-	all, err := remotes()
-	require.NoError(t, err)
-	res, err := enter(t, all, s.URL)
-	require.NoError(t, err)
-	require.False(t, res.IsError, res.Content)
-	require.Equal(t, []string{"stack/tools/acme/KEY"}, asked)
-
-	delete(values, "COUNTERSIGN_SECRETS_PREFIX")
-	all, err = remotes()
-	require.NoError(t, err)
-	_, err = enter(t, all, s.URL)
-	require.ErrorContains(t, err, "there is no such secret")
-	values["COUNTERSIGN_PRIVATE_HOSTS"] = "10.0.0.0/8"
-	_, err = remotes()
-	require.ErrorContains(t, err, "COUNTERSIGN_PRIVATE_HOSTS: ")
+	require.Equal(t, []string{"stack/tools/acme/KEY"}, m.asked)
 }

@@ -117,19 +117,16 @@ func (p *provider) token(w http.ResponseWriter, r *http.Request) {
 	if p.bend != nil {
 		p.bend(claims)
 	}
-	text, err := json.Marshal(claims)
-	if err != nil {
-		panic(err)
-	}
 	key := p.key
 	if claims["forged"] != nil {
+		var err error
 		if key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
 			panic(err)
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]string{"access_token": "a", "token_type": "Bearer",
-		"id_token": oidctest.SignIDToken(key, "k", oidc.ES256, string(text))})
+		"id_token": oidctest.SignIDToken(key, "k", oidc.ES256, string(mustJSON(claims)))})
 }
 
 // sit changes who sits at the browser.
@@ -161,9 +158,10 @@ func newSite(t *testing.T, rule agent.Rule, change ...func(*lambdafn.Deployment)
 	return newSiteOn(t, httptest.NewTLSServer, rule, change...)
 }
 
-func newSiteOn(
-	t *testing.T, serve func(http.Handler) *httptest.Server, rule agent.Rule, change ...func(*lambdafn.Deployment),
-) *site {
+// serving makes the server of a site.
+type serving = func(http.Handler) *httptest.Server
+
+func newSiteOn(t *testing.T, serve serving, rule agent.Rule, change ...func(*lambdafn.Deployment)) *site {
 	t.Helper()
 	s := &site{provider: newProvider(t), clock: &shiftedClock{Clock: clock.System()}}
 	s.stack = deploy(t, pay, nil, func(d *agent.Definition) { d.Permission.Rules = []agent.Rule{rule} })
@@ -185,7 +183,7 @@ func newSiteOn(
 	for _, c := range change {
 		c(d)
 	}
-	s.api = d.Serve(agents{s.machine.Agents}, lambdafn.Identity{})
+	s.api = d.Serve(s.agents, lambdafn.Identity{})
 	return s
 }
 
@@ -202,11 +200,7 @@ func (s *site) forward(w http.ResponseWriter, r *http.Request) {
 	for _, c := range r.Cookies() {
 		e.Cookies = append(e.Cookies, c.Name+"="+c.Value)
 	}
-	event, err := json.Marshal(e)
-	if err != nil {
-		panic(err)
-	}
-	out, err := s.api(r.Context(), event)
+	out, err := s.api(r.Context(), mustJSON(e))
 	if err != nil {
 		panic(err)
 	}
@@ -240,11 +234,28 @@ func (s *site) pending() approval.Approval {
 	return s.reload(r.Waiting[0].Approval)
 }
 
+// until waits until something holds, or for two minutes.
+func (s *site) until(holds func() bool) {
+	s.t.Helper()
+	for i := 0; i < 1200 && !holds(); i++ {
+		require.NoError(s.t, s.clock.Sleep(s.t.Context(), 100*time.Millisecond))
+	}
+}
+
 func (s *site) reload(id string) approval.Approval {
 	s.t.Helper()
 	a, err := approval.Get(s.t.Context(), s.table, "acme", id)
 	require.NoError(s.t, err)
 	return a
+}
+
+// linked starts a run, and gives its request and ana's link to it.
+func (s *site) linked() (a approval.Approval, at string) {
+	s.t.Helper()
+	a = s.pending()
+	at, err := s.links.URL(s.t.Context(), a, "user:ana", "email")
+	require.NoError(s.t, err)
+	return a, at
 }
 
 // browser is a person's browser, with the cookies that it was given.
@@ -324,6 +335,9 @@ func field(t *testing.T, p page, name string) string {
 }
 
 var (
+	askAll       = agent.Rule{Tool: "*", Verdict: agent.VerdictAsk}
+	askConfirmed = agent.Rule{Tool: "*", Verdict: agent.VerdictAsk, Confirm: agent.ConfirmOIDC}
+
 	anaClaims = map[string]any{"sub": "ana", "tenant": "acme", "groups": []string{"operators", "staff"}}
 	eveClaims = map[string]any{"sub": "eve", "tenant": "acme", "groups": []string{"operators"}}
 )
@@ -331,7 +345,7 @@ var (
 // Somebody signs in by the provider, sees the console as who they are, decides with the proof that the page holds, and
 // signs out. A session opens the console and nothing of the API, and ends by itself.
 func TestPeopleSignInToTheConsole(t *testing.T) {
-	s := newSite(t, agent.Rule{Tool: "*", Verdict: agent.VerdictAsk})
+	s := newSite(t, askAll)
 	a := s.pending()
 	s.provider.user = anaClaims
 	b := s.newBrowser()
@@ -384,18 +398,13 @@ func TestRemovedPeopleAreOut(t *testing.T) {
 	}
 	importPeople(`"user:ana": ["group:operators"], "user:eve": ["group:operators"]`)
 	var s *site
-	s = newSite(t, agent.Rule{Tool: "*", Verdict: agent.VerdictAsk}, func(d *lambdafn.Deployment) {
+	s = newSite(t, askAll, func(d *lambdafn.Deployment) {
 		d.People, d.SignIn.Admit = &person.Stored{Table: table, Clock: d.SignIn.Clock}, d.Admit
 	})
-	const byToken = `{"version":"2.0","rawPath":"/v1/runs","requestContext":{"http":{"method":"GET"},"authorizer":{"jwt":{"claims":
-		{"tenant":"acme","sub":"ana","groups":"operators"}}}}}`
 	answered := ""
 	status := func() int {
-		var out struct{ StatusCode int }
-		answer, err := s.api(t.Context(), []byte(byToken))
-		answered = string(answer)
-		require.NoError(t, err)
-		require.NoError(t, json.Unmarshal(answer, &out))
+		out := s.do(map[string]string{"tenant": "acme", "sub": "ana", "groups": "operators"}, "GET /v1/runs", "")
+		answered = out.Body
 		return out.StatusCode
 	}
 	a := s.pending()
@@ -437,7 +446,7 @@ func TestRemovedPeopleAreOut(t *testing.T) {
 // The cookies are for this host by https alone, and not for scripts; what was sealed for one is nothing to the other,
 // nor to another client.
 func TestSignInCookies(t *testing.T) {
-	s := newSite(t, agent.Rule{Tool: "*", Verdict: agent.VerdictAsk})
+	s := newSite(t, askAll)
 	s.provider.user = anaClaims
 	b := s.newBrowser()
 	b.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -469,9 +478,7 @@ func TestSignInCookies(t *testing.T) {
 		changed = "B"
 	}
 	require.Equal(t, http.StatusUnauthorized, look(session[:9]+changed+session[10:]))
-	text, err := json.Marshal(web.Session{Expires: time.Now().Add(time.Hour)})
-	require.NoError(t, err)
-	foreign, err := ring.Seal("__Host-countersign", text)
+	foreign, err := ring.Seal("__Host-countersign", mustJSON(web.Session{Expires: time.Now().Add(time.Hour)}))
 	require.NoError(t, err)
 	require.Equal(t, http.StatusUnauthorized, look(foreign))
 }
@@ -498,7 +505,7 @@ func TestSignInIsRefused(t *testing.T) {
 		}, 403, "more groups than a session can hold"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSite(t, agent.Rule{Tool: "*", Verdict: agent.VerdictAsk})
+			s := newSite(t, askAll)
 			s.provider.user, s.provider.bend = c.user, c.bend
 			b := s.newBrowser()
 			p := b.signIn(b.get("/"))
@@ -511,7 +518,7 @@ func TestSignInIsRefused(t *testing.T) {
 		})
 	}
 	t.Run("no provider", func(t *testing.T) {
-		s := newSite(t, agent.Rule{Tool: "*", Verdict: agent.VerdictAsk})
+		s := newSite(t, askAll)
 		s.provider.Close()
 		b := s.newBrowser()
 		p := b.signIn(b.get("/"))
@@ -522,7 +529,7 @@ func TestSignInIsRefused(t *testing.T) {
 
 // A code counts once, in the browser that began, with the state that it began with, and within ten minutes.
 func TestSignInIsOfOneBrowserAndOnce(t *testing.T) {
-	s := newSite(t, agent.Rule{Tool: "*", Verdict: agent.VerdictAsk})
+	s := newSite(t, askAll)
 	s.provider.user = anaClaims
 	callback := func(b *browser) string { // where the provider sends the browser back to
 		b.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -565,7 +572,7 @@ func TestSignInIsOfOneBrowserAndOnce(t *testing.T) {
 
 // Whoever makes up a link to sign in cannot send people anywhere but to a page of ours.
 func TestSignInIsNoOpenRedirect(t *testing.T) {
-	s := newSite(t, agent.Rule{Tool: "*", Verdict: agent.VerdictAsk})
+	s := newSite(t, askAll)
 	s.provider.user = anaClaims
 	for _, to := range []string{"", "https://evil.example/", "//evil.example/runs/", `/\evil.example`, `\/evil.example`, "/%2Fevil.example",
 		"javascript:alert(1)", "/v1/runs", "/signin", "/signin/callback?x=1", "https:/runs/", "///evil.example", "/%5Cevil.example", "\t//evil.example",
@@ -581,10 +588,8 @@ func TestSignInIsNoOpenRedirect(t *testing.T) {
 // A26: whoever opens a link signs in as the person whom it was sent to before an approval counts; as anybody else they
 // decide nothing.
 func TestA26ASignInConfirms(t *testing.T) {
-	s := newSite(t, agent.Rule{Tool: "*", Verdict: agent.VerdictAsk, Confirm: agent.ConfirmOIDC})
-	a := s.pending()
-	at, err := s.links.URL(t.Context(), a, "user:ana", "email")
-	require.NoError(t, err)
+	s := newSite(t, askConfirmed)
+	a, at := s.linked()
 	b := s.newBrowser()
 	before := b.get(at)
 	require.Equal(t, http.StatusOK, before.status)
@@ -629,9 +634,8 @@ func TestA26ASignInConfirms(t *testing.T) {
 // console and out of it. Every page passes axe-core, on a light desktop and a dark phone.
 func TestSignInInABrowser(t *testing.T) {
 	b := npmtest.StartBrowser(t)
-	s := newSiteOn(t, httptest.NewServer, agent.Rule{Tool: "*", Verdict: agent.VerdictAsk, Confirm: agent.ConfirmOIDC})
-	at, err := s.links.URL(t.Context(), s.pending(), "user:ana", "email")
-	require.NoError(t, err)
+	s := newSiteOn(t, httptest.NewServer, askConfirmed)
+	_, at := s.linked()
 	p := b.Open("person", npmtest.Options{})
 	look := func(state, words string) {
 		t.Helper()
@@ -664,7 +668,7 @@ func TestSignInInABrowser(t *testing.T) {
 // With a session alone, in a process that answers each request by itself: a run is started, watched by its stream and
 // as JSON, forked and continued. Who has no session is shown nothing of it.
 func TestTheConsoleWorksInADeployment(t *testing.T) {
-	s := newSite(t, agent.Rule{Tool: "*", Verdict: agent.VerdictAsk})
+	s := newSite(t, askAll)
 	s.provider.user = anaClaims
 	b := s.newBrowser()
 	start := b.signIn(b.get("/start"))
@@ -709,7 +713,7 @@ func TestTheConsoleWorksInADeployment(t *testing.T) {
 // model writes as it is written, each word once, and then the reply in its place.
 func TestLiveTextInTheConsoleOfADeployment(t *testing.T) {
 	b := npmtest.StartBrowser(t)
-	s := newSiteOn(t, httptest.NewServer, agent.Rule{Tool: "*", Verdict: agent.VerdictAsk})
+	s := newSiteOn(t, httptest.NewServer, askAll)
 	a := s.pending()
 	s.provider.sit(anaClaims)
 	p := b.Open("ana", npmtest.Options{})
@@ -719,12 +723,10 @@ func TestLiveTextInTheConsoleOfADeployment(t *testing.T) {
 	shows := func(want string) {
 		t.Helper()
 		var text string
-		for range 1200 {
-			if p.Eval(`const l = document.getElementById("live"); l.hidden ? "" : document.getElementById("live-text").innerText`, &text); text == want {
-				break
-			}
-			require.NoError(t, s.clock.Sleep(t.Context(), 100*time.Millisecond))
-		}
+		s.until(func() bool {
+			p.Eval(`const l = document.getElementById("live"); l.hidden ? "" : document.getElementById("live-text").innerText`, &text)
+			return text == want
+		})
 		require.Equal(t, want, text)
 	}
 	step := api.NewLive(s.table, clock.System(), s.log()) // as functions/step has it
@@ -747,7 +749,7 @@ func TestLiveTextInTheConsoleOfADeployment(t *testing.T) {
 // what was on it before is refused with how the request stands.
 func TestTwoApproversAtOnceInBrowsers(t *testing.T) {
 	b := npmtest.StartBrowser(t)
-	s := newSiteOn(t, httptest.NewServer, agent.Rule{Tool: "*", Verdict: agent.VerdictAsk})
+	s := newSiteOn(t, httptest.NewServer, askAll)
 	a := s.pending()
 	pages := map[string]*npmtest.Page{}
 	for name, claims := range map[string]map[string]any{"ana": anaClaims, "eve": eveClaims} {
@@ -766,12 +768,10 @@ func TestTwoApproversAtOnceInBrowsers(t *testing.T) {
 	pages["ana"].Settle()
 	for name, p := range pages {
 		var text string
-		for range 1200 {
-			if p.Eval("document.body.innerText", &text); strings.Contains(text, "Nobody is asked for anything.") {
-				break
-			}
-			require.NoError(t, s.clock.Sleep(t.Context(), 100*time.Millisecond))
-		}
+		s.until(func() bool {
+			p.Eval("document.body.innerText", &text)
+			return strings.Contains(text, "Nobody is asked for anything.")
+		})
 		require.Contains(t, text, "Nobody is asked for anything.", name)
 	}
 	late.Click("button[value=deny]")
@@ -786,11 +786,9 @@ func TestTwoApproversAtOnceInBrowsers(t *testing.T) {
 
 // A26: where nobody can sign in, the page says so and takes a denial alone.
 func TestA26NoProvider(t *testing.T) {
-	s := newSite(t, agent.Rule{Tool: "*", Verdict: agent.VerdictAsk, Confirm: agent.ConfirmOIDC},
+	s := newSite(t, askConfirmed,
 		func(d *lambdafn.Deployment) { d.SignIn = nil })
-	a := s.pending()
-	at, err := s.links.URL(t.Context(), a, "user:ana", "email")
-	require.NoError(t, err)
+	a, at := s.linked()
 	b := s.newBrowser()
 	p := b.get(at)
 	require.Contains(t, p.text, "takes a sign-in by OIDC, which is not configured on this server")

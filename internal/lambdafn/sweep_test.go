@@ -42,19 +42,30 @@ func (s *stack) swept(event string) lambdafn.Swept {
 // statusEvent is what Step Functions sends when an execution changes its status. Nil input = it was too large for the
 // event.
 func statusEvent(name, status string, input any) string {
-	in, err := json.Marshal(input)
-	if err != nil {
-		panic(err)
-	}
 	return fmt.Sprintf(`{"version":"0","id":"e2","detail-type":"Step Functions Execution Status Change","source":"aws.states","account":"1",
 		"detail":{"executionArn":%q,"stateMachineArn":%q,"name":%q,"status":%q,"startDate":1,"stopDate":2,"input":%s,"output":null,
-		"inputDetails":{"included":%t},"error":"States.Timeout","cause":"sk-canary"}}`, executionARN+name, machineARN, name, status, in, input != nil)
+		"inputDetails":{"included":%t},"error":"States.Timeout","cause":"sk-canary"}}`,
+		executionARN+name, machineARN, name, status, mustJSON(input), input != nil)
+}
+
+func requireKind(t *testing.T, want lambdafn.Kind, err error) {
+	t.Helper()
+	var e *lambdafn.Error
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, want, e.Kind)
 }
 
 // kill ends an execution as an operator's hand or a limit does, before its run is done.
 func (s *stack) kill(name string) {
 	s.t.Helper()
 	require.NoError(s.t, s.machine.Engine.Stop(context.Background(), executionARN+name, "Gone", "killed"))
+	synctest.Wait()
+}
+
+// approve approves what a run waits for, and lets it go on.
+func (s *stack) approve(r api.Run) {
+	s.t.Helper()
+	require.Equal(s.t, 200, s.do(ana, "POST /v1/approvals/"+r.Waiting[0].Approval+"/decision", `{"action":"approve"}`).StatusCode)
 	synctest.Wait()
 }
 
@@ -82,14 +93,12 @@ func TestScheduledSweep(t *testing.T) {
 				synctest.Wait()
 
 				// The new execution has found the run's wait and waits on.
-				ask := read[api.Run](s, ana, 200, "GET /v1/runs/"+dead.ID, "").Waiting[0].Approval
-				require.Equal(t, dead.Waiting[0].Approval, ask)
+				require.Equal(t, dead.Waiting[0].Approval, read[api.Run](s, ana, 200, "GET /v1/runs/"+dead.ID, "").Waiting[0].Approval)
 				time.Sleep(2 * time.Minute)
 				r = s.swept(event)
 				require.Empty(t, r.Repaired)
 				require.Equal(t, int64(0), s.metrics.take()["RunsRepaired"])
-				require.Equal(t, 200, s.do(ana, "POST /v1/approvals/"+ask+"/decision", `{"action":"approve"}`).StatusCode)
-				synctest.Wait()
+				s.approve(dead)
 				require.Equal(t, run.RunDone, read[api.Run](s, ana, 200, "GET /v1/runs/"+dead.ID, "").Status)
 				require.Len(t, s.paid, 1)
 			})
@@ -161,37 +170,30 @@ func (notices) EnsureNotified(context.Context, approval.Approval) (map[string]in
 // The reaper takes a run over as soon as its execution has ended badly, however often it is told, and by whatever its
 // input says.
 func TestReaper(t *testing.T) {
-	for _, status := range []string{"FAILED", "TIMED_OUT", "ABORTED"} {
-		for name, input := range map[string]func(run string) any{
-			"input in the event":  func(run string) any { return inputOf("acme", run) },
-			"input left out":      func(string) any { return nil },
-			"started by an event": func(string) any { return `{"agent":"payer","tenant":"acme","key":"k","message":"pay 5"}` },
-		} {
-			t.Run(status+" "+name, func(t *testing.T) {
-				inStack(t, pay, func(t *testing.T, s *stack) {
-					run := s.waiting(ana, "k")
-					execution := runtime.ExecutionName(run.ID, 0)
-					s.kill(execution)
-					event := statusEvent(execution, status, input(run.ID))
-					r := s.swept(event)
-					require.Equal(
-						t, lambdafn.Swept{Checked: 1, Repaired: map[runtime.Repair]int64{runtime.RepairTookOver: 1}, Complete: true}, r,
-					)
-					require.Equal(t, map[string]int64{"RunsRepaired": 1, "RunsRepaired Repair took_over": 1}, s.metrics.take())
-					synctest.Wait()
-					again := s.swept(event)
-					require.Empty(t, again.Repaired, "delivered twice")
-					l, err := s.machine.Ports.Journal.Load(t.Context(), "acme", run.ID)
-					require.NoError(t, err)
-					require.Equal(t, runtime.ExecutionName(run.ID, 1), l.State.Owner)
-					require.Equal(
-						t, 200, s.do(ana, "POST /v1/approvals/"+run.Waiting[0].Approval+"/decision", `{"action":"approve"}`).StatusCode,
-					)
-					synctest.Wait()
-					require.Len(t, s.paid, 1)
-				})
+	for status, input := range map[string]func(run string) any{
+		"FAILED":    func(run string) any { return inputOf("acme", run) },
+		"TIMED_OUT": func(string) any { return nil }, // it was left out of the event
+		"ABORTED":   func(string) any { return `{"agent":"payer","tenant":"acme","key":"k","message":"pay 5"}` },
+	} {
+		t.Run(status, func(t *testing.T) {
+			inStack(t, pay, func(t *testing.T, s *stack) {
+				run := s.waiting(ana, "k")
+				execution := runtime.ExecutionName(run.ID, 0)
+				s.kill(execution)
+				event := statusEvent(execution, status, input(run.ID))
+				r := s.swept(event)
+				require.Equal(t, lambdafn.Swept{Checked: 1, Repaired: map[runtime.Repair]int64{runtime.RepairTookOver: 1}, Complete: true}, r)
+				require.Equal(t, map[string]int64{"RunsRepaired": 1, "RunsRepaired Repair took_over": 1}, s.metrics.take())
+				synctest.Wait()
+				again := s.swept(event)
+				require.Empty(t, again.Repaired, "delivered twice")
+				l, err := s.machine.Ports.Journal.Load(t.Context(), "acme", run.ID)
+				require.NoError(t, err)
+				require.Equal(t, runtime.ExecutionName(run.ID, 1), l.State.Owner)
+				s.approve(run)
+				require.Len(t, s.paid, 1)
 			})
-		}
+		})
 	}
 }
 
@@ -201,56 +203,26 @@ func TestReaperWithoutARun(t *testing.T) {
 		run := s.waiting(ana, "k")
 		writes := s.writes()
 		for _, status := range []string{"RUNNING", "SUCCEEDED", "PENDING_REDRIVE"} {
-			require.Equal(
-				t, status, s.swept(statusEvent(runtime.ExecutionName(run.ID, 0), status, inputOf("acme", run.ID))).Ignored,
-			)
+			require.Equal(t, status, s.swept(statusEvent(runtime.ExecutionName(run.ID, 0), status, inputOf("acme", run.ID))).Ignored)
 		}
-		for _, input := range []any{
-			inputOf("globex", run.ID), `{"agent":"payer","message":"never written"}`, `{}`, `odd`, nil,
-		} {
-			require.Equal(
-				t, lambdafn.Swept{
-					Repaired: map[runtime.Repair]int64{}, Complete: true, Unowned: "x",
-				}, s.swept(statusEvent("x", "FAILED", input)),
-			)
+		unowned := lambdafn.Swept{Repaired: map[runtime.Repair]int64{}, Complete: true, Unowned: "x"}
+		for _, input := range []any{inputOf("globex", run.ID), `{"agent":"payer","message":"never written"}`, `{}`, `odd`, nil} {
+			require.Equal(t, unowned, s.swept(statusEvent("x", "FAILED", input)))
 		}
 		require.Equal(t, writes, s.writes())
-		s.metrics.take()
 	})
 }
 
-// What fails is counted, named in the log by its kind, and fails the invocation where it may pass; what it said is
-// nowhere.
-func TestSweepFailures(t *testing.T) {
-	const canary = "sk-canary-7331"
-	inStack(t, pay, func(t *testing.T, s *stack) {
-		run := s.waiting(ana, "k")
-		s.kill(runtime.ExecutionName(run.ID, 0))
-		time.Sleep(2 * time.Minute)
-		s.table.Use(fault.Fail(errors.New(canary)))
-		for _, event := range []string{ruleEvent, statusEvent(runtime.ExecutionName(run.ID, 0), "FAILED", inputOf("acme", run.ID))} {
-			_, err := s.sweep(t.Context(), []byte(event))
-			var e *lambdafn.Error
-			require.True(t, errors.As(err, &e))
-			require.Equal(t, lambdafn.KindUnavailable, e.Kind)
-			require.Contains(t, err.Error(), "log")
-			require.NotContains(t, err.Error()+s.logs.String(), canary)
-			require.Equal(
-				t, map[string]int64{"SweepFailures": 1}, map[string]int64{"SweepFailures": s.metrics.take()["SweepFailures"]},
-			)
-		}
-		s.table.Use(nil)
-		require.EqualValues(t, 1, s.swept(ruleEvent).Repaired[runtime.RepairTookOver])
-		require.NotContains(t, s.logs.String(), canary)
-	})
-}
-
-// A record that is broken is reported, and does not fail the sweep for ever; one that cannot be reached does fail it.
+// What fails is counted, and named in the log by its kind; what it said is nowhere. A record that is broken is reported, and
+// does not fail the sweep for ever; one that cannot be reached does fail it, and a table that cannot be.
 func TestSweepTellsBrokenFromUnreachable(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		kind lambdafn.Kind
-	}{{fmt.Errorf("sk-canary: %w", store.ErrInvalid), lambdafn.KindInternal}, {errors.New("connection reset by sk-canary"), lambdafn.KindUnavailable}} {
+	}{
+		{fmt.Errorf("sk-canary: %w", store.ErrInvalid), lambdafn.KindInternal},
+		{errors.New("connection reset by sk-canary"), lambdafn.KindUnavailable},
+	} {
 		inStack(t, pay, func(t *testing.T, s *stack) {
 			run := s.waiting(ana, "k")
 			other := s.waiting(ana, "other")
@@ -268,6 +240,16 @@ func TestSweepTellsBrokenFromUnreachable(t *testing.T) {
 			require.NotContains(t, s.logs.String(), "canary")
 			if c.kind.Retried() {
 				require.EqualError(t, err, "1 runs could not be checked; the log says which")
+				s.table.Use(fault.Fail(c.err))
+				for _, event := range []string{ruleEvent, statusEvent(runtime.ExecutionName(run.ID, 0), "FAILED", inputOf("acme", run.ID))} {
+					_, err := s.sweep(t.Context(), []byte(event))
+					requireKind(t, c.kind, err)
+					require.Contains(t, err.Error(), "log")
+					require.NotContains(t, err.Error()+s.logs.String(), "canary")
+					require.EqualValues(t, 1, s.metrics.take()["SweepFailures"])
+				}
+				s.table.Use(nil)
+				require.EqualValues(t, 1, s.swept(ruleEvent).Repaired[runtime.RepairTookOver])
 				return
 			}
 			require.NoError(t, err)
@@ -315,9 +297,7 @@ func TestSweepPanics(t *testing.T) {
 	inStack(t, pay, func(t *testing.T, s *stack) {
 		sweep := s.deployment(s.machine.Ports).Sweep(nil, nil, machineARN, s.metrics)
 		_, err := sweep(t.Context(), []byte(ruleEvent))
-		var e *lambdafn.Error
-		require.True(t, errors.As(err, &e))
-		require.Equal(t, lambdafn.KindInternal, e.Kind)
+		requireKind(t, lambdafn.KindInternal, err)
 		require.Contains(t, s.logs.String(), "sweep panicked")
 	})
 }

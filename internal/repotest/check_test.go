@@ -45,25 +45,17 @@ func TestRulesBite(t *testing.T) {
 	woken := map[string]bool{}
 	for _, b := range []struct{ rule, file, old, new, want string }{
 		{"values", TemplateFile, "Runtime: provided.al2023", "Runtime: go1.x", "StepFunction: Runtime: want provided.al2023"},
-		{"values", TemplateFile, "LogGroup: !Ref ToolLogs}", "LogGroup: !Ref StepLogs}",
-			"ToolFunction: LoggingConfig/LogGroup: want ToolLogs"},
 		{"values", TemplateFile, "Role: !GetAtt ToolRole.Arn", "Role: !GetAtt StepRole.Arn",
 			"ToolFunction: Role: want ToolRole.Arn"},
 		{"values", TemplateFile, "Role: !GetAtt ToolRole.Arn\n",
 			"Role: !GetAtt ToolRole.Arn\n      Policies: [AdministratorAccess]\n",
 			"ToolFunction: Policies: want nothing"},
 		{"values", TemplateFile, "DeletionPolicy: Retain", "DeletionPolicy: Delete", "DataKey: DeletionPolicy: want Retain"},
-		{"values", TemplateFile, "IndexName: lists", "IndexName: list", "RunsTable: GlobalSecondaryIndexes: want"},
 		{"values", TemplateFile, "IncludeExecutionData: false", "IncludeExecutionData: true",
 			"Logging/IncludeExecutionData: want false"},
-		{"values", TemplateFile, "TreatMissingData: notBreaching", "TreatMissingData: breaching",
-			"TreatMissingData: want notBreaching"},
-		{"values", TemplateFile, "BlockPublicPolicy: true", "BlockPublicPolicy: false", "BlockPublicPolicy: want true"},
 
 		{"names", TemplateFile, "ReservedConcurrentExecutions: !If", "ReservedConcurrency: !If",
 			"StepFunction: ReservedConcurrency: no such property"},
-		{"names", TemplateFile, "{LogFormat: JSON, LogGroup: !Ref StepLogs}", "{Format: JSON, LogGroup: !Ref StepLogs}",
-			"StepFunction: Format: no such"},
 		{"names", TemplateFile, "CloudWatchLogsLogGroup: {LogGroupArn:", "CloudWatchLogsLogGroup: {Arn:",
 			"AgentStateMachine: Arn: no such"},
 

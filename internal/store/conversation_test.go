@@ -2,7 +2,6 @@ package store_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,7 +16,7 @@ func TestConversation(t *testing.T) {
 		j := store.NewJournal(table, 0)
 		first := evicting(t, j, 10)
 		whole := func(s *run.AgentState, messages int) []policy.Spoken {
-			all, err := j.Conversation(t.Context(), "default", s)
+			all, err := j.Conversation(t.Context(), acme, s)
 			require.NoError(t, err)
 			require.Len(t, all, messages)
 			ids := map[string]int{}
@@ -37,25 +36,14 @@ func TestConversation(t *testing.T) {
 		require.Positive(t, first.EvictedMessages)
 		require.EqualValues(t, 4, all[0].SeenCount, "it was in four inferences, and left with the fifth")
 
-		d := run.NewDraft(first, "w", time.Unix(99, 0))
-		require.NoError(t, d.Add(policy.CancelRun("user:ana", "enough")))
-		require.NoError(t, j.Append(t.Context(), first, d))
-		first = d.Committed()
-		from, err := policy.ContinueFrom(&first)
-		require.NoError(t, err)
-		next := run.NewDraft(run.Seed(first), "w", time.Unix(100, 0))
-		require.NoError(t, next.Add(run.RunStarted{
-			Tenant: "default", Run: "r2", Agent: "a", Owner: "r2-0", MaxInteractions: 9, From: &from, Messages: []run.UserBlock{{Block: run.Text{Text: "Go on."}}},
-		}))
-		require.NoError(t, j.Append(t.Context(), run.Seed(first), next))
-		second := next.Committed()
-		more := run.NewDraft(second, "w", time.Unix(101, 0))
-		require.NoError(t, more.Add(run.Evicted{Total: second.EvictedMessages + 2, Summary: "more was said"}, run.Replied{Inference: 1, Model: "m", Requests: 1, Text: "Yes."}))
-		require.NoError(t, j.Append(t.Context(), second, more))
-		second = more.Committed()
-		require.Equal(t, "more was said", second.Summary)
-		require.Equal(t, first.EvictedMessages+2, second.EvictedMessages)
-		again := whole(&second, 1+2*10+1+1+1)
+		second := (&story{t: t, j: j, s: first}).next("r2")
+		second.commit(
+			run.Evicted{Total: second.s.EvictedMessages + 2, Summary: "more was said"},
+			run.Replied{Inference: 1, Model: "m", Requests: 1, Text: "Yes."},
+		)
+		require.Equal(t, "more was said", second.s.Summary)
+		require.Equal(t, first.EvictedMessages+2, second.s.EvictedMessages)
+		again := whole(&second.s, 1+2*10+1+1+1)
 		require.Equal(t, all[0].SeenCount, again[0].SeenCount)
 	})
 }

@@ -87,31 +87,39 @@ func TestStoreToken(t *testing.T) {
 	})
 }
 
+// allPages are the runs of a list, and its pages; after each but the last one something else may happen.
+func allPages(
+	t *testing.T, after func(page int), list func(cursor string) ([]store.Head, string, error),
+) (runs []string, pages int) {
+	t.Helper()
+	for cursor := ""; ; {
+		heads, next, err := list(cursor)
+		require.NoError(t, err)
+		for _, h := range heads {
+			runs = append(runs, h.Run)
+		}
+		pages++
+		if cursor = next; cursor == "" {
+			return runs, pages
+		}
+		if after != nil {
+			after(pages - 1)
+		}
+	}
+}
+
 // Lists are by tenant and status, newest start first, page by page; a run is in one of them.
 func TestListPages(t *testing.T) {
 	onEach(t, func(t *testing.T, table store.Table) {
 		j := store.NewJournal(table, 0)
 		for i := range 7 {
-			st := &story{t: t, j: j}
-			d := run.NewDraft(run.AgentState{}, "w", day.Add(time.Duration(i)*time.Minute))
-			require.NoError(t, d.Add(run.RunStarted{Tenant: acme, Run: fmt.Sprintf("r%d", i), Owner: "o", MaxInteractions: 9}))
-			require.NoError(t, j.Append(context.Background(), run.AgentState{}, d))
-			if st.s = d.Committed(); i == 3 {
-				st.commit(run.Finished{Reason: run.ReasonCancelled})
+			if st := beginAt(t, j, fmt.Sprint("r", i), day.Add(time.Duration(i)*time.Minute), nil); i == 3 {
+				st.end()
 			}
 		}
-		var runs []string
-		pages, cursor := 0, ""
-		for {
-			heads, next, err := j.List(context.Background(), acme, run.RunRunning, 2, cursor)
-			require.NoError(t, err)
-			for _, h := range heads {
-				runs = append(runs, h.Run)
-			}
-			if pages, cursor = pages+1, next; next == "" {
-				break
-			}
-		}
+		runs, pages := allPages(t, nil, func(cursor string) ([]store.Head, string, error) {
+			return j.List(context.Background(), acme, run.RunRunning, 2, cursor)
+		})
 		require.Equal(t, []string{"r6", "r5", "r4", "r2", "r1", "r0"}, runs)
 		require.Equal(t, 3, pages)
 		done, _, err := j.List(context.Background(), acme, run.RunDone, 0, "")
@@ -142,42 +150,28 @@ func TestHeadsOfDelegatedRuns(t *testing.T) {
 	onEach(t, func(t *testing.T, table store.Table) {
 		ctx, j := context.Background(), store.NewJournal(table, 0)
 		parent := run.Parent{Run: "rchild", Call: "c7", Root: "rroot", Depth: 2}
+		var stories []*story
 		for i := range 5 {
-			d := run.NewDraft(run.AgentState{}, "w", day.Add(time.Duration(i)*time.Second))
-			first := run.RunStarted{Tenant: acme, Run: fmt.Sprint("r", i), Agent: "clerk", Owner: "o", MaxInteractions: 5, Definition: "d",
-				Messages: []run.UserBlock{{Block: run.Text{Text: "Hello."}}}}
-			if i > 0 {
-				first.Parent = &parent
+			of := &parent
+			if i == 0 {
+				of = nil
 			}
-			require.NoError(t, d.Add(first))
-			require.NoError(t, j.Append(ctx, run.AgentState{}, d))
+			stories = append(stories, beginAt(t, j, fmt.Sprint("r", i), day.Add(time.Duration(i)*time.Second), of))
 		}
-		of := &run.Parent{Run: "rchild", Call: "c7", Root: "rroot"}
-		for runID2, want := range map[string]*run.Parent{"r0": nil, "r1": of} {
-			h, err := j.Head(ctx, acme, runID2)
-			require.NoError(t, err)
-			require.Equal(t, want, h.Parent)
-			l, err := j.Load(ctx, acme, runID2)
-			require.NoError(t, err)
-			d := run.NewDraft(l.State, "w", day.Add(time.Minute))
-			require.NoError(t, d.Add(run.Finished{Reason: run.ReasonCancelled}))
-			require.NoError(t, j.Append(ctx, l.State, d))
-			h, err = j.Head(ctx, acme, runID2)
-			require.NoError(t, err)
-			require.Equal(t, want, h.Parent)
+		for i, want := range []*run.Parent{nil, {Run: "rchild", Call: "c7", Root: "rroot"}} {
+			for range 2 {
+				h, err := j.Head(ctx, acme, stories[i].s.Run)
+				require.NoError(t, err)
+				require.Equal(t, want, h.Parent)
+				if h.Status == run.RunRunning {
+					stories[i].end()
+				}
+			}
 		}
 		for _, limit := range []int{1, 2, 0} {
-			var got []string
-			for cursor := ""; ; {
-				heads, next, err := j.ListSince(ctx, acme, run.RunRunning, day.Add(3*time.Second), limit, cursor)
-				require.NoError(t, err)
-				for _, h := range heads {
-					got = append(got, h.Run)
-				}
-				if cursor = next; cursor == "" {
-					break
-				}
-			}
+			got, _ := allPages(t, nil, func(cursor string) ([]store.Head, string, error) {
+				return j.ListSince(ctx, acme, run.RunRunning, day.Add(3*time.Second), limit, cursor)
+			})
 			require.Equal(t, []string{"r4", "r3"}, got)
 		}
 	})
@@ -194,37 +188,21 @@ func (s shortPages) Query(ctx context.Context, r store.Range) (store.Page, error
 // A list of all runs has each run once, though the runs change their status between its pages.
 func TestAListOfAllRunsHasEachOnce(t *testing.T) {
 	listAll := func(t *testing.T, table store.Table) {
-		ctx, j := context.Background(), store.NewJournal(table, 0)
+		j := store.NewJournal(table, 0)
 		const count = 9
+		var stories []*story
 		for i := range count {
-			d := run.NewDraft(run.AgentState{}, "w", day.Add(time.Duration(i)*time.Second))
-			require.NoError(t, d.Add(run.RunStarted{Tenant: acme, Run: fmt.Sprint("r", i), Agent: "clerk", Owner: "o", MaxInteractions: 5,
-				Definition: "d", Messages: []run.UserBlock{{Block: run.Text{Text: "Hello."}}}}))
-			require.NoError(t, j.Append(ctx, run.AgentState{}, d))
+			stories = append(stories, beginAt(t, j, fmt.Sprint("r", i), day.Add(time.Duration(i)*time.Second), nil))
 		}
-		end := func(i int) {
-			l, err := j.Load(ctx, acme, fmt.Sprint("r", i))
-			require.NoError(t, err)
-			d := run.NewDraft(l.State, "w", day.Add(time.Minute))
-			require.NoError(t, d.Add(run.Finished{Reason: run.ReasonCancelled}))
-			require.NoError(t, j.Append(ctx, l.State, d))
-		}
-		end(4)
-		var got []string
-		for cursor, page := "", 0; ; page++ {
-			heads, next, err := j.ListSince(ctx, acme, "", time.Time{}, 2, cursor)
-			require.NoError(t, err)
-			for _, h := range heads {
-				got = append(got, h.Run)
-			}
-			if cursor = next; cursor == "" {
-				break
-			}
+		stories[4].end()
+		got, _ := allPages(t, func(page int) {
 			if page < 4 {
-				end(page)             // of a page to come
-				end(count - 1 - page) // of one that was read
+				stories[page].end()         // of a page to come
+				stories[count-1-page].end() // of one that was read
 			}
-		}
+		}, func(cursor string) ([]store.Head, string, error) {
+			return j.ListSince(context.Background(), acme, "", time.Time{}, 2, cursor)
+		})
 		require.Equal(t, []string{"r8", "r7", "r6", "r5", "r4", "r3", "r2", "r1", "r0"}, got)
 	}
 	onEach(t, listAll)

@@ -42,7 +42,7 @@ func TestAcceptDuplicates(t *testing.T) {
 		require.ErrorIs(t, err, store.ErrOtherInput)
 		st.commit(load(t, table).Inbox...)
 		require.Equal(t, store.Accepted{Duplicate: true}, st.accept("m1", "Hello."), "drained, and a duplicate still")
-		st.commit(run.Finished{Reason: run.ReasonCancelled})
+		st.end()
 		require.Equal(t, store.Accepted{Duplicate: true}, st.accept("m1", "Hello."), "after the end, too")
 		_, err = st.j.Accept(context.Background(), acme, runID, "m1", said("m1", "Good-bye."))
 		require.ErrorIs(t, err, store.ErrOtherInput)
@@ -90,17 +90,6 @@ func TestAcceptRefuses(t *testing.T) {
 	_, err = st.j.Accept(context.Background(), acme, runID, "x", said("x", strings.Repeat("x", store.MaxItem-2000)))
 	require.ErrorIs(t, err, store.ErrTooLarge)
 	require.Equal(t, store.Accepted{Slot: 1}, st.accept("x", "Shorter."), "the id is still free")
-}
-
-// A slot that does not hold its own fact is a broken record.
-func TestInboxOfAnotherSlot(t *testing.T) {
-	table := store.NewMemory()
-	begin(t, store.NewJournal(table, 0), runID)
-	fact, err := run.MarshalEvent(run.InputReceived{Slot: 7, ID: "x"})
-	require.NoError(t, err)
-	write(t, table, "K#9999999998", fact)
-	_, err = store.NewJournal(table, 0).Load(context.Background(), acme, runID)
-	require.ErrorContains(t, err, "inbox slot 1: slot: it holds the fact of slot 7")
 }
 
 // The inbox is handed out as one entry can hold it, and said to be full where nothing else has room beside it.

@@ -34,11 +34,20 @@ type story struct {
 // begin writes a run's first entry.
 func begin(t *testing.T, j *store.Journal, runID2 string) *story {
 	t.Helper()
+	return beginAt(t, j, runID2, day, nil)
+}
+
+// beginAt begins a run at a time of its own, perhaps for another run's call.
+func beginAt(t *testing.T, j *store.Journal, runID2 string, at time.Time, parent *run.Parent) *story {
+	t.Helper()
 	st := &story{t: t, j: j}
-	st.commit(run.RunStarted{
-		Tenant: acme, Run: runID2, Agent: "clerk", Owner: runID2 + "-0", MaxInteractions: 1000,
+	d := run.NewDraft(st.s, "writer0000", at)
+	require.NoError(t, d.Add(run.RunStarted{
+		Tenant: acme, Run: runID2, Agent: "clerk", Owner: runID2 + "-0", MaxInteractions: 1000, Parent: parent,
 		Messages: []run.UserBlock{{Block: run.Text{Text: "Begin."}}},
-	})
+	}))
+	require.NoError(t, j.Append(context.Background(), st.s, d))
+	st.s = d.Committed()
 	return st
 }
 
@@ -55,6 +64,12 @@ func (st *story) commit(events ...run.Event) {
 	d := st.draft(events...)
 	require.NoError(st.t, st.j.Append(context.Background(), st.s, d))
 	st.s = d.Committed()
+}
+
+// end ends the run from outside.
+func (st *story) end() {
+	st.t.Helper()
+	st.commit(run.Finished{Reason: run.ReasonCancelled})
 }
 
 func (st *story) accept(id, text string) store.Accepted {
@@ -235,7 +250,7 @@ func TestEndClosesTheInbox(t *testing.T) {
 		st := begin(t, store.NewJournal(table, 0), runID)
 		st.accept("m1", "First.")
 		st.commit(load(t, table).Inbox...)
-		st.commit(run.Finished{Reason: run.ReasonCancelled})
+		st.end()
 		require.Equal(t, store.Accepted{Closed: true}, st.accept("m2", "Second."))
 		require.Equal(t, store.Accepted{Closed: true}, st.accept("", "Third."))
 		require.Equal(t, store.Accepted{Duplicate: true}, st.accept("m1", "First."))

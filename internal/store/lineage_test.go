@@ -34,11 +34,8 @@ func TestEveryReaderOfAFamilyAgrees(t *testing.T) {
 	kinds := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		table := store.NewMemory()
-		f := &lineage{
-			T: t, table: table, warm: store.NewJournal(
-				table, rapid.IntRange(0, 3).Draw(t, "warm"),
-			), past: map[string][]run.AgentState{}, kinds: kinds,
-		}
+		f := &lineage{T: t, table: table, past: map[string][]run.AgentState{}, kinds: kinds}
+		f.warm = store.NewJournal(table, rapid.IntRange(0, 3).Draw(t, "warm"))
 		f.begin(run.AgentState{}, nil)
 		for range rapid.IntRange(5, 40).Draw(t, "facts") {
 			f.next()
@@ -159,9 +156,8 @@ func (f *lineage) reply(i int, s run.AgentState) {
 	}
 	for k := range rapid.IntRange(0, 2).Draw(f.T, "calls") {
 		r.Calls = append(r.Calls, run.RepliedCall{
-			ID: fmt.Sprintf(
-				"c%d-%d", s.Prior+r.Inference, k,
-			), Name: "pay", Effect: run.EffectNonIdempotent, Input: json.RawMessage(`{"n":1}`),
+			ID:   fmt.Sprintf("c%d-%d", s.Prior+r.Inference, k),
+			Name: "pay", Effect: run.EffectNonIdempotent, Input: json.RawMessage(`{"n":1}`),
 		})
 	}
 	if rapid.Bool().Draw(f.T, "think") {
@@ -174,35 +170,29 @@ func (f *lineage) reply(i int, s run.AgentState) {
 
 // settle leads an open call on: to a claim, to a person, to doubt, to a result.
 func (f *lineage) settle(i int, s run.AgentState, c run.Call) {
+	asked, expires := run.ApprovalID(s.Run, c.ID, c.Asks+1), day.Add(time.Hour)
 	switch {
 	case c.Status == run.StatusRunning && rapid.Bool().Draw(f.T, "lost"):
-		f.commit(
-			i, s, run.CallUnknown{Call: c.ID, Approval: run.ApprovalID(s.Run, c.ID, c.Asks+1), Expires: day.Add(time.Hour)},
-		)
+		f.commit(i, s, run.CallUnknown{Call: c.ID, Approval: asked, Expires: expires})
 	case c.Status == run.StatusRunning:
-		f.commit(i, s, run.LateResult{Slot: s.Drained + 1, Writer: c.Claim, CallFinished: run.CallFinished{Call: c.ID, Content: "late", Media: []run.Media{
-			{MediaType: "image/png", Blob: "b2"},
-		}}})
+		f.commit(i, s, run.LateResult{Slot: s.Drained + 1, Writer: c.Claim, CallFinished: run.CallFinished{
+			Call: c.ID, Content: "late", Media: []run.Media{{MediaType: "image/png", Blob: "b2"}},
+		}})
 	case c.Status != run.StatusSuspended && rapid.Bool().Draw(f.T, "claim"):
 		f.commit(i, s, run.CallClaimed{Call: c.ID})
 	case c.Status != run.StatusSuspended:
-		f.commit(i, s, run.CallSuspended{
-			Call: c.ID, Approval: run.ApprovalID(s.Run, c.ID, c.Asks+1), Digest: "x", Expires: day.Add(time.Hour),
-		})
+		f.commit(i, s, run.CallSuspended{Call: c.ID, Approval: asked, Digest: "x", Expires: expires})
 	case c.Wait.For == run.ForOutcome:
-		f.commit(i, s, run.InputReceived{
-			Slot: s.Drained + 1, ID: "i", Blocks: []run.UserBlock{{Block: run.Text{Text: "And?"}}},
-		},
-			run.Answered{
-				Slot: s.Drained + 2, Call: c.ID, Content: strings.Repeat("x", 10), Rerun: rapid.Bool().Draw(f.T, "rerun"), By: "user:ana",
-			})
+		f.commit(i, s,
+			run.InputReceived{Slot: s.Drained + 1, ID: "i", Blocks: []run.UserBlock{{Block: run.Text{Text: "And?"}}}},
+			run.Answered{Slot: s.Drained + 2, Call: c.ID, Content: strings.Repeat("x", 10),
+				Rerun: rapid.Bool().Draw(f.T, "rerun"), By: "user:ana"})
 	default:
-		f.commit(i, s, run.Decided{Slot: s.Drained + 1, Call: c.ID, Approval: c.Wait.Approval, Action: rapid.SampledFrom(
-			[]run.DecisionAction{run.ActionApprove, run.ActionDeny},
-		).Draw(f.T, "action"),
-			By: "user:ana", Args: rapid.SampledFrom(
-				[]json.RawMessage{nil, json.RawMessage(`{"n":2}`)},
-			).Draw(f.T, "edit"), Text: "no"})
+		f.commit(i, s, run.Decided{
+			Slot: s.Drained + 1, Call: c.ID, Approval: c.Wait.Approval, By: "user:ana", Text: "no",
+			Action: rapid.SampledFrom([]run.DecisionAction{run.ActionApprove, run.ActionDeny}).Draw(f.T, "action"),
+			Args:   rapid.SampledFrom([]json.RawMessage{nil, json.RawMessage(`{"n":2}`)}).Draw(f.T, "edit"),
+		})
 	}
 }
 

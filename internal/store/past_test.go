@@ -97,25 +97,16 @@ func TestAtRefuses(t *testing.T) {
 
 // A run whose past is gone is a broken record: it is not taken for one that does not exist.
 func TestLoadWithoutItsPast(t *testing.T) {
-	st := begin(t, store.NewJournal(store.NewMemory(), 0), runID)
-	st.inference("One.")
-	c := st.next("r2")
-	other := store.NewJournal(store.NewMemory(), 0)
-	require.NoError(t, other.Append(context.Background(), run.AgentState{}, c.firstEntry()))
-	_, err := other.Load(context.Background(), acme, "r2")
+	table, other := store.NewMemory(), store.NewMemory()
+	begin(t, store.NewJournal(table, 0), runID).next("r2")
+	page, err := table.Query(context.Background(), store.Range{PK: "T#acme#RUN#r2"})
+	require.NoError(t, err)
+	for _, it := range page.Items {
+		require.NoError(t, other.Write(context.Background(), store.Op{Kind: store.Put, Item: it}))
+	}
+	_, err = store.NewJournal(other, 0).Load(context.Background(), acme, "r2")
 	require.ErrorContains(t, err, "what it began from")
 	require.NotErrorIs(t, err, store.ErrNoRun)
-}
-
-// firstEntry is the run's first entry as a draft.
-func (st *story) firstEntry() *run.Draft {
-	entries, err := st.j.Entries(context.Background(), acme, st.s.Run, 0, 0)
-	require.NoError(st.t, err)
-	past, err := st.j.At(context.Background(), acme, st.s.From.Run, st.s.From.Seq)
-	require.NoError(st.t, err)
-	d := run.NewDraft(run.Seed(past), "w", day)
-	require.NoError(st.t, d.Add(entries[0].Events...))
-	return d
 }
 
 // However old the run that is continued, a cold reader with the hint reads what is alive of it; and nothing, once the
@@ -131,13 +122,9 @@ func TestLoadAtOfAChildReadsOnlyWhatIsAlive(t *testing.T) {
 		c := (&story{t: t, j: j}).child("r2", s, from)
 		c.working(own)
 		table.Reset()
-		l, err := store.NewJournal(table, 0).LoadAt(context.Background(), "default", "r2", c.s.ReadFrom())
+		l, err := store.NewJournal(table, 0).LoadAt(context.Background(), acme, "r2", c.s.ReadFrom())
 		require.NoError(t, err)
-		want, err := policy.ViewMessages(policy.Said(c.s.Messages.All(), c.s.Inferences))
-		require.NoError(t, err)
-		got, err := policy.ViewMessages(policy.Said(l.State.Messages.All(), l.State.Inferences))
-		require.NoError(t, err)
-		require.Equal(t, want, got)
+		requireSaid(t, c.s, l.State)
 		require.True(t, l.State.Partial)
 		return table.Counts(), l.State, c.s
 	}
@@ -162,9 +149,9 @@ func (st *story) working(n int) {
 		id := fmt.Sprintf("c%d-0", st.s.Prior+i)
 		events := []run.Event{}
 		if st.s.Messages.Len() > 8 {
-			events = append(events, run.Evicted{Total: st.s.EvictedMessages + int64(st.s.Messages.Len()-4)})
+			events = append(events, run.Evicted{Total: st.s.EvictedMessages + int64(st.s.Messages.Len()-4), Summary: "much was said"})
 		}
-		d := st.draft(append(events, run.Replied{Inference: i, Model: "m", Calls: []run.RepliedCall{
+		d := st.draft(append(events, run.Replied{Inference: i, Model: "m", Requests: 1, Calls: []run.RepliedCall{
 			{ID: id, Name: "read", Effect: run.EffectRead, Input: json.RawMessage(`{}`)},
 		}})...)
 		require.NoError(st.t, d.Snap())

@@ -12,7 +12,6 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/store"
-
 	"github.com/countersign/countersign/internal/store/storetest"
 )
 
@@ -75,7 +74,7 @@ func TestResendSendsTheSameUntilItGoesThrough(t *testing.T) {
 }
 
 func TestResendReads(t *testing.T) {
-	errs := []error{store.ErrThrottled, store.ErrThrottled}
+	errs := times(2, store.ErrThrottled)
 	resending(t, whole, errs, func(tb store.Table, r *reluctant, _ *clock.Virtual) {
 		require.NoError(t, r.Table.Table.Write(t.Context(), resent))
 		it, found, err := tb.Get(t.Context(), resent.Item.Key)

@@ -1,10 +1,7 @@
 package store_test
 
 import (
-	"encoding/json"
-	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,27 +14,20 @@ import (
 // evicting writes a run of n inferences that keeps its newest four messages alive.
 func evicting(t *testing.T, j *store.Journal, n int) run.AgentState {
 	t.Helper()
-	var s run.AgentState
-	commit := func(events ...run.Event) {
-		d := run.NewDraft(s, fmt.Sprintf("w%d", s.Entries), time.Unix(s.Entries, 0))
-		require.NoError(t, d.Add(events...))
-		require.NoError(t, d.Snap())
-		require.NoError(t, j.Append(t.Context(), s, d))
-		s = d.Committed()
+	st := begin(t, j, runID)
+	st.working(n)
+	return st.s
+}
+
+// requireSaid wants the same conversation of both.
+func requireSaid(t *testing.T, want, got run.AgentState) {
+	t.Helper()
+	shown := func(s run.AgentState) any {
+		view, err := policy.ViewMessages(policy.Said(s.Messages.All(), s.Inferences))
+		require.NoError(t, err)
+		return view
 	}
-	commit(run.RunStarted{Tenant: "default", Run: "r1", Agent: "a", Owner: "r1-0", MaxInteractions: n, Messages: []run.UserBlock{{Block: run.Text{Text: "Begin."}}}})
-	for i := 1; i <= n; i++ {
-		id := fmt.Sprintf("c%d-0", i)
-		events := []run.Event{}
-		if s.Messages.Len() > 8 {
-			events = append(events, run.Evicted{Total: s.EvictedMessages + int64(s.Messages.Len()-4), Summary: "much was said"})
-		}
-		commit(append(events, run.Replied{Inference: int64(i), Model: "m", Requests: 1, Calls: []run.RepliedCall{
-			{ID: id, Name: "read", Effect: run.EffectRead, Input: json.RawMessage(`{}`)},
-		}})...)
-		commit(run.CallFinished{Call: id, Ran: true, Content: "some kilobytes of result"})
-	}
-	return s
+	require.Equal(t, shown(want), shown(got))
 }
 
 // A cold reader with the hint reads what is alive; its cost does not grow with the run's age, and it ends where everybody does.
@@ -46,7 +36,7 @@ func TestLoadAtReadsOnlyWhatIsAlive(t *testing.T) {
 		table := fault.NewTable(store.NewMemory())
 		s := evicting(t, store.NewJournal(table, 0), n)
 		table.Reset()
-		l, err := store.NewJournal(table, 0).LoadAt(t.Context(), "default", "r1", s.ReadFrom())
+		l, err := store.NewJournal(table, 0).LoadAt(t.Context(), acme, runID, s.ReadFrom())
 		require.NoError(t, err)
 		return table.Counts(), l, s
 	}
@@ -57,11 +47,7 @@ func TestLoadAtReadsOnlyWhatIsAlive(t *testing.T) {
 	require.InDelta(t, short.ItemsRead, long.ItemsRead, 40)
 	require.True(t, l.State.Partial)
 	require.Equal(t, s.Inferences, l.State.Inferences)
-	want, err := policy.ViewMessages(policy.Said(s.Messages.All(), s.Inferences))
-	require.NoError(t, err)
-	got, err := policy.ViewMessages(policy.Said(l.State.Messages.All(), l.State.Inferences))
-	require.NoError(t, err)
-	require.Equal(t, want, got)
+	requireSaid(t, s, l.State)
 }
 
 // A stale hint costs a second query; whoever wants the whole run gets it, also from a journal that knows a part.
@@ -70,16 +56,16 @@ func TestStaleHintAndWholeRun(t *testing.T) {
 	s := evicting(t, store.NewJournal(table, 0), 40)
 	j := store.NewJournal(table, 8)
 	table.Reset()
-	l, err := j.LoadAt(t.Context(), "default", "r1", s.Seq())
+	l, err := j.LoadAt(t.Context(), acme, runID, s.Seq())
 	require.NoError(t, err)
 	require.False(t, l.State.Partial)
 	require.Equal(t, int64(2), table.Counts().Queries)
 
 	part := store.NewJournal(table, 8)
-	l, err = part.LoadAt(t.Context(), "default", "r1", s.ReadFrom())
+	l, err = part.LoadAt(t.Context(), acme, runID, s.ReadFrom())
 	require.NoError(t, err)
 	require.True(t, l.State.Partial)
-	whole, err := part.Load(t.Context(), "default", "r1")
+	whole, err := part.Load(t.Context(), acme, runID)
 	require.NoError(t, err)
 	require.Len(t, whole.State.Calls(), 40)
 }
@@ -89,12 +75,12 @@ func TestBefore(t *testing.T) {
 	table := fault.NewTable(store.NewMemory())
 	j := store.NewJournal(table, 0)
 	last := evicting(t, j, 200)
-	entries, err := j.Entries(t.Context(), "default", "r1", 0, 0)
+	entries, err := j.Entries(t.Context(), acme, runID, 0, 0)
 	require.NoError(t, err)
 	var want run.AgentState
 	for seq := range last.Entries {
 		table.Reset()
-		got, err := j.Before(t.Context(), "default", "r1", seq)
+		got, err := j.Before(t.Context(), acme, runID, seq)
 		require.NoError(t, err)
 		require.LessOrEqual(t, table.Counts().ItemsRead, int64(65), "before %d", seq)
 		require.Equal(t, want.Entries, got.Entries)
@@ -105,10 +91,10 @@ func TestBefore(t *testing.T) {
 		want, err = run.ApplyEntry(want, entries[seq])
 		require.NoError(t, err)
 	}
-	_, err = j.Before(t.Context(), "default", "r1", last.Entries+1)
+	_, err = j.Before(t.Context(), acme, runID, last.Entries+1)
 	require.ErrorIs(t, err, store.ErrNoEntry)
-	_, err = j.Before(t.Context(), "default", "r2", 0)
+	_, err = j.Before(t.Context(), acme, "r2", 0)
 	require.ErrorIs(t, err, store.ErrNoRun)
-	_, err = j.Before(t.Context(), "default", "r2", 100)
+	_, err = j.Before(t.Context(), acme, "r2", 100)
 	require.ErrorIs(t, err, store.ErrNoRun)
 }

@@ -35,7 +35,9 @@ type orderIn struct {
 func repeat[In any](_ context.Context, _ Call, in In) (agent.ToolResultData, error) { return JSON(in) }
 
 func TestSchemaFromType(t *testing.T) {
-	spec := Must(New("orders.get", "Gets an order.", "", repeat[orderIn], &Options[orderIn]{Timeout: time.Second, Priority: 2})).Spec()
+	tl := Must(New("orders.get", "Gets an order.", "", repeat[orderIn], &Options[orderIn]{Timeout: time.Second, Priority: 2}))
+	tl.Spec().Schema[0] = 'x' // of a copy
+	spec := tl.Spec()
 	schema := spec.Schema
 	spec.Schema = nil
 	require.Equal(t, agent.ToolSpec{Name: "orders.get", Kind: agent.KindInternal, Description: "Gets an order.",
@@ -190,13 +192,6 @@ func TestReconcilerOnlyWhereThereIsOne(t *testing.T) {
 		require.ErrorContains(t, err, tc.fails)
 		require.ErrorContains(t, err, "call1")
 	}
-}
-
-func TestSpecIsACopy(t *testing.T) {
-	tl := Must(New("a", "d", "", repeat[tree], nil))
-	spec := tl.Spec()
-	spec.Schema[0] = 'x'
-	require.True(t, json.Valid(tl.Spec().Schema))
 }
 
 // What the typed tool accepts, the schema accepts, and the value it decodes survives the way back through JSON.

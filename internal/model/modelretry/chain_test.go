@@ -279,12 +279,12 @@ func TestTimeout(t *testing.T) {
 func TestJitterIsThePercentage(t *testing.T) {
 	for percent, want := range map[int]time.Duration{0: 0, 20: 50 * time.Millisecond, 100: 250 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
-			f := &flaky{clock: clock.System(), failures: []error{fail(agent.ModelServer)}}
-			r := request(2)
+			f := &flaky{clock: clock.System(), failures: []error{fail(agent.ModelServer), throttled(260 * time.Millisecond)}}
+			r := request(3)
 			r.Model.Retry.Jitter = percent
 			_, err := New(f, f.clock, func(most time.Duration) time.Duration { return most }).Generate(context.Background(), r)
 			require.NoError(t, err)
-			require.Equal(t, []time.Duration{250*time.Millisecond + want}, f.waits(), percent)
+			require.Equal(t, []time.Duration{250*time.Millisecond + want, 500*time.Millisecond + 2*want}, f.waits(), percent)
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,16 +116,6 @@ func TestAttemptsGoOnFromTheRequests(t *testing.T) {
 	})
 }
 
-func TestJitter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &flaky{clock: clock.System(), failures: []error{fail(agent.ModelServer), throttled(260 * time.Millisecond)}}
-		whole := func(max time.Duration) time.Duration { return max }
-		_, err := New(f, f.clock, whole).Generate(context.Background(), request(3))
-		require.NoError(t, err)
-		require.Equal(t, []time.Duration{300 * time.Millisecond, 600 * time.Millisecond}, f.waits())
-	})
-}
-
 func TestContext(t *testing.T) {
 	tests := []struct {
 		name     string
@@ -200,4 +191,10 @@ func TestPropertyBackoff(t *testing.T) {
 			former = d
 		}
 	})
+}
+
+func TestClip(t *testing.T) {
+	require.Equal(t, "stop", Clip("stop"))
+	require.Equal(t, strings.Repeat("x", 128), Clip(strings.Repeat("x", 500)))
+	require.Equal(t, strings.Repeat("é", 63), Clip("x" + strings.Repeat("é", 100))[1:])
 }

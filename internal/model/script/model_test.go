@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -44,7 +43,8 @@ func request() agent.Request {
 const second = "{\"text\": \"first\"}\n"
 
 func TestReplies(t *testing.T) {
-	m := newModel(t, `{"calls": [{"id": "c1", "name": "a", "input": {"x": 1}}], "text": "see", "usage": {"input": 5, "output": 2}}
+	m := newModel(t, `{"calls": [{"id": "c1", "name": "a", "input": {"x": 1}}], "text": "see", "usage": {"input": 5, "output": 2}, `+
+		`"reasoning": {"text": "hm", "signature": "s"}}
 {"error": "throttled"}
 {"json": {"a": 1}, "model": "big"}
 {"empty": true}`)
@@ -56,7 +56,8 @@ func TestReplies(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, agent.Reply{
 		Model: "big", Text: "see", StopReason: "tool_calls", Usage: run.Usage{Input: 5, Output: 2},
-		Calls: []agent.ReplyCall{{ID: "c1", Name: "a", Input: json.RawMessage(`{"x":1}`)}},
+		Calls:     []agent.ReplyCall{{ID: "c1", Name: "a", Input: json.RawMessage(`{"x":1}`)}},
+		Reasoning: []run.RepliedReasoning{{Reasoning: run.Reasoning{Text: "hm", Signature: "s", Provider: "script", Model: "big"}}},
 	}, reply)
 	_, err = ask(2, 0)
 	require.Equal(t, &agent.ModelError{Class: agent.ModelThrottled, Model: "big", Message: "scripted error, model.jsonl:2"}, err)
@@ -71,15 +72,6 @@ func TestReplies(t *testing.T) {
 	require.Empty(t, m.Failures())
 }
 
-func TestReasoningNamesItsModel(t *testing.T) {
-	m := newModel(t, `{"text": "a", "reasoning": {"text": "hm", "signature": "s"}}`)
-	for range 2 {
-		reply, err := m.Generate(context.Background(), agent.Request{Inference: 1, Model: agent.ModelSpec{ID: "big"}})
-		require.NoError(t, err)
-		require.Equal(t, thoughts(run.Reasoning{Text: "hm", Signature: "s", Provider: "script", Model: "big"}), reply.Reasoning)
-	}
-}
-
 func TestWantedOutput(t *testing.T) {
 	r := agent.Request{Inference: 1, Output: agent.OutputFormat{JSON: true, Schema: json.RawMessage(`{"type":"object"}`)}}
 	m := newModel(t, `{"json": {}, "want": {"output": {"format": "json", "schema": {"type": "object"}}}}`)
@@ -90,16 +82,6 @@ func TestWantedOutput(t *testing.T) {
 	requireFailures(t, m, err, []string{`model.jsonl:1: output: got {"format":"json","schema":{"type":"object"}}, want null`})
 	_, err = newModel(t, `{"text": "a", "want": {"output": null}}`).Generate(context.Background(), agent.Request{Inference: 1})
 	require.NoError(t, err)
-}
-
-// A process that was started again has no memory of what was asked, and gives the same reply.
-func TestStateless(t *testing.T) {
-	text := "{\"error\": \"server\"}\n{\"text\": \"one\"}\n{\"text\": \"two\"}\n"
-	for range 2 {
-		reply, err := newModel(t, text).Generate(context.Background(), agent.Request{Inference: 2})
-		require.NoError(t, err)
-		require.Equal(t, "two", reply.Text)
-	}
 }
 
 func TestWant(t *testing.T) {
@@ -203,7 +185,7 @@ func TestWrongModelAndEnd(t *testing.T) {
 }
 
 func TestStream(t *testing.T) {
-	m := newModel(t, `{"text": "whole"}
+	m := newModel(t, `{"text": "whole", "reasoning": "hm"}
 {"chunks": ["a", "", "b"]}
 {"calls": [{"name": "x"}]}
 {"error": "server"}`)
@@ -215,32 +197,7 @@ func TestStream(t *testing.T) {
 	}
 	_, err := m.Generate(context.Background(), agent.Request{Inference: 4})
 	require.Error(t, err)
-	require.Equal(t, []string{"text whole", "text a", "text b", "call x{}"}, pieces)
-}
-
-// A stream breaks off behind what the line has: as its inference's reply, or as one of its errors.
-func TestBrokenStream(t *testing.T) {
-	m := newModel(t, `{"error": "timeout", "chunks": ["I ", "ren"], "reasoning": "hm"}
-{"text": "I rename", "calls": [{"id": "a", "name": "x"}], "usage": {"input": 3}, "cut": true}
-{"error": "server"}`)
-	heard := ""
-	m.OnDelta = func(_ agent.Request, d agent.Delta) { heard += d.Text }
-	fails := func(inference int64, attempt int) *agent.ModelError {
-		_, err := m.Generate(context.Background(), agent.Request{Inference: inference, Attempt: attempt})
-		var failure *agent.ModelError
-		require.ErrorAs(t, err, &failure)
-		return failure
-	}
-	first := fails(1, 0)
-	require.Equal(t, agent.ModelTimeout, first.Class)
-	require.Equal(t, "I ren", first.Partial.Text)
-	require.Equal(t, "hmI ren", heard)
-	second := fails(1, 1)
-	require.Equal(t, agent.ModelConnection, second.Class)
-	require.Equal(t, &agent.Reply{
-		Model: "script", Text: "I rename", Calls: []agent.ReplyCall{{ID: "a", Name: "x", Input: []byte("{}")}}, StopReason: policy.StopInterrupted, Usage: run.Usage{Input: 3},
-	}, second.Partial)
-	require.Nil(t, fails(2, 0).Partial)
+	require.Equal(t, []string{"reasoning hm", "text whole", "text a", "text b", "call x{}"}, pieces)
 }
 
 func TestContextDone(t *testing.T) {

@@ -13,48 +13,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-func TestParse(t *testing.T) {
-	tests := []struct {
-		name, text string
-		want       line // without what is as it is written
-	}{
-		{"text", `{"text": "hi"}`, line{text: "hi"}},
-		{"empty text", `{"text": ""}`, line{}},
-		{"calls", `{"calls": [{"id": "c1", "name": "orders_get", "input": {"id": 1.0}}], "text": "let me see"}`,
-			line{text: "let me see", calls: []agent.ReplyCall{{ID: "c1", Name: "orders_get", Input: json.RawMessage(`{"id":1.0}`)}}}},
-		{"call without id and input", `{"calls": [{"name": "a"}]}`, line{calls: []agent.ReplyCall{{Name: "a", Input: json.RawMessage(`{}`)}}}},
-		{"input that is no object", `{"calls": [{"name": "a", "input": "{"}]}`, line{calls: []agent.ReplyCall{{Name: "a", Input: json.RawMessage(`"{"`)}}}},
-		{"input that a model wrote badly", `{"calls": [{"name": "a", "input": {"n": 1, "n": 2}}]}`, line{calls: []agent.ReplyCall{{Name: "a", Input: json.RawMessage(`{"n":1,"n":2}`)}}}},
-		{"json", `{"json": {"b": 1, "a": [1, 2]}}`, line{text: `{"b":1,"a":[1,2]}`}},
-		{"empty", `{"empty": true}`, line{}},
-		{"error", `{"error": "context_overflow"}`, line{}},
-		{"usage and model", `{"text": "", "usage": {"input": 3, "output": 4}, "model": "big"}`,
-			line{}},
-		{"want", `{"text": "", "want": {"tools": [], "lifecycle": "init"}}`, line{}},
-		{"lifecycle pattern", `{"text": "", "want": {"lifecycle": "~^init$"}}`, line{}},
-		{"reasoning", `{"text": "a", "reasoning": "hm"}`, line{text: "a", reasoning: thoughts(run.Reasoning{Text: "hm"})}},
-		{"cut short", `{"text": "a", "stop": "max_tokens"}`, line{text: "a"}},
-		{"reasoning alone", `{"empty": true, "reasoning": {"signature": "s"}}`, line{reasoning: thoughts(run.Reasoning{Signature: "s"})}},
-		{"much reasoning", `{"empty": true, "reasoning": [{"text": "hm", "signature": "s"}, {"redacted": "AP8="}, "so"]}`,
-			line{reasoning: thoughts(run.Reasoning{Text: "hm", Signature: "s"}, run.Reasoning{Redacted: []byte{0, 255}}, run.Reasoning{Text: "so"})}},
-		{"chunks", `{"chunks": ["a", "b"]}`, line{text: "ab"}},
-		{"chunks of a text", `{"text": "ab", "chunks": ["a", "b"]}`, line{text: "ab"}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			s, err := Parse("model.jsonl", []byte(tt.text+"\r\n"))
-			require.NoError(t, err)
-			tt.want.number = 1
-			require.Len(t, s.blocks, 1)
-			require.Len(t, s.blocks[0], 1)
-			got := s.blocks[0][0]
-			got.Line = Line{}
-			require.Equal(t, tt.want, got)
-			require.Equal(t, 2, s.end)
-		})
-	}
-}
-
 func TestParseRefuses(t *testing.T) {
 	tests := []struct{ text, err string }{
 		{`{"text": "a"`, `want `},
@@ -110,33 +68,6 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-func TestAt(t *testing.T) {
-	s, err := Parse("m", []byte(`{"text": "one"}
-{"error": "throttled"}
-
-{"error": "auth"}
-{"text": "two"}
-{"error": "server"}
-{"error": "server"}
-`))
-	require.NoError(t, err)
-	tests := []struct {
-		inference int64
-		attempt   int
-		number    int // 0 = none
-	}{
-		{0, 0, 0}, {1, -1, 0}, {4, 0, 0},
-		{1, 0, 1}, {1, 1, 1},
-		{2, 0, 2}, {2, 1, 4}, {2, 2, 5}, {2, 9, 5},
-		{3, 0, 6}, {3, 1, 7}, {3, 2, 7},
-	}
-	for _, tt := range tests {
-		l, ok := s.lineFor(agent.Request{Inference: tt.inference, Attempt: tt.attempt})
-		require.Equal(t, tt.number, l.number, "inference %d attempt %d", tt.inference, tt.attempt)
-		require.Equal(t, tt.number != 0, ok)
-	}
-}
-
 // Asking each inference again until it is answered visits every line of a script once, in order.
 func TestPropertyOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -159,6 +90,10 @@ func TestPropertyOrder(t *testing.T) {
 			}
 		}
 		require.Equal(t, number+1, s.end)
+		for _, beyond := range []agent.Request{{}, {Inference: 1, Attempt: -1}, {Inference: int64(len(errors) + 1)}} {
+			_, ok := s.lineFor(beyond)
+			require.False(t, ok)
+		}
 	})
 }
 
@@ -181,14 +116,6 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
-}
-
-func thoughts(all ...run.Reasoning) []run.RepliedReasoning {
-	list := make([]run.RepliedReasoning, len(all))
-	for i, b := range all {
-		list[i].Reasoning = b
-	}
-	return list
 }
 
 // Notes are answered before the inference that they make room for, and its own lines are counted without them.

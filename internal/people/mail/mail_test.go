@@ -174,10 +174,14 @@ func TestB2MailIsNeverCut(t *testing.T) {
 func TestOutcome(t *testing.T) {
 	at := asked.Add(time.Minute)
 	for want, a := range map[string]approval.Approval{
-		"Approved by user:ana at 2026-11-20 10:01:00 UTC.":                                    {Status: approval.Approved, Decisions: []approval.Decision{{By: "user:ben", Action: approval.Approve}, {By: "user:ana", Action: approval.Approve, At: at}}},
-		"Approved with other arguments by user:ana at 2026-11-20 10:01:00 UTC.":               {Status: approval.Approved, Decisions: []approval.Decision{{By: "user:ana", Action: approval.Edit, At: at}}},
-		"Denied by user:ana at 2026-11-20 10:01:00 UTC.":                                      {Status: approval.Denied, Decisions: []approval.Decision{{By: "user:ana", At: at}}},
-		"Denied by somebody at 2026-11-20 10:01:00 UTC.":                                      {Status: approval.Denied, Decisions: []approval.Decision{{By: "user:x\n<b>", At: at}}},
+		"Approved by user:ana at 2026-11-20 10:01:00 UTC.":                      {Status: approval.Approved, Decisions: []approval.Decision{{By: "user:ben", Action: approval.Approve}, {By: "user:ana", Action: approval.Approve, At: at}}},
+		"Approved with other arguments by user:ana at 2026-11-20 10:01:00 UTC.": {Status: approval.Approved, Decisions: []approval.Decision{{By: "user:ana", Action: approval.Edit, At: at}}},
+		"Denied by user:ana at 2026-11-20 10:01:00 UTC.":                        {Status: approval.Denied, Decisions: []approval.Decision{{By: "user:ana", At: at}}},
+		"Denied by somebody at 2026-11-20 10:01:00 UTC.":                        {Status: approval.Denied, Decisions: []approval.Decision{{By: "user:x\n<b>", At: at}}},
+		"Cancelled by user:ana at 2026-11-20 10:01:00 UTC. It was not carried out.": {
+			Status: approval.Cancelled, Decisions: []approval.Decision{{By: "user:ana", At: at}},
+		},
+		"No longer needed: it was overtaken by what happened since. Nobody has to decide.":    {Status: approval.Voided},
 		"Cancelled. It was not carried out.":                                                  {Status: approval.Cancelled},
 		"Expired at 2026-11-20 10:01:00 UTC: nobody decided in time. It was not carried out.": {Status: approval.Expired, ExpiresAt: at},
 		"It still waits for a decision.":                                                      {Status: approval.Pending},

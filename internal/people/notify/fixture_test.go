@@ -239,6 +239,23 @@ func (w *fixture) notifyPeople() {
 	require.NoError(w.t, err)
 }
 
+// told stores a request, and tells people of it.
+func told(t *testing.T, change ...func(a *approval.Approval)) *fixture {
+	t.Helper()
+	w := newFixture(t)
+	w.store(newRequest(change...))
+	w.notifyPeople()
+	return w
+}
+
+// ensure lets the sweep look whether somebody was told.
+func (w *fixture) ensure(a approval.Approval) map[string]int64 {
+	w.t.Helper()
+	did, err := w.n.EnsureNotified(context.Background(), a)
+	require.NoError(w.t, err)
+	return did
+}
+
 // sweep runs a sweep at that time after the request.
 func (w *fixture) sweep(after time.Duration) map[string]int64 {
 	w.t.Helper()

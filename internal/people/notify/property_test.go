@@ -207,3 +207,19 @@ func TestC3TwoAtOnce(t *testing.T) {
 	}
 	require.Equal(t, time.Duration(-1), w.nextDue())
 }
+
+// FuzzDueItem: a place of the index is read as what it was written for, or it is none.
+func FuzzDueItem(f *testing.F) {
+	f.Add("0000000005000#acme#r1#a1")
+	f.Add("5000#acme#r#a#1")
+	f.Add("-1###")
+	f.Fuzz(func(t *testing.T, sort string) {
+		at, tenant, run, id, err := parseDueSortKey(sort)
+		if err != nil {
+			return
+		}
+		again, sameTenant, sameRun, sameID, err := parseDueSortKey(dueSortKey(at, tenant, run, id))
+		require.NoError(t, err)
+		require.Equal(t, []any{at, tenant, run, id}, []any{again, sameTenant, sameRun, sameID})
+	})
+}

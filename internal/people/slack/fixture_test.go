@@ -82,6 +82,37 @@ func newWorkspace(t *testing.T) (*slackfake.Server, *slack.Channel, string) {
 	return s, slack.New(slack.Options{Token: slack.Token(token), Base: srv.URL + "/api", Clock: clock.System()}), srv.URL
 }
 
+// direct is the way to a server without a network, also in a bubble.
+type direct struct{ http.Handler }
+
+func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme+"://"+r.URL.Host != "https://slack.com" {
+		return nil, fmt.Errorf("asked %s", r.URL.Host)
+	}
+	w := httptest.NewRecorder()
+	d.ServeHTTP(w, r)
+	return w.Result(), nil
+}
+
+// newDirect is a channel to a fake Slack without a network.
+func newDirect(s *slackfake.Server) *slack.Channel {
+	s.Token, s.Team, s.Members = token, team, []string{ana.Slack}
+	return slack.New(slack.Options{
+		Token: slack.Token(token), HTTP: &http.Client{Transport: direct{s}}, Clock: clock.System(),
+	})
+}
+
+// clickBody is the body of a click on a message that a fake Slack without a network has.
+func clickBody(t testing.TB, action, answer string) []byte {
+	t.Helper()
+	s := &slackfake.Server{}
+	ref, err := newDirect(s).Send(t.Context(), newMessage(ana, "x"))
+	require.NoError(t, err)
+	body, err := s.Request(slackfake.Click{Member: ana.Slack, Ref: ref, Action: action, Answer: answer, Note: "n"})
+	require.NoError(t, err)
+	return body
+}
+
 // shown is all visible text of a message.
 func shown(m slackfake.Message) string {
 	var all []string
@@ -165,6 +196,11 @@ func postBody(h http.Handler, headers map[string]string, body []byte) int {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return w.Code
+}
+
+// postSigned sends it signed as it should be.
+func postSigned(h http.Handler, body []byte) int {
+	return postBody(h, slackfake.Headers(secret, time.Now(), body), body)
 }
 
 // lastAnswer is the last answer to a person who clicked.

@@ -54,8 +54,7 @@ func newOffice(t *testing.T) *office {
 
 // click clicks, signed as it should be, and gives the status of the answer.
 func (o *office) click(member, action, note string) int {
-	body := o.body(member, action, note)
-	return postBody(o.in, slackfake.Headers(secret, time.Now(), body), body)
+	return postSigned(o.in, o.body(member, action, note))
 }
 
 func (o *office) body(member, action, note string) []byte {
@@ -165,11 +164,11 @@ func TestC1SecretRotation(t *testing.T) {
 		require.Equal(t, http.StatusOK, postBody(o.in, slackfake.Headers(s, time.Now(), body), body))
 	}
 	o.in.Secrets = slack.ParseSecrets("new-secret")
-	require.Equal(t, http.StatusUnauthorized, postBody(o.in, slackfake.Headers(secret, time.Now(), body), body))
+	require.Equal(t, http.StatusUnauthorized, postSigned(o.in, body))
 	require.Empty(t, slack.ParseSecrets(" , "))
 }
 
-// What Slack does not send is refused, and what it sends and we do not ask for is taken without a word.
+// What TestBadPayloads does not have: what Slack does not send is refused, and what it sends and we do not ask for is taken without a word.
 func TestC1Payloads(t *testing.T) {
 	o := newOffice(t)
 	good, err := url.ParseQuery(string(o.body(ana.Slack, "approve", "")))
@@ -184,29 +183,24 @@ func TestC1Payloads(t *testing.T) {
 		"no payload":        {"a=b", 400},
 		"two payloads":      {form(p) + "&" + form(p), 400},
 		"more than it":      {form(p) + "&x=y", 400},
-		"no JSON":           {form("{"), 400},
-		"a list":            {form("[]"), 400},
-		"a key twice":       {form(strings.Replace(p, `"type":"block_actions"`, `"type":"block_actions","type":"block_actions"`, 1)), 400},
 		"two values":        {form(p + p), 400},
 		"a bad escape":      {"payload=%zz", 400},
-		"deep":              {form(`{"type":"block_actions","x":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + "}"), 400},
 		"a dialog":          {form(strings.Replace(p, `"block_actions"`, `"view_submission"`, 1)), 200},
 		"a shortcut":        {form(`{"type":"shortcut"}`), 200},
-		"nothing":           {form(`{}`), 200},
 		"no user":           {form(strings.ReplaceAll(p, ana.Slack, "")), 200},
 		"a link":            {form(strings.ReplaceAll(p, `"action_id":"approve"`, `"action_id":"open"`)), 200},
 		"a foreign value":   {form(strings.ReplaceAll(p, `"value":"{`, `"value":"x{`)), 200},
 		"another version":   {form(strings.ReplaceAll(p, `{\"v\":1`, `{\"v\":2`)), 200},
 		"more in the value": {form(strings.ReplaceAll(p, `{\"v\":1`, `{\"x\":1,\"v\":1`)), 200},
 	} {
-		require.Equal(t, c.want, postBody(o.in, slackfake.Headers(secret, time.Now(), []byte(c.body)), []byte(c.body)), name)
+		require.Equal(t, c.want, postSigned(o.in, []byte(c.body)), name)
 		require.Empty(t, o.desk.got, name)
 	}
 	h := slackfake.Headers(secret, time.Now(), []byte(form(p)))
 	h["Content-Type"] = "application/json"
 	require.Equal(t, 400, postBody(o.in, h, []byte(form(p))))
 	large := bytes.Repeat([]byte("x"), 1<<20+1)
-	require.Equal(t, 413, postBody(o.in, slackfake.Headers(secret, time.Now(), large), large))
+	require.Equal(t, 413, postSigned(o.in, large))
 	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPut} {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(method, slack.Path, strings.NewReader(form(p)))
@@ -217,7 +211,7 @@ func TestC1Payloads(t *testing.T) {
 		require.Equal(t, http.StatusMethodNotAllowed, w.Code, method)
 	}
 	require.Empty(t, o.desk.got)
-	require.Equal(t, 200, postBody(o.in, slackfake.Headers(secret, time.Now(), []byte(form(p))), []byte(form(p))), "the body they were made of decides")
+	require.Equal(t, 200, postSigned(o.in, []byte(form(p))), "the body they were made of decides")
 	require.Len(t, o.desk.got, 1)
 }
 
@@ -230,7 +224,7 @@ func TestC1WhoClicks(t *testing.T) {
 
 	body := []byte(strings.ReplaceAll(string(o.body(ana.Slack, "approve", "")), "%22team_id%22%3A%22T0001%22", "%22team_id%22%3A%22T0666%22"))
 	require.Contains(t, string(body), "T0666")
-	require.Equal(t, 200, postBody(o.in, slackfake.Headers(secret, time.Now(), body), body))
+	require.Equal(t, 200, postSigned(o.in, body))
 	require.Contains(t, lastAnswer(t, o.slack), "does not know you")
 	require.Empty(t, o.desk.got, "the same member id in another workspace is another person")
 
@@ -308,11 +302,13 @@ func TestC1Updated(t *testing.T) {
 	o.click(ana.Slack, "approve", "")
 	require.Equal(t, approval.Denied, (<-updated).Status, "the message was out of date: somebody clicked")
 
-	s := &slackfake.Server{Token: token, Team: team, Members: []string{ana.Slack}}
-	ref, err := slack.New(slack.Options{Token: slack.Token(token), HTTP: &http.Client{Transport: direct{s}}, Clock: clock.System()}).Send(t.Context(), newMessage(ana, "x"))
-	require.NoError(t, err)
-	body, err := s.Request(slackfake.Click{Member: ana.Slack, Ref: ref, Action: "approve"})
-	require.NoError(t, err)
+	void := o.desk.now // who clicks first after the policy has changed has every message say that it is void
+	void.Status = approval.Voided
+	o.desk.fail = &approval.PolicyError{Approval: void}
+	o.click(ana.Slack, "approve", "")
+	require.Equal(t, approval.Voided, (<-updated).Status)
+
+	body := clickBody(t, "approve", "")
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := newRequest("x")
 		finished := false
@@ -321,7 +317,7 @@ func TestC1Updated(t *testing.T) {
 			UpdateMessages: func(context.Context, approval.Approval) { time.Sleep(10 * time.Second); finished = true },
 		}
 		began := time.Now()
-		require.Equal(t, 200, postBody(in, slackfake.Headers(secret, began, body), body))
+		require.Equal(t, 200, postSigned(in, body))
 		require.Less(t, time.Since(began), 3*time.Second)
 		require.False(t, finished)
 		time.Sleep(time.Minute)
@@ -341,20 +337,21 @@ func TestC1AnswersGoToSlackAlone(t *testing.T) {
 		w.WriteHeader(http.StatusFound)
 		return w.Result(), nil
 	})}
+	post := func(address string) {
+		body, err := o.slack.Request(slackfake.Click{Member: ana.Slack, Ref: o.ref, Action: "approve", Answer: address})
+		require.NoError(t, err)
+		require.Equal(t, 200, postSigned(o.in, body))
+	}
 	for _, address := range []string{
 		"", "http://hooks.slack.com/actions/x", "https://hooks.slack.com.evil.example/x", "https://evil.example/hooks.slack.com", "https://hooks.slack.com:8443/x",
 		"https://hooks.slack.com@evil.example/x", "https://u:p@hooks.slack.com/x", "https://169.254.169.254/latest", "https://localhost/", "//hooks.slack.com/x",
 		"https:hooks.slack.com/x", "https://hooks.slack.com\\@evil.example/", "https://HOOKS.slack.com./x", "file:///etc/passwd", "https://hooks.slack.com/x#y",
 	} {
-		body, err := o.slack.Request(slackfake.Click{Member: ana.Slack, Ref: o.ref, Action: "approve", Answer: address})
-		require.NoError(t, err)
-		require.Equal(t, 200, postBody(o.in, slackfake.Headers(secret, time.Now(), body), body))
+		post(address)
 		require.Empty(t, asked, address)
 	}
 	const good = "https://hooks.slack.com/actions/T0001/1/x"
-	body, err := o.slack.Request(slackfake.Click{Member: ana.Slack, Ref: o.ref, Action: "approve", Answer: good})
-	require.NoError(t, err)
-	require.Equal(t, 200, postBody(o.in, slackfake.Headers(secret, time.Now(), body), body))
+	post(good)
 	require.Equal(t, []string{good}, asked, "and no redirect is followed")
 }
 
@@ -364,9 +361,7 @@ func (f trip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // Slack waits for three seconds, and so does nobody longer, however slow the desk and Slack's own hooks are.
 func TestC1AnswersWithinThreeSeconds(t *testing.T) {
-	s := &slackfake.Server{Token: token, Team: team, Members: []string{ana.Slack}}
-	ref, err := slack.New(slack.Options{Token: slack.Token(token), HTTP: &http.Client{Transport: direct{s}}, Clock: clock.System()}).Send(t.Context(), newMessage(ana, "x"))
-	require.NoError(t, err)
+	body := clickBody(t, "approve", "https://hooks.slack.com/x")
 	for name, slowHooks := range map[string]bool{"a slow desk": false, "slow hooks as well": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -388,10 +383,8 @@ func TestC1AnswersWithinThreeSeconds(t *testing.T) {
 						return httptest.NewRecorder().Result(), nil
 					})},
 				}
-				body, err := s.Request(slackfake.Click{Member: ana.Slack, Ref: ref, Action: "approve", Answer: "https://hooks.slack.com/x"})
-				require.NoError(t, err)
 				began := time.Now()
-				require.Equal(t, 200, postBody(in, slackfake.Headers(secret, began, body), body))
+				require.Equal(t, 200, postSigned(in, body))
 				require.Less(t, time.Since(began), 3*time.Second)
 				require.Equal(t, !slowHooks, strings.Contains(said, "Click again"))
 			})
@@ -401,13 +394,8 @@ func TestC1AnswersWithinThreeSeconds(t *testing.T) {
 
 // Whatever is sent, nothing panics, and nothing is decided that is not signed.
 func FuzzInteractions(f *testing.F) {
-	s := &slackfake.Server{Token: token, Team: team, Members: []string{ana.Slack}}
-	ref, err := slack.New(slack.Options{Token: slack.Token(token), HTTP: &http.Client{Transport: direct{s}}, Clock: clock.System()}).Send(f.Context(), newMessage(ana, "x"))
-	require.NoError(f, err)
 	for _, action := range []string{"approve", "deny", "open"} {
-		body, err := s.Request(slackfake.Click{Member: ana.Slack, Ref: ref, Action: action, Note: "n"})
-		require.NoError(f, err)
-		f.Add(body, "v0=00", "0")
+		f.Add(clickBody(f, action, ""), "v0=00", "0")
 	}
 	f.Add([]byte("payload=null"), "", "")
 	f.Add([]byte(`payload={"type":"block_actions","actions":[{"type":"button","action_id":"deny","value":"null"}]}`), "v0=", "1")
@@ -419,9 +407,7 @@ func FuzzInteractions(f *testing.F) {
 		if code := postBody(in, h, body); code != http.StatusUnauthorized || len(d.got) > 0 {
 			t.Fatalf("an unsigned body was answered %d, decided %d", code, len(d.got))
 		}
-		switch code := postBody(in, slackfake.Headers(secret, time.Now(), body), body); code {
-		case http.StatusOK, http.StatusBadRequest:
-		default:
+		if code := postSigned(in, body); code != http.StatusOK && code != http.StatusBadRequest {
 			t.Fatalf("a signed body was answered %d", code)
 		}
 		for _, r := range d.got {
@@ -437,15 +423,3 @@ var (
 	_ http.Handler     = (*slack.Interactions)(nil)
 	_ person.Directory = fakeDirectory{}
 )
-
-// Who clicks first after the policy has changed has every message about the request say that it is void.
-func TestC1VoidedByPolicyIsUpdated(t *testing.T) {
-	o := newOffice(t)
-	void := o.desk.now
-	void.Status = approval.Voided
-	updated := make(chan approval.Approval, 1)
-	o.in.UpdateMessages = func(_ context.Context, a approval.Approval) { updated <- a }
-	o.desk.fail = &approval.PolicyError{Approval: void}
-	require.Equal(t, 200, o.click(ana.Slack, "approve", ""))
-	require.Equal(t, approval.Voided, (<-updated).Status)
-}

@@ -2,9 +2,7 @@ package dynamo
 
 import (
 	"bytes"
-	"compress/flate"
 	"io"
-	"strings"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -121,22 +119,6 @@ func FuzzInflate(f *testing.F) {
 		require.NoError(t, err)
 		require.True(t, bytes.Equal(out, back))
 	})
-}
-
-// TestInflateOtherLevels: a body written by another compressor reads all the same: the format is RFC 1951, not a version of Go.
-func TestInflateOtherLevels(t *testing.T) {
-	text := []byte(strings.Repeat("tool results are mostly text. ", 400))
-	for level := flate.HuffmanOnly; level <= flate.BestCompression; level++ {
-		var b bytes.Buffer
-		w, err := flate.NewWriter(&b, level)
-		require.NoError(t, err)
-		_, err = w.Write(text)
-		require.NoError(t, err)
-		require.NoError(t, w.Close())
-		got, err := inflate(b.Bytes())
-		require.NoError(t, err)
-		require.Equal(t, text, got)
-	}
 }
 
 // FuzzCursor: any cursor is refused as store.ErrInvalid or is the position of an item, and stays within its partition.

@@ -1,7 +1,6 @@
 package dynamo_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -219,10 +218,8 @@ func TestWriteAnswers(t *testing.T) {
 		{"too large", refusalSaying("ValidationException", sizeMessage), "too large"},
 		{"invalid", refusalSaying("ValidationException", "The provided key element does not match the schema"), "invalid"},
 		{"denied", refusal("AccessDeniedException"), "uncertain"},
-		{"no table", refusal("ResourceNotFoundException"), "uncertain"},
-		{"down", down, "uncertain"},
-		{"connection lost", reset, "uncertain"},
-		{"attempt timed out", slow, "uncertain"},
+		{"no table", refusal("ResourceNotFoundException"), "uncertain"}, {"down", down, "uncertain"},
+		{"connection lost", reset, "uncertain"}, {"attempt timed out", slow, "uncertain"},
 		{"answer cut short", answer(200, `{"Attrib`), "uncertain"},
 		{"refusal cut short", answer(400, `{"__type":"com.amaz`), "uncertain"},
 		{"another's answer", answer(502, `<html>Bad gateway</html>`), "uncertain"},
@@ -398,16 +395,22 @@ func lossy(t *testing.T, operation string, lose int) (*dynamo.Table, *losing) {
 	return dynamo.New(cfg, name, token), l
 }
 
+// requirePut wants what put writes.
+func requirePut(t *testing.T, tb *dynamo.Table) {
+	t.Helper()
+	it, found, err := tb.Get(t.Context(), key)
+	require.NoError(t, err)
+	require.True(t, found)
+	require.Equal(t, put.Item.Body, it.Body)
+}
+
 // Executed, then lost: the transaction is sent again under its token, is not executed again, and says that it is done, though its
 // own condition would not hold any more.
 func TestTransactionExecutedThenLost(t *testing.T) {
 	tb, l := lossy(t, "TransactWriteItems", 1)
 	require.NoError(t, tb.Write(t.Context(), put, another))
 	require.Equal(t, 2, l.sent)
-	it, found, err := tb.Get(t.Context(), key)
-	require.NoError(t, err)
-	require.True(t, found)
-	require.Equal(t, []byte("body"), it.Body)
+	requirePut(t, tb)
 	require.Equal(t, "failed [0]", meaning(tb.Write(t.Context(), put, another)), "another call is another transaction")
 }
 
@@ -415,9 +418,7 @@ func TestTransactionLostTwice(t *testing.T) {
 	tb, l := lossy(t, "TransactWriteItems", 2)
 	require.Equal(t, "uncertain", meaning(tb.Write(t.Context(), put, another)))
 	require.Equal(t, 2, l.sent)
-	_, found, err := tb.Get(t.Context(), key)
-	require.NoError(t, err)
-	require.True(t, found, "and it was executed")
+	requirePut(t, tb) // it was executed
 }
 
 // Executed, then lost: a put says that it does not know, and not that its condition failed.
@@ -425,8 +426,5 @@ func TestPutExecutedThenLost(t *testing.T) {
 	tb, l := lossy(t, "PutItem", 1)
 	require.Equal(t, "uncertain", meaning(tb.Write(t.Context(), put)))
 	require.Equal(t, 1, l.sent)
-	it, found, err := tb.Get(t.Context(), key)
-	require.NoError(t, err)
-	require.True(t, found)
-	require.True(t, bytes.Equal(put.Item.Body, it.Body))
+	requirePut(t, tb)
 }

@@ -151,31 +151,29 @@ func TestABodyThatNoArgumentIsFor(t *testing.T) {
 func TestArgumentsThatAreRefused(t *testing.T) {
 	s := newSite(t, ok)
 	tool := agent.HTTPTool{Method: "POST", URL: s.URL + "/o/{id}?q={q}", Headers: map[string]string{"X-Note": "n {x}"}}
-	for args, want := range map[string]string{
-		`{}`:                              "missing",
-		`{"id":null}`:                     "missing",
-		`{"id":""}`:                       "empty",
-		`{"id":".."}`:                     "leads elsewhere",
-		`{"id":"."}`:                      "leads elsewhere",
-		`{"id":"../admin"}`:               "leads elsewhere",
-		`{"id":"a/../../admin"}`:          "leads elsewhere",
-		`{"id":"a\\..\\b"}`:               "leads elsewhere",
-		`{"id":"..;/admin"}`:              "leads elsewhere",
-		`{"id":"a\u0000b"}`:               "control character",
-		`{"id":"a\nb"}`:                   "control character",
-		`{"id":{"a":1}}`:                  "a list or an object",
-		`{"id":["a"]}`:                    "a list or an object",
-		`{"id":"a","q":{"b":1}}`:          "a list or an object",
-		`{"id":"a","q":[["b"]]}`:          "a list or an object",
-		`{"id":"a","x":"b\r\nX-Evil: 1"}`: "X-Note would have a control character",
-		`{"id":"a","x":"b\nX-Evil: 1"}`:   "X-Note would have a control character",
-		`{"id":"a","x":["b"]}`:            "a list or an object",
+	for want, all := range map[string][]string{
+		"missing": {`{}`, `{"id":null}`},
+		"empty":   {`{"id":""}`},
+		"leads elsewhere": {
+			`{"id":".."}`, `{"id":"."}`, `{"id":"../admin"}`, `{"id":"a/../../admin"}`, `{"id":"a\\..\\b"}`,
+			`{"id":"..;/admin"}`,
+		},
+		"control character": {`{"id":"a\u0000b"}`, `{"id":"a\nb"}`},
+		"a list or an object": {
+			`{"id":{"a":1}}`, `{"id":["a"]}`, `{"id":"a","q":{"b":1}}`, `{"id":"a","q":[["b"]]}`,
+			`{"id":"a","x":["b"]}`,
+		},
+		"X-Note would have a control character": {
+			`{"id":"a","x":"b\r\nX-Evil: 1"}`, `{"id":"a","x":"b\nX-Evil: 1"}`,
+		},
 	} {
-		res, err := enter(t, s, tool, `"id":{},"q":{},"x":{}`, args)
-		require.NoError(t, err, args)
-		require.True(t, res.IsError)
-		require.Contains(t, res.Content, "Nothing was sent", args)
-		require.Contains(t, res.Content, want, args)
+		for _, args := range all {
+			res, err := enter(t, s, tool, `"id":{},"q":{},"x":{}`, args)
+			require.NoError(t, err, args)
+			require.True(t, res.IsError)
+			require.Contains(t, res.Content, "Nothing was sent", args)
+			require.Contains(t, res.Content, want, args)
+		}
 	}
 	require.Empty(t, s.seen)
 }
