@@ -76,7 +76,8 @@ func TestAttemptsThatRunOutOfTime(t *testing.T) {
 		says  string
 	}{
 		"time enough": {
-			5 * time.Minute, []time.Duration{0, 11 * time.Second, 23 * time.Second}, "look ran out of time.\n[It was tried 3 times.]",
+			5 * time.Minute, []time.Duration{0, 11 * time.Second, 23 * time.Second},
+			"look ran out of time.\n[It was tried 3 times.]",
 		},
 		"time for one more": {
 			21 * time.Second, []time.Duration{0, 11 * time.Second}, "look ran out of time.\n[It was tried 2 times.]",
@@ -121,8 +122,7 @@ func TestAToolsDeadlineLiesBeforeTheInvocations(t *testing.T) {
 	}
 }
 
-// Once the run has ended, or another execution owns it, nothing is tried again, and the invocation does not wait for the
-// next try.
+// Once the run has ended, or another execution owns it, nothing is tried again, and nobody waits for the next try.
 func TestNothingIsTriedAgainBehindAnEnd(t *testing.T) {
 	for next, during := range map[string]func(w *world){
 		runtime.NextDone: func(w *world) { w.cancel() },

@@ -59,9 +59,11 @@ func TestToolHearsItsOwnAnswer(t *testing.T) {
 		args    string
 		result  string
 	}{
-		"plugin alone":      {before: []int{0}, answers: []string{`"go"`}, hears: []string{""}},
-		"tool alone":        {tool: []int{0}, answers: []string{`"mine"`}, hears: []string{"", `"mine"`}},
-		"plugin, then tool": {before: []int{0}, tool: []int{1}, answers: []string{`"go"`, `"mine"`}, hears: []string{"", `"mine"`}},
+		"plugin alone": {before: []int{0}, answers: []string{`"go"`}, hears: []string{""}},
+		"tool alone":   {tool: []int{0}, answers: []string{`"mine"`}, hears: []string{"", `"mine"`}},
+		"plugin, then tool": {
+			before: []int{0}, tool: []int{1}, answers: []string{`"go"`, `"mine"`}, hears: []string{"", `"mine"`},
+		},
 		"tool, then plugin twice": {
 			before: []int{1, 2}, tool: []int{0}, answers: []string{`"mine"`, `"go"`, `"on"`}, hears: []string{"", `"mine"`},
 		},
@@ -69,8 +71,8 @@ func TestToolHearsItsOwnAnswer(t *testing.T) {
 			before: []int{1}, tool: []int{0, 2}, answers: []string{`"mine"`, `"go"`, `"new"`}, hears: []string{"", `"mine"`, `"new"`},
 		},
 		"other arguments than answered": {
-			mode: run.TicketPass, before: []int{1}, tool: []int{0}, answers: []string{`"mine"`, `{"n":2}`}, hears: []string{"", ""},
-			args: `{"n":2}`,
+			mode: run.TicketPass, before: []int{1}, tool: []int{0}, answers: []string{`"mine"`, `{"n":2}`},
+			hears: []string{"", ""}, args: `{"n":2}`,
 		},
 		"a yes changes no arguments": {
 			mode: run.TicketPass, before: []int{1}, tool: []int{0}, answers: []string{`"mine"`, `true`}, hears: []string{"", `"mine"`},

@@ -96,7 +96,9 @@ func TestListingIsBounded(t *testing.T) {
 			time.Sleep(time.Hour)
 			return has("a"), nil
 		}, "it did not list its tools in time", 61500 * time.Millisecond},
-		"panics": {func(context.Context, string) (agent.ServerTools, error) { panic("secret") }, "it panicked", 1500 * time.Millisecond},
+		"panics": {func(context.Context, string) (agent.ServerTools, error) {
+			panic("secret")
+		}, "it panicked", 1500 * time.Millisecond},
 	} {
 		subtest(t, name, func(t *testing.T, w *world) {
 			s := &servers{list: c.list}

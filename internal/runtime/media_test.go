@@ -69,8 +69,8 @@ func (w *world) watch() *watched {
 	return b
 }
 
-// What cannot be kept is left out, one by one, and the model is told; what the tool did stays done, and what can be kept,
-// data or a blob that the tenant has, is.
+// What cannot be kept is left out, one by one, and the model is told; what the tool did stays done. What can be kept is:
+// data, or a blob that the tenant has.
 func TestToolMediaThatCannotBeKept(t *testing.T) {
 	good := run.Media{Name: "ok", MediaType: "image/png", Data: "AAAA"}
 	const atMost = "is left out: one result gives at most 100000000 bytes of media]"
@@ -134,8 +134,8 @@ func TestToolMediaThatCannotBeStored(t *testing.T) {
 	})
 }
 
-// The same holds for a result that comes late, and for a tool's word on a call that was interrupted; and so does it for a
-// long text, of which the model is shown the beginning.
+// A result that comes late, and a tool's word on a call that was interrupted, are kept as well: media, and a long text of
+// which the model is shown the beginning.
 func TestLateAndReconciledMediaAreKept(t *testing.T) {
 	large, long := page('x', 400<<10), strings.Repeat("日本", 5000)
 	want := []run.Media{{Name: "x.png", MediaType: "image/png", Blob: digestOf(t, large)}}

@@ -47,7 +47,9 @@ func TestToolIndex(t *testing.T) {
 	require.NoError(t, err)
 	require.InDelta(t, got[0], got[1], 1e-9, "length does not count")
 	require.Equal(t, 3, e.asked, "an agent's tools are embedded once, a query every time")
-	for _, texts := range [][]string{{"d1", "long", "a", "b", "zero"}, {"d2", "q", "a", "long"}, {"d2", "q", "a", "unknown"}} {
+	for _, texts := range [][]string{
+		{"d1", "long", "a", "b", "zero"}, {"d2", "q", "a", "long"}, {"d2", "q", "a", "unknown"},
+	} {
 		_, err = ask(texts[0], texts[1], texts[2:]...)
 		require.ErrorIs(t, err, errDimensions)
 	}

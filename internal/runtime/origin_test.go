@@ -129,8 +129,8 @@ func TestForkWithAnotherModel(t *testing.T) {
 }
 
 // A8: a person changed what was lost in the parent. What runs again in the fork is what that person made of it, and
-// the model, whose own words say something else, is told so; also where the fork's own approval changes nothing. A person
-// is asked what became of it, not the tool, which would look for the fork's attempt.
+// the model, whose own words say something else, is told so; also where the fork's own approval changes nothing. What
+// became of it, a person is asked, and not the tool, which would look for the fork's attempt.
 func TestForkInDoubtOfAnEditedCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		parked := w.parkedRun()
