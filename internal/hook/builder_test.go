@@ -43,11 +43,19 @@ func TestBuild(t *testing.T) {
 	require.NotErrorIs(t, err, ErrBuilder, "who ran out of time is asked again")
 }
 
+// An agent in Go that names code which is not there, or is no function, is refused.
 func TestCheck(t *testing.T) {
-	s := Set{Builders: map[string]Builder{"b": func(context.Context, BuildInput) (Built, error) { return Built{}, nil }, "a": nil}}
+	s := Set{
+		Builders: map[string]Builder{"a": nil, "b": func(context.Context, BuildInput) (Built, error) { return Built{}, nil }},
+		Contexts: map[string]ContextSource{"a": nil, "b": func(context.Context, ContextInput) (string, error) { return "", nil }},
+	}
 	require.NoError(t, s.Check(&agent.Definition{}))
-	require.NoError(t, s.Check(&agent.Definition{Builder: "b"}))
-	require.EqualError(t, s.Check(&agent.Definition{Builder: "c"}), `builder: got "c", want a registered context builder: a, b`)
+	require.NoError(t, s.Check(&agent.Definition{Builder: "b", Prompt: agent.Prompt{Planning: "b", RAG: "b"}}))
 	require.Error(t, s.Check(&agent.Definition{Builder: "a"}))
-	require.EqualError(t, Set{}.Check(&agent.Definition{Builder: "c"}), `builder: got "c", want a registered context builder: there is none`)
+	require.EqualError(t, s.Check(&agent.Definition{Builder: "c", Prompt: agent.Prompt{Planning: "c", RAG: "a"}}),
+		`builder: got "c", want a registered context builder: a, b`+"\n"+
+			`prompt.planning: got "c", want a registered context source: a, b`+"\n"+
+			`prompt.rag: got "a", want a registered context source: a, b`)
+	require.EqualError(t, Set{}.Check(&agent.Definition{Builder: "c"}),
+		`builder: got "c", want a registered context builder: there is none`)
 }

@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/countersign/countersign/internal/agent"
 )
 
 func TestContext(t *testing.T) {
@@ -41,12 +39,4 @@ func TestContext(t *testing.T) {
 	_, err = s.Context(gone, "late", ContextInput{})
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, ErrContext, "who ran out of time is asked again")
-}
-
-// An agent in Go that names a source which is not there, or has no function, is refused.
-func TestContextNames(t *testing.T) {
-	s := Set{Contexts: map[string]ContextSource{"a": nil, "b": func(context.Context, ContextInput) (string, error) { return "", nil }}}
-	require.NoError(t, s.Check(&agent.Definition{Prompt: agent.Prompt{Planning: "b", RAG: "b"}}))
-	require.EqualError(t, s.Check(&agent.Definition{Prompt: agent.Prompt{Planning: "c", RAG: "a"}}),
-		`prompt.planning: got "c", want a registered context source: a, b`+"\n"+`prompt.rag: got "a", want a registered context source: a, b`)
 }

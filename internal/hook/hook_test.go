@@ -39,27 +39,6 @@ func built(t *testing.T, name, config string) *hook.Chain {
 	return c
 }
 
-func TestAllPhasesWithoutPlugins(t *testing.T) {
-	var none *hook.Chain
-	ctx, s := context.Background(), &run.AgentState{}
-	require.False(t, none.BeginsRuns())
-	for _, phase := range run.Phases() {
-		h, err := none.State(ctx, phase, &definition, s)
-		require.NoError(t, err)
-		require.True(t, h.Empty())
-	}
-	h, add, err := none.BeforeInference(ctx, &definition, s)
-	require.NoError(t, err)
-	require.True(t, h.Empty())
-	r, err := add.To(agent.Request{System: "s"})
-	require.NoError(t, err)
-	require.Equal(t, agent.Request{System: "s"}, r)
-	h, gate, err := none.BeforeTool(ctx, &definition, s, run.Call{ID: "c"}, nil)
-	require.NoError(t, err)
-	require.True(t, h.Empty())
-	require.Zero(t, gate)
-}
-
 func errorText(g agent.PluginGate) string {
 	var said []string
 	if g.Block != nil {
@@ -84,22 +63,16 @@ func TestFiltersCompose(t *testing.T) {
 			BeforeInference: func(_ context.Context, m *hook.BeforeInference) error { m.IncludeOnly(tools...); return nil },
 		}
 	}
-	exclude := func(tools ...string) hook.Plugin {
-		return hook.Plugin{
-			BeforeInference: func(_ context.Context, m *hook.BeforeInference) error { m.Exclude(tools...); return nil },
-		}
+	exclude := hook.Plugin{
+		BeforeInference: func(_ context.Context, m *hook.BeforeInference) error { m.Exclude("pay", "ghost"); return nil },
 	}
 	for _, c := range []struct {
 		plugins []hook.Plugin
 		hidden  []string
 	}{
-		{nil, nil},
-		{[]hook.Plugin{include("look")}, []string{"mail.send", "pay"}},
 		{[]hook.Plugin{include("look"), include("pay")}, []string{"mail.send"}},
-		{[]hook.Plugin{include()}, []string{"look", "mail.send", "pay"}},
-		{[]hook.Plugin{exclude("pay"), include("look", "pay")}, []string{"mail.send", "pay"}},
-		{[]hook.Plugin{include("look", "pay"), exclude("pay")}, []string{"mail.send", "pay"}},
-		{[]hook.Plugin{exclude("ghost")}, nil},
+		{[]hook.Plugin{exclude, include("look", "pay")}, []string{"mail.send", "pay"}},
+		{[]hook.Plugin{include("look", "pay"), exclude}, []string{"mail.send", "pay"}},
 	} {
 		h, _, err := chain(t, c.plugins...).BeforeInference(context.Background(), &definition, &run.AgentState{})
 		require.NoError(t, err)
@@ -112,57 +85,35 @@ func TestFirstEndCounts(t *testing.T) {
 	stop := hook.Plugin{
 		AfterInference: func(_ context.Context, m *hook.AfterInference) error { m.Stop("enough"); return nil },
 	}
-	for _, c := range []struct {
-		plugins []hook.Plugin
-		want    run.Reason
-	}{{nil, ""}, {[]hook.Plugin{end, stop}, run.ReasonPluginRequested}, {[]hook.Plugin{stop, end}, "stopped:enough"}} {
-		h, err := chain(t, c.plugins...).AfterInference(context.Background(), &definition, &run.AgentState{}, nil)
+	for want, plugins := range map[run.Reason][]hook.Plugin{
+		run.ReasonPluginRequested: {end, stop}, "stopped:enough": {stop, end},
+	} {
+		h, err := chain(t, plugins...).AfterInference(context.Background(), &definition, &run.AgentState{}, nil)
 		require.NoError(t, err)
-		require.Equal(t, c.want, h.End)
+		require.Equal(t, want, h.End)
 	}
 }
 
 func TestFailures(t *testing.T) {
-	at := func(f func(context.Context, *hook.Moment) error) hook.Plugin { return hook.Plugin{RunEnd: f} }
-	for name, c := range map[string]struct {
-		do   func(context.Context, *hook.Moment) error
-		want string
-	}{
-		"an error": {
-			func(context.Context, *hook.Moment) error { return errors.New("no luck") }, "plugin p0 failed in run_end: no luck",
-		},
-		"a long one": {
-			func(context.Context, *hook.Moment) error { return errors.New(strings.Repeat("x", 3000)) }, strings.Repeat("x", 2000) + " […]",
-		},
-		"a panic": {
-			func(context.Context, *hook.Moment) error { panic("secret") }, "plugin p0 failed in run_end: it panicked",
-		},
-		"a patch of the root": {
-			func(_ context.Context, m *hook.Moment) error { m.Patch("", 1); return nil }, "want an object",
-		},
-		"a patch below a scalar": {
-			func(_ context.Context, m *hook.Moment) error { m.Patch("/n/x", 1); return nil }, "neither an object nor a list",
-		},
-		"a patch that is no JSON": {
-			func(_ context.Context, m *hook.Moment) error { m.Patch("/f", func() {}); return nil }, "unsupported type",
-		},
-		"a value of another type": {
-			func(_ context.Context, m *hook.Moment) error { var s string; _, err := m.Value("/n", &s); return err }, "read /n of the shared state",
-		},
-		"a pointer that is not one": {
-			func(_ context.Context, m *hook.Moment) error { _, err := m.Value("n", nil); return err }, "leading slash",
-		},
-		"an error after one of them": {
-			func(_ context.Context, m *hook.Moment) error { m.Patch("", 1); return errors.New("first") }, "first",
-		},
+	long := strings.Repeat("x", 3000)
+	for want, do := range map[string]func(m *hook.Moment) error{
+		"plugin p0 failed in run_end: no luck":     func(*hook.Moment) error { return errors.New("no luck") },
+		long[:2000] + " […]":                       func(*hook.Moment) error { return errors.New(long) },
+		"plugin p0 failed in run_end: it panicked": func(*hook.Moment) error { panic("secret") },
+		"want an object":                           func(m *hook.Moment) error { m.Patch("", 1); return nil },
+		"neither an object nor a list":             func(m *hook.Moment) error { m.Patch("/n/x", 1); return nil },
+		"unsupported type":                         func(m *hook.Moment) error { m.Patch("/f", func() {}); return nil },
+		"read /n of the shared state":              func(m *hook.Moment) error { _, err := m.Value("/n", new(string)); return err },
+		"leading slash":                            func(m *hook.Moment) error { _, err := m.Value("n", nil); return err },
+		"first":                                    func(m *hook.Moment) error { m.Patch("", 1); return errors.New("first") },
 	} {
-		_, err := chain(t, at(c.do)).State(
-			context.Background(), run.PhaseRunEnd, &definition, &run.AgentState{Shared: json.RawMessage(`{"n":3}`)},
-		)
+		p := hook.Plugin{RunEnd: func(_ context.Context, m *hook.Moment) error { return do(m) }}
+		s := &run.AgentState{Shared: json.RawMessage(`{"n":3}`)}
+		_, err := chain(t, p).State(context.Background(), run.PhaseRunEnd, &definition, s)
 		var failed *hook.Error
-		require.ErrorAs(t, err, &failed, name)
-		require.ErrorContains(t, err, c.want, name)
-		require.NotContains(t, err.Error(), "secret", name)
+		require.ErrorAs(t, err, &failed)
+		require.ErrorContains(t, err, want)
+		require.NotContains(t, err.Error(), "secret")
 	}
 	transform := hook.Plugin{BeforeInference: func(_ context.Context, m *hook.BeforeInference) error {
 		m.Transform(func(agent.Request) agent.Request { panic("secret") })
