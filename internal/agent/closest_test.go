@@ -13,14 +13,9 @@ func TestClosest(t *testing.T) {
 	names := []string{"ledger_read", "payments_send", "payments_refund", "fs_move_file", "look"}
 	for asked, want := range map[string][]string{
 		"Ledger.Read":                {"ledger_read"},
-		"ledger-read":                {"ledger_read"},
-		"read":                       {"ledger_read"},
 		"billing.look":               {"look"},
 		"payments_sned":              {"payments_send", "payments_refund"},
-		"payment_send":               {"payments_send", "payments_refund"},
 		"move_file":                  {"fs_move_file"},
-		"ghost":                      {},
-		"":                           {},
 		"...":                        {},
 		strings.Repeat("look", 1000): {},
 	} {

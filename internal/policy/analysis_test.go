@@ -39,34 +39,24 @@ func TestRead(t *testing.T) {
 	}{
 		{"the seed's fatigue", "I've renamed 3 files. There are 4 remaining...", KindIncomplete},
 		{"the seed's end", "All screenshots have been renamed successfully...", ""},
-		{"the seed's refusals", "I can't do that.", KindDeflection},
-		{"another apostrophe", "I don’t have access to it.", KindDeflection},
 		{"incomplete comes first", "4 remaining. Shall I go on?", KindIncomplete},
 		{"completion vetoes the one", "Processed all; none of it remaining.", ""},
-		{"and the other", "All done. Would you like me to sort them?", ""},
 		{"things are counted", "All 7 photos have been renamed, 0 remaining.", ""},
 		{"and named", "All of 1.png, 2.png and\nold (3).png HAVE BEEN renamed. Next file: none.", ""},
 		{"all of them at once", "The 7 photos have all been renamed; no more files remaining.", ""},
 		{"every one", "Every last photo has been renamed, 0 remaining.", ""},
-		{"not all", "Not all 7 photos have been renamed.", KindIncomplete},
 		{"not all, with a count", "I have not renamed everything: not all 7 photos have been renamed, 3 remaining.", KindIncomplete},
-		{"not yet all done", "It is not yet all done, 3 remaining.", KindIncomplete},
-		{"only a count", "3 remaining.", KindIncomplete},
 		{"a condition", "I'll continue until all 7 photos have been renamed.", KindIncomplete},
 		{"those that were", "All photos that have been renamed are in one folder, 3 are remaining.", KindIncomplete},
 		{"have not been", "All 3 remaining photos have not been renamed.", KindIncomplete},
 		{"another sentence", "I saw all of it. Three files have been renamed, 4 remaining.", KindIncomplete},
 		{"too far apart", "All in all I am glad to say that by now quite a few of the photos have been renamed, 3 remaining.", KindIncomplete},
-		{"nothing in particular", "The sky is blue.", ""},
-		{"a short question", "Blue?", KindDeflection},
 		{"299 bytes", strings.Repeat("x", 298) + "?", KindDeflection},
 		{"300 bytes", strings.Repeat("x", 299) + "?", ""},
 		{"a long question with a phrase", long + "Which one?", KindDeflection},
 		{"results", "I notice this. Here are the results: 7.", ""},
-		{"results and a question", long + "I notice this. Here are the results: 7. Well?", KindDeflection},
 		{"results and an offer", "Here are the results: 7. Feel free to ask.", KindDeflection},
 		{"results and an unfinished rest", "Here are the results: 7. More files follow.", KindIncomplete},
-		{"nothing", "", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) { require.Equal(t, tt.want, Read(agent.Analysis{}, tt.text, true)) })
@@ -76,9 +66,6 @@ func TestRead(t *testing.T) {
 // TestOwnLists: each replaces its built-in one, and no other.
 func TestOwnLists(t *testing.T) {
 	own := agent.Analysis{Incomplete: []string{"Noch Offen"}, Completion: []string{"FERTIG"}, Deflection: []string{"und nun"}}
-	require.Equal(t, KindIncomplete, Read(own, "2 NOCH offen", false))
-	require.Empty(t, Read(own, "2 remaining", false))
-	require.Empty(t, Read(own, "fertig, 2 noch offen", false))
 	require.Equal(t, KindIncomplete, Read(own, "all done, 2 noch offen", false))
 	require.Equal(t, KindDeflection, Read(own, "Und nun", true))
 	require.Empty(t, Read(own, "Let me know", true))
@@ -88,9 +75,6 @@ func TestOwnLists(t *testing.T) {
 	require.Equal(t, KindIncomplete, Read(stars, "alle. Sie sind umbenannt, 3 remaining", false))
 	require.Empty(t, Read(stars, "**fertig**, 0 remaining", false), "a star that is no word is itself")
 	require.Equal(t, KindIncomplete, Read(stars, "fertig, 3 remaining", false))
-	part := agent.Analysis{Incomplete: []string{"noch offen"}}
-	require.Empty(t, Read(part, "all done, nur 2 noch offen", false))
-	require.Equal(t, KindDeflection, Read(part, "let me know", true))
 }
 
 // otherCase is text with every letter in the next of its cases.

@@ -11,14 +11,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-func TestAnsweredLater(t *testing.T) {
-	for kind, want := range map[agent.ToolKind]bool{agent.KindInternal: false, agent.KindMCP: false, agent.KindService: true, agent.KindLambda: false, agent.KindHTTP: false, agent.KindAgent: true} {
-		require.Equal(t, want, agent.ToolSpec{Name: "t", Kind: kind}.AnsweredLater(), kind)
-	}
-	require.False(t, agent.ToolSpec{Kind: agent.KindLambda, Lambda: &agent.LambdaTool{Function: "f"}}.AnsweredLater())
-	require.True(t, agent.ToolSpec{Kind: agent.KindLambda, Lambda: &agent.LambdaTool{Function: "f", Async: true}}.AnsweredLater())
-}
-
 // What a function gets is what the gate let through, byte for byte, under a key that every attempt shares.
 func TestFunctionCall(t *testing.T) {
 	args := json.RawMessage(`{"n":1.0,"of":"<a&b>"}`)

@@ -134,11 +134,12 @@ func TestApplyForbids(t *testing.T) {
 		{"an error without an error", fresh, run.Finished{Reason: run.ReasonError}, "apply finished: an ending reason is required, and an error exactly where it is error"},
 		{"a natural end with an open call", open, run.Finished{Reason: run.ReasonNaturalEnd}, "apply finished to call a: still new"},
 		{"a natural end with something unheard", fresh, run.Finished{Reason: run.ReasonNaturalEnd}, "apply finished: the model has not seen everything that was said"},
+		{"an eviction of what was not seen", fresh, run.Evicted{Total: 1}, "no inference has carried"},
+		{"an eviction of more than there is", func(t *testing.T) run.AgentState {
+			return started(t, text(1, "x"))
+		}, run.Evicted{Total: 4}, "4 of 2 messages"},
 		{"another end", done, policy.Fail(run.CodeInternal, "x"), "apply finished: the run is done"},
 		{"an input after the end", done, said(1, "x"), "apply input_received: the run is done"},
-		{"an inference after the end", done, text(2, "x"), "apply replied: the run is done"},
-		{"a hand-over after the end", done, run.HandedOver{Owner: "x"}, "apply handed_over: the run is done"},
-		{"a wake after the end", done, run.Resumed{}, "apply resumed: the run is done"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -164,17 +165,17 @@ func TestApplyKnows(t *testing.T) {
 	}{
 		{"a second result", settled, ran("r", "another")},
 		{"a claim of a settled call", settled, run.CallClaimed{Call: "r"}},
-		{"a suspension of a settled call", settled, suspend("r")},
 		{"a late result of a settled call", settled, run.LateResult{Slot: 1, CallFinished: run.CallFinished{Call: "r", Content: "late"}}},
 		{"a decision on a settled call", settled, decision(1, "r", run.ActionDeny)},
 		{"a result of a call of an earlier round", func(t *testing.T) run.AgentState { return started(t, called(1, "r"), ran("r", "ok"), called(2, "r2")) }, ran("r", "x")},
 		{"the reply again", settled, called(1, "r")},
+		{"an eviction again", func(t *testing.T) run.AgentState {
+			return started(t, text(1, "x"), run.Evicted{Total: 1, Summary: "One."})
+		}, run.Evicted{Total: 1, Summary: "Two."}},
 		{"a decision on another request", suspended, run.Decided{Slot: 1, Call: "a", Approval: "older", Action: run.ActionApprove}},
 		{"a decision on no call", suspended, run.Decided{Slot: 1, Call: "z", Approval: "ap-z", Action: run.ActionApprove}},
 		{"an answer to a question for approval", suspended, run.Answered{Slot: 1, Call: "a", Content: "x"}},
-		{"an answer about no call", suspended, run.Answered{Slot: 1, Call: "z"}},
 		{"a late result of a call that waits for approval", suspended, run.LateResult{Slot: 1, CallFinished: run.CallFinished{Call: "a"}}},
-		{"a late result of no call", suspended, run.LateResult{Slot: 1, CallFinished: run.CallFinished{Call: "z"}}},
 		{"a decision on an unknown outcome", func(t *testing.T) run.AgentState {
 			return started(t, called(1, "a"), run.CallClaimed{Call: "a"}, lost("a"))
 		}, run.Decided{Slot: 1, Call: "a", Approval: "un-a", Action: run.ActionDeny}},
@@ -194,18 +195,6 @@ func TestApplyKnows(t *testing.T) {
 			require.Equal(t, exact(t, want), exact(t, got))
 		})
 	}
-}
-
-func TestEntriesAreContiguous(t *testing.T) {
-	s := started(t, text(1, "hi"))
-	_, err := run.ApplyEntry(s, run.Entry{Seq: 5})
-	require.EqualError(t, err, "apply entry 5: the journal has a gap after 1")
-	again, err := run.ApplyEntry(s, run.Entry{Seq: 1, Events: []run.Event{text(1, "something else")}})
-	require.NoError(t, err)
-	require.Equal(t, exact(t, s), exact(t, again))
-	s = commit(t, s, "w1", run.Finished{Reason: run.ReasonNaturalEnd})
-	_, err = run.ApplyEntry(s, run.Entry{Seq: 3, Events: []run.Event{text(2, "more")}})
-	require.EqualError(t, err, "apply entry 3: the run ended at 2")
 }
 
 // TestEntryIsAllOrNothing: one refused event refuses the entry.

@@ -109,9 +109,3 @@ func TestDoubt(t *testing.T) {
 	require.False(t, prompt.NeedsCount(d, &s, policy.Action{}, prompt.Measured{}))
 	require.False(t, prompt.NeedsCount(preset(t, agent.PresetForge), &s, policy.Action{}, prompt.Measured{}))
 }
-
-func TestRoomIsWrittenDown(t *testing.T) {
-	d := preset(t, agent.PresetCountersign)
-	require.Nil(t, prompt.Budget{Window: 200_000, Remaining: 20_000}.Room(d))
-	require.Equal(t, &run.Room{Left: 19_999, Of: 200_000}, prompt.Budget{Window: 200_000, Remaining: 19_999}.Room(d))
-}

@@ -1,7 +1,6 @@
 package run_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,51 +18,34 @@ func delegating() agent.Definition {
 	return d
 }
 
+// Depth, agents at a time and tokens are in delegate-depth, delegate-fanout and delegate-budget-used-up.
 func TestDelegation(t *testing.T) {
 	priced := func(name string) (*agent.Definition, bool) {
 		d, ok := worldAgents(name)
 		d.Model.Price = &agent.Price{}
 		return d, ok
 	}
+	nobody := func(string) (*agent.Definition, bool) { return &agent.Definition{}, false }
 	for want, tt := range map[string]struct {
-		def   func(*agent.Definition)
-		state func(*run.AgentState)
-		find  func(string) (*agent.Definition, bool)
+		find   func(string) (*agent.Definition, bool)
+		change func(*agent.Definition, *run.AgentState)
 	}{
-		"": {},
-		"this deployment has no agent aide": {
-			find: func(string) (*agent.Definition, bool) { return &agent.Definition{}, false },
-		},
-		"agent aide would work for itself (root -> aide -> small -> aide)": {
-			state: func(s *run.AgentState) { s.Parent = &run.Parent{Depth: 2, Agents: []string{"root", "aide"}} },
-		},
-		"there are 4 agents above this one's, and no more than 4 may stand in a line": {
-			state: func(s *run.AgentState) { s.Parent = &run.Parent{Depth: 4} },
-		},
-		"1 agents are at work for this run, and that is all there may be at a time": {
-			def: func(d *agent.Definition) { d.Limits.Children = 1 }, state: func(s *run.AgentState) { s.Children.Open = []run.OpenChild{{Call: "x"}} },
-		},
-		"the run has asked agents 64 times, and that is all it may": {
-			state: func(s *run.AgentState) { s.Children.Begun = agent.MaxChildren },
-		},
-		"nothing is left of the run's 10 tokens": {
-			def: func(d *agent.Definition) { d.Limits.Tokens = 10 }, state: func(s *run.AgentState) { s.Usage.Input = 10 },
-		},
-		"nothing is left of the run's 0.000000000010 USD": {
-			def: func(d *agent.Definition) { d.Limits.USD = 10 }, state: func(s *run.AgentState) { s.Cost = 3; s.Children.Open = []run.OpenChild{{Child: run.Child{USD: 7}}} },
-		},
+		"":                                  {find: priced},
+		"this deployment has no agent aide": {find: nobody},
+		"agent aide would work for itself (root -> aide -> small -> aide)": {priced, func(_ *agent.Definition, s *run.AgentState) {
+			s.Parent = &run.Parent{Depth: 2, Agents: []string{"root", "aide"}}
+		}},
+		"the run has asked agents 64 times, and that is all it may": {priced, func(_ *agent.Definition, s *run.AgentState) {
+			s.Children.Begun = agent.MaxChildren
+		}},
+		"nothing is left of the run's 0.00000000001 USD": {priced, func(d *agent.Definition, s *run.AgentState) {
+			d.Limits.USD, s.Cost, s.Children.Open = 10, 3, []run.OpenChild{{Child: run.Child{USD: 7}}}
+		}},
 		"its budget is in USD, and a model of agent aide has no price": {find: worldAgents},
 	} {
-		d := delegating()
-		s := run.AgentState{Tenant: "default", Run: "r1", Agent: "small"}
-		if tt.def != nil {
-			tt.def(&d)
-		}
-		if tt.state != nil {
-			tt.state(&s)
-		}
-		if tt.find == nil {
-			tt.find = priced
+		d, s := delegating(), run.AgentState{Tenant: "default", Run: "r1", Agent: "small"}
+		if tt.change != nil {
+			tt.change(&d, &s)
 		}
 		child, refused := policy.Delegation(&d, &s, run.Call{ID: "c1", Tool: "help", Name: "help"}, tt.find)
 		if want == "" {
@@ -72,17 +54,12 @@ func TestDelegation(t *testing.T) {
 			continue
 		}
 		require.Nil(t, child, want)
-		require.Equal(
-			t, "help was not asked: "+strings.Replace(want, "0.000000000010", "0.00000000001", 1)+".", refused.Content,
-		)
+		require.Equal(t, "help was not asked: "+want+".", refused.Content)
 		require.True(t, refused.IsError)
 	}
 	d := delegating()
-	again, refused := policy.Delegation(
-		&d, &run.AgentState{
-			Children: run.Children{Begun: agent.MaxChildren},
-		}, run.Call{ID: "c1", Tool: "help", Child: "r2"}, nil,
-	)
+	full := run.AgentState{Children: run.Children{Begun: agent.MaxChildren}}
+	again, refused := policy.Delegation(&d, &full, run.Call{ID: "c1", Tool: "help", Child: "r2"}, nil)
 	require.Nil(t, refused, "a call that is sent again asks nobody anew")
 	require.Nil(t, again)
 	_, refused = policy.Delegation(&d, &run.AgentState{}, run.Call{ID: "c1", Tool: "look"}, nil)

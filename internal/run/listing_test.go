@@ -42,24 +42,20 @@ func TestResolve(t *testing.T) {
 		tools    []string
 		disabled []string // tool: why
 	}{
-		"all, in the server's order":           {listed: offers("b", "a"), tools: []string{"files.b", "files.a"}},
 		"dots in a name":                       {listed: offers("a.b"), tools: []string{"files.a.b"}},
 		"deny before allow":                    {server: agent.MCPServer{Allow: []string{"a*"}, Deny: []string{"*b"}}, listed: offers("a", "ab", "b", "c"), tools: []string{"files.a"}},
-		"nothing is pinned yet":                {listed: offers("a"), pins: nil, tools: []string{"files.a"}},
 		"pinned as it is":                      {listed: offers("a"), pins: map[string]string{"a": "d-a", "gone": "1"}, tools: []string{"files.a"}},
 		"changed":                              {listed: offers("a", "b"), pins: map[string]string{"a": "0", "b": "d-b"}, tools: []string{"files.b"}, disabled: []string{"a: changed d-a"}},
 		"new":                                  {listed: offers("a"), pins: map[string]string{}, disabled: []string{"a: new d-a"}},
 		"changed, and not wanted":              {server: agent.MCPServer{Deny: []string{"a"}}, listed: offers("a"), pins: map[string]string{"a": "0"}},
 		"no name for a model":                  {listed: offers("a b", ""), disabled: []string{"a b: unusable", ": unusable"}},
 		"a long name":                          {listed: offers(strings.Repeat("x", 59)), disabled: []string{strings.Repeat("x", 59) + ": unusable"}},
-		"a longer one is not shown whole":      {listed: offers(long), disabled: []string{long[:80] + "…: unusable"}},
 		"the longest":                          {listed: offers(strings.Repeat("x", 58)), tools: []string{"files." + strings.Repeat("x", 58)}},
+		"a longer one is not shown whole":      {listed: offers(long), disabled: []string{long[:80] + "…: unusable"}},
 		"collides with the agent's own":        {own: []agent.ToolSpec{{Name: "files_a"}}, listed: offers("a"), disabled: []string{"a: collision"}},
-		"collides within the server":           {listed: offers("a.b", "a_b"), tools: []string{"files.a.b"}, disabled: []string{"a_b: collision"}},
 		"a changed one takes no name":          {listed: offers("a.b", "a_b"), pins: map[string]string{"a.b": "0", "a_b": "d-a_b"}, tools: []string{"files.a_b"}, disabled: []string{"a.b: changed d-a.b"}},
 		"collides with what ends a run":        {text: agent.TextRequireTool, server: agent.MCPServer{Name: "task"}, listed: offers("completion"), disabled: []string{"completion: collision"}},
 		"a schema that refers to somebody":     {listed: agent.ServerTools{Tools: []agent.ServerTool{{Name: "a", Digest: "1", Schema: json.RawMessage(`{"type":"object","$ref":"https://x"}`)}}}, disabled: []string{"a: unusable"}},
-		"a schema of something else":           {listed: agent.ServerTools{Tools: []agent.ServerTool{{Name: "a", Digest: "1", Schema: json.RawMessage(`{"type":"array"}`)}}}, disabled: []string{"a: unusable"}},
 		"no digest":                            {listed: agent.ServerTools{Tools: []agent.ServerTool{{Name: "a", Schema: anyArguments}}}, disabled: []string{"a: unusable"}},
 		"what the adapter left out, if wanted": {server: agent.MCPServer{Deny: []string{"z"}}, listed: agent.ServerTools{Left: []agent.LeftTool{{Name: "y", Why: "too large"}, {Name: "z", Why: "too large"}}}, disabled: []string{"y: unusable"}},
 	} {

@@ -12,9 +12,10 @@ import (
 
 // A call that was claimed under a grant of its tool and is to run again runs only while that grant is of what would run (A6, A18).
 func TestGateComparesTheGrantOfATool(t *testing.T) {
-	d := worldDefinition(func(d *agent.Definition) {
+	blocks := func(d *agent.Definition) {
 		d.Permission.Mode, d.Permission.Scope = agent.ModeBlockAndRetry, agent.ScopeTool
-	})
+	}
+	d := worldDefinition(blocks)
 	s := run.AgentState{Tenant: "default", Run: "r1", Agent: "small"}
 	wire, _ := d.Tool("wire")
 	c := run.Call{ID: "a", Tool: "wire", Name: "wire", Input: []byte(`{}`), Effect: run.EffectNonIdempotent, Status: run.StatusResuming}
@@ -25,9 +26,7 @@ func TestGateComparesTheGrantOfATool(t *testing.T) {
 		"the approvers": func(d *agent.Definition) { d.Permission.Approvers = []string{"user:bo"} },
 		"the tool":      func(d *agent.Definition) { d.Tools[3].Description = "Something else." },
 	} {
-		other := worldDefinition(func(d *agent.Definition) {
-			d.Permission.Mode, d.Permission.Scope = agent.ModeBlockAndRetry, agent.ScopeTool
-		}, change)
+		other := worldDefinition(blocks, change)
 		g := policy.GateCall(&other, &s, c, worldValid, worldEpoch)
 		require.NotNil(t, g.Refuse, name)
 		require.Equal(t, run.WhyVoided, g.Refuse.Reason, name)

@@ -209,18 +209,10 @@ func TestCheckPermission(t *testing.T) {
 		spoil func(*agent.Permission)
 		want  string
 	}{
-		{func(p *agent.Permission) { p.Approvers = nil }, `permission.approvers: got nobody, want at least one principal`},
 		{func(p *agent.Permission) { p.Approvers = []string{"user:a", "ana"} }, `permission.approvers[1]: got something else, want user:NAME or group:NAME`},
 		{func(p *agent.Permission) { p.Rules[0].Tool = "a b" }, `permission.rules[0].tool: got something else, want a pattern over original tool names, such as refunds.*`},
 		{func(p *agent.Permission) { p.Rules[0].Approvers = []string{"group:"} }, `permission.rules[0].approvers[0]: got something else, want user:NAME or group:NAME`},
-		{cond(run.Condition{Path: "x", Eq: rawJSON(`1`)}), `permission.rules[0].when[0].path: got something else, want a JSON Pointer such as /amount`},
-		{cond(run.Condition{Path: "", Eq: rawJSON(`1`)}), `permission.rules[0].when[0].path: got nothing, want a JSON Pointer such as /amount`},
-		{cond(run.Condition{Path: "/x"}), `permission.rules[0].when[0]: got 0 operators, want exactly one of eq, ne, gt, gte, lt, lte, in, matches`},
 		{cond(run.Condition{Path: "/x", Gt: rawJSON(`1`), Lt: rawJSON(`2`)}), `permission.rules[0].when[0]: got 2 operators, want exactly one of eq, ne, gt, gte, lt, lte, in, matches`},
-		{cond(run.Condition{Path: "/x", Gt: rawJSON(`"1"`)}), `permission.rules[0].when[0].gt: got a string, want a number`},
-		{cond(run.Condition{Path: "/x", Lte: rawJSON(`null`)}), `permission.rules[0].when[0].lte: got null, want a number`},
-		{cond(run.Condition{Path: "/x", Eq: rawJSON(`[1]`)}), `permission.rules[0].when[0].eq: got a list, want a string, number, boolean or null`},
-		{cond(run.Condition{Path: "/x", In: []json.RawMessage{rawJSON(`{}`)}}), `permission.rules[0].when[0].in: got an object, want a string, number, boolean or null`},
 		{cond(run.Condition{Path: "/x", Eq: rawJSON(`@`)}), `permission.rules[0].when[0].eq: got something else, want a string, number, boolean or null`},
 		{cond(run.Condition{Path: "/x", Matches: `(`}), `permission.rules[0].when[0].matches: got something else, want an RE2 regular expression`},
 		{func(p *agent.Permission) { p.Grants, p.Mode = agent.GrantsStanding, agent.ModeAdvisory }, `permission.grants: got standing under mode advisory, where nobody grants anything; want run or once`},

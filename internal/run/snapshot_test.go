@@ -245,20 +245,3 @@ func shared(t require.TestingT, s run.AgentState) string {
 	s.Settled, s.Partial, s.From = run.Log[run.Call]{}, false, nil
 	return place.ReplaceAllString(exact(t, s), "")
 }
-
-func TestEvictedTakesOnlyWhatWasSeenAndOnce(t *testing.T) {
-	s, err := run.Apply(run.AgentState{}, run.RunStarted{Tenant: "default", Run: "r", Owner: "r-0", MaxInteractions: 5, Messages: []run.UserBlock{{Block: run.Text{Text: "a"}}, {Block: run.Text{Text: "b"}}}})
-	require.NoError(t, err)
-	_, err = run.Apply(s, run.Evicted{Total: 1})
-	require.ErrorContains(t, err, "no inference has carried")
-	s, err = run.Apply(s, run.Replied{Inference: 1, Text: "ok"})
-	require.NoError(t, err)
-	_, err = run.Apply(s, run.Evicted{Total: 4})
-	require.ErrorContains(t, err, "4 of 3 messages")
-	s, err = run.Apply(s, run.Evicted{Total: 1, Summary: "a was said"})
-	require.NoError(t, err)
-	again, err := run.Apply(s, run.Evicted{Total: 1, Summary: "something else"})
-	require.NoError(t, err)
-	require.Equal(t, 2, again.Messages.Len())
-	require.Equal(t, "a was said", again.Summary)
-}

@@ -76,33 +76,25 @@ func TestAttemptsThatRunOutOfTime(t *testing.T) {
 		says  string
 	}{
 		"time enough": {
-			5 * time.Minute, []time.Duration{
-				0, 11 * time.Second, 23 * time.Second,
-			}, "look ran out of time.\n[It was tried 3 times.]",
-		},
-		"time for two": {
-			30 * time.Second, []time.Duration{0, 11 * time.Second}, "look ran out of time.\n[It was tried 2 times.]",
+			5 * time.Minute, []time.Duration{0, 11 * time.Second, 23 * time.Second},
+			"look ran out of time.\n[It was tried 3 times.]",
 		},
 		"time for one more": {
 			21 * time.Second, []time.Duration{0, 11 * time.Second}, "look ran out of time.\n[It was tried 2 times.]",
 		},
 		"and not quite": {21*time.Second - 1, []time.Duration{0}, "look ran out of time."},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				w.spec("look", func(s *agent.ToolSpec) { retried(3)(s); s.Timeout = 10 * time.Second })
-				w.model.replies = []agent.Reply{calls("look c1")}
-				var at []time.Time
-				w.tool("look").work = hang(&at)
-				w.start()
-				w.step(0)
-				began := time.Now()
-				w.within(c.limit)
-				require.Equal(t, c.want, since(began, at))
-				w.drive(0)
-				require.Equal(t, c.says, w.result("c1").Content)
-				require.Equal(t, len(c.want), w.call("c1").Executions)
-			})
+		subtest(t, name, func(t *testing.T, w *world) {
+			w.spec("look", func(s *agent.ToolSpec) { retried(3)(s); s.Timeout = 10 * time.Second })
+			var at []time.Time
+			w.tool("look").work = hang(&at)
+			w.startRound(calls("look c1"))
+			began := time.Now()
+			w.within(c.limit)
+			require.Equal(t, c.want, since(began, at))
+			w.drive(0)
+			require.Equal(t, c.says, w.result("c1").Content)
+			require.Equal(t, len(c.want), w.call("c1").Executions)
 		})
 	}
 }
@@ -116,7 +108,6 @@ func TestAToolsDeadlineLiesBeforeTheInvocations(t *testing.T) {
 	} {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.spec("look", func(s *agent.ToolSpec) { s.Timeout = c.timeout })
-			w.model.replies = []agent.Reply{calls("look c1")}
 			var got time.Duration
 			w.tool("look").work = func(ctx context.Context, _ tool.Call) (agent.ToolResultData, error) {
 				at, ok := ctx.Deadline()
@@ -124,58 +115,37 @@ func TestAToolsDeadlineLiesBeforeTheInvocations(t *testing.T) {
 				got = time.Until(at)
 				return tool.Text("ok"), nil
 			}
-			w.start()
-			w.step(0)
+			w.startRound(calls("look c1"))
 			w.within(c.limit)
 			require.Equal(t, c.want, got)
 		})
 	}
 }
 
-// Once the run has ended nothing is tried again, and the invocation does not wait for the next try.
+// Once the run has ended, or another execution owns it, nothing is tried again, and nobody waits for the next try.
 func TestNothingIsTriedAgainBehindAnEnd(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.spec("note", func(s *agent.ToolSpec) { s.Retry = agent.ToolRetry{Attempts: 9, Backoff: time.Hour} })
-		w.model.replies = []agent.Reply{calls("note c1")}
-		w.tool("note").work = func(context.Context, tool.Call) (agent.ToolResultData, error) {
-			return agent.ToolResultData{}, errBlown
-		}
-		w.start()
-		w.step(0)
-		began := time.Now()
-		go func() {
-			time.Sleep(time.Minute)
-			w.cancel()
-		}()
-		require.Equal(t, runtime.NextDone, w.batchRun(0).Next)
-		require.Equal(t, 1, w.tool("note").times())
-		require.Less(t, time.Since(began), 2*time.Minute)
-	})
-}
-
-// Nor is it once another execution owns the run, and this one waits for what it has in the air.
-func TestNothingIsTriedAgainForAnotherOwner(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.spec("note", func(s *agent.ToolSpec) { s.Retry = agent.ToolRetry{Attempts: 9, Backoff: time.Hour} })
-		w.model.replies = []agent.Reply{calls("note c1")}
-		w.tool("note").work = func(context.Context, tool.Call) (agent.ToolResultData, error) {
-			return agent.ToolResultData{}, errBlown
-		}
-		w.start()
-		w.step(0)
-		began := time.Now()
-		go func() {
-			time.Sleep(time.Minute)
-			l, err := w.ports.Journal.Load(w.ctx, tenant, w.run)
-			require.NoError(t, err)
-			d := run.NewDraft(l.State, w.ids.Writer(), time.Now())
-			require.NoError(t, d.Add(run.HandedOver{Owner: runtime.ExecutionName(w.run, 1)}))
-			require.NoError(t, w.ports.Journal.Append(w.ctx, l.State, d))
-		}()
-		require.Equal(t, runtime.NextContinue, w.batchRun(0).Next)
-		require.Equal(t, 1, w.tool("note").times())
-		require.Less(t, time.Since(began), 2*time.Minute)
-	})
+	for next, during := range map[string]func(w *world){
+		runtime.NextDone: func(w *world) { w.cancel() },
+		runtime.NextContinue: func(w *world) {
+			w.commit(w.ids.Writer(), run.HandedOver{Owner: runtime.ExecutionName(w.run, 1)})
+		},
+	} {
+		inBubble(t, func(t *testing.T, w *world) {
+			w.spec("note", func(s *agent.ToolSpec) { s.Retry = agent.ToolRetry{Attempts: 9, Backoff: time.Hour} })
+			w.tool("note").work = func(context.Context, tool.Call) (agent.ToolResultData, error) {
+				return agent.ToolResultData{}, errBlown
+			}
+			w.startRound(calls("note c1"))
+			began := time.Now()
+			go func() {
+				time.Sleep(time.Minute)
+				during(w)
+			}()
+			require.Equal(t, next, w.batchRun(0).Next)
+			require.Equal(t, 1, w.tool("note").times())
+			require.Less(t, time.Since(began), 2*time.Minute)
+		})
+	}
 }
 
 // width notes the most calls that a tool, and all tools, were inside of at a time.
@@ -217,11 +187,9 @@ func newWidth() *width { return &width{now: map[string]int{}, most: map[string]i
 func TestCallsThatHadNoRoomAreLeftToTheNextInvocation(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.spec("pay", func(s *agent.ToolSpec) { s.Concurrency = 1 })
-		w.model.replies = []agent.Reply{calls("pay p1", "pay p2", "pay p3")}
 		n := newWidth()
 		n.watch(w.tool("pay"), 9*time.Second)
-		w.start()
-		w.step(0)
+		w.startRound(calls("pay p1", "pay p2", "pay p3"))
 		require.Equal(t, runtime.NextStep, w.within(25*time.Second).Next)
 		require.Equal(t, []string{"p1", "p2"}, n.order, "with less than 10 s left nothing is started")
 		require.Equal(t, run.StatusNew, w.call("p3").Status)
@@ -235,11 +203,9 @@ func TestCallsThatHadNoRoomAreLeftToTheNextInvocation(t *testing.T) {
 func TestCallsThatWaitForRoomAreGatedAndCancelled(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.def.Limits.Parallel = 1
-		w.model.replies = []agent.Reply{calls("pay p1", "refund r1", "pay p2")}
 		n := newWidth()
 		n.watch(w.tool("pay"), 10*time.Second)
-		w.start()
-		w.step(0)
+		w.startRound(calls("pay p1", "refund r1", "pay p2"))
 		go func() {
 			time.Sleep(5 * time.Second)
 			require.Equal(t, run.StatusSuspended, w.call("r1").Status)
@@ -257,15 +223,12 @@ func TestCallsThatWaitForRoomAreGatedAndCancelled(t *testing.T) {
 func TestALostClaimKeepsItsRoomBehindAnApproval(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.def.Limits.Parallel = 1
-		w.model.replies = []agent.Reply{calls("refund r1", "pay p1")}
 		n := newWidth()
 		n.watch(w.tool("pay"), time.Second)
 		n.watch(w.tool("refund"), time.Second)
-		w.start()
-		w.step(0)
+		w.startRound(calls("refund r1", "pay p1"))
 		w.table.Once(fault.WriteOf(entry("call_claimed")), fault.After(func() error {
-			_, err := w.decide("r1")
-			require.NoError(t, err)
+			w.decide("r1")
 			return errBlown
 		}))
 		w.batchRun(0)

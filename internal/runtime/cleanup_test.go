@@ -98,11 +98,7 @@ func (w *world) codedFor(subject string) *endCode {
 	c := &endCode{subject: subject}
 	w.def.Permission.Backend, w.def.Plugins = "book", []agent.PluginSpec{{Name: "p"}}
 	w.ports.Emit = c
-	r := w.request("Work.")
-	r.Subject = subject
-	s, err := (&runtime.Starter{Ports: w.ports}).Start(w.ctx, r)
-	require.NoError(w.t, err)
-	w.run, w.owner = s.Run, s.Owner
+	w.startFor(subject)
 	return c
 }
 
@@ -117,6 +113,13 @@ func (w *world) cleanUp(c *endCode, n int64) (runtime.Route, error) {
 	inv := w.inv(0)
 	inv.Execution = runtime.CleanupName(w.run, n)
 	return w.linked(c, w.ports).Step(w.ctx, inv)
+}
+
+// cleanedUp is one that does.
+func (w *world) cleanedUp(c *endCode, n int64) {
+	w.t.Helper()
+	_, err := w.cleanUp(c, n)
+	require.NoError(w.t, err)
 }
 
 // owed reports whether anything is owed behind the run's end.
@@ -148,27 +151,17 @@ var endings = map[string]struct {
 	"cancelled while it runs": {func(*world) {}, cancelBy},
 	"cancelled while it waits": {func(w *world) {
 		w.model.replies = []agent.Reply{calls("refund c1")}
-		p := w.ports
-		p.Hooks = hook.Set{Backends: map[string]hook.PermissionBackend{"book": unknowing{}}, Plugins: map[string]hook.Factory{"p": idle}}
-		for next := runtime.NextStep; next != runtime.NextWait; {
-			var r runtime.Route
-			var err error
-			if next == runtime.NextTools {
-				r, err = (&runtime.Batch{Ports: p, Definitions: w.pinned, Waits: w.waits()}).Run(w.ctx, w.inv(0))
-			} else {
-				r, err = (&runtime.Stepper{Ports: p, Definitions: w.pinned}).Step(w.ctx, w.inv(0))
-			}
-			require.NoError(w.t, err)
-			next = r.Next
-		}
-		w.park(w.state().WaitSeq, 0, "token")
+		backends := map[string]hook.PermissionBackend{"book": unknowing{}}
+		w.ports.Hooks = hook.Set{Backends: backends, Plugins: map[string]hook.Factory{"p": idle}}
+		w.park(w.drive(0).Woken, 0, "token")
+		w.ports.Hooks = hook.Set{}
 	}, cancelBy},
 	"given up": {func(w *world) {
-		d := run.NewDraft(w.state(), "w", time.Now())
+		var events []run.Event
 		for n := int64(1); n <= 100; n++ {
-			require.NoError(w.t, d.Add(run.HandedOver{Owner: runtime.ExecutionName(w.run, n)}))
+			events = append(events, run.HandedOver{Owner: runtime.ExecutionName(w.run, n)})
 		}
-		require.NoError(w.t, w.ports.Journal.Append(w.ctx, w.state(), d))
+		w.commit("w", events...)
 		w.waiter.ended(w.owner)
 		w.waiter.ended(w.state().Owner)
 	}, func(ctx context.Context, w *world, p runtime.Ports) error {
@@ -302,8 +295,7 @@ func TestOnlyCleanersCleanUp(t *testing.T) {
 			idleWrites(t, w, c, name)
 			require.True(t, w.owed())
 		}
-		_, err := w.cleanUp(c, 0)
-		require.NoError(t, err)
+		w.cleanedUp(c, 0)
 		require.Equal(t, []string{"run_end", "cleanup", "told"}, c.heard)
 		require.False(t, w.owed())
 		idleWrites(t, w, c, runtime.CleanupName(w.run, 0))
@@ -352,8 +344,7 @@ func TestCleanersThatDieDoNotHoldBackTheEnd(t *testing.T) {
 		c.bus = nil
 		require.Equal(t, map[runtime.Repair]int64{runtime.RepairCleaning: 1}, w.sweepAll().Repaired)
 		require.Equal(t, []string{"told"}, c.heard)
-		_, err := w.cleanUp(c, 1)
-		require.NoError(t, err)
+		w.cleanedUp(c, 1)
 		require.Equal(t, []string{"told", "run_end", "cleanup"}, c.heard)
 		require.False(t, w.owed())
 	})
@@ -361,50 +352,39 @@ func TestCleanersThatDieDoNotHoldBackTheEnd(t *testing.T) {
 
 // All code is tried, whichever fails; an end that could not be told is owed on.
 func TestCleaningUpTriesAll(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		c := w.coded()
-		c.plug = errors.New("no luck")
-		w.cancel()
-		_, err := w.cleanUp(c, 0)
-		require.ErrorContains(t, err, "plugin p failed in run_end: no luck")
-		require.Equal(t, []string{"run_end", "cleanup", "told"}, c.heard)
-		require.True(t, w.owed())
-		c.plug = nil
-		_, err = w.cleanUp(c, 0)
-		require.NoError(t, err)
-		require.False(t, w.owed())
-		require.Equal(t, 1, c.count("told"))
-		require.Empty(t, w.state().Shared, "what a plugin says behind the end is dropped")
-	})
-	inBubble(t, func(t *testing.T, w *world) {
-		c := w.coded()
-		w.cancel()
-		c.bus = errBlown
-		_, err := w.cleanUp(c, 0)
-		require.ErrorIs(t, err, errBlown)
-		require.True(t, w.owed())
-		c.bus = nil
-		_, err = w.cleanUp(c, 0)
-		require.NoError(t, err)
-		require.Equal(t, 1, c.count("told"))
-		require.False(t, w.owed())
-	})
-	t.Run("a plugin that is gone is missed, a backend is not", func(t *testing.T) {
+	for want, fail := range map[string]func(c *endCode) *error{
+		"plugin p failed in run_end: connection reset": func(c *endCode) *error { return &c.plug },
+		"connection reset": func(c *endCode) *error { return &c.bus },
+	} {
 		inBubble(t, func(t *testing.T, w *world) {
 			c := w.coded()
 			w.cancel()
-			inv := w.inv(0)
-			inv.Execution = runtime.CleanupName(w.run, 0)
-			p := w.ports
-			p.Hooks = hook.Set{Backends: c.set().Backends}
-			_, err := (&runtime.Stepper{Ports: p, Definitions: w.pinned}).Step(w.ctx, inv)
-			require.ErrorContains(t, err, `there is no plugin "p"`)
-			require.Equal(t, []string{"cleanup", "told"}, c.heard)
-			p.Hooks = hook.Set{Plugins: c.set().Plugins}
-			_, err = (&runtime.Stepper{Ports: p, Definitions: w.pinned}).Step(w.ctx, inv)
-			require.NoError(t, err)
+			*fail(c) = errBlown
+			_, err := w.cleanUp(c, 0)
+			require.ErrorContains(t, err, want)
+			require.Equal(t, []string{"run_end", "cleanup"}, c.heard[:2])
+			require.True(t, w.owed())
+			*fail(c) = nil
+			w.cleanedUp(c, 0)
 			require.False(t, w.owed())
+			require.Equal(t, 1, c.count("told"))
+			require.Empty(t, w.state().Shared, "what a plugin says behind the end is dropped")
 		})
+	}
+	subtest(t, "a plugin that is gone is missed, a backend is not", func(t *testing.T, w *world) {
+		c := w.coded()
+		w.cancel()
+		inv := w.inv(0)
+		inv.Execution = runtime.CleanupName(w.run, 0)
+		p := w.ports
+		p.Hooks = hook.Set{Backends: c.set().Backends}
+		_, err := (&runtime.Stepper{Ports: p, Definitions: w.pinned}).Step(w.ctx, inv)
+		require.ErrorContains(t, err, `there is no plugin "p"`)
+		require.Equal(t, []string{"cleanup", "told"}, c.heard)
+		p.Hooks = hook.Set{Plugins: c.set().Plugins}
+		_, err = (&runtime.Stepper{Ports: p, Definitions: w.pinned}).Step(w.ctx, inv)
+		require.NoError(t, err)
+		require.False(t, w.owed())
 	})
 }
 
@@ -422,17 +402,13 @@ func TestCancelStartsTheCleaner(t *testing.T) {
 		w.cancel()
 		require.Len(t, w.waiter.cleaners(), 1)
 		require.Empty(t, c.heard, "it is told when it is cleaned up after")
-		_, err := w.cleanUp(c, 0)
-		require.NoError(t, err)
+		w.cleanedUp(c, 0)
 	})
 	for _, here := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, w *world) {
 			b := w.services()
-			r := w.request("Work.")
-			r.Subject = "order 3"
-			s, err := (&runtime.Starter{Ports: w.ports}).Start(w.ctx, r)
-			require.NoError(t, err)
-			_, err = (&runtime.Canceller{Ports: w.ports, Definitions: w.pinned, CleansUp: here}).Cancel(w.ctx, tenant, s.Run, "user:bob", "")
+			w.startFor("order 3")
+			_, err := (&runtime.Canceller{Ports: w.ports, Definitions: w.pinned, CleansUp: here}).Cancel(w.ctx, tenant, w.run, "user:bob", "")
 			require.NoError(t, err)
 			require.Equal(t, []string{"#end"}, b.ids())
 			require.Empty(t, w.waiter.cleaners())
@@ -451,8 +427,7 @@ func TestCleaningUpWhereNobodyWaits(t *testing.T) {
 			}
 			w.cancel()
 			require.True(t, w.owed())
-			_, err := w.cleanUp(c, 0)
-			require.NoError(t, err)
+			w.cleanedUp(c, 0)
 			require.Equal(t, []string{"run_end", "cleanup"}, c.heard)
 			require.False(t, w.owed())
 		})
@@ -484,8 +459,7 @@ func TestSweepsAndCleaners(t *testing.T) {
 		w.waiter.ended(runtime.CleanupName(w.run, 1))
 		w.sleep(time.Hour)
 		w.table.Once(meanwhile(counted, func() {
-			_, err := w.cleanUp(c, 1) // redriven
-			require.NoError(t, err)
+			w.cleanedUp(c, 1) // redriven
 		}))
 		require.Empty(t, w.sweepAll().Failed)
 		require.Len(t, w.waiter.cleaners(), 2, "it is done")
@@ -525,8 +499,7 @@ func TestCleaningUpInTheSameProcess(t *testing.T) {
 		w.waiter.ended(runtime.CleanupName(w.run, 0))
 		require.NoError(t, (&runtime.Sweeper{Ports: p, Definitions: w.pinned}).RepairEnds(w.ctx, tenant))
 		require.Equal(t, runtime.CleanupName(w.run, 1), w.waiter.started[len(w.waiter.started)-1])
-		_, err = w.cleanUp(c, 1)
-		require.NoError(t, err)
+		w.cleanedUp(c, 1)
 		require.False(t, w.owed())
 	})
 }

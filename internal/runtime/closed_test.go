@@ -22,48 +22,34 @@ func TestRequestsOfAnEndedRunAreClosed(t *testing.T) {
 		_, err := c.Cancel(w.ends(entry("finished")), tenant, w.run, "user:ana", "")
 		require.Error(t, err, "it died behind the end")
 		require.Equal(t, run.RunDone, w.state().Status)
-		a, err := approval.Get(w.ctx, w.table, tenant, request)
-		require.NoError(t, err)
-		require.Equal(t, approval.Pending, a.Status)
+		require.Equal(t, approval.Pending, w.approval(request).Status)
 		return request
 	}
-	status := func(t *testing.T, w *world, request string) approval.Status {
-		t.Helper()
-		a, err := approval.Get(w.ctx, w.table, tenant, request)
+	subtest(t, "by the sweep", func(t *testing.T, w *world) {
+		request := ended(t, w)
+		w.sleep(2 * time.Minute)
+		require.EqualValues(t, 1, w.sweepAll().Repaired[runtime.RepairClosed])
+		require.Equal(t, approval.Cancelled, w.approval(request).Status)
+		w.sleep(2 * time.Minute)
+		require.Empty(t, w.sweepAll().Repaired, "nothing is left")
+	})
+	subtest(t, "by a second cancel", func(t *testing.T, w *world) {
+		request := ended(t, w)
+		_, err := (&runtime.Canceller{Ports: w.ports, Definitions: w.pinned}).Cancel(w.ctx, tenant, w.run, "user:ana", "")
 		require.NoError(t, err)
-		return a.Status
-	}
-	t.Run("by the sweep", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			request := ended(t, w)
-			w.sleep(2 * time.Minute)
-			require.EqualValues(t, 1, w.sweepAll().Repaired[runtime.RepairClosed])
-			require.Equal(t, approval.Cancelled, status(t, w, request))
-			w.sleep(2 * time.Minute)
-			require.Empty(t, w.sweepAll().Repaired, "nothing is left")
-		})
+		require.Equal(t, approval.Cancelled, w.approval(request).Status)
+		w.sleep(2 * time.Minute)
+		require.Zero(t, w.sweepAll().Repaired[runtime.RepairClosed])
 	})
-	t.Run("by a second cancel", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			request := ended(t, w)
-			_, err := (&runtime.Canceller{Ports: w.ports, Definitions: w.pinned}).Cancel(w.ctx, tenant, w.run, "user:ana", "")
-			require.NoError(t, err)
-			require.Equal(t, approval.Cancelled, status(t, w, request))
-			w.sleep(2 * time.Minute)
-			require.Zero(t, w.sweepAll().Repaired[runtime.RepairClosed])
-		})
-	})
-	t.Run("by a decision", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			request := ended(t, w)
-			for _, a := range []approval.Action{approval.Approve, approval.Deny} {
-				_, err := w.desk().Decide(w.ctx, approval.DecisionInput{Tenant: tenant, ID: request, Action: a, By: ana})
-				require.Error(t, err)
-				if a == approval.Approve {
-					require.ErrorIs(t, err, approval.ErrFinished)
-				}
-				require.Equal(t, approval.Cancelled, status(t, w, request))
+	subtest(t, "by a decision", func(t *testing.T, w *world) {
+		request := ended(t, w)
+		for _, a := range []approval.Action{approval.Approve, approval.Deny} {
+			_, err := w.desk().Decide(w.ctx, approval.DecisionInput{Tenant: tenant, ID: request, Action: a, By: ana})
+			require.Error(t, err)
+			if a == approval.Approve {
+				require.ErrorIs(t, err, approval.ErrFinished)
 			}
-		})
+			require.Equal(t, approval.Cancelled, w.approval(request).Status)
+		}
 	})
 }

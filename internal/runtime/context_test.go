@@ -3,12 +3,10 @@ package runtime_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -26,7 +24,6 @@ func (w *world) building(build hook.Builder) {
 // A builder that runs out of time has said nothing: the step is tried again and the run goes on.
 func TestContextOutOfTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.model.replies = []agent.Reply{{Text: "Bye."}}
 		ctx, cancel := context.WithCancel(w.ctx)
 		first := true
 		w.building(func(ctx context.Context, _ hook.BuildInput) (hook.Built, error) {
@@ -41,21 +38,6 @@ func TestContextOutOfTime(t *testing.T) {
 		require.Equal(t, run.RunRunning, w.state().Status)
 		require.Equal(t, runtime.NextDone, w.drive(0).Next)
 		require.Equal(t, run.Text{Text: `{"n":1}`}, w.model.asked[0].Messages[0].Block)
-	})
-}
-
-// A deployment that lost the builder ends the run and says so.
-func TestContextWithoutItsBuilder(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.building(func(context.Context, hook.BuildInput) (hook.Built, error) { return hook.Built{}, errors.New("never") })
-		w.ports.Hooks = hook.Set{}
-		require.Equal(t, runtime.NextFailed, w.step(0).Next)
-		require.Equal(
-			t, &run.RunError{
-				Code: run.CodeDefinition, Message: "context builder b: this deployment does not have it",
-			}, w.state().Error,
-		)
-		require.Empty(t, w.model.asked)
 	})
 }
 

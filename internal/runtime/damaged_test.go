@@ -36,108 +36,73 @@ func (w *world) dump(run string) []store.Item {
 // no tool is called. The runs beside it are repaired.
 func TestSweepLeavesDamagedRunsAlone(t *testing.T) {
 	cut := func(it *store.Item) { it.Body = it.Body[:len(it.Body)/2] }
+	swap := func(old, by string) func(*store.Item) {
+		return func(it *store.Item) { it.Body = bytes.Replace(it.Body, []byte(old), []byte(by), 1) }
+	}
+	attr := func(name, value string) func(*store.Item) {
+		return func(it *store.Item) { it.Attrs[name] = store.Str(value) }
+	}
 	for name, c := range map[string]struct {
 		key    func(run, approval string) store.Key
 		change func(it *store.Item)
 		names  string // what the error names beside the run
 	}{
-		"an entry is cut off": {entryOf(1), cut, `"J#0000000001"`},
-		"the first entry":     {entryOf(0), func(it *store.Item) { it.Body = []byte("{}") }, `"J#0000000000"`},
-		"an entry of another": {
-			entryOf(1), func(it *store.Item) {
-				it.Body = bytes.Replace(
-					it.Body, []byte(`"s":1`), []byte(`"s":0`), 1,
-				)
-			}, "s: it holds entry 0",
-		},
-		"a newer form": {
-			entryOf(1), func(it *store.Item) {
-				it.Body = bytes.Replace(
-					it.Body, []byte(`"v":1`), []byte(`"v":9`), 1,
-				)
-			}, "v: got 9, want 1",
-		},
-		"an unknown key": {
-			entryOf(1), func(it *store.Item) {
-				it.Body = bytes.Replace(
-					it.Body, []byte(`"v":1`), []byte(`"v":1,"z":1`), 1,
-				)
-			}, `json: unknown field "z"`,
-		},
-		"the view": {
-			headOf, func(it *store.Item) { delete(it.Attrs, "owner") }, "owner: got nothing, want a string",
-		},
-		"the view's status": {
-			headOf, func(it *store.Item) { it.Attrs["status"] = store.Str("asleep") }, "status: want running, waiting or done",
-		},
-		"the view's bytes": {headOf, nil, "checksum differs"},
-		"no status": {
-			headOf, func(it *store.Item) { it.Attrs["status"] = store.Str("") }, "status: want running, waiting or done",
-		},
-		"the view is of another": {headOf, func(it *store.Item) { it.Body = []byte("r2") }, "body: want the id of the run"},
-		"the request to people":  {approvalOf, cut, "#APPROVAL#"},
-		"the request's expiry": {
-			approvalOf, func(it *store.Item) { it.Attrs["expires"] = store.Str("never") }, "expires: got a string, want a number",
-		},
-		"the request is unsealed": {
-			approvalOf, func(it *store.Item) {
-				it.Body = bytes.Replace(
-					it.Body, []byte("refund"), []byte("refunD"), 1,
-				)
-			}, "seal: its body is not what was written",
-		},
+		"an entry is cut off":     {entryOf(1), cut, `"J#0000000001"`},
+		"the first entry":         {entryOf(0), func(it *store.Item) { it.Body = []byte("{}") }, `"J#0000000000"`},
+		"an entry of another":     {entryOf(1), swap(`"s":1`, `"s":0`), "s: it holds entry 0"},
+		"a newer form":            {entryOf(1), swap(`"v":1`, `"v":9`), "v: got 9, want 1"},
+		"an unknown key":          {entryOf(1), swap(`"v":1`, `"v":1,"z":1`), `json: unknown field "z"`},
+		"the view":                {headOf, func(it *store.Item) { delete(it.Attrs, "owner") }, "owner: got nothing, want a string"},
+		"the view's status":       {headOf, attr("status", "asleep"), "status: want running, waiting or done"},
+		"the view's bytes":        {headOf, nil, "checksum differs"},
+		"no status":               {headOf, attr("status", ""), "status: want running, waiting or done"},
+		"the view is of another":  {headOf, func(it *store.Item) { it.Body = []byte("r2") }, "body: want the id of the run"},
+		"the request to people":   {approvalOf, cut, "#APPROVAL#"},
+		"the request's expiry":    {approvalOf, attr("expires", "never"), "expires: got a string, want a number"},
+		"the request is unsealed": {approvalOf, swap("refund", "refunD"), "seal: its body is not what was written"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				w.parked("first")
-				w.unheard()
-				bad := w.parked("second")
-				w.unheard()
-				w.waiter.ended(w.owner)
-				l, err := w.ports.Journal.Load(w.ctx, tenant, bad)
-				require.NoError(t, err)
-				id := l.State.Waits()[0].Wait.Approval
-				third := w.parked("third")
-				w.waiter.ended(w.owner)
-				w.sleep(2 * time.Minute)
-				w.model.replies = nil
-				key := c.key(bad, id)
-				if c.change == nil {
-					w.table.Damage(key)
-				} else {
-					w.damage(key, c.change)
-				}
-				w.ports.Journal = store.NewJournal(w.ports.Table, 0)
-				before, calls := w.dump(bad), len(w.model.asked)
+		subtest(t, name, func(t *testing.T, w *world) {
+			w.parked("first")
+			w.unheard()
+			bad := w.parked("second")
+			w.unheard()
+			w.waiter.ended(w.owner)
+			l, err := w.ports.Journal.Load(w.ctx, tenant, bad)
+			require.NoError(t, err)
+			id := l.State.Waits()[0].Wait.Approval
+			third := w.parked("third")
+			w.waiter.ended(w.owner)
+			w.sleep(2 * time.Minute)
+			w.model.replies = nil
+			key := c.key(bad, id)
+			if c.change == nil {
+				w.table.Damage(key)
+			} else {
+				w.damage(key, c.change)
+			}
+			w.ports.Journal = store.NewJournal(w.ports.Table, 0)
+			before, calls := w.dump(bad), len(w.model.asked)
 
-				r := w.sweepAll()
-				require.True(t, r.Complete)
-				failed := slices.IndexFunc(r.Failed, func(f runtime.FailedRepair) bool { return strings.Contains(f.Err.Error(), c.names) })
-				require.GreaterOrEqual(t, failed, 0, "%v", r.Failed)
-				require.ErrorIs(t, r.Failed[failed].Err, store.ErrDamaged)
-				require.Equal(t, tenant, r.Failed[failed].Tenant)
-				if strings.Contains(key.PK, "#RUN#") {
-					require.ErrorContains(t, r.Failed[failed].Err, bad)
-					require.Equal(t, before, w.dump(bad), "it is left as it is")
-					require.Equal(t, runtime.ExecutionNone, cmpStatus(w, runtime.ExecutionName(bad, 1)))
-				} else {
-					require.ErrorContains(t, r.Failed[failed].Err, id)
-				}
-				require.Equal(
-					t, runtime.ExecutionRunning, w.waiter.status[runtime.ExecutionName(third, 1)], "the others are repaired",
-				)
-				require.Positive(t, r.Repaired[runtime.RepairWoke])
-				require.Len(t, w.model.asked, calls)
-			})
+			r := w.sweepAll()
+			require.True(t, r.Complete)
+			failed := slices.IndexFunc(r.Failed, func(f runtime.FailedRepair) bool { return strings.Contains(f.Err.Error(), c.names) })
+			require.GreaterOrEqual(t, failed, 0, "%v", r.Failed)
+			require.ErrorIs(t, r.Failed[failed].Err, store.ErrDamaged)
+			require.Equal(t, tenant, r.Failed[failed].Tenant)
+			if strings.Contains(key.PK, "#RUN#") {
+				require.ErrorContains(t, r.Failed[failed].Err, bad)
+				require.Equal(t, before, w.dump(bad), "it is left as it is")
+				require.Empty(t, w.waiter.status[runtime.ExecutionName(bad, 1)], "nothing is started")
+			} else {
+				require.ErrorContains(t, r.Failed[failed].Err, id)
+			}
+			require.Equal(
+				t, runtime.ExecutionRunning, w.waiter.status[runtime.ExecutionName(third, 1)], "the others are repaired",
+			)
+			require.Positive(t, r.Repaired[runtime.RepairWoke])
+			require.Len(t, w.model.asked, calls)
 		})
 	}
-}
-
-func cmpStatus(w *world, name string) runtime.ExecutionStatus {
-	if s, ok := w.waiter.status[name]; ok {
-		return s
-	}
-	return runtime.ExecutionNone
 }
 
 func entryOf(seq int) func(run, approval string) store.Key {

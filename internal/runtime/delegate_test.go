@@ -64,41 +64,38 @@ func TestOrphansAskNothing(t *testing.T) {
 		}, run.RunDone},
 		"the call has expired": {func(w *world, root string) {
 			w.to(root)
-			d := run.NewDraft(w.state(), w.call("c1").Claim, w.ports.Clock.Now())
-			require.NoError(w.t, d.Add(
+			w.commit(
+				w.call("c1").Claim,
 				run.CallSuspended{Call: "c1", For: run.ForAnswer, Expires: w.ports.Clock.Now().Add(time.Second)},
-				run.CallCancelled{Call: "c1", Reason: run.WhyExpired, Content: "late"}))
-			require.NoError(w.t, w.ports.Journal.Append(w.ctx, w.state(), d))
+				run.CallCancelled{Call: "c1", Reason: run.WhyExpired, Content: "late"},
+			)
 		}, run.RunRunning},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				w.delegating(1)
-				w.model.replies = []agent.Reply{calls(`ask c1 {"message":"Help."}`)}
-				w.start()
-				root := w.run
-				require.Equal(t, runtime.NextTools, w.step(0).Next)
-				child := agent.ChildID(tenant, "aide0", root, "c1")
-				w.table.Once(meanwhile(func(ops []store.Op) bool { return ops[0].Item.PK == "T#"+tenant+"#RUN#"+child }, func() { c.meanwhile(w, root) }))
-				w.waiter.onStart = func(name string) error { // the execution begins at once, while who started it has not come on
-					if name == runtime.ExecutionName(child, 0) {
-						w.to(child)
-						w.step(0)
-					}
-					return nil
+		subtest(t, name, func(t *testing.T, w *world) {
+			w.delegating(1)
+			w.startWith(calls(`ask c1 {"message":"Help."}`))
+			root := w.run
+			require.Equal(t, runtime.NextTools, w.step(0).Next)
+			child := agent.ChildID(tenant, "aide0", root, "c1")
+			w.table.Once(meanwhile(func(ops []store.Op) bool { return ops[0].Item.PK == "T#"+tenant+"#RUN#"+child }, func() { c.meanwhile(w, root) }))
+			w.waiter.onStart = func(name string) error { // the execution begins at once, while who started it has not come on
+				if name == runtime.ExecutionName(child, 0) {
+					w.to(child)
+					w.step(0)
 				}
-				first := w.inv(0)
-				_, err := w.batch().Run(w.ctx, first)
-				require.NoError(t, err)
-				w.waiter.onStart = nil
-				w.to(child)
-				require.Equal(t, run.RunDone, w.state().Status)
-				require.Equal(t, run.ReasonCancelled, w.state().Reason)
-				require.Len(t, w.model.asked, 1, "the root has asked")
-				require.Zero(t, w.state().ModelCalls)
-				w.to(root)
-				require.Equal(t, c.status, w.state().Status)
-			})
+				return nil
+			}
+			first := w.inv(0)
+			_, err := w.batch().Run(w.ctx, first)
+			require.NoError(t, err)
+			w.waiter.onStart = nil
+			w.to(child)
+			require.Equal(t, run.RunDone, w.state().Status)
+			require.Equal(t, run.ReasonCancelled, w.state().Reason)
+			require.Len(t, w.model.asked, 1, "the root has asked")
+			require.Zero(t, w.state().ModelCalls)
+			w.to(root)
+			require.Equal(t, c.status, w.state().Status)
 		})
 	}
 }
@@ -109,8 +106,7 @@ func TestCancellingALine(t *testing.T) {
 	cost := func(levels int) (requests int64) {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.delegating(levels)
-			w.model.replies = []agent.Reply{calls(`ask c1 {"message":"Help."}`)}
-			w.start()
+			w.startWith(calls(`ask c1 {"message":"Help."}`))
 			root, line := w.run, []string{w.run}
 			for range levels {
 				w.drive(0)

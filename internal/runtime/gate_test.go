@@ -33,10 +33,9 @@ func (w *world) guarded(say func(m *hook.BeforeTool)) {
 func (w *world) answers(r runtime.Route, result string) runtime.Route {
 	w.t.Helper()
 	require.Equal(w.t, runtime.NextWait, r.Next)
-	_, err := w.desk().Decide(w.ctx, approval.DecisionInput{
-		Tenant: tenant, ID: w.call("c1").Wait.Approval, Action: approval.Approve, Result: json.RawMessage(result), By: ana,
+	w.decided(approval.DecisionInput{
+		ID: w.call("c1").Wait.Approval, Action: approval.Approve, Result: json.RawMessage(result),
 	})
-	require.NoError(w.t, err)
 	return w.drive(r.Woken)
 }
 
@@ -61,13 +60,9 @@ func TestToolHearsItsOwnAnswer(t *testing.T) {
 		result  string
 	}{
 		"plugin alone": {before: []int{0}, answers: []string{`"go"`}, hears: []string{""}},
-		"plugin twice": {before: []int{0, 1}, answers: []string{`"go"`, `"on"`}, hears: []string{""}},
 		"tool alone":   {tool: []int{0}, answers: []string{`"mine"`}, hears: []string{"", `"mine"`}},
 		"plugin, then tool": {
 			before: []int{0}, tool: []int{1}, answers: []string{`"go"`, `"mine"`}, hears: []string{"", `"mine"`},
-		},
-		"tool, then plugin": {
-			before: []int{1}, tool: []int{0}, answers: []string{`"mine"`, `"go"`}, hears: []string{"", `"mine"`},
 		},
 		"tool, then plugin twice": {
 			before: []int{1, 2}, tool: []int{0}, answers: []string{`"mine"`, `"go"`, `"on"`}, hears: []string{"", `"mine"`},
@@ -75,59 +70,52 @@ func TestToolHearsItsOwnAnswer(t *testing.T) {
 		"tool, plugin, tool": {
 			before: []int{1}, tool: []int{0, 2}, answers: []string{`"mine"`, `"go"`, `"new"`}, hears: []string{"", `"mine"`, `"new"`},
 		},
-		"other arguments by a plugin": {
-			mode: run.TicketPass, before: []int{0}, answers: []string{`{"n":2}`}, hears: []string{""}, args: `{"n":2}`,
-		},
 		"other arguments than answered": {
-			mode: run.TicketPass, before: []int{1}, tool: []int{0}, answers: []string{`"mine"`, `{"n":2}`}, hears: []string{"", ""}, args: `{"n":2}`,
+			mode: run.TicketPass, before: []int{1}, tool: []int{0}, answers: []string{`"mine"`, `{"n":2}`},
+			hears: []string{"", ""}, args: `{"n":2}`,
 		},
 		"a yes changes no arguments": {
 			mode: run.TicketPass, before: []int{1}, tool: []int{0}, answers: []string{`"mine"`, `true`}, hears: []string{"", `"mine"`},
 		},
-		"a result by a plugin": {
-			mode: run.TicketResult, before: []int{0}, answers: []string{`"enough"`}, result: "enough",
-		},
+		"a result by a plugin": {mode: run.TicketResult, before: []int{0}, answers: []string{`"enough"`}, result: "enough"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				w.guarded(func(m *hook.BeforeTool) {
-					if ask(m.Call(), c.before...) {
-						m.Suspend(run.Ticket{Mode: c.mode})
-					}
-				})
-				w.model.replies = []agent.Reply{calls("pay c1")}
-				w.tool("pay").work = func(_ context.Context, in tool.Call) (agent.ToolResultData, error) {
-					if ask(w.call("c1"), c.tool...) {
-						return agent.ToolResultData{Suspend: &run.Ticket{Memo: "memo " + in.Memo}}, nil
-					}
-					return agent.ToolResultData{Content: "ok"}, nil
+		subtest(t, name, func(t *testing.T, w *world) {
+			w.guarded(func(m *hook.BeforeTool) {
+				if ask(m.Call(), c.before...) {
+					m.Suspend(run.Ticket{Mode: c.mode})
 				}
-				w.start()
-				r := w.drive(0)
-				for _, a := range c.answers {
-					pending, _, err := approval.List(w.ctx, w.table, tenant, approval.Query{Status: approval.Pending})
-					require.NoError(t, err)
-					require.Empty(t, pending[0].Ticket.Memo)
-					r = w.answers(r, a)
-				}
-				require.Equal(t, runtime.NextDone, r.Next)
-				var heard []string
-				for i, in := range w.tool("pay").entered {
-					heard = append(heard, string(in.Resume))
-					if in.Resume == nil {
-						i = 0 // a memo comes with its answer alone
-					}
-					require.Equal(t, strings.Repeat("memo ", i), in.Memo)
-				}
-				require.Equal(t, c.hears, heard)
-				if c.args != "" {
-					require.JSONEq(t, c.args, string(w.tool("pay").entered[len(heard)-1].Args))
-				}
-				if c.result != "" {
-					require.Equal(t, c.result, w.call("c1").Result.Content)
-				}
-				require.Equal(t, run.StatusSucceeded, w.call("c1").Status)
 			})
+			w.tool("pay").work = func(_ context.Context, in tool.Call) (agent.ToolResultData, error) {
+				if ask(w.call("c1"), c.tool...) {
+					return agent.ToolResultData{Suspend: &run.Ticket{Memo: "memo " + in.Memo}}, nil
+				}
+				return agent.ToolResultData{Content: "ok"}, nil
+			}
+			w.startWith(calls("pay c1"))
+			r := w.drive(0)
+			for _, a := range c.answers {
+				pending, _, err := approval.List(w.ctx, w.table, tenant, approval.Query{Status: approval.Pending})
+				require.NoError(t, err)
+				require.Empty(t, pending[0].Ticket.Memo)
+				r = w.answers(r, a)
+			}
+			require.Equal(t, runtime.NextDone, r.Next)
+			var heard []string
+			for i, in := range w.tool("pay").entered {
+				heard = append(heard, string(in.Resume))
+				if in.Resume == nil {
+					i = 0 // a memo comes with its answer alone
+				}
+				require.Equal(t, strings.Repeat("memo ", i), in.Memo)
+			}
+			require.Equal(t, c.hears, heard)
+			if c.args != "" {
+				require.JSONEq(t, c.args, string(w.tool("pay").entered[len(heard)-1].Args))
+			}
+			if c.result != "" {
+				require.Equal(t, c.result, w.call("c1").Result.Content)
+			}
+			require.Equal(t, run.StatusSucceeded, w.call("c1").Status)
 		})
 	}
 }
@@ -136,30 +124,24 @@ func TestToolHearsItsOwnAnswer(t *testing.T) {
 // happened.
 func TestInDoubtAtTheGate(t *testing.T) {
 	for name, answered := range map[string]bool{"asked": false, "answered": true} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				w.guarded(func(m *hook.BeforeTool) {
-					if m.Resumed() && m.Call().Asks < 2 {
-						m.Suspend(run.Ticket{})
-					}
-				})
-				w.model.replies = []agent.Reply{calls("pay c1")}
-				w.start()
-				w.step(0)
-				w.interrupt("pay", 0)
-				r := w.drive(0)
-				require.Equal(t, run.ForOutcome, w.call("c1").Wait.For)
-				_, err := w.desk().Decide(w.ctx, approval.DecisionInput{Tenant: tenant, Run: w.run, Call: "c1", Action: approval.Rerun, By: ana})
-				require.NoError(t, err)
-				require.Equal(t, runtime.NextWait, w.drive(r.Woken).Next)
-				require.Equal(t, run.ForInput, w.call("c1").Wait.For)
-				if answered {
-					_, err := w.decide("c1")
-					require.NoError(t, err)
+		subtest(t, name, func(t *testing.T, w *world) {
+			w.guarded(func(m *hook.BeforeTool) {
+				if m.Resumed() && m.Call().Asks < 2 {
+					m.Suspend(run.Ticket{})
 				}
-				w.cancel()
-				require.Equal(t, run.WhyOutcomeUnknown, w.call("c1").Reason)
 			})
+			w.startRound(calls("pay c1"))
+			w.interrupt("pay", 0)
+			r := w.drive(0)
+			require.Equal(t, run.ForOutcome, w.call("c1").Wait.For)
+			w.decided(approval.DecisionInput{Action: approval.Rerun})
+			require.Equal(t, runtime.NextWait, w.drive(r.Woken).Next)
+			require.Equal(t, run.ForInput, w.call("c1").Wait.For)
+			if answered {
+				w.decide("c1")
+			}
+			w.cancel()
+			require.Equal(t, run.WhyOutcomeUnknown, w.call("c1").Reason)
 		})
 	}
 }
@@ -171,8 +153,7 @@ func TestPluginAsksUnanswerably(t *testing.T) {
 		w.guarded(func(m *hook.BeforeTool) {
 			m.Suspend(run.Ticket{ResponseSchema: json.RawMessage(`{"type":"nothing"}`)})
 		})
-		w.model.replies = []agent.Reply{calls("pay c1")}
-		w.start()
+		w.startWith(calls("pay c1"))
 		require.Equal(t, runtime.NextFailed, w.drive(0).Next)
 		s := w.state()
 		require.Equal(t, run.CodeInternal, s.Error.Code)
@@ -192,8 +173,7 @@ func TestRequestInTheEntryThatEndsTheRun(t *testing.T) {
 				AfterTool: func(context.Context, *hook.AfterTool) error { return nil }, RunEnd: func(context.Context, *hook.Moment) error { return errors.New("no") },
 			}, nil
 		}
-		w.model.replies = []agent.Reply{calls("refund c1"), {Text: "I wait."}}
-		w.start()
+		w.startWith(calls("refund c1"))
 		require.Equal(t, runtime.NextFailed, w.drive(0).Next)
 		pending, _, err := approval.List(w.ctx, w.table, tenant, approval.Query{Status: approval.Pending})
 		require.NoError(t, err)

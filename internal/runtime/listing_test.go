@@ -3,7 +3,6 @@ package runtime_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -88,40 +87,32 @@ func TestListingIsBounded(t *testing.T) {
 		list  func(ctx context.Context, server string) (agent.ServerTools, error)
 		says  string
 		takes time.Duration
-		times int
 	}{
 		"hangs": {func(ctx context.Context, _ string) (agent.ServerTools, error) {
 			<-ctx.Done()
 			return agent.ServerTools{}, ctx.Err()
-		}, "it did not list its tools in time", 61500 * time.Millisecond, 3},
-		"hears of no end": {
-			func(context.Context, string) (agent.ServerTools, error) { time.Sleep(time.Hour); return has("a"), nil }, "it did not list its tools in time", 61500 * time.Millisecond, 3,
-		},
-		"fails": {func(context.Context, string) (agent.ServerTools, error) {
-			return agent.ServerTools{}, errors.New("no route")
-		}, "no route", 1500 * time.Millisecond, 3},
-		"panics": {
-			func(context.Context, string) (agent.ServerTools, error) { panic("secret") }, "it panicked", 1500 * time.Millisecond, 3,
-		},
+		}, "it did not list its tools in time", 61500 * time.Millisecond},
+		"hears of no end": {func(context.Context, string) (agent.ServerTools, error) {
+			time.Sleep(time.Hour)
+			return has("a"), nil
+		}, "it did not list its tools in time", 61500 * time.Millisecond},
+		"panics": {func(context.Context, string) (agent.ServerTools, error) {
+			panic("secret")
+		}, "it panicked", 1500 * time.Millisecond},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				s := &servers{list: c.list}
-				w.serving(s, "files")
-				w.start()
-				began := w.ports.Clock.Now()
-				require.Equal(t, runtime.NextFailed, w.drive(0).Next)
-				require.Equal(t, c.takes, w.ports.Clock.Now().Sub(began))
-				require.Equal(
-					t, &run.RunError{
-						Code: run.CodeMCPUnavailable, Message: "the tools of the server files cannot be listed: " + c.says,
-					}, w.state().Error,
-				)
-				require.Equal(t, c.times, s.listed)
-				require.Zero(t, s.open)
-				require.Empty(t, w.model.asked)
-				time.Sleep(2 * time.Hour) // for those who hear of no end
-			})
+		subtest(t, name, func(t *testing.T, w *world) {
+			s := &servers{list: c.list}
+			w.serving(s, "files")
+			w.start()
+			began := w.ports.Clock.Now()
+			require.Equal(t, runtime.NextFailed, w.drive(0).Next)
+			require.Equal(t, c.takes, w.ports.Clock.Now().Sub(began))
+			says := "the tools of the server files cannot be listed: " + c.says
+			require.Equal(t, &run.RunError{Code: run.CodeMCPUnavailable, Message: says}, w.state().Error)
+			require.Equal(t, 3, s.listed)
+			require.Zero(t, s.open)
+			require.Empty(t, w.model.asked)
+			time.Sleep(2 * time.Hour) // for those who hear of no end
 		})
 	}
 }
@@ -135,7 +126,6 @@ func TestListingIsTheBatchs(t *testing.T) {
 			return has(server), nil
 		}}
 		w.serving(s, "a", "b", "c")
-		w.model.replies = []agent.Reply{{Text: "done"}}
 		w.start()
 		written := len(w.entries())
 		r := w.step(0)
@@ -161,7 +151,6 @@ func TestWithoutAConnection(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.serving(nil, "files")
 		w.def.MCP[0].Optional = true
-		w.model.replies = []agent.Reply{{Text: "done"}}
 		w.start()
 		require.Equal(t, runtime.NextDone, w.drive(0).Next)
 		require.Equal(t, "this deployment has no connection to MCP servers", w.state().Servers[0].Problem)
@@ -177,7 +166,6 @@ func TestAnEndedInvocationSaysNothingOfAServer(t *testing.T) {
 			return agent.ServerTools{}, ctx.Err()
 		}}
 		w.serving(s, "files")
-		w.model.replies = []agent.Reply{{Text: "done"}}
 		w.start()
 		ctx, cancel := context.WithTimeout(w.ctx, 5*time.Second)
 		defer cancel()

@@ -1,11 +1,9 @@
 package runtime_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,49 +12,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/tool"
 )
-
-// says makes a tool give a text.
-func (f *fake) says(text string) {
-	f.work = func(context.Context, tool.Call) (agent.ToolResultData, error) {
-		return agent.ToolResultData{Content: text}, nil
-	}
-}
-
-// whole reads all of a call's result.
-func (w *world) whole(call string) string {
-	w.t.Helper()
-	c := w.call(call)
-	require.NotNil(w.t, c.Result.Whole)
-	text, err := w.ports.Blobs.Get(w.ctx, tenant, c.Result.Whole.Blob)
-	require.NoError(w.t, err)
-	require.Equal(w.t, c.Result.Whole.Chars, utf8.RuneCount(text))
-	return string(text)
-}
-
-// TestCutResultsAreKept, whichever way a result takes into the journal.
-func TestCutResultsAreKept(t *testing.T) {
-	long := strings.Repeat("日本", 5000)
-	t.Run("late", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			w.tool("pay").says(long)
-			r := w.lateResult(func() runtime.Route { return w.batchRun(0) })
-			w.drive(r.Woken)
-			require.Equal(t, long, w.whole("c1"))
-		})
-	})
-	t.Run("reconciled", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			w.tool("pay").reconcile = func(tool.Call) (tool.Outcome, agent.ToolResultData, error) {
-				return tool.OutcomeDone, agent.ToolResultData{Content: long}, nil
-			}
-			w.lateResult(func() runtime.Route { return w.batchRun(0) })
-			require.Equal(t, 1, w.written("answered"))
-			require.Equal(t, long, w.whole("c1"))
-		})
-	})
-}
 
 // TestAResultThatCannotBeKept is shown all the same: the tool has run, and what it said first is what matters most.
 func TestAResultThatCannotBeKept(t *testing.T) {
@@ -66,9 +22,8 @@ func TestAResultThatCannotBeKept(t *testing.T) {
 		w.ports.Blobs = fault.NewBlobs(w.ports.Blobs, fault.OnlyIf(isLong, fault.Fail(errors.New("no room"))))
 		var warned []string
 		w.ports.Warn = func(what string, err error) { warned = append(warned, what+": "+err.Error()) }
-		w.model.replies = []agent.Reply{calls("pay c1")}
-		w.tool("pay").says(long)
-		w.start()
+		w.tool("pay").gives(long)
+		w.startWith(calls("pay c1"))
 		require.Equal(t, runtime.NextDone, w.drive(0).Next)
 		c := w.call("c1")
 		require.Equal(t, run.StatusSucceeded, c.Status)
@@ -90,7 +45,7 @@ func TestAPageThatIsGone(t *testing.T) {
 		w.ports.Blobs = fault.NewBlobs(w.ports.Blobs, fault.OnlyIf(isGone, fault.Fail(store.ErrNoBlob)))
 		w.model.replies = []agent.Reply{calls("look c1"), calls("read_more c2")}
 		w.model.replies[1].Calls[0].Input = []byte(`{"call":"c1","from":6000}`)
-		w.tool("look").says(strings.Repeat("x", 7000))
+		w.tool("look").gives(strings.Repeat("x", 7000))
 		w.start()
 		w.step(0)
 		w.batchRun(0)

@@ -24,29 +24,24 @@ func TestALostAnswer(t *testing.T) {
 		unknown bool
 		says    string
 	}{
-		"not to be repeated":          {tool: "pay", err: &tool.LostError{Err: reset}, unknown: true},
-		"not to be repeated, wrapped": {tool: "pay", err: fmt.Errorf("call server bank: %w", &tool.LostError{Err: reset}), unknown: true},
-		"not sent":                    {tool: "pay", err: reset, says: "pay failed: connection reset"},
-		"changed":                     {tool: "pay", err: &tool.ChangedError{Server: "bank", Tool: "pay"}, says: "pay failed: the server bank no longer has the tool pay; the call was not made"},
-		"idempotent":                  {tool: "note", err: &tool.LostError{Err: reset}, says: "note failed: the answer was lost: connection reset"},
-		"read":                        {tool: "look", err: &tool.LostError{Err: reset}, says: "look failed: the answer was lost: connection reset"},
+		"not to be repeated": {tool: "pay", err: fmt.Errorf("call server bank: %w", &tool.LostError{Err: reset}), unknown: true},
+		"not sent":           {tool: "pay", err: reset, says: "pay failed: connection reset"},
+		"changed":            {tool: "pay", err: &tool.ChangedError{Server: "bank", Tool: "pay"}, says: "pay failed: the server bank no longer has the tool pay; the call was not made"},
+		"idempotent":         {tool: "note", err: &tool.LostError{Err: reset}, says: "note failed: the answer was lost: connection reset"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				w.model.replies = []agent.Reply{calls(c.tool + " c1"), {Text: "done"}}
-				w.tool(c.tool).work = func(context.Context, tool.Call) (agent.ToolResultData, error) { return agent.ToolResultData{}, c.err }
-				w.start()
-				r := w.drive(0)
-				require.Equal(t, 1, w.tool(c.tool).times())
-				if c.unknown {
-					require.Equal(t, runtime.NextWait, r.Next)
-					require.Equal(t, run.ForOutcome, w.call("c1").Wait.For)
-					return
-				}
-				require.Equal(t, runtime.NextDone, r.Next)
-				require.Equal(t, c.says, w.call("c1").Result.Content)
-				require.Equal(t, run.WhyToolError, w.call("c1").Reason)
-			})
+		subtest(t, name, func(t *testing.T, w *world) {
+			w.tool(c.tool).work = func(context.Context, tool.Call) (agent.ToolResultData, error) { return agent.ToolResultData{}, c.err }
+			w.startWith(calls(c.tool + " c1"))
+			r := w.drive(0)
+			require.Equal(t, 1, w.tool(c.tool).times())
+			if c.unknown {
+				require.Equal(t, runtime.NextWait, r.Next)
+				require.Equal(t, run.ForOutcome, w.call("c1").Wait.For)
+				return
+			}
+			require.Equal(t, runtime.NextDone, r.Next)
+			require.Equal(t, c.says, w.call("c1").Result.Content)
+			require.Equal(t, run.WhyToolError, w.call("c1").Reason)
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package runtime_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"slices"
@@ -70,113 +69,48 @@ func (w *world) watch() *watched {
 	return b
 }
 
-// What a tool gives is kept whole: what the journal has no room for is in blobs before the entry that names them.
-func TestToolMediaAreKept(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.model.replies = []agent.Reply{calls("look c1")}
-		small, fits, large, other := page('a', 100), page('b', 90<<10), page('c', 400<<10), page('d', 60<<10)
-		w.tool("look").gives("scanned", small, fits, large, other)
-		w.start()
-		blobs := w.watch()
-		w.step(0)
-		w.table.Once(meanwhile(entry("call_finished"), func() {
-			require.Equal(t, []string{digestOf(t, large), digestOf(t, other)}, blobs.put, "before the entry")
-		}))
-		w.batchRun(0)
-		r := w.call("c1").Result
-		require.Equal(t, "scanned", r.Content)
-		require.Equal(t, []run.Media{
-			small, fits, {
-				Name: "c.png", MediaType: "image/png", Blob: digestOf(t, large),
-			}, {Name: "d.png", MediaType: "image/png", Blob: digestOf(t, other)},
-		}, r.Media)
-		raw, err := w.ports.Blobs.Get(w.ctx, tenant, digestOf(t, large))
-		require.NoError(t, err)
-		require.Equal(t, bytes.Repeat([]byte("c"), 400<<10), raw)
-		_, err = w.ports.Blobs.Get(w.ctx, "rival", digestOf(t, large))
-		require.ErrorIs(t, err, store.ErrNoBlob)
-	})
-}
-
-// What cannot be kept is left out, one by one, and the model is told; what the tool did stays done.
+// What cannot be kept is left out, one by one, and the model is told; what the tool did stays done. What can be kept is:
+// data, or a blob that the tenant has.
 func TestToolMediaThatCannotBeKept(t *testing.T) {
 	good := run.Media{Name: "ok", MediaType: "image/png", Data: "AAAA"}
+	const atMost = "is left out: one result gives at most 100000000 bytes of media]"
 	for name, c := range map[string]struct {
+		text  string
 		media []run.Media
 		want  string
+		kept  int
 	}{
 		"no base64": {
-			[]run.Media{
-				{Name: "a.png", MediaType: "image/png", Data: "?"}, good,
-			}, "did\n[a.png (image/png) is left out: its data is not base64]",
+			"did", []run.Media{{Name: "a.png", MediaType: "image/png", Data: "?"}, good},
+			"did\n[a.png (image/png) is left out: its data is not base64]", 1,
 		},
 		"no type": {
-			[]run.Media{
-				{Name: "a", Data: "AAAA"}, good,
-			}, `did` + "\n" + `[a () is left out: mediaType: got "", want one such as image/png]`,
-		},
-		"nothing": {
-			[]run.Media{{MediaType: "image/png"}, good}, "did\n[(image/png) is left out: want either data or blob]",
+			"did", []run.Media{{Name: "a", Data: "AAAA"}, good},
+			"did\n" + `[a () is left out: mediaType: got "", want one such as image/png]`, 1,
 		},
 		"no such blob": {
-			[]run.Media{
-				{MediaType: "image/png", Blob: store.BlobDigest([]byte("x"))}, good,
-			}, "did\n[(image/png) is left out: there is no such blob]",
+			"did", []run.Media{{MediaType: "image/png", Blob: store.BlobDigest([]byte("x"))}, good},
+			"did\n[(image/png) is left out: there is no such blob]", 1,
 		},
-		"no digest": {
-			[]run.Media{
-				{MediaType: "image/png", Blob: "x"}, good,
-			}, "did\n[(image/png) is left out: blob: got \"x\", want a SHA-256 in 64 lower-case hex digits]",
+		"a blob": {"did", []run.Media{{MediaType: "text/plain", Blob: store.BlobDigest([]byte("whole"))}}, "did", 1},
+		"too many": {
+			"did", slices.Repeat([]run.Media{good}, 103), "did\n[3 more media are left out: one result has at most 100]", 100,
+		},
+		"too much": {
+			"", []run.Media{page('x', store.MaxBlob-1), page('y', 2), good},
+			"The tool gave x.png (image/png).\n[y.png (image/png) " + atMost + "\n[ok (image/png) " + atMost, 1,
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				w.model.replies = []agent.Reply{calls("pay c1")}
-				w.tool("pay").gives("did", c.media...)
-				w.start()
-				require.Equal(t, runtime.NextDone, w.drive(0).Next)
-				require.Equal(t, run.StatusSucceeded, w.call("c1").Status)
-				require.Equal(t, c.want, w.call("c1").Result.Content)
-				require.Equal(t, []run.Media{good}, w.call("c1").Result.Media)
-			})
+		subtest(t, name, func(t *testing.T, w *world) {
+			w.has("whole")
+			w.tool("pay").gives(c.text, c.media...)
+			w.startWith(calls("pay c1"))
+			require.Equal(t, runtime.NextDone, w.drive(0).Next)
+			require.Equal(t, run.StatusSucceeded, w.call("c1").Status)
+			require.Equal(t, c.want, w.call("c1").Result.Content)
+			require.Len(t, w.call("c1").Result.Media, c.kept)
 		})
 	}
-	t.Run("too many", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			w.model.replies = []agent.Reply{calls("pay c1")}
-			w.tool("pay").gives("did", slices.Repeat([]run.Media{good}, 103)...)
-			w.start()
-			w.drive(0)
-			require.Equal(t, "did\n[3 more media are left out: one result has at most 100]", w.call("c1").Result.Content)
-			require.Len(t, w.call("c1").Result.Media, 100)
-		})
-	})
-	t.Run("too much", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			w.model.replies = []agent.Reply{calls("pay c1")}
-			w.tool("pay").gives("", page('x', store.MaxBlob-1), page('y', 2), good)
-			w.start()
-			blobs := w.watch()
-			w.drive(0)
-			r := w.call("c1").Result
-			require.Equal(t, "The tool gave x.png (image/png).\n[y.png (image/png) is left out: one result gives at most 100000000 bytes of media]\n"+
-				"[ok (image/png) is left out: one result gives at most 100000000 bytes of media]", r.Content)
-			require.Len(t, r.Media, 1)
-			require.Len(t, blobs.put, 1)
-		})
-	})
-}
-
-// A tool may name a blob that its tenant has.
-func TestToolNamesABlob(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		digest := w.has("whole")
-		w.model.replies = []agent.Reply{calls("look c1")}
-		w.tool("look").gives("", run.Media{MediaType: "text/plain", Blob: digest})
-		w.start()
-		w.drive(0)
-		require.Equal(t, []run.Media{{MediaType: "text/plain", Blob: digest}}, w.call("c1").Result.Media)
-	})
 }
 
 // has puts a blob and gives its digest.
@@ -190,10 +124,8 @@ func (w *world) has(content string) string {
 // A store that fails leaves the tool's effect and no entry that points at nothing.
 func TestToolMediaThatCannotBeStored(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.model.replies = []agent.Reply{calls("pay c1")}
 		w.tool("pay").gives("did", page('x', 400<<10))
-		w.start()
-		w.step(0)
+		w.startRound(calls("pay c1"))
 		b := w.watch()
 		b.broken = errBlown
 		w.batchRun(0)
@@ -202,52 +134,35 @@ func TestToolMediaThatCannotBeStored(t *testing.T) {
 	})
 }
 
-// The same holds for a result that comes late, and for a tool's word on a call that was interrupted.
+// A result that comes late, and a tool's word on a call that was interrupted, are kept as well: media, and a long text of
+// which the model is shown the beginning.
 func TestLateAndReconciledMediaAreKept(t *testing.T) {
-	large := page('x', 400<<10)
+	large, long := page('x', 400<<10), strings.Repeat("日本", 5000)
 	want := []run.Media{{Name: "x.png", MediaType: "image/png", Blob: digestOf(t, large)}}
-	t.Run("late", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			r := w.lateMedia(large)
-			w.drive(r.Woken)
-			require.EqualValues(t, 1, w.state().Drained, "through the inbox")
-			require.Equal(t, want, w.call("c1").Result.Media)
-		})
-	})
-	t.Run("reconciled", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			w.model.replies = []agent.Reply{calls("pay c1")}
-			w.start()
-			w.step(0)
-			ctx := w.ends(entry("call_claimed"))
-			_, err := w.batch().Run(ctx, w.inv(0))
-			require.Error(t, err)
-			w.tool("pay").reconcile = func(tool.Call) (tool.Outcome, agent.ToolResultData, error) {
-				return tool.OutcomeDone, agent.ToolResultData{Content: "did", Media: []run.Media{large}}, nil
+	for name, reconciled := range map[string]bool{"late": false, "reconciled": true} {
+		subtest(t, name, func(t *testing.T, w *world) {
+			w.tool("pay").gives(long, large)
+			if reconciled {
+				w.tool("pay").reconcile = func(tool.Call) (tool.Outcome, agent.ToolResultData, error) {
+					return tool.OutcomeDone, agent.ToolResultData{Content: long, Media: []run.Media{large}}, nil
+				}
 			}
-			require.Equal(t, runtime.NextDone, w.drive(0).Next)
-			require.Equal(t, want, w.call("c1").Result.Media)
+			r := w.lateResult(func() runtime.Route { return w.batchRun(0) })
+			require.Equal(t, reconciled, w.written("answered") == 1)
+			w.drive(r.Woken)
+			if !reconciled {
+				require.EqualValues(t, 1, w.state().Drained, "through the inbox")
+			}
+			c := w.call("c1")
+			require.Equal(t, want, c.Result.Media)
+			text, err := w.ports.Blobs.Get(w.ctx, tenant, c.Result.Whole.Blob)
+			require.NoError(t, err)
+			require.Equal(t, long, string(text))
+			require.Equal(t, 10_000, c.Result.Whole.Chars)
 			last := w.model.asked[len(w.model.asked)-1].Messages
 			require.Equal(t, want[0], last[len(last)-1].Block)
 		})
-	})
-}
-
-// lateMedia is lateResult with a tool that gives a picture.
-func (w *world) lateMedia(m run.Media) runtime.Route {
-	w.t.Helper()
-	var route runtime.Route
-	w.model.replies = []agent.Reply{calls("pay c1")}
-	w.start()
-	w.step(0)
-	w.tool("pay").work = func(context.Context, tool.Call) (agent.ToolResultData, error) {
-		w.batchRun(0)
-		route = w.step(0)
-		w.park(route.Woken, 0, "t1")
-		return agent.ToolResultData{Media: []run.Media{m}}, nil
 	}
-	w.batchRun(0)
-	return route
 }
 
 // A message that names a blob which its tenant does not have is refused before anything is written.
@@ -276,9 +191,7 @@ func TestUnknownBlobsAreRefused(t *testing.T) {
 		require.Equal(t, untouched, w.counts.Counts())
 
 		request.Message = names(known)
-		s, err := st.Start(w.ctx, request)
-		require.NoError(t, err)
-		w.run, w.owner = s.Run, s.Owner
+		w.follow(st.Start(w.ctx, request))
 		before := len(w.entries())
 		require.ErrorIs(t, in.Send(w.ctx, tenant, w.run, "m1", "user:ana", names(rivals)), runtime.ErrUnknownBlob)
 		require.ErrorIs(t, in.Check(w.ctx, tenant, w.run, names(rivals)), runtime.ErrUnknownBlob)
@@ -332,38 +245,26 @@ func blobMessage(digest string) run.Message {
 	return run.Message{Role: run.RoleUser, Block: run.Media{Name: "p.png", MediaType: "image/png", Blob: digest}}
 }
 
+// Media in blobs are resolved for the provider, as far as a request may hold them; what is on record stays as it is.
 func TestWithMedia(t *testing.T) {
 	ctx, blobs, next := context.Background(), store.NewMemoryBlobs(), &asked{t: t}
-	m := runtime.WithMedia(next, blobs)
-	put := func(content []byte) string {
+	put := func(content []byte) run.Message {
 		digest := store.BlobDigest(content)
 		require.NoError(t, blobs.Put(ctx, tenant, digest, content))
-		return digest
+		return blobMessage(digest)
 	}
-	small, whole, over := put([]byte("small")), put(
-		make([]byte, prompt.MaxRequestMedia-5),
-	), put(make([]byte, prompt.MaxRequestMedia+1))
+	whole, over := make([]byte, prompt.MaxRequestMedia-5), make([]byte, prompt.MaxRequestMedia+1)
 	inline := run.Message{Role: run.RoleUser, Block: run.Media{MediaType: "image/png", Data: "AAAA"}}
-	messages := []run.Message{
-		blobMessage(over), inline, blobMessage(small), blobMessage(whole), {
-			Role: run.RoleUser, Block: run.Text{Text: "Look."},
-		},
-	}
+	messages := []run.Message{put(over), inline, put([]byte("small")), put(whole)}
 	before := slices.Clone(messages)
-	_, err := m.Generate(ctx, agent.Request{Tenant: tenant, Messages: messages})
+	_, err := runtime.WithMedia(next, blobs).Generate(ctx, agent.Request{Tenant: tenant, Messages: messages})
 	require.NoError(t, err)
-	require.Equal(t, before, messages, "what is on record stays as it is")
+	require.Equal(t, before, messages)
 	got := next.requests[0].Messages
 	require.Contains(t, got[0].Block.(run.Text).Text, "p.png (image/png) is not shown: it has 15000001 bytes")
-	require.Equal(t, []run.Message{inline, before[4]}, []run.Message{got[1], got[4]})
+	require.Equal(t, inline, got[1])
 	require.Equal(t, run.Media{Name: "p.png", MediaType: "image/png", Data: "c21hbGw="}, got[2].Block)
-	require.Equal(
-		t, base64.StdEncoding.EncodeToString(make([]byte, prompt.MaxRequestMedia-5)), got[3].Block.(run.Media).Data,
-	)
-
-	_, err = m.Generate(ctx, agent.Request{Tenant: tenant, Messages: []run.Message{inline}})
-	require.NoError(t, err)
-	require.Equal(t, []run.Message{inline}, next.requests[1].Messages)
+	require.Equal(t, base64.StdEncoding.EncodeToString(whole), got[3].Block.(run.Media).Data)
 }
 
 // A blob that is gone, or another tenant's, is the end of the request, and no adapter is asked.
@@ -381,41 +282,20 @@ func TestWithMediaOfNobody(t *testing.T) {
 	require.Empty(t, next.requests)
 }
 
-// In a run: the model sees the content; a blob that is lost ends the run with an error that says so; a store that asks
-// for patience ends nothing, and whoever comes later goes on.
+// A store that asks for patience ends nothing, and whoever comes later goes on.
 func TestRunWithMediaInBlobs(t *testing.T) {
-	begin := func(w *world, content string) (*asked, *watched) {
-		next := &asked{t: w.t}
-		request := w.request("")
-		request.Message = append(says("Look."), run.UserBlock{Block: run.Media{MediaType: "image/png", Blob: w.has(content)}})
-		s, err := (&runtime.Starter{Ports: w.ports}).Start(w.ctx, request)
-		require.NoError(w.t, err)
-		w.run, w.owner = s.Run, s.Owner
+	inBubble(t, func(t *testing.T, w *world) {
+		next, request := &asked{t: t}, w.request("")
+		request.Message = append(says("Look."), run.UserBlock{Block: run.Media{MediaType: "image/png", Blob: w.has("shot")}})
+		w.follow(w.starter().Start(w.ctx, request))
 		b := w.watch()
 		w.ports.Model = modelretry.New(runtime.WithMedia(next, w.ports.Blobs), w.ports.Clock, nil)
-		return next, b
-	}
-	t.Run("lost", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			_, b := begin(w, "shot")
-			b.broken = store.ErrNoBlob
-			r, err := w.stepper().Step(w.ctx, w.inv(0))
-			require.NoError(t, err)
-			require.Equal(t, runtime.NextFailed, r.Next)
-			require.Equal(t, run.CodeModelFailed, w.state().Error.Code)
-			require.Contains(t, w.state().Error.Message, "not in the store any more")
-		})
-	})
-	t.Run("throttled", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			next, b := begin(w, "shot")
-			b.broken = store.ErrThrottled
-			_, err := w.stepper().Step(w.ctx, w.inv(0))
-			require.ErrorIs(t, err, store.ErrThrottled, "for the state machine to retry")
-			require.Equal(t, run.RunRunning, w.state().Status)
-			b.broken = nil
-			require.Equal(t, runtime.NextDone, w.drive(0).Next)
-			require.Len(t, next.requests, 1)
-		})
+		b.broken = store.ErrThrottled
+		_, err := w.stepper().Step(w.ctx, w.inv(0))
+		require.ErrorIs(t, err, store.ErrThrottled, "for the state machine to retry")
+		require.Equal(t, run.RunRunning, w.state().Status)
+		b.broken = nil
+		require.Equal(t, runtime.NextDone, w.drive(0).Next)
+		require.Len(t, next.requests, 1)
 	})
 }

@@ -16,15 +16,6 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-func (w *world) starter() *runtime.Starter { return &runtime.Starter{Ports: w.ports} }
-
-// follow makes s the run that the world acts on.
-func (w *world) follow(s run.AgentState, err error) {
-	w.t.Helper()
-	require.NoError(w.t, err)
-	w.run, w.owner = s.Run, s.Owner
-}
-
 // goOn is a request to continue the world's run.
 func (w *world) goOn(text string) runtime.Start {
 	r := w.request(text)
@@ -36,6 +27,12 @@ func (w *world) fork(at int64, key string) (run.AgentState, error) {
 	return w.starter().Fork(w.ctx, runtime.Fork{Tenant: tenant, Run: w.run, At: at, Key: key})
 }
 
+// seq is the run's newest entry.
+func (w *world) seq() int64 {
+	s := w.state()
+	return s.Seq()
+}
+
 // interrupt lets the invocation die within a tool whose call c1 is owed: somebody must say what became of it.
 func (w *world) interrupt(tool string, woken int64) {
 	w.t.Helper()
@@ -45,68 +42,6 @@ func (w *world) interrupt(tool string, woken int64) {
 	require.Error(w.t, err)
 	require.Equal(w.t, runtime.NextStep, w.batchRun(0).Next)
 	require.Equal(w.t, run.ForOutcome, w.call("c1").Wait.For)
-}
-
-func TestContinueRefuses(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.parkedRun()
-		before := w.counts.Counts()
-		_, err := w.starter().Start(w.ctx, w.goOn("Go on."))
-		require.ErrorIs(t, err, policy.ErrNotFinished)
-		other := w.goOn("Go on.")
-		other.Tenant = "rival"
-		_, err = w.starter().Start(w.ctx, other)
-		require.ErrorIs(t, err, store.ErrNoRun)
-		after := w.counts.Counts()
-		require.Equal(t, before.Writes+before.Transactions, after.Writes+after.Transactions, "nothing is written")
-
-		w.cancel()
-		parent := w.run
-		request := w.goOn("Go on.")
-		s, err := w.starter().Start(w.ctx, request)
-		require.NoError(t, err)
-		again, err := w.starter().Start(w.ctx, request)
-		require.NoError(t, err)
-		require.Equal(t, s.Run, again.Run)
-		request.Continues = ""
-		_, err = w.starter().Start(w.ctx, request)
-		require.ErrorIs(t, err, runtime.ErrKeyReused, "what is continued is part of the body")
-		require.Equal(t, parent, again.From.Run)
-	})
-}
-
-func ptr[T any](v T) *T { return &v }
-
-// Nobody knows what became of the parent's call: a person is asked, not the tool, which would look for the child's
-// attempt.
-func TestForkInDoubt(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.model.replies = []agent.Reply{calls("pay c1"), {Text: "Paid."}}
-		w.start()
-		w.step(0)
-		w.interrupt("pay", 0)
-		require.Equal(t, 1, w.tool("pay").times())
-
-		w.model.replies = nil
-		w.tool("pay").reconcile = func(tool.Call) (tool.Outcome, agent.ToolResultData, error) {
-			t.Error("the tool was asked about an attempt of another run")
-			return tool.OutcomeNotDone, agent.ToolResultData{}, nil
-		}
-		w.follow(w.fork(ptr(w.state()).Seq(), "f"))
-		require.Equal(t, runtime.NextWait, w.drive(0).Next)
-		id := w.call("c1").Wait.Approval
-		a, err := approval.Get(w.ctx, w.table, tenant, id)
-		require.NoError(t, err)
-		require.Equal(t, []any{approval.KindOutcome, approval.Pending, w.run}, []any{a.Kind, a.Status, a.Run})
-		require.Equal(t, 1, w.tool("pay").times())
-
-		_, err = w.desk().Decide(w.ctx, approval.DecisionInput{Tenant: tenant, Run: w.run, Call: "c1", Action: approval.Rerun, By: ana})
-		require.NoError(t, err)
-		woken := w.state()
-		require.Equal(t, runtime.NextDone, w.drive(woken.WaitSeq).Next)
-		require.Equal(t, 2, w.tool("pay").times(), "once more, by order")
-		require.Equal(t, w.run+"/c1", w.tool("pay").entered[1].Key)
-	})
 }
 
 func TestForkIsIdempotent(t *testing.T) {
@@ -138,26 +73,32 @@ func TestForkIsIdempotent(t *testing.T) {
 		other, err := w.fork(1, "g")
 		require.NoError(t, err)
 		require.NotEqual(t, runs[0].Run, other.Run)
+
+		w.cancel()
+		request := w.goOn("Go on.")
+		_, err = w.starter().Start(w.ctx, request)
+		require.NoError(t, err)
+		request.Continues = ""
+		_, err = w.starter().Start(w.ctx, request)
+		require.ErrorIs(t, err, runtime.ErrKeyReused, "what is continued is part of the body")
 	})
 }
 
+// Nobody reads another tenant's run by forking or continuing it, and a refusal writes nothing.
 func TestForkRefuses(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.parkedRun()
 		before := w.counts.Counts()
-		newest := ptr(w.state()).Seq()
-		_, err := w.fork(newest+1, "f")
+		_, err := w.fork(w.seq()+1, "f")
 		require.ErrorIs(t, err, store.ErrNoEntry)
-		var bad *runtime.BadFork
-		_, err = w.fork(-1, "f")
-		require.ErrorAs(t, err, &bad)
 		_, err = w.starter().Fork(w.ctx, runtime.Fork{Tenant: "rival", Run: w.run, At: 0})
 		require.ErrorIs(t, err, store.ErrNoRun)
-		_, err = w.starter().Fork(
-			w.ctx, runtime.Fork{Tenant: tenant, Run: w.run, At: 0, Model: &agent.ModelSpec{Provider: "oracle"}},
-		)
-		require.ErrorAs(t, err, &bad)
-		require.ErrorContains(t, err, "model.provider")
+		_, err = w.starter().Start(w.ctx, w.goOn("Go on."))
+		require.ErrorIs(t, err, policy.ErrNotFinished)
+		other := w.goOn("Go on.")
+		other.Tenant = "rival"
+		_, err = w.starter().Start(w.ctx, other)
+		require.ErrorIs(t, err, store.ErrNoRun)
 		after := w.counts.Counts()
 		require.Equal(t, before.Writes+before.Transactions, after.Writes+after.Transactions, "nothing is written")
 	})
@@ -188,33 +129,38 @@ func TestForkWithAnotherModel(t *testing.T) {
 }
 
 // A8: a person changed what was lost in the parent. What runs again in the fork is what that person made of it, and
-// the model, whose own words say something else, is told so; also where the fork's own approval changes nothing.
+// the model, whose own words say something else, is told so; also where the fork's own approval changes nothing. What
+// became of it, a person is asked, and not the tool, which would look for the fork's attempt.
 func TestForkInDoubtOfAnEditedCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		parked := w.parkedRun()
-		_, err := w.desk().Decide(w.ctx, approval.DecisionInput{
-			Tenant: tenant, ID: w.call("c1").Wait.Approval, Action: approval.Edit, Args: []byte(`{"amount":5}`), By: ana,
+		w.decided(approval.DecisionInput{
+			ID: w.call("c1").Wait.Approval, Action: approval.Edit, Args: []byte(`{"amount":5}`),
 		})
-		require.NoError(t, err)
 		w.interrupt("refund", parked.Woken)
 
 		w.model.replies = nil
+		w.tool("refund").reconcile = func(tool.Call) (tool.Outcome, agent.ToolResultData, error) {
+			t.Error("the tool was asked about an attempt of another run")
+			return tool.OutcomeNotDone, agent.ToolResultData{}, nil
+		}
 		for _, key := range []string{"fork", "fork of the fork"} {
-			w.follow(w.fork(ptr(w.state()).Seq(), key))
+			w.follow(w.fork(w.seq(), key))
 			require.Equal(t, runtime.NextWait, w.drive(0).Next)
 		}
 		waiting := w.state()
-		_, err = w.desk().Decide(w.ctx, approval.DecisionInput{Tenant: tenant, Run: w.run, Call: "c1", Action: approval.Rerun, By: ana})
-		require.NoError(t, err)
+		a := w.approval(w.call("c1").Wait.Approval)
+		require.Equal(t, []any{approval.KindOutcome, approval.Pending, w.run}, []any{a.Kind, a.Status, a.Run})
+		w.decided(approval.DecisionInput{Action: approval.Rerun})
 		r := w.drive(waiting.WaitSeq)
 		require.Equal(t, runtime.NextWait, r.Next)
-		a, err := approval.Get(w.ctx, w.table, tenant, w.call("c1").Wait.Approval)
-		require.NoError(t, err)
+		a = w.approval(w.call("c1").Wait.Approval)
 		require.JSONEq(t, `{"amount":5}`, string(a.Args), "people see what would run")
-		_, err = w.decide("c1")
-		require.NoError(t, err)
+		w.decide("c1")
 		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
+		require.Equal(t, 2, w.tool("refund").times(), "once more, by order")
 		require.JSONEq(t, `{"amount":5}`, string(w.tool("refund").entered[1].Args))
+		require.Equal(t, w.run+"/c1", w.tool("refund").entered[1].Key)
 		require.Contains(t, w.call("c1").Result.Content, agent.TextEdited("user:ana", `{"amount":5}`))
 	})
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -28,105 +27,77 @@ func TestCost(t *testing.T) {
 	iteration := func(w *world) cost {
 		return w.cost(func() { w.step(0); w.batchRun(0) })
 	}
-	t.Run("start", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			require.Equal(t, cost{transactions: 1, wcu: 4}, w.cost(w.start))
-		})
+	subtest(t, "start", func(t *testing.T, w *world) {
+		require.Equal(t, cost{transactions: 1, wcu: 4}, w.cost(w.start))
 	})
 	t.Run("plain iteration", func(t *testing.T) {
 		for _, name := range []string{"look", "note"} {
 			inBubble(t, func(t *testing.T, w *world) {
-				w.model.replies = []agent.Reply{calls(name + " c1")}
-				w.start()
+				w.startWith(calls(name + " c1"))
 				require.Equal(t, cost{queries: 2, puts: 2, wcu: 2}, iteration(w))
 			})
 		}
 	})
-	t.Run("with a claim", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			w.model.replies = []agent.Reply{calls("pay c1")}
-			w.start()
-			require.Equal(t, cost{queries: 2, puts: 3, wcu: 3}, iteration(w))
-		})
+	subtest(t, "with a claim", func(t *testing.T, w *world) {
+		w.startWith(calls("pay c1"))
+		require.Equal(t, cost{queries: 2, puts: 3, wcu: 3}, iteration(w))
 	})
-	t.Run("several claims are one entry", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			w.model.replies = []agent.Reply{calls("pay c1", "pay c2", "pay c3")}
-			w.start()
-			require.Equal(t, cost{queries: 2, puts: 3, wcu: 3}, iteration(w))
-		})
+	subtest(t, "several claims are one entry", func(t *testing.T, w *world) {
+		w.startWith(calls("pay c1", "pay c2", "pay c3"))
+		require.Equal(t, cost{queries: 2, puts: 3, wcu: 3}, iteration(w))
 	})
-	t.Run("end", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			w.start()
-			require.Equal(t, cost{queries: 1, transactions: 1, wcu: 6}, w.cost(func() { w.step(0) }))
-		})
+	subtest(t, "end", func(t *testing.T, w *world) {
+		w.start()
+		require.Equal(t, cost{queries: 1, transactions: 1, wcu: 6}, w.cost(func() { w.step(0) }))
 	})
-	t.Run("park beside free calls", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			// A streaming executor shows the request before it runs what is free, so suspending and parking are two entries:
-			// {J, APPROVAL}, then results and end of the batch as {J, HEAD}. That is 4 + 4 instead of 6 WCU: the price of an
-			// early approval.
-			w.model.replies = []agent.Reply{calls("look c1", "refund c2")}
-			w.start()
-			w.step(0)
-			require.Equal(t, cost{queries: 1, transactions: 2, wcu: 8}, w.cost(func() { w.batchRun(0) }))
-		})
+	subtest(t, "park beside free calls", func(t *testing.T, w *world) {
+		// A streaming executor shows the request before it runs what is free, so suspending and parking are two entries:
+		// {J, APPROVAL}, then results and end of the batch as {J, HEAD}. That is 4 + 4 instead of 6 WCU: the price of an
+		// early approval.
+		w.startRound(calls("look c1", "refund c2"))
+		require.Equal(t, cost{queries: 1, transactions: 2, wcu: 8}, w.cost(func() { w.batchRun(0) }))
 	})
-	t.Run("accept an input", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			w.start()
-			// The second GetItem says whether there is such a run at all.
-			require.Equal(
-				t, cost{gets: 2, queries: 1, transactions: 1, wcu: 4}, w.cost(func() { require.NoError(t, w.send("m1", "Hi.")) }),
-			)
-		})
+	subtest(t, "accept an input", func(t *testing.T, w *world) {
+		w.start()
+		// The second GetItem says whether there is such a run at all.
+		require.Equal(
+			t, cost{gets: 2, queries: 1, transactions: 1, wcu: 4}, w.cost(func() { require.NoError(t, w.send("m1", "Hi.")) }),
+		)
 	})
-	t.Run("accept a decision, resume to a tool", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			r := w.parkedRun()
-			// Reads beside the newest slot and HEAD: the request, for who may decide it, and the run, for what the call has
-			// (A22).
-			require.Equal(
-				t, cost{gets: 2, queries: 2, transactions: 1, wcu: 4}, w.cost(func() { w.approve("c1", approval.Approve) }),
-			)
-			require.Equal(t, cost{queries: 1}, w.cost(func() { w.step(r.Woken) }))
-			// {J drain + claim, HEAD, APPROVAL consumed}, then the result's put.
-			require.Equal(t, cost{queries: 1, transactions: 1, puts: 1, wcu: 6 + 1}, w.cost(func() { w.batchRun(r.Woken) }))
-		})
+	subtest(t, "accept a decision, resume to a tool", func(t *testing.T, w *world) {
+		r := w.parkedRun()
+		// Reads beside the newest slot and HEAD: the request, for who may decide it, and the run, for what the call has
+		// (A22).
+		require.Equal(
+			t, cost{gets: 2, queries: 2, transactions: 1, wcu: 4}, w.cost(func() { w.approve("c1", approval.Approve) }),
+		)
+		require.Equal(t, cost{queries: 1}, w.cost(func() { w.step(r.Woken) }))
+		// {J drain + claim, HEAD, APPROVAL consumed}, then the result's put.
+		require.Equal(t, cost{queries: 1, transactions: 1, puts: 1, wcu: 6 + 1}, w.cost(func() { w.batchRun(r.Woken) }))
 	})
-	t.Run("resume to inference", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			r := w.parkedRun()
-			w.model.replies = append(w.model.replies, calls("look c2"))
-			w.approve("c1", approval.Deny)
-			require.Equal(t, cost{queries: 1, transactions: 1, wcu: 4}, w.cost(func() { w.step(r.Woken) }))
-		})
+	subtest(t, "resume to inference", func(t *testing.T, w *world) {
+		r := w.parkedRun()
+		w.model.replies = append(w.model.replies, calls("look c2"))
+		w.approve("c1", approval.Deny)
+		require.Equal(t, cost{queries: 1, transactions: 1, wcu: 4}, w.cost(func() { w.step(r.Woken) }))
 	})
-	t.Run("expired", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			r := w.parkedRun()
-			w.model.replies = append(w.model.replies, calls("look c2"))
-			w.sleep(24 * time.Hour)
-			// {J expired, HEAD, APPROVAL}, then the reply's put.
-			require.Equal(t, cost{queries: 2, transactions: 1, puts: 1, wcu: 6 + 1}, w.cost(func() { w.step(r.Woken) }))
-		})
+	subtest(t, "expired", func(t *testing.T, w *world) {
+		r := w.parkedRun()
+		w.model.replies = append(w.model.replies, calls("look c2"))
+		w.sleep(24 * time.Hour)
+		// {J expired, HEAD, APPROVAL}, then the reply's put.
+		require.Equal(t, cost{queries: 2, transactions: 1, puts: 1, wcu: 6 + 1}, w.cost(func() { w.step(r.Woken) }))
 	})
-	t.Run("take-over", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			w.start()
-			w.waiter.ended(w.owner)
-			// {J, HEAD}, and the record of the repair.
-			require.Equal(t, cost{queries: 1, transactions: 1, wcu: 6}, w.cost(func() { w.sweep() }))
-		})
+	subtest(t, "take-over", func(t *testing.T, w *world) {
+		w.start()
+		w.waiter.ended(w.owner)
+		// {J, HEAD}, and the record of the repair.
+		require.Equal(t, cost{queries: 1, transactions: 1, wcu: 6}, w.cost(func() { w.sweep() }))
 	})
 }
 
 // approve decides by the request's id, as a person does, and reads nothing else.
 func (w *world) approve(call string, a approval.Action) {
 	w.t.Helper()
-	_, err := w.desk().Decide(
-		w.ctx, approval.DecisionInput{Tenant: tenant, ID: run.ApprovalID(w.run, call, 1), Action: a, By: ana},
-	)
-	require.NoError(w.t, err)
+	w.decided(approval.DecisionInput{ID: run.ApprovalID(w.run, call, 1), Action: a})
 }

@@ -35,72 +35,60 @@ func TestLargeInputsAreDrained(t *testing.T) {
 			_, err := w.stepper().Fail(w.ctx, w.inv(0), "gave up")
 			require.NoError(w.t, err)
 		},
+		"batch": func(w *world) {
+			w.model.replies = []agent.Reply{calls("pay c1")}
+			w.drive(0)
+			require.Equal(t, 1, w.tool("pay").times())
+		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				w.start()
+		subtest(t, name, func(t *testing.T, w *world) {
+			w.start()
+			if name == "batch" {
+				w.tool("pay").inside(w.flood)
+			} else {
 				w.flood()
-				end(w)
-				s := w.state()
-				require.Equal(t, run.RunDone, s.Status)
-				require.EqualValues(t, 2, s.Drained)
-				require.Equal(t, "Work.", w.heard()[0])
-				require.GreaterOrEqual(t, len(w.heard()), 3)
-			})
+			}
+			end(w)
+			s := w.state()
+			require.Equal(t, run.RunDone, s.Status)
+			require.EqualValues(t, 2, s.Drained)
+			require.Equal(t, "Work.", w.heard()[0])
+			require.GreaterOrEqual(t, len(w.heard()), 3)
 		})
 	}
-	t.Run("batch", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			w.model.replies = []agent.Reply{calls("pay c1")}
-			w.start()
-			w.step(0)
-			w.tool("pay").inside(w.flood)
-			w.batchRun(0)
-			w.drive(0)
-			require.EqualValues(t, 2, w.state().Drained)
-			require.Equal(t, 1, w.tool("pay").times())
-		})
+	subtest(t, "a parked run", func(t *testing.T, w *world) {
+		r := w.parkedRun()
+		w.flood()
+		again := w.drive(r.Woken)
+		require.Equal(t, runtime.NextWait, again.Next)
+		require.Greater(t, again.Woken, r.Woken)
+		require.EqualValues(t, 2, w.head().Drained)
 	})
-	t.Run("a parked run", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			r := w.parkedRun()
-			w.flood()
-			again := w.drive(r.Woken)
-			require.Equal(t, runtime.NextWait, again.Next)
-			require.Greater(t, again.Woken, r.Woken)
-			require.EqualValues(t, 2, w.head().Drained)
-		})
-	})
-	t.Run("what is larger is not accepted", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			w.start()
-			require.ErrorIs(t, w.send("m", strings.Repeat("x", 300<<10)), store.ErrTooLarge)
-		})
+	subtest(t, "what is larger is not accepted", func(t *testing.T, w *world) {
+		w.start()
+		require.ErrorIs(t, w.send("m", strings.Repeat("x", 300<<10)), store.ErrTooLarge)
 	})
 }
 
 // Results that finish together are one entry as far as one can hold them.
 func TestLargeResultsTakeSeveralEntries(t *testing.T) {
 	for name, content := range map[string]string{"text": strings.Repeat("x", 45<<10), "control characters": strings.Repeat("\x01", 45<<10)} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				var specs []string
-				for i := range 12 {
-					specs = append(specs, fmt.Sprintf("look c%d", i))
-				}
-				w.model.replies = []agent.Reply{calls(specs...)}
-				w.def.Context.TruncateResult = 0
-				w.tool("look").work = func(context.Context, tool.Call) (agent.ToolResultData, error) {
-					return agent.ToolResultData{Content: content}, nil
-				}
-				w.start()
-				require.Equal(t, runtime.NextDone, w.drive(0).Next)
-				require.Equal(t, 12, w.tool("look").times())
-				require.Equal(t, 12, w.written("call_finished"))
-				require.Equal(t, name != "text", w.call("c0").Result.Blob != "", "what counts is its stored length")
-				last := w.model.asked[1].Messages
-				require.Equal(t, content, last[len(last)-1].Block.(run.ToolResult).Content, "whole, from the blob if need be")
-			})
+		subtest(t, name, func(t *testing.T, w *world) {
+			var specs []string
+			for i := range 12 {
+				specs = append(specs, fmt.Sprintf("look c%d", i))
+			}
+			w.def.Context.TruncateResult = 0
+			w.tool("look").work = func(context.Context, tool.Call) (agent.ToolResultData, error) {
+				return agent.ToolResultData{Content: content}, nil
+			}
+			w.startWith(calls(specs...))
+			require.Equal(t, runtime.NextDone, w.drive(0).Next)
+			require.Equal(t, 12, w.tool("look").times())
+			require.Equal(t, 12, w.written("call_finished"))
+			require.Equal(t, name != "text", w.call("c0").Result.Blob != "", "what counts is its stored length")
+			last := w.model.asked[1].Messages
+			require.Equal(t, content, last[len(last)-1].Block.(run.ToolResult).Content, "whole, from the blob if need be")
 		})
 	}
 }

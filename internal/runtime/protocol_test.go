@@ -29,12 +29,10 @@ import (
 // one put, nobody else writes HEAD but the waiter's token, and HEAD says what the journal folds to.
 func TestRule01JournalIsTheRun(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.model.replies = []agent.Reply{calls("look c1", "note c2"), calls("pay c3"), calls("refund c4"), calls("refund c5")}
-		w.start()
+		w.startWith(calls("look c1", "note c2"), calls("pay c3"), calls("refund c4"), calls("refund c5"))
 		for r := w.drive(0); r.Next == runtime.NextWait; r = w.drive(r.Woken) {
 			w.park(r.Woken, 0, fmt.Sprint("token", r.Woken))
-			_, err := w.decide(w.waitingCall())
-			require.NoError(t, err)
+			w.decide(w.waitingCall())
 		}
 		require.Equal(t, run.RunDone, w.state().Status)
 		var s run.AgentState
@@ -83,30 +81,24 @@ func (w *world) waitingCall() string {
 // TestRule02ConflictMeansReload: what lost its sequence is planned again from the new fold, never written at another
 // number, and an attempt that finds its step done routes on without asking the model again.
 func TestRule02ConflictMeansReload(t *testing.T) {
-	t.Run("throttled: the identical entry again", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			w.start()
-			w.table.Once(fault.WriteOf(entry("replied")), fault.Fail(store.ErrThrottled))
-			require.Equal(t, runtime.NextDone, w.step(0).Next)
-			require.Len(t, w.model.asked, 1, "a reply that is paid for is not asked for again")
-		})
+	subtest(t, "throttled: the identical entry again", func(t *testing.T, w *world) {
+		w.start()
+		w.table.Once(fault.WriteOf(entry("replied")), fault.Fail(store.ErrThrottled))
+		require.Equal(t, runtime.NextDone, w.step(0).Next)
+		require.Len(t, w.model.asked, 1, "a reply that is paid for is not asked for again")
 	})
-	t.Run("a journal with a gap fails loudly", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			w.start()
-			w.forge(run.Entry{Seq: 2, Writer: "forger"})
-			_, err := w.stepper().Step(w.ctx, w.inv(0))
-			require.ErrorContains(t, err, "the journal has a gap after 0")
-		})
+	subtest(t, "a journal with a gap fails loudly", func(t *testing.T, w *world) {
+		w.start()
+		w.forge(run.Entry{Seq: 2, Writer: "forger"})
+		_, err := w.stepper().Step(w.ctx, w.inv(0))
+		require.ErrorContains(t, err, "the journal has a gap after 0")
 	})
-	t.Run("an entry after the end fails loudly", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			w.start()
-			require.Equal(t, runtime.NextDone, w.drive(0).Next)
-			w.forge(run.Entry{Seq: 2, Writer: "forger"})
-			_, err := w.stepper().Step(w.ctx, w.inv(0))
-			require.ErrorContains(t, err, "the run ended at 1")
-		})
+	subtest(t, "an entry after the end fails loudly", func(t *testing.T, w *world) {
+		w.start()
+		require.Equal(t, runtime.NextDone, w.drive(0).Next)
+		w.forge(run.Entry{Seq: 2, Writer: "forger"})
+		_, err := w.stepper().Step(w.ctx, w.inv(0))
+		require.ErrorContains(t, err, "the run ended at 1")
 	})
 }
 
@@ -146,33 +138,28 @@ func TestRule03ADuplicateWakesAgain(t *testing.T) {
 
 // TestRule04EndingClosesTheInbox: nothing accepted is lost to an end, and what is paid for is kept.
 func TestRule04EndingClosesTheInbox(t *testing.T) {
-	t.Run("a recorded failure reloads and drains", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			w.start()
-			w.table.Once(meanwhile(entry("finished"), func() { require.NoError(t, w.send("m1", "Wait!")) }))
-			r, err := w.stepper().Fail(w.ctx, w.inv(0), "gave up")
-			require.NoError(t, err)
-			require.Equal(t, runtime.NextFailed, r.Next)
-			require.Equal(t, []string{"Work.", "Wait!"}, w.heard())
-			require.Equal(t, run.ReasonError, w.state().Reason)
-		})
+	subtest(t, "a recorded failure reloads and drains", func(t *testing.T, w *world) {
+		w.start()
+		w.table.Once(meanwhile(entry("finished"), func() { require.NoError(t, w.send("m1", "Wait!")) }))
+		r, err := w.stepper().Fail(w.ctx, w.inv(0), "gave up")
+		require.NoError(t, err)
+		require.Equal(t, runtime.NextFailed, r.Next)
+		require.Equal(t, []string{"Work.", "Wait!"}, w.heard())
+		require.Equal(t, run.ReasonError, w.state().Reason)
 	})
-	t.Run("a cancel reloads and drains", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			w.start()
-			w.table.Once(meanwhile(entry("finished"), func() { require.NoError(t, w.send("m1", "Wait!")) }))
-			w.cancel()
-			require.Equal(t, "Wait!", w.heard()[1])
-			require.EqualValues(t, 1, w.state().Drained)
-		})
+	subtest(t, "a cancel reloads and drains", func(t *testing.T, w *world) {
+		w.start()
+		w.table.Once(meanwhile(entry("finished"), func() { require.NoError(t, w.send("m1", "Wait!")) }))
+		w.cancel()
+		require.Equal(t, "Wait!", w.heard()[1])
+		require.EqualValues(t, 1, w.state().Drained)
 	})
 }
 
 // parkedRun is a run that waits for a decision on its call c1.
 func (w *world) parkedRun() runtime.Route {
 	w.t.Helper()
-	w.model.replies = []agent.Reply{calls("refund c1")}
-	w.start()
+	w.startWith(calls("refund c1"))
 	r := w.drive(0)
 	require.Equal(w.t, runtime.NextWait, r.Next)
 	return r
@@ -207,57 +194,43 @@ func TestRule10UnknownAndLate(t *testing.T) {
 			})
 		}
 	})
-	t.Run("to a run that was taken over", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			w.lateResult(func() runtime.Route {
-				w.waiter.ended(w.owner)
-				require.Equal(t, runtime.RepairTookOver, w.sweep())
-				return runtime.Route{}
-			})
-			require.EqualValues(t, 0, w.state().Drained, "a former owner writes no entry")
-			w.owner = runtime.ExecutionName(w.run, 1)
-			w.drive(0)
-			require.Equal(t, run.StatusSucceeded, w.call("c1").Status)
+	subtest(t, "to a run that was taken over", func(t *testing.T, w *world) {
+		w.lateResult(func() runtime.Route {
+			w.waiter.ended(w.owner)
+			require.Equal(t, runtime.RepairTookOver, w.sweep())
+			return runtime.Route{}
 		})
+		require.EqualValues(t, 0, w.state().Drained, "a former owner writes no entry")
+		w.owner = runtime.ExecutionName(w.run, 1)
+		w.drive(0)
+		require.Equal(t, run.StatusSucceeded, w.call("c1").Status)
 	})
-	t.Run("a claimant that still is one stores it at the new sequence", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			w.model.replies = []agent.Reply{calls("pay c1")}
-			w.start()
-			w.step(0)
-			w.table.Once(meanwhile(entry("call_finished"), func() {
-				require.NoError(t, w.send("m1", "Quick!"))
-				w.drain()
-			}))
-			w.batchRun(0)
-			require.Equal(t, run.StatusSucceeded, w.call("c1").Status)
-			require.EqualValues(t, 1, w.state().Drained, "not through the inbox")
-			require.Equal(t, 1, w.tool("pay").times())
-		})
+	subtest(t, "a claimant that still is one stores it at the new sequence", func(t *testing.T, w *world) {
+		w.startRound(calls("pay c1"))
+		w.table.Once(meanwhile(entry("call_finished"), func() {
+			require.NoError(t, w.send("m1", "Quick!"))
+			w.drain()
+		}))
+		w.batchRun(0)
+		require.Equal(t, run.StatusSucceeded, w.call("c1").Status)
+		require.EqualValues(t, 1, w.state().Drained, "not through the inbox")
+		require.Equal(t, 1, w.tool("pay").times())
 	})
-	t.Run("a settled call ignores it", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			r := w.lateResult(func() runtime.Route {
-				r := w.batchRun(0)
-				_, err := w.desk().Decide(w.ctx, approval.DecisionInput{Tenant: tenant, Run: w.run, Call: "c1", Content: "refunded", By: ana, Action: approval.ReportResult})
-				require.NoError(t, err)
-				return r
-			})
-			w.drive(r.Woken)
-			require.Equal(t, "refunded", w.call("c1").Result.Content)
+	subtest(t, "a settled call ignores it", func(t *testing.T, w *world) {
+		r := w.lateResult(func() runtime.Route {
+			r := w.batchRun(0)
+			w.decided(approval.DecisionInput{Content: "refunded", Action: approval.ReportResult})
+			return r
 		})
+		w.drive(r.Woken)
+		require.Equal(t, "refunded", w.call("c1").Result.Content)
 	})
-	t.Run("and so does one whose result lies behind it", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			r := w.lateResult(func() runtime.Route { return w.batchRun(0) })
-			_, err := w.desk().Decide(w.ctx, approval.DecisionInput{Tenant: tenant, Run: w.run, Call: "c1", Content: "refunded", By: ana, Action: approval.ReportResult})
-			require.NoError(t, err)
-			w.drive(r.Woken)
-			require.Equal(t, "ok c1", w.call("c1").Result.Content, "the inbox is an order")
-			a, err := approval.Get(w.ctx, w.table, tenant, run.ApprovalID(w.run, "c1", 1))
-			require.NoError(t, err)
-			require.Equal(t, approval.Approved, a.Status)
-		})
+	subtest(t, "and so does one whose result lies behind it", func(t *testing.T, w *world) {
+		r := w.lateResult(func() runtime.Route { return w.batchRun(0) })
+		w.decided(approval.DecisionInput{Content: "refunded", Action: approval.ReportResult})
+		w.drive(r.Woken)
+		require.Equal(t, "ok c1", w.call("c1").Result.Content, "the inbox is an order")
+		require.Equal(t, approval.Approved, w.approval(run.ApprovalID(w.run, "c1", 1)).Status)
 	})
 }
 
@@ -265,9 +238,7 @@ func TestRule10UnknownAndLate(t *testing.T) {
 // they park.
 func (w *world) lateResult(others func() runtime.Route) (r runtime.Route) {
 	w.t.Helper()
-	w.model.replies = []agent.Reply{calls("pay c1")}
-	w.start()
-	w.step(0)
+	w.startRound(calls("pay c1"))
 	w.tool("pay").inside(func() {
 		r = others()
 		if s := w.state(); s.Status == run.RunWaiting {
@@ -292,94 +263,74 @@ func TestRule10LateTickets(t *testing.T) {
 		}
 	}
 	answered := func(w *world, approvalID, with string) {
-		_, err := w.desk().Decide(w.ctx, approval.DecisionInput{
-			Tenant: tenant, ID: approvalID, Action: approval.Approve, Result: json.RawMessage(with), By: ana,
-		})
-		require.NoError(w.t, err)
+		w.decided(approval.DecisionInput{ID: approvalID, Action: approval.Approve, Result: json.RawMessage(with)})
 	}
-	status := func(w *world, n int) approval.Status {
-		a, err := approval.Get(w.ctx, w.table, tenant, run.ApprovalID(w.run, "c1", n))
-		require.NoError(w.t, err)
-		return a.Status
-	}
-	t.Run("after the retry's unknown", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			asks(w)
-			r := w.lateResult(func() runtime.Route { return w.batchRun(0) })
-			require.Equal(t, []string{"t1"}, w.waiter.woken)
-			r = w.drive(r.Woken)
-			require.Equal(t, runtime.NextWait, r.Next)
-			c := w.call("c1")
-			require.Equal(t, run.ForInput, c.Wait.For)
-			require.Equal(
-				t, []approval.Status{
-					approval.Voided, approval.Pending,
-				}, []approval.Status{status(w, 1), status(w, 2)}, "nobody is asked what became of it",
-			)
-			w.park(r.Woken, 0, "t2")
-			answered(w, c.Wait.Approval, `"A"`)
-			require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
-			require.Equal(t, `paid from "A"`, w.call("c1").Result.Content)
-			require.Equal(t, 2, w.tool("pay").times())
-		})
+	status := func(w *world, n int) approval.Status { return w.approval(run.ApprovalID(w.run, "c1", n)).Status }
+	subtest(t, "after the retry's unknown", func(t *testing.T, w *world) {
+		asks(w)
+		r := w.lateResult(func() runtime.Route { return w.batchRun(0) })
+		require.Equal(t, []string{"t1"}, w.waiter.woken)
+		r = w.drive(r.Woken)
+		require.Equal(t, runtime.NextWait, r.Next)
+		c := w.call("c1")
+		require.Equal(t, run.ForInput, c.Wait.For)
+		require.Equal(
+			t, []approval.Status{
+				approval.Voided, approval.Pending,
+			}, []approval.Status{status(w, 1), status(w, 2)}, "nobody is asked what became of it",
+		)
+		w.park(r.Woken, 0, "t2")
+		answered(w, c.Wait.Approval, `"A"`)
+		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
+		require.Equal(t, `paid from "A"`, w.call("c1").Result.Content)
+		require.Equal(t, 2, w.tool("pay").times())
 	})
-	t.Run("a call that somebody let run again ignores it", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			asks(w)
-			r := w.lateResult(func() runtime.Route {
-				r := w.batchRun(0)
-				_, err := w.desk().Decide(w.ctx, approval.DecisionInput{Tenant: tenant, Run: w.run, Call: "c1", Action: approval.Rerun, By: ana})
-				require.NoError(t, err)
-				return r
-			})
-			r = w.drive(r.Woken)
-			require.Equal(t, runtime.NextWait, r.Next)
-			require.Equal(t, 2, w.tool("pay").times(), "it runs again, and asks itself")
-			require.Equal(t, approval.Pending, status(w, 2))
+	subtest(t, "a call that somebody let run again ignores it", func(t *testing.T, w *world) {
+		asks(w)
+		r := w.lateResult(func() runtime.Route {
+			r := w.batchRun(0)
+			w.decided(approval.DecisionInput{Action: approval.Rerun})
+			return r
 		})
+		r = w.drive(r.Woken)
+		require.Equal(t, runtime.NextWait, r.Next)
+		require.Equal(t, 2, w.tool("pay").times(), "it runs again, and asks itself")
+		require.Equal(t, approval.Pending, status(w, 2))
 	})
-	t.Run("a run that was cancelled asks nobody", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			asks(w)
-			w.lateResult(func() runtime.Route { w.cancel(); return runtime.Route{} })
-			require.Equal(t, run.WhyOutcomeUnknown, w.call("c1").Reason)
-			require.Zero(t, w.state().Drained)
-		})
+	subtest(t, "a run that was cancelled asks nobody", func(t *testing.T, w *world) {
+		asks(w)
+		w.lateResult(func() runtime.Route { w.cancel(); return runtime.Route{} })
+		require.Equal(t, run.WhyOutcomeUnknown, w.call("c1").Reason)
+		require.Zero(t, w.state().Drained)
 	})
 }
 
 // TestRule11CancelIsAnEntry: the fence is the entry, and the execution is stopped after it.
 func TestRule11CancelIsAnEntry(t *testing.T) {
-	t.Run("the entry first, then the execution, each as often as it takes", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			r := w.parkedRun()
-			w.park(r.Woken, 0, "t1")
-			failures := 1
-			w.waiter.onStop = func(string) error {
-				require.Equal(t, run.RunDone, w.state().Status)
-				if failures--; failures >= 0 {
-					return errBlown
-				}
-				return nil
+	subtest(t, "the entry first, then the execution, each as often as it takes", func(t *testing.T, w *world) {
+		r := w.parkedRun()
+		w.park(r.Woken, 0, "t1")
+		failures := 1
+		w.waiter.onStop = func(string) error {
+			require.Equal(t, run.RunDone, w.state().Status)
+			if failures--; failures >= 0 {
+				return errBlown
 			}
-			w.table.Once(lost(entry("finished")))
-			s := w.cancel()
-			require.Equal(t, run.ReasonCancelled, s.Reason)
-			require.Equal(t, []string{w.owner}, w.waiter.stopped)
-			require.Equal(t, 1, w.written("finished"))
-			a, err := approval.Get(w.ctx, w.table, tenant, run.ApprovalID(w.run, "c1", 1))
-			require.NoError(t, err)
-			require.Equal(t, approval.Cancelled, a.Status)
-			require.Equal(t, run.RunDone, w.head().Status)
-		})
+			return nil
+		}
+		w.table.Once(lost(entry("finished")))
+		s := w.cancel()
+		require.Equal(t, run.ReasonCancelled, s.Reason)
+		require.Equal(t, []string{w.owner}, w.waiter.stopped)
+		require.Equal(t, 1, w.written("finished"))
+		require.Equal(t, approval.Cancelled, w.approval(run.ApprovalID(w.run, "c1", 1)).Status)
+		require.Equal(t, run.RunDone, w.head().Status)
 	})
-	t.Run("a run that has ended stays as it is", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			w.start()
-			w.drive(0)
-			require.Equal(t, run.ReasonNaturalEnd, w.cancel().Reason)
-			require.Empty(t, w.waiter.stopped)
-		})
+	subtest(t, "a run that has ended stays as it is", func(t *testing.T, w *world) {
+		w.start()
+		w.drive(0)
+		require.Equal(t, run.ReasonNaturalEnd, w.cancel().Reason)
+		require.Empty(t, w.waiter.stopped)
 	})
 }
 
@@ -419,35 +370,29 @@ func TestRule13HandOverNamesTheSuccessorFirst(t *testing.T) {
 
 // TestRule14Sweeper: what disagrees with its execution is repaired, once.
 func TestRule14Sweeper(t *testing.T) {
-	t.Run("take-over is conditional on the sequence", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			w.start()
-			w.waiter.ended(w.owner)
-			w.table.Once(meanwhile(entry("handed_over"), func() { w.step(0) }))
-			r, err := (&runtime.Sweeper{Ports: w.ports, Definitions: w.pinned}).Repair(w.ctx, tenant, w.run)
-			require.NoError(t, err, "somebody acts on the run: it needs no repair")
-			require.Equal(t, runtime.RepairNone, r)
-			require.Zero(t, w.written("handed_over"))
-		})
+	subtest(t, "take-over is conditional on the sequence", func(t *testing.T, w *world) {
+		w.start()
+		w.waiter.ended(w.owner)
+		w.table.Once(meanwhile(entry("handed_over"), func() { w.step(0) }))
+		r, err := (&runtime.Sweeper{Ports: w.ports, Definitions: w.pinned}).Repair(w.ctx, tenant, w.run)
+		require.NoError(t, err, "somebody acts on the run: it needs no repair")
+		require.Equal(t, runtime.RepairNone, r)
+		require.Zero(t, w.written("handed_over"))
 	})
-	t.Run("it wakes at last by itself", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			r := w.parkedRun()
-			w.park(r.Woken, 0, "t1")
-			w.waiter.settled["t1"] = true
-			require.NoError(t, w.send("m1", "Hello?"))
-			w.waiter.onSettled = func() { w.drive(r.Woken) }
-			require.Equal(t, runtime.RepairNone, w.sweep())
-			require.Empty(t, w.waiter.stopped)
-			require.Equal(t, w.owner, w.state().Owner)
-		})
+	subtest(t, "it wakes at last by itself", func(t *testing.T, w *world) {
+		r := w.parkedRun()
+		w.park(r.Woken, 0, "t1")
+		w.waiter.settled["t1"] = true
+		require.NoError(t, w.send("m1", "Hello?"))
+		w.waiter.onSettled = func() { w.drive(r.Woken) }
+		require.Equal(t, runtime.RepairNone, w.sweep())
+		require.Empty(t, w.waiter.stopped)
+		require.Equal(t, w.owner, w.state().Owner)
 	})
-	t.Run("no token yet: the waiter looks by itself", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			w.parkedRun()
-			require.NoError(t, w.send("m1", "Hello?"))
-			require.Equal(t, runtime.RepairNone, w.sweep())
-		})
+	subtest(t, "no token yet: the waiter looks by itself", func(t *testing.T, w *world) {
+		w.parkedRun()
+		require.NoError(t, w.send("m1", "Hello?"))
+		require.Equal(t, runtime.RepairNone, w.sweep())
 	})
 }
 
@@ -459,9 +404,7 @@ func TestRule15Cache(t *testing.T) {
 	}
 	t.Run("others write in between", func(t *testing.T) {
 		warm(t, func(t *testing.T, w *world) {
-			w.model.replies = []agent.Reply{calls("look c1"), calls("look c2")}
-			w.start()
-			w.step(0)
+			w.startRound(calls("look c1"), calls("look c2"))
 			other := *w
 			other.ports.Journal = store.NewJournal(w.table, 4)
 			for range 2 { // two machines take turns, each with a cache of its own

@@ -58,6 +58,12 @@ func inBubble(t *testing.T, f func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) { f(t, newWorld(t, clock.System(), 0)) })
 }
 
+// subtest is inBubble as a subtest.
+func subtest(t *testing.T, name string, f func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { inBubble(t, f) })
+}
+
 func newWorld(t *testing.T, c clock.Clock, warm int) *world {
 	counts := fault.NewTable(store.NewMemory())
 	table := fault.NewTable(counts)
@@ -103,12 +109,41 @@ func definition(t *testing.T) *agent.Definition {
 	return &d
 }
 
+func (w *world) starter() *runtime.Starter { return &runtime.Starter{Ports: w.ports} }
+
+// follow makes s the run that the world acts on.
+func (w *world) follow(s run.AgentState, err error) {
+	w.t.Helper()
+	require.NoError(w.t, err)
+	w.run, w.owner = s.Run, s.Owner
+}
+
 // start starts the run by API.
 func (w *world) start() {
 	w.t.Helper()
-	s, err := (&runtime.Starter{Ports: w.ports}).Start(w.ctx, w.request("Work."))
-	require.NoError(w.t, err)
-	w.run, w.owner = s.Run, s.Owner
+	w.follow(w.starter().Start(w.ctx, w.request("Work.")))
+}
+
+// startWith starts a run whose model replies so.
+func (w *world) startWith(replies ...agent.Reply) {
+	w.t.Helper()
+	w.model.replies = replies
+	w.start()
+}
+
+// startRound starts one whose model has replied: its tools are next.
+func (w *world) startRound(replies ...agent.Reply) {
+	w.t.Helper()
+	w.startWith(replies...)
+	w.step(0)
+}
+
+// startFor starts one that somebody waits for, or nobody.
+func (w *world) startFor(subject string) {
+	w.t.Helper()
+	r := w.request("Work.")
+	r.Subject = subject
+	w.follow(w.starter().Start(w.ctx, r))
 }
 
 func (w *world) request(text string) runtime.Start {
@@ -199,9 +234,38 @@ func (w *world) desk() *approval.Desk {
 	}
 }
 
-func (w *world) decide(call string) (approval.Approval, error) {
-	c := w.call(call)
-	return w.desk().Decide(w.ctx, approval.DecisionInput{Tenant: tenant, ID: c.Wait.Approval, Action: approval.Approve, By: ana})
+// decide approves what a call waits for.
+func (w *world) decide(call string) {
+	w.t.Helper()
+	w.decided(approval.DecisionInput{ID: w.call(call).Wait.Approval, Action: approval.Approve})
+}
+
+// decided has ana decide: about call c1, where no request is named.
+func (w *world) decided(in approval.DecisionInput) {
+	w.t.Helper()
+	in.Tenant, in.By = tenant, ana
+	if in.ID == "" {
+		in.Run, in.Call = w.run, "c1"
+	}
+	_, err := w.desk().Decide(w.ctx, in)
+	require.NoError(w.t, err)
+}
+
+// approval is a request to people.
+func (w *world) approval(id string) approval.Approval {
+	w.t.Helper()
+	a, err := approval.Get(w.ctx, w.table, tenant, id)
+	require.NoError(w.t, err)
+	return a
+}
+
+// commit writes an entry of these facts, past the use cases.
+func (w *world) commit(writer string, events ...run.Event) {
+	w.t.Helper()
+	s := w.state()
+	d := run.NewDraft(s, writer, w.ports.Clock.Now())
+	require.NoError(w.t, d.Add(events...))
+	require.NoError(w.t, w.ports.Journal.Append(w.ctx, s, d))
 }
 
 // state is a cold fold of the journal, past every cache.

@@ -18,19 +18,11 @@ func (refusing) Open(string, *agent.Definition) runtime.Session { panic("nothing
 
 // A run whose definition cannot be carried out here ends and says why; no tool of it is entered.
 func TestARefusedDefinition(t *testing.T) {
-	for why, next := range map[string]string{"agent a needs a program": runtime.NextFailed, "": runtime.NextDone} {
-		inBubble(t, func(t *testing.T, w *world) {
-			w.ports.Remotes = runtime.Remotes{agent.KindMCP: refusing(why)}
-			w.model.replies = []agent.Reply{calls("look c1"), {Text: "done"}}
-			w.start()
-			require.Equal(t, next, w.drive(0).Next)
-			if why == "" {
-				require.Equal(t, 1, w.tool("look").times())
-				return
-			}
-			require.Zero(t, w.tool("look").times())
-			require.Equal(t, run.CodeDefinition, w.state().Error.Code)
-			require.Equal(t, why, w.state().Error.Message)
-		})
-	}
+	inBubble(t, func(t *testing.T, w *world) {
+		w.ports.Remotes = runtime.Remotes{agent.KindMCP: refusing("agent a needs a program")}
+		w.startWith(calls("look c1"))
+		require.Equal(t, runtime.NextFailed, w.drive(0).Next)
+		require.Zero(t, w.tool("look").times())
+		require.Equal(t, &run.RunError{Code: run.CodeDefinition, Message: "agent a needs a program"}, w.state().Error)
+	})
 }

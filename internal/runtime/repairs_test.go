@@ -56,9 +56,7 @@ var troubles = map[string]trouble{
 	},
 	"the claimant died": {
 		func(t *testing.T, w *world) {
-			w.model.replies = []agent.Reply{calls("pay c1")}
-			w.start()
-			w.step(0)
+			w.startRound(calls("pay c1"))
 			_, err := w.batch().Run(w.ends(entry("call_claimed")), w.inv(0))
 			require.Error(t, err)
 			w.waiter.ended(w.owner)
@@ -80,9 +78,7 @@ var troubles = map[string]trouble{
 			require.ErrorIs(t, err, errBlown)
 		}, runtime.RepairWoke, nil,
 	},
-	"a message woke nobody": {
-		func(_ *testing.T, w *world) { w.parked("k"); w.unheard() }, runtime.RepairWoke, nil,
-	},
+	"a message woke nobody": {func(_ *testing.T, w *world) { w.parked("k"); w.unheard() }, runtime.RepairWoke, nil},
 	"the token died with the wake-up": {
 		func(_ *testing.T, w *world) {
 			w.parked("k")
@@ -140,33 +136,31 @@ func TestEachTroubleIsRepairedOnce(t *testing.T) {
 				return 0
 			},
 		} {
-			t.Run(name+"/"+how, func(t *testing.T) {
-				inBubble(t, func(t *testing.T, w *world) {
-					w.model.replies = []agent.Reply{calls("refund c1")}
-					c.make(t, w)
-					w.sleep(2 * time.Minute)
-					require.EqualValues(t, 1, sweep(w))
-					list, _, err := runtime.ListRepaired(w.ctx, w.table, tenant, 0, "")
-					require.NoError(t, err)
-					list = slices.DeleteFunc(list, func(r runtime.Repaired) bool { return r.Kind != c.want })
-					require.Len(t, list, 1)
-					require.Equal(t, []any{w.run, c.want}, []any{list[0].Run, list[0].Kind})
-					require.False(t, list[0].At.IsZero())
-					if c.want == runtime.RepairWoke || c.want == runtime.RepairExpired { // the execution goes on
-						if w.head().WaitSeq == list[0].Seq {
-							w.drive(list[0].Seq)
-						}
-						w.waiter.ended(w.owner)
-						if s := w.state(); s.Status != run.RunDone {
-							w.waiter.status[w.owner] = runtime.ExecutionRunning
-						}
+			subtest(t, name+"/"+how, func(t *testing.T, w *world) {
+				w.model.replies = []agent.Reply{calls("refund c1")}
+				c.make(t, w)
+				w.sleep(2 * time.Minute)
+				require.EqualValues(t, 1, sweep(w))
+				list, _, err := runtime.ListRepaired(w.ctx, w.table, tenant, 0, "")
+				require.NoError(t, err)
+				list = slices.DeleteFunc(list, func(r runtime.Repaired) bool { return r.Kind != c.want })
+				require.Len(t, list, 1)
+				require.Equal(t, []any{w.run, c.want}, []any{list[0].Run, list[0].Kind})
+				require.False(t, list[0].At.IsZero())
+				if c.want == runtime.RepairWoke || c.want == runtime.RepairExpired { // the execution goes on
+					if w.head().WaitSeq == list[0].Seq {
+						w.drive(list[0].Seq)
 					}
-					if c.ends != nil {
-						c.ends(t, w)
+					w.waiter.ended(w.owner)
+					if s := w.state(); s.Status != run.RunDone {
+						w.waiter.status[w.owner] = runtime.ExecutionRunning
 					}
-					w.sleep(2 * time.Minute)
-					require.Empty(t, w.sweepAll().Repaired, "nothing is left")
-				})
+				}
+				if c.ends != nil {
+					c.ends(t, w)
+				}
+				w.sleep(2 * time.Minute)
+				require.Empty(t, w.sweepAll().Repaired, "nothing is left")
 			})
 		}
 	}
@@ -185,8 +179,7 @@ func TestEachTroubleIsRepairedOnce(t *testing.T) {
 func TestAnOwedWordBetweenRunsIsSaid(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.delegating(1)
-		w.model.replies = []agent.Reply{calls(`ask c1 {"message":"Help."}`), {Text: "So be it."}}
-		w.start()
+		w.startWith(calls(`ask c1 {"message":"Help."}`))
 		root, owner := w.run, w.owner
 		r := w.drive(0)
 		require.Equal(t, runtime.NextWait, r.Next)

@@ -88,22 +88,20 @@ func TestCountTokens(t *testing.T) {
 		"far from the end":        {counter{n: 1}, measured(100_000), false, false},
 		"fixed terms":             {counter{n: 1}, nil, true, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				w.narrow(c.change)
-				w.model.replies = w.model.replies[:4]
-				var warned []error
-				w.ports.Warn = func(_ string, err error) { warned = append(warned, err) }
-				w.ports.Count = &c.counter
-				w.start()
-				require.Equal(t, runtime.NextDone, w.drive(0).Next)
-				require.Equal(t, c.evicts, w.state().EvictedMessages > 0)
-				require.Equal(t, c.asks, len(c.counter.asked) > 0)
-				require.Less(t, len(c.counter.asked), 5, "not while there is room by any estimate")
-				if c.counter.fail != nil {
-					require.ErrorIs(t, warned[0], errBlown)
-				}
-			})
+		subtest(t, name, func(t *testing.T, w *world) {
+			w.narrow(c.change)
+			w.model.replies = w.model.replies[:4]
+			var warned []error
+			w.ports.Warn = func(_ string, err error) { warned = append(warned, err) }
+			w.ports.Count = &c.counter
+			w.start()
+			require.Equal(t, runtime.NextDone, w.drive(0).Next)
+			require.Equal(t, c.evicts, w.state().EvictedMessages > 0)
+			require.Equal(t, c.asks, len(c.counter.asked) > 0)
+			require.Less(t, len(c.counter.asked), 5, "not while there is room by any estimate")
+			if c.counter.fail != nil {
+				require.ErrorIs(t, warned[0], errBlown)
+			}
 		})
 	}
 }

@@ -78,9 +78,7 @@ func TestServiceIsAskedWhenTheBusIsBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		b := w.services()
 		b.fails = slices.Repeat([]error{errBlown}, 4)
-		w.model.replies = []agent.Reply{calls("weather c1")}
-		w.start()
-		w.step(0)
+		w.startRound(calls("weather c1"))
 		_, err := w.batch().Run(w.ctx, w.inv(0))
 		require.ErrorIs(t, err, errBlown)
 		require.Equal(t, run.StatusRunning, w.call("c1").Status)
@@ -96,9 +94,7 @@ func TestServiceIsAskedWhenTheBusIsBack(t *testing.T) {
 func TestServiceZombie(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		b := w.services()
-		w.model.replies = []agent.Reply{calls("weather c1")}
-		w.start()
-		w.step(0)
+		w.startRound(calls("weather c1"))
 		w.table.Once(meanwhile(entry("call_suspended"), func() { w.batchRun(0) }))
 		_, err := w.batch().Run(w.ctx, w.inv(0))
 		require.NoError(t, err)
@@ -115,8 +111,7 @@ func TestServiceZombie(t *testing.T) {
 func TestAnswers(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.services()
-		w.model.replies = []agent.Reply{calls("weather c1")}
-		w.start()
+		w.startWith(calls("weather c1"))
 		require.ErrorIs(t, w.answer("early"), runtime.ErrUnasked, "nobody has been asked")
 		r := w.drive(0)
 		require.NoError(t, w.answer("rain"))
@@ -135,16 +130,13 @@ func TestServiceThatCannotBeAsked(t *testing.T) {
 		},
 		"no bus": func(w *world, _ *busOf) { w.ports.Emit = nil },
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				b := w.services()
-				setUp(w, b)
-				w.model.replies = []agent.Reply{calls("weather c1")}
-				w.start()
-				require.Equal(t, runtime.NextDone, w.drive(0).Next)
-				require.Equal(t, run.StatusFailed, w.call("c1").Status)
-				require.Contains(t, w.call("c1").Result.Content, "weather was not asked")
-			})
+		subtest(t, name, func(t *testing.T, w *world) {
+			b := w.services()
+			setUp(w, b)
+			w.startWith(calls("weather c1"))
+			require.Equal(t, runtime.NextDone, w.drive(0).Next)
+			require.Equal(t, run.StatusFailed, w.call("c1").Status)
+			require.Contains(t, w.call("c1").Result.Content, "weather was not asked")
 		})
 	}
 }
@@ -152,11 +144,9 @@ func TestServiceThatCannotBeAsked(t *testing.T) {
 // The end of a run that somebody waits for is announced whoever ends it and wherever that one dies.
 func TestEndIsAnnounced(t *testing.T) {
 	start := func(w *world) {
-		s, err := (&runtime.Starter{Ports: w.ports}).Start(w.ctx, runtime.Start{
+		w.follow(w.starter().Start(w.ctx, runtime.Start{
 			Tenant: tenant, Agent: w.def, Key: "k1", Input: json.RawMessage(`{"parentSubject$$":"parent 3"}`),
-		})
-		require.NoError(w.t, err)
-		w.run, w.owner = s.Run, s.Owner
+		}))
 	}
 	for name, end := range map[string]func(t *testing.T, w *world, b *busOf){
 		"a step that died before it could": func(t *testing.T, w *world, b *busOf) {
@@ -182,40 +172,34 @@ func TestEndIsAnnounced(t *testing.T) {
 			w.sweep()
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				b := w.services()
-				start(w)
-				end(t, w, b)
-				require.NotEmpty(t, b.took)
-				for _, e := range b.took {
-					require.Equal(t, b.took[0], e, "one event, however often it is sent")
-				}
-				require.Equal(t, []any{w.run + "#end", "parent 3"}, []any{b.took[0].ID, b.took[0].ParentSubject})
-			})
+		subtest(t, name, func(t *testing.T, w *world) {
+			b := w.services()
+			start(w)
+			end(t, w, b)
+			require.NotEmpty(t, b.took)
+			for _, e := range b.took {
+				require.Equal(t, b.took[0], e, "one event, however often it is sent")
+			}
+			require.Equal(t, []any{w.run + "#end", "parent 3"}, []any{b.took[0].ID, b.took[0].ParentSubject})
 		})
 	}
-	t.Run("an execution that is not the owner says nothing", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			b := w.services()
-			start(w)
-			w.drive(0)
-			n := len(b.ids())
-			w.owner = "another"
-			require.Equal(t, runtime.NextDone, w.step(0).Next)
-			require.Len(t, b.ids(), n)
-		})
+	subtest(t, "an execution that is not the owner says nothing", func(t *testing.T, w *world) {
+		b := w.services()
+		start(w)
+		w.drive(0)
+		n := len(b.ids())
+		w.owner = "another"
+		require.Equal(t, runtime.NextDone, w.step(0).Next)
+		require.Len(t, b.ids(), n)
 	})
-	t.Run("one that no bus takes is let go", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			b := w.services()
-			b.fails = []error{runtime.ErrUndeliverable}
-			var warned []string
-			w.ports.Warn = func(what string, _ error) { warned = append(warned, what) }
-			start(w)
-			require.Equal(t, runtime.NextDone, w.drive(0).Next)
-			require.Equal(t, []string{"announce the end of run " + w.run}, warned)
-		})
+	subtest(t, "one that no bus takes is let go", func(t *testing.T, w *world) {
+		b := w.services()
+		b.fails = []error{runtime.ErrUndeliverable}
+		var warned []string
+		w.ports.Warn = func(what string, _ error) { warned = append(warned, what) }
+		start(w)
+		require.Equal(t, runtime.NextDone, w.drive(0).Next)
+		require.Equal(t, []string{"announce the end of run " + w.run}, warned)
 	})
 }
 
@@ -229,60 +213,24 @@ func TestOwedEndsAreTold(t *testing.T) {
 		"told":           {0, map[runtime.Repair]int64{}},
 		"died before it": {4, map[runtime.Repair]int64{runtime.RepairTold: 1}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				b := w.services()
-				r := w.request("Work.")
-				r.Subject = "order 3"
-				s, err := (&runtime.Starter{Ports: w.ports}).Start(w.ctx, r)
-				require.NoError(t, err)
-				w.run, w.owner = s.Run, s.Owner
-				w.waiter.ended(w.owner)
-				b.fails = slices.Repeat([]error{errBlown}, c.fails)
-				_, err = (&runtime.Canceller{Ports: w.ports, Definitions: w.pinned}).Cancel(w.ctx, tenant, w.run, "user:bob", "")
-				require.Equal(t, c.fails > 0, err != nil)
-				b.fails = nil
-				require.Empty(t, w.sweepAll().Repaired, "whoever ended it has a minute")
-				before := len(b.took)
-				w.sleep(2 * time.Minute)
-				require.Equal(t, c.told, w.sweepAll().Repaired)
-				require.Len(t, b.took, before+len(c.told))
-				require.Equal(t, w.run+"#end", b.took[len(b.took)-1].ID)
-				require.Empty(t, w.sweepAll().Repaired)
-				require.Len(t, b.took, before+len(c.told))
-			})
+		subtest(t, name, func(t *testing.T, w *world) {
+			b := w.services()
+			w.startFor("order 3")
+			w.waiter.ended(w.owner)
+			b.fails = slices.Repeat([]error{errBlown}, c.fails)
+			_, err := (&runtime.Canceller{Ports: w.ports, Definitions: w.pinned}).Cancel(w.ctx, tenant, w.run, "user:bob", "")
+			require.Equal(t, c.fails > 0, err != nil)
+			b.fails = nil
+			require.Empty(t, w.sweepAll().Repaired, "whoever ended it has a minute")
+			before := len(b.took)
+			w.sleep(2 * time.Minute)
+			require.Equal(t, c.told, w.sweepAll().Repaired)
+			require.Len(t, b.took, before+len(c.told))
+			require.Equal(t, w.run+"#end", b.took[len(b.took)-1].ID)
+			require.Empty(t, w.sweepAll().Repaired)
+			require.Len(t, b.took, before+len(c.told))
 		})
 	}
-}
-
-// A run that is given up, since so many of its executions have ended, tells of its end; where the bus does not take it
-// then, the sweep does.
-func TestGivenUpRunsAreTold(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		b := w.services()
-		r := w.request("Work.")
-		r.Subject = "order 3"
-		s, err := (&runtime.Starter{Ports: w.ports}).Start(w.ctx, r)
-		require.NoError(t, err)
-		w.run = s.Run
-		for {
-			before := w.state()
-			w.waiter.ended(before.Owner)
-			b.fails = []error{errBlown}
-			_, err = (&runtime.Sweeper{Ports: w.ports, Definitions: w.pinned}).Repair(w.ctx, tenant, w.run)
-			if err != nil {
-				break
-			}
-			require.Equal(t, before.Generation+1, w.state().Generation)
-		}
-		require.ErrorIs(t, err, errBlown)
-		require.Equal(t, run.ReasonError, w.state().Reason)
-		b.fails = nil
-		require.Empty(t, b.took)
-		w.sleep(2 * time.Minute)
-		require.Equal(t, map[runtime.Repair]int64{runtime.RepairTold: 1}, w.sweepAll().Repaired)
-		require.Equal(t, []string{"#end"}, b.ids())
-	})
 }
 
 // advised makes the agent's policy advisory: refund wants an approval.
@@ -313,8 +261,7 @@ const approvals = `{"approvals":[{"tool":"refund","value":true}]}`
 func TestApprovalsOutliveTheRun(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.advised()
-		w.model.replies = []agent.Reply{calls(`tool_approval c1 {"message":"m","tools":["refund"]}`), calls("look c2")}
-		w.start()
+		w.startWith(calls(`tool_approval c1 {"message":"m","tools":["refund"]}`), calls("look c2"))
 		reads := w.counts.Counts().Queries
 		r := w.drive(0)
 		require.Contains(t, w.offered("refund"), "approval")
@@ -326,7 +273,7 @@ func TestApprovalsOutliveTheRun(t *testing.T) {
 		require.Contains(t, w.offered("refund"), "approval", "an answer with a name that is none says nothing")
 		require.Less(t, reads, w.counts.Counts().Queries)
 
-		w.restart("k2")
+		w.another("k2")
 		r = w.drive(0)
 		require.NoError(t, w.answer(approvals))
 		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
@@ -334,25 +281,15 @@ func TestApprovalsOutliveTheRun(t *testing.T) {
 		require.Equal(t, 3, w.written("remembered"), "read at its start and at its resumption, and told by the answer")
 
 		w.model.replies = nil
-		w.restart("k3")
+		w.another("k3")
 		w.drive(0)
 		require.Equal(t, "Works.", w.offered("refund"))
 
 		w.def.Name = "another"
-		w.restart("k4")
+		w.another("k4")
 		w.drive(0)
 		require.Contains(t, w.offered("refund"), "approval", "the record is the agent's own")
 	})
-}
-
-// restart starts another run of the agent.
-func (w *world) restart(key string) {
-	w.t.Helper()
-	s, err := (&runtime.Starter{Ports: w.ports}).Start(
-		w.ctx, runtime.Start{Tenant: tenant, Agent: w.def, Key: key, Message: says("Work.")},
-	)
-	require.NoError(w.t, err)
-	w.run, w.owner = s.Run, s.Owner
 }
 
 // A record that cannot be written hurts nobody: the run itself knows, and whoever runs this is told.
@@ -364,8 +301,7 @@ func TestApprovalsThatCannotBeKept(t *testing.T) {
 			require.ErrorIs(t, err, errBlown)
 			warned = append(warned, what)
 		}
-		w.model.replies = []agent.Reply{calls(`tool_approval c1 {"message":"m","tools":["refund"]}`)}
-		w.start()
+		w.startWith(calls(`tool_approval c1 {"message":"m","tools":["refund"]}`))
 		r := w.drive(0)
 		require.NoError(t, w.answer(approvals))
 		w.table.Once(failed(func(ops []store.Op) bool { return strings.Contains(ops[0].Item.PK, "#ADVICE#") }))
@@ -373,7 +309,7 @@ func TestApprovalsThatCannotBeKept(t *testing.T) {
 		require.Equal(t, []string{"keep approvals of agent clerk"}, warned)
 		require.Equal(t, "Works.", w.offered("refund"), "this run knows")
 		w.model.replies = nil
-		w.restart("k2")
+		w.another("k2")
 		w.drive(0)
 		require.Contains(t, w.offered("refund"), "approval", "the next one does not")
 	})

@@ -25,10 +25,8 @@ func (f *fake) changes(path string) {
 // parks on pay's unknown outcome; pay's own result comes through the inbox.
 func (w *world) lateChange(payPath, notePath string) {
 	w.t.Helper()
-	w.model.replies = []agent.Reply{calls("pay c1", "note c2")}
 	w.tool("note").changes(notePath)
-	w.start()
-	w.step(0)
+	w.startRound(calls("pay c1", "note c2"))
 	var r runtime.Route
 	during := true
 	w.tool("pay").work = func(_ context.Context, c tool.Call) (agent.ToolResultData, error) {
@@ -68,7 +66,6 @@ func TestALateResultBringsItsChanges(t *testing.T) {
 // A tool has a copy of its own: what it writes into it is neither a change nor seen by another.
 func TestAToolCannotWriteIntoTheState(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.model.replies = []agent.Reply{calls("note c1"), calls("pay c2", "look c3")}
 		w.tool("note").changes("/a")
 		scribble := func(path string) func(context.Context, tool.Call) (agent.ToolResultData, error) {
 			return func(_ context.Context, c tool.Call) (agent.ToolResultData, error) {
@@ -80,7 +77,7 @@ func TestAToolCannotWriteIntoTheState(t *testing.T) {
 			}
 		}
 		w.tool("pay").work, w.tool("look").work = scribble("/b"), scribble("/c")
-		w.start()
+		w.startWith(calls("note c1"), calls("pay c2", "look c3"))
 		w.drive(0)
 		require.Equal(t, `{"a":"c1","b":1,"c":1}`, string(asShared(w.state())))
 	})
@@ -89,8 +86,7 @@ func TestAToolCannotWriteIntoTheState(t *testing.T) {
 // A change of any size the bounds allow fits an entry, beside a result and an inbox that are as large as they may be.
 func TestLargeChangesFitTheJournal(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.model.replies = []agent.Reply{calls("pay c1"), calls("note c2", "look c3", "note c4")}
-		w.start()
+		w.startWith(calls("pay c1"), calls("note c2", "look c3", "note c4"))
 		big := strings.Repeat("s", 65_000)
 		w.tool("pay").work = func(context.Context, tool.Call) (agent.ToolResultData, error) {
 			require.NoError(t, w.send("m1", strings.Repeat("m", 90<<10)))

@@ -2,6 +2,7 @@ package runtime_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -41,10 +42,8 @@ func (w *world) another(key string) string {
 	w.t.Helper()
 	r := w.request("Work.")
 	r.Key = key
-	s, err := (&runtime.Starter{Ports: w.ports}).Start(w.ctx, r)
-	require.NoError(w.t, err)
-	w.run, w.owner = s.Run, s.Owner
-	return s.Run
+	w.follow(w.starter().Start(w.ctx, r))
+	return w.run
 }
 
 // neverStarted writes a run whose execution is never started.
@@ -164,9 +163,8 @@ func TestSweepDeletesWhatIsOld(t *testing.T) {
 			for _, digest := range blobs {
 				r.Message = append(r.Message, run.UserBlock{Block: run.Media{MediaType: "text/plain", Blob: digest}})
 			}
-			s, err := (&runtime.Starter{Ports: w.ports}).Start(w.ctx, r)
-			require.NoError(t, err)
-			return s.Run
+			w.follow(w.starter().Start(w.ctx, r))
+			return w.run
 		}
 		end := func(run string) string {
 			w.to(run)
@@ -321,63 +319,44 @@ func TestSweepLeaseWithFaults(t *testing.T) {
 }
 
 // TestSweepCarriesOn: a run that cannot be checked stops no other, and is named; where nothing works, the sweep gives
-// up.
+// up, but for broken records, which stop nothing, however many there are.
 func TestSweepCarriesOn(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		bad := w.neverStarted(tenant, "bad")
-		good := w.neverStarted("globex", "good")
-		w.sleep(2 * time.Minute)
-		w.waiter.onStart = func(name string) error {
-			if strings.HasPrefix(name, bad) {
-				return errBlown
+	for name, c := range map[string]struct {
+		runs     int
+		fails    func(n int) error // the n-th start
+		failed   int
+		repaired int64
+		stops    bool
+	}{
+		"one of two":               {2, func(n int) error { return map[int]error{1: errBlown}[n] }, 1, 1, false},
+		"all":                      {30, func(int) error { return errBlown }, 20, 0, true},
+		"many, and not in a row":   {60, func(n int) error { return map[int]error{0: errBlown}[n%2] }, 30, 30, false},
+		"all, with broken records": {150, func(int) error { return store.ErrInvalid }, 150, 0, false},
+	} {
+		subtest(t, name, func(t *testing.T, w *world) {
+			for i := range c.runs {
+				w.neverStarted(tenant, fmt.Sprint(i))
 			}
-			return nil
-		}
-		r := w.sweepAll()
-		require.Len(t, r.Failed, 1)
-		require.Equal(t, []string{tenant, bad}, []string{r.Failed[0].Tenant, r.Failed[0].Run})
-		require.ErrorIs(t, r.Failed[0].Err, errBlown)
-		require.Equal(t, runtime.ExecutionRunning, w.waiter.status[runtime.ExecutionName(good, 0)])
-		require.True(t, r.Complete)
-	})
-	inBubble(t, func(t *testing.T, w *world) {
-		for i := range 30 {
-			w.neverStarted(tenant, fmt.Sprint(i))
-		}
-		w.sleep(2 * time.Minute)
-		w.waiter.onStart = func(string) error { return errBlown }
-		r, err := w.sweeper().Run(w.ctx)
-		require.ErrorIs(t, err, runtime.ErrSweepStopped)
-		require.Len(t, r.Failed, 20)
-		w.waiter.onStart = nil
-		require.EqualValues(t, 30, w.sweepAll().Repaired[runtime.RepairStarted])
-	})
-	inBubble(t, func(t *testing.T, w *world) { // many failures, and not in a row
-		for i := range 60 {
-			w.neverStarted(tenant, fmt.Sprint(i))
-		}
-		w.sleep(2 * time.Minute)
-		n := 0
-		w.waiter.onStart = func(string) error {
-			if n++; n%2 == 0 {
-				return errBlown
+			w.sleep(2 * time.Minute)
+			n, bad := 0, ""
+			w.waiter.onStart = func(name string) error {
+				n++
+				err := c.fails(n)
+				if err != nil && bad == "" {
+					bad = name
+				}
+				return err
 			}
-			return nil
-		}
-		r := w.sweepAll()
-		require.Len(t, r.Failed, 30)
-		require.EqualValues(t, 30, r.Repaired[runtime.RepairStarted])
-	})
-	inBubble(t, func(t *testing.T, w *world) { // broken records stop nothing, however many there are
-		for i := range 150 {
-			w.neverStarted(tenant, fmt.Sprint(i))
-		}
-		w.sleep(2 * time.Minute)
-		w.waiter.onStart = func(string) error { return store.ErrInvalid }
-		r := w.sweepAll()
-		require.Len(t, r.Failed, 150)
-		require.True(t, r.Complete)
-	})
+			r, err := w.sweeper().Run(w.ctx)
+			require.Equal(t, c.stops, errors.Is(err, runtime.ErrSweepStopped))
+			require.Equal(t, !c.stops, r.Complete)
+			require.Len(t, r.Failed, c.failed)
+			require.Equal(t, []string{tenant, bad}, []string{r.Failed[0].Tenant, runtime.ExecutionName(r.Failed[0].Run, 0)})
+			require.Equal(t, c.repaired, r.Repaired[runtime.RepairStarted])
+			w.waiter.onStart = nil
+			require.EqualValues(t, int64(c.runs)-c.repaired, w.sweepAll().Repaired[runtime.RepairStarted])
+		})
+	}
 	inBubble(t, func(t *testing.T, w *world) {
 		s := w.sweeper()
 		s.Tenants = tenantsFunc(func(context.Context) ([]string, error) { return nil, errBlown })

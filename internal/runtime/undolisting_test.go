@@ -22,8 +22,7 @@ func TestUndoListsNothing(t *testing.T) {
 				w.def.Tools[i].Undo = &agent.Undo{Tool: "look"}
 			}
 		}
-		w.model.replies = []agent.Reply{calls("note c1"), {Text: "Noted."}}
-		w.start()
+		w.startWith(calls("note c1"))
 		require.Equal(t, runtime.NextDone, w.drive(0).Next)
 		noted, past := w.run, w.state()
 		require.Equal(t, 1, s.listed)
@@ -37,8 +36,7 @@ func TestUndoListsNothing(t *testing.T) {
 		undo := w.state()
 		c, ok := undo.Undoing()
 		require.True(t, ok)
-		_, err = w.decide(c.ID)
-		require.NoError(t, err)
+		w.decide(c.ID)
 		require.Equal(t, runtime.NextDone, w.drive(w.state().WaitSeq).Next)
 		require.Equal(t, run.ReasonNaturalEnd, w.state().Reason)
 		require.Equal(t, 1, w.tool("look").times())
