@@ -69,16 +69,6 @@ func TestAgentWaitsForApproval(t *testing.T) {
 		"the second wait times out")
 }
 
-func TestAgentContinuesInANewExecution(t *testing.T) {
-	r := newAgentRig(t, "continue", "done")
-	r.run(func() {
-		require.Equal(t, Succeeded, r.settled(r.start("r1-1", begin)).Status)
-		d := r.settled(r.prefix + "r1-2")
-		require.Equal(t, `{"at":7,"run":"r1","tenant":"t"}`, string(d.Input))
-		require.Equal(t, Succeeded, d.Status)
-	})
-}
-
 // The successor may have been started already, by an execution that died behind it.
 func TestAgentFindsItsSuccessor(t *testing.T) {
 	r := newAgentRig(t, "done", "continue")

@@ -80,7 +80,8 @@ func (r *rolledBack) open() {
 	}
 	var err error
 	r.machine, err = New(Config{
-		Table: r.table, Blobs: r.blobs, Model: replying{calls("c1", "pay", `{"amount":40}`), farewell}, Tools: r, Clock: r.clock, IDs: ids.Seeded(r.clock, uint64(7+len(r.table.All()))), Executions: &r.executions,
+		Table: r.table, Blobs: r.blobs, Model: replying{calls("c1", "pay", `{"amount":40}`), farewell}, Tools: r, Clock: r.clock,
+		IDs: ids.Seeded(r.clock, uint64(7+len(r.table.All()))), Executions: &r.executions,
 		Agents: func(string) (*agent.Definition, bool) { return &r.def, true },
 	})
 	require.NoError(r.t, err)

@@ -112,13 +112,15 @@ preset: runner
 
 // What a kind of tool does not take; testdata/keys.txt has what its keys do not.
 func TestKindsAreRefused(t *testing.T) {
-	const function, noFunction = "the name or ARN of a function of AWS Lambda", "got a function, want none: only a tool of kind lambda has one"
+	const function = "the name or ARN of a function of AWS Lambda"
+	const noFunction = "got a function, want none: only a tool of kind lambda has one"
+	const early = "got less than a minute, want a minute or more: so long it has to answer"
 	for tool, want := range map[string]string{
 		"name: x, kind: lambda":                                         "function: got nothing, want " + function,
 		"name: x, kind: lambda, function: a/secret":                     "function: got something else, want " + function,
 		"name: orders.get, function: f":                                 "function: " + noFunction,
 		"name: x, kind: service, async: true":                           "function: " + noFunction,
-		"name: x, kind: lambda, function: f, async: true, timeout: 59s": "timeout: got less than a minute, want a minute or more: so long it has to answer",
+		"name: x, kind: lambda, function: f, async: true, timeout: 59s": "timeout: " + early,
 		"name: x, kind: lambda, function: f, event: e":                  "event: got an event, want none: only a service has one",
 
 		"name: x, kind: agent":                                      "agent: got nothing, want ",
