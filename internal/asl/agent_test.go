@@ -2,7 +2,6 @@ package asl
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -70,16 +69,6 @@ func TestAgentWaitsForApproval(t *testing.T) {
 		"the second wait times out")
 }
 
-func TestAgentContinuesInANewExecution(t *testing.T) {
-	r := newAgentRig(t, "continue", "done")
-	r.run(func() {
-		require.Equal(t, Succeeded, r.settled(r.start("r1-1", begin)).Status)
-		d := r.settled(r.prefix + "r1-2")
-		require.Equal(t, `{"at":7,"run":"r1","tenant":"t"}`, string(d.Input))
-		require.Equal(t, Succeeded, d.Status)
-	})
-}
-
 // The successor may have been started already, by an execution that died behind it.
 func TestAgentFindsItsSuccessor(t *testing.T) {
 	r := newAgentRig(t, "done", "continue")
@@ -94,20 +83,6 @@ func TestAgentRecordsItsFailure(t *testing.T) {
 	d := r.result(begin)
 	require.Equal(t, []any{Failed, "RunFailed", 3}, []any{d.Status, d.Error, d.Transitions})
 	require.Equal(t, []string{"step@0", "step@0"}, r.calls)
-}
-
-func TestAgentRetriesThrottling(t *testing.T) {
-	r := newAgentRig(t, "done")
-	step, n := r.handlers["step"], 0
-	r.on("step", func(ctx context.Context, in map[string]any) (any, error) {
-		if n++; n <= 10 {
-			return nil, fmt.Errorf("converse: %w", named("Countersign.Throttled"))
-		}
-		return step(ctx, in)
-	})
-	d := r.result(begin)
-	require.Equal(t, Succeeded, d.Status)
-	require.Equal(t, time.Duration(1+2+4+8+16+32+60*4)*time.Second, d.StopDate.Sub(d.StartDate))
 }
 
 // What passes by itself is asked for again for about an hour (full jitter halves these delays), by a retrier of its

@@ -122,15 +122,12 @@ func TestFunctionAnswersAtItsAddressAfterARestart(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(&logged, nil))
 	dir := filepath.Join(t.TempDir(), "home")
 	h, _ := w.open(t, dir, log)
-	d, err := agent.PresetDefaults(agent.PresetCountersign)
-	require.NoError(t, err)
-	d.Name, d.System, d.Model.Provider, d.Model.ID, d.Permission.Default = "clerk", "You count.", "demo", "stand-in", agent.DefaultAllow
-	d.Tools = []agent.ToolSpec{{
+	d := define(t, "clerk", agent.ToolSpec{
 		Name: "stock.count", Kind: agent.KindLambda, Effect: run.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`),
 		Lambda: &agent.LambdaTool{Function: "count", Async: true},
-	}}
-	require.NoError(t, d.Check())
-	s, err := h.Starter.Start(t.Context(), runtime.Start{Tenant: Tenant, Agent: &d, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Count a1."}}}})
+	})
+	d.Permission.Default = agent.DefaultAllow
+	s, err := h.Starter.Start(t.Context(), runtime.Start{Tenant: Tenant, Agent: d, Key: "k", Message: message("Count a1.")})
 	require.NoError(t, err)
 	<-refused
 	require.NoError(t, h.Close())

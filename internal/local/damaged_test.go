@@ -1,4 +1,4 @@
-package local_test
+package local
 
 import (
 	"context"
@@ -18,8 +18,6 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/lambdafn"
-	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
@@ -34,20 +32,12 @@ type rolledBack struct {
 	table      *store.Memory
 	blobs      *store.MemoryBlobs
 	clock      *clock.Virtual
-	machine    *local.Machine
+	machine    *Machine
 	def        agent.Definition
 	run        string
 	asked      string // the request
 	owner      string
 	entered    int
-	replies    int
-}
-
-func (r *rolledBack) Generate(context.Context, agent.Request) (agent.Reply, error) {
-	if r.replies++; r.replies == 1 {
-		return agent.Reply{Model: "m", Calls: []agent.ReplyCall{{ID: "c1", Name: "pay", Input: json.RawMessage(`{"amount":40}`)}}}, nil
-	}
-	return agent.Reply{Model: "m", Text: "Paid."}, nil
 }
 
 func (r *rolledBack) Lookup(string) (tool.Tool, bool) { return r, true }
@@ -62,18 +52,16 @@ func (r *rolledBack) Call(context.Context, tool.Call) (agent.ToolResultData, err
 // withParkedRun has f do with a run that waits what it likes, on a virtual clock.
 func withParkedRun(t *testing.T, f func(r *rolledBack)) {
 	t.Helper()
-	d, err := agent.PresetDefaults(agent.PresetCountersign)
-	require.NoError(t, err)
-	d.Name, d.System, d.Model.Provider, d.Model.ID = "payer", "You pay.", "demo", "m"
-	d.Tools = []agent.ToolSpec{{
+	d := define(t, "payer", agent.ToolSpec{
 		Name: "pay", Kind: agent.KindInternal, Effect: run.EffectNonIdempotent, Description: "Pays.", Timeout: time.Minute,
 		Schema: json.RawMessage(`{"type":"object","properties":{"amount":{"type":"number"}},"required":["amount"]}`),
-	}}
+	})
 	d.Permission.Default, d.Permission.Approvers = agent.DefaultAsk, []string{"group:operators"}
-	r := &rolledBack{t: t, table: store.NewMemory(), blobs: store.NewMemoryBlobs(), clock: clock.NewVirtual(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)), def: d}
+	v := clock.NewVirtual(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	r := &rolledBack{t: t, table: store.NewMemory(), blobs: store.NewMemoryBlobs(), clock: v, def: *d}
 	require.NoError(t, r.clock.Run(func() {
 		r.open()
-		s, err := r.machine.Starter.Start(context.Background(), runtime.Start{Tenant: "default", Agent: &r.def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay."}}}})
+		s, err := r.machine.Starter.Start(context.Background(), runtime.Start{Tenant: Tenant, Agent: &r.def, Key: "k", Message: message("Pay.")})
 		require.NoError(t, err)
 		r.run = s.Run
 		h := r.until(func(h store.Head) bool { return h.Token != "" })
@@ -91,8 +79,9 @@ func (r *rolledBack) open() {
 		require.NoError(r.t, r.machine.Engine.Close())
 	}
 	var err error
-	r.machine, err = local.New(local.Config{
-		Table: r.table, Blobs: r.blobs, Model: r, Tools: r, Clock: r.clock, IDs: ids.Seeded(r.clock, uint64(7+len(r.table.All()))), Executions: &r.executions,
+	r.machine, err = New(Config{
+		Table: r.table, Blobs: r.blobs, Model: replying{calls("c1", "pay", `{"amount":40}`), farewell}, Tools: r, Clock: r.clock,
+		IDs: ids.Seeded(r.clock, uint64(7+len(r.table.All()))), Executions: &r.executions,
 		Agents: func(string) (*agent.Definition, bool) { return &r.def, true },
 	})
 	require.NoError(r.t, err)
@@ -140,24 +129,21 @@ func (r *rolledBack) put(it store.Item) {
 }
 
 // otherForms are what another version may have written about a run that waits, each with what puts it back.
-var otherForms = map[string]func(r *rolledBack) []store.Item{
-	"a fact": func(r *rolledBack) []store.Item {
-		return []store.Item{r.replace(r.key("J#0000000002"), `"parked":`, `"halted":`)}
-	},
-	"a key": func(r *rolledBack) []store.Item {
-		return []store.Item{r.replace(r.key("J#0000000002"), `"digest":`, `"weight":3,"digest":`)}
-	},
-	"a wait": func(r *rolledBack) []store.Item {
-		return []store.Item{r.replace(r.key("J#0000000002"), `"digest":`, `"for":"review","digest":`)}
-	},
-	"an entry": func(r *rolledBack) []store.Item {
-		return []store.Item{r.replace(r.key("J#0000000002"), `"v":1`, `"v":2`)}
-	},
+var otherForms = map[string]func(r *rolledBack) store.Item{
+	"a fact":       inEntry(`"parked":`, `"halted":`),
+	"a key":        inEntry(`"digest":`, `"weight":3,"digest":`),
+	"a wait":       inEntry(`"digest":`, `"for":"review","digest":`),
+	"an entry":     inEntry(`"v":1`, `"v":2`),
 	"a definition": otherDefinition,
 }
 
+// inEntry has the entry that parked the run say something else.
+func inEntry(from, to string) func(r *rolledBack) store.Item {
+	return func(r *rolledBack) store.Item { return r.replace(r.key("J#0000000002"), from, to) }
+}
+
 // otherDefinition pins the run to one with a key that this build would leave out.
-func otherDefinition(r *rolledBack) []store.Item {
+func otherDefinition(r *rolledBack) store.Item {
 	l, err := r.machine.Ports.Journal.Load(context.Background(), "default", r.run)
 	require.NoError(r.t, err)
 	raw, err := r.blobs.Get(context.Background(), "default", l.State.Definition)
@@ -165,7 +151,7 @@ func otherDefinition(r *rolledBack) []store.Item {
 	raw = []byte(strings.Replace(string(raw), `{"name":`, `{"oversight":"strict","name":`, 1))
 	digest := store.BlobDigest(raw)
 	require.NoError(r.t, r.blobs.Put(context.Background(), "default", digest, raw))
-	return []store.Item{r.replace(r.key("J#0000000000"), l.State.Definition, digest)}
+	return r.replace(r.key("J#0000000000"), l.State.Definition, digest)
 }
 
 // TestWhatCannotBeReadIsLeftAlone is a deployment that is rolled back, or under way: of a run that this version cannot
@@ -178,18 +164,9 @@ func TestWhatCannotBeReadIsLeftAlone(t *testing.T) {
 				was := write(r)
 				r.open()
 				before := r.table.All()
-				r.refuses("step", func(h *lambdafn.Deployment) error {
-					_, err := h.Step(context.Background(), r.payload(false))
-					return err
-				})
-				r.refuses("tool", func(h *lambdafn.Deployment) error {
-					_, err := h.Tool(context.Background(), r.payload(false))
-					return err
-				})
-				r.refuses("step", func(h *lambdafn.Deployment) error {
-					_, err := h.Step(context.Background(), r.payload(true))
-					return err
-				})
+				r.refuses("step", "")
+				r.refuses("tool", "")
+				r.refuses("step", `,"failure":{"Error":"Countersign.Internal","Cause":""}`)
 				_, err := r.machine.Canceller.Cancel(context.Background(), "default", r.run, "user:ana", "")
 				require.ErrorIs(t, err, store.ErrDamaged)
 				if name != "a definition" { // whose run reads: its execution is started, and fails by itself
@@ -200,9 +177,7 @@ func TestWhatCannotBeReadIsLeftAlone(t *testing.T) {
 				require.Equal(t, before, r.table.All(), "nothing is written")
 				require.Zero(t, r.entered)
 
-				for _, it := range was { // what can be read is there again
-					r.put(it)
-				}
+				r.put(was) // what can be read is there again
 				r.open()
 				require.NoError(t, r.machine.Resume(context.Background(), "default"))
 				r.until(func(h store.Head) bool { return h.Token != "" && h.Status == run.RunWaiting })
@@ -215,32 +190,25 @@ func TestWhatCannotBeReadIsLeftAlone(t *testing.T) {
 	}
 }
 
-// refuses wants a function to fail by an error that names the run and says what to do, and that is not tried again.
-func (r *rolledBack) refuses(what string, f func(h *lambdafn.Deployment) error) {
+// refuses wants a function to fail by an error that names the run and says what to do, and that is not tried again: that
+// of the attempt that was woken, or of the one that records a failure.
+func (r *rolledBack) refuses(function, failure string) {
 	r.t.Helper()
 	d := &lambdafn.Deployment{Ports: r.machine.Ports, Definitions: r.machine.Definitions, Agents: r.machine.Agents}
-	err := f(d.Compose())
+	_, err := d.Compose().Invoke(context.Background(), function, fmt.Appendf(nil,
+		`{"execution":"e","name":%q,"state":{"tenant":"default","run":%q,"woken":2,"at":0%s}}`, r.owner, r.run, failure))
 	var e *lambdafn.Error
-	require.ErrorAs(r.t, err, &e, what)
-	require.Equal(r.t, lambdafn.KindInternal, e.Kind, what)
+	require.ErrorAs(r.t, err, &e, function)
+	require.Equal(r.t, lambdafn.KindInternal, e.Kind, function)
 	require.ErrorIs(r.t, err, store.ErrDamaged)
 	require.ErrorContains(r.t, err, r.run)
 	require.ErrorContains(r.t, err, "deploy the version that wrote it")
 }
 
-// payload is the state machine's, of the attempt that was woken, or of the one that records a failure.
-func (r *rolledBack) payload(failed bool) []byte {
-	failure := ""
-	if failed {
-		failure = `,"failure":{"Error":"Countersign.Internal","Cause":""}`
-	}
-	return []byte(fmt.Sprintf(`{"execution":"e","name":%q,"state":{"tenant":"default","run":%q,"woken":2,"at":0%s}}`, r.owner, r.run, failure))
-}
-
 func (r *rolledBack) decide(want error) {
 	r.t.Helper()
 	_, err := r.machine.Desk.Decide(context.Background(), approval.DecisionInput{
-		Tenant: "default", ID: r.asked, Action: approval.Approve, By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
+		Tenant: "default", ID: r.asked, Action: approval.Approve, By: clerks,
 	})
 	require.True(r.t, errors.Is(err, want), "%v", err)
 }

@@ -18,32 +18,41 @@ import (
 	"github.com/countersign/countersign/internal/tools/builtin"
 )
 
+// define returns an agent of the demo's model with these tools.
+func define(t *testing.T, name string, tools ...agent.ToolSpec) *agent.Definition {
+	t.Helper()
+	d, err := agent.PresetDefaults(agent.PresetCountersign)
+	require.NoError(t, err)
+	d.Name, d.System, d.Tools = name, "You work.", tools
+	d.Model.Provider, d.Model.ID = "demo", "stand-in"
+	require.NoError(t, d.Check())
+	return &d
+}
+
+// replying is a model that gives these replies, one an inference, and the last one again and again.
+type replying []agent.Reply
+
+func (m replying) Generate(_ context.Context, r agent.Request) (agent.Reply, error) {
+	return m[min(int(r.Inference), len(m))-1], nil
+}
+
+// message is what a run starts with.
+func message(text string) []run.UserBlock { return []run.UserBlock{{Block: run.Text{Text: text}}} }
+
 // tidy is an agent like the demo's, over one folder.
 func tidy(t *testing.T, dir string) *agent.Definition {
 	t.Helper()
-	d, err := tidyDefinition(dir)
-	require.NoError(t, err)
-	return d
-}
-
-func tidyDefinition(dir string) (*agent.Definition, error) {
-	d, err := agent.PresetDefaults(agent.PresetCountersign)
-	if err != nil {
-		return nil, err
-	}
-	d.Name, d.System = "tidy", "You tidy."
-	d.Model.Provider, d.Model.ID = "demo", "stand-in"
-	d.Limits.Interactions = 60
 	tools, err := builtin.Tools()
-	if err != nil {
-		return nil, err
-	}
+	require.NoError(t, err)
+	var specs []agent.ToolSpec
 	for _, b := range tools {
 		s := b.Spec()
 		s.Root = dir
-		d.Tools = append(d.Tools, s)
+		specs = append(specs, s)
 	}
-	return &d, d.Check()
+	d := define(t, "tidy", specs...)
+	d.Limits.Interactions = 60
+	return d
 }
 
 func notes(t *testing.T) string {

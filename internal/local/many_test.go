@@ -34,7 +34,6 @@ import (
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/slack"
-	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/slackfake"
@@ -247,8 +246,7 @@ func TestFewRequestsAreToldOfOneByOne(t *testing.T) {
 		open, _, err := approval.List(t.Context(), o.Ports.Table, Tenant, approval.Query{Status: approval.Pending, Limit: 200})
 		require.NoError(t, err)
 		_, err = o.Desk.Decide(t.Context(), approval.DecisionInput{
-			Tenant: Tenant, ID: open[0].ID, Action: approval.Deny,
-			By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
+			Tenant: Tenant, ID: open[0].ID, Action: approval.Deny, By: clerks,
 		})
 		require.NoError(t, err)
 		time.Sleep(time.Minute)

@@ -12,6 +12,9 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
+// storedShot names a picture whose content, shot, is a blob.
+var storedShot = run.Media{MediaType: "image/png", Blob: store.BlobDigest([]byte("shot"))}
+
 // listener keeps what an adapter was given.
 type listener struct{ got run.Block }
 
@@ -30,9 +33,8 @@ func (c *counter) CountTokens(_ context.Context, r agent.Request) (int64, error)
 
 // Tokens are counted by the request's own model, of all that it would be sent. A model that counts none says so.
 func TestModelsCountTokens(t *testing.T) {
-	ctx, blobs := context.Background(), store.NewMemoryBlobs()
-	digest := store.BlobDigest([]byte("shot"))
-	require.NoError(t, blobs.Put(ctx, Tenant, digest, []byte("shot")))
+	ctx, blobs, shot := context.Background(), store.NewMemoryBlobs(), storedShot
+	require.NoError(t, blobs.Put(ctx, Tenant, shot.Blob, []byte("shot")))
 	c := &counter{}
 	var m runtime.TokenCounter = newModels(withBlobs(func(s agent.ModelSpec) (runtime.Model, error) {
 		if s.Provider == "bedrock" {
@@ -40,7 +42,9 @@ func TestModelsCountTokens(t *testing.T) {
 		}
 		return &listener{}, nil
 	}, blobs))
-	r := agent.Request{Tenant: Tenant, Model: agent.ModelSpec{Provider: "bedrock"}, Messages: []run.Message{{Role: run.RoleUser, Block: run.Media{MediaType: "image/png", Blob: digest}}}}
+	r := agent.Request{
+		Tenant: Tenant, Model: agent.ModelSpec{Provider: "bedrock"}, Messages: []run.Message{{Role: run.RoleUser, Block: shot}},
+	}
 	n, err := m.CountTokens(ctx, r)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, n)
@@ -56,10 +60,8 @@ func TestModelsCountTokens(t *testing.T) {
 
 // An adapter gets the content of blobs; a script is matched against the request as it is on record.
 func TestAdaptersGetTheContentOfBlobs(t *testing.T) {
-	ctx, blobs := context.Background(), store.NewMemoryBlobs()
-	digest := store.BlobDigest([]byte("shot"))
-	require.NoError(t, blobs.Put(ctx, Tenant, digest, []byte("shot")))
-	named := run.Media{MediaType: "image/png", Blob: digest}
+	ctx, blobs, named := context.Background(), store.NewMemoryBlobs(), storedShot
+	require.NoError(t, blobs.Put(ctx, Tenant, named.Blob, []byte("shot")))
 	for provider, want := range map[string]run.Media{"openai": {MediaType: "image/png", Data: "c2hvdA=="}, "script": named} {
 		l := &listener{}
 		m := newModels(withBlobs(func(agent.ModelSpec) (runtime.Model, error) { return l, nil }, blobs))

@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -20,7 +19,6 @@ import (
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
-	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
@@ -28,24 +26,12 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// desk is a directory of one person, and a channel that reaches them.
+// desk is a channel that reaches everybody.
 type desk struct {
 	mu    sync.Mutex
 	fails int
 	takes time.Duration // to send a message
 	got   []string
-}
-
-func (*desk) Person(context.Context, string, string) (person.Person, bool, error) {
-	return person.Person{ID: "user:ana"}, true, nil
-}
-
-func (*desk) Members(context.Context, string, []string) ([]person.Person, error) {
-	return []person.Person{{ID: "user:ana", Groups: []string{"group:operators"}}}, nil
-}
-
-func (*desk) Slack(context.Context, string, string) (string, person.Person, bool, error) {
-	return "", person.Person{}, false, nil
 }
 
 func (*desk) Name() string { return "pager" }
@@ -79,15 +65,8 @@ func (d *desk) said() []string {
 	return append([]string{}, d.got...)
 }
 
-// asker is a model that asks for a payment and then is content.
-type asker struct{}
-
-func (asker) Generate(_ context.Context, r agent.Request) (agent.Reply, error) {
-	if r.Inference > 1 {
-		return agent.Reply{Model: "m", Text: "Paid."}, nil
-	}
-	return agent.Reply{Model: "m", Calls: []agent.ReplyCall{{ID: "c1", Name: "pay", Input: json.RawMessage(`{}`)}}}, nil
-}
+// asker asks for a payment and then is content.
+var asker = replying{calls("c1", "pay", `{}`), farewell}
 
 type transfer struct {
 	To string `json:"to,omitempty"`
@@ -101,7 +80,11 @@ type office struct {
 
 func newOffice(t *testing.T, table store.Table, blobs store.Blobs, x asl.Store, d *desk) *office {
 	t.Helper()
-	return newOfficeOf(t, Config{Table: table, Blobs: blobs, Executions: x, Notify: &notify.Notifier{Directory: d, Channels: []notify.Channel{d}}})
+	people, err := person.Read([]byte(`{"tenants": {"` + Tenant + `": {"user:ana": ["group:operators"]}}}`))
+	require.NoError(t, err)
+	return newOfficeOf(t, Config{
+		Table: table, Blobs: blobs, Executions: x, Notify: &notify.Notifier{Directory: people, Channels: []notify.Channel{d}},
+	})
 }
 
 // newOfficeOf is an office with what it does not have of its own.
@@ -113,19 +96,15 @@ func newOfficeOf(t *testing.T, with Config) *office {
 	pay := tool.Must(tool.New("pay", "Pays.", run.EffectNonIdempotent, paid, nil))
 	set, err := tool.NewSet(pay)
 	require.NoError(t, err)
-	def, err := agent.PresetDefaults(agent.PresetCountersign)
-	require.NoError(t, err)
-	def.Name, def.System, def.Tools = "payer", "You pay.", []agent.ToolSpec{pay.Spec()}
-	def.Model.Provider, def.Model.ID = "demo", "m"
 	c := clock.System()
 	if with.Model == nil {
-		with.Model = asker{}
+		with.Model = asker
 	}
 	with.Tools, with.Agents = set, func(string) (*agent.Definition, bool) { return nil, false }
 	with.Clock, with.IDs = c, ids.System(c)
 	m, err := New(with)
 	require.NoError(t, err)
-	return &office{m, def}
+	return &office{m, *define(t, "payer", pay.Spec())}
 }
 
 func (o *office) start(t *testing.T) string {
@@ -137,7 +116,7 @@ func (o *office) start(t *testing.T) string {
 }
 
 func (o *office) startRun(t *testing.T) (run.AgentState, error) {
-	return o.Starter.Start(t.Context(), runtime.Start{Tenant: Tenant, Agent: &o.def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay."}}}})
+	return o.Starter.Start(t.Context(), runtime.Start{Tenant: Tenant, Agent: &o.def, Key: "k", Message: message("Pay.")})
 }
 
 // What is due is done at its time while the process runs, and nothing is looked at in between.
@@ -160,7 +139,7 @@ func TestA15WhatIsDueIsDoneAtItsTime(t *testing.T) {
 		l, err := o.Ports.Journal.Load(t.Context(), Tenant, run)
 		require.NoError(t, err)
 		_, err = o.Desk.Decide(t.Context(), approval.DecisionInput{
-			Tenant: Tenant, ID: l.State.Waits()[0].Wait.Approval, Action: approval.Approve, By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
+			Tenant: Tenant, ID: l.State.Waits()[0].Wait.Approval, Action: approval.Approve, By: clerks,
 		})
 		require.NoError(t, err)
 		synctest.Wait()
@@ -174,33 +153,29 @@ func TestA15WhatIsDueIsDoneAtItsTime(t *testing.T) {
 
 // What was due while no process ran is done when the next one resumes, and of what nobody was told it tells.
 func TestC3ResumeDoesWhatIsOverdue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := &desk{fails: 1}
-		table, blobs, x := store.NewMemory(), store.NewMemoryBlobs(), &asl.MemoryStore{}
-		first := newOffice(t, table, blobs, x, d)
-		first.start(t)
-		require.NoError(t, first.Close())
-		time.Sleep(time.Hour)
-		require.Empty(t, d.said(), "the timer ended with its process")
-		next := newOffice(t, table, blobs, x, d)
-		require.NoError(t, next.Resume(t.Context(), Tenant))
-		synctest.Wait()
-		require.Equal(t, []string{"asked"}, d.said())
-		require.NoError(t, next.Close())
-	})
-	synctest.Test(t, func(t *testing.T) {
-		d := &desk{}
-		table, blobs, x := store.NewMemory(), store.NewMemoryBlobs(), &asl.MemoryStore{}
-		first := newOffice(t, table, blobs, x, d)
-		first.notices.Notifier.Channels = nil // it tells nobody, as one that died would
-		first.start(t)
-		require.NoError(t, first.Close())
-		next := newOffice(t, table, blobs, x, d)
-		require.NoError(t, next.Resume(t.Context(), Tenant))
-		synctest.Wait()
-		require.Equal(t, []string{"asked"}, d.said())
-		require.NoError(t, next.Close())
-	})
+	for name, dies := range map[string]bool{"it could not tell": false, "it died before it told": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &desk{fails: 1}
+				table, blobs, x := store.NewMemory(), store.NewMemoryBlobs(), &asl.MemoryStore{}
+				first := newOffice(t, table, blobs, x, d)
+				if dies {
+					d.fails, first.notices.Notifier.Channels = 0, nil
+				}
+				first.start(t)
+				require.NoError(t, first.Close())
+				if !dies {
+					time.Sleep(time.Hour)
+				}
+				require.Empty(t, d.said(), "the timer ended with its process")
+				next := newOffice(t, table, blobs, x, d)
+				require.NoError(t, next.Resume(t.Context(), Tenant))
+				synctest.Wait()
+				require.Equal(t, []string{"asked"}, d.said())
+				require.NoError(t, next.Close())
+			})
+		})
+	}
 }
 
 // A process that ends before it has told of a request, as a command does whose run waits, tells first, and once.

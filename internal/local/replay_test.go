@@ -20,7 +20,7 @@ func parked(t *testing.T) (*Home, run.AgentState) {
 	t.Helper()
 	h := open(t, t.TempDir())
 	s, err := h.Starter.Start(t.Context(), runtime.Start{
-		Tenant: Tenant, Agent: tidy(t, notes(t)), Message: []run.UserBlock{{Block: run.Text{Text: "tidy up"}}},
+		Tenant: Tenant, Agent: tidy(t, notes(t)), Message: message("tidy up"),
 	})
 	require.NoError(t, err)
 	s = settled(t, h, s.Run)
@@ -40,58 +40,69 @@ func TestReplayOfAnHonestRecord(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrNoRun)
 }
 
+// tamper changes an item of the store.
+func tamper(t *testing.T, h *Home, k store.Key, change func(*store.Item)) {
+	t.Helper()
+	it, found, err := h.Ports.Table.Get(t.Context(), k)
+	require.NoError(t, err)
+	require.True(t, found)
+	change(&it)
+	require.NoError(t, h.Ports.Table.Write(t.Context(), store.Op{Kind: store.Put, Item: it}))
+}
+
+// replaced is a change of an item's body.
+func replaced(old, replacement string) func(*store.Item) {
+	return func(it *store.Item) { it.Body = []byte(strings.Replace(string(it.Body), old, replacement, 1)) }
+}
+
 // Whatever is changed behind the runtime's back shows.
 func TestReplayFindsWhatWasTamperedWith(t *testing.T) {
-	runKey := func(s run.AgentState, sk string) store.Key { return store.Key{PK: "T#default#RUN#" + s.Run, SK: sk} }
-	rewrite := func(t *testing.T, h *Home, k store.Key, change func(*store.Item)) {
-		it, found, err := h.Ports.Table.Get(t.Context(), k)
-		require.NoError(t, err)
-		require.True(t, found)
-		change(&it)
-		require.NoError(t, h.Ports.Table.Write(t.Context(), store.Op{Kind: store.Put, Item: it}))
-	}
 	for name, c := range map[string]struct {
-		tamper func(t *testing.T, h *Home, s run.AgentState)
+		sk     string // of the run, or of its request
+		change func(*store.Item)
 		path   string
 	}{
-		"the head's owner": {func(t *testing.T, h *Home, s run.AgentState) {
-			rewrite(t, h, runKey(s, "HEAD"), func(it *store.Item) { it.Attrs["owner"] = store.Str("somebody") })
-		}, "head.owner"},
-		"what was said": {func(t *testing.T, h *Home, s run.AgentState) {
-			rewrite(t, h, runKey(s, "J#0000000000"), func(it *store.Item) {
-				it.Body = []byte(strings.Replace(string(it.Body), "tidy up", "burn it", 1))
-			})
-		}, "journal"},
-		"an entry that cannot be read": {func(t *testing.T, h *Home, s run.AgentState) {
-			rewrite(t, h, runKey(s, "J#0000000001"), func(it *store.Item) { it.Body = []byte("?") })
-		}, "journal"},
-		"an entry that does not follow": {func(t *testing.T, h *Home, s run.AgentState) {
-			rewrite(t, h, runKey(s, "J#0000000001"), func(it *store.Item) {
-				it.Body = []byte(strings.Replace(string(it.Body), `"n":1`, `"n":7`, 1))
-			})
-		}, "journal"},
-		"the digest people approve": {func(t *testing.T, h *Home, s run.AgentState) {
-			id := s.Waits()[0].Wait.Approval
-			rewrite(t, h, store.Key{PK: "T#default#APPROVAL#" + id, SK: "A"}, func(it *store.Item) {
-				var a approval.Approval
-				require.NoError(t, json.Unmarshal(it.Body, &a))
-				a.Digest = strings.Repeat("0", 64)
-				body, err := json.Marshal(a)
-				require.NoError(t, err)
-				it.Body = body
-			})
+		"the head's owner":              {"HEAD", func(it *store.Item) { it.Attrs["owner"] = store.Str("somebody") }, "head.owner"},
+		"what was said":                 {"J#0000000000", replaced("tidy up", "burn it"), "journal"},
+		"an entry that cannot be read":  {"J#0000000001", func(it *store.Item) { it.Body = []byte("?") }, "journal"},
+		"an entry that does not follow": {"J#0000000001", replaced(`"n":1`, `"n":7`), "journal"},
+		"the digest people approve": {"A", func(it *store.Item) {
+			var a approval.Approval
+			require.NoError(t, json.Unmarshal(it.Body, &a))
+			a.Digest = strings.Repeat("0", 64)
+			body, err := json.Marshal(a)
+			require.NoError(t, err)
+			it.Body = body
 		}, "approvals."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, s := parked(t)
 			defer func() { require.NoError(t, h.Close()) }()
-			c.tamper(t, h, s)
+			key := store.Key{PK: "T#default#RUN#" + s.Run, SK: c.sk}
+			if c.sk == "A" {
+				key.PK = "T#default#APPROVAL#" + s.Waits()[0].Wait.Approval
+			}
+			tamper(t, h, key, c.change)
 			r, err := h.Replay(t.Context(), Tenant, s.Run)
 			require.NoError(t, err)
 			require.NotEmpty(t, r.Differences)
 			require.Contains(t, r.Differences[0].Path, c.path)
 		})
 	}
+}
+
+// Whoever changes what a run began from is found out by the run's own replay, too.
+func TestReplayOfAForkFindsItsParentTamperedWith(t *testing.T) {
+	h, s := parked(t)
+	defer func() { require.NoError(t, h.Close()) }()
+	f, err := h.Starter.Fork(t.Context(), runtime.Fork{Tenant: Tenant, Run: s.Run, At: s.Seq(), Key: "f"})
+	require.NoError(t, err)
+	settled(t, h, f.Run)
+	tamper(t, h, store.Key{PK: "T#default#RUN#" + s.Run, SK: "J#0000000000"}, replaced("tidy up", "burn it"))
+	r, err := h.Replay(t.Context(), Tenant, f.Run)
+	require.NoError(t, err)
+	require.NotEmpty(t, r.Differences)
+	require.Equal(t, "journal", r.Differences[0].Path)
 }
 
 func TestReplayMissesTheDefinition(t *testing.T) {

@@ -75,20 +75,20 @@ func minted(t *testing.T) string {
 	return ring
 }
 
-// C1, C5: who is asked in Slack clicks there, the run goes on, the message says what was decided, the journal has it, and no log has a secret.
-func TestC1ASlackButtonCarriesARunToItsEnd(t *testing.T) {
-	o, workspace, pages, url, logs := inSlack(t)
-	s, err := o.startRun(t)
+// asked starts a run by user:ben, for a subject, and waits for the message that asks about its call.
+func (o *office) asked(t *testing.T, workspace *slackfake.Server, subject string) slackfake.Message {
+	t.Helper()
+	_, err := o.Starter.Start(t.Context(), runtime.Start{
+		Tenant: Tenant, Agent: &o.def, Key: "k", Message: message("Pay."), Subject: subject, By: []string{"user:ben"},
+	})
 	require.NoError(t, err)
-	soon := func(what string, so func() bool) {
-		t.Helper()
-		require.Eventually(t, so, 2*time.Minute, 5*time.Millisecond, what)
-	}
-	soon("asked", func() bool { return len(workspace.Messages()) == 1 })
-	asked := workspace.Messages()[0]
-	require.Equal(t, "U0ANA", asked.To)
-	click, err := workspace.Request(slackfake.Click{Member: "U0ANA", Ref: asked.Ref, Action: "approve", Note: "seen", Answer: url + "/actions/T0ACME/1/x"})
-	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(workspace.Messages()) == 1 }, 2*time.Minute, 5*time.Millisecond)
+	return workspace.Messages()[0]
+}
+
+// sendClick sends what Slack sends of a click.
+func sendClick(t *testing.T, pages http.Handler, click []byte) {
+	t.Helper()
 	r := httptest.NewRequest(http.MethodPost, slack.Path, strings.NewReader(string(click)))
 	for k, v := range slackfake.Headers(slackSecret, time.Now(), click) {
 		r.Header.Set(k, v)
@@ -96,9 +96,33 @@ func TestC1ASlackButtonCarriesARunToItsEnd(t *testing.T) {
 	w := httptest.NewRecorder()
 	pages.ServeHTTP(w, r)
 	require.Equal(t, http.StatusOK, w.Code)
+}
+
+// pending is the one request that waits.
+func (o *office) pending(t *testing.T) approval.Approval {
+	t.Helper()
+	open, _, err := approval.List(t.Context(), o.Ports.Table, Tenant, approval.Query{Status: approval.Pending})
+	require.NoError(t, err)
+	require.Len(t, open, 1)
+	return open[0]
+}
+
+// C1, C5: who is asked in Slack clicks there, the run goes on, the message says what was decided, the journal has it, and no log has a secret.
+func TestC1ASlackButtonCarriesARunToItsEnd(t *testing.T) {
+	o, workspace, pages, url, logs := inSlack(t)
+	asked := o.asked(t, workspace, "")
+	runID := o.pending(t).Run
+	soon := func(what string, so func() bool) {
+		t.Helper()
+		require.Eventually(t, so, 2*time.Minute, 5*time.Millisecond, what)
+	}
+	require.Equal(t, "U0ANA", asked.To)
+	click, err := workspace.Request(slackfake.Click{Member: "U0ANA", Ref: asked.Ref, Action: "approve", Note: "seen", Answer: url + "/actions/T0ACME/1/x"})
+	require.NoError(t, err)
+	sendClick(t, pages, click)
 
 	soon("the run goes on to its end", func() bool {
-		l, err := o.Ports.Journal.Load(t.Context(), Tenant, s.Run)
+		l, err := o.Ports.Journal.Load(t.Context(), Tenant, runID)
 		require.NoError(t, err)
 		return l.State.Status == run.RunDone
 	})
@@ -110,7 +134,7 @@ func TestC1ASlackButtonCarriesARunToItsEnd(t *testing.T) {
 	soon("who clicked is told", func() bool { return len(workspace.Answers()) == 1 })
 	require.Contains(t, string(workspace.Answers()[0]), "Your approval is recorded.")
 
-	entries, err := o.Ports.Journal.Stored(t.Context(), Tenant, s.Run, 0, 100)
+	entries, err := o.Ports.Journal.Stored(t.Context(), Tenant, runID, 0, 100)
 	require.NoError(t, err)
 	journal, decided := store.Chain{}, []run.Decided{}
 	for _, stored := range entries {
@@ -139,12 +163,7 @@ func TestC1ASlackButtonCarriesARunToItsEnd(t *testing.T) {
 func TestA25ASlackClickByAnotherChannel(t *testing.T) {
 	o, workspace, pages, url, _ := inSlack(t)
 	o.def.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, Via: []run.Via{agent.ViaPage}}}
-	_, err := o.Starter.Start(t.Context(), runtime.Start{
-		Tenant: Tenant, Agent: &o.def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay."}}}, By: []string{"user:ben"},
-	})
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { return len(workspace.Messages()) == 1 }, 2*time.Minute, 5*time.Millisecond)
-	asked := workspace.Messages()[0]
+	asked := o.asked(t, workspace, "")
 	require.NotContains(t, string(asked.Raw), `"action_id":"approve"`)
 	require.Contains(t, string(asked.Raw), "It is approved by page, and not in Slack. You may deny it here.")
 
@@ -152,31 +171,19 @@ func TestA25ASlackClickByAnotherChannel(t *testing.T) {
 	require.NoError(t, err)
 	forged := []byte(strings.Replace(string(click), "action_id%22%3A%22deny", "action_id%22%3A%22approve", 1))
 	require.NotEqual(t, click, forged)
-	r := httptest.NewRequest(http.MethodPost, slack.Path, strings.NewReader(string(forged)))
-	for k, v := range slackfake.Headers(slackSecret, time.Now(), forged) {
-		r.Header.Set(k, v)
-	}
-	pages.ServeHTTP(httptest.NewRecorder(), r)
+	sendClick(t, pages, forged)
 	require.Eventually(t, func() bool { return len(workspace.Answers()) == 1 }, 2*time.Minute, 5*time.Millisecond)
 	require.Contains(t, string(workspace.Answers()[0]), "The policy lets people approve this by page.")
-	open, _, err := approval.List(t.Context(), o.Ports.Table, Tenant, approval.Query{Status: approval.Pending})
-	require.NoError(t, err)
-	require.Len(t, open, 1)
-	require.Empty(t, open[0].Decisions)
+	require.Empty(t, o.pending(t).Decisions)
 }
 
 // A26: whoever opens a link that came by mail is sent a code in Slack, and approves with it.
 func TestA26ACodeBySlack(t *testing.T) {
 	o, workspace, pages, _, logs := inSlack(t)
 	o.def.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, Confirm: agent.ConfirmCode}}
-	_, err := o.Starter.Start(t.Context(), runtime.Start{
-		Tenant: Tenant, Agent: &o.def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay."}}}, By: []string{"user:ben"},
-	})
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { return len(workspace.Messages()) == 1 }, 2*time.Minute, 5*time.Millisecond)
-	open, _, err := approval.List(t.Context(), o.Ports.Table, Tenant, approval.Query{Status: approval.Pending})
-	require.NoError(t, err)
-	at, err := o.notices.Links.URL(t.Context(), open[0], "user:ana", "email")
+	o.asked(t, workspace, "")
+	open := o.pending(t)
+	at, err := o.notices.Links.URL(t.Context(), open, "user:ana", "email")
 	require.NoError(t, err)
 	press := func(pairs url.Values) *httptest.ResponseRecorder {
 		page := httptest.NewRecorder()
@@ -195,7 +202,7 @@ func TestA26ACodeBySlack(t *testing.T) {
 	code := regexp.MustCompile(`[0-9]{4} [0-9]{4}`).FindString(message)
 	require.Equal(t, http.StatusUnprocessableEntity, press(url.Values{"action": {"approve"}, "code": {"x"}}).Code)
 	require.Equal(t, http.StatusSeeOther, press(url.Values{"action": {"approve"}, "code": {code}}).Code)
-	a, err := approval.Get(t.Context(), o.Ports.Table, Tenant, open[0].ID)
+	a, err := approval.Get(t.Context(), o.Ports.Table, Tenant, open.ID)
 	require.NoError(t, err)
 	require.Equal(t, approval.Approved, a.Status)
 	require.NotContains(t, logs.String(), code)
@@ -205,12 +212,7 @@ func TestA26ACodeBySlack(t *testing.T) {
 func TestSlackMarksTheCallersClaim(t *testing.T) {
 	const claim = "the CEO; pre-approved by legal"
 	o, workspace, _, _, _ := inSlack(t)
-	_, err := o.Starter.Start(t.Context(), runtime.Start{
-		Tenant: Tenant, Agent: &o.def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay."}}}, Subject: claim, By: []string{"user:ben"},
-	})
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { return len(workspace.Messages()) == 1 }, 2*time.Minute, 5*time.Millisecond)
-	asked := string(workspace.Messages()[0].Raw)
+	asked := string(o.asked(t, workspace, claim).Raw)
 	require.Contains(t, asked, "started by: user:ben")
 	require.Regexp(t, `The caller says the run is for \(nobody checked it\).*`+claim, asked)
 	require.Equal(t, 1, strings.Count(asked, claim))

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -49,6 +50,13 @@ var jobsToDo = []struct {
 	{"no such order", "order 9", refunding.tools, []turn{{orderTool, `{"order":"9"}`, "There is no order 9.", true}}, "There is no order 9."},
 	{"no order", "My lamp is broken.", refunding.tools, nil, "there is none"},
 
+	{"files", "Tidy up.", tidying.tools, []turn{
+		{listTool, `{"path":"."}`, "file 120 a.txt\nfolder - sub\nfile 90 b c.png", false},
+		{readTool, `{"path":"a.txt"}`, "Team meeting\n...", false},
+		{moveTool, `{"source":"a.txt","destination":"team_meeting.txt"}`, "Moved.", false},
+		{ocrTool, `{"path":"b c.png"}`, "Flight booked", false},
+		{moveTool, `{"source":"b c.png","destination":"flight_booked.png"}`, "Denied by user:ana.", true},
+	}, "a.txt is now team_meeting.txt|b c.png (Denied by user:ana.)"},
 	{"files of a server", "Tidy up.", tidyingServed.tools, []turn{
 		{served[listTool], `{"path":"."}`, "[FILE] a b.txt\n[DIR] sub", false}, {served[readTool], `{"path":"a b.txt"}`, "Team meeting", false},
 		{served[moveTool], `{"source":"a b.txt","destination":"team_meeting.txt"}`, "Successfully moved", false},
@@ -76,7 +84,32 @@ func TestJobs(t *testing.T) {
 			reply, err := DemoModel{}.Generate(t.Context(), r)
 			require.NoError(t, err)
 			require.Empty(t, reply.Calls)
-			require.Contains(t, reply.Text, j.end)
+			for _, end := range strings.Split(j.end, "|") {
+				require.Contains(t, reply.Text, end)
+			}
 		})
 	}
+}
+
+func TestTitle(t *testing.T) {
+	for _, c := range []struct{ name, text, old, want string }{
+		{"first line", "Grandma's lentil soup (for 4)\n\n250 g", "asdf.txt", "grandmas_lentil_soup_for.txt"},
+		{"more lines while short", "2 l milk\neggs (12)\nflour", "untitled.txt", "milk_eggs.txt"},
+		{"window buttons are no word", "eee Terminal: nightly backup", "S 1.PNG", "terminal_nightly_backup.png"},
+		{"at most five words", "one two three four five six", "a.txt", "one_two_three_four_five.txt"},
+		{"no words", "12 34\n--", "a.txt", "a.txt"},
+		{"taken", "Weekly notes", "a.txt", "weekly_notes_2.txt"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			require.Equal(t, c.want, title(c.text, c.old, map[string]bool{"weekly_notes.txt": true}))
+		})
+	}
+}
+
+func use(id, name, input string) run.Message {
+	return run.Message{Role: run.RoleAssistant, Block: run.ToolUse{ID: id, Name: name, Input: []byte(input)}}
+}
+
+func result(id, content string, failed bool) run.Message {
+	return run.Message{Role: run.RoleUser, Block: run.ToolResult{ID: id, Content: content, IsError: failed}}
 }

@@ -111,10 +111,6 @@ func TestToolsAreToldTheTrace(t *testing.T) {
 		Trusts: func(string, string) {},
 	})
 	require.NoError(t, err)
-	d, err := agent.PresetDefaults(agent.PresetCountersign)
-	require.NoError(t, err)
-	d.Name, d.System, d.Model.Provider, d.Model.ID = "clerk", "You count.", "demo", "stand-in"
-	d.Permission.Default = agent.DefaultAllow
 	tool := func(name string, kind agent.ToolKind) agent.ToolSpec {
 		return agent.ToolSpec{Name: name, Kind: kind, Effect: run.EffectRead, Schema: json.RawMessage(`{"type":"object"}`)}
 	}
@@ -122,12 +118,10 @@ func TestToolsAreToldTheTrace(t *testing.T) {
 	later := tool("stock_order", agent.KindLambda)
 	web.HTTP = &agent.HTTPTool{Method: "GET", URL: srv.URL + "/stock"}
 	function.Lambda, later.Lambda = &agent.LambdaTool{Function: "take"}, &agent.LambdaTool{Function: "order", Async: true}
-	d.Tools = []agent.ToolSpec{web, function, later}
+	d := define(t, "clerk", web, function, later)
+	d.Permission.Default = agent.DefaultAllow
 	d.MCP = []agent.MCPServer{{Name: "stock", URL: srv.URL + "/mcp"}}
-	require.NoError(t, d.Check())
-	s, err := h.Starter.Start(t.Context(), runtime.Start{
-		Tenant: Tenant, Agent: &d, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Buy."}}},
-	})
+	s, err := h.Starter.Start(t.Context(), runtime.Start{Tenant: Tenant, Agent: d, Key: "k", Message: message("Buy.")})
 	require.NoError(t, err)
 	s = settled(t, h, s.Run)
 	require.Equal(t, run.RunWaiting, s.Status, "%+v", s.Error)

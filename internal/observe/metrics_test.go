@@ -15,7 +15,6 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -57,29 +56,15 @@ func TestFacts(t *testing.T) {
 	}
 }
 
-type meteredModel struct{ err error }
-
-func (m meteredModel) Generate(context.Context, agent.Request) (agent.Reply, error) {
-	time.Sleep(2 * time.Second)
-	return agent.Reply{}, m.err
-}
-
+// A call of a model that was cancelled is neither measured nor an error; testdata/metrics.jsonl has the others.
 func TestModel(t *testing.T) {
-	for _, c := range []struct {
-		err  error
-		want []string
-	}{
-		{nil, []string{"ModelLatency 2s Agent=clerk"}},
-		{&agent.ModelError{Class: agent.ModelThrottled}, []string{"ModelErrors 1 Agent=clerk=Class=throttled"}},
-		{context.Canceled, nil},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			var m meter
-			_, err := observe.MeterModel(meteredModel{c.err}, &m, nil, clock.System()).Generate(context.Background(), agent.Request{Agent: "clerk"})
-			require.Equal(t, c.err, err)
-			require.Equal(t, meter(c.want), m)
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var m meter
+		model := observe.MeterModel(answers{context.Canceled}, &m, nil, clock.System())
+		_, err := model.Generate(context.Background(), agent.Request{Agent: "clerk"})
+		require.Equal(t, context.Canceled, err)
+		require.Empty(t, m)
+	})
 }
 
 type box struct{ tool.Tool }
@@ -114,28 +99,5 @@ func TestTools(t *testing.T) {
 		require.False(t, ok)
 		found, _ = observe.ToolsAround(box{reconciling{}}, metered).Lookup("pay")
 		require.Implements(t, (*tool.Reconciler)(nil), found)
-	})
-}
-
-// meterAway is a Remote of one tool, and the session of it.
-type meterAway struct{ its tool.Tool }
-
-func (a meterAway) Open(string, *agent.Definition) runtime.Session { return a }
-func (a meterAway) Tool(agent.ToolSpec) tool.Tool                  { return a.its }
-func (a meterAway) Close()                                         {}
-
-// A tool that is somewhere else is measured like any other.
-func TestRemotes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var m meter
-		all := runtime.Remotes{agent.KindHTTP: meterAway{pay{}}, agent.KindLambda: meterAway{reconciling{}}}.Around(
-			func(found tool.Tool) tool.Tool { return observe.MeterTool(found, &m, clock.System()) })
-		found := all[agent.KindHTTP].Open("acme", nil).Tool(agent.ToolSpec{})
-		_, err := found.Call(context.Background(), tool.Call{Name: "pay"})
-		require.Error(t, err)
-		require.Equal(t, meter{"ToolLatency 1s Tool=pay"}, m)
-		_, ok := found.(tool.Reconciler)
-		require.False(t, ok)
-		require.Implements(t, (*tool.Reconciler)(nil), all[agent.KindLambda].Open("acme", nil).Tool(agent.ToolSpec{}))
 	})
 }

@@ -22,7 +22,6 @@ import (
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/observe"
-	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
@@ -102,26 +101,6 @@ func golden(t *testing.T, name, got string) {
 	require.Equal(t, string(want), got)
 }
 
-// A run that waits for days stays one trace.
-func TestALongWaitIsNoNewTrace(t *testing.T) {
-	inWorld(t, func(w *world) {
-		epoch := w.clock.Now()
-		w.payAna()
-		r := w.runTo(nil)
-		time.Sleep(20 * time.Hour)
-		w.decide(approval.Approve)
-		require.Equal(t, runtime.NextDone, w.walk(w.must("step", asJSON(t, r))).Next)
-		agents := ofKind(w.spans(), "AGENT")
-		require.Len(t, agents, 1)
-		require.True(t, agents[0].StartTime.Equal(epoch))
-		require.False(t, agents[0].Parent.IsValid(), "a root")
-		for _, s := range w.spans() {
-			require.Equal(t, agents[0].SpanContext.TraceID(), s.SpanContext.TraceID(), s.Name)
-		}
-		requireWhole(t, w.spans())
-	})
-}
-
 // Whether a run is sampled is decided once, when it starts: its AGENT span is written if and only if the others are.
 func TestSamplingIsDecidedOnce(t *testing.T) {
 	written := map[bool]bool{}
@@ -131,6 +110,7 @@ func TestSamplingIsDecidedOnce(t *testing.T) {
 			w.sampler = sdktrace.ParentBased(sdktrace.TraceIDRatioBased(0.5))
 			w.payAna()
 			r := w.runTo(nil)
+			time.Sleep(20 * time.Hour)
 			w.decide(approval.Approve)
 			require.Equal(t, runtime.NextDone, w.walk(w.must("step", asJSON(t, r))).Next)
 			sampled := strings.HasSuffix(w.state().Trace.Traceparent, "-01")
@@ -139,7 +119,9 @@ func TestSamplingIsDecidedOnce(t *testing.T) {
 				require.Empty(t, w.spans())
 				return
 			}
-			require.Len(t, ofKind(w.spans(), "AGENT"), 1)
+			agents := ofKind(w.spans(), "AGENT")
+			require.Len(t, agents, 1, "a long wait begins no new trace")
+			require.False(t, agents[0].Parent.IsValid(), "a root")
 			require.Len(t, ofKind(w.spans(), "LLM"), 3)
 			requireWhole(t, w.spans())
 		})
@@ -169,7 +151,7 @@ func TestDuplicatesAndZombies(t *testing.T) {
 		w.must("tool", `{"tenant":"default","run":"`+r.Run+`"}`)
 		time.Sleep(2 * time.Hour)
 		w.decide(approval.Approve)
-		w.decide2(t)
+		w.decide(approval.Approve) // again
 		require.Equal(t, runtime.NextDone, w.walk(w.must("step", asJSON(t, r))).Next)
 		w.must("step", asJSON(t, r)) // delivered again
 		w.must("tool", asJSON(t, r))
@@ -178,24 +160,6 @@ func TestDuplicatesAndZombies(t *testing.T) {
 		require.Len(t, ofKind(w.spans(), "TOOL"), 2)
 		requireWhole(t, w.spans())
 	})
-}
-
-// decide2 is the same decision again.
-func (w *world) decide2(t *testing.T) {
-	t.Helper()
-	s := w.state()
-	a, err := approval.Get(context.Background(), w.table, "default", run.ApprovalID(s.Run, "c1", 1))
-	require.NoError(t, err)
-	require.Len(t, a.Decisions, 1)
-	api := w.fn("api")
-	desk := &approval.Desk{
-		Table: w.table, Journal: api.Ports.Journal, Clock: w.clock, Definitions: api.Definitions, ValidateArgs: tool.Validate,
-		ResumeRun: (&runtime.Waits{Ports: api.Ports}).Wake, OnDecided: api.watch.Trace.Decided(api.Ports.Journal),
-	}
-	_, err = desk.Decide(context.Background(), approval.DecisionInput{
-		Tenant: "default", ID: a.ID, Action: approval.Approve, By: policy.Principal{ID: "user:boss", Groups: []string{"group:operators"}},
-	})
-	require.NoError(t, err)
 }
 
 // What gates say is told where it is committed: nobody decided in time, a rule refuses.
@@ -297,57 +261,35 @@ func TestUnsampledTraceIsPassedOn(t *testing.T) {
 	}
 }
 
-// Tools and what they start find their own span in the context, also where several run at once.
+// Tools and what they start find their own span in the context, also where several run at once. A tool that is somewhere
+// else is recorded and measured as one that is not, beside it.
 func TestToolsFindTheirSpan(t *testing.T) {
-	inWorld(t, func(w *world) {
-		seen := map[string]string{}
-		var mu sync.Mutex
-		note := func(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			seen[c.ID] = trace.SpanContextFromContext(ctx).SpanID().String()
-			return agent.ToolResultData{Content: "ok"}, nil
-		}
-		w.lookup = note
-		w.script.say(agent.Reply{Calls: []agent.ReplyCall{{ID: "c1", Name: "lookup"}, {ID: "c2", Name: "lookup"}, {ID: "c3", Name: "lookup"}}})
-		w.script.say(agent.Reply{Text: "Done."})
-		require.Equal(t, runtime.NextDone, w.runTo(nil).Next)
-		tools := ofKind(w.spans(), "TOOL")
-		require.Len(t, tools, 3)
-		for _, s := range tools {
-			require.Equal(t, seen[attr(s, "tool.id")], s.SpanContext.SpanID().String())
-			require.Equal(t, tools[0].Parent.SpanID(), s.Parent.SpanID(), "the invocation's CHAIN")
-		}
-		requireWhole(t, w.spans())
-	})
-}
-
-// A tool that is somewhere else is recorded and measured as one that is not, beside it.
-func TestToolsSomewhereElse(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.def.Tools = append(w.def.Tools, agent.ToolSpec{
 			Name: "rates", Kind: agent.KindHTTP, Description: "Asks.", Effect: run.EffectRead, Schema: json.RawMessage(`{"type":"object"}`),
 			HTTP: &agent.HTTPTool{Method: "GET", URL: "https://rates.example/"},
 		})
-		seen := ""
+		seen := map[string]string{}
+		var mu sync.Mutex
 		w.lookup = func(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
-			if c.Name == "rates" {
-				seen = trace.SpanContextFromContext(ctx).SpanID().String()
-			}
+			mu.Lock()
+			defer mu.Unlock()
+			seen[c.ID] = trace.SpanContextFromContext(ctx).SpanID().String()
 			return agent.ToolResultData{Content: "1.10", IsError: c.Name == "rates"}, nil
 		}
-		w.script.say(agent.Reply{Calls: []agent.ReplyCall{{ID: "c1", Name: "lookup"}, {ID: "c2", Name: "rates"}}})
+		w.script.say(agent.Reply{Calls: []agent.ReplyCall{{ID: "c1", Name: "lookup"}, {ID: "c2", Name: "lookup"}, {ID: "c3", Name: "rates"}}})
 		w.script.say(agent.Reply{Text: "Done."})
 		require.Equal(t, runtime.NextDone, w.runTo(nil).Next)
-		tools := map[string]tracetest.SpanStub{}
-		for _, s := range ofKind(w.spans(), "TOOL") {
-			tools[attr(s, "tool.name")] = s
+		tools := ofKind(w.spans(), "TOOL")
+		require.Len(t, tools, 3)
+		for _, s := range tools {
+			id := attr(s, "tool.id")
+			require.Equal(t, seen[id], s.SpanContext.SpanID().String())
+			require.Equal(t, tools[0].Parent.SpanID(), s.Parent.SpanID(), "the invocation's CHAIN")
+			if id == "c3" {
+				require.Equal(t, []string{"execute_tool rates", "tool_error"}, []string{s.Name, s.Status.Description})
+			}
 		}
-		require.Len(t, tools, 2)
-		require.Equal(t, "execute_tool rates", tools["rates"].Name)
-		require.Equal(t, seen, tools["rates"].SpanContext.SpanID().String())
-		require.Equal(t, tools["lookup"].Parent.SpanID(), tools["rates"].Parent.SpanID())
-		require.Equal(t, "tool_error", tools["rates"].Status.Description)
 		require.Equal(t, 1, strings.Count(w.metrics.String(), `"Tool":"rates"`))
 		requireWhole(t, w.spans())
 	})

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -83,10 +82,6 @@ func TestErrorsSayTheirKinds(t *testing.T) {
 			require.Equal(t, c.want, got["error"])
 		})
 	}
-}
-
-func TestTimesAreNumbers(t *testing.T) {
-	require.InDelta(t, 5.0, line(t, func(l *slog.Logger) { l.Info("m", "millis", (5 * time.Millisecond).Milliseconds()) })["millis"], 0)
 }
 
 // What a service says is a code only where it has a code's form.

@@ -43,15 +43,21 @@ func (c *collector) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySp
 
 func (*collector) Shutdown(context.Context) error { return nil }
 
-func inBubble(t *testing.T, f func(t *testing.T, c *collector, tel *observe.Telemetry, log *[]string)) {
+// inBubble gives f telemetry that sends spans to a collector, nothing in the background meanwhile, and what is logged.
+func inBubble(
+	t *testing.T, f func(t *testing.T, c *collector, tel *observe.Telemetry, log *[]string), metrics ...sdkmetric.Reader,
+) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		clk, col, log := clock.System(), &collector{}, []string{}
-		tel := observe.NewTelemetry(observe.TelemetryConfig{
+		config := observe.TelemetryConfig{
 			Clock: clk, Random: ids.Seeded(clk, 1).Fill, Log: func(text string) { log = append(log, text) },
-			// Nothing is sent in the background meanwhile.
 			Spans: sdktrace.NewBatchSpanProcessor(col, sdktrace.WithBatchTimeout(24*time.Hour)),
-		})
+		}
+		for _, m := range metrics {
+			config.Metrics = m
+		}
+		tel := observe.NewTelemetry(config)
 		f(t, col, tel, &log)
 		col.hang = false
 		tel.Shutdown(context.Background())
@@ -181,23 +187,18 @@ func TestFromEnvOfAFunction(t *testing.T) {
 
 // A collector that takes metrics and refuses spans is told of once, however often metrics go out, and again after both did.
 func TestOneOfTwoSignalsFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		clk, col, log := clock.System(), &collector{err: errors.New("502")}, []string{}
-		tel := observe.NewTelemetry(observe.TelemetryConfig{
-			Clock: clk, Random: ids.Seeded(clk, 1).Fill, Log: func(text string) { log = append(log, text) },
-			Spans: sdktrace.NewBatchSpanProcessor(col, sdktrace.WithBatchTimeout(24*time.Hour)), Metrics: sdkmetric.NewManualReader(),
-		})
+	inBubble(t, func(t *testing.T, col *collector, tel *observe.Telemetry, log *[]string) {
+		col.err = errors.New("502")
 		for range 5 {
 			once(t.Context(), tel, "lost")
 			time.Sleep(time.Minute)
 		}
 		require.Equal(t, 5, col.calls)
-		require.Len(t, log, 1)
+		require.Len(t, *log, 1)
 		col.err = nil
 		once(t.Context(), tel, "sent")
 		col.err = errors.New("502")
 		once(t.Context(), tel, "lost")
-		require.Len(t, log, 2)
-		tel.Shutdown(context.Background())
-	})
+		require.Len(t, *log, 2)
+	}, sdkmetric.NewManualReader())
 }

@@ -188,7 +188,7 @@ func (w *world) post(message string, headers map[string]string) run.AgentState {
 	return s
 }
 
-// decide is a person's decision on the only pending request, through the API.
+// decide is a person's decision on the request about c1, through the API.
 func (w *world) decide(action approval.Action) {
 	w.t.Helper()
 	api := w.fn("api")
@@ -197,8 +197,7 @@ func (w *world) decide(action approval.Action) {
 		Table: w.table, Journal: api.Ports.Journal, Clock: w.clock, Definitions: api.Definitions, ValidateArgs: tool.Validate, ResumeRun: waits.Wake,
 		OnDecided: api.watch.Trace.Decided(api.Ports.Journal),
 	}
-	s := w.state()
-	id := s.Waits()[0].Wait.Approval
+	id := run.ApprovalID(w.state().Run, "c1", 1)
 	h := api.watch.Trace.HTTP(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, err := desk.Decide(r.Context(), approval.DecisionInput{
 			Tenant: "default", ID: id, Action: action, Note: "note " + canary, By: policy.Principal{ID: "user:boss", Groups: []string{"group:operators"}},

@@ -3,7 +3,6 @@ package rehearse
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -175,45 +174,39 @@ func denies(tool string) func(*agent.Definition) {
 // TestNewBuilds: what a run needs of the code that is linked.
 func TestNewBuilds(t *testing.T) {
 	d := payer()
-	t.Run("the tool's code is gone", func(t *testing.T) {
-		w := parkedRun(t, payer(), pay())
-		delete(w.tools, "pay")
-		rep := w.rehearse(&d)
-		require.Contains(t, rep.Runs[0].Breaks[0], "tool pay is not in this build, and call c1 is open")
-	})
-	t.Run("it takes other arguments", func(t *testing.T) {
-		w := parkedRun(t, payer(), pay())
-		other := payTool()
-		other.Schema = json.RawMessage(`{"type":"object","properties":{"amount":{"type":"string"}},"required":["amount"]}`)
-		w.tools["pay"] = other
-		rep := w.rehearse(&d)
-		require.Equal(t, []string{"the arguments of call c1 are not what tool pay takes in this build"}, rep.Runs[0].Breaks)
-	})
+	for name, c := range map[string]struct {
+		change func(w *world)
+		breaks string
+	}{
+		"the tool's code is gone": {func(w *world) { delete(w.tools, "pay") }, "tool pay is not in this build, and call c1 is open"},
+		"it takes other arguments": {func(w *world) {
+			other := payTool()
+			other.Schema = json.RawMessage(`{"type":"object","properties":{"amount":{"type":"string"}},"required":["amount"]}`)
+			w.tools["pay"] = other
+		}, "the arguments of call c1 are not what tool pay takes in this build"},
+		"a plugin is gone": {func(w *world) {
+			pinned := payer()
+			pinned.Plugins = []agent.PluginSpec{{Name: "audit"}}
+			raw, err := jsonx.MarshalVerbatim(pinned)
+			require.NoError(t, err)
+			w.pinTo(raw)
+		}, "code that its definition names is not in this build"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := parkedRun(t, payer(), pay())
+			c.change(w)
+			require.Contains(t, strings.Join(w.rehearse(&d).Runs[0].Breaks, "\n"), c.breaks)
+		})
+	}
 	t.Run("the agent is gone", func(t *testing.T) {
-		w := parkedRun(t, payer(), pay())
-		rep := w.rehearse(nil)
+		rep := parkedRun(t, payer(), pay()).rehearse(nil)
 		require.Equal(t, []string{"call c1: people are asked about pay: group:operators"}, rep.Runs[0].Next, "it goes on with what it is pinned to")
 		require.Equal(t, "unknown", rep.Runs[0].Deployed)
 		require.Zero(t, rep.Breaks)
 	})
-	t.Run("a plugin is gone", func(t *testing.T) {
-		def := payer()
-		w := parkedRun(t, def, pay())
-		pinned := def
-		pinned.Plugins = []agent.PluginSpec{{Name: "audit"}}
-		w.repin(pinned)
-		require.Contains(t, strings.Join(w.rehearse(&d).Runs[0].Breaks, "\n"), "code that its definition names is not in this build")
-	})
 }
 
-// repin has the run's first entry name another definition.
-func (w *world) repin(d agent.Definition) {
-	w.t.Helper()
-	raw, err := jsonx.MarshalVerbatim(d)
-	require.NoError(w.t, err)
-	w.pinTo(raw)
-}
-
+// pinTo has the run's first entry name another definition.
 func (w *world) pinTo(raw []byte) {
 	w.t.Helper()
 	digest := store.BlobDigest(raw)
@@ -284,5 +277,4 @@ func TestUnknownRun(t *testing.T) {
 	r := Rehearsal{Table: w.table, Blobs: w.blobs, Tenant: tenant, Tools: w, Now: opening, Agents: func(string) (*agent.Definition, bool) { return nil, false }}
 	_, err := r.All(context.Background(), "rnone")
 	require.ErrorIs(t, err, store.ErrNoRun)
-	require.True(t, errors.Is(err, store.ErrNoRun))
 }

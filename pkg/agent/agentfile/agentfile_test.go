@@ -158,7 +158,10 @@ func TestUnknownToolsOfAScenario(t *testing.T) {
 func TestParseIgnoresMarksAndLineEnds(t *testing.T) {
 	plain, err := Parse("agent.yaml", []byte(minimal), Options{})
 	require.NoError(t, err)
-	for _, same := range []string{"\ufeff" + minimal, "--- \n" + minimal, strings.ReplaceAll(minimal, "\n", "\r\n"), "# comment\n\n" + minimal + "# end\n", "{\"name\": \"a\", \"system\": \"s\", \"model\": {\"provider\": \"openai\", \"id\": \"m\"}}"} {
+	for _, same := range []string{
+		"\ufeff" + minimal, "--- \n" + minimal, strings.ReplaceAll(minimal, "\n", "\r\n"), "# comment\n\n" + minimal + "# end\n",
+		strings.TrimSuffix(minimal, "\n"), `{"name": "a", "system": "s", "model": {"provider": "openai", "id": "m"}}`,
+	} {
 		d, err := Parse("agent.yaml", []byte(same), Options{})
 		require.NoError(t, err, same)
 		require.Equal(t, plain, d)

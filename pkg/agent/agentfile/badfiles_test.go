@@ -46,34 +46,8 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// What cannot stand in a text archive.
-func TestUnreadableFiles(t *testing.T) {
-	for name, tt := range map[string]struct{ in, want string }{
-		"empty":            {"", "agent.yaml:1: got nothing, want a mapping\nagent.yaml:1: "},
-		"invalid UTF-8":    {"name: \xff\n", "agent.yaml:1: got bytes that are not UTF-8, want UTF-8"},
-		"control":          {"name: a\x00\n", "agent.yaml:1: got a control character, want it escaped in double quotes"},
-		"1 MiB":            {minimal + strings.Repeat("#", 1<<20), "agent.yaml:1: got 1048627 bytes, want less than 1 MiB"},
-		"empty document":   {"name: a\n---\n", "agent.yaml:2: got a second document, want one"},
-		"many problems":    {strings.Repeat("k: v\n", 20_000), "agent.yaml:2: k: got the key a second time"},
-		"deep flow":        {"name: " + strings.Repeat("[", 5_000), "agent.yaml:1: got too much in one file or line, or too deep, want less than 64 levels"},
-		"deep lists":       {strings.Repeat("- ", 5_000), "agent.yaml:1: got too much in one file or line, or too deep, want less than 64 levels"},
-		"deep keys":        {strings.Repeat("? ", 5_000), "agent.yaml:1: got too much in one file or line, or too deep, want less than 64 levels"},
-		"too many":         {"name: [" + strings.Repeat("1,", 100_000) + "]", "agent.yaml:1: got too much in one file or line, or too deep, want less than 64 levels"},
-		"aliases of alias": {"a: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]\nname: *c\n", "agent.yaml:1: a: got an anchor or alias, want the value itself (a text that starts with & or * needs quotes)"},
-	} {
-		_, err := Parse("agent.yaml", []byte(tt.in), Options{})
-		require.Error(t, err, name)
-		require.True(t, strings.HasPrefix(err.Error(), strings.TrimSuffix(tt.want, "\nagent.yaml:1: ")), "%s: %s", name, err)
-		requireProblems(t, err)
-	}
-}
-
 func TestDeepBlocks(t *testing.T) {
-	var b strings.Builder
-	for i := range 200 {
-		b.WriteString(strings.Repeat(" ", i) + "a:\n")
-	}
-	_, err := Parse("agent.yaml", []byte(b.String()), Options{})
+	_, err := Parse("agent.yaml", []byte(deep(200)), Options{})
 	require.ErrorContains(t, err, "agent.yaml:64: "+strings.TrimSuffix(strings.Repeat("a.", 64), ".")+": got too deep, want less than 64 levels")
 }
 
@@ -90,5 +64,13 @@ func TestMessagesKeepSecrets(t *testing.T) {
 		_, err := Parse("agent.yaml", []byte(in), Options{})
 		require.Error(t, err)
 		require.NotContains(t, err.Error(), secret, in)
+	}
+}
+
+// No agent file says what the policies of those are that delegate to it.
+func TestNoFileHasCeilings(t *testing.T) {
+	for _, text := range []string{"ceilings: [{mode: advisory}]\n", "permission: {ceilings: [{mode: advisory}]}\n"} {
+		_, err := Parse("agent.yaml", []byte(minimal+text), registered())
+		require.ErrorContains(t, err, "ceilings: got an unknown key, want one of")
 	}
 }

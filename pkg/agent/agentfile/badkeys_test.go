@@ -349,8 +349,8 @@ func refuseName(t *testing.T, root *node, opt Options, path, key string) int {
 
 // TestBadForms is what may be wrong with a file as a whole, whatever it says.
 func TestBadForms(t *testing.T) {
-	root, opt := everything(t)
-	good, _ := write(about(root, "limits"))
+	const tooMuch = "agent.yaml:1: got too much in one file or line, or too deep, want less than 64 levels"
+	_, opt := everything(t)
 	lines := "name: clerk\nsystem: Hi.\nmodel: {provider: demo}\n"
 	for name, c := range map[string]struct{ in, want string }{
 		"tabs":                 {lines + "limits:\n\tusd: 1\n", "agent.yaml:5: not YAML"},
@@ -363,7 +363,7 @@ func TestBadForms(t *testing.T) {
 		"not UTF-8":            {lines + "version: \"\xff\xfe\"\n", "agent.yaml:1: got bytes that are not UTF-8, want UTF-8"},
 		"UTF-16":               {"\xff\xfen\x00a\x00m\x00e\x00", "agent.yaml:1: got bytes that are not UTF-8, want UTF-8"},
 		"a NUL":                {lines + "version: \"\x00\"\n", "agent.yaml:1: got a control character"},
-		"10 MB":                {lines + strings.Repeat("#", 10<<20), "agent.yaml:1: got 10485808 bytes, want less than 1 MiB"},
+		"1 MiB":                {minimal + strings.Repeat("#", 1<<20), "agent.yaml:1: got 1048627 bytes, want less than 1 MiB"},
 		"deep in braces":       {lines + "limits: " + strings.Repeat("{a: ", 70) + strings.Repeat("}", 70) + "\n", "agent.yaml:4: "},
 		"deep in blocks":       {lines + deep(70), "agent.yaml:67: "},
 		"an odd quote":         {lines + "version: \"3\n", "agent.yaml:4: not YAML"},
@@ -375,18 +375,17 @@ func TestBadForms(t *testing.T) {
 		"a directive":          {"%YAML 1.2\n---\n" + lines, "agent.yaml:"},
 		"nothing":              {"", "agent.yaml:1: got nothing, want a mapping"},
 		"a comment alone":      {"# name: clerk\n", "agent.yaml:1: got nothing, want a mapping"},
+		"an empty document":    {"name: a\n---\n", "agent.yaml:2: got a second document, want one"},
+		"many problems":        {strings.Repeat("k: v\n", 20_000), "agent.yaml:2: k: got the key a second time"},
+		"deep flow":            {"name: " + strings.Repeat("[", 5_000), tooMuch},
+		"deep lists":           {strings.Repeat("- ", 5_000), tooMuch},
+		"deep keys":            {strings.Repeat("? ", 5_000), tooMuch},
+		"too many":             {"name: [" + strings.Repeat("1,", 100_000) + "]", tooMuch},
 	} {
 		_, err := Parse("agent.yaml", []byte(c.in), opt)
 		require.Error(t, err, name)
 		requireProblems(t, err)
 		require.Contains(t, "\n"+err.Error(), "\n"+c.want, name)
-	}
-	for name, in := range map[string]string{ // and what is not wrong with it
-		"as it is": good, "a mark of the order of bytes": "\ufeff" + good, "carriage returns": strings.ReplaceAll(good, "\n", "\r\n"),
-		"no end of the last line": strings.TrimSuffix(good, "\n"), "a mark of the document": "---\n" + good, "comments": "# x\n" + good + "# y\n",
-	} {
-		_, err := Parse("agent.yaml", []byte(in), opt)
-		require.NoError(t, err, name)
 	}
 }
 

@@ -24,7 +24,7 @@ func (d *harness) writeLargeFile(name, of string) (path, digest string) {
 
 // A large file goes through the socket of the process that has the store.
 func TestAttachThroughTheSocket(t *testing.T) {
-	d := newHarness(t, holdingAgent, `{"calls": [{"id": "h1", "name": "hold"}]}`+"\n"+`{"text": "Held."}`)
+	d := newHarness(t, holdingAgent, holdingModel)
 	path, digest := d.writeLargeFile("big.pdf", "0123456789")
 	first := d.start(t.Context(), "run", d.dir, "--message", "hold", "--key", "first")
 	<-d.entered

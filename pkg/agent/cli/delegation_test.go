@@ -2,7 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,10 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/show"
-	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -42,73 +38,25 @@ type delegationHarness struct {
 func newDelegationHarness(t *testing.T) *delegationHarness {
 	t.Helper()
 	o := &delegationHarness{harness: newHarness(t, delegatingAgent, delegatingModel)}
-	sub := filepath.Join(o.dir, "tidy")
-	require.NoError(t, os.Mkdir(sub, 0o700))
 	for name, text := range map[string]string{
 		"agent.yaml": renamingAgent, "model.jsonl": strings.ReplaceAll(renamingModel, "\n\t", " "), "a.txt": "a", "d.txt": "d",
 	} {
-		require.NoError(t, os.WriteFile(filepath.Join(sub, name), []byte(text), 0o600))
+		o.write("tidy/"+name, text)
 	}
-	p, _ := o.newProgram("")
-	tidy, err := p.loadAgent(sub, agentOverrides{})
-	require.NoError(t, err)
-	o.registry, err = o.registry.With(*tidy)
-	require.NoError(t, err)
+	o.register("tidy")
 	o.root = agent.RunID(local.Tenant, "research", "k")
 	o.child = agent.ChildID(local.Tenant, "tidy", o.root, "c1")
 	return o
 }
 
-// writeDelegatedRun writes a run of tidy for a call of research. Nothing executes it yet.
-func (o *delegationHarness) writeDelegatedRun(key string, parent run.Parent) string {
+// register registers the agent of a subfolder.
+func (o *delegationHarness) register(sub string) {
 	o.t.Helper()
 	p, _ := o.newProgram("")
-	p.home = o.home()
-	above, err := p.loadAgent(o.dir, agentOverrides{})
+	def, err := p.loadAgent(filepath.Join(o.dir, sub), agentOverrides{})
 	require.NoError(o.t, err)
-	written, err := p.loadAgent(filepath.Join(o.dir, "tidy"), agentOverrides{})
+	o.registry, err = o.registry.With(*def)
 	require.NoError(o.t, err)
-	child := policy.Delegated(above, *written)
-	pinned, err := json.Marshal(child)
-	require.NoError(o.t, err)
-	e, err := p.openEngine(principals{})
-	require.NoError(o.t, err)
-	defer func() { require.NoError(o.t, e.Close()) }()
-	ports, digest := e.home.Ports, store.BlobDigest(pinned)
-	require.NoError(o.t, ports.Blobs.Put(o.t.Context(), local.Tenant, digest, pinned))
-	runID2 := agent.RunID(local.Tenant, child.Name, key)
-	d := run.NewDraft(run.AgentState{}, ports.IDs.Writer(), ports.Clock.Now())
-	require.NoError(o.t, d.Add(run.RunStarted{
-		Tenant: local.Tenant, Run: runID2, Agent: child.Name, Definition: digest, Owner: runtime.ExecutionName(runID2, 0), BodyDigest: key, Parent: &parent,
-		MaxInteractions: child.Limits.Interactions, Messages: []run.UserBlock{{Block: run.Text{Text: "tidy"}}},
-	}))
-	// Who has begun does not look again whether the run above waits for it; those above wait for no run here, but for a service's answer.
-	first, _, _ := strings.Cut(strings.ReplaceAll(renamingModel, "\n\t", " "), "\n")
-	var reply struct {
-		Text  string
-		Calls []struct {
-			ID, Name string
-			Input    json.RawMessage
-		}
-	}
-	require.NoError(o.t, json.Unmarshal([]byte(first), &reply))
-	said := agent.Reply{Text: reply.Text}
-	for _, c := range reply.Calls {
-		said.Calls = append(said.Calls, agent.ReplyCall{ID: c.ID, Name: c.Name, Input: c.Input})
-	}
-	require.NoError(o.t, d.Add(policy.PlanReply(&child, &d.State, said, 1, "")))
-	require.NoError(o.t, ports.Journal.Append(o.t.Context(), run.AgentState{}, d))
-	return runID2
-}
-
-// showRun returns a run of show --json.
-func (o *delegationHarness) showRun(run string) api.Run {
-	o.t.Helper()
-	who := o.run(o.t.Context(), "", "show", run, "--json")
-	require.Equal(o.t, 0, who.code, who.stderr.String())
-	var r api.Run
-	require.NoError(o.t, json.Unmarshal([]byte(who.stdout.String()), &r))
-	return r
 }
 
 // runWithoutPatience runs a command with a short store timeout.
@@ -136,7 +84,7 @@ func TestRequestsBelowAreAskedAtTheRoot(t *testing.T) {
 	require.Contains(t, o.run(t.Context(), "", "show", o.root).stdout.String(), "below     "+o.child+" of agent tidy for call c1: done natural_end")
 	require.FileExists(t, filepath.Join(o.dir, "tidy", "c.txt"))
 	require.FileExists(t, filepath.Join(o.dir, "tidy", "d.txt"))
-	require.Equal(t, run.ReasonNaturalEnd, o.showRun(o.root).Reason)
+	require.Equal(t, run.ReasonNaturalEnd, o.loadRun(o.root).Reason)
 }
 
 // What is left for later, and what nobody is there to ask about, is named at the root with the commands that decide it; deciding by id
@@ -163,7 +111,7 @@ func TestRequestsBelowAreNamedAtTheRoot(t *testing.T) {
 			last := o.run(t.Context(), "", "deny", ids[1][1])
 			require.Equal(t, 0, last.code, last.stderr.String())
 			require.Equal(t, "Researched.\n", last.stdout.String())
-			require.Equal(t, run.ReasonNaturalEnd, o.showRun(o.child).Reason)
+			require.Equal(t, run.ReasonNaturalEnd, o.loadRun(o.child).Reason)
 		})
 	}
 }
@@ -171,10 +119,18 @@ func TestRequestsBelowAreNamedAtTheRoot(t *testing.T) {
 // Approvals and runs are listed by the run they surface at; show has the tree; a run's events are its own.
 func TestShowsWhatIsBelow(t *testing.T) {
 	o := newDelegationHarness(t)
-	grandchild := o.writeDelegatedRun("deeper", run.Parent{Run: o.child, Call: "m9", Root: o.root, Depth: 2})
-	require.Equal(t, 3, o.runWithoutPatience("", "run", o.dir, "--message", "look", "--key", "k").code)
+	o.write("desk/agent.yaml", strings.NewReplacer("research", "desk", "agent: tidy", "agent: research").Replace(delegatingAgent)+
+		"limits: {depth: 2}\n")
+	o.write("desk/model.jsonl", delegatingModel)
+	o.register(".")
+	root := agent.RunID(local.Tenant, "desk", "k")
+	child := agent.ChildID(local.Tenant, "research", root, "c1")
+	grandchild := agent.ChildID(local.Tenant, "tidy", child, "c1")
 	lone := agent.RunID(local.Tenant, "tidy", "lone")
-	require.Equal(t, 3, o.runWithoutPatience("", "run", filepath.Join(o.dir, "tidy"), "--message", "tidy", "--key", "lone").code)
+	for key, dir := range map[string]string{"k": "desk", "lone": "tidy"} {
+		who := o.runWithoutPatience("", "run", filepath.Join(o.dir, dir), "--message", "look", "--key", key)
+		require.Equal(t, 3, who.code, who.stderr.String())
+	}
 
 	out := func(args ...string) string {
 		t.Helper()
@@ -182,35 +138,33 @@ func TestShowsWhatIsBelow(t *testing.T) {
 		require.Equal(t, 0, who.code, who.stderr.String())
 		return who.stdout.String()
 	}
-	shown := out("show", o.root)
-	require.Regexp(t, "(?m)^below     "+o.child+" of agent tidy for call c1: waiting suspended, m1 waits for approval a[a-z2-7]{25}, m2 waits for approval a[a-z2-7]{25}$", shown)
-	require.Regexp(t, "(?m)^below       "+grandchild+" of agent tidy for call m9: waiting suspended, ", shown)
+	shown := out("show", root)
+	require.Regexp(t, "(?m)^below     "+child+" of agent research for call c1: waiting suspended", shown)
+	require.Regexp(t, "(?m)^below       "+grandchild+" of agent tidy for call c1: waiting suspended, "+
+		"m1 waits for approval a[a-z2-7]{25}, m2 waits for approval a[a-z2-7]{25}$", shown)
 	require.NotContains(t, out("show", lone), "below")
-	middle := out("show", o.child)
-	require.Contains(t, middle, "below     call c1 of run "+o.root+", for run "+o.root+"\n")
+	middle := out("show", child)
+	require.Contains(t, middle, "below     call c1 of run "+root+", for run "+root+"\n")
 	require.Contains(t, middle, "below     "+grandchild)
-	require.NotContains(t, out("show", grandchild), "below     "+o.child)
+	require.NotContains(t, out("show", grandchild), "below     "+child)
 
-	require.Equal(t, 2, strings.Count(out("runs", "--root", o.root), " tidy "))
+	require.Equal(t, 1, strings.Count(out("runs", "--root", root), " tidy "))
 	require.Equal(t, "no runs\n", out("runs", "--root", lone))
-	asked := func(flags ...string) (runs []string) {
-		t.Helper()
+	for flag, run := range map[string]string{"--root": root, "--run": grandchild} {
 		var page api.Page[approval.Approval]
-		require.NoError(t, json.Unmarshal([]byte(out(append([]string{"approvals", "--json"}, flags...)...)), &page))
+		require.NoError(t, json.Unmarshal([]byte(out("approvals", "--json", flag, run)), &page))
+		require.Len(t, page.Items, 2)
 		for _, a := range page.Items {
-			require.Equal(t, o.root, a.Root)
-			runs = append(runs, a.Run)
+			require.Equal(t, []string{root, grandchild}, []string{a.Root, a.Run})
 		}
-		return runs
 	}
-	require.ElementsMatch(t, []string{o.child, o.child, grandchild, grandchild}, asked("--root", o.root))
-	require.Equal(t, []string{grandchild, grandchild}, asked("--run", grandchild))
-	require.NotContains(t, out("approvals", "--root", lone), o.root)
-	require.Contains(t, out("approvals", "--run", grandchild), "  below      call m9 of run "+o.child+", for run "+o.root+"\n")
+	require.NotContains(t, out("approvals", "--run", child), "(pending)")
+	require.NotContains(t, out("approvals", "--root", lone), root)
+	require.Contains(t, out("approvals", "--run", grandchild), "  below      call c1 of run "+child+", for run "+root+"\n")
 	require.Equal(t, 2, o.run(t.Context(), "", "approvals", "--root", "rnone").code)
 
-	require.NotContains(t, out("events", o.root, "--format", "canonical"), "move_file", "events are the run's own")
-	require.Contains(t, out("events", o.child, "--format", "canonical"), "move_file")
+	require.NotContains(t, out("events", root, "--format", "canonical"), "move_file", "events are the run's own")
+	require.Contains(t, out("events", grandchild, "--format", "canonical"), "move_file")
 }
 
 // All sets of people are named, each once.

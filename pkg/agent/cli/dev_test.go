@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/cookiejar"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -22,7 +21,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/policy"
@@ -73,7 +71,13 @@ func (s *devServer) do(method, path, body string, headers ...string) (int, strin
 // startRun starts a run.
 func (s *devServer) startRun(agent string) (run string) {
 	s.t.Helper()
-	status, body := s.do("POST", "/v1/runs", `{"agent": "`+agent+`", "message": "go"}`)
+	return s.start(`{"agent": "` + agent + `", "message": "go"}`)
+}
+
+// start starts a run with a body of the API.
+func (s *devServer) start(request string) (run string) {
+	s.t.Helper()
+	status, body := s.do("POST", "/v1/runs", request)
 	require.Equal(s.t, http.StatusAccepted, status, body)
 	var a api.Accepted
 	require.NoError(s.t, json.Unmarshal([]byte(body), &a))
@@ -126,12 +130,9 @@ func (d *harness) startDev(args ...string) (s *devServer, stop context.CancelFun
 	ctx, stop := context.WithCancel(d.t.Context())
 	d.t.Cleanup(stop)
 	out, in := io.Pipe()
-	who, done := &commandResult{}, make(chan *commandResult, 1)
-	p := &program{
-		registry: d.registry, clock: clock.System(), stdin: strings.NewReader(""), stdout: io.MultiWriter(&who.stdout, in), stderr: &who.stderr,
-		getenv:       func(name string) string { return map[string]string{"COUNTERSIGN_HOME": d.home()}[name] },
-		storeTimeout: 10 * time.Second, grace: d.grace, timeouts: d.bounds,
-	}
+	done := make(chan *commandResult, 1)
+	p, who := d.newProgram("")
+	p.stdout, p.timeouts = io.MultiWriter(&who.stdout, in), d.bounds
 	go func() {
 		who.code = p.run(ctx, append([]string{"dev", "--addr", "127.0.0.1:0", "--json"}, args...))
 		_ = in.CloseWithError(fmt.Errorf("dev ended: %s", who.stderr.String()))
@@ -197,8 +198,7 @@ func TestDevActsAsOnePrincipal(t *testing.T) {
 	} {
 		t.Run(c.want, func(t *testing.T) {
 			d := newHarness(t, renamingAgent, movingModel)
-			t.Chdir(d.dir)
-			s, stop, ended := d.startDev(c.as...)
+			s := startHarness(t, d, c.as...)
 			require.Equal(t, c.want, s.As)
 			run := s.startRun("tidy")
 			s.waitForEvent(run, "parked")
@@ -206,48 +206,14 @@ func TestDevActsAsOnePrincipal(t *testing.T) {
 			require.Equal(t, c.code, status, body)
 			require.Contains(t, body, c.want)
 			require.NotContains(t, body, "mallory")
-			stop()
-			require.Equal(t, 0, (<-ended).code)
 		})
 	}
-}
-
-// The page lists what there is, behind the cookie that the printed link gives.
-func TestDevPage(t *testing.T) {
-	d := newHarness(t, renamingAgent, movingModel)
-	t.Chdir(d.dir)
-	s, stop, ended := d.startDev()
-	run := s.startRun("tidy")
-	s.waitForEvent(run, "parked")
-	jar, err := cookiejar.New(nil)
-	require.NoError(t, err)
-	browser := &http.Client{Jar: jar}
-	resp, err := browser.Get(s.Open)
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	page, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	require.Equal(t, http.StatusOK, resp.StatusCode)
-	at, _, _ := strings.Cut(resp.Request.URL.String(), "#")
-	require.Equal(t, s.URL+"/", at, "the token is out of the address")
-	require.Contains(t, resp.Header.Get("Content-Security-Policy"), "default-src 'none'")
-	for _, want := range []string{`href="/runs/` + run + `"`, `href="/approvals/` + s.pendingApproval() + `"`, "move_file", "Approve"} {
-		require.Contains(t, string(page), want)
-	}
-	require.NotContains(t, string(page), s.token)
-	link, err := browser.Get(s.URL + "/v1/runs/" + run)
-	require.NoError(t, err)
-	require.NoError(t, link.Body.Close())
-	require.Equal(t, http.StatusOK, link.StatusCode, "the links work with the cookie")
-	stop()
-	require.Equal(t, 0, (<-ended).code)
 }
 
 // The port is the guarded one: what Guard promises holds for page and API.
 func TestDevIsGuarded(t *testing.T) {
 	d := newHarness(t, renamingAgent, movingModel)
-	t.Chdir(d.dir)
-	s, stop, ended := d.startDev()
+	s := startHarness(t, d)
 	for _, path := range []string{"/", "/v1/runs", "/engine", "/v1/nothing"} {
 		status, body := s.do("GET", path, "", "Authorization", "Bearer "+strings.Repeat("a", 52))
 		require.Equal(t, http.StatusUnauthorized, status, body)
@@ -258,28 +224,6 @@ func TestDevIsGuarded(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, status, body)
 	_, body = s.do("GET", "/v1/runs", "")
 	require.JSONEq(t, `{"items": []}`, body)
-	stop()
-	require.Equal(t, 0, (<-ended).code)
-}
-
-// What waited when dev ended goes on when it is started again, with the token there was.
-func TestDevCarriesOn(t *testing.T) {
-	d := newHarness(t, holdingAgent, `{"calls": [{"id": "h1", "name": "hold"}]}
-{"text": "Held."}`)
-	d.grace = time.Millisecond
-	t.Chdir(d.dir)
-	first, stop, ended := d.startDev()
-	run := first.startRun("holder")
-	<-d.entered
-	stop()
-	require.Equal(t, 0, (<-ended).code, "a tool that is being carried out does not keep it for longer than it may")
-	second, stop, ended := d.startDev()
-	require.Equal(t, first.token, second.token)
-	<-d.entered
-	d.release <- struct{}{}
-	second.waitForEvent(run, "finished")
-	stop()
-	require.Equal(t, 0, (<-ended).code)
 }
 
 func TestDevRefuses(t *testing.T) {
@@ -288,8 +232,7 @@ func TestDevRefuses(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, taken.Close()) })
 	token := func(data string, mode os.FileMode) func(*harness) {
 		return func(d *harness) {
-			require.NoError(t, os.MkdirAll(d.home(), 0o700))
-			require.NoError(t, os.WriteFile(filepath.Join(d.home(), "token"), []byte(data), mode))
+			d.write("home/token", data)
 			require.NoError(t, os.Chmod(filepath.Join(d.home(), "token"), mode))
 		}
 	}
@@ -312,13 +255,11 @@ func TestDevRefuses(t *testing.T) {
 		"half a token":       {nil, token("abc", 0o600), 2, "home/token: want 52 characters"},
 		"a folder as token":  {nil, func(d *harness) { require.NoError(t, os.MkdirAll(filepath.Join(d.home(), "token"), 0o700)) }, 2, "want a regular file"},
 		"a broken agent": {nil, func(d *harness) {
-			require.NoError(t, os.MkdirAll(filepath.Join(d.dir, "agents", "odd"), 0o700))
-			require.NoError(t, os.WriteFile(filepath.Join(d.dir, "agents", "odd", "agent.yaml"), []byte("name: odd\ncolour: red\n"), 0o600))
+			d.write("agents/odd/agent.yaml", "name: odd\ncolour: red\n")
 		}, 2, "agents/odd/agent.yaml:2: colour"},
 		"two of a name": {nil, func(d *harness) {
-			require.NoError(t, os.MkdirAll(filepath.Join(d.dir, "agents", "odd"), 0o700))
-			require.NoError(t, os.WriteFile(filepath.Join(d.dir, "agents", "odd", "agent.yaml"), []byte(renamingAgent), 0o600))
-			require.NoError(t, os.WriteFile(filepath.Join(d.dir, "agents", "odd", "model.jsonl"), []byte(movingModel), 0o600))
+			d.write("agents/odd/agent.yaml", renamingAgent)
+			d.write("agents/odd/model.jsonl", movingModel)
 		}, 2, "register agent tidy: the name is taken"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -350,19 +291,14 @@ func TestDevAgents(t *testing.T) {
 		def.Name, def.Version = name, "registered"
 		require.NoError(t, d.registry.Add(*def))
 	}
-	require.NoError(t, os.MkdirAll(filepath.Join(d.dir, "agents", "near"), 0o700))
-	for name, text := range map[string]string{"agent.yaml": strings.Replace(renamingAgent, "tidy", "near", 1), "model.jsonl": movingModel} {
-		require.NoError(t, os.WriteFile(filepath.Join(d.dir, "agents", "near", name), []byte(text), 0o600))
-	}
-	t.Chdir(d.dir)
-	s, stop, ended := d.startDev()
+	d.write("agents/near/agent.yaml", strings.Replace(renamingAgent, "tidy", "near", 1))
+	d.write("agents/near/model.jsonl", movingModel)
+	s := startHarness(t, d)
 	require.Equal(t, []string{"clerk", "near", "tidy"}, s.Agents)
 	for agent, version := range map[string]string{"clerk": "registered", "near": "", "tidy": ""} {
 		_, body := s.do("GET", "/v1/runs/"+s.startRun(agent), "")
 		require.Contains(t, body, `"version":"`+version+`"`)
 	}
-	stop()
-	require.Equal(t, 0, (<-ended).code)
 }
 
 // On an address that others can reach, they come by that address; a name that is not the port's is refused even then.
@@ -370,7 +306,8 @@ func TestDevForOthers(t *testing.T) {
 	host, err := (&devCommand{Addr: "dev.example:8420", InsecureListen: true}).parseHost()
 	require.NoError(t, err)
 	d := newHarness(t, renamingAgent, movingModel)
-	p := &program{registry: d.registry, clock: clock.System(), stdout: &lockedBuffer{}, stderr: &lockedBuffer{}, home: d.home(), getenv: func(string) string { return "" }}
+	p, who := d.newProgram("")
+	p.home = d.home()
 	e, err := p.openEngine(principals{})
 	require.NoError(t, err)
 	w, err := newWebServer(e, host, &net.TCPAddr{IP: net.IPv4zero, Port: 8420}, "t", policy.Principal{ID: "user:local"})
@@ -385,7 +322,7 @@ func TestDevForOthers(t *testing.T) {
 		require.Equal(t, want, out.Code, host)
 	}
 	require.NoError(t, w.printAddress())
-	require.Contains(t, p.stderr.(*lockedBuffer).String(), "others can reach this port")
+	require.Contains(t, who.stderr.String(), "others can reach this port")
 	require.NoError(t, e.Close())
 }
 
@@ -486,7 +423,7 @@ func TestDevEndsWithCtrlC(t *testing.T) {
 
 	again := startDevProcess(t, d)
 	require.Equal(t, p.token, again.token)
-	approve := newCommandProcess(t, d, "approve", again.approvalOfRun(run))
+	approve := newCommandProcess(t, d, "approve", again.loadRun(run).Waiting[0].Approval)
 	out, err = approve.CombinedOutput()
 	require.NoError(t, err, string(out))
 	again.waitForEvent(run, "finished")
@@ -497,16 +434,6 @@ func TestDevEndsWithCtrlC(t *testing.T) {
 	var ended *exec.ExitError
 	require.ErrorAs(t, again.cmd.Wait(), &ended)
 	require.Equal(t, syscall.SIGINT, ended.Sys().(syscall.WaitStatus).Signal())
-}
-
-// approvalOfRun returns the pending request of a run.
-func (s *devServer) approvalOfRun(run string) string {
-	s.t.Helper()
-	_, body := s.do("GET", "/v1/runs/"+run, "")
-	var r api.Run
-	require.NoError(s.t, json.Unmarshal([]byte(body), &r))
-	require.NotEmpty(s.t, r.Waiting)
-	return r.Waiting[0].Approval
 }
 
 // What keeps dev from ending is cut off after the grace, and is no failure.
@@ -521,20 +448,6 @@ func TestDevCutsOffWhatDoesNotEnd(t *testing.T) {
 	who := <-ended
 	require.Equal(t, 0, who.code, who.stderr.String())
 	require.Equal(t, 2, strings.Count(who.stderr.String(), "requests were cut off"), who.stderr.String())
-}
-
-// The store of a command that is not dev is named, too.
-func TestDevBesideARun(t *testing.T) {
-	d := newHarness(t, holdingAgent, `{"calls": [{"id": "h1", "name": "hold"}]}
-{"text": "Held."}`)
-	t.Chdir(t.TempDir())
-	done := d.start(t.Context(), "run", d.dir, "--message", "x")
-	<-d.entered
-	who := d.run(t.Context(), "", "dev", "--addr", "127.0.0.1:0")
-	require.Equal(t, 1, who.code)
-	require.Contains(t, who.stderr.String(), fmt.Sprintf("the store %s is served already, by process %d, countersign run\n", d.home(), os.Getpid()))
-	d.release <- struct{}{}
-	require.Equal(t, 0, (<-done).code)
 }
 
 func TestTokenIsMintedOnce(t *testing.T) {
@@ -568,16 +481,10 @@ func TestAnAnswerNamesItsRequest(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(started.stdout.String()), &r))
 	s, stop, ended := d.startDev()
 	input := "/v1/runs/" + r.ID + "/input"
-	look := func() api.Run {
-		_, body := s.do("GET", "/v1/runs/"+r.ID, "")
-		var now api.Run
-		require.NoError(t, json.Unmarshal([]byte(body), &now))
-		return now
-	}
 	// asked waits until the call is asked about for the n-th time.
 	asked := func(n int) string {
 		for {
-			if now := look(); len(now.Waiting) == 1 && now.Calls[0].Executions == n {
+			if now := s.loadRun(r.ID); len(now.Waiting) == 1 && now.Calls[0].Executions == n {
 				return now.Waiting[0].Approval
 			}
 		}
@@ -606,7 +513,7 @@ func TestAnAnswerNamesItsRequest(t *testing.T) {
 	status, body = s.do("POST", input, `{"answers": [{"approval": "`+first+`", "error": "no"}]}`)
 	require.Equal(t, http.StatusConflict, status, body)
 	require.Contains(t, body, "rerun by user:local", "the first answer is told")
-	require.Equal(t, 2, look().Calls[0].Executions)
+	require.Equal(t, 2, s.loadRun(r.ID).Calls[0].Executions)
 
 	// By the key of the request alone, and by the name of the request.
 	byKey := `{"answers": [{"approval": "` + second + `", "rerun": true}]}`
@@ -622,9 +529,7 @@ func TestAnAnswerNamesItsRequest(t *testing.T) {
 	require.Contains(t, again.stderr.String(), "was told that already: nothing was changed")
 	named := d.run(t.Context(), "", "answer", r.ID, "c1", "--result", `"paid"`)
 	require.Equal(t, 0, named.code, named.stderr.String())
-	var told api.Run
-	require.NoError(t, json.Unmarshal([]byte(d.run(t.Context(), "", "show", r.ID, "--json").stdout.String()), &told))
-	require.Equal(t, 3, told.Calls[0].Executions)
+	require.Equal(t, 3, d.loadRun(r.ID).Calls[0].Executions)
 	settled := d.run(t.Context(), "", "approvals", "--status", "approved", "--json").stdout.String()
 	require.Contains(t, settled, third)
 }
@@ -632,45 +537,47 @@ func TestAnAnswerNamesItsRequest(t *testing.T) {
 // Whoever has no token of a callback, or of a link, leaves nothing behind in the store directory.
 func TestStrangersWriteNothing(t *testing.T) {
 	d := newHarness(t, renamingAgent, movingModel)
-	t.Chdir(d.dir)
-	s, stop, ended := d.startDev()
-	before, err := os.ReadDir(d.home())
+	s := startHarness(t, d)
+	before, err := filepath.Glob(filepath.Join(d.home(), "*"))
 	require.NoError(t, err)
-	for _, c := range []struct{ method, path string }{
-		{"POST", "/v1/callbacks/AAAA"}, {"GET", "/v1/callbacks/AAAA"},
-		{"GET", link.Path + strings.Repeat("A", 80)}, {"POST", link.Path + strings.Repeat("A", 80)},
+	for _, path := range []string{"/v1/callbacks/AAAA", link.Path + strings.Repeat("A", 80)} {
+		for _, method := range []string{"GET", "POST"} {
+			status, body := s.do(method, path, `{"result": 1}`, "Authorization", "")
+			require.GreaterOrEqual(t, status, 400, "%s %s: %s", method, path, body)
+		}
+	}
+	after, err := filepath.Glob(filepath.Join(d.home(), "*"))
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+}
+
+// Whoever opens the socket says who acts, and never for which tenant: there is one.
+func TestASocketsCallerChoosesNoTenant(t *testing.T) {
+	home := t.TempDir()
+	people := "default: user:ana\n" + `people: {"user:ana": ["group:finance"]}`
+	require.NoError(t, os.WriteFile(filepath.Join(home, "principals.yaml"), []byte(people), 0o600))
+	known, err := readPrincipals(home)
+	require.NoError(t, err)
+	who := newCallerFunc(known)
+	for _, headers := range [][]string{
+		nil, {"Tenant", "acme"}, {"X-Tenant", "acme"}, {"Countersign-Tenant", "acme"}, {"Authorization", "Bearer acme"}, {"Cookie", "tenant=acme"},
 	} {
-		r, err := http.NewRequestWithContext(t.Context(), c.method, s.URL+c.path, strings.NewReader(`{"result": 1}`))
+		r := httptest.NewRequest("GET", "http://acme/v1/runs?tenant=acme", nil)
+		for i := 0; i < len(headers); i += 2 {
+			r.Header.Set(headers[i], headers[i+1])
+		}
+		got, err := who(r)
 		require.NoError(t, err)
-		r.Header.Set("Content-Type", "application/json")
-		resp, err := http.DefaultClient.Do(r)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		require.GreaterOrEqual(t, resp.StatusCode, 400, "%s %s", c.method, c.path)
+		require.Equal(t, api.Caller{Tenant: local.Tenant, Principal: policy.Principal{ID: "user:ana", Groups: []string{"group:finance"}}}, got)
 	}
-	after, err := os.ReadDir(d.home())
-	require.NoError(t, err)
-	require.Equal(t, entryNames(before), entryNames(after))
-	stop()
-	require.Equal(t, 0, (<-ended).code)
-}
-
-func entryNames(entries []os.DirEntry) (all []string) {
-	for _, e := range entries {
-		all = append(all, e.Name())
+	for as, refused := range map[string]bool{
+		"user:eve": false, "user:eve,group:operators": false,
+		"acme": true, "tenant:acme": true, "user:eve@acme#x": true, "default/acme": true, "user:ana,tenant:acme": true,
+	} {
+		r := httptest.NewRequest("GET", "/v1/runs", nil)
+		r.Header.Set(api.AsHeader, as)
+		got, err := who(r)
+		require.Equal(t, refused, err != nil, as)
+		require.Equal(t, local.Tenant, got.Tenant, as)
 	}
-	return all
-}
-
-// What a decision says of the way it came in by is so: over the API it is the API.
-func TestDevDecisionsByTheAPISayIt(t *testing.T) {
-	d := newHarness(t, renamingAgent, movingModel)
-	t.Chdir(d.dir)
-	s, stop, ended := d.startDev()
-	s.waitForEvent(s.startRun("tidy"), "parked")
-	status, body := s.do("POST", "/v1/approvals/"+s.pendingApproval()+"/decision", `{"action": "deny"}`)
-	require.Equal(t, http.StatusOK, status, body)
-	require.Contains(t, body, `"via":"api"`)
-	stop()
-	require.Equal(t, 0, (<-ended).code)
 }

@@ -22,11 +22,11 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// startHarness starts dev over the agents of a harness.
-func startHarness(t *testing.T, d *harness) *devServer {
+// startHarness starts dev over the agents of a harness, until the test ends.
+func startHarness(t *testing.T, d *harness, args ...string) *devServer {
 	t.Helper()
 	t.Chdir(d.dir)
-	s, stop, ended := d.startDev()
+	s, stop, ended := d.startDev(args...)
 	t.Cleanup(func() {
 		stop()
 		require.Equal(t, 0, (<-ended).code)
@@ -50,8 +50,7 @@ func TestDevReloadsSavedAgents(t *testing.T) {
 	s := startHarness(t, d)
 	first := s.startRun("tidy")
 	s.waitForEvent(first, "parked")
-	file := filepath.Join(d.dir, "agent.yaml")
-	save := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
+	save := func(text string) { d.write("agent.yaml", text) }
 
 	save(renamingAgent + "version: \"2\"\n")
 	second := s.startRun("tidy")
@@ -69,19 +68,17 @@ func TestDevReloadsSavedAgents(t *testing.T) {
 	status, body := s.do("POST", "/v1/runs", `{"agent": "tidy", "message": "go"}`)
 	require.Equal(t, http.StatusBadRequest, status, body)
 	require.Contains(t, body, "agent.yaml:7: permission.default")
-	require.Equal(t, http.StatusSeeOther, v.send("POST", "/approvals/"+s.loadRun(first).Waiting[0].Approval,
-		v.fillForm("/approvals/"+s.loadRun(first).Waiting[0].Approval, "approve", "key", v.key)).StatusCode)
+	request := "/approvals/" + s.loadRun(first).Waiting[0].Approval
+	require.Equal(t, http.StatusSeeOther, v.send("POST", request, v.fillForm(request, "approve", "key", v.key)).StatusCode)
 	s.waitForEvent(first, "finished")
 	require.Equal(t, "1", s.loadRun(first).Version, "what was started goes on as it was")
 
-	require.NoError(t, os.MkdirAll(filepath.Join(d.dir, "agents", "near"), 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "agents", "near", "agent.yaml"),
-		[]byte(strings.NewReplacer("tidy", "near", "model.jsonl", "../../model.jsonl").Replace(renamingAgent)), 0o600))
+	d.write("agents/near/agent.yaml", strings.NewReplacer("tidy", "near", "model.jsonl", "../../model.jsonl").Replace(renamingAgent))
 	save(renamingAgent + "version: \"4\"\n")
 	require.Contains(t, v.send("GET", "/agents/tidy", nil).body, "<h1>tidy 4</h1>")
 	require.NotContains(t, v.send("GET", "/agents", nil).body, "cannot be loaded")
 	require.Contains(t, v.send("GET", "/agents/near", nil).body, "<h1>near</h1>")
-	require.NoError(t, os.Remove(file))
+	require.NoError(t, os.Remove(filepath.Join(d.dir, "agent.yaml")))
 	require.Equal(t, http.StatusNotFound, v.send("GET", "/agents/tidy", nil).StatusCode)
 }
 
@@ -337,9 +334,8 @@ func TestConsoleAsksForWhatAnAgentTakes(t *testing.T) {
 	d := newHarness(t, renamingAgent, movingModel)
 	for name, text := range map[string]string{"refunder": startingAgent,
 		"lister": strings.Replace(renamingAgent, "tidy", "lister", 1) + "input: {schema: {type: array, items: {type: string}}}\n"} {
-		require.NoError(t, os.MkdirAll(filepath.Join(d.dir, "agents", name), 0o700))
-		require.NoError(t, os.WriteFile(filepath.Join(d.dir, "agents", name, "agent.yaml"), []byte(text), 0o600))
-		require.NoError(t, os.WriteFile(filepath.Join(d.dir, "agents", name, "model.jsonl"), []byte(`{"text": "Done."}`), 0o600))
+		d.write("agents/"+name+"/agent.yaml", text)
+		d.write("agents/"+name+"/model.jsonl", `{"text": "Done."}`)
 	}
 	s := startHarness(t, d)
 	v := s.newVisitor()

@@ -117,12 +117,7 @@ func (s *devServer) loadApproval(id string) approval.Approval {
 func startParkedRun(t *testing.T) (d *harness, s *devServer, run string) {
 	t.Helper()
 	d = newHarness(t, renamingAgent, movingModel)
-	t.Chdir(d.dir)
-	s, stop, ended := d.startDev()
-	t.Cleanup(func() {
-		stop()
-		require.Equal(t, 0, (<-ended).code)
-	})
+	s = startHarness(t, d)
 	run = s.startRun("tidy")
 	s.waitForEvent(run, "parked")
 	return d, s, run
@@ -276,8 +271,7 @@ func TestConsolePagesLongConversations(t *testing.T) {
 	}
 	d := newHarness(t, renamingAgent+"permission: {default: allow}\n", `{"calls": [`+strings.Join(calls, ", ")+`]}
 {"text": "The end."}`)
-	t.Chdir(d.dir)
-	s, stop, ended := d.startDev()
+	s := startHarness(t, d)
 	run := s.startRun("tidy")
 	s.waitForEvent(run, "finished")
 	v := s.newVisitor()
@@ -308,47 +302,34 @@ func TestConsolePagesLongConversations(t *testing.T) {
 	newest := v.send("GET", "/runs/"+run, nil).body
 	require.Contains(t, newest, "The end.")
 	require.Contains(t, newest, "no129.txt")
-	stop()
-	require.Equal(t, 0, (<-ended).code)
 }
 
 // Runs are listed page by page, and by status and agent.
 func TestConsoleListsRuns(t *testing.T) {
-	d := newHarness(t, renamingAgent, `{"text": "Done."}`)
-	t.Chdir(d.dir)
-	s, stop, ended := d.startDev()
+	s := startHarness(t, newHarness(t, renamingAgent, `{"text": "Done."}`))
 	want := map[string]bool{}
-	for range 55 {
+	for range 51 {
 		run := s.startRun("tidy")
 		s.waitForEvent(run, "finished")
 		want[run] = true
 	}
 	v := s.newVisitor()
-	rows := regexp.MustCompile(`<a id="(r[a-z2-7]{25})"`)
-	read := func(query string) (body string, n int) {
-		body = v.send("GET", "/runs?"+query, nil).body
-		for _, row := range rows.FindAllStringSubmatch(body, -1) {
-			require.True(t, want[row[1]], "%s: %s is there once", query, row[1])
+	for next, left := "status=done", 1; next != ""; left-- {
+		body := v.send("GET", "/runs?"+next, nil).body
+		require.Contains(t, body, `>go</a>`, "the first message is shown")
+		for _, row := range regexp.MustCompile(`<a id="(r[a-z2-7]{25})"`).FindAllStringSubmatch(body, -1) {
+			require.True(t, want[row[1]], "%s is there once", row[1])
 			delete(want, row[1])
-			n++
 		}
-		return body, n
+		require.Len(t, want, left)
+		next = ""
+		if cursor := regexp.MustCompile(`rel="next" href="/runs\?([^"]+)"`).FindStringSubmatch(body); cursor != nil {
+			next = html.UnescapeString(cursor[1])
+		}
 	}
-	body, n := read("status=done")
-	require.Equal(t, 50, n)
-	require.Contains(t, body, `>go</a>`, "the first message is shown")
-	cursor := regexp.MustCompile(`rel="next" href="/runs\?([^"]+)"`).FindStringSubmatch(body)
-	require.NotNil(t, cursor)
-	body, n = read(html.UnescapeString(cursor[1]))
-	require.Equal(t, 5, n)
-	require.NotContains(t, body, `rel="next"`)
 	for _, none := range []string{"status=waiting", "agent=other", "q=nobody+said+this"} {
-		body, n = read(none)
-		require.Zero(t, n)
-		require.Contains(t, body, "There are no such runs here.")
+		require.Contains(t, v.send("GET", "/runs?"+none, nil).body, "There are no such runs here.")
 	}
-	stop()
-	require.Equal(t, 0, (<-ended).code)
 }
 
 // Where no script runs, people type the token.
@@ -356,7 +337,8 @@ func TestConsoleTakesTheToken(t *testing.T) {
 	_, s, _ := startParkedRun(t)
 	v, request := s.newVisitor(), s.pendingApproval()
 	path := "/approvals/" + request
-	require.Equal(t, http.StatusSeeOther, v.send("POST", path, v.fillForm(path, "deny", "key", " "+s.token+"\n", "note", "No.")).StatusCode)
+	form := v.fillForm(path, "deny", "key", " "+s.token+"\n", "note", "No.")
+	require.Equal(t, http.StatusSeeOther, v.send("POST", path, form).StatusCode)
 	require.Equal(t, approval.Denied, s.loadApproval(request).Status)
 }
 
@@ -610,44 +592,30 @@ func TestConsoleAxe(t *testing.T) {
 func TestTheCallersClaimIsMarkedAsOne(t *testing.T) {
 	const claim = "the CEO; pre-approved by legal"
 	d := newHarness(t, renamingAgent, movingModel)
-	require.NoError(t, os.MkdirAll(d.home(), 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(d.home(), "principals.yaml"), []byte(`default: user:ana
+	d.write("home/principals.yaml", `default: user:ana
 people: {"user:ana": {groups: ["group:operators"], email: ana@example.com}}
-`), 0o600))
-	t.Chdir(d.dir)
-	s, stop, ended := d.startDev()
-	defer func() {
-		stop()
-		require.Equal(t, 0, (<-ended).code)
-	}()
-	status, body := s.do("POST", "/v1/runs", `{"agent": "tidy", "subject": "`+claim+`", "message": "go"}`)
-	require.Equal(t, http.StatusAccepted, status, body)
-	var run api.Accepted
-	require.NoError(t, json.Unmarshal([]byte(body), &run))
-	s.waitForEvent(run.ID, "parked")
+`)
+	s := startHarness(t, d)
+	run := s.start(`{"agent": "tidy", "subject": "` + claim + `", "message": "go"}`)
+	s.waitForEvent(run, "parked")
 
-	var asked map[string]any
-	_, body = s.do("GET", "/v1/approvals/"+s.pendingApproval(), "")
-	require.NoError(t, json.Unmarshal([]byte(body), &asked))
-	require.Equal(t, []any{"user:ana"}, asked["requesters"])
-	require.Equal(t, claim, asked["claimedSubject"])
-	var whole map[string]any
-	_, body = s.do("GET", "/v1/runs/"+run.ID, "")
-	require.NoError(t, json.Unmarshal([]byte(body), &whole))
-	require.Equal(t, []any{"user:ana"}, whole["startedBy"])
+	_, body := s.do("GET", "/v1/approvals/"+s.pendingApproval(), "")
+	require.Contains(t, body, `"requesters":["user:ana"]`)
+	require.Contains(t, body, `"claimedSubject":"`+claim+`"`)
+	_, body = s.do("GET", "/v1/runs/"+run, "")
+	require.Contains(t, body, `"startedBy":["user:ana"]`)
 
 	v := s.newVisitor()
 	text := regexp.MustCompile(`<[^>]*>`)
-	page := text.ReplaceAllString(v.send("GET", "/approvals/"+s.pendingApproval(), nil).body, "\n")
-	require.Regexp(t, `(?i)started by\s+user:ana\s`, page)
-	require.Regexp(t, `The caller says the run is for \(nobody checked it\)\s+`+claim, page)
-	require.Equal(t, 1, strings.Count(page, claim))
-	story := text.ReplaceAllString(v.send("GET", "/runs/"+run.ID, nil).body, "\n")
-	require.Regexp(t, `(?i)started by\s+user:ana\s`, story)
-	require.Regexp(t, `For, the caller says \(nobody checked it\)\s+`+claim, story)
-	require.Equal(t, 1, strings.Count(story, claim))
-
-	for _, args := range [][]string{{"approvals"}, {"show", run.ID}} {
+	for path, says := range map[string]string{
+		"/approvals/" + s.pendingApproval(): "The caller says the run is for", "/runs/" + run: "For, the caller says",
+	} {
+		page := text.ReplaceAllString(v.send("GET", path, nil).body, "\n")
+		require.Regexp(t, `(?i)started by\s+user:ana\s`, page)
+		require.Regexp(t, says+` \(nobody checked it\)\s+`+claim, page)
+		require.Equal(t, 1, strings.Count(page, claim))
+	}
+	for _, args := range [][]string{{"approvals"}, {"show", run}} {
 		shown := d.run(t.Context(), "", args...)
 		require.Equal(t, 0, shown.code, shown.stderr.String())
 		require.Regexp(t, `the caller says \(not checked\): the run is for "`+claim+`"|The caller says the run is for \(nobody checked it\)\s+"`+claim+`"`, shown.stdout.String(), args)
@@ -656,14 +624,10 @@ people: {"user:ana": {groups: ["group:operators"], email: ana@example.com}}
 	}
 
 	var mails []string
-	for range 1200 {
+	require.Eventually(t, func() bool {
 		mails, _ = filepath.Glob(filepath.Join(d.home(), "outbox", "*.eml"))
-		if len(mails) > 0 {
-			break
-		}
-		require.NoError(t, clock.System().Sleep(t.Context(), 50*time.Millisecond))
-	}
-	require.Len(t, mails, 1)
+		return len(mails) == 1
+	}, time.Minute, 50*time.Millisecond)
 	data, err := os.ReadFile(mails[0])
 	require.NoError(t, err)
 	mail, err := io.ReadAll(quotedprintable.NewReader(strings.NewReader(string(data))))
@@ -710,6 +674,7 @@ func TestConsoleSignIn(t *testing.T) {
 	require.Len(t, codes, 2)
 
 	link := s.newVisitor()
+	require.Equal(t, http.StatusOK, link.send("GET", "/v1/runs/"+run, nil).StatusCode, "the API takes the cookie, too")
 	for path, want := range map[string]string{
 		"/": "/", "/runs/" + run: "/runs/" + run, "/?status=waiting&token=wrong": "/?status=waiting", "/approvals/" + s.pendingApproval(): "/approvals/" + s.pendingApproval(),
 	} {
@@ -870,12 +835,7 @@ func TestConsoleIsRedForHighRiskAlone(t *testing.T) {
 // forked and found in the audit. No form does anything without its proof.
 func TestConsoleStartsWatchesAndDecides(t *testing.T) {
 	d := newHarness(t, renamingAgent, movingModel+"\n"+movingModel)
-	t.Chdir(d.dir)
-	s, stop, ended := d.startDev()
-	defer func() {
-		stop()
-		require.Equal(t, 0, (<-ended).code)
-	}()
+	s := startHarness(t, d)
 	v := s.newVisitor()
 	post := func(path string, pairs ...string) pageResponse {
 		form := url.Values{"key": {v.key}}
@@ -939,12 +899,7 @@ func TestConsoleStartsWatchesAndDecides(t *testing.T) {
 // meanwhile is said, and is not decided again.
 func TestConsoleApprovesSeveralAlike(t *testing.T) {
 	d := newHarness(t, renamingAgent, movingModel+"\n"+movingModel+"\n"+movingModel)
-	t.Chdir(d.dir)
-	s, stop, ended := d.startDev()
-	defer func() {
-		stop()
-		require.Equal(t, 0, (<-ended).code)
-	}()
+	s := startHarness(t, d)
 	for range 3 {
 		s.waitForEvent(s.startRun("tidy"), "parked")
 	}

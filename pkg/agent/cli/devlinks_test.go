@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -14,7 +13,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/policy"
 )
@@ -22,7 +20,8 @@ import (
 // On a laptop a link opens the request's page without dev's token, and decides; it opens nothing else, and no other path needs the token less.
 func TestA1A5DevServesLinks(t *testing.T) {
 	d := newHarness(t, renamingAgent, movingModel)
-	p := &program{registry: d.registry, clock: clock.System(), stdout: &lockedBuffer{}, stderr: &lockedBuffer{}, home: d.home(), getenv: func(string) string { return "" }}
+	p, _ := d.newProgram("")
+	p.home = d.home()
 	tidy, err := p.loadAgent(filepath.Join(d.dir, agentFile), agentOverrides{})
 	require.NoError(t, err)
 	p.registry, err = p.registry.With(*tidy)
@@ -53,7 +52,7 @@ func TestA1A5DevServesLinks(t *testing.T) {
 		status, _ := getPage(t, other)
 		require.Equal(t, http.StatusUnauthorized, status, other)
 	}
-	form := regexp.MustCompile(`name="form" value="([^"]+)"`).FindStringSubmatch(page)
+	form := ticketField.FindStringSubmatch(page)
 	require.NotNil(t, form)
 	resp, err := http.PostForm(at, url.Values{"form": {html.UnescapeString(form[1])}, "action": {"deny"}})
 	require.NoError(t, err)

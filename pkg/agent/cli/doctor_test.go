@@ -175,12 +175,7 @@ func TestDoctor(t *testing.T) {
 		bedrockfake.Failure{Status: http.StatusForbidden, Code: "AccessDeniedException", Message: "no access"})
 	defer models.Close()
 	d.env = map[string]string{lambdafn.EnvSlackURL: server.URL}
-	for name, value := range map[string]string{
-		"AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "SECRET", "AWS_SESSION_TOKEN": "",
-		"AWS_ENDPOINT_URL": server.URL, "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": models.URL(), "AWS_PROFILE": "", "AWS_CONFIG_FILE": filepath.Join(t.TempDir(), "none"),
-	} {
-		t.Setenv(name, value)
-	}
+	setAWS(t, map[string]string{"AWS_ENDPOINT_URL": server.URL, "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": models.URL()})
 	well := d.run(context.Background(), "", "doctor", "--stack", "shop")
 	require.Zero(t, well.code, well.stdout.String()+well.stderr.String())
 	require.NotContains(t, well.stdout.String(), "wrong")
@@ -237,18 +232,17 @@ func TestDoctorOfALaptop(t *testing.T) {
 	require.Contains(t, ill.stdout.String(), "wrong   secrets    secret SHOP of agent shop is not there\n        mend:      put SHOP:")
 	require.NoDirExists(t, d.home())
 
-	require.NoError(t, os.MkdirAll(d.home(), 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(d.home(), "secrets.yaml"), []byte("SHOP: \"a secret\"\n"), 0o600))
+	d.write("home/secrets.yaml", "SHOP: \"a secret\"\n")
 	well := d.run(context.Background(), "", "doctor")
 	require.Zero(t, well.code, well.stdout.String())
-	require.NoError(t, os.WriteFile(filepath.Join(d.home(), "token"), []byte("t"), 0o600))
+	d.write("home/token", "t")
 	require.NoError(t, os.Chmod(filepath.Join(d.home(), "token"), 0o644)) //nolint:gosec // that is what is found
 	ill = d.run(context.Background(), "", "doctor", "--json")
 	require.Equal(t, 1, ill.code)
 	require.Contains(t, ill.stdout.String(), "others can read it")
 	require.Contains(t, ill.stdout.String(), "chmod 600 ")
 
-	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "agent.yaml"), []byte("name: shop\ncolour: red\n"), 0o600))
+	d.write("agent.yaml", "name: shop\ncolour: red\n")
 	ill = d.run(context.Background(), "", "doctor")
 	require.Equal(t, 1, ill.code)
 	require.Contains(t, ill.stdout.String(), "colour: got an unknown key")

@@ -39,23 +39,14 @@ type decideFunc func(c *channelHarness, who, action, args string) (answer string
 func newChannelHarness(t *testing.T, actor string) *channelHarness {
 	t.Helper()
 	d := newHarness(t, renamingAgent+"permission: {rules: [{tool: move_file, verdict: ask, fourEyes: true}]}\n", movingModel)
-	t.Chdir(d.dir)
-	require.NoError(t, os.MkdirAll(d.home(), 0o700))
-	var people []string
+	people := "default: user:ana\nslack: {T0ACME: " + local.Tenant + "}\npeople:\n"
 	for _, name := range []string{"ana", "ben", "cat"} {
-		people = append(people, fmt.Sprintf("user:%s: {groups: [\"group:operators\"], email: %s@example.com, slack: U0%s}", name, name, strings.ToUpper(name)))
+		people += fmt.Sprintf("  user:%s: {groups: [\"group:operators\"], email: %s@example.com, slack: U0%s}\n", name, name,
+			strings.ToUpper(name))
 	}
-	for name, text := range map[string]string{
-		"principals.yaml": "default: user:ana\npeople:\n  " + strings.Join(people, "\n  ") + "\nslack: {T0ACME: " + local.Tenant + "}\n",
-		"secrets.yaml":    local.SlackSecret + ": " + signingSecret + "\n",
-	} {
-		require.NoError(t, os.WriteFile(filepath.Join(d.home(), name), []byte(text), 0o600))
-	}
-	s, stop, ended := d.startDev("--as", "user:"+actor)
-	t.Cleanup(func() {
-		stop()
-		require.Equal(t, 0, (<-ended).code)
-	})
+	d.write("home/principals.yaml", people)
+	d.write("home/secrets.yaml", local.SlackSecret+": "+signingSecret+"\n")
+	s := startHarness(t, d, "--as", "user:"+actor)
 	started := d.run(t.Context(), "", "run", d.dir, "--as", "user:ana,group:operators", "--message", "go", "--json")
 	require.Equal(t, 3, started.code, started.stderr.String())
 	return &channelHarness{harness: d, devServer: s, request: s.pendingApproval(), run: s.loadApproval(s.pendingApproval()).Run}

@@ -4,11 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -62,15 +62,6 @@ func newChatReply(message, finish string) chatResponse {
 	return chatResponse{body: fmt.Sprintf(`{"model": "answers-as", "choices": [{"message": %s, "finish_reason": %q}]}`, message, finish)}
 }
 
-// pendingApproval returns the one pending request.
-func (d *harness) pendingApproval(t *testing.T) string {
-	t.Helper()
-	var list struct{ Items []struct{ ID string } }
-	require.NoError(t, json.Unmarshal([]byte(d.run(t.Context(), "", "approvals", "--json").stdout.String()), &list))
-	require.Len(t, list.Items, 1)
-	return list.Items[0].ID
-}
-
 // messages returns the messages of a request, as JSON.
 func (a chatRequest) messages(t *testing.T) []string {
 	t.Helper()
@@ -99,7 +90,7 @@ func TestReasoningGoesBackToItsModel(t *testing.T) {
 	d := newHarness(t, chatAgentYAML(c, "/v1", `, retry: {attempts: 1}, fallbacks: [{provider: openai, id: other, baseURL: "`+c.URL+`/v1"}]`), "")
 	who := d.run(t.Context(), "", "run", d.dir, "--message", "Move a.txt to b.txt.")
 	require.Equal(t, 3, who.code, who.stderr.String())
-	who = d.run(t.Context(), "", "approve", d.pendingApproval(t))
+	who = d.run(t.Context(), "", "approve", approvalID.FindStringSubmatch(who.stdout.String())[1])
 	require.Equal(t, 0, who.code, who.stderr.String())
 	require.Len(t, c.requests, 3)
 
@@ -111,9 +102,8 @@ func TestReasoningGoesBackToItsModel(t *testing.T) {
 	require.NotContains(t, other[2], "reasoning_content")
 	require.NotContains(t, other[2], "extra_content")
 
-	var runs struct{ Items []struct{ ID string } }
-	require.NoError(t, json.Unmarshal([]byte(d.run(t.Context(), "", "runs", "--json").stdout.String()), &runs))
-	who = d.run(t.Context(), "", "run", d.dir, "--message", "Thanks.", "--continue", runs.Items[0].ID)
+	run := runID.FindString(d.run(t.Context(), "", "runs").stdout.String())
+	who = d.run(t.Context(), "", "run", d.dir, "--message", "Thanks.", "--continue", run)
 	require.Equal(t, 0, who.code, who.stderr.String())
 	last := strings.Join(c.requests[3].messages(t), "\n")
 	require.Contains(t, last, `"reasoning_content":"Move it."`)
@@ -164,8 +154,7 @@ func TestRequestsOfAModel(t *testing.T) {
 	t.Run("azure", func(t *testing.T) {
 		c := newChatServer(t, newChatReply(`{"content": "Hello."}`, "stop"))
 		d := newHarness(t, chatAgentYAML(c, "/openai/deployments/d?api-version=2024-10-21", ", maxTokens: 50, key: '${secret:AZURE}'"), "")
-		require.NoError(t, os.MkdirAll(d.home(), 0o700))
-		require.NoError(t, os.WriteFile(filepath.Join(d.home(), "secrets.yaml"), []byte(`AZURE: "the-key"`), 0o600))
+		d.write("home/secrets.yaml", `AZURE: "the-key"`)
 		who := d.run(t.Context(), "", "run", d.dir, "--message", "Hello.")
 		require.Equal(t, 0, who.code, who.stderr.String())
 		require.Equal(t, "/openai/deployments/d/chat/completions?api-version=2024-10-21", c.requests[0].url)
@@ -203,4 +192,35 @@ func TestRetryAfterMilliseconds(t *testing.T) {
 	require.Equal(t, 0, d.run(t.Context(), "", "run", d.dir, "--message", "Hello.").code)
 	require.Len(t, c.requests, 2)
 	require.NotContains(t, d.run(t.Context(), "", "runs").stdout.String(), "running")
+}
+
+// Ten inferences of a run go to an OpenAI-compatible server over one connection, whichever model of the chain is asked.
+func TestTenInferencesAreOneConnection(t *testing.T) {
+	var opened atomic.Int64
+	asked := 0
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		delta := fmt.Sprintf(`{"tool_calls": [{"index": 0, "id": "c%d", "function": {"name": "count", "arguments": "{}"}}]}`, asked)
+		if asked++; asked == 10 {
+			delta = `{"content": "Counted."}`
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, data := range []string{`{"choices": [{"delta": ` + delta + `, "finish_reason": "stop"}]}`, "[DONE]"} {
+			_, _ = fmt.Fprintf(w, "data: %s\n\n", data)
+			http.NewResponseController(w).Flush() //nolint:errcheck // the recorder of the test sees what came
+		}
+	}))
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	d := newHarness(t, `{name: counter, system: You count., guards: {duplicateCalls: false}, tools: [{name: count}],
+		model: {provider: openai, id: m, baseURL: "`+server.URL+`/v1"}}`, "")
+	who := d.run(t.Context(), "", "run", d.dir, "--message", "Count.", "--yes")
+	require.Equal(t, 0, who.code, who.stderr.String())
+	require.Equal(t, "Counted.\n", who.stdout.String())
+	require.Equal(t, 10, asked)
+	require.EqualValues(t, 1, opened.Load())
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -52,6 +53,10 @@ tools:
   - {name: move_file, root: .}
 `
 
+// holdingModel calls hold once.
+const holdingModel = `{"calls": [{"id": "h1", "name": "hold"}]}
+{"text": "Held."}`
+
 const renamingModel = `{"text": "I rename \u202eit.", "calls": [
 	{"id": "m1", "name": "move_file", "input": {"source": "a.txt", "destination": "\u202eb.txt"}},
 	{"id": "m2", "name": "move_file", "input": {"source": "d.txt", "destination": "e.txt"}}]}
@@ -73,9 +78,17 @@ func newHarness(t *testing.T, agentYAML, model string) *harness {
 	for name, text := range map[string]string{
 		"agent.yaml": agentYAML, "model.jsonl": strings.ReplaceAll(model, "\n\t", " "), "a.txt": "a", "d.txt": "d",
 	} {
-		require.NoError(t, os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o600))
+		d.write(name, text)
 	}
 	return d
+}
+
+// write writes a file below the harness's folder.
+func (d *harness) write(name, text string) {
+	d.t.Helper()
+	file := filepath.Join(d.dir, name)
+	require.NoError(d.t, os.MkdirAll(filepath.Dir(file), 0o700))
+	require.NoError(d.t, os.WriteFile(file, []byte(text), 0o600))
 }
 
 func (d *harness) home() string { return filepath.Join(d.dir, "home") }
@@ -245,7 +258,7 @@ var approvalID = regexp.MustCompile(`countersign approve (a[a-z2-7]{25})`)
 
 // A second process finds the store taken and does the same through the socket.
 func TestSecondProcessUsesTheSocket(t *testing.T) {
-	d := newHarness(t, holdingAgent, `{"calls": [{"id": "h1", "name": "hold"}]}`+"\n"+`{"text": "Held."}`)
+	d := newHarness(t, holdingAgent, holdingModel)
 	first := d.start(t.Context(), "run", d.dir, "--message", "hold", "--json")
 	run := <-d.entered
 	info, err := os.Stat(filepath.Join(d.home(), "engine.sock"))
@@ -255,6 +268,10 @@ func TestSecondProcessUsesTheSocket(t *testing.T) {
 	require.Contains(t, d.run(t.Context(), "", "runs").stdout.String(), run)
 	require.Contains(t, d.run(t.Context(), "", "show", run).stdout.String(), "h1 hold")
 	require.Contains(t, d.run(t.Context(), "", "replay", run).stdout.String(), "no difference")
+	served := d.run(t.Context(), "", "dev", "--addr", "127.0.0.1:0")
+	require.Equal(t, 1, served.code)
+	require.Contains(t, served.stderr.String(), fmt.Sprintf("the store %s is served already, by process %d, countersign run\n",
+		d.home(), os.Getpid()))
 	second := d.start(t.Context(), "run", d.dir, "--message", "hold", "--key", "second")
 	other := <-d.entered
 	require.NotEqual(t, run, other)
@@ -271,7 +288,7 @@ func TestSecondProcessUsesTheSocket(t *testing.T) {
 
 // Ctrl-C leaves the run as it is, and resume carries it on.
 func TestInterruptAndResume(t *testing.T) {
-	d := newHarness(t, holdingAgent, `{"calls": [{"id": "h1", "name": "hold"}]}`+"\n"+`{"text": "Held."}`)
+	d := newHarness(t, holdingAgent, holdingModel)
 	d.grace = time.Millisecond // its call does not end by itself
 	ctx, interrupt := context.WithCancel(t.Context())
 	first := d.start(ctx, "run", d.dir, "--message", "hold")
@@ -318,7 +335,7 @@ func TestABusyModelIsWaitedFor(t *testing.T) {
 	require.Contains(t, who.stderr.String(), "run "+run+" is left as it is; countersign resume carries it on")
 	require.Contains(t, d.run(t.Context(), "", "runs").stdout.String(), "running")
 
-	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "model.jsonl"), []byte(`{"text": "Hello yourself."}`), 0o600))
+	d.write("model.jsonl", `{"text": "Hello yourself."}`)
 	again := d.run(t.Context(), "", "resume")
 	require.Equal(t, 0, again.code, again.stderr.String())
 	require.Contains(t, again.stdout.String(), "Hello yourself.")
@@ -326,7 +343,7 @@ func TestABusyModelIsWaitedFor(t *testing.T) {
 
 // Whoever follows a run through the socket takes the store over when the other process ends.
 func TestFollowerTakesTheStoreOver(t *testing.T) {
-	d := newHarness(t, holdingAgent, `{"calls": [{"id": "h1", "name": "hold"}]}`+"\n"+`{"text": "Held."}`)
+	d := newHarness(t, holdingAgent, holdingModel)
 	d.grace = time.Millisecond // its call does not end by itself
 	ctx, interrupt := context.WithCancel(t.Context())
 	first := d.start(ctx, "run", d.dir, "--message", "hold", "--key", "first")
@@ -384,11 +401,8 @@ func TestStoreOfAProcessThatDoesNotAnswer(t *testing.T) {
 	d := newHarness(t, holdingAgent, `{"text": "Held."}`)
 	mute, err := local.Open(local.Options{Dir: d.home(), Registry: d.registry, Clock: clock.System()})
 	require.NoError(t, err)
-	who := &commandResult{}
-	p := &program{
-		registry: d.registry, clock: clock.System(), stdout: &who.stdout, stderr: &who.stderr,
-		getenv: func(name string) string { return map[string]string{"COUNTERSIGN_HOME": d.home()}[name] }, storeTimeout: time.Millisecond,
-	}
+	p, who := d.newProgram("")
+	p.storeTimeout = time.Millisecond
 	require.Equal(t, 1, p.run(t.Context(), []string{"runs"}))
 	require.Contains(t, who.stderr.String(), "is in use by another process, which does not answer on "+local.SocketPath(d.home()))
 
@@ -418,14 +432,33 @@ func TestSocketsThatAreLeft(t *testing.T) {
 // The key of the API is in no output, whatever goes wrong.
 func TestKeyIsNotEchoed(t *testing.T) {
 	d := newHarness(t, strings.Replace(holdingAgent, "provider: script, file: model.jsonl", "provider: openai, id: m, baseURL: \"http://127.0.0.1:1/v1\", retry: {attempts: 1}, busy: fail", 1), "")
-	who := &commandResult{}
-	p := &program{
-		registry: d.registry, clock: clock.System(), stdin: strings.NewReader(""), stdout: &who.stdout, stderr: &who.stderr,
-		getenv: func(name string) string {
-			return map[string]string{"COUNTERSIGN_HOME": d.home(), "OPENAI_API_KEY": "sk-very-secret"}[name]
-		},
-	}
-	require.Equal(t, 1, p.run(t.Context(), []string{"run", d.dir, "--message", "x", "--json"}))
+	d.env = map[string]string{"OPENAI_API_KEY": "sk-very-secret"}
+	who := d.run(t.Context(), "", "run", d.dir, "--message", "x", "--json")
+	require.Equal(t, 1, who.code)
 	require.Contains(t, who.stderr.String(), "ended in error: model_failed")
 	require.NotContains(t, who.stdout.String()+who.stderr.String(), "sk-very-secret")
+}
+
+// Who follows a run reads which tools it has not got of its servers, and that an attempt which came to nothing is no answer of anybody's.
+func TestProgressTellsWhatIsMissing(t *testing.T) {
+	servers := []run.ServerState{
+		{Name: "files", Tools: []string{"list"}, Disabled: []run.DisabledTool{{Tool: "wipe", Why: run.DisabledNew}}},
+		{Name: "good", Tools: []string{"a"}}, {Name: "web", Problem: "connection\nrefused"},
+	}
+	for want, fact := range map[string]run.Event{
+		"disabled wipe of files: it is not in mcp.lock (run: countersign mcp lock)\n" +
+			"server   web could not be listed: connection\\nrefused\n": run.ToolsListed{Servers: servers},
+		"disabled read of files: its server has changed it since mcp.lock was written (run: countersign mcp lock)\n": run.ToolsDisabled{
+			Server: "files", Tool: "read", Why: run.DisabledChanged,
+		},
+		"again    files.read (c1): nothing came of an attempt\n": run.Answered{Call: "c1", Rerun: true, NotRun: true, By: "reconcile"},
+		"answered files.read (c1) by user:ana\n":                 run.Answered{Call: "c1", By: "user:ana"},
+	} {
+		data, err := json.Marshal(fact)
+		require.NoError(t, err)
+		var said bytes.Buffer
+		pr := newProgress(&program{stderr: &said}, api.Run{Calls: []api.Call{{ID: "c1", Tool: "files.read"}}})
+		pr.printEvent(api.Event{Type: run.EventType(fact), Data: data})
+		require.Equal(t, want, said.String())
+	}
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io/fs"
@@ -11,13 +10,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/countersign/countersign/internal/clock"
 )
 
 const (
@@ -77,24 +75,22 @@ var badValues = map[string]map[string]string{
 
 // argTester runs command lines in a folder of its own, without a store.
 type argTester struct {
-	t    *testing.T
-	dir  string
+	*harness
 	home string
 }
 
 func newArgTester(t *testing.T) *argTester {
 	t.Helper()
-	x := &argTester{t: t, dir: t.TempDir()}
-	x.home = filepath.Join(x.dir, "home")
 	good := "name: clerk\nsystem: Hi.\nmodel: {provider: script, file: model.jsonl}\n"
+	x := &argTester{harness: newHarness(t, good, `{"text": "ok"}`+"\n")}
+	x.home = x.harness.home()
+	plain := strings.Replace(good, "model: {provider: script, file: model.jsonl}\n", "", 1)
 	for name, text := range map[string]string{
-		"agent.yaml": good, "model.jsonl": `{"text": "ok"}` + "\n", "broken.yaml": "colour: red\n", "empty/readme": "", "people.json": "{}", "binary": "\x00\x01",
-		"good.txtar": "-- agent.yaml --\n" + strings.Replace(good, "model: {provider: script, file: model.jsonl}\n", "", 1) + "-- input.json --\n{\"message\": \"x\"}\n-- model.jsonl --\n{\"text\": \"ok\"}\n-- want.json --\n{\"status\": \"done\"}\n",
-		"bad.txtar":  "-- agent.yaml --\ncolour: red\n",
+		"broken.yaml": "colour: red\n", "empty/readme": "", "people.json": "{}", "binary": "\x00\x01", "bad.txtar": "-- agent.yaml --\ncolour: red\n",
+		"good.txtar": "-- agent.yaml --\n" + plain + "-- input.json --\n{\"message\": \"x\"}\n-- model.jsonl --\n{\"text\": \"ok\"}\n" +
+			"-- want.json --\n{\"status\": \"done\"}\n",
 	} {
-		file := filepath.Join(x.dir, name)
-		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		x.write(name, text)
 	}
 	return x
 }
@@ -143,15 +139,12 @@ func (l commandLine) arg(i int, value string) []string {
 
 func (x *argTester) run(args ...string) (code int, stdout, stderr string) {
 	x.t.Helper()
-	var out, errs bytes.Buffer
-	p := &program{
-		registry: testRegistry(), clock: clock.System(), stdin: strings.NewReader(""), stdout: &out, stderr: &errs, storeTimeout: time.Millisecond,
-		getenv: func(name string) string { return map[string]string{"COUNTERSIGN_HOME": x.home}[name] },
-	}
+	p, who := x.newProgram("")
+	p.storeTimeout = time.Millisecond
 	ctx, cancel := context.WithTimeout(x.t.Context(), 20*time.Second)
 	defer cancel()
 	code = p.run(ctx, args)
-	return code, out.String(), errs.String()
+	return code, who.stdout.String(), who.stderr.String()
 }
 
 // requireRefused requires exit code 2, one error message, and that nothing was created.
@@ -373,10 +366,61 @@ func (fullWriter) Write([]byte) (int, error) { return 0, errors.New("no space le
 func TestStandardOutputThatIsFull(t *testing.T) {
 	x := newArgTester(t)
 	for _, args := range [][]string{{"runs"}, {"runs", "--json"}, {"validate", "--graph"}, {"run", x.dir, "--message", "x"}, {"approvals"}, {"audit", "verify"}, {"validate", x.dir}, {"test", x.dir + "/good.txtar"}} {
-		var errs bytes.Buffer
-		p := &program{registry: testRegistry(), clock: clock.System(), stdin: strings.NewReader(""), stdout: fullWriter{}, stderr: &errs, storeTimeout: time.Millisecond, getenv: func(string) string { return "" }}
-		code := p.run(t.Context(), append([]string{"--home", x.home}, args...))
-		require.Equal(t, 1, code, args)
-		require.Contains(t, errs.String(), "countersign: write the answer: no space left on device", args)
+		p, who := x.newProgram("")
+		p.stdout = fullWriter{}
+		require.Equal(t, 1, p.run(t.Context(), append([]string{"--home", x.home}, args...)), args)
+		require.Contains(t, who.stderr.String(), "countersign: write the answer: no space left on device", args)
 	}
+}
+
+func TestQuoted(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain-1.2/x": "plain-1.2/x", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "$HOME": "'$HOME'", "a\nb": "'a\nb'",
+	} {
+		require.Equal(t, want, quoteShell(in))
+	}
+}
+
+// --dir is where an agent's tools work, those of the programs that are its servers as well; a server that is somewhere else has no folder.
+func TestDirIsForProgramsToo(t *testing.T) {
+	agents, dir := t.TempDir(), t.TempDir()
+	file := filepath.Join(agents, "agent.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(`
+name: tidy
+system: You tidy.
+model: {provider: demo, id: stand-in}
+tools: [{name: extract_text, root: inbox}]
+mcp:
+  - {name: files, command: [mcp-server-filesystem, "."], dir: inbox}
+  - {name: more, command: [mcp-server-filesystem, "."]}
+  - {name: web, url: "https://files.example.com/mcp"}
+`), 0o600))
+	p := &program{registry: testRegistry()}
+	folders := func(c agentOverrides) []string {
+		d, err := p.loadAgent(file, c)
+		require.NoError(t, err)
+		return []string{d.Tools[0].Root, d.MCP[0].Dir, d.MCP[1].Dir, d.MCP[2].Dir}
+	}
+	require.Equal(t, []string{filepath.Join(agents, "inbox"), filepath.Join(agents, "inbox"), agents, ""}, folders(agentOverrides{}))
+	require.Equal(t, []string{dir, dir, dir, ""}, folders(agentOverrides{dir: dir}))
+}
+
+// What a command line says of a registered agent is for that command alone.
+func TestDirLeavesTheRegisteredAgent(t *testing.T) {
+	r := testRegistry()
+	own, err := r.Read(fstest.MapFS{"agent.yaml": {Data: []byte(`
+name: own
+system: You tidy.
+model: {provider: demo, id: stand-in}
+mcp: [{name: files, command: [mcp-server-filesystem, "."]}]
+`)}}, "agent.yaml")
+	require.NoError(t, err)
+	own.MCP[0].Dir = "/registered"
+	require.NoError(t, r.Add(own))
+	d, err := (&program{registry: r}).loadAgent("own", agentOverrides{dir: t.TempDir()})
+	require.NoError(t, err)
+	require.NotEqual(t, "/registered", d.MCP[0].Dir)
+	kept, ok := r.Agent("own")
+	require.True(t, ok)
+	require.Equal(t, "/registered", kept.MCP[0].Dir)
 }

@@ -1,18 +1,23 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -20,6 +25,9 @@ import (
 	"github.com/countersign/countersign/internal/npmtest"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/bolt"
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/builtin"
 )
@@ -181,4 +189,88 @@ func at(doc json.RawMessage, pointer string) (json.RawMessage, bool, error) {
 		doc = v
 	}
 	return doc, true, nil
+}
+
+// damageRecord request ID changes a byte of a request in the store's file; spoil run ID takes from a run's view whose it is;
+// spoil execution RUN cuts off the record of a run's first execution; spoil journal RUN OLD NEW puts another text into the entries of a
+// run, as who may write the store can.
+func damageRecord(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 && (len(args) != 4 || args[0] != "journal") {
+		ts.Fatalf("usage: spoil request|run|execution ID, or spoil journal RUN OLD NEW")
+	}
+	file := filepath.Join(ts.MkAbs(defaultHome), "store.db")
+	if args[0] == "request" {
+		data, err := os.ReadFile(file)
+		ts.Check(err)
+		id := []byte(`"id":"` + args[1])
+		if !bytes.Contains(data, id) {
+			ts.Fatalf("there is no request %s", args[1])
+		}
+		ts.Check(os.WriteFile(file, bytes.ReplaceAll(data, id, []byte(`"ie":"`+args[1])), 0o600))
+		return
+	}
+	t, err := bolt.Open(file, bolt.Options{})
+	ts.Check(err)
+	defer func() { ts.Check(t.Close()) }()
+	key := store.RunKey("default", args[1])
+	if args[0] == "journal" {
+		page, err := t.Query(context.Background(), store.Range{PK: key.PK})
+		ts.Check(err)
+		for _, it := range page.Items {
+			if bytes.Contains(it.Body, []byte(args[2])) {
+				it.Body = bytes.ReplaceAll(it.Body, []byte(args[2]), []byte(args[3]))
+				ts.Check(t.Write(context.Background(), store.Op{Kind: store.Put, Item: it}))
+			}
+		}
+		return
+	}
+	if args[0] == "execution" {
+		key = store.Key{PK: "X#open", SK: runtime.ExecutionName(args[1], 0)}
+	}
+	it, found, err := t.Get(context.Background(), key)
+	ts.Check(err)
+	if !found {
+		ts.Fatalf("there is no %s %s", args[0], args[1])
+	}
+	if args[0] == "execution" {
+		it.Body = it.Body[1:]
+	}
+	delete(it.Attrs, "owner")
+	ts.Check(t.Write(context.Background(), store.Op{Kind: store.Put, Item: it}))
+}
+
+// serveFiles is an MCP server over its standard streams. Each line of tools.txt in its folder is a tool: name and
+// description.
+func serveFiles() {
+	text, err := os.ReadFile("tools.txt")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	s := sdk.NewServer(&sdk.Implementation{Name: "files", Version: "1"}, nil)
+	for l := range strings.Lines(string(text)) {
+		name, description, _ := strings.Cut(strings.TrimSpace(l), " ")
+		s.AddTool(&sdk.Tool{Name: name, Description: description, InputSchema: json.RawMessage(`{"type":"object"}`)},
+			func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+				return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: "a.txt"}}}, nil
+			})
+	}
+	if err := s.Run(context.Background(), &sdk.StdioTransport{}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// newest AGENT sets RUN to the newest run of an agent.
+func newest(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: newest AGENT")
+	}
+	ts.Check(ts.Exec("countersign", "runs", "--agent", args[0], "--json"))
+	var page struct{ Items []struct{ ID string } }
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &page))
+	if len(page.Items) == 0 {
+		ts.Fatalf("no run of %s", args[0])
+	}
+	ts.Setenv("RUN", page.Items[0].ID)
 }
