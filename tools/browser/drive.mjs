@@ -9,7 +9,7 @@ const browser = await chromium.launch({
   executablePath: process.argv[2],
   args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
 });
-const pages = new Map(); // by name: {context, page, log}
+const pages = new Map(); // by name: {context, page, log, navigating}
 
 const operations = {
   // A page of its own context: nothing is shared with another.
@@ -24,7 +24,10 @@ const operations = {
     page.on("console", (m) => log.console.push(m.text()));
     page.on("pageerror", (e) => log.console.push(String(e)));
     page.on("popup", () => log.popups++);
-    pages.set(name, { context, page, log });
+    const navigating = new Set(); // the requests for other pages that are under way
+    page.on("request", (r) => { if (r.isNavigationRequest()) navigating.add(r); });
+    for (const end of ["requestfinished", "requestfailed"]) page.on(end, (r) => navigating.delete(r));
+    pages.set(name, { context, page, log, navigating });
   },
   async close({ page }) { await pages.get(page).context.close(); pages.delete(page); },
   async goto({ page, url }) {
@@ -53,7 +56,15 @@ const operations = {
   async type({ page, text }) { await pages.get(page).page.keyboard.type(text); },
   async click({ page, selector }) { await pages.get(page).page.click(selector, { timeout: 120000 }); },
   async fill({ page, selector, text }) { await pages.get(page).page.fill(selector, text, { timeout: 120000 }); },
-  async settle({ page }) { await pages.get(page).page.waitForLoadState("load", { timeout: 120000 }); await pages.get(page).page.waitForTimeout(150); },
+  async settle({ page }) { // the page has done what it was told, which may be to ask for another page: that one is there
+    const { page: p, navigating } = pages.get(page);
+    await p.evaluate("1").catch(() => {}); // behind what was typed and clicked, or gone with its page
+    for (let quiet = 0, left = 1200; quiet < 3 && left > 0; quiet++, left--) {
+      await p.waitForTimeout(100);
+      if (navigating.size > 0) quiet = -1;
+    }
+    await p.waitForLoadState("load", { timeout: 120000 });
+  },
   async frames({ page }) { return Promise.all(pages.get(page).page.frames().map((f) => f.evaluate("document.documentElement.textContent").catch(() => ""))); },
   async where({ page }) { return pages.get(page).page.url(); },
   async log({ page }) { return pages.get(page).log; },
