@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -459,4 +460,139 @@ func TestNobodyAnswers(t *testing.T) {
 	require.ErrorIs(t, err, api.ErrUnreachable)
 	err = b.client.Follow(t.Context(), noRun, "", func(api.Event) error { return nil })
 	require.ErrorIs(t, err, api.ErrUnreachable)
+}
+
+const payFromWhere = `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 7}}]}
+{"text": "Paid."}`
+
+// A tool's question is in sight, in the run and among the approvals, whole; it is answered under the suspension's id, by one who may, with
+// what fits, once; and what comes behind the end changes nothing.
+func TestTicket(t *testing.T) {
+	b := newBench(t, payFromWhere)
+	one := b.start("k")
+	input := "POST /v1/runs/" + one.ID + "/input"
+	require.Equal(t, 202, b.do(input, `{"decisions":[{"target":"fc_c1","action":"resume"}]}`).status, "the approval's pending call")
+	r := b.waitUntilParked(one.ID)
+	for r.Status == run.RunWaiting && r.Waiting[0].For == run.ForApproval {
+		r = b.waitUntilParked(one.ID)
+	}
+	require.Equal(t, run.RunWaiting, r.Status)
+	w := r.Waiting[0]
+	require.Equal(t, run.ForInput, w.For)
+	require.Equal(t, run.Ticket{
+		ID: "from-where", Action: "tool:pay", Message: "From where?", Parameters: json.RawMessage(`{"amount":7}`), ResponseSchema: json.RawMessage(`{"type":"string"}`),
+		Mode: run.TicketReplay, Pending: run.Pending{ID: "c1", Name: "pay", Arguments: json.RawMessage(`{"amount":7}`)},
+	}, *w.Ticket)
+	var page api.Page[approval.Approval]
+	require.NoError(t, json.Unmarshal([]byte(b.do("GET /v1/approvals", "").body), &page))
+	require.Equal(t, approval.KindInput, page.Items[0].Kind)
+	require.Equal(t, "From where?", page.Items[0].Ticket.Message)
+
+	decide := "POST /v1/approvals/" + w.Approval + "/decision"
+	require.Contains(t, problemIn(t, b.do(decide, `{"action":"approve","result":7}`), 400, api.AnswerRefused).Detail, "does not fit the response schema of call c1")
+	problemIn(t, b.do(decide, `{"action":"approve"}`), 400, api.AnswerRefused)
+	problemIn(t, b.do(decide, `{"action":"deny","result":"x"}`), 400, api.InvalidRequest)
+	problemIn(t, b.do(decide, `{"action":"edit","args":{"amount":8}}`), 409, api.WrongKind)
+	problemIn(t, b.do(input, `{"decisions":[{"target":"from-where","action":"resume","result":"savings"}]}`, api.AsHeader, "user:eve"), 403, api.NotAllowed)
+	problemIn(t, b.do(input, `{"decisions":[{"target":"from-where","action":"cancel","result":"savings"}]}`), 400, api.InvalidRequest)
+	problemIn(t, b.do(input, `{"decisions":[{"target":"from","action":"resume"}]}`), 404, api.CallNotFound)
+	problemIn(t, b.do(input, `{"answers":[{"call":"c1","rerun":true}]}`), 409, api.WrongKind)
+	for range 2 {
+		got := b.do(input, `{"decisions":[{"target":"from-where","id":"d1","action":"resume","result":"savings"}]}`)
+		require.Equal(t, 202, got.status, got.body)
+	}
+	for r = b.waitUntilParked(one.ID); r.Status != run.RunDone; {
+		r = b.waitUntilParked(one.ID)
+	}
+	require.Equal(t, run.StatusSucceeded, r.Calls[0].Status)
+	require.Equal(t, 2, r.Calls[0].Executions)
+	require.Len(t, b.paid, 1)
+	for _, body := range []string{
+		`{"decisions":[{"target":"from-where","action":"cancel"}]}`, `{"decisions":[{"target":"nobody","action":"resume"}]}`, `{"answers":[{"call":"c1","result":"x"}]}`,
+	} {
+		got := b.do(input, body)
+		require.Equal(t, 202, got.status, got.body)
+		require.Contains(t, got.body, `"applied":false`)
+	}
+}
+
+// What has left the conversation is in the pages of its messages, marked, and not in the run.
+func TestEvictedMessagesArePaged(t *testing.T) {
+	b := newBench(t, pay)
+	id := agent.RunID("default", "payer", "evicted")
+	s := run.AgentState{}
+	for i, events := range [][]run.Event{
+		{run.RunStarted{Tenant: "default", Run: id, Agent: "payer", Definition: "d", Owner: "x", MaxInteractions: 9, Messages: []run.UserBlock{{Block: run.Text{Text: "Hello."}}}}},
+		{run.Replied{Inference: 1, Model: "m", Requests: 1, Text: "Hello yourself."}},
+		{
+			run.InputReceived{Slot: 1, ID: "m1", Blocks: []run.UserBlock{{Block: run.Text{Text: "And?"}}}},
+			run.Evicted{Total: 1, Summary: "- user: Hello.", Files: []string{"a.txt"}}, run.Replied{Inference: 2, Model: "m", Requests: 1, Text: "Nothing."},
+		},
+	} {
+		d := run.NewDraft(s, "w", time.Unix(int64(i), 0))
+		require.NoError(t, d.Add(events...))
+		require.NoError(t, b.Ports.Journal.Append(t.Context(), s, d))
+		s = d.Committed()
+	}
+	run, err := b.client.Run(t.Context(), id)
+	require.NoError(t, err)
+	require.Len(t, run.Messages, 3)
+	require.Equal(t, "- user: Hello.\nFiles: a.txt", run.Summary)
+	var all []api.Message
+	for cursor := ""; ; {
+		p, err := b.client.Messages(t.Context(), id, cursor, 1)
+		require.NoError(t, err)
+		all = append(all, p.Items...)
+		if cursor = p.Cursor; cursor == "" {
+			break
+		}
+	}
+	require.Len(t, all, 4)
+	require.True(t, all[0].Evicted)
+	require.EqualValues(t, 1, all[0].SeenCount, "the second inference did not have it")
+	require.JSONEq(t, `{"type":"text","text":"Hello."}`, string(all[0].Content))
+	require.Equal(t, run.Messages, all[1:])
+}
+
+// The beginning of an id is enough where only one id begins like that, also of a request that is decided. Where several
+// do, the answer names them.
+func TestShortenedIDs(t *testing.T) {
+	b := newBench(t, pay)
+	keys := map[string]string{} // by the first characters of the run's id
+	var alike []string
+	for i := 0; alike == nil; i++ {
+		key := fmt.Sprint("k", i)
+		begins := agent.RunID("default", "payer", key)[:4]
+		if other, taken := keys[begins]; taken {
+			alike = []string{other, key}
+		}
+		keys[begins] = key
+	}
+	one, two := b.start(alike[0]), b.start(alike[1])
+	_, err := b.client.Run(t.Context(), one.ID[:4])
+	var p *api.Problem
+	require.ErrorAs(t, err, &p)
+	require.Equal(t, api.InvalidRequest, p.Type)
+	require.Contains(t, p.Detail, "more than one id begins like this: r")
+	n := 5
+	for one.ID[:n] == two.ID[:n] {
+		n++
+	}
+	got, err := b.client.RunWithoutMessages(t.Context(), one.ID[:n])
+	require.NoError(t, err)
+	require.Equal(t, one.ID, got.ID)
+	page, err := b.client.Messages(t.Context(), two.ID[:n], "", 1)
+	require.NoError(t, err)
+	require.Len(t, page.Items, 1)
+
+	request := one.Waiting[0].Approval
+	a, err := b.client.Decide(t.Context(), request[:12], api.Verdict{Action: approval.Deny})
+	require.NoError(t, err)
+	require.Equal(t, []any{request, approval.Denied}, []any{a.ID, a.Status})
+	a, err = b.client.Approval(t.Context(), request[:12])
+	require.NoError(t, err)
+	require.Equal(t, request, a.ID)
+	for _, line := range []string{"GET /v1/runs/rzzz", "GET /v1/runs/" + request[:12], "GET /v1/approvals/azzz", "GET /v1/runs/r"} {
+		require.Equal(t, 404, b.do(line, "").status, line)
+	}
 }

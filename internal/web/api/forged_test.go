@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/run"
@@ -367,4 +368,165 @@ func TestAForgedRequestCannotShowOtherArguments(t *testing.T) {
 	shown := b.do("GET /v1/approvals/"+again, "", api.AsHeader, bo)
 	require.Contains(t, shown.body, `"args":{"amount":5}`)
 	require.Equal(t, run.RunDone, b.approvedBy(bo, one, again).Status)
+}
+
+// Once somebody has edited a request, it is approved by who says what they have seen of it, and by no other way: neither by the decision's route
+// nor by the two lists of an input. A denial vetoes whatever is there.
+func TestA8WhatWasEditedIsApprovedAsSeen(t *testing.T) {
+	two := func(d *agent.Definition) {
+		d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, Quorum: 2}}
+	}
+	ana, ben := []string{api.AsHeader, "user:ana,group:operators"}, []string{api.AsHeader, "user:ben,group:operators"}
+	for name, last := range map[string]func(digest string) (body string, status int){
+		"approve": func(digest string) (string, int) {
+			return `{"action":"approve","digest":"` + digest + `"}`, http.StatusOK
+		},
+		"deny": func(string) (string, int) { return `{"action":"deny"}`, http.StatusOK },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, pay, two)
+			run := b.start("k")
+			decide, input := real("POST /v1/approvals/{id}/decision", run), real("POST /v1/runs/{id}/input", run)
+			require.Equal(t, http.StatusOK, b.do(decide, `{"action":"edit","args":{"amount":50}}`, ana...).status)
+			for _, c := range [][2]string{
+				{decide, `{"action":"approve"}`}, {decide, `{"action":"approve","digest":""}`}, {decide, `{"action":"approve","digest":"` + run.Calls[0].ID + `"}`},
+				{input, `{"decisions":[{"target":"c1","action":"resume"}]}`}, {input, `{"answers":[{"call":"c1","result":true}]}`},
+			} {
+				p := problemIn(t, b.do(c[0], c[1], ben...), 409, api.RequestChanged)
+				require.JSONEq(t, `{"amount":50}`, string(p.Approval.Decisions[0].Args), "it shows what there is to be seen")
+				require.Len(t, p.Approval.Decisions, 1)
+			}
+			a, err := b.client.Approval(t.Context(), run.Waiting[0].Approval)
+			require.NoError(t, err)
+			require.Equal(t, approval.Pending, a.Status)
+			body, status := last(a.Digest)
+			got := b.do(decide, body, ben...)
+			require.Equal(t, status, got.status, got.body)
+			require.NoError(t, json.Unmarshal([]byte(got.body), &a))
+			require.NotEqual(t, approval.Pending, a.Status)
+			again := b.do(decide, `{"action":"`+name+`"}`, ben...)
+			require.Equal(t, http.StatusOK, again.status, "the same again, whose answer may have been lost, is what it was: %s", again.body)
+		})
+	}
+}
+
+// forge writes a request's item as somebody would who can write that item and nothing else.
+func (b *bench) forge(id string, change func(request map[string]any)) {
+	b.t.Helper()
+	it, found, err := b.table.Get(b.t.Context(), store.Key{PK: "T#" + local.Tenant + "#APPROVAL#" + id, SK: "A"})
+	require.NoError(b.t, err)
+	require.True(b.t, found)
+	var request map[string]any
+	require.NoError(b.t, json.Unmarshal(it.Body, &request))
+	change(request)
+	it.Body, err = json.Marshal(request)
+	require.NoError(b.t, err)
+	it.Attrs["seal"] = store.Str(store.BlobDigest(it.Body))
+	require.NoError(b.t, b.table.Write(b.t.Context(), store.Op{Kind: store.Put, Item: it}))
+}
+
+// TestAForgedRequestLetsNothingRun: whoever can write a request's item sets approvers, quorum, four eyes and
+// decisions there. The claim counts the decisions on record against the pinned policy, and the call is asked about
+// again.
+func TestAForgedRequestLetsNothingRun(t *testing.T) {
+	const (
+		ana = "user:ana,group:operators"
+		bo  = "user:bo,group:operators"
+		cy  = "user:cy,group:operators"
+		eve = "user:eve,group:guests"
+	)
+	approve := func(b *bench, who string) (request string) {
+		b.t.Helper()
+		run := b.waitUntilParked(agent.RunID(local.Tenant, "payer", "k"))
+		require.Len(b.t, run.Waiting, 1)
+		request = run.Waiting[0].Approval
+		got := b.do("POST /v1/approvals/"+request+"/decision", `{"action": "approve"}`, api.AsHeader, who)
+		require.Equal(b.t, http.StatusOK, got.status, got.body)
+		return request
+	}
+	for name, c := range map[string]struct {
+		rule   agent.Rule
+		before []string // who approve before the item is written
+		forged func(request map[string]any)
+		by     string   // approves the forged request
+		then   []string // approve what is asked again
+	}{
+		"approvers": {
+			rule: agent.Rule{}, by: eve, then: []string{bo},
+			forged: func(r map[string]any) { r["approvers"] = []string{"user:eve"} },
+		},
+		"quorum": {
+			rule: agent.Rule{Quorum: 2}, by: bo, then: []string{bo, cy},
+			forged: func(r map[string]any) { r["quorum"] = 1 },
+		},
+		"decisions": {
+			rule: agent.Rule{Quorum: 2}, by: bo, then: []string{bo, cy},
+			forged: func(r map[string]any) {
+				r["decisions"] = []map[string]any{{"by": "user:cy", "action": "approve", "at": r["requestedAt"]}}
+			},
+		},
+		"quorum behind an approval": {
+			rule: agent.Rule{Quorum: 3}, before: []string{bo}, by: cy, then: []string{bo, cy, "user:di,group:operators"},
+			forged: func(r map[string]any) { r["quorum"] = 2 },
+		},
+		"four eyes": {
+			rule: agent.Rule{FourEyes: true}, by: ana, then: []string{bo},
+			forged: func(r map[string]any) { delete(r, "fourEyes"); delete(r, "requesters") },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 5}}]}
+{"text": "Paid."}
+`, func(d *agent.Definition) {
+				c.rule.Tool, c.rule.Verdict = "pay", agent.VerdictAsk
+				d.Permission.Rules = []agent.Rule{c.rule}
+			})
+			start := b.do("POST /v1/runs", `{"agent": "payer", "message": "pay 5", "key": "k"}`, api.AsHeader, ana)
+			require.Less(t, start.status, 300, start.body)
+			for _, who := range c.before {
+				approve(b, who)
+			}
+			id := b.waitUntilParked(agent.RunID(local.Tenant, "payer", "k")).Waiting[0].Approval
+			b.forge(id, c.forged)
+			require.Equal(t, id, approve(b, c.by), "the desk believes its item")
+			require.Empty(t, b.paid)
+			for i, who := range c.then {
+				require.NotEqual(t, id, approve(b, who), "it is asked about again")
+				if i < len(c.then)-1 {
+					require.Empty(t, b.paid)
+				}
+			}
+			require.Equal(t, 5, <-b.paid)
+			require.Empty(t, b.waitUntilParked(agent.RunID(local.Tenant, "payer", "k")).Waiting)
+		})
+	}
+}
+
+// TestWhoStartsARunAgainIsARequester: two people who send the same request under the same key both want what comes of
+// it, whether the call has asked by then or not. Neither of them approves it where the rule wants four eyes.
+func TestWhoStartsARunAgainIsARequester(t *testing.T) {
+	b := newBench(t, `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 5}}]}
+{"text": "Paid."}
+`, func(d *agent.Definition) {
+		d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, FourEyes: true}}
+	})
+	const body = `{"agent": "payer", "message": "pay 5", "key": "k"}`
+	start := func(who string) {
+		t.Helper()
+		require.Contains(t, []int{http.StatusOK, http.StatusCreated, http.StatusAccepted}, b.do("POST /v1/runs", body, api.AsHeader, who).status)
+	}
+	decide := func(who string) answer {
+		t.Helper()
+		run := b.waitUntilParked(agent.RunID("default", "payer", "k"))
+		require.Len(t, run.Waiting, 1)
+		return b.do("POST /v1/approvals/"+run.Waiting[0].Approval+"/decision", `{"action": "approve"}`, api.AsHeader, who)
+	}
+	start("user:ana,group:operators")
+	require.Equal(t, http.StatusForbidden, decide("user:ana,group:operators").status)
+	start("user:dan,group:operators")
+	start("user:dan,group:operators")
+	got := decide("user:dan,group:operators")
+	require.Equal(t, http.StatusForbidden, got.status, got.body)
+	require.Equal(t, http.StatusOK, decide("user:bo,group:operators").status)
+	require.Equal(t, 5, <-b.paid)
 }
