@@ -28,62 +28,6 @@ const (
 	noApproval = "aaaaaaaaaaaaaaaaaaaaaaaaaa"
 )
 
-func TestRefusals(t *testing.T) {
-	b := newBench(t, pay)
-	run := b.start("k")
-	id := run.Waiting[0].Approval
-	for _, c := range []struct {
-		request, body string
-		headers       []string
-		status        int
-		kind, detail  string
-	}{
-		{"GET /v1/nothing", "", nil, 404, "no-such-path", "/v1/nothing"},
-		{"POST /slack/interactions", "", nil, 404, "no-such-path", "there is nothing here"},
-
-		{"POST /v1/runs", ``, nil, 415, "unsupported-media-type", "application/json"},
-		{"POST /v1/runs", `{"agent":"nobody","message":"x"}`, nil, 400, "unknown-agent", `unknown agent "nobody"; known: payer`},
-		{"POST /v1/runs", `{"agent":"payer"}`, nil, 400, "invalid-request", "message or input"},
-		{"POST /v1/runs", `{"agent":"payer","message":"x","input":1}`, nil, 400, "invalid-request", "one of them"},
-		{"POST /v1/runs", `{"agent":"payer","message":""}`, nil, 400, "invalid-request", "empty"},
-		{"POST /v1/runs", `{"agent":"payer","message":[{"type":"tool_result","id":"c1"}]}`, nil, 400, "invalid-request", "/0/id"},
-		{"POST /v1/runs", `{"agent":"payer","message":[{"type":"media","mediaType":"image/png","blob":"x"}]}`, nil, 400, "invalid-request", "message[0]: blob: got \"x\", want a SHA-256 in 64 lower-case hex digits"},
-		{"POST /v1/runs", `{"agent":"payer","message":"x","key":"a"}`, []string{"Idempotency-Key", "b"}, 400, "invalid-request", "differ"},
-		{"POST /v1/runs", `{"agent":"payer","message":"other","key":"k"}`, nil, 409, "key-reused", "another body"},
-
-		{"GET /v1/runs/" + run.ID + "/events?format=sse", "", nil, 400, "invalid-request", "agui, aisdk"},
-		{"GET /v1/runs/" + noRun + "/events", "", []string{"Accept", "text/event-stream"}, 404, "run-not-found", noRun},
-
-		{"POST /v1/runs/" + run.ID + "/input", `{}`, nil, 400, "invalid-request", "want messages, decisions or answers"},
-		{"POST /v1/runs/" + run.ID + "/input", `{"decisions":[{"target":"c9","action":"resume"}]}`, nil, 404, "call-not-found", "decisions[0]"},
-		{"POST /v1/runs/" + run.ID + "/input", `{"decisions":[{"target":"c1","action":"resume","result":1}]}`, nil, 409, "wrong-kind", "a result answers what a tool asks"},
-		{"POST /v1/runs/" + run.ID + "/input", `{"decisions":[{"target":"c1","action":"resume"}]}`, []string{"Countersign-As", "user:eve"}, 403, "not-allowed", "user:eve"},
-		{"POST /v1/runs/" + run.ID + "/input", `{"answers":[{"call":"c1"}]}`, nil, 400, "invalid-request", "exactly one"},
-		{"POST /v1/runs/" + run.ID + "/input", `{"answers":[{"call":"c1","result":1,"rerun":true}]}`, nil, 400, "invalid-request", "exactly one"},
-		{"POST /v1/runs/" + run.ID + "/input", `{"answers":[{"call":"c9","result":1}]}`, nil, 404, "call-not-found", "c9"},
-		{"POST /v1/runs/" + run.ID + "/input", `{"answers":[{"call":"c1","rerun":true}]}`, nil, 409, "wrong-kind", "has not run"},
-
-		{"POST /v1/approvals/" + id + "/decision", `{"action":"ask"}`, nil, 400, "invalid-request", "1 to 4000 characters"},
-		{"POST /v1/approvals/" + id + "/decision", `{"action":"approve","args":{}}`, nil, 400, "invalid-request", "args"},
-		{"POST /v1/approvals/" + id + "/decision", `{"action":"edit"}`, nil, 400, "invalid-request", "args"},
-		{"POST /v1/approvals/" + id + "/decision", `{"action":"approve"}`, []string{"Countersign-As", "user:eve,group:sales"}, 403, "not-allowed", "user:eve"},
-	} {
-		t.Run(c.request+" "+c.detail, func(t *testing.T) {
-			got := b.do(c.request, c.body, c.headers...)
-			require.Equal(t, c.status, got.status, got.body)
-			require.Equal(t, "application/problem+json", got.header.Get("Content-Type"))
-			var p api.Problem
-			require.NoError(t, json.Unmarshal([]byte(got.body), &p))
-			require.Equal(t, c.kind, string(p.Type))
-			require.Equal(t, c.status, p.Status)
-			require.NotEmpty(t, p.Title)
-			require.Contains(t, p.Detail, c.detail)
-		})
-	}
-	require.Equal(t, run, b.waitUntilParked(run.ID), "a refusal changes nothing")
-	require.Empty(t, b.paid)
-}
-
 func TestStart(t *testing.T) {
 	b := newBench(t, pay)
 	got := b.do("POST /v1/runs", `{"agent":"payer","message":"pay 5"}`, "Idempotency-Key", "k")
@@ -135,6 +79,10 @@ func TestDefinitionComesAlongOnlyLocally(t *testing.T) {
 	broken.Limits.Interactions = 0
 	_, err = b.client.Start(t.Context(), api.Start{Definition: &broken, Message: start.Message})
 	require.ErrorContains(t, err, "limits.interactions")
+	ceiled := d
+	ceiled.Ceilings = []agent.Permission{d.Permission}
+	_, err = b.client.Start(t.Context(), api.Start{Definition: &ceiled, Message: start.Message})
+	require.ErrorContains(t, err, "ceilings: got 1, want none")
 	unknown := d
 	unknown.Tools = []agent.ToolSpec{{Name: "fly", Kind: agent.KindInternal, Description: "Flies.", Schema: json.RawMessage(`{"type":"object"}`), Effect: run.EffectRead}}
 	_, err = b.client.Start(t.Context(), api.Start{Definition: &unknown, Message: start.Message})
@@ -157,8 +105,7 @@ func requireProblem(t *testing.T, err error, kind api.ProblemType) *api.Problem 
 }
 
 func TestRunIsTheCoresWithItsInbox(t *testing.T) {
-	b := newBench(t, pay)
-	one := b.start("k")
+	b, one := newWaiting(t)
 	l, err := b.Ports.Journal.Load(t.Context(), "default", one.ID)
 	require.NoError(t, err)
 	view, err := policy.View(&l.State)
@@ -177,19 +124,12 @@ func TestRunIsTheCoresWithItsInbox(t *testing.T) {
 }
 
 func TestPagesOfMessagesAndCalls(t *testing.T) {
-	b := newBench(t, pay)
-	run := b.start("k")
-	var all []api.Message
-	for cursor := ""; ; {
+	b, run := newWaiting(t)
+	require.Equal(t, run.Messages, everyPage(t, func(cursor string) (api.Page[api.Message], error) {
 		p, err := b.client.Messages(t.Context(), run.ID, cursor, 2)
-		require.NoError(t, err)
 		require.LessOrEqual(t, len(p.Items), 2)
-		all = append(all, p.Items...)
-		if cursor = p.Cursor; cursor == "" {
-			break
-		}
-	}
-	require.Equal(t, run.Messages, all)
+		return p, err
+	}))
 	calls, err := b.client.Calls(t.Context(), run.ID, "", 0)
 	require.NoError(t, err)
 	require.Equal(t, api.Page[api.Call]{Items: run.Calls}, calls)
@@ -207,19 +147,15 @@ func TestRunsAreListedInPagesAndByAgent(t *testing.T) {
 	_, err := b.client.Cancel(t.Context(), want[1], "enough")
 	require.NoError(t, err)
 	var got []string
-	var started []time.Time
-	for cursor := ""; ; {
-		p, err := b.client.Runs(t.Context(), api.RunQuery{Agent: "payer", Cursor: cursor, Limit: 1})
-		require.NoError(t, err)
-		for _, r := range p.Items {
-			got, started = append(got, r.ID), append(started, r.StartedAt)
-		}
-		if cursor = p.Cursor; cursor == "" {
-			break
-		}
+	all := everyPage(t, func(cursor string) (api.Page[api.RunHead], error) {
+		return b.client.Runs(t.Context(), api.RunQuery{Agent: "payer", Cursor: cursor, Limit: 1})
+	})
+	for _, r := range all {
+		got = append(got, r.ID)
 	}
 	require.ElementsMatch(t, want, got, "whatever their status")
-	require.True(t, slices.IsSortedFunc(started, func(a, b time.Time) int { return b.Compare(a) }), "newest first: %v", started)
+	newest := func(a, b api.RunHead) int { return b.StartedAt.Compare(a.StartedAt) }
+	require.True(t, slices.IsSortedFunc(all, newest), "newest first: %v", all)
 	done, err := b.client.Runs(t.Context(), api.RunQuery{Status: "done"})
 	require.NoError(t, err)
 	require.Len(t, done.Items, 1)
@@ -242,8 +178,7 @@ func TestApproveDenyAndEdit(t *testing.T) {
 		{"edit", api.Verdict{Action: approval.Edit, Args: json.RawMessage(`{"amount": 3}`)}, approval.Approved, run.StatusSucceeded, []int{3}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := newBench(t, pay)
-			one := b.start("k")
+			b, one := newWaiting(t)
 			pending, err := b.client.Approvals(t.Context(), "", "", 0)
 			require.NoError(t, err)
 			require.Len(t, pending.Items, 1)
@@ -299,8 +234,7 @@ func TestDecisionsAndAnswersToAnApprovalGoThroughTheDesk(t *testing.T) {
 		"answer error":    {func(string) api.Input { return api.Input{Answers: []api.Answer{{Call: "c1", Error: &no}}} }, run.StatusCancelled, run.WhyDenied},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, pay)
-			one := b.start("k")
+			b, one := newWaiting(t)
 			in := c.in(one.Waiting[0].Approval)
 			a, err := b.client.Input(t.Context(), one.ID, in, "")
 			require.NoError(t, err)
@@ -343,12 +277,9 @@ func TestAnswersToAnUnknownOutcome(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, lost)
-			one := b.start("k")
-			_, err := b.client.Decide(t.Context(), one.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
-			require.NoError(t, err)
-			one = b.waitUntilParked(one.ID)
+			one := b.decided(b.start("k"), approval.Approve)
 			require.Equal(t, run.ForOutcome, one.Waiting[0].For)
-			_, err = b.client.Decide(t.Context(), one.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
+			_, err := b.client.Decide(t.Context(), one.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
 			_ = requireProblem(t, err, api.WrongKind)
 
 			a, err := b.client.Input(t.Context(), one.ID, api.Input{Answers: []api.Answer{c.answer}}, "")
@@ -373,17 +304,14 @@ func TestAnswerToACallThatWaitsForNobody(t *testing.T) {
 }
 
 func TestMessages(t *testing.T) {
-	b := newBench(t, pay)
-	one := b.start("k")
+	b, one := newWaiting(t)
 	in := api.Input{Messages: []json.RawMessage{json.RawMessage(`"and thanks"`), json.RawMessage(`[{"type":"text","text":"bye"}]`)}}
 	for range 2 { // the second time is a repetition under the same key
 		_, err := b.client.Input(t.Context(), one.ID, in, "m1")
 		require.NoError(t, err)
 	}
 	b.waitUntilParked(one.ID)
-	_, err := b.client.Decide(t.Context(), one.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
-	require.NoError(t, err)
-	after := b.waitUntilParked(one.ID)
+	after := b.decided(one, approval.Approve)
 	require.Equal(t, run.RunDone, after.Status)
 	said := 0
 	for _, m := range after.Messages {
@@ -392,15 +320,14 @@ func TestMessages(t *testing.T) {
 		}
 	}
 	require.Equal(t, 2, said)
-	_, err = b.client.Input(t.Context(), one.ID, in, "")
+	_, err := b.client.Input(t.Context(), one.ID, in, "")
 	_ = requireProblem(t, err, api.RunFinished)
 	_, err = b.client.Input(t.Context(), one.ID, api.Input{Messages: in.Messages[:1], Decisions: decision("c1", "resume").Decisions}, "")
 	_ = requireProblem(t, err, api.RunFinished)
 }
 
 func TestCancel(t *testing.T) {
-	b := newBench(t, pay)
-	one := b.start("k")
+	b, one := newWaiting(t)
 	for range 2 {
 		a, err := b.client.Cancel(t.Context(), one.ID, "enough")
 		require.NoError(t, err)
@@ -415,41 +342,20 @@ func TestCancel(t *testing.T) {
 	_ = requireProblem(t, err, api.AlreadyDecided)
 }
 
-func TestReplayFindsNoDifference(t *testing.T) {
-	b := newBench(t, pay)
-	run := b.start("k")
-	for range 2 {
-		r, err := b.client.Replay(t.Context(), run.ID)
-		require.NoError(t, err)
-		require.Empty(t, r.Differences)
-		require.Positive(t, r.Entries)
-		_, err = b.client.Decide(t.Context(), run.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
-		require.NoError(t, err)
-		b.waitUntilParked(run.ID)
-	}
-}
-
 func TestActsWaitUntilTheBackendIsReady(t *testing.T) {
-	b := newBench(t, pay)
-	run := b.start("k")
-	b.backend.Ready = func(context.Context) error { return errors.New("disk full") }
+	b, run := newWaiting(t)
+	b.backend.Ready = func(context.Context) error { return errors.New("secret of the disk") }
 	b.serve()
 	_, err := b.client.Run(t.Context(), run.ID)
 	require.NoError(t, err, "looking needs nothing")
 	_, err = b.client.Decide(t.Context(), run.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
-	p := requireProblem(t, err, api.Internal)
-	require.Equal(t, "disk full", p.Detail)
-}
+	require.Equal(t, "secret of the disk", requireProblem(t, err, api.Internal).Detail)
 
-func TestInternalErrorsStayInside(t *testing.T) {
-	b := newBench(t, pay)
 	var logged strings.Builder
 	b.backend.Local, b.backend.Log = false, slog.New(slog.NewTextHandler(&logged, nil))
-	b.backend.Ready = func(context.Context) error { return errors.New("secret of the disk") }
 	b.serve()
 	got := b.do("POST /v1/runs", `{"agent":"payer","message":"x"}`)
-	require.Equal(t, http.StatusInternalServerError, got.status)
-	require.NotContains(t, got.body, "secret")
+	require.NotContains(t, problemIn(t, got, http.StatusInternalServerError, api.Internal).Detail, "secret", "deployed")
 	require.Contains(t, logged.String(), "secret of the disk")
 }
 
@@ -538,15 +444,9 @@ func TestEvictedMessagesArePaged(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, run.Messages, 3)
 	require.Equal(t, "- user: Hello.\nFiles: a.txt", run.Summary)
-	var all []api.Message
-	for cursor := ""; ; {
-		p, err := b.client.Messages(t.Context(), id, cursor, 1)
-		require.NoError(t, err)
-		all = append(all, p.Items...)
-		if cursor = p.Cursor; cursor == "" {
-			break
-		}
-	}
+	all := everyPage(t, func(cursor string) (api.Page[api.Message], error) {
+		return b.client.Messages(t.Context(), id, cursor, 1)
+	})
 	require.Len(t, all, 4)
 	require.True(t, all[0].Evicted)
 	require.EqualValues(t, 1, all[0].SeenCount, "the second inference did not have it")

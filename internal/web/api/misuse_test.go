@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -24,17 +23,6 @@ import (
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
 )
-
-// problemIn reads the problem that an answer must be.
-func problemIn(t *testing.T, got answer, status int, kind api.ProblemType) api.Problem {
-	t.Helper()
-	require.Equal(t, status, got.status, got.body)
-	require.Equal(t, "application/problem+json", got.header.Get("Content-Type"))
-	var p api.Problem
-	require.NoError(t, json.Unmarshal([]byte(got.body), &p))
-	require.Equal(t, kind, p.Type)
-	return p
-}
 
 // A cursor of another tenant's list bounds a list of one's own, and tells nothing of the store.
 func TestForgedCursors(t *testing.T) {
@@ -85,7 +73,7 @@ func TestOddPaths(t *testing.T) {
 	b := newUnserved(t, pay)
 	h := api.Handler(b.backend)
 	for _, path := range []string{
-		"//v1/runs", "/v1//runs", "/v1/runs/", "/v1/./runs", "/v1/x/../runs", "/v1/%2e%2e/v1/runs", "/v1/runs/%2e%2e/approvals", "//evil.example/v1/runs",
+		"/v1/nothing", "/slack/interactions", "//v1/runs", "/v1//runs", "/v1/runs/", "/v1/./runs", "/v1/x/../runs", "/v1/%2e%2e/v1/runs", "/v1/runs/%2e%2e/approvals", "//evil.example/v1/runs",
 		"/v1/runs;x=1", "/V1/runs", "/v1/runs%2f", "/v1%2fruns", "/v1/runs/" + noRun + "/", "/v1/runs/..;/approvals", "/v1/runs\\..",
 	} {
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodConnect} {
@@ -118,21 +106,14 @@ func TestBodiesThatAreTaken(t *testing.T) {
 
 // One request may not make the store work for tens of thousands.
 func TestInputsAreBounded(t *testing.T) {
-	b := newBench(t, pay)
-	run := b.start("k")
-	many := func(n int, one string) string { return strings.TrimSuffix(strings.Repeat(one+",", n), ",") }
-	for _, body := range []string{
-		`{"messages":[` + many(101, `"x"`) + `]}`,
-		`{"decisions":[` + many(101, `{"target":"c1","action":"resume"}`) + `]}`,
-		`{"messages":[` + many(60, `"x"`) + `],"answers":[` + many(41, `{"call":"c1","error":"x"}`) + `]}`,
-	} {
-		p := problemIn(t, b.do("POST /v1/runs/"+run.ID+"/input", body), 413, api.TooLarge)
-		require.Contains(t, p.Detail, "got 101 messages, decisions and answers, want at most 100")
-	}
+	b, run := newWaiting(t)
+	body := `{"messages":` + many(60, `"x"`) + `,"answers":` + many(41, `{"call":"c1","error":"x"}`) + `}`
+	p := problemIn(t, b.do("POST /v1/runs/"+run.ID+"/input", body), 413, api.TooLarge)
+	require.Contains(t, p.Detail, "got 101 messages, decisions and answers, want at most 100")
 	media := `{"type":"media","mediaType":"image/png","blob":"` + xDigest + `"}`
-	problemIn(t, b.do("POST /v1/runs", `{"agent":"payer","message":[`+many(101, media)+`]}`), 413, api.TooLarge)
+	problemIn(t, b.do("POST /v1/runs", `{"agent":"payer","message":`+many(101, media)+`}`), 413, api.TooLarge)
 	require.Equal(t, run, b.waitUntilParked(run.ID), "nothing was done")
-	require.Equal(t, 202, b.do("POST /v1/runs/"+run.ID+"/input", `{"messages":[`+many(100, `"x"`)+`]}`).status)
+	require.Equal(t, 202, b.do("POST /v1/runs/"+run.ID+"/input", `{"messages":`+many(100, `"x"`)+`}`).status)
 }
 
 // listed is a journal with nothing of the agent that is asked for.
@@ -174,12 +155,8 @@ func TestSearchingAListIsBounded(t *testing.T) {
 func TestNothingBehindTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newUnserved(t, `{"text": "Done."}`)
-		state, err := b.Starter.Start(t.Context(), runtime.Start{
-			Tenant: "default", Agent: b.agent(), Message: []run.UserBlock{{Block: run.Text{Text: "x"}}},
-		})
-		require.NoError(t, err)
-		synctest.Wait()
-		l, err := b.backend.Journal.Load(t.Context(), "default", state.Run)
+		id := b.begun()
+		l, err := b.backend.Journal.Load(t.Context(), "default", id)
 		require.NoError(t, err)
 		require.Equal(t, run.RunDone, l.State.Status)
 		last := l.State.Entries - 1
@@ -187,19 +164,11 @@ func TestNothingBehindTheEnd(t *testing.T) {
 			at     string
 			status int
 		}{{"-1", 200}, {fmt.Sprint(last - 1), 200}, {fmt.Sprint(last), 204}, {fmt.Sprint(last + 1), 204}, {"99999.7", 204}} {
-			for _, how := range []string{"Last-Event-ID", "cursor"} {
-				w := httptest.NewRecorder()
-				r := httptest.NewRequest(http.MethodGet, "/v1/runs/"+state.Run+"/events", nil)
-				r.Header.Set("Accept", "text/event-stream")
-				if how == "cursor" {
-					r.URL.RawQuery = "cursor=" + c.at
-				} else {
-					r.Header.Set(how, c.at)
-				}
-				begin := time.Now()
-				api.Handler(b.backend).ServeHTTP(w, r)
-				require.Zero(t, time.Since(begin), "%s %s", how, c.at)
-				require.Equal(t, c.status, w.Code, "%s %s", how, c.at)
+			header, query := httptest.NewRecorder(), httptest.NewRecorder()
+			require.Zero(t, <-b.followed(id, "", header, "Last-Event-ID", c.at), c.at)
+			require.Zero(t, <-b.followed(id, "cursor="+c.at, query), c.at)
+			for _, w := range []*httptest.ResponseRecorder{header, query} {
+				require.Equal(t, c.status, w.Code, c.at)
 				require.Equal(t, c.status == 204, w.Body.Len() == 0)
 			}
 		}
@@ -268,7 +237,6 @@ func TestTheSameFaultIsTheSameProblem(t *testing.T) {
 			return "PATCH " + path, ""
 		}, nil},
 		{"nobody in particular", 403, api.NotAllowed, "nobody", hasCaller, same, []string{api.AsHeader, "nobody"}},
-		{"an unknown parameter", 400, api.InvalidRequest, `query parameter "zzz" is not known, want `, every, query("zzz=1"), nil},
 		{"a broken query", 400, api.InvalidRequest, "the query: ", every, query("a=%zz"), nil},
 		{"no limit", 400, api.InvalidRequest, `limit: got "0", want 1 to 200`, isList, query("limit=0"), nil},
 		{"too much", 400, api.InvalidRequest, `limit: got "201", want 1 to 200`, isList, query("limit=201"), nil},
@@ -295,7 +263,7 @@ func TestTheSameFaultIsTheSameProblem(t *testing.T) {
 				if !f.meets(op) {
 					continue
 				}
-				line, text := f.change(strings.ReplaceAll(real(op, own), "{call}", "c1"), d.example(op))
+				line, text := f.change(real(op, own), d.example(op))
 				got := b.do(line, text, f.header...)
 				p := problemIn(t, got, f.status, f.kind)
 				d.check(t, op, got)
@@ -304,7 +272,7 @@ func TestTheSameFaultIsTheSameProblem(t *testing.T) {
 					first = &p
 				}
 				require.Equal(t, first.Title, p.Title, op)
-				if f.status != http.StatusNotFound && f.status != http.StatusMethodNotAllowed && f.name != "an unknown parameter" {
+				if f.status != http.StatusNotFound && f.status != http.StatusMethodNotAllowed {
 					require.Equal(t, first.Detail, p.Detail, op)
 				}
 				method, _, _ := strings.Cut(op, " ")

@@ -19,9 +19,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -35,20 +33,11 @@ func types(events []api.Event) []string {
 }
 
 func TestEventsInPages(t *testing.T) {
-	b := newBench(t, pay)
-	one := b.start("k")
+	b, one := newWaiting(t)
 	whole, err := b.client.Events(t.Context(), one.ID, "", 0)
 	require.NoError(t, err)
 	require.Equal(t, []string{"run_started", "replied", "call_suspended", "parked"}, types(whole.Items))
-	var all []api.Event
-	for after := ""; ; {
-		p, err := b.client.Events(t.Context(), one.ID, after, 1)
-		require.NoError(t, err)
-		all = append(all, p.Items...)
-		if after = p.Cursor; after == "" {
-			break
-		}
-	}
+	all := everyPage(t, func(after string) (api.Page[api.Event], error) { return b.client.Events(t.Context(), one.ID, after, 1) })
 	require.Equal(t, whole.Items, all)
 	fact, err := all[1].Fact()
 	require.NoError(t, err)
@@ -61,8 +50,7 @@ func TestEventsInPages(t *testing.T) {
 var errEnough = errors.New("enough")
 
 func TestStreamResumesWhereItEnded(t *testing.T) {
-	b := newBench(t, pay)
-	run := b.start("k")
+	b, run := newWaiting(t)
 	var got []api.Event
 	collect := func(until string) func(api.Event) error {
 		return func(e api.Event) error {
@@ -75,8 +63,7 @@ func TestStreamResumesWhereItEnded(t *testing.T) {
 	}
 	require.ErrorIs(t, b.client.Follow(t.Context(), run.ID, "", collect("replied")), errEnough)
 	require.ErrorIs(t, b.client.Follow(t.Context(), run.ID, got[len(got)-1].ID, collect("parked")), errEnough)
-	_, err := b.client.Decide(t.Context(), run.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
-	require.NoError(t, err)
+	b.decided(run, approval.Approve)
 	require.NoError(t, b.client.Follow(t.Context(), run.ID, got[len(got)-1].ID, collect("")), "the end of the run ends the stream")
 	whole, err := b.client.Events(t.Context(), run.ID, "", 200)
 	require.NoError(t, err)
@@ -101,38 +88,15 @@ func TestStreamForm(t *testing.T) {
 func TestStreamEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newUnserved(t, pay)
-		run, err := b.Starter.Start(t.Context(), runtime.Start{
-			Tenant: "default", Agent: b.agent(), Message: []run.UserBlock{{Block: run.Text{Text: "pay"}}},
-		})
-		require.NoError(t, err)
-		synctest.Wait()
-		begin := time.Now()
-		w := b.stream(run.Run)
-		require.Equal(t, 20*time.Second, time.Since(begin))
+		id, w := b.begun(), httptest.NewRecorder()
+		require.Equal(t, 20*time.Second, <-b.followed(id, "", w))
 		require.Contains(t, w.Body.String(), "event: parked")
 
-		done := make(chan *httptest.ResponseRecorder)
-		go func() { done <- b.stream(run.Run) }()
+		done := b.followed(id, "", httptest.NewRecorder())
 		synctest.Wait()
-		begin = time.Now()
 		b.feed.Close()
-		<-done
-		require.Equal(t, time.Duration(0), time.Since(begin))
+		require.Zero(t, <-done)
 	})
-}
-
-func (b *bench) agent() *agent.Definition {
-	d, ok := b.Agents("payer")
-	require.True(b.t, ok)
-	return d
-}
-
-func (b *bench) stream(run string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodGet, "/v1/runs/"+run+"/events", nil)
-	r.Header.Set("Accept", "text/event-stream")
-	w := httptest.NewRecorder()
-	api.Handler(b.backend).ServeHTTP(w, r)
-	return w
 }
 
 // A stream that polls sends every event once, reads the journal only when there is something new, and looks less and less often.
@@ -142,23 +106,13 @@ func TestStreamPolls(t *testing.T) {
 		counts := fault.NewTable(b.backend.Table)
 		journal := store.NewJournal(counts, 0)
 		b.backend.Journal, b.backend.Feed = journal, api.NewPoll(journal, nil, b.backend.Clock)
-		s, err := b.Starter.Start(t.Context(), runtime.Start{
-			Tenant: "default", Agent: b.agent(), Message: []run.UserBlock{{Block: run.Text{Text: "pay"}}},
-		})
-		require.NoError(t, err)
-		synctest.Wait()
-		go func() {
-			time.Sleep(10 * time.Second)
-			_, err := b.backend.Desk.Decide(t.Context(), approval.DecisionInput{
-				Tenant: "default", ID: run.ApprovalID(s.Run, "c1", 1), Action: approval.Approve,
-				By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
-			})
-			require.NoError(t, err)
-		}()
-		begin := time.Now()
-		w := b.stream(s.Run)
-		require.Greater(t, time.Since(begin), 10*time.Second)
-		require.LessOrEqual(t, time.Since(begin), 12*time.Second)
+		id, w := b.begun(), httptest.NewRecorder()
+		done := b.followed(id, "", w)
+		time.Sleep(10 * time.Second)
+		b.approvedAtTheDesk(id)
+		took := <-done
+		require.Greater(t, took, 10*time.Second)
+		require.LessOrEqual(t, took, 12*time.Second)
 		require.Equal(t, 1, strings.Count(w.Body.String(), "event: run_started"))
 		require.Contains(t, w.Body.String(), "event: finished")
 		cost := counts.Counts()
@@ -192,11 +146,8 @@ func TestHeldBackAnswerIsBounded(t *testing.T) {
 	b.backend.Journal = many
 	last, got := "", 0
 	for range 10 {
-		r := httptest.NewRequest(http.MethodGet, "/v1/runs/"+one.ID+"/events", nil)
-		r.Header.Set("Accept", "text/event-stream")
-		r.Header.Set("Last-Event-ID", last)
 		w := httptest.NewRecorder()
-		api.Handler(b.backend).ServeHTTP(held{w}, r)
+		<-b.followed(one.ID, "", held{w}, "Last-Event-ID", last)
 		require.LessOrEqual(t, w.Body.Len(), 2<<20+400<<10)
 		for line := range strings.SplitSeq(w.Body.String(), "\n") {
 			if id, ok := strings.CutPrefix(line, "id: "); ok {
@@ -269,25 +220,14 @@ func (still) HasEntry(context.Context, string, string, int64) (bool, error) { re
 func TestLiveTextOfAnotherProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newUnserved(t, `{"text": "Hello world"}`)
-		s, err := b.Starter.Start(t.Context(), runtime.Start{
-			Tenant: "default", Agent: b.agent(), Message: []run.UserBlock{{Block: run.Text{Text: "hi"}}},
-		})
-		require.NoError(t, err)
-		synctest.Wait()
+		id := b.begun()
 		counts := fault.NewTable(b.table)
 		b.backend.Journal, b.backend.Feed = cut{b.backend.Journal, 1}, api.NewPoll(still{}, counts, b.backend.Clock)
 		follow := func(format string, w http.ResponseWriter) chan time.Duration {
-			r := httptest.NewRequest(http.MethodGet, "/v1/runs/"+s.Run+"/events?format="+format, nil)
-			r.Header.Set("Accept", "text/event-stream")
-			done, begin := make(chan time.Duration, 1), time.Now()
-			go func() {
-				api.Handler(b.backend).ServeHTTP(w, r)
-				done <- time.Since(begin)
-			}()
-			synctest.Wait()
-			return done
+			defer synctest.Wait()
+			return b.followed(id, "format="+format, w)
 		}
-		of := agent.Request{Tenant: "default", Run: s.Run, Inference: 1}
+		of := agent.Request{Tenant: "default", Run: id, Inference: 1}
 		said := func(live *api.Live, kind agent.DeltaKind, text string) {
 			live.ReceiveDelta(of, agent.Delta{Kind: kind, Text: text})
 			time.Sleep(300 * time.Millisecond)
@@ -322,15 +262,12 @@ func TestLiveTextOfAnotherProcess(t *testing.T) {
 		// A buffered response has the whole of it where its client begins anew with each response, and ends then.
 		feed := api.NewPoll(still{}, counts, b.backend.Clock)
 		feed.Buffered = true
-		buffered := b.backend
-		buffered.Feed = feed
+		polls := b.backend.Feed
+		b.backend.Feed = feed
 		said(newLive(b.table), agent.DeltaText, "Half")
 		w = httptest.NewRecorder()
-		r := httptest.NewRequest(http.MethodGet, "/v1/runs/"+s.Run+"/events?format=canonical&cursor=0.1", nil)
-		r.Header.Set("Accept", "text/event-stream")
-		begin := time.Now()
-		api.Handler(buffered).ServeHTTP(held{w}, r)
-		require.Less(t, time.Since(begin), time.Second)
+		require.Less(t, <-b.followed(id, "format=canonical&cursor=0.1", held{w}), time.Second)
+		b.backend.Feed = polls
 		require.Regexp(t, `retry: 1000\nevent: text_delta\ndata: .*"delta":"Half"`, w.Body.String())
 
 		for format, to := range map[string]http.ResponseWriter{"journal": httptest.NewRecorder(), "canonical": held{httptest.NewRecorder()}} {
