@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,7 +21,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// A stream that ends before both messageStop and metadata came is no reply, wherever between two frames or within one it ends.
 // textOf is a piece of text, "" = of something else.
 func textOf(d agent.Delta) string {
 	if d.Kind != agent.DeltaText {
@@ -29,6 +29,7 @@ func textOf(d agent.Delta) string {
 	return d.Text
 }
 
+// A stream that ends before both messageStop and metadata came is no reply, wherever between two frames or within one it ends.
 func TestTruncatedStreams(t *testing.T) {
 	frames := blocks(bedrockfake.Text("a"), bedrockfake.ToolUse("a", "get", `{"x":1}`)).Frames()
 	for n := range frames {
@@ -47,13 +48,8 @@ func TestTruncatedStreams(t *testing.T) {
 func TestStreamWithoutStopOrMetadata(t *testing.T) {
 	whole := blocks(bedrockfake.Text("a")).Frames()
 	last := len(whole) - 1
-	m, _ := against(t, Config{Stream: true},
-		bedrockfake.Stream{Frames: whole[:last]},
-		bedrockfake.Stream{Frames: append(append([]bedrockfake.Frame{}, whole[:last-1]...), whole[last])})
-	for range 2 {
-		_, err := m.Generate(context.Background(), request())
-		requireClass(t, agent.ModelConnection, err)
-		require.Equal(t, "stream ended before the reply did", failureOf(t, err).Message)
+	for _, frames := range [][]bedrockfake.Frame{whole[:last], append(slices.Clone(whole[:last-1]), whole[last])} {
+		requireFailure(t, true, bedrockfake.Stream{Frames: frames}, agent.ModelConnection, "stream ended before the reply did")
 	}
 }
 
@@ -112,9 +108,7 @@ func TestStreamsThatMakeNoSense(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			m, _ := against(t, Config{Stream: true}, bedrockfake.Stream{Frames: tt.frames})
-			_, err := m.Generate(context.Background(), request())
-			requireClass(t, tt.class, err)
+			requireFailure(t, true, bedrockfake.Stream{Frames: tt.frames}, tt.class, "")
 		})
 	}
 }
@@ -124,8 +118,7 @@ func TestUnknownEvents(t *testing.T) {
 	for _, f := range blocks(bedrockfake.Text("a"), bedrockfake.ToolUse("a", "get", "{}")).Frames() {
 		frames = append(frames, f, bedrockfake.Event("hologram", map[string]int{"contentBlockIndex": 1}))
 	}
-	m, _ := against(t, Config{Stream: true}, bedrockfake.Stream{Frames: frames})
-	reply, err := m.Generate(context.Background(), request())
+	reply, err := generated(t, true, bedrockfake.Stream{Frames: frames})
 	require.NoError(t, err)
 	require.Equal(t, agent.Reply{Model: "m", Text: "a", StopReason: "tool_use", Calls: []agent.ReplyCall{call("a", "get", "{}")}}, reply)
 }
@@ -136,16 +129,13 @@ func TestBigStream(t *testing.T) {
 		pieces[i] = fmt.Sprintf("%d%s ", i, strings.Repeat("é", 100))
 	}
 	input := `{"x":"` + strings.Repeat("y", 1<<20) + `"}`
-	m, _ := against(t, Config{Stream: true}, blocks(bedrockfake.Text(pieces...), bedrockfake.ToolUse("a", "get", input[:1<<19], input[1<<19:])),
-		blocks(bedrockfake.Text(strings.Repeat("x", 8<<20), strings.Repeat("x", 8<<20), "x")))
-	reply, err := m.Generate(context.Background(), request())
+	reply, err := generated(t, true, blocks(bedrockfake.Text(pieces...), bedrockfake.ToolUse("a", "get", input[:1<<19], input[1<<19:])))
 	require.NoError(t, err)
 	require.Equal(t, strings.Join(pieces, ""), reply.Text)
 	require.Equal(t, []agent.ReplyCall{call("a", "get", input)}, reply.Calls)
 
-	_, err = m.Generate(context.Background(), request())
-	requireClass(t, agent.ModelInvalid, err)
-	require.Equal(t, "reply is larger than 16 MiB", failureOf(t, err).Message)
+	large := bedrockfake.Text(strings.Repeat("x", 8<<20), strings.Repeat("x", 8<<20), "x")
+	requireFailure(t, true, blocks(large), agent.ModelInvalid, "reply is larger than 16 MiB")
 }
 
 func TestContextEnds(t *testing.T) {
@@ -346,10 +336,13 @@ func FuzzAssembly(f *testing.F) {
 func TestPropertyAssembly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		inputs := rapid.SliceOfN(rapid.StringN(1, 12, -1), 1, 5).Draw(t, "inputs")
-		order := rapid.Permutation(places(len(inputs))).Draw(t, "order")
+		places := make([]int, len(inputs))
+		for i := range places {
+			places[i] = i
+		}
 		a := newAssembly("m", func(agent.Delta) {})
 		left := make([][]rune, len(inputs))
-		for _, i := range order {
+		for _, i := range rapid.Permutation(places).Draw(t, "order") {
 			left[i] = []rune(inputs[i])
 			require.NoError(t, a.addCall(int32(i), aws.String(fmt.Sprint(i)), aws.String("get"), ""))
 		}
@@ -371,14 +364,6 @@ func TestPropertyAssembly(t *testing.T) {
 			require.Equal(t, call(fmt.Sprint(i), "get", inputs[i]), c)
 		}
 	})
-}
-
-func places(n int) []int {
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
-	}
-	return all
 }
 
 // What was received before a stream broke off comes with the error: text, calls and reasoning whose blocks have ended.
@@ -429,17 +414,6 @@ func TestInterruptedReasoning(t *testing.T) {
 		_, err := m.Generate(context.Background(), request())
 		require.Equal(t, &agent.Reply{Model: "m", Text: "a", StopReason: policy.StopInterrupted}, failureOf(t, err).Partial, n)
 	}
-}
-
-// A model that is not there is not there the next moment either.
-func TestNotFoundLasts(t *testing.T) {
-	m, _ := against(t, Config{}, bedrockfake.Failure{Status: 404, Code: "ResourceNotFoundException"}, bedrockfake.Failure{Status: 503, Code: "ServiceUnavailableException"})
-	_, err := m.Generate(context.Background(), request())
-	requireClass(t, agent.ModelUnavailable, err)
-	require.True(t, failureOf(t, err).Lasting)
-	_, err = m.Generate(context.Background(), request())
-	requireClass(t, agent.ModelUnavailable, err)
-	require.False(t, failureOf(t, err).Lasting)
 }
 
 // Whoever listens hears text, reasoning and calls as they come.
