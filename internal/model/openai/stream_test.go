@@ -42,8 +42,6 @@ func TestEvents(t *testing.T) {
 		name, stream string
 		want         []event
 	}{
-		{"nothing", "", nil},
-		{"one", "data: a\n\n", []event{data("a")}},
 		{"two", "data: a\n\ndata: b\n\n", []event{data("a"), data("b")}},
 		{"lines", "data: a\ndata\ndata:  b\n\n", []event{data("a\n\n b")}},
 		{"name and others", "event: error\nid: 1\nretry: 2\nwhat: x\ndata: a\n\ndata: b\n\n", []event{{"error", []byte("a")}, data("b")}},
@@ -54,7 +52,6 @@ func TestEvents(t *testing.T) {
 		{"byte order mark", "\uFEFFdata: a\n\n", []event{data("a")}},
 		{"no blank line at the end", "data: a\n", []event{data("a")}},
 		{"cut line", "data: a\n\ndata: b", []event{data("a")}},
-		{"cut line behind a whole one", "data: a\ndata: b", []event{data("a")}},
 		{"empty data", "data\n\n", []event{{}}},
 	}
 	for _, tt := range tests {
@@ -274,10 +271,7 @@ func TestQuotedCalls(t *testing.T) {
 				body, err := json.Marshal(map[string]any{"error": map[string]string{"message": tt.message, "type": "api_error"}})
 				require.NoError(t, err)
 				serve := map[string]http.HandlerFunc{
-					"status 500": func(w http.ResponseWriter, _ *http.Request) {
-						w.WriteHeader(http.StatusInternalServerError)
-						_, _ = w.Write(body)
-					},
+					"status 500":    refusal(http.StatusInternalServerError, string(body)),
 					"in the stream": answer("text/event-stream", "data: "+string(body)+"\n\n"),
 					"in a document": answer("application/json", string(body)),
 				}[form]
@@ -292,32 +286,14 @@ func TestQuotedCalls(t *testing.T) {
 				require.True(t, reply.Calls[0].Repaired)
 				require.Equal(t, agent.Reply{Model: "m", Calls: reply.Calls, StopReason: "repaired"}, reply)
 
+				_, err = against(t, nil, refusal(http.StatusBadGateway, string(body))).Generate(context.Background(), r)
+				requireClass(t, agent.ModelServer, err) // which is not the status that servers report such a call with
 				r.Model.Repair = agent.RepairOff
 				_, err = against(t, nil, serve).Generate(context.Background(), r)
 				requireClass(t, agent.ModelServer, err)
 			})
 		}
 	}
-}
-
-// Only the status that servers report such a call with does.
-func TestQuotedCallsOfOtherStatuses(t *testing.T) {
-	r := request()
-	r.Model.Repair, r.Tools = agent.RepairOn, []agent.ToolSpec{{Name: "read"}}
-	_, err := against(t, nil, func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusBadGateway)
-		_, _ = io.WriteString(w, `{"error":"error parsing tool call: raw='{}}', err=x"}`)
-	}).Generate(context.Background(), r)
-	requireClass(t, agent.ModelServer, err)
-}
-
-// A model that is not there is not there the next moment either: it is asked once, and the next one may be.
-func TestNotFoundLasts(t *testing.T) {
-	_, err := against(t, nil, http.NotFound).Generate(context.Background(), request())
-	requireClass(t, agent.ModelUnavailable, err)
-	require.True(t, failureOf(t, err).Lasting)
-	_, err = against(t, nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }).Generate(context.Background(), request())
-	require.False(t, failureOf(t, err).Lasting)
 }
 
 // A reply that has said that it is over gets no call from an error behind it.
