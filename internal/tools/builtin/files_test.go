@@ -20,13 +20,13 @@ import (
 
 // folder is a root with tools on it, and a place outside that must stay as it is.
 type folder struct {
-	t       *testing.T
+	t       testing.TB
 	root    string
 	outside string
 	set     *tool.Set
 }
 
-func newFolder(t *testing.T) folder {
+func newFolder(t testing.TB) folder {
 	t.Helper()
 	top := t.TempDir()
 	f := folder{t: t, root: filepath.Join(top, "folder"), outside: filepath.Join(top, "outside")}
@@ -222,15 +222,12 @@ func FuzzPath(fz *testing.F) {
 	for _, seed := range []string{"out/secret.txt", "a/../../outside/secret.txt", "./ok.txt", "sub/up/secret.txt", "..", "\x00", "ok.txt/", "%2e%2e/outside"} {
 		fz.Add(seed)
 	}
-	top := fz.TempDir()
-	root := filepath.Join(top, "folder")
-	require.NoError(fz, os.MkdirAll(filepath.Join(root, "sub"), 0o755))
-	require.NoError(fz, os.Mkdir(filepath.Join(top, "outside"), 0o755))
-	require.NoError(fz, os.WriteFile(filepath.Join(top, "outside", "secret.txt"), []byte("secret"), 0o600))
-	require.NoError(fz, os.WriteFile(filepath.Join(root, "ok.txt"), []byte("ok"), 0o600))
-	require.NoError(fz, os.Symlink("../outside", filepath.Join(root, "out")))
-	require.NoError(fz, os.Symlink("../../outside", filepath.Join(root, "sub", "up")))
-	r := Root(root)
+	f := newFolder(fz)
+	f.write("ok.txt", "ok")
+	require.NoError(fz, os.Mkdir(filepath.Join(f.root, "sub"), 0o755))
+	f.link("../outside", "out")
+	f.link("../../outside", "sub/up")
+	r := Root(f.root)
 	fz.Fuzz(func(t *testing.T, path string) {
 		if clean, err := checkPath(path); err == nil {
 			require.True(t, filepath.IsLocal(clean))
