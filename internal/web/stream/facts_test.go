@@ -2,12 +2,16 @@ package stream_test
 
 import (
 	"encoding/json"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/stream"
 )
@@ -139,4 +143,140 @@ func TestDelegatedRunsSaySo(t *testing.T) {
 			require.Contains(t, string(live), `"initiatorId":"`+c.initiator+`"`)
 		})
 	}
+}
+
+// bodies is what a format makes of events, as JSON.
+func bodies(t *testing.T, f stream.Format, events []stream.Event) []string {
+	t.Helper()
+	encoded, err := f.Encode(events)
+	require.NoError(t, err)
+	var out []string
+	for _, e := range encoded {
+		body, err := jsonx.MarshalVerbatim(e.Body)
+		require.NoError(t, err)
+		out = append(out, strings.TrimSpace(string(body)))
+	}
+	return out
+}
+
+// How an attempt ends, in the words of both protocols.
+func TestProtocolEnds(t *testing.T) {
+	broke := &run.RunError{Code: run.CodeInternal, Message: "it broke"}
+	for reason, want := range map[run.Reason][2]string{
+		run.ReasonCancelled:                          {`{"type":"RUN_ERROR","timestamp":3000,"message":"the run was cancelled","code":"CANCELLED"}`, `{"type":"abort","reason":"the run was cancelled"}`},
+		run.ReasonError:                              {`{"type":"RUN_ERROR","timestamp":3000,"message":"it broke","code":"ERROR"}`, `{"type":"finish","finishReason":"error"}`},
+		run.ReasonMaxRounds:                          {`{"type":"RUN_FINISHED","timestamp":3000,"threadId":"r","runId":"r","outcome":{"type":"success"}}`, `{"type":"finish","finishReason":"length"}`},
+		run.Stopped(policy.StopTimeout):              {"", `{"type":"finish","finishReason":"length"}`},
+		run.Stopped(policy.StopTokens):               {"", `{"type":"finish","finishReason":"length"}`},
+		run.Stopped(policy.StopOnTool):               {"", `{"type":"finish","finishReason":"tool-calls"}`},
+		run.Stopped(policy.StopContains):             {"", `{"type":"finish","finishReason":"stop"}`},
+		run.Stopped(policy.StopConsecutiveErrors):    {"", `{"type":"finish","finishReason":"error"}`},
+		run.Stopped(policy.StopLoop):                 {"", `{"type":"finish","finishReason":"error"}`},
+		run.Stopped("whatever"):                      {"", `{"type":"finish","finishReason":"other"}`},
+		run.ReasonPluginRequested:                    {"", `{"type":"finish","finishReason":"other"}`},
+		run.ReasonNaturalEnd:                         {"", `{"type":"finish","finishReason":"stop"}`},
+		run.Stopped(string(run.CodeTokensExhausted)): {"", `{"type":"finish","finishReason":"length"}`},
+	} {
+		end := run.Finished{Reason: reason, OpenText: "not run"}
+		if reason == run.ReasonError {
+			end.Error = broke
+		}
+		events := begun(t, run.Resumed{}, settledCall(), run.Replied{Inference: 2, Model: "m", Requests: 1, Text: "Done."}, end)
+		if want[0] != "" {
+			told := bodies(t, stream.Agui, events)
+			require.Equal(t, want[0], told[len(told)-1])
+		}
+		told := bodies(t, stream.Aisdk, events)
+		require.Equal(t, want[1], told[len(told)-1])
+		require.Equal(t, reason == run.ReasonError, slices.Contains(told, `{"type":"error","errorText":"it broke"}`))
+	}
+}
+
+// What people say closes the call that asked them.
+func TestAisdkDecisions(t *testing.T) {
+	decided := func(a run.DecisionAction) run.Event {
+		return run.Decided{Slot: 1, Call: "c1", Approval: "a1", Action: a, By: "user:ana", Digest: "d", Text: "no"}
+	}
+	for action, want := range map[run.DecisionAction]string{
+		run.ActionApprove: `{"type":"tool-output-available","toolCallId":"fc_c1","dynamic":true,"output":{"action":"approve","by":"user:ana","approval":"a1"}}`,
+		run.ActionDeny:    `{"type":"tool-output-denied","toolCallId":"fc_c1"}`,
+		run.ActionCancel:  `{"type":"tool-output-denied","toolCallId":"fc_c1"}`,
+	} {
+		require.Contains(t, bodies(t, stream.Aisdk, begun(t, run.Resumed{}, decided(action))), want)
+	}
+}
+
+// A conversation in the protocol's messages: a reply is one, under the id it was told with.
+func TestAguiConversation(t *testing.T) {
+	entries := [][]run.Event{
+		{run.RunStarted{Tenant: "t", Run: "r", Agent: "a", Owner: "o", MaxInteractions: 9, Messages: []run.UserBlock{
+			{Block: run.Text{Text: "go"}}, {Block: run.Media{Name: "a.png", MediaType: "image/png", Data: "eA=="}},
+		}}},
+		{run.Replied{
+			Inference: 1, Model: "m", Requests: 1, Text: "I look.", Reasoning: []run.RepliedReasoning{{Reasoning: run.Reasoning{Text: "hm"}}},
+			Calls: []run.RepliedCall{{ID: "c1", Name: "look", Input: json.RawMessage(`{"a":1}`), Effect: run.EffectRead}, {ID: "c2", Name: "look", Input: json.RawMessage(`{}`), Effect: run.EffectRead}},
+		}},
+		{run.CallFinished{Call: "c1", Ran: true, Content: "seen"}, run.CallFinished{Call: "c2", Ran: true, Content: "dark", IsError: true}},
+		{run.Replied{Inference: 2, Model: "m", Requests: 1, Text: "Done."}},
+		{run.Evicted{Total: 1, Summary: "They said go."}},
+	}
+	var events []stream.Event
+	var state run.AgentState
+	told := map[string]bool{}
+	for i, facts := range entries {
+		var err error
+		events, state, err = stream.Events(&agent.Definition{}, state, run.Entry{Seq: int64(i), Writer: "w", Time: time.Unix(int64(i), 0), Events: facts})
+		require.NoError(t, err)
+		for _, body := range bodies(t, stream.Agui, events) {
+			var e struct{ MessageID string }
+			require.NoError(t, json.Unmarshal([]byte(body), &e))
+			if e.MessageID != "" {
+				told[e.MessageID] = true
+			}
+		}
+	}
+	snapshot := bodies(t, stream.Agui, events)
+	require.Equal(t, []string{`{"type":"MESSAGES_SNAPSHOT","timestamp":4000,"messages":[` +
+		`{"id":"m0.0_1","role":"user","content":"[image/png a.png]"},` +
+		`{"id":"m1.0_r0","role":"reasoning","content":"hm"},` +
+		`{"id":"m1.0","role":"assistant","content":"I look.","toolCalls":[{"id":"c1","type":"function","function":{"name":"look","arguments":"{\"a\":1}"}},` +
+		`{"id":"c2","type":"function","function":{"name":"look","arguments":"{}"}}]},` +
+		`{"id":"result_c1","role":"tool","content":"seen","toolCallId":"c1"},` +
+		`{"id":"result_c2","role":"tool","content":"dark","toolCallId":"c2","error":"dark"},` +
+		`{"id":"m3.0","role":"assistant","content":"Done."}]}`}, snapshot)
+	require.Equal(t, map[string]bool{"m1.0_r0": true, "m1.0": true, "result_c1": true, "result_c2": true, "m3.0": true}, told,
+		"what was told has the ids that the conversation has")
+}
+
+func TestWire(t *testing.T) {
+	for _, name := range stream.Formats() {
+		want := stream.Wire{}
+		if name == "aisdk" {
+			want = stream.Wire{Header: "x-vercel-ai-ui-message-stream", Value: "v1", Last: "[DONE]"}
+		}
+		require.Equal(t, want, stream.Format(name).Wire())
+	}
+}
+
+// What tools change of the state they share is told as a JSON Patch in both protocols.
+func TestProtocolState(t *testing.T) {
+	var events []stream.Event
+	var state run.AgentState
+	for i, facts := range [][]run.Event{
+		{run.RunStarted{Tenant: "t", Run: "r", Agent: "a", Owner: "o", MaxInteractions: 9, Messages: []run.UserBlock{{Block: run.Text{Text: "go"}}}}},
+		{run.Replied{
+			Inference: 1, Model: "m", Requests: 1,
+			Calls: []run.RepliedCall{{ID: "c1", Name: "look", Input: json.RawMessage(`{}`), Effect: run.EffectRead}},
+		}},
+		{run.CallFinished{Call: "c1", Ran: true, Content: "seen", Patch: []run.Patch{{Path: "/a~1b", Value: json.RawMessage(`3`)}}}},
+	} {
+		var err error
+		events, state, err = stream.Events(&agent.Definition{}, state, run.Entry{Seq: int64(i), Writer: "w", Events: facts})
+		require.NoError(t, err)
+	}
+	const patch = `[{"op":"add","path":"/a~1b","value":3}]`
+	told := strings.Join(bodies(t, stream.Agui, events), "\n")
+	require.Contains(t, told, `{"type":"STATE_DELTA",`)
+	require.Contains(t, told, `"delta":`+patch+`}`)
+	require.Contains(t, bodies(t, stream.Aisdk, events), `{"type":"data-state-delta","data":{"delta":`+patch+`}}`)
 }
