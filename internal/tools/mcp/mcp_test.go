@@ -148,15 +148,10 @@ func TestGivingUpOnAConnection(t *testing.T) {
 // A definition that is not what the run is pinned to is told from one that is, before anything is sent.
 func TestChangedDefinitions(t *testing.T) {
 	base := `{"name":"echo","title":"Echo","description":"d","inputSchema":{"type":"object","properties":{"a":{"type":"string","maxLength":9007199254740993}}},"outputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}`
-	digest := func(t *testing.T, definition string) string {
-		p := newPeer(t)
-		p.tools = func(ask) string { return `{"tools":[` + definition + `]}` }
-		got, err := over(t, p).list()
-		require.NoError(t, err)
-		require.Len(t, got.Tools, 1, got.Left)
-		return got.Tools[0].Digest
-	}
-	pinned := digest(t, base)
+	listed, err := overAnswering(t, base, "").list()
+	require.NoError(t, err)
+	require.Len(t, listed.Tools, 1, listed.Left)
+	pinned := listed.Tools[0].Digest
 	for name, c := range map[string]struct {
 		definition string
 		same       bool
@@ -340,12 +335,8 @@ func TestLiesAboutOutput(t *testing.T) {
 		"unreadable": {`{"type":"nothing"}`, `{"content":[],"structuredContent":{}}`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPeer(t)
-			p.tools = func(ask) string {
-				return `{"tools":[` + strings.TrimSuffix(echo, "}") + `,"outputSchema":` + c.schema + `}]}`
-			}
-			p.calling(func(w http.ResponseWriter, a ask) { p.result(w, a, c.result) })
-			got, err := over(t, p).call("echo", tool.Call{})
+			tools := strings.TrimSuffix(echo, "}") + `,"outputSchema":` + c.schema + `}`
+			got, err := overAnswering(t, tools, c.result).call("echo", tool.Call{})
 			require.NoError(t, err)
 			require.Equal(t, c.note != "", strings.Contains(got.Content, "[the result is not what the tool's outputSchema promises: "), got.Content)
 			require.Contains(t, got.Content, c.note)
@@ -355,11 +346,8 @@ func TestLiesAboutOutput(t *testing.T) {
 
 // Text that a model or a person reads hides nothing; what means something else then is not used.
 func TestHiddenTextInDefinitions(t *testing.T) {
-	p := newPeer(t)
-	p.tools = func(ask) string {
-		return `{"tools":[{"name":"echo","title":"T\u200b","description":"safe\u202eevil\u0007\nnext","inputSchema":{"type":"object","properties":{"a":{"type":"string","description":"x\u2066y"}}}}]}`
-	}
-	got, err := over(t, p).list()
+	got, err := overAnswering(t, `{"name":"echo","title":"T\u200b","description":"safe\u202eevil\u0007\nnext",
+		"inputSchema":{"type":"object","properties":{"a":{"type":"string","description":"x\u2066y"}}}}`, "").list()
 	require.NoError(t, err)
 	require.Equal(t, "safe<U+202E>evil<U+0007>\nnext", got.Tools[0].Description)
 	require.Equal(t, "T<U+200B>", got.Tools[0].Hints.Title)

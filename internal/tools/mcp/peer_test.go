@@ -182,7 +182,24 @@ func open(t *testing.T, c mcp.Config, s agent.MCPServer) *rig {
 	t.Helper()
 	remote, err := mcp.New(c)
 	require.NoError(t, err)
-	return &rig{t: t, server: s, session: remote.Open("acme", &agent.Definition{MCP: []agent.MCPServer{s}})}
+	r := openOf(remote, s)
+	r.t = t
+	return r
+}
+
+func openOf(remote *mcp.Remote, s agent.MCPServer) *rig {
+	return &rig{server: s, session: remote.Open("acme", &agent.Definition{MCP: []agent.MCPServer{s}})}
+}
+
+// overAnswering is an invocation against a server that lists these tools, "" = the tool echo, and answers calls with a result.
+func overAnswering(t *testing.T, tools, result string, change ...func(*mcp.Config, *agent.MCPServer)) *rig {
+	t.Helper()
+	p := newPeer(t)
+	if tools != "" {
+		p.tools = func(ask) string { return `{"tools":[` + tools + `]}` }
+	}
+	p.calling(func(w http.ResponseWriter, a ask) { p.result(w, a, result) })
+	return over(t, p, change...)
 }
 
 func within(d time.Duration) func(*mcp.Config, *agent.MCPServer) {

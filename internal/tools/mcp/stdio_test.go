@@ -44,17 +44,12 @@ func speak(mood string) {
 		if mood == a.Method+" hangs" {
 			select {}
 		}
-		switch a.Method {
-		case "server/discover":
-			fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}}`+"\n", a.ID)
-		case "tools/list":
-			fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[%s]}}`+"\n", a.ID, echo)
-			if mood == "deaf" {
-				select {}
-			}
-		case "tools/call":
+		if a.Method == "tools/call" {
 			moody(mood, a)
-			fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":%q}]}}`+"\n", a.ID, "token "+os.Getenv("TOKEN"))
+		}
+		fmt.Println(strings.Replace(speaks(a), "hello", "token "+os.Getenv("TOKEN"), 1))
+		if mood == "deaf" && a.Method == "tools/list" {
+			select {}
 		}
 	}
 }
@@ -82,14 +77,19 @@ func started(t *testing.T, mood string) *rig {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	before := goleak.IgnoreCurrent()
-	c := mcp.Config{Clock: clock.System(), Start: programs(), Secrets: vault{}}
 	limit := time.Minute
 	if strings.Contains(mood, " hangs") && !strings.Contains(mood, "call") {
 		limit = 2 * time.Second
 	}
-	r := open(t, c, agent.MCPServer{
-		Name: "s", Command: []string{self, "-test.run=^$"}, Env: map[string]string{"PEER_MOOD": mood, "TOKEN": "${secret:key}"}, Timeout: limit,
+	return running(t, limit, "PEER_MOOD", mood, self, "-test.run=^$")
+}
+
+// running is a program with a secret and another variable.
+func running(t *testing.T, limit time.Duration, name, value string, command ...string) *rig {
+	t.Helper()
+	before := goleak.IgnoreCurrent()
+	r := open(t, mcp.Config{Clock: clock.System(), Start: programs(), Secrets: vault{}}, agent.MCPServer{
+		Name: "s", Command: command, Env: map[string]string{name: value, "TOKEN": "${secret:key}"}, Timeout: limit,
 	})
 	t.Cleanup(func() { r.session.Close(); requireNoLeak(t, before) })
 	return r
@@ -155,13 +155,7 @@ func TestProgramsThatAreNoServers(t *testing.T) {
 		"echo 'Error: stuck' >&2; sleep 60":                                         "it did not answer within 2s: context deadline exceeded; the program said: Error: stuck",
 	} {
 		t.Run(script[:min(len(script), 30)], func(t *testing.T) {
-			before := goleak.IgnoreCurrent()
-			c := mcp.Config{Clock: clock.System(), Start: programs(), Secrets: vault{}}
-			r := open(t, c, agent.MCPServer{
-				Name: "s", Command: []string{"sh", "-c", script}, Env: map[string]string{"TOKEN": "${secret:key}", "PATH": os.Getenv("PATH")}, Timeout: 2 * time.Second,
-			})
-			t.Cleanup(func() { r.session.Close(); requireNoLeak(t, before) })
-			_, err := r.list()
+			_, err := running(t, 2*time.Second, "PATH", os.Getenv("PATH"), "sh", "-c", script).list()
 			require.ErrorContains(t, err, says)
 			require.NotContains(t, err.Error(), "hunter2")
 		})
