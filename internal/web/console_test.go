@@ -193,7 +193,8 @@ func TestConsoleShowsPictures(t *testing.T) {
 	all := []policy.Spoken{media("image/png", png), media("image/png", "<svg onload=alert(1)>"), media("image/svg+xml", "<svg/>"), media("text/plain", "hi")}
 	all = append(all, policy.Spoken{Message: run.Message{Role: run.RoleUser, Block: run.Media{MediaType: "image/gif", Blob: "digest"}}})
 	w.console("user:ana", func(c *web.Console) {
-		c.Read, c.Conversation = runs{run: api.Run{ID: id, Agent: "payer", Status: run.RunDone}}, func(context.Context, string) ([]policy.Spoken, error) { return all, nil }
+		c.Read = runs{run: api.Run{ID: id, Agent: "payer", Status: run.RunDone}}
+		c.Conversation = func(context.Context, string) ([]policy.Spoken, error) { return all, nil }
 		c.Blob = func(_ context.Context, digest string) ([]byte, error) { return []byte("GIF89a" + digest), nil }
 	})
 	page := w.do("GET", w.server.URL+"/runs/"+id, nil)

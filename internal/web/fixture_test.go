@@ -247,7 +247,9 @@ func (f *fakeDesk) Decide(ctx context.Context, r approval.DecisionInput) (approv
 	return f.Desk.Decide(ctx, r)
 }
 
-func (f *fakeDesk) RecordUnmasking(ctx context.Context, tenant, id string, by policy.Principal, via approval.Via) error {
+func (f *fakeDesk) RecordUnmasking(
+	ctx context.Context, tenant, id string, by policy.Principal, via approval.Via,
+) error {
 	if f.record != nil {
 		return f.record
 	}

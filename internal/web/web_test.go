@@ -166,8 +166,8 @@ func TestB5Headers(t *testing.T) {
 	}
 }
 
-// A form is sent by this page alone: nothing of another site, of another link or of another person is taken (TestBadForms has
-// what else is not).
+// A form is sent by this page alone: nothing of another site, of another link or of another person is taken. TestBadForms
+// has what else is not.
 func TestB6ForeignForms(t *testing.T) {
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
@@ -309,7 +309,8 @@ func TestB6UnknownAndForeignAnswerAlike(t *testing.T) {
 	delete(w.people, "user:joe")
 	for name, other := range map[string]string{
 		"empty": w.server.URL + link.Path, "changed": at[:len(at)-1] + "A",
-		"a request that is not there": w.newLink(gone, "user:ana"), "another tenant": w.newLink(foreign, "user:ana"), "somebody who left": joe, "nobody": w.newLink(a, "user:nobody"),
+		"a request that is not there": w.newLink(gone, "user:ana"), "another tenant": w.newLink(foreign, "user:ana"),
+		"somebody who left": joe, "nobody": w.newLink(a, "user:nobody"),
 	} {
 		for _, method := range []string{"GET", "POST"} {
 			var form url.Values

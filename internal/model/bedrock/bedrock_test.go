@@ -182,7 +182,8 @@ func TestMalformedInput(t *testing.T) {
 }
 
 func TestCitedText(t *testing.T) {
-	reply, err := generated(t, false, bedrockfake.Body{Type: "application/json", Text: `{"output":{"message":{"role":"assistant","content":[
+	reply, err := generated(t, false, bedrockfake.Body{Type: "application/json", Text: `{
+		"output":{"message":{"role":"assistant","content":[
 		{"citationsContent":{"content":[{"text":"a"},{"text":"b"}],"citations":[{"title":"t"}]}}]}},"stopReason":"end_turn"}`})
 	require.NoError(t, err)
 	require.Equal(t, agent.Reply{Model: "m", Text: "ab", StopReason: "end_turn"}, reply)
@@ -278,7 +279,7 @@ func TestRefusals(t *testing.T) {
 				_, err := m.Generate(context.Background(), request())
 				requireClass(t, tt.class, err)
 				require.Equal(t, tt.message, failureOf(t, err).Message)
-				require.Equal(t, tt.status == 404, failureOf(t, err).Lasting, "a model that is not there is not there the next moment either")
+				require.Equal(t, tt.status == 404, failureOf(t, err).Lasting, "a model that is not there stays away")
 				require.Len(t, server.Requests(), 1, "the SDK must not retry by itself")
 				var asks interface{ RetryAfter() time.Duration }
 				require.ErrorAs(t, failureOf(t, err).Cause, &asks)

@@ -163,12 +163,14 @@ func TestReasoningThatIsNotSent(t *testing.T) {
 		messages []run.Message
 		want     []string
 	}{
-		{"one's own", []run.Message{ask("q"), thinks(own), say("a"), ask("r")}, []string{q, the("assistant", sentOwn, text("a")), r}},
+		{"one's own", []run.Message{ask("q"), thinks(own), say("a"), ask("r")},
+			[]string{q, the("assistant", sentOwn, text("a")), r}},
 		{"another model's", []run.Message{ask("q"), thinks(signed("m2", "hm", "s")), say("a"), ask("r")}, []string{q, a, r}},
 		{"another provider's", []run.Message{ask("q"), thinks(foreign), say("a"), ask("r")}, []string{q, a, r}},
 		{"unsigned", []run.Message{ask("q"), thinks(signed("m", "hm", "")), say("a"), ask("r")}, []string{q, a, r}},
 		{"alone", []run.Message{ask("q"), thinks(own), ask("r")}, []string{the("user", text("q"), text("r"))}},
-		{"with a blank", []run.Message{ask("q"), thinks(own), say(" "), ask("r")}, []string{the("user", text("q"), text("r"))}},
+		{"with a blank", []run.Message{ask("q"), thinks(own), say(" "), ask("r")},
+			[]string{the("user", text("q"), text("r"))}},
 		{"behind a text", []run.Message{ask("q"), say("a"), thinks(own), ask("r")}, []string{q, a, r}},
 		{"before the user speaks again", []run.Message{ask("q"), say("a"), thinks(own), ask("r"), say("b"), ask("s")},
 			[]string{q, a, r, the("assistant", text("b")), the("user", text("s"))}},
@@ -177,7 +179,8 @@ func TestReasoningThatIsNotSent(t *testing.T) {
 			the("user", `{"toolResult":{"toolUseId":"a","content":[{"text":"1"}]}}`),
 		}},
 		{"at the end", []run.Message{ask("q"), thinks(own)}, []string{q}},
-		{"at the beginning", []run.Message{thinks(own), say("a"), ask("q")}, []string{the("user", text(opening)), the("assistant", sentOwn, text("a")), q}},
+		{"at the beginning", []run.Message{thinks(own), say("a"), ask("q")},
+			[]string{the("user", text(opening)), the("assistant", sentOwn, text("a")), q}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

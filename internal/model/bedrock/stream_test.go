@@ -49,7 +49,8 @@ func TestStreamWithoutStopOrMetadata(t *testing.T) {
 	whole := blocks(bedrockfake.Text("a")).Frames()
 	last := len(whole) - 1
 	for _, frames := range [][]bedrockfake.Frame{whole[:last], append(slices.Clone(whole[:last-1]), whole[last])} {
-		requireFailure(t, true, bedrockfake.Stream{Frames: frames}, agent.ModelConnection, "stream ended before the reply did")
+		broken := bedrockfake.Stream{Frames: frames}
+		requireFailure(t, true, broken, agent.ModelConnection, "stream ended before the reply did")
 	}
 }
 
@@ -129,7 +130,8 @@ func TestBigStream(t *testing.T) {
 		pieces[i] = fmt.Sprintf("%d%s ", i, strings.Repeat("é", 100))
 	}
 	input := `{"x":"` + strings.Repeat("y", 1<<20) + `"}`
-	reply, err := generated(t, true, blocks(bedrockfake.Text(pieces...), bedrockfake.ToolUse("a", "get", input[:1<<19], input[1<<19:])))
+	use := bedrockfake.ToolUse("a", "get", input[:1<<19], input[1<<19:])
+	reply, err := generated(t, true, blocks(bedrockfake.Text(pieces...), use))
 	require.NoError(t, err)
 	require.Equal(t, strings.Join(pieces, ""), reply.Text)
 	require.Equal(t, []agent.ReplyCall{call("a", "get", input)}, reply.Calls)

@@ -255,7 +255,7 @@ func TestStatuses(t *testing.T) {
 			_, err := against(t, nil, refusal(tt.status, tt.body)).Generate(context.Background(), request())
 			requireClass(t, tt.class, err)
 			require.Equal(t, tt.message, failureOf(t, err).Message)
-			require.Equal(t, tt.status == 404, failureOf(t, err).Lasting, "a model that is not there is not there the next moment either")
+			require.Equal(t, tt.status == 404, failureOf(t, err).Lasting, "a model that is not there stays away")
 		})
 	}
 }

@@ -161,8 +161,10 @@ func TestQuestionsHoldNoSecrets(t *testing.T) {
 
 // A tool whose definition has a secret in what the model and the journal see word for word is left out, and the reason has none either.
 func TestDefinitionsHoldNoSecrets(t *testing.T) {
-	all, err := overAnswering(t, echo+`,{"name":"t","inputSchema":{"type":"object","properties":{"k":{"default":"hunter2"}}}},
-		{"name":"hunter2","inputSchema":{"type":"object"}},{"name":"hunter2 !","inputSchema":{"type":"object"}}`, "", withKey).list()
+	all, err := overAnswering(t, echo+`,
+		{"name":"t","inputSchema":{"type":"object","properties":{"k":{"default":"hunter2"}}}},
+		{"name":"hunter2","inputSchema":{"type":"object"}},{"name":"hunter2 !","inputSchema":{"type":"object"}}`,
+		"", withKey).list()
 	require.NoError(t, err)
 	require.Len(t, all.Tools, 1)
 	require.Len(t, all.Left, 3)
@@ -172,7 +174,8 @@ func TestDefinitionsHoldNoSecrets(t *testing.T) {
 
 // What is noted of a result quotes the server, too.
 func TestNotesHoldNoSecrets(t *testing.T) {
-	res, err := overAnswering(t, `{"name":"echo","inputSchema":{"type":"object"},"outputSchema":{"type":"object","required":["hunter2"]}}`,
+	res, err := overAnswering(t,
+		`{"name":"echo","inputSchema":{"type":"object"},"outputSchema":{"type":"object","required":["hunter2"]}}`,
 		`{"content":[],"structuredContent":{}}`, withKey).call("echo", tool.Call{})
 	require.NoError(t, err)
 	require.Contains(t, res.Content, "outputSchema promises")

@@ -64,9 +64,10 @@ func newHouse(t *testing.T, effect run.Effect) *house {
 	})})
 	require.NoError(t, err)
 	h.Machine, err = local.New(local.Config{
-		Table: store.NewMemory(), Blobs: h.blobs, Model: h, Tools: h, Clock: c, IDs: ids.Seeded(c, 1), Executions: &asl.MemoryStore{},
-		Agents:  func(string) (*agent.Definition, bool) { return &h.def, true },
-		Remotes: runtime.Remotes{agent.KindMCP: remote}, Trusts: func(string, string) {},
+		Table: store.NewMemory(), Blobs: h.blobs, Model: h, Tools: h, Clock: c, IDs: ids.Seeded(c, 1),
+		Executions: &asl.MemoryStore{},
+		Agents:     func(string) (*agent.Definition, bool) { return &h.def, true },
+		Remotes:    runtime.Remotes{agent.KindMCP: remote}, Trusts: func(string, string) {},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, h.Engine.Close()) })
@@ -82,7 +83,9 @@ func newHouse(t *testing.T, effect run.Effect) *house {
 // run runs the agent until the run waits or is over.
 func (h *house) run() run.AgentState {
 	h.t.Helper()
-	s, err := h.Starter.Start(h.t.Context(), runtime.Start{Tenant: "acme", Agent: &h.def, Message: []run.UserBlock{{Block: run.Text{Text: "Work."}}}})
+	s, err := h.Starter.Start(h.t.Context(), runtime.Start{
+		Tenant: "acme", Agent: &h.def, Message: []run.UserBlock{{Block: run.Text{Text: "Work."}}},
+	})
 	require.NoError(h.t, err)
 	for {
 		l, err := h.Ports.Journal.Load(h.t.Context(), "acme", s.Run)

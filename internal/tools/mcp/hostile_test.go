@@ -249,9 +249,12 @@ func TestHostileDefinitions(t *testing.T) {
 		"10 MB":        {`{"name":"x","inputSchema":{"type":"object","description":"` + lines(10<<20, "a") + `"}}`, "x", "its definition has 10485821 bytes, want at most 65536"},
 		"key twice":    {`{"name":"x","name":"echo","inputSchema":{"type":"object"}}`, "echo", "its definition cannot be read"},
 		"listed twice": {echo, "echo", "the server lists it twice; the first one counts"},
-		"long name":    {`{"name":"` + long + `","inputSchema":{"type":"object"}}`, long, "its name is too long: s." + long + " has 65 characters, want at most 64"},
-		"no tool":      {`"echo"`, "", "its definition is none"},
-		"null":         {`null`, "", "its name cannot be that of a tool"},
+		"long name": {
+			`{"name":"` + long + `","inputSchema":{"type":"object"}}`, long,
+			"its name is too long: s." + long + " has 65 characters, want at most 64",
+		},
+		"no tool": {`"echo"`, "", "its definition is none"},
+		"null":    {`null`, "", "its name cannot be that of a tool"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := overAnswering(t, echo+`,`+c.tool, "").list()

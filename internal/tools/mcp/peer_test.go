@@ -191,7 +191,7 @@ func openOf(remote *mcp.Remote, s agent.MCPServer) *rig {
 	return &rig{server: s, session: remote.Open("acme", &agent.Definition{MCP: []agent.MCPServer{s}})}
 }
 
-// overAnswering is an invocation against a server that lists these tools, "" = the tool echo, and answers calls with a result.
+// overAnswering is an invocation against a server that lists these tools, "" = echo, and answers calls with a result.
 func overAnswering(t *testing.T, tools, result string, change ...func(*mcp.Config, *agent.MCPServer)) *rig {
 	t.Helper()
 	p := newPeer(t)

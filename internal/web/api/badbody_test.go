@@ -316,7 +316,7 @@ func TestGoodBodies(t *testing.T) {
 	}
 }
 
-// A route that takes a body, or a key of one, that is in no table fails, and so does a table of what a route does not read.
+// A route that takes a body, or a key of one, that is in no table fails, and so does a table of what no route reads.
 func TestBadBodiesAreComplete(t *testing.T) {
 	d, code := readDocument(t), ""
 	files, err := filepath.Glob("*.go")
@@ -334,7 +334,7 @@ func TestBadBodiesAreComplete(t *testing.T) {
 		require.Equal(t, d.body(op) != nil, has, op)
 	}
 	for op, of := range bodies {
-		// The schema of that name has what the type has (TestSchemasHaveWhatTheTypesHave), and the server takes what it takes.
+		// The schema of that name has what the type has (TestSchemasHaveWhatTheTypesHave), and the server takes that.
 		ref := d.body(op).Schema.GetReference()
 		require.Equal(t, strings.TrimPrefix(ref, componentPrefix), reflect.TypeOf(of.into).Name(), op)
 		var in, shown []string
@@ -353,7 +353,8 @@ func TestBadBodiesAreComplete(t *testing.T) {
 		}
 		require.ElementsMatch(t, badinput.Keys(reflect.TypeOf(of.into), of.opaque...), in, op)
 	}
-	require.ElementsMatch(t, []string{"/type", "/text", "/name", "/mediaType", "/data", "/blob"}, badinput.Keys(api.BlockType))
+	of := []string{"/type", "/text", "/name", "/mediaType", "/data", "/blob"} // a message's block
+	require.ElementsMatch(t, of, badinput.Keys(api.BlockType))
 }
 
 // place is one in a list.

@@ -121,7 +121,8 @@ func (zeros) Read(p []byte) (int, error) {
 // An upload that is cut short leaves nothing, not even half a file, and a failing store is not the client's fault.
 func TestUploadThatBreaks(t *testing.T) {
 	b := newBench(t, pay)
-	got := b.uploaded(digest, int64(len(file))+1, io.MultiReader(bytes.NewReader(file), iotest.ErrReader(io.ErrUnexpectedEOF)))
+	cut := io.MultiReader(bytes.NewReader(file), iotest.ErrReader(io.ErrUnexpectedEOF))
+	got := b.uploaded(digest, int64(len(file))+1, cut)
 	require.Contains(t, problemIn(t, got, http.StatusBadRequest, api.InvalidRequest).Detail, "read the body")
 	_, err := b.Ports.Blobs.Size(t.Context(), local.Tenant, digest)
 	require.ErrorIs(t, err, store.ErrNoBlob)

@@ -30,7 +30,8 @@ var ring = func() *secrets.Ring {
 func bearer(run, call string, left time.Duration) string { return bearerOf(ring, run, call, left) }
 
 func bearerOf(r *secrets.Ring, run, call string, left time.Duration) string {
-	return secrets.Token(r, secrets.Claim{Tenant: local.Tenant, Run: run, Call: call, Expires: clock.System().Now().Add(left)})
+	ends := clock.System().Now().Add(left)
+	return secrets.Token(r, secrets.Claim{Tenant: local.Tenant, Run: run, Call: call, Expires: ends})
 }
 
 const asks = `{"calls": [{"id": "c1", "name": "ask", "input": {}}]}
@@ -83,7 +84,8 @@ func TestCallbacksThatAreNotRight(t *testing.T) {
 	stranger, err := secrets.Parse(`{"id":"k1","key":"ffffffffffffffffffffffffffffffff"}`)
 	require.NoError(t, err)
 	bad := []string{
-		"x", good[:len(good)-1], good + "A", good[1:], bearer(noRun, "c1", time.Hour), elsewhere, good + "=", strings.Repeat("A", 513),
+		"x", good[:len(good)-1], good + "A", good[1:], good + "=", strings.Repeat("A", 513),
+		bearer(noRun, "c1", time.Hour), elsewhere,
 		bearerOf(stranger, run.ID, "c1", time.Hour), bearerOf(stranger, run.ID, "c1", -time.Hour),
 	}
 	for i := range good {

@@ -197,7 +197,8 @@ func TestApproversOfEveryPolicy(t *testing.T) {
 	id := child.Waiting[0].Approval
 	for _, who := range []string{"user:a,group:own", "user:b,group:operators", "user:c"} {
 		for _, body := range []string{`{"action":"approve"}`, `{"action":"edit","args":{"amount":1}}`} {
-			problemIn(t, b.do("POST /v1/approvals/"+id+"/decision", body, api.AsHeader, who), http.StatusForbidden, api.NotAllowed)
+			got := b.do("POST /v1/approvals/"+id+"/decision", body, api.AsHeader, who)
+			problemIn(t, got, http.StatusForbidden, api.NotAllowed)
 		}
 	}
 	require.Equal(t, http.StatusOK, b.do("POST /v1/approvals/"+id+"/decision", `{"action":"approve"}`, api.AsHeader, "user:d,group:own,group:operators").status)

@@ -143,8 +143,8 @@ func payments(amounts ...int) string {
 // there. The claim counts the decisions on record against the pinned policy, for every call that they cover, and the
 // call is asked about again.
 func TestAForgedRequestLetsNothingRun(t *testing.T) {
-	const two = `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 5}}, {"id": "c2", "name": "pay", "input": {"amount": 6}}]}` +
-		"\n" + `{"text": "Paid."}`
+	const two = `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 5}}, ` +
+		`{"id": "c2", "name": "pay", "input": {"amount": 6}}]}` + "\n" + `{"text": "Paid."}`
 	for _, of := range []struct {
 		mode  agent.PermissionMode
 		scope agent.Scope
@@ -322,7 +322,9 @@ func (b *bench) rewrite(it store.Item, change func(body map[string]any)) {
 func TestAForgedCoverGrantsNothing(t *testing.T) {
 	for _, mode := range []agent.PermissionMode{agent.ModeSuspendAndReplay, agent.ModeBlockAndRetry} {
 		t.Run(string(mode), func(t *testing.T) {
-			b := newBench(t, payments(5, 9, 5), payAsks(agent.Rule{}, func(p *agent.Permission) { p.Mode, p.Grants = mode, agent.GrantsStanding }))
+			b := newBench(t, payments(5, 9, 5), payAsks(agent.Rule{}, func(p *agent.Permission) {
+				p.Mode, p.Grants = mode, agent.GrantsStanding
+			}))
 			cover := func(id string) (cover any) {
 				b.forge(id, func(r map[string]any) { ofTools(r, func(p map[string]any) { cover = p["standing"] }) })
 				return cover
@@ -368,7 +370,8 @@ func TestWhoStartsARunAgainIsARequester(t *testing.T) {
 	b := newBench(t, pay, payAsks(agent.Rule{FourEyes: true}, func(*agent.Permission) {}))
 	decide := func(who string, status int) {
 		t.Helper()
-		got := b.do(real("POST /v1/approvals/{id}/decision", b.startedBy(ana, "k")), `{"action": "approve"}`, api.AsHeader, who)
+		line := real("POST /v1/approvals/{id}/decision", b.startedBy(ana, "k"))
+		got := b.do(line, `{"action": "approve"}`, api.AsHeader, who)
 		require.Equal(t, status, got.status, got.body)
 	}
 	decide(ana, http.StatusForbidden)
@@ -382,7 +385,9 @@ func TestWhoStartsARunAgainIsARequester(t *testing.T) {
 // Once somebody has edited a request, it is approved by who says what they have seen of it, and by no other way: neither by the decision's route
 // nor by the two lists of an input. A denial vetoes whatever is there.
 func TestA8WhatWasEditedIsApprovedAsSeen(t *testing.T) {
-	for name, last := range map[string]string{"approve": `{"action":"approve","digest":"DIGEST"}`, "deny": `{"action":"deny"}`} {
+	for name, last := range map[string]string{
+		"approve": `{"action":"approve","digest":"DIGEST"}`, "deny": `{"action":"deny"}`,
+	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, pay, payAsks(agent.Rule{Quorum: 2}, func(*agent.Permission) {}))
 			run := b.start("k")

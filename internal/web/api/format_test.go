@@ -160,7 +160,8 @@ func TestEntriesAreToldAtOnce(t *testing.T) {
 			id, w := b.begun(), httptest.NewRecorder()
 			done := b.followed(id, "format="+format, w)
 			synctest.Wait()
-			b.feed.ReceiveDelta(agent.Request{Tenant: "default", Run: id, Inference: 2}, agent.Delta{Kind: agent.DeltaText, Text: "Pai"})
+			of := agent.Request{Tenant: "default", Run: id, Inference: 2}
+			b.feed.ReceiveDelta(of, agent.Delta{Kind: agent.DeltaText, Text: "Pai"})
 			synctest.Wait() // a wake-up without an entry
 			begin := time.Now()
 			b.approvedAtTheDesk(id)

@@ -73,7 +73,8 @@ func TestOddPaths(t *testing.T) {
 	b := newUnserved(t, pay)
 	h := api.Handler(b.backend)
 	for _, path := range []string{
-		"/v1/nothing", "/slack/interactions", "//v1/runs", "/v1//runs", "/v1/runs/", "/v1/./runs", "/v1/x/../runs", "/v1/%2e%2e/v1/runs", "/v1/runs/%2e%2e/approvals", "//evil.example/v1/runs",
+		"/v1/nothing", "/slack/interactions",
+		"//v1/runs", "/v1//runs", "/v1/runs/", "/v1/./runs", "/v1/x/../runs", "/v1/%2e%2e/v1/runs", "/v1/runs/%2e%2e/approvals", "//evil.example/v1/runs",
 		"/v1/runs;x=1", "/V1/runs", "/v1/runs%2f", "/v1%2fruns", "/v1/runs/" + noRun + "/", "/v1/runs/..;/approvals", "/v1/runs\\..",
 	} {
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodConnect} {

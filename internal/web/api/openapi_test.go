@@ -67,7 +67,8 @@ func real(op string, run api.Run) string {
 	if strings.Contains(op, "/approvals/") {
 		id = run.Waiting[0].Approval
 	}
-	return strings.NewReplacer("{call}", "c1", "{token}", bearer(run.ID, "c1", time.Hour), "{id}", id, "{sha256}", xDigest, "{agent}", "payer", "{tool}", "pay").Replace(op)
+	return strings.NewReplacer("{call}", "c1", "{token}", bearer(run.ID, "c1", time.Hour), "{id}", id,
+		"{sha256}", xDigest, "{agent}", "payer", "{tool}", "pay").Replace(op)
 }
 
 // Every answer that is documented is one the server gives, and every answer it gives is as documented.
@@ -209,7 +210,8 @@ func (d *document) requests(t *testing.T) {
 		{op: start, body: `{"agent":"nobody","message":"x"}`, status: 400, kind: "unknown-agent"},
 		{op: start, body: `{"agent":"payer","message":"x","continues":"` + noRun + `"}`, status: 404, kind: "run-not-found"},
 		{op: start, body: `{"agent":"payer","message":"other","key":"k"}`, status: 409, kind: "key-reused"},
-		{op: start, body: `{"agent":"payer","message":"x","key":"a"}`, headers: []string{"Idempotency-Key", "b"}, status: 400, kind: "invalid-request"},
+		{op: start, body: `{"agent":"payer","message":"x","key":"a"}`, headers: []string{"Idempotency-Key", "b"},
+			status: 400, kind: "invalid-request"},
 		{op: start, body: `{"agent":"payer","message":"x","continues":"RUN"}`, status: 409, kind: "run-not-finished"},
 		{op: "GET /v1/runs", status: 200},
 		{op: "GET /v1/runs", query: "?status=waiting&agent=payer&limit=1", status: 200},
@@ -237,7 +239,8 @@ func (d *document) requests(t *testing.T) {
 		{op: input, body: `{"decisions":[{"target":"c1","action":"resume"}]}`, status: 202},
 		{op: input, body: `{"decisions":[{"target":"c9","action":"resume"}]}`, status: 404, kind: "call-not-found"},
 		{op: input, body: `{"decisions":[{"target":"c1","action":"resume","result":1}]}`, status: 409, kind: "wrong-kind"},
-		{op: input, body: `{"decisions":[{"target":"c1","action":"resume"}]}`, headers: []string{api.AsHeader, "user:eve"}, status: 403, kind: "not-allowed"},
+		{op: input, body: `{"decisions":[{"target":"c1","action":"resume"}]}`, headers: []string{api.AsHeader, "user:eve"},
+			status: 403, kind: "not-allowed"},
 		{op: input, body: `{"answers":[{"call":"c1","rerun":true}]}`, status: 409, kind: "wrong-kind"},
 		{op: "POST /v1/runs/{id}/cancel", status: 202},
 		{op: "GET /v1/approvals", status: 200},

@@ -215,7 +215,7 @@ func (all schemaSet) jsonType(s any) string {
 	return ""
 }
 
-// constants are the string constants of a type, as its package declares them, and agent and policy those of a run's types.
+// constants are the string constants of a type, as its package declares them, or agent and policy for a run's types.
 func constants(t *testing.T, of reflect.Type) []string {
 	t.Helper()
 	home := strings.TrimPrefix(of.PkgPath(), "github.com/countersign/countersign/internal/")
@@ -236,7 +236,8 @@ func constants(t *testing.T, of reflect.Type) []string {
 			if strings.HasSuffix(f, "_test.go") {
 				continue
 			}
-			for _, found := range regexp.MustCompile(`(?m)^(?:const)?\s+\w+\s+`+name+`\s+=\s+"([^"]*)"`).FindAllSubmatch(text, -1) {
+			declared := regexp.MustCompile(`(?m)^(?:const)?\s+\w+\s+` + name + `\s+=\s+"([^"]*)"`)
+			for _, found := range declared.FindAllSubmatch(text, -1) {
 				values = append(values, string(found[1]))
 			}
 		}

@@ -37,7 +37,9 @@ func TestEventsInPages(t *testing.T) {
 	whole, err := b.client.Events(t.Context(), one.ID, "", 0)
 	require.NoError(t, err)
 	require.Equal(t, []string{"run_started", "replied", "call_suspended", "parked"}, types(whole.Items))
-	all := everyPage(t, func(after string) (api.Page[api.Event], error) { return b.client.Events(t.Context(), one.ID, after, 1) })
+	all := everyPage(t, func(after string) (api.Page[api.Event], error) {
+		return b.client.Events(t.Context(), one.ID, after, 1)
+	})
 	require.Equal(t, whole.Items, all)
 	fact, err := all[1].Fact()
 	require.NoError(t, err)

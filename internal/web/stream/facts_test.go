@@ -46,8 +46,10 @@ func begun(t *testing.T, last ...run.Event) []stream.Event {
 	t.Helper()
 	expires := time.Unix(1000, 0).UTC()
 	all, _ := eventsOf(t,
-		[]run.Event{started(nil)}, []run.Event{replied(1, "", run.RepliedCall{ID: "c1", Name: "pay", Input: json.RawMessage(`{}`)})},
-		[]run.Event{run.CallSuspended{Call: "c1", Approval: "a1", Digest: "d", Expires: expires}, run.Parked{Expires: expires}}, last,
+		[]run.Event{started(nil)},
+		[]run.Event{replied(1, "", run.RepliedCall{ID: "c1", Name: "pay", Input: json.RawMessage(`{}`)})},
+		[]run.Event{run.CallSuspended{Call: "c1", Approval: "a1", Digest: "d", Expires: expires}, run.Parked{Expires: expires}},
+		last,
 	)
 	return all[3]
 }
@@ -87,7 +89,9 @@ func TestFacts(t *testing.T) {
 // Reasoning that only its provider can read is told as it is; other reasoning is in the conversation.
 func TestReasoning(t *testing.T) {
 	reply := replied(2, "")
-	reply.Reasoning = []run.RepliedReasoning{{Reasoning: run.Reasoning{Text: "hm"}}, {Reasoning: run.Reasoning{Redacted: []byte("x")}}}
+	reply.Reasoning = []run.RepliedReasoning{
+		{Reasoning: run.Reasoning{Text: "hm"}}, {Reasoning: run.Reasoning{Redacted: []byte("x")}},
+	}
 	events := begun(t, run.Resumed{}, settledCall(), reply)
 	require.Equal(t, []stream.Type{
 		stream.RunStart, stream.ToolCallDone, stream.StepStart, stream.EncryptedThought, stream.InferenceDone, stream.StepEnd,
@@ -105,7 +109,8 @@ func TestResults(t *testing.T) {
 		`{"a":1}`: {run.ReasonNaturalEnd: true},
 	} {
 		for reason, has := range want {
-			events := begun(t, run.Resumed{}, settledCall(), replied(2, "Done."), run.Finished{Reason: reason, Output: json.RawMessage(output)})
+			finished := run.Finished{Reason: reason, Output: json.RawMessage(output)}
+			events := begun(t, run.Resumed{}, settledCall(), replied(2, "Done."), finished)
 			end, ok := events[len(events)-1].Data.(stream.RunFinishData)
 			require.True(t, ok)
 			require.Equal(t, reason, end.Termination)
@@ -220,12 +225,17 @@ func TestAisdkDecisions(t *testing.T) {
 
 // A conversation in the protocol's messages: a reply is one, under the id it was told with.
 func TestAguiConversation(t *testing.T) {
-	reply := replied(1, "I look.", run.RepliedCall{ID: "c1", Name: "look", Input: json.RawMessage(`{"a":1}`), Effect: run.EffectRead},
+	reply := replied(1, "I look.",
+		run.RepliedCall{ID: "c1", Name: "look", Input: json.RawMessage(`{"a":1}`), Effect: run.EffectRead},
 		run.RepliedCall{ID: "c2", Name: "look", Input: json.RawMessage(`{}`), Effect: run.EffectRead})
 	reply.Reasoning = []run.RepliedReasoning{{Reasoning: run.Reasoning{Text: "hm"}}}
 	all, _ := eventsOf(t,
-		[]run.Event{started(nil, run.UserBlock{Block: run.Media{Name: "a.png", MediaType: "image/png", Data: "eA=="}})}, []run.Event{reply},
-		[]run.Event{run.CallFinished{Call: "c1", Ran: true, Content: "seen"}, run.CallFinished{Call: "c2", Ran: true, Content: "dark", IsError: true}},
+		[]run.Event{started(nil, run.UserBlock{Block: run.Media{Name: "a.png", MediaType: "image/png", Data: "eA=="}})},
+		[]run.Event{reply},
+		[]run.Event{
+			run.CallFinished{Call: "c1", Ran: true, Content: "seen"},
+			run.CallFinished{Call: "c2", Ran: true, Content: "dark", IsError: true},
+		},
 		[]run.Event{replied(2, "Done.")}, []run.Event{run.Evicted{Total: 1, Summary: "They said go."}},
 	)
 	told := map[string]bool{}
@@ -264,8 +274,12 @@ func TestWire(t *testing.T) {
 // What tools change of the state they share is told as a JSON Patch in both protocols.
 func TestProtocolState(t *testing.T) {
 	all, _ := eventsOf(t,
-		[]run.Event{started(nil)}, []run.Event{replied(1, "", run.RepliedCall{ID: "c1", Name: "look", Input: json.RawMessage(`{}`), Effect: run.EffectRead})},
-		[]run.Event{run.CallFinished{Call: "c1", Ran: true, Content: "seen", Patch: []run.Patch{{Path: "/a~1b", Value: json.RawMessage(`3`)}}}},
+		[]run.Event{started(nil)}, []run.Event{replied(1, "", run.RepliedCall{
+			ID: "c1", Name: "look", Input: json.RawMessage(`{}`), Effect: run.EffectRead,
+		})},
+		[]run.Event{run.CallFinished{
+			Call: "c1", Ran: true, Content: "seen", Patch: []run.Patch{{Path: "/a~1b", Value: json.RawMessage(`3`)}},
+		}},
 	)
 	events := all[2]
 	const patch = `[{"op":"add","path":"/a~1b","value":3}]`

@@ -110,7 +110,8 @@ func TestForgeNoToolCall(t *testing.T) {
 			refused.Detail = "not JSON"
 		}
 		told := encodeAs(t, stream.Forge, begun(t,
-			run.Resumed{}, settledCall(), run.Replied{Inference: 2, Model: "m", Requests: 1, Text: "hm", Correction: refused})...)
+			run.Resumed{}, settledCall(),
+			run.Replied{Inference: 2, Model: "m", Requests: 1, Text: "hm", Correction: refused})...)
 		require.Equal(t, want, told[len(told)-len(want):])
 	}
 }
@@ -142,6 +143,7 @@ func TestBudgetIsTold(t *testing.T) {
 }
 
 func TestForgeSummary(t *testing.T) {
-	all, _ := eventsOf(t, []run.Event{started(nil), replied(1, "one")}, []run.Event{run.Evicted{Total: 1, Summary: "They said go."}})
+	evicted := run.Evicted{Total: 1, Summary: "They said go."}
+	all, _ := eventsOf(t, []run.Event{started(nil), replied(1, "one")}, []run.Event{evicted})
 	require.Equal(t, []string{`context_summarization {"summary":"They said go."}`}, encodeAs(t, stream.Forge, all[1]...))
 }
