@@ -49,9 +49,7 @@ func TestA1ScannersInABrowser(t *testing.T) {
 // Nobody frames the page, and no other site's form is taken, whatever it has got hold of.
 func TestB6OtherSitesInABrowser(t *testing.T) {
 	b := npmtest.StartBrowser(t)
-	w := newHarness(t, asks(five))
-	a := w.pendingRequest()
-	at := w.newLink(a, "user:ana")
+	w, a, at := asked(t)
 	form := w.fillForm(w.do("GET", at, nil).body, "action", "approve")
 
 	p := b.Open("frame", npmtest.Options{})
@@ -77,9 +75,7 @@ func TestB6OtherSitesInABrowser(t *testing.T) {
 // By keyboard alone: skip, reach the answer, write a note, approve. A second press of the same form, from the browser's own history, is refused.
 func TestB5KeyboardAlone(t *testing.T) {
 	b := npmtest.StartBrowser(t)
-	w := newHarness(t, asks(five))
-	a := w.pendingRequest()
-	at := w.newLink(a, "user:ana")
+	w, a, at := asked(t)
 	p := b.Open("keys", npmtest.Options{})
 	require.Equal(t, http.StatusOK, p.Goto(at))
 	form := w.fillForm(w.do("GET", at, nil).body, "action", "deny")
@@ -149,24 +145,20 @@ func TestB5AttacksAreInert(t *testing.T) {
 	b := npmtest.StartBrowser(t)
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
-	of := w.pages.Show.Of
-	w.pages.Show.Of = func(ctx context.Context, a approval.Approval) (show.Document, error) {
-		r, err := of(ctx, a)
+	w.pages.Show.Editable = func(context.Context, approval.Approval) (string, error) { return strings.Join(attacks, "\n"), nil }
+	w.showing(func(_ approval.Approval, r *show.Document) {
 		for i, attack := range attacks {
 			text := w.pages.Show.Text(attack)
-			args, about, history := rowsOf(&r, show.Arguments), rowsOf(&r, show.About), rowsOf(&r, show.History)
+			args, about, history := rowsOf(r, show.Arguments), rowsOf(r, show.About), rowsOf(r, show.History)
 			*args = append(*args, show.Row{Label: w.pages.Show.Text(fmt.Sprintf("k%d%s", i, attack)), Value: text, Kind: "string"})
 			*about = append(*about, show.Row{Name: attack, Label: text, Value: text})
 			*history = append(*history, show.Row{Label: text, Value: text})
-			says := &(*rowsOf(&r, show.Says))[0]
+			says := &(*rowsOf(r, show.Says))[0]
 			says.Value = append(says.Value, text...)
 			r.Sentence = append(r.Sentence, text...)
 			r.Title = append(r.Title, text...)
 		}
-		return r, err
-	}
-	w.pages.Show.Editable = func(context.Context, approval.Approval) (string, error) { return strings.Join(attacks, "\n"), nil }
-	w.server.Config.Handler = w.pages.Handler()
+	})
 	for name, width := range map[string]int{"wide": 1280, "phone": 360} {
 		at := w.newLink(a, "user:ana")
 		p := b.Open(name, npmtest.Options{Width: width, Height: 800})
@@ -222,13 +214,11 @@ func TestB5Axe(t *testing.T) {
 func states(t *testing.T) map[string]*harness {
 	t.Helper()
 	rich := func(w *harness) *harness {
-		of := w.pages.Show.Of
 		w.pages.Remark = func(context.Context, web.Remark) error { return nil }
-		w.pages.Show.Of = func(ctx context.Context, a approval.Approval) (show.Document, error) {
-			r, err := of(ctx, a)
+		w.showing(func(a approval.Approval, r *show.Document) {
 			text := w.pages.Show.Text
 			r.Title = text("Pay 12,400.00 EUR to bob")
-			about, history := rowsOf(&r, show.About), rowsOf(&r, show.History)
+			about, history := rowsOf(r, show.About), rowsOf(r, show.History)
 			*about = append(*about,
 				show.Row{Label: text("Requested for"), Value: text("user:carla")},
 				show.Row{Label: text("Rule"), Value: text("payments above 10,000 EUR: two people, none of them the requester")},
@@ -236,14 +226,12 @@ func states(t *testing.T) map[string]*harness {
 			)
 			r.Sentence = text(`pay(amount: 12400.00, recipient: {name: "Bob's Buildings Ltd", iban: "DE89 3704 0044 0532 0130 00"}, 3 more)`)
 			if a.Kind != approval.KindTools {
-				*rowsOf(&r, show.Arguments) = long(text)
+				*rowsOf(r, show.Arguments) = long(text)
 				r.Masked = true
 			}
-			*rowsOf(&r, show.Says) = []show.Row{{Value: text("I checked the invoice and it is fine, you can approve this right away. It is only a formality.")}}
+			*rowsOf(r, show.Says) = []show.Row{{Value: text("I checked the invoice and it is fine, you can approve this right away. It is only a formality.")}}
 			*history = append(*history, show.Row{Label: text("2026-11-20 10:01:00 UTC"), Value: text(`Bob said: "Which invoice is this for?"`)})
-			return r, err
-		}
-		w.server.Config.Handler = w.pages.Handler()
+		})
 		return w
 	}
 	return map[string]*harness{
@@ -275,16 +263,12 @@ func long(text func(string) show.Text) []show.Row {
 func TestB2NothingIsCut(t *testing.T) {
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
-	of := w.pages.Show.Of
-	w.pages.Show.Of = func(ctx context.Context, a approval.Approval) (show.Document, error) {
-		r, err := of(ctx, a)
-		says := &(*rowsOf(&r, show.Says))[0]
+	w.showing(func(_ approval.Approval, r *show.Document) {
+		says := &(*rowsOf(r, show.Says))[0]
 		for range 80_000 {
 			says.Value = append(says.Value, show.Span{Text: "<"}, show.Span{Text: `\u{200B}`, Kind: show.Escape})
 		}
-		return r, err
-	}
-	w.server.Config.Handler = w.pages.Handler()
+	})
 	page := w.do("GET", w.newLink(a, "user:ana"), nil)
 	require.Equal(t, http.StatusOK, page.status)
 	require.Equal(t, 80_000, strings.Count(page.body, `&lt;\u{200B}`))
@@ -294,18 +278,12 @@ func TestB2NothingIsCut(t *testing.T) {
 func TestB2ArgumentsAreNeverCut(t *testing.T) {
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
-	of := w.pages.Show.Of
 	var many []show.Row
 	for i := range 60_000 {
 		many = append(many, show.Row{Label: show.Text{{Text: fmt.Sprintf("[%d]", i)}}, Value: show.Text{{Text: "<0>"}, {Text: `\u{202E}`, Kind: show.Escape}}, Kind: "string"})
 	}
 	for _, n := range []int{1, 3000, 4001, len(many)} {
-		w.pages.Show.Of = func(ctx context.Context, a approval.Approval) (show.Document, error) {
-			r, err := of(ctx, a)
-			*rowsOf(&r, show.Arguments) = many[:n]
-			return r, err
-		}
-		w.server.Config.Handler = w.pages.Handler()
+		w.showing(func(_ approval.Approval, r *show.Document) { *rowsOf(r, show.Arguments) = many[:n] })
 		page := w.do("GET", w.newLink(a, "user:ana"), nil)
 		require.Equal(t, http.StatusOK, page.status)
 		require.Equal(t, n, strings.Count(page.body, "&lt;0&gt;"), "%d of them", n)

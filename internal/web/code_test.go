@@ -184,11 +184,9 @@ func TestA26TheMessage(t *testing.T) {
 
 // A25: a page whose channel does not count offers no approval and says where; one that is sent all the same is refused.
 func TestA25ThePageIsNoChannelOfTheRule(t *testing.T) {
-	w := newHarness(t, asks(five), func(d *agent.Definition) {
+	w, a, at := asked(t, func(d *agent.Definition) {
 		d.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, Via: []run.Via{agent.ViaSlack, agent.ViaAPI}}}
 	})
-	a := w.pendingRequest()
-	at := w.newLink(a, "user:ana")
 	page := w.do("GET", at, nil).body
 	require.Contains(t, page, "It is approved by slack, api, and not here. You may deny it here.")
 	require.NotContains(t, page, `value="approve"`)

@@ -29,17 +29,16 @@ import (
 )
 
 // runs is an API that has one run.
-type runs struct{ run api.Run }
-
-func (r runs) RunWithoutMessages(context.Context, string) (api.Run, error)    { return r.run, nil }
-func (r runs) Journal(context.Context, string, string, int) ([][]byte, error) { return nil, nil }
-func (r runs) Grants(context.Context, string, string, int) (api.Page[api.Grant], error) {
-	return api.Page[api.Grant]{}, nil
+type runs struct {
+	web.Reader // of what nothing here asks
+	run        api.Run
 }
-func (r runs) Runs(_ context.Context, q api.RunQuery) (api.Page[api.RunHead], error) {
+
+func (r runs) RunWithoutMessages(context.Context, string) (api.Run, error) { return r.run, nil }
+func (r runs) Run(context.Context, string) (api.Run, error)                { return r.run, nil }
+func (r runs) Runs(context.Context, api.RunQuery) (api.Page[api.RunHead], error) {
 	return api.Page[api.RunHead]{Items: []api.RunHead{}}, nil
 }
-func (r runs) Run(context.Context, string) (api.Run, error) { return r.run, nil }
 func (r runs) Events(context.Context, string, string, int) (api.Page[api.Event], error) {
 	return api.Page[api.Event]{}, nil
 }
@@ -48,17 +47,6 @@ func (r runs) Approval(context.Context, string) (approval.Approval, error) {
 }
 func (r runs) FindApprovals(context.Context, approval.Query) (api.Page[approval.Approval], error) {
 	return api.Page[approval.Approval]{}, nil
-}
-
-// asked notes what the desk is asked.
-type asked struct {
-	web.Desk
-	requests []approval.DecisionInput
-}
-
-func (a *asked) Decide(ctx context.Context, r approval.DecisionInput) (approval.Approval, error) {
-	a.requests = append(a.requests, r)
-	return a.Desk.Decide(ctx, r)
 }
 
 // console is the world's console, for somebody.
@@ -77,9 +65,8 @@ func (w *harness) console(by string, change func(*web.Console)) {
 func TestA9TheConsoleDecidesByTheDesk(t *testing.T) {
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
-	desk := &asked{Desk: w.m.Desk}
+	desk := w.deskOf(&fakeDesk{})
 	var remarks []web.Remark
-	w.pages.Desk = desk
 	w.pages.Remark = func(_ context.Context, r web.Remark) error {
 		remarks = append(remarks, r)
 		return nil
@@ -91,7 +78,7 @@ func TestA9TheConsoleDecidesByTheDesk(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "approve", "key", "token", "note", "Paid before.").status)
 	require.Equal(t, []approval.DecisionInput{{
 		Tenant: local.Tenant, ID: a.ID, Action: approval.Approve, Note: "Paid before.", By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}}, Via: agent.ViaConsole, Digest: a.Digest,
-	}}, desk.requests)
+	}}, desk.asked)
 	require.Equal(t, run.RunDone, w.finish())
 }
 
@@ -125,7 +112,7 @@ func TestConsoleStoriesAreBounded(t *testing.T) {
 		}}})
 	}
 	w.console("user:ana", func(c *web.Console) {
-		c.Read = runs{one}
+		c.Read = runs{run: one}
 		c.Conversation = func(context.Context, string) ([]policy.Spoken, error) { return all, nil }
 		c.Arguments = func(_ context.Context, _, _ string, raw []byte) ([]show.Row, error) {
 			return make([]show.Row, len(raw)/2), nil
@@ -206,7 +193,8 @@ func TestConsoleShowsPictures(t *testing.T) {
 	all := []policy.Spoken{media("image/png", png), media("image/png", "<svg onload=alert(1)>"), media("image/svg+xml", "<svg/>"), media("text/plain", "hi")}
 	all = append(all, policy.Spoken{Message: run.Message{Role: run.RoleUser, Block: run.Media{MediaType: "image/gif", Blob: "digest"}}})
 	w.console("user:ana", func(c *web.Console) {
-		c.Read, c.Conversation = runs{api.Run{ID: id, Agent: "payer", Status: run.RunDone}}, func(context.Context, string) ([]policy.Spoken, error) { return all, nil }
+		c.Read = runs{run: api.Run{ID: id, Agent: "payer", Status: run.RunDone}}
+		c.Conversation = func(context.Context, string) ([]policy.Spoken, error) { return all, nil }
 		c.Blob = func(_ context.Context, digest string) ([]byte, error) { return []byte("GIF89a" + digest), nil }
 	})
 	page := w.do("GET", w.server.URL+"/runs/"+id, nil)
@@ -244,7 +232,7 @@ func TestConsoleShowsALongRunInABrowser(t *testing.T) {
 			policy.Spoken{Message: run.Message{Role: run.RoleAssistant, Block: run.Text{Text: fmt.Sprint("Answer ", i)}, Source: run.Source{Seq: seq + 1}}})
 	}
 	w.console("user:ana", func(c *web.Console) {
-		c.Read = told{runs{api.Run{ID: id, Agent: "payer", Status: run.RunDone, Seq: 1000}}, events}
+		c.Read = told{runs{run: api.Run{ID: id, Agent: "payer", Status: run.RunDone, Seq: 1000}}, events}
 		c.Conversation = func(context.Context, string) ([]policy.Spoken, error) { return all, nil }
 	})
 	p := b.Open("long", npmtest.Options{})

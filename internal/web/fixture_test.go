@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -30,6 +31,7 @@ import (
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -207,6 +209,69 @@ func (w *harness) newLink(a approval.Approval, to string) string {
 	return at
 }
 
+// showing has the pages show what a test makes of a request's document.
+func (w *harness) showing(change func(a approval.Approval, d *show.Document)) {
+	of := w.pages.Show.Of
+	w.pages.Show.Of = func(ctx context.Context, a approval.Approval) (show.Document, error) {
+		d, err := of(ctx, a)
+		change(a, &d)
+		return d, err
+	}
+	w.server.Config.Handler = w.pages.Handler()
+}
+
+// reading has the pages read another request than the one that is stored.
+func (w *harness) reading(change func(*approval.Approval)) {
+	get := w.pages.Get
+	w.pages.Get = func(ctx context.Context, tenant, id string) (approval.Approval, error) {
+		a, err := get(ctx, tenant, id)
+		change(&a)
+		return a, err
+	}
+	w.server.Config.Handler = w.pages.Handler()
+}
+
+// fakeDesk notes what it is asked, and hands it to the desk unless a test says what comes of it.
+type fakeDesk struct {
+	web.Desk
+	asked  []approval.DecisionInput
+	says   func() error // of a decision; nil = the desk does
+	record error        // of an unmasking; nil = the desk does
+}
+
+func (f *fakeDesk) Decide(ctx context.Context, r approval.DecisionInput) (approval.Approval, error) {
+	f.asked = append(f.asked, r)
+	if f.says != nil {
+		return approval.Approval{}, f.says()
+	}
+	return f.Desk.Decide(ctx, r)
+}
+
+func (f *fakeDesk) RecordUnmasking(
+	ctx context.Context, tenant, id string, by policy.Principal, via approval.Via,
+) error {
+	if f.record != nil {
+		return f.record
+	}
+	return f.Desk.RecordUnmasking(ctx, tenant, id, by, via)
+}
+
+// deskOf has the pages decide by a fake.
+func (w *harness) deskOf(f *fakeDesk) *fakeDesk {
+	f.Desk = w.m.Desk
+	w.pages.Desk = f
+	w.server.Config.Handler = w.pages.Handler()
+	return f
+}
+
+// asked is a harness whose call has asked for 5, its request, and Ana's link to it.
+func asked(t testing.TB, change ...func(*agent.Definition)) (w *harness, a approval.Approval, at string) {
+	t.Helper()
+	w = newHarness(t, asks(five), change...)
+	a = w.pendingRequest()
+	return w, a, w.newLink(a, "user:ana")
+}
+
 // response is a response, read.
 type response struct {
 	status int
@@ -217,15 +282,19 @@ type response struct {
 // do makes a request, with headers as pairs. It follows no redirect.
 func (w *harness) do(method, at string, form url.Values, headers ...string) response {
 	w.t.Helper()
-	var body io.Reader
 	if form != nil {
-		body = strings.NewReader(form.Encode())
+		return w.send(method, at, strings.NewReader(form.Encode()), append([]string{"Content-Type", formType}, headers...)...)
 	}
+	return w.send(method, at, nil, headers...)
+}
+
+const formType = "application/x-www-form-urlencoded"
+
+// send is do with a body as it stands.
+func (w *harness) send(method, at string, body io.Reader, headers ...string) response {
+	w.t.Helper()
 	r, err := http.NewRequestWithContext(w.t.Context(), method, at, body)
 	require.NoError(w.t, err)
-	if form != nil {
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	}
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
@@ -294,7 +363,7 @@ func newTestRenderer() web.Renderer {
 			args := []show.Row{{Value: text("(none)")}}
 			var members map[string]json.RawMessage
 			_ = json.Unmarshal(a.Args, &members) // of null there are none
-			for _, k := range slices.Sorted(keysOf(members)) {
+			for _, k := range slices.Sorted(maps.Keys(members)) {
 				args = append(args, show.Row{Label: text(k), Value: text(string(members[k])), Kind: "string"})
 			}
 			history := []show.Row{{Label: text("then"), Value: text("asked")}}
@@ -314,16 +383,6 @@ func newTestRenderer() web.Renderer {
 		Restore: func(_ context.Context, _ approval.Approval, edited string) (json.RawMessage, error) {
 			return json.RawMessage(edited), nil
 		},
-	}
-}
-
-func keysOf(m map[string]json.RawMessage) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
 	}
 }
 

@@ -20,7 +20,6 @@ import (
 	"github.com/countersign/countersign/internal/badinput"
 	"github.com/countersign/countersign/internal/npmtest"
 	"github.com/countersign/countersign/internal/people/show"
-	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web"
 )
@@ -91,13 +90,6 @@ func TestB4EditsKeepWhatIsMasked(t *testing.T) {
 	require.Equal(t, payment{3, "AKIAIOSFODNN7EXAMPLE"}, <-w.paid)
 }
 
-// unrecorded is a desk that can record nothing.
-type unrecorded struct{ web.Desk }
-
-func (unrecorded) RecordUnmasking(context.Context, string, string, policy.Principal, approval.Via) error {
-	return errors.New("no table")
-}
-
 // Who may decide can have masked values shown, by a POST that is recorded; nobody else can, and no other page ever holds one.
 func TestB4AnApproverUncoversOnRecord(t *testing.T) {
 	const secret = "AKIAIOSFODNN7EXAMPLE"
@@ -115,13 +107,11 @@ func TestB4AnApproverUncoversOnRecord(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, refused.status)
 	require.NotContains(t, refused.body, secret)
 	require.Empty(t, w.reload(a).Unmaskings, "nobody has seen anything")
-	w.pages.Desk = unrecorded{w.m.Desk}
-	w.server.Config.Handler = w.pages.Handler()
+	w.deskOf(&fakeDesk{record: errors.New("no table")})
 	failed := w.pressButton(ana, "uncover")
 	require.Equal(t, http.StatusServiceUnavailable, failed.status, "what cannot be recorded is not shown")
 	require.NotContains(t, failed.body, secret)
-	w.pages.Desk = w.m.Desk
-	w.server.Config.Handler = w.pages.Handler()
+	w.deskOf(&fakeDesk{})
 
 	uncovered := w.pressButton(ana, "uncover")
 	require.Equal(t, http.StatusOK, uncovered.status)
@@ -171,13 +161,11 @@ func TestB4NothingThatRunsIsMasked(t *testing.T) {
 func TestB3TheCorpusInABrowser(t *testing.T) {
 	b := npmtest.StartBrowser(t)
 	p := b.Open("corpus", npmtest.Options{Width: 360, Height: 740})
-	for i, batch := range batches(badinput.HostileTexts(), 40) {
+	for i, batch := range slices.Collect(slices.Chunk(badinput.HostileTexts(), 40)) {
 		w := newHarness(t, asks(five)).useRealRenderer()
 		a := w.pendingRequest()
 		var texts []string
-		of := w.pages.Show.Of
-		w.pages.Show.Of = showAlso(of, batch, &texts)
-		w.server.Config.Handler = w.pages.Handler()
+		w.showing(func(_ approval.Approval, d *show.Document) { texts = append(texts, showAlso(d, batch)...) })
 		at := w.newLink(a, "user:ana")
 		require.Equal(t, http.StatusOK, p.Goto(at))
 		var dom []string
@@ -203,27 +191,17 @@ func TestB3TheCorpusInABrowser(t *testing.T) {
 	}
 }
 
-func batches(all []badinput.Hostile, size int) (out [][]badinput.Hostile) {
-	for chunk := range slices.Chunk(all, size) {
-		out = append(out, chunk)
-	}
-	return out
-}
-
 // showAlso shows the strings as arguments besides, and says what of them is to be read: what stands in <bdi> is isolated by the element, not by letters.
-func showAlso(of func(context.Context, approval.Approval) (show.Document, error), batch []badinput.Hostile, texts *[]string) func(context.Context, approval.Approval) (show.Document, error) {
-	return func(ctx context.Context, a approval.Approval) (show.Document, error) {
-		r, err := of(ctx, a)
-		for _, c := range batch {
-			text := show.Quoted(c.Text)
-			var read strings.Builder
-			for _, s := range text {
-				read.WriteString(s.Text)
-			}
-			*texts = append(*texts, read.String())
-			args := rowsOf(&r, show.Arguments)
-			*args = append(*args, show.Row{Label: show.Bare("text"), Value: text, Kind: "string"})
+func showAlso(d *show.Document, batch []badinput.Hostile) (texts []string) {
+	args := rowsOf(d, show.Arguments)
+	for _, c := range batch {
+		text := show.Quoted(c.Text)
+		var read strings.Builder
+		for _, s := range text {
+			read.WriteString(s.Text)
 		}
-		return r, err
+		texts = append(texts, read.String())
+		*args = append(*args, show.Row{Label: show.Bare("text"), Value: text, Kind: "string"})
 	}
+	return texts
 }

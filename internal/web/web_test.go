@@ -35,9 +35,7 @@ const five = `{"amount": 5, "to": "bob"}`
 
 // Looking never decides, whoever looks and however: mail scanners, previews and prefetchers GET, HEAD and OPTIONS all they find.
 func TestA1LookingDecidesNothing(t *testing.T) {
-	w := newHarness(t, asks(five))
-	a := w.pendingRequest()
-	at := w.newLink(a, "user:ana")
+	w, a, at := asked(t)
 	before := w.reload(a)
 	for _, method := range []string{"GET", "HEAD", "OPTIONS", "GET", "PUT", "DELETE", "PATCH", "PROPFIND"} {
 		for _, headers := range [][]string{{}, {"Sec-Purpose", "prefetch"}, {"X-HTTP-Method-Override", "POST"}, {"Content-Type", "application/x-www-form-urlencoded"}} {
@@ -67,9 +65,7 @@ func TestA1LookingDecidesNothing(t *testing.T) {
 
 // Nothing of the call is in the address, and nothing that opens or decides it elsewhere is on the page.
 func TestA2PagesHoldNoTokens(t *testing.T) {
-	w := newHarness(t, asks(five))
-	a := w.pendingRequest()
-	at := w.newLink(a, "user:ana")
+	w, a, at := asked(t)
 	page := w.do("GET", at, nil).body
 	id, err := w.links.Verify(t.Context(), strings.TrimPrefix(at, w.server.URL+link.Path))
 	require.NoError(t, err)
@@ -111,26 +107,13 @@ func TestA5SecondVisitShowsTheOutcome(t *testing.T) {
 func TestA9DecisionsGoThroughTheDesk(t *testing.T) {
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
-	desk := &listeningDesk{Desk: w.m.Desk}
-	w.pages.Desk = desk
-	w.server.Config.Handler = w.pages.Handler()
+	desk := w.deskOf(&fakeDesk{})
 	require.Equal(t, http.StatusSeeOther, w.pressButton(w.newLink(a, "user:ana"), "approve", "note", "fine").status)
 	require.Equal(t, []approval.DecisionInput{{
 		Tenant: local.Tenant, ID: a.ID, Action: approval.Approve, Note: "fine", By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
 		Via: agent.ViaPage, Digest: a.Digest,
 	}}, desk.asked)
 	require.Equal(t, run.RunDone, w.finish())
-}
-
-// listeningDesk is a desk that remembers what it was asked.
-type listeningDesk struct {
-	web.Desk
-	asked []approval.DecisionInput
-}
-
-func (l *listeningDesk) Decide(ctx context.Context, r approval.DecisionInput) (approval.Approval, error) {
-	l.asked = append(l.asked, r)
-	return l.Desk.Decide(ctx, r)
 }
 
 // Two who press at the same time: one decides, the other is told.
@@ -151,9 +134,7 @@ func TestA5OneOfTwoDecides(t *testing.T) {
 
 // Who comes after the time sees that nobody decided, and cannot.
 func TestA14TooLate(t *testing.T) {
-	w := newHarness(t, asks(five))
-	a := w.pendingRequest()
-	at := w.newLink(a, "user:ana")
+	w, a, at := asked(t)
 	form := w.fillForm(w.do("GET", at, nil).body, "action", "approve")
 	w.clk.advance(a.ExpiresAt.Sub(w.clk.Now()) + time.Second)
 	page := w.do("GET", at, nil)
@@ -167,8 +148,7 @@ func TestA14TooLate(t *testing.T) {
 
 // What browsers are told (B5).
 func TestB5Headers(t *testing.T) {
-	w := newHarness(t, asks(five))
-	at := w.newLink(w.pendingRequest(), "user:ana")
+	w, _, at := asked(t)
 	for name, got := range map[string]response{
 		"a page": w.do("GET", at, nil), "none": w.do("GET", w.server.URL+"/a/x", nil), "options": w.do("OPTIONS", at, nil), "taken": w.pressButton(at, "deny"),
 		"bad form": w.do("POST", at, url.Values{"x": {"y"}}), "foreign": w.do("POST", at, url.Values{}, "Origin", "https://evil.example"),
@@ -186,7 +166,8 @@ func TestB5Headers(t *testing.T) {
 	}
 }
 
-// A form is sent by this page alone: nothing of another site, of another link or of another person is taken.
+// A form is sent by this page alone: nothing of another site, of another link or of another person is taken. TestBadForms
+// has what else is not.
 func TestB6ForeignForms(t *testing.T) {
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
@@ -199,24 +180,11 @@ func TestB6ForeignForms(t *testing.T) {
 		headers []string
 		status  int
 	}{
-		"another site":             {ana, form, []string{"Sec-Fetch-Site", "cross-site"}, 403},
-		"a sibling":                {ana, form, []string{"Sec-Fetch-Site", "same-site"}, 403},
-		"another origin":           {ana, form, []string{"Origin", "https://evil.example"}, 403},
-		"no origin at all":         {ana, form, []string{"Origin", "null"}, 403},
-		"another port":             {ana, form, []string{"Origin", "http://" + host + "0"}, 403},
-		"another person's link":    {bob, form, nil, 403},
-		"another link of theirs":   {again, form, nil, 403},
-		"no form":                  {ana, url.Values{"action": {"approve"}}, nil, 403},
-		"a made-up one":            {ana, url.Values{"action": {"approve"}, "form": {strings.Repeat("A", 120)}}, nil, 403},
-		"a field that is none":     {ana, with(form, "redirect", "https://evil.example"), nil, 400},
-		"a field that comes twice": {ana, url.Values{"form": form["form"], "action": {"approve", "approve"}}, nil, 400},
-		"JSON":                     {ana, form, []string{"Content-Type", "application/json"}, 400},
-		"plain text":               {ana, form, []string{"Content-Type", "text/plain"}, 400},
-		"a long note":              {ana, with(form, "note", strings.Repeat("x", 1001)), nil, 400},
-		"much of it":               {ana, with(form, "note", strings.Repeat("x", 1<<20)), nil, 400},
-		"no button":                {ana, with(form, "action", ""), nil, 400},
-		"another button":           {ana, with(form, "action", "cancel"), nil, 400},
-		"a query":                  {ana + "?x=1", form, nil, 404},
+		"a sibling":              {ana, form, []string{"Sec-Fetch-Site", "same-site"}, 403},
+		"another port":           {ana, form, []string{"Origin", "http://" + host + "0"}, 403},
+		"another person's link":  {bob, form, nil, 403},
+		"another link of theirs": {again, form, nil, 403},
+		"a query":                {ana + "?x=1", form, nil, 404},
 	} {
 		got := w.do("POST", c.at, c.form, c.headers...)
 		require.Equal(t, c.status, got.status, name)
@@ -239,9 +207,7 @@ func with(form url.Values, name, value string) url.Values {
 
 // A form is used up by the answer it gave.
 func TestB6AFormIsUsedOnce(t *testing.T) {
-	w := newHarness(t, asks(five), func(d *agent.Definition) { d.Permission.Scope = "" })
-	a := w.pendingRequest()
-	at := w.newLink(a, "user:ana")
+	w, a, at := asked(t, func(d *agent.Definition) { d.Permission.Scope = "" })
 	form := w.fillForm(w.do("GET", at, nil).body, "action", "approve")
 	require.Equal(t, http.StatusSeeOther, w.do("POST", at, form).status)
 	for _, action := range []string{"approve", "deny"} {
@@ -255,9 +221,7 @@ func TestB6AFormIsUsedOnce(t *testing.T) {
 
 // Many at once with one form: one is taken, and the tool runs once.
 func TestB6AFormIsUsedOnceAtOnce(t *testing.T) {
-	w := newHarness(t, asks(five))
-	a := w.pendingRequest()
-	at := w.newLink(a, "user:ana")
+	w, a, at := asked(t)
 	form := w.fillForm(w.do("GET", at, nil).body, "action", "approve")
 	var all sync.WaitGroup
 	for range 10 {
@@ -296,15 +260,12 @@ func TestB6StaleForms(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newHarness(t, asks(five))
 			a := w.pendingRequest()
-			get, changed := w.pages.Get, false
-			w.pages.Get = func(ctx context.Context, tenant, id string) (approval.Approval, error) {
-				a, err := get(ctx, tenant, id)
+			changed := false
+			w.reading(func(a *approval.Approval) {
 				if changed {
-					c.change(&a)
+					c.change(a)
 				}
-				return a, err
-			}
-			w.server.Config.Handler = w.pages.Handler()
+			})
 			at := w.newLink(a, "user:ana")
 			form := w.fillForm(w.do("GET", at, nil).body, "action", "approve", "note", "mine & own")
 			changed = true
@@ -326,16 +287,8 @@ func TestB6StaleForms(t *testing.T) {
 
 // The action that is decided is the one that was on the page, even if it changes between the page's look and the desk's.
 func TestB6NobodyApprovesWhatTheyHaveNotSeen(t *testing.T) {
-	w := newHarness(t, asks(five))
-	a := w.pendingRequest()
-	at := w.newLink(a, "user:ana")
-	get := w.pages.Get
-	w.pages.Get = func(ctx context.Context, tenant, id string) (approval.Approval, error) {
-		a, err := get(ctx, tenant, id)
-		a.Digest = "of another action"
-		return a, err
-	}
-	w.server.Config.Handler = w.pages.Handler()
+	w, a, at := asked(t)
+	w.reading(func(a *approval.Approval) { a.Digest = "of another action" })
 	got := w.pressButton(at, "approve")
 	require.Equal(t, http.StatusConflict, got.status)
 	require.Contains(t, got.body, "Read them again and answer anew")
@@ -344,9 +297,7 @@ func TestB6NobodyApprovesWhatTheyHaveNotSeen(t *testing.T) {
 
 // Whatever is no link is answered alike: unknown, malformed, of somebody who has gone, of a request that is not there, or over.
 func TestB6UnknownAndForeignAnswerAlike(t *testing.T) {
-	w := newHarness(t, asks(five))
-	a := w.pendingRequest()
-	at := w.newLink(a, "user:ana")
+	w, a, at := asked(t)
 	want := w.do("GET", w.server.URL+link.Path+"x", nil)
 	require.Equal(t, http.StatusNotFound, want.status)
 	gone := a
@@ -357,8 +308,9 @@ func TestB6UnknownAndForeignAnswerAlike(t *testing.T) {
 	joe := w.newLink(a, "user:joe")
 	delete(w.people, "user:joe")
 	for name, other := range map[string]string{
-		"empty": w.server.URL + link.Path, "changed": at[:len(at)-1] + "A", "cut": at[:len(at)-9], "longer": at + "/x", "elsewhere": w.server.URL + "/b/", "long": w.server.URL + link.Path + strings.Repeat("A", 5000),
-		"a request that is not there": w.newLink(gone, "user:ana"), "another tenant": w.newLink(foreign, "user:ana"), "somebody who left": joe, "nobody": w.newLink(a, "user:nobody"), "a query": at + "?a=b",
+		"empty": w.server.URL + link.Path, "changed": at[:len(at)-1] + "A",
+		"a request that is not there": w.newLink(gone, "user:ana"), "another tenant": w.newLink(foreign, "user:ana"),
+		"somebody who left": joe, "nobody": w.newLink(a, "user:nobody"),
 	} {
 		for _, method := range []string{"GET", "POST"} {
 			var form url.Values
@@ -433,9 +385,7 @@ func (s still) Now() time.Time { return s.at }
 // However many wrong tokens come, from wherever, they read nothing, and whoever has a right one opens and answers its
 // page, from the same address, too. What counts is the address without its port, and of IPv6 the network.
 func TestB6WrongTokensCloseNobodyOut(t *testing.T) {
-	w := newHarness(t, asks(five))
-	a := w.pendingRequest()
-	at := w.newLink(a, "user:ana")
+	w, _, at := asked(t)
 	table := fault.NewTable(w.links.Table)
 	w.links.Table, w.pages.Clock = table, still{w.clk, w.clk.Now()}
 	h := w.pages.Handler()
@@ -527,9 +477,7 @@ func TestTheEntranceSaysHowARequestIsOpened(t *testing.T) {
 
 // Other arguments are the approver's own: checked, run, and told.
 func TestEdit(t *testing.T) {
-	w := newHarness(t, asks(five))
-	a := w.pendingRequest()
-	at := w.newLink(a, "user:ana")
+	w, _, at := asked(t)
 	got := w.pressButton(at, "edit", "args", `{"amount": "much"}`)
 	require.Equal(t, http.StatusUnprocessableEntity, got.status)
 	require.Contains(t, got.body, "The arguments: ")
@@ -555,9 +503,7 @@ func TestInput(t *testing.T) {
 
 // Questions and answers go where they are taken, and decide nothing; where nobody takes them, none are offered.
 func TestRemarks(t *testing.T) {
-	w := newHarness(t, asks(five))
-	a := w.pendingRequest()
-	at := w.newLink(a, "user:ana")
+	w, a, at := asked(t)
 	require.NotContains(t, w.do("GET", at, nil).body, `value="remark"`)
 	require.Equal(t, http.StatusBadRequest, w.pressButton(at, "remark", "text", "why?").status)
 	var got []web.Remark
@@ -575,9 +521,7 @@ func TestRemarks(t *testing.T) {
 
 // What fails says so, and nothing of it.
 func TestFailures(t *testing.T) {
-	w := newHarness(t, asks(five))
-	a := w.pendingRequest()
-	at := w.newLink(a, "user:ana")
+	w, _, at := asked(t)
 	get := w.pages.Get
 	w.pages.Get = func(context.Context, string, string) (approval.Approval, error) {
 		return approval.Approval{}, errors.Join(store.ErrThrottled, errors.New("secret"))
@@ -586,33 +530,11 @@ func TestFailures(t *testing.T) {
 	got := w.do("GET", at, nil)
 	require.Equal(t, http.StatusServiceUnavailable, got.status)
 	require.NotContains(t, got.body, "secret")
-	w.pages.Get, w.pages.Desk = get, unsureDesk{}
-	w.server.Config.Handler = w.pages.Handler()
+	w.pages.Get = get
+	w.deskOf(&fakeDesk{says: func() error { return context.DeadlineExceeded }})
 	got = w.pressButton(at, "approve")
 	require.Equal(t, http.StatusServiceUnavailable, got.status)
 	require.Contains(t, got.body, "Open the page again")
-}
-
-// unsureDesk is a desk of which nobody knows whether it has recorded anything.
-type unsureDesk struct{}
-
-func (unsureDesk) RecordUnmasking(context.Context, string, string, policy.Principal, approval.Via) error {
-	return context.DeadlineExceeded
-}
-
-func (unsureDesk) Decide(context.Context, approval.DecisionInput) (approval.Approval, error) {
-	return approval.Approval{}, context.DeadlineExceeded
-}
-
-// settlingDesk is a desk that keeps what it is told of an outcome.
-type settlingDesk struct {
-	web.Desk
-	got *[]approval.DecisionInput
-}
-
-func (s settlingDesk) Decide(_ context.Context, o approval.DecisionInput) (approval.Approval, error) {
-	*s.got = append(*s.got, o)
-	return approval.Approval{}, nil
 }
 
 // Who may say what became of a call is who the desk says may decide at this time: those a request has escalated to as well. The
@@ -634,25 +556,22 @@ func TestA15OutcomesAfterEscalation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newHarness(t, asks(`{"amount": 5}`))
 			at := w.newLink(w.pendingRequest(), "user:eve")
-			get, may := w.pages.Get, letIn
-			w.pages.Get = func(ctx context.Context, tenant, id string) (approval.Approval, error) {
-				a, err := get(ctx, tenant, id)
+			may := letIn
+			w.reading(func(a *approval.Approval) {
 				a.Kind = approval.KindOutcome
-				may(w, &a)
-				return a, err
-			}
-			var got []approval.DecisionInput
-			w.pages.Desk = settlingDesk{w.pages.Desk, &got}
-			w.server.Config.Handler = w.pages.Handler()
+				may(w, a)
+			})
+			desk := w.deskOf(&fakeDesk{says: func() error { return nil }})
 			page := w.do("GET", at, nil) // when she was let in
 			require.Contains(t, page.body, `value="happened"`)
 			may = c.may
 			form := w.fillForm(page.body, "action", "happened", "result", "It did.")
 			require.Equal(t, c.status, w.do("POST", at, form).status)
 			if c.status == http.StatusForbidden {
-				require.Empty(t, got)
+				require.Empty(t, desk.asked)
 				return
 			}
+			got := desk.asked
 			require.Len(t, got, 1)
 			require.Equal(t, []any{agent.ViaPage, "It did.", "user:eve"}, []any{got[0].Via, got[0].Content, got[0].By.ID})
 		})

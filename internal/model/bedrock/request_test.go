@@ -147,8 +147,6 @@ func TestConversation(t *testing.T) {
 			[]string{asked, the("assistant", text("wait"), callA, callB), the("user", resultOf("a", "1"), resultOf("b", "2")), the("assistant", text("done"))}},
 		{"results in another order, behind a text", []run.Message{ask("q"), use("a", `{"x":1.0}`), use("b", `{}`), ask("r"), result("b", "2"), result("a", "1"), ask("s")},
 			[]string{asked, the("assistant", callA, callB), the("user", resultOf("a", "1"), resultOf("b", "2"), text("r"), text("s"))}},
-		{"two turns", []run.Message{ask("q"), use("a", `{"x":1.0}`), result("a", "1"), use("b", `{}`), result("b", "2")},
-			[]string{asked, the("assistant", callA), the("user", resultOf("a", "1")), the("assistant", callB), the("user", resultOf("b", "2"))}},
 		{"a result is missing", []run.Message{ask("q"), use("b", `{}`), say("on")},
 			[]string{asked, the("assistant", callB), the("user", resultOf("b", noResponse)), the("assistant", text("on"))}},
 		{"the last result wins", []run.Message{ask("q"), use("b", `{}`), result("b", "1"), say("x"), result("b", "2"), say("y")},
@@ -161,7 +159,6 @@ func TestConversation(t *testing.T) {
 			[]string{the("user", text(opening)), the("assistant", callB), the("user", resultOf("b", "1"))}},
 		{"blank texts", []run.Message{ask(""), ask("q"), say(" \n"), ask("r"), say(""), use("b", ``), ask("\t"), result("b", "1"), say("")},
 			[]string{the("user", text("q"), text("r")), the("assistant", callB), the("user", resultOf("b", "1"))}},
-		{"two texts of the model", []run.Message{ask("q"), say("a"), say("b")}, []string{asked, the("assistant", text("a"), text("b"))}},
 		{"input that the core made a string of", []run.Message{ask("q"), use("b", `"{\"x\": <1"`)},
 			[]string{asked, the("assistant", `{"toolUse":{"toolUseId":"b","name":"get","input":{"malformed_input":"{\"x\": <1"}}}`), the("user", resultOf("b", noResponse))}},
 		{"media of a tool", []run.Message{ask("q"), use("b", `{}`), result("b", "1"), media("p.png", "image/png", "AAAA"), ask("r")},
@@ -186,7 +183,8 @@ func TestConversation(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var body struct{ Messages json.RawMessage }
-			require.NoError(t, json.Unmarshal(sent(t, Config{}, agent.Request{Model: agent.ModelSpec{ID: "m"}, Messages: tt.messages}).Body, &body))
+			r := agent.Request{Model: agent.ModelSpec{ID: "m"}, Messages: tt.messages}
+			require.NoError(t, json.Unmarshal(sent(t, Config{}, r).Body, &body))
 			require.JSONEq(t, "["+strings.Join(tt.want, ",")+"]", string(body.Messages))
 		})
 	}
@@ -428,4 +426,46 @@ func TestLargePDF(t *testing.T) {
 		r := agent.Request{Model: agent.ModelSpec{ID: "m"}, Messages: []run.Message{ask("a"), media("x", kind, large)}}
 		require.Empty(t, sent(t, Config{}, r).Refused)
 	}
+}
+
+// The service counts the very request that it would be sent: system text, conversation and tools.
+func TestCountTokens(t *testing.T) {
+	m, server := against(t, Config{}, blocks(bedrockfake.Text("a")))
+	r := request()
+	r.System, r.Tools = "Count.", []agent.ToolSpec{{Name: "get", Description: "Gets."}}
+	n, err := m.CountTokens(context.Background(), r)
+	require.NoError(t, err)
+	_, err = m.Generate(context.Background(), r)
+	require.NoError(t, err, "counting uses up no reply")
+	asked := server.Requests()
+	require.Len(t, asked, 2)
+	require.True(t, asked[0].Count)
+	require.JSONEq(t, string(asked[1].Body), string(asked[0].Body))
+	require.EqualValues(t, bedrockfake.Tokens(asked[0].Body), n)
+
+	r.Tools = nil
+	less, err := m.CountTokens(context.Background(), r)
+	require.NoError(t, err)
+	require.Less(t, less, n)
+}
+
+func TestCountTokensFails(t *testing.T) {
+	m, server := against(t, Config{})
+	r := request()
+	r.Model.ID = "uncounted.m"
+	_, err := m.CountTokens(context.Background(), r)
+	failure := failureOf(t, err)
+	require.Equal(t, agent.ModelInvalid, failure.Class)
+	require.Equal(t, "uncounted.m", failure.Model)
+
+	elsewhere := request()
+	elsewhere.Model.BaseURL = "http://127.0.0.1:1"
+	_, err = m.CountTokens(context.Background(), elsewhere)
+	requireClass(t, agent.ModelInvalid, err)
+
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err = m.CountTokens(ctx, request())
+	require.ErrorIs(t, err, context.Canceled)
+	require.Len(t, server.Requests(), 1)
 }

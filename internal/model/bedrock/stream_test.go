@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,9 +17,10 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/bedrockfake"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
-// A stream that ends before both messageStop and metadata came is no reply, wherever between two frames or within one it ends.
 // textOf is a piece of text, "" = of something else.
 func textOf(d agent.Delta) string {
 	if d.Kind != agent.DeltaText {
@@ -27,6 +29,7 @@ func textOf(d agent.Delta) string {
 	return d.Text
 }
 
+// A stream that ends before both messageStop and metadata came is no reply, wherever between two frames or within one it ends.
 func TestTruncatedStreams(t *testing.T) {
 	frames := blocks(bedrockfake.Text("a"), bedrockfake.ToolUse("a", "get", `{"x":1}`)).Frames()
 	for n := range frames {
@@ -45,13 +48,9 @@ func TestTruncatedStreams(t *testing.T) {
 func TestStreamWithoutStopOrMetadata(t *testing.T) {
 	whole := blocks(bedrockfake.Text("a")).Frames()
 	last := len(whole) - 1
-	m, _ := against(t, Config{Stream: true},
-		bedrockfake.Stream{Frames: whole[:last]},
-		bedrockfake.Stream{Frames: append(append([]bedrockfake.Frame{}, whole[:last-1]...), whole[last])})
-	for range 2 {
-		_, err := m.Generate(context.Background(), request())
-		requireClass(t, agent.ModelConnection, err)
-		require.Equal(t, "stream ended before the reply did", failureOf(t, err).Message)
+	for _, frames := range [][]bedrockfake.Frame{whole[:last], append(slices.Clone(whole[:last-1]), whole[last])} {
+		broken := bedrockfake.Stream{Frames: frames}
+		requireFailure(t, true, broken, agent.ModelConnection, "stream ended before the reply did")
 	}
 }
 
@@ -110,9 +109,7 @@ func TestStreamsThatMakeNoSense(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			m, _ := against(t, Config{Stream: true}, bedrockfake.Stream{Frames: tt.frames})
-			_, err := m.Generate(context.Background(), request())
-			requireClass(t, tt.class, err)
+			requireFailure(t, true, bedrockfake.Stream{Frames: tt.frames}, tt.class, "")
 		})
 	}
 }
@@ -122,8 +119,7 @@ func TestUnknownEvents(t *testing.T) {
 	for _, f := range blocks(bedrockfake.Text("a"), bedrockfake.ToolUse("a", "get", "{}")).Frames() {
 		frames = append(frames, f, bedrockfake.Event("hologram", map[string]int{"contentBlockIndex": 1}))
 	}
-	m, _ := against(t, Config{Stream: true}, bedrockfake.Stream{Frames: frames})
-	reply, err := m.Generate(context.Background(), request())
+	reply, err := generated(t, true, bedrockfake.Stream{Frames: frames})
 	require.NoError(t, err)
 	require.Equal(t, agent.Reply{Model: "m", Text: "a", StopReason: "tool_use", Calls: []agent.ReplyCall{call("a", "get", "{}")}}, reply)
 }
@@ -134,16 +130,14 @@ func TestBigStream(t *testing.T) {
 		pieces[i] = fmt.Sprintf("%d%s ", i, strings.Repeat("é", 100))
 	}
 	input := `{"x":"` + strings.Repeat("y", 1<<20) + `"}`
-	m, _ := against(t, Config{Stream: true}, blocks(bedrockfake.Text(pieces...), bedrockfake.ToolUse("a", "get", input[:1<<19], input[1<<19:])),
-		blocks(bedrockfake.Text(strings.Repeat("x", 8<<20), strings.Repeat("x", 8<<20), "x")))
-	reply, err := m.Generate(context.Background(), request())
+	use := bedrockfake.ToolUse("a", "get", input[:1<<19], input[1<<19:])
+	reply, err := generated(t, true, blocks(bedrockfake.Text(pieces...), use))
 	require.NoError(t, err)
 	require.Equal(t, strings.Join(pieces, ""), reply.Text)
 	require.Equal(t, []agent.ReplyCall{call("a", "get", input)}, reply.Calls)
 
-	_, err = m.Generate(context.Background(), request())
-	requireClass(t, agent.ModelInvalid, err)
-	require.Equal(t, "reply is larger than 16 MiB", failureOf(t, err).Message)
+	large := bedrockfake.Text(strings.Repeat("x", 8<<20), strings.Repeat("x", 8<<20), "x")
+	requireFailure(t, true, blocks(large), agent.ModelInvalid, "reply is larger than 16 MiB")
 }
 
 func TestContextEnds(t *testing.T) {
@@ -344,10 +338,13 @@ func FuzzAssembly(f *testing.F) {
 func TestPropertyAssembly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		inputs := rapid.SliceOfN(rapid.StringN(1, 12, -1), 1, 5).Draw(t, "inputs")
-		order := rapid.Permutation(places(len(inputs))).Draw(t, "order")
+		places := make([]int, len(inputs))
+		for i := range places {
+			places[i] = i
+		}
 		a := newAssembly("m", func(agent.Delta) {})
 		left := make([][]rune, len(inputs))
-		for _, i := range order {
+		for _, i := range rapid.Permutation(places).Draw(t, "order") {
 			left[i] = []rune(inputs[i])
 			require.NoError(t, a.addCall(int32(i), aws.String(fmt.Sprint(i)), aws.String("get"), ""))
 		}
@@ -371,10 +368,67 @@ func TestPropertyAssembly(t *testing.T) {
 	})
 }
 
-func places(n int) []int {
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
+// What was received before a stream broke off comes with the error: text, calls and reasoning whose blocks have ended.
+func TestInterruptedStreams(t *testing.T) {
+	reply := blocks(bedrockfake.Reasoning("sign", "hm"), bedrockfake.Text("I ", "see."), bedrockfake.ToolUse("a", "get", `{"x"`, `:1}`), bedrockfake.ToolUse("b", "get"))
+	frames := reply.Frames()
+	said := func(text string, calls ...agent.ReplyCall) *agent.Reply {
+		return &agent.Reply{
+			Model: "m", Text: text, Calls: calls, StopReason: policy.StopInterrupted,
+			Reasoning: []run.RepliedReasoning{{Reasoning: signed("m", "hm", "sign")}},
+		}
 	}
-	return all
+	whole, bare := call("a", "get", `{"x":1}`), call("b", "get", `{}`)
+	seen := map[string]bool{}
+	for n := 1; n < len(frames); n++ {
+		m, _ := against(t, Config{Stream: true}, bedrockfake.Stream{Frames: frames[:n]},
+			bedrockfake.Stream{Frames: append(frames[:n:n], bedrockfake.Exception("modelStreamErrorException", "canary"))})
+		for _, class := range []agent.ModelErrorClass{agent.ModelConnection, agent.ModelServer} {
+			_, err := m.Generate(context.Background(), request())
+			requireClass(t, class, err)
+			kept := failureOf(t, err).Partial
+			switch {
+			case kept == nil:
+				seen["nothing"] = true
+			case len(kept.Calls) == 2:
+				require.Equal(t, said("I see.", whole, bare), kept)
+				seen["both calls"] = true
+			case len(kept.Calls) == 1:
+				require.Equal(t, said("I see.", whole), kept)
+				seen["a call"] = true
+			case kept.Text == "I see.":
+				require.Equal(t, said("I see."), kept)
+				seen["the text"] = true
+			default:
+				require.Equal(t, said("I "), kept)
+				seen["a text"] = true
+			}
+		}
+	}
+	require.Len(t, seen, 5, "%v", seen)
+}
+
+// Reasoning that was cut has no proof that is worth anything: it is not kept.
+func TestInterruptedReasoning(t *testing.T) {
+	frames := blocks(bedrockfake.Text("a"), bedrockfake.Reasoning("sign", "hm")).Frames()
+	for n := 4; n < len(frames)-3; n++ { // within the reasoning
+		m, _ := against(t, Config{Stream: true}, bedrockfake.Stream{Frames: frames[:n]})
+		_, err := m.Generate(context.Background(), request())
+		require.Equal(t, &agent.Reply{Model: "m", Text: "a", StopReason: policy.StopInterrupted}, failureOf(t, err).Partial, n)
+	}
+}
+
+// Whoever listens hears text, reasoning and calls as they come.
+func TestDeltas(t *testing.T) {
+	var heard []agent.Delta
+	server := bedrockfake.Block{Start: []byte(`{"toolUse":{"toolUseId":"s","name":"search","type":"server_tool_use"}}`), Deltas: nil}
+	m, _ := against(t, Config{Stream: true, OnDelta: func(_ agent.Request, d agent.Delta) { heard = append(heard, d) }},
+		blocks(bedrockfake.Reasoning("sign", "h", "m"), bedrockfake.Text("Hel", "lo"), server, bedrockfake.ToolUse("a", "get", `{"x"`, `:1}`), bedrockfake.ToolUse("b", "put")))
+	_, err := m.Generate(context.Background(), request())
+	require.NoError(t, err)
+	require.Equal(t, []agent.Delta{
+		{Kind: agent.DeltaReasoning, Text: "h"}, {Kind: agent.DeltaReasoning, Text: "m"}, {Kind: agent.DeltaText, Text: "Hel"}, {Kind: agent.DeltaText, Text: "lo"},
+		{Kind: agent.DeltaCall, Call: "a", Name: "get"}, {Kind: agent.DeltaCall, Call: "a", Name: "get", Text: `{"x"`}, {Kind: agent.DeltaCall, Call: "a", Name: "get", Text: ":1}"},
+		{Kind: agent.DeltaCall, Call: "b", Name: "put", Place: 1},
+	}, heard)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/runtime"
 )
 
 func user(b run.Block) run.Message { return run.Message{Role: run.RoleUser, Block: b} }
@@ -120,13 +121,6 @@ func TestConversation(t *testing.T) {
 		{"results in another order, behind a text", []run.Message{use("a", `{"x":1.0}`), use("b", `{}`), ask("q"), result("b", "2"), result("a", "1"), ask("r")},
 			`[{"role":"assistant","content":null,"tool_calls":[` + callA + `,` + callB + `]},
 			{"role":"tool","content":"1","tool_call_id":"a"},{"role":"tool","content":"2","tool_call_id":"b"},{"role":"user","content":"q\n\nr"}]`},
-		{"two turns", []run.Message{use("a", `{"x":1.0}`), result("a", "1"), use("b", `{}`), result("b", "2")},
-			`[{"role":"assistant","content":null,"tool_calls":[` + callA + `]},{"role":"tool","content":"1","tool_call_id":"a"},
-			{"role":"assistant","content":null,"tool_calls":[` + callB + `]},{"role":"tool","content":"2","tool_call_id":"b"}]`},
-		{"a result is missing", []run.Message{use("b", `{}`), ask("q")},
-			`[{"role":"assistant","content":null,"tool_calls":[` + callB + `]},
-			{"role":"tool","content":"{\"type\":\"error\",\"name\":\"no_tool_response\",\"message\":\"There is no response from this tool.\"}","tool_call_id":"b"},
-			{"role":"user","content":"q"}]`},
 		{"the last result wins", []run.Message{use("b", `{}`), result("b", "1"), ask("q"), result("b", "2")},
 			`[{"role":"assistant","content":null,"tool_calls":[` + callB + `]},{"role":"tool","content":"2","tool_call_id":"b"},{"role":"user","content":"q"}]`},
 		{"an empty result is a result", []run.Message{use("b", `{}`), result("b", "")},
@@ -156,23 +150,24 @@ func TestConversation(t *testing.T) {
 }
 
 func TestRequestsThatCannotBeMade(t *testing.T) {
+	of := func(messages ...run.Message) agent.Request { return agent.Request{Messages: messages} }
+	blob, own := run.Media{MediaType: "image/png", Blob: "canary"}, run.Media{MediaType: "image/png", Data: "canary"}
+	film := run.Media{MediaType: "video/mp4", Data: "canary"}
 	tests := []struct {
 		name string
 		r    agent.Request
 		want string
 	}{
-		{"media in a blob", agent.Request{Messages: []run.Message{user(run.Media{MediaType: "image/png", Blob: "canary"})}},
-			"message 0 is media that is the model's own or was not resolved"},
-		{"media that is no picture and no document", agent.Request{Messages: []run.Message{user(run.Media{MediaType: "video/mp4", Data: "canary"})}},
+		{"media in a blob", of(user(blob)), "message 0 is media that is the model's own or was not resolved"},
+		{"media of the model", of(assistant(own)), "message 0 is media that is the model's own or was not resolved"},
+		{"media that is no picture and no document", of(user(film)),
 			"message 0 is media of a type that chat completions do not take: want a picture or a document"},
-		{"media of the model", agent.Request{Messages: []run.Message{assistant(run.Media{MediaType: "image/png", Data: "canary"})}},
-			"message 0 is media that is the model's own or was not resolved"},
-		{"result in a blob", agent.Request{Messages: []run.Message{use("a", "{}"), user(run.ToolResult{ID: "a", Blob: "canary"})}},
+		{"result in a blob", of(use("a", "{}"), user(run.ToolResult{ID: "a", Blob: "canary"})),
 			"message 1 is a tool_result that was not resolved"},
-		{"result without a call", agent.Request{Messages: []run.Message{result("canary", ""), use("canary", "{}")}},
+		{"result without a call", of(result("canary", ""), use("canary", "{}")),
 			"message 0 is a tool_result without its tool_use"},
-		{"id twice", agent.Request{Messages: []run.Message{use("canary", "{}"), use("canary", "{}")}}, "message 1 is a tool_use whose id is taken"},
-		{"no block", agent.Request{Messages: []run.Message{{Role: run.RoleUser}}}, "message 0 has no block"},
+		{"id twice", of(use("canary", "{}"), use("canary", "{}")), "message 1 is a tool_use whose id is taken"},
+		{"no block", of(run.Message{Role: run.RoleUser}), "message 0 has no block"},
 		{"schema that is no JSON", agent.Request{Tools: []agent.ToolSpec{{Name: "a", Schema: json.RawMessage(`canary`)}}}, "request cannot be written as JSON"},
 	}
 	for _, tt := range tests {
@@ -251,16 +246,47 @@ func TestPropertyConversation(t *testing.T) {
 		}
 		require.Empty(t, open)
 		require.Empty(t, last)
-		require.Equal(t, wantText, withoutBlankLines(gotText))
+		require.Equal(t, wantText, strings.ReplaceAll(gotText, "\n", ""))
 	})
 }
 
-func withoutBlankLines(s string) string {
-	var b []byte
-	for i := range len(s) {
-		if s[i] != '\n' {
-			b = append(b, s[i])
-		}
+// A model that writes its calls as text is sent texts and no tools; what it writes comes back as a text, for whoever plans with it to read.
+// A model with calls of its own behind the same decorator is sent them as ever.
+func TestDialect(t *testing.T) {
+	var body []byte
+	m := runtime.WithDialect(against(t, nil, func(w http.ResponseWriter, r *http.Request) {
+		body, _ = io.ReadAll(r.Body)
+		answer("text/event-stream", text("I look. <to")+text("ol>{}</tool>")+done("stop")+end)(w, r)
+	}))
+	r := request()
+	r.System = "You help."
+	r.Prompts = map[agent.Dialect]agent.PromptText{agent.DialectXML: {System: "You have one tool."}}
+	r.Tools = []agent.ToolSpec{{Name: "clock.now", Schema: json.RawMessage(`{"type":"object"}`)}}
+	r.Messages = append(r.Messages,
+		run.Message{Role: run.RoleAssistant, Block: run.Text{Text: "I look."}},
+		run.Message{Role: run.RoleAssistant, Block: run.ToolUse{ID: "c1-0", Name: "clock_now", Input: json.RawMessage(`{}`)}},
+		run.Message{Role: run.RoleUser, Block: run.ToolResult{ID: "c1-0", Content: "no clock", IsError: true}},
+		run.Message{Role: run.RoleUser, Block: run.Text{Text: "Try again."}},
+	)
+	for _, tt := range []struct {
+		dialect agent.Dialect
+		want    string
+	}{
+		{agent.DialectXML, `{"model":"m","stream":true,"stream_options":{"include_usage":true},"messages":[
+			{"role":"system","content":"You help.\n\nYou have one tool."},{"role":"user","content":"canary-content"},
+			{"role":"assistant","content":"I look.\n<tool>\n{\"server_name\": \"local\", \"tool_name\": \"clock_now\", \"arguments\": {}}\n</tool>"},
+			{"role":"user","content":"Tool 'clock_now' result: no clock\n\nTry again."}]}`},
+		{agent.DialectNative, `{"model":"m","stream":true,"stream_options":{"include_usage":true},"messages":[
+			{"role":"system","content":"You help."},{"role":"user","content":"canary-content"},
+			{"role":"assistant","content":"I look.","tool_calls":[{"id":"c1-0","type":"function","function":{"name":"clock_now","arguments":"{}"}}]},
+			{"role":"tool","tool_call_id":"c1-0","content":"no clock"},{"role":"user","content":"Try again."}],
+			"tools":[{"type":"function","function":{"name":"clock_now","parameters":{"type":"object"}}}]}`},
+	} {
+		r.Model.Dialect = tt.dialect
+		reply, err := m.Generate(context.Background(), r)
+		require.NoError(t, err)
+		require.JSONEq(t, tt.want, string(body))
+		require.Equal(t, "I look. <tool>{}</tool>", reply.Text)
+		require.Empty(t, reply.Calls)
 	}
-	return string(b)
 }

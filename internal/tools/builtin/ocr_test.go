@@ -115,23 +115,7 @@ func TestPicturesAreKnownByTheirFirstBytes(t *testing.T) {
 	}
 }
 
-func TestCappedDropsTheRest(t *testing.T) {
-	full := 0
-	c := &capped{most: 5, full: func() { full++ }}
-	for _, s := range []string{"abc", "de", "", "f", "ghi"} {
-		n, err := c.Write([]byte(s))
-		require.NoError(t, err)
-		require.Equal(t, len(s), n)
-	}
-	require.Equal(t, "abcde", c.kept.String())
-	require.True(t, c.cut)
-	require.Equal(t, 1, full)
-}
-
 func TestClean(t *testing.T) {
 	require.Equal(t, "a\n\nb", clean(" \n a\n\fb \f\n"))
-	require.Equal(t, "a\uFFFDb", clean("a\xffb"))
-	require.Equal(t, "second", lastLine("first\nsecond\n\n"))
 	require.Len(t, lastLine(strings.Repeat("x", 1000)), 200)
-	require.Empty(t, lastLine("\n"))
 }

@@ -121,24 +121,17 @@ func TestQuestionsThatAreNone(t *testing.T) {
 	form := `{"method":"elicitation/create","params":{"message":"m","requestedSchema":%s}}`
 	for name, c := range map[string]struct{ requests, state, says string }{
 		"a model":       {`{"a":{"method":"sampling/createMessage","params":{}}}`, "", `it asks for "sampling/createMessage", and only people are asked`},
-		"folders":       {`{"a":{"method":"roots/list"}}`, "", `it asks for "roots/list", and only people are asked`},
 		"busy":          {`{}`, "", "it is busy and asks to try again later"},
 		"too many":      {string(flood), "", "it asks 17 questions at once, want at most 16"},
 		"much state":    {`{"a":` + fmt.Sprintf(form, "{}") + `}`, lines(16<<10+1, "s"), "its requestState has 16385 bytes, want at most 16384"},
-		"a bad name":    {`{"a\u202e":` + fmt.Sprintf(form, "{}") + `}`, "", "a question has no name that can be shown"},
-		"no question":   {`{"a":7}`, "", "a question cannot be read"},
-		"a bad schema":  {`{"a":` + fmt.Sprintf(form, `{"type":"string"}`) + `}`, "", "the requestedSchema of question a cannot be used: want a JSON Schema with type: object"},
 		"references":    {`{"a":` + fmt.Sprintf(form, `{"type":"object","$ref":"#/x","x":{}}`) + `,"b":` + fmt.Sprintf(form, `{"type":"object"}`) + `}`, "", "cannot stand beside others"},
 		"a javascript":  {`{"a":{"method":"elicitation/create","params":{"mode":"url","url":"javascript:alert(1)"}}}`, "", "leads to a page that cannot be shown"},
 		"plain http":    {`{"a":{"method":"elicitation/create","params":{"url":"http://id.example"}}}`, "", "leads to a page that cannot be shown"},
 		"a false front": {`{"a":{"method":"elicitation/create","params":{"url":"https://bank.example@evil.example"}}}`, "", "leads to a page that cannot be shown"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPeer(t)
-			p.calling(func(w http.ResponseWriter, a ask) {
-				p.result(w, a, `{"resultType":"input_required","inputRequests":`+c.requests+`,"requestState":"`+c.state+`"}`)
-			})
-			res, err := over(t, p).call("echo", tool.Call{})
+			answer := `{"resultType":"input_required","inputRequests":` + c.requests + `,"requestState":"` + c.state + `"}`
+			res, err := overAnswering(t, "", answer).call("echo", tool.Call{})
 			require.NoError(t, err)
 			require.Nil(t, res.Suspend)
 			require.True(t, res.IsError)
@@ -156,9 +149,7 @@ func TestQuestionsHoldNoSecrets(t *testing.T) {
 		"its own key": `{"resultType":"input_required","inputRequests":{"hunter2":{"method":"elicitation/create","params":{"message":"m"}}}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPeer(t)
-			p.calling(func(w http.ResponseWriter, a ask) { p.result(w, a, answer) })
-			res, err := over(t, p, withKey).call("echo", tool.Call{})
+			res, err := overAnswering(t, "", answer, withKey).call("echo", tool.Call{})
 			require.NoError(t, err)
 			require.Nil(t, res.Suspend)
 			require.True(t, res.IsError)
@@ -170,12 +161,10 @@ func TestQuestionsHoldNoSecrets(t *testing.T) {
 
 // A tool whose definition has a secret in what the model and the journal see word for word is left out, and the reason has none either.
 func TestDefinitionsHoldNoSecrets(t *testing.T) {
-	p := newPeer(t)
-	p.tools = func(ask) string {
-		return `{"tools":[` + echo + `,{"name":"t","inputSchema":{"type":"object","properties":{"k":{"default":"hunter2"}}}},
-			{"name":"hunter2","inputSchema":{"type":"object"}},{"name":"hunter2 !","inputSchema":{"type":"object"}}]}`
-	}
-	all, err := over(t, p, withKey).list()
+	all, err := overAnswering(t, echo+`,
+		{"name":"t","inputSchema":{"type":"object","properties":{"k":{"default":"hunter2"}}}},
+		{"name":"hunter2","inputSchema":{"type":"object"}},{"name":"hunter2 !","inputSchema":{"type":"object"}}`,
+		"", withKey).list()
 	require.NoError(t, err)
 	require.Len(t, all.Tools, 1)
 	require.Len(t, all.Left, 3)
@@ -185,12 +174,9 @@ func TestDefinitionsHoldNoSecrets(t *testing.T) {
 
 // What is noted of a result quotes the server, too.
 func TestNotesHoldNoSecrets(t *testing.T) {
-	p := newPeer(t)
-	p.tools = func(ask) string {
-		return `{"tools":[{"name":"echo","inputSchema":{"type":"object"},"outputSchema":{"type":"object","required":["hunter2"]}}]}`
-	}
-	p.calling(func(w http.ResponseWriter, a ask) { p.result(w, a, `{"content":[],"structuredContent":{}}`) })
-	res, err := over(t, p, withKey).call("echo", tool.Call{})
+	res, err := overAnswering(t,
+		`{"name":"echo","inputSchema":{"type":"object"},"outputSchema":{"type":"object","required":["hunter2"]}}`,
+		`{"content":[],"structuredContent":{}}`, withKey).call("echo", tool.Call{})
 	require.NoError(t, err)
 	require.Contains(t, res.Content, "outputSchema promises")
 	require.NotContains(t, res.Content, "hunter2")

@@ -20,7 +20,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/badinput"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/mcp"
 )
@@ -146,9 +145,9 @@ func result(of string) string { return `{"jsonrpc":"2.0","id":` + id + `,"result
 // lists is what a listing becomes under a script.
 func (f *front) lists(s script) badinput.Answer {
 	f.now.Store(&s)
-	session := f.remote.Open("acme", &agent.Definition{MCP: []agent.MCPServer{f.server}})
-	defer session.Close()
-	tools, err := session.(runtime.Lister).List(context.Background(), f.server)
+	r := openOf(f.remote, f.server)
+	defer r.session.Close()
+	tools, err := r.list()
 	switch {
 	case err != nil:
 		return badinput.Answer{Code: refused, Message: err.Error()}
@@ -165,15 +164,14 @@ func (f *front) lists(s script) badinput.Answer {
 // calls is what a call becomes under a script.
 func (f *front) call(s script) badinput.Answer {
 	f.now.Store(&s)
-	session := f.remote.Open("acme", &agent.Definition{MCP: []agent.MCPServer{f.server}})
-	defer session.Close()
-	tools, err := session.(runtime.Lister).List(context.Background(), f.server)
+	r := openOf(f.remote, f.server)
+	defer r.session.Close()
+	tools, err := r.list()
 	if err != nil || len(tools.Tools) != 1 {
 		return badinput.Answer{Code: "not listed", Message: fmt.Sprint(tools, err)}
 	}
-	spec := agent.ToolSpec{Name: "s.echo", Kind: agent.KindMCP, MCP: &agent.MCPTool{Server: "s", Tool: "echo", Digest: tools.Tools[0].Digest}}
 	before := len(f.calls("tools/call"))
-	res, err := session.Tool(spec).Call(context.Background(), tool.Call{})
+	res, err := r.pinned("echo", tools.Tools[0].Digest).Call(context.Background(), tool.Call{})
 	if n := len(f.calls("tools/call")) - before; n != 1 {
 		return badinput.Answer{Code: fmt.Sprintf("it was called %d times", n)}
 	}

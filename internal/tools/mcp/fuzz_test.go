@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -43,3 +44,9 @@ func FuzzDefinition(f *testing.F) {
 		require.Equal(t, one, other, "the same definition has one digest")
 	})
 }
+
+// What is decoded of a part of a result, and of a tool.
+var (
+	PartType = reflect.TypeFor[content]()
+	ToolType = reflect.TypeFor[definition]()
+)

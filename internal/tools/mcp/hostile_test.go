@@ -37,7 +37,6 @@ func TestHostileToListing(t *testing.T) {
 		old  bool
 		do   func(p *peer)
 		says string
-		or   string // what it says as well; "" = nothing else
 	}{
 		"hangs at connect":        {do: func(p *peer) { p.first = func(w http.ResponseWriter, _ ask) bool { p.hang(w); return true } }, says: "connect to MCP server s: it did not answer within 300ms"},
 		"hangs before any header": {do: func(p *peer) { p.first = func(http.ResponseWriter, ask) bool { <-p.slow; return true } }, says: "it did not answer within 300ms"},
@@ -61,27 +60,11 @@ func TestHostileToListing(t *testing.T) {
 		"401":          {do: func(p *peer) { p.first = status(http.StatusUnauthorized) }, says: "Unauthorized"},
 		"500":          {do: func(p *peer) { p.first = status(http.StatusInternalServerError) }, says: "Internal Server Error"},
 		"404, older":   {old: true, do: func(p *peer) { p.first = status(http.StatusNotFound) }, says: "Not Found"},
-		"garbage":      {do: func(p *peer) { p.first = raw("application/json", "{{{") }, says: "failed to decode"},
-		"HTML":         {do: func(p *peer) { p.first = raw("text/html", "<html>") }, says: "unsupported content type", or: "it ended the connection"}, // whichever its reader or its writer meets first
 		"garbage list": {do: func(p *peer) { p.tools = func(ask) string { return `[]` } }, says: "it answered with something else than a list of tools"},
-		"depth 1000 and more": {do: func(p *peer) {
-			p.tools = func(ask) string { return `{"tools":[{"x":` + lines(1000, "[") + lines(1000, "]") + `}]}` }
-		}, says: `sending "tools/list": failed to decode response: it is no message of the protocol`},
-		"an error for a list": {do: func(p *peer) {
-			p.first = on("tools/list", func(w http.ResponseWriter, a ask) { p.refuse(w, a, -32603, "no \u202etools") })
-		}, says: "it answered with error -32603: no <U+202E>tools"},
-		"wrong ids": {do: func(p *peer) {
-			p.first = func(w http.ResponseWriter, a ask) bool {
-				a.ID = []byte(`77`)
-				p.answer(w, a)
-				return true
-			}
-		}, says: "it answered a request that nobody made"},
 		"pages without end": {do: func(p *peer) {
 			n := 0
 			p.tools = func(ask) string { n++; return fmt.Sprintf(`{"tools":[],"nextCursor":"%d"}`, n) }
 		}, says: "its list of tools has more than 64 pages"},
-		"the same page again": {do: func(p *peer) { p.tools = func(ask) string { return `{"tools":[],"nextCursor":"x"}` } }, says: "its list of tools begins again and again"},
 		"an answer without end": {do: func(p *peer) {
 			p.first = on("tools/list", func(w http.ResponseWriter, _ ask) {
 				w.Header().Set("Content-Type", "application/json")
@@ -124,9 +107,7 @@ func TestHostileToListing(t *testing.T) {
 			r := over(t, p, within(limit))
 			began := time.Now()
 			_, err := r.list()
-			if c.or == "" || err == nil || !strings.Contains(err.Error(), c.or) {
-				require.ErrorContains(t, err, c.says)
-			}
+			require.ErrorContains(t, err, c.says)
 			require.NotContains(t, err.Error(), "127.0.0.1", "no address is told")
 			require.Less(t, time.Since(began), 30*time.Second)
 			require.Empty(t, p.calls("tools/call"))
@@ -158,11 +139,8 @@ func TestHostileToCalls(t *testing.T) {
 			stream(w)
 			_, _ = fmt.Fprint(w, "data: {\"jsonrpc\"")
 		}, lost: true, says: "failed to decode event"},
-		"answers garbage":        {do: func(_ *peer, w http.ResponseWriter, a ask) { raw("application/json", `{"jsonrpc":"2.0","id":`)(w, a) }, lost: true, says: "failed to decode response"},
-		"answers somebody else":  {do: func(p *peer, w http.ResponseWriter, a ask) { a.ID = []byte("4711"); p.result(w, a, `{"content":[]}`) }, lost: true, says: "it answered a request that nobody made"},
 		"answers with no result": {do: func(_ *peer, w http.ResponseWriter, _ ask) { w.WriteHeader(http.StatusAccepted) }, lost: true, says: "unsupported content type"},
 		"502":                    {do: func(_ *peer, w http.ResponseWriter, a ask) { status(http.StatusBadGateway)(w, a) }, lost: true, says: "it answered 502 Bad Gateway"},
-		"500":                    {do: func(_ *peer, w http.ResponseWriter, a ask) { status(http.StatusInternalServerError)(w, a) }, lost: true, says: "it answered 500 Internal Server Error"},
 		"a flood in one result": {do: func(p *peer, w http.ResponseWriter, a ask) {
 			p.result(w, a, `{"content":[{"type":"text","text":"`+lines(40<<20, "x")+`"}]}`)
 		}, lost: true, says: "it sent more than 33554432 bytes in one answer"},
@@ -170,9 +148,7 @@ func TestHostileToCalls(t *testing.T) {
 			stream(w)
 			_, _ = fmt.Fprint(w, "data: ", lines(20<<20, "x"), "\n\n")
 		}, lost: true, says: "exceeded 16777216 bytes"},
-		"401":                      {do: func(_ *peer, w http.ResponseWriter, a ask) { status(http.StatusUnauthorized)(w, a) }, says: "MCP server s: it refused the request: 401 Unauthorized"},
-		"429":                      {do: func(_ *peer, w http.ResponseWriter, a ask) { status(http.StatusTooManyRequests)(w, a) }, says: "MCP server s: it refused the request: 429 Too Many Requests"},
-		"an error of the protocol": {do: func(p *peer, w http.ResponseWriter, a ask) { p.refuse(w, a, -32602, "unknown tool") }, says: "MCP server s: it answered with error -32602: unknown tool"},
+		"401": {do: func(_ *peer, w http.ResponseWriter, a ask) { status(http.StatusUnauthorized)(w, a) }, says: "MCP server s: it refused the request: 401 Unauthorized"},
 		"an error, by HTTP as well": {do: func(p *peer, w http.ResponseWriter, a ask) {
 			w.WriteHeader(http.StatusBadRequest)
 			p.refuse(w, a, -32602, "unknown tool")
@@ -266,35 +242,22 @@ func TestHostileRedirects(t *testing.T) {
 	require.Empty(t, reached)
 }
 
-// What cannot be used of a list is left out with the reason, and the rest is there.
+// What cannot be used of a list is left out with the reason, and the rest is there: see TestBadPages for what else.
 func TestHostileDefinitions(t *testing.T) {
-	deep := lines(200, `{"properties":{"a":`) + `{}` + lines(200, `}}`)
-	named := func(name, rest string) string {
-		return fmt.Sprintf(`{"name":%q,"inputSchema":{"type":"object"}%s}`, name, rest)
-	}
+	long := lines(63, "n")
 	for name, c := range map[string]struct{ tool, left, why string }{
-		"remote $ref":    {`{"name":"x","inputSchema":{"type":"object","properties":{"a":{"$ref":"https://evil.example/s.json"}}}}`, "x", "got a $ref to another document"},
-		"10 MB":          {`{"name":"x","inputSchema":{"type":"object","description":"` + lines(10<<20, "a") + `"}}`, "x", "its definition has 10485821 bytes, want at most 65536"},
-		"depth 400":      {`{"name":"x","inputSchema":{"type":"object","properties":{"a":` + deep + `}}}`, "x", "its definition cannot be read"},
-		"no object":      {`{"name":"x","inputSchema":{"type":"string"}}`, "x", "want a JSON Schema with type: object"},
-		"no schema":      {`{"name":"x"}`, "x", "its inputSchema cannot be used: there is none"},
-		"invalid schema": {`{"name":"x","inputSchema":{"type":"object","properties":{"a":{"type":"nothing"}}}}`, "x", "not a valid JSON Schema"},
-		"key twice":      {`{"name":"x","name":"echo","inputSchema":{"type":"object"}}`, "echo", "its definition cannot be read"},
-		"listed twice":   {echo, "echo", "the server lists it twice; the first one counts"},
-		"bad name":       {named("rm -rf", ""), "rm -rf", "its name cannot be that of a tool"},
-		"hidden name":    {named("a\u202eb", ""), "a<U+202E>b", "its name cannot be that of a tool"},
-		"no name":        {named("", ""), "", "its name cannot be that of a tool"},
-		"long name":      {named(lines(63, "n"), ""), lines(63, "n"), "its name is too long: s." + lines(63, "n") + " has 65 characters, want at most 64"},
-		"no tool":        {`"echo"`, "", "its definition is none"},
-		"null":           {`null`, "", "its name cannot be that of a tool"},
-		"annotations":    {named("x", `,"annotations":{"readOnlyHint":"yes"}`), "x", "its annotations are none"},
-		"description":    {named("x", `,"description":7`), "x", "its description is no text"},
-		"hidden enum":    {`{"name":"x","inputSchema":{"type":"object","properties":{"a":{"enum":["a\u200bb"]}}}}`, "x", "it hides characters"},
+		"10 MB":        {`{"name":"x","inputSchema":{"type":"object","description":"` + lines(10<<20, "a") + `"}}`, "x", "its definition has 10485821 bytes, want at most 65536"},
+		"key twice":    {`{"name":"x","name":"echo","inputSchema":{"type":"object"}}`, "echo", "its definition cannot be read"},
+		"listed twice": {echo, "echo", "the server lists it twice; the first one counts"},
+		"long name": {
+			`{"name":"` + long + `","inputSchema":{"type":"object"}}`, long,
+			"its name is too long: s." + long + " has 65 characters, want at most 64",
+		},
+		"no tool": {`"echo"`, "", "its definition is none"},
+		"null":    {`null`, "", "its name cannot be that of a tool"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPeer(t)
-			p.tools = func(ask) string { return `{"tools":[` + echo + `,` + c.tool + `]}` }
-			got, err := over(t, p).list()
+			got, err := overAnswering(t, echo+`,`+c.tool, "").list()
 			require.NoError(t, err)
 			require.Len(t, got.Tools, 1)
 			require.Equal(t, "echo", got.Tools[0].Name)

@@ -1,6 +1,7 @@
 package mcp_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -180,7 +182,24 @@ func open(t *testing.T, c mcp.Config, s agent.MCPServer) *rig {
 	t.Helper()
 	remote, err := mcp.New(c)
 	require.NoError(t, err)
-	return &rig{t: t, server: s, session: remote.Open("acme", &agent.Definition{MCP: []agent.MCPServer{s}})}
+	r := openOf(remote, s)
+	r.t = t
+	return r
+}
+
+func openOf(remote *mcp.Remote, s agent.MCPServer) *rig {
+	return &rig{server: s, session: remote.Open("acme", &agent.Definition{MCP: []agent.MCPServer{s}})}
+}
+
+// overAnswering is an invocation against a server that lists these tools, "" = echo, and answers calls with a result.
+func overAnswering(t *testing.T, tools, result string, change ...func(*mcp.Config, *agent.MCPServer)) *rig {
+	t.Helper()
+	p := newPeer(t)
+	if tools != "" {
+		p.tools = func(ask) string { return `{"tools":[` + tools + `]}` }
+	}
+	p.calling(func(w http.ResponseWriter, a ask) { p.result(w, a, result) })
+	return over(t, p, change...)
 }
 
 func within(d time.Duration) func(*mcp.Config, *agent.MCPServer) {
@@ -230,4 +249,73 @@ func requireNoLeak(t *testing.T, before goleak.Option) {
 	}, 2*time.Minute, 10*time.Millisecond) {
 		t.Fatal(leak)
 	}
+}
+
+// piped is a server as a program is one, without the program: it answers each request with lines, by hand, and may end with them.
+func piped(answer func(ask) (text string, ends bool)) mcp.Start {
+	return func([]string, string, map[string]string) (mcp.Program, error) {
+		in, toServer := io.Pipe()
+		fromServer, out := io.Pipe()
+		go func() {
+			defer func() { _, _ = in.Close(), out.Close() }() // pipes in memory
+			told := bufio.NewScanner(in)
+			told.Buffer(nil, 32<<20)
+			for told.Scan() {
+				var a ask
+				if json.Unmarshal(told.Bytes(), &a) != nil || a.ID == nil || a.Method == "" {
+					continue
+				}
+				text, ends := answer(a)
+				if _, err := io.WriteString(out, text+"\n"); err != nil || ends {
+					return
+				}
+			}
+		}()
+		both := &ends{Reader: fromServer, Writer: toServer, close: []io.Closer{fromServer, toServer}}
+		return pipes{Transport: &sdk.IOTransport{Reader: both, Writer: both}, ends: both}, nil
+	}
+}
+
+// pipes are a program that has nothing to say at its end.
+type pipes struct {
+	sdk.Transport
+	ends *ends
+}
+
+func (p pipes) End()              { _ = p.ends.Close() } // pipes in memory
+func (p pipes) LastWords() string { return "" }
+
+// ends are the client's ends of two pipes.
+type ends struct {
+	io.Reader
+	io.Writer
+	once  sync.Once
+	close []io.Closer
+}
+
+func (e *ends) Close() error {
+	e.once.Do(func() {
+		for _, c := range e.close {
+			_ = c.Close() // pipes in memory
+		}
+	})
+	return nil
+}
+
+// speaks is what a server of the newest protocol with the tool echo answers.
+func speaks(a ask) string {
+	switch a.Method {
+	case "server/discover":
+		return answered(a, `{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}`)
+	case "tools/list":
+		return answered(a, `{"tools":[`+echo+`]}`)
+	case "tools/call":
+		return answered(a, `{"content":[{"type":"text","text":"hello"}]}`)
+	default:
+		return `{"jsonrpc":"2.0","id":` + string(a.ID) + `,"error":{"code":-32601,"message":"no such method"}}`
+	}
+}
+
+func answered(a ask, result string) string {
+	return `{"jsonrpc":"2.0","id":` + string(a.ID) + `,"result":` + result + `}`
 }

@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,8 +17,10 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/npmtest"
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/mcp"
+	"github.com/countersign/countersign/internal/tools/mcp/program"
 )
 
 // The test's own program is the server of these tests, in one of many moods.
@@ -40,17 +44,12 @@ func speak(mood string) {
 		if mood == a.Method+" hangs" {
 			select {}
 		}
-		switch a.Method {
-		case "server/discover":
-			fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}}`+"\n", a.ID)
-		case "tools/list":
-			fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[%s]}}`+"\n", a.ID, echo)
-			if mood == "deaf" {
-				select {}
-			}
-		case "tools/call":
+		if a.Method == "tools/call" {
 			moody(mood, a)
-			fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":%q}]}}`+"\n", a.ID, "token "+os.Getenv("TOKEN"))
+		}
+		fmt.Println(strings.Replace(speaks(a), "hello", "token "+os.Getenv("TOKEN"), 1))
+		if mood == "deaf" && a.Method == "tools/list" {
+			select {}
 		}
 	}
 }
@@ -78,14 +77,19 @@ func started(t *testing.T, mood string) *rig {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	before := goleak.IgnoreCurrent()
-	c := mcp.Config{Clock: clock.System(), Start: programs(), Secrets: vault{}}
 	limit := time.Minute
 	if strings.Contains(mood, " hangs") && !strings.Contains(mood, "call") {
 		limit = 2 * time.Second
 	}
-	r := open(t, c, agent.MCPServer{
-		Name: "s", Command: []string{self, "-test.run=^$"}, Env: map[string]string{"PEER_MOOD": mood, "TOKEN": "${secret:key}"}, Timeout: limit,
+	return running(t, limit, "PEER_MOOD", mood, self, "-test.run=^$")
+}
+
+// running is a program with a secret and another variable.
+func running(t *testing.T, limit time.Duration, name, value string, command ...string) *rig {
+	t.Helper()
+	before := goleak.IgnoreCurrent()
+	r := open(t, mcp.Config{Clock: clock.System(), Start: programs(), Secrets: vault{}}, agent.MCPServer{
+		Name: "s", Command: command, Env: map[string]string{name: value, "TOKEN": "${secret:key}"}, Timeout: limit,
 	})
 	t.Cleanup(func() { r.session.Close(); requireNoLeak(t, before) })
 	return r
@@ -151,15 +155,78 @@ func TestProgramsThatAreNoServers(t *testing.T) {
 		"echo 'Error: stuck' >&2; sleep 60":                                         "it did not answer within 2s: context deadline exceeded; the program said: Error: stuck",
 	} {
 		t.Run(script[:min(len(script), 30)], func(t *testing.T) {
-			before := goleak.IgnoreCurrent()
-			c := mcp.Config{Clock: clock.System(), Start: programs(), Secrets: vault{}}
-			r := open(t, c, agent.MCPServer{
-				Name: "s", Command: []string{"sh", "-c", script}, Env: map[string]string{"TOKEN": "${secret:key}", "PATH": os.Getenv("PATH")}, Timeout: 2 * time.Second,
-			})
-			t.Cleanup(func() { r.session.Close(); requireNoLeak(t, before) })
-			_, err := r.list()
+			_, err := running(t, 2*time.Second, "PATH", os.Getenv("PATH"), "sh", "-c", script).list()
 			require.ErrorContains(t, err, says)
 			require.NotContains(t, err.Error(), "hunter2")
 		})
 	}
+}
+
+// programs starts programs with this process's PATH alone.
+func programs() mcp.Start {
+	return program.Programs{Path: os.Getenv("PATH")}.Start
+}
+
+// The file system server, over its standard streams: real files are written and read, and it is gone afterwards.
+func TestTheRealFilesystemServer(t *testing.T) {
+	node, file := npmtest.Installed(t, "server-filesystem")
+	before := goleak.IgnoreCurrent()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	r := open(t, mcp.Config{Clock: clock.System(), Start: programs()}, agent.MCPServer{Name: "s", Command: []string{node, file, dir}, Dir: dir})
+	defer func() { r.session.Close(); requireNoLeak(t, before) }()
+	all, err := r.list()
+	require.NoError(t, err)
+	t.Logf("it speaks %s and has %d tools; %v are left out", all.Protocol, len(all.Tools), all.Left)
+	require.Empty(t, all.Left)
+
+	path := filepath.Join(dir, "note.txt")
+	args := func(v any) json.RawMessage {
+		raw, err := json.Marshal(v)
+		require.NoError(t, err)
+		return raw
+	}
+	res, err := r.call("write_file", tool.Call{Args: args(map[string]string{"path": path, "content": "countersigned\n"})})
+	require.NoError(t, err)
+	require.False(t, res.IsError, res.Content)
+	written, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, "countersigned\n", string(written))
+	res, err = r.call("read_text_file", tool.Call{Args: args(map[string]string{"path": path})})
+	require.NoError(t, err)
+	require.Equal(t, agent.ToolResultData{Content: "countersigned\n"}, res)
+	res, err = r.call("read_text_file", tool.Call{Args: args(map[string]string{"path": "/etc/passwd"})})
+	require.NoError(t, err)
+	require.True(t, res.IsError, "it is confined to its folder")
+	require.Contains(t, res.Content, "denied")
+}
+
+// The server that has everything, over HTTP.
+func TestTheRealEverythingServer(t *testing.T) {
+	server := npmtest.Everything(t)
+	before := goleak.IgnoreCurrent()
+	transport := &http.Transport{}
+	r := open(t, mcp.Config{Clock: clock.System(), Client: as(&http.Client{Transport: transport})}, agent.MCPServer{Name: "s", URL: server.URL})
+	defer func() { r.session.Close(); transport.CloseIdleConnections(); requireNoLeak(t, before) }()
+	all, err := r.list()
+	require.NoError(t, err)
+	t.Logf("it speaks %s and has %d tools; %v are left out", all.Protocol, len(all.Tools), all.Left)
+	require.Empty(t, all.Left)
+	require.Greater(t, len(all.Tools), 5)
+
+	res, err := r.call("echo", tool.Call{Args: json.RawMessage(`{"message":"hello"}`)})
+	require.NoError(t, err)
+	require.Equal(t, agent.ToolResultData{Content: "Echo: hello"}, res)
+	res, err = r.call("get-tiny-image", tool.Call{})
+	require.NoError(t, err)
+	require.Len(t, res.Media, 1)
+	require.Equal(t, "image/png", res.Media[0].MediaType)
+	require.NoError(t, agent.CheckMedia(res.Media[0]))
+	res, err = r.call("get-structured-content", tool.Call{Args: json.RawMessage(`{"location":"New York"}`)})
+	require.NoError(t, err)
+	require.NotContains(t, res.Content, "outputSchema", "it keeps its promise")
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	_, err = r.tool("trigger-long-running-operation").Call(ctx, tool.Call{Args: json.RawMessage(`{"duration":60,"steps":2}`)})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
 }

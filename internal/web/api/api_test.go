@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -26,62 +27,6 @@ const (
 	noRun      = "raaaaaaaaaaaaaaaaaaaaaaaaa"
 	noApproval = "aaaaaaaaaaaaaaaaaaaaaaaaaa"
 )
-
-func TestRefusals(t *testing.T) {
-	b := newBench(t, pay)
-	run := b.start("k")
-	id := run.Waiting[0].Approval
-	for _, c := range []struct {
-		request, body string
-		headers       []string
-		status        int
-		kind, detail  string
-	}{
-		{"GET /v1/nothing", "", nil, 404, "no-such-path", "/v1/nothing"},
-		{"POST /slack/interactions", "", nil, 404, "no-such-path", "there is nothing here"},
-
-		{"POST /v1/runs", ``, nil, 415, "unsupported-media-type", "application/json"},
-		{"POST /v1/runs", `{"agent":"nobody","message":"x"}`, nil, 400, "unknown-agent", `unknown agent "nobody"; known: payer`},
-		{"POST /v1/runs", `{"agent":"payer"}`, nil, 400, "invalid-request", "message or input"},
-		{"POST /v1/runs", `{"agent":"payer","message":"x","input":1}`, nil, 400, "invalid-request", "one of them"},
-		{"POST /v1/runs", `{"agent":"payer","message":""}`, nil, 400, "invalid-request", "empty"},
-		{"POST /v1/runs", `{"agent":"payer","message":[{"type":"tool_result","id":"c1"}]}`, nil, 400, "invalid-request", "/0/id"},
-		{"POST /v1/runs", `{"agent":"payer","message":[{"type":"media","mediaType":"image/png","blob":"x"}]}`, nil, 400, "invalid-request", "message[0]: blob: got \"x\", want a SHA-256 in 64 lower-case hex digits"},
-		{"POST /v1/runs", `{"agent":"payer","message":"x","key":"a"}`, []string{"Idempotency-Key", "b"}, 400, "invalid-request", "differ"},
-		{"POST /v1/runs", `{"agent":"payer","message":"other","key":"k"}`, nil, 409, "key-reused", "another body"},
-
-		{"GET /v1/runs/" + run.ID + "/events?format=sse", "", nil, 400, "invalid-request", "agui, aisdk"},
-		{"GET /v1/runs/" + noRun + "/events", "", []string{"Accept", "text/event-stream"}, 404, "run-not-found", noRun},
-
-		{"POST /v1/runs/" + run.ID + "/input", `{}`, nil, 400, "invalid-request", "want messages, decisions or answers"},
-		{"POST /v1/runs/" + run.ID + "/input", `{"decisions":[{"target":"c9","action":"resume"}]}`, nil, 404, "call-not-found", "decisions[0]"},
-		{"POST /v1/runs/" + run.ID + "/input", `{"decisions":[{"target":"c1","action":"resume","result":1}]}`, nil, 409, "wrong-kind", "a result answers what a tool asks"},
-		{"POST /v1/runs/" + run.ID + "/input", `{"decisions":[{"target":"c1","action":"resume"}]}`, []string{"Countersign-As", "user:eve"}, 403, "not-allowed", "user:eve"},
-		{"POST /v1/runs/" + run.ID + "/input", `{"answers":[{"call":"c1"}]}`, nil, 400, "invalid-request", "exactly one"},
-		{"POST /v1/runs/" + run.ID + "/input", `{"answers":[{"call":"c1","result":1,"rerun":true}]}`, nil, 400, "invalid-request", "exactly one"},
-		{"POST /v1/runs/" + run.ID + "/input", `{"answers":[{"call":"c9","result":1}]}`, nil, 404, "call-not-found", "c9"},
-		{"POST /v1/runs/" + run.ID + "/input", `{"answers":[{"call":"c1","rerun":true}]}`, nil, 409, "wrong-kind", "has not run"},
-
-		{"POST /v1/approvals/" + id + "/decision", `{"action":"ask"}`, nil, 400, "invalid-request", "1 to 4000 characters"},
-		{"POST /v1/approvals/" + id + "/decision", `{"action":"approve","args":{}}`, nil, 400, "invalid-request", "args"},
-		{"POST /v1/approvals/" + id + "/decision", `{"action":"edit"}`, nil, 400, "invalid-request", "args"},
-		{"POST /v1/approvals/" + id + "/decision", `{"action":"approve"}`, []string{"Countersign-As", "user:eve,group:sales"}, 403, "not-allowed", "user:eve"},
-	} {
-		t.Run(c.request+" "+c.detail, func(t *testing.T) {
-			got := b.do(c.request, c.body, c.headers...)
-			require.Equal(t, c.status, got.status, got.body)
-			require.Equal(t, "application/problem+json", got.header.Get("Content-Type"))
-			var p api.Problem
-			require.NoError(t, json.Unmarshal([]byte(got.body), &p))
-			require.Equal(t, c.kind, string(p.Type))
-			require.Equal(t, c.status, p.Status)
-			require.NotEmpty(t, p.Title)
-			require.Contains(t, p.Detail, c.detail)
-		})
-	}
-	require.Equal(t, run, b.waitUntilParked(run.ID), "a refusal changes nothing")
-	require.Empty(t, b.paid)
-}
 
 func TestStart(t *testing.T) {
 	b := newBench(t, pay)
@@ -134,6 +79,10 @@ func TestDefinitionComesAlongOnlyLocally(t *testing.T) {
 	broken.Limits.Interactions = 0
 	_, err = b.client.Start(t.Context(), api.Start{Definition: &broken, Message: start.Message})
 	require.ErrorContains(t, err, "limits.interactions")
+	ceiled := d
+	ceiled.Ceilings = []agent.Permission{d.Permission}
+	_, err = b.client.Start(t.Context(), api.Start{Definition: &ceiled, Message: start.Message})
+	require.ErrorContains(t, err, "ceilings: got 1, want none")
 	unknown := d
 	unknown.Tools = []agent.ToolSpec{{Name: "fly", Kind: agent.KindInternal, Description: "Flies.", Schema: json.RawMessage(`{"type":"object"}`), Effect: run.EffectRead}}
 	_, err = b.client.Start(t.Context(), api.Start{Definition: &unknown, Message: start.Message})
@@ -156,8 +105,7 @@ func requireProblem(t *testing.T, err error, kind api.ProblemType) *api.Problem 
 }
 
 func TestRunIsTheCoresWithItsInbox(t *testing.T) {
-	b := newBench(t, pay)
-	one := b.start("k")
+	b, one := newWaiting(t)
 	l, err := b.Ports.Journal.Load(t.Context(), "default", one.ID)
 	require.NoError(t, err)
 	view, err := policy.View(&l.State)
@@ -176,19 +124,12 @@ func TestRunIsTheCoresWithItsInbox(t *testing.T) {
 }
 
 func TestPagesOfMessagesAndCalls(t *testing.T) {
-	b := newBench(t, pay)
-	run := b.start("k")
-	var all []api.Message
-	for cursor := ""; ; {
+	b, run := newWaiting(t)
+	require.Equal(t, run.Messages, everyPage(t, func(cursor string) (api.Page[api.Message], error) {
 		p, err := b.client.Messages(t.Context(), run.ID, cursor, 2)
-		require.NoError(t, err)
 		require.LessOrEqual(t, len(p.Items), 2)
-		all = append(all, p.Items...)
-		if cursor = p.Cursor; cursor == "" {
-			break
-		}
-	}
-	require.Equal(t, run.Messages, all)
+		return p, err
+	}))
 	calls, err := b.client.Calls(t.Context(), run.ID, "", 0)
 	require.NoError(t, err)
 	require.Equal(t, api.Page[api.Call]{Items: run.Calls}, calls)
@@ -206,19 +147,15 @@ func TestRunsAreListedInPagesAndByAgent(t *testing.T) {
 	_, err := b.client.Cancel(t.Context(), want[1], "enough")
 	require.NoError(t, err)
 	var got []string
-	var started []time.Time
-	for cursor := ""; ; {
-		p, err := b.client.Runs(t.Context(), api.RunQuery{Agent: "payer", Cursor: cursor, Limit: 1})
-		require.NoError(t, err)
-		for _, r := range p.Items {
-			got, started = append(got, r.ID), append(started, r.StartedAt)
-		}
-		if cursor = p.Cursor; cursor == "" {
-			break
-		}
+	all := everyPage(t, func(cursor string) (api.Page[api.RunHead], error) {
+		return b.client.Runs(t.Context(), api.RunQuery{Agent: "payer", Cursor: cursor, Limit: 1})
+	})
+	for _, r := range all {
+		got = append(got, r.ID)
 	}
 	require.ElementsMatch(t, want, got, "whatever their status")
-	require.True(t, slices.IsSortedFunc(started, func(a, b time.Time) int { return b.Compare(a) }), "newest first: %v", started)
+	newest := func(a, b api.RunHead) int { return b.StartedAt.Compare(a.StartedAt) }
+	require.True(t, slices.IsSortedFunc(all, newest), "newest first: %v", all)
 	done, err := b.client.Runs(t.Context(), api.RunQuery{Status: "done"})
 	require.NoError(t, err)
 	require.Len(t, done.Items, 1)
@@ -241,8 +178,7 @@ func TestApproveDenyAndEdit(t *testing.T) {
 		{"edit", api.Verdict{Action: approval.Edit, Args: json.RawMessage(`{"amount": 3}`)}, approval.Approved, run.StatusSucceeded, []int{3}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := newBench(t, pay)
-			one := b.start("k")
+			b, one := newWaiting(t)
 			pending, err := b.client.Approvals(t.Context(), "", "", 0)
 			require.NoError(t, err)
 			require.Len(t, pending.Items, 1)
@@ -298,8 +234,7 @@ func TestDecisionsAndAnswersToAnApprovalGoThroughTheDesk(t *testing.T) {
 		"answer error":    {func(string) api.Input { return api.Input{Answers: []api.Answer{{Call: "c1", Error: &no}}} }, run.StatusCancelled, run.WhyDenied},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, pay)
-			one := b.start("k")
+			b, one := newWaiting(t)
 			in := c.in(one.Waiting[0].Approval)
 			a, err := b.client.Input(t.Context(), one.ID, in, "")
 			require.NoError(t, err)
@@ -342,12 +277,9 @@ func TestAnswersToAnUnknownOutcome(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, lost)
-			one := b.start("k")
-			_, err := b.client.Decide(t.Context(), one.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
-			require.NoError(t, err)
-			one = b.waitUntilParked(one.ID)
+			one := b.decided(b.start("k"), approval.Approve)
 			require.Equal(t, run.ForOutcome, one.Waiting[0].For)
-			_, err = b.client.Decide(t.Context(), one.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
+			_, err := b.client.Decide(t.Context(), one.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
 			_ = requireProblem(t, err, api.WrongKind)
 
 			a, err := b.client.Input(t.Context(), one.ID, api.Input{Answers: []api.Answer{c.answer}}, "")
@@ -372,17 +304,14 @@ func TestAnswerToACallThatWaitsForNobody(t *testing.T) {
 }
 
 func TestMessages(t *testing.T) {
-	b := newBench(t, pay)
-	one := b.start("k")
+	b, one := newWaiting(t)
 	in := api.Input{Messages: []json.RawMessage{json.RawMessage(`"and thanks"`), json.RawMessage(`[{"type":"text","text":"bye"}]`)}}
 	for range 2 { // the second time is a repetition under the same key
 		_, err := b.client.Input(t.Context(), one.ID, in, "m1")
 		require.NoError(t, err)
 	}
 	b.waitUntilParked(one.ID)
-	_, err := b.client.Decide(t.Context(), one.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
-	require.NoError(t, err)
-	after := b.waitUntilParked(one.ID)
+	after := b.decided(one, approval.Approve)
 	require.Equal(t, run.RunDone, after.Status)
 	said := 0
 	for _, m := range after.Messages {
@@ -391,15 +320,14 @@ func TestMessages(t *testing.T) {
 		}
 	}
 	require.Equal(t, 2, said)
-	_, err = b.client.Input(t.Context(), one.ID, in, "")
+	_, err := b.client.Input(t.Context(), one.ID, in, "")
 	_ = requireProblem(t, err, api.RunFinished)
 	_, err = b.client.Input(t.Context(), one.ID, api.Input{Messages: in.Messages[:1], Decisions: decision("c1", "resume").Decisions}, "")
 	_ = requireProblem(t, err, api.RunFinished)
 }
 
 func TestCancel(t *testing.T) {
-	b := newBench(t, pay)
-	one := b.start("k")
+	b, one := newWaiting(t)
 	for range 2 {
 		a, err := b.client.Cancel(t.Context(), one.ID, "enough")
 		require.NoError(t, err)
@@ -414,41 +342,20 @@ func TestCancel(t *testing.T) {
 	_ = requireProblem(t, err, api.AlreadyDecided)
 }
 
-func TestReplayFindsNoDifference(t *testing.T) {
-	b := newBench(t, pay)
-	run := b.start("k")
-	for range 2 {
-		r, err := b.client.Replay(t.Context(), run.ID)
-		require.NoError(t, err)
-		require.Empty(t, r.Differences)
-		require.Positive(t, r.Entries)
-		_, err = b.client.Decide(t.Context(), run.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
-		require.NoError(t, err)
-		b.waitUntilParked(run.ID)
-	}
-}
-
 func TestActsWaitUntilTheBackendIsReady(t *testing.T) {
-	b := newBench(t, pay)
-	run := b.start("k")
-	b.backend.Ready = func(context.Context) error { return errors.New("disk full") }
+	b, run := newWaiting(t)
+	b.backend.Ready = func(context.Context) error { return errors.New("secret of the disk") }
 	b.serve()
 	_, err := b.client.Run(t.Context(), run.ID)
 	require.NoError(t, err, "looking needs nothing")
 	_, err = b.client.Decide(t.Context(), run.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
-	p := requireProblem(t, err, api.Internal)
-	require.Equal(t, "disk full", p.Detail)
-}
+	require.Equal(t, "secret of the disk", requireProblem(t, err, api.Internal).Detail)
 
-func TestInternalErrorsStayInside(t *testing.T) {
-	b := newBench(t, pay)
 	var logged strings.Builder
 	b.backend.Local, b.backend.Log = false, slog.New(slog.NewTextHandler(&logged, nil))
-	b.backend.Ready = func(context.Context) error { return errors.New("secret of the disk") }
 	b.serve()
 	got := b.do("POST /v1/runs", `{"agent":"payer","message":"x"}`)
-	require.Equal(t, http.StatusInternalServerError, got.status)
-	require.NotContains(t, got.body, "secret")
+	require.NotContains(t, problemIn(t, got, http.StatusInternalServerError, api.Internal).Detail, "secret", "deployed")
 	require.Contains(t, logged.String(), "secret of the disk")
 }
 
@@ -459,4 +366,133 @@ func TestNobodyAnswers(t *testing.T) {
 	require.ErrorIs(t, err, api.ErrUnreachable)
 	err = b.client.Follow(t.Context(), noRun, "", func(api.Event) error { return nil })
 	require.ErrorIs(t, err, api.ErrUnreachable)
+}
+
+const payFromWhere = `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 7}}]}
+{"text": "Paid."}`
+
+// A tool's question is in sight, in the run and among the approvals, whole; it is answered under the suspension's id, by one who may, with
+// what fits, once; and what comes behind the end changes nothing.
+func TestTicket(t *testing.T) {
+	b := newBench(t, payFromWhere)
+	one := b.start("k")
+	input := "POST /v1/runs/" + one.ID + "/input"
+	require.Equal(t, 202, b.do(input, `{"decisions":[{"target":"fc_c1","action":"resume"}]}`).status, "the approval's pending call")
+	r := b.waitUntilParked(one.ID)
+	for r.Status == run.RunWaiting && r.Waiting[0].For == run.ForApproval {
+		r = b.waitUntilParked(one.ID)
+	}
+	require.Equal(t, run.RunWaiting, r.Status)
+	w := r.Waiting[0]
+	require.Equal(t, run.ForInput, w.For)
+	require.Equal(t, run.Ticket{
+		ID: "from-where", Action: "tool:pay", Message: "From where?", Parameters: json.RawMessage(`{"amount":7}`), ResponseSchema: json.RawMessage(`{"type":"string"}`),
+		Mode: run.TicketReplay, Pending: run.Pending{ID: "c1", Name: "pay", Arguments: json.RawMessage(`{"amount":7}`)},
+	}, *w.Ticket)
+	var page api.Page[approval.Approval]
+	require.NoError(t, json.Unmarshal([]byte(b.do("GET /v1/approvals", "").body), &page))
+	require.Equal(t, approval.KindInput, page.Items[0].Kind)
+	require.Equal(t, "From where?", page.Items[0].Ticket.Message)
+
+	decide := "POST /v1/approvals/" + w.Approval + "/decision"
+	require.Contains(t, problemIn(t, b.do(decide, `{"action":"approve","result":7}`), 400, api.AnswerRefused).Detail, "does not fit the response schema of call c1")
+	problemIn(t, b.do(decide, `{"action":"approve"}`), 400, api.AnswerRefused)
+	problemIn(t, b.do(decide, `{"action":"deny","result":"x"}`), 400, api.InvalidRequest)
+	problemIn(t, b.do(decide, `{"action":"edit","args":{"amount":8}}`), 409, api.WrongKind)
+	problemIn(t, b.do(input, `{"decisions":[{"target":"from-where","action":"resume","result":"savings"}]}`, api.AsHeader, "user:eve"), 403, api.NotAllowed)
+	problemIn(t, b.do(input, `{"decisions":[{"target":"from-where","action":"cancel","result":"savings"}]}`), 400, api.InvalidRequest)
+	problemIn(t, b.do(input, `{"decisions":[{"target":"from","action":"resume"}]}`), 404, api.CallNotFound)
+	problemIn(t, b.do(input, `{"answers":[{"call":"c1","rerun":true}]}`), 409, api.WrongKind)
+	for range 2 {
+		got := b.do(input, `{"decisions":[{"target":"from-where","id":"d1","action":"resume","result":"savings"}]}`)
+		require.Equal(t, 202, got.status, got.body)
+	}
+	for r = b.waitUntilParked(one.ID); r.Status != run.RunDone; {
+		r = b.waitUntilParked(one.ID)
+	}
+	require.Equal(t, run.StatusSucceeded, r.Calls[0].Status)
+	require.Equal(t, 2, r.Calls[0].Executions)
+	require.Len(t, b.paid, 1)
+	for _, body := range []string{
+		`{"decisions":[{"target":"from-where","action":"cancel"}]}`, `{"decisions":[{"target":"nobody","action":"resume"}]}`, `{"answers":[{"call":"c1","result":"x"}]}`,
+	} {
+		got := b.do(input, body)
+		require.Equal(t, 202, got.status, got.body)
+		require.Contains(t, got.body, `"applied":false`)
+	}
+}
+
+// What has left the conversation is in the pages of its messages, marked, and not in the run.
+func TestEvictedMessagesArePaged(t *testing.T) {
+	b := newBench(t, pay)
+	id := agent.RunID("default", "payer", "evicted")
+	s := run.AgentState{}
+	for i, events := range [][]run.Event{
+		{run.RunStarted{Tenant: "default", Run: id, Agent: "payer", Definition: "d", Owner: "x", MaxInteractions: 9, Messages: []run.UserBlock{{Block: run.Text{Text: "Hello."}}}}},
+		{run.Replied{Inference: 1, Model: "m", Requests: 1, Text: "Hello yourself."}},
+		{
+			run.InputReceived{Slot: 1, ID: "m1", Blocks: []run.UserBlock{{Block: run.Text{Text: "And?"}}}},
+			run.Evicted{Total: 1, Summary: "- user: Hello.", Files: []string{"a.txt"}}, run.Replied{Inference: 2, Model: "m", Requests: 1, Text: "Nothing."},
+		},
+	} {
+		d := run.NewDraft(s, "w", time.Unix(int64(i), 0))
+		require.NoError(t, d.Add(events...))
+		require.NoError(t, b.Ports.Journal.Append(t.Context(), s, d))
+		s = d.Committed()
+	}
+	run, err := b.client.Run(t.Context(), id)
+	require.NoError(t, err)
+	require.Len(t, run.Messages, 3)
+	require.Equal(t, "- user: Hello.\nFiles: a.txt", run.Summary)
+	all := everyPage(t, func(cursor string) (api.Page[api.Message], error) {
+		return b.client.Messages(t.Context(), id, cursor, 1)
+	})
+	require.Len(t, all, 4)
+	require.True(t, all[0].Evicted)
+	require.EqualValues(t, 1, all[0].SeenCount, "the second inference did not have it")
+	require.JSONEq(t, `{"type":"text","text":"Hello."}`, string(all[0].Content))
+	require.Equal(t, run.Messages, all[1:])
+}
+
+// The beginning of an id is enough where only one id begins like that, also of a request that is decided. Where several
+// do, the answer names them.
+func TestShortenedIDs(t *testing.T) {
+	b := newBench(t, pay)
+	keys := map[string]string{} // by the first characters of the run's id
+	var alike []string
+	for i := 0; alike == nil; i++ {
+		key := fmt.Sprint("k", i)
+		begins := agent.RunID("default", "payer", key)[:4]
+		if other, taken := keys[begins]; taken {
+			alike = []string{other, key}
+		}
+		keys[begins] = key
+	}
+	one, two := b.start(alike[0]), b.start(alike[1])
+	_, err := b.client.Run(t.Context(), one.ID[:4])
+	var p *api.Problem
+	require.ErrorAs(t, err, &p)
+	require.Equal(t, api.InvalidRequest, p.Type)
+	require.Contains(t, p.Detail, "more than one id begins like this: r")
+	n := 5
+	for one.ID[:n] == two.ID[:n] {
+		n++
+	}
+	got, err := b.client.RunWithoutMessages(t.Context(), one.ID[:n])
+	require.NoError(t, err)
+	require.Equal(t, one.ID, got.ID)
+	page, err := b.client.Messages(t.Context(), two.ID[:n], "", 1)
+	require.NoError(t, err)
+	require.Len(t, page.Items, 1)
+
+	request := one.Waiting[0].Approval
+	a, err := b.client.Decide(t.Context(), request[:12], api.Verdict{Action: approval.Deny})
+	require.NoError(t, err)
+	require.Equal(t, []any{request, approval.Denied}, []any{a.ID, a.Status})
+	a, err = b.client.Approval(t.Context(), request[:12])
+	require.NoError(t, err)
+	require.Equal(t, request, a.ID)
+	for _, line := range []string{"GET /v1/runs/rzzz", "GET /v1/runs/" + request[:12], "GET /v1/approvals/azzz", "GET /v1/runs/r"} {
+		require.Equal(t, 404, b.do(line, "").status, line)
+	}
 }

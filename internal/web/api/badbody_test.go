@@ -1,16 +1,16 @@
 package api_test
 
 import (
+	"bufio"
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"log/slog"
 	"maps"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -18,6 +18,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -31,7 +32,6 @@ import (
 // taken is the table of a route's body: what it is decoded into, what each of its keys may hold, and bodies that are taken as they are.
 type taken struct {
 	into     any
-	reads    string // the name of the type, where it is not into's; what that holds is then into's
 	opaque   []reflect.Type
 	keys     map[string]badinput.Field
 	examples []string
@@ -147,7 +147,7 @@ var bodies = map[string]taken{
 			"/tool":                 {Takes: "s", Bad: map[string]string{`"pay"`: "409 wrong-kind", `"other"`: "409 wrong-kind"}, Good: []string{`""`, `null`}},
 			"/grant":                {Takes: "o", Bad: map[string]string{}},
 			"/grant/when":           {Takes: "a", Bad: map[string]string{`[null]`: "400 grant-refused"}},
-			"/grant/uses":           {Takes: "i", Bad: map[string]string{`-1`: "400 grant-refused"}},
+			"/grant/uses":           {Takes: "i", Bad: map[string]string{`-1`: "400 grant-refused", `10`: "400 grant-refused"}},
 			"/grant/seconds":        {Takes: "i", Bad: map[string]string{`-1`: "400 grant-refused"}},
 			"/grant/until":          {Takes: "s", Bad: map[string]string{`"yesterday"`: "", `"2020-01-01T00:00:00Z"`: "400 grant-refused", `""`: ""}},
 			"/grant/when/0/path":    {Takes: "s", Says: "when", Bad: map[string]string{`""`: refused, `"amount"`: refused, `"/~2"`: refused, `null`: refused, `"/a\u0000"`: refused, badinput.Text(5000): refused}},
@@ -168,14 +168,14 @@ var bodies = map[string]taken{
 		},
 	},
 	"POST /v1/runs/{id}/calls/{call}/undo": {
-		into: struct{}{}, reads: "struct", optional: true, fits: "{}",
+		into: struct{}{}, optional: true, fits: "{}",
 		examples: []string{`REFUSED{}`},
 	},
 	"POST /v1/blobs": {
 		into: api.Blob{},
 		keys: fields{
 			"/mediaType": {Takes: "s", Required: true, Bad: map[string]string{`""`: "", `"image"`: "", `"image/png\r\nX: y"`: "", `"image/\u0000"`: ""}},
-			"/bytes":     {Takes: "i", Required: true, Bad: map[string]string{`0`: "", `-1`: "", `1099511627776`: "413 too-large"}},
+			"/bytes":     {Takes: "i", Required: true, Bad: map[string]string{`0`: "", `-1`: "", `100000001`: "413 too-large"}},
 			"/sha256":    {Takes: "s", Required: true, Bad: map[string]string{`""`: "", `"` + strings.ToUpper(xDigest) + `"`: "", `"` + xDigest + `0"`: "", `"../../etc"`: ""}},
 		},
 		examples: []string{`{"mediaType":"image/png","bytes":1,"sha256":"` + xDigest + `"}`},
@@ -187,9 +187,7 @@ func foreignIDs(code string) map[string]string {
 	return map[string]string{`"x"`: code, `"` + noRun + `"`: code, `"` + noRun + `/.."`: code, `"` + noRun + `\u0000"`: code, `"T#other#RUN#x"`: code, badinput.Text(5000): code}
 }
 
-func many(n int, one string) string {
-	return "[" + strings.TrimSuffix(strings.Repeat(one+",", n), ",") + "]"
-}
+func many(n int, one string) string { return "[" + strings.Repeat(one+",", n-1) + one + "]" }
 
 // badBench is a bench with a run that waits and one that is done, whose log is kept.
 type badBench struct {
@@ -210,9 +208,7 @@ func newBadBench(t *testing.T) *badBench {
 	b.serve()
 	b.handler = api.Handler(b.backend)
 	require.Equal(t, http.StatusCreated, b.do("PUT /v1/blobs/"+xDigest, "x").status)
-	b.done = b.start("done")
-	require.Equal(t, http.StatusOK, b.do(real("POST /v1/approvals/{id}/decision", b.done), `{"action":"deny"}`).status)
-	b.done = b.waitUntilParked(b.done.ID)
+	b.done = b.finished("done")
 	b.wait = b.start("wait")
 	require.Eventually(t, func() bool { // from then on nothing moves
 		h, err := b.Ports.Journal.Head(t.Context(), local.Tenant, b.wait.ID)
@@ -263,8 +259,7 @@ func (b *badBench) answered(got answer) badinput.Answer {
 	}
 	var p api.Problem
 	require.NoError(b.t, json.Unmarshal([]byte(got.body), &p), got.body)
-	require.Equal(b.t, got.status, p.Status)
-	require.Equal(b.t, "application/problem+json", got.header.Get("Content-Type"))
+	problemIn(b.t, got, got.status, p.Type)
 	a.Code, a.Message = fmt.Sprintf("%d %s", p.Status, p.Type), p.Detail
 	return a
 }
@@ -321,11 +316,27 @@ func TestGoodBodies(t *testing.T) {
 	}
 }
 
-// A route, or a key of a body, that is in no table fails, and so does a table of what a route does not read.
+// A route that takes a body, or a key of one, that is in no table fails, and so does a table of what no route reads.
 func TestBadBodiesAreComplete(t *testing.T) {
-	reads := decodes(t)
+	d, code := readDocument(t), ""
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	for _, name := range files {
+		if !strings.HasSuffix(name, "_test.go") {
+			text, err := os.ReadFile(name)
+			require.NoError(t, err)
+			code += string(text)
+		}
+	}
+	require.Equal(t, len(bodies), strings.Count(code, "readBody(w, r, "), "endpoints that read a body, and their tables")
+	for _, op := range api.Routes() {
+		_, has := bodies[op]
+		require.Equal(t, d.body(op) != nil, has, op)
+	}
 	for op, of := range bodies {
-		require.Equal(t, reads[op], cmp.Or(of.reads, reflect.TypeOf(of.into).Name()), op)
+		// The schema of that name has what the type has (TestSchemasHaveWhatTheTypesHave), and the server takes that.
+		ref := d.body(op).Schema.GetReference()
+		require.Equal(t, strings.TrimPrefix(ref, componentPrefix), reflect.TypeOf(of.into).Name(), op)
 		var in, shown []string
 		for key := range of.keys {
 			in = append(in, key)
@@ -342,121 +353,165 @@ func TestBadBodiesAreComplete(t *testing.T) {
 		}
 		require.ElementsMatch(t, badinput.Keys(reflect.TypeOf(of.into), of.opaque...), in, op)
 	}
-	for op, into := range reads {
-		require.Contains(t, bodies, op, "a route that reads %s and has no table", into)
-	}
-	require.ElementsMatch(t, []string{"type", "text", "name", "mediaType", "data", "blob"}, membersOf(t, "block"), "of a message's blocks")
+	of := []string{"/type", "/text", "/name", "/mediaType", "/data", "/blob"} // a message's block
+	require.ElementsMatch(t, of, badinput.Keys(api.BlockType))
 }
 
 // place is one in a list.
 var place = regexp.MustCompile(`/\d+`)
 
-// sources are the files of package api.
-func sources(t *testing.T) []*ast.File {
-	t.Helper()
-	names, err := filepath.Glob("*.go")
-	require.NoError(t, err)
-	var files []*ast.File
-	for _, name := range names {
-		if !strings.HasSuffix(name, "_test.go") {
-			f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
-			require.NoError(t, err)
-			files = append(files, f)
-		}
-	}
-	return files
+// hostileIDs stand for an id in a path, as they are sent.
+var hostileIDs = []string{
+	"..", ".", "%2e%2e", "..%2f..%2fapprovals", "%2F", "%5c..%5c", "%00", "x%00y", "%ff%fe", "%0d%0aSet-Cookie:%20" + badinput.Canary, badinput.Canary, "T%23globex%23RUN%23x",
+	"%E2%80%AE", "raaaaaaaaaaaaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaaaaaaaaaaaaa", "daaaaaaaaaaaaaaaaaaaaaaaaa", "Raaaaaaaaaaaaaaaaaaaaaaaaa", "raaaaaaaaaaaaaaaaaaaaaaaaa%20", "*", "%7Bid%7D", "0", "-1", "null",
+	strings.Repeat("a", 5000), ";", "a;b=c", "%25", "a%2526b", "%F0%9F%92%A9",
 }
 
-// decodes is the name of the type that each route's body is decoded into, as the code of its endpoint says.
-func decodes(t *testing.T) map[string]string {
-	t.Helper()
-	endpoints, reads := map[string]string{}, map[string]string{}
-	for _, f := range sources(t) {
-		ast.Inspect(f, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.CompositeLit:
-				if len(n.Elts) == 4 {
-					if of := endpointOf(n.Elts[3]); of != "" {
-						endpoints[pathOf(t, n.Elts[0], n.Elts[1])] = of
-					}
-				}
-			case *ast.FuncDecl:
-				if into := bodyOf(n); into != "" {
-					reads[n.Name.Name] = into
-				}
+// anything is what many queries refuse.
+var anything = []string{"", "x", "%00", "%ff", "%0d%0aX:y", badinput.Canary, strings.Repeat("9", 400), "null", "%E2%80%AE", "-", "1%2C2", "[1]"}
+
+// queries is the table: what each parameter of a query refuses, by its name.
+var queries = map[string][]string{
+	"limit":    slices.Concat(anything, []string{"0", "-1", "201", "1.5", "1e2", "%2B5", "05", "%205", "5%20", "0x10"}),
+	"cursor":   slices.Concat(anything[1:], []string{"-2", "done", "+1", "%2B1", "01", ".1", "1.x", "1.-1", "1.2.3", "1.01"}),
+	"status":   slices.Concat(anything, []string{"Done", "waiting,done", "pending%20"}),
+	"agent":    {"A", "%00", "%ff", "a%2Fb", strings.Repeat("a", 41)},
+	"root":     slices.Concat(anything, hostileIDs[8:15]),
+	"run":      slices.Concat(anything, hostileIDs[8:15]),
+	"messages": slices.Concat(anything, []string{"2", "true", "00"}),
+	"format":   slices.Concat(anything[1:], []string{"JOURNAL", "journal%20", "journal,arvo"}),
+	"digest":   {""},
+}
+
+// Every parameter of every path and every query: refused for what it is, and nothing is written.
+func TestBadPathsAndQueries(t *testing.T) {
+	d, b := readDocument(t), newBadBench(t)
+	count := 0
+	send := func(op, target string, allowed ...int) {
+		t.Helper()
+		count++
+		e := b.edge(op)
+		e.Send = func(c badinput.Case) badinput.Answer {
+			got := b.raw(op, target, d.example(op))
+			if slices.Contains(allowed, got.status) {
+				return badinput.Answer{Code: invalidProblem, Other: fmt.Sprint(got.header)}
 			}
-			return true
-		})
+			return badinput.Answer{Code: fmt.Sprintf("%d %.300s", got.status, got.body)}
+		}
+		e.RequireRefused(t, badinput.Case{What: op + " as " + target})
 	}
-	require.Len(t, endpoints, len(api.Routes()))
-	out := map[string]string{}
 	for _, op := range api.Routes() {
-		require.Contains(t, endpoints, op)
-		if into := reads[endpoints[op]]; into != "" {
-			out[op] = into
-			delete(reads, endpoints[op])
-		}
-	}
-	require.Empty(t, reads, "bodies that are read by no endpoint itself")
-	return out
-}
-
-// endpointOf is the name of (*server).name.
-func endpointOf(e ast.Expr) string {
-	if s, ok := e.(*ast.SelectorExpr); ok {
-		if _, ok := s.X.(*ast.ParenExpr); ok {
-			return s.Sel.Name
-		}
-	}
-	return ""
-}
-
-// pathOf is METHOD PATTERN as the route table spells it.
-func pathOf(t *testing.T, method, path ast.Expr) string {
-	t.Helper()
-	m := strings.ToUpper(strings.TrimPrefix(method.(*ast.SelectorExpr).Sel.Name, "Method"))
-	if lit, ok := path.(*ast.BasicLit); ok {
-		return m + " " + strings.Trim(lit.Value, `"`)
-	}
-	require.Equal(t, "callbackPath", path.(*ast.Ident).Name)
-	return m + " /v1/callbacks/{token}"
-}
-
-// bodyOf is the type of the variable that a function reads its body into.
-func bodyOf(f *ast.FuncDecl) string {
-	vars, into := map[string]string{}, ""
-	ast.Inspect(f, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.ValueSpec:
-			switch of := n.Type.(type) {
-			case *ast.Ident:
-				vars[n.Names[0].Name] = of.Name
-			case *ast.SelectorExpr:
-				vars[n.Names[0].Name] = of.Sel.Name
-			case *ast.StructType:
-				vars[n.Names[0].Name] = "struct"
+		_, path, _ := strings.Cut(op, " ")
+		_, good, _ := strings.Cut(real(op, b.wait), " ")
+		for i, part := range strings.Split(path, "/") {
+			if !strings.HasPrefix(part, "{") {
+				continue
 			}
-		case *ast.CallExpr:
-			if id, ok := n.Fun.(*ast.Ident); ok && id.Name == "readBody" && len(n.Args) == 4 {
-				into = vars[n.Args[2].(*ast.UnaryExpr).X.(*ast.Ident).Name]
+			for _, id := range hostileIDs {
+				parts := strings.Split(good, "/")
+				parts[i] = id
+				// What is no digest is 400. Which call is meant is asked of a run that is done alone: 409.
+				send(op, strings.Join(parts, "/"), 404, map[string]int{"{sha256}": 400, "{call}": 409}[part])
 			}
 		}
-		return true
-	})
-	return into
+		known := d.parameters(op, "query")
+		for _, name := range known {
+			require.Contains(t, queries, name, "a parameter without a table")
+			for _, value := range queries[name] {
+				send(op, good+"?"+name+"="+value, 400, map[bool]int{true: 404, false: 400}[name == "root" || name == "run"])
+			}
+			send(op, good+"?"+name+"=1&"+name+"=1", 400)
+		}
+		for _, q := range []string{"zzz=1", "zzz", "=", "%zz=1", "a=%zz", ";", "a;b", "limit=1;cursor=x", "Limit=1", "_method=POST", "tenant=globex", badinput.Canary + "=1", strings.Repeat("a", 5000) + "=1"} {
+			send(op, good+"?"+q, 400)
+		}
+	}
+	require.Equal(t, b.wait, b.waitUntilParked(b.wait.ID))
+	t.Logf("%d paths and queries of %d routes", count, len(api.Routes()))
 }
 
-// membersOf are the JSON keys of an unexported struct.
-func membersOf(t *testing.T, name string) (keys []string) {
-	for _, f := range sources(t) {
-		ast.Inspect(f, func(n ast.Node) bool {
-			if spec, ok := n.(*ast.TypeSpec); ok && spec.Name.Name == name {
-				for _, field := range spec.Type.(*ast.StructType).Fields.List {
-					keys = append(keys, reflect.StructTag(strings.Trim(field.Tag.Value, "`")).Get("json"))
+// raw makes a request whose target is sent as it is written.
+func (b *badBench) raw(op, target, body string, headers ...string) answer {
+	b.t.Helper()
+	method, _, _ := strings.Cut(op, " ")
+	if body != "" {
+		headers = append(headers, "Content-Type: application/json", fmt.Sprintf("Content-Length: %d", len(body)))
+	}
+	return b.read(method + " " + target + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + strings.Join(append(headers, "", ""), "\r\n") + body)
+}
+
+// read answers a request as it stands on the wire, without one.
+func (b *badBench) read(text string) answer {
+	b.t.Helper()
+	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(text)))
+	if err != nil { // as the server does
+		return answer{status: http.StatusBadRequest}
+	}
+	w := httptest.NewRecorder()
+	b.handler.ServeHTTP(w, r.WithContext(b.t.Context()))
+	return answer{w.Code, w.Header(), w.Body.String()}
+}
+
+// The headers of a request, and the ways in which a body is sent, on every route that takes one.
+func TestBadHeaders(t *testing.T) {
+	d, b := readDocument(t), newBadBench(t)
+	count := 0
+	big := string(badinput.Padded(`{}`, 256<<10+1))
+	for op, of := range bodies {
+		_, target, _ := strings.Cut(real(op, b.wait), " ")
+		good := b.good(of.examples[0])
+		zip := string(badinput.Gzip(good))
+		for _, c := range []struct {
+			what, body, status string
+			headers            []string
+		}{
+			{"no type", good, "415", []string{"Content-Type:"}}, {"another type", good, "415", []string{"Content-Type: text/plain"}}, {"a form", good, "415", []string{"Content-Type: application/x-www-form-urlencoded"}},
+			{"two types", good, "415", []string{"Content-Type: application/json, text/html"}}, {"a broken type", good, "415", []string{"Content-Type: application/json; =" + badinput.Canary}},
+			{"another charset", good, "415", []string{"Content-Type: application/json; charset=utf-16"}}, {"a long type", good, "415", []string{"Content-Type: " + strings.Repeat("a", 5000)}},
+			{"compressed", zip, "415", []string{"Content-Type: application/json", "Content-Encoding: gzip"}}, {"twice encoded", good, "415", []string{"Content-Type: application/json", "Content-Encoding: identity, gzip"}},
+			{"a second encoding", good, "415", []string{"Content-Type: application/json", "Content-Encoding: identity", "Content-Encoding: gzip"}}, {"a second type", good, "415", []string{"Content-Type: application/json", "Content-Type: text/plain"}},
+			{"a byte too large", big, "413", []string{"Content-Type: application/json"}},
+		} {
+			sent := func(how string, text string) {
+				count++
+				e := b.edge(op)
+				e.Code = c.status
+				e.Send = func(badinput.Case) badinput.Answer {
+					got := b.read(text)
+					return badinput.Answer{Code: fmt.Sprint(got.status), Other: fmt.Sprint(got.header)}
 				}
+				e.RequireRefused(t, badinput.Case{What: op + ": " + c.what + how})
 			}
-			return true
-		})
+			method, _, _ := strings.Cut(op, " ")
+			head := method + " " + target + " HTTP/1.1\r\nHost: x\r\n" + strings.Join(c.headers, "\r\n") + "\r\n"
+			sent("", head+fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(c.body), c.body))
+			sent(", in chunks", head+fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(c.body), c.body))
+		}
+		key := b.edge(op)
+		key.Send = func(c badinput.Case) badinput.Answer {
+			return b.answered(b.raw(op, target, d.example(op), "Idempotency-Key: "+string(c.Body)))
+		}
+		if !slices.Contains(d.parameters(op, "header"), "Idempotency-Key") {
+			continue
+		}
+		for what, value := range map[string]string{"no UTF-8": "\xff", "too long": strings.Repeat("k", 257), "cut": "\xe2\x82"} {
+			key.RequireRefused(t, badinput.Case{Key: "/key", What: op + ": a key that is " + what, Body: []byte(value)})
+			count++
+		}
 	}
-	return keys
+	events := "/v1/runs/" + b.wait.ID + "/events"
+	for _, id := range append(slices.Clone(queries["cursor"]), "0 1", "0,1", "1;2", " ") {
+		id, err := url.PathUnescape(id)
+		require.NoError(t, err)
+		if strings.ContainsAny(id, "\x00\r\n") || !utf8.ValidString(id) || strings.TrimSpace(id) == "" {
+			continue // no header
+		}
+		e := b.edge("GET /v1/runs/{id}/events")
+		e.Send = func(badinput.Case) badinput.Answer {
+			return b.answered(b.raw("GET", events, "", "Accept: text/event-stream", "Last-Event-ID: "+id))
+		}
+		e.RequireRefused(t, badinput.Case{Key: "/Last-Event-ID", What: fmt.Sprintf("Last-Event-ID %.40q", id)})
+		count++
+	}
+	t.Logf("%d headers", count)
 }

@@ -91,60 +91,24 @@ func TestAnnounceOnALaptop(t *testing.T) {
 	}
 }
 
-func TestBlobRefusals(t *testing.T) {
-	b := newBench(t, pay)
-	announce := func(mediaType string, bytes int64, sum string) string {
-		return fmt.Sprintf(`{"mediaType":%q,"bytes":%d,"sha256":%q}`, mediaType, bytes, sum)
-	}
-	for _, c := range []struct {
-		request, body string
-		status        int
-		kind, detail  string
-	}{
-		{"POST /v1/blobs", announce("image/png", store.MaxBlob+1, digest), 413, "too-large", "bytes: got 100000001, want at most 100000000"},
-		{"POST /v1/blobs", announce("image/png", 0, digest), 400, "invalid-request", "bytes: got 0, want 1 to 100000000"},
-		{"POST /v1/blobs", announce("png", 1, digest), 400, "invalid-request", `mediaType: got "png"`},
-		{"GET /v1/blobs", "", 405, "method-not-allowed", "want POST"},
-		{"GET /v1/blobs/" + digest, "", 405, "method-not-allowed", "want PUT"},
-		{"PUT /v1/blobs/" + digest, "", 400, "invalid-request", "empty"},
-		{"PUT /v1/blobs/" + digest, "other", 400, "invalid-request", "not what its digest says"},
-	} {
-		t.Run(c.request+" "+c.detail, func(t *testing.T) {
-			got := b.do(c.request, c.body)
-			require.Equal(t, c.status, got.status, got.body)
-			var p api.Problem
-			require.NoError(t, json.Unmarshal([]byte(got.body), &p))
-			require.Equal(t, c.kind, string(p.Type))
-			require.Contains(t, p.Detail, c.detail)
-		})
-	}
-	_, err := b.Ports.Blobs.Size(t.Context(), local.Tenant, digest)
-	require.ErrorIs(t, err, store.ErrNoBlob, "nothing was stored")
-}
-
 // A body that says it is too large is not read, and one that does not say is read to the bound and no further.
 func TestUploadsAreBounded(t *testing.T) {
 	b := newBench(t, pay)
-	put := func(length int64, body io.Reader) (int, string) {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, b.server.URL+"/v1/blobs/"+digest, body)
-		require.NoError(t, err)
-		r.ContentLength = length
-		resp, err := b.server.Client().Do(r)
-		require.NoError(t, err)
-		defer resp.Body.Close()
-		text, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		return resp.StatusCode, string(text)
-	}
-	status, text := put(-1, io.LimitReader(zeros{}, store.MaxBlob+10))
-	require.Equal(t, http.StatusRequestEntityTooLarge, status, text)
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/v1/blobs/"+digest, iotest.ErrReader(errors.New("read")))
-	request.ContentLength = store.MaxBlob + 1
-	answer := httptest.NewRecorder()
-	api.Handler(b.backend).ServeHTTP(answer, request)
-	require.Equal(t, http.StatusRequestEntityTooLarge, answer.Code, "said so, and not read")
-	status, text = put(-1, bytes.NewReader(file))
-	require.Equal(t, http.StatusCreated, status, text)
+	got := b.uploaded(digest, -1, io.LimitReader(zeros{}, store.MaxBlob+10))
+	require.Equal(t, http.StatusRequestEntityTooLarge, got.status, got.body)
+	got = b.uploaded(digest, store.MaxBlob+1, iotest.ErrReader(errors.New("read")))
+	require.Equal(t, http.StatusRequestEntityTooLarge, got.status, "said so, and not read")
+	got = b.uploaded(digest, -1, bytes.NewReader(file))
+	require.Equal(t, http.StatusCreated, got.status, got.body)
+}
+
+// uploaded is the answer to a body that says so of its length; -1 = nothing.
+func (b *bench) uploaded(digest string, length int64, body io.Reader) answer {
+	r := httptest.NewRequestWithContext(b.t.Context(), http.MethodPut, "/v1/blobs/"+digest, body)
+	r.ContentLength = length
+	w := httptest.NewRecorder()
+	api.Handler(b.backend).ServeHTTP(w, r)
+	return answer{w.Code, w.Header(), w.Body.String()}
 }
 
 type zeros struct{}
@@ -157,12 +121,9 @@ func (zeros) Read(p []byte) (int, error) {
 // An upload that is cut short leaves nothing, not even half a file, and a failing store is not the client's fault.
 func TestUploadThatBreaks(t *testing.T) {
 	b := newBench(t, pay)
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/v1/blobs/"+digest, io.MultiReader(bytes.NewReader(file), iotest.ErrReader(io.ErrUnexpectedEOF)))
-	request.ContentLength = int64(len(file)) + 1
-	answer := httptest.NewRecorder()
-	api.Handler(b.backend).ServeHTTP(answer, request)
-	require.Equal(t, http.StatusBadRequest, answer.Code)
-	require.Contains(t, answer.Body.String(), "read the body")
+	cut := io.MultiReader(bytes.NewReader(file), iotest.ErrReader(io.ErrUnexpectedEOF))
+	got := b.uploaded(digest, int64(len(file))+1, cut)
+	require.Contains(t, problemIn(t, got, http.StatusBadRequest, api.InvalidRequest).Detail, "read the body")
 	_, err := b.Ports.Blobs.Size(t.Context(), local.Tenant, digest)
 	require.ErrorIs(t, err, store.ErrNoBlob)
 

@@ -27,8 +27,11 @@ var ring = func() *secrets.Ring {
 }()
 
 // bearer lets its bearer answer a call for so long.
-func bearer(run, call string, left time.Duration) string {
-	return secrets.Token(ring, secrets.Claim{Tenant: local.Tenant, Run: run, Call: call, Expires: clock.System().Now().Add(left)})
+func bearer(run, call string, left time.Duration) string { return bearerOf(ring, run, call, left) }
+
+func bearerOf(r *secrets.Ring, run, call string, left time.Duration) string {
+	ends := clock.System().Now().Add(left)
+	return secrets.Token(r, secrets.Claim{Tenant: local.Tenant, Run: run, Call: call, Expires: ends})
 }
 
 const asks = `{"calls": [{"id": "c1", "name": "ask", "input": {}}]}
@@ -80,10 +83,11 @@ func TestCallbacksThatAreNotRight(t *testing.T) {
 	elsewhere := secrets.Token(ring, secrets.Claim{Tenant: "other", Run: run.ID, Call: "c1", Expires: clock.System().Now().Add(time.Hour)})
 	stranger, err := secrets.Parse(`{"id":"k1","key":"ffffffffffffffffffffffffffffffff"}`)
 	require.NoError(t, err)
-	forged := func(left time.Duration) string {
-		return secrets.Token(stranger, secrets.Claim{Tenant: local.Tenant, Run: run.ID, Call: "c1", Expires: clock.System().Now().Add(left)})
+	bad := []string{
+		"x", good[:len(good)-1], good + "A", good[1:], good + "=", strings.Repeat("A", 513),
+		bearer(noRun, "c1", time.Hour), elsewhere,
+		bearerOf(stranger, run.ID, "c1", time.Hour), bearerOf(stranger, run.ID, "c1", -time.Hour),
 	}
-	bad := []string{"x", good[:len(good)-1], good + "A", good[1:], forged(time.Hour), forged(-time.Hour), bearer(noRun, "c1", time.Hour), elsewhere, good + "=", strings.Repeat("A", 513)}
 	for i := range good {
 		changed := []byte(good)
 		changed[i] ^= 1

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -105,5 +106,52 @@ func TestARunThatCannotBeReadIsNamed(t *testing.T) {
 		require.Equal(t, api.Damaged, p.Type)
 		require.Contains(t, p.Detail, bad.ID)
 		require.Equal(t, http.StatusOK, b.do("GET "+strings.Replace(path, bad.ID, good.ID, 1), "").status)
+	}
+}
+
+func (d *document) journal(t *testing.T) {
+	const op = "GET /v1/runs/{id}/journal"
+	b := newBench(t, pay)
+	at := "GET /v1/runs/" + b.waitUntilParked(b.start("k").ID).ID + "/journal"
+	for _, query := range []string{"", "?cursor=1", "?limit=1", "?cursor=100"} {
+		got := b.do(at+query, "")
+		require.Equal(t, http.StatusOK, got.status, got.body)
+		d.check(t, op, got)
+	}
+	for _, bad := range []string{"cursor=-1", "cursor=x", "cursor=1000000000000", "limit=0", "cursor=1&cursor=2", "from=1"} {
+		got := b.do(at+"?"+bad, "")
+		require.Equal(t, http.StatusBadRequest, got.status, bad)
+		d.check(t, op, got)
+	}
+}
+
+// C5: auditors and operators read a run's journal as it is stored, in pages; others do not, and nobody another tenant's.
+func TestC5JournalsAreReadAsTheyAreStored(t *testing.T) {
+	b := newBench(t, pay)
+	r := b.waitUntilParked(b.start("k").ID)
+	stored, err := b.Ports.Journal.Stored(t.Context(), "default", r.ID, 0, 100)
+	require.NoError(t, err)
+	var read [][]byte
+	for cursor := ""; ; cursor = fmt.Sprint(len(read) - 1) {
+		page, err := b.client.Journal(t.Context(), r.ID, cursor, 1)
+		require.NoError(t, err)
+		if len(page) == 0 {
+			break
+		}
+		require.Len(t, page, 1)
+		read = append(read, page...)
+	}
+	require.Equal(t, stored, read)
+	c := store.Chain{}
+	for _, entry := range read {
+		require.NoError(t, c.Add(entry))
+	}
+	head, err := b.Ports.Journal.Head(t.Context(), "default", r.ID)
+	require.NoError(t, err)
+	require.Equal(t, head.Hash, c.Hash, "the list of runs names the entry with which it parked")
+	for who, status := range map[string]int{
+		"user:eve": http.StatusForbidden, "user:eve,group:auditor": http.StatusForbidden, "user:eve,group:auditors": http.StatusOK, "user:eve,group:operators": http.StatusOK,
+	} {
+		require.Equal(t, status, b.do("GET /v1/runs/"+r.ID+"/journal", "", api.AsHeader, who).status, who)
 	}
 }

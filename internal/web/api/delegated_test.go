@@ -69,18 +69,16 @@ func (b *bench) later() {
 // askedOf reads a whole list of requests by pages of n, and says how many pages there were.
 func (b *bench) askedOf(q approval.Query) (runs []string, pages int) {
 	b.t.Helper()
-	for {
+	for _, a := range everyPage(b.t, func(cursor string) (api.Page[approval.Approval], error) {
+		q.Cursor = cursor
 		p, err := b.client.FindApprovals(b.t.Context(), q)
-		require.NoError(b.t, err)
 		require.LessOrEqual(b.t, len(p.Items), cmp.Or(q.Limit, 50))
 		pages++
-		for _, a := range p.Items {
-			runs = append(runs, a.Run)
-		}
-		if q.Cursor = p.Cursor; q.Cursor == "" {
-			return runs, pages
-		}
+		return p, err
+	}) {
+		runs = append(runs, a.Run)
 	}
+	return runs, pages
 }
 
 // What a delegated run asks is found at the run that nobody delegated, and says for whom it is asked.
@@ -115,9 +113,7 @@ func TestRequestsSurfaceAtTheRoot(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{child.ID, "c7", root.ID}, []string{shown.Parent, shown.ParentCall, shown.Root})
 
-	_, err = b.client.Decide(t.Context(), a.ID, api.Verdict{Action: approval.Approve})
-	require.NoError(t, err)
-	require.Equal(t, run.ReasonNaturalEnd, b.waitUntilParked(grandchild.ID).Reason)
+	require.Equal(t, run.ReasonNaturalEnd, b.decided(grandchild, approval.Approve).Reason)
 	require.Equal(t, 5, <-b.paid)
 	left, _ := b.askedOf(approval.Query{Root: root.ID})
 	require.Equal(t, []string{root.ID, child.ID}, left)
@@ -148,19 +144,16 @@ func TestRunsBelowARun(t *testing.T) {
 	require.NoError(t, err)
 	below := func(q api.RunQuery) (ids []string) {
 		t.Helper()
-		for {
-			p, err := b.client.Runs(t.Context(), q)
-			require.NoError(t, err)
-			for _, h := range p.Items {
-				ids = append(ids, h.ID)
-				require.Equal(t, root.ID, h.Root)
-				require.NotEmpty(t, h.Parent)
-				require.NotEmpty(t, h.ParentCall)
-			}
-			if q.Cursor = p.Cursor; q.Cursor == "" {
-				return ids
-			}
+		for _, h := range everyPage(t, func(cursor string) (api.Page[api.RunHead], error) {
+			q.Cursor = cursor
+			return b.client.Runs(t.Context(), q)
+		}) {
+			ids = append(ids, h.ID)
+			require.Equal(t, root.ID, h.Root)
+			require.NotEmpty(t, h.Parent)
+			require.NotEmpty(t, h.ParentCall)
 		}
+		return ids
 	}
 	for _, n := range []int{1, 200} {
 		require.Equal(t, []string{grandchild.ID, child.ID}, below(api.RunQuery{Root: root.ID, Limit: n}))
@@ -177,13 +170,7 @@ func TestRunsBelowARun(t *testing.T) {
 func TestRequestsBelowAnotherTenantsRun(t *testing.T) {
 	b := newBench(t, pay)
 	root, child, _, _ := family(b)
-	ours := b.backend.Caller
-	b.backend.Caller = func(r *http.Request) (api.Caller, error) {
-		c, err := ours(r)
-		c.Tenant = "globex"
-		return c, err
-	}
-	b.serve()
+	b.ofTenant("globex")
 	for _, path := range []string{"/v1/approvals?root=%s", "/v1/approvals?run=%s", "/v1/approvals?status=approved&root=%s", "/v1/runs?root=%s"} {
 		for _, run := range []string{root.ID, child.ID} {
 			theirs := problemIn(t, b.do("GET "+fmt.Sprintf(path, run), ""), http.StatusNotFound, api.RunNotFound)
@@ -209,10 +196,10 @@ func TestApproversOfEveryPolicy(t *testing.T) {
 	})
 	id := child.Waiting[0].Approval
 	for _, who := range []string{"user:a,group:own", "user:b,group:operators", "user:c"} {
-		got := b.do("POST /v1/approvals/"+id+"/decision", `{"action":"approve"}`, api.AsHeader, who)
-		problemIn(t, got, http.StatusForbidden, api.NotAllowed)
-		got = b.do("POST /v1/approvals/"+id+"/decision", `{"action":"edit","args":{"amount":1}}`, api.AsHeader, who)
-		problemIn(t, got, http.StatusForbidden, api.NotAllowed)
+		for _, body := range []string{`{"action":"approve"}`, `{"action":"edit","args":{"amount":1}}`} {
+			got := b.do("POST /v1/approvals/"+id+"/decision", body, api.AsHeader, who)
+			problemIn(t, got, http.StatusForbidden, api.NotAllowed)
+		}
 	}
 	require.Equal(t, http.StatusOK, b.do("POST /v1/approvals/"+id+"/decision", `{"action":"approve"}`, api.AsHeader, "user:d,group:own,group:operators").status)
 	require.Equal(t, run.ReasonNaturalEnd, b.waitUntilParked(child.ID).Reason)
@@ -227,9 +214,7 @@ func TestDelegatedRunsAreAsDocumented(t *testing.T) {
 	d.check(t, "GET /v1/approvals/{id}", b.do("GET /v1/approvals/"+child.Waiting[0].Approval, ""))
 	d.check(t, "GET /v1/runs", b.do("GET /v1/runs?root="+root.ID, ""))
 	d.check(t, "GET /v1/runs/{id}", b.do("GET /v1/runs/"+child.ID, ""))
-	_, err := b.client.Decide(t.Context(), child.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
-	require.NoError(t, err)
-	require.Equal(t, run.RunDone, b.waitUntilParked(child.ID).Status)
+	require.Equal(t, run.RunDone, b.decided(child, approval.Approve).Status)
 	grants := b.do("GET /v1/grants", "")
 	require.Contains(t, grants.body, `"above":[["group:operators"]]`)
 	d.check(t, "GET /v1/grants", grants)
@@ -244,18 +229,4 @@ func TestDelegatedRunsAreAsDocumented(t *testing.T) {
 	require.Contains(t, tools.body, `"above":[["group:operators"]]`)
 	require.Contains(t, tools.body, `"root":"`+root.ID+`"`)
 	d.check(t, "GET /v1/approvals", tools)
-}
-
-// No definition that comes with a start has ceilings.
-func TestStartTakesNoCeilings(t *testing.T) {
-	b := newBench(t, pay)
-	b.backend.Local, b.backend.Tool = true, func(string) bool { return true }
-	b.serve()
-	written, _ := b.backend.Agents.Agent("payer")
-	def := *written
-	def.Ceilings = []agent.Permission{written.Permission}
-	raw, err := json.Marshal(map[string]any{"definition": def, "message": "x"})
-	require.NoError(t, err)
-	p := problemIn(t, b.do("POST /v1/runs", string(raw)), http.StatusBadRequest, api.InvalidRequest)
-	require.Contains(t, p.Detail, "ceilings: got 1, want none")
 }

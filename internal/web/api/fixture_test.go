@@ -9,11 +9,13 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
@@ -22,6 +24,7 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
@@ -66,8 +69,21 @@ func newBench(t *testing.T, lines string, change ...func(*agent.Definition)) *be
 	return b
 }
 
+// newWaiting is a bench, and a run of it that waits for its one call to be approved.
+func newWaiting(t *testing.T) (*bench, api.Run) {
+	t.Helper()
+	b := newBench(t, pay)
+	return b, b.start("k")
+}
+
 // newUnserved is a bench without a server.
 func newUnserved(t *testing.T, lines string, change ...func(*agent.Definition)) *bench {
+	t.Helper()
+	return newListened(t, lines, nil, change...)
+}
+
+// newListened is a bench without a server, whose entries go to first before its feed; nil = to nobody.
+func newListened(t *testing.T, lines string, first runtime.EventSink, change ...func(*agent.Definition)) *bench {
 	t.Helper()
 	b := &bench{t: t, paid: make(chan int, 10), table: store.NewMemory(), blobs: t.TempDir(), executions: &asl.MemoryStore{}}
 	payTool := tool.Must(tool.New("pay", "Pays.", run.EffectNonIdempotent, func(ctx context.Context, c tool.Call, in payment) (agent.ToolResultData, error) {
@@ -93,9 +109,13 @@ func newUnserved(t *testing.T, lines string, change ...func(*agent.Definition)) 
 	require.NoError(t, err)
 	c := clock.System()
 	b.feed = api.NewFeed(c)
+	sink := runtime.EventSink(b.feed)
+	if first != nil {
+		sink = runtime.Sinks{first, b.feed}
+	}
 	b.Machine, err = local.New(local.Config{
 		Table: b.table, Blobs: blobs, Model: script.New(s), Tools: reg.Tools(), Agents: reg.Agent, Clock: c, IDs: ids.System(c),
-		Executions: b.executions, Sink: b.feed, Warm: 10,
+		Executions: b.executions, Sink: sink, Warm: 10,
 	})
 	require.NoError(t, err)
 	b.backend = b.Backend(local.Serving{Agents: reg, Feed: b.feed, Caller: func(r *http.Request) (api.Caller, error) {
@@ -136,6 +156,92 @@ func definition(t *testing.T, tools ...agent.ToolSpec) agent.Definition {
 	d.Model.Provider, d.Model.File = "script", "model.jsonl"
 	require.NoError(t, d.Check())
 	return d
+}
+
+// agent is the definition of the bench's agent.
+func (b *bench) agent() *agent.Definition {
+	d, ok := b.Agents("payer")
+	require.True(b.t, ok)
+	return d
+}
+
+// begun starts a run in a bubble of synctest, and is its id once nothing moves.
+func (b *bench) begun() string {
+	b.t.Helper()
+	s, err := b.Starter.Start(b.t.Context(), runtime.Start{
+		Tenant: local.Tenant, Agent: b.agent(), Message: []run.UserBlock{{Block: run.Text{Text: "pay"}}},
+	})
+	require.NoError(b.t, err)
+	synctest.Wait()
+	return s.Run
+}
+
+// followed serves a stream of a run's events to w. The channel gets how long that took.
+func (b *bench) followed(run, query string, w http.ResponseWriter, headers ...string) chan time.Duration {
+	r := httptest.NewRequest(http.MethodGet, "/v1/runs/"+run+"/events?"+query, nil)
+	r.Header.Set("Accept", "text/event-stream")
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	done, handler, begin := make(chan time.Duration, 1), api.Handler(b.backend), time.Now()
+	go func() {
+		handler.ServeHTTP(w, r)
+		done <- time.Since(begin)
+	}()
+	return done
+}
+
+// ofTenant serves the same machine to callers of another tenant.
+func (b *bench) ofTenant(tenant string) {
+	ours := b.backend.Caller
+	b.backend.Caller = func(r *http.Request) (api.Caller, error) {
+		c, err := ours(r)
+		c.Tenant = tenant
+		return c, err
+	}
+	b.serve()
+}
+
+// everyPage reads a list to its end.
+func everyPage[T any](t *testing.T, read func(cursor string) (api.Page[T], error)) (all []T) {
+	t.Helper()
+	for cursor := ""; ; {
+		p, err := read(cursor)
+		require.NoError(t, err)
+		all = append(all, p.Items...)
+		if cursor = p.Cursor; cursor == "" {
+			return all
+		}
+	}
+}
+
+// problemIn reads the problem that an answer must be.
+func problemIn(t *testing.T, got answer, status int, kind api.ProblemType) api.Problem {
+	t.Helper()
+	require.Equal(t, status, got.status, got.body)
+	require.Equal(t, "application/problem+json", got.header.Get("Content-Type"))
+	var p api.Problem
+	require.NoError(t, json.Unmarshal([]byte(got.body), &p))
+	require.Equal(t, kind, p.Type)
+	require.Equal(t, status, p.Status)
+	require.NotEmpty(t, p.Title)
+	return p
+}
+
+// decided decides what a run asks first, and is the run afterwards.
+func (b *bench) decided(r api.Run, action approval.Action) api.Run {
+	b.t.Helper()
+	_, err := b.client.Decide(b.t.Context(), r.Waiting[0].Approval, api.Verdict{Action: action})
+	require.NoError(b.t, err)
+	return b.waitUntilParked(r.ID)
+}
+
+// finished is a run that is done: its one call was denied.
+func (b *bench) finished(key string) api.Run {
+	b.t.Helper()
+	r := b.decided(b.start(key), approval.Deny)
+	require.Equal(b.t, run.RunDone, r.Status)
+	return r
 }
 
 var errParked = errors.New("parked")

@@ -2,13 +2,15 @@ package api_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -102,6 +104,15 @@ var forgeries = map[string]struct {
 	},
 }
 
+// forge writes a request's item as somebody would who can write that item and nothing else.
+func (b *bench) forge(id string, change func(request map[string]any)) {
+	b.t.Helper()
+	it, found, err := b.table.Get(b.t.Context(), store.Key{PK: "T#" + local.Tenant + "#APPROVAL#" + id, SK: "A"})
+	require.NoError(b.t, err)
+	require.True(b.t, found)
+	b.rewrite(it, change)
+}
+
 // ofTools changes what a request says of its tools.
 func ofTools(request map[string]any, change func(permission map[string]any)) {
 	permissions, _ := request["permissions"].([]any)
@@ -119,23 +130,33 @@ func payAsks(rule agent.Rule, as func(p *agent.Permission)) func(*agent.Definiti
 	}
 }
 
-// TestAForgedRequestAboutToolsLetsNothingRun: what people say of a tool is counted again for every call that it covers.
-func TestAForgedRequestAboutToolsLetsNothingRun(t *testing.T) {
-	const two = `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 5}},
-		{"id": "c2", "name": "pay", "input": {"amount": 6}}]}`
-	for mode, lines := range map[agent.PermissionMode]string{
-		agent.ModeBlockAndRetry: `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 5}}]}
-{"calls": [{"id": "c2", "name": "pay", "input": {"amount": 5}}]}
-{"calls": [{"id": "c3", "name": "pay", "input": {"amount": 5}}]}
-{"text": "Paid."}
-`,
-		agent.ModeSuspendAndReplay: compactLine(t, two) + `
-{"text": "Paid."}
-`,
+// payments is a script of calls of pay, one after the other, and the end.
+func payments(amounts ...int) string {
+	var lines strings.Builder
+	for i, n := range amounts {
+		fmt.Fprintf(&lines, `{"calls": [{"id": "c%d", "name": "pay", "input": {"amount": %d}}]}`+"\n", i+1, n)
+	}
+	return lines.String() + `{"text": "Paid."}`
+}
+
+// TestAForgedRequestLetsNothingRun: whoever can write a request's item sets approvers, quorum, four eyes and decisions
+// there. The claim counts the decisions on record against the pinned policy, for every call that they cover, and the
+// call is asked about again.
+func TestAForgedRequestLetsNothingRun(t *testing.T) {
+	const two = `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 5}}, ` +
+		`{"id": "c2", "name": "pay", "input": {"amount": 6}}]}` + "\n" + `{"text": "Paid."}`
+	for _, of := range []struct {
+		mode  agent.PermissionMode
+		scope agent.Scope
+		lines string
+	}{
+		{agent.ModeSuspendAndReplay, agent.ScopeCall, payments(5)},
+		{agent.ModeSuspendAndReplay, agent.ScopeTool, two},
+		{agent.ModeBlockAndRetry, agent.ScopeTool, payments(5, 5, 5)},
 	} {
 		for name, c := range forgeries {
-			t.Run(string(mode)+" "+name, func(t *testing.T) {
-				b := newBench(t, lines, payAsks(c.rule, func(p *agent.Permission) { p.Mode, p.Scope = mode, agent.ScopeTool }))
+			t.Run(fmt.Sprint(of.mode, " ", of.scope, " ", name), func(t *testing.T) {
+				b := newBench(t, of.lines, payAsks(c.rule, func(p *agent.Permission) { p.Mode, p.Scope = of.mode, of.scope }))
 				one := b.startedBy(ana, "k")
 				id := b.pending(one)
 				for _, who := range c.before {
@@ -144,9 +165,10 @@ func TestAForgedRequestAboutToolsLetsNothingRun(t *testing.T) {
 				b.forge(id, c.forged)
 				one = b.approvedBy(c.by, one, id)
 				require.Empty(t, b.paid)
-				if mode == agent.ModeSuspendAndReplay { // c2 waits under a request of its own, which nobody has forged
+				if of.lines == two { // c2 waits under a request of its own, which nobody has forged
 					require.Len(t, one.Waiting, 2)
 				}
+				require.NotEqual(t, id, b.pending(one), "it is asked about again")
 				id = b.pending(one)
 				for i, who := range c.then {
 					require.Empty(t, b.paid)
@@ -161,14 +183,6 @@ func TestAForgedRequestAboutToolsLetsNothingRun(t *testing.T) {
 	}
 }
 
-// compactLine is a line of a script that was written on several.
-func compactLine(t *testing.T, line string) string {
-	t.Helper()
-	out, err := jsonx.CompactJSON([]byte(line), jsonx.JSONLimits{})
-	require.NoError(t, err)
-	return string(out)
-}
-
 // TestAForgedOrderLetsNothingRun: whether a call whose outcome is unknown is run again is for those who approve it, by
 // the policy and not by the request's item. What became of it is asked again.
 func TestAForgedOrderLetsNothingRun(t *testing.T) {
@@ -181,9 +195,7 @@ func TestAForgedOrderLetsNothingRun(t *testing.T) {
 	}
 	for name, c := range forgeries {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 0}}]}
-{"text": "Paid."}
-`, payAsks(c.rule, func(*agent.Permission) {}))
+			b := newBench(t, payments(0), payAsks(c.rule, func(*agent.Permission) {}))
 			one := b.startedBy(ana, "k")
 			for _, who := range c.then {
 				one = b.approvedBy(who, one, one.Waiting[0].Approval)
@@ -217,9 +229,6 @@ func TestAForgedOrderLetsNothingRun(t *testing.T) {
 // TestAForgedStandingGrantLetsNothingRun: a standing grant covers a call where it can be traced to a decision of those
 // whom the call's policy wants, which nobody has taken back.
 func TestAForgedStandingGrantLetsNothingRun(t *testing.T) {
-	const lines = `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 5}}]}
-{"text": "Paid."}
-`
 	grants := func(b *bench) []store.Item {
 		b.t.Helper()
 		p, err := b.table.Query(b.t.Context(), store.Range{PK: "T#" + local.Tenant + "#GRANT#payer"})
@@ -234,6 +243,16 @@ func TestAForgedStandingGrantLetsNothingRun(t *testing.T) {
 		}
 		require.Equal(b.t, 5, <-b.paid)
 		require.Len(b.t, grants(b), 1)
+	}
+	forged := func(name string) func(b *bench) {
+		return func(b *bench) {
+			run := b.startedBy(ana, "first")
+			id := b.pending(run)
+			b.forge(id, forgeries[name].forged)
+			run = b.approvedBy(forgeries[name].by, run, id)
+			require.NotEqual(b.t, id, b.pending(run))
+			require.Len(b.t, grants(b), 1)
+		}
 	}
 	for name, c := range map[string]struct {
 		rule  agent.Rule
@@ -260,34 +279,13 @@ func TestAForgedStandingGrantLetsNothingRun(t *testing.T) {
 			require.Equal(b.t, http.StatusNoContent, b.do("DELETE /v1/grants/payer/pay", "", api.AsHeader, cy).status)
 			b.rewrite(live, func(map[string]any) {})
 		}},
-		"given by those whom a forged request names": {forge: func(b *bench) {
-			run := b.startedBy(ana, "first")
-			id := b.pending(run)
-			b.forge(id, forgeries["approvers"].forged)
-			run = b.approvedBy(eve, run, id)
-			require.NotEqual(b.t, id, b.pending(run))
-			require.Len(b.t, grants(b), 1)
-		}},
-		"given by one, where a forged request wants no two": {rule: agent.Rule{Quorum: 2}, forge: func(b *bench) {
-			run := b.startedBy(ana, "first")
-			id := b.pending(run)
-			b.forge(id, forgeries["quorum"].forged)
-			run = b.approvedBy(bo, run, id)
-			require.NotEqual(b.t, id, b.pending(run))
-			require.Len(b.t, grants(b), 1)
-		}},
-		"given by whom four eyes keep from it": {rule: agent.Rule{FourEyes: true}, forge: func(b *bench) {
-			run := b.startedBy(ana, "first")
-			id := b.pending(run)
-			b.forge(id, forgeries["four eyes"].forged)
-			run = b.approvedBy(ana, run, id)
-			require.NotEqual(b.t, id, b.pending(run))
-			require.Len(b.t, grants(b), 1)
-		}},
+		"given by those whom a forged request names":        {forge: forged("approvers")},
+		"given by one, where a forged request wants no two": {rule: agent.Rule{Quorum: 2}, forge: forged("quorum")},
+		"given by whom four eyes keep from it":              {rule: agent.Rule{FourEyes: true}, forge: forged("four eyes")},
 	} {
 		for _, scope := range []agent.Scope{agent.ScopeCall, agent.ScopeTool} {
 			t.Run(name+" "+string(scope), func(t *testing.T) {
-				b := newBench(t, lines, payAsks(c.rule, func(p *agent.Permission) {
+				b := newBench(t, payments(5), payAsks(c.rule, func(p *agent.Permission) {
 					p.Scope, p.Grants = scope, agent.GrantsStanding
 				}))
 				c.forge(b)
@@ -313,6 +311,9 @@ func (b *bench) rewrite(it store.Item, change func(body map[string]any)) {
 	var err error
 	it.Body, err = json.Marshal(body)
 	require.NoError(b.t, err)
+	if _, ok := it.Attrs["seal"]; ok {
+		it.Attrs["seal"] = store.Str(store.BlobDigest(it.Body))
+	}
 	require.NoError(b.t, b.table.Write(b.t.Context(), store.Op{Kind: store.Put, Item: it}))
 }
 
@@ -321,11 +322,9 @@ func (b *bench) rewrite(it store.Item, change func(body map[string]any)) {
 func TestAForgedCoverGrantsNothing(t *testing.T) {
 	for _, mode := range []agent.PermissionMode{agent.ModeSuspendAndReplay, agent.ModeBlockAndRetry} {
 		t.Run(string(mode), func(t *testing.T) {
-			b := newBench(t, `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 5}}]}
-{"calls": [{"id": "c2", "name": "pay", "input": {"amount": 9}}]}
-{"calls": [{"id": "c3", "name": "pay", "input": {"amount": 5}}]}
-{"text": "Paid."}
-`, payAsks(agent.Rule{}, func(p *agent.Permission) { p.Mode, p.Grants = mode, agent.GrantsStanding }))
+			b := newBench(t, payments(5, 9, 5), payAsks(agent.Rule{}, func(p *agent.Permission) {
+				p.Mode, p.Grants = mode, agent.GrantsStanding
+			}))
 			cover := func(id string) (cover any) {
 				b.forge(id, func(r map[string]any) { ofTools(r, func(p map[string]any) { cover = p["standing"] }) })
 				return cover
@@ -351,11 +350,7 @@ func TestAForgedCoverGrantsNothing(t *testing.T) {
 // TestAForgedRequestCannotShowOtherArguments: what a request's item shows is not what its digest stands for. Approving it
 // runs nothing, and people are asked again with the arguments that the call has.
 func TestAForgedRequestCannotShowOtherArguments(t *testing.T) {
-	b := newBench(t, `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 5}}]}
-{"text": "Paid."}
-`, func(d *agent.Definition) {
-		d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk}}
-	})
+	b := newBench(t, pay, payAsks(agent.Rule{}, func(*agent.Permission) {}))
 	one := b.startedBy(ana, "k")
 	forged := b.pending(one)
 	b.forge(forged, func(r map[string]any) { r["args"] = map[string]any{"amount": 1} })
@@ -367,4 +362,54 @@ func TestAForgedRequestCannotShowOtherArguments(t *testing.T) {
 	shown := b.do("GET /v1/approvals/"+again, "", api.AsHeader, bo)
 	require.Contains(t, shown.body, `"args":{"amount":5}`)
 	require.Equal(t, run.RunDone, b.approvedBy(bo, one, again).Status)
+}
+
+// TestWhoStartsARunAgainIsARequester: two people who send the same request under the same key both want what comes of
+// it, whether the call has asked by then or not. Neither of them approves it where the rule wants four eyes.
+func TestWhoStartsARunAgainIsARequester(t *testing.T) {
+	b := newBench(t, pay, payAsks(agent.Rule{FourEyes: true}, func(*agent.Permission) {}))
+	decide := func(who string, status int) {
+		t.Helper()
+		line := real("POST /v1/approvals/{id}/decision", b.startedBy(ana, "k"))
+		got := b.do(line, `{"action": "approve"}`, api.AsHeader, who)
+		require.Equal(t, status, got.status, got.body)
+	}
+	decide(ana, http.StatusForbidden)
+	b.startedBy(di, "k")
+	b.startedBy(di, "k")
+	decide(di, http.StatusForbidden)
+	decide(bo, http.StatusOK)
+	require.Equal(t, 5, <-b.paid)
+}
+
+// Once somebody has edited a request, it is approved by who says what they have seen of it, and by no other way: neither by the decision's route
+// nor by the two lists of an input. A denial vetoes whatever is there.
+func TestA8WhatWasEditedIsApprovedAsSeen(t *testing.T) {
+	for name, last := range map[string]string{
+		"approve": `{"action":"approve","digest":"DIGEST"}`, "deny": `{"action":"deny"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, pay, payAsks(agent.Rule{Quorum: 2}, func(*agent.Permission) {}))
+			run := b.start("k")
+			decide, input := real("POST /v1/approvals/{id}/decision", run), real("POST /v1/runs/{id}/input", run)
+			require.Equal(t, http.StatusOK, b.do(decide, `{"action":"edit","args":{"amount":50}}`, api.AsHeader, ana).status)
+			for _, c := range [][2]string{
+				{decide, `{"action":"approve"}`}, {decide, `{"action":"approve","digest":""}`}, {decide, `{"action":"approve","digest":"` + run.Calls[0].ID + `"}`},
+				{input, `{"decisions":[{"target":"c1","action":"resume"}]}`}, {input, `{"answers":[{"call":"c1","result":true}]}`},
+			} {
+				p := problemIn(t, b.do(c[0], c[1], api.AsHeader, bo), 409, api.RequestChanged)
+				require.JSONEq(t, `{"amount":50}`, string(p.Approval.Decisions[0].Args), "it shows what there is to be seen")
+				require.Len(t, p.Approval.Decisions, 1)
+			}
+			a, err := b.client.Approval(t.Context(), run.Waiting[0].Approval)
+			require.NoError(t, err)
+			require.Equal(t, approval.Pending, a.Status)
+			got := b.do(decide, strings.Replace(last, "DIGEST", a.Digest, 1), api.AsHeader, bo)
+			require.Equal(t, http.StatusOK, got.status, got.body)
+			require.NoError(t, json.Unmarshal([]byte(got.body), &a))
+			require.NotEqual(t, approval.Pending, a.Status)
+			again := b.do(decide, `{"action":"`+name+`"}`, api.AsHeader, bo)
+			require.Equal(t, http.StatusOK, again.status, "the same again, whose answer may have been lost, is what it was: %s", again.body)
+		})
+	}
 }

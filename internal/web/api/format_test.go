@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
@@ -16,18 +15,9 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/asl"
-	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/ids"
-	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/bolt"
-
-	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/web/api"
 	"github.com/countersign/countersign/internal/web/stream"
 )
@@ -48,15 +38,11 @@ func (b *bench) streamEvents(run, format, after string) []streamEvent {
 // approved is a run that waited, went on and is done, and a run that continues it.
 func (b *bench) approved() (first, second string) {
 	b.t.Helper()
-	one := b.start("k")
-	_, err := b.client.Decide(b.t.Context(), one.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
-	require.NoError(b.t, err)
-	require.Equal(b.t, run.RunDone, b.waitUntilParked(one.ID).Status)
+	one := b.decided(b.start("k"), approval.Approve)
+	require.Equal(b.t, run.RunDone, one.Status)
 	next, err := b.client.Start(b.t.Context(), api.Start{Agent: "payer", Message: json.RawMessage(`"again"`), Key: "k2", Continues: one.ID})
 	require.NoError(b.t, err)
-	_, err = b.client.Decide(b.t.Context(), b.waitUntilParked(next.ID).Waiting[0].Approval, api.Verdict{Action: approval.Deny})
-	require.NoError(b.t, err)
-	require.Equal(b.t, run.RunDone, b.waitUntilParked(next.ID).Status)
+	require.Equal(b.t, run.RunDone, b.decided(b.waitUntilParked(next.ID), approval.Deny).Status)
 	return one.ID, next.ID
 }
 
@@ -72,32 +58,20 @@ func TestFormatsResumeAnywhere(t *testing.T) {
 			for i, e := range whole {
 				require.Equal(t, whole[i+1:], append([]streamEvent{}, b.streamEvents(run, format, e.id)...), "%s behind %s", format, e.id)
 			}
-			for _, size := range []int{1, 2, 7, 200} {
-				require.Equal(t, dataOf(whole), b.pages(run, format, size), "%s in pages of %d", format, size)
+			var data []json.RawMessage
+			for _, e := range whole {
+				data = append(data, json.RawMessage(e.data))
 			}
-			require.Empty(t, b.pages(run, format, 9, "999"), "behind the end there is nothing")
-		}
-	}
-}
-
-func dataOf(all []streamEvent) (out []string) {
-	for _, e := range all {
-		out = append(out, e.data)
-	}
-	return out
-}
-
-func (b *bench) pages(run, format string, size int, from ...string) (all []string) {
-	b.t.Helper()
-	for after := strings.Join(from, ""); ; {
-		p, err := b.client.EncodedEvents(b.t.Context(), run, format, after, size)
-		require.NoError(b.t, err)
-		require.LessOrEqual(b.t, len(p.Items), size)
-		for _, e := range p.Items {
-			all = append(all, string(e))
-		}
-		if after = p.Cursor; after == "" {
-			return all
+			for _, size := range []int{1, 2, 7, 200} {
+				require.Equal(t, data, everyPage(t, func(after string) (api.Page[json.RawMessage], error) {
+					p, err := b.client.EncodedEvents(t.Context(), run, format, after, size)
+					require.LessOrEqual(t, len(p.Items), size)
+					return p, err
+				}), "%s in pages of %d", format, size)
+			}
+			p, err := b.client.EncodedEvents(t.Context(), run, format, "999", 9)
+			require.NoError(t, err)
+			require.Empty(t, p.Items, "behind the end there is nothing")
 		}
 	}
 }
@@ -109,6 +83,13 @@ func TestContinuationTellsItsParent(t *testing.T) {
 	require.Contains(t, events[0].data, `"parent_run_id":"`+first+`"`)
 	require.Contains(t, events[1].data, `"text":"Paid."`, "the conversation it goes on with")
 	require.Contains(t, b.streamEvents(second, "arvo", "")[0].data, `"initiatorId":"`+first+`"`)
+	r, err := b.client.Run(t.Context(), second)
+	require.NoError(t, err)
+	require.Equal(t, []string{first, ""}, []string{r.Continues, r.Parent})
+	found, err := b.client.Replay(t.Context(), second)
+	require.NoError(t, err)
+	require.Empty(t, found.Differences)
+	require.Positive(t, found.Entries)
 }
 
 // While a model writes, a stream of a format tells its text, without ids; the entry tells all of it again, and once it is there nothing
@@ -116,14 +97,8 @@ func TestContinuationTellsItsParent(t *testing.T) {
 func TestLiveText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newUnserved(t, `{"text": "Hello world"}`)
-		d, _ := b.Agents("payer")
-		run, err := b.Starter.Start(t.Context(), runtime.Start{
-			Tenant: "default", Agent: d, Message: []run.UserBlock{{Block: run.Text{Text: "hi"}}},
-		})
-		require.NoError(t, err)
-		synctest.Wait()
-		running := cut{b.backend.Journal, 1}
-		b.backend.Journal = running
+		id := b.begun()
+		b.backend.Journal = cut{b.backend.Journal, 1}
 		for format, wants := range map[string][]string{
 			"canonical": {
 				"event: reasoning_delta\n", `"data":{"delta":"hm","attempt":0}`, "event: text_delta\n", `"data":{"delta":"lo","attempt":0}`,
@@ -142,27 +117,20 @@ func TestLiveText(t *testing.T) {
 			"aisdk":   {"event: data-text-delta\n", `"data":{"delta":"lo","attempt":0}`},
 			"journal": nil,
 		} {
-			r := httptest.NewRequest(http.MethodGet, "/v1/runs/"+run.Run+"/events?format="+format, nil)
-			r.Header.Set("Accept", "text/event-stream")
 			w := httptest.NewRecorder()
-			done := make(chan bool)
-			go func() {
-				api.Handler(b.backend).ServeHTTP(w, r)
-				close(done)
-			}()
+			done := b.followed(id, "format="+format, w)
 			synctest.Wait()
-			of := agent.Request{Tenant: "default", Run: run.Run, Inference: 1}
-			said := func(kind agent.DeltaKind, text string) agent.Delta { return agent.Delta{Kind: kind, Text: text} }
-			b.feed.ReceiveDelta(of, said(agent.DeltaReasoning, "hm"))
-			b.feed.ReceiveDelta(of, said(agent.DeltaText, "Hel"))
+			of := agent.Request{Tenant: "default", Run: id, Inference: 1}
+			b.feed.ReceiveDelta(of, agent.Delta{Kind: agent.DeltaReasoning, Text: "hm"})
+			b.feed.ReceiveDelta(of, agent.Delta{Kind: agent.DeltaText, Text: "Hel"})
 			synctest.Wait()
 			b.feed.ReceiveDelta(of, agent.Delta{Kind: agent.DeltaCall, Text: `{"a"`, Call: "c1", Name: "pay"})
-			b.feed.ReceiveDelta(of, said(agent.DeltaText, "lo"))
+			b.feed.ReceiveDelta(of, agent.Delta{Kind: agent.DeltaText, Text: "lo"})
 			b.feed.ReceiveDelta(of, agent.Delta{Kind: agent.DeltaCall, Text: `:1}`, Call: "c1", Name: "pay"})
 			later, other := of, of
 			later.Inference, other.Run = 2, "rother"
-			b.feed.ReceiveDelta(later, said(agent.DeltaText, "LATER"))
-			b.feed.ReceiveDelta(other, said(agent.DeltaText, "OTHER"))
+			b.feed.ReceiveDelta(later, agent.Delta{Kind: agent.DeltaText, Text: "LATER"})
+			b.feed.ReceiveDelta(other, agent.Delta{Kind: agent.DeltaText, Text: "OTHER"})
 			<-done
 			text := w.Body.String()
 			require.NotContains(t, text, "LATER")
@@ -189,35 +157,40 @@ func TestEntriesAreToldAtOnce(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newUnserved(t, pay)
-			d, _ := b.Agents("payer")
-			state, err := b.Starter.Start(t.Context(), runtime.Start{
-				Tenant: "default", Agent: d, Message: []run.UserBlock{{Block: run.Text{Text: "pay"}}},
-			})
-			require.NoError(t, err)
+			id, w := b.begun(), httptest.NewRecorder()
+			done := b.followed(id, "format="+format, w)
 			synctest.Wait()
-			r := httptest.NewRequest(http.MethodGet, "/v1/runs/"+state.Run+"/events?format="+format, nil)
-			r.Header.Set("Accept", "text/event-stream")
-			w := httptest.NewRecorder()
-			done := make(chan bool)
-			go func() {
-				api.Handler(b.backend).ServeHTTP(w, r)
-				close(done)
-			}()
-			synctest.Wait()
-			b.feed.ReceiveDelta(agent.Request{Tenant: "default", Run: state.Run, Inference: 2}, agent.Delta{Kind: agent.DeltaText, Text: "Pai"}) // a wake-up without an entry
-			synctest.Wait()
+			of := agent.Request{Tenant: "default", Run: id, Inference: 2}
+			b.feed.ReceiveDelta(of, agent.Delta{Kind: agent.DeltaText, Text: "Pai"})
+			synctest.Wait() // a wake-up without an entry
 			begin := time.Now()
-			_, err = b.backend.Desk.Decide(t.Context(), approval.DecisionInput{
-				Tenant: "default", ID: run.ApprovalID(state.Run, "c1", 1), Action: approval.Approve,
-				By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
-			})
-			require.NoError(t, err)
+			b.approvedAtTheDesk(id)
 			<-done
 			require.Less(t, time.Since(begin), time.Second, format)
 			require.Contains(t, w.Body.String(), last)
 			require.Equal(t, format == "aisdk", w.Header().Get("x-vercel-ai-ui-message-stream") == "v1")
 		})
 	}
+}
+
+// approvedAtTheDesk approves a run's call.
+func (b *bench) approvedAtTheDesk(id string) {
+	_, err := b.backend.Desk.Decide(b.t.Context(), approval.DecisionInput{
+		Tenant: "default", ID: run.ApprovalID(id, "c1", 1), Action: approval.Approve,
+		By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
+	})
+	require.NoError(b.t, err)
+}
+
+// takenBy are the pieces of a reply that a watcher of run r takes now.
+func takenBy(w api.Watch) (all []stream.Delta, text string) {
+	all, _ = w.(interface {
+		TakeDeltas() ([]stream.Delta, bool)
+	}).TakeDeltas()
+	for _, d := range all {
+		text += d.Text
+	}
+	return all, text
 }
 
 // cut is a journal of which only so many entries are there yet.
@@ -248,26 +221,18 @@ func TestDeafWatcher(t *testing.T) {
 	b := newUnserved(t, pay)
 	w := b.feed.Watch("default", "r")
 	defer w.Stop()
-	piece := strings.Repeat("x", 1<<10)
+	of, piece := agent.Request{Tenant: "default", Run: "r", Inference: 1}, strings.Repeat("x", 1<<10)
 	for range 4 << 10 {
-		b.feed.ReceiveDelta(agent.Request{Tenant: "default", Run: "r", Inference: 1}, agent.Delta{Kind: agent.DeltaText, Text: piece})
+		b.feed.ReceiveDelta(of, agent.Delta{Kind: agent.DeltaText, Text: piece})
 	}
-	said, _ := w.(interface {
-		TakeDeltas() ([]stream.Delta, bool)
-	}).TakeDeltas()
+	said, text := takenBy(w)
 	require.LessOrEqual(t, len(said), 64)
-	size := 0
-	for _, d := range said {
-		size += len(d.Text)
-	}
-	require.Equal(t, 1<<20, size)
+	require.Len(t, text, 1<<20)
 
 	for i := range 4 << 10 { // pieces of different calls cannot be joined
-		b.feed.ReceiveDelta(agent.Request{Tenant: "default", Run: "r", Inference: 1}, agent.Delta{Kind: agent.DeltaCall, Text: "x", Place: i % 2})
+		b.feed.ReceiveDelta(of, agent.Delta{Kind: agent.DeltaCall, Text: "x", Place: i % 2})
 	}
-	said, _ = w.(interface {
-		TakeDeltas() ([]stream.Delta, bool)
-	}).TakeDeltas()
+	said, _ = takenBy(w)
 	require.Len(t, said, 1024)
 }
 
@@ -279,15 +244,10 @@ func TestLateWatcher(t *testing.T) {
 		of.Attempt = attempt
 		b.feed.ReceiveDelta(of, agent.Delta{Kind: agent.DeltaText, Text: text})
 	}
-	said := func() (text string) {
+	said := func() string {
 		w := b.feed.Watch("default", "r")
 		defer w.Stop()
-		pieces, _ := w.(interface {
-			TakeDeltas() ([]stream.Delta, bool)
-		}).TakeDeltas()
-		for _, d := range pieces {
-			text += d.Text
-		}
+		_, text := takenBy(w)
 		return text
 	}
 	write(0, "Failed")
@@ -311,13 +271,7 @@ func TestPlannersAreNotHeard(t *testing.T) {
 	for _, of := range []run.Lifecycle{run.LifecyclePlan, run.LifecycleRoute, run.LifecycleSynthesis, run.LifecycleInit} {
 		b.feed.ReceiveDelta(agent.Request{Tenant: "default", Run: "r", Inference: 1, Lifecycle: of}, agent.Delta{Kind: agent.DeltaText, Text: "<" + string(of) + ">"})
 	}
-	said, _ := w.(interface {
-		TakeDeltas() ([]stream.Delta, bool)
-	}).TakeDeltas()
-	text := ""
-	for _, d := range said {
-		text += d.Text
-	}
+	_, text := takenBy(w)
 	require.Equal(t, "<synthesis><init>", text)
 }
 
@@ -331,38 +285,11 @@ func (l *bad) Committed(context.Context, run.Entry, *run.AgentState) {
 
 // A listener that panics does not hurt a run, nor those behind it: not its entries, and not its end.
 func TestBadListenersHurtNoRun(t *testing.T) {
-	c, throws := clock.System(), &bad{}
-	s, err := script.Parse("model.jsonl", []byte(`{"text": "Done."}`))
-	require.NoError(t, err)
-	blobs, err := bolt.OpenFolder(t.TempDir())
-	require.NoError(t, err)
-	feed := api.NewFeed(c)
-	d := definition(t)
-	m, err := local.New(local.Config{
-		Table: store.NewMemory(), Blobs: blobs, Model: script.New(s), Tools: noTools{}, Clock: c, IDs: ids.System(c),
-		Agents:     func(string) (*agent.Definition, bool) { return &d, true },
-		Executions: &asl.MemoryStore{}, Sink: runtime.Sinks{throws, feed},
-	})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, m.Engine.Close()) }()
-	text := []run.UserBlock{{Block: run.Text{Text: "go"}}}
-	state, err := m.Starter.Start(t.Context(), runtime.Start{Tenant: "default", Agent: &d, Message: text})
-	require.NoError(t, err)
-	watch := feed.Watch("default", state.Run)
-	defer watch.Stop()
-	for {
-		l, err := m.Ports.Journal.Load(t.Context(), "default", state.Run)
-		require.NoError(t, err)
-		if l.State.Status == run.RunDone {
-			require.Equal(t, `"Done."`, string(l.State.Output))
-			break
-		}
-		require.NoError(t, watch.Wait(t.Context(), 0))
-	}
+	throws := &bad{}
+	b := newListened(t, `{"text": "Done."}`, throws)
+	b.serve()
+	defer b.server.Close()
+	done := b.start("k")
+	require.Equal(t, []any{run.RunDone, `"Done."`}, []any{done.Status, string(done.Output)})
 	require.Positive(t, throws.heard.Load())
 }
-
-// noTools has no tool.
-type noTools struct{}
-
-func (noTools) Lookup(string) (tool.Tool, bool) { return nil, false }

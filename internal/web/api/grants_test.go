@@ -49,18 +49,15 @@ func (b *bench) grant(name string) api.Run {
 
 func (b *bench) grants(of string) []string {
 	b.t.Helper()
-	names, cursor := []string{}, ""
-	for {
+	names := []string{}
+	for _, g := range everyPage(b.t, func(cursor string) (api.Page[api.Grant], error) {
 		p, err := b.client.Grants(b.t.Context(), of, cursor, 1)
-		require.NoError(b.t, err)
 		require.LessOrEqual(b.t, len(p.Items), 1)
-		for _, g := range p.Items {
-			names = append(names, g.Agent+" "+g.Tool)
-		}
-		if cursor = p.Cursor; cursor == "" {
-			return names
-		}
+		return p, err
+	}) {
+		names = append(names, g.Agent+" "+g.Tool)
 	}
+	return names
 }
 
 // A list shows what is granted, to whom, by whom and until when; page by page, and of one agent where that is asked.
@@ -132,11 +129,7 @@ func TestGrantsOfCalls(t *testing.T) {
 	require.Equal(t, []any{agent.GrantsStanding, agent.Scope(""), run.ToolGranted}, []any{a.Grants, a.Scope, a.Permissions[0].Verdict})
 
 	const revoke, as = "DELETE /v1/grants/payer/pay", "user:ben,group:operators"
-	for query, status := range map[string]int{
-		"?digest=": http.StatusBadRequest, "?digest=x": http.StatusNotFound, "?digest=" + g.ArgsHash: http.StatusNotFound, "?tool=pay": http.StatusBadRequest,
-	} {
-		require.Equal(t, status, b.do(revoke+query, "", api.AsHeader, as).status, query)
-	}
+	require.Equal(t, http.StatusNotFound, b.do(revoke+"?digest="+g.ArgsHash, "", api.AsHeader, as).status)
 	require.Equal(t, http.StatusForbidden, b.do(revoke+"?digest="+g.Digest, "", api.AsHeader, "user:eve").status)
 	require.Equal(t, []string{"payer pay"}, b.grants(""))
 	require.NoError(t, b.client.Revoke(t.Context(), "payer", "pay", g.Digest))
@@ -147,12 +140,7 @@ func TestGrantsOfCalls(t *testing.T) {
 func TestGrantsOfAnotherTenant(t *testing.T) {
 	b := granted(t, "payer")
 	ours := b.backend.Caller
-	b.backend.Caller = func(r *http.Request) (api.Caller, error) {
-		c, err := ours(r)
-		c.Tenant = "globex"
-		return c, err
-	}
-	b.serve()
+	b.ofTenant("globex")
 	require.Equal(t, []string{}, b.grants(""))
 	require.Equal(t, []string{}, b.grants("payer"))
 	require.Equal(t, http.StatusNotFound, b.do("DELETE /v1/grants/payer/pay", "").status)
@@ -172,17 +160,6 @@ func TestGrantsOfPatterns(t *testing.T) {
 	accepted, err := b.client.Start(t.Context(), api.Start{Definition: def, Message: []byte(`"pay 5"`)})
 	require.NoError(t, err)
 	path := "POST /v1/approvals/" + b.waitUntilParked(accepted.ID).Waiting[0].Approval + "/decision"
-	for body, kind := range map[string]string{
-		`{"action":"approve","grant":{"uses":10}}`:                                         "grant-refused",
-		`{"action":"approve","grant":{"when":[{"path":"/amount","lt":5}]}}`:                "grant-refused",
-		`{"action":"approve","grant":{"until":"2001-01-01T00:00:00Z"}}`:                    "grant-refused",
-		`{"action":"approve","grant":{"when":[{"path":"/amount","lt":9}],"forever":true}}`: "invalid-request",
-		`{"action":"deny","grant":{"uses":1}}`:                                             "invalid-request",
-	} {
-		got := b.do(path, body)
-		require.Equal(t, http.StatusBadRequest, got.status, body)
-		require.Contains(t, got.body, `"`+kind+`"`, body)
-	}
 	got := b.do(path, `{"action":"approve","grant":{"when":[{"path":"/amount","lte":50}],"uses":5,"seconds":3600}}`)
 	require.Equal(t, http.StatusOK, got.status, got.body)
 	p, err := b.client.Grants(t.Context(), "payer", "", 0)

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,22 +17,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
 )
-
-// problemIn reads the problem that an answer must be.
-func problemIn(t *testing.T, got answer, status int, kind api.ProblemType) api.Problem {
-	t.Helper()
-	require.Equal(t, status, got.status, got.body)
-	require.Equal(t, "application/problem+json", got.header.Get("Content-Type"))
-	var p api.Problem
-	require.NoError(t, json.Unmarshal([]byte(got.body), &p))
-	require.Equal(t, kind, p.Type)
-	return p
-}
 
 // A cursor of another tenant's list bounds a list of one's own, and tells nothing of the store.
 func TestForgedCursors(t *testing.T) {
@@ -83,6 +73,7 @@ func TestOddPaths(t *testing.T) {
 	b := newUnserved(t, pay)
 	h := api.Handler(b.backend)
 	for _, path := range []string{
+		"/v1/nothing", "/slack/interactions",
 		"//v1/runs", "/v1//runs", "/v1/runs/", "/v1/./runs", "/v1/x/../runs", "/v1/%2e%2e/v1/runs", "/v1/runs/%2e%2e/approvals", "//evil.example/v1/runs",
 		"/v1/runs;x=1", "/V1/runs", "/v1/runs%2f", "/v1%2fruns", "/v1/runs/" + noRun + "/", "/v1/runs/..;/approvals", "/v1/runs\\..",
 	} {
@@ -116,21 +107,14 @@ func TestBodiesThatAreTaken(t *testing.T) {
 
 // One request may not make the store work for tens of thousands.
 func TestInputsAreBounded(t *testing.T) {
-	b := newBench(t, pay)
-	run := b.start("k")
-	many := func(n int, one string) string { return strings.TrimSuffix(strings.Repeat(one+",", n), ",") }
-	for _, body := range []string{
-		`{"messages":[` + many(101, `"x"`) + `]}`,
-		`{"decisions":[` + many(101, `{"target":"c1","action":"resume"}`) + `]}`,
-		`{"messages":[` + many(60, `"x"`) + `],"answers":[` + many(41, `{"call":"c1","error":"x"}`) + `]}`,
-	} {
-		p := problemIn(t, b.do("POST /v1/runs/"+run.ID+"/input", body), 413, api.TooLarge)
-		require.Contains(t, p.Detail, "got 101 messages, decisions and answers, want at most 100")
-	}
+	b, run := newWaiting(t)
+	body := `{"messages":` + many(60, `"x"`) + `,"answers":` + many(41, `{"call":"c1","error":"x"}`) + `}`
+	p := problemIn(t, b.do("POST /v1/runs/"+run.ID+"/input", body), 413, api.TooLarge)
+	require.Contains(t, p.Detail, "got 101 messages, decisions and answers, want at most 100")
 	media := `{"type":"media","mediaType":"image/png","blob":"` + xDigest + `"}`
-	problemIn(t, b.do("POST /v1/runs", `{"agent":"payer","message":[`+many(101, media)+`]}`), 413, api.TooLarge)
+	problemIn(t, b.do("POST /v1/runs", `{"agent":"payer","message":`+many(101, media)+`}`), 413, api.TooLarge)
 	require.Equal(t, run, b.waitUntilParked(run.ID), "nothing was done")
-	require.Equal(t, 202, b.do("POST /v1/runs/"+run.ID+"/input", `{"messages":[`+many(100, `"x"`)+`]}`).status)
+	require.Equal(t, 202, b.do("POST /v1/runs/"+run.ID+"/input", `{"messages":`+many(100, `"x"`)+`}`).status)
 }
 
 // listed is a journal with nothing of the agent that is asked for.
@@ -172,12 +156,8 @@ func TestSearchingAListIsBounded(t *testing.T) {
 func TestNothingBehindTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newUnserved(t, `{"text": "Done."}`)
-		state, err := b.Starter.Start(t.Context(), runtime.Start{
-			Tenant: "default", Agent: b.agent(), Message: []run.UserBlock{{Block: run.Text{Text: "x"}}},
-		})
-		require.NoError(t, err)
-		synctest.Wait()
-		l, err := b.backend.Journal.Load(t.Context(), "default", state.Run)
+		id := b.begun()
+		l, err := b.backend.Journal.Load(t.Context(), "default", id)
 		require.NoError(t, err)
 		require.Equal(t, run.RunDone, l.State.Status)
 		last := l.State.Entries - 1
@@ -185,19 +165,11 @@ func TestNothingBehindTheEnd(t *testing.T) {
 			at     string
 			status int
 		}{{"-1", 200}, {fmt.Sprint(last - 1), 200}, {fmt.Sprint(last), 204}, {fmt.Sprint(last + 1), 204}, {"99999.7", 204}} {
-			for _, how := range []string{"Last-Event-ID", "cursor"} {
-				w := httptest.NewRecorder()
-				r := httptest.NewRequest(http.MethodGet, "/v1/runs/"+state.Run+"/events", nil)
-				r.Header.Set("Accept", "text/event-stream")
-				if how == "cursor" {
-					r.URL.RawQuery = "cursor=" + c.at
-				} else {
-					r.Header.Set(how, c.at)
-				}
-				begin := time.Now()
-				api.Handler(b.backend).ServeHTTP(w, r)
-				require.Zero(t, time.Since(begin), "%s %s", how, c.at)
-				require.Equal(t, c.status, w.Code, "%s %s", how, c.at)
+			header, query := httptest.NewRecorder(), httptest.NewRecorder()
+			require.Zero(t, <-b.followed(id, "", header, "Last-Event-ID", c.at), c.at)
+			require.Zero(t, <-b.followed(id, "cursor="+c.at, query), c.at)
+			for _, w := range []*httptest.ResponseRecorder{header, query} {
+				require.Equal(t, c.status, w.Code, c.at)
 				require.Equal(t, c.status == 204, w.Body.Len() == 0)
 			}
 		}
@@ -214,4 +186,259 @@ func TestUnauthenticatedSaysHow(t *testing.T) {
 	got := b.do("GET /v1/runs", "")
 	problemIn(t, got, 401, api.Unauthenticated)
 	require.Equal(t, "Bearer", got.header.Get("WWW-Authenticate"))
+}
+
+// mistake is one mistake of a client, made on every route that can meet it.
+type mistake struct {
+	name   string
+	status int
+	kind   api.ProblemType
+	detail string // what each detail contains
+	meets  func(op string) bool
+	// change changes a request that would be accepted.
+	change func(line, body string) (wrongLine, wrongBody string)
+	header []string
+}
+
+// The same mistake gets the same answer on every route: type, title and status, and the detail but for ids and paths. Nothing is done.
+func TestTheSameFaultIsTheSameProblem(t *testing.T) {
+	d, b := readDocument(t), newBench(t, pay)
+	own := b.start("k")
+	foreign, err := b.Starter.Start(t.Context(), runtime.Start{
+		Tenant: "globex", Agent: b.agent(), Message: []run.UserBlock{{Block: run.Text{Text: "x"}}},
+	})
+	require.NoError(t, err)
+	var asked []approval.Approval
+	require.Eventually(t, func() bool {
+		var err error
+		asked, _, err = approval.List(t.Context(), b.backend.Table, "globex", approval.Query{Status: approval.Pending, Limit: 1})
+		return err == nil && len(asked) == 1
+	}, time.Minute, time.Millisecond)
+	hasBody := func(op string) bool { return d.body(op) != nil }
+	isList := func(op string) bool { return slices.Contains(d.parameters(op, "query"), "limit") }
+	ofRun := func(op string) bool { return strings.Contains(op, "/runs/{id}") }
+	ofApproval := func(op string) bool { return strings.Contains(op, "/approvals/{id}") }
+	hasCaller := func(op string) bool { return !strings.Contains(op, "{token}") }
+	every := func(string) bool { return true }
+	query := func(text string) func(string, string) (string, string) {
+		return func(line, body string) (string, string) { return line + "?" + text, body }
+	}
+	body := func(text string) func(string, string) (string, string) {
+		return func(line, _ string) (string, string) { return line, text }
+	}
+	id := func(text string) func(string, string) (string, string) {
+		return func(line, body string) (string, string) {
+			return strings.NewReplacer(own.ID, text, own.Waiting[0].Approval, text).Replace(line), body
+		}
+	}
+	same := func(line, body string) (string, string) { return line, body }
+	for _, f := range []mistake{
+		{"a method", 405, api.BadMethod, "got PATCH, want ", every, func(line, _ string) (string, string) {
+			_, path, _ := strings.Cut(line, " ")
+			return "PATCH " + path, ""
+		}, nil},
+		{"nobody in particular", 403, api.NotAllowed, "nobody", hasCaller, same, []string{api.AsHeader, "nobody"}},
+		{"a broken query", 400, api.InvalidRequest, "the query: ", every, query("a=%zz"), nil},
+		{"no limit", 400, api.InvalidRequest, `limit: got "0", want 1 to 200`, isList, query("limit=0"), nil},
+		{"too much", 400, api.InvalidRequest, `limit: got "201", want 1 to 200`, isList, query("limit=201"), nil},
+		{"a limit twice", 400, api.InvalidRequest, `"limit" is given 2 times`, isList, query("limit=1&limit=1"), nil},
+		{"a forged cursor", 400, api.InvalidRequest, `cursor: got "x", want one that a page gave`, isList, query("cursor=x"), nil},
+		{"no run", 404, api.RunNotFound, noRun, ofRun, id(noRun), nil},
+		{"no run's id", 404, api.RunNotFound, "x", ofRun, id("x"), nil},
+		{"another tenant's run", 404, api.RunNotFound, foreign.Run, ofRun, id(foreign.Run), nil},
+		{"no request", 404, api.ApprovalNotFound, noApproval, ofApproval, id(noApproval), nil},
+		{"no request's id", 404, api.ApprovalNotFound, "x", ofApproval, id("x"), nil},
+		{"another tenant's request", 404, api.ApprovalNotFound, asked[0].ID, ofApproval, id(asked[0].ID), nil},
+		{"broken JSON", 400, api.InvalidRequest, "the body: ", hasBody, body(`{`), nil},
+		{"no object", 400, api.InvalidRequest, "the body: want an object", hasBody, body(`null`), nil},
+		{"an unknown key", 400, api.InvalidRequest, `"/zzz": want a known key`, hasBody, body(`{"zzz":1}`), nil},
+		{"a key twice", 400, api.InvalidRequest, "the body: ", hasBody, body(`{"zzz":1,"zzz":1}`), nil},
+		{"another type", 415, api.BadMediaType, `got Content-Type "text/plain", want application/json`, hasBody, same,
+			[]string{"Content-Type", "text/plain"}},
+		{"a body that is too large", 413, api.TooLarge, "the body is larger than 262144 bytes", hasBody,
+			body(`{"note":"` + strings.Repeat("x", 256<<10) + `"}`), nil},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			var first *api.Problem
+			for _, op := range api.Routes() {
+				if !f.meets(op) {
+					continue
+				}
+				line, text := f.change(real(op, own), d.example(op))
+				got := b.do(line, text, f.header...)
+				p := problemIn(t, got, f.status, f.kind)
+				d.check(t, op, got)
+				require.Contains(t, p.Detail, f.detail, op)
+				if first == nil {
+					first = &p
+				}
+				require.Equal(t, first.Title, p.Title, op)
+				if f.status != http.StatusNotFound && f.status != http.StatusMethodNotAllowed {
+					require.Equal(t, first.Detail, p.Detail, op)
+				}
+				method, _, _ := strings.Cut(op, " ")
+				allowed := slices.Contains(strings.Split(got.header.Get("Allow"), ", "), method)
+				require.Equal(t, f.status == http.StatusMethodNotAllowed, allowed, op)
+			}
+			require.NotNil(t, first, "no route meets it")
+		})
+	}
+	require.Equal(t, own, b.waitUntilParked(own.ID), "nothing was done")
+	require.Empty(t, b.paid)
+
+	b.server.Close()
+	b.server = httptest.NewUnstartedServer(nil)
+	_, port, _ := strings.Cut(b.server.Listener.Addr().String(), ":")
+	b.server.Config.Handler = api.Guard{Token: devToken, Port: port}.Protect(api.Handler(b.backend))
+	b.server.Start()
+	for _, op := range api.Routes() {
+		if !hasCaller(op) {
+			continue
+		}
+		got := b.do(real(op, own), d.example(op))
+		p := problemIn(t, got, http.StatusUnauthorized, api.Unauthenticated)
+		d.check(t, op, got)
+		require.NotEmpty(t, got.header.Get("WWW-Authenticate"))
+		require.Contains(t, p.Detail, "want the token", op)
+	}
+}
+
+const devToken = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+
+// guarded answers a request line behind a guard of port 8420. The header Host sets the host.
+func guarded(t *testing.T, g api.Guard, line string, headers ...string) (*http.Response, string) {
+	t.Helper()
+	g.Token, g.Port = devToken, "8420"
+	method, path, _ := strings.Cut(line, " ")
+	r := httptest.NewRequest(method, path, nil)
+	r.Host = "127.0.0.1:8420"
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			r.Host = headers[i+1]
+			continue
+		}
+		r.Header.Add(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	g.Protect(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("through")) })).ServeHTTP(w, r)
+	return w.Result(), w.Body.String()
+}
+
+// lookCookie is the value that the printed link puts into a browser.
+func lookCookie(t *testing.T) string {
+	t.Helper()
+	resp, _ := guarded(t, api.Guard{}, "GET /?token="+devToken)
+	require.Len(t, resp.Cookies(), 1)
+	require.NotContains(t, resp.Cookies()[0].Value, devToken, "whatever listens on another port of localhost is shown it")
+	return resp.Cookies()[0].Value
+}
+
+func TestGuard(t *testing.T) {
+	bearer := func(more ...string) []string { return append([]string{"Authorization", "Bearer " + devToken}, more...) }
+	cookie := func(more ...string) []string {
+		return append([]string{"Cookie", "countersign-8420=" + lookCookie(t)}, more...)
+	}
+	open := api.Guard{Open: true, Name: "dev.example"}
+	forms := api.Guard{HasFormProof: func(r *http.Request) bool { return r.URL.Path == "/form" }}
+	for name, c := range map[string]struct {
+		guard   api.Guard
+		request string
+		headers []string
+		want    int
+	}{
+		"bearer":                         {request: "GET /x", headers: bearer(), want: 200},
+		"bearer in small letters":        {request: "GET /x", headers: []string{"Authorization", "bearer " + devToken}, want: 200},
+		"cookie":                         {request: "GET /x", headers: cookie(), want: 200},
+		"the second of two cookies":      {request: "GET /x", headers: []string{"Cookie", "countersign-8420=old; countersign-8420=" + lookCookie(t)}, want: 200},
+		"nothing":                        {request: "GET /x", want: 401},
+		"an empty bearer":                {request: "GET /x", headers: []string{"Authorization", "Bearer "}, want: 401},
+		"a longer bearer":                {request: "GET /x", headers: []string{"Authorization", "Bearer " + devToken + "a"}, want: 401},
+		"another bearer":                 {request: "GET /x", headers: []string{"Authorization", "Bearer b" + devToken[1:]}, want: 401},
+		"another scheme":                 {request: "GET /x", headers: []string{"Authorization", "Basic " + devToken}, want: 401},
+		"a wrong bearer beside a cookie": {request: "GET /x", headers: cookie("Authorization", "Bearer x"), want: 401},
+		"the cookie of another port":     {request: "GET /x", headers: []string{"Cookie", "countersign-8421=" + lookCookie(t)}, want: 401},
+		"the token as a cookie":          {request: "GET /x", headers: []string{"Cookie", "countersign-8420=" + devToken}, want: 401},
+		"the cookie as a token":          {request: "GET /x", headers: []string{"Authorization", "Bearer " + lookCookie(t)}, want: 401},
+		"an act with the cookie":         {request: "POST /x", headers: cookie(), want: 401},
+		"a form that proves itself":      {guard: forms, request: "POST /form", headers: cookie(), want: 200},
+		"another form":                   {guard: forms, request: "POST /x", headers: cookie(), want: 401},
+		"another method of that form":    {guard: forms, request: "PUT /form", headers: cookie(), want: 401},
+		"that form without a cookie":     {guard: forms, request: "POST /form", want: 401},
+		"that form, with a wrong bearer": {guard: forms, request: "POST /form", headers: cookie("Authorization", "Bearer x"), want: 401},
+		"that form of another site":      {guard: forms, request: "POST /form", headers: cookie("Origin", "http://evil.example"), want: 403},
+		"a token in the query of a POST": {request: "POST /x?token=" + devToken, want: 401},
+		"a wrong token in the query":     {request: "GET /x?token=x", want: 401},
+
+		"localhost":                {request: "GET /x", headers: bearer("Host", "localhost:8420"), want: 200},
+		"LOCALHOST":                {request: "GET /x", headers: bearer("Host", "LOCALHOST:8420"), want: 200},
+		"::1":                      {request: "GET /x", headers: bearer("Host", "[::1]:8420"), want: 200},
+		"another port":             {request: "GET /x", headers: bearer("Host", "127.0.0.1:80"), want: 403},
+		"no port":                  {request: "GET /x", headers: bearer("Host", "127.0.0.1"), want: 403},
+		"no host":                  {request: "GET /x", headers: bearer("Host", ""), want: 403},
+		"a rebound name":           {request: "GET /x", headers: bearer("Host", "evil.example:8420"), want: 403},
+		"a name that begins right": {request: "GET /x", headers: bearer("Host", "localhost.evil.example:8420"), want: 403},
+		"an address of the net":    {request: "GET /x", headers: bearer("Host", "192.0.2.7:8420"), want: 403},
+		"a wrong host, no token":   {request: "GET /x", headers: []string{"Host", "evil.example:8420"}, want: 403},
+		"open: an address":         {guard: open, request: "GET /x", headers: bearer("Host", "192.0.2.7:8420"), want: 200},
+		"open: its name":           {guard: open, request: "GET /x", headers: bearer("Host", "dev.example:8420"), want: 200},
+		"open: another name":       {guard: open, request: "GET /x", headers: bearer("Host", "evil.example:8420"), want: 403},
+		"open: no token":           {guard: open, request: "GET /x", headers: []string{"Host", "192.0.2.7:8420"}, want: 401},
+		"its name, but not open":   {guard: api.Guard{Name: "dev.example"}, request: "GET /x", headers: bearer("Host", "dev.example:8420"), want: 403},
+
+		"its own page":                   {request: "POST /x", headers: bearer("Origin", "http://127.0.0.1:8420", "Sec-Fetch-Site", "same-origin"), want: 200},
+		"its own page, an old browser":   {request: "POST /x", headers: bearer("Origin", "http://127.0.0.1:8420"), want: 200},
+		"a page of another site":         {request: "POST /x", headers: cookie("Origin", "http://evil.example", "Sec-Fetch-Site", "cross-site"), want: 403},
+		"… that says no more":            {request: "POST /x", headers: cookie("Sec-Fetch-Site", "cross-site"), want: 403},
+		"… in an old browser":            {request: "POST /x", headers: cookie("Origin", "http://evil.example"), want: 403},
+		"a page of another port":         {request: "POST /x", headers: cookie("Origin", "http://127.0.0.1:3000", "Sec-Fetch-Site", "same-site"), want: 403},
+		"a sandboxed page":               {request: "PUT /x", headers: cookie("Origin", "null"), want: 403},
+		"another site, with the token":   {request: "DELETE /x", headers: bearer("Origin", "http://evil.example"), want: 403},
+		"a link from another site":       {request: "GET /x", headers: cookie("Sec-Fetch-Site", "cross-site"), want: 200},
+		"a preflight from another site":  {request: "OPTIONS /x", headers: []string{"Origin", "http://evil.example"}, want: 401},
+		"a page of another site, openly": {guard: open, request: "POST /x", headers: cookie("Host", "192.0.2.7:8420", "Origin", "http://evil.example"), want: 403},
+	} {
+		t.Run(name, func(t *testing.T) {
+			resp, body := guarded(t, c.guard, c.request, c.headers...)
+			require.Equal(t, c.want, resp.StatusCode, body)
+			require.Equal(t, c.want == 200, body == "through")
+			require.NotContains(t, body, devToken)
+			require.Empty(t, resp.Header.Get("Access-Control-Allow-Origin"))
+			require.Empty(t, resp.Header.Get("Set-Cookie"))
+			require.Equal(t, "nosniff", resp.Header.Get("X-Content-Type-Options"))
+			require.Equal(t, c.want == 401, resp.Header.Get("WWW-Authenticate") != "")
+			if c.want != 200 {
+				require.Equal(t, "application/problem+json", resp.Header.Get("Content-Type"))
+			}
+		})
+	}
+}
+
+func TestGuardWithoutATokenLetsNobodyThrough(t *testing.T) {
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodGet, "/?token=", nil)
+	r.Host = "localhost:8420"
+	r.Header.Set("Cookie", "countersign-8420=")
+	api.Guard{Port: "8420"}.Protect(http.NotFoundHandler()).ServeHTTP(w, r)
+	require.Equal(t, http.StatusUnauthorized, w.Code)
+}
+
+// The printed link gives a cookie that scripts cannot read and other sites do not send, and goes to the path without the token.
+func TestGuardTakesTheTokenOutOfTheAddress(t *testing.T) {
+	for path, want := range map[string]string{
+		"/?token=" + devToken:                       "/",
+		"/v1/runs?limit=2&token=" + devToken:        "/v1/runs?limit=2",
+		"//evil.example/x?token=" + devToken:        "/evil.example/x",
+		"/a%2Fb?token=" + devToken + "&token=again": "/a%2Fb",
+	} {
+		resp, body := guarded(t, api.Guard{}, "GET http://127.0.0.1:8420"+path)
+		require.Equal(t, http.StatusSeeOther, resp.StatusCode, path)
+		require.Equal(t, want, resp.Header.Get("Location"), path)
+		require.Empty(t, body)
+		require.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
+		require.Equal(t, "no-referrer", resp.Header.Get("Referrer-Policy"))
+		require.Equal(t, "countersign-8420="+lookCookie(t)+"; Path=/; HttpOnly; SameSite=Strict", resp.Header.Get("Set-Cookie"))
+	}
+	resp, _ := guarded(t, api.Guard{}, "GET /?token="+devToken, "Host", "evil.example:8420")
+	require.Equal(t, http.StatusForbidden, resp.StatusCode)
+	require.Empty(t, resp.Header.Get("Set-Cookie"))
 }

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -44,14 +43,12 @@ func TestDocumentHasTheServersRoutes(t *testing.T) {
 // Unknown parameters are refused with the list of the known ones.
 func TestDocumentHasTheServersParameters(t *testing.T) {
 	d := readDocument(t)
-	b := newBench(t, pay)
-	run := b.start("k")
+	b, run := newWaiting(t)
 	for _, op := range api.Routes() {
 		t.Run(op, func(t *testing.T) {
 			got := b.do(real(op, run)+"?zzz=1", d.example(op))
-			require.Equal(t, http.StatusBadRequest, got.status, got.body)
-			var p api.Problem
-			require.NoError(t, json.Unmarshal([]byte(got.body), &p))
+			d.check(t, op, got)
+			p := problemIn(t, got, http.StatusBadRequest, api.InvalidRequest)
 			_, list, ok := strings.Cut(p.Detail, `"zzz" is not known, want `)
 			require.True(t, ok, p.Detail)
 			var known []string
@@ -70,7 +67,8 @@ func real(op string, run api.Run) string {
 	if strings.Contains(op, "/approvals/") {
 		id = run.Waiting[0].Approval
 	}
-	return strings.NewReplacer("{token}", bearer(run.ID, "c1", time.Hour), "{id}", id, "{sha256}", xDigest, "{agent}", "payer", "{tool}", "pay").Replace(op)
+	return strings.NewReplacer("{call}", "c1", "{token}", bearer(run.ID, "c1", time.Hour), "{id}", id,
+		"{sha256}", xDigest, "{agent}", "payer", "{tool}", "pay").Replace(op)
 }
 
 // Every answer that is documented is one the server gives, and every answer it gives is as documented.
@@ -109,7 +107,7 @@ func (d *document) every(t *testing.T, b *bench, run api.Run, each func(t *testi
 	}
 }
 
-// brokenJournal fails with one error, whatever is asked.
+// brokenJournal loads no run.
 type brokenJournal struct {
 	api.Journal
 	err error
@@ -117,22 +115,6 @@ type brokenJournal struct {
 
 func (b brokenJournal) Load(context.Context, string, string) (store.Loaded, error) {
 	return store.Loaded{}, b.err
-}
-
-func (b brokenJournal) Head(context.Context, string, string) (store.Head, error) {
-	return store.Head{}, b.err
-}
-
-func (b brokenJournal) Entries(context.Context, string, string, int64, int) ([]run.Entry, error) {
-	return nil, b.err
-}
-
-func (b brokenJournal) ListSince(context.Context, string, run.RunStatus, time.Time, int, string) ([]store.Head, string, error) {
-	return nil, "", b.err
-}
-
-func (b brokenJournal) Deletions(context.Context, string, bool, int, string) ([]store.Deletion, string, error) {
-	return nil, "", b.err
 }
 
 // brokenDesk revokes nothing.
@@ -144,13 +126,12 @@ type brokenDesk struct {
 func (b brokenDesk) Revoke(context.Context, approval.Revocation) error { return b.err }
 
 func (d *document) broken(t *testing.T, err error, status int, says ...string) {
-	b := newBench(t, pay)
-	run := b.start("k")
+	b, run := newWaiting(t)
 	table := fault.NewTable(b.backend.Table)
 	table.Use(fault.Fail(err))
-	b.backend.Journal, b.backend.Table = brokenJournal{err: err}, table
-	b.backend.Desk = brokenDesk{b.backend.Desk, err}
-	b.backend.Deleter = &runtime.Deleter{Ports: runtime.Ports{Table: table, Journal: store.NewJournal(table, 0)}}
+	journal := store.NewJournal(table, 0)
+	b.backend.Journal, b.backend.Table, b.backend.Desk = journal, table, brokenDesk{b.backend.Desk, err}
+	b.backend.Deleter = &runtime.Deleter{Ports: runtime.Ports{Table: table, Journal: journal}}
 	b.backend.Ready = func(context.Context) error { return err }
 	b.backend.Replay = func(context.Context, string, string) (api.Replay, error) { return api.Replay{}, err }
 	b.serve()
@@ -229,6 +210,9 @@ func (d *document) requests(t *testing.T) {
 		{op: start, body: `{"agent":"nobody","message":"x"}`, status: 400, kind: "unknown-agent"},
 		{op: start, body: `{"agent":"payer","message":"x","continues":"` + noRun + `"}`, status: 404, kind: "run-not-found"},
 		{op: start, body: `{"agent":"payer","message":"other","key":"k"}`, status: 409, kind: "key-reused"},
+		{op: start, body: `{"agent":"payer","message":"x","key":"a"}`, headers: []string{"Idempotency-Key", "b"},
+			status: 400, kind: "invalid-request"},
+		{op: start, body: `{"agent":"payer","message":"x","continues":"RUN"}`, status: 409, kind: "run-not-finished"},
 		{op: "GET /v1/runs", status: 200},
 		{op: "GET /v1/runs", query: "?status=waiting&agent=payer&limit=1", status: 200},
 		{op: "GET /v1/runs", query: "?limit=0", status: 400, kind: "invalid-request"},
@@ -254,6 +238,9 @@ func (d *document) requests(t *testing.T) {
 		{op: input, body: `{"messages":["x"]}`, status: 202},
 		{op: input, body: `{"decisions":[{"target":"c1","action":"resume"}]}`, status: 202},
 		{op: input, body: `{"decisions":[{"target":"c9","action":"resume"}]}`, status: 404, kind: "call-not-found"},
+		{op: input, body: `{"decisions":[{"target":"c1","action":"resume","result":1}]}`, status: 409, kind: "wrong-kind"},
+		{op: input, body: `{"decisions":[{"target":"c1","action":"resume"}]}`, headers: []string{api.AsHeader, "user:eve"},
+			status: 403, kind: "not-allowed"},
 		{op: input, body: `{"answers":[{"call":"c1","rerun":true}]}`, status: 409, kind: "wrong-kind"},
 		{op: "POST /v1/runs/{id}/cancel", status: 202},
 		{op: "GET /v1/approvals", status: 200},
@@ -266,6 +253,7 @@ func (d *document) requests(t *testing.T) {
 		{op: decide, body: `{"action":"edit","args":{"amount":3},"note":"less"}`, status: 200},
 		{op: decide, body: `{"action":"edit","args":{"amount":"x"}}`, status: 400, kind: "edit-refused"},
 		{op: decide, body: `{"action":"approve","grant":{"uses":2}}`, status: 400, kind: "grant-refused"},
+		{op: decide, body: `{"action":"deny","grant":{"uses":1}}`, status: 400, kind: "invalid-request"},
 		{op: decide, body: `{"action":"approve"}`, headers: []string{api.AsHeader, "user:eve"}, status: 403, kind: "not-allowed"},
 
 		{op: decide, body: `{"action":"ask","note":"Which order?"}`, status: 200},
@@ -300,24 +288,27 @@ func (d *document) requests(t *testing.T) {
 		{op: "POST /v1/blobs", body: d.example("POST /v1/blobs"), status: 201},
 		{op: "PUT /v1/blobs/{sha256}", body: "x", status: 201},
 		{op: "PUT /v1/blobs/{sha256}", body: "y", status: 400, kind: "invalid-request"},
+		{op: "PUT /v1/blobs/{sha256}", status: 400, kind: "invalid-request"},
 	} {
 		t.Run(c.op+" "+c.query+c.body, func(t *testing.T) {
-			b := newBench(t, pay)
-			run := b.start("k")
-			got := b.do(real(c.op, run)+c.query, c.body, c.headers...)
+			b, run := newWaiting(t)
+			got := b.do(real(c.op, run)+c.query, strings.Replace(c.body, "RUN", run.ID, 1), c.headers...)
 			d.check(t, c.op, got)
 			var p struct{ Type api.ProblemType }
 			require.NoError(t, json.Unmarshal([]byte(got.body), &p))
 			require.Equal(t, c.status, got.status, got.body)
 			require.Equal(t, c.kind, string(p.Type))
+			if c.kind != "" {
+				require.Equal(t, run, b.waitUntilParked(run.ID), "a refusal changes nothing")
+				require.Empty(t, b.paid)
+			}
 		})
 	}
 }
 
 // ends are the answers about what is not there, and of runs that have gone on.
 func (d *document) ends(t *testing.T) {
-	b := newBench(t, pay)
-	one := b.start("k")
+	b, one := newWaiting(t)
 	nowhere := api.Run{ID: noRun, Waiting: []api.Waiting{{Approval: noApproval}}}
 	ask := func(op string, r api.Run, body string, status int, kind string, headers ...string) {
 		t.Helper()
@@ -341,6 +332,7 @@ func (d *document) ends(t *testing.T) {
 	require.Equal(t, http.StatusGone, gone.status, gone.body)
 	d.check(t, "POST /v1/callbacks/{token}", gone)
 	ask("POST /v1/callbacks/{token}", nowhere, `{"result":1}`, http.StatusNotFound, "no-such-path")
+	ask("GET /v1/runs/{id}/events", nowhere, "", http.StatusNotFound, "run-not-found", "Accept", "text/event-stream")
 	const decide, input = "POST /v1/approvals/{id}/decision", "POST /v1/runs/{id}/input"
 	ask("GET /v1/approvals/{id}", one, "", http.StatusOK, "")
 	ask(decide, one, `{"action":"deny","note":"no"}`, http.StatusOK, "")
@@ -350,6 +342,9 @@ func (d *document) ends(t *testing.T) {
 	ask(input, done, `{"messages":["x"]}`, http.StatusConflict, "run-finished")
 	ask(input, done, `{"decisions":[{"target":"c1","action":"resume"}]}`, http.StatusAccepted, "")
 	ask("POST /v1/runs/{id}/cancel", done, `{"note":"late"}`, http.StatusAccepted, "")
+	const undo = "POST /v1/runs/{id}/calls/{call}/undo"
+	ask(undo, done, "", http.StatusConflict, "not-undoable")
+	problemIn(t, b.do("POST /v1/runs/"+done.ID+"/calls/c9/undo", ""), http.StatusNotFound, api.CallNotFound)
 	ask("GET /v1/runs/{id}", done, "", http.StatusOK, "")
 	ask("GET /v1/runs/{id}/messages", done, "", http.StatusOK, "")
 	ask("GET /v1/runs/{id}/calls", done, "", http.StatusOK, "")
@@ -376,9 +371,7 @@ func (d *document) ends(t *testing.T) {
 	require.Contains(t, got.body, `"code":"model_failed"`)
 
 	lost := newBench(t, `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 0}}]}`)
-	r = lost.start("k")
-	require.Equal(t, http.StatusOK, lost.do(real(decide, r), `{"action":"approve"}`).status)
-	r = lost.waitUntilParked(r.ID)
+	r = lost.decided(lost.start("k"), approval.Approve)
 	require.Equal(t, run.ForOutcome, r.Waiting[0].For)
 	for _, op := range []string{"GET /v1/runs/{id}", "GET /v1/approvals/{id}", "GET /v1/runs/{id}/events"} {
 		d.check(t, op, lost.do(real(op, r), ""))
@@ -392,12 +385,9 @@ func (d *document) ends(t *testing.T) {
 func (d *document) uploads(t *testing.T) {
 	const put = "PUT /v1/blobs/{sha256}"
 	b := newBench(t, pay)
-	r := httptest.NewRequest(http.MethodPut, "/v1/blobs/"+xDigest, strings.NewReader("x"))
-	r.ContentLength = 1 << 40
-	w := httptest.NewRecorder()
-	api.Handler(b.backend).ServeHTTP(w, r)
-	d.check(t, put, answer{w.Code, w.Header(), w.Body.String()})
-	require.Equal(t, http.StatusRequestEntityTooLarge, w.Code)
+	large := b.uploaded(xDigest, 1<<40, strings.NewReader("x"))
+	d.check(t, put, large)
+	require.Equal(t, http.StatusRequestEntityTooLarge, large.status)
 
 	b.backend.Local = false
 	b.serve()

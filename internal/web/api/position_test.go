@@ -1,10 +1,14 @@
 package api
 
 import (
+	"reflect"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
+
+// BlockType is what a block of a message is decoded into.
+var BlockType = reflect.TypeFor[block]()
 
 func TestPosition(t *testing.T) {
 	entry, err := readPosition("3")

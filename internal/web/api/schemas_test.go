@@ -6,9 +6,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"maps"
 	"os"
 	"path"
@@ -218,43 +215,32 @@ func (all schemaSet) jsonType(s any) string {
 	return ""
 }
 
-// constants are the string constants of a type, as the source of its package declares them.
+// constants are the string constants of a type, as its package declares them, or agent and policy for a run's types.
 func constants(t *testing.T, of reflect.Type) []string {
 	t.Helper()
-	dir := "../../.." + strings.TrimPrefix(of.PkgPath(), "github.com/countersign/countersign")
-	files, err := filepath.Glob(dir + "/*.go")
-	require.NoError(t, err)
-	for _, other := range []string{"agent", "policy"} { // they have constants of types that a run stores
-		more, err := filepath.Glob("../../" + other + "/*.go")
-		require.NoError(t, err)
-		if !strings.HasSuffix(dir, "/"+other) {
-			files = append(files, more...)
-		}
-	}
+	home := strings.TrimPrefix(of.PkgPath(), "github.com/countersign/countersign/internal/")
 	var values []string
-	for _, f := range files {
-		if strings.HasSuffix(f, "_test.go") {
+	for i, dir := range []string{home, "agent", "policy"} {
+		name := of.Name()
+		switch {
+		case dir == home && i > 0:
 			continue
+		case dir != home:
+			name = path.Base(home) + `\.` + name
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), f, nil, 0)
+		files, err := filepath.Glob("../../" + dir + "/*.go")
 		require.NoError(t, err)
-		ast.Inspect(file, func(n ast.Node) bool {
-			spec, ok := n.(*ast.ValueSpec)
-			if !ok {
-				return true
+		for _, f := range files {
+			text, err := os.ReadFile(f)
+			require.NoError(t, err)
+			if strings.HasSuffix(f, "_test.go") {
+				continue
 			}
-			name, ok := spec.Type.(*ast.Ident)
-			ok = ok && filepath.Dir(f) == filepath.Clean(dir)
-			if elsewhere, is := spec.Type.(*ast.SelectorExpr); is && elsewhere.X.(*ast.Ident).Name == path.Base(of.PkgPath()) {
-				name, ok = elsewhere.Sel, true
+			declared := regexp.MustCompile(`(?m)^(?:const)?\s+\w+\s+` + name + `\s+=\s+"([^"]*)"`)
+			for _, found := range declared.FindAllSubmatch(text, -1) {
+				values = append(values, string(found[1]))
 			}
-			if ok && name.Name == of.Name() && len(spec.Values) == 1 {
-				v, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
-				require.NoError(t, err)
-				values = append(values, v)
-			}
-			return true
-		})
+		}
 	}
 	require.NotEmpty(t, values, of)
 	return values

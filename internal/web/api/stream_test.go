@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,10 +17,9 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -32,20 +33,13 @@ func types(events []api.Event) []string {
 }
 
 func TestEventsInPages(t *testing.T) {
-	b := newBench(t, pay)
-	one := b.start("k")
+	b, one := newWaiting(t)
 	whole, err := b.client.Events(t.Context(), one.ID, "", 0)
 	require.NoError(t, err)
 	require.Equal(t, []string{"run_started", "replied", "call_suspended", "parked"}, types(whole.Items))
-	var all []api.Event
-	for after := ""; ; {
-		p, err := b.client.Events(t.Context(), one.ID, after, 1)
-		require.NoError(t, err)
-		all = append(all, p.Items...)
-		if after = p.Cursor; after == "" {
-			break
-		}
-	}
+	all := everyPage(t, func(after string) (api.Page[api.Event], error) {
+		return b.client.Events(t.Context(), one.ID, after, 1)
+	})
 	require.Equal(t, whole.Items, all)
 	fact, err := all[1].Fact()
 	require.NoError(t, err)
@@ -58,8 +52,7 @@ func TestEventsInPages(t *testing.T) {
 var errEnough = errors.New("enough")
 
 func TestStreamResumesWhereItEnded(t *testing.T) {
-	b := newBench(t, pay)
-	run := b.start("k")
+	b, run := newWaiting(t)
 	var got []api.Event
 	collect := func(until string) func(api.Event) error {
 		return func(e api.Event) error {
@@ -72,8 +65,7 @@ func TestStreamResumesWhereItEnded(t *testing.T) {
 	}
 	require.ErrorIs(t, b.client.Follow(t.Context(), run.ID, "", collect("replied")), errEnough)
 	require.ErrorIs(t, b.client.Follow(t.Context(), run.ID, got[len(got)-1].ID, collect("parked")), errEnough)
-	_, err := b.client.Decide(t.Context(), run.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
-	require.NoError(t, err)
+	b.decided(run, approval.Approve)
 	require.NoError(t, b.client.Follow(t.Context(), run.ID, got[len(got)-1].ID, collect("")), "the end of the run ends the stream")
 	whole, err := b.client.Events(t.Context(), run.ID, "", 200)
 	require.NoError(t, err)
@@ -98,38 +90,15 @@ func TestStreamForm(t *testing.T) {
 func TestStreamEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newUnserved(t, pay)
-		run, err := b.Starter.Start(t.Context(), runtime.Start{
-			Tenant: "default", Agent: b.agent(), Message: []run.UserBlock{{Block: run.Text{Text: "pay"}}},
-		})
-		require.NoError(t, err)
-		synctest.Wait()
-		begin := time.Now()
-		w := b.stream(run.Run)
-		require.Equal(t, 20*time.Second, time.Since(begin))
+		id, w := b.begun(), httptest.NewRecorder()
+		require.Equal(t, 20*time.Second, <-b.followed(id, "", w))
 		require.Contains(t, w.Body.String(), "event: parked")
 
-		done := make(chan *httptest.ResponseRecorder)
-		go func() { done <- b.stream(run.Run) }()
+		done := b.followed(id, "", httptest.NewRecorder())
 		synctest.Wait()
-		begin = time.Now()
 		b.feed.Close()
-		<-done
-		require.Equal(t, time.Duration(0), time.Since(begin))
+		require.Zero(t, <-done)
 	})
-}
-
-func (b *bench) agent() *agent.Definition {
-	d, ok := b.Agents("payer")
-	require.True(b.t, ok)
-	return d
-}
-
-func (b *bench) stream(run string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodGet, "/v1/runs/"+run+"/events", nil)
-	r.Header.Set("Accept", "text/event-stream")
-	w := httptest.NewRecorder()
-	api.Handler(b.backend).ServeHTTP(w, r)
-	return w
 }
 
 // A stream that polls sends every event once, reads the journal only when there is something new, and looks less and less often.
@@ -139,23 +108,13 @@ func TestStreamPolls(t *testing.T) {
 		counts := fault.NewTable(b.backend.Table)
 		journal := store.NewJournal(counts, 0)
 		b.backend.Journal, b.backend.Feed = journal, api.NewPoll(journal, nil, b.backend.Clock)
-		s, err := b.Starter.Start(t.Context(), runtime.Start{
-			Tenant: "default", Agent: b.agent(), Message: []run.UserBlock{{Block: run.Text{Text: "pay"}}},
-		})
-		require.NoError(t, err)
-		synctest.Wait()
-		go func() {
-			time.Sleep(10 * time.Second)
-			_, err := b.backend.Desk.Decide(t.Context(), approval.DecisionInput{
-				Tenant: "default", ID: run.ApprovalID(s.Run, "c1", 1), Action: approval.Approve,
-				By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
-			})
-			require.NoError(t, err)
-		}()
-		begin := time.Now()
-		w := b.stream(s.Run)
-		require.Greater(t, time.Since(begin), 10*time.Second)
-		require.LessOrEqual(t, time.Since(begin), 12*time.Second)
+		id, w := b.begun(), httptest.NewRecorder()
+		done := b.followed(id, "", w)
+		time.Sleep(10 * time.Second)
+		b.approvedAtTheDesk(id)
+		took := <-done
+		require.Greater(t, took, 10*time.Second)
+		require.LessOrEqual(t, took, 12*time.Second)
 		require.Equal(t, 1, strings.Count(w.Body.String(), "event: run_started"))
 		require.Contains(t, w.Body.String(), "event: finished")
 		cost := counts.Counts()
@@ -189,11 +148,8 @@ func TestHeldBackAnswerIsBounded(t *testing.T) {
 	b.backend.Journal = many
 	last, got := "", 0
 	for range 10 {
-		r := httptest.NewRequest(http.MethodGet, "/v1/runs/"+one.ID+"/events", nil)
-		r.Header.Set("Accept", "text/event-stream")
-		r.Header.Set("Last-Event-ID", last)
 		w := httptest.NewRecorder()
-		api.Handler(b.backend).ServeHTTP(held{w}, r)
+		<-b.followed(one.ID, "", held{w}, "Last-Event-ID", last)
 		require.LessOrEqual(t, w.Body.Len(), 2<<20+400<<10)
 		for line := range strings.SplitSeq(w.Body.String(), "\n") {
 			if id, ok := strings.CutPrefix(line, "id: "); ok {
@@ -217,4 +173,109 @@ type longJournal struct {
 
 func (j longJournal) Entries(_ context.Context, _, _ string, from int64, _ int) ([]run.Entry, error) {
 	return j.entries[from:], nil
+}
+
+func newLive(t store.Table) *api.Live {
+	return api.NewLive(t, clock.System(), slog.New(slog.DiscardHandler))
+}
+
+// However fast and long a model writes, a reply is written at most once a second, 60 times and 16 KB at once.
+func TestLiveTextIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		counts := fault.NewTable(store.NewMemory())
+		live := newLive(counts)
+		of := agent.Request{Tenant: "default", Run: "r1", Inference: 1}
+		write := func(n int, text string) int64 {
+			before := counts.Counts().Writes
+			for range n {
+				live.ReceiveDelta(of, agent.Delta{Kind: agent.DeltaText, Text: text})
+				time.Sleep(10 * time.Millisecond)
+			}
+			synctest.Wait()
+			return counts.Counts().Writes - before
+		}
+		require.EqualValues(t, 1, write(1, "a"), "the first piece at once")
+		require.EqualValues(t, 10, write(1000, "b"), "ten seconds")
+		require.EqualValues(t, 49, write(20_000, ""), "sixty in all")
+		of.Attempt = 1
+		require.EqualValues(t, 10, write(1000, strings.Repeat("c", 16)), "16,000 bytes in ten seconds")
+		require.Zero(t, write(1000, strings.Repeat("c", 1024)), "what is over the limit is not written")
+		it, found, err := counts.Get(t.Context(), store.Key{PK: "T#default#RUN#r1", SK: "LIVE"})
+		require.NoError(t, err)
+		require.True(t, found)
+		require.Contains(t, string(it.Body), `"Attempt":1,"Kind":"text"`)
+		require.NotContains(t, string(it.Body), "ab")
+		require.Less(t, len(it.Body), 17<<10)
+		require.WithinRange(t, time.Unix(it.Attrs["TTL"].Int(), 0), time.Now(), time.Now().Add(time.Hour), "it goes by itself")
+		of.Lifecycle = run.LifecyclePlan
+		require.Zero(t, write(1000, "plan"), "internal text")
+	})
+}
+
+// still is the tail of a journal that gets no entry.
+type still struct{}
+
+func (still) HasEntry(context.Context, string, string, int64) (bool, error) { return false, nil }
+
+// A stream in another process than the model's tells what the model writes, each piece once. An attempt that is begun
+// again ends it. A stream that cannot show live text reads none.
+func TestLiveTextOfAnotherProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newUnserved(t, `{"text": "Hello world"}`)
+		id := b.begun()
+		counts := fault.NewTable(b.table)
+		b.backend.Journal, b.backend.Feed = cut{b.backend.Journal, 1}, api.NewPoll(still{}, counts, b.backend.Clock)
+		follow := func(format string, w http.ResponseWriter) chan time.Duration {
+			defer synctest.Wait()
+			return b.followed(id, "format="+format, w)
+		}
+		of := agent.Request{Tenant: "default", Run: id, Inference: 1}
+		said := func(live *api.Live, kind agent.DeltaKind, text string) {
+			live.ReceiveDelta(of, agent.Delta{Kind: kind, Text: text})
+			time.Sleep(300 * time.Millisecond)
+		}
+		live, w, whole := newLive(b.table), httptest.NewRecorder(), ""
+		done := follow("canonical", w)
+		said(live, agent.DeltaReasoning, "hm")
+		for i := range 40 {
+			piece := fmt.Sprintf("[%d]", i)
+			said(live, agent.DeltaText, piece)
+			whole += piece
+		}
+		time.Sleep(time.Second)
+		said(live, agent.DeltaText, "") // takes what is left along
+		require.Equal(t, 20*time.Second, <-done)
+		told := ""
+		for _, m := range regexp.MustCompile(`event: text_delta\ndata: .*"delta":"([^"]*)"`).FindAllStringSubmatch(w.Body.String(), -1) {
+			told += m[1]
+		}
+		require.Equal(t, whole, told)
+		require.Equal(t, 1, strings.Count(w.Body.String(), "event: reasoning_delta"))
+		require.NotRegexp(t, `id: .*\nevent: text_delta`, w.Body.String())
+
+		w = httptest.NewRecorder()
+		done = follow("canonical", w)
+		time.Sleep(5 * time.Second)
+		require.Contains(t, w.Body.String(), "[0]", "who comes later gets it from its start")
+		said(newLive(b.table), agent.DeltaText, "Again") // the process died, and another one asks
+		require.Less(t, <-done, 10*time.Second)
+		require.NotContains(t, w.Body.String(), "Again")
+
+		// A buffered response has the whole of it where its client begins anew with each response, and ends then.
+		feed := api.NewPoll(still{}, counts, b.backend.Clock)
+		feed.Buffered = true
+		polls := b.backend.Feed
+		b.backend.Feed = feed
+		said(newLive(b.table), agent.DeltaText, "Half")
+		w = httptest.NewRecorder()
+		require.Less(t, <-b.followed(id, "format=canonical&cursor=0.1", held{w}), time.Second)
+		b.backend.Feed = polls
+		require.Regexp(t, `retry: 1000\nevent: text_delta\ndata: .*"delta":"Half"`, w.Body.String())
+
+		for format, to := range map[string]http.ResponseWriter{"journal": httptest.NewRecorder(), "canonical": held{httptest.NewRecorder()}} {
+			before := counts.Counts().Gets
+			<-follow(format, to)
+			require.Equal(t, before, counts.Counts().Gets, format)
+		}
+	})
 }

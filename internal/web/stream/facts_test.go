@@ -2,43 +2,67 @@ package stream_test
 
 import (
 	"encoding/json"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/stream"
 )
+
+// started is how a run begins, maybe as another's call.
+func started(by *run.Parent, more ...run.UserBlock) run.Event {
+	return run.RunStarted{
+		Tenant: "t", Run: "r", Agent: "a", Owner: "o", MaxInteractions: 9, Parent: by,
+		Messages: append([]run.UserBlock{{Block: run.Text{Text: "go"}}}, more...),
+	}
+}
+
+// replied is a reply of the model.
+func replied(inference int64, text string, calls ...run.RepliedCall) run.Replied {
+	return run.Replied{Inference: inference, Model: "m", Requests: 1, Text: text, Calls: calls}
+}
+
+// eventsOf are the events of each of a run's entries, a second apart, and the run behind them.
+func eventsOf(t *testing.T, entries ...[]run.Event) (all [][]stream.Event, state run.AgentState) {
+	t.Helper()
+	for i, facts := range entries {
+		entry := run.Entry{Seq: int64(i), Writer: "w", Time: time.Unix(int64(i), 0), Events: facts}
+		events, after, err := stream.Events(&agent.Definition{}, state, entry)
+		require.NoError(t, err)
+		all, state = append(all, events), after
+	}
+	return all, state
+}
 
 // begun is a run whose one call waits, by hand, and what its last entry tells.
 func begun(t *testing.T, last ...run.Event) []stream.Event {
 	t.Helper()
 	expires := time.Unix(1000, 0).UTC()
-	entries := [][]run.Event{
-		{run.RunStarted{Tenant: "t", Run: "r", Agent: "a", Owner: "o", MaxInteractions: 9, Messages: []run.UserBlock{{Block: run.Text{Text: "go"}}}}},
-		{run.Replied{
-			Inference: 1, Model: "m", Requests: 1, Calls: []run.RepliedCall{{ID: "c1", Name: "pay", Input: json.RawMessage(`{}`)}},
-		}},
-		{run.CallSuspended{Call: "c1", Approval: "a1", Digest: "d", Expires: expires}, run.Parked{Expires: expires}},
+	all, _ := eventsOf(t,
+		[]run.Event{started(nil)},
+		[]run.Event{replied(1, "", run.RepliedCall{ID: "c1", Name: "pay", Input: json.RawMessage(`{}`)})},
+		[]run.Event{run.CallSuspended{Call: "c1", Approval: "a1", Digest: "d", Expires: expires}, run.Parked{Expires: expires}},
 		last,
-	}
-	var events []stream.Event
-	var state run.AgentState
-	for i, facts := range entries {
-		var err error
-		events, state, err = stream.Events(&agent.Definition{}, state, run.Entry{Seq: int64(i), Writer: "w", Time: time.Unix(int64(i), 0), Events: facts})
-		require.NoError(t, err)
-	}
-	return events
+	)
+	return all[3]
+}
+
+func settledCall() run.Event {
+	return run.CallCancelled{Call: "c1", Reason: run.WhyExpired, Content: "late"}
 }
 
 func TestFacts(t *testing.T) {
 	resumed := run.Resumed{}
 	input := run.InputReceived{Slot: 1, ID: "i", Blocks: []run.UserBlock{{Block: run.Text{Text: "hi"}}}}
 	finished := run.Finished{Reason: run.ReasonCancelled, OpenText: "not run"}
-	settled := []run.Event{resumed, run.CallCancelled{Call: "c1", Reason: run.WhyExpired, Content: "late"}}
+	settled := []run.Event{resumed, settledCall()}
 	for name, c := range map[string]struct {
 		facts []run.Event
 		want  []stream.Type
@@ -64,10 +88,11 @@ func TestFacts(t *testing.T) {
 
 // Reasoning that only its provider can read is told as it is; other reasoning is in the conversation.
 func TestReasoning(t *testing.T) {
-	settled := run.CallCancelled{Call: "c1", Reason: run.WhyExpired, Content: "late"}
-	events := begun(t, run.Resumed{}, settled, run.Replied{
-		Inference: 2, Model: "m", Requests: 1, Reasoning: []run.RepliedReasoning{{Reasoning: run.Reasoning{Text: "hm"}}, {Reasoning: run.Reasoning{Redacted: []byte("x")}}},
-	})
+	reply := replied(2, "")
+	reply.Reasoning = []run.RepliedReasoning{
+		{Reasoning: run.Reasoning{Text: "hm"}}, {Reasoning: run.Reasoning{Redacted: []byte("x")}},
+	}
+	events := begun(t, run.Resumed{}, settledCall(), reply)
 	require.Equal(t, []stream.Type{
 		stream.RunStart, stream.ToolCallDone, stream.StepStart, stream.EncryptedThought, stream.InferenceDone, stream.StepEnd,
 	}, types(events))
@@ -76,8 +101,6 @@ func TestReasoning(t *testing.T) {
 
 // Only a natural end with something said has a result.
 func TestResults(t *testing.T) {
-	settled := run.CallCancelled{Call: "c1", Reason: run.WhyExpired, Content: "late"}
-	said := run.Replied{Inference: 2, Model: "m", Requests: 1, Text: "Done."}
 	for output, want := range map[string]map[run.Reason]bool{
 		`"Done."`: {run.ReasonNaturalEnd: true, run.ReasonMaxRounds: false, run.ReasonCancelled: false},
 		`""`:      {run.ReasonNaturalEnd: false},
@@ -86,7 +109,8 @@ func TestResults(t *testing.T) {
 		`{"a":1}`: {run.ReasonNaturalEnd: true},
 	} {
 		for reason, has := range want {
-			events := begun(t, run.Resumed{}, settled, said, run.Finished{Reason: reason, Output: json.RawMessage(output)})
+			finished := run.Finished{Reason: reason, Output: json.RawMessage(output)}
+			events := begun(t, run.Resumed{}, settledCall(), replied(2, "Done."), finished)
 			end, ok := events[len(events)-1].Data.(stream.RunFinishData)
 			require.True(t, ok)
 			require.Equal(t, reason, end.Termination)
@@ -112,9 +136,10 @@ func TestDelegatedRunsSaySo(t *testing.T) {
 		"by nobody": {nil, nil, `{"agent":"a"}`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			start := run.RunStarted{Tenant: "t", Run: "r", Agent: "a", Owner: "o", MaxInteractions: 9, Messages: []run.UserBlock{{Block: run.Text{Text: "go"}}}, Parent: c.by}
-			events, state, err := stream.Events(&agent.Definition{}, run.AgentState{}, run.Entry{Seq: 0, Writer: "w", Time: time.Unix(0, 0), Events: []run.Event{start}})
-			require.NoError(t, err)
+			all, state := eventsOf(t, []run.Event{started(c.by)}, []run.Event{
+				replied(1, "done"), run.Finished{Reason: run.ReasonNaturalEnd, Output: json.RawMessage(`"done"`)},
+			})
+			events := all[0]
 			data, ok := events[0].Data.(stream.RunStartData)
 			require.True(t, ok)
 			require.Equal(t, c.want, data.DelegatedBy)
@@ -123,11 +148,7 @@ func TestDelegatedRunsSaySo(t *testing.T) {
 			require.JSONEq(t, c.canonical, string(said))
 			require.Contains(t, bodies(t, stream.Canonical, events)[0], `"data":`+string(said))
 
-			later, _, err := stream.Events(&agent.Definition{}, state, run.Entry{Seq: 1, Writer: "w", Time: time.Unix(1, 0), Events: []run.Event{
-				run.Replied{Inference: 1, Model: "m", Requests: 1, Text: "done"}, run.Finished{Reason: run.ReasonNaturalEnd, Output: json.RawMessage(`"done"`)},
-			}})
-			require.NoError(t, err)
-			arvo := append(bodies(t, stream.Arvo, events), bodies(t, stream.Arvo, later)...)
+			arvo := append(bodies(t, stream.Arvo, events), bodies(t, stream.Arvo, all[1])...)
 			require.NotEmpty(t, arvo)
 			for _, body := range arvo {
 				require.Contains(t, body, `"initiatorId":"`+c.initiator+`"`)
@@ -139,4 +160,131 @@ func TestDelegatedRunsSaySo(t *testing.T) {
 			require.Contains(t, string(live), `"initiatorId":"`+c.initiator+`"`)
 		})
 	}
+}
+
+// bodies is what a format makes of events, as JSON.
+func bodies(t *testing.T, f stream.Format, events []stream.Event) []string {
+	t.Helper()
+	encoded, err := f.Encode(events)
+	require.NoError(t, err)
+	var out []string
+	for _, e := range encoded {
+		body, err := jsonx.MarshalVerbatim(e.Body)
+		require.NoError(t, err)
+		out = append(out, strings.TrimSpace(string(body)))
+	}
+	return out
+}
+
+// How an attempt ends, in the words of both protocols.
+func TestProtocolEnds(t *testing.T) {
+	broke := &run.RunError{Code: run.CodeInternal, Message: "it broke"}
+	for reason, want := range map[run.Reason][2]string{
+		run.ReasonCancelled:                          {`{"type":"RUN_ERROR","timestamp":3000,"message":"the run was cancelled","code":"CANCELLED"}`, `{"type":"abort","reason":"the run was cancelled"}`},
+		run.ReasonError:                              {`{"type":"RUN_ERROR","timestamp":3000,"message":"it broke","code":"ERROR"}`, `{"type":"finish","finishReason":"error"}`},
+		run.ReasonMaxRounds:                          {`{"type":"RUN_FINISHED","timestamp":3000,"threadId":"r","runId":"r","outcome":{"type":"success"}}`, `{"type":"finish","finishReason":"length"}`},
+		run.Stopped(policy.StopTimeout):              {"", `{"type":"finish","finishReason":"length"}`},
+		run.Stopped(policy.StopTokens):               {"", `{"type":"finish","finishReason":"length"}`},
+		run.Stopped(policy.StopOnTool):               {"", `{"type":"finish","finishReason":"tool-calls"}`},
+		run.Stopped(policy.StopContains):             {"", `{"type":"finish","finishReason":"stop"}`},
+		run.Stopped(policy.StopConsecutiveErrors):    {"", `{"type":"finish","finishReason":"error"}`},
+		run.Stopped(policy.StopLoop):                 {"", `{"type":"finish","finishReason":"error"}`},
+		run.Stopped("whatever"):                      {"", `{"type":"finish","finishReason":"other"}`},
+		run.ReasonPluginRequested:                    {"", `{"type":"finish","finishReason":"other"}`},
+		run.ReasonNaturalEnd:                         {"", `{"type":"finish","finishReason":"stop"}`},
+		run.Stopped(string(run.CodeTokensExhausted)): {"", `{"type":"finish","finishReason":"length"}`},
+	} {
+		end := run.Finished{Reason: reason, OpenText: "not run"}
+		if reason == run.ReasonError {
+			end.Error = broke
+		}
+		events := begun(t, run.Resumed{}, settledCall(), replied(2, "Done."), end)
+		if want[0] != "" {
+			told := bodies(t, stream.Agui, events)
+			require.Equal(t, want[0], told[len(told)-1])
+		}
+		told := bodies(t, stream.Aisdk, events)
+		require.Equal(t, want[1], told[len(told)-1])
+		require.Equal(t, reason == run.ReasonError, slices.Contains(told, `{"type":"error","errorText":"it broke"}`))
+	}
+}
+
+// What people say closes the call that asked them.
+func TestAisdkDecisions(t *testing.T) {
+	decided := func(a run.DecisionAction) run.Event {
+		return run.Decided{Slot: 1, Call: "c1", Approval: "a1", Action: a, By: "user:ana", Digest: "d", Text: "no"}
+	}
+	for action, want := range map[run.DecisionAction]string{
+		run.ActionApprove: `{"type":"tool-output-available","toolCallId":"fc_c1","dynamic":true,"output":{"action":"approve","by":"user:ana","approval":"a1"}}`,
+		run.ActionDeny:    `{"type":"tool-output-denied","toolCallId":"fc_c1"}`,
+		run.ActionCancel:  `{"type":"tool-output-denied","toolCallId":"fc_c1"}`,
+	} {
+		require.Contains(t, bodies(t, stream.Aisdk, begun(t, run.Resumed{}, decided(action))), want)
+	}
+}
+
+// A conversation in the protocol's messages: a reply is one, under the id it was told with.
+func TestAguiConversation(t *testing.T) {
+	reply := replied(1, "I look.",
+		run.RepliedCall{ID: "c1", Name: "look", Input: json.RawMessage(`{"a":1}`), Effect: run.EffectRead},
+		run.RepliedCall{ID: "c2", Name: "look", Input: json.RawMessage(`{}`), Effect: run.EffectRead})
+	reply.Reasoning = []run.RepliedReasoning{{Reasoning: run.Reasoning{Text: "hm"}}}
+	all, _ := eventsOf(t,
+		[]run.Event{started(nil, run.UserBlock{Block: run.Media{Name: "a.png", MediaType: "image/png", Data: "eA=="}})},
+		[]run.Event{reply},
+		[]run.Event{
+			run.CallFinished{Call: "c1", Ran: true, Content: "seen"},
+			run.CallFinished{Call: "c2", Ran: true, Content: "dark", IsError: true},
+		},
+		[]run.Event{replied(2, "Done.")}, []run.Event{run.Evicted{Total: 1, Summary: "They said go."}},
+	)
+	told := map[string]bool{}
+	for _, events := range all {
+		for _, body := range bodies(t, stream.Agui, events) {
+			var e struct{ MessageID string }
+			require.NoError(t, json.Unmarshal([]byte(body), &e))
+			if e.MessageID != "" {
+				told[e.MessageID] = true
+			}
+		}
+	}
+	snapshot := bodies(t, stream.Agui, all[4])
+	require.Equal(t, []string{`{"type":"MESSAGES_SNAPSHOT","timestamp":4000,"messages":[` +
+		`{"id":"m0.0_1","role":"user","content":"[image/png a.png]"},` +
+		`{"id":"m1.0_r0","role":"reasoning","content":"hm"},` +
+		`{"id":"m1.0","role":"assistant","content":"I look.","toolCalls":[{"id":"c1","type":"function","function":{"name":"look","arguments":"{\"a\":1}"}},` +
+		`{"id":"c2","type":"function","function":{"name":"look","arguments":"{}"}}]},` +
+		`{"id":"result_c1","role":"tool","content":"seen","toolCallId":"c1"},` +
+		`{"id":"result_c2","role":"tool","content":"dark","toolCallId":"c2","error":"dark"},` +
+		`{"id":"m3.0","role":"assistant","content":"Done."}]}`}, snapshot)
+	require.Equal(t, map[string]bool{"m1.0_r0": true, "m1.0": true, "result_c1": true, "result_c2": true, "m3.0": true}, told,
+		"what was told has the ids that the conversation has")
+}
+
+func TestWire(t *testing.T) {
+	for _, name := range stream.Formats() {
+		want := stream.Wire{}
+		if name == "aisdk" {
+			want = stream.Wire{Header: "x-vercel-ai-ui-message-stream", Value: "v1", Last: "[DONE]"}
+		}
+		require.Equal(t, want, stream.Format(name).Wire())
+	}
+}
+
+// What tools change of the state they share is told as a JSON Patch in both protocols.
+func TestProtocolState(t *testing.T) {
+	all, _ := eventsOf(t,
+		[]run.Event{started(nil)}, []run.Event{replied(1, "", run.RepliedCall{
+			ID: "c1", Name: "look", Input: json.RawMessage(`{}`), Effect: run.EffectRead,
+		})},
+		[]run.Event{run.CallFinished{
+			Call: "c1", Ran: true, Content: "seen", Patch: []run.Patch{{Path: "/a~1b", Value: json.RawMessage(`3`)}},
+		}},
+	)
+	events := all[2]
+	const patch = `[{"op":"add","path":"/a~1b","value":3}]`
+	told := strings.Join(bodies(t, stream.Agui, events), "\n")
+	require.Contains(t, told, `{"type":"STATE_DELTA",`)
+	require.Contains(t, told, `"delta":`+patch+`}`)
+	require.Contains(t, bodies(t, stream.Aisdk, events), `{"type":"data-state-delta","data":{"delta":`+patch+`}}`)
 }

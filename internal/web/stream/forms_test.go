@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/plan"
 	"github.com/countersign/countersign/internal/policy"
@@ -55,10 +54,6 @@ func TestCoworkPlan(t *testing.T) {
 	))
 }
 
-func settledCall() run.Event {
-	return run.CallCancelled{Call: "c1", Reason: run.WhyExpired, Content: "late"}
-}
-
 // Text that was shown is taken back where it is not the answer, and only there.
 func TestCoworkClears(t *testing.T) {
 	correction := func(l run.Lifecycle) *run.Correction { return &run.Correction{Lifecycle: l, Text: "no"} }
@@ -84,9 +79,9 @@ func TestCoworkClears(t *testing.T) {
 		}
 		require.Equal(t, c.want, cleared, name)
 	}
-	told := encodeAs(t, stream.Cowork, begun(t, run.Resumed{}, settledCall(), run.Replied{
-		Inference: 2, Model: "m", Requests: 1, TextDropped: true, Calls: []run.RepliedCall{{ID: "c2", Name: "x", Input: json.RawMessage(`{}`)}},
-	})...)
+	dropped := replied(2, "", run.RepliedCall{ID: "c2", Name: "x", Input: json.RawMessage(`{}`)})
+	dropped.TextDropped = true
+	told := encodeAs(t, stream.Cowork, begun(t, run.Resumed{}, settledCall(), dropped)...)
 	require.Equal(t, []string{`stream-clear {"reason":"tool_calls"}`, `tool-call {"id":"c2","name":"x","arguments":{}}`}, told[1:])
 }
 
@@ -115,7 +110,7 @@ func TestForgeNoToolCall(t *testing.T) {
 			refused.Detail = "not JSON"
 		}
 		told := encodeAs(t, stream.Forge, begun(t,
-			run.Resumed{}, run.CallCancelled{Call: "c1", Reason: run.WhyExpired, Content: "no"},
+			run.Resumed{}, settledCall(),
 			run.Replied{Inference: 2, Model: "m", Requests: 1, Text: "hm", Correction: refused})...)
 		require.Equal(t, want, told[len(told)-len(want):])
 	}
@@ -141,20 +136,14 @@ func TestForgeDecisions(t *testing.T) {
 
 // What a request had left of its window is told with its reply.
 func TestBudgetIsTold(t *testing.T) {
-	told := encodeAs(t, stream.Cowork, begun(t, run.Resumed{}, run.CallCancelled{Call: "c1", Reason: run.WhyExpired, Content: "no"},
-		run.Replied{Inference: 2, Model: "m", Requests: 1, Text: "Done.", Room: &run.Room{Left: 17743, Of: 32768}})...)
+	reply := replied(2, "Done.")
+	reply.Room = &run.Room{Left: 17743, Of: 32768}
+	told := encodeAs(t, stream.Cowork, begun(t, run.Resumed{}, settledCall(), reply)...)
 	require.Contains(t, told, `context-budget {"total":32768,"remaining":17743}`)
 }
 
 func TestForgeSummary(t *testing.T) {
-	said := func(text string) run.Replied {
-		return run.Replied{Inference: 1, Model: "m", Requests: 1, Text: text}
-	}
-	_, state, err := stream.Events(&agent.Definition{}, run.AgentState{}, run.Entry{Writer: "w", Events: []run.Event{run.RunStarted{
-		Tenant: "t", Run: "r", Agent: "a", Owner: "o", MaxInteractions: 9, Messages: []run.UserBlock{{Block: run.Text{Text: "go"}}},
-	}, said("one")}})
-	require.NoError(t, err)
-	events, _, err := stream.Events(&agent.Definition{}, state, run.Entry{Seq: 1, Writer: "w", Events: []run.Event{run.Evicted{Total: 1, Summary: "They said go."}}})
-	require.NoError(t, err)
-	require.Equal(t, []string{`context_summarization {"summary":"They said go."}`}, encodeAs(t, stream.Forge, events...))
+	evicted := run.Evicted{Total: 1, Summary: "They said go."}
+	all, _ := eventsOf(t, []run.Event{started(nil), replied(1, "one")}, []run.Event{evicted})
+	require.Equal(t, []string{`context_summarization {"summary":"They said go."}`}, encodeAs(t, stream.Forge, all[1]...))
 }
