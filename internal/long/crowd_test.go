@@ -180,6 +180,8 @@ func (*crew) Person(_ context.Context, _, id string) (person.Person, bool, error
 	return person.Person{ID: id}, true, nil
 }
 
+func (*crew) Removed(context.Context, string, string) (bool, error) { return false, nil }
+
 func (*crew) Members(context.Context, string, []string) ([]person.Person, error) {
 	return []person.Person{{ID: "user:ana", Groups: []string{"group:operators"}}}, nil
 }
