@@ -88,12 +88,6 @@ var (
 		"mp4", "mov", "mkv", "webm", "flv", "mpeg", "mpg", "wmv", "three_gp"}
 )
 
-// maxCachePoints and maxDocuments are how many a request may have.
-const (
-	maxCachePoints = 4
-	maxDocuments   = 5
-)
-
 // Check says which rule of Bedrock's a request's body breaks, nil = none that is known here: the user speaks first and
 // roles alternate; no text is blank; each toolUse has an object for input and meets exactly one toolResult, in the next
 // message and before its texts; tool blocks need tools beside them; tools have a proper name and an object for schema;
@@ -121,7 +115,7 @@ func Check(request []byte) error {
 	if len(c.open) > 0 {
 		return errors.New("the last message has a toolUse without a toolResult")
 	}
-	if len(c.names) > maxDocuments {
+	if len(c.names) > 5 {
 		return errors.New("there are too many documents")
 	}
 	return errors.Join(b.checkTools(len(c.ids) > 0), blankIn(b.System), b.checkCachePoints(), b.checkOutput())
@@ -164,7 +158,7 @@ func (b body) checkCachePoints() error {
 			return errors.New("a cache point is of no known type or of another life than the first")
 		}
 	}
-	if len(points) > maxCachePoints {
+	if len(points) > 4 {
 		return errors.New("there are too many cache points")
 	}
 	return err
@@ -175,29 +169,25 @@ func (b body) checkOutput() error {
 		return nil
 	}
 	f := b.Output.TextFormat
-	if f.Type != "json_schema" || f.Structure.JSONSchema == nil ||
-		!isObject(json.RawMessage(f.Structure.JSONSchema.Schema)) ||
-		!toolName.MatchString(f.Structure.JSONSchema.Name) {
+	if schema := f.Structure.JSONSchema; f.Type != "json_schema" || schema == nil ||
+		!isObject(json.RawMessage(schema.Schema)) || !toolName.MatchString(schema.Name) {
 		return errors.New("outputConfig.textFormat is not in order")
 	}
 	return nil
 }
 
 func (b body) checkTools(needed bool) error {
+	if b.ToolConfig == nil && needed {
+		return errors.New("the toolConfig field must be defined when using toolUse and toolResult content blocks")
+	}
 	if b.ToolConfig == nil {
-		if needed {
-			return errors.New("the toolConfig field must be defined when using toolUse and toolResult content blocks")
-		}
 		return nil
 	}
 	found := false
 	for i, t := range b.ToolConfig.Tools {
-		if t.ToolSpec == nil {
-			continue
-		}
-		found = true
-		if !toolName.MatchString(t.ToolSpec.Name) || !isObject(t.ToolSpec.InputSchema.JSON) ||
-			t.ToolSpec.Description != nil && *t.ToolSpec.Description == "" {
+		found = found || t.ToolSpec != nil
+		if t.ToolSpec != nil && (!toolName.MatchString(t.ToolSpec.Name) || !isObject(t.ToolSpec.InputSchema.JSON) ||
+			t.ToolSpec.Description != nil && *t.ToolSpec.Description == "") {
 			return fmt.Errorf("toolConfig.tools.%d is not in order", i)
 		}
 	}

@@ -71,8 +71,7 @@ func Reasoning(signature string, pieces ...string) Block {
 // Unsigned is a reasoning block of a model that signs none.
 func Unsigned(pieces ...string) Block {
 	b := Reasoning("", pieces...)
-	b.Whole = object("reasoningContent",
-		map[string]any{"reasoningText": map[string]string{"text": strings.Join(pieces, "")}})
+	b.Whole = object("reasoningContent", object("reasoningText", map[string]string{"text": strings.Join(pieces, "")}))
 	b.Deltas = b.Deltas[:len(pieces)]
 	return b
 }
@@ -96,26 +95,18 @@ func (r Reply) serve(w http.ResponseWriter, request *http.Request, stream bool) 
 		Stream{Frames: r.Frames()}.serve(w, request, stream)
 		return
 	}
-	body, ok := r.whole()
-	if !ok {
-		invalid("this reply can only be streamed").serve(w, request, stream)
-		return
-	}
-	Body{Type: "application/json", Text: string(body)}.serve(w, request, stream)
-}
-
-func (r Reply) whole() (body json.RawMessage, ok bool) {
 	content := []json.RawMessage{}
 	for _, b := range r.Blocks {
 		if b.Whole == nil {
-			return nil, false
+			invalid("this reply can only be streamed").serve(w, request, stream)
+			return
 		}
 		content = append(content, b.Whole)
 	}
 	reply := r.end()
 	reply["output"] = map[string]any{"message": map[string]any{"role": "assistant", "content": content}}
 	reply["stopReason"] = r.stopReason()
-	return encode(reply), true
+	Body{Type: "application/json", Text: string(encode(reply))}.serve(w, request, stream)
 }
 
 // end is what comes behind the content in either form.

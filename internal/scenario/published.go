@@ -76,7 +76,7 @@ func (s *simulation) checkPublished(rec recordedRun, entries []run.Entry) {
 		check(rec.State.Run+"#ended", 1)
 	}
 	for _, id := range requestIDs(entries) {
-		a, err := approval.Get(context.Background(), s.table, tenant, id)
+		a, err := s.request(id)
 		if err != nil { // settled by the entry that would have made it
 			continue
 		}
