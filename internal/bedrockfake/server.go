@@ -149,8 +149,8 @@ func (s *Server) Wrote(model string, blocks ...Block) {
 	}
 	for _, b := range blocks {
 		var c content
-		if json.Unmarshal(b.Whole, &c) == nil && c.Reasoning != nil {
-			s.proofs[c.Reasoning.proof(model)] = true
+		if json.Unmarshal(b.Whole, &c) == nil && c.ReasoningContent != nil {
+			s.proofs[c.ReasoningContent.proof(model)] = true
 		}
 	}
 }
@@ -170,7 +170,7 @@ func (s *Server) verified(r Request) bool {
 	defer s.mu.Unlock()
 	for _, m := range b.Messages {
 		for _, c := range m.Content {
-			if c.Reasoning != nil && !s.proofs[c.Reasoning.proof(r.Model)] {
+			if c.ReasoningContent != nil && !s.proofs[c.ReasoningContent.proof(r.Model)] {
 				return false
 			}
 		}
