@@ -360,7 +360,7 @@ func (f *Lambda) ColdStart(ctx context.Context) (took time.Duration, err error) 
 	case took = <-asked:
 		return took, nil
 	case <-p.died:
-		return 0, fmt.Errorf("cold start of %s: %w", f.cfg.Name, &LambdaError{Type: "Runtime.ExitError", Message: "it ended"})
+		return 0, fmt.Errorf("cold start of %s: %w", f.cfg.Name, &LambdaError{"Runtime.ExitError", "it ended"})
 	case <-ctx.Done():
 		return 0, fmt.Errorf("cold start of %s: %w", f.cfg.Name, ctx.Err())
 	}

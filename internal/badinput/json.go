@@ -156,7 +156,8 @@ func unreadableCases(good, key string) []Case {
 	parent, name := key[:strings.LastIndexByte(key, '/')], Case{Key: key}.Name()
 	if value := lookup(good, key); jsonx.JSONKind(lookup(good, parent)) == '{' {
 		add("given twice", With(good, key, fmt.Sprintf(`%s,%q:%s`, value, name, value)))
-		add("given twice, spelled otherwise", With(good, key, fmt.Sprintf(`%s,"\u%04x%s":%s`, value, name[0], name[1:], value)))
+		escaped := fmt.Sprintf(`\u%04x%s`, name[0], name[1:])
+		add("given twice, spelled otherwise", With(good, key, fmt.Sprintf(`%s,"%s":%s`, value, escaped, value)))
 		add("given twice, null first", With(good, key, fmt.Sprintf(`null,%q:%s`, name, value)))
 		add("in capitals", patch(good, jsonx.Patch{Path: key},
 			jsonx.Patch{Path: parent + "/" + strings.ToUpper(name), Value: value}))

@@ -252,7 +252,8 @@ func (c *checking) call(role string, b content) error {
 	if b.ToolUse == nil {
 		return nil
 	}
-	if role != "assistant" || c.ids[b.ToolUse.ToolUseID] || !isObject(b.ToolUse.Input) || !toolName.MatchString(b.ToolUse.Name) {
+	if role != "assistant" || c.ids[b.ToolUse.ToolUseID] || !isObject(b.ToolUse.Input) ||
+		!toolName.MatchString(b.ToolUse.Name) {
 		return errors.New("a toolUse is the user's, has the id of another, no object for input or no proper name")
 	}
 	c.ids[b.ToolUse.ToolUseID] = true

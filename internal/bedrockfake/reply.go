@@ -54,27 +54,25 @@ func ToolUse(id, name string, pieces ...string) Block {
 	return b
 }
 
-// Reasoning is a reasoning block with its signature, both in pieces.
+// Reasoning is a reasoning block with its signature, both in pieces; without one where that is empty.
 func Reasoning(signature string, pieces ...string) Block {
-	b := Block{Whole: object("reasoningContent", map[string]any{
-		"reasoningText": map[string]string{"text": strings.Join(pieces, ""), "signature": signature},
-	})}
+	whole := map[string]string{"text": strings.Join(pieces, "")}
+	var b Block
 	for _, p := range pieces {
 		b.Deltas = append(b.Deltas, object("reasoningContent", map[string]string{"text": p}))
 	}
-	for _, p := range []string{signature[:len(signature)/2], signature[len(signature)/2:]} {
-		b.Deltas = append(b.Deltas, object("reasoningContent", map[string]string{"signature": p}))
+	if signature != "" {
+		whole["signature"] = signature
+		for _, p := range []string{signature[:len(signature)/2], signature[len(signature)/2:]} {
+			b.Deltas = append(b.Deltas, object("reasoningContent", map[string]string{"signature": p}))
+		}
 	}
+	b.Whole = object("reasoningContent", map[string]any{"reasoningText": whole})
 	return b
 }
 
 // Unsigned is a reasoning block of a model that signs none.
-func Unsigned(pieces ...string) Block {
-	b := Reasoning("", pieces...)
-	b.Whole = object("reasoningContent", object("reasoningText", map[string]string{"text": strings.Join(pieces, "")}))
-	b.Deltas = b.Deltas[:len(pieces)]
-	return b
-}
+func Unsigned(pieces ...string) Block { return Reasoning("", pieces...) }
 
 // Redacted is a reasoning block that only the provider can read, in pieces.
 func Redacted(pieces ...[]byte) Block {

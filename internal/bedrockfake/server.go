@@ -80,9 +80,7 @@ func NewFunc(answer func(Request) Turn) *Server {
 			s.handle(w, r, operation)
 		})
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		Failure{Status: http.StatusNotFound, Code: "UnknownOperationException", Message: "no such operation"}.serve(w, r, false)
-	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.handle(w, r, "") })
 	s.http = httptest.NewServer(mux)
 	return s
 }
@@ -189,6 +187,8 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request, operation string
 	switch broken := Check(request.Body); {
 	case err != nil:
 		failure = invalid("the body cannot be read")
+	case operation == "":
+		failure = Failure{Status: http.StatusNotFound, Code: "UnknownOperationException", Message: "no such operation"}
 	case r.Header.Get("Authorization") == "":
 		failure = Failure{Status: http.StatusForbidden, Code: "MissingAuthenticationTokenException", Message: "not signed"}
 	case broken != nil:

@@ -92,8 +92,8 @@ func runBench(ctx context.Context, out, people io.Writer, rounds int, dir string
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(people, "\nratio = us/iter to one floor write (W commits twice: 2 is the least possible, 3.0 the target); "+
-		"the delta is %d bytes of JSON an iteration.\n\n", deltaBytes)
+	fmt.Fprintf(people, "\nratio = us/iter to one floor write (W commits twice: 2 is the least possible, 3.0 the "+
+		"target); the delta is %d bytes of JSON an iteration.\n\n", deltaBytes)
 	fmt.Fprintln(tw, "bootstrap\tMB\tms to ready\t")
 	for _, m := range boots {
 		if err := lines.Encode(m); err != nil {

@@ -67,8 +67,9 @@ func (b *bench) open(m runtime.Model) (*lab, error) {
 		return nil, err
 	}
 	l.Machine, err = local.New(local.Config{
-		Table: l.table, Blobs: blobs, Model: m, Tools: tools, Agents: func(string) (*agent.Definition, bool) { return nil, false },
-		Clock: b.clock, IDs: ids.System(b.clock), Executions: local.NewExecutions(l.table), Sink: l.sink, Warm: 8,
+		Table: l.table, Blobs: blobs, Model: m, Tools: tools, Clock: b.clock, IDs: ids.System(b.clock),
+		Executions: local.NewExecutions(l.table), Sink: l.sink, Warm: 8,
+		Agents: func(string) (*agent.Definition, bool) { return nil, false },
 	})
 	return l, err
 }
@@ -179,8 +180,9 @@ func counted(ctx context.Context, l *lab, name string, n int, c fault.Counts, to
 		transitions += x.Transitions
 	}
 	return measurement{
-		Work: name, N: n, Store: "bolt", Micros: micros(took) / float64(n), Bytes: per(c.BytesWritten), Writes: per(c.Writes + c.Transactions),
-		Reads: per(c.Gets + c.Queries), WCU: per(c.WCU), Transitions: per(int64(transitions)),
+		Work: name, N: n, Store: "bolt", Micros: micros(took) / float64(n), Bytes: per(c.BytesWritten),
+		Writes: per(c.Writes + c.Transactions), Reads: per(c.Gets + c.Queries), WCU: per(c.WCU),
+		Transitions: per(int64(transitions)),
 	}
 }
 

@@ -16,8 +16,8 @@ type Values map[string]string
 // their own names, Arn for a function's, and any other attribute for a text that is of no use.
 func (p *Project) SAM(parameters Values) Values {
 	v := Values{
-		"AWS::AccountId": "123456789012", "AWS::Partition": "aws", "AWS::URLSuffix": "amazonaws.com", "AWS::Region": "us-east-1",
-		"AWS::StackName": "local",
+		"AWS::AccountId": "123456789012", "AWS::Partition": "aws", "AWS::URLSuffix": "amazonaws.com",
+		"AWS::Region": "us-east-1", "AWS::StackName": "local",
 	}
 	return p.fill(v, parameters, func(r Resource, attribute string) string {
 		switch attribute {
@@ -34,8 +34,8 @@ func (p *Project) SAM(parameters Values) Values {
 // resources: a stack countersign-dev in eu-central-1, where they say nothing else.
 func (p *Project) Deployed(given Values) Values {
 	v := Values{
-		"AWS::AccountId": "123456789012", "AWS::Partition": "aws", "AWS::URLSuffix": "amazonaws.com", "AWS::Region": "eu-central-1",
-		"AWS::StackName": "countersign-dev",
+		"AWS::AccountId": "123456789012", "AWS::Partition": "aws", "AWS::URLSuffix": "amazonaws.com",
+		"AWS::Region": "eu-central-1", "AWS::StackName": "countersign-dev",
 	}
 	return p.fill(v, given, func(r Resource, attribute string) string {
 		arn := func(service, name string) string {

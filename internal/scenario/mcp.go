@@ -191,7 +191,7 @@ type fakeServer struct {
 	fatalCall string          // the call that killed it
 }
 
-// fakeServers are the scenario's MCP servers by name.
+// fakeServers are the scenario's MCP servers by name, a runtime.Remote.
 type fakeServers map[string]*fakeServer
 
 // hasReached reports whether an event of the server has happened. The given call itself does not count.
@@ -227,12 +227,11 @@ func (s *fakeServer) listTools(call string) []agent.ServerTool {
 	return tools
 }
 
-// Open implements runtime.Remote.
 func (all fakeServers) Open(string, *agent.Definition) runtime.Session {
 	return &serverSession{servers: all, dead: map[*fakeServer]bool{}}
 }
 
-// serverSession is the connections of one invocation.
+// serverSession is the connections of one invocation, a runtime.Session and Lister.
 type serverSession struct {
 	servers fakeServers
 	dead    map[*fakeServer]bool // servers that died during the session
@@ -244,10 +243,8 @@ var (
 	errServerClosed = errors.New("the session is closed")
 )
 
-// Close implements runtime.Session.
 func (s *serverSession) Close() { s.closed = true }
 
-// List implements runtime.Lister.
 func (s *serverSession) List(ctx context.Context, m agent.MCPServer) (agent.ServerTools, error) {
 	server := s.servers[m.Name]
 	c := fault.Call{Port: "remote.List", Target: m.Name}
@@ -265,7 +262,6 @@ func (s *serverSession) List(ctx context.Context, m agent.MCPServer) (agent.Serv
 	})
 }
 
-// Tool implements runtime.Session.
 func (s *serverSession) Tool(t agent.ToolSpec) tool.Tool {
 	return &serverCall{s, s.servers[t.MCP.Server], t}
 }

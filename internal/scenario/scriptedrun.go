@@ -206,20 +206,12 @@ func (s *simulation) loadCall(runID, id string) (run.Call, bool) {
 }
 
 // fakePorts passes tool calls, events and function invocations on to the run that makes them. It is the source of all
-// tools whose results tools.yaml has: those in the program, Lambda functions and HTTP servers.
+// tools whose results tools.yaml has: those in the program (runtime.ToolSource), and Lambda functions and HTTP servers
+// (runtime.Remote and Session). It is the bus (runtime.Emitter), too, and what invokes functions (runtime.Functions).
 type fakePorts struct{ sim *simulation }
 
-var (
-	_ runtime.ToolSource = fakePorts{}
-	_ runtime.Remote     = fakePorts{}
-	_ runtime.Emitter    = fakePorts{}
-	_ runtime.Functions  = fakePorts{}
-)
-
-// Lookup implements runtime.ToolSource.
 func (f fakePorts) Lookup(original string) (tool.Tool, bool) {
-	list := slices.Collect(maps.Values(f.sim.scenario.delegates))
-	for _, s := range append(list, f.sim.scenario) {
+	for _, s := range append(slices.Collect(maps.Values(f.sim.scenario.delegates)), f.sim.scenario) {
 		if slices.ContainsFunc(s.tools, func(c toolScript) bool { return c.spec.Name == original }) {
 			return fakeTool{f.sim, original}, true
 		}
@@ -227,16 +219,14 @@ func (f fakePorts) Lookup(original string) (tool.Tool, bool) {
 	return nil, false
 }
 
-// Open implements runtime.Remote.
 func (f fakePorts) Open(string, *agent.Definition) runtime.Session { return f }
 
-// Tool implements runtime.Session. loadTools checks that every such tool has results.
+// Tool is asked only for tools that have results: loadTools has checked that.
 func (f fakePorts) Tool(t agent.ToolSpec) tool.Tool { return fakeTool{f.sim, t.Name} }
 
-// Close implements runtime.Session.
 func (fakePorts) Close() {}
 
-// Emit implements runtime.Emitter. A repeated id must have the same event.
+// Emit records an event. A repeated id must have the same one.
 func (f fakePorts) Emit(_ context.Context, e policy.Outgoing) error {
 	sr := f.sim.scriptedRunOf(e.Run)
 	if i := slices.IndexFunc(sr.events, func(seen policy.Outgoing) bool { return seen.ID == e.ID }); i >= 0 {
@@ -252,8 +242,8 @@ func (f fakePorts) Emit(_ context.Context, e policy.Outgoing) error {
 	return nil
 }
 
-// Invoke implements runtime.Functions: it records the invocation of a function that answers later through people.jsonl.
-// A repeated key must have the same payload.
+// Invoke records the invocation of a function that answers later through people.jsonl. A repeated key must have the
+// same payload.
 func (f fakePorts) Invoke(ctx context.Context, i runtime.Invoke) (runtime.Invoked, error) {
 	c := fault.Call{Port: fault.Functions, Target: i.Function, NotRepeatable: i.Once}
 	return runtime.Invoked{}, f.sim.injector.Do(ctx, c, func() error {

@@ -106,8 +106,8 @@ func testBlobTenants(f blobFixture) {
 	f.requireBlob("acme", digest, data)
 }
 
-// testBlobOtherContent: content that is not the digest's, cut short or longer, is refused and leaves nothing, and does no
-// harm to what is there.
+// testBlobOtherContent: content that is not the digest's, cut short or longer, is refused and leaves nothing, and does
+// no harm to what is there.
 func testBlobOtherContent(f blobFixture) {
 	data := []byte("content")
 	digest := store.BlobDigest(data)

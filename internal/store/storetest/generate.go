@@ -20,8 +20,8 @@ func (d draw) partitions() []string {
 
 func (d draw) partition() string { return rapid.SampledFrom(d.partitions()).Draw(d.T, "partition") }
 
-func (d draw) sort(more ...string) string {
-	return rapid.SampledFrom(append(more, "A", "AA", "A\x01", "B", "\x01", "\U0010FFFF")).Draw(d.T, "sort")
+func (d draw) sort() string {
+	return rapid.SampledFrom([]string{"A", "AA", "A\x01", "B", "\x01", "\U0010FFFF"}).Draw(d.T, "sort")
 }
 
 func (d draw) key() store.Key { return key(d.partition(), d.sort()) }
@@ -77,6 +77,12 @@ func (d draw) op() store.Op {
 }
 
 func (d draw) span() store.Range {
-	return store.Range{PK: d.partition(), From: d.sort(""), To: d.sort(""),
-		Limit: rapid.IntRange(0, 4).Draw(d.T, "limit"), Reverse: rapid.Bool().Draw(d.T, "reverse")}
+	r := store.Range{PK: d.partition(), Limit: rapid.IntRange(0, 4).Draw(d.T, "limit"),
+		Reverse: rapid.Bool().Draw(d.T, "reverse")}
+	for _, bound := range []*string{&r.From, &r.To} {
+		if rapid.Bool().Draw(d.T, "bounded") {
+			*bound = d.sort()
+		}
+	}
+	return r
 }
