@@ -110,14 +110,13 @@ const (
 
 // Names of the errors of the Step Functions API.
 const (
-	TaskTimedOut             = "TaskTimedOut"
-	TaskDoesNotExist         = "TaskDoesNotExist"
-	InvalidOutput            = "InvalidOutput"
-	InvalidName              = "InvalidName"
-	InvalidExecutionInput    = "InvalidExecutionInput"
-	ExecutionDoesNotExist    = "ExecutionDoesNotExist"
-	ExecutionAlreadyExists   = "ExecutionAlreadyExists"
-	StateMachineDoesNotExist = "StateMachineDoesNotExist"
+	TaskTimedOut           = "TaskTimedOut"
+	TaskDoesNotExist       = "TaskDoesNotExist"
+	InvalidOutput          = "InvalidOutput"
+	InvalidName            = "InvalidName"
+	InvalidExecutionInput  = "InvalidExecutionInput"
+	ExecutionDoesNotExist  = "ExecutionDoesNotExist"
+	ExecutionAlreadyExists = "ExecutionAlreadyExists"
 )
 
 // Error is an error with the name that Step Functions gives it: a refusal by the engine, or the failure of a state,

@@ -22,27 +22,31 @@ type Definition struct {
 	states  map[string]*state
 }
 
-// state is a state of any Type: see fields.
+// state is a state of any Type. The tag says of which one a key is; none = of all.
 type state struct {
-	Type, Comment, Next string
+	Type, Comment string
 
-	Resource           string
-	Parameters         map[string]any
-	ResultPath         json.RawMessage // none = the result replaces the input; null = it is dropped; "$.name"
-	OutputPath         string          // empty = $
-	TimeoutSeconds     int
-	TimeoutSecondsPath string // used when TimeoutSeconds is 0
-	Retry              []retrier
-	Catch              []struct {
-		ErrorEquals []string
-		ResultPath  json.RawMessage // as above
-		Next        string
-	}
+	Next               string          `of:"Task"`
+	Resource           string          `of:"Task"`
+	Parameters         map[string]any  `of:"Task"`
+	ResultPath         json.RawMessage `of:"Task"` // none = the result replaces the input; null = it is dropped; "$.name"
+	OutputPath         string          `of:"Task"` // empty = $
+	TimeoutSeconds     int             `of:"Task"`
+	TimeoutSecondsPath string          `of:"Task"` // used when TimeoutSeconds is 0
+	Retry              []retrier       `of:"Task"`
+	Catch              []catcher       `of:"Task"`
 
-	Choices []struct{ Variable, StringEquals, Next string }
-	Default string
+	Choices []struct{ Variable, StringEquals, Next string } `of:"Choice"`
+	Default string                                          `of:"Choice"`
 
-	Error, Cause string
+	Error string `of:"Fail"`
+	Cause string `of:"Fail"`
+}
+
+type catcher struct {
+	ErrorEquals []string
+	ResultPath  json.RawMessage // as a state's
+	Next        string
 }
 
 type retrier struct {
@@ -56,15 +60,6 @@ type retrier struct {
 func (r retrier) delay(n int) time.Duration {
 	seconds := float64(r.IntervalSeconds) * math.Pow(r.BackoffRate, float64(n))
 	return time.Duration(min(seconds, float64(r.MaxDelaySeconds)) * float64(time.Second))
-}
-
-// fields are the keys that the interpreter supports, by Type.
-var fields = map[string][]string{
-	"Task": {"Type", "Comment", "Next", "Resource", "Parameters", "ResultPath", "OutputPath", "TimeoutSeconds",
-		"TimeoutSecondsPath", "Retry", "Catch"},
-	"Choice":  {"Type", "Comment", "Choices", "Default"},
-	"Succeed": {"Type", "Comment"},
-	"Fail":    {"Type", "Comment", "Error", "Cause"},
 }
 
 const (
@@ -133,12 +128,13 @@ func (c *checker) want(ok bool, key, want string) {
 }
 
 func (c *checker) state(s *state) {
-	known := fields[s.Type]
-	c.want(known != nil, fmt.Sprintf("Type %q", s.Type), "Task, Choice, Succeed or Fail")
+	known := slices.Contains([]string{"Task", "Choice", "Succeed", "Fail"}, s.Type)
+	c.want(known, fmt.Sprintf("Type %q", s.Type), "Task, Choice, Succeed or Fail")
 	v := reflect.ValueOf(*s)
 	for i := range v.NumField() {
-		key := v.Type().Field(i).Name
-		c.want(v.Field(i).IsZero() || known == nil || slices.Contains(known, key), key, "a key of a "+s.Type)
+		f := v.Type().Field(i)
+		of := f.Tag.Get("of")
+		c.want(v.Field(i).IsZero() || !known || of == "" || of == s.Type, f.Name, "a key of a "+s.Type)
 	}
 	switch s.Type {
 	case "Task":

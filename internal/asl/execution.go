@@ -112,11 +112,6 @@ func (x *execution) stopped() error {
 	return cause
 }
 
-const (
-	saveAttempts = 5
-	saveDelay    = time.Second
-)
-
 // save writes the record with a change and then lets it be seen. It tries again for a while; what it returns then halts
 // the execution where it is on record.
 func (x *execution) save(change func(*Record)) error {
@@ -128,13 +123,13 @@ func (x *execution) save(change func(*Record)) error {
 		if err = e.ctx.Err(); err == nil {
 			err = e.Store.Save(e.ctx, r)
 		}
-		return saveDelay << n, err != nil && n < saveAttempts
+		return time.Second << n, err != nil && n < 5
 	})
 	switch {
 	case err == nil:
 		e.mu.Lock()
+		defer e.mu.Unlock()
 		x.rec = r
-		e.mu.Unlock()
 		return nil
 	case ended != nil || e.ctx.Err() != nil:
 		return ErrClosed

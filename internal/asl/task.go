@@ -144,10 +144,8 @@ func (x *execution) park(a *attempt, in any) error {
 	if err != nil {
 		return err
 	}
-	err = x.saveWait(a, Wait{
-		State: x.at, Input: input, Token: a.token, Deadline: a.deadline, Retries: slices.Clone(x.retries),
-	})
-	if err == nil {
+	w := Wait{State: x.at, Input: input, Token: a.token, Deadline: a.deadline, Retries: slices.Clone(x.retries)}
+	if err = x.saveWait(a, w); err == nil {
 		x.engine.mu.Lock()
 		x.engine.tokens[a.token] = a
 		x.engine.mu.Unlock()
@@ -276,11 +274,11 @@ func (e *Engine) startNested(ctx context.Context, params map[string]any) (any, e
 	if err != nil {
 		return nil, err
 	}
-	d, err := Description{}, error(errorf(StateMachineDoesNotExist, "the engine has no other state machine"))
-	if params["StateMachineArn"] == e.ARN {
-		name, _ := params["Name"].(string) // no execution has an empty name
-		d, err = e.Start(ctx, name, input)
+	if params["StateMachineArn"] != e.ARN {
+		return nil, errorf("StepFunctions.StateMachineDoesNotExistException", "the engine has no other state machine")
 	}
+	name, _ := params["Name"].(string) // no execution has an empty name
+	d, err := e.Start(ctx, name, input)
 	var refused *Error
 	switch {
 	case errors.As(err, &refused):

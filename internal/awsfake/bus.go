@@ -1,7 +1,6 @@
 package awsfake
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -54,23 +53,21 @@ func (b *Bus) Undelivered() []error {
 	return slices.Clone(b.refused)
 }
 
-type putEvents struct {
-	Entries []struct {
-		Source, DetailType, Detail, EventBusName string
-		Resources                                []string
-	}
-}
-
 // ServeHTTP takes PutEvents.
 func (b *Bus) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-amz-json-1.1")
-	var in putEvents
+	var in struct {
+		Entries []struct {
+			Source, DetailType, Detail, EventBusName string
+			Resources                                []string
+		}
+	}
 	if target := r.Header.Get("X-Amz-Target"); target != "AWSEvents.PutEvents" {
-		fail(w, "UnknownOperationException", target)
+		refuseRPC(w, "UnknownOperationException", target)
 		return
 	}
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
-		fail(w, "SerializationException", err.Error())
+		refuseRPC(w, "SerializationException", err.Error())
 		return
 	}
 	type entry struct {
@@ -97,13 +94,12 @@ func (b *Bus) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Put delivers an event, as AWS services do with theirs, and returns its id.
 func (b *Bus) Put(ctx context.Context, source, detailType string, detail json.RawMessage, resources ...string) string {
 	id := b.nextID()
-	e := map[string]any{
+	event, invalid := jsonx.MarshalVerbatim(map[string]any{
 		"version": "0", "id": id, "detail-type": detailType, "source": source, "account": "000000000000",
 		"region": "eu-central-1", "time": b.Clock.Now().Format(time.RFC3339), "resources": resources, "detail": detail,
-	}
+	})
 	for _, r := range b.Rules {
-		event, err := jsonx.MarshalVerbatim(e)
-		fits := false
+		fits, err := false, invalid
 		if err == nil {
 			fits, err = Matches(r.Pattern, event)
 		}
@@ -126,7 +122,8 @@ func (b *Bus) Put(ctx context.Context, source, detailType string, detail json.Ra
 	return id
 }
 
-func fail(w http.ResponseWriter, name, text string) {
+// refuseRPC refuses a request of awsJson, whose Content-Type is set.
+func refuseRPC(w http.ResponseWriter, name, text string) {
 	w.WriteHeader(http.StatusBadRequest)
 	_ = json.NewEncoder(w).Encode(map[string]string{"__type": name, "message": text})
 }
@@ -144,10 +141,8 @@ var placeholder = regexp.MustCompile(`<([A-Za-z0-9_.-]+)>`)
 // Apply makes the input. As in the service, a text that stands outside quotes gets them and inside quotes does not, and
 // what a path does not find leaves nothing in its place. A result that is not JSON is an error.
 func (t *InputTransformer) Apply(event json.RawMessage) (json.RawMessage, error) {
-	var parsed any
-	dec := json.NewDecoder(bytes.NewReader(event))
-	dec.UseNumber()
-	if err := dec.Decode(&parsed); err != nil {
+	parsed, err := jsonx.DecodeNumbers(event)
+	if err != nil {
 		return nil, err
 	}
 	var problem error
@@ -194,14 +189,15 @@ func inserted(v any, quoted bool) (string, error) {
 		return "", nil
 	}
 	raw, err := jsonx.MarshalVerbatim(v)
-	if _, isText := v.(string); isText && quoted {
-		return string(raw[1 : len(raw)-1]), err
+	if err != nil || !quoted {
+		return string(raw), err
 	}
-	if quoted {
-		escaped, err := jsonx.MarshalVerbatim(string(raw))
-		return string(escaped[1 : len(escaped)-1]), err
+	if _, isText := v.(string); !isText {
+		if raw, err = jsonx.MarshalVerbatim(string(raw)); err != nil {
+			return "", err
+		}
 	}
-	return string(raw), err
+	return string(raw[1 : len(raw)-1]), nil
 }
 
 // inQuotes reports whether what follows template stands inside a JSON text.
@@ -222,22 +218,20 @@ func inQuotes(template string) bool {
 // values listed. Comparisons are exact values, prefix and exists, which looks at leaves alone; others are an error that
 // names them.
 func Matches(pattern, event json.RawMessage) (bool, error) {
-	p, err := decoded(pattern)
+	p, err := jsonx.DecodeNumbers(pattern)
 	if err != nil {
 		return false, fmt.Errorf("event pattern: %w", err)
 	}
-	e, err := decoded(event)
+	e, err := jsonx.DecodeNumbers(event)
 	if err != nil {
 		return false, fmt.Errorf("event: %w", err)
 	}
-	return object(p, e, "")
-}
-
-func decoded(raw json.RawMessage) (map[string]any, error) {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	var v map[string]any
-	return v, d.Decode(&v)
+	wanted, ok := p.(map[string]any)
+	if !ok {
+		return false, errors.New("event pattern: want an object")
+	}
+	got, _ := e.(map[string]any)
+	return object(wanted, got, "")
 }
 
 func object(pattern, event map[string]any, at string) (bool, error) {
@@ -286,18 +280,16 @@ func oneOf(wanted []any, got any, there bool, path string) (bool, error) {
 }
 
 func compare(rule map[string]any, v any, there bool, path string) (bool, error) {
-	text, isText := v.(string)
-	for kind, arg := range rule {
-		want, _ := arg.(string)
-		switch kind {
-		case "prefix":
-			return there && isText && strings.HasPrefix(text, want), nil
-		case "exists":
-			_, isObject := v.(map[string]any)
-			return (there && !isObject) == (arg == true), nil
-		default:
-			return false, fmt.Errorf("event pattern: %s: comparison %q is not known here", path, kind)
-		}
+	if len(rule) != 1 {
+		return false, fmt.Errorf("event pattern: %s: want one comparison", path)
 	}
-	return false, fmt.Errorf("event pattern: %s: an empty comparison", path)
+	if prefix, ok := rule["prefix"].(string); ok {
+		text, isText := v.(string)
+		return there && isText && strings.HasPrefix(text, prefix), nil
+	}
+	if exists, ok := rule["exists"].(bool); ok {
+		_, isObject := v.(map[string]any)
+		return (there && !isObject) == exists, nil
+	}
+	return false, fmt.Errorf("event pattern: %s: comparison %v is not known here", path, rule)
 }

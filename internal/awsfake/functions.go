@@ -130,7 +130,7 @@ func (f *Functions) invoke(w http.ResponseWriter, r *http.Request, name string, 
 	if async {
 		w.WriteHeader(http.StatusAccepted)
 		f.Clock.Go(func() {
-			for range asyncAttempts {
+			for range 3 { // so often Lambda tries an event
 				if _, failed := run(context.Background(), body); failed == nil {
 					return
 				}
@@ -138,8 +138,7 @@ func (f *Functions) invoke(w http.ResponseWriter, r *http.Request, name string, 
 		})
 		return
 	}
-	out, failed := run(r.Context(), body)
-	result := out
+	result, failed := run(r.Context(), body)
 	if failed != nil {
 		w.Header().Set("X-Amz-Function-Error", "Unhandled")
 		result = failed
@@ -147,9 +146,6 @@ func (f *Functions) invoke(w http.ResponseWriter, r *http.Request, name string, 
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(result) // the client is gone if this fails
 }
-
-// asyncAttempts is how often Lambda tries an event.
-const asyncAttempts = 3
 
 var authorization = regexp.MustCompile(
 	`^AWS4-HMAC-SHA256 Credential=[^,]+, ?SignedHeaders=([^,]+), ?Signature=[0-9a-f]{64}$`)

@@ -1,12 +1,10 @@
 package awsfake
 
 import (
-	"bytes"
 	"context"
 	"crypto/rsa"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -21,13 +19,11 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
-// The bounds of an HTTP API.
-const (
-	maxRequest     = 10 << 20
-	gatewayTimeout = 30 * time.Second
-)
+// maxRequest is how long a request to an HTTP API may be, in bytes.
+const maxRequest = 10 << 20
 
 // HTTPAPI is an HTTP API with a function behind all paths. Safe for concurrent use.
 type HTTPAPI struct {
@@ -47,16 +43,19 @@ func (g *HTTPAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		message(w, http.StatusRequestEntityTooLarge, "Request Entity Too Large")
 		return
 	}
+	open := slices.ContainsFunc(g.Open, func(prefix string) bool {
+		rest, ok := strings.CutPrefix(r.URL.EscapedPath(), prefix)
+		return ok && rest != "" && !strings.Contains(rest, "/")
+	})
 	var who *description
-	if !g.isOpen(r) {
-		who, err = g.Authorizer.authorize(r)
+	if !open {
+		if who = g.Authorizer.authorize(r); who == nil {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			message(w, http.StatusUnauthorized, "Unauthorized")
+			return
+		}
 	}
-	if err != nil {
-		w.Header().Set("WWW-Authenticate", "Bearer")
-		message(w, http.StatusUnauthorized, errUnauthorized.Error())
-		return
-	}
-	ctx, cancel := g.Clock.WithTimeout(r.Context(), gatewayTimeout)
+	ctx, cancel := g.Clock.WithTimeout(r.Context(), 30*time.Second)
 	defer cancel()
 	payload, err := json.Marshal(requestEvent(g.Clock, r, body, "api", "api.execute-api.eu-central-1.amazonaws.com", who))
 	if err != nil {
@@ -72,14 +71,6 @@ func (g *HTTPAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		answer(w, out)
 	}
-}
-
-// isOpen tells whether anybody may call a path.
-func (g *HTTPAPI) isOpen(r *http.Request) bool {
-	return slices.ContainsFunc(g.Open, func(prefix string) bool {
-		rest, ok := strings.CutPrefix(r.URL.EscapedPath(), prefix)
-		return ok && rest != "" && !strings.Contains(rest, "/")
-	})
 }
 
 func message(w http.ResponseWriter, status int, text string) {
@@ -99,8 +90,7 @@ func requestEvent(
 		Headers: map[string]string{"host": r.Host},
 		RequestContext: events.APIGatewayV2HTTPRequestContext{
 			RouteKey: "$default", AccountID: "000000000000", Stage: "$default", RequestID: fmt.Sprintf("r%d", now.UnixNano()),
-			Authorizer: who,
-			APIID:      id, DomainName: domain, DomainPrefix: id,
+			Authorizer: who, APIID: id, DomainName: domain, DomainPrefix: id,
 			Time: now.Format("02/Jan/2006:15:04:05 -0700"), TimeEpoch: now.UnixMilli(),
 			HTTP: events.APIGatewayV2HTTPRequestContextHTTPDescription{
 				Method: r.Method, Path: path, Protocol: "HTTP/1.1", SourceIP: "203.0.113.7", UserAgent: r.UserAgent(),
@@ -163,9 +153,6 @@ func answer(w http.ResponseWriter, out []byte) {
 
 type description = events.APIGatewayV2HTTPRequestContextAuthorizerDescription
 
-// errUnauthorized is all that a caller is told.
-var errUnauthorized = errors.New("Unauthorized")
-
 // JWT is a JWT authorizer: RS256, issuer, audience and times are checked.
 type JWT struct {
 	Issuer, Audience string
@@ -184,36 +171,28 @@ func (j *JWT) Token(claims map[string]any) (string, error) {
 	return jwt.Signed(signer).Claims(all).Serialize()
 }
 
-func (j *JWT) authorize(r *http.Request) (*description, error) {
+// authorize is what the function is told of the caller; nil = they are refused. All claims are texts, as the service
+// passes them on: numbers with their digits, and a list as its elements in brackets with spaces between them.
+func (j *JWT) authorize(r *http.Request) *description {
 	text, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	token, err := jwt.ParseSigned(text, []jose.SignatureAlgorithm{jose.RS256})
 	if err != nil {
-		return nil, errUnauthorized
+		return nil
 	}
 	var standard jwt.Claims
-	claims := claimTexts{}
+	var raw json.RawMessage
 	want := jwt.Expected{Issuer: j.Issuer, AnyAudience: jwt.Audience{j.Audience}, Time: j.Clock.Now()}
-	if token.Claims(&j.Key.PublicKey, &standard, &claims) != nil || standard.Expiry == nil ||
+	if token.Claims(&j.Key.PublicKey, &standard, &raw) != nil || standard.Expiry == nil ||
 		standard.ValidateWithLeeway(want, 0) != nil {
-		return nil, errUnauthorized
+		return nil
 	}
-	return &description{JWT: &events.APIGatewayV2HTTPRequestContextAuthorizerJWTDescription{Claims: claims}}, nil
-}
-
-// claimTexts are claims as the service passes them on: all are texts, and a list is its elements in brackets with
-// spaces between them.
-type claimTexts map[string]string
-
-// UnmarshalJSON keeps the digits of numbers.
-func (c *claimTexts) UnmarshalJSON(raw []byte) error {
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.UseNumber()
-	var all map[string]any
-	if err := dec.Decode(&all); err != nil {
-		return err
+	all, err := jsonx.DecodeNumbers(raw)
+	if err != nil {
+		return nil
 	}
-	for name, v := range all {
-		(*c)[name] = fmt.Sprint(v)
+	claims := map[string]string{}
+	for name, v := range all.(map[string]any) { // Claims has read an object
+		claims[name] = fmt.Sprint(v)
 	}
-	return nil
+	return &description{JWT: &events.APIGatewayV2HTTPRequestContextAuthorizerJWTDescription{Claims: claims}}
 }

@@ -2,8 +2,8 @@ package awsfake
 
 // This file is a small Lambda service: it runs a function's real bootstrap as processes behind the Runtime API
 // and invokes them as Lambda does, so that tests exercise the binaries that are deployed. An execution environment is
-// one process that takes one event at a time; events that come while all are busy get one more environment, up to the
-// function's concurrency.
+// one process that takes one event at a time; events that come while all are busy get one more, up to the function's
+// concurrency. A process that has ended is replaced with the next event.
 
 import (
 	"bytes"
@@ -50,11 +50,11 @@ func (e *LambdaError) ErrorType() string { return e.Type }
 type Lambda struct {
 	cfg LambdaConfig
 
-	mu           sync.Mutex
-	environments []*environment // busy and idle ones
-	count        int            // of events, for their ids
-	inits        []time.Duration
-	closed       bool
+	mu        sync.Mutex
+	processes []*process // busy and idle ones, and some that have ended
+	count     int        // of events, for their ids
+	inits     []time.Duration
+	closed    bool
 }
 
 // StartLambda deploys a function; its processes are started with its events. Close ends them.
@@ -82,15 +82,15 @@ func (f *Lambda) InvokeWithResponseStream(ctx context.Context, payload []byte, o
 }
 
 func (f *Lambda) invoke(ctx context.Context, payload []byte, out io.Writer) ([]byte, error) {
-	e, id, err := f.take()
+	p, id, err := f.take()
 	if err != nil {
 		return nil, err
 	}
 	done := make(chan lambdaAnswer, 1)
 	f.cfg.Clock.Go(func() {
-		a := e.handle(id, payload, out)
+		a := p.handle(f.cfg, id, payload, out)
 		f.mu.Lock()
-		e.busy = false
+		p.busy = false
 		f.mu.Unlock()
 		done <- a
 	})
@@ -102,34 +102,34 @@ func (f *Lambda) invoke(ctx context.Context, payload []byte, out io.Writer) ([]b
 	}
 }
 
-// take finds an idle environment, or makes one.
-func (f *Lambda) take() (*environment, string, error) {
+// take finds an idle process, or starts one.
+func (f *Lambda) take() (p *process, id string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
 		return nil, "", fmt.Errorf("invoke %s: it is closed", f.cfg.Name)
 	}
 	f.count++
-	id := fmt.Sprintf("%s-%06d", f.cfg.Name, f.count)
-	for _, e := range f.environments {
-		if !e.busy {
-			e.busy = true
-			return e, id, nil
-		}
+	id = fmt.Sprintf("%s-%06d", f.cfg.Name, f.count)
+	f.processes = slices.DeleteFunc(f.processes, func(p *process) bool { return !p.busy && p.hasEnded() })
+	if i := slices.IndexFunc(f.processes, func(p *process) bool { return !p.busy }); i >= 0 {
+		f.processes[i].busy = true
+		return f.processes[i], id, nil
 	}
-	if len(f.environments) >= f.cfg.Concurrency {
-		return nil, "", &LambdaError{Type: "Lambda.TooManyRequestsException", Message: f.cfg.Name +
-			" has no environment left"}
+	if len(f.processes) >= f.cfg.Concurrency {
+		return nil, "", &LambdaError{"Lambda.TooManyRequestsException", f.cfg.Name + " has no environment left"}
 	}
-	e := &environment{cfg: f.cfg, initialised: f.initialised, busy: true}
-	f.environments = append(f.environments, e)
-	return e, id, nil
-}
-
-func (f *Lambda) initialised(took time.Duration) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.inits = append(f.inits, took)
+	p, err = startProcess(f.cfg, func(took time.Duration) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.inits = append(f.inits, took)
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	p.busy = true
+	f.processes = append(f.processes, p)
+	return p, id, nil
 }
 
 // Inits are how long the processes took so far from their start to their first request for an event, in order.
@@ -146,26 +146,27 @@ func (f *Lambda) Invocations() int {
 	return f.count
 }
 
+// all are the processes.
+func (f *Lambda) all() []*process {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.processes)
+}
+
 // Kill ends every process with SIGKILL, as a crash would, and waits until they are gone. Without a process it does
 // nothing.
 func (f *Lambda) Kill() error {
-	f.mu.Lock()
-	all := slices.Clone(f.environments)
-	f.mu.Unlock()
 	var problems []error
-	for _, e := range all {
-		problems = append(problems, e.kill())
+	for _, p := range f.all() {
+		problems = append(problems, p.kill())
 	}
 	return errors.Join(problems...)
 }
 
 // Signal sends a signal to every process.
 func (f *Lambda) Signal(s os.Signal) {
-	f.mu.Lock()
-	all := slices.Clone(f.environments)
-	f.mu.Unlock()
-	for _, e := range all {
-		e.signal(s)
+	for _, p := range f.all() {
+		p.signal(s)
 	}
 }
 
@@ -173,22 +174,18 @@ func (f *Lambda) Signal(s os.Signal) {
 func (f *Lambda) Close() error {
 	f.mu.Lock()
 	f.closed = true
-	all := f.environments
 	f.mu.Unlock()
-	var problems []error
-	for _, e := range all {
-		problems = append(problems, e.kill())
-	}
-	return errors.Join(problems...)
+	return f.Kill()
 }
 
-// process is a bootstrap and the Runtime API it asks. The API is its own, so that a request of a process that is gone
-// cannot take an event that its successor is to have.
+// process is one execution environment: a bootstrap and the Runtime API it asks. The API is its own, so that a request
+// of a process that is gone cannot take an event that its successor is to have.
 type process struct {
 	name   string
 	cmd    *exec.Cmd
 	events chan event
 	died   chan struct{} // closed when it has ended
+	busy   bool          // guarded by the function
 
 	mu          sync.Mutex
 	running     *event // the one that it has
@@ -291,16 +288,17 @@ func (p *process) kill() error {
 	return nil
 }
 
-// environment is one execution environment: the place of one process at a time. A process that has ended is started
-// again with the next event. handle is called for one event at a time.
-type environment struct {
-	cfg         LambdaConfig
-	initialised func(time.Duration)
-	busy        bool // guarded by the function
-
-	mu      sync.Mutex
-	process *process
+func (p *process) hasEnded() bool {
+	select {
+	case <-p.died:
+		return true
+	default:
+		return false
+	}
 }
+
+// signal sends a signal. A process that has ended does not miss it.
+func (p *process) signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
 
 type event struct {
 	id       string
@@ -316,77 +314,35 @@ type lambdaAnswer struct {
 }
 
 // handle gives the process one event and waits for its answer, its end or its timeout.
-func (e *environment) handle(id string, payload []byte, out io.Writer) lambdaAnswer {
-	p, err := e.alive()
-	if err != nil {
-		return lambdaAnswer{err: err}
-	}
+func (p *process) handle(cfg LambdaConfig, id string, payload []byte, out io.Writer) lambdaAnswer {
 	// The invocation has the function's timeout, however long its caller waits.
-	ctx, cancel := e.cfg.Clock.WithTimeout(context.Background(), e.cfg.Timeout)
+	ctx, cancel := cfg.Clock.WithTimeout(context.Background(), cfg.Timeout)
 	defer cancel()
-	ev := event{id: id, payload: payload, deadline: e.cfg.Clock.Now().Add(e.cfg.Timeout), out: out,
+	ev := event{id: id, payload: payload, deadline: cfg.Clock.Now().Add(cfg.Timeout), out: out,
 		answer: make(chan lambdaAnswer, 1)}
-	if e.cfg.Freezes {
-		e.signal(syscall.SIGCONT)
+	if cfg.Freezes {
+		p.signal(syscall.SIGCONT)
 	}
 	select {
 	case p.events <- ev:
 		select {
 		case a := <-ev.answer:
-			if e.cfg.Freezes {
-				e.signal(syscall.SIGSTOP)
+			if cfg.Freezes {
+				p.signal(syscall.SIGSTOP)
 			}
 			return a
 		case <-p.died:
-			return lambdaAnswer{err: &LambdaError{Type: "Runtime.ExitError", Message: e.cfg.Name + " ended"}}
+			return lambdaAnswer{err: &LambdaError{"Runtime.ExitError", cfg.Name + " ended"}}
 		case <-ctx.Done():
 		}
 	case <-p.died:
-		return lambdaAnswer{err: &LambdaError{Type: "Runtime.ExitError", Message: e.cfg.Name + " ended at cold start"}}
+		return lambdaAnswer{err: &LambdaError{"Runtime.ExitError", cfg.Name + " ended at cold start"}}
 	case <-ctx.Done():
 	}
-	if err := e.kill(); err != nil {
+	if err := p.kill(); err != nil {
 		return lambdaAnswer{err: err}
 	}
-	return lambdaAnswer{err: &LambdaError{Type: "Sandbox.Timedout", Message: e.cfg.Name + " timed out"}}
-}
-
-// alive starts the process if there is none.
-func (e *environment) alive() (*process, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.process != nil {
-		select {
-		case <-e.process.died:
-		default:
-			return e.process, nil
-		}
-	}
-	p, err := startProcess(e.cfg, e.initialised)
-	if err != nil {
-		return nil, err
-	}
-	e.process = p
-	return p, nil
-}
-
-func (e *environment) kill() error {
-	e.mu.Lock()
-	p := e.process
-	e.mu.Unlock()
-	if p == nil {
-		return nil
-	}
-	return p.kill()
-}
-
-// signal sends a signal to the process, where there is one.
-func (e *environment) signal(s os.Signal) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.process != nil {
-		_ = e.process.cmd.Process.Signal(s) // one that has ended does not miss it
-	}
+	return lambdaAnswer{err: &LambdaError{"Sandbox.Timedout", cfg.Name + " timed out"}}
 }
 
 // ColdStart starts one more process, waits until it asks for its first event, and ends it. It says how long that took
@@ -404,7 +360,7 @@ func (f *Lambda) ColdStart(ctx context.Context) (took time.Duration, err error) 
 	case took = <-asked:
 		return took, nil
 	case <-p.died:
-		return 0, fmt.Errorf("cold start of %s: %w", f.cfg.Name, &LambdaError{Type: "Runtime.ExitError", Message: "it ended"})
+		return 0, fmt.Errorf("cold start of %s: %w", f.cfg.Name, &LambdaError{"Runtime.ExitError", "it ended"})
 	case <-ctx.Done():
 		return 0, fmt.Errorf("cold start of %s: %w", f.cfg.Name, ctx.Err())
 	}

@@ -11,38 +11,33 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/countersign/countersign/internal/asl"
 )
 
-// target is what every operation's header begins with.
-const target = "AWSStepFunctions."
-
-// maxBody is the largest request body, in bytes: an input of 256 KiB, escaped, and its frame.
-const maxBody = 1 << 20
-
 // StepFunctions serves an engine. Operations other than those of awssdk.Waiter are UnknownOperationException.
 func StepFunctions(e *asl.Engine) http.Handler {
 	ops := map[string]func(context.Context, []byte) (any, error){
-		"StartExecution": op(func(ctx context.Context, in startInput) (any, error) {
+		"StartExecution": op(func(ctx context.Context, in struct{ StateMachineArn, Name, Input string }) (any, error) {
 			r, err := e.Start(ctx, in.Name, []byte(in.Input))
-			return map[string]any{"executionArn": r.ExecutionARN, "startDate": float64(r.StartDate.UnixMilli()) / 1000}, err
+			return map[string]any{"executionArn": r.ExecutionARN, "startDate": seconds(r.StartDate)}, err
 		}),
-		"StopExecution": op(func(ctx context.Context, in stopInput) (any, error) {
+		"StopExecution": op(func(ctx context.Context, in struct{ ExecutionArn, Error, Cause string }) (any, error) {
 			if err := e.Stop(ctx, in.ExecutionArn, in.Error, in.Cause); err != nil {
 				return nil, err
 			}
 			d, err := e.Describe(ctx, in.ExecutionArn)
-			return map[string]any{"stopDate": float64(d.StopDate.UnixMilli()) / 1000}, err
+			return map[string]any{"stopDate": seconds(d.StopDate)}, err
 		}),
-		"DescribeExecution": op(func(ctx context.Context, in describeInput) (any, error) {
+		"DescribeExecution": op(func(ctx context.Context, in struct{ ExecutionArn string }) (any, error) {
 			d, err := e.Describe(ctx, in.ExecutionArn)
 			out := map[string]any{
 				"executionArn": d.ExecutionARN, "name": d.Name, "status": string(d.Status), "input": string(d.Input),
-				"startDate": float64(d.StartDate.UnixMilli()) / 1000,
+				"startDate": seconds(d.StartDate),
 			}
 			if d.Status.Terminal() {
-				out["stopDate"] = float64(d.StopDate.UnixMilli()) / 1000
+				out["stopDate"] = seconds(d.StopDate)
 			}
 			if d.Output != nil {
 				out["output"] = string(d.Output)
@@ -52,45 +47,44 @@ func StepFunctions(e *asl.Engine) http.Handler {
 		"ListExecutions": op(func(ctx context.Context, in listInput) (any, error) {
 			return listed(e, e.List(ctx, asl.Status(in.StatusFilter)), in)
 		}),
-		"SendTaskSuccess": op(func(ctx context.Context, in successInput) (any, error) {
+		"SendTaskSuccess": op(func(ctx context.Context, in struct{ TaskToken, Output string }) (any, error) {
 			return struct{}{}, e.SendTaskSuccess(ctx, in.TaskToken, []byte(in.Output))
 		}),
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		f, ok := ops[strings.TrimPrefix(r.Header.Get("X-Amz-Target"), target)]
+		w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+		f, ok := ops[strings.TrimPrefix(r.Header.Get("X-Amz-Target"), "AWSStepFunctions.")]
 		if !ok {
-			failExecution(w, "UnknownOperationException", r.Header.Get("X-Amz-Target"))
+			refuseRPC(w, "UnknownOperationException", r.Header.Get("X-Amz-Target"))
 			return
 		}
-		body, err := io.ReadAll(io.LimitReader(r.Body, maxBody))
+		// At most an input of 256 KiB, escaped, and its frame.
+		body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
 		if err != nil {
-			failExecution(w, "SerializationException", err.Error())
+			refuseRPC(w, "SerializationException", err.Error())
 			return
 		}
 		out, err := f(r.Context(), body)
 		var refused *asl.Error
 		switch {
 		case errors.As(err, &refused):
-			failExecution(w, refused.Name, refused.Cause)
+			refuseRPC(w, refused.Name, refused.Cause)
 		case err != nil:
 			http.Error(w, `{"__type":"InternalFailure"}`, http.StatusInternalServerError)
 		default:
-			w.Header().Set("Content-Type", "application/x-amz-json-1.0")
 			_ = json.NewEncoder(w).Encode(out) // the client is gone if this fails
 		}
 	})
 }
 
-type (
-	startInput    struct{ StateMachineArn, Name, Input string }
-	stopInput     struct{ ExecutionArn, Error, Cause string }
-	describeInput struct{ ExecutionArn string }
-	listInput     struct {
-		StateMachineArn, StatusFilter, NextToken string
-		MaxResults                               int
-	}
-	successInput struct{ TaskToken, Output string }
-)
+// seconds is an instant as the service writes it.
+func seconds(at time.Time) float64 { return float64(at.UnixMilli()) / 1000 }
+
+// listInput asks for a page of executions.
+type listInput struct {
+	StateMachineArn, StatusFilter, NextToken string
+	MaxResults                               int
+}
 
 func op[In any](f func(context.Context, In) (any, error)) func(context.Context, []byte) (any, error) {
 	return func(ctx context.Context, body []byte) (any, error) {
@@ -119,7 +113,7 @@ func listed(e *asl.Engine, all []asl.Description, in listInput) (any, error) {
 	for _, d := range all[from:to] {
 		page = append(page, map[string]any{
 			"executionArn": d.ExecutionARN, "stateMachineArn": e.ARN, "name": d.Name, "status": string(d.Status),
-			"startDate": float64(d.StartDate.UnixMilli()) / 1000,
+			"startDate": seconds(d.StartDate),
 		})
 	}
 	out := map[string]any{"executions": page}
@@ -127,10 +121,4 @@ func listed(e *asl.Engine, all []asl.Description, in listInput) (any, error) {
 		out["nextToken"] = strconv.Itoa(to)
 	}
 	return out, nil
-}
-
-func failExecution(w http.ResponseWriter, name, message string) {
-	w.Header().Set("Content-Type", "application/x-amz-json-1.0")
-	w.WriteHeader(http.StatusBadRequest)
-	_ = json.NewEncoder(w).Encode(map[string]string{"__type": name, "message": message})
 }

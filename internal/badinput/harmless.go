@@ -1,7 +1,9 @@
 package badinput
 
 import (
+	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -36,71 +38,44 @@ func CheckHarmless(shown string) error {
 // \n, \" and \\, replaces \rtl{…} by its text, and drops marks like \{mixed scripts}. Unknown escapes and masks are
 // errors.
 func Unescape(shown string) (string, error) {
-	var b strings.Builder
-	for shown != "" {
-		if shown[0] != '\\' {
-			b.WriteByte(shown[0])
-			shown = shown[1:]
-			continue
-		}
-		text, n, err := readEscape(shown)
-		if err != nil {
-			return "", err
-		}
-		b.WriteString(text)
-		shown = shown[n:]
+	var problems []error
+	text := escape.ReplaceAllStringFunc(shown, func(e string) string {
+		text, err := readEscape(e)
+		problems = append(problems, err)
+		return text
+	})
+	if err := errors.Join(problems...); err != nil {
+		return "", err
 	}
-	return b.String(), nil
+	return text, nil
 }
 
-var simple = map[byte]string{'n': "\n", 'r': "\r", 't': "\t", '"': `"`, '\\': `\`, 's': " "}
+// escape finds a kind with an argument, in which there may be others, or a single letter.
+var escape = regexp.MustCompile(`(?s)\\(?:(u|x|rtl|)\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}|.?)`)
 
-// readEscape reads one escape, and returns its text and its length.
-func readEscape(s string) (text string, n int, err error) {
-	if len(s) < 2 {
-		return "", 0, fmt.Errorf("a backslash at the end")
+var simple = map[string]string{`\n`: "\n", `\r`: "\r", `\t`: "\t", `\"`: `"`, `\\`: `\`, `\s`: " "}
+
+func readEscape(e string) (string, error) {
+	if text, ok := simple[e]; ok {
+		return text, nil
 	}
-	end := closingBrace(s)
-	switch {
-	case end > 0 && strings.HasPrefix(s, `\u{`):
-		u, err := strconv.ParseUint(s[3:end], 16, 32)
+	m := escape.FindStringSubmatch(e)
+	switch kind, arg := m[1], m[2]; {
+	case kind == "u":
+		u, err := strconv.ParseUint(arg, 16, 32)
 		if u>>11 == 0xD800>>11 {
-			return string(surrogate(u)), end + 1, err
+			return string(surrogate(u)), err
 		}
-		return string(rune(u)), end + 1, err
-	case end > 0 && strings.HasPrefix(s, `\x{`):
-		u, err := strconv.ParseUint(s[3:end], 16, 8)
-		return string([]byte{byte(u)}), end + 1, err
-	case end > 0 && strings.HasPrefix(s, `\rtl{`):
-		return s[5:end], end + 1, nil
-	case end > 0 && strings.HasPrefix(s, `\{`):
-		text, err := expandCount(s[2:end])
-		return text, end + 1, err
+		return string(rune(u)), err
+	case kind == "x":
+		u, err := strconv.ParseUint(arg, 16, 8)
+		return string([]byte{byte(u)}), err
+	case kind == "rtl":
+		return arg, nil
+	case strings.HasPrefix(e, `\{`):
+		return expandCount(arg)
 	}
-	if text, ok := simple[s[1]]; ok {
-		return text, 2, nil
-	}
-	return "", 0, fmt.Errorf("no escape: %.20q", s)
-}
-
-// closingBrace returns the index of the brace that closes the escape; 0 = it opens none.
-func closingBrace(s string) int {
-	open := strings.IndexByte(s, '{')
-	if open < 0 || strings.Trim(s[1:open], "ultrx") != "" {
-		return 0
-	}
-	depth := 0
-	for i, c := range []byte(s) {
-		switch c {
-		case '{':
-			depth++
-		case '}':
-			if depth--; depth == 0 {
-				return i
-			}
-		}
-	}
-	return 0
+	return "", fmt.Errorf("no escape: %.20q", e)
 }
 
 func expandCount(what string) (string, error) {

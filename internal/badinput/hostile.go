@@ -8,6 +8,7 @@ import (
 	_ "embed" // the corpus
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -74,46 +75,29 @@ func parseCase(line string) (Hostile, error) {
 	return Hostile{Text: decode(inner), JSON: json.RawMessage(`"` + inner + `"`)}, nil
 }
 
+// halves finds half a surrogate pair, behind what it is not: an escaped backslash, and a pair.
+var halves = regexp.MustCompile(`\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u[dD][89a-fA-F]..`)
+
 // decode decodes a JSON string without its quotes. encoding/json would replace half a surrogate pair by the replacement
 // character.
-func decode(in string) string {
-	var b strings.Builder
-	for in != "" {
-		if u, ok := hex(in, `\u`, 4); ok && u>>11 == 0xD800>>11 {
-			if low, ok := hex(in[6:], `\u`, 4); ok && u < 0xDC00 && low>>10 == 0xDC00>>10 {
-				b.WriteRune(rune(0x10000 + (u-0xD800)<<10 + (low - 0xDC00)))
-				in = in[12:]
-				continue
-			}
-			b.Write(surrogate(u))
-			in = in[6:]
-			continue
+func decode(in string) (out string) {
+	const mark = "<half>" // in no string of the corpus
+	var found []string
+	in = halves.ReplaceAllStringFunc(in, func(m string) string {
+		u, err := strconv.ParseUint(strings.TrimPrefix(m, `\u`), 16, 32)
+		if err != nil { // not a half
+			return m
 		}
-		n := 1
-		if in[0] == '\\' {
-			if n = 2; in[1] == 'u' {
-				n = 6
-			}
-		}
-		var part string
-		if in[0] != '\\' {
-			part = in[:1]
-		} else if err := json.Unmarshal([]byte(`"`+in[:n]+`"`), &part); err != nil {
-			panic(err) // the whole is valid
-		}
-		b.WriteString(part)
-		in = in[n:]
+		found = append(found, string(surrogate(u)))
+		return mark
+	})
+	if err := json.Unmarshal([]byte(`"`+in+`"`), &out); err != nil {
+		panic(err) // the whole is valid
 	}
-	return b.String()
-}
-
-func hex(in, prefix string, digits int) (uint64, bool) {
-	rest, ok := strings.CutPrefix(in, prefix)
-	if !ok || len(rest) < digits {
-		return 0, false
+	for _, half := range found {
+		out = strings.Replace(out, mark, half, 1)
 	}
-	u, err := strconv.ParseUint(rest[:digits], 16, 32)
-	return u, err == nil
+	return out
 }
 
 // surrogate returns half a surrogate pair in the bytes that UTF-8 would give it.

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // Case is an input with one error.
@@ -61,8 +63,7 @@ func Depth(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n
 func Cases(good string, table map[string]Field) []Case {
 	var all []Case
 	for key, f := range sorted(table) {
-		n := mustParse(good)
-		if _, _, ok := n.find(key); ok {
+		if Has(good, key) {
 			all = append(all, f.cases(good, key)...)
 		}
 	}
@@ -70,45 +71,34 @@ func Cases(good string, table map[string]Field) []Case {
 }
 
 // Has reports whether a text has a key.
-func Has(good, key string) bool {
-	_, _, ok := mustParse(good).find(key)
-	return ok
+func Has(good, key string) bool { return lookup(good, key) != nil }
+
+// lookup returns the value of a key; nil = there is none.
+func lookup(good, key string) json.RawMessage {
+	value, _, err := jsonx.Lookup(json.RawMessage(good), key)
+	if err != nil {
+		return nil
+	}
+	return value
 }
+
+// hole stands where a value is to come that need not be JSON.
+const hole = `"the place of another value"`
 
 // With returns the text with another value for a key.
 func With(good, key, value string) string {
-	return edit(good, key, func(m *member) { m.val = &node{raw: value} })
+	return strings.Replace(patch(good, jsonx.Patch{Path: key, Value: []byte(hole)}), hole, value, 1)
 }
 
 // Without returns the text without a key.
-func Without(good, key string) string {
-	n := mustParse(good)
-	parent, at, _ := n.find(key)
-	parent.members = slices.Delete(parent.members, at, at+1)
-	return n.String()
-}
+func Without(good, key string) string { return patch(good, jsonx.Patch{Path: key}) }
 
-func mustParse(good string) *node {
-	var raw json.RawMessage
-	var n *node
-	err := json.NewDecoder(strings.NewReader(good)).Decode(&raw)
-	if err == nil {
-		n, err = parseValue(raw)
-	}
+func patch(good string, patches ...jsonx.Patch) string {
+	out, err := jsonx.ApplyPatches([]byte(good), patches)
 	if err != nil {
 		panic(fmt.Sprintf("badinput: %s: %v", good, err))
 	}
-	return n
-}
-
-func edit(good, key string, change func(*member)) string {
-	n := mustParse(good)
-	parent, at, ok := n.find(key)
-	if !ok {
-		panic(fmt.Sprintf("badinput: %s has no %s", good, key))
-	}
-	change(&parent.members[at])
-	return n.String()
+	return string(out)
 }
 
 func (f Field) accepts(kind byte) bool {
@@ -146,8 +136,6 @@ func (f Field) cases(good, key string) []Case {
 
 // unreadableCases returns the variations that make the text itself invalid, whatever the key may hold.
 func unreadableCases(good, key string) []Case {
-	n := mustParse(good)
-	parent, at, _ := n.find(key)
 	var all []Case
 	add := func(what, body string) {
 		all = append(all, Case{Key: key, What: what, Body: []byte(body)})
@@ -165,53 +153,39 @@ func unreadableCases(good, key string) []Case {
 	for _, no := range []string{"0x1", "1_000", "1 2"} { // numbers, and then something
 		all = append(all, Case{Key: key, What: "no number, " + no, Body: []byte(With(good, key, no)), KeyNotNamed: true})
 	}
-	if parent.open == '{' {
-		m := parent.members[at]
-		add("given twice", withDuplicateKey(good, key, m.key, m.val.String()))
-		add("given twice, spelled otherwise", withDuplicateKey(good, key, escapeKey(m.key), m.val.String()))
-		add("given twice, null first", withDuplicateKey(With(good, key, "null"), key, m.key, m.val.String()))
-		add("in capitals", edit(good, key, func(m *member) { m.key = strings.ToUpper(m.key) }))
+	parent, name := key[:strings.LastIndexByte(key, '/')], Case{Key: key}.Name()
+	if value := lookup(good, key); jsonx.JSONKind(lookup(good, parent)) == '{' {
+		add("given twice", With(good, key, fmt.Sprintf(`%s,%q:%s`, value, name, value)))
+		escaped := fmt.Sprintf(`\u%04x%s`, name[0], name[1:])
+		add("given twice, spelled otherwise", With(good, key, fmt.Sprintf(`%s,"%s":%s`, value, escaped, value)))
+		add("given twice, null first", With(good, key, fmt.Sprintf(`null,%q:%s`, name, value)))
+		add("in capitals", patch(good, jsonx.Patch{Path: key},
+			jsonx.Patch{Path: parent + "/" + strings.ToUpper(name), Value: value}))
 	}
 	return all
 }
-
-func withDuplicateKey(good, key, again, value string) string {
-	n := mustParse(good)
-	parent, at, _ := n.find(key)
-	parent.members = slices.Insert(parent.members, at+1, member{again, &node{raw: value}})
-	return n.String()
-}
-
-// escapeKey returns a key whose first character is an escape.
-func escapeKey(key string) string { return fmt.Sprintf(`"\u%04x%s`, key[1], key[2:]) }
 
 // unknownKeyCases adds an unknown key to each object whose keys the table has.
 func unknownKeyCases(good string, table map[string]Field) []Case {
 	objects := []string{""}
 	for key := range sorted(table) {
-		if Has(good, key) {
-			if n, at, _ := mustParse(good).find(key); n.members[at].val.open == '{' && !table[key].Opaque &&
-				hasBelow(table, key) {
-				objects = append(objects, key)
-			}
-			if parent := key[:max(0, strings.LastIndexByte(key, '/'))]; isElement(parent) && !slices.Contains(objects, parent) {
-				objects = append(objects, parent)
-			}
+		if !Has(good, key) {
+			continue
+		}
+		if !table[key].Opaque && hasBelow(table, key) {
+			objects = append(objects, key)
+		}
+		parent := key[:strings.LastIndexByte(key, '/')]
+		if isElement(parent) && !slices.Contains(objects, parent) {
+			objects = append(objects, parent)
 		}
 	}
 	var all []Case
 	for _, in := range objects {
-		n := mustParse(good)
-		of := n
-		if in != "" {
-			parent, at, _ := n.find(in)
-			of = parent.members[at].val
+		if key := in + "/" + unknownKey; jsonx.JSONKind(lookup(good, in)) == '{' {
+			body := patch(good, jsonx.Patch{Path: key, Value: []byte(`"` + Canary + `"`)})
+			all = append(all, Case{Key: key, What: "an unknown key", Body: []byte(body)})
 		}
-		if of.open != '{' {
-			continue
-		}
-		of.members = append(of.members, member{`"` + unknownKey + `"`, &node{raw: `"` + Canary + `"`}})
-		all = append(all, Case{Key: in + "/" + unknownKey, What: "an unknown key", Body: []byte(n.String())})
 	}
 	return all
 }

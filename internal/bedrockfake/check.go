@@ -9,76 +9,62 @@ import (
 	"strings"
 )
 
-// body is the part of a request that rules are about.
+// body is the part of a request that rules are about. Its keys are spelled as the names here, but for capitals.
 type body struct {
-	System []content `json:"system"`
-	Output *struct {
+	System       []content
+	OutputConfig *struct {
 		TextFormat *struct {
-			Type      string `json:"type"`
+			Type      string
 			Structure struct {
-				JSONSchema *struct {
-					Name   string `json:"name"`
-					Schema string `json:"schema"`
-				} `json:"jsonSchema"`
-			} `json:"structure"`
-		} `json:"textFormat"`
-	} `json:"outputConfig"`
+				JSONSchema *struct{ Name, Schema string }
+			}
+		}
+	}
 	Messages []struct {
-		Role    string    `json:"role"`
-		Content []content `json:"content"`
-	} `json:"messages"`
+		Role    string
+		Content []content
+	}
 	ToolConfig *struct {
 		Tools []struct {
-			CachePoint *cachePoint `json:"cachePoint"`
+			CachePoint *cachePoint
 			ToolSpec   *struct {
-				Name        string  `json:"name"`
-				Description *string `json:"description"`
-				InputSchema struct {
-					JSON json.RawMessage `json:"json"`
-				} `json:"inputSchema"`
-			} `json:"toolSpec"`
-		} `json:"tools"`
-	} `json:"toolConfig"`
+				Name        string
+				Description *string
+				InputSchema struct{ JSON json.RawMessage }
+			}
+		}
+	}
 }
 
 type content struct {
-	Text    *string `json:"text"`
+	Text    *string
 	ToolUse *struct {
-		ID    string          `json:"toolUseId"`
-		Name  string          `json:"name"`
-		Input json.RawMessage `json:"input"`
-	} `json:"toolUse"`
+		ToolUseID, Name string
+		Input           json.RawMessage
+	}
 	ToolResult *struct {
-		ID      string    `json:"toolUseId"`
-		Content []content `json:"content"`
-	} `json:"toolResult"`
-	Reasoning  *reasoning  `json:"reasoningContent"`
-	CachePoint *cachePoint `json:"cachePoint"`
-	Image      *media      `json:"image"`
-	Document   *media      `json:"document"`
-	Video      *media      `json:"video"`
+		ToolUseID string
+		Content   []content
+	}
+	ReasoningContent       *reasoning
+	CachePoint             *cachePoint
+	Image, Document, Video *media
 }
 
 // reasoning is one of the two kinds of reasoning.
 type reasoning struct {
-	Text *struct {
-		Text      *string `json:"text"`
-		Signature string  `json:"signature"`
-	} `json:"reasoningText"`
-	Redacted []byte `json:"redactedContent"`
+	ReasoningText *struct {
+		Text      *string
+		Signature string
+	}
+	RedactedContent []byte
 }
 
-type cachePoint struct {
-	Type string `json:"type"`
-	TTL  string `json:"ttl"`
-}
+type cachePoint struct{ Type, TTL string }
 
 type media struct {
-	Format string `json:"format"`
-	Name   string `json:"name"`
-	Source struct {
-		Bytes []byte `json:"bytes"`
-	} `json:"source"`
+	Format, Name string
+	Source       struct{ Bytes []byte }
 }
 
 var (
@@ -86,12 +72,6 @@ var (
 	documentName = regexp.MustCompile(`^[a-zA-Z0-9\-()\[\]]+( [a-zA-Z0-9\-()\[\]]+)*$`)
 	formats      = []string{"png", "jpeg", "gif", "webp", "pdf", "csv", "doc", "docx", "xls", "xlsx", "html", "txt", "md",
 		"mp4", "mov", "mkv", "webm", "flv", "mpeg", "mpg", "wmv", "three_gp"}
-)
-
-// maxCachePoints and maxDocuments are how many a request may have.
-const (
-	maxCachePoints = 4
-	maxDocuments   = 5
 )
 
 // Check says which rule of Bedrock's a request's body breaks, nil = none that is known here: the user speaks first and
@@ -121,7 +101,7 @@ func Check(request []byte) error {
 	if len(c.open) > 0 {
 		return errors.New("the last message has a toolUse without a toolResult")
 	}
-	if len(c.names) > maxDocuments {
+	if len(c.names) > 5 {
 		return errors.New("there are too many documents")
 	}
 	return errors.Join(b.checkTools(len(c.ids) > 0), blankIn(b.System), b.checkCachePoints(), b.checkOutput())
@@ -142,7 +122,7 @@ func (b body) checkCachePoints() error {
 			if block.CachePoint == nil {
 				continue
 			}
-			if points = append(points, *block.CachePoint); i == 0 || blocks[i-1].Reasoning != nil {
+			if points = append(points, *block.CachePoint); i == 0 || blocks[i-1].ReasoningContent != nil {
 				return errors.New("cache point cannot be inserted here")
 			}
 		}
@@ -164,40 +144,36 @@ func (b body) checkCachePoints() error {
 			return errors.New("a cache point is of no known type or of another life than the first")
 		}
 	}
-	if len(points) > maxCachePoints {
+	if len(points) > 4 {
 		return errors.New("there are too many cache points")
 	}
 	return err
 }
 
 func (b body) checkOutput() error {
-	if b.Output == nil || b.Output.TextFormat == nil {
+	if b.OutputConfig == nil || b.OutputConfig.TextFormat == nil {
 		return nil
 	}
-	f := b.Output.TextFormat
-	if f.Type != "json_schema" || f.Structure.JSONSchema == nil ||
-		!isObject(json.RawMessage(f.Structure.JSONSchema.Schema)) ||
-		!toolName.MatchString(f.Structure.JSONSchema.Name) {
+	f := b.OutputConfig.TextFormat
+	if schema := f.Structure.JSONSchema; f.Type != "json_schema" || schema == nil ||
+		!isObject(json.RawMessage(schema.Schema)) || !toolName.MatchString(schema.Name) {
 		return errors.New("outputConfig.textFormat is not in order")
 	}
 	return nil
 }
 
 func (b body) checkTools(needed bool) error {
+	if b.ToolConfig == nil && needed {
+		return errors.New("the toolConfig field must be defined when using toolUse and toolResult content blocks")
+	}
 	if b.ToolConfig == nil {
-		if needed {
-			return errors.New("the toolConfig field must be defined when using toolUse and toolResult content blocks")
-		}
 		return nil
 	}
 	found := false
 	for i, t := range b.ToolConfig.Tools {
-		if t.ToolSpec == nil {
-			continue
-		}
-		found = true
-		if !toolName.MatchString(t.ToolSpec.Name) || !isObject(t.ToolSpec.InputSchema.JSON) ||
-			t.ToolSpec.Description != nil && *t.ToolSpec.Description == "" {
+		found = found || t.ToolSpec != nil
+		if t.ToolSpec != nil && (!toolName.MatchString(t.ToolSpec.Name) || !isObject(t.ToolSpec.InputSchema.JSON) ||
+			t.ToolSpec.Description != nil && *t.ToolSpec.Description == "") {
 			return fmt.Errorf("toolConfig.tools.%d is not in order", i)
 		}
 	}
@@ -223,7 +199,7 @@ func (c *checking) message(role string, blocks []content) error {
 	}
 	for i, b := range blocks {
 		if err := errors.Join(c.call(role, b), c.media(role, b, blocks),
-			b.Reasoning.check(role, i == len(blocks)-1)); err != nil {
+			b.ReasoningContent.check(role, i == len(blocks)-1)); err != nil {
 			return err
 		}
 	}
@@ -231,12 +207,13 @@ func (c *checking) message(role string, blocks []content) error {
 }
 
 func (r *reasoning) check(role string, last bool) error {
-	switch {
-	case r == nil:
+	if r == nil {
 		return nil
+	}
+	switch text := r.ReasoningText; {
 	case role != "assistant":
 		return errors.New("user messages cannot contain reasoning content")
-	case (r.Text == nil) == (len(r.Redacted) == 0), r.Text != nil && (r.Text.Text == nil || r.Text.Signature == ""):
+	case (text == nil) == (len(r.RedactedContent) == 0), text != nil && (text.Text == nil || text.Signature == ""):
 		return errors.New("reasoning content has no text, no signature or two kinds")
 	case last:
 		return errors.New("the final block in an assistant message cannot be thinking")
@@ -260,7 +237,7 @@ func (c *checking) results(role string, blocks []content) error {
 		if err := blankIn(b.ToolResult.Content); err != nil {
 			return err
 		}
-		answered = append(answered, b.ToolResult.ID)
+		answered = append(answered, b.ToolResult.ToolUseID)
 	}
 	slices.Sort(answered)
 	slices.Sort(c.open)
@@ -275,11 +252,12 @@ func (c *checking) call(role string, b content) error {
 	if b.ToolUse == nil {
 		return nil
 	}
-	if role != "assistant" || c.ids[b.ToolUse.ID] || !isObject(b.ToolUse.Input) || !toolName.MatchString(b.ToolUse.Name) {
+	if role != "assistant" || c.ids[b.ToolUse.ToolUseID] || !isObject(b.ToolUse.Input) ||
+		!toolName.MatchString(b.ToolUse.Name) {
 		return errors.New("a toolUse is the user's, has the id of another, no object for input or no proper name")
 	}
-	c.ids[b.ToolUse.ID] = true
-	c.open = append(c.open, b.ToolUse.ID)
+	c.ids[b.ToolUse.ToolUseID] = true
+	c.open = append(c.open, b.ToolUse.ToolUseID)
 	return nil
 }
 

@@ -54,28 +54,25 @@ func ToolUse(id, name string, pieces ...string) Block {
 	return b
 }
 
-// Reasoning is a reasoning block with its signature, both in pieces.
+// Reasoning is a reasoning block with its signature, both in pieces; without one where that is empty.
 func Reasoning(signature string, pieces ...string) Block {
-	b := Block{Whole: object("reasoningContent", map[string]any{
-		"reasoningText": map[string]string{"text": strings.Join(pieces, ""), "signature": signature},
-	})}
+	whole := map[string]string{"text": strings.Join(pieces, "")}
+	var b Block
 	for _, p := range pieces {
 		b.Deltas = append(b.Deltas, object("reasoningContent", map[string]string{"text": p}))
 	}
-	for _, p := range []string{signature[:len(signature)/2], signature[len(signature)/2:]} {
-		b.Deltas = append(b.Deltas, object("reasoningContent", map[string]string{"signature": p}))
+	if signature != "" {
+		whole["signature"] = signature
+		for _, p := range []string{signature[:len(signature)/2], signature[len(signature)/2:]} {
+			b.Deltas = append(b.Deltas, object("reasoningContent", map[string]string{"signature": p}))
+		}
 	}
+	b.Whole = object("reasoningContent", map[string]any{"reasoningText": whole})
 	return b
 }
 
 // Unsigned is a reasoning block of a model that signs none.
-func Unsigned(pieces ...string) Block {
-	b := Reasoning("", pieces...)
-	b.Whole = object("reasoningContent",
-		map[string]any{"reasoningText": map[string]string{"text": strings.Join(pieces, "")}})
-	b.Deltas = b.Deltas[:len(pieces)]
-	return b
-}
+func Unsigned(pieces ...string) Block { return Reasoning("", pieces...) }
 
 // Redacted is a reasoning block that only the provider can read, in pieces.
 func Redacted(pieces ...[]byte) Block {
@@ -96,26 +93,18 @@ func (r Reply) serve(w http.ResponseWriter, request *http.Request, stream bool) 
 		Stream{Frames: r.Frames()}.serve(w, request, stream)
 		return
 	}
-	body, ok := r.whole()
-	if !ok {
-		invalid("this reply can only be streamed").serve(w, request, stream)
-		return
-	}
-	Body{Type: "application/json", Text: string(body)}.serve(w, request, stream)
-}
-
-func (r Reply) whole() (body json.RawMessage, ok bool) {
 	content := []json.RawMessage{}
 	for _, b := range r.Blocks {
 		if b.Whole == nil {
-			return nil, false
+			invalid("this reply can only be streamed").serve(w, request, stream)
+			return
 		}
 		content = append(content, b.Whole)
 	}
 	reply := r.end()
 	reply["output"] = map[string]any{"message": map[string]any{"role": "assistant", "content": content}}
 	reply["stopReason"] = r.stopReason()
-	return encode(reply), true
+	Body{Type: "application/json", Text: string(encode(reply))}.serve(w, request, stream)
 }
 
 // end is what comes behind the content in either form.

@@ -24,18 +24,17 @@ package bedrockfake
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
 )
 
 // Server is a running server. It is safe for concurrent use.
@@ -66,20 +65,23 @@ type Turn interface {
 
 // New starts a server that answers with the turns in order.
 func New(turns ...Turn) *Server {
-	s := &Server{script: turns}
-	s.answer = s.next
-	return s.start()
+	s := NewFunc(nil)
+	s.script, s.answer = turns, s.next
+	return s
 }
 
 // NewFunc starts a server that answers each request with what the function says, nil = it is refused. The function may
 // be called from several goroutines at once.
 func NewFunc(answer func(Request) Turn) *Server {
 	s := &Server{answer: answer}
-	return s.start()
-}
-
-func (s *Server) start() *Server {
-	s.http = httptest.NewServer(http.HandlerFunc(s.handle))
+	mux := http.NewServeMux()
+	for _, operation := range []string{"converse", "converse-stream", "count-tokens"} {
+		mux.HandleFunc("POST /model/{id}/"+operation, func(w http.ResponseWriter, r *http.Request) {
+			s.handle(w, r, operation)
+		})
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.handle(w, r, "") })
+	s.http = httptest.NewServer(mux)
 	return s
 }
 
@@ -98,7 +100,7 @@ func (s *Server) URL() string { return s.http.URL }
 func (s *Server) Config() aws.Config {
 	return aws.Config{
 		Region:       "eu-test-1",
-		Credentials:  credentials{},
+		Credentials:  credentials.NewStaticCredentialsProvider("AKIACANARY", Secret, ""),
 		HTTPClient:   patient{s.http.Client()},
 		BaseEndpoint: aws.String(s.URL()),
 	}
@@ -122,7 +124,7 @@ func (s *Server) Left() int {
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]Request(nil), s.requests...)
+	return slices.Clone(s.requests)
 }
 
 func (s *Server) next(Request) Turn {
@@ -145,8 +147,8 @@ func (s *Server) Wrote(model string, blocks ...Block) {
 	}
 	for _, b := range blocks {
 		var c content
-		if json.Unmarshal(b.Whole, &c) == nil && c.Reasoning != nil {
-			s.proofs[c.Reasoning.proof(model)] = true
+		if json.Unmarshal(b.Whole, &c) == nil && c.ReasoningContent != nil {
+			s.proofs[c.ReasoningContent.proof(model)] = true
 		}
 	}
 }
@@ -166,7 +168,7 @@ func (s *Server) verified(r Request) bool {
 	defer s.mu.Unlock()
 	for _, m := range b.Messages {
 		for _, c := range m.Content {
-			if c.Reasoning != nil && !s.proofs[c.Reasoning.proof(r.Model)] {
+			if c.ReasoningContent != nil && !s.proofs[c.ReasoningContent.proof(r.Model)] {
 				return false
 			}
 		}
@@ -174,16 +176,33 @@ func (s *Server) verified(r Request) bool {
 	return true
 }
 
-func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
-	request, failure := receive(r)
-	if failure == (Failure{}) && !s.verified(request) {
+func (s *Server) handle(w http.ResponseWriter, r *http.Request, operation string) {
+	body, err := io.ReadAll(r.Body)
+	request := Request{Model: r.PathValue("id"), Stream: operation == "converse-stream",
+		Count: operation == "count-tokens", Header: r.Header.Clone(), Body: body}
+	if request.Count {
+		request.Body = counted(body)
+	}
+	var failure Failure
+	switch broken := Check(request.Body); {
+	case err != nil:
+		failure = invalid("the body cannot be read")
+	case operation == "":
+		failure = Failure{Status: http.StatusNotFound, Code: "UnknownOperationException", Message: "no such operation"}
+	case r.Header.Get("Authorization") == "":
+		failure = Failure{Status: http.StatusForbidden, Code: "MissingAuthenticationTokenException", Message: "not signed"}
+	case broken != nil:
+		failure = invalid(broken.Error())
+	case !s.verified(request):
 		failure = invalid("Invalid `signature` in `thinking` block")
 	}
 	var turn Turn = failure
 	switch {
 	case failure != (Failure{}):
+	case request.Count && strings.HasPrefix(request.Model, "uncounted."):
+		turn = invalid("The provided model doesn't support counting tokens.")
 	case request.Count:
-		turn = count(request)
+		turn = Body{Type: "application/json", Text: string(object("inputTokens", Tokens(request.Body)))}
 	default:
 		if turn = s.answer(request); turn == nil {
 			failure = invalid("there is no answer left in the script")
@@ -198,30 +217,6 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 	s.requests = append(s.requests, request)
 	s.mu.Unlock()
 	turn.serve(w, r, request.Stream)
-}
-
-// receive reads a request; the zero Failure = it is in order.
-func receive(r *http.Request) (Request, Failure) {
-	model, operation, ok := route(r)
-	body, err := io.ReadAll(r.Body)
-	request := Request{Model: model, Stream: operation == "converse-stream", Count: operation == "count-tokens",
-		Header: r.Header.Clone(), Body: body}
-	switch {
-	case err != nil:
-		return request, invalid("the body cannot be read")
-	case !ok:
-		return request, Failure{Status: http.StatusNotFound, Code: "UnknownOperationException", Message: "no such operation"}
-	case r.Header.Get("Authorization") == "":
-		return request, Failure{Status: http.StatusForbidden, Code: "MissingAuthenticationTokenException",
-			Message: "not signed"}
-	}
-	if request.Count {
-		request.Body = counted(body)
-	}
-	if err := Check(request.Body); err != nil {
-		return request, invalid(err.Error())
-	}
-	return request, Failure{}
 }
 
 // counted is the request of Converse whose tokens are asked for; what is none breaks the rules of one.
@@ -241,27 +236,8 @@ func counted(body []byte) json.RawMessage {
 // sent.
 func Tokens(body json.RawMessage) int { return (len(body) + 3) / 4 }
 
-func count(r Request) Turn {
-	if strings.HasPrefix(r.Model, "uncounted.") {
-		return invalid("The provided model doesn't support counting tokens.")
-	}
-	return Body{Type: "application/json", Text: string(object("inputTokens", Tokens(r.Body)))}
-}
-
 func invalid(message string) Failure {
 	return Failure{Status: http.StatusBadRequest, Code: "ValidationException", Message: message}
-}
-
-// route reads /model/{id}/converse, /model/{id}/converse-stream and /model/{id}/count-tokens. The id is escaped,
-// slashes included.
-func route(r *http.Request) (model, operation string, ok bool) {
-	parts := strings.Split(r.URL.EscapedPath(), "/")
-	if r.Method != http.MethodPost || len(parts) != 4 || parts[1] != "model" {
-		return "", "", false
-	}
-	model, err := url.PathUnescape(parts[2])
-	return model, parts[3], err == nil && model != "" &&
-		slices.Contains([]string{"converse", "converse-stream", "count-tokens"}, parts[3])
 }
 
 // Failure is a refusal. Wait is what the client is told to wait in seconds; 0 = nothing.
@@ -321,9 +297,3 @@ func (p patient) Do(r *http.Request) (*http.Response, error) {
 
 // Secret is the secret key of Server.Config's credentials: a text that must never show up anywhere.
 const Secret = "canary-secret-access-key"
-
-type credentials struct{}
-
-func (credentials) Retrieve(context.Context) (aws.Credentials, error) {
-	return aws.Credentials{AccessKeyID: "AKIACANARY", SecretAccessKey: Secret, Source: "bedrockfake"}, nil
-}

@@ -83,13 +83,13 @@ func (b *bench) ready(ctx context.Context, name, file string) (float64, error) {
 			"AWS_REGION=eu-central-1", "AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local",
 			"AWS_ENDPOINT_URL=http://127.0.0.1:1",
 		}})
-	var took []time.Duration
+	var took []float64
 	for range starts {
 		d, err := f.ColdStart(ctx)
 		if err != nil {
 			return 0, errors.Join(err, f.Close())
 		}
-		took = append(took, d)
+		took = append(took, micros(d)/1000)
 	}
-	return micros(middle(took)) / 1000, f.Close()
+	return median(took), f.Close()
 }

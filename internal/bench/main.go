@@ -52,9 +52,6 @@ func main() {
 	}
 }
 
-// sizes are the lengths of W.
-var sizes = []int{10, 50, 200, 1000}
-
 func runBench(ctx context.Context, out, people io.Writer, rounds int, dir string) (err error) {
 	dir, err = os.MkdirTemp(dir, "countersign-bench-")
 	if err != nil {
@@ -63,19 +60,20 @@ func runBench(ctx context.Context, out, people io.Writer, rounds int, dir string
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	b := &bench{clock: clock.System(), dir: dir}
 	var all []measurement
-	for _, n := range sizes {
-		m, err := b.interleaved(ctx, rounds, n)
-		if err != nil {
-			return err
+	measure := func(floorWrites int, work func(context.Context) (measurement, error)) {
+		if err == nil {
+			var m measurement
+			m, err = b.interleaved(ctx, rounds, floorWrites, work)
+			all = append(all, m)
 		}
-		all = append(all, m)
 	}
-	for _, work := range []func(context.Context) (measurement, error){b.parallel, b.wait} {
-		m, err := b.median(ctx, rounds, work)
-		if err != nil {
-			return err
-		}
-		all = append(all, m)
+	for _, n := range []int{10, 50, 200, 1000} {
+		measure(n, func(ctx context.Context) (measurement, error) { return b.iterations(ctx, "W", n, 1) })
+	}
+	measure(20, b.parallel)
+	measure(20, b.wait)
+	if err != nil {
+		return err
 	}
 	boots, err := b.bootstraps(ctx)
 	if err != nil {
@@ -94,9 +92,8 @@ func runBench(ctx context.Context, out, people io.Writer, rounds int, dir string
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(people, "\nratio = us/iter to one floor write (W commits twice: 2 is the least "+
-		"possible, 3.0 the target); "+
-		"the delta is %d bytes of JSON an iteration.\n\n", deltaBytes)
+	fmt.Fprintf(people, "\nratio = us/iter to one floor write (W commits twice: 2 is the least possible, 3.0 the "+
+		"target); the delta is %d bytes of JSON an iteration.\n\n", deltaBytes)
 	fmt.Fprintln(tw, "bootstrap\tMB\tms to ready\t")
 	for _, m := range boots {
 		if err := lines.Encode(m); err != nil {
@@ -107,50 +104,30 @@ func runBench(ctx context.Context, out, people io.Writer, rounds int, dir string
 	return tw.Flush()
 }
 
-// interleaved measures W(n) and its floor in turn, so that a machine that changes speed changes both.
-func (b *bench) interleaved(ctx context.Context, rounds, n int) (measurement, error) {
-	var ours, floors []time.Duration
-	var m measurement
+// interleaved measures a work and its floor, of so many writes, in turn, so that a machine that changes speed changes
+// both.
+func (b *bench) interleaved(
+	ctx context.Context, rounds, writes int, work func(context.Context) (measurement, error),
+) (m measurement, err error) {
+	var ours, floors []float64
 	for range rounds {
-		f, err := b.floor(ctx, n)
-		if err != nil {
-			return m, err
-		}
-		var took time.Duration
-		if m, took, err = b.iterations(ctx, n); err != nil {
-			return m, err
-		}
-		floors, ours = append(floors, f), append(ours, took)
-	}
-	m.Micros, m.Floor = micros(middle(ours))/float64(n), micros(middle(floors))/float64(n)
-	m.Ratio = m.Micros / m.Floor
-	return m, nil
-}
-
-// median measures a work with its own floor of one write.
-func (b *bench) median(
-	ctx context.Context, rounds int, work func(context.Context) (measurement, error),
-) (measurement, error) {
-	var m measurement
-	var ours, floors []time.Duration
-	for range rounds {
-		f, err := b.floor(ctx, 20)
+		took, err := b.floor(ctx, writes)
 		if err != nil {
 			return m, err
 		}
 		if m, err = work(ctx); err != nil {
 			return m, err
 		}
-		floors, ours = append(floors, f/20), append(ours, time.Duration(m.Micros*float64(time.Microsecond)))
+		floors, ours = append(floors, micros(took)/float64(writes)), append(ours, m.Micros)
 	}
-	m.Micros, m.Floor = micros(middle(ours)), micros(middle(floors))
+	m.Micros, m.Floor = median(ours), median(floors)
 	m.Ratio = m.Micros / m.Floor
 	return m, nil
 }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-func middle(all []time.Duration) time.Duration {
+func median(all []float64) float64 {
 	slices.Sort(all)
 	return all[len(all)/2]
 }

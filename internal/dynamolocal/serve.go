@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -33,29 +32,25 @@ const (
 	startPoll    = 20 * time.Millisecond
 )
 
-// serve is the second process. It gives its exit code: 0 when its input has ended, 1 for anything else.
-func serve(socket, folder string, contained bool) int {
-	err := serveUntilEnd(socket, folder, contained)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
-
-func serveUntilEnd(socket, folder string, contained bool) error {
+// serve is the second process. It returns nil when its input has ended, and an error for anything else.
+func serve(socket, folder string, contained bool) error {
 	if contained {
 		if err := loopbackUp(); err != nil {
 			return fmt.Errorf("bring up loopback: %w", err)
 		}
 	}
-	port, err := freePort()
+	l, err := net.Listen("tcp", "127.0.0.1:0") // a port that nobody listens on; in a namespace it is any
 	if err != nil {
+		return fmt.Errorf("find a port: %w", err)
+	}
+	address := l.Addr().String()
+	_, port, _ := net.SplitHostPort(address) // of a listener, it has one
+	if err := l.Close(); err != nil {
 		return err
 	}
 	java := exec.Command("java",
 		"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.library.path=./DynamoDBLocal_lib",
-		"-jar", "DynamoDBLocal.jar", "-port", strconv.Itoa(port), "-inMemory", "-sharedDb", "-disableTelemetry")
+		"-jar", "DynamoDBLocal.jar", "-port", port, "-inMemory", "-sharedDb", "-disableTelemetry")
 	java.Dir = folder
 	java.Stdout, java.Stderr = os.Stderr, os.Stderr
 	if err := java.Start(); err != nil {
@@ -68,7 +63,7 @@ func serveUntilEnd(socket, folder string, contained bool) error {
 		_, err := io.Copy(io.Discard, os.Stdin)
 		ended <- err
 	}()
-	go func() { ended <- relay(socket, net.JoinHostPort("127.0.0.1", strconv.Itoa(port))) }()
+	go func() { ended <- relay(socket, address) }()
 	select {
 	case how := <-exited:
 		return fmt.Errorf("java ended: %s", how)
@@ -77,15 +72,6 @@ func serveUntilEnd(socket, folder string, contained bool) error {
 		<-exited // as killed, which is no news
 		return errors.Join(err, kill)
 	}
-}
-
-// freePort finds a port nobody listens on. In a namespace it is any.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a port: %w", err)
-	}
-	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
 // relay waits until the server takes connections, says so, and hands it those made to the socket.
@@ -126,30 +112,28 @@ func answering(server string) error {
 	}
 }
 
-// join copies both ways until either side ends.
+// join copies both ways. Either copy ends both connections: whoever is on the other side sees it, and there is nobody
+// else to tell.
 func join(client net.Conn, server string) error {
 	s, err := net.Dial("tcp", server)
 	if err != nil {
 		return errors.Join(err, client.Close())
 	}
 	var both sync.WaitGroup
-	both.Go(func() { copyAll(s, client) })
-	both.Go(func() { copyAll(client, s) })
+	for to, from := range map[net.Conn]net.Conn{s: client, client: s} {
+		both.Go(func() {
+			_, _ = io.Copy(to, from)
+			_ = to.Close()
+			_ = from.Close()
+		})
+	}
 	both.Wait()
 	return nil
 }
 
-// copyAll ends both connections with the copy: whoever is on the other side sees it, and there is nobody else to tell.
-func copyAll(to, from net.Conn) {
-	_, _ = io.Copy(to, from)
-	_ = to.Close()
-	_ = from.Close()
-}
-
 // server is the second process as the tests see it.
 type server struct {
-	mu     sync.Mutex
-	begun  bool
+	once   sync.Once
 	err    error // of the start
 	client *http.Client
 	cmd    *exec.Cmd
@@ -160,27 +144,22 @@ type server struct {
 var shared server
 
 func (s *server) start(t testing.TB, folder string) (*http.Client, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.begun {
-		return s.client, s.err
-	}
-	s.begun = true
-	if s.dir, s.err = os.MkdirTemp("", "dynamodb-"); s.err != nil {
-		return nil, s.err
-	}
-	socket := filepath.Join(s.dir, "socket")
-	refused := s.launch(socket, folder, true)
-	if refused != nil {
-		t.Logf("DynamoDB Local listens on every interface: no network namespace here: %v", refused)
-		s.err = s.launch(socket, folder, false)
-	}
-	s.client = &http.Client{Transport: &http.Transport{
-		MaxIdleConnsPerHost: 64,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socket)
-		},
-	}}
+	s.once.Do(func() {
+		if s.dir, s.err = os.MkdirTemp("", "dynamodb-"); s.err != nil {
+			return
+		}
+		socket := filepath.Join(s.dir, "socket")
+		if refused := s.launch(socket, folder, true); refused != nil {
+			t.Logf("DynamoDB Local listens on every interface: no network namespace here: %v", refused)
+			s.err = s.launch(socket, folder, false)
+		}
+		s.client = &http.Client{Transport: &http.Transport{
+			MaxIdleConnsPerHost: 64,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, "unix", socket)
+			},
+		}}
+	})
 	return s.client, s.err
 }
 
@@ -220,11 +199,12 @@ func (s *server) launch(socket, folder string, contained bool) error {
 
 // stop ends the process that start has started, if it has.
 func (s *server) stop() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.cmd == nil {
 		return nil
 	}
 	s.client.CloseIdleConnections()
-	return errors.Join(s.stdin.Close(), s.cmd.Wait(), os.RemoveAll(s.dir))
+	if err := errors.Join(s.stdin.Close(), s.cmd.Wait(), os.RemoveAll(s.dir)); err != nil {
+		return fmt.Errorf("stop DynamoDB Local: %w", err)
+	}
+	return nil
 }

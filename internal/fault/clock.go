@@ -28,8 +28,7 @@ func (s *skewed) Now() time.Time {
 }
 
 func (s *skewed) Sleep(ctx context.Context, d time.Duration) error {
-	i := s.in.runningInvocation()
-	defer s.in.setRunning(i)
+	defer s.in.setRunning(s.in.runningInvocation())
 	return s.Clock.Sleep(ctx, d)
 }
 
@@ -49,8 +48,7 @@ type skewedSignal struct {
 }
 
 func (s *skewedSignal) Wait(ctx context.Context, d time.Duration) error {
-	i := s.in.runningInvocation()
-	defer s.in.setRunning(i)
+	defer s.in.setRunning(s.in.runningInvocation())
 	return s.Signal.Wait(ctx, d)
 }
 

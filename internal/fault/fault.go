@@ -93,7 +93,7 @@ func (in *Injector) Before(f func(Call)) { in.beforeCall = f }
 func (in *Injector) Calls() []Call {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return append([]Call(nil), in.calls...)
+	return slices.Clone(in.calls)
 }
 
 // Call returns the call of that number; ok is false if it was not made yet.

@@ -12,6 +12,15 @@ import (
 // Hook stands before a call of a port: call makes it. The caller gets what Hook returns. Injector.Do is a hook.
 type Hook func(ctx context.Context, c Call, call func() error) error
 
+// Result makes a call that returns a value, with a hook before it.
+func Result[T any](ctx context.Context, h Hook, c Call, call func() (T, error)) (v T, err error) {
+	err = h(ctx, c, func() (err error) {
+		v, err = call()
+		return err
+	})
+	return v, err
+}
+
 // Before returns a hook that calls f before the call. If f fails, the call is not made and fails with that error.
 func Before(f func() error) Hook {
 	return func(_ context.Context, _ Call, call func() error) error {

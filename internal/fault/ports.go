@@ -34,20 +34,14 @@ func (b *blobs) Put(ctx context.Context, tenant, digest string, data []byte) err
 	return b.hook(ctx, c, func() error { return b.next.Put(ctx, tenant, digest, data) })
 }
 
-func (b *blobs) Get(ctx context.Context, tenant, digest string) (data []byte, err error) {
-	err = b.hook(ctx, Call{Port: BlobsGet, Target: digest}, func() (err error) {
-		data, err = b.next.Get(ctx, tenant, digest)
-		return err
-	})
-	return data, err
+func (b *blobs) Get(ctx context.Context, tenant, digest string) ([]byte, error) {
+	c := Call{Port: BlobsGet, Target: digest}
+	return Result(ctx, b.hook, c, func() ([]byte, error) { return b.next.Get(ctx, tenant, digest) })
 }
 
-func (b *blobs) Size(ctx context.Context, tenant, digest string) (size int64, err error) {
-	err = b.hook(ctx, Call{Port: "blobs.Size", Target: digest}, func() (err error) {
-		size, err = b.next.Size(ctx, tenant, digest)
-		return err
-	})
-	return size, err
+func (b *blobs) Size(ctx context.Context, tenant, digest string) (int64, error) {
+	c := Call{Port: "blobs.Size", Target: digest}
+	return Result(ctx, b.hook, c, func() (int64, error) { return b.next.Size(ctx, tenant, digest) })
 }
 
 func (b *blobs) Delete(ctx context.Context, tenant, digest string) error {
@@ -75,20 +69,18 @@ func (w *waiter) Stop(ctx context.Context, name, cause string) error {
 	return w.hook(ctx, Call{Port: "waiter.Stop", Target: name}, func() error { return w.next.Stop(ctx, name, cause) })
 }
 
-func (w *waiter) Status(ctx context.Context, name string) (s runtime.ExecutionStatus, err error) {
-	err = w.hook(ctx, Call{Port: "waiter.Status", Target: name, MayLag: true}, func() (err error) {
-		s, err = w.next.Status(ctx, name)
-		if i := invocationOf(ctx); i != nil && i.lagWrites > 0 { // the status that the execution had before
-			switch s {
-			case runtime.ExecutionEnded, runtime.ExecutionThrottled:
-				s = runtime.ExecutionRunning
-			default:
-				s = runtime.ExecutionNone
-			}
+func (w *waiter) Status(ctx context.Context, name string) (runtime.ExecutionStatus, error) {
+	c := Call{Port: "waiter.Status", Target: name, MayLag: true}
+	return Result(ctx, w.hook, c, func() (runtime.ExecutionStatus, error) {
+		s, err := w.next.Status(ctx, name)
+		if i := invocationOf(ctx); i == nil || i.lagWrites == 0 {
+			return s, err
 		}
-		return err
+		if s == runtime.ExecutionEnded || s == runtime.ExecutionThrottled { // the status that the execution had before
+			return runtime.ExecutionRunning, err
+		}
+		return runtime.ExecutionNone, err
 	})
-	return s, err
 }
 
 // NewEmitter puts a hook before a bus.

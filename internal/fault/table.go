@@ -98,10 +98,8 @@ func (t *Table) do(ctx context.Context, c Call, call func() error) error {
 // Get implements store.Table.
 func (t *Table) Get(ctx context.Context, k store.Key) (it store.Item, found bool, err error) {
 	err = t.do(ctx, Call{Port: TableGet, Target: k.SK, Key: k}, func() (err error) {
-		if t.isUnreadable(k) {
+		if it, found, err = t.Table.Get(ctx, k); t.isUnreadable(k) {
 			it, found, err = store.Item{}, false, store.Damaged(k, "checksum differs")
-		} else {
-			it, found, err = t.Table.Get(ctx, k)
 		}
 		var read []store.Item
 		if found {
@@ -242,17 +240,15 @@ func (c *Counts) countRead(items []store.Item, factor float64, err error) {
 	}
 	c.ItemsRead += int64(len(items))
 	c.BytesRead += int64(size)
-	c.RCU += factor * float64(units(size, readUnit))
+	c.RCU += factor * float64(units(size, 4<<10))
 }
 
 func (c *Counts) countWrite(ops []store.Op, err error) {
-	factor := int64(1)
+	factor, requests := int64(1), &c.Writes
 	if len(ops) > 1 {
-		factor = 2
-		c.Transactions++
-	} else {
-		c.Writes++
+		factor, requests = 2, &c.Transactions
 	}
+	*requests++
 	var failed *store.ConditionError
 	if errors.As(err, &failed) {
 		c.WCU += factor * int64(len(ops))
@@ -266,16 +262,11 @@ func (c *Counts) countWrite(ops []store.Op, err error) {
 			continue
 		}
 		size := store.Size(op.Item)
-		c.WCU += factor * units(size, writeUnit)
+		c.WCU += factor * units(size, 1<<10)
 		c.ItemsWritten++
 		c.BytesWritten += int64(size)
 	}
 }
 
-const (
-	writeUnit = 1 << 10 // bytes
-	readUnit  = 4 << 10
-)
-
-// units returns how many units of that many bytes a size takes, at least one.
+// units returns how many units of so many bytes a size takes, at least one.
 func units(size, unit int) int64 { return int64(max(1, (size+unit-1)/unit)) }

@@ -5,6 +5,7 @@ package npmtest
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -65,36 +66,24 @@ func StartBrowser(t *testing.T) *Browser {
 	driver.Lock()
 	defer driver.Unlock()
 	if driver.in == nil {
-		b.launch()
+		cmd := exec.Command(node(t), "drive.mjs", chromium(t))
+		cmd.Dir = filepath.Join(fetched(t, "browser", "playwright-core"), "../..")
+		cmd.Stderr = os.Stderr
+		in, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		driver.cmd, driver.stdin = cmd, in
+		driver.in, driver.out = json.NewEncoder(in), bufio.NewReaderSize(out, 1<<20)
+		read(t, nil)
 	}
 	t.Cleanup(func() {
 		for _, name := range b.pages {
-			b.do(nil, "close", map[string]any{"page": name})
+			(&Page{b, name}).do(nil, "close")
 		}
 	})
 	return b
-}
-
-func (b *Browser) launch() {
-	b.t.Helper()
-	node, err := exec.LookPath("node")
-	if err != nil {
-		b.t.Skip("no node in PATH: what drives the browser is JavaScript")
-	}
-	dir := filepath.Join(browserRoot(b.t), "tools", "browser")
-	if _, err := os.Stat(filepath.Join(dir, "node_modules", "playwright-core")); err != nil {
-		b.t.Skip("tools/browser is not installed; run npm ci in it, as make deps does")
-	}
-	cmd := exec.Command(node, "drive.mjs", chromium(b.t))
-	cmd.Dir, cmd.Stderr = dir, os.Stderr
-	in, err := cmd.StdinPipe()
-	require.NoError(b.t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(b.t, err)
-	require.NoError(b.t, cmd.Start())
-	driver.cmd, driver.stdin = cmd, in
-	driver.in, driver.out = json.NewEncoder(in), bufio.NewReaderSize(out, 1<<20)
-	b.read(nil)
 }
 
 // chromium is the machine's browser.
@@ -124,47 +113,20 @@ func chromium(t *testing.T) string {
 	return ""
 }
 
-// browserRoot is the folder of the module, above the one that tests run in.
-func browserRoot(t *testing.T) string {
+// read reads an answer of the driver into out, if it is not nil.
+func read(t *testing.T, out any) {
 	t.Helper()
-	dir, err := os.Getwd()
-	require.NoError(t, err)
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir
-		}
-		require.NotEqual(t, filepath.Dir(dir), dir, "no go.mod above the test")
-		dir = filepath.Dir(dir)
-	}
-}
-
-// read reads an answer into out, if it is not nil.
-func (b *Browser) read(out any) {
-	b.t.Helper()
 	line, err := driver.out.ReadBytes('\n')
-	require.NoError(b.t, err, "the browser's driver ended")
+	require.NoError(t, err, "the browser's driver ended")
 	var said struct {
 		OK    json.RawMessage `json:"ok"`
 		Error string          `json:"error"`
 	}
-	require.NoError(b.t, json.Unmarshal(line, &said))
-	require.Empty(b.t, said.Error)
+	require.NoError(t, json.Unmarshal(line, &said))
+	require.Empty(t, said.Error)
 	if out != nil {
-		require.NoError(b.t, json.Unmarshal(said.OK, out))
+		require.NoError(t, json.Unmarshal(said.OK, out))
 	}
-}
-
-// do has the driver do something.
-func (b *Browser) do(out any, op string, with map[string]any) {
-	b.t.Helper()
-	driver.Lock()
-	defer driver.Unlock()
-	command := map[string]any{"op": op}
-	for k, v := range with {
-		command[k] = v
-	}
-	require.NoError(b.t, driver.in.Encode(command))
-	b.read(out)
 }
 
 // Options are of a page. The zero value is a desktop's, light, with JavaScript.
@@ -186,7 +148,6 @@ type Log struct {
 	Requests []string // METHOD URL, in order
 	Dialogs  []string
 	Console  []string
-	Popups   int
 }
 
 // finding is a rule of axe-core that a page breaks.
@@ -198,26 +159,28 @@ type finding struct {
 // Open opens a page under a name.
 func (b *Browser) Open(name string, o Options) *Page {
 	b.t.Helper()
-	name = b.t.Name() + "/" + name
-	b.pages = append(b.pages, name)
-	with := map[string]any{"page": name, "js": !o.NoJavaScript, "dark": o.Dark, "headers": o.Headers}
-	if o.Headers == nil {
-		with["headers"] = map[string]string{}
+	p := &Page{b, b.t.Name() + "/" + name}
+	b.pages = append(b.pages, p.name)
+	headers := o.Headers
+	if headers == nil {
+		headers = map[string]string{}
 	}
-	if o.Width > 0 {
-		with["width"], with["height"] = o.Width, o.Height
-	}
-	b.do(nil, "open", with)
-	return &Page{b, name}
+	p.do(nil, "open", "js", !o.NoJavaScript, "dark", o.Dark, "headers", headers,
+		"width", cmp.Or(o.Width, 1280), "height", cmp.Or(o.Height, 800))
+	return p
 }
 
+// do has the driver do something with the page, and reads what it gives into out, if that is not nil.
 func (p *Page) do(out any, op string, pairs ...any) {
 	p.b.t.Helper()
-	with := map[string]any{"page": p.name}
+	command := map[string]any{"op": op, "page": p.name}
 	for i := 0; i < len(pairs); i += 2 {
-		with[pairs[i].(string)] = pairs[i+1]
+		command[pairs[i].(string)] = pairs[i+1]
 	}
-	p.b.do(out, op, with)
+	driver.Lock()
+	defer driver.Unlock()
+	require.NoError(p.b.t, driver.in.Encode(command))
+	read(p.b.t, out)
 }
 
 // Close closes the page.

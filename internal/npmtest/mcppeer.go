@@ -19,31 +19,37 @@ import (
 
 // Installed finds node and the main file of a server from tools/mcp, for tests that run in a folder of this module.
 // Where one of them is missing the test is skipped, and says why.
-func Installed(t *testing.T, server string) (node, file string) {
+func Installed(t *testing.T, server string) (program, file string) {
 	t.Helper()
-	node, err := exec.LookPath("node")
-	if err != nil {
-		t.Skip("no node in PATH: the real MCP servers are JavaScript")
-	}
-	file = filepath.Join(root(t), "tools", "mcp", "node_modules", "@modelcontextprotocol", server, "dist", "index.js")
-	if _, err := os.Stat(file); err != nil {
-		t.Skip("tools/mcp is not installed; run npm ci in it, as make deps does")
-	}
-	return node, file
+	return node(t), fetched(t, "mcp", "@modelcontextprotocol", server, "dist", "index.js")
 }
 
-// root is the folder of the module, above the one that tests run in.
-func root(t *testing.T) string {
+func node(t *testing.T) string {
+	t.Helper()
+	program, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip("no node in PATH: what drives the browser, and the real MCP servers, are JavaScript")
+	}
+	return program
+}
+
+// fetched finds what npm has put into a folder of tools, in the module above the folder that tests run in.
+func fetched(t *testing.T, folder string, path ...string) string {
 	t.Helper()
 	dir, err := os.Getwd()
 	require.NoError(t, err)
 	for {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir
+			break
 		}
 		require.NotEqual(t, filepath.Dir(dir), dir, "no go.mod above the test")
 		dir = filepath.Dir(dir)
 	}
+	file := filepath.Join(append([]string{dir, "tools", folder, "node_modules"}, path...)...)
+	if _, err := os.Stat(file); err != nil {
+		t.Skip("tools/" + folder + " is not installed; run npm ci in it, as make deps does")
+	}
+	return file
 }
 
 // Server is a server that runs. Safe for concurrent use.
@@ -75,14 +81,14 @@ net.Server.prototype.listen = function (p, ...a) { return l.call(this, p, "127.0
 // Everything starts server-everything over streamable HTTP. It ends with the test.
 func Everything(t *testing.T) *Server {
 	t.Helper()
-	node, file := Installed(t, "server-everything")
+	program, file := Installed(t, "server-everything")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	_, at, err := net.SplitHostPort(l.Addr().String())
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
 	s := &Server{URL: "http://127.0.0.1:" + at + "/mcp"}
-	cmd := exec.Command(node, "--import", "data:text/javascript,"+url.PathEscape(onLoopback), file, "streamableHttp")
+	cmd := exec.Command(program, "--import", "data:text/javascript,"+url.PathEscape(onLoopback), file, "streamableHttp")
 	cmd.Env, cmd.Stdout = []string{"PATH=" + os.Getenv("PATH"), "PORT=" + at}, s
 	listens, err := cmd.StderrPipe()
 	require.NoError(t, err)

@@ -2,6 +2,7 @@ package repotest
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -47,17 +48,12 @@ func (p *Project) Lines(role string, values Values) ([]Line, error) {
 	}
 	for _, policy := range policies {
 		for _, s := range policy.Get("PolicyDocument", "Statement").Each() {
-			if name, arg := s.Call(); name == "Fn::If" {
-				r := resolver{p: p, values: values}
-				if s = arg.Items[2]; r.holds(p.Template.Get("Conditions", arg.Items[0].String())) {
-					s = arg.Items[1]
-				}
-				if r.err != nil {
-					return nil, r.err
-				}
-				if name, _ := s.Call(); name == "Ref" { // AWS::NoValue
-					continue
-				}
+			r := resolver{p: p, values: values}
+			if s = r.chosen(s); r.err != nil {
+				return nil, r.err
+			}
+			if name, _ := s.Call(); name == "Ref" { // AWS::NoValue
+				continue
 			}
 			lines, err := p.statement(s, values)
 			if err != nil {
@@ -165,18 +161,6 @@ func (l Line) holds(q Request) bool {
 
 // likeARN matches a pattern of IAM: * stands for any text, ? for one character.
 func likeARN(pattern, text string) bool {
-	for i, c := range []byte(pattern) {
-		switch {
-		case c == '*':
-			for end := range len(text) - i + 1 {
-				if likeARN(pattern[i+1:], text[i+end:]) {
-					return true
-				}
-			}
-			return false
-		case i == len(text) || c != '?' && c != text[i]:
-			return false
-		}
-	}
-	return len(pattern) == len(text)
+	expression := strings.NewReplacer(`\*`, ".*", `\?`, ".").Replace(regexp.QuoteMeta(pattern))
+	return regexp.MustCompile("(?s)^" + expression + "$").MatchString(text)
 }

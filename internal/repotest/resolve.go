@@ -16,8 +16,8 @@ type Values map[string]string
 // their own names, Arn for a function's, and any other attribute for a text that is of no use.
 func (p *Project) SAM(parameters Values) Values {
 	v := Values{
-		"AWS::AccountId": "123456789012", "AWS::Partition": "aws", "AWS::URLSuffix": "amazonaws.com", "AWS::Region": "us-east-1",
-		"AWS::StackName": "local",
+		"AWS::AccountId": "123456789012", "AWS::Partition": "aws", "AWS::URLSuffix": "amazonaws.com",
+		"AWS::Region": "us-east-1", "AWS::StackName": "local",
 	}
 	return p.fill(v, parameters, func(r Resource, attribute string) string {
 		switch attribute {
@@ -34,8 +34,8 @@ func (p *Project) SAM(parameters Values) Values {
 // resources: a stack countersign-dev in eu-central-1, where they say nothing else.
 func (p *Project) Deployed(given Values) Values {
 	v := Values{
-		"AWS::AccountId": "123456789012", "AWS::Partition": "aws", "AWS::URLSuffix": "amazonaws.com", "AWS::Region": "eu-central-1",
-		"AWS::StackName": "countersign-dev",
+		"AWS::AccountId": "123456789012", "AWS::Partition": "aws", "AWS::URLSuffix": "amazonaws.com",
+		"AWS::Region": "eu-central-1", "AWS::StackName": "countersign-dev",
 	}
 	return p.fill(v, given, func(r Resource, attribute string) string {
 		arn := func(service, name string) string {
@@ -129,7 +129,7 @@ func (r *resolver) fail(format string, args ...any) {
 }
 
 func (r *resolver) value(n *Node) any {
-	if n == nil {
+	if n = r.chosen(n); n == nil {
 		return nil
 	}
 	if name, arg := n.Call(); name != "" {
@@ -159,6 +159,18 @@ func (r *resolver) value(n *Node) any {
 	return n.Text
 }
 
+// chosen is what an Fn::If says, and any other node itself.
+func (r *resolver) chosen(n *Node) *Node {
+	name, arg := n.Call()
+	switch {
+	case name != "Fn::If" || len(arg.Each()) != 3:
+		return n
+	case r.holds(r.p.Template.Get("Conditions", arg.Items[0].String())):
+		return r.chosen(arg.Items[1])
+	}
+	return r.chosen(arg.Items[2])
+}
+
 func (r *resolver) call(name string, arg *Node) any {
 	switch {
 	case name == "Ref":
@@ -169,12 +181,6 @@ func (r *resolver) call(name string, arg *Node) any {
 		return placeholder.ReplaceAllStringFunc(arg.String(), func(m string) string {
 			return fmt.Sprint(r.reference(m[2 : len(m)-1]))
 		})
-	case name == "Fn::If" && len(arg.Each()) == 3:
-		chosen := arg.Items[2]
-		if r.holds(r.p.Template.Get("Conditions", arg.Items[0].String())) {
-			chosen = arg.Items[1]
-		}
-		return r.value(chosen)
 	case name == "Fn::Join" && len(arg.Each()) == 2:
 		parts, _ := r.value(arg.Items[1]).([]any)
 		texts := make([]string, len(parts))

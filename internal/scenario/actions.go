@@ -22,18 +22,16 @@ var errNotWaiting = errors.New("the call waits for nobody")
 func isRefusal(err error) bool {
 	for _, no := range []error{
 		approval.ErrForbidden, approval.ErrExpired, approval.ErrFinished, approval.ErrKind, approval.ErrNothing,
-		approval.ErrNotFound,
-		approval.ErrNoCall, approval.ErrIgnored, approval.ErrKept, approval.ErrStale, approval.ErrPolicyChanged,
-		runtime.ErrRunFinished, errNotWaiting,
-		policy.ErrNotFinished, runtime.ErrNoSuchCall, approval.ErrRemark, approval.ErrThreadFull,
+		approval.ErrNotFound, approval.ErrNoCall, approval.ErrIgnored, approval.ErrKept, approval.ErrStale,
+		approval.ErrPolicyChanged, approval.ErrRemark, approval.ErrThreadFull, runtime.ErrRunFinished,
+		runtime.ErrNoSuchCall, policy.ErrNotFinished, errNotWaiting,
 	} {
 		if errors.Is(err, no) {
 			return true
 		}
 	}
 	return hasType[*approval.DecidedError](err) || hasType[*approval.EditError](err) ||
-		hasType[*approval.GrantError](err) ||
-		hasType[*policy.AnswerError](err) || hasType[*policy.UndoError](err)
+		hasType[*approval.GrantError](err) || hasType[*policy.AnswerError](err) || hasType[*policy.UndoError](err)
 }
 
 func hasType[E error](err error) bool {
@@ -52,9 +50,10 @@ var decisions = map[string]approval.Action{
 // lineAction returns the action of a line of people.jsonl.
 func (sr *scriptedRun) lineAction(l line) (action, error) {
 	s := sr.sim
+	if a, ok := decisions[l.Do]; ok {
+		return sr.decideAction(l, a, l.Note)
+	}
 	switch l.Do {
-	case "approve", "deny", "edit", "cancel_call":
-		return sr.decideAction(l, decisions[l.Do], l.Note)
 	case "answer":
 		return sr.answerAction(l)
 	case "expire":
@@ -90,7 +89,7 @@ func (sr *scriptedRun) lineAction(l line) (action, error) {
 // findRequest returns a run's state with a call, and the id of the newest request about the call or its tool. If there
 // was none, it is the id of the first request to come.
 func (sr *scriptedRun) findRequest(id string) (*run.AgentState, run.Call, string, error) {
-	l, err := sr.sim.journal.Load(context.Background(), tenant, sr.run)
+	l, err := sr.sim.load(sr.run)
 	if err != nil {
 		return nil, run.Call{}, "", err
 	}
@@ -121,7 +120,7 @@ func (sr *scriptedRun) decideAction(l line, a approval.Action, note string) (act
 		r.Tool = c.Tool
 	}
 	return func(ctx context.Context) error {
-		if now, err := approval.Get(ctx, sr.sim.table, tenant, id); a == approval.Approve && err == nil {
+		if now, err := sr.sim.request(id); a == approval.Approve && err == nil {
 			r.Digest = now.Digest // people read the request before they approve it
 		}
 		_, err := sr.sim.machine.Desk.Decide(ctx, r)
@@ -139,10 +138,11 @@ func (sr *scriptedRun) answerAction(l line) (action, error) {
 	// If the agent has services, an answer may belong to no call.
 	hasServices := slices.ContainsFunc(sr.scenario.agent.Tools,
 		func(t agent.ToolSpec) bool { return t.AnsweredLater() && t.Kind != agent.KindAgent })
-	var content string
-	if l.Error != nil {
+	content := ""
+	switch {
+	case l.Error != nil:
 		content = *l.Error
-	} else if l.Result != nil {
+	case l.Result != nil:
 		content = textOf(l.Result)
 	}
 	switch {
@@ -158,10 +158,9 @@ func (sr *scriptedRun) answerAction(l line) (action, error) {
 		Tenant: tenant, Run: sr.run, Call: l.Call, ID: id, Action: approval.ReportResult, Content: content, By: l.by,
 		Via: l.Via,
 	}
-	switch {
-	case l.Rerun:
-		o.Action, o.Content = approval.Rerun, ""
-	case l.Error != nil:
+	if l.Rerun {
+		o.Action = approval.Rerun
+	} else if l.Error != nil {
 		o.Action = approval.ReportError
 	}
 	return sr.settleAction(o), nil
@@ -220,15 +219,16 @@ func (sr *scriptedRun) expireAction(l line) (action, error) {
 		return nil, err
 	}
 	var at time.Time
+	for _, r := range state.OpenRequests() {
+		if r.Approval == c.Request {
+			at = r.Expires
+		}
+	}
 	if c.Wait != nil {
 		at = c.Wait.Expires
-	} else {
-		open := state.OpenRequests()
-		i := slices.IndexFunc(open, func(r run.PermissionRequest) bool { return r.Approval == c.Request })
-		if i < 0 {
-			return nil, fmt.Errorf("expire call %s: %w", l.Call, errNotWaiting)
-		}
-		at = open[i].Expires
+	}
+	if at.IsZero() {
+		return nil, fmt.Errorf("expire call %s: %w", l.Call, errNotWaiting)
 	}
 	return func(context.Context) error {
 		if sr.sim.people.expiring = id; c.Wait != nil && c.Wait.For == run.ForAnswer {
@@ -279,13 +279,13 @@ func (sr *scriptedRun) settleUnknownOutcome(waits []run.Call) bool {
 // settleOutcome settles an outcome as an approver. A refusal ends the simulation, since the request would stay open for
 // ever.
 func (sr *scriptedRun) settleOutcome(o approval.DecisionInput) {
-	a, err := approval.Get(context.Background(), sr.sim.table, tenant, o.ID)
+	a, err := sr.sim.request(o.ID)
 	if err == nil {
 		o.By = anyApprover(a)
 		err = sr.sim.retry("settle "+o.Call, sr.settleAction(o))
 	}
 	if err != nil {
-		sr.sim.addFailure(Failure{Path: "calls", Got: err.Error(), Want: "call " + o.Call + " settled"})
+		sr.sim.addFailure("calls", err.Error(), "call "+o.Call+" settled")
 		sr.sim.endSignal.Notify()
 	}
 }

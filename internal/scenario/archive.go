@@ -44,15 +44,11 @@ func delegateOf(name string) string {
 	rest, ok := strings.CutPrefix(name, agentsFolder)
 	of, file := path.Split(rest)
 	of = strings.TrimSuffix(of, "/")
-	switch strings.Count(of, "/") {
-	case 0:
-		ok = ok && slices.Contains(delegateFiles, file)
-	case 1:
-		ok = ok && (file == toolsFile || file == modelFile)
-	default:
-		ok = false
+	files := delegateFiles
+	if strings.Contains(of, "/") {
+		files = []string{toolsFile, modelFile}
 	}
-	if !ok {
+	if !ok || strings.Count(of, "/") > 1 || !slices.Contains(files, file) {
 		return ""
 	}
 	return of

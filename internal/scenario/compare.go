@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/jsonx"
@@ -47,24 +46,24 @@ func (s *simulation) compareOutcome() (compared []Run) {
 		}
 	}
 	if err != nil {
-		s.addFailure(Failure{Path: "run", Got: err.Error(), Want: "a run"})
+		s.addFailure("run", err.Error(), "a run")
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.scenario.children)) {
 		if want, got := len(s.scenario.children[name]), seen[name]; want != got {
-			s.addFailure(Failure{Path: "children." + name, Got: fmt.Sprintf("%d runs", got), Want: fmt.Sprint(want)})
+			s.addFailure("children."+name, fmt.Sprintf("%d runs", got), fmt.Sprint(want))
 		}
 	}
 	for _, rec := range runs {
 		for _, f := range rec.scripted.model.Failures() {
-			s.addFailure(Failure{Path: fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Path), Got: f.Got, Want: f.Want})
+			s.addFailure(fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Path), f.Got, f.Want)
 		}
 		for _, n := range rec.scripted.model.Leftover() {
-			s.addFailure(s.unusedLine(n, "reply"))
+			s.failUnused(n, "reply")
 		}
 		for _, c := range rec.scripted.scenario.tools {
 			if n, used := len(c.results), rec.scripted.usedResults[c.spec.Name]; n > 1 && used < n {
 				at := fmt.Sprintf("%s:%d: %s", s.scenario.archive, c.resultsLine, c.spec.Name)
-				s.addFailure(Failure{Path: at, Got: fmt.Sprintf("%d of %d results used", used, n), Want: "all"})
+				s.addFailure(at, fmt.Sprintf("%d of %d results used", used, n), "all")
 			}
 		}
 	}
@@ -72,36 +71,34 @@ func (s *simulation) compareOutcome() (compared []Run) {
 	for _, name := range slices.Sorted(maps.Keys(s.scenario.delegates)) {
 		if _, ok := findRunOfAgent(runs, name); !ok {
 			for _, n := range script.New(s.scenario.delegates[name].script).Leftover() {
-				s.addFailure(s.unusedLine(n, "reply"))
+				s.failUnused(n, "reply")
 			}
 		}
 	}
 	for _, l := range append(s.people.queued, s.people.triggered...) {
-		s.addFailure(s.unusedLine(l.number, l.Do))
+		s.failUnused(l.number, l.Do)
 	}
 	return compared
 }
 
-func (s *simulation) unusedLine(line int, what string) Failure {
-	return Failure{Path: fmt.Sprintf("%s:%d: %s", s.scenario.archive, line, what), Got: "never its turn",
-		Want: "every line used"}
+func (s *simulation) failUnused(line int, what string) {
+	s.addFailure(fmt.Sprintf("%s:%d: %s", s.scenario.archive, line, what), "never its turn", "every line used")
 }
 
 // exportRun returns a run with its journal and the state from which the journal is folded. Only the main run has an
 // earlier one whose state is known.
 func (s *simulation) exportRun(rec recordedRun) (Run, error) {
-	ctx, r := context.Background(), Run{State: rec.State}
+	r := Run{State: rec.State}
 	var err error
-	if r.Journal, err = s.journal.Entries(ctx, tenant, rec.State.Run, 0, 0); err != nil || s.continues == "" ||
-		rec.State.Run != s.run {
+	if r.Journal, err = s.entries(rec.State.Run); err != nil || s.continues == "" || rec.State.Run != s.run {
 		return r, err
 	}
 	var past run.AgentState
 	if s.forkAt >= 0 {
-		past, err = s.journal.At(ctx, tenant, s.continues, s.forkAt)
+		past, err = s.journal.At(context.Background(), tenant, s.continues, s.forkAt)
 	} else {
 		var l store.Loaded
-		l, err = s.journal.Load(ctx, tenant, s.continues)
+		l, err = s.load(s.continues)
 		past = l.State
 	}
 	r.Seed = run.Seed(past)
@@ -135,11 +132,10 @@ func (sr *scriptedRun) compareRun(at string, wanted want, r Run) error {
 	}
 	for _, key := range slices.Sorted(maps.Keys(wanted)) {
 		for _, m := range script.Match(wanted[key], got[key]) {
-			path := key + "." + m.Path
-			if m.Path == "" || strings.HasPrefix(m.Path, "[") {
-				path = key + m.Path
+			if m.Path != "" && m.Path[0] != '[' {
+				m.Path = "." + m.Path
 			}
-			sr.sim.addFailure(Failure{Path: at + path, Got: m.Got, Want: m.Want})
+			sr.sim.addFailure(at+key+m.Path, m.Got, m.Want)
 		}
 	}
 	return nil
@@ -167,14 +163,13 @@ func (sr *scriptedRun) observe(
 		if slices.Contains(sr.sim.crashRequests, id) {
 			continue
 		}
-		a, err := approval.Get(ctx, sr.sim.table, tenant, id)
-		if isRefusal(err) { // the entry that found the outcome unknown settled it, too: no request was stored
+		a, err := sr.sim.request(id)
+		switch {
+		case isRefusal(err): // the entry that found the outcome unknown settled it, too: no request was stored
 			continue
-		}
-		if err != nil {
+		case err != nil:
 			return nil, err
-		}
-		if sr.sim.isDisturbed() && a.Kind == approval.KindOutcome && a.Status == approval.Voided {
+		case sr.sim.isDisturbed() && a.Kind == approval.KindOutcome && a.Status == approval.Voided:
 			continue // the result came late and made the request unnecessary
 		}
 		requests = append(requests, a)
@@ -295,9 +290,9 @@ func (sr *scriptedRun) checkBound(path, name string, wanted json.RawMessage, got
 	}
 	switch {
 	case isMost && got > n:
-		sr.sim.addFailure(Failure{Path: path, Got: strconv.Itoa(got), Want: fmt.Sprintf("at most %d", n)})
+		sr.sim.addFailure(path, strconv.Itoa(got), fmt.Sprintf("at most %d", n))
 	case !isMost && got < n:
-		sr.sim.addFailure(Failure{Path: path, Got: strconv.Itoa(got), Want: fmt.Sprintf("at least %d", n)})
+		sr.sim.addFailure(path, strconv.Itoa(got), fmt.Sprintf("at least %d", n))
 	}
 	return true
 }

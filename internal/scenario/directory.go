@@ -117,9 +117,6 @@ type notification struct {
 	Channel  string          `json:"channel"`
 }
 
-// errChannelDown is the error of a message that is lost.
-var errChannelDown = errors.New("the channel is down")
-
 // fakeChannel is a channel that records its messages.
 type fakeChannel struct {
 	sim   *simulation
@@ -133,18 +130,18 @@ func (c *fakeChannel) Reaches(p person.Person) bool {
 	return c.name == emailChannel && p.Email != "" || c.name == slackChannel && p.Slack != ""
 }
 
-func (c *fakeChannel) Send(ctx context.Context, m notify.Message) (ref string, err error) {
-	err = c.sim.injector.Do(ctx, fault.Call{Port: "channel.Send", Target: c.name + " " + m.To.ID}, func() error {
+func (c *fakeChannel) Send(ctx context.Context, m notify.Message) (string, error) {
+	call := fault.Call{Port: "channel.Send", Target: c.name + " " + m.To.ID}
+	return fault.Result(ctx, c.sim.injector.Do, call, func() (string, error) {
 		if c.fails > 0 {
 			c.fails--
-			return errChannelDown
+			return "", errors.New("the channel is down")
 		}
 		if c.record(m); c.name == slackChannel {
-			ref = fmt.Sprint(len(c.sim.notifications))
+			return fmt.Sprint(len(c.sim.notifications)), nil
 		}
-		return nil
+		return "", nil
 	})
-	return ref, err
 }
 
 func (c *fakeChannel) Update(ctx context.Context, _ string, m notify.Message) error {
@@ -170,7 +167,7 @@ func (s *simulation) checkNotifiedAtLeast(raw json.RawMessage) bool {
 	}
 	for _, g := range s.notifications {
 		if !slices.ContainsFunc(wanted, func(w notification) bool { return fits(w, g) }) {
-			s.addFailure(Failure{Path: "notified", Got: fmt.Sprint(g), Want: "no such message"})
+			s.addFailure("notified", fmt.Sprint(g), "no such message")
 		}
 	}
 	for _, w := range wanted {
@@ -186,7 +183,7 @@ func (s *simulation) checkNotifiedAtLeast(raw json.RawMessage) bool {
 			}
 		}
 		if got < want {
-			s.addFailure(Failure{Path: "notified", Got: fmt.Sprintf("%d of %v", got, w), Want: fmt.Sprintf("at least %d", want)})
+			s.addFailure("notified", fmt.Sprintf("%d of %v", got, w), fmt.Sprintf("at least %d", want))
 		}
 	}
 	return true

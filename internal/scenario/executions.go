@@ -49,11 +49,9 @@ func (sr *scriptedRun) executionCounts() map[string]int {
 			counts[c.Tool]++
 		}
 	}
-	if run, err := sr.sim.journal.Load(context.Background(), tenant, sr.run); err == nil {
-		for _, c := range run.State.Calls() {
-			if _, err := sr.sim.journal.Head(context.Background(), tenant, c.Child); c.Child != "" && err == nil {
-				counts[c.Tool]++
-			}
+	if l, err := sr.sim.load(sr.run); err == nil {
+		for _, c := range sr.sim.startedChildren(&l.State) {
+			counts[c.Tool]++
 		}
 	}
 	for _, e := range sr.sim.toolExecutions {
@@ -122,7 +120,7 @@ func (sr *scriptedRun) executeTool(ctx context.Context, t *toolScript, c tool.Ca
 		return agent.ToolResultData{}, err
 	}
 	if len(t.results) == 0 || t.results[0].Call != "" && len(t.ofCall(c.ID)) == 0 {
-		sr.sim.addFailure(Failure{Path: t.spec.Name, Got: "entered", Want: "never entered: it has no results"})
+		sr.sim.addFailure(t.spec.Name, "entered", "never entered: it has no results")
 		return tool.Errorf("%s has no results", t.spec.Name), nil
 	}
 	if f, now := sr.fences[c.Run+"/"+c.ID], fault.InvocationNumber(ctx); now <= f.started && now != f.invocation {
@@ -192,9 +190,8 @@ func (sr *scriptedRun) checkToolInput(path string, want, got json.RawMessage) {
 		return
 	}
 	for _, m := range script.Match(want, got) {
-		f := Failure{Path: script.Join(path, m.Path), Got: m.Got, Want: m.Want}
-		if !slices.Contains(sr.sim.failures, f) {
-			sr.sim.addFailure(f)
+		if f := (Failure{script.Join(path, m.Path), m.Got, m.Want}); !slices.Contains(sr.sim.failures, f) {
+			sr.sim.failures = append(sr.sim.failures, f)
 		}
 	}
 }

@@ -306,14 +306,14 @@ func (x *exporter) media(m run.Media) run.Media {
 
 // content returns a text that stands in the journal or in a blob.
 func (x *exporter) content(text, blob string) string {
-	if blob != "" {
-		data, err := x.from.Blob(x.ctx, blob)
-		if err != nil {
-			x.cannot("a long result: %w", err)
-		}
-		text = string(data)
+	if blob == "" {
+		return text
 	}
-	return text
+	data, err := x.from.Blob(x.ctx, blob)
+	if err != nil {
+		x.cannot("a long result: %w", err)
+	}
+	return string(data)
 }
 
 // agentFiles returns the files of one agent.
@@ -358,12 +358,18 @@ func (x *exporter) agentOf(digest, folder string) (*recordedAgent, error) {
 		return a, nil
 	}
 	a := &recordedAgent{digest: digest, results: map[string][]resultForm{}, unsure: map[string]bool{}}
-	data, err := x.from.Blob(x.ctx, digest)
-	if err == nil {
-		err = jsonx.ReadStored("definition", data, &a.definition)
-	}
 	x.agents[folder] = a
-	return a, err
+	return a, x.readDefinition(digest, &a.definition)
+}
+
+// readDefinition reads a definition that a run was pinned to.
+func (x *exporter) readDefinition(digest string, d *agent.Definition) error {
+	data, err := x.from.Blob(x.ctx, digest)
+	if err != nil {
+		return err
+	}
+	*d = agent.Definition{}
+	return jsonx.ReadStored("definition", data, d)
 }
 
 // localise takes out of a definition what is not said of an agent in a scenario: servers, whose tools become fakes,

@@ -70,6 +70,13 @@ func (r *recording) result(c run.Call, f resultForm) {
 	r.entered[c.ID] = false
 }
 
+// failedAttempts records the attempts before the last.
+func (r *recording) failedAttempts(c run.Call, entered int) {
+	for range entered - 1 {
+		r.result(c, resultForm{Fails: new(string)})
+	}
+}
+
 func (r *recording) readResult(s *run.AgentState, e run.CallFinished) {
 	c, _ := s.Call(e.Call)
 	t, _ := r.definition.Tool(c.Tool)
@@ -91,9 +98,7 @@ func (r *recording) readResult(s *run.AgentState, e run.CallFinished) {
 		e.Blob = e.Whole.Blob
 	}
 	text := r.x.text(r.x.content(e.Content, e.Blob))
-	for range e.Entered - 1 { // the attempts before the last
-		r.result(c, resultForm{Fails: new(string)})
-	}
+	r.failedAttempts(c, e.Entered)
 	f := resultForm{Text: &text}
 	for _, p := range e.Patch {
 		f.Patch = append(f.Patch, patchForm{&p.Path, r.x.json(p.Value)})
@@ -135,18 +140,8 @@ func (r *recording) readSuspension(s *run.AgentState, e run.CallSuspended) {
 	}
 	ticket.Message, ticket.Parameters = r.x.text(ticket.Message), r.x.json(ticket.Parameters)
 	ticket.Pending.Arguments = r.x.json(ticket.Pending.Arguments)
-	for range e.Entered - 1 {
-		r.result(c, resultForm{Fails: new(string)})
-	}
+	r.failedAttempts(c, e.Entered)
 	r.result(c, resultForm{Suspend: &ticket})
-}
-
-// readUnknown records an execution of which nobody knows what became: in a scenario it takes too long.
-func (r *recording) readUnknown(s *run.AgentState, e run.CallUnknown) {
-	c, _ := s.Call(e.Call)
-	t, _ := r.definition.Tool(c.Tool)
-	r.unsure[c.Tool] = true
-	r.result(c, resultForm{Text: new(string), Sleep: overtime(t)})
 }
 
 // readExpiry records that a call waited in vain. What was asked at the same time for the same time expires with it.
@@ -219,15 +214,6 @@ func (r *recording) readDecision(e run.Decided) {
 	if e.Early != "" { // its line stands where it was kept
 		return
 	}
-	voices := map[string]run.Voice{}
-	for _, v := range e.Voices {
-		voices[v.By] = v
-	}
-	voice := func(by string) run.Voice {
-		v := voices[by]
-		v.By = by
-		return v
-	}
 	calls := []string{e.Call}
 	if e.Call == "" {
 		calls = nil
@@ -245,7 +231,7 @@ func (r *recording) readDecision(e run.Decided) {
 	editor := cmp.Or(e.Editor, e.By)
 	for _, call := range calls {
 		add := func(l lineForm, by string) {
-			v := voice(by)
+			v := voiceOf(e.Voices, by)
 			if l.Call, l.By = call, r.who(v); l.Do != "answer" {
 				l.Via = r.via(call, v)
 			}
@@ -269,6 +255,16 @@ func (r *recording) readDecision(e run.Decided) {
 			add(last, e.By)
 		}
 	}
+}
+
+// voiceOf returns what a fact has of a person who took part.
+func voiceOf(voices []run.Voice, by string) run.Voice {
+	for _, v := range voices {
+		if v.By == by {
+			return v
+		}
+	}
+	return run.Voice{By: by}
 }
 
 // who returns a person as a line names them. The journal does not always have their groups; then they are in all that
@@ -331,14 +327,8 @@ func (r *recording) readAnswer(s *run.AgentState, e run.Answered) {
 	default:
 		l.Result = bytes.TrimSpace(encode(text))
 	}
-	voices := map[string]run.Voice{}
-	for _, v := range e.Voices {
-		voices[v.By] = v
-	}
 	for _, by := range append(slices.Clone(e.With), e.By) {
-		v := voices[by]
-		v.By = by
-		l.By = r.who(v)
+		l.By = r.who(voiceOf(e.Voices, by))
 		at := ""
 		if c.Service && c.Status != run.StatusSuspended {
 			at = r.moment()

@@ -74,7 +74,7 @@ func (s *simulation) interveneBefore(c fault.Call) {
 
 // intervene makes an intervention, and reports whether there was anything to do.
 func (s *simulation) intervene(iv Intervention) bool {
-	l, err := s.journal.Load(context.Background(), tenant, s.run)
+	l, err := s.load(s.run)
 	if err != nil {
 		return false
 	}
@@ -132,16 +132,13 @@ func (s *simulation) intervene(iv Intervention) bool {
 // tryIntervention runs do as an invocation, with retries unless the caller is lost.
 func (s *simulation) tryIntervention(iv Intervention, do func(ctx context.Context) error) error {
 	if iv.Lost {
-		err := errCallerLost
+		err := errors.New("nobody knows") // what became of the request of a caller who is lost
 		s.injector.Run(context.Background(), string(iv.Do), func(ctx context.Context) { err = do(ctx) })
 		s.callerLost = s.callerLost || err != nil && !isRefusal(err)
 		return err
 	}
 	return s.retry(string(iv.Do), do)
 }
-
-// errCallerLost is the result of a lost caller, which nobody knows.
-var errCallerLost = errors.New("nobody knows")
 
 // wasAccepted reports whether the product accepted an intervention. An error that is no refusal breaks an invariant,
 // unless a caller was lost.
@@ -157,29 +154,31 @@ func (s *simulation) wasAccepted(err error) bool {
 
 // findOpenRequest returns the first open approval request, question or service call of all runs. A service call has no
 // Approval.
-func (s *simulation) findOpenRequest() (*scriptedRun, run.Call, approval.Approval, bool) {
+func (s *simulation) findOpenRequest() (sr *scriptedRun, call run.Call, asked approval.Approval, ok bool) {
 	runs, err := s.loadRunTree()
 	if err != nil {
-		return nil, run.Call{}, approval.Approval{}, false
+		return nil, call, asked, false
+	}
+	pending := func(id string) (approval.Approval, bool) {
+		a, err := s.request(id)
+		return a, err == nil && a.Status == approval.Pending
 	}
 	for _, rec := range runs {
 		for _, c := range rec.State.Waits() {
 			if c.Wait.For == run.ForAnswer && c.Child == "" {
-				return rec.scripted, c, approval.Approval{}, true
+				return rec.scripted, c, asked, true
 			}
-			if a, err := approval.Get(context.Background(), s.table, tenant, c.Wait.Approval); err == nil &&
-				a.Status == approval.Pending && a.Kind != approval.KindOutcome {
+			if a, ok := pending(c.Wait.Approval); ok && a.Kind != approval.KindOutcome {
 				return rec.scripted, c, a, true
 			}
 		}
 		for _, r := range rec.State.OpenRequests() {
-			if a, err := approval.Get(context.Background(), s.table, tenant, r.Approval); err == nil &&
-				a.Status == approval.Pending {
-				return rec.scripted, run.Call{}, a, true
+			if a, ok := pending(r.Approval); ok {
+				return rec.scripted, call, a, true
 			}
 		}
 	}
-	return nil, run.Call{}, approval.Approval{}, false
+	return nil, call, asked, false
 }
 
 // decideOpenRequest decides or answers the first open request.
@@ -194,12 +193,12 @@ func (s *simulation) decideOpenRequest(iv Intervention) bool {
 		s.wasAccepted(s.tryIntervention(iv, s.serviceAnswer(answer)))
 		return true
 	}
-	first, second := approval.Approve, approval.Deny
+	first := approval.Approve
 	if iv.Do == Deny {
 		first = approval.Deny
 	}
 	won := s.decideRequest(iv, asked, first)
-	if iv.Do == DecideTwice && s.decideRequest(iv, asked, second) && won && asked.Quorum <= 1 {
+	if iv.Do == DecideTwice && s.decideRequest(iv, asked, approval.Deny) && won && asked.Quorum <= 1 {
 		s.addViolation("act", "two people decided "+asked.ID, "one")
 	}
 	return true

@@ -62,14 +62,14 @@ func (s *simulation) checkInvariants() {
 			"never: its claimant lives and knows")
 	}
 	for _, id := range s.acceptedDecisions {
-		if a, err := approval.Get(context.Background(), s.table, tenant, id); err != nil || a.Status == approval.Expired ||
-			a.Status == approval.Pending {
-			s.addViolation("decisions", fmt.Sprintf("request %s is %s (%v), though somebody was told that they decided it", id,
-				a.Status, err), "decided")
+		a, err := s.request(id)
+		if err != nil || a.Status == approval.Expired || a.Status == approval.Pending {
+			got := fmt.Sprintf("request %s is %s (%v), though somebody was told that they decided it", id, a.Status, err)
+			s.addViolation("decisions", got, "decided")
 		}
 	}
 	for _, rec := range runs {
-		entries, err := s.journal.Entries(context.Background(), tenant, rec.State.Run, 0, 0)
+		entries, err := s.entries(rec.State.Run)
 		if err != nil {
 			s.addViolation("journal", err.Error(), "a journal that can be read")
 			continue
@@ -111,7 +111,7 @@ func (s *simulation) checkFold(rec recordedRun, entries []run.Entry) {
 			s.addViolation("journal", "a state that differs from the loaded one", "the same")
 		}
 	}
-	h, err := s.journal.Head(context.Background(), tenant, st.Run)
+	h, err := s.head(st.Run)
 	if err != nil {
 		s.addViolation("head", err.Error(), "a view of the run")
 		return
@@ -247,7 +247,7 @@ func (s *simulation) checkParkedOrDone(rec recordedRun) {
 
 // checkWaits: every wait of a run expires and can be decided.
 func (s *simulation) checkWaits(st *run.AgentState) {
-	if h, err := s.journal.Head(context.Background(), tenant, st.Run); err != nil || h.Token == "" {
+	if h, err := s.head(st.Run); err != nil || h.Token == "" {
 		s.addViolation("wait", "no task token", "one that is stored")
 	}
 	for _, c := range st.Waits() {
@@ -257,10 +257,10 @@ func (s *simulation) checkWaits(st *run.AgentState) {
 		if c.Wait.Approval == "" {
 			continue
 		}
-		a, err := approval.Get(context.Background(), s.table, tenant, c.Wait.Approval)
+		a, err := s.request(c.Wait.Approval)
 		if err != nil || a.Status != approval.Pending {
-			s.addViolation("wait", fmt.Sprintf("call %s waits for request %s, which is %s (%v)", c.ID, c.Wait.Approval, a.Status,
-				err), "pending")
+			got := fmt.Sprintf("call %s waits for request %s, which is %s (%v)", c.ID, c.Wait.Approval, a.Status, err)
+			s.addViolation("wait", got, "pending")
 		}
 	}
 }
@@ -319,7 +319,7 @@ func (s *simulation) recordReturned(ctx context.Context) {
 		if fault.InvocationNumber(e.ctx) != n || !e.tookEffect() || e.resultLost || e.repeatable {
 			continue
 		}
-		l, err := s.journal.Load(context.Background(), tenant, e.run)
+		l, err := s.load(e.run)
 		if err != nil || l.State.Status == run.RunDone {
 			continue
 		}
@@ -360,7 +360,7 @@ func (s *simulation) checkApprovalsConsumed(rec recordedRun) {
 			continue
 		}
 		id := run.ApprovalID(rec.State.Run, c.ID, c.Asks)
-		a, err := approval.Get(context.Background(), s.table, tenant, id)
+		a, err := s.request(id)
 		if err != nil || a.Kind != approval.KindCall || a.Status != approval.Approved { // another decision let it run
 			continue
 		}
@@ -368,8 +368,8 @@ func (s *simulation) checkApprovalsConsumed(rec recordedRun) {
 			return it.SK == "A" && strings.HasSuffix(it.PK, "#"+id) && it.Attrs["consumed"].Int() == 1
 		})
 		if !used {
-			s.addViolation("authority", fmt.Sprintf("call %s ran under request %s, which may be used again", c.ID, id),
-				"used up")
+			got := fmt.Sprintf("call %s ran under request %s, which may be used again", c.ID, id)
+			s.addViolation("authority", got, "used up")
 		}
 	}
 }
@@ -386,7 +386,7 @@ func (sr *scriptedRun) checkAuthorized(c run.Call, args json.RawMessage) {
 		return
 	}
 	s := sr.sim
-	a, err := approval.Get(context.Background(), s.table, tenant, run.ApprovalID(sr.run, c.ID, c.Asks))
+	a, err := s.request(run.ApprovalID(sr.run, c.ID, c.Asks))
 	if err != nil || a.Kind != approval.KindCall {
 		return
 	}
@@ -400,7 +400,6 @@ func (sr *scriptedRun) checkAuthorized(c run.Call, args json.RawMessage) {
 		}
 	}
 	if string(a.Args) != string(args) {
-		s.addViolation("authority", fmt.Sprintf("call %s ran with other arguments than were approved", c.ID),
-			"those of request "+a.ID)
+		s.addViolation("authority", "call "+c.ID+" ran with other arguments than were approved", "those of request "+a.ID)
 	}
 }

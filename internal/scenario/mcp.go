@@ -191,16 +191,8 @@ type fakeServer struct {
 	fatalCall string          // the call that killed it
 }
 
-// fakeServers are the scenario's MCP servers by name.
+// fakeServers are the scenario's MCP servers by name, a runtime.Remote.
 type fakeServers map[string]*fakeServer
-
-func newFakeServers(sim *simulation, list []server) fakeServers {
-	all := fakeServers{}
-	for _, s := range list {
-		all[s.Name] = &fakeServer{server: s, sim: sim, served: map[string]bool{}}
-	}
-	return all
-}
 
 // hasReached reports whether an event of the server has happened. The given call itself does not count.
 func (s *fakeServer) hasReached(m afterEvent, call string) bool {
@@ -235,12 +227,11 @@ func (s *fakeServer) listTools(call string) []agent.ServerTool {
 	return tools
 }
 
-// Open implements runtime.Remote.
 func (all fakeServers) Open(string, *agent.Definition) runtime.Session {
 	return &serverSession{servers: all, dead: map[*fakeServer]bool{}}
 }
 
-// serverSession is the connections of one invocation.
+// serverSession is the connections of one invocation, a runtime.Session and Lister.
 type serverSession struct {
 	servers fakeServers
 	dead    map[*fakeServer]bool // servers that died during the session
@@ -248,34 +239,29 @@ type serverSession struct {
 }
 
 var (
-	errServerDown   = errors.New("connection refused")
 	errServerDied   = errors.New("connection reset by peer")
 	errServerClosed = errors.New("the session is closed")
 )
 
-// Close implements runtime.Session.
 func (s *serverSession) Close() { s.closed = true }
 
-// List implements runtime.Lister.
-func (s *serverSession) List(ctx context.Context, m agent.MCPServer) (found agent.ServerTools, err error) {
+func (s *serverSession) List(ctx context.Context, m agent.MCPServer) (agent.ServerTools, error) {
 	server := s.servers[m.Name]
-	err = server.sim.injector.Do(ctx, fault.Call{Port: "remote.List", Target: m.Name}, func() error {
+	c := fault.Call{Port: "remote.List", Target: m.Name}
+	return fault.Result(ctx, server.sim.injector.Do, c, func() (found agent.ServerTools, err error) {
 		server.listed++
 		switch {
 		case s.closed:
-			return errServerClosed
+			return found, errServerClosed
 		case server.Hang == "list":
-			return server.sim.clock.Sleep(ctx, 24*time.Hour)
+			return found, server.sim.clock.Sleep(ctx, 24*time.Hour)
 		case server.listed <= server.ListFails, server.down.event != "" && server.hasReached(server.down, ""):
-			return errServerDown
+			return found, errors.New("connection refused")
 		}
-		found = agent.ServerTools{Protocol: server.Protocol, Tools: server.listTools("")}
-		return nil
+		return agent.ServerTools{Protocol: server.Protocol, Tools: server.listTools("")}, nil
 	})
-	return found, err
 }
 
-// Tool implements runtime.Session.
 func (s *serverSession) Tool(t agent.ToolSpec) tool.Tool {
 	return &serverCall{s, s.servers[t.MCP.Server], t}
 }
@@ -303,15 +289,14 @@ func (t *serverCall) call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 	case server.Hang == pinned.Tool:
 		return agent.ToolResultData{}, server.sim.clock.Sleep(ctx, 24*time.Hour)
 	}
-	now := ""
+	changed := &tool.ChangedError{Server: pinned.Server, Tool: pinned.Tool, Want: pinned.Digest}
 	for _, has := range server.listTools(c.ID) {
 		if has.Name == pinned.Tool {
-			now = has.Digest
+			changed.Got = has.Digest
 		}
 	}
-	if now != pinned.Digest {
-		return agent.ToolResultData{}, &tool.ChangedError{Server: pinned.Server, Tool: pinned.Tool, Want: pinned.Digest,
-			Got: now}
+	if changed.Got != changed.Want {
+		return agent.ToolResultData{}, changed
 	}
 	if server.Dies > 0 && len(server.served) == server.Dies-1 && server.fatalCall == "" {
 		server.fatalCall = c.ID

@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,20 +41,18 @@ func (q *peopleQueue) onIdle() bool {
 	}
 	runs, err := q.sim.loadRunTree()
 	if err != nil {
-		q.sim.addFailure(Failure{Path: "run", Got: err.Error(), Want: "a run"})
+		q.sim.addFailure("run", err.Error(), "a run")
 		return q.endSimulation()
 	}
 	if !q.sim.isProgressing(runs) && q.sim.injector.ReleaseZombies() {
 		return true
 	}
-	if rec, ok := q.sim.findThrottledRun(runs); ok && q.sim.injector.LiveInvocations() == 0 {
-		if len(rec.scripted.model.Leftover()) == 0 { // the models never answer again
-			return q.endSimulation()
-		}
-		q.act(q.sim.sweepLater)
-		return true
+	rec, throttled := q.sim.findThrottledRun(runs)
+	throttled = throttled && q.sim.injector.LiveInvocations() == 0
+	if throttled && len(rec.scripted.model.Leftover()) == 0 { // the models never answer again
+		return q.endSimulation()
 	}
-	if q.sim.needsSweep(runs) {
+	if throttled || q.sim.needsSweep(runs) {
 		q.act(q.sim.sweepLater)
 		return true
 	}
@@ -153,7 +150,7 @@ func (s *simulation) isParked(runs []recordedRun) bool {
 		if rec.State.Run != s.run && !s.isDisturbed() || rec.State.Status != run.RunWaiting {
 			return false
 		}
-		h, err := s.journal.Head(context.Background(), tenant, rec.State.Run)
+		h, err := s.head(rec.State.Run)
 		return err == nil && h.Token == ""
 	})
 }
@@ -172,16 +169,13 @@ func (s *simulation) performLine(l line) {
 			s.addViolation("people", fmt.Sprintf("%s %s: %v", l.Do, l.Call, err), "taken or refused")
 		}
 	}
-	at := Failure{Path: fmt.Sprintf("%s:%d: %s", s.scenario.archive, l.number, l.Do)}
-	switch {
+	at := fmt.Sprintf("%s:%d: %s", s.scenario.archive, l.number, l.Do)
+	switch refused := isRefusal(err); {
 	case err == nil && l.Refused:
-		at.Got, at.Want = "taken", "refused"
-	case err == nil || isRefusal(err) && l.Refused:
-		return
-	case isRefusal(err):
-		at.Got, at.Want = "refused: "+err.Error(), "taken"
-	default:
-		at.Got, at.Want = err.Error(), "taken or refused"
+		s.addFailure(at, "taken", "refused")
+	case refused && !l.Refused:
+		s.addFailure(at, "refused: "+err.Error(), "taken")
+	case err != nil && !refused:
+		s.addFailure(at, err.Error(), "taken or refused")
 	}
-	s.addFailure(at)
 }

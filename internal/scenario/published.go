@@ -3,6 +3,7 @@ package scenario
 import (
 	"context"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"time"
@@ -10,24 +11,17 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/runtime"
 )
 
 // publishes reports whether want.json says what is published. Nobody listens in other scenarios.
 func (s *Scenario) publishes() bool {
-	wants := []want{s.want}
-	for _, list := range s.children {
-		wants = append(wants, list...)
-	}
+	wants := slices.Concat([]want{s.want}, slices.Concat(slices.Collect(maps.Values(s.children))...))
 	return slices.ContainsFunc(wants, func(w want) bool { return w["published"] != nil })
 }
 
 // publishedEvents records what is published of each run. A repeated id must have the same event.
 type publishedEvents struct{ sim *simulation }
 
-var _ runtime.Emitter = publishedEvents{}
-
-// Emit implements runtime.Emitter.
 func (p publishedEvents) Emit(_ context.Context, e policy.Outgoing) error {
 	sr := p.sim.scriptedRunOf(e.Run)
 	i := slices.IndexFunc(sr.published, func(seen policy.Outgoing) bool { return seen.ID == e.ID })
@@ -76,7 +70,7 @@ func (s *simulation) checkPublished(rec recordedRun, entries []run.Entry) {
 		check(rec.State.Run+"#ended", 1)
 	}
 	for _, id := range requestIDs(entries) {
-		a, err := approval.Get(context.Background(), s.table, tenant, id)
+		a, err := s.request(id)
 		if err != nil { // settled by the entry that would have made it
 			continue
 		}

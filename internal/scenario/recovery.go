@@ -85,7 +85,7 @@ func (s *simulation) isProgressing(runs []recordedRun) bool {
 		if !s.isExecuting(rec) || rec.State.Status != run.RunWaiting {
 			return s.isExecuting(rec)
 		}
-		h, err := s.journal.Head(context.Background(), tenant, rec.State.Run)
+		h, err := s.head(rec.State.Run)
 		return err != nil || !s.machine.Engine.Waits(h.Token) // no valid task token is stored
 	})
 }

@@ -65,7 +65,7 @@ func (s *simulation) scriptedRunOf(run string) *scriptedRun {
 		return sr
 	}
 	sr := s.scriptedRun
-	if l, err := s.journal.Load(context.Background(), tenant, run); err == nil && l.State.Parent != nil {
+	if l, err := s.load(run); err == nil && l.State.Parent != nil {
 		if of, ok := s.scenario.delegates[l.State.Agent]; ok {
 			if own := of.calls[l.State.Parent.Call]; own != nil {
 				of = own
@@ -100,17 +100,13 @@ func (s *simulation) loadAllRuns() ([]recordedRun, error) {
 }
 
 func (s *simulation) loadRunsBelow(sr *scriptedRun, run string) ([]recordedRun, error) {
-	l, err := s.journal.Load(context.Background(), tenant, run)
+	l, err := s.load(run)
 	if err != nil {
 		return nil, err
 	}
 	list := []recordedRun{{sr, l}}
-	for _, c := range l.State.Calls() {
-		if _, err := s.journal.Head(context.Background(), tenant, c.Child); c.Child == "" || err != nil {
-			// claimed and not yet started
-			continue
-		}
-		more, err := s.loadRunsBelow(s.scriptedRunOf(c.Child), c.Child)
+	for _, child := range s.startedChildren(&l.State) {
+		more, err := s.loadRunsBelow(s.scriptedRunOf(child.Child), child.Child)
 		if err != nil {
 			return nil, err
 		}
@@ -119,21 +115,25 @@ func (s *simulation) loadRunsBelow(sr *scriptedRun, run string) ([]recordedRun, 
 	return list, nil
 }
 
+// startedChildren returns the calls whose runs have started: a call may be claimed and its run not yet there.
+func (s *simulation) startedChildren(of *run.AgentState) []run.Call {
+	return slices.DeleteFunc(of.Calls(), func(c run.Call) bool {
+		_, err := s.head(c.Child)
+		return c.Child == "" || err != nil
+	})
+}
+
 // findRunOfAgent returns the agent's first run that has not ended, or else its last one.
-func findRunOfAgent(runs []recordedRun, name string) (recordedRun, bool) {
-	var found []recordedRun
+func findRunOfAgent(runs []recordedRun, name string) (found recordedRun, ok bool) {
 	for _, rec := range runs {
-		if rec.scripted.agentName == name {
-			found = append(found, rec)
+		if rec.scripted.agentName != name {
+			continue
+		}
+		if found, ok = rec, true; rec.State.Status != run.RunDone {
+			break
 		}
 	}
-	if i := slices.IndexFunc(found, func(rec recordedRun) bool { return rec.State.Status != run.RunDone }); i >= 0 {
-		return found[i], true
-	}
-	if len(found) == 0 {
-		return recordedRun{}, false
-	}
-	return found[len(found)-1], true
+	return found, ok
 }
 
 // scriptedRunForLine returns the run that a line of people.jsonl is about: one that has the call, if any has.
@@ -172,8 +172,7 @@ func (sr *scriptedRun) generateReply(ctx context.Context, r agent.Request) (agen
 	}
 	s.Diverged = s.Diverged || repeated && sr.inputDuring[n]
 	if sr.replied[n] && !s.isDisturbed() { // no crash lost the reply: the product dropped it
-		s.addEndFailure(Failure{Path: fmt.Sprintf("inference:%d", n), Got: "a second request for the same reply",
-			Want: "that the reply is kept"})
+		s.addEndFailure(fmt.Sprintf("inference:%d", n), "a second request for the same reply", "that the reply is kept")
 	}
 	before := sr.inputDuring[n]
 	sr.inputDuring[n] = true // a retry that arrives while people act diverges, too
@@ -194,38 +193,25 @@ func (sr *scriptedRun) generateReply(ctx context.Context, r agent.Request) (agen
 
 // executionNumber returns the journal's number of the call's current execution, from 1.
 func (sr *scriptedRun) executionNumber(call string) (int, error) {
-	l, err := sr.sim.journal.Load(context.Background(), tenant, sr.run)
-	if err != nil {
-		return 0, err
-	}
+	l, err := sr.sim.load(sr.run)
 	c, _ := l.State.Call(call)
-	return max(1, c.Executions), nil
+	return max(1, c.Executions), err
 }
 
 // loadCall returns a call as the journal has it.
 func (s *simulation) loadCall(runID, id string) (run.Call, bool) {
-	l, err := s.journal.Load(context.Background(), tenant, runID)
-	if err != nil || id == "" {
-		return run.Call{}, false
-	}
-	return l.State.Call(id)
+	l, err := s.load(runID)
+	c, ok := l.State.Call(id)
+	return c, ok && err == nil && id != ""
 }
 
 // fakePorts passes tool calls, events and function invocations on to the run that makes them. It is the source of all
-// tools whose results tools.yaml has: those in the program, Lambda functions and HTTP servers.
+// tools whose results tools.yaml has: those in the program (runtime.ToolSource), and Lambda functions and HTTP servers
+// (runtime.Remote and Session). It is the bus (runtime.Emitter), too, and what invokes functions (runtime.Functions).
 type fakePorts struct{ sim *simulation }
 
-var (
-	_ runtime.ToolSource = fakePorts{}
-	_ runtime.Remote     = fakePorts{}
-	_ runtime.Emitter    = fakePorts{}
-	_ runtime.Functions  = fakePorts{}
-)
-
-// Lookup implements runtime.ToolSource.
 func (f fakePorts) Lookup(original string) (tool.Tool, bool) {
-	list := slices.Collect(maps.Values(f.sim.scenario.delegates))
-	for _, s := range append(list, f.sim.scenario) {
+	for _, s := range append(slices.Collect(maps.Values(f.sim.scenario.delegates)), f.sim.scenario) {
 		if slices.ContainsFunc(s.tools, func(c toolScript) bool { return c.spec.Name == original }) {
 			return fakeTool{f.sim, original}, true
 		}
@@ -233,25 +219,19 @@ func (f fakePorts) Lookup(original string) (tool.Tool, bool) {
 	return nil, false
 }
 
-// Open implements runtime.Remote.
 func (f fakePorts) Open(string, *agent.Definition) runtime.Session { return f }
 
-// Tool implements runtime.Session. loadTools checks that every such tool has results.
+// Tool is asked only for tools that have results: loadTools has checked that.
 func (f fakePorts) Tool(t agent.ToolSpec) tool.Tool { return fakeTool{f.sim, t.Name} }
 
-// Close implements runtime.Session.
 func (fakePorts) Close() {}
 
-// Emit implements runtime.Emitter. A repeated id must have the same event.
+// Emit records an event. A repeated id must have the same one.
 func (f fakePorts) Emit(_ context.Context, e policy.Outgoing) error {
 	sr := f.sim.scriptedRunOf(e.Run)
-	for _, seen := range sr.events {
-		if seen.ID != e.ID {
-			continue
-		}
-		if !reflect.DeepEqual(seen, e) {
-			f.sim.addFailure(Failure{Path: "emitted", Got: fmt.Sprintf("%s again, and not the same", e.ID),
-				Want: "one event for each id"})
+	if i := slices.IndexFunc(sr.events, func(seen policy.Outgoing) bool { return seen.ID == e.ID }); i >= 0 {
+		if !reflect.DeepEqual(sr.events[i], e) {
+			f.sim.addFailure("emitted", e.ID+" again, and not the same", "one event for each id")
 		}
 		return nil
 	}
@@ -262,8 +242,8 @@ func (f fakePorts) Emit(_ context.Context, e policy.Outgoing) error {
 	return nil
 }
 
-// Invoke implements runtime.Functions: it records the invocation of a function that answers later through people.jsonl.
-// A repeated key must have the same payload.
+// Invoke records the invocation of a function that answers later through people.jsonl. A repeated key must have the
+// same payload.
 func (f fakePorts) Invoke(ctx context.Context, i runtime.Invoke) (runtime.Invoked, error) {
 	c := fault.Call{Port: fault.Functions, Target: i.Function, NotRepeatable: i.Once}
 	return runtime.Invoked{}, f.sim.injector.Do(ctx, c, func() error {
@@ -272,13 +252,9 @@ func (f fakePorts) Invoke(ctx context.Context, i runtime.Invoke) (runtime.Invoke
 			return err
 		}
 		sr := f.sim.scriptedRunOf(c.Run)
-		for _, seen := range sr.invokes {
-			if seen.key != c.Key {
-				continue
-			}
-			if !bytes.Equal(seen.payload, i.Payload) {
-				got := fmt.Sprintf("%s again, and not the same", c.Key)
-				f.sim.addFailure(Failure{Path: "invoked", Got: got, Want: "one payload for each key"})
+		if at := slices.IndexFunc(sr.invokes, func(seen recordedInvoke) bool { return seen.key == c.Key }); at >= 0 {
+			if !bytes.Equal(sr.invokes[at].payload, i.Payload) {
+				f.sim.addFailure("invoked", c.Key+" again, and not the same", "one payload for each key")
 			}
 			return nil
 		}
@@ -315,13 +291,8 @@ func (t fakeTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, 
 func (s *simulation) callTool(
 	ctx context.Context, t agent.ToolSpec, c tool.Call, call func() (agent.ToolResultData, error),
 ) (agent.ToolResultData, error) {
-	var r agent.ToolResultData
 	once := t.Effect == run.EffectNonIdempotent || t.Effect == ""
-	err := s.injector.Do(ctx, fault.Call{Port: fault.ToolCall, Target: c.ID, NotRepeatable: once}, func() (err error) {
-		r, err = call()
-		return err
-	})
-	return r, err
+	return fault.Result(ctx, s.injector.Do, fault.Call{Port: fault.ToolCall, Target: c.ID, NotRepeatable: once}, call)
 }
 
 func (t fakeTool) Reconcile(ctx context.Context, c tool.Call) (o tool.Outcome, r agent.ToolResultData, err error) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
@@ -124,13 +125,10 @@ func newSimulation(s *Scenario, o Options) (*simulation, error) {
 	sim := &simulation{
 		Options: o, scriptedRuns: map[string]*scriptedRun{}, clock: v, injector: fault.New(v, o.Faults...),
 		table: table, journal: store.NewJournal(table, 16), blobs: store.NewMemoryBlobs(), startSignal: v.NewSignal(),
-		endSignal:  v.NewSignal(),
-		intervened: map[int]bool{}, acceptedMessages: map[string]string{},
+		endSignal: v.NewSignal(), intervened: map[int]bool{}, acceptedMessages: map[string]string{},
 		randomIDs: &recordedIDs{ids.Seeded(v, 1), map[string]bool{}},
 	}
-	if len(o.Interventions) > 0 {
-		sim.injector.Before(sim.interveneBefore)
-	}
+	sim.injector.Before(sim.interveneBefore)
 	sim.scriptedRun = newScriptedRun(sim, s, agent.RunID(tenant, s.agent.Name, s.start.Key), "")
 	sim.people = &peopleQueue{sim: sim}
 	for _, l := range s.people {
@@ -143,14 +141,15 @@ func newSimulation(s *Scenario, o Options) (*simulation, error) {
 	v.SetIdle(sim.people.onIdle)
 	blobs := fault.NewBlobs(sim.blobs, sim.injector.Do)
 	sim.provider = runtime.WithMedia(stubProvider{}, blobs)
-	ports := fakePorts{sim}
-	remotes := runtime.Remotes{agent.KindLambda: ports, agent.KindHTTP: ports,
-		agent.KindMCP: newFakeServers(sim, s.servers)}
+	ports, servers := fakePorts{sim}, fakeServers{}
+	for _, m := range s.servers {
+		servers[m.Name] = &fakeServer{server: m, sim: sim, served: map[string]bool{}}
+	}
+	remotes := runtime.Remotes{agent.KindLambda: ports, agent.KindHTTP: ports, agent.KindMCP: servers}
 	config := local.Config{
 		Table: store.Resend(sim.injector.Table(table), v, sim.randomIDs.Jitter), Blobs: blobs, Model: sim,
 		Tools: ports, Hooks: s.options.Hooks, Emit: fault.NewEmitter(ports, sim.injector.Do), Remotes: remotes,
-		Functions: ports,
-		Agents:    sim.findAgent, Current: sim.findAgent, Clock: sim.injector.Clock(), IDs: sim.randomIDs,
+		Functions: ports, Agents: sim.findAgent, Current: sim.findAgent, Clock: sim.injector.Clock(), IDs: sim.randomIDs,
 		Executions: &asl.MemoryStore{}, Wrap: sim.wrapInvoker, Notify: sim.newNotifier(),
 		Waiter: func(w runtime.Waiter) runtime.Waiter { return fault.NewWaiter(w, sim.injector.Do) },
 	}
@@ -158,29 +157,20 @@ func newSimulation(s *Scenario, o Options) (*simulation, error) {
 		config.Publish = fault.NewEmitter(publishedEvents{sim}, sim.injector.Do)
 	}
 	if o.Warm {
-		config.Warm = maxWarmRuns
+		config.Warm = 4 // runs that a process caches
 	}
 	var err error
 	if sim.machine, err = local.New(config); err == nil && o.Warm {
-		err = sim.startToolProcess(config)
+		// The tool function gets a process with its own cache of runs, over the same store and the same executions.
+		config.Executions = &asl.MemoryStore{} // none is ever started there
+		config.Waiter = func(runtime.Waiter) runtime.Waiter { return sim.machine.Ports.Waiter }
+		config.Wrap = func(own local.Invoker) local.Invoker {
+			sim.toolProcess = own
+			return own
+		}
+		_, err = local.New(config)
 	}
 	return sim, err
-}
-
-// maxWarmRuns is the number of runs that a warm process caches.
-const maxWarmRuns = 4
-
-// startToolProcess gives the tool function a process with its own cache of runs, over the same store and the same
-// executions.
-func (s *simulation) startToolProcess(c local.Config) error {
-	c.Executions = &asl.MemoryStore{} // none is ever started there
-	c.Waiter = func(runtime.Waiter) runtime.Waiter { return s.machine.Ports.Waiter }
-	c.Wrap = func(own local.Invoker) local.Invoker {
-		s.toolProcess = own
-		return own
-	}
-	_, err := local.New(c)
-	return err
 }
 
 func (s *simulation) findAgent(name string) (*agent.Definition, bool) {
@@ -205,7 +195,7 @@ func (s *simulation) wrapInvoker(next local.Invoker) local.Invoker {
 			s.startSignal.Notify() // another handler may wait
 		}
 		if s.invocations++; s.invocations > maxInvocations {
-			s.addEndFailure(Failure{Path: "run", Got: fmt.Sprintf("%d invocations", maxInvocations), Want: "an end or a wait"})
+			s.addEndFailure("run", fmt.Sprintf("%d invocations", maxInvocations), "an end or a wait")
 			s.endSignal.Notify()
 			return nil, fault.ErrExit
 		}
@@ -233,14 +223,14 @@ func (s *simulation) wrapInvoker(next local.Invoker) local.Invoker {
 // execute starts the run and waits for the end of the scenario.
 func (s *simulation) execute() {
 	if err := s.startRun(s.scenario.start, ""); err != nil {
-		s.addFailure(Failure{Path: inputFile, Got: err.Error(), Want: "a run"})
+		s.addFailure(inputFile, err.Error(), "a run")
 		return
 	}
 	s.actAt(trigger{event: "start"})
 	s.started = true
 	s.startSignal.Notify()
 	if err := s.endSignal.Wait(context.Background(), 0); err != nil {
-		s.addFailure(Failure{Path: "run", Got: err.Error(), Want: "an end or a wait"})
+		s.addFailure("run", err.Error(), "an end or a wait")
 	}
 }
 
@@ -252,8 +242,7 @@ func (s *simulation) startRequest(in startInput, continues string) runtime.Start
 	}
 	return runtime.Start{
 		Tenant: tenant, Agent: &s.scenario.agent, Key: in.Key, Message: in.blocks, Input: in.Input, Subject: in.Subject,
-		By:            by,
-		AccessControl: in.AccessControl, Continues: continues,
+		By: by, AccessControl: in.AccessControl, Continues: continues,
 	}
 }
 
@@ -281,13 +270,13 @@ func (s *simulation) startThenRun() {
 	}
 	if err != nil {
 		s.continues, s.run = "", s.continues
-		s.addFailure(Failure{Path: thenFile, Got: err.Error(), Want: "a run"})
+		s.addFailure(thenFile, err.Error(), "a run")
 		s.endSignal.Notify()
 	}
 }
 
 func (s *simulation) forkRun(in startInput) error {
-	entries, err := s.journal.Entries(context.Background(), tenant, s.continues, 0, 0)
+	entries, err := s.entries(s.continues)
 	if err != nil {
 		return err
 	}
@@ -319,12 +308,11 @@ func (s *simulation) retry(name string, do func(ctx context.Context) error) erro
 }
 
 // Generate returns the next scripted reply of the run that the request is for.
-func (s *simulation) Generate(ctx context.Context, r agent.Request) (reply agent.Reply, err error) {
-	err = s.injector.Do(ctx, fault.Call{Port: fault.ModelGenerate, Target: r.Model.ID}, func() (err error) {
-		reply, err = s.scriptedRunOf(r.Run).generateReply(ctx, r)
-		return err
+func (s *simulation) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	c := fault.Call{Port: fault.ModelGenerate, Target: r.Model.ID}
+	return fault.Result(ctx, s.injector.Do, c, func() (agent.Reply, error) {
+		return s.scriptedRunOf(r.Run).generateReply(ctx, r)
 	})
-	return reply, err
 }
 
 // stubProvider is a provider that returns nothing. Like every provider it refuses media that were not read from their
@@ -341,31 +329,53 @@ func (stubProvider) Generate(_ context.Context, r agent.Request) (agent.Reply, e
 	return agent.Reply{}, nil
 }
 
-func (s *simulation) addFailure(f Failure) { s.failures = append(s.failures, f) }
+func (s *simulation) addFailure(path, got, want string) {
+	s.failures = append(s.failures, Failure{path, got, want})
+}
 
 // addEndFailure records that the run did not end. This failure is reported even when nothing is compared.
-func (s *simulation) addEndFailure(f Failure) {
-	s.endFailures = append(s.endFailures, f)
-	s.addFailure(f)
+func (s *simulation) addEndFailure(path, got, want string) {
+	s.endFailures = append(s.endFailures, Failure{path, got, want})
+	s.addFailure(path, got, want)
 }
 
 // reportSchedulerError records why the scheduler stopped.
 func (s *simulation) reportSchedulerError(err error) {
-	f := Failure{Path: "run", Got: err.Error(), Want: "an end or a wait"}
+	got, want := err.Error(), "an end or a wait"
 	switch {
 	case errors.Is(err, clock.ErrDeadlock):
-		f.Got = s.describeRun() + ", and nothing that could move it"
+		got = s.describeRun() + ", and nothing that could move it"
 	case errors.Is(err, clock.ErrRunaway):
-		f.Got = fmt.Sprintf("%d steps and no end: %s", maxSteps, s.describeRun())
+		got = fmt.Sprintf("%d steps and no end: %s", maxSteps, s.describeRun())
 	case hasType[*clock.PanicError](err):
-		f.Want = "no panic"
+		want = "no panic"
 	}
-	s.addEndFailure(f)
+	s.addEndFailure("run", got, want)
+}
+
+// load returns a run as the journal has it.
+func (s *simulation) load(run string) (store.Loaded, error) {
+	return s.journal.Load(context.Background(), tenant, run)
+}
+
+// head returns the head of a run.
+func (s *simulation) head(run string) (store.Head, error) {
+	return s.journal.Head(context.Background(), tenant, run)
+}
+
+// entries returns the whole journal of a run.
+func (s *simulation) entries(of string) ([]run.Entry, error) {
+	return s.journal.Entries(context.Background(), tenant, of, 0, 0)
+}
+
+// request returns an approval request.
+func (s *simulation) request(id string) (approval.Approval, error) {
+	return approval.Get(context.Background(), s.table, tenant, id)
 }
 
 // describeRun returns the status of the main run and its last entry, for messages.
 func (s *simulation) describeRun() string {
-	l, err := s.journal.Load(context.Background(), tenant, s.run)
+	l, err := s.load(s.run)
 	if err != nil {
 		return "no run: " + err.Error()
 	}

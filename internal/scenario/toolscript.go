@@ -150,20 +150,19 @@ func (f resultForm) patches() ([]run.Patch, string) {
 // it or alone.
 func (f resultForm) toolResult() (agent.ToolResultData, string) {
 	d := agent.ToolResultData{Suspend: f.Suspend, IsError: f.Error != nil}
-	count := 0
-	for _, content := range []*string{f.Text, f.Error} {
-		if content != nil {
-			d.Content = *content
-			count++
-		}
-	}
-	if f.JSON != nil {
-		d.Content = string(f.JSON) // compact, since agentfile made it from YAML
-	}
-	for _, isSet := range []bool{f.JSON != nil, f.Suspend != nil, f.Fails != nil} {
+	given := 0
+	for _, isSet := range []bool{f.Text != nil, f.Error != nil, f.JSON != nil, f.Suspend != nil, f.Fails != nil} {
 		if isSet {
-			count++
+			given++
 		}
+	}
+	switch {
+	case f.Text != nil:
+		d.Content = *f.Text
+	case f.Error != nil:
+		d.Content = *f.Error
+	case f.JSON != nil:
+		d.Content = string(f.JSON) // compact, since agentfile made it from YAML
 	}
 	if f.Media != nil {
 		d.Media = []run.Media{*f.Media}
@@ -171,8 +170,8 @@ func (f resultForm) toolResult() (agent.ToolResultData, string) {
 			return d, "media: want a mediaType, and either data or blob"
 		}
 	}
-	if count > 1 || count == 0 && f.Media == nil {
-		return d, fmt.Sprintf("got %d of text, json, error, fails and suspend, want one (or media)", count)
+	if given > 1 || given == 0 && f.Media == nil {
+		return d, fmt.Sprintf("got %d of text, json, error, fails and suspend, want one (or media)", given)
 	}
 	return d, ""
 }

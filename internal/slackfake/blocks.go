@@ -13,12 +13,8 @@ import (
 	"unicode/utf16"
 )
 
-// The limits that Slack documents for blocks, and the one for all of a message that it only enforces.
-const (
-	maxBlocks = 50
-	maxAll    = 12_000
-	tooLong   = "the blocks are too long"
-)
+// tooLong says that a message breaks the limit on all of its blocks, which Slack does not document and enforces.
+const tooLong = "the blocks are too long"
 
 // posted is what a message may hold here. Anything else is refused: Slack ignores it, and whoever sent it would never
 // know.
@@ -95,13 +91,10 @@ func (b Block) Shown() []string {
 
 // parse reads a message and says what is wrong with its blocks; nil = it is no message.
 func parse(body []byte) (*posted, []string) {
-	var m posted
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	if d.Decode(&m) != nil {
+	m := posted{raw: body}
+	if decode(body, &m) != nil {
 		return nil, nil
 	}
-	m.raw = body
 	c := checker{}
 	// Nothing of an approval's message is unfurled, linked or parsed.
 	if m.UnfurlLinks == nil || *m.UnfurlLinks || m.UnfurlMedia == nil || *m.UnfurlMedia {
@@ -110,8 +103,8 @@ func parse(body []byte) (*posted, []string) {
 	if m.LinkNames || m.Parse != "none" {
 		c.wrong("names are linked or text is parsed")
 	}
-	if len(m.Blocks) > maxBlocks {
-		c.wrong("no more than %d items allowed [json-pointer:/blocks]", maxBlocks)
+	if len(m.Blocks) > 50 {
+		c.wrong("no more than 50 items allowed [json-pointer:/blocks]")
 	}
 	ids := map[string]bool{}
 	for i, b := range m.Blocks {
@@ -121,10 +114,17 @@ func parse(body []byte) (*posted, []string) {
 		ids[b.ID] = true
 		c.block(b, fmt.Sprintf("/blocks/%d", i))
 	}
-	if all, err := json.Marshal(m.Blocks); err != nil || length(string(all)) > maxAll {
+	if all, err := json.Marshal(m.Blocks); err != nil || length(string(all)) > 12_000 {
 		c.problems = append(c.problems, tooLong)
 	}
 	return &m, c.problems
+}
+
+// decode refuses unknown keys.
+func decode(raw json.RawMessage, v any) error {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	return d.Decode(v)
 }
 
 type checker struct{ problems []string }
@@ -151,9 +151,7 @@ func (c *checker) text(t Text, limit int, at string) {
 
 func (c *checker) object(raw json.RawMessage, limit int, at string) {
 	var t Text
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	if d.Decode(&t) != nil {
+	if decode(raw, &t) != nil {
 		c.wrong("want a text object [json-pointer:%s]", at)
 		return
 	}
@@ -179,7 +177,12 @@ func (c *checker) block(b Block, at string) {
 			c.button(e, fmt.Sprintf("%s/elements/%d", at, i))
 		}
 	case "input":
-		c.input(b, at)
+		if b.Label == nil || b.Element == nil || b.Element.Type != "plain_text_input" || b.Element.Action == "" ||
+			b.Element.MaxLength < 1 || b.Element.MaxLength > 3000 {
+			c.wrong("want a label and a plain_text_input of 1 to 3000 characters [json-pointer:%s]", at)
+			return
+		}
+		c.text(*b.Label, 2000, at+"/label")
 	default:
 		c.wrong("unsupported block: %s [json-pointer:%s]", b.Type, at)
 	}
@@ -239,15 +242,6 @@ func (c *checker) button(e Block, at string) {
 	}
 }
 
-func (c *checker) input(b Block, at string) {
-	if b.Label == nil || b.Element == nil || b.Element.Type != "plain_text_input" || b.Element.Action == "" ||
-		b.Element.MaxLength < 1 || b.Element.MaxLength > 3000 {
-		c.wrong("want a label and a plain_text_input of 1 to 3000 characters [json-pointer:%s]", at)
-		return
-	}
-	c.text(*b.Label, 2000, at+"/label")
-}
-
 // Click is somebody clicking a button of a message.
 type Click struct {
 	Member string
@@ -266,19 +260,17 @@ func (s *Server) Request(c Click) (body []byte, err error) {
 	if !ok {
 		return nil, fmt.Errorf("there is no message %s", c.Ref)
 	}
+	var actions []any
+	values := map[string]any{}
 	for _, b := range m.Blocks {
 		for _, e := range b.Elements {
 			if b.Type == "actions" && e.Action == c.Action {
-				return s.form(c, m, b, e)
+				actions = append(actions, map[string]any{
+					"type": e.Type, "action_id": e.Action, "block_id": b.ID, "value": e.Value, "text": e.Text,
+					"action_ts": "1700000001.000001",
+				})
 			}
 		}
-	}
-	return nil, fmt.Errorf("message %s has no button %q", c.Ref, c.Action)
-}
-
-func (s *Server) form(c Click, m *Message, b, e Block) ([]byte, error) {
-	values := map[string]any{}
-	for _, b := range m.Blocks {
 		if b.Type == "input" {
 			var typed any
 			if c.Note != "" {
@@ -287,6 +279,9 @@ func (s *Server) form(c Click, m *Message, b, e Block) ([]byte, error) {
 			values[b.ID] = map[string]any{b.Element.Action: map[string]any{"type": b.Element.Type, "value": typed}}
 		}
 	}
+	if len(actions) == 0 {
+		return nil, fmt.Errorf("message %s has no button %q", c.Ref, c.Action)
+	}
 	p, err := json.Marshal(map[string]any{
 		"type": "block_actions", "api_app_id": "A0000000001", "token": "a token of old times", "trigger_id": "1.2.3",
 		"user": map[string]any{"id": c.Member, "username": "somebody", "name": "somebody", "team_id": s.Team},
@@ -294,10 +289,7 @@ func (s *Server) form(c Click, m *Message, b, e Block) ([]byte, error) {
 		"container": map[string]any{"type": "message", "is_ephemeral": false},
 		"message":   map[string]any{"type": "message", "text": m.Text, "blocks": m.Blocks},
 		"state":     map[string]any{"values": values}, "response_url": c.Answer,
-		"actions": []any{map[string]any{
-			"type": e.Type, "action_id": e.Action, "block_id": b.ID, "value": e.Value, "text": e.Text,
-			"action_ts": "1700000001.000001",
-		}},
+		"actions": actions[:1],
 	})
 	if err != nil {
 		return nil, err

@@ -15,14 +15,11 @@ import (
 func Corpus() []string {
 	return []string{
 		"approve", "edit", "expiry", "cancel-parked", "cancel-during-tool", "outcome-of-a-crash", "quorum", "escalation",
-		"grant-once", "standing-grant-uses",
-		"precondition-changed", "policy-changed", "message-parked", "message-during-inference", "parallel-order",
-		"executor-sequential", "service-gated",
-		"lambda-async", "delegate-child-asks", "delegate-cancel-parent", "undo-approved", "plan", "countersign-progressive",
-		"notify-asked",
+		"grant-once", "standing-grant-uses", "precondition-changed", "policy-changed", "message-parked",
+		"message-during-inference", "parallel-order", "executor-sequential", "service-gated", "lambda-async",
+		"delegate-child-asks", "delegate-cancel-parent", "undo-approved", "plan", "countersign-progressive", "notify-asked",
 		"arvo-permission", "service-asked", "advisory-approval", "tirea-suspend-replay", "all-suspended-starts-early",
-		"early-kept", "cowork-approval",
-		"cowork-nudge", "forge-approval", "forge-mcp",
+		"early-kept", "cowork-approval", "cowork-nudge", "forge-approval", "forge-mcp",
 	}
 }
 
@@ -56,8 +53,7 @@ func SmallCorpus() []string {
 func longScenarios() []string {
 	return []string{
 		"standing-grant-uses", "notify-asked", "delegate-cancel-parent", "cowork-approval", "escalation", "policy-changed",
-		"undo-approved", "precondition-changed",
-		"forge-mcp", "grant-once", "lambda-async", "service-gated",
+		"undo-approved", "precondition-changed", "forge-mcp", "grant-once", "lambda-async", "service-gated",
 	}
 }
 
@@ -77,8 +73,8 @@ func Lanes() []Lane {
 	lasting := []fault.Kind{fault.ErrorAfter, fault.CrashAfter, fault.Zombie}
 	return []Lane{
 		{"faults and people", "every fault with a decision and with a message", Scope{
-			Budget: Budget{1, 1}, Kinds: fault.Kinds(), Patience: 1, Interventions: []scenario.InterventionKind{scenario.Approve,
-				scenario.SendMessage},
+			Budget: Budget{1, 1}, Kinds: fault.Kinds(), Patience: 1,
+			Interventions: []scenario.InterventionKind{scenario.Approve, scenario.SendMessage},
 		}, slices.DeleteFunc(Corpus(), func(name string) bool { return slices.Contains(longScenarios(), name) })},
 		{"faults and others", "lasting faults with every other act", Scope{
 			Budget: Budget{1, 1}, Kinds: lasting, Interventions: others,

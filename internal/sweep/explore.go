@@ -176,7 +176,8 @@ func (x *explorer) explore(s Script, left Budget) {
 
 // disturbAt extends a script by each disturbance that is possible at a call.
 func (x *explorer) disturbAt(s Script, left Budget, c fault.Call) {
-	if left.Faults > 0 && x.isWithinWindow(s, c) {
+	within := x.scope.Window == 0 || len(s.Faults) == 0 || c.Number-s.Faults[len(s.Faults)-1].Call <= x.scope.Window
+	if left.Faults > 0 && within {
 		for _, k := range x.scope.Kinds {
 			for _, p := range k.Variants(c, x.scope.Patience) {
 				x.exploreNext(s.withFault(p), Budget{left.Faults - 1, left.Interventions})
@@ -201,12 +202,4 @@ func (x *explorer) exploreNext(s Script, left Budget) {
 		return
 	}
 	x.explore(s, left)
-}
-
-// isWithinWindow reports whether a call is within the window after the script's last fault.
-func (x *explorer) isWithinWindow(s Script, c fault.Call) bool {
-	if x.scope.Window == 0 || len(s.Faults) == 0 {
-		return true
-	}
-	return c.Number-s.Faults[len(s.Faults)-1].Call <= x.scope.Window
 }

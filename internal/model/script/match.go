@@ -67,14 +67,14 @@ func (c *comparison) value(path string, want, got json.RawMessage) {
 	case '[':
 		c.list(path, want, got)
 	case '"':
-		pattern, isPattern := strings.CutPrefix(unquote(want), "~")
+		pattern, isPattern := strings.CutPrefix(decoded[string](want), "~")
 		if !isPattern {
-			c.expect(jsonx.JSONKind(got) == '"' && unquote(want) == unquote(got), path, want, got)
+			c.expect(jsonx.JSONKind(got) == '"' && decoded[string](want) == decoded[string](got), path, want, got)
 			return
 		}
 		over := show(got)
 		if jsonx.JSONKind(got) == '"' {
-			over = unquote(got)
+			over = decoded[string](got)
 		}
 		c.expect(len(got) > 0 && regexp.MustCompile(pattern).MatchString(over), path, want, got)
 	case '0':
@@ -95,7 +95,7 @@ func (c *comparison) object(path string, want, got json.RawMessage) {
 		c.expect(false, path, want, got)
 		return
 	}
-	wants, gots := fields(want), fields(got)
+	wants, gots := decoded[map[string]json.RawMessage](want), decoded[map[string]json.RawMessage](got)
 	for _, k := range slices.Sorted(maps.Keys(wants)) {
 		c.value(Join(path, k), wants[k], gots[k])
 	}
@@ -106,7 +106,7 @@ func (c *comparison) list(path string, want, got json.RawMessage) {
 		c.expect(false, path, want, got)
 		return
 	}
-	wants, gots := elements(want), elements(got)
+	wants, gots := decoded[[]json.RawMessage](want), decoded[[]json.RawMessage](got)
 	for i := range max(len(wants), len(gots)) {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		switch {
@@ -124,7 +124,7 @@ func (c *comparison) list(path string, want, got json.RawMessage) {
 // anything but letters, digits, _ and -.
 func Join(path, key string) string {
 	switch {
-	case !plain(key):
+	case !plainKey.MatchString(key):
 		return fmt.Sprintf("%s[%q]", path, key)
 	case path == "":
 		return key
@@ -133,31 +133,14 @@ func Join(path, key string) string {
 	}
 }
 
-func plain(key string) bool {
-	return key != "" && !slices.ContainsFunc([]byte(key), func(b byte) bool {
-		return b != '_' && b != '-' && (b < '0' || b > '9') && (b < 'a' || b > 'z') && (b < 'A' || b > 'Z')
-	})
-}
+var plainKey = regexp.MustCompile(`^[\w-]+$`)
 
-// fields splits an object, the last of equal keys winning. raw is known to be one.
-func fields(raw json.RawMessage) map[string]json.RawMessage {
-	var m map[string]json.RawMessage
-	must(json.Unmarshal(raw, &m))
-	return m
-}
-
-// elements splits a list. raw is known to be one.
-func elements(raw json.RawMessage) []json.RawMessage {
-	var l []json.RawMessage
-	must(json.Unmarshal(raw, &l))
-	return l
-}
-
-// unquote decodes a string. raw is known to be one.
-func unquote(raw json.RawMessage) string {
-	var s string
-	must(json.Unmarshal(raw, &s))
-	return s
+// decoded reads a value whose kind is known and which Match has validated: an error would be a bug of this package.
+func decoded[T any](raw json.RawMessage) (v T) {
+	if err := json.Unmarshal(raw, &v); err != nil {
+		panic("match: " + err.Error())
+	}
+	return v
 }
 
 // show is the compact text of a value, "absent" for none, with <, > and & as themselves: encoding/json writes them as
@@ -170,28 +153,11 @@ func show(raw json.RawMessage) string {
 	if json.Compact(&b, raw) != nil {
 		return "text that is not JSON"
 	}
-	return plainHTML.ReplaceAllStringFunc(b.String(), func(escape string) string {
-		switch escape {
-		case `\u003c`:
-			return "<"
-		case `\u003e`:
-			return ">"
-		case `\u0026`:
-			return "&"
-		}
-		return escape
-	})
+	return plainHTML.Replace(b.String())
 }
 
-// plainHTML finds every escape, so that the u003c after an escaped backslash is not taken for one.
-var plainHTML = regexp.MustCompile(`\\(u[0-9a-fA-F]{4}|.)`)
-
-// must holds where Match has validated the bytes before: an error would be a bug of this package.
-func must(err error) {
-	if err != nil {
-		panic("match: " + err.Error())
-	}
-}
+// plainHTML finds an escaped backslash before the escapes, so that the u003c behind it is not taken for one.
+var plainHTML = strings.NewReplacer(`\\`, `\\`, `\u003c`, "<", `\u003e`, ">", `\u0026`, "&")
 
 // sameNumber reports whether two JSON numbers are the same decimal.
 func sameNumber(a, b string) bool {

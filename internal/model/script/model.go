@@ -17,11 +17,9 @@ import (
 // WantError is a scenario failure: a request that is not what the script wants, that is malformed, or that no line is
 // left for. Got and Want are for people and may hold parts of the request.
 type WantError struct {
-	File string
-	Line int    // the script's line; one past the last when it ran out
-	Path string // where in the request, e.g. messages[0].seenCount
-	Got  string
-	Want string
+	File     string
+	Line     int // the script's line; one past the last when it ran out
+	Mismatch     // Path is where in the request, e.g. messages[0].seenCount
 }
 
 func (e *WantError) Error() string {
@@ -140,7 +138,7 @@ func (m *Model) recordFailures(r agent.Request, number int, found []Mismatch) er
 	defer m.mu.Unlock()
 	var first *WantError
 	for _, f := range found {
-		e := WantError{File: m.script.file, Line: number, Path: f.Path, Got: f.Got, Want: f.Want}
+		e := WantError{m.script.file, number, f}
 		if first == nil {
 			first = &e
 		}
@@ -162,24 +160,23 @@ func (m *Model) stream(r agent.Request, l line) {
 	if m.OnDelta == nil {
 		return
 	}
+	send := func(d agent.Delta) {
+		if d.Text != "" {
+			m.OnDelta(r, d)
+		}
+	}
 	for _, b := range l.reasoning {
-		m.sendDelta(r, agent.Delta{Kind: agent.DeltaReasoning, Text: b.Text})
+		send(agent.Delta{Kind: agent.DeltaReasoning, Text: b.Text})
 	}
 	pieces := l.Chunks
 	if pieces == nil {
 		pieces = []string{l.text}
 	}
 	for _, piece := range pieces {
-		m.sendDelta(r, agent.Delta{Kind: agent.DeltaText, Text: piece})
+		send(agent.Delta{Kind: agent.DeltaText, Text: piece})
 	}
 	for i, c := range l.calls {
-		m.sendDelta(r, agent.Delta{Kind: agent.DeltaCall, Text: string(c.Input), Place: i, Call: c.ID, Name: c.Name})
-	}
-}
-
-func (m *Model) sendDelta(r agent.Request, d agent.Delta) {
-	if d.Text != "" {
-		m.OnDelta(r, d)
+		send(agent.Delta{Kind: agent.DeltaCall, Text: string(c.Input), Place: i, Call: c.ID, Name: c.Name})
 	}
 }
 
@@ -201,12 +198,7 @@ func (l line) reply(r agent.Request) agent.Reply {
 }
 
 // name is the id of the model that answers: the one asked for, else script.
-func name(r agent.Request) string {
-	if r.Model.ID == "" {
-		return "script"
-	}
-	return r.Model.ID
-}
+func name(r agent.Request) string { return cmp.Or(r.Model.ID, "script") }
 
 // Failures lists what went wrong so far, each thing once, in order of first appearance. Empty means that all requests
 // were as wanted.
@@ -235,17 +227,6 @@ func (m *Model) Leftover() []int {
 	return left
 }
 
-// requestView is a request as `want` sees it.
-type requestView struct {
-	System    string            `json:"system"`
-	Turn      string            `json:"turn,omitempty"` // words before the newest user turn, which no message holds
-	Messages  []messageView     `json:"messages"`
-	Tools     []json.RawMessage `json:"tools"`
-	Lifecycle run.Lifecycle     `json:"lifecycle"`
-	Exhausted bool              `json:"exhausted"`
-	Output    *outputView       `json:"output,omitempty"` // absent: free text
-}
-
 type outputView struct {
 	Format string          `json:"format"` // json
 	Schema json.RawMessage `json:"schema,omitempty"`
@@ -269,21 +250,21 @@ func differences(want json.RawMessage, r agent.Request) ([]Mismatch, error) {
 		return nil, nil
 	}
 	r = r.Prompted()
-	v := requestView{System: r.System, Turn: r.Turn, Messages: make([]messageView, len(r.Messages)),
-		Lifecycle: r.Lifecycle, Exhausted: r.Exhausted}
-	if r.Output.JSON {
-		v.Output = &outputView{"json", r.Output.Schema}
-	}
+	messages := make([]messageView, len(r.Messages))
 	for i, m := range r.Messages {
 		content, err := run.MarshalBlock(m.Block)
 		if err != nil {
 			return nil, fmt.Errorf("write message %d: %w", i, err)
 		}
-		v.Messages[i] = messageView{m.Role, m.Seen(r.Inferences), content}
+		messages[i] = messageView{m.Role, m.Seen(r.Inferences), content}
 	}
-	var err error
-	if v.Tools, err = viewTools(want, r.Tools); err != nil {
-		return nil, err
+	v := map[string]any{"system": r.System, "messages": messages, "tools": viewTools(want, r.Tools),
+		"lifecycle": r.Lifecycle, "exhausted": r.Exhausted}
+	if r.Turn != "" { // words before the newest user turn, which no message holds
+		v["turn"] = r.Turn
+	}
+	if r.Output.JSON {
+		v["output"] = outputView{"json", r.Output.Schema}
 	}
 	got, err := json.Marshal(v)
 	if err != nil {
@@ -293,7 +274,7 @@ func differences(want json.RawMessage, r agent.Request) ([]Mismatch, error) {
 }
 
 // viewTools shows each tool as want speaks of it: as an object where it has an object in that place, else as its name.
-func viewTools(want json.RawMessage, specs []agent.ToolSpec) ([]json.RawMessage, error) {
+func viewTools(want json.RawMessage, specs []agent.ToolSpec) []any {
 	var w struct {
 		Tools json.RawMessage `json:"tools"`
 	}
@@ -302,28 +283,28 @@ func viewTools(want json.RawMessage, specs []agent.ToolSpec) ([]json.RawMessage,
 	if json.Unmarshal(want, &w) != nil || json.Unmarshal(w.Tools, &wanted) != nil {
 		wanted = nil
 	}
-	views := make([]json.RawMessage, len(specs))
+	views := make([]any, len(specs))
 	for i, t := range specs {
-		var shown any = t.ModelName()
-		if i < len(wanted) && bytes.HasPrefix(wanted[i], []byte("{")) {
-			shown = toolView{t.ModelName(), t.Description, t.Schema}
+		if views[i] = t.ModelName(); i < len(wanted) && bytes.HasPrefix(wanted[i], []byte("{")) {
+			views[i] = toolView{t.ModelName(), t.Description, t.Schema}
 		}
-		raw, err := json.Marshal(shown)
-		if err != nil {
-			return nil, fmt.Errorf("write tool %s: %w", t.Name, err)
-		}
-		views[i] = raw
 	}
-	return views, nil
+	return views
 }
 
 // malformed lists what no provider would take: a tool_result without its tool_use before it, a tool_use without exactly
 // one result, a result that does not stand behind the turn of its tool_use.
 func malformed(messages []run.Message) []Mismatch {
 	var found []Mismatch
-	type use struct{ at, turn, results int }
+	wrong := func(message int, want, format string, args ...any) {
+		found = append(found, Mismatch{fmt.Sprintf("messages[%d]", message), fmt.Sprintf(format, args...), want})
+	}
+	type use struct {
+		id                string
+		at, turn, results int
+	}
 	uses := map[string]*use{}
-	var order []string
+	var order []*use
 	turn := 0 // the model's, counted: its words behind a user's begin another one
 	for i, m := range messages {
 		if m.Role == run.RoleAssistant && i > 0 && messages[i-1].Role == run.RoleUser {
@@ -332,31 +313,27 @@ func malformed(messages []run.Message) []Mismatch {
 		switch b := m.Block.(type) {
 		case run.ToolUse:
 			if uses[b.ID] != nil {
-				found = append(found, mismatchAt(i, fmt.Sprintf("tool_use %q a second time", b.ID), "ids that are unique"))
+				wrong(i, "ids that are unique", "tool_use %q a second time", b.ID)
 				continue
 			}
-			uses[b.ID], order = &use{at: i, turn: turn}, append(order, b.ID)
+			uses[b.ID] = &use{id: b.ID, at: i, turn: turn}
+			order = append(order, uses[b.ID])
 		case run.ToolResult:
-			if uses[b.ID] == nil {
-				found = append(found, mismatchAt(i, fmt.Sprintf("tool_result %q", b.ID), "its tool_use before it"))
+			u := uses[b.ID]
+			if u == nil {
+				wrong(i, "its tool_use before it", "tool_result %q", b.ID)
 				continue
 			}
-			if uses[b.ID].turn != turn {
-				found = append(found, mismatchAt(i, fmt.Sprintf("tool_result %q behind another turn", b.ID),
-					"it behind the turn of its tool_use"))
+			if u.turn != turn {
+				wrong(i, "it behind the turn of its tool_use", "tool_result %q behind another turn", b.ID)
 			}
-			uses[b.ID].results++
+			u.results++
 		}
 	}
-	for _, id := range order {
-		if u := uses[id]; u.results != 1 {
-			found = append(found, mismatchAt(u.at, fmt.Sprintf("tool_use %q with %d results", id, u.results),
-				"exactly one result"))
+	for _, u := range order {
+		if u.results != 1 {
+			wrong(u.at, "exactly one result", "tool_use %q with %d results", u.id, u.results)
 		}
 	}
 	return found
-}
-
-func mismatchAt(message int, got, want string) Mismatch {
-	return Mismatch{Path: fmt.Sprintf("messages[%d]", message), Got: got, Want: want}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,33 +17,42 @@ import (
 
 // Blobs is the conformance suite of store.Blobs. open gives an empty one for one test and ends it with t.Cleanup.
 func Blobs(t *testing.T, open func(t *testing.T) store.Blobs) {
-	for _, test := range []struct {
-		name string
-		run  func(blobFixture)
-	}{
-		{"Content", testBlobContent},
-		{"Again", testBlobAgain},
-		{"Copies", testBlobCopies},
+	for _, test := range append(slices.Clone(blobTests), []blobTest{
 		{"Tenants", testBlobTenants},
-		{"OtherContent", testBlobOtherContent},
 		{"Names", testBlobNames},
-		{"Context", testBlobContext},
-		{"Concurrent", testBlobConcurrent},
-	} {
-		t.Run(test.name, func(t *testing.T) { test.run(blobFixture{t, open(t)}) })
+	}...) {
+		t.Run(test.name, func(t *testing.T) {
+			b := open(t)
+			test.run(blobFixture{t, b, b.Put})
+		})
 	}
 }
 
-// blobFixture is one test's blobs.
+type blobTest struct {
+	name string
+	run  func(blobFixture)
+}
+
+// blobTests are those that hold for streams, too.
+var blobTests = []blobTest{
+	{"Content", testBlobContent},
+	{"Copies", testBlobCopies},
+	{"OtherContent", testBlobOtherContent},
+	{"Context", testBlobContext},
+	{"Concurrent", testBlobConcurrent},
+}
+
+// blobFixture is one test's blobs, and the way in which it puts them.
 type blobFixture struct {
 	*testing.T
 	blobs store.Blobs
+	try   func(ctx context.Context, tenant, digest string, data []byte) error
 }
 
 func (f blobFixture) put(tenant string, data []byte) (digest string) {
 	f.Helper()
 	digest = store.BlobDigest(data)
-	require.NoError(f, f.blobs.Put(context.Background(), tenant, digest, data))
+	require.NoError(f, f.try(context.Background(), tenant, digest, data))
 	return digest
 }
 
@@ -67,14 +77,9 @@ func (f blobFixture) requireNone(tenant, digest string) {
 func testBlobContent(f blobFixture) {
 	for _, data := range [][]byte{{}, {0}, []byte("text\r\n"), bytes.Repeat([]byte{0, 0xff, '\n', 'x'}, 512<<10)} {
 		f.requireNone("acme", store.BlobDigest(data))
-		f.requireBlob("acme", f.put("acme", data), data)
-	}
-}
-
-func testBlobAgain(f blobFixture) {
-	data := []byte("content")
-	for range 3 {
-		f.requireBlob("acme", f.put("acme", data), data)
+		for range 3 { // again, it is no other
+			f.requireBlob("acme", f.put("acme", data), data)
+		}
 	}
 }
 
@@ -101,15 +106,20 @@ func testBlobTenants(f blobFixture) {
 	f.requireBlob("acme", digest, data)
 }
 
-// testBlobOtherContent: content that is not the digest's is refused and leaves nothing, and does no harm to what is
-// there.
+// testBlobOtherContent: content that is not the digest's, cut short or longer, is refused and leaves nothing, and does
+// no harm to what is there.
 func testBlobOtherContent(f blobFixture) {
 	data := []byte("content")
 	digest := store.BlobDigest(data)
-	require.ErrorIs(f, f.blobs.Put(context.Background(), "acme", digest, []byte("other")), store.ErrBlobContent)
+	refuse := func() {
+		for _, other := range []string{"", "conten", "content ", "CONTENT"} {
+			require.ErrorIs(f, f.try(context.Background(), "acme", digest, []byte(other)), store.ErrBlobContent, other)
+		}
+	}
+	refuse()
 	f.requireNone("acme", digest)
 	f.put("acme", data)
-	require.ErrorIs(f, f.blobs.Put(context.Background(), "acme", digest, []byte("other")), store.ErrBlobContent)
+	refuse()
 	f.requireBlob("acme", digest, data)
 }
 
@@ -122,7 +132,7 @@ func testBlobNames(f blobFixture) {
 		{"acme", ""}, {"acme", "../acme/" + digest}, {"acme", digest[:63]}, {"acme", digest + "0"},
 		{"acme", strings.ToUpper(digest)}, {"acme", "sha256:" + digest},
 	} {
-		require.ErrorIs(f, f.blobs.Put(ctx, name.tenant, name.digest, data), store.ErrInvalid, "%v", name)
+		require.ErrorIs(f, f.try(ctx, name.tenant, name.digest, data), store.ErrInvalid, "%v", name)
 		_, err := f.blobs.Get(ctx, name.tenant, name.digest)
 		require.ErrorIs(f, err, store.ErrInvalid, "%v", name)
 		_, err = f.blobs.Size(ctx, name.tenant, name.digest)
@@ -135,7 +145,7 @@ func testBlobContext(f blobFixture) {
 	digest := store.BlobDigest(data)
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	require.ErrorIs(f, f.blobs.Put(ended, "acme", digest, data), context.Canceled)
+	require.ErrorIs(f, f.try(ended, "acme", digest, data), context.Canceled)
 	f.requireNone("acme", digest)
 	f.put("acme", data)
 	_, err := f.blobs.Get(ended, "acme", digest)
@@ -146,21 +156,15 @@ func testBlobContext(f blobFixture) {
 
 // testBlobConcurrent: many put the same at once; all succeed, and whoever has put can read.
 func testBlobConcurrent(f blobFixture) {
-	f.requireConcurrent(func(digest string, data []byte) error {
-		err := f.blobs.Put(context.Background(), "acme", digest, data)
-		_, unread := f.blobs.Get(context.Background(), "acme", digest)
-		return errors.Join(err, unread)
-	})
-}
-
-// requireConcurrent has many put the same content at once.
-func (f blobFixture) requireConcurrent(put func(digest string, data []byte) error) {
-	f.Helper()
 	data := bytes.Repeat([]byte("content"), 4<<10)
 	digest := store.BlobDigest(data)
 	var all sync.WaitGroup
 	for range writers {
-		all.Go(func() { assert.NoError(f, put(digest, data)) })
+		all.Go(func() {
+			err := f.try(context.Background(), "acme", digest, data)
+			_, unread := f.blobs.Get(context.Background(), "acme", digest)
+			assert.NoError(f, errors.Join(err, unread))
+		})
 	}
 	all.Wait()
 	f.requireBlob("acme", digest, data)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/stretchr/testify/require"
@@ -18,49 +19,33 @@ const (
 
 // testConcurrentAppend: many append to one log by ItemAbsent on the next number. Each number has one winner, who is the
 // one stored, and there is no gap.
-func testConcurrentAppend(f fixture) {
-	winners := race(f, func(who string, n int) []store.Op {
-		return []store.Op{put(entry("LOG", n, who), absent)}
-	})
-	for n, won := range winners {
-		require.Len(f, won, 1, "entry %d", n)
-		f.requireItem(entry("LOG", n, won[0]))
-	}
-	require.Len(f, f.list(store.Range{PK: "LOG"}), writers*appends)
-}
+func testConcurrentAppend(f fixture) { f.race("LOG") }
 
 // testConcurrentTransactions: the same over two logs, half of the writers naming them in the other order. Both stay
 // equal.
-func testConcurrentTransactions(f fixture) {
-	winners := race(f, func(who string, n int) []store.Op {
-		a, b := put(entry("A", n, who), absent), put(entry("B", n, who), absent)
-		if who < "w08" {
-			return []store.Op{a, b}
-		}
-		return []store.Op{b, a}
-	})
-	for n, won := range winners {
-		require.Len(f, won, 1, "entry %d", n)
-		f.requireItem(entry("A", n, won[0]))
-		f.requireItem(entry("B", n, won[0]))
+func testConcurrentTransactions(f fixture) { f.race("A", "B") }
+
+// race lets every writer append to the logs until it has won its share of the numbers.
+func (f fixture) race(logs ...string) {
+	entry := func(log string, n int, who string) store.Item {
+		return store.Item{Key: key(log, fmt.Sprintf("%04d", n)), Body: []byte(who)}
 	}
-	require.Len(f, f.list(store.Range{PK: "A"}), writers*appends)
-	require.Len(f, f.list(store.Range{PK: "B"}), writers*appends)
-}
-
-func entry(log string, n int, who string) store.Item {
-	return store.Item{Key: key(log, fmt.Sprintf("%04d", n)), Body: []byte(who)}
-}
-
-// race lets every writer append until it has won its share; it gives who won each number.
-func race(f fixture, ops func(who string, n int) []store.Op) [][]string {
-	winners := make([][]string, writers*appends)
+	winners := make([][]string, writers*appends) // by number
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for w := range writers {
 		who := fmt.Sprintf("w%02d", w)
 		all.Go(func() {
-			won, err := appendShare(f.table, func(n int) []store.Op { return ops(who, n) })
+			won, err := appendShare(f.table, func(n int) []store.Op {
+				var ops []store.Op
+				for _, log := range logs {
+					ops = append(ops, put(entry(log, n, who), absent))
+				}
+				if w < writers/2 {
+					slices.Reverse(ops)
+				}
+				return ops
+			})
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -73,7 +58,13 @@ func race(f fixture, ops func(who string, n int) []store.Op) [][]string {
 	}
 	all.Wait()
 	require.False(f, f.Failed())
-	return winners
+	for _, log := range logs {
+		for n, won := range winners {
+			require.Len(f, won, 1, "entry %d", n)
+			f.requireItem(entry(log, n, won[0]))
+		}
+		require.Len(f, f.list(store.Range{PK: log}), writers*appends)
+	}
 }
 
 // appendShare tries number after number until it has won enough of them.

@@ -6,96 +6,83 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// generator draws from few keys and values, so that operations meet. Names are prefixes of each other, or differ in the
+// draw draws from few keys and values, so that operations meet. Names are prefixes of each other, or differ in the
 // smallest and greatest characters.
-type generator struct{ prefix string }
+type draw struct {
+	*rapid.T
+	prefix string
+}
 
 // partitions are the partitions of items and of the index.
-func (g generator) partitions() []string {
-	return []string{g.prefix + "P", g.prefix + "PP", g.prefix + "P\x01", g.prefix + "P\U0010FFFF"}
+func (d draw) partitions() []string {
+	return []string{d.prefix + "P", d.prefix + "PP", d.prefix + "P\x01", d.prefix + "P\U0010FFFF"}
 }
 
-func (g generator) partition() *rapid.Generator[string] { return rapid.SampledFrom(g.partitions()) }
+func (d draw) partition() string { return rapid.SampledFrom(d.partitions()).Draw(d.T, "partition") }
 
-func (g generator) sort() *rapid.Generator[string] {
-	return rapid.SampledFrom([]string{"A", "AA", "A\x01", "B", "\x01", "\U0010FFFF"})
+func (d draw) sort() string {
+	return rapid.SampledFrom([]string{"A", "AA", "A\x01", "B", "\x01", "\U0010FFFF"}).Draw(d.T, "sort")
 }
 
-func (g generator) key() *rapid.Generator[store.Key] {
-	return rapid.Custom(func(t *rapid.T) store.Key {
-		return key(g.partition().Draw(t, "PK"), g.sort().Draw(t, "SK"))
-	})
-}
+func (d draw) key() store.Key { return key(d.partition(), d.sort()) }
 
-func (g generator) value() *rapid.Generator[store.Value] {
-	return rapid.SampledFrom([]store.Value{store.Num(0), store.Num(1), store.Num(2), store.Str(""), store.Str("1")})
-}
+var (
+	names  = rapid.SampledFrom([]string{"n", "m"})
+	values = rapid.SampledFrom([]store.Value{store.Num(0), store.Num(1), store.Num(2), store.Str(""), store.Str("1")})
 
-func (g generator) attrs(least int) *rapid.Generator[attrs] {
-	return rapid.MapOfN(rapid.SampledFrom([]string{"n", "m"}), g.value(), least, 2)
-}
-
-func (g generator) conds(least int) *rapid.Generator[[]store.Cond] {
-	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) store.Cond {
-		c := store.Cond{
-			Attr: rapid.SampledFrom([]string{"n", "m"}).Draw(t, "attr"),
-			Op: rapid.SampledFrom([]store.CondOp{store.ItemAbsent, store.ItemExists, store.Equal, store.AtMost,
-				store.Above}).Draw(t, "op"),
-		}
-		c.Value = g.value().Draw(t, "value")
+	conditions = rapid.Custom(func(t *rapid.T) store.Cond {
+		operators := []store.CondOp{store.ItemAbsent, store.ItemExists, store.Equal, store.AtMost, store.Above}
+		c := cond(names.Draw(t, "attr"), rapid.SampledFrom(operators).Draw(t, "op"), values.Draw(t, "value"))
 		if c.Op == store.AtMost || c.Op == store.Above {
 			c.Value = store.Num(c.Value.Int())
 		}
 		return c
-	}), least, 2)
+	})
+)
+
+func (d draw) conds(least int) []store.Cond {
+	return rapid.SliceOfN(conditions, least, 2).Draw(d.T, "if")
 }
 
 // ops draws a Write of one to four operations on different keys.
-func (g generator) ops() *rapid.Generator[[]store.Op] {
-	return rapid.SliceOfNDistinct(g.op(), 1, 4, func(op store.Op) store.Key { return op.Item.Key })
+func (d draw) ops() []store.Op {
+	op := rapid.Custom(func(t *rapid.T) store.Op { return draw{t, d.prefix}.op() })
+	return rapid.SliceOfNDistinct(op, 1, 4, func(op store.Op) store.Key { return op.Item.Key }).Draw(d.T, "ops")
 }
 
-func (g generator) op() *rapid.Generator[store.Op] {
-	return rapid.Custom(func(t *rapid.T) store.Op {
-		kinds := []store.OpKind{store.Put, store.Put, store.Update, store.Check, store.Delete}
-		op := store.Op{
-			Kind: rapid.SampledFrom(kinds).Draw(t, "kind"),
-			Item: store.Item{Key: g.key().Draw(t, "key")},
-		}
-		switch op.Kind {
-		case store.Check, store.Delete:
-			least := 1
-			if op.Kind == store.Delete {
-				least = 0
-			}
-			op.If = g.conds(least).Draw(t, "if")
-			return op
-		case store.Update:
-			op.Item.Attrs = g.attrs(1).Draw(t, "attrs")
-		case store.Put:
-			op.Item.Attrs = g.attrs(0).Draw(t, "attrs")
-			op.Item.Body = rapid.SliceOfN(rapid.Byte(), 0, 4).Draw(t, "body")
-		}
-		if rapid.IntRange(0, 2).Draw(t, "conditional") == 2 {
-			op.If = g.conds(1).Draw(t, "if")
-		}
-		if rapid.Bool().Draw(t, "listed") {
-			op.Item.Index = g.partition().Draw(t, "index")
-			op.Item.IndexSort = g.sort().Draw(t, "index sort")
-		}
+func (d draw) op() store.Op {
+	kinds := []store.OpKind{store.Put, store.Put, store.Update, store.Check, store.Delete}
+	op := store.Op{Kind: rapid.SampledFrom(kinds).Draw(d.T, "kind"), Item: store.Item{Key: d.key()}}
+	leastAttrs := 0
+	switch op.Kind {
+	case store.Check:
+		op.If = d.conds(1)
 		return op
-	})
+	case store.Delete:
+		op.If = d.conds(0)
+		return op
+	case store.Update:
+		leastAttrs = 1
+	case store.Put:
+		op.Item.Body = rapid.SliceOfN(rapid.Byte(), 0, 4).Draw(d.T, "body")
+	}
+	op.Item.Attrs = rapid.MapOfN(names, values, leastAttrs, 2).Draw(d.T, "attrs")
+	if rapid.IntRange(0, 2).Draw(d.T, "conditional") == 2 {
+		op.If = d.conds(1)
+	}
+	if rapid.Bool().Draw(d.T, "listed") {
+		op.Item.Index, op.Item.IndexSort = d.partition(), d.sort()
+	}
+	return op
 }
 
-func (g generator) span() *rapid.Generator[store.Range] {
-	bound := rapid.OneOf(rapid.Just(""), g.sort())
-	return rapid.Custom(func(t *rapid.T) store.Range {
-		return store.Range{
-			PK:      g.partition().Draw(t, "partition"),
-			From:    bound.Draw(t, "from"),
-			To:      bound.Draw(t, "to"),
-			Limit:   rapid.IntRange(0, 4).Draw(t, "limit"),
-			Reverse: rapid.Bool().Draw(t, "reverse"),
+func (d draw) span() store.Range {
+	r := store.Range{PK: d.partition(), Limit: rapid.IntRange(0, 4).Draw(d.T, "limit"),
+		Reverse: rapid.Bool().Draw(d.T, "reverse")}
+	for _, bound := range []*string{&r.From, &r.To} {
+		if rapid.Bool().Draw(d.T, "bounded") {
+			*bound = d.sort()
 		}
-	})
+	}
+	return r
 }

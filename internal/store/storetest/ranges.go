@@ -57,5 +57,5 @@ func testLargePages(f fixture) {
 func (f fixture) requireLists(index string, want ...store.Item) {
 	f.Helper()
 	r := store.Range{PK: index, Index: true}
-	require.NoError(f, f.opts.eventually(func() error { return compareRange(f.table, r, want) }))
+	require.NoError(f, compareRange(f.table, r, want))
 }

@@ -11,20 +11,8 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Options of the suite. The zero value is for tables whose index never lags.
-type Options struct {
-	// Settle, if set, is called between looks at an index that does not show yet what it should; it may wait or make the
-	// index catch up. After 50 looks the test fails. Unset, the index must be right at once.
-	Settle func()
-}
-
 // Table runs the suite. open gives an empty table for one test and ends it with t.Cleanup.
 func Table(t *testing.T, open func(t *testing.T) store.Table) {
-	TableWith(t, open, Options{})
-}
-
-// TableWith is Table with options.
-func TableWith(t *testing.T, open func(t *testing.T) store.Table, opts Options) {
 	for _, test := range []struct {
 		name string
 		run  func(fixture)
@@ -40,7 +28,7 @@ func TableWith(t *testing.T, open func(t *testing.T) store.Table, opts Options) 
 		{"Model", testModel},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			test.run(fixture{T: t, table: open(t), opts: opts})
+			test.run(fixture{t, open(t)})
 		})
 	}
 }
@@ -49,7 +37,6 @@ func TableWith(t *testing.T, open func(t *testing.T) store.Table, opts Options) 
 type fixture struct {
 	*testing.T
 	table store.Table
-	opts  Options
 }
 
 func (f fixture) write(ops ...store.Op) {
@@ -93,24 +80,11 @@ func (f fixture) list(r store.Range) []store.Item {
 // requireKeys asserts which sort keys a range gives, in order.
 func (f fixture) requireKeys(r store.Range, want ...string) {
 	f.Helper()
-	got := []string{}
+	var got []string
 	for _, it := range f.list(r) {
 		got = append(got, it.SK)
 	}
-	if want == nil {
-		want = []string{}
-	}
 	require.Equal(f, want, got, "%+v", r)
-}
-
-// eventually looks until look returns nil, letting the index settle in between.
-func (o Options) eventually(look func() error) error {
-	err := look()
-	for looks := 1; err != nil && o.Settle != nil && looks < 50; looks++ {
-		o.Settle()
-		err = look()
-	}
-	return err
 }
 
 // normal takes out the differences the port allows: what is empty may come back nil.
