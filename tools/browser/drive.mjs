@@ -18,12 +18,11 @@ const operations = {
       viewport: { width, height }, javaScriptEnabled: js, colorScheme: dark ? "dark" : "light", extraHTTPHeaders: headers, reducedMotion: "reduce",
     });
     const page = await context.newPage();
-    const log = { requests: [], dialogs: [], console: [], popups: 0 };
+    const log = { requests: [], dialogs: [], console: [] };
     context.on("request", (r) => log.requests.push(`${r.method()} ${r.url()}`));
     page.on("dialog", (d) => { log.dialogs.push(d.message()); d.dismiss(); });
     page.on("console", (m) => log.console.push(m.text()));
     page.on("pageerror", (e) => log.console.push(String(e)));
-    page.on("popup", () => log.popups++);
     const navigating = new Set(); // the requests for other pages that are under way
     page.on("request", (r) => { if (r.isNavigationRequest()) navigating.add(r); });
     for (const end of ["requestfinished", "requestfailed"]) page.on(end, (r) => navigating.delete(r));
