@@ -37,8 +37,8 @@ func Step(r *registry.Registry) { serve(r, (*Deployment).Step, addModels) }
 // Tool is the main of functions/tool, which runs tools. It serves until the process is ended.
 func Tool(r *registry.Registry) { serve(r, (*Deployment).Tool, addRemotes) }
 
-// Approve is the main of functions/approve, which keeps task tokens and has people told of requests. It serves until the
-// process is ended.
+// Approve is the main of functions/approve, which keeps task tokens and has people told of requests. It serves until
+// the process is ended.
 func Approve(r *registry.Registry) { serve(r, (*Deployment).Approve, addAsyncNotices) }
 
 func serve(r *registry.Registry, f func(*Deployment, context.Context, []byte) ([]byte, error), needs wiring) {

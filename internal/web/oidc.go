@@ -35,8 +35,8 @@ type OIDC struct {
 	// Identify returns whom the claims of an ID token name. People are shown the details of a *api.Problem. A claim that
 	// is no text is JSON.
 	Identify func(claims map[string]string) (api.Caller, error)
-	// Admit refuses whoever may not be here any more, at the sign-in and at each request of a session; see Identify for its
-	// errors. Nil = everybody may.
+	// Admit refuses whoever may not be here any more, at the sign-in and at each request of a session; see Identify for
+	// its errors. Nil = everybody may.
 	Admit  func(ctx context.Context, who api.Caller) error
 	IDs    *ids.Source
 	Clock  clock.Clock
