@@ -674,7 +674,7 @@ func alarms(p *Project) []string {
 	for _, f := range p.Resources(functionType) {
 		add("AWS/Lambda", "FunctionName="+f.ID, "Errors", "Throttles")
 	}
-	add("AWS/Lambda", "FunctionName=SweepFunction", "Invocations")
+	add(observe.Namespace, observe.Dimension+"=AgentStateMachine.Name", observe.SweepFailures+" samples")
 	for _, called := range []string{"step", "tool", "approve"} { // by the state machine, which tries again
 		add(observe.Namespace, observe.DimFunction+"="+called+","+observe.Dimension+"=AgentStateMachine.Name", observe.Throttled)
 	}
@@ -699,6 +699,9 @@ func alarms(p *Project) []string {
 				dimensions = append(dimensions, d.Get("Name").String()+"="+d.Get("Value").Short())
 			}
 			if name := n.Get("MetricName").String(); name != "" {
+				if n.Get("Statistic").String() == "SampleCount" {
+					name += " samples"
+				}
 				got[n.Get("Namespace").String()+" "+name+" of "+strings.Join(dimensions, ",")] = true
 			}
 		}
