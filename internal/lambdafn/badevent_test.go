@@ -114,7 +114,7 @@ func requireComplete(t *testing.T, tables []fields, types map[string]reflect.Typ
 func TestBadTasks(t *testing.T) {
 	inBubble(t, func(t *testing.T, d *deployed) {
 		d.replys = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "pay"}}}}
-		run := d.must("step", "exec-1", `{"agent":"clerk","message":"Pay Ana.","key":"evt-1"}`).Run
+		run := d.must("step", `{"agent":"clerk","message":"Pay Ana.","key":"evt-1"}`).Run
 		for _, c := range []struct {
 			function, good string
 			keys           fields
@@ -153,7 +153,7 @@ var answerKeys = fields{
 
 func TestBadAnswers(t *testing.T) {
 	inBubble(t, func(t *testing.T, d *deployed) {
-		run := d.must("step", "exec-1", `{"agent":"clerk","message":"Hello.","key":"evt-1"}`).Run
+		run := d.must("step", `{"agent":"clerk","message":"Hello.","key":"evt-1"}`).Run
 		take := answers{d.Inputs}
 		e := d.functionEdge(func(payload []byte) error {
 			got, ok := readDelivery(payload)
@@ -192,7 +192,7 @@ var notifyKeys = fields{
 
 func TestBadTriggers(t *testing.T) {
 	inBubble(t, func(t *testing.T, d *deployed) {
-		d.must("step", "exec-1", `{"agent":"clerk","message":"Hello.","key":"evt-1"}`)
+		d.must("step", `{"agent":"clerk","message":"Hello.","key":"evt-1"}`)
 		log := &strings.Builder{}
 		d.Log = slog.New(slog.NewTextHandler(log, nil))
 		s := d.Sweep(d.blobs, nil, "arn:machine", noMetrics{})

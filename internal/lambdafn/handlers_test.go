@@ -107,9 +107,9 @@ func (d *deployed) invoke(function, execution, state string) (runtime.Route, err
 	return r, err
 }
 
-func (d *deployed) must(function, execution, state string) runtime.Route {
+func (d *deployed) must(function, state string) runtime.Route {
 	d.t.Helper()
-	r, err := d.invoke(function, execution, state)
+	r, err := d.invoke(function, "exec-1", state)
 	require.NoError(d.t, err)
 	return r
 }
@@ -119,12 +119,6 @@ func (d *deployed) state(run string) run.AgentState {
 	l, err := d.Ports.Journal.Load(context.Background(), "default", run)
 	require.NoError(d.t, err)
 	return l.State
-}
-
-// next sends a function what the one before gave.
-func (d *deployed) next(function string, r runtime.Route) runtime.Route {
-	d.t.Helper()
-	return d.must(function, "exec-1", asState(d.t, r))
 }
 
 func asState(t *testing.T, r runtime.Route) string {
@@ -152,7 +146,7 @@ func TestStartByEvent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, d *deployed) {
-				r := d.must("step", "exec-1", c.event)
+				r := d.must("step", c.event)
 				runID := agent.RunID("default", "clerk", c.key)
 				require.Equal(t, runtime.Route{Tenant: "default", Run: runID, Next: runtime.NextDone}, r)
 				s := d.state(runID)
@@ -171,8 +165,8 @@ func TestAnEventsSubjectIsNoStarter(t *testing.T) {
 		def.Permission.Approvers = []string{"group:finance"}
 		def.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, FourEyes: true}}
 		d.replys = payC1
-		r := d.must("step", "exec-1", `{"agent":"clerk","message":"Pay Ana.","key":"evt-1","subject":"user:nobody"}`)
-		d.must("tool", "exec-1", asState(t, r))
+		r := d.must("step", `{"agent":"clerk","message":"Pay Ana.","key":"evt-1","subject":"user:nobody"}`)
+		d.must("tool", asState(t, r))
 		asked, err := approval.Get(t.Context(), d.rows, "default", run.ApprovalID(r.Run, "c1", 1))
 		require.NoError(t, err)
 		require.True(t, asked.StarterUnknown)
@@ -203,9 +197,9 @@ func TestBadEvents(t *testing.T) {
 func TestThreeFunctionsMakeARun(t *testing.T) {
 	inBubble(t, func(t *testing.T, d *deployed) {
 		d.replys = payC1
-		r := d.must("step", "exec-1", `{"agent":"clerk","message":"Pay Ana."}`)
-		r = d.must("tool", "exec-1", asState(t, r))
-		r = d.must("step", "exec-1", asState(t, r))
+		r := d.must("step", `{"agent":"clerk","message":"Pay Ana."}`)
+		r = d.must("tool", asState(t, r))
+		r = d.must("step", asState(t, r))
 		require.Equal(t, runtime.NextWait, r.Next)
 		require.Equal(t, int64(2), r.Woken)
 		require.Equal(t, int64(24*3600), r.WaitSeconds)
@@ -233,14 +227,14 @@ func TestThreeFunctionsMakeARun(t *testing.T) {
 func TestFailureIsRecorded(t *testing.T) {
 	inBubble(t, func(t *testing.T, d *deployed) {
 		d.replys = payC1
-		r := d.must("step", "exec-1", `{"agent":"clerk","message":"Pay Ana."}`)
+		r := d.must("step", `{"agent":"clerk","message":"Pay Ana."}`)
 		failed := fmt.Sprintf(`{"tenant":"default","run":%q,"failure":{"Error":"Sandbox.Timedout","Cause":"secret"}}`, r.Run)
-		require.Equal(t, runtime.NextFailed, d.must("step", "exec-1", failed).Next)
+		require.Equal(t, runtime.NextFailed, d.must("step", failed).Next)
 		s := d.state(r.Run)
 		require.Equal(t, run.ReasonError, s.Reason)
 		require.Contains(t, s.Error.Message, "Sandbox.Timedout")
 		require.NotContains(t, s.Error.Message, "secret")
-		require.Equal(t, runtime.NextFailed, d.must("step", "exec-1", failed).Next, "again")
+		require.Equal(t, runtime.NextFailed, d.must("step", failed).Next, "again")
 	})
 }
 

@@ -397,8 +397,7 @@ func TestRemovedPeopleAreOut(t *testing.T) {
 		require.NoError(t, err)
 	}
 	importPeople(`"user:ana": ["group:operators"], "user:eve": ["group:operators"]`)
-	var s *site
-	s = newSite(t, askAll, func(d *lambdafn.Deployment) {
+	s := newSite(t, askAll, func(d *lambdafn.Deployment) {
 		d.People, d.SignIn.Admit = &person.Stored{Table: table, Clock: d.SignIn.Clock}, d.Admit
 	})
 	answered := ""

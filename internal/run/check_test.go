@@ -13,10 +13,10 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-func validDefinition(t *testing.T, preset agent.Preset) agent.Definition {
+func validDefinition(t *testing.T) agent.Definition {
 	t.Helper()
 	d, err := agent.Definition{
-		Name: "refunds", Preset: preset, System: "You handle refunds.", Model: agent.ModelSpec{Provider: "openai", ID: "m", BaseURL: "https://api.example.com/v1"},
+		Name: "refunds", Preset: agent.PresetCountersign, System: "You handle refunds.", Model: agent.ModelSpec{Provider: "openai", ID: "m", BaseURL: "https://api.example.com/v1"},
 		Tools: []agent.ToolSpec{{Name: "orders.get", Schema: rawJSON(`{"type":"object"}`)}},
 	}.Resolve()
 	require.NoError(t, err)
@@ -133,14 +133,14 @@ func TestCheckRefuses(t *testing.T) {
 		}, "tools[1].name: orders.get and orders_get are both orders_get to the model, want different names"},
 		{func(d *agent.Definition) { d.Tools = append(d.Tools, d.Tools[0]) }, "tools[1].name: got a tool a second time, want each once"},
 	} {
-		d := validDefinition(t, agent.PresetCountersign)
+		d := validDefinition(t)
 		tt.spoil(&d)
 		require.EqualError(t, d.Check(), tt.want)
 	}
 }
 
 func TestCheckAccepts(t *testing.T) {
-	d := validDefinition(t, agent.PresetCountersign)
+	d := validDefinition(t)
 	d.Tools[0].Schema = rawJSON(`{"type":"object","$defs":{"a":{"type":"string"}},"properties":{"$ref":{"$ref":"#/$defs/a"}}}`)
 	d.Tools[0].Name = strings.Repeat("a.", 31) + "bc"
 	require.NoError(t, d.Check())

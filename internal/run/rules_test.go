@@ -229,7 +229,7 @@ func TestCheckPermission(t *testing.T) {
 }
 
 func checkPermission(t *testing.T, p agent.Permission) error {
-	d := validDefinition(t, agent.PresetCountersign)
+	d := validDefinition(t)
 	d.Permission = p
 	return d.Check()
 }

@@ -85,7 +85,7 @@ func cutConversation(results ...run.ToolResult) run.AgentState {
 // No tool of the agent's has the name, in any spelling that the model would not tell apart.
 func TestReadMoreIsTheirsAlone(t *testing.T) {
 	for _, name := range []string{"read_more", "read.more"} {
-		d := validDefinition(t, agent.PresetCountersign)
+		d := validDefinition(t)
 		d.Tools[0].Name = name
 		require.EqualError(t, d.Check(), "tools[0].name: read_more is the name of a built-in tool, want another one, or context.keepWhole: false")
 		d.Context.KeepWhole = false
