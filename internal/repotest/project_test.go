@@ -110,7 +110,9 @@ func TestStreamUrl(t *testing.T) {
 	urls := p.Resources("AWS::Lambda::Url")
 	require.Len(t, urls, 1)
 	require.Equal(t, "UseStreaming", urls[0].Node.Get("Condition").String())
-	require.Equal(t, "{TargetFunctionArn: HttpFunction.Arn, AuthType: AWS_IAM, InvokeMode: RESPONSE_STREAM}", urls[0].Properties.Short())
+	require.Equal(t, "{TargetFunctionArn: HttpFunction.Arn, AuthType: AWS_IAM, InvokeMode: RESPONSE_STREAM, Cors: {AllowOrigins: CorsOrigins, "+
+		"AllowMethods: [GET], AllowHeaders: [authorization, last-event-id, x-amz-content-sha256, x-amz-date, x-amz-security-token], "+
+		"MaxAge: 3600} or AWS::NoValue}", urls[0].Properties.Short())
 	for _, streaming := range []string{"off", "on"} {
 		v := p.Deployed(Values{"OperatorsPrincipal": "arn:aws:iam::123456789012:root", "Streaming": streaming})
 		there, err := p.Holds("UseStreaming", v)
