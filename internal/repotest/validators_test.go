@@ -44,7 +44,7 @@ func spoiled(t *testing.T, file string, pairs ...string) string {
 // aside are rules of the validator that a resource or parameter is excused from.
 var aside = []string{
 	"F3033:TableThrottled", "F3033:TableErrors", // TableName is empty by default, and is not used then
-	"F3033:StreamUrl", // nor is CorsOrigins
+	"F3033:StreamUrl",                                                          // nor is CorsOrigins
 	"W2509:OpenAiSecret", "W2509:SlackTokenSecret", "W2509:SlackSigningSecret", // they hold a secret's name, not a secret
 	"W2509:OidcClientSecret", // the same
 }
