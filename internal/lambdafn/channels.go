@@ -23,8 +23,8 @@ import (
 )
 
 // The environment of the functions that tell people: functions/sweep, and functions/http, which changes messages when
-// somebody decides. All of it is optional. Variables of secrets hold the name or the ARN of one
-// in Secrets Manager, which is read when it is needed.
+// somebody decides. All of it is optional. Variables of secrets hold the name or the ARN of one in Secrets Manager,
+// which is read when it is needed.
 const (
 	// the sender of mails, of an identity that SES has verified; empty = there are none
 	EnvMailFrom = "COUNTERSIGN_MAIL_FROM"
@@ -146,18 +146,18 @@ func addNotifier(f *function) error {
 // are no channels.
 const envNotifier = "COUNTERSIGN_NOTIFIER"
 
-// takeTimeout is how long Lambda may take to take what functions/approve has done by another function.
-const takeTimeout = 10 * time.Second
+// acceptTimeout is how long functions/approve waits for Lambda to accept the event for the other function.
+const acceptTimeout = 10 * time.Second
 
-// asyncNotices has another function tell people: a channel may be slower than a function that parks a run may be, and
-// its secrets are not that function's to hold.
+// asyncNotices has another function tell people. Channels can take longer than functions/approve has, which need not
+// hold their secrets either.
 type asyncNotices struct {
 	functions runtime.Functions
 	name      string
 	clock     clock.Clock
 }
 
-// addAsyncNotices adds what has people told by functions/sweep.
+// addAsyncNotices has people told by functions/sweep.
 func addAsyncNotices(f *function) error {
 	if name := f.getenv(envNotifier); name != "" {
 		f.Ports.Notify = asyncNotices{lambdatool.New(f.cfg), name, f.Ports.Clock}
@@ -171,7 +171,7 @@ func (n asyncNotices) NotifyRun(ctx context.Context, tenant, run string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := n.clock.WithTimeout(ctx, takeTimeout)
+	ctx, cancel := n.clock.WithTimeout(ctx, acceptTimeout)
 	defer cancel()
 	_, err = n.functions.Invoke(ctx, runtime.Invoke{Function: n.name, Payload: payload, Async: true})
 	return err

@@ -92,6 +92,7 @@ func (d *Deployment) Backend() api.Backend {
 	}
 }
 
+// deployedBackend is the backend for callers whom the gateway has verified and who are not removed.
 func (d *Deployment) deployedBackend(agents api.Agents, who Identity) api.Backend {
 	b := d.Backend()
 	b.Agents, b.Feed = agents, api.NewPoll(d.Ports.Journal, d.Live, d.Ports.Clock)
@@ -113,7 +114,7 @@ func (d *Deployment) deployedBackend(agents api.Agents, who Identity) api.Backen
 }
 
 // Admit refuses whoever was taken out of the directory of people, whatever token or session they still have. Its error
-// is an *api.Problem, but where the directory cannot be read.
+// is an *api.Problem, except where the directory cannot be read.
 func (d *Deployment) Admit(ctx context.Context, who api.Caller) error {
 	if d.People == nil {
 		return nil

@@ -321,7 +321,7 @@ const (
 // names.
 var retried = []Kind{KindContention, KindBusy, KindThrottled, KindUnavailable}
 
-// throttled are the kinds that say that there was no room.
+// throttled are the kinds that say that too much happens at once: nothing is broken, and the state machine tries again.
 var throttled = []Kind{KindContention, KindBusy, KindThrottled, KindTooManyRuns}
 
 // Retried reports whether the state machine tries again after an error of this kind.

@@ -223,8 +223,8 @@ const (
 // More that alarms watch. They are counted as they happen.
 const (
 	Misconfigured = "Misconfigured" // count: parts of a function that it began without, as their configuration is wrong
-	// Throttled counts, by DimFunction, invocations that ended in an error because a model, the table or a limit had no
-	// room for them. The state machine tries them again, so the alarms on errors leave them out.
+	// Throttled counts, by DimFunction, invocations that a busy model, a throttled table or a limit has refused. The state
+	// machine tries them again, so the alarms on errors leave them out.
 	Throttled   = "Throttled"
 	DimFunction = "Function"
 )

@@ -55,9 +55,9 @@ const operations = {
   async type({ page, text }) { await pages.get(page).page.keyboard.type(text); },
   async click({ page, selector }) { await pages.get(page).page.click(selector, { timeout: 120000 }); },
   async fill({ page, selector, text }) { await pages.get(page).page.fill(selector, text, { timeout: 120000 }); },
-  async settle({ page }) { // the page has done what it was told, which may be to ask for another page: that one is there
+  async settle({ page }) { // waits until no page is loading that a click or a key has asked for
     const { page: p, navigating } = pages.get(page);
-    await p.evaluate("1").catch(() => {}); // behind what was typed and clicked, or gone with its page
+    await p.evaluate("1").catch(() => {}); // answered once the page has handled its clicks and keys; it fails if the page has just gone
     for (let quiet = 0, left = 1200; quiet < 3 && left > 0; quiet++, left--) {
       await p.waitForTimeout(100);
       if (navigating.size > 0) quiet = -1;

@@ -7,7 +7,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/agenttest"
 )
 
-// t is of the test around the example.
+// t stands for the argument of the test.
 var t *testing.T
 
 // The scenarios beside a program's agents are tests of the package agents.
