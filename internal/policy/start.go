@@ -49,7 +49,7 @@ func ParseMessage(raw json.RawMessage) ([]run.UserBlock, error) {
 	if len(blocks) == 0 {
 		return nil, errors.New("the message is empty")
 	}
-	if err := run.UserMaySay("message", blocks); err != nil {
+	if err := run.UserMaySay(blocks); err != nil {
 		return nil, err
 	}
 	n := 0

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -106,7 +107,7 @@ func (e RunStarted) apply(s *AgentState) error {
 	if e.Wait != WaitAllSuspended && (e.Wait != "" || e.Resume != "") {
 		return &ApplyError{Problem: "it waits in a way that is not known"}
 	}
-	if err := UserMaySay("run_started", e.Messages); err != nil {
+	if err := UserMaySay(e.Messages); err != nil {
 		return err
 	}
 	past := s.past
@@ -136,7 +137,7 @@ func (e InputReceived) apply(s *AgentState) error {
 	if e.Slot < 1 {
 		return &ApplyError{Problem: "without a slot a duplicate could not be told"}
 	}
-	if err := UserMaySay("input_received", e.Blocks); err != nil {
+	if err := UserMaySay(e.Blocks); err != nil {
 		return err
 	}
 	for i, b := range e.Blocks {
@@ -174,7 +175,7 @@ func (s *AgentState) flushQueued() {
 }
 
 // UserMaySay refuses what only the model or a tool says: a result a user made up would be a second one.
-func UserMaySay(event string, blocks []UserBlock) error {
+func UserMaySay(blocks []UserBlock) error {
 	for _, b := range blocks {
 		switch b.Block.(type) {
 		case Text, Media:
@@ -228,10 +229,14 @@ func (e Evicted) apply(s *AgentState) error {
 	if leave > int64(s.Messages.Len()) {
 		return &ApplyError{Problem: fmt.Sprintf("%d of %d messages", leave, s.Messages.Len())}
 	}
-	if c, ok := s.findPinningCall(s.Messages.All()[:leave]); ok {
-		return &ApplyError{Call: c.ID, Problem: "still " + string(c.Status)}
+	oldest := s.Messages.All()[:leave]
+	for _, c := range s.Live { // an open call keeps them: any, or under all_suspended one that they hold
+		own := func(m Message) bool { u, ok := m.Block.(ToolUse); return ok && u.ID == c.ID }
+		if c.Open() && (!s.WithPlaceholders() || slices.ContainsFunc(oldest, own)) {
+			return &ApplyError{Call: c.ID, Problem: "still " + string(c.Status)}
+		}
 	}
-	for _, m := range s.Messages.All()[:leave] {
+	for _, m := range oldest {
 		if m.Seen(s.Inferences) == 0 {
 			return &ApplyError{Problem: "a message that no inference has carried"}
 		}
@@ -259,23 +264,15 @@ func (e ContextFull) apply(s *AgentState) error {
 	return nil
 }
 
-// findPinningCall finds an open call that keeps the oldest messages: any, or under all_suspended one that they hold.
-func (s *AgentState) findPinningCall(oldest []Message) (Call, bool) {
-	for _, c := range s.Live {
-		own := func(m Message) bool { u, ok := m.Block.(ToolUse); return ok && u.ID == c.ID }
-		if c.Open() && (!s.WithPlaceholders() || slices.ContainsFunc(oldest, own)) {
-			return c, true
-		}
-	}
-	return Call{}, false
-}
-
 func (e Resumed) apply(s *AgentState) error {
 	if s.Status == RunRunning {
 		return nil
 	}
 	s.Waited += time.Duration(max(0, e.Waited)) * time.Millisecond
-	s.Memory, s.Full = s.Memory.stale(), ContextFull{}
+	s.Memory, s.Full = maps.Clone(s.Memory), ContextFull{}
+	for policy, slot := range s.Memory {
+		s.Memory[policy] = Slot{Value: slot.Value}
+	}
 	return s.setRunStatus(RunRunning)
 }
 
@@ -356,42 +353,30 @@ func (e Finished) apply(s *AgentState) error {
 	return nil
 }
 
-// checkNaturalEnd refuses a natural end while something is unfinished. A static text stands for a model that could not
-// be asked, and only then may messages be unseen.
+// checkNaturalEnd refuses a natural end before the model has seen everything and every request is answered. A static
+// text stands for a model that could not be asked, and only then may messages be unseen.
 func (s *AgentState) checkNaturalEnd(e Finished) error {
+	open := s.OpenCall()
+	_, exits := s.Exit()
+	_, undoes := s.Undoing() // whoever goes on with the conversation sees what came of it
 	switch {
 	case e.Static != "" && (e.Reason != ReasonNaturalEnd || e.Note != ""):
 		return &ApplyError{Problem: "only a natural end has a text that stands for the model"}
 	case e.Reason != ReasonNaturalEnd:
 		return nil
-	}
-	if c := s.OpenCall(); c != nil {
-		return &ApplyError{Call: c.ID, Problem: "still " + string(c.Status)}
-	}
-	if e.Static != "" {
+	case open != nil:
+		return &ApplyError{Call: open.ID, Problem: "still " + string(open.Status)}
+	case e.Static != "":
 		return nil
-	}
-	return s.checkNothingOwed()
-}
-
-// checkNothingOwed refuses an end before the model has seen everything and every request is answered.
-func (s *AgentState) checkNothingOwed() error {
-	if len(s.Permissions.Asked) > 0 {
+	case len(s.Permissions.Asked) > 0:
 		return &ApplyError{Problem: "a permission is requested"}
-	}
-	if _, exits := s.Exit(); exits {
+	case exits || undoes:
 		return nil
-	}
-	if _, undoes := s.Undoing(); undoes { // whoever goes on with the conversation sees what came of it
-		return nil
-	}
-	if s.Plan.Active() {
+	case s.Plan.Active():
 		return &ApplyError{Problem: "the run's plan is not carried out"}
-	}
-	if s.Unseen > s.Plan.Answered || s.Unsaid {
+	case s.Unseen > s.Plan.Answered || s.Unsaid:
 		return &ApplyError{Problem: "the model has not seen everything that was said"}
-	}
-	if s.Correction != nil {
+	case s.Correction != nil:
 		return &ApplyError{Problem: "the model's last word was refused"}
 	}
 	return nil

@@ -106,7 +106,11 @@ func (e CallClaimed) apply(s *AgentState) error {
 		if c.Service && c.AskedAt.IsZero() {
 			c.AskedAt = s.head.time
 		}
-		s.noteChild(c, e.Child)
+		if e.Child != nil && c.Child == "" { // one that is claimed again keeps the child it has
+			c.Child = e.Child.Run
+			s.Children.Open = append(slices.Clip(s.Children.Open), OpenChild{Call: c.ID, Child: *e.Child})
+			s.Children.Begun++
+		}
 		if e.Under != "" {
 			return s.grantClaim(c, e)
 		}
@@ -147,7 +151,6 @@ func (e CallFinished) apply(s *AgentState) error {
 // countEntered counts the executions of an attempt beyond its first, which is counted when the attempt begins.
 func (c *Call) countEntered(entered int) { c.Executions += max(0, entered-1) }
 
-// apply parks a call.
 func (e CallSuspended) apply(s *AgentState) error {
 	return s.changeCall(e.Call, func(c *Call) error {
 		if c.Status == StatusSuspended && c.Wait.Approval == e.Approval && c.Wait.For == cmp.Or(e.For, ForApproval) {
@@ -268,12 +271,19 @@ func (e Decided) apply(s *AgentState) error {
 		}
 		s.applyToolDecision(c, e)
 	}
-	if c.Status != StatusSuspended || !c.Wait.decidable() || c.Wait.Approval != e.Approval {
+	asks := c.Status == StatusSuspended && (c.Wait.For == ForApproval || c.Wait.For == ForInput)
+	if !asks || c.Wait.Approval != e.Approval {
 		return nil
 	}
 	return s.changeCall(e.Call, func(c *Call) error {
-		if e.Action != ActionApprove {
-			return s.notApproved(c, e)
+		switch e.Action {
+		case ActionApprove:
+		case ActionAskAgain:
+			return c.transition(StatusResuming)
+		case ActionCancel:
+			return s.settleCall(c, Result{Content: e.Text, IsError: true}, WhyCancelled, StatusCancelled)
+		default:
+			return s.settleCall(c, Result{Content: e.Text, IsError: true}, WhyDenied, StatusCancelled)
 		}
 		expires, policy, asked, heard := c.Wait.Expires, c.Wait.Policy, c.Wait.Since, c.Wait.Heard
 		if e.Args != nil {
@@ -301,18 +311,6 @@ func (e Decided) apply(s *AgentState) error {
 		}
 		return nil
 	})
-}
-
-// notApproved is what becomes of a suspended call that nobody approves: it ends, or is asked about again.
-func (s *AgentState) notApproved(c *Call, e Decided) error {
-	why := WhyDenied
-	switch e.Action {
-	case ActionAskAgain:
-		return c.transition(StatusResuming)
-	case ActionCancel:
-		why = WhyCancelled
-	}
-	return s.settleCall(c, Result{Content: e.Text, IsError: true}, why, StatusCancelled)
 }
 
 // apply settles an unknown outcome or a service's call. An answer to anything else is late and ignored.

@@ -116,30 +116,23 @@ func (rc RepliedCall) use() ToolUse { return ToolUse{ID: rc.ID, Name: rc.Name, I
 // keeps its index and is no message. ok is false where reasoning has a place that does not exist.
 func (e Replied) turnBlocks() (blocks []Block, ok bool) {
 	said, asked := 0, 0
+	add := func(text, calls int) {
+		blocks = append(blocks, Text{Text: e.Text[said:text]})
+		for _, c := range e.Calls[asked:calls] {
+			blocks = append(blocks, c.use())
+		}
+		said, asked = text, calls
+	}
 	for _, r := range e.Reasoning {
-		if !r.fits(e, said, asked) {
+		if r.AfterText < said || r.AfterText > len(e.Text) || r.AfterCalls < asked || r.AfterCalls > len(e.Calls) ||
+			r.AfterText < len(e.Text) && (r.AfterCalls > 0 || !utf8.RuneStart(e.Text[r.AfterText])) {
 			return nil, false
 		}
-		blocks = append(blocks, Text{Text: e.Text[said:r.AfterText]})
-		blocks = append(appendUses(blocks, e.Calls[asked:r.AfterCalls]), r.Reasoning)
-		said, asked = r.AfterText, r.AfterCalls
+		add(r.AfterText, r.AfterCalls)
+		blocks = append(blocks, r.Reasoning)
 	}
-	blocks = append(blocks, Text{Text: e.Text[said:]})
-	return appendUses(blocks, e.Calls[asked:]), true
-}
-
-// fits reports whether the place exists in e and does not lie before the one that is reached.
-func (r RepliedReasoning) fits(e Replied, said, asked int) bool {
-	behindText := r.AfterText == len(e.Text)
-	return said <= r.AfterText && r.AfterText <= len(e.Text) && asked <= r.AfterCalls && r.AfterCalls <= len(e.Calls) &&
-		(behindText || r.AfterCalls == 0 && utf8.RuneStart(e.Text[r.AfterText]))
-}
-
-func appendUses(blocks []Block, calls []RepliedCall) []Block {
-	for _, c := range calls {
-		blocks = append(blocks, c.use())
-	}
-	return blocks
+	add(len(e.Text), len(e.Calls))
+	return blocks, true
 }
 
 // trailingBlock returns the block that the reply adds after the model's turn, and whose it is: why the reply was

@@ -24,8 +24,7 @@ type Raise struct {
 	USD    *USD  `json:"usd,omitempty"` // nil = nothing
 }
 
-// ReadRaise reads the arguments of a call of ToolBudget.
-func ReadRaise(args json.RawMessage) (r Raise, err error) {
+func readRaise(args json.RawMessage) (r Raise, err error) {
 	err = jsonx.ReadStored("raise", args, &r)
 	return r, err
 }
@@ -47,7 +46,7 @@ func (e BudgetAsked) apply(s *AgentState) error {
 	if open := s.OpenCall(); open != nil || e.Call == "" {
 		return &ApplyError{Call: e.Call, Problem: "a run asks for budget by a call of its own, when none is open"}
 	}
-	if _, err := ReadRaise(e.Input); err != nil {
+	if _, err := readRaise(e.Input); err != nil {
 		return &ApplyError{Call: e.Call, Problem: err.Error()}
 	}
 	c := Call{ID: e.Call, Tool: ToolBudget, Name: "budget_raise", Input: e.Input, Inference: s.Round.Inference,
@@ -66,7 +65,7 @@ func (s *AgentState) settleBudget(c *Call) error {
 	if s.Budget.Refused = c.Status != StatusSucceeded; s.Budget.Refused {
 		return nil
 	}
-	raise, err := ReadRaise(c.Input)
+	raise, err := readRaise(c.Input)
 	if err != nil {
 		return &ApplyError{Call: c.ID, Problem: err.Error()}
 	}

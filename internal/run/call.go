@@ -153,9 +153,6 @@ type Wait struct {
 	Heard    int    `json:",omitempty"` // the length of AgentState.Heard when the run asked
 }
 
-// decidable reports whether what is waited for is a decision, which a request holds, rather than data.
-func (w *Wait) decidable() bool { return w.For == ForApproval || w.For == ForInput }
-
 // Grant is a recorded approval of the call, or an answer to what its tool asked: either lets it run once.
 type Grant struct {
 	Approval string
@@ -220,21 +217,18 @@ func (e DecisionKept) apply(s *AgentState) error {
 		return nil
 	}
 	s.dropKept(e.Target)
-	s.Kept = append(s.Kept[:len(s.Kept):len(s.Kept)], e)
+	s.Kept = append(slices.Clip(s.Kept), e)
 	return nil
 }
 
-// apply removes a kept decision that did not apply.
 func (e DecisionDropped) apply(s *AgentState) error {
 	s.dropKept(e.Target)
 	return nil
 }
 
-// dropKept removes the kept decision on a target.
 func (s *AgentState) dropKept(target string) {
-	if i := slices.IndexFunc(s.Kept, func(k DecisionKept) bool { return k.Target == target }); i >= 0 {
-		s.Kept = without(s.Kept, i)
-	}
+	on := func(k DecisionKept) bool { return k.Target == target }
+	s.Kept = nonEmpty(slices.DeleteFunc(slices.Clone(s.Kept), on))
 }
 
 // without is a list less its element i, nil where none is left.
@@ -310,18 +304,15 @@ func (e UndoOrdered) apply(s *AgentState) error {
 	if c, again := s.Call(e.Call.ID); again && c.Undoes == e.Of && e.Of != "" {
 		return nil
 	}
-	forbid := func(problem string) error {
-		return &ApplyError{Call: e.Of, Problem: problem}
-	}
 	of, ok := s.Call(e.Of)
 	switch {
 	case s.From == nil || s.From.Kind != OriginContinues || s.Inferences > 0 || len(s.Live) > 0 || s.Entries > 0:
-		return forbid("only a run that begins with it takes a call back")
+		return &ApplyError{Call: e.Of, Problem: "only a run that begins with it takes a call back"}
 	case !ok && !s.Partial, ok && of.Status != StatusSucceeded:
 		// a reader who began at a snapshot lacks what was settled before it
-		return forbid("only a call that has succeeded is taken back")
+		return &ApplyError{Call: e.Of, Problem: "only a call that has succeeded is taken back"}
 	case e.Call.ID == "" || e.By == "":
-		return forbid("a call and who ordered it are required")
+		return &ApplyError{Call: e.Of, Problem: "a call and who ordered it are required"}
 	}
 	s.Listed = len(s.Servers) > 0 // it is pinned to the definition that has their tools
 	s.Prior++                     // a round of its own, that no inference has made

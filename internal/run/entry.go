@@ -81,7 +81,17 @@ func ApplyEntry(s AgentState, e Entry) (AgentState, error) {
 func (s *AgentState) enter(e Entry) {
 	s.head = entryHead{seq: e.Seq, writer: e.Writer, time: e.Time}
 	s.Entries, s.UpdatedAt, s.hash = e.Seq+1, e.Time, e.Hash()
-	s.snap(e)
+	if e.Snapshot == nil {
+		return
+	}
+	from := s.Seq() // the entry that holds the oldest live body: there begins who begins at the snapshot
+	for _, m := range s.Messages.All() {
+		from = min(from, m.Source.Seq)
+	}
+	for _, q := range s.Queued {
+		from = min(from, q.Source.Seq)
+	}
+	s.snapped = 1 + max(0, from)
 }
 
 // Fold rebuilds a run from its entries, in order, starting with s (the zero state for a whole journal).

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -87,16 +88,15 @@ func UnmarshalEvent(raw json.RawMessage) (Event, error) {
 
 // checkWords refuses values that decide what happens and that this build does not know: it would do something else.
 func checkWords(name string, e Event) error {
+	actions := []DecisionAction{ActionApprove, ActionDeny, ActionCancel, ActionFail, ActionAskAgain}
 	switch e := e.(type) {
 	case CallSuspended:
-		if err := checkWord(name, "for", e.For, ForApproval, ForOutcome, ForInput, ForAnswer); err != nil {
-			return err
-		}
-		return checkWord(name, "why", e.Why, WhyPolicyChanged, WhyStateChanged, WhyMiscounted)
+		return cmp.Or(checkWord(name, "for", e.For, ForApproval, ForOutcome, ForInput, ForAnswer),
+			checkWord(name, "why", e.Why, WhyPolicyChanged, WhyStateChanged, WhyMiscounted))
 	case Decided:
-		return checkWord(name, "action", e.Action, ActionApprove, ActionDeny, ActionCancel, ActionFail, ActionAskAgain)
+		return checkWord(name, "action", e.Action, actions...)
 	case DecisionKept:
-		return checkWord(name, "action", e.Action, ActionApprove, ActionDeny, ActionCancel, ActionFail, ActionAskAgain)
+		return checkWord(name, "action", e.Action, actions...)
 	default:
 		return nil
 	}

@@ -45,16 +45,6 @@ func (s *AgentState) remember(values map[string]json.RawMessage) {
 	s.Memory = memory
 }
 
-// stale is the memory of a run that goes on after it was parked.
-func (m Memory) stale() Memory {
-	old := maps.Clone(m)
-	for name, slot := range old {
-		slot.Fresh = false
-		old[name] = slot
-	}
-	return old
-}
-
 // CorrectionKind is what a policy found in a reply that is not the last word, for who shows it. "" = it was cut short,
 // or is no output. Package policy has the kinds.
 type CorrectionKind string

@@ -198,26 +198,21 @@ func (s *AgentState) leavePlan() {
 		}
 		s.appendMessage(RoleAssistant, u.ToolUse, 1, u.From)
 		s.appendResult(c.ID, *c.Result)
-		s.markShown(c.ID)
+		shown := *c.Result
+		shown.Shown = true
+		mark := func(c Call) Call {
+			if c.ID == u.ID {
+				c.Result = &shown
+			}
+			return c
+		}
+		s.Settled = s.Settled.Map(mark)
+		s.Live = slices.Clone(s.Live)
+		for i, c := range s.Live {
+			s.Live[i] = mark(c)
+		}
 	}
 	s.flushQueued()
-}
-
-// markShown records that a settled call's result is in the conversation.
-func (s *AgentState) markShown(id string) {
-	mark := func(c Call) Call {
-		if c.ID == id {
-			r := *c.Result
-			r.Shown = true
-			c.Result = &r
-		}
-		return c
-	}
-	s.Settled = s.Settled.Map(mark)
-	s.Live = slices.Clone(s.Live)
-	for i, c := range s.Live {
-		s.Live[i] = mark(c)
-	}
 }
 
 // inheritPlan takes over the plan of a run that this one branches off, with a count of its own.

@@ -114,7 +114,20 @@ func (s *AgentState) forked(past *AgentState) error {
 	s.Built, s.Unsaid = past.Built, past.Unsaid
 	s.Listed, s.Servers = past.Listed, past.Servers // it is pinned to the same definition, or to that with another model
 	s.inheritPlan(past)
-	s.attributePlanResults(past)
+	ofPast := func(c Call) Call { // a result that may still be appended names the run that holds it
+		r := *c.Result
+		r.Source = r.Source.inRun(past.Run)
+		c.Result = &r
+		return c
+	}
+	if past.Plan.Active() {
+		s.Settled = s.Settled.Map(func(c Call) Call {
+			if c.Step > 0 && !c.Result.Shown {
+				return ofPast(c)
+			}
+			return c
+		})
+	}
 	if past.Built || past.SystemText != "" || past.SystemBlob { // the text that was built for the conversation
 		s.System, s.SystemText, s.SystemBlob = past.System, past.SystemText, past.SystemBlob
 	}
@@ -126,17 +139,14 @@ func (s *AgentState) forked(past *AgentState) error {
 		if c.Budget && c.Open() { // what this run uses is counted anew
 			continue
 		}
-		if c.Result != nil {
-			r := *c.Result
-			r.Source = r.Source.inRun(past.Run)
-			c.Result = &r
-		}
 		var err error
 		switch {
 		case c.Entered():
 			c, asked, err = s.doubtfulCall(c, asked)
 		case c.Open():
 			c, err = past.resetCall(c)
+		default:
+			c = ofPast(c)
 		}
 		if err != nil {
 			return err
@@ -152,48 +162,29 @@ func (s *AgentState) forked(past *AgentState) error {
 	return nil
 }
 
-// attributePlanResults marks results of a plan's steps that may still be appended with the run that holds them.
-func (s *AgentState) attributePlanResults(past *AgentState) {
-	if !past.Plan.Active() {
-		return
-	}
-	s.Settled = s.Settled.Map(func(c Call) Call {
-		if c.Step > 0 && !c.Result.Shown {
-			r := *c.Result
-			r.Source = r.Source.inRun(past.Run)
-			c.Result = &r
-		}
-		return c
-	})
-}
-
-// resetCall returns a call that has not run as the model made it: decisions and edits are not inherited.
+// resetCall returns a call that has not run as the model made it, in the conversation or for a step of the run's plan:
+// decisions and edits are not inherited.
 func (s *AgentState) resetCall(c Call) (Call, error) {
-	asked, ok := s.askedInput(c.ID)
-	if !ok {
+	var asked ToolUse
+	for _, u := range s.Plan.Uses {
+		if u.ID == c.ID {
+			asked = u.ToolUse
+		}
+	}
+	for _, m := range s.Messages.All() {
+		if u, ok := m.Block.(ToolUse); ok && u.ID == c.ID {
+			asked = u
+		}
+	}
+	if asked.ID == "" {
 		return c, &ApplyError{Call: c.ID, Problem: "it is open and the conversation does not have it"}
 	}
 	n := Call{
-		ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: asked,
+		ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: asked.Input,
 		Service: c.Service, Hidden: c.Hidden, Breaks: c.Breaks, Ahead: c.Ahead, Repeats: c.Repeats, Step: c.Step,
 		Undoes: c.Undoes,
 	}
 	return n, n.transition(StatusNew)
-}
-
-// askedInput is the arguments of a call as the model made it, in the conversation or for a step of the run's plan.
-func (s *AgentState) askedInput(id string) (json.RawMessage, bool) {
-	for _, m := range s.Messages.All() {
-		if u, ok := m.Block.(ToolUse); ok && u.ID == id {
-			return u.Input, true
-		}
-	}
-	for _, u := range s.Plan.Uses {
-		if u.ID == id {
-			return u.Input, true
-		}
-	}
-	return nil, false
 }
 
 // doubtfulCall returns an open call that was entered in the other run, with the arguments it was entered with. It may
@@ -284,16 +275,6 @@ func (s *AgentState) ChildOf(call string) (Child, bool) {
 
 func (s *AgentState) childAt(call string) int {
 	return slices.IndexFunc(s.Children.Open, func(c OpenChild) bool { return c.Call == call })
-}
-
-// noteChild records the child of a claim. One that is claimed again keeps the child it has.
-func (s *AgentState) noteChild(c *Call, child *Child) {
-	if child == nil || c.Child != "" {
-		return
-	}
-	c.Child = child.Run
-	s.Children.Open = append(slices.Clip(s.Children.Open), OpenChild{Call: c.ID, Child: *child})
-	s.Children.Begun++
 }
 
 // abandonChild removes a child that will not answer.

@@ -1,13 +1,12 @@
 package run
 
 import (
-	"encoding/json"
-	"slices"
-	"time"
-
 	"cmp"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/countersign/countersign/internal/jsonx"
 )
@@ -166,16 +165,6 @@ func (s *AgentState) StandingUnder(c Call, e CallClaimed) (StandingGrant, bool) 
 	return g, e.Under != "" && g.Approval == e.Under
 }
 
-// revoke takes away what people granted in this run and have taken back since. A denial stays.
-func (p *Permissions) revoke(refs []PermitRef) {
-	if len(refs) == 0 {
-		return
-	}
-	p.Tools = nonEmpty(slices.DeleteFunc(slices.Clone(p.Tools), func(t ToolPermit) bool {
-		return !t.Denied && slices.Contains(refs, PermitRef{Tool: t.Tool, Approval: t.Approval})
-	}))
-}
-
 // Left reports whether the grant covers another claim.
 func (g StandingGrant) Left() bool { return g.Uses == 0 || g.Used < g.Uses }
 
@@ -232,8 +221,14 @@ type Voice struct {
 
 // apply opens a request about tools. The calls it names fail in the same entry.
 func (e PermissionRequested) apply(s *AgentState) error {
-	if s.Permissions.Request(e.Approval) >= 0 || s.askedBefore(e) {
+	if s.Permissions.Request(e.Approval) >= 0 {
 		return nil
+	}
+	if len(e.Tools) > 0 && len(e.Tools[0].Calls) > 0 {
+		c, ok := s.Call(e.Tools[0].Calls[0])
+		if ok && c.Request != "" && c.Request == e.Approval { // it has been answered since
+			return nil
+		}
 	}
 	if err := s.requireAwake(); err != nil {
 		return err
@@ -261,15 +256,6 @@ func (e PermissionRequested) apply(s *AgentState) error {
 	s.Live = live
 	s.Permissions.Asked = append(slices.Clip(s.Permissions.Asked), r)
 	return nil
-}
-
-// askedBefore reports whether the request was made and has been answered since.
-func (s *AgentState) askedBefore(e PermissionRequested) bool {
-	if len(e.Tools) == 0 || len(e.Tools[0].Calls) == 0 {
-		return false
-	}
-	c, ok := s.Call(e.Tools[0].Calls[0])
-	return ok && c.Request != "" && c.Request == e.Approval
 }
 
 // applyToolDecisions gives tools of an open request their verdicts, each its first.
@@ -408,24 +394,27 @@ func (p *Permissions) Use(approval, tool string) {
 }
 
 func (e PermissionChecked) apply(s *AgentState) error {
-	switch known := s.Permissions.Checked.Inference; {
+	p := &s.Permissions
+	switch known := p.Checked.Inference; {
 	case known == e.Inference:
 		var left []StandingGrant
-		for _, g := range s.Permissions.Checked.Standing {
+		for _, g := range p.Checked.Standing {
 			if i := slices.IndexFunc(e.Standing, g.Same); i >= 0 {
 				g.Used = e.Standing[i].Used
 				left = append(left, g)
 			}
 		}
-		s.Permissions.Checked.Standing = left
+		p.Checked.Standing = left
 	case known > e.Inference:
 		return nil
 	case e.Inference != s.Round.Inference:
 		return &ApplyError{Problem: "it is not about the newest round"}
 	default:
-		s.Permissions.Checked = e
+		p.Checked = e
 	}
-	s.Permissions.revoke(e.Revoked)
+	p.Tools = nonEmpty(slices.DeleteFunc(slices.Clone(p.Tools), func(t ToolPermit) bool { // a denial stays
+		return !t.Denied && slices.Contains(e.Revoked, PermitRef{Tool: t.Tool, Approval: t.Approval})
+	}))
 	return nil
 }
 

@@ -43,12 +43,6 @@ func ValidStopCode(code string) bool {
 	return code != "" && len(code) <= 40 && strings.Trim(code, "abcdefghijklmnopqrstuvwxyz_") == ""
 }
 
-// requestable reports whether a plugin may end a run for this reason.
-func (r Reason) requestable() bool {
-	code, stopped := strings.CutPrefix(string(r), stoppedPrefix)
-	return r == ReasonPluginRequested || stopped && ValidStopCode(code)
-}
-
 // Hooked is what the plugins of an agent decided in one phase. Plugins run before the entry is written and never in a
 // fold, which has their decisions as data. A phase without decisions leaves no fact, but for run_start, which
 // is not entered again in the attempt.
@@ -80,6 +74,8 @@ func (e Hooked) Empty() bool {
 // problem says what is decided that the phase does not allow (presets 10), "" where nothing is.
 func (e Hooked) problem() string {
 	inference := e.Phase == PhaseBeforeInference || e.Phase == PhaseAfterInference
+	code, stopped := strings.CutPrefix(string(e.End), stoppedPrefix)
+	requestable := e.End == ReasonPluginRequested || stopped && ValidStopCode(code)
 	switch {
 	case !slices.Contains(Phases(), e.Phase):
 		return fmt.Sprintf("%q is no phase", e.Phase)
@@ -91,14 +87,13 @@ func (e Hooked) problem() string {
 		return "a failure that is not behind a call ends the run at once"
 	case len(e.Says) > 0 && e.Phase != PhaseAfterTool:
 		return "only after_tool_execute adds messages"
-	case e.End != "" && (!inference || !e.End.requestable()):
+	case e.End != "" && (!inference || !requestable):
 		return "only a phase of the inference ends a run, as plugin_requested or stopped:<code>"
 	default:
 		return ""
 	}
 }
 
-// apply applies what plugins decided, once for each number.
 func (e Hooked) apply(s *AgentState) error {
 	if problem := e.problem(); problem != "" {
 		return &ApplyError{Call: e.Call, Problem: problem}

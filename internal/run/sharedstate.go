@@ -41,10 +41,10 @@ func ApplyPatches(state json.RawMessage, patches []Patch) (json.RawMessage, erro
 		state = EmptyState
 	}
 	out, err := jsonx.ApplyPatches(state, patches)
-	if err == nil {
-		err = checkState(out)
-	}
 	if err != nil {
+		return nil, err
+	}
+	if err := checkState(out); err != nil {
 		return nil, err
 	}
 	return out, nil
@@ -97,8 +97,14 @@ func (s *AgentState) mergePatches() {
 func (s *AgentState) Merged() (json.RawMessage, error) {
 	place := func(p CallPatch) int { return slices.IndexFunc(s.Live, func(c Call) bool { return c.ID == p.Call }) }
 	patches := slices.SortedStableFunc(slices.Values(s.Patches), func(a, b CallPatch) int { return place(a) - place(b) })
-	if err := firstConflict(patches); err != nil {
-		return nil, err
+	for i, a := range patches {
+		for _, b := range patches[i+1:] {
+			if k, l, found := jsonx.PatchOverlap(a.Patch, b.Patch); found {
+				return nil, fmt.Errorf("calls %s and %s changed the same of the run's state, and neither saw the "+
+					"other's change: %s and %s",
+					a.Call, b.Call, jsonx.ShownPath(a.Patch[k].Path), jsonx.ShownPath(b.Patch[l].Path))
+			}
+		}
 	}
 	state := s.SharedState()
 	for _, p := range patches {
@@ -115,18 +121,4 @@ func (s *AgentState) Merged() (json.RawMessage, error) {
 		return nil, fmt.Errorf("what %s changed does not fit the run's state: %w", who, err)
 	}
 	return state, nil
-}
-
-// firstConflict names the first two calls, in order, that changed the same path; nil if there are none.
-func firstConflict(patches []CallPatch) error {
-	for i, a := range patches {
-		for _, b := range patches[i+1:] {
-			if k, l, found := jsonx.PatchOverlap(a.Patch, b.Patch); found {
-				return fmt.Errorf("calls %s and %s changed the same of the run's state, and neither saw the "+
-					"other's change: %s and %s",
-					a.Call, b.Call, jsonx.ShownPath(a.Patch[k].Path), jsonx.ShownPath(b.Patch[l].Path))
-			}
-		}
-	}
-	return nil
 }

@@ -69,21 +69,6 @@ func (s *AgentState) ReadFrom() int64 {
 	return s.snapped - 1
 }
 
-// snap notes where a reader begins who begins at e's snapshot, if it has one.
-func (s *AgentState) snap(e Entry) {
-	if e.Snapshot == nil {
-		return
-	}
-	from := s.Seq() // the entry that holds the oldest live body
-	for _, m := range s.Messages.All() {
-		from = min(from, m.Source.Seq)
-	}
-	for _, q := range s.Queued {
-		from = min(from, q.Source.Seq)
-	}
-	s.snapped = 1 + max(0, from)
-}
-
 // Restore folds contiguous entries that begin in the middle of a journal: from the newest snapshot among them whose
 // bodies they hold, then on. ok is false where there is none; then the journal has to be read from its beginning. The
 // state is Partial.

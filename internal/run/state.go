@@ -244,8 +244,7 @@ func (s *AgentState) Waits() []Call {
 
 // AwaitsAnyone reports whether the run waits for somebody: a call is suspended or a request about tools is open.
 func (s *AgentState) AwaitsAnyone() bool {
-	return len(s.Permissions.Asked) > 0 ||
-		slices.ContainsFunc(s.Live, func(c Call) bool { return c.Status == StatusSuspended })
+	return len(s.Permissions.Asked) > 0 || len(s.Waits()) > 0
 }
 
 // EarliestExpiry is when the first of the open waits expires; zero when there is none.
