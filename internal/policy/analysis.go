@@ -38,24 +38,18 @@ func Read(a agent.Analysis, text string, suspected bool) run.CorrectionKind {
 		return ""
 	case containsPhrase(text, ownOr(a.Incomplete, incompletePhrases)):
 		return KindIncomplete
-	case suspected && !presents(text) && isDeflection(a, text):
+	case !suspected:
+		return ""
+	}
+	asks := strings.Contains(text, "?")
+	switch {
+	case !asks && containsPhrase(text, presentingPhrases) && !containsPhrase(text, deferringPhrases):
+		return "" // it shows results and leaves it at that
+	case asks && len(text) < shortQuestion, containsPhrase(text, ownOr(a.Deflection, deflectionPhrases)):
 		return KindDeflection
 	default:
 		return ""
 	}
-}
-
-// isDeflection reports whether a folded text asks back, offers, narrates or refuses, or is a short question of whatever
-// words.
-func isDeflection(a agent.Analysis, text string) bool {
-	return containsPhrase(text, ownOr(a.Deflection, deflectionPhrases)) || len(text) < shortQuestion &&
-		strings.Contains(text, "?")
-}
-
-// presents reports whether a folded text shows results and leaves it at that.
-func presents(text string) bool {
-	return containsPhrase(text, presentingPhrases) &&
-		!strings.Contains(text, "?") && !containsPhrase(text, deferringPhrases)
 }
 
 // tally is what the text heuristic remembers of a run.

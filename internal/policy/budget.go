@@ -31,11 +31,6 @@ func wantsBudget(d *agent.Definition, s *run.AgentState) bool {
 	return isBudgetGate(d, s) && !s.Budget.Refused
 }
 
-// isBudgetRefused reports whether the run has used up its budget and people have added nothing to it.
-func isBudgetRefused(d *agent.Definition, s *run.AgentState) bool {
-	return isBudgetGate(d, s) && s.Budget.Refused
-}
-
 // isBudgetGate reports whether the budget is what keeps the run from going on, and people are asked about it. A run
 // that has also used up its interactions, or its context, does not ask: more budget would not let it continue.
 func isBudgetGate(d *agent.Definition, s *run.AgentState) bool {
@@ -60,11 +55,10 @@ func askBudget(d *agent.Definition, s *run.AgentState) (run.BudgetAsked, bool) {
 		raise.USD = &usd
 	}
 	input, _ := json.Marshal(raise) // numbers always marshal
-	id := ""
-	for n := s.Budget.Asked + 1; id == ""; n++ {
-		if _, used := s.Call(fmt.Sprintf("budget-%d", n)); !used {
-			id = fmt.Sprintf("budget-%d", n)
+	for n := s.Budget.Asked + 1; ; n++ {
+		id := fmt.Sprintf("budget-%d", n)
+		if _, used := s.Call(id); !used {
+			return run.BudgetAsked{Call: id, Input: input}, true
 		}
 	}
-	return run.BudgetAsked{Call: id, Input: input}, true
 }

@@ -61,9 +61,9 @@ func TestActionDigestBindsEveryField(t *testing.T) {
 
 func TestHashesOfBytes(t *testing.T) {
 	const empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-	require.Equal(t, empty, policy.ArgsHash(nil))
-	require.Equal(t, sha256Hex(`{"a":1}`), policy.ArgsHash(json.RawMessage(`{"a":1}`)))
-	require.NotEqual(t, policy.ArgsHash(json.RawMessage(`{"a":1}`)), policy.ArgsHash(json.RawMessage(`{"a":1.0}`)))
+	require.Equal(t, empty, agent.HashHex(nil))
+	require.Equal(t, sha256Hex(`{"a":1}`), agent.HashHex(json.RawMessage(`{"a":1}`)))
+	require.NotEqual(t, agent.HashHex(json.RawMessage(`{"a":1}`)), agent.HashHex(json.RawMessage(`{"a":1.0}`)))
 }
 
 func TestToolHashSurvivesStorage(t *testing.T) {
@@ -120,9 +120,9 @@ func setField(f reflect.Value) {
 }
 
 func TestApproverPolicy(t *testing.T) {
-	require.Equal(t, sha256Hex(`{"approvers":["group:b","user:a"],"quorum":"2"}`), policy.ApproverPolicy([]string{"user:a", "group:b", "user:a"}, 2))
-	require.Equal(t, policy.ApproverPolicy(nil, 1), policy.ApproverPolicy([]string{}, 1))
-	require.NotEqual(t, policy.ApproverPolicy([]string{"user:a"}, 1), policy.ApproverPolicy([]string{"user:a"}, 2))
+	require.Equal(t, sha256Hex(`{"approvers":["group:b","user:a"],"quorum":"2"}`), policy.Decision{Approvers: []string{"user:a", "group:b", "user:a"}, Quorum: 2}.ApproverPolicy())
+	require.Equal(t, policy.Decision{Quorum: 1}.ApproverPolicy(), policy.Decision{Approvers: []string{}, Quorum: 1}.ApproverPolicy())
+	require.NotEqual(t, policy.Decision{Approvers: []string{"user:a"}, Quorum: 1}.ApproverPolicy(), policy.Decision{Approvers: []string{"user:a"}, Quorum: 2}.ApproverPolicy())
 }
 
 func TestCanonicalStringsRoundTrip(t *testing.T) {

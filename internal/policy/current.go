@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/run"
@@ -141,11 +142,17 @@ func withCeilings(d *agent.Definition, own Decision, t agent.ToolSpec, args json
 	}
 	var above []Decision
 	for _, p := range ceilingsAbove(d) {
-		switch dec := ceilingDecision(p, t, args); dec.Verdict {
-		case agent.VerdictDeny:
+		dec := Decide(p, t, args)
+		// The code that lists more tools for a policy knows its own agent's alone: such a policy asks where its rules
+		// allow. What people or a backend have said in the run above is of that run's calls.
+		if dec.Verdict == agent.VerdictAllow && p.Policy != "" {
+			dec.Verdict = agent.VerdictAsk
+		}
+		switch {
+		case dec.Verdict == agent.VerdictDeny:
 			dec.Ceiling = true
 			return dec
-		case agent.VerdictAsk:
+		case dec.Verdict == agent.VerdictAsk && p.Mode != agent.ModeAdvisory: // which asks nobody, there as here
 			above = append(above, dec)
 		}
 	}
@@ -157,35 +164,16 @@ func withCeilings(d *agent.Definition, own Decision, t agent.ToolSpec, args json
 	if own.Verdict != agent.VerdictAsk || d.Permission.Mode == agent.ModeAdvisory && !own.Ceiling {
 		asks = above[0]
 	}
-	notes := addNote(nil, asks.Note)
+	notes := []string{asks.Note}
 	for _, dec := range above {
 		asks = asks.combineWith(dec)
-		notes = addNote(notes, dec.Note)
+		if !slices.Contains(notes, dec.Note) {
+			notes = append(notes, dec.Note)
+		}
 	}
+	notes = slices.DeleteFunc(notes, func(note string) bool { return note == "" })
 	asks.Note, asks.Ceiling = strings.Join(notes, "; "), true
 	return asks
-}
-
-// addNote adds a rule's note, once.
-func addNote(notes []string, note string) []string {
-	if note == "" || slices.Contains(notes, note) {
-		return notes
-	}
-	return append(notes, note)
-}
-
-// ceilingDecision returns a policy's decision on a call of a run below it. An advisory one asks nobody, there as here,
-// and denies what it denies. The code that lists more tools for a policy knows its own agent's alone: a policy that has
-// such code asks where its rules allow. What people or a backend have said in the run above is of that run's calls.
-func ceilingDecision(p agent.Permission, t agent.ToolSpec, args json.RawMessage) Decision {
-	dec := Decide(p, t, args)
-	if dec.Verdict == agent.VerdictAllow && p.Policy != "" {
-		dec.Verdict = agent.VerdictAsk
-	}
-	if dec.Verdict == agent.VerdictAsk && p.Mode == agent.ModeAdvisory {
-		dec.Verdict = agent.VerdictAllow
-	}
-	return dec
 }
 
 // Granting is the definition's policy as people's grants hold under it: no longer than each delegating agent's policy
@@ -201,7 +189,9 @@ func Granting(d *agent.Definition) agent.Permission {
 		case above.Grants != agent.GrantsStanding && p.Grants == agent.GrantsStanding:
 			p.Grants = agent.GrantsRun
 		default:
-			p.Bounds = under(p.Bounds, above)
+			n := NarrowGrant(p.Bounds.Grant(), above.Bounds.Grant())
+			p.Bounds = agent.StandingBounds{Uses: n.Uses, Expires: time.Duration(n.Seconds) * time.Second, When: n.When,
+				Pattern: p.Bounds.Pattern && above.Patterned()}
 		}
 	}
 	return p

@@ -22,24 +22,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// noteCaseKeys warns whoever is asked about a call that two keys of one object differ in nothing but upper and lower
-// case.
-const noteCaseKeys = "Warning: two keys of one object are the same but for upper and lower case. The tool may take " +
-	"the value of either."
-
-// askAboutCaseKeys turns a decision that would allow arguments with two keys that are equal but for case into one that
-// asks: many decoders, Go's among them, take either for the same field, so what a rule has compared may not be what the
-// tool gets. Such a call is never allowed by policy.
-func (d Decision) askAboutCaseKeys(args json.RawMessage) Decision {
-	if d.Verdict == agent.VerdictDeny || !hasCaseKeys(args) {
-		return d
-	}
-	d.Verdict = agent.VerdictAsk
-	d.Note = strings.TrimSpace(d.Note + "\n" + noteCaseKeys)
-	return d
-}
-
-// hasCaseKeys reports whether an object in a JSON value, however deep, has two keys that are equal but for case.
+// hasCaseKeys reports whether an object in a JSON value, however deep, has two keys that are equal but for case. Many
+// decoders, Go's among them, take either for the same field, so what a rule has compared may not be what the tool gets.
 func hasCaseKeys(raw json.RawMessage) bool {
 	v, err := jsonx.DecodeNumbers(raw)
 	return err == nil && caseKeysIn(v)
@@ -81,6 +65,7 @@ func DecisionFromJSON(raw json.RawMessage) (resume bool, reason string) {
 	if err != nil {
 		return false, ""
 	}
+	var o map[string]json.RawMessage
 	switch jsonx.JSONKind(raw) {
 	case 'b':
 		return string(raw) == "true", ""
@@ -88,14 +73,10 @@ func DecisionFromJSON(raw json.RawMessage) (resume bool, reason string) {
 		s, ok := jsonx.JSONString(raw)
 		return ok && !isDenialWord(s), s
 	case '{':
-		return decisionFromObject(raw)
-	}
-	return false, ""
-}
-
-func decisionFromObject(raw json.RawMessage) (resume bool, reason string) {
-	var o map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &o); err != nil {
+		if err := json.Unmarshal(raw, &o); err != nil {
+			return false, ""
+		}
+	default:
 		return false, ""
 	}
 	for _, key := range []string{"reason", "message", "error"} {
@@ -125,18 +106,6 @@ func isDenialWord(s string) bool {
 // MaxKept is how many decisions a run keeps for calls that are not suspended yet.
 const MaxKept = 64
 
-// The reasons why a kept decision came to nothing.
-const (
-	dropOvertaken   = "overtaken by a later decision"
-	dropExpired     = "the request had expired"
-	dropNotApprover = "not one of the approvers"
-	dropNoResult    = "a call that waits for approval takes no result"
-	dropNoDecision  = "the call waits for something else"
-	dropSeveral     = "it takes several people, each of whom has seen the request"
-	dropRequester   = "the run acts for who decided"
-	dropChannel     = "the rule does not let people approve by that channel"
-)
-
 // EarlyOwed reports whether a kept decision has met a suspended call: Early says what becomes of it.
 func EarlyOwed(s *run.AgentState) bool {
 	return slices.ContainsFunc(s.Kept, func(k run.DecisionKept) bool { _, ok := Waiting(s, k.Target); return ok })
@@ -154,12 +123,11 @@ func Early(d *agent.Definition, s *run.AgentState, valid agent.Validator, now ti
 		if !ok {
 			continue
 		}
-		if met[c.ID] {
-			facts = append(facts, run.DecisionDropped{Target: k.Target, Call: c.ID, Why: dropOvertaken})
-			continue
+		fact, why := run.Decided{}, "overtaken by a later decision"
+		if !met[c.ID] {
+			fact, why = earlyDecision(d, s, c, k, valid, now)
 		}
 		met[c.ID] = true
-		fact, why := earlyDecision(d, s, c, k, valid, now)
 		if why != "" {
 			facts = append(facts, run.DecisionDropped{Target: k.Target, Call: c.ID, Why: why})
 			continue
@@ -174,26 +142,14 @@ func Early(d *agent.Definition, s *run.AgentState, valid agent.Validator, now ti
 func missingApprovals(s *run.AgentState, dec Decision, by string, via run.Via) string {
 	switch {
 	case !dec.Channels.Count(via, ""):
-		return dropChannel
+		return "the rule does not let people approve by that channel"
 	case dec.FourEyes && slices.Contains(s.Requesters(), by):
-		return dropRequester
+		return "the run acts for who decided"
 	case dec.People() > 1:
-		return dropSeveral
+		return "it takes several people, each of whom has seen the request"
 	default:
 		return ""
 	}
-}
-
-// tooFewForAnswered is tooFew of an answer that takes the arguments' place, which makes a new action of the call (A8).
-func tooFewForAnswered(d *agent.Definition, s *run.AgentState, c run.Call, fact run.Decided, via run.Via) string {
-	if fact.Args == nil {
-		return ""
-	}
-	is := ActionNow(d, s, c, fact.Args).Rule
-	if is.Verdict != agent.VerdictAsk {
-		return ""
-	}
-	return missingApprovals(s, is, fact.By, via)
 }
 
 // earlyDecision returns the decision that a kept decision becomes for its call, or why it does not apply.
@@ -201,18 +157,20 @@ func earlyDecision(
 	d *agent.Definition, s *run.AgentState, c run.Call, k run.DecisionKept, valid agent.Validator, now time.Time,
 ) (fact run.Decided, why string) {
 	t, _ := d.Tool(c.Tool)
-	by, dec := Principal{ID: k.By, Groups: k.Groups}, DecideIn(d, s, t, c.Input)
+	dec := DecideIn(d, s, t, c.Input)
+	may := func(dec Decision) bool {
+		return dec.MayAfter(Principal{ID: k.By, Groups: k.Groups}, now.Sub(c.Wait.Since))
+	}
 	switch {
 	case c.Wait.For != run.ForApproval && c.Wait.For != run.ForInput:
-		return fact, dropNoDecision
+		return fact, "the call waits for something else"
 	case !now.Before(c.Wait.Expires):
-		return fact, dropExpired
-	case !dec.MayAfter(by, now.Sub(c.Wait.Since)):
-		return fact, dropNotApprover
+		return fact, "the request had expired"
+	case !may(dec):
+		return fact, "not one of the approvers"
 	case k.Action == run.ActionApprove && missingApprovals(s, dec, k.By, k.Via) != "":
 		return fact, missingApprovals(s, dec, k.By, k.Via)
 	}
-	voices := []run.Voice{{By: k.By, Groups: k.Groups, At: now, Via: k.Via}}
 	fact = run.Decided{Call: c.ID, Approval: c.Wait.Approval, Action: k.Action, By: k.By, Digest: c.Wait.Digest}
 	switch {
 	case k.Action == run.ActionDeny:
@@ -220,20 +178,21 @@ func earlyDecision(
 	case k.Action != run.ActionApprove:
 		fact.Text = agent.TextCallCancelled(k.By, k.Note)
 	case c.Wait.For == run.ForApproval && k.Result != nil && string(k.Result) != "true":
-		return fact, dropNoResult
+		return fact, "a call that waits for approval takes no result"
 	case c.Wait.For == run.ForInput:
 		var err error
-		if fact,
-			err = ResumeInput(d, s, c, k.Result, k.By,
-			func(dec Decision) bool { return dec.MayAfter(by, now.Sub(c.Wait.Since)) }, valid); err != nil {
+		if fact, err = ResumeInput(d, s, c, k.Result, k.By, may, valid); err != nil {
 			return fact, err.Error()
 		}
-		if why := tooFewForAnswered(d, s, c, fact, k.Via); why != "" {
-			return fact, why
+		if fact.Args != nil { // an answer that takes the arguments' place makes a new action of the call (A8)
+			is := ActionNow(d, s, c, fact.Args).Rule
+			if why = missingApprovals(s, is, k.By, k.Via); is.Verdict == agent.VerdictAsk && why != "" {
+				return fact, why
+			}
 		}
 	}
 	if fact.Note = k.Note; k.Action == run.ActionApprove {
-		fact.Voices = voices
+		fact.Voices = []run.Voice{{By: k.By, Groups: k.Groups, At: now, Via: k.Via}}
 	}
 	if d.Permission.Scope == agent.ScopeTool && c.Wait.For == run.ForApproval && k.Action != run.ActionCancel {
 		fact.Permit, fact.Once = ToolDigest(d, s, t, c.Input, dec), k.Action == run.ActionApprove && Granting(d).Once()
@@ -419,20 +378,18 @@ func Amend(
 		return Amended{}, &AmendError{Problem: "the agent has no tool " + c.Tool}
 	}
 	dec := DecideIn(d, s, t, args)
-	if dec.Verdict == agent.VerdictDeny {
-		if dec.Ceiling {
-			return Amended{}, &AmendError{Problem: "the policy of an agent that delegated the run denies them"}
-		}
+	switch {
+	case dec.Verdict == agent.VerdictDeny && dec.Ceiling:
+		return Amended{}, &AmendError{Problem: "the policy of an agent that delegated the run denies them"}
+	case dec.Verdict == agent.VerdictDeny:
 		return Amended{}, &AmendError{Problem: "the agent's policy denies them"}
-	}
-	if dec.Verdict == agent.VerdictAsk && !may(dec) {
+	case dec.Verdict == agent.VerdictAsk && !may(dec):
 		return Amended{}, ErrOtherApprovers
 	}
 	if err := agent.ValidArguments(valid, t, args); err != nil {
 		return Amended{}, &AmendError{Problem: err.Error()}
 	}
-	c.Input = args
-	return Amended{Digest: ActionDigest(d, s, c, t, dec), Policy: PolicyMark(d, s, t, args, dec), Rule: dec}, nil
+	return ActionNow(d, s, c, args), nil
 }
 
 // ResultText is what the model reads of a JSON value given as a result: a string stands for its text, anything else for

@@ -34,22 +34,13 @@ const maxHistory = 256 << 10
 
 func maxDepth(l agent.Limits) int { return cmp.Or(l.Depth, DefaultDepth) }
 
-func maxChildren(l agent.Limits) int { return cmp.Or(l.Children, DefaultChildren) }
-
-// depth is how many runs there are above the run.
-func depth(s *run.AgentState) int {
+// childPosition is the parent of the runs that s delegates, but for the call that each of them is.
+func childPosition(s *run.AgentState) run.Parent {
 	if s.Parent == nil {
-		return 0
+		return run.Parent{Run: s.Run, Root: s.Run, Depth: 1, Agents: []string{s.Agent}}
 	}
-	return s.Parent.Depth
-}
-
-// agentLine returns the agents from the root run's to the run's own.
-func agentLine(s *run.AgentState) []string {
-	if s.Parent == nil {
-		return []string{s.Agent}
-	}
-	return append(slices.Clip(s.Parent.Agents), s.Agent)
+	return run.Parent{Run: s.Run, Root: s.Parent.Root, Depth: s.Parent.Depth + 1,
+		Agents: append(slices.Clip(s.Parent.Agents), s.Agent)}
 }
 
 // Caller is the agent whose call the run carries out; "" = nobody delegated it.
@@ -58,14 +49,6 @@ func Caller(s *run.AgentState) string {
 		return ""
 	}
 	return s.Parent.Agents[len(s.Parent.Agents)-1]
-}
-
-// rootRun returns the id of the run at the top of the tree.
-func rootRun(s *run.AgentState) string {
-	if s.Parent == nil {
-		return s.Run
-	}
-	return s.Parent.Root
 }
 
 // Delegation is the child that is to be noted in the claim of c, a call that may run, or why there can be none. Both
@@ -95,16 +78,16 @@ func Delegation(
 
 // delegationProblem is why the run may not ask another agent, whatever that costs; "" = it may.
 func delegationProblem(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, find agent.Agents) string {
-	name := t.Agent.Agent
-	switch line := agentLine(s); {
-	case slices.Contains(line, name):
-		return "agent " + name + " would work for itself (" + strings.Join(append(line, name), " -> ") + ")"
+	name, at := t.Agent.Agent, childPosition(s)
+	switch {
+	case slices.Contains(at.Agents, name):
+		return "agent " + name + " would work for itself (" + strings.Join(append(at.Agents, name), " -> ") + ")"
 	case find.Find(name) == nil:
 		return "this deployment has no agent " + name
-	case depth(s) >= maxDepth(d.Limits):
-		return fmt.Sprintf("there are %d agents above this one's, and no more than %d may stand in a line", depth(s),
+	case at.Depth > maxDepth(d.Limits):
+		return fmt.Sprintf("there are %d agents above this one's, and no more than %d may stand in a line", at.Depth-1,
 			maxDepth(d.Limits))
-	case len(s.Children.Open) >= maxChildren(d.Limits):
+	case len(s.Children.Open) >= cmp.Or(d.Limits.Children, DefaultChildren):
 		return fmt.Sprintf("%d agents are at work for this run, and that is all there may be at a time", len(s.Children.Open))
 	case s.Children.Begun >= agent.MaxChildren:
 		return fmt.Sprintf("the run has asked agents %d times, and that is all it may", s.Children.Begun)
@@ -184,14 +167,6 @@ func ChildDefinition(d *agent.Definition, child run.Child, current *agent.Defini
 	return Delegated(d, n)
 }
 
-// lowerLimit returns the lower of two limits; 0 is no limit.
-func lowerLimit[T int64 | run.USD](a, b T) T {
-	if a == 0 || b > 0 && b < a {
-		return b
-	}
-	return a
-}
-
 // ChildStart is what the run of a call begins with: a message, or data.
 type ChildStart struct {
 	Parent  run.Parent
@@ -202,8 +177,8 @@ type ChildStart struct {
 // StartOf is what the run of a call of t begins with, whose kind is agent. An error says that its arguments are no
 // JSON.
 func StartOf(s *run.AgentState, t agent.ToolSpec, c run.Call) (ChildStart, error) {
-	from := ChildStart{Parent: run.Parent{Run: s.Run, Call: c.ID, Root: rootRun(s), Depth: depth(s) + 1,
-		Agents: agentLine(s), Domain: t.Domain}}
+	from := ChildStart{Parent: childPosition(s)}
+	from.Parent.Call, from.Parent.Domain = c.ID, t.Domain
 	var in map[string]json.RawMessage
 	if string(t.Schema) == string(DelegateSchema) && json.Unmarshal(c.Input, &in) == nil && len(in) == 1 {
 		if text, ok := jsonx.JSONString(in["message"]); ok && text != "" {

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"encoding/json"
 	"slices"
 	"strconv"
 
@@ -15,7 +14,7 @@ type DigestInput struct {
 	Agent, Version    string
 	Tool              string // the original name
 	ToolHash          string // of ToolHash
-	ArgsHash          string // of ArgsHash, over the stored bytes
+	ArgsHash          string // hex SHA-256 of the stored argument bytes, exactly as they are
 	PolicyVersion     string // of PolicyVersion
 	ApproverPolicy    string // of ApproverPolicy
 	Checked           string // of what the call's precondition gave, as it was shown; "" = it has none
@@ -35,9 +34,6 @@ func (d DigestInput) ActionDigest() string {
 	}
 	return agent.HashCanonical(of)
 }
-
-// ArgsHash is the hex SHA-256 of a call's stored argument bytes, exactly as they are.
-func ArgsHash(args json.RawMessage) string { return agent.HashHex(args) }
 
 // PolicyVersion is the hex SHA-256 of a permission's canonical form. It changes whenever anything in the policy does.
 func PolicyVersion(p agent.Permission) string {
@@ -63,61 +59,46 @@ func PolicyVersion(p agent.Permission) string {
 }
 
 // ApproverPolicy is the hex SHA-256 of who may approve and how many of them it takes: approvers, and those of each set
-// above whom they must be among as well. Order and repetition within a set don't count.
-func ApproverPolicy(approvers []string, quorum int, above ...[]string) string {
-	return Decision{Approvers: approvers, Quorum: quorum, Above: above}.ApproverPolicy()
-}
-
-// ApproverPolicy is the ApproverPolicy of what a decision asks, with four eyes, channels and those who may decide
-// later. What asks for none of them has the hash it had before there were any.
+// above whom they must be among as well, with four eyes, channels and those who may decide later. Order and repetition
+// within a set don't count. What asks for no more than approvers has the hash it had before there was more.
 func (d Decision) ApproverPolicy() string {
 	policy := map[string]any{"approvers": approverSet(d.Approvers), "quorum": strconv.Itoa(d.People())}
+	sets := func(of [][]string) []any {
+		all := make([]any, len(of))
+		for i, set := range of {
+			all[i] = approverSet(set)
+		}
+		return all
+	}
 	if len(d.Above) > 0 {
-		policy["above"] = approverSets(d.Above)
+		policy["above"] = sets(d.Above)
 	}
 	if d.FourEyes {
 		policy["fourEyes"] = true
 	}
 	if d.Escalate != nil {
-		policy["escalate"] = canonicalEscalation(*d.Escalate)
-		policy["aboveTo"] = approverSets(d.AboveTo)
+		policy["escalate"], policy["aboveTo"] = canonicalEscalation(*d.Escalate), sets(d.AboveTo)
 	}
 	addChannels(policy, d.Channels)
 	return agent.HashCanonical(policy)
-}
-
-func approverSets(of [][]string) []any {
-	sets := make([]any, len(of))
-	for i, set := range of {
-		sets[i] = approverSet(set)
-	}
-	return sets
 }
 
 func canonicalEscalation(e agent.Escalation) map[string]any {
 	return map[string]any{"after": e.After.String(), "to": approverSet(e.To)}
 }
 
-func approverSet(approvers []string) []any {
+func approverSet[S ~string](approvers []S) []any {
 	return stringList(slices.Compact(slices.Sorted(slices.Values(approvers))))
 }
 
 // addChannels adds what restricts the channels of approvals. No restriction adds nothing.
 func addChannels(of map[string]any, c agent.Channels) {
 	if c.Via != nil {
-		of["via"] = approverSet(texts(c.Via))
+		of["via"] = approverSet(c.Via)
 	}
 	if c.Confirm != "" {
 		of["confirm"] = string(c.Confirm)
 	}
-}
-
-func texts[T ~string](of []T) []string {
-	out := make([]string, len(of))
-	for i, t := range of {
-		out[i] = string(t)
-	}
-	return out
 }
 
 func canonicalRule(r agent.Rule) map[string]any {
@@ -146,10 +127,10 @@ func canonicalRule(r agent.Rule) map[string]any {
 	return rule
 }
 
-func stringList(ss []string) []any {
+func stringList[S ~string](ss []S) []any {
 	vs := make([]any, len(ss))
 	for i, s := range ss {
-		vs[i] = s
+		vs[i] = string(s)
 	}
 	return vs
 }

@@ -153,23 +153,16 @@ func CancelRun(by, note string) run.Finished {
 
 // Interrupt is CancelRun of a run as it is: the note says what it was at.
 func Interrupt(s *run.AgentState, by, note string) run.Finished {
-	end := CancelRun(by, note)
-	end.Note = agent.TextInterrupted(at(s), by, note)
-	return end
-}
-
-// at is what the run is at, in words.
-func at(s *run.AgentState) string {
 	stage := "during inference"
-	for _, c := range s.Live {
-		switch {
-		case c.Status == run.StatusSuspended:
-			stage = "while it waited"
-		case c.Open():
-			return "during tools"
-		}
+	if len(s.Waits()) > 0 {
+		stage = "while it waited"
 	}
-	return stage
+	if slices.ContainsFunc(s.Live, func(c run.Call) bool { return c.Open() && c.Status != run.StatusSuspended }) {
+		stage = "during tools"
+	}
+	end := CancelRun(by, note)
+	end.Note = agent.TextInterrupted(stage, by, note)
+	return end
 }
 
 // TextAttempts stands behind the last error of a call that was entered n times, from 2.

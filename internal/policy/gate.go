@@ -124,32 +124,24 @@ func gateCall(
 		return g
 	}
 	if err := checkArguments(d, s, t, c, valid); err != nil {
-		return refuseCall(c, run.WhyInvalidArguments,
-			d.Word(agent.WordInvalidArguments, map[string]any{"Tool": c.Name, "Problem": err.Error()}), dec)
+		return refuseArguments(d, c, err, dec)
 	}
 	if asked, ok := Asked(c); ok && c.Resume != nil && asked.Mode == run.TicketResult {
 		return Gate{Give: &agent.ToolResultData{Content: ResultText(c.Resume)}, Rule: dec}
 	}
 	if plugins.Suspend != nil {
-		return gatePluginRequest(d, s, c, plugins.Suspend, dec, now)
+		if d.Limits.Asks > 0 && c.Asks >= d.Limits.Asks {
+			fields := map[string]any{"Tool": c.Name, "Asks": c.Asks}
+			return refuseCall(c, run.WhyBlocked, d.Word(agent.WordAskedOften, fields), dec)
+		}
+		ask := AskFor(d, s, c, dec, now)
+		ask.For, ask.Ticket, ask.Gate = run.ForInput, plugins.Suspend, true
+		return Gate{Suspend: ask, Rule: dec}
 	}
 	if c.Grant != nil {
 		return gateGranted(d, s, c, t, dec, now)
 	}
 	return g
-}
-
-// gatePluginRequest suspends a call for which a plugin asks a person, at most limits.asks times.
-func gatePluginRequest(
-	d *agent.Definition, s *run.AgentState, c run.Call, asked *run.Ticket, dec Decision, now time.Time,
-) Gate {
-	if d.Limits.Asks > 0 && c.Asks >= d.Limits.Asks {
-		return refuseCall(c, run.WhyBlocked, d.Word(agent.WordAskedOften, map[string]any{"Tool": c.Name, "Asks": c.Asks}),
-			dec)
-	}
-	ask := AskFor(d, s, c, dec, now)
-	ask.For, ask.Ticket, ask.Gate = run.ForInput, asked, true
-	return Gate{Suspend: ask, Rule: dec}
 }
 
 // gatePerson says whether a call of a known tool needs a person, what becomes of it then, and what lets it run without.
@@ -200,40 +192,29 @@ func gatePerson(
 func gateGranted(
 	d *agent.Definition, s *run.AgentState, c run.Call, t agent.ToolSpec, dec Decision, now time.Time,
 ) Gate {
-	if c.Grant.Again && !grantCounts(*c.Grant, s, dec) {
-		return Gate{Ask: true, Rule: dec}
-	}
+	fits := c.Grant.Digest == ActionDigest(d, s, c, t, dec)
 	if c.Grant.Tool {
-		if !grantCovers(c.Grant, d, s, t, c, dec) {
-			if onlyPolicyChanged(d, s, c, t) {
-				return askAgain(d, s, c, dec, now)
-			}
-			return refuseCall(c, run.WhyVoided, d.Word(agent.WordVoided, wordingData(c)), dec)
-		}
-		return Gate{Run: true, Rule: dec}
+		fits = grantCovers(c.Grant, d, s, t, c, dec)
 	}
-	if ActionDigest(d, s, c, t, dec) != c.Grant.Digest {
-		if onlyPolicyChanged(d, s, c, t) {
-			return askAgain(d, s, c, dec, now)
-		}
+	ask := AskFor(d, s, c, dec, now)
+	switch {
+	case c.Grant.Again && !grantCounts(*c.Grant, s, dec):
+		return Gate{Ask: true, Rule: dec}
+	case !fits && onlyPolicyChanged(d, s, c, t):
+		ask.Why = run.WhyPolicyChanged // since it was approved (A17)
+		return Gate{Suspend: ask, Rule: dec}
+	case !fits:
 		return refuseCall(c, run.WhyVoided, d.Word(agent.WordVoided, wordingData(c)), dec)
-	}
-	if !c.Grant.Consumed && !now.Before(c.Grant.Expires) {
+	case c.Grant.Tool:
+		return Gate{Run: true, Rule: dec}
+	case !c.Grant.Consumed && !now.Before(c.Grant.Expires):
 		return refuseCall(c, run.WhyExpired, d.Word(agent.WordGrantExpired, wordingData(c)), dec)
-	}
-	if !grantCounts(*c.Grant, s, dec) {
-		ask := AskFor(d, s, c, dec, now)
+	case !grantCounts(*c.Grant, s, dec):
 		ask.Why = run.WhyMiscounted
 		return Gate{Suspend: ask, Rule: dec}
+	default:
+		return Gate{Run: true, Rule: dec}
 	}
-	return Gate{Run: true, Rule: dec}
-}
-
-// askAgain suspends a call whose approval is void, as the policy that applies has changed since (A17).
-func askAgain(d *agent.Definition, s *run.AgentState, c run.Call, dec Decision, now time.Time) Gate {
-	ask := AskFor(d, s, c, dec, now)
-	ask.Why = run.WhyPolicyChanged
-	return Gate{Suspend: ask, Rule: dec}
 }
 
 // Voided refuses an approved call whose approval does not hold any more: withdrawn, used up, or not of this action
@@ -261,7 +242,7 @@ func actionOf(d *agent.Definition, s *run.AgentState, c run.Call, t agent.ToolSp
 	return DigestInput{
 		Tenant: s.Tenant, Run: s.Run, Call: c.ID, Agent: s.Agent, Version: s.Version, Tool: t.Name,
 		ToolHash: agent.ToolHash(t),
-		ArgsHash: ArgsHash(c.Input), PolicyVersion: VersionOfPolicy(d), ApproverPolicy: dec.ApproverPolicy(),
+		ArgsHash: agent.HashHex(c.Input), PolicyVersion: VersionOfPolicy(d), ApproverPolicy: dec.ApproverPolicy(),
 		Checked: preconditionDigest(c.Checked),
 	}
 }
@@ -271,6 +252,11 @@ func wordingData(c run.Call) map[string]any { return map[string]any{"Tool": c.Na
 
 func refuseCall(c run.Call, why run.CallReason, text string, dec Decision) Gate {
 	return Gate{Refuse: &run.CallFinished{Call: c.ID, IsError: true, Reason: why, Content: text}, Rule: dec}
+}
+
+func refuseArguments(d *agent.Definition, c run.Call, problem error, dec Decision) Gate {
+	fields := map[string]any{"Tool": c.Name, "Problem": problem.Error()}
+	return refuseCall(c, run.WhyInvalidArguments, d.Word(agent.WordInvalidArguments, fields), dec)
 }
 
 // ResultEnd is the place behind the result at i and the media that came with it.
@@ -344,7 +330,11 @@ func Reminder(d *agent.Definition, s *run.AgentState) string {
 		text, fields := "", map[string]any{"Tool": c.Name, "Format": dialect.CallFormat(d)}
 		switch {
 		case c.Reason == run.WhyUnknownTool:
-			fields["Tools"] = toolList(d, s)
+			var tools []string
+			for _, t := range Offered(d, s, Action{}) {
+				tools = append(tools, dialect.ToolLine(t))
+			}
+			fields["Tools"] = strings.Join(tools, "\n")
 			text = d.Word(agent.WordUnknownTool, fields)
 		case c.Result != nil: // a call that has failed has one
 			fields["Error"] = agent.Bounded(c.Result.Content)

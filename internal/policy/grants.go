@@ -36,7 +36,7 @@ func standingOf(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, dec De
 // GrantedArgs is the digest of the arguments that a grant is of. How their keys are ordered and their strings are
 // escaped does not count; the digits of numbers do.
 func GrantedArgs(args json.RawMessage) string {
-	return ArgsHash(json.RawMessage(jsonx.CanonicalText(args)))
+	return agent.HashHex([]byte(jsonx.CanonicalText(args)))
 }
 
 // bindArguments adds the arguments to what a digest of a grant is made of, where grants are of them: under a key that
@@ -108,8 +108,8 @@ const (
 
 // NarrowGrant is what both allow: all conditions of both, the fewer uses, the earlier end.
 func NarrowGrant(a, b agent.GrantBounds) agent.GrantBounds {
-	out := agent.GrantBounds{When: slices.Clip(a.When), Uses: lowerBound(a.Uses, b.Uses),
-		Seconds: lowerBound(a.Seconds, b.Seconds), Until: a.Until}
+	out := agent.GrantBounds{When: slices.Clip(a.When), Uses: lowerLimit(a.Uses, b.Uses),
+		Seconds: lowerLimit(a.Seconds, b.Seconds), Until: a.Until}
 	have := agent.CanonicalWhen(a.When)
 	for _, c := range b.When {
 		if !slices.Contains(have, agent.CanonicalWhen([]run.Condition{c})[0]) {
@@ -122,19 +122,12 @@ func NarrowGrant(a, b agent.GrantBounds) agent.GrantBounds {
 	return out
 }
 
-// lowerBound returns the smaller of two bounds; 0 is no bound.
-func lowerBound[N int | int64](a, b N) N {
+// lowerLimit returns the lower of two limits; 0 is no limit.
+func lowerLimit[N int | int64 | run.USD](a, b N) N {
 	if a == 0 || b == 0 {
 		return max(a, b)
 	}
 	return min(a, b)
-}
-
-// under is what is left of p's bounds below the policy of an agent that delegates the run.
-func under(b agent.StandingBounds, above agent.Permission) agent.StandingBounds {
-	n := NarrowGrant(b.Grant(), above.Bounds.Grant())
-	return agent.StandingBounds{Uses: n.Uses, Expires: time.Duration(n.Seconds) * time.Second, When: n.When,
-		Pattern: b.Pattern && above.Patterned()}
 }
 
 // StandingBase is the StandingDigest of a tool whatever it is called with, of which the digests of patterns are made.
@@ -197,7 +190,8 @@ func standingFor(
 	given := func(v run.Voice) bool { return slices.Contains(requesters, v.By) }
 	usable := slices.Clone(s.Permissions.Checked.Standing)
 	usable = slices.DeleteFunc(usable, func(g run.StandingGrant) bool {
-		return g.Tool != c.Tool || !now.Before(g.Expires) || !g.Left() || !standingGrantCounts(g, dec) ||
+		return g.Tool != c.Tool || !now.Before(g.Expires) || !g.Left() ||
+			!dec.isApprovedBy(g.Voices, dec.approversNeeded(g.Edited), g.Asked, g.Requesters) ||
 			dec.FourEyes && slices.ContainsFunc(g.Voices, given) || len(g.When) > 0 && !Granting(d).Patterns() ||
 			!coversCall(g.Digest, g.When, d, s, t, c, dec)
 	})

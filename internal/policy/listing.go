@@ -67,7 +67,7 @@ func Resolve(
 			continue
 		}
 		spec := server.Spec(t)
-		if no, bad := whyUnusable(spec, t, server.Locked, taken); bad {
+		if no := whyUnusable(spec, t, server.Locked, taken); no.Why != "" {
 			disabled = append(disabled, no)
 			continue
 		}
@@ -77,11 +77,9 @@ func Resolve(
 	return tools, disabled
 }
 
-// whyUnusable says why a listed tool cannot be used; false if it can. One that is not as it was pinned takes no name
-// from another one.
-func whyUnusable(
-	spec agent.ToolSpec, t agent.ServerTool, pins map[string]string, taken map[string]string,
-) (run.DisabledTool, bool) {
+// whyUnusable says why a listed tool cannot be used; Why is "" if it can. One that is not as it was pinned takes no
+// name from another one.
+func whyUnusable(spec agent.ToolSpec, t agent.ServerTool, pins, taken map[string]string) run.DisabledTool {
 	no := run.DisabledTool{Tool: shortName(t.Name)}
 	pinned, known := pins[t.Name]
 	schema := agent.CheckSchema(t.Schema)
@@ -100,10 +98,8 @@ func whyUnusable(
 		no.Why, no.Digest = run.DisabledChanged, t.Digest
 	case collides:
 		no.Why, no.Detail = run.DisabledCollision, fmt.Sprintf("%s is %s to the model already", other, spec.ModelName())
-	default:
-		return run.DisabledTool{}, false
 	}
-	return no, true
+	return no
 }
 
 // maxShownName is how many bytes of a name that a server made up are shown where it is no tool's.
@@ -121,15 +117,6 @@ func shortName(name string) string {
 func Disabled(s *run.AgentState, t agent.ToolSpec) bool {
 	return s != nil && t.MCP != nil && s.Lacks(t.MCP.Server, t.MCP.Tool)
 }
-
-// usableTools returns the tools of d that are not disabled in the run.
-func usableTools(d *agent.Definition, s *run.AgentState) []agent.ToolSpec {
-	return slices.DeleteFunc(slices.Clone(d.Tools), func(t agent.ToolSpec) bool { return Disabled(s, t) })
-}
-
-// owesListing reports whether the run owes a list of its servers' tools. It owes it before everything else: rules,
-// plugins, builders and plans are about tools, and look at all of them.
-func owesListing(s *run.AgentState, d *agent.Definition) bool { return len(d.MCP) > 0 && !s.Listed }
 
 // Offered are the tools of the request as the model is told of them: what plugins and guards left of them, and none
 // once it is only to sum up.

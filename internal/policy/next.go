@@ -45,7 +45,8 @@ func Next(d *agent.Definition, s *run.AgentState) Action {
 	if s.Status == run.RunDone {
 		return Action{Kind: ActDone}
 	}
-	if owesListing(s, d) {
+	// before everything else: rules, plugins, builders and plans are about tools, and look at all of them
+	if len(d.MCP) > 0 && !s.Listed {
 		return Action{Kind: ActList}
 	}
 	if a, ok := stopAt(always, d, s); ok {
@@ -131,13 +132,8 @@ func runnable(d *agent.Definition, s *run.AgentState) []string {
 	held := s.Held(d.Resume)
 	var ids []string
 	for _, c := range s.Live {
-		switch c.Status {
-		case run.StatusNew, run.StatusRunning:
+		if c.Status == run.StatusNew || c.Status == run.StatusRunning || c.Status == run.StatusResuming && !held {
 			ids = append(ids, c.ID)
-		case run.StatusResuming:
-			if !held {
-				ids = append(ids, c.ID)
-			}
 		}
 		if d.Executor == agent.ExecutorSequential && c.Open() && (len(ids) > 0 || !s.WithPlaceholders()) {
 			return ids

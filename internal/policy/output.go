@@ -47,15 +47,16 @@ func judgeOutput(
 
 // naturalEnd ends a run whose model has said its last word, in a text or by a tool.
 func naturalEnd(d *agent.Definition, s *run.AgentState) run.Finished {
-	if c, exits := s.Exit(); exits {
-		return exitEnd(d, c)
-	}
 	said := dialect.Spoken(d, finalText(s))
+	c, exits := s.Exit()
+	if exits {
+		said = loopBreakingText(c.Tool, c.Input)
+	}
 	end := run.Finished{Reason: run.ReasonNaturalEnd, Output: agent.TextOutput(said), History: d.Output.History}
 	if d.Output.Format != agent.OutputJSON {
 		return end
 	}
-	if s.Correction != nil {
+	if s.Correction != nil && !exits {
 		code, why := run.CodeBreaker, "the run left its loop"
 		if i := exhaustedLimit(d, s); i >= 0 {
 			code, why = limits[i].code, limits[i].text(stopInput{d: d, s: s})
@@ -63,13 +64,16 @@ func naturalEnd(d *agent.Definition, s *run.AgentState) run.Finished {
 		return Fail(code, why+", and its summary is not the output that was asked for: "+s.Correction.Text)
 	}
 	value, err := jsonx.CompactJSON([]byte(said), agent.OutputLimits)
-	if err != nil && d.Limits.Validators == agent.ValidatorsNotExhausted { // an exhausted reply, which nobody has judged
-		return end
+	if exits {
+		value, err = dialect.CompletedValue(d, c.Input)
 	}
-	if err != nil { // Judge lets nothing else through
+	switch {
+	case err == nil:
+		end.Output = value
+	case d.Limits.Validators == agent.ValidatorsNotExhausted && !exits: // an exhausted reply, which nobody has judged
+	default: // Judge and the gate let nothing else through
 		return Fail(run.CodeInternal, "the run's output is not JSON: "+err.Error())
 	}
-	end.Output = value
 	return end
 }
 
@@ -78,16 +82,14 @@ func naturalEnd(d *agent.Definition, s *run.AgentState) run.Finished {
 func gateLoopBreaking(d *agent.Definition, t agent.ToolSpec, c run.Call, valid agent.Validator) Gate {
 	said, err := loopBreakingAnswer(d, t, c, valid)
 	if err != nil {
-		return refuseCall(c, run.WhyInvalidArguments,
-			d.Word(agent.WordInvalidArguments, map[string]any{"Tool": c.Name, "Problem": err.Error()}), Decision{})
+		return refuseArguments(d, c, err, Decision{})
 	}
 	return Gate{Give: &agent.ToolResultData{Content: said}}
 }
 
 // LastWordRefused is the gate of a loop-breaking call whose output code finds wrong.
 func LastWordRefused(d *agent.Definition, c run.Call, wrong WrongOutput) Gate {
-	return refuseCall(c, run.WhyInvalidArguments,
-		d.Word(agent.WordInvalidArguments, map[string]any{"Tool": c.Name, "Problem": wrong.Error()}), Decision{})
+	return refuseArguments(d, c, wrong, Decision{})
 }
 
 // loopBreakingAnswer returns the run's answer in a call of a loop-breaking tool. Errors are of its arguments and fit
@@ -134,22 +136,8 @@ func loopBreakingText(tool string, input json.RawMessage) string {
 	}
 }
 
-// exitEnd ends a run by its call of a loop-breaking tool: what that said is the output.
-func exitEnd(d *agent.Definition, c run.Call) run.Finished {
-	end := run.Finished{Reason: run.ReasonNaturalEnd, Output: agent.TextOutput(loopBreakingText(c.Tool, c.Input)),
-		History: d.Output.History}
-	if d.Output.Format != agent.OutputJSON {
-		return end
-	}
-	value, err := dialect.CompletedValue(d, c.Input)
-	if err != nil { // the gate lets nothing else through
-		return Fail(run.CodeInternal, "the run's output is not JSON: "+err.Error())
-	}
-	end.Output = value
-	return end
-}
-
 // ToolsIn are the agent's tools and the built-in ones that it is offered in the state s.
 func ToolsIn(d *agent.Definition, s *run.AgentState) []agent.ToolSpec {
-	return append(slices.Clip(usableTools(d, s)), d.Builtins(s)...)
+	tools := slices.DeleteFunc(slices.Clone(d.Tools), func(t agent.ToolSpec) bool { return Disabled(s, t) })
+	return append(tools, d.Builtins(s)...)
 }

@@ -46,7 +46,11 @@ func DecideIn(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args jso
 	if dec.Verdict == agent.VerdictAllow && isListed(s, t.Name) {
 		dec.Verdict = agent.VerdictAsk
 	}
-	return withUnknownStarter(s, withCeilings(d, dec, t, args))
+	dec = withCeilings(d, dec, t, args)
+	if dec.Verdict == agent.VerdictAsk && dec.FourEyes && !StarterKnown(s) {
+		dec.Quorum = max(dec.Quorum, fourEyesPeople)
+	}
+	return dec
 }
 
 // ToolDigest is the digest of a permission to call a tool in a run: who, under which policy and which approvers. The
@@ -119,9 +123,8 @@ func BlockRound(
 		digest := ToolDigest(d, s, t, c.Input, g.Rule)
 		i := slices.IndexFunc(r.Tools, func(have run.RequestedTool) bool { return have.Tool == c.Tool })
 		if i < 0 {
-			asked := run.RequestedTool{Tool: c.Tool, Name: c.Name, Calls: []string{c.ID}, Digests: []string{digest}}
-			r.Tools = append(r.Tools, asked)
-			continue
+			i = len(r.Tools)
+			r.Tools = append(r.Tools, run.RequestedTool{Tool: c.Tool, Name: c.Name})
 		}
 		at := &r.Tools[i]
 		at.Calls = append(at.Calls, c.ID)

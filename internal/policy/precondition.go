@@ -4,9 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
-
 	"strings"
+	"time"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
@@ -119,14 +118,11 @@ func GateChecked(d *agent.Definition, s *run.AgentState, c run.Call, g Gate, k *
 
 // Unread ends a call whose precondition cannot be read.
 func Unread(d *agent.Definition, c run.Call, why error) *run.CallFinished {
-	t, _ := d.Tool(c.Tool)
-	reads := ""
-	if t.Precondition != nil {
-		reads = t.Precondition.Tool
+	fields := map[string]any{"Tool": c.Name, "Reads": "", "Problem": agent.Bounded(why.Error())}
+	if t, _ := d.Tool(c.Tool); t.Precondition != nil {
+		fields["Reads"] = t.Precondition.Tool
 	}
-	return &run.CallFinished{Call: c.ID, IsError: true, Reason: run.WhyPrecondition,
-		Content: d.Word(agent.WordUnread,
-			map[string]any{"Tool": c.Name, "Reads": reads, "Problem": agent.Bounded(why.Error())})}
+	return refuseCall(c, run.WhyPrecondition, d.Word(agent.WordUnread, fields), Decision{}).Refuse
 }
 
 // UndoError says why nothing takes a call back. It is fit to be shown.

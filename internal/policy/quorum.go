@@ -1,12 +1,11 @@
 package policy
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
-
-	"encoding/json"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/run"
@@ -82,7 +81,6 @@ func Widened(sets, by [][]string) [][]string {
 // approvers is not looked at: whoever can write that one item could otherwise let anything run.
 func (d Decision) isApprovedBy(voices []run.Voice, want int, asked time.Time, requesters []string) bool {
 	var counted []string
-	have := 0
 	for _, v := range voices {
 		known := func(id string) bool {
 			return slices.Contains(counted, id) || d.FourEyes && slices.Contains(requesters, id)
@@ -91,10 +89,9 @@ func (d Decision) isApprovedBy(voices []run.Voice, want int, asked time.Time, re
 			!d.Channels.Count(v.Via, v.Confirmed) {
 			continue
 		}
-		have++
 		counted = append(counted, v.By)
 	}
-	return have >= want
+	return len(counted) >= want
 }
 
 // approversNeeded returns how many different people have to approve, with or without an edit.
@@ -125,12 +122,6 @@ func toolPermitCounts(p run.ToolPermit, s *run.AgentState, dec Decision) bool {
 	return dec.isApprovedBy(voices, dec.approversNeeded(p.Edited), p.Asked, s.RequestersOnce(p.Heard))
 }
 
-// standingGrantCounts reports whether a call's policy is satisfied by those who have given the standing
-// grant.
-func standingGrantCounts(g run.StandingGrant, dec Decision) bool {
-	return dec.isApprovedBy(g.Voices, dec.approversNeeded(g.Edited), g.Asked, g.Requesters)
-}
-
 // Suffices reports whether those who have granted a tool by e are those whom the policy of each call wants that asked.
 func Suffices(e run.Decided, d *agent.Definition, s *run.AgentState, tool string) bool {
 	calls := []string{e.Call}
@@ -155,15 +146,6 @@ func Suffices(e run.Decided, d *agent.Definition, s *run.AgentState, tool string
 		}
 	}
 	return true
-}
-
-// withUnknownStarter is the decision under four eyes if nobody is known to have started the run: then it takes two
-// different people.
-func withUnknownStarter(s *run.AgentState, dec Decision) Decision {
-	if dec.Verdict == agent.VerdictAsk && dec.FourEyes && !StarterKnown(s) {
-		dec.Quorum = max(dec.Quorum, fourEyesPeople)
-	}
-	return dec
 }
 
 // fourEyesPeople is how many people look where four eyes are two people's.
@@ -254,38 +236,29 @@ type Decision struct {
 //
 // A call with an object of which two keys are equal but for case is never allowed.
 func Decide(p agent.Permission, t agent.ToolSpec, args json.RawMessage) Decision {
-	return decideByRules(p, t, args).askAboutCaseKeys(args)
-}
-
-// decideByRules is Decide without the check for keys that are equal but for case.
-func decideByRules(p agent.Permission, t agent.ToolSpec, args json.RawMessage) Decision {
-	for i, r := range p.Rules {
-		if r.Denies() && r.Matches(t.Name, args) {
-			return decision(p, agent.VerdictDeny, i)
+	d := Decision{Verdict: p.DefaultVerdict(t.Effect), Approvers: p.Approvers, Expires: p.Expires}
+	d.Rule = slices.IndexFunc(p.Rules, func(r agent.Rule) bool { return r.Denies() && r.Matches(t.Name, args) })
+	if d.Rule < 0 {
+		d.Rule = slices.IndexFunc(p.Rules, func(r agent.Rule) bool { return !r.Denies() && r.Matches(t.Name, args) })
+	}
+	if d.Rule >= 0 {
+		r := p.Rules[d.Rule]
+		if d.Verdict = r.Verdict; r.Denies() {
+			d.Verdict = agent.VerdictDeny
 		}
-	}
-	for i, r := range p.Rules {
-		if !r.Denies() && r.Matches(t.Name, args) {
-			return decision(p, r.Verdict, i)
+		if len(r.Approvers) > 0 {
+			d.Approvers = r.Approvers
 		}
+		if r.Expires > 0 {
+			d.Expires = r.Expires
+		}
+		d.Note, d.Channels = r.Note, r.Channels()
+		d.Quorum, d.FourEyes, d.Remind, d.Escalate = r.Quorum, r.FourEyes, r.Remind, r.Escalate
 	}
-	return decision(p, p.DefaultVerdict(t.Effect), -1)
-}
-
-func decision(p agent.Permission, v agent.Verdict, rule int) Decision {
-	d := Decision{Verdict: v, Rule: rule, Approvers: p.Approvers, Expires: p.Expires}
-	if rule < 0 {
-		return d
+	if d.Verdict != agent.VerdictDeny && hasCaseKeys(args) {
+		d.Verdict = agent.VerdictAsk
+		d.Note = strings.TrimSpace(d.Note + "\nWarning: two keys of one object are the same but for upper and lower case. " +
+			"The tool may take the value of either.")
 	}
-	r := p.Rules[rule]
-	d.Note = r.Note
-	if len(r.Approvers) > 0 {
-		d.Approvers = r.Approvers
-	}
-	if r.Expires > 0 {
-		d.Expires = r.Expires
-	}
-	d.Channels = r.Channels()
-	d.Quorum, d.FourEyes, d.Remind, d.Escalate = r.Quorum, r.FourEyes, r.Remind, r.Escalate
 	return d
 }

@@ -175,8 +175,13 @@ func streaks(d *agent.Definition, s *run.AgentState, e run.Replied) streakList {
 	if e.Summary {
 		r = r.next(duplicateRounds, "")
 	}
-	if len(e.Calls) > 0 && repeatLimit(d, sameTools) > 0 {
-		r = r.next(sameTools, toolsOf(e.Calls))
+	if len(e.Calls) > 0 && repeatLimit(d, sameTools) > 0 { // each as often as it is called, in whatever order
+		names := make([]string, len(e.Calls))
+		for i, c := range e.Calls {
+			names[i] = c.Original()
+		}
+		slices.Sort(names)
+		r = r.next(sameTools, strings.Join(names, "\n"))
 	}
 	r = countMistake(d, s, r)
 	if isMistake(e.Correction) && repeatLimit(d, sameMistake) > 0 {
@@ -200,16 +205,6 @@ func countMistake(d *agent.Definition, s *run.AgentState, r streakList) streakLi
 		return r.next(sameMistake, text)
 	}
 	return r
-}
-
-// toolsOf tells apart which tools a reply calls, how often each, in whatever order.
-func toolsOf(calls []run.RepliedCall) string {
-	names := make([]string, len(calls))
-	for i, c := range calls {
-		names[i] = c.Original()
-	}
-	slices.Sort(names)
-	return strings.Join(names, "\n")
 }
 
 // withMemory puts the policies' memory into a planned reply to s, if it has changed.

@@ -75,23 +75,17 @@ func planned(d *agent.Definition, s *run.AgentState, r agent.Reply, requests int
 	}
 	markRepeats(d, s, e.Calls)
 	e.Sequential = len(e.Calls) > 0 && d.Executor == agent.ExecutorSequential
-	e.Dropped = droppedNotice(d, r.Calls, kept)
+	if d.Dropped == agent.DroppedNotify && len(kept) < len(r.Calls) {
+		var left []agent.ReplyCall
+		for i, c := range r.Calls {
+			if !slices.Contains(kept, i) {
+				left = append(left, c)
+			}
+		}
+		e.Dropped = agent.TextDropped(d, left)
+	}
 	e.Reasoning = plannedReasoning(r.Reasoning, e.Text, kept)
 	return e
-}
-
-// droppedNotice is what the model is told of the calls that are not kept, "" where it is told nothing.
-func droppedNotice(d *agent.Definition, calls []agent.ReplyCall, kept []int) string {
-	if d.Dropped != agent.DroppedNotify || len(kept) == len(calls) {
-		return ""
-	}
-	var left []agent.ReplyCall
-	for i, c := range calls {
-		if !slices.Contains(kept, i) {
-			left = append(left, c)
-		}
-	}
-	return agent.TextDropped(d, left)
 }
 
 // cutNotice stands behind a text that its provider cut short (seed 000), "" behind any other. The words are those of
@@ -153,24 +147,21 @@ func safeInput(raw json.RawMessage) json.RawMessage {
 
 // chooseCalls returns the indexes of the calls that the batch mode carries out. The others leave no trace.
 func chooseCalls(d *agent.Definition, calls []agent.ReplyCall) []int {
-	priority := func(agent.ReplyCall) int { return 0 }
-	switch d.Batch {
-	case agent.BatchFirst:
+	if d.Batch == agent.BatchFirst {
 		return []int{0}
-	case agent.BatchHighestPriority:
-		priority = func(c agent.ReplyCall) int {
-			t, _ := d.ToolByModelName(c.Name) // an unknown tool has priority 0
-			return t.Priority
-		}
 	}
 	var places []int
 	top := 0
 	for i, c := range calls {
-		p := priority(c)
-		if i == 0 || p > top {
-			places, top = nil, p
+		priority := 0
+		if d.Batch == agent.BatchHighestPriority {
+			t, _ := d.ToolByModelName(c.Name) // an unknown tool has priority 0
+			priority = t.Priority
 		}
-		if p == top {
+		if i == 0 || priority > top {
+			places, top = nil, priority
+		}
+		if priority == top {
 			places = append(places, i)
 		}
 	}
@@ -184,10 +175,7 @@ func continued(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replie
 	if s.Correction.Continues() {
 		prompts = s.Cut.Prompts
 	}
-	if prompts >= d.Model.Continuations || len(e.Calls) > 0 || e.Summary || e.Halt != nil {
-		return e
-	}
-	if isLastInference(d, s, e) {
+	if prompts >= d.Model.Continuations || len(e.Calls) > 0 || e.Summary || e.Halt != nil || isLastInference(d, s, e) {
 		return e
 	}
 	e.Correction = &run.Correction{Lifecycle: run.LifecycleNudge, Text: d.Word(agent.WordGoOn, nil)}
@@ -210,43 +198,26 @@ func joinPieces(s *run.AgentState, text string) string {
 	return replyPieces(s) + text
 }
 
-// replyPolicy judges a planned reply without calls: it adds a correction if the reply may not end the run.
-type replyPolicy func(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied
-
 // Judge says whether a planned reply to s may end the run, and puts it into the fact where it may not. Replies with
 // calls end nothing and are not judged, nor is one that goes on. valid checks a value against the definition's output
 // schema; its error is for the model to read.
 func Judge(d *agent.Definition, s *run.AgentState, e run.Replied, valid func(value json.RawMessage) error) run.Replied {
-	if len(e.Calls) > 0 {
+	if len(e.Calls) > 0 || e.Correction != nil {
 		return e
 	}
-	for _, says := range replyPolicies(d, valid) {
-		if e.Correction != nil {
-			break
-		}
-		e = says(d, s, e)
-	}
-	return e
-}
-
-// replyPolicies are asked in order; the first that adds a correction decides. An output of format json is what its
-// schema says it is: a value may hold any words, so the heuristic has no say about it.
-func replyPolicies(d *agent.Definition, valid func(value json.RawMessage) error) []replyPolicy {
-	fits := func(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
-		return judgeOutput(d, s, e, valid)
+	if d.Text == agent.TextRequireTool {
+		e = judgeMissingCall(d, s, e)
 	}
 	switch {
-	case d.Text == agent.TextRequireTool && d.Output.Format == agent.OutputJSON:
-		return []replyPolicy{judgeMissingCall, fits}
-	case d.Text == agent.TextRequireTool:
-		return []replyPolicy{judgeMissingCall}
-	case d.Output.Format == agent.OutputJSON:
-		return []replyPolicy{fits}
+	case e.Correction != nil:
+	case d.Output.Format == agent.OutputJSON: // a value may hold any words, so the heuristic has no say about it
+		e = judgeOutput(d, s, e, valid)
 	case d.Text == agent.TextHeuristic:
-		return []replyPolicy{judgeEmptyReply, judgeText}
-	default:
-		return nil
+		if e = judgeEmptyReply(d, s, e); e.Correction == nil {
+			e = judgeText(d, s, e)
+		}
 	}
+	return e
 }
 
 // StopInterrupted is the StopReason of a reply whose stream broke off.
@@ -311,15 +282,6 @@ func parseTextCalls(d *agent.Definition, s *run.AgentState, r agent.Reply) (agen
 	}
 	r.Calls = []agent.ReplyCall{dialect.Call(d, call)}
 	return r, nil
-}
-
-// toolList names the tools that s's model is offered, a line each.
-func toolList(d *agent.Definition, s *run.AgentState) string {
-	var lines []string
-	for _, t := range Offered(d, s, Action{}) {
-		lines = append(lines, dialect.ToolLine(t))
-	}
-	return strings.Join(lines, "\n")
 }
 
 // maxReasoning bounds a reply's reasoning, in bytes as they are stored, so that the entry it is in can be.

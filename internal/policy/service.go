@@ -58,15 +58,11 @@ func (f FunctionCall) Payload() ([]byte, error) {
 // FunctionRequest is what a function that answers later is invoked with for a call of t in the state s, to be
 // answered there.
 func FunctionRequest(s *run.AgentState, t agent.ToolSpec, c run.Call, to Callback) FunctionCall {
-	f := FunctionCall{
+	trace := cmp.Or(s.Trace, &run.Trace{})
+	return FunctionCall{
 		Tool: t.Name, Args: c.Input, Key: s.Run + "/" + c.ID, Tenant: s.Tenant, Run: s.Run, Call: c.ID,
-		State:    s.SharedState(),
-		Callback: &to,
+		State: s.SharedState(), Callback: &to, Traceparent: trace.Traceparent, Tracestate: trace.Tracestate,
 	}
-	if s.Trace != nil {
-		f.Traceparent, f.Tracestate = s.Trace.Traceparent, s.Trace.Tracestate
-	}
-	return f
 }
 
 // Outgoing is an event for somebody outside: a service that is asked, or whoever is to hear that a run has ended. Its
@@ -100,12 +96,15 @@ type JournalHead struct {
 	Hash string `json:"hash"`
 }
 
-// withTrace adds the run's trace to e.
-func withTrace(s *run.AgentState, e Outgoing) Outgoing {
-	if s.Trace != nil {
-		e.Traceparent, e.Tracestate = s.Trace.Traceparent, s.Trace.Tracestate
+// outgoing is an event of the run, with all that does not depend on what it says. The subject is the one under which
+// the run talks to services.
+func outgoing(s *run.AgentState, id, kind, domain string, data json.RawMessage) Outgoing {
+	trace := cmp.Or(s.Trace, &run.Trace{})
+	return Outgoing{
+		ID: id, Type: kind, Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Subject: cmp.Or(s.Subject, s.Run),
+		AccessControl: s.AccessControl, Domain: domain, ExecutionUnits: s.ExecutionUnits,
+		Traceparent: trace.Traceparent, Tracestate: trace.Tracestate, Data: data,
 	}
-	return e
 }
 
 // The types of the events that say that a run has ended: of every run that did not fail, and of one that did.
@@ -120,20 +119,14 @@ const AnswerExpiry = 24 * time.Hour
 // maxAnnounced bounds an output in the event that announces it, in bytes; whoever wants a longer one reads the run.
 const maxAnnounced = 128 << 10
 
-// subjectOf returns the subject under which the run talks to services.
-func subjectOf(s *run.AgentState) string { return cmp.Or(s.Subject, s.Run) }
-
 // ServiceEvent is the event that asks the service of a call of t: the arguments, and in them whom to answer to.
-func ServiceEvent(s *run.AgentState, t agent.ToolSpec, c run.Call) (Outgoing, error) {
-	data, err := withParent(c.Input, subjectOf(s))
-	if err != nil {
+func ServiceEvent(s *run.AgentState, t agent.ToolSpec, c run.Call) (e Outgoing, err error) {
+	e = outgoing(s, s.Run+"/"+c.ID, cmp.Or(t.Event, t.Name), t.Domain, nil)
+	e.Call, e.ParentSubject = c.ID, e.Subject
+	if e.Data, err = withParent(c.Input, e.Subject); err != nil {
 		return Outgoing{}, fmt.Errorf("ask service %s for call %s: %w", t.Name, c.ID, err)
 	}
-	return withTrace(s, Outgoing{
-		ID: s.Run + "/" + c.ID, Type: cmp.Or(t.Event, t.Name), Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Call: c.ID,
-		Subject: subjectOf(s), ParentSubject: subjectOf(s), AccessControl: s.AccessControl, Domain: t.Domain,
-		ExecutionUnits: s.ExecutionUnits, Data: data,
-	}), nil
+	return e, nil
 }
 
 // callbackGrace is how much longer the address of an answer holds than the answer's own time: a call may be out late,
@@ -176,14 +169,6 @@ func withParent(raw json.RawMessage, subject string) (json.RawMessage, error) {
 	return append(out, parent[1:]...), nil
 }
 
-// endData is the data of the event that announces a run's end.
-type endData struct {
-	Reason  run.Reason      `json:"reason"`
-	Output  json.RawMessage `json:"output,omitempty"`
-	Omitted bool            `json:"outputOmitted,omitempty"` // it is too long for an event: read the run
-	Error   *run.RunError   `json:"error,omitempty"`
-}
-
 // Announcement is the event that tells whoever started the run that it has ended: one whose input names a parent's
 // subject, or that was started with a subject, or whose tool routes it to a domain. Nobody else hears of any other run;
 // the run that a delegated one is carried out for hears of it by itself.
@@ -198,7 +183,12 @@ func Announcement(s *run.AgentState) (e Outgoing, owed bool, err error) {
 	if s.Parent != nil {
 		parent = cmp.Or(s.Subject, s.Parent.Run)
 	}
-	said := endData{Reason: s.Reason, Error: s.Error}
+	said := struct {
+		Reason  run.Reason      `json:"reason"`
+		Output  json.RawMessage `json:"output,omitempty"`
+		Omitted bool            `json:"outputOmitted,omitempty"` // it is too long for an event: read the run
+		Error   *run.RunError   `json:"error,omitempty"`
+	}{Reason: s.Reason, Error: s.Error}
 	if said.Output, err = OutputView(s); err != nil {
 		return Outgoing{}, false, err
 	}
@@ -213,12 +203,9 @@ func Announcement(s *run.AgentState) (e Outgoing, owed bool, err error) {
 	if s.Reason == run.ReasonError {
 		kind = TypeRunFailed
 	}
-	return withTrace(s, Outgoing{
-		ID: s.Run + "#end", Type: kind, Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Subject: subjectOf(s),
-		ParentSubject: parent,
-		AccessControl: s.AccessControl, Domain: domain, ExecutionUnits: s.ExecutionUnits, Data: data,
-		Journal: &JournalHead{Seq: s.Seq(), Hash: s.Hash()},
-	}), true, nil
+	e = outgoing(s, s.Run+"#end", kind, domain, data)
+	e.ParentSubject, e.Journal = parent, &JournalHead{Seq: s.Seq(), Hash: s.Hash()}
+	return e, true, nil
 }
 
 // parentSubject returns the subject of the starter that waits for the run, from its input; "" = nobody waits.

@@ -82,7 +82,7 @@ var stops = []stopCondition{
 			n := countMistake(x.d, x.s, roundStreaks(x.d, x.s)).times(sameMistake)
 			return Fail(run.CodeBreaker, fmt.Sprintf("the model made the same mistake %d times in a row", n))
 		}},
-	{"budget refused", looping, func(x stopInput) bool { return isBudgetRefused(x.d, x.s) },
+	{"budget refused", looping, func(x stopInput) bool { return isBudgetGate(x.d, x.s) && x.s.Budget.Refused },
 		func(x stopInput) run.Finished { return endWithReason(limits[exhaustedLimit(x.d, x.s)].reason) }},
 	{"limit, summed up", looping,
 		func(x stopInput) bool { return quotaUsed(x.d, x.s) && x.d.Limits.OnLimit == agent.OnLimitSummarise }, nil},
