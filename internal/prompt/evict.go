@@ -170,16 +170,9 @@ func groupEnd(all []run.Message, i int, results map[string]int) int {
 		}
 		end = max(end, at+1)
 	case run.ToolResult, run.Media:
-		if end < len(all) && all[end].Source.SameEvent(all[i].Source) && isMedia(all[end].Block) {
-			end++
-		}
+		end = max(end, policy.ResultEnd(all, i))
 	}
 	return end
-}
-
-func isMedia(b run.Block) bool {
-	_, ok := b.(run.Media)
-	return ok
 }
 
 // The length of what a line quotes, in bytes (presets 6).
@@ -236,7 +229,7 @@ func tailOf(text string, tokens int, marker string) string {
 	return marker + "\n" + text[from:]
 }
 
-// addFiles adds the paths of calls to known ones, each once, newest last, and drops the oldest beyond tokens.
+// addFiles adds the arguments path of calls to known ones, each once, newest last, and drops the oldest beyond tokens.
 func addFiles(known []string, left []run.Message, tokens int) []string {
 	files := slices.Clone(known)
 	for _, m := range left {
@@ -244,8 +237,10 @@ func addFiles(known []string, left []run.Message, tokens int) []string {
 		if !ok {
 			continue
 		}
-		path := pathOf(u.Input)
-		if path == "" || len(path) > maxPath || path != oneLine(path, maxPath) {
+		var args map[string]json.RawMessage
+		var path string
+		if json.Unmarshal(u.Input, &args) != nil || json.Unmarshal(args["path"], &path) != nil || path == "" ||
+			len(path) > maxPath || path != oneLine(path, maxPath) {
 			continue
 		}
 		files = append(slices.DeleteFunc(files, func(f string) bool { return f == path }), path)
@@ -261,16 +256,6 @@ func addFiles(known []string, left []run.Message, tokens int) []string {
 
 // maxPath is how long a path may be to be remembered, in bytes: half of one names no file.
 const maxPath = 300
-
-// pathOf is the argument path of a call, "" where it has none.
-func pathOf(input json.RawMessage) string {
-	var args map[string]json.RawMessage
-	var path string
-	if json.Unmarshal(input, &args) != nil || json.Unmarshal(args["path"], &path) != nil {
-		return ""
-	}
-	return path
-}
 
 // withSummary is the system text as a request has it: behind it, what is left of the messages that were evicted.
 func withSummary(d *agent.Definition, s *run.AgentState, system string) string {
@@ -342,20 +327,15 @@ func newGauge(d *agent.Definition, s *run.AgentState, a policy.Action, m Measure
 		return g
 	}
 	around := g.budget.System + g.budget.Tools
-	switch n, held := int(s.Counted.Tokens), g.estimated(s, s.Counted.Through); {
+	held := g.estimated(s, s.Counted.Through)
+	switch counted, estimate := int(s.Counted.Tokens), around+held; {
 	case m.Count > 0:
 		g.off, g.guess, g.exact = int(m.Count)-around-g.budget.Messages, 0, true
-	case isPlausible(n, around+held):
-		g.off, g.guess = n-around-held, g.budget.Messages-held
+	case counted > 0 && counted <= 4*estimate && estimate <= 4*counted: // no real count is four times off
+		g.off, g.guess = counted-estimate, g.budget.Messages-held
 	}
 	g.budget = g.read(s)
 	return g
-}
-
-// isPlausible reports whether a provider's count is possible for a text with this estimate. No real count is four times
-// off; a stand-in's figures may be.
-func isPlausible(counted, estimate int) bool {
-	return counted > 0 && counted <= 4*estimate && estimate <= 4*counted
 }
 
 // read is the budget with s as it is.
@@ -431,14 +411,11 @@ func quoteNotes(notes string, left []run.Message) string {
 			size += len(line)
 		}
 	}
-	text := ""
 	if notes != "" {
-		text = "Notes so far: " + string(agent.TextOutput(notes)) + "\n"
+		lines = append(lines, "Notes so far: "+string(agent.TextOutput(notes)))
 	}
-	for i := len(lines) - 1; i >= 0; i-- {
-		text += lines[i] + "\n"
-	}
-	return strings.TrimSuffix(text, "\n")
+	slices.Reverse(lines)
+	return strings.Join(lines, "\n")
 }
 
 func quoteNote(m run.Message) string {

@@ -3,10 +3,7 @@
 package prompt
 
 import (
-	"bytes"
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -152,13 +149,7 @@ func WithPrompt(
 	}
 	prompts := map[agent.Dialect]agent.PromptText{}
 	for _, l := range d.Dialects() {
-		dot, err := d.PromptDot(SystemFor(d, s, a, now), []agent.Dialect{l})
-		if err != nil {
-			return r, err
-		}
-		dot["Tools"], dot["ToolPrompt"] = agent.ToolDots(r.Tools), ToolPrompt(r.Tools)
-		dot["Planning"], dot["RAG"] = c.Planning, c.RAG
-		text, err := renderTurn(d, l, len(r.Tools) > 0, dot)
+		text, err := renderTurn(d, l, SystemFor(d, s, a, now), r.Tools, c)
 		if err != nil {
 			return r, err
 		}
@@ -183,12 +174,7 @@ func WithStepPrompt(
 	if a.Lifecycle != run.LifecycleRoute || !own.WritesCalls() {
 		return r, nil
 	}
-	dot, err := own.PromptDot(SystemFor(d, s, a, now), []agent.Dialect{agent.DialectXML})
-	if err != nil {
-		return r, err
-	}
-	dot["Tools"], dot["ToolPrompt"], dot["Planning"], dot["RAG"] = agent.ToolDots(r.Tools), ToolPrompt(r.Tools), "", ""
-	text, err := renderTurn(&own, agent.DialectXML, len(r.Tools) > 0, dot)
+	text, err := renderTurn(&own, agent.DialectXML, SystemFor(d, s, a, now), r.Tools, PromptContext{})
 	if err != nil {
 		return r, err
 	}
@@ -197,10 +183,17 @@ func WithStepPrompt(
 }
 
 // renderTurn renders the sections of one request to a model of dialect l.
-func renderTurn(d *agent.Definition, l agent.Dialect, tools bool, dot map[string]any) (string, error) {
-	var text string
+func renderTurn(
+	d *agent.Definition, l agent.Dialect, data agent.SystemData, tools []agent.ToolSpec, c PromptContext,
+) (text string, err error) {
+	dot, err := d.PromptDot(data, []agent.Dialect{l})
+	if err != nil {
+		return "", err
+	}
+	dot["Tools"], dot["ToolPrompt"] = agent.ToolDots(tools), ToolPrompt(tools)
+	dot["Planning"], dot["RAG"] = c.Planning, c.RAG
 	for _, s := range agent.InOrder(d.Prompt.Order, true) {
-		if s.XML && l != agent.DialectXML || s.Tools && !tools {
+		if s.XML && l != agent.DialectXML || s.Tools && len(tools) == 0 {
 			continue
 		}
 		said, err := d.SaySection(s, dot)
@@ -219,42 +212,32 @@ func fence(name, text string) string {
 	return "<" + name + ">\n" + strings.ReplaceAll(text, "</"+name, `<\/`+name) + "\n</" + name + ">"
 }
 
-// promptedTool is a tool as a model is told of it in words.
-type promptedTool struct {
-	Server      string          `json:"server_name"`
-	Name        string          `json:"tool_name"`
-	Description string          `json:"description,omitempty"`
-	Schema      json.RawMessage `json:"schema,omitempty"`
-}
-
 // ToolPrompt tells of tools in words, a line of compact JSON each: server, model-facing name, description and schema,
 // without the correlation field. Of no tools it is "". A schema that is no JSON, which is refused with its definition,
 // is left out.
 func ToolPrompt(tools []agent.ToolSpec) string {
-	var text bytes.Buffer
+	var lines []string
 	for _, t := range tools {
-		server, name := dialect.ServerOf(t)
-		p := promptedTool{Server: server, Name: name, Description: t.Description}
+		var p struct {
+			Server      string          `json:"server_name"`
+			Name        string          `json:"tool_name"`
+			Description string          `json:"description,omitempty"`
+			Schema      json.RawMessage `json:"schema,omitempty"`
+		}
+		p.Server, p.Name = dialect.ServerOf(t)
+		p.Description = t.Description
 		if json.Valid(t.Schema) {
 			p.Schema = t.ModelFacing().Schema
 		}
-		line, err := jsonx.MarshalVerbatim(p)
-		if err != nil { // there is nothing in it that could not be written
-			continue
+		if line, err := jsonx.MarshalVerbatim(p); err == nil { // there is nothing in it that could not be written
+			lines = append(lines, string(line))
 		}
-		if text.Len() > 0 {
-			text.WriteByte('\n')
-		}
-		text.Write(line)
 	}
-	return text.String()
+	return strings.Join(lines, "\n")
 }
 
 // SystemDigest is a system text's digest: the SHA-256 of its bytes in hex, as blobs have it.
-func SystemDigest(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:])
-}
+func SystemDigest(text string) string { return agent.HashHex([]byte(text)) }
 
 // SystemFor is what a system text shows of s for action a. One that is built once shows the quota as it is at the
 // start; one that is built for every inference, how things stand now.

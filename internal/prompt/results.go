@@ -156,64 +156,47 @@ func pairResults(s *run.AgentState) []run.Message {
 	if !s.WithPlaceholders() && s.From == nil { // results come in whole rounds
 		return all
 	}
-	p := pairing{state: s, all: all, results: map[string]int{}, used: map[string]bool{},
-		out: make([]run.Message, 0, len(all)+len(s.Live))}
+	results := map[string]int{} // where each call's result stands in all
 	for i, m := range all {
 		if r, ok := m.Block.(run.ToolResult); ok {
-			p.results[r.ID] = i
+			results[r.ID] = i
 		}
 	}
-	for i := range all {
-		p.add(i)
+	out := make([]run.Message, 0, len(all)+len(s.Live))
+	var turn run.Source // of the model's turn that is open
+	var owed []string   // its calls
+	endTurn := func() {
+		for _, id := range owed {
+			if i, ok := results[id]; ok {
+				out = append(out, all[i:policy.ResultEnd(all, i)]...)
+			} else {
+				c, _ := s.Call(id) // it is open
+				b := run.ToolResult{ID: id, Content: agent.TextPlaceholder(c)}
+				out = append(out, run.Message{Role: run.RoleUser, Block: b, Base: -s.Inferences})
+			}
+		}
+		owed = nil
 	}
-	p.endTurn()
-	return p.out[:len(p.out):len(p.out)]
-}
-
-// pairing is a conversation that is put in order.
-type pairing struct {
-	state   *run.AgentState
-	all     []run.Message
-	results map[string]int // where each call's result stands in all
-	out     []run.Message
-	turn    run.Source // of the model's turn that is open
-	owed    []string   // its calls
-	used    map[string]bool
-	placed  int // messages of all up to here went with their result
-}
-
-// add takes message i of all.
-func (p *pairing) add(i int) {
-	m := p.all[i]
-	if m.Role != run.RoleAssistant || !m.Source.SameEvent(p.turn) {
-		p.endTurn()
-		p.turn = m.Source
-	}
-	switch b := m.Block.(type) {
-	case run.ToolUse:
-		p.owed, p.used[b.ID] = append(p.owed, b.ID), true
-	case run.ToolResult:
-		if p.used[b.ID] {
-			p.placed = policy.ResultEnd(p.all, i)
+	used, placed := map[string]bool{}, 0 // messages up to placed went with their result
+	for i, m := range all {
+		if m.Role != run.RoleAssistant || !m.Source.SameEvent(turn) {
+			endTurn()
+			turn = m.Source
+		}
+		switch b := m.Block.(type) {
+		case run.ToolUse:
+			owed, used[b.ID] = append(owed, b.ID), true
+		case run.ToolResult:
+			if used[b.ID] {
+				placed = policy.ResultEnd(all, i)
+			}
+		}
+		if i >= placed {
+			out = append(out, m)
 		}
 	}
-	if i >= p.placed {
-		p.out = append(p.out, m)
-	}
-}
-
-// endTurn puts the results of the open turn's calls behind it.
-func (p *pairing) endTurn() {
-	for _, id := range p.owed {
-		if i, ok := p.results[id]; ok {
-			p.out = append(p.out, p.all[i:policy.ResultEnd(p.all, i)]...)
-		} else {
-			c, _ := p.state.Call(id) // it is open
-			b := run.ToolResult{ID: id, Content: agent.TextPlaceholder(c)}
-			p.out = append(p.out, run.Message{Role: run.RoleUser, Block: b, Base: -p.state.Inferences})
-		}
-	}
-	p.owed = nil
+	endTurn()
+	return slices.Clip(out)
 }
 
 // lateCalls lists the calls that the model spoke after and whose results no inference carried: pairResults moved them.
