@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -194,14 +195,10 @@ func allowsType(schema map[string]any, kinds ...string) bool {
 	default:
 		types = []any{"string"}
 	}
-	for _, t := range types {
-		for _, k := range kinds {
-			if t == k {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(types, func(t any) bool {
+		kind, ok := t.(string)
+		return ok && slices.Contains(kinds, kind)
+	})
 }
 
 // jsonTypes are the types of JSON Schema that a value may be of.

@@ -58,25 +58,22 @@ func (t ToolText) Call(missing agent.MissingServer) (TextCall, error) {
 const localServer = "local"
 
 func readToolBody(t ToolText) (TextCall, error) {
-	switch {
-	case len(t.Body) > maxToolBody:
+	if len(t.Body) > maxToolBody {
 		return TextCall{}, fmt.Errorf("the call has %d bytes, want at most %d", len(t.Body), maxToolBody)
-	case strings.HasPrefix(t.Body, "{"):
-		c, err := readJSONCall(t.Body)
-		if err != nil && !t.Closed {
-			err = fmt.Errorf("there is no </tool>: %w", err)
-		}
-		return c, err
-	default:
-		c, err := readElementCall(t.Body)
-		switch {
-		case err != nil && !t.Closed:
-			err = fmt.Errorf("there is no </tool>: %w", err)
-		case !t.Closed: // its arguments may be among what is missing
-			err = errors.New("there is no </tool>")
-		}
-		return c, err
 	}
+	read, isJSON := readElementCall, strings.HasPrefix(t.Body, "{")
+	if isJSON {
+		read = readJSONCall
+	}
+	c, err := read(t.Body)
+	switch {
+	case t.Closed:
+	case err != nil:
+		err = fmt.Errorf("there is no </tool>: %w", err)
+	case !isJSON: // its arguments may be among what is missing
+		err = errors.New("there is no </tool>")
+	}
+	return c, err
 }
 
 func readJSONCall(body string) (TextCall, error) {
@@ -116,9 +113,7 @@ func nameIn(key string, raw json.RawMessage) (string, error) {
 }
 
 func readElementCall(body string) (c TextCall, err error) {
-	// Read elements that stand side by side; the root that holds them has no name. Errors are fit for a
-	// model.
-	r := elementReader{in: body, open: []*toolElement{{}}}
+	r := elementReader{in: body, open: []*toolElement{{}}} // the root has no name
 	for r.in != "" {
 		if err := r.next(); err != nil {
 			return c, err
@@ -164,8 +159,7 @@ func (e *toolElement) arguments() (raw json.RawMessage, elements bool, err error
 	case len(e.children) == 0 && text == "":
 		return nil, false, nil
 	case len(e.children) == 0:
-		raw, err = jsonx.CompactJSON([]byte(text), jsonx.JSONLimits{Bytes: maxToolBody})
-		if err != nil {
+		if raw, err = jsonx.CompactJSON([]byte(text), jsonx.JSONLimits{Bytes: maxToolBody}); err != nil {
 			return nil, false, fmt.Errorf("<arguments> holds neither elements nor one JSON object: %w", err)
 		}
 		return raw, false, nil
@@ -174,8 +168,7 @@ func (e *toolElement) arguments() (raw json.RawMessage, elements bool, err error
 	if err != nil {
 		return nil, false, err
 	}
-	raw, err = jsonx.MarshalVerbatim(value)
-	if err != nil {
+	if raw, err = jsonx.MarshalVerbatim(value); err != nil {
 		return nil, false, fmt.Errorf("<arguments>: %w", err)
 	}
 	return raw, true, nil
@@ -197,21 +190,18 @@ func (e *toolElement) value() (any, error) {
 			return nil, err
 		}
 		before, again := object[child.name]
-		list, isList := before.(elementList)
+		list, isList := before.([]any) // a value by itself is none
 		switch {
 		case isList:
 			object[child.name] = append(list, value)
 		case again:
-			object[child.name] = elementList{before, value}
+			object[child.name] = []any{before, value}
 		default:
 			object[child.name] = value
 		}
 	}
 	return object, nil
 }
-
-// elementList are the values of elements of one name.
-type elementList []any
 
 // CallFormat is how the definition's model is to write a call.
 func CallFormat(d *agent.Definition) string {

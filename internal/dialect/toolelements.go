@@ -3,6 +3,7 @@ package dialect
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -91,25 +92,8 @@ func (r *elementReader) readStartTag() error {
 		return errBareAngle
 	}
 	e := &toolElement{name: r.in[1:n]}
-	r.in = r.in[n:]
-	empty, err := r.attributes(e.name)
-	if err != nil {
-		return err
-	}
-	if len(r.open) > maxElementDepth {
-		return fmt.Errorf("elements stand deeper than %d levels within each other", maxElementDepth)
-	}
-	r.top().children = append(r.top().children, e)
-	if !empty {
-		r.open = append(r.open, e)
-	}
-	return nil
-}
-
-// attributes skips the rest of a first tag; empty is one that is its own end.
-func (r *elementReader) attributes(name string) (empty bool, err error) {
-	quote := byte(0)
-	for i := 0; i < len(r.in); i++ {
+	end, quote := 0, byte(0)
+	for i := n; i < len(r.in) && end == 0; i++ { // skip the attributes
 		switch c := r.in[i]; {
 		case quote != 0:
 			if c == quote {
@@ -118,14 +102,23 @@ func (r *elementReader) attributes(name string) (empty bool, err error) {
 		case c == '"' || c == '\'':
 			quote = c
 		case c == '<':
-			return false, errBareAngle
+			return errBareAngle
 		case c == '>':
-			empty = strings.HasSuffix(r.in[:i], "/")
-			r.in = r.in[i+1:]
-			return empty, nil
+			end = i
 		}
 	}
-	return false, fmt.Errorf("<%s has no >", name)
+	if end == 0 {
+		return fmt.Errorf("<%s has no >", e.name)
+	}
+	if len(r.open) > maxElementDepth {
+		return fmt.Errorf("elements stand deeper than %d levels within each other", maxElementDepth)
+	}
+	r.top().children = append(r.top().children, e)
+	if !strings.HasSuffix(r.in[:end], "/") {
+		r.open = append(r.open, e)
+	}
+	r.in = r.in[end+1:]
+	return nil
 }
 
 func isNameByte(c byte, first bool) bool {
@@ -136,50 +129,24 @@ func isNameByte(c byte, first bool) bool {
 // entities are the five that XML has by itself.
 var entities = map[string]string{"lt": "<", "gt": ">", "amp": "&", "quot": `"`, "apos": "'"}
 
-// maxEntity is the longest reference that is taken for one, in bytes between & and ;.
-const maxEntity = 10
+// reference is what may be one: an entity, or a character's number, with at most ten bytes between & and ;.
+var reference = regexp.MustCompile(`&(?:lt|gt|amp|quot|apos|#[0-9]{1,9}|#x[0-9A-Fa-f]{1,8});`)
 
 // resolveReferences replaces the references in a text by what they stand for. Text that is no reference stays.
 func resolveReferences(text string) string {
-	i := strings.IndexByte(text, '&')
-	if i < 0 {
-		return text
-	}
-	var b strings.Builder
-	for ; i >= 0; i = strings.IndexByte(text, '&') {
-		b.WriteString(text[:i])
-		text = text[i:]
-		end := strings.IndexByte(text[:min(len(text), maxEntity+2)], ';')
-		said, ok := "", false
-		if end > 0 {
-			said, ok = resolveReference(text[1:end])
+	return reference.ReplaceAllStringFunc(text, func(written string) string {
+		name := written[1 : len(written)-1]
+		if said, ok := entities[name]; ok {
+			return said
 		}
-		if !ok {
-			said, end = "&", 0
+		digits, base := name[1:], 10
+		if hex, ok := strings.CutPrefix(digits, "x"); ok {
+			digits, base = hex, 16
 		}
-		b.WriteString(said)
-		text = text[end+1:]
-	}
-	b.WriteString(text)
-	return b.String()
-}
-
-// resolveReference returns what the text between & and ; stands for.
-func resolveReference(name string) (string, bool) {
-	if said, ok := entities[name]; ok {
-		return said, true
-	}
-	digits, numeric := strings.CutPrefix(name, "#")
-	if !numeric {
-		return "", false
-	}
-	base := 10
-	if hex, ok := strings.CutPrefix(digits, "x"); ok {
-		digits, base = hex, 16
-	}
-	n, err := strconv.ParseUint(digits, base, 32)
-	if err != nil || n == 0 || n > utf8.MaxRune || !utf8.ValidRune(rune(n)) {
-		return "", false
-	}
-	return string(rune(n)), true
+		n, err := strconv.ParseUint(digits, base, 32)
+		if err != nil || n == 0 || n > utf8.MaxRune || !utf8.ValidRune(rune(n)) {
+			return written
+		}
+		return string(rune(n))
+	})
 }

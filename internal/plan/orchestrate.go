@@ -94,20 +94,14 @@ func Narrowing(d *agent.Definition, s *run.AgentState, a policy.Action) (query, 
 	case a.Lifecycle.ForPlan() || a.Lifecycle == run.LifecycleSummary:
 		return "", "", 0, false
 	default:
-		query, k = lastSaid(s), d.Prefilter.TopK
-	}
-	return query, server, k, k > 0 && query != "" && len(d.Tools) > k
-}
-
-// lastSaid is the newest text of a user, "" where there is none.
-func lastSaid(s *run.AgentState) string {
-	all := s.Messages.All()
-	for i := len(all) - 1; i >= 0; i-- {
-		if t, ok := all[i].Block.(run.Text); ok && all[i].Role == run.RoleUser {
-			return t.Text
+		k = d.Prefilter.TopK
+		for _, m := range s.Messages.All() {
+			if t, ok := m.Block.(run.Text); ok && m.Role == run.RoleUser {
+				query = t.Text // the newest
+			}
 		}
 	}
-	return ""
+	return query, server, k, k > 0 && query != "" && len(d.Tools) > k
 }
 
 // BuildPlanRequest is what a model is asked for action a, which Next gave for s's plan, under the agent's system text:
@@ -235,38 +229,33 @@ func quoted(messages []run.Message) []run.Message {
 	return out
 }
 
-// step is the one turn that the router is given.
+// step is the one turn that the router is given. Of the steps before, it shows the last that went well, and those that
+// the step names.
 func (b planBuilder) step() string {
 	at := next(b.steps)
 	step := b.steps[at]
+	named := mentioned(step.Description)
+	last := -1
+	for i, before := range b.steps[:at] {
+		if !before.Failed {
+			last = i
+		}
+	}
+	var lines []string
+	for i, before := range b.steps[:at] {
+		if !before.Failed && (i == last || slices.Contains(named, before.Number)) {
+			lines = append(lines, fmt.Sprintf("Step %d (%s): %s", before.Number, before.Description,
+				excerpt(b.result(before), contextWhole, contextHead)))
+		}
+	}
 	text := b.d.Word(agent.WordStep, map[string]any{
 		"Step": strconv.Itoa(step.Number), "Description": step.Description, "Hints": string(step.Hints),
-		"Context": b.context(at),
+		"Context": strings.Join(lines, "\n"),
 	})
 	if step.Tries > 0 {
 		text = agent.Paragraphs(text, b.d.Word(agent.WordStepAgain, nil))
 	}
 	return text
-}
-
-// context is what a step is shown of those before it: the last that went well, and those that it names.
-func (b planBuilder) context(at int) string {
-	steps := b.steps
-	named := mentioned(steps[at].Description)
-	last := -1
-	for i := range at {
-		if !steps[i].Failed {
-			last = i
-		}
-	}
-	var lines []string
-	for i, step := range steps[:at] {
-		if !step.Failed && (i == last || slices.Contains(named, step.Number)) {
-			lines = append(lines, fmt.Sprintf("Step %d (%s): %s", step.Number, step.Description,
-				excerpt(b.result(step), contextWhole, contextHead)))
-		}
-	}
-	return strings.Join(lines, "\n")
 }
 
 // synthesis is the one turn of who sums up.

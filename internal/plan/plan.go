@@ -56,9 +56,8 @@ func ParsePlan(text string) (Plan, error) {
 
 // String is the plan as JSON that ParsePlan reads.
 func (p Plan) String() string {
-	form := planJSON{Direct: p.Direct}
 	needs := p.Direct == ""
-	form.NeedsTools = &needs
+	form := planJSON{NeedsTools: &needs, Direct: p.Direct}
 	for _, s := range p.Steps {
 		form.Steps = append(form.Steps, stepJSON{json.RawMessage(strconv.Itoa(s.Number)), s.Description, s.Server, s.Hints})
 	}
