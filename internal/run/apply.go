@@ -332,7 +332,19 @@ func (e Finished) apply(s *AgentState) error {
 		if !c.Open() {
 			continue
 		}
-		if err := s.closeCall(c.ID, e, s.nextSource(i+1)); err != nil {
+		// One that was ever entered may have happened, unless its tool said that it waits for input first.
+		r, why := Result{Content: e.OpenText, IsError: true}, WhyCancelled
+		if c.Entered() {
+			r.Content, why = e.UnknownText, WhyOutcomeUnknown
+		}
+		err := s.changeCall(c.ID, func(c *Call) error {
+			if err := s.settleCall(c, r, why, StatusCancelled); err != nil {
+				return err
+			}
+			c.Result.Source = s.nextSource(i + 1) // several results come from this event
+			return nil
+		})
+		if err != nil {
 			return err
 		}
 	}

@@ -383,23 +383,6 @@ func (e CallCancelled) apply(s *AgentState) error {
 	})
 }
 
-// closeCall ends an open call because its run ends: one that was ever entered may have happened, unless its tool said
-// that it waits for input first; the others have not. Several results come from one event, so each says where it
-// stands.
-func (s *AgentState) closeCall(id string, e Finished, at Source) error {
-	return s.changeCall(id, func(c *Call) error {
-		r, why := Result{Content: e.OpenText, IsError: true}, WhyCancelled
-		if c.Entered() {
-			r.Content, why = e.UnknownText, WhyOutcomeUnknown
-		}
-		err := s.settleCall(c, r, why, StatusCancelled)
-		if err == nil {
-			c.Result.Source = at
-		}
-		return err
-	})
-}
-
 // flushResults moves results into the conversation: what is known when the round is complete, in request order, and
 // what comes later together once the last has come (presets 2, Messages). Under all_suspended what comes later, of any
 // round, stands where it arrives, but never between a turn and the first results of its calls.
@@ -428,23 +411,9 @@ func (s *AgentState) flushResults() {
 	s.appendResultsFrom(0)
 }
 
-// appendResultsFrom appends the results of the live calls from number first on that are not in the conversation.
+// appendResultsFrom appends the results of the live calls from number first on that are not in the conversation: as the
+// model made the calls, but of those of a round that were carried out, the ones that go ahead come first.
 func (s *AgentState) appendResultsFrom(first int) {
-	unshown := s.unshownCalls(first)
-	if len(unshown) > 0 {
-		s.Live = slices.Clone(s.Live)
-	}
-	for _, i := range unshown {
-		r := *s.Live[i].Result
-		r.Shown = true
-		s.Live[i].Result = &r
-		s.appendResult(s.Live[i].ID, r)
-	}
-}
-
-// unshownCalls lists the live calls from number first on whose results are to be shown, in the order in which they
-// stand: as the model made them, but that of a round's calls that were carried out, those that go ahead come first.
-func (s *AgentState) unshownCalls(first int) []int {
 	var all, ran []int
 	for i := first; i < len(s.Live); i++ {
 		c := s.Live[i]
@@ -456,22 +425,24 @@ func (s *AgentState) unshownCalls(first int) []int {
 			ran = append(ran, i)
 		}
 	}
-	places := slices.Clone(ran)
-	behind := func(i int) int {
-		if s.Live[i].Ahead {
-			return 0
-		}
-		return 1
+	if len(all) == 0 {
+		return
 	}
+	places, behind := slices.Clone(ran), map[bool]int{true: 0, false: 1}
 	slices.SortStableFunc(ran, func(a, b int) int {
-		return cmp.Or(cmp.Compare(s.Live[a].Inference, s.Live[b].Inference), cmp.Compare(behind(a), behind(b)))
+		x, y := s.Live[a], s.Live[b]
+		return cmp.Or(cmp.Compare(x.Inference, y.Inference), behind[x.Ahead]-behind[y.Ahead])
 	})
-	for n, i := range all {
+	s.Live = slices.Clone(s.Live)
+	for _, i := range all {
 		if at := slices.Index(places, i); at >= 0 {
-			all[n] = ran[at]
+			i = ran[at]
 		}
+		r := *s.Live[i].Result
+		r.Shown = true
+		s.Live[i].Result = &r
+		s.appendResult(s.Live[i].ID, r)
 	}
-	return all
 }
 
 // appendResult appends a result and, after it, the media that the tool gave.

@@ -74,13 +74,22 @@ func (s *AgentState) inherit(past *AgentState) error {
 	s.Settled, s.Named, s.Shared = past.Settled, past.Named, past.Shared
 	s.Budget.Asked = past.Budget.Asked
 	switch s.From.Kind {
-	case OriginContinues:
-		return s.continued(past)
 	case OriginFork:
 		return s.forked(past)
+	case OriginContinues:
 	default:
 		return &ApplyError{Problem: fmt.Sprintf("%q is no kind of origin", s.From.Kind)}
 	}
+	if past.Status != RunDone || len(s.From.Unknown) > 0 {
+		return &ApplyError{Problem: "only a finished run is continued, and nothing of it is open"}
+	}
+	for _, c := range past.Live { // its end has given each a result
+		s.archiveCall(c)
+	}
+	if past.Listed && s.Definition == past.Definition { // for who takes a call back: anybody else asks the servers anew
+		s.Servers = past.Servers
+	}
+	return nil
 }
 
 // inRun returns the source with the run that holds it, for a run that began from that one.
@@ -89,20 +98,6 @@ func (from Source) inRun(run string) Source {
 		from.Run = run
 	}
 	return from
-}
-
-// continued takes over a run that has ended, and with that every call of it: its end has given each a result.
-func (s *AgentState) continued(past *AgentState) error {
-	if past.Status != RunDone || len(s.From.Unknown) > 0 {
-		return &ApplyError{Problem: "only a finished run is continued, and nothing of it is open"}
-	}
-	for _, c := range past.Live {
-		s.archiveCall(c)
-	}
-	if past.Listed && s.Definition == past.Definition { // for who takes a call back: anybody else asks the servers anew
-		s.Servers = past.Servers
-	}
-	return nil
 }
 
 // forked takes over a run as it was, with its newest round. Open calls are asked anew, as if nobody had decided yet.

@@ -361,25 +361,24 @@ func (e CallPermitted) apply(s *AgentState) error {
 
 // grantClaim records the tool's grant under which a call is claimed.
 func (s *AgentState) grantClaim(c *Call, e CallClaimed) error {
+	c.Grant = &Grant{Approval: e.Under, Digest: e.Digest, Consumed: true, Tool: true}
 	i := slices.IndexFunc(s.Permissions.Tools, func(t ToolPermit) bool {
 		return t.Tool == c.Tool && t.Approval == e.Under && !t.Denied && !t.Used && slices.Contains(t.Digests, e.Digest)
 	})
-	if i < 0 {
-		g, ok := s.StandingUnder(*c, e)
-		if _, denied := s.Permissions.Denied(c.Tool); !ok || denied || !g.Left() || !jsonx.Fits(g.When, c.Input) {
-			return &ApplyError{Call: c.ID, Problem: "no permission of its tool covers it"}
+	if i >= 0 {
+		t := s.Permissions.Tools[i]
+		c.Grant.By, c.Grant.Note, c.Grant.Standing = t.By, t.Note, t.Standing
+		if e.Once {
+			s.Permissions.Use(e.Under, c.Tool)
 		}
-		c.Grant = &Grant{Approval: g.Approval, Digest: e.Digest, By: g.By, Note: g.Note, Consumed: true, Tool: true,
-			Standing: true, When: g.When}
-		s.Permissions.Count(c.Tool, e.Digest)
 		return nil
 	}
-	t := s.Permissions.Tools[i]
-	c.Grant = &Grant{Approval: t.Approval, Digest: e.Digest, By: t.By, Note: t.Note, Consumed: true, Tool: true,
-		Standing: t.Standing}
-	if e.Once {
-		s.Permissions.Use(e.Under, c.Tool)
+	g, ok := s.StandingUnder(*c, e)
+	if _, denied := s.Permissions.Denied(c.Tool); !ok || denied || !g.Left() || !jsonx.Fits(g.When, c.Input) {
+		return &ApplyError{Call: c.ID, Problem: "no permission of its tool covers it"}
 	}
+	c.Grant.By, c.Grant.Note, c.Grant.Standing, c.Grant.When = g.By, g.Note, true, g.When
+	s.Permissions.Count(c.Tool, e.Digest)
 	return nil
 }
 

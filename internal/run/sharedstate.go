@@ -71,18 +71,9 @@ func (s *AgentState) notePatches(call string, patches []Patch, isError bool) {
 // settleState makes what calls have changed part of the shared state: at once where they run one after the other, else
 // once none is under way any more. Calls whose changes do not go together stay apart from it, and Next ends the run.
 func (s *AgentState) settleState() {
-	if s.Round.Sequential || !slices.ContainsFunc(s.Live, Call.hasSharedView) {
+	underWay := func(c Call) bool { return c.Open() && (c.Status != StatusSuspended || c.Wait.For == ForOutcome) }
+	if s.Round.Sequential || !slices.ContainsFunc(s.Live, underWay) {
 		s.mergePatches()
-	}
-}
-
-// hasSharedView reports whether the call's changes, made with the round's view of the state, are still to come.
-func (c Call) hasSharedView() bool {
-	switch c.Status {
-	case StatusNew, StatusRunning, StatusResuming:
-		return true
-	default:
-		return c.Status == StatusSuspended && c.Wait.For == ForOutcome
 	}
 }
 
