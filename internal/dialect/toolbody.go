@@ -258,7 +258,6 @@ func textOfCall(t agent.ToolSpec, arguments json.RawMessage) string {
 	return tagTool + "\n" + strings.ReplaceAll(form, "</", `<\/`) + "\n" + tagToolEnd
 }
 
-// maxElementDepth is how deep elements may stand within each other.
 const maxElementDepth = 64
 
 // toolElement is an element of the small part of XML that calls are written in: elements, texts with entities, CDATA

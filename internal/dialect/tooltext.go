@@ -254,7 +254,6 @@ const earlyName = 4096
 // namedAs finds a tool's name in a body that is not complete yet.
 var namedAs = regexp.MustCompile(`"tool_name"\s*:\s*"([^"\\]+)"|<tool_name>\s*([^<&]+?)\s*</tool_name>`)
 
-// emitName emits the name of the called tool as soon as the body gives it.
 func (s *ToolStream) emitName() {
 	if s.named {
 		return

@@ -386,12 +386,8 @@ func known(s *run.AgentState) []StepState {
 	return steps
 }
 
-// remember is the steps as they are stored.
 func remember(steps ...StepState) json.RawMessage {
-	raw, err := jsonx.MarshalVerbatim(steps)
-	if err != nil { // hints are JSON (stepsPlan); a plan without its memory is an error of Steps
-		return nil
-	}
+	raw, _ := jsonx.MarshalVerbatim(steps) // hints are JSON (stepsPlan); a plan without its memory is an error of Steps
 	return raw
 }
 

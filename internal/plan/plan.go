@@ -61,14 +61,10 @@ func (p Plan) String() string {
 	for _, s := range p.Steps {
 		form.Steps = append(form.Steps, stepJSON{json.RawMessage(strconv.Itoa(s.Number)), s.Description, s.Server, s.Hints})
 	}
-	out, err := jsonx.MarshalVerbatim(form)
-	if err != nil { // hints are JSON: ParsePlan and the journal let nothing else through
-		return ""
-	}
+	out, _ := jsonx.MarshalVerbatim(form) // hints are JSON: ParsePlan and the journal let nothing else through
 	return string(out)
 }
 
-// planJSON is a plan as JSON models write it.
 type planJSON struct {
 	NeedsTools *bool      `json:"needs_tools"`
 	Direct     string     `json:"direct_response,omitempty"`
@@ -250,7 +246,6 @@ var stepNumber = regexp.MustCompile(`(?i)(?:^|[^\w])step(?:[ \t]+#?|#)([0-9]+)`)
 var compound = []string{"and", "then", "also", "afterwards", "finally", "after that", "as well as", "followed by",
 	"for each", "for every"}
 
-// asksForMore reports whether a text asks for several things.
 func asksForMore(text string) bool {
 	words := strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return (r < 'a' || r > 'z') && r != '\'' })
 	spaced := " " + strings.Join(words, " ") + " "

@@ -79,7 +79,6 @@ func PlanFailed(
 	}
 }
 
-// planFacts judges a planner's reply.
 func planFacts(d *agent.Definition, s *run.AgentState, r agent.Reply, e run.PlanFact) []run.Event {
 	plan, err := ParsePlan(r.Text)
 	first := s.Plan.Stage != run.PlanAgain

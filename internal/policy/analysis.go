@@ -59,7 +59,6 @@ type tally struct {
 	Deflections int `json:"deflected,omitempty"` // how often one was sent back
 }
 
-// tallyMemory is the name under which a run keeps its tally (run.Memory).
 const tallyMemory = "tally"
 
 // nextTally returns the tally after a reply to s.

@@ -66,7 +66,6 @@ func withCurrentPolicy(d *agent.Definition, own Decision, t agent.ToolSpec, args
 	}
 }
 
-// asksSamePeople reports whether both ask the same people, now and later.
 func (d Decision) asksSamePeople(o Decision) bool {
 	d.Quorum, o.Quorum, d.FourEyes, o.FourEyes = 0, 0, false, false
 	d.Channels, o.Channels = agent.Channels{}, agent.Channels{}

@@ -297,11 +297,10 @@ func AskInput(
 ) run.CallSuspended {
 	spec, _ := d.Tool(c.Tool)
 	dec := DecideIn(d, s, spec, c.Input)
-	return run.CallSuspended{
-		Call: c.ID, Approval: run.ApprovalID(s.Run, c.ID, c.Asks+1), Digest: ActionDigest(d, s, c, spec, dec),
-		Expires: now.UTC().Add(InputExpiry).Truncate(time.Millisecond), For: run.ForInput, Ticket: &t, Ran: ran,
-		Policy: PolicyMark(d, s, spec, c.Input, dec),
-	}
+	dec.Expires = InputExpiry
+	ask := AskFor(d, s, c, dec, now)
+	ask.For, ask.Ticket, ask.Ran = run.ForInput, &t, ran
+	return *ask
 }
 
 // AnswerError says why an answer to a tool's question is not taken; Problem is fit to be shown.

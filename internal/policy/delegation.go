@@ -70,8 +70,8 @@ func Delegation(
 		problem = "its budget is in USD, and a model of agent " + t.Agent.Agent + " has no price"
 	}
 	if problem != "" {
-		return nil, &run.CallFinished{Call: c.ID, IsError: true, Reason: run.WhyToolError, Content: c.Name +
-			" was not asked: " + problem + "."}
+		text := c.Name + " was not asked: " + problem + "."
+		return nil, refuseCall(c, run.WhyToolError, text, Decision{}).Refuse
 	}
 	return &child, nil
 }
@@ -129,11 +129,7 @@ func part(limit, spent, promised, most, among int64) (int64, bool) {
 	if left -= min(left, promised); left <= 0 {
 		return 0, false
 	}
-	left = (left-1)/among + 1
-	if most > 0 {
-		left = min(left, most)
-	}
-	return left, true
+	return lowerLimit((left-1)/among+1, max(0, most)), true
 }
 
 // isBudgetPromised reports whether what the run has left is promised to its children: it may go on when they have

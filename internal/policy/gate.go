@@ -100,23 +100,19 @@ func gateCall(
 	if no, denied := s.Permissions.Denied(c.Tool); denied {
 		return refuseCall(c, run.WhyDenied, textToolDenied(d, c.Name, no), dec)
 	}
-	if plugins.Block != nil {
+	switch {
+	case plugins.Block != nil:
 		return refuseCall(c, run.WhyBlocked,
 			d.Word(agent.WordBlockedCall, map[string]any{"Tool": c.Name, "Reason": *plugins.Block}), dec)
-	}
-	if plugins.Result != nil {
+	case plugins.Result != nil:
 		return Gate{Give: plugins.Result, Rule: dec}
-	}
-	if c.Hidden {
+	case c.Hidden:
 		return refuseCall(c, run.WhyOutOfScope, d.Word(agent.WordOutOfScope, wordingData(c)), dec)
-	}
-	if !known {
+	case !known:
 		return refuseCall(c, run.WhyUnknownTool, agent.TextUnknownTool(c.Name, d), dec)
-	}
-	if Disabled(s, t) {
+	case Disabled(s, t):
 		return refuseCall(c, run.WhyToolChanged, TextToolChanged(d, c), dec)
-	}
-	if d.BreaksLoop(t.Name) {
+	case d.BreaksLoop(t.Name):
 		return gateLoopBreaking(d, t, c, valid)
 	}
 	g := gateGuards(d, s, c, gatePerson(d, s, c, t, dec, now))
@@ -247,7 +243,6 @@ func actionOf(d *agent.Definition, s *run.AgentState, c run.Call, t agent.ToolSp
 	}
 }
 
-// wordingData returns the fields that most wordings about a call may use.
 func wordingData(c run.Call) map[string]any { return map[string]any{"Tool": c.Name} }
 
 func refuseCall(c run.Call, why run.CallReason, text string, dec Decision) Gate {

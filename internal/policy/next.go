@@ -85,7 +85,6 @@ func Next(d *agent.Definition, s *run.AgentState) Action {
 	return requestReply(d, s, lifecycle(s))
 }
 
-// owesReply reports whether a model owes the run a reply.
 func owesReply(s *run.AgentState) bool {
 	if _, exits := s.Exit(); exits {
 		return false

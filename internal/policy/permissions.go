@@ -196,18 +196,14 @@ func AnswerRequest(r run.PermissionRequest, expired bool) run.PermissionAnswered
 	if off := names[run.ToolCancelled]; len(off) > 0 {
 		comments = append(comments, "Called off without a judgement, and not permitted: "+strings.Join(off, ", ")+".")
 	}
-	out, err := jsonx.MarshalVerbatim(struct {
+	out, _ := jsonx.MarshalVerbatim(struct { // strings always marshal
 		Granted  []string `json:"granted"`
 		Denied   []string `json:"denied"`
 		Comments string   `json:"comments"`
 	}{names[run.ToolGranted], names[run.ToolDenied], strings.Join(comments, "\n")})
-	if err != nil { // strings always marshal
-		out = []byte(err.Error())
-	}
 	return run.PermissionAnswered{Approval: r.Approval, Expired: expired, Text: string(out)}
 }
 
-// textToolDenied is for a tool that a person denied for the run.
 func textToolDenied(d *agent.Definition, tool string, p run.ToolPermit) string {
 	return d.Word(agent.WordToolDenied, map[string]any{"Tool": tool, "By": p.By}) + agent.QuotedNote("Their note", p.Note)
 }

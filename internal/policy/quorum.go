@@ -94,7 +94,6 @@ func (d Decision) isApprovedBy(voices []run.Voice, want int, asked time.Time, re
 	return len(counted) >= want
 }
 
-// approversNeeded returns how many different people have to approve, with or without an edit.
 func (d Decision) approversNeeded(edited bool) int {
 	if edited {
 		return FourEyesEdit(d.People(), d.FourEyes)

@@ -46,7 +46,6 @@ type streak struct {
 // tools bounds it. It is never written in place.
 type streakList []streak
 
-// streaksMemory is the name under which a run keeps its streakList (run.Memory).
 const streaksMemory = "streaks"
 
 // streaksOf are the streaks as of the newest reply.
@@ -105,7 +104,6 @@ func repeatLimit(d *agent.Definition, streak string) int {
 	}
 }
 
-// isOverLimit reports whether a streak has reached its limit.
 func isOverLimit(d *agent.Definition, r streakList, streak string) bool {
 	n := repeatLimit(d, streak)
 	return n > 0 && r.times(streak) >= n

@@ -392,13 +392,13 @@ func SummaryRequest(d *agent.Definition, s *run.AgentState, e run.Evicted) (r ag
 	if d.Context.SummaryBy != agent.SummaryModel || e.Summary == s.Summary || n <= 0 || n > s.Messages.Len() {
 		return agent.Request{}, false
 	}
-	return agent.Request{
+	r = agent.Request{
 		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Replies() + 1, Model: d.Model,
-		System: d.Word(agent.WordWriteSummary, nil),
-		Messages: []run.Message{{Role: run.RoleUser, Block: run.Text{Text: quoteNotes(s.Summary, s.Messages.All()[:n])},
-			Base: -s.Inferences}},
-		Inferences: s.Inferences, Lifecycle: run.LifecycleNotes, Interactions: s.Interactions,
-	}, true
+		System: d.Word(agent.WordWriteSummary, nil), Inferences: s.Inferences, Lifecycle: run.LifecycleNotes,
+		Interactions: s.Interactions,
+	}
+	r.Messages = []run.Message{r.Once(quoteNotes(s.Summary, s.Messages.All()[:n]))}
+	return r, true
 }
 
 // quoteNotes quotes notes and messages, each as a line of JSON text, so that none can pretend to be another.
@@ -478,10 +478,7 @@ func toolTokens(tools []agent.ToolSpec) int {
 	for i, t := range tools {
 		offered[i] = definition{t.Name, t.Description, t.Schema}
 	}
-	text, err := jsonx.MarshalVerbatim(offered)
-	if err != nil { // a schema that Check let through always marshals
-		return 0
-	}
+	text, _ := jsonx.MarshalVerbatim(offered) // a schema that Check let through always marshals
 	return JSONTokens(len(text))
 }
 

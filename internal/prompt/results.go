@@ -327,12 +327,9 @@ func findWhole(s *run.AgentState, call string) (w run.Whole, found, listed bool)
 }
 
 func readMoreArguments(call string, from int) string {
-	raw, err := jsonx.MarshalVerbatim(struct {
+	raw, _ := jsonx.MarshalVerbatim(struct { // a string and a number always marshal
 		Call string `json:"call"`
 		From int    `json:"from"`
 	}{call, from})
-	if err != nil { // a string and a number always marshal
-		return ""
-	}
 	return string(raw)
 }

@@ -41,7 +41,6 @@ func TranslateTags(next agent.OnDelta) agent.OnDelta {
 	}
 }
 
-// streamedReply is a reply that is coming in.
 type streamedReply struct {
 	inference int64
 	attempt   int

@@ -289,7 +289,6 @@ func (Parked) apply(s *AgentState) error {
 	return s.setRunStatus(RunWaiting)
 }
 
-// setRunStatus makes one transition of the run's table.
 func (s *AgentState) setRunStatus(to RunStatus) error {
 	if !allows(runArrows[:], s.Status, to) {
 		return &ApplyError{Problem: fmt.Sprintf("a run does not go from %q to %q", s.Status, to)}

@@ -35,7 +35,6 @@ func (s *AgentState) changeCall(id string, f func(*Call) error) error {
 	return nil
 }
 
-// transition makes transitions of the call's table, one after the other.
 func (c *Call) transition(path ...CallStatus) error {
 	for _, to := range path {
 		if !allows(callArrows[:], c.Status, to) {

@@ -108,7 +108,6 @@ func (s *AgentState) askedFor(e Replied, hidden []string) error {
 	return nil
 }
 
-// use is the call as it stands in the conversation.
 func (rc RepliedCall) use() ToolUse { return ToolUse{ID: rc.ID, Name: rc.Name, Input: rc.Input} }
 
 // turnBlocks returns the blocks of the model's turn in order: its text, in pieces where reasoning stands within it, its

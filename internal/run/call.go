@@ -231,7 +231,6 @@ func (s *AgentState) dropKept(target string) {
 	s.Kept = nonEmpty(slices.DeleteFunc(slices.Clone(s.Kept), on))
 }
 
-// without is a list less its element i, nil where none is left.
 func without[T any](list []T, i int) []T { return nonEmpty(slices.Delete(slices.Clone(list), i, i+1)) }
 
 // nonEmpty is a list, nil where it is empty: what is stored and read back is the same.

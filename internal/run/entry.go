@@ -192,7 +192,6 @@ type entryForm struct {
 	Prev       string            `json:"h,omitempty"`
 }
 
-// entryVersion is the form of entries.
 const entryVersion = 1
 
 var formKinds = map[string]Checkpoint{

@@ -79,7 +79,6 @@ func (e ToolsListed) apply(s *AgentState) error {
 	return nil
 }
 
-// apply takes a tool away.
 func (e ToolsDisabled) apply(s *AgentState) error {
 	if s.Lacks(e.Server, e.Tool) {
 		return nil

@@ -21,10 +21,7 @@ type Slot struct {
 
 // Remember is the fact that a policy remembers v, which is JSON, from here on.
 func Remember(policy string, v any) Remembered {
-	raw, err := jsonx.MarshalVerbatim(v)
-	if err != nil { // Apply refuses a fact without a value
-		return Remembered{Policy: policy}
-	}
+	raw, _ := jsonx.MarshalVerbatim(v) // Apply refuses a fact without a value
 	return Remembered{Policy: policy, Value: raw}
 }
 
@@ -62,7 +59,6 @@ type Counted struct {
 	Through int64 `json:"through"`
 }
 
-// maxBuiltMessages bounds how many messages a context builder gives.
 const maxBuiltMessages = 200
 
 // Problem says what is wrong with the fact, "" when nothing is.
@@ -167,7 +163,6 @@ type Correction struct {
 // Owed reports whether the model has yet to read the correction.
 func (c *Correction) Owed() bool { return c != nil && c.Lifecycle != "" }
 
-// stoppedPrefix begins the reason of a run that was stopped.
 const stoppedPrefix = "stopped:"
 
 // Stopped is the reason of a run that something stopped, by its code.

@@ -100,7 +100,6 @@ type Synthesised struct{ PlanFact }
 // PlanLeft gives the run to the loop. What the plan has called becomes part of the conversation.
 type PlanLeft struct{ PlanFact }
 
-// apply takes in a fact of the plan.
 func (e PlanFact) apply(s *AgentState) error {
 	p := &s.Plan
 	if e.N <= p.Facts {

@@ -29,7 +29,6 @@ func Phases() []Phase {
 	}
 }
 
-// ofTool reports whether the phase is about one call.
 func (p Phase) ofTool() bool { return p == PhaseBeforeTool || p == PhaseAfterTool }
 
 // ReasonPluginRequested ends a run because a plugin wants it to.

@@ -456,7 +456,6 @@ func (s *AgentState) UsedID(id string, inference int64) bool {
 	return s.EvictedMessages > 0 && !isMintedBy(id, inference) && (len(s.Named) == maxNamed || mintedID.MatchString(id))
 }
 
-// mintedID is the form of the ids that the core makes.
 var mintedID = regexp.MustCompile(`(?s)^c[0-9]{1,20}-.`)
 
 // isMintedBy reports whether the core makes this id for this inference.

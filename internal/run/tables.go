@@ -82,7 +82,6 @@ var callArrows = [...]Arrow[CallStatus]{
 	{StatusResuming, StatusCancelled, "run ended"},
 }
 
-// allows reports whether a table has the arrow.
 func allows[S ~string](arrows []Arrow[S], from, to S) bool {
 	return slices.ContainsFunc(arrows, func(a Arrow[S]) bool { return a.From == from && a.To == to })
 }
