@@ -51,8 +51,13 @@ func (c *Call) transition(path ...CallStatus) error {
 	return nil
 }
 
-// settleCall ends a call with the result that the model will read.
-func (s *AgentState) settleCall(c *Call, r Result, why CallReason, path ...CallStatus) error {
+// settleCall ends a call with the result that the model will read. A suspended one resumes first, unless it is
+// cancelled.
+func (s *AgentState) settleCall(c *Call, r Result, why CallReason, to CallStatus) error {
+	path := []CallStatus{to}
+	if c.Status == StatusSuspended && to != StatusCancelled {
+		path = []CallStatus{StatusResuming, to}
+	}
 	if err := c.transition(path...); err != nil {
 		return err
 	}
@@ -131,19 +136,18 @@ func (e CallFinished) apply(s *AgentState) error {
 			return &ApplyError{Call: c.ID, Problem: "another writer has the claim"}
 		case c.Status != StatusRunning && e.Ran && c.NeedsClaim():
 			return &ApplyError{Call: c.ID, Problem: "it ran without a claim"}
-		case c.Status == StatusNew && e.Ran:
-			c.Executions++
-			c.countEntered(e.Entered)
-			return s.settleCall(c, e.result(), e.Reason, StatusRunning, outcome(e.IsError))
 		case c.Status == StatusSuspended:
 			return &ApplyError{Call: c.ID, Problem: "the call is suspended"}
-		default:
-			c.countEntered(e.Entered)
-			if c.Status == StatusRunning { // a child that could not be begun: its claimant knows
-				s.abandonChild(c.ID)
+		case c.Status == StatusRunning: // a child that could not be begun: its claimant knows
+			s.abandonChild(c.ID)
+		case c.Status == StatusNew && e.Ran:
+			c.Executions++
+			if err := c.transition(StatusRunning); err != nil {
+				return err
 			}
-			return s.settleCall(c, e.result(), e.Reason, outcome(e.IsError))
 		}
+		c.countEntered(e.Entered)
+		return s.settleCall(c, e.result(), e.Reason, outcome(e.IsError))
 	})
 }
 
@@ -321,23 +325,17 @@ func (e Answered) apply(s *AgentState) error {
 	if !ok {
 		return nil
 	}
-	path := []CallStatus{StatusResuming}
 	switch {
 	case c.Status == StatusSuspended && c.Wait.For == ForOutcome && (e.Approval == "" || e.Approval == c.Wait.Approval):
 	case c.Status == StatusRunning && c.Claim != "" && e.Slot == 0:
-		// unknown and settled at once: the round does not come to rest between
-		path = []CallStatus{StatusSuspended, StatusResuming}
 	case c.AwaitsAnswer() && !e.Rerun && e.Approval == "":
-		if c.Status == StatusRunning { // the answer was faster than the entry that says that it is waited for
-			path = nil
-		}
 	default:
 		return nil
 	}
 	return s.changeCall(e.Call, func(c *Call) error {
 		if !e.Rerun {
 			s.notePatches(c.ID, e.Patch, e.IsError)
-			return s.settleCall(c, e.result(), "", append(path, outcome(e.IsError))...)
+			return s.settleCall(c, e.result(), "", outcome(e.IsError))
 		}
 		if e.NotRun && c.Executions > 0 {
 			c.Executions--
@@ -347,29 +345,24 @@ func (e Answered) apply(s *AgentState) error {
 			g.Voices, g.Asked, g.Heard, g.Again = e.Voices, c.Wait.Since, c.Wait.Heard, true
 			c.Grant = &g
 		}
-		return c.transition(path...)
+		if c.Status == StatusRunning { // unknown and settled at once: the round does not come to rest between
+			return c.transition(StatusSuspended, StatusResuming)
+		}
+		return c.transition(StatusResuming)
 	})
 }
 
 // apply settles a call that is claimed or unknown; a settled call ignores it (rule 10).
 func (e LateResult) apply(s *AgentState) error {
-	c, ok := s.Call(e.Call)
-	if !ok {
-		return nil
-	}
-	var path []CallStatus
-	switch {
-	case c.Status == StatusRunning && c.Claim != "":
-		path = []CallStatus{outcome(e.IsError)}
-	case c.Status == StatusSuspended && c.Wait.For == ForOutcome:
-		path = []CallStatus{StatusResuming, outcome(e.IsError)}
-	default:
+	c, _ := s.Call(e.Call)
+	claimed := c.Status == StatusRunning && c.Claim != ""
+	if !claimed && (c.Status != StatusSuspended || c.Wait.For != ForOutcome) {
 		return nil
 	}
 	return s.changeCall(e.Call, func(c *Call) error {
 		c.countEntered(e.Entered)
 		s.notePatches(c.ID, e.Patch, e.IsError)
-		return s.settleCall(c, e.result(), "", path...)
+		return s.settleCall(c, e.result(), "", outcome(e.IsError))
 	})
 }
 
@@ -462,10 +455,9 @@ func (e LateSuspended) apply(s *AgentState) error {
 	if !ok || c.Service {
 		return nil
 	}
-	var path []CallStatus
+	path := []CallStatus{StatusSuspended}
 	switch {
 	case c.Status == StatusRunning && c.Claim == e.Writer:
-		path = []CallStatus{StatusSuspended}
 	case c.Status == StatusSuspended && c.Wait.For == ForOutcome && c.Wait.Claim == e.Writer:
 		path = []CallStatus{StatusResuming, StatusSuspended}
 	default:

@@ -12,23 +12,20 @@ func (e Replied) apply(s *AgentState) error {
 	if e.Inference <= s.Inferences {
 		return nil
 	}
-	if e.Inference != s.Inferences+1 {
-		return &ApplyError{Problem: fmt.Sprintf("inference %d after %d", e.Inference, s.Inferences)}
-	}
-	if s.Status != RunRunning {
-		return &ApplyError{Problem: "the run is " + string(s.Status)}
-	}
-	if s.Plan.Active() {
-		return &ApplyError{Problem: "the run's plan is not carried out"}
-	}
-	if i := slices.IndexFunc(s.Live, s.mustSettle); i >= 0 {
-		return &ApplyError{Call: s.Live[i].ID, Problem: "still " + string(s.Live[i].Status)}
-	}
+	open := slices.IndexFunc(s.Live, s.mustSettle)
 	turn, ok := e.turnBlocks()
-	if !ok {
+	switch problem := e.verdictProblem(); {
+	case e.Inference != s.Inferences+1:
+		return &ApplyError{Problem: fmt.Sprintf("inference %d after %d", e.Inference, s.Inferences)}
+	case s.Status != RunRunning:
+		return &ApplyError{Problem: "the run is " + string(s.Status)}
+	case s.Plan.Active():
+		return &ApplyError{Problem: "the run's plan is not carried out"}
+	case open >= 0:
+		return &ApplyError{Call: s.Live[open].ID, Problem: "still " + string(s.Live[open].Status)}
+	case !ok:
 		return &ApplyError{Problem: "reasoning has a place that does not exist"}
-	}
-	if problem := e.verdictProblem(); problem != "" {
+	case problem != "":
 		return &ApplyError{Problem: problem}
 	}
 	if s.mergePatches(); len(s.Patches) > 0 {

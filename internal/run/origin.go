@@ -293,13 +293,7 @@ func (s *AgentState) applyChildAnswer(e Answered) error {
 	if _, ok := s.Call(e.Call); !ok { // settled so long ago that a snapshot lacks it
 		return nil
 	}
-	return s.changeCall(e.Call, func(c *Call) error {
-		path := []CallStatus{outcome(e.IsError)}
-		if c.Status == StatusSuspended {
-			path = []CallStatus{StatusResuming, outcome(e.IsError)}
-		}
-		return s.settleCall(c, e.result(), "", path...)
-	})
+	return s.changeCall(e.Call, func(c *Call) error { return s.settleCall(c, e.result(), "", outcome(e.IsError)) })
 }
 
 // Via is the channel by which a person's decision or remark came in. Whatever authenticated the person says which one
