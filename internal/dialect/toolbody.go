@@ -298,7 +298,17 @@ func (r *elementReader) next() error {
 		_, err := r.readBetween("<!--", "-->")
 		return err
 	case strings.HasPrefix(r.in, "</"):
-		return r.readEndTag()
+		name, err := r.readBetween("</", ">")
+		if err != nil {
+			return err
+		}
+		name = strings.TrimSpace(name)
+		if len(r.open) == 1 || r.top().name != name {
+			short := []rune(name)
+			return fmt.Errorf("</%s> ends nothing that is open", string(short[:min(len(short), 64)]))
+		}
+		r.open = r.open[:len(r.open)-1]
+		return nil
 	default:
 		return r.readStartTag()
 	}
@@ -312,20 +322,6 @@ func (r *elementReader) readBetween(first, last string) (string, error) {
 	}
 	r.in = rest
 	return text, nil
-}
-
-func (r *elementReader) readEndTag() error {
-	name, err := r.readBetween("</", ">")
-	if err != nil {
-		return err
-	}
-	name = strings.TrimSpace(name)
-	if len(r.open) == 1 || r.top().name != name {
-		short := []rune(name)
-		return fmt.Errorf("</%s> ends nothing that is open", string(short[:min(len(short), 64)]))
-	}
-	r.open = r.open[:len(r.open)-1]
-	return nil
 }
 
 // errBareAngle says what a model that meant a text has to do.

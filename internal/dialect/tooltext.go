@@ -106,9 +106,33 @@ type ToolStream struct {
 // Write takes the next piece and says what is certain by now.
 func (s *ToolStream) Write(piece string) []ToolDelta {
 	s.tail += piece
-	for s.step() {
+	for {
+		tags := []string{tagTool, tagThinking}
+		if s.within != "" {
+			tags = []string{s.within}
+		}
+		at, tag := firstTag(s.tail, tags)
+		if tag == "" {
+			s.emit(wholeRunes(s.tail[:at]))
+			return s.takeDeltas()
+		}
+		s.emit(at)
+		s.drop(len(tag))
+		switch tag {
+		case tagTool:
+			s.within = tagToolEnd
+			if s.calls++; s.calls == 1 {
+				s.addDelta(TagDeltaToolStart, "")
+			}
+		case tagThinking:
+			s.within, s.begun = tagThinkingEnd, s.at
+			s.addDelta(TagDeltaThinkingStart, "")
+		case tagThinkingEnd:
+			s.endThought()
+		case tagToolEnd:
+			s.endTool(true)
+		}
 	}
-	return s.takeDeltas()
 }
 
 // Close ends the text: a block without its end goes to the end of it.
@@ -135,36 +159,6 @@ func (s *ToolStream) takeDeltas() []ToolDelta {
 	out := s.out
 	s.out = nil
 	return out
-}
-
-// step goes on to the next tag; false where no whole one is left.
-func (s *ToolStream) step() bool {
-	tags := []string{tagTool, tagThinking}
-	if s.within != "" {
-		tags = []string{s.within}
-	}
-	at, tag := firstTag(s.tail, tags)
-	if tag == "" {
-		s.emit(wholeRunes(s.tail[:at]))
-		return false
-	}
-	s.emit(at)
-	s.drop(len(tag))
-	switch tag {
-	case tagTool:
-		s.within = tagToolEnd
-		if s.calls++; s.calls == 1 {
-			s.addDelta(TagDeltaToolStart, "")
-		}
-	case tagThinking:
-		s.within, s.begun = tagThinkingEnd, s.at
-		s.addDelta(TagDeltaThinkingStart, "")
-	case tagThinkingEnd:
-		s.endThought()
-	case tagToolEnd:
-		s.endTool(true)
-	}
-	return true
 }
 
 // firstTag is where the first of the tags begins; where none is whole, "" and how much of text can be the beginning of
@@ -280,62 +274,50 @@ func WithCallsAsText(r agent.Request) agent.Request {
 	out.Output = agent.OutputFormat{} // of that the adapter gives notice
 	out = out.WithNotices()
 	out.Late, out.Exhausted, out.Output = nil, false, output
-	t := textTurns{tools: map[string]agent.ToolSpec{}, names: map[string]string{}}
+	tools := map[string]agent.ToolSpec{} // by the model's name
 	for _, spec := range r.Tools {
-		t.tools[spec.ModelName()] = spec
+		tools[spec.ModelName()] = spec
+	}
+	names := map[string]string{} // of calls, by id
+	var turns []run.Message
+	open := false // the last of turns is the model's text, which its turn goes on with
+	// The texts of one turn of the model's are one text, but for reasoning of the provider's own, which keeps its place.
+	addText := func(m run.Message, text, between string) {
+		last := len(turns) - 1
+		if !open || !m.Source.SameEvent(turns[last].Source) {
+			m.Block = run.Text{Text: text}
+			turns, open = append(turns, m), true
+			return
+		}
+		said, _ := turns[last].Block.(run.Text) // open says so
+		turns[last].Block = run.Text{Text: said.Text + between + text}
 	}
 	for _, m := range out.Messages {
-		t.add(m)
+		switch b := m.Block.(type) {
+		case run.Text:
+			if m.Role == run.RoleAssistant {
+				addText(m, b.Text, "")
+				continue
+			}
+		case run.ToolUse:
+			spec, known := tools[b.Name]
+			if !known {
+				spec = agent.ToolSpec{Name: b.Name}
+			}
+			names[b.ID] = b.Name
+			addText(m, textOfCall(spec, b.Input), "\n")
+			continue
+		case run.Reasoning:
+			if b.Provider == TextReasoning {
+				continue
+			}
+		case run.ToolResult:
+			m.Block = run.Text{Text: "Tool '" + names[b.ID] + "' result: " + b.Content} // seed 004
+		}
+		turns, open = append(turns, m), false
 	}
-	// The texts of one turn of the model's are one text, but for reasoning of the provider's own, which keeps its
-	// place.
-	out.Messages, out.Tools = t.out, nil
+	out.Messages, out.Tools = turns, nil
 	return out
-}
-
-type textTurns struct {
-	tools map[string]agent.ToolSpec // by the model's name
-	names map[string]string         // of calls, by id
-	out   []run.Message
-	open  bool // the last of out is the model's text, which its turn goes on with
-}
-
-func (t *textTurns) add(m run.Message) {
-	switch b := m.Block.(type) {
-	case run.Text:
-		if m.Role == run.RoleAssistant {
-			t.addText(m, b.Text, "")
-			return
-		}
-	case run.ToolUse:
-		spec, known := t.tools[b.Name]
-		if !known {
-			spec = agent.ToolSpec{Name: b.Name}
-		}
-		t.names[b.ID] = b.Name
-		t.addText(m, textOfCall(spec, b.Input), "\n")
-		return
-	case run.Reasoning:
-		if b.Provider == TextReasoning {
-			return
-		}
-	case run.ToolResult:
-		m.Block = run.Text{Text: "Tool '" + t.names[b.ID] + "' result: " + b.Content} // seed 004
-	}
-	t.open = false
-	t.out = append(t.out, m)
-}
-
-// addText adds text to the turn that m is part of, or begins one.
-func (t *textTurns) addText(m run.Message, text, between string) {
-	last := len(t.out) - 1
-	if !t.open || !m.Source.SameEvent(t.out[last].Source) {
-		m.Block = run.Text{Text: text}
-		t.out, t.open = append(t.out, m), true
-		return
-	}
-	said, _ := t.out[last].Block.(run.Text) // open says so
-	t.out[last].Block = run.Text{Text: said.Text + between + text}
 }
 
 // SplitReply splits a reply without calls into text and thinking, if the model has to put thinking and calls between

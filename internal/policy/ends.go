@@ -239,7 +239,20 @@ func naturalEnd(d *agent.Definition, s *run.AgentState) run.Finished {
 // gateLoopBreaking settles a call of a loop-breaking tool: nothing runs and no policy is asked, as it has no effect but
 // the run's end.
 func gateLoopBreaking(d *agent.Definition, t agent.ToolSpec, c run.Call, valid agent.Validator) Gate {
-	said, err := loopBreakingAnswer(d, t, c, valid)
+	var said string
+	var err error
+	if d.Output.Format == agent.OutputJSON {
+		var value json.RawMessage
+		value, err = dialect.CompletedValue(d, c.Input)
+		if err == nil && d.Output.Schema != nil {
+			err = valid(agent.ToolSpec{Name: t.Name, Schema: d.Output.Schema}, value)
+		}
+		said = string(value)
+	} else if err = agent.ValidArguments(valid, t, c.Input); err == nil {
+		if said = loopBreakingText(t.Name, c.Input); strings.TrimSpace(said) == "" {
+			err = errors.New("it says nothing")
+		}
+	}
 	if err != nil {
 		return refuseArguments(d, c, err, Decision{})
 	}
@@ -249,26 +262,6 @@ func gateLoopBreaking(d *agent.Definition, t agent.ToolSpec, c run.Call, valid a
 // LastWordRefused is the gate of a loop-breaking call whose output code finds wrong.
 func LastWordRefused(d *agent.Definition, c run.Call, wrong WrongOutput) Gate {
 	return refuseArguments(d, c, wrong, Decision{})
-}
-
-// loopBreakingAnswer returns the run's answer in a call of a loop-breaking tool. Errors are of its arguments and fit
-// for the model.
-func loopBreakingAnswer(d *agent.Definition, t agent.ToolSpec, c run.Call, valid agent.Validator) (string, error) {
-	if d.Output.Format == agent.OutputJSON {
-		value, err := dialect.CompletedValue(d, c.Input)
-		if err == nil && d.Output.Schema != nil {
-			err = valid(agent.ToolSpec{Name: t.Name, Schema: d.Output.Schema}, value)
-		}
-		return string(value), err
-	}
-	if err := agent.ValidArguments(valid, t, c.Input); err != nil {
-		return "", err
-	}
-	said := loopBreakingText(t.Name, c.Input)
-	if strings.TrimSpace(said) == "" {
-		return "", errors.New("it says nothing")
-	}
-	return said, nil
 }
 
 // loopBreakingText is what a call says whose arguments are valid: a question with its suggestions, numbered.

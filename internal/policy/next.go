@@ -116,13 +116,22 @@ func lifecycle(s *run.AgentState) run.Lifecycle {
 	if s.Prior+s.Inferences == 0 {
 		return run.LifecycleInit
 	}
-	all := s.Messages.All()
-	for i := len(all) - 1; i >= 0 && all[i].Seen(s.Inferences) == 0; i-- {
-		if _, ok := all[i].Block.(run.ToolResult); ok {
+	for _, m := range unseen(s) {
+		if _, ok := m.Block.(run.ToolResult); ok {
 			return run.LifecycleToolResult
 		}
 	}
 	return run.LifecycleInput
+}
+
+// unseen are the newest messages, which no inference has carried.
+func unseen(s *run.AgentState) []run.Message {
+	all := s.Messages.All()
+	i := len(all)
+	for i > 0 && all[i-1].Seen(s.Inferences) == 0 {
+		i--
+	}
+	return all[i:]
 }
 
 // runnable lists the calls that are to be run or settled now. A sequential executor takes one at a time and none behind
@@ -148,13 +157,9 @@ func waitsForDecisions(s *run.AgentState) bool {
 	if !s.Held(s.Resume) || s.Correction.Owed() {
 		return false
 	}
-	all := s.Messages.All()
-	i := len(all)
-	for i > 0 && all[i-1].Seen(s.Inferences) == 0 {
-		i--
-	}
-	for ; i < len(all); i = ResultEnd(all, i) {
-		r, ok := all[i].Block.(run.ToolResult)
+	news := unseen(s)
+	for i := 0; i < len(news); i = ResultEnd(news, i) {
+		r, ok := news[i].Block.(run.ToolResult)
 		if !ok {
 			return false
 		}

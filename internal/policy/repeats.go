@@ -281,11 +281,5 @@ func repeated(s *run.AgentState, c run.RepliedCall) string {
 
 // hasNewInput reports whether a person or plugin has added a message that no inference has carried.
 func hasNewInput(s *run.AgentState) bool {
-	all := s.Messages.All()
-	for i := len(all) - 1; i >= 0 && all[i].Seen(s.Inferences) == 0; i-- {
-		if _, said := all[i].Block.(run.Text); said {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(unseen(s), func(m run.Message) bool { _, said := m.Block.(run.Text); return said })
 }
