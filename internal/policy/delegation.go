@@ -54,9 +54,7 @@ func Caller(s *run.AgentState) string {
 // Delegation is the child that is to be noted in the claim of c, a call that may run, or why there can be none. Both
 // are nil for a call that is no run, or has been claimed before. find finds the deployment's agents; nil = it has none
 // here.
-func Delegation(
-	d *agent.Definition, s *run.AgentState, c run.Call, find agent.Agents,
-) (*run.Child, *run.CallFinished) {
+func Delegation(d *agent.Definition, s *run.AgentState, c run.Call, find agent.Agents) (*run.Child, *run.CallFinished) {
 	t, ok := d.Tool(c.Tool)
 	if !ok || t.Kind != agent.KindAgent || c.Child != "" {
 		return nil, nil

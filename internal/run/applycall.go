@@ -159,11 +159,12 @@ func (e CallSuspended) apply(s *AgentState) error {
 		if c.Status == StatusSuspended && c.Wait.Approval == e.Approval && c.Wait.For == cmp.Or(e.For, ForApproval) {
 			return nil
 		}
-		if e.For == ForAnswer {
-			return s.applyEmitted(c, e)
-		}
 		if problem := s.suspensionProblem(e, c); problem != "" {
 			return &ApplyError{Call: c.ID, Problem: problem}
+		}
+		if e.For == ForAnswer {
+			c.Wait = &Wait{For: ForAnswer, Since: s.head.time, Expires: e.Expires}
+			return c.transition(StatusSuspended)
 		}
 		var at *AtGate
 		if e.Gate {
@@ -188,10 +189,18 @@ func (e CallSuspended) apply(s *AgentState) error {
 }
 
 // suspensionProblem is what is wrong with suspending a call like that: approvals are asked before the tool is entered,
-// and what a tool asks is its claimant's to say (rule 9).
+// and what a tool asks, and that a service's event is out, is its claimant's to say (rule 9).
 func (s *AgentState) suspensionProblem(e CallSuspended, c *Call) string {
-	input := e.For == ForInput
+	input, answer := e.For == ForInput, e.For == ForAnswer
 	switch {
+	case answer && (!c.Service || c.Status != StatusRunning):
+		return "no event of the call is out"
+	case answer && c.Claim != s.head.writer:
+		return "another writer has the claim"
+	case answer && e.Expires.IsZero():
+		return "a wait needs an expiry"
+	case answer:
+		return ""
 	case e.Approval == "" || e.Expires.IsZero():
 		return "a wait needs a request that people see and an expiry"
 	case e.For != "" && e.For != ForApproval && !input:
@@ -210,23 +219,6 @@ func (s *AgentState) suspensionProblem(e CallSuspended, c *Call) string {
 		return "a precondition is shown with what is to be approved, and with nothing else"
 	}
 	return ""
-}
-
-// applyEmitted parks a service's call whose event is out. Only its claimant knows that.
-func (s *AgentState) applyEmitted(c *Call, e CallSuspended) error {
-	switch {
-	case !c.Service || c.Status != StatusRunning:
-		return &ApplyError{Call: c.ID, Problem: "no event of the call is out"}
-	case c.Claim != s.head.writer:
-		return &ApplyError{Call: c.ID, Problem: "another writer has the claim"}
-	case e.Expires.IsZero():
-		return &ApplyError{Call: c.ID, Problem: "a wait needs an expiry"}
-	}
-	if err := c.transition(StatusSuspended); err != nil {
-		return err
-	}
-	c.Wait = &Wait{For: ForAnswer, Since: s.head.time, Expires: e.Expires}
-	return nil
 }
 
 func (e CallUnknown) apply(s *AgentState) error {
