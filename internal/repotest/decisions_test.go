@@ -18,8 +18,8 @@ const chokePoint = "internal/approval"
 // decisionFacts are the facts that a person's word becomes, and who may make them beside the desk: the core, of words that the desk has kept or that
 // it asks it to make of an answer.
 var decisionFacts = map[string][]string{
-	"Decided":      {chokePoint, "internal/policy/decision.go", "internal/run/eventcodec.go", "internal/run/event.go"},
-	"DecisionKept": {chokePoint, "internal/run/eventcodec.go", "internal/run/event.go"},
+	"Decided":      {chokePoint, "internal/policy/decision.go", "internal/run/event.go"},
+	"DecisionKept": {chokePoint, "internal/run/event.go"},
 }
 
 // requestWrites are the writes to requests, and the files beside the desk's own that may put them into a transaction: those of the entries that
