@@ -342,16 +342,6 @@ func Reminder(d *agent.Definition, s *run.AgentState) string {
 	return strings.Join(texts, "\n\n")
 }
 
-// judgeMissingCall refuses a reply without a call where only a tool ends the run. A summary has none.
-func judgeMissingCall(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
-	if e.Summary {
-		return e
-	}
-	e.Correction = d.Refused(KindNoToolCall, "",
-		d.Word(agent.WordNoToolCall, map[string]any{"Format": dialect.CallFormat(d)}))
-	return withMemory(d, s, e)
-}
-
 // textCallCorrection tells the model why a text with a tool tag holds no call.
 func textCallCorrection(d *agent.Definition, problem *dialect.TextCallError, text string) *run.Correction {
 	content := agent.Bounded(dialect.ReadToolText(text).Body)

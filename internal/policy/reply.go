@@ -205,11 +205,11 @@ func Judge(d *agent.Definition, s *run.AgentState, e run.Replied, valid func(val
 	if len(e.Calls) > 0 || e.Correction != nil {
 		return e
 	}
-	if d.Text == agent.TextRequireTool {
-		e = judgeMissingCall(d, s, e)
-	}
 	switch {
-	case e.Correction != nil:
+	case d.Text == agent.TextRequireTool && !e.Summary: // only a tool ends the run; a summary has none
+		e.Correction = d.Refused(KindNoToolCall, "",
+			d.Word(agent.WordNoToolCall, map[string]any{"Format": dialect.CallFormat(d)}))
+		e = withMemory(d, s, e)
 	case d.Output.Format == agent.OutputJSON: // a value may hold any words, so the heuristic has no say about it
 		e = judgeOutput(d, s, e, valid)
 	case d.Text == agent.TextHeuristic:
