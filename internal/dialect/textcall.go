@@ -128,7 +128,7 @@ func fitValue(schema map[string]any, value any) any {
 // fitText is a text as the JSON value that it spells, where the schema wants one of its kind.
 func fitText(schema map[string]any, text string) any {
 	raw, err := jsonx.CompactJSON([]byte(text), jsonx.JSONLimits{})
-	if err != nil || !allowsType(schema, jsonTypes(raw)...) {
+	if err != nil || !allowsType(schema, jsonTypes[jsonx.JSONKind(raw)]...) {
 		return text
 	}
 	value, err := jsonx.DecodeNumbers(raw)
@@ -201,22 +201,9 @@ func allowsType(schema map[string]any, kinds ...string) bool {
 	})
 }
 
-// jsonTypes are the types of JSON Schema that a value may be of.
-func jsonTypes(raw json.RawMessage) []string {
-	switch raw[0] {
-	case '{':
-		return []string{"object"}
-	case '[':
-		return []string{"array"}
-	case '"':
-		return nil // it is a text already
-	case 't', 'f':
-		return []string{"boolean"}
-	case 'n':
-		return []string{"null"}
-	default:
-		return []string{"number", "integer"}
-	}
+// jsonTypes are the types of JSON Schema that a value of a kind may be of; none for a string, which is a text already.
+var jsonTypes = map[byte][]string{
+	'{': {"object"}, '[': {"array"}, 'b': {"boolean"}, 'n': {"null"}, '0': {"number", "integer"},
 }
 
 // LoopBreakingArguments are those of all three tools.

@@ -57,16 +57,14 @@ func HashBody(body []byte) string {
 
 // ApplyEntry applies all events of the next entry, or none. One that was applied changes nothing; a gap is an error.
 func ApplyEntry(s AgentState, e Entry) (AgentState, error) {
-	if e.Seq < s.Entries {
+	switch {
+	case e.Seq < s.Entries:
 		return s, nil
-	}
-	if e.Seq != s.Entries {
+	case e.Seq != s.Entries:
 		return s, fmt.Errorf("apply entry %d: the journal has a gap after %d", e.Seq, s.Seq())
-	}
-	if s.Status == RunDone {
+	case s.Status == RunDone:
 		return s, fmt.Errorf("apply entry %d: the run ended at %d", e.Seq, s.Seq())
-	}
-	if e.Prev != "" && e.Prev != s.hash {
+	case e.Prev != "" && e.Prev != s.hash:
 		return s, fmt.Errorf("apply entry %d: it follows another entry %d than the one that is there", e.Seq, s.Seq())
 	}
 	d := Draft{State: s, Entry: Entry{Seq: e.Seq, Writer: e.Writer, Time: e.Time}}
@@ -224,9 +222,27 @@ func MarshalEntry(e Entry) ([]byte, error) {
 
 // UnmarshalEntry reads the stored form.
 func UnmarshalEntry(data []byte) (Entry, error) {
-	f, err := decodeEntry(data)
-	if err != nil {
-		return Entry{}, err
+	var f entryForm
+	if _, err := jsonx.CompactJSON(data, jsonx.StoredLimits(data)); err != nil {
+		return Entry{}, fmt.Errorf("unmarshal entry: %w", err)
+	}
+	err := jsonx.ReadChecked("entry", data, &f)
+	if f.Version != nil && *f.Version != entryVersion { // first: another form may have any keys
+		err = fmt.Errorf("v: got %d, want %d", *f.Version, entryVersion)
+	}
+	for _, part := range []struct {
+		key     string
+		missing bool
+	}{{"v", f.Version == nil}, {"s", f.Seq == nil}, {"w", f.Writer == nil}, {"t", f.Time == nil}, {"e", f.Events == nil}} {
+		if err == nil && part.missing {
+			err = fmt.Errorf("%s: got nothing, want what every entry has", part.key)
+		}
+	}
+	switch {
+	case err != nil && f.Seq == nil:
+		return Entry{}, fmt.Errorf("unmarshal entry: %w", err)
+	case err != nil:
+		return Entry{}, fmt.Errorf("unmarshal entry %d: %w", *f.Seq, err)
 	}
 	e := Entry{Seq: *f.Seq, Generation: f.Generation, Writer: *f.Writer, Time: time.UnixMilli(*f.Time).UTC(),
 		Snapshot: f.Snapshot, Prev: f.Prev, hash: HashBody(data)}
@@ -245,32 +261,4 @@ func UnmarshalEntry(data []byte) (Entry, error) {
 		e.Events = append(e.Events, ev)
 	}
 	return e, nil
-}
-
-// decodeEntry reads the form and nothing else.
-func decodeEntry(data []byte) (entryForm, error) {
-	var f entryForm
-	if _, err := jsonx.CompactJSON(data, jsonx.StoredLimits(data)); err != nil {
-		return f, fmt.Errorf("unmarshal entry: %w", err)
-	}
-	err := jsonx.ReadChecked("entry", data, &f)
-	if f.Version != nil && *f.Version != entryVersion { // first: another form may have any keys
-		err = fmt.Errorf("v: got %d, want %d", *f.Version, entryVersion)
-	}
-	for _, part := range []struct {
-		key     string
-		missing bool
-	}{{"v", f.Version == nil}, {"s", f.Seq == nil}, {"w", f.Writer == nil}, {"t", f.Time == nil}, {"e", f.Events == nil}} {
-		if err == nil && part.missing {
-			err = fmt.Errorf("%s: got nothing, want what every entry has", part.key)
-		}
-	}
-	switch {
-	case err == nil:
-		return f, nil
-	case f.Seq == nil:
-		return f, fmt.Errorf("unmarshal entry: %w", err)
-	default:
-		return f, fmt.Errorf("unmarshal entry %d: %w", *f.Seq, err)
-	}
 }
