@@ -160,7 +160,7 @@ func (b planBuilder) planSystem(a policy.Action) string {
 // made again, the first one and why.
 func (b planBuilder) planMessages(r agent.Request) []run.Message {
 	all := prompt.ShowMessages(b.d, b.s, b.s.Messages.All())
-	from := b.said(all)
+	from, _ := b.asked(all)
 	history := quoted(all[:from])
 	history = history[max(0, len(history)-planHistory):]
 	for len(history) > 0 && history[0].Role != run.RoleUser { // a conversation begins with a user
@@ -175,31 +175,26 @@ func (b planBuilder) planMessages(r agent.Request) []run.Message {
 		r.Once(b.d.Word(agent.WordPlanAgain, nil)))
 }
 
-// said is where in the conversation begins what the plan is for: the newest words of users that no inference has
+// asked is where in the conversation stands what the plan is for: the newest words of users that no inference has
 // carried. What was said behind the plan is not part of it.
-func (b planBuilder) said(all []run.Message) int {
-	to := b.end(all)
-	from := to
-	for from > 0 && all[from-1].Role == run.RoleUser && all[from-1].Seen(b.s.Inferences) == 0 {
-		from--
-	}
-	return from
-}
-
-// end is the place behind what the plan is for.
-func (b planBuilder) end(all []run.Message) int {
-	to := len(all)
+func (b planBuilder) asked(all []run.Message) (from, to int) {
+	to = len(all)
 	for b.s.Plan.Working() && to > 0 && all[to-1].Source.Run == "" && all[to-1].Source.Seq > b.s.Plan.Since {
 		to--
 	}
-	return to
+	from = to
+	for from > 0 && all[from-1].Role == run.RoleUser && all[from-1].Seen(b.s.Inferences) == 0 {
+		from--
+	}
+	return from, to
 }
 
 // request is what users asked for, in their words.
 func (b planBuilder) request() string {
 	all := b.s.Messages.All()
+	from, to := b.asked(all)
 	var said []string
-	for _, m := range all[b.said(all):b.end(all)] {
+	for _, m := range all[from:to] {
 		if t, ok := m.Block.(run.Text); ok {
 			said = append(said, t.Text)
 		}

@@ -123,7 +123,7 @@ func NarrowGrant(a, b agent.GrantBounds) agent.GrantBounds {
 }
 
 // lowerLimit returns the lower of two limits; 0 is no limit.
-func lowerLimit[N int | int64 | run.USD](a, b N) N {
+func lowerLimit[N ~int | ~int64](a, b N) N {
 	if a == 0 || b == 0 {
 		return max(a, b)
 	}

@@ -21,9 +21,7 @@ func (d Decision) combineWith(o Decision) Decision {
 	d.Expires = min(d.Expires, o.Expires)
 	d.Above = append(slices.Clip(d.Above), append([]string{}, o.Approvers...))
 	d.Quorum, d.FourEyes, d.Channels = max(d.Quorum, o.Quorum), d.FourEyes || o.FourEyes, d.Channels.Narrow(o.Channels)
-	if d.Remind == 0 || o.Remind != 0 && o.Remind < d.Remind {
-		d.Remind = o.Remind
-	}
+	d.Remind = lowerLimit(d.Remind, o.Remind)
 	if o.Escalate == nil {
 		return d
 	}
@@ -40,11 +38,8 @@ func (d Decision) combineWith(o Decision) Decision {
 // Together is what several calls ask of people at once: as many as the strictest of them, reminded as the most
 // impatient has it, and others are let in once the last of those that escalate does. Who they are is each call's own.
 func (d Decision) Together(o Decision) Decision {
-	sum := Decision{Quorum: max(d.Quorum, o.Quorum), FourEyes: d.FourEyes || o.FourEyes, Remind: d.Remind,
-		Escalate: d.Escalate}
-	if d.Remind == 0 || o.Remind != 0 && o.Remind < d.Remind {
-		sum.Remind = o.Remind
-	}
+	sum := Decision{Quorum: max(d.Quorum, o.Quorum), FourEyes: d.FourEyes || o.FourEyes,
+		Remind: lowerLimit(d.Remind, o.Remind), Escalate: d.Escalate}
 	if o.Escalate != nil {
 		sum.Escalate = &agent.Escalation{After: o.Escalate.After}
 		if d.Escalate != nil {

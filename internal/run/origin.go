@@ -262,21 +262,18 @@ type OpenChild struct {
 
 // ChildOf is the open child of a call.
 func (s *AgentState) ChildOf(call string) (Child, bool) {
-	if i := s.childAt(call); i >= 0 {
-		return s.Children.Open[i].Child, true
+	for _, c := range s.Children.Open {
+		if c.Call == call {
+			return c.Child, true
+		}
 	}
 	return Child{}, false
 }
 
-func (s *AgentState) childAt(call string) int {
-	return slices.IndexFunc(s.Children.Open, func(c OpenChild) bool { return c.Call == call })
-}
-
 // abandonChild removes a child that will not answer.
 func (s *AgentState) abandonChild(call string) {
-	if i := s.childAt(call); i >= 0 {
-		s.Children.Open = without(s.Children.Open, i)
-	}
+	of := func(c OpenChild) bool { return c.Call == call }
+	s.Children.Open = nonEmpty(slices.DeleteFunc(slices.Clone(s.Children.Open), of))
 }
 
 // applyChildAnswer applies the answer of an open child: it counts what that used, and settles its call wherever that
