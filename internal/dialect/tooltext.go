@@ -64,30 +64,10 @@ func (t ToolText) offsetOf(n int) int {
 	return min(max(0, before-t.trim), len(t.Text))
 }
 
-// ToolDeltaKind says what a piece of a stream is.
-type ToolDeltaKind string
-
-// The kinds. The name comes as soon as it can be told, before the call is complete, and may be missing; what the call
-// comes to is for the whole text to say.
-const (
-	TagDeltaText          ToolDeltaKind = "text"
-	TagDeltaThinkingStart ToolDeltaKind = "thinking_start"
-	TagDeltaThinking      ToolDeltaKind = "thinking"
-	TagDeltaThinkingEnd   ToolDeltaKind = "thinking_end"
-	TagDeltaToolStart     ToolDeltaKind = "tool_start"
-	TagDeltaToolName      ToolDeltaKind = "tool_name"
-	TagDeltaTool          ToolDeltaKind = "tool"
-	TagDeltaToolEnd       ToolDeltaKind = "tool_end"
-)
-
-// ToolDelta is a piece of a stream. Text is empty for starts and ends, and never for the others.
-type ToolDelta struct {
-	Kind ToolDeltaKind
-	Text string
-}
-
 // ToolStream takes a text in DialectXML apart while it comes, in pieces that may end within a tag. Calls behind the
-// first one are left out. The zero ToolStream is at the beginning of a text. It is not safe for concurrent use.
+// first one are left out. The name of its tool comes as soon as it can be told, before the call is complete, and may be
+// missing; what the call comes to is for the whole text to say. The zero ToolStream is at the beginning of a text. It
+// is not safe for concurrent use.
 type ToolStream struct {
 	tail   string // what may be the beginning of a tag
 	at     int    // of the whole text, where tail begins
@@ -95,17 +75,17 @@ type ToolStream struct {
 	begun  int    // where the block of within began
 	calls  int    // first tags so far
 	closed bool   // the first of them has its end
-	named  bool
+	name   string // of the called tool; "" = not told yet
 
 	text, block, body strings.Builder
 	kept              []keptText
 	thoughts          []Thought
-	out               []ToolDelta
+	out               []agent.Delta
 }
 
 // Write takes the next piece and says what is certain by now.
-func (s *ToolStream) Write(piece string) []ToolDelta {
-	s.tail += piece
+func (s *ToolStream) Write(piece string) []agent.Delta {
+	s.tail, s.out = s.tail+piece, nil
 	for {
 		tags := []string{tagTool, tagThinking}
 		if s.within != "" {
@@ -114,7 +94,7 @@ func (s *ToolStream) Write(piece string) []ToolDelta {
 		at, tag := firstTag(s.tail, tags)
 		if tag == "" {
 			s.emit(wholeRunes(s.tail[:at]))
-			return s.takeDeltas()
+			return s.out
 		}
 		s.emit(at)
 		s.drop(len(tag))
@@ -122,28 +102,21 @@ func (s *ToolStream) Write(piece string) []ToolDelta {
 		case tagTool:
 			s.within = tagToolEnd
 			if s.calls++; s.calls == 1 {
-				s.addDelta(TagDeltaToolStart, "")
+				s.out = append(s.out, agent.Delta{Kind: agent.DeltaCall})
 			}
 		case tagThinking:
 			s.within, s.begun = tagThinkingEnd, s.at
-			s.addDelta(TagDeltaThinkingStart, "")
-		case tagThinkingEnd:
-			s.endThought()
-		case tagToolEnd:
-			s.endTool(true)
+		default:
+			s.endBlock(true)
 		}
 	}
 }
 
 // Close ends the text: a block without its end goes to the end of it.
-func (s *ToolStream) Close() ([]ToolDelta, ToolText) {
+func (s *ToolStream) Close() ([]agent.Delta, ToolText) {
+	s.out = nil
 	s.emit(len(s.tail))
-	switch s.within {
-	case tagThinkingEnd:
-		s.endThought()
-	case tagToolEnd:
-		s.endTool(false)
-	}
+	s.endBlock(false)
 	t := ToolText{Body: strings.TrimSpace(s.body.String()), Called: s.calls > 0, Closed: s.closed, kept: s.kept,
 		Thoughts: s.thoughts}
 	whole := s.text.String()
@@ -152,13 +125,7 @@ func (s *ToolStream) Close() ([]ToolDelta, ToolText) {
 	for i := range t.Thoughts {
 		t.Thoughts[i].After = t.offsetOf(t.Thoughts[i].at)
 	}
-	return s.takeDeltas(), t
-}
-
-func (s *ToolStream) takeDeltas() []ToolDelta {
-	out := s.out
-	s.out = nil
-	return out
+	return s.out, t
 }
 
 // firstTag is where the first of the tags begins; where none is whole, "" and how much of text can be the beginning of
@@ -207,39 +174,37 @@ func (s *ToolStream) emit(n int) {
 	case "":
 		s.kept = append(s.kept, keptText{s.at, s.text.Len(), n})
 		s.text.WriteString(piece)
-		s.addDelta(TagDeltaText, piece)
+		s.out = append(s.out, agent.Delta{Kind: agent.DeltaText, Text: piece})
 	case tagThinkingEnd:
 		s.block.WriteString(piece)
-		s.addDelta(TagDeltaThinking, piece)
+		s.out = append(s.out, agent.Delta{Kind: agent.DeltaReasoning, Text: piece})
 	default:
-		if s.calls == 1 {
-			s.body.WriteString(piece)
-			s.emitName()
-			s.addDelta(TagDeltaTool, piece)
+		if s.calls > 1 {
+			break
 		}
+		if s.name == "" && s.body.Len() < earlyName {
+			body := s.body.String() + piece
+			if m := namedAs.FindStringSubmatch(body[:min(len(body), earlyName)]); m != nil {
+				s.name = m[1] + m[2]
+				s.out = append(s.out, agent.Delta{Kind: agent.DeltaCall, Name: s.name})
+			}
+		}
+		s.body.WriteString(piece)
+		s.out = append(s.out, agent.Delta{Kind: agent.DeltaCall, Name: s.name, Text: piece})
 	}
 	s.drop(n)
 }
 
-func (s *ToolStream) addDelta(kind ToolDeltaKind, text string) {
-	s.out = append(s.out, ToolDelta{kind, text})
-}
-
-func (s *ToolStream) endThought() {
-	s.within = ""
+// endBlock ends what the stream is within, by its end tag or with the text.
+func (s *ToolStream) endBlock(closed bool) {
 	if text := strings.TrimSpace(s.block.String()); text != "" {
 		s.thoughts = append(s.thoughts, Thought{Text: text, at: s.begun})
 	}
 	s.block.Reset()
-	s.addDelta(TagDeltaThinkingEnd, "")
-}
-
-func (s *ToolStream) endTool(closed bool) {
-	s.within = ""
-	if s.calls == 1 {
+	if s.within == tagToolEnd && s.calls == 1 {
 		s.closed = closed
-		s.addDelta(TagDeltaToolEnd, "")
 	}
+	s.within = ""
 }
 
 // earlyName is the beginning of a body in which a tool's name is looked for, in bytes.
@@ -247,18 +212,6 @@ const earlyName = 4096
 
 // namedAs finds a tool's name in a body that is not complete yet.
 var namedAs = regexp.MustCompile(`"tool_name"\s*:\s*"([^"\\]+)"|<tool_name>\s*([^<&]+?)\s*</tool_name>`)
-
-func (s *ToolStream) emitName() {
-	if s.named {
-		return
-	}
-	body := s.body.String()
-	if m := namedAs.FindStringSubmatch(body[:min(len(body), earlyName)]); m != nil {
-		s.named = true
-		s.addDelta(TagDeltaToolName, m[1]+m[2])
-	}
-	s.named = s.named || len(body) >= earlyName
-}
 
 // WithCallsAsText is the request as it is sent to a model that writes its calls as text (DialectXML): calls stand in
 // the model's words as it wrote them, results are the user's words, and the sections of the prompt say what the tools

@@ -83,7 +83,7 @@ func TestToolStreamIsTheWholeText(t *testing.T) {
 func requireSameStream(t require.TestingT, text string, cuts []int) {
 	slices.Sort(cuts)
 	var s ToolStream
-	var deltas []ToolDelta
+	var deltas []agent.Delta
 	from := 0
 	for _, to := range append(cuts, len(text)) {
 		deltas = append(deltas, s.Write(text[from:to])...)
@@ -101,46 +101,26 @@ func requireSameStream(t require.TestingT, text string, cuts []int) {
 	requireDeltas(t, got, deltas, utf8.ValidString(text))
 }
 
-// requireDeltas: starts and ends come in pairs, what is between them is the whole of each, and no piece ends within a character.
-func requireDeltas(t require.TestingT, whole ToolText, deltas []ToolDelta, valid bool) {
-	said := map[ToolDeltaKind]string{}
-	var thoughts []string
-	var within ToolDeltaKind
+// requireDeltas: put together, what is said, thought and called is the whole of each, a call begins with its start, and no piece ends within a character.
+func requireDeltas(t require.TestingT, whole ToolText, deltas []agent.Delta, valid bool) {
+	said := map[agent.DeltaKind]string{}
+	called := false
 	for _, d := range deltas {
 		require.False(t, valid && !utf8.ValidString(d.Text), "%q", d.Text)
 		said[d.Kind] += d.Text
-		switch d.Kind {
-		case TagDeltaThinkingStart, TagDeltaToolStart:
-			require.Empty(t, within)
-			within = d.Kind
-			said[TagDeltaThinking] = ""
-		case TagDeltaThinkingEnd:
-			require.Equal(t, TagDeltaThinkingStart, within)
-			within = ""
-			if thought := strings.TrimSpace(said[TagDeltaThinking]); thought != "" {
-				thoughts = append(thoughts, thought)
-			}
-		case TagDeltaToolEnd:
-			require.Equal(t, TagDeltaToolStart, within)
-			within = ""
-		case TagDeltaThinking:
-			require.Equal(t, TagDeltaThinkingStart, within)
-			require.NotEmpty(t, d.Text)
-		case TagDeltaTool, TagDeltaToolName:
-			require.Equal(t, TagDeltaToolStart, within)
-			require.NotEmpty(t, d.Text)
-		default:
-			require.Empty(t, within)
-			require.NotEmpty(t, d.Text)
-		}
+		start := d == agent.Delta{Kind: agent.DeltaCall}
+		require.Equal(t, d.Kind == agent.DeltaCall && !called, start)
+		require.True(t, d.Text != "" || d.Name != "" || start)
+		called = called || start
 	}
-	require.Empty(t, within)
-	require.Equal(t, whole.Text, strings.TrimSpace(said[TagDeltaText]))
-	require.Equal(t, whole.Body, strings.TrimSpace(said[TagDeltaTool]))
-	require.Len(t, thoughts, len(whole.Thoughts))
-	for i, thought := range whole.Thoughts {
-		require.Equal(t, thought.Text, thoughts[i])
+	require.Equal(t, whole.Called, called)
+	require.Equal(t, whole.Text, strings.TrimSpace(said[agent.DeltaText]))
+	require.Equal(t, whole.Body, strings.TrimSpace(said[agent.DeltaCall]))
+	var thoughts []string
+	for _, thought := range whole.Thoughts {
+		thoughts = append(thoughts, strings.Fields(thought.Text)...)
 	}
+	require.Equal(t, strings.Join(thoughts, ""), strings.Join(strings.Fields(said[agent.DeltaReasoning]), ""))
 }
 
 func TestToolTextCall(t *testing.T) {

@@ -28,7 +28,7 @@ func TranslateTags(next agent.OnDelta) agent.OnDelta {
 			reply = &streamedReply{inference: r.Inference, attempt: r.Attempt}
 			replies[key] = reply
 		}
-		return reply.deltas(text)
+		return reply.text.Write(text)
 	}
 	return func(r agent.Request, d agent.Delta) {
 		if r.Model.Dialect != agent.DialectXML || d.Kind != agent.DeltaText {
@@ -44,26 +44,5 @@ func TranslateTags(next agent.OnDelta) agent.OnDelta {
 type streamedReply struct {
 	inference int64
 	attempt   int
-	tool      string // of its call, "" = not known yet
 	text      dialect.ToolStream
-}
-
-// deltas returns what is certain once this text has come in, for listeners of any model.
-func (h *streamedReply) deltas(text string) (out []agent.Delta) {
-	for _, d := range h.text.Write(text) {
-		switch d.Kind {
-		case dialect.TagDeltaText:
-			out = append(out, agent.Delta{Kind: agent.DeltaText, Text: d.Text})
-		case dialect.TagDeltaThinking:
-			out = append(out, agent.Delta{Kind: agent.DeltaReasoning, Text: d.Text})
-		case dialect.TagDeltaToolStart:
-			out = append(out, agent.Delta{Kind: agent.DeltaCall})
-		case dialect.TagDeltaToolName:
-			h.tool = d.Text
-			out = append(out, agent.Delta{Kind: agent.DeltaCall, Name: h.tool})
-		case dialect.TagDeltaTool:
-			out = append(out, agent.Delta{Kind: agent.DeltaCall, Name: h.tool, Text: d.Text})
-		}
-	}
-	return out
 }
