@@ -309,13 +309,7 @@ func excerpt(text string, whole, head int) string {
 	if n <= whole {
 		return text
 	}
-	cut := 0
-	for i := range text {
-		if cut++; cut > head {
-			return fmt.Sprintf("%s… (%d characters)", text[:i], n)
-		}
-	}
-	return text
+	return fmt.Sprintf("%s… (%d characters)", text[:prompt.RuneOffset(text, head)], n)
 }
 
 // Step is one step of a plan. The zero value is not valid.

@@ -184,19 +184,16 @@ func planOwes(d *agent.Definition, s *run.AgentState) (run.Lifecycle, bool) {
 	if !d.Orchestrator.Enabled || quotaUsed(d, s) {
 		return "", false
 	}
-	stage := s.Plan.Stage
-	begins := stage == "" && s.Inferences == 0 && s.OpenCall() == nil && s.Correction == nil && (s.Unseen > 0 || s.Unsaid)
-	switch {
-	case begins || stage == run.PlanAgain:
+	said := s.Unseen > 0 || s.Unsaid
+	if s.Plan.Stage == "" && s.Inferences == 0 && s.OpenCall() == nil && s.Correction == nil && said {
 		return run.LifecyclePlan, true
-	case stage == run.PlanSteps:
-		return run.LifecycleRoute, true
-	case stage == run.PlanSums:
-		return run.LifecycleSynthesis, true
-	default:
-		return "", false
 	}
+	l, owed := planLifecycles[s.Plan.Stage]
+	return l, owed
 }
+
+var planLifecycles = map[run.PlanStage]run.Lifecycle{run.PlanAgain: run.LifecyclePlan,
+	run.PlanSteps: run.LifecycleRoute, run.PlanSums: run.LifecycleSynthesis}
 
 // Launches reports whether one more call of a tool may be entered beside calls of the same batch that are under way:
 // busy are their tools, one for each call. What may not waits until one of them has ended; of those that wait, the

@@ -48,7 +48,7 @@ func ShowResult(d *agent.Definition, t agent.ToolSpec, call, text string, kept b
 		word = agent.WordResultKept
 		fields["Tool"], fields["Call"], fields["Arguments"] = agent.ReadMore, call, readMoreArguments(call, shown)
 	}
-	r.Text = text[:runeOffset(text, shown)] + "\n\n" + d.Word(word, fields)
+	r.Text = text[:RuneOffset(text, shown)] + "\n\n" + d.Word(word, fields)
 	return r
 }
 
@@ -285,8 +285,8 @@ func PageText(d *agent.Definition, p Page, text string) (string, error) {
 		return "", fmt.Errorf("the blob %s does not hold the %d characters of the result of call %s", p.Whole.Blob,
 			p.Whole.Chars, p.Whole.Call)
 	}
-	rest := text[runeOffset(text, p.From):]
-	shown := rest[:runeOffset(rest, p.Chars)]
+	rest := text[RuneOffset(text, p.From):]
+	shown := rest[:RuneOffset(rest, p.Chars)]
 	last := min(p.From+p.Chars, p.Whole.Chars)
 	fields := map[string]any{"First": p.From + 1, "Last": last, "Total": p.Whole.Chars, "Call": p.Whole.Call}
 	if last == p.Whole.Chars {
@@ -296,9 +296,9 @@ func PageText(d *agent.Definition, p Page, text string) (string, error) {
 	return shown + "\n\n" + d.Word(agent.WordPage, fields), nil
 }
 
-// runeOffset is where character number n of a text begins, from 0, in bytes; the text's length where it has no more
+// RuneOffset is where character number n of a text begins, from 0, in bytes; the text's length where it has no more
 // than n.
-func runeOffset(text string, n int) int {
+func RuneOffset(text string, n int) int {
 	for i := range text {
 		if n == 0 {
 			return i

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -484,17 +485,10 @@ func EventTypes() []string { return slices.Sorted(maps.Keys(eventTypes)) }
 func EventType(e Event) string { return nameOf(e) }
 
 func nameOf(v any) string {
-	var name []byte
-	for i, c := range []byte(reflect.TypeOf(v).Name()) {
-		if 'A' <= c && c <= 'Z' {
-			if c += 'a' - 'A'; i > 0 {
-				name = append(name, '_')
-			}
-		}
-		name = append(name, c)
-	}
-	return string(name)
+	return strings.ToLower(innerCapital.ReplaceAllString(reflect.TypeOf(v).Name(), "${1}_$2"))
 }
+
+var innerCapital = regexp.MustCompile(`(.)([A-Z])`)
 
 // MarshalEvent writes the stored form: an object of one key, the event's name.
 func MarshalEvent(e Event) (json.RawMessage, error) {
