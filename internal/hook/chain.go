@@ -101,35 +101,28 @@ func (c *Chain) State(
 ) (run.Hooked, error) {
 	m := &Moment{def: d, run: *s}
 	err := c.each(ctx, phase, m, func(p named) error {
-		if f := p.stateHook(phase); f != nil {
-			return f(ctx, m)
+		f := map[run.Phase]func(context.Context, *Moment) error{
+			run.PhaseRunStart: p.RunStart, run.PhaseStepStart: p.StepStart,
+			run.PhaseStepEnd: p.StepEnd, run.PhaseRunEnd: p.RunEnd,
+		}[phase]
+		if f == nil {
+			return nil
 		}
-		return nil
+		return f(ctx, m)
 	})
 	return run.Hooked{Phase: phase, Patches: m.patches}, err
-}
-
-// stateHook returns the plugin's function for one of the phases that only change the shared state.
-func (p named) stateHook(phase run.Phase) func(context.Context, *Moment) error {
-	switch phase {
-	case run.PhaseRunStart:
-		return p.RunStart
-	case run.PhaseStepStart:
-		return p.StepStart
-	case run.PhaseStepEnd:
-		return p.StepEnd
-	case run.PhaseRunEnd:
-		return p.RunEnd
-	default:
-		return nil
-	}
 }
 
 // Additions is what plugins add to one request. The zero value adds nothing.
 type Additions struct {
 	system, session []string
-	transforms      []func(agent.Request) agent.Request
-	owners          []string // of the transforms
+	transforms      []transform
+}
+
+// transform is a change of the request, and the plugin that makes it.
+type transform struct {
+	plugin string
+	change func(agent.Request) agent.Request
 }
 
 // BeforeInference runs the phase: what was decided, and what the request gets beside it.
@@ -137,40 +130,29 @@ func (c *Chain) BeforeInference(
 	ctx context.Context, d *agent.Definition, s *run.AgentState,
 ) (run.Hooked, Additions, error) {
 	m := &BeforeInference{Moment: Moment{def: d, run: *s}, excluded: map[string]bool{}}
-	var owners []string
 	err := c.each(ctx, run.PhaseBeforeInference, &m.Moment, func(p named) error {
 		if p.BeforeInference == nil {
 			return nil
 		}
-		err := p.BeforeInference(ctx, m)
-		for len(owners) < len(m.transforms) {
-			owners = append(owners, p.name)
-		}
-		return errors.Join(err, m.ending.problem)
+		m.plugin = p.name
+		return errors.Join(p.BeforeInference(ctx, m), m.ending.problem)
 	})
-	h := run.Hooked{Phase: run.PhaseBeforeInference, Patches: m.patches, End: m.reason, Hidden: m.hidden()}
-	return h, Additions{m.system, m.session, m.transforms, owners}, err
-}
-
-// hidden are the tools that are left out, in order of definition: what nobody includes where somebody does, and what
-// anybody excludes.
-func (m *BeforeInference) hidden() []string {
-	var names []string
-	for _, t := range policy.ToolsIn(m.def, &m.run) {
+	h := run.Hooked{Phase: run.PhaseBeforeInference, Patches: m.patches, End: m.reason}
+	for _, t := range policy.ToolsIn(m.def, &m.run) { // what anybody excludes, and nobody includes where somebody does
 		if m.excluded[t.Name] || m.included != nil && !m.included[t.Name] {
-			names = append(names, t.Name)
+			h.Hidden = append(h.Hidden, t.Name)
 		}
 	}
-	return names
+	return h, Additions{m.system, m.session, m.transforms}, err
 }
 
 // To is the request with the additions: the system's text first, then messages before the conversation, then the
 // transforms in order.
 func (a Additions) To(r agent.Request) (agent.Request, error) {
 	r = r.WithContext(a.system, a.session)
-	for i, change := range a.transforms {
-		if err := callSafely(func() error { r = change(r); return nil }); err != nil {
-			return r, &Error{Plugin: a.owners[i], Phase: run.PhaseBeforeInference, Cause: err}
+	for _, t := range a.transforms {
+		if err := callSafely(func() error { r = t.change(r); return nil }); err != nil {
+			return r, &Error{Plugin: t.plugin, Phase: run.PhaseBeforeInference, Cause: err}
 		}
 	}
 	return r, nil
@@ -202,7 +184,13 @@ func (c *Chain) BeforeTool(
 		}
 		return p.BeforeTool(ctx, m)
 	})
-	return run.Hooked{Phase: run.PhaseBeforeTool, Call: call.ID, Patches: m.patches}, m.chosenGate(), err
+	switch g := &m.gate; { // of what was said of the call, one thing counts
+	case g.Block != nil:
+		g.Suspend, g.Result = nil, nil
+	case g.Suspend != nil:
+		g.Result = nil
+	}
+	return run.Hooked{Phase: run.PhaseBeforeTool, Call: call.ID, Patches: m.patches}, m.gate, err
 }
 
 // AfterTool runs the phase for a call that came to something.
@@ -293,13 +281,10 @@ func (c permissionConfig) answer(m *BeforeTool, tool string) string {
 
 // confirmation asks for a call by the pseudo-call that front ends of seed 001 know.
 func confirmation(c run.Call) run.Ticket {
-	args, err := jsonx.MarshalVerbatim(struct {
+	args, _ := jsonx.MarshalVerbatim(struct { // stored arguments always marshal
 		Tool string          `json:"tool_name"`
 		Args json.RawMessage `json:"tool_args"`
 	}{c.Tool, c.Input})
-	if err != nil { // stored arguments always marshal
-		args = nil
-	}
 	return run.Ticket{
 		ID: c.ID, Action: "tool:" + c.Tool, Parameters: c.Input, Mode: "replay",
 		Pending: run.Pending{ID: "fc_" + c.ID, Name: "PermissionConfirm", Arguments: args},

@@ -64,10 +64,9 @@ var builtIn = map[string]Factory{"permission": permission, "tool-policy": toolPo
 
 // PluginNames lists the plugins that agents may name, sorted.
 func (s Set) PluginNames() []string {
-	names := slices.Collect(maps.Keys(builtIn))
-	names = slices.AppendSeq(names, maps.Keys(s.Plugins))
-	slices.Sort(names)
-	return slices.Compact(names)
+	all := maps.Clone(builtIn)
+	maps.Copy(all, s.Plugins)
+	return slices.Sorted(maps.Keys(all))
 }
 
 // CheckPlugin refuses a plugin that an agent names: one that is not there, or a configuration that it does not take.
@@ -95,15 +94,20 @@ func (s Set) plugin(spec agent.PluginSpec) (named, error) {
 // The error is agent.Problems.
 func (s Set) Check(d *agent.Definition) error {
 	var found agent.Problems
-	requireKnown(&found, "builder", "context builder", d.Builder, s.Builders[d.Builder] != nil, s.BuilderNames())
-	requireKnown(&found, "permission.policy", "policy function", d.Permission.Policy,
-		s.Policies[d.Permission.Policy] != nil, s.PolicyNames())
-	requireKnown(&found, "permission.backend", "permission backend", d.Permission.Backend,
-		s.Backends[d.Permission.Backend] != nil, s.BackendNames())
-	requireKnown(&found, "prompt.planning", "context source", d.Prompt.Planning, s.Contexts[d.Prompt.Planning] != nil,
-		s.ContextNames())
-	requireKnown(&found, "prompt.rag", "context source", d.Prompt.RAG, s.Contexts[d.Prompt.RAG] != nil, s.ContextNames())
-	requireKnown(&found, "output.check", "output check", d.Output.Check, s.Outputs[d.Output.Check] != nil, s.OutputNames())
+	require := func(path, what, name string, there bool, known []string) {
+		if name != "" && !there { // an empty name refers to nothing
+			list := cmp.Or(strings.Join(known, ", "), "there is none")
+			text := fmt.Sprintf("got %.64q, want a registered %s: %s", name, what, list)
+			found = append(found, agent.Problem{Path: path, Text: text})
+		}
+	}
+	require("builder", "context builder", d.Builder, s.Builders[d.Builder] != nil, s.BuilderNames())
+	policy, backend, planning, rag := d.Permission.Policy, d.Permission.Backend, d.Prompt.Planning, d.Prompt.RAG
+	require("permission.policy", "policy function", policy, s.Policies[policy] != nil, s.PolicyNames())
+	require("permission.backend", "permission backend", backend, s.Backends[backend] != nil, s.BackendNames())
+	require("prompt.planning", "context source", planning, s.Contexts[planning] != nil, s.ContextNames())
+	require("prompt.rag", "context source", rag, s.Contexts[rag] != nil, s.ContextNames())
+	require("output.check", "output check", d.Output.Check, s.Outputs[d.Output.Check] != nil, s.OutputNames())
 	for i, p := range d.Plugins {
 		if err := s.CheckPlugin(p); err != nil {
 			found = append(found, agent.Problem{Path: fmt.Sprintf("plugins[%d]", i), Text: err.Error()})
@@ -113,16 +117,6 @@ func (s Set) Check(d *agent.Definition) error {
 		return nil
 	}
 	return found
-}
-
-// requireKnown adds a problem if a name is unknown. An empty name refers to nothing and is accepted.
-func requireKnown(found *agent.Problems, path, what, name string, there bool, known []string) {
-	if name == "" || there {
-		return
-	}
-	list := cmp.Or(strings.Join(known, ", "), "there is none")
-	*found = append(*found,
-		agent.Problem{Path: path, Text: fmt.Sprintf("got %.64q, want a registered %s: %s", name, what, list)})
 }
 
 // Builder makes what a model is told before it is asked: the system text and, when a run begins, the conversation's
@@ -168,8 +162,8 @@ type Message struct {
 // ErrBuilder marks errors that end the run, as the builder's own and a panic; they are fit to be shown.
 var ErrBuilder = errors.New("context builder")
 
-// maxBuilderError bounds a builder's error as it is shown, in runes.
-const maxBuilderError = 1000
+// maxCodeError bounds the error of a builder or a context source as it is shown, in runes.
+const maxCodeError = 1000
 
 // Build asks the builder of that name. Errors are ErrBuilder's or the context's.
 func (s Set) Build(ctx context.Context, name string, in BuildInput) (out Built, err error) {
@@ -177,25 +171,29 @@ func (s Set) Build(ctx context.Context, name string, in BuildInput) (out Built, 
 	if !ok {
 		return Built{}, fmt.Errorf("%w %s: this deployment does not have it", ErrBuilder, name)
 	}
-	defer func() {
-		if recover() != nil {
-			out, err = Built{}, fmt.Errorf("%w %s: it panicked", ErrBuilder, name)
-		}
-	}()
-	out, err = b(ctx, in)
-	switch {
-	case err == nil:
-		return out, nil
-	case ctx.Err() != nil:
-		return Built{}, fmt.Errorf("build context: %w", ctx.Err())
-	default:
-		return Built{}, fmt.Errorf("%w %s: %s", ErrBuilder, name, errorText(err))
+	err = ask(ctx, ErrBuilder, name, "build context", func() (err error) {
+		out, err = b(ctx, in)
+		return err
+	})
+	if err != nil {
+		return Built{}, err
 	}
+	return out, nil
 }
 
-func errorText(err error) string {
-	r := []rune(strings.ToValidUTF8(err.Error(), "\uFFFD"))
-	return string(r[:min(len(r), maxBuilderError)])
+// ask calls the code of that name. An error of it ends the run and is one of kind, a panic included. The context's own,
+// which ends nothing, says what was being done.
+func ask(ctx context.Context, kind error, name, doing string, call func() error) error {
+	err := callSafely(call)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil && !errors.Is(err, errPanicked):
+		return fmt.Errorf("%s: %w", doing, ctx.Err())
+	default:
+		text := []rune(strings.ToValidUTF8(err.Error(), "\uFFFD"))
+		return fmt.Errorf("%w %s: %s", kind, name, string(text[:min(len(text), maxCodeError)]))
+	}
 }
 
 // BuilderNames lists the context builders, sorted.
@@ -236,17 +234,13 @@ func (s Set) Context(ctx context.Context, name string, in ContextInput) (text st
 	if !ok {
 		return "", fmt.Errorf("%w %s: this deployment does not have it", ErrContext, name)
 	}
-	defer func() {
-		if recover() != nil {
-			text, err = "", fmt.Errorf("%w %s: it panicked", ErrContext, name)
-		}
-	}()
-	text, err = source(ctx, in)
+	err = ask(ctx, ErrContext, name, "ask context source "+name, func() (err error) {
+		text, err = source(ctx, in)
+		return err
+	})
 	switch {
-	case err != nil && ctx.Err() != nil:
-		return "", fmt.Errorf("ask context source %s: %w", name, ctx.Err())
 	case err != nil:
-		return "", fmt.Errorf("%w %s: %s", ErrContext, name, errorText(err))
+		return "", err
 	case len(text) > MaxContext:
 		return "", fmt.Errorf("%w %s: got %d bytes, want at most %d", ErrContext, name, len(text), MaxContext)
 	default:

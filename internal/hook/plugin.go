@@ -62,23 +62,18 @@ func (m *Moment) Value(path string, v any) (bool, error) {
 // the phase.
 func (m *Moment) Patch(path string, value any) {
 	raw, err := json.Marshal(value)
+	p, state := []run.Patch{{Path: path, Value: raw}}, m.run.Shared
 	if err == nil {
-		err = m.apply(run.Patch{Path: path, Value: raw})
+		err = policy.CheckPatch(m.run.SharedState(), p)
 	}
-	m.invalid = errors.Join(m.invalid, err)
-}
-
-func (m *Moment) apply(p run.Patch) error {
-	if err := policy.CheckPatch(m.run.SharedState(), []run.Patch{p}); err != nil {
-		return err
+	if err == nil {
+		state, err = run.ApplyPatches(state, p)
 	}
-	state, err := run.ApplyPatches(m.run.Shared, []run.Patch{p})
 	if err != nil {
-		return err
+		m.invalid = errors.Join(m.invalid, err)
+		return
 	}
-	m.run.Shared = state
-	m.patches = append(m.patches, p)
-	return nil
+	m.run.Shared, m.patches = state, append(m.patches, p...)
 }
 
 // BeforeInference is the moment before the model is asked. What is added to the request is in this request alone.
@@ -86,10 +81,11 @@ type BeforeInference struct {
 	Moment
 
 	ending
+	plugin          string // that has the word
 	system, session []string
 	excluded        map[string]bool
 	included        map[string]bool // nil = nobody has said
-	transforms      []func(agent.Request) agent.Request
+	transforms      []transform
 }
 
 // AddSystem adds a paragraph to the system text.
@@ -119,7 +115,7 @@ func (m *BeforeInference) IncludeOnly(tools ...string) {
 // Transform changes the request, which is a copy whose lists are shared: change is to make new ones. Transforms run in
 // order, after everything that is added; whether the result is one that a provider takes is theirs to see to.
 func (m *BeforeInference) Transform(change func(agent.Request) agent.Request) {
-	m.transforms = append(m.transforms, change)
+	m.transforms = append(m.transforms, transform{m.plugin, change})
 }
 
 // AfterInference is the moment after the model has answered. The answer stands in the run; that it is in the journal is
@@ -218,18 +214,6 @@ func (m *BeforeTool) SetResult(r agent.ToolResultData) {
 // Allow withdraws what plugins before this one have said of the call. Those behind it may say something again.
 func (m *BeforeTool) Allow() { m.gate = agent.PluginGate{} }
 
-// chosenGate returns the one decision that the plugins have made.
-func (m *BeforeTool) chosenGate() agent.PluginGate {
-	switch g := m.gate; {
-	case g.Block != nil:
-		return agent.PluginGate{Block: g.Block}
-	case g.Suspend != nil:
-		return agent.PluginGate{Suspend: g.Suspend}
-	default:
-		return g
-	}
-}
-
 // AfterTool is the moment after a call came to something here: a result, an error, a refusal, a suspension.
 type AfterTool struct {
 	Moment
@@ -266,36 +250,30 @@ func reminder(config json.RawMessage) (Plugin, error) {
 	if err := decode(config, &c); err != nil {
 		return Plugin{}, err
 	}
-	p := Plugin{BeforeInference: addReminders}
+	p := Plugin{BeforeInference: func(_ context.Context, m *BeforeInference) error {
+		for _, text := range reminders(&m.Moment) {
+			m.AddSession(text)
+		}
+		return nil
+	}}
 	if len(c.Texts) > 0 {
-		p.RunStart = c.begin
+		p.RunStart = func(_ context.Context, m *Moment) error {
+			have := reminders(m)
+			if list := deduplicated(append(slices.Clone(have), c.Texts...)); len(list) != len(have) {
+				m.Patch(ReminderPath, list)
+			}
+			return nil
+		}
 	}
 	if !c.Keep {
-		p.AfterInference = clearReminders
+		p.AfterInference = func(_ context.Context, m *AfterInference) error {
+			if m.Failure() == nil && len(reminders(&m.Moment)) > 0 {
+				m.Patch(ReminderPath, []string{})
+			}
+			return nil
+		}
 	}
 	return p, nil
-}
-
-func (c reminderConfig) begin(_ context.Context, m *Moment) error {
-	have := reminders(m)
-	if list := deduplicated(append(slices.Clone(have), c.Texts...)); len(list) != len(have) {
-		m.Patch(ReminderPath, list)
-	}
-	return nil
-}
-
-func addReminders(_ context.Context, m *BeforeInference) error {
-	for _, text := range reminders(&m.Moment) {
-		m.AddSession(text)
-	}
-	return nil
-}
-
-func clearReminders(_ context.Context, m *AfterInference) error {
-	if m.Failure() == nil && len(reminders(&m.Moment)) > 0 {
-		m.Patch(ReminderPath, []string{})
-	}
-	return nil
 }
 
 // reminders is the run's list, each text once. What is there and is no list of texts reminds of nothing.
