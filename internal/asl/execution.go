@@ -88,7 +88,24 @@ func (x *execution) loop() (any, error) {
 		if x.attempt == nil {
 			x.count(1, 1)
 		}
-		out, next, err := x.enter(x.engine.Definition.states[x.at], x.in)
+		s := x.engine.Definition.states[x.at]
+		out, next, err := x.in, s.Default, error(nil) // a Succeed has no Default and no Choices: it is the last
+		switch s.Type {
+		case "Task":
+			out, next, err = x.task(s, x.in)
+		case "Fail":
+			err = &Error{Name: s.Error, Cause: s.Cause}
+		}
+		for _, c := range s.Choices {
+			v, err := x.look(x.in, c.Variable)
+			if err != nil {
+				return nil, err
+			}
+			if v == c.StringEquals {
+				next = c.Next
+				break
+			}
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -159,26 +176,6 @@ func (x *execution) count(events, transitions int) {
 		err.status = Failed
 		x.cancel(err)
 	}
-}
-
-// enter does a state's work. Next is empty after the last state.
-func (x *execution) enter(s *state, in any) (out any, next string, err error) {
-	switch s.Type {
-	case "Task":
-		return x.task(s, in)
-	case "Fail":
-		return nil, "", &Error{Name: s.Error, Cause: s.Cause}
-	}
-	for _, c := range s.Choices { // a Succeed has none and no Default
-		v, err := x.look(in, c.Variable)
-		if err != nil {
-			return nil, "", err
-		}
-		if v == c.StringEquals {
-			return in, c.Next, nil
-		}
-	}
-	return in, s.Default, nil
 }
 
 // Status is where an execution stands.
