@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -76,12 +77,12 @@ func (p Ports) readAdvice(
 				continue
 			}
 			var t policy.ToolApproval
-			if err := jsonx.ReadStored("word on a tool", it.Body, &t); err != nil {
-				return nil, fmt.Errorf("read approvals of agent %s: %w", agentName, store.Damaged(it.Key, "%w", err))
+			err := jsonx.ReadStored("word on a tool", it.Body, &t)
+			if err == nil && t.Tool != it.SK {
+				err = errors.New("tool: want that of the key")
 			}
-			if t.Tool != it.SK {
-				return nil, fmt.Errorf("read approvals of agent %s: %w", agentName,
-					store.Damaged(it.Key, "tool: want that of the key"))
+			if err != nil {
+				return nil, fmt.Errorf("read approvals of agent %s: %w", agentName, store.Damaged(it.Key, "%w", err))
 			}
 			known = append(known, t)
 		}
@@ -94,10 +95,7 @@ func (p Ports) readAdvice(
 // writeAdvice writes what was said, all of it or nothing. The newest word counts.
 func (p Ports) writeAdvice(ctx context.Context, tenant, agentName string, said []policy.ToolApproval) error {
 	var ops []store.Op
-	for _, t := range said {
-		if len(ops) == store.MaxOps { // more tools than an agent has
-			break
-		}
+	for _, t := range said[:min(len(said), store.MaxOps)] { // no agent has more tools
 		body, err := jsonx.MarshalVerbatim(t)
 		if err != nil {
 			return err

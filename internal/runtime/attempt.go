@@ -39,16 +39,13 @@ type attempt struct {
 
 // turn is the entry that commits a reply that is paid for, or whatever else a step has planned.
 type turn struct {
-	before run.AgentState
-	draft  *run.Draft
-	open   *run.Draft // the same without the end, for when an input arrived meanwhile; nil where the turn ends nothing
+	draft *run.Draft
+	open  *run.Draft // the same without the end, for when an input arrived meanwhile; nil where the turn ends nothing
 }
-
-func (a *attempt) turn() *turn { return &turn{before: a.before.State, draft: a.draft} }
 
 // endTurn plans a turn that ends the run.
 func (a *attempt) endTurn(ctx context.Context, fin run.Finished) (*turn, error) {
-	return a.turn(), a.phases.end(ctx, a.draft, fin)
+	return &turn{draft: a.draft}, a.phases.end(ctx, a.draft, fin)
 }
 
 // replyTurn plans the turn of a model's reply, or of its failure where the plan has one, and what follows from it: the
@@ -68,7 +65,7 @@ func (a *attempt) replyTurn(ctx context.Context, failed *agent.ModelError, facts
 
 // nextTurn plans a turn with what Next says: the run's end, or a wait.
 func (a *attempt) nextTurn(ctx context.Context) (*turn, error) {
-	t := a.turn()
+	t := &turn{draft: a.draft}
 	switch next := policy.Next(a.def, &a.draft.State); next.Kind {
 	case policy.ActEnd:
 		t.open = a.draft.Clone()
@@ -90,10 +87,10 @@ func (a *attempt) nextTurn(ctx context.Context) (*turn, error) {
 // commitTurn commits a turn. If it would end the run but an input arrived first, it is committed without the end and
 // the run goes on (rule 4).
 func (a *attempt) commitTurn(ctx context.Context, t *turn) (Route, error) {
-	err := a.commit(ctx, t.before, t.draft, a.def)
+	err := a.commit(ctx, t.draft, a.def)
 	if errors.Is(err, store.ErrInboxMoved) && t.open != nil {
 		t.draft, t.open = t.open, nil
-		err = a.commit(ctx, t.before, t.draft, a.def)
+		err = a.commit(ctx, t.draft, a.def)
 	}
 	if err != nil {
 		return Route{}, err
@@ -108,31 +105,20 @@ func (a *attempt) endBroken(ctx context.Context, fin run.Finished) (Route, error
 	if err := a.addEndAfterCleanup(ctx, a.def, a.draft, fin); err != nil {
 		return Route{}, err
 	}
-	return a.commitTurn(ctx, a.turn())
+	return a.commitTurn(ctx, &turn{draft: a.draft})
 }
 
 // route is where a run goes from its present state. Step starts, stops and wakes nothing: the batch does what an end
 // means to other runs and calls, and says so with the sequence of the end, which no wait has.
 func (st *Stepper) route(ctx context.Context, inv Invocation, s *run.AgentState, r Route) (Route, error) {
-	owns := s.Owner == inv.Execution
-	switch {
-	case owns && s.Status == run.RunDone && hasFamily(s) && inv.Woken != s.Seq():
+	ended := s.Status == run.RunDone && hasFamily(s) && inv.Woken != s.Seq()
+	abandoned := s.Status == run.RunWaiting && len(policy.Abandoned(s)) > 0 && r.Next == NextWait &&
+		inv.Woken != cancelledMark(s)
+	if s.Owner == inv.Execution && (ended || abandoned) {
 		r.Next, r.Woken = NextTools, 0
 		return r, nil
-	case owns && s.Status == run.RunWaiting && len(policy.Abandoned(s)) > 0 && r.Next == NextWait &&
-		inv.Woken != cancelledMark(s):
-		r.Next, r.Woken = NextTools, 0
-		return r, nil
-	default:
-		return r, st.announce(ctx, inv, s)
 	}
-}
-
-// retryScope bounds the retries of an invocation: its context ends with the invocation, or when the run belongs to
-// another.
-type retryScope struct {
-	ctx  context.Context
-	stop context.CancelFunc
+	return r, st.announce(ctx, inv, s)
 }
 
 // entries is what came of calling a tool as often as its retry policy allows: the last result or error.
@@ -143,42 +129,19 @@ type entries struct {
 	timedOut bool // the last one was given up on, and may still be under way
 }
 
-// reportedEntries is how often the tool was called, for the journal: 0 where the call's kind or its claim says it
-// already.
-func (a entries) reportedEntries() int {
-	if a.n > 1 {
-		return a.n
-	}
-	return 0
-}
-
-// isUnsure reports whether the outcome of the last call is unknown: it timed out, or its answer was lost.
-func (a entries) isUnsure() bool {
-	var lost *tool.LostError
-	return a.timedOut || errors.As(a.err, &lost)
-}
-
-// errorText is the text of an error with the number of tries.
-func (a entries) errorText(said string) string {
-	if a.n > 1 {
-		said += policy.TextAttempts(a.n)
-	}
-	return said
-}
-
 // enterUntilDone calls a tool until it answers, or until its retry policy, the invocation or the run allow no other
 // try. Each try has the same key, the same state and the tool's whole time.
 func (r *round) enterUntilDone(ctx context.Context, t tool.Tool, c run.Call, entered tool.Call) entries {
 	spec, _ := r.def.Tool(c.Tool)
 	var a entries
-	_ = clock.Retry(r.retries.ctx, r.Clock, func(n int) (time.Duration, bool) { // a has what the last try gave
+	_ = clock.Retry(r.retrying, r.Clock, func(n int) (time.Duration, bool) { // a has what the last try gave
 		once := entered // a tool has its own copies, to do with as it likes
 		once.Attempt, once.Args = n, bytes.Clone(entered.Args)
 		once.State, once.Resume = bytes.Clone(entered.State), bytes.Clone(entered.Resume)
 		a.n = n
 		limited, cancel := r.Clock.WithTimeout(ctx, r.timeout(ctx, c))
 		defer cancel()
-		a.result, a.err = callTool(limited, r.Clock, t, once)
+		a.result, a.err = callBeside(limited, r.Clock, func() (agent.ToolResultData, error) { return t.Call(limited, once) })
 		a.timedOut = a.err != nil && limited.Err() != nil
 		wait, again := spec.Retry.Again(c.Effect, n)
 		if at, ok := ctx.Deadline(); ok && at.Sub(r.Clock.Now())-wait < launchMargin { // no time to start another

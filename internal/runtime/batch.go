@@ -43,27 +43,30 @@ func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r := &round{
-		Batch: b, inv: inv, permits: permissions{hooks: b.Hooks, table: b.Table},
-		inflight: &inflight{clock: b.Clock, signal: b.Clock.NewSignal(), running: map[string]*execution{}},
-		gates:    map[string]hookResult{}, results: map[string]run.Hooked{}, preconditions: map[string]*run.Checked{},
+		Batch: b, inv: inv,
+		permits: permissions{
+			hooks: b.Hooks, table: b.Table, reasons: map[string]string{}, notified: map[decisionKey]bool{},
+		},
+		inflight: &inflight{signal: b.Clock.NewSignal(), running: map[string]*execution{}},
+		hooked:   map[string]hookResult{}, preconditions: map[string]*run.Checked{},
 	}
-	r.retries.ctx, r.retries.stop = context.WithCancel(ctx)
 	defer r.sessions.close()
-	defer r.retries.stop()
-	for {
-		route, done, err := r.turn(ctx)
-		if done {
-			return route, nil
+	r.retrying, r.stopRetries = context.WithCancel(ctx)
+	defer r.stopRetries()
+	route, err := withReloads(ctx, func() (route Route, err error) {
+		for err == nil && route.Next == "" {
+			route, err = r.turn(ctx)
 		}
-		if err == nil {
-			continue
+		if err != nil {
+			r.loaded = nil
+			r.recheckApprovals = r.recheckApprovals || errors.Is(err, store.ErrGuardFailed)
 		}
-		r.loaded = nil
-		r.recheckApprovals = r.recheckApprovals || errors.Is(err, store.ErrGuardFailed)
-		if again, fatal := r.reloads.shouldReload(ctx, err); !again {
-			return Route{}, fmt.Errorf("run tools of run %s: %w", inv.Run, fatal)
-		}
+		return route, err
+	})
+	if err != nil {
+		return Route{}, fmt.Errorf("run tools of run %s: %w", inv.Run, err)
 	}
+	return route, nil
 }
 
 // round is one invocation's view of its batch.
@@ -73,10 +76,8 @@ type round struct {
 	def       *agent.Definition
 	loaded    *store.Loaded // what is known of the run; nil = to be read
 	inflight  *inflight
-	reloads   reloads
 	phases    phases
-	gates     map[string]hookResult // what plugins decided before calls, by hookKey
-	results   map[string]run.Hooked // and after them
+	hooked    map[string]hookResult // what plugins decided before and after calls, by hookKey
 	pluginEnd *run.Finished         // plugins have failed: nothing is started any more, and this ends the run
 	// a claim was refused by the table: look at the approval itself before trying again
 	recheckApprovals bool
@@ -85,17 +86,19 @@ type round struct {
 	// what preconditions gave for those who will be asked, by call and how often they were
 	preconditions map[string]*run.Checked
 	sessions      sessions
-	retries       retryScope
 	servers       []policy.ListedServer // what came of listing the agent's servers; nil = nobody has
-	changedTools  changedTools
-	unlinked      error // why a call of the run can only be carried out by another process; nil = each can be here
+	// why a call of the run can only be carried out by another process; nil = each can be here
+	unlinked error
+	// calls are tried again until this ends: with the invocation, or when the run belongs to another
+	retrying    context.Context
+	stopRetries context.CancelFunc
 }
 
 // turn is one pass: know the run, plan an entry, commit it if it cannot wait, launch what may run, wait for something
-// to finish. done is set with the route once nothing is left to do here.
-func (r *round) turn(ctx context.Context) (Route, bool, error) {
+// to finish. It gives a route once nothing is left to do here.
+func (r *round) turn(ctx context.Context) (Route, error) {
 	if err := r.load(ctx); err != nil {
-		return Route{}, false, err
+		return Route{}, err
 	}
 	if route, away := routeAway(r.inv, &r.loaded.State, r.Clock.Now()); away {
 		// Step comes first, and no wait has ended by that: it would take itself for the one that was woken
@@ -104,34 +107,34 @@ func (r *round) turn(ctx context.Context) (Route, bool, error) {
 		}
 		return r.finishWithoutRun(r.within(ctx, &r.loaded.State), route)
 	}
-	if err := r.makeRoom(ctx, r.inv, *r.loaded, r.def); err != nil {
-		return Route{}, false, err
-	}
 	if policy.Next(r.def, &r.loaded.State).Kind == policy.ActList {
 		return r.list(ctx)
 	}
 	p, err := r.plan(ctx)
 	if err != nil {
-		return Route{}, false, err
+		return Route{}, err
 	}
 	ctx = r.within(ctx, &p.draft.State)
 	if r.mustCommit(p) {
 		if err := r.commitPlan(ctx, p); err != nil {
-			return Route{}, false, err
+			return Route{}, err
 		}
 	}
 	r.launch(ctx, p)
 	if (len(p.early) > 0 || p.full) && r.loaded.State.Status == run.RunRunning {
-		return Route{}, false, nil // what a kept decision let run, or what the entry had no room for, is owed now
+		return Route{}, nil // what a kept decision let run, or what the entry had no room for, is owed now
 	}
-	if r.inflight.isEmpty() {
+	if r.inflight.count() == 0 && len(r.inflight.results()) == 0 {
+		if r.unlinked != nil {
+			return Route{}, r.unlinked
+		}
 		route := r.inv.route(NextStep)
 		if r.loaded.State.Status == run.RunWaiting { // nothing was written: the route keeps the wait that woke this one
 			route.Woken = r.inv.Woken
 		}
-		return route, r.unlinked == nil, r.unlinked
+		return route, nil
 	}
-	return Route{}, false, r.waitForResults(ctx)
+	return Route{}, r.waitForResults(ctx)
 }
 
 // load reads the run where it is not known, and the definition once.
@@ -151,9 +154,14 @@ func (r *round) load(ctx context.Context) error {
 		return err
 	}
 	r.def = def
-	if fin, refused := r.Remotes.refuse(def); refused {
-		r.pluginEnd = &fin
-		return nil
+	for _, remote := range r.Remotes {
+		if refuser, ok := remote.(Refuser); ok {
+			if why := refuser.Refuses(def); why != "" {
+				fin := policy.Fail(run.CodeDefinition, why)
+				r.pluginEnd = &fin
+				return nil
+			}
+		}
 	}
 	r.phases, err = r.Ports.phases(def)
 	if fin, broken := pluginEndOf(err); broken {
@@ -180,7 +188,7 @@ func (r *round) commitPlan(ctx context.Context, p *batchPlan) error {
 			return err
 		}
 	}
-	if err := r.commit(ctx, r.loaded.State, d, r.def); err != nil {
+	if err := r.commit(ctx, d, r.def); err != nil {
 		return err
 	}
 	r.inflight.remove(p.taken)
@@ -204,7 +212,13 @@ func (r *round) waitForResults(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.inflight.waitForNeighbours(ctx, groupWithin)
+	until := r.Clock.Now().Add(groupWithin)
+	for r.inflight.count() > 0 {
+		left := until.Sub(r.Clock.Now())
+		if left <= 0 || r.inflight.signal.Wait(ctx, left) != nil {
+			break
+		}
+	}
 	if r.inflight.count() > 0 && r.def.Executor == agent.ExecutorParallelStreaming {
 		r.loaded = nil // decisions start early: drain whenever a tool finishes while others run
 	}
@@ -213,8 +227,8 @@ func (r *round) waitForResults(ctx context.Context) error {
 
 // finishWithoutRun ends an invocation that may not touch the run any more. Results of claimed calls go through the
 // inbox, also when they come later; all others are dropped (rule 10).
-func (r *round) finishWithoutRun(ctx context.Context, route Route) (Route, bool, error) {
-	r.retries.stop()
+func (r *round) finishWithoutRun(ctx context.Context, route Route) (Route, error) {
+	r.stopRetries()
 	s := &r.loaded.State
 	if s.Status == run.RunDone {
 		route.Woken = s.Seq() // the end is announced
@@ -222,11 +236,11 @@ func (r *round) finishWithoutRun(ctx context.Context, route Route) (Route, bool,
 		if s.Owner == r.inv.Execution {
 			err = errors.Join(r.NotifyFamily(ctx, s), err)
 		}
-		return route, err == nil, err
+		return route, err
 	}
 	if s.Owner == r.inv.Execution {
 		if _, err := r.Ports.dropAbandoned(ctx, s); err != nil {
-			return Route{}, false, err
+			return Route{}, err
 		}
 		if route.Next == NextWait && len(policy.Abandoned(s)) > 0 {
 			route.Woken = cancelledMark(s)
@@ -235,23 +249,34 @@ func (r *round) finishWithoutRun(ctx context.Context, route Route) (Route, bool,
 	for {
 		for _, f := range r.inflight.results() {
 			if err := r.deliverLate(ctx, f); err != nil {
-				return Route{}, false, err
+				return Route{}, err
 			}
 			r.inflight.remove([]*execution{f})
 		}
 		if r.inflight.count() == 0 {
-			return route, true, nil
+			return route, nil
 		}
 		if err := r.inflight.wait(ctx, 0); err != nil {
-			return Route{}, false, err
+			return Route{}, err
 		}
 	}
 }
 
-// deliverLate puts a claimant's result into the inbox, where it counts if the call is still claimed or unknown.
+// deliverLate puts a claimant's result, or what its tool asks people, into the inbox, where it counts if the call is
+// still claimed or unknown.
 func (r *round) deliverLate(ctx context.Context, f *execution) error {
 	if f.late == nil {
-		f.late = r.lateEvent(f)
+		switch e := f.event.(type) {
+		case run.CallFinished:
+			f.late = run.LateResult{Writer: r.inv.Writer, CallFinished: e}
+		case run.CallSuspended:
+			if e.Ticket == nil { // a service's event is out; it goes out again under the same id
+				break
+			}
+			ask := policy.AskInput(r.def, &r.loaded.State, f.call, *e.Ticket, false, r.Clock.Now())
+			f.late = run.LateSuspended{Writer: r.inv.Writer, CallSuspended: run.CallSuspended{Call: e.Call, Ticket: e.Ticket,
+				Digest: ask.Digest, Expires: ask.Expires, Entered: e.Entered}}
+		}
 	}
 	if !f.claimed || f.late == nil {
 		return nil
@@ -262,24 +287,6 @@ func (r *round) deliverLate(ctx context.Context, f *execution) error {
 		return err
 	}
 	return r.Waits.Wake(ctx, r.inv.Tenant, r.inv.Run)
-}
-
-// lateEvent is the inbox form of a finished call: a result, or what its tool asks people. It is nil if nothing is to be
-// delivered.
-func (r *round) lateEvent(f *execution) run.Event {
-	switch e := f.event.(type) {
-	case run.CallFinished:
-		return run.LateResult{Writer: r.inv.Writer, CallFinished: e}
-	case run.CallSuspended:
-		if e.Ticket == nil { // a service's event is out; it goes out again under the same id
-			return nil
-		}
-		ask := policy.AskInput(r.def, &r.loaded.State, f.call, *e.Ticket, false, r.Clock.Now())
-		return run.LateSuspended{Writer: r.inv.Writer, CallSuspended: run.CallSuspended{Call: e.Call, Ticket: e.Ticket,
-			Digest: ask.Digest, Expires: ask.Expires, Entered: e.Entered}}
-	default:
-		return nil
-	}
 }
 
 // Missing is the code that a call of a tool needs and this process does not have: the tool, or the one that its
@@ -303,11 +310,8 @@ func (p Ports) Missing(def *agent.Definition, name string) string {
 // about it, it is not claimed, and what became of it is not looked into. The invocation ends as ErrElsewhere once
 // nothing is left that it can do.
 func (r *round) isUnlinked(c run.Call) bool {
-	if !r.LeavesUnknown {
-		return false
-	}
 	missing := r.Missing(r.def, c.Tool)
-	if missing == "" {
+	if !r.LeavesUnknown || missing == "" {
 		return false
 	}
 	r.unlinked = fmt.Errorf("call %s: tool %s is not part of this program: %w", c.ID, missing, ErrElsewhere)
@@ -325,69 +329,52 @@ const (
 type storedMedia struct {
 	media   []run.Media
 	notices []string
-	inline  int // bytes of base64 so far
-	total   int // bytes before base64 so far
 }
 
 // storeMedia stores media that fit no entry as blobs, before the entry that points at them. Media that cannot be kept
 // are left out with a notice, because the call has happened. Errors are the store's.
-func (r *round) storeMedia(ctx context.Context, media []run.Media) (storedMedia, error) {
-	var k storedMedia
+func (r *round) storeMedia(ctx context.Context, media []run.Media) (k storedMedia, err error) {
+	inline, total := 0, 0 // bytes of base64 in the entry, and bytes before base64, so far
 	for i, m := range media {
 		if i == agent.MaxMessageMedia {
 			k.notices = append(k.notices, fmt.Sprintf("[%d more media are left out: one result has at most %d]", len(media)-i,
 				i))
 			break
 		}
-		m.Name = shortName(m.Name)
-		stored, why, err := r.storeOneMedia(ctx, &k, m)
-		if err != nil {
-			return storedMedia{}, err
+		m.Name = strings.ToValidUTF8(m.Name, "\uFFFD")
+		if name := []rune(m.Name); len(name) > maxMediaName {
+			m.Name = string(name[:maxMediaName])
+		}
+		why, raw := "", []byte(nil)
+		if err := agent.CheckMedia(m); err != nil {
+			why = err.Error()
+		} else if m.Blob != "" {
+			err := r.checkMedia(ctx, r.inv.Tenant, r.inv.Run, []run.UserBlock{{Block: m}})
+			if err != nil && !errors.Is(err, ErrUnknownBlob) {
+				return storedMedia{}, err
+			}
+			if err != nil {
+				why = "there is no such blob"
+			}
+		} else if raw, err = base64.StdEncoding.DecodeString(m.Data); err != nil || len(raw) == 0 {
+			why = "its data is not base64"
+		} else if total+len(raw) > maxToolMedia {
+			why = fmt.Sprintf("one result gives at most %d bytes of media", maxToolMedia)
 		}
 		if why != "" {
 			k.notices = append(k.notices, agent.TextMediaLeftOut(m, why))
 			continue
 		}
-		k.media = append(k.media, stored)
+		total += len(raw)
+		if inline+len(m.Data) <= maxMedia {
+			inline += len(m.Data)
+		} else {
+			m.Data, m.Blob = "", store.BlobDigest(raw)
+			if err := r.putBlob(ctx, r.inv.Tenant, r.inv.Run, m.Blob, raw); err != nil {
+				return storedMedia{}, err
+			}
+		}
+		k.media = append(k.media, m)
 	}
 	return k, nil
-}
-
-// storeOneMedia stores one of them, or says why not.
-func (r *round) storeOneMedia(
-	ctx context.Context, k *storedMedia, m run.Media,
-) (stored run.Media, why string, err error) {
-	if err := agent.CheckMedia(m); err != nil {
-		return m, err.Error(), nil
-	}
-	if m.Blob != "" {
-		err := r.checkMedia(ctx, r.inv.Tenant, r.inv.Run, []run.UserBlock{{Block: m}})
-		if errors.Is(err, ErrUnknownBlob) {
-			return m, "there is no such blob", nil
-		}
-		return m, "", err
-	}
-	raw, err := base64.StdEncoding.DecodeString(m.Data)
-	if err != nil || len(raw) == 0 {
-		return m, "its data is not base64", nil
-	}
-	if k.total+len(raw) > maxToolMedia {
-		return m, fmt.Sprintf("one result gives at most %d bytes of media", maxToolMedia), nil
-	}
-	k.total += len(raw)
-	if k.inline+len(m.Data) <= maxMedia {
-		k.inline += len(m.Data)
-		return m, "", nil
-	}
-	m.Data, m.Blob = "", store.BlobDigest(raw)
-	return m, "", r.putBlob(ctx, r.inv.Tenant, r.inv.Run, m.Blob, raw)
-}
-
-// shortName is a name that is valid text and fits.
-func shortName(name string) string {
-	name = strings.ToValidUTF8(name, "\uFFFD")
-	if r := []rune(name); len(r) > maxMediaName {
-		return string(r[:maxMediaName])
-	}
-	return name
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -24,11 +23,8 @@ func CleanupName(run string, n int64) string { return fmt.Sprintf("%s-cleanup-%d
 // isCleanup reports whether an execution cleans up after the run.
 func isCleanup(run, execution string) bool {
 	n, ok := strings.CutPrefix(execution, run+"-cleanup-")
-	if !ok {
-		return false
-	}
 	at, err := strconv.ParseInt(n, 10, 64)
-	return err == nil && at >= 0
+	return ok && err == nil && at >= 0
 }
 
 // maxCleanups is how many executions are started to clean up after a run. Each may retry.
@@ -47,37 +43,10 @@ func namesCleanup(def *agent.Definition) bool {
 	return def.Permission.Backend != "" || len(def.Plugins) > 0
 }
 
-// cleanUp runs the code that a run names for its end, behind that end: plugins at run_end, and the permission backend.
-// What plugins decide there has no place any more and is dropped. All are tried, whichever fails.
-func (p Ports) cleanUp(ctx context.Context, s *run.AgentState, def *agent.Definition) error {
-	ctx = p.within(ctx, s)
-	ph, err := p.phases(def)
-	if err == nil {
-		_, err = ph.chain.State(ctx, run.PhaseRunEnd, def, s)
-	}
-	if backend, ok := p.backend(def); ok {
-		if failed := backend.Cleanup(ctx, contextOf(s)); failed != nil {
-			failed = fmt.Errorf("permission backend %s: %s", def.Permission.Backend, agent.Bounded(failed.Error()))
-			err = errors.Join(err, failed)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("%w: %w", errCleanupCode, err)
-	}
-	return nil
-}
-
-// backend is the permission backend of a definition. Code that is not there has nothing to clean up.
-func (p Ports) backend(def *agent.Definition) (hook.PermissionBackend, bool) {
-	if def.Permission.Backend == "" {
-		return nil, false
-	}
-	b, ok := p.Hooks.Backends[def.Permission.Backend]
-	return b, ok
-}
-
 // settleEnd does what the record of a run's end owes: it cleans up, announces the end whether that went well or not,
-// and takes the record off its list when nothing is owed any more. It may be repeated.
+// and takes the record off its list when nothing is owed any more. It may be repeated. Who cleans up are the plugins at
+// run_end, whose decisions have no place any more and are dropped, and the permission backend; all are tried, whichever
+// fails.
 func (p Ports) settleEnd(ctx context.Context, s *run.AgentState, of Definitions) error {
 	owed, err := p.owedEnd(ctx, s.Tenant, s.Run)
 	if err != nil || !owed.cleaning {
@@ -87,7 +56,21 @@ func (p Ports) settleEnd(ctx context.Context, s *run.AgentState, of Definitions)
 	if err != nil {
 		return err
 	}
-	failed := p.cleanUp(ctx, s, def)
+	within := p.within(ctx, s)
+	ph, failed := p.phases(def)
+	if failed == nil {
+		_, failed = ph.chain.State(within, run.PhaseRunEnd, def, s)
+	}
+	// a backend that is not there has nothing to clean up
+	if backend, ok := p.Hooks.Backends[def.Permission.Backend]; ok && def.Permission.Backend != "" {
+		if err := backend.Cleanup(within, contextOf(s)); err != nil {
+			err = fmt.Errorf("permission backend %s: %s", def.Permission.Backend, agent.Bounded(err.Error()))
+			failed = errors.Join(failed, err)
+		}
+	}
+	if failed != nil {
+		failed = fmt.Errorf("%w: %w", errCleanupCode, failed)
+	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -100,12 +83,6 @@ func (p Ports) settleEnd(ctx context.Context, s *run.AgentState, of Definitions)
 		return p.clearOwed(ctx, s)
 	}
 	return errors.Join(failed, p.markNotified(ctx, s))
-}
-
-// isCleaner reports whether a refused invocation belongs to an execution that is to clean up after the run.
-func isCleaner(inv Invocation, s *run.AgentState) bool {
-	return s.Status == run.RunDone && s.Owner != inv.Execution && s.FormerOwner != inv.Execution &&
-		isCleanup(s.Run, inv.Execution)
 }
 
 // continueEnd takes an owed cleanup one step further: it starts the execution that was never started, or the next one
@@ -122,6 +99,7 @@ func (sw *Sweeper) continueEnd(ctx context.Context, s *run.AgentState, owed owed
 		}
 		return sw.startCleanup(ctx, s, name)
 	}
+	tries := owed.tries + 1
 	if !owed.notified { // whoever waits for the end is not to wait for this
 		if err := sw.notifyEnd(ctx, s); err != nil {
 			return RepairNone, err
@@ -130,22 +108,18 @@ func (sw *Sweeper) continueEnd(ctx context.Context, s *run.AgentState, owed owed
 			return RepairNone, err
 		}
 	}
-	if owed.tries+1 >= maxCleanups {
+	if tries >= maxCleanups {
 		return RepairNone, ErrCleanupFailed
 	}
-	return sw.retryCleanup(ctx, s, owed.tries)
-}
-
-// retryCleanup starts the next cleanup execution after so many tries, unless the cleanup is done or another sweep does
-// it. The try is counted first, so one that was counted and not started is found like the first.
-func (sw *Sweeper) retryCleanup(ctx context.Context, s *run.AgentState, tries int64) (Repair, error) {
-	counted, err := sw.updateOwed(ctx, s, attrTries, tries, map[string]store.Value{
-		attrAt: store.Num(sw.Clock.Now().UnixMilli()), attrTries: store.Num(tries + 1),
+	// The try is counted first, so one that was counted and not started is found like the first. Where it is not counted,
+	// the cleanup is done, or another sweep does it.
+	counted, err := sw.updateOwed(ctx, s, attrTries, owed.tries, map[string]store.Value{
+		attrAt: store.Num(sw.Clock.Now().UnixMilli()), attrTries: store.Num(tries),
 	})
 	if err != nil || !counted {
 		return RepairNone, err
 	}
-	return sw.startCleanup(ctx, s, CleanupName(s.Run, tries+1))
+	return sw.startCleanup(ctx, s, CleanupName(s.Run, tries))
 }
 
 // startCleanup starts an execution that cleans up after a run.
@@ -153,5 +127,5 @@ func (sw *Sweeper) startCleanup(ctx context.Context, s *run.AgentState, name str
 	if err := sw.Waiter.Start(ctx, s.Tenant, s.Run, name); err != nil {
 		return RepairNone, err
 	}
-	return sw.record(ctx, s, RepairCleaning, name)
+	return sw.record(ctx, s, RepairCleaning, name), nil
 }

@@ -39,32 +39,34 @@ func (a *attempt) buildContext(ctx context.Context, next policy.Action) (string,
 	if err != nil {
 		return "", &badContext{err}
 	}
-	if def.Builder == "" {
-		return withSections(def, d, next, text)
-	}
-	s := &d.State
-	in := hook.BuildInput{
-		Lifecycle: next.Lifecycle, Tenant: s.Tenant, Run: s.Run, Agent: s.Agent,
-		Caller: policy.Caller(s), Subject: s.Subject, AccessControl: s.AccessControl,
-		Date: s.StartedAt.UTC().Format("2006-01-02"), Now: d.Entry.Time, Input: s.Input, System: text,
-		Interactions: s.Interactions, Exhausted: next.Exhausted, MessagesWanted: first,
-	}
-	for _, t := range def.Tools {
-		in.Tools = append(in.Tools, t.ModelFacing())
-	}
-	built, err := a.Hooks.Build(ctx, def.Builder, in)
-	if errors.Is(err, hook.ErrBuilder) {
-		return "", &badContext{err}
-	}
-	if err != nil {
-		return "", err
-	}
-	if first {
-		if err := a.addBuilt(ctx, built); err != nil {
+	if s := &d.State; def.Builder != "" {
+		in := hook.BuildInput{
+			Lifecycle: next.Lifecycle, Tenant: s.Tenant, Run: s.Run, Agent: s.Agent,
+			Caller: policy.Caller(s), Subject: s.Subject, AccessControl: s.AccessControl,
+			Date: s.StartedAt.UTC().Format("2006-01-02"), Now: d.Entry.Time, Input: s.Input, System: text,
+			Interactions: s.Interactions, Exhausted: next.Exhausted, MessagesWanted: first,
+		}
+		for _, t := range def.Tools {
+			in.Tools = append(in.Tools, t.ModelFacing())
+		}
+		built, err := a.Hooks.Build(ctx, def.Builder, in)
+		if errors.Is(err, hook.ErrBuilder) {
+			return "", &badContext{err}
+		}
+		if err == nil && first {
+			err = a.addBuilt(ctx, built)
+		}
+		if err != nil {
 			return "", err
 		}
+		text = strings.ToValidUTF8(built.System, "\uFFFD")
 	}
-	return withSections(def, d, next, strings.ToValidUTF8(built.System, "\uFFFD"))
+	// with the sections around it that do not depend on a request
+	text, err = prompt.BuildSystem(def, text, prompt.SystemFor(def, &d.State, next, d.Entry.Time))
+	if err != nil {
+		return "", &badContext{err}
+	}
+	return text, nil
 }
 
 // addBuilt adds the builder's messages to the draft, or the default message.
@@ -76,16 +78,16 @@ func (a *attempt) addBuilt(ctx context.Context, built hook.Built) error {
 		said[i] = run.UserBlock{Block: m.Block}
 		given[i] = run.BuiltMessage{Role: m.Role, Content: said[i], Seen: m.Seen}
 	}
-	fact, err := prompt.Built(&d.State, given)
-	if err != nil {
-		return &badContext{fmt.Errorf("%w %s: %w", hook.ErrBuilder, def.Builder, err)}
+	fact, bad := prompt.Built(&d.State, given)
+	if bad == nil {
+		err := a.checkMedia(ctx, d.State.Tenant, d.State.Run, said)
+		if err != nil && !errors.Is(err, ErrUnknownBlob) {
+			return err
+		}
+		bad = err
 	}
-	err = a.checkMedia(ctx, d.State.Tenant, d.State.Run, said)
-	if errors.Is(err, ErrUnknownBlob) {
-		return &badContext{fmt.Errorf("%w %s: %w", hook.ErrBuilder, def.Builder, err)}
-	}
-	if err != nil {
-		return err
+	if bad != nil {
+		return &badContext{fmt.Errorf("%w %s: %w", hook.ErrBuilder, def.Builder, bad)}
 	}
 	if len(fact.Messages) > 0 {
 		d.Mark(run.CheckpointUserMessage)
@@ -137,13 +139,4 @@ func (a *attempt) withPrompt(ctx context.Context, next policy.Action, req agent.
 		return req, &badContext{err}
 	}
 	return out, nil
-}
-
-// withSections is a system text with the sections around it that do not depend on a request. Errors are *badContext.
-func withSections(def *agent.Definition, d *run.Draft, a policy.Action, instructions string) (string, error) {
-	text, err := prompt.BuildSystem(def, instructions, prompt.SystemFor(def, &d.State, a, d.Entry.Time))
-	if err != nil {
-		return "", &badContext{err}
-	}
-	return text, nil
 }

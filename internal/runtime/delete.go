@@ -46,8 +46,7 @@ func (d *Deleter) Delete(ctx context.Context, tenant, runID, by string) (Deleted
 		return out, err
 	}
 	out.Hash = record.Hash
-	if begun && record.Plan == nil {
-		out.Already = true
+	if out.Already = begun && record.Plan == nil; out.Already {
 		return out, nil
 	}
 	if !begun {
@@ -219,14 +218,21 @@ func (d *Deleter) finish(ctx context.Context, tenant string, record store.Deleti
 			out.Approvals++
 		}
 	}
-	if err := d.deleteBlobs(ctx, tenant, record.Run, out); err != nil {
-		return err
+	digests, err := d.Journal.BlobsOf(ctx, tenant, record.Run)
+	if err != nil {
+		return fmt.Errorf("delete the blobs of run %s: %w", record.Run, err)
 	}
-	if _, err := store.DeleteRange(ctx, d.Table, store.Range{PK: outboxPK(tenant, record.Run)}, nil); err != nil {
-		return fmt.Errorf("delete run %s: %w", record.Run, err)
+	for _, digest := range digests {
+		if err := d.deleteBlob(ctx, tenant, record.Run, digest, out); err != nil {
+			return fmt.Errorf("delete blob %s of run %s: %w", digest, record.Run, err)
+		}
 	}
-	owed := store.Op{Kind: store.Delete, Item: store.Item{Key: owedKey(tenant, record.Run)}}
-	if err := d.Table.Write(ctx, owed); err != nil {
+	_, err = store.DeleteRange(ctx, d.Table, store.Range{PK: outboxPK(tenant, record.Run)}, nil)
+	if err == nil {
+		owed := store.Op{Kind: store.Delete, Item: store.Item{Key: owedKey(tenant, record.Run)}}
+		err = d.Table.Write(ctx, owed)
+	}
+	if err != nil {
 		return fmt.Errorf("delete run %s: %w", record.Run, err)
 	}
 	if _, err := d.Journal.FinishDeletion(ctx, tenant, record); err != nil {
@@ -239,20 +245,6 @@ func (d *Deleter) finish(ctx context.Context, tenant string, record store.Deleti
 
 // blobLock is how long a blob is locked at most. Half of it is left to whoever deletes the blob.
 const blobLock = time.Minute
-
-// deleteBlobs deletes the blobs of a run that no other run is noted for.
-func (d *Deleter) deleteBlobs(ctx context.Context, tenant, runID string, out *Deleted) error {
-	digests, err := d.Journal.BlobsOf(ctx, tenant, runID)
-	if err != nil {
-		return fmt.Errorf("delete the blobs of run %s: %w", runID, err)
-	}
-	for _, digest := range digests {
-		if err := d.deleteBlob(ctx, tenant, runID, digest, out); err != nil {
-			return fmt.Errorf("delete blob %s of run %s: %w", digest, runID, err)
-		}
-	}
-	return nil
-}
 
 // deleteBlob deletes a blob of a run, if no other run is noted for it. A run is noted before it puts a blob, or finds
 // that it is there, and no run is noted while the blob is locked: so nobody relies on what is deleted here.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -55,11 +54,10 @@ func (p Ports) sumUsage(ctx context.Context, s *run.AgentState) (run.ChildUsage,
 }
 
 // cancelChild calls a run's child off, and reports whether there is one: it has ended then, by itself or so. One that
-// was claimed and is not written is not found: it looks at its parent before it does anything (orphaned).
+// was claimed and is not written is not found: it looks at its parent before it does anything (isOrphaned).
 func (p Ports) cancelChild(ctx context.Context, s *run.AgentState, child, why string) (found bool, err error) {
 	c := Canceller{Ports: p, Definitions: p.definition}
-	_, err = c.Cancel(ctx, s.Tenant, child, actorName(s), why)
-	if errors.Is(err, store.ErrNoRun) {
+	if _, err = c.Cancel(ctx, s.Tenant, child, actorName(s), why); errors.Is(err, store.ErrNoRun) {
 		return false, nil
 	}
 	return err == nil, err
@@ -67,11 +65,6 @@ func (p Ports) cancelChild(ctx context.Context, s *run.AgentState, child, why st
 
 // actorName is the name of a run where a person's would stand.
 func actorName(s *run.AgentState) string { return "run:" + s.Run }
-
-// definition reads a pinned definition. It is for who needs one now and then.
-func (p Ports) definition(ctx context.Context, tenant, digest string) (*agent.Definition, error) {
-	return readDefinition(ctx, p.Blobs, tenant, digest)
-}
 
 // answerParent puts what came of a run that has ended into the inbox of the one whose call it was, once, and wakes
 // that.
@@ -109,7 +102,7 @@ func (p Ports) answerParent(ctx context.Context, s *run.AgentState, used run.Chi
 
 // dropAbandoned calls off the children for whose answer nobody waits any more. What they used comes with that. never
 // are those that were claimed and are not there: should one be written yet, it will see that nobody waits for it
-// (orphaned).
+// (isOrphaned).
 func (p Ports) dropAbandoned(ctx context.Context, s *run.AgentState) (never []run.OpenChild, err error) {
 	for _, c := range policy.Abandoned(s) {
 		found, err := p.cancelChild(ctx, s, c.Run, "nobody waits for its answer any more")
@@ -196,8 +189,7 @@ func (p Ports) notifyBus(ctx context.Context, s *run.AgentState) error {
 	if err != nil || !owed {
 		return err
 	}
-	err = p.Emit.Emit(ctx, e)
-	if errors.Is(err, ErrUndeliverable) { // it would be refused again
+	if err = p.Emit.Emit(ctx, e); errors.Is(err, ErrUndeliverable) { // it would be refused again
 		p.warn("announce the end of run "+s.Run, err)
 		return nil
 	}

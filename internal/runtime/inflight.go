@@ -36,11 +36,12 @@ type execution struct {
 	err   error     // what is answered later may not be out; it is to be sent again
 	size  int       // of the event, in bytes, about
 	late  run.Event // the event as it comes through the inbox, once it has to: the same at every try; nil = not yet
+	// the run has lost the tool, which its server has changed, so that the call was not made; nil = that is not why
+	changed *run.ToolsDisabled
 }
 
 // inflight holds the calls of one invocation that run, and the results it has not stored yet. Safe for concurrent use.
 type inflight struct {
-	clock    clock.Clock
 	signal   clock.Signal
 	mu       sync.Mutex
 	running  map[string]*execution
@@ -59,12 +60,6 @@ func (f *inflight) count() int {
 	return len(f.running)
 }
 
-func (f *inflight) isEmpty() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.running) == 0 && len(f.finished) == 0
-}
-
 func (f *inflight) add(x *execution) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -73,30 +68,22 @@ func (f *inflight) add(x *execution) {
 
 func (f *inflight) finish(x *execution, e run.Event) {
 	f.mu.Lock()
-	x.event, x.size = e, eventSize(e)
+	x.event = e
+	switch e := e.(type) {
+	case run.CallFinished:
+		x.size = jsonx.StoredLen(e.Content) + policy.PatchSize(e.Patch)
+		for _, m := range e.Media {
+			x.size += len(m.Data) + len(m.Blob) + len(m.Name) + len(m.MediaType)
+		}
+	case run.CallSuspended:
+		if e.Ticket != nil { // else it is a service's
+			x.size = policy.TicketSize(*e.Ticket)
+		}
+	}
 	delete(f.running, x.call.ID)
 	f.finished = append(f.finished, x)
 	f.mu.Unlock()
 	f.signal.Notify()
-}
-
-// eventSize is how many bytes of an entry a result takes, less what names it.
-func eventSize(e run.Event) int {
-	switch e := e.(type) {
-	case run.CallFinished:
-		n := jsonx.StoredLen(e.Content) + policy.PatchSize(e.Patch)
-		for _, m := range e.Media {
-			n += len(m.Data) + len(m.Blob) + len(m.Name) + len(m.MediaType)
-		}
-		return n
-	case run.CallSuspended:
-		if e.Ticket == nil { // a service's
-			return 0
-		}
-		return policy.TicketSize(*e.Ticket)
-	default:
-		return 0
-	}
 }
 
 // results returns the finished calls. They stay until remove takes them away.
@@ -118,17 +105,6 @@ func (f *inflight) wait(ctx context.Context, limit time.Duration) error {
 		return nil
 	}
 	return f.signal.Wait(ctx, limit)
-}
-
-// waitForNeighbours waits a moment for other calls, so that what finishes together is committed together.
-func (f *inflight) waitForNeighbours(ctx context.Context, within time.Duration) {
-	until := f.clock.Now().Add(within)
-	for f.count() > 0 {
-		left := until.Sub(f.clock.Now())
-		if left <= 0 || f.signal.Wait(ctx, left) != nil {
-			return
-		}
-	}
 }
 
 // runningTools are the tools of the calls that run, that the plan launches, or that this invocation has claimed and not
@@ -164,7 +140,7 @@ func (r *round) launch(ctx context.Context, p *batchPlan) {
 		}
 		entered := r.toolCall(c, &p.draft.State)
 		t, ok := r.tool(c, &p.draft.State)
-		r.Clock.Go(func() { r.inflight.finish(x, r.runTool(ctx, c, entered, t, ok)) })
+		r.Clock.Go(func() { r.inflight.finish(x, r.runTool(ctx, x, entered, t, ok)) })
 	}
 }
 
@@ -181,38 +157,51 @@ func (r *round) toolCall(c run.Call, s *run.AgentState) tool.Call {
 
 // runTool calls a tool until it ends or its deadline passes, and returns the event to store. It returns nil if the
 // outcome is unknown: a non-idempotent tool timed out, or its answer was lost.
-func (r *round) runTool(ctx context.Context, c run.Call, entered tool.Call, t tool.Tool, known bool) run.Event {
+func (r *round) runTool(ctx context.Context, x *execution, entered tool.Call, t tool.Tool, known bool) run.Event {
+	c, times := x.call, 0
+	failed := func(why run.CallReason, said string) run.CallFinished {
+		return run.CallFinished{
+			Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: why, Content: said, Entered: times,
+		}
+	}
 	if !known {
-		return run.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: run.WhyUnknownTool,
-			Content: "The tool " + c.Name + " is not part of this deployment."}
+		return failed(run.WhyUnknownTool, "The tool "+c.Name+" is not part of this deployment.")
 	}
 	a := r.enterUntilDone(ctx, t, c, entered)
-	if e, changed := r.noteChanged(c, a.err); changed {
-		return e
+	var changed *tool.ChangedError
+	var lost *tool.LostError
+	if spec, _ := r.def.Tool(c.Tool); spec.MCP != nil && errors.As(a.err, &changed) { // other tools have no pin
+		x.changed = &run.ToolsDisabled{
+			Server: spec.MCP.Server, Tool: spec.MCP.Tool, Why: run.DisabledChanged, Digest: changed.Got,
+		}
+		r.warnUnlocked(spec.MCP.Server, spec.MCP.Tool)
+		return run.CallFinished{
+			Call: c.ID, IsError: true, Reason: run.WhyToolChanged, Content: policy.TextToolChanged(r.def, c),
+		}
+	}
+	if c.Effect == run.EffectNonIdempotent && (a.timedOut || errors.As(a.err, &lost)) {
+		return nil
+	}
+	tries := ""
+	if a.n > 1 { // else the call's kind or its claim says it already
+		times, tries = a.n, policy.TextAttempts(a.n)
 	}
 	switch {
-	case c.Effect == run.EffectNonIdempotent && a.isUnsure():
-		return nil
 	case a.timedOut:
-		return run.CallFinished{
-			Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: run.WhyTimeout,
-			Content: a.errorText(agent.TextTimeout(c.Name)), Entered: a.reportedEntries(),
-		}
+		return failed(run.WhyTimeout, agent.TextTimeout(c.Name)+tries)
 	case a.err != nil:
-		a.result = agent.ToolResultData{Content: a.errorText(c.Name + " failed: " + agent.Bounded(a.err.Error())),
-			IsError: true}
+		a.result = agent.ToolResultData{Content: c.Name + " failed: " + agent.Bounded(a.err.Error()) + tries, IsError: true}
 	}
 	e, err := r.toolEventOf(context.WithoutCancel(ctx), t, c, withCheckedPatch(c, entered.State, a.result))
 	if err != nil {
-		e = run.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: run.WhyToolError,
-			Content: "The tool ran, but its result could not be stored."}
+		return failed(run.WhyToolError, "The tool ran, but its result could not be stored.")
 	}
 	switch e := e.(type) {
 	case run.CallFinished:
-		e.Entered = a.reportedEntries()
+		e.Entered = times
 		return e
 	case run.CallSuspended:
-		e.Entered = a.reportedEntries()
+		e.Entered = times
 		return e
 	default:
 		return e
@@ -234,33 +223,24 @@ func (r *round) timeout(ctx context.Context, c run.Call) time.Duration {
 // errPanicked is the error of a tool that panicked. What it panicked with may hold anything, so nobody is told.
 var errPanicked = errors.New("it panicked")
 
-// callTool calls the tool and returns when ctx ends, even if the tool does not return. What the tool does after that is
-// lost.
-func callTool(ctx context.Context, clk clock.Clock, t tool.Tool, c tool.Call) (agent.ToolResultData, error) {
-	var res agent.ToolResultData
-	err := errPanicked
-	done := clk.NewSignal()
-	var mu sync.Mutex
-	clk.Go(func() {
-		defer done.Notify()
+// callBeside calls f on its own and returns when ctx ends, even if f does not: what f says after that is lost.
+func callBeside[T any](ctx context.Context, c clock.Clock, f func() (T, error)) (T, error) {
+	answer := make(chan func() (T, error), 1)
+	done := c.NewSignal()
+	c.Go(func() {
+		said := func() (T, error) { return *new(T), errPanicked }
 		defer func() {
-			if recover() != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				err = errPanicked
-			}
+			_ = recover()
+			answer <- said
+			done.Notify()
 		}()
-		got, failed := t.Call(ctx, c)
-		mu.Lock()
-		defer mu.Unlock()
-		res, err = got, failed
+		v, err := f()
+		said = func() (T, error) { return v, err }
 	})
 	if ended := done.Wait(ctx, 0); ended != nil {
-		return agent.ToolResultData{}, ended
+		return *new(T), ended
 	}
-	mu.Lock()
-	defer mu.Unlock()
-	return res, err
+	return (<-answer)()
 }
 
 // withCheckedPatch returns the result with the tool's state patch if the patch applies, else an error result that says

@@ -5,14 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/tool"
 )
 
 // The bounds of listing a server in one invocation.
@@ -23,67 +22,53 @@ const (
 )
 
 var (
-	errNoLister = errors.New("this deployment has no connection to MCP servers")
-	errListing  = errors.New("it did not list its tools in time")
-
+	errNoLister  = errors.New("this deployment has no connection to MCP servers")
+	errListing   = errors.New("it did not list its tools in time")
 	errNotLocked = errors.New("the tool is not as mcp.lock has it")
 )
 
 // list asks the servers of the run's agent for their tools and commits what the run has of them; or that it cannot go
 // on without one. What another attempt has committed meanwhile wins: this one leads back to Step like any other.
-func (r *round) list(ctx context.Context) (Route, bool, error) {
-	d, err := r.draft(r.inv, *r.loaded)
+func (r *round) list(ctx context.Context) (Route, error) {
+	d, err := r.draft(ctx, r.inv, *r.loaded, r.def)
 	if err != nil {
-		return Route{}, false, err
+		return Route{}, err
 	}
 	ctx = r.within(ctx, &d.State)
 	if r.servers == nil { // also after a conflict: what was listed is as good as it was
 		servers, err := r.listAll(ctx)
 		if err != nil { // what is known of them is not whole
-			return Route{}, false, err
+			return Route{}, err
 		}
 		r.servers = servers
 	}
-	if fin, missing := unavailableEnd(r.servers); missing {
-		err = r.addEndAfterCleanup(ctx, r.def, d, fin)
+	i := slices.IndexFunc(r.servers, func(s policy.ListedServer) bool { return s.Problem != "" && !s.Server.Optional })
+	if i >= 0 {
+		missing := r.servers[i]
+		err = r.addEndAfterCleanup(ctx, r.def, d, policy.Fail(run.CodeMCPUnavailable,
+			fmt.Sprintf("the tools of the server %s cannot be listed: %s", missing.Server.Name, missing.Problem)))
 	} else {
-		err = r.addListing(ctx, d)
-	}
-	if err != nil {
-		return Route{}, false, err
-	}
-	if err := r.commit(ctx, r.loaded.State, d, r.def); err != nil {
-		return Route{}, false, err
-	}
-	return r.inv.route(NextStep), true, nil
-}
-
-// addListing adds the listed tools to the draft. The definition is stored before the event that names it.
-func (r *round) addListing(ctx context.Context, d *run.Draft) error {
-	resolved, servers := policy.ResolveServers(r.def, r.servers)
-	for _, s := range servers {
-		for _, t := range s.Disabled {
-			if t.Why == run.DisabledNew || t.Why == run.DisabledChanged {
-				r.warnUnlocked(s.Name, t.Tool)
+		resolved, servers := policy.ResolveServers(r.def, r.servers)
+		for _, s := range servers {
+			for _, t := range s.Disabled {
+				if t.Why == run.DisabledNew || t.Why == run.DisabledChanged {
+					r.warnUnlocked(s.Name, t.Tool)
+				}
 			}
 		}
-	}
-	digest, err := r.storeDefinition(ctx, r.inv.Tenant, &resolved)
-	if err != nil {
-		return fmt.Errorf("list tools of run %s: %w", r.inv.Run, err)
-	}
-	return d.Add(run.ToolsListed{Definition: digest, Servers: servers})
-}
-
-// unavailableEnd is the end of a run that needs a server which could not be listed.
-func unavailableEnd(servers []policy.ListedServer) (run.Finished, bool) {
-	for _, s := range servers {
-		if s.Problem != "" && !s.Server.Optional {
-			return policy.Fail(run.CodeMCPUnavailable, fmt.Sprintf("the tools of the server %s cannot be listed: %s",
-				s.Server.Name, s.Problem)), true
+		digest, failed := r.storeDefinition(ctx, r.inv.Tenant, &resolved) // before the event that names it
+		if failed != nil {
+			return Route{}, fmt.Errorf("list tools of run %s: %w", r.inv.Run, failed)
 		}
+		err = d.Add(run.ToolsListed{Definition: digest, Servers: servers})
 	}
-	return run.Finished{}, false
+	if err == nil {
+		err = r.commit(ctx, d, r.def)
+	}
+	if err != nil {
+		return Route{}, err
+	}
+	return r.inv.route(NextStep), nil
 }
 
 // listAll lists every server of the definition, all at once, each within its time.
@@ -140,78 +125,21 @@ func (r *round) warnUnlocked(server, tool string) {
 		"run: countersign mcp lock", tool, server, r.def.Name), errNotLocked)
 }
 
-// listOne lists a server, a few times where that fails.
+// listOne lists a server, a few times where that fails. It gives up on a server whose time is over, also if the session
+// does not.
 func (r *round) listOne(ctx context.Context, l Lister, server agent.MCPServer) (tools agent.ServerTools, err error) {
-	ended := clock.Retry(ctx, r.Clock, func(n int) (time.Duration, bool) {
-		tools, err = r.listOnce(ctx, l, server)
-		return listBackoff << (n - 1), err != nil && ctx.Err() == nil && n < listAttempts
-	})
-	return tools, cmp.Or(ended, err)
-}
-
-// listOnce lists a server and gives up on it when its time is over, also if the session does not: what it says later is
-// lost.
-func (r *round) listOnce(ctx context.Context, l Lister, server agent.MCPServer) (agent.ServerTools, error) {
 	limit := server.Timeout
 	if limit <= 0 {
 		limit = listTimeout
 	}
-	ctx, cancel := r.Clock.WithTimeout(ctx, limit)
-	defer cancel()
-	answer := make(chan func() (agent.ServerTools, error), 1)
-	done := r.Clock.NewSignal()
-	r.Clock.Go(func() {
-		said := func() (agent.ServerTools, error) { return agent.ServerTools{}, errPanicked }
-		defer func() {
-			_ = recover() // what it panicked with may hold anything
-			answer <- said
-			done.Notify()
-		}()
-		tools, err := l.List(ctx, server)
-		said = func() (agent.ServerTools, error) { return tools, err }
+	ended := clock.Retry(ctx, r.Clock, func(n int) (time.Duration, bool) {
+		limited, cancel := r.Clock.WithTimeout(ctx, limit)
+		defer cancel()
+		tools, err = callBeside(limited, r.Clock, func() (agent.ServerTools, error) { return l.List(limited, server) })
+		if limited.Err() != nil && errors.Is(err, limited.Err()) {
+			err = errListing
+		}
+		return listBackoff << (n - 1), err != nil && ctx.Err() == nil && n < listAttempts
 	})
-	if ended := done.Wait(ctx, 0); ended != nil {
-		return agent.ServerTools{}, errListing
-	}
-	return (<-answer)()
-}
-
-// changedTools are the tools whose calls were not made because their servers have changed them. The zero value is
-// empty. Safe for concurrent use.
-type changedTools struct {
-	mu    sync.Mutex
-	facts map[string]run.ToolsDisabled // by call
-}
-
-// noteChanged notes, where an error says so, that a server's tool differs from its pin, and returns the result of the
-// call, which nobody made. Other kinds of tools have no pin.
-func (r *round) noteChanged(c run.Call, err error) (run.Event, bool) {
-	var changed *tool.ChangedError
-	spec, _ := r.def.Tool(c.Tool)
-	if spec.MCP == nil || !errors.As(err, &changed) {
-		return nil, false
-	}
-	r.changedTools.mu.Lock()
-	defer r.changedTools.mu.Unlock()
-	if r.changedTools.facts == nil {
-		r.changedTools.facts = map[string]run.ToolsDisabled{}
-	}
-	r.changedTools.facts[c.ID] = run.ToolsDisabled{
-		Server: spec.MCP.Server, Tool: spec.MCP.Tool, Why: run.DisabledChanged, Digest: changed.Got,
-	}
-	r.warnUnlocked(spec.MCP.Server, spec.MCP.Tool)
-	return run.CallFinished{
-		Call: c.ID, IsError: true, Reason: run.WhyToolChanged, Content: policy.TextToolChanged(r.def, c),
-	}, true
-}
-
-// disableChanged adds to the draft that the run has lost the tool, if that is why the call was not made.
-func (r *round) disableChanged(p *batchPlan, c run.Call) error {
-	r.changedTools.mu.Lock()
-	fact, ok := r.changedTools.facts[c.ID]
-	r.changedTools.mu.Unlock()
-	if spec, _ := r.def.Tool(c.Tool); !ok || policy.Disabled(&p.draft.State, spec) {
-		return nil
-	}
-	return p.draft.Add(fact)
+	return tools, cmp.Or(ended, err)
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -31,11 +30,15 @@ func (p Ports) checkMedia(ctx context.Context, tenant, runID string, said []run.
 			if !ok || m.Blob == "" || slices.Contains(blobs, m.Blob) {
 				continue
 			}
-			there, err := p.hasBlob(ctx, tenant, m.Blob)
-			if err != nil {
-				return err
+			size := int64(0)
+			if agent.ValidDigest(m.Blob) {
+				var err error
+				size, err = p.Blobs.Size(ctx, tenant, m.Blob)
+				if err != nil && !errors.Is(err, store.ErrNoBlob) {
+					return err
+				}
 			}
-			if !there {
+			if size <= 0 { // it is not there, or there is nothing in it
 				return fmt.Errorf("block %d: blob %q: %w", i, m.Blob, ErrUnknownBlob)
 			}
 			blobs = append(blobs, m.Blob)
@@ -52,18 +55,6 @@ func (p Ports) checkMedia(ctx context.Context, tenant, runID string, said []run.
 	}
 	blobs = nil
 	return check()
-}
-
-// hasBlob reports whether a tenant has a blob of that digest with anything in it.
-func (p Ports) hasBlob(ctx context.Context, tenant, digest string) (bool, error) {
-	if !agent.ValidDigest(digest) {
-		return false, nil
-	}
-	size, err := p.Blobs.Size(ctx, tenant, digest)
-	if errors.Is(err, store.ErrNoBlob) {
-		return false, nil
-	}
-	return size > 0, err
 }
 
 // blobTries is how often, a quarter of a second apart, a run tries to be noted for a blob that somebody else deletes.
@@ -94,7 +85,9 @@ func (p Ports) putBlob(ctx context.Context, tenant, runID, digest string, data [
 // A blob that is not there is a failed model call, which ends the run. Errors of the store are the store's: they pass,
 // and whoever asked asks again. Safe for concurrent use if next is.
 func WithMedia(next Model, blobs store.Blobs) CountingModel {
-	return rewriting{next, mediaReader{blobs}.withContent}
+	return rewriting{next, func(ctx context.Context, r agent.Request) (agent.Request, error) {
+		return withContent(ctx, blobs, r)
+	}}
 }
 
 // CountingModel is a Model that counts tokens.
@@ -139,17 +132,15 @@ func WithDialect(next Model) CountingModel {
 	}}
 }
 
-type mediaReader struct{ blobs store.Blobs }
-
 // withContent returns r with the content of its blobs.
-func (w mediaReader) withContent(ctx context.Context, r agent.Request) (agent.Request, error) {
+func withContent(ctx context.Context, blobs store.Blobs, r agent.Request) (agent.Request, error) {
 	named := prompt.MediaBlobs(r.Messages)
 	if len(named) == 0 {
 		return r, nil
 	}
 	sizes := make(map[string]int64, len(named))
 	for _, digest := range named {
-		n, err := w.blobs.Size(ctx, r.Tenant, digest)
+		n, err := blobs.Size(ctx, r.Tenant, digest)
 		if err != nil {
 			return r, unreadBlob(r, digest, err)
 		}
@@ -164,26 +155,16 @@ func (w mediaReader) withContent(ctx context.Context, r agent.Request) (agent.Re
 		}
 		data, have := content[b.Blob]
 		if !have {
-			raw, err := w.blobs.Get(ctx, r.Tenant, b.Blob)
+			raw, err := blobs.Get(ctx, r.Tenant, b.Blob)
 			if err != nil {
 				return r, unreadBlob(r, b.Blob, err)
 			}
-			data = encodeBase64(raw)
+			data = base64.StdEncoding.EncodeToString(raw)
 			content[b.Blob] = data
 		}
 		r.Messages[i].Block = run.Media{Name: b.Name, MediaType: b.MediaType, Data: data}
 	}
 	return r, nil
-}
-
-// encodeBase64 encodes without the second copy that EncodeToString makes.
-func encodeBase64(raw []byte) string {
-	var b strings.Builder
-	b.Grow(base64.StdEncoding.EncodedLen(len(raw)))
-	enc := base64.NewEncoder(base64.StdEncoding, &b)
-	_, _ = enc.Write(raw) // a Builder takes everything
-	_ = enc.Close()       // the same
-	return b.String()
 }
 
 // unreadBlob is the error for a blob that could not be read.

@@ -22,32 +22,28 @@ type Embedder interface {
 }
 
 // errIndex says that an agent's tools could not be compared with what a request is about.
-type errIndex struct{ cause error }
-
-func (e *errIndex) Error() string { return "compare tools: " + e.cause.Error() }
-func (e *errIndex) Unwrap() error { return e.cause }
+var errIndex = errors.New("compare tools")
 
 // narrow narrows the request for a to the tools that fit it. A loop whose tools cannot be compared is offered all of
-// them; the error for a step is *errIndex, or the context's.
+// them; the error for a step is errIndex, or the context's.
 func (p Ports) narrow(ctx context.Context, def *agent.Definition, s *run.AgentState, a *policy.Action) error {
 	query, server, k, narrows := plan.Narrowing(def, s, *a)
 	if !narrows {
 		return nil
 	}
 	similarity, err := p.similarity(ctx, def, s, query)
-	if ended := ctx.Err(); err != nil && ended != nil {
-		return ended
-	}
 	switch {
+	case err != nil && ctx.Err() != nil:
+		return ctx.Err()
 	case err == nil:
 		a.Offered = plan.Narrow(def.Tools, similarity, server, k)
 		return nil
 	case a.Lifecycle == run.LifecycleRoute:
-		return &errIndex{err}
-	case p.Warn != nil:
-		p.Warn("narrow the tools of run "+s.Run, err)
+		return fmt.Errorf("%w: %w", errIndex, err)
+	default:
+		p.warn("narrow the tools of run "+s.Run, err)
+		return nil
 	}
-	return nil
 }
 
 // similarity is how well each of the definition's tools fits a query.

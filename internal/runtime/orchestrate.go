@@ -24,18 +24,14 @@ func (a *attempt) inferPlan(ctx context.Context, next policy.Action, add hook.Ad
 		return a.endTurn(ctx, policy.Fail(run.CodeInternal, err.Error()))
 	}
 	ask, err := a.buildPlanRequest(ctx, &next, add)
-	var bad *badContext
-	var index *errIndex
-	switch {
-	case errors.As(err, &bad):
-		return a.endTurn(ctx, policy.Fail(run.CodeDefinition, bad.Error()))
-	case errors.As(err, &index):
-		if err := a.draft.Add(plan.LeavePlan(&a.draft.State, plan.LeftIndexFailed, index.Error())); err != nil {
+	if errors.Is(err, errIndex) {
+		if err := a.draft.Add(plan.LeavePlan(&a.draft.State, plan.LeftIndexFailed, err.Error())); err != nil {
 			return nil, err
 		}
 		return a.nextTurn(ctx)
-	case err != nil:
-		return nil, err
+	}
+	if err != nil {
+		return a.endBadContext(ctx, err, 0)
 	}
 	def, s := a.def, &a.draft.State
 	reply, requests, err := a.Model.Ask(ctx, ask.request)
@@ -62,7 +58,7 @@ type planRequest struct {
 }
 
 // buildPlanRequest builds the request for a part of the plan, with bodies of results and what plugins add. It narrows
-// the action to the tools that fit the step. Errors are *badContext, *errIndex, the plugins' or the store's.
+// the action to the tools that fit the step. Errors are *badContext, errIndex, the plugins' or the store's.
 func (a *attempt) buildPlanRequest(
 	ctx context.Context, next *policy.Action, add hook.Additions,
 ) (ask planRequest, err error) {

@@ -33,11 +33,11 @@ func outboxPK(tenant, run string) string { return outboxIndex(tenant) + "#" + ru
 
 // outbox returns the write of the item with the events that an entry publishes. It returns none if there are no events,
 // or no bus.
-func (p Ports) outbox(before *run.AgentState, d *run.Draft, def *agent.Definition) ([]store.Op, error) {
+func (p Ports) outbox(d *run.Draft, def *agent.Definition) ([]store.Op, error) {
 	if p.Publish == nil {
 		return nil, nil
 	}
-	events, err := published(before, d, def)
+	events, err := published(d, def)
 	if err != nil || len(events) == 0 {
 		return nil, err
 	}
@@ -71,17 +71,6 @@ func (p Ports) send(ctx context.Context, it store.Item) error {
 		return fmt.Errorf("note that events are published: %w", err)
 	}
 	return nil
-}
-
-// sendCommitted sends the events of a committed entry. The sweep sends those that fail here.
-func (p Ports) sendCommitted(ctx context.Context, items []store.Op) {
-	for _, op := range items {
-		sending, cancel := p.Clock.WithTimeout(ctx, publishTime)
-		if err := p.send(sending, op.Item); err != nil {
-			p.warn("publish events", err)
-		}
-		cancel()
-	}
 }
 
 // SendOutbox sends the events on one page of a tenant's unsent items, of entries that were committed no later than by.
@@ -124,21 +113,19 @@ const (
 
 // publishedData is the data of a published event. It holds no content: who reads it need not be allowed to read runs.
 type publishedData struct {
-	Version int               `json:"version"` // of this form
-	Time    time.Time         `json:"time"`
-	Seq     int64             `json:"seq"`    // of the run's entry: events of a run are in its order
-	Status  run.RunStatus     `json:"status"` // the run's, behind the entry
-	Parent  string            `json:"parent,omitempty"`
-	Root    string            `json:"root,omitempty"`
-	Links   publishedLinks    `json:"links"` // paths of the HTTP API
+	Version int           `json:"version"` // of this form
+	Time    time.Time     `json:"time"`
+	Seq     int64         `json:"seq"`    // of the run's entry: events of a run are in its order
+	Status  run.RunStatus `json:"status"` // the run's, behind the entry
+	Parent  string        `json:"parent,omitempty"`
+	Root    string        `json:"root,omitempty"`
+	Links   struct {
+		Run     string `json:"run"`
+		Request string `json:"request,omitempty"`
+	} `json:"links"` // paths of the HTTP API
 	Request *publishedRequest `json:"request,omitempty"`
 	Reason  run.Reason        `json:"reason,omitempty"` // of a run's end
 	Code    run.ErrorCode     `json:"code,omitempty"`   // of a run that failed
-}
-
-type publishedLinks struct {
-	Run     string `json:"run"`
-	Request string `json:"request,omitempty"`
 }
 
 // publishedRequest is a request in an event. Outcome, By and With are set when it has ended; the fields from Kind to
@@ -162,7 +149,7 @@ type publishedRequest struct {
 
 // published returns the events of a draft: the start of the run, the requests that it opens and closes, the end of the
 // run.
-func published(before *run.AgentState, d *run.Draft, def *agent.Definition) (events []policy.Outgoing, err error) {
+func published(d *run.Draft, def *agent.Definition) (events []policy.Outgoing, err error) {
 	after := d.Committed()
 	s := &after
 	add := func(id, kind string, data publishedData) {
@@ -181,16 +168,25 @@ func published(before *run.AgentState, d *run.Draft, def *agent.Definition) (eve
 			ExecutionUnits: s.ExecutionUnits, Data: raw,
 		})
 	}
-	if before.Entries == 0 {
+	if d.Before.Entries == 0 {
 		add(s.Run+"#started", typeRunStarted, publishedData{})
 	}
-	for _, a := range openedRequests(before, d, def) {
+	var opened []approval.Approval
+	for _, c := range askedCalls(d) {
+		opened = append(opened, approval.NewCallRequest(def, &d.State, c))
+	}
+	if s.Status != run.RunDone {
+		for _, r := range askedTools(d) {
+			opened = append(opened, approval.NewToolsRequest(def, &d.State, r))
+		}
+	}
+	for _, a := range opened {
 		add(a.ID+"#asked", typeRequestAsked, publishedData{Request: &publishedRequest{
 			ID: a.ID, Kind: a.Kind, Calls: a.Calls, Tools: a.Tools, Digest: a.Digest, Effect: a.Effect, Approvers: a.Approvers,
 			Above: a.Above, Quorum: a.Quorum, FourEyes: a.FourEyes, Until: a.ExpiresAt.UTC(),
 		}})
 	}
-	for _, c := range closedRequests(before, d) {
+	for _, c := range closedRequests(d) {
 		kind, suffix := typeRequestDecided, "#decided"
 		switch approval.Status(c.Outcome) {
 		case approval.Expired:
@@ -211,27 +207,9 @@ func published(before *run.AgentState, d *run.Draft, def *agent.Definition) (eve
 	return events, err
 }
 
-// openedRequests returns the requests that are open after the draft and were not before it.
-func openedRequests(before *run.AgentState, d *run.Draft, def *agent.Definition) (opened []approval.Approval) {
-	for _, c := range d.State.Waits() {
-		was, known := before.Call(c.ID)
-		if c.Wait.For != run.ForAnswer && (!known || was.Wait == nil || was.Wait.Approval != c.Wait.Approval) {
-			opened = append(opened, approval.NewCallRequest(def, &d.State, c))
-		}
-	}
-	for _, r := range d.State.OpenRequests() {
-		if !slices.ContainsFunc(before.Permissions.Asked, func(b run.PermissionRequest) bool {
-			return b.Approval == r.Approval
-		}) {
-			opened = append(opened, approval.NewToolsRequest(def, &d.State, r))
-		}
-	}
-	return opened
-}
-
 // closedRequests returns the requests that were open before the draft and are not after it. The outcome of each is a
 // decision, or the status that the request ends with.
-func closedRequests(before *run.AgentState, d *run.Draft) (closed []publishedRequest) {
+func closedRequests(d *run.Draft) (closed []publishedRequest) {
 	open := map[string]bool{}
 	for _, c := range d.State.Waits() {
 		open[c.Wait.Approval] = true
@@ -243,11 +221,11 @@ func closedRequests(before *run.AgentState, d *run.Draft) (closed []publishedReq
 	if d.State.Status == run.RunDone {
 		otherwise = approval.Cancelled
 	}
-	for _, c := range before.Waits() {
+	for _, c := range d.Before.Waits() {
 		if c.Wait.For == run.ForAnswer || open[c.Wait.Approval] {
 			continue
 		}
-		end := publishedRequest{ID: c.Wait.Approval, Calls: []string{c.ID}}
+		end := publishedRequest{ID: c.Wait.Approval, Outcome: string(otherwise), Calls: []string{c.ID}}
 		for _, e := range d.Entry.Events {
 			if isDecisionOn(e, c) {
 				end.setDecision(e)
@@ -256,14 +234,13 @@ func closedRequests(before *run.AgentState, d *run.Draft) (closed []publishedReq
 		if as, ended := overtakenStatus(c, d.Entry.Events); ended {
 			end.Outcome = string(as)
 		}
-		end.Outcome = cmp.Or(end.Outcome, string(otherwise))
 		closed = append(closed, end)
 	}
-	for _, r := range before.OpenRequests() {
+	for _, r := range d.Before.OpenRequests() {
 		if open[r.Approval] {
 			continue
 		}
-		end := publishedRequest{ID: r.Approval}
+		end := publishedRequest{ID: r.Approval, Outcome: string(otherwise)}
 		for _, t := range r.Tools {
 			end.Calls = append(end.Calls, t.Calls...)
 		}
@@ -279,7 +256,6 @@ func closedRequests(before *run.AgentState, d *run.Draft) (closed []publishedReq
 				}
 			}
 		}
-		end.Outcome = cmp.Or(end.Outcome, string(otherwise))
 		closed = append(closed, end)
 	}
 	return closed

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -34,10 +33,10 @@ func (w *Waits) Park(ctx context.Context, t Ticket) error {
 	if errors.Is(err, store.ErrWaitOver) {
 		return w.completeToken(ctx, t.Run, t.Token)
 	}
-	if err != nil {
-		return fmt.Errorf("park run %s: %w", t.Run, err)
+	arrived := false
+	if err == nil {
+		arrived, err = w.hasArrived(ctx, t)
 	}
-	arrived, err := w.hasArrived(ctx, t)
 	if err != nil {
 		return fmt.Errorf("park run %s: %w", t.Run, err)
 	}
@@ -133,44 +132,38 @@ type Canceller struct {
 // Cancel ends the run by an entry, which is the fence: no call is claimed after it. Then it stops the execution (rule
 // 11). A run that is done already is left as it is, and its state returned.
 func (c *Canceller) Cancel(ctx context.Context, tenant, runID, by, note string) (run.AgentState, error) {
-	s, err := withReloads(ctx, func() (run.AgentState, error) { return c.cancelOnce(ctx, tenant, runID, by, note) })
+	s, err := withReloads(ctx, func() (run.AgentState, error) {
+		l, err := c.Journal.Load(ctx, tenant, runID)
+		if err != nil {
+			return run.AgentState{}, err
+		}
+		if l.State.Status == run.RunDone {
+			return l.State, c.repeatCancel(ctx, &l.State)
+		}
+		def, err := c.Definitions(ctx, tenant, l.State.Definition)
+		if err != nil {
+			return run.AgentState{}, err
+		}
+		d, err := c.draft(ctx, Invocation{Tenant: tenant, Run: runID, Writer: c.IDs.Writer()}, l, def)
+		if err != nil {
+			return run.AgentState{}, err
+		}
+		if err := addEnd(d, policy.Interrupt(&d.State, by, note)); err != nil {
+			return run.AgentState{}, err
+		}
+		if err := c.commitOutside(ctx, d, def); err != nil {
+			return run.AgentState{}, err
+		}
+		after := d.Committed()
+		if err := c.closeRequests(ctx, &after); err != nil {
+			return run.AgentState{}, err
+		}
+		return after, c.finish(ctx, &after, namesCleanup(def))
+	})
 	if err != nil {
 		return run.AgentState{}, fmt.Errorf("cancel run %s: %w", runID, err)
 	}
 	return s, nil
-}
-
-func (c *Canceller) cancelOnce(ctx context.Context, tenant, runID, by, note string) (run.AgentState, error) {
-	l, err := c.Journal.Load(ctx, tenant, runID)
-	if err != nil {
-		return run.AgentState{}, err
-	}
-	if l.State.Status == run.RunDone {
-		return l.State, c.repeatCancel(ctx, &l.State)
-	}
-	def, err := c.Definitions(ctx, tenant, l.State.Definition)
-	if err != nil {
-		return run.AgentState{}, err
-	}
-	inv := Invocation{Tenant: tenant, Run: runID, Writer: c.IDs.Writer()}
-	if err := c.makeRoom(ctx, inv, l, def); err != nil {
-		return run.AgentState{}, err
-	}
-	d, err := c.draft(inv, l)
-	if err != nil {
-		return run.AgentState{}, err
-	}
-	if err := addEnd(d, policy.Interrupt(&d.State, by, note)); err != nil {
-		return run.AgentState{}, err
-	}
-	if err := c.commitOutside(ctx, l.State, d, def); err != nil {
-		return run.AgentState{}, err
-	}
-	after := d.Committed()
-	if err := c.closeRequests(ctx, &after); err != nil {
-		return run.AgentState{}, err
-	}
-	return after, c.finishCancel(ctx, &after, namesCleanup(def))
 }
 
 // repeatCancel does again what follows a cancel whose answer was lost. For a run that ended otherwise it only announces
@@ -186,27 +179,17 @@ func (c *Canceller) repeatCancel(ctx context.Context, s *run.AgentState) error {
 	if err != nil {
 		return errors.Join(err, c.stop(ctx, s))
 	}
-	return c.finishCancel(ctx, s, owed.cleaning)
+	return c.finish(ctx, s, owed.cleaning)
 }
 
-// finishCancel stops the execution of a cancelled run, starts its cleanup and announces the end. It notifies the family
-// once: each cancelled child does the same, so a second time would double the work at every level.
-func (c *Canceller) finishCancel(ctx context.Context, s *run.AgentState, cleaning bool) error {
+// finish stops the execution of a cancelled run, starts its cleanup and announces the end.
+func (c *Canceller) finish(ctx context.Context, s *run.AgentState, cleaning bool) error {
 	stopped := c.stop(ctx, s)
-	if !cleaning {
-		return errors.Join(stopped, c.notifyOutsideEnd(ctx, s))
-	}
-	if err := c.NotifyFamily(ctx, s); err != nil { // the record of the end stays
-		return errors.Join(stopped, err)
-	}
+	var here Definitions
 	if c.CleansUp {
-		failed := c.settleEnd(ctx, s, c.Definitions)
-		if failed == nil {
-			return stopped
-		}
-		c.warn("clean up after run "+s.Run, failed)
+		here = c.Definitions
 	}
-	return errors.Join(stopped, c.startCleaner(ctx, s))
+	return errors.Join(stopped, c.finishOutsideEnd(ctx, s, cleaning, here))
 }
 
 func (c *Canceller) stop(ctx context.Context, s *run.AgentState) error {
@@ -236,12 +219,11 @@ func (in *Inputs) Answer(ctx context.Context, a Answer) error {
 	if err != nil {
 		return err
 	}
-	if l.State.Status == run.RunDone {
-		return fmt.Errorf("answer call %s of run %s: %w", a.Call, a.Run, ErrUnasked)
-	}
+	unasked := fmt.Errorf("answer call %s of run %s: %w", a.Call, a.Run, ErrUnasked)
 	c, ok := l.State.Call(a.Call)
-	if !ok || !c.AwaitsAnswer() || c.Child != "" { // what a run answers, it says by itself
-		return fmt.Errorf("answer call %s of run %s: %w", a.Call, a.Run, ErrUnasked)
+	// what a run answers, it says by itself
+	if l.State.Status == run.RunDone || !ok || !c.AwaitsAnswer() || c.Child != "" {
+		return unasked
 	}
 	def, err := in.Definitions(ctx, a.Tenant, l.State.Definition)
 	if err != nil {
@@ -253,12 +235,10 @@ func (in *Inputs) Answer(ctx context.Context, a Answer) error {
 	}
 	got, err := in.Journal.Accept(ctx, a.Tenant, a.Run, "answer/"+a.Call, fact)
 	switch {
-	case errors.Is(err, store.ErrOtherInput):
-		return fmt.Errorf("answer call %s of run %s: %w", a.Call, a.Run, ErrUnasked)
+	case errors.Is(err, store.ErrOtherInput), err == nil && got.Closed:
+		return unasked
 	case err != nil:
 		return err
-	case got.Closed:
-		return fmt.Errorf("answer call %s of run %s: %w", a.Call, a.Run, ErrUnasked)
 	}
 	return in.Waits.Wake(ctx, a.Tenant, a.Run)
 }

@@ -51,17 +51,17 @@ func (p Ports) owedEnd(ctx context.Context, tenant, run string) (owedEnd, error)
 	if err == nil {
 		err = checkOwed(it)
 	}
-	if err != nil {
-		return owedEnd{}, fmt.Errorf("read what is owed behind the end of run %s: %w", run, err)
-	}
 	owed := owedEnd{
 		listed: it.Index != "", cleaning: it.Attrs[attrCleaning].Int() == 1, notified: it.Attrs[attrNotified].Int() == 1,
 		tries: it.Attrs[attrTries].Int(),
 	}
-	if it.Attrs[attrRequests].Int() == 1 {
-		if err := json.Unmarshal(it.Body, &owed.requests); err != nil {
-			return owedEnd{}, fmt.Errorf("read what is owed behind the end of run %s: %w", run, store.Damaged(it.Key, "%w", err))
+	if err == nil && it.Attrs[attrRequests].Int() == 1 {
+		if bad := json.Unmarshal(it.Body, &owed.requests); bad != nil {
+			err = store.Damaged(it.Key, "%w", bad)
 		}
+	}
+	if err != nil {
+		return owedEnd{}, fmt.Errorf("read what is owed behind the end of run %s: %w", run, err)
 	}
 	return owed, nil
 }
@@ -116,23 +116,18 @@ func (p Ports) clearOwed(ctx context.Context, s *run.AgentState) error {
 }
 
 // commitOutside commits an end that no execution commits.
-func (p Ports) commitOutside(
-	ctx context.Context, before run.AgentState, d *run.Draft, def *agent.Definition, beside ...store.Op,
-) error {
-	after := d.State
-	heard, err := p.hasListeners(&after)
+func (p Ports) commitOutside(ctx context.Context, d *run.Draft, def *agent.Definition, beside ...store.Op) error {
+	heard, err := p.hasListeners(&d.State)
 	if err != nil {
 		return err
 	}
-	cleaning := namesCleanup(def)
-	if !cleaning && !heard {
-		return p.commit(ctx, before, d, def, beside...)
-	}
 	attrs := map[string]store.Value{attrAt: store.Num(d.Entry.Time.UnixMilli())}
-	if cleaning {
+	if namesCleanup(def) {
 		attrs[attrCleaning], attrs[attrTries] = store.Num(1), store.Num(0)
+	} else if !heard {
+		return p.commit(ctx, d, def, beside...)
 	}
-	return p.commit(ctx, before, d, def, append(slices.Clip(beside), owedOp(&after, attrs))...)
+	return p.commit(ctx, d, def, append(slices.Clip(beside), owedOp(&d.State, attrs))...)
 }
 
 // owedOp is the record of what is owed behind the end of a run.
@@ -142,29 +137,24 @@ func owedOp(s *run.AgentState, attrs map[string]store.Value) store.Op {
 	}}
 }
 
-// openRequests are the requests to people that the draft's end leaves open.
-func openRequests(before *run.AgentState, d *run.Draft) []approval.OpenRequest {
+// addOwedRequests notes in the record of an end which requests to people the draft's end leaves open: they are to be
+// closed. The record is in the transaction, or is added to it.
+func addOwedRequests(d *run.Draft, beside []store.Op) ([]store.Op, error) {
 	ids := leftRequests(&d.State)
-	if len(ids) == 0 {
-		return nil
-	}
 	var left []approval.OpenRequest
-	for _, c := range before.Waits() {
+	for _, c := range d.Before.Waits() {
 		if c.Wait.For != run.ForAnswer && slices.Contains(ids, c.Wait.Approval) {
 			left = append(left, approval.OpenRequest{ID: c.Wait.Approval, Since: c.Wait.Since})
 		}
 	}
-	for _, r := range before.Permissions.Asked {
+	for _, r := range d.Before.Permissions.Asked {
 		if slices.Contains(ids, r.Approval) {
 			left = append(left, approval.OpenRequest{ID: r.Approval, Since: r.Since})
 		}
 	}
-	return left
-}
-
-// addOwedRequests notes in the record of an end which requests are to be closed. The record is in the transaction, or
-// is added to it.
-func addOwedRequests(d *run.Draft, left []approval.OpenRequest, beside []store.Op) ([]store.Op, error) {
+	if len(left) == 0 {
+		return beside, nil
+	}
 	body, err := json.Marshal(left)
 	if err != nil {
 		return nil, fmt.Errorf("end run %s: %w", d.State.Run, err)
@@ -202,23 +192,24 @@ func (p Ports) closeRequests(ctx context.Context, s *run.AgentState) error {
 	return err
 }
 
-// finishOutsideEnd does what follows an end that no execution committed: an execution cleans up and announces the end,
-// or, if there is nothing to clean up, the end is announced here.
-func (p Ports) finishOutsideEnd(ctx context.Context, s *run.AgentState, cleaning bool) error {
-	if err := p.closeRequests(ctx, s); err != nil {
-		return err
-	}
+// finishOutsideEnd does what follows an end that no execution committed, behind closing its requests: cleaning up, here
+// with the definitions or, without them or where that fails, by an execution; and announcing the end. It notifies the
+// family once: each cancelled child does the same, so a second time would double the work at every level.
+func (p Ports) finishOutsideEnd(ctx context.Context, s *run.AgentState, cleaning bool, here Definitions) error {
 	if !cleaning {
 		return p.notifyOutsideEnd(ctx, s)
 	}
-	if err := p.NotifyFamily(ctx, s); err != nil { // the execution that cleans up will not
+	// the execution that cleans up will not; where it fails, the record of the end stays
+	if err := p.NotifyFamily(ctx, s); err != nil {
 		return err
 	}
-	return p.startCleaner(ctx, s)
-}
-
-// startCleaner starts the first execution that cleans up after a run.
-func (p Ports) startCleaner(ctx context.Context, s *run.AgentState) error {
+	if here != nil {
+		failed := p.settleEnd(ctx, s, here)
+		if failed == nil {
+			return nil
+		}
+		p.warn("clean up after run "+s.Run, failed)
+	}
 	if err := p.Waiter.Start(ctx, s.Tenant, s.Run, CleanupName(s.Run, 0)); err != nil {
 		return fmt.Errorf("have run %s cleaned up after: %w", s.Run, err)
 	}
@@ -260,21 +251,21 @@ func (sw *Sweeper) repairEnd(ctx context.Context, tenant, run string) (Repair, e
 		return RepairNone, err
 	}
 	l, err := sw.Journal.Load(ctx, tenant, run)
+	if err == nil {
+		err = sw.closeRequests(ctx, &l.State)
+	}
 	if err != nil {
 		return RepairNone, fmt.Errorf("sweep run %s: %w", run, err)
 	}
-	if err := sw.closeRequests(ctx, &l.State); err != nil {
-		return RepairNone, fmt.Errorf("sweep run %s: %w", run, err)
-	}
-	var r Repair
+	r := RepairNone
 	switch {
 	case owed.cleaning:
 		r, err = sw.continueEnd(ctx, &l.State, owed)
 	case owed.notified:
-		r, err = sw.record(ctx, &l.State, RepairClosed, "")
+		r = sw.record(ctx, &l.State, RepairClosed, "")
 	default:
 		if err = sw.notifyOutsideEnd(ctx, &l.State); err == nil {
-			r, err = sw.record(ctx, &l.State, RepairTold, "")
+			r = sw.record(ctx, &l.State, RepairTold, "")
 		}
 	}
 	if err != nil {

@@ -15,14 +15,14 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// permissions asks an agent's code what a run may do, and keeps the answers for one invocation. The zero value with
-// hooks set is ready. Not safe for concurrent use.
+// permissions asks an agent's code what a run may do, and keeps the answers for one invocation. Not safe for concurrent
+// use.
 type permissions struct {
 	hooks    hook.Set
 	table    store.Table // of standing grants; a batch has it
 	policy   *run.Remembered
 	checked  *run.PermissionChecked
-	reasons  map[string]string    // by request
+	reasons  map[string]string    // the backend's, by request
 	notified map[decisionKey]bool // decisions that the backend has heard of
 }
 
@@ -32,10 +32,11 @@ func (a *permissions) prepare(ctx context.Context, def *agent.Definition, d *run
 	if d.State.Permissions.Failed != "" {
 		return nil
 	}
-	if err := a.evaluate(ctx, def, d); err != nil {
-		return err
+	err := a.evaluate(ctx, def, d)
+	if err == nil {
+		err = a.notifyBackend(ctx, def, d)
 	}
-	if err := a.notifyBackend(ctx, def, d); err != nil {
+	if err != nil {
 		return err
 	}
 	return addWhileRoom(d, policy.Consequences(def, &d.State)...)
@@ -94,11 +95,23 @@ func (a *permissions) notifyBackend(ctx context.Context, def *agent.Definition, 
 	}
 	for _, e := range slices.Clone(d.Entry.Events) {
 		said, ok := e.(run.Decided)
-		if !ok || a.notified[decisionKeyOf(said)] {
+		key := decisionKey{said.Slot, said.Approval}
+		if !ok || a.notified[key] {
 			continue
 		}
-		word, ok := permissionWord(def, &d.State, said)
-		if !ok {
+		tools := said.Tools
+		if c, ok := d.State.Call(said.Call); ok && said.Permit != "" {
+			tools = []string{c.Tool}
+		}
+		word := hook.PermissionWord{By: said.By, Note: said.Note}
+		switch said.Action {
+		case run.ActionApprove: // of grants, the backend hears of those that suffice
+			word.Granted = slices.DeleteFunc(slices.Clone(tools),
+				func(tool string) bool { return !policy.Suffices(said, def, &d.State, tool) })
+		case run.ActionDeny:
+			word.Denied = tools
+		}
+		if len(word.Granted)+len(word.Denied) == 0 { // it is about no tools
 			continue
 		}
 		backend, err := a.backend(def)
@@ -108,10 +121,7 @@ func (a *permissions) notifyBackend(ctx context.Context, def *agent.Definition, 
 		if err != nil {
 			return endUnauthorized(ctx, d, "tell permission backend "+def.Permission.Backend, err)
 		}
-		if a.notified == nil {
-			a.notified = map[decisionKey]bool{}
-		}
-		a.notified[decisionKeyOf(said)] = true
+		a.notified[key] = true
 	}
 	return nil
 }
@@ -120,25 +130,6 @@ func (a *permissions) notifyBackend(ctx context.Context, def *agent.Definition, 
 type decisionKey struct {
 	slot     int64
 	approval string
-}
-
-func decisionKeyOf(said run.Decided) decisionKey { return decisionKey{said.Slot, said.Approval} }
-
-// permissionWord is what a decision means for tools; false if it is about none. Of grants it has those that suffice.
-func permissionWord(def *agent.Definition, s *run.AgentState, e run.Decided) (hook.PermissionWord, bool) {
-	tools := e.Tools
-	if c, ok := s.Call(e.Call); ok && e.Permit != "" {
-		tools = []string{c.Tool}
-	}
-	w := hook.PermissionWord{By: e.By, Note: e.Note}
-	switch e.Action {
-	case run.ActionApprove:
-		w.Granted = slices.DeleteFunc(slices.Clone(tools),
-			func(tool string) bool { return !policy.Suffices(e, def, s, tool) })
-	case run.ActionDeny:
-		w.Denied = tools
-	}
-	return w, len(w.Granted)+len(w.Denied) > 0
 }
 
 // check adds what is known beyond the run of the tools of the newest round that need a permission: the backend's word,
@@ -175,35 +166,6 @@ func (a *permissions) check(ctx context.Context, def *agent.Definition, d *run.D
 		}
 	}
 	return d.Add(*a.checked)
-}
-
-// requestReason is the backend's reason for a request that is about to be made.
-func (a *permissions) requestReason(
-	ctx context.Context, def *agent.Definition, s *run.AgentState, r run.PermissionRequested,
-) (string, error) {
-	if def.Permission.Backend == "" {
-		return "", nil
-	}
-	if why, known := a.reasons[r.Approval]; known {
-		return why, nil
-	}
-	backend, err := a.backend(def)
-	if err != nil {
-		return "", err
-	}
-	names := make([]string, len(r.Tools))
-	for i, t := range r.Tools {
-		names[i] = t.Tool
-	}
-	why, err := backend.Request(ctx, contextOf(s), toolsOf(def, s, names))
-	if err != nil {
-		return "", err
-	}
-	if a.reasons == nil {
-		a.reasons = map[string]string{}
-	}
-	a.reasons[r.Approval] = why
-	return why, nil
 }
 
 func (a *permissions) backend(def *agent.Definition) (hook.PermissionBackend, error) {
@@ -273,15 +235,28 @@ func (r *round) blockCalls(ctx context.Context, p *batchPlan) error {
 			return err
 		}
 	}
-	if request.Reason, err = r.permits.requestReason(ctx, r.def, &p.draft.State, request); err != nil {
-		return endUnauthorized(ctx, p.draft, "build a request by permission backend "+r.def.Permission.Backend, err)
+	why, known := r.permits.reasons[request.Approval]
+	if r.def.Permission.Backend != "" && !known {
+		names := make([]string, len(request.Tools))
+		for i, t := range request.Tools {
+			names[i] = t.Tool
+		}
+		backend, err := r.permits.backend(r.def)
+		if err == nil {
+			s := &p.draft.State
+			why, err = backend.Request(ctx, contextOf(s), toolsOf(r.def, s, names))
+		}
+		if err != nil {
+			return endUnauthorized(ctx, p.draft, "build a request by permission backend "+r.def.Permission.Backend, err)
+		}
+		r.permits.reasons[request.Approval] = why
 	}
+	request.Reason = why
 	events[0] = request
-	r.addSuspended(p)
 	if r.def.Early == agent.EarlyKeep { // people may decide while other calls run
 		p.raiseDue(dueFirst)
 	}
-	if err := p.draft.Add(events...); err != nil {
+	if err := r.suspend(p, events...); err != nil {
 		return err
 	}
 	for _, c := range blocked {
@@ -292,41 +267,18 @@ func (r *round) blockCalls(ctx context.Context, p *batchPlan) error {
 	return nil
 }
 
-// endAfterCleanup lets the permission backend clean up before an end is committed. A run that would have ended well
-// fails if the cleanup does. Without a backend there is nothing to do.
-func (p Ports) endAfterCleanup(
-	ctx context.Context, def *agent.Definition, s *run.AgentState, fin run.Finished,
-) (run.Finished, error) {
-	backend, ok := p.backend(def)
-	if !ok {
-		return fin, nil
-	}
-	err := backend.Cleanup(ctx, contextOf(s))
-	switch {
-	case err == nil:
-		return fin, nil
-	case ctx.Err() != nil:
-		return fin, ctx.Err()
-	}
-	why := "clean up by permission backend " + def.Permission.Backend + ": " + agent.Bounded(err.Error())
-	if fin.Error != nil {
-		fin.Error = &run.RunError{Code: fin.Error.Code, Message: fin.Error.Message + "; " + why}
-		return fin, nil
-	}
-	failed := policy.Fail(run.CodePermissionFailed, why)
-	failed.Requests = fin.Requests
-	return failed, nil
+// askedTools are the requests about tools that the draft makes.
+func askedTools(d *run.Draft) []run.PermissionRequest {
+	return slices.DeleteFunc(slices.Clone(d.State.Permissions.Asked), func(r run.PermissionRequest) bool {
+		return slices.ContainsFunc(d.Before.Permissions.Asked,
+			func(b run.PermissionRequest) bool { return b.Approval == r.Approval })
+	})
 }
 
 // toolRequestOps are the writes to requests about tools that belong into the draft's transaction.
-func (p Ports) toolRequestOps(before *run.AgentState, d *run.Draft, def *agent.Definition) ([]store.Op, error) {
+func (p Ports) toolRequestOps(d *run.Draft, def *agent.Definition) ([]store.Op, error) {
 	var ops []store.Op
-	for _, r := range d.State.Permissions.Asked {
-		asked := slices.ContainsFunc(before.Permissions.Asked,
-			func(b run.PermissionRequest) bool { return b.Approval == r.Approval })
-		if asked {
-			continue
-		}
+	for _, r := range askedTools(d) {
 		a := approval.NewToolsRequest(def, &d.State, r)
 		for _, t := range a.Permissions {
 			for i, c := range t.Calls {
@@ -347,9 +299,9 @@ func (p Ports) toolRequestOps(before *run.AgentState, d *run.Draft, def *agent.D
 		if !ok || !answered.Expired {
 			continue
 		}
-		for _, r := range before.Permissions.Asked {
+		for _, r := range d.Before.Permissions.Asked {
 			if r.Approval == answered.Approval {
-				ops = append(ops, approval.CloseToolsOp(before.Tenant, withVerdicts(r, d.Entry.Events), approval.Expired))
+				ops = append(ops, approval.CloseToolsOp(d.Before.Tenant, withVerdicts(r, d.Entry.Events), approval.Expired))
 			}
 		}
 	}
@@ -376,7 +328,6 @@ func withVerdicts(r run.PermissionRequest, events []run.Event) run.PermissionReq
 // permitConditions are the conditions under which the draft claims calls by grants of tools.
 func permitConditions(def *agent.Definition, d *run.Draft) []store.Op {
 	var ops []store.Op
-	tenant := d.State.Tenant
 	for _, e := range d.Entry.Events {
 		claim, ok := e.(run.CallClaimed)
 		if !ok {
@@ -384,18 +335,28 @@ func permitConditions(def *agent.Definition, d *run.Draft) []store.Op {
 		}
 		c, _ := d.State.Call(claim.Call)
 		if g, standing := standingGrantOf(def, &d.State, c, claim); standing {
-			ops = append(ops, useGrant(d, g))
+			// All claims of the draft under it count at once, from the number the run knows, so that uses are counted exactly
+			// when the entry is written.
+			claims := 0
+			for _, e := range d.Entry.Events {
+				other, ok := e.(run.CallClaimed)
+				of, _ := d.State.Call(other.Call)
+				if ok && of.Tool == g.Tool && other.Under == g.Approval && other.Digest == g.Digest {
+					claims++
+				}
+			}
+			ops = append(ops, approval.StandingOp(d.State.Tenant, d.State.Agent, g, claims, d.Entry.Time))
 		}
 		for _, t := range d.State.Permissions.Tools {
 			if t.Tool == c.Tool && t.Approval == claim.Under && !t.Denied {
-				ops = append(ops, approval.PermitOp(tenant, t, claim.Once))
+				ops = append(ops, approval.PermitOp(d.State.Tenant, t, claim.Once))
 			}
 		}
 	}
 	return ops
 }
 
-// mergeOps merges the operations on the same item, because a transaction takes one for each.
+// mergeOps merges the updates and checks of the same item, because a transaction takes one for each.
 func mergeOps(ops []store.Op) []store.Op {
 	var out []store.Op
 	for _, op := range ops {
@@ -404,132 +365,95 @@ func mergeOps(ops []store.Op) []store.Op {
 			out = append(out, op)
 			continue
 		}
-		out[i] = joinOps(out[i], op)
+		have := &out[i]
+		if op.Kind == store.Update {
+			have.Kind = store.Update
+		}
+		if len(have.Item.Attrs)+len(op.Item.Attrs) > 0 {
+			attrs := map[string]store.Value{}
+			maps.Copy(attrs, have.Item.Attrs)
+			maps.Copy(attrs, op.Item.Attrs)
+			have.Item.Attrs = attrs
+		}
+		if op.Item.Index != "" {
+			have.Item.Index, have.Item.IndexSort = op.Item.Index, op.Item.IndexSort
+		}
+		have.If = slices.Clone(have.If)
+		for _, c := range op.If {
+			if !slices.Contains(have.If, c) {
+				have.If = append(have.If, c)
+			}
+		}
 	}
 	return out
-}
-
-// joinOps merges two updates or checks of one item.
-func joinOps(a, b store.Op) store.Op {
-	if b.Kind == store.Update {
-		a.Kind = store.Update
-	}
-	attrs := map[string]store.Value{}
-	for _, of := range []store.Op{a, b} {
-		maps.Copy(attrs, of.Item.Attrs)
-		if of.Item.Index != "" {
-			a.Item.Index, a.Item.IndexSort = of.Item.Index, of.Item.IndexSort
-		}
-	}
-	if len(attrs) > 0 {
-		a.Item.Attrs = attrs
-	}
-	a.If = slices.Clone(a.If)
-	for _, c := range b.If {
-		if !slices.Contains(a.If, c) {
-			a.If = append(a.If, c)
-		}
-	}
-	return a
-}
-
-// useGrant is the write that counts the draft's uses of a standing grant. All claims of the draft under it count at
-// once, from the number the run knows, so that uses are counted exactly when the entry is written.
-func useGrant(d *run.Draft, g run.StandingGrant) store.Op {
-	claims := 0
-	for _, e := range d.Entry.Events {
-		claim, ok := e.(run.CallClaimed)
-		if c, _ := d.State.Call(claim.Call); ok && c.Tool == g.Tool && claim.Under == g.Approval && claim.Digest == g.Digest {
-			claims++
-		}
-	}
-	return approval.StandingOp(d.State.Tenant, d.State.Agent, g, claims, d.Entry.Time)
 }
 
 // checkStanding reads the standing grants of the round's calls, once; in doubt, as a claim was refused, again those
 // that it had found, and those that were given in this run: what is not on record any more is taken away.
 func (a *permissions) checkStanding(ctx context.Context, def *agent.Definition, d *run.Draft, doubt bool) error {
 	s := &d.State
-	found := run.PermissionChecked{Inference: s.Round.Inference, Tools: map[string]run.PermissionStatus{}}
-	var asked []run.StandingGrant
 	known := s.Permissions.Checked
 	first := known.Inference != s.Round.Inference
-	doubt = doubt && !claimsByGrant(d)
+	// grants under which the draft claims already were read before these claims, and the transaction checks them again
+	doubt = doubt && !slices.ContainsFunc(d.Entry.Events, func(e run.Event) bool {
+		claim, ok := e.(run.CallClaimed)
+		return ok && claim.Under != ""
+	})
+	var asked []run.StandingGrant
 	switch {
 	case first:
 		asked = policy.AskedStanding(def, s)
 	case doubt:
 		asked = known.Standing
 	}
-	var err error
+	found := run.PermissionChecked{Inference: s.Round.Inference, Tools: map[string]run.PermissionStatus{}}
 	if doubt {
-		if found.Revoked, err = a.revokedGrants(ctx, def, d); err != nil {
-			return err
+		for _, h := range policy.HeldStanding(def, s) { // given in this run, of those that the next claims would take
+			live, err := approval.IsStandingLive(ctx, a.table, s.Tenant, s.Agent,
+				run.StandingGrant{Tool: h.Tool, Digest: h.Digest}, d.Entry.Time)
+			if err != nil {
+				return err
+			}
+			if !live && !slices.Contains(found.Revoked, h.PermitRef) {
+				found.Revoked = append(found.Revoked, h.PermitRef)
+			}
 		}
 	}
 	if len(asked) == 0 && found.Revoked == nil {
 		return nil
 	}
-	if found.Standing, err = a.recordedGrants(ctx, def, d, asked, doubt); err != nil {
-		return err
+	if a.checked == nil || a.checked.Inference != s.Round.Inference || doubt {
+		live, err := a.recordedGrants(ctx, def, d, asked)
+		if err != nil {
+			return err
+		}
+		a.checked = &run.PermissionChecked{Inference: s.Round.Inference, Standing: live}
 	}
+	found.Standing = a.checked.Standing
 	if !first && found.Revoked == nil && policy.SameStanding(known.Standing, found.Standing) {
 		return nil
 	}
 	return d.Add(found)
 }
 
-// claimsByGrant reports whether the draft claims under grants already. Then they were read before these claims, and the
-// transaction checks them again.
-func claimsByGrant(d *run.Draft) bool {
-	return slices.ContainsFunc(d.Entry.Events, func(e run.Event) bool {
-		claim, ok := e.(run.CallClaimed)
-		return ok && claim.Under != ""
-	})
-}
-
-// recordedGrants are those of the standing grants that are on record, read once for a round, and in doubt each time;
-// the first time, those of patterns that cover a call of the round as well.
+// recordedGrants are those of the standing grants that are on record; when a round is first looked at, those of
+// patterns that cover a call of the round as well.
 func (a *permissions) recordedGrants(
-	ctx context.Context, def *agent.Definition, d *run.Draft, asked []run.StandingGrant, doubt bool,
+	ctx context.Context, def *agent.Definition, d *run.Draft, asked []run.StandingGrant,
 ) ([]run.StandingGrant, error) {
 	s := &d.State
-	if a.checked == nil || a.checked.Inference != s.Round.Inference || doubt {
-		live, err := approval.LiveStanding(ctx, a.table, s.Tenant, s.Agent, asked, d.Entry.Time)
+	live, err := approval.LiveStanding(ctx, a.table, s.Tenant, s.Agent, asked, d.Entry.Time)
+	if err != nil {
+		return nil, err
+	}
+	if s.Permissions.Checked.Inference != s.Round.Inference && policy.Granting(def).Patterns() {
+		patterns, err := approval.LivePatterns(ctx, a.table, s.Tenant, s.Agent, policy.ToolsOf(asked), d.Entry.Time)
 		if err != nil {
 			return nil, err
 		}
-		if s.Permissions.Checked.Inference != s.Round.Inference && policy.Granting(def).Patterns() {
-			patterns, err := approval.LivePatterns(ctx, a.table, s.Tenant, s.Agent, policy.ToolsOf(asked), d.Entry.Time)
-			if err != nil {
-				return nil, err
-			}
-			live = append(live, policy.CoveringPatterns(def, s, patterns)...)
-		}
-		if live, err = approval.TraceGrants(ctx, a.table, s.Tenant, s.Agent, live); err != nil {
-			return nil, err
-		}
-		a.checked = &run.PermissionChecked{Inference: s.Round.Inference, Standing: live}
+		live = append(live, policy.CoveringPatterns(def, s, patterns)...)
 	}
-	return a.checked.Standing, nil
-}
-
-// revokedGrants are the standing grants that were given in this run and are not on record any more, of those that the
-// next claims would take.
-func (a *permissions) revokedGrants(ctx context.Context, def *agent.Definition, d *run.Draft) ([]run.PermitRef, error) {
-	s := &d.State
-	var gone []run.PermitRef
-	for _, h := range policy.HeldStanding(def, s) {
-		live, err := approval.IsStandingLive(ctx, a.table, s.Tenant, s.Agent,
-			run.StandingGrant{Tool: h.Tool, Digest: h.Digest}, d.Entry.Time)
-		if err != nil {
-			return nil, err
-		}
-		if !live && !slices.Contains(gone, h.PermitRef) {
-			gone = append(gone, h.PermitRef)
-		}
-	}
-	return gone, nil
+	return approval.TraceGrants(ctx, a.table, s.Tenant, s.Agent, live)
 }
 
 // standingGrantOf is what must be on record for a claim that the draft has made: the very grant that it takes, or, of a

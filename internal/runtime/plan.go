@@ -3,10 +3,9 @@ package runtime
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
-
-	"errors"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
@@ -40,19 +39,19 @@ const (
 // raiseDue makes the entry due at least that early.
 func (p *batchPlan) raiseDue(d due) { p.due = max(p.due, d) }
 
-// addSettled notes that the draft settles a call.
-func (p *batchPlan) addSettled() {
+// settle adds events that settle a call.
+func (p *batchPlan) settle(events ...run.Event) error {
 	p.settles = true
 	p.raiseDue(dueAtRest)
+	return p.draft.Add(events...)
 }
 
-// addSuspended notes that the draft suspends a call. Under a streaming executor people may decide it while other calls
-// run.
-func (r *round) addSuspended(p *batchPlan) {
-	p.addSettled()
+// suspend adds events that suspend a call. Under a streaming executor people may decide it while other calls run.
+func (r *round) suspend(p *batchPlan, events ...run.Event) error {
 	if r.def.Executor == agent.ExecutorParallelStreaming {
 		p.raiseDue(dueFirst)
 	}
+	return p.settle(events...)
 }
 
 // mustCommit reports whether the draft must be committed before anything is launched or awaited.
@@ -67,7 +66,7 @@ func (r *round) mustCommit(p *batchPlan) bool {
 
 // plan drains, takes in what has finished, and gates what Next owes.
 func (r *round) plan(ctx context.Context) (*batchPlan, error) {
-	d, err := r.draft(r.inv, *r.loaded)
+	d, err := r.draft(ctx, r.inv, *r.loaded, r.def)
 	if err != nil {
 		return nil, err
 	}
@@ -92,11 +91,18 @@ func (r *round) plan(ctx context.Context) (*batchPlan, error) {
 		}
 	}
 	if r.pluginEnd != nil {
-		r.retries.stop()
-		return r.endByPlugins(ctx, p)
-	}
-	if err := r.settleEarly(ctx, p); err != nil || r.isShortOfTime(ctx) {
+		r.stopRetries()
+		if r.inflight.count() == 0 && len(p.taken) == len(r.inflight.results()) { // no result would be lost
+			p.raiseDue(dueFirst)
+			err = r.addEndAfterCleanup(ctx, r.def, d, *r.pluginEnd)
+		}
 		return p, err
+	}
+	if err := r.settleEarly(ctx, p); err != nil {
+		return nil, err
+	}
+	if at, ok := ctx.Deadline(); ok && at.Sub(r.Clock.Now()) < launchMargin { // there is no time to start a call
+		return p, nil
 	}
 	for {
 		if p.full = isFull(d); p.full {
@@ -126,17 +132,18 @@ func (r *round) settleEarly(ctx context.Context, p *batchPlan) error {
 		if isFull(p.draft) {
 			break
 		}
-		if err := p.draft.Add(fact); err != nil {
-			return err
-		}
+		add := p.draft.Add
 		switch fact := fact.(type) {
 		case run.Decided:
 			p.early[fact.Call] = true
 			if fact.Action != run.ActionApprove {
-				p.addSettled()
+				add = p.settle
 			}
 		case run.DecisionDropped:
 			p.early[fact.Call] = true
+		}
+		if err := add(fact); err != nil {
+			return err
 		}
 	}
 	if len(p.early) == 0 || p.draft.State.Permissions.Failed != "" {
@@ -151,12 +158,6 @@ func (p *batchPlan) settlesEarly(request string) bool {
 		said, ok := e.(run.Decided)
 		return ok && said.Early != "" && said.Approval == request
 	})
-}
-
-// isShortOfTime reports whether too little time is left in this invocation to start a call.
-func (r *round) isShortOfTime(ctx context.Context) bool {
-	at, ok := ctx.Deadline()
-	return ok && at.Sub(r.Clock.Now()) < launchMargin
 }
 
 // gateOwed handles the calls that Next owes and reports whether that may have changed what it owes: a sequential
@@ -204,15 +205,14 @@ func (r *round) gate(ctx context.Context, p *batchPlan, c run.Call) error {
 		return nil
 	}
 	if c.Status == run.StatusRunning && c.Claim != r.inv.Writer {
-		return r.gateOrphan(ctx, p, c)
+		return r.findOutcome(ctx, p, c, true)
 	}
 	if c.Status == run.StatusRunning { // our own claim, whose answer was lost
 		p.launch = append(p.launch, c)
 		return nil
 	}
 	if skip, ok := policy.Skip(r.def, &p.draft.State, c); ok {
-		p.addSettled()
-		return p.draft.Add(skip)
+		return p.settle(skip)
 	}
 	g, err := r.verdict(ctx, p, c)
 	if err != nil {
@@ -225,38 +225,33 @@ func (r *round) gate(ctx context.Context, p *batchPlan, c run.Call) error {
 	case g.Block != nil: // alone, as what its batch asked for was used up by another call
 		return fmt.Errorf("gate call %s: it is to be blocked, and its round has been", c.ID)
 	case g.Give != nil:
-		err = r.addResult(ctx, p, c, *g.Give)
+		var e run.CallFinished
+		if e, err = r.resultEvent(ctx, c, *g.Give); err == nil {
+			e.Ran = false // the tool did not
+			err = p.settle(e)
+		}
 	case g.Ask:
-		r.addSuspended(p)
-		err = p.draft.Add(r.unknownOutcome(p, c))
+		err = r.suspend(p, r.unknownOutcome(p, c))
 	case g.Suspend != nil:
-		r.addSuspended(p)
-		err = p.draft.Add(*g.Suspend)
+		err = r.suspend(p, *g.Suspend)
 	case g.Refuse != nil:
-		p.addSettled()
-		err = p.draft.Add(*g.Refuse)
-	case c.Budget:
-		err = p.raiseBudget(c)
+		err = p.settle(*g.Refuse)
+	case c.Budget: // people have approved to raise it: that uses their approval up, and is no tool's
+		p.raiseDue(dueFirst)
+		err = p.settle(run.CallClaimed{Call: c.ID}, run.CallFinished{Call: c.ID, Content: "The budget is raised."})
 	case r.isAway(c):
 		return nil
 	default:
-		claim, refused := r.delegationClaim(p, c, g.Claim)
+		child, refused := policy.Delegation(r.def, &p.draft.State, c, r.Agents)
 		if refused == nil {
-			return r.start(p, c, claim)
+			return r.start(p, c, g.Claim, child)
 		}
-		err = p.draft.Add(*refused)
+		err = p.settle(*refused)
 	}
 	if err != nil {
 		return err
 	}
 	return r.afterTool(ctx, p, c.ID)
-}
-
-// raiseBudget carries out what people have approved: it uses their approval up, and is no tool's.
-func (p *batchPlan) raiseBudget(c run.Call) error {
-	p.raiseDue(dueFirst)
-	p.addSettled()
-	return p.draft.Add(run.CallClaimed{Call: c.ID}, run.CallFinished{Call: c.ID, Content: "The budget is raised."})
 }
 
 // verdict is the gate's, as plugins, the approval on record where that was in doubt, and what the call depends on let
@@ -312,18 +307,22 @@ func (r *round) isLive(ctx context.Context, p *batchPlan, c run.Call, g policy.G
 }
 
 // start puts a call on the launch list, under a claim where it needs one (rule 9). Claim is the one it takes where its
-// tool was granted. One for which there is no room stays as it is, unclaimed: it is gated again when another has ended,
-// here or in a later invocation.
-func (r *round) start(p *batchPlan, c run.Call, claim *run.CallClaimed) error {
+// tool was granted; child, the run that carries it out where another agent does. A call for which there is no room
+// stays as it is, unclaimed: it is gated again when another has ended, here or in a later invocation.
+func (r *round) start(p *batchPlan, c run.Call, claim *run.CallClaimed, child *run.Child) error {
 	if !policy.Launches(r.def, r.runningTools(p), c.Tool) {
 		return nil
 	}
-	if claim == nil && (c.NeedsClaim() || c.Status == run.StatusResuming) {
-		claim = &run.CallClaimed{Call: c.ID}
-	}
-	if claim != nil {
+	if claim != nil || child != nil || c.NeedsClaim() || c.Status == run.StatusResuming {
+		with := run.CallClaimed{Call: c.ID}
+		if claim != nil {
+			with = *claim
+		}
+		if child != nil {
+			with.Child = child
+		}
 		p.raiseDue(dueFirst)
-		if err := p.draft.Add(*claim); err != nil {
+		if err := p.draft.Add(with); err != nil {
 			return err
 		}
 		c, _ = p.draft.State.Call(c.ID)
@@ -332,44 +331,40 @@ func (r *round) start(p *batchPlan, c run.Call, claim *run.CallClaimed) error {
 	return nil
 }
 
-// addResult adds a result that the tool did not produce.
-func (r *round) addResult(ctx context.Context, p *batchPlan, c run.Call, res agent.ToolResultData) error {
-	e, err := r.resultEvent(ctx, c, res)
-	if err != nil {
-		return err
-	}
-	p.addSettled()
-	e.Ran = false
-	return p.draft.Add(e)
-}
-
-// gateOrphan handles a call that another invocation has claimed. It is never simply run: the tool may know the outcome;
-// a repeatable call is run again; otherwise a person says (rule 10, R5).
-func (r *round) gateOrphan(ctx context.Context, p *batchPlan, c run.Call) error {
+// findOutcome handles a call that another invocation has claimed, or that timed out here and may still happen. It is
+// never simply run: the tool may know the outcome; where it says that the call was not made, the call is run again if
+// it may be; otherwise a person says (rule 10, R5).
+func (r *round) findOutcome(ctx context.Context, p *batchPlan, c run.Call, mayRun bool) error {
 	p.raiseDue(dueFirst)
 	found, word, err := r.reconcile(ctx, p, c)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	switch found {
-	case tool.OutcomeDone:
-		p.addSettled()
-		if err := r.addReconciled(p, c, word); err != nil {
+	case found == tool.OutcomeDone:
+		switch word := word.(type) {
+		case run.CallSuspended: // it had asked for input, and waits for that
+			if err = p.settle(run.Answered{Call: c.ID, Rerun: true, By: "reconcile"}); err == nil {
+				err = r.suspend(p, r.inputRequest(p, c, word))
+			}
+		case run.CallFinished:
+			err = p.settle(run.Answered{Call: c.ID, Content: word.Content, Blob: word.Blob, IsError: word.IsError,
+				Media: word.Media, Patch: word.Patch, Whole: word.Whole, By: "reconcile"})
+		default:
+			err = fmt.Errorf("reconcile call %s: %T is no word on it", c.ID, word)
+		}
+		if err != nil {
 			return err
 		}
 		return r.afterTool(ctx, p, c.ID)
-	case tool.OutcomeNotDone:
-		if err := p.draft.Add(run.Answered{Call: c.ID, Rerun: true, NotRun: true, By: "reconcile"}); err != nil {
+	case found == tool.OutcomeNotDone && mayRun:
+		err := p.draft.Add(run.Answered{Call: c.ID, Rerun: true, NotRun: true, By: "reconcile"})
+		if err != nil || p.draft.State.Broken != nil { // nothing is started any more
 			return err
-		}
-		if p.draft.State.Broken != nil { // nothing is started any more
-			return nil
 		}
 		again, _ := p.draft.State.Call(c.ID)
 		return r.gate(ctx, p, again)
 	default:
-		r.addSuspended(p)
-		return p.draft.Add(r.unknownOutcome(p, c))
+		return r.suspend(p, r.unknownOutcome(p, c))
 	}
 }
 
@@ -386,22 +381,19 @@ func (r *round) reconcile(ctx context.Context, p *batchPlan, c run.Call) (tool.O
 	if c.Service || c.Effect != run.EffectNonIdempotent { // an event that goes out again has the id it had
 		return tool.OutcomeNotDone, nil, nil
 	}
-	t, ok := r.tool(c, &p.draft.State)
-	if !ok {
-		return tool.OutcomeUnknown, nil, nil
-	}
+	t, known := r.tool(c, &p.draft.State)
 	rec, ok := t.(tool.Reconciler)
-	if !ok {
+	if !known || !ok {
 		return tool.OutcomeUnknown, nil, nil
 	}
 	out, res, err := rec.Reconcile(ctx, r.toolCall(c, &p.draft.State))
-	if err != nil || out != tool.OutcomeDone {
-		if ctx.Err() != nil {
-			return "", nil, ctx.Err()
-		}
-		if out == tool.OutcomeNotDone && err == nil {
-			return out, nil, nil
-		}
+	switch {
+	case err == nil && out == tool.OutcomeDone:
+	case ctx.Err() != nil:
+		return "", nil, ctx.Err()
+	case err == nil && out == tool.OutcomeNotDone:
+		return out, nil, nil
+	default:
 		return tool.OutcomeUnknown, nil, nil
 	}
 	word, err := r.toolEvent(ctx, c, withCheckedPatch(c, p.draft.State.SharedState(), res))
@@ -416,63 +408,42 @@ func (r *round) addFinished(ctx context.Context, p *batchPlan, f *execution) err
 		r.inflight.remove([]*execution{f}) // so that it is launched again
 		return f.err
 	}
-	if ok && (c.Status == run.StatusRunning && c.Claim == r.inv.Writer || c.Status == run.StatusNew && !f.claimed) {
-		p.taken = append(p.taken, f)
-		p.raiseDue(dueFirst)
-		if s, out := f.event.(run.CallSuspended); out && s.For == run.ForAnswer {
-			p.addSettled()
-			return p.draft.Add(s)
-		}
-		p.addSettled()
-		var err error
-		switch e := f.event.(type) {
-		case nil:
-			return r.addTimedOut(ctx, p, c)
-		case run.CallSuspended:
-			if policy.TooManyOpen(r.def, &p.draft.State) {
-				notAsked := policy.NotAsked(r.def, c)
-				notAsked.Ran, notAsked.Entered = e.Ran, e.Entered
-				err = p.draft.Add(*notAsked)
-				break
+	if !ok || (c.Status != run.StatusRunning || c.Claim != r.inv.Writer) && (c.Status != run.StatusNew || f.claimed) {
+		if !ok || !c.Status.Terminal() {
+			if err := r.deliverLate(ctx, f); err != nil {
+				return err
 			}
-			r.addSuspended(p)
-			err = p.draft.Add(r.inputRequest(p, c, e))
+		}
+		r.inflight.remove([]*execution{f})
+		return nil
+	}
+	p.taken = append(p.taken, f)
+	p.raiseDue(dueFirst)
+	var err error
+	switch e := f.event.(type) {
+	case nil: // it may still happen, so its tool's report can settle it and it is never run again
+		return r.findOutcome(ctx, p, c, false)
+	case run.CallSuspended:
+		switch {
+		case e.For == run.ForAnswer:
+			return p.settle(e)
+		case policy.TooManyOpen(r.def, &p.draft.State):
+			notAsked := policy.NotAsked(r.def, c)
+			notAsked.Ran, notAsked.Entered = e.Ran, e.Entered
+			err = p.settle(*notAsked)
 		default:
-			err = p.draft.Add(e)
+			err = r.suspend(p, r.inputRequest(p, c, e))
 		}
-		if err == nil {
-			err = r.disableChanged(p, c)
-		}
-		if err != nil {
-			return err
-		}
-		return r.afterTool(ctx, p, c.ID)
+	default:
+		err = p.settle(e)
 	}
-	if !ok || !c.Status.Terminal() {
-		if err := r.deliverLate(ctx, f); err != nil {
-			return err
-		}
+	if spec, _ := r.def.Tool(c.Tool); err == nil && f.changed != nil && !policy.Disabled(&p.draft.State, spec) {
+		err = p.draft.Add(*f.changed)
 	}
-	r.inflight.remove([]*execution{f})
-	return nil
-}
-
-// addTimedOut handles a non-repeatable call that timed out. It may still happen, so the tool's report can settle it and
-// never runs it again.
-func (r *round) addTimedOut(ctx context.Context, p *batchPlan, c run.Call) error {
-	found, word, err := r.reconcile(ctx, p, c)
 	if err != nil {
 		return err
 	}
-	p.raiseDue(dueFirst)
-	if found == tool.OutcomeDone {
-		if err := r.addReconciled(p, c, word); err != nil {
-			return err
-		}
-		return r.afterTool(ctx, p, c.ID)
-	}
-	r.addSuspended(p)
-	return p.draft.Add(r.unknownOutcome(p, c))
+	return r.afterTool(ctx, p, c.ID)
 }
 
 // inputRequest is the suspension of a call whose tool asked for input, as a request that people can see.
@@ -480,23 +451,6 @@ func (r *round) inputRequest(p *batchPlan, c run.Call, e run.CallSuspended) run.
 	asked := policy.AskInput(r.def, &p.draft.State, c, *e.Ticket, e.Ran, p.draft.Entry.Time)
 	asked.Entered = e.Entered
 	return asked
-}
-
-// addReconciled adds a tool's report on an interrupted call. If the tool had asked for input, the call waits for it.
-func (r *round) addReconciled(p *batchPlan, c run.Call, word run.Event) error {
-	switch word := word.(type) {
-	case run.CallSuspended:
-		r.addSuspended(p)
-		if err := p.draft.Add(run.Answered{Call: c.ID, Rerun: true, By: "reconcile"}); err != nil {
-			return err
-		}
-		return p.draft.Add(r.inputRequest(p, c, word))
-	case run.CallFinished:
-		return p.draft.Add(run.Answered{Call: c.ID, Content: word.Content, Blob: word.Blob, IsError: word.IsError,
-			Media: word.Media, Patch: word.Patch, Whole: word.Whole, By: "reconcile"})
-	default:
-		return fmt.Errorf("reconcile call %s: %T is no word on it", c.ID, word)
-	}
 }
 
 // checkPrecondition reads what a call depends on before people are asked about it, and again before an approved call

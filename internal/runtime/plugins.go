@@ -46,16 +46,12 @@ func pluginEndOf(err error) (run.Finished, bool) {
 	}
 }
 
-// addHookedOrEnd adds what plugins decided to the draft, and passes their error on.
-func addHookedOrEnd(d *run.Draft, h run.Hooked, err error) error {
-	if err != nil || h.Empty() {
+// addHooked adds what plugins decided to the draft, with its number, and passes their error on. That a run has begun is
+// on record even where they decided nothing then.
+func addHooked(d *run.Draft, h run.Hooked, err error) error {
+	if err != nil || h.Empty() && h.Phase != run.PhaseRunStart {
 		return err
 	}
-	return addHooked(d, h)
-}
-
-// addHooked adds what plugins decided to the draft, with its number.
-func addHooked(d *run.Draft, h run.Hooked) error {
 	h.N = d.State.Hooks + 1
 	return d.Add(h)
 }
@@ -63,7 +59,7 @@ func addHooked(d *run.Draft, h run.Hooked) error {
 // runStatePhase runs a phase that changes only the shared state.
 func (ph phases) runStatePhase(ctx context.Context, d *run.Draft, phase run.Phase) error {
 	h, err := ph.chain.State(ctx, phase, ph.def, &d.State)
-	return addHookedOrEnd(d, h, err)
+	return addHooked(d, h, err)
 }
 
 // prepare runs what comes before the model is asked, or before whatever else is owed. Behind it, Next may say something
@@ -74,7 +70,7 @@ func (ph phases) prepare(ctx context.Context, d *run.Draft) (hook.Additions, err
 		if d.State.Begun || !ph.chain.BeginsRuns() {
 			break
 		}
-		if err := ph.startRun(ctx, d); err != nil {
+		if err := ph.runStatePhase(ctx, d, run.PhaseRunStart); err != nil {
 			return hook.Additions{}, err
 		}
 	}
@@ -85,16 +81,7 @@ func (ph phases) prepare(ctx context.Context, d *run.Draft) (hook.Additions, err
 		return hook.Additions{}, err
 	}
 	h, more, err := ph.chain.BeforeInference(ctx, ph.def, &d.State) // it may end the run instead
-	return more, addHookedOrEnd(d, h, err)
-}
-
-// startRun runs run_start.
-func (ph phases) startRun(ctx context.Context, d *run.Draft) error {
-	h, err := ph.chain.State(ctx, run.PhaseRunStart, ph.def, &d.State)
-	if err != nil {
-		return err
-	}
-	return addHooked(d, h)
+	return more, addHooked(d, h, err)
 }
 
 // afterInference runs after_inference and step_end; failure is why there was no answer, or nil. Then nothing is left to
@@ -104,7 +91,7 @@ func (ph phases) afterInference(ctx context.Context, d *run.Draft, failure *agen
 	if failure != nil {
 		h.End = ""
 	}
-	if err := addHookedOrEnd(d, h, err); err != nil {
+	if err := addHooked(d, h, err); err != nil {
 		return err
 	}
 	return ph.runStatePhase(ctx, d, run.PhaseStepEnd)
@@ -131,7 +118,8 @@ func hookKey(c run.Call) string {
 	return fmt.Sprintf("%s/%s/%d/%d", c.ID, c.Status, c.Asks, c.Executions)
 }
 
-// hookResult is what plugins decided about a call before it runs. It is kept while the same entry is planned again.
+// hookResult is what plugins decided about a call; before it runs, also what the gate is to know of that. It is kept
+// while the same entry is planned again.
 type hookResult struct {
 	hooked run.Hooked
 	gate   agent.PluginGate
@@ -150,7 +138,7 @@ func (r *round) beforeTool(ctx context.Context, p *batchPlan, c run.Call) (agent
 		return said.gate, err
 	}
 	p.raiseDue(dueFirst)
-	return said.gate, addHooked(p.draft, said.hooked)
+	return said.gate, addHooked(p.draft, said.hooked, nil)
 }
 
 // askPlugins asks the plugins about a call once for as long as the answer fits, and puts nothing into the draft.
@@ -159,7 +147,7 @@ func (r *round) askPlugins(ctx context.Context, p *batchPlan, c run.Call) (hookR
 		return hookResult{}, nil
 	}
 	key := hookKey(c)
-	said, known := r.gates[key]
+	said, known := r.hooked[key]
 	if known && stillFits(p.draft, said.hooked) {
 		return said, nil
 	}
@@ -168,7 +156,7 @@ func (r *round) askPlugins(ctx context.Context, p *batchPlan, c run.Call) (hookR
 	if err != nil {
 		return hookResult{}, err
 	}
-	r.gates[key] = said
+	r.hooked[key] = said
 	return said, nil
 }
 
@@ -180,7 +168,8 @@ func (r *round) afterTool(ctx context.Context, p *batchPlan, id string) error {
 		return nil
 	}
 	key := "after/" + hookKey(c)
-	h, known := r.results[key]
+	said, known := r.hooked[key]
+	h := said.hooked
 	if !known || !stillFits(p.draft, h) {
 		var err error
 		h, err = r.phases.chain.AfterTool(ctx, r.def, &p.draft.State, c)
@@ -191,16 +180,7 @@ func (r *round) afterTool(ctx context.Context, p *batchPlan, id string) error {
 		if err != nil {
 			return err
 		}
-		r.results[key] = h
+		r.hooked[key] = hookResult{hooked: h}
 	}
-	return addHookedOrEnd(p.draft, h, nil)
-}
-
-// endByPlugins ends the run because of its plugins, once no call runs whose result would be lost.
-func (r *round) endByPlugins(ctx context.Context, p *batchPlan) (*batchPlan, error) {
-	if r.inflight.count() > 0 || len(p.taken) < len(r.inflight.results()) {
-		return p, nil
-	}
-	p.raiseDue(dueFirst)
-	return p, r.addEndAfterCleanup(ctx, r.def, p.draft, *r.pluginEnd)
+	return addHooked(p.draft, h, nil)
 }

@@ -159,7 +159,7 @@ type Definitions func(ctx context.Context, tenant, digest string) (*agent.Defini
 
 // Notify tells people that they are asked. Safe for concurrent use.
 type Notify interface {
-	// Asked tells the people of every pending request that a run waits for, each of them who was not told before.
+	// NotifyRun tells the people of every pending request that a run waits for, each of them who was not told before.
 	NotifyRun(ctx context.Context, tenant, run string) error
 }
 
@@ -167,31 +167,25 @@ type Notify interface {
 // who could not be told. What it counts is by what it did: notified, reminded, escalated, updated. Safe for concurrent
 // use, and idempotent.
 type Notices interface {
-	// Due does what is due by now, of at most limit requests of all tenants. An error says what could not be done; the
-	// rest was.
+	// ProcessDue does what is due by now, of at most limit requests of all tenants. An error says what could not be done;
+	// the rest was.
 	ProcessDue(ctx context.Context, limit int) (did map[string]int64, err error)
-	// Ensure tells the people of a pending request if nobody has begun to.
+	// EnsureNotified tells the people of a pending request if nobody has begun to.
 	EnsureNotified(ctx context.Context, a approval.Approval) (did map[string]int64, err error)
 }
 
 // PinnedDefinitions reads definitions from blobs and keeps them.
 func PinnedDefinitions(blobs store.Blobs) Definitions {
-	var mu sync.Mutex
-	known := map[string]*agent.Definition{}
+	var known sync.Map // of *agent.Definition
 	return func(ctx context.Context, tenant, digest string) (*agent.Definition, error) {
-		mu.Lock()
-		def, ok := known[tenant+"/"+digest]
-		mu.Unlock()
-		if ok {
-			return def, nil
+		if def, ok := known.Load(tenant + "/" + digest); ok {
+			return def.(*agent.Definition), nil
 		}
-		def, err := readDefinition(ctx, blobs, tenant, digest)
+		def, err := Ports{Blobs: blobs}.definition(ctx, tenant, digest)
 		if err != nil {
 			return nil, err
 		}
-		mu.Lock()
-		known[tenant+"/"+digest] = def
-		mu.Unlock()
+		known.Store(tenant+"/"+digest, def)
 		return def, nil
 	}
 }
@@ -213,8 +207,9 @@ func Tightened(pinned Definitions, agents agent.Agents) Definitions {
 	}
 }
 
-func readDefinition(ctx context.Context, blobs store.Blobs, tenant, digest string) (*agent.Definition, error) {
-	data, err := blobs.Get(ctx, tenant, digest)
+// definition reads a pinned definition. It is for who needs one now and then.
+func (p Ports) definition(ctx context.Context, tenant, digest string) (*agent.Definition, error) {
+	data, err := p.Blobs.Get(ctx, tenant, digest)
 	if err != nil {
 		return nil, fmt.Errorf("read definition %s: %w", digest, err)
 	}

@@ -5,8 +5,6 @@ import (
 	"sync"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/policy"
-	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -41,18 +39,6 @@ type Lister interface {
 type Refuser interface {
 	// Refuses says why nothing of d is carried out, fit to be shown; "" = it is.
 	Refuses(d *agent.Definition) string
-}
-
-// refuse is the end of a run whose definition a Remote refuses.
-func (rs Remotes) refuse(d *agent.Definition) (run.Finished, bool) {
-	for _, r := range rs {
-		if refuser, ok := r.(Refuser); ok {
-			if why := refuser.Refuses(d); why != "" {
-				return policy.Fail(run.CodeDefinition, why), true
-			}
-		}
-	}
-	return run.Finished{}, false
 }
 
 // sessions are those of one invocation, opened when they are needed and closed when it ends. The zero value has none
@@ -96,11 +82,7 @@ func (rs Remotes) Around(wrap func(tool.Tool) tool.Tool) Remotes {
 	}
 	all := make(Remotes, len(rs))
 	for kind, r := range rs {
-		around := aroundRemote{r, wrap}
-		all[kind] = around
-		if refuser, ok := r.(Refuser); ok {
-			all[kind] = aroundRefuser{around, refuser}
-		}
+		all[kind] = aroundRemote{r, wrap}
 	}
 	return all
 }
@@ -119,10 +101,12 @@ func (r aroundRemote) Open(tenant string, d *agent.Definition) Session {
 	return s
 }
 
-// aroundRefuser also refuses some definitions.
-type aroundRefuser struct {
-	aroundRemote
-	Refuser
+// Refuses is the Remote's, where it is a Refuser.
+func (r aroundRemote) Refuses(d *agent.Definition) string {
+	if refuser, ok := r.next.(Refuser); ok {
+		return refuser.Refuses(d)
+	}
+	return ""
 }
 
 type aroundSession struct {

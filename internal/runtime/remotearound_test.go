@@ -64,7 +64,7 @@ func TestAround(t *testing.T) {
 		l, ok := s.(runtime.Lister)
 		require.Equal(t, lists, ok, kind)
 		r, ok := all[kind].(runtime.Refuser)
-		require.Equal(t, lists, ok, kind)
+		require.Equal(t, lists, ok && r.Refuses(d) != "", kind)
 		if lists {
 			got, err := l.List(t.Context(), agent.MCPServer{Name: "files"})
 			require.Equal(t, "files", got.Protocol)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
@@ -14,17 +15,6 @@ import (
 
 // bodies are the bodies of live results that are in blobs, by digest: what a request is measured by and holds.
 type bodies map[string][]byte
-
-func (b bodies) sizes() map[string]int {
-	if len(b) == 0 {
-		return nil
-	}
-	sizes := make(map[string]int, len(b))
-	for digest, body := range b {
-		sizes[digest] = len(body)
-	}
-	return sizes
-}
 
 // requestPlan is what a request is made of besides the run.
 type requestPlan struct {
@@ -46,7 +36,10 @@ func (a *attempt) fitRequest(ctx context.Context, q *requestPlan) error {
 	if q.known, err = a.bodies(ctx, &d.State, d.State.Messages.All(), nil); err != nil {
 		return err
 	}
-	m := prompt.Measured{System: q.system, Bodies: q.known.sizes()}
+	m := prompt.Measured{System: q.system, Bodies: map[string]int{}}
+	for digest, body := range q.known {
+		m.Bodies[digest] = len(body)
+	}
 	if a.Count != nil && prompt.NeedsCount(def, &d.State, q.action, m) {
 		req, _, err := a.buildRequest(ctx, q)
 		if err != nil {
@@ -64,8 +57,23 @@ func (a *attempt) fitRequest(ctx context.Context, q *requestPlan) error {
 	if q.left = left; len(facts) == 0 {
 		return nil
 	}
-	if facts, err = a.summarise(ctx, facts); err != nil {
-		return err
+	// Where the definition says so, the model writes the summary of what leaves. If that fails, the mechanical summary
+	// stands; the request is counted all the same.
+	for i, fact := range facts {
+		e, ok := fact.(run.Evicted)
+		if !ok {
+			continue
+		}
+		req, owed := prompt.SummaryRequest(def, &d.State, e)
+		if !owed {
+			continue
+		}
+		reply, requests, err := a.Model.Ask(ctx, req)
+		var failed *agent.ModelError
+		if err != nil && !errors.As(err, &failed) {
+			return fmt.Errorf("ask the model for a summary: %w", err)
+		}
+		facts[i] = prompt.Summarised(def, e, reply, requests)
 	}
 	if err := d.Add(facts...); err != nil {
 		return err
@@ -85,30 +93,18 @@ func (a *attempt) buildRequest(ctx context.Context, q *requestPlan) (agent.Reque
 	if err != nil {
 		return req, "", err
 	}
-	req.Messages, err = a.withBodies(ctx, s, req.Messages, q.known)
-	return req, digest, err
-}
-
-// summarise lets the model write the summary of what leaves, if the definition says so. If that fails, the mechanical
-// summary stands; the request is counted all the same.
-func (a *attempt) summarise(ctx context.Context, facts []run.Event) ([]run.Event, error) {
-	for i, fact := range facts {
-		e, ok := fact.(run.Evicted)
-		if !ok {
-			continue
-		}
-		req, owed := prompt.SummaryRequest(a.def, &a.draft.State, e)
-		if !owed {
-			continue
-		}
-		reply, requests, err := a.Model.Ask(ctx, req)
-		var failed *agent.ModelError
-		if err != nil && !errors.As(err, &failed) {
-			return nil, fmt.Errorf("ask the model for a summary: %w", err)
-		}
-		facts[i] = prompt.Summarised(a.def, e, reply, requests)
+	known, err := a.bodies(ctx, s, req.Messages, q.known)
+	if err != nil || len(known) == 0 {
+		return req, digest, err
 	}
-	return facts, nil
+	req.Messages = slices.Clone(req.Messages)
+	for i, m := range req.Messages {
+		if r, ok := m.Block.(run.ToolResult); ok && r.Blob != "" {
+			r.Content, r.Blob = string(known[r.Blob]), ""
+			req.Messages[i].Block = r
+		}
+	}
+	return req, digest, nil
 }
 
 // bodies are those of the messages' results that blobs hold, with what is known of them.
@@ -134,22 +130,4 @@ func (p Ports) bodies(ctx context.Context, s *run.AgentState, messages []run.Mes
 		known[r.Blob] = body
 	}
 	return known, nil
-}
-
-// withBodies are the messages of a request to s's model with the bodies that blobs hold, as far as they are not known.
-func (p Ports) withBodies(
-	ctx context.Context, s *run.AgentState, messages []run.Message, known bodies,
-) ([]run.Message, error) {
-	known, err := p.bodies(ctx, s, messages, known)
-	if err != nil || len(known) == 0 {
-		return messages, err
-	}
-	out := append([]run.Message(nil), messages...)
-	for i, m := range out {
-		if r, ok := m.Block.(run.ToolResult); ok && r.Blob != "" {
-			r.Content, r.Blob = string(known[r.Blob]), ""
-			out[i].Block = r
-		}
-	}
-	return out, nil
 }

@@ -21,8 +21,7 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// Ports is everything a use case needs of the world. All but Uploads, Agents, Remotes, Emit, Publish, Functions,
-// Callbacks, Notify, Warn, Sink, Trace, Hooks, Count, Trusts and Index are required.
+// Ports is everything a use case needs of the world. Those of which nothing is said about nil are required.
 type Ports struct {
 	Table   store.Table
 	Journal *store.Journal
@@ -47,7 +46,7 @@ type Ports struct {
 	Warn      func(what string, err error) // is told of what went wrong and hurts no run; nil = nobody is
 	Sink      EventSink                    // nil = nobody listens
 	Trace     Tracer                       // nil = runs are not traced
-	Hooks     hook.Set                     // the code that agents name beside tools
+	Hooks     hook.Set                     // the code that agents name beside tools; the zero Set has what is built in
 	// LeavesUnknown says that other processes carry the same runs on: what this one knows nothing of is left to them
 	// (ErrElsewhere), in place of being failed.
 	LeavesUnknown bool
@@ -63,11 +62,6 @@ func (p Ports) within(ctx context.Context, s *run.AgentState) context.Context {
 		return ctx
 	}
 	return p.Trace.Within(ctx, s)
-}
-
-// resumedEvent says that a parked run goes on. The entry that parked it is its newest.
-func resumedEvent(s *run.AgentState, now time.Time) run.Resumed {
-	return run.Resumed{Waited: max(0, now.Sub(s.UpdatedAt).Milliseconds())}
 }
 
 // ErrModelBusy says that every model of the chain failed in a way that may pass, as often as each may be asked. Nothing
@@ -90,26 +84,28 @@ const (
 
 // commit appends the draft, with the requests to people that it opens, closes and uses up, and whatever is beside it;
 // and tells the sink. An end closes no request: that is owed behind it (closeRequests), however many there are.
-func (p Ports) commit(
-	ctx context.Context, before run.AgentState, d *run.Draft, def *agent.Definition, beside ...store.Op,
-) error {
-	guards, err := p.requestOps(ctx, &before, d, def)
+func (p Ports) commit(ctx context.Context, d *run.Draft, def *agent.Definition, beside ...store.Op) error {
+	guards, err := p.requestOps(ctx, d, def)
 	if err != nil {
 		return err
 	}
-	if left := openRequests(&before, d); len(left) > 0 {
-		if beside, err = addOwedRequests(d, left, beside); err != nil {
-			return err
-		}
+	if beside, err = addOwedRequests(d, beside); err != nil {
+		return err
 	}
 	guards = append(guards, beside...)
 	if err := d.Snap(); err != nil {
 		return err
 	}
-	unsent, err := p.appendWithOutbox(ctx, before, d, def, guards)
-	if errors.Is(err, store.ErrTooLarge) && d.Entry.Snapshot != nil { // a snapshot can wait for a smaller entry
-		d.SetSnapshot(nil)
-		unsent, err = p.appendWithOutbox(ctx, before, d, def, guards)
+	var unsent []store.Op
+	for {
+		if unsent, err = p.outbox(d, def); err != nil {
+			return err
+		}
+		err = p.Journal.Append(ctx, d.Before, d, append(slices.Clip(guards), unsent...)...)
+		if !errors.Is(err, store.ErrTooLarge) || d.Entry.Snapshot == nil {
+			break
+		}
+		d.SetSnapshot(nil) // it can wait for a smaller entry
 	}
 	if err != nil {
 		return err
@@ -118,18 +114,14 @@ func (p Ports) commit(
 		after := d.Committed()
 		notifySink(ctx, p.Sink, d.Entry, &after)
 	}
-	p.sendCommitted(ctx, unsent)
-	return nil
-}
-
-// appendWithOutbox appends the draft together with the events that it publishes, which it returns.
-func (p Ports) appendWithOutbox(
-	ctx context.Context, before run.AgentState, d *run.Draft, def *agent.Definition, guards []store.Op,
-) (unsent []store.Op, err error) {
-	if unsent, err = p.outbox(&before, d, def); err != nil {
-		return nil, err
+	for _, op := range unsent { // the sweep sends those that fail here
+		sending, cancel := p.Clock.WithTimeout(ctx, publishTime)
+		if err := p.send(sending, op.Item); err != nil {
+			p.warn("publish events", err)
+		}
+		cancel()
 	}
-	return unsent, p.Journal.Append(ctx, before, d, append(slices.Clip(guards), unsent...)...)
+	return nil
 }
 
 // notifyLostAnswer hands the sink an entry that was committed although the answer to its write was lost.
@@ -138,70 +130,41 @@ func (p Ports) notifyLostAnswer(ctx context.Context, inv Invocation, s *run.Agen
 		return
 	}
 	entries, err := p.Journal.Entries(ctx, inv.Tenant, inv.Run, s.Seq(), 1)
-	if err != nil || len(entries) == 0 { // what a sink is not told of is nobody's durable concern
-		return
+	if err == nil && len(entries) > 0 { // what a sink is not told of is nobody's durable concern
+		notifySink(ctx, p.Sink, entries[0], s)
 	}
-	notifySink(ctx, p.Sink, entries[0], s)
 }
 
 // errDrainedFirst says that an entry of its own has drained a full inbox or closed requests, so the run must be read
 // again.
 var errDrainedFirst = errors.New("what stands in an entry of its own was committed first")
 
-// makeRoom drains an inbox that is too large for the entry this attempt is about.
-func (p Ports) makeRoom(ctx context.Context, i Invocation, l store.Loaded, def *agent.Definition) error {
-	if !l.Full {
-		return nil
-	}
-	d, err := p.draft(i, l)
-	if err != nil {
-		return err
-	}
-	return p.commitAlone(ctx, l, d, def)
-}
-
 // commitAlone commits a draft that has no room for anything else, or has to be on record before anything else. Its
-// error is errDrained where that went well.
-func (p Ports) commitAlone(ctx context.Context, l store.Loaded, d *run.Draft, def *agent.Definition) error {
-	if err := p.commit(ctx, l.State, d, def); err != nil {
+// error is errDrainedFirst where that went well.
+func (p Ports) commitAlone(ctx context.Context, d *run.Draft, def *agent.Definition) error {
+	if err := p.commit(ctx, d, def); err != nil {
 		return err
 	}
 	return errDrainedFirst
 }
 
-// reloads counts conflicts and uncertain errors of one invocation.
-type reloads struct{ conflicts, uncertain int }
-
-// shouldReload reports whether err means to read the run again and plan anew (rule 2). If not, it returns the error to
-// give up with.
-func (r *reloads) shouldReload(ctx context.Context, err error) (bool, error) {
-	switch {
-	case errors.Is(err, errDrainedFirst):
-		return true, nil
-	case isConflict(err):
-		if r.conflicts++; r.conflicts > maxReloads {
-			return false, fmt.Errorf("%w: %w", ErrContention, err)
-		}
-		return true, nil
-	case ctx.Err() != nil || isFinal(err):
-		return false, err
-	default:
-		if r.uncertain++; r.uncertain > maxUncertain {
-			return false, err
-		}
-		return true, nil
-	}
-}
-
-// withReloads calls once until it succeeds, as often as shouldReload lets it.
+// withReloads calls once until it succeeds. After a conflict, and after an error that leaves open whether the write
+// happened, the run is to be read again and planned anew (rule 2).
 func withReloads[T any](ctx context.Context, once func() (T, error)) (T, error) {
-	for tries := (reloads{}); ; {
+	for conflicts, uncertain := 0, 0; ; {
 		v, err := once()
-		if err == nil {
+		switch {
+		case err == nil:
 			return v, nil
-		}
-		if again, fatal := tries.shouldReload(ctx, err); !again {
-			return *new(T), fatal
+		case errors.Is(err, errDrainedFirst):
+		case isConflict(err):
+			if conflicts++; conflicts > maxReloads {
+				return *new(T), fmt.Errorf("%w: %w", ErrContention, err)
+			}
+		default:
+			if uncertain++; uncertain > maxUncertain || ctx.Err() != nil || isFinal(err) {
+				return *new(T), err
+			}
 		}
 	}
 }
@@ -228,13 +191,11 @@ func isFinal(err error) bool {
 // which are the entry's own, the view's, the inbox's and those of records beside it.
 const maxRequestWrites = store.MaxOps - 20
 
-// isFull reports whether an entry writes as many requests as one may: what else is due is for the entry behind it.
-func isFull(d *run.Draft) bool { return requestWrites(d.Entry.Events) >= maxRequestWrites }
-
-// requestWrites is how many writes to requests the events take, at most: see requestOps.
-func requestWrites(events []run.Event) int {
+// isFull reports whether an entry writes as many requests as one may, by what requestOps writes at most. What else is
+// due is for the entry behind it.
+func isFull(d *run.Draft) bool {
 	n := 0
-	for _, e := range events {
+	for _, e := range d.Entry.Events {
 		switch e := e.(type) {
 		case run.CallSuspended:
 			if e.For != run.ForAnswer {
@@ -258,7 +219,7 @@ func requestWrites(events []run.Event) int {
 			}
 		}
 	}
-	return n
+	return n >= maxRequestWrites
 }
 
 // addWhileRoom adds facts that close requests, each by itself, as far as the entry has room for them. The next entry
@@ -277,43 +238,45 @@ func addWhileRoom(d *run.Draft, facts ...run.Event) error {
 
 // requestOps are the writes to requests that belong into the draft's transaction: a new one for every call it suspends
 // (A19), an end for every one it overtakes, and the use of every approval it claims under (A6).
-func (p Ports) requestOps(
-	ctx context.Context, before *run.AgentState, d *run.Draft, def *agent.Definition,
-) ([]store.Op, error) {
+func (p Ports) requestOps(ctx context.Context, d *run.Draft, def *agent.Definition) ([]store.Op, error) {
 	var ops []store.Op
-	for _, c := range d.State.Waits() {
-		if was, ok := before.Call(c.ID); c.Wait.For == run.ForAnswer || ok && was.Wait != nil &&
-			was.Wait.Approval == c.Wait.Approval {
-			continue
-		}
+	for _, c := range askedCalls(d) {
 		op, err := approval.CreateOp(p.newCallRequest(def, &d.State, c))
 		if err != nil {
 			return nil, err
 		}
 		ops = append(ops, op)
 	}
-	early, err := p.earlyDecisionOps(ctx, before, d, def)
+	early, err := p.earlyDecisionOps(ctx, d, def)
 	if err != nil {
 		return nil, err
 	}
-	void, err := p.voidOps(ctx, before, d)
+	void, err := p.voidOps(ctx, d)
 	if err != nil {
 		return nil, err
 	}
 	ops = append(append(ops, early...), void...)
-	for _, c := range before.Waits() {
+	for _, c := range d.Before.Waits() {
 		if c.Wait.For == run.ForAnswer { // nobody was asked by a request of its own
 			continue
 		}
 		if as, ended := overtakenStatus(c, d.Entry.Events); ended {
-			ops = append(ops, approval.CloseOp(before.Tenant, *c.Wait, as))
+			ops = append(ops, approval.CloseOp(d.Before.Tenant, *c.Wait, as))
 		}
 	}
-	about, err := p.toolRequestOps(before, d, def)
+	about, err := p.toolRequestOps(d, def)
 	if err != nil {
 		return nil, err
 	}
-	return mergeOps(slices.Concat(ops, about, consumeOps(before.Tenant, d), permitConditions(def, d))), nil
+	return mergeOps(slices.Concat(ops, about, consumeOps(d), permitConditions(def, d))), nil
+}
+
+// askedCalls are the calls about which the draft asks people.
+func askedCalls(d *run.Draft) []run.Call {
+	return slices.DeleteFunc(d.State.Waits(), func(c run.Call) bool {
+		was, _ := d.Before.Call(c.ID)
+		return c.Wait.For == run.ForAnswer || was.Wait != nil && was.Wait.Approval == c.Wait.Approval
+	})
 }
 
 // newCallRequest is the request of a suspended call, with the tool's sentence about it.
@@ -338,25 +301,22 @@ func (p Ports) describeCall(def *agent.Definition, name string, args json.RawMes
 	if t.Kind != agent.KindInternal || p.Tools == nil {
 		return ""
 	}
-	linked, ok := p.Tools.Lookup(name)
-	if !ok {
-		return ""
+	if linked, ok := p.Tools.Lookup(name); ok {
+		return tool.Describe(linked, args)
 	}
-	return tool.Describe(linked, args)
+	return ""
 }
 
 // earlyDecisionOps write the requests that kept decisions settle in this draft. A request that exists is decided unless
 // somebody was first; one that the draft creates is written as decided.
-func (p Ports) earlyDecisionOps(
-	ctx context.Context, before *run.AgentState, d *run.Draft, def *agent.Definition,
-) ([]store.Op, error) {
+func (p Ports) earlyDecisionOps(ctx context.Context, d *run.Draft, def *agent.Definition) ([]store.Op, error) {
 	var ops []store.Op
 	for _, e := range d.Entry.Events {
 		fact, ok := e.(run.Decided)
 		if !ok || fact.Early == "" {
 			continue
 		}
-		c, ok := before.Call(fact.Call)
+		c, ok := d.Before.Call(fact.Call)
 		if !ok {
 			return nil, fmt.Errorf("settle approval %s: call %s is of this very entry", fact.Approval, fact.Call)
 		}
@@ -365,11 +325,10 @@ func (p Ports) earlyDecisionOps(
 		if c.Wait == nil || c.Wait.Approval != fact.Approval {
 			op, err = approval.CreateOp(p.newCallRequest(def, &d.State, suspendedCall(d, c)).WithDecision(fact, d.Entry.Time))
 		} else {
-			asked, failed := approval.Get(ctx, p.Table, before.Tenant, fact.Approval)
-			if failed != nil {
-				return nil, failed
+			var asked approval.Approval
+			if asked, err = approval.Get(ctx, p.Table, d.Before.Tenant, fact.Approval); err == nil {
+				op, err = approval.DecideOp(asked.WithDecision(fact, d.Entry.Time), d.Entry.Time)
 			}
-			op, err = approval.DecideOp(asked.WithDecision(fact, d.Entry.Time), d.Entry.Time)
 		}
 		if err != nil {
 			return nil, err
@@ -381,7 +340,7 @@ func (p Ports) earlyDecisionOps(
 
 // voidOps void the approvals of calls that are asked about again because the policy (A17) or a precondition has
 // changed. Approvals that a claim has used stay.
-func (p Ports) voidOps(ctx context.Context, before *run.AgentState, d *run.Draft) ([]store.Op, error) {
+func (p Ports) voidOps(ctx context.Context, d *run.Draft) ([]store.Op, error) {
 	var ops []store.Op
 	for _, e := range d.Entry.Events {
 		again, ok := e.(run.CallSuspended)
@@ -392,7 +351,7 @@ func (p Ports) voidOps(ctx context.Context, before *run.AgentState, d *run.Draft
 		if id == "" {
 			continue
 		}
-		a, err := approval.Get(ctx, p.Table, before.Tenant, id)
+		a, err := approval.Get(ctx, p.Table, d.Before.Tenant, id)
 		if err != nil {
 			return nil, err
 		}
@@ -444,30 +403,24 @@ func overtakenStatus(c run.Call, events []run.Event) (approval.Status, bool) {
 		return "", false
 	}
 	for _, e := range events {
+		voided := false
 		switch e := e.(type) {
 		case run.Answered: // the run that the call is has ended: nobody is asked about it any more
-			if e.Call == c.ID && e.Used != nil {
-				return approval.Voided, true
-			}
+			voided = e.Call == c.ID && e.Used != nil
 		case run.LateResult:
-			if e.Call == c.ID && c.Wait.For == run.ForOutcome {
-				return approval.Voided, true
-			}
+			voided = e.Call == c.ID && c.Wait.For == run.ForOutcome
 		case run.LateSuspended:
-			if e.Call == c.ID && c.Wait.For == run.ForOutcome && c.Wait.Claim == e.Writer {
-				return approval.Voided, true
-			}
+			voided = e.Call == c.ID && c.Wait.For == run.ForOutcome && c.Wait.Claim == e.Writer
 		case run.CallCancelled:
-			if e.Call == c.ID && e.Reason == run.WhyDenied { // on its tool
-				return approval.Voided, true
-			}
-			if e.Call == c.ID {
+			if e.Call == c.ID && e.Reason != run.WhyDenied {
 				return approval.Expired, true
 			}
+			voided = e.Call == c.ID // it is denied on its tool
 		case run.CallPermitted:
-			if e.Call == c.ID {
-				return approval.Voided, true
-			}
+			voided = e.Call == c.ID
+		}
+		if voided {
+			return approval.Voided, true
 		}
 	}
 	return "", false
@@ -486,22 +439,17 @@ func isDecisionOn(e run.Event, c run.Call) bool {
 }
 
 // consumeOps use up the approvals under which the draft claims, each once.
-func consumeOps(tenant string, d *run.Draft) []store.Op {
+func consumeOps(d *run.Draft) []store.Op {
 	var ops []store.Op
-	granted := map[string]run.Grant{}
-	for _, c := range d.Before.Live {
-		if c.Grant != nil && c.Grant.Consumed {
-			granted[c.ID] = *c.Grant
-		}
-	}
 	for _, e := range d.Entry.Events {
 		claim, ok := e.(run.CallClaimed)
 		if !ok {
 			continue
 		}
+		was, _ := d.Before.Call(claim.Call)
 		c, _ := d.State.Call(claim.Call)
-		if _, used := granted[c.ID]; c.Grant != nil && !c.Grant.Tool && !used {
-			ops = append(ops, approval.ConsumeOp(tenant, *c.Grant, d.Entry.Time))
+		if c.Grant != nil && !c.Grant.Tool && (was.Grant == nil || !was.Grant.Consumed) {
+			ops = append(ops, approval.ConsumeOp(d.State.Tenant, *c.Grant, d.Entry.Time))
 		}
 	}
 	return ops
@@ -534,11 +482,14 @@ func addExpiries(d *run.Draft) error {
 }
 
 // draft starts the entry of one attempt: it resumes a parked run and drains exactly the inputs that were read (rule
-// 16).
-func (p Ports) draft(i Invocation, l store.Loaded) (*run.Draft, error) {
+// 16). An inbox that is too large for the entry that this attempt is about is committed first, alone.
+func (p Ports) draft(
+	ctx context.Context, i Invocation, l store.Loaded, def *agent.Definition,
+) (*run.Draft, error) {
 	d := run.NewDraft(l.State, i.Writer, p.Clock.Now())
-	if l.State.Status == run.RunWaiting {
-		if err := d.Add(resumedEvent(&l.State, d.Entry.Time)); err != nil {
+	if s := &l.State; s.Status == run.RunWaiting { // the entry that parked it is its newest
+		resumed := run.Resumed{Waited: max(0, d.Entry.Time.Sub(s.UpdatedAt).Milliseconds())}
+		if err := d.Add(resumed); err != nil {
 			return nil, err
 		}
 	}
@@ -549,6 +500,9 @@ func (p Ports) draft(i Invocation, l store.Loaded) (*run.Draft, error) {
 		if in, said := fact.(run.InputReceived); said && !in.Starts {
 			d.Mark(run.CheckpointUserMessage)
 		}
+	}
+	if l.Full {
+		return nil, p.commitAlone(ctx, d, def)
 	}
 	return d, nil
 }
@@ -562,11 +516,23 @@ func addPark(d *run.Draft) error {
 	return nil
 }
 
-// addEndAfterCleanup adds the run's end to the draft after the permission backend has cleaned up.
+// addEndAfterCleanup adds the run's end to the draft after the permission backend has cleaned up. A run that would have
+// ended well fails if the cleanup does.
 func (p Ports) addEndAfterCleanup(ctx context.Context, def *agent.Definition, d *run.Draft, fin run.Finished) error {
-	fin, err := p.endAfterCleanup(ctx, def, &d.State, fin)
-	if err != nil {
-		return err
+	if backend, ok := p.Hooks.Backends[def.Permission.Backend]; ok && def.Permission.Backend != "" {
+		if err := backend.Cleanup(ctx, contextOf(&d.State)); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			why := "clean up by permission backend " + def.Permission.Backend + ": " + agent.Bounded(err.Error())
+			if fin.Error != nil {
+				fin.Error = &run.RunError{Code: fin.Error.Code, Message: fin.Error.Message + "; " + why}
+			} else {
+				requests := fin.Requests
+				fin = policy.Fail(run.CodePermissionFailed, why)
+				fin.Requests = requests
+			}
+		}
 	}
 	return addEnd(d, fin)
 }

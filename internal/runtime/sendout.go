@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
-
 	"slices"
+	"time"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/policy"
@@ -28,11 +27,54 @@ func (r *round) outgoing(c run.Call, s *run.AgentState) (send, error) {
 	t, _ := r.def.Tool(c.Tool)
 	switch t.Kind {
 	case agent.KindService:
-		return r.askService(t, c, s)
-	case agent.KindLambda:
-		return r.askFunction(t, c, s)
+		e, err := policy.ServiceEvent(s, t, c)
+		if err != nil {
+			return nil, err
+		}
+		to, err := r.callback(t, c)
+		if err != nil {
+			return nil, err
+		}
+		if to.URL != "" {
+			e.Callback = &to
+		}
+		return func(ctx context.Context) error {
+			if r.Emit == nil {
+				return fmt.Errorf("%w: this deployment has no event bus", ErrUndeliverable)
+			}
+			return r.Emit.Emit(ctx, e)
+		}, nil
+	case agent.KindLambda: // of a function that answers later
+		to, err := r.callback(t, c)
+		if err != nil {
+			return nil, err
+		}
+		payload, err := policy.FunctionRequest(s, t, c, to).Payload()
+		if err != nil {
+			return nil, err
+		}
+		return func(ctx context.Context) error {
+			if r.Functions == nil {
+				return fmt.Errorf("%w: this deployment invokes no functions", ErrUndeliverable)
+			}
+			_, err := r.Functions.Invoke(ctx, Invoke{Function: t.Lambda.Function, Payload: payload, Async: true})
+			return err
+		}, nil
 	case agent.KindAgent:
-		return r.askAgent(t, c, s)
+		child, ok := s.ChildOf(c.ID)
+		if !ok {
+			return nil, fmt.Errorf("no run was claimed for it")
+		}
+		from, err := policy.StartOf(s, t, c)
+		if err != nil {
+			return nil, err
+		}
+		start := Start{
+			Tenant: s.Tenant, Message: from.Message, Input: from.Input, Subject: s.Subject, AccessControl: s.AccessControl,
+			Parent: &from.Parent, By: s.By,
+			heard: append(slices.Clone(s.Heard), s.Again...),
+		}
+		return func(ctx context.Context) error { return r.startChild(ctx, t, child, start) }, nil
 	default:
 		return nil, fmt.Errorf("this deployment sends nothing to tools of kind %s", t.Kind)
 	}
@@ -64,46 +106,6 @@ func (r *round) sendOut(ctx context.Context, x *execution, out send, err error) 
 	}
 }
 
-// askService is the event that asks a service.
-func (r *round) askService(t agent.ToolSpec, c run.Call, s *run.AgentState) (send, error) {
-	e, err := policy.ServiceEvent(s, t, c)
-	if err != nil {
-		return nil, err
-	}
-	to, err := r.callback(t, c)
-	if err != nil {
-		return nil, err
-	}
-	if to.URL != "" {
-		e.Callback = &to
-	}
-	return func(ctx context.Context) error {
-		if r.Emit == nil {
-			return fmt.Errorf("%w: this deployment has no event bus", ErrUndeliverable)
-		}
-		return r.Emit.Emit(ctx, e)
-	}, nil
-}
-
-// askFunction is the invocation of a function that answers later.
-func (r *round) askFunction(t agent.ToolSpec, c run.Call, s *run.AgentState) (send, error) {
-	to, err := r.callback(t, c)
-	if err != nil {
-		return nil, err
-	}
-	payload, err := policy.FunctionRequest(s, t, c, to).Payload()
-	if err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context) error {
-		if r.Functions == nil {
-			return fmt.Errorf("%w: this deployment invokes no functions", ErrUndeliverable)
-		}
-		_, err := r.Functions.Invoke(ctx, Invoke{Function: t.Lambda.Function, Payload: payload, Async: true})
-		return err
-	}, nil
-}
-
 // callback is where the answer to a call goes.
 func (r *round) callback(t agent.ToolSpec, c run.Call) (policy.Callback, error) {
 	to := policy.Callback{AnswerTo: policy.AnswerTo{Run: r.inv.Run, Call: c.ID}}
@@ -129,57 +131,18 @@ func (r *round) isAway(c run.Call) bool {
 	return true
 }
 
-// delegationClaim is the claim of a call that may run, with the child run if another agent carries it out. Otherwise it
-// is the result that says why not.
-func (r *round) delegationClaim(
-	p *batchPlan, c run.Call, claim *run.CallClaimed,
-) (*run.CallClaimed, *run.CallFinished) {
-	child, refused := policy.Delegation(r.def, &p.draft.State, c, r.Agents)
-	if refused != nil {
-		p.addSettled()
-	}
-	if child == nil {
-		return claim, refused
-	}
-	with := run.CallClaimed{Call: c.ID}
-	if claim != nil {
-		with = *claim
-	}
-	with.Child = child
-	return &with, nil
-}
-
-// askAgent is the run of another agent that carries out a claimed call.
-func (r *round) askAgent(t agent.ToolSpec, c run.Call, s *run.AgentState) (send, error) {
-	child, ok := s.ChildOf(c.ID)
-	if !ok {
-		return nil, fmt.Errorf("no run was claimed for it")
-	}
-	from, err := policy.StartOf(s, t, c)
-	if err != nil {
-		return nil, err
-	}
-	start := Start{
-		Tenant: s.Tenant, Message: from.Message, Input: from.Input, Subject: s.Subject, AccessControl: s.AccessControl,
-		Parent: &from.Parent, By: s.By,
-		heard: append(slices.Clone(s.Heard), s.Again...),
-	}
-	return func(ctx context.Context) error { return r.startChild(ctx, t, child, start) }, nil
-}
-
 // startChild writes the child run and starts its execution. A child that exists goes on as it was written.
 func (r *round) startChild(ctx context.Context, t agent.ToolSpec, child run.Child, start Start) error {
 	st := Starter{Ports: r.Ports}
 	current := r.Agents.Find(t.Agent.Agent)
 	if current == nil { // another deployment may have begun it before this one took the claim over
 		l, err := r.Journal.Load(ctx, start.Tenant, child.Run)
-		if errors.Is(err, store.ErrNoRun) && r.LeavesUnknown {
+		switch {
+		case errors.Is(err, store.ErrNoRun) && r.LeavesUnknown:
 			return fmt.Errorf("agent %s is not known here: %w", t.Agent.Agent, ErrElsewhere)
-		}
-		if errors.Is(err, store.ErrNoRun) {
+		case errors.Is(err, store.ErrNoRun):
 			return fmt.Errorf("%w: this deployment has no agent %s", ErrUndeliverable, t.Agent.Agent)
-		}
-		if err != nil {
+		case err != nil:
 			return err
 		}
 		return st.startExecution(ctx, &l.State)

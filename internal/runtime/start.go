@@ -122,7 +122,7 @@ func (st *Starter) Create(ctx context.Context, r Start, runID, owner string) (ru
 	}
 	seed := run.AgentState{}
 	if r.Continues != "" {
-		if seed, err = st.continueRun(ctx, r, &first); err != nil {
+		if seed, err = st.continueRun(ctx, r.Continues, &first); err != nil {
 			return run.AgentState{}, err
 		}
 	}
@@ -181,10 +181,10 @@ func (st *Starter) checkInput(r Start) error {
 
 // continueRun makes a first event continue another run, and returns the state it begins with. Requesters and readers of
 // that run are those of this one too, unless the request says otherwise.
-func (st *Starter) continueRun(ctx context.Context, r Start, first *run.RunStarted) (seed run.AgentState, err error) {
-	l, err := st.Journal.Load(ctx, r.Tenant, r.Continues)
+func (st *Starter) continueRun(ctx context.Context, past string, first *run.RunStarted) (run.AgentState, error) {
+	l, err := st.Journal.Load(ctx, first.Tenant, past)
 	if err != nil {
-		return run.AgentState{}, fmt.Errorf("continue run %s: %w", r.Continues, err)
+		return run.AgentState{}, fmt.Errorf("continue run %s: %w", past, err)
 	}
 	from, err := policy.ContinueFrom(&l.State)
 	if err != nil {
@@ -221,7 +221,7 @@ func (st *Starter) write(
 	if first.From != nil {
 		beside = store.BranchOps(first.Tenant, first.From.Run, first.Run)
 	}
-	err := st.commit(ctx, run.AgentState{}, d, def, beside...)
+	err := st.commit(ctx, d, def, beside...)
 	switch {
 	case err == nil:
 		return d.Committed(), nil
@@ -259,11 +259,20 @@ func (r Start) startEvent(runID, owner string) (run.RunStarted, error) {
 		Heard: mergePeople(r.heard),
 	}
 	e.Wait, e.Resume = r.Agent.OpenRounds()
-	e.BodyDigest, err = bodyDigest(e, r.Continues)
+	body, err := json.Marshal(struct { // what the client asked for; which build of the agent answers is not part of it
+		Agent, Subject, AccessControl string
+		Input                         json.RawMessage `json:",omitempty"`
+		Messages                      []run.UserBlock
+		Continues                     string `json:",omitempty"`
+	}{e.Agent, e.Subject, e.AccessControl, e.Input, e.Messages, r.Continues})
+	if err != nil {
+		return run.RunStarted{}, fmt.Errorf("start run %s: %w", runID, err)
+	}
+	e.BodyDigest = store.BlobDigest(body)
 	if r.Agent.Builder != "" && len(r.Message) == 0 { // what the data comes to is the builder's to say
 		e.Messages = nil
 	}
-	return e, err
+	return e, nil
 }
 
 // mergePeople returns the people of all lists, each once, in order.
@@ -288,20 +297,6 @@ func (p Ports) storeDefinition(ctx context.Context, tenant string, d *agent.Defi
 		return "", fmt.Errorf("store definition of agent %s: %w", d.Name, err)
 	}
 	return digest, nil
-}
-
-// bodyDigest is the digest of what the client asked for; which build of the agent answered is not part of it.
-func bodyDigest(e run.RunStarted, continues string) (string, error) {
-	body, err := json.Marshal(struct {
-		Agent, Subject, AccessControl string
-		Input                         json.RawMessage `json:",omitempty"`
-		Messages                      []run.UserBlock
-		Continues                     string `json:",omitempty"`
-	}{e.Agent, e.Subject, e.AccessControl, e.Input, e.Messages, continues})
-	if err != nil {
-		return "", fmt.Errorf("start run %s: %w", e.Run, err)
-	}
-	return store.BlobDigest(body), nil
 }
 
 // Fork is a request for a run that branches off another.
@@ -356,9 +351,15 @@ func (st *Starter) Fork(ctx context.Context, f Fork) (run.AgentState, error) {
 		By: mergePeople([]string{f.By}, parent.By),
 	}
 	first.Wait, first.Resume = def.OpenRounds()
-	if first.BodyDigest, err = f.bodyDigest(); err != nil {
-		return run.AgentState{}, err
+	body, err := json.Marshal(struct { // what the client asked for (R2)
+		Fork  string
+		At    int64
+		Model *agent.ModelSpec `json:",omitempty"`
+	}{f.Run, f.At, f.Model})
+	if err != nil {
+		return run.AgentState{}, fmt.Errorf("fork run %s: %w", f.Run, err)
 	}
+	first.BodyDigest = store.BlobDigest(body)
 	s, err := st.write(ctx, run.Seed(parent), first, def)
 	if err != nil {
 		return run.AgentState{}, err
@@ -371,7 +372,7 @@ func (st *Starter) Fork(ctx context.Context, f Fork) (run.AgentState, error) {
 func (st *Starter) forkDefinition(
 	ctx context.Context, f Fork, parent *run.AgentState,
 ) (*agent.Definition, string, error) {
-	def, err := readDefinition(ctx, st.Blobs, f.Tenant, parent.Definition)
+	def, err := st.definition(ctx, f.Tenant, parent.Definition)
 	if err != nil || f.Model == nil {
 		return def, parent.Definition, err
 	}
@@ -386,19 +387,6 @@ func (st *Starter) forkDefinition(
 	}
 	digest, err := st.storeDefinition(ctx, f.Tenant, def)
 	return def, digest, err
-}
-
-// bodyDigest is the digest of what the client asked for (R2).
-func (f Fork) bodyDigest() (string, error) {
-	body, err := json.Marshal(struct {
-		Fork  string
-		At    int64
-		Model *agent.ModelSpec `json:",omitempty"`
-	}{f.Run, f.At, f.Model})
-	if err != nil {
-		return "", fmt.Errorf("fork run %s: %w", f.Run, err)
-	}
-	return store.BlobDigest(body), nil
 }
 
 // MaxStart is the longest input of an execution, in bytes, with what the state machine puts around it: a state has at
@@ -418,19 +406,14 @@ func StartedRun(name string, input []byte) (tenant, run string, ok bool) {
 	if jsonx.DecodeKnown(input, jsonx.JSONLimits{Bytes: MaxStart}, &in) != nil { // as the execution itself has read it
 		return "", "", false
 	}
-	if in.Tenant == "" {
-		in.Tenant = "default"
-	}
-	if in.Key == "" {
-		in.Key = name
-	}
+	tenant = cmp.Or(in.Tenant, "default")
 	switch {
-	case !agent.ValidTenant(in.Tenant):
+	case !agent.ValidTenant(tenant):
 		return "", "", false
 	case in.Run != "":
-		return in.Tenant, in.Run, true
+		return tenant, in.Run, true
 	case in.Agent != "":
-		return in.Tenant, agent.RunID(in.Tenant, in.Agent, in.Key), true
+		return tenant, agent.RunID(tenant, in.Agent, cmp.Or(in.Key, name)), true
 	default:
 		return "", "", false
 	}

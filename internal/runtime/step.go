@@ -20,8 +20,8 @@ func (st *Stepper) Step(ctx context.Context, inv Invocation) (Route, error) {
 	a := &attempt{Stepper: st, inv: inv}
 	r, err := withReloads(ctx, func() (r Route, err error) {
 		a.before, err = st.Journal.LoadAt(ctx, inv.Tenant, inv.Run, inv.At)
-		for i := 0; i < len(exits) && err == nil && r.Next == ""; i++ {
-			r, err = exits[i](a, ctx)
+		if err == nil {
+			r, err = a.exit(ctx)
 		}
 		if err == nil && r.Next == "" {
 			within := a.within(ctx, &a.draft.State)
@@ -41,15 +41,56 @@ func (st *Stepper) Step(ctx context.Context, inv Invocation) (Route, error) {
 	return r, nil
 }
 
-// exits are the conditions under which a step does nothing but send the run on, in the order in which they are looked
-// at. Each gives the route of a run that it holds of, and none of any other.
-var exits = []func(*attempt, context.Context) (Route, error){
-	(*attempt).mayNotTouch, // another execution owns the run, it has ended, or it waits and was not woken
-	(*attempt).listsTools,  // the batch lists the agent's tools before anything looks at them
-	(*attempt).hasReply,    // a try before this one has paid for the reply
-	(*attempt).isOrphan,    // the run that asked for this one does not wait for it
-	(*attempt).owesBatch,   // what was decided early, and children that nobody waits for, are the batch's
-	(*attempt).isFull,      // what expires fills the entry
+// exit looks whether a step does nothing but send the run on, and gives the route of a run that it does so with. It
+// gives none of any other, whose draft then holds what the inbox, the permission backend and the time have to say.
+func (a *attempt) exit(ctx context.Context) (Route, error) {
+	s := &a.before.State
+	// another execution owns the run, it has ended, or it waits and was not woken
+	if r, away := routeAway(a.inv, s, a.Clock.Now()); away {
+		if s.Status == run.RunDone && s.Owner != a.inv.Execution && s.FormerOwner != a.inv.Execution &&
+			isCleanup(s.Run, a.inv.Execution) {
+			return r, a.settleEnd(ctx, s, a.Definitions)
+		}
+		a.notifyLostAnswer(a.within(ctx, s), a.inv, s)
+		return a.route(ctx, a.inv, s, r)
+	}
+	var err error
+	if a.def, err = a.Definitions(ctx, a.inv.Tenant, s.Definition); err != nil {
+		return Route{}, err
+	}
+	// the batch lists the agent's tools before anything looks at them: this function connects to nobody
+	if policy.Next(a.def, s).Kind == policy.ActList {
+		return a.routeToTools(), nil
+	}
+	if a.paid != nil && a.paid.draft.Entry.Seq == s.Entries { // a try before this one has paid for the reply
+		return a.commitTurn(ctx, a.paid)
+	}
+	if a.draft, err = a.Ports.draft(ctx, a.inv, a.before, a.def); err != nil {
+		return Route{}, err
+	}
+	d := a.draft
+	ctx = a.within(ctx, &d.State)
+	orphan, err := a.isOrphaned(ctx, s)
+	if err != nil {
+		return Route{}, err
+	}
+	if orphan {
+		fin := policy.Interrupt(&d.State, "run:"+s.Parent.Run, "it has ended, or does not wait any more")
+		return a.endBroken(ctx, fin)
+	}
+	// children that nobody waits for, and what was decided early, are the batch's, which has what that takes
+	if len(policy.Abandoned(&d.State)) > 0 || policy.EarlyOwed(&d.State) && !a.beginsFirst() {
+		return a.routeToTools(), nil
+	}
+	permits := permissions{hooks: a.Hooks, notified: map[decisionKey]bool{}}
+	if err := permits.prepare(ctx, a.def, d); err != nil {
+		return Route{}, err
+	}
+	a.drained = len(d.Entry.Events)
+	if err := addExpiries(d); err != nil || !isFull(d) {
+		return Route{}, err
+	}
+	return Route{}, a.commitAlone(ctx, d, a.def) // the others close in an entry of their own
 }
 
 // routeToTools sends the run to the batch, with the wait that woke this invocation.
@@ -57,61 +98,6 @@ func (a *attempt) routeToTools() Route {
 	r := a.inv.route(NextTools)
 	r.Woken = a.inv.Woken
 	return r
-}
-
-func (a *attempt) mayNotTouch(ctx context.Context) (Route, error) {
-	s := &a.before.State
-	r, away := routeAway(a.inv, s, a.Clock.Now())
-	if !away {
-		return Route{}, nil
-	}
-	if isCleaner(a.inv, s) {
-		return r, a.settleEnd(ctx, s, a.Definitions)
-	}
-	a.notifyLostAnswer(a.within(ctx, s), a.inv, s)
-	return a.route(ctx, a.inv, s, r)
-}
-
-// listsTools reads the definition.
-func (a *attempt) listsTools(ctx context.Context) (r Route, err error) {
-	a.def, err = a.Definitions(ctx, a.inv.Tenant, a.before.State.Definition)
-	if err != nil || policy.Next(a.def, &a.before.State).Kind != policy.ActList { // this function connects to nobody
-		return Route{}, err
-	}
-	return a.routeToTools(), nil
-}
-
-func (a *attempt) hasReply(ctx context.Context) (Route, error) {
-	if a.paid == nil || a.paid.draft.Entry.Seq != a.before.State.Entries {
-		return Route{}, nil
-	}
-	return a.commitTurn(ctx, a.paid)
-}
-
-// isOrphan drains the inbox into the draft. It ends a run that nobody waits for.
-func (a *attempt) isOrphan(ctx context.Context) (Route, error) {
-	err := a.makeRoom(ctx, a.inv, a.before, a.def)
-	if err != nil {
-		return Route{}, err
-	}
-	if a.draft, err = a.Ports.draft(a.inv, a.before); err != nil {
-		return Route{}, err
-	}
-	ctx = a.within(ctx, &a.draft.State)
-	orphan, err := a.isOrphaned(ctx, &a.before.State)
-	if err != nil || !orphan {
-		return Route{}, err
-	}
-	by := "run:" + a.before.State.Parent.Run
-	return a.endBroken(ctx, policy.Interrupt(&a.draft.State, by, "it has ended, or does not wait any more"))
-}
-
-func (a *attempt) owesBatch(context.Context) (Route, error) {
-	s := &a.draft.State
-	if len(policy.Abandoned(s)) > 0 || policy.EarlyOwed(s) && !a.beginsFirst() { // the batch has what it takes
-		return a.routeToTools(), nil
-	}
-	return Route{}, nil
 }
 
 // beginsFirst reports whether plugins are to begin this attempt before the batch judges what was decided early. What is
@@ -124,20 +110,6 @@ func (a *attempt) beginsFirst() bool {
 	return err != nil || ph.chain.BeginsRuns()
 }
 
-// isFull adds what the permission backend and the time have to say to the draft. Where that fills it, it is committed,
-// and the others close in an entry of their own.
-func (a *attempt) isFull(ctx context.Context) (Route, error) {
-	permits := permissions{hooks: a.Hooks}
-	if err := permits.prepare(a.within(ctx, &a.draft.State), a.def, a.draft); err != nil {
-		return Route{}, err
-	}
-	a.drained = len(a.draft.Entry.Events)
-	if err := addExpiries(a.draft); err != nil || !isFull(a.draft) {
-		return Route{}, err
-	}
-	return Route{}, a.commitAlone(a.within(ctx, &a.draft.State), a.before, a.draft, a.def)
-}
-
 // act does what Next says of the drained state. A draft of more than the drained events must be committed even if a
 // batch comes next.
 func (a *attempt) act(ctx context.Context) (Route, error) {
@@ -147,13 +119,21 @@ func (a *attempt) act(ctx context.Context) (Route, error) {
 	}
 	d := a.draft
 	if policy.EarlyOwed(&d.State) && d.State.Permissions.Failed == "" { // the batch may let a call run behind run_start
-		if err := a.phases.startRun(ctx, d); err != nil {
+		if err := a.phases.runStatePhase(ctx, d, run.PhaseRunStart); err != nil {
 			return Route{}, err
 		}
-		return a.inv.route(NextTools), a.commit(ctx, a.before.State, d, a.def)
+		return a.inv.route(NextTools), a.commit(ctx, d, a.def)
 	}
-	if err := a.recordFirst(ctx); err != nil {
-		return Route{}, err
+	// What a tool's denial or an expiry has settled is on record before a model is asked. Somebody could decide such a
+	// request while the model thinks, and the reply, whose entry would close it, would be lost.
+	if policy.Next(a.def, &d.State).Kind == policy.ActInfer {
+		closes, err := a.requestOps(ctx, d, a.def)
+		if err == nil && len(closes) > 0 {
+			err = a.commitAlone(ctx, d, a.def)
+		}
+		if err != nil {
+			return Route{}, err
+		}
 	}
 	looks := a.before.State.Status == run.RunWaiting && policy.Next(a.def, &d.State).Kind == policy.ActWait
 	add, err := a.phases.prepare(ctx, d)
@@ -191,21 +171,7 @@ func (a *attempt) act(ctx context.Context) (Route, error) {
 	if err != nil {
 		return Route{}, err
 	}
-	return a.commitTurn(ctx, a.turn())
-}
-
-// recordFirst commits the draft before a model is asked, where it closes requests to people: what a tool's denial or an
-// expiry has settled is on record at once. Somebody could decide such a request while the model thinks, and the reply,
-// whose entry would close it, would be lost.
-func (a *attempt) recordFirst(ctx context.Context) error {
-	if policy.Next(a.def, &a.draft.State).Kind != policy.ActInfer {
-		return nil
-	}
-	closes, err := a.requestOps(ctx, &a.before.State, a.draft, a.def)
-	if err != nil || len(closes) == 0 {
-		return err
-	}
-	return a.commitAlone(ctx, a.before, a.draft, a.def)
+	return a.commitTurn(ctx, &turn{draft: d})
 }
 
 // infer asks a model, with what plugins add: for the run's plan, or in the loop, which takes over from a plan that
@@ -235,12 +201,8 @@ func (a *attempt) infer(ctx context.Context, next policy.Action, add hook.Additi
 		}
 	}
 	system, err := a.buildContext(ctx, next)
-	var bad *badContext
-	if errors.As(err, &bad) {
-		return a.endTurn(ctx, policy.Fail(run.CodeDefinition, bad.Error()))
-	}
 	if err != nil {
-		return nil, err
+		return a.endBadContext(ctx, err, 0)
 	}
 	whole := d.Clone() // what leaves the conversation leaves with the reply, or not at all
 	q := &requestPlan{action: next, system: system, add: add}
@@ -250,29 +212,35 @@ func (a *attempt) infer(ctx context.Context, next policy.Action, add hook.Additi
 	switch q.action.Kind {
 	case policy.ActInfer:
 	case policy.ActWait: // there is no room for another round, not even after that, and the run is not to be summed up
-		return a.turn(), a.phases.park(ctx, d)
+		return &turn{draft: d}, a.phases.park(ctx, d)
 	default:
 		return a.endTurn(ctx, q.action.End)
 	}
-	req, systemDigest, err := a.request(ctx, q)
+	summaries := int(d.State.ModelCalls - whole.State.ModelCalls)
+	req, digest, err := a.buildRequest(ctx, q)
+	if err == nil {
+		req, err = a.withPrompt(ctx, q.action, req)
+	}
+	if err == nil {
+		err = a.storeSystem(ctx, def, &d.State, digest, q.system)
+	}
 	if err != nil {
-		return a.dropEvictions(ctx, whole, err)
+		*d = *whole
+		return a.endBadContext(ctx, err, summaries)
 	}
 	reply, requests, err := a.Model.Ask(ctx, req)
 	var failed *agent.ModelError
-	if errors.As(err, &failed) {
-		requests += noteRequests(whole, d)
+	switch {
+	case errors.As(err, &failed):
 		*d = *whole
-		return a.modelFailed(ctx, failed, requests)
-	}
-	if errors.Is(err, context.DeadlineExceeded) { // the function's time is over, and the model's answer had not come
+		return a.modelFailed(ctx, failed, summaries+requests)
+	case errors.Is(err, context.DeadlineExceeded): // the function's time is over, and the model's answer had not come
 		return nil, fmt.Errorf("%w: %w", ErrModelBusy, err)
-	}
-	if err != nil {
+	case err != nil:
 		return nil, fmt.Errorf("ask the model: %w", err)
 	}
 	reply.At = a.Clock.Now()
-	planned := policy.PlanReply(def, &d.State, reply, requests, systemDigest)
+	planned := policy.PlanReply(def, &d.State, reply, requests, digest)
 	said := plan.Narrowed(q.action, def, prompt.KeepSystem(def, planned, system))
 	said.Room = q.left.Room(def)
 	if !q.action.Exhausted || def.Limits.Validators != agent.ValidatorsNotExhausted {
@@ -304,16 +272,15 @@ func (a *attempt) checkOutput(
 	return judged, nil
 }
 
-// dropEvictions drops the evictions for a request that cannot be made. A context that cannot be built ends the run.
-func (a *attempt) dropEvictions(ctx context.Context, whole *run.Draft, err error) (*turn, error) {
-	asked := noteRequests(whole, a.draft)
-	*a.draft = *whole
+// endBadContext ends the run where its context cannot be built, after so many requests for summaries. Any other error
+// is returned.
+func (a *attempt) endBadContext(ctx context.Context, err error, requests int) (*turn, error) {
 	var bad *badContext
 	if !errors.As(err, &bad) {
 		return nil, err
 	}
 	fin := policy.Fail(run.CodeDefinition, bad.Error())
-	fin.Requests = asked
+	fin.Requests = requests
 	return a.endTurn(ctx, fin)
 }
 
@@ -330,57 +297,36 @@ func (a *attempt) modelFailed(ctx context.Context, failed *agent.ModelError, req
 	return a.endTurn(ctx, fin)
 }
 
-// noteRequests is how many requests for summaries the draft holds beyond those before it.
-func noteRequests(before, d *run.Draft) int { return int(d.State.ModelCalls - before.State.ModelCalls) }
-
-// request is what the model is asked, and its system text's digest where that is new; then the text is where the
-// reply's fact will point.
-func (a *attempt) request(ctx context.Context, q *requestPlan) (agent.Request, string, error) {
-	req, digest, err := a.buildRequest(ctx, q)
-	if err != nil {
-		return req, "", err
-	}
-	if req, err = a.withPrompt(ctx, q.action, req); err != nil {
-		return req, "", err
-	}
-	return req, digest, a.storeSystem(ctx, a.def, &a.draft.State, digest, q.system)
-}
-
 // Fail ends a run as failed because its execution gave up on a step (R8). A run that is done or owned by another
 // execution is left alone.
 func (st *Stepper) Fail(ctx context.Context, inv Invocation, message string) (Route, error) {
-	r, err := withReloads(ctx, func() (Route, error) { return st.failOnce(ctx, inv, message) })
+	r, err := withReloads(ctx, func() (Route, error) {
+		l, err := st.Journal.Load(ctx, inv.Tenant, inv.Run)
+		if err != nil {
+			return Route{}, err
+		}
+		if l.State.Owner != inv.Execution || l.State.Status == run.RunDone {
+			return inv.route(NextFailed), st.notifyFailedFamily(ctx, inv, &l.State)
+		}
+		def, err := st.Definitions(ctx, inv.Tenant, l.State.Definition)
+		if err != nil {
+			return Route{}, err
+		}
+		d, err := st.draft(ctx, inv, l, def)
+		if err != nil {
+			return Route{}, err
+		}
+		if err := st.addEndAfterCleanup(ctx, def, d, policy.Fail(run.CodeInternal, message)); err != nil {
+			return Route{}, err
+		}
+		if err := st.commit(st.within(ctx, &d.State), d, def); err != nil {
+			return Route{}, err
+		}
+		after := d.Committed()
+		return inv.route(NextFailed), st.notifyFailedFamily(ctx, inv, &after)
+	})
 	if err != nil {
 		return Route{}, fmt.Errorf("record failure of run %s: %w", inv.Run, err)
 	}
 	return r, nil
-}
-
-func (st *Stepper) failOnce(ctx context.Context, inv Invocation, message string) (Route, error) {
-	l, err := st.Journal.Load(ctx, inv.Tenant, inv.Run)
-	if err != nil {
-		return Route{}, err
-	}
-	if l.State.Owner != inv.Execution || l.State.Status == run.RunDone {
-		return inv.route(NextFailed), st.notifyFailedFamily(ctx, inv, &l.State)
-	}
-	def, err := st.Definitions(ctx, inv.Tenant, l.State.Definition)
-	if err != nil {
-		return Route{}, err
-	}
-	if err := st.makeRoom(ctx, inv, l, def); err != nil {
-		return Route{}, err
-	}
-	d, err := st.draft(inv, l)
-	if err != nil {
-		return Route{}, err
-	}
-	if err := st.addEndAfterCleanup(ctx, def, d, policy.Fail(run.CodeInternal, message)); err != nil {
-		return Route{}, err
-	}
-	if err := st.commit(st.within(ctx, &d.State), l.State, d, def); err != nil {
-		return Route{}, err
-	}
-	after := d.Committed()
-	return inv.route(NextFailed), st.notifyFailedFamily(ctx, inv, &after)
 }

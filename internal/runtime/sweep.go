@@ -134,7 +134,7 @@ func (sw *Sweeper) repair(ctx context.Context, l store.Loaded) (Repair, error) {
 		if err := sw.Waiter.Start(ctx, s.Tenant, s.Run, s.Owner); err != nil {
 			return RepairNone, err
 		}
-		return sw.record(ctx, s, RepairStarted, s.Owner)
+		return sw.record(ctx, s, RepairStarted, s.Owner), nil
 	case status == ExecutionEnded:
 		return sw.takeOverOrGiveUp(ctx, l)
 	case status == ExecutionThrottled: // however often: throttling ends no run
@@ -177,7 +177,7 @@ func (sw *Sweeper) stopLeftover(ctx context.Context, s *run.AgentState, name str
 	if err := sw.Waiter.Stop(ctx, name, "the run goes on without it"); err != nil {
 		return RepairNone, err
 	}
-	return sw.record(ctx, s, RepairStopped, name)
+	return sw.record(ctx, s, RepairStopped, name), nil
 }
 
 // isOverdue reports whether a wait is over for so long that its execution should have noticed.
@@ -202,11 +202,12 @@ func (sw *Sweeper) wake(ctx context.Context, l store.Loaded) (Repair, error) {
 		return RepairNone, nil
 	case err != nil:
 		return RepairNone, err
-	case len(l.Inbox) > 0:
-		return sw.record(ctx, s, RepairWoke, hashToken(h.Token))
-	default:
-		return sw.record(ctx, s, RepairExpired, hashToken(h.Token))
 	}
+	kind, sum := RepairExpired, sha256.Sum256([]byte(h.Token))
+	if len(l.Inbox) > 0 {
+		kind = RepairWoke
+	}
+	return sw.record(ctx, s, kind, hex.EncodeToString(sum[:8])), nil // which names the token without revealing it
 }
 
 // takeOverOrGiveUp takes a run over, unless so many of its executions have ended that it is given up.
@@ -224,16 +225,16 @@ func (sw *Sweeper) takeOver(ctx context.Context, l store.Loaded) (Repair, error)
 	if err != nil {
 		return RepairNone, err
 	}
-	d := run.NewDraft(*s, sw.IDs.Writer(), sw.Clock.Now())
 	next := ExecutionName(s.Run, s.Generation+1)
-	events := []run.Event{run.HandedOver{Owner: next}}
-	if s.Status == run.RunWaiting {
-		events = []run.Event{resumedEvent(s, d.Entry.Time), run.HandedOver{Owner: next}}
+	// the inbox is left to the next execution
+	d, err := sw.draft(ctx, Invocation{Writer: sw.IDs.Writer()}, store.Loaded{State: *s}, def)
+	if err == nil {
+		err = d.Add(run.HandedOver{Owner: next})
 	}
-	if err := d.Add(events...); err != nil {
+	if err != nil {
 		return RepairNone, err
 	}
-	if err := sw.commit(ctx, *s, d, def, sw.recordOp(s, RepairTookOver, next)); err != nil {
+	if err := sw.commit(ctx, d, def, sw.recordOp(s, RepairTookOver, next)); err != nil {
 		return RepairNone, err
 	}
 	if err := sw.Waiter.Start(ctx, s.Tenant, s.Run, next); err != nil {
@@ -249,23 +250,22 @@ func (sw *Sweeper) giveUp(ctx context.Context, l store.Loaded) error {
 	if err != nil {
 		return err
 	}
-	inv := Invocation{Tenant: s.Tenant, Run: s.Run, Writer: sw.IDs.Writer()}
-	if err := sw.makeRoom(ctx, inv, l, def); err != nil {
-		return err
-	}
-	d, err := sw.draft(inv, l)
+	d, err := sw.draft(ctx, Invocation{Tenant: s.Tenant, Run: s.Run, Writer: sw.IDs.Writer()}, l, def)
 	if err != nil {
 		return err
 	}
-	if err := addEnd(d,
-		policy.Fail(run.CodeInternal, fmt.Sprintf("%d executions ended before the run did", s.TakeOvers()+1))); err != nil {
+	why := fmt.Sprintf("%d executions ended before the run did", s.TakeOvers()+1)
+	if err := addEnd(d, policy.Fail(run.CodeInternal, why)); err != nil {
 		return err
 	}
-	if err := sw.commitOutside(ctx, *s, d, def, sw.recordOp(s, RepairFailed, s.Owner)); err != nil {
+	if err := sw.commitOutside(ctx, d, def, sw.recordOp(s, RepairFailed, s.Owner)); err != nil {
 		return err
 	}
 	after := d.Committed()
-	return sw.finishOutsideEnd(ctx, &after, namesCleanup(def))
+	if err := sw.closeRequests(ctx, &after); err != nil {
+		return err
+	}
+	return sw.finishOutsideEnd(ctx, &after, namesCleanup(def), nil)
 }
 
 // Every repair has a record, PK T#tenant#REPAIR#run, SK sequence#kind#of, put if absent: an operator lists them (R18),
@@ -289,35 +289,24 @@ func repairKey(tenant string, r Repaired) store.Key {
 
 // recordOp is the record of a repair of the run as it was found.
 func (sw *Sweeper) recordOp(s *run.AgentState, kind Repair, of string) store.Op {
-	at := sw.Clock.Now().UTC().Truncate(time.Millisecond)
-	body, err := json.Marshal(Repaired{Run: s.Run, Kind: kind, Of: of, Seq: s.Seq(), At: at})
-	if err != nil { // strings, a number and a time always marshal
-		body = nil
-	}
+	r := Repaired{Run: s.Run, Kind: kind, Of: of, Seq: s.Seq(), At: sw.Clock.Now().UTC().Truncate(time.Millisecond)}
+	body, _ := json.Marshal(r) // strings, a number and a time always marshal
 	return store.Op{Kind: store.Put, If: []store.Cond{{Op: store.ItemAbsent}}, Item: store.Item{
-		Key:   repairKey(s.Tenant, Repaired{Run: s.Run, Kind: kind, Of: of, Seq: s.Seq()}),
-		Index: repairsIndex(s.Tenant), IndexSort: fmt.Sprintf("%013d#%s#%s", at.UnixMilli(), s.Run, kind), Body: body,
+		Key: repairKey(s.Tenant, r), Index: repairsIndex(s.Tenant),
+		IndexSort: fmt.Sprintf("%013d#%s#%s", r.At.UnixMilli(), s.Run, kind), Body: body,
 	}}
 }
 
 // record notes a repair that was made. It is none where another sweep has noted the same.
-func (sw *Sweeper) record(ctx context.Context, s *run.AgentState, kind Repair, of string) (Repair, error) {
+func (sw *Sweeper) record(ctx context.Context, s *run.AgentState, kind Repair, of string) Repair {
 	err := sw.Table.Write(ctx, sw.recordOp(s, kind, of))
-	switch {
-	case err == nil:
-		return kind, nil
-	case store.FailedOp(err, 0):
-		return RepairNone, nil
-	default: // it is repaired; the count is short
-		sw.warn("note that run "+s.Run+" was repaired", err)
-		return kind, nil
+	if store.FailedOp(err, 0) {
+		return RepairNone
 	}
-}
-
-// hashToken names a task token without revealing it.
-func hashToken(token string) string {
-	sum := sha256.Sum256([]byte(token))
-	return hex.EncodeToString(sum[:8])
+	if err != nil { // it is repaired; the count is short
+		sw.warn("note that run "+s.Run+" was repaired", err)
+	}
+	return kind
 }
 
 // ListRepaired pages through a tenant's repairs, the newest first. Limit 0 is 50. It may be late.
@@ -328,21 +317,17 @@ func ListRepaired(
 		limit = 50
 	}
 	r := store.Range{PK: repairsIndex(tenant), Index: true, Reverse: true, Limit: limit, Cursor: cursor}
-	list, next, err = store.ReadPage(ctx, t, r, func(it store.Item) (Repaired, error) { return readRepaired(tenant, it) })
+	list, next, err = store.ReadPage(ctx, t, r, func(it store.Item) (r Repaired, err error) {
+		if err := jsonx.ReadStored("repair", it.Body, &r); err != nil {
+			return r, store.Damaged(it.Key, "%w", err)
+		}
+		if it.Key != repairKey(tenant, r) || r.At.IsZero() {
+			return r, store.Damaged(it.Key, "run, seq, kind and of: want those of the key, and when")
+		}
+		return r, nil
+	})
 	if err != nil {
 		err = fmt.Errorf("list repairs: %w", err)
 	}
 	return list, next, err
-}
-
-// readRepaired reads a tenant's record, which must be the one that its key says.
-func readRepaired(tenant string, it store.Item) (Repaired, error) {
-	var r Repaired
-	if err := jsonx.ReadStored("repair", it.Body, &r); err != nil {
-		return r, store.Damaged(it.Key, "%w", err)
-	}
-	if it.Key != repairKey(tenant, r) || r.At.IsZero() {
-		return r, store.Damaged(it.Key, "run, seq, kind and of: want those of the key, and when")
-	}
-	return r, nil
 }

@@ -289,18 +289,37 @@ func (p *pass) noteUnreadable(err error) error {
 	return err
 }
 
-// sweepHeads compares a page of runs with the executions, several at once, then repairs those that disagree, one after
-// the other, and counts those that wait.
+// sweepHeads compares a page of runs with the executions, several at once and changing nothing, then repairs those that
+// disagree, one after the other, and counts those that wait. Only of the former is the journal read.
 func (p *pass) sweepHeads(ctx context.Context, status run.RunStatus) (next string, err error) {
 	heads, next, err := p.Sweeper.Journal.List(ctx, p.at.Tenant, status, sweepPage, p.at.Cursor)
 	if err := p.noteUnreadable(err); err != nil {
 		return "", err
 	}
-	looks := make([]look, len(heads))
-	inParallel(p.Sweeper.Clock, len(heads), func(i int) { looks[i] = p.lookAt(ctx, heads[i]) })
-	err = each(ctx, p, looks, func(l look) (FailedRepair, Repair) {
-		r, err := p.checkHead(ctx, l)
-		return FailedRepair{Tenant: l.Tenant, Run: l.Run, Err: err}, r
+	looks, now := make([]look, len(heads)), p.Sweeper.Clock.Now()
+	inParallel(p.Sweeper.Clock, len(heads), func(i int) {
+		l := &looks[i]
+		*l = look{Head: heads[i], settled: now.Sub(heads[i].UpdatedAt) >= settleTime, owed: p.running[heads[i].Owner] == nil}
+		if l.settled && !l.owed {
+			l.owed, l.err = p.wakeOwed(ctx, l.Head)
+		}
+	})
+	err = each(ctx, p, looks, func(l look) (f FailedRepair, r Repair) {
+		f = FailedRepair{Tenant: l.Tenant, Run: l.Run, Err: l.err}
+		if e := p.running[l.Owner]; e != nil {
+			e.owner = true
+		}
+		if !l.settled {
+			return f, RepairNone
+		}
+		p.report.Checked++
+		if l.err == nil && l.owed {
+			var sus *suspectRun
+			if r, sus, f.Err = p.Sweeper.inspect(ctx, l.Tenant, l.Run, nil); sus != nil {
+				p.suspects = append(p.suspects, *sus)
+			}
+		}
+		return f, r
 	})
 	if err != nil || status != run.RunWaiting {
 		return next, err
@@ -320,34 +339,6 @@ type look struct {
 	settled bool // the run did not move within the last minute
 	owed    bool // something is owed to it
 	err     error
-}
-
-// lookAt compares a run's view with its execution. It changes nothing: several runs are looked at together.
-func (p *pass) lookAt(ctx context.Context, h store.Head) look {
-	l := look{Head: h, settled: p.Sweeper.Clock.Now().Sub(h.UpdatedAt) >= settleTime, owed: p.running[h.Owner] == nil}
-	if l.settled && !l.owed {
-		l.owed, l.err = p.wakeOwed(ctx, h)
-	}
-	return l
-}
-
-// checkHead repairs a run whose view and execution disagree. Only then is its journal read.
-func (p *pass) checkHead(ctx context.Context, l look) (Repair, error) {
-	if e := p.running[l.Owner]; e != nil {
-		e.owner = true
-	}
-	if !l.settled {
-		return RepairNone, nil
-	}
-	p.report.Checked++
-	if l.err != nil || !l.owed {
-		return RepairNone, l.err
-	}
-	r, sus, err := p.Sweeper.inspect(ctx, l.Tenant, l.Run, nil)
-	if sus != nil {
-		p.suspects = append(p.suspects, *sus)
-	}
-	return r, err
 }
 
 // parallelReads is how many runs of a page are looked at together.

@@ -41,7 +41,7 @@ func (st *Starter) Undo(ctx context.Context, u Undo) (s run.AgentState, again bo
 	} else if !errors.Is(err, store.ErrNoRun) {
 		return s, false, fmt.Errorf("undo: %w", err)
 	}
-	seed, err := st.continueRun(ctx, Start{Tenant: u.Tenant, Continues: u.Run}, &first)
+	seed, err := st.continueRun(ctx, u.Run, &first)
 	if err != nil {
 		return s, false, err
 	}
@@ -49,7 +49,7 @@ func (st *Starter) Undo(ctx context.Context, u Undo) (s run.AgentState, again bo
 	if !ok {
 		return s, false, fmt.Errorf("undo call %q of run %s: %w", u.Call, u.Run, ErrNoSuchCall)
 	}
-	def, err := readDefinition(ctx, st.Blobs, u.Tenant, past.Definition)
+	def, err := st.definition(ctx, u.Tenant, past.Definition)
 	if err != nil {
 		return s, false, err
 	}
