@@ -58,11 +58,19 @@ func (x *execution) task(s *state, in any) (out any, next string, err error) {
 func (x *execution) try(s *state, in any) (any, error) {
 	a := x.attempt
 	if a == nil {
-		timeout, err := x.timeout(s, in)
-		if err != nil {
-			return nil, err
+		timeout := s.TimeoutSeconds
+		if s.TimeoutSecondsPath != "" {
+			v, err := x.look(in, s.TimeoutSecondsPath)
+			if err != nil {
+				return nil, err
+			}
+			number, _ := v.(json.Number)
+			if timeout, err = strconv.Atoi(string(number)); err != nil || timeout < 1 || timeout > maxSeconds {
+				return nil, errorf(Runtime, "TimeoutSecondsPath: %s must lead to a whole number from 1 to %d",
+					s.TimeoutSecondsPath, maxSeconds)
+			}
 		}
-		a = x.engine.newAttempt(x.engine.Clock.Now().Add(timeout))
+		a = x.engine.newAttempt(x.engine.Clock.Now().Add(time.Duration(timeout) * time.Second))
 		if s.Resource == invokeAndWait {
 			a.token = x.engine.IDs()
 		}
@@ -99,22 +107,6 @@ func (x *execution) try(s *state, in any) (any, error) {
 		_, err = encode(out)
 	}
 	return out, err
-}
-
-func (x *execution) timeout(s *state, in any) (time.Duration, error) {
-	n := s.TimeoutSeconds
-	if s.TimeoutSecondsPath != "" {
-		v, err := x.look(in, s.TimeoutSecondsPath)
-		if err != nil {
-			return 0, err
-		}
-		number, _ := v.(json.Number)
-		if n, err = strconv.Atoi(string(number)); err != nil || n < 1 || n > maxSeconds {
-			return 0, errorf(Runtime, "TimeoutSecondsPath: %s must lead to a whole number from 1 to %d",
-				s.TimeoutSecondsPath, maxSeconds)
-		}
-	}
-	return time.Duration(n) * time.Second, nil
 }
 
 // attempt is one try of a Task.
