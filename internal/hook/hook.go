@@ -167,11 +167,8 @@ const maxCodeError = 1000
 
 // Build asks the builder of that name. Errors are ErrBuilder's or the context's.
 func (s Set) Build(ctx context.Context, name string, in BuildInput) (out Built, err error) {
-	b, ok := s.Builders[name]
-	if !ok {
-		return Built{}, fmt.Errorf("%w %s: this deployment does not have it", ErrBuilder, name)
-	}
-	err = ask(ctx, ErrBuilder, name, "build context", func() (err error) {
+	b, known := s.Builders[name]
+	err = ask(ctx, ErrBuilder, name, known, "build context", func() (err error) {
 		out, err = b(ctx, in)
 		return err
 	})
@@ -181,9 +178,12 @@ func (s Set) Build(ctx context.Context, name string, in BuildInput) (out Built, 
 	return out, nil
 }
 
-// ask calls the code of that name. An error of it ends the run and is one of kind, a panic included. The context's own,
-// which ends nothing, says what was being done.
-func ask(ctx context.Context, kind error, name, doing string, call func() error) error {
+// ask calls the code of that name, if it is known. An error of it ends the run and is one of kind, a panic included. The
+// context's own, which ends nothing, says what was being done.
+func ask(ctx context.Context, kind error, name string, known bool, doing string, call func() error) error {
+	if !known {
+		return fmt.Errorf("%w %s: this deployment does not have it", kind, name)
+	}
 	err := callSafely(call)
 	switch {
 	case err == nil:
@@ -230,11 +230,8 @@ var ErrContext = errors.New("context source")
 
 // Context asks the source of that name. Errors are ErrContext's or the context's.
 func (s Set) Context(ctx context.Context, name string, in ContextInput) (text string, err error) {
-	source, ok := s.Contexts[name]
-	if !ok {
-		return "", fmt.Errorf("%w %s: this deployment does not have it", ErrContext, name)
-	}
-	err = ask(ctx, ErrContext, name, "ask context source "+name, func() (err error) {
+	source, known := s.Contexts[name]
+	err = ask(ctx, ErrContext, name, known, "ask context source "+name, func() (err error) {
 		text, err = source(ctx, in)
 		return err
 	})
