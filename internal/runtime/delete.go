@@ -96,11 +96,9 @@ func (d *Deleter) plan(ctx context.Context, tenant, runID string) (record store.
 	if h.Status != run.RunDone {
 		return record, "", fmt.Errorf("delete run %s, which is %s: %w", runID, h.Status, policy.ErrNotFinished)
 	}
-	owed, err := d.owedEnd(ctx, tenant, runID)
-	if err != nil {
+	if owed, err := d.owedEnd(ctx, tenant, runID); err != nil {
 		return record, "", err
-	}
-	if owed.listed {
+	} else if owed.listed {
 		return refused("its requests are being closed or its end is being told: try again in a minute")
 	}
 	for outbox := (store.Range{PK: outboxPK(tenant, runID)}); ; {
@@ -118,13 +116,12 @@ func (d *Deleter) plan(ctx context.Context, tenant, runID string) (record store.
 	branch, mark, err := d.Journal.Branch(ctx, tenant, runID)
 	if err != nil {
 		return record, "", err
-	}
-	if branch != "" {
+	} else if branch != "" {
 		return refused("run %s began from it: delete that first", branch)
 	}
 	plan := &store.DeletionPlan{}
 	for from := int64(0); ; {
-		entries, err := d.Journal.Entries(ctx, tenant, runID, from, entriesPerPage)
+		entries, err := d.Journal.Entries(ctx, tenant, runID, from, 200)
 		if err != nil {
 			return record, "", err
 		}
@@ -137,9 +134,6 @@ func (d *Deleter) plan(ctx context.Context, tenant, runID string) (record store.
 		from += int64(len(entries))
 	}
 }
-
-// entriesPerPage is how many entries of a journal are read at once.
-const entriesPerPage = 200
 
 // addToPlan adds what events say that stands under keys of its own.
 func addToPlan(p *store.DeletionPlan, events []run.Event) {

@@ -57,14 +57,11 @@ func (p Ports) sumUsage(ctx context.Context, s *run.AgentState) (run.ChildUsage,
 // was claimed and is not written is not found: it looks at its parent before it does anything (isOrphaned).
 func (p Ports) cancelChild(ctx context.Context, s *run.AgentState, child, why string) (found bool, err error) {
 	c := Canceller{Ports: p, Definitions: p.definition}
-	if _, err = c.Cancel(ctx, s.Tenant, child, actorName(s), why); errors.Is(err, store.ErrNoRun) {
+	if _, err = c.Cancel(ctx, s.Tenant, child, "run:"+s.Run, why); errors.Is(err, store.ErrNoRun) {
 		return false, nil
 	}
 	return err == nil, err
 }
-
-// actorName is the name of a run where a person's would stand.
-func actorName(s *run.AgentState) string { return "run:" + s.Run }
 
 // answerParent puts what came of a run that has ended into the inbox of the one whose call it was, once, and wakes
 // that.
@@ -88,7 +85,7 @@ func (p Ports) answerParent(ctx context.Context, s *run.AgentState, used run.Chi
 	}
 	in := Inputs{Ports: p}
 	fact, err := in.answered(ctx, def, Answer{Tenant: s.Tenant, Run: s.Parent.Run, Call: s.Parent.Call, Content: text,
-		IsError: isError, By: actorName(s)}, call)
+		IsError: isError, By: "run:" + s.Run}, call)
 	if err != nil {
 		return err
 	}

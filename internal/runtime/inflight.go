@@ -15,7 +15,9 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -192,7 +194,7 @@ func (r *round) runTool(ctx context.Context, x *execution, entered tool.Call, t 
 	case a.err != nil:
 		a.result = agent.ToolResultData{Content: c.Name + " failed: " + agent.Bounded(a.err.Error()) + tries, IsError: true}
 	}
-	e, err := r.toolEventOf(context.WithoutCancel(ctx), t, c, withCheckedPatch(c, entered.State, a.result))
+	e, err := r.toolEvent(context.WithoutCancel(ctx), t, c, withCheckedPatch(c, entered.State, a.result))
 	if err != nil {
 		return failed(run.WhyToolError, "The tool ran, but its result could not be stored.")
 	}
@@ -206,6 +208,38 @@ func (r *round) runTool(ctx context.Context, x *execution, entered tool.Call, t 
 	default:
 		return e
 	}
+}
+
+// entries is what came of calling a tool as often as its retry policy allows: the last result or error.
+type entries struct {
+	n        int // how often it was entered
+	result   agent.ToolResultData
+	err      error
+	timedOut bool // the last one was given up on, and may still be under way
+}
+
+// enterUntilDone calls a tool until it answers, or until its retry policy, the invocation or the run allow no other
+// try. Each try has the same key, the same state and the tool's whole time.
+func (r *round) enterUntilDone(ctx context.Context, t tool.Tool, c run.Call, entered tool.Call) entries {
+	spec, _ := r.def.Tool(c.Tool)
+	var a entries
+	_ = clock.Retry(r.retrying, r.Clock, func(n int) (time.Duration, bool) { // a has what the last try gave
+		once := entered // a tool has its own copies, to do with as it likes
+		once.Attempt, once.Args = n, bytes.Clone(entered.Args)
+		once.State, once.Resume = bytes.Clone(entered.State), bytes.Clone(entered.Resume)
+		a.n = n
+		limited, cancel := r.Clock.WithTimeout(ctx, r.timeout(ctx, c))
+		defer cancel()
+		a.result, a.err = callBeside(limited, r.Clock, func() (agent.ToolResultData, error) { return t.Call(limited, once) })
+		a.timedOut = a.err != nil && limited.Err() != nil
+		wait, again := spec.Retry.Again(c.Effect, n)
+		if at, ok := ctx.Deadline(); ok && at.Sub(r.Clock.Now())-wait < launchMargin { // no time to start another
+			again = false
+		}
+		var changed *tool.ChangedError // from the one that the run is pinned to: another try does not change that
+		return wait, again && a.err != nil && !errors.As(a.err, &changed)
+	})
+	return a
 }
 
 // timeout is the tool's, cut so that its deadline lies before the invocation's own.
@@ -257,20 +291,31 @@ func withCheckedPatch(c run.Call, view json.RawMessage, res agent.ToolResultData
 }
 
 // toolEvent is the event of what a tool returned: its result, or its question to people. A question that cannot be
-// shown is an error of the tool.
-func (r *round) toolEvent(ctx context.Context, c run.Call, res agent.ToolResultData) (run.Event, error) {
+// shown is an error of the tool. A page of read_more is never cut, because it says itself which part it is.
+func (r *round) toolEvent(ctx context.Context, t tool.Tool, c run.Call, res agent.ToolResultData) (run.Event, error) {
+	if p, ok := t.(pages); ok {
+		e := run.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: res.IsError, Content: withEditNote(c, res.Content)}
+		if res.IsError {
+			e.Reason = run.WhyToolError
+			return e, nil
+		}
+		e.Whole = &p.page.Whole
+		var err error
+		e.Content, e.Blob, err = r.storeText(ctx, r.inv.Tenant, r.inv.Run, c.ID, e.Content)
+		return e, err
+	}
 	if res.Suspend == nil {
 		return r.resultEvent(ctx, c, res)
 	}
-	t, err := policy.Checked(*res.Suspend)
+	ticket, err := policy.Checked(*res.Suspend)
 	if err == nil {
-		err = r.checkAnswerSchema(t)
+		err = r.checkAnswerSchema(ticket)
 	}
 	if err != nil {
 		why := c.Name + " asked for input in a way that cannot be shown: " + agent.Bounded(err.Error())
 		return r.resultEvent(ctx, c, agent.ToolResultData{Content: why, IsError: true})
 	}
-	return run.CallSuspended{Call: c.ID, For: run.ForInput, Ticket: &t, Ran: c.Claim == ""}, nil
+	return run.CallSuspended{Call: c.ID, For: run.ForInput, Ticket: &ticket, Ran: c.Claim == ""}, nil
 }
 
 // checkAnswerSchema reports what is wrong with the schema of a ticket's answer. A broken schema would refuse every
@@ -336,4 +381,76 @@ func withEditNote(c run.Call, text string) string {
 		return agent.TextEdited(by, string(c.Input)) + text
 	}
 	return text
+}
+
+// showResult is what the model is shown of a call's result, and where all of it is, where it was cut and is kept: in a
+// blob, before the entry that points at it. An error is the store's; the result beside it is cut and not kept.
+func (p Ports) showResult(
+	ctx context.Context, tenant, runID string, def *agent.Definition, c run.Call, text string,
+) (prompt.Shown, *run.Whole, error) {
+	spec, _ := def.Tool(c.Tool)
+	shown := prompt.ShowResult(def, spec, c.ID, text, def.KeepsWhole())
+	if shown.Whole == "" || !def.KeepsWhole() {
+		return shown, nil, nil
+	}
+	w := &run.Whole{Blob: store.BlobDigest([]byte(shown.Whole)), Chars: shown.Chars}
+	if err := p.putBlob(ctx, tenant, runID, w.Blob, []byte(shown.Whole)); err != nil {
+		shown = prompt.ShowResult(def, spec, c.ID, text, false)
+		return shown, nil, fmt.Errorf("store the whole result of call %s: %w", c.ID, err)
+	}
+	return shown, w, nil
+}
+
+// storeText moves a result that is too long for the journal into a blob.
+func (p Ports) storeText(ctx context.Context, tenant, runID, call, text string) (content, blob string, err error) {
+	if jsonx.StoredLen(text) <= maxInline {
+		return text, "", nil
+	}
+	blob = store.BlobDigest([]byte(text))
+	if err := p.putBlob(ctx, tenant, runID, blob, []byte(text)); err != nil {
+		return "", "", fmt.Errorf("store result of call %s: %w", call, err)
+	}
+	return "", blob, nil
+}
+
+// pages is the built-in tool read_more as one call of it finds it: what the call asks for is known before it runs, of
+// the state that it was planned on.
+type pages struct {
+	blobs store.Blobs
+	def   *agent.Definition
+	spec  agent.ToolSpec
+	page  prompt.Page
+	err   error // what the model is told instead of a page; nil = nothing
+}
+
+func (t pages) Spec() agent.ToolSpec { return t.spec }
+
+func (t pages) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
+	if t.err != nil {
+		return agent.ToolResultData{Content: t.err.Error(), IsError: true}, nil
+	}
+	all, err := t.blobs.Get(ctx, c.Tenant, t.page.Whole.Blob)
+	if err != nil {
+		return agent.ToolResultData{}, fmt.Errorf("the rest of the result of call %s cannot be read: %w", t.page.Whole.Call,
+			err)
+	}
+	text, err := prompt.PageText(t.def, t.page, string(all))
+	return agent.ToolResultData{Content: text}, err
+}
+
+// tool finds what runs the call c, of the state s.
+func (r *round) tool(c run.Call, s *run.AgentState) (tool.Tool, bool) {
+	spec, known := r.def.Tool(c.Tool)
+	switch {
+	case known && spec.Name == agent.ReadMore && r.def.KeepsWhole():
+		page, err := prompt.PageOf(r.def, s, c)
+		return pages{r.Blobs, r.def, spec, page, err}, true
+	case known && spec.Kind.Remote():
+		s, ok := r.sessions.of(r.Remotes, r.inv.Tenant, r.def, spec.Kind)
+		if !ok {
+			return nil, false
+		}
+		return s.Tool(spec), true
+	}
+	return r.Tools.Lookup(c.Tool)
 }

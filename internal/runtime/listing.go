@@ -74,46 +74,28 @@ func (r *round) list(ctx context.Context) (Route, error) {
 // listAll lists every server of the definition, all at once, each within its time.
 func (r *round) listAll(ctx context.Context) ([]policy.ListedServer, error) {
 	all := make([]policy.ListedServer, len(r.def.MCP))
-	failed := make([]error, len(all))
-	done := r.Clock.NewSignal()
-	listed := make(chan struct{}, len(all)) // one for each server that has been
-	for i, server := range r.def.MCP {
-		all[i].Server = server
-		s, _ := r.sessions.of(r.Remotes, r.inv.Tenant, r.def, agent.KindMCP)
-		lister, ok := s.(Lister)
-		if !ok {
-			failed[i] = errNoLister
-			listed <- struct{}{}
-			continue
+	session, _ := r.sessions.of(r.Remotes, r.inv.Tenant, r.def, agent.KindMCP)
+	lister, ok := session.(Lister)
+	inParallel(r.Clock, len(all), len(all), func(i int) {
+		all[i].Server = r.def.MCP[i]
+		err := errNoLister
+		if ok {
+			all[i].Tools, err = r.listOne(ctx, lister, all[i].Server)
 		}
-		r.Clock.Go(func() {
-			all[i].Tools, failed[i] = r.listOne(ctx, lister, server)
-			listed <- struct{}{}
-			done.Notify()
-		})
-	}
-	for heard := 0; heard < len(all); {
-		select {
-		case <-listed:
-			heard++
-		default:
-			if err := done.Wait(ctx, 0); err != nil {
-				return nil, err
-			}
+		if err != nil {
+			all[i].Problem = agent.Bounded(err.Error())
 		}
-	}
+	})
 	if err := ctx.Err(); err != nil { // the invocation is over, which says nothing about a server
 		return nil, err
 	}
 	for i := range all {
-		switch {
-		case failed[i] != nil:
-			all[i].Problem = agent.Bounded(failed[i].Error())
-		case all[i].Server.Locked != nil:
+		switch s := &all[i]; {
+		case s.Problem != "" || s.Server.Locked != nil:
 		case r.Trusts != nil:
-			r.Trusts(r.def.Name, all[i].Server.Name)
+			r.Trusts(r.def.Name, s.Server.Name)
 		default:
-			all[i].Server.Locked = map[string]string{}
+			s.Server.Locked = map[string]string{}
 		}
 	}
 	return all, nil

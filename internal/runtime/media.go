@@ -102,7 +102,6 @@ type rewriting struct {
 	rewrite func(context.Context, agent.Request) (agent.Request, error)
 }
 
-// Generate implements Model.
 func (w rewriting) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	r, err := w.rewrite(ctx, r)
 	if err != nil {
@@ -111,7 +110,6 @@ func (w rewriting) Generate(ctx context.Context, r agent.Request) (agent.Reply, 
 	return w.next.Generate(ctx, r)
 }
 
-// CountTokens implements TokenCounter: of the request as it would be sent.
 func (w rewriting) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
 	r, err := w.rewrite(ctx, r)
 	if err != nil {
@@ -132,7 +130,6 @@ func WithDialect(next Model) CountingModel {
 	}}
 }
 
-// withContent returns r with the content of its blobs.
 func withContent(ctx context.Context, blobs store.Blobs, r agent.Request) (agent.Request, error) {
 	named := prompt.MediaBlobs(r.Messages)
 	if len(named) == 0 {
@@ -167,7 +164,6 @@ func withContent(ctx context.Context, blobs store.Blobs, r agent.Request) (agent
 	return r, nil
 }
 
-// unreadBlob is the error for a blob that could not be read.
 func unreadBlob(r agent.Request, digest string, err error) error {
 	if errors.Is(err, store.ErrNoBlob) {
 		return &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Cause: err,

@@ -31,7 +31,22 @@ func (p Ports) narrow(ctx context.Context, def *agent.Definition, s *run.AgentSt
 	if !narrows {
 		return nil
 	}
-	similarity, err := p.similarity(ctx, def, s, query)
+	texts := make([]string, len(def.Tools))
+	for i, t := range def.Tools {
+		texts[i] = plan.ToolWords(t)
+	}
+	var similarity []float64
+	var err error
+	switch {
+	case !def.Prefilter.Embeddings.Model():
+		similarity = plan.BM25(texts, query)
+	case p.Index == nil:
+		err = errors.New("nobody embeds texts here")
+	default:
+		limited, cancel := p.Clock.WithTimeout(ctx, embedTimeout)
+		defer cancel()
+		similarity, err = p.Index.similarity(limited, s, def.Prefilter.Embeddings, texts, query)
+	}
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return ctx.Err()
@@ -46,29 +61,7 @@ func (p Ports) narrow(ctx context.Context, def *agent.Definition, s *run.AgentSt
 	}
 }
 
-// similarity is how well each of the definition's tools fits a query.
-func (p Ports) similarity(
-	ctx context.Context, def *agent.Definition, s *run.AgentState, query string,
-) ([]float64, error) {
-	texts := make([]string, len(def.Tools))
-	for i, t := range def.Tools {
-		texts[i] = plan.ToolWords(t)
-	}
-	if !def.Prefilter.Embeddings.Model() {
-		return plan.BM25(texts, query), nil
-	}
-	if p.Index == nil {
-		return nil, errNoEmbedder
-	}
-	ctx, cancel := p.Clock.WithTimeout(ctx, embedTimeout)
-	defer cancel()
-	return p.Index.similarity(ctx, s, def.Prefilter.Embeddings, texts, query)
-}
-
-var (
-	errNoEmbedder = errors.New("nobody embeds texts here")
-	errDimensions = errors.New("the embedder's vectors differ in length or number")
-)
+var errDimensions = errors.New("the embedder's vectors differ in length or number")
 
 // embedTimeout is how long texts may take to be embedded (seed 002, ADR-010 there).
 const embedTimeout = 30 * time.Second

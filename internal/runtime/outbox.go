@@ -101,16 +101,6 @@ func (p Ports) SendOutbox(
 	return sent, page.Cursor, err
 }
 
-// The detail-types of published events. A change that a consumer could notice, other than a new field, is a new type.
-const (
-	typeRunStarted     = "countersign.run.started.v1"
-	typeRunEnded       = "countersign.run.ended.v1"
-	typeRequestAsked   = "countersign.request.asked.v1"
-	typeRequestDecided = "countersign.request.decided.v1"
-	typeRequestExpired = "countersign.request.expired.v1"
-	typeRequestClosed  = "countersign.request.closed.v1"
-)
-
 // publishedData is the data of a published event. It holds no content: who reads it need not be allowed to read runs.
 type publishedData struct {
 	Version int           `json:"version"` // of this form
@@ -148,11 +138,12 @@ type publishedRequest struct {
 }
 
 // published returns the events of a draft: the start of the run, the requests that it opens and closes, the end of the
-// run.
+// run. Their detail-types are countersign.run.started.v1 and .ended.v1, countersign.request.asked.v1, .decided.v1,
+// .expired.v1 and .closed.v1. A change that a consumer could notice, other than a new field, is a new type.
 func published(d *run.Draft, def *agent.Definition) (events []policy.Outgoing, err error) {
 	after := d.Committed()
 	s := &after
-	add := func(id, kind string, data publishedData) {
+	add := func(of, id, what string, data publishedData) {
 		data.Version, data.Time, data.Seq, data.Status = 1, d.Entry.Time.UTC(), d.Entry.Seq, s.Status
 		data.Links.Run = "/v1/runs/" + s.Run
 		if data.Request != nil {
@@ -164,12 +155,12 @@ func published(d *run.Draft, def *agent.Definition) (events []policy.Outgoing, e
 		raw, failed := jsonx.MarshalVerbatim(data)
 		err = errors.Join(err, failed)
 		events = append(events, policy.Outgoing{
-			ID: id, Type: kind, Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Subject: cmp.Or(s.Subject, s.Run),
-			ExecutionUnits: s.ExecutionUnits, Data: raw,
+			ID: id + "#" + what, Type: "countersign." + of + "." + what + ".v1", Tenant: s.Tenant, Run: s.Run, Agent: s.Agent,
+			Subject: cmp.Or(s.Subject, s.Run), ExecutionUnits: s.ExecutionUnits, Data: raw,
 		})
 	}
 	if d.Before.Entries == 0 {
-		add(s.Run+"#started", typeRunStarted, publishedData{})
+		add("run", s.Run, "started", publishedData{})
 	}
 	var opened []approval.Approval
 	for _, c := range askedCalls(d) {
@@ -181,27 +172,27 @@ func published(d *run.Draft, def *agent.Definition) (events []policy.Outgoing, e
 		}
 	}
 	for _, a := range opened {
-		add(a.ID+"#asked", typeRequestAsked, publishedData{Request: &publishedRequest{
+		add("request", a.ID, "asked", publishedData{Request: &publishedRequest{
 			ID: a.ID, Kind: a.Kind, Calls: a.Calls, Tools: a.Tools, Digest: a.Digest, Effect: a.Effect, Approvers: a.Approvers,
 			Above: a.Above, Quorum: a.Quorum, FourEyes: a.FourEyes, Until: a.ExpiresAt.UTC(),
 		}})
 	}
 	for _, c := range closedRequests(d) {
-		kind, suffix := typeRequestDecided, "#decided"
+		what := "decided"
 		switch approval.Status(c.Outcome) {
 		case approval.Expired:
-			kind, suffix = typeRequestExpired, "#expired"
+			what = "expired"
 		case approval.Voided, approval.Cancelled:
-			kind, suffix = typeRequestClosed, "#closed"
+			what = "closed"
 		}
-		add(c.ID+suffix, kind, publishedData{Request: &c})
+		add("request", c.ID, what, publishedData{Request: &c})
 	}
 	if s.Status == run.RunDone {
 		data := publishedData{Reason: s.Reason}
 		if s.Error != nil {
 			data.Code = s.Error.Code
 		}
-		add(s.Run+"#ended", typeRunEnded, data)
+		add("run", s.Run, "ended", data)
 		events[len(events)-1].Journal = &policy.JournalHead{Seq: d.Entry.Seq, Hash: s.Hash()}
 	}
 	return events, err

@@ -144,18 +144,10 @@ func (c *Canceller) Cancel(ctx context.Context, tenant, runID, by, note string) 
 		if err != nil {
 			return run.AgentState{}, err
 		}
-		d, err := c.draft(ctx, Invocation{Tenant: tenant, Run: runID, Writer: c.IDs.Writer()}, l, def)
+		after, err := c.endOutside(ctx, l, def, func(s *run.AgentState) run.Finished {
+			return policy.Interrupt(s, by, note)
+		})
 		if err != nil {
-			return run.AgentState{}, err
-		}
-		if err := addEnd(d, policy.Interrupt(&d.State, by, note)); err != nil {
-			return run.AgentState{}, err
-		}
-		if err := c.commitOutside(ctx, d, def); err != nil {
-			return run.AgentState{}, err
-		}
-		after := d.Committed()
-		if err := c.closeRequests(ctx, &after); err != nil {
 			return run.AgentState{}, err
 		}
 		return after, c.finish(ctx, &after, namesCleanup(def))

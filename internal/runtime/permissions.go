@@ -223,24 +223,18 @@ func (r *round) blockCalls(ctx context.Context, p *batchPlan) error {
 		return err
 	}
 	request := events[0].(run.PermissionRequested)
-	var blocked []run.Call
+	var names, blocked []string // of tools, and calls of them
 	for _, t := range request.Tools {
-		for _, id := range t.Calls {
-			c, _ := p.draft.State.Call(id)
-			blocked = append(blocked, c)
-		}
+		names, blocked = append(names, t.Tool), append(blocked, t.Calls...)
 	}
-	for _, c := range blocked {
+	for _, id := range blocked {
+		c, _ := p.draft.State.Call(id)
 		if _, err := r.beforeTool(ctx, p, c); err != nil {
 			return err
 		}
 	}
 	why, known := r.permits.reasons[request.Approval]
 	if r.def.Permission.Backend != "" && !known {
-		names := make([]string, len(request.Tools))
-		for i, t := range request.Tools {
-			names[i] = t.Tool
-		}
 		backend, err := r.permits.backend(r.def)
 		if err == nil {
 			s := &p.draft.State
@@ -259,15 +253,14 @@ func (r *round) blockCalls(ctx context.Context, p *batchPlan) error {
 	if err := r.suspend(p, events...); err != nil {
 		return err
 	}
-	for _, c := range blocked {
-		if err := r.afterTool(ctx, p, c.ID); err != nil {
+	for _, id := range blocked {
+		if err := r.afterTool(ctx, p, id); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// askedTools are the requests about tools that the draft makes.
 func askedTools(d *run.Draft) []run.PermissionRequest {
 	return slices.DeleteFunc(slices.Clone(d.State.Permissions.Asked), func(r run.PermissionRequest) bool {
 		return slices.ContainsFunc(d.Before.Permissions.Asked,
@@ -308,7 +301,6 @@ func (p Ports) toolRequestOps(d *run.Draft, def *agent.Definition) ([]store.Op, 
 	return ops, nil
 }
 
-// withVerdicts returns a request with the verdicts that the events give its tools.
 func withVerdicts(r run.PermissionRequest, events []run.Event) run.PermissionRequest {
 	r.Tools = slices.Clone(r.Tools)
 	for _, e := range events {

@@ -396,7 +396,7 @@ func (r *round) reconcile(ctx context.Context, p *batchPlan, c run.Call) (tool.O
 	default:
 		return tool.OutcomeUnknown, nil, nil
 	}
-	word, err := r.toolEvent(ctx, c, withCheckedPatch(c, p.draft.State.SharedState(), res))
+	word, err := r.toolEvent(ctx, t, c, withCheckedPatch(c, p.draft.State.SharedState(), res))
 	return out, word, err
 }
 

@@ -56,7 +56,6 @@ func addHooked(d *run.Draft, h run.Hooked, err error) error {
 	return d.Add(h)
 }
 
-// runStatePhase runs a phase that changes only the shared state.
 func (ph phases) runStatePhase(ctx context.Context, d *run.Draft, phase run.Phase) error {
 	h, err := ph.chain.State(ctx, phase, ph.def, &d.State)
 	return addHooked(d, h, err)
@@ -105,7 +104,6 @@ func (ph phases) end(ctx context.Context, d *run.Draft, fin run.Finished) error 
 	return ph.ports.addEndAfterCleanup(ctx, ph.def, d, fin)
 }
 
-// park runs run_end and parks the run.
 func (ph phases) park(ctx context.Context, d *run.Draft) error {
 	if err := ph.runStatePhase(ctx, d, run.PhaseRunEnd); err != nil {
 		return err

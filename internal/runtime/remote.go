@@ -48,7 +48,6 @@ type sessions struct {
 	byKind map[agent.ToolKind]Session
 }
 
-// of is the session of a kind of tools.
 func (open *sessions) of(remotes Remotes, tenant string, d *agent.Definition, kind agent.ToolKind) (Session, bool) {
 	open.mu.Lock()
 	defer open.mu.Unlock()
@@ -92,7 +91,6 @@ type aroundRemote struct {
 	wrap func(tool.Tool) tool.Tool
 }
 
-// Open begins an invocation's use of what is behind it.
 func (r aroundRemote) Open(tenant string, d *agent.Definition) Session {
 	s := aroundSession{r.next.Open(tenant, d), r.wrap}
 	if l, ok := s.Session.(Lister); ok {
@@ -114,7 +112,6 @@ type aroundSession struct {
 	wrap func(tool.Tool) tool.Tool
 }
 
-// Tool is the session's, wrapped.
 func (s aroundSession) Tool(t agent.ToolSpec) tool.Tool { return s.wrap(s.Session.Tool(t)) }
 
 // aroundLister also lists what tools there are.

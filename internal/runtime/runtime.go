@@ -56,7 +56,6 @@ type Ports struct {
 	Index  *ToolIndex // for agents whose tools are compared by a model; nil = nobody embeds texts
 }
 
-// within is ctx inside the run s.
 func (p Ports) within(ctx context.Context, s *run.AgentState) context.Context {
 	if p.Trace == nil {
 		return ctx
@@ -271,7 +270,6 @@ func (p Ports) requestOps(ctx context.Context, d *run.Draft, def *agent.Definiti
 	return mergeOps(slices.Concat(ops, about, consumeOps(d), permitConditions(def, d))), nil
 }
 
-// askedCalls are the calls about which the draft asks people.
 func askedCalls(d *run.Draft) []run.Call {
 	return slices.DeleteFunc(d.State.Waits(), func(c run.Call) bool {
 		was, _ := d.Before.Call(c.ID)
@@ -537,7 +535,6 @@ func (p Ports) addEndAfterCleanup(ctx context.Context, def *agent.Definition, d 
 	return addEnd(d, fin)
 }
 
-// addEnd adds the run's end to the draft.
 func addEnd(d *run.Draft, fin run.Finished) error {
 	d.Mark(run.CheckpointRunFinished)
 	return d.Add(fin)

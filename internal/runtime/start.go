@@ -105,16 +105,13 @@ func (st *Starter) startExecution(ctx context.Context, s *run.AgentState) error 
 // and have finished: store.ErrNoRun, agent.ErrNotFinished.
 func (st *Starter) Create(ctx context.Context, r Start, runID, owner string) (run.AgentState, error) {
 	first, err := r.startEvent(runID, owner)
+	if err == nil {
+		err = st.checkInput(ctx, r, runID)
+	}
+	if err == nil {
+		err = st.checkRoom(ctx, r.Tenant, runID)
+	}
 	if err != nil {
-		return run.AgentState{}, err
-	}
-	if err := st.checkInput(r); err != nil {
-		// A run that exists began before the agent was so strict.
-		if _, missing := st.Journal.Head(ctx, r.Tenant, runID); missing != nil {
-			return run.AgentState{}, err
-		}
-	}
-	if err := st.checkRoom(ctx, r.Tenant, runID); err != nil {
 		return run.AgentState{}, err
 	}
 	if err := st.checkMedia(ctx, r.Tenant, runID, first.Messages); err != nil {
@@ -158,25 +155,29 @@ func (st *Starter) checkRoom(ctx context.Context, tenant, runID string) error {
 
 // checkInput refuses an input that does not fit the agent's schema. The conversation of a run that is continued goes on
 // with a message, too.
-func (st *Starter) checkInput(r Start) error {
+func (st *Starter) checkInput(ctx context.Context, r Start, runID string) error {
 	schema := r.Agent.Input.Schema
-	switch {
-	case schema == nil, r.Input == nil && r.Continues != "":
+	if schema == nil || r.Input == nil && r.Continues != "" {
 		return nil
-	case r.Input == nil:
-		return &BadStart{Problem: "input: got a message, want an input that fits input.schema of agent " + r.Agent.Name}
 	}
-	input, err := jsonx.CompactJSON(r.Input, jsonx.JSONLimits{})
-	if err == nil {
-		input, err = agent.WithoutParent(input)
+	problem := "got a message, want an input that fits input.schema of agent " + r.Agent.Name
+	if r.Input != nil {
+		input, err := jsonx.CompactJSON(r.Input, jsonx.JSONLimits{})
+		if err == nil {
+			input, err = agent.WithoutParent(input)
+		}
+		if err == nil {
+			err = st.Valid(agent.ToolSpec{Name: "input", Schema: schema}, input)
+		}
+		if err == nil {
+			return nil
+		}
+		problem = err.Error()
 	}
-	if err == nil {
-		err = st.Valid(agent.ToolSpec{Name: "input", Schema: schema}, input)
+	if _, err := st.Journal.Head(ctx, r.Tenant, runID); err == nil { // it began before the agent was so strict
+		return nil
 	}
-	if err != nil {
-		return &BadStart{Problem: "input: " + err.Error()}
-	}
-	return nil
+	return &BadStart{Problem: "input: " + problem}
 }
 
 // continueRun makes a first event continue another run, and returns the state it begins with. Requesters and readers of

@@ -97,7 +97,7 @@ func (sw *Sweeper) inspect(
 	case known == nil:
 		r, err = sw.repair(ctx, l)
 	case l.State.Entries == known.entries:
-		r, err = sw.takeOverOrGiveUp(ctx, l)
+		r, err = sw.takeOver(ctx, l, false)
 	}
 	if errors.Is(err, errSuspect) {
 		return RepairNone, &suspectRun{tenant, run, l.State.Entries}, nil
@@ -135,10 +135,8 @@ func (sw *Sweeper) repair(ctx context.Context, l store.Loaded) (Repair, error) {
 			return RepairNone, err
 		}
 		return sw.record(ctx, s, RepairStarted, s.Owner), nil
-	case status == ExecutionEnded:
-		return sw.takeOverOrGiveUp(ctx, l)
-	case status == ExecutionThrottled: // however often: throttling ends no run
-		return sw.takeOver(ctx, l)
+	case status == ExecutionEnded, status == ExecutionThrottled:
+		return sw.takeOver(ctx, l, status == ExecutionThrottled)
 	case s.Status == run.RunWaiting && (len(l.Inbox) > 0 || isOverdue(s.EarliestExpiry(), sw.Clock.Now())):
 		return sw.wake(ctx, l)
 	default:
@@ -210,20 +208,23 @@ func (sw *Sweeper) wake(ctx context.Context, l store.Loaded) (Repair, error) {
 	return sw.record(ctx, s, kind, hex.EncodeToString(sum[:8])), nil // which names the token without revealing it
 }
 
-// takeOverOrGiveUp takes a run over, unless so many of its executions have ended that it is given up.
-func (sw *Sweeper) takeOverOrGiveUp(ctx context.Context, l store.Loaded) (Repair, error) {
-	if l.State.TakeOvers() >= maxTakeOvers {
-		return RepairFailed, sw.giveUp(ctx, l)
-	}
-	return sw.takeOver(ctx, l)
-}
-
-// takeOver makes the next execution the owner, conditional on the sequence, starts it and stops the old one.
-func (sw *Sweeper) takeOver(ctx context.Context, l store.Loaded) (Repair, error) {
+// takeOver makes the next execution the owner, conditional on the sequence, starts it and stops the old one. Where so
+// many have ended, the run ends as failed (rule 4), unless the last was throttled: throttling ends no run, however
+// often.
+func (sw *Sweeper) takeOver(ctx context.Context, l store.Loaded, throttled bool) (Repair, error) {
 	s := &l.State
 	def, err := sw.Definitions(ctx, s.Tenant, s.Definition)
 	if err != nil {
 		return RepairNone, err
+	}
+	if s.TakeOvers() >= maxTakeOvers && !throttled {
+		after, err := sw.endOutside(ctx, l, def, func(*run.AgentState) run.Finished {
+			return policy.Fail(run.CodeInternal, fmt.Sprintf("%d executions ended before the run did", s.TakeOvers()+1))
+		}, sw.recordOp(s, RepairFailed, s.Owner))
+		if err == nil {
+			err = sw.finishOutsideEnd(ctx, &after, namesCleanup(def), nil)
+		}
+		return RepairFailed, err
 	}
 	next := ExecutionName(s.Run, s.Generation+1)
 	// the inbox is left to the next execution
@@ -241,31 +242,6 @@ func (sw *Sweeper) takeOver(ctx context.Context, l store.Loaded) (Repair, error)
 		return RepairNone, err
 	}
 	return RepairTookOver, sw.Waiter.Stop(ctx, s.Owner, "taken over")
-}
-
-// giveUp ends the run as failed (rule 4).
-func (sw *Sweeper) giveUp(ctx context.Context, l store.Loaded) error {
-	s := &l.State
-	def, err := sw.Definitions(ctx, s.Tenant, s.Definition)
-	if err != nil {
-		return err
-	}
-	d, err := sw.draft(ctx, Invocation{Tenant: s.Tenant, Run: s.Run, Writer: sw.IDs.Writer()}, l, def)
-	if err != nil {
-		return err
-	}
-	why := fmt.Sprintf("%d executions ended before the run did", s.TakeOvers()+1)
-	if err := addEnd(d, policy.Fail(run.CodeInternal, why)); err != nil {
-		return err
-	}
-	if err := sw.commitOutside(ctx, d, def, sw.recordOp(s, RepairFailed, s.Owner)); err != nil {
-		return err
-	}
-	after := d.Committed()
-	if err := sw.closeRequests(ctx, &after); err != nil {
-		return err
-	}
-	return sw.finishOutsideEnd(ctx, &after, namesCleanup(def), nil)
 }
 
 // Every repair has a record, PK T#tenant#REPAIR#run, SK sequence#kind#of, put if absent: an operator lists them (R18),

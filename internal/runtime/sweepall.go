@@ -297,11 +297,16 @@ func (p *pass) sweepHeads(ctx context.Context, status run.RunStatus) (next strin
 		return "", err
 	}
 	looks, now := make([]look, len(heads)), p.Sweeper.Clock.Now()
-	inParallel(p.Sweeper.Clock, len(heads), func(i int) {
-		l := &looks[i]
-		*l = look{Head: heads[i], settled: now.Sub(heads[i].UpdatedAt) >= settleTime, owed: p.running[heads[i].Owner] == nil}
-		if l.settled && !l.owed {
-			l.owed, l.err = p.wakeOwed(ctx, l.Head)
+	inParallel(p.Sweeper.Clock, len(heads), 16, func(i int) {
+		h, l := heads[i], &looks[i]
+		*l = look{Head: h, settled: now.Sub(h.UpdatedAt) >= settleTime, owed: p.running[h.Owner] == nil}
+		if !l.settled || l.owed || h.Status != run.RunWaiting || h.Token == "" {
+			return
+		}
+		// It has stored its token, and may wait though there is something to wake it for. While a run waits, what it has
+		// drained is in its view, exactly (rule 1).
+		if l.owed = isOverdue(h.Expires, p.Sweeper.Clock.Now()); !l.owed {
+			l.owed, l.err = p.Sweeper.Journal.SlotTaken(ctx, h.Tenant, h.Run, h.Drained+1)
 		}
 	})
 	err = each(ctx, p, looks, func(l look) (f FailedRepair, r Repair) {
@@ -341,42 +346,28 @@ type look struct {
 	err     error
 }
 
-// parallelReads is how many runs of a page are looked at together.
-const parallelReads = 16
-
-// inParallel calls do with each number below n, up to parallelReads of them at once. It returns when all have returned.
-func inParallel(c clock.Clock, n int, do func(i int)) {
+// inParallel calls do with each number below n, up to atOnce of them at once. It returns when all have returned.
+func inParallel(c clock.Clock, n, atOnce int, do func(i int)) {
 	if n == 0 {
 		return
 	}
+	atOnce = min(n, atOnce)
 	var left atomic.Int64
-	left.Store(parallelReads)
+	left.Store(int64(atOnce))
 	all := c.NewSignal()
-	for first := range parallelReads {
+	for first := range atOnce {
 		c.Go(func() {
 			defer func() {
 				if left.Add(-1) == 0 {
 					all.Notify()
 				}
 			}()
-			for i := first; i < n; i += parallelReads {
+			for i := first; i < n; i += atOnce {
 				do(i)
 			}
 		})
 	}
 	_ = all.Wait(context.Background(), 0) // it cannot end otherwise
-}
-
-// wakeOwed reports whether a run that has stored its token waits though there is something to wake it for. While a run
-// waits, what it has drained is in its view, exactly (rule 1).
-func (p *pass) wakeOwed(ctx context.Context, h store.Head) (bool, error) {
-	if h.Status != run.RunWaiting || h.Token == "" {
-		return false, nil
-	}
-	if isOverdue(h.Expires, p.Sweeper.Clock.Now()) {
-		return true, nil
-	}
-	return p.Sweeper.Journal.SlotTaken(ctx, h.Tenant, h.Run, h.Drained+1)
 }
 
 // sweepRequests counts the unknown outcomes on a page of requests, and notifies people of requests that nobody was told

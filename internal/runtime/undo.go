@@ -132,7 +132,8 @@ func (p Ports) callUndo(
 		return &policy.CallUndo{Reason: "it is taken back where it was made, in run " + s.From.Run + " or before it"}, nil
 	}
 	result := ""
-	if t, _ := def.Tool(c.Tool); c.Result != nil && c.Status == run.StatusSucceeded && t.Undo != nil {
+	t, _ := def.Tool(c.Tool)
+	if c.Result != nil && c.Status == run.StatusSucceeded && t.Undo != nil {
 		blob := c.Result.Blob
 		if w := c.Result.Whole; w != nil && w.Call == "" { // all of a result that was cut
 			blob = w.Blob
@@ -151,6 +152,5 @@ func (p Ports) callUndo(
 	if errors.As(err, &cannot) {
 		return &policy.CallUndo{Reason: cannot.Problem}, nil
 	}
-	t, _ := def.Tool(c.Tool)
 	return &policy.CallUndo{Tool: t.Undo.Tool, Input: input}, nil
 }
