@@ -45,7 +45,7 @@ func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
 	r := &round{
 		Batch: b, inv: inv,
 		permits: permissions{
-			hooks: b.Hooks, table: b.Table, reasons: map[string]string{}, notified: map[decisionKey]bool{},
+			hooks: b.Hooks, table: b.Table, reasons: map[string]string{}, notified: map[string]bool{},
 		},
 		inflight: &inflight{signal: b.Clock.NewSignal(), running: map[string]*execution{}},
 		hooked:   map[string]hookResult{}, preconditions: map[string]*run.Checked{},

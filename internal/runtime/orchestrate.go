@@ -20,79 +20,63 @@ func (a *attempt) inferPlan(ctx context.Context, next policy.Action, add hook.Ad
 	if err := a.recordAdvice(ctx); err != nil {
 		return nil, err
 	}
-	if _, err := plan.Steps(&a.draft.State); err != nil {
+	def, d := a.def, a.draft
+	s := &d.State
+	if _, err := plan.Steps(s); err != nil {
 		return a.endTurn(ctx, policy.Fail(run.CodeInternal, err.Error()))
 	}
-	ask, err := a.buildPlanRequest(ctx, &next, add)
+	system, once, digest := "", "", "" // once: what is built once and was built for this request
+	if next.Lifecycle != run.LifecycleRoute {
+		var err error
+		if system, err = a.buildContext(ctx, next); err != nil {
+			return a.endBadContext(ctx, err, 0)
+		}
+		if _, _, kept := prompt.KeptSystem(def, s); !kept && def.SystemPrompt != agent.SystemEveryInference {
+			once, digest = system, prompt.SystemDigest(system)
+			if err := a.storeSystem(ctx, def, s, digest, once); err != nil {
+				return nil, err
+			}
+		}
+	}
+	err := a.narrow(ctx, def, s, &next)
 	if errors.Is(err, errIndex) {
-		if err := a.draft.Add(plan.LeavePlan(&a.draft.State, plan.LeftIndexFailed, err.Error())); err != nil {
+		if err := d.Add(plan.LeavePlan(s, plan.LeftIndexFailed, err.Error())); err != nil {
 			return nil, err
 		}
 		return a.nextTurn(ctx)
 	}
 	if err != nil {
-		return a.endBadContext(ctx, err, 0)
+		return nil, err
 	}
-	def, s := a.def, &a.draft.State
-	reply, requests, err := a.Model.Ask(ctx, ask.request)
+	results := map[string]string{}
+	for call, blob := range plan.PlanBodies(s, next) {
+		body, err := a.Blobs.Get(ctx, s.Tenant, blob)
+		if err != nil {
+			return nil, fmt.Errorf("read result of call %s: %w", call, err)
+		}
+		results[call] = string(body)
+	}
+	req, err := add.To(plan.BuildPlanRequest(def, s, next, system, results))
+	if err != nil {
+		return nil, err
+	}
+	if req, err = prompt.WithStepPrompt(def, s, next, d.Entry.Time, req); err != nil {
+		return a.endBadContext(ctx, &badContext{err}, 0)
+	}
+	reply, requests, err := a.Model.Ask(ctx, req)
 	var failed *agent.ModelError
 	if errors.As(err, &failed) {
-		return a.replyTurn(ctx, failed, plan.PlanFailed(def, s, next, failed, requests, ask.results)...)
+		return a.replyTurn(ctx, failed, plan.PlanFailed(def, s, next, failed, requests, results)...)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ask the model: %w", err)
 	}
 	reply.At = a.Clock.Now()
-	facts := plan.PlanFacts(def, s, next, reply, requests, a.accepts, ask.results)
+	facts := plan.PlanFacts(def, s, next, reply, requests, a.accepts, results)
 	if p, ok := facts[0].(run.Planned); ok {
-		facts[0] = prompt.KeepPlanSystem(def, p, ask.system, ask.digest)
+		facts[0] = prompt.KeepPlanSystem(def, p, once, digest)
 	}
 	return a.replyTurn(ctx, nil, facts...)
-}
-
-// planRequest is a request for a part of the plan, with what its events need.
-type planRequest struct {
-	request        agent.Request
-	results        map[string]string
-	system, digest string // of a text that is built once and was built for this request; "" = it is kept, or not to be
-}
-
-// buildPlanRequest builds the request for a part of the plan, with bodies of results and what plugins add. It narrows
-// the action to the tools that fit the step. Errors are *badContext, errIndex, the plugins' or the store's.
-func (a *attempt) buildPlanRequest(
-	ctx context.Context, next *policy.Action, add hook.Additions,
-) (ask planRequest, err error) {
-	def, d := a.def, a.draft
-	system := ""
-	if next.Lifecycle != run.LifecycleRoute {
-		if system, err = a.buildContext(ctx, *next); err != nil {
-			return ask, err
-		}
-		if _, _, kept := prompt.KeptSystem(def, &d.State); !kept && def.SystemPrompt != agent.SystemEveryInference {
-			ask.system, ask.digest = system, prompt.SystemDigest(system)
-			if err := a.storeSystem(ctx, def, &d.State, ask.digest, system); err != nil {
-				return ask, err
-			}
-		}
-	}
-	if err := a.narrow(ctx, def, &d.State, next); err != nil {
-		return ask, err
-	}
-	ask.results = map[string]string{}
-	for call, blob := range plan.PlanBodies(&d.State, *next) {
-		body, err := a.Blobs.Get(ctx, d.State.Tenant, blob)
-		if err != nil {
-			return ask, fmt.Errorf("read result of call %s: %w", call, err)
-		}
-		ask.results[call] = string(body)
-	}
-	if ask.request, err = add.To(plan.BuildPlanRequest(def, &d.State, *next, system, ask.results)); err != nil {
-		return ask, err
-	}
-	if ask.request, err = prompt.WithStepPrompt(def, &d.State, *next, d.Entry.Time, ask.request); err != nil {
-		return ask, &badContext{err}
-	}
-	return ask, nil
 }
 
 // accepts reports whether arguments fit a tool's schema. One that cannot be used accepts nothing.

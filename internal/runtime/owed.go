@@ -102,12 +102,6 @@ func (p Ports) updateOwed(
 	return true, nil
 }
 
-// markNotified notes that the end was announced while cleanup is still owed.
-func (p Ports) markNotified(ctx context.Context, s *run.AgentState) error {
-	_, err := p.updateOwed(ctx, s, attrCleaning, 1, map[string]store.Value{attrNotified: store.Num(1)})
-	return err
-}
-
 // clearOwed notes that nothing is owed after the end any more.
 func (p Ports) clearOwed(ctx context.Context, s *run.AgentState) error {
 	if err := p.Table.Write(ctx, store.Op{Kind: store.Put, Item: store.Item{Key: owedKey(s.Tenant, s.Run)}}); err != nil {
@@ -406,7 +400,8 @@ func (p Ports) settleEnd(ctx context.Context, s *run.AgentState, of Definitions)
 	if failed == nil {
 		return p.clearOwed(ctx, s)
 	}
-	return errors.Join(failed, p.markNotified(ctx, s))
+	_, err = p.updateOwed(ctx, s, attrCleaning, 1, map[string]store.Value{attrNotified: store.Num(1)})
+	return errors.Join(failed, err)
 }
 
 // continueEnd takes an owed cleanup one step further: it starts the execution that was never started, or the next one
@@ -426,7 +421,8 @@ func (sw *Sweeper) continueEnd(ctx context.Context, s *run.AgentState, owed owed
 			if err := sw.notifyEnd(ctx, s); err != nil {
 				return RepairNone, err
 			}
-			if err := sw.markNotified(ctx, s); err != nil {
+			notified := map[string]store.Value{attrNotified: store.Num(1)}
+			if _, err := sw.updateOwed(ctx, s, attrCleaning, 1, notified); err != nil {
 				return RepairNone, err
 			}
 		}

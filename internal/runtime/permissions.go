@@ -22,8 +22,8 @@ type permissions struct {
 	table    store.Table // of standing grants; a batch has it
 	policy   *run.Remembered
 	checked  *run.PermissionChecked
-	reasons  map[string]string    // the backend's, by request
-	notified map[decisionKey]bool // decisions that the backend has heard of
+	reasons  map[string]string // the backend's, by request
+	notified map[string]bool   // decisions that the backend has heard of
 }
 
 // prepare adds to a drained draft what follows for permissions before the run goes on: the policy function's list,
@@ -95,7 +95,7 @@ func (a *permissions) notifyBackend(ctx context.Context, def *agent.Definition, 
 	}
 	for _, e := range slices.Clone(d.Entry.Events) {
 		said, ok := e.(run.Decided)
-		key := decisionKey{said.Slot, said.Approval}
+		key := fmt.Sprintf("%d/%s", said.Slot, said.Approval) // one that was kept has no slot, and no other on its request
 		if !ok || a.notified[key] {
 			continue
 		}
@@ -124,12 +124,6 @@ func (a *permissions) notifyBackend(ctx context.Context, def *agent.Definition, 
 		a.notified[key] = true
 	}
 	return nil
-}
-
-// decisionKey identifies a decision by its inbox slot. A kept decision has no slot and is identified by its request.
-type decisionKey struct {
-	slot     int64
-	approval string
 }
 
 // check adds what is known beyond the run of the tools of the newest round that need a permission: the backend's word,

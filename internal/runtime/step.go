@@ -112,7 +112,7 @@ func (a *attempt) exit(ctx context.Context) (Route, error) {
 	if len(policy.Abandoned(&d.State)) > 0 || policy.EarlyOwed(&d.State) && !a.beginsFirst() {
 		return a.routeToTools(), nil
 	}
-	permits := permissions{hooks: a.Hooks, notified: map[decisionKey]bool{}}
+	permits := permissions{hooks: a.Hooks, notified: map[string]bool{}}
 	if err := permits.prepare(ctx, a.def, d); err != nil {
 		return Route{}, err
 	}

@@ -57,14 +57,6 @@ type Retention struct {
 	Failed time.Duration // runs that ended in an error; 0 = as Ended
 }
 
-// of is how long a run that has ended is kept.
-func (r Retention) of(h store.Head) time.Duration {
-	if h.Reason == run.ReasonError {
-		return cmp.Or(r.Failed, r.Ended)
-	}
-	return r.Ended
-}
-
 // Report is what a sweep found and did.
 type Report struct {
 	Skipped  bool             // another sweep is under way, so that this one did nothing
@@ -149,7 +141,12 @@ func (p *pass) sweep(ctx context.Context) error {
 	if err := p.load(walking); err != nil {
 		return err
 	}
-	p.notifyDue(walking)
+	if p.Notices != nil { // for all tenants and first: a reminder does not wait for a round
+		deadline, _ := walking.Deadline() // at most half of the time: a stopped run is worse than a late message
+		half, cancel := p.Sweeper.withEarlierDeadline(walking, deadline.Sub(p.Sweeper.Clock.Now())/2)
+		p.addNotified(p.Notices.ProcessDue(half, maxDue))
+		cancel()
+	}
 	err := p.walk(walking)
 	if err == nil && p.whole {
 		err = p.sweepLeftovers(walking)
@@ -182,28 +179,6 @@ type pass struct {
 type runner struct {
 	started time.Time
 	owner   bool // of an open run
-}
-
-// load reads where to go on, and all executions that run.
-func (p *pass) load(ctx context.Context) error {
-	var err error
-	if p.from, err = readPlace(ctx, p.Sweeper.Table); err != nil {
-		return err
-	}
-	p.at, p.whole = p.from, p.from.Tenant == ""
-	cursor := ""
-	for {
-		page, next, err := p.Executions.Running(ctx, cursor)
-		if err != nil {
-			return fmt.Errorf("sweep: %w", err)
-		}
-		for _, e := range page {
-			p.running[e.Name] = &runner{started: e.Started}
-		}
-		if cursor = next; cursor == "" {
-			return nil
-		}
-	}
 }
 
 // lists are what a round goes through for each tenant. Each takes a page and gives the cursor of the next one.
@@ -437,7 +412,10 @@ func (p *pass) sweepRetained(ctx context.Context) (next string, err error) {
 		return "", err
 	}
 	ended = slices.DeleteFunc(ended, func(h store.Head) bool {
-		kept := p.Retention.of(h)
+		kept := p.Retention.Ended
+		if h.Reason == run.ReasonError {
+			kept = cmp.Or(p.Retention.Failed, kept)
+		}
 		return kept == 0 || h.UpdatedAt.After(now.Add(-kept))
 	})
 	return next, each(ctx, p, ended, func(h store.Head) (FailedRepair, Repair) {
@@ -519,18 +497,6 @@ func (p *pass) inspectSuspects(ctx context.Context) error {
 // maxDue is how many requests one sweep attends to because something about them is due. The others are due for the next
 // one.
 const maxDue = 1000
-
-// notifyDue sends what is due about requests to people, for all tenants and first in a sweep: a reminder does not wait
-// for a round. It takes at most half of the time, because a stopped run is worse than a late message.
-func (p *pass) notifyDue(ctx context.Context) {
-	if p.Notices == nil {
-		return
-	}
-	deadline, _ := ctx.Deadline()
-	half, cancel := p.Sweeper.withEarlierDeadline(ctx, deadline.Sub(p.Sweeper.Clock.Now())/2)
-	defer cancel()
-	p.addNotified(p.Notices.ProcessDue(half, maxDue))
-}
 
 // addNotified adds up the notifications. Failures among them stop nothing.
 func (p *pass) addNotified(did map[string]int64, err error) {

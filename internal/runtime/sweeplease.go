@@ -52,17 +52,30 @@ func (p *pass) lease(ctx context.Context, until time.Time) (leased bool, err err
 	return true, nil
 }
 
-// readPlace reads the place that a sweep kept, if any. Where it cannot be read, the round begins again.
-func readPlace(ctx context.Context, t store.Table) (place, error) {
-	it, found, err := t.Get(ctx, placeKey)
+// load reads where the last sweep ended, and all executions that run. Where its place cannot be read, the round begins
+// again.
+func (p *pass) load(ctx context.Context) error {
+	it, found, err := p.Sweeper.Table.Get(ctx, placeKey)
 	if err != nil && !errors.Is(err, store.ErrDamaged) {
-		return place{}, fmt.Errorf("read the sweep's place: %w", err)
+		return fmt.Errorf("read the sweep's place: %w", err)
 	}
-	var p place
-	if !found || json.Unmarshal(it.Body, &p) != nil || p.List < 0 {
-		return place{}, nil
+	if !found || json.Unmarshal(it.Body, &p.from) != nil || p.from.List < 0 {
+		p.from = place{}
 	}
-	return p, nil
+	p.at, p.whole = p.from, p.from.Tenant == ""
+	cursor := ""
+	for {
+		page, next, err := p.Executions.Running(ctx, cursor)
+		if err != nil {
+			return fmt.Errorf("sweep: %w", err)
+		}
+		for _, e := range page {
+			p.running[e.Name] = &runner{started: e.Started}
+		}
+		if cursor = next; cursor == "" {
+			return nil
+		}
+	}
 }
 
 // savePlace gives the lease back, and stores the place where it has changed: the beginning when the round has ended. A
