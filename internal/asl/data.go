@@ -61,7 +61,6 @@ func (x *execution) look(data any, path string) (any, error) {
 	return data, nil
 }
 
-// fill fills a payload template in.
 func (x *execution) fill(template, data any) (any, error) {
 	m, ok := template.(map[string]any)
 	if !ok {

@@ -252,7 +252,6 @@ func (e *Engine) Describe(_ context.Context, arn string) (Description, error) {
 	return x.describe(), nil
 }
 
-// find returns the execution with an ARN.
 func (e *Engine) find(arn string) (*execution, error) {
 	name, ok := strings.CutPrefix(arn, e.prefix)
 	e.mu.Lock()

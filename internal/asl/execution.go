@@ -259,9 +259,6 @@ func (m *MemoryStore) Save(_ context.Context, r Record) error {
 func (m *MemoryStore) Load(context.Context) ([]Record, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	all := make([]Record, 0, len(m.records))
-	for _, name := range slices.Sorted(maps.Keys(m.records)) {
-		all = append(all, m.records[name])
-	}
-	return all, nil
+	byName := func(a, b Record) int { return cmp.Compare(a.Name, b.Name) }
+	return slices.SortedFunc(maps.Values(m.records), byName), nil
 }

@@ -109,7 +109,6 @@ func (x *execution) try(s *state, in any) (any, error) {
 	return out, err
 }
 
-// attempt is one try of a Task.
 type attempt struct {
 	token    string // empty = no token
 	deadline time.Time
@@ -145,7 +144,6 @@ func (x *execution) park(a *attempt, in any) error {
 	return err
 }
 
-// saveWait writes how the wait for the attempt's token stands.
 func (x *execution) saveWait(a *attempt, w Wait) error {
 	if a.unsaved = x.save(func(r *Record) { r.Wait = &w }); a.unsaved == nil {
 		a.wait = &w

@@ -66,7 +66,6 @@ func (c *Chain) BeginsRuns() bool {
 	return c != nil && slices.ContainsFunc(c.plugins, func(p named) bool { return p.RunStart != nil })
 }
 
-// each enters every plugin with what it is given for the phase.
 func (c *Chain) each(ctx context.Context, phase run.Phase, m *Moment, call func(p named) error) error {
 	if c == nil {
 		return nil

@@ -237,7 +237,6 @@ func (m *AfterTool) AddMessage(text string) { m.says = append(m.says, run.Said{T
 // plugins may add.
 const ReminderPath = "/reminders"
 
-// reminderConfig is the configuration of the plugin reminder.
 type reminderConfig struct {
 	Texts []string `json:"texts"` // what the list begins with in every attempt
 	Keep  bool     `json:"keep"`  // the list is not emptied by a call of the model

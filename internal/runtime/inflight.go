@@ -438,7 +438,6 @@ func (t pages) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, err
 	return agent.ToolResultData{Content: text}, err
 }
 
-// tool finds what runs the call c, of the state s.
 func (r *round) tool(c run.Call, s *run.AgentState) (tool.Tool, bool) {
 	spec, known := r.def.Tool(c.Tool)
 	switch {

@@ -251,7 +251,6 @@ func closedRequests(d *run.Draft) (closed []publishedRequest) {
 	return closed
 }
 
-// setDecision sets the outcome, and who decided, from the event of a person's decision.
 func (a *publishedRequest) setDecision(e run.Event) {
 	switch e := e.(type) {
 	case run.Decided:

@@ -102,7 +102,6 @@ func (p Ports) updateOwed(
 	return true, nil
 }
 
-// clearOwed notes that nothing is owed after the end any more.
 func (p Ports) clearOwed(ctx context.Context, s *run.AgentState) error {
 	if err := p.Table.Write(ctx, store.Op{Kind: store.Put, Item: store.Item{Key: owedKey(s.Tenant, s.Run)}}); err != nil {
 		return fmt.Errorf("note that nothing is owed behind the end of run %s: %w", s.Run, err)
@@ -254,7 +253,6 @@ func (p Ports) notifyWithoutCleanup(ctx context.Context, s *run.AgentState) erro
 	return p.notifyEnd(ctx, s)
 }
 
-// repairEnd goes on with what is owed behind a run's end.
 func (sw *Sweeper) repairEnd(ctx context.Context, tenant, run string) (Repair, error) {
 	owed, err := sw.owedEnd(ctx, tenant, run)
 	if err != nil || !owed.listed {

@@ -36,10 +36,8 @@ const (
 	dueFirst
 )
 
-// raiseDue makes the entry due at least that early.
 func (p *batchPlan) raiseDue(d due) { p.due = max(p.due, d) }
 
-// settle adds events that settle a call.
 func (p *batchPlan) settle(events ...run.Event) error {
 	p.settles = true
 	p.raiseDue(dueAtRest)

@@ -376,7 +376,6 @@ func approvedBy(d *run.Draft, call string) string {
 	return c.Grant.Approval
 }
 
-// suspendedCall is c as the draft suspends it.
 func suspendedCall(d *run.Draft, c run.Call) run.Call {
 	for _, e := range d.Entry.Events {
 		if late, ok := e.(run.LateSuspended); ok && late.Call == c.ID {

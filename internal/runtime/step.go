@@ -327,7 +327,6 @@ func (a *attempt) modelFailed(ctx context.Context, failed *agent.ModelError, req
 	return a.endTurn(ctx, fin)
 }
 
-// endTurn plans a turn that ends the run.
 func (a *attempt) endTurn(ctx context.Context, fin run.Finished) (*turn, error) {
 	return &turn{draft: a.draft}, a.phases.end(ctx, a.draft, fin)
 }
