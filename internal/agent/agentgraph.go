@@ -93,36 +93,48 @@ func checkDelegates(d *Definition, names []string, find Agents) []error {
 				strings.Join(slices.Sorted(slices.Values(names)), ", ")))
 			continue
 		}
-		found = append(found, checkChannels(d, t.Agent.Agent, find, map[string]bool{d.Name: true})...)
+		found = append(found, checkChannels(d, find.below(t.Agent.Agent, map[string]bool{d.Name: true}))...)
 		if d.Limits.USD == 0 && t.Agent.USD == 0 {
 			continue
 		}
-		if name := findUnpriced(t.Agent.Agent, find, map[string]bool{}); name != "" {
+		all := find.below(t.Agent.Agent, map[string]bool{})
+		if at := slices.IndexFunc(all, func(d *Definition) bool { return !d.Priced() }); at >= 0 {
 			found = append(found, fmt.Errorf("agent %s: tools[%d]: a budget in USD is set, and a model of agent %s has no price",
-				d.Name, i, name))
+				d.Name, i, all[at].Name))
 		}
 	}
 	return found
 }
 
-// checkChannels finds the tools of the named agent, and of those below it, that nobody can approve, whatever they are
-// called with: the channels of their rule and of d's rule have none in common. Rules with conditions are not looked at.
-func checkChannels(d *Definition, name string, find Agents, seen map[string]bool) []error {
-	below := find.Find(name)
-	if below == nil || seen[name] {
+// below returns the agent of that name and those that work for it, each once, the one that asks before those it asks.
+// Agents whose names are in seen are left out; below adds to it.
+func (find Agents) below(name string, seen map[string]bool) []*Definition {
+	d := find.Find(name)
+	if d == nil || seen[name] {
 		return nil
 	}
 	seen[name] = true
-	var found []error
-	for _, t := range below.Tools {
-		own, above := below.Permission.channelsOf(t), d.Permission.channelsOf(t)
-		if c := own.Narrow(above); c.Via != nil && len(c.Via) == 0 {
-			found = append(found,
-				fmt.Errorf("agent %s: permission.rules: %s of agent %s is approved here by %s, and there by %s: "+
-					"nobody could approve it; want a channel in common", d.Name, t.Name, name, above.Words(), own.Words()))
-		}
+	all := []*Definition{d}
+	for _, t := range d.Tools {
 		if t.Kind == KindAgent && t.Agent != nil {
-			found = append(found, checkChannels(d, t.Agent.Agent, find, seen)...)
+			all = append(all, find.below(t.Agent.Agent, seen)...)
+		}
+	}
+	return all
+}
+
+// checkChannels finds the tools of agents below d that nobody can approve, whatever they are called with: the channels
+// of their rule and of d's rule have none in common. Rules with conditions are not looked at.
+func checkChannels(d *Definition, below []*Definition) []error {
+	var found []error
+	for _, b := range below {
+		for _, t := range b.Tools {
+			own, above := b.Permission.channelsOf(t), d.Permission.channelsOf(t)
+			if c := own.Narrow(above); c.Via != nil && len(c.Via) == 0 {
+				found = append(found,
+					fmt.Errorf("agent %s: permission.rules: %s of agent %s is approved here by %s, and there by %s: "+
+						"nobody could approve it; want a channel in common", d.Name, t.Name, b.Name, above.Words(), own.Words()))
+			}
 		}
 	}
 	return found
@@ -139,26 +151,6 @@ func (p Permission) channelsOf(t ToolSpec) Channels {
 		}
 	}
 	return Channels{}
-}
-
-// findUnpriced returns an agent without prices: the one of that name or one that works for it; "" if there is none.
-func findUnpriced(name string, find Agents, seen map[string]bool) string {
-	d := find.Find(name)
-	if d == nil || seen[name] {
-		return ""
-	}
-	seen[name] = true
-	if !d.Priced() {
-		return name
-	}
-	for _, t := range d.Tools {
-		if t.Kind == KindAgent && t.Agent != nil {
-			if found := findUnpriced(t.Agent.Agent, find, seen); found != "" {
-				return found
-			}
-		}
-	}
-	return ""
 }
 
 // Priced reports whether it is known what each of the agent's models costs.

@@ -45,7 +45,15 @@ func (d *Definition) Check() error {
 	for _, m := range d.Orchestrator.models() {
 		c.modelChoice("orchestrator."+m.key, *m.spec)
 	}
-	c.stopTools(d)
+	for i, name := range d.Stop.OnTool {
+		_, ok := d.Tool(name)
+		fromServer := slices.ContainsFunc(d.MCP, func(m MCPServer) bool { // whose tools nobody has listed yet
+			own, ok := strings.CutPrefix(name, m.Name+".")
+			return ok && own != "" && m.Wants(own)
+		})
+		c.that(ok || fromServer, fmt.Sprintf("stop.onTool[%d]", i),
+			"got no tool of this agent, want the original name of one")
+	}
 	return c.err()
 }
 
@@ -81,6 +89,20 @@ func (c *checker) that(ok bool, path, text string) {
 	}
 }
 
+func (c *checker) noError(path string, err error) {
+	if err != nil {
+		c.add(path, err.Error())
+	}
+}
+
+func zeroOrMore[T int | int64](c *checker, path string, got T) {
+	c.that(got >= 0, path, fmt.Sprintf("got %d, want zero or more", got))
+}
+
+func (c *checker) duration(path string, got time.Duration) {
+	c.that(got >= 0, path, "got less than zero, want a duration")
+}
+
 func oneOf[T ~string](c *checker, path string, got T, want ...T) {
 	if slices.Contains(want, got) {
 		return
@@ -107,9 +129,7 @@ func (c *checker) definition(d *Definition) {
 	c.form(ValidAgentName(d.Name), "name", d.Name, agentNameForm)
 	c.enum("preset", d.Preset)
 	c.that(d.System != "" || d.Builder != "", "system", "got nothing, want the agent's instructions, or a builder")
-	if err := CheckSystem(d.System, d.SystemPrompt); err != nil {
-		c.add("system", err.Error())
-	}
+	c.noError("system", CheckSystem(d.System, d.SystemPrompt))
 	c.chain(d)
 	c.toolsOf(d.Tools, d.MCP)
 	// Refuse tools that the model could not tell from the one that reads on in results.
@@ -125,7 +145,9 @@ func (c *checker) definition(d *Definition) {
 	c.preconditions(d)
 	c.permission("permission", d.Permission)
 	c.approvalTool("permission.approvalTool", d)
-	c.ceilings("ceilings", d.Ceilings)
+	c.that(len(d.Ceilings) == 0, "ceilings",
+		fmt.Sprintf("got %d, want none: they are the policies of the agents that delegate a run, and set when it starts",
+			len(d.Ceilings)))
 	c.stop("stop", d.Stop)
 	c.limits("limits", d.Limits)
 	c.enum("batch", d.Batch)
@@ -135,7 +157,10 @@ func (c *checker) definition(d *Definition) {
 	c.enum("textBesideCalls", d.TextBesideCalls)
 	c.enum("permission.early", d.Early)
 	c.anySchema("input.schema", d.Input.Schema)
-	c.output("output", d.Output)
+	c.enumOrNone("output.format", d.Output.Format)
+	c.that(d.Output.Schema == nil || d.Output.Format == OutputJSON, "output.schema",
+		"got a schema, want none: only an output of format json has one")
+	c.anySchema("output.schema", d.Output.Schema)
 	c.enumOrNone("corrections", d.Corrections)
 	c.enumOrNone("systemPrompt", d.SystemPrompt)
 	c.plugins("plugins", d.Plugins)
@@ -143,7 +168,8 @@ func (c *checker) definition(d *Definition) {
 	c.enumOrNone("cutText", d.CutText)
 	c.enumOrNone("text", d.Text)
 	c.analysis("analysis", d.Analysis)
-	c.guards("guards", d.Guards)
+	zeroOrMore(c, "guards.failedRounds", d.Guards.FailedRounds)
+	zeroOrMore(c, "guards.toolFailures", d.Guards.ToolFailures)
 	c.dialect(d)
 	c.prompt("prompt", d)
 	c.context("context", d.Context)
@@ -154,17 +180,16 @@ func (c *checker) definition(d *Definition) {
 }
 
 func (c *checker) limits(at string, l Limits) {
-	// Check what a run may use, and how far delegation may go.
-	c.that(l.Tokens >= 0, at+".tokens", fmt.Sprintf("got %d, want zero or more", l.Tokens))
+	zeroOrMore(c, at+".tokens", l.Tokens)
 	c.that(l.USD >= 0, at+".usd", "got less than zero, want zero or more")
 	c.that(l.Depth >= 0 && l.Depth <= maxDepth, at+".depth", fmt.Sprintf("got %d, want 1 to %d", l.Depth, maxDepth))
 	c.that(l.Children >= 0 && l.Children <= MaxChildren, at+".children",
 		fmt.Sprintf("got %d, want 1 to %d", l.Children, MaxChildren))
 	c.that(l.Interactions > 0, at+".interactions", fmt.Sprintf("got %d, want more than zero", l.Interactions))
-	c.that(l.Asks >= 0, at+".asks", fmt.Sprintf("got %d, want zero or more", l.Asks))
+	zeroOrMore(c, at+".asks", l.Asks)
 	c.that(l.Open >= 0, at+".open", fmt.Sprintf("got %d, want zero (the default of %d) or more", l.Open, DefaultOpen))
-	c.that(l.Parallel >= 0, at+".parallel", fmt.Sprintf("got %d, want zero or more", l.Parallel))
-	c.that(l.Grace >= 0, at+".grace", fmt.Sprintf("got %d, want zero or more", l.Grace))
+	zeroOrMore(c, at+".parallel", l.Parallel)
+	zeroOrMore(c, at+".grace", l.Grace)
 	c.enum(at+".onLimit", l.OnLimit)
 	c.enumOrNone(at+".validators", l.Validators)
 	c.enumOrNone(at+".onBudget", l.OnBudget)
@@ -181,20 +206,9 @@ func (c *checker) plugins(at string, specs []PluginSpec) {
 		c.form(ValidAgentName(p.Name), path+".name", p.Name, agentNameForm)
 		c.that(!seen[p.Name], path+".name", "got a plugin for the second time, want each of them once")
 		seen[p.Name] = true
-		if p.Config == nil {
-			continue
-		}
 		_, err := jsonx.CompactJSON(p.Config, jsonx.JSONLimits{})
-		c.that(err == nil, path+".config", "got what is no JSON, want the plugin's configuration")
+		c.that(p.Config == nil || err == nil, path+".config", "got what is no JSON, want the plugin's configuration")
 	}
-}
-
-// output takes "" for text.
-func (c *checker) output(at string, o Output) {
-	c.enumOrNone(at+".format", o.Format)
-	c.that(o.Schema == nil || o.Format == OutputJSON, at+".schema",
-		"got a schema, want none: only an output of format json has one")
-	c.anySchema(at+".schema", o.Schema)
 }
 
 func (c *checker) modelChoice(at string, m ModelSpec) {
@@ -244,8 +258,7 @@ func (c *checker) chain(d *Definition) {
 		c.that(f.Repair == "", at+".repair", "got a word, want none: it is the whole chain's")
 		c.that(f.Busy == "", at+".busy", "got a word, want none: it is the whole chain's")
 	}
-	c.that(d.Model.Continuations >= 0, "model.continuations",
-		fmt.Sprintf("got %d, want zero or more", d.Model.Continuations))
+	zeroOrMore(c, "model.continuations", d.Model.Continuations)
 	c.that(d.Output.Check == "" || d.Output.Format == OutputJSON, "output.check",
 		"got a name, want none: it checks JSON, and output.format is text")
 	if d.Model.StaticText != "" && d.Output.Format == OutputJSON {
@@ -255,62 +268,56 @@ func (c *checker) chain(d *Definition) {
 }
 
 func (c *checker) stop(at string, s Stop) {
-	c.that(s.Rounds >= 0, at+".rounds", fmt.Sprintf("got %d, want zero or more", s.Rounds))
-	c.that(s.Timeout >= 0, at+".timeout", "got less than zero, want a duration")
-	c.that(s.Tokens >= 0, at+".tokens", fmt.Sprintf("got %d, want zero or more", s.Tokens))
-	c.that(s.ConsecutiveErrors >= 0, at+".consecutiveErrors",
-		fmt.Sprintf("got %d, want zero or more", s.ConsecutiveErrors))
+	zeroOrMore(c, at+".rounds", s.Rounds)
+	c.duration(at+".timeout", s.Timeout)
+	zeroOrMore(c, at+".tokens", s.Tokens)
+	zeroOrMore(c, at+".consecutiveErrors", s.ConsecutiveErrors)
 	c.that(s.LoopWindow == 0 || s.LoopWindow >= 2 && s.LoopWindow <= MaxLoopWindow, at+".loopWindow",
 		fmt.Sprintf("got %d, want 0 or 2 to %d", s.LoopWindow, MaxLoopWindow))
 }
 
-// stopTools wants the tools that stop a run to be the agent's.
-func (c *checker) stopTools(d *Definition) {
-	for i, name := range d.Stop.OnTool {
-		_, ok := d.Tool(name)
-		c.that(ok || d.FromServer(name), fmt.Sprintf("stop.onTool[%d]", i),
-			"got no tool of this agent, want the original name of one")
-	}
-}
-
-func (c *checker) price(at string, p *Price) {
-	if p == nil {
-		return
-	}
-	for _, part := range []struct {
-		key   string
-		price *run.USD
-	}{{"input", &p.Input}, {"output", &p.Output}, {"cacheRead", p.CacheRead}, {"cacheWrite", p.CacheWrite}} {
-		c.that(part.price == nil || *part.price >= 0 && *part.price%1_000_000 == 0, at+"."+part.key, "got another amount, "+
-			jsonx.ErrUSD.Error())
-	}
-}
-
 func (c *checker) modelSettings(at string, m ModelSpec) {
 	c.server(at, m)
-	c.that(m.MaxTokens >= 0, at+".maxTokens", fmt.Sprintf("got %d, want zero or more", m.MaxTokens))
+	zeroOrMore(c, at+".maxTokens", m.MaxTokens)
 	c.that(m.Temperature == nil || *m.Temperature >= 0 && *m.Temperature <= 2, at+".temperature",
 		"got something else, want 0 to 2")
 	c.enumOrNone(at+".cache", m.Cache)
 	c.that(m.Options == nil || IsJSONObject(m.Options), at+".options", "got something else, want a mapping")
-	c.modelOptions(at, m)
-	if m.Key != "" {
-		c.that(m.Provider == "openai", at+".key", "got one, want none: only provider openai takes a key")
+	var options map[string]json.RawMessage
+	if m.Provider == "openai" && json.Unmarshal(m.Options, &options) == nil {
+		for _, key := range []string{"messages", "model", "stream", "tools"} {
+			_, there := options[key]
+			c.that(!there, at+".options."+key, "got a value, want none: the rest of the definition decides it")
+		}
 	}
+	c.that(m.Key == "" || m.Provider == "openai", at+".key", "got one, want none: only provider openai takes a key")
 	c.that(m.Retry.Attempts > 0, at+".retry.attempts", fmt.Sprintf("got %d, want more than zero", m.Retry.Attempts))
-	c.that(m.Retry.Backoff >= 0, at+".retry.backoff", "got less than zero, want a duration")
-	c.that(m.Retry.Window >= 0, at+".retry.window", "got less than zero, want a duration")
+	c.duration(at+".retry.backoff", m.Retry.Backoff)
+	c.duration(at+".retry.window", m.Retry.Window)
 	c.that(m.Retry.Jitter >= 0 && m.Retry.Jitter <= 100, at+".retry.jitter",
 		fmt.Sprintf("got %d, want 0 to 100 percent", m.Retry.Jitter))
-	c.that(m.Timeout >= 0, at+".timeout", "got less than zero, want a duration")
-	c.price(at+".price", m.Price)
-	c.retryClasses(at+".retry", m.Retry)
+	c.duration(at+".timeout", m.Timeout)
+	if p := m.Price; p != nil {
+		for _, part := range []struct {
+			key   string
+			price *run.USD
+		}{{"input", &p.Input}, {"output", &p.Output}, {"cacheRead", p.CacheRead}, {"cacheWrite", p.CacheWrite}} {
+			c.that(part.price == nil || *part.price >= 0 && *part.price%1_000_000 == 0, at+".price."+part.key,
+				"got another amount, "+jsonx.ErrUSD.Error())
+		}
+	}
+	for i, class := range m.Retry.On {
+		oneOf(c, fmt.Sprintf("%s.retry.on[%d]", at, i), class, ModelErrorClasses()[:5]...)
+	}
 	c.that(m.Retry.MaxBackoff >= m.Retry.Backoff, at+".retry.maxBackoff", "got less than backoff, want at least as much")
 }
 
 // server refuses a server's address that could hold a credential, and a key that is not a secret's name.
 func (c *checker) server(at string, m ModelSpec) {
-	c.form(m.BaseURL == "" || validBaseURL(m.BaseURL), at+".baseURL", m.BaseURL,
+	u, err := url.Parse(m.BaseURL)
+	valid := err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil &&
+		(u.RawQuery == "" || apiVersion.MatchString(u.RawQuery)) && !u.ForceQuery && u.Fragment == ""
+	c.form(m.BaseURL == "" || valid, at+".baseURL", m.BaseURL,
 		"an http or https URL without credentials, fragment or any query but api-version")
 	_, ok := m.KeySecret()
 	c.that(ok || m.Key == "", at+".key", "got something else, want ${secret:NAME}: keys do not belong into agent files")
@@ -325,28 +332,10 @@ func (m ModelSpec) KeySecret() (name string, ok bool) {
 	return parts[0].Secret, parts[0].Secret != ""
 }
 
-// modelOptions refuses options of a request that the rest of the definition decides.
-func (c *checker) modelOptions(at string, m ModelSpec) {
-	var options map[string]json.RawMessage
-	if m.Provider != "openai" || json.Unmarshal(m.Options, &options) != nil {
-		return
-	}
-	for _, key := range []string{"messages", "model", "stream", "tools"} {
-		_, there := options[key]
-		c.that(!there, at+".options."+key, "got a value, want none: the rest of the definition decides it")
-	}
-}
-
 // IsJSONObject reports whether raw is one JSON object.
 func IsJSONObject(raw json.RawMessage) bool {
 	_, err := jsonx.CompactJSON(raw, jsonx.JSONLimits{})
 	return err == nil && jsonx.JSONKind(raw) == '{'
-}
-
-func validBaseURL(s string) bool {
-	u, err := url.Parse(s)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil &&
-		(u.RawQuery == "" || apiVersion.MatchString(u.RawQuery)) && !u.ForceQuery && u.Fragment == ""
 }
 
 // apiVersion is the only query that a model's base URL may have: Azure's.
@@ -360,7 +349,8 @@ func (c *checker) toolsOf(tools []ToolSpec, servers []MCPServer) {
 		if t.Kind == KindMCP { // as a definition has it once its server is listed
 			known := func(m MCPServer) bool { return m.Name == t.MCP.Server }
 			if t.MCP == nil || t.MCP.Digest == "" || !slices.ContainsFunc(servers, known) {
-				c.add(at+".kind", mcpHint)
+				c.add(at+".kind", "got mcp, want internal or service: servers stand under mcp, and their tools are listed when a "+
+					"run begins")
 			}
 		}
 		first, ok := taken[t.ModelName()]
@@ -386,7 +376,6 @@ func (c *checker) tool(at string, t ToolSpec) {
 	if t.Kind != KindMCP { // see toolsOf
 		c.enum(at+".kind", t.Kind)
 	}
-	// Want a function of a tool of kind lambda, and none of any other.
 	switch {
 	case t.Kind != KindLambda:
 		c.that(t.Lambda == nil, at+".function", "got a function, want none: only a tool of kind lambda has one")
@@ -405,11 +394,9 @@ func (c *checker) tool(at string, t ToolSpec) {
 	c.that(!t.AnsweredLater() || t.Timeout == 0 || t.Timeout >= minAnswer, at+".timeout",
 		"got less than a minute, want a minute or more: so long it has to answer")
 	c.enum(at+".effect", t.Effect)
-	c.that(t.Timeout >= 0, at+".timeout", "got less than zero, want a duration")
+	c.duration(at+".timeout", t.Timeout)
 	c.toolPolicy(at, t)
-	if err := CheckSchema(t.Schema); err != nil {
-		c.add(at+".schema", err.Error())
-	}
+	c.noError(at+".schema", CheckSchema(t.Schema))
 }
 
 // maxEventType is the longest type of an event, in bytes: a bus takes no longer one. A wait ends no sooner than after
@@ -450,20 +437,23 @@ func (c *checker) anySchema(at string, raw json.RawMessage) {
 	if err == nil && schema == nil {
 		err = errors.New("want a JSON Schema, a mapping")
 	}
-	if err = cmp.Or(err, selfContained(schema)); err != nil {
-		c.add(at, err.Error())
-	}
+	c.noError(at, cmp.Or(err, selfContained(schema)))
 }
 
 // ReadSchema is nil for JSON that is no mapping.
 func ReadSchema(raw json.RawMessage) (map[string]any, error) {
+	v, err := decodeChecked(raw)
+	schema, _ := v.(map[string]any)
+	return schema, err
+}
+
+// decodeChecked is the value of strict JSON within the usual limits.
+func decodeChecked(raw json.RawMessage) (any, error) {
 	compact, err := jsonx.CompactJSON(raw, jsonx.JSONLimits{})
 	if err != nil {
 		return nil, err
 	}
-	v, err := jsonx.DecodeNumbers(compact)
-	schema, _ := v.(map[string]any)
-	return schema, err
+	return jsonx.DecodeNumbers(compact)
 }
 
 func selfContained(schema any) error {

@@ -16,31 +16,25 @@ import (
 
 // delegate checks what only a tool of kind agent has. Whether there is such an agent, CheckAgents says.
 func (c *checker) delegate(at string, t ToolSpec) {
-	if t.Kind != KindAgent {
+	switch {
+	case t.Kind != KindAgent:
 		c.that(t.Agent == nil, at+".agent", "got an agent, want none: only kind agent has one")
-		return
-	}
-	if t.Agent == nil {
+	case t.Agent == nil:
 		c.add(at+".agent", "got nothing, want the name of an agent")
-		return
+	default:
+		c.form(ValidAgentName(t.Agent.Agent), at+".agent", t.Agent.Agent, agentNameForm)
+		zeroOrMore(c, at+".budget.tokens", t.Agent.Tokens)
+		c.that(t.Agent.USD >= 0, at+".budget.usd", "got less than zero, want zero or more")
 	}
-	c.form(ValidAgentName(t.Agent.Agent), at+".agent", t.Agent.Agent, agentNameForm)
-	c.that(t.Agent.Tokens >= 0, at+".budget.tokens", fmt.Sprintf("got %d, want zero or more", t.Agent.Tokens))
-	c.that(t.Agent.USD >= 0, at+".budget.usd", "got less than zero, want zero or more")
 }
 
 // maxDepth is how many runs there may be below any root.
 const maxDepth = 16
 
-// httpMethods are those of a tool's request. CONNECT and TRACE are none: they are about the way, and not about the
-// host.
-var httpMethods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
-
 // ourHeaders are the fields that a request has anyway, or that are about its way.
 var ourHeaders = []string{
 	"accept-encoding", "connection", "content-length", "expect", "host", "idempotency-key", "keep-alive",
-	"proxy-authenticate",
-	"proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+	"proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
 }
 
 // httpTool wants a tool of kind http to have a request that its schema's arguments fill, and no other tool to have one.
@@ -54,9 +48,12 @@ func (c *checker) httpTool(at string, t ToolSpec) {
 		return
 	}
 	h := t.HTTP
-	oneOf(c, at+".method", h.Method, httpMethods...)
+	// CONNECT and TRACE are none: they are about the way, and not about the host
+	oneOf(c, at+".method", h.Method, "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 	r := requestCheck{checker: c}
-	r.args, r.required = argumentNames(t.Schema)
+	if json.Unmarshal(t.Schema, &r) != nil { // CheckSchema says what is wrong with it
+		r = requestCheck{checker: c}
+	}
 	r.url(at+".url", h)
 	for _, name := range slices.Sorted(maps.Keys(h.Query)) {
 		r.template(at+".query."+name, h.Query[name])
@@ -73,17 +70,18 @@ func (c *checker) httpTool(at string, t ToolSpec) {
 
 // requestCheck checks the templates of one request.
 type requestCheck struct {
-	*checker
-	args, required map[string]bool
+	*checker `json:"-"`
+	// of the schema of the arguments, at its top
+	Properties map[string]json.RawMessage `json:"properties"`
+	Required   []string                   `json:"required"`
 }
 
 func (c requestCheck) template(path, text string) []TemplatePart {
 	parts, err := RequestParts(text)
-	if err != nil {
-		c.add(path, err.Error())
-	}
+	c.noError(path, err)
 	for _, p := range parts {
-		c.that(p.Arg == "" || c.args[p.Arg], path, fmt.Sprintf("got {%s}, want the name of a property of schema", p.Arg))
+		_, ok := c.Properties[p.Arg]
+		c.that(p.Arg == "" || ok, path, fmt.Sprintf("got {%s}, want the name of a property of schema", p.Arg))
 	}
 	return parts
 }
@@ -95,7 +93,7 @@ func (c requestCheck) url(path string, h *HTTPTool) {
 		return
 	}
 	for _, p := range c.template(path, u.Path) {
-		c.that(p.Arg == "" || c.required[p.Arg], path,
+		c.that(p.Arg == "" || slices.Contains(c.Required, p.Arg), path,
 			fmt.Sprintf("got {%s} in the path, want a property that schema requires", p.Arg))
 		c.that(!strings.ContainsAny(p.Text, "{}"), path, "got a brace in the path, want {name} or ${secret:NAME}")
 	}
@@ -123,8 +121,7 @@ func (c requestCheck) headers(at string, headers map[string]string) {
 		c.that(!seen[lower], path, "got a header field a second time, want each once")
 		seen[lower] = true
 		for _, p := range c.template(path, headers[name]) {
-			c.that(!strings.ContainsFunc(p.Text, isControl), path,
-				"got a control character, want none")
+			c.that(!strings.ContainsFunc(p.Text, isControl), path, "got a control character, want none")
 		}
 		c.that(lower != "content-type" || strings.Contains(headers[name], "json"), path,
 			"got another type, want one of JSON: that is what a body is")
@@ -133,11 +130,7 @@ func (c requestCheck) headers(at string, headers map[string]string) {
 
 func (c requestCheck) body(path string, h *HTTPTool) {
 	c.that(h.Method != "GET" && h.Method != "HEAD", path, "got a body, want none: "+h.Method+" has none")
-	compact, err := jsonx.CompactJSON(h.Body, jsonx.JSONLimits{})
-	var v any
-	if err == nil {
-		v, err = jsonx.DecodeNumbers(compact)
-	}
+	v, err := decodeChecked(h.Body)
 	if err != nil {
 		c.add(path, "got what is no JSON, want the body")
 		return
@@ -162,38 +155,12 @@ func (c requestCheck) strings(path string, v any) {
 	}
 }
 
-// argumentNames are the names of an object schema's properties, at its top, and of those that it requires.
-func argumentNames(schema json.RawMessage) (names, required map[string]bool) {
-	var s struct {
-		Properties map[string]json.RawMessage `json:"properties"`
-		Required   []string                   `json:"required"`
-	}
-	names, required = map[string]bool{}, map[string]bool{}
-	if json.Unmarshal(schema, &s) != nil { // CheckSchema says what is wrong with it
-		return names, required
-	}
-	for name := range s.Properties {
-		names[name] = true
-	}
-	for _, name := range s.Required {
-		required[name] = true
-	}
-	return names, required
-}
-
 const functionForm = "the name or ARN of a function of AWS Lambda"
 
 // functionName is FUNCTION, ACCOUNT:function:FUNCTION or arn:PARTITION:lambda:REGION:ACCOUNT:function:FUNCTION, each
 // perhaps with :VERSION or :ALIAS behind it.
 var functionName = regexp.MustCompile(`^((arn:[\w-]{1,20}:lambda:[\w-]{1,30}:)?[0-9]{12}:function:)?` +
 	`[\w-]{1,64}(:(\$LATEST|[\w-]{1,128}))?$`)
-
-// maxPattern bounds a pattern over a server's own names.
-const maxPattern = 128
-
-// mcpHint stands where a tool of a server is written as a tool of the agent.
-const mcpHint = "got mcp, want internal or service: servers stand under mcp, and their tools are " +
-	"listed when a run begins"
 
 // servers checks what the definition says of MCP servers. Values of headers and of the environment are never repeated:
 // they may be secret.
@@ -206,7 +173,7 @@ func (c *checker) servers(at string, d *Definition) {
 		c.that(m.Name == "" || !seen[m.Name], path+".name", "got a server a second time, want each once")
 		seen[m.Name] = true
 		c.serverPlace(path, m)
-		c.that(m.Timeout >= 0, path+".timeout", "got less than zero, want a duration")
+		c.duration(path+".timeout", m.Timeout)
 		c.serverTools(path, d, m)
 	}
 }
@@ -220,9 +187,8 @@ func (c *checker) serverPlace(at string, m MCPServer) {
 	case !local && !remote:
 		c.add(at+".url", "got neither a url nor a command, want one of them")
 	case remote:
-		c.form(validServerURL(m.URL), at+".url", m.URL,
-			"an https URL, or an http one of this machine, without credentials, fragment or ${secret:...}: "+
-				"secrets go into headers")
+		c.form(validServerURL(m.URL), at+".url", m.URL, "an https URL, or an http one of this machine, without "+
+			"credentials, fragment or ${secret:...}: secrets go into headers")
 	case strings.TrimSpace(m.Command[0]) == "":
 		c.add(at+".command[0]", "got nothing, want a program")
 	}
@@ -234,14 +200,14 @@ func (c *checker) serverPlace(at string, m MCPServer) {
 	c.that(local || len(m.Env) == 0, at+".env", "got an environment, want none: only a command has one")
 	c.that(remote || len(m.Headers) == 0, at+".headers", "got headers, want none: only a url is sent them")
 	for _, name := range jsonx.SortedKeys(m.Env) {
-		path := keyPath(at+".env", name)
+		path := KeyPath(at+".env", name)
 		c.that(envName.MatchString(name), at+".env",
 			"got a name that no variable has, want letters, digits and _, the first no digit")
 		c.that(!strings.ContainsRune(m.Env[name], 0), path, "got a zero byte, want a text without")
 		c.secretRefs(path, m.Env[name])
 	}
 	for _, name := range jsonx.SortedKeys(m.Headers) {
-		path := keyPath(at+".headers", name)
+		path := KeyPath(at+".headers", name)
 		c.that(headerName.MatchString(name) && !slices.Contains(ownHeaders, strings.ToLower(name)), at+".headers",
 			"got a name that no header has, or that the connection sets itself, want another one")
 		c.that(!strings.ContainsFunc(m.Headers[name], isControl), path, "got a control character, want a text without")
@@ -252,27 +218,22 @@ func (c *checker) serverPlace(at string, m MCPServer) {
 // serverTools checks what is said of the server's tools, as far as it can be wrong before they are known.
 func (c *checker) serverTools(at string, d *Definition, m MCPServer) {
 	seen := map[string]bool{}
-	own := map[string]string{}
-	for _, t := range d.Tools {
-		if t.MCP == nil {
-			own[t.ModelName()] = t.Name
-		}
-	}
 	pattern := func(path, match string) {
 		c.form(validPattern(match), path, match, "a pattern over the server's own names, such as read_*")
 		name := m.Name + "." + match
-		if other, taken := own[ModelName(name)]; taken && !strings.Contains(match, "*") {
-			c.add(path, fmt.Sprintf("%s and the tool %s are both %s to the model, want different names", name, other,
-				ModelName(name)))
+		same := func(t ToolSpec) bool { return t.MCP == nil && t.ModelName() == ModelName(name) }
+		if i := slices.IndexFunc(d.Tools, same); i >= 0 && !strings.Contains(match, "*") {
+			c.add(path, fmt.Sprintf("%s and the tool %s are both %s to the model, want different names", name,
+				d.Tools[i].Name, ModelName(name)))
 		}
 	}
 	for _, p := range m.Tools {
-		path := keyPath(at+".tools", p.Match)
+		path := KeyPath(at+".tools", p.Match)
 		pattern(path, p.Match)
 		c.that(!seen[p.Match], path, "got a pattern a second time, want each once")
 		seen[p.Match] = true
 		c.enumOrNone(path+".effect", p.Effect)
-		c.that(p.Timeout >= 0, path+".timeout", "got less than zero, want a duration")
+		c.duration(path+".timeout", p.Timeout)
 	}
 	for i, match := range m.Allow {
 		pattern(fmt.Sprintf("%s.allow[%d]", at, i), match)
@@ -291,18 +252,14 @@ func (c *checker) secretRefs(at, text string) {
 	}
 }
 
-// FromServer reports whether a tool of that original name may be one of d's servers', which nobody has listed yet.
-func (d *Definition) FromServer(tool string) bool {
-	return slices.ContainsFunc(d.MCP, func(m MCPServer) bool {
-		name, ok := strings.CutPrefix(tool, m.Name+".")
-		return ok && name != "" && m.Wants(name)
-	})
-}
-
-// keyPath is the path of a key that somebody has chosen, as the reader of agent files writes it.
-func keyPath(at, key string) string {
-	if !plainKey.MatchString(key) {
+// KeyPath appends a key to a path as problems name it. A key that would not be told from the path around it is quoted,
+// and cut if it is long.
+func KeyPath(at, key string) string {
+	switch {
+	case !plainKey.MatchString(key):
 		return fmt.Sprintf("%s[%.64q]", at, key)
+	case at == "":
+		return key
 	}
 	return at + "." + key
 }
@@ -316,14 +273,13 @@ var (
 
 // validPattern reports whether s may be a pattern over the names that servers give their tools.
 func validPattern(s string) bool {
-	return s != "" && len(s) <= maxPattern && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
+	return s != "" && len(s) <= 128 && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
 // ownHeaders are what a connection says itself.
 var ownHeaders = []string{
 	"accept", "connection", "content-length", "content-type", "host", "last-event-id", "mcp-protocol-version",
-	"mcp-session-id", "te", "trailer",
-	"transfer-encoding", "upgrade",
+	"mcp-session-id", "te", "trailer", "transfer-encoding", "upgrade",
 }
 
 func isControl(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
@@ -349,13 +305,12 @@ func (c *checker) toolPolicy(at string, t ToolSpec) {
 		fmt.Sprintf("got %d, want 0 to %d", r.Attempts, MaxAttempts))
 	c.that(r.Attempts <= 1 || t.Effect != run.EffectNonIdempotent, at+".retry.attempts",
 		fmt.Sprintf("got %d, want one: a tool of effect non_idempotent is entered at most once", r.Attempts))
-	c.that(r.Backoff >= 0, at+".retry.backoff", "got less than zero, want a duration")
+	c.duration(at+".retry.backoff", r.Backoff)
 	c.that(r.MaxBackoff == 0 || r.MaxBackoff >= r.Backoff, at+".retry.maxBackoff",
 		"got less than backoff, want at least as much")
-	if _, err := parseTemplate("describe", t.Describe); err != nil {
-		c.add(at+".describe", err.Error())
-	}
-	c.that(t.Concurrency >= 0, at+".concurrency", fmt.Sprintf("got %d, want zero or more", t.Concurrency))
+	_, err := parseTemplate("describe", t.Describe)
+	c.noError(at+".describe", err)
+	zeroOrMore(c, at+".concurrency", t.Concurrency)
 	c.that(t.MaxResult >= 0 && t.MaxResult <= MaxResult, at+".maxResult",
 		fmt.Sprintf("got %d, want 0 to %d bytes", t.MaxResult, MaxResult))
 	if t.AnsweredLater() {
@@ -363,9 +318,7 @@ func (c *checker) toolPolicy(at string, t ToolSpec) {
 		c.that(t.Concurrency == 0, at+".concurrency", "got a bound, want none: the call is sent out and answered later")
 	}
 	if t.Undo != nil && t.Undo.Args != nil {
-		if err := checkUndoArgs(t.Undo.Args, true); err != nil {
-			c.add(at+".undo.args", err.Error())
-		}
+		c.noError(at+".undo.args", checkUndoArgs(t.Undo.Args, true))
 	}
 }
 

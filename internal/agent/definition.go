@@ -252,7 +252,7 @@ type ModelSpec struct {
 func (m ModelSpec) Chain() []ModelSpec {
 	chain := append([]ModelSpec{m}, m.Fallbacks...)
 	for i := range chain {
-		chain[i].Retry = chain[i].Retry.or(m.Retry)
+		chain[i].Retry = withDefaults(chain[i].Retry, m.Retry)
 		chain[i].Dialect = cmp.Or(chain[i].Dialect, m.Dialect)
 		chain[i].Fallbacks, chain[i].StaticText, chain[i].Continuations, chain[i].MoveOn, chain[i].Busy = nil, "", 0, nil, ""
 		chain[i].CutStream, chain[i].Repair = m.CutStream, m.Repair
@@ -392,11 +392,10 @@ type Channels struct {
 
 // Channels are those of the rule.
 func (r Rule) Channels() Channels {
-	c := Channels{Confirm: r.Confirm}
-	if len(r.Via) > 0 {
-		c.Via = r.Via
+	if len(r.Via) == 0 {
+		return Channels{Confirm: r.Confirm}
 	}
-	return c
+	return Channels{r.Via, r.Confirm}
 }
 
 // The channels.
@@ -472,12 +471,7 @@ type Escalation struct {
 
 // Tool finds a tool by its original name, one that d offers of itself as well.
 func (d *Definition) Tool(original string) (ToolSpec, bool) {
-	for _, t := range d.Tools {
-		if t.Name == original {
-			return t, true
-		}
-	}
-	return d.builtin(func(t ToolSpec) bool { return t.Name == original })
+	return d.find(func(t ToolSpec) bool { return t.Name == original })
 }
 
 // OriginalName is the original of a model-facing name; of one that no tool has, the name itself.
@@ -490,12 +484,19 @@ func (d *Definition) OriginalName(model string) string {
 
 // ToolByModelName finds a tool by the name the model uses, a built-in one too.
 func (d *Definition) ToolByModelName(name string) (ToolSpec, bool) {
-	for _, t := range d.Tools {
-		if t.ModelName() == name {
-			return t, true
-		}
+	return d.find(func(t ToolSpec) bool { return t.ModelName() == name })
+}
+
+// find finds one of d's tools, or of all those that d may ever offer behind its own.
+func (d *Definition) find(is func(ToolSpec) bool) (ToolSpec, bool) {
+	if i := slices.IndexFunc(d.Tools, is); i >= 0 {
+		return d.Tools[i], true
 	}
-	return d.builtin(func(t ToolSpec) bool { return t.ModelName() == name })
+	builtins := d.EveryBuiltin()
+	if i := slices.IndexFunc(builtins, is); i >= 0 {
+		return builtins[i], true
+	}
+	return ToolSpec{}, false
 }
 
 // MaxChildren bounds how many runs the calls of one run may start in all.

@@ -33,17 +33,9 @@ func ToolHash(t ToolSpec) string {
 			spec[key] = value
 		}
 	}
-	if where := canonicalRemote(t); where != "{}" {
-		spec["remote"] = where
-	}
-	return HashCanonical(spec)
-}
-
-// canonicalRemote is the rest of a tool's definition: where its calls go and how they are made. Loading what it was
-// stored as leaves it as it is: struct fields have one order, JSON's maps are sorted, and the marshaller writes raw
-// values in one form.
-func canonicalRemote(t ToolSpec) string {
-	text, err := json.Marshal(struct {
+	// The rest is where the tool's calls go and how they are made. Loading what it was stored as leaves it as it is:
+	// struct fields have one order, JSON's maps are sorted, and the marshaller writes raw values in one form.
+	rest, err := json.Marshal(struct {
 		MCP         *MCPTool    `json:"mcp,omitempty"`
 		Lambda      *LambdaTool `json:"lambda,omitempty"`
 		HTTP        *HTTPTool   `json:"http,omitempty"`
@@ -56,9 +48,11 @@ func canonicalRemote(t ToolSpec) string {
 		Precondition *Precondition `json:"precondition,omitempty"`
 	}{t.MCP, t.Lambda, t.HTTP, t.Agent, t.Retry, t.Concurrency, t.MaxResult, t.Undo, t.Precondition})
 	if err != nil { // raw JSON that is none, which Check refuses: no two of them are the same
-		return "unreadable: " + err.Error()
+		spec["remote"] = "unreadable: " + err.Error()
+	} else if string(rest) != "{}" {
+		spec["remote"] = string(rest)
 	}
-	return string(text)
+	return HashCanonical(spec)
 }
 
 // CanonicalCondition is a condition as digests contain it.

@@ -176,13 +176,6 @@ const (
 // LoopBreaking are the tools whose success ends a run under TextRequireTool.
 var LoopBreaking = []string{"task_completion", "ask_question", "converse"}
 
-// or is x with q's values where it has none.
-func (x XML) or(q XML) XML {
-	x.MissingServer = cmp.Or(x.MissingServer, q.MissingServer)
-	x.Breaker = cmp.Or(x.Breaker, q.Breaker)
-	return x
-}
-
 func (c *checker) dialect(d *Definition) {
 	for i, m := range d.Model.Chain() {
 		c.enumOrNone(chainPath(i)+".dialect", m.Dialect)
@@ -195,17 +188,20 @@ func (c *checker) dialect(d *Definition) {
 	none := d.Text == TextRequireTool && len(d.LoopBreaking()) == 0
 	c.that(!none, "xml.disable", "got every tool that ends a run, want one of them left"+
 		map[bool]string{true: ": " + ToolCompletion}[d.Output.Format == OutputJSON])
+	var reserved []string
+	if d.Text == TextRequireTool {
+		reserved = LoopBreaking
+	}
 	for i, r := range d.Permission.Rules {
-		ends := slices.Contains(d.reservedNames(), r.Tool) && r.Verdict != VerdictAllow
-		c.that(!ends, fmt.Sprintf("permission.rules[%d].tool", i),
+		c.that(r.Verdict == VerdictAllow || !slices.Contains(reserved, r.Tool), fmt.Sprintf("permission.rules[%d].tool", i),
 			fmt.Sprintf("got %s, which only ends the run and is nobody's to decide about, want another tool: "+
 				"xml.disable takes it away", r.Tool))
 	}
 	for i, t := range d.Tools {
-		c.that(d.Limits.OnBudget != OnBudgetAsk || t.ModelName() != budgetTool.ModelName(), fmt.Sprintf("tools[%d].name", i),
+		path := fmt.Sprintf("tools[%d].name", i)
+		c.that(d.Limits.OnBudget != OnBudgetAsk || t.ModelName() != budgetTool.ModelName(), path,
 			fmt.Sprintf("got %s, want another name: limits.onBudget: ask has that tool of itself", t.Name))
-		taken := slices.Contains(d.reservedNames(), t.ModelName())
-		c.that(!taken, fmt.Sprintf("tools[%d].name", i),
+		c.that(!slices.Contains(reserved, t.ModelName()), path,
 			fmt.Sprintf("got %s, which is %s to the model, want another name: text: require_tool has that tool of itself",
 				t.Name, t.ModelName()))
 	}
@@ -263,42 +259,6 @@ func (m ModelSpec) Kept(e *ModelError) (Reply, bool) {
 	return *e.Partial, true
 }
 
-// or is r with p's values where it has none.
-func (r Retry) or(p Retry) Retry {
-	if r.On == nil {
-		r.On = p.On
-	}
-	return Retry{
-		Attempts: cmp.Or(r.Attempts, p.Attempts), Backoff: cmp.Or(r.Backoff, p.Backoff),
-		MaxBackoff: cmp.Or(r.MaxBackoff, p.MaxBackoff),
-		Window:     cmp.Or(r.Window, p.Window), Jitter: cmp.Or(r.Jitter, p.Jitter), On: r.On,
-	}
-}
-
-// or is m with p's policies and parameters where it has none; what names and prices a model is m's own.
-func (m ModelSpec) or(p ModelSpec) ModelSpec {
-	m.Retry = m.Retry.or(p.Retry)
-	m.Continuations = cmp.Or(m.Continuations, p.Continuations)
-	m.CutStream = cmp.Or(m.CutStream, p.CutStream)
-	m.Repair = cmp.Or(m.Repair, p.Repair)
-	m.Busy = cmp.Or(m.Busy, p.Busy)
-	m.MaxTokens = cmp.Or(m.MaxTokens, p.MaxTokens)
-	m.Temperature = cmp.Or(m.Temperature, p.Temperature)
-	m.Timeout = cmp.Or(m.Timeout, p.Timeout)
-	m.Dialect = cmp.Or(m.Dialect, p.Dialect)
-	if m.MoveOn == nil {
-		m.MoveOn = p.MoveOn
-	}
-	return m
-}
-
-// retryClasses checks the classes that are asked again.
-func (c *checker) retryClasses(at string, r Retry) {
-	for i, class := range r.On {
-		oneOf(c, fmt.Sprintf("%s.on[%d]", at, i), class, ModelErrorClasses()[:5]...)
-	}
-}
-
 // OpenRounds is what RunStarted stores of the wait and resume policies: both where calls may stay open over inferences,
 // else nothing.
 func (d *Definition) OpenRounds() (run.WaitMode, run.ResumeMode) {
@@ -318,14 +278,17 @@ func ValidText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 // can be asked for, stands behind the system text. Results that are new and stand farther up are named behind the
 // conversation, which would else end with the model's own words. r is left as it is.
 func (r Request) WithNotices() Request {
-	r = r.Prompted().withTurn()
+	r = r.Prompted()
+	if r.Turn != "" { // a message before the words of the newest user turn
+		r.Messages, r.Turn = slices.Insert(slices.Clone(r.Messages), turnIndex(r.Messages), r.Once(r.Turn)), ""
+	}
 	if len(r.Late) > 0 {
-		r.Messages = append(r.Messages[:len(r.Messages):len(r.Messages)], r.Once(textLateResults(r.Messages, r.Late)))
+		r.Messages = append(slices.Clip(r.Messages), r.Once(textLateResults(r.Messages, r.Late)))
 	}
 	if r.Exhausted && r.Lifecycle != run.LifecycleSummary {
 		notice := cmp.Or(r.Notices.Exhausted, (&Definition{}).Notices(r).Exhausted)
 		r.System = Paragraphs(r.System, notice)
-		r.Messages = append(r.Messages[:len(r.Messages):len(r.Messages)], r.Once(notice))
+		r.Messages = append(slices.Clip(r.Messages), r.Once(notice))
 	}
 	if r.Output.JSON && len(r.Output.Schema) == 0 {
 		r.System = Paragraphs(r.System, cmp.Or(r.Notices.JSONOnly, (&Definition{}).Notices(r).JSONOnly))
@@ -344,15 +307,11 @@ func (r Request) WithContext(system, session []string) Request {
 	for _, text := range system {
 		r.System = Paragraphs(r.System, text)
 	}
-	if len(session) == 0 {
-		return r
+	messages := make([]run.Message, len(session))
+	for i, text := range session {
+		messages[i] = r.Once(run.TextFromSystem(text))
 	}
-	messages := make([]run.Message, 0, len(session)+len(r.Messages))
-	for _, text := range session {
-		messages = append(messages, run.Message{Role: run.RoleUser, Block: run.Text{Text: run.TextFromSystem(text)},
-			Base: -r.Inferences})
-	}
-	r.Messages = append(messages, r.Messages...)
+	r.Messages = slices.Concat(messages, r.Messages)
 	return r
 }
 

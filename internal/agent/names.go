@@ -13,13 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// closestNames bounds how many tools are suggested for one that does not exist.
-const closestNames = 3
-
-// longestName bounds, in runes, what is compared of a name that a model made up. Tools' own are shorter.
-const longestName = 64
-
-// Closest are the names most like one that no tool has, best first (presets 7): the same but for case and
+// Closest are the three names most like one that no tool has, best first (presets 7): the same but for case and
 // separators, then the same but for a prefix, then those of which at most half would have to be changed. A tool never
 // runs under a name that is not its own: rules, approvals and the journal go by names.
 func Closest(asked string, names []string) []string {
@@ -34,9 +28,9 @@ func Closest(asked string, names []string) []string {
 		}
 	}
 	slices.SortStableFunc(found, func(a, b match) int { return cmp.Compare(b.score, a.score) })
-	out := make([]string, 0, closestNames)
-	for _, m := range found[:min(len(found), closestNames)] {
-		out = append(out, m.name)
+	out := make([]string, min(len(found), 3))
+	for i := range out {
+		out[i] = found[i].name
 	}
 	return out
 }
@@ -57,16 +51,11 @@ func similarity(asked, name string) float64 {
 	}
 }
 
-// normalizedName returns a bounded name without case and without word separators.
+// normalizedName returns a name without case and without word separators. Of one that a model made up it has as many
+// runes as a tool's own may have.
 func normalizedName(name string) []rune {
-	r := []rune(FoldCase(name))
-	r = r[:min(len(r), longestName)]
-	for i, c := range r {
-		if strings.ContainsRune(".-/: ", c) {
-			r[i] = '_'
-		}
-	}
-	return r
+	r := []rune(strings.NewReplacer(".", "_", "-", "_", "/", "_", ":", "_", " ", "_").Replace(FoldCase(name)))
+	return r[:min(len(r), 64)]
 }
 
 // editDistance returns how many runes must be changed, added or removed to turn a into b (Levenshtein).
@@ -90,26 +79,17 @@ func editDistance(a, b []rune) int {
 	return row[len(b)]
 }
 
-// textClosest suggests names, "" where there are none.
-func textClosest(d *Definition, names []string) string {
-	if len(names) == 0 {
-		return ""
-	}
-	return " " + d.Word(wordClosestTool, map[string]any{"Names": strings.Join(names, " or ")})
-}
-
 // FoldCase folds text for the search of phrases: no case (as in strings.EqualFold), and one kind of apostrophe.
-func FoldCase(text string) string { return strings.Map(foldRune, text) }
-
-// foldRune is CaseFold, and one kind of apostrophe.
-func foldRune(r rune) rune {
-	switch {
-	case r == '’' || r == 'ʼ':
-		return '\''
-	case r < 'A': // digits, spaces and most of what stands between words have no case
-		return r
-	}
-	return CaseFold(r)
+func FoldCase(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '’' || r == 'ʼ':
+			return '\''
+		case r < 'A': // digits, spaces and most of what stands between words have no case
+			return r
+		}
+		return CaseFold(r)
+	}, text)
 }
 
 // CaseFold is the smallest of the runes that are r in another case, as strings.EqualFold has it.
@@ -177,14 +157,11 @@ func CallID(modelID string, used func(id string) bool, inference int64, index in
 	return id
 }
 
-// maxMediaType bounds a media type, in bytes.
-const maxMediaType = 255
-
 // ValidMediaType reports whether s is a media type as image/png or text/plain; charset=utf-8, of at most 255 bytes.
 func ValidMediaType(s string) bool {
 	kind, params, err := mime.ParseMediaType(s)
 	main, sub, both := strings.Cut(kind, "/")
-	return err == nil && both && main != "" && sub != "" && len(s) <= maxMediaType &&
+	return err == nil && both && main != "" && sub != "" && len(s) <= 255 &&
 		mime.FormatMediaType(kind, params) != ""
 }
 

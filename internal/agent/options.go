@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -34,30 +33,18 @@ type Analysis struct {
 	TrustGate         int `json:"trustGate,omitempty"`    // from so many calls on, no text is taken for a deflection
 }
 
-// or is a with q's numbers where it has none.
-func (a Analysis) or(q Analysis) Analysis {
-	a.DeflectionRetries = cmp.Or(a.DeflectionRetries, q.DeflectionRetries)
-	a.EmptyReplies = cmp.Or(a.EmptyReplies, q.EmptyReplies)
-	a.TrustGate = cmp.Or(a.TrustGate, q.TrustGate)
-	return a
-}
-
-func defaultAnalysis() Analysis { return Analysis{DeflectionRetries: 3, EmptyReplies: 2, TrustGate: 3} }
-
 func (c *checker) analysis(at string, a Analysis) {
-	for _, n := range []struct {
-		key string
-		got int
-	}{{"deflectionRetries", a.DeflectionRetries}, {"emptyReplies", a.EmptyReplies}, {"trustGate", a.TrustGate}} {
-		c.that(n.got >= 0, at+"."+n.key, fmt.Sprintf("got %d, want zero or more", n.got))
-	}
+	zeroOrMore(c, at+".deflectionRetries", a.DeflectionRetries)
+	zeroOrMore(c, at+".emptyReplies", a.EmptyReplies)
+	zeroOrMore(c, at+".trustGate", a.TrustGate)
 	for _, l := range []struct {
 		key  string
 		list []string
 	}{{"incomplete", a.Incomplete}, {"completion", a.Completion}, {"deflection", a.Deflection}} {
 		for i, phrase := range l.list {
-			c.that(phrase != "", fmt.Sprintf("%s.%s[%d]", at, l.key, i), "got nothing, want a phrase")
-			c.that(len(phrase) <= maxPhrase, fmt.Sprintf("%s.%s[%d]", at, l.key, i),
+			path := fmt.Sprintf("%s.%s[%d]", at, l.key, i)
+			c.that(phrase != "", path, "got nothing, want a phrase")
+			c.that(len(phrase) <= maxPhrase, path,
 				fmt.Sprintf("got %d bytes, want at most %d: a phrase is a few words that stand in a text", len(phrase), maxPhrase))
 		}
 	}
@@ -123,7 +110,7 @@ func (c *checker) context(at string, x Context) {
 		{"evictBelow", x.EvictBelow}, {"roundMinimum", x.RoundMinimum}, {"keep", x.Keep}, {"summaryTokens", x.Summary},
 		{"truncateResult", x.TruncateResult}, {"compressAfter", x.CompressAfter}, {"prune", x.Prune},
 	} {
-		c.that(n.got >= 0, at+"."+n.key, fmt.Sprintf("got %d, want zero or more", n.got))
+		zeroOrMore(c, at+"."+n.key, n.got)
 	}
 	c.enumOrNone(at+".summary", x.SummaryBy)
 	for key, n := range map[string]*int{"system": x.Reserve.System, "tools": x.Reserve.Tools} {
@@ -144,11 +131,6 @@ type Guards struct {
 	ToolFailures int `json:"toolFailures,omitempty"`
 }
 
-func (c *checker) guards(at string, g Guards) {
-	c.that(g.FailedRounds >= 0, at+".failedRounds", fmt.Sprintf("got %d, want zero or more", g.FailedRounds))
-	c.that(g.ToolFailures >= 0, at+".toolFailures", fmt.Sprintf("got %d, want zero or more", g.ToolFailures))
-}
-
 // Orchestrator plans a run's work with one model and carries out its steps with another before the loop begins (seed
 // 002, ADR-009 there). The zero value does not.
 type Orchestrator struct {
@@ -158,16 +140,6 @@ type Orchestrator struct {
 	TopK     int        `json:"topK,omitempty"`     // tools a step is offered
 	MaxSteps int        `json:"maxSteps,omitempty"` // of a plan
 	Retries  int        `json:"retries,omitempty"`  // attempts of a step to get a tool call
-}
-
-func defaultOrchestrator() Orchestrator { return Orchestrator{TopK: 15, MaxSteps: 10, Retries: 3} }
-
-// or is o with q's numbers where it has none.
-func (o Orchestrator) or(q Orchestrator) Orchestrator {
-	o.TopK = cmp.Or(o.TopK, q.TopK)
-	o.MaxSteps = cmp.Or(o.MaxSteps, q.MaxSteps)
-	o.Retries = cmp.Or(o.Retries, q.Retries)
-	return o
 }
 
 // planModel is a model of a plan, by its key.

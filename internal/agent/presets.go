@@ -3,16 +3,12 @@ package agent
 import (
 	"cmp"
 	"fmt"
+	"reflect"
+	"slices"
 	"time"
 
 	"github.com/countersign/countersign/internal/run"
 )
-
-// defaultAsks lets a plugin ask a few times, and ends what would never end.
-const defaultAsks = 10
-
-// defaultExpiry is an approval's life where nothing else is said (docs/agent-file.md).
-const defaultExpiry = 24 * time.Hour
 
 // PresetDefaults is a definition that holds a preset's policies and nothing else (docs/presets.md). "" is
 // countersign. A preset that does not work yet is an error.
@@ -30,10 +26,12 @@ func PresetDefaults(p Preset) (Definition, error) {
 // baseDefaults is what most presets have in common.
 func baseDefaults(p Preset) Definition {
 	return Definition{
-		Preset:          p,
-		Model:           ModelSpec{Retry: defaultRetry(1, 0)},
-		Permission:      defaultPermission(ModeSuspendAndReplay, DefaultAllow, ScopeCall),
-		Limits:          Limits{Interactions: 10, OnLimit: OnLimitError, Asks: defaultAsks},
+		Preset: p,
+		Model:  ModelSpec{Retry: defaultRetry(1, 0)},
+		Permission: Permission{Mode: ModeSuspendAndReplay, Default: DefaultAllow, Scope: ScopeCall, Grants: GrantsRun,
+			Approvers: []string{"group:operators"}, Expires: 24 * time.Hour},
+		// so many Asks let a plugin ask a few times, and end what would never end
+		Limits:          Limits{Interactions: 10, OnLimit: OnLimitError, Asks: 10},
 		Batch:           BatchAll,
 		Executor:        ExecutorSequential,
 		Wait:            run.WaitAnyExternal,
@@ -46,10 +44,10 @@ func baseDefaults(p Preset) Definition {
 		Dropped:         DroppedSilent,
 		CutText:         CutTextPlain,
 		Text:            TextFinal,
-		Analysis:        defaultAnalysis(),
+		Analysis:        Analysis{DeflectionRetries: 3, EmptyReplies: 2, TrustGate: 3},
 		XML:             XML{MissingServer: MissingServerError, Breaker: 5},
 		Prompt:          Prompt{Order: PromptSeed},
-		Orchestrator:    defaultOrchestrator(),
+		Orchestrator:    Orchestrator{TopK: 15, MaxSteps: 10, Retries: 3},
 	}
 }
 
@@ -101,11 +99,6 @@ func tireaDefaults() Definition {
 	return d
 }
 
-// textNoModel is what an agent says where none of its models answers (seed 002, "on all models fail"; the words are
-// ours).
-const textNoModel = "No model can be reached at the moment, so the task was stopped. What was done is in the list of " +
-	"the run's calls. Please try again later."
-
 // coworkDefaults are those of seed 002. The window is partitioned by the terms of its own example, whose figure of
 // 17,743 remaining tokens they give.
 func coworkDefaults() Definition {
@@ -117,7 +110,8 @@ func coworkDefaults() Definition {
 	d.Model.Retry.On = []ModelErrorClass{ModelServer}
 	d.Model.Timeout, d.Model.CutStream, d.Model.Repair = 3*time.Minute, CutStreamKeep, RepairOn
 	d.Model.MoveOn = []ModelErrorClass{ModelTimeout, ModelConnection, ModelUnavailable, ModelServer}
-	d.Model.StaticText = textNoModel
+	d.Model.StaticText = "No model can be reached at the moment, so the task was stopped. What was done is in the list " +
+		"of the run's calls. Please try again later." // seed 002, "on all models fail"; the words are ours
 	d.Limits.Interactions, d.Limits.OnLimit = 20, OnLimitSummarise
 	d.TextBesideCalls, d.Text = TextBesideDrop, TextHeuristic
 	d.Context = window
@@ -135,11 +129,6 @@ func forgeDefaults() Definition {
 	return d
 }
 
-func defaultPermission(m PermissionMode, d PermissionDefault, s Scope) Permission {
-	return Permission{Mode: m, Default: d, Scope: s, Grants: GrantsRun, Approvers: []string{"group:operators"},
-		Expires: defaultExpiry}
-}
-
 // defaultRetry is the backoff of seed 001. One attempt makes it idle; it is there for who raises the attempts.
 func defaultRetry(attempts int, window time.Duration) Retry {
 	return Retry{Attempts: attempts, Backoff: 250 * time.Millisecond, MaxBackoff: 2 * time.Second, Window: window,
@@ -154,59 +143,32 @@ func (d Definition) Resolve() (Definition, error) {
 	if err != nil {
 		return Definition{}, fmt.Errorf("resolve definition %q: %w", d.Name, err)
 	}
-	d.Preset = p.Preset
-	d.Model = d.Model.or(p.Model)
-	d.Permission = d.Permission.or(p.Permission)
-	d.Limits.Interactions = cmp.Or(d.Limits.Interactions, p.Limits.Interactions)
-	d.Limits.OnLimit = cmp.Or(d.Limits.OnLimit, p.Limits.OnLimit)
-	d.Limits.Asks = cmp.Or(d.Limits.Asks, p.Limits.Asks)
-	d.Limits.Validators = cmp.Or(d.Limits.Validators, p.Limits.Validators)
-	d.Batch = cmp.Or(d.Batch, p.Batch)
-	d.Executor = cmp.Or(d.Executor, p.Executor)
-	d.Wait = cmp.Or(d.Wait, p.Wait)
-	d.Resume = cmp.Or(d.Resume, p.Resume)
-	d.TextBesideCalls = cmp.Or(d.TextBesideCalls, p.TextBesideCalls)
-	d.Early = cmp.Or(d.Early, p.Early)
-	d.Output.Format = cmp.Or(d.Output.Format, p.Output.Format)
-	if d.Output.Format != OutputJSON { // a preset's words are no JSON value
-		d.Model.StaticText = cmp.Or(d.Model.StaticText, p.Model.StaticText)
+	// These are the definition's or the preset's as a whole: their zero values say something beside others.
+	p.Context, p.Guards, p.Limits.Grace = cmp.Or(d.Context, p.Context), cmp.Or(d.Guards, p.Guards), d.Limits.Grace
+	if d.Output.Format == OutputJSON { // a preset's words are no JSON value
+		p.Model.StaticText = ""
 	}
-	d.Corrections = cmp.Or(d.Corrections, p.Corrections)
-	d.SystemPrompt = cmp.Or(d.SystemPrompt, p.SystemPrompt)
-	d.Dropped = cmp.Or(d.Dropped, p.Dropped)
-	d.Context = cmp.Or(d.Context, p.Context)
-	d.Text = cmp.Or(d.Text, p.Text)
-	d.Analysis = d.Analysis.or(p.Analysis)
-	d.Guards = cmp.Or(d.Guards, p.Guards)
-	d.XML = d.XML.or(p.XML)
-	d.Prompt.Order = cmp.Or(d.Prompt.Order, p.Prompt.Order)
-	d.Orchestrator = d.Orchestrator.or(p.Orchestrator)
-	d.CutText = cmp.Or(d.CutText, p.CutText)
-	d.Tools = resolveTools(d.Tools)
+	d = withDefaults(d, p)
+	d.Tools = slices.Clone(d.Tools)
+	for i, t := range d.Tools {
+		d.Tools[i] = withDefaults(t, ToolSpec{Kind: KindInternal, Effect: run.EffectNonIdempotent})
+	}
 	return d, nil
 }
 
-func (p Permission) or(q Permission) Permission {
-	p.Mode = cmp.Or(p.Mode, q.Mode)
-	p.Default = cmp.Or(p.Default, q.Default)
-	p.Expires = cmp.Or(p.Expires, q.Expires)
-	p.Scope = cmp.Or(p.Scope, q.Scope)
-	p.Grants = cmp.Or(p.Grants, q.Grants)
-	if p.Approvers == nil {
-		p.Approvers = q.Approvers
-	}
-	return p
+// withDefaults is v, a struct, with q's values where it has none, field by field.
+func withDefaults[T any](v, q T) T {
+	fill(reflect.ValueOf(&v).Elem(), reflect.ValueOf(q))
+	return v
 }
 
-func resolveTools(tools []ToolSpec) []ToolSpec {
-	if tools == nil {
-		return nil
+func fill(dst, src reflect.Value) {
+	for i := range dst.NumField() {
+		switch field := dst.Field(i); {
+		case field.Kind() == reflect.Struct:
+			fill(field, src.Field(i))
+		case field.IsZero():
+			field.Set(src.Field(i))
+		}
 	}
-	resolved := make([]ToolSpec, len(tools))
-	for i, t := range tools {
-		t.Kind = cmp.Or(t.Kind, KindInternal)
-		t.Effect = cmp.Or(t.Effect, run.EffectNonIdempotent)
-		resolved[i] = t
-	}
-	return resolved
 }

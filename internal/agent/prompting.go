@@ -3,10 +3,10 @@ package agent
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -18,25 +18,19 @@ type PromptText struct {
 
 // SaySection is what a section says; "" = nothing, and it does not stand.
 func (d *Definition) SaySection(s Section, dot map[string]any) (string, error) {
-	text := d.sectionText(s)
-	if text == "" {
-		return "", nil
+	text := s.Text
+	if s.Loop && !d.loops() {
+		text = ""
 	}
-	t, err := parseTemplate(s.Name, text)
-	if err != nil {
-		return "", fmt.Errorf("parse section of %s: %w", d.Name, err)
+	if own, ok := d.Prompt.Sections[s.Name]; ok {
+		text = own
 	}
-	said, err := executeTemplate(t, dot)
-	if err != nil {
-		return "", fmt.Errorf("render section of %s: %w", d.Name, err)
+	said, err := d.render("section", s.Name, text, dot)
+	trimmed := strings.TrimSpace(said)
+	if s.Name == SectionInstructions && trimmed != "" {
+		return said, err
 	}
-	if strings.TrimSpace(said) == "" {
-		return "", nil
-	}
-	if s.Name == SectionInstructions {
-		return said, nil
-	}
-	return strings.TrimSpace(said), nil
+	return trimmed, err
 }
 
 // PromptDot is what every section may show: what a system text may, and the rules that hold for models of these
@@ -46,11 +40,8 @@ func (d *Definition) PromptDot(data SystemData, asked []Dialect) (map[string]any
 	if err != nil {
 		return nil, fmt.Errorf("render sections of %s: input: %w", d.Name, err)
 	}
-	tags := true // in tags there is one call a reply
-	for _, l := range asked {
-		tags = tags && l == DialectXML
-	}
-	dot["OneTool"] = tags || d.Batch == BatchFirst
+	native := slices.ContainsFunc(asked, func(l Dialect) bool { return l != DialectXML })
+	dot["OneTool"] = !native || d.Batch == BatchFirst // in tags there is one call a reply
 	dot["ToolRequired"] = d.Text == TextRequireTool
 	ends := []any{} // the names of the tools that end a run
 	for _, t := range d.LoopBreaking() {
@@ -77,20 +68,8 @@ func (r Request) Prompted() Request {
 	return r
 }
 
-// withTurn is a prompted request with the turn's words as a message, before the words of the newest user turn. Results
-// of tools and their media, which providers want first, stand before it.
-func (r Request) withTurn() Request {
-	if r.Turn == "" {
-		return r
-	}
-	at := turnIndex(r.Messages)
-	messages := make([]run.Message, 0, len(r.Messages)+1)
-	messages = append(append(messages, r.Messages[:at]...), r.Once(r.Turn))
-	r.Messages, r.Turn = append(messages, r.Messages[at:]...), ""
-	return r
-}
-
-// turnIndex returns where the turn's words stand in the newest user turn, or len(messages) if there is none.
+// turnIndex returns where the turn's words stand in the newest user turn, or len(messages) if there is none. Results
+// of tools and their media, which providers want first, stand before them.
 func turnIndex(messages []run.Message) int {
 	begin := len(messages)
 	for begin > 0 && messages[begin-1].Role == run.RoleUser {
@@ -152,38 +131,25 @@ func (d *Definition) Sectioned() bool {
 	return len(p.Sections) > 0 || p.Planning != "" || p.RAG != "" || d.loops()
 }
 
-// sectionText is the template of a section under d; "" = it does not stand.
-func (d *Definition) sectionText(s Section) string {
-	if own, ok := d.Prompt.Sections[s.Name]; ok {
-		return own
-	}
-	if s.Loop && !d.loops() {
-		return ""
-	}
-	return s.Text
-}
-
 // prompt checks order, names and texts: every text is executed with everything it may name.
 func (c *checker) prompt(at string, d *Definition) {
 	p := d.Prompt
 	c.enumOrNone(at+".order", p.Order)
-	for _, name := range slices.Sorted(maps.Keys(p.Sections)) {
-		path := at + ".sections." + name
-		s, ok := parseSection(name)
-		if !ok {
-			names := make([]string, len(sections))
-			for i, s := range sections {
-				names[i] = s.Name
-			}
+	names := make([]string, len(sections))
+	for i, s := range sections {
+		names[i] = s.Name
+	}
+	for _, name := range jsonx.SortedKeys(p.Sections) {
+		path, i := at+".sections."+name, slices.Index(names, name)
+		if i < 0 {
 			c.add(path, "got an unknown section, want one of "+strings.Join(names, ", "))
 			continue
 		}
+		s := sections[i]
 		if s.XML && p.Sections[name] != "" && !slices.Contains(d.Dialects(), DialectXML) {
 			c.add(path, "got a text, want none: none of the agent's models has the dialect xml, and others are told of their "+
 				"tools by the provider")
 		}
-		if err := s.check(p.Sections[name], d.SystemPrompt); err != nil {
-			c.add(path, err.Error())
-		}
+		c.noError(path, s.check(p.Sections[name], d.SystemPrompt))
 	}
 }

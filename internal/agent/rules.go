@@ -71,8 +71,13 @@ func (c *checker) permission(at string, p Permission) {
 	c.enum(at+".mode", p.Mode)
 	c.enumOrNone(at+".scope", p.Scope)
 	c.enumOrNone(at+".grants", p.Grants)
-	if p.Grants == GrantsStanding {
-		c.standing(at+".grants", p)
+	switch {
+	case p.Grants != GrantsStanding:
+	case p.Mode == ModeAdvisory:
+		c.add(at+".grants", "got standing under mode advisory, where nobody grants anything; want run or once")
+	case p.Backend != "":
+		c.add(at+".grants",
+			"got standing beside a backend, which keeps permissions of its own; want run or once, or no backend")
 	}
 	c.bounds(at+".standing", p)
 	c.form(p.Backend == "" || ValidWord(p.Backend), at+".backend", p.Backend, "a name of letters, digits, _ and -")
@@ -82,23 +87,13 @@ func (c *checker) permission(at string, p Permission) {
 	c.principals(at+".approvers", p.Approvers)
 	c.that(p.Expires > 0, at+".expires", "got nothing, want more than zero")
 	for i, r := range p.Rules {
-		path := fmt.Sprintf("%s.rules[%d]", at, i)
-		c.rule(path, r)
-		c.asking(path, r, cmp.Or(r.Expires, p.Expires))
+		c.rule(fmt.Sprintf("%s.rules[%d]", at, i), r, cmp.Or(r.Expires, p.Expires))
 	}
 }
 
-// standing finds what standing grants do not go with.
-func (c *checker) standing(at string, p Permission) {
-	switch {
-	case p.Mode == ModeAdvisory:
-		c.add(at, "got standing under mode advisory, where nobody grants anything; want run or once")
-	case p.Backend != "":
-		c.add(at, "got standing beside a backend, which keeps permissions of its own; want run or once, or no backend")
-	}
-}
-
-func (c *checker) rule(at string, r Rule) {
+// rule finds what is wrong with a rule, whose requests live that long. Of a rule's approvers, how many people they are
+// is not known here.
+func (c *checker) rule(at string, r Rule, expires time.Duration) {
 	c.form(toolPattern.MatchString(r.Tool), at+".tool", r.Tool, "a pattern over original tool names, such as refunds.*")
 	c.enum(at+".verdict", r.Verdict)
 	c.principals(at+".approvers", r.Approvers)
@@ -106,6 +101,36 @@ func (c *checker) rule(at string, r Rule) {
 	for i, cond := range r.When {
 		c.condition(fmt.Sprintf("%s.when[%d]", at, i), cond)
 	}
+	c.that(r.Quorum >= 0 && r.Quorum <= MaxQuorum, at+".quorum",
+		fmt.Sprintf("got %d, want 1 to %d people", r.Quorum, MaxQuorum))
+	c.duration(at+".remind", r.Remind)
+	c.that(r.Remind == 0 || r.Remind < expires, at+".remind",
+		"got as long as the request lives, or longer; want less than "+expires.String())
+	if r.Verdict == VerdictAllow || r.Verdict == VerdictDeny {
+		for _, said := range []struct {
+			key string
+			is  bool
+		}{{"quorum", r.Quorum != 0}, {"fourEyes", r.FourEyes}, {"remind", r.Remind != 0}, {"escalate", r.Escalate != nil},
+			{"via", len(r.Via) > 0}, {"confirm", r.Confirm != ""}} {
+			c.that(!said.is, at+"."+said.key, "got a value, want none: the rule asks nobody (verdict: "+string(r.Verdict)+")")
+		}
+		return
+	}
+	for i, via := range r.Via {
+		c.enum(fmt.Sprintf("%s.via[%d]", at, i), via)
+		c.that(slices.Index(r.Via, via) == i, fmt.Sprintf("%s.via[%d]", at, i), "got a channel a second time, want it once")
+	}
+	c.enumOrNone(at+".confirm", r.Confirm)
+	c.that(r.Confirm == "" || r.Channels().Allow(ViaPage), at+".confirm",
+		"got "+string(r.Confirm)+", want none: via has no page, and other channels take none")
+	if r.Escalate == nil {
+		return
+	}
+	c.that(r.Escalate.After > 0, at+".escalate.after", "got nothing, want a duration of more than zero")
+	c.that(r.Escalate.After < expires, at+".escalate.after",
+		"got as long as the request lives, or longer; want less than "+expires.String())
+	c.that(len(r.Escalate.To) > 0, at+".escalate.to", "got nobody, want at least one principal")
+	c.principals(at+".escalate.to", r.Escalate.To)
 }
 
 func (c *checker) condition(at string, cond run.Condition) {
@@ -114,35 +139,24 @@ func (c *checker) condition(at string, cond run.Condition) {
 	ops := cond.Operators()
 	c.that(len(ops) == 1, at, fmt.Sprintf("got %d operators, want exactly one of %s", len(ops), operatorNames))
 	for _, op := range ops {
-		c.operands(at+"."+op.Name, op)
-	}
-	if _, err := regexp.Compile(cond.Matches); err != nil {
-		c.add(at+".matches", "got something else, want an RE2 regular expression")
-	}
-}
-
-func (c *checker) operands(at string, op jsonx.Operator) {
-	want := "a string, number, boolean or null"
-	accepted := `"0bn`
-	if op.Name[0] == 'g' || op.Name[0] == 'l' {
-		want, accepted = "a number", "0"
-	}
-	for _, v := range op.Operands {
-		if _, err := jsonx.CompactJSON(v, jsonx.JSONLimits{}); err != nil ||
-			!strings.ContainsRune(accepted, rune(jsonx.JSONKind(v))) {
-			c.add(at, fmt.Sprintf("got %s, want %s", jsonKindName(v), want))
+		want, accepted := "a string, number, boolean or null", `"0bn`
+		if op.Name[0] == 'g' || op.Name[0] == 'l' {
+			want, accepted = "a number", "0"
+		}
+		for _, v := range op.Operands {
+			kind := jsonx.JSONKind(v)
+			_, err := jsonx.CompactJSON(v, jsonx.JSONLimits{})
+			c.that(err == nil && strings.ContainsRune(accepted, rune(kind)), at+"."+op.Name,
+				fmt.Sprintf("got %s, want %s", cmp.Or(kindNames[kind], "something else"), want))
 		}
 	}
+	_, err = regexp.Compile(cond.Matches)
+	c.that(err == nil, at+".matches", "got something else, want an RE2 regular expression")
 }
 
-func jsonKindName(v json.RawMessage) string {
-	name, ok := map[byte]string{
-		'n': "null", 'b': "a boolean", '0': "a number", '"': "a string", '[': "a list", '{': "an object",
-	}[jsonx.JSONKind(v)]
-	if !ok {
-		return "something else"
-	}
-	return name
+// kindNames are what values of JSON are, by jsonx.JSONKind.
+var kindNames = map[byte]string{
+	'n': "null", 'b': "a boolean", '0': "a number", '"': "a string", '[': "a list", '{': "an object",
 }
 
 func (c *checker) principals(at string, ps []string) {
@@ -176,13 +190,6 @@ func (d *Definition) Unheard(s *run.AgentState) []run.Call {
 	}
 	slices.Reverse(calls)
 	return calls
-}
-
-// ceilings refuses what only the delegation of a run may set.
-func (c *checker) ceilings(at string, above []Permission) {
-	c.that(len(above) == 0, at,
-		fmt.Sprintf("got %d, want none: they are the policies of the agents that delegate a run, and set when it starts",
-			len(above)))
 }
 
 // ConditionWords are conditions in words, all of which must hold; "" = there are none.
@@ -285,9 +292,7 @@ func (c *checker) preconditions(d *Definition) {
 			c.add(at+".tool", "got a tool that is answered later, want one that reads at once")
 		}
 		if t.Precondition.Args != nil {
-			if err := checkUndoArgs(t.Precondition.Args, false); err != nil {
-				c.add(at+".args", err.Error())
-			}
+			c.noError(at+".args", checkUndoArgs(t.Precondition.Args, false))
 		}
 		for j, p := range t.Precondition.Compare {
 			if _, err := jsonx.ParsePointer(p); err != nil || p == "" || slices.Index(t.Precondition.Compare, p) != j {
@@ -302,38 +307,3 @@ func (c *checker) preconditions(d *Definition) {
 
 // MaxQuorum is the most people whom a rule may want.
 const MaxQuorum = 20
-
-// asking finds what is wrong with how a rule asks. Of a rule's approvers, how many people they are is not known here.
-func (c *checker) asking(at string, r Rule, expires time.Duration) {
-	c.that(r.Quorum >= 0 && r.Quorum <= MaxQuorum, at+".quorum",
-		fmt.Sprintf("got %d, want 1 to %d people", r.Quorum, MaxQuorum))
-	c.that(r.Remind >= 0, at+".remind", "got less than zero, want a duration")
-	c.that(r.Remind == 0 || r.Remind < expires, at+".remind",
-		"got as long as the request lives, or longer; want less than "+expires.String())
-	if r.Verdict == VerdictAllow || r.Verdict == VerdictDeny {
-		// Find what a rule says of people whom it does not ask.
-		for _, said := range []struct {
-			key string
-			is  bool
-		}{{"quorum", r.Quorum != 0}, {"fourEyes", r.FourEyes}, {"remind", r.Remind != 0}, {"escalate", r.Escalate != nil},
-			{"via", len(r.Via) > 0}, {"confirm", r.Confirm != ""}} {
-			c.that(!said.is, at+"."+said.key, "got a value, want none: the rule asks nobody (verdict: "+string(r.Verdict)+")")
-		}
-		return
-	}
-	for i, via := range r.Via {
-		c.enum(fmt.Sprintf("%s.via[%d]", at, i), via)
-		c.that(slices.Index(r.Via, via) == i, fmt.Sprintf("%s.via[%d]", at, i), "got a channel a second time, want it once")
-	}
-	c.enumOrNone(at+".confirm", r.Confirm)
-	c.that(r.Confirm == "" || r.Channels().Allow(ViaPage), at+".confirm",
-		"got "+string(r.Confirm)+", want none: via has no page, and other channels take none")
-	if r.Escalate == nil {
-		return
-	}
-	c.that(r.Escalate.After > 0, at+".escalate.after", "got nothing, want a duration of more than zero")
-	c.that(r.Escalate.After < expires, at+".escalate.after",
-		"got as long as the request lives, or longer; want less than "+expires.String())
-	c.that(len(r.Escalate.To) > 0, at+".escalate.to", "got nobody, want at least one principal")
-	c.principals(at+".escalate.to", r.Escalate.To)
-}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -29,23 +30,25 @@ type SystemData struct {
 // Description), .Interactions (Current, Max, Exhausted) and, where the text is built for every inference, .Now. A
 // missing key is an error.
 func RenderSystem(d Definition, data SystemData) (string, error) {
-	t, err := parseTemplate(systemName, d.System)
-	if err != nil {
-		return "", fmt.Errorf("parse system text of %s: %w", d.Name, err)
-	}
 	dot, err := systemDot(d, data)
 	if err != nil {
 		return "", fmt.Errorf("render system text of %s: input: %w", d.Name, err)
 	}
-	text, err := executeTemplate(t, dot)
-	if err != nil {
-		return "", fmt.Errorf("render system text of %s: %w", d.Name, err)
-	}
-	return text, nil
+	return d.render("system text", "system", d.System, dot)
 }
 
-// systemName is what errors call the text.
-const systemName = "system"
+// render executes a template of d's. Errors say which kind of text it is, and name it.
+func (d *Definition) render(kind, name, text string, dot map[string]any) (string, error) {
+	t, err := parseTemplate(name, text)
+	if err != nil {
+		return "", fmt.Errorf("parse %s of %s: %w", kind, d.Name, err)
+	}
+	made, err := executeTemplate(t, dot)
+	if err != nil {
+		return "", fmt.Errorf("render %s of %s: %w", kind, d.Name, err)
+	}
+	return made, nil
+}
 
 func systemDot(d Definition, data SystemData) (map[string]any, error) {
 	left := data.Interactions
@@ -73,36 +76,38 @@ func ToolDots(tools []ToolSpec) []any {
 	return dots
 }
 
-// sampleSystem is data for a text that is checked before there is a run.
-func sampleSystem(built SystemPrompt) SystemData {
+// sampleDot is the data of a text that is checked before there is a run: all that it may show but .Input.
+func sampleDot(built SystemPrompt) map[string]any {
 	data := SystemData{Date: "2026-01-01", Run: "r", Interactions: run.Interactions{Max: 1}}
 	if built == SystemEveryInference {
 		data.Now = "2026-01-01T00:00:00Z"
 	}
-	return data
+	dot, _ := systemDot(Definition{Name: "check", Tools: []ToolSpec{{Name: "tool"}}}, data) // only an input can fail
+	return dot
 }
 
 // CheckSystem finds what can be known to be wrong with a system text before there is a run: syntax, names that don't
 // exist, and, where the text does not depend on .Input, everything else. {{define}}d templates are checked only if it
 // doesn't. What exists depends on when the text is built.
 func CheckSystem(text string, built SystemPrompt) error {
-	dot, err := systemDot(Definition{Name: "check", Tools: []ToolSpec{{Name: "tool"}}}, sampleSystem(built))
-	if err == nil {
-		err = checkText(systemName, text, systemFields(built), dot)
-	}
-	if err != nil {
+	if err := checkText("system", text, sampleDot(built)); err != nil {
 		return fmt.Errorf("check system text: %w", err)
 	}
 	return nil
 }
 
-// checkText finds what can be known to be wrong with a text: syntax, names that are not known, and, where the text does
-// not depend on .Input, what fails with the sample dot.
-func checkText(name, text string, known []string, dot any) error {
+// checkText finds what can be known to be wrong with a text: syntax, names that neither the sample dot has nor are
+// Input, and, where the text does not depend on .Input, what fails with the sample.
+func checkText(name, text string, dot map[string]any) error {
 	t, err := parseTemplate(name, text)
 	if err != nil {
 		return err
 	}
+	known := []string{".Input"}
+	for key := range dot {
+		known = append(known, "."+key)
+	}
+	slices.Sort(known)
 	v := rootFields{known: known}
 	v.visit(t.Tree.Root, true)
 	if v.unknown != "" {
@@ -113,19 +118,6 @@ func checkText(name, text string, known []string, dot any) error {
 	}
 	return err
 }
-
-// systemFields are the names that a system text may show.
-func systemFields(built SystemPrompt) []string {
-	if built == SystemEveryInference {
-		return systemNamesNow
-	}
-	return systemNames
-}
-
-var (
-	systemNames    = []string{".Agent", ".Caller", ".Date", ".Input", ".Interactions", ".Run", ".Tools"}
-	systemNamesNow = []string{".Agent", ".Caller", ".Date", ".Input", ".Interactions", ".Now", ".Run", ".Tools"}
-)
 
 // rootFields collects what a template reads from its top-level dot, and which templates it uses.
 type rootFields struct {
@@ -153,19 +145,6 @@ func (v *rootFields) visit(n parse.Node, atRoot bool) {
 		v.branch(&n.BranchNode, atRoot, false)
 	case *parse.WithNode:
 		v.branch(&n.BranchNode, atRoot, false)
-	default:
-		v.expression(n, atRoot)
-	}
-}
-
-func (v *rootFields) branch(n *parse.BranchNode, atRoot, bodyAtRoot bool) {
-	v.visit(n.Pipe, atRoot)
-	v.visit(n.List, bodyAtRoot)
-	v.visit(n.ElseList, atRoot)
-}
-
-func (v *rootFields) expression(n parse.Node, atRoot bool) {
-	switch n := n.(type) {
 	case *parse.PipeNode:
 		if n != nil {
 			visitAll(v, n.Cmds, atRoot)
@@ -185,6 +164,12 @@ func (v *rootFields) expression(n parse.Node, atRoot bool) {
 			v.name(n.Ident[1])
 		}
 	}
+}
+
+func (v *rootFields) branch(n *parse.BranchNode, atRoot, bodyAtRoot bool) {
+	v.visit(n.Pipe, atRoot)
+	v.visit(n.List, bodyAtRoot)
+	v.visit(n.ElseList, atRoot)
 }
 
 func visitAll[N parse.Node](v *rootFields, nodes []N, atRoot bool) {
@@ -229,17 +214,18 @@ func withoutParentName(list json.RawMessage) (json.RawMessage, error) {
 	if err := json.Unmarshal(list, &names); err != nil {
 		return nil, err
 	}
-	left := slices.DeleteFunc(slices.Clone(names), func(raw json.RawMessage) bool {
-		var name string
-		return json.Unmarshal(raw, &name) == nil && name == ParentSubject
+	all := len(names)
+	names = slices.DeleteFunc(names, func(raw json.RawMessage) bool {
+		name, ok := jsonx.JSONString(raw)
+		return ok && name == ParentSubject
 	})
-	switch {
-	case len(left) == len(names):
+	switch len(names) {
+	case all:
 		return list, nil
-	case len(left) == 0:
+	case 0:
 		return nil, nil
 	default:
-		return jsonx.MarshalVerbatim(left)
+		return jsonx.MarshalVerbatim(names)
 	}
 }
 
@@ -288,7 +274,7 @@ var sections = []Section{
 	{Name: "rag_context", About: "what the hook prompt.rag gave", Turn: true, Text: "{{.RAG}}"},
 }
 
-// codeOrder is the order code of the same.
+// codeOrder is the order code of the same sections.
 var codeOrder = []string{
 	SectionInstructions, "repository_context", "system_capabilities", "agent_loop", "chain_of_thought",
 	"tool_calling", "available_tools", "tool_use_rules", "planning_context", "rag_context",
@@ -325,49 +311,27 @@ const textToolRules = `{{if .ToolRequired}}- Call {{if .OneTool}}exactly one{{el
 - Call only tools that are listed, with arguments that fit their schemas.
 - Do not name tools to the user: say what you do, not what it is called.`
 
-func parseSection(name string) (Section, bool) {
-	i := slices.IndexFunc(sections, func(s Section) bool { return s.Name == name })
-	if i < 0 {
-		return Section{}, false
-	}
-	return sections[i], true
-}
-
 // InOrder are the sections of one kind, those of the turn or the others, as they stand under an order.
 func InOrder(o PromptOrder, turn bool) []Section {
-	var list []Section
-	for i, s := range sections {
-		if o == PromptCode {
-			s, _ = parseSection(codeOrder[i])
-		}
-		if s.Turn == turn {
-			list = append(list, s)
-		}
+	list := slices.DeleteFunc(slices.Clone(sections), func(s Section) bool { return s.Turn != turn })
+	if o == PromptCode {
+		slices.SortFunc(list, func(a, b Section) int {
+			return cmp.Compare(slices.Index(codeOrder, a.Name), slices.Index(codeOrder, b.Name))
+		})
 	}
 	return list
 }
 
-// Names that a section's text may show besides those of a system text.
-var (
-	sectionNamesSystem = []string{".Instructions", ".LoopBreaking", ".OneTool", ".ToolRequired"}
-	sectionNamesTurn   = []string{".LoopBreaking", ".OneTool", ".Planning", ".RAG", ".ToolPrompt", ".ToolRequired"}
-)
-
 // check finds what can be known to be wrong with a text for the section before there is a run, as CheckSystem does.
 func (s Section) check(text string, built SystemPrompt) error {
-	own := sectionNamesSystem
-	if s.Turn {
-		own = sectionNamesTurn
-	}
-	dot, err := systemDot(Definition{Name: "check", Tools: []ToolSpec{{Name: "tool"}}}, sampleSystem(built))
-	for _, name := range own {
-		dot[name[1:]] = "x"
-	}
+	dot := sampleDot(built) // and what a section's text may show besides
 	dot["LoopBreaking"], dot["OneTool"], dot["ToolRequired"] = []any{"x"}, true, true
-	if err == nil {
-		err = checkText(s.Name, text, slices.Sorted(slices.Values(slices.Concat(systemFields(built), own))), dot)
+	if s.Turn {
+		dot["Planning"], dot["RAG"], dot["ToolPrompt"] = "x", "x", "x"
+	} else {
+		dot["Instructions"] = "x"
 	}
-	if err != nil {
+	if err := checkText(s.Name, text, dot); err != nil {
 		return fmt.Errorf("check section: %w", err)
 	}
 	return nil

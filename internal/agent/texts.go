@@ -14,10 +14,7 @@ import (
 
 // TextOutput is a text as a JSON string.
 func TextOutput(text string) json.RawMessage {
-	out, err := json.Marshal(text)
-	if err != nil { // a string always marshals
-		return json.RawMessage(`""`)
-	}
+	out, _ := json.Marshal(text) // a string always marshals
 	return out
 }
 
@@ -54,8 +51,11 @@ func TextUnknownTool(tool string, d *Definition) string {
 	for i, t := range tools {
 		names[i] = t.ModelName()
 	}
-	return fmt.Sprintf("There is no tool %s. The tools are: %s.", strconv.Quote(tool), strings.Join(names, ", ")) +
-		textClosest(d, Closest(tool, names))
+	text := fmt.Sprintf("There is no tool %s. The tools are: %s.", strconv.Quote(tool), strings.Join(names, ", "))
+	if closest := Closest(tool, names); len(closest) > 0 {
+		text += " " + d.Word(wordClosestTool, map[string]any{"Names": strings.Join(closest, " or ")})
+	}
+	return text
 }
 
 // TextPatchRefused tells the model that a tool ran and that what it wanted changed of the run's state is not; what the
@@ -170,21 +170,17 @@ func TextInterrupted(stage, by, note string) string {
 		QuotedNote("Their note", note)
 }
 
-// maxSchemaShown bounds a schema in a correction, in bytes. A model that needs a longer one has it from the request.
-const maxSchemaShown = 4096
-
 // TextOutputRefused tells the model why its last word was not accepted, in the form of seed 000, and what is wanted
 // instead.
 func TextOutputRefused(d *Definition, err error) string {
-	schema := d.Output.Schema
 	text := struct {
 		Type    string          `json:"type"`
 		Name    string          `json:"name"`
 		Message string          `json:"message"`
 		Schema  json.RawMessage `json:"schema,omitempty"`
 	}{Type: "error", Name: "invalid_output", Message: d.Word(wordOutputRefused, map[string]any{"Problem": err.Error()})}
-	if len(schema) <= maxSchemaShown {
-		text.Schema = schema
+	if len(d.Output.Schema) <= 4096 { // a model that needs a longer one has it from the request
+		text.Schema = d.Output.Schema
 	}
 	out, failed := jsonx.MarshalVerbatim(text)
 	if failed != nil { // a checked schema always marshals
@@ -209,30 +205,23 @@ func (d *Definition) Notices(r Request) (n Notices) {
 	return n
 }
 
-// maxNote bounds a person's note in a text for the model, in runes (C4).
-const maxNote = 1000
-
-// maxErrorText bounds, in runes, a Go error of a deployment's code as it is stored.
-const maxErrorText = 2000
-
 // Bounded is the text of a Go error of a deployment's code as it is stored: valid, and at most 2000 characters.
-func Bounded(text string) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	if r := []rune(text); len(r) > maxErrorText {
-		return string(r[:maxErrorText]) + " […]"
+func Bounded(text string) string { return cut(ValidText(text), 2000) }
+
+// cut shortens a text to so many runes, and says so.
+func cut(text string, most int) string {
+	r := []rune(text)
+	if len(r) > most {
+		return string(r[:most]) + " […]"
 	}
-	return text
+	return string(r)
 }
 
-// QuotedNote is a person's note as quoted, bounded data: nothing in it ends the quotes, a line, or an element of
-// whatever stands around it.
+// QuotedNote is a person's note as quoted data, of at most 1000 characters (C4): nothing in it ends the quotes, a line,
+// or an element of whatever stands around it.
 func QuotedNote(label, note string) string {
 	if note == "" {
 		return ""
 	}
-	r := []rune(note)
-	if len(r) > maxNote {
-		r = append(r[:maxNote], []rune(" […]")...)
-	}
-	return " " + label + ": " + strings.ReplaceAll(strconv.Quote(string(r)), "<", `\u003c`)
+	return " " + label + ": " + strings.ReplaceAll(strconv.Quote(cut(note, 1000)), "<", `\u003c`)
 }

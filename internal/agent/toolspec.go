@@ -86,13 +86,7 @@ func (t ToolSpec) ModelName() string { return ModelName(t.Name) }
 
 // ModelName maps an original tool name to its model-facing one.
 func ModelName(original string) string {
-	b := []byte(original)
-	for i, c := range b {
-		if c == '.' {
-			b[i] = '_'
-		}
-	}
-	return string(b)
+	return strings.ReplaceAll(original, ".", "_")
 }
 
 // ToolResultData is what a tool gave back, before it becomes messages.
@@ -116,27 +110,16 @@ const (
 // nil as s is one in whose conversation nothing stands.
 func (d *Definition) Builtins(s *run.AgentState) []ToolSpec {
 	tools := d.LoopBreaking()
-	if t, ok := d.readMoreTool(); ok && s != nil && hasCutResults(s) {
-		tools = append(tools, t)
+	t, ok := d.readMoreTool()
+	if !ok || s == nil {
+		return tools
+	}
+	for _, m := range s.Messages.All() {
+		if r, ok := m.Block.(run.ToolResult); ok && r.Whole != nil { // there is a result whose rest can be read
+			return append(tools, t)
+		}
 	}
 	return tools
-}
-
-// builtin finds one of all the tools that d may ever offer behind its own.
-func (d *Definition) builtin(is func(ToolSpec) bool) (ToolSpec, bool) {
-	tools := d.EveryBuiltin()
-	if i := slices.IndexFunc(tools, is); i >= 0 {
-		return tools[i], true
-	}
-	return ToolSpec{}, false
-}
-
-// reservedNames returns the names that d's own tools may not have.
-func (d *Definition) reservedNames() []string {
-	if d.Text == TextRequireTool {
-		return LoopBreaking
-	}
-	return nil
 }
 
 // LoopBreaking are the loop-breaking tools that d offers. Where the output has to be JSON, only a completion gives it:
@@ -145,46 +128,36 @@ func (d *Definition) LoopBreaking() []ToolSpec {
 	if d.Text != TextRequireTool {
 		return nil
 	}
+	const text = `{"type":"string","minLength":1}`
+	result := text
+	switch {
+	case d.Output.Format != OutputJSON:
+	case d.Output.Schema == nil || bytes.Contains(d.Output.Schema, []byte(`"$`)):
+		result = "{}" // what refers within itself cannot stand within another one
+	default:
+		result = string(d.Output.Schema)
+	}
 	var tools []ToolSpec
-	for _, name := range LoopBreaking {
-		if slices.Contains(d.XML.Disable, name) || d.Output.Format == OutputJSON && name != ToolCompletion {
+	for _, t := range []struct{ name, word, properties, required string }{
+		{ToolCompletion, wordCompletion, `"result":` + result, "result"},
+		{ToolAsk, wordAsk, `"question":` + text + `,"suggestions":{"type":"array","items":` + text + `,"maxItems":4}`,
+			"question"},
+		{ToolConverse, wordConverse, `"message":` + text, "message"},
+	} {
+		if slices.Contains(d.XML.Disable, t.name) || d.Output.Format == OutputJSON && t.name != ToolCompletion {
 			continue
 		}
 		tools = append(tools, ToolSpec{
-			Name: name, Kind: KindInternal, Effect: run.EffectRead, Description: d.Word(loopBreakingWord[name], nil),
-			Schema: d.loopBreakingSchema(name),
+			Name: t.name, Kind: KindInternal, Effect: run.EffectRead, Description: d.Word(t.word, nil),
+			Schema: json.RawMessage(`{"type":"object","properties":{` + t.properties + `},"required":["` + t.required + `"]}`),
 		})
 	}
 	return tools
 }
 
-// loopBreakingWord are the keys of the tools' descriptions.
-var loopBreakingWord = map[string]string{ToolCompletion: wordCompletion, ToolAsk: wordAsk, ToolConverse: wordConverse}
-
-func (d *Definition) loopBreakingSchema(name string) json.RawMessage {
-	switch {
-	case name == ToolAsk:
-		return json.RawMessage(`{"type":"object","properties":{"question":{"type":"string","minLength":1},` +
-			`"suggestions":{"type":"array","items":{"type":"string","minLength":1},"maxItems":4}},"required":["question"]}`)
-	case name == ToolConverse:
-		return json.RawMessage(
-			`{"type":"object","properties":{"message":{"type":"string","minLength":1}},"required":["message"]}`)
-	case d.Output.Format != OutputJSON:
-		return json.RawMessage(
-			`{"type":"object","properties":{"result":{"type":"string","minLength":1}},"required":["result"]}`)
-	case d.Output.Schema == nil || bytes.Contains(d.Output.Schema, []byte(`"$`)):
-		// what refers within itself cannot stand within another one
-		return json.RawMessage(`{"type":"object","properties":{"result":{}},"required":["result"]}`)
-	default:
-		return json.RawMessage(`{"type":"object","properties":{"result":` + string(d.Output.Schema) +
-			`},"required":["result"]}`)
-	}
-}
-
 // BreaksLoop reports whether a tool of that original name is a loop-breaking one of d's.
 func (d *Definition) BreaksLoop(tool string) bool {
-	_, ok := d.builtin(func(t ToolSpec) bool { return t.Name == tool })
-	return ok && slices.Contains(LoopBreaking, tool)
+	return slices.ContainsFunc(d.LoopBreaking(), func(t ToolSpec) bool { return t.Name == tool })
 }
 
 // MaxResult is how many bytes of a result's text are taken, whatever its tool says.
@@ -402,16 +375,6 @@ func (d *Definition) readMoreTool() (ToolSpec, bool) {
 			`"description":"How many characters to show; %[1]d if left out."}},`+
 			`"required":["call","from"],"additionalProperties":false}`, d.Context.TruncateResult)),
 	}, true
-}
-
-// hasCutResults reports whether the conversation holds a result whose rest can be read.
-func hasCutResults(s *run.AgentState) bool {
-	for _, m := range s.Messages.All() {
-		if r, ok := m.Block.(run.ToolResult); ok && r.Whole != nil {
-			return true
-		}
-	}
-	return false
 }
 
 // EveryBuiltin are all tools that d may ever offer behind its own.
