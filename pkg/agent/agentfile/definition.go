@@ -27,9 +27,14 @@ func (r *reader) definition(f field) agent.Definition {
 		"mcp": func(f field) {
 			r.list(f, func(item field) { d.MCP = append(d.MCP, r.server(item)) })
 		},
-		"permission": r.permission(&d),
-		"builder":    r.codeName(&d.Builder, "context builder", r.opt.Hooks.BuilderNames()),
-		"input":      r.keys(map[string]read{"schema": r.anySchema(&d.Input.Schema)}),
+		"permission": r.keys(r.keysOf(&d.Permission, map[string]read{
+			"expires": nil, // each rule says it
+			"early":   r.byType(&d.Early),
+			"backend": r.codeName(&d.Permission.Backend, "permission backend", r.opt.Hooks.BackendNames()),
+			"policy":  r.codeName(&d.Permission.Policy, "policy function", r.opt.Hooks.PolicyNames()),
+		})),
+		"builder": r.codeName(&d.Builder, "context builder", r.opt.Hooks.BuilderNames()),
+		"input":   r.keys(map[string]read{"schema": r.anySchema(&d.Input.Schema)}),
 		"output": r.keys(r.keysOf(&d.Output, map[string]read{
 			"schema": r.anySchema(&d.Output.Schema),
 			"check":  r.codeName(&d.Output.Check, "output check", r.opt.Hooks.OutputNames()),
@@ -90,8 +95,12 @@ func (r *reader) byType(dst any) read {
 	case *run.USD:
 		return scalar(r, dst, kindNumber, "US dollars from 0 to 1000000 with at most 6 decimals",
 			object{"type": "number", "minimum": 0, "maximum": 1000000}, agent.ParseUSD)
-	case **float64:
-		return r.temperature(dst)
+	case **float64: // a temperature
+		return scalar(r, dst, kindNumber, "a number from 0 to 2", object{"type": "number", "minimum": 0, "maximum": 2},
+			func(s string) (*float64, error) {
+				x, err := strconv.ParseFloat(s, 64)
+				return &x, err
+			})
 	case **int:
 		return r.measured(dst)
 	case *json.RawMessage:
@@ -205,15 +214,6 @@ func (r *reader) anySchema(dst *json.RawMessage) read {
 	}
 }
 
-func (r *reader) permission(d *agent.Definition) read {
-	return r.keys(r.keysOf(&d.Permission, map[string]read{
-		"expires": nil, // each rule says it
-		"early":   r.byType(&d.Early),
-		"backend": r.codeName(&d.Permission.Backend, "permission backend", r.opt.Hooks.BackendNames()),
-		"policy":  r.codeName(&d.Permission.Policy, "policy function", r.opt.Hooks.PolicyNames()),
-	}))
-}
-
 // codeName reads the name of registered code.
 func (r *reader) codeName(dst *string, what string, known []string) read {
 	return func(f field) {
@@ -228,7 +228,12 @@ func (r *reader) codeName(dst *string, what string, known []string) read {
 
 func (r *reader) rule(rule *agent.Rule) read {
 	return r.keys(r.keysOf(rule, map[string]read{
-		"quorum": r.approverCount(&rule.Quorum),
+		"quorum": func(f field) { // 0 is the default, and not said
+			r.whole(&rule.Quorum)(f)
+			if f.kind == kindNumber && rule.Quorum == 0 {
+				r.add(f.path, fmt.Sprintf("got 0, want 1 to %d people", agent.MaxQuorum))
+			}
+		},
 		"remind": r.positiveDuration(&rule.Remind),
 		"escalate": func(f field) { // that both keys are there, the check says
 			e := &agent.Escalation{}
@@ -238,16 +243,6 @@ func (r *reader) rule(rule *agent.Rule) read {
 			}
 		},
 	}))
-}
-
-// approverCount reads a number of people. The default is one.
-func (r *reader) approverCount(dst *int) read {
-	return func(f field) {
-		r.whole(dst)(f)
-		if f.kind == kindNumber && *dst == 0 {
-			r.add(f.path, fmt.Sprintf("got 0, want 1 to %d people", agent.MaxQuorum))
-		}
-	}
 }
 
 // positiveDuration reads a duration greater than zero.
@@ -264,36 +259,26 @@ func (r *reader) positiveDuration(dst *time.Duration) read {
 func (r *reader) plugins(dst *[]agent.PluginSpec) read {
 	return func(f field) {
 		r.list(f, func(item field) {
-			p, ok := r.plugin(item)
-			if !ok {
+			var p agent.PluginSpec
+			keys := map[string]read{"name": r.text(&p.Name), "config": r.raw(&p.Config)}
+			switch item.kind {
+			case kindSchema:
+				whole := schemaField(item.path)
+				r.mapping(whole, keys)
+				item.describe(object{"anyOf": []object{{"type": "string"}, whole.schema}})
+				return
+			case kindString:
+				p.Name = item.node.text
+			case kindMapping:
+				r.mapping(item, keys)
+			default:
+				r.addWrongType(item, "a plugin's name, or a mapping of name and config")
 				return
 			}
 			*dst = append(*dst, p)
-			if p.Name == "" {
-				return // which the core says
-			}
-			if err := r.opt.Hooks.CheckPlugin(p); err != nil {
+			if err := r.opt.Hooks.CheckPlugin(p); p.Name != "" && err != nil { // that there is no name, the core says
 				r.add(item.path, err.Error())
 			}
 		})
-	}
-}
-
-func (r *reader) plugin(f field) (p agent.PluginSpec, ok bool) {
-	keys := map[string]read{"name": r.text(&p.Name), "config": r.raw(&p.Config)}
-	switch f.kind {
-	case kindSchema:
-		whole := schemaField(f.path)
-		r.mapping(whole, keys)
-		f.describe(object{"anyOf": []object{{"type": "string"}, whole.schema}})
-		return p, false
-	case kindString:
-		return agent.PluginSpec{Name: f.node.text}, true
-	case kindMapping:
-		r.mapping(f, keys)
-		return p, true
-	default:
-		r.addWrongType(f, "a plugin's name, or a mapping of name and config")
-		return p, false
 	}
 }

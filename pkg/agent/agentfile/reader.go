@@ -180,14 +180,6 @@ func (r *reader) measured(dst **int) read {
 	}
 }
 
-func (r *reader) temperature(dst **float64) read {
-	return scalar(r, dst, kindNumber, "a number from 0 to 2", object{"type": "number", "minimum": 0, "maximum": 2},
-		func(s string) (*float64, error) {
-			x, err := strconv.ParseFloat(s, 64)
-			return &x, err
-		})
-}
-
 func (r *reader) duration(dst *time.Duration) read {
 	return scalar(r, dst, kindString, strings.TrimPrefix(errDuration.Error(), "want "), object{
 		"type": "string", "pattern": `^([0-9]+d)?([0-9.]+(ns|us|µs|ms|s|m|h))*$`,

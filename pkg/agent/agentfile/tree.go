@@ -13,6 +13,8 @@ import (
 	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/countersign/countersign/internal/agent"
 )
 
 // kind is what a value is; its text completes "got ...".
@@ -57,8 +59,7 @@ func (r *reader) tree(data []byte) (field, bool) {
 	case !utf8.Valid(data):
 		problem = "got bytes that are not UTF-8, want UTF-8"
 	case bytes.ContainsFunc(data, func(c rune) bool {
-		return c < ' ' && c != '\t' && c != '\n' && c != '\r' ||
-			c == 0x7f
+		return c < ' ' && c != '\t' && c != '\n' && c != '\r' || c == 0x7f
 	}):
 		problem = "got a control character, want it escaped in double quotes"
 	}
@@ -201,15 +202,5 @@ func lineOf(n ast.Node) int {
 	return max(n.GetToken().Position.Line, 1)
 }
 
-var plainKey = regexp.MustCompile(`^[A-Za-z0-9_$-]{1,64}$`)
-
-// join appends a key to a path; a key that would not be told from the path around it is quoted, and cut if it is long.
-func join(path, key string) string {
-	switch {
-	case !plainKey.MatchString(key):
-		return fmt.Sprintf("%s[%.64q]", path, key)
-	case path == "":
-		return key
-	}
-	return path + "." + key
-}
+// join appends a key to a path.
+var join = agent.KeyPath

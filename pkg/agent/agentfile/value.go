@@ -2,7 +2,6 @@ package agentfile
 
 import (
 	"encoding/json"
-	"fmt"
 
 	"github.com/countersign/countersign/internal/jsonx"
 )
@@ -14,7 +13,7 @@ type Value struct {
 	JSON  json.RawMessage // the value as JSON: key order and digits as written
 	Items []Value         // a list's elements; nil for everything else
 
-	Members map[string]Value // of what ParseMapping reads: a mapping's values; nil for everything else
+	Members map[string]Value // a mapping's values; nil for everything else
 }
 
 // LineOf is the line of what stands at the end of a path of keys, or of the last key that leads there.
@@ -45,7 +44,7 @@ func ParseMapping(name string, data []byte, keys ...string) (Value, error) {
 		readers[key] = func(field) {}
 	}
 	r.mapping(root, readers)
-	return r.members(root), r.err()
+	return r.value(root), r.err()
 }
 
 // ParseList reads a bare list whose elements somebody else gives a meaning to. A non-nil error is Problems.
@@ -64,17 +63,11 @@ func (r *reader) value(f field) Value {
 	for i := range f.items {
 		v.Items = append(v.Items, r.value(f.item(i)))
 	}
-	return v
-}
-
-// members is value with what is in mappings.
-func (r *reader) members(f field) Value {
-	v := r.value(f)
-	for _, m := range f.node.members {
+	for _, m := range f.members {
 		if v.Members == nil {
 			v.Members = map[string]Value{}
 		}
-		v.Members[m.key] = r.members(f.child(m))
+		v.Members[m.key] = r.value(f.child(m))
 	}
 	return v
 }
@@ -114,9 +107,6 @@ func separate(b []byte, i int) []byte {
 
 // appendString quotes s and, unlike json.Marshal, leaves <, > and & as they are.
 func appendString(b []byte, s string) []byte {
-	quoted, err := jsonx.MarshalVerbatim(s)
-	if err != nil {
-		panic(fmt.Sprintf("encode a string: %v", err)) // no string makes it fail
-	}
+	quoted, _ := jsonx.MarshalVerbatim(s) // no string makes it fail
 	return append(b, quoted...)
 }
