@@ -15,11 +15,10 @@ import (
 // CanonicalText is the RFC 8785 form of raw, but with its numbers' digits kept. Text that is not JSON stands for
 // itself: it equals no canonical form.
 func CanonicalText(raw json.RawMessage) string {
-	v, err := DecodeNumbers(raw)
-	if err != nil {
-		return string(raw)
+	if text, err := CanonicalJSON(raw); err == nil {
+		return text
 	}
-	return string(AppendCanonical(nil, v))
+	return string(raw)
 }
 
 // CanonicalJSON is the RFC 8785 form of a JSON value, but with its numbers' digits kept.
@@ -110,9 +109,6 @@ func MarshalVerbatim(v any) ([]byte, error) {
 
 // StoredLen is the length of text as a JSON string, in bytes: control characters take six.
 func StoredLen(text string) int {
-	b, err := MarshalVerbatim(text)
-	if err != nil { // a string always marshals
-		return 6 * len(text)
-	}
+	b, _ := MarshalVerbatim(text) // a string always marshals
 	return len(b)
 }

@@ -74,9 +74,9 @@ type comparison int
 
 // The results of a comparison.
 const (
-	fails comparison = iota
-	Holds
-	Incomparable // the value is missing, or of a type the operator does not compare
+	fails        comparison = iota - 1
+	Incomparable            // the value is missing, or of a type the operator does not compare
+	Holds                   // = -fails
 )
 
 func comparisonOf(held bool) comparison {
@@ -95,15 +95,19 @@ type Operator struct {
 
 // Operators are those that are set; there should be exactly one.
 func (c Condition) Operators() []Operator {
+	var pattern json.RawMessage
+	if c.Matches != "" {
+		pattern = AppendCanonicalString(nil, c.Matches)
+	}
 	all := []Operator{
 		{"eq", single(c.Eq), isIn},
-		{"ne", single(c.Ne), isNotIn},
+		{"ne", single(c.Ne), func(value json.RawMessage, all []json.RawMessage) comparison { return -isIn(value, all) }},
 		{"gt", single(c.Gt), compareOrdered(func(c int) bool { return c > 0 })},
 		{"gte", single(c.Gte), compareOrdered(func(c int) bool { return c >= 0 })},
 		{"lt", single(c.Lt), compareOrdered(func(c int) bool { return c < 0 })},
 		{"lte", single(c.Lte), compareOrdered(func(c int) bool { return c <= 0 })},
 		{"in", c.In, isIn},
-		{"matches", c.pattern(), c.matchesPattern},
+		{"matches", single(pattern), c.matchesPattern},
 	}
 	return slices.DeleteFunc(all, func(o Operator) bool { return len(o.Operands) == 0 })
 }
@@ -113,13 +117,6 @@ func single(v json.RawMessage) []json.RawMessage {
 		return nil
 	}
 	return []json.RawMessage{v}
-}
-
-func (c Condition) pattern() []json.RawMessage {
-	if c.Matches == "" {
-		return nil
-	}
-	return []json.RawMessage{AppendCanonicalString(nil, c.Matches)}
 }
 
 // Test compares the value at the condition's path with its operands.
@@ -153,16 +150,6 @@ func isIn(value json.RawMessage, operands []json.RawMessage) comparison {
 		}
 	}
 	return best
-}
-
-func isNotIn(value json.RawMessage, operands []json.RawMessage) comparison {
-	switch isIn(value, operands) {
-	case Holds:
-		return fails
-	case fails:
-		return Holds
-	}
-	return Incomparable
 }
 
 // equalScalars compares values of one type; a null in the rule compares with every type.

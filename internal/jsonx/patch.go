@@ -139,14 +139,6 @@ func removeAt(v any, path []string) (any, error) {
 	}
 }
 
-// ShownPath is a path as an error names it.
-func ShownPath(path string) string {
-	if len(path) > LongestPointer {
-		path = path[:LongestPointer] + "..."
-	}
-	return strconv.Quote(path)
-}
-
 // Lookup finds the value at a JSON Pointer (RFC 6901) in JSON that CompactJSON has accepted, and returns it as it is
 // spelled. A pointer that leads nowhere is (nil, false, nil); an error means that the pointer or the JSON is malformed.
 func Lookup(raw json.RawMessage, pointer string) (json.RawMessage, bool, error) {
@@ -155,39 +147,27 @@ func Lookup(raw json.RawMessage, pointer string) (json.RawMessage, bool, error) 
 		return nil, false, err
 	}
 	for i, token := range tokens {
-		next, ok, err := child(raw, token)
+		found := false
+		switch JSONKind(raw) {
+		case '{':
+			var members map[string]json.RawMessage
+			err = json.Unmarshal(raw, &members)
+			raw, found = members[token]
+		case '[':
+			var elements []json.RawMessage
+			err = json.Unmarshal(raw, &elements)
+			if at, ok := ArrayIndex(token); ok && at < len(elements) {
+				raw, found = elements[at], true
+			}
+		}
 		if err != nil {
 			return nil, false, fmt.Errorf("look up %q: %w", FormatPointer(tokens[:i]), err)
 		}
-		if !ok {
+		if !found {
 			return nil, false, nil
 		}
-		raw = next
 	}
 	return raw, true, nil
-}
-
-func child(raw json.RawMessage, token string) (json.RawMessage, bool, error) {
-	switch JSONKind(raw) {
-	case '{':
-		var members map[string]json.RawMessage
-		if err := json.Unmarshal(raw, &members); err != nil {
-			return nil, false, err
-		}
-		v, ok := members[token]
-		return v, ok, nil
-	case '[':
-		var elements []json.RawMessage
-		if err := json.Unmarshal(raw, &elements); err != nil {
-			return nil, false, err
-		}
-		i, ok := ArrayIndex(token)
-		if !ok || i >= len(elements) {
-			return nil, false, nil
-		}
-		return elements[i], true, nil
-	}
-	return nil, false, nil
 }
 
 // ArrayIndex reads 0, or digits without a leading zero; "-" is the element after the last and exists in no array.

@@ -2,6 +2,7 @@ package jsonx
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"strings"
 	"unicode/utf8"
@@ -23,11 +24,16 @@ func RepairJSON(raw []byte) (text json.RawMessage, ok bool) {
 	if len(raw) > defaultJSONBytes || !utf8.Valid(raw) {
 		return nil, false
 	}
-	if text, ok = parseLenient(stripFence(string(raw))); ok {
+	inner := strings.TrimSpace(string(raw))
+	plain := inner
+	if fenced, ok := strings.CutPrefix(inner, "```"); ok {
+		plain = strings.TrimSuffix(strings.TrimLeft(fenced, "jsonJSON"), "```")
+	}
+	if text, ok = parseLenient(plain); ok {
 		return text, true
 	}
-	inner, escaped := unescapeObject(string(raw))
-	if !escaped {
+	// An object may be escaped as if it stood inside a string.
+	if !strings.HasPrefix(inner, `{\"`) || json.Unmarshal([]byte(`"`+inner+`"`), &inner) != nil {
 		return nil, false
 	}
 	if _, err := CompactJSON([]byte(inner), JSONLimits{}); err == nil {
@@ -48,26 +54,6 @@ func parseLenient(text string) (json.RawMessage, bool) {
 	}
 	out, err := CompactJSON(r.out, JSONLimits{})
 	return out, err == nil
-}
-
-// stripFence returns the text between the fences of a code block, or the text itself.
-func stripFence(text string) string {
-	text = strings.TrimSpace(text)
-	fenced, ok := strings.CutPrefix(text, "```")
-	if !ok {
-		return text
-	}
-	return strings.TrimSuffix(strings.TrimLeft(fenced, "jsonJSON"), "```")
-}
-
-// unescapeObject returns the object in a text that is escaped as if it stood inside a string.
-func unescapeObject(text string) (inner string, ok bool) {
-	text = strings.TrimSpace(text)
-	if !strings.HasPrefix(text, `{\"`) {
-		return "", false
-	}
-	err := json.Unmarshal([]byte(`"`+text+`"`), &inner)
-	return inner, err == nil
 }
 
 // repairer reads on at a byte of in and writes what it makes of it. Every step goes forward.
@@ -102,14 +88,24 @@ func (r *repairer) value() bool {
 	case '{':
 		return r.members('}', r.member)
 	case '[':
-		return r.members(']', func() bool { return r.value() })
+		return r.members(']', r.value)
 	case '"', '\'':
 		r.str(false)
 		return true
-	default:
-		return r.scalar()
 	}
+	// A number, as it stands, or a word. Whether the number is one is for CompactJSON to say.
+	from := r.at
+	for r.at < len(r.in) && (isWordByte(r.in[r.at]) || r.in[r.at] == '.' || r.in[r.at] == '+') {
+		r.at++
+	}
+	text := r.in[from:r.at]
+	r.out = append(r.out, cmp.Or(words[text], text)...)
+	return text != ""
 }
+
+// words are what may stand without quotes.
+var words = map[string]string{"true": "true", "false": "false", "null": "null", "True": "true", "False": "false",
+	"None": "null"}
 
 // members takes what stands between brackets, up to the closing one or the end. A closing bracket of the other kind
 // belongs to what is around it, and closes this too.
@@ -151,8 +147,11 @@ func (r *repairer) member() bool {
 	case c == '"' || c == '\'':
 		r.str(true)
 	case isWordByte(c):
-		word := r.word()
-		r.out = append(append(append(r.out, '"'), word...), '"')
+		from := r.at
+		for isWordByte(r.peek()) {
+			r.at++
+		}
+		r.out = append(append(append(r.out, '"'), r.in[from:r.at]...), '"')
 	default:
 		return false
 	}
@@ -166,33 +165,7 @@ func (r *repairer) member() bool {
 }
 
 func isWordByte(c byte) bool {
-	return c == '_' || c == '-' || c == '$' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
-}
-
-func (r *repairer) word() string {
-	from := r.at
-	for isWordByte(r.peek()) {
-		r.at++
-	}
-	return r.in[from:r.at]
-}
-
-// words are what may stand without quotes.
-var words = map[string]string{"true": "true", "false": "false", "null": "null", "True": "true", "False": "false",
-	"None": "null"}
-
-// scalar takes a number, as it stands, or a word. Whether the number is one is for CompactJSON to say.
-func (r *repairer) scalar() bool {
-	from := r.at
-	for r.at < len(r.in) && (isWordByte(r.in[r.at]) || r.in[r.at] == '.' || r.in[r.at] == '+') {
-		r.at++
-	}
-	text := r.in[from:r.at]
-	if word, ok := words[text]; ok {
-		text = word
-	}
-	r.out = append(r.out, text...)
-	return text != ""
+	return c == '_' || c == '-' || c == '$' || isDigit(c) || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
 // str takes a string. A quote ends it that is followed by what may stand behind a key or a value; any other is part of
@@ -303,7 +276,7 @@ func (r *repairer) writeEscape() {
 	case rest[0] == '\'':
 		r.out = append(r.out, '\'')
 		r.at += 2
-	case rest[0] == 'u' && len(rest) > 4 && isHex(rest[1:5]):
+	case rest[0] == 'u' && len(rest) > 4 && strings.Trim(rest[1:5], "0123456789abcdefABCDEF") == "":
 		r.out = append(r.out, r.in[r.at:r.at+6]...)
 		r.at += 6
 	case strings.IndexByte(`"\/bfnrt`, rest[0]) >= 0:
@@ -313,10 +286,6 @@ func (r *repairer) writeEscape() {
 		r.out = append(r.out, '\\', '\\')
 		r.at++
 	}
-}
-
-func isHex(s string) bool {
-	return strings.Trim(s, "0123456789abcdefABCDEF") == ""
 }
 
 // RepairedInput is the object that a call's arguments were meant to be: they may also be a string that holds it. nil =

@@ -28,80 +28,69 @@ func (f FieldCheck) Value(raw json.RawMessage, t reflect.Type, at string) error 
 	if t == nil || decodesItself(t) || decodesItself(reflect.PointerTo(t)) {
 		return nil
 	}
-	if !fitsKind(raw, t) {
-		return &JSONError{Pointer: at, Want: kindWanted(t)}
+	kind := JSONKind(raw)
+	if accepted, want := kindsFor(t); !strings.ContainsRune(accepted, rune(kind)) && t.Kind() != reflect.Interface {
+		return &JSONError{Pointer: at, Want: want}
 	}
-	switch kind := JSONKind(raw); {
+	switch {
 	case kind == '{' && t.Kind() == reflect.Struct:
 		return f.members(raw, t, at)
 	case kind == '{' && t.Kind() == reflect.Map:
 		return eachMember(raw, at, func(_ string, v json.RawMessage, at string) error { return f.Value(v, t.Elem(), at) })
 	case kind == '[' && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array):
-		return eachElement(raw, at, func(v json.RawMessage, at string) error { return f.Value(v, t.Elem(), at) })
+		var elements []json.RawMessage
+		if err := json.Unmarshal(raw, &elements); err != nil {
+			return fmt.Errorf("json at %q: %w", at, err)
+		}
+		for i, v := range elements {
+			if err := f.Value(v, t.Elem(), fmt.Sprintf("%s/%d", at, i)); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
 
-// fitsKind reports whether a value is null or of the kind that encoding/json decodes into t.
-func fitsKind(raw json.RawMessage, t reflect.Type) bool {
-	kind := JSONKind(raw)
+// kindsFor are the kinds of values, as JSONKind has them, that encoding/json decodes into t, and what is wanted in
+// words.
+func kindsFor(t reflect.Type) (accepted, want string) {
 	switch t.Kind() {
 	case reflect.String:
-		return kind == '"' || kind == 'n' || t == reflect.TypeFor[json.Number]() && kind == '0'
+		if t == reflect.TypeFor[json.Number]() {
+			return `"n0`, "a string"
+		}
+		return `"n`, "a string"
 	case reflect.Bool:
-		return kind == 'b' || kind == 'n'
+		return "bn", "true or false"
 	case reflect.Struct, reflect.Map:
-		return kind == '{' || kind == 'n'
+		return "{n", "an object"
 	case reflect.Slice, reflect.Array:
-		return kind == '[' || kind == 'n' || t.Elem().Kind() == reflect.Uint8 && kind == '"'
-	case reflect.Interface:
-		return true
-	default:
-		return kind == '0' || kind == 'n'
-	}
-}
-
-// kindWanted is what a value for t is, in words.
-func kindWanted(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.String:
-		return "a string"
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Struct, reflect.Map:
-		return "an object"
-	case reflect.Slice, reflect.Array:
-		return "a list"
+		if t.Elem().Kind() == reflect.Uint8 {
+			return `[n"`, "a list"
+		}
+		return "[n", "a list"
 	case reflect.Float32, reflect.Float64:
-		return "a number that is not too large"
+		return "0n", "a number that is not too large"
 	default:
-		return "a whole number that is not too large"
+		return "0n", "a whole number that is not too large"
 	}
 }
 
 func (f FieldCheck) members(raw json.RawMessage, t reflect.Type, at string) error {
 	known := jsonFields(t)
 	return eachMember(raw, at, func(key string, v json.RawMessage, at string) error {
-		field, ok := known[key]
-		switch {
-		case ok:
+		if field, ok := known[key]; ok {
 			return f.Value(v, field, at)
-		case f.Others && !isMisspelled(key, known):
-			return nil
-		default:
+		}
+		refuse := !f.Others
+		for name := range known { // encoding/json would take the key for a field of another name
+			refuse = refuse || strings.EqualFold(name, key)
+		}
+		if refuse {
 			return &JSONError{Pointer: at, Want: "a known key"}
 		}
+		return nil
 	})
-}
-
-// isMisspelled reports whether encoding/json would accept a key for a field of another name.
-func isMisspelled(key string, known map[string]reflect.Type) bool {
-	for name := range known {
-		if strings.EqualFold(name, key) {
-			return true
-		}
-	}
-	return false
 }
 
 func eachMember(raw json.RawMessage, at string, visit func(key string, v json.RawMessage, at string) error) error {
@@ -111,19 +100,6 @@ func eachMember(raw json.RawMessage, at string, visit func(key string, v json.Ra
 	}
 	for _, key := range SortedKeys(members) {
 		if err := visit(key, members[key], at+FormatPointer([]string{key})); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func eachElement(raw json.RawMessage, at string, visit func(v json.RawMessage, at string) error) error {
-	var elements []json.RawMessage
-	if err := json.Unmarshal(raw, &elements); err != nil {
-		return fmt.Errorf("json at %q: %w", at, err)
-	}
-	for i, v := range elements {
-		if err := visit(v, fmt.Sprintf("%s/%d", at, i)); err != nil {
 			return err
 		}
 	}

@@ -2,12 +2,14 @@ package jsonx
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"reflect"
 	"regexp"
+	"strconv"
 	"unicode/utf8"
 )
 
@@ -22,16 +24,6 @@ const (
 	defaultJSONDepth = 64
 )
 
-func (l JSONLimits) withDefaults() JSONLimits {
-	if l.Bytes == 0 {
-		l.Bytes = defaultJSONBytes
-	}
-	if l.Depth == 0 {
-		l.Depth = defaultJSONDepth
-	}
-	return l
-}
-
 // JSONError says where a JSON text is not acceptable. It names keys and never quotes a value.
 type JSONError struct {
 	Offset  int    // bytes from the start of the text
@@ -39,18 +31,19 @@ type JSONError struct {
 	Want    string
 }
 
-// LongestPointer keeps an error short where the keys are not.
-const LongestPointer = 200
-
 func (e *JSONError) Error() string {
-	p := e.Pointer
-	if len(p) > LongestPointer {
-		p = p[:LongestPointer] + "..."
-	}
-	if p == "" {
+	if e.Pointer == "" {
 		return fmt.Sprintf("json at offset %d: want %s", e.Offset, e.Want)
 	}
-	return fmt.Sprintf("json at offset %d, %q: want %s", e.Offset, p, e.Want)
+	return fmt.Sprintf("json at offset %d, %s: want %s", e.Offset, ShownPath(e.Pointer), e.Want)
+}
+
+// ShownPath is a path as an error names it: short where the keys are not.
+func ShownPath(path string) string {
+	if len(path) > 200 {
+		path = path[:200] + "..."
+	}
+	return strconv.Quote(path)
 }
 
 // CompactJSON checks one JSON value that will be hashed, shown or executed (R13, A6) and takes out the white space
@@ -58,11 +51,10 @@ func (e *JSONError) Error() string {
 // what encoding/json lets pass: duplicate keys (compared after unescaping), invalid UTF-8, lone surrogates, anything
 // after the value, and more than lim. The result shares no memory with raw.
 func CompactJSON(raw []byte, lim JSONLimits) (json.RawMessage, error) {
-	lim = lim.withDefaults()
-	if len(raw) > lim.Bytes {
-		return nil, &JSONError{Offset: lim.Bytes, Want: fmt.Sprintf("at most %d bytes", lim.Bytes)}
+	if most := cmp.Or(lim.Bytes, defaultJSONBytes); len(raw) > most {
+		return nil, &JSONError{Offset: most, Want: fmt.Sprintf("at most %d bytes", most)}
 	}
-	s := jsonScanner{in: raw, out: make([]byte, 0, len(raw)), depthLeft: lim.Depth}
+	s := jsonScanner{in: raw, out: make([]byte, 0, len(raw)), depthLeft: cmp.Or(lim.Depth, defaultJSONDepth)}
 	if err := s.value(); err != nil {
 		return nil, err
 	}
@@ -141,7 +133,8 @@ func ReadChecked(what string, data []byte, v any) error {
 func WithoutValue(err error) error {
 	var t *json.UnmarshalTypeError
 	if errors.As(err, &t) {
-		return fmt.Errorf("json key %q: want %s", t.Field, kindWanted(t.Type))
+		_, want := kindsFor(t.Type)
+		return fmt.Errorf("json key %q: want %s", t.Field, want)
 	}
 	return err
 }
@@ -186,30 +179,40 @@ func (s *jsonScanner) take(n int) {
 
 func (s *jsonScanner) value() error {
 	s.space()
+	rest := s.in[s.pos:]
 	switch c := s.peek(); {
-	case c == '{':
-		return s.nested(s.object)
-	case c == '[':
-		return s.nested(s.array)
+	case c == '{' || c == '[':
+		if s.depthLeft == 0 {
+			return s.expect("less nesting")
+		}
+		s.depthLeft--
+		defer func() { s.depthLeft++ }()
+		if c == '{' {
+			return s.object()
+		}
+		return s.array()
 	case c == '"':
 		_, err := s.string()
 		return err
 	case c == '-' || isDigit(c):
-		return s.number()
-	default:
-		return s.literal()
+		token := rest[:len(rest)-len(bytes.TrimLeft(rest, "+-.0123456789eE"))]
+		if !numberForm.Match(token) {
+			return s.expect("a JSON number")
+		}
+		s.take(len(token))
+		return nil
 	}
+	for _, word := range []string{"true", "false", "null"} {
+		if bytes.HasPrefix(rest, []byte(word)) {
+			s.take(len(word))
+			return nil
+		}
+	}
+	return s.expect("a JSON value")
 }
 
-func (s *jsonScanner) nested(scan func() error) error {
-	if s.depthLeft == 0 {
-		return s.expect("less nesting")
-	}
-	s.depthLeft--
-	err := scan()
-	s.depthLeft++
-	return err
-}
+// numberForm is the grammar of RFC 8259.
+var numberForm = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
 
 func (s *jsonScanner) object() error {
 	s.take(1)
@@ -235,9 +238,13 @@ func (s *jsonScanner) member(seen map[string]bool) error {
 		return s.expect("a key in double quotes")
 	}
 	start := s.pos
-	key, err := s.key()
+	raw, err := s.string()
 	if err != nil {
 		return err
+	}
+	var key string
+	if json.Unmarshal(raw, &key) != nil {
+		return s.expect("a key in double quotes")
 	}
 	s.path = append(s.path, key)
 	defer func() { s.path = s.path[:len(s.path)-1] }()
@@ -252,18 +259,6 @@ func (s *jsonScanner) member(seen map[string]bool) error {
 	}
 	s.take(1)
 	return s.value()
-}
-
-func (s *jsonScanner) key() (string, error) {
-	raw, err := s.string()
-	if err != nil {
-		return "", err
-	}
-	var key string
-	if err := json.Unmarshal(raw, &key); err != nil {
-		return "", s.expect("a key in double quotes")
-	}
-	return key, nil
 }
 
 func (s *jsonScanner) array() error {
@@ -297,29 +292,6 @@ func (s *jsonScanner) more(closing byte) (done bool, err error) {
 		return true, nil
 	}
 	return false, s.expect(fmt.Sprintf("a comma or %q", closing))
-}
-
-func (s *jsonScanner) literal() error {
-	for _, word := range []string{"true", "false", "null"} {
-		if bytes.HasPrefix(s.in[s.pos:], []byte(word)) {
-			s.take(len(word))
-			return nil
-		}
-	}
-	return s.expect("a JSON value")
-}
-
-// numberForm is the grammar of RFC 8259.
-var numberForm = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
-
-func (s *jsonScanner) number() error {
-	rest := s.in[s.pos:]
-	token := rest[:len(rest)-len(bytes.TrimLeft(rest, "+-.0123456789eE"))]
-	if !numberForm.Match(token) {
-		return s.expect("a JSON number")
-	}
-	s.take(len(token))
-	return nil
 }
 
 // string takes a string token and returns it as it is spelled, quotes included.
