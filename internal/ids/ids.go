@@ -70,18 +70,12 @@ func (s *Source) Fill(b []byte) { s.read(b) }
 
 // Key is a ULID.
 func (s *Source) Key() string {
-	id, err := ulid.New(ulid.Timestamp(s.clock.Now()), reader{s})
-	if err != nil { // only an entropy source that fails, or a year past 10889, makes one
-		return fmt.Sprintf("k-%s", s.text(26))
+	var id ulid.ULID
+	if err := id.SetTime(ulid.Timestamp(s.clock.Now())); err != nil { // only a year past 10889 makes one
+		return "k-" + s.text(26)
 	}
+	s.read(id[6:])
 	return id.String()
-}
-
-type reader struct{ s *Source }
-
-func (r reader) Read(b []byte) (int, error) {
-	r.s.read(b)
-	return len(b), nil
 }
 
 // Jitter draws a duration from 0 to limit, inclusive.

@@ -7,9 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
-	"sort"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
@@ -67,21 +67,17 @@ func (r *Registry) Add(d agent.Definition) error {
 	}
 	d.HooksVersion = r.hooks.Version
 	r.lock.Apply(&d)
-	if err := agent.CheckCircle(&d, r.withAgent(&d)); err != nil {
+	find := func(name string) (*agent.Definition, bool) {
+		if name == d.Name { // d is not registered yet
+			return &d, true
+		}
+		return r.Agent(name)
+	}
+	if err := agent.CheckCircle(&d, find); err != nil {
 		return fmt.Errorf("register agent %s: %w", d.Name, err)
 	}
 	r.agents[d.Name] = &d
 	return nil
-}
-
-// withAgent finds agents, and the one that is about to be registered.
-func (r *Registry) withAgent(d *agent.Definition) func(name string) (*agent.Definition, bool) {
-	return func(name string) (*agent.Definition, bool) {
-		if name == d.Name {
-			return d, true
-		}
-		return r.Agent(name)
-	}
 }
 
 // Check reports what is wrong with the registered agents together: an agent that one of them asks and that is not
@@ -114,11 +110,9 @@ func (r *Registry) With(agents ...agent.Definition) (*Registry, error) {
 			return nil, err
 		}
 	}
-	for name, d := range r.agents {
-		if _, replaced := out.agents[name]; !replaced {
-			out.agents[name] = d
-		}
-	}
+	own := maps.Clone(out.agents)
+	maps.Copy(out.agents, r.agents)
+	maps.Copy(out.agents, own)
 	for _, d := range out.agents {
 		if err := agent.CheckCircle(d, out.Agent); err != nil {
 			return nil, fmt.Errorf("register agents: %w", err)
@@ -139,12 +133,10 @@ func (r *Registry) AddFS(fsys fs.FS) error {
 		r.lock = lock
 	}
 	var problems []error
-	found := false
 	err = fs.WalkDir(fsys, ".", func(file string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() || e.Name() != agentFile {
 			return err
 		}
-		found = true
 		d, err := r.Read(fsys, file)
 		if err == nil {
 			err = r.Add(d)
@@ -155,7 +147,7 @@ func (r *Registry) AddFS(fsys fs.FS) error {
 	})
 	if err != nil {
 		problems = append(problems, fmt.Errorf("register agents: %w", err))
-	} else if !found {
+	} else if len(problems) == 0 { // not even the nil of an agent that is right
 		problems = append(problems,
 			fmt.Errorf("register agents: there is no %s among the files: is it where //go:embed looks, such as */%s?", agentFile,
 				agentFile))
@@ -177,15 +169,14 @@ func (r *Registry) Read(fsys fs.FS, file string) (agent.Definition, error) {
 
 // Options are what an agent file may refer to.
 func (r *Registry) Options() agentfile.Options {
-	return agentfile.Options{Tools: r.spec, Registered: r.set.Specs(), Hooks: r.hooks}
-}
-
-func (r *Registry) spec(name string) (agent.ToolSpec, bool) {
-	t, ok := r.set.Lookup(name)
-	if !ok {
-		return agent.ToolSpec{}, false
+	spec := func(name string) (agent.ToolSpec, bool) {
+		t, ok := r.set.Lookup(name)
+		if !ok {
+			return agent.ToolSpec{}, false
+		}
+		return t.Spec(), true
 	}
-	return t.Spec(), true
+	return agentfile.Options{Tools: spec, Registered: r.set.Specs(), Hooks: r.hooks}
 }
 
 // Agent finds an agent's current definition.
@@ -196,11 +187,8 @@ func (r *Registry) Agent(name string) (*agent.Definition, bool) {
 
 // Agents lists the agents' names, sorted.
 func (r *Registry) Agents() []string {
-	names := make([]string, 0, len(r.agents))
-	for n := range r.agents {
-		names = append(names, n)
-	}
-	sort.Strings(names)
+	names := slices.AppendSeq(make([]string, 0, len(r.agents)), maps.Keys(r.agents))
+	slices.Sort(names)
 	return names
 }
 

@@ -50,7 +50,7 @@ func Parse(text string) (*Ring, error) {
 	seen := map[string]bool{}
 	for i, k := range keys {
 		switch {
-		case !validID(k.ID):
+		case !agent.ValidWord(k.ID) || len(k.ID) > maxID:
 			return nil, fmt.Errorf("key %d: id: want 1 to %d letters, digits, - and _", i, maxID)
 		case seen[k.ID]:
 			return nil, fmt.Errorf("key %d: id: want one that no other key has", i)
@@ -60,11 +60,6 @@ func Parse(text string) (*Ring, error) {
 		seen[k.ID] = true
 	}
 	return &Ring{keys}, nil
-}
-
-func validID(id string) bool {
-	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
-	return id != "" && len(id) <= maxID && strings.Trim(id, letters) == ""
 }
 
 // Mint is the text of a ring of one key, which is to be random.

@@ -59,7 +59,7 @@ func Compile(raw json.RawMessage) (*Schema, error) {
 	}
 	s, err := compileSchema(raw) // outside the lock: a slow schema holds up nobody else
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("compile schema: %w", err)
 	}
 	schemas.Lock()
 	defer schemas.Unlock()
@@ -70,24 +70,13 @@ func Compile(raw json.RawMessage) (*Schema, error) {
 	return s, nil
 }
 
+// compileSchema compiles a schema with nothing to load from, metered.
 func compileSchema(raw []byte) (*Schema, error) {
 	doc, err := decodeExact(raw, jsonx.JSONLimits{Bytes: maxSchemaBytes, Depth: maxSchemaDepth}, maxSchemaValues)
 	if err != nil {
-		return nil, fmt.Errorf("compile schema: %w", err)
+		return nil, err
 	}
 	m := &meter{left: checkBudget}
-	root, err := compiler(m, doc)
-	if err != nil {
-		return nil, fmt.Errorf("compile schema: %w", err)
-	}
-	if err := m.install(root); err != nil {
-		return nil, fmt.Errorf("compile schema: %w", err)
-	}
-	return &Schema{meter: m, root: root}, nil
-}
-
-// compiler compiles doc with nothing to load from and metered patterns.
-func compiler(m *meter, doc any) (*jsonschema.Schema, error) {
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
 	c.UseLoader(noLoader{})
@@ -101,7 +90,10 @@ func compiler(m *meter, doc any) (*jsonschema.Schema, error) {
 	if errors.As(err, &invalid) && errors.As(invalid.Err, &detail) {
 		return nil, errors.New("not a valid JSON Schema: " + report(detail))
 	}
-	return root, err
+	if err == nil {
+		err = m.install(root)
+	}
+	return &Schema{meter: m, root: root}, err
 }
 
 // noLoader refuses every document but the schema itself.
@@ -156,11 +148,7 @@ func Fits(schema json.RawMessage) (func(value json.RawMessage) error, error) {
 
 // ObjectOnly reports whether the schema says type: object at its top, and nothing else.
 func (s *Schema) ObjectOnly() bool {
-	if s.root.Types == nil {
-		return false
-	}
-	types := s.root.Types.ToStrings()
-	return len(types) == 1 && types[0] == "object"
+	return s.root.Types != nil && slices.Equal(s.root.Types.ToStrings(), []string{"object"})
 }
 
 // Bounds of a number in JSON we accept. They keep exact arithmetic cheap: 1e999999999 would be a gigabyte.

@@ -2,13 +2,13 @@ package tool
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,9 +19,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/run"
 )
-
-// modelName is what every provider takes as a tool's name (reliability.md R14).
-var modelName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 // Options are the optional parts of a typed tool; nil and the zero value are useful.
 type Options[In any] struct {
@@ -72,11 +69,8 @@ func New[In any](
 	}
 	t := &typed[In]{run: f, describe: opts.Describe, spec: agent.ToolSpec{
 		Name: name, Kind: agent.KindInternal, Description: description, Schema: raw,
-		Effect: effect, Priority: opts.Priority, Timeout: opts.Timeout,
+		Effect: cmp.Or(effect, run.EffectNonIdempotent), Priority: opts.Priority, Timeout: opts.Timeout,
 	}}
-	if effect == "" {
-		t.spec.Effect = run.EffectNonIdempotent
-	}
 	if t.schema, err = checkSpec(t.spec); err != nil {
 		return nil, fmt.Errorf("make tool %q: %w", name, err)
 	}
@@ -97,7 +91,7 @@ func Must(t Tool, err error) Tool {
 // checkSpec refuses a spec no run could use, and returns its compiled schema.
 func checkSpec(s agent.ToolSpec) (*Schema, error) {
 	switch {
-	case !modelName.MatchString(s.ModelName()):
+	case !agent.ValidWord(s.ModelName()): // every provider takes these (reliability.md R14)
 		return nil, fmt.Errorf("the name must be 1 to 64 of A-Z a-z 0-9 _ - and dots")
 	case s.Description == "":
 		return nil, errors.New("no description")
@@ -107,13 +101,10 @@ func checkSpec(s agent.ToolSpec) (*Schema, error) {
 		return nil, fmt.Errorf("timeout %s is negative", s.Timeout)
 	}
 	compiled, err := Compile(s.Schema)
-	if err != nil {
-		return nil, err
+	if err == nil && !compiled.ObjectOnly() {
+		err = errors.New("the schema of a tool's arguments must say type: object")
 	}
-	if !compiled.ObjectOnly() {
-		return nil, errors.New("the schema of a tool's arguments must say type: object")
-	}
-	return compiled, nil
+	return compiled, err
 }
 
 // typed is a tool whose arguments are an In.
@@ -186,24 +177,24 @@ type reconciling[In any] struct {
 // Reconcile asks the tool's own function. Arguments that no longer decode, an error and an outcome outside the three
 // are all OutcomeUnknown with an error: a person decides.
 func (t *reconciling[In]) Reconcile(ctx context.Context, c Call) (Outcome, agent.ToolResultData, error) {
+	var outcome Outcome
+	var result agent.ToolResultData
 	in, err := t.decode(c.Args)
 	if err != nil {
-		return OutcomeUnknown, agent.ToolResultData{}, fmt.Errorf("reconcile call %s of %s: decode arguments: %w", c.ID,
-			t.spec.Name, err)
+		err = fmt.Errorf("decode arguments: %w", err)
+	} else {
+		outcome, result, err = t.reconcile(ctx, c, in)
 	}
-	outcome, result, err := t.reconcile(ctx, c, in)
-	if err != nil {
-		return OutcomeUnknown, agent.ToolResultData{}, fmt.Errorf("reconcile call %s of %s: %w", c.ID, t.spec.Name, err)
-	}
-	switch outcome {
-	case OutcomeDone:
+	switch {
+	case err != nil:
+	case outcome == OutcomeDone:
 		return outcome, result, nil
-	case OutcomeNotDone, OutcomeUnknown:
+	case outcome == OutcomeNotDone || outcome == OutcomeUnknown:
 		return outcome, agent.ToolResultData{}, nil
 	default:
-		return OutcomeUnknown, agent.ToolResultData{},
-			fmt.Errorf("reconcile call %s of %s: outcome %q is not one of done, not_done, unknown", c.ID, t.spec.Name, outcome)
+		err = fmt.Errorf("outcome %q is not one of done, not_done, unknown", outcome)
 	}
+	return OutcomeUnknown, agent.ToolResultData{}, fmt.Errorf("reconcile call %s of %s: %w", c.ID, t.spec.Name, err)
 }
 
 // deriveSchema makes the JSON Schema of a struct's JSON form. The types of its fields are written out in place; only

@@ -110,10 +110,29 @@ func alternatives(e *jsonschema.ValidationError) string {
 
 // describe words the violations that need only their own numbers and names.
 func describe(k jsonschema.ErrorKind) string {
-	if text, ok := describeSize(k); ok {
-		return text
-	}
 	switch k := k.(type) {
+	case *kind.MinLength:
+		return fmt.Sprintf("must have at least %d characters, has %d", k.Want, k.Got)
+	case *kind.MaxLength:
+		return fmt.Sprintf("must have at most %d characters, has %d", k.Want, k.Got)
+	case *kind.MinItems:
+		return fmt.Sprintf("must have at least %d items, has %d", k.Want, k.Got)
+	case *kind.MaxItems:
+		return fmt.Sprintf("must have at most %d items, has %d", k.Want, k.Got)
+	case *kind.MinProperties:
+		return fmt.Sprintf("must have at least %d properties, has %d", k.Want, k.Got)
+	case *kind.MaxProperties:
+		return fmt.Sprintf("must have at most %d properties, has %d", k.Want, k.Got)
+	case *kind.AdditionalItems:
+		return fmt.Sprintf("has %d items too many", k.Count)
+	case *kind.UniqueItems:
+		return fmt.Sprintf("items %d and %d are equal", k.Duplicates[0], k.Duplicates[1])
+	case *kind.Contains:
+		return "lacks an item of the required form"
+	case *kind.MinContains:
+		return fmt.Sprintf("must have at least %d items of the required form, has %d", k.Want, len(k.Got))
+	case *kind.MaxContains:
+		return fmt.Sprintf("must have at most %d items of the required form, has %d", k.Want, len(k.Got))
 	case *kind.Minimum:
 		return fmt.Sprintf("must be at least %s, is %s", decimal(k.Want), decimal(k.Got))
 	case *kind.Maximum:
@@ -142,35 +161,6 @@ func describe(k jsonschema.ErrorKind) string {
 		return "is not allowed"
 	default:
 		return "does not fit the schema"
-	}
-}
-
-func describeSize(k jsonschema.ErrorKind) (string, bool) {
-	switch k := k.(type) {
-	case *kind.MinLength:
-		return fmt.Sprintf("must have at least %d characters, has %d", k.Want, k.Got), true
-	case *kind.MaxLength:
-		return fmt.Sprintf("must have at most %d characters, has %d", k.Want, k.Got), true
-	case *kind.MinItems:
-		return fmt.Sprintf("must have at least %d items, has %d", k.Want, k.Got), true
-	case *kind.MaxItems:
-		return fmt.Sprintf("must have at most %d items, has %d", k.Want, k.Got), true
-	case *kind.MinProperties:
-		return fmt.Sprintf("must have at least %d properties, has %d", k.Want, k.Got), true
-	case *kind.MaxProperties:
-		return fmt.Sprintf("must have at most %d properties, has %d", k.Want, k.Got), true
-	case *kind.AdditionalItems:
-		return fmt.Sprintf("has %d items too many", k.Count), true
-	case *kind.UniqueItems:
-		return fmt.Sprintf("items %d and %d are equal", k.Duplicates[0], k.Duplicates[1]), true
-	case *kind.Contains:
-		return "lacks an item of the required form", true
-	case *kind.MinContains:
-		return fmt.Sprintf("must have at least %d items of the required form, has %d", k.Want, len(k.Got)), true
-	case *kind.MaxContains:
-		return fmt.Sprintf("must have at most %d items of the required form, has %d", k.Want, len(k.Got)), true
-	default:
-		return "", false
 	}
 }
 
