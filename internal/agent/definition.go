@@ -74,85 +74,6 @@ type Definition struct {
 	Folder string `json:"folder,omitempty"`
 }
 
-// Preset names a bundle of policies.
-type Preset string
-
-// The presets that work.
-const (
-	PresetCountersign Preset = "countersign"
-	PresetArvo        Preset = "arvo"
-	PresetRunner      Preset = "runner"
-	PresetTirea       Preset = "tirea"
-	PresetCowork      Preset = "cowork"
-	PresetForge       Preset = "forge"
-)
-
-// SystemPrompt says when the system text is built.
-type SystemPrompt string
-
-// Once, when the run starts, or anew for every inference. "" = once.
-const (
-	SystemOnce           SystemPrompt = "once"
-	SystemEveryInference SystemPrompt = "every_inference"
-)
-
-// Dropped says whether the model hears of calls that its batch mode leaves out.
-type Dropped string
-
-// Not a word, or one user message that names them. "" = silent.
-const (
-	DroppedSilent Dropped = "silent"
-	DroppedNotify Dropped = "notify"
-)
-
-// CutText says what becomes of a text reply that its provider cut short, at the length limit or by its content filter.
-type CutText string
-
-// Leave it as it came, or say behind it what happened, for good (seed 000). "" = plain. Outputs of format json are left
-// as they came: a word behind one would spoil a value that is whole.
-const (
-	CutTextPlain  CutText = "plain"
-	CutTextNotice CutText = "notice"
-)
-
-// BatchMode says which of a reply's calls are carried out; the others vanish (seed 000, prioritizeToolCalls).
-type BatchMode string
-
-// The batch modes.
-const (
-	BatchAll             BatchMode = "all"
-	BatchHighestPriority BatchMode = "highest_priority"
-	BatchFirst           BatchMode = "first"
-)
-
-// Executor sets concurrency; replay is WaitMode and ResumeMode alone.
-type Executor string
-
-// The executors.
-const (
-	ExecutorSequential        Executor = "sequential"
-	ExecutorParallelBatch     Executor = "parallel_batch_approval"
-	ExecutorParallelStreaming Executor = "parallel_streaming"
-)
-
-// TextBeside says what becomes of text that came with tool calls.
-type TextBeside string
-
-// Keep or drop it.
-const (
-	TextBesideKeep TextBeside = "keep"
-	TextBesideDrop TextBeside = "drop"
-)
-
-// EarlyDecision says what becomes of a decision on a call that is not suspended yet.
-type EarlyDecision string
-
-// Keep it until the call suspends, or refuse it because nothing was shown.
-const (
-	EarlyKeep   EarlyDecision = "keep"
-	EarlyRefuse EarlyDecision = "refuse"
-)
-
 // Limits bounds a run.
 type Limits struct {
 	Interactions int `json:"interactions"` // > 0
@@ -183,36 +104,6 @@ const DefaultOpen = 50
 
 // MaxOpen is how many requests to people a run has open at a time.
 func (d *Definition) MaxOpen() int { return cmp.Or(d.Limits.Open, DefaultOpen) }
-
-// Validators says when outputs and the arguments of services are checked.
-type Validators string
-
-// Always, or not once the quota is used up: then what the model says in a grace call is taken as it is (seed 003).
-const (
-	ValidatorsAlways       Validators = "always"
-	ValidatorsNotExhausted Validators = "not_exhausted"
-)
-
-// OnLimit is what happens when the quota is used up.
-type OnLimit string
-
-// End in error (interactions_exhausted), as stopped:max_rounds_reached, or naturally with a summary that the model is
-// asked for once and without tools.
-const (
-	OnLimitError     OnLimit = "error"
-	OnLimitStop      OnLimit = "stop"
-	OnLimitSummarise OnLimit = "summarise"
-)
-
-// OnBudget is what happens when a run has used up its tokens or its money.
-type OnBudget string
-
-// End as OnLimit says, or ask people for more: approved, the run goes on with as much again, or with what they say;
-// denied, it ends as stopped.
-const (
-	OnBudgetEnd OnBudget = "end"
-	OnBudgetAsk OnBudget = "ask"
-)
 
 // ModelSpec names a model. Keys and endpoints' credentials are never in it.
 type ModelSpec struct {
@@ -268,17 +159,6 @@ func (m ModelSpec) Answering(place int) ModelSpec {
 	return m
 }
 
-// Cache says how long a provider that is told to may keep the beginning of a request, so that the next one costs less.
-// Providers that decide for themselves are told nothing.
-type Cache string
-
-// The lives of a cached beginning; "" is off as well.
-const (
-	CacheOff         Cache = "off"
-	CacheFiveMinutes Cache = "5m"
-	CacheOneHour     Cache = "1h"
-)
-
 // Retry bounds how often one inference is asked of one model; only retryable classes are asked again.
 type Retry struct {
 	Attempts   int           `json:"attempts"`   // in all, the first included; > 0
@@ -311,57 +191,6 @@ type Permission struct {
 
 	Bounds StandingBounds `json:"standing,omitzero"` // how far standing grants go at most
 }
-
-// Scope says what a decision decides.
-type Scope string
-
-// One call, or every call of its tool. "" = call.
-const (
-	ScopeCall Scope = "call"
-	ScopeTool Scope = "tool"
-)
-
-// Grants says how long a permission holds under ScopeTool.
-type Grants string
-
-// For the rest of the run, for one claim, or beyond the run. "" = run.
-const (
-	GrantsRun      Grants = "run"
-	GrantsOnce     Grants = "once"
-	GrantsStanding Grants = "standing"
-)
-
-// PermissionMode says what happens to a call that needs a person.
-type PermissionMode string
-
-// suspend_and_replay parks the call itself, block_and_retry (arvo) refuses it while its tool's permission is asked for,
-// and advisory (runner) tells the model which tools want an approval and stops nothing.
-const (
-	ModeSuspendAndReplay PermissionMode = "suspend_and_replay"
-	ModeBlockAndRetry    PermissionMode = "block_and_retry"
-	ModeAdvisory         PermissionMode = "advisory"
-)
-
-// PermissionDefault is the verdict where no rule matches.
-type PermissionDefault string
-
-// The defaults. by_effect: read and idempotent tools are allowed, non_idempotent ones ask.
-const (
-	DefaultByEffect PermissionDefault = "by_effect"
-	DefaultAllow    PermissionDefault = "allow"
-	DefaultAsk      PermissionDefault = "ask"
-	DefaultDeny     PermissionDefault = "deny"
-)
-
-// Verdict is what policy says of one call.
-type Verdict string
-
-// The verdicts.
-const (
-	VerdictAllow Verdict = "allow"
-	VerdictAsk   Verdict = "ask"
-	VerdictDeny  Verdict = "deny"
-)
 
 // Rule is one line of policy. Tool is a pattern over original names: '*' matches any run of characters. The first rule
 // that matches wins, but deny rules are checked before all others.

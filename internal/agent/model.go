@@ -147,31 +147,12 @@ func (e *ModelError) Error() string {
 
 func (e *ModelError) Unwrap() error { return e.Cause }
 
-// Dialect is how calls travel between the runtime and a model.
-type Dialect string
-
-// The provider's own tool calls; or text with one call in <tool> tags (seed 004), for models that have none. "" =
-// native.
-const (
-	DialectNative Dialect = "native"
-	DialectXML    Dialect = "xml"
-)
-
 // XML tunes DialectXML and the loop-breaking tools.
 type XML struct {
 	MissingServer MissingServer `json:"missingServer,omitempty"`
 	Breaker       int           `json:"breaker,omitempty"` // so many identical reminders in a row end the run; 0 = never
 	Disable       []string      `json:"disable,omitempty"` // loop-breaking tools that are not offered
 }
-
-// MissingServer says what becomes of a call that names no server.
-type MissingServer string
-
-// It is malformed, or it means the server "local". "" = error.
-const (
-	MissingServerError MissingServer = "error"
-	MissingServerLocal MissingServer = "local"
-)
 
 // LoopBreaking are the tools whose success ends a run under TextRequireTool.
 var LoopBreaking = []string{"task_completion", "ask_question", "converse"}
@@ -206,34 +187,6 @@ func (c *checker) dialect(d *Definition) {
 				t.Name, t.ModelName()))
 	}
 }
-
-// CutStream says what becomes of a reply whose stream broke off after part of it was there.
-type CutStream string
-
-// The request has failed, or what was received is the reply (presets 5). "" = fail.
-const (
-	CutStreamFail CutStream = "fail"
-	CutStreamKeep CutStream = "keep"
-)
-
-// Repair says what becomes of a call whose arguments are not JSON.
-type Repair string
-
-// The model is told, or what its words can only mean is taken for them (presets 5). "" = off.
-const (
-	RepairOff Repair = "off"
-	RepairOn  Repair = "on"
-)
-
-// Busy says what becomes of a run when every model of its chain has failed and the last error may pass.
-type Busy string
-
-// The run waits: nothing is committed and the state machine asks again for about an hour, then the sweep; or it ends in
-// error. "" = wait.
-const (
-	BusyWait Busy = "wait"
-	BusyFail Busy = "fail"
-)
 
 // Repeats reports whether the same request is sent to the same model again after e, as far as e alone decides.
 func (r Retry) Repeats(e *ModelError) bool {

@@ -9,17 +9,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// TextPolicy says what a reply without calls is worth.
-type TextPolicy string
-
-// The last word; the last word unless it reads as unfinished, as a deflection, or says nothing (seed 002); or never the
-// last word, because only a loop-breaking tool ends the run (seed 004). "" = final.
-const (
-	TextFinal       TextPolicy = "final"
-	TextHeuristic   TextPolicy = "heuristic"
-	TextRequireTool TextPolicy = "require_tool"
-)
-
 // Analysis tunes TextHeuristic. Lists hold phrases that are looked for without regard to case, with * between two words
 // for up to eight others of one sentence; nil or empty = the built-in ones. The zero value of a number is its preset's.
 type Analysis struct {
@@ -83,16 +72,6 @@ type Reserve struct {
 	Output int  `json:"output,omitempty"`
 	Safety int  `json:"safety,omitempty"`
 }
-
-// SummaryKind says who writes the summary of what was evicted.
-type SummaryKind string
-
-// Mechanical is a line for each message, by rule. Model is a text that the agent's model writes, mechanical where it
-// fails.
-const (
-	SummaryMechanical SummaryKind = "mechanical"
-	SummaryModel      SummaryKind = "model"
-)
 
 // defaultWindow is the window's policy around its size.
 func defaultWindow(tokens int, r Reserve) Context {
@@ -191,24 +170,6 @@ type Input struct {
 	Schema json.RawMessage `json:"schema,omitempty"` // of the input, and then a message starts no run; nil = any
 }
 
-// OutputKind says what the model's last word has to be.
-type OutputKind string
-
-// Text is any text; JSON is one strict JSON value that fits the schema, with nothing around it.
-const (
-	OutputText OutputKind = "text"
-	OutputJSON OutputKind = "json"
-)
-
-// CorrectionMode says where the model is told that its last word was refused.
-type CorrectionMode string
-
-// In the conversation, for good, or in the next request alone. "" = persist.
-const (
-	CorrectionsPersist   CorrectionMode = "persist"
-	CorrectionsEphemeral CorrectionMode = "ephemeral"
-)
-
 // OutputLimits bounds a JSON output so that the reply and the end that repeats it fit into one entry.
 var OutputLimits = jsonx.JSONLimits{Bytes: 128 << 10}
 
@@ -233,17 +194,6 @@ type Embeddings struct {
 	BaseURL  string            `json:"baseURL,omitempty"`  // of provider openai; "" = OpenAI's own
 	Key      string            `json:"key,omitempty"`      // of provider openai, ${secret:NAME}; "" = as for models
 }
-
-// EmbeddingProvider names who compares.
-type EmbeddingProvider string
-
-// Words that texts share, weighed, which needs no model; or vectors of a model of an OpenAI-compatible server or of
-// Amazon Bedrock.
-const (
-	EmbeddingsBM25    EmbeddingProvider = "bm25"
-	EmbeddingsOpenAI  EmbeddingProvider = "openai"
-	EmbeddingsBedrock EmbeddingProvider = "bedrock"
-)
 
 // Model reports whether a model has to be asked.
 func (e Embeddings) Model() bool { return e.Provider != "" && e.Provider != EmbeddingsBM25 }

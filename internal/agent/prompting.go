@@ -99,16 +99,6 @@ type Prompt struct {
 	RAG      string            `json:"rag,omitempty"`      // a hook.ContextSource for rag_context; "" = none
 }
 
-// PromptOrder is where sections stand.
-type PromptOrder string
-
-// The seed's order, in which tools and rules stand in the turn's message; or that of its code, in which everything
-// stands in the system message. "" = seed.
-const (
-	PromptSeed PromptOrder = "seed"
-	PromptCode PromptOrder = "code"
-)
-
 // loops reports whether an agent works by the rules of seed 004: no reply without a call is its last word, or one of
 // its models calls tools in tags. Only such an agent has built-in sections beside its own words and what its hooks
 // give.

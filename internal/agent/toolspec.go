@@ -14,19 +14,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// ToolKind says who runs a tool.
-type ToolKind string
-
-// The kinds of docs/agent-file.md.
-const (
-	KindInternal ToolKind = "internal"
-	KindMCP      ToolKind = "mcp"
-	KindService  ToolKind = "service"
-	KindLambda   ToolKind = "lambda"
-	KindHTTP     ToolKind = "http"
-	KindAgent    ToolKind = "agent"
-)
-
 // ToolSpec describes one tool of a definition. It is pinned with the run.
 type ToolSpec struct {
 	Name        string          `json:"name"` // the original, dotted name

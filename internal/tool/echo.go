@@ -1,7 +1,6 @@
 package tool
 
 import (
-	"encoding/base64"
 	"fmt"
 	"html"
 	"slices"
@@ -25,13 +24,6 @@ type echo struct {
 type character struct {
 	text    string
 	escapes []string
-}
-
-// stableBase64 returns the part of an encoding that the secret alone determines behind lead other bytes.
-func stableBase64(e *base64.Encoding, secret string, lead int) string {
-	text := e.EncodeToString([]byte(strings.Repeat("\x00", lead) + secret))
-	from, to := (lead*8+5)/6, (lead+len(secret))*8/6
-	return text[from:to]
 }
 
 // at is how long the secret is that a text begins with, 0 = it begins with none; open says that it begins with one
