@@ -141,7 +141,11 @@ func (c *checker) definition(d *Definition) {
 		}
 	}
 	c.servers("mcp", d)
-	c.undos(d)
+	for i, t := range d.Tools {
+		if t.Undo != nil {
+			c.toolName(fmt.Sprintf("tools[%d].undo.tool", i), d, t.Undo.Tool, "")
+		}
+	}
 	c.preconditions(d)
 	c.permission("permission", d.Permission)
 	c.approvalTool("permission.approvalTool", d)
@@ -243,6 +247,10 @@ func (c *checker) chain(d *Definition) {
 		c.that(len(m.Fallbacks) == 0, at+".fallbacks", "got a list, want none: a fallback has none itself")
 		c.that(m.StaticText == "", at+".staticText", "got a text, want none: it stands behind the whole chain")
 		c.that(m.Continuations == 0, at+".continuations", "got a number, want none: it is the whole chain's")
+		c.that(m.MoveOn == nil, at+".moveOn", "got a list, want none: it is the whole chain's")
+		c.that(m.CutStream == "", at+".cutStream", "got a word, want none: it is the whole chain's")
+		c.that(m.Repair == "", at+".repair", "got a word, want none: it is the whole chain's")
+		c.that(m.Busy == "", at+".busy", "got a word, want none: it is the whole chain's")
 	}
 	// what holds for all models is said once, by the first
 	for i, class := range d.Model.MoveOn {
@@ -251,13 +259,6 @@ func (c *checker) chain(d *Definition) {
 	c.enumOrNone("model.cutStream", d.Model.CutStream)
 	c.enumOrNone("model.repair", d.Model.Repair)
 	c.enumOrNone("model.busy", d.Model.Busy)
-	for i, f := range d.Model.Fallbacks {
-		at := chainPath(i + 1)
-		c.that(f.MoveOn == nil, at+".moveOn", "got a list, want none: it is the whole chain's")
-		c.that(f.CutStream == "", at+".cutStream", "got a word, want none: it is the whole chain's")
-		c.that(f.Repair == "", at+".repair", "got a word, want none: it is the whole chain's")
-		c.that(f.Busy == "", at+".busy", "got a word, want none: it is the whole chain's")
-	}
 	zeroOrMore(c, "model.continuations", d.Model.Continuations)
 	c.that(d.Output.Check == "" || d.Output.Format == OutputJSON, "output.check",
 		"got a name, want none: it checks JSON, and output.format is text")

@@ -322,26 +322,19 @@ func (c *checker) toolPolicy(at string, t ToolSpec) {
 	}
 }
 
-// listsLater reports whether a name may be that of a tool of an MCP server, which is known once the server has been
-// asked.
-func (d *Definition) listsLater(tool string) bool {
-	return slices.ContainsFunc(d.MCP, func(m MCPServer) bool { return strings.HasPrefix(tool, m.Name+".") })
-}
-
-// undos wants what takes a tool's calls back to be a tool of the agent.
-func (c *checker) undos(d *Definition) {
-	for i, t := range d.Tools {
-		if t.Undo == nil {
-			continue
-		}
-		at := fmt.Sprintf("tools[%d].undo.tool", i)
-		_, known := d.Tool(t.Undo.Tool)
-		switch {
-		case t.Undo.Tool == "":
-			c.add(at, "got nothing, want the original name of a tool of this agent")
-		case !known && d.listsLater(t.Undo.Tool):
-		case !known || d.BreaksLoop(t.Undo.Tool):
-			c.add(at, "got no tool of this agent, want the original name of one")
-		}
+// toolName wants the original name of a tool of the agent. It returns that tool, unless something is wrong with it, or
+// it is one of an MCP server, whose tools are known once the server has been asked.
+func (c *checker) toolName(path string, d *Definition, name, that string) (t ToolSpec, ok bool) {
+	t, ok = d.Tool(name)
+	isServer := func(m MCPServer) bool { return strings.HasPrefix(name, m.Name+".") }
+	switch {
+	case name == "":
+		c.add(path, "got nothing, want the original name of a tool of this agent"+that)
+	case !ok && slices.ContainsFunc(d.MCP, isServer):
+	case !ok || d.BreaksLoop(name):
+		c.add(path, "got no tool of this agent, want the original name of one"+that)
+	default:
+		return t, true
 	}
+	return t, false
 }

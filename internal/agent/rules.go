@@ -279,13 +279,9 @@ func (c *checker) preconditions(d *Definition) {
 			continue
 		}
 		at := fmt.Sprintf("tools[%d].precondition", i)
-		read, known := d.Tool(t.Precondition.Tool)
+		read, ok := c.toolName(at+".tool", d, t.Precondition.Tool, " that reads")
 		switch {
-		case t.Precondition.Tool == "":
-			c.add(at+".tool", "got nothing, want the original name of a tool of this agent that reads")
-		case !known && d.listsLater(t.Precondition.Tool):
-		case !known || d.BreaksLoop(t.Precondition.Tool):
-			c.add(at+".tool", "got no tool of this agent, want the original name of one that reads")
+		case !ok:
 		case read.Effect != run.EffectRead:
 			c.add(at+".tool", fmt.Sprintf("got a tool of effect %s, want one of effect read", read.Effect))
 		case read.AnsweredLater():

@@ -21,11 +21,10 @@ type httpEntry struct {
 // what was read. An entry that says nothing of one leaves that of the tool it is laid over.
 func (r *reader) httpKeys(readers map[string]read, t *agent.ToolSpec) func(field) {
 	var e httpEntry
-	for key, take := range map[string]read{
-		"method": r.text(&e.request.Method), "url": r.text(&e.request.URL), "headers": r.textsByKey(&e.request.Headers),
-		"query": r.textsByKey(&e.request.Query), "body": r.raw(&e.request.Body), "allowHosts": r.texts(&e.request.Allow),
+	for key, take := range r.keysOf(&e.request, map[string]read{
+		"allow": nil, "allowHosts": r.texts(&e.request.Allow),
 		"openapi": r.text(&e.openapi), "operation": r.text(&e.operation), "server": r.text(&e.server),
-	} {
+	}) {
 		readers[key] = func(f field) { e.any = true; take(f) }
 	}
 	return func(f field) {

@@ -56,18 +56,11 @@ func (r *reader) tool(f field, readers map[string]read) agent.ToolSpec {
 	if hasCode {
 		schema = func(f field) { r.add(f.path, "got a schema, want none: it comes from the tool's code") }
 	}
-	var lambda *agent.LambdaTool
-	ownLambda := func() *agent.LambdaTool { // a copy, so that the one of the tool that t is laid over stays as it is
-		if lambda == nil {
-			lambda = &agent.LambdaTool{}
-			if t.Lambda != nil {
-				*lambda = *t.Lambda
-			}
-			t.Lambda = lambda
-		}
-		return lambda
+	var lambda agent.LambdaTool // a copy, so that the one of the tool that t is laid over stays as it is
+	if t.Lambda != nil {
+		lambda = *t.Lambda
 	}
-	r.delegateKeys(readers, &t)
+	r.delegateKeys(readers, t.Agent)
 	kind := r.byType(&t.Kind)
 	readers["kind"] = func(f field) {
 		if f.kind == kindString && f.node.text == string(agent.KindMCP) {
@@ -79,34 +72,31 @@ func (r *reader) tool(f field, readers map[string]read) agent.ToolSpec {
 	readers["schema"] = schema
 	readers["root"] = r.root(&t.Root)
 	readers["mcp"], readers["lambda"], readers["http"] = nil, nil, nil // by the kind's own keys
-	readers["function"] = func(f field) { r.text(&ownLambda().Function)(f) }
-	readers["async"] = func(f field) { r.boolean(&ownLambda().Async)(f) }
+	for key, take := range map[string]read{"function": r.text(&lambda.Function), "async": r.boolean(&lambda.Async)} {
+		readers[key] = func(f field) {
+			t.Lambda = &lambda
+			take(f)
+		}
+	}
 	http := r.httpKeys(readers, &t)
 	r.mapping(f, r.keysOf(&t, readers))
 	http(f)
 	return t
 }
 
-// delegateKeys are the keys of a tool that is another agent.
-func (r *reader) delegateKeys(readers map[string]read, t *agent.ToolSpec) {
-	of := func(key func(d *agent.Delegate) read) read {
-		return func(f field) {
-			if f.kind == kindSchema {
-				key(&agent.Delegate{})(f)
-				return
-			}
-			if t.Agent == nil {
+// delegateKeys adds the keys of a tool that is another agent, d; nil = it is none.
+func (r *reader) delegateKeys(readers map[string]read, d *agent.Delegate) {
+	to := cmp.Or(d, &agent.Delegate{})
+	for key, take := range map[string]read{"agent": r.text(&to.Agent), "history": r.boolean(&to.History),
+		"budget": r.keys(map[string]read{"tokens": r.byType(&to.Tokens), "usd": r.byType(&to.USD)})} {
+		readers[key] = func(f field) {
+			if d == nil && f.kind != kindSchema {
 				r.add(f.path, "got a value, want none: only kind agent has it")
 				return
 			}
-			key(t.Agent)(f)
+			take(f)
 		}
 	}
-	readers["agent"] = of(func(d *agent.Delegate) read { return r.text(&d.Agent) })
-	readers["history"] = of(func(d *agent.Delegate) read { return r.boolean(&d.History) })
-	readers["budget"] = of(func(d *agent.Delegate) read {
-		return r.keys(map[string]read{"tokens": r.byType(&d.Tokens), "usd": r.byType(&d.USD)})
-	})
 }
 
 // root reads the folder a tool is confined to: relative to the file's own folder, as an absolute path.
