@@ -99,7 +99,7 @@ func ValidSecretName(name string) bool {
 
 var (
 	secretName = regexp.MustCompile(`^[\w.-]{1,64}$`)
-	argName    = regexp.MustCompile(`^[\w.$@\[\]][\w.$@\[\]-]{0,127}$`)
+	argument   = regexp.MustCompile(`\{[\w.$@\[\]][\w.$@\[\]-]{0,127}\}`)
 )
 
 // SecretParts takes a template apart at its ${secret:NAME}. Text that begins like one and is none is an error.
@@ -126,37 +126,19 @@ func RequestParts(template string) ([]TemplatePart, error) {
 	around, err := SecretParts(template)
 	var parts []TemplatePart
 	for _, p := range around {
-		if p.Secret != "" {
-			parts = append(parts, p)
-			continue
+		from := 0
+		for _, at := range argument.FindAllStringIndex(p.Text, -1) {
+			if from < at[0] {
+				parts = append(parts, TemplatePart{Text: p.Text[from:at[0]]})
+			}
+			parts = append(parts, TemplatePart{Arg: p.Text[at[0]+1 : at[1]-1]})
+			from = at[1]
 		}
-		parts = append(parts, argParts(p.Text)...)
+		if p.Secret != "" || from < len(p.Text) {
+			parts = append(parts, TemplatePart{Text: p.Text[from:], Secret: p.Secret})
+		}
 	}
 	return parts, err
-}
-
-func argParts(text string) []TemplatePart {
-	var parts []TemplatePart
-	from := 0
-	for at := 0; at < len(text); at++ {
-		if text[at] != '{' {
-			continue
-		}
-		name, _, closed := strings.Cut(text[at+1:], "}")
-		if !closed || !argName.MatchString(name) {
-			continue
-		}
-		if from < at {
-			parts = append(parts, TemplatePart{Text: text[from:at]})
-		}
-		parts = append(parts, TemplatePart{Arg: name})
-		from = at + len(name) + 2
-		at = from - 1
-	}
-	if from < len(text) {
-		parts = append(parts, TemplatePart{Text: text[from:]})
-	}
-	return parts
 }
 
 // RequestURL is an HTTPTool's URL taken apart: what is fixed, and templates.

@@ -74,12 +74,7 @@ func (r *repairer) peek() byte {
 
 func (r *repairer) skipSpace() { r.at = skipSpace(r.in, r.at) }
 
-func skipSpace(s string, at int) int {
-	for at < len(s) && strings.IndexByte(" \t\r\n", s[at]) >= 0 {
-		at++
-	}
-	return at
-}
+func skipSpace(s string, at int) int { return len(s) - len(strings.TrimLeft(s[at:], " \t\r\n")) }
 
 // value takes one value. What stands there and is none is not made one.
 func (r *repairer) value() bool {

@@ -152,16 +152,7 @@ func (s *jsonScanner) expect(what string) error {
 	return &JSONError{Offset: s.pos, Pointer: FormatPointer(s.path), Want: what}
 }
 
-func (s *jsonScanner) space() {
-	for s.pos < len(s.in) {
-		switch s.in[s.pos] {
-		case ' ', '\t', '\n', '\r':
-			s.pos++
-		default:
-			return
-		}
-	}
-}
+func (s *jsonScanner) space() { s.pos = len(s.in) - len(bytes.TrimLeft(s.in[s.pos:], " \t\r\n")) }
 
 // peek is the next byte, 0 at the end: no JSON token starts with NUL.
 func (s *jsonScanner) peek() byte {

@@ -20,7 +20,6 @@ import (
 
 // Registry holds agents and tools. Build it first, then share it: it is safe for concurrent reading only.
 type Registry struct {
-	tools  []tool.Tool
 	set    *tool.Set
 	agents map[string]*agent.Definition
 	hooks  hook.Set
@@ -34,7 +33,7 @@ func New(tools ...tool.Tool) (*Registry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register tools: %w", err)
 	}
-	return &Registry{tools: tools, set: set, agents: map[string]*agent.Definition{}, files: map[string]bool{}}, nil
+	return &Registry{set: set, agents: map[string]*agent.Definition{}, files: map[string]bool{}}, nil
 }
 
 // Must is New for a package variable; it panics where New fails.
@@ -104,7 +103,7 @@ func (r *Registry) Hooks() hook.Set { return r.hooks }
 // With is a registry of the same tools whose agents are r's and these; where a name is in both, it is the new one. Two
 // of these of the same name, and a definition that Check refuses, are errors. R stays as it is.
 func (r *Registry) With(agents ...agent.Definition) (*Registry, error) {
-	out := &Registry{tools: r.tools, set: r.set, agents: map[string]*agent.Definition{}, hooks: r.hooks}
+	out := &Registry{set: r.set, agents: map[string]*agent.Definition{}, hooks: r.hooks}
 	for _, d := range agents {
 		if err := out.Add(d); err != nil {
 			return nil, err

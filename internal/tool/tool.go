@@ -59,7 +59,7 @@ func Describe(t Tool, args json.RawMessage) (sentence string) {
 	}()
 	for {
 		if d, ok := t.(Describer); ok {
-			return agent.Bounded(strings.TrimSpace(strings.ToValidUTF8(d.Describe(args), "\uFFFD")))
+			return agent.Bounded(strings.TrimSpace(d.Describe(args)))
 		}
 		wrapped, ok := t.(interface{ Unwrap() Tool })
 		if !ok {
@@ -122,10 +122,6 @@ func (s *Set) Lookup(original string) (Tool, bool) {
 	return t, ok
 }
 
-// Valid checks arguments against a tool's schema, as Validate does: that of a run's own definition, whatever the set's
-// tool says today.
-func (s *Set) Valid(t agent.ToolSpec, args json.RawMessage) error { return Validate(t, args) }
-
 // Specs returns copies of the specs in order of registration.
 func (s *Set) Specs() []agent.ToolSpec {
 	out := slices.Clone(s.specs)
@@ -136,11 +132,8 @@ func (s *Set) Specs() []agent.ToolSpec {
 }
 
 // State reads the value at a JSON Pointer of the state that the run's tools share, as the call sees it; "" is all of
-// it. found is false, and the value zero, where there is none. A number in an interface is a json.Number.
-//
-//	visits, _, err := tool.State[int](c, "/visits")
-//
-// It returns an error for a malformed pointer and for a value that is no T.
+// it. found is false, and the value zero, where there is none. A number in an interface is a json.Number. It returns an
+// error for a malformed pointer and for a value that is no T.
 func State[T any](c Call, pointer string) (v T, found bool, err error) {
 	state := c.State
 	if len(state) == 0 {
@@ -179,8 +172,6 @@ func UnsetState(pointer string) Change { return Change{patch: run.Patch{Path: po
 
 // Patched is the result r of a call that also changes the state, in that order, once it is stored. A result that is an
 // error changes nothing.
-//
-//	return tool.Patched(tool.Text("noted"), tool.SetState("/visits", visits+1), tool.SetState("/log/-", in.Note))
 //
 // It returns an error where a value has no JSON form. A change that the state does not take is an error result of the
 // call; in a parallel round, another call's change of the same path ends the run (state_conflict).

@@ -35,16 +35,7 @@ type Options[In any] struct {
 
 // New makes a tool of a Go function. The schema is derived from In, a struct, by its json tags (without omitempty a
 // property is required) and the jsonschema and jsonschema_description tags of github.com/invopop/jsonschema; unknown
-// properties are refused.
-//
-//	type addIn struct {
-//		A int `json:"a" jsonschema_description:"the first number"`
-//		B int `json:"b,omitempty" jsonschema:"minimum=0"`
-//	}
-//	sum := func(ctx context.Context, c tool.Call, in addIn) (agent.ToolResultData, error) {
-//		return tool.JSON(in.A + in.B)
-//	}
-//	add, err := tool.New("add", "Adds two numbers.", agent.EffectRead, sum, nil)
+// properties are refused. Package pkg/agent has an example.
 //
 // Arguments are checked against the schema and then decoded; what does not fit is an error result and f is not called.
 // A number in an interface field is a json.Number. f may be entered concurrently; the error it returns is
@@ -201,24 +192,24 @@ func (t *reconciling[In]) Reconcile(ctx context.Context, c Call) (Outcome, agent
 // types that contain themselves are named under $defs. The reflector panics on types without a JSON form; here that is
 // an error.
 func deriveSchema(t reflect.Type) (raw json.RawMessage, err error) {
-	if t.Kind() != reflect.Struct {
-		return nil, fmt.Errorf("derive schema of %s: it is not a struct", t)
-	}
 	defer func() {
 		if p := recover(); p != nil {
-			raw, err = nil, fmt.Errorf("derive schema of %s: %v", t, p)
+			err = fmt.Errorf("%v", p)
+		}
+		if err != nil {
+			raw, err = nil, fmt.Errorf("derive schema of %s: %w", t, err)
 		}
 	}()
+	if t.Kind() != reflect.Struct {
+		return nil, errors.New("it is not a struct")
+	}
 	r := jsonschema.Reflector{Anonymous: true, DoNotReference: !isRecursive(t, nil), Namer: typeNamer()}
 	s := r.ReflectFromType(t)
 	s.Version = "" // said once, in the contract: 2020-12
 	if raw, err = json.Marshal(s); err != nil {
-		return nil, fmt.Errorf("derive schema of %s: %w", t, err)
+		return nil, err
 	}
-	if raw, err = liftRef(raw); err != nil {
-		return nil, fmt.Errorf("derive schema of %s: %w", t, err)
-	}
-	return raw, nil
+	return liftRef(raw)
 }
 
 // isRecursive reports whether t contains itself through exported fields, elements or pointers.
