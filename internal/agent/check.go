@@ -26,13 +26,7 @@ func (p Problem) Error() string { return p.Path + ": " + p.Text }
 // Problems is everything that is wrong with a definition, in the order of its keys.
 type Problems []Problem
 
-func (ps Problems) Error() string {
-	lines := make([]string, len(ps))
-	for i, p := range ps {
-		lines[i] = p.Error()
-	}
-	return strings.Join(lines, "\n")
-}
+func (ps Problems) Error() string { return joined(ps, "\n", Problem.Error) }
 
 // Check validates a resolved definition completely; a non-nil error is Problems. Nothing that is left of it can fail
 // for a reason that was known before the run.

@@ -14,9 +14,7 @@ import (
 const StandingLife = 30 * 24 * time.Hour
 
 // Standing reports whether people's grants outlive the run.
-func (p Permission) Standing() bool {
-	return p.Grants == GrantsStanding && p.Mode != ModeAdvisory
-}
+func (p Permission) Standing() bool { return p.Grants == GrantsStanding && p.Mode != ModeAdvisory }
 
 // OfArguments reports whether a grant that outlives the run is of a tool with the very arguments that were granted, as
 // decisions are of calls; else it is of the tool, whatever it is called with.

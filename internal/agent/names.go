@@ -17,22 +17,13 @@ import (
 // separators, then the same but for a prefix, then those of which at most half would have to be changed. A tool never
 // runs under a name that is not its own: rules, approvals and the journal go by names.
 func Closest(asked string, names []string) []string {
-	type match struct {
-		name  string
-		score float64
-	}
-	var found []match
-	for _, name := range names {
-		if score := similarity(asked, name); score >= 0.5 {
-			found = append(found, match{name, score})
-		}
-	}
-	slices.SortStableFunc(found, func(a, b match) int { return cmp.Compare(b.score, a.score) })
-	out := make([]string, min(len(found), 3))
-	for i := range out {
-		out[i] = found[i].name
-	}
-	return out
+	score := map[string]float64{}
+	found := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		score[name] = similarity(asked, name)
+		return score[name] < 0.5
+	})
+	slices.SortStableFunc(found, func(a, b string) int { return cmp.Compare(score[b], score[a]) })
+	return found[:min(len(found), 3)]
 }
 
 // similarity returns how much two names have in common: 3 if only case and separators differ, 2 if one is the other

@@ -125,14 +125,11 @@ func (d *Definition) Sectioned() bool {
 func (c *checker) prompt(at string, d *Definition) {
 	p := d.Prompt
 	c.enumOrNone(at+".order", p.Order)
-	names := make([]string, len(sections))
-	for i, s := range sections {
-		names[i] = s.Name
-	}
 	for _, name := range jsonx.SortedKeys(p.Sections) {
-		path, i := at+".sections."+name, slices.Index(names, name)
+		path := at + ".sections." + name
+		i := slices.IndexFunc(sections, func(s Section) bool { return s.Name == name })
 		if i < 0 {
-			c.add(path, "got an unknown section, want one of "+strings.Join(names, ", "))
+			c.add(path, "got an unknown section, want one of "+joined(sections, ", ", func(s Section) string { return s.Name }))
 			continue
 		}
 		s := sections[i]

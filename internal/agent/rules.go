@@ -193,13 +193,7 @@ func (d *Definition) Unheard(s *run.AgentState) []run.Call {
 }
 
 // ConditionWords are conditions in words, all of which must hold; "" = there are none.
-func ConditionWords(when []run.Condition) string {
-	words := make([]string, len(when))
-	for i, c := range when {
-		words[i] = c.Words()
-	}
-	return strings.Join(words, " and ")
-}
+func ConditionWords(when []run.Condition) string { return joined(when, " and ", run.Condition.Words) }
 
 // ParseCondition reads what Words writes.
 func ParseCondition(words string) (run.Condition, error) {

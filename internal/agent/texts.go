@@ -20,11 +20,17 @@ func TextOutput(text string) json.RawMessage {
 
 // TextDropped tells the model which of its calls were left out of a round.
 func TextDropped(d *Definition, calls []ReplyCall) string {
-	names := make([]string, len(calls))
-	for i, c := range calls {
-		names[i] = QuotedName(c.Name)
+	names := joined(calls, ", ", func(c ReplyCall) string { return QuotedName(c.Name) })
+	return d.Word(wordDropped, map[string]any{"Tools": names})
+}
+
+// joined are the texts of a list's items with the separator between them.
+func joined[T any](list []T, separator string, text func(T) string) string {
+	texts := make([]string, len(list))
+	for i, item := range list {
+		texts[i] = text(item)
 	}
-	return d.Word(wordDropped, map[string]any{"Tools": strings.Join(names, ", ")})
+	return strings.Join(texts, separator)
 }
 
 // What the model is told when a call did not simply run. These texts are copied into the journal when they are used, so
@@ -105,32 +111,20 @@ func textLateResults(messages []run.Message, calls []string) string {
 			tools[u.ID] = u.Name
 		}
 	}
-	names := make([]string, len(calls))
-	for i, id := range calls {
-		names[i] = tools[id] + " (" + id + ")"
-	}
 	return "Calls of yours from before now have their results, which stand above with the calls: " +
-		strings.Join(names, ", ") + ". Go on from there."
+		joined(calls, ", ", func(id string) string { return tools[id] + " (" + id + ")" }) + ". Go on from there."
 }
 
 // TextTimeout tells the model that a tool which may be repeated ran out of time.
-func TextTimeout(tool string) string {
-	return tool + " ran out of time."
-}
+func TextTimeout(tool string) string { return tool + " ran out of time." }
 
 // TextNothing stands for what a tool gave that gave nothing (seed 000): a model that reads an empty result may take it
 // for a fault.
-func TextNothing(tool string) string {
-	return tool + " ran and gave no response."
-}
+func TextNothing(tool string) string { return tool + " ran and gave no response." }
 
 // TextMedia names what a tool gave that says nothing else; the media themselves stand behind it.
 func TextMedia(media []run.Media) string {
-	names := make([]string, len(media))
-	for i, m := range media {
-		names[i] = MediaName(m)
-	}
-	return "The tool gave " + strings.Join(names, ", ") + "."
+	return "The tool gave " + joined(media, ", ", MediaName) + "."
 }
 
 // TextMediaLeftOut says that something a tool gave could not be kept, and why.

@@ -72,9 +72,7 @@ func (t ToolSpec) DescribeCall(args json.RawMessage) (string, error) {
 func (t ToolSpec) ModelName() string { return ModelName(t.Name) }
 
 // ModelName maps an original tool name to its model-facing one.
-func ModelName(original string) string {
-	return strings.ReplaceAll(original, ".", "_")
-}
+func ModelName(original string) string { return strings.ReplaceAll(original, ".", "_") }
 
 // ToolResultData is what a tool gave back, before it becomes messages.
 type ToolResultData struct {
@@ -257,9 +255,7 @@ func (d *Definition) Program() (server string, needed bool) {
 
 // Remote reports whether a tool's calls are carried out somewhere else, by what its description says alone: no code of
 // the deployment runs them.
-func (k ToolKind) Remote() bool {
-	return k == KindMCP || k == KindLambda || k == KindHTTP
-}
+func (k ToolKind) Remote() bool { return k == KindMCP || k == KindLambda || k == KindHTTP }
 
 // MCPTool is where a tool of an MCP server comes from, and the definition of it that people have seen.
 type MCPTool struct {

@@ -49,13 +49,13 @@ func (p Patch) Apply(tree any) (any, error) {
 		return nil, err
 	}
 	if p.Value == nil {
-		return removeAt(tree, path)
+		return edit(tree, path, missing{})
 	}
 	value, err := DecodeNumbers(p.Value)
 	if err != nil {
 		return nil, errors.New("want JSON as the value")
 	}
-	return setAt(tree, path, value)
+	return edit(tree, path, value)
 }
 
 // missing stands for a value that is not there yet.
@@ -67,75 +67,60 @@ var (
 	errTakesOut = errors.New("an element is not taken out of a list; patch the list")
 )
 
-// setAt returns v with value at path.
-func setAt(v any, path []string, value any) (any, error) {
-	if len(path) == 0 {
+// edit returns v with value at path; with value missing, v without the member at path. At the root, the object then
+// becomes empty.
+func edit(v any, path []string, value any) (any, error) {
+	_, removes := value.(missing)
+	switch {
+	case len(path) > 0:
+	case removes:
+		return map[string]any{}, nil
+	default:
 		return value, nil
 	}
 	switch v := v.(type) {
 	case missing:
 		if path[0] == "-" {
-			return setAt([]any{}, path, value)
+			return edit([]any{}, path, value)
 		}
-		return setAt(map[string]any{}, path, value)
+		return edit(map[string]any{}, path, value)
 	case map[string]any:
 		child, ok := v[path[0]]
-		if !ok {
+		switch {
+		case removes && !ok:
+			return v, nil
+		case removes && len(path) == 1:
+			delete(v, path[0])
+			return v, nil
+		case !ok:
 			child = missing{}
 		}
-		next, err := setAt(child, path[1:], value)
+		next, err := edit(child, path[1:], value)
 		v[path[0]] = next
 		return v, err
 	case []any:
 		i, ok := ArrayIndex(path[0])
-		if path[0] == "-" {
-			i, ok = len(v), true
-		}
-		if !ok || i > len(v) {
+		switch {
+		case removes && len(path) == 1:
+			return nil, errTakesOut
+		case removes && (!ok || i >= len(v)):
+			return v, nil
+		case path[0] == "-":
+			i = len(v)
+		case !ok || i > len(v):
 			return nil, errNoIndex
 		}
 		if i == len(v) {
 			v = append(v, missing{})
 		}
-		next, err := setAt(v[i], path[1:], value)
+		next, err := edit(v[i], path[1:], value)
 		v[i] = next
 		return v, err
 	default:
+		if removes {
+			return v, nil
+		}
 		return nil, errScalar
-	}
-}
-
-// removeAt returns v without the member at path. At the root, the object becomes empty.
-func removeAt(v any, path []string) (any, error) {
-	if len(path) == 0 {
-		return map[string]any{}, nil
-	}
-	switch v := v.(type) {
-	case map[string]any:
-		child, ok := v[path[0]]
-		switch {
-		case !ok:
-			return v, nil
-		case len(path) == 1:
-			delete(v, path[0])
-			return v, nil
-		}
-		next, err := removeAt(child, path[1:])
-		v[path[0]] = next
-		return v, err
-	case []any:
-		i, ok := ArrayIndex(path[0])
-		switch {
-		case len(path) == 1:
-			return nil, errTakesOut
-		case !ok || i >= len(v):
-			return v, nil
-		}
-		next, err := removeAt(v[i], path[1:])
-		v[i] = next
-		return v, err
-	default:
-		return v, nil
 	}
 }
 

@@ -62,21 +62,28 @@ func (m *meter) install(root *jsonschema.Schema) error {
 		return errors.New("a $ref leads in a circle")
 	}
 	for _, s := range all {
-		p := price{once: 1}
+		once, each := 1, 0 // what a visit costs: for s itself and its alternatives, and for each element of the value
 		for _, c := range append(inPlace(s), named(s)...) {
-			p.once += weight(c)
+			once += weight(c)
 		}
 		for _, c := range elements(s) {
-			p.each += weight(c)
+			each += weight(c)
 		}
-		s.Format = &jsonschema.Format{Name: "checked", Validate: func(v any) error { return m.pay(p.units(v)) }}
+		s.Format = &jsonschema.Format{Name: "checked", Validate: func(v any) error {
+			switch v := v.(type) {
+			case map[string]any:
+				return m.pay(once + each*len(v))
+			case []any:
+				return m.pay(once + (each+1)*len(v))
+			case string:
+				return m.pay(once + len(v)/bytesPerUnit)
+			default:
+				return m.pay(once)
+			}
+		}}
 	}
 	return nil
 }
-
-// price is what a visit of a schema costs: once for itself and its alternatives, and again for each element of the
-// value.
-type price struct{ once, each int }
 
 // weight is what happens in a schema before its own meter is asked: the enum is compared.
 func weight(s *jsonschema.Schema) int {
@@ -84,19 +91,6 @@ func weight(s *jsonschema.Schema) int {
 		return 1
 	}
 	return 1 + len(s.Enum.Values)
-}
-
-func (p price) units(v any) int {
-	switch v := v.(type) {
-	case map[string]any:
-		return p.once + p.each*len(v)
-	case []any:
-		return p.once + (p.each+1)*len(v)
-	case string:
-		return p.once + len(v)/bytesPerUnit
-	default:
-		return p.once
-	}
 }
 
 // pattern is the regular expression engine: RE2, linear in the text, with the compiled size bounded and metered.

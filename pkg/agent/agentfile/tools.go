@@ -115,7 +115,9 @@ func (r *reader) root(dst *string) read {
 	}
 }
 
-// toolBase returns the tool that an entry overrides: the one with code, or an empty one.
+// toolBase returns the tool that an entry overrides: the one with code, the contract of that name, or an empty one. An
+// entry of a service has no code. One that says neither kind nor schema, nor what a canned tool gives, names a contract,
+// too.
 func (r *reader) toolBase(f field) (t agent.ToolSpec, hasCode bool) {
 	empty := agent.ToolSpec{Kind: agent.KindInternal, Effect: run.EffectNonIdempotent,
 		Schema: json.RawMessage(`{"type":"object"}`)}
@@ -123,19 +125,24 @@ func (r *reader) toolBase(f field) (t agent.ToolSpec, hasCode bool) {
 	if !ok || name.kind != kindString {
 		return empty, false
 	}
-	if t, isService := serviceBase(f, name.node.text); isService {
-		return t, false
+	said, hasKind := f.member("kind")
+	var kind agent.ToolKind
+	if hasKind && said.kind == kindString {
+		kind = agent.ToolKind(said.node.text)
 	}
-	if k, ok := f.member("kind"); ok && k.kind == kindString { // what runs elsewhere and has no code here
-		switch kind := agent.ToolKind(k.node.text); {
-		case kind == agent.KindAgent: // repeatable: the same call is the same run, whose own calls pass its own gate
-			return agent.ToolSpec{
-				Kind: kind, Effect: run.EffectIdempotent, Schema: policy.DelegateSchema, Agent: &agent.Delegate{},
-			}, false
-		case kind.Remote():
-			empty.Kind = kind
-			return empty, false
-		}
+	_, hasSchema := f.member("schema")
+	_, canned := f.member("results")
+	contract, known := agent.Contract(name.node.text)
+	switch {
+	case known && !hasSchema && !canned && (!hasKind || kind == agent.KindService):
+		return contract, false
+	case kind == agent.KindAgent: // repeatable: the same call is the same run, whose own calls pass its own gate
+		return agent.ToolSpec{
+			Kind: kind, Effect: run.EffectIdempotent, Schema: policy.DelegateSchema, Agent: &agent.Delegate{},
+		}, false
+	case kind == agent.KindService, kind.Remote(): // what runs elsewhere and has no code here
+		empty.Kind = kind
+		return empty, false
 	}
 	if r.opt.Tools != nil {
 		if t, ok := r.opt.Tools(name.node.text); ok {
@@ -150,26 +157,6 @@ func (r *reader) toolBase(f field) (t agent.ToolSpec, hasCode bool) {
 		r.add(name.path, fmt.Sprintf("unknown tool %s; known: %s", name.word(), cmp.Or(strings.Join(known, ", "), "none")))
 	}
 	return empty, false
-}
-
-// serviceBase is what an entry of a service is laid over, which has no code: nothing but the kind, or the contract of
-// that name. An entry that says neither kind nor schema, nor what a canned tool gives, names a contract, too.
-func serviceBase(f field, name string) (agent.ToolSpec, bool) {
-	kind, hasKind := f.member("kind")
-	_, hasSchema := f.member("schema")
-	_, canned := f.member("results")
-	contract, known := agent.Contract(name)
-	switch {
-	case hasKind && (kind.kind != kindString || kind.node.text != string(agent.KindService)):
-		return agent.ToolSpec{}, false
-	case known && !hasSchema && !canned:
-		return contract, true
-	case !hasKind:
-		return agent.ToolSpec{}, false
-	default:
-		return agent.ToolSpec{Kind: agent.KindService, Effect: run.EffectNonIdempotent,
-			Schema: json.RawMessage(`{"type":"object"}`)}, true
-	}
 }
 
 // server reads one. A command runs in the file's own folder, unless the file names another one.
