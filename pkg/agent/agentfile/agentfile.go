@@ -1,9 +1,8 @@
 // Package agentfile reads agents as people write them: the agent.yaml of docs/agent-file.md.
 //
 // Reading is strict. A file is read completely and every problem is told with its line and key, as FILE:LINE: KEY: got
-// X, want Y. Every key of the fixed form is known: it is read, or it is accepted at the value that is in force anyway,
-// or it is refused as not supported yet (keys.go lists which). Anchors, aliases, tags, merge keys and several documents
-// in one file are refused. Values that may be secret are never repeated in a message.
+// X, want Y. Unknown keys, anchors, aliases, tags, merge keys and several documents in one file are refused. Values
+// that may be secret are never repeated in a message.
 //
 // Functions of this package keep no state and are safe for concurrent use.
 package agentfile

@@ -32,14 +32,11 @@ func newReader(file string, opt Options) *reader {
 type field struct {
 	path string
 	*node
-	key string // the last of path; "" where that is no key
 }
 
-func (f field) item(i int) field {
-	return field{path: fmt.Sprintf("%s[%d]", f.path, i), node: f.items[i]}
-}
+func (f field) item(i int) field { return field{fmt.Sprintf("%s[%d]", f.path, i), f.items[i]} }
 
-func (f field) child(m member) field { return field{join(f.path, m.key), m.value, m.key} }
+func (f field) child(m member) field { return field{join(f.path, m.key), m.value} }
 
 // member is the value of a key, if it is there.
 func (f field) member(key string) (field, bool) {
@@ -54,7 +51,7 @@ func (f field) member(key string) (field, bool) {
 // read takes one field's value.
 type read = func(field)
 
-// mapping reads f's keys, each with its reader; the others are looked up in the table of keys.
+// mapping reads f's keys, each with its reader. A key that has none is refused.
 func (r *reader) mapping(f field, readers map[string]read) {
 	if f.kind == kindSchema {
 		properties := object{}
@@ -74,15 +71,14 @@ func (r *reader) mapping(f field, readers map[string]read) {
 		child := f.child(m)
 		if take, ok := readers[m.key]; ok {
 			take(child)
-		} else {
-			// Refuse a key that has no reader in its mapping.
-			known := slices.Sorted(maps.Keys(readers))
-			text := "got an unknown key, want one of " + strings.Join(known, ", ")
-			if like := agent.Closest(child.key, known); len(like) > 0 {
-				text += "; did you mean " + like[0] + "?"
-			}
-			r.add(child.path, text)
+			continue
 		}
+		known := slices.Sorted(maps.Keys(readers))
+		text := "got an unknown key, want one of " + strings.Join(known, ", ")
+		if like := agent.Closest(m.key, known); len(like) > 0 {
+			text += "; did you mean " + like[0] + "?"
+		}
+		r.add(child.path, text)
 	}
 }
 

@@ -52,44 +52,38 @@ const (
 
 // tree parses data. It reports false, and adds the problem, if there is no telling what the file says.
 func (r *reader) tree(data []byte) (field, bool) {
-	problem := ""
-	switch {
-	case len(data) > maxBytes:
-		problem = fmt.Sprintf("got %d bytes, want less than 1 MiB", len(data))
-	case !utf8.Valid(data):
-		problem = "got bytes that are not UTF-8, want UTF-8"
-	case bytes.ContainsFunc(data, func(c rune) bool {
-		return c < ' ' && c != '\t' && c != '\n' && c != '\r' || c == 0x7f
-	}):
-		problem = "got a control character, want it escaped in double quotes"
-	}
-	if problem != "" {
-		r.add("", problem)
-		return field{}, false
-	}
-	tokens := lexer.Tokenize(string(bytes.TrimPrefix(data, []byte("\ufeff"))))
-	if t := findExcess(tokens); t != nil {
-		r.addProblem(t.Position.Line, "", "got too much in one file or line, or too deep, want less than 64 levels")
-		return field{}, false
-	}
-	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
-	if err != nil { // the parser's reason, without the piece of the file that it would show
-		line, problem := 1, "not YAML"
-		var s *yaml.SyntaxError
-		if errors.As(err, &s) && s.Token != nil {
-			line, problem = s.Token.Position.Line, "not YAML: "+s.Message
-		}
+	refuse := func(line int, problem string) (field, bool) {
 		r.addProblem(line, "", problem)
 		return field{}, false
 	}
-	if len(file.Docs) > 1 {
+	switch {
+	case len(data) > maxBytes:
+		return refuse(1, fmt.Sprintf("got %d bytes, want less than 1 MiB", len(data)))
+	case !utf8.Valid(data):
+		return refuse(1, "got bytes that are not UTF-8, want UTF-8")
+	case bytes.ContainsFunc(data, func(c rune) bool {
+		return c < ' ' && c != '\t' && c != '\n' && c != '\r' || c == 0x7f
+	}):
+		return refuse(1, "got a control character, want it escaped in double quotes")
+	}
+	tokens := lexer.Tokenize(string(bytes.TrimPrefix(data, []byte("\ufeff"))))
+	if t := findExcess(tokens); t != nil {
+		return refuse(t.Position.Line, "got too much in one file or line, or too deep, want less than 64 levels")
+	}
+	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+	var s *yaml.SyntaxError
+	switch {
+	case errors.As(err, &s) && s.Token != nil: // the parser's reason, without the piece of the file that it would show
+		return refuse(s.Token.Position.Line, "not YAML: "+s.Message)
+	case err != nil:
+		return refuse(1, "not YAML")
+	case len(file.Docs) > 1:
 		second := file.Docs[1]
 		line := lineOf(second.Body)
 		if second.Start != nil { // its --- mark
 			line = second.Start.Position.Line
 		}
-		r.addProblem(line, "", "got a second document, want one")
-		return field{}, false
+		return refuse(line, "got a second document, want one")
 	}
 	var body ast.Node
 	if len(file.Docs) == 1 {
