@@ -179,9 +179,14 @@ func (s *jsonScanner) value() error {
 		s.depthLeft--
 		defer func() { s.depthLeft++ }()
 		if c == '{' {
-			return s.object()
+			seen := map[string]bool{}
+			return s.list('}', func(int) error { return s.member(seen) })
 		}
-		return s.array()
+		return s.list(']', func(i int) error {
+			s.path = append(s.path, fmt.Sprint(i))
+			defer func() { s.path = s.path[:len(s.path)-1] }()
+			return s.value()
+		})
 	case c == '"':
 		_, err := s.string()
 		return err
@@ -205,20 +210,27 @@ func (s *jsonScanner) value() error {
 // numberForm is the grammar of RFC 8259.
 var numberForm = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
 
-func (s *jsonScanner) object() error {
+// list takes the items between brackets, and the commas between them.
+func (s *jsonScanner) list(closing byte, item func(i int) error) error {
 	s.take(1)
 	s.space()
-	if s.peek() == '}' {
+	if s.peek() == closing {
 		s.take(1)
 		return nil
 	}
-	seen := map[string]bool{}
-	for {
-		if err := s.member(seen); err != nil {
+	for i := 0; ; i++ {
+		if err := item(i); err != nil {
 			return err
 		}
-		if done, err := s.more('}'); done || err != nil {
-			return err
+		s.space()
+		switch s.peek() {
+		case ',':
+			s.take(1)
+		case closing:
+			s.take(1)
+			return nil
+		default:
+			return s.expect(fmt.Sprintf("a comma or %q", closing))
 		}
 	}
 }
@@ -250,39 +262,6 @@ func (s *jsonScanner) member(seen map[string]bool) error {
 	}
 	s.take(1)
 	return s.value()
-}
-
-func (s *jsonScanner) array() error {
-	s.take(1)
-	s.space()
-	if s.peek() == ']' {
-		s.take(1)
-		return nil
-	}
-	for i := 0; ; i++ {
-		s.path = append(s.path, fmt.Sprint(i))
-		if err := s.value(); err != nil {
-			return err
-		}
-		s.path = s.path[:len(s.path)-1]
-		if done, err := s.more(']'); done || err != nil {
-			return err
-		}
-	}
-}
-
-// more takes the comma before another element or the bracket that closes the list of them.
-func (s *jsonScanner) more(closing byte) (done bool, err error) {
-	s.space()
-	switch s.peek() {
-	case ',':
-		s.take(1)
-		return false, nil
-	case closing:
-		s.take(1)
-		return true, nil
-	}
-	return false, s.expect(fmt.Sprintf("a comma or %q", closing))
 }
 
 // string takes a string token and returns it as it is spelled, quotes included.
@@ -341,17 +320,8 @@ func hexEscape(b []byte) (u rune, ok bool) {
 	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
 		return 0, false
 	}
-	for _, c := range b[2:6] {
-		switch {
-		case isDigit(c):
-			u = u<<4 | rune(c-'0')
-		case 'a' <= c|0x20 && c|0x20 <= 'f':
-			u = u<<4 | rune(c|0x20-'a'+10)
-		default:
-			return 0, false
-		}
-	}
-	return u, true
+	n, err := strconv.ParseUint(string(b[2:6]), 16, 16)
+	return rune(n), err == nil
 }
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // Bounds of what a model is told about its arguments.
@@ -196,12 +198,11 @@ func pointer(at []string) string {
 	if len(at) == 0 {
 		return "/"
 	}
-	var b strings.Builder
-	for _, token := range at {
-		b.WriteByte('/')
-		b.WriteString(strings.NewReplacer("~", "~0", "/", "~1").Replace(plain(token)))
+	tokens := make([]string, len(at))
+	for i, token := range at {
+		tokens[i] = plain(token)
 	}
-	return truncate(b.String(), 2*maxQuotedRunes)
+	return truncate(jsonx.FormatPointer(tokens), 2*maxQuotedRunes)
 }
 
 // plain escapes a string that could break or disguise the line it stands in.
