@@ -283,13 +283,9 @@ func (c Channels) Words() string {
 	if c.Via == nil {
 		return "every channel"
 	}
-	var words []string
-	for _, v := range Vias() { // however they are ordered in the rules
-		if slices.Contains(c.Via, v) {
-			words = append(words, string(v))
-		}
-	}
-	return cmp.Or(strings.Join(words, ", "), "no channel, as the policies that apply have none in common")
+	// in one order, however the rules have them
+	listed := slices.DeleteFunc(Vias(), func(v run.Via) bool { return !slices.Contains(c.Via, v) })
+	return cmp.Or(strings.Join(words(listed...), ", "), "no channel, as the policies that apply have none in common")
 }
 
 // Escalation lets others decide as well about what nobody has decided for a while.

@@ -323,14 +323,11 @@ func Backoff(first, longest time.Duration, n int) time.Duration {
 	if longest > 0 {
 		limit = min(limit, longest)
 	}
-	d := first
-	for i := 1; i < n && d < limit; i++ {
-		if d > limit/2 {
-			return limit
-		}
-		d *= 2
+	doublings := min(max(n-1, 0), 62)
+	if first > limit>>doublings { // it would be longer than limit, or overflow
+		return limit
 	}
-	return max(0, min(d, limit))
+	return max(0, first) << doublings
 }
 
 // ReadMore is the name of the built-in tool by which a model reads on in a result that was cut.

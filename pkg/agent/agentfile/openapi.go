@@ -99,8 +99,6 @@ func readDocument(dir, name string) (document, error) {
 // document is one of OpenAPI.
 type document map[string]any
 
-var methods = []string{"get", "head", "post", "put", "patch", "delete", "options"}
-
 // operation finds one by its operationId.
 func (d document) operation(id string) (operation, error) {
 	found := operation{id: id}
@@ -109,7 +107,7 @@ func (d document) operation(id string) (operation, error) {
 	paths, _ := d["paths"].(map[string]any)
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
 		around, _ := paths[path].(map[string]any)
-		for _, method := range methods {
+		for _, method := range []string{"get", "head", "post", "put", "patch", "delete", "options"} {
 			self, _ := around[method].(map[string]any)
 			name, _ := self["operationId"].(string)
 			switch {
