@@ -13,14 +13,60 @@ import (
 // PresetDefaults is a definition that holds a preset's policies and nothing else (docs/presets.md). "" is
 // countersign. A preset that does not work yet is an error.
 func PresetDefaults(p Preset) (Definition, error) {
-	for _, of := range []func() Definition{countersignDefaults, arvoDefaults, runnerDefaults, tireaDefaults,
-		coworkDefaults, forgeDefaults} {
-		if d := of(); d.Preset == cmp.Or(p, PresetCountersign) {
-			return d, nil
+	d := baseDefaults(cmp.Or(p, PresetCountersign))
+	switch d.Preset {
+	case PresetCountersign:
+		d.Model.Retry = defaultRetry(3, 0)
+		d.Permission.Default = DefaultByEffect
+		d.Limits.Interactions, d.Limits.OnLimit = 25, OnLimitSummarise
+		d.Executor, d.Early = ExecutorParallelStreaming, EarlyRefuse
+		d.SystemPrompt = SystemOnce
+		d.Context = defaultWindow(200_000, Reserve{Output: 4096, Safety: 768}) // system text and tools are measured
+		d.Context.Mask, d.Context.KeepWhole = true, true
+		d.Guards = Guards{DuplicateCalls: true, FailedRounds: 2, ToolFailures: 3}
+	case PresetArvo, PresetRunner: // seeds 000 and 003
+		d.Model.MaxTokens, d.Model.Temperature = 4096, new(float64)
+		d.Permission.Scope = ScopeTool
+		d.Limits.Interactions = 5
+		d.Batch, d.Executor, d.Resume = BatchHighestPriority, ExecutorParallelBatch, run.ResumeAllAnswered
+		d.TextBesideCalls = TextBesideDrop
+		if d.Preset == PresetRunner {
+			d.Permission.Mode = ModeAdvisory
+			d.Limits.Grace, d.Limits.Validators = 2, ValidatorsNotExhausted
+		} else {
+			d.Permission.Mode = ModeBlockAndRetry
+			d.CutText, d.SystemPrompt = CutTextNotice, SystemOnce
+			d.Context.Mask = true
 		}
+	case PresetTirea: // seed 001
+		d.Model.Retry = defaultRetry(2, 10*time.Second)
+		d.Model.Continuations, d.Model.Busy = 3, BusyFail
+		d.Limits.OnLimit = OnLimitStop
+		d.Executor, d.Wait = ExecutorParallelStreaming, run.WaitAllSuspended
+	case PresetCowork: // seed 002
+		d.Model.Retry = defaultRetry(2, 0)
+		d.Model.Retry.On = []ModelErrorClass{ModelServer}
+		d.Model.Timeout, d.Model.CutStream, d.Model.Repair = 3*time.Minute, CutStreamKeep, RepairOn
+		d.Model.MoveOn = []ModelErrorClass{ModelTimeout, ModelConnection, ModelUnavailable, ModelServer}
+		d.Model.StaticText = "No model can be reached at the moment, so the task was stopped. What was done is in the " +
+			"list of the run's calls. Please try again later." // "on all models fail"; the words are ours
+		d.Limits.Interactions, d.Limits.OnLimit = 20, OnLimitSummarise
+		d.TextBesideCalls, d.Text = TextBesideDrop, TextHeuristic
+		// partitioned by the terms of the seed's own example, whose figure of 17,743 remaining tokens they give
+		system := 500
+		d.Context = defaultWindow(32_768, Reserve{System: &system, Active: 9500, Output: 2000, Safety: 768})
+		d.Context.CompressAfter = 4
+	case PresetForge: // seed 004
+		d.Model.Dialect, d.Model.Repair, d.Model.Busy = DialectXML, RepairOn, BusyFail
+		d.Batch = BatchFirst
+		d.Corrections = CorrectionsEphemeral
+		d.Context.Prune = 32_768
+		d.Text = TextRequireTool
+	default:
+		return Definition{}, fmt.Errorf("preset %q: want %s, %s, %s, %s, %s or %s", p, PresetCountersign, PresetArvo,
+			PresetRunner, PresetTirea, PresetCowork, PresetForge)
 	}
-	return Definition{}, fmt.Errorf("preset %q: want %s, %s, %s, %s, %s or %s", p, PresetCountersign, PresetArvo,
-		PresetRunner, PresetTirea, PresetCowork, PresetForge)
+	return d, nil
 }
 
 // baseDefaults is what most presets have in common.
@@ -49,84 +95,6 @@ func baseDefaults(p Preset) Definition {
 		Prompt:          Prompt{Order: PromptSeed},
 		Orchestrator:    Orchestrator{TopK: 15, MaxSteps: 10, Retries: 3},
 	}
-}
-
-func countersignDefaults() Definition {
-	d := baseDefaults(PresetCountersign)
-	d.Model.Retry = defaultRetry(3, 0)
-	d.Permission.Default = DefaultByEffect
-	d.Limits.Interactions, d.Limits.OnLimit = 25, OnLimitSummarise
-	d.Executor, d.Early = ExecutorParallelStreaming, EarlyRefuse
-	d.SystemPrompt = SystemOnce
-	d.Context = defaultWindow(200_000, Reserve{Output: 4096, Safety: 768}) // system text and tools are measured
-	d.Context.Mask, d.Context.KeepWhole = true, true
-	d.Guards = Guards{DuplicateCalls: true, FailedRounds: 2, ToolFailures: 3}
-	return d
-}
-
-// arvoDefaults are those of seed 000.
-func arvoDefaults() Definition {
-	d := baseDefaults(PresetArvo)
-	d.Model.MaxTokens, d.Model.Temperature = 4096, new(float64)
-	d.Permission.Mode, d.Permission.Scope = ModeBlockAndRetry, ScopeTool
-	d.Limits.Interactions = 5
-	d.Batch, d.Executor, d.Resume = BatchHighestPriority, ExecutorParallelBatch, run.ResumeAllAnswered
-	d.TextBesideCalls, d.CutText = TextBesideDrop, CutTextNotice
-	d.SystemPrompt = SystemOnce
-	d.Context.Mask = true
-	return d
-}
-
-// runnerDefaults are those of seed 003.
-func runnerDefaults() Definition {
-	d := arvoDefaults()
-	d.Preset = PresetRunner
-	d.Permission.Mode = ModeAdvisory
-	d.Limits.Grace, d.Limits.Validators = 2, ValidatorsNotExhausted
-	d.SystemPrompt = SystemEveryInference
-	d.Context = Context{}
-	d.CutText = CutTextPlain
-	return d
-}
-
-// tireaDefaults are those of seed 001.
-func tireaDefaults() Definition {
-	d := baseDefaults(PresetTirea)
-	d.Model.Retry = defaultRetry(2, 10*time.Second)
-	d.Model.Continuations, d.Model.Busy = 3, BusyFail
-	d.Limits.OnLimit = OnLimitStop
-	d.Executor, d.Wait = ExecutorParallelStreaming, run.WaitAllSuspended
-	return d
-}
-
-// coworkDefaults are those of seed 002. The window is partitioned by the terms of its own example, whose figure of
-// 17,743 remaining tokens they give.
-func coworkDefaults() Definition {
-	system := 500
-	window := defaultWindow(32_768, Reserve{System: &system, Active: 9500, Output: 2000, Safety: 768})
-	window.CompressAfter = 4
-	d := baseDefaults(PresetCowork)
-	d.Model.Retry = defaultRetry(2, 0)
-	d.Model.Retry.On = []ModelErrorClass{ModelServer}
-	d.Model.Timeout, d.Model.CutStream, d.Model.Repair = 3*time.Minute, CutStreamKeep, RepairOn
-	d.Model.MoveOn = []ModelErrorClass{ModelTimeout, ModelConnection, ModelUnavailable, ModelServer}
-	d.Model.StaticText = "No model can be reached at the moment, so the task was stopped. What was done is in the list " +
-		"of the run's calls. Please try again later." // seed 002, "on all models fail"; the words are ours
-	d.Limits.Interactions, d.Limits.OnLimit = 20, OnLimitSummarise
-	d.TextBesideCalls, d.Text = TextBesideDrop, TextHeuristic
-	d.Context = window
-	return d
-}
-
-// forgeDefaults are those of seed 004.
-func forgeDefaults() Definition {
-	d := baseDefaults(PresetForge)
-	d.Model.Dialect, d.Model.Repair, d.Model.Busy = DialectXML, RepairOn, BusyFail
-	d.Batch = BatchFirst
-	d.Corrections = CorrectionsEphemeral
-	d.Context.Prune = 32_768
-	d.Text = TextRequireTool
-	return d
 }
 
 // defaultRetry is the backoff of seed 001. One attempt makes it idle; it is there for who raises the attempts.
