@@ -154,13 +154,12 @@ var answerKeys = fields{
 func TestBadAnswers(t *testing.T) {
 	inBubble(t, func(t *testing.T, d *deployed) {
 		run := d.must("step", `{"agent":"clerk","message":"Hello.","key":"evt-1"}`).Run
-		take := answers{d.Inputs}
 		e := d.functionEdge(func(payload []byte) error {
 			got, ok := readDelivery(payload)
 			if !ok {
 				return invalidf("tenant, answer: an event of the gateway, which says what it wants")
 			}
-			_, err := take.accept(t.Context(), got)
+			_, err := acceptAnswer(t.Context(), d.Inputs, got)
 			return err
 		})
 		for _, of := range []string{`"result":{"n":1}`, `"error":"no"`} {

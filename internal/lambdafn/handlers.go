@@ -4,6 +4,7 @@
 package lambdafn
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -130,15 +131,30 @@ func (d *Deployment) invocation(e event) runtime.Invocation {
 	}
 }
 
-// Step serves functions/step.
-func (d *Deployment) Step(ctx context.Context, payload []byte) (out []byte, err error) {
-	ctx, ended := d.beginInvocation(ctx, "step")
+// handlers are the functions of the state machine by their names.
+var handlers = map[string]func(*Deployment, context.Context, event) ([]byte, error){
+	"step": (*Deployment).step, "tool": (*Deployment).tool, "approve": (*Deployment).approve,
+}
+
+// Invoke calls a function by its name: step, tool or approve.
+func (d *Deployment) Invoke(ctx context.Context, function string, payload []byte) (out []byte, err error) {
+	handle := handlers[function]
+	if handle == nil {
+		return nil, invalidf("invoke function %q: want step, tool or approve", function)
+	}
+	ctx, ended := d.beginInvocation(ctx, function)
 	defer func() { ended(err) }()
 	e, err := decode(payload)
 	if err != nil {
 		return nil, err
 	}
+	return handle(d, ctx, e)
+}
+
+// step serves functions/step.
+func (d *Deployment) step(ctx context.Context, e event) ([]byte, error) {
 	if e.State.Run == "" {
+		var err error
 		if e.State.Run, err = d.create(ctx, &e); err != nil {
 			return nil, classify(err)
 		}
@@ -151,28 +167,23 @@ func (d *Deployment) Step(ctx context.Context, payload []byte) (out []byte, err 
 	return reply(st.Step(ctx, inv))
 }
 
-// Invoke calls a function by its name: step, tool or approve.
-func (d *Deployment) Invoke(ctx context.Context, function string, payload []byte) ([]byte, error) {
-	switch function {
-	case "step":
-		return d.Step(ctx, payload)
-	case "tool":
-		return d.Tool(ctx, payload)
-	case "approve":
-		return d.Approve(ctx, payload)
-	default:
-		return nil, invalidf("invoke function %q: want step, tool or approve", function)
-	}
-}
-
 // create writes the run of an execution that was started by an event. The first execution to write it owns it.
 func (d *Deployment) create(ctx context.Context, e *event) (string, error) {
 	s := &e.State
-	if s.Tenant == "" {
-		s.Tenant = "default"
+	s.Tenant = cmp.Or(s.Tenant, "default")
+	// Refuse what would be left out of the run, or be cut from it, without a word.
+	for _, key := range s.keys {
+		if !slices.Contains(starts, key) {
+			return "", invalidf("start run: %s: want one of %s", safeName(key), strings.Join(starts, ", "))
+		}
 	}
-	if err := s.checkStart(); err != nil {
-		return "", err
+	for _, text := range []struct {
+		key, value string
+		most       int
+	}{{"key", s.Key, maxKey}, {"subject", s.Subject, maxSubject}} {
+		if len(text.value) > text.most || strings.Contains(text.value, "\x00") {
+			return "", invalidf("start run: %s: want at most %d bytes, without NUL", text.key, text.most)
+		}
 	}
 	def, ok := d.Agents(s.Agent)
 	if !ok && d.Unfit != nil && d.Unfit(s.Agent) != "" {
@@ -188,10 +199,7 @@ func (d *Deployment) create(ctx context.Context, e *event) (string, error) {
 			return "", invalidf("start run: %w", err)
 		}
 	}
-	key := s.Key
-	if key == "" {
-		key = e.Name
-	}
+	key := cmp.Or(s.Key, e.Name)
 	id := agent.RunID(s.Tenant, def.Name, key)
 	_, err := d.Starter.Create(ctx, runtime.Start{
 		Tenant: s.Tenant, Agent: def, Key: key, Message: said, Input: s.Input, Subject: s.Subject,
@@ -209,24 +217,6 @@ const (
 // adds where that failed.
 var starts = []string{"agent", "failure", "input", "key", "message", "subject", "tenant"}
 
-// checkStart refuses what would be left out of the run, or be cut from it, without a word.
-func (s *state) checkStart() error {
-	for _, key := range s.keys {
-		if !slices.Contains(starts, key) {
-			return invalidf("start run: %s: want one of %s", safeName(key), strings.Join(starts, ", "))
-		}
-	}
-	for _, text := range []struct {
-		key, value string
-		most       int
-	}{{"key", s.Key, maxKey}, {"subject", s.Subject, maxSubject}} {
-		if len(text.value) > text.most || strings.Contains(text.value, "\x00") {
-			return invalidf("start run: %s: want at most %d bytes, without NUL", text.key, text.most)
-		}
-	}
-	return nil
-}
-
 // safeName returns the name if it could be a name of ours, else nothing: Step Functions and logs keep what an error
 // says.
 func safeName(name string) string {
@@ -236,30 +226,18 @@ func safeName(name string) string {
 	return "(a text that is no name)"
 }
 
-// Tool serves functions/tool.
-func (d *Deployment) Tool(ctx context.Context, payload []byte) (out []byte, err error) {
-	ctx, ended := d.beginInvocation(ctx, "tool")
-	defer func() { ended(err) }()
-	e, err := decode(payload)
-	if err != nil {
-		return nil, err
-	}
+// tool serves functions/tool.
+func (d *Deployment) tool(ctx context.Context, e event) ([]byte, error) {
 	b := &runtime.Batch{Ports: d.Ports, Definitions: d.Definitions, Waits: d.Waits}
 	return reply(b.Run(ctx, d.invocation(e)))
 }
 
-// Approve serves functions/approve. It decides nothing: it keeps the task token until somebody does.
-func (d *Deployment) Approve(ctx context.Context, payload []byte) (out []byte, err error) {
-	ctx, ended := d.beginInvocation(ctx, "approve")
-	defer func() { ended(err) }()
-	e, err := decode(payload)
-	if err != nil {
-		return nil, err
-	}
+// approve serves functions/approve. It decides nothing: it keeps the task token until somebody does.
+func (d *Deployment) approve(ctx context.Context, e event) ([]byte, error) {
 	if e.Token == "" {
 		return nil, invalidf("read the state machine's event: token: want a task token")
 	}
-	err = d.Waits.Park(ctx, runtime.Ticket{
+	err := d.Waits.Park(ctx, runtime.Ticket{
 		Tenant: e.State.Tenant, Run: e.State.Run, Execution: e.Name, WaitSeq: e.State.Woken,
 		Attempt: e.Redrives*retriesPerRedrive + e.Retries, Token: e.Token,
 	})
@@ -273,31 +251,32 @@ func reply(r runtime.Route, err error) ([]byte, error) {
 	return json.Marshal(r)
 }
 
-// classify gives an error its kind, once.
+// classify gives an error its kind, once. Nil stays nil.
 func classify(err error) error {
+	var known *Error
+	if err == nil || errors.As(err, &known) {
+		return err
+	}
+	kind := KindUnavailable
 	var forbidden *run.ApplyError
 	var bad *runtime.BadStart
 	switch {
-	case err == nil:
-		return nil
 	case errors.Is(err, store.ErrThrottled), errors.Is(err, store.ErrConflict):
-		return wrap(KindThrottled, err)
+		kind = KindThrottled
 	case errors.Is(err, runtime.ErrModelBusy):
-		return wrap(KindBusy, err)
+		kind = KindBusy
 	case errors.Is(err, runtime.ErrTooManyRuns):
-		return wrap(KindTooManyRuns, err)
+		kind = KindTooManyRuns
 	case errors.Is(err, runtime.ErrContention):
-		return wrap(KindContention, err)
+		kind = KindContention
 	case errors.Is(err, store.ErrNoRun), errors.Is(err, runtime.ErrKeyReused), errors.Is(err, runtime.ErrUnknownBlob),
 		errors.As(err, &bad):
-		return wrap(KindInvalid, err)
+		kind = KindInvalid
 	case errors.As(err, &forbidden), errors.Is(err, store.ErrTooLarge), errors.Is(err, store.ErrInvalid),
-		errors.Is(err, store.ErrNoBlob),
-		errors.Is(err, store.ErrDamaged), errors.Is(err, runtime.ErrCleanupFailed):
-		return wrap(KindInternal, err)
-	default:
-		return wrap(KindUnavailable, err)
+		errors.Is(err, store.ErrNoBlob), errors.Is(err, store.ErrDamaged), errors.Is(err, runtime.ErrCleanupFailed):
+		kind = KindInternal
 	}
+	return &Error{Kind: kind, Err: err}
 }
 
 // Kind says what an error means to whoever called a function. The set is small and closed, and the state machine's
@@ -339,15 +318,6 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // ErrorType is the kind's name, which the state machine sees.
 func (e *Error) ErrorType() string { return string(e.Kind) }
-
-// wrap gives err a kind unless it has one. Nil stays nil.
-func wrap(k Kind, err error) error {
-	var known *Error
-	if err == nil || errors.As(err, &known) {
-		return err
-	}
-	return &Error{Kind: k, Err: err}
-}
 
 // invalidf makes an error of kind KindInvalid.
 func invalidf(format string, args ...any) error {

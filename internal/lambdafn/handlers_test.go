@@ -207,7 +207,7 @@ func TestThreeFunctionsMakeARun(t *testing.T) {
 			payload := fmt.Sprintf(
 				`{"name":"exec-1","state":%s,"token":%q,"retries":%d,"redrives":%d}`, asState(t, r), token, retries, redrives,
 			)
-			_, err := d.Approve(context.Background(), []byte(payload))
+			_, err := d.Invoke(context.Background(), "approve", []byte(payload))
 			require.NoError(t, err)
 		}
 		approve("t-redriven", 0, 1)
@@ -250,7 +250,7 @@ func TestClassify(t *testing.T) {
 		{&runtime.BadStart{Problem: "no"}, KindInvalid}, {&run.ApplyError{Event: "parked"}, KindInternal},
 		{store.ErrTooLarge, KindInternal}, {store.ErrInvalid, KindInternal}, {store.ErrNoBlob, KindInternal},
 		{errors.New("connection reset"), KindUnavailable}, {context.DeadlineExceeded, KindUnavailable},
-		{wrap(KindInvalid, store.ErrThrottled), KindInvalid},
+		{&Error{KindInvalid, store.ErrThrottled}, KindInvalid},
 	} {
 		err := classify(fmt.Errorf("step run r: %w", c.err))
 		requireKind(t, c.kind, err)

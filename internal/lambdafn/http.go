@@ -152,7 +152,7 @@ const providerTimeout = 10 * time.Second
 // who opens it, and Slack signs what it sends.
 func (d *Deployment) Serve(agents api.Agents, who Identity) Invoke {
 	backend := d.deployedBackend(agents, who)
-	served, events := d.Trace.HTTP(api.Handler(backend)), answers{d.Inputs}
+	served := d.Trace.HTTP(api.Handler(backend))
 	if d.Links != nil {
 		served = d.withPages(served, backend)
 	}
@@ -161,7 +161,7 @@ func (d *Deployment) Serve(agents api.Agents, who Identity) Invoke {
 		ctx, cancel := withAnswerTime(ctx, d.Ports.Clock)
 		defer cancel()
 		if sent, ok := readDelivery(payload); ok {
-			return events.accept(ctx, sent)
+			return acceptAnswer(ctx, d.Inputs, sent)
 		}
 		return serve(ctx, payload)
 	}
@@ -268,9 +268,19 @@ func (d *Deployment) PagesHandler() http.Handler {
 func (d *Deployment) Pages() *web.Pages {
 	pages := &web.Pages{
 		Desk: d.Desk, People: d.People, Show: web.NewRenderer(d.Ports.Journal, d.Definitions),
-		Clock: d.Ports.Clock, Log: d.Log, Remark: d.remark, SignIn: d.SignIn,
+		Clock: d.Ports.Clock, Log: d.Log, SignIn: d.SignIn,
 		Get: func(ctx context.Context, tenant, id string) (approval.Approval, error) {
 			return approval.Get(ctx, d.Ports.Table, tenant, id)
+		},
+		// What somebody says of a request is an answer of those for whom its run acts, and a question of others.
+		Remark: func(ctx context.Context, r web.Remark) error {
+			a, err := approval.Get(ctx, d.Ports.Table, r.Tenant, r.ID)
+			if err != nil {
+				return err
+			}
+			_, err = d.Desk.AddRemark(ctx, approval.RemarkInput{Tenant: r.Tenant, ID: r.ID, Text: r.Text,
+				Reply: slices.Contains(a.Requesters, r.By.ID), By: r.By, Via: r.Via})
+			return err
 		},
 	}
 	pages.Codes, _ = d.Ports.Notify.(web.Codes)
@@ -278,18 +288,6 @@ func (d *Deployment) Pages() *web.Pages {
 		pages.Links = d.Links
 	}
 	return pages
-}
-
-// remark takes what somebody says of a request: an answer of those for whom its run acts, a question of others.
-func (d *Deployment) remark(ctx context.Context, r web.Remark) error {
-	a, err := approval.Get(ctx, d.Ports.Table, r.Tenant, r.ID)
-	if err != nil {
-		return err
-	}
-	_, err = d.Desk.AddRemark(ctx, approval.RemarkInput{
-		Tenant: r.Tenant, ID: r.ID, Text: r.Text, Reply: slices.Contains(a.Requesters, r.By.ID), By: r.By, Via: r.Via,
-	})
-	return err
 }
 
 // answering is what is left of a function's time to answer in: who is cut off by it leaves the client without a problem
@@ -362,19 +360,20 @@ func (i Identity) TokenCaller(claims map[string]string) (api.Caller, error) {
 		cmp.Or(i.GroupsClaim, "groups")
 	tenant := claims[tenantClaim]
 	if !agent.ValidTenant(tenant) {
-		return api.Caller{},
-			api.NewProblem(api.NotAllowed, "the token's claim "+tenantClaim+" names no tenant: want ^[a-z0-9][a-z0-9-]{0,39}$")
+		return notAllowed("the token's claim " + tenantClaim + " names no tenant: want ^[a-z0-9][a-z0-9-]{0,39}$")
 	}
 	if userClaim == "email" && claims["email_verified"] == "false" {
-		return api.Caller{}, api.NewProblem(api.NotAllowed, "the token's claim email was not verified by its issuer")
+		return notAllowed("the token's claim email was not verified by its issuer")
 	}
 	user := "user:" + claims[userClaim]
 	if !agent.ValidPrincipal(user) {
-		return api.Caller{},
-			api.NewProblem(api.NotAllowed, "the token's claim "+userClaim+
-				" names no user: want 1 to 128 of A-Z a-z 0-9 . _ @ + -")
+		return notAllowed("the token's claim " + userClaim + " names no user: want 1 to 128 of A-Z a-z 0-9 . _ @ + -")
 	}
 	return api.Caller{Tenant: tenant, Principal: policy.Principal{ID: user, Groups: readGroups(claims[groupsClaim])}}, nil
+}
+
+func notAllowed(why string) (api.Caller, error) {
+	return api.Caller{}, api.NewProblem(api.NotAllowed, why)
 }
 
 // readGroups reads a claim in any of the forms that Identity lists.
@@ -397,16 +396,14 @@ func readGroups(claim string) []string {
 
 func (i Identity) iamCaller(arn string) (api.Caller, error) {
 	if i.IAMTenant == "" {
-		return api.Caller{}, api.NewProblem(api.NotAllowed, "callers that IAM has signed are not taken here")
+		return notAllowed("callers that IAM has signed are not taken here")
 	}
 	p, account, ok := i.principalOf(arn)
 	if i.IAMAccount != "" && account != i.IAMAccount {
-		return api.Caller{}, api.NewProblem(api.NotAllowed, "want a user or a role of the deployment's own account")
+		return notAllowed("want a user or a role of the deployment's own account")
 	}
 	if !agent.ValidTenant(i.IAMTenant) || !ok {
-		return api.Caller{},
-			api.NewProblem(api.NotAllowed, "want an IAM user or a session of an assumed role whose names can be "+
-				"those of a principal")
+		return notAllowed("want an IAM user or a session of an assumed role whose names can be those of a principal")
 	}
 	return api.Caller{Tenant: i.IAMTenant, Principal: p}, nil
 }
@@ -535,20 +532,14 @@ func readDelivery(payload []byte) (delivery, bool) {
 	return d, err == nil && d.Tenant != "" && d.Answer != nil
 }
 
-// answers takes services' answers that come as events.
-type answers struct{ inputs *runtime.Inputs }
-
-// byEvent is who answers where an event does: whoever may put one on the bus.
-const byEvent = "service"
-
-// accept puts an answer into the inbox of its run. An answer that counts for nothing is no error. An answer of the
-// wrong form, or for a run that does not exist, is an error and ends in the dead-letter queue.
-func (a answers) accept(ctx context.Context, d delivery) ([]byte, error) {
+// acceptAnswer puts an answer into the inbox of its run. An answer that counts for nothing is no error. One of the wrong
+// form, or for a run that does not exist, is an error and ends in the dead-letter queue.
+func acceptAnswer(ctx context.Context, inputs *runtime.Inputs, d delivery) ([]byte, error) {
 	got, err := readAnswer(d)
 	if err != nil {
 		return nil, err
 	}
-	err = a.inputs.Answer(ctx, got)
+	err = inputs.Answer(ctx, got)
 	if err != nil && !errors.Is(err, runtime.ErrUnasked) {
 		return nil, classify(err)
 	}
@@ -577,7 +568,8 @@ func readAnswer(d delivery) (runtime.Answer, error) {
 	case (said.Result == nil) == (said.Error == nil):
 		return runtime.Answer{}, invalidf("read the answer: want exactly one of result and error")
 	}
-	got := runtime.Answer{Tenant: d.Tenant, Run: said.Run, Call: said.Call, By: byEvent}
+	// Whoever may put an event on the bus answers by it.
+	got := runtime.Answer{Tenant: d.Tenant, Run: said.Run, Call: said.Call, By: "service"}
 	if said.Error != nil {
 		got.Content, got.IsError = *said.Error, true
 		return got, nil

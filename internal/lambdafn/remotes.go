@@ -14,7 +14,6 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/egress"
 	"github.com/countersign/countersign/internal/tools/httptool"
-
 	"github.com/countersign/countersign/internal/tools/lambdatool"
 	"github.com/countersign/countersign/internal/tools/mcp"
 )
@@ -22,9 +21,12 @@ import (
 // addRemotes adds the ports that carry out the calls of tools outside the program: HTTP requests, MCP servers and
 // functions. A variable that makes no sense is an error that names it.
 func addRemotes(f *function) error {
-	var err error
-	if f.Ports.Callbacks, err = f.callbackURLs(); err != nil {
-		return err
+	if base := f.getenv(envCallbackURL); base != "" {
+		ring := f.keyRing(EnvKeyRing)
+		if ring == nil {
+			return fmt.Errorf("%s: want the secret of a ring of keys beside %s, got none", EnvKeyRing, envCallbackURL)
+		}
+		f.Ports.Callbacks = secrets.Addresses{Ring: ring, Base: func() string { return base }}
 	}
 	all, err := Reach{Secrets: f.vault, Private: f.getenv(egress.EnvPrivate), Clock: f.Ports.Clock}.Remotes()
 	if err != nil {
@@ -81,19 +83,6 @@ func (f *function) keyRing(variable string) func() (*secrets.Ring, error) {
 	}
 }
 
-// callbackURLs are the addresses that a function hands out for answers; nil = none.
-func (f *function) callbackURLs() (runtime.Callbacks, error) {
-	base := f.getenv(envCallbackURL)
-	if base == "" {
-		return nil, nil
-	}
-	ring := f.keyRing(EnvKeyRing)
-	if ring == nil {
-		return nil, fmt.Errorf("%s: want the secret of a ring of keys beside %s, got none", EnvKeyRing, envCallbackURL)
-	}
-	return secrets.Addresses{Ring: ring, Base: func() string { return base }}, nil
-}
-
 // Reach is what the calls of tools that are HTTP requests or tools of MCP servers may use.
 type Reach struct {
 	Secrets tool.Secrets
@@ -126,8 +115,9 @@ func (r Reach) client(at *url.URL) (*http.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	private := r.Private
-	if r.Laptop && isLoopback(at.Hostname()) {
+	private, host := r.Private, at.Hostname()
+	ip, err := netip.ParseAddr(host)
+	if r.Laptop && (host == "localhost" || err == nil && ip.IsLoopback()) {
 		private += "," + origin
 	}
 	allowed, err := egress.ParsePrivate(private)
@@ -140,8 +130,3 @@ func (r Reach) client(at *url.URL) (*http.Client, error) {
 // maxSession bounds what one answer of a server may be, in bytes: package mcp has tighter bounds of its own for
 // messages.
 const maxSession = 64 << 20
-
-func isLoopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
-}

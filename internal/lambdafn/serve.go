@@ -32,23 +32,23 @@ import (
 )
 
 // Step is the main of functions/step, which asks models. It serves until the process is ended.
-func Step(r *registry.Registry) { serve(r, (*Deployment).Step, addModels) }
+func Step(r *registry.Registry) { serve(r, "step", addModels) }
 
 // Tool is the main of functions/tool, which runs tools. It serves until the process is ended.
-func Tool(r *registry.Registry) { serve(r, (*Deployment).Tool, addRemotes) }
+func Tool(r *registry.Registry) { serve(r, "tool", addRemotes) }
 
 // Approve is the main of functions/approve, which keeps task tokens and has people told of requests. It serves until
 // the process is ended.
-func Approve(r *registry.Registry) { serve(r, (*Deployment).Approve, addAsyncNotices) }
+func Approve(r *registry.Registry) { serve(r, "approve", addAsyncNotices) }
 
-func serve(r *registry.Registry, f func(*Deployment, context.Context, []byte) ([]byte, error), needs wiring) {
+func serve(r *registry.Registry, name string, needs wiring) {
 	listen(func(cfg aws.Config, getenv func(string) string) (Invoke, error) {
 		deployed, err := start(r, cfg, getenv, needs, addCode)
 		if err != nil {
 			return nil, err
 		}
 		return func(ctx context.Context, payload []byte) ([]byte, error) {
-			return f(deployed.Deployment, ctx, payload)
+			return deployed.Invoke(ctx, name, payload)
 		}, nil
 	})
 }
@@ -112,7 +112,12 @@ func start(r *registry.Registry, cfg aws.Config, getenv func(string) string, nee
 	if err != nil {
 		return nil, err
 	}
-	able, log := fitAgents(r, watch.Log), newLog()
+	able := fitAgents(r, watch.Log)
+	log := observe.NewLogger(os.Stderr, // without content (R17)
+		store.ErrThrottled, store.ErrConflict, store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob,
+		store.ErrGuardFailed,
+		runtime.ErrContention, runtime.ErrSweepStopped, runtime.ErrSweepTooShort, context.Canceled, context.DeadlineExceeded,
+	)
 	ports.Agents, ports.Valid, ports.Sink = able.Agent, tool.Validate, endLog{log}
 	secrets := awssdk.NewVault(cfg, getenv(awssdk.EnvSecretsPrefix), ports.Clock)
 	f := &function{cfg: cfg, getenv: getenv, registry: r, agents: able, watch: watch, vault: secrets}
@@ -169,25 +174,14 @@ func addCode(f *function) error {
 }
 
 // endLog logs the last entry of each run that ends. Who has that line notices that the run's journal was cut or
-// rewritten (audit verify
-// --head).
+// rewritten (audit verify --head).
 type endLog struct{ log *slog.Logger }
 
-// Committed implements runtime.EventSink.
 func (l endLog) Committed(_ context.Context, _ run.Entry, s *run.AgentState) {
 	if s.Status == run.RunDone {
 		l.log.Info("run ended", "tenant", s.Tenant, "run", s.Run, "reason", string(s.Reason), "seq", s.Seq(), "hash",
 			s.Hash())
 	}
-}
-
-// newLog logs to the function's standard error, without content (R17).
-func newLog() *slog.Logger {
-	return observe.NewLogger(os.Stderr,
-		store.ErrThrottled, store.ErrConflict, store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob,
-		store.ErrGuardFailed,
-		runtime.ErrContention, runtime.ErrSweepStopped, runtime.ErrSweepTooShort, context.Canceled, context.DeadlineExceeded,
-	)
 }
 
 // withErrorName gives an error the name that the state machine's Retry and Catch look for. Lambda's runtime would

@@ -217,7 +217,19 @@ func (s *sweeping) sweepAll(ctx context.Context) ([]byte, error) {
 		s.log.Info("run deleted", "tenant", d.Tenant, "run", d.Run, "head", d.Hash, "by", "retention")
 		out.Deleted += d.Runs
 	}
-	retried := s.noteFailures(&out, r.Failed)
+	out.Failures = int64(len(r.Failed))
+	var passing error // a failure that may pass by itself
+	for i, f := range r.Failed {
+		kind := kindOf(f.Err)
+		if kind.Retried() {
+			passing = f.Err
+		}
+		s.log.Error("run could not be checked", "tenant", f.Tenant, "run", f.Run, "execution", f.Execution, "kind",
+			string(kind), "error", f.Err)
+		if i < maxReported {
+			out.Failed = append(out.Failed, FailedRun{Tenant: f.Tenant, Run: f.Run, Execution: f.Execution, Kind: kind})
+		}
+	}
 	if r.Left > 0 {
 		s.log.Warn("runs left for a later sweep", "count", r.Left)
 	}
@@ -238,28 +250,10 @@ func (s *sweeping) sweepAll(ctx context.Context) ([]byte, error) {
 		return nil, withPublicText(err, "the sweep could not be carried out; its log says why")
 	}
 	s.metrics.Count(observe.SweepFailures, out.Failures)
-	if retried != nil {
-		return nil, withPublicText(retried, fmt.Sprintf("%d runs could not be checked; the log says which", out.Failures))
+	if passing != nil {
+		return nil, withPublicText(passing, fmt.Sprintf("%d runs could not be checked; the log says which", out.Failures))
 	}
 	return json.Marshal(out)
-}
-
-// noteFailures reports what could not be checked. It returns an error among them that may pass by itself, if there is
-// one.
-func (s *sweeping) noteFailures(out *Swept, failed []runtime.FailedRepair) (passing error) {
-	out.Failures = int64(len(failed))
-	for i, f := range failed {
-		kind := kindOf(f.Err)
-		if kind.Retried() {
-			passing = f.Err
-		}
-		s.log.Error("run could not be checked", "tenant", f.Tenant, "run", f.Run, "execution", f.Execution, "kind",
-			string(kind), "error", f.Err)
-		if i < maxReported {
-			out.Failed = append(out.Failed, FailedRun{Tenant: f.Tenant, Run: f.Run, Execution: f.Execution, Kind: kind})
-		}
-	}
-	return passing
 }
 
 // withPublicText returns an error of the same kind with a text of ours, because the function's log keeps what an error
@@ -325,9 +319,17 @@ func (s *sweeping) reap(ctx context.Context, detail []byte) ([]byte, error) {
 
 func (s *sweeping) reapOne(ctx context.Context, e executionEnd) (Swept, error) {
 	out := Swept{Repaired: map[runtime.Repair]int64{}, Complete: true}
-	tenant, run, ok, err := s.runOf(ctx, e)
-	if err != nil {
+	var input []byte // which names the run: the event has it, or Step Functions keeps it
+	ok := true
+	var err error
+	if e.Input != nil {
+		input = []byte(*e.Input)
+	} else if input, ok, err = s.sweep.Executions.Input(ctx, e.Name); err != nil {
 		return out, err
+	}
+	var tenant, run string
+	if ok {
+		tenant, run, ok = runtime.StartedRun(e.Name, input)
 	}
 	r := runtime.RepairNone
 	if ok {
@@ -342,16 +344,4 @@ func (s *sweeping) reapOne(ctx context.Context, e executionEnd) (Swept, error) {
 		out.Repaired[r] = 1
 	}
 	return out, err
-}
-
-// runOf is the run that an execution was for, by its input: the event's, or what Step Functions kept.
-func (s *sweeping) runOf(ctx context.Context, e executionEnd) (tenant, run string, ok bool, err error) {
-	var input []byte
-	if e.Input != nil {
-		input = []byte(*e.Input)
-	} else if input, ok, err = s.sweep.Executions.Input(ctx, e.Name); err != nil || !ok {
-		return "", "", false, err
-	}
-	tenant, run, ok = runtime.StartedRun(e.Name, input)
-	return tenant, run, ok, nil
 }
