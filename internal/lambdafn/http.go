@@ -532,7 +532,7 @@ func readDelivery(payload []byte) (delivery, bool) {
 	return d, err == nil && d.Tenant != "" && d.Answer != nil
 }
 
-// acceptAnswer puts an answer into the inbox of its run. An answer that counts for nothing is no error. One of the wrong
+// acceptAnswer puts an answer into the inbox of its run. One that counts for nothing is no error. One of the wrong
 // form, or for a run that does not exist, is an error and ends in the dead-letter queue.
 func acceptAnswer(ctx context.Context, inputs *runtime.Inputs, d delivery) ([]byte, error) {
 	got, err := readAnswer(d)

@@ -43,10 +43,7 @@ func CheckOps(ops []Op) error {
 
 // CheckKey returns ErrInvalid when no item can be stored under k.
 func CheckKey(k Key) error {
-	return errors.Join(
-		checkName("partition key", k.PK, MaxPK),
-		checkName("sort key", k.SK, MaxSK),
-	)
+	return errors.Join(checkName("partition key", k.PK, MaxPK), checkName("sort key", k.SK, MaxSK))
 }
 
 // CheckRange returns ErrInvalid when r names no partition, has a negative limit, or a bound no key can have.
@@ -106,19 +103,7 @@ func checkOp(op Op) error {
 			return fmt.Errorf("attribute %q is not UTF-8: %w", name, ErrInvalid)
 		}
 	}
-	return checkConds(op.If)
-}
-
-func checkAttrName(name string) error {
-	switch name {
-	case NamePK, NameSK, NameBody, NameIndex, NameIndexSort, NameSum:
-		return fmt.Errorf("attribute name %q is reserved: %w", name, ErrInvalid)
-	}
-	return checkName("attribute name", name, MaxSK)
-}
-
-func checkConds(conds []Cond) error {
-	for _, c := range conds {
+	for _, c := range op.If {
 		switch c.Op {
 		case ItemAbsent, ItemExists:
 			continue
@@ -138,6 +123,14 @@ func checkConds(conds []Cond) error {
 		}
 	}
 	return nil
+}
+
+func checkAttrName(name string) error {
+	switch name {
+	case NamePK, NameSK, NameBody, NameIndex, NameIndexSort, NameSum:
+		return fmt.Errorf("attribute name %q is reserved: %w", name, ErrInvalid)
+	}
+	return checkName("attribute name", name, MaxSK)
 }
 
 func checkName(what, s string, most int) error {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
@@ -41,76 +42,61 @@ func (j *Journal) Accept(ctx context.Context, tenant, run, id string, fact run.E
 		if err != nil {
 			return Accepted{}, err
 		}
+		n := newest + 1
 		if closed { // the run has ended: the input is refused, unless it was accepted before
 			if id == "" {
 				return Accepted{Closed: true}, nil
 			}
-			_, digest, err := slotOp(tenant, run, 1, fact)
-			if err != nil {
-				return Accepted{}, fmt.Errorf("accept input of run %s: %w", run, err)
-			}
-			got, _, err := j.sameInput(ctx, tenant, run, id, digest)
-			return got, err
+			n = 1
 		}
-		got, again, err := j.acceptAt(ctx, tenant, run, id, newest+1, fact, guards)
-		if !again {
-			return got, err
+		slot, digest, err := slotOp(tenant, run, n, fact)
+		if err != nil {
+			return Accepted{}, fmt.Errorf("accept input of run %s: %w", run, err)
 		}
-	}
-}
-
-// acceptAt tries one slot; again is set where another input took it.
-func (j *Journal) acceptAt(
-	ctx context.Context, tenant, run, id string, n int64, fact run.Event, guards []Op,
-) (got Accepted, again bool, err error) {
-	slot, digest, err := slotOp(tenant, run, n, fact)
-	if err != nil {
-		return Accepted{}, false, fmt.Errorf("accept input of run %s: %w", run, err)
-	}
-	ops := append([]Op{}, guards...)
-	marker := -1
-	if id != "" {
-		marker = len(ops)
-		ops = append(ops, Op{Kind: Put, If: []Cond{{Op: ItemAbsent}},
-			Item: Item{Key: markerKey(tenant, run, id), Attrs: map[string]Value{"digest": Str(digest)}}})
-	}
-	err = j.table.Write(ctx, append(ops, slot)...)
-	var failed *ConditionError
-	switch {
-	case err == nil:
-		return Accepted{Slot: n}, false, nil
-	case !errors.As(err, &failed):
-		return Accepted{}, false, fmt.Errorf("accept input of run %s: %w", run, err)
-	case marker >= 0 && FailedOp(err, marker):
-		return j.sameInput(ctx, tenant, run, id, digest)
-	case failed.Failed[0] < len(guards):
-		return Accepted{}, false, fmt.Errorf("accept input of run %s: %w", run, ErrGuardFailed)
-	default:
-		return Accepted{}, true, nil
+		if closed {
+			return j.sameInput(ctx, tenant, run, id, digest)
+		}
+		ops, marker := slices.Clone(guards), -1
+		if id != "" {
+			marker = len(ops)
+			ops = append(ops, Op{Kind: Put, If: []Cond{{Op: ItemAbsent}},
+				Item: Item{Key: markerKey(tenant, run, id), Attrs: map[string]Value{"digest": Str(digest)}}})
+		}
+		err = j.table.Write(ctx, append(ops, slot)...)
+		var failed *ConditionError
+		switch {
+		case err == nil:
+			return Accepted{Slot: n}, nil
+		case !errors.As(err, &failed):
+			return Accepted{}, fmt.Errorf("accept input of run %s: %w", run, err)
+		case marker >= 0 && FailedOp(err, marker):
+			return j.sameInput(ctx, tenant, run, id, digest)
+		case failed.Failed[0] < len(guards):
+			return Accepted{}, fmt.Errorf("accept input of run %s: %w", run, ErrGuardFailed)
+		} // else another input took the slot
 	}
 }
 
 // sameInput answers a duplicate like the first, unless it is another input under the same id. An id without a marker
 // can only be asked about once the inbox is closed: markers are never deleted.
-func (j *Journal) sameInput(ctx context.Context, tenant, runID, id, digest string) (Accepted, bool, error) {
+func (j *Journal) sameInput(ctx context.Context, tenant, runID, id, digest string) (Accepted, error) {
 	it, found, err := j.table.Get(ctx, markerKey(tenant, runID, id))
-	if err != nil {
-		return Accepted{}, false, fmt.Errorf("read marker %s of run %s: %w", id, runID, err)
+	var was string
+	if err == nil && found {
+		was, err = it.Text("digest")
+		if err == nil && (!agent.ValidDigest(was) || len(it.Body) > 0) {
+			err = Damaged(it.Key, "digest: want 64 hex digits and nothing beside")
+		}
 	}
-	if !found {
-		return Accepted{Closed: true}, false, nil
+	switch {
+	case err != nil:
+		return Accepted{}, fmt.Errorf("read marker %s of run %s: %w", id, runID, err)
+	case !found:
+		return Accepted{Closed: true}, nil
+	case was != digest:
+		return Accepted{}, fmt.Errorf("accept input %s of run %s: %w", id, runID, ErrOtherInput)
 	}
-	was, err := it.Text("digest")
-	if err == nil && (!agent.ValidDigest(was) || len(it.Body) > 0) {
-		err = Damaged(it.Key, "digest: want 64 hex digits and nothing beside")
-	}
-	if err != nil {
-		return Accepted{}, false, fmt.Errorf("read marker %s of run %s: %w", id, runID, err)
-	}
-	if was != digest {
-		return Accepted{}, false, fmt.Errorf("accept input %s of run %s: %w", id, runID, ErrOtherInput)
-	}
-	return Accepted{Duplicate: true}, false, nil
+	return Accepted{Duplicate: true}, nil
 }
 
 // slotOp puts the fact at slot n. The digest is the fact's own, slot aside.
@@ -178,14 +164,10 @@ func isClosed(it Item) (bool, error) {
 // newestSlot reads the newest slot's number, 0 for an empty inbox.
 func (j *Journal) newestSlot(ctx context.Context, tenant, run string) (n int64, closed bool, err error) {
 	p, err := j.table.Query(ctx, Range{PK: runPK(tenant, run), From: firstInbox, To: pastInbox, Limit: 1})
-	if err != nil {
-		return 0, false, fmt.Errorf("read inbox of run %s: %w", run, err)
-	}
-	if len(p.Items) == 0 {
-		return 0, false, nil
-	}
-	if n, err = slotNumber(p.Items[0].Key); err == nil {
-		closed, err = isClosed(p.Items[0])
+	if err == nil && len(p.Items) > 0 {
+		if n, err = slotNumber(p.Items[0].Key); err == nil {
+			closed, err = isClosed(p.Items[0])
+		}
 	}
 	if err != nil {
 		return 0, false, fmt.Errorf("read inbox of run %s: %w", run, err)

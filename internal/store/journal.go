@@ -216,13 +216,11 @@ type slot struct {
 // page applies a page of entries and collects the inbox slots behind them.
 func (f *fold) page(items []Item) error {
 	for _, it := range items {
-		if !strings.HasPrefix(it.SK, inboxSK) {
-			if err := f.entry(it); err != nil {
-				return err
-			}
-			continue
+		take := f.entry
+		if strings.HasPrefix(it.SK, inboxSK) {
+			take = f.slot
 		}
-		if err := f.slot(it); err != nil {
+		if err := take(it); err != nil {
 			return err
 		}
 	}
@@ -272,8 +270,13 @@ func (f *fold) loaded() Loaded {
 		if run.InboxSlot(s.fact) <= f.state.Drained {
 			continue
 		}
-		if closes(s.fact) {
+		switch e := s.fact.(type) { // draining it may close a request to people or open one
+		case run.LateResult, run.LateSuspended:
 			closing++
+		case run.Answered:
+			if e.Used != nil {
+				closing++
+			}
 		}
 		if size += s.size; closing > maxClosing || len(l.Inbox) > 0 && size > maxFact {
 			l.Full = true
@@ -283,18 +286,6 @@ func (f *fold) loaded() Loaded {
 	}
 	l.Full = l.Full || size > maxBeside
 	return l
-}
-
-// closes reports whether draining an input may close a request to people or open one.
-func closes(fact run.Event) bool {
-	switch e := fact.(type) {
-	case run.LateResult, run.LateSuspended:
-		return true
-	case run.Answered:
-		return e.Used != nil
-	default:
-		return false
-	}
 }
 
 // Append commits the draft as the entry after before. The entry that starts, parks, resumes, ends or hands over a run
@@ -309,7 +300,7 @@ func (j *Journal) Append(ctx context.Context, before run.AgentState, d *run.Draf
 	key := entryKey(after.Tenant, after.Run, d.Entry.Seq)
 	ops := []Op{{Kind: Put, Item: Item{Key: key, Body: body}, If: []Cond{{Op: ItemAbsent}}}}
 	closed := -1
-	if movesHead(&before, &after) {
+	if before.Status != run.RunRunning || after.Status != run.RunRunning || before.Owner != after.Owner {
 		ops = append(ops, headOp(&after))
 	}
 	if after.Status == run.RunDone {
@@ -321,28 +312,20 @@ func (j *Journal) Append(ctx context.Context, before run.AgentState, d *run.Draf
 	}
 	if err := j.table.Write(ctx, append(ops, guards...)...); err != nil {
 		j.cache.drop(after.Tenant, after.Run)
-		return fmt.Errorf("append entry %d to run %s: %w", d.Entry.Seq, after.Run, appendError(err, closed))
+		var failed *ConditionError
+		switch {
+		case !errors.As(err, &failed):
+		case FailedOp(err, 0):
+			err = ErrSequenceTaken
+		case closed >= 0 && FailedOp(err, closed):
+			err = ErrInboxMoved
+		default:
+			err = ErrGuardFailed
+		}
+		return fmt.Errorf("append entry %d to run %s: %w", d.Entry.Seq, after.Run, err)
 	}
 	j.cache.put(warm{after, body})
 	return nil
-}
-
-func movesHead(before, after *run.AgentState) bool {
-	return before.Status != run.RunRunning || after.Status != run.RunRunning || before.Owner != after.Owner
-}
-
-func appendError(err error, closed int) error {
-	var failed *ConditionError
-	switch {
-	case !errors.As(err, &failed):
-		return err
-	case FailedOp(err, 0):
-		return ErrSequenceTaken
-	case closed >= 0 && FailedOp(err, closed):
-		return ErrInboxMoved
-	default:
-		return ErrGuardFailed
-	}
 }
 
 // Entries reads a run's own entries from a sequence on, in order: the record itself, for people and replay. Those of a

@@ -4,10 +4,10 @@ package store
 // Its index never lags.
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -30,10 +30,7 @@ func NewMemory() *Memory {
 
 // Get implements store.Table. It fails only with store.ErrInvalid and context errors.
 func (t *Memory) Get(ctx context.Context, k Key) (Item, bool, error) {
-	if err := ctx.Err(); err != nil {
-		return Item{}, false, err
-	}
-	if err := CheckKey(k); err != nil {
+	if err := cmp.Or(ctx.Err(), CheckKey(k)); err != nil {
 		return Item{}, false, err
 	}
 	t.mu.RLock()
@@ -58,8 +55,17 @@ func (t *Memory) Query(ctx context.Context, r Range) (Page, error) {
 		all = t.indexes[r.PK]
 	}
 	pager := NewPager(r)
-	for it := range all.between(from, until, r.Reverse) {
-		if !pager.Add(clone(it)) {
+	low, _ := all.find(from)
+	high := len(all)
+	if until != "" {
+		high, _ = all.find(until)
+	}
+	span := all[low:max(low, high)]
+	for i := range span {
+		if r.Reverse {
+			i = len(span) - 1 - i
+		}
+		if !pager.Add(clone(span[i].item)) {
 			break
 		}
 	}
@@ -68,10 +74,7 @@ func (t *Memory) Query(ctx context.Context, r Range) (Page, error) {
 
 // Write implements store.Table. No error it returns is uncertain.
 func (t *Memory) Write(ctx context.Context, ops ...Op) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := CheckOps(ops); err != nil {
+	if err := cmp.Or(ctx.Err(), CheckOps(ops)); err != nil {
 		return err
 	}
 	t.mu.Lock()
@@ -159,30 +162,10 @@ func (rs rows) with(r row) rows {
 
 func (rs rows) without(position string) rows {
 	i, found := rs.find(position)
-	if !found {
-		return rs
+	if found {
+		return slices.Delete(rs, i, i+1)
 	}
-	return slices.Delete(rs, i, i+1)
-}
-
-// between gives the items of a store.Span in the order asked for.
-func (rs rows) between(from, until string, reverse bool) iter.Seq[Item] {
-	low, _ := rs.find(from)
-	high := len(rs)
-	if until != "" {
-		high, _ = rs.find(until)
-	}
-	span := rs[low:max(low, high)]
-	return func(yield func(Item) bool) {
-		for i := range span {
-			if reverse {
-				i = len(span) - 1 - i
-			}
-			if !yield(span[i].item) {
-				return
-			}
-		}
-	}
+	return rs
 }
 
 // separator stands between the parts of a position. No key holds it, and it sorts before all they hold.
@@ -297,8 +280,17 @@ func Decide(ops []Op, get func(Key) (it Item, found bool, err error)) ([]Change,
 		switch {
 		case op.Kind == Delete && found:
 			changes = append(changes, Change{Old: old, Found: true, Gone: true})
-		case op.Kind == Put, op.Kind == Update:
-			changes = append(changes, Change{Old: old, Found: found, New: result(op, old)})
+		case op.Kind == Put:
+			changes = append(changes, Change{Old: old, Found: found, New: op.Item})
+		case op.Kind == Update: // its attributes and index over those of the stored item
+			it := old
+			it.Attrs = make(map[string]Value, len(old.Attrs)+len(op.Item.Attrs))
+			maps.Copy(it.Attrs, old.Attrs)
+			maps.Copy(it.Attrs, op.Item.Attrs)
+			if op.Item.Index != "" {
+				it.Index, it.IndexSort = op.Item.Index, op.Item.IndexSort
+			}
+			changes = append(changes, Change{Old: old, Found: true, New: it})
 		}
 	}
 	if len(failed) > 0 {
@@ -317,44 +309,24 @@ func Decide(ops []Op, get func(Key) (it Item, found bool, err error)) ([]Change,
 // missing item.
 func Holds(conds []Cond, stored Item, found bool) bool {
 	for _, c := range conds {
-		if !holds(c, stored, found) {
+		v, has := stored.Attrs[c.Attr]
+		ordered := found && has && !v.isStr && !c.Value.isStr
+		ok := false
+		switch c.Op {
+		case ItemAbsent:
+			ok = !found
+		case ItemExists:
+			ok = found
+		case Equal:
+			ok = found && has && v == c.Value
+		case AtMost:
+			ok = ordered && v.n <= c.Value.n
+		case Above:
+			ok = ordered && v.n > c.Value.n
+		}
+		if !ok {
 			return false
 		}
 	}
 	return true
-}
-
-func holds(c Cond, stored Item, found bool) bool {
-	v, has := stored.Attrs[c.Attr]
-	ordered := found && has && !v.isStr && !c.Value.isStr
-	switch c.Op {
-	case ItemAbsent:
-		return !found
-	case ItemExists:
-		return found
-	case Equal:
-		return found && has && v == c.Value
-	case AtMost:
-		return ordered && v.n <= c.Value.n
-	case Above:
-		return ordered && v.n > c.Value.n
-	}
-	return false
-}
-
-// result is the item after op: the Put item, or the stored one with the Update's attributes and index over it.
-func result(op Op, old Item) Item {
-	if op.Kind == Put {
-		return op.Item
-	}
-	it := old
-	it.Attrs = maps.Clone(old.Attrs)
-	if it.Attrs == nil {
-		it.Attrs = make(map[string]Value, len(op.Item.Attrs))
-	}
-	maps.Copy(it.Attrs, op.Item.Attrs)
-	if op.Item.Index != "" {
-		it.Index, it.IndexSort = op.Item.Index, op.Item.IndexSort
-	}
-	return it
 }

@@ -27,13 +27,29 @@ var (
 	_ Intake = (*MemoryBlobs)(nil)
 )
 
-// nameOf is the name of a blob, while ctx has not ended.
-func nameOf(ctx context.Context, tenant, digest string) (blobKey, error) {
-	if !agent.ValidTenant(tenant) || !agent.ValidDigest(digest) {
-		return blobKey{}, fmt.Errorf("blob %q of tenant %q: want a SHA-256 in hex and a tenant's name: %w", digest, tenant,
-			ErrInvalid)
+// CheckBlob returns the error of a ctx that has ended, or ErrInvalid for a name that no blob has.
+func CheckBlob(ctx context.Context, tenant, digest string) error {
+	if err := ctx.Err(); err != nil {
+		return err
 	}
-	return blobKey{tenant, digest}, ctx.Err()
+	if !agent.ValidTenant(tenant) || !agent.ValidDigest(digest) {
+		return fmt.Errorf("blob %q of tenant %q: want a SHA-256 in hex and a tenant's name: %w", digest, tenant, ErrInvalid)
+	}
+	return nil
+}
+
+// CheckPut is CheckBlob, and returns ErrBlobTooLarge or ErrBlobContent for what is no blob of that digest.
+func CheckPut(ctx context.Context, tenant, digest string, data []byte) error {
+	err := CheckBlob(ctx, tenant, digest)
+	switch {
+	case err != nil:
+		return err
+	case len(data) > MaxBlob:
+		return fmt.Errorf("put blob %s: %w", digest, ErrBlobTooLarge)
+	case BlobDigest(data) != digest:
+		return fmt.Errorf("put blob %s: %w", digest, ErrBlobContent)
+	}
+	return nil
 }
 
 // NewMemoryBlobs makes an empty store of blobs.
@@ -41,19 +57,12 @@ func NewMemoryBlobs() *MemoryBlobs { return &MemoryBlobs{data: map[blobKey][]byt
 
 // Put implements store.Blobs.
 func (b *MemoryBlobs) Put(ctx context.Context, tenant, digest string, data []byte) error {
-	key, err := nameOf(ctx, tenant, digest)
-	if err != nil {
+	if err := CheckPut(ctx, tenant, digest, data); err != nil {
 		return err
-	}
-	if len(data) > MaxBlob {
-		return fmt.Errorf("put blob %s: %w", digest, ErrBlobTooLarge)
-	}
-	if BlobDigest(data) != digest {
-		return fmt.Errorf("put blob %s: %w", digest, ErrBlobContent)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.data[key] = slices.Clone(data)
+	b.data[blobKey{tenant, digest}] = slices.Clone(data)
 	return nil
 }
 
@@ -68,13 +77,12 @@ func (b *MemoryBlobs) PutFrom(ctx context.Context, tenant, digest string, conten
 
 // Get implements store.Blobs.
 func (b *MemoryBlobs) Get(ctx context.Context, tenant, digest string) ([]byte, error) {
-	key, err := nameOf(ctx, tenant, digest)
-	if err != nil {
+	if err := CheckBlob(ctx, tenant, digest); err != nil {
 		return nil, err
 	}
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	data, ok := b.data[key]
+	data, ok := b.data[blobKey{tenant, digest}]
 	if !ok {
 		return nil, fmt.Errorf("get blob %s: %w", digest, ErrNoBlob)
 	}
@@ -83,25 +91,23 @@ func (b *MemoryBlobs) Get(ctx context.Context, tenant, digest string) ([]byte, e
 
 // Delete implements store.Blobs.
 func (b *MemoryBlobs) Delete(ctx context.Context, tenant, digest string) error {
-	key, err := nameOf(ctx, tenant, digest)
-	if err != nil {
+	if err := CheckBlob(ctx, tenant, digest); err != nil {
 		return err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.data, key)
+	delete(b.data, blobKey{tenant, digest})
 	return nil
 }
 
 // Size implements store.Blobs.
 func (b *MemoryBlobs) Size(ctx context.Context, tenant, digest string) (int64, error) {
-	key, err := nameOf(ctx, tenant, digest)
-	if err != nil {
+	if err := CheckBlob(ctx, tenant, digest); err != nil {
 		return 0, err
 	}
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	data, ok := b.data[key]
+	data, ok := b.data[blobKey{tenant, digest}]
 	if !ok {
 		return 0, fmt.Errorf("look for blob %s: %w", digest, ErrNoBlob)
 	}

@@ -24,8 +24,11 @@ func (j *Journal) At(ctx context.Context, tenant, run string, seq int64) (run.Ag
 // before its newest snapshot are not in it (AgentState.Partial). A run that does not exist is ErrNoRun; a sequence that
 // it has not reached, ErrNoEntry.
 func (j *Journal) Before(ctx context.Context, tenant, runID string, seq int64) (run.AgentState, error) {
-	if seq > 0 {
-		return j.recent(ctx, tenant, runID, seq-1)
+	switch {
+	case seq > lookBack:
+		return j.near(ctx, tenant, runID, seq-1-lookBack, seq-1)
+	case seq > 0:
+		return j.at(ctx, tenant, runID, seq-1, false)
 	}
 	entries, err := j.entries(ctx, tenant, runID, 0, 0)
 	if err != nil {
@@ -41,12 +44,9 @@ func (j *Journal) Before(ctx context.Context, tenant, runID string, seq int64) (
 // has few live messages.
 const lookBack = 64
 
-// recent is at that begins at a snapshot, where there is one nearby.
-func (j *Journal) recent(ctx context.Context, tenant, runID string, seq int64) (run.AgentState, error) {
-	if seq < lookBack {
-		return j.at(ctx, tenant, runID, seq, false)
-	}
-	tail, err := j.entries(ctx, tenant, runID, seq-lookBack, seq)
+// near is at that begins at a snapshot behind from, where there is one.
+func (j *Journal) near(ctx context.Context, tenant, runID string, from, seq int64) (run.AgentState, error) {
+	tail, err := j.entries(ctx, tenant, runID, from, seq)
 	if err != nil {
 		return run.AgentState{}, err
 	}
@@ -120,15 +120,7 @@ func (j *Journal) origin(ctx context.Context, tenant string, from run.Origin, wh
 	if whole || from.At == 0 {
 		return j.at(ctx, tenant, from.Run, from.Seq, whole)
 	}
-	tail, err := j.entries(ctx, tenant, from.Run, from.At, from.Seq)
-	if err != nil {
-		return run.AgentState{}, err
-	}
-	s, ok, err := run.Restore(tail)
-	if err != nil || ok && s.Seq() == from.Seq {
-		return s, err
-	}
-	return j.at(ctx, tenant, from.Run, from.Seq, whole)
+	return j.near(ctx, tenant, from.Run, from.At, from.Seq)
 }
 
 // entries reads a run's entries from one sequence to another, both included, as far as there are any.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -142,15 +143,7 @@ func (e *ConditionError) Error() string {
 // FailedOp reports whether err is a ConditionError in which operation i failed.
 func FailedOp(err error, i int) bool {
 	var ce *ConditionError
-	if !errors.As(err, &ce) {
-		return false
-	}
-	for _, f := range ce.Failed {
-		if f == i {
-			return true
-		}
-	}
-	return false
+	return errors.As(err, &ce) && slices.Contains(ce.Failed, i)
 }
 
 // Keys of the one table (ARCHITECTURE.md, the journal). Under a run's partition the sort keys order themselves so that

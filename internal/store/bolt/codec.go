@@ -61,25 +61,21 @@ func checksum(k store.Key, content []byte) uint32 {
 
 // decode gives the item stored as b under k; it keeps nothing of b. Its error is a *store.DamagedError.
 func decode(k store.Key, b []byte) (store.Item, error) {
-	it, err := decodeContent(k, b)
+	if len(b) < headerSize {
+		return store.Item{}, store.Damaged(k, "%d bytes are too few", len(b))
+	}
+	if b[0] != format {
+		return store.Item{}, store.Damaged(k, "unknown format %d", b[0])
+	}
+	content := b[headerSize:]
+	if binary.LittleEndian.Uint32(b[1:]) != checksum(k, content) {
+		return store.Item{}, store.Damaged(k, "checksum differs")
+	}
+	it, err := parse(k, content)
 	if err != nil {
 		return store.Item{}, store.Damaged(k, "%w", err)
 	}
 	return it, nil
-}
-
-func decodeContent(k store.Key, b []byte) (store.Item, error) {
-	if len(b) < headerSize {
-		return store.Item{}, fmt.Errorf("%d bytes are too few", len(b))
-	}
-	if b[0] != format {
-		return store.Item{}, fmt.Errorf("unknown format %d", b[0])
-	}
-	content := b[headerSize:]
-	if binary.LittleEndian.Uint32(b[1:]) != checksum(k, content) {
-		return store.Item{}, fmt.Errorf("checksum differs")
-	}
-	return parse(k, content)
 }
 
 // parse reads what follows the checksum.

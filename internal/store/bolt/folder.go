@@ -14,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -34,27 +33,14 @@ func OpenFolder(dir string) (*Blobs, error) {
 	return &Blobs{dir: dir}, nil
 }
 
-func (b *Blobs) path(tenant, digest string) (string, error) {
-	if !agent.ValidTenant(tenant) || !agent.ValidDigest(digest) {
-		return "", fmt.Errorf("blob %q of tenant %q: want a SHA-256 in hex and a tenant's name: %w", digest, tenant,
-			store.ErrInvalid)
-	}
-	return filepath.Join(b.dir, "T", tenant, digest), nil
-}
+func (b *Blobs) path(tenant, digest string) string { return filepath.Join(b.dir, "T", tenant, digest) }
 
 // Put implements store.Blobs.
 func (b *Blobs) Put(ctx context.Context, tenant, digest string, data []byte) error {
-	if err := ctx.Err(); err != nil {
+	if err := store.CheckPut(ctx, tenant, digest, data); err != nil {
 		return err
 	}
-	path, err := b.path(tenant, digest)
-	if err != nil {
-		return err
-	}
-	if store.BlobDigest(data) != digest {
-		return fmt.Errorf("put blob %s: %w", digest, store.ErrBlobContent)
-	}
-	if _, err := os.Stat(path); err == nil {
+	if _, err := os.Stat(b.path(tenant, digest)); err == nil {
 		return nil
 	}
 	return b.PutFrom(ctx, tenant, digest, bytes.NewReader(data))
@@ -62,17 +48,15 @@ func (b *Blobs) Put(ctx context.Context, tenant, digest string, data []byte) err
 
 // PutFrom implements store.Intake. The blob is either there whole and durable, or not at all.
 func (b *Blobs) PutFrom(ctx context.Context, tenant, digest string, content io.Reader) error {
-	if err := ctx.Err(); err != nil {
+	if err := store.CheckBlob(ctx, tenant, digest); err != nil {
 		return err
 	}
-	path, err := b.path(tenant, digest)
+	path := b.path(tenant, digest)
+	err := os.MkdirAll(filepath.Dir(path), 0o700)
+	if err == nil {
+		err = write(ctx, path, digest, content)
+	}
 	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("put blob %s: %w", digest, err)
-	}
-	if err := write(ctx, path, digest, content); err != nil {
 		return fmt.Errorf("put blob %s: %w", digest, err)
 	}
 	return nil
@@ -120,14 +104,10 @@ func fill(w io.Writer, digest string, content io.Reader) error {
 
 // Get reads a blob and checks that it is what its name says.
 func (b *Blobs) Get(ctx context.Context, tenant, digest string) ([]byte, error) {
-	if err := ctx.Err(); err != nil {
+	if err := store.CheckBlob(ctx, tenant, digest); err != nil {
 		return nil, err
 	}
-	path, err := b.path(tenant, digest)
-	if err != nil {
-		return nil, err
-	}
-	data, err := os.ReadFile(path)
+	data, err := os.ReadFile(b.path(tenant, digest))
 	if err != nil {
 		return nil, missing("get", digest, err)
 	}
@@ -139,14 +119,10 @@ func (b *Blobs) Get(ctx context.Context, tenant, digest string) ([]byte, error) 
 
 // Size implements store.Blobs.
 func (b *Blobs) Size(ctx context.Context, tenant, digest string) (int64, error) {
-	if err := ctx.Err(); err != nil {
+	if err := store.CheckBlob(ctx, tenant, digest); err != nil {
 		return 0, err
 	}
-	path, err := b.path(tenant, digest)
-	if err != nil {
-		return 0, err
-	}
-	info, err := os.Stat(path)
+	info, err := os.Stat(b.path(tenant, digest))
 	if err != nil {
 		return 0, missing("look for", digest, err)
 	}
@@ -162,14 +138,10 @@ func missing(what, digest string, err error) error {
 
 // Delete implements store.Blobs.
 func (b *Blobs) Delete(ctx context.Context, tenant, digest string) error {
-	if err := ctx.Err(); err != nil {
+	if err := store.CheckBlob(ctx, tenant, digest); err != nil {
 		return err
 	}
-	path, err := b.path(tenant, digest)
-	if err != nil {
-		return err
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(b.path(tenant, digest)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("delete blob %s: %w", digest, err)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,10 +27,7 @@ type pending struct {
 // An error of the commit itself (a full disk) is uncertain by the port's contract. Mostly nothing was written and the
 // table goes on; when that cannot be known, it and every later call match ErrUnsure.
 func (t *Table) Write(ctx context.Context, ops ...store.Op) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := store.CheckOps(ops); err != nil {
+	if err := cmp.Or(ctx.Err(), store.CheckOps(ops)); err != nil {
 		return err
 	}
 	p := &pending{ops: ops, done: make(chan struct{})}
@@ -62,10 +60,17 @@ func (t *Table) commit(group []*pending) {
 	err := t.update(func(b buckets) error {
 		written := false
 		for _, p := range group {
-			if err := p.apply(b); err != nil {
-				return err
+			var changes []store.Change
+			changes, p.err = store.Decide(p.ops, b.get)
+			if p.err != nil {
+				continue // its own conditions or items refuse it, and nothing else
 			}
-			written = written || p.err == nil
+			for _, c := range changes {
+				if err := b.put(c); err != nil {
+					return err
+				}
+			}
+			written = true
 		}
 		if !written {
 			return errNothing
@@ -88,21 +93,6 @@ func withErrno(err error) error {
 		}
 	}
 	return err
-}
-
-// apply sets p.err when p's own conditions or items refuse it; the error it returns ends the whole transaction.
-func (p *pending) apply(b buckets) error {
-	var changes []store.Change
-	changes, p.err = store.Decide(p.ops, b.get)
-	if p.err != nil {
-		return nil
-	}
-	for _, c := range changes {
-		if err := b.put(c); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // notBegun is the number of no transaction.
@@ -131,24 +121,23 @@ func (t *Table) update(write func(buckets) error) error {
 // what may be lost and write over what is in use. After a panic the same may be true and bbolt's locks may be held.
 // Such a table is of no more use.
 func (t *Table) checkDoubtfulCommit(attempt int, cause error) error {
-	clean := attempt == notBegun || !t.isCommitted(attempt)
-	if clean && !errors.Is(cause, store.ErrDamaged) {
+	if attempt != notBegun {
+		newest := attempt // the newest transaction on disk; if that is unknown, it may be this one
+		err := recoverDamage(func() error {
+			return t.db.View(func(tx *bbolt.Tx) error {
+				newest = tx.ID()
+				return nil
+			})
+		})
+		if err == nil && newest < attempt {
+			attempt = notBegun
+		}
+	}
+	if attempt == notBegun && !errors.Is(cause, store.ErrDamaged) {
 		return cause
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.fault = fmt.Errorf("%w: %w", ErrUnsure, cause)
 	return t.fault
-}
-
-// isCommitted reports whether the newest transaction on disk is attempt or later. If that is unknown, it returns true.
-func (t *Table) isCommitted(attempt int) bool {
-	newest := attempt
-	err := recoverDamage(func() error {
-		return t.db.View(func(tx *bbolt.Tx) error {
-			newest = tx.ID()
-			return nil
-		})
-	})
-	return err != nil || newest >= attempt
 }

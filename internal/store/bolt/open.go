@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -53,9 +54,8 @@ type Options struct {
 }
 
 const (
-	defaultLockWait = 100 * time.Millisecond
-	pageSize        = 16 << 10
-	fileMode        = 0o600
+	pageSize = 16 << 10
+	fileMode = 0o600
 )
 
 var (
@@ -127,12 +127,8 @@ func (t *Table) start(opts Options, old bool) error {
 }
 
 func (t *Table) openDatabase(opts Options, readOnly bool) error {
-	wait := opts.LockWait
-	if wait == 0 {
-		wait = defaultLockWait
-	}
 	db, err := bbolt.Open(t.path, fileMode, &bbolt.Options{
-		Timeout:      wait,
+		Timeout:      cmp.Or(opts.LockWait, 100*time.Millisecond),
 		ReadOnly:     readOnly,
 		FreelistType: bbolt.FreelistMapType,
 		PageSize:     pageSize,
@@ -173,21 +169,16 @@ func (t *Table) inspect(opts Options) error {
 		if info.Size() < tx.Size() {
 			return fmt.Errorf("%d bytes of %d: %w", info.Size(), tx.Size(), ErrDamaged)
 		}
-		return checkOwn(tx)
+		first, _ := tx.Cursor().First()
+		if first == nil || tx.Bucket(itemsBucket) != nil && tx.Bucket(indexBucket) != nil {
+			return nil
+		}
+		return fmt.Errorf("holds another program's bucket %q: %w", first, ErrDamaged)
 	})
 	if err != nil {
 		return err
 	}
 	return t.db.Close()
-}
-
-// checkOwn refuses a database with content that is not a store's.
-func checkOwn(tx *bbolt.Tx) error {
-	first, _ := tx.Cursor().First()
-	if first == nil || tx.Bucket(itemsBucket) != nil && tx.Bucket(indexBucket) != nil {
-		return nil
-	}
-	return fmt.Errorf("holds another program's bucket %q: %w", first, ErrDamaged)
 }
 
 // syncFolder makes a new file's name durable.

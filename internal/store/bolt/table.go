@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,10 +64,7 @@ func (t *Table) closeFile() error {
 
 // Get implements store.Table. Where bbolt trips over its own pages, its error is an ErrDamaged.
 func (t *Table) Get(ctx context.Context, k store.Key) (it store.Item, found bool, err error) {
-	if err := ctx.Err(); err != nil {
-		return store.Item{}, false, err
-	}
-	if err := store.CheckKey(k); err != nil {
+	if err := cmp.Or(ctx.Err(), store.CheckKey(k)); err != nil {
 		return store.Item{}, false, err
 	}
 	err = t.view(func(b buckets) error {

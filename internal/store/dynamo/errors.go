@@ -14,23 +14,11 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// The codes of DynamoDB's refusals, of a request and, in the second list, of one operation of a transaction.
-const (
-	codeConditionFailed    = "ConditionalCheckFailedException"
-	codeConflict           = "TransactionConflictException"
-	codeReplicatedConflict = "ReplicatedWriteConflictException"
-	codeInProgress         = "TransactionInProgressException"
-	codeValidation         = "ValidationException"
-
-	reasonConditionFailed = "ConditionalCheckFailed"
-	reasonConflict        = "TransactionConflict"
-	reasonValidation      = "ValidationError"
-)
-
+// throttles are codes of refused requests and, the last two, reasons of a cancelled transaction.
 var throttles = map[string]bool{
 	"ProvisionedThroughputExceededException": true, "ThrottlingException": true, "Throttling": true,
 	"RequestLimitExceeded":          true,
-	"ProvisionedThroughputExceeded": true, "ThrottlingError": true, // the reasons of a transaction
+	"ProvisionedThroughputExceeded": true, "ThrottlingError": true,
 }
 
 // explain gives err the meaning it has for the port, for a request of n operations. What has none stays as it is:
@@ -45,13 +33,13 @@ func explain(err error, n int) error {
 		return err
 	}
 	switch code := api.ErrorCode(); {
-	case code == codeConditionFailed:
+	case code == "ConditionalCheckFailedException":
 		return &store.ConditionError{Failed: []int{0}}
-	case code == codeConflict, code == codeReplicatedConflict:
+	case code == "TransactionConflictException", code == "ReplicatedWriteConflictException":
 		return fmt.Errorf("%w: %w", store.ErrConflict, err)
 	case throttles[code]:
 		return fmt.Errorf("%w: %w", store.ErrThrottled, err)
-	case code == codeValidation:
+	case code == "ValidationException":
 		return fmt.Errorf("%w: %w", invalid(api.ErrorMessage()), err)
 	default:
 		return err
@@ -68,13 +56,13 @@ func explainCancelled(err error, reasons []types.CancellationReason, n int) erro
 	var kind error
 	for i, r := range reasons {
 		switch code := aws.ToString(r.Code); {
-		case code == reasonConflict:
+		case code == "TransactionConflict":
 			return fmt.Errorf("operation %d: %w: %w", i, store.ErrConflict, err)
 		case throttles[code]:
 			kind = store.ErrThrottled
-		case code == reasonConditionFailed:
+		case code == "ConditionalCheckFailed":
 			failed = append(failed, i)
-		case code == reasonValidation && kind == nil:
+		case code == "ValidationError" && kind == nil:
 			kind = invalid(aws.ToString(r.Message))
 		}
 	}
@@ -104,7 +92,7 @@ func isUncertain(err error) bool {
 	}
 	var api smithy.APIError
 	var response *awshttp.ResponseError
-	if !errors.As(err, &api) || api.ErrorCode() == codeInProgress {
+	if !errors.As(err, &api) || api.ErrorCode() == "TransactionInProgressException" {
 		return true
 	}
 	return !errors.As(err, &response) || response.HTTPStatusCode() >= http.StatusInternalServerError

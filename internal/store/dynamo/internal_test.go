@@ -2,6 +2,7 @@ package dynamo
 
 import (
 	"bytes"
+	"encoding/base64"
 	"io"
 	"testing"
 
@@ -151,7 +152,7 @@ func FuzzCursor(f *testing.F) {
 
 // TestCursorOutsideTheBounds follows store.Span: behind them nothing is left, before them it has no effect.
 func TestCursorOutsideTheBounds(t *testing.T) {
-	at := cursorAt(store.Item{Key: store.Key{PK: "P", SK: "M"}}, false)
+	at := base64.RawURLEncoding.EncodeToString([]byte("M"))
 	for _, c := range []struct {
 		r     store.Range
 		empty bool

@@ -21,10 +21,7 @@ type attributes = map[string]types.AttributeValue
 func str(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 
 func encodeKey(k store.Key) attributes {
-	return attributes{
-		store.NamePK: str(k.PK),
-		store.NameSK: str(k.SK),
-	}
+	return attributes{store.NamePK: str(k.PK), store.NameSK: str(k.SK)}
 }
 
 func encode(it store.Item) (attributes, error) {
@@ -39,16 +36,13 @@ func encode(it store.Item) (attributes, error) {
 	if len(it.Body) == 0 {
 		return out, nil
 	}
-	if hasChecksum(it) {
+	if store.Size(it) <= store.MaxItem-growth { // one near the limit has no room for a checksum
 		out[store.NameSum] = encodeValue(store.Num(store.Sum(it.Key, it.Body)))
 	}
 	body, err := encodeBody(it)
 	out[store.NameBody] = body
 	return out, err
 }
-
-// hasChecksum reports whether an item is stored with a checksum of its body: one near the size limit has no room.
-func hasChecksum(it store.Item) bool { return store.Size(it) <= store.MaxItem-growth }
 
 func encodeValue(v store.Value) types.AttributeValue {
 	if v.IsString() {
@@ -62,10 +56,26 @@ func decode(stored attributes) (store.Item, error) {
 	var it store.Item
 	key := store.Key{PK: textOf(stored[store.NamePK]), SK: textOf(stored[store.NameSK])}
 	for name, v := range stored {
-		if name == store.NameSum {
-			continue
+		var err error
+		switch name {
+		case store.NameSum:
+		case store.NamePK:
+			it.PK, err = text(v)
+		case store.NameSK:
+			it.SK, err = text(v)
+		case store.NameIndex:
+			it.Index, err = text(v)
+		case store.NameIndexSort:
+			it.IndexSort, err = text(v)
+		case store.NameBody:
+			it.Body, err = decodeBody(v)
+		default:
+			if it.Attrs == nil {
+				it.Attrs = map[string]store.Value{}
+			}
+			it.Attrs[name], err = decodeValue(v)
 		}
-		if err := decodePart(&it, name, v); err != nil {
+		if err != nil {
 			return store.Item{}, store.Damaged(key, "attribute %q: %w", name, err)
 		}
 	}
@@ -77,30 +87,6 @@ func decode(stored attributes) (store.Item, error) {
 		}
 	}
 	return it, nil
-}
-
-func decodePart(it *store.Item, name string, v types.AttributeValue) (err error) {
-	switch name {
-	case store.NamePK:
-		it.PK, err = text(v)
-	case store.NameSK:
-		it.SK, err = text(v)
-	case store.NameIndex:
-		it.Index, err = text(v)
-	case store.NameIndexSort:
-		it.IndexSort, err = text(v)
-	case store.NameBody:
-		it.Body, err = decodeBody(v)
-	default:
-		var value store.Value
-		if value, err = decodeValue(v); err == nil {
-			if it.Attrs == nil {
-				it.Attrs = map[string]store.Value{}
-			}
-			it.Attrs[name] = value
-		}
-	}
-	return err
 }
 
 func decodeValue(v types.AttributeValue) (store.Value, error) {
@@ -281,11 +267,6 @@ func (s span) startKey() attributes {
 	return k
 }
 
-// cursorAt is the cursor of a page that ended with it, as store.Pager makes it and store.Span reads it.
-func cursorAt(it store.Item, index bool) string {
-	return base64.RawURLEncoding.EncodeToString([]byte(store.Position(it, index)))
-}
-
 // page collects what a Query gave. DynamoDB ends a page by stored bytes, the port by those of the items themselves:
 // where bodies were compressed, items that do not fit are left for the next page.
 func page(r store.Range, stored []attributes, last attributes) (store.Page, error) {
@@ -302,14 +283,12 @@ func page(r store.Range, stored []attributes, last attributes) (store.Page, erro
 			return pager.Page(), nil
 		}
 	}
-	p := pager.Page()
-	if len(last) == 0 {
-		return p, nil
+	if len(last) > 0 {
+		it, err := decode(last)
+		if err != nil {
+			return store.Page{}, err
+		}
+		pager.Skip(store.Position(it, r.Index))
 	}
-	it, err := decode(last)
-	if err != nil {
-		return store.Page{}, err
-	}
-	p.Cursor = cursorAt(it, r.Index)
-	return p, nil
+	return pager.Page(), nil
 }

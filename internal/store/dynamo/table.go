@@ -15,6 +15,7 @@
 package dynamo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,10 +104,7 @@ func retryRead(err error) aws.Ternary {
 
 // Get implements store.Table by one consistent GetItem.
 func (t *Table) Get(ctx context.Context, k store.Key) (store.Item, bool, error) {
-	if err := ctx.Err(); err != nil {
-		return store.Item{}, false, err
-	}
-	if err := store.CheckKey(k); err != nil {
+	if err := cmp.Or(ctx.Err(), store.CheckKey(k)); err != nil {
 		return store.Item{}, false, err
 	}
 	in := &dynamodb.GetItemInput{TableName: &t.name, Key: encodeKey(k), ConsistentRead: aws.Bool(true)}
@@ -154,47 +152,50 @@ func (t *Table) Query(ctx context.Context, r store.Range) (store.Page, error) {
 // Write implements store.Table: one Put, Update or Delete by the request of its own, one Check by a consistent GetItem,
 // several operations by TransactWriteItems.
 func (t *Table) Write(ctx context.Context, ops ...store.Op) error {
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(ctx.Err(), store.CheckOps(ops)); err != nil {
 		return err
 	}
-	if err := store.CheckOps(ops); err != nil {
-		return err
-	}
-	switch {
-	case len(ops) > 1:
+	if len(ops) > 1 {
 		return t.transact(ctx, ops)
-	case ops[0].Kind == store.Check:
-		return t.check(ctx, ops[0])
 	}
 	k := ops[0].Item.Key
+	if ops[0].Kind == store.Check {
+		// A transaction of one ConditionCheck would tell no more than what was true at one moment, either. A look costs a
+		// quarter and conflicts with nobody.
+		it, found, err := t.Get(ctx, k)
+		if err == nil && !store.Holds(ops[0].If, it, found) {
+			err = &store.ConditionError{Failed: []int{0}}
+		}
+		return err
+	}
 	o, err := t.operation(ops[0])
 	if err != nil {
 		return err
 	}
+	var what string
 	if p := o.Put; p != nil {
-		if _, err := t.putItem(ctx, &dynamodb.PutItemInput{
+		what = "put"
+		_, err = t.putItem(ctx, &dynamodb.PutItemInput{
 			TableName: p.TableName, Item: p.Item, ConditionExpression: p.ConditionExpression,
 			ExpressionAttributeNames: p.ExpressionAttributeNames, ExpressionAttributeValues: p.ExpressionAttributeValues,
-		}); err != nil {
-			return fmt.Errorf("put item %q %q: %w", k.PK, k.SK, explain(err, 1))
-		}
-		return nil
-	}
-	if x := o.Delete; x != nil {
-		if _, err := t.deleteItem(ctx, &dynamodb.DeleteItemInput{
+		})
+	} else if x := o.Delete; x != nil {
+		what = "delete"
+		_, err = t.deleteItem(ctx, &dynamodb.DeleteItemInput{
 			TableName: x.TableName, Key: x.Key, ConditionExpression: x.ConditionExpression,
 			ExpressionAttributeNames: x.ExpressionAttributeNames, ExpressionAttributeValues: x.ExpressionAttributeValues,
-		}); err != nil {
-			return fmt.Errorf("delete item %q %q: %w", k.PK, k.SK, explain(err, 1))
-		}
-		return nil
+		})
+	} else {
+		what = "update"
+		u := o.Update
+		_, err = t.updateItem(ctx, &dynamodb.UpdateItemInput{
+			TableName: u.TableName, Key: u.Key, UpdateExpression: u.UpdateExpression,
+			ConditionExpression:      u.ConditionExpression,
+			ExpressionAttributeNames: u.ExpressionAttributeNames, ExpressionAttributeValues: u.ExpressionAttributeValues,
+		})
 	}
-	u := o.Update
-	if _, err := t.updateItem(ctx, &dynamodb.UpdateItemInput{
-		TableName: u.TableName, Key: u.Key, UpdateExpression: u.UpdateExpression, ConditionExpression: u.ConditionExpression,
-		ExpressionAttributeNames: u.ExpressionAttributeNames, ExpressionAttributeValues: u.ExpressionAttributeValues,
-	}); err != nil {
-		return fmt.Errorf("update item %q %q: %w", k.PK, k.SK, explain(err, 1))
+	if err != nil {
+		return fmt.Errorf("%s item %q %q: %w", what, k.PK, k.SK, explain(err, 1))
 	}
 	return nil
 }
@@ -202,50 +203,38 @@ func (t *Table) Write(ctx context.Context, ops ...store.Op) error {
 // operation is op as a part of a transaction. An Update also asks that the item exists: DynamoDB would make it.
 func (t *Table) operation(op store.Op) (types.TransactWriteItem, error) {
 	var x expression
+	var set string
+	conds, key := op.If, encodeKey(op.Item.Key)
+	if op.Kind == store.Update {
+		set, conds = x.set(op.Item), append([]store.Cond{{Op: store.ItemExists}}, op.If...)
+	}
+	cond := x.conditions(conds)
 	switch op.Kind {
 	case store.Put:
 		item, err := encode(op.Item)
 		if err != nil {
 			return types.TransactWriteItem{}, fmt.Errorf("encode item %q %q: %w", op.Item.PK, op.Item.SK, err)
 		}
-		cond := x.conditions(op.If)
 		return types.TransactWriteItem{Put: &types.Put{
 			TableName: &t.name, Item: item, ConditionExpression: cond,
 			ExpressionAttributeNames: x.names, ExpressionAttributeValues: x.values,
 		}}, nil
 	case store.Update:
-		set := x.set(op.Item)
-		cond := x.conditions(append([]store.Cond{{Op: store.ItemExists}}, op.If...))
 		return types.TransactWriteItem{Update: &types.Update{
-			TableName: &t.name, Key: encodeKey(op.Item.Key), UpdateExpression: &set, ConditionExpression: cond,
+			TableName: &t.name, Key: key, UpdateExpression: &set, ConditionExpression: cond,
 			ExpressionAttributeNames: x.names, ExpressionAttributeValues: x.values,
 		}}, nil
 	case store.Delete:
-		cond := x.conditions(op.If)
 		return types.TransactWriteItem{Delete: &types.Delete{
-			TableName: &t.name, Key: encodeKey(op.Item.Key), ConditionExpression: cond,
+			TableName: &t.name, Key: key, ConditionExpression: cond,
 			ExpressionAttributeNames: x.names, ExpressionAttributeValues: x.values,
 		}}, nil
 	default:
-		cond := x.conditions(op.If)
 		return types.TransactWriteItem{ConditionCheck: &types.ConditionCheck{
-			TableName: &t.name, Key: encodeKey(op.Item.Key), ConditionExpression: cond,
+			TableName: &t.name, Key: key, ConditionExpression: cond,
 			ExpressionAttributeNames: x.names, ExpressionAttributeValues: x.values,
 		}}, nil
 	}
-}
-
-// check looks instead of asking for a transaction of one ConditionCheck: both tell what was true at one moment, and a
-// look costs a quarter and conflicts with nobody.
-func (t *Table) check(ctx context.Context, op store.Op) error {
-	it, found, err := t.Get(ctx, op.Item.Key)
-	if err != nil {
-		return err
-	}
-	if !store.Holds(op.If, it, found) {
-		return &store.ConditionError{Failed: []int{0}}
-	}
-	return nil
 }
 
 // transact sends a transaction, and once more under its token if nobody knows what became of it. When the second answer
@@ -302,33 +291,25 @@ func (x *expression) value(v types.AttributeValue) string {
 
 func (x *expression) text(s string) string { return x.value(str(s)) }
 
-// conditions is the ConditionExpression under which all conds hold; nil for none.
+// conditions is the ConditionExpression under which all conds hold; nil for none. It relies on DynamoDB's comparisons
+// being false for a missing attribute and for a value of another type.
 func (x *expression) conditions(conds []store.Cond) *string {
 	if len(conds) == 0 {
 		return nil
 	}
+	operators := map[store.CondOp]string{store.Equal: " = ", store.AtMost: " <= ", store.Above: " > "}
 	parts := make([]string, len(conds))
 	for i, c := range conds {
-		parts[i] = x.condition(c)
+		switch c.Op {
+		case store.ItemAbsent:
+			parts[i] = "attribute_not_exists(" + x.name(store.NamePK) + ")"
+		case store.ItemExists:
+			parts[i] = "attribute_exists(" + x.name(store.NamePK) + ")"
+		default:
+			parts[i] = x.name(c.Attr) + operators[c.Op] + x.value(encodeValue(c.Value))
+		}
 	}
-	all := strings.Join(parts, " AND ")
-	return &all
-}
-
-// condition relies on DynamoDB's comparisons being false for a missing attribute and for a value of another type.
-func (x *expression) condition(c store.Cond) string {
-	switch c.Op {
-	case store.ItemAbsent:
-		return "attribute_not_exists(" + x.name(store.NamePK) + ")"
-	case store.ItemExists:
-		return "attribute_exists(" + x.name(store.NamePK) + ")"
-	case store.AtMost:
-		return x.name(c.Attr) + " <= " + x.value(encodeValue(c.Value))
-	case store.Above:
-		return x.name(c.Attr) + " > " + x.value(encodeValue(c.Value))
-	default:
-		return x.name(c.Attr) + " = " + x.value(encodeValue(c.Value))
-	}
+	return aws.String(strings.Join(parts, " AND "))
 }
 
 // set is the UpdateExpression that writes the item's attributes, and its index if it has one.

@@ -64,12 +64,8 @@ func New(cfg aws.Config, bucket string) *Blobs {
 	return &Blobs{client: client, bucket: bucket}
 }
 
-func objectKey(tenant, digest string) (string, error) {
-	if !agent.ValidTenant(tenant) || !agent.ValidDigest(digest) {
-		return "", fmt.Errorf(
-			"blob %q of tenant %q: want a SHA-256 in hex and a tenant's name: %w", digest, tenant, store.ErrInvalid)
-	}
-	return tenantsPrefix + tenant + "/" + digest, nil
+func objectKey(tenant, digest string) *string {
+	return aws.String(tenantsPrefix + tenant + "/" + digest)
 }
 
 // checksum is a digest as S3 spells it. A request that carries it makes S3 refuse a body that has another SHA-256.
@@ -100,26 +96,16 @@ func status(err error) int {
 // Put implements store.Blobs. It fails with store.ErrInvalid for a name that is none, too. After an error that is
 // neither that nor one of the content the blob may be there; to put it again is right.
 func (b *Blobs) Put(ctx context.Context, tenant, digest string, data []byte) error {
-	if err := ctx.Err(); err != nil {
+	if err := store.CheckPut(ctx, tenant, digest, data); err != nil {
 		return err
-	}
-	key, err := objectKey(tenant, digest)
-	if err != nil {
-		return err
-	}
-	if len(data) > store.MaxBlob {
-		return fmt.Errorf("put blob %s: %w", digest, store.ErrBlobTooLarge)
-	}
-	if store.BlobDigest(data) != digest {
-		return fmt.Errorf("put blob %s: %w", digest, store.ErrBlobContent)
 	}
 	sum, err := checksum(digest)
 	if err != nil {
 		return fmt.Errorf("put blob %s: %w", digest, err)
 	}
 	_, err = b.client.PutObject(ctx, &s3.PutObjectInput{
-		Bucket: &b.bucket, Key: &key, Body: bytes.NewReader(data), IfNoneMatch: aws.String("*"), ChecksumSHA256: sum,
-		ContentType: aws.String("application/octet-stream"),
+		Bucket: &b.bucket, Key: objectKey(tenant, digest), Body: bytes.NewReader(data), IfNoneMatch: aws.String("*"),
+		ChecksumSHA256: sum, ContentType: aws.String("application/octet-stream"),
 	})
 	if err != nil && status(err) != http.StatusPreconditionFailed { // an object of that name is there: nothing is to do
 		return failed("put blob "+digest, err)
@@ -130,14 +116,10 @@ func (b *Blobs) Put(ctx context.Context, tenant, digest string, data []byte) err
 // Get implements store.Blobs. It fails with store.ErrInvalid for a name that is none, store.ErrBlobTooLarge, and an
 // error for an object whose content is not what its name says, too.
 func (b *Blobs) Get(ctx context.Context, tenant, digest string) ([]byte, error) {
-	if err := ctx.Err(); err != nil {
+	if err := store.CheckBlob(ctx, tenant, digest); err != nil {
 		return nil, err
 	}
-	key, err := objectKey(tenant, digest)
-	if err != nil {
-		return nil, err
-	}
-	out, err := b.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &b.bucket, Key: &key})
+	out, err := b.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &b.bucket, Key: objectKey(tenant, digest)})
 	var none *types.NoSuchKey
 	if errors.As(err, &none) {
 		return nil, fmt.Errorf("get blob %s: %w", digest, store.ErrNoBlob)
@@ -174,14 +156,11 @@ func content(out *s3.GetObjectOutput) ([]byte, error) {
 
 // Delete implements store.Blobs. A bucket with versions keeps the content as long as its rule says.
 func (b *Blobs) Delete(ctx context.Context, tenant, digest string) error {
-	if err := ctx.Err(); err != nil {
+	if err := store.CheckBlob(ctx, tenant, digest); err != nil {
 		return err
 	}
-	key, err := objectKey(tenant, digest)
-	if err != nil {
-		return err
-	}
-	if _, err := b.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.bucket, Key: &key}); err != nil {
+	in := &s3.DeleteObjectInput{Bucket: &b.bucket, Key: objectKey(tenant, digest)}
+	if _, err := b.client.DeleteObject(ctx, in); err != nil {
 		return failed("delete blob "+digest, err)
 	}
 	return nil
@@ -190,14 +169,10 @@ func (b *Blobs) Delete(ctx context.Context, tenant, digest string) error {
 // Size implements store.Blobs. It fails with store.ErrInvalid for a name that is none, too. S3 does not say whether
 // it is the object or the bucket that is not there.
 func (b *Blobs) Size(ctx context.Context, tenant, digest string) (int64, error) {
-	if err := ctx.Err(); err != nil {
+	if err := store.CheckBlob(ctx, tenant, digest); err != nil {
 		return 0, err
 	}
-	key, err := objectKey(tenant, digest)
-	if err != nil {
-		return 0, err
-	}
-	out, err := b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.bucket, Key: &key})
+	out, err := b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.bucket, Key: objectKey(tenant, digest)})
 	switch {
 	case err == nil && out.ContentLength == nil:
 		return 0, fmt.Errorf("look for blob %s: S3 does not say how large it is", digest)
@@ -217,8 +192,7 @@ func (b *Blobs) Size(ctx context.Context, tenant, digest string) (int64, error) 
 func (b *Blobs) Presign(
 	ctx context.Context, tenant, digest string, size int64, mediaType string,
 ) (store.Upload, error) {
-	key, err := objectKey(tenant, digest)
-	if err != nil {
+	if err := store.CheckBlob(ctx, tenant, digest); err != nil {
 		return store.Upload{}, err
 	}
 	sum, err := checksum(digest)
@@ -228,7 +202,8 @@ func (b *Blobs) Presign(
 	expires := clock.System().Now().Truncate(time.Second).Add(uploadWithin) // S3 counts from the signature, in seconds
 	presign := s3.NewPresignClient(b.client, s3.WithPresignExpires(uploadWithin))
 	signed, err := presign.PresignPutObject(ctx, &s3.PutObjectInput{
-		Bucket: &b.bucket, Key: &key, ContentLength: &size, ContentType: &mediaType, ChecksumSHA256: sum,
+		Bucket: &b.bucket, Key: objectKey(tenant, digest), ContentLength: &size, ContentType: &mediaType,
+		ChecksumSHA256: sum,
 	})
 	if err != nil {
 		return store.Upload{}, fmt.Errorf("permit blob %s: %w", digest, err)

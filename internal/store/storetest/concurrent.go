@@ -17,15 +17,9 @@ const (
 	appends = 4 // for each writer
 )
 
-// testConcurrentAppend: many append to one log by ItemAbsent on the next number. Each number has one winner, who is the
-// one stored, and there is no gap.
-func testConcurrentAppend(f fixture) { f.race("LOG") }
-
-// testConcurrentTransactions: the same over two logs, half of the writers naming them in the other order. Both stay
-// equal.
-func testConcurrentTransactions(f fixture) { f.race("A", "B") }
-
-// race lets every writer append to the logs until it has won its share of the numbers.
+// race lets every writer append to the logs by ItemAbsent on the next number, until it has won its share of them. Each
+// number has one winner, who is the one stored in every log, and there is no gap. Half of the writers name the logs in
+// the other order.
 func (f fixture) race(logs ...string) {
 	entry := func(log string, n int, who string) store.Item {
 		return store.Item{Key: key(log, fmt.Sprintf("%04d", n)), Body: []byte(who)}

@@ -23,8 +23,8 @@ func Table(t *testing.T, open func(t *testing.T) store.Table) {
 		{"Context", testContext},
 		{"RangeLargePages", testLargePages},
 		{"Limits", testLimits},
-		{"ConcurrentAppend", testConcurrentAppend},
-		{"ConcurrentTransactions", testConcurrentTransactions},
+		{"ConcurrentAppend", func(f fixture) { f.race("LOG") }},
+		{"ConcurrentTransactions", func(f fixture) { f.race("A", "B") }},
 		{"Model", testModel},
 	} {
 		t.Run(test.name, func(t *testing.T) {
