@@ -26,9 +26,6 @@ const (
 	maxDimension  = 1024
 )
 
-// unknown stands where a dimension has no value, which the format does not allow.
-const unknown = "none"
-
 // EMF gathers metrics until Flush. Safe for concurrent use.
 type EMF struct {
 	out       io.Writer
@@ -51,12 +48,8 @@ type emfMetric struct {
 	values     []float64
 }
 
-// The units of CloudWatch that are used.
-const (
-	unitCount   = "Count"
-	unitMillis  = "Milliseconds"
-	unitSeconds = "Seconds"
-)
+// unitCount is CloudWatch's unit of counters.
+const unitCount = "Count"
 
 // NewEMF makes a sink that writes to w, one line at a time. The namespace is CloudWatch's; base are dimensions that
 // every metric has, names and values in turn.
@@ -65,30 +58,32 @@ func NewEMF(w io.Writer, c clock.Clock, namespace string, base ...string) *EMF {
 }
 
 // Count adds n to a counter. Dims are names and values of dimensions in turn.
-func (s *EMF) Count(name string, n int64, dims ...string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m := s.set(dims).metric(name, unitCount)
-	if len(m.values) == 0 {
-		m.values = []float64{0}
-	}
-	m.values[0] += float64(n)
-}
+func (s *EMF) Count(name string, n int64, dims ...string) { s.add(name, unitCount, float64(n), dims) }
 
 // Millis notes a duration, in milliseconds. CloudWatch makes percentiles of them.
 func (s *EMF) Millis(name string, d time.Duration, dims ...string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m := s.set(dims).metric(name, unitMillis)
-	m.values = append(m.values, float64(d.Microseconds())/1000)
+	s.add(name, "Milliseconds", float64(d.Microseconds())/1000, dims)
 }
 
 // Seconds notes a span of time, in whole seconds: what alarms compare with days and hours.
 func (s *EMF) Seconds(name string, d time.Duration, dims ...string) {
+	s.add(name, "Seconds", float64(d/time.Second), dims)
+}
+
+// add notes a value of a metric; those of a counter are summed up.
+func (s *EMF) add(name, unit string, value float64, dims []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := s.set(dims).metric(name, unitSeconds)
-	m.values = append(m.values, float64(d/time.Second))
+	t := s.set(dims)
+	i := slices.IndexFunc(t.metrics, func(m *emfMetric) bool { return m.name == name && m.unit == unit })
+	switch {
+	case i < 0:
+		t.metrics = append(t.metrics, &emfMetric{name, unit, []float64{value}})
+	case unit == unitCount:
+		t.metrics[i].values[0] += value
+	default:
+		t.metrics[i].values = append(t.metrics[i].values, value)
+	}
 }
 
 // set finds or makes the set of these dimensions and the base, whatever their order.
@@ -96,7 +91,7 @@ func (s *EMF) set(dims []string) *set {
 	next := &set{}
 	dims = append(slices.Clone(s.base), dims...)
 	for i := 0; i < len(dims) && len(next.names) < maxDimensions; i += 2 {
-		value := unknown
+		value := "none" // the format does not allow that there is no value
 		if i+1 < len(dims) && strings.TrimSpace(dims[i+1]) != "" {
 			value = strings.ToValidUTF8(dims[i+1][:min(len(dims[i+1]), maxDimension)], "")
 		}
@@ -114,16 +109,6 @@ func (s *EMF) set(dims []string) *set {
 	}
 	s.sets = append(s.sets, next)
 	return next
-}
-
-func (t *set) metric(name, unit string) *emfMetric {
-	for _, m := range t.metrics {
-		if m.name == name && m.unit == unit {
-			return m
-		}
-	}
-	t.metrics = append(t.metrics, &emfMetric{name: name, unit: unit})
-	return t.metrics[len(t.metrics)-1]
 }
 
 // Flush writes what was gathered and forgets it, also where writing fails.

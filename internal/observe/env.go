@@ -77,8 +77,14 @@ func TelemetryFromEnv(
 	if strings.EqualFold(getenv("OTEL_SDK_DISABLED"), "true") || !spans && !metrics {
 		return nil, nil
 	}
-	if err := checkEndpoints(getenv); err != nil {
-		return nil, err
+	for _, signal := range []string{"", "TRACES_", "METRICS_"} { // refuse endpoints that the SDK would take for others
+		name := "OTEL_EXPORTER_OTLP_" + signal + "ENDPOINT"
+		if v := strings.TrimSpace(getenv(name)); v != "" {
+			u, err := url.Parse(v)
+			if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+				return nil, fmt.Errorf("%s: want http://HOST or https://HOST", name)
+			}
+		}
 	}
 	if spans {
 		warnOfProtocol(getenv, "TRACES", x, c.Log)
@@ -121,20 +127,6 @@ func isExported(getenv func(string) string, signal string) bool {
 	default:
 		return true
 	}
-}
-
-// checkEndpoints refuses endpoints that the SDK would take for others.
-func checkEndpoints(getenv func(string) string) error {
-	for _, signal := range []string{"", "TRACES_", "METRICS_"} {
-		name := "OTEL_EXPORTER_OTLP_" + signal + "ENDPOINT"
-		if v := strings.TrimSpace(getenv(name)); v != "" {
-			u, err := url.Parse(v)
-			if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-				return fmt.Errorf("%s: want http://HOST or https://HOST", name)
-			}
-		}
-	}
-	return nil
 }
 
 // ExporterProtocol is the protocol of OTLP that the environment names for a signal, and the variable that does.

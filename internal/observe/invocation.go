@@ -205,11 +205,6 @@ func spanContextOf(t *run.Trace) trace.SpanContext {
 	return trace.SpanContextFromContext(ctx)
 }
 
-// traceparent writes a context; empty where it is not valid.
-func traceparent(sc trace.SpanContext) string {
-	return TraceCarrier(trace.ContextWithSpanContext(context.Background(), sc))[headerParent]
-}
-
 // XRayHeader is the context of ctx's span as X-Ray's services take it, such as StartExecution's traceHeader; empty
 // where ctx is in no trace.
 func XRayHeader(ctx context.Context) string {

@@ -57,58 +57,56 @@ type sink struct{ meter Meter }
 
 // Committed counts the facts of an entry.
 func (k sink) Committed(_ context.Context, e run.Entry, s *run.AgentState) {
+	count := func(name string, n int64, dims ...string) {
+		k.meter.Count(name, n, append([]string{dimAgent, s.Agent}, dims...)...)
+	}
+	countTokens := func(u run.Usage) {
+		count(InputTokens, u.Input+u.CacheRead+u.CacheWrite)
+		count(OutputTokens, u.Output)
+	}
 	for _, fact := range e.Events {
-		k.countFact(fact, e, s)
+		switch fact := fact.(type) {
+		case run.RunStarted:
+			count(RunsStarted, 1)
+			if fact.From != nil && len(fact.From.Unknown) > 0 {
+				count(CallsUnknown, int64(len(fact.From.Unknown)))
+			}
+		case run.Replied:
+			count(Inferences, 1)
+			countTokens(fact.Usage)
+		case run.PlanEvent:
+			countTokens(fact.Fact().Usage)
+		case run.CallFinished:
+			outcome := string(run.StatusSucceeded)
+			if fact.IsError {
+				outcome = string(fact.Reason)
+			}
+			count(ToolCalls, 1, dimOutcome, outcome)
+		case run.PermissionRequested:
+			count(ApprovalsAsked, 1)
+		case run.CallSuspended:
+			if fact.For != run.ForAnswer {
+				count(ApprovalsAsked, 1)
+			}
+		case run.CallUnknown:
+			count(CallsUnknown, 1)
+		case run.Decided:
+			count(ApprovalsDecided, 1, dimOutcome, string(fact.Action))
+		case run.PermissionAnswered:
+			if fact.Expired {
+				count(ApprovalsDecided, 1, dimOutcome, string(run.WhyExpired))
+			}
+		case run.CallCancelled:
+			c, _ := s.Call(fact.Call)
+			asked := c.Service && c.Executions > 0 // a service did not answer: no approval expired
+			if fact.Reason == run.WhyExpired && !asked {
+				count(ApprovalsDecided, 1, dimOutcome, string(fact.Reason))
+			}
+		case run.Finished:
+			count(RunsEnded, 1, dimReason, string(fact.Reason))
+			k.meter.Millis(RunTime, e.Time.Sub(s.StartedAt), dimAgent, s.Agent)
+		}
 	}
-}
-
-func (k sink) countFact(fact run.Event, e run.Entry, s *run.AgentState) {
-	switch fact := fact.(type) {
-	case run.RunStarted:
-		k.meter.Count(RunsStarted, 1, dimAgent, s.Agent)
-		if fact.From != nil && len(fact.From.Unknown) > 0 {
-			k.meter.Count(CallsUnknown, int64(len(fact.From.Unknown)), dimAgent, s.Agent)
-		}
-	case run.Replied:
-		k.meter.Count(Inferences, 1, dimAgent, s.Agent)
-		k.countTokens(fact.Usage, s)
-	case run.PlanEvent:
-		k.countTokens(fact.Fact().Usage, s)
-	case run.CallFinished:
-		outcome := string(run.StatusSucceeded)
-		if fact.IsError {
-			outcome = string(fact.Reason)
-		}
-		k.meter.Count(ToolCalls, 1, dimAgent, s.Agent, dimOutcome, outcome)
-	case run.PermissionRequested:
-		k.meter.Count(ApprovalsAsked, 1, dimAgent, s.Agent)
-	case run.CallSuspended:
-		if fact.For != run.ForAnswer {
-			k.meter.Count(ApprovalsAsked, 1, dimAgent, s.Agent)
-		}
-	case run.CallUnknown:
-		k.meter.Count(CallsUnknown, 1, dimAgent, s.Agent)
-	case run.Decided:
-		k.meter.Count(ApprovalsDecided, 1, dimAgent, s.Agent, dimOutcome, string(fact.Action))
-	case run.PermissionAnswered:
-		if fact.Expired {
-			k.meter.Count(ApprovalsDecided, 1, dimAgent, s.Agent, dimOutcome, string(run.WhyExpired))
-		}
-	case run.CallCancelled:
-		c, _ := s.Call(fact.Call)
-		asked := c.Service && c.Executions > 0 // a service did not answer: no approval expired
-		if fact.Reason == run.WhyExpired && !asked {
-			k.meter.Count(ApprovalsDecided, 1, dimAgent, s.Agent, dimOutcome, string(fact.Reason))
-		}
-	case run.Finished:
-		k.meter.Count(RunsEnded, 1, dimAgent, s.Agent, dimReason, string(fact.Reason))
-		k.meter.Millis(RunTime, e.Time.Sub(s.StartedAt), dimAgent, s.Agent)
-	}
-}
-
-func (k sink) countTokens(u run.Usage, s *run.AgentState) {
-	k.meter.Count(InputTokens, u.Input+u.CacheRead+u.CacheWrite, dimAgent, s.Agent)
-	k.meter.Count(OutputTokens, u.Output, dimAgent, s.Agent)
 }
 
 // MeterModel measures every request to next, with o as the GenAI conventions say; a nil o does not. It belongs below
@@ -124,7 +122,6 @@ type meteredModel struct {
 	clock clock.Clock
 }
 
-// Generate asks next.
 func (m meteredModel) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	from := m.clock.Now()
 	reply, err := m.next.Generate(ctx, r)
@@ -166,7 +163,6 @@ type toolsAround struct {
 	wrap func(tool.Tool) tool.Tool
 }
 
-// Lookup finds a tool of next.
 func (s toolsAround) Lookup(original string) (tool.Tool, bool) {
 	found, ok := s.next.Lookup(original)
 	if !ok {
@@ -197,7 +193,6 @@ type wrappedTool struct {
 // Unwrap returns the tool itself.
 func (t wrappedTool) Unwrap() tool.Tool { return t.Tool }
 
-// Call enters the tool.
 func (t wrappedTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
 	return t.call(ctx, c)
 }

@@ -31,7 +31,6 @@ type model struct {
 	next runtime.Model
 }
 
-// Generate asks next.
 func (m *model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	ctx, span := m.span(ctx, "chat "+r.Model.ID, trace.SpanKindClient,
 		keyKind.String(kindLLM), keyModel.String(r.Model.ID), keyProvider.String(r.Model.Provider),
@@ -81,11 +80,22 @@ func tokens(u run.Usage) []attribute.KeyValue {
 	return out
 }
 
-// requestAttributes returns the attributes of a request.
 func (h Hide) requestAttributes(r agent.Request) []attribute.KeyValue {
 	var out []attribute.KeyValue
 	if !h.Inputs && !h.InputMessages {
-		out = h.messages(conversation(r))
+		for i, m := range conversation(r) {
+			hidden := h.InputText
+			if m.media {
+				hidden = h.InputImages
+			}
+			out = append(out, keyRole(inputMessages, i).String(m.role))
+			if m.content != "" {
+				out = append(out, keyContent(inputMessages, i).String(hiddenOr(hidden, m.content)))
+			}
+			for j, c := range m.calls {
+				out = append(out, callAttributes(inputMessages, i, j, c, h.InputText)...)
+			}
+		}
 	}
 	if h.Inputs || h.Tools {
 		return out
@@ -93,7 +103,8 @@ func (h Hide) requestAttributes(r agent.Request) []attribute.KeyValue {
 	for i, t := range r.Tools {
 		schema, err := jsonx.MarshalVerbatim(toolJSON{t.ModelName(), t.Description, t.Schema})
 		if err == nil { // a schema that is no JSON was refused long before
-			out = append(out, toolSchemaKey(i).String(string(schema)))
+			key := attribute.Key("llm.tools." + strconv.Itoa(i) + ".tool.json_schema")
+			out = append(out, key.String(string(schema)))
 		}
 	}
 	return out
@@ -154,24 +165,6 @@ func blockText(b run.Block) string {
 	}
 }
 
-func (h Hide) messages(turns []message) []attribute.KeyValue {
-	var out []attribute.KeyValue
-	for i, m := range turns {
-		hidden := h.InputText
-		if m.media {
-			hidden = h.InputImages
-		}
-		out = append(out, keyRole(inputMessages, i).String(m.role))
-		if m.content != "" {
-			out = append(out, keyContent(inputMessages, i).String(hiddenOr(hidden, m.content)))
-		}
-		for j, c := range m.calls {
-			out = append(out, callAttributes(inputMessages, i, j, c, h.InputText)...)
-		}
-	}
-	return out
-}
-
 func callAttributes(prefix string, n, call int, c run.ToolUse, hidden bool) []attribute.KeyValue {
 	return []attribute.KeyValue{
 		toolCallKey(prefix, n, call, "id").String(c.ID), toolCallKey(prefix, n, call, "function.name").String(c.Name),
@@ -179,7 +172,6 @@ func callAttributes(prefix string, n, call int, c run.ToolUse, hidden bool) []at
 	}
 }
 
-// replyAttributes returns the attributes of a reply.
 func (h Hide) replyAttributes(r agent.Reply) []attribute.KeyValue {
 	if h.Outputs || h.OutputMessages {
 		return nil
@@ -235,11 +227,10 @@ const (
 	kindGuardrail = "GUARDRAIL"
 )
 
-// The prefixes of messages and tools; an index and a name follow.
+// The prefixes of messages; an index and a name follow.
 const (
 	inputMessages  = "llm.input_messages."
 	outputMessages = "llm.output_messages."
-	llmTools       = "llm.tools."
 )
 
 func keyRole(prefix string, n int) attribute.Key { return messageKey(prefix, n, "role") }
@@ -252,10 +243,6 @@ func messageKey(prefix string, n int, name string) attribute.Key {
 
 func toolCallKey(prefix string, n, call int, name string) attribute.Key {
 	return messageKey(prefix, n, "tool_calls."+strconv.Itoa(call)+".tool_call."+name)
-}
-
-func toolSchemaKey(n int) attribute.Key {
-	return attribute.Key(llmTools + strconv.Itoa(n) + ".tool.json_schema")
 }
 
 // Hide says what is kept out of spans, in the words of OpenInference's OPENINFERENCE_HIDE_* variables. The zero Hide

@@ -36,7 +36,8 @@ func (t *Tracer) Begin(ctx context.Context, agentName string) *run.Trace {
 	_, span := t.spans.Start(trace.ContextWithRemoteSpanContext(context.Background(), parent), agentSpan(agentName),
 		trace.WithTimestamp(t.clock.Now()))
 	sc := span.SpanContext()
-	out := &run.Trace{Traceparent: traceparent(sc), Tracestate: sc.TraceState().String()}
+	carrier := TraceCarrier(trace.ContextWithSpanContext(context.Background(), sc)) // empty where sc is not valid
+	out := &run.Trace{Traceparent: carrier[headerParent], Tracestate: sc.TraceState().String()}
 	if parent.IsValid() {
 		out.Parent = parent.SpanID().String()
 	}
@@ -92,7 +93,11 @@ func (t *Tracer) writeAgentSpan(s *run.AgentState, end time.Time) {
 	kvs := append(identityAttributes(s), keyKind.String(kindAgent), semconv.GenAIOperationNameInvokeAgent,
 		keyReason.String(string(s.Reason)), t.hide.input(runInput(s)))
 	if s.Status == run.RunDone {
-		kvs = append(kvs, t.hide.output(runOutput(s)))
+		var text string // the output itself, if it is a string
+		if json.Unmarshal(s.Output, &text) != nil {
+			text = string(s.Output)
+		}
+		kvs = append(kvs, t.hide.output(text))
 	}
 	_, span := t.spans.Start(WithIDs(ctx, own), agentSpan(s.Agent), trace.WithTimestamp(s.StartedAt),
 		trace.WithAttributes(kvs...))
@@ -122,15 +127,6 @@ func runInput(s *run.AgentState) string {
 	return blockText(s.Messages.At(0).Block)
 }
 
-// runOutput returns the output of the run, as text if it is a string.
-func runOutput(s *run.AgentState) string {
-	var text string
-	if json.Unmarshal(s.Output, &text) == nil {
-		return text
-	}
-	return string(s.Output)
-}
-
 // recordGate records what a gate decided about a call.
 func (t *Tracer) recordGate(ctx context.Context, s *run.AgentState, call, verdict string, at time.Time) {
 	c, ok := s.Call(call)
@@ -156,44 +152,30 @@ func (t *Tracer) Tool(found tool.Tool) tool.Tool {
 			keyKind.String(kindTool), keyToolName.String(call.Name), keyToolID.String(call.ID),
 			semconv.GenAIOperationNameExecuteTool, semconv.GenAIToolName(call.Name), semconv.GenAIToolCallID(call.ID),
 			t.hide.input(string(call.Args)), keyToolParameters.String(hiddenOr(t.hide.Inputs, string(call.Args))))
-		e := &openToolSpan{t: t, span: span}
-		abandon := func() { e.end(errorClass(ctx.Err())) }
+		var once sync.Once
+		end := func(problem string) { // The first end that is reported counts.
+			once.Do(func() {
+				if problem != "" {
+					markFailed(span, problem)
+				}
+				t.end(span)
+			})
+		}
+		abandon := func() { end(errorClass(ctx.Err())) }
 		stop := context.AfterFunc(ctx, abandon)
 		defer stop()
-		defer current(ctx).onEnd(e, abandon)()
-		defer e.end("panic") // does nothing where the tool returned
+		defer current(ctx).onEnd(&once, abandon)()
+		defer end("panic") // does nothing where the tool returned
 		res, err := found.Call(ctx, call)
-		e.end(t.recordResult(span, res, err))
+		problem := ""
+		if err != nil {
+			problem = errorClass(err)
+		} else if span.SetAttributes(t.hide.output(res.Content)); res.IsError {
+			problem = string(run.WhyToolError)
+		}
+		end(problem)
 		return res, err
 	})
-}
-
-// openToolSpan is the span of one tool call. It ends once, with the first end that is reported.
-type openToolSpan struct {
-	t    *Tracer
-	span trace.Span
-	once sync.Once
-}
-
-func (e *openToolSpan) end(problem string) {
-	e.once.Do(func() {
-		if problem != "" {
-			markFailed(e.span, problem)
-		}
-		e.t.end(e.span)
-	})
-}
-
-// recordResult records the tool's result and returns the description of its failure.
-func (t *Tracer) recordResult(span trace.Span, res agent.ToolResultData, err error) string {
-	if err != nil {
-		return errorClass(err)
-	}
-	span.SetAttributes(t.hide.output(res.Content))
-	if res.IsError {
-		return string(run.WhyToolError)
-	}
-	return ""
 }
 
 // This file records runs as OpenTelemetry spans, from decorators over the ports of package runtime. Spans have
@@ -231,15 +213,10 @@ func NewTracer(p trace.TracerProvider, c clock.Clock, hide Hide) *Tracer {
 	return &Tracer{spans: p.Tracer(scopeName), clock: c, hide: hide}
 }
 
-// Heads reads runs' views; *store.Journal does.
-type Heads interface {
-	Head(ctx context.Context, tenant, run string) (store.Head, error)
-}
-
 // Decided records every decision as a GUARDRAIL span from the request to the decision: the time the run waited for a
 // person. It is an approval.Desk's Decided, costs one read, and is nil for a nil Tracer. A decision that is told twice
 // is the same span, under the same id.
-func (t *Tracer) Decided(heads Heads) func(ctx context.Context, a approval.Approval) {
+func (t *Tracer) Decided(heads *store.Journal) func(ctx context.Context, a approval.Approval) {
 	if t == nil {
 		return nil
 	}

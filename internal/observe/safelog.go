@@ -69,12 +69,6 @@ func (h *handler) safe(a slog.Attr) []slog.Attr {
 	return nil
 }
 
-// coded is an error of the AWS SDK that says what the service answered; typed is one of ours that says its kind.
-type (
-	coded interface{ ErrorCode() string }
-	typed interface{ ErrorType() string }
-)
-
 // ErrorKinds says what an error is without saying what it says: its Go types and codes from the outside in, and the
 // text of each of known that is in it.
 func ErrorKinds(err error, known ...error) []string {
@@ -95,9 +89,9 @@ func kinds(err error, out []string) []string {
 		out = append(out, t)
 	}
 	switch e := err.(type) { //nolint:errorlint // each link of the chain is looked at by itself
-	case coded:
+	case interface{ ErrorCode() string }: // of the AWS SDK: what the service answered
 		out = appendCode(out, e.ErrorCode())
-	case typed:
+	case interface{ ErrorType() string }: // of ours
 		out = appendCode(out, e.ErrorType())
 	}
 	switch e := err.(type) { //nolint:errorlint // the same
