@@ -2,6 +2,7 @@ package builtin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,20 +89,27 @@ func (r Root) read(_ context.Context, in readInput) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	if in.Limit == 0 {
-		in.Limit = maxRead
-	}
 	if in.Offset > info.Size() {
 		return "", tool.Refusef("offset %d is beyond the end: %s has %d bytes", in.Offset, quotePath(in.Path), info.Size())
 	}
-	w, err := readWindow(f, in.Offset, in.Limit)
+	w, err := readWindow(f, in.Offset, cmp.Or(in.Limit, maxRead))
 	if err != nil {
 		return "", fmt.Errorf("read %s: %w", quotePath(in.Path), withoutPaths(err))
 	}
 	if !utf8.Valid(w.text) || bytes.IndexByte(w.text, 0) >= 0 {
 		return "", tool.Refusef("%s looks binary: it is not UTF-8 text", quotePath(in.Path))
 	}
-	return w.result(info.Size()), nil
+	end := w.start + int64(len(w.text))
+	switch {
+	case w.start == 0 && w.last && len(w.text) == 0:
+		return "(the file is empty)", nil
+	case w.start == 0 && w.last:
+		return string(w.text), nil
+	case w.last:
+		return fmt.Sprintf("%s\n(bytes %d to %d of %d, the end)", w.text, w.start, end, info.Size()), nil
+	default:
+		return fmt.Sprintf("%s\n(bytes %d to %d of %d shown, go on with offset %d)", w.text, w.start, end, info.Size(), end), nil
+	}
 }
 
 // window is a part of a file, whole characters only.
@@ -153,20 +161,6 @@ func wholeRunes(b []byte, limit int) []byte {
 	return b[:end]
 }
 
-func (w window) result(size int64) string {
-	end := w.start + int64(len(w.text))
-	switch {
-	case w.start == 0 && w.last && len(w.text) == 0:
-		return "(the file is empty)"
-	case w.start == 0 && w.last:
-		return string(w.text)
-	case w.last:
-		return fmt.Sprintf("%s\n(bytes %d to %d of %d, the end)", w.text, w.start, end, size)
-	default:
-		return fmt.Sprintf("%s\n(bytes %d to %d of %d shown, go on with offset %d)", w.text, w.start, end, size, end)
-	}
-}
-
 // Bounds of a listing.
 const (
 	maxListed  = 1000    // entries shown
@@ -180,10 +174,7 @@ type listInput struct {
 
 // list writes an entry a line, sorted by the bytes of the name: kind, size in bytes and name.
 func (r Root) list(ctx context.Context, in listInput) (string, error) {
-	if in.Path == "" {
-		in.Path = "."
-	}
-	p, err := checkPath(in.Path)
+	p, err := checkPath(cmp.Or(in.Path, "."))
 	if err != nil {
 		return "", err
 	}
@@ -196,7 +187,22 @@ func (r Root) list(ctx context.Context, in listInput) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return listing(p, entries), nil
+	if len(entries) == 0 {
+		return fmt.Sprintf("%s is empty.", quotePath(p)), nil
+	}
+	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.name, b.name) })
+	var b strings.Builder
+	for _, e := range entries[:min(len(entries), maxListed)] {
+		name := e.name
+		if strings.ContainsFunc(name, isDisguising) || !utf8.ValidString(name) { // it could break the line
+			name = quotePath(name)
+		}
+		fmt.Fprintf(&b, "%s %s %s\n", e.kind, e.size, name)
+	}
+	if len(entries) > maxListed {
+		fmt.Fprintf(&b, "(%d of %d entries shown)\n", maxListed, len(entries))
+	}
+	return strings.TrimSuffix(b.String(), "\n"), nil
 }
 
 // entry is a line of a listing.
@@ -214,7 +220,21 @@ func readEntries(ctx context.Context, root *os.Root, p string) ([]entry, error) 
 	for len(all) <= maxCounted {
 		batch, err := d.ReadDir(listBatch)
 		for _, e := range batch {
-			all = appendEntry(all, e)
+			info, err := e.Info()
+			if errors.Is(err, fs.ErrNotExist) { // it was removed while the folder was read
+				continue
+			}
+			kind, size := "special", "-"
+			switch {
+			case err != nil: // there, but it cannot be looked at: nothing a model can read either
+			case info.Mode().IsRegular():
+				kind, size = "file", strconv.FormatInt(info.Size(), 10)
+			case info.IsDir():
+				kind = "folder"
+			case info.Mode()&fs.ModeSymlink != 0:
+				kind = "link"
+			}
+			all = append(all, entry{kind, size, e.Name()})
 		}
 		if errors.Is(err, io.EOF) {
 			return all, nil
@@ -224,46 +244,4 @@ func readEntries(ctx context.Context, root *os.Root, p string) ([]entry, error) 
 		}
 	}
 	return nil, tool.Refusef("%s has more than %d entries, too many to list", quotePath(p), maxCounted)
-}
-
-// appendEntry leaves out what was removed while the folder was read.
-func appendEntry(all []entry, e fs.DirEntry) []entry {
-	info, err := e.Info()
-	if errors.Is(err, fs.ErrNotExist) {
-		return all
-	}
-	kind, size := "special", "-"
-	switch {
-	case err != nil: // there, but it cannot be looked at: nothing a model can read either
-	case info.Mode().IsRegular():
-		kind, size = "file", strconv.FormatInt(info.Size(), 10)
-	case info.IsDir():
-		kind = "folder"
-	case info.Mode()&fs.ModeSymlink != 0:
-		kind = "link"
-	}
-	return append(all, entry{kind: kind, size: size, name: e.Name()})
-}
-
-func listing(p string, entries []entry) string {
-	if len(entries) == 0 {
-		return fmt.Sprintf("%s is empty.", quotePath(p))
-	}
-	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.name, b.name) })
-	var b strings.Builder
-	for _, e := range entries[:min(len(entries), maxListed)] {
-		fmt.Fprintf(&b, "%s %s %s\n", e.kind, e.size, listedName(e.name))
-	}
-	if len(entries) > maxListed {
-		fmt.Fprintf(&b, "(%d of %d entries shown)\n", maxListed, len(entries))
-	}
-	return strings.TrimSuffix(b.String(), "\n")
-}
-
-// listedName is a name as it is, or quoted where it could break the line or disguise itself.
-func listedName(name string) string {
-	if !utf8.ValidString(name) || strings.ContainsFunc(name, isDisguising) {
-		return quotePath(name)
-	}
-	return name
 }

@@ -178,24 +178,13 @@ func reconcileMove(_ context.Context, c tool.Call, in moveInput) (tool.Outcome, 
 	if err != nil {
 		return tool.OutcomeUnknown, nothing, err
 	}
-	outcome := moveOutcome(source, destination)
-	if outcome == tool.OutcomeDone {
-		return outcome, tool.Text(m.resultText()), nil
-	}
-	return outcome, nothing, nil
-}
-
-// moveOutcome returns the outcome by the table above; nil means that the file does not exist.
-func moveOutcome(source, destination fs.FileInfo) tool.Outcome {
 	switch {
 	case source == nil && destination != nil && destination.Mode().IsRegular():
-		return tool.OutcomeDone
-	case source == nil:
-		return tool.OutcomeUnknown
-	case destination != nil && os.SameFile(source, destination):
-		return tool.OutcomeUnknown
+		return tool.OutcomeDone, tool.Text(m.resultText()), nil
+	case source == nil, destination != nil && os.SameFile(source, destination):
+		return tool.OutcomeUnknown, nothing, nil
 	default:
-		return tool.OutcomeNotDone
+		return tool.OutcomeNotDone, nothing, nil
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -55,7 +56,7 @@ func (r Root) openPicture(name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	head := make([]byte, sniffed)
+	head := make([]byte, 16) // what isPicture looks at
 	n, err := f.ReadAt(head, 0)
 	switch {
 	case err != nil && !errors.Is(err, io.EOF):
@@ -88,22 +89,17 @@ func runTesseract(ctx context.Context, program string, picture *os.File) (string
 	case text.cut:
 		return clean(text.kept.String()) + fmt.Sprintf("\n(only the first %d bytes of the text are shown)", maxText), nil
 	case err != nil:
-		return "", failure(err, complaint.kept.String())
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) { // it did not run: the machine's error, and not for the model
+			return "", fmt.Errorf("run tesseract: %w", err)
+		}
+		if line := lastLine(complaint.kept.String()); line != "" {
+			return "", tool.Refusef("tesseract could not read the picture (%s): %q", exit.ProcessState, line)
+		}
+		return "", tool.Refusef("tesseract could not read the picture (%s)", exit.ProcessState)
 	default:
 		return clean(text.kept.String()), nil
 	}
-}
-
-// failure words the end of a tesseract that ran and failed for the model; one that did not run is the machine's error.
-func failure(err error, complaint string) error {
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
-		return fmt.Errorf("run tesseract: %w", err)
-	}
-	if line := lastLine(complaint); line != "" {
-		return tool.Refusef("tesseract could not read the picture (%s): %q", exit.ProcessState, line)
-	}
-	return tool.Refusef("tesseract could not read the picture (%s)", exit.ProcessState)
 }
 
 // clean leaves out page breaks and the empty space around the text.
@@ -118,19 +114,12 @@ func lastLine(s string) string {
 	return strings.ToValidUTF8(s[:min(len(s), most)], "")
 }
 
-// sniffed is how many bytes isPicture looks at.
-const sniffed = 16
-
 // isPicture reports whether a file that begins so is a picture tesseract reads; a file's name says nothing. It looks at
 // the signature alone: whether the rest is sound is tesseract's to find out.
 func isPicture(head []byte) bool {
-	for _, signature := range []string{"\x89PNG\r\n\x1a\n", "\xFF\xD8\xFF", "GIF87a", "GIF89a", "BM", "II*\x00",
-		"MM\x00*"} {
-		if strings.HasPrefix(string(head), signature) {
-			return true
-		}
-	}
-	return bytes.HasPrefix(head, []byte("RIFF")) && len(head) >= 12 && string(head[8:12]) == "WEBP"
+	signatures := []string{"\x89PNG\r\n\x1a\n", "\xFF\xD8\xFF", "GIF87a", "GIF89a", "BM", "II*\x00", "MM\x00*"}
+	return slices.ContainsFunc(signatures, func(s string) bool { return strings.HasPrefix(string(head), s) }) ||
+		bytes.HasPrefix(head, []byte("RIFF")) && len(head) >= 12 && string(head[8:12]) == "WEBP"
 }
 
 // capped keeps the first bytes written to it, and calls full when there are more. What comes after is dropped, so that

@@ -107,6 +107,7 @@ func wantRegular(p string, info fs.FileInfo) error {
 
 // explain turns an error about p into what a model can act upon.
 func explain(root *os.Root, p string, err error) error {
+	_, outside := root.Lstat("..") // os.Root's error for a path that leads outside has no exported name
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return tool.Refusef("%s does not exist", quotePath(p))
@@ -116,18 +117,11 @@ func explain(root *os.Root, p string, err error) error {
 		return tool.Refusef("the path %s is too long", quotePath(p))
 	case errors.Is(err, syscall.ENOTDIR):
 		return tool.Refusef("%s does not exist: a part of the path is a file, not a folder", quotePath(p))
-	case errors.Is(err, syscall.ELOOP), leadsOutside(root, err):
+	case errors.Is(err, syscall.ELOOP), errors.Is(err, withoutPaths(outside)):
 		return tool.Refusef("%s goes through a symbolic link that leads outside of the folder or in a circle", quotePath(p))
 	default:
 		return fmt.Errorf("access %s: %w", quotePath(p), withoutPaths(err))
 	}
-}
-
-// leadsOutside reports whether err is os.Root's error for a path that leads outside. That error has no exported name,
-// so it is compared with a provoked one.
-func leadsOutside(root *os.Root, err error) bool {
-	_, outside := root.Lstat("..")
-	return errors.Is(err, withoutPaths(outside))
 }
 
 // withoutPaths removes the machine's paths from an error.

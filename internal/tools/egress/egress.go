@@ -20,7 +20,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -33,11 +32,11 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 )
 
-// The defaults of Config and the times that a connection has.
+// The bounds of an answer, in bytes, and of a request, and the times that a connection has.
 const (
-	DefaultBody      = 10 << 20
-	DefaultHeader    = 64 << 10
-	DefaultRedirects = 5
+	defaultBody  = 10 << 20
+	maxHeader    = 64 << 10
+	maxRedirects = 5
 
 	connectTimeout = 5 * time.Second
 	tlsTimeout     = 10 * time.Second
@@ -50,12 +49,10 @@ type Config struct {
 	Private     Private  // who may be at an address that is not public
 	Credentials []string // header fields that go to no other host, beside Authorization, Proxy-Authorization and Cookie
 
-	MaxBody     int64          // bytes of an answer's body; 0 = DefaultBody
-	MaxHeader   int64          // bytes of its header; 0 = DefaultHeader
-	NoRedirects bool           // an answer that redirects is the answer
-	KeepAlive   bool           // connections are used again; whoever has the client closes those that are idle
-	Resolve     Resolver       // nil = the system's
-	Roots       *x509.CertPool // nil = the system's
+	MaxBody   int64          // bytes of an answer's body, beyond which is an *http.MaxBytesError; 0 = 10 MiB
+	KeepAlive bool           // connections are used again; whoever has the client closes those that are idle
+	Resolve   Resolver       // nil = the system's
+	Roots     *x509.CertPool // nil = the system's
 }
 
 // Resolver finds the addresses of a name; *net.Resolver does.
@@ -98,8 +95,11 @@ func Bare(err error) error {
 // New makes a client. An entry of c.Allow that is no host is an error. The client is safe for concurrent use; its
 // Transport is an http.RoundTripper of its own and checks each request that it is handed.
 func New(c Config) (*http.Client, error) {
-	d := &guard{private: c.Private, maxBody: cmp.Or(c.MaxBody, DefaultBody), resolve: c.Resolve,
-		credentials: c.credentials()}
+	d := &guard{private: c.Private, maxBody: cmp.Or(c.MaxBody, defaultBody), resolve: c.Resolve,
+		credentials: []string{"Authorization", "Proxy-Authorization", "Cookie"}}
+	for _, name := range c.Credentials {
+		d.credentials = append(d.credentials, http.CanonicalHeaderKey(name))
+	}
 	for _, entry := range c.Allow {
 		t, err := parseAllowed(entry)
 		if err != nil {
@@ -119,21 +119,9 @@ func New(c Config) (*http.Client, error) {
 		IdleConnTimeout:        idleTimeout,
 		TLSHandshakeTimeout:    tlsTimeout,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: c.Roots},
-		MaxResponseHeaderBytes: cmp.Or(c.MaxHeader, DefaultHeader),
+		MaxResponseHeaderBytes: maxHeader,
 	}
-	check := d.redirect
-	if c.NoRedirects {
-		check = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	}
-	return &http.Client{Transport: d, CheckRedirect: check}, nil
-}
-
-func (c Config) credentials() []string {
-	names := []string{"Authorization", "Proxy-Authorization", "Cookie"}
-	for _, name := range c.Credentials {
-		names = append(names, http.CanonicalHeaderKey(name))
-	}
-	return names
+	return &http.Client{Transport: d, CheckRedirect: d.redirect}, nil
 }
 
 // guard checks every request of a client.
@@ -168,7 +156,7 @@ func (d *guard) RoundTrip(r *http.Request) (*http.Response, error) {
 		_ = resp.Body.Close() // nothing of it is wanted
 		return nil, fmt.Errorf("read the answer: want it as it is, got it encoded as %.40q", e)
 	}
-	resp.Body = &bounded{body: resp.Body, left: d.maxBody, most: d.maxBody}
+	resp.Body = http.MaxBytesReader(nil, resp.Body, d.maxBody)
 	return resp, nil
 }
 
@@ -216,12 +204,15 @@ func (d *guard) dial(ctx context.Context, network, address string) (net.Conn, er
 		return nil, refusedf("%.100q is no host and port", address)
 	}
 	t := target{host: host, port: port}
-	addrs, err := d.addresses(ctx, host)
-	if err != nil {
-		return nil, err
+	var addrs []netip.Addr
+	if addr, err := netip.ParseAddr(host); err == nil {
+		addrs = []netip.Addr{addr}
+	} else if addrs, err = d.resolve.LookupNetIP(ctx, "ip", host); err != nil {
+		return nil, fmt.Errorf("find %s: %w", host, err)
+	} else if len(addrs) == 0 {
+		return nil, fmt.Errorf("find %s: it has no address", host)
 	}
-	for i, a := range addrs {
-		addrs[i] = a.Unmap()
+	for _, a := range addrs {
 		if err := d.checkAddress(t, a); err != nil {
 			return nil, err
 		}
@@ -229,27 +220,13 @@ func (d *guard) dial(ctx context.Context, network, address string) (net.Conn, er
 	ctx = context.WithValue(ctx, dialled{}, t)
 	var failed []error
 	for _, a := range addrs {
-		c, err := d.connect(ctx, network, net.JoinHostPort(a.String(), port))
+		c, err := d.connect(ctx, network, net.JoinHostPort(a.Unmap().String(), port))
 		if err == nil {
 			return c, nil
 		}
 		failed = append(failed, err)
 	}
 	return nil, errors.Join(failed...)
-}
-
-func (d *guard) addresses(ctx context.Context, host string) ([]netip.Addr, error) {
-	if addr, err := netip.ParseAddr(host); err == nil {
-		return []netip.Addr{addr}, nil
-	}
-	addrs, err := d.resolve.LookupNetIP(ctx, "ip", host)
-	if err != nil {
-		return nil, fmt.Errorf("find %s: %w", host, err)
-	}
-	if len(addrs) == 0 {
-		return nil, fmt.Errorf("find %s: it has no address", host)
-	}
-	return slices.Clone(addrs), nil
 }
 
 // checkConnect checks the address that the system is about to connect to, whatever led there.
@@ -264,8 +241,8 @@ func (d *guard) checkConnect(ctx context.Context, _, address string, _ syscall.R
 
 // redirect lets a request follow a redirect, or says why not. via is where it has been, the first request first.
 func (d *guard) redirect(r *http.Request, via []*http.Request) error {
-	if len(via) > DefaultRedirects {
-		return refusedf("more than %d redirects", DefaultRedirects)
+	if len(via) > maxRedirects {
+		return refusedf("more than %d redirects", maxRedirects)
 	}
 	last := via[len(via)-1]
 	if last.URL.Scheme == "https" && r.URL.Scheme != "https" {
@@ -275,7 +252,9 @@ func (d *guard) redirect(r *http.Request, via []*http.Request) error {
 		return err
 	}
 	r.Header.Del("Referer") // it has the query of the last URL
-	if !hasLeftOrigin(r, via) {
+	home := origin(via[0])
+	leaves := func(v *http.Request) bool { return origin(v) != home }
+	if !leaves(r) && !slices.ContainsFunc(via, leaves) { // it never was elsewhere, even if another redirect led it back
 		return nil
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead || r.ContentLength != 0 {
@@ -287,17 +266,6 @@ func (d *guard) redirect(r *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// hasLeftOrigin reports whether a redirect ever led a request to another origin, even if another led it back.
-func hasLeftOrigin(r *http.Request, via []*http.Request) bool {
-	home := origin(via[0])
-	for _, v := range append(via[1:len(via):len(via)], r) {
-		if origin(v) != home {
-			return true
-		}
-	}
-	return false
-}
-
 func origin(r *http.Request) string {
 	t, err := parseTarget(r.URL)
 	if err != nil {
@@ -305,28 +273,3 @@ func origin(r *http.Request) string {
 	}
 	return r.URL.Scheme + "://" + t.String()
 }
-
-// bounded is a body that ends with an error where it is larger than it may be.
-type bounded struct {
-	body       io.ReadCloser
-	left, most int64
-}
-
-// TooLargeError is the error of reading a body beyond its bound.
-type TooLargeError struct{ Most int64 } // bytes
-
-func (e *TooLargeError) Error() string { return "the answer is too large" }
-
-func (b *bounded) Read(p []byte) (int, error) {
-	if int64(len(p)) > b.left+1 {
-		p = p[:b.left+1]
-	}
-	n, err := b.body.Read(p)
-	if int64(n) > b.left {
-		n, err = int(b.left), &TooLargeError{b.most}
-	}
-	b.left -= int64(n)
-	return n, err
-}
-
-func (b *bounded) Close() error { return b.body.Close() }

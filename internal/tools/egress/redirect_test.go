@@ -192,13 +192,6 @@ func TestRedirectsEnd(t *testing.T) {
 	_, err := c.Do(request(t, http.MethodGet, srv.URL, ""))
 	require.ErrorContains(t, err, "more than 5 redirects")
 	require.Equal(t, 6, n)
-	n = 0
-	c = client(t, egress.Config{Allow: []string{host}, Private: private(t, host), NoRedirects: true})
-	resp, err := c.Do(request(t, http.MethodGet, srv.URL, ""))
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	require.Equal(t, http.StatusFound, resp.StatusCode)
-	require.Equal(t, 1, n)
 }
 
 func TestRedirectFromHTTPSToHTTP(t *testing.T) {
@@ -256,13 +249,13 @@ func TestAnswersAreBounded(t *testing.T) {
 				}
 			}
 		case "/header":
-			w.Header().Set("X-Large", strings.Repeat("x", 9000))
+			w.Header().Set("X-Large", strings.Repeat("x", 90_000))
 		case "/bomb":
 			w.Header().Set("Content-Encoding", "gzip")
 			_, _ = w.Write(zipped.Bytes())
 		}
 	})
-	c := client(t, egress.Config{Allow: []string{host}, Private: private(t, host), MaxBody: 1000, MaxHeader: 4096})
+	c := client(t, egress.Config{Allow: []string{host}, Private: private(t, host), MaxBody: 1000})
 	read := func(path string) (int, error) {
 		resp, err := c.Do(request(t, http.MethodGet, srv.URL+path, ""))
 		if err != nil {
@@ -277,10 +270,10 @@ func TestAnswersAreBounded(t *testing.T) {
 	require.Equal(t, 1000, n)
 	for _, path := range []string{"/large", "/endless"} {
 		n, err = read(path)
-		var large *egress.TooLargeError
+		var large *http.MaxBytesError
 		require.ErrorAs(t, err, &large, path)
 		require.Equal(t, 1000, n)
-		require.EqualValues(t, 1000, large.Most)
+		require.EqualValues(t, 1000, large.Limit)
 	}
 	_, err = read("/header")
 	require.ErrorContains(t, err, "header")

@@ -228,10 +228,10 @@ func hasControl(s string) bool {
 
 // body is what a request carries; nil = nothing.
 func (f filler) body(ctx context.Context, t agent.ToolSpec) ([]byte, error) {
-	if t.HTTP.HasBody() {
+	switch {
+	case t.HTTP.HasBody():
 		return f.restBody(t)
-	}
-	if t.HTTP.Body == nil {
+	case t.HTTP.Body == nil:
 		return nil, nil
 	}
 	d := json.NewDecoder(bytes.NewReader(t.HTTP.Body))

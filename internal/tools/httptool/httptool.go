@@ -22,6 +22,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -74,18 +75,13 @@ type request struct {
 // Spec implements tool.Tool.
 func (t *request) Spec() agent.ToolSpec { return t.spec }
 
-var (
-	errClosed = errors.New("the invocation has ended")
-	errNoURL  = errors.New("the tool has no request")
-)
-
 // Call implements tool.Tool.
 func (t *request) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
 	switch {
 	case t.spec.HTTP == nil:
-		return agent.ToolResultData{}, errNoURL
+		return agent.ToolResultData{}, errors.New("the tool has no request")
 	case t.ctx.Err() != nil:
-		return agent.ToolResultData{}, errClosed
+		return agent.ToolResultData{}, errors.New("the invocation has ended")
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -189,14 +185,12 @@ const (
 	maxTrouble = 4 << 10   // of what comes with a status that is no success
 )
 
-// errGateway is the error of an answer that says that somebody on the way has no answer.
-var errGateway = errors.New("a gateway had no answer of the server")
-
 // readAnswer reads a server's answer. It returns an error if the answer cannot be read.
 func (t *request) readAnswer(resp *http.Response, secrets *tool.Disclosure) (agent.ToolResultData, error) {
 	switch code := resp.StatusCode; {
 	case t.spec.Effect == run.EffectNonIdempotent && (code == http.StatusBadGateway || code == http.StatusGatewayTimeout):
-		return agent.ToolResultData{}, fmt.Errorf("%w: status %s", errGateway, statusText(resp))
+		return agent.ToolResultData{}, fmt.Errorf("a gateway had no answer of the server: status %s",
+			statusText(resp))
 	case code < 200 || code > 299:
 		text, err := readText(resp, maxTrouble, secrets)
 		return agent.ToolResultData{Content: strings.TrimSuffix("status "+statusText(resp)+"\n"+text, "\n"), IsError: true},
@@ -220,32 +214,22 @@ func statusText(resp *http.Response) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
 }
 
+// textTypes are the types below application that are text.
+var textTypes = []string{"json", "xml", "yaml", "x-yaml", "javascript", "x-ndjson", "x-www-form-urlencoded"}
+
 // isText reports whether a body of that type is text in UTF-8 or in a subset of it.
 func isText(contentType string) bool {
-	kind, params, err := mime.ParseMediaType(contentType)
 	if contentType == "" {
 		return true
 	}
-	if err != nil {
+	kind, params, err := mime.ParseMediaType(contentType)
+	charsets := []string{"", "utf-8", "utf8", "us-ascii", "ascii"}
+	if err != nil || !slices.Contains(charsets, strings.ToLower(params["charset"])) {
 		return false
 	}
-	switch strings.ToLower(params["charset"]) {
-	case "", "utf-8", "utf8", "us-ascii", "ascii":
-	default:
-		return false
-	}
-	_, sub, _ := strings.Cut(kind, "/")
-	switch {
-	case strings.HasPrefix(kind, "text/"), strings.HasSuffix(sub, "+json"), strings.HasSuffix(sub, "+xml") &&
-		!strings.HasPrefix(kind, "image/"):
-		return true
-	default:
-		switch sub {
-		case "json", "xml", "yaml", "x-yaml", "javascript", "x-ndjson", "x-www-form-urlencoded", "problem+json":
-			return strings.HasPrefix(kind, "application/")
-		}
-		return false
-	}
+	top, sub, _ := strings.Cut(kind, "/")
+	return strings.HasPrefix(kind, "text/") || strings.HasSuffix(sub, "+json") || strings.HasSuffix(sub, "+xml") && top != "image" ||
+		top == "application" && slices.Contains(textTypes, sub)
 }
 
 // readText reads at most so many bytes of text. Longer text is cut and gets a notice.
@@ -273,10 +257,10 @@ func readMedia(resp *http.Response, secrets *tool.Disclosure) (agent.ToolResultD
 		return agent.ToolResultData{Content: fmt.Sprintf("status %s; the answer is %s and is left out: %s", statusText(resp),
 			kind, why)}, nil
 	}
-	var large *egress.TooLargeError
+	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return left(fmt.Sprintf("it is larger than %d bytes", large.Most))
+		return left(fmt.Sprintf("it is larger than %d bytes", large.Limit))
 	case err != nil:
 		return agent.ToolResultData{}, err
 	case len(data) == 0:

@@ -102,7 +102,6 @@ func shouldRetry(err error, once bool) bool {
 // errUnreached says that nothing was sent.
 var errUnreached = errors.New("AWS Lambda cannot be reached")
 
-// attempt makes one attempt.
 func (c *Client) attempt(ctx context.Context, i runtime.Invoke) (runtime.Invoked, error) {
 	kind := types.InvocationTypeRequestResponse
 	if i.Async {
@@ -137,7 +136,13 @@ func outcomeError(ctx context.Context, err error) error {
 	case errors.As(err, &dialled) && dialled.Op == "dial":
 		return errUnreached
 	case errors.As(awssdk.Bare(err), &refused):
-		return classifyRefusal(refused)
+		switch {
+		case isTransient(refused):
+			return refused
+		case refused.Status < http.StatusInternalServerError, never[refused.Code]:
+			return fmt.Errorf("%w: %w", runtime.ErrUndeliverable, refused)
+		}
+		return &tool.LostError{Err: refused}
 	case errors.As(err, &unsent), errors.As(err, &ended), errors.As(err, &answer):
 		lost := ctx.Err()
 		if lost == nil { // the transport's error has addresses
@@ -172,18 +177,6 @@ func isTransient(r *awssdk.Refusal) bool {
 	return later[r.Code] || r.Status == http.StatusTooManyRequests
 }
 
-// classifyRefusal returns the error of a refusal.
-func classifyRefusal(r *awssdk.Refusal) error {
-	switch {
-	case isTransient(r):
-		return r
-	case r.Status < http.StatusInternalServerError, never[r.Code]:
-		return fmt.Errorf("%w: %w", runtime.ErrUndeliverable, r)
-	default:
-		return &tool.LostError{Err: r}
-	}
-}
-
 // Remote carries out the calls of tools of kind lambda that are waited for, a runtime.Remote. Functions is required.
 // Safe for concurrent use.
 type Remote struct{ Functions runtime.Functions }
@@ -216,15 +209,12 @@ type function struct {
 // Spec implements tool.Tool.
 func (f *function) Spec() agent.ToolSpec { return f.spec }
 
-// errClosed says that a batch is over.
-var errClosed = errors.New("the invocation that made the call has ended")
-
 // Call implements tool.Tool: it invokes the function and reads its result. A function that ended without a word of
 // its own, because its time was up or its process died, may have done what it was asked, as one whose answer was
 // lost: *tool.LostError.
 func (f *function) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
 	if f.session.open.Err() != nil {
-		return agent.ToolResultData{}, errClosed
+		return agent.ToolResultData{}, errors.New("the invocation that made the call has ended")
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -114,47 +114,32 @@ func (r result) data() (agent.ToolResultData, error) {
 	}
 	d := agent.ToolResultData{Content: policy.ResultText(json.RawMessage(cmp.Or(string(r.Text), string(r.JSON),
 		string(r.Error)))), IsError: r.Error != nil}
-	return d, errors.Join(r.media(&d), r.suspend(&d), r.patch(&d))
-}
-
-func (r result) media(d *agent.ToolResultData) error {
-	if r.Media == nil {
-		return nil
-	}
-	list := r.Media
-	if list[0] != '[' {
-		list = append(append([]byte{'['}, list...), ']')
-	}
-	if err := strict(list, &d.Media); err != nil {
-		return fmt.Errorf("media: %w", err)
-	}
-	for _, m := range d.Media {
-		if m.MediaType == "" || m.Data == "" || m.Blob != "" {
-			return errors.New("media: want mediaType and data, in base64")
+	var unread []error
+	if r.Media != nil {
+		list := r.Media
+		if list[0] != '[' {
+			list = append(append([]byte{'['}, list...), ']')
+		}
+		if err := strict(list, &d.Media); err != nil {
+			unread = append(unread, fmt.Errorf("media: %w", err))
+		} else if slices.ContainsFunc(d.Media, func(m run.Media) bool {
+			return m.MediaType == "" || m.Data == "" || m.Blob != ""
+		}) {
+			unread = append(unread, errors.New("media: want mediaType and data, in base64"))
 		}
 	}
-	return nil
-}
-
-func (r result) suspend(d *agent.ToolResultData) error {
-	if r.Suspend == nil {
-		return nil
+	if r.Suspend != nil {
+		d.Suspend = &run.Ticket{}
+		if err := strict(r.Suspend, d.Suspend); err != nil {
+			unread = append(unread, fmt.Errorf("suspend: %w", err))
+		}
 	}
-	d.Suspend = &run.Ticket{}
-	if err := strict(r.Suspend, d.Suspend); err != nil {
-		return fmt.Errorf("suspend: %w", err)
+	if r.Patch != nil {
+		if err := strict(r.Patch, &d.Patch); err != nil {
+			unread = append(unread, fmt.Errorf("patch: %w", err))
+		}
 	}
-	return nil
-}
-
-func (r result) patch(d *agent.ToolResultData) error {
-	if r.Patch == nil {
-		return nil
-	}
-	if err := strict(r.Patch, &d.Patch); err != nil {
-		return fmt.Errorf("patch: %w", err)
-	}
-	return nil
+	return d, errors.Join(unread...)
 }
 
 // maxSaid is how many characters of what a function says of its failure are kept.
