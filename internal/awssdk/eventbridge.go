@@ -155,31 +155,23 @@ func (v *Vault) Secret(ctx context.Context, tenant, name string) (string, error)
 // Value is the value of the secret with that name or ARN, as it is or was less than five minutes ago. A secret that is
 // binary is an error.
 func (v *Vault) Value(ctx context.Context, full string) (string, error) {
-	if text, ok := v.cached(full); ok {
-		return text, nil
+	v.mu.Lock()
+	k, ok := v.kept[full]
+	v.mu.Unlock()
+	if ok && v.clock.Now().Before(k.until) {
+		return k.text, nil
 	}
 	text, err := v.get(ctx, full)
 	if err != nil {
 		return "", fmt.Errorf("%s in Secrets Manager: %w", full, err)
 	}
-	v.keep(full, text)
-	return text, nil
-}
-
-func (v *Vault) cached(full string) (string, bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	k, ok := v.kept[full]
-	return k.text, ok && v.clock.Now().Before(k.until)
-}
-
-func (v *Vault) keep(full, text string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.kept) >= maxKept { // whoever has so many asks again
 		clear(v.kept)
 	}
 	v.kept[full] = value{text, v.clock.Now().Add(keepFor)}
+	return text, nil
 }
 
 // get asks for a value. A secret that is not there, or is about to be deleted, is tool.ErrNoSecret.

@@ -85,24 +85,20 @@ func (w *Waiter) Start(ctx context.Context, tenant, run, name string) error {
 		return fmt.Errorf("start execution %s: %w", name, err)
 	}
 	in := &sfn.StartExecutionInput{StateMachineArn: &w.machine, Name: &name, Input: aws.String(string(input))}
-	_, err = w.startExecution(ctx, in, w.inTrace(ctx))
-	if err == nil || refusedWith(err, "ExecutionAlreadyExists") {
-		return nil
-	}
-	return fmt.Errorf("start execution %s: %w", name, explain(err))
-}
-
-// inTrace starts an execution in the trace of ctx. In a Lambda function the SDK's own middleware sends the header of
-// the invocation, which Step Functions prefers to the parameter TraceHeader; so this sets the header itself.
-func (w *Waiter) inTrace(ctx context.Context) func(*sfn.Options) {
-	return func(o *sfn.Options) {
+	_, err = w.startExecution(ctx, in, func(o *sfn.Options) {
+		// In a Lambda function the SDK's own middleware sends the header of the invocation, which Step Functions prefers to
+		// the parameter TraceHeader; so the header itself is set.
 		if w.Trace == nil {
 			return
 		}
 		if header := w.Trace(ctx); header != "" {
 			o.APIOptions = append(o.APIOptions, smithyhttp.SetHeaderValue("X-Amzn-Trace-Id", header))
 		}
+	})
+	if err == nil || refusedWith(err, "ExecutionAlreadyExists") {
+		return nil
 	}
+	return fmt.Errorf("start execution %s: %w", name, explain(err))
 }
 
 // Stop ends an execution. One that was never started, or has ended, is left as it is.

@@ -108,7 +108,8 @@ func (r Root) read(_ context.Context, in readInput) (string, error) {
 	case w.last:
 		return fmt.Sprintf("%s\n(bytes %d to %d of %d, the end)", w.text, w.start, end, info.Size()), nil
 	default:
-		return fmt.Sprintf("%s\n(bytes %d to %d of %d shown, go on with offset %d)", w.text, w.start, end, info.Size(), end), nil
+		return fmt.Sprintf("%s\n(bytes %d to %d of %d shown, go on with offset %d)", w.text, w.start, end, info.Size(), end),
+			nil
 	}
 }
 

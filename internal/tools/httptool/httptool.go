@@ -228,8 +228,8 @@ func isText(contentType string) bool {
 		return false
 	}
 	top, sub, _ := strings.Cut(kind, "/")
-	return strings.HasPrefix(kind, "text/") || strings.HasSuffix(sub, "+json") || strings.HasSuffix(sub, "+xml") && top != "image" ||
-		top == "application" && slices.Contains(textTypes, sub)
+	return strings.HasPrefix(kind, "text/") || strings.HasSuffix(sub, "+json") ||
+		strings.HasSuffix(sub, "+xml") && top != "image" || top == "application" && slices.Contains(textTypes, sub)
 }
 
 // readText reads at most so many bytes of text. Longer text is cut and gets a notice.

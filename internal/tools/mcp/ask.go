@@ -78,9 +78,21 @@ func ticket(r callResult) (*run.Ticket, error) {
 		return nil, err
 	}
 	t := &run.Ticket{Mode: run.TicketReplay, Memo: string(kept), Message: all[0].message, ResponseSchema: all[0].answer}
-	if len(all) > 1 {
-		t.Message, t.ResponseSchema, err = together(all)
+	if len(all) == 1 {
+		return t, nil
 	}
+	// Several questions are asked at once: the answer has a key for each.
+	texts, properties, required := []string{}, map[string]json.RawMessage{}, []string{}
+	for _, q := range all {
+		if bytes.Contains(q.answer, []byte(`"$`)) {
+			return nil, fmt.Errorf("the requestedSchema of question %s has references, and cannot stand beside others", q.ID)
+		}
+		properties[q.ID] = q.answer
+		texts, required = append(texts, q.ID+": "+q.message), append(required, q.ID)
+	}
+	t.Message = strings.Join(texts, "\n")
+	t.ResponseSchema, err = jsonx.MarshalVerbatim(map[string]any{"type": "object", "properties": properties,
+		"required": required, "additionalProperties": false})
 	return t, err
 }
 
@@ -111,9 +123,7 @@ func readQuestion(id string, raw json.RawMessage) (question, error) {
 		at, err := url.Parse(page)
 		if err != nil || at.Scheme != "https" || at.Host == "" || at.User != nil ||
 			visible(page) != page || len(page) > 2000 {
-			return q, fmt.Errorf(
-				"question %s leads to a page that cannot be shown, want an https URL without credentials", q.ID,
-			)
+			return q, fmt.Errorf("question %s leads to a page that cannot be shown, want an https URL without credentials", q.ID)
 		}
 		q.URL = true
 		q.message += fmt.Sprintf("\nOpen this page of %s, and answer true once it is done:\n%s", at.Host, page)
@@ -128,22 +138,6 @@ func readQuestion(id string, raw json.RawMessage) (question, error) {
 		}
 	}
 	return q, nil
-}
-
-// together asks several questions at once: the answer has a key for each.
-func together(all []question) (message string, answer json.RawMessage, err error) {
-	parts := make([]string, len(all))
-	properties, required := map[string]json.RawMessage{}, []string{}
-	for i, q := range all {
-		if bytes.Contains(q.answer, []byte(`"$`)) {
-			return "", nil, fmt.Errorf("the requestedSchema of question %s has references, and cannot stand beside others", q.ID)
-		}
-		parts[i], properties[q.ID], required = q.ID+": "+q.message, q.answer, append(required, q.ID)
-	}
-	answer,
-		err = jsonx.MarshalVerbatim(map[string]any{"type": "object", "properties": properties, "required": required,
-		"additionalProperties": false})
-	return strings.Join(parts, "\n"), answer, err
 }
 
 // answers are what people have answered, by the server's own names, and the state that it wants back.

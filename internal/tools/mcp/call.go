@@ -48,12 +48,11 @@ func (t *remoteTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 			return agent.ToolResultData{}, err
 		}
 	}
-	for attempt := 1; ; attempt++ {
-		res, err := t.once(ctx, servers[i], *at, params)
-		if attempt == 2 || !errors.Is(err, errGone) {
-			return res, err
-		}
+	res, err := t.once(ctx, servers[i], *at, params)
+	if errors.Is(err, errGone) {
+		res, err = t.once(ctx, servers[i], *at, params)
 	}
+	return res, err
 }
 
 // errGone is a connection that was gone before the call was sent: a new one will do.

@@ -36,7 +36,17 @@ func (l *link) overHTTP(ctx context.Context) (sdk.Transport, error) {
 		next = http.DefaultTransport
 	}
 	client.Transport = &carrier{link: l, at: at, headers: headers, next: next}
-	client.CheckRedirect = sameHost(at, made.CheckRedirect)
+	client.CheckRedirect = func(r *http.Request, via []*http.Request) error {
+		switch {
+		case r.URL.Scheme != at.Scheme || r.URL.Host != at.Host: // what is sent to the server is for it alone
+			return errors.New("it redirects to another host, which is not followed")
+		case len(via) >= maxRedirects:
+			return errors.New("it redirects without end")
+		case made.CheckRedirect != nil:
+			return made.CheckRedirect(r, via)
+		}
+		return nil
+	}
 	client.Jar, client.Timeout = nil, 0 // calls have deadlines of their own
 	return &sdk.StreamableClientTransport{Endpoint: l.server.URL, HTTPClient: &client, DisableStandaloneSSE: true,
 		MaxRetries: 3, MaxEventSize: maxMessage}, nil
@@ -44,22 +54,6 @@ func (l *link) overHTTP(ctx context.Context) (sdk.Transport, error) {
 
 // maxRedirects of one request.
 const maxRedirects = 5
-
-// sameHost refuses redirects that leave the server: what is sent to it is for it alone.
-func sameHost(at *url.URL, also func(*http.Request, []*http.Request) error) func(*http.Request, []*http.Request) error {
-	return func(r *http.Request, via []*http.Request) error {
-		switch {
-		case r.URL.Scheme != at.Scheme || r.URL.Host != at.Host:
-			return errors.New("it redirects to another host, which is not followed")
-		case len(via) >= maxRedirects:
-			return errors.New("it redirects without end")
-		case also != nil:
-			return also(r, via)
-		default:
-			return nil
-		}
-	}
-}
 
 // carrier carries one connection's requests: with the server's headers, no longer than the connection lives, and with a
 // bound on what comes back.
@@ -70,7 +64,6 @@ type carrier struct {
 	next    http.RoundTripper
 }
 
-// RoundTrip sends a request.
 func (c *carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme != c.at.Scheme || r.URL.Host != c.at.Host {
 		// redirects are refused before; its headers are for one host alone
@@ -79,10 +72,10 @@ func (c *carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	stop := context.AfterFunc(c.link.ctx, func() { cancel(context.Cause(c.link.ctx)) })
 	release := func() { stop(); cancel(nil) }
-	sent := &delivery{}
+	var tried, got bool // how far the request came
 	r = r.Clone(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { sent.tried = true },
-		GotConn: func(httptrace.GotConnInfo) { sent.got = true },
+		GetConn: func(string) { tried = true },
+		GotConn: func(httptrace.GotConnInfo) { got = true },
 	}))
 	for name, value := range c.headers {
 		r.Header.Set(name, value)
@@ -91,7 +84,20 @@ func (c *carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 		r.Header.Set("Mcp-Protocol-Version", v)
 	}
 	resp, err := c.next.RoundTrip(r)
-	c.note(r.Context(), resp, sent)
+	if x := exchangeOf(r.Context()); x != nil { // keep what the wire says of the call
+		c.link.tap.mu.Lock()
+		switch {
+		case resp == nil:
+			// Nothing was sent, for sure, where a connection was looked for and not found. A transport that tells nothing may
+			// have sent it.
+			x.sent = x.sent && (!tried || got)
+		case resp.StatusCode >= http.StatusMultipleChoices:
+			x.status = resp.StatusCode
+		default:
+			x.status = 0
+		}
+		c.link.tap.mu.Unlock()
+	}
 	if err != nil {
 		release()
 		return nil, err
@@ -103,28 +109,6 @@ func (c *carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp.Body = &boundedBody{ReadCloser: resp.Body, left: most, most: most, link: c.link, release: release}
 	return resp, nil
 }
-
-// note keeps what the wire says of a call.
-func (c *carrier) note(ctx context.Context, resp *http.Response, sent *delivery) {
-	x := exchangeOf(ctx)
-	if x == nil {
-		return
-	}
-	c.link.tap.mu.Lock()
-	defer c.link.tap.mu.Unlock()
-	if resp == nil {
-		// Nothing was sent, for sure, where a connection was looked for and not found.
-		x.sent = x.sent && (!sent.tried || sent.got)
-		return
-	}
-	x.status = 0
-	if resp.StatusCode >= http.StatusMultipleChoices {
-		x.status = resp.StatusCode
-	}
-}
-
-// delivery is how far a request came. A transport that tells nothing may have sent it.
-type delivery struct{ tried, got bool }
 
 // boundedBody is an answer that breaks the connection when it is too long.
 type boundedBody struct {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -36,24 +35,20 @@ type link struct {
 	program Program // nil = the server is none
 }
 
-// timeout is how long connecting and listing may take.
-func (l *link) timeout() time.Duration {
-	if l.server.Timeout > 0 {
-		return l.server.Timeout
-	}
-	return defaultTimeout
-}
-
 // connect makes the connection and lists the server's tools. It ends with the session.
 func (l *link) connect(session context.Context) {
 	defer close(l.ready)
-	ctx, cancel := l.config.Clock.WithTimeout(session, l.timeout())
+	within := defaultTimeout // to connect and to list
+	if l.server.Timeout > 0 {
+		within = l.server.Timeout
+	}
+	ctx, cancel := l.config.Clock.WithTimeout(session, within)
 	defer cancel()
 	late := func() error {
 		if session.Err() != nil {
 			return context.Cause(session)
 		}
-		return fmt.Errorf("it did not answer within %s: %w", l.timeout(), context.DeadlineExceeded)
+		return fmt.Errorf("it did not answer within %s: %w", within, context.DeadlineExceeded)
 	}
 	stop := context.AfterFunc(ctx, func() { l.end(late()) })
 	err := l.dial(ctx)
@@ -109,23 +104,21 @@ func (l *link) dial(ctx context.Context) error {
 			Form: &sdk.FormElicitationCapabilities{}, URL: &sdk.URLElicitationCapabilities{},
 		}},
 	})
-	client.AddSendingMiddleware(withoutElicitation)
+	// Servers of older protocols are promised nothing: they would have to be answered while the call is under way, and
+	// people are not that quick.
+	client.AddSendingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
+		return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
+			if p, ok := req.GetParams().(*sdk.InitializeParams); ok {
+				p.Capabilities = &sdk.ClientCapabilities{}
+			}
+			return next(ctx, method, req)
+		}
+	})
 	if l.client, err = client.Connect(ctx, l.tap, nil); err != nil {
 		return err
 	}
 	l.listed, err = l.list(ctx)
 	return err
-}
-
-// withoutElicitation promises servers of older protocols nothing: they would have to be answered while the call is
-// under way, and people are not that quick.
-func withoutElicitation(next sdk.MethodHandler) sdk.MethodHandler {
-	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
-		if p, ok := req.GetParams().(*sdk.InitializeParams); ok {
-			p.Capabilities = &sdk.ClientCapabilities{}
-		}
-		return next(ctx, method, req)
-	}
 }
 
 // transport is where messages go: over HTTP, or to a program.

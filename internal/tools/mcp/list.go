@@ -70,11 +70,25 @@ func (l *listing) page(result json.RawMessage) (json.RawMessage, error) {
 	}
 	kept := []json.RawMessage{}
 	for _, raw := range tools {
-		if !l.take(raw) {
+		d, err := read(raw)
+		_, twice := l.find(d.Name)
+		why := "" // it is not kept
+		switch {
+		case err != nil:
+			why = err.Error()
+		case twice:
+			why = "the server lists it twice; the first one counts"
+		case len(l.tools) == maxTools:
+			why = fmt.Sprintf("a server may have at most %d tools", maxTools)
+		case l.size+len(raw) > maxDefinitions:
+			why = fmt.Sprintf("the definitions of a server's tools may have at most %d bytes in all", maxDefinitions)
+		}
+		if why != "" {
+			l.leave(d.Name, why)
 			continue
 		}
-		last := l.tools[len(l.tools)-1]
-		short, err := jsonx.MarshalVerbatim(map[string]any{"name": last.Name, "inputSchema": last.InputSchema})
+		l.tools, l.size = append(l.tools, d), l.size+len(raw)
+		short, err := jsonx.MarshalVerbatim(map[string]any{"name": d.Name, "inputSchema": d.InputSchema})
 		if err != nil {
 			return nil, err
 		}
@@ -104,25 +118,6 @@ func readPage(result json.RawMessage) (tools []json.RawMessage, cursor string, e
 		}
 	}
 	return tools, cursor, nil
-}
-
-// take keeps a definition, or says why not.
-func (l *listing) take(raw json.RawMessage) bool {
-	d, err := read(raw)
-	switch _, twice := l.find(d.Name); {
-	case err != nil:
-		l.leave(d.Name, err.Error())
-	case twice:
-		l.leave(d.Name, "the server lists it twice; the first one counts")
-	case len(l.tools) == maxTools:
-		l.leave(d.Name, fmt.Sprintf("a server may have at most %d tools", maxTools))
-	case l.size+len(raw) > maxDefinitions:
-		l.leave(d.Name, fmt.Sprintf("the definitions of a server's tools may have at most %d bytes in all", maxDefinitions))
-	default:
-		l.tools, l.size = append(l.tools, d), l.size+len(raw)
-		return true
-	}
-	return false
 }
 
 // What a server may send. Sizes are in bytes.

@@ -183,7 +183,13 @@ func (r callResult) parts(s *said) {
 		case "image", "audio":
 			s.media = append(s.media, run.Media{MediaType: c.MIMEType, Data: c.Data})
 		case "resource_link":
-			s.line(link1(c))
+			text := "[link" // nothing follows it
+			for _, part := range []string{c.Name, c.URI, c.MIMEType, c.Description} {
+				if part = strings.Join(strings.Fields(visible(part)), " "); part != "" {
+					text += " " + bounded(part, maxDescription)
+				}
+			}
+			s.line(text + "]")
 		case "resource":
 			r := c.Resource
 			if r.Text != nil {
@@ -196,17 +202,6 @@ func (r callResult) parts(s *said) {
 			s.line(fmt.Sprintf("[a part of type %.40q is left out]", visible(c.Type)))
 		}
 	}
-}
-
-// link1 is a link to a resource as one line. Nothing follows it.
-func link1(c content) string {
-	text := "[link"
-	for _, part := range []string{c.Name, c.URI, c.MIMEType, c.Description} {
-		if part = strings.Join(strings.Fields(visible(part)), " "); part != "" {
-			text += " " + bounded(part, maxDescription)
-		}
-	}
-	return text + "]"
 }
 
 // strange is an answer of another form, less what belongs to the protocol; "" = nothing is left.

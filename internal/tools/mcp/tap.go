@@ -32,14 +32,13 @@ type tap struct {
 // exchange is one request and what became of it, for whoever put it into the request's context. Its fields are the
 // tap's until the SDK has returned from the request.
 type exchange struct {
-	sent   bool            // it may have reached the server
-	status int             // of HTTP, where it says no; 0 = none
-	answer json.RawMessage // the result; nil = none came
-	// the server's answer that it was not done; nil = none came
-	refusal *jsonrpc.Error
-	// what the server asked for meanwhile and did not get; "" = nothing
-	wanted string
-	short  func(result json.RawMessage) (json.RawMessage, error) // what the SDK is to see of the result; nil = all of it
+	sent    bool            // it may have reached the server
+	status  int             // of HTTP, where it says no; 0 = none
+	answer  json.RawMessage // the result; nil = none came
+	refusal *jsonrpc.Error  // the server's answer that it was not done; nil = none came
+	wanted  string          // what the server asked for meanwhile and did not get; "" = nothing
+	// what the SDK is to see of the result; nil = all of it
+	short func(result json.RawMessage) (json.RawMessage, error)
 }
 
 type exchangeKey struct{}
@@ -56,7 +55,6 @@ func exchangeOf(ctx context.Context) *exchange {
 // errEnded is the end of a connection, by the server or after an error that says more.
 var errEnded = errors.New("it ended the connection")
 
-// Connect connects the transport underneath.
 func (t *tap) Connect(ctx context.Context) (sdk.Connection, error) {
 	c, err := t.transport.Connect(ctx)
 	t.Connection = c
@@ -69,24 +67,28 @@ func (t *tap) Write(ctx context.Context, m jsonrpc.Message) error {
 		return err
 	}
 	if r, ok := m.(*jsonrpc.Request); ok && r.IsCall() {
-		t.sends(ctx, r)
+		x := exchangeOf(ctx)
+		if x == nil {
+			// Of the answers with which a connection begins the SDK is to know which protocol is spoken. Whatever else a server
+			// says of itself there (its name, what it can, how it wants to be used) is read by nobody.
+			x = &exchange{}
+			switch r.Method {
+			case "initialize":
+				x.short = t.initialized
+			case "server/discover":
+				x.short = discovered
+			}
+		}
+		t.mu.Lock()
+		t.under[r.ID], t.asked[r.ID] = x, true
+		x.sent = true // for all that is known; the one who carries it may know better
+		t.mu.Unlock()
 	}
 	if t.link.hangUp != nil {
 		stop := context.AfterFunc(ctx, func() { t.link.end(errors.New("it did not read what it was sent")) })
 		defer stop()
 	}
 	return t.Connection.Write(ctx, m)
-}
-
-func (t *tap) sends(ctx context.Context, r *jsonrpc.Request) {
-	x := exchangeOf(ctx)
-	if x == nil {
-		x = &exchange{short: t.handshake(r.Method)}
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.under[r.ID], t.asked[r.ID] = x, true
-	x.sent = true // for all that is known; the one who carries it may know better
 }
 
 // Read gives the SDK the next message that is any of its business. An error breaks the connection.
@@ -200,19 +202,6 @@ func (t *tap) version() string {
 	return t.protocol
 }
 
-// handshake reads the answers with which a connection begins, and gives what the SDK is to know of them: which protocol
-// is spoken. Whatever else a server says of itself there (its name, what it can, how it wants to be used) is read by
-// nobody; nil = another method.
-func (t *tap) handshake(method string) func(json.RawMessage) (json.RawMessage, error) {
-	switch method {
-	case "initialize":
-		return t.initialized
-	case "server/discover":
-		return discovered
-	}
-	return nil
-}
-
 // initialized is the answer of older protocols. Whether the version is one that is spoken here is for the SDK to say.
 func (t *tap) initialized(result json.RawMessage) (json.RawMessage, error) {
 	var version string
@@ -236,15 +225,11 @@ func (t *tap) initialized(result json.RawMessage) (json.RawMessage, error) {
 func discovered(result json.RawMessage) (json.RawMessage, error) {
 	versions := []string{}
 	all, err := members(result, "supportedVersions")
-	switch {
-	case errors.Is(err, errNoObject):
-	case err == nil:
+	if err == nil {
 		err = member(all, "supportedVersions", &versions, "a list of texts")
-		fallthrough
-	default:
-		if err != nil {
-			return nil, fmt.Errorf("its answer to server/discover cannot be read: %w", err)
-		}
+	}
+	if err != nil && !errors.Is(err, errNoObject) {
+		return nil, fmt.Errorf("its answer to server/discover cannot be read: %w", err)
 	}
 	return json.Marshal(map[string]any{"resultType": "complete", "supportedVersions": versions,
 		"capabilities": map[string]any{}})
