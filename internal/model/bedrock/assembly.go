@@ -196,11 +196,9 @@ func (a *assembly) reply() (agent.Reply, error) {
 		if c.server {
 			continue
 		}
-		again, err := c.repeats(first[c.id])
-		if err != nil {
+		if again, err := c.repeats(first[c.id]); err != nil {
 			return agent.Reply{}, err
-		}
-		if again {
+		} else if again {
 			continue
 		}
 		first[c.id], kept = c, append(kept, c.place)
@@ -214,24 +212,16 @@ func (a *assembly) reply() (agent.Reply, error) {
 	if r.Reasoning, err = a.reasoning(kept); err != nil {
 		return agent.Reply{}, err
 	}
-	return r, a.emptyReplyError(r)
-}
-
-// emptyReplyError is the failure of a model that ended without a reply. Either its output was neither a call nor
-// readable text, which may pass, or no room was left for text.
-func (a *assembly) emptyReplyError(r agent.Reply) error {
-	if len(r.Calls) > 0 {
-		return nil
+	// A model may end without a reply. Either its output was neither a call nor readable text, which may pass, or no room
+	// was left for text.
+	switch stop := types.StopReason(a.stop); {
+	case len(r.Calls) > 0:
+	case stop == types.StopReasonMalformedToolUse, stop == types.StopReasonMalformedModelOutput:
+		return agent.Reply{}, modelError(agent.ModelServer, "reply cannot be read, "+a.stop)
+	case stop == types.StopReasonModelContextWindowExceeded && isBlank(r.Text):
+		return agent.Reply{}, modelError(agent.ModelContextOverflow, "reply is empty, "+a.stop)
 	}
-	switch types.StopReason(a.stop) {
-	case types.StopReasonMalformedToolUse, types.StopReasonMalformedModelOutput:
-		return modelError(agent.ModelServer, "reply cannot be read, "+a.stop)
-	case types.StopReasonModelContextWindowExceeded:
-		if isBlank(r.Text) {
-			return modelError(agent.ModelContextOverflow, "reply is empty, "+a.stop)
-		}
-	}
-	return nil
+	return r, nil
 }
 
 // repeats reports whether c is a call that the reply has already. The same id with the same name and input is one call
@@ -306,7 +296,15 @@ func (a *assembly) addEvent(event types.ConverseStreamOutput) error {
 			return a.addCall(aws.ToInt32(e.Value.ContentBlockIndex), u.ToolUseId, u.Name, u.Type)
 		}
 	case *types.ConverseStreamOutputMemberContentBlockDelta:
-		return a.addDelta(aws.ToInt32(e.Value.ContentBlockIndex), e.Value.Delta)
+		place := aws.ToInt32(e.Value.ContentBlockIndex)
+		switch d := e.Value.Delta.(type) { // pieces of other blocks add nothing
+		case *types.ContentBlockDeltaMemberText:
+			return a.addText(d.Value)
+		case *types.ContentBlockDeltaMemberToolUse:
+			return a.addInput(place, aws.ToString(d.Value.Input))
+		case *types.ContentBlockDeltaMemberReasoningContent:
+			return a.addReasoning(place, pieceOfThought(d.Value))
+		}
 	case *types.ConverseStreamOutputMemberContentBlockStop:
 		place := aws.ToInt32(e.Value.ContentBlockIndex)
 		if c := a.blocks[place]; c != nil {
@@ -322,19 +320,6 @@ func (a *assembly) addEvent(event types.ConverseStreamOutput) error {
 		if e.Value.Trace != nil {
 			a.addRoute(e.Value.Trace.PromptRouter)
 		}
-	}
-	return nil
-}
-
-// addDelta takes a piece of text, of a call's input or of reasoning; pieces of other blocks add nothing.
-func (a *assembly) addDelta(place int32, delta types.ContentBlockDelta) error {
-	switch d := delta.(type) {
-	case *types.ContentBlockDeltaMemberText:
-		return a.addText(d.Value)
-	case *types.ContentBlockDeltaMemberToolUse:
-		return a.addInput(place, aws.ToString(d.Value.Input))
-	case *types.ContentBlockDeltaMemberReasoningContent:
-		return a.addReasoning(place, pieceOfThought(d.Value))
 	}
 	return nil
 }

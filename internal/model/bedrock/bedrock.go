@@ -127,11 +127,7 @@ func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	if err != nil {
 		return agent.Reply{}, err
 	}
-	reply, err := a.reply()
-	if err != nil {
-		return agent.Reply{}, err
-	}
-	return reply, nil
+	return a.reply()
 }
 
 func (m *Model) converse(ctx context.Context, p systemPrompt, a *assembly) error {

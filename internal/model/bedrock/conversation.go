@@ -42,7 +42,7 @@ func conversation(model string, messages []run.Message) ([]types.Message, error)
 	if err != nil {
 		return nil, modelError(agent.ModelInvalid, err.Error())
 	}
-	g := grouping{model: model, results: results, attachments: attachments{names: names{}},
+	g := grouping{model: model, results: results, attachments: attachments{names: map[string]bool{}},
 		marksErrors: marksErrors(model)}
 	for i, m := range messages {
 		if err := g.add(m); err != nil {

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"mime"
 	"strings"
+	"unicode"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
 
 	"github.com/countersign/countersign/internal/run"
@@ -62,7 +62,7 @@ const (
 
 // attachments are the media of a request so far.
 type attachments struct {
-	names     names
+	names     map[string]bool // of documents, in lower case
 	documents int
 	bytes     int
 }
@@ -109,24 +109,17 @@ func (a *attachments) document(kind, name string, data []byte) (types.ContentBlo
 	if a.documents++; a.documents > maxDocuments {
 		return nil, fmt.Errorf("is a document too many; Bedrock takes at most %d in a request", maxDocuments)
 	}
-	return &types.ContentBlockMemberDocument{Value: types.DocumentBlock{
-		Format: format, Name: aws.String(a.names.uniqueName(name)), Source: &types.DocumentSourceMemberBytes{Value: data},
-	}}, nil
-}
-
-// names are the document names that a request has so far, in lower case: Bedrock refuses a name that comes twice.
-type names map[string]bool
-
-// uniqueName returns an allowed name that no other document has. The same documents in the same order get the same
-// names, so that the cached prefix stays the same.
-func (n names) uniqueName(name string) string {
+	// Bedrock refuses a name that comes twice. The same documents in the same order get the same names, so that the cached
+	// prefix stays the same.
 	name = neutralName(name)
 	free := name
-	for i := 2; n[strings.ToLower(free)]; i++ {
+	for i := 2; a.names[strings.ToLower(free)]; i++ {
 		free = fmt.Sprintf("%s (%d)", name, i)
 	}
-	n[strings.ToLower(free)] = true
-	return free
+	a.names[strings.ToLower(free)] = true
+	return &types.ContentBlockMemberDocument{Value: types.DocumentBlock{
+		Format: format, Name: &free, Source: &types.DocumentSourceMemberBytes{Value: data},
+	}}, nil
 }
 
 // neutralName keeps what Bedrock allows in a document's name: letters and digits of ASCII, hyphens, round and square
@@ -137,7 +130,7 @@ func neutralName(name string) string {
 	var b strings.Builder
 	last := ' '
 	for _, r := range name {
-		if !isAllowedRune(r) {
+		if r > 0x7f || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(" -()[]", r) {
 			r = '-'
 		}
 		if (r == ' ' || r == '-') && (last == ' ' || last == '-') {
@@ -152,10 +145,6 @@ func neutralName(name string) string {
 		return "document"
 	}
 	return name
-}
-
-func isAllowedRune(r rune) bool {
-	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(" -()[]", r)
 }
 
 // withText adds a text to blocks that have a document and none.

@@ -21,7 +21,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// prompt is what Converse and ConverseStream are both asked.
+// systemPrompt is what Converse and ConverseStream are both asked.
 type systemPrompt struct {
 	model     *string
 	system    []types.SystemContentBlock
@@ -141,7 +141,9 @@ func (p *systemPrompt) mark(m agent.ModelSpec) {
 	if p.system != nil {
 		p.system = append(p.system, &types.SystemContentBlockMemberCachePoint{Value: point})
 	}
-	if p.tools != nil && cachesTools(m.ID) {
+	// Nova takes no cache point among its tools. An application inference profile does not tell its model, and Claude's
+	// point behind the system prompt covers the tools before it as well.
+	if p.tools != nil && strings.Contains(m.ID, "anthropic.claude") {
 		p.tools.Tools = append(p.tools.Tools, &types.ToolMemberCachePoint{Value: point})
 	}
 	left := markedMessages
@@ -152,10 +154,6 @@ func (p *systemPrompt) mark(m agent.ModelSpec) {
 		}
 	}
 }
-
-// cachesTools reports whether the model takes a cache point among its tools. Nova does not; an application inference
-// profile does not tell its model, and Claude's point behind the system prompt covers the tools before it as well.
-func cachesTools(model string) bool { return strings.Contains(model, "anthropic.claude") }
 
 // CountTokens is how many tokens of input r would be charged for: system text, conversation and tools, as Generate
 // would send them. It asks the service once and costs nothing. Errors are those of Generate; a model that the service

@@ -354,7 +354,7 @@ func TestPropertyAssembly(t *testing.T) {
 				continue
 			}
 			n := rapid.IntRange(1, len(left[i])).Draw(t, "piece")
-			require.NoError(t, a.addDelta(int32(i), &types.ContentBlockDeltaMemberToolUse{Value: types.ToolUseBlockDelta{Input: aws.String(string(left[i][:n]))}}))
+			require.NoError(t, a.addEvent(&types.ConverseStreamOutputMemberContentBlockDelta{Value: types.ContentBlockDeltaEvent{ContentBlockIndex: aws.Int32(int32(i)), Delta: &types.ContentBlockDeltaMemberToolUse{Value: types.ToolUseBlockDelta{Input: aws.String(string(left[i][:n]))}}}}))
 			if left[i] = left[i][n:]; len(left[i]) == 0 {
 				open--
 			}

@@ -126,7 +126,11 @@ func (m *Model) nextRetry(retry agent.Retry, requests int, err error, began time
 	if failure == nil || !retry.Repeats(failure) || requests >= retry.Attempts {
 		return 0, false
 	}
-	after := retryAfter(failure)
+	after := time.Duration(0) // that the server asked to wait; 0 = it did not say
+	var asks interface{ RetryAfter() time.Duration }
+	if errors.As(failure.Cause, &asks) {
+		after = asks.RetryAfter()
+	}
 	wait := agent.Backoff(retry.Backoff, retry.MaxBackoff, requests)
 	wait = max(after, wait+m.jitter(wait/100*time.Duration(retry.Jitter)))
 	late := retry.Window > 0 && m.clock.Now().Add(wait).Sub(began) > retry.Window
@@ -138,14 +142,4 @@ func failureOf(err error) *agent.ModelError {
 	var failure *agent.ModelError
 	errors.As(err, &failure)
 	return failure
-}
-
-// retryAfter is what the server asked to wait: a cause may have a method RetryAfter() time.Duration; 0 = it did not
-// say.
-func retryAfter(failure *agent.ModelError) time.Duration {
-	var asks interface{ RetryAfter() time.Duration }
-	if !errors.As(failure.Cause, &asks) {
-		return 0
-	}
-	return asks.RetryAfter()
 }

@@ -114,12 +114,7 @@ func (a *assembly) addCall(d callPiece) {
 		}
 		a.calls = append(a.calls, c)
 	}
-	if c.id == "" {
-		c.id = d.ID
-	}
-	if c.name == "" {
-		c.name = d.Function.Name
-	}
+	c.id, c.name = cmp.Or(c.id, d.ID), cmp.Or(c.name, d.Function.Name)
 	if c.extra == nil && len(d.Extra) > 0 && d.Extra[0] == '{' {
 		c.extra = d.Extra
 	}
@@ -176,12 +171,8 @@ func (a *assembly) reply() agent.Reply {
 			r.Reasoning = append(r.Reasoning, run.RepliedReasoning{Reasoning: thought, AfterText: len(r.Text),
 				AfterCalls: i + 1})
 		}
-		input := c.arguments.String()
-		if input == "" {
-			input = "{}"
-		}
-		r.Calls = append(r.Calls, agent.ReplyCall{ID: c.id, Name: c.name, Input: json.RawMessage(input),
-			Repaired: c.repaired})
+		input := json.RawMessage(cmp.Or(c.arguments.String(), "{}"))
+		r.Calls = append(r.Calls, agent.ReplyCall{ID: c.id, Name: c.name, Input: input, Repaired: c.repaired})
 	}
 	return r
 }
@@ -199,11 +190,8 @@ const stopRepaired = "repaired"
 
 // recoverQuotedCall ends a reply with the call that a problem quotes, if it quotes one.
 func (a *assembly) recoverQuotedCall(p problem) bool {
-	if a.finish != "" {
-		return false
-	}
 	c, ok := quotedCall(a.asked, p.message)
-	if !ok {
+	if a.finish != "" || !ok {
 		return false
 	}
 	part := &callParts{place: len(a.calls), id: c.ID, name: c.Name, repaired: true}

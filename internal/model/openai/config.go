@@ -24,10 +24,8 @@ type Config struct {
 	BaseURL string // with the version, e.g. http://127.0.0.1:11434/v1; "" = DefaultBaseURL
 	Key     string // sent as a bearer token; "" = none
 	// nil = one without a proxy, whose connections all models share. Redirects follow this package's rule in any case
-	Client *http.Client
-	// for connecting and for the TLS handshake; 0 = 5 s. Any other has connections of its own; not used with Client
-	ConnectTimeout time.Duration
-	OnDelta        agent.OnDelta // is told of replies as they arrive; nil = nobody is
+	Client  *http.Client
+	OnDelta agent.OnDelta // is told of replies as they arrive; nil = nobody is
 }
 
 // New checks the configuration. Errors never hold the key.
@@ -40,23 +38,24 @@ func New(c Config) (*Model, error) {
 		return nil, errors.New("configure openai: key has characters that no header may hold")
 	}
 	client := http.Client{Transport: shared()}
-	switch {
-	case c.Client != nil:
+	if c.Client != nil {
 		client = *c.Client
-	case c.ConnectTimeout > 0:
-		client.Transport = transport(c.ConnectTimeout)
 	}
-	client.CheckRedirect = followSameHost
+	// Follow redirects that repeat the request at the same origin; what any other leads to is not seen.
+	client.CheckRedirect = func(next *http.Request, via []*http.Request) error {
+		first := via[0]
+		same := next.URL.Scheme == first.URL.Scheme && next.URL.Host == first.URL.Host && next.Method == first.Method
+		if !same || len(via) > 3 {
+			return http.ErrUseLastResponse
+		}
+		return nil
+	}
 	return &Model{base: base, key: c.Key, client: &client, onDelta: c.OnDelta}, nil
 }
 
 // shared is the process' pool of connections: a new one costs a TLS handshake, and models are made for single requests.
-var shared = sync.OnceValue(func() *http.Transport { return transport(0) })
-
-func transport(connect time.Duration) *http.Transport {
-	if connect <= 0 {
-		connect = 5 * time.Second
-	}
+var shared = sync.OnceValue(func() *http.Transport {
+	const connect = 5 * time.Second
 	return &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: connect}).DialContext,
 		TLSHandshakeTimeout: connect,
@@ -64,7 +63,7 @@ func transport(connect time.Duration) *http.Transport {
 		MaxIdleConnsPerHost: 16,
 		IdleConnTimeout:     90 * time.Second,
 	}
-}
+})
 
 // baseURL is the normal form of a base URL. One with a user, a fragment or a query that is more than Azure's
 // api-version is refused: it could carry a credential.
@@ -103,25 +102,6 @@ func isHostedAt(base string, hosts ...string) bool {
 	return err == nil &&
 		slices.ContainsFunc(hosts, func(h string) bool { return u.Hostname() == h || strings.HasSuffix(u.Hostname(), "."+h) })
 }
-
-// limitsCompletion reports whether a server wants the limit of a reply's tokens under its newer name, which only OpenAI
-// and Azure know.
-func limitsCompletion(base string) bool {
-	return OwnHost(base) || classicAzure(base) || isHostedAt(base, "azure.com", "azure.us", "azure.cn")
-}
-
-// followSameHost follows redirects that repeat the request at the same origin; what any other leads to is not seen.
-func followSameHost(next *http.Request, via []*http.Request) error {
-	first := via[0]
-	same := next.URL.Scheme == first.URL.Scheme && next.URL.Host == first.URL.Host && next.Method == first.Method
-	if !same || len(via) > 3 {
-		return http.ErrUseLastResponse
-	}
-	return nil
-}
-
-// Close lets go of idle connections. The model may still be used.
-func (m *Model) Close() { m.client.CloseIdleConnections() }
 
 // Servers asks the server that a request's model names, with that server's key. All requests share their connections.
 // Safe for concurrent use if OnDelta is.

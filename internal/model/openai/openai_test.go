@@ -32,7 +32,7 @@ func against(t *testing.T, onDelta agent.OnDelta, handler http.HandlerFunc) *Mod
 	server := httptest.NewServer(handler)
 	m, err := New(Config{BaseURL: server.URL + "/v1/", Key: key, OnDelta: onDelta})
 	require.NoError(t, err)
-	t.Cleanup(func() { m.Close(); server.Close() })
+	t.Cleanup(func() { m.client.CloseIdleConnections(); server.Close() })
 	return m
 }
 
@@ -459,12 +459,6 @@ func TestConcurrent(t *testing.T) {
 	for range 8 {
 		require.NoError(t, <-errs)
 	}
-}
-
-// Whoever says nothing gives a server five seconds to be reached.
-func TestConnectTimeout(t *testing.T) {
-	require.Equal(t, 5*time.Second, transport(0).TLSHandshakeTimeout)
-	require.Equal(t, time.Minute, transport(time.Minute).TLSHandshakeTimeout)
 }
 
 func TestIOFailures(t *testing.T) {

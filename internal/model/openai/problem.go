@@ -126,15 +126,12 @@ func (p problem) class(status int) agent.ModelErrorClass {
 	case code != "":
 		class = knownCodes[code]
 	}
-	if (class == agent.ModelInvalid || status == 0) && p.isOverflow() {
+	message := strings.ToLower(p.message)
+	says := func(phrase string) bool { return strings.Contains(message, phrase) }
+	if (class == agent.ModelInvalid || status == 0) && slices.ContainsFunc(overflowPhrases, says) {
 		return agent.ModelContextOverflow
 	}
 	return class
-}
-
-func (p problem) isOverflow() bool {
-	message := strings.ToLower(p.message)
-	return slices.ContainsFunc(overflowPhrases, func(phrase string) bool { return strings.Contains(message, phrase) })
 }
 
 // parseRefusal parses an unsuccessful response: the reason, or the call that the server could not read. If the body

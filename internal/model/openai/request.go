@@ -126,23 +126,20 @@ func encodeRequest(r agent.Request) ([]byte, error) {
 		Stream:        true,
 		StreamOptions: streamOptions{IncludeUsage: true},
 	}
-	if r.Model.BaseURL != "" && limitsCompletion(r.Model.BaseURL) {
+	// Only OpenAI and Azure know the newer name of the limit of a reply's tokens, and they want it.
+	if base := r.Model.BaseURL; base != "" &&
+		(OwnHost(base) || classicAzure(base) || isHostedAt(base, "azure.com", "azure.us", "azure.cn")) {
 		body.MaxCompletion = r.Model.MaxTokens
 	} else {
 		body.MaxTokens = r.Model.MaxTokens
 	}
-	return withOptions(body, r.Model.Options)
-}
-
-// withOptions writes a body with the definition's options in it: each stands for the field of its name, and null takes
-// that out.
-func withOptions(body chatRequest, options json.RawMessage) ([]byte, error) {
 	data, err := marshal(body)
-	if err != nil || len(options) == 0 {
+	if err != nil || len(r.Model.Options) == 0 {
 		return data, err
 	}
+	// Each of the definition's options stands for the field of its name, and null takes that out.
 	var fields, own map[string]json.RawMessage
-	if json.Unmarshal(data, &fields) != nil || json.Unmarshal(options, &own) != nil {
+	if json.Unmarshal(data, &fields) != nil || json.Unmarshal(r.Model.Options, &own) != nil {
 		return nil, modelError(agent.ModelInvalid, "options are not an object")
 	}
 	for key, value := range own {

@@ -63,7 +63,14 @@ func (c *comparison) value(path string, want, got json.RawMessage) {
 	case 'n':
 		c.expect(len(got) == 0 || jsonx.JSONKind(got) == 'n', path, want, got)
 	case '{':
-		c.object(path, want, got)
+		if jsonx.JSONKind(got) != '{' {
+			c.expect(false, path, want, got)
+			return
+		}
+		wants, gots := decoded[map[string]json.RawMessage](want), decoded[map[string]json.RawMessage](got)
+		for _, k := range slices.Sorted(maps.Keys(wants)) {
+			c.value(Join(path, k), wants[k], gots[k])
+		}
 	case '[':
 		c.list(path, want, got)
 	case '"':
@@ -87,17 +94,6 @@ func (c *comparison) value(path string, want, got json.RawMessage) {
 func (c *comparison) expect(ok bool, path string, want, got json.RawMessage) {
 	if !ok {
 		c.found = append(c.found, Mismatch{Path: path, Got: show(got), Want: show(want)})
-	}
-}
-
-func (c *comparison) object(path string, want, got json.RawMessage) {
-	if jsonx.JSONKind(got) != '{' {
-		c.expect(false, path, want, got)
-		return
-	}
-	wants, gots := decoded[map[string]json.RawMessage](want), decoded[map[string]json.RawMessage](got)
-	for _, k := range slices.Sorted(maps.Keys(wants)) {
-		c.value(Join(path, k), wants[k], gots[k])
 	}
 }
 
