@@ -34,9 +34,6 @@ func Load(ctx context.Context) (aws.Config, error) {
 // client has up to a hundred.
 type Operation[In, Out, Options any] func(ctx context.Context, in *In, opts ...func(*Options)) (*Out, error)
 
-// connectTimeout is how long a client with a timeout may take to connect.
-const connectTimeout = time.Second
-
 // WithTimeout is client with a limit for one attempt of a request: for its answer, and of that a second to connect.
 // Only a client of the SDK is changed; another, such as a test's, is returned as it is.
 func WithTimeout(client aws.HTTPClient, attempt time.Duration) aws.HTTPClient {
@@ -44,7 +41,7 @@ func WithTimeout(client aws.HTTPClient, attempt time.Duration) aws.HTTPClient {
 	if !ok {
 		return client
 	}
-	return b.WithTimeout(attempt).WithDialerOptions(func(d *net.Dialer) { d.Timeout = connectTimeout })
+	return b.WithTimeout(attempt).WithDialerOptions(func(d *net.Dialer) { d.Timeout = time.Second })
 }
 
 // Retryer has a request sent four times at most, with pauses of up to a second, after what the SDK takes for passing

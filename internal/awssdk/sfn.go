@@ -168,7 +168,6 @@ func (w *Waiter) Running(ctx context.Context, cursor string) (page []runtime.Exe
 	return page, aws.ToString(out.NextToken), nil
 }
 
-// refusedWith reports whether Step Functions refused with one of these codes.
 func refusedWith(err error, codes ...string) bool {
 	var refused smithy.APIError
 	return errors.As(err, &refused) && slices.Contains(codes, refused.ErrorCode())

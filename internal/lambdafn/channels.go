@@ -146,9 +146,6 @@ func addNotifier(f *function) error {
 // are no channels.
 const envNotifier = "COUNTERSIGN_NOTIFIER"
 
-// acceptTimeout is how long functions/approve waits for Lambda to accept the event for the other function.
-const acceptTimeout = 10 * time.Second
-
 // asyncNotices has another function tell people. Channels can take longer than functions/approve has, which need not
 // hold their secrets either.
 type asyncNotices struct {
@@ -157,7 +154,6 @@ type asyncNotices struct {
 	clock     clock.Clock
 }
 
-// addAsyncNotices has people told by functions/sweep.
 func addAsyncNotices(f *function) error {
 	if name := f.getenv(envNotifier); name != "" {
 		f.Ports.Notify = asyncNotices{lambdatool.New(f.cfg), name, f.Ports.Clock}
@@ -171,13 +167,12 @@ func (n asyncNotices) NotifyRun(ctx context.Context, tenant, run string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := n.clock.WithTimeout(ctx, acceptTimeout)
+	ctx, cancel := n.clock.WithTimeout(ctx, 10*time.Second) // Lambda only accepts the event
 	defer cancel()
 	_, err = n.functions.Invoke(ctx, runtime.Invoke{Function: n.name, Payload: payload, Async: true})
 	return err
 }
 
-// directory is the deployment's directory of people.
 func (f *function) directory() person.Directory {
 	return &person.Stored{Table: f.Ports.Table, Clock: f.Ports.Clock}
 }

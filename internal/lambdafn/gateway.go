@@ -147,7 +147,6 @@ func guardPanics(h http.Handler, log *slog.Logger, panicked func(w http.Response
 	})
 }
 
-// answerEvent has the handler answer a request.
 func answerEvent(
 	ctx context.Context, h http.Handler, log *slog.Logger, e *events.APIGatewayV2HTTPRequest,
 ) (status int, header map[string]string, cookies []string, body []byte) {

@@ -22,7 +22,6 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// beginInvocation begins the observation of an invocation.
 func (d *Deployment) beginInvocation(ctx context.Context, function string) (context.Context, func(error)) {
 	if d.Invoked == nil {
 		return ctx, func(error) {}
@@ -62,11 +61,9 @@ type failure struct {
 // retriesPerRedrive orders a waiter's attempts: every redrive is later than all retries before it.
 const retriesPerRedrive = 1 << 20
 
-// envelope is how the state machine's event nests what an execution was started with.
-const envelope = 2
-
-// limits are those of the state machine's events: what is in them is as deep as any JSON of ours may be.
-var limits = jsonx.JSONLimits{Bytes: runtime.MaxStart, Depth: 64 + envelope}
+// limits are those of the state machine's events. They nest what an execution was started with two levels deep, and that
+// is as deep as any JSON of ours may be.
+var limits = jsonx.JSONLimits{Bytes: runtime.MaxStart, Depth: 64 + 2}
 
 // decode reads the state machine's event. What stands in it may be of another version of ours, and have keys that this
 // one does not know.
@@ -97,12 +94,12 @@ func (e *event) check() error {
 		return errors.New("name: want the execution's name")
 	case len(e.Token) > maxToken:
 		return fmt.Errorf("token: got %d bytes, want at most %d", len(e.Token), maxToken)
-	case e.Retries < 0 || e.Retries >= retriesPerRedrive || e.Redrives < 0 || e.Redrives >= maxRedrives:
+	case e.Retries < 0 || e.Retries >= retriesPerRedrive || e.Redrives < 0 || e.Redrives >= 1<<30: // which people make
 		return errors.New("retries and redrives: want how often there was one")
 	case s.Run == "" && s.Tenant == "": // it has a default
 	case !agent.ValidTenant(s.Tenant):
 		return errors.New("state.tenant: want ^[a-z0-9][a-z0-9-]{0,39}$")
-	case len(s.Run) > maxRunID || strings.Trim(s.Run, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
+	case len(s.Run) > 64 || strings.Trim(s.Run, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
 		return errors.New("state.run: want a run's id")
 	}
 	if s.At < 0 || s.Woken < 0 {
@@ -111,12 +108,8 @@ func (e *event) check() error {
 	return nil
 }
 
-// The bounds of what Step Functions makes: a task token is about 1000 characters long, and a redrive is made by people.
-const (
-	maxToken    = 4096 // bytes
-	maxRedrives = 1 << 30
-	maxRunID    = 64 // characters
-)
+// maxToken bounds a task token, which is about 1000 characters long.
+const maxToken = 4096 // bytes
 
 // isExecutionName reports whether Step Functions, or the engine of a laptop, could have given an execution that name.
 func isExecutionName(s string) bool {
@@ -151,7 +144,6 @@ func (d *Deployment) Invoke(ctx context.Context, function string, payload []byte
 	return handle(d, ctx, e)
 }
 
-// step serves functions/step.
 func (d *Deployment) step(ctx context.Context, e event) ([]byte, error) {
 	if e.State.Run == "" {
 		var err error
@@ -226,7 +218,6 @@ func safeName(name string) string {
 	return "(a text that is no name)"
 }
 
-// tool serves functions/tool.
 func (d *Deployment) tool(ctx context.Context, e event) ([]byte, error) {
 	b := &runtime.Batch{Ports: d.Ports, Definitions: d.Definitions, Waits: d.Waits}
 	return reply(b.Run(ctx, d.invocation(e)))
@@ -319,7 +310,6 @@ func (e *Error) Unwrap() error { return e.Err }
 // ErrorType is the kind's name, which the state machine sees.
 func (e *Error) ErrorType() string { return string(e.Kind) }
 
-// invalidf makes an error of kind KindInvalid.
 func invalidf(format string, args ...any) error {
 	return &Error{Kind: KindInvalid, Err: fmt.Errorf(format, args...)}
 }

@@ -136,12 +136,9 @@ func signIn(f *function, ring func() (*secrets.Ring, error), who Identity) (*web
 	return &web.OIDC{
 		Issuer: f.getenv(EnvOIDCIssuer), ClientID: client, Secret: f.secret(EnvOIDCSecret), Base: f.getenv(envWebURL),
 		Ring: ring, Identify: who.TokenCaller, Admit: f.Admit, IDs: ids.System(c), Clock: c, Log: f.Deployment.Log,
-		Client: &http.Client{Timeout: providerTimeout},
+		Client: &http.Client{Timeout: 10 * time.Second},
 	}, nil
 }
-
-// providerTimeout is how long an identity provider may take to answer.
-const providerTimeout = 10 * time.Second
 
 // Serve answers the events of a gateway by the HTTP API, and by the pages and Slack's clicks if there are Links. It
 // takes services' answers from an event rule. With SignIn it serves the console as well. It uses no model and no tool,
@@ -290,17 +287,14 @@ func (d *Deployment) Pages() *web.Pages {
 	return pages
 }
 
-// answering is what is left of a function's time to answer in: who is cut off by it leaves the client without a problem
-// to read, and whoever runs this without a line in the log.
-const answering = time.Second
-
-// withAnswerTime ends early enough before ctx's deadline to answer, if ctx has one.
+// withAnswerTime leaves a second of a function's time to answer in, if ctx has a deadline: who is cut off by it leaves
+// the client without a problem to read, and whoever runs this without a line in the log.
 func withAnswerTime(ctx context.Context, c clock.Clock) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return context.WithCancel(ctx)
 	}
-	return c.WithTimeout(ctx, deadline.Sub(c.Now())-answering)
+	return c.WithTimeout(ctx, deadline.Sub(c.Now())-time.Second)
 }
 
 // Authorizer is what the gateway has verified about a caller.
@@ -444,9 +438,6 @@ const (
 	envBus     = "COUNTERSIGN_BUS" // name of the event bus for what services are asked and for runs' ends; empty = none
 )
 
-// warmRuns is how many runs' folded states one function environment keeps.
-const warmRuns = 64
-
 // Stored is a deployment's table and blobs as the environment names them, COUNTERSIGN_TABLE and COUNTERSIGN_BUCKET, for
 // whoever looks at them from outside. A variable that is missing is an error that names it.
 func Stored(cfg aws.Config, getenv func(string) string) (store.Table, store.Blobs, error) {
@@ -497,7 +488,7 @@ func connect(cfg aws.Config, getenv func(string) string) (runtime.Ports, error) 
 	blobs := s3.New(cfg, getenv(envBucket))
 	table := store.Resend(dynamo.New(cfg, getenv(EnvTable), draw.Key), clk, draw.Jitter)
 	p := runtime.Ports{
-		Table: table, Journal: store.NewJournal(table, warmRuns), Blobs: blobs, Uploads: blobs,
+		Table: table, Journal: store.NewJournal(table, 64), Blobs: blobs, Uploads: blobs,
 		Waiter: w, Clock: clk, IDs: draw,
 	}
 	if name := getenv(envBus); name != "" {

@@ -100,7 +100,6 @@ func (o *Observer) Model(next runtime.Model) runtime.Model {
 	return o.Trace.Model(next)
 }
 
-// meters are all that measure.
 func (o *Observer) meters() observe.Meters {
 	var all observe.Meters
 	if o.Metrics != nil {
@@ -140,7 +139,6 @@ func (o *Observer) Ports(p runtime.Ports) runtime.Ports {
 // which run no tools do not link it.
 func (o *Observer) Remotes(next runtime.Remotes) runtime.Remotes { return next.Around(o.tool) }
 
-// tool watches the calls of a tool.
 func (o *Observer) tool(found tool.Tool) tool.Tool {
 	if m := o.meters(); m != nil {
 		found = observe.MeterTool(found, m, o.Clock)
@@ -172,7 +170,6 @@ func (o *Observer) flush(ctx context.Context) {
 	}
 }
 
-// noMetrics drops all metrics.
 type noMetrics struct{}
 
 func (noMetrics) Count(string, int64, ...string) {}

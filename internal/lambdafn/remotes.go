@@ -124,9 +124,6 @@ func (r Reach) client(at *url.URL) (*http.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return egress.New(egress.Config{Allow: []string{origin}, Private: allowed, KeepAlive: true, MaxBody: maxSession})
+	return egress.New(egress.Config{Allow: []string{origin}, Private: allowed, KeepAlive: true,
+		MaxBody: 64 << 20}) // of one answer: package mcp has tighter bounds of its own for messages
 }
-
-// maxSession bounds what one answer of a server may be, in bytes: package mcp has tighter bounds of its own for
-// messages.
-const maxSession = 64 << 20

@@ -167,7 +167,6 @@ func readNumber(getenv func(string) string, name string, most int, want string) 
 	return n, nil
 }
 
-// addCode adds the tools and the other code of the program.
 func addCode(f *function) error {
 	f.Ports.Tools, f.Ports.Schema, f.Ports.Hooks = f.registry.Tools(), tool.Fits, f.registry.Hooks()
 	return nil
@@ -203,7 +202,6 @@ type deployable struct {
 	unfit map[string]string // why others are not, by name
 }
 
-// fitAgents leaves out the agents that cannot run in a function.
 func fitAgents(agents api.Agents, log func(text string)) *deployable {
 	out := &deployable{all: agents, unfit: map[string]string{}}
 	for _, name := range agents.Agents() {
@@ -219,7 +217,6 @@ func fitAgents(agents api.Agents, log func(text string)) *deployable {
 	return out
 }
 
-// Agent finds one of those that can run.
 func (d *deployable) Agent(name string) (*agent.Definition, bool) {
 	if d.unfit[name] != "" {
 		return nil, false
@@ -227,7 +224,6 @@ func (d *deployable) Agent(name string) (*agent.Definition, bool) {
 	return d.all.Agent(name)
 }
 
-// Agents are the names of those that can run.
 func (d *deployable) Agents() []string { return d.names }
 
 // Unfit is why an agent that is registered cannot run; "" = it can, or there is none.

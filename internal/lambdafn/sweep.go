@@ -262,7 +262,6 @@ func withPublicText(err error, text string) error {
 	return &Error{Kind: kindOf(err), Err: errors.New(text)}
 }
 
-// kindOf is the kind of an error.
 func kindOf(err error) Kind {
 	var e *Error
 	errors.As(classify(err), &e)

@@ -48,7 +48,6 @@ type emfMetric struct {
 	values     []float64
 }
 
-// unitCount is CloudWatch's unit of counters.
 const unitCount = "Count"
 
 // NewEMF makes a sink that writes to w, one line at a time. The namespace is CloudWatch's; base are dimensions that

@@ -117,7 +117,6 @@ func TelemetryFromEnv(
 	return t, nil
 }
 
-// isExported reports whether the environment asks to export a signal.
 func isExported(getenv func(string) string, signal string) bool {
 	switch exporter := getenv("OTEL_" + signal + "_EXPORTER"); exporter {
 	case "none":

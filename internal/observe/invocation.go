@@ -81,7 +81,6 @@ func (t *Tracer) Invoked(ctx context.Context, function string) (context.Context,
 	}
 }
 
-// markFailed marks a span as ended by an error of a class.
 func markFailed(s trace.Span, class string) {
 	s.SetStatus(codes.Error, class)
 	s.SetAttributes(semconv.ErrorTypeKey.String(class))
@@ -143,7 +142,6 @@ func (t *Tracer) Within(ctx context.Context, s *run.AgentState) context.Context 
 
 type identityKey struct{}
 
-// identityAttributes returns the attributes that say which run a span belongs to.
 func identityAttributes(s *run.AgentState) []attribute.KeyValue {
 	var out []attribute.KeyValue
 	for _, kv := range []attribute.KeyValue{
@@ -157,7 +155,6 @@ func identityAttributes(s *run.AgentState) []attribute.KeyValue {
 	return out
 }
 
-// span starts a child of ctx's span.
 func (t *Tracer) span(
 	ctx context.Context, name string, kind trace.SpanKind, kvs ...attribute.KeyValue,
 ) (context.Context, trace.Span) {
@@ -166,7 +163,6 @@ func (t *Tracer) span(
 		trace.WithAttributes(kvs...), trace.WithAttributes(who...))
 }
 
-// end ends a span now.
 func (t *Tracer) end(s trace.Span) { s.End(trace.WithTimestamp(t.clock.Now())) }
 
 // The headers of a trace: W3C Trace Context and AWS X-Ray.
@@ -196,7 +192,6 @@ func ExtractTrace(ctx context.Context, carrier map[string]string) context.Contex
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier(carrier))
 }
 
-// spanContextOf returns the context of a run's own span.
 func spanContextOf(t *run.Trace) trace.SpanContext {
 	if t == nil {
 		return trace.SpanContext{}

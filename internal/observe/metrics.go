@@ -55,7 +55,6 @@ func MeterEvents(m Meter) runtime.EventSink { return sink{m} }
 
 type sink struct{ meter Meter }
 
-// Committed counts the facts of an entry.
 func (k sink) Committed(_ context.Context, e run.Entry, s *run.AgentState) {
 	count := func(name string, n int64, dims ...string) {
 		k.meter.Count(name, n, append([]string{dimAgent, s.Agent}, dims...)...)
@@ -190,7 +189,6 @@ type wrappedTool struct {
 	call toolCall
 }
 
-// Unwrap returns the tool itself.
 func (t wrappedTool) Unwrap() tool.Tool { return t.Tool }
 
 func (t wrappedTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {

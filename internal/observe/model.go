@@ -110,7 +110,6 @@ func (h Hide) requestAttributes(r agent.Request) []attribute.KeyValue {
 	return out
 }
 
-// toolJSON is a tool as it was advertised.
 type toolJSON struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description"`
@@ -258,9 +257,6 @@ type Hide struct {
 	Tools          bool // tool definitions
 }
 
-// redacted stands where a value is hidden.
-const redacted = "__REDACTED__"
-
 // HideFromEnv reads OPENINFERENCE_HIDE_*. INPUTS and OUTPUTS are hidden unless their variable says false: agents that
 // need a countersignature handle what not everybody with access to traces may read. The other switches are off unless
 // they say true.
@@ -290,7 +286,7 @@ func (h Hide) output(v string) attribute.KeyValue { return keyOutput.String(hidd
 
 func hiddenOr(hidden bool, v string) string {
 	if hidden {
-		return redacted
+		return "__REDACTED__"
 	}
 	return v
 }

@@ -23,7 +23,6 @@ var otelNames = map[string]string{
 	CallsUnknown: "countersign.calls.unknown",
 }
 
-// otelKeys are the attributes that dimensions become.
 var otelKeys = map[string]attribute.Key{
 	dimAgent: semconv.GenAIAgentNameKey, dimTool: semconv.GenAIToolNameKey,
 	dimReason: "countersign.reason", dimOutcome: "countersign.outcome",

@@ -44,7 +44,6 @@ func (t *Tracer) Begin(ctx context.Context, agentName string) *run.Trace {
 	return out
 }
 
-// agentSpan names the AGENT span of an agent's runs.
 func agentSpan(agent string) string { return "invoke_agent " + agent }
 
 // Committed writes what only a commit makes true: what gates said, and the AGENT span of a run that has ended. A nil
@@ -127,7 +126,6 @@ func runInput(s *run.AgentState) string {
 	return blockText(s.Messages.At(0).Block)
 }
 
-// recordGate records what a gate decided about a call.
 func (t *Tracer) recordGate(ctx context.Context, s *run.AgentState, call, verdict string, at time.Time) {
 	c, ok := s.Call(call)
 	if !ok {
@@ -194,9 +192,6 @@ func (t *Tracer) Tool(found tool.Tool) tool.Tool {
 // Content is hidden unless it is asked for: see Hide. Errors are told by their class, never by their text.
 // Telemetry sends the spans.
 
-// scopeName is the instrumentation scope of our spans.
-const scopeName = "github.com/countersign/countersign"
-
 // Tracer records runs. Its methods may be called on a nil Tracer, which records nothing. Safe for concurrent use.
 type Tracer struct {
 	spans trace.Tracer
@@ -210,7 +205,7 @@ func NewTracer(p trace.TracerProvider, c clock.Clock, hide Hide) *Tracer {
 	if p == nil {
 		return nil
 	}
-	return &Tracer{spans: p.Tracer(scopeName), clock: c, hide: hide}
+	return &Tracer{spans: p.Tracer("github.com/countersign/countersign"), clock: c, hide: hide}
 }
 
 // Decided records every decision as a GUARDRAIL span from the request to the decision: the time the run waited for a

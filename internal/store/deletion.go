@@ -252,13 +252,10 @@ func (j *Journal) Deletions(
 	})
 }
 
-// deletesPerWrite is how many items one request deletes.
-const deletesPerWrite = 50
-
 // DeleteRange deletes the items of a range, but for those that are kept; nil keeps none. It returns how many it
 // deleted. It may be repeated.
 func DeleteRange(ctx context.Context, t Table, r Range, keep func(Item) bool) (deleted int64, err error) {
-	r.Limit = deletesPerWrite
+	r.Limit = 50 // items that one request deletes
 	for {
 		page, err := t.Query(ctx, r)
 		var damaged *DamagedError

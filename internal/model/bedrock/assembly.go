@@ -106,7 +106,6 @@ func (a *assembly) addText(text string) error {
 	return nil
 }
 
-// addCall starts a call at a content block.
 func (a *assembly) addCall(place int32, id, name *string, kind types.ToolUseType) error {
 	if a.blocks[place] != nil {
 		return modelError(agent.ModelInvalid, "reply starts a content block twice")
@@ -125,7 +124,6 @@ func (a *assembly) addCall(place int32, id, name *string, kind types.ToolUseType
 	return nil
 }
 
-// addInput goes on with the input of the call at a content block.
 func (a *assembly) addInput(place int32, piece string) error {
 	c := a.blocks[place]
 	if c == nil {

@@ -32,7 +32,6 @@ import (
 	"github.com/countersign/countersign/internal/model/modelretry"
 )
 
-// options are those of an operation.
 type options = bedrockruntime.Options
 
 // Client is the operations of the SDK's client that are used. Make one with NewClient. Safe for concurrent use.

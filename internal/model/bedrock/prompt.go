@@ -61,7 +61,7 @@ func newPrompt(r agent.Request) (systemPrompt, error) {
 		p.output = &types.OutputConfig{TextFormat: &types.OutputFormat{
 			Type: types.OutputFormatTypeJsonSchema,
 			Structure: &types.OutputFormatStructureMemberJsonSchema{Value: types.JsonSchemaDefinition{
-				Name: aws.String(cmp.Or(f.Name, outputName)), Schema: aws.String(string(f.Schema)),
+				Name: aws.String(cmp.Or(f.Name, "output")), Schema: aws.String(string(f.Schema)),
 			}},
 		}}
 	}
@@ -74,9 +74,6 @@ func newPrompt(r agent.Request) (systemPrompt, error) {
 	p.mark(r.Model)
 	return p, nil
 }
-
-// outputName is a schema's name where the request has none.
-const outputName = "output"
 
 // withdrawn describes a tool that is in the conversation and not on offer.
 const withdrawn = "This tool is not available any more. Do not call it."
@@ -208,7 +205,6 @@ func verbatim(text []byte) document.Interface {
 	return jsonText{document.NewLazyDocument(nil), text}
 }
 
-// MarshalSmithyDocument is the JSON.
 func (j jsonText) MarshalSmithyDocument() ([]byte, error) { return j.text, nil }
 
 // UnmarshalSmithyDocument decodes the JSON into v; numbers in an interface are json.Number.

@@ -157,7 +157,7 @@ func (a *assembly) reply() agent.Reply {
 	r := agent.Reply{Model: a.model, Text: a.text.String(), StopReason: a.finish, Truncated: a.finish == "length",
 		Usage: a.usage}
 	if a.refuse {
-		r.StopReason = stopRefusal
+		r.StopReason = "refusal"
 	}
 	if a.reason.Len() > 0 {
 		thought := a.thought()
@@ -176,9 +176,6 @@ func (a *assembly) reply() agent.Reply {
 	}
 	return r
 }
-
-// stopRefusal is the StopReason of a reply in which the model refuses.
-const stopRefusal = "refusal"
 
 // thought is reasoning of the model that was asked, whatever name it answers by: to that one it goes back.
 func (a *assembly) thought() run.Reasoning {

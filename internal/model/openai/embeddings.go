@@ -36,7 +36,6 @@ func (s Servers) Embed(ctx context.Context, tenant string, by agent.Embeddings, 
 	return vectors, nil
 }
 
-// embed makes one request.
 func (m *Model) embed(ctx context.Context, model string, texts []string) ([][]float32, error) {
 	body, err := marshal(map[string]any{"model": model, "input": texts, "encoding_format": "float"})
 	if err != nil {

@@ -94,12 +94,9 @@ func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	return m.read(ctx, r, resp)
 }
 
-// drainFor is how long a server may take to end a response whose reply is there.
-const drainFor = 100 * time.Millisecond
-
 // drainBody reads the rest of a response so that its connection can be reused, but not one that never ends.
 func drainBody(body io.ReadCloser, giveUp func()) {
-	late, stop := context.WithTimeout(context.Background(), drainFor)
+	late, stop := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer stop()
 	defer context.AfterFunc(late, giveUp)()
 	_, _ = io.CopyN(io.Discard, body, maxRefusal) // nothing depends on how a response ends that was read or given up

@@ -88,9 +88,6 @@ type chatSchema struct {
 	Schema json.RawMessage `json:"schema"`
 }
 
-// outputName is a schema's name where the request has none.
-const outputName = "output"
-
 // format is nil for free text. It is not strict: strict servers refuse most schemas that were not written for them.
 func format(f agent.OutputFormat) *chatFormat {
 	switch {
@@ -99,7 +96,7 @@ func format(f agent.OutputFormat) *chatFormat {
 	case len(f.Schema) == 0:
 		return &chatFormat{Type: "json_object"}
 	}
-	return &chatFormat{"json_schema", &chatSchema{cmp.Or(f.Name, outputName), f.Schema}}
+	return &chatFormat{"json_schema", &chatSchema{cmp.Or(f.Name, "output"), f.Schema}}
 }
 
 // encodeRequest encodes the body of a request for the server at its model's base URL.

@@ -53,7 +53,6 @@ func Match(want, got json.RawMessage) []Mismatch {
 	return c.found
 }
 
-// comparison collects the mismatches of one Match.
 type comparison struct{ found []Mismatch }
 
 // value compares one place; an empty got is absent.

@@ -40,16 +40,6 @@ import (
 // IndexName is the table's one secondary index: partition key Index, sort key IndexSort, everything projected.
 const IndexName = "lists"
 
-// attemptTimeout is how long one attempt of a request may take. DynamoDB answers within tens of milliseconds; what
-// takes so long is lost.
-const attemptTimeout = 2 * time.Second
-
-// A read is sent at most readAttempts times, with at most readBackoff in between.
-const (
-	readAttempts = 3
-	readBackoff  = 200 * time.Millisecond
-)
-
 // Table is a store.Table in DynamoDB. Make one with New. Safe for concurrent use.
 type Table struct {
 	getItem            awssdk.Operation[dynamodb.GetItemInput, dynamodb.GetItemOutput, dynamodb.Options]
@@ -73,32 +63,32 @@ var _ store.Table = (*Table)(nil)
 // apply.
 func New(cfg aws.Config, table string, token func() string) *Table {
 	client := dynamodb.NewFromConfig(cfg, func(o *dynamodb.Options) {
-		o.HTTPClient = awssdk.WithTimeout(o.HTTPClient, attemptTimeout)
+		// DynamoDB answers within tens of milliseconds: what takes so long is lost.
+		o.HTTPClient = awssdk.WithTimeout(o.HTTPClient, 2*time.Second)
 		o.Retryer, o.RetryMaxAttempts = aws.NopRetryer{}, 0
 		o.AccountIDEndpointMode = aws.AccountIDEndpointModeDisabled
 	})
 	again := retry.NewStandard(func(o *retry.StandardOptions) {
-		o.MaxAttempts, o.MaxBackoff = readAttempts, readBackoff
-		o.Retryables = append([]retry.IsErrorRetryable{retry.IsErrorRetryableFunc(retryRead)}, o.Retryables...)
+		o.MaxAttempts, o.MaxBackoff = 3, 200*time.Millisecond
+		// Two failures of a read are decided about before the SDK does: the caller handles throttling, and a truncated answer
+		// is requested again.
+		first := retry.IsErrorRetryableFunc(func(err error) aws.Ternary {
+			var api smithy.APIError
+			switch {
+			case errors.As(err, &api) && throttles[api.ErrorCode()]:
+				return aws.FalseTernary
+			case errors.Is(err, io.ErrUnexpectedEOF):
+				return aws.TrueTernary
+			default:
+				return aws.UnknownTernary
+			}
+		})
+		o.Retryables = append([]retry.IsErrorRetryable{first}, o.Retryables...)
 	})
 	reads := func(o *dynamodb.Options) { o.Retryer = again }
 	return &Table{
 		getItem: client.GetItem, query: client.Query, putItem: client.PutItem, updateItem: client.UpdateItem,
 		deleteItem: client.DeleteItem, transactWriteItems: client.TransactWriteItems, reads: reads, name: table, token: token,
-	}
-}
-
-// retryRead decides about two failures of a read before the SDK does: the caller handles throttling, and a truncated
-// answer is requested again.
-func retryRead(err error) aws.Ternary {
-	var api smithy.APIError
-	switch {
-	case errors.As(err, &api) && throttles[api.ErrorCode()]:
-		return aws.FalseTernary
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return aws.TrueTernary
-	default:
-		return aws.UnknownTernary
 	}
 }
 

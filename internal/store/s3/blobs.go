@@ -28,9 +28,6 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// attemptTimeout is how long one attempt may take: enough for store.MaxBlob at 4 MB/s.
-const attemptTimeout = 26 * time.Second
-
 // uploadWithin is how long an upload is permitted; less where the credentials that sign it end sooner.
 const uploadWithin = 15 * time.Minute
 
@@ -53,7 +50,7 @@ var (
 // bucket is part of the path.
 func New(cfg aws.Config, bucket string) *Blobs {
 	client := s3.NewFromConfig(cfg, func(o *s3.Options) {
-		o.HTTPClient = awssdk.WithTimeout(o.HTTPClient, attemptTimeout)
+		o.HTTPClient = awssdk.WithTimeout(o.HTTPClient, 26*time.Second) // enough for store.MaxBlob at 4 MB/s
 		o.UsePathStyle = o.BaseEndpoint != nil
 		// The digest is checked in both directions; a second checksum would guard nothing.
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired

@@ -13,7 +13,6 @@ type draw struct {
 	prefix string
 }
 
-// partitions are the partitions of items and of the index.
 func (d draw) partitions() []string {
 	return []string{d.prefix + "P", d.prefix + "PP", d.prefix + "P\x01", d.prefix + "P\U0010FFFF"}
 }

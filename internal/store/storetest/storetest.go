@@ -33,7 +33,6 @@ func Table(t *testing.T, open func(t *testing.T) store.Table) {
 	}
 }
 
-// fixture is one test's table.
 type fixture struct {
 	*testing.T
 	table store.Table
@@ -55,7 +54,6 @@ func (f fixture) get(k store.Key) (store.Item, bool) {
 	return normal(it), found
 }
 
-// requireItem asserts that want is stored.
 func (f fixture) requireItem(want store.Item) {
 	f.Helper()
 	got, found := f.get(want.Key)
@@ -69,7 +67,6 @@ func (f fixture) requireAbsent(k store.Key) {
 	require.False(f, found, "%v is there", k)
 }
 
-// list reads a range to its end.
 func (f fixture) list(r store.Range) []store.Item {
 	f.Helper()
 	items, err := readAll(f.table, r)

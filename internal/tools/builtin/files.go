@@ -206,7 +206,6 @@ func (r Root) list(ctx context.Context, in listInput) (string, error) {
 	return strings.TrimSuffix(b.String(), "\n"), nil
 }
 
-// entry is a line of a listing.
 type entry struct {
 	kind, size, name string
 }

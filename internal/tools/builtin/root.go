@@ -76,7 +76,6 @@ func openRegular(root *os.Root, p string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// openDirectory opens a directory.
 func openDirectory(root *os.Root, p string) (*os.File, error) {
 	info, err := root.Stat(p)
 	if err != nil {

@@ -135,7 +135,6 @@ type guard struct {
 	connect     func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// RoundTrip implements http.RoundTripper.
 func (d *guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := d.check(r); err != nil {
 		if r.Body != nil {
@@ -160,7 +159,6 @@ func (d *guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// CloseIdleConnections is what http.Client's leads to.
 func (d *guard) CloseIdleConnections() { d.transport.CloseIdleConnections() }
 
 // check looks at where a request goes, before anything is resolved.

@@ -60,22 +60,17 @@ type session struct {
 	cancel context.CancelFunc
 }
 
-// Tool implements runtime.Session.
 func (s *session) Tool(t agent.ToolSpec) tool.Tool { return &request{session: s, spec: t} }
 
-// Close implements runtime.Session.
 func (s *session) Close() { s.cancel() }
 
-// request is a tool.
 type request struct {
 	*session
 	spec agent.ToolSpec
 }
 
-// Spec implements tool.Tool.
 func (t *request) Spec() agent.ToolSpec { return t.spec }
 
-// Call implements tool.Tool.
 func (t *request) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
 	switch {
 	case t.spec.HTTP == nil:

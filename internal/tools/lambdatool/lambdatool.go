@@ -194,19 +194,15 @@ type session struct {
 	close     context.CancelFunc
 }
 
-// Tool implements runtime.Session.
 func (s *session) Tool(t agent.ToolSpec) tool.Tool { return &function{session: s, spec: t} }
 
-// Close implements runtime.Session.
 func (s *session) Close() { s.close() }
 
-// function is a tool that is a function.
 type function struct {
 	session *session
 	spec    agent.ToolSpec
 }
 
-// Spec implements tool.Tool.
 func (f *function) Spec() agent.ToolSpec { return f.spec }
 
 // Call implements tool.Tool: it invokes the function and reads its result. A function that ended without a word of

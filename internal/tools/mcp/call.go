@@ -24,7 +24,6 @@ type remoteTool struct {
 	spec    agent.ToolSpec
 }
 
-// Spec is the tool as the run is pinned to it.
 func (t *remoteTool) Spec() agent.ToolSpec { return t.spec }
 
 // Call sends a call, if the tool is what the run is pinned to. The errors are those of the package comment.

@@ -40,7 +40,7 @@ func (l *link) overHTTP(ctx context.Context) (sdk.Transport, error) {
 		switch {
 		case r.URL.Scheme != at.Scheme || r.URL.Host != at.Host: // what is sent to the server is for it alone
 			return errors.New("it redirects to another host, which is not followed")
-		case len(via) >= maxRedirects:
+		case len(via) >= 5:
 			return errors.New("it redirects without end")
 		case made.CheckRedirect != nil:
 			return made.CheckRedirect(r, via)
@@ -51,9 +51,6 @@ func (l *link) overHTTP(ctx context.Context) (sdk.Transport, error) {
 	return &sdk.StreamableClientTransport{Endpoint: l.server.URL, HTTPClient: &client, DisableStandaloneSSE: true,
 		MaxRetries: 3, MaxEventSize: maxMessage}, nil
 }
-
-// maxRedirects of one request.
-const maxRedirects = 5
 
 // carrier carries one connection's requests: with the server's headers, no longer than the connection lives, and with a
 // bound on what comes back.

@@ -66,13 +66,10 @@ func (l *link) connect(session context.Context) {
 		return
 	}
 	if words := telling(l.redacted(visible(l.program.LastWords()))); words != "" {
-		text := l.err.Error() + "; the program said: " + bounded(words, maxLastWords)
+		text := l.err.Error() + "; the program said: " + bounded(words, 400)
 		l.err = &shownError{text: agent.Bounded(text), err: l.err}
 	}
 }
-
-// maxLastWords is how much of what a program wrote last an error quotes, in bytes.
-const maxLastWords = 400
 
 // telling is the one line of many that says most: the last one that speaks of an error, else the last one; "" = there
 // is none.
@@ -141,7 +138,6 @@ func (l *link) transport(ctx context.Context) (sdk.Transport, error) {
 	return program, nil
 }
 
-// expanded are templates with their secrets in place.
 func (l *link) expanded(ctx context.Context, key string, templates map[string]string) (map[string]string, error) {
 	out := make(map[string]string, len(templates))
 	for name, template := range templates {
@@ -176,7 +172,6 @@ func (l *link) said(err error) error {
 	return &shownError{text: agent.Bounded(l.redacted(visible(text))), err: err}
 }
 
-// shownError is an error whose text may be shown.
 type shownError struct {
 	text string
 	err  error

@@ -21,7 +21,6 @@ type listing struct {
 	size  int // bytes of tools
 }
 
-// find is the definition of a tool.
 func (l *listing) find(name string) (definition, bool) {
 	for _, d := range l.tools {
 		if d.Name == name {
@@ -39,7 +38,6 @@ func (l *listing) leave(name, why string) {
 	l.left = append(l.left, agent.LeftTool{Name: bounded(visible(name), maxTitle), Why: why})
 }
 
-// list asks for every page.
 func (l *link) list(ctx context.Context) (listing, error) {
 	out := &listing{}
 	cursor := ""

@@ -96,10 +96,8 @@ type session struct {
 	all   sync.WaitGroup   // what is under way for links: connecting, closing
 }
 
-// Tool is a tool of a server of the definition.
 func (s *session) Tool(t agent.ToolSpec) tool.Tool { return &remoteTool{session: s, spec: t} }
 
-// List asks a server for its tools.
 func (s *session) List(ctx context.Context, server agent.MCPServer) (agent.ServerTools, error) {
 	l, err := s.connected(ctx, server)
 	if err != nil {

@@ -78,7 +78,6 @@ func (r *callResult) decisive(all map[string]json.RawMessage) error {
 	return nil
 }
 
-// content is a part of a result.
 type content struct {
 	Type        string `json:"type"`
 	Text        string `json:"text"`
@@ -95,7 +94,6 @@ type content struct {
 	} `json:"resource"`
 }
 
-// said collects what a result says.
 type said struct {
 	lines []string
 	media []run.Media
@@ -231,9 +229,6 @@ func asText(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// maxStructured is how much of structured content is held against the tool's schema, in bytes.
-const maxStructured = 256 << 10
-
 // notes are what is to be known of a result, beside what it says.
 func (r callResult) notes(d definition, s said, x exchange) []string {
 	var notes []string
@@ -264,7 +259,7 @@ func (r callResult) unfit(d definition) string {
 		return "there is no structured content"
 	}
 	promised, err := tool.Compile(d.OutputSchema)
-	if err != nil || len(r.StructuredContent) > maxStructured {
+	if err != nil || len(r.StructuredContent) > 256<<10 {
 		return ""
 	}
 	if err := promised.Validate(r.StructuredContent); err != nil {

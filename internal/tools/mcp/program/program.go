@@ -57,7 +57,6 @@ func (p Programs) environment(env map[string]string) []string {
 	return out
 }
 
-// program is an mcp.Program.
 type program struct {
 	cmd  *exec.Cmd
 	last *ending
@@ -67,7 +66,6 @@ type program struct {
 	ended bool
 }
 
-// Connect starts the program.
 func (p *program) Connect(ctx context.Context) (sdk.Connection, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,7 +80,6 @@ func (p *program) Connect(ctx context.Context) (sdk.Connection, error) {
 	return p.conn, nil
 }
 
-// End implements mcp.Program.
 func (p *program) End() {
 	p.mu.Lock()
 	p.ended = true
@@ -93,7 +90,6 @@ func (p *program) End() {
 	}
 }
 
-// LastWords implements mcp.Program.
 func (p *program) LastWords() string { return p.last.text() }
 
 // connection ends with everything that the program has started.
