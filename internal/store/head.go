@@ -132,11 +132,11 @@ func (r *headReader) number(name string) int64 {
 // Head reads a run's view consistently. A run that does not exist is ErrNoRun.
 func (j *Journal) Head(ctx context.Context, tenant, run string) (Head, error) {
 	it, found, err := j.table.Get(ctx, headKey(tenant, run))
+	if err == nil && !found {
+		err = ErrNoRun
+	}
 	if err != nil {
 		return Head{}, fmt.Errorf("read head of run %s: %w", run, err)
-	}
-	if !found {
-		return Head{}, fmt.Errorf("read head of run %s: %w", run, ErrNoRun)
 	}
 	return readHead(tenant, it)
 }
@@ -164,7 +164,7 @@ func (j *Journal) StoreToken(ctx context.Context, c TokenClaim) error {
 	})
 	var failed *ConditionError
 	if errors.As(err, &failed) {
-		return fmt.Errorf("store token of run %s: %w", c.Run, ErrWaitOver)
+		err = ErrWaitOver
 	}
 	if err != nil {
 		return fmt.Errorf("store token of run %s: %w", c.Run, err)

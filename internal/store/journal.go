@@ -28,9 +28,7 @@ type Journal struct {
 }
 
 // NewJournal makes a journal over t that keeps the folded state of up to warm recently used runs; 0 keeps none.
-func NewJournal(t Table, warm int) *Journal {
-	return &Journal{table: t, cache: newCache(warm)}
-}
+func NewJournal(t Table, warm int) *Journal { return &Journal{table: t, cache: &cache{limit: warm}} }
 
 // Loaded is a run as one consistent read found it.
 type Loaded struct {

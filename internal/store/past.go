@@ -1,10 +1,10 @@
 package store
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/countersign/countersign/internal/policy"
@@ -76,7 +76,7 @@ func (j *Journal) at(ctx context.Context, tenant, runID string, seq int64, whole
 // Fold folds a whole journal, from its first entry on. What the run began from is read and folded, too, and nothing
 // that is warm is believed: this is how a record is checked.
 func (j *Journal) Fold(ctx context.Context, tenant string, entries []run.Entry) (run.AgentState, error) {
-	cold := &Journal{table: j.table, cache: newCache(0)}
+	cold := &Journal{table: j.table, cache: &cache{}}
 	return cold.fold(ctx, tenant, entries, true)
 }
 
@@ -146,8 +146,7 @@ func (j *Journal) readEntries(ctx context.Context, runID string, r Range) ([]run
 type cache struct {
 	mu    sync.Mutex
 	limit int
-	order *list.List // of warm, newest use first
-	byRun map[string]*list.Element
+	runs  []*warm // newest use last
 }
 
 // warm is a run as it is known: its fold, and its newest entry as it is stored.
@@ -156,49 +155,42 @@ type warm struct {
 	body  []byte
 }
 
-func newCache(limit int) *cache {
-	return &cache{limit: limit, order: list.New(), byRun: map[string]*list.Element{}}
+// take removes what is known of a run and returns it; nil = nothing is. Whoever calls it has locked the cache.
+func (c *cache) take(tenant, run string) *warm {
+	for i, w := range c.runs {
+		if w.state.Tenant == tenant && w.state.Run == run {
+			c.runs = slices.Delete(c.runs, i, i+1)
+			return w
+		}
+	}
+	return nil
 }
 
 func (c *cache) get(tenant, run string) (warm, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e, ok := c.byRun[runPK(tenant, run)]
-	if !ok {
+	w := c.take(tenant, run)
+	if w == nil {
 		return warm{}, false
 	}
-	c.order.MoveToFront(e)
-	return e.Value.(warm), true
+	c.runs = append(c.runs, w)
+	return *w, true
 }
 
 // put keeps w unless a newer state of the run is known.
 func (c *cache) put(w warm) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.limit == 0 {
-		return
+	newest := &w
+	if known := c.take(w.state.Tenant, w.state.Run); known != nil && known.state.Entries > w.state.Entries {
+		newest = known
 	}
-	pk := runPK(w.state.Tenant, w.state.Run)
-	if e, ok := c.byRun[pk]; ok {
-		if known := e.Value.(warm); known.state.Entries <= w.state.Entries {
-			e.Value = w
-		}
-		c.order.MoveToFront(e)
-		return
-	}
-	c.byRun[pk] = c.order.PushFront(w)
-	if c.order.Len() > c.limit {
-		oldest := c.order.Back()
-		old := c.order.Remove(oldest).(warm)
-		delete(c.byRun, runPK(old.state.Tenant, old.state.Run))
-	}
+	c.runs = append(c.runs, newest)
+	c.runs = slices.Delete(c.runs, 0, max(0, len(c.runs)-c.limit))
 }
 
 func (c *cache) drop(tenant, run string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e, ok := c.byRun[runPK(tenant, run)]; ok {
-		c.order.Remove(e)
-		delete(c.byRun, runPK(tenant, run))
-	}
+	c.take(tenant, run)
 }

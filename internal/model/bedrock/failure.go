@@ -95,17 +95,11 @@ var knownCodes = map[string]agent.ModelErrorClass{
 	"ValidationException":         agent.ModelInvalid,     // 400
 	"ResourceNotFoundException":   agent.ModelUnavailable, // 404: this model is not here; another may be (presets 5)
 
-	"AccessDeniedException":               agent.ModelAuth,
-	"UnrecognizedClientException":         agent.ModelAuth,
-	"InvalidClientTokenId":                agent.ModelAuth,
-	"ExpiredTokenException":               agent.ModelAuth,
-	"ExpiredToken":                        agent.ModelAuth,
-	"InvalidSignatureException":           agent.ModelAuth,
-	"SignatureDoesNotMatch":               agent.ModelAuth,
-	"IncompleteSignature":                 agent.ModelAuth,
-	"IncompleteSignatureException":        agent.ModelAuth,
-	"MissingAuthenticationToken":          agent.ModelAuth,
-	"MissingAuthenticationTokenException": agent.ModelAuth,
+	"AccessDeniedException": agent.ModelAuth, "UnrecognizedClientException": agent.ModelAuth,
+	"InvalidClientTokenId": agent.ModelAuth, "ExpiredTokenException": agent.ModelAuth, "ExpiredToken": agent.ModelAuth,
+	"InvalidSignatureException": agent.ModelAuth, "SignatureDoesNotMatch": agent.ModelAuth,
+	"IncompleteSignature": agent.ModelAuth, "IncompleteSignatureException": agent.ModelAuth,
+	"MissingAuthenticationToken": agent.ModelAuth, "MissingAuthenticationTokenException": agent.ModelAuth,
 }
 
 // knownCode is the code if it is in the list, else empty. Streams write codes with a small letter first.

@@ -227,17 +227,6 @@ func (m *Model) Leftover() []int {
 	return left
 }
 
-type outputView struct {
-	Format string          `json:"format"` // json
-	Schema json.RawMessage `json:"schema,omitempty"`
-}
-
-type messageView struct {
-	Role      run.Role        `json:"role"`
-	SeenCount int64           `json:"seenCount"` // before the call
-	Content   json.RawMessage `json:"content"`
-}
-
 type toolView struct {
 	Name        string          `json:"name"` // model-facing
 	Description string          `json:"description"`
@@ -250,13 +239,13 @@ func differences(want json.RawMessage, r agent.Request) ([]Mismatch, error) {
 		return nil, nil
 	}
 	r = r.Prompted()
-	messages := make([]messageView, len(r.Messages))
+	messages := make([]map[string]any, len(r.Messages))
 	for i, m := range r.Messages {
 		content, err := run.MarshalBlock(m.Block)
 		if err != nil {
 			return nil, fmt.Errorf("write message %d: %w", i, err)
 		}
-		messages[i] = messageView{m.Role, m.Seen(r.Inferences), content}
+		messages[i] = map[string]any{"role": m.Role, "seenCount": m.Seen(r.Inferences), "content": json.RawMessage(content)}
 	}
 	v := map[string]any{"system": r.System, "messages": messages, "tools": viewTools(want, r.Tools),
 		"lifecycle": r.Lifecycle, "exhausted": r.Exhausted}
@@ -264,7 +253,11 @@ func differences(want json.RawMessage, r agent.Request) ([]Mismatch, error) {
 		v["turn"] = r.Turn
 	}
 	if r.Output.JSON {
-		v["output"] = outputView{"json", r.Output.Schema}
+		output := map[string]any{"format": "json"}
+		if len(r.Output.Schema) > 0 {
+			output["schema"] = r.Output.Schema
+		}
+		v["output"] = output
 	}
 	got, err := json.Marshal(v)
 	if err != nil {

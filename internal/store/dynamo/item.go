@@ -167,13 +167,11 @@ func decodeBody(v types.AttributeValue) ([]byte, error) {
 func deflate(body []byte) ([]byte, error) {
 	var out bytes.Buffer
 	w, err := flate.NewWriter(&out, flate.DefaultCompression)
+	if err == nil {
+		_, err = w.Write(body)
+		err = errors.Join(err, w.Close())
+	}
 	if err != nil {
-		return nil, fmt.Errorf("deflate body: %w", err)
-	}
-	if _, err := w.Write(body); err != nil {
-		return nil, fmt.Errorf("deflate body: %w", err)
-	}
-	if err := w.Close(); err != nil {
 		return nil, fmt.Errorf("deflate body: %w", err)
 	}
 	return out.Bytes(), nil
@@ -222,14 +220,10 @@ func spanOf(r store.Range) (span, error) {
 	if err := store.CheckKey(last.Key); err != nil || r.Index && last.IndexSort == "" {
 		return span{}, fmt.Errorf("query %q: cursor %q names no item: %w", r.PK, r.Cursor, store.ErrInvalid)
 	}
-
-	if before := r.From != "" && s.sort(last) < r.From; before && !r.Reverse {
-		return s, nil
+	before, behind := r.From != "" && s.sort(last) < r.From, r.To != "" && s.sort(last) > r.To
+	if r.Reverse && !behind || !r.Reverse && !before {
+		s.after = &last
 	}
-	if behind := r.To != "" && s.sort(last) > r.To; behind && r.Reverse {
-		return s, nil
-	}
-	s.after = &last
 	return s, nil
 }
 

@@ -31,30 +31,28 @@ var definitionLimits = jsonx.JSONLimits{Bytes: maxDefinition, Depth: 100}
 // read takes a definition in. Where it cannot be used an error says why, and what is known of its name is there.
 func read(raw json.RawMessage) (definition, error) {
 	var d definition
-	if len(raw) > maxDefinition {
-		return definition{Name: nameOf(raw)}, fmt.Errorf("its definition has %d bytes, want at most %d", len(raw),
-			maxDefinition)
-	}
 	compact, err := jsonx.CompactJSON(raw, definitionLimits)
-	if err != nil {
-		return definition{Name: nameOf(raw)}, fmt.Errorf("its definition cannot be read: %w", err)
+	switch {
+	case len(raw) > maxDefinition:
+		err = fmt.Errorf("its definition has %d bytes, want at most %d", len(raw), maxDefinition)
+	case err != nil:
+		err = fmt.Errorf("its definition cannot be read: %w", err)
+	default:
+		if err = jsonx.DecodeKnown(compact, definitionLimits, &d); err != nil {
+			err = fmt.Errorf("its definition is none: %w", err)
+		}
 	}
-	if err := jsonx.DecodeKnown(compact, definitionLimits, &d); err != nil {
-		return definition{Name: nameOf(raw)}, fmt.Errorf("its definition is none: %w", err)
+	if err != nil {
+		var named struct {
+			Name string `json:"name"`
+		}
+		if json.Unmarshal(raw, &named) != nil {
+			named.Name = ""
+		}
+		return definition{Name: named.Name}, err
 	}
 	d.digest, err = d.sum()
 	return d, err
-}
-
-// nameOf is the name in a definition that is not read any further.
-func nameOf(raw json.RawMessage) string {
-	var named struct {
-		Name string `json:"name"`
-	}
-	if json.Unmarshal(raw, &named) != nil {
-		return ""
-	}
-	return named.Name
 }
 
 // sum is the hex SHA-256 of everything that a definition promises, in one form whatever the order of its keys: those of
@@ -196,13 +194,13 @@ func show(v any) (changed bool, err error) {
 
 // hints are the annotations. What is left out means what the protocol says.
 func (d definition) hints() (agent.MCPHints, error) {
-	a := struct {
+	var a struct {
 		Title           string `json:"title"`
 		ReadOnlyHint    bool   `json:"readOnlyHint"`
 		DestructiveHint *bool  `json:"destructiveHint"`
 		IdempotentHint  bool   `json:"idempotentHint"`
 		OpenWorldHint   *bool  `json:"openWorldHint"`
-	}{}
+	}
 	if d.Annotations != nil {
 		if err := jsonx.DecodeKnown(d.Annotations, definitionLimits, &a); err != nil {
 			return agent.MCPHints{}, fmt.Errorf("its annotations are none: %w", err)

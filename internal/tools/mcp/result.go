@@ -154,13 +154,10 @@ func (l *link) outcome(d definition, x exchange) (agent.ToolResultData, error) {
 
 // noted is a result's text with what is to be known of it behind.
 func noted(text string, notes ...string) string {
-	for _, n := range notes {
-		if text != "" {
-			text += "\n"
-		}
-		text += n
+	if text != "" {
+		notes = slices.Concat([]string{text}, notes)
 	}
-	return text
+	return strings.Join(notes, "\n")
 }
 
 // parts are the content's: texts, media, and a line for each link.
