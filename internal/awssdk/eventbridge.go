@@ -86,24 +86,19 @@ func (b *Bus) Emit(ctx context.Context, e policy.Outgoing) error {
 		Source: aws.String(Source), DetailType: &e.Type, Detail: aws.String(string(detail)), EventBusName: &b.name,
 		Resources: b.from,
 	}}})
-	if err != nil {
-		return fmt.Errorf("put event %s on bus %s: %w", e.ID, b.name, permanent(Bare(err)))
+	if err = Bare(err); err == nil {
+		return nil
 	}
-	return nil
+	var r *Refusal
+	if errors.As(err, &r) && (unfit[r.Code] || r.Status == http.StatusRequestEntityTooLarge) { // it will be refused again
+		err = fmt.Errorf("%w: %w", runtime.ErrUndeliverable, err)
+	}
+	return fmt.Errorf("put event %s on bus %s: %w", e.ID, b.name, err)
 }
 
 // unfit are EventBridge's words for an event that it will not take however often it is asked.
 var unfit = map[string]bool{
 	"MalformedDetail": true, "InvalidArgument": true, "ValidationException": true, "SerializationException": true,
-}
-
-// permanent marks what will be refused again as undeliverable.
-func permanent(err error) error {
-	var r *Refusal
-	if errors.As(err, &r) && (unfit[r.Code] || r.Status == http.StatusRequestEntityTooLarge) {
-		return fmt.Errorf("%w: %w", runtime.ErrUndeliverable, err)
-	}
-	return err
 }
 
 // EnvSecretsPrefix names what the names of a deployment's secrets begin with in AWS Secrets Manager; the tenant, '/'

@@ -45,12 +45,24 @@ const minSecret = 16
 func (f *function) Channels() ([]notify.Channel, error) {
 	var all []notify.Channel
 	var broken []error
-	if token := f.secret(EnvSlackToken); token != nil {
-		c, err := f.slackChannel(token)
-		if err == nil {
-			all = append(all, c)
+	if read := f.secret(EnvSlackToken); read != nil {
+		base, err := slackURL(f.getenv)
+		if err != nil {
+			broken = append(broken, err)
+		} else {
+			o := slack.Options{Clock: f.Ports.Clock, Token: func(ctx context.Context) (string, error) {
+				token, err := read(ctx)
+				if err == nil && !slack.ValidToken(token) {
+					err = fmt.Errorf("%s: want a secret that is the token of a bot, xoxb-…", EnvSlackToken)
+					f.watch.disablePart("messages in Slack", err)
+				}
+				return token, err
+			}}
+			if base != "" {
+				o.Base = base + "/api/"
+			}
+			all = append(all, slack.New(o))
 		}
-		broken = append(broken, err)
 	}
 	if from := f.getenv(EnvMailFrom); from != "" {
 		c, err := mail.NewSES(f.cfg, from)
@@ -61,25 +73,6 @@ func (f *function) Channels() ([]notify.Channel, error) {
 		}
 	}
 	return all, errors.Join(broken...)
-}
-
-func (f *function) slackChannel(secret secret) (notify.Channel, error) {
-	base, err := slackURL(f.getenv)
-	if err != nil {
-		return nil, err
-	}
-	o := slack.Options{Clock: f.Ports.Clock, Token: func(ctx context.Context) (string, error) {
-		token, err := secret(ctx)
-		if err == nil && !slack.ValidToken(token) {
-			err = fmt.Errorf("%s: want a secret that is the token of a bot, xoxb-…", EnvSlackToken)
-			f.watch.disablePart("messages in Slack", err)
-		}
-		return token, err
-	}}
-	if base != "" {
-		o.Base = base + "/api/"
-	}
-	return slack.New(o), nil
 }
 
 // slackURL is what stands in for Slack; "" = nothing does.

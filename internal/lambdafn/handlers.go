@@ -61,7 +61,7 @@ type failure struct {
 // retriesPerRedrive orders a waiter's attempts: every redrive is later than all retries before it.
 const retriesPerRedrive = 1 << 20
 
-// limits are those of the state machine's events. They nest what an execution was started with two levels deep, and that
+// limits are those of the state machine's events: what an execution was started with stands two levels deep in them, and
 // is as deep as any JSON of ours may be.
 var limits = jsonx.JSONLimits{Bytes: runtime.MaxStart, Depth: 64 + 2}
 

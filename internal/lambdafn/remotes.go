@@ -51,11 +51,8 @@ const (
 // read it: nothing there can make a link by which a person decides. Empty = messages have no links.
 const EnvLinkKeyRing = "COUNTERSIGN_LINK_KEYRING"
 
-// secret reads the value of a secret, as it is or was less than five minutes ago.
-type secret func(ctx context.Context) (string, error)
-
-// secret reads what a variable names; nil = it names none.
-func (f *function) secret(variable string) secret {
+// secret reads what a variable names, as it is or was less than five minutes ago; nil = it names none.
+func (f *function) secret(variable string) func(ctx context.Context) (string, error) {
 	name := f.getenv(variable)
 	if name == "" {
 		return nil

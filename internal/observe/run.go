@@ -14,14 +14,8 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tool"
-)
-
-var (
-	_ runtime.Tracer    = (*Tracer)(nil)
-	_ runtime.EventSink = (*Tracer)(nil)
 )
 
 // Begin promises the AGENT span of a run that is about to start: a child of ctx's span, else of the X-Ray segment that

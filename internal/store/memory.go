@@ -21,8 +21,6 @@ type Memory struct {
 	indexes    map[string]rows // by Index
 }
 
-var _ Table = (*Memory)(nil)
-
 // NewMemory makes an empty table.
 func NewMemory() *Memory {
 	return &Memory{partitions: map[string]rows{}, indexes: map[string]rows{}}

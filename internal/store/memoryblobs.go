@@ -22,11 +22,6 @@ type MemoryBlobs struct {
 
 type blobKey struct{ tenant, digest string }
 
-var (
-	_ Blobs  = (*MemoryBlobs)(nil)
-	_ Intake = (*MemoryBlobs)(nil)
-)
-
 // CheckBlob returns the error of a ctx that has ended, or ErrInvalid for a name that no blob has.
 func CheckBlob(ctx context.Context, tenant, digest string) error {
 	if err := ctx.Err(); err != nil {

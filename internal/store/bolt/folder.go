@@ -20,11 +20,6 @@ import (
 // Blobs is a store.Blobs and a store.Intake over a folder. Safe for concurrent use, by several processes too.
 type Blobs struct{ dir string }
 
-var (
-	_ store.Blobs  = (*Blobs)(nil)
-	_ store.Intake = (*Blobs)(nil)
-)
-
 // OpenFolder uses the folder dir and makes it if it is not there.
 func OpenFolder(dir string) (*Blobs, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "T"), 0o700); err != nil {
@@ -73,8 +68,15 @@ func write(ctx context.Context, path, digest string, content io.Reader) (err err
 			err = errors.Join(err, os.Remove(f.Name()))
 		}
 	}()
-	err = fill(f, digest, content)
-	if err == nil {
+	h := sha256.New()
+	n, err := io.Copy(io.MultiWriter(f, h), io.LimitReader(content, store.MaxBlob+1))
+	switch {
+	case err != nil:
+	case n > store.MaxBlob:
+		err = store.ErrBlobTooLarge
+	case hex.EncodeToString(h.Sum(nil)) != digest:
+		err = store.ErrBlobContent
+	default:
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close(), ctx.Err()); err != nil {
@@ -84,22 +86,6 @@ func write(ctx context.Context, path, digest string, content io.Reader) (err err
 		return err
 	}
 	return syncFolder(filepath.Dir(path))
-}
-
-// fill copies the content and checks it on the way.
-func fill(w io.Writer, digest string, content io.Reader) error {
-	h := sha256.New()
-	n, err := io.Copy(io.MultiWriter(w, h), io.LimitReader(content, store.MaxBlob+1))
-	switch {
-	case err != nil:
-		return err
-	case n > store.MaxBlob:
-		return store.ErrBlobTooLarge
-	case hex.EncodeToString(h.Sum(nil)) != digest:
-		return store.ErrBlobContent
-	default:
-		return nil
-	}
 }
 
 // Get reads a blob and checks that it is what its name says.

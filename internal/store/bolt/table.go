@@ -28,8 +28,6 @@ type Table struct {
 	fault error // set once a commit failed in doubt; wraps ErrUnsure
 }
 
-var _ store.Table = (*Table)(nil)
-
 // Close waits for calls that are under way and gives the file to others. Calls after it fail.
 func (t *Table) Close() error {
 	t.lead <- struct{}{}

@@ -55,8 +55,6 @@ type Table struct {
 	token func() string
 }
 
-var _ store.Table = (*Table)(nil)
-
 // New makes a Table of the DynamoDB table of that name, which exists: its keys are PK and SK, and its index is
 // IndexName. Token draws the client request token of a transaction: random, unique, 1 to 36 characters. An attempt
 // takes 2 s at most, unless cfg has an HTTP client that is not the SDK's own. The retries that cfg configures do not

@@ -40,11 +40,6 @@ type Blobs struct {
 	bucket string
 }
 
-var (
-	_ store.Blobs   = (*Blobs)(nil)
-	_ store.Uploads = (*Blobs)(nil)
-)
-
 // New makes a Blobs in a bucket that exists. Who reads it must be allowed to list it, too: otherwise S3 answers for
 // an object that is not there that access is denied, which is not store.ErrNoBlob. Where cfg names an endpoint, the
 // bucket is part of the path.

@@ -86,10 +86,23 @@ func testModel(f fixture) {
 func (m model) write(ops []store.Op) error {
 	var failed []int
 	for i, op := range ops {
-		_, found := m[op.Item.Key]
+		it, found := m[op.Item.Key]
 		ok := found || op.Kind != store.Update
 		for _, c := range op.If {
-			ok = ok && m.holds(op.Item.Key, c)
+			v, has := it.Attrs[c.Attr]
+			has = has && v.IsString() == c.Value.IsString()
+			switch c.Op {
+			case store.ItemAbsent:
+				ok = ok && !found
+			case store.ItemExists:
+				ok = ok && found
+			case store.AtMost:
+				ok = ok && has && v.Int() <= c.Value.Int()
+			case store.Above:
+				ok = ok && has && v.Int() > c.Value.Int()
+			default:
+				ok = ok && has && v.String() == c.Value.String() && v.Int() == c.Value.Int()
+			}
 		}
 		if !ok {
 			failed = append(failed, i)
@@ -117,25 +130,6 @@ func (m model) write(ops []store.Op) error {
 		}
 	}
 	return nil
-}
-
-func (m model) holds(k store.Key, c store.Cond) bool {
-	it, found := m[k]
-	if c.Op == store.ItemAbsent || c.Op == store.ItemExists {
-		return found == (c.Op == store.ItemExists)
-	}
-	v, has := it.Attrs[c.Attr]
-	if !has || v.IsString() != c.Value.IsString() {
-		return false
-	}
-	switch c.Op {
-	case store.AtMost:
-		return v.Int() <= c.Value.Int()
-	case store.Above:
-		return v.Int() > c.Value.Int()
-	default:
-		return v.String() == c.Value.String() && v.Int() == c.Value.Int()
-	}
 }
 
 // compareRange reads a range page by page, and says how it differs from want, which is in ascending order whatever r's

@@ -170,7 +170,10 @@ func (d *guard) check(r *http.Request) error {
 	if r.Host != "" && r.Host != r.URL.Host {
 		return refusedf("the request is for another host than it goes to")
 	}
-	if !slices.ContainsFunc(d.allow, func(a target) bool { return a.allows(r.URL.Scheme, t) }) {
+	allows := func(a target) bool { // An entry without a port is for the scheme's own.
+		return a.host == t.host && (a.port == t.port || a.port == "" && t.port == schemePorts[r.URL.Scheme])
+	}
+	if !slices.ContainsFunc(d.allow, allows) {
 		return refusedf("%s is not among the hosts that may be reached", t)
 	}
 	if addr, err := netip.ParseAddr(t.host); err == nil {

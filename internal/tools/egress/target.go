@@ -94,11 +94,6 @@ func parseTarget(u *url.URL) (target, error) {
 	return target{host, port}, checkHost(host, bracketed)
 }
 
-// allows reports whether an entry of Config.Allow is for what a URL of that scheme leads to.
-func (t target) allows(scheme string, to target) bool {
-	return t.host == to.host && (t.port == to.port || t.port == "" && to.port == schemePorts[scheme])
-}
-
 // parseAllowed reads host or host:port; a target without a port stands for the schemes' own.
 func parseAllowed(entry string) (target, error) {
 	host, port, bracketed, err := splitHost(entry)
@@ -137,7 +132,9 @@ func checkHost(host string, bracketed bool) error {
 		return nil
 	}
 	labels := strings.Split(host, ".")
-	if len(host) > 253 || slices.ContainsFunc(labels, func(l string) bool { return !validLabel(l) }) {
+	strange := func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_' }
+	wrong := func(l string) bool { return l == "" || len(l) > 63 || strings.ContainsFunc(l, strange) }
+	if len(host) > 253 || slices.ContainsFunc(labels, wrong) {
 		return refusedf("got host %.100q, want a name of letters, digits and '-' (others as xn--...) or an address", host)
 	}
 	if last := labels[len(labels)-1]; !isNumeric(last) {
@@ -148,12 +145,6 @@ func checkHost(host string, bracketed bool) error {
 		return refusedf("got host %.60q, want an IPv4 address as four decimal numbers", host)
 	}
 	return nil
-}
-
-func validLabel(l string) bool {
-	return l != "" && len(l) <= 63 && !strings.ContainsFunc(l, func(c rune) bool {
-		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_'
-	})
 }
 
 // isNumeric reports whether some resolvers read a host that ends in l as an address: decimal, octal or hexadecimal.

@@ -29,11 +29,7 @@ func arguments(raw json.RawMessage) map[string]json.RawMessage {
 	if json.Unmarshal(raw, &args) != nil {
 		return map[string]json.RawMessage{}
 	}
-	for name, v := range args {
-		if string(bytes.TrimSpace(v)) == "null" { // said to be nothing
-			delete(args, name)
-		}
-	}
+	maps.DeleteFunc(args, func(_ string, v json.RawMessage) bool { return string(v) == "null" }) // said to be nothing
 	return args
 }
 
