@@ -63,11 +63,9 @@ func Stream(
 		if err != nil {
 			return nil, err
 		}
-		r, err := requestOf(e)
-		if err == nil {
-			var out *events.LambdaFunctionURLStreamingResponse
-			out, err = lambdaurl.Wrap(guarded)(context.WithValue(ctx, callerKey{}, e.RequestContext.Authorizer), r)
-			if err == nil {
+		if r, err := requestOf(e); err == nil {
+			ctx := context.WithValue(ctx, callerKey{}, e.RequestContext.Authorizer)
+			if out, err := lambdaurl.Wrap(guarded)(ctx, r); err == nil {
 				return out, nil
 			}
 		}

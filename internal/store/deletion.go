@@ -133,7 +133,7 @@ func (j *Journal) BlobsOf(ctx context.Context, tenant, run string) (digests []st
 // before it. They fail if that run is deleted.
 func BranchOps(tenant, origin, run string) []Op {
 	return []Op{
-		{Kind: Update, Item: Item{Key: headKey(tenant, origin), Attrs: map[string]Value{attrBranch: Str(run)}}},
+		{Kind: Update, Item: Item{Key: RunKey(tenant, origin), Attrs: map[string]Value{attrBranch: Str(run)}}},
 		{Kind: Put, Item: Item{Key: Key{PK: runPK(tenant, origin), SK: branchSK + run}}},
 	}
 }
@@ -141,7 +141,7 @@ func BranchOps(tenant, origin, run string) []Op {
 // Branch returns a run that began from this one and is not deleted; "" = there is none. mark is what BeginDeletion
 // compares.
 func (j *Journal) Branch(ctx context.Context, tenant, run string) (branch, mark string, err error) {
-	head, found, err := j.table.Get(ctx, headKey(tenant, run))
+	head, found, err := j.table.Get(ctx, RunKey(tenant, run))
 	if err != nil || !found {
 		return "", "", err
 	}
@@ -161,7 +161,7 @@ func (j *Journal) BeginDeletion(ctx context.Context, tenant, mark string, d Dele
 		return err
 	}
 	defer j.cache.drop(tenant, d.Run)
-	err = j.table.Write(ctx, op, Op{Kind: Delete, Item: Item{Key: headKey(tenant, d.Run)}, If: []Cond{
+	err = j.table.Write(ctx, op, Op{Kind: Delete, Item: Item{Key: RunKey(tenant, d.Run)}, If: []Cond{
 		{Attr: "hash", Op: Equal, Value: Str(d.Hash)}, {Attr: attrBranch, Op: Equal, Value: Str(mark)},
 	}})
 	if FailedOp(err, 1) {

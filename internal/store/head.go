@@ -53,7 +53,7 @@ func headOp(s *run.AgentState) Op {
 		attrs["traceparent"], attrs["tracestate"] = Str(s.Trace.Traceparent), Str(s.Trace.Tracestate)
 	}
 	return Op{Kind: Put, Item: Item{
-		Key: headKey(s.Tenant, s.Run), Attrs: attrs, Body: []byte(s.Run),
+		Key: RunKey(s.Tenant, s.Run), Attrs: attrs, Body: []byte(s.Run),
 		Index: runsIndex(s.Tenant, string(s.Status)), IndexSort: Head{Run: s.Run, StartedAt: s.StartedAt}.indexSort(),
 	}}
 }
@@ -63,7 +63,7 @@ func (h Head) indexSort() string { return fmt.Sprintf("%013d#%s", h.StartedAt.Un
 
 // StillOp is a condition of a transaction: the run has the status with which h was read.
 func (h Head) StillOp() Op {
-	return Op{Kind: Check, Item: Item{Key: headKey(h.Tenant, h.Run)},
+	return Op{Kind: Check, Item: Item{Key: RunKey(h.Tenant, h.Run)},
 		If: []Cond{{Attr: "status", Op: Equal, Value: Str(string(h.Status))}}}
 }
 
@@ -71,7 +71,7 @@ func (h Head) StillOp() Op {
 func readHead(tenant string, it Item) (Head, error) {
 	runID := it.PK[min(len(runPK(tenant, "")), len(it.PK)):]
 	r := headReader{it: it}
-	if it.Key != headKey(tenant, runID) || string(it.Body) != runID {
+	if it.Key != RunKey(tenant, runID) || string(it.Body) != runID {
 		r.fail("body: want the id of the run under whose key it stands")
 	}
 	h := Head{
@@ -131,7 +131,7 @@ func (r *headReader) number(name string) int64 {
 
 // Head reads a run's view consistently. A run that does not exist is ErrNoRun.
 func (j *Journal) Head(ctx context.Context, tenant, run string) (Head, error) {
-	it, found, err := j.table.Get(ctx, headKey(tenant, run))
+	it, found, err := j.table.Get(ctx, RunKey(tenant, run))
 	if err == nil && !found {
 		err = ErrNoRun
 	}
@@ -154,7 +154,7 @@ type TokenClaim struct {
 // stored its own (rule 6). ErrWaitOver says that it does not.
 func (j *Journal) StoreToken(ctx context.Context, c TokenClaim) error {
 	err := j.table.Write(ctx, Op{Kind: Update,
-		Item: Item{Key: headKey(c.Tenant, c.Run), Attrs: map[string]Value{"token": Str(c.Token), "attempt": Num(c.Attempt)}},
+		Item: Item{Key: RunKey(c.Tenant, c.Run), Attrs: map[string]Value{"token": Str(c.Token), "attempt": Num(c.Attempt)}},
 		If: []Cond{
 			{Attr: "status", Op: Equal, Value: Str(string(run.RunWaiting))},
 			{Attr: "waitSeq", Op: Equal, Value: Num(c.WaitSeq)},
@@ -223,7 +223,7 @@ func (j *Journal) listAny(
 			return nil, "", err
 		}
 		for _, h := range list {
-			found[Position(Item{Key: headKey(tenant, h.Run), IndexSort: h.indexSort()}, true)] = h
+			found[Position(Item{Key: RunKey(tenant, h.Run), IndexSort: h.indexSort()}, true)] = h
 		}
 		if more != "" {
 			position, err := lastPosition(Range{Index: true, Cursor: more})

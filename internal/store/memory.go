@@ -52,7 +52,7 @@ func (t *Memory) Query(ctx context.Context, r Range) (Page, error) {
 	if r.Index {
 		all = t.indexes[r.PK]
 	}
-	pager := NewPager(r)
+	pager := Pager{Range: r}
 	low, _ := all.find(from)
 	high := len(all)
 	if until != "" {
@@ -67,7 +67,7 @@ func (t *Memory) Query(ctx context.Context, r Range) (Page, error) {
 			break
 		}
 	}
-	return pager.Page(), nil
+	return pager.Page, nil
 }
 
 // Write implements store.Table. No error it returns is uncertain.
@@ -217,39 +217,30 @@ func lastPosition(r Range) (string, error) {
 	return string(b), nil
 }
 
-// Pager collects one Page for adapters that walk items in order.
+// Pager collects one Page for adapters that walk the items of Range in order.
 type Pager struct {
-	r    Range
-	page Page
-	size int
+	Range Range
+	Page  Page // what was collected
+	size  int
 }
-
-// NewPager makes a Pager for one Query of r.
-func NewPager(r Range) *Pager { return &Pager{r: r} }
 
 // Add offers the next item and reports whether it was taken. If not, the page is full, by Limit or MaxPage, and its
 // cursor set: the walk ends.
 func (p *Pager) Add(it Item) bool {
-	n := Size(it)
-	count := len(p.page.Items)
-	if count > 0 && (count == p.r.Limit || p.size+n > MaxPage) {
-		p.Skip(Position(p.page.Items[count-1], p.r.Index))
+	n, count := Size(it), len(p.Page.Items)
+	if count > 0 && (count == p.Range.Limit || p.size+n > MaxPage) {
+		p.Skip(Position(p.Page.Items[count-1], p.Range.Index))
 		return false
 	}
-	p.page.Items = append(p.page.Items, it)
+	p.Page.Items = append(p.Page.Items, it)
 	p.size += n
 	return true
 }
 
 // Skip ends the page behind a position: of its last item, or of one that cannot be read.
-func (p *Pager) Skip(position string) {
-	p.page.Cursor = cursorAt(position)
-}
+func (p *Pager) Skip(position string) { p.Page.Cursor = cursorAt(position) }
 
 func cursorAt(position string) string { return base64.RawURLEncoding.EncodeToString([]byte(position)) }
-
-// Page is what was collected.
-func (p *Pager) Page() Page { return p.page }
 
 // Change is what an accepted Put, Update or Delete does to one key.
 type Change struct {

@@ -57,10 +57,10 @@ func TestCheckOpsMaxItem(t *testing.T) {
 // TestSpanOfForgedCursor: a cursor can move within its partition and bounds, and nowhere else.
 func TestSpanOfForgedCursor(t *testing.T) {
 	last := Item{Key: Key{"P", "M"}}
-	pager := NewPager(Range{PK: "P", Limit: 1})
+	pager := Pager{Range: Range{PK: "P", Limit: 1}}
 	require.True(t, pager.Add(last))
 	require.False(t, pager.Add(Item{Key: Key{"P", "N"}}))
-	cursor := pager.Page().Cursor
+	cursor := pager.Page.Cursor
 	for _, c := range []struct {
 		r           Range
 		from, until string
@@ -82,9 +82,9 @@ func TestSpanOfForgedCursor(t *testing.T) {
 
 // TestPagerEndsByBytes: the first item is taken however large, the next no more.
 func TestPagerEndsByBytes(t *testing.T) {
-	pager := NewPager(Range{PK: "P", Limit: 2})
+	pager := Pager{Range: Range{PK: "P", Limit: 2}}
 	require.True(t, pager.Add(Item{Key: Key{"P", "1"}, Body: make([]byte, MaxPage+1)}))
 	require.False(t, pager.Add(Item{Key: Key{"P", "2"}}))
-	require.Len(t, pager.Page().Items, 1)
-	require.NotEmpty(t, pager.Page().Cursor)
+	require.Len(t, pager.Page.Items, 1)
+	require.NotEmpty(t, pager.Page.Cursor)
 }

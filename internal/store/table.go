@@ -180,12 +180,10 @@ func slotNumber(k Key) (int64, error) {
 
 func markerKey(tenant, run, id string) Key { return Key{runPK(tenant, run), markerSK + id} }
 
-func headKey(tenant, run string) Key { return Key{runPK(tenant, run), headSK} }
+// RunKey is the key of a run's view, by which lists know the run.
+func RunKey(tenant, run string) Key { return Key{runPK(tenant, run), headSK} }
 
 func runsIndex(tenant, status string) string { return "T#" + tenant + "#RUNS#" + status }
-
-// RunKey is the key of a run's view, by which lists know the run.
-func RunKey(tenant, run string) Key { return headKey(tenant, run) }
 
 // ErrDamaged says that a stored item cannot be read: it is not what was written under its key, or another version wrote
 // it. To read it again does not help.

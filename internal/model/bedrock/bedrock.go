@@ -20,7 +20,6 @@ package bedrock
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -93,16 +92,8 @@ func NewClient(c aws.Config) *Client {
 // digits are kept, keys are sorted, and of a key that came twice the last is there. No input at all counts as {}.
 // Reply.Model is the request's model, or the one that a prompt router says it chose. Usage.Input excludes cached
 // tokens, as Bedrock's does.
-func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
-	reply, err := m.ask(ctx, r)
-	var failure *agent.ModelError
-	if errors.As(err, &failure) {
-		failure.Model = r.Model.ID
-	}
-	return reply, err
-}
-
-func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
+func (m *Model) Generate(ctx context.Context, r agent.Request) (_ agent.Reply, err error) {
+	defer func() { modelretry.NameModel(err, r.Model.ID) }()
 	if err := ctx.Err(); err != nil {
 		return agent.Reply{}, callFailure(ctx, err)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/model/modelretry"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -156,16 +157,8 @@ func (p *systemPrompt) mark(m agent.ModelSpec) {
 // would send them. It asks the service once and costs nothing. Errors are those of Generate; a model that the service
 // cannot count for is ModelInvalid. The form of the output that r wants is not counted: the service does not take it
 // here.
-func (m *Model) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
-	n, err := m.count(ctx, r)
-	var failure *agent.ModelError
-	if errors.As(err, &failure) {
-		failure.Model = r.Model.ID
-	}
-	return n, err
-}
-
-func (m *Model) count(ctx context.Context, r agent.Request) (int64, error) {
+func (m *Model) CountTokens(ctx context.Context, r agent.Request) (_ int64, err error) {
+	defer func() { modelretry.NameModel(err, r.Model.ID) }()
 	switch {
 	case ctx.Err() != nil:
 		return 0, callFailure(ctx, ctx.Err())

@@ -40,6 +40,13 @@ func (r *Refusal) Failure(class agent.ModelErrorClass) *agent.ModelError {
 	return &agent.ModelError{Class: class, Message: r.Error(), Cause: r, Lasting: r.Status == http.StatusNotFound}
 }
 
+// NameModel says in a *agent.ModelError which model failed.
+func NameModel(err error, id string) {
+	if failure := failureOf(err); failure != nil {
+		failure.Model = id
+	}
+}
+
 // ReadRetryAfter reads Retry-After-Ms, else Retry-After: seconds, or a date taken relative to the response's own Date,
 // so that no clock is needed.
 func ReadRetryAfter(h http.Header) time.Duration {

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/model/modelretry"
 )
 
 // MaxResponse is how many bytes of a response are read, after decompression; a longer one is ModelInvalid.
@@ -46,25 +47,8 @@ type Model struct {
 //
 // A call's Input is what the model wrote, byte for byte, JSON or not; nothing at all counts as {}. Whoever encodes a
 // reply must check that first.
-func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
-	reply, err := m.ask(ctx, r)
-	var failure *agent.ModelError
-	if errors.As(err, &failure) {
-		failure.Model = r.Model.ID
-	}
-	return reply, m.redacted(err)
-}
-
-// redacted takes the key out of the message of a *agent.ModelError.
-func (m *Model) redacted(err error) error {
-	var failure *agent.ModelError
-	if errors.As(err, &failure) && m.key != "" {
-		failure.Message = strings.ReplaceAll(failure.Message, m.key, "…")
-	}
-	return err
-}
-
-func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
+func (m *Model) Generate(ctx context.Context, r agent.Request) (_ agent.Reply, err error) {
+	defer func() { modelretry.NameModel(m.redacted(err), r.Model.ID) }()
 	if err := ctx.Err(); err != nil {
 		return agent.Reply{}, ioFailure(ctx, err)
 	}
@@ -83,7 +67,7 @@ func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	}
 	whole, giveUp := context.WithCancel(ctx)
 	defer giveUp()
-	resp, err := m.client.Do(req.WithContext(whole)) //nolint:bodyclose // finish closes it
+	resp, err := m.client.Do(req.WithContext(whole)) //nolint:bodyclose // drainBody closes it
 	if err != nil {
 		return agent.Reply{}, ioFailure(ctx, err)
 	}
@@ -92,6 +76,15 @@ func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
 		return parseRefusal(ctx, r, resp)
 	}
 	return m.read(ctx, r, resp)
+}
+
+// redacted takes the key out of the message of a *agent.ModelError.
+func (m *Model) redacted(err error) error {
+	var failure *agent.ModelError
+	if errors.As(err, &failure) && m.key != "" {
+		failure.Message = strings.ReplaceAll(failure.Message, m.key, "…")
+	}
+	return err
 }
 
 // drainBody reads the rest of a response so that its connection can be reused, but not one that never ends.

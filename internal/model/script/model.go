@@ -76,7 +76,15 @@ func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 		return agent.Reply{},
 			m.recordFailures(r, m.script.end, []Mismatch{{Path: "model.jsonl", Got: got, Want: "no more requests"}})
 	}
-	if found := l.compare(r); len(found) > 0 {
+	found := malformed(r.Messages)
+	if l.Model != "" && l.Model != r.Model.ID {
+		found = append(found, Mismatch{Path: "model", Got: r.Model.ID, Want: l.Model})
+	}
+	different, err := differences(l.Want, r)
+	if err != nil {
+		different = []Mismatch{{Path: "request", Got: err.Error(), Want: "a request that is JSON"}}
+	}
+	if found = append(found, different...); len(found) > 0 {
 		return agent.Reply{}, m.recordFailures(r, l.number, found)
 	}
 	m.markUsed(l.number)
@@ -116,19 +124,6 @@ func (m *Model) GiveUp(run string) {
 	if r, ok := m.last[run]; ok {
 		m.before[r.reply] = r.attempt + 1
 	}
-}
-
-// compare lists everything that is wrong with a request for this line.
-func (l line) compare(r agent.Request) []Mismatch {
-	found := malformed(r.Messages)
-	if l.Model != "" && l.Model != r.Model.ID {
-		found = append(found, Mismatch{Path: "model", Got: r.Model.ID, Want: l.Model})
-	}
-	different, err := differences(l.Want, r)
-	if err != nil {
-		return append(found, Mismatch{Path: "request", Got: err.Error(), Want: "a request that is JSON"})
-	}
-	return append(found, different...)
 }
 
 // recordFailures records the failures and returns the first one as the call's error.

@@ -84,7 +84,7 @@ func (t *Table) Query(ctx context.Context, r store.Range) (store.Page, error) {
 	if err != nil {
 		return store.Page{}, err
 	}
-	pager := store.NewPager(r)
+	pager := store.Pager{Range: r}
 	err = t.view(func(b buckets) error {
 		// Fill a page with the items of a store.Span in the order of r, up to the first that cannot be read.
 		bucket, load := b.items, b.fromItem
@@ -111,9 +111,9 @@ func (t *Table) Query(ctx context.Context, r store.Range) (store.Page, error) {
 		return nil
 	})
 	if err != nil {
-		return pager.Page(), fmt.Errorf("query %q in store %s: %w", r.PK, t.path, err)
+		return pager.Page, fmt.Errorf("query %q in store %s: %w", r.PK, t.path, err)
 	}
-	return pager.Page(), nil
+	return pager.Page, nil
 }
 
 func (t *Table) view(read func(buckets) error) error {
