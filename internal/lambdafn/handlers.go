@@ -61,7 +61,7 @@ type failure struct {
 // retriesPerRedrive orders a waiter's attempts: every redrive is later than all retries before it.
 const retriesPerRedrive = 1 << 20
 
-// limits are those of the state machine's events. What an execution was started with stands two levels deep in them, and
+// limits are those of the state machine's events. What an execution was started with stands two levels deep in them and
 // is as deep as any JSON of ours may be.
 var limits = jsonx.JSONLimits{Bytes: runtime.MaxStart, Depth: 64 + 2}
 
