@@ -1,7 +1,6 @@
 package lambdafn
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -38,13 +37,12 @@ func Gateway(h http.Handler, log *slog.Logger) Invoke {
 		if err != nil {
 			return nil, err
 		}
-		status, header, cookies, body := answerEvent(ctx, h, log, e)
+		out := answerEvent(ctx, h, log, e)
 		if e.RequestContext.HTTP.Method == http.MethodHead {
-			body = nil
+			out.Body = ""
 		}
-		out := events.APIGatewayV2HTTPResponse{StatusCode: status, Headers: header, Cookies: cookies, Body: string(body)}
-		if len(body) > maxText || !utf8.Valid(body) {
-			out.Body, out.IsBase64Encoded = base64.StdEncoding.EncodeToString(body), true
+		if len(out.Body) > maxText || !utf8.ValidString(out.Body) {
+			out.Body, out.IsBase64Encoded = base64.StdEncoding.EncodeToString([]byte(out.Body)), true
 		}
 		return json.Marshal(out)
 	}
@@ -69,9 +67,9 @@ func Stream(
 				return out, nil
 			}
 		}
-		status, header, _, body := refuse(api.InvalidRequest, "want an HTTP request")
+		p := refuse(api.InvalidRequest, "want an HTTP request")
 		return &events.LambdaFunctionURLStreamingResponse{
-			StatusCode: status, Headers: header, Body: bytes.NewReader(body),
+			StatusCode: p.StatusCode, Headers: p.Headers, Body: strings.NewReader(p.Body),
 		}, nil
 	}
 }
@@ -92,12 +90,12 @@ func (d *Deployment) Stream(agents api.Agents, who Identity, ended func(context.
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 	served.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		status, header, _, body := refuse(api.NoSuchPath, "want "+streamed+": the HTTP API serves everything else")
-		for name, value := range header {
+		p := refuse(api.NoSuchPath, "want "+streamed+": the HTTP API serves everything else")
+		for name, value := range p.Headers {
 			w.Header().Set(name, value)
 		}
-		w.WriteHeader(status)
-		_, _ = w.Write(body) // the client is gone if this fails
+		w.WriteHeader(p.StatusCode)
+		_, _ = io.WriteString(w, p.Body) // the client is gone if this fails
 	})
 	return Stream(served, d.Log)
 }
@@ -147,7 +145,7 @@ func guardPanics(h http.Handler, log *slog.Logger, panicked func(w http.Response
 
 func answerEvent(
 	ctx context.Context, h http.Handler, log *slog.Logger, e *events.APIGatewayV2HTTPRequest,
-) (status int, header map[string]string, cookies []string, body []byte) {
+) events.APIGatewayV2HTTPResponse {
 	r, err := requestOf(e)
 	if err != nil {
 		return refuse(api.InvalidRequest, err.Error())
@@ -158,14 +156,16 @@ func answerEvent(
 	if err != nil {
 		return refuse(api.InvalidRequest, "method, path: want those of an HTTP request")
 	}
-	body, err = io.ReadAll(out.Body) // it ends with the handler
+	body, err := io.ReadAll(out.Body) // it ends with the handler
 	switch {
 	case panicked || err != nil:
 		return refuse(api.Internal, "the request could not be answered")
 	case len(body) > maxAnswer:
 		return refuse(api.AnswerTooLarge, "ask for less: smaller pages (limit), or a run without its messages (messages=0)")
 	}
-	return out.StatusCode, out.Headers, out.Cookies, body
+	return events.APIGatewayV2HTTPResponse{
+		StatusCode: out.StatusCode, Headers: out.Headers, Cookies: out.Cookies, Body: string(body),
+	}
 }
 
 // requestOf is the event as lambdaurl takes it. A function URL's event has the same form as API Gateway's.
@@ -209,11 +209,12 @@ func withoutStage(path, stage string) string {
 }
 
 // refuse is the answer of a problem that the handler does not come to see.
-func refuse(t api.ProblemType, detail string) (status int, header map[string]string, cookies []string, body []byte) {
+func refuse(t api.ProblemType, detail string) events.APIGatewayV2HTTPResponse {
 	p := api.NewProblem(t, detail)
 	body, err := json.Marshal(p)
 	if err != nil { // a problem is strings and a number
 		body = []byte("{}")
 	}
-	return p.Status, map[string]string{"Content-Type": "application/problem+json", "Cache-Control": "no-store"}, nil, body
+	headers := map[string]string{"Content-Type": "application/problem+json", "Cache-Control": "no-store"}
+	return events.APIGatewayV2HTTPResponse{StatusCode: p.Status, Headers: headers, Body: string(body)}
 }

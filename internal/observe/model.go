@@ -83,17 +83,32 @@ func tokens(u run.Usage) []attribute.KeyValue {
 func (h Hide) requestAttributes(r agent.Request) []attribute.KeyValue {
 	var out []attribute.KeyValue
 	if !h.Inputs && !h.InputMessages {
-		for i, m := range conversation(r) {
-			hidden := h.InputText
-			if m.media {
-				hidden = h.InputImages
+		// The system text and the turns: the calls of one side in a row are one turn with what it says before them.
+		n, calls, side := -1, 0, ""
+		begin := func(role, content string, hidden bool) {
+			n, calls, side = n+1, 0, role
+			out = append(out, keyRole(inputMessages, n).String(role))
+			if content != "" {
+				out = append(out, keyContent(inputMessages, n).String(hiddenOr(hidden, content)))
 			}
-			out = append(out, keyRole(inputMessages, i).String(m.role))
-			if m.content != "" {
-				out = append(out, keyContent(inputMessages, i).String(hiddenOr(hidden, m.content)))
-			}
-			for j, c := range m.calls {
-				out = append(out, callAttributes(inputMessages, i, j, c, h.InputText)...)
+		}
+		if r.System != "" {
+			begin("system", r.System, h.InputText)
+		}
+		for _, m := range r.Messages {
+			switch b := m.Block.(type) {
+			case run.ToolUse:
+				if side != string(run.RoleAssistant) {
+					begin(string(run.RoleAssistant), "", false)
+				}
+				out = append(out, callAttributes(inputMessages, n, calls, b, h.InputText)...)
+				calls++
+			case run.ToolResult:
+				begin("tool", b.Content, h.InputText)
+			case run.Media:
+				begin(string(m.Role), blockText(b), h.InputImages)
+			case run.Text:
+				begin(string(m.Role), b.Text, h.InputText)
 			}
 		}
 	}
@@ -114,40 +129,6 @@ type toolJSON struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description"`
 	InputSchema json.RawMessage `json:"input_schema"`
-}
-
-// message is one turn in the words of OpenInference.
-type message struct {
-	role, content string
-	media         bool // content names media
-	calls         []run.ToolUse
-}
-
-// conversation is the system text and the turns. What one side says in a row is one turn, but each result and each
-// picture is one of its own.
-func conversation(r agent.Request) []message {
-	out := []message{{role: "system", content: r.System}}
-	for _, m := range r.Messages {
-		last := &out[len(out)-1]
-		switch b := m.Block.(type) {
-		case run.ToolUse:
-			if last.role != string(run.RoleAssistant) {
-				out = append(out, message{role: string(run.RoleAssistant)})
-				last = &out[len(out)-1]
-			}
-			last.calls = append(last.calls, b)
-		case run.ToolResult:
-			out = append(out, message{role: "tool", content: b.Content})
-		case run.Media:
-			out = append(out, message{role: string(m.Role), content: blockText(b), media: true})
-		case run.Text:
-			out = append(out, message{role: string(m.Role), content: b.Text})
-		}
-	}
-	if r.System == "" {
-		return out[1:]
-	}
-	return out
 }
 
 // blockText is a block as text: of media, only their name and type.

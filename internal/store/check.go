@@ -46,23 +46,6 @@ func CheckKey(k Key) error {
 	return errors.Join(checkName("partition key", k.PK, MaxPK), checkName("sort key", k.SK, MaxSK))
 }
 
-// CheckRange returns ErrInvalid when r names no partition, has a negative limit, or a bound no key can have.
-// A range whose From is above its To is valid and empty.
-func CheckRange(r Range) error {
-	if r.Limit < 0 {
-		return fmt.Errorf("query %q: limit %d is negative: %w", r.PK, r.Limit, ErrInvalid)
-	}
-	err := errors.Join(
-		checkName("partition", r.PK, MaxPK),
-		checkText("lower bound", r.From),
-		checkText("upper bound", r.To),
-	)
-	if err != nil {
-		return fmt.Errorf("query %q: %w", r.PK, err)
-	}
-	return nil
-}
-
 func checkOp(op Op) error {
 	if err := CheckKey(op.Item.Key); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -179,11 +180,15 @@ func Position(it Item, index bool) string {
 }
 
 // Span is what r asks for as positions: from <= position, and position < until unless until is "" (open). The cursor is
-// accounted for; the span is empty when from >= until. It returns what CheckRange says, and ErrInvalid for a cursor
-// that no page of such a range has.
+// accounted for; the span is empty when from >= until. It returns ErrInvalid when r names no partition, has a negative
+// limit, a bound no key can have, or a cursor that no page of such a range has.
 func Span(r Range) (from, until string, err error) {
-	if err := CheckRange(r); err != nil {
-		return "", "", err
+	if r.Limit < 0 {
+		return "", "", fmt.Errorf("query %q: limit %d is negative: %w", r.PK, r.Limit, ErrInvalid)
+	}
+	if err := errors.Join(checkName("partition", r.PK, MaxPK), checkText("lower bound", r.From),
+		checkText("upper bound", r.To)); err != nil {
+		return "", "", fmt.Errorf("query %q: %w", r.PK, err)
 	}
 	from = r.From
 	if r.To != "" {

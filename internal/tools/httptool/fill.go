@@ -47,6 +47,13 @@ func (f filler) text(
 	if err != nil {
 		return "", false, err
 	}
+	return f.parts(ctx, parts, esc, asIs)
+}
+
+// parts is text of a template's parts, whose own texts are written by literal.
+func (f filler) parts(
+	ctx context.Context, parts []agent.TemplatePart, esc, literal func(string) string,
+) (text string, there bool, err error) {
 	var b strings.Builder
 	for _, p := range parts {
 		switch {
@@ -67,7 +74,7 @@ func (f filler) text(
 			}
 			b.WriteString(esc(v))
 		default:
-			b.WriteString(p.Text)
+			b.WriteString(literal(p.Text))
 		}
 	}
 	return b.String(), true, nil
@@ -172,30 +179,15 @@ func (f filler) parameter(ctx context.Context, query []string, name, template st
 			return query, nil
 		}
 	}
+	literal := asIs
 	if !escaped {
-		template = escapedTemplate(parts)
+		literal = url.QueryEscape
 	}
-	text, there, err := f.text(ctx, template, url.QueryEscape)
+	text, there, err := f.parts(ctx, parts, url.QueryEscape, literal)
 	if err != nil || !there {
 		return query, err
 	}
 	return append(query, name+"="+text), nil
-}
-
-// escapedTemplate is a template whose texts are written as in a URL.
-func escapedTemplate(parts []agent.TemplatePart) string {
-	var b strings.Builder
-	for _, p := range parts {
-		switch {
-		case p.Secret != "":
-			b.WriteString("${secret:" + p.Secret + "}")
-		case p.Arg != "":
-			b.WriteString("{" + p.Arg + "}")
-		default:
-			b.WriteString(url.QueryEscape(p.Text))
-		}
-	}
-	return b.String()
 }
 
 // headers fills the header fields and says which of them hold secrets.
@@ -289,7 +281,7 @@ func (f filler) value(ctx context.Context, v any) (filled any, there bool, err e
 			raw, ok := f.args[parts[0].Arg]
 			return raw, ok, nil
 		}
-		return f.text(ctx, v, asIs)
+		return f.parts(ctx, parts, asIs, asIs)
 	case []any:
 		list := []any{}
 		for _, item := range v {
