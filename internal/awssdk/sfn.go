@@ -40,8 +40,6 @@ type Waiter struct {
 	prefix  string // of its executions' ARNs
 }
 
-var _ runtime.Executions = (*Waiter)(nil)
-
 // NewWaiter makes a waiter for the state machine of that ARN, with cfg's retries. Every operation may be sent again:
 // executions are started by name, and a token's wait ends once. An attempt takes 8 s at most, unless cfg has an HTTP
 // client that is not the SDK's own.

@@ -18,11 +18,9 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/jsonx"
-	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/people/slack"
@@ -74,7 +72,7 @@ func startHTTP(
 	if who.IAMTenant != "" && !agent.ValidTenant(who.IAMTenant) {
 		return nil, fmt.Errorf("%s: got %q, want a tenant: ^[a-z0-9][a-z0-9-]{0,39}$", EnvIAMTenant, who.IAMTenant)
 	}
-	if parts := strings.Split(getenv(envMachine), ":"); len(parts) > 4 { // connect says so where it is no ARN
+	if parts := strings.Split(getenv(envMachine), ":"); len(parts) > 4 { // start says so where it is no ARN
 		who.IAMAccount = parts[4]
 	}
 	f, err := start(r, cfg, getenv, addNotifier)
@@ -470,32 +468,6 @@ func checkEnv(cfg aws.Config, getenv func(string) string, names ...string) error
 		return errors.New("AWS_REGION: want a value, got none")
 	}
 	return nil
-}
-
-// connect wires the ports of a deployment from its environment, all but models and tools. A variable that is missing is
-// an error that names it.
-func connect(cfg aws.Config, getenv func(string) string) (runtime.Ports, error) {
-	if err := checkEnv(cfg, getenv, EnvTable, envBucket, envMachine); err != nil {
-		return runtime.Ports{}, err
-	}
-	w, err := awssdk.NewWaiter(cfg, getenv(envMachine))
-	if err != nil {
-		return runtime.Ports{}, fmt.Errorf("%s: %w", envMachine, err)
-	}
-	w.Trace = observe.XRayHeader
-	clk := clock.System()
-	draw := ids.System(clk)
-	blobs := s3.New(cfg, getenv(envBucket))
-	table := store.Resend(dynamo.New(cfg, getenv(EnvTable), draw.Key), clk, draw.Jitter)
-	p := runtime.Ports{
-		Table: table, Journal: store.NewJournal(table, 64), Blobs: blobs, Uploads: blobs,
-		Waiter: w, Clock: clk, IDs: draw,
-	}
-	if name := getenv(envBus); name != "" {
-		bus := awssdk.NewBus(cfg, name, getenv(envMachine))
-		p.Emit, p.Publish = bus, bus
-	}
-	return p, nil
 }
 
 // delivery is a service's answer as the event rule hands it on: the tenant is the rule's constant, the answer the

@@ -16,6 +16,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/awssdk"
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/model/bedrock"
 	"github.com/countersign/countersign/internal/model/modelretry"
@@ -27,6 +28,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/dynamo"
+	"github.com/countersign/countersign/internal/store/s3"
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -91,6 +94,8 @@ type function struct {
 	agents   *deployable
 	watch    *Observer
 	vault    vault
+	blobs    *s3.Blobs
+	waiter   *awssdk.Waiter
 }
 
 // vault are the secrets that a function may read: those of tenants, and its own by their names.
@@ -102,32 +107,49 @@ type vault interface {
 // wiring adds what not every function uses. A function links only what its own main names.
 type wiring func(f *function) error
 
-// start wires a function from its agents and its environment. Bad configuration ends it here, before any event.
+// start wires a function from its agents and its environment. Bad configuration ends it here, before any event. A
+// variable that is missing is an error that names it.
 func start(r *registry.Registry, cfg aws.Config, getenv func(string) string, needs ...wiring) (*function, error) {
 	watch, err := newObserver(getenv, os.Stdout, os.Stderr)
 	if err != nil {
 		return nil, err
 	}
-	ports, err := connect(cfg, getenv)
-	if err != nil {
+	if err := checkEnv(cfg, getenv, EnvTable, envBucket, envMachine); err != nil {
 		return nil, err
 	}
-	able := fitAgents(r, watch.Log)
+	waiter, err := awssdk.NewWaiter(cfg, getenv(envMachine))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", envMachine, err)
+	}
+	waiter.Trace = observe.XRayHeader
+	clk := clock.System()
+	draw := ids.System(clk)
+	able, blobs := fitAgents(r, watch.Log), s3.New(cfg, getenv(envBucket))
+	table := store.Resend(dynamo.New(cfg, getenv(EnvTable), draw.Key), clk, draw.Jitter)
 	log := observe.NewLogger(os.Stderr, // without content (R17)
 		store.ErrThrottled, store.ErrConflict, store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob,
 		store.ErrGuardFailed,
 		runtime.ErrContention, runtime.ErrSweepStopped, runtime.ErrSweepTooShort, context.Canceled, context.DeadlineExceeded,
 	)
-	ports.Agents, ports.Valid, ports.Sink = able.Agent, tool.Validate, endLog{log}
-	secrets := awssdk.NewVault(cfg, getenv(awssdk.EnvSecretsPrefix), ports.Clock)
-	f := &function{cfg: cfg, getenv: getenv, registry: r, agents: able, watch: watch, vault: secrets}
+	ports := runtime.Ports{
+		Table: table, Journal: store.NewJournal(table, 64), Blobs: blobs, Uploads: blobs, Waiter: waiter, Clock: clk,
+		IDs: draw, Agents: able.Agent, Valid: tool.Validate, Sink: endLog{log},
+	}
+	if name := getenv(envBus); name != "" {
+		bus := awssdk.NewBus(cfg, name, getenv(envMachine))
+		ports.Emit, ports.Publish = bus, bus
+	}
 	running, err := readNumber(getenv, EnvMaxRunning, 10_000, "a number of runs, or 0 for no limit")
 	if err != nil {
 		return nil, err
 	}
+	f := &function{
+		cfg: cfg, getenv: getenv, registry: r, agents: able, watch: watch, blobs: blobs, waiter: waiter,
+		vault: awssdk.NewVault(cfg, getenv(awssdk.EnvSecretsPrefix), clk),
+	}
 	f.Deployment = &Deployment{
 		MaxRunning: running,
-		Ports:      ports, Definitions: runtime.Tightened(runtime.PinnedDefinitions(ports.Blobs), able.Agent),
+		Ports:      ports, Definitions: runtime.Tightened(runtime.PinnedDefinitions(blobs), able.Agent),
 		Agents: able.Agent, Unfit: able.Unfit, Invoked: watch.Invoked, Trace: watch.Trace, Log: log,
 	}
 	for _, add := range needs {

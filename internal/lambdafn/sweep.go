@@ -44,14 +44,6 @@ func startSweep(r *registry.Registry, cfg aws.Config, getenv func(string) string
 	if err != nil {
 		return nil, err
 	}
-	tenants, ok := f.Ports.Blobs.(runtime.Tenants)
-	if !ok {
-		return nil, fmt.Errorf("sweep: the blob store %T cannot list tenants", f.Ports.Blobs)
-	}
-	executions, ok := f.Ports.Waiter.(runtime.Executions)
-	if !ok {
-		return nil, fmt.Errorf("sweep: the state machine's client %T cannot list executions", f.Ports.Waiter)
-	}
 	var m Metrics = noMetrics{}
 	if f.watch.Metrics != nil {
 		m = f.watch.Metrics
@@ -65,7 +57,7 @@ func startSweep(r *registry.Registry, cfg aws.Config, getenv func(string) string
 		}
 		*kept = time.Duration(days) * 24 * time.Hour
 	}
-	return f.Sweep(tenants, executions, getenv(envMachine), m), nil
+	return f.Sweep(f.blobs, f.waiter, getenv(envMachine), m), nil
 }
 
 // For how many days runs are kept after their end.
