@@ -16,6 +16,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/badinput"
+	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/runtime"
 )
 
@@ -194,7 +195,7 @@ func TestBadTriggers(t *testing.T) {
 		d.must("step", `{"agent":"clerk","message":"Hello.","key":"evt-1"}`)
 		log := &strings.Builder{}
 		d.Log = slog.New(slog.NewTextHandler(log, nil))
-		s := d.Sweep(d.blobs, nil, "arn:machine", noMetrics{})
+		s := d.Sweep(d.blobs, nil, "arn:machine", (*observe.EMF)(nil))
 		e := d.functionEdge(func(payload []byte) error { _, err := s(t.Context(), payload); return err })
 		e.Observed = log.String
 		send := e.Send

@@ -9,7 +9,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
@@ -87,9 +86,7 @@ func (o *Observer) disablePart(part string, err error) {
 		return
 	}
 	o.Log("goes on without " + part + ": " + err.Error())
-	if o.Metrics != nil {
-		o.Metrics.Count(observe.Misconfigured, 1)
-	}
+	o.Metrics.Count(observe.Misconfigured, 1)
 }
 
 // Model watches every request to a model. It stands below the retries: each try is one.
@@ -152,7 +149,7 @@ func (o *Observer) Invoked(ctx context.Context, function string) (context.Contex
 	return ctx, func(err error) {
 		ended(err)
 		var failed *Error
-		if o.Metrics != nil && errors.As(err, &failed) && slices.Contains(throttled, failed.Kind) {
+		if errors.As(err, &failed) && slices.Contains(throttled, failed.Kind) {
 			o.Metrics.Count(observe.Throttled, 1, observe.DimFunction, function)
 		}
 		o.flush(ctx)
@@ -162,16 +159,7 @@ func (o *Observer) Invoked(ctx context.Context, function string) (context.Contex
 // flush sends what was recorded, and writes CloudWatch's metrics out.
 func (o *Observer) flush(ctx context.Context) {
 	o.Send.Flush(ctx)
-	if o.Metrics == nil {
-		return
-	}
 	if failed := o.Metrics.Flush(); failed != nil {
 		o.Log(failed.Error())
 	}
 }
-
-type noMetrics struct{}
-
-func (noMetrics) Count(string, int64, ...string) {}
-
-func (noMetrics) Seconds(string, time.Duration, ...string) {}

@@ -44,10 +44,6 @@ func startSweep(r *registry.Registry, cfg aws.Config, getenv func(string) string
 	if err != nil {
 		return nil, err
 	}
-	var m Metrics = noMetrics{}
-	if f.watch.Metrics != nil {
-		m = f.watch.Metrics
-	}
 	for name, kept := range map[string]*time.Duration{
 		EnvRetention: &f.Retention.Ended, envFailedRetention: &f.Retention.Failed,
 	} {
@@ -57,7 +53,7 @@ func startSweep(r *registry.Registry, cfg aws.Config, getenv func(string) string
 		}
 		*kept = time.Duration(days) * 24 * time.Hour
 	}
-	return f.Sweep(f.blobs, f.waiter, getenv(envMachine), m), nil
+	return f.Sweep(f.blobs, f.waiter, getenv(envMachine), f.watch.Metrics), nil
 }
 
 // For how many days runs are kept after their end.

@@ -26,7 +26,7 @@ const (
 	maxDimension  = 1024
 )
 
-// EMF gathers metrics until Flush. Safe for concurrent use.
+// EMF gathers metrics until Flush; a nil one gathers none. Safe for concurrent use.
 type EMF struct {
 	out       io.Writer
 	clock     clock.Clock
@@ -71,6 +71,9 @@ func (s *EMF) Seconds(name string, d time.Duration, dims ...string) {
 
 // add notes a value of a metric; those of a counter are summed up.
 func (s *EMF) add(name, unit string, value float64, dims []string) {
+	if s == nil {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.set(dims)
@@ -112,6 +115,9 @@ func (s *EMF) set(dims []string) *set {
 
 // Flush writes what was gathered and forgets it, also where writing fails.
 func (s *EMF) Flush() error {
+	if s == nil {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sets := s.sets
