@@ -1,6 +1,6 @@
+// Package awssdk is how this program uses the AWS SDK: one configuration and one kind of error for all clients, and
+// the clients of Step Functions, EventBridge and Secrets Manager behind the ports of packages runtime and tool.
 package awssdk
-
-// This file loads the configuration that all clients of the AWS SDK in a process share.
 
 import (
 	"context"
@@ -57,9 +57,6 @@ func Retryer(codes ...string) aws.Retryer {
 	})
 }
 
-// This file reads the errors of the SDK's clients, and leaves out of them what may repeat a request: a service's
-// message and the text of an answer that could not be read.
-
 // Refusal is a service's answer that it did not do what it was asked.
 type Refusal struct {
 	Code   string // the service's name for the reason; "" = the answer has none
@@ -79,8 +76,8 @@ func (r *Refusal) ErrorCode() string { return r.Code }
 // name is what a code looks like. The SDK's own word for an answer without a code is none.
 var name = regexp.MustCompile(`^[A-Za-z0-9.]{1,100}$`)
 
-// Bare is err without anything that may repeat the request: *Refusal where the service refused, a text of our own
-// where its answer could not be read, else err itself, which tells why no answer came.
+// Bare is err without anything that may repeat the request, as a service's message may: *Refusal where the service
+// refused, a text of our own where its answer could not be read, else err itself, which tells why no answer came.
 func Bare(err error) error {
 	if err == nil {
 		return nil

@@ -1,7 +1,5 @@
 package awssdk
 
-// This file drives executions on AWS Step Functions: the Waiter of package runtime.
-
 import (
 	"context"
 	"encoding/json"
@@ -24,7 +22,7 @@ import (
 // attemptTimeout is how long one attempt of a request may take.
 const attemptTimeout = 8 * time.Second
 
-// Waiter is a runtime.Waiter over one state machine. Safe for concurrent use.
+// Waiter is a runtime.Waiter over one state machine of AWS Step Functions. Safe for concurrent use.
 type Waiter struct {
 	// Trace gives the X-Ray header of the trace that an execution is started in; nil, or an empty one, is none. Set it
 	// before use.

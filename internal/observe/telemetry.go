@@ -3,9 +3,6 @@
 // record.
 package observe
 
-// This file sets up OpenTelemetry's SDK: what records spans and metrics, which ids spans get, and when they are
-// sent. Tracer and the Meter functions say what is recorded.
-
 import (
 	"context"
 	"errors"

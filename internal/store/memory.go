@@ -1,8 +1,5 @@
 package store
 
-// This file keeps a store.Table in memory, for tests and for the fault sweep. Everything is lost with the Table.
-// Its index never lags.
-
 import (
 	"cmp"
 	"context"
@@ -15,7 +12,8 @@ import (
 	"sync"
 )
 
-// Memory is a store.Table in memory. Make one with NewMemory. Safe for concurrent use.
+// Memory is a Table in memory, for tests and for the fault sweep. Its index never lags. Make one with NewMemory. Safe
+// for concurrent use.
 type Memory struct {
 	mu         sync.RWMutex
 	partitions map[string]rows // by PK

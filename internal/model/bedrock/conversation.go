@@ -212,7 +212,19 @@ func (g *grouping) endUser() {
 	if len(g.user) == 0 {
 		return
 	}
-	g.emit(types.ConversationRoleUser, withText(g.user))
+	document, text := false, false
+	for _, b := range g.user {
+		switch b.(type) {
+		case *types.ContentBlockMemberText:
+			text = true
+		case *types.ContentBlockMemberDocument:
+			document = true
+		}
+	}
+	if document && !text {
+		g.user = append(g.user, &types.ContentBlockMemberText{Value: attached})
+	}
+	g.emit(types.ConversationRoleUser, g.user)
 	g.user = nil
 }
 

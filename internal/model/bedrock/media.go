@@ -91,10 +91,6 @@ func (a *attachments) block(m run.Media) (types.ContentBlock, error) {
 			Format: format, Source: &types.VideoSourceMemberBytes{Value: data},
 		}}, nil
 	}
-	return a.document(kind, m.Name, data)
-}
-
-func (a *attachments) document(kind, name string, data []byte) (types.ContentBlock, error) {
 	format, ok := documentFormats[kind]
 	if !ok && strings.HasPrefix(kind, "text/") {
 		format, ok = types.DocumentFormatTxt, true
@@ -111,7 +107,7 @@ func (a *attachments) document(kind, name string, data []byte) (types.ContentBlo
 	}
 	// Bedrock refuses a name that comes twice. The same documents in the same order get the same names, so that the cached
 	// prefix stays the same.
-	name = neutralName(name)
+	name := neutralName(m.Name)
 	free := name
 	for i := 2; a.names[strings.ToLower(free)]; i++ {
 		free = fmt.Sprintf("%s (%d)", name, i)
@@ -145,21 +141,4 @@ func neutralName(name string) string {
 		return "document"
 	}
 	return name
-}
-
-// withText adds a text to blocks that have a document and none.
-func withText(blocks []types.ContentBlock) []types.ContentBlock {
-	document := false
-	for _, b := range blocks {
-		switch b.(type) {
-		case *types.ContentBlockMemberText:
-			return blocks
-		case *types.ContentBlockMemberDocument:
-			document = true
-		}
-	}
-	if document {
-		blocks = append(blocks, &types.ContentBlockMemberText{Value: attached})
-	}
-	return blocks
 }

@@ -1,7 +1,5 @@
 package bolt
 
-// This file keeps blobs as files: T/<tenant>/<digest> under one folder.
-
 import (
 	"bytes"
 	"context"
@@ -17,7 +15,8 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Blobs is a store.Blobs and a store.Intake over a folder. Safe for concurrent use, by several processes too.
+// Blobs is a store.Blobs and a store.Intake over files of one folder, T/<tenant>/<digest>. Safe for concurrent use, by
+// several processes too.
 type Blobs struct{ dir string }
 
 // OpenFolder uses the folder dir and makes it if it is not there.

@@ -1,3 +1,15 @@
+// Package bolt keeps a store.Table in one file, for the local engine. It is durable: when Write returns nil, the file
+// and what it needs to be found have been synced. One process has the file open at a time; others get ErrLocked at
+// once.
+//
+// The file is a bbolt database with two buckets, NUL being the separator that no key holds:
+//
+//	items   PK NUL SK                        the item: attributes, index and body (codec.go), checksummed with its key
+//	index   Index NUL IndexSort NUL PK NUL SK    nothing: the row points at the item
+//
+// The index is written in the item's own transaction, so it never lags. Pages are 16 KiB and filled, because keys are
+// mostly appended: measured on the journal's entries this stores 1.3 bytes for one, where bbolt's defaults store 1.7,
+// at the same speed. Concurrent Writes share a commit (group.go); a lone one waits for nobody.
 package bolt
 
 import (
@@ -34,18 +46,6 @@ func (damaged) Error() string { return "not a store, or damaged" }
 
 func (damaged) Is(target error) bool { return target == store.ErrDamaged }
 
-// OpenError is what Open returns. Err matches ErrLocked, ErrDamaged, fs.ErrPermission, fs.ErrNotExist (of the folder),
-// or is the system's error.
-type OpenError struct {
-	Path string
-	Err  error
-}
-
-func (e *OpenError) Error() string { return fmt.Sprintf("open store %s: %v", e.Path, e.Err) }
-
-// Unwrap gives Err.
-func (e *OpenError) Unwrap() error { return e.Err }
-
 // Options of Open. The zero value is right for most.
 type Options struct {
 	// LockWait is how long Open waits for another process to let go of the file; 0 means 100 ms. It is rounded to about
@@ -64,15 +64,16 @@ var (
 )
 
 // Open opens the store at path and creates it, readable by its owner alone, when there is none. The folder must exist.
-// The error is an *OpenError.
+// The error names the path, and matches ErrLocked, ErrDamaged, fs.ErrPermission, fs.ErrNotExist (of the folder), or is
+// the system's.
 func Open(path string, opts Options) (*Table, error) {
 	t, err := open(path, opts)
 	if err != nil {
 		var pe *fs.PathError
-		if errors.As(err, &pe) { // OpenError has the path
+		if errors.As(err, &pe) { // which has the path, too
 			err = pe.Err
 		}
-		return nil, &OpenError{Path: path, Err: err}
+		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
 	return t, nil
 }

@@ -61,9 +61,9 @@ func objectKey(tenant, digest string) *string {
 }
 
 // checksum is a digest as S3 spells it. A request that carries it makes S3 refuse a body that has another SHA-256.
-func checksum(digest string) (*string, error) {
-	sum, err := hex.DecodeString(digest)
-	return aws.String(base64.StdEncoding.EncodeToString(sum)), err
+func checksum(digest string) *string {
+	sum, _ := hex.DecodeString(digest) // CheckBlob has seen that it is hex
+	return aws.String(base64.StdEncoding.EncodeToString(sum))
 }
 
 // failed names what went wrong with which object; store.ErrThrottled where S3 still asks for patience after all
@@ -91,13 +91,9 @@ func (b *Blobs) Put(ctx context.Context, tenant, digest string, data []byte) err
 	if err := store.CheckPut(ctx, tenant, digest, data); err != nil {
 		return err
 	}
-	sum, err := checksum(digest)
-	if err != nil {
-		return fmt.Errorf("put blob %s: %w", digest, err)
-	}
-	_, err = b.client.PutObject(ctx, &s3.PutObjectInput{
+	_, err := b.client.PutObject(ctx, &s3.PutObjectInput{
 		Bucket: &b.bucket, Key: objectKey(tenant, digest), Body: bytes.NewReader(data), IfNoneMatch: aws.String("*"),
-		ChecksumSHA256: sum, ContentType: aws.String("application/octet-stream"),
+		ChecksumSHA256: checksum(digest), ContentType: aws.String("application/octet-stream"),
 	})
 	if err != nil && status(err) != http.StatusPreconditionFailed { // an object of that name is there: nothing is to do
 		return failed("put blob "+digest, err)
@@ -187,15 +183,11 @@ func (b *Blobs) Presign(
 	if err := store.CheckBlob(ctx, tenant, digest); err != nil {
 		return store.Upload{}, err
 	}
-	sum, err := checksum(digest)
-	if err != nil {
-		return store.Upload{}, fmt.Errorf("permit blob %s: %w", digest, err)
-	}
 	expires := clock.System().Now().Truncate(time.Second).Add(uploadWithin) // S3 counts from the signature, in seconds
 	presign := s3.NewPresignClient(b.client, s3.WithPresignExpires(uploadWithin))
 	signed, err := presign.PresignPutObject(ctx, &s3.PutObjectInput{
 		Bucket: &b.bucket, Key: objectKey(tenant, digest), ContentLength: &size, ContentType: &mediaType,
-		ChecksumSHA256: sum,
+		ChecksumSHA256: checksum(digest),
 	})
 	if err != nil {
 		return store.Upload{}, fmt.Errorf("permit blob %s: %w", digest, err)
