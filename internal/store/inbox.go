@@ -101,12 +101,19 @@ func (j *Journal) sameInput(ctx context.Context, tenant, runID, id, digest strin
 
 // slotOp puts the fact at slot n. The digest is the fact's own, slot aside.
 func slotOp(tenant, runID string, n int64, fact run.Event) (op Op, digest string, err error) {
-	raw, err := marshalAt(fact, 0)
+	bare, err := run.WithSlot(fact, 0)
+	if err != nil {
+		return Op{}, "", err
+	}
+	raw, err := run.MarshalEvent(bare)
 	if err != nil {
 		return Op{}, "", err
 	}
 	sum := sha256.Sum256(raw)
-	body, err := marshalAt(fact, n)
+	if fact, err = run.WithSlot(fact, n); err != nil {
+		return Op{}, "", err
+	}
+	body, err := run.MarshalEvent(fact)
 	if err != nil {
 		return Op{}, "", err
 	}
@@ -115,14 +122,6 @@ func slotOp(tenant, runID string, n int64, fact run.Event) (op Op, digest string
 	}
 	return Op{Kind: Put, Item: Item{Key: slotKey(tenant, runID, n), Body: body}, If: []Cond{{Op: ItemAbsent}}},
 		hex.EncodeToString(sum[:]), nil
-}
-
-func marshalAt(fact run.Event, n int64) ([]byte, error) {
-	placed, err := run.WithSlot(fact, n)
-	if err != nil {
-		return nil, err
-	}
-	return run.MarshalEvent(placed)
 }
 
 // readSlot is the fact in a slot; nil for the one that closes the inbox.
