@@ -48,11 +48,12 @@ func Gateway(h http.Handler, log *slog.Logger) Invoke {
 	}
 }
 
+// InvokeStream answers one event of a function URL that streams.
+type InvokeStream = func(ctx context.Context, payload []byte) (*events.LambdaFunctionURLStreamingResponse, error)
+
 // Stream answers the events of a function URL that streams, as Gateway does otherwise: what the handler writes reaches
 // the client at once. The answer must be closed. A panic ends it, with the status 500 if it has not begun.
-func Stream(
-	h http.Handler, log *slog.Logger,
-) func(ctx context.Context, payload []byte) (*events.LambdaFunctionURLStreamingResponse, error) {
+func Stream(h http.Handler, log *slog.Logger) InvokeStream {
 	guarded := guardPanics(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(streamWriter{w}, r)
 	}), log, func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) })
@@ -79,9 +80,7 @@ const streamed = "GET " + api.Path + "runs/{id}/events"
 
 // Stream answers the events of a function URL that streams: the events of runs, and nothing else. Ended is
 // called before an answer ends.
-func (d *Deployment) Stream(agents api.Agents, who Identity, ended func(context.Context)) func(
-	ctx context.Context, payload []byte,
-) (*events.LambdaFunctionURLStreamingResponse, error) {
+func (d *Deployment) Stream(agents api.Agents, who Identity, ended func(context.Context)) InvokeStream {
 	served, next := http.NewServeMux(), d.Trace.HTTP(api.Handler(d.deployedBackend(agents, who)))
 	served.HandleFunc(streamed, func(w http.ResponseWriter, r *http.Request) {
 		defer ended(r.Context())

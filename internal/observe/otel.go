@@ -89,9 +89,7 @@ func otelAttributes(dims []string) metric.MeasurementOption {
 }
 
 // recordRequest records one request to a model as the GenAI conventions say.
-func (o *OTel) recordRequest(
-	ctx context.Context, r agent.Request, reply agent.Reply, took time.Duration, err error,
-) {
+func (o *OTel) recordRequest(ctx context.Context, r agent.Request, reply agent.Reply, took time.Duration, err error) {
 	of := metric.WithAttributes(semconv.GenAIOperationNameChat, ModelProvider(r.Model.Provider),
 		semconv.GenAIRequestModel(r.Model.ID), semconv.GenAIAgentName(r.Agent))
 	if err != nil {

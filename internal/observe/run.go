@@ -55,9 +55,9 @@ func (t *Tracer) Committed(ctx context.Context, e run.Entry, s *run.AgentState) 
 				t.recordGate(ctx, s, fact.Call, "ask", e.Time)
 			}
 		case run.CallCancelled:
-			t.recordRefusal(ctx, s, fact.Call, fact.Reason, e.Time)
+			t.recordGate(ctx, s, fact.Call, refusals[fact.Reason], e.Time)
 		case run.CallFinished:
-			t.recordRefusal(ctx, s, fact.Call, fact.Reason, e.Time)
+			t.recordGate(ctx, s, fact.Call, refusals[fact.Reason], e.Time)
 		}
 	}
 }
@@ -65,13 +65,6 @@ func (t *Tracer) Committed(ctx context.Context, e run.Entry, s *run.AgentState) 
 // refusals are the reasons of results that a gate gave in the tool's place.
 var refusals = map[run.CallReason]string{run.WhyDenied: "deny", run.WhyVoided: "void", run.WhyExpired: "expire",
 	run.WhyAwaiting: "ask"}
-
-// recordRefusal records the gate's verdict if it is the reason why a call was settled.
-func (t *Tracer) recordRefusal(ctx context.Context, s *run.AgentState, call string, why run.CallReason, at time.Time) {
-	if verdict, ok := refusals[why]; ok {
-		t.recordGate(ctx, s, call, verdict, at)
-	}
-}
 
 // writeAgentSpan writes the promised AGENT span of a run that has ended.
 func (t *Tracer) writeAgentSpan(s *run.AgentState, end time.Time) {
@@ -122,7 +115,7 @@ func runInput(s *run.AgentState) string {
 
 func (t *Tracer) recordGate(ctx context.Context, s *run.AgentState, call, verdict string, at time.Time) {
 	c, ok := s.Call(call)
-	if !ok {
+	if !ok || verdict == "" { // it was no gate that settled the call
 		return
 	}
 	_, span := t.spans.Start(ctx, "gate "+c.Tool, trace.WithTimestamp(at),

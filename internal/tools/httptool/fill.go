@@ -40,9 +40,7 @@ type filler struct {
 }
 
 // text fills a template, each value as esc writes it. Where an argument is missing, there is none.
-func (f filler) text(
-	ctx context.Context, template string, esc func(string) string,
-) (text string, there bool, err error) {
+func (f filler) text(ctx context.Context, template string, esc func(string) string) (string, bool, error) {
 	parts, err := agent.RequestParts(template)
 	if err != nil {
 		return "", false, err
