@@ -21,10 +21,8 @@ const DefaultBaseURL = "https://api.openai.com/v1"
 
 // Config says where the models are. The zero Config is OpenAI without a key.
 type Config struct {
-	BaseURL string // with the version, e.g. http://127.0.0.1:11434/v1; "" = DefaultBaseURL
-	Key     string // sent as a bearer token; "" = none
-	// nil = one without a proxy, whose connections all models share. Redirects follow this package's rule in any case
-	Client  *http.Client
+	BaseURL string        // with the version, e.g. http://127.0.0.1:11434/v1; "" = DefaultBaseURL
+	Key     string        // sent as a bearer token; "" = none
 	OnDelta agent.OnDelta // is told of replies as they arrive; nil = nobody is
 }
 
@@ -37,10 +35,7 @@ func New(c Config) (*Model, error) {
 	if strings.ContainsFunc(c.Key, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, errors.New("configure openai: key has characters that no header may hold")
 	}
-	client := http.Client{Transport: shared()}
-	if c.Client != nil {
-		client = *c.Client
-	}
+	client := &http.Client{Transport: shared()}
 	// Follow redirects that repeat the request at the same origin; what any other leads to is not seen.
 	client.CheckRedirect = func(next *http.Request, via []*http.Request) error {
 		first := via[0]
@@ -50,7 +45,7 @@ func New(c Config) (*Model, error) {
 		}
 		return nil
 	}
-	return &Model{base: base, key: c.Key, client: &client, onDelta: c.OnDelta}, nil
+	return &Model{base: base, key: c.Key, client: client, onDelta: c.OnDelta}, nil
 }
 
 // shared is the process' pool of connections: a new one costs a TLS handshake, and models are made for single requests.

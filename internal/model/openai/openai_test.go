@@ -352,15 +352,15 @@ func TestDeadline(t *testing.T) {
 			<-r.Context().Done()
 			return nil, r.Context().Err()
 		})
-		m, err := New(Config{Client: &http.Client{Transport: slow}})
+		m, err := New(Config{})
 		require.NoError(t, err)
+		m.client.Transport = slow
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		_, err = m.Generate(ctx, request())
 		requireClass(t, agent.ModelTimeout, err)
 
-		m, err = New(Config{Client: &http.Client{Transport: slow, Timeout: time.Second}})
-		require.NoError(t, err)
+		m.client.Timeout = time.Second
 		_, err = m.Generate(context.Background(), request())
 		requireClass(t, agent.ModelTimeout, err)
 		require.Equal(t, "network timed out", failureOf(t, err).Message)
