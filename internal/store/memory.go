@@ -16,14 +16,12 @@ import (
 // for concurrent use.
 type Memory struct {
 	mu         sync.RWMutex
-	partitions map[string]rows // by PK
-	indexes    map[string]rows // by Index
+	partitions lists // by PK
+	indexes    lists // by Index
 }
 
 // NewMemory makes an empty table.
-func NewMemory() *Memory {
-	return &Memory{partitions: map[string]rows{}, indexes: map[string]rows{}}
-}
+func NewMemory() *Memory { return &Memory{partitions: lists{}, indexes: lists{}} }
 
 // Get implements store.Table. It fails only with store.ErrInvalid and context errors.
 func (t *Memory) Get(ctx context.Context, k Key) (Item, bool, error) {
@@ -85,22 +83,16 @@ func (t *Memory) Write(ctx context.Context, ops ...Op) error {
 	}
 	for _, c := range changes {
 		if c.Found && c.Old.Index != "" {
-			left := t.indexes[c.Old.Index].without(Position(c.Old, true))
-			if t.indexes[c.Old.Index] = left; len(left) == 0 {
-				delete(t.indexes, c.Old.Index)
-			}
+			t.indexes.remove(c.Old.Index, Position(c.Old, true))
 		}
 		if c.Gone {
-			left := t.partitions[c.Old.PK].without(c.Old.SK)
-			if t.partitions[c.Old.PK] = left; len(left) == 0 {
-				delete(t.partitions, c.Old.PK)
-			}
+			t.partitions.remove(c.Old.PK, c.Old.SK)
 			continue
 		}
 		it := clone(c.New)
-		t.partitions[it.PK] = t.partitions[it.PK].with(row{it.SK, it})
+		t.partitions.put(it.PK, it.SK, it)
 		if it.Index != "" {
-			t.indexes[it.Index] = t.indexes[it.Index].with(row{Position(it, true), it})
+			t.indexes.put(it.Index, Position(it, true), it)
 		}
 	}
 	return nil
@@ -148,21 +140,25 @@ func (rs rows) find(position string) (int, bool) {
 	return slices.BinarySearchFunc(rs, position, func(r row, p string) int { return strings.Compare(r.position, p) })
 }
 
-func (rs rows) with(r row) rows {
-	i, found := rs.find(r.position)
+// lists are rows by a name. None is empty.
+type lists map[string]rows
+
+func (l lists) put(name, position string, it Item) {
+	i, found := l[name].find(position)
 	if found {
-		rs[i] = r
-		return rs
+		l[name][i].item = it
+		return
 	}
-	return slices.Insert(rs, i, r)
+	l[name] = slices.Insert(l[name], i, row{position, it})
 }
 
-func (rs rows) without(position string) rows {
-	i, found := rs.find(position)
-	if found {
-		return slices.Delete(rs, i, i+1)
+func (l lists) remove(name, position string) {
+	if i, found := l[name].find(position); found {
+		l[name] = slices.Delete(l[name], i, i+1)
 	}
-	return rs
+	if len(l[name]) == 0 {
+		delete(l, name)
+	}
 }
 
 // separator stands between the parts of a position. No key holds it, and it sorts before all they hold.

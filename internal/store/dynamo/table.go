@@ -1,7 +1,7 @@
 // Package dynamo keeps a store.Table in DynamoDB: one table, one index, one request for each call of the port.
 //
 // An item is stored under the names of package store: PK, SK, Body, Index and IndexSort, and its attributes beside them
-// as strings and numbers. A body of more than 2 KB is stored deflated if that makes it smaller (see body.go); what may
+// as strings and numbers. A body of more than 2 KB is stored deflated if that makes it smaller (see item.go); what may
 // be written is decided by store.CheckOps on the item as it is, not as it is stored.
 //
 // What a failure means is kept exact (store.Table, protocol.md rule 2):
