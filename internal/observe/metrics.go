@@ -16,7 +16,7 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// Meter takes measurements. Dims are names and values of dimensions in turn. *emf.Sink is one. Safe for concurrent use.
+// Meter takes measurements. Dims are names and values of dimensions in turn. *EMF is one. Safe for concurrent use.
 type Meter interface {
 	Count(name string, n int64, dims ...string)
 	Millis(name string, d time.Duration, dims ...string)

@@ -173,7 +173,7 @@ func (t *Tracer) Tool(found tool.Tool) tool.Tool {
 //	GUARDRAIL  what a gate or a person said about a call
 //
 // No span stays open across functions. The AGENT span's context is promised when the run starts and kept in the run's
-// journal (agent.Trace); every function names it as the parent of what it does, and whoever ends the run writes the
+// journal (run.Trace); every function names it as the parent of what it does, and whoever ends the run writes the
 // span under the promised id with its true start. A run is one trace, however long it waits.
 //
 // Content is hidden unless it is asked for: see Hide. Errors are told by their class, never by their text.
@@ -186,7 +186,7 @@ type Tracer struct {
 	hide  Hide
 }
 
-// NewTracer makes a tracer whose spans p records; it must be a telemetry.Telemetry's, which knows the ids that a run's
+// NewTracer makes a tracer whose spans p records; it must be a Telemetry's, which knows the ids that a run's
 // own span was promised. A nil p makes a nil Tracer.
 func NewTracer(p trace.TracerProvider, c clock.Clock, hide Hide) *Tracer {
 	if p == nil {

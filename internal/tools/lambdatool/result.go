@@ -21,7 +21,7 @@ type result struct {
 	JSON    json.RawMessage `json:"json"`
 	Error   json.RawMessage `json:"error"`
 	Media   json.RawMessage `json:"media"`   // {name?, mediaType, data}, or a list of them
-	Suspend json.RawMessage `json:"suspend"` // an agent.Ticket
+	Suspend json.RawMessage `json:"suspend"` // a run.Ticket
 	Patch   json.RawMessage `json:"patch"`   // [{path, value?}]
 }
 

@@ -1,9 +1,0 @@
-//go:build !unix
-
-package builtin
-
-// Where there are no pipes in the file system no flags are needed.
-const (
-	nonblocking   = 0
-	directoryOnly = 0
-)
