@@ -162,9 +162,21 @@ func (d *Deployment) Serve(agents api.Agents, who Identity) Invoke {
 	}
 }
 
-// withPages serves the pages, and the console where people can sign in, beside the API.
+// withPages serves the pages beside the API, and the console to people who have signed in. Each reads by the API as the
+// caller that they are.
 func (d *Deployment) withPages(served http.Handler, b api.Backend) http.Handler {
-	console, pages := d.consoleHandler(b), d.PagesHandler()
+	cache, feed := web.NewCache(), api.NewPoll(d.Ports.Journal, d.Live, d.Ports.Clock)
+	feed.Buffered = true // the gateway does, and the pages begin a reply anew with each response
+	console := d.SignIn.Protect(func(s web.Session) http.Handler {
+		own := b
+		own.Feed, own.Caller = feed, func(*http.Request) (api.Caller, error) { return s.Caller, nil }
+		served := api.Handler(own)
+		c := d.Console(s.Caller, api.NewHandlerClient(served))
+		c.Agents, c.Definition, c.Key, c.Session = b.Agents.Agents, b.Agents.Agent, s.Key, true
+		c.API, c.Cache = served, cache
+		return c.Handler()
+	})
+	pages := d.PagesHandler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch p := r.URL.Path; {
 		case p == slack.Path || strings.HasPrefix(p, link.Path) || p == "/" && d.SignIn == nil:
@@ -176,21 +188,6 @@ func (d *Deployment) withPages(served http.Handler, b api.Backend) http.Handler 
 		default:
 			console.ServeHTTP(w, r)
 		}
-	})
-}
-
-// consoleHandler serves the console to people who have signed in. Each reads by the API as the caller that they are.
-func (d *Deployment) consoleHandler(b api.Backend) http.Handler {
-	cache, feed := web.NewCache(), api.NewPoll(d.Ports.Journal, d.Live, d.Ports.Clock)
-	feed.Buffered = true // the gateway does, and the pages begin a reply anew with each response
-	return d.SignIn.Protect(func(s web.Session) http.Handler {
-		own := b
-		own.Feed, own.Caller = feed, func(*http.Request) (api.Caller, error) { return s.Caller, nil }
-		served := api.Handler(own)
-		c := d.Console(s.Caller, api.NewHandlerClient(served))
-		c.Agents, c.Definition, c.Key, c.Session = b.Agents.Agents, b.Agents.Agent, s.Key, true
-		c.API, c.Cache = served, cache
-		return c.Handler()
 	})
 }
 

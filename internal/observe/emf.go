@@ -124,7 +124,19 @@ func (s *EMF) Flush() error {
 	s.sets = nil
 	for _, t := range sets {
 		for len(t.metrics) > 0 {
-			line, err := json.Marshal(s.document(t, t.takeMetrics()))
+			d := directive{Namespace: s.namespace, Dimensions: [][]string{append([]string{}, t.names...)}}
+			doc := map[string]any{}
+			for i, name := range t.names {
+				doc[name] = t.values[i]
+			}
+			for _, m := range t.takeMetrics() {
+				d.Metrics = append(d.Metrics, definition{m.name, m.unit})
+				if doc[m.name] = any(m.values); len(m.values) == 1 {
+					doc[m.name] = m.values[0]
+				}
+			}
+			doc["_aws"] = head{Timestamp: s.clock.Now().UnixMilli(), CloudWatchMetrics: []directive{d}}
+			line, err := json.Marshal(doc)
 			if err != nil {
 				return fmt.Errorf("write metrics: %w", err)
 			}
@@ -171,19 +183,3 @@ type (
 		Unit string `json:"Unit"`
 	}
 )
-
-func (s *EMF) document(t *set, metrics []emfMetric) map[string]any {
-	d := directive{Namespace: s.namespace, Dimensions: [][]string{append([]string{}, t.names...)}}
-	doc := map[string]any{}
-	for i, name := range t.names {
-		doc[name] = t.values[i]
-	}
-	for _, m := range metrics {
-		d.Metrics = append(d.Metrics, definition{m.name, m.unit})
-		if doc[m.name] = any(m.values); len(m.values) == 1 {
-			doc[m.name] = m.values[0]
-		}
-	}
-	doc["_aws"] = head{Timestamp: s.clock.Now().UnixMilli(), CloudWatchMetrics: []directive{d}}
-	return doc
-}

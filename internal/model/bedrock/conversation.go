@@ -43,7 +43,7 @@ func conversation(model string, messages []run.Message) ([]types.Message, error)
 		return nil, modelError(agent.ModelInvalid, err.Error())
 	}
 	g := grouping{model: model, results: results, attachments: attachments{names: map[string]bool{}},
-		marksErrors: marksErrors(model)}
+		marksErrors: strings.Contains(model, "anthropic.claude") || strings.Contains(model, "amazon.nova")}
 	for i, m := range messages {
 		if err := g.add(m); err != nil {
 			return nil, modelError(agent.ModelInvalid, fmt.Sprintf("message %d %s", i, err))
@@ -57,12 +57,6 @@ func conversation(model string, messages []run.Message) ([]types.Message, error)
 	return g.out, nil
 }
 
-// marksErrors reports whether the model's family takes a tool result's status. Others refuse it and learn of an error
-// from the result's text alone. An application inference profile does not tell its model and counts as others.
-func marksErrors(model string) bool {
-	return strings.Contains(model, "anthropic.claude") || strings.Contains(model, "amazon.nova")
-}
-
 // grouping is the messages so far, and the one that is still open: a turn of the model's or one of the user's, never
 // both.
 type grouping struct {
@@ -70,6 +64,8 @@ type grouping struct {
 	out         []types.Message
 	results     map[string]run.ToolResult
 	attachments attachments
+	// The model's family takes a tool result's status. Others refuse it and learn of an error from the result's text. An
+	// application inference profile does not tell its model and counts as others.
 	marksErrors bool
 	thoughts    []types.ContentBlock // reasoning that the turn has yet to go on behind
 	turn        []types.ContentBlock
@@ -184,28 +180,21 @@ func (g *grouping) endTurn() {
 	}
 	g.emit(types.ConversationRoleAssistant, g.turn)
 	for _, id := range g.calls {
-		g.user = append(g.user, &types.ContentBlockMemberToolResult{Value: g.result(id)})
+		r, ok := g.results[id]
+		if !ok {
+			r = run.ToolResult{Content: noResponse, IsError: true}
+		}
+		if isBlank(r.Content) {
+			r.Content = noOutput
+		}
+		block := types.ToolResultBlock{ToolUseId: aws.String(id),
+			Content: []types.ToolResultContentBlock{&types.ToolResultContentBlockMemberText{Value: r.Content}}}
+		if r.IsError && g.marksErrors {
+			block.Status = types.ToolResultStatusError
+		}
+		g.user = append(g.user, &types.ContentBlockMemberToolResult{Value: block})
 	}
 	g.turn, g.calls = nil, nil
-}
-
-func (g *grouping) result(id string) types.ToolResultBlock {
-	r, ok := g.results[id]
-	if !ok {
-		r = run.ToolResult{Content: noResponse, IsError: true}
-	}
-	text := r.Content
-	if isBlank(text) {
-		text = noOutput
-	}
-	block := types.ToolResultBlock{
-		ToolUseId: aws.String(id),
-		Content:   []types.ToolResultContentBlock{&types.ToolResultContentBlockMemberText{Value: text}},
-	}
-	if r.IsError && g.marksErrors {
-		block.Status = types.ToolResultStatusError
-	}
-	return block
 }
 
 func (g *grouping) endUser() {

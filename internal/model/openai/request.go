@@ -88,17 +88,6 @@ type chatSchema struct {
 	Schema json.RawMessage `json:"schema"`
 }
 
-// format is nil for free text. It is not strict: strict servers refuse most schemas that were not written for them.
-func format(f agent.OutputFormat) *chatFormat {
-	switch {
-	case !f.JSON:
-		return nil
-	case len(f.Schema) == 0:
-		return &chatFormat{Type: "json_object"}
-	}
-	return &chatFormat{"json_schema", &chatSchema{cmp.Or(f.Name, "output"), f.Schema}}
-}
-
 // encodeRequest encodes the body of a request for the server at its model's base URL.
 func encodeRequest(r agent.Request) ([]byte, error) {
 	r = r.WithNotices()
@@ -119,9 +108,14 @@ func encodeRequest(r agent.Request) ([]byte, error) {
 		Messages:      messages,
 		Tools:         tools,
 		Temperature:   r.Model.Temperature,
-		Format:        format(r.Output),
 		Stream:        true,
 		StreamOptions: streamOptions{IncludeUsage: true},
+	}
+	if f := r.Output; f.JSON { // nothing is strict: strict servers refuse most schemas that were not written for them
+		body.Format = &chatFormat{Type: "json_object"}
+		if len(f.Schema) > 0 {
+			body.Format = &chatFormat{"json_schema", &chatSchema{cmp.Or(f.Name, "output"), f.Schema}}
+		}
 	}
 	// Only OpenAI and Azure know the newer name of the limit of a reply's tokens, and they want it.
 	if base := r.Model.BaseURL; base != "" &&

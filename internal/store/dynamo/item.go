@@ -260,29 +260,3 @@ func (s span) startKey() attributes {
 	}
 	return k
 }
-
-// page collects what a Query gave. DynamoDB ends a page by stored bytes, the port by those of the items themselves:
-// where bodies were compressed, items that do not fit are left for the next page.
-func page(r store.Range, stored []attributes, last attributes) (store.Page, error) {
-	pager := store.Pager{Range: r}
-	for _, s := range stored {
-		it, err := decode(s)
-		if err != nil {
-			at := store.Item{Key: store.Key{PK: textOf(s[store.NamePK]), SK: textOf(s[store.NameSK])},
-				IndexSort: textOf(s[store.NameIndexSort])}
-			pager.Skip(store.Position(at, r.Index))
-			return pager.Page, err
-		}
-		if !pager.Add(it) {
-			return pager.Page, nil
-		}
-	}
-	if len(last) > 0 {
-		it, err := decode(last)
-		if err != nil {
-			return store.Page{}, err
-		}
-		pager.Skip(store.Position(it, r.Index))
-	}
-	return pager.Page, nil
-}
