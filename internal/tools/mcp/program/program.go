@@ -32,16 +32,6 @@ func (p Programs) Start(command []string, dir string, env map[string]string) (mc
 		return nil, errors.New("start program: want a command")
 	}
 	cmd := exec.Command(command[0], command[1:]...)
-	cmd.Dir, cmd.Env = dir, p.environment(env)
-	cmd.WaitDelay = grace / 2 // a stranger may hold its standard error open
-	last := &ending{}
-	cmd.Stderr = last
-	ownGroup(cmd)
-	return &program{cmd: cmd, last: last}, nil
-}
-
-// environment is all that a program sees of this process's.
-func (p Programs) environment(env map[string]string) []string {
 	all := map[string]string{}
 	if p.Path != "" {
 		all["PATH"] = p.Path
@@ -50,16 +40,20 @@ func (p Programs) environment(env map[string]string) []string {
 		all["HOME"] = p.Home
 	}
 	maps.Copy(all, env)
-	out := []string{} // nil would be all of this process's
+	cmd.Dir, cmd.Env = dir, []string{} // nil would be all of this process's environment
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		out = append(out, name+"="+all[name])
+		cmd.Env = append(cmd.Env, name+"="+all[name])
 	}
-	return out
+	cmd.WaitDelay = grace / 2 // a stranger may hold its standard error open
+	p := &program{cmd: cmd}
+	cmd.Stderr = &p.last
+	ownGroup(cmd)
+	return p, nil
 }
 
 type program struct {
 	cmd  *exec.Cmd
-	last *ending
+	last ending
 
 	mu    sync.Mutex
 	conn  sdk.Connection // nil = it is not started
