@@ -45,10 +45,10 @@ func (p Programs) Start(command []string, dir string, env map[string]string) (mc
 		cmd.Env = append(cmd.Env, name+"="+all[name])
 	}
 	cmd.WaitDelay = grace / 2 // a stranger may hold its standard error open
-	p := &program{cmd: cmd}
-	cmd.Stderr = &p.last
+	made := &program{cmd: cmd}
+	cmd.Stderr = &made.last
 	ownGroup(cmd)
-	return p, nil
+	return made, nil
 }
 
 type program struct {
