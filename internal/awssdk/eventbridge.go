@@ -105,12 +105,6 @@ var unfit = map[string]bool{
 // and the secret's name follow.
 const EnvSecretsPrefix = "COUNTERSIGN_SECRETS_PREFIX"
 
-// How long a secret's value is kept, and how many values are.
-const (
-	keepFor = 5 * time.Minute
-	maxKept = 1000
-)
-
 // Vault are the secrets of AWS Secrets Manager: those of tenants by a prefix, others by their names. A value is kept
 // for five minutes, so a rotated one counts no later than that; what is missing is asked for again each time. Make one
 // with NewVault. Safe for concurrent use.
@@ -162,10 +156,10 @@ func (v *Vault) Value(ctx context.Context, full string) (string, error) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if len(v.kept) >= maxKept { // whoever has so many asks again
+	if len(v.kept) >= 1000 { // whoever has so many asks again
 		clear(v.kept)
 	}
-	v.kept[full] = value{text, v.clock.Now().Add(keepFor)}
+	v.kept[full] = value{text, v.clock.Now().Add(5 * time.Minute)}
 	return text, nil
 }
 

@@ -109,7 +109,7 @@ func errorClass(err error) string {
 func (t *Tracer) startInvocation(ctx context.Context, inv *invocation, s *run.AgentState) {
 	parent := spanContextOf(s.Trace)
 	opts := []trace.SpanStartOption{
-		trace.WithTimestamp(inv.start), trace.WithAttributes(append(identityAttributes(s), keyKind.String(kindChain))...),
+		trace.WithTimestamp(inv.start), trace.WithAttributes(append(identityAttributes(s), keyKind.String("CHAIN"))...),
 	}
 	switch {
 	case parent.IsValid() && inv.xray.IsValid():

@@ -33,7 +33,7 @@ type model struct {
 
 func (m *model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	ctx, span := m.span(ctx, "chat "+r.Model.ID, trace.SpanKindClient,
-		keyKind.String(kindLLM), keyModel.String(r.Model.ID), keyProvider.String(r.Model.Provider),
+		keyKind.String("LLM"), keyModel.String(r.Model.ID), keyProvider.String(r.Model.Provider),
 		semconv.GenAIOperationNameChat, ModelProvider(r.Model.Provider),
 		semconv.GenAIRequestModel(r.Model.ID))
 	if span.IsRecording() {
@@ -196,15 +196,6 @@ const (
 	// GUARDRAIL: ask, deny, expire, void; of a person: approve, deny, edit, cancel
 	keyVerdict = attribute.Key("countersign.verdict")
 	keyReason  = attribute.Key("countersign.reason") // AGENT: the run's reason
-)
-
-// The kinds of spans.
-const (
-	kindAgent     = "AGENT"
-	kindChain     = "CHAIN"
-	kindLLM       = "LLM"
-	kindTool      = "TOOL"
-	kindGuardrail = "GUARDRAIL"
 )
 
 // The prefixes of messages; an index and a name follow.

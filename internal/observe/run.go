@@ -76,7 +76,7 @@ func (t *Tracer) writeAgentSpan(s *run.AgentState, end time.Time) {
 	if above, err := trace.SpanIDFromHex(s.Trace.Parent); err == nil {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, own.WithSpanID(above))
 	}
-	kvs := append(identityAttributes(s), keyKind.String(kindAgent), semconv.GenAIOperationNameInvokeAgent,
+	kvs := append(identityAttributes(s), keyKind.String("AGENT"), semconv.GenAIOperationNameInvokeAgent,
 		keyReason.String(string(s.Reason)), t.hide.input(runInput(s)))
 	if s.Status == run.RunDone {
 		var text string // the output itself, if it is a string
@@ -120,7 +120,7 @@ func (t *Tracer) recordGate(ctx context.Context, s *run.AgentState, call, verdic
 	}
 	_, span := t.spans.Start(ctx, "gate "+c.Tool, trace.WithTimestamp(at),
 		trace.WithAttributes(append(identityAttributes(s),
-			keyKind.String(kindGuardrail), keyToolName.String(c.Tool), keyToolID.String(c.ID), keyVerdict.String(verdict),
+			keyKind.String("GUARDRAIL"), keyToolName.String(c.Tool), keyToolID.String(c.ID), keyVerdict.String(verdict),
 			t.hide.input(string(c.Input)),
 		)...))
 	span.End(trace.WithTimestamp(at))
@@ -134,7 +134,7 @@ func (t *Tracer) Tool(found tool.Tool) tool.Tool {
 	}
 	return aroundTool(found, func(ctx context.Context, call tool.Call) (agent.ToolResultData, error) {
 		ctx, span := t.span(ctx, "execute_tool "+call.Name, trace.SpanKindInternal,
-			keyKind.String(kindTool), keyToolName.String(call.Name), keyToolID.String(call.ID),
+			keyKind.String("TOOL"), keyToolName.String(call.Name), keyToolID.String(call.ID),
 			semconv.GenAIOperationNameExecuteTool, semconv.GenAIToolName(call.Name), semconv.GenAIToolCallID(call.ID),
 			t.hide.input(string(call.Args)), keyToolParameters.String(hiddenOr(t.hide.Inputs, string(call.Args))))
 		var once sync.Once
@@ -219,7 +219,7 @@ func (t *Tracer) Decided(heads *store.Journal) func(ctx context.Context, a appro
 		spanCtx := WithIDs(trace.ContextWithRemoteSpanContext(context.Background(), own), own.WithSpanID(id))
 		requested := trace.WithTimestamp(a.RequestedAt)
 		_, span := t.spans.Start(spanCtx, "approval "+a.Tools[0], requested, trace.WithAttributes(
-			keyKind.String(kindGuardrail), keySession.String(a.Run), semconv.GenAIConversationID(a.Run),
+			keyKind.String("GUARDRAIL"), keySession.String(a.Run), semconv.GenAIConversationID(a.Run),
 			keyAgent.String(a.Agent), semconv.GenAIAgentName(a.Agent), keyUser.String(said.By),
 			keyToolName.String(a.Tools[0]), keyToolID.String(a.Call()), keyVerdict.String(string(said.Action)),
 			t.hide.input(string(a.Args)), t.hide.output(said.Note),

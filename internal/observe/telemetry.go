@@ -62,11 +62,13 @@ func NewTelemetry(c TelemetryConfig) *Telemetry {
 	}
 	if c.Spans != nil {
 		limits := sdktrace.NewSpanLimits()
+		// The bounds where the environment sets none. Each message of a conversation is several attributes, so the SDK's 128
+		// would cut most requests to models.
 		if limits.AttributeCountLimit == sdktrace.DefaultAttributeCountLimit {
-			limits.AttributeCountLimit = maxAttributes
+			limits.AttributeCountLimit = 10_000
 		}
 		if limits.AttributeValueLengthLimit == sdktrace.DefaultAttributeValueLengthLimit {
-			limits.AttributeValueLengthLimit = maxValue
+			limits.AttributeValueLengthLimit = 16 << 10 // characters
 		}
 		opts := []sdktrace.TracerProviderOption{
 			sdktrace.WithIDGenerator(idGenerator{c.Random}), sdktrace.WithRawSpanLimits(limits),
@@ -88,13 +90,6 @@ func NewTelemetry(c TelemetryConfig) *Telemetry {
 	}
 	return t
 }
-
-// The bounds of a span where the environment sets none. Each message of a conversation is several attributes, so the
-// SDK's 128 would cut most requests to models.
-const (
-	maxAttributes = 10_000
-	maxValue      = 16 << 10 // characters
-)
 
 // The time that sending may take of an invocation.
 const (

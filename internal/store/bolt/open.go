@@ -53,11 +53,6 @@ type Options struct {
 	LockWait time.Duration
 }
 
-const (
-	pageSize = 16 << 10
-	fileMode = 0o600
-)
-
 var (
 	itemsBucket = []byte("items")
 	indexBucket = []byte("index")
@@ -128,11 +123,11 @@ func (t *Table) start(opts Options, old bool) error {
 }
 
 func (t *Table) openDatabase(opts Options, readOnly bool) error {
-	db, err := bbolt.Open(t.path, fileMode, &bbolt.Options{
+	db, err := bbolt.Open(t.path, 0o600, &bbolt.Options{
 		Timeout:      cmp.Or(opts.LockWait, 100*time.Millisecond),
 		ReadOnly:     readOnly,
 		FreelistType: bbolt.FreelistMapType,
-		PageSize:     pageSize,
+		PageSize:     16 << 10,
 		NoStatistics: true,
 		OpenFile: func(name string, flag int, mode os.FileMode) (f *os.File, err error) {
 			f, err = os.OpenFile(name, flag, mode)

@@ -32,16 +32,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 )
 
-// The bounds of an answer, in bytes, and of a request, and the times that a connection has.
-const (
-	defaultBody  = 10 << 20
-	maxHeader    = 64 << 10
-	maxRedirects = 5
-
-	connectTimeout = 5 * time.Second
-	tlsTimeout     = 10 * time.Second
-	idleTimeout    = 30 * time.Second
-)
+const maxRedirects = 5 // of one request
 
 // Config says what a client may reach. The zero value reaches nothing.
 type Config struct {
@@ -95,7 +86,7 @@ func Bare(err error) error {
 // New makes a client. An entry of c.Allow that is no host is an error. The client is safe for concurrent use; its
 // Transport is an http.RoundTripper of its own and checks each request that it is handed.
 func New(c Config) (*http.Client, error) {
-	d := &guard{private: c.Private, maxBody: cmp.Or(c.MaxBody, defaultBody), resolve: c.Resolve,
+	d := &guard{private: c.Private, maxBody: cmp.Or(c.MaxBody, 10<<20), resolve: c.Resolve,
 		credentials: []string{"Authorization", "Proxy-Authorization", "Cookie"}}
 	for _, name := range c.Credentials {
 		d.credentials = append(d.credentials, http.CanonicalHeaderKey(name))
@@ -110,16 +101,16 @@ func New(c Config) (*http.Client, error) {
 	if d.resolve == nil {
 		d.resolve = net.DefaultResolver
 	}
-	dialer := &net.Dialer{Timeout: connectTimeout, ControlContext: d.checkConnect}
+	dialer := &net.Dialer{Timeout: 5 * time.Second, ControlContext: d.checkConnect}
 	d.connect = dialer.DialContext
 	d.transport = &http.Transport{
 		DialContext:            d.dial,
 		DisableCompression:     true,
 		DisableKeepAlives:      !c.KeepAlive,
-		IdleConnTimeout:        idleTimeout,
-		TLSHandshakeTimeout:    tlsTimeout,
+		IdleConnTimeout:        30 * time.Second,
+		TLSHandshakeTimeout:    10 * time.Second,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: c.Roots},
-		MaxResponseHeaderBytes: maxHeader,
+		MaxResponseHeaderBytes: 64 << 10,
 	}
 	return &http.Client{Transport: d, CheckRedirect: d.redirect}, nil
 }

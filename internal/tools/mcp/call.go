@@ -15,9 +15,6 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// keyMeta is where a call's idempotency key stands among the request's _meta.
-const keyMeta = "countersign/idempotency-key"
-
 // remoteTool runs the calls of a tool of a server.
 type remoteTool struct {
 	session *session
@@ -37,7 +34,7 @@ func (t *remoteTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 	if i < 0 {
 		return agent.ToolResultData{}, fmt.Errorf("the agent has no MCP server %s", at.Server)
 	}
-	params := &sdk.CallToolParams{Meta: sdk.Meta{keyMeta: c.Key}, Name: at.Tool}
+	params := &sdk.CallToolParams{Meta: sdk.Meta{"countersign/idempotency-key": c.Key}, Name: at.Tool}
 	if c.Args != nil {
 		params.Arguments = c.Args
 	}
@@ -99,9 +96,6 @@ func (l *link) send(ctx, session context.Context, p *sdk.CallToolParams) (exchan
 	return got, l.unanswered(session, got, err)
 }
 
-// codeRejected is the SDK's own code for requests that its transport gives up on, whether they were sent or not.
-const codeRejected = -32005
-
 // unanswered is the error of a call that got no answer.
 func (l *link) unanswered(session context.Context, x exchange, err error) error {
 	var refusal *jsonrpc.Error
@@ -109,7 +103,9 @@ func (l *link) unanswered(session context.Context, x exchange, err error) error 
 	case !x.sent && session.Err() == nil && (l.ctx.Err() != nil || errors.Is(err, sdk.ErrConnectionClosed)):
 		l.cut(errEnded)
 		return l.failed(errGone)
-	case errors.As(err, &refusal) && refusal.Code != codeRejected: // in an answer of HTTP that says no
+	// In an answer of HTTP that says no. -32005 is the SDK's own code for requests that its transport gives up on, whether
+	// they were sent or not.
+	case errors.As(err, &refusal) && refusal.Code != -32005:
 		return l.failed(refused(refusal))
 	case x.status >= http.StatusMultipleChoices && x.status < http.StatusBadRequest: // a redirect that is not followed
 		return l.failed(l.said(err))
