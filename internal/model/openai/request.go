@@ -19,11 +19,9 @@ type chatRequest struct {
 	Temperature   *float64      `json:"temperature,omitempty"`
 	Format        *chatFormat   `json:"response_format,omitempty"`
 	Stream        bool          `json:"stream"`
-	StreamOptions streamOptions `json:"stream_options"`
-}
-
-type streamOptions struct {
-	IncludeUsage bool `json:"include_usage"`
+	StreamOptions struct {
+		IncludeUsage bool `json:"include_usage"`
+	} `json:"stream_options"`
 }
 
 // chatMessage is a provider's message; Content is a string, []chatPart, or nil beside tool calls.
@@ -104,13 +102,9 @@ func encodeRequest(r agent.Request) ([]byte, error) {
 		tools[i] = chatTool{"function", toolFunction{t.ModelName(), t.Description, schema}}
 	}
 	body := chatRequest{
-		Model:         r.Model.ID,
-		Messages:      messages,
-		Tools:         tools,
-		Temperature:   r.Model.Temperature,
-		Stream:        true,
-		StreamOptions: streamOptions{IncludeUsage: true},
+		Model: r.Model.ID, Messages: messages, Tools: tools, Temperature: r.Model.Temperature, Stream: true,
 	}
+	body.StreamOptions.IncludeUsage = true
 	if f := r.Output; f.JSON { // nothing is strict: strict servers refuse most schemas that were not written for them
 		body.Format = &chatFormat{Type: "json_object"}
 		if len(f.Schema) > 0 {

@@ -34,11 +34,21 @@ type extractInput struct {
 // recognised by its first bytes and handed to it as standard input: no path is ever an argument, no shell is involved,
 // and nothing is written. The call ends when its context does; tesseract and what it started are killed then.
 func (r Root) extractText(ctx context.Context, in extractInput) (string, error) {
-	picture, err := r.openPicture(in.Path)
+	picture, info, err := r.openFile(in.Path)
 	if err != nil {
 		return "", err
 	}
 	defer picture.Close()
+	head := make([]byte, 16) // what isPicture looks at
+	n, err := picture.ReadAt(head, 0)
+	switch { // What tesseract could not read is refused before it is started.
+	case err != nil && !errors.Is(err, io.EOF):
+		return "", fmt.Errorf("read the beginning of a picture: %w", err)
+	case !isPicture(head[:n]):
+		return "", tool.Refusef("%q is not a picture of a kind that can be read: PNG, JPEG, GIF, BMP, TIFF or WebP", in.Path)
+	case info.Size() > maxPicture:
+		return "", tool.Refusef("%q has %d bytes, pictures of at most %d are read", in.Path, info.Size(), maxPicture)
+	}
 	program, err := exec.LookPath("tesseract")
 	if err != nil {
 		return "", tool.Refusef(notInstalled)
@@ -48,27 +58,6 @@ func (r Root) extractText(ctx context.Context, in extractInput) (string, error) 
 		text = "No text was found in the picture."
 	}
 	return text, err
-}
-
-// openPicture refuses what tesseract could not read before it is started.
-func (r Root) openPicture(name string) (*os.File, error) {
-	f, info, err := r.openFile(name)
-	if err != nil {
-		return nil, err
-	}
-	head := make([]byte, 16) // what isPicture looks at
-	n, err := f.ReadAt(head, 0)
-	switch {
-	case err != nil && !errors.Is(err, io.EOF):
-		err = fmt.Errorf("read the beginning of a picture: %w", err)
-	case !isPicture(head[:n]):
-		err = tool.Refusef("%q is not a picture of a kind that can be read: PNG, JPEG, GIF, BMP, TIFF or WebP", name)
-	case info.Size() > maxPicture:
-		err = tool.Refusef("%q has %d bytes, pictures of at most %d are read", name, info.Size(), maxPicture)
-	default:
-		return f, nil
-	}
-	return nil, errors.Join(err, f.Close())
 }
 
 // runTesseract has tesseract read the picture. It gets no environment but what makes its output the same everywhere.
