@@ -299,8 +299,6 @@ func (x *expression) value(v types.AttributeValue) string {
 	return p
 }
 
-func (x *expression) text(s string) string { return x.value(str(s)) }
-
 // conditions is the ConditionExpression under which all conds hold; nil for none. It relies on DynamoDB's comparisons
 // being false for a missing attribute and for a value of another type.
 func (x *expression) conditions(conds []store.Cond) *string {
@@ -330,8 +328,8 @@ func (x *expression) set(it store.Item) string {
 	}
 	if it.Index != "" {
 		parts = append(parts,
-			x.name(store.NameIndex)+" = "+x.text(it.Index),
-			x.name(store.NameIndexSort)+" = "+x.text(it.IndexSort))
+			x.name(store.NameIndex)+" = "+x.value(str(it.Index)),
+			x.name(store.NameIndexSort)+" = "+x.value(str(it.IndexSort)))
 	}
 	return "SET " + strings.Join(parts, ", ")
 }
@@ -342,14 +340,14 @@ func (x *expression) keyCondition(r store.Range) string {
 	if r.Index {
 		partition, sort = store.NameIndex, store.NameIndexSort
 	}
-	cond := x.name(partition) + " = " + x.text(r.PK)
+	cond := x.name(partition) + " = " + x.value(str(r.PK))
 	switch {
 	case r.From != "" && r.To != "":
-		return cond + " AND " + x.name(sort) + " BETWEEN " + x.text(r.From) + " AND " + x.text(r.To)
+		return cond + " AND " + x.name(sort) + " BETWEEN " + x.value(str(r.From)) + " AND " + x.value(str(r.To))
 	case r.From != "":
-		return cond + " AND " + x.name(sort) + " >= " + x.text(r.From)
+		return cond + " AND " + x.name(sort) + " >= " + x.value(str(r.From))
 	case r.To != "":
-		return cond + " AND " + x.name(sort) + " <= " + x.text(r.To)
+		return cond + " AND " + x.name(sort) + " <= " + x.value(str(r.To))
 	default:
 		return cond
 	}

@@ -41,11 +41,11 @@ func (l *link) asks(r callResult) agent.ToolResultData {
 	t, err := ticket(r)
 	if err != nil {
 		return agent.ToolResultData{IsError: true,
-			Content: l.redacted("The server needs input and did nothing: " + err.Error())}
+			Content: l.secrets.Redact("The server needs input and did nothing: " + err.Error())}
 	}
-	t.Message = l.redacted(t.Message)
+	t.Message = l.secrets.Redact(t.Message)
 	for _, kept := range []string{t.Memo, string(t.ResponseSchema)} { // word for word, in the journal
-		if l.redacted(kept) != kept {
+		if l.secrets.Redact(kept) != kept {
 			return agent.ToolResultData{IsError: true, Content: "The server needs input and did nothing: what it asks, or the " +
 				"state that it wants back, holds a secret"}
 		}

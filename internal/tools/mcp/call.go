@@ -128,7 +128,7 @@ func (l *link) unanswered(session context.Context, x exchange, err error) error 
 func (l *link) failed(err error) error {
 	var shown *shownError
 	if !errors.As(err, &shown) {
-		err = &shownError{text: agent.Bounded(l.redacted(visible(err.Error()))), err: err}
+		err = &shownError{text: agent.Bounded(l.secrets.Redact(visible(err.Error()))), err: err}
 	}
 	return fmt.Errorf("MCP server %s: %w", l.server.Name, err)
 }

@@ -77,8 +77,11 @@ func (c *carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 	for name, value := range c.headers {
 		r.Header.Set(name, value)
 	}
-	if v := c.link.tap.version(); v != "" && r.Header.Get("Mcp-Protocol-Version") == "" {
-		r.Header.Set("Mcp-Protocol-Version", v)
+	c.link.tap.mu.Lock()
+	protocol := c.link.tap.protocol
+	c.link.tap.mu.Unlock()
+	if protocol != "" && r.Header.Get("Mcp-Protocol-Version") == "" {
+		r.Header.Set("Mcp-Protocol-Version", protocol)
 	}
 	resp, err := c.next.RoundTrip(r)
 	if x := exchangeOf(r.Context()); x != nil { // keep what the wire says of the call

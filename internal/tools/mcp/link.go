@@ -65,7 +65,7 @@ func (l *link) connect(session context.Context) {
 	if session.Err() != nil || l.program == nil {
 		return
 	}
-	if words := telling(l.redacted(visible(l.program.LastWords()))); words != "" {
+	if words := telling(l.secrets.Redact(visible(l.program.LastWords()))); words != "" {
 		text := l.err.Error() + "; the program said: " + bounded(words, 400)
 		l.err = &shownError{text: agent.Bounded(text), err: l.err}
 	}
@@ -150,9 +150,6 @@ func (l *link) expanded(ctx context.Context, key string, templates map[string]st
 	return out, nil
 }
 
-// redacted is a text without the connection's secrets.
-func (l *link) redacted(text string) string { return l.secrets.Redact(text) }
-
 // said is an error as it may be shown: the reason that the connection was cut for where there is one, no addresses, no
 // secrets.
 func (l *link) said(err error) error {
@@ -169,7 +166,7 @@ func (l *link) said(err error) error {
 			text = before + begins + ": it is no message of the protocol"
 		}
 	}
-	return &shownError{text: agent.Bounded(l.redacted(visible(text))), err: err}
+	return &shownError{text: agent.Bounded(l.secrets.Redact(visible(text))), err: err}
 }
 
 type shownError struct {

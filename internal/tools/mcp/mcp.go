@@ -108,18 +108,18 @@ func (s *session) List(ctx context.Context, server agent.MCPServer) (agent.Serve
 	out := agent.ServerTools{Protocol: l.client.InitializeResult().ProtocolVersion}
 	for _, d := range all.tools {
 		t, err := d.tool(l.server.Name)
-		if err == nil && l.redacted(t.Name+"\n"+string(t.Schema)) != t.Name+"\n"+string(t.Schema) {
+		if err == nil && l.secrets.Redact(t.Name+"\n"+string(t.Schema)) != t.Name+"\n"+string(t.Schema) {
 			err = errors.New("its name or inputSchema holds a secret")
 		}
 		if err != nil {
 			all.leave(d.Name, err.Error())
 			continue
 		}
-		t.Description, t.Hints.Title = l.redacted(t.Description), l.redacted(t.Hints.Title)
+		t.Description, t.Hints.Title = l.secrets.Redact(t.Description), l.secrets.Redact(t.Hints.Title)
 		out.Tools = append(out.Tools, t)
 	}
 	for i, left := range all.left {
-		all.left[i] = agent.LeftTool{Name: l.redacted(left.Name), Why: l.redacted(left.Why)}
+		all.left[i] = agent.LeftTool{Name: l.secrets.Redact(left.Name), Why: l.secrets.Redact(left.Why)}
 	}
 	if out.Left = all.left; all.more > 0 {
 		why := fmt.Sprintf("%d more tools that cannot be used", all.more)

@@ -121,7 +121,8 @@ func (l *link) outcome(d definition, x exchange) (agent.ToolResultData, error) {
 	case r.asks:
 		return l.asks(r), nil
 	case r.strange:
-		text := l.redacted(bounded(asText(x.answer), maxText)) + "\n[the server's answer is not a result of the protocol]"
+		text := l.secrets.Redact(bounded(asText(x.answer), maxText))
+		text += "\n[the server's answer is not a result of the protocol]"
 		return agent.ToolResultData{Content: text, IsError: r.IsError}, nil
 	}
 	var s said
@@ -137,18 +138,18 @@ func (l *link) outcome(d definition, x exchange) (agent.ToolResultData, error) {
 	case r.Content == nil:
 		s.line(strange(x.answer))
 	}
-	text := l.redacted(strings.Join(s.lines, "\n"))
+	text := l.secrets.Redact(strings.Join(s.lines, "\n"))
 	out := agent.ToolResultData{IsError: r.IsError}
 	for _, m := range s.media {
-		m.Name = l.redacted(m.Name)
-		if l.redacted(m.Data) != m.Data {
+		m.Name = l.secrets.Redact(m.Name)
+		if l.secrets.Redact(m.Data) != m.Data {
 			left := run.Media{Name: m.Name, MediaType: m.MediaType}
 			text = noted(text, agent.TextMediaLeftOut(left, "it holds a secret"))
 			continue
 		}
 		out.Media = append(out.Media, m)
 	}
-	out.Content = l.redacted(noted(text, r.notes(d, s, x)...)) // the notes quote the server, too
+	out.Content = l.secrets.Redact(noted(text, r.notes(d, s, x)...)) // the notes quote the server, too
 	return out, nil
 }
 

@@ -195,13 +195,6 @@ func (t *tap) counts(size int) error {
 	return nil
 }
 
-// version is the protocol that initialize agreed on.
-func (t *tap) version() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.protocol
-}
-
 // initialized is the answer of older protocols. Whether the version is one that is spoken here is for the SDK to say.
 func (t *tap) initialized(result json.RawMessage) (json.RawMessage, error) {
 	var version string
