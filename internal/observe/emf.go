@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -39,8 +40,8 @@ type EMF struct {
 
 // set is what was measured under one set of dimensions.
 type set struct {
-	names, values []string
-	metrics       []*emfMetric
+	values  map[string]string // by dimension
+	metrics []*emfMetric
 }
 
 type emfMetric struct {
@@ -90,27 +91,22 @@ func (s *EMF) add(name, unit string, value float64, dims []string) {
 
 // set finds or makes the set of these dimensions and the base, whatever their order.
 func (s *EMF) set(dims []string) *set {
-	next := &set{}
+	values := map[string]string{}
 	dims = append(slices.Clone(s.base), dims...)
-	for i := 0; i < len(dims) && len(next.names) < maxDimensions; i += 2 {
+	for i := 0; i < len(dims) && len(values) < maxDimensions; i += 2 {
 		value := "none" // the format does not allow that there is no value
 		if i+1 < len(dims) && strings.TrimSpace(dims[i+1]) != "" {
 			value = strings.ToValidUTF8(dims[i+1][:min(len(dims[i+1]), maxDimension)], "")
 		}
-		at, taken := slices.BinarySearch(next.names, dims[i])
-		if taken {
-			next.values[at] = value
-			continue
-		}
-		next.names, next.values = slices.Insert(next.names, at, dims[i]), slices.Insert(next.values, at, value)
+		values[dims[i]] = value
 	}
 	for _, have := range s.sets {
-		if slices.Equal(have.names, next.names) && slices.Equal(have.values, next.values) {
+		if maps.Equal(have.values, values) {
 			return have
 		}
 	}
-	s.sets = append(s.sets, next)
-	return next
+	s.sets = append(s.sets, &set{values: values})
+	return s.sets[len(s.sets)-1]
 }
 
 // Flush writes what was gathered and forgets it, also where writing fails.
@@ -124,10 +120,12 @@ func (s *EMF) Flush() error {
 	s.sets = nil
 	for _, t := range sets {
 		for len(t.metrics) > 0 {
-			d := directive{Namespace: s.namespace, Dimensions: [][]string{append([]string{}, t.names...)}}
+			names := slices.AppendSeq([]string{}, maps.Keys(t.values))
+			slices.Sort(names)
+			d := directive{Namespace: s.namespace, Dimensions: [][]string{names}}
 			doc := map[string]any{}
-			for i, name := range t.names {
-				doc[name] = t.values[i]
+			for name, value := range t.values {
+				doc[name] = value
 			}
 			for _, m := range t.takeMetrics() {
 				d.Metrics = append(d.Metrics, definition{m.name, m.unit})

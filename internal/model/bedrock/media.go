@@ -1,12 +1,13 @@
 package bedrock
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"mime"
+	"regexp"
 	"strings"
-	"unicode"
 
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
 
@@ -118,27 +119,15 @@ func (a *attachments) block(m run.Media) (types.ContentBlock, error) {
 	}}, nil
 }
 
+var (
+	notAllowed = regexp.MustCompile(`[^A-Za-z0-9 ()\[\]-]`)
+	gaps       = regexp.MustCompile(`([ -])[ -]+`)
+)
+
 // neutralName keeps what Bedrock allows in a document's name: letters and digits of ASCII, hyphens, round and square
 // brackets, single spaces. Each run of other characters becomes a hyphen. At most 100 characters; nothing left =
 // "document".
 func neutralName(name string) string {
-	const longest = 100
-	var b strings.Builder
-	last := ' '
-	for _, r := range name {
-		if r > 0x7f || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(" -()[]", r) {
-			r = '-'
-		}
-		if (r == ' ' || r == '-') && (last == ' ' || last == '-') {
-			continue
-		}
-		b.WriteRune(r)
-		last = r
-	}
-	name = b.String()
-	name = strings.TrimRight(name[:min(len(name), longest)], " -")
-	if name == "" {
-		return "document"
-	}
-	return name
+	name = strings.TrimLeft(gaps.ReplaceAllString(notAllowed.ReplaceAllString(name, "-"), "$1"), " -")
+	return cmp.Or(strings.TrimRight(name[:min(len(name), 100)], " -"), "document")
 }

@@ -233,39 +233,21 @@ func (e *eventReader) next() (event, error) {
 func (e *eventReader) readLine() ([]byte, error) {
 	e.line = e.line[:0]
 	for {
-		if _, err := e.r.Peek(1); err != nil {
+		b, err := e.r.ReadByte()
+		if err != nil {
 			return nil, err
 		}
-		if e.takeLine() {
-			// Take the byte order mark off the stream's first line.
-			line := e.line
-			if !e.started {
-				e.started = true
-				line = bytes.TrimPrefix(line, []byte("\uFEFF"))
-			}
-			return line, nil
+		afterCR := e.afterCR
+		e.afterCR = b == '\r'
+		switch {
+		case b == '\n' && afterCR: // it belongs to the line before
+		case b != '\n' && b != '\r':
+			e.line = append(e.line, b)
+		case e.started:
+			return e.line, nil
+		default:
+			e.started = true
+			return bytes.TrimPrefix(e.line, []byte("\uFEFF")), nil // the stream may begin with a byte order mark
 		}
 	}
-}
-
-// takeLine moves what is buffered, up to a line's end, to the line, and reports whether the end was there.
-func (e *eventReader) takeLine() bool {
-	buffered, _ := e.r.Peek(e.r.Buffered()) // cannot fail: it asks for what is there
-	skip := 0
-	if e.afterCR && buffered[0] == '\n' {
-		skip = 1
-	}
-	e.afterCR = false
-	rest := buffered[skip:]
-	n := bytes.IndexAny(rest, "\r\n")
-	ended := n >= 0
-	if ended {
-		e.afterCR = rest[n] == '\r'
-		skip++
-	} else {
-		n = len(rest)
-	}
-	e.line = append(e.line, rest[:n]...)
-	_, _ = e.r.Discard(skip + n) // nor can this
-	return ended
 }
