@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -121,6 +122,12 @@ func splitHost(s string) (host, port string, bracketed bool, err error) {
 	return strings.ToLower(host), port, bracketed, nil
 }
 
+var (
+	label = regexp.MustCompile(`^[a-z0-9_-]{1,63}$`)
+	// numeric is the last label of a host that some resolvers read as an address: decimal, octal or hexadecimal.
+	numeric = regexp.MustCompile(`^([0-9]+|0x[0-9a-f]*)$`)
+)
+
 // checkHost wants a name in ASCII, an IPv4 address as four decimal numbers, or an IPv6 address in brackets, without a
 // zone: what resolvers read in ways of their own is refused.
 func checkHost(host string, bracketed bool) error {
@@ -132,12 +139,10 @@ func checkHost(host string, bracketed bool) error {
 		return nil
 	}
 	labels := strings.Split(host, ".")
-	strange := func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_' }
-	wrong := func(l string) bool { return l == "" || len(l) > 63 || strings.ContainsFunc(l, strange) }
-	if len(host) > 253 || slices.ContainsFunc(labels, wrong) {
+	if len(host) > 253 || slices.ContainsFunc(labels, func(l string) bool { return !label.MatchString(l) }) {
 		return refusedf("got host %.100q, want a name of letters, digits and '-' (others as xn--...) or an address", host)
 	}
-	if last := labels[len(labels)-1]; !isNumeric(last) {
+	if !numeric.MatchString(labels[len(labels)-1]) {
 		return nil
 	}
 	a, err := netip.ParseAddr(host)
@@ -145,13 +150,4 @@ func checkHost(host string, bracketed bool) error {
 		return refusedf("got host %.60q, want an IPv4 address as four decimal numbers", host)
 	}
 	return nil
-}
-
-// isNumeric reports whether some resolvers read a host that ends in l as an address: decimal, octal or hexadecimal.
-func isNumeric(l string) bool {
-	if strings.Trim(l, "0123456789") == "" {
-		return true
-	}
-	hex, ok := strings.CutPrefix(l, "0x")
-	return ok && strings.Trim(hex, "0123456789abcdef") == ""
 }

@@ -326,17 +326,10 @@ func visible(s string) string {
 }
 
 func hidden(r rune) bool {
-	switch {
-	case r == '\n' || r == '\t':
-		return false
-	case unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Cc, r) || unicode.Is(unicode.Co, r) ||
-		unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r):
-		return true
-	default:
-		// fillers
-		return unicode.Is(unicode.Variation_Selector, r) && r > 0xFE0F || r == 0x115F || r == 0x1160 || r == 0x3164 ||
-			r == 0xFFA0
-	}
+	filler := r == 0x115F || r == 0x1160 || r == 0x3164 || r == 0xFFA0
+	return r != '\n' && r != '\t' &&
+		(filler || unicode.In(r, unicode.Cf, unicode.Cc, unicode.Co, unicode.Zl, unicode.Zp) ||
+			unicode.Is(unicode.Variation_Selector, r) && r > 0xFE0F)
 }
 
 // bounded is the beginning of a text, of at most so many bytes, and says where it was cut.
