@@ -9,7 +9,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/policy"
-	"github.com/countersign/countersign/internal/run"
 )
 
 // This file is the only place that answers "may this person decide this?" (A9). Pages, Slack, API, console and command
@@ -20,15 +19,18 @@ import (
 // ApproversAt returns the approvers at that time, and the sets that an approver must belong to as well. After the
 // escalation they include the escalation's people. Of KindTools, see Permissions.
 func (a Approval) ApproversAt(now time.Time) (approvers []string, above [][]string) {
-	if !a.hasEscalated(now) {
-		return a.Approvers, a.Above
-	}
-	return slices.Concat(a.Approvers, a.EscalateTo), policy.Widened(a.Above, a.AboveTo)
+	return a.escalated(now, a.Approvers, a.EscalateTo, a.Above, a.AboveTo)
 }
 
-// hasEscalated depends on the time alone. No process has to have recorded the escalation.
-func (a Approval) hasEscalated(now time.Time) bool {
-	return !a.EscalatesAt.IsZero() && !now.Before(a.EscalatesAt)
+// escalated adds those who join the approvers and each set above, if the request has escalated. That depends on the
+// time alone: no process has to have recorded the escalation.
+func (a Approval) escalated(
+	now time.Time, approvers, to []string, above, aboveTo [][]string,
+) ([]string, [][]string) {
+	if a.EscalatesAt.IsZero() || now.Before(a.EscalatesAt) {
+		return approvers, above
+	}
+	return slices.Concat(approvers, to), policy.Widened(above, aboveTo)
 }
 
 // IsOpen reports whether the request can still be decided at that time.
@@ -43,18 +45,20 @@ func (a Approval) CanDecide(p policy.Principal, now time.Time) bool {
 
 // CanApprove is CanDecide without those whom four eyes keep from approving, and those who may be somebody else.
 func (a Approval) CanApprove(p policy.Principal, now time.Time) bool {
-	return a.CanDecide(p, now) && !a.isRequester(p) && !a.doubts(p)
+	return a.CanDecide(p, now) && a.checkPerson(p) == nil
 }
 
-// doubts reports whether p cannot approve, because the request counts people or tells them apart.
-func (a Approval) doubts(p policy.Principal) bool {
+// checkPerson refuses, as somebody who approves, a person for whom the run acts under four eyes, and one who chose
+// their name where the request counts people or tells them apart.
+func (a Approval) checkPerson(p policy.Principal) error {
 	several := func(t Permission) bool { return t.Quorum > 1 }
-	return p.Unpinned && (a.FourEyes || a.Quorum > 1 || slices.ContainsFunc(a.Permissions, several))
-}
-
-// isRequester reports whether four eyes keep p from approving, because the run acts for p.
-func (a Approval) isRequester(p policy.Principal) bool {
-	return a.FourEyes && slices.Contains(a.Requesters, p.ID)
+	switch {
+	case a.FourEyes && slices.Contains(a.Requesters, p.ID):
+		return ErrRequester
+	case p.Unpinned && (a.FourEyes || a.Quorum > 1 || slices.ContainsFunc(a.Permissions, several)):
+		return ErrUnpinned
+	}
+	return nil
 }
 
 // HasDecided reports whether the person has decided a request about a call since the last edit. An edit resets earlier
@@ -68,7 +72,7 @@ func (a Approval) Awaits(p policy.Principal, now time.Time) bool {
 	if a.Kind != KindTools {
 		return a.CanApprove(p, now) && !a.HasDecided(p.ID)
 	}
-	return !a.isRequester(p) && !a.doubts(p) && slices.ContainsFunc(a.Permissions, func(t Permission) bool {
+	return a.checkPerson(p) == nil && slices.ContainsFunc(a.Permissions, func(t Permission) bool {
 		return t.Verdict == "" && a.canDecideTool(p, t, now)
 	})
 }
@@ -76,22 +80,14 @@ func (a Approval) Awaits(p policy.Principal, now time.Time) bool {
 // canDecideTool reports whether p is an approver of every call that asks for the tool.
 func (a Approval) canDecideTool(p policy.Principal, t Permission, now time.Time) bool {
 	return !slices.ContainsFunc(t.Calls, func(b BlockedCall) bool {
-		if a.hasEscalated(now) {
-			b.Approvers, b.Above = slices.Concat(b.Approvers, b.EscalateTo), policy.Widened(b.Above, b.AboveTo)
-		}
-		return !policy.MayDecideEach(p, b.Approvers, b.Above)
+		approvers, above := a.escalated(now, b.Approvers, b.EscalateTo, b.Above, b.AboveTo)
+		return !policy.MayDecideEach(p, approvers, above)
 	})
 }
 
 // isApproving reports whether the action lets something run: four eyes forbid it to the people for whom the run acts,
 // and it counts by the channels of the rule alone. Denials and cancellations are safe.
 func isApproving(a Action) bool { return a == Approve || a == Edit || a == Rerun }
-
-// canRemark reports whether p may say something of the request: an approver and, in reply, a person for whom the run
-// acts.
-func (a Approval) canRemark(p policy.Principal, reply bool, now time.Time) bool {
-	return a.CanDecide(p, now) || reply && p.ID != "" && slices.Contains(a.Requesters, p.ID)
-}
 
 // takesApprover reports whether the decision is one of the approvers' alone. Anybody who may act for the tenant says
 // what became of a call, or has a call run again that nobody had to approve.
@@ -101,7 +97,7 @@ func (a Approval) takesApprover(r DecisionInput) bool {
 }
 
 // authorizeDecision refuses a person who may not make the decision, or not by that channel.
-func (a Approval) authorizeDecision(r DecisionInput, now time.Time) (err error) {
+func (a Approval) authorizeDecision(r DecisionInput, now time.Time) error {
 	if !a.takesApprover(r) {
 		return nil
 	}
@@ -112,7 +108,7 @@ func (a Approval) authorizeDecision(r DecisionInput, now time.Time) (err error) 
 	for _, i := range a.toolPlaces(tool) {
 		isApprover = isApprover && a.canDecideTool(r.By, a.Permissions[i], now)
 	}
-	err = a.authorizeApproval(r)
+	err := a.authorizeApproval(r)
 	switch {
 	case !policy.MayDecide([]string{r.By.ID}, r.By): // nobody
 		err = fmt.Errorf("decide approval %s as %q: %w", a.ID, r.By.ID, ErrForbidden)
@@ -127,14 +123,13 @@ func (a Approval) authorizeDecision(r DecisionInput, now time.Time) (err error) 
 
 // authorizeApproval refuses an approval of somebody whom four eyes keep from it, or by a channel that does not count.
 func (a Approval) authorizeApproval(r DecisionInput) error {
-	switch c := a.ChannelsOf(r.Tool); {
-	case !isApproving(r.Action):
+	if !isApproving(r.Action) {
 		return nil
-	case a.isRequester(r.By):
-		return fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrRequester)
-	case a.doubts(r.By):
-		return fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrUnpinned)
-	case !c.Count(r.Via, r.confirmed):
+	}
+	if err := a.checkPerson(r.By); err != nil {
+		return fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, err)
+	}
+	if c := a.ChannelsOf(r.Tool); !c.Count(r.Via, r.confirmed) {
 		return &ChannelError{ID: a.ID, Via: r.Via, Allowed: c}
 	}
 	return nil
@@ -150,14 +145,6 @@ func (a Approval) ChannelsOf(tool string) agent.Channels {
 		}
 	}
 	return c
-}
-
-// confirmationOf returns what the decision takes besides to count.
-func (a Approval) confirmationOf(r DecisionInput) run.Confirm {
-	if !isApproving(r.Action) || !a.takesApprover(r) {
-		return ""
-	}
-	return a.ChannelsOf(r.Tool).ConfirmationBy(r.Via)
 }
 
 // validateDecision refuses a decision that does not go with the kind of request.

@@ -44,11 +44,9 @@ type StaleError struct{ Approval Approval }
 func (e *StaleError) Is(target error) bool { return target == ErrStale }
 
 func (e *StaleError) Error() string {
-	for _, d := range slices.Backward(e.Approval.Decisions) {
-		if d.Action == Edit {
-			return fmt.Sprintf("approval %s is about other arguments than were shown: %s has changed them; look at it again",
-				e.Approval.ID, d.By)
-		}
+	if i := e.Approval.lastEdit(); i >= 0 {
+		return fmt.Sprintf("approval %s is about other arguments than were shown: %s has changed them; look at it again",
+			e.Approval.ID, e.Approval.Decisions[i].By)
 	}
 	if e.Approval.Kind == KindOutcome {
 		return fmt.Sprintf("answer call %s: it was asked about before and has run again since; "+
@@ -153,13 +151,14 @@ func (d *Desk) logRefusal(err error, by policy.Principal, what ...any) {
 		return
 	}
 	var channel *ChannelError
+	what = append(what, "by", by.ID)
 	switch {
 	case errors.As(err, &channel):
-		d.Log.Warn("refused: not by this channel", append(what, "by", by.ID)...)
+		d.Log.Warn("refused: not by this channel", what...)
 	case errors.Is(err, ErrForbidden):
-		d.Log.Warn("refused: not one of the approvers", append(what, "by", by.ID)...)
+		d.Log.Warn("refused: not one of the approvers", what...)
 	case errors.Is(err, ErrExpired):
-		d.Log.Warn("refused: the request had expired", append(what, "by", by.ID)...)
+		d.Log.Warn("refused: the request had expired", what...)
 	}
 }
 
@@ -174,7 +173,7 @@ type DecisionInput struct {
 	Result     json.RawMessage // Approve, of KindInput: the answer; nil and null mean true
 	Content    string          // ReportResult and ReportError: what came of the call
 	Note       string
-	Digest     string // of the action that the person was shown; another one is a *StaleError; "" = see decisionDigest
+	Digest     string // of the action that the person was shown; another one is a *StaleError; "" = see Decide
 	By         policy.Principal
 	Via        Via
 	// Key is an idempotency key in the run's inbox; empty = none; reuse for another decision is store.ErrOtherInput. Of an
@@ -232,29 +231,29 @@ func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err err
 		if a, err = d.addRunFacts(ctx, a, r.Action); err != nil {
 			return Approval{}, err
 		}
-		if r.Confirm != nil {
-			r.confirmed = a.confirmationOf(r)
+		if r.confirmed = ""; r.Confirm != nil && isApproving(r.Action) && a.takesApprover(r) {
+			r.confirmed = a.ChannelsOf(r.Tool).ConfirmationBy(r.Via)
 		}
-		if err = a.authorizeDecision(r, d.Clock.Now()); err != nil {
+		err = a.authorizeDecision(r, d.Clock.Now())
+		if err == nil {
+			err = a.validateDecision(r)
+		}
+		if err != nil {
 			return Approval{}, err
 		}
-		if err = a.validateDecision(r); err != nil {
-			return Approval{}, err
-		}
-		switch ended, same := a.isDecided(r); {
-		case ended && same:
-			a.repeated = true
-			return a, d.resumeRun(ctx, a)
-		case ended:
-			return Approval{}, d.rejectDecided(ctx, a)
+		if ended, same := a.isDecided(r); ended {
+			return d.answerDecided(ctx, a, same)
 		}
 		if d.CheckLinked != nil {
 			if err := d.CheckLinked(ctx, a); err != nil {
 				return Approval{}, err
 			}
 		}
-		if r.Digest, err = a.decisionDigest(r); err != nil {
-			return Approval{}, err
+		if r.Digest == "" { // the decision is on the current arguments
+			if r.Action == Approve && a.lastEdit() >= 0 && !a.hasRecorded(r) {
+				return Approval{}, &StaleError{Approval: a}
+			}
+			r.Digest = a.Digest
 		}
 		if a.hasRecorded(r) {
 			a.repeated = true
@@ -336,20 +335,6 @@ func (d *Desk) addRunFacts(ctx context.Context, a Approval, by Action) (Approval
 	return a, nil
 }
 
-// decisionDigest returns the digest that the decision refers to. If the caller sent none, it is the digest of the
-// current arguments. An approval without a digest is refused if somebody has edited the arguments.
-func (a Approval) decisionDigest(r DecisionInput) (string, error) {
-	edited := len(filterByAction(a.Decisions, Edit)) > 0
-	switch {
-	case r.Digest != "":
-		return r.Digest, nil
-	case r.Action == Approve && edited && !a.hasRecorded(r):
-		return "", &StaleError{Approval: a}
-	default:
-		return a.Digest, nil
-	}
-}
-
 // isUnchangedSince reports whether nobody has written the request since it was read as before. A claim that uses a
 // grant up writes no revision, so the verdicts are compared as well.
 func (a Approval) isUnchangedSince(before Approval) bool {
@@ -381,8 +366,21 @@ func (d *Desk) commitDecision(
 		}
 		ops = append(ops, op)
 	}
-	if fact == nil {
-		return decided, d.commitPartialApproval(ctx, decided, ops)
+	if fact == nil { // the request of a run that has ended may still be pending, and takes no more approvals
+		for range maxHeadRaces {
+			h, err := d.Journal.Head(ctx, a.Tenant, a.Run)
+			switch {
+			case err != nil:
+				return Approval{}, err
+			case h.Status == run.RunDone:
+				return Approval{}, ErrFinished
+			}
+			err = d.Table.Write(ctx, append(slices.Clip(ops), h.StillOp())...)
+			if moved := store.FailedOp(err, len(ops)) && !store.FailedOp(err, 0); !moved {
+				return decided, asWriteError(err)
+			}
+		}
+		return Approval{}, asWriteError(fmt.Errorf("decide approval %s: run %s does not come to rest", a.ID, a.Run))
 	}
 	if fact.Action == run.ActionApprove && a.takesApprover(r) {
 		if fact.Voices, err = d.loadVoices(ctx, decided, r.By, fact.With); err != nil {
@@ -401,39 +399,19 @@ func (d *Desk) commitDecision(
 		}, ""
 	}
 	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, key, said, append(ops, grants...)...)
-	if err != nil {
+	switch {
+	case err != nil:
 		return Approval{}, asWriteError(err)
-	}
-	if got.Closed {
+	case got.Closed:
 		return Approval{}, ErrFinished
-	}
-	if fact.Action == run.ActionAskAgain {
+	case fact.Action == run.ActionAskAgain:
 		if err := d.resumeRun(ctx, decided); err != nil {
-			return Approval{}, err // a retry of the decision resumes the run: see rejectDecided
+			return Approval{}, err // a retry of the decision resumes the run: see answerDecided
 		}
 		d.notifyChange(ctx, decided)
 		return Approval{}, &PolicyError{Approval: decided}
 	}
 	return decided, nil
-}
-
-// commitPartialApproval writes an approval that does not complete the quorum, on the condition that the run has not
-// ended. The request of a run that has ended may still be pending, and takes no more approvals.
-func (d *Desk) commitPartialApproval(ctx context.Context, a Approval, ops []store.Op) error {
-	for range maxHeadRaces {
-		h, err := d.Journal.Head(ctx, a.Tenant, a.Run)
-		if err != nil {
-			return err
-		}
-		if h.Status == run.RunDone {
-			return ErrFinished
-		}
-		err = d.Table.Write(ctx, append(slices.Clip(ops), h.StillOp())...)
-		if moved := store.FailedOp(err, len(ops)) && !store.FailedOp(err, 0); !moved {
-			return asWriteError(err)
-		}
-	}
-	return asWriteError(fmt.Errorf("decide approval %s: run %s does not come to rest", a.ID, a.Run))
 }
 
 // maxHeadRaces is how often a partial approval is retried because the run's head changed meanwhile.
@@ -484,11 +462,8 @@ func (d *Desk) resolveUncertainWrite(ctx context.Context, r DecisionInput, cause
 	}
 	ended, same := a.isDecided(r)
 	switch {
-	case ended && same:
-		a.repeated = true
-		return a, d.resumeRun(ctx, a)
 	case ended:
-		return Approval{}, d.rejectDecided(ctx, a)
+		return d.answerDecided(ctx, a, same)
 	case a.hasRecorded(r):
 		return a, nil
 	case errors.Is(cause, ErrFinished):
@@ -498,13 +473,17 @@ func (d *Desk) resolveUncertainWrite(ctx context.Context, r DecisionInput, cause
 	return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, cause)
 }
 
-// rejectDecided returns the *DecidedError of a decided request. If a policy change voided the request, rejectDecided
-// resumes the run first: the process that voided it may have crashed before it did.
-func (d *Desk) rejectDecided(ctx context.Context, a Approval) error {
+// answerDecided answers a decision on a decided request: the same one is repeated. After a policy change has voided the
+// request, the run is resumed first: the process that voided it may have crashed before it did.
+func (d *Desk) answerDecided(ctx context.Context, a Approval, same bool) (Approval, error) {
+	if same {
+		a.repeated = true
+		return a, d.resumeRun(ctx, a)
+	}
 	if a.Status == Voided {
 		if err := d.resumeRun(ctx, a); err != nil {
-			return err
+			return Approval{}, err
 		}
 	}
-	return &DecidedError{Approval: a}
+	return Approval{}, &DecidedError{Approval: a}
 }

@@ -24,24 +24,21 @@ func (d *Desk) findOutcomeRequest(ctx context.Context, r DecisionInput) (Approva
 	if !ok || c.Asks == 0 {
 		return Approval{}, fmt.Errorf("answer call %s: %w", r.Call, ErrNothing)
 	}
-	newest, err := Get(ctx, d.Table, r.Tenant, run.ApprovalID(r.Run, c.ID, c.Asks))
-	if err != nil {
-		return Approval{}, err
-	}
+	var newest Approval
 	earlier := false
-	for ask, a := c.Asks, newest; ; {
+	for ask := c.Asks; ask > 0; ask-- {
+		a, err := Get(ctx, d.Table, r.Tenant, run.ApprovalID(r.Run, c.ID, ask))
+		if err != nil && (ask == c.Asks || !errors.Is(err, ErrNotFound)) {
+			return Approval{}, err
+		}
+		if ask == c.Asks {
+			newest = a
+		}
 		if a.asksOutcomeOf(r) {
 			if r.Key != "" && slices.ContainsFunc(a.Decisions, func(d Decision) bool { return d.Key == r.Key }) {
 				return a, nil
 			}
 			earlier = earlier || ask < c.Asks
-		}
-		if ask--; ask == 0 {
-			break
-		}
-		if a, err = Get(ctx, d.Table, r.Tenant, run.ApprovalID(r.Run, c.ID, ask)); err != nil &&
-			!errors.Is(err, ErrNotFound) {
-			return Approval{}, err
 		}
 	}
 	switch {

@@ -1,6 +1,7 @@
 package approval
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -274,25 +275,15 @@ func readItem(tenant string, it store.Item) (a Approval, err error) {
 
 // checkItem compares a request with its key and with the attributes that conditions compare.
 func (a *Approval) checkItem(id string, it store.Item) error {
-	status, err := it.Text("status")
-	if err != nil {
+	status, err1 := it.Text("status")
+	digest, err2 := it.Text("digest")
+	expires, err3 := it.Number("expires")
+	_, err4 := it.Number("consumed")
+	rev, err5 := it.Number("rev")
+	if err := cmp.Or(err1, err2, err3, err4, err5); err != nil {
 		return err
 	}
-	digest, err := it.Text("digest")
-	if err != nil {
-		return err
-	}
-	expires, err := it.Number("expires")
-	if err != nil {
-		return err
-	}
-	if _, err := it.Number("consumed"); err != nil {
-		return err
-	}
-	if a.rev, err = it.Number("rev"); err != nil {
-		return err
-	}
-	a.Status = Status(status)
+	a.rev, a.Status = rev, Status(status)
 	switch {
 	case it.Key != itemKey(a.Tenant, id) || a.ID != id:
 		return store.Damaged(it.Key, "id: want that of the request under whose key it stands")

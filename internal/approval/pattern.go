@@ -71,57 +71,11 @@ func (a Approval) grantBounds(p Permission) agent.GrantBounds {
 	return out
 }
 
-// applyBounds completes the record of the grant that a decided permission gives of a cover; false = it gives none,
-// because the call does not meet the policy's conditions. MaskedText returns arguments of a tool as text with secrets
-// masked.
-func (g *StandingGrant) applyBounds(
-	decided Approval, p Permission, c Cover, maskedText func(tool string, args json.RawMessage) (string, error),
-) (bool, error) {
-	b := decided.grantBounds(p)
-	g.Uses, g.Expires = b.Uses, b.Expires(g.At)
-	if p.Bounds != nil && !p.argsMatch(p.Bounds.When, c.Call) {
-		return false, nil
-	}
-	at := slices.IndexFunc(p.Calls, func(b BlockedCall) bool { return b.Call == c.Call })
-	switch {
-	case len(b.When) > 0:
-		g.Digest, g.When = policy.PatternDigest(c.patternBase(), b.When), b.When
-		return true, nil
-	case c.Call != "" && at >= 0: // it covers the arguments of this call alone
-		args := p.Calls[at].Args
-		shown, err := maskedText(p.Tool, args)
-		if err != nil {
-			return false, err
-		}
-		g.ArgsHash, g.Args = policy.GrantedArgs(args), agent.Bounded(shown)
-	}
-	if g.Uses > 0 {
-		g.Digest = policy.CountedPrefix + c.Digest
-	}
-	return true, nil
-}
-
 // argsMatch reports whether the arguments of the call match all conditions; call "" = those of every call that asks.
 func (p Permission) argsMatch(when []run.Condition, call string) bool {
 	return !slices.ContainsFunc(p.Calls, func(b BlockedCall) bool {
 		return (call == "" || b.Call == call) && !jsonx.Fits(when, b.Args)
 	})
-}
-
-// checkGrantBounds validates the bounds that r, the newest decision, sets on what an approval of a call grants.
-func (a Approval) checkGrantBounds(r DecisionInput, now time.Time) error {
-	var fact run.Decided
-	if len(a.Permissions) == 1 {
-		a.addPermit(&fact)
-	}
-	switch {
-	case fact.Standing:
-		return a.checkGrant(a.Permissions[0], r.Grant, now)
-	case r.Grant != nil:
-		return errNoStandingGrant(a)
-	default:
-		return nil
-	}
 }
 
 // checkToolGrantBounds validates the bounds that r, the newest decision, sets on the grants of the tools at these

@@ -152,18 +152,33 @@ func (d *Desk) standingGrants(ctx context.Context, decided Approval) (all []Stan
 			continue
 		}
 		others := slices.DeleteFunc(decided.approvalsOf(p), func(d Decision) bool { return d.By == newest.By })
+		b := decided.grantBounds(p)
 		for _, c := range p.Standing {
+			if p.Bounds != nil && !p.argsMatch(p.Bounds.When, c.Call) { // the policy's conditions
+				continue
+			}
 			g := StandingGrant{
 				Agent: decided.Agent, Tool: p.Tool, Digest: c.Digest, Approval: decided.ID, Run: decided.Run,
 				By: newest.By, With: peopleOf(others), Note: newest.Note, At: newest.At,
-				Approvers: c.Approvers, Above: c.Above,
+				Approvers: c.Approvers, Above: c.Above, Uses: b.Uses, Expires: b.Expires(newest.At), When: b.When,
 			}
-			holds, err := g.applyBounds(decided, p, c, text)
-			if err != nil {
-				return nil, err
+			at := slices.IndexFunc(p.Calls, func(b BlockedCall) bool { return b.Call == c.Call })
+			switch {
+			case len(b.When) > 0:
+				g.Digest = policy.PatternDigest(c.patternBase(), b.When)
+			case b.Uses > 0:
+				g.Digest = policy.CountedPrefix + c.Digest
+			}
+			if len(b.When) == 0 && c.Call != "" && at >= 0 { // it covers the arguments of this call alone
+				args := p.Calls[at].Args
+				shown, err := text(p.Tool, args)
+				if err != nil {
+					return nil, err
+				}
+				g.ArgsHash, g.Args = policy.GrantedArgs(args), agent.Bounded(shown)
 			}
 			same := func(have StandingGrant) bool { return have.Tool == g.Tool && have.Digest == g.Digest }
-			if holds && !slices.ContainsFunc(all, same) { // several calls may have one pattern
+			if !slices.ContainsFunc(all, same) { // several calls may have one pattern
 				all = append(all, g)
 			}
 		}
@@ -255,8 +270,7 @@ func readStandingRange(
 	var unread error
 	r.PK = standingPartition(tenant, agentName)
 	for ; ; pages-- {
-		page, next,
-			err := store.ReadPage(ctx, t, r, func(it store.Item) (StandingGrant, error) { return readStanding(tenant, it) })
+		page, next, err := readStandingPage(ctx, t, tenant, r)
 		if err != nil && !errors.Is(err, store.ErrDamaged) {
 			return nil, fmt.Errorf("read standing grants of %s for %s: %w", tool, agentName, err)
 		}
@@ -265,6 +279,12 @@ func readStandingRange(
 			return all, unread
 		}
 	}
+}
+
+func readStandingPage(
+	ctx context.Context, t store.Table, tenant string, r store.Range,
+) (page []StandingGrant, next string, err error) {
+	return store.ReadPage(ctx, t, r, func(it store.Item) (StandingGrant, error) { return readStanding(tenant, it) })
 }
 
 // readStanding decodes a record of a tenant. The record must match its key and the attributes that claims compare.
@@ -277,20 +297,11 @@ func readStanding(tenant string, it store.Item) (g StandingGrant, err error) {
 	if err := jsonx.ReadStored("standing grant", it.Body, &g); err != nil {
 		return g, store.Damaged(it.Key, "%w", err)
 	}
-	approval, err := it.Text("approval")
-	if err != nil {
-		return g, err
-	}
-	expires, err := it.Number("expires")
-	if err != nil {
-		return g, err
-	}
-	revoked, err := it.Number("revoked")
-	if err != nil {
-		return g, err
-	}
-	used, err := it.Number(usedAttr)
-	if err != nil {
+	approval, err1 := it.Text("approval")
+	expires, err2 := it.Number("expires")
+	revoked, err3 := it.Number("revoked")
+	used, err4 := it.Number(usedAttr)
+	if err := cmp.Or(err1, err2, err3, err4); err != nil {
 		return g, err
 	}
 	g.Used = int(used)
@@ -329,9 +340,7 @@ func ListStanding(
 	if q.Agent != "" {
 		r.From, r.To = prefixRange(q.Agent)
 	}
-	list, next,
-		err = store.ReadPage(ctx, t, r, func(it store.Item) (StandingGrant, error) { return readStanding(tenant, it) })
-	if err != nil {
+	if list, next, err = readStandingPage(ctx, t, tenant, r); err != nil {
 		err = fmt.Errorf("list standing grants: %w", err)
 	}
 	return slices.DeleteFunc(list, func(g StandingGrant) bool { return !g.isLive(now) }), next, err
@@ -409,7 +418,7 @@ func (d *Desk) planRevocation(ctx context.Context, r Revocation) (ops []store.Op
 		return nil, unread, cmp.Or(unread, ErrNoGrant)
 	}
 	toAuthorize := live
-	if len(toAuthorize) == 0 {
+	if len(live) == 0 {
 		toAuthorize = all
 	}
 	for _, g := range toAuthorize {

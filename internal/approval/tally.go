@@ -23,28 +23,31 @@ import (
 func (a Approval) CountedApprovals() []Decision {
 	switch a.Kind {
 	case KindInput:
-		var answer json.RawMessage
-		if answers := filterByAction(a.Decisions, Approve); len(answers) > 0 {
-			answer = answers[len(answers)-1].Args
+		for _, d := range slices.Backward(a.Decisions) {
+			if d.Action == Approve {
+				return a.matchingAnswers(d.Args)
+			}
 		}
-		return a.matchingAnswers(answer)
+		return nil
 	case KindOutcome:
-		return firstPerPerson(filterByAction(a.Decisions, Rerun))
+		return firstPerPerson(a.Decisions, Rerun)
 	default:
-		return firstPerPerson(filterByAction(a.sinceEdit(), Approve, Edit))
+		return firstPerPerson(a.sinceEdit(), Approve, Edit)
 	}
 }
 
-// sinceEdit returns the decisions from the last edit on; without one, all.
-func (a Approval) sinceEdit() []Decision {
-	from := 0
-	for i, d := range a.Decisions {
+// lastEdit is the index of the last edit among the decisions; -1 = there is none.
+func (a Approval) lastEdit() int {
+	for i, d := range slices.Backward(a.Decisions) {
 		if d.Action == Edit {
-			from = i
+			return i
 		}
 	}
-	return a.Decisions[from:]
+	return -1
 }
+
+// sinceEdit returns the decisions from the last edit on; without one, all.
+func (a Approval) sinceEdit() []Decision { return a.Decisions[max(0, a.lastEdit()):] }
 
 // ToolApprovals returns the approvals of one tool of a request about tools, in order. Place is the tool's index in
 // Permissions.
@@ -55,18 +58,16 @@ func (a Approval) approvalsOf(p Permission) []Decision {
 	if a.Kind != KindTools {
 		return a.CountedApprovals()
 	}
-	return firstPerPerson(slices.DeleteFunc(filterByAction(a.Decisions, Approve), func(d Decision) bool {
-		return !slices.Contains(d.Tools, p.Tool)
-	}))
+	other := func(d Decision) bool { return !slices.Contains(d.Tools, p.Tool) }
+	return firstPerPerson(slices.DeleteFunc(slices.Clone(a.Decisions), other), Approve)
 }
 
 // approvalsCountedWith returns the approvals that r would be counted with. An edit starts a new count.
-func (a Approval) approvalsCountedWith(r DecisionInput) []Decision {
+func (a Approval) approvalsCountedWith(r DecisionInput) (all []Decision) {
 	switch {
 	case r.Action == Edit:
 		return nil
 	case a.Kind == KindTools:
-		var all []Decision
 		for _, i := range a.toolPlaces(r.Tool) {
 			all = append(all, a.ToolApprovals(i)...)
 		}
@@ -79,16 +80,6 @@ func (a Approval) approvalsCountedWith(r DecisionInput) []Decision {
 	}
 }
 
-func filterByAction(all []Decision, actions ...Action) []Decision {
-	var counted []Decision
-	for _, d := range all {
-		if slices.Contains(actions, d.Action) {
-			counted = append(counted, d)
-		}
-	}
-	return counted
-}
-
 // peopleOf returns who made the decisions.
 func peopleOf(all []Decision) (people []string) {
 	for _, d := range all {
@@ -97,23 +88,27 @@ func peopleOf(all []Decision) (people []string) {
 	return people
 }
 
-// firstPerPerson returns the first decision of each person.
-func firstPerPerson(all []Decision) []Decision {
-	var first []Decision
+// firstPerPerson returns the first decision of each person with one of these actions.
+func firstPerPerson(all []Decision, actions ...Action) (first []Decision) {
 	for _, d := range all {
-		if !hasDecisionBy(first, d.By) {
+		if slices.Contains(actions, d.Action) && !hasDecisionBy(first, d.By) {
 			first = append(first, d)
 		}
 	}
 	return first
 }
 
+func hasDecisionBy(all []Decision, person string) bool {
+	return slices.ContainsFunc(all, func(d Decision) bool { return d.By == person })
+}
+
 // matchingAnswers returns the newest answer of each person if it equals answer.
-func (a Approval) matchingAnswers(answer json.RawMessage) []Decision {
-	var newest []Decision
-	for _, d := range filterByAction(a.Decisions, Approve) {
-		newest = slices.DeleteFunc(newest, func(have Decision) bool { return have.By == d.By })
-		newest = append(newest, d)
+func (a Approval) matchingAnswers(answer json.RawMessage) (newest []Decision) {
+	for _, d := range a.Decisions {
+		if d.Action == Approve {
+			newest = slices.DeleteFunc(newest, func(have Decision) bool { return have.By == d.By })
+			newest = append(newest, d)
+		}
 	}
 	return slices.DeleteFunc(newest, func(d Decision) bool { return !bytes.Equal(d.Args, answer) })
 }
@@ -133,12 +128,7 @@ func (d *Desk) tallyDecision(
 	case r.Grant != nil && (!isApproving(r.Action) || a.Kind == KindInput):
 		return nil, a, errNoStandingGrant(a)
 	case a.Kind == KindTools:
-		if a, err = d.withCurrentToolGrants(ctx, a, r); err != nil {
-			return nil, a, err
-		}
-		open := a.undecidedPlaces(a.toolPlaces(r.Tool))
-		fact, decided = a.tallyTools(r, open, now)
-		err = decided.checkToolGrantBounds(fact, r, open, now)
+		fact, decided, err = d.tallyTools(ctx, a, r, now)
 	default:
 		fact, decided, err = d.tallyCall(ctx, a, r, now)
 	}
@@ -149,6 +139,10 @@ func (d *Desk) tallyDecision(
 }
 
 // tallyCall is tallyDecision of a request about one call.
+//
+// The report of what became of an interrupted call takes no quorum; the order to run it again takes that of the
+// approval, if the call was approved. The model is told the report and, if somebody had edited the call's arguments,
+// the edited arguments (A8).
 func (d *Desk) tallyCall(
 	ctx context.Context, a Approval, r DecisionInput, now time.Time,
 ) (*run.Decided, Approval, error) {
@@ -158,18 +152,31 @@ func (d *Desk) tallyCall(
 	}
 	switch {
 	case a.Kind == KindOutcome:
-		return d.tallyOutcome(ctx, a, r, decision, fact)
+		def, _, c, err := d.loadCall(ctx, a)
+		if err != nil {
+			return nil, a, err
+		}
+		decision.Key, decision.Args = r.Key, r.reported()
+		if r.Action != Rerun { // as a tool result of the agent is shortened; the request keeps all of it
+			fact.Text = prompt.ShowResult(def, agent.ToolSpec{}, a.Call(), r.Content, false).Text
+			if by := c.Editor(); by != "" {
+				fact.Text = agent.TextEdited(by, string(c.Input)) + fact.Text
+			}
+		} else if a.takesApprover(r) {
+			counted, decided := a.countQuorum(fact, decision, a.Quorum)
+			return counted, decided, nil
+		}
 	case r.Action == Deny:
 		fact.Action, fact.Text = run.ActionDeny, agent.TextDenied(r.By.ID, r.Note)
+		if a.Scope == agent.ScopeTool && len(a.Permissions) == 1 {
+			fact.Permit = a.Permissions[0].Digests[0]
+		}
 	case r.Action == Cancel:
 		fact.Action, fact.Text = run.ActionCancel, agent.TextCallCancelled(r.By.ID, r.Note)
 	case a.Kind == KindInput:
 		return d.tallyAnswer(ctx, a, r, decision)
 	default:
 		return d.tallyApproval(ctx, a, r, decision, fact)
-	}
-	if a.Scope == agent.ScopeTool && len(a.Permissions) == 1 && r.Action == Deny {
-		fact.Permit = a.Permissions[0].Digests[0]
 	}
 	return &fact, a.withDecision(fact, decision), nil
 }
@@ -179,135 +186,74 @@ func (d *Desk) tallyCall(
 func (d *Desk) tallyApproval(
 	ctx context.Context, a Approval, r DecisionInput, decision Decision, fact run.Decided,
 ) (*run.Decided, Approval, error) {
-	on, err := d.loadAction(ctx, a)
-	if err != nil {
-		return nil, a, err
-	}
-	if on.changed {
-		fact = run.Decided{Call: a.Call(), Approval: a.ID, Action: run.ActionAskAgain, By: "policy"}
-		a.Status = Voided
-		return &fact, a, nil
-	}
-	policyName, a := on.policy, a.withCurrentGrant(on)
-	if r.Action == Edit {
-		if a, decision.Args, policyName, err = d.applyEdit(a, r, on); err != nil {
-			return nil, a, err
-		}
-		decision.Digest = a.Digest
-	}
-	before := a
-	a.Decisions = append(slices.Clip(a.Decisions), decision)
-	counted := a.CountedApprovals()
-	if err := a.checkGrantBounds(r, decision.At); err != nil || len(counted) < a.Quorum {
-		return nil, a, err
-	}
-	fact.Digest = a.Digest
-	fact.With = peopleOf(counted[:len(counted)-1])
-	if a.OriginalArgs != nil {
-		fact.Args, fact.Policy = a.Args, policyName
-		if counted[0].By != r.By.ID {
-			fact.Editor = counted[0].By
-		}
-	}
-	if len(a.Permissions) == 1 {
-		a.addPermit(&fact)
-	}
-	decided := before.withDecision(fact, decision)
-	if fact.Standing && decided.grantBounds(decided.Permissions[0]).RecordAlone() {
-		fact.Permit, fact.Standing = "", false // only the stored record can express the grant; later calls are covered by it
-	}
-	return &fact, decided, nil
-}
-
-// pendingAction is the call that an approval would let run, under its run and the current policy.
-type pendingAction struct {
-	def    *agent.Definition
-	s      *run.AgentState
-	c      run.Call
-	policy string // as in agent.CallSuspended
-
-	// changed says that people were shown another action than would run: either the policy has changed (A17), or the
-	// request's arguments are not the call's (A22).
-	changed bool
-}
-
-// loadAction reads the call of a request and compares it with the request. If they differ, the people were shown
-// another action than would run.
-func (d *Desk) loadAction(ctx context.Context, a Approval) (pendingAction, error) {
 	def, s, c, err := d.loadCall(ctx, a)
 	if errors.Is(err, store.ErrNoBlob) { // the run cannot go on, whatever is decided
-		return pendingAction{}, nil
+		err = nil
 	}
 	if err != nil {
-		return pendingAction{}, err
+		return nil, a, err
 	}
-	on := pendingAction{def: def, s: s, c: c}
-	if c.Wait == nil || c.Wait.Approval != a.ID { // a journal entry that is being written has decided the call
-		return on, nil
-	}
-	now := policy.ActionNow(def, s, c, a.Args)
-	sameArgs := a.OriginalArgs != nil || bytes.Equal(a.Args, c.Input) // the digest alone binds edited arguments
-	on.policy, on.changed = now.Policy, !sameArgs || now.Digest != a.Digest || now.Rule.Verdict == agent.VerdictDeny
-	return on, nil
-}
-
-// withCurrentGrant recomputes from the run and its definition what an approval grants besides its call. The stored item
-// is not trusted for that. A call that no longer waits for this request grants nothing else.
-func (a Approval) withCurrentGrant(on pendingAction) Approval {
-	if len(a.Permissions) == 0 {
-		return a
-	}
-	a.Permissions = nil
-	c := on.c
-	if c.Wait == nil || c.Wait.Approval != a.ID || policy.ActionNow(on.def, on.s, c, a.Args).Digest != a.Digest {
-		return a
-	}
-	a.origin = requestOrigin{at: c.Wait.Since, requesters: on.s.RequestersOnce(c.Wait.Heard),
-		edited: a.OriginalArgs != nil}
-	c.Input = a.Args
-	current := NewCallRequest(on.def, on.s, c)
-	a.Scope, a.Grants, a.Permissions = current.Scope, current.Grants, current.Permissions
-	return a
-}
-
-// withCurrentToolGrants is withCurrentGrant of a request about tools that gives standing grants.
-func (d *Desk) withCurrentToolGrants(ctx context.Context, a Approval, r DecisionInput) (Approval, error) {
-	if r.Action != Approve || a.Grants != agent.GrantsStanding {
-		return a, nil
-	}
-	def, s, _, err := d.loadCall(ctx, a)
-	if err != nil {
-		return a, err
-	}
-	var current Approval
-	for _, open := range s.OpenRequests() {
-		if open.Approval == a.ID {
-			current = NewToolsRequest(def, s, open)
-			a.origin = requestOrigin{at: open.Since, requesters: s.RequestersOnce(open.Heard)}
+	waits := c.Wait != nil && c.Wait.Approval == a.ID // else a journal entry that is being written has decided the call
+	var now policy.Amended
+	if waits {
+		now = policy.ActionNow(def, s, c, a.Args)
+		sameArgs := a.OriginalArgs != nil || bytes.Equal(a.Args, c.Input) // the digest alone binds edited arguments
+		// The people were shown another action than would run: either the policy has changed (A17), or the request's
+		// arguments are not the call's (A22).
+		if !sameArgs || now.Digest != a.Digest || now.Rule.Verdict == agent.VerdictDeny {
+			fact = run.Decided{Call: a.Call(), Approval: a.ID, Action: run.ActionAskAgain, By: "policy"}
+			a.Status = Voided
+			return &fact, a, nil
 		}
 	}
-	a.Permissions = slices.Clone(a.Permissions)
-	for i := range a.Permissions {
-		p := &a.Permissions[i]
-		p.Standing = nil
-		for _, real := range current.Permissions {
-			if real.Tool == p.Tool {
-				p.Calls, p.Standing, p.Bounds = real.Calls, real.Standing, real.Bounds
-			}
+	if len(a.Permissions) > 0 { // the stored item is not trusted for what is granted besides the call
+		a.Permissions = nil
+		if waits {
+			a.origin = requestOrigin{at: c.Wait.Since, requesters: s.RequestersOnce(c.Wait.Heard),
+				edited: a.OriginalArgs != nil}
+			shown := c
+			shown.Input = a.Args
+			current := NewCallRequest(def, s, shown)
+			a.Scope, a.Grants, a.Permissions = current.Scope, current.Grants, current.Permissions
 		}
 	}
-	return a, nil
-}
-
-// addPermit adds to the fact what an approval of a call grants besides the call.
-func (a Approval) addPermit(fact *run.Decided) {
+	policyMark := now.Policy
+	if r.Action == Edit {
+		if a, policyMark, err = d.applyEdit(a, r, def, s, c); err != nil {
+			return nil, a, err
+		}
+		decision.Args, decision.Digest = a.Args, a.Digest
+	}
+	fact.Digest = a.Digest
+	if a.OriginalArgs != nil {
+		fact.Args, fact.Policy = a.Args, policyMark
+	}
+	if len(a.Permissions) == 1 {
+		switch digest := a.Permissions[0].Digests[0]; {
+		case a.Scope != agent.ScopeTool:
+			fact.Permit, fact.Standing = digest, true
+		case a.OriginalArgs == nil:
+			fact.Permit, fact.Once = digest, a.Grants == agent.GrantsOnce
+			fact.Standing = a.Grants == agent.GrantsStanding
+		}
+	}
+	counted, decided := a.countQuorum(fact, decision, a.Quorum)
 	switch {
-	case a.Scope != agent.ScopeTool:
-		fact.Permit, fact.Standing = a.Permissions[0].Digests[0], true
-	case a.OriginalArgs == nil:
-		fact.Permit, fact.Once = a.Permissions[0].Digests[0], a.Grants == agent.GrantsOnce
-		fact.Standing = a.Grants == agent.GrantsStanding
+	case fact.Standing:
+		err = decided.checkGrant(decided.Permissions[0], r.Grant, decision.At)
+	case r.Grant != nil:
+		err = errNoStandingGrant(a)
 	}
+	if err != nil || counted == nil {
+		return nil, decided, err
+	}
+	if editor := decided.CountedApprovals()[0].By; a.OriginalArgs != nil && editor != r.By.ID {
+		counted.Editor = editor
+	}
+	if counted.Standing && decided.grantBounds(decided.Permissions[0]).RecordAlone() {
+		counted.Permit, counted.Standing = "", false // later calls are covered by the stored record alone
+	}
+	return counted, decided, nil
 }
 
 // tallyAnswer is tallyCall of an answer to what a call's tool asks. The quorum is that of an approval of the call, and
@@ -353,30 +299,6 @@ func (a Approval) countQuorum(fact run.Decided, decision Decision, quorum int) (
 	}
 	fact.With = peopleOf(counted[:len(counted)-1])
 	return &fact, decided
-}
-
-// tallyOutcome is tallyCall of what became of an interrupted call: a result, an error, or the order to run it again.
-// The order takes the quorum of the approval, if the call was approved. The model is told the answer and, if somebody
-// had edited the call's arguments, the edited arguments (A8).
-func (d *Desk) tallyOutcome(
-	ctx context.Context, a Approval, r DecisionInput, decision Decision, fact run.Decided,
-) (*run.Decided, Approval, error) {
-	def, _, c, err := d.loadCall(ctx, a)
-	if err != nil {
-		return nil, a, err
-	}
-	decision.Key, decision.Args = r.Key, r.reported()
-	if r.Action != Rerun { // as a tool result of the agent is shortened; the request keeps all of it
-		fact.Text = prompt.ShowResult(def, agent.ToolSpec{}, a.Call(), r.Content, false).Text
-		if by := c.Editor(); by != "" {
-			fact.Text = agent.TextEdited(by, string(c.Input)) + fact.Text
-		}
-	}
-	if r.Action != Rerun || !a.takesApprover(r) {
-		return &fact, a.withDecision(fact, decision), nil
-	}
-	counted, decided := a.countQuorum(fact, decision, a.Quorum)
-	return counted, decided, nil
 }
 
 // canDecideUnder returns a function that reports whether r's person may decide a call under a policy decision.
@@ -493,46 +415,16 @@ func (d *Desk) loadVoices(
 	return append(all, last), nil
 }
 
-// isDecided reports whether nothing is left to decide of what r decides, and whether the outcome is the same as r's.
+// isDecided reports whether nothing is left to decide of what r decides, and whether r repeats what was decided. If
+// several people approved, it may repeat any of their approvals.
 func (a Approval) isDecided(r DecisionInput) (ended, same bool) {
-	if a.Kind != KindTools {
-		return a.Status != Pending, isSameDecision(a, r)
-	}
-	places := a.toolPlaces(r.Tool)
-	return a.Status != Pending || len(a.undecidedPlaces(places)) == 0, hasSameVerdicts(a, r, places)
-}
-
-// hasRecorded reports whether a pending request has recorded the same decision of the same person already.
-func (a Approval) hasRecorded(r DecisionInput) bool {
 	if a.Kind == KindTools {
-		return r.Action == Approve && !a.hasOtherBounds(r) &&
-			!slices.ContainsFunc(a.undecidedPlaces(a.toolPlaces(r.Tool)), func(i int) bool {
-				return !hasDecisionBy(a.ToolApprovals(i), r.By.ID)
-			})
+		places := a.toolPlaces(r.Tool)
+		return a.Status != Pending || len(a.undecidedPlaces(places)) == 0, a.hasSameVerdicts(r, places)
 	}
-	switch {
-	case r.Action == Edit: // the digest that the person was shown is no matter: their edit has replaced the action
-		counted := a.CountedApprovals()
-		return len(counted) > 0 && counted[0].By == r.By.ID && counted[0].matches(a.Kind, r)
-	case r.Digest != "" && r.Digest != a.Digest:
-		return false
-	case r.Action == Approve || r.Action == Rerun:
-		return hasDecisionBy(a.approvalsCountedWith(r), r.By.ID) && !a.hasOtherBounds(r)
-	default:
-		return false
-	}
-}
-
-func hasDecisionBy(all []Decision, person string) bool {
-	return slices.ContainsFunc(all, func(d Decision) bool { return d.By == person })
-}
-
-// isSameDecision reports whether r repeats the decision on the request. If several people approved, it may repeat any
-// of their approvals.
-func isSameDecision(a Approval, r DecisionInput) bool {
 	otherAction := a.Kind == KindCall && r.Action == Approve && r.Digest != "" && r.Digest != a.Digest
-	if len(a.Decisions) == 0 || otherAction {
-		return false
+	if ended = a.Status != Pending; len(a.Decisions) == 0 || otherAction {
+		return ended, false
 	}
 	decisions := a.Decisions[len(a.Decisions)-1:]
 	switch {
@@ -541,7 +433,24 @@ func isSameDecision(a Approval, r DecisionInput) bool {
 	case !a.wasDecidedByPeople(): // the approvals had no effect: only the same person repeats one
 		decisions = slices.DeleteFunc(a.CountedApprovals(), func(d Decision) bool { return d.By != r.By.ID })
 	}
-	return slices.ContainsFunc(decisions, func(d Decision) bool { return d.matches(a.Kind, r) })
+	return ended, slices.ContainsFunc(decisions, func(d Decision) bool { return d.matches(a.Kind, r) })
+}
+
+// hasRecorded reports whether a pending request has recorded the same decision of the same person already.
+func (a Approval) hasRecorded(r DecisionInput) bool {
+	switch {
+	case a.Kind == KindTools:
+		return r.Action == Approve && !a.hasOtherBounds(r) &&
+			!slices.ContainsFunc(a.undecidedPlaces(a.toolPlaces(r.Tool)), func(i int) bool {
+				return !hasDecisionBy(a.ToolApprovals(i), r.By.ID)
+			})
+	case r.Action == Edit: // the digest that the person was shown is no matter: their edit has replaced the action
+		counted := a.CountedApprovals()
+		return len(counted) > 0 && counted[0].By == r.By.ID && counted[0].matches(a.Kind, r)
+	default:
+		return (r.Digest == "" || r.Digest == a.Digest) && (r.Action == Approve || r.Action == Rerun) &&
+			hasDecisionBy(a.approvalsCountedWith(r), r.By.ID) && !a.hasOtherBounds(r)
+	}
 }
 
 // wasDecidedByPeople reports whether people decided the request, or some of the tools of one about tools. It is false
@@ -556,26 +465,25 @@ func (a Approval) wasDecidedByPeople() bool {
 		return true
 	case Cancelled:
 		return last.Action == Cancel || last.Action == Fail
-	case Pending:
-		return a.Kind == KindTools
 	default:
-		return false
+		return a.Status == Pending && a.Kind == KindTools
 	}
 }
 
+// matches reports whether r is the same decision, whoever made it.
 func (d Decision) matches(k Kind, r DecisionInput) bool {
 	if d.Action != r.Action || !equalBounds(d.Grant, r.Grant) {
 		return false
 	}
+	wanted := d.Args
+	var err error
 	switch {
+	case r.Action == Edit:
+		wanted, err = jsonx.CompactJSON(r.Args, jsonx.JSONLimits{})
 	case r.Action == Approve && k == KindInput:
-		answer, err := policy.CompactAnswer(r.Result)
-		return err == nil && bytes.Equal(answer, d.Args)
+		wanted, err = policy.CompactAnswer(r.Result)
 	case k == KindOutcome:
-		return bytes.Equal(r.reported(), d.Args)
-	case r.Action != Edit:
-		return true
+		wanted = r.reported()
 	}
-	args, err := jsonx.CompactJSON(r.Args, jsonx.JSONLimits{})
-	return err == nil && bytes.Equal(args, d.Args)
+	return err == nil && bytes.Equal(wanted, d.Args)
 }

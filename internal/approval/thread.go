@@ -48,10 +48,24 @@ func (d *Desk) AddRemark(ctx context.Context, w RemarkInput) (Approval, error) {
 	}
 	a, _, err := UpdatePending(ctx, d.Table, w.Tenant, w.ID, func(a *Approval) (bool, error) {
 		now := d.Clock.Now().UTC().Truncate(time.Millisecond)
-		if !a.canRemark(w.By, w.Reply, now) {
+		replies := w.Reply && w.By.ID != "" && slices.Contains(a.Requesters, w.By.ID)
+		switch n := len(a.Thread); {
+		case !a.CanDecide(w.By, now) && !replies:
 			return false, fmt.Errorf("say something of approval %s as %s: %w", a.ID, w.By.ID, ErrForbidden)
+		case !now.Before(a.ExpiresAt):
+			return false, fmt.Errorf("say something of approval %s: %w", a.ID, ErrExpired)
+		case n > 0 && a.Thread[n-1].By == w.By.ID && a.Thread[n-1].Text == w.Text:
+			return false, nil // a client that got no answer sends it again
+		case n >= MaxRemarks:
+			return false, fmt.Errorf("say something of approval %s: it has %d: %w", a.ID, n, ErrThreadFull)
 		}
-		return a.appendRemark(w, now)
+		a.Thread = append(slices.Clip(a.Thread), Remark{By: w.By.ID, At: now, Text: w.Text, Via: w.Via})
+		body, err := jsonx.MarshalVerbatim(a)
+		if err == nil && len(body) > maxRequestBytes {
+			err = fmt.Errorf("say something of approval %s: it would have %d bytes, at most %d: %w", a.ID, len(body),
+				maxRequestBytes, ErrThreadFull)
+		}
+		return true, err
 	})
 	var decided *DecidedError
 	switch {
@@ -62,26 +76,6 @@ func (d *Desk) AddRemark(ctx context.Context, w RemarkInput) (Approval, error) {
 	}
 	d.notifyChange(ctx, a)
 	return a, nil
-}
-
-// appendRemark appends the remark to the thread; false = it is there already.
-func (a *Approval) appendRemark(w RemarkInput, now time.Time) (bool, error) {
-	switch n := len(a.Thread); {
-	case !now.Before(a.ExpiresAt):
-		return false, fmt.Errorf("say something of approval %s: %w", a.ID, ErrExpired)
-	case n > 0 && a.Thread[n-1].By == w.By.ID && a.Thread[n-1].Text == w.Text:
-		// a client that got no answer sends it again
-		return false, nil
-	case n >= MaxRemarks:
-		return false, fmt.Errorf("say something of approval %s: it has %d: %w", a.ID, n, ErrThreadFull)
-	}
-	a.Thread = append(slices.Clip(a.Thread), Remark{By: w.By.ID, At: now, Text: w.Text, Via: w.Via})
-	body, err := jsonx.MarshalVerbatim(a)
-	if err == nil && len(body) > maxRequestBytes {
-		err = fmt.Errorf("say something of approval %s: it would have %d bytes, at most %d: %w", a.ID, len(body),
-			maxRequestBytes, ErrThreadFull)
-	}
-	return true, err
 }
 
 // RecordUnmasking records that a person is shown the masked values of a request. It must be called before they are

@@ -206,22 +206,15 @@ func (a Approval) undecidedPlaces(places []int) []int {
 
 // hasSameVerdicts reports whether the tools at these places have the verdict that r gives. If r names no tool, an equal
 // earlier decision of the same person counts as well.
-func hasSameVerdicts(a Approval, r DecisionInput, places []int) bool {
-	if r.Action == Fail || r.Tool == "" {
-		if slices.ContainsFunc(a.Decisions, func(d Decision) bool {
-			return d.Action == r.Action && d.By == r.By.ID && equalBounds(d.Grant, r.Grant)
-		}) {
-			return true
-		}
-		if r.Action == Fail {
-			return false
-		}
+func (a Approval) hasSameVerdicts(r DecisionInput, places []int) bool {
+	same := slices.DeleteFunc(slices.Clone(a.Decisions), func(d Decision) bool { return !d.matches(a.Kind, r) })
+	if r.Action == Fail || r.Tool == "" && hasDecisionBy(same, r.By.ID) {
+		return hasDecisionBy(same, r.By.ID)
 	}
 	return len(places) > 0 && !slices.ContainsFunc(places, func(i int) bool {
 		p := a.Permissions[i]
-		return p.Verdict != verdictFor(r.Action) || !slices.ContainsFunc(a.Decisions, func(d Decision) bool {
-			return d.Action == r.Action && slices.Contains(d.Tools, p.Tool) && equalBounds(d.Grant, r.Grant)
-		})
+		about := func(d Decision) bool { return slices.Contains(d.Tools, p.Tool) }
+		return p.Verdict != verdictFor(r.Action) || !slices.ContainsFunc(same, about)
 	})
 }
 
@@ -236,9 +229,43 @@ func verdictFor(a Action) run.ToolVerdict {
 	}
 }
 
-// tallyTools returns the request with r's verdicts, and the fact for the run. The fact is nil if every tool takes more
-// approvals.
-func (a Approval) tallyTools(r DecisionInput, open []int, now time.Time) (*run.Decided, Approval) {
+// withCurrentToolGrants recomputes what standing grants of the tools would cover from the run and its definition. The
+// stored item is not trusted for that.
+func (d *Desk) withCurrentToolGrants(ctx context.Context, a Approval) (Approval, error) {
+	def, s, _, err := d.loadCall(ctx, a)
+	if err != nil {
+		return a, err
+	}
+	var current Approval
+	for _, open := range s.OpenRequests() {
+		if open.Approval == a.ID {
+			current = NewToolsRequest(def, s, open)
+			a.origin = requestOrigin{at: open.Since, requesters: s.RequestersOnce(open.Heard)}
+		}
+	}
+	a.Permissions = slices.Clone(a.Permissions)
+	for i := range a.Permissions {
+		p := &a.Permissions[i]
+		p.Standing = nil
+		for _, real := range current.Permissions {
+			if real.Tool == p.Tool {
+				p.Calls, p.Standing, p.Bounds = real.Calls, real.Standing, real.Bounds
+			}
+		}
+	}
+	return a, nil
+}
+
+// tallyTools is tallyDecision of a request about tools. The fact is nil if every tool takes more approvals.
+func (d *Desk) tallyTools(
+	ctx context.Context, a Approval, r DecisionInput, now time.Time,
+) (_ *run.Decided, _ Approval, err error) {
+	if r.Action == Approve && a.Grants == agent.GrantsStanding {
+		if a, err = d.withCurrentToolGrants(ctx, a); err != nil {
+			return nil, a, err
+		}
+	}
+	open := a.undecidedPlaces(a.toolPlaces(r.Tool))
 	fact := run.Decided{Approval: a.ID, Action: run.ActionFail, By: r.By.ID, Note: r.Note}
 	decision := r.decision(now)
 	for _, i := range open {
@@ -261,7 +288,7 @@ func (a Approval) tallyTools(r DecisionInput, open []int, now time.Time) (*run.D
 		}
 	}
 	if len(fact.Tools) == 0 && r.Action != Fail {
-		return nil, a
+		return nil, a, a.checkToolGrantBounds(nil, r, open, now)
 	}
 	switch r.Action {
 	case Approve:
@@ -287,5 +314,5 @@ func (a Approval) tallyTools(r DecisionInput, open []int, now time.Time) (*run.D
 	default:
 		a.Status = Cancelled
 	}
-	return &fact, a
+	return &fact, a, a.checkToolGrantBounds(&fact, r, open, now)
 }
