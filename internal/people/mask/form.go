@@ -228,6 +228,17 @@ func (f *finder) value(at int) (r Range, quoted, ok bool) {
 	return r, quoted, !isReference(f.text[r.From:r.To])
 }
 
+// wordEnd is the first place from at on where neither a letter or digit of ASCII nor one of these signs stands, or
+// the place behind so many bytes.
+func (f *finder) wordEnd(at int, signs string, longest int) int {
+	for stop := min(len(f.text), at+longest); at < stop; at++ {
+		if !isAlphanumeric(f.text[at]) && strings.IndexByte(signs, f.text[at]) < 0 {
+			break
+		}
+	}
+	return at
+}
+
 // spaces is the first place from at on where no space or tab stands.
 func (f *finder) spaces(at int) int {
 	for c := f.at(at); c == ' ' || c == '\t'; c = f.at(at) {

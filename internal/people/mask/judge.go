@@ -75,10 +75,8 @@ func isCommand(s string) bool {
 		}
 	}
 	for i := range len(s) {
-		if strings.IndexByte(";|&<>", s[i]) < 0 {
-			continue
-		}
-		if i > 0 && isBlank(s[i-1]) || i+1 < len(s) && isBlank(s[i+1]) {
+		beside := i > 0 && isBlank(s[i-1]) || i+1 < len(s) && isBlank(s[i+1])
+		if beside && strings.IndexByte(";|&<>", s[i]) >= 0 {
 			return true
 		}
 	}

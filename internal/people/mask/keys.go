@@ -6,28 +6,25 @@ import (
 	"strings"
 )
 
-// service is how the keys of a service begin and go on.
-type service struct {
-	prefix string
-	more   string            // signs that stand in one beside letters and digits
-	least  int               // characters behind the prefix
-	is     func(string) bool // of the whole key; nil = always
-}
-
-var services = []service{
-	{"AKIA", "", 12, allUpper}, {"ASIA", "", 12, allUpper}, {"AROA", "", 12, allUpper}, {"AIDA", "", 12, allUpper},
-	{"ABIA", "", 12, allUpper}, {"ACCA", "", 12, allUpper},
-	{"sk-", "_-", 16, isGenerated}, {"sk_", "_-", 16, isGenerated}, {"pk_", "_-", 16, isGenerated},
-	{"rk_", "_-", 16, isGenerated}, {"whsec_", "_-", 16, isGenerated},
-	{"ghp_", "", 16, nil}, {"gho_", "", 16, nil}, {"ghu_", "", 16, nil}, {"ghs_", "", 16, nil}, {"ghr_", "", 16, nil},
+// services say how the keys of services begin and go on.
+var services = []struct {
+	prefixes string            // separated by spaces
+	more     string            // signs that stand in one beside letters and digits
+	least    int               // characters behind the prefix
+	is       func(string) bool // of the whole key; nil = always
+}{
+	{"AKIA ASIA AROA AIDA ABIA ACCA", "", 12, allUpper},
+	{"sk- sk_ pk_ rk_ whsec_", "_-", 16, isGenerated},
+	{"ghp_ gho_ ghu_ ghs_ ghr_", "", 16, nil},
 	{"github_pat_", "_", 16, isRandomWord},
-	{"glpat-", "_-", 16, nil}, {"xoxa-", "-", 16, isRandomWord}, {"xoxb-", "-", 16, isRandomWord},
-	{"xoxe-", "-", 16, isRandomWord}, {"xoxp-", "-", 16, isRandomWord},
-	{"xoxr-", "-", 16, isRandomWord}, {"xoxs-", "-", 16, isRandomWord}, {"xapp-", "-", 16, isRandomWord},
-	{"AIza", "_-", 30, nil}, {"ya29.", "_-", 16, isRandomWord},
-	{"SG.", "_-.", 33, isGenerated}, {"npm_", "", 24, nil}, {"hf_", "", 24, nil}, {"dop_v1_", "", 24, nil},
-	{"shpat_", "", 24, nil}, {"pypi-", "_-", 24, isGenerated},
-	{"lin_api_", "", 24, nil}, {"eyJ", "_-.", 16, isToken},
+	{"glpat-", "_-", 16, nil},
+	{"xoxa- xoxb- xoxe- xoxp- xoxr- xoxs- xapp-", "-", 16, isRandomWord},
+	{"AIza", "_-", 30, nil},
+	{"ya29.", "_-", 16, isRandomWord},
+	{"SG.", "_-.", 33, isGenerated},
+	{"npm_ hf_ dop_v1_ shpat_ lin_api_", "", 24, nil},
+	{"pypi-", "_-", 24, isGenerated},
+	{"eyJ", "_-.", 16, isToken},
 }
 
 func allUpper(s string) bool { return s == strings.ToUpper(s) }
@@ -62,31 +59,26 @@ func isObject(part string) bool {
 // findServiceKeys finds keys by their prefixes. A part of a path, of a file name or of an address is no key.
 func (f *finder) findServiceKeys() {
 	for _, s := range services {
-		f.each(s.prefix, func(at int) {
-			if c := f.at(at - 1); isAlphanumeric(c) || c != 0 && strings.IndexByte("_-./\\", c) >= 0 {
-				return
-			}
-			end := at + len(s.prefix)
-			for end < len(f.text) && (isAlphanumeric(f.text[end]) || strings.IndexByte(s.more, f.text[end]) >= 0) {
-				end++
-			}
-			for end > at && f.text[end-1] == '.' { // of a sentence
-				end--
-			}
-			key := f.text[at:end]
-			if len(key) < len(s.prefix)+s.least || f.isWordPart(end) || s.is != nil && !s.is(key) {
-				return
-			}
-			f.hide(at, end)
-		})
+		for prefix := range strings.FieldsSeq(s.prefixes) {
+			f.each(prefix, func(at int) {
+				if c := f.at(at - 1); isAlphanumeric(c) || c != 0 && strings.IndexByte("_-./\\", c) >= 0 {
+					return
+				}
+				end := f.wordEnd(at+len(prefix), s.more, len(f.text))
+				for end > at && f.text[end-1] == '.' { // of a sentence
+					end--
+				}
+				key := f.text[at:end]
+				if len(key) >= len(prefix)+s.least && !f.isWordPart(end) && (s.is == nil || s.is(key)) {
+					f.hide(at, end)
+				}
+			})
+		}
 	}
 	for _, path := range []string{"hooks.slack.com/services/", "hooks.slack.com/workflows/", "hooks.slack.com/triggers/"} {
 		f.each(path, func(at int) {
 			from := at + len(path)
-			end := from
-			for end < len(f.text) && (isAlphanumeric(f.text[end]) || f.text[end] == '/') {
-				end++
-			}
+			end := f.wordEnd(from, "/", len(f.text))
 			if last := from + strings.LastIndexByte(f.text[from:end], '/') + 1; end-last >= 8 && f.endsWord(end) {
 				f.hide(last, end) // what stands before it says whose Slack it is
 			}
@@ -137,10 +129,7 @@ func (f *finder) findPrivateKeys() {
 		first := 0
 		for {
 			at = f.keyHeaders(f.lineStart(at))
-			end := at
-			for end < len(f.text) && (isAlphanumeric(f.text[end]) || strings.IndexByte("+/=", f.text[end]) >= 0) {
-				end++
-			}
+			end := f.wordEnd(at, "+/=", len(f.text))
 			line := f.text[at:end]
 			if !isKeyLine(line, first) || f.lineStart(end) == end && !f.endsLine(end) &&
 				!strings.HasPrefix(f.text[end:], "-----END ") {

@@ -9,27 +9,20 @@ import (
 // The words of names that say that a value is a secret, and those that may stand beside them.
 var (
 	// secretWords do as the last word of a name: dbPassword, SECRET_2.
-	secretWords = []string{
-		"password", "passwords", "passwd", "pwd", "passphrase", "passcode", "pass", "secret", "secrets", "credential",
-		"credentials", "creds",
-		"authorization", "cookie", "cookies", "token", "tokens", "jwt", "bearer", "otp", "totp", "cvv", "cvc", "cvv2",
-		"apikey", "apikeys", "privatekey", "secretkey", "accesskey", "signingkey", "sessionid", "authtoken", "accesstoken",
-		"refreshtoken", "clientsecret", "xapikey",
-		"kennwort", "passwort", "contraseña",
-	}
+	secretWords = strings.Fields("password passwords passwd pwd passphrase passcode pass secret secrets credential " +
+		"credentials creds authorization cookie cookies token tokens jwt bearer otp totp cvv cvc cvv2 apikey apikeys " +
+		"privatekey secretkey accesskey signingkey sessionid authtoken accesstoken refreshtoken clientsecret xapikey " +
+		"kennwort passwort contraseña")
 	// secretKeys make a secret of the word key behind them: api_key, privateKey.
-	secretKeys = []string{"api", "private", "secret", "access", "signing", "encryption", "master", "account", "shared",
-		"auth", "ssh", "host", "service", "webhook", "license"}
+	secretKeys = strings.Fields("api private secret access signing encryption master account shared auth ssh host " +
+		"service webhook license")
 	// behind are the words that may follow those and leave the name a secret's: secretValue, password_confirmation,
 	// TOKEN_PROD. Any other makes it the name of something else: token_type, passwordPolicy, --password-command,
 	// tokenRecipient.
-	behind = []string{
-		"value", "text", "string", "plain", "plaintext", "old", "new", "current", "previous", "next", "primary", "secondary",
-		"confirm", "confirmation", "repeat",
-		"again", "prod", "production", "staging", "dev", "test", "live", "base", "hash", "header", "encoded", "raw",
-	}
+	behind = strings.Fields("value text string plain plaintext old new current previous next primary secondary confirm " +
+		"confirmation repeat again prod production staging dev test live base hash header encoded raw")
 	// counted, as the first word before tokens, say that they are those of a model: max_tokens, inputTokens.
-	counted = []string{"max", "min", "num", "n", "total", "input", "output", "prompt", "completion", "used"}
+	counted = strings.Fields("max min num n total input output prompt completion used")
 )
 
 // SecretName reports whether the name of a member says that its value is a secret. Spelling does not matter: apiKey,

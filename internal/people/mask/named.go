@@ -1,6 +1,7 @@
 package mask
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -44,15 +45,12 @@ func (f *finder) assignment(at int) (next int) {
 		return at
 	}
 	r, _, ok := f.value(behind)
-	if !ok || isCount(f.text[r.From:r.To]) {
+	if !ok || r.To-r.From <= 3 && strings.Trim(f.text[r.From:r.To], "0123456789") == "" { // a count: tokens=5
 		return at
 	}
 	f.hide(r.From, r.To)
 	return r.To - 1
 }
-
-// isCount reports whether a value is a short number: tokens=5.
-func isCount(value string) bool { return len(value) <= 3 && strings.Trim(value, "0123456789") == "" }
 
 // refersTo reports whether the text uses a variable of that name: then its value may be a part of a command.
 func (f *finder) refersTo(name string) bool {
@@ -71,10 +69,7 @@ func (f *finder) refersTo(name string) bool {
 			if strings.HasPrefix(strings.ToLower(f.text[from:min(from+4, len(f.text))]), "env:") {
 				from += 4
 			}
-			to := from
-			for to < len(f.text) && to-from < longestName && (isAlphanumeric(f.text[to]) || f.text[to] == '_') {
-				to++
-			}
+			to := f.wordEnd(from, "_", longestName)
 			f.used[strings.ToLower(f.text[from:to])] = true
 		}
 	}
@@ -161,16 +156,14 @@ func (f *finder) endsLine(at int) bool {
 	return quoted || at == len(f.text) || f.text[at] == '\n' || f.text[at] == '\r'
 }
 
-// sessions are names of cookies whose values sign somebody in, beside those that SecretName knows.
-var sessions = []string{"session", "sessionid", "sess", "sid", "auth", "csrf", "xsrf"}
+// sessionWord ends a word in the names of cookies whose values sign somebody in, beside those that SecretName knows.
+var sessionWord = regexp.MustCompile(`(session|sessionid|sess|sid|auth|csrf|xsrf)$`)
 
 // cookies takes the values of name=value; name=value up to the first that is no such pair.
 func (f *finder) cookies(at int) {
 	for {
 		from := at
-		for isAlphanumeric(f.at(at)) || f.at(at) == '_' || f.at(at) == '-' || f.at(at) == '.' {
-			at++
-		}
+		at = f.wordEnd(from, "_-.", len(f.text))
 		name := f.text[from:at]
 		if name == "" || f.at(at) != '=' {
 			return
@@ -180,8 +173,8 @@ func (f *finder) cookies(at int) {
 		if !f.endsWord(end) {
 			return
 		}
-		if value != "" && !isReference(value) && (SecretName(name) || isSession(name) || len(value) >= 16 &&
-			isRandomWord(value)) {
+		signsIn := SecretName(name) || slices.ContainsFunc(words(name), sessionWord.MatchString)
+		if value != "" && !isReference(value) && (signsIn || len(value) >= 16 && isRandomWord(value)) {
 			f.hide(at+1, end)
 		}
 		if f.at(end) != ';' {
@@ -191,22 +184,12 @@ func (f *finder) cookies(at int) {
 	}
 }
 
-func isSession(name string) bool {
-	return slices.ContainsFunc(words(name), func(w string) bool {
-		return slices.ContainsFunc(sessions, func(s string) bool { return strings.HasSuffix(w, s) })
-	})
-}
-
 // What makes of an option one that takes no secret: a first word that does something, or a name for what is kept
 // elsewhere.
 var (
-	doing = []string{
-		"no", "ask", "prompt", "use", "with", "without", "skip", "reset", "show", "enable", "disable", "generate", "get",
-		"set", "print", "require",
-		"allow", "verify", "rotate", "revoke", "delete", "remove", "create", "list", "add", "update", "put", "to", "from",
-	}
-	kept = []string{"secret", "secrets", "credential", "credentials", "cookie", "cookies", "authorization", "tokens",
-		"passwords"}
+	doing = strings.Fields("no ask prompt use with without skip reset show enable disable generate get set print " +
+		"require allow verify rotate revoke delete remove create list add update put to from")
+	kept = strings.Fields("secret secrets credential credentials cookie cookies authorization tokens passwords")
 )
 
 // option takes --name value. Many options of such names take no value, so what follows has to look like a secret, and
@@ -219,11 +202,7 @@ func (f *finder) option(at int) (next int) {
 	if f.at(from) == '-' {
 		from++
 	}
-	end := from
-	for end < len(f.text) && end-from < longestName &&
-		(isAlphanumeric(f.text[end]) || f.text[end] == '-' || f.text[end] == '_') {
-		end++
-	}
+	end := f.wordEnd(from, "-_", longestName)
 	name, behind := f.text[from:end], f.spaces(end)
 	if ws := words(name); behind == end || !SecretName(name) || slices.Contains(doing, ws[0]) ||
 		slices.Contains(kept, strings.Join(ws, "")) {

@@ -1,9 +1,10 @@
 package mask
 
 import (
-	"encoding/json"
+	"maps"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -21,28 +22,17 @@ type document struct {
 	patterns map[string]*regexp.Regexp // nil = one that cannot be read
 }
 
-// marksOf reads a JSON Schema.
-func marksOf(schema json.RawMessage) marks {
-	var doc any
-	if len(schema) == 0 || json.Unmarshal(schema, &doc) != nil {
-		return marks{}
-	}
-	m := marks{doc: &document{root: doc, refs: map[string]any{}, patterns: map[string]*regexp.Regexp{}}}
-	m.add(doc)
-	return m
-}
+func newMarks(doc *document) marks { return marks{doc: doc, seen: map[uintptr]bool{}} }
 
 // add adds a schema, and those that hold together with it. Of alternatives all are added: what one of them marks is
 // masked, whichever holds.
 func (m *marks) add(schema any) {
 	s, ok := schema.(map[string]any)
-	if at := reflect.ValueOf(s).Pointer(); !ok || m.seen[at] {
+	at := reflect.ValueOf(s).Pointer()
+	if !ok || m.seen[at] {
 		return
-	} else if m.seen == nil {
-		m.seen = map[uintptr]bool{at: true}
-	} else {
-		m.seen[at] = true
 	}
+	m.seen[at] = true
 	m.of = append(m.of, s)
 	for _, key := range []string{"allOf", "anyOf", "oneOf"} {
 		list, _ := s[key].([]any)
@@ -101,21 +91,14 @@ func (d *document) matches(pattern, key string) bool {
 
 // findSubschema returns the schema in v with that anchor, or the one with that name under that key.
 func findSubschema(v any, key, name string) any {
-	switch v := v.(type) {
-	case map[string]any:
-		if key != "" && v[key] == name || key == "" && (v["$anchor"] == name || v["$dynamicAnchor"] == name) {
-			return v
-		}
-		for _, member := range v {
-			if found := findSubschema(member, key, name); found != nil {
-				return found
-			}
-		}
-	case []any:
-		for _, member := range v {
-			if found := findSubschema(member, key, name); found != nil {
-				return found
-			}
+	o := object(v)
+	if o != nil && (key != "" && o[key] == name || key == "" && (o["$anchor"] == name || o["$dynamicAnchor"] == name)) {
+		return o
+	}
+	list, _ := v.([]any)
+	for _, member := range slices.AppendSeq(slices.Clip(list), maps.Values(o)) {
+		if found := findSubschema(member, key, name); found != nil {
+			return found
 		}
 	}
 	return nil
@@ -123,17 +106,14 @@ func findSubschema(v any, key, name string) any {
 
 // secret reports whether one of the schemas says that the value is a secret: writeOnly, format: password, x-secret.
 func (m marks) secret() bool {
-	for _, s := range m.of {
-		if s["writeOnly"] == true || s["x-secret"] == true || s["format"] == "password" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.of, func(s map[string]any) bool {
+		return s["writeOnly"] == true || s["x-secret"] == true || s["format"] == "password"
+	})
 }
 
 // member are the schemas that hold for a member of an object.
 func (m marks) member(key string) marks {
-	under := marks{doc: m.doc}
+	under := newMarks(m.doc)
 	for _, s := range m.of {
 		known := false
 		if one, ok := object(s["properties"])[key]; ok {
@@ -156,7 +136,7 @@ func (m marks) member(key string) marks {
 
 // element are the schemas that hold for an element of an array.
 func (m marks) element(i int) marks {
-	under := marks{doc: m.doc}
+	under := newMarks(m.doc)
 	for _, s := range m.of {
 		prefix, _ := s["prefixItems"].([]any)
 		tuple, ok := s["items"].([]any) // of drafts before 2020-12

@@ -4,8 +4,10 @@
 package mask
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -72,7 +74,13 @@ func Read(raw, schema json.RawMessage) (*Value, error) {
 	}
 	r := reader{in: raw}
 	v := r.value()
-	markSecrets(v, marksOf(schema), "", "")
+	var m marks
+	var doc any
+	if len(schema) > 0 && json.Unmarshal(schema, &doc) == nil {
+		m = newMarks(&document{root: doc, refs: map[string]any{}, patterns: map[string]*regexp.Regexp{}})
+		m.add(doc)
+	}
+	markSecrets(v, m, "", "")
 	return v, nil
 }
 
@@ -82,63 +90,47 @@ type reader struct {
 	at int
 }
 
-func (r *reader) space() {
-	for r.at < len(r.in) && (r.in[r.at] == ' ' || r.in[r.at] == '\t' || r.in[r.at] == '\n' || r.in[r.at] == '\r') {
+// next goes to the next byte that is no space, and returns it.
+func (r *reader) next() byte {
+	for isBlank(r.in[r.at]) {
 		r.at++
 	}
-}
-
-// next is the next byte that is no space.
-func (r *reader) next() byte {
-	r.space()
 	return r.in[r.at]
 }
+
+// kinds are the kinds of values by their first byte. Any other byte begins a number.
+var kinds = map[byte]Kind{'{': Object, '[': Array, '"': String, 't': Boolean, 'f': Boolean, 'n': Null}
 
 func (r *reader) value() *Value {
 	first := r.next()
 	start := r.at
-	v := &Value{}
-	switch first {
-	case '{':
-		v.Kind = Object
-		r.members('}', func() Member {
-			m := Member{}
-			r.space()
-			m.RawKey, m.Key = r.text()
-			r.space()
-			r.at++ // the colon
+	v := &Value{Kind: cmp.Or(kinds[first], Number)}
+	switch v.Kind {
+	case Object, Array:
+		for r.at++; r.next() != first+2; { // the closing bracket
+			if r.in[r.at] == ',' {
+				r.at++
+				continue
+			}
+			var m Member
+			if v.Kind == Object {
+				m.RawKey, m.Key = r.text()
+				r.next()
+				r.at++ // the colon
+			}
 			m.Value = r.value()
-			return m
-		}, v)
-	case '[':
-		v.Kind = Array
-		r.members(']', func() Member { return Member{Value: r.value()} }, v)
-	case '"':
-		v.Kind = String
+			v.Members = append(v.Members, m)
+		}
+		r.at++
+	case String:
 		_, v.Text = r.text()
 	default:
-		v.Kind = map[byte]Kind{'t': Boolean, 'f': Boolean, 'n': Null}[first]
-		if v.Kind == "" {
-			v.Kind = Number
-		}
 		for r.at < len(r.in) && strings.IndexByte(",]} \t\r\n", r.in[r.at]) < 0 {
 			r.at++
 		}
 	}
 	v.Raw = r.in[start:r.at:r.at]
 	return v
-}
-
-func (r *reader) members(closing byte, one func() Member, of *Value) {
-	r.at++
-	for r.next() != closing {
-		if r.in[r.at] == ',' {
-			r.at++
-			continue
-		}
-		of.Members = append(of.Members, one())
-	}
-	r.at++
 }
 
 // text takes a string, and gives it as it is spelled and decoded.
@@ -162,34 +154,25 @@ func (r *reader) text() (raw []byte, decoded string) {
 func (r *reader) escape(b []byte) []byte {
 	c := r.in[r.at+1]
 	r.at += 2
-	switch c {
-	case 'b':
-		return append(b, '\b')
-	case 'f':
-		return append(b, '\f')
-	case 'n':
-		return append(b, '\n')
-	case 'r':
-		return append(b, '\r')
-	case 't':
-		return append(b, '\t')
-	case 'u':
-		u := r.hex()
-		if u>>10 == 0xD800>>10 && r.at+1 < len(r.in) && r.in[r.at] == '\\' && r.in[r.at+1] == 'u' {
-			behind := r.at
-			r.at += 2
-			if low := r.hex(); low>>10 == 0xDC00>>10 {
-				return utf8.AppendRune(b, 0x10000+(u-0xD800)<<10+(low-0xDC00))
-			}
-			r.at = behind
+	if c != 'u' {
+		if i := strings.IndexByte("bfnrt", c); i >= 0 {
+			c = "\b\f\n\r\t"[i]
 		}
-		if u>>11 == 0xD800>>11 { // half a pair
-			return append(b, byte(0xE0|u>>12), byte(0x80|u>>6&0x3F), byte(0x80|u&0x3F))
-		}
-		return utf8.AppendRune(b, u)
-	default:
 		return append(b, c)
 	}
+	u := r.hex()
+	if u>>10 == 0xD800>>10 && r.at+1 < len(r.in) && r.in[r.at] == '\\' && r.in[r.at+1] == 'u' {
+		behind := r.at
+		r.at += 2
+		if low := r.hex(); low>>10 == 0xDC00>>10 {
+			return utf8.AppendRune(b, 0x10000+(u-0xD800)<<10+(low-0xDC00))
+		}
+		r.at = behind
+	}
+	if u>>11 == 0xD800>>11 { // half a pair
+		return append(b, byte(0xE0|u>>12), byte(0x80|u>>6&0x3F), byte(0x80|u&0x3F))
+	}
+	return utf8.AppendRune(b, u)
 }
 
 func (r *reader) hex() rune {

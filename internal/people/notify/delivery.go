@@ -58,12 +58,6 @@ type sent struct {
 	err error
 }
 
-// recipient is a person on one of the channels that the person wants.
-type recipient struct {
-	person  person.Person
-	channel Channel
-}
-
 // requestDeliveries returns the messages that a pending request owes to its approvers, in order.
 func (n *notice) requestDeliveries(a approval.Approval, seats []recipient, now time.Time) []delivery {
 	var out []delivery
@@ -146,22 +140,25 @@ func (n *notice) applyRequestSent(a approval.Approval, s sent) {
 		n.Contacts = append(n.Contacts, contact{To: s.to.ID, Channel: s.channel.Name(), First: s.occasion, Round: -1})
 		t = &n.Contacts[len(n.Contacts)-1]
 	}
-	if s.err == nil {
-		t.At, t.Round, t.Tries, t.Next, t.AskedDigest = s.at, max(t.Round, s.round), 0, time.Time{}, a.Digest
-		if s.ref != "" { // the newest message shows the request as pending
-			t.addRef(s.ref)
-			t.Shows = ""
-		}
-		if s.occasion == Reminder {
-			n.Reminded++
-		}
-		return
-	}
-	if t.Tries++; t.Tries < maxTries {
+	if s.err != nil && t.Tries+1 < maxTries {
+		t.Tries++
 		t.Next = s.at.Add(retryDelay(t.Tries))
 		return
 	}
 	t.Round, t.Tries, t.Next, t.AskedDigest = max(t.Round, s.round), 0, time.Time{}, a.Digest
+	if s.err != nil {
+		return
+	}
+	t.At = s.at
+	if s.occasion == Reminder {
+		n.Reminded++
+	}
+	if s.ref != "" { // the newest message shows the request as pending
+		t.Shows = ""
+		if t.Refs = append(t.Refs, s.ref); len(t.Refs) > maxRefs {
+			t.Refs = slices.Delete(t.Refs, 1, 2)
+		}
+	}
 }
 
 // applyUpdatesSent records the results of updates. A contact is done if all of its messages were updated, or after

@@ -28,7 +28,7 @@ func (p *pass) sendGroups(ctx context.Context, open []*leasedRequest) []*leasedR
 	var order []groupKey
 	for _, r := range open {
 		for _, d := range r.deliveries {
-			if !d.isNewRequest() || r.sender.showErr != nil {
+			if !d.isNewRequest() || r.showErr != nil {
 				continue
 			}
 			to := d.groupKey()
@@ -74,7 +74,7 @@ func (p *pass) sendGroup(ctx context.Context, to groupKey, of []*leasedRequest, 
 			continue
 		}
 		var one Message
-		if one, err = r.sender.buildMessage(ctx, deliveries[i]); i == 0 {
+		if one, err = p.buildMessage(ctx, r, deliveries[i]); i == 0 {
 			m = one
 		} else {
 			m.Others = append(m.Others, Other{one.Approval, one.Shown, one.Link})
@@ -90,7 +90,7 @@ func (p *pass) sendGroup(ctx context.Context, to groupKey, of []*leasedRequest, 
 	for i, r := range of {
 		done[r] = append(done[r], sent{delivery: deliveries[i], at: at, err: err})
 	}
-	addCounts(p.counts, done[of[0]][len(done[of[0]])-1:])
+	p.count(sent{delivery: deliveries[0], err: err}) // it is one message
 }
 
 // recordAllSent records what was sent, and returns the requests whose notice nobody else has written.

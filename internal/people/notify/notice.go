@@ -127,11 +127,8 @@ func dueSortKey(at time.Time, tenant, run, id string) string {
 
 func parseDueSortKey(sort string) (at time.Time, tenant, run, id string, err error) {
 	parts := strings.SplitN(sort, "#", 4)
-	if len(parts) != 4 {
-		return time.Time{}, "", "", "", fmt.Errorf("read the index DUE: %q is no place of it", sort)
-	}
 	ms, err := strconv.ParseInt(parts[0], 10, 64)
-	if err != nil || ms < 0 {
+	if len(parts) != 4 || err != nil || ms < 0 {
 		return time.Time{}, "", "", "", fmt.Errorf("read the index DUE: %q is no place of it", sort)
 	}
 	return time.UnixMilli(ms).UTC(), parts[1], parts[2], parts[3], nil
@@ -144,11 +141,4 @@ func (n *notice) contact(to, channel string) *contact {
 		return nil
 	}
 	return &n.Contacts[i]
-}
-
-// addRef adds the id of a message that can be updated.
-func (t *contact) addRef(ref string) {
-	if t.Refs = append(t.Refs, ref); len(t.Refs) > maxRefs {
-		t.Refs = slices.Delete(t.Refs, 1, 2)
-	}
 }

@@ -56,7 +56,7 @@ func (n *Notifier) NotifyRun(ctx context.Context, tenant, run string) error {
 	if err != nil {
 		return fmt.Errorf("tell of the requests of run %s: %w", run, err)
 	}
-	_, err = n.notifyFirst(ctx, tenant, waitingRequests(&l.State)...)
+	_, err = n.processRequests(ctx, tenant, passOptions{createsNotice: true}, waitingRequests(&l.State)...)
 	return err
 }
 
@@ -98,12 +98,7 @@ func (n *Notifier) EnsureNotified(ctx context.Context, a approval.Approval) (map
 	} else if !errors.Is(err, store.ErrNoRun) {
 		n.warn("find the other requests of run "+a.Run, err)
 	}
-	return n.notifyFirst(ctx, a.Tenant, ids...)
-}
-
-// notifyFirst tells the people of requests that may have no notice yet.
-func (n *Notifier) notifyFirst(ctx context.Context, tenant string, ids ...string) (map[string]int64, error) {
-	return n.processRequests(ctx, tenant, passOptions{createsNotice: true}, ids...)
+	return n.processRequests(ctx, a.Tenant, passOptions{createsNotice: true}, ids...)
 }
 
 // needsNotice reports whether a pending request has work that is due later.

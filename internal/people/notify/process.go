@@ -3,11 +3,12 @@ package notify
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people/show"
 )
 
 // passOptions says how requests are processed.
@@ -39,10 +40,11 @@ type pass struct {
 type leasedRequest struct {
 	notice     notice
 	a          approval.Approval
+	shown      show.Document
+	showErr    error     // why the request cannot be shown; nil = it can
 	asOf       time.Time // now, or its due time if that is ahead
 	recipients []recipient
 	deliveries []delivery
-	sender     sender
 }
 
 // processRequests sends what is due of requests of one run. It reads the notice, then the request, and only then leases
@@ -142,7 +144,7 @@ func (p *pass) leaseRequest(ctx context.Context, id string, until time.Time) (*l
 			return nil, err
 		}
 	}
-	if a, err = p.markEscalated(ctx, a, at, p.counts); err != nil {
+	if a, err = p.markEscalated(ctx, a, at); err != nil {
 		return nil, err
 	}
 	have.Run = a.Run
@@ -165,8 +167,24 @@ func (p *pass) leaseRequest(ctx context.Context, id string, until time.Time) (*l
 		}
 	}
 	have.Failures = 0
-	return &leasedRequest{notice: have, a: a, asOf: at, recipients: seats, deliveries: owed, sender: p.newSender(ctx, a)},
-		nil
+	r := &leasedRequest{notice: have, a: a, asOf: at, recipients: seats, deliveries: owed}
+	r.shown, r.showErr = p.document(ctx, a)
+	return r, nil
+}
+
+// markEscalated records the escalation of a request once it is due.
+func (p *pass) markEscalated(
+	ctx context.Context, a approval.Approval, now time.Time,
+) (approval.Approval, error) {
+	due := a.Status == approval.Pending && !a.EscalatesAt.IsZero() && !now.Before(a.EscalatesAt)
+	if !due || !a.EscalatedAt.IsZero() || !now.Before(a.ExpiresAt) {
+		return a, nil
+	}
+	after, changed, err := approval.MarkEscalated(ctx, p.Table, a.Tenant, a.ID, now)
+	if changed {
+		p.counts[CountEscalated]++
+	}
+	return after, err
 }
 
 // listDeliveries returns the messages that a request owes now, and the recipients who decide it.
@@ -188,40 +206,7 @@ func (n *Notifier) listDeliveries(
 	return seats, slices.Concat(have.requestDeliveries(a, seats, now), remarks), err
 }
 
-func (n *Notifier) listRecipients(people []person.Person) []recipient {
-	var out []recipient
-	for _, p := range people {
-		for _, c := range n.channelsOf(p) {
-			out = append(out, recipient{p, c})
-		}
-	}
-	return out
-}
-
-// remarkDeliveries returns the messages about remarks that nobody was told of.
-func (n *Notifier) remarkDeliveries(
-	ctx context.Context, have *notice, a approval.Approval, now time.Time,
-) ([]delivery, error) {
-	if have.Remarks >= len(a.Thread) || now.Before(have.NextRemarkTry) {
-		return nil, nil
-	}
-	var out []delivery
-	for i := have.Remarks; i < len(a.Thread); i++ {
-		people, occasion, err := n.remarkRecipients(ctx, a, i)
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range n.listRecipients(people) {
-			out = append(out, delivery{to: s.person, channel: s.channel, occasion: occasion, remark: i + 1})
-		}
-	}
-	if len(out) == 0 { // nobody to tell
-		have.Remarks = len(a.Thread)
-	}
-	return out, nil
-}
-
-// sendAll sends the deliveries in batches, and records each batch.
+// sendAll sends the deliveries in batches, records each batch, and warns of failures.
 func (p *pass) sendAll(ctx context.Context, r *leasedRequest) (again bool, err error) {
 	for len(r.deliveries) > 0 {
 		if p.isOutOfTime(ctx) { // another pass continues
@@ -230,8 +215,24 @@ func (p *pass) sendAll(ctx context.Context, r *leasedRequest) (again bool, err e
 		}
 		some := r.deliveries[:min(batchSize, len(r.deliveries))]
 		r.deliveries = r.deliveries[len(some):]
-		done := r.sender.send(ctx, some)
-		addCounts(p.counts, done)
+		var done []sent
+		for _, d := range some {
+			s := sent{delivery: d}
+			m, err := p.buildMessage(ctx, r, d)
+			switch {
+			case err != nil:
+				s.err = err
+			case d.updates != "":
+				s.err = d.channel.Update(ctx, d.updates, m)
+			default:
+				s.ref, s.err = d.channel.Send(ctx, m)
+			}
+			if s.at = p.Clock.Now().Truncate(time.Millisecond); s.err != nil {
+				p.warn(fmt.Sprintf("tell somebody of approval %s by %s", r.a.ID, d.channel.Name()), s.err)
+			}
+			p.count(s)
+			done = append(done, s)
+		}
 		if again, err := p.recordSent(ctx, r, done); again || err != nil {
 			return again, err
 		}
@@ -260,31 +261,15 @@ func (p *pass) recordSent(ctx context.Context, r *leasedRequest, done []sent) (a
 	}
 }
 
-func addCounts(did map[string]int64, done []sent) {
-	for _, s := range done {
-		switch {
-		case s.err != nil:
-		case s.updates != "":
-			did[CountUpdated]++
-		case s.occasion == Reminder:
-			did[CountReminded]++
-		default:
-			did[CountNotified]++
-		}
+// count counts a delivery that succeeded.
+func (p *pass) count(s sent) {
+	switch {
+	case s.err != nil:
+	case s.updates != "":
+		p.counts[CountUpdated]++
+	case s.occasion == Reminder:
+		p.counts[CountReminded]++
+	default:
+		p.counts[CountNotified]++
 	}
-}
-
-// markEscalated records the escalation of a request once it is due.
-func (n *Notifier) markEscalated(
-	ctx context.Context, a approval.Approval, now time.Time, did map[string]int64,
-) (approval.Approval, error) {
-	due := a.Status == approval.Pending && !a.EscalatesAt.IsZero() && !now.Before(a.EscalatesAt)
-	if !due || !a.EscalatedAt.IsZero() || !now.Before(a.ExpiresAt) {
-		return a, nil
-	}
-	after, changed, err := approval.MarkEscalated(ctx, n.Table, a.Tenant, a.ID, now)
-	if changed {
-		did[CountEscalated]++
-	}
-	return after, err
 }

@@ -13,6 +13,12 @@ import (
 // maxRecipients is how many people are told of one request. The notice is one item, so it cannot hold more.
 const maxRecipients = 500
 
+// recipient is a person on one of the channels that the person wants.
+type recipient struct {
+	person  person.Person
+	channel Channel
+}
+
 // approvers returns the people who may decide a request at that time and have not decided it yet.
 func (n *Notifier) approvers(ctx context.Context, a approval.Approval, now time.Time) ([]person.Person, error) {
 	if n.Directory == nil {
@@ -32,45 +38,56 @@ func (n *Notifier) approvers(ctx context.Context, a approval.Approval, now time.
 	return all, nil
 }
 
-// remarkRecipients returns the people whom a remark is for: the requesters for a question, those who asked for an
-// answer.
-func (n *Notifier) remarkRecipients(
-	ctx context.Context, a approval.Approval, i int,
-) ([]person.Person, Occasion, error) {
-	if n.Directory == nil {
-		return nil, Question, nil
+// remarkDeliveries returns the messages about remarks that nobody was told of. A question is for the requesters, an
+// answer for those who asked.
+func (n *Notifier) remarkDeliveries(
+	ctx context.Context, have *notice, a approval.Approval, now time.Time,
+) (out []delivery, err error) {
+	if have.Remarks >= len(a.Thread) || now.Before(have.NextRemarkTry) {
+		return nil, nil
 	}
-	by, occasion, to := a.Thread[i].By, Question, a.Requesters
-	var asked []string
-	for _, r := range a.Thread[:i] {
-		if !slices.Contains(a.Requesters, r.By) {
-			asked = append(asked, r.By)
-		}
-	}
-	if slices.Contains(a.Requesters, by) && len(asked) > 0 {
-		occasion, to = Answer, asked
-	}
-	people, err := n.Directory.Members(ctx, a.Tenant, to)
-	if err != nil {
-		return nil, occasion, fmt.Errorf("find who is told of a remark about approval %s: %w", a.ID, err)
-	}
-	return slices.DeleteFunc(slices.Clone(people), func(p person.Person) bool { return p.ID == by }), occasion, nil
-}
-
-// channelsOf returns the channels by which a person wants to be told, in the person's order.
-func (n *Notifier) channelsOf(p person.Person) []Channel {
-	var out []Channel
-	if p.Notify == nil {
-		for _, c := range n.Channels {
-			if c.Reaches(p) {
-				out = append(out, c)
+	for i := have.Remarks; i < len(a.Thread) && n.Directory != nil; i++ {
+		by, occasion, to := a.Thread[i].By, Question, a.Requesters
+		var asked []string
+		for _, r := range a.Thread[:i] {
+			if !slices.Contains(a.Requesters, r.By) {
+				asked = append(asked, r.By)
 			}
 		}
-		return out
+		if slices.Contains(a.Requesters, by) && len(asked) > 0 {
+			occasion, to = Answer, asked
+		}
+		people, err := n.Directory.Members(ctx, a.Tenant, to)
+		if err != nil {
+			return nil, fmt.Errorf("find who is told of a remark about approval %s: %w", a.ID, err)
+		}
+		others := slices.DeleteFunc(slices.Clone(people), func(p person.Person) bool { return p.ID == by })
+		for _, s := range n.listRecipients(others) {
+			out = append(out, delivery{to: s.person, channel: s.channel, occasion: occasion, remark: i + 1})
+		}
 	}
-	for _, name := range p.Notify {
-		if c := n.findChannel(name); c != nil && c.Reaches(p) && !slices.Contains(out, c) {
-			out = append(out, c)
+	if len(out) == 0 { // nobody to tell
+		have.Remarks = len(a.Thread)
+	}
+	return out, nil
+}
+
+// listRecipients returns people on the channels by which they want to be told, in each person's order.
+func (n *Notifier) listRecipients(people []person.Person) (out []recipient) {
+	for _, p := range people {
+		channels := n.Channels
+		if p.Notify != nil {
+			channels = nil
+			for _, name := range p.Notify {
+				if c := n.findChannel(name); c != nil && !slices.Contains(channels, c) {
+					channels = append(channels, c)
+				}
+			}
+		}
+		for _, c := range channels {
+			if c.Reaches(p) {
+				out = append(out, recipient{p, c})
+			}
 		}
 	}
 	return out
