@@ -25,16 +25,25 @@ func JSON(raw, schema json.RawMessage) string {
 	if err != nil {
 		return Text(string(raw))
 	}
-	return string(v.appendMasked(nil))
+	quoted := func(text string, hidden []Range) []byte { // nil = it hides nothing
+		if len(hidden) == 0 {
+			return nil
+		}
+		out, _ := json.Marshal(maskRanges(text, hidden)) // a string
+		return out
+	}
+	return string(v.Rewrite(func(v *Value) []byte {
+		if v.Secret != "" && v.Kind != String {
+			return []byte(`"` + Placeholder(v.Length()) + `"`)
+		}
+		return quoted(v.Text, v.Hidden)
+	}, func(key string) []byte { return quoted(key, Secrets(key)) }))
 }
 
 // Text is a text with a placeholder for every part that has the form of a secret.
 func Text(s string) string { return maskRanges(s, Secrets(s)) }
 
 func maskRanges(s string, hidden []Range) string {
-	if len(hidden) == 0 {
-		return s
-	}
 	var out strings.Builder
 	at := 0
 	for _, r := range hidden {
@@ -44,37 +53,32 @@ func maskRanges(s string, hidden []Range) string {
 	return out.String() + s[at:]
 }
 
-func (v *Value) appendMasked(out []byte) []byte {
-	switch {
-	case v.Kind == String:
-		return appendText(out, v.Raw, v.Text, v.Hidden)
-	case v.Secret != "":
-		return append(out, `"`+Placeholder(v.Length())+`"`...)
-	case v.Kind != Object && v.Kind != Array:
-		return append(out, v.Raw...)
+// Rewrite returns the JSON with other JSON in place of some values and keys: with what the functions return, where that
+// is not nil. Everything else keeps its spelling, but for white space around members.
+func (v *Value) Rewrite(value func(*Value) []byte, key func(string) []byte) []byte {
+	if other := value(v); other != nil {
+		return other
+	}
+	if v.Kind != Object && v.Kind != Array {
+		return v.Raw
 	}
 	brackets := "{}"
 	if v.Kind == Array {
 		brackets = "[]"
 	}
-	out = append(out, brackets[0])
+	out := []byte{brackets[0]}
 	for i, m := range v.Members {
 		if i > 0 {
 			out = append(out, ',')
 		}
 		if v.Kind == Object {
-			out = append(appendText(out, m.RawKey, m.Key, Secrets(m.Key)), ':')
+			name := key(m.Key)
+			if name == nil {
+				name = m.RawKey
+			}
+			out = append(append(out, name...), ':')
 		}
-		out = m.Value.appendMasked(out)
+		out = append(out, m.Value.Rewrite(value, key)...)
 	}
 	return append(out, brackets[1])
-}
-
-// appendText appends a JSON string. A string without secrets stays as it is stored.
-func appendText(out, raw []byte, decoded string, hidden []Range) []byte {
-	if len(hidden) == 0 {
-		return append(out, raw...)
-	}
-	masked, _ := json.Marshal(maskRanges(decoded, hidden)) // a string
-	return append(out, masked...)
 }

@@ -39,25 +39,22 @@ func (s *builder) arguments(raw, schema json.RawMessage) []Row {
 	if v.Kind == mask.Object {
 		return s.members(nil, v, 0)
 	}
-	return s.lines(nil, Row{}, v)
+	return s.members([]Row{s.row(v)}, v, 1)
 }
 
-// lines adds the line of a value, and those of its members.
-func (s *builder) lines(all []Row, at Row, v *mask.Value) []Row {
-	at.Kind, at.Value = string(v.Kind), s.valueText(v)
-	return s.members(append(all, at), v, at.Depth+1)
-}
-
+// members adds the lines of the members of a value, each followed by those of its own members.
 func (s *builder) members(all []Row, of *mask.Value, depth int) []Row {
 	for i, m := range of.Members {
-		at := Row{Depth: depth, Label: ownText(fmt.Sprintf("[%d]", i))}
-		if of.Kind == mask.Object {
-			at.Label = s.keyText(m.Key)
+		row := s.row(m.Value)
+		if row.Depth, row.Label = depth, ownText(fmt.Sprintf("[%d]", i)); of.Kind == mask.Object {
+			row.Label = s.keyText(m.Key)
 		}
-		all = s.lines(all, at, m.Value)
+		all = s.members(append(all, row), m.Value, depth+1)
 	}
 	return all
 }
+
+func (s *builder) row(v *mask.Value) Row { return Row{Kind: string(v.Kind), Value: s.valueText(v)} }
 
 // valueText is a value's text. A value with members has none of its own.
 func (s *builder) valueText(v *mask.Value) Text {
@@ -89,7 +86,7 @@ func (s *builder) keyText(k string) Text {
 }
 
 // foreignText is a text on one line, not quoted.
-func (s *builder) foreignText(text string) Text { return bareText(text, s.findSecrets(text)) }
+func (s *builder) foreignText(text string) Text { return escapeText(text, s.findSecrets(text), alone) }
 
 // findSecrets finds the parts of a text that have the form of a secret.
 func (s *builder) findSecrets(text string) []hidden {

@@ -3,6 +3,7 @@ package show
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/countersign/countersign/internal/jsonx"
@@ -17,7 +18,7 @@ func Editable(args, schema json.RawMessage) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return replaceValues(v, "", findMasked(v).placeholders), nil
+	return replaceValues(v, findMasked(v).placeholders), nil
 }
 
 // EditError says why edited arguments are rejected. It quotes nothing of what is stored.
@@ -43,16 +44,15 @@ func Restore(edited, args, schema json.RawMessage) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := findMasked(stored)
 	v, err := mask.Read(edited, nil)
 	if err != nil {
 		return nil, err
 	}
-	back := map[string]json.RawMessage{}
-	if err := h.restore(v, "", back); err != nil {
+	back := map[*mask.Value]json.RawMessage{}
+	if err := findMasked(stored).restore(v, "", back); err != nil {
 		return nil, err
 	}
-	return jsonx.CompactJSON(replaceValues(v, "", back), jsonx.JSONLimits{})
+	return jsonx.CompactJSON(replaceValues(v, back), jsonx.JSONLimits{})
 }
 
 // What placeholders begin and end with. Between them is a number.
@@ -61,27 +61,28 @@ const (
 	placeholderEnds   = ": kept as it is]"
 )
 
-// findMasked finds the masked values of stored arguments.
+// maskedValues holds the masked values of stored arguments, by value and by JSON pointer.
+type maskedValues struct {
+	placeholders map[*mask.Value]json.RawMessage // JSON strings
+	masked       map[string]*mask.Value
+	texts        map[string]string // the stored texts that are not held back and look like placeholders
+	keys         map[string]bool   // the members whose keys do
+}
+
 func findMasked(v *mask.Value) maskedValues {
-	h := maskedValues{map[string]json.RawMessage{}, map[string]json.RawMessage{}, map[string]string{}, map[string]bool{}}
+	h := maskedValues{
+		map[*mask.Value]json.RawMessage{}, map[string]*mask.Value{}, map[string]string{}, map[string]bool{},
+	}
 	h.collect(v, "")
 	return h
 }
 
-// maskedValues holds the masked values by their JSON pointers.
-type maskedValues struct {
-	placeholders map[string]json.RawMessage // JSON strings
-	stored       map[string]json.RawMessage // the values they stand for
-	texts        map[string]string          // the stored texts that are not held back and look like placeholders
-	keys         map[string]bool            // the members whose keys do
-}
-
-// collect finds the masked values in v.
-func (h *maskedValues) collect(v *mask.Value, at string) {
-	if isMasked(v) {
-		h.placeholders[at] = json.RawMessage(fmt.Sprintf(`"%s%d%s"`, placeholderBegins, len(h.placeholders)+1,
-			placeholderEnds))
-		h.stored[at] = v.Raw
+// collect finds the masked values in v. A value is masked as a whole.
+func (h maskedValues) collect(v *mask.Value, at string) {
+	secretKey := func(m mask.Member) bool { return len(mask.Secrets(m.Key)) > 0 }
+	if v.Secret != "" || len(v.Hidden) > 0 || slices.ContainsFunc(v.Members, secretKey) {
+		placeholder := fmt.Sprintf(`"%s%d%s"`, placeholderBegins, len(h.masked)+1, placeholderEnds)
+		h.placeholders[v], h.masked[at] = json.RawMessage(placeholder), v
 		return
 	}
 	if v.Kind == mask.String && strings.Contains(v.Text, placeholderBegins) {
@@ -96,19 +97,6 @@ func (h *maskedValues) collect(v *mask.Value, at string) {
 	}
 }
 
-// isMasked reports whether a value is masked as a whole.
-func isMasked(v *mask.Value) bool {
-	if v.Secret != "" || len(v.Hidden) > 0 {
-		return true
-	}
-	for _, m := range v.Members {
-		if len(mask.Secrets(m.Key)) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
 func pointer(at string, of mask.Kind, i int, key string) string {
 	if of == mask.Array {
 		return fmt.Sprintf("%s/%d", at, i)
@@ -117,11 +105,11 @@ func pointer(at string, of mask.Kind, i int, key string) string {
 }
 
 // restore collects the stored values for the placeholders in v.
-func (h *maskedValues) restore(v *mask.Value, at string, back map[string]json.RawMessage) error {
+func (h maskedValues) restore(v *mask.Value, at string, back map[*mask.Value]json.RawMessage) error {
 	if v.Kind == mask.String && strings.Contains(v.Text, placeholderBegins) {
-		switch want, held := h.placeholders[at]; {
-		case held && string(want) == string(v.Raw):
-			back[at] = h.stored[at]
+		switch stored, held := h.masked[at]; {
+		case held && string(h.placeholders[stored]) == string(v.Raw):
+			back[v] = stored.Raw
 			return nil
 		case h.texts[at] == v.Text: // it was there before
 			return nil
@@ -141,27 +129,7 @@ func (h *maskedValues) restore(v *mask.Value, at string, back map[string]json.Ra
 	return nil
 }
 
-// replaceValues returns v with other values at some pointers. Keys and white space keep their spelling.
-func replaceValues(v *mask.Value, at string, by map[string]json.RawMessage) json.RawMessage {
-	if other, ok := by[at]; ok {
-		return other
-	}
-	if v.Kind != mask.Object && v.Kind != mask.Array {
-		return v.Raw
-	}
-	brackets := "{}"
-	if v.Kind == mask.Array {
-		brackets = "[]"
-	}
-	out := []byte{brackets[0]}
-	for i, m := range v.Members {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		if v.Kind == mask.Object {
-			out = append(append(out, m.RawKey...), ':')
-		}
-		out = append(out, replaceValues(m.Value, pointer(at, v.Kind, i, m.Key), by)...)
-	}
-	return append(out, brackets[1])
+// replaceValues returns v with other values in place of some.
+func replaceValues(v *mask.Value, by map[*mask.Value]json.RawMessage) json.RawMessage {
+	return v.Rewrite(func(v *mask.Value) []byte { return by[v] }, func(string) []byte { return nil })
 }

@@ -2,7 +2,9 @@ package show
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -29,7 +31,7 @@ func Quoted(s string) Text { return quotedText(s, nil) }
 // secrets: Foreign does.
 //
 // Spaces at the ends are counted, even a single one: \{1 space}.
-func Bare(s string) Text { return bareText(s, nil) }
+func Bare(s string) Text { return escapeText(s, nil, alone) }
 
 // PlainQuotes leaves the quotes of a Bare text unescaped, for a place without quotes around it, such as JSON. A
 // backslash is still doubled, so that the text stays unambiguous.
@@ -55,19 +57,11 @@ func Foreign(s string) Text {
 // what people decide on.
 func Words(s string) Text {
 	var one builder
-	var t Text
-	at := 0
-	for _, h := range one.findSecrets(s) {
-		t = append(append(t, (&escaper{all: s[at:h.from], words: true}).text()...), Span{Text: h.as, Kind: Masked})
-		at = h.to
-	}
-	return append(t, (&escaper{all: s[at:], words: true}).text()...).merged()
+	return escapeText(s, one.findSecrets(s), conversation)
 }
 
 func quotedText(s string, secrets []hidden) Text {
-	t := Text{{Text: `"`}}
-	t = append(t, escapeMasked(s, secrets, false)...)
-	return append(t, Span{Text: `"`}).merged()
+	return slices.Concat(ownText(`"`), escapeText(s, secrets, inQuotes), ownText(`"`)).merged()
 }
 
 // hidden is a part of a text, in bytes, that is masked, and its replacement.
@@ -76,18 +70,26 @@ type hidden struct {
 	as       string
 }
 
-func bareText(s string, secrets []hidden) Text { return escapeMasked(s, secrets, true) }
+// place is where an escaped text stands.
+type place int
 
-// escapeMasked is the text of s with the secrets masked. Open says that nothing around it shows where it ends.
-func escapeMasked(s string, secrets []hidden, open bool) Text {
+const (
+	inQuotes     place = iota
+	alone              // nothing around it shows where it ends
+	conversation       // see Words
+)
+
+// escapeText is the text of s with the secrets masked.
+func escapeText(s string, secrets []hidden, in place) Text {
 	var t Text
 	at := 0
 	for _, h := range secrets {
-		t = append(t, (&escaper{all: s[at:h.from], first: open && at == 0}).text()...)
+		t = append(t, (&escaper{all: s[at:h.from], words: in == conversation, first: in == alone && at == 0}).text()...)
 		t = append(t, Span{Text: h.as, Kind: Masked})
 		at = h.to
 	}
-	return append(t, (&escaper{all: s[at:], first: open && at == 0, last: open}).text()...).merged()
+	last := escaper{all: s[at:], words: in == conversation, first: in == alone && at == 0, last: in == alone}
+	return append(t, last.text()...).merged()
 }
 
 // text escapes the whole text.
@@ -110,7 +112,7 @@ type escaper struct {
 	first, last bool // the text begins, or ends, open
 	words       bool // see Words
 
-	ownScripts map[*unicode.RangeTable]bool // by scriptsOf; nil = not computed yet
+	ownScripts func() map[*unicode.RangeTable]bool // scriptsOf all, computed once
 
 	inside bool // in a word
 	word   int  // where it began
@@ -231,13 +233,10 @@ func (e *escaper) endWord() {
 		return
 	}
 	e.inside = false
-	scripts := func() map[*unicode.RangeTable]bool {
-		if e.ownScripts == nil {
-			e.ownScripts = scriptsOf(e.all)
-		}
-		return e.ownScripts
+	if e.ownScripts == nil {
+		e.ownScripts = sync.OnceValue(func() map[*unicode.RangeTable]bool { return scriptsOf(e.all) })
 	}
-	if m := markOf(e.all[e.word:e.at], scripts); m != "" {
+	if m := markOf(e.all[e.word:e.at], e.ownScripts); m != "" {
 		e.addSpan(Span{Text: m, Kind: Mixed})
 	}
 }
@@ -253,32 +252,28 @@ type unit struct {
 // unitAt is the first unit of a text that is not empty.
 func unitAt(s string) unit {
 	r, n := utf8.DecodeRuneInString(s)
+	u := unit{r: r, bytes: n, kind: Escape}
+	// half a surrogate pair, as JSON can name it, in the three bytes that UTF-8 would give it
+	half := len(s) >= 3 && s[0] == 0xED && 0xA0 <= s[1] && s[1] <= 0xBF && 0x80 <= s[2] && s[2] <= 0xBF
 	switch {
+	case half:
+		u.bytes, u.shown = 3, fmt.Sprintf(`\u{%04X}`, 0xD000|rune(s[1]&0x3F)<<6|rune(s[2]&0x3F))
 	case r == utf8.RuneError && n == 1:
-		if lone, ok := surrogateAt(s); ok {
-			return unit{r: r, bytes: 3, shown: fmt.Sprintf(`\u{%04X}`, lone), kind: Escape}
-		}
-		return unit{r: r, bytes: 1, shown: fmt.Sprintf(`\x{%02X}`, s[0]), kind: Escape}
+		u.shown = fmt.Sprintf(`\x{%02X}`, s[0])
 	case r == '"' || r == '\\':
-		return unit{r: r, bytes: n, shown: `\` + string(r), kind: Escape}
+		u.shown = `\` + string(r)
 	case r == '\n':
-		return unit{r: r, bytes: n, shown: `\n`, kind: Escape}
+		u.shown = `\n`
 	case r == '\r':
-		return unit{r: r, bytes: n, shown: `\r`, kind: Escape}
+		u.shown = `\r`
 	case r == '\t':
-		return unit{r: r, bytes: n, shown: `\t`, kind: Escape}
+		u.shown = `\t`
 	case !Visible(r):
-		return unit{r: r, bytes: n, shown: fmt.Sprintf(`\u{%04X}`, r), kind: Escape}
+		u.shown = fmt.Sprintf(`\u{%04X}`, r)
+	default:
+		u.shown, u.kind = string(r), Plain
 	}
-	return unit{r: r, bytes: n, shown: string(r)}
-}
-
-// surrogateAt is half a surrogate pair, as JSON can name it, in the three bytes that UTF-8 would give it.
-func surrogateAt(s string) (rune, bool) {
-	if len(s) < 3 || s[0] != 0xED || s[1] < 0xA0 || s[1] > 0xBF || s[2] < 0x80 || s[2] > 0xBF {
-		return 0, false
-	}
-	return 0xD000 | rune(s[1]&0x3F)<<6 | rune(s[2]&0x3F), true
+	return u
 }
 
 // The runs that are counted: so many repetitions of so few units, of which none can be seen.
@@ -320,24 +315,22 @@ func isBlank(u unit) bool {
 }
 
 func countText(of []unit, times int) string {
-	if len(of) == 1 && of[0].r == ' ' && times == 1 {
-		return `\{1 space}`
-	}
-	if len(of) == 1 && of[0].r == ' ' {
-		return fmt.Sprintf(`\{%d spaces}`, times)
-	}
-	if len(of) == 1 && of[0].r == '\n' {
-		return fmt.Sprintf(`\{%d line ends}`, times)
-	}
-	var b strings.Builder
+	shown := ""
 	for _, u := range of {
 		if u.r == ' ' {
-			b.WriteString(`\s`)
-			continue
+			u.shown = `\s`
 		}
-		b.WriteString(u.shown)
+		shown += u.shown
 	}
-	return fmt.Sprintf(`\{%d times %s}`, times, b.String())
+	switch {
+	case shown == `\s` && times == 1:
+		return `\{1 space}`
+	case shown == `\s`:
+		return fmt.Sprintf(`\{%d spaces}`, times)
+	case shown == `\n`:
+		return fmt.Sprintf(`\{%d line ends}`, times)
+	}
+	return fmt.Sprintf(`\{%d times %s}`, times, shown)
 }
 
 // rightToLeftAt is the right-to-left text that s begins with, whose first unit is u, and its bytes; 0 if there is none.
@@ -443,12 +436,10 @@ func escapeInvisible(s string, keep func(rune) bool) string {
 	var b strings.Builder
 	for len(s) > 0 {
 		u := unitAt(s)
-		switch {
-		case u.r == '"' || u.r == '\\' || keep(u.r):
-			b.WriteRune(u.r)
-		default:
-			b.WriteString(u.shown)
+		if u.r == '"' || u.r == '\\' || keep(u.r) {
+			u.shown = string(u.r)
 		}
+		b.WriteString(u.shown)
 		s = s[u.bytes:]
 	}
 	return b.String()

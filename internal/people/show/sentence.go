@@ -52,25 +52,20 @@ func (s *builder) callSentence(tool, described string, args json.RawMessage) Tex
 // memberTexts are the members of an object or array, each on one line.
 func (s *builder) memberTexts(v *mask.Value) (all []Text) {
 	for _, m := range v.Members {
-		t := s.inlineText(m.Value)
+		t := s.valueText(m.Value)
+		if len(m.Value.Members) > 0 {
+			brackets := "{}"
+			if m.Value.Kind == mask.Array {
+				brackets = "[]"
+			}
+			t = slices.Concat(ownText(brackets[:1]), joinTexts(s.memberTexts(m.Value)), ownText(brackets[1:]))
+		}
 		if v.Kind == mask.Object {
 			t = textf("%1: %2", s.keyText(m.Key), t)
 		}
 		all = append(all, t)
 	}
 	return all
-}
-
-// inlineText is a value on one line.
-func (s *builder) inlineText(v *mask.Value) Text {
-	if len(v.Members) == 0 {
-		return s.valueText(v)
-	}
-	brackets := "{}"
-	if v.Kind == mask.Array {
-		brackets = "[]"
-	}
-	return slices.Concat(ownText(brackets[:1]), joinTexts(s.memberTexts(v)), ownText(brackets[1:]))
 }
 
 // fitTexts joins those texts that fit whole, and counts the others.

@@ -67,31 +67,18 @@ type element struct {
 
 // confirm is the dialog that a click on a button opens.
 type confirm struct {
-	Title   text   `json:"title"`
-	Text    text   `json:"text"`
-	Confirm text   `json:"confirm"`
-	Deny    text   `json:"deny"`
+	Title   *text  `json:"title"`
+	Text    *text  `json:"text"`
+	Confirm *text  `json:"confirm"`
+	Deny    *text  `json:"deny"`
 	Style   string `json:"style,omitempty"`
 }
 
-func plainText(t string) text { return text{Type: "plain_text", Text: verbatim(t)} }
+func plainText(t string) *text { return &text{Type: "plain_text", Text: verbatim(t)} }
 
-func header(t string) block {
-	p := plainText(t)
-	return block{Type: "header", Text: &p}
-}
+func header(t string) block { return block{Type: "header", Text: plainText(t)} }
 
-func section(t string) block {
-	p := plainText(t)
-	return block{Type: "section", Text: &p}
-}
-
-// preformatted shows text unchanged in a fixed-width font.
-func preformatted(t string) block {
-	return block{Type: "rich_text", Elements: []any{
-		richTextBlock{Type: "rich_text_preformatted", Elements: []richText{{Type: "text", Text: verbatim(t)}}},
-	}}
-}
+func section(t string) block { return block{Type: "section", Text: plainText(t)} }
 
 // verbatim replaces ampersands that Slack could read as the start of one of its three escapes. Slack does not document
 // whether it unescapes &lt; in plain text.

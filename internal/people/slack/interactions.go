@@ -123,25 +123,26 @@ func (in *Interactions) decideClick(ctx context.Context, c click) (approval.Appr
 		Tenant: tenant, ID: c.shown.Approval, Action: c.action, Note: c.note, Digest: c.shown.Digest,
 		By: policy.Principal{ID: p.ID, Groups: p.Groups}, Via: agent.ViaSlack,
 	})
-	if err != nil {
-		return in.failureText(c, err)
+	if text := show.RefusalText(err); text != "" {
+		var now approval.Approval
+		if a := approval.RequestIn(err); a != nil {
+			now = *a
+		}
+		return now, "Nothing was decided. " + text
 	}
-	return a, recordedText(a, c.action)
-}
-
-// failureText says why nothing was decided, or that the outcome is unknown. It returns the request if its messages are
-// out of date.
-func (in *Interactions) failureText(c click, err error) (approval.Approval, string) {
-	text := show.RefusalText(err)
-	if text == "" {
+	word := "Your approval is recorded. "
+	if c.action == approval.Deny {
+		word = "Your denial is recorded. "
+	}
+	switch {
+	case err != nil:
 		in.Log.Error("could not decide from Slack", "approval", c.shown.Approval, "kind", err)
 		return approval.Approval{}, textUncertain
+	case a.Status == approval.Pending:
+		return a, word + "More people have to approve before it is carried out."
+	default:
+		return a, word + show.OutcomeText(a)
 	}
-	var now approval.Approval
-	if a := approval.RequestIn(err); a != nil {
-		now = *a
-	}
-	return now, "Nothing was decided. " + text
 }
 
 // maxClockSkew is how far the time of a signature may be from now, either way.
@@ -205,20 +206,17 @@ type payload struct {
 	Team *struct {
 		ID string `json:"id"`
 	} `json:"team"`
-	ResponseURL string   `json:"response_url"`
-	Actions     []action `json:"actions"`
-	State       struct {
+	ResponseURL string     `json:"response_url"`
+	Actions     []struct { // the element that was clicked
+		ID    string `json:"action_id"`
+		Type  string `json:"type"`
+		Value string `json:"value"`
+	} `json:"actions"`
+	State struct {
 		Values map[string]map[string]struct {
 			Value *string `json:"value"`
 		} `json:"values"`
 	} `json:"state"`
-}
-
-// action is the element that was clicked.
-type action struct {
-	ID    string `json:"action_id"`
-	Type  string `json:"type"`
-	Value string `json:"value"`
 }
 
 // click is a decision by a click in Slack.
@@ -285,18 +283,6 @@ const (
 	textUncertain = "It is not certain whether this was recorded. Click again: it is recorded once, however often you do."
 )
 
-// recordedText is the answer to a decision that was recorded.
-func recordedText(a approval.Approval, did approval.Action) string {
-	word := "Your approval is recorded. "
-	if did == approval.Deny {
-		word = "Your denial is recorded. "
-	}
-	if a.Status == approval.Pending {
-		return word + "More people have to approve before it is carried out."
-	}
-	return word + show.OutcomeText(a)
-}
-
 // ephemeral is an answer that only the person who clicked sees.
 type ephemeral struct {
 	ResponseType    string  `json:"response_type"`
@@ -310,11 +296,8 @@ var errAnswer = errors.New("the answer could not be delivered")
 
 // postAnswer posts the result of a click to the address that Slack sent, if it is an address of Slack.
 func (in *Interactions) postAnswer(ctx context.Context, address, text string) error {
-	if !in.isSlackHook(address) {
-		return errAnswer
-	}
 	body, err := json.Marshal(ephemeral{ResponseType: "ephemeral", Text: "Countersign", Blocks: []block{section(text)}})
-	if err != nil {
+	if err != nil || !in.isSlackHook(address) {
 		return errAnswer
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
@@ -336,11 +319,8 @@ func (in *Interactions) postAnswer(ctx context.Context, address, text string) er
 
 // isSlackHook reports whether an address is at the host of Slack's hooks.
 func (in *Interactions) isSlackHook(address string) bool {
-	want, err := url.Parse(cmp.Or(in.Hooks, hooksBase))
-	if err != nil {
-		return false
-	}
-	u, err := url.Parse(address)
-	return err == nil && u.Scheme == want.Scheme && u.Host == want.Host && u.User == nil && u.Opaque == "" &&
-		u.Fragment == ""
+	want, err1 := url.Parse(cmp.Or(in.Hooks, hooksBase))
+	u, err2 := url.Parse(address)
+	return cmp.Or(err1, err2) == nil && u.Scheme == want.Scheme && u.Host == want.Host && u.User == nil &&
+		u.Opaque == "" && u.Fragment == ""
 }

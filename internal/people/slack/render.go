@@ -50,7 +50,7 @@ func renderList(m notify.Message) []block {
 		for i, r := range all[:n] {
 			b := section(strconv.Itoa(i+1) + ". " + r.Shown.Sentence.String())
 			if r.Link != "" {
-				b.Accessory = &element{Type: "button", Action: actionOpen, Text: openPageLabel(), URL: r.Link}
+				b.Accessory = &element{Type: "button", Action: actionOpen, Text: plainText("Open page"), URL: r.Link}
 			}
 			blocks = append(blocks, b)
 		}
@@ -61,11 +61,6 @@ func renderList(m notify.Message) []block {
 			return blocks
 		}
 	}
-}
-
-func openPageLabel() *text {
-	t := plainText("Open page")
-	return &t
 }
 
 // subjectHeader is a message's subject, if it is not too long for a header; the facts say what the message is about.
@@ -94,10 +89,12 @@ func renderBlocks(m notify.Message, d show.Document, short bool) []block {
 				blocks = append(blocks, block{Type: "section"})
 			}
 			last := &blocks[len(blocks)-1]
-			last.Fields = append(last.Fields, plainText(l.Text().String()))
+			last.Fields = append(last.Fields, *plainText(l.Text().String()))
 		}
 	}
-	buttons := m.IsPending() && !short && isDecidable(m.Approval, m.Occasion)
+	// A click can decide the request if it is about one call, and was sent to an approver.
+	buttons := m.IsPending() && !short && m.Approval.Kind == approval.KindCall && m.Approval.Digest != "" &&
+		m.Occasion != notify.Question
 	if short {
 		blocks = append(blocks, section(notify.TooLong))
 	}
@@ -108,17 +105,15 @@ func renderBlocks(m notify.Message, d show.Document, short bool) []block {
 		if c := m.Approval.Channels; !c.Allow(agent.ViaSlack) {
 			blocks = append(blocks, section("It is approved by "+c.Words()+", and not in Slack. You may deny it here."))
 		}
-		blocks = append(blocks, noteInput())
+		label := plainText("Note (optional; the agent is told of it as your word)") // Slack sends it with either button
+		blocks = append(blocks, block{Type: "input", ID: blockNote, Label: label, Optional: true, Element: &element{
+			Type: "plain_text_input", Action: actionNote, MaxLength: maxNote,
+		}})
 	}
 	if row := actionRow(m, buttons); len(row) > 0 {
 		blocks = append(blocks, block{Type: "actions", ID: "decide", Elements: row})
 	}
 	return blocks
-}
-
-// isDecidable reports whether a click can decide the request: approve or deny one call, sent to an approver.
-func isDecidable(a approval.Approval, why notify.Occasion) bool {
-	return a.Kind == approval.KindCall && a.Digest != "" && why != notify.Question
 }
 
 // textBlocks are lines of foreign text in as few blocks as hold them. A line that is too long makes a block that does
@@ -129,7 +124,10 @@ func textBlocks(all []show.Row) []block {
 	size := 0
 	flush := func() {
 		if len(held) > 0 {
-			blocks = append(blocks, preformatted(strings.Join(held, "\n")))
+			joined := []richText{{Type: "text", Text: verbatim(strings.Join(held, "\n"))}}
+			blocks = append(blocks, block{Type: "rich_text", Elements: []any{
+				richTextBlock{Type: "rich_text_preformatted", Elements: joined},
+			}})
 		}
 		held, size = nil, 0
 	}
@@ -148,19 +146,13 @@ func textBlocks(all []show.Row) []block {
 	return blocks
 }
 
-// noteInput is the input of a note. Slack sends its text with either button.
-func noteInput() block {
-	label := plainText("Note (optional; the agent is told of it as your word)")
-	return block{Type: "input", ID: blockNote, Label: &label, Optional: true, Element: &element{
-		Type: "plain_text_input", Action: actionNote, MaxLength: maxNote,
-	}}
-}
-
 // actionRow is the buttons and the link to the page.
 func actionRow(m notify.Message, buttons bool) []any {
 	var row []any
 	if buttons {
-		value := buttonValue{V: 1, Approval: m.Approval.ID, Digest: m.Approval.Digest}.String()
+		// it cannot fail
+		shown, _ := json.Marshal(buttonValue{V: 1, Approval: m.Approval.ID, Digest: m.Approval.Digest})
+		value := string(shown)
 		if m.Approval.Channels.Allow(agent.ViaSlack) {
 			row = append(row, newButton(actionApprove, "Approve", "primary", value, "Approve this call?",
 				"It will be carried out exactly as this message shows it."))
@@ -170,16 +162,16 @@ func actionRow(m notify.Message, buttons bool) []any {
 				"It will not be carried out. The agent is told so, with your note."))
 	}
 	if m.Link != "" {
-		row = append(row, element{Type: "button", Action: actionOpen, Text: openPageLabel(), URL: m.Link})
+		row = append(row, element{Type: "button", Action: actionOpen, Text: plainText("Open page"), URL: m.Link})
 	}
 	return row
 }
 
 func newButton(action, label, style, value, title, question string) element {
-	t := plainText(label)
-	return element{Type: "button", Action: action, Text: &t, Style: style, Value: value, Confirm: &confirm{
-		Title: plainText(title), Text: plainText(question), Confirm: plainText(label), Deny: plainText("Back"), Style: style,
-	}}
+	return element{
+		Type: "button", Action: action, Text: plainText(label), Style: style, Value: value,
+		Confirm: &confirm{plainText(title), plainText(question), plainText(label), plainText("Back"), style},
+	}
 }
 
 // buttonValue is the value of a button: the request, and the digest of the action that the message shows (A6). A click
@@ -188,9 +180,4 @@ type buttonValue struct {
 	V        int    `json:"v"`
 	Approval string `json:"approval"`
 	Digest   string `json:"digest"`
-}
-
-func (s buttonValue) String() string {
-	out, _ := json.Marshal(s) // it cannot fail
-	return string(out)
 }

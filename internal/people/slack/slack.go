@@ -49,12 +49,7 @@ type Options struct {
 }
 
 // Channel sends direct messages of one app in one workspace. Make one with New. Safe for concurrent use.
-type Channel struct {
-	token func(ctx context.Context) (string, error)
-	base  string
-	http  *http.Client
-	clock clock.Clock
-}
+type Channel struct{ o Options }
 
 // Token is one that does not change while the process runs.
 func Token(token string) func(context.Context) (string, error) {
@@ -63,9 +58,9 @@ func Token(token string) func(context.Context) (string, error) {
 
 // New makes a channel. Its client follows no redirects, so that only Slack gets the token.
 func New(o Options) *Channel {
-	c := &Channel{token: o.Token, base: strings.TrimSuffix(cmp.Or(o.Base, Base), "/") + "/", clock: o.Clock}
-	c.http = newHTTPClient(o.HTTP, attemptTimeout)
-	return c
+	o.Base = strings.TrimSuffix(cmp.Or(o.Base, Base), "/") + "/"
+	o.HTTP = newHTTPClient(o.HTTP, attemptTimeout)
+	return &Channel{o}
 }
 
 // newHTTPClient returns h, or a default client, with a timeout and without redirects.
@@ -102,20 +97,18 @@ func (e *RefusedError) Permanent() bool {
 // Name implements notify.Channel.
 func (*Channel) Name() string { return Name }
 
-// Reaches implements notify.Channel: p has a member's id.
-func (*Channel) Reaches(p person.Person) bool { return validMember(p.Slack) }
+// Reaches implements notify.Channel: p has a member's id, which is U or W, then capitals and digits.
+func (*Channel) Reaches(p person.Person) bool {
+	id := p.Slack
+	return len(id) >= 2 && len(id) <= 40 && (id[0] == 'U' || id[0] == 'W') &&
+		strings.Trim(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") == ""
+}
 
 // ValidToken reports whether a token is a bot token without characters that a header cannot hold.
 func ValidToken(token string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 	rest, ok := strings.CutPrefix(token, "xoxb-")
 	return ok && rest != "" && len(rest) <= 400 && strings.Trim(rest, letters) == ""
-}
-
-// validMember reports whether id has the form of a member id: U or W, then capitals and digits.
-func validMember(id string) bool {
-	return len(id) >= 2 && len(id) <= 40 && (id[0] == 'U' || id[0] == 'W') &&
-		strings.Trim(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") == ""
 }
 
 // message is the body of chat.postMessage and chat.update.
@@ -141,8 +134,8 @@ func (c *Channel) Send(ctx context.Context, m notify.Message) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("send request %s: %w", m.Approval.ID, err)
 	case sent.Channel == "" || sent.TS == "":
-		return "",
-			fmt.Errorf("send request %s: %w", m.Approval.ID, &RefusedError{Method: "chat.postMessage", Code: "unknown"})
+		err = &RefusedError{Method: "chat.postMessage", Code: "unknown"}
+		return "", fmt.Errorf("send request %s: %w", m.Approval.ID, err)
 	}
 	return sent.Channel + "/" + sent.TS, nil
 }
@@ -154,9 +147,8 @@ func (c *Channel) Update(ctx context.Context, ref string, m notify.Message) erro
 		return fmt.Errorf("update request %s: %q is no message of Slack", m.Approval.ID, ref)
 	}
 	text, blocks := render(m)
-	if _,
-		err := c.call(ctx, "chat.update", message{Channel: conversation, TS: ts, Text: text, Blocks: blocks,
-		Parse: "none"}); err != nil {
+	shown := message{Channel: conversation, TS: ts, Text: text, Blocks: blocks, Parse: "none"}
+	if _, err := c.call(ctx, "chat.update", shown); err != nil {
 		return fmt.Errorf("update request %s: %w", m.Approval.ID, err)
 	}
 	return nil
@@ -177,7 +169,7 @@ func (c *Channel) call(ctx context.Context, method string, m message) (response,
 		return response{}, err
 	}
 	var got response
-	ended := clock.Retry(ctx, c.clock, func(n int) (time.Duration, bool) {
+	ended := clock.Retry(ctx, c.o.Clock, func(n int) (time.Duration, bool) {
 		got, err = c.attempt(ctx, method, body)
 		wait, again := retryDelay*time.Duration(n), err != nil && n < maxAttempts && ctx.Err() == nil
 		var refused *RefusedError
@@ -191,18 +183,18 @@ func (c *Channel) call(ctx context.Context, method string, m message) (response,
 
 // attempt sends one request. Its errors hold neither the token nor the message.
 func (c *Channel) attempt(ctx context.Context, method string, body []byte) (response, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+method, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.o.Base+method, bytes.NewReader(body))
 	if err != nil {
 		return response{}, errors.New("slack " + method + ": the address of its API is none")
 	}
-	token, err := c.token(ctx)
+	token, err := c.o.Token(ctx)
 	if err != nil {
 		return response{}, fmt.Errorf("slack %s: %w", method, err)
 	}
 	r.Header.Set("Authorization", "Bearer "+token)
 	r.Header.Set("Content-Type", "application/json; charset=utf-8")
 	r.Header.Set("User-Agent", "countersign")
-	resp, err := c.http.Do(r)
+	resp, err := c.o.HTTP.Do(r)
 	if err != nil {
 		return response{}, fmt.Errorf("slack %s: %w", method, err)
 	}
@@ -213,27 +205,20 @@ func (c *Channel) attempt(ctx context.Context, method string, body []byte) (resp
 	}
 	var got response
 	err = json.Unmarshal(text, &got)
+	refused := &RefusedError{Method: method, Code: "unknown"}
 	switch {
 	case resp.StatusCode == http.StatusTooManyRequests:
-		after := retryDelay
+		refused.Code, refused.After = "ratelimited", retryDelay
 		if n, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 16); err == nil {
-			after = time.Duration(n) * time.Second
+			refused.After = time.Duration(n) * time.Second
 		}
-		return response{}, &RefusedError{Method: method, Code: "ratelimited", After: after}
 	case resp.StatusCode != http.StatusOK:
-		return response{}, &RefusedError{Method: method, Code: "status_" + strconv.Itoa(resp.StatusCode)}
+		refused.Code = "status_" + strconv.Itoa(resp.StatusCode)
 	case err != nil:
-		return response{}, &RefusedError{Method: method, Code: "unknown"}
-	case !got.OK:
-		return response{}, &RefusedError{Method: method, Code: errorCode(got.Error)}
+	case got.OK:
+		return got, nil
+	case got.Error != "" && len(got.Error) <= 64 && strings.Trim(got.Error, "abcdefghijklmnopqrstuvwxyz0123456789_") == "":
+		refused.Code = got.Error // it has the form of one of Slack's codes
 	}
-	return got, nil
-}
-
-// errorCode returns Slack's error code if it has the form of one.
-func errorCode(name string) string {
-	if name == "" || len(name) > 64 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
-		return "unknown"
-	}
-	return name
+	return response{}, refused
 }
