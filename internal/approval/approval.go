@@ -163,14 +163,6 @@ type UndoneCall struct {
 	Call string `json:"call"`
 }
 
-// withParent adds the run that delegated the requesting run.
-func (a Approval) withParent(p *run.Parent) Approval {
-	if p != nil {
-		a.Parent, a.ParentCall, a.Root = p.Run, p.Call, p.Root
-	}
-	return a
-}
-
 // Call is the call that the request is about; of a request about tools, the first call that it blocked.
 func (a Approval) Call() string { return a.Calls[0] }
 
@@ -217,7 +209,7 @@ func NewCallRequest(def *agent.Definition, s *run.AgentState, c run.Call) Approv
 		Tenant: s.Tenant, ID: c.Wait.Approval, Run: s.Run, Agent: s.Agent, Kind: KindCall, Calls: []string{c.ID},
 		Tools: []string{c.Tool}, Args: c.Input, Digest: c.Wait.Digest, Effect: c.Effect, Status: Pending,
 		RequestedAt: c.Wait.Since, ExpiresAt: c.Wait.Expires, Decisions: []Decision{},
-	}.withParent(s.Parent).withPolicy(def, s, dec)
+	}.withPolicy(def, s, dec)
 	a.Approvers, a.Above, a.RuleNote, a.Channels = dec.Approvers, dec.Above, dec.Note, dec.Channels
 	if dec.Escalate != nil {
 		a.EscalateTo, a.AboveTo = dec.Escalate.To, dec.AboveTo
@@ -311,6 +303,9 @@ func (a Approval) withArgs(args json.RawMessage) Approval {
 
 // withPolicy adds what policy and run say of every request to people.
 func (a Approval) withPolicy(def *agent.Definition, s *run.AgentState, dec policy.Decision) Approval {
+	if p := s.Parent; p != nil {
+		a.Parent, a.ParentCall, a.Root = p.Run, p.Call, p.Root
+	}
 	a.Version, a.Definition, a.PolicyVersion = s.Version, s.Definition, policy.VersionOfPolicy(def)
 	a.Requesters = s.Requesters()
 	if !slices.Contains(s.By, s.Subject) { // then it is the word of the API's caller, which nobody checked

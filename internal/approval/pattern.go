@@ -52,16 +52,9 @@ func (c Cover) patternBase() string {
 // grantBounds returns the bounds of the grant of a tool: the narrowest of what the policy and every approver said. If
 // one of them approved the exact arguments, the grant has no pattern. An edit counts as its editor's decision alone.
 func (a Approval) grantBounds(p Permission) agent.GrantBounds {
-	var out agent.GrantBounds
-	if p.Bounds != nil {
-		out = *p.Bounds
-	}
-	exact := false
+	out, exact := boundsOrNone(p.Bounds), false
 	for _, d := range a.approvalsOf(p) {
-		var by agent.GrantBounds
-		if d.Grant != nil {
-			by = *d.Grant
-		}
+		by := boundsOrNone(d.Grant)
 		exact = exact || len(by.When) == 0
 		out = policy.NarrowGrant(out, by)
 	}
@@ -69,6 +62,13 @@ func (a Approval) grantBounds(p Permission) agent.GrantBounds {
 		out.When = nil
 	}
 	return out
+}
+
+func boundsOrNone(b *agent.GrantBounds) agent.GrantBounds {
+	if b == nil {
+		return agent.GrantBounds{}
+	}
+	return *b
 }
 
 // argsMatch reports whether the arguments of the call match all conditions; call "" = those of every call that asks.
@@ -142,53 +142,38 @@ func (d *Desk) validatePattern(ctx context.Context, a Approval, r DecisionInput)
 	return nil
 }
 
-// checkGrant validates the bounds that a decision sets for one permission.
+// checkGrant validates the bounds that a decision sets for one permission. It refuses those that go beyond the
+// policy's, or have expired already.
 func (a Approval) checkGrant(p Permission, b *agent.GrantBounds, now time.Time) error {
 	if b == nil {
 		return nil
 	}
+	refuse := func(format string, args ...any) error { return &GrantError{Problem: fmt.Sprintf(format, args...)} }
 	for _, of := range []agent.GrantBounds{*b, a.grantBounds(p)} {
 		if err := agent.CheckGrant(of); err != nil {
 			return &GrantError{Problem: err.Error()}
 		}
 	}
-	if err := checkWithinPolicy(*b, p.Bounds, now); err != nil {
-		return err
-	}
-	if len(b.When) == 0 {
-		return nil
-	}
-	if slices.ContainsFunc(p.Standing, func(c Cover) bool { return c.patternBase() == "" }) {
-		return &GrantError{Problem: "grant.when: got conditions, and the agent's policy grants calls with " +
-			"their very arguments " +
-			"alone (permission.standing.pattern)"}
+	most := boundsOrNone(p.Bounds)
+	ends := most.Expires(now)
+	left := int64(ends.Sub(now) / time.Second)
+	switch {
+	case most.Uses > 0 && b.Uses > most.Uses:
+		return refuse("grant.uses: got %d, want at most %d", b.Uses, most.Uses)
+	case b.Seconds > left:
+		return refuse("grant.seconds: got %d, want at most %d", b.Seconds, left)
+	case b.Until.After(ends):
+		return refuse("grant.until: got %s, want %s or before", b.Until.Format(time.RFC3339), ends.Format(time.RFC3339))
+	case !b.Until.IsZero() && !b.Until.After(now):
+		return refuse("grant.until: got %s, which is over", b.Until.Format(time.RFC3339))
+	case len(b.When) > 0 && slices.ContainsFunc(p.Standing, func(c Cover) bool { return c.patternBase() == "" }):
+		return refuse("grant.when: got conditions, and the agent's policy grants calls with their very arguments " +
+			"alone (permission.standing.pattern)")
 	}
 	for _, c := range b.When {
 		if !p.argsMatch([]run.Condition{c}, "") {
-			return &GrantError{Problem: fmt.Sprintf("grant.when: the arguments of the request itself do not fit %s", c.Words())}
+			return refuse("grant.when: the arguments of the request itself do not fit %s", c.Words())
 		}
-	}
-	return nil
-}
-
-// checkWithinPolicy refuses bounds that go beyond those of the policy, or that have expired already.
-func checkWithinPolicy(b agent.GrantBounds, policy *agent.GrantBounds, now time.Time) error {
-	most := agent.GrantBounds{}
-	if policy != nil {
-		most = *policy
-	}
-	ends := most.Expires(now)
-	switch {
-	case most.Uses > 0 && b.Uses > most.Uses:
-		return &GrantError{Problem: fmt.Sprintf("grant.uses: got %d, want at most %d", b.Uses, most.Uses)}
-	case b.Seconds > int64(ends.Sub(now)/time.Second):
-		return &GrantError{Problem: fmt.Sprintf("grant.seconds: got %d, want at most %d", b.Seconds,
-			int64(ends.Sub(now)/time.Second))}
-	case b.Until.After(ends):
-		return &GrantError{Problem: fmt.Sprintf("grant.until: got %s, want %s or before", b.Until.Format(time.RFC3339),
-			ends.Format(time.RFC3339))}
-	case !b.Until.IsZero() && !b.Until.After(now):
-		return &GrantError{Problem: fmt.Sprintf("grant.until: got %s, which is over", b.Until.Format(time.RFC3339))}
 	}
 	return nil
 }

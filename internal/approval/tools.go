@@ -81,7 +81,7 @@ func NewToolsRequest(def *agent.Definition, s *run.AgentState, r run.PermissionR
 		Tenant: s.Tenant, ID: r.Approval, Run: s.Run, Agent: s.Agent, Kind: KindTools, Args: json.RawMessage("null"),
 		Effect: run.EffectRead, Status: Pending, RequestedAt: r.Since, ExpiresAt: r.Expires, Decisions: []Decision{},
 		Grants: grantDuration(policy.Granting(def)), RuleNote: r.Reason,
-	}.withParent(s.Parent)
+	}
 	if def.Permission.Scope == agent.ScopeTool {
 		a.Scope = agent.ScopeTool
 	}

@@ -46,10 +46,10 @@ func (c Outbox) Send(ctx context.Context, m notify.Message) (string, error) {
 		return "", fmt.Errorf("mail request: %w", err)
 	}
 	data, err := render(m, text, now)
-	if err != nil {
-		return "", fmt.Errorf("mail request %s: %w", m.Approval.ID, err)
+	if err == nil {
+		err = c.write(name, data)
 	}
-	if err := c.write(name, data); err != nil {
+	if err != nil {
 		return "", fmt.Errorf("mail request %s: %w", m.Approval.ID, err)
 	}
 	return "", nil

@@ -45,7 +45,23 @@ func (c *SES) Send(ctx context.Context, m notify.Message) (string, error) {
 	if !ok {
 		return "", err
 	}
-	out, err := c.send(ctx, c.input(m.To.Email, mail))
+	// Tracking is off for this mail, whatever the account's or the identity's settings are: its links lead where they say,
+	// and no picture in it tells who reads it.
+	off := &types.TrackingConfigurationOverrides{
+		ClickTrackingEnabled: types.FeatureStatusDisabled, OpenTrackingEnabled: types.FeatureStatusDisabled,
+	}
+	utf8 := func(text string) *types.Content { return &types.Content{Data: &text, Charset: aws.String("UTF-8")} }
+	content := &types.Message{
+		Subject: utf8(mail.Subject), Body: &types.Body{Text: utf8(mail.Text), Html: utf8(mail.HTML)},
+	}
+	for _, h := range headers {
+		content.Headers = append(content.Headers, types.MessageHeader{Name: &h[0], Value: &h[1]})
+	}
+	out, err := c.send(ctx, &sesv2.SendEmailInput{
+		FromEmailAddress: &c.from, Destination: &types.Destination{ToAddresses: []string{m.To.Email}},
+		Content:                &types.EmailContent{Simple: content},
+		ConfigurationOverrides: &types.ConfigurationOverrides{Tracking: off},
+	})
 	if err == nil && aws.ToString(out.MessageId) == "" {
 		err = errors.New("SES does not say that it took the mail")
 	}
@@ -53,21 +69,4 @@ func (c *SES) Send(ctx context.Context, m notify.Message) (string, error) {
 		return "", fmt.Errorf("mail request %s: %w", m.Approval.ID, awssdk.Bare(err))
 	}
 	return "", nil
-}
-
-// input is what SendEmail takes. Tracking is off for this mail, whatever the account's or the identity's settings are:
-// its links lead where they say, and no picture in it tells who reads it.
-func (c *SES) input(to string, m Mail) *sesv2.SendEmailInput {
-	utf8 := func(text string) *types.Content { return &types.Content{Data: &text, Charset: aws.String("UTF-8")} }
-	content := &types.Message{Subject: utf8(m.Subject), Body: &types.Body{Text: utf8(m.Text), Html: utf8(m.HTML)}}
-	for _, h := range headers {
-		content.Headers = append(content.Headers, types.MessageHeader{Name: &h[0], Value: &h[1]})
-	}
-	return &sesv2.SendEmailInput{
-		FromEmailAddress: &c.from, Destination: &types.Destination{ToAddresses: []string{to}},
-		Content: &types.EmailContent{Simple: content},
-		ConfigurationOverrides: &types.ConfigurationOverrides{Tracking: &types.TrackingConfigurationOverrides{
-			ClickTrackingEnabled: types.FeatureStatusDisabled, OpenTrackingEnabled: types.FeatureStatusDisabled,
-		}},
-	}
 }

@@ -9,9 +9,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/policy"
 )
 
@@ -49,16 +47,6 @@ type Directory interface {
 	Slack(ctx context.Context, team, member string) (tenant string, p Person, found bool, err error)
 }
 
-// isUser reports whether id is user:NAME.
-func isUser(id string) bool {
-	return strings.HasPrefix(id, "user:") && agent.ValidPrincipal(id)
-}
-
-// isGroup reports whether id is group:NAME.
-func isGroup(id string) bool {
-	return strings.HasPrefix(id, "group:") && agent.ValidPrincipal(id)
-}
-
 // Book is a Directory that is read once, as from a file. The zero Book knows nobody.
 type Book struct {
 	tenants map[string]map[string]Person // by tenant and id
@@ -75,7 +63,7 @@ func NewBook(tenant string, people ...Person) *Book {
 	return b
 }
 
-// Person finds one by id.
+// Person implements Directory.
 func (b *Book) Person(_ context.Context, tenant, id string) (Person, bool, error) {
 	p, ok := b.tenants[tenant][id]
 	return p.clone(), ok, nil
@@ -90,7 +78,7 @@ func (b *Book) Members(_ context.Context, tenant string, principals []string) ([
 			list = append(list, p.clone())
 		}
 	}
-	slices.SortFunc(list, byID)
+	slices.SortFunc(list, func(a, b Person) int { return cmp.Compare(a.ID, b.ID) })
 	return list, nil
 }
 
@@ -112,8 +100,6 @@ func (b *Book) Slack(_ context.Context, team, member string) (string, Person, bo
 	}
 	return "", Person{}, false, nil
 }
-
-func byID(a, b Person) int { return cmp.Compare(a.ID, b.ID) }
 
 func (p Person) clone() Person {
 	p.Groups, p.Notify = slices.Clone(p.Groups), slices.Clone(p.Notify)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // The bounds of a document.
@@ -65,12 +66,11 @@ func Read(data []byte) (*Book, error) {
 		return nil, &ReadError{Line: line, Text: err.Error()}
 	}
 	b := &Book{tenants: map[string]map[string]Person{}, teams: map[string]string{}}
-	err := b.read(data)
-	var bad *ReadError
-	if errors.As(err, &bad) {
-		bad.Line = lineOf(data, bad.Path)
-	}
-	if err != nil {
+	if err := b.read(data); err != nil {
+		var bad *ReadError
+		if errors.As(err, &bad) {
+			bad.Line = lineOf(data, bad.Path)
+		}
 		return nil, err
 	}
 	return b, nil
@@ -86,7 +86,15 @@ func (b *Book) read(data []byte) error {
 		return err
 	}
 	for _, tenant := range slices.Sorted(maps.Keys(tenants)) {
-		if err := b.readTenant(tenant, tenants[tenant]); err != nil {
+		at := []string{"tenants", tenant}
+		if !agent.ValidTenant(tenant) {
+			return readError(at, "want a tenant's name: ^[a-z0-9][a-z0-9-]{0,39}$")
+		}
+		people, err := readMembers(tenants[tenant], at)
+		if err == nil {
+			err = b.readPeople(tenant, people)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -109,18 +117,6 @@ func (b *Book) read(data []byte) error {
 		b.teams[team] = tenant
 	}
 	return nil
-}
-
-func (b *Book) readTenant(tenant string, raw json.RawMessage) error {
-	at := []string{"tenants", tenant}
-	if !agent.ValidTenant(tenant) {
-		return readError(at, "want a tenant's name: ^[a-z0-9][a-z0-9-]{0,39}$")
-	}
-	people, err := readMembers(raw, at)
-	if err != nil {
-		return err
-	}
-	return b.readPeople(tenant, people)
 }
 
 // readPeople reads what stands under the ids of a tenant's people.
@@ -146,7 +142,7 @@ func (b *Book) readPeople(tenant string, people map[string]json.RawMessage) erro
 // readPerson reads what stands under a person's id: an object, the groups alone, or nothing.
 func readPerson(id string, raw json.RawMessage, at []string) (Person, error) {
 	p := Person{ID: id}
-	if !isUser(id) {
+	if !run.IsPrincipal("user:", id) {
 		return p, readError(at, "want user:NAME")
 	}
 	var err error
@@ -188,7 +184,7 @@ func readPerson(id string, raw json.RawMessage, at []string) (Person, error) {
 func readGroups(raw json.RawMessage, at []string) ([]string, error) {
 	list, err := readTexts(raw, at)
 	for _, g := range list {
-		if err == nil && !isGroup(g) {
+		if err == nil && !run.IsPrincipal("group:", g) {
 			err = readError(at, "got %q, want a list of group:NAME", agent.Bounded(g))
 		}
 	}

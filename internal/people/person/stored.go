@@ -43,31 +43,31 @@ type keptBook struct {
 	until time.Time
 }
 
-// Person finds one by id.
-func (s *Stored) Person(ctx context.Context, tenant, id string) (Person, bool, error) {
+// Person implements Directory.
+func (s *Stored) Person(ctx context.Context, tenant, id string) (p Person, found bool, err error) {
 	book, err := s.load(ctx, tenant)
-	if err != nil {
-		return Person{}, false, err
+	if err == nil {
+		p, found, err = book.Person(ctx, tenant, id)
 	}
-	return book.Person(ctx, tenant, id)
+	return p, found, err
 }
 
-// Members are the people of these principals.
-func (s *Stored) Members(ctx context.Context, tenant string, principals []string) ([]Person, error) {
+// Members implements Directory.
+func (s *Stored) Members(ctx context.Context, tenant string, principals []string) (list []Person, err error) {
 	book, err := s.load(ctx, tenant)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		list, err = book.Members(ctx, tenant, principals)
 	}
-	return book.Members(ctx, tenant, principals)
+	return list, err
 }
 
-// Removed reports whether somebody was taken out of the directory.
-func (s *Stored) Removed(ctx context.Context, tenant, id string) (bool, error) {
+// Removed implements Directory.
+func (s *Stored) Removed(ctx context.Context, tenant, id string) (removed bool, err error) {
 	book, err := s.load(ctx, tenant)
-	if err != nil {
-		return false, err
+	if err == nil {
+		removed, err = book.Removed(ctx, tenant, id)
 	}
-	return book.Removed(ctx, tenant, id)
+	return removed, err
 }
 
 // Slack finds who a workspace's member is. It reads the workspace each time.
