@@ -7,7 +7,9 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -179,4 +181,160 @@ func (r *reader) hex() rune {
 	u, _ := strconv.ParseUint(string(r.in[r.at:r.at+4]), 16, 32) // the JSON is valid
 	r.at += 4
 	return rune(u)
+}
+
+// markSecrets says of a value, and of all within it, what is masked: what the schema marks, and below it every value
+// that has no members; texts behind a name that says so, and in a list behind one; and what has the form of a secret. A
+// number, boolean or null behind such a name counts or switches something more often than it is a secret. An object is
+// never masked as a whole, and no name masks what is in one: its members have names of their own.
+//
+// name is the name that the value stands behind, why the reason for which all of it is masked; "" = there is none.
+func markSecrets(v *Value, m marks, name string, why Reason) {
+	if m.secret() {
+		why = BySchema
+	}
+	switch v.Kind {
+	case String:
+		v.markText(name, why)
+	case Object:
+		for _, member := range v.Members {
+			under := why
+			if under != BySchema {
+				under = ""
+			}
+			if under == "" && SecretName(member.Key) {
+				under = ByName
+			}
+			markSecrets(member.Value, m.member(member.Key), member.Key, under)
+		}
+	case Array:
+		for i, member := range v.Members {
+			markSecrets(member.Value, m.element(i), name, why)
+		}
+	default:
+		if why == BySchema {
+			v.Secret = why
+		}
+	}
+}
+
+// markText judges a text. Whoever writes the schema knows that its values are secrets, spaces and all, but not what a
+// shell would run. Whoever writes the text has chosen its names: behind them only what cannot be anything else is
+// masked.
+func (v *Value) markText(name string, why Reason) {
+	whole := Range{0, len(v.Text)}
+	switch {
+	case v.Text == "":
+	case why == BySchema && !isCommand(v.Text), why == ByName && isOpaque(v.Text):
+		v.Secret, v.Hidden = why, []Range{whole}
+	default:
+		v.Hidden = Secrets(v.Text)
+		if why == ByName && isHeader(strings.ToLower(name)) { // Authorization, Cookie and others: read it with its name
+			before, f := name+": ", finder{text: v.Text, found: v.Hidden}
+			for _, r := range Secrets(before + v.Text) {
+				if r.From >= len(before) {
+					f.hide(r.From-len(before), r.To-len(before))
+				}
+			}
+			v.Hidden = f.merged()
+		}
+		if slices.Equal(v.Hidden, []Range{whole}) {
+			v.Secret = ByForm
+		}
+	}
+}
+
+// isCommand reports whether a text reads like a command with more than words in it: one that is put in place of
+// something, or that stands behind another.
+func isCommand(s string) bool {
+	for _, sign := range []string{"$(", "${", "`", "<(", ">("} {
+		if strings.Contains(s, sign) {
+			return true
+		}
+	}
+	for i := range len(s) {
+		beside := i > 0 && isBlank(s[i-1]) || i+1 < len(s) && isBlank(s[i+1])
+		if beside && strings.IndexByte(";|&<>", s[i]) >= 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
+
+// Placeholder is what JSON and Text put in place of a secret of so many characters.
+func Placeholder(characters int) string { return "[" + Words(characters) + "]" }
+
+// Words say that so many characters are masked.
+func Words(characters int) string {
+	if characters == 1 {
+		return "masked, 1 character"
+	}
+	return fmt.Sprintf("masked, %d characters", characters)
+}
+
+// JSON is a JSON value as text, to be read: with a placeholder for every secret in it. What is no JSON is judged as the
+// text it is. A value without any is as it is stored.
+func JSON(raw, schema json.RawMessage) string {
+	v, err := Read(raw, schema)
+	if err != nil {
+		return Text(string(raw))
+	}
+	quoted := func(text string, hidden []Range) []byte { // nil = it hides nothing
+		if len(hidden) == 0 {
+			return nil
+		}
+		out, _ := json.Marshal(maskRanges(text, hidden)) // a string
+		return out
+	}
+	return string(v.Rewrite(func(v *Value) []byte {
+		if v.Secret != "" && v.Kind != String {
+			return []byte(`"` + Placeholder(v.Length()) + `"`)
+		}
+		return quoted(v.Text, v.Hidden)
+	}, func(key string) []byte { return quoted(key, Secrets(key)) }))
+}
+
+// Text is a text with a placeholder for every part that has the form of a secret.
+func Text(s string) string { return maskRanges(s, Secrets(s)) }
+
+func maskRanges(s string, hidden []Range) string {
+	var out strings.Builder
+	at := 0
+	for _, r := range hidden {
+		out.WriteString(s[at:r.From] + Placeholder(utf8.RuneCountInString(s[r.From:r.To])))
+		at = r.To
+	}
+	return out.String() + s[at:]
+}
+
+// Rewrite returns the JSON with other JSON in place of some values and keys: with what the functions return, where that
+// is not nil. Everything else keeps its spelling, but for white space around members.
+func (v *Value) Rewrite(value func(*Value) []byte, key func(string) []byte) []byte {
+	if other := value(v); other != nil {
+		return other
+	}
+	if v.Kind != Object && v.Kind != Array {
+		return v.Raw
+	}
+	brackets := "{}"
+	if v.Kind == Array {
+		brackets = "[]"
+	}
+	out := []byte{brackets[0]}
+	for i, m := range v.Members {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		if v.Kind == Object {
+			name := key(m.Key)
+			if name == nil {
+				name = m.RawKey
+			}
+			out = append(append(out, name...), ':')
+		}
+		out = append(out, m.Value.Rewrite(value, key)...)
+	}
+	return append(out, brackets[1])
 }

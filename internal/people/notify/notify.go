@@ -4,7 +4,12 @@ package notify
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"unicode/utf8"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
@@ -62,4 +67,132 @@ type Links interface {
 	// URL returns the address at which the person with the id to sees the request and may decide it, for a message of that
 	// channel; "" = there is none. Several calls may return different addresses; each works.
 	URL(ctx context.Context, a approval.Approval, to, channel string) (string, error)
+}
+
+// words are what a message of an occasion begins with: its subject, why the person is told, and the same of several
+// requests.
+type words struct{ subject, opening, many string }
+
+const notBefore = " Nothing of it is carried out before it is approved."
+
+var occasionWords = map[Occasion]words{
+	Asked:    {"Approval needed", "You are asked to decide about this." + notBefore, "wait for your decision"},
+	Reminder: {"Still waiting for approval", "This still waits for a decision." + notBefore, "still wait for a decision"},
+	Escalated: {
+		"Approval needed from you as well", "This is not decided yet, so you are asked as well." + notBefore,
+		"are not decided yet, so you are asked as well",
+	},
+	Question: {"Question about a request", "Who is to decide about this asks for information. Answering decides nothing.",
+		""},
+	Answer: {"Answer about a request", "What you asked about this was answered. It still waits for a decision.", ""},
+	Code: {
+		"Your code for a request", "Somebody asked for this code on the request's page, which a link of yours opens. If it " +
+			"was you, type the code there within ten minutes, and nowhere else. If not, somebody else has your link: tell " +
+			"those who run Countersign.", "",
+	},
+}
+
+// The sentences of messages that are no facts.
+const (
+	TooLong = "The arguments are too long for this message and are left out of it, all of them. " +
+		"See the complete request before you decide."
+	noLink = "Decide it with `countersign approvals`, the web console or the API."
+)
+
+// maxSubject is how long a subject is at most, in characters: of a longer one, only our words stay.
+const maxSubject = 120
+
+// Subject is one line: words of ours and the request's title, which has no text of a model (approvals.md, C2).
+func (m Message) Subject() string {
+	begins, ends := occasionWords[m.Occasion].subject, m.Shown.Title.String()
+	if m.Occasion == Decided {
+		begins = show.StatusText(m.Approval.Status)
+	}
+	if len(m.Others) > 0 {
+		ends = m.count() + " of run " + m.run()
+	}
+	if ends != "" && utf8.RuneCountInString(begins+": "+ends) <= maxSubject {
+		return begins + ": " + ends
+	}
+	return begins
+}
+
+// Opening says why the person is told, or what became of the request: words of ours and ids.
+func (m Message) Opening() string {
+	switch {
+	case m.Occasion == Decided:
+		return show.OutcomeText(m.Approval)
+	case len(m.Others) > 0:
+		return fmt.Sprintf("%s of run %s of agent %s %s. Nothing of them is carried out before it is approved. "+
+			"Each is decided by itself.", m.count(), m.run(), show.Bare(m.Approval.Agent), occasionWords[m.Occasion].many)
+	}
+	return occasionWords[m.Occasion].opening
+}
+
+func (m Message) count() string {
+	if m.Approval.Kind == approval.KindTools {
+		return strconv.Itoa(1+len(m.Others)) + " requests"
+	}
+	return strconv.Itoa(1+len(m.Others)) + " calls"
+}
+
+func (m Message) run() string { return show.Bare(m.Approval.Run).String() }
+
+// IsPending reports whether the message is about what can still be decided.
+func (m Message) IsPending() bool {
+	return m.Approval.Status == approval.Pending && m.Occasion != Decided && m.Occasion != Code
+}
+
+// Document is what the message shows of its request, with the question or answer that it is about on top. A message
+// with a code shows the code alone.
+func (m Message) Document() show.Document {
+	d, title := m.Shown, map[Occasion]string{Question: "The question", Answer: "The answer"}[m.Occasion]
+	if m.Occasion == Code {
+		code := show.Foreign(m.Code[:4] + " " + m.Code[4:])
+		return show.Document{Sections: []show.Section{{Name: show.Remark, Title: "Code", Rows: []show.Row{{Value: code}}}}}
+	}
+	if n := len(m.Approval.Thread); n > 0 && title != "" {
+		r := m.Approval.Thread[n-1]
+		said := []show.Row{{Label: show.Foreign(r.By), Value: show.Foreign(r.Text)}}
+		d.Sections = slices.Insert(slices.Clone(d.Sections), 0, show.Section{Name: show.Remark, Title: title, Rows: said})
+	}
+	return d
+}
+
+// Invitation says where the request is seen and decided.
+func (m Message) Invitation() string {
+	channels := m.Approval.ChannelsOf("")
+	switch {
+	case m.Occasion == Code:
+		return "The page is behind the link that you were sent by another channel."
+	case m.Link == "" && m.IsPending():
+		return noLink
+	case m.Link == "":
+		return "There is nothing to do."
+	case m.IsPending() && !channels.Allow(agent.ViaPage):
+		return "It is approved by " + channels.Words() + ". See it, and deny it if you want to, on its page."
+	case m.IsPending():
+		return "See it and decide on its page."
+	}
+	return "See it on its page."
+}
+
+// Requests are all requests of the message.
+func (m Message) Requests() []Other {
+	return append([]Other{{m.Approval, m.Shown, m.Link}}, m.Others...)
+}
+
+// Elsewhere says where the requests are seen that the message has no link to, if it lists the first n of them; "" =
+// there is a link to each.
+func (m Message) Elsewhere(n int) string {
+	command := "`countersign approvals --run " + m.run() + "`"
+	switch rest := 1 + len(m.Others) - n; {
+	case n == 0:
+		return fmt.Sprintf("See all %d of them in the console, or with %s.", rest, command)
+	case rest > 0:
+		return fmt.Sprintf("And %d more: open the console, or %s.", rest, command)
+	case m.Link == "":
+		return "Decide them with " + command + ", the web console or the API."
+	}
+	return ""
 }

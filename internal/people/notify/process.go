@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
 )
 
@@ -272,4 +274,160 @@ func (p *pass) count(s sent) {
 	default:
 		p.counts[CountNotified]++
 	}
+}
+
+// maxSingle is how many separate messages of one kind a person gets on one channel about requests of one run. More of
+// them become one message.
+const maxSingle = 3
+
+// groupKey identifies the messages that can be grouped.
+type groupKey struct {
+	to, channel string
+	occasion    Occasion
+}
+
+// sendGroups sends one message in place of more than maxSingle of one kind to a person on a channel, and records it in
+// the notice of each request. It returns the requests that are still leased; their remaining messages are sent one by
+// one.
+func (p *pass) sendGroups(ctx context.Context, open []*leasedRequest) []*leasedRequest {
+	done := map[*leasedRequest][]sent{}
+	// Requests by the group that their messages belong to. Updates, remarks and requests that cannot be shown are sent
+	// alone.
+	of := map[groupKey][]*leasedRequest{}
+	var order []groupKey
+	for _, r := range open {
+		for _, d := range r.deliveries {
+			if !d.isNewRequest() || r.showErr != nil {
+				continue
+			}
+			to := d.groupKey()
+			if of[to] == nil {
+				order = append(order, to)
+			}
+			of[to] = append(of[to], r)
+		}
+	}
+	all := slices.DeleteFunc(order, func(to groupKey) bool { return len(of[to]) <= maxSingle })
+	for i, to := range all {
+		if p.isOutOfTime(ctx) {
+			break
+		}
+		if i > 0 && i%batchSize == 0 {
+			open = p.recordAllSent(ctx, open, done)
+			clear(done)
+		}
+		left := slices.DeleteFunc(of[to], func(r *leasedRequest) bool { return !slices.Contains(open, r) })
+		if len(left) > maxSingle {
+			p.sendGroup(ctx, to, left, done)
+		}
+	}
+	return p.recordAllSent(ctx, open, done)
+}
+
+// isNewRequest reports whether the delivery is a new message to an approver.
+func (d delivery) isNewRequest() bool { return d.remark == 0 && d.updates == "" }
+
+func (d delivery) groupKey() groupKey { return groupKey{d.to.ID, d.channel.Name(), d.occasion} }
+
+// sendGroup sends one message about several requests and adds the result to done for each. The message has no ref: it
+// is not updated when one of its requests is decided.
+func (p *pass) sendGroup(ctx context.Context, to groupKey, of []*leasedRequest, done map[*leasedRequest][]sent) {
+	var m Message
+	var err error
+	deliveries := make([]delivery, len(of))
+	for i, r := range of {
+		at := slices.IndexFunc(r.deliveries, func(d delivery) bool { return d.isNewRequest() && d.groupKey() == to })
+		deliveries[i] = r.deliveries[at]
+		r.deliveries = slices.Delete(r.deliveries, at, at+1)
+		if err != nil {
+			continue
+		}
+		var one Message
+		if one, err = p.buildMessage(ctx, r, deliveries[i]); i == 0 {
+			m = one
+		} else {
+			m.Others = append(m.Others, Other{one.Approval, one.Shown, one.Link})
+		}
+	}
+	if err == nil {
+		_, err = deliveries[0].channel.Send(ctx, m)
+	}
+	if err != nil {
+		p.warn(fmt.Sprintf("tell somebody of %d requests of run %s by %s", len(of), of[0].a.Run, to.channel), err)
+	}
+	at := p.Clock.Now().Truncate(time.Millisecond)
+	for i, r := range of {
+		done[r] = append(done[r], sent{delivery: deliveries[i], at: at, err: err})
+	}
+	p.count(sent{delivery: deliveries[0], err: err}) // it is one message
+}
+
+// recordAllSent records what was sent, and returns the requests whose notice nobody else has written.
+func (p *pass) recordAllSent(
+	ctx context.Context, open []*leasedRequest, done map[*leasedRequest][]sent,
+) []*leasedRequest {
+	return slices.DeleteFunc(open, func(r *leasedRequest) bool {
+		if len(done[r]) == 0 {
+			return false
+		}
+		again, err := p.recordSent(ctx, r, done[r])
+		p.recordResult(ctx, r.a.ID, again, err)
+		return again || err != nil
+	})
+}
+
+// document returns what messages show of a request.
+func (n *Notifier) document(ctx context.Context, a approval.Approval) (d show.Document, err error) {
+	if n.Show != nil {
+		if d, err = n.Show(ctx, a); err != nil {
+			err = fmt.Errorf("show approval %s: %w", a.ID, err)
+		}
+	}
+	return d, err
+}
+
+// SecondChannel returns the name of a channel that reaches the person, other than first; "" = there is none.
+func (n *Notifier) SecondChannel(p person.Person, first string) string {
+	for _, c := range n.Channels {
+		if c.Name() != first && c.Reaches(p) {
+			return c.Name()
+		}
+	}
+	return ""
+}
+
+// SendCode sends a person a code for the page of a request by a channel. A message that is lost is not sent again: the
+// code is stored nowhere, and the person asks for another.
+func (n *Notifier) SendCode(ctx context.Context, a approval.Approval, to person.Person, channel, code string) error {
+	c := n.findChannel(channel)
+	shown, err := n.document(ctx, a)
+	if c == nil || err != nil {
+		return cmp.Or(err, fmt.Errorf("send a code for approval %s: there is no channel %s", a.ID, channel))
+	}
+	_, err = c.Send(ctx, Message{Occasion: Code, Approval: a, Shown: shown, To: to, Code: code})
+	return err
+}
+
+// buildMessage builds the message of a delivery.
+func (p *pass) buildMessage(ctx context.Context, r *leasedRequest, d delivery) (Message, error) {
+	if r.showErr != nil {
+		return Message{}, r.showErr
+	}
+	m := Message{Occasion: d.occasion, Approval: r.a, Shown: r.shown, To: d.to}
+	if d.updates != "" && p.Directory != nil {
+		who, found, err := p.Directory.Person(ctx, r.a.Tenant, d.to.ID)
+		if err != nil {
+			return Message{}, fmt.Errorf("find %s: %w", d.to.ID, err)
+		}
+		if found {
+			m.To = who
+		}
+	}
+	if p.Links != nil {
+		var err error
+		if m.Link, err = p.Links.URL(ctx, r.a, d.to.ID, d.channel.Name()); err != nil {
+			return Message{}, fmt.Errorf("make the link of a message: %w", err)
+		}
+	}
+	return m, nil
 }

@@ -2,6 +2,7 @@ package show
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"net/url"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people/mask"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -274,4 +276,101 @@ func FormatDuration(d time.Duration) string {
 		}
 	}
 	return "less than a minute"
+}
+
+// decisionGrantText says how far the standing grant of a decision goes; empty if nobody bounded it.
+func (s *builder) decisionGrantText(b *agent.GrantBounds) Text {
+	if b == nil || b.Zero() {
+		return nil
+	}
+	return textf(", to stand %1", s.boundsText(*b, ""))
+}
+
+// boundsText is the bounds of a grant in words: which arguments, how often, how long. Most follows the time.
+func (s *builder) boundsText(b agent.GrantBounds, most string) Text {
+	var parts []Text
+	for i, c := range b.When {
+		before := "and %1"
+		if i == 0 {
+			before = "where %1"
+		}
+		parts = append(parts, textf(before, s.conditionText(c)))
+	}
+	switch {
+	case b.Uses == 1:
+		parts = append(parts, ownText("for one further call"))
+	case b.Uses > 1:
+		parts = append(parts, ownText(fmt.Sprintf("for %d further calls", b.Uses)))
+	}
+	if b.Seconds > 0 {
+		parts = append(parts, ownText("for "+(time.Duration(b.Seconds)*time.Second).String()+most))
+	}
+	if !b.Until.IsZero() {
+		parts = append(parts, ownText("until "+FormatTime(b.Until)))
+	}
+	return joinTexts(parts)
+}
+
+// conditionText writes a condition like agent.Condition.Words, with values written like those of arguments.
+func (s *builder) conditionText(c run.Condition) Text {
+	op, values := c.Operator()
+	all := make([]Text, len(values))
+	for i, v := range values {
+		if read, err := mask.Read(v, nil); err == nil {
+			all[i] = s.valueText(read)
+		} else {
+			all[i] = s.foreignText(string(v))
+		}
+	}
+	value := joinTexts(all)
+	if op == "in" {
+		value = textf("[%1]", value)
+	}
+	return textf("%1 "+op+" %2", s.foreignText(c.Path), value)
+}
+
+// joinTexts joins texts with commas.
+func joinTexts(of []Text) Text { return fitTexts(of, ", ", math.MaxInt) }
+
+// refusals are what people read of the desk's errors. The first that fits counts.
+var refusals = []struct {
+	err  error
+	text string
+}{
+	{approval.ErrRequester, "The run acts for you. Another person has to approve this; you may deny it."},
+	{approval.ErrUnpinned, "You have chosen your own name, and different people have to approve this."},
+	{approval.ErrForbidden, "You are not among those who may decide this, as things stand now."},
+	{approval.ErrExpired, "The request has expired. It was not carried out."},
+	{approval.ErrFinished, "The run has ended: there is nothing left to decide."},
+	{approval.ErrStale, "Somebody changed the arguments meanwhile. Read them again and answer anew."},
+	{approval.ErrPolicyChanged, "The policy that applies has changed since you were asked. Whoever may decide now is " +
+		"asked again."},
+	{approval.ErrNothing, "The call no longer waits for an answer."},
+	{approval.ErrIgnored, "The call no longer waits for an answer."},
+	{approval.ErrNoCall, "The call no longer waits for an answer."},
+	{approval.ErrKind, "The request cannot be answered like that. See its page."},
+	{approval.ErrNotLinked, "The program that you decide with does not have this tool. Use the one that has it."},
+	{approval.ErrNotFound, "There is no such request."},
+	{approval.ErrRemark, fmt.Sprintf("A remark has 1 to %d characters.", approval.MaxRemarkChars)},
+	{approval.ErrThreadFull, "The request takes no more remarks."},
+}
+
+// RefusalText says to the person who has made a decision why it was refused, in the same words on every channel. It
+// returns "" for any other error: then nobody can say whether the decision was recorded.
+func RefusalText(err error) string {
+	if e, ok := errors.AsType[*approval.DecidedError](err); ok {
+		return "The request is decided already. " + OutcomeText(e.Approval)
+	}
+	if e, ok := errors.AsType[*approval.ChannelError](err); ok {
+		return "The policy lets people approve this by " + e.Allowed.Words() + "."
+	}
+	if e, ok := errors.AsType[*approval.EditError](err); ok {
+		return "The arguments: " + e.Problem
+	}
+	for _, r := range refusals {
+		if errors.Is(err, r.err) {
+			return r.text
+		}
+	}
+	return ""
 }
