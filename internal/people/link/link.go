@@ -31,6 +31,15 @@ const Path = "/a/"
 // decide nothing.
 const OpenAfterExpiry = 7 * 24 * time.Hour
 
+// A token is the last segment of an address: unpadded base64url of the version, the length and text of the key's id,
+// the link's id and the MAC. No two texts are the same token.
+const (
+	version  = 1
+	idSize   = 16  // bytes
+	macSize  = 32  // bytes
+	maxToken = 512 // characters
+)
+
 // Link is what an address stands for: one person's view of one request, and the right to decide it as that person.
 type Link struct {
 	ID       string    `json:"id"` // digest of the other fields, and the only one in the address
@@ -53,7 +62,7 @@ const algorithm = "HMAC-SHA-256"
 
 // digest is the link's id: a digest of the version and of every field with its length (A3). It has 128 bits, so that
 // nobody who can write the table can forge another link with the same id.
-func (l Link) digest(version byte) string {
+func (l Link) digest() string {
 	sum := sha256.New()
 	for _, field := range []string{
 		string([]byte{version}), l.Tenant, l.Approval, l.Run, l.Call, l.Digest, l.To, l.Channel, l.Nonce,
@@ -66,9 +75,7 @@ func (l Link) digest(version byte) string {
 }
 
 // signedFields returns the fields that a token's MAC covers besides the audience and the key's id.
-func signedFields(version byte, id string) []string {
-	return []string{string([]byte{version}), algorithm, id}
-}
+func signedFields(id string) []string { return []string{string([]byte{version}), algorithm, id} }
 
 // ErrInvalid says that a token is not valid, or no longer. It covers every defect of a token.
 var ErrInvalid = errors.New("there is no such link")
@@ -129,13 +136,13 @@ func (l *Links) Mint(ctx context.Context, a approval.Approval, to, channel strin
 		Nonce:   l.IDs.Token(),
 		Expires: a.ExpiresAt.Add(OpenAfterExpiry).Truncate(time.Second).UTC(),
 	}
-	link.ID = link.digest(version)
+	link.ID = link.digest()
 	body, err := jsonx.MarshalVerbatim(link)
 	if err != nil {
 		return "", fmt.Errorf("marshal a link of approval %s: %w", a.ID, err)
 	}
-	t := token{version: version, id: link.ID}
-	if t.key, t.mac, err = l.sign(audience, signedFields(version, link.ID)...); err != nil {
+	key, mac, err := l.sign(audience, signedFields(link.ID)...)
+	if err != nil {
 		return "", fmt.Errorf("sign a link of approval %s: %w", a.ID, err)
 	}
 	op := store.Op{Kind: store.Put, If: []store.Cond{{Op: store.ItemAbsent}}, Item: store.Item{
@@ -145,7 +152,9 @@ func (l *Links) Mint(ctx context.Context, a approval.Approval, to, channel strin
 	if err := l.Table.Write(ctx, op); err != nil {
 		return "", fmt.Errorf("keep a link of approval %s: %w", a.ID, err)
 	}
-	return t.String(), nil
+	id, _ := hex.DecodeString(link.ID) // it is a digest in hexadecimal
+	raw := append([]byte{version, byte(len(key))}, key...)
+	return base64.RawURLEncoding.EncodeToString(append(append(raw, id...), mac...)), nil
 }
 
 // sign returns the MAC of the newest key, and its id.
@@ -165,18 +174,23 @@ func (l *Links) sign(audience string, fields ...string) (key string, mac []byte,
 // Verify returns the link id of a token with a valid MAC, without reading the table. ErrInvalid says that the token is
 // not valid; any other error is the ring's.
 func (l *Links) Verify(_ context.Context, text string) (id string, err error) {
-	t, ok := readToken(text)
-	if !ok {
+	if len(text) > maxToken || strings.ContainsAny(text, "\r\n") { // the decoder skips line ends
 		return "", ErrInvalid
 	}
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(raw) < 2 || raw[0] != version || len(raw) != 2+int(raw[1])+idSize+macSize {
+		return "", ErrInvalid
+	}
+	key, rest := raw[2:len(raw)-idSize-macSize], raw[len(raw)-idSize-macSize:]
+	id = hex.EncodeToString(rest[:idSize])
 	ring, err := l.Ring()
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("verify a link: %w", err)
-	case ring == nil || !ring.Verify(t.mac, t.key, audience, signedFields(t.version, t.id)...):
+	case ring == nil || !ring.Verify(rest[idSize:], string(key), audience, signedFields(id)...):
 		return "", ErrInvalid
 	}
-	return t.id, nil
+	return id, nil
 }
 
 // Read returns the link with an id that Verify returned. ErrInvalid says that the link has expired, or that its record
@@ -193,47 +207,8 @@ func (l *Links) Read(ctx context.Context, id string) (Link, error) {
 	if err := jsonx.ReadStored("link", it.Body, &stored); err != nil {
 		return Link{}, fmt.Errorf("read a link: %w", store.Damaged(it.Key, "%w", err))
 	}
-	if stored.ID != id || stored.digest(version) != id || !l.Clock.Now().Before(stored.Expires) {
+	if stored.ID != id || stored.digest() != id || !l.Clock.Now().Before(stored.Expires) {
 		return Link{}, ErrInvalid
 	}
 	return stored, nil
-}
-
-// version is the first byte of every token.
-const version = 1
-
-// Sizes, in bytes; maxToken in characters.
-const (
-	idSize   = 16
-	macSize  = 32
-	maxToken = 512
-)
-
-// token is the last segment of an address: unpadded base64url of the version, the length and text of the key's id, the
-// link's id and the MAC.
-type token struct {
-	version byte
-	key     string
-	id      string // in hexadecimal
-	mac     []byte
-}
-
-func (t token) String() string {
-	id, _ := hex.DecodeString(t.id) // the id is a digest in hexadecimal
-	raw := append([]byte{t.version, byte(len(t.key))}, t.key...)
-	return base64.RawURLEncoding.EncodeToString(append(append(raw, id...), t.mac...))
-}
-
-// readToken parses a text. No two texts are the same token.
-func readToken(text string) (t token, ok bool) {
-	if len(text) > maxToken || strings.ContainsAny(text, "\r\n") { // the decoder skips line ends
-		return token{}, false
-	}
-	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || len(raw) < 2 || raw[0] != version || len(raw) != 2+int(raw[1])+idSize+macSize {
-		return token{}, false
-	}
-	key, rest := raw[2:2+raw[1]], raw[2+raw[1]:]
-	t = token{version: raw[0], key: string(key), id: hex.EncodeToString(rest[:idSize]), mac: rest[idSize:]}
-	return t, true
 }

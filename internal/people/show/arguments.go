@@ -124,17 +124,17 @@ func (s *builder) addTool(d *Document, p approval.Permission) {
 	for _, c := range p.Calls {
 		call := Bare(c.Call)
 		d.add(s.argumentsSection("Arguments of "+name+", call "+call.String()+", complete", c.Args, t.Schema))
-		all.add(FactApprovers, textf("call %1: %2", call, ApproversText(c.Approvers, c.Above)))
-		all.add(FactWhy, s.foreignText(c.RuleNote))
+		all.add("approvers", textf("call %1: %2", call, ApproversText(c.Approvers, c.Above)))
+		all.add("why", s.foreignText(c.RuleNote))
 	}
-	all.add(FactDescription, s.descriptionText(t))
-	all.add(FactTarget, s.targetText(t))
-	all.add(FactRisk, textf(string(risk)+": %1", riskText(p.Effect, t)))
+	all.add("does", s.descriptionText(t))
+	all.add("target", s.targetText(t))
+	all.add("risk", textf(string(risk)+": %1", riskText(p.Effect, t)))
 	binds := "a grant is of the tool; the arguments do not bind the model"
 	if s.a.Grants == agent.GrantsStanding && s.a.Scope != agent.ScopeTool {
 		binds = "a grant is of these arguments alone"
 	}
-	all.add(FactBinds, ownText(binds))
+	all.add("binds", ownText(binds))
 	title := "Tool " + name
 	if p.Verdict != "" {
 		title += ": " + string(p.Verdict)

@@ -3,6 +3,7 @@ package show
 import (
 	"cmp"
 	"encoding/json"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -45,8 +46,7 @@ func (v View) Schema(a approval.Approval) json.RawMessage {
 	if a.Kind == approval.KindTools {
 		return nil
 	}
-	t := v.tool(first(a.Tools))
-	return t.Schema
+	return v.tool(first(a.Tools)).Schema
 }
 
 // BuildDocument returns what people are shown of a request, the same on every channel. It reads nothing and has no
@@ -71,20 +71,17 @@ func BuildDocument(a approval.Approval, v View) Document {
 	d.add(Section{Name: About, Title: "About this request", Rows: s.aboutRows(t)})
 	d.add(Section{Name: History, Title: "History", Rows: s.history(t)})
 	claim := aloneRow(s.foreignText(a.ClaimedSubject))
-	d.add(untrusted(Claim, "The caller says the run is for (nobody checked it)", claim))
-	d.add(untrusted(Asks, "The tool asks (its own words, not checked)", s.questionRows()))
-	d.add(untrusted(Says, "The model says (its own words, not checked)", aloneRow(s.foreignText(v.ModelText))))
+	says := aloneRow(s.foreignText(v.ModelText))
+	d.add(Section{Claim, "The caller says the run is for (nobody checked it)", true, claim})
+	d.add(Section{Asks, "The tool asks (its own words, not checked)", true, s.questionRows()})
+	d.add(Section{Says, "The model says (its own words, not checked)", true, says})
 	if d.Masked = s.masked; s.masked {
-		warnings.add(FactMasked, ownText("secrets are masked; the decision is on what is stored, with them"))
+		warnings.add("masked", ownText("secrets are masked; the decision is on what is stored, with them"))
 	}
 	if len(warnings) > 0 {
 		d.Sections = slices.Insert(d.Sections, at, Section{Name: Warnings, Title: "Warnings", Rows: warnings})
 	}
 	return d
-}
-
-func untrusted(name Name, title string, lines []Row) Section {
-	return Section{Name: name, Title: title, Untrusted: true, Rows: lines}
 }
 
 func aloneRow(t Text) []Row {
@@ -110,14 +107,11 @@ func first(of []string) string {
 
 // namesText are names of the definition, which Check has read: it lets nothing odd pass, and neither does this.
 func namesText(of []string) Text {
-	var t Text
+	texts := make([]Text, len(of))
 	for i, n := range of {
-		if i > 0 {
-			t = append(t, Span{Text: ", "})
-		}
-		t = append(t, Bare(n)...)
+		texts[i] = Bare(n)
 	}
-	return t.merged()
+	return joinTexts(texts)
 }
 
 // FormatTime is a time as people are shown it who may be anywhere.
@@ -128,41 +122,13 @@ func FormatTimeIn(t time.Time, zone *time.Location) string {
 	return t.In(cmp.Or(zone, time.UTC)).Format("2006-01-02 15:04:05 MST")
 }
 
-// The names of facts. An empty fact is left out.
-const (
-	FactTool        = "tool"
-	FactDescription = "does" // the description of the tool; none for MCP tools
-	FactTarget      = "target"
-	FactRisk        = "risk" // of one of several tools
-	FactAgent       = "agent"
-	FactRun         = "run"
-	FactParent      = "below"
-	FactUndoes      = "undoes"
-	FactRequester   = "requester"
-	FactWhy         = "why" // the rule's note
-	FactDepends     = "depends"
-	FactWrong       = "wrong" // a value of what it depends on, by the agent's definition
-	FactWas         = "was"   // what the precondition gave before
-	FactEdited      = "edited"
-	FactMasked      = "masked"
-	FactAsks        = "asks"
-	FactApprovers   = "approvers"
-	FactQuorum      = "quorum"
-	FactFourEyes    = "four eyes"
-	FactVia         = "via" // the channels by which it is approved
-	FactAsked       = "asked"
-	FactExpires     = "expires"
-	FactEscalates   = "escalates"
-	FactGranted     = "if granted"
-	FactGrantLimits = "stands" // how far a grant goes at most
-	FactDenied      = "if denied"
-	FactBinds       = "binds" // of one of several tools
-)
+// FactTool is the name of the fact that says which tools are asked about.
+const FactTool = "tool"
 
 // labels are the labels of facts that are not their names.
 var labels = map[string]string{
-	FactTarget: "runs in", FactVia: "channels", FactRequester: "started by", FactWhy: "policy", FactDepends: "depends on",
-	FactWrong: "looks wrong", FactWas: "changed", FactGrantLimits: "it stands",
+	"target": "runs in", "via": "channels", "requester": "started by", "why": "policy", "depends": "depends on",
+	"wrong": "looks wrong", "was": "changed", "stands": "it stands",
 }
 
 // facts collects the lines of a section.
@@ -176,14 +142,18 @@ func (f *facts) add(name string, value Text) {
 
 // dependsRows say what a decision is about besides the arguments.
 func (s *builder) dependsRows() (all facts) {
-	all.add(FactAsks, subjectText(s.a))
+	mode := run.TicketMode("")
+	if s.a.Ticket != nil {
+		mode = s.a.Ticket.Mode
+	}
+	all.add("asks", textf(wordings[s.a.Kind].subject, ownText(answerEffects[mode])))
 	if k := s.a.Precondition; k != nil {
 		rows := s.contentRows()
 		if len(rows) == 0 {
-			all.add(FactDepends, textf("%1; read again before the call runs",
+			all.add("depends", textf("%1; read again before the call runs",
 				s.checkedText(k.Tool, k.Args, k.Content, k.IsError, k.At)))
 		} else {
-			all.add(FactDepends, textf("%1 of %2, read at %3; read again before the call runs", Bare(k.Tool),
+			all.add("depends", textf("%1 of %2, read at %3; read again before the call runs", Bare(k.Tool),
 				s.jsonText(k.Args, s.view.tool(k.Tool).Schema), s.view.timeText(k.At)))
 		}
 		for _, row := range rows {
@@ -192,9 +162,9 @@ func (s *builder) dependsRows() (all facts) {
 		}
 	}
 	if u := s.a.Undoes; u != nil {
-		all.add(FactUndoes, textf("call %1 of run %2", Bare(u.Call), Bare(u.Run)))
+		all.add("undoes", textf("call %1 of run %2", Bare(u.Call), Bare(u.Run)))
 	}
-	all.add(FactWhy, s.foreignText(s.a.RuleNote))
+	all.add("why", s.foreignText(s.a.RuleNote))
 	return all
 }
 
@@ -213,7 +183,7 @@ func (s *builder) contentRows() []Row {
 	for _, w := range t.Precondition.Warn {
 		path, err := jsonx.ParsePointer(w.Path)
 		if len(t.Precondition.Compare) > 0 { // the content has values by their pointers
-			path, w.Path = []string{w.Path}, "/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(w.Path)
+			path, w.Path = []string{w.Path}, jsonx.FormatPointer([]string{w.Path})
 		}
 		if err != nil || !jsonx.Fits([]run.Condition{w}, content) {
 			continue
@@ -232,17 +202,17 @@ func (s *builder) warnings() (all facts) {
 	if s.a.Precondition != nil {
 		for _, row := range s.contentRows() {
 			if row.Wrong {
-				all.add(FactWrong, textf("%1 is %2", row.Label, row.Value))
+				all.add("wrong", textf("%1 is %2", row.Label, row.Value))
 			}
 		}
 	}
 	if k := s.a.Precondition; k != nil && k.Was != nil { // that is why people are asked again
-		all.add(FactWas, textf("when it was asked before, %1",
+		all.add("was", textf("when it was asked before, %1",
 			s.checkedText(k.Tool, k.Was.Args, k.Was.Content, k.Was.IsError, k.Was.At)))
 	}
 	if original := s.a.OriginalArgs; original != nil {
 		schema := s.view.tool(first(s.a.Tools)).Schema
-		all.add(FactEdited, textf("the arguments are a person's; the model asked for %1", s.jsonText(original, schema)))
+		all.add("edited", textf("the arguments are a person's; the model asked for %1", s.jsonText(original, schema)))
 	}
 	return all
 }
@@ -250,30 +220,38 @@ func (s *builder) warnings() (all facts) {
 // whoRows say who decides, and until when.
 func (s *builder) whoRows() (all facts) {
 	a := s.a
-	all.add(FactApprovers, ApproversText(a.Approvers, a.Above))
-	all.add(FactQuorum, QuorumText(a))
+	all.add("approvers", ApproversText(a.Approvers, a.Above))
+	all.add("quorum", QuorumText(a))
 	switch {
 	case a.FourEyes && a.StarterUnknown:
-		all.add(FactFourEyes, ownText("nobody is known to have started the run: two different people approve"))
+		all.add("four eyes", ownText("nobody is known to have started the run: two different people approve"))
 	case a.FourEyes:
-		all.add(FactFourEyes, ownText("whoever started the run, is said to have it act for them, or told it what to do, "+
+		all.add("four eyes", ownText("whoever started the run, is said to have it act for them, or told it what to do, "+
 			"may deny and not approve"))
 	}
-	all.add(FactVia, ownText(viaText(a)))
-	all.add(FactExpires, textf("%1, then it is refused", s.view.timeText(a.ExpiresAt)))
-	switch {
-	case len(a.EscalateTo) == 0:
-	case !a.EscalatedAt.IsZero():
-		all.add(FactEscalates, textf("since %1 these decide as well: %2", s.view.timeText(a.EscalatedAt),
-			namesText(a.EscalateTo)))
-	default:
-		all.add(FactEscalates, textf("at %1, then these decide as well: %2", s.view.timeText(a.EscalatesAt),
-			namesText(a.EscalateTo)))
+	if c := a.ChannelsOf(""); c.Via != nil || c.Confirm != "" {
+		words := c.Words()
+		switch {
+		case !c.Allow(agent.ViaPage):
+		case c.Confirm == agent.ConfirmOIDC:
+			words += "; on its page by whoever has signed in as the person that the link was sent to"
+		case c.Confirm == agent.ConfirmCode:
+			words += "; on its page with a code that is sent by another channel than the link"
+		}
+		all.add("via", ownText(words+"; denied by every channel"))
 	}
-	all.add(FactGranted, grantText(a))
+	all.add("expires", textf("%1, then it is refused", s.view.timeText(a.ExpiresAt)))
+	if len(a.EscalateTo) > 0 {
+		words, at := "at %1, then these decide as well: %2", a.EscalatesAt
+		if !a.EscalatedAt.IsZero() {
+			words, at = "since %1 these decide as well: %2", a.EscalatedAt
+		}
+		all.add("escalates", textf(words, s.view.timeText(at), namesText(a.EscalateTo)))
+	}
+	all.add("if granted", grantText(a))
 	for _, p := range a.Permissions {
 		if p.Bounds != nil { // the same for each of the agent's tools
-			all.add(FactGrantLimits, s.boundsText(*p.Bounds, " at most"))
+			all.add("stands", s.boundsText(*p.Bounds, " at most"))
 			break
 		}
 	}
@@ -281,7 +259,7 @@ func (s *builder) whoRows() (all facts) {
 	if a.Scope == agent.ScopeTool && a.Kind != approval.KindOutcome {
 		denied = "the tool is not called any more in this run, and the model is told so"
 	}
-	all.add(FactDenied, ownText(denied))
+	all.add("if denied", ownText(denied))
 	return all
 }
 
@@ -290,17 +268,17 @@ func (s *builder) aboutRows(t agent.ToolSpec) (all facts) {
 	a := s.a
 	all.add(FactTool, namesText(a.Tools))
 	if a.Kind != approval.KindTools {
-		all.add(FactDescription, s.descriptionText(t))
-		all.add(FactTarget, s.targetText(t))
+		all.add("does", s.descriptionText(t))
+		all.add("target", s.targetText(t))
 	}
-	all.add(FactAgent, Bare(strings.TrimSpace(a.Agent+" "+a.Version)))
+	all.add("agent", Bare(strings.TrimSpace(a.Agent+" "+a.Version)))
 	run := Bare(a.Run)
 	if a.Kind != approval.KindTools && len(a.Calls) > 0 {
 		run = textf("%1, call %2", run, Bare(a.Call()))
 	}
-	all.add(FactRun, run)
+	all.add("run", run)
 	if a.Root != "" {
-		all.add(FactParent, textf("call %1 of run %2, for run %3", Bare(a.ParentCall), Bare(a.Parent), Bare(a.Root)))
+		all.add("below", textf("call %1 of run %2, for run %3", Bare(a.ParentCall), Bare(a.Parent), Bare(a.Root)))
 	}
 	// The authenticated people who started the run. The subject that the API's caller claims is no fact: see Claim.
 	var requesters []Text
@@ -309,24 +287,9 @@ func (s *builder) aboutRows(t agent.ToolSpec) (all facts) {
 			requesters = append(requesters, s.foreignText(id))
 		}
 	}
-	all.add(FactRequester, joinTexts(requesters))
-	all.add(FactAsked, s.view.timeText(a.RequestedAt))
+	all.add("requester", joinTexts(requesters))
+	all.add("asked", s.view.timeText(a.RequestedAt))
 	return all
-}
-
-// viaText names the channels by which a request is approved; "" = every one.
-func viaText(a approval.Approval) string {
-	c := a.ChannelsOf("")
-	text := c.Words()
-	switch {
-	case c.Via == nil && c.Confirm == "":
-		return ""
-	case c.Confirm == agent.ConfirmOIDC && c.Allow(agent.ViaPage):
-		text += "; on its page by whoever has signed in as the person that the link was sent to"
-	case c.Confirm == agent.ConfirmCode && c.Allow(agent.ViaPage):
-		text += "; on its page with a code that is sent by another channel than the link"
-	}
-	return text + "; denied by every channel"
 }
 
 // descriptionText is the description of a tool by the agent's author. An MCP server's own description is no fact.
@@ -339,23 +302,20 @@ func (s *builder) descriptionText(t agent.ToolSpec) Text {
 
 // ApproversText names who may decide: the approvers, and the sets of delegating agents that they must be in as well.
 func ApproversText(approvers []string, above [][]string) Text {
-	sets := []string{}
-	var all Text
-	for i, set := range append([][]string{approvers}, above...) {
-		if key := strings.Join(set, ", "); i == 0 || !slices.Contains(sets, key) {
-			sets = append(sets, key)
-		} else {
+	var known []string
+	var all []Text
+	for _, set := range append([][]string{approvers}, above...) {
+		key := strings.Join(set, ", ")
+		if slices.Contains(known, key) {
 			continue
 		}
-		if i > 0 {
-			all = append(all, Span{Text: "; and at once "})
-		}
+		names := namesText(set)
 		if len(set) == 0 {
-			all = append(all, Span{Text: "nobody"})
+			names = ownText("nobody")
 		}
-		all = append(all, namesText(set)...)
+		known, all = append(known, key), append(all, names)
 	}
-	return all.merged()
+	return fitTexts(all, "; and at once ", math.MaxInt)
 }
 
 // history is the history of a request, in order of time.

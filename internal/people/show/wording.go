@@ -130,15 +130,6 @@ var answerEffects = map[run.TicketMode]string{
 	run.TicketPass:   "runs with the answer for its arguments, unless that is true or false",
 }
 
-// subjectText says what a decision is about, if that is not whether the call may run.
-func subjectText(a approval.Approval) Text {
-	mode := run.TicketMode("")
-	if a.Ticket != nil {
-		mode = a.Ticket.Mode
-	}
-	return textf(wordings[a.Kind].subject, ownText(answerEffects[mode]))
-}
-
 // grantText says what an approval grants besides the call; empty if nothing.
 func grantText(a approval.Approval) Text {
 	const of = "the tool may be called for the rest of the run"
