@@ -49,7 +49,6 @@ type delivery struct {
 	round    int64  // the newest reminder that it covers
 	remark   int    // number of the remark, from 1; 0 = none
 	updates  string // ref of the message to update; "" = a new message
-	edited   bool   // the person was told of other arguments before
 }
 
 // sent is the result of a delivery.
@@ -66,17 +65,16 @@ func (n *notice) requestDeliveries(a approval.Approval, seats []recipient, now t
 	at := remindersDue(a, now)
 	for _, s := range seats {
 		d := delivery{to: s.person, channel: s.channel, occasion: Asked, round: at}
-		who := policy.Principal{ID: s.person.ID, Groups: s.person.Groups}
-		if !a.EscalatedAt.IsZero() && policy.MayDecide(a.EscalateTo, who) {
+		if !a.EscalatedAt.IsZero() && policy.MayDecide(a.EscalateTo, s.person.Principal()) {
 			d.occasion = Escalated
 		}
 		if t := n.contact(s.person.ID, s.channel.Name()); t != nil {
 			// an edit is a new action that they have not seen (A8)
-			d.edited = !t.At.IsZero() && t.AskedDigest != "" && t.AskedDigest != a.Digest
-			if t.Round >= at && !d.edited || now.Before(t.Next) {
+			edited := !t.At.IsZero() && t.AskedDigest != "" && t.AskedDigest != a.Digest
+			if t.Round >= at && !edited || now.Before(t.Next) {
 				continue
 			}
-			if d.occasion = t.First; !t.At.IsZero() && !d.edited {
+			if d.occasion = t.First; !t.At.IsZero() && !edited {
 				d.occasion = Reminder
 			}
 		}
@@ -108,26 +106,20 @@ func (n *notice) updateDeliveries(a approval.Approval, channel func(name string)
 
 // apply records the results of deliveries.
 func (n *notice) apply(a approval.Approval, all []sent) {
-	failed, remarked := 0, 0
+	remarked, failed := 0, false // of the messages about remarks
 	for _, s := range all {
-		switch {
-		case s.remark > 0:
-			remarked = max(remarked, s.remark)
-			if s.err != nil {
-				failed++
-			}
-		case s.updates != "":
-			continue
-		default:
+		if s.remark > 0 {
+			remarked, failed = max(remarked, s.remark), failed || s.err != nil
+		} else if s.updates == "" {
 			n.applyRequestSent(a, s)
 		}
 	}
-	if failed > 0 {
+	if failed {
 		n.RemarkTries++
 	}
 	switch {
 	case remarked == 0:
-	case failed > 0 && n.RemarkTries < maxTries:
+	case failed && n.RemarkTries < maxTries:
 		n.NextRemarkTry = all[len(all)-1].at.Add(retryDelay(n.RemarkTries))
 	default:
 		n.Remarks, n.RemarkTries, n.NextRemarkTry = max(n.Remarks, remarked), 0, time.Time{}
@@ -143,8 +135,7 @@ func (n *notice) applyRequestSent(a approval.Approval, s sent) {
 		t = &n.Contacts[len(n.Contacts)-1]
 	}
 	if s.err != nil && t.Tries+1 < maxTries {
-		t.Tries++
-		t.Next = s.at.Add(retryDelay(t.Tries))
+		t.retry(s.at)
 		return
 	}
 	t.Round, t.Tries, t.Next, t.AskedDigest = max(t.Round, s.round), 0, time.Time{}, a.Digest
@@ -178,12 +169,17 @@ func (n *notice) applyUpdatesSent(a approval.Approval, all []sent) {
 		switch {
 		case !tried:
 		case failed && t.Tries+1 < maxTries:
-			t.Tries++
-			t.Next = at.Add(retryDelay(t.Tries))
+			t.retry(at)
 		default:
 			t.Shows, t.Tries, t.Next = a.Status, 0, time.Time{}
 		}
 	}
+}
+
+// retry sets when a message that failed at that time is tried again.
+func (t *contact) retry(at time.Time) {
+	t.Tries++
+	t.Next = at.Add(retryDelay(t.Tries))
 }
 
 // nextCheck is when to check the request again; zero = never. It assumes that everything due by now has been tried.

@@ -61,8 +61,7 @@ func (n *Notifier) processRequests(
 		open, todo = p.leaseAll(ctx, todo)
 		open = p.sendGroups(ctx, open)
 		for _, r := range open {
-			again, err := p.sendAll(ctx, r)
-			p.recordResult(ctx, r.a.ID, again, err)
+			p.recordResult(ctx, r.a.ID, p.sendAll(ctx, r))
 		}
 		todo, p.reread = append(todo, p.reread...), nil
 	}
@@ -85,7 +84,7 @@ func (p *pass) leaseAll(ctx context.Context, ids []string) (open []*leasedReques
 			return open, ids[i:]
 		}
 		r, err := p.leaseRequest(ctx, id, until)
-		if p.recordResult(ctx, id, false, err); r != nil {
+		if p.recordResult(ctx, id, err); r != nil {
 			open = append(open, r)
 		}
 	}
@@ -97,10 +96,10 @@ func (p *pass) isSweep() bool { return !p.opts.createsNotice && !p.opts.ignoresD
 
 // recordResult records how the processing of a request ended. A failed request of a sweep is postponed, so that it does
 // not block the others.
-func (p *pass) recordResult(ctx context.Context, id string, again bool, err error) {
+func (p *pass) recordResult(ctx context.Context, id string, err error) {
 	overtaken := errors.Is(err, errStaleNotice)
 	switch {
-	case again, overtaken && p.opts.ignoresDue:
+	case errors.Is(err, errMerged), overtaken && p.opts.ignoresDue:
 		if p.rereads[id]++; p.rereads[id] < maxRereads { // else it stays due for the next pass
 			p.reread = append(p.reread, id)
 		}
@@ -209,11 +208,11 @@ func (n *Notifier) listDeliveries(
 }
 
 // sendAll sends the deliveries in batches, records each batch, and warns of failures.
-func (p *pass) sendAll(ctx context.Context, r *leasedRequest) (again bool, err error) {
+func (p *pass) sendAll(ctx context.Context, r *leasedRequest) error {
 	for len(r.deliveries) > 0 {
 		if p.isOutOfTime(ctx) { // another pass continues
 			r.notice.Due = p.Clock.Now()
-			return false, r.notice.save(ctx, p.Table)
+			return r.notice.save(ctx, p.Table)
 		}
 		some := r.deliveries[:min(batchSize, len(r.deliveries))]
 		r.deliveries = r.deliveries[len(some):]
@@ -235,32 +234,36 @@ func (p *pass) sendAll(ctx context.Context, r *leasedRequest) (again bool, err e
 			p.count(s)
 			done = append(done, s)
 		}
-		if again, err := p.recordSent(ctx, r, done); again || err != nil {
-			return again, err
+		if err := p.recordSent(ctx, r, done); err != nil {
+			return err
 		}
 	}
-	return false, nil
+	return nil
 }
 
+// errMerged says that another process had written the notice, and that the request is to be read again.
+var errMerged = errors.New("the notice was merged with what somebody else wrote")
+
 // recordSent records what was sent. After the last delivery it sets when to check the request next. If another process
-// has written the notice meanwhile, recordSent merges both and has the request read again, because it may be decided.
-func (p *pass) recordSent(ctx context.Context, r *leasedRequest, done []sent) (again bool, err error) {
+// has written the notice meanwhile, recordSent merges both and returns errMerged, because the request may be decided.
+func (p *pass) recordSent(ctx context.Context, r *leasedRequest, done []sent) (err error) {
 	r.notice.apply(r.a, done)
 	now := p.Clock.Now()
 	if r.notice.Due = now.Add(lease); len(r.deliveries) == 0 {
 		r.notice.Due = r.notice.nextCheck(r.a, r.recipients, slices.MaxFunc([]time.Time{now, r.asOf}, time.Time.Compare))
 	}
-	for {
-		err = r.notice.save(ctx, p.Table)
-		if !errors.Is(err, errStaleNotice) {
-			return again, err
-		}
+	if err = r.notice.save(ctx, p.Table); !errors.Is(err, errStaleNotice) {
+		return err
+	}
+	for errors.Is(err, errStaleNotice) {
 		if r.notice, err = loadNotice(ctx, p.Table, r.a.Tenant, r.a.ID); err != nil {
-			return false, err
+			return err
 		}
 		r.notice.apply(r.a, done)
-		r.notice.Run, r.notice.Due, again = r.a.Run, p.Clock.Now(), true
+		r.notice.Run, r.notice.Due = r.a.Run, p.Clock.Now()
+		err = r.notice.save(ctx, p.Table)
 	}
+	return errMerged
 }
 
 // count counts a delivery that succeeded.
@@ -370,9 +373,9 @@ func (p *pass) recordAllSent(
 		if len(done[r]) == 0 {
 			return false
 		}
-		again, err := p.recordSent(ctx, r, done[r])
-		p.recordResult(ctx, r.a.ID, again, err)
-		return again || err != nil
+		err := p.recordSent(ctx, r, done[r])
+		p.recordResult(ctx, r.a.ID, err)
+		return err != nil
 	})
 }
 
