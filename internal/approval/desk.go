@@ -217,7 +217,6 @@ const maxRaces = 64
 // the caller may repeat Decide. After a *PolicyError the run requests approval again.
 func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err error) {
 	defer func() { d.logRefusal(err, r.By, "tenant", r.Tenant, "approval", r.ID, "via", string(r.Via)) }()
-	var lost *Approval // the request as it was when a condition of the last write failed
 	var checked run.Confirm
 	for races := 0; ; races++ {
 		a, err := d.findRequestOf(ctx, r)
@@ -225,20 +224,16 @@ func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err err
 			return Approval{}, err
 		}
 		r.ID = a.ID
-		if a.Status == Pending && lost != nil && a.isUnchangedSince(*lost) { // so the condition on the expiry failed
-			return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
-		}
 		if a, err = d.addRunFacts(ctx, a, r.Action); err != nil {
 			return Approval{}, err
 		}
 		if r.confirmed = ""; r.Confirm != nil && isApproving(r.Action) && a.takesApprover(r) {
 			r.confirmed = a.ChannelsOf(r.Tool).ConfirmationBy(r.Via)
 		}
-		err = a.authorizeDecision(r, d.Clock.Now())
-		if err == nil {
-			err = a.validateDecision(r)
+		if err = a.authorizeDecision(r, d.Clock.Now()); err != nil {
+			return Approval{}, err
 		}
-		if err != nil {
+		if err = a.validateDecision(r); err != nil {
 			return Approval{}, err
 		}
 		if ended, same := a.isDecided(r); ended {
@@ -272,17 +267,13 @@ func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err err
 		switch {
 		case err == nil:
 			return decided, d.notifyDecision(ctx, decided, fact != nil)
-		case errors.Is(err, ErrFinished): // perhaps another decision on this request ended the run
+		case errors.Is(err, ErrFinished), // perhaps another decision on this request ended the run
+			errors.As(err, &write) && !lostRace(err):
 			return d.resolveUncertainWrite(ctx, r, err)
 		case !errors.As(err, &write):
 			return Approval{}, err
-		case !lostRace(err):
-			return d.resolveUncertainWrite(ctx, r, err)
 		case races == maxRaces:
 			return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, err)
-		}
-		if lost = &a; errors.Is(err, store.ErrConflict) {
-			lost = nil
 		}
 	}
 }
@@ -333,14 +324,6 @@ func (d *Desk) addRunFacts(ctx context.Context, a Approval, by Action) (Approval
 		}
 	}
 	return a, nil
-}
-
-// isUnchangedSince reports whether nobody has written the request since it was read as before. A claim that uses a
-// grant up writes no revision, so the verdicts are compared as well.
-func (a Approval) isUnchangedSince(before Approval) bool {
-	return a.rev == before.rev && slices.EqualFunc(a.Permissions, before.Permissions, func(p, q Permission) bool {
-		return p.storedVerdict() == q.storedVerdict()
-	})
 }
 
 // commitDecision writes the decided request in place of a, which was read. If fact is not nil, the same transaction

@@ -119,7 +119,7 @@ func (d *Desk) tallyDecision(
 	ctx context.Context, a Approval, r DecisionInput, now time.Time,
 ) (fact *run.Decided, decided Approval, err error) {
 	switch {
-	case !now.Before(a.ExpiresAt) && a.Kind != KindOutcome: // see DecideOp
+	case now.UnixMilli() >= a.ExpiresAt.UnixMilli() && a.Kind != KindOutcome: // as the condition of DecideOp
 		return nil, a, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
 	case r.Digest != a.Digest:
 		return nil, a, &StaleError{Approval: a}

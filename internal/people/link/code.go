@@ -81,12 +81,7 @@ func (l *Links) NewCode(ctx context.Context, of Link, digest string) (string, er
 // UseCode uses up the code of a link's person for the action with the digest, if text is the code. Every try is counted
 // before its result is known. The error is a *CodeError if the code is not taken.
 func (l *Links) UseCode(ctx context.Context, of Link, digest, text string) error {
-	text = strings.Map(func(r rune) rune {
-		if r == ' ' || r == '-' {
-			return -1
-		}
-		return r
-	}, text)
+	text = strings.NewReplacer(" ", "", "-", "").Replace(text)
 	for range maxTries + 1 { // others may try at the same time
 		c, err := l.loadCode(ctx, of)
 		switch {

@@ -49,13 +49,9 @@ type delivery struct {
 	round    int64  // the newest reminder that it covers
 	remark   int    // number of the remark, from 1; 0 = none
 	updates  string // ref of the message to update; "" = a new message
-}
 
-// sent is the result of a delivery.
-type sent struct {
-	delivery
-	at  time.Time
-	ref string // of a new message
+	at  time.Time // when it was tried
+	ref string    // of a new message
 	err error
 }
 
@@ -105,7 +101,7 @@ func (n *notice) updateDeliveries(a approval.Approval, channel func(name string)
 }
 
 // apply records the results of deliveries.
-func (n *notice) apply(a approval.Approval, all []sent) {
+func (n *notice) apply(a approval.Approval, all []delivery) {
 	remarked, failed := 0, false // of the messages about remarks
 	for _, s := range all {
 		if s.remark > 0 {
@@ -128,7 +124,7 @@ func (n *notice) apply(a approval.Approval, all []sent) {
 }
 
 // applyRequestSent records the result of a message to an approver.
-func (n *notice) applyRequestSent(a approval.Approval, s sent) {
+func (n *notice) applyRequestSent(a approval.Approval, s delivery) {
 	t := n.contact(s.to.ID, s.channel.Name())
 	if t == nil {
 		n.Contacts = append(n.Contacts, contact{To: s.to.ID, Channel: s.channel.Name(), First: s.occasion, Round: -1})
@@ -156,7 +152,7 @@ func (n *notice) applyRequestSent(a approval.Approval, s sent) {
 
 // applyUpdatesSent records the results of updates. A contact is done if all of its messages were updated, or after
 // maxTries.
-func (n *notice) applyUpdatesSent(a approval.Approval, all []sent) {
+func (n *notice) applyUpdatesSent(a approval.Approval, all []delivery) {
 	for i := range n.Contacts {
 		t := &n.Contacts[i]
 		tried, failed := false, false

@@ -410,7 +410,7 @@ func TestC3WhoeverIsAtItIsLeftToIt(t *testing.T) {
 	a := w.store(newRequest())
 	for i := range w.n.Channels {
 		w.n.Channels[i] = &meanwhile{w.n.Channels[i], func() {
-			_, err := w.n.notifyFirst(context.Background(), acme, a.ID)
+			_, err := w.n.processRequests(context.Background(), acme, passOptions{createsNotice: true}, a.ID)
 			require.NoError(t, err)
 		}}
 	}

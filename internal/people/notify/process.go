@@ -216,23 +216,22 @@ func (p *pass) sendAll(ctx context.Context, r *leasedRequest) error {
 		}
 		some := r.deliveries[:min(batchSize, len(r.deliveries))]
 		r.deliveries = r.deliveries[len(some):]
-		var done []sent
+		var done []delivery
 		for _, d := range some {
-			s := sent{delivery: d}
-			m, err := p.buildMessage(ctx, r, d)
+			var m Message
+			m, d.err = p.buildMessage(ctx, r, d)
 			switch {
-			case err != nil:
-				s.err = err
+			case d.err != nil:
 			case d.updates != "":
-				s.err = d.channel.Update(ctx, d.updates, m)
+				d.err = d.channel.Update(ctx, d.updates, m)
 			default:
-				s.ref, s.err = d.channel.Send(ctx, m)
+				d.ref, d.err = d.channel.Send(ctx, m)
 			}
-			if s.at = p.Clock.Now().Truncate(time.Millisecond); s.err != nil {
-				p.warn(fmt.Sprintf("tell somebody of approval %s by %s", r.a.ID, d.channel.Name()), s.err)
+			if d.at = p.Clock.Now().Truncate(time.Millisecond); d.err != nil {
+				p.warn(fmt.Sprintf("tell somebody of approval %s by %s", r.a.ID, d.channel.Name()), d.err)
 			}
-			p.count(s)
-			done = append(done, s)
+			p.count(d)
+			done = append(done, d)
 		}
 		if err := p.recordSent(ctx, r, done); err != nil {
 			return err
@@ -246,7 +245,7 @@ var errMerged = errors.New("the notice was merged with what somebody else wrote"
 
 // recordSent records what was sent. After the last delivery it sets when to check the request next. If another process
 // has written the notice meanwhile, recordSent merges both and returns errMerged, because the request may be decided.
-func (p *pass) recordSent(ctx context.Context, r *leasedRequest, done []sent) (err error) {
+func (p *pass) recordSent(ctx context.Context, r *leasedRequest, done []delivery) (err error) {
 	r.notice.apply(r.a, done)
 	now := p.Clock.Now()
 	if r.notice.Due = now.Add(lease); len(r.deliveries) == 0 {
@@ -267,12 +266,12 @@ func (p *pass) recordSent(ctx context.Context, r *leasedRequest, done []sent) (e
 }
 
 // count counts a delivery that succeeded.
-func (p *pass) count(s sent) {
+func (p *pass) count(d delivery) {
 	switch {
-	case s.err != nil:
-	case s.updates != "":
+	case d.err != nil:
+	case d.updates != "":
 		p.counts[CountUpdated]++
-	case s.occasion == Reminder:
+	case d.occasion == Reminder:
 		p.counts[CountReminded]++
 	default:
 		p.counts[CountNotified]++
@@ -293,7 +292,7 @@ type groupKey struct {
 // the notice of each request. It returns the requests that are still leased; their remaining messages are sent one by
 // one.
 func (p *pass) sendGroups(ctx context.Context, open []*leasedRequest) []*leasedRequest {
-	done := map[*leasedRequest][]sent{}
+	done := map[*leasedRequest][]delivery{}
 	// Requests by the group that their messages belong to. Updates, remarks and requests that cannot be shown are sent
 	// alone.
 	of := map[groupKey][]*leasedRequest{}
@@ -334,7 +333,7 @@ func (d delivery) groupKey() groupKey { return groupKey{d.to.ID, d.channel.Name(
 
 // sendGroup sends one message about several requests and adds the result to done for each. The message has no ref: it
 // is not updated when one of its requests is decided.
-func (p *pass) sendGroup(ctx context.Context, to groupKey, of []*leasedRequest, done map[*leasedRequest][]sent) {
+func (p *pass) sendGroup(ctx context.Context, to groupKey, of []*leasedRequest, done map[*leasedRequest][]delivery) {
 	var m Message
 	var err error
 	deliveries := make([]delivery, len(of))
@@ -360,14 +359,15 @@ func (p *pass) sendGroup(ctx context.Context, to groupKey, of []*leasedRequest, 
 	}
 	at := p.Clock.Now().Truncate(time.Millisecond)
 	for i, r := range of {
-		done[r] = append(done[r], sent{delivery: deliveries[i], at: at, err: err})
+		deliveries[i].at, deliveries[i].err = at, err
+		done[r] = append(done[r], deliveries[i])
 	}
-	p.count(sent{delivery: deliveries[0], err: err}) // it is one message
+	p.count(deliveries[0]) // it is one message
 }
 
 // recordAllSent records what was sent, and returns the requests whose notice nobody else has written.
 func (p *pass) recordAllSent(
-	ctx context.Context, open []*leasedRequest, done map[*leasedRequest][]sent,
+	ctx context.Context, open []*leasedRequest, done map[*leasedRequest][]delivery,
 ) []*leasedRequest {
 	return slices.DeleteFunc(open, func(r *leasedRequest) bool {
 		if len(done[r]) == 0 {
