@@ -187,7 +187,6 @@ type DecisionInput struct {
 	confirmed run.Confirm // what Confirm is or was called for
 }
 
-// decision is the record of the decision as the request keeps it.
 func (r DecisionInput) decision(now time.Time) Decision {
 	return Decision{
 		By: r.By.ID, Via: r.Via, Action: r.Action, At: now, Note: r.Note, Digest: r.Digest, Grant: r.Grant,
@@ -278,7 +277,6 @@ func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err err
 	}
 }
 
-// findRequestOf returns the request that a decision is on.
 func (d *Desk) findRequestOf(ctx context.Context, r DecisionInput) (Approval, error) {
 	if r.ID == "" && r.Call != "" {
 		return d.findOutcomeRequest(ctx, r)

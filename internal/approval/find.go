@@ -50,7 +50,6 @@ func (d *Desk) findOutcomeRequest(ctx context.Context, r DecisionInput) (Approva
 	return newest, nil
 }
 
-// asksOutcomeOf reports whether the request asks for the outcome of r's call.
 func (a Approval) asksOutcomeOf(r DecisionInput) bool {
 	return a.Kind == KindOutcome && a.Run == r.Run && a.Call() == r.Call
 }

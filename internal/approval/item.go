@@ -31,7 +31,6 @@ func indexKey(tenant string, s Status) string { return "T#" + tenant + "#APPROVA
 
 func indexSortKey(at time.Time, id string) string { return fmt.Sprintf("%013d#%s", at.UnixMilli(), id) }
 
-// putOp writes the whole item.
 func putOp(a Approval) (store.Op, error) {
 	body, err := jsonx.MarshalVerbatim(a)
 	if err != nil {
@@ -178,7 +177,6 @@ func UpdatePending(
 	return Approval{}, false, fmt.Errorf("write approval %s: %w", id, store.ErrConflict)
 }
 
-// lostRace reports whether a write failed because somebody else wrote first.
 func lostRace(err error) bool {
 	var failed *store.ConditionError
 	return errors.As(err, &failed) || errors.Is(err, store.ErrGuardFailed) || errors.Is(err, store.ErrConflict)

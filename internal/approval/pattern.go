@@ -33,7 +33,6 @@ const usedAttr = "used"
 // RemainingUses is how many more claims the grant covers; 0 if its uses are not counted.
 func (g StandingGrant) RemainingUses() int { return max(0, g.Uses-g.Used) }
 
-// toRunGrant is the grant as the run's state holds it.
 func (g StandingGrant) toRunGrant() run.StandingGrant {
 	return run.StandingGrant{
 		Tool: g.Tool, Approval: g.Approval, Digest: g.Digest, By: g.By, Note: g.Note, Expires: g.Expires, When: g.When,

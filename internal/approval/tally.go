@@ -80,7 +80,6 @@ func (a Approval) approvalsCountedWith(r DecisionInput) (all []Decision) {
 	}
 }
 
-// peopleOf returns who made the decisions.
 func peopleOf(all []Decision) (people []string) {
 	for _, d := range all {
 		people = append(people, d.By)
@@ -88,7 +87,6 @@ func peopleOf(all []Decision) (people []string) {
 	return people
 }
 
-// firstPerPerson returns the first decision of each person with one of these actions.
 func firstPerPerson(all []Decision, actions ...Action) (first []Decision) {
 	for _, d := range all {
 		if slices.Contains(actions, d.Action) && !hasDecisionBy(first, d.By) {
@@ -307,7 +305,6 @@ func (d *Desk) canDecideUnder(a Approval, r DecisionInput) func(policy.Decision)
 	return func(dec policy.Decision) bool { return dec.MayAfter(r.By, waited) }
 }
 
-// loadCall loads the call of a request with its run and its definition.
 func (d *Desk) loadCall(ctx context.Context, a Approval) (*agent.Definition, *run.AgentState, run.Call, error) {
 	l, err := d.Journal.Load(ctx, a.Tenant, a.Run)
 	if err != nil {
@@ -332,7 +329,6 @@ func (d *Desk) loadCall(ctx context.Context, a Approval) (*agent.Definition, *ru
 // lets nothing run: the fact that lets a call run names the people whose approvals are in the run's partition. The
 // claim counts them against the policy (agent.Grant, ToolPermit, StandingGrant).
 
-// approvalRecord is an approval as recorded with its run.
 type approvalRecord struct {
 	run.Voice
 	About string `json:"about"` // by subjectDigest

@@ -199,7 +199,6 @@ func (a Approval) toolPlaces(tool string) (places []int) {
 	return places
 }
 
-// undecidedPlaces keeps the places whose tools have no verdict.
 func (a Approval) undecidedPlaces(places []int) []int {
 	return slices.DeleteFunc(slices.Clone(places), func(i int) bool { return a.Permissions[i].Verdict != "" })
 }

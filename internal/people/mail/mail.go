@@ -43,7 +43,6 @@ var mailTemplate = sync.OnceValue(func() *template.Template {
 	}).Parse(mailHTML))
 })
 
-// layout is a mail before it is written.
 type layout struct {
 	Subject, Opening string
 	Shown            show.Document // of a mail about one request

@@ -69,7 +69,6 @@ func fileName(m notify.Message, now time.Time) (string, error) {
 	return fmt.Sprintf("%s-%s-%s-%s.eml", now.UTC().Format("20060102T150405.000"), m.Approval.ID, m.Occasion, who), nil
 }
 
-// write puts the file into its place by renaming it.
 func (c Outbox) write(name string, data []byte) (err error) {
 	if err := os.MkdirAll(c.Path, 0o700); err != nil {
 		return err
@@ -91,7 +90,6 @@ func (c Outbox) write(name string, data []byte) (err error) {
 	return err
 }
 
-// render is a mail as it travels.
 func render(m notify.Message, text Mail, now time.Time) ([]byte, error) {
 	msg := mail.NewMsg(mail.WithNoDefaultUserAgent())
 	if err := errors.Join(msg.From(outboxFrom), msg.To(m.To.Email)); err != nil {

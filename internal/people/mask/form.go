@@ -27,7 +27,6 @@ func Secrets(s string) []Range {
 	return f.merged()
 }
 
-// finder finds the secrets of a text.
 type finder struct {
 	text             string
 	found            []Range
@@ -37,7 +36,6 @@ type finder struct {
 
 func (f *finder) hide(from, to int) { f.found = append(f.found, Range{from, to}) }
 
-// merged are the ranges in order, those that overlap made one.
 func (f *finder) merged() []Range {
 	slices.SortFunc(f.found, func(a, b Range) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To)) })
 	var all []Range

@@ -104,7 +104,6 @@ func (f *finder) each(of string, do func(at int)) {
 	}
 }
 
-// findBearers finds tokens behind the word Bearer.
 func (f *finder) findBearers() {
 	for _, word := range []string{"Bearer ", "bearer ", "BEARER "} {
 		f.each(word, func(at int) {

@@ -111,7 +111,6 @@ func (m marks) secret() bool {
 	})
 }
 
-// member are the schemas that hold for a member of an object.
 func (m marks) member(key string) marks {
 	under := newMarks(m.doc)
 	for _, s := range m.of {
@@ -134,7 +133,6 @@ func (m marks) member(key string) marks {
 	return under
 }
 
-// element are the schemas that hold for an element of an array.
 func (m marks) element(i int) marks {
 	under := newMarks(m.doc)
 	for _, s := range m.of {

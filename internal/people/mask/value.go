@@ -152,7 +152,6 @@ func (r *reader) text() (raw []byte, decoded string) {
 	return r.in[start:r.at:r.at], string(b)
 }
 
-// escape adds the character that an escape stands for.
 func (r *reader) escape(b []byte) []byte {
 	c := r.in[r.at+1]
 	r.at += 2

@@ -100,7 +100,6 @@ func (n *notice) updateDeliveries(a approval.Approval, channel func(name string)
 	return out
 }
 
-// apply records the results of deliveries.
 func (n *notice) apply(a approval.Approval, all []delivery) {
 	remarked, failed := 0, false // of the messages about remarks
 	for _, s := range all {
@@ -123,7 +122,6 @@ func (n *notice) apply(a approval.Approval, all []delivery) {
 	n.applyUpdatesSent(a, all)
 }
 
-// applyRequestSent records the result of a message to an approver.
 func (n *notice) applyRequestSent(a approval.Approval, s delivery) {
 	t := n.contact(s.to.ID, s.channel.Name())
 	if t == nil {

@@ -67,7 +67,6 @@ func (n *Notifier) runJournal() *store.Journal {
 	return store.NewJournal(n.Table, 0)
 }
 
-// waitingRequests returns the requests to people that a run waits for.
 func waitingRequests(s *run.AgentState) []string {
 	var ids []string
 	for _, c := range s.Waits() {
@@ -160,7 +159,6 @@ func (n *Notifier) ProcessDue(ctx context.Context, limit int) (map[string]int64,
 	return did, errors.Join(all...)
 }
 
-// dueRun lists the requests of a run that are due.
 type dueRun struct {
 	tenant, run string
 	ids         []string // of requests

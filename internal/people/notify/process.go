@@ -13,7 +13,6 @@ import (
 	"github.com/countersign/countersign/internal/people/show"
 )
 
-// passOptions says how requests are processed.
 type passOptions struct {
 	createsNotice bool          // a request without a notice gets one
 	ignoresDue    bool          // process the request even if it is not due
@@ -38,7 +37,6 @@ type pass struct {
 	failed  []error
 }
 
-// leasedRequest is a request whose notice a pass has leased.
 type leasedRequest struct {
 	notice     notice
 	a          approval.Approval
@@ -282,7 +280,6 @@ func (p *pass) count(d delivery) {
 // them become one message.
 const maxSingle = 3
 
-// groupKey identifies the messages that can be grouped.
 type groupKey struct {
 	to, channel string
 	occasion    Occasion
@@ -326,7 +323,6 @@ func (p *pass) sendGroups(ctx context.Context, open []*leasedRequest) []*leasedR
 	return p.recordAllSent(ctx, open, done)
 }
 
-// isNewRequest reports whether the delivery is a new message to an approver.
 func (d delivery) isNewRequest() bool { return d.remark == 0 && d.updates == "" }
 
 func (d delivery) groupKey() groupKey { return groupKey{d.to.ID, d.channel.Name(), d.occasion} }
@@ -379,7 +375,6 @@ func (p *pass) recordAllSent(
 	})
 }
 
-// document returns what messages show of a request.
 func (n *Notifier) document(ctx context.Context, a approval.Approval) (d show.Document, err error) {
 	if n.Show != nil {
 		if d, err = n.Show(ctx, a); err != nil {
@@ -411,7 +406,6 @@ func (n *Notifier) SendCode(ctx context.Context, a approval.Approval, to person.
 	return err
 }
 
-// buildMessage builds the message of a delivery.
 func (p *pass) buildMessage(ctx context.Context, r *leasedRequest, d delivery) (Message, error) {
 	if r.showErr != nil {
 		return Message{}, r.showErr

@@ -119,7 +119,6 @@ func (b *Book) read(data []byte) error {
 	return nil
 }
 
-// readPeople reads what stands under the ids of a tenant's people.
 func (b *Book) readPeople(tenant string, people map[string]json.RawMessage) error {
 	at := []string{"tenants", tenant}
 	b.tenants[tenant] = map[string]Person{}

@@ -135,7 +135,6 @@ func Count(ctx context.Context, t store.Table, tenant string) (n int, err error)
 	return len(people), wrapRead(err, "the people of tenant "+tenant)
 }
 
-// storedBodies are the bodies of a partition, by sort key.
 func storedBodies(ctx context.Context, t store.Table, pk string) (map[string]json.RawMessage, error) {
 	out := map[string]json.RawMessage{}
 	for r := (store.Range{PK: pk}); ; {

@@ -19,7 +19,6 @@ func ReadArguments(raw, schema json.RawMessage) (lines []Row, masked bool) {
 	return s.arguments(raw, schema), s.masked
 }
 
-// argumentsSection is a call's arguments, complete.
 func (s *builder) argumentsSection(title string, raw, schema json.RawMessage) Section {
 	lines := s.arguments(raw, schema)
 	if len(lines) == 0 {

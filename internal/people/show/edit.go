@@ -129,7 +129,6 @@ func (h maskedValues) restore(v *mask.Value, at string, back map[*mask.Value]jso
 	return nil
 }
 
-// replaceValues returns v with other values in place of some.
 func replaceValues(v *mask.Value, by map[*mask.Value]json.RawMessage) json.RawMessage {
 	return v.Rewrite(func(v *mask.Value) []byte { return by[v] }, func(string) []byte { return nil })
 }

@@ -92,7 +92,6 @@ func escapeText(s string, secrets []hidden, in place) Text {
 	return append(t, last.text()...).merged()
 }
 
-// text escapes the whole text.
 func (e *escaper) text() Text {
 	for e.at < len(e.all) {
 		e.step()
@@ -121,7 +120,6 @@ type escaper struct {
 	marks  int  // after base
 }
 
-// step writes the next unit.
 func (e *escaper) step() {
 	if as, n := e.conversationSpace(); n > 0 {
 		e.endWord()
@@ -306,7 +304,6 @@ func repeatedRun(s string) (Span, int) {
 	return Span{}, 0
 }
 
-// isBlank reports whether the unit is invisible.
 func isBlank(u unit) bool {
 	if u.r == utf8.RuneError && u.bytes == 1 {
 		return true
@@ -368,7 +365,6 @@ func startsRightToLeft(u unit) bool {
 	return u.kind == Plain && unicode.Is(rightToLeft, u.r) && !unicode.IsMark(u.r) && !unicode.IsNumber(u.r)
 }
 
-// merged joins adjacent plain spans.
 func (t Text) merged() Text {
 	var all Text
 	for _, s := range t {

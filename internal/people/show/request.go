@@ -131,7 +131,6 @@ var labels = map[string]string{
 	"wrong": "looks wrong", "was": "changed", "stands": "it stands",
 }
 
-// facts collects the lines of a section.
 type facts []Row
 
 func (f *facts) add(name string, value Text) {
@@ -217,7 +216,6 @@ func (s *builder) warnings() (all facts) {
 	return all
 }
 
-// whoRows say who decides, and until when.
 func (s *builder) whoRows() (all facts) {
 	a := s.a
 	all.add("approvers", ApproversText(a.Approvers, a.Above))
@@ -318,7 +316,6 @@ func ApproversText(approvers []string, above [][]string) Text {
 	return fitTexts(all, "; and at once ", math.MaxInt)
 }
 
-// history is the history of a request, in order of time.
 func (s *builder) history(t agent.ToolSpec) []Row {
 	a := s.a
 	type event struct {
@@ -374,7 +371,6 @@ func (s *builder) noteText(text string) Text {
 	return textf(`: "%1"`, s.foreignText(text))
 }
 
-// checkedText says what a precondition returned.
 func (s *builder) checkedText(tool string, args json.RawMessage, content string, failed bool, at time.Time) Text {
 	words := "%1 of %2 says %3, at %4"
 	if failed {

@@ -168,7 +168,6 @@ type writer struct {
 	err   error
 }
 
-// writeLine writes one line and wraps it at the width.
 func (t *writer) writeLine(before string, text Text) {
 	if t.err != nil {
 		return

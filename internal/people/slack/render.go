@@ -148,7 +148,6 @@ func textBlocks(all []show.Row) []block {
 	return blocks
 }
 
-// actionRow is the buttons and the link to the page.
 func actionRow(m notify.Message, buttons bool) []any {
 	var row []any
 	if buttons {
@@ -230,7 +229,6 @@ type richText struct {
 	Text string `json:"text"`
 }
 
-// element is a button or an input field.
 type element struct {
 	Type      string   `json:"type"`
 	Action    string   `json:"action_id"`

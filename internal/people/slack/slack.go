@@ -154,7 +154,6 @@ func (c *Channel) Update(ctx context.Context, ref string, m notify.Message) erro
 	return nil
 }
 
-// response is a response of the Web API.
 type response struct {
 	OK      bool   `json:"ok"`
 	Error   string `json:"error"`
