@@ -79,16 +79,6 @@ func (d *document) find(ref string) any {
 	return found
 }
 
-// matches reports whether a pattern matches a key. One that cannot be read may.
-func (d *document) matches(pattern, key string) bool {
-	re, known := d.patterns[pattern]
-	if !known {
-		re, _ = regexp.Compile(pattern) // nil where it is none
-		d.patterns[pattern] = re
-	}
-	return re == nil || re.MatchString(key)
-}
-
 // findSubschema returns the schema in v with that anchor, or the one with that name under that key.
 func findSubschema(v any, key, name string) any {
 	o := object(v)
@@ -120,7 +110,12 @@ func (m marks) member(key string) marks {
 			known = true
 		}
 		for pattern, one := range object(s["patternProperties"]) {
-			if m.doc.matches(pattern, key) {
+			re, compiled := m.doc.patterns[pattern]
+			if !compiled {
+				re, _ = regexp.Compile(pattern) // nil where it is none: it may match
+				m.doc.patterns[pattern] = re
+			}
+			if re == nil || re.MatchString(key) {
 				under.add(one)
 				known = true
 			}

@@ -176,8 +176,24 @@ func readPerson(id string, raw json.RawMessage, at []string) (Person, error) {
 			return p, readError(childPath(at, key.name), "%s", key.want)
 		}
 	}
-	p.Notify, err = readNotify(p, form["notify"], childPath(at, "notify"))
-	return p, err
+	at = childPath(at, "notify")
+	if p.Notify, err = readTexts(form["notify"], at); err != nil {
+		return p, err
+	}
+	for i, name := range p.Notify {
+		switch {
+		case name != Email && name != Slack:
+			return p, readError(at, "got %q, want %s or %s", agent.Bounded(name), Email, Slack)
+		case slices.Contains(p.Notify[:i], name):
+			return p, readError(at, "%s is named twice", name)
+		}
+	}
+	for _, name := range p.Notify {
+		if name == Email && p.Email == "" || name == Slack && p.Slack == "" {
+			return p, readError(at, "got %s, and the person has no %s here", name, name)
+		}
+	}
+	return p, nil
 }
 
 func readGroups(raw json.RawMessage, at []string) ([]string, error) {
@@ -188,27 +204,6 @@ func readGroups(raw json.RawMessage, at []string) ([]string, error) {
 		}
 	}
 	return list, err
-}
-
-func readNotify(p Person, raw json.RawMessage, at []string) ([]string, error) {
-	list, err := readTexts(raw, at)
-	if err != nil {
-		return nil, err
-	}
-	for i, name := range list {
-		switch {
-		case name != Email && name != Slack:
-			return nil, readError(at, "got %q, want %s or %s", agent.Bounded(name), Email, Slack)
-		case slices.Contains(list[:i], name):
-			return nil, readError(at, "%s is named twice", name)
-		}
-	}
-	for _, name := range list {
-		if name == Email && p.Email == "" || name == Slack && p.Slack == "" {
-			return nil, readError(at, "got %s, and the person has no %s here", name, name)
-		}
-	}
-	return list, nil
 }
 
 // isName reports whether s is short and has no character that would change what stands around it.

@@ -92,15 +92,6 @@ func escapeText(s string, secrets []hidden, in place) Text {
 	return append(t, last.text()...).merged()
 }
 
-func (e *escaper) text() Text {
-	for e.at < len(e.all) {
-		e.step()
-	}
-	e.endWord()
-	e.endPlain()
-	return e.out
-}
-
 // escaper scans a text from left to right.
 type escaper struct {
 	all   string
@@ -120,55 +111,62 @@ type escaper struct {
 	marks  int  // after base
 }
 
-func (e *escaper) step() {
-	if as, n := e.conversationSpace(); n > 0 {
-		e.endWord()
-		e.base, e.before, e.marks = 0, 0, 0
-		e.plain.WriteString(as)
-		e.at += n
-		return
-	}
-	if t, n := repeatedRun(e.all[e.at:]); n > 0 {
-		e.addSpecial(t, n)
-		return
-	}
-	if n := e.edgeSpaces(); n > 0 {
-		e.addSpecial(Span{Text: countText([]unit{{r: ' '}}, n), Kind: Count}, n)
-		return
-	}
-	u := unitAt(e.all[e.at:])
-	if t, n := rightToLeftAt(e.all[e.at:], u); n > 0 {
-		if !e.inside { // its words are checked like others
+func (e *escaper) text() Text {
+	for e.at < len(e.all) {
+		rest := e.all[e.at:]
+		if as, n := e.conversationSpace(); n > 0 {
+			e.endWord()
+			e.base, e.before, e.marks = 0, 0, 0
+			e.plain.WriteString(as)
+			e.at += n
+			continue
+		}
+		if t, n := repeatedRun(rest); n > 0 {
+			e.addSpecial(t, n)
+			continue
+		}
+		n := len(rest) - len(strings.TrimLeft(rest, " "))
+		if n > 0 && (e.first && e.at == 0 || e.last && n == len(rest)) { // spaces at an open end of the text
+			e.addSpecial(Span{Text: countText([]unit{{r: ' '}}, n), Kind: Count}, n)
+			continue
+		}
+		u := unitAt(rest)
+		if t, n := rightToLeftAt(rest, u); n > 0 {
+			if !e.inside { // its words are checked like others
+				e.inside, e.word = true, e.at
+			}
+			e.base, e.before, e.marks = 0, 0, 0
+			e.addSpan(Span{Text: t, Kind: RightToLeft})
+			e.at += n
+			if next, _ := utf8.DecodeRuneInString(e.all[e.at:]); !inWord(next) {
+				e.endWord()
+			}
+			continue
+		}
+		if unicode.IsMark(u.r) && u.kind == Plain {
+			if e.marks++; e.marks > maxMarks || e.base == 0 || !canCarryMark(e.base, e.before, u.r) {
+				u.shown, u.kind = fmt.Sprintf(`\u{%04X}`, u.r), Escape
+			}
+		}
+		if u.kind != Plain {
+			e.addSpecial(Span{Text: u.shown, Kind: u.kind}, u.bytes)
+			continue
+		}
+		if !inWord(u.r) {
+			e.endWord()
+		} else if !e.inside {
 			e.inside, e.word = true, e.at
 		}
-		e.base, e.before, e.marks = 0, 0, 0
-		e.addSpan(Span{Text: t, Kind: RightToLeft})
-		e.at += n
-		if next, _ := utf8.DecodeRuneInString(e.all[e.at:]); !inWord(next) {
-			e.endWord()
+		if !unicode.IsMark(u.r) {
+			e.base, e.marks = u.r, 0
 		}
-		return
+		e.before = u.r
+		e.plain.WriteString(u.shown)
+		e.at += u.bytes
 	}
-	if unicode.IsMark(u.r) && u.kind == Plain {
-		if e.marks++; e.marks > maxMarks || e.base == 0 || !canCarryMark(e.base, e.before, u.r) {
-			u.shown, u.kind = fmt.Sprintf(`\u{%04X}`, u.r), Escape
-		}
-	}
-	if u.kind != Plain {
-		e.addSpecial(Span{Text: u.shown, Kind: u.kind}, u.bytes)
-		return
-	}
-	if !inWord(u.r) {
-		e.endWord()
-	} else if !e.inside {
-		e.inside, e.word = true, e.at
-	}
-	if !unicode.IsMark(u.r) {
-		e.base, e.marks = u.r, 0
-	}
-	e.before = u.r
-	e.plain.WriteString(u.shown)
-	e.at += u.bytes
+	e.endWord()
+	e.endPlain()
+	return e.out
 }
 
 // Bounds of the white space that Words leaves unescaped: its length, and its line ends.
@@ -205,16 +203,6 @@ func (e *escaper) endPlain() {
 		e.out = append(e.out, Span{Text: e.plain.String()})
 		e.plain.Reset()
 	}
-}
-
-// edgeSpaces counts the spaces here if they are at an open end of the text; else 0.
-func (e *escaper) edgeSpaces() int {
-	rest := e.all[e.at:]
-	n := len(rest) - len(strings.TrimLeft(rest, " "))
-	if e.first && e.at == 0 || e.last && n == len(rest) {
-		return n
-	}
-	return 0
 }
 
 // addSpecial appends a span that replaces text.

@@ -350,7 +350,11 @@ func (s *builder) history(t agent.ToolSpec) []Row {
 		if len(d.Tools) > 0 {
 			verb = textf("%1 %2", verb, namesText(d.Tools))
 		}
-		add(d.At, args, verb, ownText(" by "), s.foreignText(d.By), s.noteText(d.Note), s.decisionGrantText(d.Grant))
+		var bounds Text
+		if d.Grant != nil && !d.Grant.Zero() {
+			bounds = textf(", to stand %1", s.boundsText(*d.Grant, ""))
+		}
+		add(d.At, args, verb, ownText(" by "), s.foreignText(d.By), s.noteText(d.Note), bounds)
 	}
 	if a.Status == approval.Expired {
 		add(a.ExpiresAt, nil, ownText("expired"))
