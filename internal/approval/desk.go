@@ -348,7 +348,7 @@ func (d *Desk) commitDecision(
 		ops = append(ops, op)
 	}
 	if fact == nil { // the request of a run that has ended may still be pending, and takes no more approvals
-		for range maxHeadRaces {
+		for range 10 { // the run's head may change meanwhile
 			h, err := d.Journal.Head(ctx, a.Tenant, a.Run)
 			switch {
 			case err != nil:
@@ -394,9 +394,6 @@ func (d *Desk) commitDecision(
 	}
 	return decided, nil
 }
-
-// maxHeadRaces is how often a partial approval is retried because the run's head changed meanwhile.
-const maxHeadRaces = 10
 
 // writeError is an error of a write. The outcome may be unknown, so that the caller reads the request again.
 type writeError struct{ error }

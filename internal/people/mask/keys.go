@@ -13,7 +13,7 @@ var services = []struct {
 	least    int               // characters behind the prefix
 	is       func(string) bool // of the whole key; nil = always
 }{
-	{"AKIA ASIA AROA AIDA ABIA ACCA", "", 12, allUpper},
+	{"AKIA ASIA AROA AIDA ABIA ACCA", "", 12, func(s string) bool { return s == strings.ToUpper(s) }},
 	{"sk- sk_ pk_ rk_ whsec_", "_-", 16, isGenerated},
 	{"ghp_ gho_ ghu_ ghs_ ghr_", "", 16, nil},
 	{"github_pat_", "_", 16, isRandomWord},
@@ -26,8 +26,6 @@ var services = []struct {
 	{"pypi-", "_-", 24, isGenerated},
 	{"eyJ", "_-.", 16, isToken},
 }
-
-func allUpper(s string) bool { return s == strings.ToUpper(s) }
 
 // isGenerated reports whether a key is long enough, in one piece or altogether, to be generated.
 func isGenerated(s string) bool {

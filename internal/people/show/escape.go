@@ -275,7 +275,8 @@ func repeatedRun(s string) (Span, int) {
 	size := 0
 	for len(units) < longestUnit && size < len(s) {
 		u := unitAt(s[size:])
-		if !isBlank(u) {
+		odd := u.kind == Escape && u.r != '"' && u.r != '\\' && !unicode.In(u.r, signs, equivalents)
+		if u.r != ' ' && !odd && (u.r != utf8.RuneError || u.bytes != 1) { // it can be seen
 			break
 		}
 		units = append(units, u)
@@ -290,13 +291,6 @@ func repeatedRun(s string) (Span, int) {
 		}
 	}
 	return Span{}, 0
-}
-
-func isBlank(u unit) bool {
-	if u.r == utf8.RuneError && u.bytes == 1 {
-		return true
-	}
-	return u.r == ' ' || u.kind == Escape && u.r != '"' && u.r != '\\' && !unicode.In(u.r, signs, equivalents)
 }
 
 func countText(of []unit, times int) string {

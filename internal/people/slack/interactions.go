@@ -273,9 +273,6 @@ func (p payload) parseClick() (click, bool) {
 		c.member != ""
 }
 
-// hooksBase is where Slack takes answers to clicks.
-const hooksBase = "https://hooks.slack.com"
-
 // The answers to a person who clicked, beside show.RefusalText. They hold nothing of a request but who decided it.
 const (
 	textStranger = "Nothing was decided. Countersign does not know you. Ask whoever runs it to put your Slack " +
@@ -297,7 +294,10 @@ var errAnswer = errors.New("the answer could not be delivered")
 // postAnswer posts the result of a click to the address that Slack sent, if it is an address of Slack.
 func (in *Interactions) postAnswer(ctx context.Context, address, text string) error {
 	body, err := json.Marshal(ephemeral{ResponseType: "ephemeral", Text: "Countersign", Blocks: []block{section(text)}})
-	if err != nil || !in.isSlackHook(address) {
+	want, err1 := url.Parse(cmp.Or(in.Hooks, "https://hooks.slack.com"))
+	u, err2 := url.Parse(address)
+	if cmp.Or(err, err1, err2) != nil || u.Scheme != want.Scheme || u.Host != want.Host || u.User != nil ||
+		u.Opaque != "" || u.Fragment != "" {
 		return errAnswer
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
@@ -315,12 +315,4 @@ func (in *Interactions) postAnswer(ctx context.Context, address, text string) er
 		return errAnswer
 	}
 	return nil
-}
-
-// isSlackHook reports whether an address is at the host of Slack's hooks.
-func (in *Interactions) isSlackHook(address string) bool {
-	want, err1 := url.Parse(cmp.Or(in.Hooks, hooksBase))
-	u, err2 := url.Parse(address)
-	return cmp.Or(err1, err2) == nil && u.Scheme == want.Scheme && u.Host == want.Host && u.User == nil &&
-		u.Opaque == "" && u.Fragment == ""
 }
