@@ -81,12 +81,9 @@ type OpenRequest struct {
 	Since time.Time `json:"since"`
 }
 
-// maxClosesPerWrite is how many requests one transaction closes.
-const maxClosesPerWrite = 90
-
 // CloseRequests cancels the requests of an ended run that are still pending. It may be repeated.
 func CloseRequests(ctx context.Context, t store.Table, tenant string, open []OpenRequest) error {
-	for some := range slices.Chunk(open, maxClosesPerWrite) {
+	for some := range slices.Chunk(open, 90) { // in one transaction
 		var ops []store.Op
 		for _, o := range some {
 			ops = append(ops, CloseOp(tenant, run.Wait{Approval: o.ID, Since: o.Since}, Cancelled))

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -141,4 +143,300 @@ func (n *notice) contact(to, channel string) *contact {
 		return nil
 	}
 	return &n.Contacts[i]
+}
+
+// The times of notices.
+const (
+	// lease is how long a process has to record what it sent; then another process sends again.
+	lease = time.Minute
+	// maxTries is how often a message is tried; after that only the next reminder is.
+	maxTries = 5
+	// firstRetry and lastRetry bound the delays between tries, which double.
+	firstRetry = 30 * time.Second
+	lastRetry  = 10 * time.Minute
+	// minUpdateCheck and maxUpdateCheck bound how often a request is checked only for updates of its messages. A cancelled
+	// request makes nothing due.
+	minUpdateCheck = 5 * time.Minute
+	maxUpdateCheck = 6 * time.Hour
+	// expiryGrace is how long a run has to record that a request has expired.
+	expiryGrace = time.Minute
+)
+
+// retryDelay is the delay after the n-th failure in a row, n from 1.
+func retryDelay(n int) time.Duration {
+	return min(firstRetry<<min(n-1, 10), lastRetry)
+}
+
+// remindersDue is how many reminders of a request have become due by now. Missed reminders are sent as one.
+func remindersDue(a approval.Approval, now time.Time) int64 {
+	if a.RemindSeconds <= 0 || now.Before(a.RequestedAt) {
+		return 0
+	}
+	return int64(now.Sub(a.RequestedAt) / (time.Duration(a.RemindSeconds) * time.Second))
+}
+
+// delivery is a message to send, or an update of one that was sent.
+type delivery struct {
+	to       person.Person
+	channel  Channel
+	occasion Occasion
+	round    int64  // the newest reminder that it covers
+	remark   int    // number of the remark, from 1; 0 = none
+	updates  string // ref of the message to update; "" = a new message
+
+	at  time.Time // when it was tried
+	ref string    // of a new message
+	err error
+}
+
+// requestDeliveries returns the messages that a pending request owes to its approvers, in order.
+func (n *notice) requestDeliveries(a approval.Approval, seats []recipient, now time.Time) []delivery {
+	var out []delivery
+	at := remindersDue(a, now)
+	for _, s := range seats {
+		d := delivery{to: s.person, channel: s.channel, occasion: Asked, round: at}
+		if !a.EscalatedAt.IsZero() && policy.MayDecide(a.EscalateTo, s.person.Principal()) {
+			d.occasion = Escalated
+		}
+		if t := n.contact(s.person.ID, s.channel.Name()); t != nil {
+			// an edit is a new action that they have not seen (A8)
+			edited := !t.At.IsZero() && t.AskedDigest != "" && t.AskedDigest != a.Digest
+			if t.Round >= at && !edited || now.Before(t.Next) {
+				continue
+			}
+			if d.occasion = t.First; !t.At.IsZero() && !edited {
+				d.occasion = Reminder
+			}
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// updateDeliveries returns the updates of messages that do not show the request's outcome yet. A message on a channel
+// that no longer exists is not updated.
+func (n *notice) updateDeliveries(a approval.Approval, channel func(name string) Channel, now time.Time) []delivery {
+	var out []delivery
+	for i := range n.Contacts {
+		t := &n.Contacts[i]
+		if t.Shows == a.Status || now.Before(t.Next) {
+			continue
+		}
+		c := channel(t.Channel)
+		if c == nil || len(t.Refs) == 0 {
+			t.Shows = a.Status
+			continue
+		}
+		for _, ref := range t.Refs {
+			out = append(out, delivery{to: person.Person{ID: t.To}, channel: c, occasion: Decided, updates: ref})
+		}
+	}
+	return out
+}
+
+func (n *notice) apply(a approval.Approval, all []delivery) {
+	remarked, failed := 0, false // of the messages about remarks
+	for _, s := range all {
+		if s.remark > 0 {
+			remarked, failed = max(remarked, s.remark), failed || s.err != nil
+		} else if s.updates == "" {
+			n.applyRequestSent(a, s)
+		}
+	}
+	if failed {
+		n.RemarkTries++
+	}
+	switch {
+	case remarked == 0:
+	case failed && n.RemarkTries < maxTries:
+		n.NextRemarkTry = all[len(all)-1].at.Add(retryDelay(n.RemarkTries))
+	default:
+		n.Remarks, n.RemarkTries, n.NextRemarkTry = max(n.Remarks, remarked), 0, time.Time{}
+	}
+	n.applyUpdatesSent(a, all)
+}
+
+func (n *notice) applyRequestSent(a approval.Approval, s delivery) {
+	t := n.contact(s.to.ID, s.channel.Name())
+	if t == nil {
+		n.Contacts = append(n.Contacts, contact{To: s.to.ID, Channel: s.channel.Name(), First: s.occasion, Round: -1})
+		t = &n.Contacts[len(n.Contacts)-1]
+	}
+	if s.err != nil && t.Tries+1 < maxTries {
+		t.retry(s.at)
+		return
+	}
+	t.Round, t.Tries, t.Next, t.AskedDigest = max(t.Round, s.round), 0, time.Time{}, a.Digest
+	if s.err != nil {
+		return
+	}
+	t.At = s.at
+	if s.occasion == Reminder {
+		n.Reminded++
+	}
+	if s.ref != "" { // the newest message shows the request as pending
+		t.Shows = ""
+		if t.Refs = append(t.Refs, s.ref); len(t.Refs) > maxRefs {
+			t.Refs = slices.Delete(t.Refs, 1, 2)
+		}
+	}
+}
+
+// applyUpdatesSent records the results of updates. A contact is done if all of its messages were updated, or after
+// maxTries.
+func (n *notice) applyUpdatesSent(a approval.Approval, all []delivery) {
+	for i := range n.Contacts {
+		t := &n.Contacts[i]
+		tried, failed := false, false
+		var at time.Time
+		for _, s := range all {
+			if s.updates != "" && s.to.ID == t.To && s.channel.Name() == t.Channel {
+				tried, failed, at = true, failed || s.err != nil, s.at
+			}
+		}
+		switch {
+		case !tried:
+		case failed && t.Tries+1 < maxTries:
+			t.retry(at)
+		default:
+			t.Shows, t.Tries, t.Next = a.Status, 0, time.Time{}
+		}
+	}
+}
+
+// retry sets when a message that failed at that time is tried again.
+func (t *contact) retry(at time.Time) {
+	t.Tries++
+	t.Next = at.Add(retryDelay(t.Tries))
+}
+
+// nextCheck is when to check the request again; zero = never. It assumes that everything due by now has been tried.
+func (n *notice) nextCheck(a approval.Approval, seats []recipient, now time.Time) (at time.Time) {
+	if a.Status != approval.Pending { // the next retry of a failed update
+		for _, t := range n.Contacts {
+			if t.Shows != a.Status && (at.IsZero() || t.Next.Before(at)) {
+				at = t.Next
+			}
+		}
+		return at
+	}
+	if !now.Before(a.ExpiresAt) {
+		return now.Add(min(max(now.Sub(a.ExpiresAt), expiryGrace), maxUpdateCheck))
+	}
+	at = a.ExpiresAt
+	sooner := func(t time.Time) {
+		if t.After(now) && t.Before(at) {
+			at = t
+		}
+	}
+	if a.EscalatedAt.IsZero() {
+		sooner(a.EscalatesAt)
+	}
+	if a.RemindSeconds > 0 && len(seats) > 0 {
+		sooner(a.RequestedAt.Add(time.Duration(remindersDue(a, now)+1) * time.Duration(a.RemindSeconds) * time.Second))
+	}
+	for _, s := range seats {
+		if t := n.contact(s.person.ID, s.channel.Name()); t != nil {
+			sooner(t.Next)
+		}
+	}
+	if n.Remarks < len(a.Thread) {
+		sooner(n.NextRemarkTry)
+	}
+	if slices.ContainsFunc(n.Contacts, func(c contact) bool { return len(c.Refs) > 0 }) {
+		sooner(now.Add(min(max(now.Sub(a.RequestedAt)/2, minUpdateCheck), maxUpdateCheck)))
+	}
+	return at
+}
+
+// maxRecipients is how many people are told of one request. The notice is one item, so it cannot hold more.
+const maxRecipients = 500
+
+// recipient is a person on one of the channels that the person wants.
+type recipient struct {
+	person  person.Person
+	channel Channel
+}
+
+// approvers returns the people who may decide a request at that time and have not decided it yet.
+func (n *Notifier) approvers(ctx context.Context, a approval.Approval, now time.Time) ([]person.Person, error) {
+	if n.Directory == nil {
+		return nil, nil
+	}
+	approvers, _ := a.ApproversAt(now)
+	all, err := n.Directory.Members(ctx, a.Tenant, approvers)
+	if err != nil {
+		return nil, fmt.Errorf("find the approvers of approval %s: %w", a.ID, err)
+	}
+	all = slices.DeleteFunc(slices.Clone(all), func(p person.Person) bool { return !a.Awaits(p.Principal(), now) })
+	if len(all) > maxRecipients {
+		n.warn(fmt.Sprintf("tell everybody of approval %s: it asks %d people, of whom %d are told", a.ID, len(all),
+			maxRecipients), nil)
+		all = all[:maxRecipients]
+	}
+	return all, nil
+}
+
+// remarkDeliveries returns the messages about remarks that nobody was told of. A question is for the requesters, an
+// answer for those who asked.
+func (n *Notifier) remarkDeliveries(
+	ctx context.Context, have *notice, a approval.Approval, now time.Time,
+) (out []delivery, err error) {
+	if have.Remarks >= len(a.Thread) || now.Before(have.NextRemarkTry) {
+		return nil, nil
+	}
+	for i := have.Remarks; i < len(a.Thread) && n.Directory != nil; i++ {
+		by, occasion, to := a.Thread[i].By, Question, a.Requesters
+		var asked []string
+		for _, r := range a.Thread[:i] {
+			if !slices.Contains(a.Requesters, r.By) {
+				asked = append(asked, r.By)
+			}
+		}
+		if slices.Contains(a.Requesters, by) && len(asked) > 0 {
+			occasion, to = Answer, asked
+		}
+		people, err := n.Directory.Members(ctx, a.Tenant, to)
+		if err != nil {
+			return nil, fmt.Errorf("find who is told of a remark about approval %s: %w", a.ID, err)
+		}
+		others := slices.DeleteFunc(slices.Clone(people), func(p person.Person) bool { return p.ID == by })
+		for _, s := range n.listRecipients(others) {
+			out = append(out, delivery{to: s.person, channel: s.channel, occasion: occasion, remark: i + 1})
+		}
+	}
+	if len(out) == 0 { // nobody to tell
+		have.Remarks = len(a.Thread)
+	}
+	return out, nil
+}
+
+// listRecipients returns people on the channels by which they want to be told, in each person's order.
+func (n *Notifier) listRecipients(people []person.Person) (out []recipient) {
+	for _, p := range people {
+		channels := n.Channels
+		if p.Notify != nil {
+			channels = nil
+			for _, name := range p.Notify {
+				if c := n.findChannel(name); c != nil && !slices.Contains(channels, c) {
+					channels = append(channels, c)
+				}
+			}
+		}
+		for _, c := range channels {
+			if c.Reaches(p) {
+				out = append(out, recipient{p, c})
+			}
+		}
+	}
+	return out
+}
+
+// findChannel returns the channel of that name; nil = this deployment has none.
+func (n *Notifier) findChannel(name string) Channel {
+	i := slices.IndexFunc(n.Channels, func(c Channel) bool { return c.Name() == name })
+	if i < 0 {
+		return nil
+	}
+	return n.Channels[i]
 }

@@ -52,32 +52,33 @@ const batchSize = 20
 // NotifyRun tells the approvers of every pending request of a run, each person once, unless another process is doing
 // so. What fails is due later; the error says what could not even be recorded.
 func (n *Notifier) NotifyRun(ctx context.Context, tenant, run string) error {
-	l, err := n.runJournal().Load(ctx, tenant, run)
+	ids, err := n.waitingRequests(ctx, tenant, run)
 	if err != nil {
 		return fmt.Errorf("tell of the requests of run %s: %w", run, err)
 	}
-	_, err = n.processRequests(ctx, tenant, passOptions{createsNotice: true}, waitingRequests(&l.State)...)
+	_, err = n.processRequests(ctx, tenant, passOptions{createsNotice: true}, ids...)
 	return err
 }
 
-func (n *Notifier) runJournal() *store.Journal {
-	if n.Journal != nil {
-		return n.Journal
+// waitingRequests returns the requests to people that a run waits for.
+func (n *Notifier) waitingRequests(ctx context.Context, tenant, id string) (ids []string, err error) {
+	journal := n.Journal
+	if journal == nil {
+		journal = store.NewJournal(n.Table, 0)
 	}
-	return store.NewJournal(n.Table, 0)
-}
-
-func waitingRequests(s *run.AgentState) []string {
-	var ids []string
-	for _, c := range s.Waits() {
+	l, err := journal.Load(ctx, tenant, id)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range l.State.Waits() {
 		if c.Wait.For != run.ForAnswer {
 			ids = append(ids, c.Wait.Approval)
 		}
 	}
-	for _, r := range s.OpenRequests() {
+	for _, r := range l.State.OpenRequests() {
 		ids = append(ids, r.Approval)
 	}
-	return ids
+	return ids, nil
 }
 
 // EnsureNotified does what NotifyRun does for the run of a pending request that has no notice, and nothing for any
@@ -90,14 +91,12 @@ func (n *Notifier) EnsureNotified(ctx context.Context, a approval.Approval) (map
 	if err != nil || have.rev > 0 {
 		return nil, err
 	}
-	ids := []string{a.ID}
-	l, err := n.runJournal().Load(ctx, a.Tenant, a.Run)
-	if err == nil {
-		ids = append(ids, slices.DeleteFunc(waitingRequests(&l.State), func(id string) bool { return id == a.ID })...)
-	} else if !errors.Is(err, store.ErrNoRun) {
+	others, err := n.waitingRequests(ctx, a.Tenant, a.Run)
+	if err != nil && !errors.Is(err, store.ErrNoRun) {
 		n.warn("find the other requests of run "+a.Run, err)
 	}
-	return n.processRequests(ctx, a.Tenant, passOptions{createsNotice: true}, ids...)
+	others = slices.DeleteFunc(others, func(id string) bool { return id == a.ID })
+	return n.processRequests(ctx, a.Tenant, passOptions{createsNotice: true}, slices.Insert(others, 0, a.ID)...)
 }
 
 // needsNotice reports whether a pending request has work that is due later.
