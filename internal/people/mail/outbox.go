@@ -1,7 +1,6 @@
 package mail
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -45,9 +44,9 @@ func (c Outbox) Send(ctx context.Context, m notify.Message) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("mail request: %w", err)
 	}
-	data, err := render(m, text, now)
+	msg, err := newMessage(m, text, now)
 	if err == nil {
-		err = c.write(name, data)
+		err = c.write(name, msg)
 	}
 	if err != nil {
 		return "", fmt.Errorf("mail request %s: %w", m.Approval.ID, err)
@@ -69,7 +68,7 @@ func fileName(m notify.Message, now time.Time) (string, error) {
 	return fmt.Sprintf("%s-%s-%s-%s.eml", now.UTC().Format("20060102T150405.000"), m.Approval.ID, m.Occasion, who), nil
 }
 
-func (c Outbox) write(name string, data []byte) (err error) {
+func (c Outbox) write(name string, msg *mail.Msg) error {
 	if err := os.MkdirAll(c.Path, 0o700); err != nil {
 		return err
 	}
@@ -77,7 +76,7 @@ func (c Outbox) write(name string, data []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(data)
+	_, err = msg.WriteTo(f)
 	if closed := f.Close(); err == nil {
 		err = closed
 	}
@@ -90,7 +89,7 @@ func (c Outbox) write(name string, data []byte) (err error) {
 	return err
 }
 
-func render(m notify.Message, text Mail, now time.Time) ([]byte, error) {
+func newMessage(m notify.Message, text Mail, now time.Time) (*mail.Msg, error) {
 	msg := mail.NewMsg(mail.WithNoDefaultUserAgent())
 	if err := errors.Join(msg.From(outboxFrom), msg.To(m.To.Email)); err != nil {
 		return nil, err
@@ -103,7 +102,5 @@ func render(m notify.Message, text Mail, now time.Time) ([]byte, error) {
 	}
 	msg.SetBodyString(mail.TypeTextPlain, text.Text)
 	msg.AddAlternativeString(mail.TypeTextHTML, text.HTML)
-	var b bytes.Buffer
-	_, err := msg.WriteTo(&b)
-	return b.Bytes(), err
+	return msg, nil
 }
