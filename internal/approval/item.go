@@ -56,6 +56,14 @@ func digestOrNone(digest string) string {
 	return digest
 }
 
+func equals(attr string, v store.Value) store.Cond {
+	return store.Cond{Attr: attr, Op: store.Equal, Value: v}
+}
+
+func expiresAfter(t time.Time) store.Cond {
+	return store.Cond{Attr: "expires", Op: store.Above, Value: store.Num(t.UnixMilli())}
+}
+
 // CreateOp writes a new request, in the transaction of the entry that suspends its call (A19).
 func CreateOp(a Approval) (store.Op, error) {
 	op, err := putOp(a)
@@ -71,7 +79,7 @@ func CloseOp(tenant string, w run.Wait, as Status) store.Op {
 			Key: itemKey(tenant, w.Approval), Attrs: map[string]store.Value{"status": store.Str(string(as))},
 			Index: indexKey(tenant, as), IndexSort: indexSortKey(w.Since, w.Approval),
 		},
-		If: []store.Cond{{Attr: "status", Op: store.Equal, Value: store.Str(string(Pending))}},
+		If: []store.Cond{equals("status", store.Str(string(Pending)))},
 	}
 }
 
@@ -110,7 +118,7 @@ func CloseRequests(ctx context.Context, t store.Table, tenant string, open []Ope
 func DecideOp(decided Approval, now time.Time) (store.Op, error) {
 	op, err := overwriteOp(decided, Pending)
 	if decided.Kind != KindOutcome {
-		op.If = append(op.If, store.Cond{Attr: "expires", Op: store.Above, Value: store.Num(now.UnixMilli())})
+		op.If = append(op.If, expiresAfter(now))
 	}
 	return op, err
 }
@@ -121,10 +129,7 @@ func overwriteOp(a Approval, was Status) (store.Op, error) {
 	read := a.rev
 	a.rev++
 	op, err := putOp(a)
-	op.If = []store.Cond{
-		{Attr: "status", Op: store.Equal, Value: store.Str(string(was))},
-		{Attr: "rev", Op: store.Equal, Value: store.Num(read)},
-	}
+	op.If = []store.Cond{equals("status", store.Str(string(was))), equals("rev", store.Num(read))}
 	return op, err
 }
 
@@ -133,7 +138,7 @@ func overwriteOp(a Approval, was Status) (store.Op, error) {
 func VoidOp(a Approval) (store.Op, error) {
 	a.Status = Voided
 	op, err := overwriteOp(a, Approved)
-	op.If = append(op.If, store.Cond{Attr: "consumed", Op: store.Equal, Value: store.Num(0)})
+	op.If = append(op.If, equals("consumed", store.Num(0)))
 	return op, err
 }
 
@@ -206,10 +211,8 @@ func ConsumeOp(tenant string, g run.Grant, now time.Time) store.Op {
 	return store.Op{Kind: store.Update,
 		Item: store.Item{Key: itemKey(tenant, g.Approval), Attrs: map[string]store.Value{"consumed": store.Num(1)}},
 		If: []store.Cond{
-			{Attr: "status", Op: store.Equal, Value: store.Str(string(Approved))},
-			{Attr: "digest", Op: store.Equal, Value: store.Str(g.Digest)},
-			{Attr: "consumed", Op: store.Equal, Value: store.Num(0)},
-			{Attr: "expires", Op: store.Above, Value: store.Num(now.UnixMilli())},
+			equals("status", store.Str(string(Approved))), equals("digest", store.Str(g.Digest)),
+			equals("consumed", store.Num(0)), expiresAfter(now),
 		},
 	}
 }

@@ -209,17 +209,16 @@ func (d *Desk) argsMasker(ctx context.Context, a Approval) func(tool string, arg
 // tool and digest is on record, neither revoked nor expired; if g names an approval, it must be that very grant. If the
 // grant counts its uses, StandingOp fails unless g.Used is the stored count plus these claims, and stores g.Used.
 func StandingOp(tenant, agentName string, g run.StandingGrant, claims int, now time.Time) store.Op {
-	op := store.Op{Kind: store.Check, Item: store.Item{Key: standingKey(tenant, agentName, g.Tool, g.Digest)},
-		If: []store.Cond{
-			{Attr: "revoked", Op: store.Equal, Value: store.Num(0)},
-			{Attr: "expires", Op: store.Above, Value: store.Num(now.UnixMilli())},
-		}}
+	op := store.Op{
+		Kind: store.Check, Item: store.Item{Key: standingKey(tenant, agentName, g.Tool, g.Digest)},
+		If: []store.Cond{equals("revoked", store.Num(0)), expiresAfter(now)},
+	}
 	if g.Approval != "" {
-		op.If = append(op.If, store.Cond{Attr: "approval", Op: store.Equal, Value: store.Str(g.Approval)})
+		op.If = append(op.If, equals("approval", store.Str(g.Approval)))
 	}
 	if g.Uses > 0 && claims > 0 {
 		op.Kind, op.Item.Attrs = store.Update, map[string]store.Value{usedAttr: store.Num(int64(g.Used))}
-		op.If = append(op.If, store.Cond{Attr: usedAttr, Op: store.Equal, Value: store.Num(int64(g.Used - claims))})
+		op.If = append(op.If, equals(usedAttr, store.Num(int64(g.Used-claims))))
 	}
 	return op
 }
@@ -432,10 +431,8 @@ func (d *Desk) planRevocation(ctx context.Context, r Revocation) (ops []store.Op
 		if err != nil {
 			return nil, nil, err
 		}
-		op.If = []store.Cond{ // no other grant has replaced it
-			{Attr: "approval", Op: store.Equal, Value: store.Str(g.Approval)},
-			{Attr: "revoked", Op: store.Equal, Value: store.Num(0)},
-		}
+		// no other grant has replaced it
+		op.If = []store.Cond{equals("approval", store.Str(g.Approval)), equals("revoked", store.Num(0))}
 		body, err := json.Marshal(revocationRecord{g.Approval, now})
 		if err != nil {
 			return nil, nil, fmt.Errorf("marshal the revocation of %s for %s: %w", g.Tool, g.Agent, err)

@@ -151,7 +151,7 @@ const verdictUsed = "used"
 
 // verdictCond is the condition that the tool at a place has that stored verdict.
 func verdictCond(place int, recorded string) store.Cond {
-	return store.Cond{Attr: verdictAttr(place), Op: store.Equal, Value: store.Str(recorded)}
+	return equals(verdictAttr(place), store.Str(recorded))
 }
 
 // CloseToolsOp ends a pending request about tools in the transaction of the entry that ends it. It fails if somebody
@@ -170,8 +170,8 @@ func CloseToolsOp(tenant string, r run.PermissionRequest, as Status) store.Op {
 // permission was granted and is not used up. Once uses it up.
 func PermitOp(tenant string, p run.ToolPermit, once bool) store.Op {
 	op := store.Op{Kind: store.Check, Item: store.Item{Key: itemKey(tenant, p.Approval)}, If: []store.Cond{
-		{Attr: verdictAttr(p.Place), Op: store.Equal, Value: store.Str(string(run.ToolGranted))},
-		{Attr: digestAttr(p.Place), Op: store.Equal, Value: store.Str(policy.PermitDigest(p.Digests))},
+		verdictCond(p.Place, string(run.ToolGranted)),
+		equals(digestAttr(p.Place), store.Str(policy.PermitDigest(p.Digests))),
 	}}
 	if once {
 		op.Kind, op.Item.Attrs = store.Update, map[string]store.Value{verdictAttr(p.Place): store.Str(verdictUsed)}
