@@ -3,6 +3,7 @@
 package agents
 
 import (
+	"cmp"
 	"embed"
 	"errors"
 	"os"
@@ -25,14 +26,16 @@ var files embed.FS
 func Registry() *agent.Registry {
 	builtins, noBuiltins := agent.BuiltinTools()
 	onRefunds, noRefunds := refunds.Tools(state("REFUNDS_LEDGER", "countersign-refunds"))
-	onIncidents, noIncidents := incidentTools()
 	onResearch, noResearch := research.Tools()
-	if err := errors.Join(noBuiltins, noRefunds, noIncidents, noResearch); err != nil {
+	estate, noEstate := incident.Open(state("INCIDENT_STATE", "countersign-incident"))
+	onIncidents, noIncidents := incident.Tools(estate)
+	onCall, noAgent := incident.Agent(onIncidents)
+	if err := errors.Join(noBuiltins, noRefunds, noResearch, noEstate, noIncidents, noAgent); err != nil {
 		panic(err)
 	}
 	r, err := agent.NewRegistry(slices.Concat(builtins, onRefunds, onIncidents, onResearch)...)
 	if err == nil {
-		err = errors.Join(r.Hook(hooks()), r.AddFS(files), addIncident(r), r.Check())
+		err = errors.Join(r.Hook(hooks), r.AddFS(files), r.Add(onCall), r.Check())
 	}
 	if err != nil {
 		panic(err)
@@ -42,39 +45,13 @@ func Registry() *agent.Registry {
 
 // hooks is the code of the agents beside their tools. Version is recorded in every run: raise it when what the code
 // does changes.
-func hooks() agent.Hooks {
-	return agent.Hooks{
-		Version:  "1",
-		Builders: map[string]agent.Builder{duty.AlarmBuilder: duty.Alarm},
-		Plugins:  map[string]agent.PluginFactory{duty.OrderPlugin: duty.NewOrder},
-	}
-}
-
-// addIncident adds the agent that is not a file.
-func addIncident(r *agent.Registry) error {
-	tools, err := incidentTools()
-	if err != nil {
-		return err
-	}
-	d, err := incident.Agent(tools)
-	if err != nil {
-		return err
-	}
-	return r.Add(d)
-}
-
-func incidentTools() ([]agent.Tool, error) {
-	estate, err := incident.Open(state("INCIDENT_STATE", "countersign-incident"))
-	if err != nil {
-		return nil, err
-	}
-	return incident.Tools(estate)
+var hooks = agent.Hooks{
+	Version:  "1",
+	Builders: map[string]agent.Builder{duty.AlarmBuilder: duty.Alarm},
+	Plugins:  map[string]agent.PluginFactory{duty.OrderPlugin: duty.NewOrder},
 }
 
 // state is where an example keeps what it has done: the folder that a variable names, or one among the temporary files.
 func state(variable, otherwise string) ledger.Ledger {
-	if dir := os.Getenv(variable); dir != "" {
-		return ledger.Ledger{Dir: dir}
-	}
-	return ledger.Ledger{Dir: filepath.Join(os.TempDir(), otherwise)}
+	return ledger.Ledger{Dir: cmp.Or(os.Getenv(variable), filepath.Join(os.TempDir(), otherwise))}
 }

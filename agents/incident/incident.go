@@ -121,48 +121,21 @@ func (e Estate) find(name string) (service, error) {
 	return e.services[i], nil
 }
 
-// lookUp finds a service and the version of it that runs.
+// lookUp finds a service and the version of it that runs: the newest one deployed, unless that was rolled back.
 func (e Estate) lookUp(name string) (service, string, error) {
 	s, err := e.find(name)
 	if err != nil {
 		return service{}, "", err
 	}
-	version, err := e.running(s)
-	return s, version, err
-}
-
-// running is the version that runs: the newest one deployed, unless that was rolled back.
-func (e Estate) running(s service) (string, error) {
 	version := s.Deploys[len(s.Deploys)-1].Version
 	for {
 		var r Rollback
 		found, err := e.ledger.Find(rollbackFrom(s.Name, version), &r)
 		if err != nil || !found {
-			return version, err
+			return s, version, err
 		}
 		version = r.To
 	}
-}
-
-// rollBack puts a service back from the version that runs to one that was deployed before it. That happens once for
-// each version, so two who want it at the same time do not both do it.
-func (e Estate) rollBack(name, to, key string) (Rollback, error) {
-	if done, found, err := e.rolledBack(name, key); err != nil || found {
-		return done, err
-	}
-	s, from, err := e.lookUp(name)
-	if err != nil {
-		return Rollback{}, err
-	}
-	if !s.before(to, from) {
-		return Rollback{}, agent.Refuse("%s runs %s, and %s is no version from before it.", name, from, to)
-	}
-	r := Rollback{Service: name, From: from, To: to, Key: key}
-	kept, err := e.ledger.Keep(rollbackFrom(name, from), r)
-	if err == nil && !kept {
-		err = agent.Refuse("Somebody else has just rolled %s back from %s.", name, from)
-	}
-	return r, err
 }
 
 // rolledBack finds the rollback that a call has made.
@@ -177,11 +150,6 @@ func (e Estate) rolledBack(name, key string) (r Rollback, found bool, err error)
 		}
 	}
 	return Rollback{}, false, nil
-}
-
-func (s service) before(version, other string) bool {
-	at := func(v string) int { return slices.IndexFunc(s.Deploys, func(d deploy) bool { return d.Version == v }) }
-	return at(version) >= 0 && cmp.Less(at(version), at(other))
 }
 
 func rollbackFrom(service, version string) string { return service + " " + version }
@@ -211,14 +179,13 @@ type (
 
 // Tools are metrics.query, logs.search, deploys.list and deploys.rollback.
 func Tools(e Estate) ([]agent.Tool, error) {
-	metrics,
-		noMetrics := agent.NewTool("metrics.query", "Says what a metric of a service is, for the version that runs and "+
-		"for those before it.", agent.EffectRead, e.metrics, nil)
+	metrics, noMetrics := agent.NewTool("metrics.query",
+		"Says what a metric of a service is, for the version that runs and for those before it.",
+		agent.EffectRead, e.metrics, nil)
 	logs, noLogs := agent.NewTool("logs.search", "Returns the newest log lines of the version of a service that runs.",
 		agent.EffectRead, e.logs, nil)
-	list,
-		noList := agent.NewTool("deploys.list", "Lists what was deployed of a service, oldest first, and which version runs.",
-		agent.EffectRead, e.deploys, nil)
+	list, noList := agent.NewTool("deploys.list",
+		"Lists what was deployed of a service, oldest first, and which version runs.", agent.EffectRead, e.deploys, nil)
 	rollback, noRollback := agent.NewTool("deploys.rollback", "Puts a service back to a version that ran before.",
 		agent.EffectNonIdempotent, e.rollback,
 		&agent.ToolOptions[rollbackInput]{Reconcile: e.reconcile})
@@ -276,11 +243,7 @@ func (e Estate) logs(_ context.Context, _ agent.Call, in logsInput) (agent.Resul
 			lines = append(lines, l.Level+" "+l.Text)
 		}
 	}
-	limit := in.Limit
-	if limit == 0 {
-		limit = usualLines
-	}
-	return agent.JSONResult(lines[max(0, len(lines)-limit):])
+	return agent.JSONResult(lines[max(0, len(lines)-cmp.Or(in.Limit, usualLines)):])
 }
 
 func (e Estate) deploys(_ context.Context, _ agent.Call, in deploysInput) (agent.Result, error) {
@@ -295,10 +258,30 @@ func (e Estate) deploys(_ context.Context, _ agent.Call, in deploysInput) (agent
 	}{s.Name, version, s.Deploys})
 }
 
+// rollback puts a service back from the version that runs to one that was deployed before it. That happens once for
+// each version, so two who want it at the same time do not both do it.
 func (e Estate) rollback(_ context.Context, c agent.Call, in rollbackInput) (agent.Result, error) {
-	r, err := e.rollBack(in.Service, in.To, c.Key)
+	if done, found, err := e.rolledBack(in.Service, c.Key); err != nil {
+		return agent.Result{}, err
+	} else if found {
+		return agent.JSONResult(done)
+	}
+	s, from, err := e.lookUp(in.Service)
 	if err != nil {
 		return agent.Result{}, err
+	}
+	at := func(version string) int {
+		return slices.IndexFunc(s.Deploys, func(d deploy) bool { return d.Version == version })
+	}
+	if at(in.To) < 0 || at(in.To) >= at(from) {
+		return agent.Result{}, agent.Refuse("%s runs %s, and %s is no version from before it.", in.Service, from, in.To)
+	}
+	r := Rollback{Service: in.Service, From: from, To: in.To, Key: c.Key}
+	switch kept, err := e.ledger.Keep(rollbackFrom(in.Service, from), r); {
+	case err != nil:
+		return agent.Result{}, err
+	case !kept:
+		return agent.Result{}, agent.Refuse("Somebody else has just rolled %s back from %s.", in.Service, from)
 	}
 	return agent.JSONResult(r)
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"slices"
 
 	"github.com/countersign/countersign/agents/ledger"
 	"github.com/countersign/countersign/pkg/agent"
@@ -46,13 +47,12 @@ var sample []byte
 
 // Tools are orders.get, refunds.create and refunds.cancel over a ledger.
 func Tools(l ledger.Ledger) ([]agent.Tool, error) {
-	orders, err := readOrders()
-	if err != nil {
-		return nil, fmt.Errorf("make refund tools: %w", err)
+	s := shop{ledger: l}
+	if err := json.Unmarshal(sample, &s.orders); err != nil {
+		return nil, fmt.Errorf("make refund tools: read orders.json: %w", err)
 	}
-	s := shop{orders, l}
-	get,
-		noGet := agent.NewTool("orders.get", "Returns an order: customer, item, what was paid and what of it was refunded.",
+	get, noGet := agent.NewTool("orders.get",
+		"Returns an order: customer, item, what was paid and what of it was refunded.",
 		agent.EffectRead, s.order, nil)
 	create, noCreate := agent.NewTool("refunds.create", "Refunds an order, in whole or in part.",
 		agent.EffectNonIdempotent, s.refund,
@@ -80,35 +80,21 @@ type cancelInput struct {
 	Refund string `json:"refund" jsonschema_description:"the refund's key"`
 }
 
-type book map[string]Order
-
-func readOrders() (book, error) {
-	var list []Order
-	if err := json.Unmarshal(sample, &list); err != nil {
-		return nil, fmt.Errorf("read orders.json: %w", err)
-	}
-	b := book{}
-	for _, o := range list {
-		b[o.ID] = o
-	}
-	return b, nil
-}
-
-func (b book) find(id string) (Order, error) {
-	o, ok := b[id]
-	if !ok {
-		return Order{}, agent.Refuse("There is no order %s.", id)
-	}
-	return o, nil
-}
-
 type shop struct {
-	orders book
+	orders []Order
 	ledger ledger.Ledger
 }
 
+func (s shop) find(id string) (Order, error) {
+	i := slices.IndexFunc(s.orders, func(o Order) bool { return o.ID == id })
+	if i < 0 {
+		return Order{}, agent.Refuse("There is no order %s.", id)
+	}
+	return s.orders[i], nil
+}
+
 func (s shop) order(_ context.Context, _ agent.Call, in orderInput) (agent.Result, error) {
-	o, err := s.orders.find(in.Order)
+	o, err := s.find(in.Order)
 	if err != nil {
 		return agent.Result{}, err
 	}
@@ -116,12 +102,13 @@ func (s shop) order(_ context.Context, _ agent.Call, in orderInput) (agent.Resul
 	if err != nil {
 		return agent.Result{}, err
 	}
-	return agent.JSONResult(Standing{o, json.Number(decimal(back))})
+	digits, _ := back.FloatPrec() // as many behind the point as it has
+	return agent.JSONResult(Standing{o, json.Number(back.FloatString(digits))})
 }
 
 // describe is what whoever approves a refund reads first.
 func (s shop) describe(in refundInput) string {
-	o, err := s.orders.find(in.Order)
+	o, err := s.find(in.Order)
 	if err != nil {
 		return ""
 	}
@@ -155,18 +142,14 @@ func (s shop) back(order string) (*big.Rat, error) {
 	return total, err
 }
 
-// decimal writes an amount with as many digits behind the point as it has.
-func decimal(r *big.Rat) string {
-	digits, _ := r.FloatPrec()
-	return r.FloatString(digits)
-}
-
 func (s shop) refund(_ context.Context, c agent.Call, in refundInput) (agent.Result, error) {
-	o, err := s.orders.find(in.Order)
+	o, err := s.find(in.Order)
 	if err != nil {
 		return agent.Result{}, err
 	}
-	if more(in.Amount, o.Paid) {
+	want, okWant := new(big.Rat).SetString(in.Amount.String()) // exactly, digit by digit: money is not a float
+	paid, okPaid := new(big.Rat).SetString(o.Paid.String())
+	if !okWant || !okPaid || want.Cmp(paid) > 0 {
 		return agent.Result{}, agent.Refuse("Only %s was paid for order %s.", o.Paid, o.ID)
 	}
 	r := Refund{Order: o.ID, Amount: in.Amount, Key: c.Key}
@@ -174,13 +157,6 @@ func (s shop) refund(_ context.Context, c agent.Call, in refundInput) (agent.Res
 		return agent.Result{}, err
 	}
 	return agent.JSONResult(r)
-}
-
-// more compares exactly, digit by digit: money is not a float.
-func more(a, b json.Number) bool {
-	x, okA := new(big.Rat).SetString(a.String())
-	y, okB := new(big.Rat).SetString(b.String())
-	return !okA || !okB || x.Cmp(y) > 0
 }
 
 // refunded says what became of a call whose function died: the ledger knows.

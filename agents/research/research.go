@@ -33,13 +33,13 @@ type corpus []document
 func read(files fs.FS) (corpus, error) {
 	names, err := fs.Glob(files, "corpus/*.md")
 	if err != nil {
-		return nil, fmt.Errorf("read the corpus: %w", err)
+		return nil, err
 	}
 	var c corpus
 	for _, name := range names {
 		text, err := fs.ReadFile(files, name)
 		if err != nil {
-			return nil, fmt.Errorf("read the corpus: %w", err)
+			return nil, err
 		}
 		title, _, _ := strings.Cut(strings.TrimPrefix(string(text), "# "), "\n")
 		c = append(c, document{strings.TrimSuffix(path.Base(name), ".md"), title, string(text), words(string(text))})
@@ -51,11 +51,10 @@ func read(files fs.FS) (corpus, error) {
 func Tools() ([]agent.Tool, error) {
 	c, err := read(notes)
 	if err != nil {
-		return nil, fmt.Errorf("make research tools: %w", err)
+		return nil, fmt.Errorf("make research tools: read the corpus: %w", err)
 	}
-	search,
-		noSearch := agent.NewTool("corpus.search", "Finds the documents that fit a question best, with how each begins.",
-		agent.EffectRead, c.search, nil)
+	search, noSearch := agent.NewTool("corpus.search",
+		"Finds the documents that fit a question best, with how each begins.", agent.EffectRead, c.search, nil)
 	one, noRead := agent.NewTool("corpus.read", "Returns a whole document.", agent.EffectRead, c.read, nil)
 	if err := errors.Join(noSearch, noRead); err != nil {
 		return nil, fmt.Errorf("make research tools: %w", err)
@@ -119,11 +118,7 @@ func (c corpus) search(_ context.Context, _ agent.Call, in searchInput) (agent.R
 		}
 	}
 	slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(b.score, a.score) })
-	limit := in.Limit
-	if limit == 0 {
-		limit = usualHits
-	}
-	return agent.JSONResult(hits[:min(limit, len(hits))])
+	return agent.JSONResult(hits[:min(cmp.Or(in.Limit, usualHits), len(hits))])
 }
 
 // begins is how a document begins behind its title, on one line.
