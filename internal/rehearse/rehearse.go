@@ -40,9 +40,9 @@ type Rehearsal struct {
 
 // Report is what a rehearsal found.
 type Report struct {
-	Runs    []Run `json:"runs"` // waiting ones first, the oldest first
-	Breaks  int   `json:"breaks"`
-	Changes int   `json:"changes"`
+	Runs    []Run `json:"runs"`    // waiting ones first, the oldest first
+	Breaks  int   `json:"breaks"`  // runs that would break
+	Changes int   `json:"changes"` // runs that would go on otherwise
 }
 
 // Run is what would become of one open run.
@@ -87,7 +87,13 @@ func (r *Rehearsal) All(ctx context.Context, only ...string) (Report, error) {
 			if ctx.Err() != nil {
 				return rep, ctx.Err()
 			}
-			rep.add(run)
+			rep.Runs = append(rep.Runs, run)
+			if len(run.Breaks) > 0 {
+				rep.Breaks++
+			}
+			if len(run.Changes) > 0 {
+				rep.Changes++
+			}
 		}
 	}
 	for _, id := range only {
@@ -96,16 +102,6 @@ func (r *Rehearsal) All(ctx context.Context, only ...string) (Report, error) {
 		}
 	}
 	return rep, nil
-}
-
-func (rep *Report) add(run Run) {
-	rep.Runs = append(rep.Runs, run)
-	if len(run.Breaks) > 0 {
-		rep.Breaks++
-	}
-	if len(run.Changes) > 0 {
-		rep.Changes++
-	}
 }
 
 func (run *Run) breaks(format string, args ...any) {
@@ -119,21 +115,11 @@ func (run *Run) changes(format string, args ...any) {
 func (r *Rehearsal) journal() *store.Journal { return store.NewJournal(readOnly{r.Table}, 0) }
 
 // rehearse answers the three questions of one run.
-func (r *Rehearsal) rehearse(ctx context.Context, run *Run) {
-	s, def := r.read(ctx, run)
-	if def == nil {
-		return
-	}
-	r.linked(run, def, s)
-	r.compare(run, def, s)
-}
-
-// read reads everything that the run is carried on from. Without a definition there is nothing to go on with.
-func (r *Rehearsal) read(ctx context.Context, one *Run) (*run.AgentState, *agent.Definition) {
+func (r *Rehearsal) rehearse(ctx context.Context, one *Run) {
 	l, err := r.journal().Load(ctx, r.Tenant, one.ID)
 	if err != nil {
 		one.breaks("this build does not read it: %v", err)
-		return nil, nil
+		return
 	}
 	s := &l.State
 	one.Agent, one.Version, one.Definition, one.Status = s.Agent, s.Version, s.Definition, s.Status
@@ -154,9 +140,10 @@ func (r *Rehearsal) read(ctx context.Context, one *Run) (*run.AgentState, *agent
 	def, err := runtime.PinnedDefinitions(readOnlyBlobs{r.Blobs})(ctx, r.Tenant, s.Definition)
 	if err != nil {
 		one.breaks("this build does not read the definition it is pinned to: %v", err)
-		return nil, nil
+		return
 	}
-	return s, def
+	r.linked(one, def, s)
+	r.compare(one, def, s)
 }
 
 // linked looks whether the build has the code that the pinned definition names, and takes the arguments of the calls
@@ -294,14 +281,11 @@ type readOnly struct{ store.Table }
 // errReadOnly says that a rehearsal was about to write to the store: a bug.
 var errReadOnly = errors.New("a rehearsal writes nothing")
 
-// Write implements store.Table by refusing.
 func (readOnly) Write(context.Context, ...store.Op) error { return errReadOnly }
 
 // readOnlyBlobs likewise.
 type readOnlyBlobs struct{ store.Blobs }
 
-// Put implements store.Blobs by refusing.
 func (readOnlyBlobs) Put(context.Context, string, string, []byte) error { return errReadOnly }
 
-// Delete implements store.Blobs by refusing.
 func (readOnlyBlobs) Delete(context.Context, string, string) error { return errReadOnly }
