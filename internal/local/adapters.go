@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -60,8 +59,8 @@ func (a *AWS) Invoke(ctx context.Context, i runtime.Invoke) (runtime.Invoked, er
 	case err != nil:
 		return runtime.Invoked{}, fmt.Errorf("invoke functions of AWS Lambda: %w", err)
 	case cfg.Region == "":
-		return runtime.Invoked{}, fmt.Errorf("%w: %w", runtime.ErrUndeliverable,
-			errors.New("functions of AWS Lambda need a region: set AWS_REGION or AWS_PROFILE"))
+		return runtime.Invoked{}, fmt.Errorf("%w: functions of AWS Lambda need a region: set AWS_REGION or AWS_PROFILE",
+			runtime.ErrUndeliverable)
 	}
 	return a.lambda.Invoke(ctx, i)
 }

@@ -101,10 +101,9 @@ func OpenTable(dir string) (*bolt.Table, error) {
 	if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Size() == 0 {
 		for _, beside := range []string{"blobs", "token"} {
 			if _, err := os.Lstat(filepath.Join(dir, beside)); err == nil {
-				return nil,
-					fmt.Errorf("open store %s: the file is empty, and beside it there is %s of an earlier store: bring "+
-						"%s back from a copy, "+
-						"or move the folder away and begin anew: %w", file, beside, tableFile, bolt.ErrDamaged)
+				return nil, fmt.Errorf("open store %s: the file is empty, and beside it there is %s of an earlier store: "+
+					"bring %s back from a copy, or move the folder away and begin anew: %w", file, beside, tableFile,
+					bolt.ErrDamaged)
 			}
 		}
 	}
@@ -124,16 +123,13 @@ func (o Options) machine(t *bolt.Table) (*Machine, error) {
 	if agents == nil {
 		agents = o.Registry.Agent
 	}
-	executions := NewExecutions(t)
-	models := newModels(withBlobs(o.Model, blobs))
+	models := newModels(o.Model, blobs)
 	return New(Config{
-		Busy: o.Busy, Reaps: true, Wrap: models.resetScripts,
 		Table: t, Blobs: blobs, Model: models, Tools: o.Registry.Tools(), Hooks: o.Registry.Hooks(), Agents: agents,
-		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: executions, Sink: o.Sink, Watch: o.Watch, Trouble: o.Trouble,
-		Warm:    warmRuns,
-		Remotes: o.Remotes, Trusts: o.Trusts, Functions: o.Functions, Callbacks: o.Callbacks, Embedder: o.Embedder,
-		People: o.People, Notify: o.Notify,
-		LeavesUnknown: true,
+		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: NewExecutions(t), Sink: o.Sink, Watch: o.Watch,
+		Trouble: o.Trouble, Busy: o.Busy, Trusts: o.Trusts, Remotes: o.Remotes, Functions: o.Functions,
+		Callbacks: o.Callbacks, Embedder: o.Embedder, People: o.People, Notify: o.Notify,
+		Wrap: models.resetScripts, Reaps: true, Warm: warmRuns, LeavesUnknown: true,
 	})
 }
 
@@ -144,42 +140,25 @@ func (h *Home) Socket() string { return SocketPath(h.Dir) }
 func SocketPath(dir string) string { return filepath.Join(dir, "engine.sock") }
 
 // Close ends what runs at a safe point and closes the store. Runs go on when it is opened again.
-func (h *Home) Close() error {
-	ended := h.Machine.Close()
-	return errors.Join(ended, h.table.Close())
-}
+func (h *Home) Close() error { return errors.Join(h.Machine.Close(), h.table.Close()) }
 
 // models routes a request to the adapter of the model it names: every run has its own, pinned with its definition.
 type models struct {
-	make func(agent.ModelSpec) (runtime.Model, error)
-	mu   sync.Mutex
-	made map[string]runtime.Model
+	make  func(agent.ModelSpec) (runtime.Model, error)
+	blobs store.Blobs
+	mu    sync.Mutex
+	made  map[string]runtime.Model
 }
 
-// withBlobs makes adapters that get the content of blobs and use the dialect of their model. A script's lines are
-// matched against the request before that.
-func withBlobs(
-	factory func(agent.ModelSpec) (runtime.Model, error), blobs store.Blobs,
-) func(agent.ModelSpec) (runtime.Model, error) {
-	return func(spec agent.ModelSpec) (runtime.Model, error) {
-		m, err := factory(spec)
-		if err != nil || spec.Provider == "script" {
-			return m, err
-		}
-		return runtime.WithDialect(runtime.WithMedia(m, blobs)), nil
-	}
-}
-
-func newModels(factory func(agent.ModelSpec) (runtime.Model, error)) *models {
-	return &models{make: factory, made: map[string]runtime.Model{}}
+func newModels(factory func(agent.ModelSpec) (runtime.Model, error), blobs store.Blobs) *models {
+	return &models{make: factory, blobs: blobs, made: map[string]runtime.Model{}}
 }
 
 // Generate asks the request's own model. One that cannot be made is a failed call that no retry mends.
 func (m *models) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	adapter, err := m.adapter(r.Model)
 	if err != nil {
-		return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Message: err.Error(),
-			Cause: err}
+		return agent.Reply{}, err
 	}
 	return adapter.Generate(ctx, r)
 }
@@ -188,7 +167,7 @@ func (m *models) Generate(ctx context.Context, r agent.Request) (agent.Reply, er
 func (m *models) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
 	adapter, err := m.adapter(r.Model)
 	if err != nil {
-		return 0, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Message: err.Error(), Cause: err}
+		return 0, err
 	}
 	return runtime.CountWith(ctx, adapter, r)
 }
@@ -219,21 +198,28 @@ func RunOf(payload []byte) string {
 	return e.State.Run
 }
 
+// adapter returns the adapter of a model. Its error is an *agent.ModelError.
 func (m *models) adapter(spec agent.ModelSpec) (runtime.Model, error) {
-	key, err := json.Marshal(spec)
-	if err != nil {
-		return nil, fmt.Errorf("model %s: %w", spec.ID, err)
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if a, ok := m.made[string(key)]; ok {
+	key, err := json.Marshal(spec)
+	if err != nil {
+		err = fmt.Errorf("model %s: %w", spec.ID, err)
+	} else if a, ok := m.made[string(key)]; ok {
 		return a, nil
 	}
-	a, err := m.make(spec)
+	var a runtime.Model
 	if err == nil {
-		m.made[string(key)] = a
+		a, err = m.make(spec)
 	}
-	return a, err
+	if err != nil {
+		return nil, &agent.ModelError{Class: agent.ModelInvalid, Model: spec.ID, Message: err.Error(), Cause: err}
+	}
+	if spec.Provider != "script" { // a script's lines are matched against the request as it is
+		a = runtime.WithDialect(runtime.WithMedia(a, m.blobs))
+	}
+	m.made[string(key)] = a
+	return a, nil
 }
 
 // The secrets of a laptop that turn Slack on, by name. They are read once: Slack's are not replaced while an engine
@@ -297,8 +283,8 @@ func (x *Executions) Save(ctx context.Context, r asl.Record) error {
 	if r.Status.Terminal() {
 		pk = closedExecutions
 	}
-	if err := x.table.Write(ctx,
-		store.Op{Kind: store.Put, Item: store.Item{Key: store.Key{PK: pk, SK: r.Name}, Body: body}}); err != nil {
+	item := store.Item{Key: store.Key{PK: pk, SK: r.Name}, Body: body}
+	if err := x.table.Write(ctx, store.Op{Kind: store.Put, Item: item}); err != nil {
 		return fmt.Errorf("save execution %s: %w", r.Name, err)
 	}
 	return nil
@@ -359,30 +345,21 @@ func (m *Machine) Backend(s Serving) api.Backend {
 	intake, _ := m.Ports.Blobs.(store.Intake) // a store that takes no streams serves no uploads
 	b := m.Deployment.Backend()
 	b.Agents, b.Feed, b.Caller, b.Log, b.Intake = s.Agents, s.Feed, s.Caller, s.Log, intake
-	b.Local, b.Via, b.Tool, b.Ready = true, agent.ViaCLI, m.hasTool, m.resumeOnce(Tenant)
-	b.Replay = m.Replay
-	return b
-}
-
-func (m *Machine) hasTool(name string) bool {
-	_, ok := m.Ports.Tools.Lookup(name)
-	return ok
-}
-
-// resumeOnce resumes a tenant at the first call, and at the next ones until that succeeds.
-func (m *Machine) resumeOnce(tenant string) func(context.Context) error {
+	b.Local, b.Via, b.Replay = true, agent.ViaCLI, m.Replay
+	b.Tool = func(name string) bool {
+		_, ok := m.Ports.Tools.Lookup(name)
+		return ok
+	}
 	var mu sync.Mutex
-	done := false
-	return func(ctx context.Context) error {
+	resumed := false // a call that failed is made again
+	b.Ready = func(ctx context.Context) (err error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if done {
-			return nil
+		if !resumed {
+			err = m.Resume(ctx, Tenant)
+			resumed = err == nil
 		}
-		if err := m.Resume(ctx, tenant); err != nil {
-			return err
-		}
-		done = true
-		return nil
+		return err
 	}
+	return b
 }

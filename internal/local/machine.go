@@ -173,8 +173,19 @@ func New(c Config) (*Machine, error) {
 			}
 			return out, err
 		},
-		Retrying: c.notifyRetry,
-		Ended:    m.reaper(c.Reaps),
+		Retrying: func(d asl.Description, f *asl.Error, wait time.Duration) { // a run may wait for its model
+			if c.Busy == nil || !errors.Is(f, runtime.ErrModelBusy) {
+				return
+			}
+			why := f.Unwrap()
+			var failed *agent.ModelError
+			if errors.As(f, &failed) {
+				why = failed
+			}
+			_, run, _ := runtime.StartedRun(d.Name, d.Input)
+			c.Busy(run, why, wait)
+		},
+		Ended: m.reaper(c.Reaps),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make the engine: %w", err)
@@ -190,20 +201,6 @@ func New(c Config) (*Machine, error) {
 	m.Compose()
 	m.Sweeper = &runtime.Sweeper{Ports: m.Ports, Definitions: m.Definitions, LeaveWoken: true}
 	return m, nil
-}
-
-// notifyRetry reports a run that waits for its model.
-func (c Config) notifyRetry(d asl.Description, f *asl.Error, wait time.Duration) {
-	if c.Busy == nil || !errors.Is(f, runtime.ErrModelBusy) {
-		return
-	}
-	why := f.Unwrap()
-	var failed *agent.ModelError
-	if errors.As(f, &failed) {
-		why = failed
-	}
-	_, run, _ := runtime.StartedRun(d.Name, d.Input)
-	c.Busy(run, why, wait)
 }
 
 // reaper goes on with the runs of executions that were throttled for too long, as functions/sweep does when it hears of
@@ -251,8 +248,7 @@ func (m *Machine) Resume(ctx context.Context, tenant string) error {
 		return err
 	}
 	for _, status := range []run.RunStatus{run.RunRunning, run.RunWaiting} {
-		cursor := ""
-		for {
+		for cursor := ""; ; {
 			heads, next, err := m.Ports.Journal.List(ctx, tenant, status, 0, cursor)
 			if err = m.reportUnreadable(err); err != nil {
 				return err

@@ -36,12 +36,12 @@ func TestModelsCountTokens(t *testing.T) {
 	ctx, blobs, shot := context.Background(), store.NewMemoryBlobs(), storedShot
 	require.NoError(t, blobs.Put(ctx, Tenant, shot.Blob, []byte("shot")))
 	c := &counter{}
-	var m runtime.TokenCounter = newModels(withBlobs(func(s agent.ModelSpec) (runtime.Model, error) {
+	var m runtime.TokenCounter = newModels(func(s agent.ModelSpec) (runtime.Model, error) {
 		if s.Provider == "bedrock" {
 			return c, nil
 		}
 		return &listener{}, nil
-	}, blobs))
+	}, blobs)
 	r := agent.Request{
 		Tenant: Tenant, Model: agent.ModelSpec{Provider: "bedrock"}, Messages: []run.Message{{Role: run.RoleUser, Block: shot}},
 	}
@@ -64,7 +64,7 @@ func TestAdaptersGetTheContentOfBlobs(t *testing.T) {
 	require.NoError(t, blobs.Put(ctx, Tenant, named.Blob, []byte("shot")))
 	for provider, want := range map[string]run.Media{"openai": {MediaType: "image/png", Data: "c2hvdA=="}, "script": named} {
 		l := &listener{}
-		m := newModels(withBlobs(func(agent.ModelSpec) (runtime.Model, error) { return l, nil }, blobs))
+		m := newModels(func(agent.ModelSpec) (runtime.Model, error) { return l, nil }, blobs)
 		_, err := m.Generate(ctx, agent.Request{
 			Tenant: Tenant, Model: agent.ModelSpec{Provider: provider}, Messages: []run.Message{{Role: run.RoleUser, Block: named}},
 		})

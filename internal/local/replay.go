@@ -60,26 +60,24 @@ func (m *Machine) replayOnce(ctx context.Context, tenant, run string) (found api
 		return found, err == nil, err
 	}
 	found.Status = string(s.Status)
-	c := &comparison{found: &found}
-	if err := c.compareStates(&loaded.State, &s); err != nil {
+	var compare comparer = func(path string, got, want any) {
+		if g, w := fmt.Sprint(got), fmt.Sprint(want); g != w {
+			found.Differences = append(found.Differences, api.Difference{Path: path, Got: g, Want: w})
+		}
+	}
+	if err := compare.states(&loaded.State, &s); err != nil {
 		return found, false, err
 	}
-	c.compareHead(head, &s)
-	m.compareReferences(ctx, c, &s)
+	compare.head(head, &s)
+	m.compareReferences(ctx, compare, &s)
 	return found, false, nil
 }
 
-// comparison collects differences from what a journal says.
-type comparison struct{ found *api.Replay }
+// comparer records where got differs from what a journal says.
+type comparer func(path string, got, want any)
 
-func (c *comparison) compare(path string, got, want any) {
-	if g, w := fmt.Sprint(got), fmt.Sprint(want); g != w {
-		c.found.Differences = append(c.found.Differences, api.Difference{Path: path, Got: g, Want: w})
-	}
-}
-
-// compareStates compares two states: what people are shown, and what only the runtime uses.
-func (c *comparison) compareStates(got, want *run.AgentState) error {
+// states compares two states: what people are shown, and what only the runtime uses.
+func (compare comparer) states(got, want *run.AgentState) error {
 	g, err := stateMembers(got)
 	if err != nil {
 		return err
@@ -89,14 +87,14 @@ func (c *comparison) compareStates(got, want *run.AgentState) error {
 		return err
 	}
 	for _, key := range slices.Sorted(maps.Keys(w)) {
-		c.compare("load."+key, string(g[key]), string(w[key]))
+		compare("load."+key, string(g[key]), string(w[key]))
 	}
-	c.compare("load.definition", got.Definition, want.Definition)
-	c.compare("load.owner", got.Owner, want.Owner)
-	c.compare("load.generation", got.Generation, want.Generation)
-	c.compare("load.waitSeq", got.WaitSeq, want.WaitSeq)
-	c.compare("load.drained", got.Drained, want.Drained)
-	c.compare("load.system", got.System, want.System)
+	compare("load.definition", got.Definition, want.Definition)
+	compare("load.owner", got.Owner, want.Owner)
+	compare("load.generation", got.Generation, want.Generation)
+	compare("load.waitSeq", got.WaitSeq, want.WaitSeq)
+	compare("load.drained", got.Drained, want.Drained)
+	compare("load.system", got.System, want.System)
 	return nil
 }
 
@@ -114,44 +112,40 @@ func stateMembers(s *run.AgentState) (map[string]json.RawMessage, error) {
 	return m, err
 }
 
-func (c *comparison) compareHead(h store.Head, s *run.AgentState) {
-	c.compare("head.agent", h.Agent, s.Agent)
-	c.compare("head.status", h.Status, s.Status)
-	c.compare("head.reason", h.Reason, s.Reason)
-	c.compare("head.owner", h.Owner, s.Owner)
-	c.compare("head.startedAt", h.StartedAt, s.StartedAt)
+func (compare comparer) head(h store.Head, s *run.AgentState) {
+	compare("head.agent", h.Agent, s.Agent)
+	compare("head.status", h.Status, s.Status)
+	compare("head.reason", h.Reason, s.Reason)
+	compare("head.owner", h.Owner, s.Owner)
+	compare("head.startedAt", h.StartedAt, s.StartedAt)
 	if s.Status == run.RunWaiting {
-		c.compare("head.waitSeq", h.WaitSeq, s.WaitSeq)
-		c.compare("head.expires", h.Expires, s.EarliestExpiry().Truncate(time.Millisecond))
+		compare("head.waitSeq", h.WaitSeq, s.WaitSeq)
+		compare("head.expires", h.Expires, s.EarliestExpiry().Truncate(time.Millisecond))
 	}
 }
 
 // compareReferences looks at what the run points at: its pinned definition, and the requests people see.
-func (m *Machine) compareReferences(ctx context.Context, c *comparison, s *run.AgentState) {
+func (m *Machine) compareReferences(ctx context.Context, compare comparer, s *run.AgentState) {
 	if _, err := m.Definitions(ctx, s.Tenant, s.Definition); err != nil {
-		c.compare("definition", err.Error(), "the definition "+s.Definition)
+		compare("definition", err.Error(), "the definition "+s.Definition)
+	}
+	request := func(id, about, call string, expires time.Time) (approval.Approval, bool) {
+		a, err := approval.Get(ctx, m.Ports.Table, s.Tenant, id)
+		if err != nil {
+			compare("approvals."+id, err.Error(), "a request about "+about+call)
+			return a, false
+		}
+		compare("approvals."+a.ID+".run", a.Run, s.Run)
+		compare("approvals."+a.ID+".call", a.Call(), call)
+		compare("approvals."+a.ID+".expiresAt", a.ExpiresAt.UTC(), expires.UTC())
+		return a, true
 	}
 	for _, r := range s.OpenRequests() {
-		a, err := approval.Get(ctx, m.Ports.Table, s.Tenant, r.Approval)
-		if err != nil {
-			c.compare("approvals."+r.Approval, err.Error(), "a request about the tools of call "+r.First())
-			continue
-		}
-		c.compare("approvals."+a.ID+".run", a.Run, s.Run)
-		c.compare("approvals."+a.ID+".call", a.Call(), r.First())
-		c.compare("approvals."+a.ID+".expiresAt", a.ExpiresAt.UTC(), r.Expires.UTC())
+		request(r.Approval, "the tools of call ", r.First(), r.Expires)
 	}
-	for _, call := range s.Waits() {
-		a, err := approval.Get(ctx, m.Ports.Table, s.Tenant, call.Wait.Approval)
-		if err != nil {
-			c.compare("approvals."+call.Wait.Approval, err.Error(), "a request about call "+call.ID)
-			continue
-		}
-		c.compare("approvals."+a.ID+".run", a.Run, s.Run)
-		c.compare("approvals."+a.ID+".call", a.Call(), call.ID)
-		c.compare("approvals."+a.ID+".expiresAt", a.ExpiresAt.UTC(), call.Wait.Expires.UTC())
-		if len(a.Decisions) == 0 {
-			c.compare("approvals."+a.ID+".digest", a.Digest, call.Wait.Digest)
+	for _, c := range s.Waits() {
+		if a, ok := request(c.Wait.Approval, "call ", c.ID, c.Wait.Expires); ok && len(a.Decisions) == 0 {
+			compare("approvals."+a.ID+".digest", a.Digest, c.Wait.Digest)
 		}
 	}
 }

@@ -6,12 +6,16 @@ package local
 // or without MCP) and refunding (agents/refunds).
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"math/big"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/run"
@@ -26,7 +30,6 @@ type DemoModel struct{}
 // job is one thing that the stand-in can do, by the conversation alone, so that a run picked up by another process goes
 // on where it was.
 type job struct {
-	agent  string   // the example that has it
 	tools  []string // that it takes, by their model-facing names
 	decide func(agent.Request) agent.Reply
 }
@@ -39,15 +42,20 @@ func (DemoModel) Generate(ctx context.Context, r agent.Request) (agent.Reply, er
 	if err := ctx.Err(); err != nil {
 		return agent.Reply{}, err
 	}
-	i := slices.IndexFunc(jobs, func(j job) bool { return j.fits(r) })
+	// An agent has a job's tools where it has every one. A tool that was called before counts although it is not offered:
+	// a guard withdraws one that fails too often.
+	i := slices.IndexFunc(jobs, func(j job) bool {
+		return !slices.ContainsFunc(j.tools, func(tool string) bool {
+			return !offers(r, tool) && !slices.ContainsFunc(r.Messages, func(m run.Message) bool {
+				use, ok := m.Block.(run.ToolUse)
+				return ok && use.Name == tool
+			})
+		})
+	})
 	if i < 0 {
-		names := make([]string, len(jobs))
-		for i, j := range jobs {
-			names[i] = "agents/" + j.agent
-		}
-		known := strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
 		return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: "stand-in", Message: "the stand-in knows " +
-			"the jobs of " + known + ", and this agent has the tools of none of them; use a real model for anything else"}
+			"the jobs of agents/screenshots, agents/screenshots-mcp and agents/refunds, and this agent has the tools of " +
+			"none of them; use a real model for anything else"}
 	}
 	reply := jobs[i].decide(r)
 	reply.Model, reply.StopReason = "stand-in", "end_turn"
@@ -55,21 +63,8 @@ func (DemoModel) Generate(ctx context.Context, r agent.Request) (agent.Reply, er
 	return reply, nil
 }
 
-// fits reports whether the agent has every tool of the job. A tool that was called before counts although it is not
-// offered: a guard withdraws one that fails too often.
-func (j job) fits(r agent.Request) bool {
-	return !slices.ContainsFunc(j.tools, func(want string) bool { return !offers(r, want) && !called(r.Messages, want) })
-}
-
 func offers(r agent.Request, tool string) bool {
 	return slices.ContainsFunc(r.Tools, func(t agent.ToolSpec) bool { return t.ModelName() == tool })
-}
-
-func called(messages []run.Message, tool string) bool {
-	return slices.ContainsFunc(messages, func(m run.Message) bool {
-		use, ok := m.Block.(run.ToolUse)
-		return ok && use.Name == tool
-	})
 }
 
 // call asks for a tool.
@@ -131,8 +126,7 @@ func firstLine(text string) string {
 
 // refunding is the job of agents/refunds: look the order up that a customer names, and refund what they ask for, or all
 // of it.
-var refunding = job{"refunds", []string{orderTool, refundTool},
-	func(r agent.Request) agent.Reply { return refund(asked(r.Messages), answers(r.Messages)) }}
+var refunding = job{[]string{orderTool, refundTool}, refund}
 
 const (
 	orderTool  = "orders_get"
@@ -144,7 +138,8 @@ var (
 	wantedBack  = regexp.MustCompile(`(?i)refund\s+(\d+(?:\.\d+)?)`)
 )
 
-func refund(message string, all []answer) agent.Reply {
+func refund(r agent.Request) agent.Reply {
+	message, all := asked(r.Messages), answers(r.Messages)
 	number := orderNumber.FindStringSubmatch(message)
 	if number == nil {
 		return agent.Reply{Text: Hello + " I look for \"order\" and its number in what you say, and there is none."}
@@ -186,3 +181,228 @@ func owed(message string, paid json.Number) json.Number {
 	}
 	return json.Number(m[1])
 }
+
+// tidying is the job of agents/screenshots: look through a folder, find out what each file is about, and rename it.
+var tidying = job{[]string{listTool, readTool, ocrTool, moveTool}, tidy}
+
+// the tools the job takes, by their model-facing names.
+const (
+	listTool = "list_directory"
+	readTool = "read_text"
+	ocrTool  = "extract_text"
+	moveTool = "move_file"
+)
+
+// file is what the conversation says of one file.
+type file struct {
+	name    string
+	read    bool   // somebody looked into it
+	text    string // what was found; empty = it could not be read
+	moved   bool
+	newName string // where it is now
+	left    string // why it was left as it was
+}
+
+// arguments are those of all four tools.
+type arguments struct {
+	Path        string `json:"path,omitempty"`
+	Source      string `json:"source,omitempty"`
+	Destination string `json:"destination,omitempty"`
+}
+
+// learn is what the conversation says of the files of the folder. Before the folder was listed, listed is false.
+// problem is why it could not be listed.
+func learn(messages []run.Message) (files []*file, listed bool, problem string) {
+	for _, a := range answers(messages) {
+		var args arguments
+		if json.Unmarshal(a.input, &args) != nil {
+			continue
+		}
+		f := &file{} // of another folder
+		name := cmp.Or(args.Source, args.Path)
+		if i := slices.IndexFunc(files, func(f *file) bool { return f.name == name }); i >= 0 {
+			f = files[i]
+		}
+		switch a.tool {
+		case listTool:
+			listed = true
+			if a.failed {
+				problem = a.content
+			} else {
+				files = listing(a.content)
+			}
+		case readTool, ocrTool:
+			f.read = true
+			if a.failed {
+				f.left = firstLine(a.content)
+			} else {
+				f.text = a.content
+			}
+		case moveTool:
+			if a.failed {
+				f.left = firstLine(a.content)
+				continue
+			}
+			f.moved, f.newName = true, args.Destination
+			if _, edited, ok := strings.Cut(a.content, "It ran with: "); ok { // a person chose another name
+				var ran arguments
+				if json.Unmarshal([]byte(firstLine(edited)), &ran) == nil {
+					f.newName = ran.Destination
+				}
+			}
+		}
+	}
+	return files, listed, problem
+}
+
+// listing reads the lines of list_directory: kind, size, name; or, of a file server, [FILE] and the name.
+func listing(text string) []*file {
+	var files []*file
+	for _, line := range strings.Split(text, "\n") {
+		if name, ok := strings.CutPrefix(line, "[FILE] "); ok {
+			files = append(files, &file{name: name})
+			continue
+		}
+		kind, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		_, name, ok := strings.Cut(strings.TrimSpace(rest), " ")
+		if kind == "file" && ok {
+			files = append(files, &file{name: strings.TrimSpace(name)})
+		}
+	}
+	return files
+}
+
+// tidy is the next call: list, then for each file look into it and rename it, then say what was done.
+func tidy(r agent.Request) agent.Reply {
+	files, listed, problem := learn(r.Messages)
+	switch {
+	case !listed:
+		return call(Hello+" I will look at the folder first.", listTool, arguments{Path: "."})
+	case problem != "":
+		return agent.Reply{Text: "I could not list the folder: " + problem}
+	case !offers(r, ocrTool): // pictures that are not read yet are left, for the reason of the last one
+		why := ocrTool + " is not offered any more"
+		for _, f := range files {
+			if f.left != "" && reader(f.name) == ocrTool {
+				why = f.left
+			}
+		}
+		for _, f := range files {
+			if !f.read && reader(f.name) == ocrTool {
+				f.left = why
+			}
+		}
+	}
+	taken := map[string]bool{}
+	for _, f := range files {
+		taken[f.name], taken[f.newName] = true, true
+	}
+	for _, f := range files {
+		switch {
+		case f.moved || f.left != "":
+		case !f.read:
+			return call("", reader(f.name), arguments{Path: f.name})
+		default:
+			if to := title(f.text, f.name, taken); to != f.name {
+				return call("", moveTool, arguments{Source: f.name, Destination: to})
+			}
+		}
+	}
+	return agent.Reply{Text: summary(files)}
+}
+
+// reader is the tool that can look into the file.
+func reader(name string) string {
+	switch strings.ToLower(path.Ext(name)) {
+	case ".png", ".jpg", ".jpeg", ".gif", ".webp", ".tif", ".tiff", ".bmp":
+		return ocrTool
+	default:
+		return readTool
+	}
+}
+
+// titleWords is how many words a new name has at most.
+const titleWords = 5
+
+// title makes a name of the first words of the text: those of its first line, and of more lines while it has fewer than
+// two. A text without words keeps its name; a name that is taken gets a number.
+func title(text, old string, taken map[string]bool) string {
+	var words []string
+	for _, line := range strings.Split(text, "\n") {
+		if len(words) >= 2 {
+			break
+		}
+		words = append(words, wordsOf(line)...)
+	}
+	if len(words) == 0 {
+		return old
+	}
+	base := strings.Join(words[:min(len(words), titleWords)], "_")
+	ext := strings.ToLower(path.Ext(old))
+	name := base + ext
+	for n := 2; taken[name] && name != old; n++ {
+		name = fmt.Sprintf("%s_%d%s", base, n, ext)
+	}
+	return name
+}
+
+// wordsOf are the words of three letters or more, in lower case; what a picture's reader makes of window buttons is not
+// one.
+func wordsOf(line string) []string {
+	line = strings.ReplaceAll(strings.ReplaceAll(line, "'", ""), "’", "")
+	var out []string
+	for _, w := range strings.FieldsFunc(line, func(c rune) bool { return !unicode.IsLetter(c) }) {
+		if w = strings.ToLower(w); len([]rune(w)) >= 3 && strings.Trim(w, w[:1]) != "" {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+func summary(files []*file) string {
+	var done, left []string
+	for _, f := range files {
+		switch {
+		case f.moved:
+			done = append(done, f.name+" is now "+f.newName)
+		case f.left != "":
+			left = append(left, f.name+" ("+f.left+")")
+		}
+	}
+	text := fmt.Sprintf("I looked through %d files and renamed %d.", len(files), len(done))
+	if len(done) > 0 {
+		text += "\n- " + strings.Join(done, "\n- ")
+	}
+	if len(left) > 0 {
+		text += "\nLeft as they are:\n- " + strings.Join(left, "\n- ")
+	}
+	return text
+}
+
+// tidyingServed is the job of agents/screenshots-mcp: the same one, where an MCP server has the files. It goes by the
+// conversation as if the built-in tools had been called.
+var tidyingServed = job{[]string{served[listTool], served[readTool], ocrTool, served[moveTool]},
+	func(r agent.Request) agent.Reply {
+		r.Messages = slices.Clone(r.Messages)
+		for i, m := range r.Messages {
+			use, _ := m.Block.(run.ToolUse)
+			for name, at := range served {
+				if use.Name == at {
+					use.Name = name
+					r.Messages[i].Block = use
+					break
+				}
+			}
+		}
+		reply := tidy(r)
+		for i, c := range reply.Calls {
+			if name, ok := served[c.Name]; ok {
+				reply.Calls[i].Name = name
+			}
+		}
+		return reply
+	}}
+
+// served are the server's tools, by those that do the same and are built in.
+var served = map[string]string{listTool: "files_list_directory", readTool: "files_read_text_file",
+	moveTool: "files_move_file"}
