@@ -1,6 +1,6 @@
 // Package incident is the example of an agent that is written in Go: an alarm starts it, it looks into metrics, logs
 // and deploys, and asks the people on call before it rolls anything back. What a file does not show is here: tools
-// whose schemas are made of Go types (tools.go), a context builder that reads the alarm and a plugin that holds the
+// whose schemas are made of Go types, a context builder that reads the alarm and a plugin that holds the
 // agent to an order of work (package duty), and a definition that the compiler checks.
 //
 // The services it looks after are made up: see Estate.
