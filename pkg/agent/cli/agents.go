@@ -1,19 +1,28 @@
 package cli
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/model/openai"
 	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/secrets"
+	webpages "github.com/countersign/countersign/internal/web"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
-// agentFile is where a directory holds its agent.
 const agentFile = "agent.yaml"
 
 // loadLocalAgents returns the registry with the agents of the current directory: ./agent.yaml and
@@ -39,7 +48,6 @@ func (p *program) loadLocalAgents() (known *registry.Registry, problems []error)
 	return known, problems
 }
 
-// localAgentFiles returns the agent files of the current directory.
 func localAgentFiles() ([]string, error) {
 	files, err := filepath.Glob(filepath.Join("agents", "*", agentFile))
 	if err != nil {
@@ -51,7 +59,6 @@ func localAgentFiles() ([]string, error) {
 	return files, nil
 }
 
-// agentFileError says that the agent of a file cannot be loaded.
 type agentFileError struct {
 	file string
 	error
@@ -59,7 +66,6 @@ type agentFileError struct {
 
 func (e *agentFileError) Unwrap() error { return e.error }
 
-// logSkippedAgents logs the local agents that cannot be loaded.
 func (p *program) logSkippedAgents(problems []error) {
 	for _, problem := range problems {
 		p.logLine("countersign: an agent is left out: %s", lines(problem.Error()))
@@ -105,7 +111,6 @@ func (p *program) loadAgent(arg string, c agentOverrides) (*agent.Definition, er
 	return d, nil
 }
 
-// withModel returns an agent that runs can be started of, with another model.
 func (p *program) withModel(name, model string) (*agent.Definition, error) {
 	d, known := p.agents().Agent(name)
 	if !known {
@@ -135,68 +140,291 @@ func (p *program) findAgent(arg string, c agentOverrides) (*agent.Definition, er
 	all, _ := p.loadLocalAgents()
 	if d, ok := all.Agent(arg); ok {
 		own := *d // copied, so that the registry's definition does not change
-		own.Tools = append([]agent.ToolSpec(nil), d.Tools...)
-		own.MCP = append([]agent.MCPServer(nil), d.MCP...)
+		own.Tools, own.MCP = slices.Clone(d.Tools), slices.Clone(d.MCP)
 		return &own, nil
 	}
-	known := strings.Join(all.Agents(), ", ")
-	if known == "" {
-		known = "none"
-	}
 	return nil, usageErrorf("unknown agent %s: no such file or directory, and not registered; registered: %s",
-		line(arg), known)
+		line(arg), cmp.Or(strings.Join(all.Agents(), ", "), "none"))
 }
 
 // readAgent reads an agent.yaml and the mcp.lock that belongs to it.
 func (p *program) readAgent(file string, c agentOverrides) (*agent.Definition, error) {
-	d, err := p.readAgentFile(file, c)
+	d, dir, err := p.readAgentFile(file, c)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := filepath.Abs(filepath.Dir(file))
-	if err != nil {
-		return nil, usageErrorf("read agent: %v", err)
-	}
-	lock, err := findLock(dir)
-	if err != nil {
-		return nil, usageErrorf("%w", err)
+	var lock *registry.Lock // that of the agent's folder, else of its parent; nil = neither has one
+	for _, at := range []string{dir, filepath.Dir(dir)} {
+		if lock, err = registry.ReadLock(os.DirFS(at)); err != nil {
+			return nil, usageErrorf("%s: %w", at, err)
+		}
+		if lock != nil {
+			break
+		}
 	}
 	lock.Apply(d)
 	return d, nil
 }
 
-// readAgentFile reads an agent.yaml without mcp.lock. Paths in the file are relative to the file.
-func (p *program) readAgentFile(file string, c agentOverrides) (*agent.Definition, error) {
+// readAgentFile reads an agent.yaml without mcp.lock, and returns the folder to which its paths are relative.
+func (p *program) readAgentFile(file string, c agentOverrides) (_ *agent.Definition, dir string, err error) {
 	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, usageErrorf("read agent: %v", err)
+	if err == nil {
+		dir, err = filepath.Abs(filepath.Dir(file))
 	}
-	dir, err := filepath.Abs(filepath.Dir(file))
 	if err != nil {
-		return nil, usageErrorf("read agent: %v", err)
+		return nil, "", usageErrorf("read agent: %v", err)
 	}
 	opt := p.registry.Options()
 	opt.Dir, opt.ModelOptional = dir, c.model != ""
 	d, err := agentfile.Parse(file, data, opt)
 	if err != nil {
-		return nil, usageErrorf("%w", err)
+		return nil, "", usageErrorf("%w", err)
 	}
 	if d.Model.File != "" && !filepath.IsAbs(d.Model.File) {
 		d.Model.File = filepath.Join(dir, d.Model.File)
 	}
-	return &d, nil
+	return &d, dir, nil
 }
 
-// findLock reads the mcp.lock of an agent's folder, else of its parent. It returns nil if there is none.
-func findLock(dir string) (*registry.Lock, error) {
-	for _, at := range []string{dir, filepath.Dir(dir)} {
-		lock, err := registry.ReadLock(os.DirFS(at))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", at, err)
+// liveAgents is the agents that dev serves: the registered ones, and those of the current directory, which are read
+// again after a file of them was saved. Runs keep the definition that they were started with. An agent whose file
+// cannot be loaded starts no run until it can. Safe for concurrent use.
+type liveAgents struct {
+	p *program // its registry has the registered agents alone
+
+	mu     sync.Mutex
+	saved  string // what localFilesState was when the files were read
+	known  *registry.Registry
+	broken map[string][]webpages.AgentProblem // by agent
+}
+
+func (l *liveAgents) current() (known *registry.Registry, broken map[string][]webpages.AgentProblem) {
+	saved := localFilesState()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if saved == l.saved {
+		return l.known, l.broken
+	}
+	known, problems := l.p.loadLocalAgents()
+	if l.saved != "" {
+		l.p.logEvent("reload", "agents were saved: %s", strings.Join(known.Agents(), ", "))
+		l.p.logSkippedAgents(problems)
+	}
+	l.saved, l.known, l.broken = saved, known, map[string][]webpages.AgentProblem{}
+	for _, problem := range problems {
+		var in *agentFileError
+		if errors.As(problem, &in) {
+			l.broken[agentNameOf(in.file)] = describeProblems(in.file, in.error)
+			continue
 		}
-		if lock != nil {
-			return lock, nil
+		files, _ := localAgentFiles() // the problem is one of all of them together
+		for _, file := range files {
+			name := agentNameOf(file)
+			l.broken[name] = append(l.broken[name], describeProblems(file, problem)...)
 		}
 	}
-	return nil, nil
+	return l.known, l.broken
+}
+
+// localFilesState describes the files that the agents of the current directory are read from: when each was written,
+// and how long it is. It is never empty.
+func localFilesState() string {
+	state := "."
+	add := func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || !slices.Contains([]string{".yaml", ".yml", ".json", ".lock"}, filepath.Ext(path)) {
+			return nil //nolint:nilerr // what cannot be read is not there
+		}
+		if info, err := e.Info(); err == nil {
+			state += fmt.Sprintf("\n%s %d %d", path, info.Size(), info.ModTime().UnixNano())
+		}
+		return nil
+	}
+	_ = filepath.WalkDir("agents", add) // add returns no error
+	here, _ := os.ReadDir(".")          // a folder that cannot be read has no agents
+	for _, e := range here {
+		_ = add(e.Name(), e, nil)
+	}
+	return state
+}
+
+var nameLine = regexp.MustCompile(`(?m)^name:[ \t]*["']?([a-z0-9-]+)`)
+
+// agentNameOf returns the name of the agent of a file that may be broken: the file's, else its folder's.
+func agentNameOf(file string) string {
+	text, _ := os.ReadFile(file) // a file that cannot be read names nobody
+	if found := nameLine.FindSubmatch(text); found != nil && agent.ValidAgentName(string(found[1])) {
+		return string(found[1])
+	}
+	folder, err := filepath.Abs(filepath.Dir(file))
+	if name := filepath.Base(folder); err == nil && agent.ValidAgentName(name) {
+		return name
+	}
+	return "agent"
+}
+
+// describeProblems returns what is wrong with a file, each with the line that it is about.
+func describeProblems(file string, err error) []webpages.AgentProblem {
+	var listed agentfile.Problems
+	if !errors.As(err, &listed) {
+		return []webpages.AgentProblem{{File: file, Text: err.Error()}}
+	}
+	text, _ := os.ReadFile(file) // without its text the problem stands alone
+	lines := strings.Split(string(text), "\n")
+	var all []webpages.AgentProblem
+	for _, p := range listed {
+		problem := webpages.AgentProblem{File: p.File, Line: p.Line, Key: p.Key, Text: p.Text}
+		if p.Line > 0 && p.Line <= len(lines) {
+			problem.Source = strings.TrimRight(lines[p.Line-1], "\r")
+		}
+		all = append(all, problem)
+	}
+	return all
+}
+
+func (l *liveAgents) Agent(name string) (*agent.Definition, bool) {
+	known, broken := l.current()
+	if broken[name] != nil {
+		return nil, false
+	}
+	return known.Agent(name)
+}
+
+func (l *liveAgents) Agents() []string {
+	known, broken := l.current()
+	return slices.DeleteFunc(known.Agents(), func(name string) bool { return broken[name] != nil })
+}
+
+// Unfit returns why an agent cannot start; "" = it can, or is unknown.
+func (l *liveAgents) Unfit(name string) string {
+	problems := l.Broken()[name]
+	if len(problems) == 0 {
+		return ""
+	}
+	p := problems[0]
+	if p.Line == 0 {
+		return fmt.Sprintf("agent %s cannot be loaded: %s", name, p.Text)
+	}
+	return fmt.Sprintf("agent %s cannot be loaded: %s:%d: %s: %s", name, p.File, p.Line, p.Key, p.Text)
+}
+
+func (l *liveAgents) Broken() map[string][]webpages.AgentProblem {
+	_, broken := l.current()
+	return broken
+}
+
+// newModel returns the adapter of a model. Its errors say what to do.
+func (p *program) newModel(m agent.ModelSpec, onDelta agent.OnDelta) (runtime.Model, error) {
+	model, err := local.Adapter(m, p.home, p.getenv, &p.aws, onDelta)
+	switch {
+	case err != nil:
+		return nil, err
+	case m.Provider == "openai":
+		return modelWithAdvice{model, cmp.Or(m.BaseURL, openai.DefaultBaseURL), p.openaiAdvice(m)}, nil
+	case m.Provider == "bedrock":
+		return modelWithAdvice{Model: model, advise: bedrockAdvice}, nil
+	default:
+		return model, nil
+	}
+}
+
+// overrideModel applies --model to a model and drops its fallbacks. The value is script:FILE, bedrock:MODEL_ID,
+// openai:MODEL, openai:MODEL@BASE_URL or demo.
+func overrideModel(m agent.ModelSpec, spec string) (agent.ModelSpec, error) {
+	provider, rest, _ := strings.Cut(spec, ":")
+	m.Provider, m.ID, m.BaseURL, m.Key, m.Options, m.File, m.Fallbacks = provider, rest, "", "", nil, "", nil
+	var err error
+	switch {
+	case spec == "demo":
+		m.ID = "stand-in"
+	case provider == "script" && rest != "":
+		m.ID = ""
+		m.File, err = filepath.Abs(rest)
+	case provider == "openai" && rest != "":
+		if at := strings.LastIndex(rest, "@http"); at >= 0 {
+			m.ID, m.BaseURL = rest[:at], rest[at+1:]
+		}
+	case provider == "bedrock" && rest != "":
+	default:
+		err = usageErrorf("--model: got %q, want script:FILE, bedrock:MODEL_ID, openai:MODEL@BASE_URL or demo", spec)
+	}
+	return m, err
+}
+
+// modelWithAdvice adds to a provider's errors the URL that was tried and what to do. It is only for people at a
+// command line: a deployed function has neither these variables nor --model.
+type modelWithAdvice struct {
+	runtime.Model
+	url    string // the URL; "" = the SDK's choice
+	advise advice
+}
+
+// advice returns what to do about an error of a class, or about a model that the server does not know; "" = nothing.
+type advice func(class agent.ModelErrorClass, unknown bool) string
+
+func (m modelWithAdvice) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	reply, err := m.Model.Generate(ctx, r)
+	var failed *agent.ModelError
+	if !errors.As(err, &failed) {
+		return reply, err
+	}
+	advised := *failed
+	// A run that begins does not wait for a server that is not running or is elsewhere. One that has come farther does.
+	if r.Inference == 1 && (failed.Message == "connection refused" || failed.Message == "host name not found") {
+		advised.Lasting = true
+	}
+	if m.url != "" {
+		advised.Message = m.url + ": " + advised.Message
+	}
+	if todo := m.advise(failed.Class, failed.Lasting); todo != "" {
+		advised.Message += " (" + todo + demoHint + ")"
+	}
+	return reply, &advised
+}
+
+// CountTokens implements runtime.TokenCounter if the adapter does.
+func (m modelWithAdvice) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
+	return runtime.CountWith(ctx, m.Model, r)
+}
+
+const demoHint = " --model demo plays agents/refunds and agents/screenshots without a model"
+
+// openaiAdvice returns advice for errors of an OpenAI-compatible server.
+func (p *program) openaiAdvice(m agent.ModelSpec) advice {
+	const keyVariable = local.EnvOpenAIKey
+	secret, named := m.KeySecret()
+	return func(class agent.ModelErrorClass, unknown bool) string {
+		switch {
+		case unknown:
+			return "does the server have this model, and is this its URL?"
+		case class == agent.ModelConnection, class == agent.ModelUnavailable:
+			return "is the server running, and is this its URL?"
+		case class == agent.ModelAuth && named:
+			return "is the secret " + secret + " (" + secrets.Env + secret + " in the environment) the key of this server?"
+		case class == agent.ModelAuth && !openai.OwnHost(m.BaseURL):
+			return "does it want a key? " + keyVariable + " goes to OpenAI alone; model.key: ${secret:NAME} in agent.yaml " +
+				"names another server's, which " + secrets.Env + "NAME in the environment holds."
+		case class == agent.ModelAuth && p.getenv(keyVariable) == "":
+			return keyVariable + ", which holds the key, is not set."
+		case class == agent.ModelAuth:
+			return "is the key in " + keyVariable + " one of this server's?"
+		default:
+			return ""
+		}
+	}
+}
+
+// bedrockAdvice returns advice for errors of Amazon Bedrock.
+func bedrockAdvice(class agent.ModelErrorClass, unknown bool) string {
+	switch {
+	case unknown:
+		return "is this model offered in the region AWS_REGION?"
+	case class == agent.ModelAuth:
+		return "Amazon Bedrock needs AWS_REGION and credentials with access to this model: AWS_PROFILE, " +
+			"or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+	case class == agent.ModelConnection:
+		return "is there a network, and is AWS_REGION a region of Amazon Bedrock?"
+	default:
+		return ""
+	}
 }

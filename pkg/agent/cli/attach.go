@@ -36,22 +36,20 @@ type userMessage struct {
 	uploads []upload
 }
 
-// upload is a file to upload, with its size, type and digest.
 type upload struct {
 	path string
 	blob api.Blob
 }
 
 // newUserMessage builds a message from a text, files or both. It reads the files and sends nothing.
-func newUserMessage(text string, files []string) (userMessage, error) {
+func newUserMessage(text string, files []string) (m userMessage, err error) {
 	if len(files) == 0 {
-		raw, err := json.Marshal(text)
-		return userMessage{message: raw}, err
+		m.message, err = json.Marshal(text)
+		return m, err
 	}
-	var s userMessage
 	var blocks []contentBlock
 	for _, f := range files {
-		b, err := s.attachFile(f)
+		b, err := m.attachFile(f)
 		if err != nil {
 			return userMessage{}, err
 		}
@@ -60,13 +58,12 @@ func newUserMessage(text string, files []string) (userMessage, error) {
 	if text != "" {
 		blocks = append(blocks, contentBlock{Type: "text", Text: text})
 	}
-	var err error
-	s.message, err = json.Marshal(blocks)
-	return s, err
+	m.message, err = json.Marshal(blocks)
+	return m, err
 }
 
 // attachFile adds a file: inline if the file is small, else as an upload.
-func (s *userMessage) attachFile(path string) (contentBlock, error) {
+func (m *userMessage) attachFile(path string) (contentBlock, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return contentBlock{}, usageErrorf("--attach: %v", err)
@@ -82,33 +79,30 @@ func (s *userMessage) attachFile(path string) (contentBlock, error) {
 	}
 	mediaType, _, _ = strings.Cut(mediaType, ";")
 	b := contentBlock{Type: "media", Name: filepath.Base(path), MediaType: mediaType}
+	info, err := f.Stat()
 	switch {
 	case len(head) == 0:
-		return contentBlock{}, usageErrorf("--attach %s: the file is empty", path)
+		return b, usageErrorf("--attach %s: the file is empty", path)
 	case len(head) <= api.MaxInline:
 		b.Data = base64.StdEncoding.EncodeToString(head)
 		return b, nil
-	}
-	switch info, err := f.Stat(); {
 	case err != nil:
-		return contentBlock{}, usageErrorf("--attach: %v", err)
+		return b, usageErrorf("--attach: %v", err)
 	case !info.Mode().IsRegular(): // the upload reads it again
-		return contentBlock{}, usageErrorf("--attach %s: it has more than %d KiB and is no regular file", path,
-			api.MaxInline>>10)
+		return b, usageErrorf("--attach %s: it has more than %d KiB and is no regular file", path, api.MaxInline>>10)
 	case info.Size() > store.MaxBlob:
-		return contentBlock{}, usageErrorf("--attach %s: the file has %d bytes, want at most %d", path, info.Size(),
-			store.MaxBlob)
+		return b, usageErrorf("--attach %s: the file has %d bytes, want at most %d", path, info.Size(), store.MaxBlob)
 	}
 	h := sha256.New()
 	n, err := io.Copy(h, io.LimitReader(io.MultiReader(bytes.NewReader(head), f), store.MaxBlob+1))
 	switch {
 	case err != nil:
-		return contentBlock{}, usageErrorf("--attach: %v", err)
+		return b, usageErrorf("--attach: %v", err)
 	case n > store.MaxBlob: // the file has grown
-		return contentBlock{}, usageErrorf("--attach %s: the file has more than %d bytes", path, store.MaxBlob)
+		return b, usageErrorf("--attach %s: the file has more than %d bytes", path, store.MaxBlob)
 	}
 	b.Blob = hex.EncodeToString(h.Sum(nil))
-	s.uploads = append(s.uploads, upload{path, api.Blob{MediaType: mediaType, Bytes: n, SHA256: b.Blob}})
+	m.uploads = append(m.uploads, upload{path, api.Blob{MediaType: mediaType, Bytes: n, SHA256: b.Blob}})
 	return b, nil
 }
 

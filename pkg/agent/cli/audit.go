@@ -3,18 +3,25 @@ package cli
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/scenario"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -40,25 +47,12 @@ type verifyResult struct {
 	Deleted  []store.Deletion `json:"deleted,omitempty"`  // runs of which the record of their deletion is left
 }
 
-// journalProblem is one finding about a run's journal.
 type journalProblem struct {
 	Run     string `json:"run,omitempty"`
 	Line    int64  `json:"line,omitempty"` // of an export, from 1
 	Problem string `json:"problem"`
 }
 
-func (b journalProblem) String() string {
-	switch {
-	case b.Line > 0:
-		return fmt.Sprintf("line %d: %s", b.Line, b.Problem)
-	case b.Run != "":
-		return fmt.Sprintf("run %s: %s", b.Run, b.Problem)
-	default:
-		return b.Problem
-	}
-}
-
-// verifier recomputes the hashes of journals.
 type verifier struct {
 	verifyResult
 	heads map[string]bool // announced hashes, and whether an entry has them
@@ -93,7 +87,14 @@ func (c *auditVerifyCommand) run(ctx context.Context, p *program) error {
 			counted(d.Entries, "journal entry"), d.Hash, line(d.By), p.stamp(d.At))
 	}
 	for _, found := range v.Problems {
-		p.printText("broken: %s", line(found.String()))
+		where := ""
+		switch {
+		case found.Line > 0:
+			where = fmt.Sprintf("line %d: ", found.Line)
+		case found.Run != "":
+			where = "run " + found.Run + ": "
+		}
+		p.printText("broken: %s", line(where+found.Problem))
 	}
 	if v.OK = len(v.Problems) == 0; v.OK {
 		p.printText("ok: %d entries of %d runs", v.Entries, v.Runs)
@@ -104,16 +105,19 @@ func (c *auditVerifyCommand) run(ctx context.Context, p *program) error {
 	return exitCode(exitFailed)
 }
 
-// add verifies the next entry of a run.
 func (v *verifier) add(c *store.Chain, entry []byte) error {
 	if err := c.Add(entry); err != nil {
 		return err
 	}
 	v.Entries++
-	if _, wanted := v.heads[c.Hash]; wanted {
-		v.heads[c.Hash] = true
-	}
+	v.noteHash(c.Hash)
 	return nil
+}
+
+func (v *verifier) noteHash(hash string) {
+	if _, wanted := v.heads[hash]; wanted {
+		v.heads[hash] = true
+	}
 }
 
 // verifyStore verifies all journals of the store. Every run that made an approval request must exist or be deleted.
@@ -136,28 +140,25 @@ func (s *session) verifyStore(ctx context.Context, v *verifier) error {
 			continue
 		}
 		seen[h.ID] = true
-		v.Runs++
 		wrong, err := s.verifyRun(ctx, v, h)
 		var refused *api.Problem
 		switch {
 		case errors.As(err, &refused) && refused.Type == api.RunNotFound:
 			missing[h.ID] = true
-			v.Runs--
+			continue
 		case err != nil:
 			return err
-		}
-		if wrong != nil {
+		case wrong != nil:
 			v.Problems = append(v.Problems, journalProblem{Run: h.ID, Problem: wrong.Error()})
 		}
+		v.Runs++
 	}
 	v.Deleted, err = listAll(ctx, s, func(c *api.Client, cursor string) (api.Page[store.Deletion], error) {
 		return c.Deletions(ctx, cursor, pageSize)
 	})
 	for _, d := range v.Deleted {
 		delete(missing, d.Run)
-		if _, wanted := v.heads[d.Hash]; wanted {
-			v.heads[d.Hash] = true
-		}
+		v.noteHash(d.Hash)
 	}
 	for _, run := range slices.Sorted(maps.Keys(missing)) {
 		v.Problems = append(v.Problems, journalProblem{Run: run,
@@ -208,7 +209,6 @@ func (s *session) readJournal(ctx context.Context, id string, f func(entry []byt
 	}
 }
 
-// exportedEntry is a line of an export.
 type exportedEntry struct {
 	Run   string          `json:"run"`
 	Entry json.RawMessage `json:"entry"` // the exact stored bytes
@@ -229,7 +229,15 @@ func (p *program) verifyFile(name string, v *verifier) error {
 	}
 	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, maxLine)
-	lines.Split(splitLines)
+	lines.Split(func(data []byte, atEOF bool) (advance int, token []byte, err error) {
+		if i := bytes.IndexByte(data, '\n'); i >= 0 { // an added carriage return counts as a change
+			return i + 1, data[:i], nil
+		}
+		if atEOF && len(data) > 0 {
+			return len(data), data, nil
+		}
+		return 0, nil, nil
+	})
 	chains, gone := map[string]*store.Chain{}, map[string]bool{}
 	for at := int64(1); lines.Scan(); at++ {
 		var l exportedEntry
@@ -239,8 +247,8 @@ func (p *program) verifyFile(name string, v *verifier) error {
 			v.Problems = append(v.Problems, journalProblem{Line: at, Problem: "changed: it is not a line of an export"})
 			continue
 		}
-		c, known := chains[l.Run]
-		if !known {
+		c := chains[l.Run]
+		if c == nil {
 			c = &store.Chain{}
 			chains[l.Run] = c
 			v.Runs++
@@ -258,8 +266,8 @@ func (p *program) verifyFile(name string, v *verifier) error {
 		}
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		v.Problems = append(v.Problems, journalProblem{Problem: fmt.Sprintf("changed: a line is longer than %d bytes",
-			maxLine)})
+		tooLong := fmt.Sprintf("changed: a line is longer than %d bytes", maxLine)
+		v.Problems = append(v.Problems, journalProblem{Problem: tooLong})
 		return nil
 	}
 	if err := lines.Err(); err != nil {
@@ -268,24 +276,13 @@ func (p *program) verifyFile(name string, v *verifier) error {
 	return nil
 }
 
-// encode returns the line as an export has it.
+// encode returns the line without its newline.
 func (l exportedEntry) encode() []byte {
 	text, err := jsonx.MarshalVerbatim(l)
 	if err != nil { // cannot happen: the entry was read as JSON
 		return nil
 	}
 	return text
-}
-
-// splitLines splits at newlines only. An added carriage return counts as a change.
-func splitLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
-	if i := bytes.IndexByte(data, '\n'); i >= 0 {
-		return i + 1, data[:i], nil
-	}
-	if atEOF && len(data) > 0 {
-		return len(data), data, nil
-	}
-	return 0, nil, nil
 }
 
 type replayCommand struct {
@@ -311,4 +308,134 @@ func (c *replayCommand) run(ctx context.Context, p *program) error {
 		p.printText("replay of run %s: %d entries, no difference", found.Run, found.Entries)
 		return nil
 	})
+}
+
+type exportCommand struct {
+	Run      []string `arg:"" optional:"" id:"run" help:"The runs (default: all)."`
+	Out      string   `placeholder:"FILE" help:"The file to make; it must not be there (default: standard output)."`
+	Test     bool     `help:"Write a scenario that plays the run again, in place of its journal."`
+	Redact   bool     `help:"With --test: replace the words of texts, each by one everywhere."`
+	Deployed bool     `help:"With --test: a run of a deployment, named as for rehearse."`
+	Tenant   string   `placeholder:"T" help:"Of a deployment: whose run (default: default)."`
+}
+
+// exportResult is the JSON document of export --out.
+type exportResult struct {
+	File    string `json:"file"`
+	Runs    int    `json:"runs"`
+	Entries int64  `json:"entries"`
+}
+
+func (c *exportCommand) run(ctx context.Context, p *program) error {
+	if p.json && c.Out == "" {
+		return usageErrorf("export: what it writes is no JSON document: with --json, want --out FILE")
+	}
+	if c.Tenant != "" && !c.Deployed {
+		return usageErrorf("--tenant: want it with --deployed: the store directory has one tenant")
+	}
+	if !c.Test {
+		if c.Redact || c.Deployed {
+			return usageErrorf("export: --redact and --deployed go with --test: a journal is written as it is stored")
+		}
+		return p.withReadSession(ctx, func(s *session) error {
+			return c.write(p, func(to io.Writer, doc *exportResult) error { return c.writeEntries(ctx, s, to, doc) })
+		})
+	}
+	if len(c.Run) != 1 {
+		return usageErrorf("export --test: got %d runs, want one", len(c.Run))
+	}
+	data, err := c.makeTest(ctx, p)
+	if err != nil {
+		return err
+	}
+	return c.write(p, func(to io.Writer, doc *exportResult) error {
+		doc.Runs = 1
+		_, err := to.Write(data)
+		return err
+	})
+}
+
+func (c *exportCommand) write(p *program, write func(io.Writer, *exportResult) error) error {
+	doc := exportResult{File: c.Out}
+	if c.Out == "" {
+		return write(p.stdout, &doc)
+	}
+	f, err := os.OpenFile(c.Out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return usageErrorf("--out: %v", err)
+	}
+	if err = errors.Join(write(f, &doc), f.Close()); err != nil { // a partial export looks complete
+		return errors.Join(fmt.Errorf("write %s: %w", c.Out, err), os.Remove(c.Out))
+	}
+	if c.Test {
+		p.printText("run %s in %s; play it with %s", c.Run[0], line(c.Out), p.commandLine("test", c.Out))
+	} else {
+		p.printText("%d entries of %d runs in %s", doc.Entries, doc.Runs, line(c.Out))
+	}
+	return p.printJSON(doc)
+}
+
+// makeTest returns the scenario of a run. Another process that has the store makes it there.
+func (c *exportCommand) makeTest(ctx context.Context, p *program) ([]byte, error) {
+	if c.Deployed {
+		table, blobs, err := p.openDeployed()
+		if err != nil {
+			return nil, err
+		}
+		known, problems := p.loadLocalAgents()
+		p.logSkippedAgents(problems)
+		from := storedRuns{store.NewJournal(table, 0), blobs, cmp.Or(c.Tenant, local.Tenant)}
+		return scenario.Export(ctx, from, c.Run[0], c.Redact, known.Options())
+	}
+	var made exportedTest
+	err := p.withExistingStore(ctx, false, func(s *session) (err error) {
+		switch {
+		case !policy.MayDecide(api.Auditors, s.as):
+			return fmt.Errorf("export as %s: want a member of %s", s.as.ID, strings.Join(api.Auditors, " or "))
+		case s.engine != nil:
+			made = s.engine.exportTest(ctx, c.Run[0], c.Redact)
+			return nil
+		default:
+			q := url.Values{"run": c.Run, "redact": {strconv.FormatBool(c.Redact)}}
+			return p.queryEngine(ctx, exportPath+"?"+q.Encode(), &made)
+		}
+	})
+	if err == nil && made.Problem != "" {
+		err = errors.New(made.Problem)
+	}
+	return made.Data, err
+}
+
+// writeEntries writes the entries run by run, oldest run first.
+func (c *exportCommand) writeEntries(ctx context.Context, s *session, to io.Writer, doc *exportResult) error {
+	ids := c.Run
+	if len(ids) == 0 {
+		heads, err := s.listRuns(ctx, api.RunQuery{})
+		if err != nil {
+			return err
+		}
+		slices.SortStableFunc(heads, func(a, b api.RunHead) int { return a.StartedAt.Compare(b.StartedAt) })
+		for _, h := range heads {
+			ids = append(ids, h.ID)
+		}
+	} else if s == nil {
+		return usageErrorf("there is no run %s: nothing has run there yet", strings.Join(ids, ", "))
+	}
+	out, written := bufio.NewWriter(to), map[string]bool{}
+	for _, id := range ids {
+		if written[id] {
+			continue
+		}
+		written[id] = true
+		doc.Runs++
+		err := s.readJournal(ctx, id, func(entry []byte) error {
+			doc.Entries++
+			_, err := out.Write(append(exportedEntry{id, entry}.encode(), '\n'))
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return out.Flush()
 }

@@ -180,7 +180,7 @@ func TestDeciders(t *testing.T) {
 		{nil, [][]string{{}}, "nobody"},
 		{[]string{"group:a"}, [][]string{nil}, "group:a; and at once nobody"},
 	} {
-		require.Equal(t, c.want, formatDeciders(c.approvers, c.above))
+		require.Equal(t, c.want, show.ApproversText(c.approvers, c.above).String())
 	}
 	var b strings.Builder
 	require.NoError(t, writeApproval(&b, approval.Approval{

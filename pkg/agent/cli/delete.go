@@ -12,7 +12,6 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// deleteCommand deletes a run that has ended, with all that belongs to it.
 type deleteCommand struct {
 	Run      string `arg:"" id:"run" help:"The run, which has ended."`
 	Yes      bool   `help:"Do not ask."`
@@ -27,12 +26,12 @@ func (c *deleteCommand) run(ctx context.Context, p *program) error {
 	if !c.Yes && !p.terminal {
 		return usageErrorf("delete: nobody can be asked here: want --yes")
 	}
-	var out runtime.Deleted
 	remove := c.deleteLocal
 	if c.Deployed {
 		remove = c.deleteDeployed
 	}
-	if err := remove(ctx, p, &out); err != nil {
+	out, err := remove(ctx, p)
+	if err != nil {
 		return err
 	}
 	kept := ""
@@ -51,48 +50,42 @@ func (c *deleteCommand) run(ctx context.Context, p *program) error {
 	return p.printJSON(out)
 }
 
-func (c *deleteCommand) deleteLocal(ctx context.Context, p *program, out *runtime.Deleted) error {
-	return p.withExistingStore(ctx, false, func(s *session) error {
+func (c *deleteCommand) deleteLocal(ctx context.Context, p *program) (out runtime.Deleted, err error) {
+	err = p.withExistingStore(ctx, false, func(s *session) (err error) {
 		if sure, err := c.confirm(ctx, s); !sure {
 			return err
 		}
 		begun := context.WithoutCancel(ctx) // an interrupt must not leave half of it
-		var err error
-		*out, err = callAPI(begun, s, func(cl *api.Client) (runtime.Deleted, error) { return cl.Delete(begun, c.Run) })
+		out, err = callAPI(begun, s, func(cl *api.Client) (runtime.Deleted, error) { return cl.Delete(begun, c.Run) })
 		return err
 	})
+	return out, err
 }
 
 // deleteDeployed deletes with the credentials of whoever runs the command.
-func (c *deleteCommand) deleteDeployed(ctx context.Context, p *program, out *runtime.Deleted) error {
+func (c *deleteCommand) deleteDeployed(ctx context.Context, p *program) (out runtime.Deleted, err error) {
 	table, blobs, err := p.openDeployed()
 	if err != nil {
-		return err
+		return out, err
 	}
-	who, err := readPrincipals(p.home)
+	_, as, err := p.resolvePrincipals()
 	if err != nil {
-		return err
-	}
-	as, err := who.resolvePrincipal(p.as)
-	if err != nil {
-		return usageErrorf("--as: %v", err)
+		return out, err
 	}
 	if sure, err := c.confirm(ctx, &session{p: p}); !sure {
-		return err
+		return out, err
 	}
 	d := runtime.Deleter{Ports: runtime.Ports{
 		Table: table, Blobs: blobs, Journal: store.NewJournal(table, 0), Clock: p.clock,
 	}}
-	*out, err = d.Delete(ctx, cmp.Or(c.Tenant, local.Tenant), c.Run, as.ID)
-	return err
+	return d.Delete(ctx, cmp.Or(c.Tenant, local.Tenant), c.Run, as.ID)
 }
 
-// confirm asks the person at the terminal.
 func (c *deleteCommand) confirm(ctx context.Context, s *session) (bool, error) {
 	if c.Yes {
 		return true, nil
 	}
 	answer, err := s.promptLine(ctx, "delete run "+c.Run+", the runs below it and all that belongs to them? [y/N] ")
-	yes := strings.EqualFold(strings.TrimSpace(answer), "y") || strings.EqualFold(strings.TrimSpace(answer), "yes")
-	return yes, ignoreEOF(err)
+	answer = strings.ToLower(strings.TrimSpace(answer))
+	return answer == "y" || answer == "yes", ignoreEOF(err)
 }

@@ -1,17 +1,30 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
+	"net/url"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/people/link"
+	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/policy"
+	webpages "github.com/countersign/countersign/internal/web"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // devCommand serves the API on a TCP port, beside the socket, until it is interrupted. It serves the registered
@@ -31,22 +44,30 @@ func (c *devCommand) run(ctx context.Context, p *program) error {
 		return usageErrorf("%w", err)
 	}
 	p.live = &liveAgents{p: p}
-	who, err := readPrincipals(p.home)
+	who, as, err := p.resolvePrincipals()
 	if err != nil {
 		return err
 	}
-	as, err := who.resolvePrincipal(p.as)
-	if err != nil {
-		return usageErrorf("--as: %v", err)
-	}
-	e, err := p.openEngineAlone(ctx, who)
+	e, err := p.awaitEngine(ctx, who, func() (bool, error) {
+		var by engineInfo
+		if err := p.queryEngine(ctx, enginePath, &by); err != nil || by.PID == 0 {
+			return false, nil // a process that does not answer is waited for
+		}
+		where := ""
+		if by.URL != "" {
+			where = " on " + line(by.URL)
+		}
+		return true, fmt.Errorf("the store %s is served already, by process %d, countersign %s%s", p.home, by.PID,
+			line(by.Command), where)
+	})
 	if err != nil {
 		return err
 	}
 	return errors.Join(c.serve(ctx, e, host, as), e.drainAndClose(ctx))
 }
 
-// parseHost checks the address and returns the host to listen on.
+// parseHost checks the address and returns the host to listen on. It does not resolve localhost, which always means
+// this machine.
 func (c *devCommand) parseHost() (string, error) {
 	host, port, err := net.SplitHostPort(c.Addr)
 	if err != nil {
@@ -55,15 +76,13 @@ func (c *devCommand) parseHost() (string, error) {
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 		return "", usageErrorf("--addr: got port %q, want 0 to 65535", port)
 	}
-	if strings.EqualFold(host, "localhost") { // not resolved: localhost always means this machine
+	if strings.EqualFold(host, "localhost") {
 		return "127.0.0.1", nil
 	}
 	ip, err := netip.ParseAddr(host)
 	if (err != nil || !ip.IsLoopback()) && !c.InsecureListen {
-		return "",
-			usageErrorf("--addr: others can reach %q, and whoever has the token owns this machine; want 127.0.0.1, "+
-				"[::1] or localhost, "+
-				"or --insecure-listen if it is meant", c.Addr)
+		return "", usageErrorf("--addr: others can reach %q, and whoever has the token owns this machine; want "+
+			"127.0.0.1, [::1] or localhost, or --insecure-listen if it is meant", c.Addr)
 	}
 	return host, nil
 }
@@ -104,4 +123,180 @@ func (c *devCommand) serve(ctx context.Context, e *engine, host string, as polic
 	case err := <-failed:
 		return fmt.Errorf("serve %s: %w", l.Addr(), err)
 	}
+}
+
+// webServer is the API with the console on a TCP port. Whoever has the token acts as one principal.
+type webServer struct {
+	engine *engine
+	server *http.Server
+	as     policy.Principal
+	url    string // http://HOST:PORT
+	open   bool   // the port is not on a loopback address
+	token  string
+}
+
+// newWebServer makes the web of an engine. Host is what was asked to be listened on, at is what came of it.
+func newWebServer(e *engine, host string, at *net.TCPAddr, token string, as policy.Principal) (*webServer, error) {
+	w := &webServer{engine: e, as: as, token: token, open: !at.IP.IsLoopback()}
+	guard := api.Guard{Token: token, Port: strconv.Itoa(at.Port), Open: w.open}
+	here := at.IP.String()
+	if at.IP.IsUnspecified() { // a browser cannot open that
+		here = "127.0.0.1"
+	}
+	w.url = "http://" + net.JoinHostPort(here, guard.Port)
+	if net.ParseIP(host) == nil {
+		guard.Name = host
+	}
+	b := e.backend
+	b.Via = agent.ViaAPI
+	b.Caller = func(*http.Request) (api.Caller, error) { // a header proves nothing; only the token does
+		return api.Caller{Tenant: local.Tenant, Principal: as}, nil
+	}
+	pages, err := e.newPagesHandler()
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle(link.Path, pages) // no token: the link authenticates the visitor
+	mux.Handle(slack.Path, pages)
+	console, served := newConsole(e, token, as), api.Handler(b)
+	console.API = served
+	mux.Handle("/", console.Handler())
+	guard.HasFormProof, guard.Fragment = webpages.IsRequestForm, console.KeyFragment()
+	mux.Handle(api.Path, e.observer.Trace.HTTP(served))
+	signIn := &webpages.SignIn{IsToken: guard.IsToken, Accept: guard.AcceptToken, Clock: e.p.clock}
+	if !w.open { // do not disclose the store's path to others
+		if signIn.File, err = filepath.Abs(filepath.Join(e.home.Dir, tokenFile)); err != nil {
+			return nil, fmt.Errorf("find the token: %w", err)
+		}
+	}
+	guard.SignIn = signIn.Handler()
+	unused := &unusedConns{conns: map[net.Conn]bool{}}
+	w.server = e.p.newServer(guard.Protect(mux))
+	w.server.ConnState = unused.trackState
+	w.server.RegisterOnShutdown(unused.closeAll)
+	e.url.Store(&w.url)
+	return w, nil
+}
+
+type devResult struct {
+	URL    string   `json:"url"`
+	Open   string   `json:"open"` // with the token
+	As     string   `json:"as"`
+	Agents []string `json:"agents"`
+}
+
+// printAddress prints where to go. The link with the token is for the person who typed the command.
+func (w *webServer) printAddress() error {
+	p := w.engine.p
+	doc := devResult{URL: w.url, Open: w.url + "/?token=" + url.QueryEscape(w.token), As: w.as.ID,
+		Agents: p.agents().Agents()}
+	if w.open {
+		p.logLine("countersign: others can reach this port. Whoever has the token owns this machine, and " +
+			"nothing is encrypted")
+	}
+	if p.json {
+		return p.writeJSON(doc)
+	}
+	p.printLine("serving agents %s as %s", cmp.Or(strings.Join(doc.Agents, ", "), "(none)"), line(doc.As))
+	p.printLine("open %s", doc.Open)
+	return nil
+}
+
+// unusedConns tracks connections on which nothing was sent yet. Browsers open such connections ahead, and a shutdown
+// would wait for them. Safe for concurrent use.
+type unusedConns struct {
+	mu     sync.Mutex
+	conns  map[net.Conn]bool
+	closed bool
+}
+
+func (u *unusedConns) trackState(c net.Conn, s http.ConnState) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch {
+	case s != http.StateNew:
+		delete(u.conns, c)
+	case u.closed:
+		_ = c.Close() // nothing was sent on it
+	default:
+		u.conns[c] = true
+	}
+}
+
+func (u *unusedConns) closeAll() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.closed = true
+	for c := range u.conns {
+		_ = c.Close() // nothing was sent on it
+	}
+}
+
+// newConsole returns the web console of an engine. The console reads and acts through the API client, and decides
+// through the approval desk.
+func newConsole(e *engine, token string, as policy.Principal) *webpages.Console {
+	draw := ids.System(e.p.clock)
+	c := e.newDeployment().Console(api.Caller{Tenant: local.Tenant, Principal: as}, e.newClient(as))
+	c.Agents, c.Definition = e.p.agents().Agents, e.p.agents().Agent
+	c.Models = []string{"demo", "openai:qwen3@http://127.0.0.1:11434/v1",
+		"bedrock:global.anthropic.claude-sonnet-4-5-20250929-v1:0"}
+	c.WithModel = e.p.withModel
+	if e.p.live != nil {
+		c.Broken = e.p.live.Broken
+	}
+	c.Token, c.Start, c.Key = token, draw.Token()[:10], draw.Token()
+	return c
+}
+
+// newLinks returns the links to approval pages. The keyring in HOME signs them. Their base is COUNTERSIGN_WEB_URL,
+// else the address of dev.
+func (e *engine) newLinks() *link.Links {
+	return &link.Links{
+		Table: e.backend.Table, Ring: e.ring.load, Sign: e.ring.loadOrCreate, Clock: e.p.clock, IDs: ids.System(e.p.clock),
+		Base: func() string { return cmp.Or(e.p.getenv("COUNTERSIGN_WEB_URL"), e.address()) },
+	}
+}
+
+// engineLinks defers to the links of an engine that is still being opened.
+type engineLinks struct{ e *engine }
+
+func (o engineLinks) URL(ctx context.Context, a approval.Approval, to, channel string) (string, error) {
+	return o.e.newLinks().URL(ctx, a, to, channel)
+}
+
+// newPagesHandler serves the approval pages and Slack interactions, as functions/http does. A POST first resumes the
+// state machine, as in the API.
+func (e *engine) newPagesHandler() (http.Handler, error) {
+	signing, err := local.SlackSecrets(context.Background(), e.p.localSecrets().Secret)
+	if err != nil {
+		return nil, usageErrorf("%v", err)
+	}
+	d := e.newDeployment()
+	d.Links = e.newLinks()
+	if signing != "" {
+		app, err := lambdafn.SlackApp(e.p.getenv, signing)
+		if err != nil {
+			return nil, usageErrorf("secret %s: %v", local.SlackSecret, err)
+		}
+		d.Slack = func(context.Context) (*slack.Interactions, error) { return app, nil }
+	}
+	pages := d.PagesHandler()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			if err := e.ready(r.Context()); err != nil {
+				e.p.logFailure("page", err)
+				http.Error(w, "the store could not be resumed", http.StatusServiceUnavailable)
+				return
+			}
+		}
+		pages.ServeHTTP(w, r)
+	}), nil
+}
+
+// newDeployment returns the deployment behind the laptop's pages.
+func (e *engine) newDeployment() *lambdafn.Deployment {
+	d := *e.home.Deployment
+	d.Log = e.backend.Log
+	return &d
 }

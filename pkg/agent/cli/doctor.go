@@ -21,6 +21,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/tool"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // doctorCommand says what keeps agents from working, on this machine or in a deployment, and what mends it. It changes
@@ -30,20 +31,17 @@ type doctorCommand struct {
 	Tenant string `default:"default" placeholder:"T" help:"Of a deployment: whose people and secrets."`
 }
 
-// finding is something that is wrong.
 type finding struct {
 	Problem string `json:"problem"`
 	Mend    string `json:"mend"` // a command, or what to do
 }
 
-// examined is what doctor looked at.
 type examined struct {
 	Check    string    `json:"check"`
 	Findings []finding `json:"findings"`         // empty = nothing is wrong
 	Unseen   string    `json:"unseen,omitempty"` // why it could not be looked at
 }
 
-// doctorResult is the JSON document of doctor.
 type doctorResult struct {
 	OK     bool       `json:"ok"`
 	Checks []examined `json:"checks"`
@@ -57,15 +55,20 @@ type check struct {
 
 func (c *doctorCommand) run(ctx context.Context, p *program) error {
 	known, problems := p.loadLocalAgents()
-	checks := []check{{"agents", func(context.Context) ([]finding, error) { return agentFindings(p, problems), nil }}}
+	checks := []check{{"agents", func(context.Context) (found []finding, err error) {
+		for _, err := range problems {
+			found = append(found, finding{err.Error(), "mend the file, then: " + p.commandLine("validate", "AGENT")})
+		}
+		return found, nil
+	}}}
 	if c.Stack == "" {
-		checks = append(checks, p.localChecks(known.Agents(), known.Agent)...)
+		checks = append(checks, p.localChecks(known)...)
 	} else {
 		d, err := p.findDeployment(ctx, c.Stack, c.Tenant)
 		if err != nil {
 			return err
 		}
-		checks = append(checks, d.checks(known.Agents(), known.Agent)...)
+		checks = append(checks, d.checks(known)...)
 	}
 	doc := doctorResult{OK: true}
 	for _, look := range checks {
@@ -74,12 +77,19 @@ func (c *doctorCommand) run(ctx context.Context, p *program) error {
 			return ctx.Err()
 		}
 		one := examined{Check: look.name, Findings: append([]finding{}, found...)}
-		if err != nil {
+		switch {
+		case err != nil:
 			one.Unseen = err.Error()
+			p.printText("unseen  %-10s %s", one.Check, line(one.Unseen))
+		case len(found) == 0:
+			p.printText("ok      %s", one.Check)
+		}
+		for _, f := range found {
+			p.printText("wrong   %-10s %s", one.Check, line(f.Problem))
+			p.printText("        %-10s %s", "mend:", line(f.Mend))
 		}
 		doc.OK = doc.OK && len(found) == 0
 		doc.Checks = append(doc.Checks, one)
-		p.printExamined(one)
 	}
 	if err := p.printJSON(doc); err != nil || doc.OK {
 		return err
@@ -87,29 +97,8 @@ func (c *doctorCommand) run(ctx context.Context, p *program) error {
 	return exitCode(exitFailed)
 }
 
-func (p *program) printExamined(one examined) {
-	switch {
-	case one.Unseen != "":
-		p.printText("unseen  %-10s %s", one.Check, line(one.Unseen))
-	case len(one.Findings) == 0:
-		p.printText("ok      %s", one.Check)
-	}
-	for _, f := range one.Findings {
-		p.printText("wrong   %-10s %s", one.Check, line(f.Problem))
-		p.printText("        %-10s %s", "mend:", line(f.Mend))
-	}
-}
-
-func agentFindings(p *program, problems []error) (found []finding) {
-	for _, err := range problems {
-		found = append(found, finding{err.Error(), "mend the file, then: " + p.commandLine("validate", "AGENT")})
-	}
-	return found
-}
-
-// localChecks look at this machine.
-func (p *program) localChecks(names []string, find func(string) (*agent.Definition, bool)) []check {
-	checks := []check{
+func (p *program) localChecks(agents api.Agents) []check {
+	return append([]check{
 		{"store", func(ctx context.Context) (found []finding, err error) {
 			if err := p.withReadSession(ctx, func(*session) error { return nil }); err != nil {
 				return []finding{{err.Error(), "mend the file, restore a backup, or name another store with --home"}}, nil
@@ -123,7 +112,7 @@ func (p *program) localChecks(names []string, find func(string) (*agent.Definiti
 			return found, nil
 		}},
 		{"secrets", func(ctx context.Context) ([]finding, error) {
-			return missingSecrets(ctx, p.localSecrets(), local.Tenant, names, find, func(name string) string {
+			return missingSecrets(ctx, p.localSecrets(), local.Tenant, agents, func(name string) string {
 				return fmt.Sprintf("put %s: \"…\" into %s, or set %s%s", name, filepath.Join(p.home, "secrets.yaml"),
 					secrets.Env, name)
 			})
@@ -138,17 +127,14 @@ func (p *program) localChecks(names []string, find func(string) (*agent.Definiti
 			}
 			return p.slackFindings(ctx, token)
 		}},
-	}
-	return append(checks, p.modelChecks(names, find, nil)...)
+	}, p.modelChecks(agents, nil)...)
 }
 
 // modelChecks ask every model of the agents for a few tokens. Of providers that are left out nothing is known.
-func (p *program) modelChecks(
-	names []string, find func(string) (*agent.Definition, bool), leftOut map[string]string,
-) (checks []check) {
+func (p *program) modelChecks(agents api.Agents, leftOut map[string]string) (checks []check) {
 	seen := map[string]bool{}
-	for _, name := range names {
-		d, _ := find(name)
+	for _, name := range agents.Agents() {
+		d, _ := agents.Agent(name)
 		for _, m := range append([]agent.ModelSpec{d.Model}, d.Model.Fallbacks...) {
 			id := strings.TrimRight(m.Provider+":"+m.ID+"@"+m.BaseURL, "@")
 			if seen[id] || m.Provider == "script" || m.Provider == "demo" {
@@ -201,12 +187,11 @@ func (p *program) modelFindings(ctx context.Context, name string, m agent.ModelS
 
 // missingSecrets are the secrets that tools and MCP servers of the agents name and nobody has stored.
 func missingSecrets(
-	ctx context.Context, from tool.Secrets, tenant string, names []string,
-	find func(string) (*agent.Definition, bool), mend func(name string) string,
+	ctx context.Context, from tool.Secrets, tenant string, agents api.Agents, mend func(name string) string,
 ) (found []finding, err error) {
 	uses := map[string]string{} // the agent, by secret
-	for _, name := range names {
-		d, _ := find(name)
+	for _, name := range agents.Agents() {
+		d, _ := agents.Agent(name)
 		text, err := json.Marshal([]any{d.Tools, d.MCP})
 		if err != nil {
 			return nil, err
@@ -232,9 +217,6 @@ func missingSecrets(
 	}
 	return found, nil
 }
-
-// slackScopes are those of the manifest in docs/how-to.md.
-var slackScopes = []string{"chat:write"}
 
 // slackFindings ask Slack who the token is of and what it may do. Whether the app's request URL is the deployment's,
 // Slack does not say.
@@ -264,11 +246,8 @@ func (p *program) slackFindings(ctx context.Context, token string) ([]finding, e
 		return []finding{{"Slack refuses the token: " + answer.Error, reinstall}}, nil
 	}
 	has := strings.Split(strings.ReplaceAll(resp.Header.Get("X-OAuth-Scopes"), " ", ""), ",")
-	var found []finding
-	for _, scope := range slackScopes {
-		if !slices.Contains(has, scope) {
-			found = append(found, finding{"the app has not the scope " + scope, reinstall})
-		}
+	if !slices.Contains(has, "chat:write") {
+		return []finding{{"the app has not the scope chat:write", reinstall}}, nil
 	}
-	return found, nil
+	return nil, nil
 }

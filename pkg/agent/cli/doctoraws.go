@@ -18,10 +18,10 @@ import (
 	sestypes "github.com/aws/aws-sdk-go-v2/service/sesv2/types"
 	"github.com/aws/aws-sdk-go-v2/service/sns"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // deployment is a stack, by the configuration of its functions.
@@ -37,7 +37,6 @@ type deployment struct {
 // deployedFunctions are the names of the functions in template.yaml.
 var deployedFunctions = []string{"StepFunction", "ToolFunction", "ApproveFunction", "HttpFunction", "SweepFunction"}
 
-// findDeployment finds the functions of a stack.
 func (p *program) findDeployment(ctx context.Context, stack, tenant string) (*deployment, error) {
 	cfg, err := p.aws.Config()
 	if err != nil {
@@ -72,26 +71,24 @@ func (p *program) findDeployment(ctx context.Context, stack, tenant string) (*de
 	return d, nil
 }
 
-// env is a variable of a function.
+// env is a variable of a function; "" if there is none.
 func (d *deployment) env(function, name string) string {
-	f := d.functions[function]
-	if f.Environment == nil {
-		return ""
+	if e := d.functions[function].Environment; e != nil {
+		return e.Variables[name]
 	}
-	return f.Environment.Variables[name]
+	return ""
 }
 
-func (d *deployment) checks(names []string, find func(string) (*agent.Definition, bool)) []check {
+func (d *deployment) checks(agents api.Agents) []check {
 	checks := []check{
 		{"functions", d.functionFindings}, {"versions", d.versionFindings}, {"clock", d.clockFindings},
 		{"quotas", d.quotaFindings}, {"table", d.tableFindings},
-		{"secrets", func(ctx context.Context) ([]finding, error) { return d.secretFindings(ctx, names, find) }},
+		{"secrets", func(ctx context.Context) ([]finding, error) { return d.secretFindings(ctx, agents) }},
 		{"people", d.peopleFindings}, {"operators", d.operatorFindings}, {"mail", d.mailFindings},
 		{"slack", d.slackFindings}, {"alarms", d.alarmFindings},
 	}
-	checks = append(checks, d.p.modelChecks(names, find, map[string]string{
-		"openai": "the deployment's key is not read here: start a run",
-	})...)
+	leftOut := map[string]string{"openai": "the deployment's key is not read here: start a run"}
+	checks = append(checks, d.p.modelChecks(agents, leftOut)...)
 	return append(checks, check{"the rest", func(context.Context) ([]finding, error) {
 		return nil, errors.New("IAM (models were asked as you, not as the step function), quotas of Bedrock, " +
 			"routes of a VPC, the request URL of the Slack app, alarms that are off")
@@ -211,9 +208,7 @@ func (d *deployment) vault(function string) *awssdk.Vault {
 }
 
 // secretFindings look for the secrets that functions name, and those of tools.
-func (d *deployment) secretFindings(
-	ctx context.Context, names []string, find func(string) (*agent.Definition, bool),
-) (found []finding, err error) {
+func (d *deployment) secretFindings(ctx context.Context, agents api.Agents) (found []finding, err error) {
 	client := secretsmanager.NewFromConfig(d.cfg)
 	for _, of := range []struct{ function, variable string }{
 		{"HttpFunction", lambdafn.EnvLinkKeyRing}, {"HttpFunction", lambdafn.EnvKeyRing},
@@ -235,7 +230,7 @@ func (d *deployment) secretFindings(
 			return found, err
 		}
 	}
-	missing, err := missingSecrets(ctx, d.vault("ToolFunction"), d.tenant, names, find, func(name string) string {
+	missing, err := missingSecrets(ctx, d.vault("ToolFunction"), d.tenant, agents, func(name string) string {
 		return fmt.Sprintf("aws secretsmanager create-secret --secret-string … --name %s%s/%s",
 			d.env("ToolFunction", awssdk.EnvSecretsPrefix), d.tenant, name)
 	})

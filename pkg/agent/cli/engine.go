@@ -3,17 +3,25 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"go.opentelemetry.io/contrib/exporters/autoexport"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/ids"
@@ -23,9 +31,11 @@ import (
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/prompt"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/scenario"
 	"github.com/countersign/countersign/internal/secrets"
-
+	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -56,10 +66,19 @@ func (p *program) openEngine(who principals) (*engine, error) {
 		return nil, err
 	}
 	e := &engine{p: p, feed: feed, pipe: local.NewPipe(), ring: ring}
-	notifier, err := p.newNotifier(e)
+	var trusted sync.Map // the servers that were logged, by agent
+	// Approvers are notified by mail, written as files to the store directory, and by Slack if a token is among the
+	// secrets. People without an address list their requests themselves.
+	channels, err := local.Channels(context.Background(), p.home, p.localSecrets().Secret, p.clock)
 	if err != nil {
-		return nil, err
+		return nil, usageErrorf("%v", err)
 	}
+	notifier := &notify.Notifier{Channels: channels, Links: engineLinks{e}, Warn: func(what string, err error) {
+		if err != nil {
+			what += ": " + err.Error()
+		}
+		p.logEvent("trouble", "could not %s", line(what))
+	}}
 	// Runs are observed if the environment names an OpenTelemetry exporter.
 	e.observer, e.telemetry, err = lambdafn.Watch(p.getenv, exporters{p.getenv}, p.clock, func(text string) {
 		p.logEvent("trouble", "%s", line(text))
@@ -67,26 +86,34 @@ func (p *program) openEngine(who principals) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	home, err := local.Open(local.Options{
-		Remotes: remotes, Trusts: p.newTrustNotice(), Functions: &p.aws, Embedder: local.Embedder{Dir: p.home,
-			Getenv: p.getenv, From: &p.aws},
-		Callbacks: secrets.Addresses{Ring: ring.loadOrCreate, Base: e.callbackBase},
-		Notify:    notifier,
-		Dir:       p.home, Registry: p.registry, Agents: p.agents().Agent, Model: model, Sink: feed, Watch: e.observer,
-		Trouble: p.logFailure,
-		Busy:    p.logBusyModel, Clock: p.clock, People: who.Book,
+	e.home, err = local.Open(local.Options{
+		Dir: p.home, Registry: p.registry, Agents: p.agents().Agent, Model: model, Sink: feed, Watch: e.observer,
+		Clock: p.clock, People: who.Book, Notify: notifier, Trouble: p.logFailure,
+		Remotes: remotes, Functions: &p.aws, Embedder: local.Embedder{Dir: p.home, Getenv: p.getenv, From: &p.aws},
+		Callbacks: secrets.Addresses{Ring: ring.loadOrCreate, Base: func() string {
+			return cmp.Or(p.getenv("COUNTERSIGN_CALLBACK_URL"), e.address())
+		}},
+		Busy: func(run string, err error, again time.Duration) {
+			p.logEvent("busy", "run %s waits: %s; asks again in %s", run, line(err.Error()),
+				again.Truncate(time.Second)+time.Second)
+		},
+		Trusts: func(agent, server string) {
+			if _, again := trusted.LoadOrStore(agent+"/"+server, true); !again {
+				p.logEvent("trusted", "server %s of %s is not in mcp.lock: its tools are trusted as they are, on this machine "+
+					"alone (%s pins them)", line(server), line(agent), p.commandLine("mcp", "lock"))
+			}
+		},
 	})
 	if err != nil {
 		e.telemetry.Shutdown(context.Background())
 		return nil, err
 	}
 	log := slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	b := home.Backend(local.Serving{Agents: p.agents(), Feed: feed, Caller: newCallerFunc(who), Log: log})
-	b.Callbacks = ring.load
-	e.home, e.backend, e.ready = home, b, b.Ready
+	e.backend = e.home.Backend(local.Serving{Agents: p.agents(), Feed: feed, Caller: newCallerFunc(who), Log: log})
+	e.backend.Callbacks, e.ready = ring.load, e.backend.Ready
 	e.server = p.newServer(e.socketHandler())
 	e.serve(e.pipe)
-	socket, err := listenSocket(home.Socket())
+	socket, err := listenSocket(e.home.Socket())
 	if err != nil {
 		p.logLine("countersign: other commands cannot reach this one: %v", err)
 		return e, nil
@@ -95,58 +122,11 @@ func (p *program) openEngine(who principals) (*engine, error) {
 	return e, nil
 }
 
-// newNotifier notifies approvers by mail, written as files to the store directory, and by Slack if a token is among
-// the secrets. People without an address list their requests themselves.
-func (p *program) newNotifier(e *engine) (*notify.Notifier, error) {
-	channels, err := local.Channels(context.Background(), p.home, p.localSecrets().Secret, p.clock)
-	if err != nil {
-		return nil, usageErrorf("%v", err)
-	}
-	return &notify.Notifier{Channels: channels, Links: engineLinks{e}, Warn: func(what string, err error) {
-		if err != nil {
-			what += ": " + err.Error()
-		}
-		p.logEvent("trouble", "could not %s", line(what))
-	}}, nil
-}
-
-func (p *program) localSecrets() secrets.Local {
-	return local.Secrets(p.home, p.getenv)
-}
-
-// callbackBase returns the base URL of callbacks: COUNTERSIGN_CALLBACK_URL, else the address of dev. It is empty if
-// this command serves no port.
-func (e *engine) callbackBase() string {
-	if base := e.p.getenv("COUNTERSIGN_CALLBACK_URL"); base != "" {
-		return base
-	}
-	if url := e.url.Load(); url != nil {
-		return *url
-	}
-	return ""
-}
+func (p *program) localSecrets() secrets.Local { return local.Secrets(p.home, p.getenv) }
 
 // logFailure logs a failed function of the state machine. The machine retries what may pass.
 func (p *program) logFailure(function string, err error) {
 	p.logEvent("trouble", "%s failed: %s", function, line(err.Error()))
-}
-
-// newTrustNotice returns a function that logs, once for each agent and server, that a server is not in mcp.lock and
-// is trusted.
-func (p *program) newTrustNotice() func(agent, server string) {
-	var logged sync.Map
-	return func(agent, server string) {
-		if _, again := logged.LoadOrStore(agent+"/"+server, true); !again {
-			p.logEvent("trusted", "server %s of %s is not in mcp.lock: its tools are trusted as they are, on this machine "+
-				"alone (%s pins them)", line(server), line(agent), p.commandLine("mcp", "lock"))
-		}
-	}
-}
-
-// logBusyModel logs a run that waits to retry its model.
-func (p *program) logBusyModel(run string, err error, again time.Duration) {
-	p.logEvent("busy", "run %s waits: %s; asks again in %s", run, line(err.Error()),
-		again.Truncate(time.Second)+time.Second)
 }
 
 // newCallerFunc returns the caller of a socket request. Only the owner of the machine can open the socket.
@@ -167,11 +147,10 @@ func (e *engine) serve(l net.Listener) {
 
 // listenSocket opens the socket. The process that holds the store may replace the socket of a process that died.
 func listenSocket(path string) (net.Listener, error) {
-	info, err := os.Lstat(path)
-	switch {
-	case err == nil && info.Mode()&fs.ModeSocket == 0:
-		return nil, fmt.Errorf("listen on %s: there is something else", path)
-	case err == nil:
+	if info, err := os.Lstat(path); err == nil {
+		if info.Mode()&fs.ModeSocket == 0 {
+			return nil, fmt.Errorf("listen on %s: there is something else", path)
+		}
 		if err := os.Remove(path); err != nil {
 			return nil, fmt.Errorf("listen on %s: %w", path, err)
 		}
@@ -186,26 +165,22 @@ func listenSocket(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// newClient returns a client of this very process.
 func (e *engine) newClient(as policy.Principal) *api.Client {
 	return api.NewClient(e.pipe.Dial, as.String())
 }
 
-// defaultGrace is how long running calls may take after an interrupt. requestGrace is how long HTTP requests may take
-// after that.
 const (
-	defaultGrace = 20 * time.Second
-	requestGrace = 5 * time.Second
+	defaultGrace = 20 * time.Second       // for running calls after an interrupt
+	silentGrace  = 200 * time.Millisecond // of these, before a note is printed
+	requestGrace = 5 * time.Second        // for HTTP requests after them
 )
-
-// silentGrace is how long drain waits before it prints a note.
-const silentGrace = 200 * time.Millisecond
 
 func (p *program) shutdownGrace() time.Duration { return cmp.Or(p.grace, defaultGrace) }
 
-// drain starts nothing new and waits for running calls, also for runs that other commands follow. It keeps serving
-// meanwhile. The end of ctx cuts it short. If ctx has ended already, only a second Ctrl-C does.
-func (e *engine) drain(ctx context.Context) {
+// drainAndClose starts nothing new and waits for running calls, also for runs that other commands follow. It keeps
+// serving meanwhile. The end of ctx cuts it short. If ctx has ended already, only a second Ctrl-C does. Then it closes
+// the engine.
+func (e *engine) drainAndClose(ctx context.Context) error {
 	if ctx.Err() != nil {
 		ctx = context.WithoutCancel(ctx)
 	}
@@ -214,7 +189,7 @@ func (e *engine) drain(ctx context.Context) {
 	soon, done := e.p.clock.WithTimeout(ctx, silentGrace)
 	defer done()
 	if e.home.Drain(soon) == nil {
-		return
+		return e.Close()
 	}
 	if runs := e.home.ActiveRuns(); len(runs) > 0 {
 		e.p.logLine("countersign: what is under way of run %s has %s to end; Ctrl-C ends at once", strings.Join(runs,
@@ -224,11 +199,6 @@ func (e *engine) drain(ctx context.Context) {
 		e.p.logLine("countersign: what is under way of run %s is cut off; whoever carries it on finds out what became of it",
 			strings.Join(e.home.ActiveRuns(), ", "))
 	}
-}
-
-// drainAndClose waits for running calls and closes the engine.
-func (e *engine) drainAndClose(ctx context.Context) error {
-	e.drain(ctx)
 	return e.Close()
 }
 
@@ -254,4 +224,171 @@ func (p *program) shutDownServer(ctx context.Context, s *http.Server) {
 	if err := s.Shutdown(ctx); err != nil {
 		p.logLine("countersign: requests were cut off: %s", lines(errors.Join(err, s.Close()).Error()))
 	}
+}
+
+// engineInfo describes the process that serves a store: the answer to GET /engine on its socket.
+type engineInfo struct {
+	PID     int    `json:"pid"`
+	Command string `json:"command"`       // its name, such as dev
+	URL     string `json:"url,omitempty"` // where it serves TCP, without the token; "" = nowhere
+}
+
+// What processes of countersign ask each other is served on the socket only. It is not part of the API. A tool's
+// definition says which arguments are secret, and only the process with the store can read it.
+const (
+	enginePath     = "/engine"
+	definitionPath = "/engine/definition"
+	exportPath     = "/engine/export"
+	stalledPath    = "/engine/stalled"
+)
+
+// socketHandler serves the API and what processes of countersign ask each other.
+func (e *engine) socketHandler() http.Handler {
+	mux := http.NewServeMux()
+	serve := func(path string, answer func(ctx context.Context, q url.Values) (any, error)) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+			v, err := answer(r.Context(), r.URL.Query())
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(v) // the client has gone
+		})
+	}
+	serve(enginePath, func(context.Context, url.Values) (any, error) {
+		return engineInfo{os.Getpid(), e.p.command, e.address()}, nil
+	})
+	serve(definitionPath, func(ctx context.Context, q url.Values) (any, error) {
+		return e.loadDefinition(ctx, q.Get("run"))
+	})
+	serve(exportPath, func(ctx context.Context, q url.Values) (any, error) {
+		return e.exportTest(ctx, q.Get("run"), q.Get("redact") == "true"), nil
+	})
+	serve(stalledPath, func(ctx context.Context, q url.Values) (any, error) {
+		var why stalledError
+		if err := e.checkStalled(ctx, q.Get("run")); err != nil && !errors.As(err, &why) {
+			return nil, err
+		}
+		return why, nil
+	})
+	mux.Handle("/", e.observer.Trace.HTTP(api.Handler(e.backend)))
+	return mux
+}
+
+// address is where dev serves TCP, without the token; "" = nowhere.
+func (e *engine) address() string {
+	if at := e.url.Load(); at != nil {
+		return *at
+	}
+	return ""
+}
+
+type exportedTest struct {
+	Data    []byte
+	Problem string
+}
+
+func (e *engine) exportTest(ctx context.Context, run string, redact bool) (made exportedTest) {
+	from := storedRuns{e.backend.Journal, e.home.Ports.Blobs, local.Tenant}
+	var err error
+	if made.Data, err = scenario.Export(ctx, from, run, redact, e.p.registry.Options()); err != nil {
+		made.Problem = err.Error()
+	}
+	return made
+}
+
+// storedRuns implements scenario.Recorded over a store.
+type storedRuns struct {
+	journal api.Journal
+	blobs   store.Blobs
+	tenant  string
+}
+
+func (s storedRuns) Entries(ctx context.Context, id string) ([]run.Entry, error) {
+	return s.journal.Entries(ctx, s.tenant, id, 0, 0)
+}
+
+func (s storedRuns) Blob(ctx context.Context, digest string) ([]byte, error) {
+	return s.blobs.Get(ctx, s.tenant, digest)
+}
+
+// timeouts limit how long a client of the port or the socket may take. Zero values mean the defaults. Answers have no
+// limit, since event streams end by themselves.
+type timeouts struct {
+	header time.Duration // to send a request's header; 0 = 10 s
+	body   time.Duration // to send its body; 0 = 30 s
+	upload time.Duration // to upload a file; 0 = 15 min, as for S3
+	idle   time.Duration // between two requests on one connection; 0 = 2 min
+}
+
+func (p *program) newServer(next http.Handler) *http.Server {
+	bounded := func(w http.ResponseWriter, r *http.Request) {
+		if r.Body == nil || r.Body == http.NoBody {
+			next.ServeHTTP(w, r)
+			return
+		}
+		limit := cmp.Or(p.timeouts.body, 30*time.Second)
+		if r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, "/v1/blobs/") {
+			limit = cmp.Or(p.timeouts.upload, 15*time.Minute)
+		}
+		conn := http.NewResponseController(w)
+		if err := conn.SetReadDeadline(p.clock.Now().Add(limit)); err != nil {
+			http.Error(w, "the connection cannot be bounded in time", http.StatusInternalServerError)
+			return
+		}
+		r.Body = &timedBody{r.Body, conn}
+		next.ServeHTTP(w, r)
+	}
+	return &http.Server{
+		Handler: http.HandlerFunc(bounded), ReadHeaderTimeout: cmp.Or(p.timeouts.header, 10*time.Second),
+		IdleTimeout: cmp.Or(p.timeouts.idle, 2*time.Minute), MaxHeaderBytes: 64 << 10,
+	}
+}
+
+// timedBody removes the read deadline of its connection after the last byte.
+type timedBody struct {
+	io.ReadCloser
+	conn *http.ResponseController
+}
+
+func (b *timedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		_ = b.conn.SetReadDeadline(time.Time{}) // fails only on a closed connection
+	}
+	return n, err
+}
+
+// exporters are the exporters of OpenTelemetry's variables: otlp, console, and prometheus for metrics.
+type exporters struct{ getenv func(string) string }
+
+func (exporters) Protocols(signal string) []string {
+	return append(observe.OTLP{}.Protocols(signal), "grpc")
+}
+
+func (x exporters) Spans(ctx context.Context, name string) (sdktrace.SpanProcessor, error) {
+	if !x.usesAutoexport(name, "TRACES") {
+		return observe.OTLP{}.Spans(ctx, name)
+	}
+	e, err := autoexport.NewSpanExporter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return sdktrace.NewBatchSpanProcessor(e), nil
+}
+
+// Metrics sends metrics every minute and at the end, or serves them.
+func (x exporters) Metrics(ctx context.Context, name string) (sdkmetric.Reader, error) {
+	if !x.usesAutoexport(name, "METRICS") {
+		return observe.OTLP{}.Metrics(ctx, name)
+	}
+	return autoexport.NewMetricReader(ctx)
+}
+
+// usesAutoexport reports whether autoexport creates the exporter of a signal. For OTLP it knows two protocols;
+// observe.OTLP has the others.
+func (x exporters) usesAutoexport(name, signal string) bool {
+	_, protocol := observe.ExporterProtocol(x.getenv, signal)
+	return name != "" && name != "otlp" || slices.Contains([]string{"", "grpc", "http/protobuf"}, protocol)
 }

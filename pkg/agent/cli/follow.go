@@ -1,14 +1,16 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/countersign/countersign/internal/local"
@@ -17,7 +19,6 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// follower follows one run and prints its progress.
 type follower struct {
 	s        *session
 	run      string
@@ -53,7 +54,7 @@ var errMayBeParked = errors.New("the run has come to a point where it may rest")
 // waitUntilParked prints progress until the run has ended, or waits with an empty inbox.
 func (f *follower) waitUntilParked(ctx context.Context) (api.Run, error) {
 	for {
-		r, err := callAPI(ctx, f.s, func(c *api.Client) (api.Run, error) { return c.RunWithoutMessages(ctx, f.run) })
+		r, err := f.s.loadHead(ctx, f.run)
 		if err != nil || r.Resting() && f.seq >= r.Seq {
 			return r, err
 		}
@@ -63,11 +64,10 @@ func (f *follower) waitUntilParked(ctx context.Context) (api.Run, error) {
 	}
 }
 
-// pollInterval is how often a silent run is read if the engine is in this process, remotePollInterval if it is in
-// another.
+// How often a silent run is read.
 const (
-	pollInterval       = time.Second
-	remotePollInterval = 2 * time.Second
+	pollInterval       = time.Second     // of an engine in this process
+	remotePollInterval = 2 * time.Second // in another
 )
 
 // followEvents prints events until it is time to read the run again.
@@ -78,7 +78,14 @@ func (f *follower) followEvents(ctx context.Context) error {
 	}
 	window, cancel := f.s.p.clock.WithTimeout(ctx, limit)
 	defer cancel()
-	err := f.s.client.Follow(window, f.run, f.last, f.handleEvent)
+	err := f.s.client.Follow(window, f.run, f.last, func(e api.Event) error {
+		f.last, f.seq = e.ID, e.Seq
+		f.progress.printEvent(e)
+		if e.Type == "parked" || e.Type == "finished" {
+			return errMayBeParked
+		}
+		return nil
+	})
 	switch {
 	case errors.Is(err, errMayBeParked):
 		return nil
@@ -93,20 +100,7 @@ func (f *follower) followEvents(ctx context.Context) error {
 	}
 }
 
-func (f *follower) handleEvent(e api.Event) error {
-	f.last, f.seq = e.ID, e.Seq
-	f.progress.printEvent(e)
-	if e.Type == "parked" || e.Type == "finished" {
-		return errMayBeParked
-	}
-	return nil
-}
-
-// stalledPath, like enginePath, is only between processes of countersign.
-const stalledPath = "/engine/stalled"
-
-// stalledError says why an open run does not continue.
-type stalledError string
+type stalledError string // why an open run does not continue
 
 func (e stalledError) Error() string { return string(e) }
 
@@ -130,7 +124,7 @@ func (e *engine) checkStalled(ctx context.Context, runID string) error {
 	if err != nil || before.Status == run.RunDone {
 		return err
 	}
-	if err := e.home.StalledBecause(before.Owner); err != nil {
+	if err := e.home.Engine.StandsStill(before.Owner); err != nil {
 		return stalledError(fmt.Sprintf("run %s is not carried on by process %d: %v; %s carries it on where the agent is "+
 			"registered, or is in ./%s or ./agents/*/%s, and the tool is linked",
 			runID, os.Getpid(), err, e.p.commandLine("resume"), agentFile, agentFile))
@@ -147,12 +141,148 @@ func (e *engine) checkStalled(ctx context.Context, runID string) error {
 		"mended, %s carries it on", runID, e.p.commandLine("resume")))
 }
 
-func (e *engine) serveStalled(w http.ResponseWriter, r *http.Request) {
-	var why stalledError
-	if err := e.checkStalled(r.Context(), r.URL.Query().Get("run")); err != nil && !errors.As(err, &why) {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
+// runTree is the runs below a run, oldest first.
+type runTree []api.RunHead
+
+// subtree returns the part below a run, each run before those below it.
+func (t runTree) subtree(run string) runTree {
+	var part runTree
+	for _, h := range t.children(run) {
+		part = append(append(part, h), t.subtree(h.ID)...)
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(why) // the client has gone
+	return part
+}
+
+// children returns the runs that execute a run's own calls.
+func (t runTree) children(run string) runTree {
+	var own runTree
+	for _, h := range t {
+		if h.Parent == run {
+			own = append(own, h)
+		}
+	}
+	return own
+}
+
+// delegation is a snapshot of a run and the runs that execute the calls it waits for.
+type delegation struct {
+	open []api.Run // the run itself, then the runs below
+	done []api.Run // runs below that are done; their results have not arrived yet
+}
+
+// waitsForRun reports whether a call waits for the answer of another agent's run.
+func waitsForRun(w api.Waiting) bool { return w.For == run.ForAnswer && w.Run != "" }
+
+// loadDelegation reads the runs below a parked run, each by its id. A list may miss a run whose status is changing.
+func (s *session) loadDelegation(ctx context.Context, r api.Run) (delegation, error) {
+	f := delegation{open: []api.Run{r}}
+	for i := 0; i < len(f.open); i++ {
+		for _, w := range f.open[i].Waiting {
+			if !waitsForRun(w) {
+				continue
+			}
+			below, err := s.loadHead(ctx, w.Run)
+			switch {
+			case err != nil:
+				return f, err
+			case below.Status == run.RunDone:
+				f.done = append(f.done, below)
+			default:
+				f.open = append(f.open, below)
+			}
+		}
+	}
+	return f, nil
+}
+
+// descendantPollInterval is the time between two reads of the runs below. A run without progress for
+// stalledAfterPolls reads may be stalled.
+const (
+	descendantPollInterval = 200 * time.Millisecond
+	stalledAfterPolls      = 10
+)
+
+// delegationWatcher follows the runs below a followed run.
+type delegationWatcher struct {
+	s              *session
+	printed        map[string]string // status by run, as it was printed
+	seqs           map[string]int64  // sequence by run, at the last read
+	polls          map[string]int    // reads by run since its sequence changed
+	answerDeadline time.Time         // of waiting for a finished run's answer; zero = none
+}
+
+// waitForProgress gives the runs below time to continue. It returns false if all of them wait for somebody.
+func (k *delegationWatcher) waitForProgress(ctx context.Context, f delegation) (bool, error) {
+	moving := slices.DeleteFunc(slices.Clone(f.open[1:]), api.Run.Resting)
+	for _, r := range moving {
+		if k.seqs[r.ID] != r.Seq {
+			k.seqs[r.ID], k.polls[r.ID] = r.Seq, 0
+		}
+		if k.polls[r.ID]++; k.polls[r.ID]%stalledAfterPolls != 0 {
+			continue
+		}
+		if err := k.s.checkStalled(ctx, r.ID); err != nil {
+			return false, err
+		}
+	}
+	if len(moving) == 0 && len(f.done) == 0 {
+		k.answerDeadline = time.Time{}
+		return false, nil
+	}
+	if len(moving) == 0 { // the answer of a finished run below may still arrive
+		now := k.s.p.clock.Now()
+		if k.answerDeadline.IsZero() {
+			k.answerDeadline = now.Add(k.s.p.storeTimeout)
+		}
+		if !now.Before(k.answerDeadline) {
+			return false, nil
+		}
+	}
+	return true, k.s.p.clock.Sleep(ctx, descendantPollInterval)
+}
+
+func (k *delegationWatcher) printChanges(f delegation) {
+	for _, r := range slices.Concat(f.done, f.open[1:]) {
+		now := strings.TrimSpace(string(r.Status) + " " + string(r.Reason))
+		if k.printed[r.ID] != now {
+			k.printed[r.ID] = now
+			k.s.p.logEvent("below", "%s of agent %s for call %s: %s", r.ID, line(r.Agent), r.ParentCall, now)
+		}
+	}
+}
+
+// maxTreeRuns is how many runs below a run show prints.
+const maxTreeRuns = 100
+
+func (s *session) printTree(ctx context.Context, r api.Run) error {
+	root := cmp.Or(r.Root, r.ID)
+	heads, err := s.listRuns(ctx, api.RunQuery{Root: root})
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(heads, func(a, b api.RunHead) int {
+		return cmp.Or(a.StartedAt.Compare(b.StartedAt), strings.Compare(a.ID, b.ID))
+	})
+	all, depth := runTree(heads).subtree(r.ID), map[string]int{}
+	for _, h := range all[:min(len(all), maxTreeRuns)] {
+		below, err := s.loadHead(ctx, h.ID)
+		if err != nil {
+			return err
+		}
+		depth[h.ID] = depth[h.Parent] + 1
+		var b strings.Builder
+		fmt.Fprintf(&b, "%s of agent %s for call %s: %s", below.ID, line(below.Agent), below.ParentCall,
+			strings.TrimSpace(string(below.Status)+" "+string(below.Reason)))
+		if below.Cost > 0 {
+			fmt.Fprintf(&b, ", %s USD", below.Cost)
+		}
+		for _, w := range below.Waiting {
+			fmt.Fprintf(&b, ", %s waits for %s", w.Call, strings.TrimSpace(string(w.For)+" "+w.Approval))
+		}
+		s.p.printLine("%-9s %s%s", "below", strings.Repeat("  ", depth[h.Parent]), b.String())
+	}
+	if n := len(all) - maxTreeRuns; n > 0 {
+		s.p.printLine("%-9s %d more runs; %s lists them", "below", n, s.p.commandLine("runs", "--root", root))
+	}
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/people/mask"
+	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/web/api"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
@@ -23,43 +24,33 @@ func (c *grantsListCommand) run(ctx context.Context, p *program) error {
 	if c.Agent != "" && !agent.ValidAgentName(c.Agent) {
 		return usageErrorf("--agent: got %q, want an agent's name", c.Agent)
 	}
-	return p.withReadSession(ctx, func(s *session) error {
-		all, err := listAll(ctx, s, func(cl *api.Client, cursor string) (api.Page[api.Grant], error) {
+	return printList(ctx, p, "no standing grants", func(s *session) ([]api.Grant, error) {
+		return listAll(ctx, s, func(cl *api.Client, cursor string) (api.Page[api.Grant], error) {
 			return cl.Grants(ctx, c.Agent, cursor, pageSize)
 		})
-		if err != nil {
-			return err
-		}
-		for _, g := range all {
-			p.printGrant(g)
-		}
-		if len(all) == 0 {
-			p.printText("no standing grants")
-		}
-		return p.printJSON(api.Page[api.Grant]{Items: all})
-	})
+	}, p.printGrant)
 }
 
 func (p *program) printGrant(g api.Grant) {
-	revoke := []string{"grants", "revoke", g.Agent, g.Tool}
+	revoke, which := []string{"grants", "revoke", g.Agent, g.Tool}, ""
 	switch g.Scope {
 	case api.ScopePattern:
-		p.printText("%s may call %s where %s in every run until %s", line(g.Agent), line(g.Tool), line(g.Pattern),
-			p.stamp(g.Expires))
-		revoke = append(revoke, "--digest", g.Digest)
+		which = " where " + line(g.Pattern)
 	case agent.ScopeCall:
-		p.printText("%s may call %s with these very arguments in every run until %s", line(g.Agent), line(g.Tool),
-			p.stamp(g.Expires))
+		which = " with these very arguments"
+	}
+	p.printText("%s may call %s%s in every run until %s", line(g.Agent), line(g.Tool), which, p.stamp(g.Expires))
+	if g.Scope == agent.ScopeCall {
 		p.printText("  arguments  %s", line(mask.Text(g.Args)))
+	}
+	if which != "" { // the tool may have other grants
 		revoke = append(revoke, "--digest", g.Digest)
-	default:
-		p.printText("%s may call %s in every run until %s", line(g.Agent), line(g.Tool), p.stamp(g.Expires))
 	}
 	if g.Uses > 0 {
 		p.printText("  uses       %d of %d left", g.Left, g.Uses)
 	}
 	p.printText("  granted    by %s at %s in run %s%s", g.By, p.stamp(g.At), g.Run, noteSuffix(g.Note))
-	p.printText("  approvers  %s", formatDeciders(g.Approvers, g.Above))
+	p.printText("  approvers  %s", show.ApproversText(g.Approvers, g.Above))
 	p.printText("  %s", p.commandLine(revoke...))
 }
 
@@ -69,7 +60,6 @@ type revokeCommand struct {
 	Digest string `placeholder:"D" help:"Only the grant of this digest."`
 }
 
-// revokeResult is the JSON document of revoke.
 type revokeResult struct {
 	Agent   string `json:"agent"`
 	Tool    string `json:"tool"`
@@ -86,10 +76,8 @@ func (c *revokeCommand) run(ctx context.Context, p *program) error {
 	}
 	return p.withExistingStore(ctx, false, func(s *session) error {
 		begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
-		_,
-			err := callAPI(begun, s, func(cl *api.Client) (struct{}, error) {
-			return struct{}{},
-				cl.Revoke(begun, c.Agent, c.Tool, c.Digest)
+		_, err := callAPI(begun, s, func(cl *api.Client) (struct{}, error) {
+			return struct{}{}, cl.Revoke(begun, c.Agent, c.Tool, c.Digest)
 		})
 		if err != nil {
 			return err

@@ -23,12 +23,13 @@ type keyringFile struct {
 	ring *secrets.Ring
 }
 
-// loadOrCreate reads the keyring or creates one. Its error contains no key.
+// loadOrCreate reads the keyring or creates one.
 func (k *keyringFile) loadOrCreate() (*secrets.Ring, error) { return k.read(true) }
 
 // load reads the keyring. It returns nil if none was created, which means that nothing was ever signed.
 func (k *keyringFile) load() (*secrets.Ring, error) { return k.read(false) }
 
+// read's errors contain no key.
 func (k *keyringFile) read(minting bool) (*secrets.Ring, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -1,11 +1,16 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"reflect"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -16,6 +21,7 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // Main runs the command line of this process over a registry and exits. The first Ctrl-C stops following and lets
@@ -23,8 +29,8 @@ import (
 func Main(r *registry.Registry) {
 	p := &program{
 		registry: r, clock: clock.System(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,
-		arg0:     os.Args[0],
-		terminal: term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd())), storeTimeout: 10 * time.Second,
+		arg0: os.Args[0], storeTimeout: 10 * time.Second,
+		terminal: term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd())),
 	}
 	p.colour = p.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	if p.terminal && term.IsTerminal(int(os.Stdout.Fd())) {
@@ -81,9 +87,7 @@ func (p *program) parse(args []string) (c command, helped bool, err error) {
 	if helped {
 		return nil, true, nil
 	}
-	for _, a := range args { // usage errors respect --json, too
-		p.json = p.json || a == "--json"
-	}
+	p.json = slices.Contains(args, "--json") // usage errors respect it, too
 	parsed, err := parser.Parse(args)
 	if helped {
 		return nil, true, nil
@@ -101,16 +105,150 @@ func (p *program) parse(args []string) (c command, helped bool, err error) {
 	if _, err := policy.ParsePrincipal(g.As); g.As != "" && err != nil {
 		return nil, false, usageErrorf("--as: %v", err)
 	}
-	p.command, p.home, p.json, p.as, p.idArgs = parsed.Selected().Name, g.Home, g.JSON, g.As, idArgsOf(parsed)
-	if p.home == "" {
-		p.home = p.getenv("COUNTERSIGN_HOME")
-	}
-	if p.home == "" {
-		p.home = defaultHome
-	}
+	p.command, p.json, p.as, p.idArgs = parsed.Selected().Name, g.JSON, g.As, idArgsOf(parsed)
+	p.home = cmp.Or(g.Home, p.getenv("COUNTERSIGN_HOME"), defaultHome)
 	c, ok := parsed.Selected().Target.Addr().Interface().(command)
 	if !ok {
 		return nil, false, fmt.Errorf("%s does nothing", parsed.Command())
 	}
 	return c, false, nil
+}
+
+// grammar is the command line, filled by kong.
+type grammar struct {
+	Home string `placeholder:"DIR" help:"Directory of the embedded store (or COUNTERSIGN_HOME; default ./.countersign)."`
+	JSON bool   `name:"json" help:"Print one JSON document on standard output and nothing else there."`
+	As   string `placeholder:"WHO" help:"Who acts, as user:ana,group:finance (default: HOME/principals.yaml)."`
+
+	Version versionFlag `help:"Print the version of this program and end."`
+
+	Run       runCommand       `cmd:"" help:"Start a run and follow it."`
+	Runs      runsCommand      `cmd:"" help:"List runs, or what was repaired of them."`
+	Show      showCommand      `cmd:"" help:"Show a run."`
+	Events    eventsCommand    `cmd:"" help:"Show what happened in a run."`
+	Approvals approvalsCommand `cmd:"" help:"List what waits for a person, with all a decision needs."`
+	Approve   approveCommand   `cmd:"" help:"Approve a call, perhaps with other arguments, and carry its run on."`
+	Deny      denyCommand      `cmd:"" help:"Deny a call and carry its run on."`
+	Ask       askCommand       `cmd:"" help:"Ask about a call that waits for a person, or answer. It decides nothing."`
+	Grants    grantsCommand    `cmd:"" help:"List or revoke standing grants: what agents may call without asking."`
+	MCP       mcpCommand       `cmd:"" name:"mcp" help:"Pin the tools of MCP servers."`
+	Export    exportCommand    `cmd:"" help:"Write journals, all that has happened to runs, or a run as a test."`
+	Audit     auditCommand     `cmd:"" help:"Verify journals: all that has happened to runs."`
+	People    peopleCommand    `cmd:"" help:"Say who decides in a deployment."`
+	Answer    answerCommand    `cmd:"" help:"Answer for a service, or settle a call whose outcome is unknown."`
+	Send      sendCommand      `cmd:"" help:"Say something to a run and carry it on."`
+	Cancel    cancelCommand    `cmd:"" help:"End a run."`
+	Delete    deleteCommand    `cmd:"" help:"Delete a run that has ended, with all that belongs to it."`
+	Resume    resumeCommand    `cmd:"" help:"Carry on everything that is open."`
+	Undo      undoCommand      `cmd:"" help:"Take back a call of a run that has ended, once it is approved."`
+	Fork      forkCommand      `cmd:"" help:"Branch off a run at one of its entries and follow the new run."`
+	Rehearse  rehearseCommand  `cmd:"" help:"Say what deploying this build would do to open runs. Nothing is written."`
+	Doctor    doctorCommand    `cmd:"" help:"Say what is wrong, here or in a deployment, and what mends it."`
+	Dev       devCommand       `cmd:"" help:"Serve the HTTP API until Ctrl-C, and carry on everything that is open."`
+	Test      testCommand      `cmd:"" help:"Run scenarios."`
+	Validate  validateCommand  `cmd:"" help:"Check agent definitions without running them."`
+	Init      initCommand      `cmd:"" help:"Write a new project: an agent, its tool, its scenarios and the deployment."`
+
+	// Earlier spellings of grants revoke and audit replay.
+	Revoke revokeCommand `cmd:"" hidden:""`
+	Replay replayCommand `cmd:"" hidden:""`
+}
+
+// idLength is the length of run and approval ids.
+const idLength = 26
+
+// idArgsOf returns the ids of a command line, in order.
+func idArgsOf(parsed *kong.Context) (all []idArg) {
+	values := slices.Clone(parsed.Selected().Positional)
+	for _, f := range parsed.Flags() {
+		values = append(values, f.Value)
+	}
+	for _, v := range values {
+		kind := v.Tag.Get("id")
+		switch at := v.Target; {
+		case kind == "":
+		case at.Kind() == reflect.Slice:
+			for i := range at.Len() {
+				all = append(all, idArg{kind, at.Index(i)})
+			}
+		case at.String() != "":
+			all = append(all, idArg{kind, at})
+		}
+	}
+	return all
+}
+
+// idArg is an argument that holds an id or its beginning: a field of the grammar with the tag id.
+type idArg struct {
+	kind  string // run, approval or call; a call belongs to the run before it
+	value reflect.Value
+}
+
+func (id idArg) isComplete() bool { return id.kind != "call" && len(id.value.String()) >= idLength }
+
+// completeIDs replaces the beginnings of ids by whole ids. A beginning without a match stays, and the command refuses
+// it.
+func (p *program) completeIDs(ctx context.Context) error {
+	if !slices.ContainsFunc(p.idArgs, func(id idArg) bool { return !id.isComplete() }) {
+		return nil
+	}
+	if _, err := os.Stat(p.home); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return p.withSession(ctx, false, func(s *session) error {
+		run := ""
+		for _, id := range p.idArgs {
+			if !id.isComplete() {
+				all, err := s.listIDs(ctx, id.kind, run)
+				if err != nil {
+					return err
+				}
+				short := id.value.String()
+				fits := slices.DeleteFunc(all, func(whole string) bool { return !strings.HasPrefix(whole, short) })
+				switch {
+				case slices.Contains(fits, short):
+				case len(fits) == 1:
+					id.value.SetString(fits[0])
+				case len(fits) > 1:
+					some := strings.Join(fits[:min(len(fits), 5)], ", ")
+					return usageErrorf("%s %s: more than one id begins like this: %s", id.kind, line(short), line(some))
+				}
+			}
+			if id.kind == "run" {
+				run = id.value.String()
+			}
+		}
+		return nil
+	})
+}
+
+// listIDs returns all ids of a kind. A call is one of run's.
+func (s *session) listIDs(ctx context.Context, kind, run string) (ids []string, err error) {
+	switch kind {
+	case "call":
+		r, err := s.loadRun(ctx, run)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range r.Calls {
+			ids = append(ids, c.ID)
+		}
+	case "approval":
+		all, err := s.listAllApprovals(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range all {
+			ids = append(ids, a.ID)
+		}
+	default:
+		heads, err := s.listRuns(ctx, api.RunQuery{})
+		if err != nil {
+			return nil, err
+		}
+		for _, h := range heads {
+			ids = append(ids, h.ID)
+		}
+	}
+	return ids, nil
 }

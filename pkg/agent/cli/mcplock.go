@@ -73,14 +73,25 @@ func (c *mcpLockCommand) run(ctx context.Context, p *program) error {
 		p.logLine("countersign: %s: %s", dir, lines(err.Error()))
 	}
 	doc := lockResult{File: file, Changes: diffLocks(old, lock)}
-	p.printLockChanges(doc.Changes)
-	same := bytes.Equal(before, text)
+	for _, d := range doc.Changes { // in full, because a reviewer must see every character
+		p.printText("%-8s %s of %s", d.What, line(d.Tool), line(d.Server))
+		was, is := describeTool(d.Was), describeTool(d.Is)
+		for _, l := range was {
+			p.printText("  was    %s", l)
+		}
+		for _, l := range is {
+			p.printText("  is     %s", l)
+		}
+		if slices.Equal(was, is) {
+			p.printText("  only its outputSchema differs")
+		}
+	}
 	switch {
-	case same:
+	case bytes.Equal(before, text):
 		p.printText("%s is up to date: servers %d", line(file), len(lock.Servers))
 	case c.Check:
-		p.printText("%s would change; run: %s, and review the difference", line(file), p.commandLine("mcp", "lock",
-			"--dir", dir))
+		p.printText("%s would change; run: %s, and review the difference", line(file),
+			p.commandLine("mcp", "lock", "--dir", dir))
 		return errors.Join(p.printJSON(doc), exitCode(exitFailed))
 	default:
 		if err := os.WriteFile(file, text, 0o644); err != nil { //nolint:gosec // it is a source file
@@ -108,7 +119,7 @@ func (p *program) loadAgentsToLock(dir string) ([]*agent.Definition, error) {
 	}
 	var agents []*agent.Definition
 	for _, file := range files {
-		d, err := p.readAgentFile(file, agentOverrides{})
+		d, _, err := p.readAgentFile(file, agentOverrides{})
 		if err != nil {
 			return nil, err
 		}
@@ -196,23 +207,6 @@ func diffLocks(old, lock *registry.Lock) []lockChange {
 
 // serverTitle returns the URL or the command of a server.
 func serverTitle(s registry.LockedServer) string { return s.URL + strings.Join(s.Command, " ") }
-
-// printLockChanges prints the differences in full, because a reviewer must see every character.
-func (p *program) printLockChanges(changes []lockChange) {
-	for _, c := range changes {
-		p.printText("%-8s %s of %s", c.What, line(c.Tool), line(c.Server))
-		was, is := describeTool(c.Was), describeTool(c.Is)
-		for _, l := range was {
-			p.printText("  was    %s", l)
-		}
-		for _, l := range is {
-			p.printText("  is     %s", l)
-		}
-		if slices.Equal(was, is) {
-			p.printText("  only its outputSchema differs")
-		}
-	}
-}
 
 // describeTool returns the lines that describe a tool; none for nil.
 func describeTool(t *registry.LockedTool) []string {

@@ -1,28 +1,129 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
+
+// principals is HOME/principals.yaml: the default principal, and people with their groups and addresses. An entry of
+// people has the form of person.Read.
+//
+//	default: user:ana
+//	people:
+//	  user:ana: {groups: ["group:finance"], name: Ana, email: ana@example.com, slack: U012ABCDEF, notify: [slack, email]}
+//	  user:ben: [group:operators]
+//	slack: {T012ABCDEF: default}
+type principals struct {
+	Default string
+	Book    *person.Book
+}
+
+// The principal of a laptop without a principals.yaml.
+const (
+	localUser      = "user:local"
+	localOperators = "group:operators"
+)
+
+// readPrincipals reads the file of a store directory. Without a file there is user:local, an operator.
+func readPrincipals(home string) (principals, error) {
+	name := filepath.Join(home, "principals.yaml")
+	data, err := os.ReadFile(name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return principals{}, usageErrorf("read principals: %v", err)
+	}
+	doc, err := agentfile.ParseMapping(name, data, "default", "people", "slack")
+	if err != nil {
+		return principals{}, usageErrorf("%v", err)
+	}
+	var who principals
+	var people, slack map[string]json.RawMessage // person.Read checks them
+	for key, dst := range map[string]any{"default": &who.Default, "people": &people, "slack": &slack} {
+		v, there := doc.Members[key]
+		if !there || json.Unmarshal(v.JSON, dst) == nil {
+			continue
+		}
+		want := "a mapping"
+		if key == "default" {
+			want = "user:NAME, one of the people"
+		}
+		return principals{}, usageErrorf("%s:%d: %s: want %s", name, v.Line, key, want)
+	}
+	who.Default = cmp.Or(who.Default, localUser)
+	if people == nil {
+		people = map[string]json.RawMessage{}
+	}
+	if _, ok := people[localUser]; !ok {
+		people[localUser] = json.RawMessage(`["` + localOperators + `"]`)
+	}
+	merged, err := json.Marshal(map[string]any{"tenants": map[string]any{local.Tenant: people}, "slack": slack})
+	if err != nil {
+		return principals{}, usageErrorf("%s: people: %v", name, err)
+	}
+	who.Book, err = person.Read(merged)
+	var bad *person.ReadError
+	if errors.As(err, &bad) {
+		key := bad.Path
+		if len(key) > 1 && key[0] == "tenants" { // in the file, people stands in place of tenants and the one tenant
+			key = append([]string{"people"}, key[2:]...)
+		}
+		if key[len(key)-1] == "groups" {
+			bad.Text += ` (within braces each in quotes: "group:finance")` // the parser reads group:finance as a mapping
+		}
+		return principals{}, usageErrorf("%s:%d: %s: %s", name, doc.LineOf(key...), strings.Join(key, "."), bad.Text)
+	}
+	if err != nil {
+		return principals{}, usageErrorf("%s: %v", name, err)
+	}
+	if _, ok := people[who.Default]; !ok {
+		return principals{}, usageErrorf("%s:%d: default: %s is not among the people", name, doc.LineOf("default"),
+			who.Default)
+	}
+	return who, nil
+}
+
+// resolvePrincipals reads principals.yaml and returns the person who acts.
+func (p *program) resolvePrincipals() (who principals, as policy.Principal, err error) {
+	if who, err = readPrincipals(p.home); err != nil {
+		return who, as, err
+	}
+	if as, err = who.resolvePrincipal(p.as); err != nil {
+		err = usageErrorf("--as: %v", err)
+	}
+	return who, as, err
+}
+
+// resolvePrincipal returns the principal of --as. "" is the default. A user without groups gets the groups of the
+// file.
+func (p principals) resolvePrincipal(as string) (policy.Principal, error) {
+	who, err := policy.ParsePrincipal(cmp.Or(as, p.Default))
+	if err != nil || len(who.Groups) > 0 {
+		return who, err
+	}
+	known, _, err := p.Book.Person(context.Background(), local.Tenant, who.ID)
+	who.Groups = slices.Clone(known.Groups)
+	return who, err
+}
 
 type peopleCommand struct {
 	Import peopleImportCommand `cmd:"" help:"Make a deployment's people those of FILE."`
 }
 
-// peopleImportCommand writes a document of people to the table of a deployment.
 type peopleImportCommand struct {
 	File string `arg:"" help:"A document of people by tenant, for COUNTERSIGN_TABLE."`
-}
-
-// importedPeople is the JSON document of people import.
-type importedPeople struct {
-	Written int `json:"written"`
-	Removed int `json:"removed"`
 }
 
 func (c *peopleImportCommand) run(ctx context.Context, p *program) error {
@@ -38,7 +139,10 @@ func (c *peopleImportCommand) run(ctx context.Context, p *program) error {
 	if err != nil {
 		return usageErrorf("people import: %v (the stack's output TableName is the table)", err)
 	}
-	var out importedPeople
+	var out struct {
+		Written int `json:"written"`
+		Removed int `json:"removed"`
+	}
 	out.Written, out.Removed, err = person.Import(ctx, table, document)
 	var bad *person.ReadError
 	if errors.As(err, &bad) {

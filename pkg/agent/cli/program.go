@@ -1,18 +1,30 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
+	"os"
+	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -50,19 +62,12 @@ func (p *program) agents() api.Agents {
 	return p.registry
 }
 
-// idArg is an argument that holds an id or its beginning: a field of the grammar with the tag id.
-type idArg struct {
-	kind  string // run, approval or call; a call belongs to the run before it
-	value reflect.Value
-}
-
-// outputWriter is standard output. It keeps its first error.
+// outputWriter is standard output. It keeps its first error, so that the exit code reports an incomplete output.
 type outputWriter struct {
 	io.Writer
 	err error
 }
 
-// Write keeps the first error, so that the exit code reports an incomplete output.
 func (a *outputWriter) Write(b []byte) (int, error) {
 	n, err := a.Writer.Write(b)
 	if a.err == nil {
@@ -82,12 +87,26 @@ func (p *program) printLine(format string, args ...any) {
 	fmt.Fprintf(w, format+"\n", args...)
 }
 
-// logLine prints a line of progress on standard error.
 func (p *program) logLine(format string, args ...any) { fmt.Fprintf(p.stderr, format+"\n", args...) }
 
 // wordColours are the colours of the words that lines of progress begin with, as ANSI has them; others are cyan.
 var wordColours = map[string]string{
 	"wait": "33", "busy": "33", "below": "36", "done": "32", "trouble": "31", "failed": "31", "disabled": "31",
+}
+
+// printText prints a line of the result, unless the result is JSON.
+func (p *program) printText(format string, args ...any) {
+	if !p.json {
+		p.printLine(format, args...)
+	}
+}
+
+// printJSON writes the result as JSON if --json was given.
+func (p *program) printJSON(v any) error {
+	if p.json {
+		return p.writeJSON(v)
+	}
+	return nil
 }
 
 // logEvent prints a line of progress. Its first word says what it is about.
@@ -116,7 +135,6 @@ func (p *program) commandLine(args ...string) string {
 	return strings.Join(line, " ")
 }
 
-// quoteShell quotes an argument for a POSIX shell.
 func quoteShell(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@,=+%", r)
@@ -130,4 +148,200 @@ func quoteShell(s string) string {
 // isInterrupted reports whether the person interrupted the command.
 func isInterrupted(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && errors.Is(err, context.Canceled)
+}
+
+// invocation returns the words with which the person called this program. For `go run` it names the package, because
+// the compiled file is temporary.
+func (p *program) invocation() []string {
+	if strings.Contains(filepath.ToSlash(p.arg0), "/go-build") {
+		if info, ok := debug.ReadBuildInfo(); ok && strings.Contains(info.Path, "/") {
+			return []string{"go", "run", info.Path}
+		}
+	}
+	return []string{cmp.Or(p.arg0, "countersign")}
+}
+
+func (p *program) commandName() string { return strings.Join(p.invocation(), " ") }
+
+// versionFlag prints the version and exits.
+type versionFlag bool
+
+// BeforeReset is called by kong as soon as the flag is found, before the rest of the command line is checked.
+func (versionFlag) BeforeReset(app *kong.Kong, p *program) error {
+	v := lambdafn.ReadBuild()
+	app.Exit(exitDone)
+	if p.json {
+		return p.writeJSON(v)
+	}
+	p.printLine("%s %s", filepath.Base(cmp.Or(p.arg0, "countersign")), v)
+	return nil
+}
+
+// The exit codes of docs/cli.md.
+const (
+	exitDone        = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitWaiting     = 3
+	exitInterrupted = 130
+)
+
+// exitCode is an error for a command that has printed its result and exits with a code.
+type exitCode int
+
+func (e exitCode) Error() string { return fmt.Sprintf("exit %d", int(e)) }
+
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+
+func (e *usageError) Unwrap() error { return e.err }
+
+func usageErrorf(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
+
+// reportError prints an error once and returns the exit code.
+func (p *program) reportError(ctx context.Context, err error) int {
+	var code exitCode
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.As(err, &code):
+		return int(code)
+	case isInterrupted(ctx, err):
+		return exitInterrupted
+	}
+	p.logLine("countersign: %s", lines(err.Error()))
+	exit, why := exitFailed, &api.Problem{Type: "failed", Title: "the command failed", Detail: err.Error()}
+	var usage *usageError
+	if errors.As(err, &usage) {
+		exit, why.Type, why.Title = exitUsage, "usage", "wrong usage or a bad file"
+	}
+	if errors.As(err, &why) {
+		switch why.Type { // mistakes of the person who typed the command
+		case api.InvalidRequest, api.UnknownAgent, api.UnknownBlob, api.NotSupported, api.EditRefused, api.GrantRefused,
+			api.AnswerRefused, api.RunNotFound, api.CallNotFound, api.ApprovalNotFound, api.GrantNotFound:
+			exit = exitUsage
+		}
+	}
+	if err := p.printJSON(map[string]any{"error": why}); err != nil {
+		p.logLine("countersign: %s", lines(err.Error()))
+	}
+	return exit
+}
+
+// runExit returns the exit of a command that followed a run; nil for 0.
+func runExit(r api.Run) error {
+	switch {
+	case r.Status != run.RunDone:
+		return exitCode(exitWaiting)
+	case r.Reason == run.ReasonError, r.Reason == run.ReasonCancelled:
+		return exitCode(exitFailed)
+	default:
+		return nil
+	}
+}
+
+// writeJSON writes the one JSON document of a command, with terminal control characters escaped.
+func (p *program) writeJSON(v any) error {
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	err := enc.Encode(v)
+	if err == nil {
+		_, err = p.stdout.Write(show.JSON(text.Bytes()))
+	}
+	if err != nil {
+		return fmt.Errorf("write the answer: %w", err)
+	}
+	return nil
+}
+
+// Formats of foreign text, on one line and on several.
+var (
+	line  = show.Line
+	lines = show.Lines
+)
+
+// stamp formats a time: in the zone of the person at a terminal, else in UTC.
+func (p *program) stamp(t time.Time) string { return show.FormatTimeIn(t, p.zone) }
+
+// quoteText returns foreign text as a quoted value with secrets masked.
+func quoteText(s string) string { return `"` + show.Foreign(s).String() + `"` }
+
+// truncate shortens a line of progress. Nothing that people decide on is truncated.
+func truncate(s string, limit int) string {
+	r := []rune(s)
+	if len(r) <= limit {
+		return s
+	}
+	return string(r[:limit]) + "…"
+}
+
+func writeApproval(w io.Writer, a approval.Approval, v show.View) error {
+	if _, err := fmt.Fprintf(w, "approval %s (%s)\n", a.ID, a.Status); err != nil {
+		return err
+	}
+	return show.WriteText(w, show.BuildDocument(a, v), 0)
+}
+
+func noteSuffix(note string) string {
+	if note == "" {
+		return ""
+	}
+	return ": " + quoteText(note)
+}
+
+func (p *program) answerCommands(a approval.Approval) []string {
+	if a.Kind == approval.KindOutcome {
+		return []string{
+			p.commandLine("answer", a.Run, a.Call(), "--rerun") + "   carries it out again",
+			p.commandLine("answer", a.Run, a.Call(), "--result", "JSON") + "   it took effect, with this result",
+			p.commandLine("answer", a.Run, a.Call(), "--error", "TEXT") + "   it failed",
+		}
+	}
+	if a.Kind == approval.KindInput {
+		return []string{p.commandLine("approve", a.ID, "--result",
+			"JSON") + "   answers; without --result the answer is true", p.commandLine("deny", a.ID)}
+	}
+	ways := []string{p.commandLine("approve", a.ID), p.commandLine("deny", a.ID)}
+	if c := a.ChannelsOf(""); !c.Allow(agent.ViaCLI) {
+		ways[0] = "approve it by " + c.Words()
+	}
+	if len(a.Permissions) > 1 {
+		ways = append(ways, p.commandLine("approve", a.ID, "--tool", line(a.Tools[0]))+"   decides about one tool")
+	}
+	return append(ways, p.commandLine("ask", a.ID, "--note", "TEXT")+"   decides nothing")
+}
+
+// readJSONArg reads an argument that is JSON, @FILE, or - for standard input. Errors name the flag and do not repeat
+// the value.
+func (p *program) readJSONArg(flag, arg string) (json.RawMessage, error) {
+	data, err := []byte(arg), error(nil)
+	if arg == "-" {
+		data, err = io.ReadAll(p.stdin)
+	} else if file, ok := strings.CutPrefix(arg, "@"); ok {
+		data, err = os.ReadFile(file)
+	}
+	if err != nil {
+		return nil, usageErrorf("%s: %v", flag, err)
+	}
+	v, err := jsonx.CompactJSON(data, jsonx.JSONLimits{})
+	if err != nil {
+		return nil, usageErrorf("%s: %v", flag, err)
+	}
+	return v, nil
+}
+
+// formatOutput returns a run's output for people: a text as it is, anything else as JSON.
+func formatOutput(raw json.RawMessage) string {
+	var s string
+	switch err := json.Unmarshal(raw, &s); {
+	case len(raw) == 0 || string(raw) == "null":
+		return ""
+	case err == nil:
+		return lines(s)
+	default:
+		return lines(string(raw))
+	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -37,7 +38,6 @@ func (pr *progress) print(what, format string, args ...any) {
 	pr.p.logEvent(what, "%s", truncate(line(fmt.Sprintf(format, args...)), 2*maxTextWidth))
 }
 
-// callLabel returns the tool and the id of a call.
 func (pr *progress) callLabel(id string) string {
 	if pr.tools[id] == "" && pr.loadCalls != nil {
 		for _, c := range pr.loadCalls() {
@@ -61,17 +61,17 @@ func (pr *progress) printEvent(e api.Event) {
 	case run.InputReceived:
 		if f.Starts {
 			pr.print("input", "started again by %s", f.By)
-			return
+		} else {
+			pr.print("input", "%d more said by %s", len(f.Blocks), f.By)
 		}
-		pr.print("input", "%d more said by %s", len(f.Blocks), f.By)
 	case run.Replied:
 		pr.printReply(f, e.At)
 	case run.PlanEvent:
 		pr.printPlan(f)
-	case run.ToolsListed: // problems of servers and disabled tools
+	case run.ToolsListed:
 		for _, v := range f.Servers {
 			pr.p.printServer(v, func(name, format string, args ...any) {
-				if name != "server" || v.Problem != "" {
+				if name == "disabled" || v.Problem != "" {
 					pr.print(name, format, args...)
 				}
 			})
@@ -118,10 +118,7 @@ func (pr *progress) printReply(f run.Replied, at time.Time) {
 		pr.print("says", "%s", truncate(mask.Text(f.Text), maxTextWidth))
 	}
 	for _, c := range f.Calls {
-		pr.tools[c.ID] = c.Name
-		if c.Tool != "" {
-			pr.tools[c.ID] = c.Tool
-		}
+		pr.tools[c.ID] = cmp.Or(c.Tool, c.Name)
 		pr.print("call", "%s %s", pr.callLabel(c.ID), truncate(pr.maskInput(c.Name, c.Input), maxTextWidth))
 	}
 	if f.Correction != nil && f.Correction.Lifecycle != "" {
@@ -129,7 +126,6 @@ func (pr *progress) printReply(f run.Replied, at time.Time) {
 	}
 }
 
-// counted returns a number of things.
 func counted(n int64, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -140,7 +136,6 @@ func counted(n int64, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// formatUsage returns the tokens of requests, and their price where it is known.
 func formatUsage(u run.Usage, cost run.USD) string {
 	text := fmt.Sprintf("%d tokens in, %d out", u.Input, u.Output)
 	if cost > 0 {
@@ -156,15 +151,14 @@ func (pr *progress) printCallEvent(fact run.Event) {
 	case run.LateResult:
 		pr.printResult(f.Call, f.IsError, f.Content)
 	case run.CallSuspended:
-		if f.For == run.ForAnswer {
-			pr.print("wait", "%s was asked and may answer until %s", pr.callLabel(f.Call), pr.p.stamp(f.Expires))
-			return
+		what := "waits for approval " + f.Approval
+		switch f.For {
+		case run.ForAnswer:
+			what = "was asked and may answer"
+		case run.ForInput:
+			what = "waits for input " + f.Approval
 		}
-		what := "approval"
-		if f.For == run.ForInput {
-			what = "input"
-		}
-		pr.print("wait", "%s waits for %s %s until %s", pr.callLabel(f.Call), what, f.Approval, pr.p.stamp(f.Expires))
+		pr.print("wait", "%s %s until %s", pr.callLabel(f.Call), what, pr.p.stamp(f.Expires))
 	case run.CallUnknown:
 		pr.print("wait", "%s was interrupted: somebody must say what became of it until %s", pr.callLabel(f.Call),
 			pr.p.stamp(f.Expires))
@@ -181,15 +175,14 @@ func (pr *progress) printCallEvent(fact run.Event) {
 	case run.PermissionFailed:
 		pr.print("failed", "%s", f.Message)
 	case run.Decided:
-		if len(f.Tools) > 0 {
-			pr.print("decided", "%s: %s by %s%s", strings.Join(f.Tools, ", "), f.Action, f.By, noteSuffix(f.Note))
-			return
+		about, edited := strings.Join(f.Tools, ", "), ""
+		if len(f.Tools) == 0 {
+			about = pr.callLabel(f.Call)
+			if f.Args != nil {
+				edited = " with other arguments"
+			}
 		}
-		edited := ""
-		if f.Args != nil {
-			edited = " with other arguments"
-		}
-		pr.print("decided", "%s: %s%s by %s%s", pr.callLabel(f.Call), f.Action, edited, f.By, noteSuffix(f.Note))
+		pr.print("decided", "%s: %s%s by %s%s", about, f.Action, edited, f.By, noteSuffix(f.Note))
 	case run.DecisionKept:
 		pr.print("decided", "%s, which is kept until %s waits: by %s%s", f.Action, f.Target, f.By, noteSuffix(f.Note))
 	case run.DecisionDropped:
@@ -197,9 +190,9 @@ func (pr *progress) printCallEvent(fact run.Event) {
 	case run.Answered:
 		if f.NotRun {
 			pr.print("again", "%s: nothing came of an attempt", pr.callLabel(f.Call))
-			return
+		} else {
+			pr.print("answered", "%s by %s", pr.callLabel(f.Call), f.By)
 		}
-		pr.print("answered", "%s by %s", pr.callLabel(f.Call), f.By)
 	}
 }
 
@@ -211,7 +204,6 @@ func (pr *progress) printResult(call string, isError bool, content string) {
 	pr.print("result", "%s %s: %s", pr.callLabel(call), word, truncate(mask.Text(content), maxTextWidth))
 }
 
-// printPlan prints the progress of a run's plan.
 func (pr *progress) printPlan(fact run.PlanEvent) {
 	f := fact.Fact()
 	steps, err := plan.Memory(f.Memory)
@@ -222,12 +214,9 @@ func (pr *progress) printPlan(fact run.PlanEvent) {
 	case f.Why != "":
 		pr.print("plan", "left to the loop: %s", f.Why)
 	case f.Call != nil:
-		pr.tools[f.Call.ID] = f.Call.Name
-		if f.Call.Tool != "" {
-			pr.tools[f.Call.ID] = f.Call.Tool
-		}
-		pr.print("step", "%d: %s %s", f.Step, pr.callLabel(f.Call.ID), truncate(pr.maskInput(f.Call.Name,
-			f.Call.Input), maxTextWidth))
+		pr.tools[f.Call.ID] = cmp.Or(f.Call.Tool, f.Call.Name)
+		pr.print("step", "%d: %s %s", f.Step, pr.callLabel(f.Call.ID),
+			truncate(pr.maskInput(f.Call.Name, f.Call.Input), maxTextWidth))
 	}
 	for _, s := range steps {
 		switch {
@@ -239,22 +228,20 @@ func (pr *progress) printPlan(fact run.PlanEvent) {
 	}
 }
 
-// printServer prints the tools that a run has of a server, and the disabled ones.
 func (p *program) printServer(v run.ServerState, fact func(name, format string, args ...any)) {
 	switch {
-	case v.Problem != "" && len(v.Tools) == 0:
-		fact("server", "%s could not be listed: %s", line(v.Name), line(v.Problem))
-	case v.Problem != "":
-		fact("server", "%s with %d tools: %s", line(v.Name), len(v.Tools), line(v.Problem))
-	default:
+	case v.Problem == "":
 		fact("server", "%s with %d tools", line(v.Name), len(v.Tools))
+	case len(v.Tools) == 0:
+		fact("server", "%s could not be listed: %s", line(v.Name), line(v.Problem))
+	default:
+		fact("server", "%s with %d tools: %s", line(v.Name), len(v.Tools), line(v.Problem))
 	}
 	for _, t := range v.Disabled {
 		fact("disabled", "%s of %s: %s", line(t.Tool), line(v.Name), p.disabledReason(t))
 	}
 }
 
-// disabledReason returns why a tool is disabled.
 func (p *program) disabledReason(t run.DisabledTool) string {
 	switch t.Why {
 	case run.DisabledChanged:

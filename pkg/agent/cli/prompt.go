@@ -46,7 +46,7 @@ func (s *session) promptBatch(ctx context.Context, ids []string) (approved map[s
 	approved = map[string]string{}
 	var open []approval.Approval
 	for _, id := range ids {
-		a, err := callAPI(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, id) })
+		a, err := s.loadApproval(ctx, id)
 		if err != nil {
 			return nil, false, err
 		}
@@ -64,9 +64,8 @@ func (s *session) promptBatch(ctx context.Context, ids []string) (approved map[s
 		}
 	}
 	for {
-		answer,
-			err := s.promptLine(ctx, fmt.Sprintf("approve all %d of these, decide one by one, or later? [all/one/l] ",
-			len(open)))
+		answer, err := s.promptLine(ctx,
+			fmt.Sprintf("approve all %d of these, decide one by one, or later? [all/one/l] ", len(open)))
 		if err != nil {
 			return approved, errors.Is(err, io.EOF), ignoreEOF(err)
 		}
@@ -84,7 +83,6 @@ func (s *session) promptBatch(ctx context.Context, ids []string) (approved map[s
 	}
 }
 
-// showRequest prints a request at the terminal.
 func (s *session) showRequest(ctx context.Context, a approval.Approval) (v show.View, err error) {
 	fmt.Fprintln(s.p.stderr)
 	if v, err = s.newDefinitionCache().loadView(ctx, a); err != nil {
@@ -96,7 +94,6 @@ func (s *session) showRequest(ctx context.Context, a approval.Approval) (v show.
 	return v, writeApproval(s.p.stderr, a, v)
 }
 
-// promptDecision shows a request at the terminal and asks for a verdict.
 func (s *session) promptDecision(ctx context.Context, a approval.Approval) (*api.Verdict, error) {
 	v, err := s.showRequest(ctx, a)
 	if err != nil {
@@ -126,9 +123,7 @@ func (s *session) promptDecision(ctx context.Context, a approval.Approval) (*api
 			return nil, ignoreEOF(err)
 		}
 		answer := strings.ToLower(strings.TrimSpace(typed))
-		if short, ok := map[string]string{"approve": "a", "deny": "d", "edit": "e", "later": "l"}[answer]; ok {
-			answer = short
-		}
+		answer = cmp.Or(map[string]string{"approve": "a", "deny": "d", "edit": "e", "later": "l"}[answer], answer)
 		switch taken := slices.Contains(strings.Fields(answers), answer); {
 		case answer == "d":
 			note, err := s.promptLine(ctx, "note for the model (may be empty): ")
@@ -197,10 +192,8 @@ func (p *program) editText(ctx context.Context, editor string, value []byte) (st
 		return "", err
 	}
 	defer func() { _ = os.Remove(f.Name()) }()
-	if _, err = f.Write(text.Bytes()); err != nil {
-		return "", errors.Join(err, f.Close())
-	}
-	if err := f.Close(); err != nil {
+	_, err = f.Write(text.Bytes())
+	if err = errors.Join(err, f.Close()); err != nil {
 		return "", err
 	}
 	cmd := exec.CommandContext(ctx, "sh", "-c", editor+` "$1"`, "sh", f.Name())
@@ -232,7 +225,7 @@ func (s *session) promptLine(ctx context.Context, question string) (string, erro
 
 // loadModelText returns the text that the model wrote beside a call.
 func (s *session) loadModelText(ctx context.Context, a approval.Approval) (string, error) {
-	r, err := callAPI(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, a.Run) })
+	r, err := s.loadRun(ctx, a.Run)
 	if err != nil {
 		return "", err
 	}

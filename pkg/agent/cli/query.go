@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -49,39 +50,41 @@ func (c *runsCommand) run(ctx context.Context, p *program) error {
 		if c.Status+c.Agent+c.Root != "" {
 			return usageErrorf("--repaired: want it alone: it lists repairs of all runs")
 		}
-		return listRepairs(ctx, p)
+		return printList(ctx, p, "nothing was repaired", func(s *session) ([]runtime.Repaired, error) {
+			return listAll(ctx, s, func(c *api.Client, cursor string) (api.Page[runtime.Repaired], error) {
+				return c.Repairs(ctx, cursor, pageSize)
+			})
+		}, func(r runtime.Repaired) {
+			p.printText("%s  %-11s  run %s at entry %d  %s", p.stamp(r.At), r.Kind, r.Run, r.Seq, line(r.Of))
+		})
 	}
 	if c.Status != "" && !run.RunStatus(c.Status).Valid() {
 		return usageErrorf("--status: got %q, want running, waiting or done", c.Status)
 	}
-	return p.withReadSession(ctx, func(s *session) error {
-		heads, err := s.listRuns(ctx, api.RunQuery{Status: c.Status, Agent: c.Agent, Root: c.Root})
-		if err != nil {
-			return err
-		}
-		for _, h := range heads {
-			p.printText("%s  %-8s %-28s %-20s %s", h.ID, h.Status, h.Reason, line(h.Agent), p.stamp(h.StartedAt))
-		}
-		if len(heads) == 0 {
-			p.printText("no runs")
-		}
-		return p.printJSON(api.Page[api.RunHead]{Items: heads})
+	return printList(ctx, p, "no runs", func(s *session) ([]api.RunHead, error) {
+		return s.listRuns(ctx, api.RunQuery{Status: c.Status, Agent: c.Agent, Root: c.Root})
+	}, func(h api.RunHead) {
+		p.printText("%s  %-8s %-28s %-20s %s", h.ID, h.Status, h.Reason, line(h.Agent), p.stamp(h.StartedAt))
 	})
 }
 
-// printText prints a line of the result, unless the result is JSON.
-func (p *program) printText(format string, args ...any) {
-	if !p.json {
-		p.printLine(format, args...)
-	}
-}
-
-// printJSON writes the result as JSON if --json was given.
-func (p *program) printJSON(v any) error {
-	if p.json {
-		return p.writeJSON(v)
-	}
-	return nil
+// printList prints the items that read returns, or that there are none. Its JSON document is one page of all of them.
+func printList[T any](
+	ctx context.Context, p *program, none string, read func(s *session) ([]T, error), print func(T),
+) error {
+	return p.withReadSession(ctx, func(s *session) error {
+		all, err := read(s)
+		if err != nil {
+			return err
+		}
+		for _, one := range all {
+			print(one)
+		}
+		if len(all) == 0 {
+			p.printText("%s", none)
+		}
+		return p.printJSON(api.Page[T]{Items: all})
+	})
 }
 
 type showCommand struct {
@@ -91,7 +94,7 @@ type showCommand struct {
 
 func (c *showCommand) run(ctx context.Context, p *program) error {
 	return p.withExistingStore(ctx, false, func(s *session) error {
-		r, err := callAPI(ctx, s, func(cl *api.Client) (api.Run, error) { return cl.Run(ctx, c.Run) })
+		r, err := s.loadRun(ctx, c.Run)
 		if err != nil {
 			return err
 		}
@@ -188,10 +191,8 @@ func (p *program) printRun(r api.Run) {
 func (p *program) printMessages(ctx context.Context, definitions *definitionCache, r api.Run) error {
 	for _, m := range r.Messages {
 		var b struct {
-			Type, Text, Name, ID, MediaType, Blob string
-			Input                                 json.RawMessage
-			Content                               string
-			IsError                               bool
+			Type, Text, Name, ID, MediaType, Blob, Content string
+			Input                                          json.RawMessage
 		}
 		if err := json.Unmarshal(m.Content, &b); err != nil {
 			return fmt.Errorf("show message of run %s: %w", r.ID, err)
@@ -218,47 +219,6 @@ func (p *program) printMessages(ctx context.Context, definitions *definitionCach
 		p.printLine("\n%s %s, seen %d times%s\n%s", m.Role, b.Type, m.SeenCount, gone, shown)
 	}
 	return nil
-}
-
-type eventsCommand struct {
-	Run    string `arg:"" id:"run" help:"The run."`
-	After  *int64 `placeholder:"N" help:"Only what came after this sequence."`
-	Follow bool   `help:"Go on until the run is done, and carry it on if nobody does."`
-	Format string `default:"journal" help:"journal, canonical, arvo, cowork, forge, agui or aisdk."`
-}
-
-func (c *eventsCommand) run(ctx context.Context, p *program) error {
-	after := ""
-	if c.After != nil {
-		if *c.After < 0 {
-			return usageErrorf("--after: got %d, want 0 or more", *c.After)
-		}
-		after = fmt.Sprint(*c.After)
-	}
-	to := &eventPrinter{p: p, format: c.Format}
-	if c.Format != journalFormat {
-		if _, err := stream.ReadFormat(to.format); err != nil {
-			return usageErrorf("--format: got %q, want journal, %s", c.Format, strings.Join(stream.Formats(), ", "))
-		}
-	}
-	if c.Follow {
-		err := p.withExistingStore(ctx, true, func(s *session) error { return s.followEvents(ctx, c.Run, after, to) })
-		if err == nil || isInterrupted(ctx, err) {
-			return errors.Join(err, to.printJSON())
-		}
-		return err
-	}
-	return p.withExistingStore(ctx, false, func(s *session) error {
-		for {
-			next, err := to.printPage(ctx, s, c.Run, after)
-			if err != nil {
-				return err
-			}
-			if after = next; after == "" {
-				return to.printJSON()
-			}
-		}
-	})
 }
 
 type approvalsCommand struct {
@@ -300,21 +260,103 @@ func (c *approvalsCommand) run(ctx context.Context, p *program) error {
 	})
 }
 
-// listRepairs lists what the sweep repaired.
-func listRepairs(ctx context.Context, p *program) error {
-	return p.withReadSession(ctx, func(s *session) error {
-		all, err := listAll(ctx, s, func(c *api.Client, cursor string) (api.Page[runtime.Repaired], error) {
-			return c.Repairs(ctx, cursor, pageSize)
-		})
+// journalFormat is the format of events that the command line shows with their time and type.
+const journalFormat = "journal"
+
+type eventsCommand struct {
+	Run    string `arg:"" id:"run" help:"The run."`
+	After  *int64 `placeholder:"N" help:"Only what came after this sequence."`
+	Follow bool   `help:"Go on until the run is done, and carry it on if nobody does."`
+	Format string `default:"journal" help:"journal, canonical, arvo, cowork, forge, agui or aisdk."`
+}
+
+func (c *eventsCommand) run(ctx context.Context, p *program) error {
+	to := &eventPrinter{p: p, format: c.Format, events: []json.RawMessage{}}
+	if c.After != nil {
+		if *c.After < 0 {
+			return usageErrorf("--after: got %d, want 0 or more", *c.After)
+		}
+		to.last = fmt.Sprint(*c.After)
+	}
+	if c.Format != journalFormat {
+		if _, err := stream.ReadFormat(c.Format); err != nil {
+			return usageErrorf("--format: got %q, want journal, %s", c.Format, strings.Join(stream.Formats(), ", "))
+		}
+	}
+	if c.Follow {
+		err := p.withExistingStore(ctx, true, func(s *session) error { return to.follow(ctx, s, c.Run) })
+		if err == nil || isInterrupted(ctx, err) {
+			return errors.Join(err, p.printJSON(api.Page[json.RawMessage]{Items: to.events}))
+		}
+		return err
+	}
+	return p.withExistingStore(ctx, false, func(s *session) error {
+		for cursor := to.last; ; {
+			page, err := callAPI(ctx, s, func(cl *api.Client) (api.Page[json.RawMessage], error) {
+				return cl.EncodedEvents(ctx, c.Run, c.Format, cursor, pageSize)
+			})
+			if err != nil {
+				return err
+			}
+			for _, e := range page.Items {
+				var at struct {
+					ID    string      `json:"id"`
+					Seq   json.Number `json:"seq"`
+					Index json.Number `json:"index"`
+				}
+				if err := json.Unmarshal(e, &at); err != nil {
+					return fmt.Errorf("read event: %w", err)
+				}
+				if err := to.print(cmp.Or(at.ID, string(at.Seq+"."+at.Index)), e); err != nil {
+					return err
+				}
+			}
+			if cursor = page.Cursor; cursor == "" {
+				return p.printJSON(api.Page[json.RawMessage]{Items: to.events})
+			}
+		}
+	})
+}
+
+// eventPrinter prints events as they come, one line each, and collects those with an id for the JSON document.
+type eventPrinter struct {
+	p      *program
+	format string
+	last   string // id of the newest printed event, or of the one to begin behind; "" = begin at the start
+	events []json.RawMessage
+}
+
+// print prints an event. Live pieces of text have no id.
+func (to *eventPrinter) print(id string, e json.RawMessage) error {
+	if to.format == journalFormat {
+		var fact api.Event
+		if err := json.Unmarshal(e, &fact); err != nil {
+			return fmt.Errorf("read event: %w", err)
+		}
+		to.p.printText("%-8s %s %-14s %s", id, to.p.stamp(fact.At), fact.Type, show.OneLine(fact.Data, nil))
+	} else {
+		to.p.printText("%-8s %s", id, show.OneLine(e, nil))
+	}
+	if id != "" {
+		to.last = id
+		to.events = append(to.events, e)
+	}
+	return nil
+}
+
+// follow prints events as they come, until the run is done.
+func (to *eventPrinter) follow(ctx context.Context, s *session, runID string) error {
+	for {
+		r, err := s.loadHead(ctx, runID)
 		if err != nil {
 			return err
 		}
-		for _, r := range all {
-			p.printText("%s  %-11s  run %s at entry %d  %s", p.stamp(r.At), r.Kind, r.Run, r.Seq, line(r.Of))
+		err = s.client.FollowEncoded(ctx, runID, to.format, to.last, to.print)
+		if err == nil && r.Status == run.RunDone {
+			return nil
 		}
-		if len(all) == 0 {
-			p.printText("nothing was repaired")
+		if _, err := s.reconnect(ctx, err); err != nil {
+			return err
 		}
-		return p.printJSON(api.Page[runtime.Repaired]{Items: all})
-	})
+	}
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/countersign/countersign/internal/store/bolt"
 )
 
-// rehearseCommand reports what a deployment of this build would do to the open runs.
 type rehearseCommand struct {
 	Runs     []string `arg:"" optional:"" name:"run" id:"run" help:"These runs alone (default: all that are open)."`
 	Agent    []string `placeholder:"AGENT" sep:"none" help:"An agent.yaml to deploy for that of its name. Repeatable."`
@@ -52,7 +51,23 @@ func (c *rehearseCommand) run(ctx context.Context, p *program) error {
 	}
 	// Print the worst first. Exit with 1 if something would break.
 	for _, run := range rep.Runs {
-		p.printRehearsedRun(run)
+		word := "ok"
+		switch {
+		case len(run.Breaks) > 0:
+			word = "BREAKS"
+		case len(run.Changes) > 0:
+			word = "CHANGES"
+		}
+		name := cmp.Or(line(run.Agent), "an unknown agent")
+		p.printText("%-8s run %s of %s, %s", word, run.ID, name, run.Status)
+		for _, of := range []struct {
+			name  string
+			lines []string
+		}{{"breaks", run.Breaks}, {"changes", run.Changes}, {"next", run.Next}} {
+			for _, text := range of.lines {
+				p.printText("  %-8s %s", of.name, line(text))
+			}
+		}
 	}
 	switch n := len(rep.Runs); {
 	case n == 0:
@@ -95,21 +110,17 @@ func (c *rehearseCommand) loadAgents(p *program) (func(name string) (*agent.Defi
 }
 
 // openStore opens what the rehearsal reads; done closes it. table is nil if nothing has run yet.
-func (c *rehearseCommand) openStore(
-	p *program,
-) (table store.Table, blobs store.Blobs, done func() error, err error) {
+func (c *rehearseCommand) openStore(p *program) (table store.Table, blobs store.Blobs, done func() error, err error) {
 	if c.Deployed {
 		t, b, err := p.openDeployed()
 		return t, b, func() error { return nil }, err
 	}
-	file := filepath.Join(p.home, "store.db")
-	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(p.home, "store.db")); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil, nil
 	}
 	t, err := local.OpenTable(p.home)
 	if errors.Is(err, local.ErrInUse) {
-		return nil, nil, nil, usageErrorf("rehearse: the store in %s is in use by another process: end it first",
-			p.home)
+		return nil, nil, nil, usageErrorf("rehearse: the store in %s is in use by another process: end it first", p.home)
 	}
 	if err != nil {
 		return nil, nil, nil, err
@@ -127,31 +138,9 @@ func (p *program) openDeployed() (store.Table, store.Blobs, error) {
 	if err != nil {
 		return nil, nil, usageErrorf("--deployed: %v", err)
 	}
-	t, b, err := lambdafn.Stored(cfg, p.getenv)
+	table, blobs, err := lambdafn.Stored(cfg, p.getenv)
 	if err != nil {
 		return nil, nil, usageErrorf("--deployed: %v", err)
 	}
-	return t, b, nil
-}
-
-func (p *program) printRehearsedRun(run rehearse.Run) {
-	word, name := "ok", "an unknown agent"
-	if run.Agent != "" {
-		name = line(run.Agent)
-	}
-	switch {
-	case len(run.Breaks) > 0:
-		word = "BREAKS"
-	case len(run.Changes) > 0:
-		word = "CHANGES"
-	}
-	p.printText("%-8s run %s of %s, %s", word, run.ID, name, run.Status)
-	for _, of := range []struct {
-		name  string
-		lines []string
-	}{{"breaks", run.Breaks}, {"changes", run.Changes}, {"next", run.Next}} {
-		for _, text := range of.lines {
-			p.printText("  %-8s %s", of.name, line(text))
-		}
-	}
+	return table, blobs, nil
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,6 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// runCommand starts a run and follows it.
 type runCommand struct {
 	Agent    string   `arg:"" help:"A directory or file with an agent.yaml, or a registered agent."`
 	Input    string   `placeholder:"JSON|@FILE|-" help:"Start from this JSON."`
@@ -39,10 +39,8 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	start, uploads := api.Start{Definition: def, Key: c.Key, Continues: c.Continue}, []upload(nil)
-	if start.Key == "" { // set here, so that a retry has the same key
-		start.Key = ids.System(p.clock).Key()
-	}
+	key := cmp.Or(c.Key, ids.System(p.clock).Key()) // one for all retries
+	start, uploads := api.Start{Definition: def, Key: key, Continues: c.Continue}, []upload(nil)
 	if c.Input != "" {
 		start.Input, err = p.readJSONArg("--input", c.Input)
 	} else {
@@ -97,9 +95,8 @@ func (s *session) terminalDecider() *decider {
 // followRun follows a run to its end and decides its requests, those of delegated runs included. It returns early if
 // every open request waits for somebody else or was left for later.
 func (s *session) followRun(ctx context.Context, r api.Run, ask *decider) (api.Run, error) {
-	f, k := s.newFollower(r), &delegationWatcher{s: s, printed: map[string]string{}, seqs: map[string]int64{},
-		polls: map[string]int{}}
-	later := map[string]bool{}
+	f, later := s.newFollower(r), map[string]bool{}
+	k := &delegationWatcher{s: s, printed: map[string]string{}, seqs: map[string]int64{}, polls: map[string]int{}}
 	for {
 		r, err := f.waitUntilParked(ctx)
 		if err != nil || r.Status == run.RunDone {
@@ -163,7 +160,7 @@ func (s *session) decideAll(
 // approved with a batch, by its digest, is not asked about again while it stands.
 func (s *session) decideRequest(ctx context.Context, id, approved string, ask *decider) (decided bool, err error) {
 	for {
-		a, err := callAPI(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, id) })
+		a, err := s.loadApproval(ctx, id)
 		if err != nil || a.Status != approval.Pending {
 			return err == nil, err
 		}
@@ -201,7 +198,6 @@ func (s *session) decideRequest(ctx context.Context, id, approved string, ask *d
 	}
 }
 
-// reportInterrupted prints an interrupted run and how to continue it.
 func (s *session) reportInterrupted(ctx context.Context, run string, err error) error {
 	if !isInterrupted(ctx, err) {
 		return err
@@ -211,7 +207,7 @@ func (s *session) reportInterrupted(ctx context.Context, run string, err error) 
 		return err
 	}
 	still := context.WithoutCancel(ctx)
-	r, lookErr := callAPI(still, s, func(c *api.Client) (api.Run, error) { return c.Run(still, run) })
+	r, lookErr := s.loadRun(still, run)
 	if lookErr == nil {
 		lookErr = s.p.writeJSON(r)
 	}
@@ -237,7 +233,7 @@ func (p *program) reportRun(ctx context.Context, s *session, r api.Run) error {
 		p.printOutcome(r)
 	}
 	if p.json {
-		whole, err := callAPI(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, r.ID) })
+		whole, err := s.loadRun(ctx, r.ID)
 		if err != nil {
 			return err
 		}
@@ -254,43 +250,34 @@ func (s *session) printWaits(ctx context.Context, r api.Run) error {
 	if err != nil {
 		return err
 	}
-	for _, open := range all.open {
-		if err := s.printWaitsOf(ctx, open, all); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *session) printWaitsOf(ctx context.Context, r api.Run, all delegation) error {
-	for _, w := range r.Waiting {
-		if waitsForRun(w) {
-			for _, below := range slices.Concat(all.done, all.open) {
-				if below.ID == w.Run {
-					s.p.printLine("run %s waits for run %s of agent %s (%s)", r.ID, below.ID, line(below.Agent), w.Call)
+	for _, r := range all.open {
+		for _, w := range r.Waiting {
+			switch {
+			case waitsForRun(w):
+				for _, below := range slices.Concat(all.done, all.open) {
+					if below.ID == w.Run {
+						s.p.printLine("run %s waits for run %s of agent %s (%s)", r.ID, below.ID, line(below.Agent), w.Call)
+					}
 				}
+			case w.For == run.ForAnswer:
+				if err := s.printUnanswered(ctx, r.ID, w); err != nil {
+					return err
+				}
+			default:
+				a, err := s.loadApproval(ctx, w.Approval)
+				if err != nil {
+					return err
+				}
+				s.p.printWaitingApproval(a)
 			}
-			continue
 		}
-		if w.For == run.ForAnswer {
-			if err := s.printUnanswered(ctx, r.ID, w); err != nil {
-				return err
-			}
-			continue
-		}
-		a, err := callAPI(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, w.Approval) })
-		if err != nil {
-			return err
-		}
-		s.p.printWaitingApproval(a)
 	}
 	return nil
 }
 
-// printUnanswered prints a call that waits for a service, and the commands that answer it.
 func (s *session) printUnanswered(ctx context.Context, run string, w api.Waiting) error {
 	// one that is followed comes without its calls
-	r, err := callAPI(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, run) })
+	r, err := s.loadRun(ctx, run)
 	if err != nil {
 		return err
 	}
@@ -305,7 +292,6 @@ func (s *session) printUnanswered(ctx context.Context, run string, w api.Waiting
 	return nil
 }
 
-// printWaitingApproval prints a request and the commands that answer it.
 func (p *program) printWaitingApproval(a approval.Approval) {
 	what, below := "approval "+a.ID+" of", ""
 	if a.Root != "" {
@@ -336,7 +322,6 @@ func (p *program) printOutcome(r api.Run) {
 	}
 }
 
-// forkCommand starts a run from the state of another run after one of its entries, and follows the new run.
 type forkCommand struct {
 	Run   string `arg:"" id:"run" help:"The run to branch off."`
 	At    *int64 `placeholder:"SEQ" help:"The entry behind which the new run parts from it (events RUN lists them)."`
@@ -348,11 +333,8 @@ func (c *forkCommand) run(ctx context.Context, p *program) error {
 	if c.At == nil || *c.At < 0 {
 		return usageErrorf("fork: want --at SEQ, an entry of the run, from 0")
 	}
-	f := api.Fork{At: c.At, Key: c.Key}
-	if f.Key == "" { // set here, so that a retry has the same key
-		f.Key = ids.System(p.clock).Key()
-	}
-	if c.Model != "" { // checked before any store is opened
+	f := api.Fork{At: c.At, Key: cmp.Or(c.Key, ids.System(p.clock).Key())} // one key for all retries
+	if c.Model != "" {                                                     // checked before any store is opened
 		m, err := overrideModel(agent.ModelSpec{}, c.Model)
 		if err != nil {
 			return err
@@ -369,7 +351,6 @@ func (c *forkCommand) run(ctx context.Context, p *program) error {
 	})
 }
 
-// undoCommand starts a run that undoes a call, and follows that run.
 type undoCommand struct {
 	Run  string `arg:"" id:"run" help:"The run, which has ended."`
 	Call string `arg:"" id:"call" help:"The call to take back (show RUN lists what would)."`

@@ -2,13 +2,22 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
+	"net/url"
 	"time"
+	"unicode/utf8"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/people/mask"
+	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -25,28 +34,18 @@ type session struct {
 // retryInterval is how often a process that has the store and does not answer is asked again.
 const retryInterval = 20 * time.Millisecond
 
-// newSession opens the store or connects to the process that has it.
-func (p *program) newSession(ctx context.Context, carry bool) (*session, error) {
-	who, err := readPrincipals(p.home)
+// withSession opens the store or connects to the process that has it, runs f, and closes the session.
+func (p *program) withSession(ctx context.Context, carry bool, f func(s *session) error) error {
+	who, as, err := p.resolvePrincipals()
 	if err != nil {
-		return nil, err
-	}
-	as, err := who.resolvePrincipal(p.as)
-	if err != nil {
-		return nil, usageErrorf("--as: %v", err)
+		return err
 	}
 	known, problems := p.loadLocalAgents()
 	if p.registry = known; carry || p.command == "resume" {
 		p.logSkippedAgents(problems)
 	}
 	s := &session{p: p, who: who, as: as, resumes: carry}
-	return s, s.openOrDial(ctx)
-}
-
-// withSession runs f in a session and closes the session.
-func (p *program) withSession(ctx context.Context, carry bool, f func(s *session) error) error {
-	s, err := p.newSession(ctx, carry)
-	if err != nil {
+	if err := s.openOrDial(ctx); err != nil {
 		return err
 	}
 	err = f(s)
@@ -59,45 +58,51 @@ func (p *program) withSession(ctx context.Context, carry bool, f func(s *session
 	return err
 }
 
-// openOrDial opens the store, or connects to the process that has it. It waits for a process that is ending.
+// openOrDial opens the store, or connects to the process that has it.
 func (s *session) openOrDial(ctx context.Context) error {
-	giveUp := s.p.clock.Now().Add(s.p.storeTimeout)
-	for {
-		e, err := s.p.openEngine(s.who)
-		if err == nil {
-			s.engine, s.client = e, e.newClient(s.as)
-			if !s.resumes {
-				return nil
-			}
-			if err = e.ready(ctx); err != nil {
-				err = errors.Join(err, s.Close(ctx))
-				s.engine = nil
-			}
-			return err
+	e, err := s.p.awaitEngine(ctx, s.who, func() (bool, error) {
+		s.client = api.NewSocketClient(local.SocketPath(s.p.home), s.as.String())
+		_, err := s.client.Runs(ctx, api.RunQuery{Limit: 1})
+		if errors.Is(err, api.ErrUnreachable) {
+			s.client.Close()
+			return false, nil
 		}
-		if !errors.Is(err, local.ErrInUse) {
-			return err
-		}
-		socket := local.SocketPath(s.p.home)
-		s.client = api.NewSocketClient(socket, s.as.String())
-		_, err = s.client.Runs(ctx, api.RunQuery{Limit: 1})
-		if !errors.Is(err, api.ErrUnreachable) {
-			return err
-		}
-		s.client.Close()
-		if s.p.clock.Now().After(giveUp) {
-			return s.p.storeBusyError()
-		}
-		if err := s.p.clock.Sleep(ctx, retryInterval); err != nil {
-			return err
-		}
+		return true, err
+	})
+	if err != nil || e == nil {
+		return err
 	}
+	s.engine, s.client = e, e.newClient(s.as)
+	if !s.resumes {
+		return nil
+	}
+	if err = e.ready(ctx); err != nil {
+		err = errors.Join(err, s.Close(ctx))
+		s.engine = nil
+	}
+	return err
 }
 
-// storeBusyError says that the process with the store does not answer.
-func (p *program) storeBusyError() error {
-	return fmt.Errorf("the store %s is in use by another process, which does not answer on %s", p.home,
-		local.SocketPath(p.home))
+// awaitEngine opens the store. While another process has it, it waits for that process to end, unless dial reports
+// that the process answers: then there is no engine here, and the error is dial's.
+func (p *program) awaitEngine(ctx context.Context, who principals, dial func() (bool, error)) (*engine, error) {
+	giveUp := p.clock.Now().Add(p.storeTimeout)
+	for {
+		e, err := p.openEngine(who)
+		if !errors.Is(err, local.ErrInUse) {
+			return e, err
+		}
+		if answers, err := dial(); answers {
+			return nil, err
+		}
+		if p.clock.Now().After(giveUp) {
+			return nil, fmt.Errorf("the store %s is in use by another process, which does not answer on %s", p.home,
+				local.SocketPath(p.home))
+		}
+		if err := p.clock.Sleep(ctx, retryInterval); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // reconnect finds a new engine after the old one's process ended. It reports whether the call should be repeated.
@@ -121,6 +126,19 @@ func callAPI[T any](ctx context.Context, s *session, ask func(*api.Client) (T, e
 			return v, err
 		}
 	}
+}
+
+func (s *session) loadRun(ctx context.Context, id string) (api.Run, error) {
+	return callAPI(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, id) })
+}
+
+// loadHead returns a run without its messages and calls.
+func (s *session) loadHead(ctx context.Context, id string) (api.Run, error) {
+	return callAPI(ctx, s, func(c *api.Client) (api.Run, error) { return c.RunWithoutMessages(ctx, id) })
+}
+
+func (s *session) loadApproval(ctx context.Context, id string) (approval.Approval, error) {
+	return callAPI(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, id) })
 }
 
 // Close ends the session, and the engine if it is in this process.
@@ -160,7 +178,6 @@ func (s *session) listRuns(ctx context.Context, q api.RunQuery) ([]api.RunHead, 
 	})
 }
 
-// listAllApprovals returns the approval requests of all statuses.
 func (s *session) listAllApprovals(ctx context.Context) (all []approval.Approval, err error) {
 	for _, status := range approval.Statuses() {
 		made, err := s.listApprovals(ctx, approval.Query{Status: status})
@@ -177,4 +194,94 @@ func (s *session) listApprovals(ctx context.Context, q approval.Query) ([]approv
 		q.Cursor, q.Limit = cursor, pageSize
 		return c.FindApprovals(ctx, q)
 	})
+}
+
+// definitionCache holds the definitions of runs, each read once.
+type definitionCache struct {
+	session *session
+	byRun   map[string]*agent.Definition
+}
+
+func (s *session) newDefinitionCache() *definitionCache {
+	return &definitionCache{s, map[string]*agent.Definition{}}
+}
+
+// loadView returns the view of a request. A missing run has no definition.
+func (v *definitionCache) loadView(ctx context.Context, a approval.Approval) (show.View, error) {
+	def, err := v.load(ctx, a.Run)
+	return show.View{Definition: def, Zone: v.session.p.zone}, err
+}
+
+func (v *definitionCache) load(ctx context.Context, run string) (*agent.Definition, error) {
+	if def, known := v.byRun[run]; known {
+		return def, nil
+	}
+	var def *agent.Definition
+	var err error
+	if v.session.engine != nil {
+		def, err = v.session.engine.loadDefinition(ctx, run)
+	} else {
+		err = v.session.p.queryEngine(ctx, definitionPath+"?run="+url.QueryEscape(run), &def)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the definition of run %s: %w", run, err)
+	}
+	v.byRun[run] = def
+	return def, nil
+}
+
+// maskInput returns a call's arguments with secrets masked. If the schema cannot be read, all of it is masked. name
+// is the tool's name for the model.
+func (v *definitionCache) maskInput(ctx context.Context, run, name string, input json.RawMessage) string {
+	find := func() (t agent.ToolSpec, known bool, err error) {
+		def, err := v.load(ctx, run)
+		if def != nil {
+			t, known = def.ToolByModelName(name)
+		}
+		return t, known, err
+	}
+	t, known, err := find()
+	if err == nil && !known { // the tools of its MCP servers may have been listed since
+		delete(v.byRun, run)
+		t, _, err = find()
+	}
+	if err != nil {
+		return mask.Placeholder(utf8.RuneCount(input))
+	}
+	return mask.JSON(input, t.Schema)
+}
+
+// loadDefinition returns the definition that a run is pinned to; nil if there is no such run.
+func (e *engine) loadDefinition(ctx context.Context, run string) (*agent.Definition, error) {
+	l, err := e.backend.Journal.Load(ctx, local.Tenant, run)
+	if errors.Is(err, store.ErrNoRun) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return e.backend.Definitions(ctx, local.Tenant, l.State.Definition)
+}
+
+// queryEngine sends a GET to the socket of the process that has the store.
+func (p *program) queryEngine(ctx context.Context, path string, answer any) error {
+	ctx, cancel := p.clock.WithTimeout(ctx, p.storeTimeout)
+	defer cancel()
+	t := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", local.SocketPath(p.home))
+	}}
+	defer t.CloseIdleConnections()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://countersign.local"+path, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := t.RoundTrip(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("it answers %s", resp.Status)
+	}
+	return json.NewDecoder(resp.Body).Decode(answer)
 }

@@ -57,10 +57,9 @@ func (c *denyCommand) run(ctx context.Context, p *program) error {
 	return p.decide(ctx, c.ID, api.Verdict{Action: approval.Deny, Note: c.Note, Tool: c.Tool})
 }
 
-// decide records a decision and follows the run.
 func (p *program) decide(ctx context.Context, id string, v api.Verdict) error {
 	return p.withExistingStore(ctx, true, func(s *session) error {
-		a, err := callAPI(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, id) })
+		a, err := s.loadApproval(ctx, id)
 		if err != nil {
 			return err
 		}
@@ -79,10 +78,7 @@ func (p *program) decide(ctx context.Context, id string, v api.Verdict) error {
 		if err != nil {
 			return err
 		}
-		begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
-		if a,
-			err = callAPI(begun, s,
-			func(c *api.Client) (approval.Approval, error) { return c.Decide(begun, id, v) }); err != nil {
+		if a, err = s.sendDecision(ctx, id, v); err != nil {
 			return err
 		}
 		if needsMoreApprovals(a, v) {
@@ -93,7 +89,6 @@ func (p *program) decide(ctx context.Context, id string, v api.Verdict) error {
 	})
 }
 
-// printDecisions prints who decided what, if the request is already decided.
 func (p *program) printDecisions(a approval.Approval) {
 	if a.Status == approval.Pending {
 		return
@@ -143,11 +138,11 @@ func (p *program) printQuorum(a approval.Approval) {
 // loadRunToFollow returns the run to follow after a change of runID. It is the root run while the root is open, else
 // runID itself.
 func (s *session) loadRunToFollow(ctx context.Context, runID string) (api.Run, error) {
-	r, err := callAPI(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, runID) })
+	r, err := s.loadRun(ctx, runID)
 	if err != nil || r.Root == "" {
 		return r, err
 	}
-	root, err := callAPI(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, r.Root) })
+	root, err := s.loadRun(ctx, r.Root)
 	if err != nil || root.Status != run.RunDone {
 		return root, err
 	}
@@ -164,13 +159,13 @@ type answerCommand struct {
 
 func (c *answerCommand) run(ctx context.Context, p *program) error {
 	a := api.Answer{Call: c.Call, Error: c.Error, Rerun: c.Rerun}
-	if c.Result != nil {
+	switch {
+	case c.Result != nil:
 		var err error
 		if a.Result, err = p.readJSONArg("--result", *c.Result); err != nil {
 			return err
 		}
-	}
-	if a.Result == nil && a.Error == nil && !a.Rerun {
+	case c.Error == nil && !c.Rerun:
 		return usageErrorf("answer: want --result, --error or --rerun")
 	}
 	key := ids.System(p.clock).Key()
@@ -185,7 +180,7 @@ func (c *answerCommand) run(ctx context.Context, p *program) error {
 // resolveRequest sets the approval request of an answer about an unknown outcome. The caller may have named the call
 // or the request. A repeated answer then cannot reach a newer request.
 func (s *session) resolveRequest(ctx context.Context, runID string, a *api.Answer) error {
-	r, err := callAPI(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, runID) })
+	r, err := s.loadRun(ctx, runID)
 	if err != nil {
 		return err
 	}
@@ -195,7 +190,7 @@ func (s *session) resolveRequest(ctx context.Context, runID string, a *api.Answe
 			return nil
 		}
 	}
-	asked, err := callAPI(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, a.Call) })
+	asked, err := s.loadApproval(ctx, a.Call)
 	var none *api.Problem
 	switch {
 	case errors.As(err, &none) && none.Type == api.ApprovalNotFound: // a call that needs no outcome
@@ -230,7 +225,6 @@ func (c *sendCommand) run(ctx context.Context, p *program) error {
 	})
 }
 
-// applyInput sends an input to a run and follows the run until it has ended or waits again.
 func (s *session) applyInput(ctx context.Context, runID string, in api.Input, key string) error {
 	before, err := s.loadRunToFollow(ctx, runID)
 	if err != nil {
@@ -260,35 +254,26 @@ type cancelCommand struct {
 // run exits with 0 after a cancelled run, since the command succeeded.
 func (c *cancelCommand) run(ctx context.Context, p *program) error {
 	return p.withExistingStore(ctx, true, func(s *session) error {
-		if _,
-			err := callAPI(ctx, s,
-			func(cl *api.Client) (api.Accepted, error) { return cl.Cancel(ctx, c.Run, c.Note) }); err != nil {
+		_, err := callAPI(ctx, s, func(cl *api.Client) (api.Accepted, error) { return cl.Cancel(ctx, c.Run, c.Note) })
+		if err != nil {
 			return err
 		}
-		r, err := callAPI(ctx, s, func(cl *api.Client) (api.Run, error) { return cl.Run(ctx, c.Run) })
+		r, err := s.loadRun(ctx, c.Run)
 		if err != nil {
 			return err
 		}
 		p.printLine("run %s: %s, %s", r.ID, r.Status, r.Reason)
-		if p.json {
-			return p.writeJSON(r)
-		}
-		return nil
+		return p.printJSON(r)
 	})
 }
 
 type resumeCommand struct{}
 
-// resumeResult is the JSON document of resume.
-type resumeResult struct {
-	Runs []api.Run `json:"runs"`
-}
-
 func (*resumeCommand) run(ctx context.Context, p *program) error {
 	return p.withReadSession(ctx, func(s *session) error {
 		if s == nil {
 			p.printLine("nothing is open")
-			return p.printJSON(resumeResult{Runs: []api.Run{}})
+			return p.printJSON(map[string]any{"runs": []api.Run{}})
 		}
 		var open []string // oldest first; listed before resuming, to include runs that end at once
 		for _, status := range []run.RunStatus{run.RunRunning, run.RunWaiting} {
@@ -305,12 +290,12 @@ func (*resumeCommand) run(ctx context.Context, p *program) error {
 				return err
 			}
 		}
-		doc, worst := resumeResult{Runs: []api.Run{}}, error(nil)
+		ended, worst := []api.Run{}, error(nil) // or waiting
 		for _, id := range open {
 			r, err := s.resumeRun(ctx, id)
 			if isInterrupted(ctx, err) {
 				p.logInterrupted(id)
-				return errors.Join(err, p.printJSON(doc))
+				return errors.Join(err, p.printJSON(map[string]any{"runs": ended}))
 			}
 			if still := stalledError(""); errors.As(err, &still) { // continue with the other runs
 				p.logLine("countersign: %s", lines(err.Error()))
@@ -320,7 +305,7 @@ func (*resumeCommand) run(ctx context.Context, p *program) error {
 			if err != nil {
 				return err
 			}
-			doc.Runs = append(doc.Runs, r)
+			ended = append(ended, r)
 			if exit := runExit(r); worst == nil || errors.Is(exit, exitCode(exitFailed)) { // an error before a wait
 				worst = exit
 			}
@@ -328,17 +313,15 @@ func (*resumeCommand) run(ctx context.Context, p *program) error {
 		if len(open) == 0 {
 			p.printLine("nothing is open")
 		}
-		if p.json {
-			if err := p.writeJSON(doc); err != nil {
-				return err
-			}
+		if err := p.printJSON(map[string]any{"runs": ended}); err != nil {
+			return err
 		}
 		return worst
 	})
 }
 
 func (s *session) resumeRun(ctx context.Context, id string) (api.Run, error) {
-	r, err := callAPI(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, id) })
+	r, err := s.loadRun(ctx, id)
 	if err != nil {
 		return r, err
 	}
@@ -353,4 +336,67 @@ func (s *session) resumeRun(ctx context.Context, id string) (api.Run, error) {
 		return r, nil
 	}
 	return r, s.printWaits(ctx, r)
+}
+
+// askCommand writes to the thread of a request: an approver's question, or the answer of somebody for whom the run
+// acts.
+type askCommand struct {
+	ID   string `arg:"" id:"approval" help:"The approval."`
+	Note string `required:"" placeholder:"T" help:"The question, or the answer to one."`
+}
+
+func (c *askCommand) run(ctx context.Context, p *program) error {
+	return p.withExistingStore(ctx, false, func(s *session) error {
+		a, err := s.sendDecision(ctx, c.ID, api.Verdict{Action: api.Reply, Note: c.Note})
+		if err != nil {
+			return err
+		}
+		for _, m := range a.Thread {
+			p.printText("%-10s %s", "said", p.formatRemark(m))
+		}
+		return p.printJSON(a)
+	})
+}
+
+// sendDecision decides a request, or adds a message to its thread.
+func (s *session) sendDecision(ctx context.Context, id string, v api.Verdict) (approval.Approval, error) {
+	begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
+	return callAPI(begun, s, func(c *api.Client) (approval.Approval, error) { return c.Decide(begun, id, v) })
+}
+
+func (p *program) formatRemark(m approval.Remark) string {
+	return "by " + line(m.By) + " at " + p.stamp(m.At) + ": " + quoteText(m.Text)
+}
+
+func (s *session) printThreads(ctx context.Context, r api.Run) error {
+	for _, w := range r.Waiting {
+		if w.Approval == "" {
+			continue
+		}
+		a, err := s.loadApproval(ctx, w.Approval)
+		if err != nil {
+			return err
+		}
+		for _, m := range a.Thread {
+			s.p.printLine("%-9s %s: %s", "said", w.Call, s.p.formatRemark(m))
+		}
+	}
+	return nil
+}
+
+func (s *session) promptQuestion(ctx context.Context, a approval.Approval) error {
+	note, err := s.promptLine(ctx, "what do you want to know? (empty = nothing) ")
+	if err != nil || strings.TrimSpace(note) == "" {
+		return ignoreEOF(err)
+	}
+	_, err = s.sendDecision(ctx, a.ID, api.Verdict{Action: api.Ask, Note: note})
+	var refused *api.Problem
+	if errors.As(err, &refused) {
+		s.p.logLine("that is not taken: %s", lines(refused.Detail))
+		return nil
+	}
+	if err == nil {
+		s.p.logLine("%-8s %s: it waits until somebody decides", "asked", a.ID)
+	}
+	return err
 }
