@@ -37,13 +37,10 @@ type AWS struct {
 	lambda  *lambdatool.Client
 }
 
-// configureWithin bounds how long the AWS SDK may look for its configuration.
-const configureWithin = 10 * time.Second
-
-// Config returns the configuration that the AWS SDK finds where it always looks.
+// Config returns the configuration that the AWS SDK finds where it always looks, within ten seconds.
 func (a *AWS) Config() (aws.Config, error) {
 	a.once.Do(func() {
-		ctx, cancel := clock.System().WithTimeout(context.Background(), configureWithin)
+		ctx, cancel := clock.System().WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		if a.config, a.err = awssdk.Load(ctx); a.err == nil {
 			a.bedrock, a.lambda = bedrock.NewClient(a.config), lambdatool.New(a.config)

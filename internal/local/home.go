@@ -36,9 +36,6 @@ import (
 // Tenant is the tenant of everything on a laptop.
 const Tenant = "default"
 
-// warmRuns is how many runs' folded states a laptop keeps.
-const warmRuns = 256
-
 // ErrInUse says that another process has the store; its socket serves what it holds.
 var ErrInUse = errors.New("another process has the store open")
 
@@ -49,20 +46,20 @@ type Options struct {
 	Registry *registry.Registry
 	Agents   func(name string) (*agent.Definition, bool)  // whom delegated runs are of; nil = those of Registry
 	Model    func(agent.ModelSpec) (runtime.Model, error) // makes a provider's adapter; called once for each distinct spec
-	Sink     runtime.EventSink
-	Watch    *lambdafn.Observer               // of runs; nil = nobody watches them
-	Trouble  func(function string, err error) // see Config
 
-	Busy  func(run string, err error, again time.Duration) // see Config
-	Clock clock.Clock
-
-	Remotes   runtime.Remotes // see Config
+	// The others are those of Config.
+	Clock     clock.Clock
+	Sink      runtime.EventSink
+	Watch     *lambdafn.Observer
+	Trouble   func(function string, err error)
+	Busy      func(run string, err error, again time.Duration)
+	Remotes   runtime.Remotes
 	Trusts    func(agent, server string)
-	Functions runtime.Functions // see Config
-	Callbacks runtime.Callbacks // see Config
-	Embedder  runtime.Embedder  // see Config
-	People    person.Directory  // see Config
-	Notify    *notify.Notifier  // see Config
+	Functions runtime.Functions
+	Callbacks runtime.Callbacks
+	Embedder  runtime.Embedder
+	People    person.Directory
+	Notify    *notify.Notifier
 }
 
 // Home is an opened store directory with its engine. It is a development tool: production is Step Functions, Lambda and
@@ -129,7 +126,7 @@ func (o Options) machine(t *bolt.Table) (*Machine, error) {
 		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: NewExecutions(t), Sink: o.Sink, Watch: o.Watch,
 		Trouble: o.Trouble, Busy: o.Busy, Trusts: o.Trusts, Remotes: o.Remotes, Functions: o.Functions,
 		Callbacks: o.Callbacks, Embedder: o.Embedder, People: o.People, Notify: o.Notify,
-		Wrap: models.resetScripts, Reaps: true, Warm: warmRuns, LeavesUnknown: true,
+		Wrap: models.resetScripts, Reaps: true, Warm: 256, LeavesUnknown: true,
 	})
 }
 

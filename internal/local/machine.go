@@ -79,7 +79,7 @@ type Config struct {
 	Trusts    func(agent, server string)
 	Callbacks runtime.Callbacks // where calls are answered; nil = by the API alone
 	Embedder  runtime.Embedder  // compares tools for the pre-filter; nil = nobody embeds texts here
-	// LeavesUnknown has runs stand still that need an agent which only another process knows (see Machine.StandsStill);
+	// LeavesUnknown has runs stand still that need an agent which only another process knows (see asl.Engine.StandsStill);
 	// else their calls fail.
 	LeavesUnknown bool
 
@@ -219,9 +219,6 @@ func (m *Machine) reaper(on bool) func(context.Context, asl.Description) {
 		}
 	}
 }
-
-// StalledBecause says why an open run's execution does not go on in this process; nil if it may.
-func (m *Machine) StalledBecause(execution string) error { return m.Engine.StandsStill(execution) }
 
 // Drain begins nothing more of any run, and waits until what is under way, such as calls of tools, has ended, or ctx
 // has, whose error it is. Close comes after it.

@@ -321,42 +321,31 @@ func reader(name string) string {
 	}
 }
 
-// titleWords is how many words a new name has at most.
-const titleWords = 5
-
-// title makes a name of the first words of the text: those of its first line, and of more lines while it has fewer than
-// two. A text without words keeps its name; a name that is taken gets a number.
+// title makes a name of the first five words of the text: those of its first line, and of more lines while it has fewer
+// than two. A word has three letters or more; what a picture's reader makes of window buttons is none. A text without
+// words keeps its name; a name that is taken gets a number.
 func title(text, old string, taken map[string]bool) string {
 	var words []string
-	for _, line := range strings.Split(text, "\n") {
+	for line := range strings.SplitSeq(strings.NewReplacer("'", "", "’", "").Replace(text), "\n") {
 		if len(words) >= 2 {
 			break
 		}
-		words = append(words, wordsOf(line)...)
+		for _, w := range strings.FieldsFunc(line, func(c rune) bool { return !unicode.IsLetter(c) }) {
+			if w = strings.ToLower(w); len([]rune(w)) >= 3 && strings.Trim(w, w[:1]) != "" {
+				words = append(words, w)
+			}
+		}
 	}
 	if len(words) == 0 {
 		return old
 	}
-	base := strings.Join(words[:min(len(words), titleWords)], "_")
+	base := strings.Join(words[:min(len(words), 5)], "_")
 	ext := strings.ToLower(path.Ext(old))
 	name := base + ext
 	for n := 2; taken[name] && name != old; n++ {
 		name = fmt.Sprintf("%s_%d%s", base, n, ext)
 	}
 	return name
-}
-
-// wordsOf are the words of three letters or more, in lower case; what a picture's reader makes of window buttons is not
-// one.
-func wordsOf(line string) []string {
-	line = strings.ReplaceAll(strings.ReplaceAll(line, "'", ""), "’", "")
-	var out []string
-	for _, w := range strings.FieldsFunc(line, func(c rune) bool { return !unicode.IsLetter(c) }) {
-		if w = strings.ToLower(w); len([]rune(w)) >= 3 && strings.Trim(w, w[:1]) != "" {
-			out = append(out, w)
-		}
-	}
-	return out
 }
 
 func summary(files []*file) string {
