@@ -104,9 +104,7 @@ type Machine struct {
 	Sweeper *runtime.Sweeper
 
 	trouble func(what string, err error) // nil = nobody listens
-	watch   *lambdafn.Observer
-
-	notices *notices // nil = nobody is told of requests
+	notices *notices                     // nil = nobody is told of requests
 }
 
 // The names under which the deployed definition knows its functions, as its placeholders are filled here.
@@ -138,16 +136,14 @@ func New(c Config) (*Machine, error) {
 			Definitions: runtime.Tightened(runtime.PinnedDefinitions(c.Blobs), c.Current), People: c.People, Agents: c.Agents,
 			Invoked: watch.Invoked, Trace: watch.Trace,
 		},
-		watch: watch, trouble: c.Trouble,
+		trouble: c.Trouble,
 	}
-	journal := store.NewJournal(c.Table, c.Warm)
 	m.Ports = watch.Ports(runtime.Ports{
-		Table: c.Table, Journal: journal, Blobs: c.Blobs, Tools: c.Tools, Agents: c.Agents, Valid: tool.Validate,
-		Schema: tool.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks,
-		Emit: cmp.Or[runtime.Emitter](c.Emit, noBus{}), Publish: c.Publish,
+		Table: c.Table, Journal: store.NewJournal(c.Table, c.Warm), Blobs: c.Blobs, Tools: c.Tools, Agents: c.Agents,
+		Valid: tool.Validate, Schema: tool.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks,
+		Emit: cmp.Or[runtime.Emitter](c.Emit, noBus{}), Publish: c.Publish, Trusts: c.Trusts,
 		Model: modelretry.New(watch.Model(c.Model), c.Clock, c.IDs.Jitter), Remotes: watch.Remotes(c.Remotes),
-		Functions: c.Functions, Callbacks: c.Callbacks,
-		LeavesUnknown: c.LeavesUnknown, Trusts: c.Trusts,
+		Functions: c.Functions, Callbacks: c.Callbacks, LeavesUnknown: c.LeavesUnknown,
 	})
 	if c.Embedder != nil {
 		m.Ports.Index = runtime.NewToolIndex(c.Embedder)

@@ -30,11 +30,11 @@ const (
 // is set, to the earliest: nothing is looked at in between, and without anything due there is none.
 type notices struct {
 	*notify.Notifier
-	clock   clock.Clock
-	invoke  Invoker
-	trouble func(function string, err error)
-	ctx     context.Context // of every timer
-	cancel  context.CancelFunc
+	clock  clock.Clock
+	invoke Invoker
+	report func(err error)
+	ctx    context.Context // of every timer
+	cancel context.CancelFunc
 
 	mu     sync.Mutex
 	at     time.Time          // the timer's; zero = none is set
@@ -60,7 +60,8 @@ func (m *Machine) withNotices(c Config) {
 		n.Directory = c.People
 	}
 	m.notices = &notices{
-		Notifier: &n, clock: c.Clock, trouble: c.Trouble, quiet: c.Clock.NewSignal(), telling: map[string][]func() error{},
+		Notifier: &n, clock: c.Clock, report: func(err error) { m.report(dueFunction, err) }, quiet: c.Clock.NewSignal(),
+		telling: map[string][]func() error{},
 	}
 	m.notices.ctx, m.notices.cancel = context.WithCancel(context.Background())
 	m.Ports.Notify = m.notices
@@ -168,12 +169,6 @@ func (n *notices) notifyDue(ctx context.Context) {
 		return
 	}
 	n.schedule(ctx)
-}
-
-func (n *notices) report(err error) {
-	if n.trouble != nil {
-		n.trouble(dueFunction, err)
-	}
 }
 
 // close ends the timer, and waits for what it has begun.

@@ -183,7 +183,7 @@ func owed(message string, paid json.Number) json.Number {
 }
 
 // tidying is the job of agents/screenshots: look through a folder, find out what each file is about, and rename it.
-var tidying = job{[]string{listTool, readTool, ocrTool, moveTool}, tidy}
+var tidying = job{[]string{listTool, readTool, ocrTool, moveTool}, tidyFolder}
 
 // the tools the job takes, by their model-facing names.
 const (
@@ -272,8 +272,8 @@ func listing(text string) []*file {
 	return files
 }
 
-// tidy is the next call: list, then for each file look into it and rename it, then say what was done.
-func tidy(r agent.Request) agent.Reply {
+// tidyFolder is the next call: list, then for each file look into it and rename it, then say what was done.
+func tidyFolder(r agent.Request) agent.Reply {
 	files, listed, problem := learn(r.Messages)
 	switch {
 	case !listed:
@@ -383,7 +383,7 @@ var tidyingServed = job{[]string{served[listTool], served[readTool], ocrTool, se
 				}
 			}
 		}
-		reply := tidy(r)
+		reply := tidyFolder(r)
 		for i, c := range reply.Calls {
 			if name, ok := served[c.Name]; ok {
 				reply.Calls[i].Name = name

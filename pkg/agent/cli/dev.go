@@ -5,24 +5,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/secrets"
 	webpages "github.com/countersign/countersign/internal/web"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -171,10 +174,8 @@ func newWebServer(e *engine, host string, at *net.TCPAddr, token string, as poli
 		}
 	}
 	guard.SignIn = signIn.Handler()
-	unused := &unusedConns{conns: map[net.Conn]bool{}}
 	w.server = e.p.newServer(guard.Protect(mux))
-	w.server.ConnState = unused.trackState
-	w.server.RegisterOnShutdown(unused.closeAll)
+	closeUnused(w.server)
 	e.url.Store(&w.url)
 	return w, nil
 }
@@ -203,34 +204,31 @@ func (w *webServer) printAddress() error {
 	return nil
 }
 
-// unusedConns tracks connections on which nothing was sent yet. Browsers open such connections ahead, and a shutdown
-// would wait for them. Safe for concurrent use.
-type unusedConns struct {
-	mu     sync.Mutex
-	conns  map[net.Conn]bool
-	closed bool
-}
-
-func (u *unusedConns) trackState(c net.Conn, s http.ConnState) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	switch {
-	case s != http.StateNew:
-		delete(u.conns, c)
-	case u.closed:
-		_ = c.Close() // nothing was sent on it
-	default:
-		u.conns[c] = true
+// closeUnused closes the connections on which nothing was sent yet when the server shuts down. Browsers open such
+// connections ahead, and a shutdown would wait for them.
+func closeUnused(s *http.Server) {
+	var mu sync.Mutex
+	unused, closed := map[net.Conn]bool{}, false
+	s.ConnState = func(c net.Conn, state http.ConnState) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case state != http.StateNew:
+			delete(unused, c)
+		case closed:
+			_ = c.Close() // nothing was sent on it
+		default:
+			unused[c] = true
+		}
 	}
-}
-
-func (u *unusedConns) closeAll() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.closed = true
-	for c := range u.conns {
-		_ = c.Close() // nothing was sent on it
-	}
+	s.RegisterOnShutdown(func() {
+		mu.Lock()
+		defer mu.Unlock()
+		closed = true
+		for c := range unused {
+			_ = c.Close() // nothing was sent on it
+		}
+	})
 }
 
 // newConsole returns the web console of an engine. The console reads and acts through the API client, and decides
@@ -249,22 +247,6 @@ func newConsole(e *engine, token string, as policy.Principal) *webpages.Console 
 	return c
 }
 
-// newLinks returns the links to approval pages. The keyring in HOME signs them. Their base is COUNTERSIGN_WEB_URL,
-// else the address of dev.
-func (e *engine) newLinks() *link.Links {
-	return &link.Links{
-		Table: e.backend.Table, Ring: e.ring.load, Sign: e.ring.loadOrCreate, Clock: e.p.clock, IDs: ids.System(e.p.clock),
-		Base: func() string { return cmp.Or(e.p.getenv("COUNTERSIGN_WEB_URL"), e.address()) },
-	}
-}
-
-// engineLinks defers to the links of an engine that is still being opened.
-type engineLinks struct{ e *engine }
-
-func (o engineLinks) URL(ctx context.Context, a approval.Approval, to, channel string) (string, error) {
-	return o.e.newLinks().URL(ctx, a, to, channel)
-}
-
 // newPagesHandler serves the approval pages and Slack interactions, as functions/http does. A POST first resumes the
 // state machine, as in the API.
 func (e *engine) newPagesHandler() (http.Handler, error) {
@@ -273,7 +255,7 @@ func (e *engine) newPagesHandler() (http.Handler, error) {
 		return nil, usageErrorf("%v", err)
 	}
 	d := e.newDeployment()
-	d.Links = e.newLinks()
+	d.Links = e.links
 	if signing != "" {
 		app, err := lambdafn.SlackApp(e.p.getenv, signing)
 		if err != nil {
@@ -299,4 +281,101 @@ func (e *engine) newDeployment() *lambdafn.Deployment {
 	d := *e.home.Deployment
 	d.Log = e.backend.Log
 	return &d
+}
+
+// keyringFile is the keyring in HOME/keyring, created on first use. Only the process with the store uses it. Safe for
+// concurrent use.
+type keyringFile struct {
+	home   string
+	newKey func() string // returns a random key
+
+	mu   sync.Mutex
+	ring *secrets.Ring
+}
+
+// loadOrCreate reads the keyring or creates one.
+func (k *keyringFile) loadOrCreate() (*secrets.Ring, error) { return k.read(true) }
+
+// load reads the keyring. It returns nil if none was created, which means that nothing was ever signed.
+func (k *keyringFile) load() (*secrets.Ring, error) { return k.read(false) }
+
+// read's errors contain no key.
+func (k *keyringFile) read(minting bool) (*secrets.Ring, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ring != nil {
+		return k.ring, nil
+	}
+	name := filepath.Join(k.home, "keyring")
+	text, err := readPrivate(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		if !minting {
+			return nil, nil
+		}
+		if text, err = secrets.Mint(k.newKey()); err == nil {
+			text, err = writePrivate(name, text)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the ring of keys: %w", err)
+	}
+	if k.ring, err = secrets.Parse(text); err != nil {
+		return nil, fmt.Errorf("%s: %w; remove it, and a new one is made", name, err)
+	}
+	return k.ring, nil
+}
+
+// readPrivate reads a file that only its owner can read.
+func readPrivate(name string) (string, error) {
+	info, err := os.Lstat(name)
+	switch {
+	case err != nil:
+		return "", err
+	case !info.Mode().IsRegular():
+		return "", fmt.Errorf("%s: want a regular file", name)
+	case info.Mode().Perm()&0o077 != 0:
+		return "", fmt.Errorf("%s: others can read it (mode %#o, want 0600)", name, info.Mode().Perm())
+	}
+	data, err := os.ReadFile(name)
+	return string(data), err
+}
+
+// tokenFile holds the token, in HOME.
+const tokenFile = "token"
+
+var tokenPattern = regexp.MustCompile(`^[a-z2-7]{52}$`)
+
+// readToken returns the token in HOME/token. Whoever sends it to dev's port owns the store. The first call creates
+// the token. The caller holds the store's lock, so no other process creates one.
+func readToken(home string, draw func() string) (string, error) {
+	name := filepath.Join(home, tokenFile)
+	text, err := readPrivate(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return writePrivate(name, draw())
+	}
+	token := strings.TrimSpace(text)
+	if err == nil && !tokenPattern.MatchString(token) {
+		err = fmt.Errorf("%s: want 52 characters of a-z and 2-7", name)
+	}
+	if err != nil {
+		return "", usageErrorf("%w; remove it, and a new token is made", err)
+	}
+	return token, nil
+}
+
+// writePrivate writes a file with mode 0600 atomically.
+func writePrivate(name, token string) (string, error) {
+	f, err := os.CreateTemp(filepath.Dir(name), "token-*")
+	if err != nil {
+		return "", fmt.Errorf("make token: %w", err)
+	}
+	_, err = f.WriteString(token + "\n")
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		return "", fmt.Errorf("make token: %w", errors.Join(err, os.Remove(f.Name())))
+	}
+	return token, nil
 }

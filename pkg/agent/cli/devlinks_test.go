@@ -41,7 +41,7 @@ func TestA1A5DevServesLinks(t *testing.T) {
 	s.waitForEvent(s.startRun("tidy"), "parked")
 	a, err := approval.Get(t.Context(), e.backend.Table, local.Tenant, s.pendingApproval())
 	require.NoError(t, err)
-	at, err := e.newLinks().URL(t.Context(), a, localUser, "email")
+	at, err := e.links.URL(t.Context(), a, localUser, "email")
 	require.NoError(t, err)
 	require.True(t, strings.HasPrefix(at, srv.url+"/a/"), at)
 

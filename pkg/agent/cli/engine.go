@@ -28,6 +28,7 @@ import (
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/observe"
+	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/prompt"
@@ -52,7 +53,7 @@ type engine struct {
 	web       *webServer             // of dev; nil in every other command
 	url       atomic.Pointer[string] // of web
 	ready     func(context.Context) error
-	ring      *keyringFile // signs callbacks and links
+	links     *link.Links // to approval pages
 }
 
 // openEngine opens the store and serves it. The error is local.ErrInUse if another process has the store.
@@ -65,20 +66,16 @@ func (p *program) openEngine(who principals) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{p: p, feed: feed, pipe: local.NewPipe(), ring: ring}
-	var trusted sync.Map // the servers that were logged, by agent
-	// Approvers are notified by mail, written as files to the store directory, and by Slack if a token is among the
-	// secrets. People without an address list their requests themselves.
-	channels, err := local.Channels(context.Background(), p.home, p.localSecrets().Secret, p.clock)
-	if err != nil {
-		return nil, usageErrorf("%v", err)
+	e := &engine{p: p, feed: feed, pipe: local.NewPipe()}
+	e.links = &link.Links{ // over a table that is still to be opened
+		Ring: ring.load, Sign: ring.loadOrCreate, Clock: p.clock, IDs: ids.System(p.clock),
+		Base: func() string { return cmp.Or(p.getenv("COUNTERSIGN_WEB_URL"), e.address()) },
 	}
-	notifier := &notify.Notifier{Channels: channels, Links: engineLinks{e}, Warn: func(what string, err error) {
-		if err != nil {
-			what += ": " + err.Error()
-		}
-		p.logEvent("trouble", "could not %s", line(what))
-	}}
+	notifier, err := p.newNotifier(e.links)
+	if err != nil {
+		return nil, err
+	}
+	var trusted sync.Map // the servers that were logged, by agent
 	// Runs are observed if the environment names an OpenTelemetry exporter.
 	e.observer, e.telemetry, err = lambdafn.Watch(p.getenv, exporters{p.getenv}, p.clock, func(text string) {
 		p.logEvent("trouble", "%s", line(text))
@@ -110,7 +107,7 @@ func (p *program) openEngine(who principals) (*engine, error) {
 	}
 	log := slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	e.backend = e.home.Backend(local.Serving{Agents: p.agents(), Feed: feed, Caller: newCallerFunc(who), Log: log})
-	e.backend.Callbacks, e.ready = ring.load, e.backend.Ready
+	e.backend.Callbacks, e.ready, e.links.Table = ring.load, e.backend.Ready, e.backend.Table
 	e.server = p.newServer(e.socketHandler())
 	e.serve(e.pipe)
 	socket, err := listenSocket(e.home.Socket())
@@ -120,6 +117,21 @@ func (p *program) openEngine(who principals) (*engine, error) {
 	}
 	e.serve(socket)
 	return e, nil
+}
+
+// newNotifier notifies approvers by mail, written as files to the store directory, and by Slack if a token is among
+// the secrets. People without an address list their requests themselves.
+func (p *program) newNotifier(links notify.Links) (*notify.Notifier, error) {
+	channels, err := local.Channels(context.Background(), p.home, p.localSecrets().Secret, p.clock)
+	if err != nil {
+		return nil, usageErrorf("%v", err)
+	}
+	return &notify.Notifier{Channels: channels, Links: links, Warn: func(what string, err error) {
+		if err != nil {
+			what += ": " + err.Error()
+		}
+		p.logEvent("trouble", "could not %s", line(what))
+	}}, nil
 }
 
 func (p *program) localSecrets() secrets.Local { return local.Secrets(p.home, p.getenv) }
