@@ -39,8 +39,7 @@ type IDs interface {
 // Invoker calls a function of the state machine by its name: Step, Tool or Approve.
 type Invoker func(ctx context.Context, function string, payload []byte) ([]byte, error)
 
-// Config is what a Machine is made of. All but Sink, Trace, Wrap, Busy, Reaps, Waiter, Emit, Remotes, Functions,
-// Trusts, Callbacks, Embedder, People, Notify and Warm are required.
+// Config is what a Machine is made of. Fields that do not say what nil or zero means are required.
 type Config struct {
 	Table      store.Table
 	Blobs      store.Blobs
@@ -51,7 +50,7 @@ type Config struct {
 	Clock      clock.Clock
 	IDs        IDs
 	Executions asl.Store
-	Sink       runtime.EventSink
+	Sink       runtime.EventSink          // nil = nobody follows runs
 	Watch      *lambdafn.Observer         // nil = nobody watches runs
 	Warm       int                        // runs whose folded state is kept; 0 = none
 	Wrap       func(next Invoker) Invoker // nil = handlers are called directly
@@ -61,8 +60,7 @@ type Config struct {
 	Trouble func(function string, err error)
 	// Busy is told that a run waits for its model, why, and after how long it asks again; nil = nobody listens.
 	Busy func(run string, err error, again time.Duration)
-	// Reaps says that a run goes on in the next execution as soon as one was throttled for too long. Else that is left to
-	// a sweep.
+	// Reaps says that a run goes on in the next execution as soon as one was throttled for too long; else a sweep does it.
 	Reaps bool
 	// Waiter stands between the use cases and the engine; nil = nothing does.
 	Waiter func(engine runtime.Waiter) runtime.Waiter
@@ -161,8 +159,8 @@ func New(c Config) (*Machine, error) {
 		Definition: def, ARN: machineARN, Clock: c.Clock, Store: c.Executions, IDs: c.IDs.Token, Jitter: c.IDs.Jitter,
 		Invoke: func(ctx context.Context, function string, payload []byte) ([]byte, error) {
 			out, err := invoke(ctx, function, payload)
-			if err != nil && ctx.Err() == nil && c.Trouble != nil && !errors.Is(err, runtime.ErrModelBusy) {
-				c.Trouble(function, err)
+			if err != nil && ctx.Err() == nil && !errors.Is(err, runtime.ErrModelBusy) {
+				m.report(function, err)
 			}
 			if errors.Is(err, runtime.ErrElsewhere) {
 				err = fmt.Errorf("%w: %w", asl.ErrStandStill, err)

@@ -26,7 +26,7 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// auditCommand verifies journals, in which each entry holds the hash of the entry before, or lists their repairs.
+// auditCommand verifies journals, in which each entry holds the hash of the entry before.
 type auditCommand struct {
 	Verify auditVerifyCommand `cmd:"" help:"Recompute the hashes of every run's journal and say which were changed."`
 	Replay replayCommand      `cmd:"" help:"Fold a run's journal again, offline, and report any difference."`

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -29,20 +28,7 @@ type follower struct {
 
 // newFollower follows a run from the state in r. If r has only an id, it prints the run from its start.
 func (s *session) newFollower(r api.Run) *follower {
-	f := &follower{s: s, run: r.ID, seq: -1, progress: newProgress(s.p, r)}
-	definitions := s.newDefinitionCache()
-	f.progress.maskInput = func(name string, input json.RawMessage) string {
-		return definitions.maskInput(context.Background(), r.ID, name, input) // storeTimeout bounds it
-	}
-	f.progress.loadCalls = func() []api.Call {
-		ctx, cancel := s.p.clock.WithTimeout(context.Background(), s.p.storeTimeout)
-		defer cancel()
-		whole, err := s.client.Run(ctx, r.ID)
-		if err != nil { // follow on without the tool's name
-			return nil
-		}
-		return whole.Calls
-	}
+	f := &follower{s: s, run: r.ID, seq: -1, progress: s.newProgress(r)}
 	if r.Status != "" {
 		f.seq, f.last = r.Seq, strconv.FormatInt(r.Seq, 10)
 	}

@@ -457,7 +457,7 @@ func TestProgressTellsWhatIsMissing(t *testing.T) {
 		data, err := json.Marshal(fact)
 		require.NoError(t, err)
 		var said bytes.Buffer
-		pr := newProgress(&program{stderr: &said}, api.Run{Calls: []api.Call{{ID: "c1", Tool: "files.read"}}})
+		pr := (&session{p: &program{stderr: &said}}).newProgress(api.Run{Calls: []api.Call{{ID: "c1", Tool: "files.read"}}})
 		pr.printEvent(api.Event{Type: run.EventType(fact), Data: data})
 		require.Equal(t, want, said.String())
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -15,19 +16,18 @@ import (
 
 // progress prints the progress of a run on standard error, one line for each event.
 type progress struct {
-	p         *program
-	started   time.Time         // when the run did; zero = not known
-	tools     map[string]string // by call
-	loadCalls func() []api.Call // reads the run's calls; a fork has older calls than its events
-	maskInput func(name string, input json.RawMessage) string
+	s           *session
+	run         string
+	started     time.Time         // when the run did; zero = not known
+	tools       map[string]string // by call
+	definitions *definitionCache
 }
 
 // maxTextWidth is how many characters of foreign text a line of progress shows.
 const maxTextWidth = 120
 
-func newProgress(p *program, r api.Run) *progress {
-	pr := &progress{p: p, started: r.StartedAt, tools: map[string]string{},
-		maskInput: func(_ string, input json.RawMessage) string { return mask.JSON(input, nil) }}
+func (s *session) newProgress(r api.Run) *progress {
+	pr := &progress{s, r.ID, r.StartedAt, map[string]string{}, s.newDefinitionCache()}
 	for _, c := range r.Calls {
 		pr.tools[c.ID] = c.Tool
 	}
@@ -35,16 +35,24 @@ func newProgress(p *program, r api.Run) *progress {
 }
 
 func (pr *progress) print(what, format string, args ...any) {
-	pr.p.logEvent(what, "%s", truncate(line(fmt.Sprintf(format, args...)), 2*maxTextWidth))
+	pr.s.p.logEvent(what, "%s", truncate(line(fmt.Sprintf(format, args...)), 2*maxTextWidth))
 }
 
 func (pr *progress) callLabel(id string) string {
-	if pr.tools[id] == "" && pr.loadCalls != nil {
-		for _, c := range pr.loadCalls() {
+	if pr.tools[id] == "" { // a fork has older calls than its events
+		ctx, cancel := pr.s.p.clock.WithTimeout(context.Background(), pr.s.p.storeTimeout)
+		defer cancel()
+		r, _ := pr.s.client.Run(ctx, pr.run) // after an error it goes on without the tool's name
+		for _, c := range r.Calls {
 			pr.tools[c.ID] = c.Tool
 		}
 	}
 	return pr.tools[id] + " (" + id + ")"
+}
+
+// maskInput returns the arguments of a call as one line shows them. queryEngine bounds how long that takes.
+func (pr *progress) maskInput(name string, input json.RawMessage) string {
+	return truncate(pr.definitions.maskInput(context.Background(), pr.run, name, input), maxTextWidth)
 }
 
 // printEvent prints one event. Events of interest to the runtime only are skipped.
@@ -70,14 +78,14 @@ func (pr *progress) printEvent(e api.Event) {
 		pr.printPlan(f)
 	case run.ToolsListed:
 		for _, v := range f.Servers {
-			pr.p.printServer(v, func(name, format string, args ...any) {
+			pr.s.p.printServer(v, func(name, format string, args ...any) {
 				if name == "disabled" || v.Problem != "" {
 					pr.print(name, format, args...)
 				}
 			})
 		}
 	case run.ToolsDisabled:
-		pr.print("disabled", "%s of %s: %s", f.Tool, f.Server, pr.p.disabledReason(run.DisabledTool{Why: f.Why}))
+		pr.print("disabled", "%s of %s: %s", f.Tool, f.Server, pr.s.p.disabledReason(run.DisabledTool{Why: f.Why}))
 	case run.Finished:
 		switch {
 		case f.Error != nil:
@@ -100,7 +108,7 @@ func (pr *progress) printStarted(f run.RunStarted) {
 		pr.print("run", "%s of agent %s, a fork of %s at entry %d", f.Run, f.Agent, o.Run, o.Seq)
 		for _, u := range o.Unknown {
 			pr.print("wait", "%s was interrupted before: somebody must say what became of it until %s",
-				pr.callLabel(u.Call), pr.p.stamp(u.Expires))
+				pr.callLabel(u.Call), pr.s.p.stamp(u.Expires))
 		}
 	default:
 		pr.print("run", "%s of agent %s, continues %s", f.Run, f.Agent, o.Run)
@@ -119,7 +127,7 @@ func (pr *progress) printReply(f run.Replied, at time.Time) {
 	}
 	for _, c := range f.Calls {
 		pr.tools[c.ID] = cmp.Or(c.Tool, c.Name)
-		pr.print("call", "%s %s", pr.callLabel(c.ID), truncate(pr.maskInput(c.Name, c.Input), maxTextWidth))
+		pr.print("call", "%s %s", pr.callLabel(c.ID), pr.maskInput(c.Name, c.Input))
 	}
 	if f.Correction != nil && f.Correction.Lifecycle != "" {
 		pr.print("again", "%s", truncate(f.Correction.Text, maxTextWidth))
@@ -158,10 +166,10 @@ func (pr *progress) printCallEvent(fact run.Event) {
 		case run.ForInput:
 			what = "waits for input " + f.Approval
 		}
-		pr.print("wait", "%s %s until %s", pr.callLabel(f.Call), what, pr.p.stamp(f.Expires))
+		pr.print("wait", "%s %s until %s", pr.callLabel(f.Call), what, pr.s.p.stamp(f.Expires))
 	case run.CallUnknown:
 		pr.print("wait", "%s was interrupted: somebody must say what became of it until %s", pr.callLabel(f.Call),
-			pr.p.stamp(f.Expires))
+			pr.s.p.stamp(f.Expires))
 	case run.CallCancelled:
 		pr.print("result", "%s cancelled: %s", pr.callLabel(f.Call), f.Reason)
 	case run.PermissionRequested:
@@ -169,7 +177,7 @@ func (pr *progress) printCallEvent(fact run.Event) {
 		for i, t := range f.Tools {
 			names[i] = t.Tool
 		}
-		pr.print("wait", "%s: approval %s until %s", strings.Join(names, ", "), f.Approval, pr.p.stamp(f.Expires))
+		pr.print("wait", "%s: approval %s until %s", strings.Join(names, ", "), f.Approval, pr.s.p.stamp(f.Expires))
 	case run.PermissionAnswered:
 		pr.print("answered", "approval %s: %s", f.Approval, f.Text)
 	case run.PermissionFailed:
@@ -215,8 +223,7 @@ func (pr *progress) printPlan(fact run.PlanEvent) {
 		pr.print("plan", "left to the loop: %s", f.Why)
 	case f.Call != nil:
 		pr.tools[f.Call.ID] = cmp.Or(f.Call.Tool, f.Call.Name)
-		pr.print("step", "%d: %s %s", f.Step, pr.callLabel(f.Call.ID),
-			truncate(pr.maskInput(f.Call.Name, f.Call.Input), maxTextWidth))
+		pr.print("step", "%d: %s %s", f.Step, pr.callLabel(f.Call.ID), pr.maskInput(f.Call.Name, f.Call.Input))
 	}
 	for _, s := range steps {
 		switch {

@@ -41,8 +41,8 @@ type runsCommand struct {
 	Status string `placeholder:"S" help:"Only these: running, waiting or done."`
 	Agent  string `placeholder:"A" help:"Only runs of this agent."`
 	Root   string `placeholder:"RUN" id:"run" help:"Only runs below this one."`
-	// Repaired lists repairs in place of runs.
-	Repaired bool `help:"List what was repaired of runs, when and how."`
+
+	Repaired bool `help:"List what was repaired of runs, when and how."` // in place of runs
 }
 
 func (c *runsCommand) run(ctx context.Context, p *program) error {
