@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -171,42 +172,35 @@ func (p *program) buildLock(ctx context.Context, agents []*agent.Definition) (*r
 
 // diffLocks compares two locks, tool by tool.
 func diffLocks(old, lock *registry.Lock) []lockChange {
+	type key struct{ server, tool string } // a server's URL or command
+	index := func(l *registry.Lock) (order []key, tools map[key]*registry.LockedTool) {
+		tools = map[key]*registry.LockedTool{}
+		for _, s := range l.Servers {
+			for _, t := range s.Tools {
+				k := key{s.URL + strings.Join(s.Command, " "), t.Name}
+				order, tools[k] = append(order, k), &t
+			}
+		}
+		return order, tools
+	}
+	was, before := index(cmp.Or(old, &registry.Lock{}))
+	is, now := index(lock)
 	changes := []lockChange{}
-	if old == nil {
-		old = &registry.Lock{}
-	}
-	was := map[string]registry.LockedTool{} // by server and tool
-	key := func(s registry.LockedServer, tool string) string { return serverTitle(s) + "\n" + tool }
-	for _, s := range old.Servers {
-		for _, t := range s.Tools {
-			was[key(s, t.Name)] = t
+	for _, k := range is {
+		switch {
+		case before[k] == nil:
+			changes = append(changes, lockChange{k.server, k.tool, "new", nil, now[k]})
+		case before[k].Digest != now[k].Digest:
+			changes = append(changes, lockChange{k.server, k.tool, "changed", before[k], now[k]})
 		}
 	}
-	is := map[string]bool{}
-	for _, s := range lock.Servers {
-		for _, t := range s.Tools {
-			is[key(s, t.Name)] = true
-			before, known := was[key(s, t.Name)]
-			switch {
-			case !known:
-				changes = append(changes, lockChange{serverTitle(s), t.Name, "new", nil, &t})
-			case before.Digest != t.Digest:
-				changes = append(changes, lockChange{serverTitle(s), t.Name, "changed", &before, &t})
-			}
-		}
-	}
-	for _, s := range old.Servers {
-		for _, t := range s.Tools {
-			if !is[key(s, t.Name)] {
-				changes = append(changes, lockChange{serverTitle(s), t.Name, "gone", &t, nil})
-			}
+	for _, k := range was {
+		if now[k] == nil {
+			changes = append(changes, lockChange{k.server, k.tool, "gone", before[k], nil})
 		}
 	}
 	return changes
 }
-
-// serverTitle returns the URL or the command of a server.
-func serverTitle(s registry.LockedServer) string { return s.URL + strings.Join(s.Command, " ") }
 
 // describeTool returns the lines that describe a tool; none for nil.
 func describeTool(t *registry.LockedTool) []string {
