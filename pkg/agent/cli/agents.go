@@ -389,7 +389,6 @@ func (m modelWithAdvice) CountTokens(ctx context.Context, r agent.Request) (int6
 
 const demoHint = " --model demo plays agents/refunds and agents/screenshots without a model"
 
-// openaiAdvice returns advice for errors of an OpenAI-compatible server.
 func (p *program) openaiAdvice(m agent.ModelSpec) advice {
 	const keyVariable = local.EnvOpenAIKey
 	secret, named := m.KeySecret()
@@ -414,7 +413,6 @@ func (p *program) openaiAdvice(m agent.ModelSpec) advice {
 	}
 }
 
-// bedrockAdvice returns advice for errors of Amazon Bedrock.
 func bedrockAdvice(class agent.ModelErrorClass, unknown bool) string {
 	switch {
 	case unknown:

@@ -38,7 +38,6 @@ type auditVerifyCommand struct {
 	Head []string `placeholder:"HASH" help:"A hash that a run's end announced: an entry must have it. Repeatable."`
 }
 
-// verifyResult is the JSON document of audit verify.
 type verifyResult struct {
 	OK       bool             `json:"ok"`
 	Runs     int              `json:"runs"`
@@ -214,8 +213,7 @@ type exportedEntry struct {
 	Entry json.RawMessage `json:"entry"` // the exact stored bytes
 }
 
-// maxLine is the longest line of an export, in bytes.
-const maxLine = 1 << 20
+const maxLine = 1 << 20 // bytes in a line of an export
 
 func (p *program) verifyFile(name string, v *verifier) error {
 	from := p.stdin

@@ -276,7 +276,6 @@ func (e *engine) newPagesHandler() (http.Handler, error) {
 	}), nil
 }
 
-// newDeployment returns the deployment behind the laptop's pages.
 func (e *engine) newDeployment() *lambdafn.Deployment {
 	d := *e.home.Deployment
 	d.Log = e.backend.Log

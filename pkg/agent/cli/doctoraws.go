@@ -141,8 +141,7 @@ func (d *deployment) versionFindings(ctx context.Context) (found []finding, err 
 	return found, nil
 }
 
-// maxSkew is how far a clock may be off; AWS refuses signatures that are more than five minutes old.
-const maxSkew = time.Minute
+const maxSkew = time.Minute // of a clock; AWS refuses signatures that are more than five minutes old
 
 func (d *deployment) clockFindings(context.Context) ([]finding, error) {
 	if d.skew.Abs() <= maxSkew {
@@ -152,8 +151,7 @@ func (d *deployment) clockFindings(context.Context) ([]finding, error) {
 		"timedatectl set-ntp true"}}, nil
 }
 
-// leastConcurrency is what an agent or two take under load; a new account has 10.
-const leastConcurrency = 100
+const leastConcurrency = 100 // what an agent or two take under load; a new account has 10
 
 func (d *deployment) quotaFindings(ctx context.Context) (found []finding, err error) {
 	out, err := d.lambda.GetAccountSettings(ctx, &lambda.GetAccountSettingsInput{})

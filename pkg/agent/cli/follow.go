@@ -181,11 +181,9 @@ func (s *session) loadDelegation(ctx context.Context, r api.Run) (delegation, er
 	return f, nil
 }
 
-// descendantPollInterval is the time between two reads of the runs below. A run without progress for
-// stalledAfterPolls reads may be stalled.
 const (
-	descendantPollInterval = 200 * time.Millisecond
-	stalledAfterPolls      = 10
+	descendantPollInterval = 200 * time.Millisecond // between two reads of the runs below
+	stalledAfterPolls      = 10                     // a run without progress for so many reads may be stalled
 )
 
 // delegationWatcher follows the runs below a followed run.
@@ -237,8 +235,7 @@ func (k *delegationWatcher) printChanges(f delegation) {
 	}
 }
 
-// maxTreeRuns is how many runs below a run show prints.
-const maxTreeRuns = 100
+const maxTreeRuns = 100 // that show prints below a run
 
 func (s *session) printTree(ctx context.Context, r api.Run) error {
 	root := cmp.Or(r.Root, r.ID)

@@ -135,11 +135,9 @@ type project struct {
 	replace string         // absolute path of the checkout that stands for library; "" = none
 }
 
-// projectAgent is the path of a project's agent.
-const projectAgent = "agents/support/agent.yaml"
-
 // The sample, and what of it a project has otherwise.
 const (
+	projectAgent = "agents/support/agent.yaml"
 	sampleFolder = "internal/scaffold"
 	sampleName   = "my-agents"
 	sampleModel  = "{provider: script, file: demo.jsonl}"

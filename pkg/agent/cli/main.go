@@ -154,8 +154,7 @@ type grammar struct {
 	Replay replayCommand `cmd:"" hidden:""`
 }
 
-// idLength is the length of run and approval ids.
-const idLength = 26
+const idLength = 26 // of runs and approvals
 
 // idArgsOf returns the ids of a command line, in order.
 func idArgsOf(parsed *kong.Context) (all []idArg) {

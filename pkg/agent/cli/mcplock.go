@@ -27,7 +27,6 @@ type mcpLockCommand struct {
 	Check bool   `help:"Write nothing; exit 1 if mcp.lock would change."`
 }
 
-// lockResult is the JSON document of mcp lock.
 type lockResult struct {
 	File    string       `json:"file"`
 	Changes []lockChange `json:"changes"`
@@ -170,7 +169,6 @@ func (p *program) buildLock(ctx context.Context, agents []*agent.Definition) (*r
 	return lock, nil
 }
 
-// diffLocks compares two locks, tool by tool.
 func diffLocks(old, lock *registry.Lock) []lockChange {
 	type key struct{ server, tool string } // a server's URL or command
 	index := func(l *registry.Lock) (order []key, tools map[key]*registry.LockedTool) {

@@ -122,7 +122,6 @@ func (p *program) paint(colour, text string) string {
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }
 
-// commandLine returns a command line that a person can copy.
 func (p *program) commandLine(args ...string) string {
 	line := p.invocation()
 	if p.home != defaultHome && p.home != p.getenv("COUNTERSIGN_HOME") {
@@ -145,7 +144,6 @@ func quoteShell(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// isInterrupted reports whether the person interrupted the command.
 func isInterrupted(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && errors.Is(err, context.Canceled)
 }

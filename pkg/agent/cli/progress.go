@@ -23,8 +23,7 @@ type progress struct {
 	definitions *definitionCache
 }
 
-// maxTextWidth is how many characters of foreign text a line of progress shows.
-const maxTextWidth = 120
+const maxTextWidth = 120 // characters of foreign text in a line of progress
 
 func (s *session) newProgress(r api.Run) *progress {
 	pr := &progress{s, r.ID, r.StartedAt, map[string]string{}, s.newDefinitionCache()}
@@ -65,7 +64,18 @@ func (pr *progress) printEvent(e api.Event) {
 	switch f := fact.(type) {
 	case run.RunStarted:
 		pr.started = e.At
-		pr.printStarted(f)
+		switch o := f.From; {
+		case o == nil:
+			pr.print("run", "%s of agent %s", f.Run, f.Agent)
+		case o.Kind == run.OriginFork:
+			pr.print("run", "%s of agent %s, a fork of %s at entry %d", f.Run, f.Agent, o.Run, o.Seq)
+			for _, u := range o.Unknown {
+				pr.print("wait", "%s was interrupted before: somebody must say what became of it until %s",
+					pr.callLabel(u.Call), pr.s.p.stamp(u.Expires))
+			}
+		default:
+			pr.print("run", "%s of agent %s, continues %s", f.Run, f.Agent, o.Run)
+		}
 	case run.InputReceived:
 		if f.Starts {
 			pr.print("input", "started again by %s", f.By)
@@ -97,21 +107,6 @@ func (pr *progress) printEvent(e api.Event) {
 		}
 	default:
 		pr.printCallEvent(fact)
-	}
-}
-
-func (pr *progress) printStarted(f run.RunStarted) {
-	switch o := f.From; {
-	case o == nil:
-		pr.print("run", "%s of agent %s", f.Run, f.Agent)
-	case o.Kind == run.OriginFork:
-		pr.print("run", "%s of agent %s, a fork of %s at entry %d", f.Run, f.Agent, o.Run, o.Seq)
-		for _, u := range o.Unknown {
-			pr.print("wait", "%s was interrupted before: somebody must say what became of it until %s",
-				pr.callLabel(u.Call), pr.s.p.stamp(u.Expires))
-		}
-	default:
-		pr.print("run", "%s of agent %s, continues %s", f.Run, f.Agent, o.Run)
 	}
 }
 

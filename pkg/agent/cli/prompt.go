@@ -32,7 +32,6 @@ type decider struct {
 	batch func(ctx context.Context, ids []string) (approved map[string]string, later bool, err error)
 }
 
-// decideAlways returns a decider with a fixed verdict, which it logs.
 func (s *session) decideAlways(action approval.Action, flag string) *decider {
 	return &decider{one: func(_ context.Context, a approval.Approval) (*api.Verdict, error) {
 		s.p.logEvent("decide", "%s: %s as %s (%s)", a.ID, action, s.as.ID, flag)

@@ -260,8 +260,7 @@ func (c *approvalsCommand) run(ctx context.Context, p *program) error {
 	})
 }
 
-// journalFormat is the format of events that the command line shows with their time and type.
-const journalFormat = "journal"
+const journalFormat = "journal" // of events that the command line shows with their time and type
 
 type eventsCommand struct {
 	Run    string `arg:"" id:"run" help:"The run."`

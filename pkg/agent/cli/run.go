@@ -255,7 +255,6 @@ func (p *program) reportRun(ctx context.Context, s *session, r api.Run) error {
 	return runExit(r)
 }
 
-// printWaits prints what a run and the runs below it wait for.
 func (s *session) printWaits(ctx context.Context, r api.Run) error {
 	all, err := s.loadDelegation(ctx, r)
 	if err != nil {

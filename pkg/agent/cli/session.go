@@ -31,8 +31,7 @@ type session struct {
 	client  *api.Client
 }
 
-// retryInterval is how often a process that has the store and does not answer is asked again.
-const retryInterval = 20 * time.Millisecond
+const retryInterval = 20 * time.Millisecond // for a process that has the store and does not answer
 
 // withSession opens the store or connects to the process that has it, runs f, and closes the session.
 func (p *program) withSession(ctx context.Context, carry bool, f func(s *session) error) error {
@@ -150,8 +149,7 @@ func (s *session) Close(ctx context.Context) error {
 	return s.engine.drainAndClose(ctx)
 }
 
-// pageSize is the number of items read at once.
-const pageSize = 200
+const pageSize = 200 // items read at once
 
 // listAll reads all pages of a list. A nil session has no items.
 func listAll[T any](
