@@ -39,8 +39,7 @@ const Tenant = "default"
 // ErrInUse says that another process has the store; its socket serves what it holds.
 var ErrInUse = errors.New("another process has the store open")
 
-// Options of Open. Agents, Sink, Watch, Trouble, Busy, Remotes, Trusts, Functions, Callbacks, Embedder and Notify may
-// be nil, everything else is required.
+// Options of Open. Dir, Registry, Model and Clock are required.
 type Options struct {
 	Dir      string
 	Registry *registry.Registry
@@ -87,8 +86,7 @@ func Open(o Options) (*Home, error) {
 	return &Home{Machine: m, Dir: o.Dir, table: t}, nil
 }
 
-// tableFile is the file of a store directory's table, made before anything else.
-const tableFile = "store.db"
+const tableFile = "store.db" // of a store directory, made before anything else
 
 // OpenTable opens the table of a store directory, or makes it. ErrInUse where another process has it. An empty file is
 // one that is about to be made; but beside what only an opened store has, it is what is left of that store, which is
@@ -160,7 +158,6 @@ func (m *models) Generate(ctx context.Context, r agent.Request) (agent.Reply, er
 	return adapter.Generate(ctx, r)
 }
 
-// CountTokens counts with the request's own model.
 func (m *models) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
 	adapter, err := m.adapter(r.Model)
 	if err != nil {

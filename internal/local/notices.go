@@ -13,17 +13,14 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// dueFunction is the name by which the alarm calls what is due, as the state machine calls its functions. No state has
-// it.
-const dueFunction = "due"
-
 const (
-	// maxDue is how many requests one call attends to; the alarm rings again for the others.
-	maxDue = 1000
-	// retry is after how long the alarm rings again when it could not be done what was due, or not be read what is.
-	retry = 30 * time.Second
-	// finishing bounds what one call may take, and so how long Close waits for messages that are on their way.
-	finishing = 15 * time.Second
+	// dueFunction is the name by which the timer calls what is due, as the state machine calls its functions. No state
+	// has it.
+	dueFunction = "due"
+
+	maxDue    = 1000             // requests that one call attends to; the timer rings again for the others
+	retry     = 30 * time.Second // until the timer rings again if what is due could not be done or read
+	finishing = 15 * time.Second // for one call, and so for messages that Close waits for
 )
 
 // notices tells people of requests, and has what is due about them done at its time while the process runs. One timer

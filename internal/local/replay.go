@@ -16,8 +16,7 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// replayTries bounds how often a run that moves meanwhile is read anew.
-const replayTries = 20
+const replayTries = 20 // of reading a run that moves meanwhile
 
 // Replay folds a run's journal again, from its first entry and with neither model nor tools, and compares what comes
 // out with what a load gives, with HEAD, and with the definition and the requests it points at. A broken record is a

@@ -67,7 +67,6 @@ func offers(r agent.Request, tool string) bool {
 	return slices.ContainsFunc(r.Tools, func(t agent.ToolSpec) bool { return t.ModelName() == tool })
 }
 
-// call asks for a tool.
 func call(text, name string, args any) agent.Reply {
 	input, err := json.Marshal(args)
 	if err != nil {
@@ -99,7 +98,6 @@ func answers(messages []run.Message) (all []answer) {
 	return all
 }
 
-// last is the newest answer of a tool.
 func last(all []answer, tool string) (answer, bool) {
 	for _, a := range slices.Backward(all) {
 		if a.tool == tool {
