@@ -49,7 +49,6 @@ func (c *rehearseCommand) run(ctx context.Context, p *program) error {
 			return err
 		}
 	}
-	// Print the worst first. Exit with 1 if something would break.
 	for _, run := range rep.Runs {
 		word := "ok"
 		switch {

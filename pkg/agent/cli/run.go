@@ -88,11 +88,29 @@ func (s *session) startAndFollow(
 	if err != nil {
 		return err
 	}
-	r, err := s.followRun(ctx, api.Run{ID: run.ID}, ask)
-	if err != nil {
-		return s.reportInterrupted(ctx, run.ID, err)
+	return s.followAndReport(ctx, api.Run{ID: run.ID}, ask)
+}
+
+// followAndReport follows a run until it has ended or waits again, and prints the result. Of a command that was
+// interrupted it prints how to go on.
+func (s *session) followAndReport(ctx context.Context, before api.Run, ask *decider) error {
+	r, err := s.followRun(ctx, before, ask)
+	switch {
+	case err == nil:
+		return s.reportRun(ctx, r)
+	case !isInterrupted(ctx, err):
+		return err
 	}
-	return s.p.reportRun(ctx, s, r)
+	s.p.logInterrupted(before.ID)
+	if !s.p.json {
+		return err
+	}
+	still := context.WithoutCancel(ctx)
+	r, lookErr := s.loadRun(still, before.ID)
+	if lookErr == nil {
+		lookErr = s.p.writeJSON(r)
+	}
+	return errors.Join(err, lookErr)
 }
 
 // terminalDecider returns the person at the terminal; nil = there is none.
@@ -209,29 +227,14 @@ func (s *session) decideRequest(ctx context.Context, id, approved string, ask *d
 	}
 }
 
-func (s *session) reportInterrupted(ctx context.Context, run string, err error) error {
-	if !isInterrupted(ctx, err) {
-		return err
-	}
-	s.p.logInterrupted(run)
-	if !s.p.json {
-		return err
-	}
-	still := context.WithoutCancel(ctx)
-	r, lookErr := s.loadRun(still, run)
-	if lookErr == nil {
-		lookErr = s.p.writeJSON(r)
-	}
-	return errors.Join(err, lookErr)
-}
-
 func (p *program) logInterrupted(run string) {
 	p.logLine("\nrun %s is left as it is; %s carries it on, %s ends it", run, p.commandLine("resume"),
 		p.commandLine("cancel", run))
 }
 
 // reportRun prints how a run ended or what it waits for, and returns the exit.
-func (p *program) reportRun(ctx context.Context, s *session, r api.Run) error {
+func (s *session) reportRun(ctx context.Context, r api.Run) error {
+	p := s.p
 	if !r.StartedAt.IsZero() {
 		took := r.UpdatedAt.Sub(r.StartedAt).Round(time.Second)
 		p.logEvent("total", "%s, %s, %s", counted(r.Inferences, "turn"), formatUsage(r.Usage, r.Cost), took)

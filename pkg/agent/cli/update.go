@@ -83,9 +83,9 @@ func (p *program) decide(ctx context.Context, id string, v api.Verdict) error {
 		}
 		if needsMoreApprovals(a, v) {
 			s.p.printQuorum(a)
-			return p.reportRun(ctx, s, run)
+			return s.reportRun(ctx, run)
 		}
-		return s.followAndReport(ctx, run)
+		return s.followAndReport(ctx, run, nil)
 	})
 }
 
@@ -105,15 +105,6 @@ func (p *program) printDecisions(a approval.Approval) {
 	if len(a.Decisions) == 0 {
 		p.logLine("%-8s %s, by nobody's decision", "decided", a.Status)
 	}
-}
-
-// followAndReport follows a run until it has ended or waits again, and prints the result.
-func (s *session) followAndReport(ctx context.Context, before api.Run) error {
-	r, err := s.followRun(ctx, before, nil)
-	if err != nil {
-		return s.reportInterrupted(ctx, before.ID, err)
-	}
-	return s.p.reportRun(ctx, s, r)
 }
 
 // needsMoreApprovals reports whether the request still waits for more approvers. The run does not continue until they
@@ -243,7 +234,7 @@ func (s *session) applyInput(ctx context.Context, runID string, in api.Input, ke
 	default:
 		s.p.logLine("run %s waits for no such answer any more: nothing was changed", runID)
 	}
-	return s.followAndReport(ctx, before)
+	return s.followAndReport(ctx, before, nil)
 }
 
 type cancelCommand struct {
