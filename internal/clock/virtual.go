@@ -1,7 +1,7 @@
 package clock
 
 import (
-	"container/heap"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,18 +39,17 @@ func (e *PanicError) Error() string { return fmt.Sprintf("panic in task: %v\n\n%
 // be called by the running task only. Everything else may be called by the running task, by the idle hook, and by
 // anyone while Run is not running; a goroutine that is no task must not, and a task must not wait for one that does.
 type Virtual struct {
-	start      time.Time
-	elapsed    atomic.Int64 // nanoseconds since start
-	ready      []*task
-	parked     []*task
-	timers     timers
-	timerOrder int
-	deadlines  []*timeoutContext // contexts that may still end, in order of creation
-	current    *task             // nil while the scheduler or the idle hook runs
-	idle       func() bool
-	asking     bool // the idle hook was called and has not returned
-	limit      int  // steps of a Run; 0 = no limit
-	steps      int  // of the Run so far
+	start     time.Time
+	elapsed   atomic.Int64 // nanoseconds since start
+	ready     []*task
+	parked    []*task
+	timers    []*timer          // that are set: the earliest first, and those of one instant in order of creation
+	deadlines []*timeoutContext // contexts that may still end, in order of creation
+	current   *task             // nil while the scheduler or the idle hook runs
+	idle      func() bool
+	asking    bool // the idle hook was called and has not returned
+	limit     int  // steps of a Run; 0 = no limit
+	steps     int  // of the Run so far
 }
 
 var _ Clock = (*Virtual)(nil)
@@ -137,8 +136,8 @@ func (v *Virtual) park(ctx context.Context, s *virtualSignal, d time.Duration) e
 func (v *Virtual) wake(t *task, why error) {
 	v.parked = slices.DeleteFunc(v.parked, func(p *task) bool { return p == t })
 	v.unset(&t.timer)
-	if t.signal != nil {
-		t.signal.forget(t)
+	if s := t.signal; s != nil {
+		s.waiters = slices.DeleteFunc(s.waiters, func(w *task) bool { return w == t })
 	}
 	t.ctx, t.signal, t.why = nil, nil, why
 	v.ready = append(v.ready, t)
@@ -156,12 +155,11 @@ type task struct {
 	why     error           // why the block ended: nil, ErrTimeout, ErrStopped
 	stopped bool            // was told once that the run is over
 	over    bool
-	failed  *PanicError
+	failed  error // *PanicError; nil = it did not panic
 }
 
 func newTask(v *Virtual, f func()) *task {
 	t := &task{v: v, run: f}
-	t.timer.index = -1
 	t.timer.fire = func() { // Wake a task whose time is up.
 		if t.signal != nil {
 			v.wake(t, ErrTimeout)
@@ -174,24 +172,14 @@ func newTask(v *Virtual, f func()) *task {
 
 // body is the coroutine. A Goexit passes through it to whoever resumed the task.
 func (t *task) body(yield func(struct{}) bool) {
-	defer t.end()
+	defer func() {
+		t.over = true
+		if p := recover(); p != nil {
+			t.failed = &PanicError{Value: p, Stack: debug.Stack()}
+		}
+	}()
 	t.yield = yield
 	t.run()
-}
-
-func (t *task) end() {
-	t.over = true
-	if p := recover(); p != nil {
-		t.failed = &PanicError{Value: p, Stack: debug.Stack()}
-	}
-}
-
-// turn lets the task run until it blocks or is over.
-func (t *task) turn() {
-	if t.resume == nil {
-		t.resume, _ = iter.Pull(t.body)
-	}
-	t.resume()
 }
 
 // virtualSignal wakes its waiters in the order in which they came.
@@ -223,63 +211,23 @@ func (s *virtualSignal) Wait(ctx context.Context, d time.Duration) error {
 	return s.v.park(ctx, s, d)
 }
 
-func (s *virtualSignal) forget(t *task) {
-	s.waiters = slices.DeleteFunc(s.waiters, func(w *task) bool { return w == t })
-}
-
-// timer is one instant of a Virtual at which something happens. Timers due at the same instant fire in order of
-// creation.
+// timer is one instant of a Virtual at which something happens.
 type timer struct {
-	at    time.Time
-	order int
-	fire  func() // called without the clock's lock
-	index int    // place in the heap, -1 when not in it
+	at   time.Time
+	fire func()
 }
 
-// timers is a heap, the earliest first.
-type timers []*timer
-
-func (h timers) Len() int { return len(h) }
-
-func (h timers) Less(i, j int) bool {
-	if c := h[i].at.Compare(h[j].at); c != 0 {
-		return c < 0
-	}
-	return h[i].order < h[j].order
-}
-
-func (h timers) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-func (h *timers) Push(x any) {
-	t := x.(*timer)
-	t.index = len(*h)
-	*h = append(*h, t)
-}
-
-func (h *timers) Pop() any {
-	last := len(*h) - 1
-	t := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	t.index = -1
-	return t
-}
-
-// set arms t to fire at an instant.
 func (v *Virtual) set(t *timer, at time.Time) {
-	v.timerOrder++
-	t.at, t.order = at, v.timerOrder
-	heap.Push(&v.timers, t)
+	t.at = at
+	i, _ := slices.BinarySearchFunc(v.timers, at, func(have *timer, at time.Time) int {
+		return cmp.Or(have.at.Compare(at), -1) // behind those of the same instant
+	})
+	v.timers = slices.Insert(v.timers, i, t)
 }
 
 // unset disarms t, if it is armed.
 func (v *Virtual) unset(t *timer) {
-	if t.index >= 0 {
-		heap.Remove(&v.timers, t.index)
-	}
+	v.timers = slices.DeleteFunc(v.timers, func(have *timer) bool { return have == t })
 }
 
 // deadline ends a context at an instant of a Virtual, with context.DeadlineExceeded. It is the parent of a plain cancel
@@ -350,7 +298,6 @@ func (c *timeoutContext) observe() {
 // package context end with it, at the latest when the running task blocks.
 func (v *Virtual) WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	limit := &deadline{Context: ctx, at: v.Now().Add(d)}
-	limit.timer.index = -1
 	inner, cancel := context.WithCancel(limit)
 	limit.timer.fire = func() { limit.end(context.DeadlineExceeded) }
 	c := &timeoutContext{Context: inner, deadline: limit}
@@ -372,4 +319,126 @@ func (v *Virtual) settleDeadlines() {
 		v.unset(&c.deadline.timer)
 		return true
 	})
+}
+
+// Run runs main as the first task and returns when main has returned. Tasks that are left are then ended, one after the
+// other, first those able to run, then the parked ones in parking order: the block they are in returns ErrStopped, and
+// a task that blocks again ends there as if by runtime.Goexit; those that had not begun never do. Run returns
+// ErrDeadlock when nothing can move any more, ErrRunaway when it takes too long and a *PanicError when a task or the
+// idle hook panics; then every task is ended like that, main too. A Goexit ends only its task, but that of main or of
+// the hook ends Run's caller as well, so testing.T.FailNow works there. No goroutine is left behind in any case. The
+// clock may be run again; it goes on at the time it shows.
+func (v *Virtual) Run(main func()) error {
+	var returned, exited bool // main has returned; main or the hook has ended by Goexit
+	var ending, over bool
+	var failed error
+	first := newTask(v, func() { main(); returned = true })
+	v.ready = append([]*task{first}, v.ready...)
+	for !over {
+		// A coroutine that ends by Goexit takes the goroutine that resumed it along. So this is not the caller's
+		// goroutine, and another goes on where it stopped.
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if !ending {
+				failed = v.schedule(first)
+				ending, exited = true, failed == nil && !returned
+			}
+			for len(v.parked) > 0 || len(v.ready) > 0 { // end the tasks that are left
+				if len(v.ready) == 0 {
+					v.wake(v.parked[0], ErrStopped)
+				}
+				t := v.ready[0]
+				v.ready = v.ready[1:]
+				if t.resume == nil { // it has not begun
+					continue
+				}
+				t.why = ErrStopped
+				if err := v.give(t); err != nil {
+					failed = errors.Join(failed, err)
+				}
+			}
+			over = true
+		}()
+		<-done
+	}
+	if exited {
+		runtime.Goexit()
+	}
+	return failed
+}
+
+// schedule gives turns until main is over. Time moves here.
+func (v *Virtual) schedule(main *task) error {
+	v.steps = 0
+	for !main.over {
+		if v.asking { // the hook ended by Goexit
+			v.asking = false
+			return nil
+		}
+		if v.steps++; v.limit > 0 && v.steps > v.limit {
+			return fmt.Errorf("%w: %d, at %s", ErrRunaway, v.limit, v.Now().Format(time.RFC3339Nano))
+		}
+		if v.anyReady() {
+			t := v.ready[0]
+			v.ready[0], v.ready = nil, v.ready[1:]
+			if err := v.give(t); err != nil {
+				return err
+			}
+			continue
+		}
+		switch helped, err := v.askIdle(); {
+		case err != nil:
+			return err
+		case helped:
+		case len(v.timers) == 0:
+			return fmt.Errorf("%w, at %s", ErrDeadlock, v.Now().Format(time.RFC3339Nano))
+		default:
+			v.AdvanceTo(v.timers[0].at)
+		}
+	}
+	return nil
+}
+
+// give lets t run until it blocks or is over. It does not return if t ends by Goexit.
+func (v *Virtual) give(t *task) error {
+	v.current = t
+	defer func() { v.current = nil }()
+	if t.resume == nil {
+		t.resume, _ = iter.Pull(t.body)
+	}
+	t.resume()
+	return t.failed
+}
+
+// anyReady tells whether a task can run, after making those able to whose context is done.
+func (v *Virtual) anyReady() bool {
+	v.settleDeadlines()
+	for i := 0; i < len(v.parked); {
+		t := v.parked[i]
+		if t.ctx != nil && t.ctx.Err() != nil {
+			v.wake(t, t.ctx.Err()) // which takes it out of the list
+			continue
+		}
+		i++
+	}
+	return len(v.ready) > 0
+}
+
+// askIdle asks the hook and tells whether it was of use.
+func (v *Virtual) askIdle() (helped bool, err error) {
+	if v.idle == nil {
+		return false, nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			v.asking = false
+			err = &PanicError{Value: p, Stack: debug.Stack()}
+		}
+	}()
+	before := v.elapsed.Load()
+	v.asking = true
+	helped = v.idle()
+	v.asking = false
+	return helped && (v.anyReady() || v.elapsed.Load() != before), nil
 }
