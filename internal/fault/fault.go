@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/store"
@@ -166,7 +167,10 @@ func (in *Injector) register(i *invocation, c Call) (Call, Point, []*invocation)
 	})
 	p := in.points[c.Number]
 	if p.Kind == Skewed && c.IsFirst {
-		i.skew = skews[p.Param%len(skews)]
+		i.skew = 5 * time.Minute
+		if p.Param%2 == 1 {
+			i.skew = -i.skew
+		}
 	}
 	return c, p, due
 }

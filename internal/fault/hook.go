@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -63,9 +65,6 @@ func Nth(n int, h Hook) Hook {
 	return OnlyIf(func(Call) bool { return calls.Add(1) == int64(n) }, h)
 }
 
-// Any matches every call.
-func Any(Call) bool { return true }
-
 // IsWrite matches writes of a table.
 func IsWrite(c Call) bool { return c.Port == TableWrite }
 
@@ -82,4 +81,91 @@ func WritesTo(prefix string) func(Call) bool {
 	return WriteOf(func(ops []store.Op) bool {
 		return slices.ContainsFunc(ops, func(op store.Op) bool { return strings.HasPrefix(op.Item.SK, prefix) })
 	})
+}
+
+// The ports, as Call.Port has them. Fakes of other ports name their own.
+const (
+	TableGet      = "table.Get"
+	TableQuery    = "table.Query"
+	TableWrite    = "table.Write"
+	BlobsPut      = "blobs.Put"
+	BlobsGet      = "blobs.Get"
+	WaiterStart   = "waiter.Start"
+	ModelGenerate = "model.Generate"
+	ToolCall      = "tool.Call"
+	Functions     = "functions.Invoke"
+)
+
+// NewBlobs puts a hook before blobs.
+func NewBlobs(next store.Blobs, h Hook) store.Blobs { return &blobs{next, h} }
+
+type blobs struct {
+	next store.Blobs
+	hook Hook
+}
+
+func (b *blobs) Put(ctx context.Context, tenant, digest string, data []byte) error {
+	c := Call{Port: BlobsPut, Target: digest, Data: data}
+	return b.hook(ctx, c, func() error { return b.next.Put(ctx, tenant, digest, data) })
+}
+
+func (b *blobs) Get(ctx context.Context, tenant, digest string) ([]byte, error) {
+	c := Call{Port: BlobsGet, Target: digest}
+	return Result(ctx, b.hook, c, func() ([]byte, error) { return b.next.Get(ctx, tenant, digest) })
+}
+
+func (b *blobs) Size(ctx context.Context, tenant, digest string) (int64, error) {
+	c := Call{Port: "blobs.Size", Target: digest}
+	return Result(ctx, b.hook, c, func() (int64, error) { return b.next.Size(ctx, tenant, digest) })
+}
+
+func (b *blobs) Delete(ctx context.Context, tenant, digest string) error {
+	c := Call{Port: "blobs.Delete", Target: digest}
+	return b.hook(ctx, c, func() error { return b.next.Delete(ctx, tenant, digest) })
+}
+
+// NewWaiter puts a hook before a waiter.
+func NewWaiter(next runtime.Waiter, h Hook) runtime.Waiter { return &waiter{next, h} }
+
+type waiter struct {
+	next runtime.Waiter
+	hook Hook
+}
+
+func (w *waiter) Success(ctx context.Context, token string) error {
+	return w.hook(ctx, Call{Port: "waiter.Success"}, func() error { return w.next.Success(ctx, token) })
+}
+
+func (w *waiter) Start(ctx context.Context, tenant, run, name string) error {
+	return w.hook(ctx, Call{Port: WaiterStart, Target: name}, func() error { return w.next.Start(ctx, tenant, run, name) })
+}
+
+func (w *waiter) Stop(ctx context.Context, name, cause string) error {
+	return w.hook(ctx, Call{Port: "waiter.Stop", Target: name}, func() error { return w.next.Stop(ctx, name, cause) })
+}
+
+func (w *waiter) Status(ctx context.Context, name string) (runtime.ExecutionStatus, error) {
+	c := Call{Port: "waiter.Status", Target: name, MayLag: true}
+	return Result(ctx, w.hook, c, func() (runtime.ExecutionStatus, error) {
+		s, err := w.next.Status(ctx, name)
+		if i := invocationOf(ctx); i == nil || i.lagWrites == 0 {
+			return s, err
+		}
+		if s == runtime.ExecutionEnded || s == runtime.ExecutionThrottled { // the status that the execution had before
+			return runtime.ExecutionRunning, err
+		}
+		return runtime.ExecutionNone, err
+	})
+}
+
+// NewEmitter puts a hook before a bus.
+func NewEmitter(next runtime.Emitter, h Hook) runtime.Emitter { return &emitter{next, h} }
+
+type emitter struct {
+	next runtime.Emitter
+	hook Hook
+}
+
+func (e *emitter) Emit(ctx context.Context, o policy.Outgoing) error {
+	return e.hook(ctx, Call{Port: "bus.Emit", Target: o.ID}, func() error { return e.next.Emit(ctx, o) })
 }
