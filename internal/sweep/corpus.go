@@ -49,14 +49,6 @@ func SmallCorpus() []string {
 		"service-asked", "tirea-suspend-replay"}
 }
 
-// longScenarios returns the scenarios with too many calls for a sweep whose cost grows with the square of the calls.
-func longScenarios() []string {
-	return []string{
-		"standing-grant-uses", "notify-asked", "delegate-cancel-parent", "cowork-approval", "escalation", "policy-changed",
-		"undo-approved", "precondition-changed", "forge-mcp", "grant-once", "lambda-async", "service-gated",
-	}
-}
-
 // Lane is one way of sweeping.
 type Lane struct {
 	Name      string
@@ -68,6 +60,10 @@ type Lane struct {
 // Lanes returns the lanes of `make sweep`. On two cores they take at most half an hour. The number of runs grows with
 // the square of the calls, so pairs of faults use a small corpus or window.
 func Lanes() []Lane {
+	long := []string{ // too many calls for a sweep whose cost grows with the square of the calls
+		"standing-grant-uses", "notify-asked", "delegate-cancel-parent", "cowork-approval", "escalation", "policy-changed",
+		"undo-approved", "precondition-changed", "forge-mcp", "grant-once", "lambda-async", "service-gated",
+	}
 	others := slices.DeleteFunc(scenario.InterventionKinds(),
 		func(d scenario.InterventionKind) bool { return d == scenario.Approve || d == scenario.SendMessage })
 	lasting := []fault.Kind{fault.ErrorAfter, fault.CrashAfter, fault.Zombie}
@@ -75,7 +71,7 @@ func Lanes() []Lane {
 		{"faults and people", "every fault with a decision and with a message", Scope{
 			Budget: Budget{1, 1}, Kinds: fault.Kinds(), Patience: 1,
 			Interventions: []scenario.InterventionKind{scenario.Approve, scenario.SendMessage},
-		}, slices.DeleteFunc(Corpus(), func(name string) bool { return slices.Contains(longScenarios(), name) })},
+		}, slices.DeleteFunc(Corpus(), func(name string) bool { return slices.Contains(long, name) })},
 		{"faults and others", "lasting faults with every other act", Scope{
 			Budget: Budget{1, 1}, Kinds: lasting, Interventions: others,
 		}, SmallCorpus()},

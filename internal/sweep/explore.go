@@ -134,6 +134,10 @@ func Explore(s *scenario.Scenario, scope Scope) (Count, []Finding) {
 
 // explore runs a script, and then every script that extends it by one disturbance.
 func (x *explorer) explore(s Script, left Budget) {
+	if x.scope.Limit > 0 && x.count.Runs >= x.scope.Limit {
+		x.count.Skipped++
+		return
+	}
 	o := scenario.Options{Faults: s.Faults, Interventions: s.Interventions, Warm: x.scope.Warm}
 	if !x.scope.NoPruning && !x.scope.Warm {
 		o.IsKnownState = func(fingerprint [16]byte) bool { return x.seen[state{fingerprint, left}] }
@@ -170,36 +174,23 @@ func (x *explorer) explore(s Script, left Budget) {
 		return
 	}
 	for _, c := range r.Calls[s.lastCall():until] {
-		x.disturbAt(s, left, c)
-	}
-}
-
-// disturbAt extends a script by each disturbance that is possible at a call.
-func (x *explorer) disturbAt(s Script, left Budget, c fault.Call) {
-	within := x.scope.Window == 0 || len(s.Faults) == 0 || c.Number-s.Faults[len(s.Faults)-1].Call <= x.scope.Window
-	if left.Faults > 0 && within {
-		for _, k := range x.scope.Kinds {
-			for _, p := range k.Variants(c, x.scope.Patience) {
-				x.exploreNext(s.withFault(p), Budget{left.Faults - 1, left.Interventions})
+		within := x.scope.Window == 0 || len(s.Faults) == 0 || c.Number-s.Faults[len(s.Faults)-1].Call <= x.scope.Window
+		if left.Faults > 0 && within {
+			for _, k := range x.scope.Kinds {
+				for _, p := range k.Variants(c, x.scope.Patience) {
+					x.explore(s.withFault(p), Budget{left.Faults - 1, left.Interventions})
+				}
+			}
+		}
+		if left.Interventions == 0 {
+			continue
+		}
+		next := Budget{left.Faults, left.Interventions - 1}
+		for _, d := range x.scope.Interventions {
+			x.explore(s.withIntervention(scenario.Intervention{Call: c.Number, Do: d}), next)
+			if x.scope.LostCallers && left.Faults > 0 {
+				x.explore(s.withIntervention(scenario.Intervention{Call: c.Number, Do: d, Lost: true}), next)
 			}
 		}
 	}
-	if left.Interventions == 0 {
-		return
-	}
-	next := Budget{left.Faults, left.Interventions - 1}
-	for _, d := range x.scope.Interventions {
-		x.exploreNext(s.withIntervention(scenario.Intervention{Call: c.Number, Do: d}), next)
-		if x.scope.LostCallers && left.Faults > 0 {
-			x.exploreNext(s.withIntervention(scenario.Intervention{Call: c.Number, Do: d, Lost: true}), next)
-		}
-	}
-}
-
-func (x *explorer) exploreNext(s Script, left Budget) {
-	if x.scope.Limit > 0 && x.count.Runs >= x.scope.Limit {
-		x.count.Skipped++
-		return
-	}
-	x.explore(s, left)
 }

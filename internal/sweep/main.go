@@ -29,7 +29,13 @@ func main() {
 	began := clock.System().Now()
 	failed := 0
 	var total Count
-	var results []result
+	// The results are the Markdown table of docs/reliability.md.
+	table := "| lane | scenarios | I/O points | runs | left early | nothing to do | moved by a sweep | failures | " +
+		"seconds |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n"
+	addRow := func(l Lane, c Count, failed int, took time.Duration) {
+		table += fmt.Sprintf("| *%s*: %s | %d | %d | %d | %d | %d | %d | %d | %.0f |\n", l.Name, l.About,
+			len(l.Scenarios), c.Points, c.Runs, c.Pruned, c.Ineffective, c.Swept, failed, took.Seconds())
+	}
 	for _, lane := range Lanes() {
 		if !strings.Contains(lane.Name, *lanes) {
 			continue
@@ -47,11 +53,12 @@ func main() {
 		}
 		failed += n
 		total.Add(count)
-		results = append(results, result{lane, count, n, clock.System().Now().Sub(since)})
+		addRow(lane, count, n, clock.System().Now().Sub(since))
 	}
 	took := clock.System().Now().Sub(began)
 	fmt.Printf("all: %s, %d failures, %.0f s\n", total, failed, took.Seconds())
-	fmt.Print("\n", table(results, result{Lane{Name: "all"}, total, failed, took}))
+	addRow(Lane{Name: "all"}, total, failed, took)
+	fmt.Print("\n", table)
 	if failed > 0 {
 		os.Exit(1)
 	}
@@ -89,25 +96,4 @@ func sweepAll(dir string, names []string, scope Scope, workers, most int) (total
 	}
 	all.Wait()
 	return total, failed, err
-}
-
-// result is the result of a lane.
-type result struct {
-	lane   Lane
-	count  Count
-	failed int
-	took   time.Duration
-}
-
-// table formats the results as the Markdown table of docs/reliability.md.
-func table(results []result, total result) string {
-	var b strings.Builder
-	b.WriteString("| lane | scenarios | I/O points | runs | left early | nothing to do | moved by a sweep | failures | " +
-		"seconds |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n")
-	for _, r := range append(results, total) {
-		fmt.Fprintf(&b, "| *%s*: %s | %d | %d | %d | %d | %d | %d | %d | %.0f |\n", r.lane.Name, r.lane.About,
-			len(r.lane.Scenarios), r.count.Points, r.count.Runs, r.count.Pruned, r.count.Ineffective, r.count.Swept, r.failed,
-			r.took.Seconds())
-	}
-	return b.String()
 }
