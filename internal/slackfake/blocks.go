@@ -166,9 +166,31 @@ func (c *checker) block(b Block, at string) {
 	case "header":
 		c.object(b.Text, 150, at+"/text")
 	case "section":
-		c.section(b, at)
-	case "rich_text":
-		c.rich(b, at)
+		if b.Text == nil && len(b.Fields) == 0 {
+			c.wrong("want text or fields [json-pointer:%s]", at)
+		}
+		if b.Text != nil {
+			c.object(b.Text, 3000, at+"/text")
+		}
+		if b.Accessory != nil {
+			c.button(*b.Accessory, at+"/accessory")
+		}
+		if len(b.Fields) > 10 {
+			c.wrong("no more than 10 items allowed [json-pointer:%s/fields]", at)
+		}
+		for i, f := range b.Fields {
+			c.text(f, 2000, fmt.Sprintf("%s/fields/%d", at, i))
+		}
+	case "rich_text": // preformatted text alone is known here
+		if len(b.Elements) != 1 || b.Elements[0].Type != "rich_text_preformatted" || len(b.Elements[0].Elements) != 1 {
+			c.wrong("want one rich_text_preformatted with one text [json-pointer:%s/elements]", at)
+			return
+		}
+		e := b.Elements[0].Elements[0]
+		var s string
+		if e.Type != "text" || json.Unmarshal(e.Text, &s) != nil || s == "" || length(s) > 3000 {
+			c.wrong("want a text of 1 to 3000 characters [json-pointer:%s/elements/0/elements/0]", at)
+		}
 	case "actions":
 		if len(b.Elements) == 0 || len(b.Elements) > 25 {
 			c.wrong("want 1 to 25 elements [json-pointer:%s/elements]", at)
@@ -185,37 +207,6 @@ func (c *checker) block(b Block, at string) {
 		c.text(*b.Label, 2000, at+"/label")
 	default:
 		c.wrong("unsupported block: %s [json-pointer:%s]", b.Type, at)
-	}
-}
-
-func (c *checker) section(b Block, at string) {
-	if b.Text == nil && len(b.Fields) == 0 {
-		c.wrong("want text or fields [json-pointer:%s]", at)
-	}
-	if b.Text != nil {
-		c.object(b.Text, 3000, at+"/text")
-	}
-	if b.Accessory != nil {
-		c.button(*b.Accessory, at+"/accessory")
-	}
-	if len(b.Fields) > 10 {
-		c.wrong("no more than 10 items allowed [json-pointer:%s/fields]", at)
-	}
-	for i, f := range b.Fields {
-		c.text(f, 2000, fmt.Sprintf("%s/fields/%d", at, i))
-	}
-}
-
-// rich checks rich text: preformatted text alone is known here.
-func (c *checker) rich(b Block, at string) {
-	if len(b.Elements) != 1 || b.Elements[0].Type != "rich_text_preformatted" || len(b.Elements[0].Elements) != 1 {
-		c.wrong("want one rich_text_preformatted with one text [json-pointer:%s/elements]", at)
-		return
-	}
-	e := b.Elements[0].Elements[0]
-	var s string
-	if e.Type != "text" || json.Unmarshal(e.Text, &s) != nil || s == "" || length(s) > 3000 {
-		c.wrong("want a text of 1 to 3000 characters [json-pointer:%s/elements/0/elements/0]", at)
 	}
 }
 
@@ -256,8 +247,8 @@ type Click struct {
 func (s *Server) Request(c Click) (body []byte, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m, ok := s.messages[c.Ref]
-	if !ok {
+	m := s.message(c.Ref)
+	if m == nil {
 		return nil, fmt.Errorf("there is no message %s", c.Ref)
 	}
 	var actions []any

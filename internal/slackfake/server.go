@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"mime"
 	"net/http"
 	"slices"
@@ -28,8 +27,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	requests int
-	messages map[string]*Message // by conversation/ts
-	order    []string
+	messages []Message // in the order in which they were posted
 	answers  []json.RawMessage
 }
 
@@ -54,11 +52,7 @@ type Message struct {
 func (s *Server) Messages() []Message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]Message, 0, len(s.order))
-	for _, ref := range s.order {
-		out = append(out, *s.messages[ref])
-	}
-	return out
+	return slices.Clone(s.messages)
 }
 
 // Requests is how often the Web API was asked.
@@ -123,7 +117,6 @@ func no(code string, problems ...string) map[string]any {
 	return out
 }
 
-// call is one method of the Web API.
 func (s *Server) call(r *http.Request, method string, body []byte) map[string]any {
 	t, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	token, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -152,39 +145,32 @@ func (s *Server) call(r *http.Request, method string, body []byte) map[string]an
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if method == "chat.update" {
-		return s.update(m)
+	if method == "chat.update" { // Slack takes the id of a conversation there, and no member's
+		if !slices.ContainsFunc(s.messages, func(of Message) bool { return strings.HasPrefix(of.Ref, m.Channel+"/") }) {
+			return no("channel_not_found")
+		}
+		old := s.message(m.Channel + "/" + m.TS)
+		if old == nil {
+			return no("message_not_found")
+		}
+		old.Text, old.Blocks, old.Raw, old.Updates = m.Text, m.Blocks, m.raw, old.Updates+1
+		return map[string]any{"ok": true, "channel": m.Channel, "ts": m.TS, "text": m.Text}
 	}
-	return s.post(m)
-}
-
-// post posts a message to the conversation with a member.
-func (s *Server) post(m *posted) map[string]any {
 	if !slices.Contains(s.Members, m.Channel) {
 		return no("channel_not_found")
 	}
-	conversation, ts := "D"+m.Channel[1:], fmt.Sprintf("1700000000.%06d", len(s.order)+1)
-	ref := conversation + "/" + ts
-	if s.messages == nil {
-		s.messages = map[string]*Message{}
-	}
-	s.messages[ref] = &Message{Ref: ref, To: m.Channel, Text: m.Text, Blocks: m.Blocks, Raw: m.raw}
-	s.order = append(s.order, ref)
+	conversation, ts := "D"+m.Channel[1:], fmt.Sprintf("1700000000.%06d", len(s.messages)+1)
+	s.messages = append(s.messages,
+		Message{Ref: conversation + "/" + ts, To: m.Channel, Text: m.Text, Blocks: m.Blocks, Raw: m.raw})
 	return map[string]any{"ok": true, "channel": conversation, "ts": ts}
 }
 
-// update changes a message. Slack takes the id of a conversation there, and no member's.
-func (s *Server) update(m *posted) map[string]any {
-	if !slices.ContainsFunc(slices.Collect(maps.Keys(s.messages)),
-		func(ref string) bool { return strings.HasPrefix(ref, m.Channel+"/") }) {
-		return no("channel_not_found")
+// message returns the message of a reference; nil = there is none.
+func (s *Server) message(ref string) *Message {
+	if i := slices.IndexFunc(s.messages, func(m Message) bool { return m.Ref == ref }); i >= 0 {
+		return &s.messages[i]
 	}
-	old, ok := s.messages[m.Channel+"/"+m.TS]
-	if !ok {
-		return no("message_not_found")
-	}
-	old.Text, old.Blocks, old.Raw, old.Updates = m.Text, m.Blocks, m.raw, old.Updates+1
-	return map[string]any{"ok": true, "channel": m.Channel, "ts": m.TS, "text": m.Text}
+	return nil
 }
 
 // hear takes an answer to a click.
