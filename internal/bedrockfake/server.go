@@ -66,7 +66,17 @@ type Turn interface {
 // New starts a server that answers with the turns in order.
 func New(turns ...Turn) *Server {
 	s := NewFunc(nil)
-	s.script, s.answer = turns, s.next
+	s.script = turns
+	s.answer = func(Request) Turn {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if len(s.script) == 0 {
+			return nil
+		}
+		turn := s.script[0]
+		s.script = s.script[1:]
+		return turn
+	}
 	return s
 }
 
@@ -127,17 +137,6 @@ func (s *Server) Requests() []Request {
 	return slices.Clone(s.requests)
 }
 
-func (s *Server) next(Request) Turn {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.script) == 0 {
-		return nil
-	}
-	turn := s.script[0]
-	s.script = s.script[1:]
-	return turn
-}
-
 // Wrote says that a model has sent these blocks before, so that reasoning among them is taken back.
 func (s *Server) Wrote(model string, blocks ...Block) {
 	s.mu.Lock()
@@ -180,8 +179,15 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request, operation string
 	body, err := io.ReadAll(r.Body)
 	request := Request{Model: r.PathValue("id"), Stream: operation == "converse-stream",
 		Count: operation == "count-tokens", Header: r.Header.Clone(), Body: body}
-	if request.Count {
-		request.Body = counted(body)
+	if request.Count { // what is no request of Converse breaks the rules of one
+		var b struct {
+			Input struct {
+				Converse json.RawMessage `json:"converse"`
+			} `json:"input"`
+		}
+		if request.Body = json.RawMessage(`{}`); json.Unmarshal(body, &b) == nil && b.Input.Converse != nil {
+			request.Body = b.Input.Converse
+		}
 	}
 	var failure Failure
 	switch broken := Check(request.Body); {
@@ -217,19 +223,6 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request, operation string
 	s.requests = append(s.requests, request)
 	s.mu.Unlock()
 	turn.serve(w, r, request.Stream)
-}
-
-// counted is the request of Converse whose tokens are asked for; what is none breaks the rules of one.
-func counted(body []byte) json.RawMessage {
-	var b struct {
-		Input struct {
-			Converse json.RawMessage `json:"converse"`
-		} `json:"input"`
-	}
-	if json.Unmarshal(body, &b) != nil || b.Input.Converse == nil {
-		return json.RawMessage(`{}`)
-	}
-	return b.Input.Converse
 }
 
 // Tokens is how many tokens this server takes a request of Converse for: one for each four bytes of its body, as it was
