@@ -263,33 +263,22 @@ func oneOf(wanted []any, got any, there bool, path string) (bool, error) {
 	}
 	for _, want := range wanted {
 		rule, isRule := want.(map[string]any)
+		prefix, hasPrefix := rule["prefix"].(string)
+		exists, hasExists := rule["exists"].(bool)
+		switch {
+		case isRule && len(rule) != 1:
+			return false, fmt.Errorf("event pattern: %s: want one comparison", path)
+		case isRule && !hasPrefix && !hasExists:
+			return false, fmt.Errorf("event pattern: %s: comparison %v is not known here", path, rule)
+		}
 		for _, v := range values {
-			ok := there && reflect.DeepEqual(want, v)
-			if isRule {
-				var err error
-				if ok, err = compare(rule, v, there, path); err != nil {
-					return false, err
-				}
-			}
-			if ok {
+			text, isText := v.(string)
+			_, isObject := v.(map[string]any)
+			if hasPrefix && there && isText && strings.HasPrefix(text, prefix) ||
+				hasExists && (there && !isObject) == exists || !isRule && there && reflect.DeepEqual(want, v) {
 				return true, nil
 			}
 		}
 	}
 	return false, nil
-}
-
-func compare(rule map[string]any, v any, there bool, path string) (bool, error) {
-	if len(rule) != 1 {
-		return false, fmt.Errorf("event pattern: %s: want one comparison", path)
-	}
-	if prefix, ok := rule["prefix"].(string); ok {
-		text, isText := v.(string)
-		return there && isText && strings.HasPrefix(text, prefix), nil
-	}
-	if exists, ok := rule["exists"].(bool); ok {
-		_, isObject := v.(map[string]any)
-		return (there && !isObject) == exists, nil
-	}
-	return false, fmt.Errorf("event pattern: %s: comparison %v is not known here", path, rule)
 }

@@ -146,7 +146,6 @@ func (f *Lambda) Invocations() int {
 	return f.count
 }
 
-// all are the processes.
 func (f *Lambda) all() []*process {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -219,7 +218,26 @@ func startProcess(cfg LambdaConfig, initialised func(time.Duration)) (*process, 
 
 func (p *process) api() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /2018-06-01/runtime/invocation/next", p.next)
+	mux.HandleFunc("GET /2018-06-01/runtime/invocation/next", func(w http.ResponseWriter, r *http.Request) {
+		p.mu.Lock()
+		first := p.initialised
+		p.initialised = nil
+		p.mu.Unlock()
+		if first != nil {
+			first()
+		}
+		select {
+		case <-r.Context().Done():
+		case ev := <-p.events:
+			p.mu.Lock()
+			p.running = &ev
+			p.mu.Unlock()
+			w.Header().Set("Lambda-Runtime-Aws-Request-Id", ev.id)
+			w.Header().Set("Lambda-Runtime-Deadline-Ms", strconv.FormatInt(ev.deadline.UnixMilli(), 10))
+			w.Header().Set("Lambda-Runtime-Invoked-Function-Arn", "arn:aws:lambda:local:000000000000:function:"+p.name)
+			_, _ = w.Write(ev.payload) // a process that is gone by now is noticed by its end
+		}
+	})
 	mux.HandleFunc("POST /2018-06-01/runtime/invocation/{id}/response", func(w http.ResponseWriter, r *http.Request) {
 		var body bytes.Buffer
 		p.mu.Lock()
@@ -258,28 +276,6 @@ func (p *process) finish(id string, a lambdaAnswer) {
 	}
 }
 
-func (p *process) next(w http.ResponseWriter, r *http.Request) {
-	p.mu.Lock()
-	first := p.initialised
-	p.initialised = nil
-	p.mu.Unlock()
-	if first != nil {
-		first()
-	}
-	select {
-	case <-r.Context().Done():
-	case ev := <-p.events:
-		p.mu.Lock()
-		p.running = &ev
-		p.mu.Unlock()
-		w.Header().Set("Lambda-Runtime-Aws-Request-Id", ev.id)
-		w.Header().Set("Lambda-Runtime-Deadline-Ms", strconv.FormatInt(ev.deadline.UnixMilli(), 10))
-		w.Header().Set("Lambda-Runtime-Invoked-Function-Arn", "arn:aws:lambda:local:000000000000:function:"+p.name)
-		_, _ = w.Write(ev.payload) // a process that is gone by now is noticed by its end
-	}
-}
-
-// kill ends the process and waits until it is gone.
 func (p *process) kill() error {
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill %s: %w", p.name, err)
