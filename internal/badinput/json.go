@@ -1,3 +1,10 @@
+// Package badinput makes invalid inputs from a valid one, for the tests of every edge of the program. It varies each
+// key of a JSON text in every invalid way, and the text as a whole. A table of Fields says what each key may hold: a
+// new key needs a line in the table, and a new variation applies to every key of every edge.
+//
+// An Edge sends an input and observes what it did. Edge.RequireRefused checks every kind of input alike: the edge
+// returns the right error, the error names the key, nothing is written or sent, and only the sender sees anything of
+// the input.
 package badinput
 
 import (
@@ -5,12 +12,19 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
+	"iter"
+	"maps"
+	"path"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/countersign/countersign/internal/jsonx"
 )
+
+// Canary is part of every made-up value. Where it appears in a log, a metric, a header or an error, input has leaked.
+const Canary = "canary-7d0f3a91"
 
 // Case is an input with one error.
 type Case struct {
@@ -101,10 +115,6 @@ func patch(good string, patches ...jsonx.Patch) string {
 	return string(out)
 }
 
-func (f Field) accepts(kind byte) bool {
-	return strings.IndexByte(f.Takes, kind) >= 0 || kind == 'n' && strings.Contains(f.Takes, "i")
-}
-
 // cases returns the invalid variations of a key.
 func (f Field) cases(good, key string) []Case {
 	var all []Case
@@ -116,7 +126,8 @@ func (f Field) cases(good, key string) []Case {
 		add("null", With(good, key, "null"), "", false)
 	}
 	for kind, value := range values {
-		if !f.accepts(kind) && !f.Loose {
+		takes := strings.IndexByte(f.Takes, kind) >= 0 || kind == 'n' && strings.Contains(f.Takes, "i")
+		if !takes && !f.Loose {
 			add("of kind "+string(kind), With(good, key, value), f.Kinds, false)
 		}
 	}
@@ -129,7 +140,7 @@ func (f Field) cases(good, key string) []Case {
 		add("a byte too long", With(good, key, Text(f.Max+1)), f.Code, false)
 	}
 	for value, code := range sorted(f.Bad) {
-		add("the value "+short(value), With(good, key, value), code, false)
+		add(fmt.Sprintf("the value %.40q", value), With(good, key, value), code, false)
 	}
 	return append(all, unreadableCases(good, key)...)
 }
@@ -172,11 +183,12 @@ func unknownKeyCases(good string, table map[string]Field) []Case {
 		if !Has(good, key) {
 			continue
 		}
-		if !table[key].Opaque && hasBelow(table, key) {
+		isBelow := func(other string) bool { return strings.HasPrefix(other, key+"/") }
+		if !table[key].Opaque && slices.ContainsFunc(slices.Collect(maps.Keys(table)), isBelow) {
 			objects = append(objects, key)
 		}
 		parent := key[:strings.LastIndexByte(key, '/')]
-		if isElement(parent) && !slices.Contains(objects, parent) {
+		if _, err := strconv.Atoi(path.Base(parent)); err == nil && !slices.Contains(objects, parent) { // a list's element
 			objects = append(objects, parent)
 		}
 	}
@@ -192,21 +204,6 @@ func unknownKeyCases(good string, table map[string]Field) []Case {
 
 // unknownKey is a key that no edge has.
 const unknownKey = "zzz"
-
-func hasBelow(table map[string]Field, key string) bool {
-	for k := range table {
-		if strings.HasPrefix(k, key+"/") {
-			return true
-		}
-	}
-	return false
-}
-
-// isElement reports whether a pointer ends in a number.
-func isElement(pointer string) bool {
-	_, err := strconv.Atoi(pointer[strings.LastIndexByte(pointer, '/')+1:])
-	return err == nil
-}
 
 // WholeCases returns the invalid variations of the text as a whole.
 func WholeCases(good string) []Case {
@@ -258,9 +255,45 @@ func utf16(text string) string {
 	return out
 }
 
-func short(text string) string {
-	if len(text) > 40 {
-		return fmt.Sprintf("%q and more", text[:40])
+// Keys returns the JSON Pointers of all keys that a type is decoded from, with those of a list's first element. It does
+// not look into opaque types and types with their own UnmarshalJSON.
+func Keys(t reflect.Type, opaque ...reflect.Type) []string {
+	var all []string
+	keys(t, "", opaque, func(key string) { all = append(all, key) })
+	slices.Sort(all)
+	return all
+}
+
+func keys(t reflect.Type, at string, opaque []reflect.Type, found func(string)) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
 	}
-	return fmt.Sprintf("%q", text)
+	self := reflect.TypeFor[json.Unmarshaler]()
+	switch {
+	case t.Implements(self) || reflect.PointerTo(t).Implements(self) || slices.Contains(opaque, t):
+	case t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8:
+		keys(t.Elem(), at+"/0", opaque, found)
+	case t.Kind() == reflect.Struct:
+		for _, f := range reflect.VisibleFields(t) {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if f.Anonymous && name == "" || !f.IsExported() || name == "-" {
+				continue
+			}
+			if name == "" {
+				name = f.Name
+			}
+			found(at + "/" + name)
+			keys(f.Type, at+"/"+name, opaque, found)
+		}
+	}
+}
+
+func sorted[V any](m map[string]V) iter.Seq2[string, V] {
+	return func(yield func(string, V) bool) {
+		for _, k := range slices.Sorted(maps.Keys(m)) {
+			if !yield(k, m[k]) {
+				return
+			}
+		}
+	}
 }
