@@ -69,8 +69,23 @@ func read(n ast.Node) (*Node, error) {
 			}
 			out.Items = append(out.Items, item)
 		}
-	case *ast.TagNode:
-		return readTag(n)
+	case *ast.TagNode: // a short form gets its long one
+		arg, err := read(n.Value)
+		if err != nil {
+			return nil, err
+		}
+		name := strings.TrimPrefix(n.Start.Value, "!")
+		switch name {
+		case "Ref", "Condition":
+		case "GetAtt":
+			name = "Fn::GetAtt"
+			if logical, attr, ok := strings.Cut(arg.Text, "."); ok {
+				arg = &Node{Kind: List, Items: []*Node{{Text: logical}, {Text: attr}}}
+			}
+		default:
+			name = "Fn::" + name
+		}
+		return &Node{Kind: Map, Entries: []Entry{{Key: name, Value: arg}}}, nil
 	case *ast.LiteralNode:
 		out.Text = n.Value.Value
 	case *ast.StringNode:
@@ -95,26 +110,6 @@ func (n *Node) add(v *ast.MappingValueNode) error {
 	}
 	n.Entries = append(n.Entries, Entry{Key: key, Value: value})
 	return nil
-}
-
-// readTag gives a short form its long one.
-func readTag(n *ast.TagNode) (*Node, error) {
-	arg, err := read(n.Value)
-	if err != nil {
-		return nil, err
-	}
-	name := strings.TrimPrefix(n.Start.Value, "!")
-	switch name {
-	case "Ref", "Condition":
-	case "GetAtt":
-		name = "Fn::GetAtt"
-		if logical, attr, ok := strings.Cut(arg.Text, "."); ok {
-			arg = &Node{Kind: List, Items: []*Node{{Text: logical}, {Text: attr}}}
-		}
-	default:
-		name = "Fn::" + name
-	}
-	return &Node{Kind: Map, Entries: []Entry{{Key: name, Value: arg}}}, nil
 }
 
 // Get follows keys into maps. It gives nil where one is missing.

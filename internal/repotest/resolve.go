@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -171,6 +172,8 @@ func (r *resolver) chosen(n *Node) *Node {
 	return r.chosen(arg.Items[2])
 }
 
+var placeholder = regexp.MustCompile(`\$\{([^!}][^}]*)\}`)
+
 func (r *resolver) call(name string, arg *Node) any {
 	switch {
 	case name == "Ref":
@@ -190,7 +193,7 @@ func (r *resolver) call(name string, arg *Node) any {
 		return strings.Join(texts, arg.Items[0].String())
 	case name == "Fn::Split" && len(arg.Each()) == 2:
 		all := []any{}
-		for _, part := range strings.Split(fmt.Sprint(r.value(arg.Items[1])), arg.Items[0].String()) {
+		for part := range strings.SplitSeq(fmt.Sprint(r.value(arg.Items[1])), arg.Items[0].String()) {
 			all = append(all, part)
 		}
 		return all
@@ -218,7 +221,6 @@ func (r *resolver) reference(target string) any {
 	return v
 }
 
-// holds evaluates a condition.
 func (r *resolver) holds(n *Node) bool {
 	name, arg := n.Call()
 	all := arg.Each()
