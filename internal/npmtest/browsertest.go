@@ -1,7 +1,7 @@
+// Package npmtest runs programs that npm fetches, for tests: the machine's own Chromium over the pages, by
+// playwright-core (tools/browser), and MCP servers of others (tools/mcp). They are development dependencies, never
+// vendored and never shipped.
 package npmtest
-
-// This file drives a real browser over the pages, for tests: the machine's own Chromium, by playwright-core
-// (tools/browser). Both are development dependencies, never vendored and never shipped.
 
 import (
 	"bufio"
@@ -86,7 +86,6 @@ func StartBrowser(t *testing.T) *Browser {
 	return b
 }
 
-// chromium is the machine's browser.
 func chromium(t *testing.T) string {
 	t.Helper()
 	if named := os.Getenv(EnvChromium); named != "" {
@@ -148,12 +147,6 @@ type Log struct {
 	Requests []string // METHOD URL, in order
 	Dialogs  []string
 	Console  []string
-}
-
-// finding is a rule of axe-core that a page breaks.
-type finding struct {
-	ID, Help string
-	Nodes    []string
 }
 
 // Open opens a page under a name.
@@ -269,8 +262,11 @@ func (p *Page) RequireAccessible(name string) {
 			p.do(nil, "shot", "path", filepath.Join(shots, name+"-"+s.name+".png"))
 		}
 		var got struct {
-			Violations, Incomplete []finding
-			Passes                 int
+			Violations, Incomplete []struct { // rules of axe-core
+				ID, Help string
+				Nodes    []string
+			}
+			Passes int
 		}
 		p.do(&got, "axe")
 		require.Greater(p.b.t, got.Passes, 10, "axe judged the page")

@@ -1,8 +1,5 @@
 package npmtest
 
-// This file runs the MCP servers of others for tests, as processes of their own: those that npm fetches
-// (tools/mcp). They are development dependencies, never vendored and never shipped.
-
 import (
 	"bufio"
 	"net"
