@@ -15,7 +15,6 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 )
 
-// errNotWaiting refuses to expire a call that waits for nobody.
 var errNotWaiting = errors.New("the call waits for nobody")
 
 // isRefusal reports whether the product refused a request for a stated reason. A repetition would be refused, too.
@@ -42,12 +41,10 @@ func hasType[E error](err error) bool {
 // action is one request of a person. It can be repeated.
 type action func(ctx context.Context) error
 
-// decisions are the actions of people.jsonl that decide a request.
 var decisions = map[string]approval.Action{
 	"approve": approval.Approve, "deny": approval.Deny, "edit": approval.Edit, "cancel_call": approval.Cancel,
 }
 
-// lineAction returns the action of a line of people.jsonl.
 func (sr *scriptedRun) lineAction(l line) (action, error) {
 	s := sr.sim
 	if a, ok := decisions[l.Do]; ok {
@@ -72,8 +69,19 @@ func (sr *scriptedRun) lineAction(l line) (action, error) {
 			_, err := s.machine.Canceller.Cancel(ctx, tenant, sr.run, l.by.ID, l.Note)
 			return err
 		}, nil
-	case "undo":
-		return s.undoAction(l), nil
+	case "undo": // the undo run becomes the main run
+		of := s.run
+		// If the main run is an undo run already, a call in it that undoes nothing belongs to the run before it.
+		if c, ok := s.loadCall(s.run, l.Call); s.continues != "" && ok && c.Undoes == "" {
+			of = s.continues
+		}
+		return func(ctx context.Context) error {
+			undo, _, err := s.machine.Starter.Undo(ctx, runtime.Undo{Tenant: tenant, Run: of, Call: l.Call, By: l.by.ID})
+			if err == nil {
+				s.continues, s.run, s.forkAt = of, undo.Run, -1
+			}
+			return err
+		}, nil
 	case "ask", "reply": // about the newest request
 		_, _, id, err := sr.findRequest(l.Call)
 		remark := approval.RemarkInput{Tenant: tenant, ID: id, Text: l.Note, Reply: l.Do == "reply", By: l.by}
@@ -148,7 +156,24 @@ func (sr *scriptedRun) answerAction(l line) (action, error) {
 	switch {
 	case l.Rerun:
 	case c.Request != "" || c.Wait != nil && (c.Wait.For == run.ForApproval || c.Wait.For == run.ForInput):
-		return sr.answerAsDecisionAction(l, c)
+		// The answer decides. An error denies a request about a call, and fails a request about tools.
+		answer := l.Result
+		l.Result = nil
+		if l.Error != nil {
+			a := approval.Deny
+			if c.Request != "" {
+				a = approval.Fail
+			}
+			return sr.decideAction(l, a, *l.Error)
+		}
+		resume, reason := policy.DecisionFromJSON(answer)
+		switch {
+		case !resume:
+			return sr.decideAction(l, approval.Deny, reason)
+		case c.Wait != nil && c.Wait.For == run.ForInput:
+			l.Result, reason = answer, ""
+		}
+		return sr.decideAction(l, approval.Approve, reason)
 	case c.Service && (c.Wait == nil || c.Wait.For == run.ForAnswer), c.ID == "" && hasServices:
 		return sr.sim.serviceAnswer(runtime.Answer{
 			Tenant: tenant, Run: sr.run, Call: l.Call, By: l.by.ID, Content: content, IsError: l.Error != nil,
@@ -190,28 +215,6 @@ func (sr *scriptedRun) settleAction(o approval.DecisionInput) action {
 	}
 }
 
-// answerAsDecisionAction decides with an answer. An error denies a request about a call, and fails a request about
-// tools.
-func (sr *scriptedRun) answerAsDecisionAction(l line, c run.Call) (action, error) {
-	answer := l.Result
-	l.Result = nil
-	if l.Error != nil {
-		a := approval.Deny
-		if c.Request != "" {
-			a = approval.Fail
-		}
-		return sr.decideAction(l, a, *l.Error)
-	}
-	resume, reason := policy.DecisionFromJSON(answer)
-	switch {
-	case !resume:
-		return sr.decideAction(l, approval.Deny, reason)
-	case c.Wait != nil && c.Wait.For == run.ForInput:
-		l.Result, reason = answer, ""
-	}
-	return sr.decideAction(l, approval.Approve, reason)
-}
-
 // expireAction moves the clock to the expiry of a call's wait, or of the request that blocks the call.
 func (sr *scriptedRun) expireAction(l line) (action, error) {
 	state, c, id, err := sr.findRequest(l.Call)
@@ -237,22 +240,6 @@ func (sr *scriptedRun) expireAction(l line) (action, error) {
 		sr.sim.clock.AdvanceTo(at)
 		return nil
 	}, nil
-}
-
-// undoAction undoes a call of a run that has ended. The undo run becomes the main run.
-// If the main run is an undo run already, a call in it that undoes nothing belongs to the run before it.
-func (s *simulation) undoAction(l line) action {
-	of := s.run
-	if c, ok := s.loadCall(s.run, l.Call); s.continues != "" && ok && c.Undoes == "" {
-		of = s.continues
-	}
-	return func(ctx context.Context) error {
-		run, _, err := s.machine.Starter.Undo(ctx, runtime.Undo{Tenant: tenant, Run: of, Call: l.Call, By: l.by.ID})
-		if err == nil {
-			s.continues, s.run, s.forkAt = of, run.Run, -1
-		}
-		return err
-	}
 }
 
 // settleUnknownOutcome settles the first outcome that only a crash made unknown. The scenario has no line for the

@@ -84,7 +84,6 @@ func lineOf(data []byte, path string) int {
 	return bytes.Count(data[:i], []byte("\n"))
 }
 
-// problems collects what is wrong with an archive.
 type problems struct {
 	archive string
 	found   []error
@@ -134,7 +133,6 @@ func (ps *problems) openArchive(data []byte) (description string, files map[stri
 	return strings.TrimSpace(string(a.Comment)), files
 }
 
-// decode decodes a section of JSON.
 func (s section) decode(v any) bool { return s.decodeLine(s.data, 0, v) }
 
 // decodeLine decodes JSON that begins in the section's n-th line.
@@ -162,8 +160,8 @@ func decodeStrict(data []byte, v any) (line int, key, text string) {
 	if err == nil {
 		return 0, "", ""
 	}
-	var where *jsonx.JSONError
-	if !errors.As(err, &where) {
+	where, ok := errors.AsType[*jsonx.JSONError](err)
+	if !ok {
 		return 0, "", err.Error()
 	}
 	key = strings.ReplaceAll(strings.TrimPrefix(where.Pointer, "/"), "/", ".") // the key path of a JSON Pointer
@@ -173,10 +171,8 @@ func decodeStrict(data []byte, v any) (line int, key, text string) {
 	return lineOf(data, key), key, "want " + where.Want
 }
 
-// joinPath returns the path of a key below a path.
 func joinPath(path, key string) string { return strings.TrimSuffix(path+"."+key, ".") }
 
-// isNull reports whether a value is missing or null.
 func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
 // textOf returns the text of a string, and any other value as compact JSON.

@@ -1,23 +1,123 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/model/script"
-
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/stream"
 )
+
+// want is want.json by key.
+type want map[string]json.RawMessage
+
+// wantKeys are the keys of a run in JSON, and those that only a scenario has.
+var wantKeys = []string{
+	"id", "agent", "version", "status", "reason", "detail", "error", "output", "inferences", "interactions",
+	"executionUnits", "usage", "cost", "messages",
+	"calls", "waiting", "summary", "seq", "subject", "parent", "parentCall", "root", "continues", "startedAt", "updatedAt",
+	"endedAt", "modelCalls", "state",
+	"servers", "executed", "events", "checkpoints", "requests", "emitted", "published", "invoked", "notified",
+}
+
+// loadWant reads want.json: the values wanted of the main run, and of the delegates' runs by agent.
+func loadWant(f section, agents []string) (want, map[string][]want) {
+	w := want{}
+	if !f.decode(&w) {
+		return nil, nil
+	}
+	children := f.children(w["children"], agents)
+	delete(w, "children")
+	f.checkWant(w)
+	if err := script.Check(f.data); err != nil {
+		f.bad("", "%v", err)
+	}
+	return w, children
+}
+
+// children reads the values wanted of the delegates' runs: by agent an object for one run, or a list in the order of
+// the calls.
+func (s section) children(raw json.RawMessage, agents []string) map[string][]want {
+	var byName map[string]json.RawMessage
+	if raw == nil {
+		return nil
+	}
+	if json.Unmarshal(raw, &byName) != nil {
+		s.bad("children", "want an object, by agent")
+	}
+	children := map[string][]want{}
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		var list []want
+		if json.Unmarshal(byName[name], &list) != nil {
+			list = []want{{}}
+			if json.Unmarshal(byName[name], &list[0]) != nil {
+				s.bad("children."+name, "want what is wanted of a run, or a list of that")
+			}
+		}
+		if !slices.Contains(agents, name) {
+			s.bad("children."+name, "got another agent, want one of agents/: %s",
+				cmp.Or(strings.Join(agents, ", "), "there is none"))
+		}
+		for _, w := range list {
+			s.checkWant(w)
+		}
+		children[name] = list
+	}
+	return children
+}
+
+func (s section) checkWant(w want) {
+	for _, key := range slices.Sorted(maps.Keys(w)) {
+		if !slices.Contains(wantKeys, key) {
+			s.bad(key, "got an unknown key, want one of %s", strings.Join(wantKeys, ", "))
+		}
+	}
+	if err := checkEventKinds(w["events"]); err != nil {
+		s.bad("events", "%v", err)
+	}
+}
+
+// areStreamEvents reports whether a list has an event type of a run's stream (docs/events.md). The journal's types are
+// all different.
+func areStreamEvents(raw json.RawMessage) bool {
+	return slices.ContainsFunc(stringList(raw),
+		func(name string) bool { return slices.Contains(stream.Types(), stream.Type(name)) })
+}
+
+// checkEventKinds refuses a list that mixes types of the stream and of the journal.
+func checkEventKinds(raw json.RawMessage) error {
+	if !areStreamEvents(raw) {
+		return nil
+	}
+	for _, name := range stringList(raw) {
+		if slices.Contains(run.EventTypes(), name) {
+			return fmt.Errorf("got %s, which the journal has, beside events of the stream: want either", name)
+		}
+	}
+	return nil
+}
+
+// stringList returns the strings of a JSON list, and nil for any other value.
+func stringList(raw json.RawMessage) []string {
+	var names []string
+	if json.Unmarshal(raw, &names) != nil {
+		return nil
+	}
+	return names
+}
 
 // notUnderCrash lists the keys of want.json that are not compared in disturbed runs.
 var notUnderCrash = []string{"modelCalls", "events", "seq", "published"}
@@ -220,7 +320,6 @@ func (sr *scriptedRun) eventTypes(wanted want, entries []run.Entry) ([]string, e
 	return names, nil
 }
 
-// requestIDs returns the ids of the approval requests that entries make.
 func requestIDs(entries []run.Entry) []string {
 	var ids []string
 	for _, e := range entries {
@@ -274,10 +373,25 @@ func (sr *scriptedRun) checkRelaxed(wanted want, state *run.AgentState) want {
 	return wanted
 }
 
-// isRepeatable reports whether a crash may repeat calls of the tool.
+// isRepeatable reports whether a crash may repeat calls of the tool. The effect of a server's tool comes from the
+// agent's patterns.
 func (sr *scriptedRun) isRepeatable(name string) bool {
-	effect, ok := sr.scenario.effectOf(name)
-	return ok && effect != run.EffectNonIdempotent
+	if t, ok := sr.scenario.agent.Tool(name); ok {
+		return t.Effect != run.EffectNonIdempotent
+	}
+	for _, m := range sr.scenario.agent.MCP {
+		own, ok := strings.CutPrefix(name, m.Name+".")
+		if !ok {
+			continue
+		}
+		for _, p := range m.Tools {
+			if agent.MatchTool(p.Match, own) {
+				return cmp.Or(p.Effect, run.EffectNonIdempotent) != run.EffectNonIdempotent
+			}
+		}
+		return false
+	}
+	return false
 }
 
 // checkBound compares a number of executions of a tool by its lower or upper bound. It reports false if the number must
@@ -297,32 +411,12 @@ func (sr *scriptedRun) checkBound(path, name string, wanted json.RawMessage, got
 	return true
 }
 
-// mustMarshal marshals values that were read from JSON.
 func mustMarshal(v any) json.RawMessage {
 	raw, err := json.Marshal(v)
 	if err != nil {
 		panic("scenario: " + err.Error()) // raw JSON by key always marshals
 	}
 	return raw
-}
-
-// exportRuns returns all runs of the scenario: those of the earlier run first. A run that cannot be read breaks an
-// invariant already.
-func (s *simulation) exportRuns() []Run {
-	runs, err := s.loadAllRuns()
-	if err != nil {
-		return nil
-	}
-	var list []Run
-	for _, rec := range runs {
-		if rec.State.From != nil && rec.State.Run != s.run { // its seed is unknown
-			continue
-		}
-		if r, err := s.exportRun(rec); err == nil {
-			list = append(list, r)
-		}
-	}
-	return list
 }
 
 // addUndos adds to the calls in JSON how each can be undone, as the API shows it.

@@ -40,7 +40,6 @@ type directoryForm struct {
 	Fails   int       `json:"fails"`
 }
 
-// loadDirectory reads people.yaml.
 func (s *Scenario) loadDirectory(files map[string]section) {
 	f, ok := files[directoryFile]
 	if !ok {
@@ -54,35 +53,26 @@ func (s *Scenario) loadDirectory(files map[string]section) {
 		if !s.decodeItem(item, &form) {
 			continue
 		}
-		if key, text := s.directory.addEntry(form); text != "" {
-			s.at(item.Line, joinPath(item.Key, key), "%s", text)
+		bad := func(key, format string, args ...any) { s.at(item.Line, joinPath(item.Key, key), format, args...) }
+		unknown := func(channel string) bool { return channel != emailChannel && channel != slackChannel }
+		who, err := policy.ParsePrincipal(strings.Join(append([]string{form.ID}, form.Groups...), ","))
+		p := person.Person{ID: who.ID, Groups: who.Groups, Name: form.Name, Email: form.Email, Slack: form.Slack}
+		if form.Notify != nil {
+			p.Notify = slices.Concat([]string{}, *form.Notify)
+		}
+		switch i := slices.IndexFunc(p.Notify, unknown); {
+		case form.Channel != "" && unknown(form.Channel):
+			bad("channel", "got %q, want email or slack", form.Channel)
+		case form.Channel != "":
+			s.directory.fails[form.Channel] = form.Fails
+		case err != nil:
+			bad("id", "want user:NAME, and group:NAME in groups")
+		case i >= 0:
+			bad("notify", "got %q, want email or slack", p.Notify[i])
+		default:
+			s.directory.people = append(s.directory.people, p)
 		}
 	}
-}
-
-// addEntry adds an element. If the element is invalid, text describes the problem.
-func (d *directory) addEntry(form directoryForm) (key, text string) {
-	channels := []string{emailChannel, slackChannel}
-	if form.Channel != "" {
-		if !slices.Contains(channels, form.Channel) {
-			return "channel", fmt.Sprintf("got %q, want email or slack", form.Channel)
-		}
-		d.fails[form.Channel] = form.Fails
-		return "", ""
-	}
-	who, err := policy.ParsePrincipal(strings.Join(append([]string{form.ID}, form.Groups...), ","))
-	if err != nil {
-		return "id", "want user:NAME, and group:NAME in groups"
-	}
-	p := person.Person{ID: who.ID, Groups: who.Groups, Name: form.Name, Email: form.Email, Slack: form.Slack}
-	if form.Notify != nil {
-		p.Notify = slices.Concat([]string{}, *form.Notify)
-		if i := slices.IndexFunc(p.Notify, func(c string) bool { return !slices.Contains(channels, c) }); i >= 0 {
-			return "notify", fmt.Sprintf("got %q, want email or slack", p.Notify[i])
-		}
-	}
-	d.people = append(d.people, p)
-	return "", ""
 }
 
 // newNotifier returns the notifier of the scenario's people; nil = nobody is notified.
@@ -117,7 +107,6 @@ type notification struct {
 	Channel  string          `json:"channel"`
 }
 
-// fakeChannel is a channel that records its messages.
 type fakeChannel struct {
 	sim   *simulation
 	name  string

@@ -37,7 +37,7 @@ func Export(ctx context.Context, from Recorded, id string, redact bool, known ag
 	x := &exporter{ctx: ctx, from: from, agents: map[string]*recordedAgent{}, children: map[string][]outcome{}}
 	if redact {
 		kept := map[string]bool{"user": true, "group": true}
-		x.words = &redactor{kept: kept, as: map[string]string{}, next: map[string]int{}}
+		x.redactor = &redactor{kept: kept, as: map[string]string{}, next: map[string]int{}}
 	}
 	data, err := x.export(id)
 	if err != nil {
@@ -58,11 +58,10 @@ func Export(ctx context.Context, from Recorded, id string, redact bool, known ag
 	return data, nil
 }
 
-// exporter makes one scenario.
 type exporter struct {
-	ctx   context.Context
-	from  Recorded
-	words *redactor // nil = texts stay
+	*redactor // nil = texts stay
+	ctx       context.Context
+	from      Recorded
 
 	agents   map[string]*recordedAgent // by folder: "", agents/NAME/, or agents/NAME/CALL/ of further runs
 	lines    []recordedLine
@@ -80,7 +79,6 @@ type recordedAgent struct {
 	unsure     map[string]bool         // tools that do not know what became of a call
 }
 
-// recordedLine is a line of people.jsonl and when it was.
 type recordedLine struct {
 	at time.Time
 	lineForm
@@ -157,7 +155,7 @@ func (x *exporter) export(id string) ([]byte, error) {
 		files = append(files, x.agentFiles(folder)...)
 	}
 	people := x.people()
-	want := main.outcome(x)
+	want := main.outcome()
 	want.Children = x.children
 	files = append(files, txtar.File{Name: peopleFile, Data: people}, txtar.File{Name: wantFile, Data: encode(want)})
 	if len(x.problems) > 0 {
@@ -258,11 +256,19 @@ func (x *exporter) load(id string) ([]run.Entry, run.RunStarted, error) {
 
 var errNoBeginning = errors.New("its journal has no beginning")
 
-// start returns the body of the request that starts the run.
 func (x *exporter) start(s run.RunStarted) *startInput {
 	body := &startInput{Input: x.json(s.Input), Subject: x.text(s.Subject), AccessControl: x.text(s.AccessControl)}
 	if s.Input == nil && len(s.Messages) > 0 {
-		body.Message = bytes.TrimSpace(encode(x.blocks(s.Messages)))
+		blocks := slices.Clone(s.Messages)
+		for i, b := range blocks {
+			switch b := b.Block.(type) {
+			case run.Text:
+				blocks[i].Block = run.Text{Text: x.text(b.Text)}
+			case run.Media:
+				blocks[i].Block = x.media(b)
+			}
+		}
+		body.Message = bytes.TrimSpace(encode(blocks))
 	}
 	if body.Subject == "" && len(s.By) > 0 { // who is kept from approving an own call
 		body.Subject = x.text(s.By[0])
@@ -270,24 +276,11 @@ func (x *exporter) start(s run.RunStarted) *startInput {
 	return body
 }
 
-func (x *exporter) blocks(said []run.UserBlock) []run.UserBlock {
-	list := slices.Clone(said)
-	for i, b := range list {
-		switch b := b.Block.(type) {
-		case run.Text:
-			list[i].Block = run.Text{Text: x.text(b.Text)}
-		case run.Media:
-			list[i].Block = x.media(b)
-		}
-	}
-	return list
-}
-
 // maxMedia is how many bytes a file has at most, in base64, that stands in a scenario.
 const maxMedia = 128 << 10
 
 func (x *exporter) media(m run.Media) run.Media {
-	if x.words != nil {
+	if x.redactor != nil {
 		return run.Media{Name: x.text(m.Name), MediaType: m.MediaType, Data: "eA=="} // no model looks at it
 	}
 	if m.Blob == "" {
@@ -316,7 +309,6 @@ func (x *exporter) content(text, blob string) string {
 	return string(data)
 }
 
-// agentFiles returns the files of one agent.
 func (x *exporter) agentFiles(folder string) []txtar.File {
 	a := x.agents[folder]
 	pinned, err := json.MarshalIndent(a.definition, "", "  ")
@@ -352,16 +344,6 @@ func (x *exporter) agentFiles(folder string) []txtar.File {
 	return files
 }
 
-// agentOf returns what the files of a folder are made of.
-func (x *exporter) agentOf(digest, folder string) (*recordedAgent, error) {
-	if a := x.agents[folder]; a != nil && a.digest == digest {
-		return a, nil
-	}
-	a := &recordedAgent{digest: digest, results: map[string][]resultForm{}, unsure: map[string]bool{}}
-	x.agents[folder] = a
-	return a, x.readDefinition(digest, &a.definition)
-}
-
 // readDefinition reads a definition that a run was pinned to.
 func (x *exporter) readDefinition(digest string, d *agent.Definition) error {
 	data, err := x.from.Blob(x.ctx, digest)
@@ -370,20 +352,4 @@ func (x *exporter) readDefinition(digest string, d *agent.Definition) error {
 	}
 	*d = agent.Definition{}
 	return jsonx.ReadStored("definition", data, d)
-}
-
-// localise takes out of a definition what is not said of an agent in a scenario: servers, whose tools become fakes,
-// folders, and what an agent has of those that delegate to it, which it gets again.
-func (d *recordedAgent) localise(folder string) {
-	def := &d.definition
-	def.MCP, def.Folder, def.Below = nil, "", nil
-	if folder != "" {
-		def.Ceilings, def.Delegators = nil, nil
-	}
-	for i := range def.Tools {
-		t := &def.Tools[i]
-		if t.Root = ""; t.Kind == agent.KindMCP {
-			t.Kind, t.MCP = agent.KindInternal, nil
-		}
-	}
 }

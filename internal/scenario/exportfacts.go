@@ -62,7 +62,6 @@ func (r *recording) readChecked(c run.Call, k run.Checked) {
 	r.results[k.Tool] = append(r.results[k.Tool], f)
 }
 
-// result records one execution of a call's tool.
 func (r *recording) result(c run.Call, f resultForm) {
 	f.Call = c.ID
 	r.results[c.Tool] = append(r.results[c.Tool], f)
@@ -135,9 +134,7 @@ func (r *recording) readSuspension(s *run.AgentState, e run.CallSuspended) {
 		return
 	}
 	ticket := *e.Ticket
-	if r.x.words != nil {
-		r.x.words.keep(ticket.ResponseSchema)
-	}
+	r.x.keep(ticket.ResponseSchema)
 	ticket.Message, ticket.Parameters = r.x.text(ticket.Message), r.x.json(ticket.Parameters)
 	ticket.Pending.Arguments = r.x.json(ticket.Pending.Arguments)
 	r.failedAttempts(c, e.Entered)
@@ -257,7 +254,6 @@ func (r *recording) readDecision(e run.Decided) {
 	}
 }
 
-// voiceOf returns what a fact has of a person who took part.
 func voiceOf(voices []run.Voice, by string) run.Voice {
 	for _, v := range voices {
 		if v.By == by {

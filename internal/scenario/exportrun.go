@@ -1,19 +1,18 @@
 package scenario
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
 
-// recording is one run as it is read.
 type recording struct {
 	*recordedAgent
 	x      *exporter
@@ -36,13 +35,15 @@ type recording struct {
 func (x *exporter) record(seed run.AgentState, entries []run.Entry, s run.RunStarted, folder string) (
 	*recording, error,
 ) {
-	a, err := x.agentOf(s.Definition, folder)
-	if err != nil {
-		return nil, err
+	a := x.agents[folder]
+	if a == nil || a.digest != s.Definition {
+		a = &recordedAgent{digest: s.Definition, results: map[string][]resultForm{}, unsure: map[string]bool{}}
+		x.agents[folder] = a
+		if err := x.readDefinition(s.Definition, &a.definition); err != nil {
+			return nil, err
+		}
 	}
-	if x.words != nil {
-		x.words.keep(a.definition)
-	}
+	x.keep(a.definition)
 	r := &recording{
 		recordedAgent: a, x: x, folder: folder, state: seed, entered: map[string]bool{}, expired: map[string]bool{},
 		asked: map[string]run.PermissionRequested{}, executed: map[string]int{},
@@ -64,6 +65,7 @@ func (x *exporter) record(seed run.AgentState, entries []run.Entry, s run.RunSta
 				return nil, err
 			}
 		}
+		var err error
 		if r.state, err = run.ApplyEntry(r.state, e); err != nil {
 			return nil, err
 		}
@@ -78,7 +80,19 @@ func (x *exporter) record(seed run.AgentState, entries []run.Entry, s run.RunSta
 	if len(r.definition.MCP) > 0 && !r.state.Listed {
 		x.cannot("the servers of %s were not listed", s.Agent)
 	}
-	a.localise(folder)
+	// Take out what is not said of an agent in a scenario: servers, whose tools become fakes, folders, and what an agent
+	// has of those that delegate to it, which it gets again.
+	def := &a.definition
+	def.MCP, def.Folder, def.Below = nil, "", nil
+	if folder != "" {
+		def.Ceilings, def.Delegators = nil, nil
+	}
+	for i := range def.Tools {
+		t := &def.Tools[i]
+		if t.Root = ""; t.Kind == agent.KindMCP {
+			t.Kind, t.MCP = agent.KindInternal, nil
+		}
+	}
 	return r, r.recordChildren()
 }
 
@@ -107,13 +121,12 @@ func (r *recording) recordChildren() error {
 		if err != nil {
 			return err
 		}
-		x.children[started.Agent][at] = child.outcome(x)
+		x.children[started.Agent][at] = child.outcome()
 	}
 	return nil
 }
 
-// outcome returns what the run came to.
-func (r *recording) outcome(x *exporter) outcome {
+func (r *recording) outcome() outcome {
 	o := outcome{Status: r.state.Status, Reason: r.state.Reason, Executed: r.executed}
 	for _, t := range r.definition.Tools {
 		if t.Precondition != nil { // the journal does not have how often it was read
@@ -121,7 +134,12 @@ func (r *recording) outcome(x *exporter) outcome {
 		}
 	}
 	if out, err := policy.OutputView(&r.state); err == nil && !r.state.History {
-		o.Output = exact(x.json(out))
+		o.Output = eachString(r.x.json(out), func(s string) string { // a text that begins as a pattern matches itself alone
+			if strings.HasPrefix(s, "~") {
+				return "~^" + regexp.QuoteMeta(s) + "$"
+			}
+			return s
+		})
 	}
 	if r.loose {
 		o.Executed = nil
@@ -138,16 +156,6 @@ func (r *recording) outcome(x *exporter) outcome {
 		o.Calls = append(o.Calls, callOutcome{c.ID, c.Tool, c.Status, c.Reason})
 	}
 	return o
-}
-
-// exact writes a JSON value so that it matches itself alone: a string that begins as a pattern becomes a pattern of it.
-func exact(raw json.RawMessage) json.RawMessage {
-	return eachString(raw, func(s string) string {
-		if strings.HasPrefix(s, "~") {
-			return "~^" + regexp.QuoteMeta(s) + "$"
-		}
-		return s
-	})
 }
 
 // read records what a fact says. s is the state before it.

@@ -39,7 +39,26 @@ func (s *simulation) recordBoundary(function string, payload []byte) bool {
 	for _, x := range s.machine.Engine.List(nil, "") { //nolint:staticcheck // List does not use the context
 		fmt.Fprintf(&all, "%s %s %v\n", x.Name, x.Status, x.Status == asl.Running)
 	}
-	s.writeScriptState(&all)
+	parts := map[string]*scriptedRun{s.run: s.scriptedRun} // the effect logs, and what is left of the script
+	maps.Copy(parts, s.scriptedRuns)
+	byTool := slices.SortedStableFunc(slices.Values(s.toolExecutions),
+		func(a, b *toolExecution) int { return strings.Compare(a.tool, b.tool) })
+	for _, run := range slices.Sorted(maps.Keys(parts)) {
+		sr := parts[run]
+		fmt.Fprintf(&all, "run %s requests=%d input=%v events=%d invoked=%d rerun=%v\n",
+			run, len(sr.requests), sr.inputDuring, len(sr.events), len(sr.invokes), sr.reruns)
+		for _, e := range byTool {
+			if e.by == sr {
+				fmt.Fprintf(&all, "%s %v %v %v %v\n", e.tool, e.key, e.finished, e.void, e.resultLost)
+			}
+		}
+	}
+	fmt.Fprintf(&all, "queued=%d triggered=%d expiring=%s redeployed=%v crash=%v accepted=%v cancelled=%v lost=%v "+
+		"sweeps=%d interventions=%d violations=%d\n",
+		len(s.people.queued), len(s.people.triggered), s.people.expiring, s.redeployed, s.crashRequests, s.acceptedMessages,
+		s.cancelled, s.callerLost, s.Sweeps, len(s.intervened), len(s.violations))
+	notes, _ := json.Marshal(s.notifications)
+	all.Write(notes)
 	sum := sha256.Sum256(s.canonicalize(all.Bytes()))
 	fingerprint := [16]byte(sum[:16])
 	s.Boundaries = append(s.Boundaries, Boundary{Call: len(s.injector.Calls()) + 1, Fingerprint: fingerprint})
@@ -48,30 +67,6 @@ func (s *simulation) recordBoundary(function string, payload []byte) bool {
 		s.endSignal.Notify()
 	}
 	return s.Pruned
-}
-
-// writeScriptState writes the effect logs and what is left of the script.
-func (s *simulation) writeScriptState(all *bytes.Buffer) {
-	parts := map[string]*scriptedRun{s.run: s.scriptedRun}
-	maps.Copy(parts, s.scriptedRuns)
-	byTool := slices.SortedStableFunc(slices.Values(s.toolExecutions),
-		func(a, b *toolExecution) int { return strings.Compare(a.tool, b.tool) })
-	for _, run := range slices.Sorted(maps.Keys(parts)) {
-		sr := parts[run]
-		fmt.Fprintf(all, "run %s requests=%d input=%v events=%d invoked=%d rerun=%v\n",
-			run, len(sr.requests), sr.inputDuring, len(sr.events), len(sr.invokes), sr.reruns)
-		for _, e := range byTool {
-			if e.by == sr {
-				fmt.Fprintf(all, "%s %v %v %v %v\n", e.tool, e.key, e.finished, e.void, e.resultLost)
-			}
-		}
-	}
-	fmt.Fprintf(all, "queued=%d triggered=%d expiring=%s redeployed=%v crash=%v accepted=%v cancelled=%v lost=%v "+
-		"sweeps=%d interventions=%d violations=%d\n",
-		len(s.people.queued), len(s.people.triggered), s.people.expiring, s.redeployed, s.crashRequests, s.acceptedMessages,
-		s.cancelled, s.callerLost, s.Sweeps, len(s.intervened), len(s.violations))
-	notes, _ := json.Marshal(s.notifications)
-	all.Write(notes)
 }
 
 // canonicalize replaces random ids by their positions, and instants by the minutes until then. It drops the numbers of

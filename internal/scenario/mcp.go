@@ -13,7 +13,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tool"
@@ -22,58 +21,52 @@ import (
 
 // server is an MCP server of mcp.yaml, with its tools and failures.
 type server struct {
-	serverForm
-	tools   []serverTool
-	down    afterEvent   // from then on no attempt to list it succeeds
-	changes []afterEvent // when each of Changes happens
+	Name      string         `json:"name"`
+	Protocol  string         `json:"protocol"`
+	Tools     []serverTool   `json:"tools"`
+	ListFails int            `json:"listFails"` // the number of first attempts to list it that fail
+	Down      serverEvent    `json:"down"`      // from then on no attempt to list it succeeds; "" = never
+	Hang      string         `json:"hang"`
+	Dies      int            `json:"dies"`    // the call, from 1, that kills the server before it answers; 0 = none
+	Changes   []serverChange `json:"changes"` // of tools' descriptions, or their removal
+	Locked    *bool          `json:"locked"`  // false = mcp.lock has no entry for the server
 }
 
 // serverTool is a tool that a server lists after an event.
 type serverTool struct {
-	agent.ServerTool
-	after afterEvent
-}
-
-// withDigest returns the tool with the digest of its definition.
-func (t serverTool) withDigest() agent.ServerTool {
-	t.Digest = store.BlobDigest(fmt.Appendf(nil, "%s\n%s\n%s\n%v", t.Name, t.Description, t.Schema, t.Hints))
-	return t.ServerTool
-}
-
-// afterEvent is an event of a server: "call N", once it has served N calls; "run 1", once the first run has ended. The
-// zero value is the start.
-type afterEvent struct {
-	event string
-	count int
-}
-
-// serverForm is an element of mcp.yaml.
-type serverForm struct {
-	Name      string           `json:"name"`
-	Protocol  string           `json:"protocol"`
-	Tools     []serverToolForm `json:"tools"`
-	ListFails int              `json:"listFails"` // the number of first attempts to list it that fail
-	Down      string           `json:"down"`
-	Hang      string           `json:"hang"`
-	Dies      int              `json:"dies"`    // the call, from 1, that kills the server before it answers; 0 = none
-	Changes   []changeForm     `json:"changes"` // of tools' descriptions, or their removal
-	Locked    *bool            `json:"locked"`  // false = mcp.lock has no entry for the server
-}
-
-type serverToolForm struct {
 	Name        string            `json:"name"`
 	Description string            `json:"description"`
 	Schema      json.RawMessage   `json:"schema"`
 	Annotations agent.MCPHints    `json:"annotations"`
-	After       string            `json:"after"`
+	After       serverEvent       `json:"after"`
 	Results     []json.RawMessage `json:"results"`
 }
 
-type changeForm struct {
-	After       string `json:"after"`
-	Tool        string `json:"tool"`
-	Description string `json:"description"`
-	Gone        bool   `json:"gone"`
+type serverChange struct {
+	After       serverEvent `json:"after"`
+	Tool        string      `json:"tool"`
+	Description string      `json:"description"`
+	Gone        bool        `json:"gone"`
+}
+
+// serverEvent is an event of a server: "call N", once it has served N calls; "run 1", once the first run has ended; ""
+// is the start.
+type serverEvent string
+
+// calls returns N of "call N", and 0 for any other event.
+func (e serverEvent) calls() int {
+	of, ok := strings.CutPrefix(string(e), "call ")
+	if n, err := strconv.Atoi(of); ok && err == nil {
+		return n
+	}
+	return 0
+}
+
+func (t serverTool) listed() agent.ServerTool {
+	return agent.ServerTool{
+		Name: t.Name, Description: t.Description, Schema: t.Schema, Hints: t.Annotations,
+		Digest: store.BlobDigest(fmt.Appendf(nil, "%s\n%s\n%s\n%v", t.Name, t.Description, t.Schema, t.Annotations)),
+	}
 }
 
 // loadServers reads mcp.yaml and checks that it has the agent's servers. The tools that they list at the start are
@@ -98,9 +91,9 @@ func (s *Scenario) loadServers(files map[string]section) {
 			continue
 		}
 		s.agent.MCP[i].Locked = map[string]string{}
-		for _, t := range v.tools {
-			if t.after == (afterEvent{}) {
-				s.agent.MCP[i].Locked[t.Name] = t.withDigest().Digest
+		for _, t := range v.Tools {
+			if t.After == "" {
+				s.agent.MCP[i].Locked[t.Name] = t.listed().Digest
 			}
 		}
 	}
@@ -114,34 +107,26 @@ func (s *Scenario) loadServers(files map[string]section) {
 // parseServer parses an element of mcp.yaml, and adds its tools' results to those of the scenario.
 func (s *Scenario) parseServer(item agentfile.Value) server {
 	var v server
-	if !s.decodeItem(item, &v.serverForm) {
+	if !s.decodeItem(item, &v) {
 		return v
 	}
 	bad := func(key, format string, args ...any) { s.at(item.Line, joinPath(item.Key, key), format, args...) }
-	parseAfter := func(key, text string) afterEvent {
-		if text == "" {
-			return afterEvent{}
+	checkEvent := func(key string, e serverEvent) {
+		if e != "" && e != "run 1" && e.calls() < 1 {
+			bad(key, "got %q, want call N or run 1", e)
 		}
-		what, of, _ := strings.Cut(text, " ")
-		n, err := strconv.Atoi(of)
-		if err != nil || n < 1 || what != "call" && text != "run 1" {
-			bad(key, "got %q, want call N or run 1", text)
-			return afterEvent{}
-		}
-		return afterEvent{what, n}
 	}
 	v.Protocol = cmp.Or(v.Protocol, "2026-07-28")
-	v.down = parseAfter("down", v.Down)
+	checkEvent("down", v.Down)
 	for i, t := range v.Tools {
 		key := fmt.Sprintf("tools[%d]", i)
 		if t.Name == "" {
 			bad(key+".name", "got nothing, want the tool's name")
 		}
 		if t.Schema == nil {
-			t.Schema = json.RawMessage(`{"type":"object"}`)
+			v.Tools[i].Schema = json.RawMessage(`{"type":"object"}`)
 		}
-		listed := agent.ServerTool{Name: t.Name, Description: t.Description, Schema: t.Schema, Hints: t.Annotations}
-		v.tools = append(v.tools, serverTool{listed, parseAfter(key+".after", t.After)})
+		checkEvent(key+".after", t.After)
 		c := toolScript{spec: agent.ToolSpec{Name: v.Name + "." + t.Name, Kind: agent.KindMCP}, resultsLine: item.Line}
 		for i, raw := range t.Results {
 			r, at, text := parseResult(raw)
@@ -154,32 +139,12 @@ func (s *Scenario) parseServer(item agentfile.Value) server {
 	}
 	for i, c := range v.Changes {
 		key := fmt.Sprintf("changes[%d]", i)
-		if !slices.ContainsFunc(v.Tools, func(t serverToolForm) bool { return t.Name == c.Tool }) {
+		if !slices.ContainsFunc(v.Tools, func(t serverTool) bool { return t.Name == c.Tool }) {
 			bad(key+".tool", "got %q, want a tool of the server", c.Tool)
 		}
-		v.changes = append(v.changes, parseAfter(key+".after", c.After))
+		checkEvent(key+".after", c.After)
 	}
 	return v
-}
-
-// effectOf returns the effect of a tool. For a server's tool, it comes from the agent's patterns.
-func (s *Scenario) effectOf(name string) (run.Effect, bool) {
-	if t, ok := s.agent.Tool(name); ok {
-		return t.Effect, true
-	}
-	for _, m := range s.agent.MCP {
-		own, ok := strings.CutPrefix(name, m.Name+".")
-		if !ok {
-			continue
-		}
-		for _, p := range m.Tools {
-			if agent.MatchTool(p.Match, own) {
-				return cmp.Or(p.Effect, run.EffectNonIdempotent), true
-			}
-		}
-		return run.EffectNonIdempotent, true
-	}
-	return "", false
 }
 
 // fakeServer is an MCP server with its state. No crash of an invocation changes the state.
@@ -195,33 +160,28 @@ type fakeServer struct {
 type fakeServers map[string]*fakeServer
 
 // hasReached reports whether an event of the server has happened. The given call itself does not count.
-func (s *fakeServer) hasReached(m afterEvent, call string) bool {
-	switch m.event {
-	case "run":
+func (s *fakeServer) hasReached(e serverEvent, call string) bool {
+	if e == "run 1" {
 		return s.sim.continues != ""
-	case "call":
-		n := len(s.served)
-		if s.served[call] {
-			n--
-		}
-		return n >= m.count
-	default:
-		return true
 	}
+	n := len(s.served)
+	if s.served[call] {
+		n--
+	}
+	return n >= e.calls()
 }
 
-// listTools returns the tools that the server has at a call.
 func (s *fakeServer) listTools(call string) []agent.ServerTool {
 	var tools []agent.ServerTool
-	for _, t := range s.tools {
-		gone := !s.hasReached(t.after, call)
-		for i, c := range s.Changes {
-			if c.Tool == t.Name && s.hasReached(s.changes[i], call) {
+	for _, t := range s.Tools {
+		gone := !s.hasReached(t.After, call)
+		for _, c := range s.Changes {
+			if c.Tool == t.Name && s.hasReached(c.After, call) {
 				t.Description, gone = c.Description, c.Gone
 			}
 		}
 		if !gone {
-			tools = append(tools, t.withDigest())
+			tools = append(tools, t.listed())
 		}
 	}
 	return tools
@@ -255,7 +215,7 @@ func (s *serverSession) List(ctx context.Context, m agent.MCPServer) (agent.Serv
 			return found, errServerClosed
 		case server.Hang == "list":
 			return found, server.sim.clock.Sleep(ctx, 24*time.Hour)
-		case server.listed <= server.ListFails, server.down.event != "" && server.hasReached(server.down, ""):
+		case server.listed <= server.ListFails, server.Down != "" && server.hasReached(server.Down, ""):
 			return found, errors.New("connection refused")
 		}
 		return agent.ServerTools{Protocol: server.Protocol, Tools: server.listTools("")}, nil

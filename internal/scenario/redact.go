@@ -8,7 +8,7 @@ import (
 )
 
 // redactor replaces words, each by one of the same length and form. Different words stay different, so that what
-// compares texts finds the same. The words that a definition compares with stay.
+// compares texts finds the same. The words that a definition compares with stay. A nil redactor replaces nothing.
 type redactor struct {
 	kept map[string]bool   // in lower case
 	as   map[string]string // by word
@@ -26,7 +26,7 @@ var prose = map[string]bool{
 func (w *redactor) keep(v any) {
 	var parsed any
 	raw, err := json.Marshal(v)
-	if err != nil || json.Unmarshal(raw, &parsed) != nil {
+	if w == nil || err != nil || json.Unmarshal(raw, &parsed) != nil {
 		return
 	}
 	w.keepWords(parsed)
@@ -54,6 +54,9 @@ func (w *redactor) keepWords(v any) {
 
 // text replaces the words of a text, and those of the strings in it where it is JSON.
 func (w *redactor) text(s string) string {
+	if w == nil {
+		return s
+	}
 	if t := strings.TrimSpace(s); json.Valid([]byte(t)) {
 		return string(eachString(json.RawMessage(t), w.text))
 	}
@@ -99,20 +102,12 @@ func (w *redactor) word(word string) string {
 	}
 }
 
-// text redacts a text, if texts are to be.
-func (x *exporter) text(s string) string {
-	if x.words == nil {
-		return s
-	}
-	return x.words.text(s)
-}
-
-// json redacts the strings of a JSON value. Keys and numbers stay.
-func (x *exporter) json(raw json.RawMessage) json.RawMessage {
-	if x.words == nil {
+// json replaces the words in the strings of a JSON value. Keys and numbers stay.
+func (w *redactor) json(raw json.RawMessage) json.RawMessage {
+	if w == nil {
 		return raw
 	}
-	return eachString(raw, x.words.text)
+	return eachString(raw, w.text)
 }
 
 // stringPattern finds the strings of JSON; those before a colon are keys.

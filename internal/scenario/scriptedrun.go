@@ -198,7 +198,6 @@ func (sr *scriptedRun) executionNumber(call string) (int, error) {
 	return max(1, c.Executions), err
 }
 
-// loadCall returns a call as the journal has it.
 func (s *simulation) loadCall(runID, id string) (run.Call, bool) {
 	l, err := s.load(runID)
 	c, ok := l.State.Call(id)

@@ -20,7 +20,6 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// tenant is the tenant of every scenario.
 const tenant = "default"
 
 // maxInvocations is the number of handler invocations after which a run counts as endless.
@@ -75,7 +74,6 @@ type simulation struct {
 	endFailures       []Failure // reasons why the run did not end; reported even when nothing is compared
 }
 
-// requestKey identifies a request to a model.
 type requestKey struct {
 	inference int64
 	forNotes  bool // the request for notes that precedes the inference
@@ -107,7 +105,18 @@ func (s *Scenario) Run(o Options) Result {
 				})
 			}
 		}
-		sim.Runs = sim.exportRuns()
+		runs, err := sim.loadAllRuns()
+		if err != nil { // a run that cannot be read breaks an invariant already
+			runs = nil
+		}
+		for _, rec := range runs {
+			if rec.State.From != nil && rec.State.Run != sim.run { // its seed is unknown
+				continue
+			}
+			if r, err := sim.exportRun(rec); err == nil {
+				sim.Runs = append(sim.Runs, r)
+			}
+		}
 	}
 	if sim.Diverged || sim.mayDiffer() {
 		sim.failures = sim.endFailures
@@ -220,7 +229,6 @@ func (s *simulation) wrapInvoker(next local.Invoker) local.Invoker {
 	}
 }
 
-// execute starts the run and waits for the end of the scenario.
 func (s *simulation) execute() {
 	if err := s.startRun(s.scenario.start, ""); err != nil {
 		s.addFailure(inputFile, err.Error(), "a run")
@@ -234,7 +242,6 @@ func (s *simulation) execute() {
 	}
 }
 
-// startRequest returns the request that starts the main run.
 func (s *simulation) startRequest(in startInput, continues string) runtime.Start {
 	var by []string // the subject counts as authenticated
 	if strings.HasPrefix(in.Subject, "user:") {
@@ -339,7 +346,6 @@ func (s *simulation) addEndFailure(path, got, want string) {
 	s.addFailure(path, got, want)
 }
 
-// reportSchedulerError records why the scheduler stopped.
 func (s *simulation) reportSchedulerError(err error) {
 	got, want := err.Error(), "an end or a wait"
 	switch {
@@ -353,22 +359,18 @@ func (s *simulation) reportSchedulerError(err error) {
 	s.addEndFailure("run", got, want)
 }
 
-// load returns a run as the journal has it.
 func (s *simulation) load(run string) (store.Loaded, error) {
 	return s.journal.Load(context.Background(), tenant, run)
 }
 
-// head returns the head of a run.
 func (s *simulation) head(run string) (store.Head, error) {
 	return s.journal.Head(context.Background(), tenant, run)
 }
 
-// entries returns the whole journal of a run.
 func (s *simulation) entries(of string) ([]run.Entry, error) {
 	return s.journal.Entries(context.Background(), tenant, of, 0, 0)
 }
 
-// request returns an approval request.
 func (s *simulation) request(id string) (approval.Approval, error) {
 	return approval.Get(context.Background(), s.table, tenant, id)
 }
