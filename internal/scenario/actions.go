@@ -257,7 +257,7 @@ func (sr *scriptedRun) settleUnknownOutcome(waits []run.Call) bool {
 			last := executionKey{c.ID, c.Executions}
 			sr.resultIndex[executionKey{c.ID, c.Executions + 1}] = sr.reserveResult(c.Tool, last)
 		}
-		sr.sim.people.act(func() { sr.settleOutcome(o) })
+		sr.sim.act(func() { sr.settleOutcome(o) })
 		return true
 	}
 	return false

@@ -33,30 +33,16 @@ var wantKeys = []string{
 	"servers", "executed", "events", "checkpoints", "requests", "emitted", "published", "invoked", "notified",
 }
 
-// loadWant reads want.json: the values wanted of the main run, and of the delegates' runs by agent.
+// loadWant reads want.json: the values wanted of the main run, and of the delegates' runs. Of those it has by agent an
+// object for one run, or a list in the order of the calls.
 func loadWant(f section, agents []string) (want, map[string][]want) {
 	w := want{}
 	if !f.decode(&w) {
 		return nil, nil
 	}
-	children := f.children(w["children"], agents)
-	delete(w, "children")
-	f.checkWant(w)
-	if err := script.Check(f.data); err != nil {
-		f.bad("", "%v", err)
-	}
-	return w, children
-}
-
-// children reads the values wanted of the delegates' runs: by agent an object for one run, or a list in the order of
-// the calls.
-func (s section) children(raw json.RawMessage, agents []string) map[string][]want {
 	var byName map[string]json.RawMessage
-	if raw == nil {
-		return nil
-	}
-	if json.Unmarshal(raw, &byName) != nil {
-		s.bad("children", "want an object, by agent")
+	if raw := w["children"]; raw != nil && json.Unmarshal(raw, &byName) != nil {
+		f.bad("children", "want an object, by agent")
 	}
 	children := map[string][]want{}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
@@ -64,19 +50,24 @@ func (s section) children(raw json.RawMessage, agents []string) map[string][]wan
 		if json.Unmarshal(byName[name], &list) != nil {
 			list = []want{{}}
 			if json.Unmarshal(byName[name], &list[0]) != nil {
-				s.bad("children."+name, "want what is wanted of a run, or a list of that")
+				f.bad("children."+name, "want what is wanted of a run, or a list of that")
 			}
 		}
 		if !slices.Contains(agents, name) {
-			s.bad("children."+name, "got another agent, want one of agents/: %s",
+			f.bad("children."+name, "got another agent, want one of agents/: %s",
 				cmp.Or(strings.Join(agents, ", "), "there is none"))
 		}
 		for _, w := range list {
-			s.checkWant(w)
+			f.checkWant(w)
 		}
 		children[name] = list
 	}
-	return children
+	delete(w, "children")
+	f.checkWant(w)
+	if err := script.Check(f.data); err != nil {
+		f.bad("", "%v", err)
+	}
+	return w, children
 }
 
 func (s section) checkWant(w want) {

@@ -34,21 +34,6 @@ func (r *recording) readReply(e run.Replied) {
 	r.replies = append(r.replies, line)
 }
 
-// readClaim records that a call goes out, and what was read of its precondition before.
-func (r *recording) readClaim(s *run.AgentState, e run.CallClaimed) {
-	c, _ := s.Call(e.Call)
-	if t, _ := r.definition.Tool(c.Tool); t.AnsweredLater() {
-		if t.Kind != agent.KindAgent {
-			r.executed[c.Tool]++
-		}
-		return
-	}
-	r.entered[e.Call] = true
-	if c.Checked != nil {
-		r.readChecked(c, *c.Checked)
-	}
-}
-
 // readChecked records what a precondition gave. The runtime numbers its readings by how often people were asked.
 func (r *recording) readChecked(c run.Call, k run.Checked) {
 	if t, _ := r.definition.Tool(c.Tool); t.Precondition != nil && len(t.Precondition.Compare) > 0 {

@@ -174,8 +174,17 @@ func (r *recording) read(s *run.AgentState, ev run.Event) error {
 			text := r.x.text(e.Summary)
 			r.replies = append(r.replies, script.Line{Text: &text, Notes: true})
 		}
-	case run.CallClaimed:
-		r.readClaim(s, e)
+	case run.CallClaimed: // it goes out, and its precondition was read before
+		c, _ := s.Call(e.Call)
+		t, _ := r.definition.Tool(c.Tool)
+		switch {
+		case !t.AnsweredLater():
+			if r.entered[e.Call] = true; c.Checked != nil {
+				r.readChecked(c, *c.Checked)
+			}
+		case t.Kind != agent.KindAgent:
+			r.executed[c.Tool]++
+		}
 	case run.CallFinished:
 		r.readResult(s, e)
 	case run.LateResult:

@@ -166,7 +166,6 @@ var localUser = policy.Principal{ID: "user:local", Groups: []string{"group:opera
 // peopleQueue holds the lines of people.jsonl that are still to come: a queue that goes on whenever the runs wait, and
 // lines with a trigger.
 type peopleQueue struct {
-	sim       *simulation
 	queued    []line
 	triggered []line
 	busy      bool   // a queued line is being performed
@@ -189,105 +188,104 @@ func (s *simulation) actAt(at trigger) (acted bool) {
 
 // onIdle runs when no task can go on before the clock moves. It starts the next action or ends the simulation; false
 // lets the clock move.
-func (q *peopleQueue) onIdle() bool {
-	if q.busy || !q.sim.started {
+func (s *simulation) onIdle() bool {
+	if s.people.busy || !s.started {
 		return false
 	}
-	runs, err := q.sim.loadRunTree()
+	runs, err := s.loadRunTree()
 	if err != nil {
-		q.sim.addFailure("run", err.Error(), "a run")
-		return q.endSimulation()
+		s.addFailure("run", err.Error(), "a run")
+		return s.endSimulation()
 	}
-	if !q.sim.isProgressing(runs) && q.sim.injector.ReleaseZombies() {
+	if !s.isProgressing(runs) && s.injector.ReleaseZombies() {
 		return true
 	}
-	rec, throttled := q.sim.findThrottledRun(runs)
-	throttled = throttled && q.sim.injector.LiveInvocations() == 0
+	rec, throttled := s.findThrottledRun(runs)
+	throttled = throttled && s.injector.LiveInvocations() == 0
 	if throttled && len(rec.scripted.model.Leftover()) == 0 { // the models never answer again
-		return q.endSimulation()
+		return s.endSimulation()
 	}
-	if throttled || q.sim.needsSweep(runs) {
-		q.act(q.sim.sweepLater)
+	if throttled || s.needsSweep(runs) {
+		s.act(s.sweepLater)
 		return true
 	}
 	if runs[0].State.Status == run.RunDone {
-		return q.onRunDone(runs)
+		return s.onRunDone(runs)
 	}
 	switch {
-	case !q.isResting(runs[0].Loaded):
+	case !s.isResting(runs[0].Loaded):
 		return false
-	case q.sim.isDisturbed() && q.sim.injector.LiveInvocations() > 0: // an abandoned invocation still runs
+	case s.isDisturbed() && s.injector.LiveInvocations() > 0: // an abandoned invocation still runs
 		return false
 	case slices.ContainsFunc(runs, func(rec recordedRun) bool {
-		return q.isResting(rec.Loaded) && rec.scripted.settleUnknownOutcome(rec.State.Waits())
+		return s.isResting(rec.Loaded) && rec.scripted.settleUnknownOutcome(rec.State.Waits())
 	}):
 		return true
-	case len(q.queued) > 0:
-		return q.actNext(runs)
+	case len(s.people.queued) > 0:
+		return s.actNext(runs)
 	default:
-		return q.areAllResting(runs) && q.sim.isParked(runs) && q.endSimulation()
+		return s.areAllResting(runs) && s.isParked(runs) && s.endSimulation()
 	}
 }
 
 // onRunDone is onIdle for a main run that has ended.
-func (q *peopleQueue) onRunDone(runs []recordedRun) bool {
+func (s *simulation) onRunDone(runs []recordedRun) bool {
 	switch {
-	case q.sim.injector.LiveInvocations() > 0,
-		slices.ContainsFunc(runs, func(rec recordedRun) bool { return !q.sim.isOver(rec) }):
+	case s.injector.LiveInvocations() > 0, slices.ContainsFunc(runs, func(rec recordedRun) bool { return !s.isOver(rec) }):
 		return false
-	case q.sim.scenario.then != nil && q.sim.continues == "":
-		q.act(q.sim.startThenRun)
+	case s.scenario.then != nil && s.continues == "":
+		s.act(s.startThenRun)
 		return true
-	case len(q.queued) > 0 && q.queued[0].Do == "undo":
-		return q.actNext(runs)
-	case q.sim.hasDueWork(): // reminders and escalations wait for the clock
+	case len(s.people.queued) > 0 && s.people.queued[0].Do == "undo":
+		return s.actNext(runs)
+	case s.hasDueWork(): // reminders and escalations wait for the clock
 		return false
 	default:
-		return q.endSimulation()
+		return s.endSimulation()
 	}
 }
 
-func (q *peopleQueue) areAllResting(runs []recordedRun) bool {
-	return !slices.ContainsFunc(runs, func(rec recordedRun) bool { return !q.isResting(rec.Loaded) && !q.sim.isOver(rec) })
+func (s *simulation) areAllResting(runs []recordedRun) bool {
+	return !slices.ContainsFunc(runs, func(rec recordedRun) bool { return !s.isResting(rec.Loaded) && !s.isOver(rec) })
 }
 
 // actNext performs the first queued line if all runs are resting.
-func (q *peopleQueue) actNext(runs []recordedRun) bool {
-	if !q.areAllResting(runs) {
+func (s *simulation) actNext(runs []recordedRun) bool {
+	if !s.areAllResting(runs) {
 		return false
 	}
-	l := q.queued[0]
+	l := s.people.queued[0]
 	_, ok := findRunOfAgent(runs, l.Agent)
-	if !ok && !q.sim.InvariantsOnly {
-		return q.endSimulation() // compareOutcome reports the unused line
+	if !ok && !s.InvariantsOnly {
+		return s.endSimulation() // compareOutcome reports the unused line
 	}
-	if q.queued = q.queued[1:]; !ok {
-		return q.onIdle()
+	if s.people.queued = s.people.queued[1:]; !ok {
+		return s.onIdle()
 	}
-	q.act(func() { q.sim.performLine(l) })
+	s.act(func() { s.performLine(l) })
 	return true
 }
 
-func (q *peopleQueue) endSimulation() bool {
-	q.sim.endSignal.Notify()
+func (s *simulation) endSimulation() bool {
+	s.endSignal.Notify()
 	return true
 }
 
 // isResting reports whether a run waits, its inbox is empty and none of its waits is about to expire.
-func (q *peopleQueue) isResting(l store.Loaded) bool {
+func (s *simulation) isResting(l store.Loaded) bool {
 	return l.State.Status == run.RunWaiting && len(l.Inbox) == 0 &&
 		!slices.ContainsFunc(l.State.Waits(), func(w run.Call) bool {
-			return q.expiring != "" && (w.Wait.Approval == q.expiring || w.ID == q.expiring)
+			return s.people.expiring != "" && (w.Wait.Approval == s.people.expiring || w.ID == s.people.expiring)
 		}) && !slices.ContainsFunc(l.State.OpenRequests(),
-		func(r run.PermissionRequest) bool { return r.Approval == q.expiring })
+		func(r run.PermissionRequest) bool { return r.Approval == s.people.expiring })
 }
 
 // act performs an action as a task of its own. The queue stops until the action is done.
-func (q *peopleQueue) act(act func()) {
-	q.busy = true
-	q.sim.clock.Go(func() {
+func (s *simulation) act(act func()) {
+	s.people.busy = true
+	s.clock.Go(func() {
 		act()
-		q.busy = false
+		s.people.busy = false
 	})
 }
 

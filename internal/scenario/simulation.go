@@ -48,7 +48,7 @@ type simulation struct {
 	table             *store.Memory  // likewise
 	blobs             store.Blobs    // likewise
 	provider          runtime.Model  // the stub provider behind the media resolution that real providers have
-	people            *peopleQueue
+	people            peopleQueue
 	continues         string // the run that the main run continues or undoes; empty = none
 	forkAt            int64  // the entry of that run behind which the main run branches off; -1 = its end
 	earlierInferences int64  // inferences of that run
@@ -139,7 +139,6 @@ func newSimulation(s *Scenario, o Options) (*simulation, error) {
 	}
 	sim.injector.Before(sim.interveneBefore)
 	sim.scriptedRun = newScriptedRun(sim, s, agent.RunID(tenant, s.agent.Name, s.start.Key), "")
-	sim.people = &peopleQueue{sim: sim}
 	for _, l := range s.people {
 		if l.trigger == (trigger{}) {
 			sim.people.queued = append(sim.people.queued, l)
@@ -147,7 +146,7 @@ func newSimulation(s *Scenario, o Options) (*simulation, error) {
 			sim.people.triggered = append(sim.people.triggered, l)
 		}
 	}
-	v.SetIdle(sim.people.onIdle)
+	v.SetIdle(sim.onIdle)
 	blobs := fault.NewBlobs(sim.blobs, sim.injector.Do)
 	sim.provider = runtime.WithMedia(stubProvider{}, blobs)
 	ports, servers := fakePorts{sim}, fakeServers{}
