@@ -57,7 +57,6 @@ type Field struct {
 	Opaque   bool              // another table has the keys below it
 	Says     string            // what the error must name; "" = the key
 	Kinds    string            // the error's code for values of another kind; "" = the edge's code
-	Loose    bool              // the parser accepts values of every kind
 }
 
 // values has one value of each JSON kind.
@@ -73,15 +72,32 @@ var noNumbers = []string{`01`, `+1`, `1.`, `.5`, `NaN`, `Infinity`}
 // Depth returns n nested arrays.
 func Depth(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 
-// Cases returns the invalid variations of a valid text, by the table of its keys. It panics if the text is not JSON.
+// Cases returns the invalid variations of a valid text, by the table of its keys, and those with an unknown key in an
+// object whose keys the table has. It panics if the text is not JSON.
 func Cases(good string, table map[string]Field) []Case {
 	var all []Case
+	objects := []string{""}
 	for key, f := range sorted(table) {
-		if Has(good, key) {
-			all = append(all, f.cases(good, key)...)
+		if !Has(good, key) {
+			continue
+		}
+		all = append(all, f.cases(good, key)...)
+		isBelow := func(other string) bool { return strings.HasPrefix(other, key+"/") }
+		if !f.Opaque && slices.ContainsFunc(slices.Collect(maps.Keys(table)), isBelow) {
+			objects = append(objects, key)
+		}
+		parent := key[:strings.LastIndexByte(key, '/')]
+		if _, err := strconv.Atoi(path.Base(parent)); err == nil && !slices.Contains(objects, parent) { // a list's element
+			objects = append(objects, parent)
 		}
 	}
-	return append(all, unknownKeyCases(good, table)...)
+	for _, in := range objects {
+		if key := in + "/zzz"; jsonx.JSONKind(lookup(good, in)) == '{' { // no edge has such a key
+			body := patch(good, jsonx.Patch{Path: key, Value: []byte(`"` + Canary + `"`)})
+			all = append(all, Case{Key: key, What: "an unknown key", Body: []byte(body)})
+		}
+	}
+	return all
 }
 
 // Has reports whether a text has a key.
@@ -127,7 +143,7 @@ func (f Field) cases(good, key string) []Case {
 	}
 	for kind, value := range values {
 		takes := strings.IndexByte(f.Takes, kind) >= 0 || kind == 'n' && strings.Contains(f.Takes, "i")
-		if !takes && !f.Loose {
+		if !takes {
 			add("of kind "+string(kind), With(good, key, value), f.Kinds, false)
 		}
 	}
@@ -175,35 +191,6 @@ func unreadableCases(good, key string) []Case {
 	}
 	return all
 }
-
-// unknownKeyCases adds an unknown key to each object whose keys the table has.
-func unknownKeyCases(good string, table map[string]Field) []Case {
-	objects := []string{""}
-	for key := range sorted(table) {
-		if !Has(good, key) {
-			continue
-		}
-		isBelow := func(other string) bool { return strings.HasPrefix(other, key+"/") }
-		if !table[key].Opaque && slices.ContainsFunc(slices.Collect(maps.Keys(table)), isBelow) {
-			objects = append(objects, key)
-		}
-		parent := key[:strings.LastIndexByte(key, '/')]
-		if _, err := strconv.Atoi(path.Base(parent)); err == nil && !slices.Contains(objects, parent) { // a list's element
-			objects = append(objects, parent)
-		}
-	}
-	var all []Case
-	for _, in := range objects {
-		if key := in + "/" + unknownKey; jsonx.JSONKind(lookup(good, in)) == '{' {
-			body := patch(good, jsonx.Patch{Path: key, Value: []byte(`"` + Canary + `"`)})
-			all = append(all, Case{Key: key, What: "an unknown key", Body: []byte(body)})
-		}
-	}
-	return all
-}
-
-// unknownKey is a key that no edge has.
-const unknownKey = "zzz"
 
 // WholeCases returns the invalid variations of the text as a whole.
 func WholeCases(good string) []Case {

@@ -132,7 +132,6 @@ func read(t *testing.T, out any) {
 type Options struct {
 	Width, Height int // 0 = 1280 by 800
 	NoJavaScript  bool
-	Dark          bool
 	Headers       map[string]string // on every request
 }
 
@@ -158,7 +157,7 @@ func (b *Browser) Open(name string, o Options) *Page {
 	if headers == nil {
 		headers = map[string]string{}
 	}
-	p.do(nil, "open", "js", !o.NoJavaScript, "dark", o.Dark, "headers", headers,
+	p.do(nil, "open", "js", !o.NoJavaScript, "headers", headers,
 		"width", cmp.Or(o.Width, 1280), "height", cmp.Or(o.Height, 800))
 	return p
 }
