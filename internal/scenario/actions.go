@@ -215,21 +215,26 @@ func (sr *scriptedRun) settleAction(o approval.DecisionInput) action {
 	}
 }
 
+// waitOf returns from when until when a call waits, or the request that blocks it does; zero = neither does.
+func waitOf(s *run.AgentState, c run.Call) (since, until time.Time) {
+	if c.Wait != nil {
+		return c.Wait.Since, c.Wait.Expires
+	}
+	for _, q := range s.OpenRequests() {
+		if q.Approval == c.Request {
+			since, until = q.Since, q.Expires
+		}
+	}
+	return since, until
+}
+
 // expireAction moves the clock to the expiry of a call's wait, or of the request that blocks the call.
 func (sr *scriptedRun) expireAction(l line) (action, error) {
 	state, c, id, err := sr.findRequest(l.Call)
 	if err != nil {
 		return nil, err
 	}
-	var at time.Time
-	for _, r := range state.OpenRequests() {
-		if r.Approval == c.Request {
-			at = r.Expires
-		}
-	}
-	if c.Wait != nil {
-		at = c.Wait.Expires
-	}
+	_, at := waitOf(state, c)
 	if at.IsZero() {
 		return nil, fmt.Errorf("expire call %s: %w", l.Call, errNotWaiting)
 	}

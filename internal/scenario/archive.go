@@ -133,8 +133,6 @@ func (ps *problems) openArchive(data []byte) (description string, files map[stri
 	return strings.TrimSpace(string(a.Comment)), files
 }
 
-func (s section) decode(v any) bool { return s.decodeLine(s.data, 0, v) }
-
 // decodeLine decodes JSON that begins in the section's n-th line.
 func (s section) decodeLine(data []byte, n int, v any) bool {
 	line, key, text := decodeStrict(data, v)

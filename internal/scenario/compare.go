@@ -37,7 +37,7 @@ var wantKeys = []string{
 // object for one run, or a list in the order of the calls.
 func loadWant(f section, agents []string) (want, map[string][]want) {
 	w := want{}
-	if !f.decode(&w) {
+	if !f.decodeLine(f.data, 0, &w) {
 		return nil, nil
 	}
 	var byName map[string]json.RawMessage

@@ -129,15 +129,7 @@ func (r *recording) readSuspension(s *run.AgentState, e run.CallSuspended) {
 // readExpiry records that a call waited in vain. What was asked at the same time for the same time expires with it.
 func (r *recording) readExpiry(s *run.AgentState, call string) {
 	c, _ := s.Call(call)
-	var since, until time.Time
-	if c.Wait != nil {
-		since, until = c.Wait.Since, c.Wait.Expires
-	}
-	for _, q := range s.OpenRequests() {
-		if q.Approval == c.Request {
-			since, until = q.Since, q.Expires
-		}
-	}
+	since, until := waitOf(s, c)
 	if until.IsZero() || until.After(r.entry.Time) {
 		return
 	}
