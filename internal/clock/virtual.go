@@ -145,7 +145,6 @@ func (v *Virtual) wake(t *task, why error) {
 
 // task is one function started by Go: a coroutine that yields whenever it blocks.
 type task struct {
-	v       *Virtual
 	run     func()
 	resume  func() (struct{}, bool) // runs the task until it blocks (true) or is over (false); nil before its first turn
 	yield   func(struct{}) bool
@@ -159,7 +158,7 @@ type task struct {
 }
 
 func newTask(v *Virtual, f func()) *task {
-	t := &task{v: v, run: f}
+	t := &task{run: f}
 	t.timer.fire = func() { // Wake a task whose time is up.
 		if t.signal != nil {
 			v.wake(t, ErrTimeout)

@@ -15,10 +15,9 @@ import (
 
 type recording struct {
 	*recordedAgent
-	x      *exporter
-	name   string // of the agent whose lines name it; "" = the main run
-	folder string
-	state  run.AgentState
+	x     *exporter
+	name  string // of the agent whose lines name it; "" = the main run
+	state run.AgentState
 
 	entry    run.Entry       // that is being read
 	before   run.AgentState  // that entry
@@ -45,7 +44,7 @@ func (x *exporter) record(seed run.AgentState, entries []run.Entry, s run.RunSta
 	}
 	x.keep(a.definition)
 	r := &recording{
-		recordedAgent: a, x: x, folder: folder, state: seed, entered: map[string]bool{}, expired: map[string]bool{},
+		recordedAgent: a, x: x, state: seed, entered: map[string]bool{}, expired: map[string]bool{},
 		asked: map[string]run.PermissionRequested{}, executed: map[string]int{},
 	}
 	if folder != "" {
