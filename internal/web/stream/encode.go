@@ -3,6 +3,7 @@ package stream
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -54,10 +55,9 @@ func (f Format) Wire() Wire { return encodings[f].wire }
 // Formats returns the names of the formats, sorted.
 func Formats() []string {
 	var names []string
-	for f := range encodings {
+	for _, f := range slices.Sorted(maps.Keys(encodings)) {
 		names = append(names, string(f))
 	}
-	slices.Sort(names)
 	return names
 }
 

@@ -155,27 +155,23 @@ func (w *writer) writeCowork(e Event) {
 		w.emit("step-completed", "step", d.Step, "success", d.Success, "call_id?", d.Call, "tool?", d.Tool,
 			"preview?", d.Preview)
 	case RunFinishData:
-		w.writeCoworkEnd(d)
+		switch {
+		case d.Result != nil:
+			w.emit("stream-complete", "role", run.RoleAssistant, "content", d.Result.Response)
+		case d.Termination == run.ReasonSuspended:
+			w.emit("stream-suspended", "calls", append([]string{}, waitingCalls(d)...))
+		case d.Termination == run.ReasonCancelled:
+			w.emit("stream-cancelled", "reason", d.Termination)
+		case d.Termination == run.ReasonError:
+			cause := w.findError()
+			w.emit("stream-error", "reason", d.Termination, "code?", cause.Code, "message?", cause.Message)
+		default: // a good end without an output
+			w.emit("stream-complete", "role", run.RoleAssistant, "content", "")
+		}
 	case DeltaData:
 		if e.Type == TextDelta {
 			w.emit("stream-token", "token", d.Delta, "attempt", d.Attempt)
 		}
-	}
-}
-
-func (w *writer) writeCoworkEnd(d RunFinishData) {
-	switch {
-	case d.Result != nil:
-		w.emit("stream-complete", "role", run.RoleAssistant, "content", d.Result.Response)
-	case d.Termination == run.ReasonSuspended:
-		w.emit("stream-suspended", "calls", append([]string{}, waitingCalls(d)...))
-	case d.Termination == run.ReasonCancelled:
-		w.emit("stream-cancelled", "reason", d.Termination)
-	case d.Termination == run.ReasonError:
-		cause := w.findError()
-		w.emit("stream-error", "reason", d.Termination, "code?", cause.Code, "message?", cause.Message)
-	default: // a good end without an output
-		w.emit("stream-complete", "role", run.RoleAssistant, "content", "")
 	}
 }
 

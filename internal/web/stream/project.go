@@ -247,9 +247,13 @@ func (p *projection) addReply(f run.Replied) {
 		return
 	}
 	p.add(StepStart, n, p.newStepStart(f))
+	var thoughts []string
 	for _, r := range f.Reasoning {
 		if len(r.Redacted) > 0 {
 			p.add(EncryptedThought, n, EncryptedThoughtData{Message: p.messageID(), Value: r.Redacted})
+		}
+		if r.Text != "" {
+			thoughts = append(thoughts, r.Text)
 		}
 	}
 	for _, c := range f.Calls {
@@ -260,12 +264,7 @@ func (p *projection) addReply(f run.Replied) {
 		TextDropped: f.TextDropped, Duration: p.millisecondsSince(f.At),
 	}
 	// The texts for the encodings. The canonical form has them in the conversation.
-	done.text, done.sentBack = f.Text, f.Correction != nil && !f.Correction.Continues()
-	for _, r := range f.Reasoning {
-		if r.Text != "" {
-			done.thoughts = append(done.thoughts, r.Text)
-		}
-	}
+	done.thoughts, done.text, done.sentBack = thoughts, f.Text, f.Correction != nil && !f.Correction.Continues()
 	if len(f.Calls) == 0 {
 		t := dialect.SplitReply(p.def, f.Text)
 		done.text = t.Text
@@ -354,9 +353,9 @@ func (p *projection) addCallChanges(fact run.Event, verdict *Verdict) {
 		if !ok || is.Status == was.Status && is.Asks == was.Asks {
 			continue
 		}
-		if _, _, asked := p.newPendingCall(was); asked && verdict != nil {
+		if pending, asked := p.newPendingCall(was); asked && verdict != nil {
 			p.add(ToolCallResumed, p.stepOf(is), ToolCallResumedData{
-				Target: pendingID(was), Call: is.ID, Result: *verdict, name: is.Name, kind: p.toolKind(is.Tool),
+				Target: pending.ID, Call: is.ID, Result: *verdict, name: is.Name, kind: p.toolKind(is.Tool),
 			})
 		}
 		switch r := is.Result; {
@@ -395,45 +394,37 @@ func (p *projection) stepOf(c run.Call) int64 { return max(0, c.Inference-p.afte
 // pendingTools are the tool names of the pending calls.
 var pendingTools = map[run.WaitFor]string{run.ForApproval: "PermissionConfirm", run.ForOutcome: "OutcomeConfirm"}
 
-// pendingID returns the id of the pending call about c. Each new request has a new id.
-func pendingID(c run.Call) string {
-	if t, ok := policy.Asked(c); ok && c.Wait != nil && c.Wait.For == run.ForInput && t.Pending.ID != c.ID {
-		return t.Pending.ID
-	}
-	if c.Asks > 1 {
-		return "fc_" + c.ID + "_" + strconv.Itoa(c.Asks)
-	}
-	return "fc_" + c.ID
-}
-
 // addPendingCall adds the pending call about c. A call that waits for a service has none.
 func (p *projection) addPendingCall(c run.Call) {
-	name, arguments, asks := p.newPendingCall(c)
-	if !asks {
-		return
+	if d, asks := p.newPendingCall(c); asks {
+		p.addReadyCall(p.stepOf(c), d)
 	}
-	p.addReadyCall(p.stepOf(c), ToolCallReadyData{
-		ID: pendingID(c), Name: name, Arguments: arguments, Tool: c.Tool, Pending: c.ID, For: c.Wait.For,
-		Approval: c.Wait.Approval, input: c.Input,
-	})
 }
 
 // newPendingCall returns the pending call about c while c waits: its tool's own, or PermissionConfirm or
-// OutcomeConfirm.
-func (p *projection) newPendingCall(c run.Call) (name string, arguments json.RawMessage, asks bool) {
+// OutcomeConfirm. Each new request has a new id.
+func (p *projection) newPendingCall(c run.Call) (d ToolCallReadyData, asks bool) {
 	if c.Wait == nil {
-		return "", nil, false
+		return d, false
+	}
+	d = ToolCallReadyData{ID: "fc_" + c.ID, Tool: c.Tool, Pending: c.ID, For: c.Wait.For, Approval: c.Wait.Approval,
+		input: c.Input}
+	if c.Asks > 1 {
+		d.ID += "_" + strconv.Itoa(c.Asks)
 	}
 	if t, ok := policy.Asked(c); ok && c.Wait.For == run.ForInput {
-		return t.Pending.Name, t.Pending.Arguments, true
+		if t.Pending.ID != c.ID {
+			d.ID = t.Pending.ID
+		}
+		d.Name, d.Arguments = t.Pending.Name, t.Pending.Arguments
+		return d, true
 	}
-	name, asks = pendingTools[c.Wait.For]
-	if !asks {
-		return "", nil, false
+	if d.Name, asks = pendingTools[c.Wait.For]; asks {
+		var err error
+		d.Arguments, err = jsonx.MarshalVerbatim(object{"tool_name", c.Name, "tool_args", c.Input})
+		p.err = cmp.Or(p.err, err)
 	}
-	arguments, err := jsonx.MarshalVerbatim(object{"tool_name", c.Name, "tool_args", c.Input})
-	p.err = cmp.Or(p.err, err)
-	return name, arguments, true
+	return d, asks
 }
 
 // toolKind returns the kind of a tool by its original name; "" = not in the definition.

@@ -42,9 +42,11 @@ func (w *writer) writeAgui(e Event) {
 	case EncryptedThoughtData:
 		w.emit("REASONING_ENCRYPTED_VALUE", "subtype", "message", "entityId", d.Message, "encryptedValue", d.Value)
 	case ToolCallStartData:
-		parent := ""
-		if d.Pending == "" {
-			parent = w.replyMessageID()
+		parent := "" // the newest reply before it
+		for _, other := range w.entry {
+			if step, ok := other.Data.(StepStartData); ok && d.Pending == "" && other.Index < e.Index {
+				parent = step.Message
+			}
 		}
 		w.emit("TOOL_CALL_START", "toolCallId", d.ID, "toolCallName", d.Name, "parentMessageId?", parent)
 	case ToolCallReadyData:
@@ -73,19 +75,6 @@ func (w *writer) writeAgui(e Event) {
 			w.emit("CUSTOM", "name", "text_delta", "value", newLiveObject(e))
 		}
 	}
-}
-
-// replyMessageID returns the message of the newest reply before the current event.
-func (w *writer) replyMessageID() (id string) {
-	for _, e := range w.entry {
-		if e.Index > w.now.Index {
-			break
-		}
-		if d, ok := e.Data.(StepStartData); ok {
-			id = d.Message
-		}
-	}
-	return id
 }
 
 // writeAguiEnd ends an attempt. A decision may name the id of an interrupt.
@@ -234,7 +223,7 @@ func (w *writer) writeAisdk(e Event) {
 		if d.Termination == run.ReasonError {
 			w.emit("error", "errorText", w.errorMessage())
 		}
-		w.emit("finish", "finishReason", finishReason(d.Termination))
+		w.emit("finish", "finishReason", cmp.Or(finishReasons[d.Termination], "other"))
 	case DeltaData:
 		if e.Type == TextDelta {
 			w.emit("data-text-delta", "data", d, "transient", true)
@@ -259,19 +248,11 @@ func (w *writer) writeAisdkOutput(call string, denied, failed bool, text string,
 	}
 }
 
-// finishReason returns the AI SDK's reason for the end of an attempt.
-func finishReason(r run.Reason) string {
-	switch r {
-	case run.ReasonNaturalEnd, run.ReasonSuspended, run.Stopped(policy.StopContains):
-		return "stop"
-	case run.ReasonError, run.Stopped(policy.StopConsecutiveErrors), run.Stopped(policy.StopLoop):
-		return "error"
-	case run.Stopped(policy.StopMaxRounds), run.Stopped(policy.StopTimeout), run.Stopped(policy.StopTokens),
-		run.Stopped(string(run.CodeTokensExhausted)):
-		return "length"
-	case run.Stopped(policy.StopOnTool):
-		return "tool-calls"
-	default:
-		return "other"
-	}
+// finishReasons are the AI SDK's reasons for the end of an attempt; any other is "other".
+var finishReasons = map[run.Reason]string{
+	run.ReasonNaturalEnd: "stop", run.ReasonSuspended: "stop", run.Stopped(policy.StopContains): "stop",
+	run.ReasonError: "error", run.Stopped(policy.StopConsecutiveErrors): "error", run.Stopped(policy.StopLoop): "error",
+	run.Stopped(policy.StopMaxRounds): "length", run.Stopped(policy.StopTimeout): "length",
+	run.Stopped(policy.StopTokens): "length", run.Stopped(string(run.CodeTokensExhausted)): "length",
+	run.Stopped(policy.StopOnTool): "tool-calls",
 }
