@@ -118,30 +118,27 @@ func (c *Client) Runs(ctx context.Context, q RunQuery) (Page[RunHead], error) {
 
 // Run reads a run with its newest messages and calls.
 func (c *Client) Run(ctx context.Context, run string) (Run, error) {
-	return get[Run](ctx, c, "/v1/runs/"+url.PathEscape(run), nil)
+	return get[Run](ctx, c, runPath(run, ""), nil)
 }
 
 // RunWithoutMessages reads a run without messages and calls.
 func (c *Client) RunWithoutMessages(ctx context.Context, run string) (Run, error) {
-	return get[Run](ctx, c, "/v1/runs/"+url.PathEscape(run), values("messages", "0"))
+	return get[Run](ctx, c, runPath(run, ""), values("messages", "0"))
 }
 
 // Messages reads a page of a run's messages.
 func (c *Client) Messages(ctx context.Context, run, cursor string, limit int) (Page[Message], error) {
-	return get[Page[Message]](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/messages", values("cursor", cursor, "limit",
-		number(limit)))
+	return get[Page[Message]](ctx, c, runPath(run, "/messages"), values("cursor", cursor, "limit", number(limit)))
 }
 
 // Calls reads a page of a run's calls.
 func (c *Client) Calls(ctx context.Context, run, cursor string, limit int) (Page[Call], error) {
-	return get[Page[Call]](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/calls", values("cursor", cursor, "limit",
-		number(limit)))
+	return get[Page[Call]](ctx, c, runPath(run, "/calls"), values("cursor", cursor, "limit", number(limit)))
 }
 
 // Events reads a page of a run's events behind after: SEQ, SEQ.INDEX, or "" for all.
 func (c *Client) Events(ctx context.Context, run, after string, limit int) (Page[Event], error) {
-	return get[Page[Event]](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/events", values("cursor", after, "limit",
-		number(limit)))
+	return get[Page[Event]](ctx, c, runPath(run, "/events"), values("cursor", after, "limit", number(limit)))
 }
 
 // EncodedEvents reads a page of a run's events in a format of package stream, behind after: SEQ, SEQ.INDEX, or "" for
@@ -149,23 +146,23 @@ func (c *Client) Events(ctx context.Context, run, after string, limit int) (Page
 func (c *Client) EncodedEvents(
 	ctx context.Context, run, format, after string, limit int,
 ) (Page[json.RawMessage], error) {
-	q := values("format", format, "cursor", after, "limit", number(limit))
-	return get[Page[json.RawMessage]](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/events", q)
+	return get[Page[json.RawMessage]](ctx, c, runPath(run, "/events"),
+		values("format", format, "cursor", after, "limit", number(limit)))
 }
 
 // Replay folds a run's journal again.
 func (c *Client) Replay(ctx context.Context, run string) (Replay, error) {
-	return get[Replay](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/replay", nil)
+	return get[Replay](ctx, c, runPath(run, "/replay"), nil)
 }
 
 // Input sends messages, decisions and answers. Messages with a key are applied once.
 func (c *Client) Input(ctx context.Context, run string, in Input, key string) (Accepted, error) {
-	return post[Accepted](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/input", in, key)
+	return post[Accepted](ctx, c, runPath(run, "/input"), in, key)
 }
 
 // Cancel ends a run.
 func (c *Client) Cancel(ctx context.Context, run, note string) (Accepted, error) {
-	return post[Accepted](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/cancel", Note{note}, "")
+	return post[Accepted](ctx, c, runPath(run, "/cancel"), Note{note}, "")
 }
 
 // Approvals lists a page of requests of a status; "" = pending.
@@ -205,6 +202,9 @@ func (c *Client) Revoke(ctx context.Context, agent, tool, digest string) error {
 	}
 	return resp.Body.Close()
 }
+
+// runPath returns the path of a run, or of what is below it.
+func runPath(run, below string) string { return "/v1/runs/" + url.PathEscape(run) + below }
 
 // values returns a query of names and values without the empty ones.
 func values(pairs ...string) url.Values {
@@ -260,9 +260,29 @@ func send[T any](ctx context.Context, c *Client, r request) (out T, err error) {
 
 // do sends a request and turns a refusal into an error.
 func (c *Client) do(ctx context.Context, r request) (*http.Response, error) {
-	req, err := c.newRequest(ctx, r)
+	target := c.base + r.path
+	if len(r.query) > 0 {
+		target += "?" + r.query.Encode()
+	}
+	var body []byte
+	var err error
+	if r.in != nil {
+		body, err = jsonx.MarshalVerbatim(r.in)
+	}
+	var req *http.Request
+	if err == nil {
+		req, err = http.NewRequestWithContext(ctx, r.method, target, bytes.NewReader(body))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("write the request %s %s: %w", r.method, r.path, err)
+	}
+	for name, value := range map[string]string{"Accept": r.accept, keyHeader: r.key, AsHeader: c.as} {
+		if value != "" {
+			req.Header.Set(name, value)
+		}
+	}
+	if r.in != nil {
+		req.Header.Set("Content-Type", "application/json")
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -273,35 +293,6 @@ func (c *Client) do(ctx context.Context, r request) (*http.Response, error) {
 		return nil, readProblem(ctx, resp)
 	}
 	return resp, nil
-}
-
-func (c *Client) newRequest(ctx context.Context, r request) (*http.Request, error) {
-	var body io.Reader
-	if r.in != nil {
-		data, err := jsonx.MarshalVerbatim(r.in)
-		if err != nil {
-			return nil, err
-		}
-		body = bytes.NewReader(data)
-	}
-	target := c.base + r.path
-	if len(r.query) > 0 {
-		target += "?" + r.query.Encode()
-	}
-	req, err := http.NewRequestWithContext(ctx, r.method, target, body)
-	if err != nil {
-		return nil, err
-	}
-	set := func(name, value string, is bool) {
-		if is {
-			req.Header.Set(name, value)
-		}
-	}
-	set("Content-Type", "application/json", r.in != nil)
-	set("Accept", r.accept, r.accept != "")
-	set(keyHeader, r.key, r.key != "")
-	set(AsHeader, c.as, c.as != "")
-	return req, nil
 }
 
 func unreachableError(ctx context.Context, err error) error {

@@ -23,6 +23,8 @@ type Watcher interface {
 type Watch interface {
 	// Wait returns nil when the run may have an entry behind seq, errClosed when the process is ending, or ctx's error.
 	Wait(ctx context.Context, seq int64) error
+	// TakeDeltas returns what models have written since the last call, and whether there may be a new entry.
+	TakeDeltas() (deltas []stream.Delta, moved bool)
 	// Stop ends the watch. It must be called.
 	Stop()
 }
@@ -152,7 +154,6 @@ func (p *deltas) add(d stream.Delta) {
 	p.size += size
 }
 
-// TakeDeltas implements deltaWatch.
 func (w *feedWatch) TakeDeltas() (pieces []stream.Delta, moved bool) {
 	w.feed.mu.Lock()
 	defer w.feed.mu.Unlock()

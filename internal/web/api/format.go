@@ -2,7 +2,7 @@ package api
 
 import (
 	"context"
-	"strings"
+	"slices"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/run"
@@ -11,26 +11,6 @@ import (
 
 // journalFormat is the default format of events: as they are stored.
 const journalFormat = "journal"
-
-// encodedEvent is one event in the format of its client, with one JSON value as data.
-type encodedEvent struct {
-	at   position
-	name string
-	data any
-}
-
-// readFormat reads the parameter format; "" = journal events.
-func readFormat(name string) (stream.Format, error) {
-	if name == "" || name == journalFormat {
-		return "", nil
-	}
-	f, err := stream.ReadFormat(name)
-	if err == nil {
-		return f, nil
-	}
-	are := strings.Join(append([]string{journalFormat}, stream.Formats()...), ", ")
-	return "", invalidProblem("format: got %.64q, want one of %s", name, are)
-}
 
 // journalReader reads a run's journal for a client, from an entry on. Not safe for concurrent use.
 type journalReader struct {
@@ -81,7 +61,7 @@ func (s *server) newJournalReader(
 }
 
 // readEntry returns the events of the next entry.
-func (v *journalReader) readEntry(e run.Entry) ([]encodedEvent, error) {
+func (v *journalReader) readEntry(e run.Entry) ([]stream.Encoded, error) {
 	v.next = e.Seq + 1
 	if v.format == "" {
 		return v.newFacts(e)
@@ -97,21 +77,12 @@ func (v *journalReader) readEntry(e run.Entry) ([]encodedEvent, error) {
 	}
 	v.state = after
 	encoded, err := v.format.Encode(events)
-	if err != nil {
-		return nil, err
-	}
-	var out []encodedEvent
-	for _, c := range encoded {
-		if v.from.before(c.Seq, c.Index) {
-			out = append(out, encodedEvent{position{c.Seq, c.Index}, c.Type, c.Body})
-		}
-	}
-	return out, nil
+	return slices.DeleteFunc(encoded, func(e stream.Encoded) bool { return !v.from.before(e.Seq, e.Index) }), err
 }
 
 // newFacts returns the events of an entry as they are stored.
-func (v *journalReader) newFacts(e run.Entry) ([]encodedEvent, error) {
-	var out []encodedEvent
+func (v *journalReader) newFacts(e run.Entry) ([]stream.Encoded, error) {
+	var out []stream.Encoded
 	for i, fact := range e.Events {
 		if !v.from.before(e.Seq, i) {
 			continue
@@ -120,16 +91,16 @@ func (v *journalReader) newFacts(e run.Entry) ([]encodedEvent, error) {
 		if err != nil {
 			return nil, err
 		}
-		at, name := position{e.Seq, i}, run.EventType(fact)
+		name := run.EventType(fact)
 		data := raw[len(`{"":`)+len(name) : len(raw)-1] // an object of one key, the name
-		out = append(out, encodedEvent{at, name, Event{ID: at.String(), Seq: e.Seq, At: e.Time, Type: name, Data: data}})
+		out = append(out, stream.Encoded{Seq: e.Seq, Index: i, Type: name,
+			Body: Event{ID: position{e.Seq, i}.String(), Seq: e.Seq, At: e.Time, Type: name, Data: data}})
 	}
 	return out, nil
 }
 
 // readEvents reads at least n events, or all that there are.
-func (s *server) readEvents(ctx context.Context, v *journalReader, n int) ([]encodedEvent, error) {
-	out := []encodedEvent{}
+func (s *server) readEvents(ctx context.Context, v *journalReader, n int) (out []stream.Encoded, err error) {
 	for {
 		entries, err := s.Journal.Entries(ctx, v.tenant, v.run, v.next, n+1)
 		if err != nil {

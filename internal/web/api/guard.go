@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -37,7 +38,7 @@ const tokenParameter = "token"
 // accepts, since a browser sends the cookies of localhost to every port. Refusals are problems: 403 for host and
 // origin, else 401. Paths of IsPublic need no token. Safe for concurrent use.
 func (g Guard) Protect(next http.Handler) http.Handler {
-	cross, out := http.NewCrossOriginProtection(), &server{}
+	cross, out := http.NewCrossOriginProtection(), &server{Backend{Log: slog.New(slog.DiscardHandler)}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("X-Content-Type-Options", "nosniff")

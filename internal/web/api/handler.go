@@ -1,11 +1,18 @@
+// Package api is the HTTP API of runs and approvals, and a client for it (docs/api.md, docs/openapi.yaml). The same
+// handler serves the Unix socket of a laptop and a deployed function. Every action goes through the use cases of
+// package runtime, and every decision through approval.Desk.
+//
+// Bodies except that of PUT are strict JSON of at most 256 KiB. Unknown keys, repeated keys, trailing text and unknown
+// query parameters are refused. Errors are application/problem+json (RFC 9457); their types never change.
 package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
-	"maps"
+	"log/slog"
 	"mime"
 	"net/http"
 	"net/url"
@@ -16,8 +23,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/store"
 )
 
 // maxBody is the size of a JSON body in bytes.
@@ -26,7 +35,6 @@ const maxBody = 256 << 10
 // Path is what the paths of the API begin with.
 const Path = "/v1/"
 
-// server handles the requests of a backend.
 type server struct{ Backend }
 
 // endpoint handles one route. Status 0 says that it has written its response itself.
@@ -66,35 +74,28 @@ type route struct {
 
 // Handler serves the API. It keeps no state and is safe for concurrent use as far as b is.
 func Handler(b Backend) http.Handler {
+	b.Log, b.Via = cmp.Or(b.Log, slog.New(slog.DiscardHandler)), cmp.Or(b.Via, agent.ViaAPI)
 	s := &server{b}
 	mux := http.NewServeMux()
-	byPath := map[string]map[string]route{}
-	for _, r := range routes {
-		if byPath[r.path] == nil {
-			byPath[r.path] = map[string]route{}
+	for i, r := range routes {
+		if i == 0 || r.path != routes[i-1].path { // the routes of a path are neighbours
+			mux.HandleFunc(r.path, s.serveRoute)
 		}
-		byPath[r.path][r.method] = r
 	}
-	for path, byMethod := range byPath {
-		mux.Handle(path, s.serveRoute(byMethod))
-	}
-	mux.HandleFunc("/", s.refuseUnknownPath)
+	refuse := func(w http.ResponseWriter, r *http.Request) { s.writeProblem(w, r, pathProblem(r)) }
+	mux.HandleFunc("/", refuse)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !isCleanPath(r.URL) { // the mux would clean it and answer with a redirect
-			s.refuseUnknownPath(w, r)
+		// The mux would clean a path with an empty, . or .. segment, and answer with a redirect.
+		if p := r.URL.Path; !strings.HasPrefix(p, "/") || p != path.Clean(p) && p != path.Clean(p)+"/" {
+			refuse(w, r)
 			return
 		}
 		mux.ServeHTTP(w, r)
 	})
 }
 
-func (s *server) refuseUnknownPath(w http.ResponseWriter, r *http.Request) {
-	s.writeProblem(w, r, problem(NoSuchPath, "%.200s: there is nothing here", r.URL.Path))
-}
-
-// isCleanPath reports whether a path begins at the root and has no empty, . or .. segments.
-func isCleanPath(u *url.URL) bool {
-	return strings.HasPrefix(u.Path, "/") && (u.Path == path.Clean(u.Path) || u.Path == path.Clean(u.Path)+"/")
+func pathProblem(r *http.Request) error {
+	return problem(NoSuchPath, "%.200s: there is nothing here", r.URL.Path)
 }
 
 // Routes lists the routes of a Handler, each as METHOD PATTERN, sorted.
@@ -107,16 +108,16 @@ func Routes() []string {
 	return all
 }
 
-// serveRoute calls the endpoint of the method and writes its result.
-func (s *server) serveRoute(byMethod map[string]route) http.HandlerFunc {
-	allowed := slices.Sorted(maps.Keys(byMethod))
-	return func(w http.ResponseWriter, r *http.Request) {
-		to, ok := byMethod[r.Method]
-		if !ok {
-			w.Header().Set("Allow", strings.Join(allowed, ", "))
-			s.writeProblem(w, r, problem(BadMethod, "%.200s: got %.20s, want %s", r.URL.Path, r.Method,
-				strings.Join(allowed, " or ")))
-			return
+// serveRoute calls the endpoint of the path and the method, and writes its result.
+func (s *server) serveRoute(w http.ResponseWriter, r *http.Request) {
+	var allowed []string
+	for _, to := range routes {
+		if to.path != r.Pattern {
+			continue
+		}
+		if to.method != r.Method {
+			allowed = append(allowed, to.method)
+			continue
 		}
 		status, body, err := s.callEndpoint(to, w, r)
 		switch {
@@ -125,7 +126,12 @@ func (s *server) serveRoute(byMethod map[string]route) http.HandlerFunc {
 		case status != 0:
 			s.writeJSON(w, status, "application/json", body)
 		}
+		return
 	}
+	slices.Sort(allowed)
+	w.Header().Set("Allow", strings.Join(allowed, ", "))
+	s.writeProblem(w, r, problem(BadMethod, "%.200s: got %.20s, want %s", r.URL.Path, r.Method,
+		strings.Join(allowed, " or ")))
 }
 
 // callEndpoint calls an endpoint on behalf of the caller, once the path's id and the query are well formed. It waits
@@ -180,23 +186,15 @@ func (s *server) completePathID(r *http.Request, c Caller) error {
 	}
 	var lists []fetch[string]
 	if isRun {
-		lists = append(lists, func(limit int, cursor string) (ids []string, next string, err error) {
-			heads, next, err := s.Journal.ListSince(r.Context(), c.Tenant, "", time.Time{}, limit, cursor)
-			for _, h := range heads {
-				ids = append(ids, h.Run)
-			}
-			return ids, next, err
-		})
+		lists = append(lists, convert(func(limit int, cursor string) ([]store.Head, string, error) {
+			return s.Journal.ListSince(r.Context(), c.Tenant, "", time.Time{}, limit, cursor)
+		}, func(h store.Head) string { return h.Run }))
 	} else {
 		for _, status := range approval.Statuses() {
-			lists = append(lists, func(limit int, cursor string) (ids []string, next string, err error) {
-				list, next, err := approval.List(r.Context(), s.Table, c.Tenant,
-					approval.Query{Status: status, Limit: limit, Cursor: cursor})
-				for _, a := range list {
-					ids = append(ids, a.ID)
-				}
-				return ids, next, err
-			})
+			lists = append(lists, convert(func(limit int, cursor string) ([]approval.Approval, string, error) {
+				find := approval.Query{Status: status, Limit: limit, Cursor: cursor}
+				return approval.List(r.Context(), s.Table, c.Tenant, find)
+			}, func(a approval.Approval) string { return a.ID }))
 		}
 	}
 	var fits []string
@@ -253,7 +251,7 @@ func (s *server) writeProblem(w http.ResponseWriter, r *http.Request, err error)
 	p := problemOf(err)
 	if p.Type == Internal || p.Type == Damaged || p.Type == Unavailable {
 		switch gone := r.Context().Err() != nil && errors.Is(err, context.Canceled); {
-		case s.Log == nil || gone:
+		case gone:
 		case p.Type == Unavailable:
 			s.Log.Warn("request put off", "route", r.Method+" "+r.Pattern, "error", err)
 		default:
@@ -278,9 +276,7 @@ func (s *server) writeJSON(w http.ResponseWriter, status int, mediaType string, 
 		status, mediaType = http.StatusInternalServerError, "application/problem+json"
 		data = []byte(`{"type":"internal","title":"something went wrong here","status":500,` +
 			`"detail":"the answer could not be written"}`)
-		if s.Log != nil {
-			s.Log.Error("write answer", "error", err)
-		}
+		s.Log.Error("write answer", "error", err)
 	}
 	w.Header().Set("Content-Type", mediaType)
 	w.Header().Set("Cache-Control", "no-store")
@@ -288,32 +284,30 @@ func (s *server) writeJSON(w http.ResponseWriter, status int, mediaType string, 
 	_, _ = w.Write(append(data, '\n')) // the client has gone
 }
 
-// readBody decodes a strict JSON body into v. A missing body is an error unless it is optional.
-func readBody(w http.ResponseWriter, r *http.Request, v any, optional bool) error {
+// readBody decodes a strict JSON body. A missing body is an error unless it is optional.
+func readBody[T any](w http.ResponseWriter, r *http.Request, optional bool) (body T, err error) {
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
-		return problem(TooLarge, "the body is larger than %d bytes", maxBody)
-	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return invalidProblem("the body: it was not all there in time; send it again")
-	}
-	if err != nil {
-		return invalidProblem("read the body: %v", err)
-	}
-	if len(data) == 0 && optional {
-		return nil
+	switch {
+	case errors.As(err, &tooLarge):
+		return body, problem(TooLarge, "the body is larger than %d bytes", maxBody)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return body, invalidProblem("the body: it was not all there in time; send it again")
+	case err != nil:
+		return body, invalidProblem("read the body: %v", err)
+	case len(data) == 0 && optional:
+		return body, nil
 	}
 	if err := checkContentType(r.Header); err != nil {
-		return err
+		return body, err
 	}
-	if err := jsonx.DecodeStrict(data, v); err != nil {
-		return invalidProblem("the body: %v", err)
+	if err := jsonx.DecodeStrict(data, &body); err != nil {
+		return body, invalidProblem("the body: %v", err)
 	}
 	if !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) { // null decodes into anything
-		return invalidProblem("the body: want an object")
+		return body, invalidProblem("the body: want an object")
 	}
-	return nil
+	return body, nil
 }
 
 // checkContentType refuses a body that is not plain JSON in UTF-8.

@@ -2,15 +2,22 @@ package api
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -58,8 +65,8 @@ type Answer struct {
 type inputStep func(ctx context.Context) error
 
 func (s *server) receiveInput(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	var b Input
-	if err := readBody(w, r, &b, false); err != nil {
+	b, err := readBody[Input](w, r, false)
+	if err != nil {
 		return 0, nil, err
 	}
 	key, err := idempotencyKey(r, "")
@@ -164,7 +171,7 @@ func applySteps(ctx context.Context, steps []inputStep) (applied, already bool, 
 
 func (s *server) planDecision(ctx context.Context, state *run.AgentState, d Decision, c Caller) (inputStep, error) {
 	r := approval.DecisionInput{Tenant: state.Tenant, Run: state.Run, Call: d.Target, Key: d.ID, Result: d.Result,
-		Note: d.Reason, By: c.Principal, Via: s.decisionChannel()}
+		Note: d.Reason, By: c.Principal, Via: s.Via}
 	switch d.Action {
 	case "resume":
 		r.Action = approval.Approve
@@ -199,13 +206,8 @@ func (s *server) planDecision(ctx context.Context, state *run.AgentState, d Deci
 }
 
 func (s *server) planAnswer(ctx context.Context, state *run.AgentState, a Answer, c Caller) (inputStep, error) {
-	given := 0
-	for _, is := range []bool{a.Result != nil, a.Error != nil, a.Rerun} {
-		if is {
-			given++
-		}
-	}
-	if given != 1 {
+	given := slices.DeleteFunc([]bool{a.Result != nil, a.Error != nil, a.Rerun}, func(is bool) bool { return !is })
+	if len(given) != 1 {
 		return nil, invalidProblem("want exactly one of result, error and rerun")
 	}
 	if err := checkText("id", a.ID, maxKey); err != nil {
@@ -232,11 +234,7 @@ func (s *server) planAnswer(ctx context.Context, state *run.AgentState, a Answer
 			return nil, problem(WrongKind, "rerun: call %s is a service's: want its result or an error", a.Call)
 		}
 		given := runtime.Answer{Tenant: state.Tenant, Run: state.Run, Call: a.Call, By: c.Principal.ID}
-		if a.Error != nil {
-			given.Content, given.IsError = *a.Error, true
-		} else {
-			given.Content = policy.ResultText(a.Result)
-		}
+		given.Content, given.IsError = answerText(a.Result, a.Error)
 		return func(ctx context.Context) error { return s.Inputs.Answer(ctx, given) }, nil
 	}
 	return s.outcomeStep(state, a, c), nil
@@ -269,7 +267,7 @@ func (s *server) planNamedAnswer(ctx context.Context, run *run.AgentState, a Ans
 func (s *server) outcomeStep(run *run.AgentState, a Answer, c Caller) inputStep {
 	r := approval.DecisionInput{
 		Tenant: run.Tenant, Run: run.Run, Call: a.Call, ID: a.Approval, Key: a.ID, Action: approval.Rerun, By: c.Principal,
-		Via: s.decisionChannel(),
+		Via: s.Via,
 	}
 	switch {
 	case a.Error != nil:
@@ -312,4 +310,165 @@ func (s *server) planAnsweredDecision(
 		_, err := s.Desk.Decide(ctx, req)
 		return err
 	}, nil
+}
+
+// MaxInline is the largest inline file of a message in bytes, before base64. A larger file is a blob.
+const MaxInline = 128 << 10
+
+// maxBlocks is how many blocks a message may have. Each file is looked up.
+const maxBlocks = 100
+
+// maxName is the longest name of a file, in bytes.
+const maxName = 1024
+
+// block is a content block of a client.
+type block struct {
+	Type      string  `json:"type"`
+	Text      *string `json:"text"`
+	Name      string  `json:"name"`
+	MediaType *string `json:"mediaType"`
+	Data      *string `json:"data"`
+	Blob      *string `json:"blob"`
+}
+
+// ReadMessage reads a message of a client: a string, or a list of text and media blocks. key names it in errors,
+// which are *Problem.
+func ReadMessage(key string, raw json.RawMessage) ([]run.UserBlock, error) {
+	if len(raw) > 0 && raw[0] == '[' {
+		var blocks []block
+		if err := jsonx.DecodeStrict(raw, &blocks); err != nil {
+			return nil, invalidProblem("%s: %v", key, err)
+		}
+		if len(blocks) > maxBlocks {
+			return nil, problem(TooLarge, "%s: got %d blocks, want at most %d", key, len(blocks), maxBlocks)
+		}
+		for i, b := range blocks {
+			if err := b.check(); err != nil {
+				return nil, invalidProblem("%s[%d]: %v", key, i, err)
+			}
+		}
+	}
+	blocks, err := policy.ParseMessage(raw)
+	if err != nil {
+		return nil, invalidProblem("%s: %v", key, err)
+	}
+	return blocks, nil
+}
+
+func (b block) check() error {
+	switch b.Type {
+	case "text":
+		if b.Text == nil || *b.Text == "" || b.MediaType != nil || b.Data != nil || b.Blob != nil || b.Name != "" {
+			return fmt.Errorf("want a text block of type and text alone")
+		}
+		return nil
+	case "media":
+	default:
+		return fmt.Errorf("type: got %.64q, want text or media", b.Type)
+	}
+	if b.Text != nil || b.MediaType == nil || (b.Data == nil) == (b.Blob == nil) {
+		return fmt.Errorf("want a media block of type, mediaType, data or blob, and perhaps name")
+	}
+	if len(b.Name) > maxName {
+		return fmt.Errorf("name: got %d bytes, want at most %d", len(b.Name), maxName)
+	}
+	if b.Blob != nil {
+		return agent.CheckMedia(run.Media{MediaType: *b.MediaType, Blob: *b.Blob})
+	}
+	data, err := base64.StdEncoding.Strict().DecodeString(*b.Data)
+	if err != nil || len(data) == 0 || strings.ContainsAny(*b.Data, "\r\n") {
+		// the decoder skips line ends, later readers may not
+		return fmt.Errorf("data: want base64 of one byte or more")
+	}
+	if len(data) > MaxInline {
+		return fmt.Errorf("data: got %d bytes, want at most %d inline; upload it and name it as blob", len(data),
+			MaxInline)
+	}
+	return nil
+}
+
+// callbackPath is the one path without a caller. The token in it names the call to answer.
+const callbackPath = secrets.Path + "{token}"
+
+// IsPublic reports whether a request authenticates itself by its path or signature, so that no handler in front needs
+// to.
+func IsPublic(r *http.Request) bool {
+	for _, path := range []string{secrets.Path, link.Path} {
+		if token, ok := strings.CutPrefix(r.URL.Path, path); ok && token != "" && !strings.Contains(token, "/") {
+			return true
+		}
+	}
+	return r.URL.Path == slackPath
+}
+
+// slackPath is where Slack posts signed interactions. functions/http and dev serve it.
+const slackPath = "/slack/interactions"
+
+// CallbackAnswer is the body of POST /v1/callbacks/{token}. Exactly one of the two is set; a null result is set.
+type CallbackAnswer struct {
+	Result json.RawMessage `json:"result,omitempty"` // a string stands for its text, anything else for its JSON
+	Error  *string         `json:"error,omitempty"`
+}
+
+// Applied says whether an answer was applied: only the first one to a call is.
+type Applied struct {
+	Applied bool `json:"applied"`
+}
+
+// answerText returns what the agent is told of an answer: an error, or the text that a result stands for.
+func answerText(result json.RawMessage, failure *string) (content string, isError bool) {
+	if failure != nil {
+		return *failure, true
+	}
+	return policy.ResultText(result), false
+}
+
+// errCallbackNotFound is the error of every invalid token, whatever is wrong with it, and of a token whose run no
+// longer exists.
+func errCallbackNotFound() error { return problem(NoSuchPath, "there is nothing here") }
+
+// receiveCallback applies the answer to the call that the token names.
+func (s *server) receiveCallback(w http.ResponseWriter, r *http.Request, _ Caller) (int, any, error) {
+	claim, err := s.readClaim(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	b, err := readBody[CallbackAnswer](w, r, false)
+	if err != nil {
+		return 0, nil, err
+	}
+	if (b.Result == nil) == (b.Error == nil) {
+		return 0, nil, invalidProblem("want exactly one of result and error")
+	}
+	given := runtime.Answer{Tenant: claim.Tenant, Run: claim.Run, Call: claim.Call, By: "callback"}
+	given.Content, given.IsError = answerText(b.Result, b.Error)
+	switch err = s.Inputs.Answer(r.Context(), given); {
+	case errors.Is(err, store.ErrNoRun):
+		return 0, nil, errCallbackNotFound()
+	case err != nil && !errors.Is(err, runtime.ErrUnasked):
+		return 0, nil, err
+	}
+	return http.StatusAccepted, Applied{Applied: err == nil}, nil
+}
+
+// readClaim verifies the token and returns its claim.
+func (s *server) readClaim(r *http.Request) (secrets.Claim, error) {
+	if s.Callbacks == nil {
+		return secrets.Claim{}, errCallbackNotFound()
+	}
+	ring, err := s.Callbacks()
+	switch {
+	case err != nil:
+		return secrets.Claim{}, err
+	case ring == nil: // nothing was ever signed
+		return secrets.Claim{}, errCallbackNotFound()
+	}
+	c, err := secrets.Read(ring, r.PathValue("token"), s.Clock.Now())
+	switch {
+	case errors.Is(err, secrets.ErrExpired):
+		return secrets.Claim{}, problem(CallbackExpired, "the time to answer is over")
+	case err != nil:
+		return secrets.Claim{}, errCallbackNotFound()
+	}
+	return c, nil
 }

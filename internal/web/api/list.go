@@ -52,11 +52,21 @@ func readPage[T any](r *http.Request, f fetch[T]) (int, any, error) {
 	return http.StatusOK, p, nil
 }
 
+// convert returns a list with other elements.
+func convert[S, T any](list fetch[S], as func(S) T) fetch[T] {
+	return func(limit int, cursor string) (all []T, next string, err error) {
+		part, next, err := list(limit, cursor)
+		for _, one := range part {
+			all = append(all, as(one))
+		}
+		return all, next, err
+	}
+}
+
 func badCursor(cursor string) error {
 	return invalidProblem("cursor: got %.64q, want one that a page gave", cursor)
 }
 
-// readLimit reads the size of a page.
 func readLimit(q url.Values) (int, error) {
 	if !q.Has("limit") {
 		return defaultPage, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"syscall"
 
 	"github.com/countersign/countersign/internal/approval"
@@ -146,8 +147,7 @@ var problemCauses = []struct {
 	{is(store.ErrNoRun), RunNotFound},
 	{is(store.ErrNoEntry), InvalidRequest},
 	{is(policy.ErrNotFinished), RunNotFinished},
-	{is(policy.ErrCallRunning), CallRunning},
-	{is(policy.ErrUndoing), CallRunning},
+	{is(policy.ErrCallRunning, policy.ErrUndoing), CallRunning},
 	{is(runtime.ErrNoSuchCall), CallNotFound},
 	{is(approval.ErrNotFound), ApprovalNotFound},
 	{is(approval.ErrNoGrant), GrantNotFound},
@@ -165,18 +165,14 @@ var problemCauses = []struct {
 	{is(approval.ErrNotLinked), NotLinked},
 	{is(approval.ErrNothing), NothingWaits},
 	{is(approval.ErrNoCall), CallNotFound},
-	{is(approval.ErrKept), TooLarge},
-	{is(store.ErrTooLarge), TooLarge},
-	{is(store.ErrThrottled), Unavailable},
-	{is(store.ErrConflict), Unavailable},
-	{is(runtime.ErrContention), Unavailable},
-	{is(context.Canceled), Unavailable},
-	{is(context.DeadlineExceeded), Unavailable},
+	{is(approval.ErrKept, store.ErrTooLarge), TooLarge},
+	{is(store.ErrThrottled, store.ErrConflict, runtime.ErrContention, context.Canceled, context.DeadlineExceeded),
+		Unavailable},
 }
 
-func is(target error) func(error) error {
+func is(targets ...error) func(error) error {
 	return func(err error) error {
-		if errors.Is(err, target) {
+		if slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) }) {
 			return err
 		}
 		return nil
@@ -195,20 +191,16 @@ func problemOf(err error) *Problem {
 	if p, ok := errors.AsType[*Problem](err); ok {
 		return p
 	}
-	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
-		if errors.Is(err, full) && !errors.Is(err, store.ErrDamaged) {
-			return problem(Unavailable, "The disk that holds the store is full: free some space there, and send the "+
-				"request again (%v).", err)
-		}
+	if is(syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG)(err) != nil && !errors.Is(err, store.ErrDamaged) {
+		return problem(Unavailable, "The disk that holds the store is full: free some space there, and send the "+
+			"request again (%v).", err)
 	}
 	for _, c := range problemCauses {
-		found := c.find(err)
-		if found == nil {
-			continue
+		if found := c.find(err); found != nil {
+			p := problem(c.kind, "%v", found)
+			p.Approval = approval.RequestIn(found)
+			return p
 		}
-		p := problem(c.kind, "%v", found)
-		p.Approval = approval.RequestIn(found)
-		return p
 	}
 	return problem(Internal, "%v", err)
 }

@@ -1,10 +1,13 @@
 package api
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -15,6 +18,72 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 )
+
+type (
+	// Run is a run as the API shows it (docs/openapi.yaml).
+	Run = policy.RunView
+	// Message is one message of a run.
+	Message = policy.MessageView
+	// Call is one tool call of a run.
+	Call = policy.CallView
+	// Waiting is a call that waits for somebody.
+	Waiting = policy.WaitView
+)
+
+// RunHead is a run in a list.
+type RunHead struct {
+	ID        string        `json:"id"`
+	Agent     string        `json:"agent"`
+	Status    run.RunStatus `json:"status"`
+	Reason    run.Reason    `json:"reason,omitempty"`
+	StartedAt time.Time     `json:"startedAt"`
+	UpdatedAt time.Time     `json:"updatedAt"`
+	ExpiresAt time.Time     `json:"expiresAt,omitzero"` // while waiting: when the first wait expires
+	Seq       int64         `json:"seq"`                // of the newest entry when the run last changed its status
+	Hash      string        `json:"hash"`               // of that entry
+
+	Parent     string `json:"parent,omitempty"` // of a delegated run: the calling run and call
+	ParentCall string `json:"parentCall,omitempty"`
+	Root       string `json:"root,omitempty"` // the root run
+}
+
+// Accepted is the response to a start, input or cancellation.
+type Accepted struct {
+	ID     string        `json:"id"`
+	Status run.RunStatus `json:"status"`
+	// of decisions and answers; false = the run had ended or the call had its answer
+	Applied *bool  `json:"applied,omitempty"`
+	Already bool   `json:"already,omitempty"` // of answers to requests: all were repeated and nothing changed
+	Links   *Links `json:"links,omitempty"`
+}
+
+// Links are the URLs of a run.
+type Links struct {
+	Self   string `json:"self"`
+	Events string `json:"events"`
+	Input  string `json:"input"`
+	Cancel string `json:"cancel"`
+}
+
+// Replay is the result of folding a run's journal again.
+type Replay struct {
+	Run         string       `json:"run"`
+	Entries     int          `json:"entries"`
+	Status      string       `json:"status"`
+	Differences []Difference `json:"differences"` // empty = no difference
+}
+
+// Difference is a value that differs from the journal.
+type Difference struct {
+	Path string `json:"path"`
+	Got  string `json:"got"`
+	Want string `json:"want"` // by the journal
+}
+
+func newAccepted(s run.AgentState) Accepted {
+	self := "/v1/runs/" + s.Run
+	return Accepted{ID: s.Run, Status: s.Status, Links: &Links{self, self + "/events", self + "/input", self + "/cancel"}}
+}
 
 // Start is the body of POST /v1/runs. Exactly one of Message and Input is given.
 type Start struct {
@@ -50,8 +119,8 @@ func checkText(key, value string, most int) error {
 }
 
 func (s *server) startRun(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	var b Start
-	if err := readBody(w, r, &b, false); err != nil {
+	b, err := readBody[Start](w, r, false)
+	if err != nil {
 		return 0, nil, err
 	}
 	if b.Continues != "" {
@@ -59,7 +128,7 @@ func (s *server) startRun(w http.ResponseWriter, r *http.Request, c Caller) (int
 			return 0, nil, err
 		}
 	}
-	err := errors.Join(checkText("subject", b.Subject, maxLabel), checkText("accessControl", b.AccessControl, maxLabel))
+	err = errors.Join(checkText("subject", b.Subject, maxLabel), checkText("accessControl", b.AccessControl, maxLabel))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -95,9 +164,7 @@ func (s *server) ignoreUnstarted(r *http.Request, key string, err error) error {
 	if key != "" || !errors.Is(err, runtime.ErrUnstarted) {
 		return err
 	}
-	if s.Log != nil {
-		s.Log.Warn("run accepted, its execution is not started yet", "route", r.Method+" "+r.Pattern, "error", err)
-	}
+	s.Log.Warn("run accepted, its execution is not started yet", "route", r.Method+" "+r.Pattern, "error", err)
 	return nil
 }
 
@@ -107,10 +174,7 @@ func idempotencyKey(r *http.Request, inBody string) (string, error) {
 	if inBody != "" && inHeader != "" && inBody != inHeader {
 		return "", invalidProblem("key: the body and the header %s differ", keyHeader)
 	}
-	key := inBody + inHeader
-	if inBody != "" {
-		key = inBody
-	}
+	key := cmp.Or(inBody, inHeader)
 	return key, checkText("key", key, maxKey)
 }
 
@@ -200,7 +264,6 @@ func (s *server) listRuns(_ http.ResponseWriter, r *http.Request, c Caller) (int
 	})
 }
 
-// loadRun reads the run in the path.
 func (s *server) loadRun(r *http.Request, c Caller) (store.Loaded, error) {
 	return s.Journal.Load(r.Context(), c.Tenant, r.PathValue("id"))
 }
@@ -276,8 +339,8 @@ type Note struct {
 }
 
 func (s *server) cancelRun(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	var b Note
-	if err := readBody(w, r, &b, true); err != nil {
+	b, err := readBody[Note](w, r, true)
+	if err != nil {
 		return 0, nil, err
 	}
 	l, err := s.loadRun(r, c)
@@ -289,4 +352,154 @@ func (s *server) cancelRun(w http.ResponseWriter, r *http.Request, c Caller) (in
 		return 0, nil, err
 	}
 	return http.StatusAccepted, newAccepted(run), nil
+}
+
+// Fork is the body of POST /v1/runs/{id}/fork.
+type Fork struct {
+	At    *int64     `json:"at"`              // the last entry that both runs share
+	Key   string     `json:"key,omitempty"`   // idempotency key; or the header Idempotency-Key
+	Model *ForkModel `json:"model,omitempty"` // in place of the run's model; only where the backend is Local
+}
+
+// ForkModel names a model. The other settings of the run's model stay.
+type ForkModel struct {
+	Provider string `json:"provider"`
+	ID       string `json:"id,omitempty"`
+	BaseURL  string `json:"baseURL,omitempty"`
+	File     string `json:"file,omitempty"`
+}
+
+func (s *server) forkRun(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	b, err := readBody[Fork](w, r, false)
+	if err != nil {
+		return 0, nil, err
+	}
+	switch {
+	case b.At == nil:
+		return 0, nil, invalidProblem("at: got nothing, want an entry's sequence")
+	case b.Model != nil && !s.Local: // a model may name a file or an address of this machine
+		return 0, nil, problem(NotAllowed, "model: only taken where the caller owns the machine")
+	}
+	key, err := idempotencyKey(r, b.Key)
+	if err != nil {
+		return 0, nil, err
+	}
+	f := runtime.Fork{Tenant: c.Tenant, Run: r.PathValue("id"), At: *b.At, Key: key, By: c.Principal.ID}
+	if m := b.Model; m != nil {
+		f.Model = &agent.ModelSpec{Provider: m.Provider, ID: m.ID, BaseURL: m.BaseURL, File: m.File}
+	}
+	run, err := s.Starter.Fork(r.Context(), f)
+	if err = s.ignoreUnstarted(r, key, err); err != nil {
+		return 0, nil, err
+	}
+	w.Header().Set("Location", "/v1/runs/"+run.Run)
+	return http.StatusAccepted, newAccepted(run), nil
+}
+
+// Fork starts a run from another run's state after one of its entries, once for its key.
+func (c *Client) Fork(ctx context.Context, run string, f Fork) (Accepted, error) {
+	return post[Accepted](ctx, c, runPath(run, "/fork"), f, "")
+}
+
+// Undone is the response to POST /v1/runs/{id}/calls/{call}/undo: the run that undoes the call.
+type Undone struct {
+	ID      string         `json:"id"`
+	Status  run.RunStatus  `json:"status"`
+	Links   *Links         `json:"links"`
+	Reason  run.Reason     `json:"reason,omitempty"` // of that run
+	Error   *run.RunError  `json:"error,omitempty"`
+	Call    string         `json:"call"` // that it makes
+	Tool    string         `json:"tool"`
+	State   run.CallStatus `json:"callStatus"`
+	Already bool           `json:"already"` // somebody had asked for it before
+}
+
+func (s *server) undoCall(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	if _, err := readBody[struct{}](w, r, true); err != nil { // refuse unknown content
+		return 0, nil, err
+	}
+	by := runtime.Undo{Tenant: c.Tenant, Run: r.PathValue("id"), Call: r.PathValue("call"), By: c.Principal.ID}
+	run, again, err := s.Starter.Undo(r.Context(), by)
+	if err = s.ignoreUnstarted(r, "undo", err); err != nil { // a retry returns the same run
+		return 0, nil, err
+	}
+	call, _ := run.Undoing() // always set in a run of Undo
+	w.Header().Set("Location", "/v1/runs/"+run.Run)
+	status := http.StatusAccepted
+	if again {
+		status = http.StatusOK
+	}
+	return status, Undone{
+		ID: run.Run, Status: run.Status, Links: newAccepted(run).Links, Reason: run.Reason, Error: run.Error,
+		Call: call.ID, Tool: call.Tool, State: call.Status, Already: again,
+	}, nil
+}
+
+// addUndos adds to calls what would undo them. An error is logged only.
+func (s *server) addUndos(ctx context.Context, run *run.AgentState, shown []Call) {
+	if len(shown) == 0 {
+		return
+	}
+	ids := make([]string, len(shown))
+	for i, c := range shown {
+		ids[i] = c.ID
+	}
+	var undos map[string]*policy.CallUndo
+	def, err := s.Definitions(ctx, run.Tenant, run.Definition)
+	if err == nil {
+		undos, err = s.Starter.Undos(ctx, run, def, ids)
+	}
+	if err != nil {
+		s.Log.Warn("the undo of a run's calls is not shown", "run", run.Run, "error", err)
+	}
+	for i := range shown {
+		shown[i].Undo = undos[shown[i].ID]
+	}
+}
+
+// Undo starts the run that undoes a call of a finished run. Repeated calls return the same run.
+func (c *Client) Undo(ctx context.Context, run, call string) (Undone, error) {
+	return post[Undone](ctx, c, runPath(run, "/calls/"+url.PathEscape(call)+"/undo"), struct{}{}, "")
+}
+
+// deleters may delete runs.
+var deleters = []string{"group:operators"}
+
+// deleteRun deletes a run that has ended, with all that belongs to it. It may be repeated.
+func (s *server) deleteRun(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	if !policy.MayDecide(deleters, c.Principal) {
+		return 0, nil, problem(NotAllowed, "delete a run as %s: want a member of %s", c.Principal.ID, deleters[0])
+	}
+	out, err := s.Deleter.Delete(r.Context(), c.Tenant, r.PathValue("id"), c.Principal.ID)
+	if err == nil { // the head tells a deletion from a journal that was taken out
+		s.Log.Info("run deleted", "tenant", c.Tenant, "run", out.Run, "head", out.Hash, "by", c.Principal.ID)
+	}
+	return http.StatusOK, out, err
+}
+
+func (s *server) listDeletions(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	return readPage(r, func(limit int, cursor string) ([]store.Deletion, string, error) {
+		return s.Journal.Deletions(r.Context(), c.Tenant, false, limit, cursor)
+	})
+}
+
+// Delete deletes a run that has ended. It may be repeated.
+func (c *Client) Delete(ctx context.Context, run string) (runtime.Deleted, error) {
+	return send[runtime.Deleted](ctx, c, request{method: http.MethodDelete, path: runPath(run, "")})
+}
+
+// Deletions lists a page of deleted runs, the newest deletion first.
+func (c *Client) Deletions(ctx context.Context, cursor string, limit int) (Page[store.Deletion], error) {
+	return get[Page[store.Deletion]](ctx, c, "/v1/deletions", values("cursor", cursor, "limit", number(limit)))
+}
+
+func (s *server) listRepairs(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	return readPage(r, func(limit int, cursor string) ([]runtime.Repaired, string, error) {
+		return runtime.ListRepaired(r.Context(), s.Table, c.Tenant, limit, cursor)
+	})
+}
+
+// Repairs lists a page of repairs, newest first.
+func (c *Client) Repairs(ctx context.Context, cursor string, limit int) (Page[runtime.Repaired], error) {
+	return get[Page[runtime.Repaired]](ctx, c, "/v1/repairs", values("cursor", cursor, "limit", number(limit)))
 }

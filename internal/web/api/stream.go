@@ -20,9 +20,13 @@ const streamWindow = 20 * time.Second
 
 func (s *server) listEvents(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
 	q := r.URL.Query()
-	form, err := readFormat(q.Get("format"))
-	if err != nil {
-		return 0, nil, err
+	var form stream.Format // "" = journal events
+	var err error
+	if name := q.Get("format"); name != "" && name != journalFormat {
+		if form, err = stream.ReadFormat(name); err != nil {
+			return 0, nil, invalidProblem("format: got %.64q, want one of %s", name,
+				strings.Join(append([]string{journalFormat}, stream.Formats()...), ", "))
+		}
 	}
 	from := journalStart
 	if cursor := q.Get("cursor"); cursor != "" {
@@ -49,11 +53,11 @@ func (s *server) listEvents(w http.ResponseWriter, r *http.Request, c Caller) (i
 		next := ""
 		if len(events) > limit {
 			events = events[:limit]
-			next = events[limit-1].at.String()
+			next = position{events[limit-1].Seq, events[limit-1].Index}.String()
 		}
 		data := make([]any, len(events))
 		for i, e := range events {
-			data[i] = e.data
+			data[i] = e.Body
 		}
 		return data, next, nil
 	})
@@ -114,7 +118,7 @@ func (s *server) streamEvents(
 	t := &eventStream{journal: s.Journal, clock: s.Clock, journalReader: v, out: w}
 	err = t.follow(ctx, watch)
 	ended := err == nil || r.Context().Err() != nil || errors.Is(err, errClosed) || problemOf(err).Type == Unavailable
-	if !ended && s.Log != nil {
+	if !ended {
 		s.Log.Error("stream ended", "run", runID, "error", err)
 	}
 	return nil // the response has begun; the client resumes
@@ -154,25 +158,18 @@ func (t *eventStream) follow(ctx context.Context, watch Watch) error {
 	}
 }
 
-// deltaWatch is a Watch that also learns what models are writing.
-type deltaWatch interface {
-	// TakeDeltas returns the deltas since the last call, and whether there may be a new entry.
-	TakeDeltas() (deltas []stream.Delta, moved bool)
-}
-
 // wait returns when there may be a new entry. Until then it sends deltas.
 func (t *eventStream) wait(ctx context.Context, watch Watch) error {
-	l, ok := watch.(deltaWatch)
 	t.hasText = t.format != "" && !t.isHeld
 	if p, ok := watch.(*pollWatch); ok {
 		t.hasText = t.format != "" && p.poll.live != nil && (!t.isHeld || p.poll.Buffered)
 		p.wantsDeltas = t.hasText
 	}
 	for {
-		if err := watch.Wait(ctx, t.next-1); err != nil || !ok {
+		if err := watch.Wait(ctx, t.next-1); err != nil {
 			return err
 		}
-		deltas, moved := l.TakeDeltas()
+		deltas, moved := watch.TakeDeltas()
 		if err := t.sendDeltas(deltas); err != nil || moved || t.isHeld && t.written > 0 {
 			return err
 		}
@@ -219,18 +216,33 @@ func (t *eventStream) flush() error {
 	return err
 }
 
-// sendNew writes the events of new entries and reports whether the run has ended.
+// sendNew writes the events of new entries and reports whether the run has ended. It leaves the rest to the client's
+// next request where the response is too large for more.
 func (t *eventStream) sendNew(ctx context.Context) (ended bool, err error) {
 	for more := true; more && !ended; {
 		entries, err := t.journal.Entries(ctx, t.tenant, t.run, t.next, entriesPerRead)
 		if err != nil {
 			return false, err
 		}
-		full, err := t.send(entries)
-		if err != nil || full {
-			return false, err // the client resumes behind them
+		for _, entry := range entries {
+			events, err := t.readEntry(entry)
+			if err != nil {
+				return false, err
+			}
+			for _, e := range events {
+				if t.isHeld && t.written > maxHeldBack {
+					return false, nil
+				}
+				if err := t.write(position{e.Seq, e.Index}.String(), e.Type, e.Body); err != nil {
+					return false, err
+				}
+			}
+			ended = ended || slices.ContainsFunc(entry.Events, func(fact run.Event) bool {
+				_, ok := fact.(run.Finished)
+				return ok
+			})
 		}
-		more, ended = len(entries) >= entriesPerRead, slices.ContainsFunc(entries, endsRun)
+		more = len(entries) >= entriesPerRead
 	}
 	if last := t.format.Wire().Last; ended && last != "" {
 		if _, err := fmt.Fprintf(t.out, "data: %s\n\n", last); err != nil {
@@ -242,25 +254,6 @@ func (t *eventStream) sendNew(ctx context.Context) (ended bool, err error) {
 
 // entriesPerRead is the number of entries in memory at once.
 const entriesPerRead = 100
-
-// send writes the events of entries; full reports that the response is too large for more.
-func (t *eventStream) send(entries []run.Entry) (full bool, err error) {
-	for _, e := range entries {
-		events, err := t.readEntry(e)
-		if err != nil {
-			return false, err
-		}
-		for _, e := range events {
-			if t.isHeld && t.written > maxHeldBack {
-				return true, nil
-			}
-			if err := t.write(e.at.String(), e.name, e.data); err != nil {
-				return false, err
-			}
-		}
-	}
-	return false, nil
-}
 
 // write writes one event. A client resumes behind the last event with an id.
 func (t *eventStream) write(id, name string, data any) error {
@@ -277,11 +270,4 @@ func (t *eventStream) write(id, name string, data any) error {
 	n, err := fmt.Fprintf(t.out, "%sevent: %s\ndata: %s\n\n", id, name, line)
 	t.written += n
 	return err
-}
-
-func endsRun(e run.Entry) bool {
-	return slices.ContainsFunc(e.Events, func(fact run.Event) bool {
-		_, ok := fact.(run.Finished)
-		return ok
-	})
 }
