@@ -2,12 +2,19 @@ package web
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"mime"
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -19,10 +26,9 @@ import (
 
 // formResult is what a page says about the form that was just sent, and the fields as they were typed.
 type formResult struct {
-	Head  string
-	Bad   bool
-	text  string
-	typed map[string]string
+	Head, Text string
+	Bad        bool
+	typed      map[string]string
 	// changes are what an edit would change; nil = no edit is under review
 	changes []change
 }
@@ -31,47 +37,49 @@ type formResult struct {
 // typed fields and the reason.
 func (s *server) handlePost(w http.ResponseWriter, r *http.Request, v visit) {
 	form, err := readForm(r, v.checkProof != nil)
+	refuse := func(status int, head, text string) {
+		s.writeRequestPage(w, r, v, status, formResult{Head: head, Text: text, Bad: true, typed: form})
+	}
 	if err != nil {
-		s.writeRequestPage(w, r, v, http.StatusBadRequest, formResult{Head: "Your answer was not taken",
-			text: "The form: " + err.Error() + ".", Bad: true})
+		refuse(http.StatusBadRequest, notTaken, "The form: "+err.Error()+".")
 		return
 	}
 	if v.checkProof != nil {
 		if problem := v.checkProof(form); problem != "" {
-			s.writeRequestPage(w, r, v, http.StatusForbidden, formResult{Head: "Your answer was not taken",
-				text: problem, Bad: true, typed: form})
+			refuse(http.StatusForbidden, notTaken, problem)
 			return
 		}
 	}
 	before, ours := verifyForm(v.link, form["form"])
 	if !ours {
-		s.writeRequestPage(w, r, v, http.StatusForbidden, formResult{Head: "Your answer was not taken",
-			text: "The form was not one of this page. Answer anew.", Bad: true, typed: form})
+		refuse(http.StatusForbidden, notTaken, "The form was not one of this page. Answer anew.")
 		return
 	}
 	if what := before.describeChanges(newFormState(v.a, v.by.ID)); what != "" {
-		s.writeRequestPage(w, r, v, http.StatusConflict, formResult{Head: "The request is not as you saw it",
-			text: what, Bad: true, typed: form})
+		refuse(http.StatusConflict, "The request is not as you saw it", what)
 		return
 	}
-	if v.isSomebodyElse() {
-		s.refuseForm(w, r, v, form, errSomebodyElse)
-		return
-	}
-	if form["action"] == "uncover" {
+	var shown formResult // on the page that is no redirect
+	switch action := form["action"]; {
+	case v.isSomebodyElse():
+		err = errSomebodyElse
+	case action == "uncover":
 		s.showUncovered(w, r, v, form)
 		return
+	case action == "code":
+		shown, err = s.sendCode(r.Context(), v)
+	case action == "review":
+		shown, err = s.reviewEdit(r.Context(), v, form)
+	default:
+		err = s.applyForm(r.Context(), v, form)
 	}
-	if form["action"] == "code" {
-		s.sendCode(w, r, v, form)
-		return
-	}
-	if form["action"] == "review" {
-		s.reviewEdit(w, r, v, form)
-		return
-	}
-	if err := s.applyForm(r.Context(), v, form); err != nil {
+	switch {
+	case err != nil:
 		s.refuseForm(w, r, v, form, err)
+		return
+	case shown.Head != "":
+		shown.typed = form
+		s.writeRequestPage(w, r, v, http.StatusOK, shown)
 		return
 	}
 	to := r.URL.EscapedPath()
@@ -79,10 +87,10 @@ func (s *server) handlePost(w http.ResponseWriter, r *http.Request, v visit) {
 		leadsBack.MatchString(back.Path) {
 		to = back.RequestURI()
 	}
-	s.setSecurityHeaders(w.Header())
-	w.Header().Set("Location", to)
-	w.WriteHeader(http.StatusSeeOther)
+	redirect(w, s.policy, to)
 }
+
+const notTaken = "Your answer was not taken"
 
 // leadsBack are the paths of the pages with cards that a decision leads back to.
 var leadsBack = regexp.MustCompile(`^/((runs|chat)/r[a-z2-7]{25})?$`)
@@ -109,49 +117,36 @@ func (s *server) showUncovered(w http.ResponseWriter, r *http.Request, v visit, 
 	}
 	v.uncovered = true
 	s.writeRequestPage(w, r, v, http.StatusOK, formResult{Head: "Nothing is masked on this page",
-		text: "It is recorded that you looked. Open the page again to have it masked."})
+		Text: "It is recorded that you looked. Open the page again to have it masked."})
 }
 
-// reviewEdit shows what the edited arguments change, with the form that approves them. It decides and records nothing.
-func (s *server) reviewEdit(w http.ResponseWriter, r *http.Request, v visit, form map[string]string) {
-	var changes []change
-	err := approval.ErrForbidden
-	if s.findAllowedActions(v).Edit {
-		var args json.RawMessage
-		if args, changes, err = s.readEdit(r.Context(), v.a, form); err == nil {
-			form["args"] = string(args)
-		}
+// reviewEdit says what the edited arguments change, for the form that approves them. It decides and records nothing.
+func (s *server) reviewEdit(ctx context.Context, v visit, form map[string]string) (shown formResult, err error) {
+	if !s.findAllowedActions(v).Edit {
+		return shown, approval.ErrForbidden
 	}
+	stored, fields, err := s.newEditFields(ctx, v.a, nil)
 	if err != nil {
-		s.refuseForm(w, r, v, form, err)
-		return
+		return shown, err
 	}
-	s.writeRequestPage(w, r, v, http.StatusOK, formResult{Head: "Look at what you change",
-		text: "Nothing is approved yet.", typed: form, changes: changes})
-}
-
-// readEdit returns the arguments that a form describes, with secrets masked, and what they change.
-func (s *server) readEdit(
-	ctx context.Context, a approval.Approval, form map[string]string,
-) (json.RawMessage, []change, error) {
-	stored, fields, err := s.newEditFields(ctx, a, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	args := json.RawMessage(form["args"])
+	args := json.RawMessage(form["args"]) // with secrets masked
 	if len(args) == 0 {
 		if args, err = readFields(fields, form); err != nil {
-			return nil, nil, err
+			return shown, err
 		}
 	}
-	if _, err := s.Show.Restore(ctx, a, string(args)); err != nil {
-		return nil, nil, err
+	if _, err := s.Show.Restore(ctx, v.a, string(args)); err != nil {
+		return shown, err
 	}
-	changes, err := findChanges(json.RawMessage(stored), args, s.Show.Text)
+	changes, err := findChanges(json.RawMessage(stored), args)
 	if err == nil && len(changes) == 0 {
 		err = &formError{"nothing is different: approve the call as it is"}
 	}
-	return args, changes, err
+	if err != nil {
+		return shown, err
+	}
+	form["args"] = string(args)
+	return formResult{Head: "Look at what you change", Text: "Nothing is approved yet.", changes: changes}, nil
 }
 
 // newEditFields returns the arguments as JSON with secrets masked, and as fields; nil = they are edited as JSON alone.
@@ -165,30 +160,29 @@ func (s *server) newEditFields(
 	if err != nil {
 		return stored, nil, err
 	}
-	return stored, newFields(schema, json.RawMessage(stored), typed, s.Show.Text), nil
+	return stored, newFields(schema, json.RawMessage(stored), typed), nil
 }
 
 // sendCode sends the visitor a code by another channel than the link's. Its MAC is stored first.
-func (s *server) sendCode(w http.ResponseWriter, r *http.Request, v visit, form map[string]string) {
+func (s *server) sendCode(ctx context.Context, v visit) (shown formResult, err error) {
 	channel := s.codeChannel(v)
-	err := error(&formError{"want one of the page's buttons"})
 	switch {
 	case !v.a.IsOpen(s.Clock.Now()):
-		err = approval.ErrExpired
+		return shown, approval.ErrExpired
 	case !v.a.CanApprove(v.by, s.Clock.Now()):
-		err = approval.ErrForbidden
-	case channel != "":
-		var code string
-		if code, err = s.Links.NewCode(r.Context(), v.link, v.a.Digest); err == nil {
-			err = s.Codes.SendCode(r.Context(), v.a, v.who, channel, code)
-		}
+		return shown, approval.ErrForbidden
+	case channel == "":
+		return shown, &formError{"want one of the page's buttons"}
+	}
+	code, err := s.Links.NewCode(ctx, v.link, v.a.Digest)
+	if err == nil {
+		err = s.Codes.SendCode(ctx, v.a, v.who, channel, code)
 	}
 	if err != nil {
-		s.refuseForm(w, r, v, form, err)
-		return
+		return shown, err
 	}
-	s.writeRequestPage(w, r, v, http.StatusOK, formResult{Head: "A code was sent to you by " + channel,
-		text: "Type it below. It works once, for ten minutes, and for the request as it is now.", typed: form})
+	return formResult{Head: "A code was sent to you by " + channel,
+		Text: "Type it below. It works once, for ten minutes, and for the request as it is now."}, nil
 }
 
 // codeChannel returns the channel by which the visitor is sent a code; "" = none is, or the request takes none.
@@ -218,22 +212,6 @@ var (
 	errSomebodyElse = errors.New("somebody else has signed in")
 )
 
-// confirm returns the check of what a decision is confirmed by; nil = the request takes nothing.
-func (s *server) confirm(v visit, form map[string]string) func(context.Context, run.Confirm) error {
-	if v.confirmation() == "" {
-		return nil
-	}
-	return func(ctx context.Context, by run.Confirm) error {
-		switch {
-		case by == agent.ConfirmCode:
-			return s.Links.UseCode(ctx, v.link, v.a.Digest, form["code"])
-		case !v.isSignedIn():
-			return errNotSignedIn
-		}
-		return nil
-	}
-}
-
 // formError is a problem of a form that people may see.
 type formError struct{ problem string }
 
@@ -248,8 +226,18 @@ var outcomeActions = map[string]approval.Action{
 func (s *server) applyForm(ctx context.Context, v visit, form map[string]string) error {
 	r := approval.DecisionInput{
 		Tenant: v.link.Tenant, ID: v.link.Approval, Action: approval.Action(form["action"]), Note: form["note"],
-		Tool: form["tool"], By: v.by, Via: v.via,
-		Digest: v.a.Digest, Confirm: s.confirm(v, form),
+		Tool: form["tool"], By: v.by, Via: v.via, Digest: v.a.Digest,
+	}
+	if v.confirmation() != "" {
+		r.Confirm = func(ctx context.Context, by run.Confirm) error {
+			switch {
+			case by == agent.ConfirmCode:
+				return s.Links.UseCode(ctx, v.link, v.a.Digest, form["code"])
+			case !v.isSignedIn():
+				return errNotSignedIn
+			}
+			return nil
+		}
 	}
 	switch form["action"] {
 	case "approve", "deny":
@@ -258,11 +246,7 @@ func (s *server) applyForm(ctx context.Context, v visit, form map[string]string)
 			break
 		}
 		if r.Result = json.RawMessage(text); !json.Valid(r.Result) { // a text without quotes
-			quoted, err := json.Marshal(text)
-			if err != nil {
-				return err
-			}
-			r.Result = quoted
+			r.Result, _ = json.Marshal(text) // a text always can be
 		}
 	case "edit":
 		if s.Show.Restore == nil {
@@ -308,8 +292,7 @@ func (s *server) refuseForm(w http.ResponseWriter, r *http.Request, v visit, for
 		return
 	}
 	v.a = now
-	s.writeRequestPage(w, r, v, status, formResult{Head: "Your answer was not taken", text: text, Bad: true,
-		typed: form})
+	s.writeRequestPage(w, r, v, status, formResult{Head: notTaken, Text: text, Bad: true, typed: form})
 }
 
 // explainError returns the status and text of an error that people may see; 0 = an internal error.
@@ -335,4 +318,127 @@ func explainError(err error) (status int, text string) {
 		return http.StatusUnprocessableEntity, text
 	}
 	return http.StatusConflict, text
+}
+
+// formState is the state of a request that a form was made for. A form is refused if the request has changed since.
+// The person's own decisions change it, so a form works once.
+type formState struct {
+	Status string `json:"s"`
+	Digest string `json:"d"` // of the action and the shown arguments
+	Mine   int    `json:"m"` // decisions of the person
+	Edits  int    `json:"e"` // edits by anybody
+	Tools  int    `json:"t"` // decided tools
+	Thread int    `json:"r"` // remarks
+}
+
+// newFormState returns the current state of a request for one person. Approvals of others leave it unchanged, since
+// they change nothing about the decision.
+func newFormState(a approval.Approval, by string) formState {
+	sum := sha256.Sum256(append([]byte(a.Digest+"\n"), a.Args...))
+	s := formState{Status: string(a.Status), Digest: base64.RawURLEncoding.EncodeToString(sum[:12]),
+		Thread: len(a.Thread)}
+	for _, d := range a.Decisions {
+		if d.By == by {
+			s.Mine++
+		}
+		if d.Action == approval.Edit {
+			s.Edits++
+		}
+	}
+	for _, p := range a.Permissions {
+		if p.Verdict != "" {
+			s.Tools++
+		}
+	}
+	return s
+}
+
+// signForm returns the hidden field of a form: its state, and a MAC with the link's nonce, which is in no page.
+func signForm(l link.Link, s formState) string {
+	text, _ := json.Marshal(s) // texts and numbers always can be
+	return base64.RawURLEncoding.EncodeToString(append(formMAC(l, text), text...))
+}
+
+// verifyForm returns the state in a form's hidden field. It returns false if no page of this link has made the field.
+func verifyForm(l link.Link, field string) (s formState, ok bool) {
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(field)
+	if err != nil || len(raw) < sha256.Size || !hmac.Equal(raw[:sha256.Size], formMAC(l, raw[sha256.Size:])) {
+		return formState{}, false
+	}
+	return s, json.Unmarshal(raw[sha256.Size:], &s) == nil
+}
+
+func formMAC(l link.Link, text []byte) []byte {
+	mac := hmac.New(sha256.New, []byte(l.Nonce))
+	for _, field := range []string{"countersign form 1", l.ID, l.Tenant, l.Approval, l.To, string(text)} {
+		mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(field))))
+		mac.Write([]byte(field))
+	}
+	return mac.Sum(nil)
+}
+
+// describeChanges tells the person what has changed since the form was made; "" = nothing.
+func (s formState) describeChanges(now formState) string {
+	switch {
+	case s == now:
+		return ""
+	case s.Mine != now.Mine && s.Status == now.Status:
+		return "You have already answered with this form. This is how the request stands now."
+	case s.Status != now.Status:
+		return "The request was decided or called off meanwhile. Your answer was not taken."
+	case s.Digest != now.Digest || s.Edits != now.Edits:
+		return "Somebody changed the arguments meanwhile. Your answer was not taken: read them again and answer anew."
+	case s.Tools != now.Tools:
+		return "Somebody decided about some of the tools meanwhile. Your answer was not taken: look again and answer anew."
+	default:
+		return "Somebody wrote about the request meanwhile. Your answer was not taken: read it and answer anew."
+	}
+}
+
+// Bounds of a form, in bytes and in characters.
+const (
+	maxForm   = 1 << 20
+	MaxNote   = 1000 // so many characters of a note reach the model (C4)
+	maxFields = 8    // beside those of arguments
+)
+
+// fields are the allowed form fields, each at most once.
+var fields = []string{"form", "action", "note", "args", "result", "tool", "text", "code", "back"}
+
+// proofField is the field with the proof in the console's forms.
+const proofField = "key"
+
+// readForm reads a form strictly, with or without the proof field. People may see its error.
+func readForm(r *http.Request, proof bool) (map[string]string, error) {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil ||
+		kind != "application/x-www-form-urlencoded" {
+		return nil, fmt.Errorf("want a form of this page")
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxForm+1))
+	if err != nil || len(body) > maxForm {
+		return nil, fmt.Errorf("want a form of at most %d bytes", maxForm)
+	}
+	values, err := url.ParseQuery(string(body))
+	if err != nil || len(values) > maxFields+maxMembers {
+		return nil, fmt.Errorf("want a form of this page")
+	}
+	got := map[string]string{}
+	known := 0
+	for name, all := range values {
+		member := strings.HasPrefix(name, fieldPrefix)
+		if !member {
+			known++
+		}
+		ours := member || slices.Contains(fields, name) || proof && name == proofField
+		if !ours || len(all) != 1 || known > maxFields {
+			return nil, fmt.Errorf("want a form of this page")
+		}
+		got[name] = strings.ReplaceAll(all[0], "\r\n", "\n") // as browsers send line ends
+	}
+	for _, name := range []string{"note", "text"} {
+		if n := len([]rune(got[name])); n > MaxNote {
+			return nil, fmt.Errorf("want at most %d characters, got %d", MaxNote, n)
+		}
+	}
+	return got, nil
 }

@@ -148,9 +148,9 @@ func TestB5AttacksAreInert(t *testing.T) {
 	w.pages.Show.Editable = func(context.Context, approval.Approval) (string, error) { return strings.Join(attacks, "\n"), nil }
 	w.showing(func(_ approval.Approval, r *show.Document) {
 		for i, attack := range attacks {
-			text := w.pages.Show.Text(attack)
+			text := text(attack)
 			args, about, history := rowsOf(r, show.Arguments), rowsOf(r, show.About), rowsOf(r, show.History)
-			*args = append(*args, show.Row{Label: w.pages.Show.Text(fmt.Sprintf("k%d%s", i, attack)), Value: text, Kind: "string"})
+			*args = append(*args, show.Row{Label: append(show.Text{{Text: fmt.Sprintf("k%d", i)}}, text...), Value: text, Kind: "string"})
 			*about = append(*about, show.Row{Name: attack, Label: text, Value: text})
 			*history = append(*history, show.Row{Label: text, Value: text})
 			says := &(*rowsOf(r, show.Says))[0]
@@ -177,7 +177,7 @@ func TestB5AttacksAreInert(t *testing.T) {
 			overflows: document.documentElement.scrollWidth - document.documentElement.clientWidth,
 		}))()`, &dom)
 		for i, attack := range attacks {
-			require.Equal(t, w.pages.Show.Text(attack).String(), dom.Values[len(dom.Values)-len(attacks)+i])
+			require.Equal(t, text(attack).String(), dom.Values[len(dom.Values)-len(attacks)+i])
 		}
 		require.Equal(t, strings.Join(attacks, "\n"), dom.Args)
 		for _, never := range []string{"script", "img", "svg", "iframe", "link", "base", "object"} {
@@ -216,7 +216,6 @@ func states(t *testing.T) map[string]*harness {
 	rich := func(w *harness) *harness {
 		w.pages.Remark = func(context.Context, web.Remark) error { return nil }
 		w.showing(func(a approval.Approval, r *show.Document) {
-			text := w.pages.Show.Text
 			r.Title = text("Pay 12,400.00 EUR to bob")
 			about, history := rowsOf(r, show.About), rowsOf(r, show.History)
 			*about = append(*about,

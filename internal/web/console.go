@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -21,6 +23,8 @@ import (
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -35,17 +39,6 @@ type Reader interface {
 	Approval(ctx context.Context, id string) (approval.Approval, error)
 	FindApprovals(ctx context.Context, q approval.Query) (api.Page[approval.Approval], error)
 	Grants(ctx context.Context, agent, cursor string, limit int) (api.Page[api.Grant], error)
-}
-
-// Actor does what the visitor asks for in forms, on the visitor's behalf; *api.Client implements it. Errors are
-// *api.Problem if the API refuses.
-type Actor interface {
-	Start(ctx context.Context, s api.Start) (api.Accepted, error)
-	Input(ctx context.Context, run string, in api.Input, key string) (api.Accepted, error)
-	Cancel(ctx context.Context, run, note string) (api.Accepted, error)
-	Fork(ctx context.Context, run string, f api.Fork) (api.Accepted, error)
-	Upload(ctx context.Context, b api.Blob, open func() (io.ReadCloser, error)) (blob string, err error)
-	Revoke(ctx context.Context, agent, tool, digest string) error
 }
 
 // Console serves the runs, agents and requests of a tenant to one person. The handler in front of it must authenticate
@@ -72,7 +65,8 @@ type Console struct {
 
 	Agents     func() []string
 	Definition func(name string) (*agent.Definition, bool) // of an agent, as runs start with it
-	Act        Actor                                       // nil = the console shows, and decides requests
+	// Act does what the visitor asks for in forms, on the visitor's behalf; nil = the console shows, and decides requests.
+	Act *api.Client
 	// Broken returns what is wrong with the agents whose files cannot be loaded, by agent; nil = all of them can.
 	Broken func() map[string][]AgentProblem
 	// WithModel returns an agent with another model, given as Models are; its error is for the visitor. Nil = runs start
@@ -157,14 +151,13 @@ type console struct {
 
 // Handler serves every page of the console. Any other path is not found.
 func (c *Console) Handler() http.Handler {
-	s := c.Pages.newServer(consolePages())
-	s.policy = strings.Replace(pagePolicy, "default-src 'none';",
+	policy := strings.Replace(pagePolicy, "default-src 'none';",
 		"default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self';", 1)
 	cache := c.Cache
 	if cache == nil {
 		cache = NewCache()
 	}
-	return &console{Console: c, server: s, Cache: cache}
+	return &console{Console: c, server: c.Pages.newServer(consolePages(), policy), Cache: cache}
 }
 
 // ServeHTTP implements http.Handler.
@@ -172,11 +165,11 @@ func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	form := IsRequestForm(r)
 	if !form && r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		c.writePage(w, http.StatusMethodNotAllowed, c.missing)
+		c.writePlain(w, http.StatusMethodNotAllowed, missingPage)
 		return
 	}
 	if c.cross.Check(r) != nil {
-		c.writePage(w, http.StatusForbidden, c.foreign)
+		c.writePlain(w, http.StatusForbidden, foreignPage)
 		return
 	}
 	id, isApproval := strings.CutPrefix(r.URL.Path, approvalsPath)
@@ -186,22 +179,25 @@ func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case form:
 		c.serveForm(w, r)
 	case r.URL.Path == scriptPath && r.URL.RawQuery == "":
-		c.setSecurityHeaders(w.Header())
+		setSecurityHeaders(w.Header(), c.policy)
 		w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
-		_, _ = w.Write([]byte(readFile("console/console.js"))) // the client is gone if this fails
+		_, _ = io.WriteString(w, readFile("console/console.js")) // the client is gone if this fails
 	case r.URL.Path == "/favicon.ico": // browsers ask for it where pages may have pictures
-		c.setSecurityHeaders(w.Header())
+		setSecurityHeaders(w.Header(), c.policy)
 		w.Header().Set("Content-Type", "image/svg+xml")
-		_, _ = w.Write([]byte(icon)) // the client is gone if this fails
+		_, _ = io.WriteString(w, icon) // the client is gone if this fails
 	case r.URL.Path == "/audit.jsonl":
 		c.serveDecisions(w, r)
 	case c.API != nil && passedOn.MatchString(r.URL.Path):
-		c.serveRun(w, r)
+		in := r.Clone(r.Context())
+		in.URL.Path, in.URL.RawPath = api.Path+strings.TrimSuffix(r.URL.Path[1:], "/json"), ""
+		setSecurityHeaders(w.Header(), c.policy)
+		c.API.ServeHTTP(w, in)
 	case pictures.MatchString(r.URL.Path):
 		c.servePicture(w, r)
 	default:
-		name, page, err := c.newPage(r)
-		c.renderPage(w, r, name, page, err)
+		name, view, err := c.newPage(r)
+		c.renderPage(w, r, http.StatusOK, name, view, err)
 	}
 }
 
@@ -212,58 +208,40 @@ const icon = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">` +
 
 // passedOn are the paths that answer as the API does: a run's JSON, and the stream of its events. They are the
 // console's own, since a session opens no path of the API.
-var passedOn = regexp.MustCompile(`^/runs/(r[a-z2-7]{25})/(json|events)$`)
-
-func (c *console) serveRun(w http.ResponseWriter, r *http.Request) {
-	of := passedOn.FindStringSubmatch(r.URL.Path)
-	in := r.Clone(r.Context())
-	in.URL.Path, in.URL.RawPath = api.Path+runsPath[1:]+of[1], ""
-	if of[2] == "events" {
-		in.URL.Path += "/events"
-	}
-	c.setSecurityHeaders(w.Header())
-	c.API.ServeHTTP(w, in)
-}
+var passedOn = regexp.MustCompile(`^/runs/r[a-z2-7]{25}/(json|events)$`)
 
 // newPage returns the view of the page at a path, and the name of its template.
-func (c *console) newPage(r *http.Request) (name string, page any, err error) {
-	name, err = "", errNoPage
+func (c *console) newPage(r *http.Request) (name string, view any, err error) {
+	page := func(template string) func(any, error) (string, any, error) {
+		return func(view any, err error) (string, any, error) { return template, view, err }
+	}
 	first, id, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	switch path := r.URL.Path; {
-	case path == "/":
-		name = "queue.html"
-		page, err = c.newQueuePage(r)
+	case path == navApprovals:
+		return page("queue.html")(c.newQueuePage(r))
 	case path == togetherPath:
-		name = "together.html"
-		page, err = c.newTogetherPage(r)
-	case path == "/runs":
-		name = "runs.html"
-		page, err = c.newRunsPage(r)
+		return page("together.html")(c.newTogetherPage(r))
+	case path == navRuns:
+		return page("runs.html")(c.newRunsPage(r))
 	case path == startPath:
-		name = "start.html"
-		page, err = c.newStartPage(r)
-	case path == chatPath, first == "chat" && runID.MatchString(id):
-		name = "chat.html"
-		page, err = c.newChatPage(r, id)
-	case path == "/agents":
-		name = "agents.html"
-		page, err = c.newAgentsPage(r)
-	case path == "/audit":
-		name = "audit.html"
-		page, err = c.newAuditPage(r)
+		return page("start.html")(c.newStartPage(r, nil, nil))
+	case path == navChat, first == "chat" && runID.MatchString(id):
+		return page("chat.html")(c.newChatPage(r, id))
+	case path == navAgents:
+		return page("agents.html")(c.newAgentsPage(r))
+	case path == navAudit:
+		return page("audit.html")(c.newAuditPage(r))
 	case first == "runs" && runID.MatchString(id):
-		name = "run.html"
-		page, err = c.newRunPage(r, id)
+		return page("run.html")(c.newRunPage(r, id))
 	case first == "agents" && agent.ValidAgentName(id):
-		name = "agent.html"
-		page, err = c.newAgentPage(r, id)
+		return page("agent.html")(c.newAgentPage(r, id))
 	case (first == "runs" || first == "approvals") && shortIDs.MatchString(id) && id[0] == first[0]:
-		var whole string
-		if whole, err = c.completeID(r.Context(), id); err == nil {
-			err = movedPage("/" + first + "/" + whole)
+		if id, err = c.completeID(r.Context(), id); err == nil {
+			err = movedPage("/" + first + "/" + id)
 		}
+		return "", nil, err
 	}
-	return name, page, err
+	return "", nil, errNoPage
 }
 
 // movedPage is the error of a page that is at another address.
@@ -285,7 +263,9 @@ func (c *console) completeID(ctx context.Context, short string) (string, error) 
 var errNoPage = errors.New("there is no such page")
 
 // renderPage writes a page from its view, or an error page.
-func (c *console) renderPage(w http.ResponseWriter, r *http.Request, name string, view any, err error) {
+func (c *console) renderPage(
+	w http.ResponseWriter, r *http.Request, status int, name string, view any, err error,
+) {
 	var html []byte
 	if err == nil {
 		html, err = c.pages.render(name, view)
@@ -293,13 +273,13 @@ func (c *console) renderPage(w http.ResponseWriter, r *http.Request, name string
 	var to movedPage
 	switch {
 	case errors.As(err, &to):
-		redirect(w, string(to))
+		redirect(w, pagePolicy, string(to))
 	case isNotFound(err):
-		c.writePage(w, http.StatusNotFound, c.missing)
+		c.writePlain(w, http.StatusNotFound, missingPage)
 	case err != nil:
 		c.writeFailure(w, r, err)
 	default:
-		c.writePage(w, http.StatusOK, html)
+		c.writePage(w, status, html)
 	}
 }
 
@@ -315,7 +295,7 @@ func (c *console) serveApproval(w http.ResponseWriter, r *http.Request, id strin
 	a, err := c.Get(r.Context(), c.Tenant, id)
 	switch {
 	case errors.Is(err, approval.ErrNotFound):
-		c.writePage(w, http.StatusNotFound, c.missing)
+		c.writePlain(w, http.StatusNotFound, missingPage)
 		return
 	case err != nil:
 		c.writeFailure(w, r, err)
@@ -329,12 +309,13 @@ func (c *console) serveApproval(w http.ResponseWriter, r *http.Request, id strin
 	c.writeRequestPage(w, r, v, http.StatusOK, formResult{})
 }
 
-// newVisit returns the visitor at a request.
 func (c *console) newVisit(a approval.Approval) visit {
+	nonce := hmac.New(sha256.New, []byte(c.Key)) // signs the forms of this server process
+	nonce.Write([]byte("countersign console forms"))
 	return visit{
-		link: link.Link{ID: "console", Tenant: c.Tenant, Approval: a.ID, To: c.As.ID, Nonce: c.formNonce()}, a: a, by: c.As,
-		via: agent.ViaConsole,
-		who: person.Person{ID: c.As.ID, Groups: c.As.Groups}, checkProof: c.checkProof,
+		link: link.Link{ID: "console", Tenant: c.Tenant, Approval: a.ID, To: c.As.ID,
+			Nonce: hex.EncodeToString(nonce.Sum(nil))},
+		a: a, by: c.As, via: agent.ViaConsole, who: person.Person{ID: c.As.ID, Groups: c.As.Groups}, checkProof: c.checkProof,
 		frame: c.newFrame("", navApprovals, runTrail(a.Root, a.Run)...),
 		fine:  "Your answer counts as " + c.As.ID + "'s. It is recorded as given in the console.",
 	}
@@ -349,54 +330,31 @@ const (
 	navAudit     = "/audit"
 )
 
-// place is a link of the navigation.
-type place struct{ Path, Label, Here string }
+type place struct{ Path, Label string }
 
-// newPlaces returns the navigation; here is the place of the page.
-func newPlaces(here string) []place {
-	all := []place{{Path: navApprovals, Label: "Approvals"}, {Path: navRuns, Label: "Runs"},
-		{Path: navAgents, Label: "Agents"}, {Path: navAudit, Label: "Audit"}, {Path: navChat, Label: "Chat"}}
-	for i := range all {
-		if all[i].Path == here {
-			all[i].Here = "true"
-		}
-	}
-	return all
-}
+var places = []place{{navApprovals, "Approvals"}, {navRuns, "Runs"}, {navAgents, "Agents"}, {navAudit, "Audit"},
+	{navChat, "Chat"}}
 
 // newFrame returns the fields that all console pages have. nav is the place of the navigation.
-func (c *console) newFrame(title, nav string, way ...crumb) frame {
-	f := frame{Title: title + " · Countersign", Who: c.Show.Text(c.As.ID), Start: c.Start, Proof: c.formProof(),
-		Nav: nav, Trail: way, Acts: c.Act != nil}
+func (c *console) newFrame(title, nav string, way ...string) frame {
+	f := frame{Title: title + " · Countersign", Who: c.As.ID, Start: c.Start, Nav: nav, Trail: way, Acts: c.Act != nil}
+	if c.Session {
+		f.Proof = c.Key
+	}
 	if c.WithModel != nil {
 		f.Models = c.Models
 	}
 	return f
 }
 
-// formProof returns the proof that forms hold; "" = whoever decides shows one.
-func (c *Console) formProof() string {
-	if !c.Session {
-		return ""
-	}
-	return c.Key
-}
-
 // runTrail returns the breadcrumbs of runs, root first. It leaves out empty and repeated ids.
-func runTrail(runs ...string) (way []crumb) {
-	for i, id := range runs {
-		if id != "" && !slices.Contains(runs[:i], id) {
-			way = append(way, crumb{id, "Run " + shortID(id)})
+func runTrail(runs ...string) (way []string) {
+	for _, id := range runs {
+		if id != "" && !slices.Contains(way, id) {
+			way = append(way, id)
 		}
 	}
 	return way
-}
-
-// formNonce returns the nonce that signs the forms of this server process.
-func (c *Console) formNonce() string {
-	mac := hmac.New(sha256.New, []byte(c.Key))
-	mac.Write([]byte("countersign console forms"))
-	return hex.EncodeToString(mac.Sum(nil))
 }
 
 // checkProof removes the proof from a form and checks it; "" = valid.
@@ -411,9 +369,11 @@ func (c *Console) checkProof(form map[string]string) string {
 	if c.Session {
 		return "The form was not one of your session. Answer anew."
 	}
-	return "That you may look does not say that you may decide. Type the token, or open the address once more that was " +
-		"printed at the start."
+	return notProved
 }
+
+const notProved = "That you may look does not say that you may decide. Type the token, or open the address once more " +
+	"that was printed at the start."
 
 // readQuery reads the query strictly: only the named parameters, each at most once.
 func readQuery(r *http.Request, names ...string) (map[string]string, error) {
@@ -433,3 +393,38 @@ func readQuery(r *http.Request, names ...string) (map[string]string, error) {
 
 // shortID returns the beginning of an id, for people who compare two of them.
 func shortID(id string) string { return id[:min(len(id), 7)] }
+
+// pictureTypes are the types of files that are shown as pictures. SVG is a document, with links and scripts.
+var pictureTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
+
+// MaxPicture is the size in bytes of a picture that is shown: a function's answer has 6 MB, in base64.
+const MaxPicture = 4 << 20
+
+// pictures are the paths of pictures: a run, and the number of the message.
+var pictures = regexp.MustCompile(`^/runs/(r[a-z2-7]{25})/pictures/([1-9][0-9]{0,8})$`)
+
+// servePicture writes the picture of a message, if its bytes are one of pictureTypes.
+func (c *console) servePicture(w http.ResponseWriter, r *http.Request) {
+	of := pictures.FindStringSubmatch(r.URL.Path)
+	all, err := c.Conversation(r.Context(), of[1])
+	var data []byte
+	if n, _ := strconv.Atoi(of[2]); err == nil && n <= len(all) {
+		switch m, _ := all[n-1].Block.(run.Media); {
+		case m.Data != "":
+			data, err = base64.StdEncoding.DecodeString(m.Data)
+		case m.Blob != "" && c.Blob != nil:
+			data, err = c.Blob(r.Context(), m.Blob)
+		}
+	}
+	kind := http.DetectContentType(data)
+	if errors.Is(err, store.ErrNoBlob) || err == nil && (!slices.Contains(pictureTypes, kind) || len(data) > MaxPicture) {
+		err = errNoPage
+	}
+	if err != nil {
+		c.renderPage(w, r, 0, "", nil, err)
+		return
+	}
+	setSecurityHeaders(w.Header(), c.policy)
+	w.Header().Set("Content-Type", kind)
+	_, _ = w.Write(data) // the client is gone if this fails
+}

@@ -20,7 +20,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -29,32 +28,27 @@ var actFields = []string{
 	"form", "note", "agent", "message", "input", "model", "at", "tool", "digest", "chat", proofField,
 }
 
-// startPage is the view of start.html.
 type startPage struct {
 	frame
 	Agents   []filterOption
 	Agent    string
-	Detail   show.Text // the agent's model
-	Fields   []field   // of the agent's input; nil = none is made of its schema
+	Detail   string  // the agent's model
+	Fields   []field // of the agent's input; nil = none is made of its schema
 	Typed    map[string]string
-	Notice   *notice
+	Notice   *formResult
 	Curl, Go string
 
 	TakesInput bool // the agent takes an input that fits a schema, and no message
 }
 
-func (c *console) newStartPage(r *http.Request) (page startPage, err error) {
+// newStartPage returns the form to start a run, with the fields as they were typed; nil = nothing was.
+func (c *console) newStartPage(r *http.Request, typed map[string]string, n *formResult) (page startPage, err error) {
 	q, err := readQuery(r, "agent")
-	if err != nil {
-		return page, err
-	}
-	return c.newStart(r, map[string]string{"agent": q["agent"]}, nil)
-}
-
-// newStart returns the form to start a run, with the fields as they were typed.
-func (c *console) newStart(r *http.Request, typed map[string]string, n *notice) (page startPage, err error) {
-	if c.Act == nil || c.Agents == nil {
+	if err != nil || c.Act == nil || c.Agents == nil {
 		return page, errNoPage
+	}
+	if typed == nil {
+		typed = q
 	}
 	name := typed["agent"]
 	if names := c.Agents(); name == "" && len(names) > 0 {
@@ -63,8 +57,8 @@ func (c *console) newStart(r *http.Request, typed map[string]string, n *notice) 
 	page = startPage{frame: c.newFrame("Start a run", navRuns), Agents: c.agentOptions(name)[1:], Agent: name,
 		Typed: typed, Notice: n}
 	if d, ok := c.definition(name); ok {
-		page.Detail, page.TakesInput = c.modelText(d), d.Input.Schema != nil
-		page.Fields = newFields(d.Input.Schema, nil, typed, c.Show.Text)
+		page.Detail, page.TakesInput = modelName(d.Model), d.Input.Schema != nil
+		page.Fields = newFields(d.Input.Schema, nil, typed)
 	}
 	base := "http://" + r.Host
 	if c.Session { // sessions are of an address by https alone
@@ -85,45 +79,43 @@ func (c *console) newStart(r *http.Request, typed map[string]string, n *notice) 
 // shown again with the reason.
 func (c *console) serveForm(w http.ResponseWriter, r *http.Request) {
 	form, files, err := readAction(w, r)
-	notice := &notice{formResult: formResult{Head: "Nothing was changed", Bad: true}}
-	status, kind := http.StatusBadRequest, formOf(r.URL.Path)
-	var to string
+	kind := formOf(r.URL.Path)
+	refuse := func(status int, text string) {
+		c.refuseAction(w, r, status, kind, form, &formResult{Head: "Nothing was changed", Text: text, Bad: true})
+	}
 	switch {
 	case err != nil:
-		notice.Text = c.Show.Text("The form: " + err.Error() + ".")
+		refuse(http.StatusBadRequest, "The form: "+err.Error()+".")
+		return
 	case c.checkProof(form) != "":
-		status, notice.Text = http.StatusForbidden, c.Show.Text("That you may look does not say that you may decide. Type "+
-			"the token, or open the address once more that was printed at the start.")
+		refuse(http.StatusForbidden, notProved)
+		return
 	case kind == "together":
 		page, err := c.approveTogether(r, form)
-		c.renderPage(w, r, "together.html", page, err)
+		c.renderPage(w, r, http.StatusOK, "together.html", page, err)
 		return
 	case c.Act == nil:
-		c.writePage(w, http.StatusNotFound, c.missing)
+		c.writePlain(w, http.StatusNotFound, missingPage)
 		return
-	default:
-		if to, err = c.applyAction(r.Context(), kind, r.URL.Path, form, files); err == nil {
-			redirect(w, to)
-			return
-		}
-		var p *api.Problem
-		var wrong *formError
-		switch {
-		case errors.As(err, &wrong):
-			notice.Text = c.Show.Text(wrong.problem)
-		case !errors.As(err, &p) || p.Status >= http.StatusInternalServerError:
-			c.writeFailure(w, r, err)
-			return
-		default:
-			status, notice.Text = p.Status, c.Show.Text(p.Detail)
-		}
 	}
-	c.refuseAction(w, r, status, kind, form, notice)
+	to, err := c.applyAction(r.Context(), kind, r.URL.Path, form, files)
+	var p *api.Problem
+	var wrong *formError
+	switch {
+	case err == nil:
+		redirect(w, pagePolicy, to)
+	case errors.As(err, &wrong):
+		refuse(http.StatusBadRequest, wrong.problem)
+	case errors.As(err, &p) && p.Status < http.StatusInternalServerError:
+		refuse(p.Status, p.Detail)
+	default:
+		c.writeFailure(w, r, err)
+	}
 }
 
 // refuseAction shows the page of a form again.
 func (c *console) refuseAction(
-	w http.ResponseWriter, r *http.Request, status int, kind string, form map[string]string, n *notice,
+	w http.ResponseWriter, r *http.Request, status int, kind string, form map[string]string, n *formResult,
 ) {
 	var name string
 	var view any
@@ -134,7 +126,7 @@ func (c *console) refuseAction(
 	switch kind {
 	case "start":
 		name = "start.html"
-		view, err = c.newStart(plain, form, n)
+		view, err = c.newStartPage(plain, form, n)
 	case "revoke":
 		var page agentPage
 		name = "agent.html"
@@ -142,7 +134,7 @@ func (c *console) refuseAction(
 		page.Notice, view = n, page
 	case "together":
 		name, view = "together.html", togetherPage{frame: c.newFrame("Approve several", navApprovals),
-			Heading: show.Text{{Text: "Approve several"}}, Notice: n}
+			Heading: "Approve several", Notice: n}
 	default:
 		var page runPage
 		if name = "run.html"; form["chat"] != "" {
@@ -153,14 +145,7 @@ func (c *console) refuseAction(
 		}
 		page.Notice, page.Typed, view = n, form, page
 	}
-	if err == nil {
-		var html []byte
-		if html, err = c.pages.render(name, view); err == nil {
-			c.writePage(w, status, html)
-			return
-		}
-	}
-	c.renderPage(w, r, name, view, err)
+	c.renderPage(w, r, status, name, view, err)
 }
 
 // applyAction does what a form asks for, and returns the path to go on at.
@@ -234,7 +219,7 @@ func (c *console) start(
 	var fields []field
 	takesInput := false
 	if d, ok := c.definition(s.Agent); ok {
-		fields, takesInput = newFields(d.Input.Schema, nil, nil, c.Show.Text), d.Input.Schema != nil
+		fields, takesInput = newFields(d.Input.Schema, nil, nil), d.Input.Schema != nil
 	}
 	if err = c.setModel(&s, form); err != nil {
 		return done, err
@@ -242,19 +227,18 @@ func (c *console) start(
 	isMessage := form["message"] != "" || len(files) > 0
 	switch input := strings.TrimSpace(form["input"]); {
 	case input == "" && fields != nil && !isMessage:
-		if s.Input, err = readFields(fields, form); err != nil {
-			return done, err
-		}
+		s.Input, err = readFields(fields, form)
 	case input == "" && (isMessage || !takesInput):
-		if s.Message, err = c.newMessage(ctx, form["message"], files); err != nil {
-			return done, err
-		}
+		s.Message, err = c.newMessage(ctx, form["message"], files)
 	case isMessage:
-		return done, &formError{"Want a message or an input, not both."}
+		err = &formError{"Want a message or an input, not both."}
 	case !json.Valid([]byte(input)):
-		return done, &formError{"The input: want JSON."}
+		err = &formError{"The input: want JSON."}
 	default:
 		s.Input = json.RawMessage(input)
+	}
+	if err != nil {
+		return done, err
 	}
 	return c.Act.Start(ctx, s)
 }

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,7 +18,6 @@ import (
 // agentRuns is how many of an agent's newest runs its page shows and counts.
 const agentRuns = 25
 
-// agentsPage is the view of agents.html.
 type agentsPage struct {
 	frame
 	Agents []agentRow
@@ -28,8 +26,7 @@ type agentsPage struct {
 // agentRow is an agent in the list, with its newest runs in figures.
 type agentRow struct {
 	Name    string
-	Label   show.Text
-	Model   show.Text
+	Model   string
 	Tools   int
 	Figures agentFigures
 	Broken  bool // its file cannot be loaded
@@ -41,32 +38,24 @@ type agentFigures struct {
 	Rate, Cost         string
 }
 
-// agentPage is the view of agent.html.
 type agentPage struct {
 	frame
 	Name    string
-	Heading show.Text
-	System  show.Text
+	Heading string
+	System  string
 	Facts   []show.Row
 	Tools   []toolRow
 	Servers []serverRow
 	Figures agentFigures
 	Runs    []runRow
 	Grants  []grantRow
-	Notice  *notice
-	Broken  []problemRow // what is wrong with its file; nil = it can be loaded
-}
-
-// problemRow is something that is wrong with an agent's file, and the line that it is in.
-type problemRow struct {
-	At           string // the file and the line
-	Key          string
-	Text, Source show.Text
+	Notice  *formResult
+	Broken  []AgentProblem // what is wrong with its file; nil = it can be loaded
 }
 
 // toolRow is a tool with what holds of its calls, in words.
 type toolRow struct {
-	Name, Description show.Text
+	Name, Description string
 	Effect            string
 	Risk              show.Risk
 	Rules             []string
@@ -74,18 +63,17 @@ type toolRow struct {
 
 // serverRow is an MCP server with what mcp.lock pins of it.
 type serverRow struct {
-	Name, At show.Text
+	Name, At string
 	Locked   string
 	Tools    []string
 }
 
-// grantRow is a standing grant.
 type grantRow struct {
 	api.Grant
-	ToolText, ByText, Covers, Note show.Text
+	Covers string // arguments
+	People string // who granted it
 }
 
-// effectWords are the effects of tools in words.
 var effectWords = map[run.Effect]string{
 	run.EffectRead: "reads", run.EffectIdempotent: "changes something, can be repeated",
 	run.EffectNonIdempotent: "changes something, cannot be repeated",
@@ -102,9 +90,9 @@ func (c *console) newAgentsPage(r *http.Request) (page agentsPage, err error) {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		row := agentRow{Name: name, Label: c.Show.Text(name), Broken: c.broken()[name] != nil}
+		row := agentRow{Name: name, Broken: c.broken()[name] != nil}
 		if d, ok := c.definition(name); ok {
-			row.Model, row.Tools = c.modelText(d), len(d.Tools)
+			row.Model, row.Tools = modelName(d.Model), len(d.Tools)
 		}
 		if _, row.Figures, err = c.loadAgentRuns(r.Context(), name); err != nil {
 			return page, err
@@ -122,9 +110,7 @@ func (c *console) broken() map[string][]AgentProblem {
 	return c.Broken()
 }
 
-func (c *console) modelText(d *agent.Definition) show.Text {
-	return c.Show.Text(strings.TrimSpace(d.Model.Provider + " " + d.Model.ID))
-}
+func modelName(m agent.ModelSpec) string { return strings.TrimSpace(m.Provider + " " + m.ID) }
 
 // loadAgentRuns returns an agent's newest runs, and figures of them.
 func (c *console) loadAgentRuns(ctx context.Context, name string) (rows []runRow, f agentFigures, err error) {
@@ -159,14 +145,7 @@ func (c *console) newAgentPage(r *http.Request, name string) (page agentPage, er
 	if _, err := readQuery(r); err != nil || c.Definition == nil {
 		return page, errNoPage
 	}
-	page = agentPage{frame: c.newFrame(name, navAgents), Name: name, Heading: c.Show.Text(name)}
-	for _, p := range c.broken()[name] {
-		row := problemRow{At: p.File, Key: p.Key, Text: show.Words(p.Text), Source: show.Words(p.Source)}
-		if p.Line > 0 {
-			row.At += ", line " + strconv.Itoa(p.Line)
-		}
-		page.Broken = append(page.Broken, row)
-	}
+	page = agentPage{frame: c.newFrame(name, navAgents), Name: name, Heading: name, Broken: c.broken()[name]}
 	switch d, known := c.Definition(name); {
 	case known:
 		c.addDefinition(&page, d)
@@ -185,44 +164,23 @@ func (c *console) newAgentPage(r *http.Request, name string) (page agentPage, er
 		case g.Args != "":
 			covers = "with " + g.Args
 		}
-		page.Grants = append(page.Grants, grantRow{g, c.Show.Text(g.Tool), c.Show.Text(strings.Join(append([]string{g.By},
-			g.With...), ", ")), c.Show.Text(covers), c.Show.Text(g.Note)})
+		page.Grants = append(page.Grants, grantRow{g, covers, strings.Join(append([]string{g.By}, g.With...), ", ")})
 	}
 	return page, err
 }
 
-// addDefinition adds what an agent's definition says.
 func (c *console) addDefinition(page *agentPage, d *agent.Definition) {
-	page.Heading = c.Show.Text(strings.TrimSpace(d.Name + " " + d.Version))
-	page.System, page.Facts = show.Words(d.System), c.agentFacts(d)
-	for _, t := range d.Tools {
-		page.Tools = append(page.Tools, toolRow{Name: c.Show.Text(t.Name), Description: show.Words(t.Description),
-			Effect: effectWords[t.Effect], Risk: show.RiskOf(t.Effect, t.Undo != nil), Rules: describeRules(d.Permission, t)})
-	}
-	for _, m := range d.MCP {
-		row := serverRow{Name: c.Show.Text(m.Name), At: c.Show.Text(strings.Join(append(m.Command, m.URL), " ")),
-			Locked: "It is not in mcp.lock: its tools are trusted on this machine, and disabled in a deployment."}
-		if m.Locked != nil {
-			row.Locked = formatCount(len(m.Locked), "tool") + " pinned by mcp.lock"
-			for tool := range m.Locked {
-				row.Tools = append(row.Tools, c.Show.Text(tool).String())
-			}
-			slices.Sort(row.Tools)
-		}
-		page.Servers = append(page.Servers, row)
-	}
-}
-
-func (c *console) agentFacts(d *agent.Definition) (facts []show.Row) {
+	page.Heading = strings.TrimSpace(d.Name + " " + d.Version)
+	page.System = d.System
 	add := func(label, value string) {
 		if value != "" {
-			facts = append(facts, show.Row{Label: show.Text{{Text: label}}, Value: c.Show.Text(value)})
+			page.Facts = append(page.Facts, show.Row{Label: show.Text{{Text: label}}, Value: show.Foreign(value)})
 		}
 	}
 	add("Preset", string(d.Preset))
-	add("Model", c.modelText(d).String())
+	add("Model", modelName(d.Model))
 	for _, m := range d.Model.Fallbacks {
-		add("Else", strings.TrimSpace(m.Provider+" "+m.ID))
+		add("Else", modelName(m))
 	}
 	add("Interactions", fmt.Sprintf("at most %d", d.Limits.Interactions))
 	if d.Limits.Tokens > 0 {
@@ -237,7 +195,22 @@ func (c *console) agentFacts(d *agent.Definition) (facts []show.Row) {
 	add("Requests to people at a time", fmt.Sprint(d.MaxOpen()))
 	add("Approvers", strings.Join(d.Permission.Approvers, ", "))
 	add("An approval waits", show.FormatDuration(d.Permission.Expires))
-	return facts
+	for _, t := range d.Tools {
+		page.Tools = append(page.Tools, toolRow{Name: t.Name, Description: t.Description,
+			Effect: effectWords[t.Effect], Risk: show.RiskOf(t.Effect, t.Undo != nil), Rules: describeRules(d.Permission, t)})
+	}
+	for _, m := range d.MCP {
+		row := serverRow{Name: m.Name, At: strings.Join(append(m.Command, m.URL), " "),
+			Locked: "It is not in mcp.lock: its tools are trusted on this machine, and disabled in a deployment."}
+		if m.Locked != nil {
+			row.Locked = formatCount(len(m.Locked), "tool") + " pinned by mcp.lock"
+			for tool := range m.Locked {
+				row.Tools = append(row.Tools, show.Foreign(tool).String())
+			}
+			slices.Sort(row.Tools)
+		}
+		page.Servers = append(page.Servers, row)
+	}
 }
 
 // describeRules says what the policy does with the calls of a tool, rule by rule until one holds for all of them.

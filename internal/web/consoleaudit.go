@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -28,7 +27,7 @@ const (
 // auditPage is the view of audit.html: decisions, the newest first.
 type auditPage struct {
 	frame
-	Decisions        []decisionRow
+	Decisions        []decisionRecord
 	Statuses, Agents []filterOption
 	Chosen           map[string]string
 	Next, Export     string // addresses; Next "" = there are no more
@@ -37,14 +36,7 @@ type auditPage struct {
 	Partial          bool // not all requests were looked through
 }
 
-// decisionRow is what one person decided about a request.
-type decisionRow struct {
-	decisionRecord
-	ByText, ToolText, AgentText, NoteText show.Text
-	Label                                 string
-}
-
-// decisionRecord is a decision as it is exported.
+// decisionRecord is what one person decided about a request, as it is exported.
 type decisionRecord struct {
 	At       time.Time       `json:"at"`
 	By       string          `json:"by"`
@@ -59,12 +51,17 @@ type decisionRecord struct {
 	Run      string          `json:"run"`
 }
 
+// Label is the action in words.
+func (d decisionRecord) Label() string { return strings.ReplaceAll(string(d.Action), "_", " ") }
+
+// ToolNames are the tools in a list.
+func (d decisionRecord) ToolNames() string { return strings.Join(d.Tools, ", ") }
+
 // verifiedRun is a run whose journal was read anew.
 type verifiedRun struct {
-	Run     string
-	Entries int64
-	Head    string    // hash of the newest entry
-	Problem show.Text // nil = every entry holds the hash of the one before it
+	Run string
+	store.Chain
+	Problem string // "" = every entry holds the hash of the one before it
 }
 
 func (c *console) newAuditPage(r *http.Request) (page auditPage, err error) {
@@ -96,15 +93,12 @@ func (c *console) newAuditPage(r *http.Request) (page auditPage, err error) {
 		return strings.TrimSuffix(path+"?"+v.Encode(), "?")
 	}
 	page = auditPage{frame: c.newFrame("Audit", navAudit), Chosen: q, Agents: c.agentOptions(q["agent"]), Partial: partial,
-		Export: address("/audit.jsonl"), Verify: address("/audit", "verify", "1"),
+		Decisions: here,
+		Export:    address("/audit.jsonl"), Verify: address("/audit", "verify", "1"),
 		Statuses: newOptions(q["status"], "", "any", "approved", "approved", "denied", "denied", "pending", "pending",
 			"expired", "expired", "cancelled", "cancelled", "voided", "voided")}
 	if (at+1)*auditLimit < len(all) {
 		page.Next = address("/audit", "page", strconv.Itoa(at+1))
-	}
-	for _, d := range here {
-		page.Decisions = append(page.Decisions, decisionRow{d, c.Show.Text(d.By), c.Show.Text(strings.Join(d.Tools, ", ")),
-			c.Show.Text(d.Agent), c.Show.Text(d.Note), strings.ReplaceAll(string(d.Action), "_", " ")})
 	}
 	if q["verify"] != "" {
 		page.Verified, err = c.verifyRuns(r.Context(), here)
@@ -123,26 +117,21 @@ func (c *console) loadDecisions(ctx context.Context, q map[string]string) (
 		}
 	}
 	for _, status := range statuses {
-		find := approval.Query{Status: status, Limit: maxPageMessages}
-		for looked := 0; ; {
-			page, err := c.Read.FindApprovals(ctx, find)
-			if err != nil {
-				return nil, false, err
-			}
-			for _, a := range page.Items {
-				for _, d := range a.Decisions {
-					if (q["agent"] == "" || a.Agent == q["agent"]) && (q["by"] == "" || d.By == q["by"]) {
-						all = append(all, decisionRecord{d.At, d.By, d.Via, d.Action, d.Note, cmp.Or(d.Digest, a.Digest), a.ID, a.Status,
-							a.Agent, a.Tools, a.Run})
-					}
+		most := maxAudited
+		if partial { // of the other statuses one page
+			most = 0
+		}
+		found, more, err := c.findApprovals(ctx, status, most)
+		if err != nil {
+			return nil, false, err
+		}
+		partial = partial || more
+		for _, a := range found {
+			for _, d := range a.Decisions {
+				if (q["agent"] == "" || a.Agent == q["agent"]) && (q["by"] == "" || d.By == q["by"]) {
+					all = append(all, decisionRecord{d.At, d.By, d.Via, d.Action, d.Note, cmp.Or(d.Digest, a.Digest), a.ID, a.Status,
+						a.Agent, a.Tools, a.Run})
 				}
-			}
-			looked += len(page.Items)
-			if find.Cursor = page.Cursor; find.Cursor == "" {
-				break
-			}
-			if partial = partial || looked >= maxAudited; partial {
-				break
 			}
 		}
 	}
@@ -158,10 +147,10 @@ func (c *console) serveDecisions(w http.ResponseWriter, r *http.Request) {
 		all, _, err = c.loadDecisions(r.Context(), q)
 	}
 	if err != nil {
-		c.renderPage(w, r, "", nil, err)
+		c.renderPage(w, r, 0, "", nil, err)
 		return
 	}
-	c.setSecurityHeaders(w.Header())
+	setSecurityHeaders(w.Header(), c.policy)
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Content-Disposition", `attachment; filename="decisions.jsonl"`)
 	out := json.NewEncoder(w)
@@ -179,27 +168,25 @@ func (c *console) verifyRuns(ctx context.Context, decisions []decisionRecord) (a
 			continue
 		}
 		v := verifiedRun{Run: d.Run}
-		var chain store.Chain
-		for cursor := ""; v.Problem == nil; cursor = strconv.FormatInt(chain.Entries-1, 10) {
+		for cursor := ""; v.Problem == ""; cursor = strconv.FormatInt(v.Entries-1, 10) {
 			entries, err := c.Read.Journal(ctx, d.Run, cursor, maxPageMessages)
 			var refused *api.Problem
 			if errors.As(err, &refused) { // as of a visitor who is no auditor
-				v.Problem = c.Show.Text(refused.Detail)
+				v.Problem = refused.Detail
 				break
 			}
 			if err != nil {
 				return nil, err
 			}
 			for _, e := range entries {
-				if wrong := chain.Add(e); wrong != nil && v.Problem == nil {
-					v.Problem = c.Show.Text(wrong.Error())
+				if wrong := v.Add(e); wrong != nil && v.Problem == "" {
+					v.Problem = wrong.Error()
 				}
 			}
 			if len(entries) == 0 {
 				break
 			}
 		}
-		v.Entries, v.Head = chain.Entries, chain.Hash
 		all = append(all, v)
 	}
 	return all, nil

@@ -37,31 +37,28 @@ type queuePage struct {
 // requestCard is a request as a card: on the queue, and in the run that asks.
 type requestCard struct {
 	requestPage
-	ID        string
-	Until     time.Time
-	Left      string
-	Agent     show.Text // the asking agent
-	Run, Root string
-	Sections  []show.Section // what a decision needs; the request's own page has the rest
+	Until            time.Time
+	Left             string
+	Agent, Run, Root string         // that ask
+	Sections         []show.Section // what a decision needs; the request's own page has the rest
 }
 
 // alikeGroup is several requests of one agent about the same tool, which the visitor may approve at once.
 type alikeGroup struct {
-	Tool, Agent show.Text
-	Count       int
-	Link        string
+	Tool  show.Text
+	Agent string
+	Count int
+	Link  string
 }
 
-// filterOption is a choice of a filter.
 type filterOption struct {
-	Value string
-	Label show.Text
-	On    bool
+	Value, Label string
+	On           bool
 }
 
 func newOptions(chosen string, pairs ...string) (all []filterOption) {
 	for i := 0; i < len(pairs); i += 2 {
-		all = append(all, filterOption{pairs[i], show.Text{{Text: pairs[i+1]}}, pairs[i] == chosen})
+		all = append(all, filterOption{pairs[i], pairs[i+1], pairs[i] == chosen})
 	}
 	return all
 }
@@ -76,7 +73,7 @@ func (c *console) agentOptions(chosen string) []filterOption {
 	}
 	all := newOptions(chosen, "", "any")
 	for _, name := range names {
-		all = append(all, filterOption{name, c.Show.Text(name), name == chosen})
+		all = append(all, filterOption{name, name, name == chosen})
 	}
 	return all
 }
@@ -129,7 +126,7 @@ func (c *console) newQueuePage(r *http.Request) (page queuePage, err error) {
 	case 1:
 		page.Status = "1 request waits for a decision."
 	}
-	page.Alike = c.findAlike(page.Cards)
+	page.Alike = findAlike(page.Cards)
 	page.Agents = c.agentOptions(q["agent"])
 	page.Risks = newOptions(q["risk"], "", "any", "high", "high", "medium", "medium", "low", "low", "none", "none")
 	page.Within = newOptions(q["within"], "", "any time", "hour", "an hour", "day", "a day")
@@ -139,19 +136,22 @@ func (c *console) newQueuePage(r *http.Request) (page queuePage, err error) {
 // openRequests returns the requests that wait for a decision, the longest waiting first, and whether there are more.
 func (c *console) openRequests(ctx context.Context) (all []approval.Approval, more bool, err error) {
 	now := c.Clock.Now()
-	find := approval.Query{Status: approval.Pending, Limit: maxPageMessages}
-	for looked := 0; ; {
+	all, more, err = c.findApprovals(ctx, approval.Pending, maxQueued)
+	expired := func(a approval.Approval) bool { return !a.IsOpen(now) } // and is not yet recorded as expired
+	return slices.DeleteFunc(all, expired), more, err
+}
+
+// findApprovals returns requests of a status, page by page until there are most or more, and whether there are more.
+func (c *console) findApprovals(
+	ctx context.Context, status approval.Status, most int,
+) (all []approval.Approval, more bool, err error) {
+	for find := (approval.Query{Status: status, Limit: maxPageMessages}); ; {
 		page, err := c.Read.FindApprovals(ctx, find)
 		if err != nil {
 			return nil, false, err
 		}
-		for _, a := range page.Items {
-			if a.IsOpen(now) { // else it has expired, and is not yet recorded as expired
-				all = append(all, a)
-			}
-		}
-		looked += len(page.Items)
-		if find.Cursor = page.Cursor; find.Cursor == "" || looked >= maxQueued {
+		all = append(all, page.Items...)
+		if find.Cursor = page.Cursor; find.Cursor == "" || len(all) >= most {
 			return all, find.Cursor != "", nil
 		}
 	}
@@ -165,8 +165,8 @@ func (c *console) newRequestCard(ctx context.Context, a approval.Approval, back 
 		return card, err
 	}
 	page.Prefix, page.Action, page.Back = a.ID+"-", approvalsPath+a.ID, back
-	card = requestCard{requestPage: page, ID: a.ID, Until: a.ExpiresAt, Left: c.formatTimeLeft(a.ExpiresAt),
-		Agent: c.Show.Text(a.Agent), Run: a.Run, Root: a.Root}
+	card = requestCard{requestPage: page, Until: a.ExpiresAt, Left: c.formatTimeLeft(a.ExpiresAt), Agent: a.Agent,
+		Run: a.Run, Root: a.Root}
 	for _, s := range page.Shown.Sections {
 		if slices.Contains([]show.Name{show.Warnings, show.Arguments, show.Depends, show.Asks}, s.Name) {
 			card.Sections = append(card.Sections, s)
@@ -184,37 +184,33 @@ func (c *console) formatTimeLeft(until time.Time) string {
 
 // isAlike reports whether two requests can be approved at once: one agent asks both about the same tool.
 func (card requestCard) isAlike(agent, tool string) bool {
-	return card.May.Approve && card.Kind == approval.KindCall && card.Agent.String() == agent &&
+	return card.May.Approve && card.Kind == approval.KindCall && card.Agent == agent &&
 		card.Shown.Fact(show.FactTool).String() == tool
 }
 
 // findAlike returns the groups of two requests or more.
-func (c *console) findAlike(cards []requestCard) (groups []alikeGroup) {
-	for i, card := range cards {
-		agent, tool := card.Agent, card.Shown.Fact(show.FactTool)
-		is := func(other requestCard) bool { return other.isAlike(agent.String(), tool.String()) }
-		if slices.ContainsFunc(cards[:i], is) || !is(card) {
+func findAlike(cards []requestCard) (groups []alikeGroup) {
+	for _, card := range cards {
+		tool := card.Shown.Fact(show.FactTool)
+		if !card.isAlike(card.Agent, tool.String()) {
 			continue
 		}
-		n := 0
-		for _, other := range cards[i:] {
-			if is(other) {
-				n++
-			}
+		link := togetherPath + "?" + url.Values{"agent": {card.Agent}, "tool": {tool.String()}}.Encode()
+		i := slices.IndexFunc(groups, func(g alikeGroup) bool { return g.Link == link })
+		if i < 0 {
+			i = len(groups)
+			groups = append(groups, alikeGroup{Tool: tool, Agent: card.Agent, Link: link})
 		}
-		if n > 1 {
-			groups = append(groups, alikeGroup{tool, agent, n, togetherPath + "?" +
-				url.Values{"agent": {agent.String()}, "tool": {tool.String()}}.Encode()})
-		}
+		groups[i].Count++
 	}
-	return groups
+	return slices.DeleteFunc(groups, func(g alikeGroup) bool { return g.Count < 2 })
 }
 
 // togetherPage is the view of together.html: several requests, which one form approves.
 type togetherPage struct {
 	frame
-	Heading show.Text
-	Notice  *notice
+	Heading string
+	Notice  *formResult
 	Cards   []togetherCard
 }
 
@@ -248,7 +244,7 @@ func (c *console) newTogetherPage(r *http.Request) (page togetherPage, err error
 		}
 	}
 	page.frame = c.newFrame("Approve several", navApprovals)
-	page.Heading = c.Show.Text("Approve " + formatCount(len(page.Cards), "call") + " of " + q["tool"])
+	page.Heading = "Approve " + formatCount(len(page.Cards), "call") + " of " + q["tool"]
 	return page, nil
 }
 
@@ -291,8 +287,6 @@ func (c *console) approveTogether(r *http.Request, form map[string]string) (toge
 		}
 		cards = append(cards, out)
 	}
-	head := formResult{Head: "Approved: " + strconv.Itoa(done) + " of " + formatCount(len(cards), "call"),
-		Bad: done < len(cards)}
-	return togetherPage{c.newFrame("Approve several", navApprovals), show.Text{{Text: "Approve several"}},
-		&notice{formResult: head}, cards}, nil
+	return togetherPage{c.newFrame("Approve several", navApprovals), "Approve several", &formResult{Bad: done < len(cards),
+		Head: "Approved: " + strconv.Itoa(done) + " of " + formatCount(len(cards), "call")}, cards}, nil
 }

@@ -31,14 +31,13 @@ const (
 	maxPageSpans    = 20_000  // spans of a page; more text is shown as one span each
 )
 
-// runPage is the view of run.html.
 type runPage struct {
 	frame
 	Run           api.Run
 	Seq           int64  // of the newest event
 	EventTypes    string // the page listens to
 	Every         int    // milliseconds between reloads; 0 = on events only
-	Heading       show.Text
+	Heading       string
 	Agent         show.Text
 	Took          string
 	Tokens, Money string
@@ -50,12 +49,12 @@ type runPage struct {
 	Items     []chatItem
 	Waits     []waitItem
 	Facts     []show.Row
-	Output    *runOutput
+	Output    *resultBlock
 	Tree      []treeNode
 	Bars      []bar
 	Events    []api.Event
 	Typed     map[string]string // of a form that was refused
-	Notice    *notice
+	Notice    *formResult
 
 	Chat   bool           // the page is that of a chat
 	Agents []filterOption // of a chat: whom it can be with
@@ -80,12 +79,6 @@ type waitItem struct {
 	ChildLabel string
 }
 
-// runOutput is a run's output, or why it is not shown.
-type runOutput struct {
-	Tree []jsonNode
-	Cut  string
-}
-
 // treeNode is a run in the delegation tree.
 type treeNode struct {
 	ID     string
@@ -101,7 +94,6 @@ type chatItem struct {
 	Who, Role string
 	At        time.Time
 	Spent     string // tokens and money of the reply that begins here
-	Seen      int64
 	Evicted   bool
 	Fork      int64 // the entry to fork behind; -1 = none
 	Text      show.Text
@@ -137,12 +129,12 @@ type decisionLine struct {
 	At             time.Time
 }
 
-// resultBlock is a call's result: text, or JSON as a tree.
+// resultBlock is a call's result or a run's output: text, or JSON as a tree.
 type resultBlock struct {
 	Bad  bool
 	Text show.Text
 	Tree []jsonNode
-	Cut  string
+	Cut  string // what is not shown
 }
 
 // newChatPage returns the view of chat.html: a run as a conversation, or the beginning of one, where id is "".
@@ -170,7 +162,7 @@ func (c *console) newChatPage(r *http.Request, id string) (page runPage, err err
 	if err != nil {
 		return page, err
 	}
-	page.Heading = show.Text{{Text: "Chat"}}
+	page.Heading = "Chat"
 	page.frame = c.newFrame("Chat", navChat)
 	page.Chat, page.Agents = true, c.agentOptions(page.With)[1:]
 	return page, nil
@@ -212,40 +204,40 @@ func (c *console) newRunPage(r *http.Request, id string) (page runPage, err erro
 	if from == 0 && to == len(all) {
 		shownRange = formatCount(len(all), "message")
 	}
-	st := &pageBuilder{console: c, run: one, spans: maxPageSpans, back: back}
+	st := &pageBuilder{console: c, run: one, spans: maxPageSpans, left: maxPageText, back: back}
 	if st.story, err = c.loadStory(r.Context(), id); err != nil {
 		return page, err
 	}
 	st.story.mu.Lock()
 	defer st.story.mu.Unlock()
-	heading := st.firstMessageText(all)
-	if heading == nil {
-		heading = show.Text{{Text: "Run " + shortID(id)}}
-	}
+	heading := cmp.Or(firstMessageText(all), "Run "+shortID(id))
 	page = runPage{
-		frame: c.newFrame(heading.String(), navRuns, runTrail(one.Root, one.Parent)...), Run: one, Seq: one.Seq - 1,
-		EventTypes: eventTypes, Heading: heading, Agent: st.newText(strings.TrimSpace(one.Agent + " " + one.Version)),
-		Tokens: formatNumber(one.Usage.Total()), Money: formatUSD(one.Cost),
-		Failure: st.newFailure(), Range: shownRange, Older: from, NotNewest: q["before"] != "",
-		Typed: map[string]string{"model": q["model"]},
+		frame: c.newFrame(show.Foreign(heading).String(), navRuns, runTrail(one.Root, one.Parent)...), Run: one,
+		Seq: one.Seq - 1, EventTypes: eventTypes, Heading: heading, Tokens: formatNumber(one.Usage.Total()),
+		Money: formatUSD(one.Cost), Agent: st.newText(strings.TrimSpace(one.Agent + " " + one.Version)),
+		Range: shownRange, Older: from, NotNewest: q["before"] != "", Typed: map[string]string{"model": q["model"]},
+	}
+	if e := one.Error; e != nil {
+		page.Failure = &failure{string(e.Code), st.newText(e.Message), cmp.Or(advice[e.Code],
+			"Look at the last messages and at the log of this process. Then continue the run, or fork it.")}
 	}
 	if page.Took = formatTook(one.EndedAt.Sub(one.StartedAt)); one.Status != run.RunDone {
 		page.Took = "not ended"
 		page.Every = 5000 // runs below change without events of this run
 	}
-	for _, part := range []func(context.Context) error{ // in this order, since they share the bounds
-		func(ctx context.Context) (err error) { page.Waits, err = st.newWaitItems(ctx); return err },
-		func(context.Context) error { page.Facts = st.newFacts(); return nil },
-		func(ctx context.Context) (err error) { page.Tree, err = st.loadTree(ctx); return err },
-		func(ctx context.Context) (err error) {
-			page.Items, err = st.newChatItems(ctx, all[from:to], from)
-			return err
-		},
-		func(ctx context.Context) (err error) { page.Output, err = st.newOutput(ctx, all); return err },
-	} {
-		if err := part(r.Context()); err != nil {
-			return page, err
-		}
+	// The parts share the bounds of the page, in this order.
+	if page.Waits, err = st.newWaitItems(r.Context()); err != nil {
+		return page, err
+	}
+	page.Facts = st.newFacts()
+	if page.Tree, err = st.loadTree(r.Context()); err != nil {
+		return page, err
+	}
+	if page.Items, err = st.newChatItems(r.Context(), all[from:to], from); err != nil {
+		return page, err
+	}
+	if page.Output, err = st.newOutput(r.Context(), all); err != nil {
+		return page, err
 	}
 	page.Bars = st.newBars(page.Items)
 	page.Events = slices.Clone(st.story.newest[max(0, len(st.story.newest)-maxKeptEvents):])
@@ -263,16 +255,6 @@ var eventTypes = func() string {
 	return strings.Join(all, " ")
 }()
 
-// newFailure returns why the run failed; nil = it did not.
-func (s *pageBuilder) newFailure() *failure {
-	e := s.run.Error
-	if e == nil {
-		return nil
-	}
-	return &failure{string(e.Code), s.newText(e.Message), cmp.Or(advice[e.Code],
-		"Look at the last messages and at the log of this process. Then continue the run, or fork it.")}
-}
-
 func formatCount[N int | int64](n N, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -287,11 +269,12 @@ type pageBuilder struct {
 	story *story
 	back  string // the path that forms lead back to
 	spans int    // remaining spans
+	left  int    // remaining characters of messages, and bytes of arguments and results
 }
 
 // newText renders foreign text, without marks if the page has too many spans.
 func (s *pageBuilder) newText(t string) show.Text {
-	return s.fitText(s.Show.Text(t))
+	return s.fitText(show.Foreign(t))
 }
 
 func (s *pageBuilder) fitText(shown show.Text) show.Text {
@@ -300,16 +283,6 @@ func (s *pageBuilder) fitText(shown show.Text) show.Text {
 	}
 	s.spans -= len(shown)
 	return shown
-}
-
-// fitArguments renders arguments line by line, or as one text if the page has too many spans.
-func (s *pageBuilder) fitArguments(all []show.Row) *arguments {
-	n := countSpans(all) + len(all)
-	if n > s.spans {
-		return &arguments{Plain: joinArguments(all)}
-	}
-	s.spans -= n
-	return newArguments(all)
 }
 
 // findCall returns a call of the page.
@@ -338,12 +311,14 @@ func (s *pageBuilder) newWaitItems(ctx context.Context) (out []waitItem, err err
 		if a.Run != s.run.ID && a.IsOpen(s.Clock.Now()) {
 			item := waitItem{
 				Tool: s.newText(strings.Join(a.Tools, ", ")), Until: a.ExpiresAt, Left: s.formatTimeLeft(a.ExpiresAt),
-				What:  "of agent " + s.Show.Text(a.Agent).String() + " waits for people",
+				What:  "of agent " + show.Foreign(a.Agent).String() + " waits for people",
 				Child: a.Run, ChildLabel: "The run that asks",
 			}
-			if item.Card, err = s.newCard(ctx, a); err != nil {
+			card, err := s.newRequestCard(ctx, a, s.back)
+			if err != nil {
 				return nil, err
 			}
+			item.Card = &card
 			out = append(out, item)
 		}
 	}
@@ -354,11 +329,7 @@ func (s *pageBuilder) newWaitItems(ctx context.Context) (out []waitItem, err err
 				Left: s.formatTimeLeft(w.Expires), Child: call.Run, ChildLabel: "The run that carries it out",
 			})
 			if !known && w.Approval != "" {
-				a, err := s.Get(ctx, s.Tenant, w.Approval)
-				if err == nil {
-					out[len(out)-1].Card, err = s.newCard(ctx, a)
-				}
-				if err != nil {
+				if out[len(out)-1].Card, err = s.loadCard(ctx, w.Approval); err != nil {
 					return nil, err
 				}
 			}
@@ -367,8 +338,12 @@ func (s *pageBuilder) newWaitItems(ctx context.Context) (out []waitItem, err err
 	return out, nil
 }
 
-// newCard returns the card of an open request, as the run's page has it.
-func (s *pageBuilder) newCard(ctx context.Context, a approval.Approval) (*requestCard, error) {
+// loadCard returns the card of an open request, as the run's page has it.
+func (s *pageBuilder) loadCard(ctx context.Context, id string) (*requestCard, error) {
+	a, err := s.Get(ctx, s.Tenant, id)
+	if err != nil {
+		return nil, err
+	}
 	card, err := s.newRequestCard(ctx, a, s.back)
 	return &card, err
 }
@@ -403,58 +378,61 @@ func (s *pageBuilder) newFacts() (facts []show.Row) {
 }
 
 // newOutput returns the run's output as a tree; nil = there is none, or its newest message is the output.
-func (s *pageBuilder) newOutput(ctx context.Context, all []policy.Spoken) (*runOutput, error) {
+func (s *pageBuilder) newOutput(ctx context.Context, all []policy.Spoken) (*resultBlock, error) {
 	var words string
 	switch raw := s.run.Output; {
 	case len(raw) == 0 || string(raw) == "null":
 		return nil, nil
 	case len(raw) > maxPageText:
-		return &runOutput{Cut: formatSize(len(raw)) + ": see the run as JSON."}, nil
+		return &resultBlock{Cut: formatSize(len(raw)) + ": see the run as JSON."}, nil
 	case json.Unmarshal(raw, &words) == nil && len(all) > 0 && all[len(all)-1].Block == run.Block(run.Text{Text: words}):
 		return nil, nil
 	default:
 		lines, err := s.Arguments(ctx, s.run.ID, "", raw)
-		return &runOutput{Tree: s.fitTree(lines)}, err
+		return &resultBlock{Tree: s.fitTree(lines)}, err
 	}
 }
 
-// newInput renders a call's arguments, or returns why they are not shown here. A request's own page shows all of
-// them.
-func (s *pageBuilder) newInput(ctx context.Context, tool string, raw []byte, left *int) (*arguments, string, error) {
-	if len(raw) > maxItemText || len(raw) > *left {
+// newInput renders a call's arguments line by line, as one text if the page has too many spans, or returns why they are
+// not shown here. A request's own page shows all of them.
+func (s *pageBuilder) newInput(ctx context.Context, tool string, raw []byte) (*arguments, string, error) {
+	if len(raw) > min(maxItemText, s.left) {
 		return nil, formatSize(len(raw)) + " of arguments: see the run as JSON.", nil
 	}
-	*left -= len(raw)
+	s.left -= len(raw)
 	all, err := s.Arguments(ctx, s.run.ID, tool, raw)
-	if err != nil {
+	n := countSpans(all) + len(all)
+	switch {
+	case err != nil:
 		return nil, "", err
-	}
-	if len(all) == 0 {
+	case len(all) == 0:
 		return nil, "No arguments.", nil
+	case n > s.spans:
+		return &arguments{Plain: joinArguments(all)}, "", nil
 	}
-	return s.fitArguments(all), "", nil
+	s.spans -= n
+	return newArguments(all), "", nil
 }
 
 // newChatItems renders messages, each call with its result in one item. The newest ones use the text budget first.
 func (s *pageBuilder) newChatItems(ctx context.Context, part []policy.Spoken, from int) ([]chatItem, error) {
 	all := make([]chatItem, len(part))
-	left := maxPageText
 	results := map[string]int{} // by call, of the results whose calls are not met yet
 	for i, m := range slices.Backward(part) {
-		item := chatItem{N: from + i + 1, Who: "Model", Role: string(m.Role), Seen: m.SeenCount, Evicted: m.Evicted, Fork: -1}
+		item := chatItem{N: from + i + 1, Who: "Model", Role: string(m.Role), Evicted: m.Evicted, Fork: -1}
 		if m.Role == run.RoleUser {
 			item.Who = "User"
 		}
 		if m.Source.Run == "" {
 			item.At = s.story.at[m.Source.Seq]
 		}
-		if err := s.fillItem(ctx, &item, m, &left); err != nil {
+		if err := s.fillItem(ctx, &item, m); err != nil {
 			return nil, err
 		}
-		if _, is := m.Block.(run.ToolResult); is {
+		switch m.Block.(type) {
+		case run.ToolResult:
 			results[item.Call.ID] = i
-		}
-		if _, is := m.Block.(run.ToolUse); is {
+		case run.ToolUse:
 			if at, ok := results[item.Call.ID]; ok {
 				item.Call.Result, all[at].hidden = all[at].Call.Result, true
 			}
@@ -471,21 +449,18 @@ func (s *pageBuilder) newChatItems(ctx context.Context, part []policy.Spoken, fr
 	return slices.DeleteFunc(all, func(m chatItem) bool { return m.hidden }), nil
 }
 
-// errUnknownBlock is the error of a message kind that the pages do not know.
-var errUnknownBlock = errors.New("a message of an unknown kind")
-
 // fillItem renders the block of a message.
-func (s *pageBuilder) fillItem(ctx context.Context, item *chatItem, m policy.Spoken, left *int) (err error) {
+func (s *pageBuilder) fillItem(ctx context.Context, item *chatItem, m policy.Spoken) (err error) {
 	switch b := m.Block.(type) {
 	case run.Text:
 		if m.Source.Run == "" {
 			item.Fork = m.Source.Seq
 		}
 		if m.Role == run.RoleUser {
-			item.Text, item.Cut = s.cutText(b.Text, left)
+			item.Text, item.Cut = s.cutText(b.Text)
 			break
 		}
-		begins, cut := cutMessage(b.Text, left)
+		begins, cut := s.cutMessage(b.Text)
 		item.Markdown, item.Cut = s.newMarkdown(begins), cut
 	case run.Media:
 		item.Label = "File"
@@ -496,32 +471,32 @@ func (s *pageBuilder) fillItem(ctx context.Context, item *chatItem, m policy.Spo
 	case run.Reasoning:
 		item.Label = "The model reasoned here. What it thought is its own."
 	case run.ToolUse:
-		item.Call, err = s.newCallBlock(ctx, b, left)
+		item.Call, err = s.newCallBlock(ctx, b)
 	case run.ToolResult:
 		item.Who, item.Call = "Tool", &callBlock{ID: b.ID, Tool: s.newText(b.ID), Label: "result"}
 		if c, ok := s.findCall(b.ID); ok {
 			item.Call.Tool = s.newText(c.Tool)
 		}
-		item.Call.Result, err = s.newResultBlock(ctx, b, left)
+		item.Call.Result, err = s.newResultBlock(ctx, b)
 	default:
-		err = errUnknownBlock
+		err = errors.New("a message of an unknown kind")
 	}
 	return err
 }
 
-func (s *pageBuilder) newResultBlock(ctx context.Context, b run.ToolResult, left *int) (*resultBlock, error) {
+func (s *pageBuilder) newResultBlock(ctx context.Context, b run.ToolResult) (*resultBlock, error) {
 	out := &resultBlock{Bad: b.IsError}
 	if b.Blob != "" {
 		out.Cut = "The result is in a file of its own."
 	}
 	text := strings.TrimSpace(b.Content)
-	if len(text) <= min(maxItemText, *left) && strings.IndexAny(text, "{[") == 0 && json.Valid([]byte(text)) {
-		*left -= len(text)
+	if len(text) <= min(maxItemText, s.left) && strings.IndexAny(text, "{[") == 0 && json.Valid([]byte(text)) {
+		s.left -= len(text)
 		lines, err := s.Arguments(ctx, s.run.ID, "", []byte(text))
 		out.Tree = s.fitTree(lines)
 		return out, err
 	}
-	out.Text, out.Cut = s.cutText(b.Content, left)
+	out.Text, out.Cut = s.cutText(b.Content)
 	return out, nil
 }
 
@@ -530,10 +505,10 @@ var verbs = map[run.DecisionAction]string{
 	run.ActionApprove: "Approved", run.ActionDeny: "Denied", run.ActionCancel: "Cancelled", run.ActionAskAgain: "Voided",
 }
 
-func (s *pageBuilder) newCallBlock(ctx context.Context, b run.ToolUse, left *int) (*callBlock, error) {
+func (s *pageBuilder) newCallBlock(ctx context.Context, b run.ToolUse) (*callBlock, error) {
 	out := &callBlock{ID: b.ID, Tool: s.newText(b.Name), Label: "earlier"}
 	var err error
-	if out.Input, out.InputCut, err = s.newInput(ctx, b.Name, b.Input, left); err != nil {
+	if out.Input, out.InputCut, err = s.newInput(ctx, b.Name, b.Input); err != nil {
 		return nil, err
 	}
 	c, known := s.findCall(b.ID)
@@ -548,7 +523,7 @@ func (s *pageBuilder) newCallBlock(ctx context.Context, b run.ToolUse, left *int
 		}
 		for _, d := range told.Decided {
 			people := strings.Join(append([]string{d.By}, d.With...), ", ")
-			line := decisionLine{What: cmp.Or(verbs[d.Action], string(d.Action)) + " by " + s.Show.Text(people).String(),
+			line := decisionLine{What: cmp.Or(verbs[d.Action], string(d.Action)) + " by " + show.Foreign(people).String(),
 				Approval: d.Approval, Note: s.newText(d.Note), At: d.At}
 			if d.Args != nil {
 				line.What = "Edited and " + strings.ToLower(line.What)
@@ -571,11 +546,7 @@ func (s *pageBuilder) newCallBlock(ctx context.Context, b run.ToolUse, left *int
 		if w.Approval == "" {
 			continue
 		}
-		a, err := s.Get(ctx, s.Tenant, w.Approval)
-		if err == nil {
-			out.Card, err = s.newCard(ctx, a)
-		}
-		if err != nil {
+		if out.Card, err = s.loadCard(ctx, w.Approval); err != nil {
 			return nil, err
 		}
 	}
@@ -583,9 +554,9 @@ func (s *pageBuilder) newCallBlock(ctx context.Context, b run.ToolUse, left *int
 }
 
 // cutMessage returns as much of a text as the budget allows, and what was left out.
-func cutMessage(text string, left *int) (begins, omitted string) {
-	begins, rest := truncate(text, max(minMessageText, min(maxItemText, *left)))
-	*left -= len(begins)
+func (s *pageBuilder) cutMessage(text string) (begins, omitted string) {
+	begins, rest := truncate(text, max(minMessageText, min(maxItemText, s.left)))
+	s.left -= len(begins)
 	if rest > 0 {
 		omitted = formatCount(rest, "character") + " more: see the run as JSON."
 	}
@@ -593,7 +564,7 @@ func cutMessage(text string, left *int) (begins, omitted string) {
 }
 
 // cutText renders as much of a text as the budget allows, and returns what was left out.
-func (s *pageBuilder) cutText(text string, left *int) (shown show.Text, omitted string) {
-	begins, omitted := cutMessage(text, left)
+func (s *pageBuilder) cutText(text string) (shown show.Text, omitted string) {
+	begins, omitted := s.cutMessage(text)
 	return s.fitText(show.Words(begins)), omitted
 }

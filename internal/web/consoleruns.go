@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
@@ -33,25 +32,21 @@ type runsPage struct {
 	Statuses, Agents []filterOption
 	Chosen           map[string]string // of the filters: status, agent, q, cursor
 	Next             string            // the address of the next page of runs; "" = there is none
-	Query            show.Text
+	Query            string
 }
 
-// runRow is a run in a list.
 type runRow struct {
 	api.RunHead
 	runSummary
-	Agent  show.Text
-	Status statusLabel
-	Took   string
+	Took string
 }
 
 // runSummary is what a list shows of a run besides its head.
 type runSummary struct {
-	Title  show.Text // the beginning of its first text message; nil = none
+	Title  string // the beginning of its first text message; "" = none
 	Tokens string
 	Cost   string // "" = not known
 	usd    run.USD
-	failed bool
 	at     time.Time // of the head it was made with
 }
 
@@ -116,7 +111,7 @@ func (c *console) newRunsPage(r *http.Request) (page runsPage, err error) {
 		page.Next = "/runs?" + next.Encode()
 	}
 	page.frame = c.newFrame("Runs", navRuns)
-	page.Chosen, page.Query = q, c.Show.Text(words)
+	page.Chosen, page.Query = q, words
 	page.Statuses = newOptions(q["status"], "", "any", "waiting", "waiting", "running", "running", "done", "ended",
 		"failed", "failed")
 	page.Agents = c.agentOptions(q["agent"])
@@ -144,59 +139,55 @@ func (c *console) mentions(ctx context.Context, id, words string) (bool, error) 
 	}), err
 }
 
-// newRunRow returns the row of a run.
+// newRunRow returns the row of a run. What its head does not say is read again if the run has moved since, and while it
+// runs; the title never changes.
 func (c *console) newRunRow(ctx context.Context, h api.RunHead) (runRow, error) {
-	row := runRow{RunHead: h, Agent: c.Show.Text(h.Agent), Status: newStatusLabel(h.Status, h.Reason)}
+	row := runRow{RunHead: h}
 	if h.Status == run.RunDone {
 		row.Took = formatTook(h.UpdatedAt.Sub(h.StartedAt))
 	}
-	var err error
-	row.runSummary, err = c.loadSummary(ctx, h)
-	return row, err
-}
-
-// loadSummary returns the summary of a run. It is read again if the run has moved since, and while it runs; the title
-// never changes.
-func (c *console) loadSummary(ctx context.Context, h api.RunHead) (runSummary, error) {
+	key := c.Tenant + "/" + h.ID
 	c.mu.Lock()
-	known, ok := c.summaries[c.Tenant+"/"+h.ID]
+	known, ok := c.summaries[key]
 	c.mu.Unlock()
 	if ok && h.Status != run.RunRunning && known.at.Equal(h.UpdatedAt) {
-		return known, nil
+		row.runSummary = known
+		return row, nil
 	}
 	one, err := c.Read.RunWithoutMessages(ctx, h.ID)
-	if err != nil {
-		if isNotFound(err) { // taken out meanwhile
-			err = nil
-		}
-		return runSummary{}, err
+	switch {
+	case isNotFound(err): // taken out meanwhile
+		return row, nil
+	case err != nil:
+		return row, err
 	}
-	if known.Title == nil {
+	if known.Title == "" {
 		all, err := c.Conversation(ctx, h.ID)
 		if err != nil && !isNotFound(err) {
-			return known, err
+			return row, err
 		}
-		known.Title = c.firstMessageText(all)
+		known.Title = firstMessageText(all)
 	}
-	known.at, known.usd, known.failed = h.UpdatedAt, one.Cost, one.Reason == run.ReasonError
+	known.at, known.usd = h.UpdatedAt, one.Cost
 	known.Tokens, known.Cost = formatNumber(one.Usage.Total()), formatUSD(one.Cost)
+	row.runSummary = known
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.summaries) >= maxSummaries {
 		c.summaries = map[string]runSummary{}
 	}
-	c.summaries[c.Tenant+"/"+h.ID] = known
-	return known, nil
+	c.summaries[key] = known
+	return row, nil
 }
 
-func (c *console) firstMessageText(all []policy.Spoken) show.Text {
+func firstMessageText(all []policy.Spoken) string {
 	for _, m := range all {
 		if words, ok := m.Block.(run.Text); ok && m.Role == run.RoleUser && strings.TrimSpace(words.Text) != "" {
 			text, _ := truncate(strings.Join(strings.Fields(words.Text), " "), maxPreview)
-			return c.Show.Text(text)
+			return text
 		}
 	}
-	return nil
+	return ""
 }
 
 // truncate returns the beginning of a text and the number of characters left out.
@@ -228,7 +219,6 @@ func formatUSD(usd run.USD) string {
 	return "$" + usd.String()
 }
 
-// formatTook formats how long something took.
 func formatTook(d time.Duration) string {
 	switch d = max(0, d); {
 	case d < time.Second:

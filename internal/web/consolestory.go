@@ -38,7 +38,6 @@ type story struct {
 type turn struct {
 	From, To time.Time // From is when the run was last written before: nothing records the request
 	Model    string
-	Requests int
 	Usage    run.Usage
 	Cost     run.USD
 }
@@ -50,7 +49,6 @@ func (t *turn) spent() string {
 
 // callStory is what happened to a call.
 type callStory struct {
-	Tool     string
 	From, To time.Time // of the newest attempt; To is zero while it runs
 	Waits    []wait
 	Decided  []decided
@@ -99,7 +97,6 @@ func (c *console) loadStory(ctx context.Context, id string) (*story, error) {
 	}
 }
 
-// add takes in the next event.
 func (s *story) add(e api.Event) error {
 	fact, err := e.Fact()
 	if err != nil {
@@ -115,10 +112,9 @@ func (s *story) add(e api.Event) error {
 	}
 	switch e := fact.(type) {
 	case run.Replied:
-		t := &turn{From: s.before, To: s.entry, Model: e.Model, Requests: e.Requests, Usage: e.Usage, Cost: e.Cost}
-		s.turns[s.seq] = t
+		s.turns[s.seq] = &turn{From: s.before, To: s.entry, Model: e.Model, Usage: e.Usage, Cost: e.Cost}
 		for _, c := range e.Calls {
-			s.calls[c.ID] = &callStory{Tool: c.Name, From: s.entry}
+			s.calls[c.ID] = &callStory{From: s.entry}
 		}
 	case run.CallClaimed:
 		s.call(e.Call).From = s.entry
@@ -300,12 +296,8 @@ func (s *pageBuilder) loadTree(ctx context.Context) ([]treeNode, error) {
 			return nil, err
 		}
 	}
-	out := []treeNode{s.newTreeNode(top.ID, top.Agent, newStatusLabel(top.Status, top.Reason), 0)}
-	return s.appendChildren(out, below, root, 1), nil
-}
-
-func (s *pageBuilder) newTreeNode(id, agent string, status statusLabel, depth int) treeNode {
-	return treeNode{id, s.newText(agent), status, min(depth, maxDepth), id == s.run.ID}
+	below[""] = []api.RunHead{{ID: top.ID, Agent: top.Agent, Status: top.Status, Reason: top.Reason}}
+	return s.appendChildren(nil, below, "", 0), nil
 }
 
 func (s *pageBuilder) appendChildren(out []treeNode, below map[string][]api.RunHead, of string, depth int) []treeNode {
@@ -315,7 +307,8 @@ func (s *pageBuilder) appendChildren(out []treeNode, below map[string][]api.RunH
 		return cmp.Or(a.StartedAt.Compare(b.StartedAt), strings.Compare(a.ID, b.ID))
 	})
 	for _, h := range children {
-		out = append(out, s.newTreeNode(h.ID, h.Agent, newStatusLabel(h.Status, h.Reason), depth))
+		out = append(out, treeNode{h.ID, s.newText(h.Agent), newStatusLabel(h.Status, h.Reason), min(depth, maxDepth),
+			h.ID == s.run.ID})
 		out = s.appendChildren(out, below, h.ID, depth+1)
 	}
 	return out

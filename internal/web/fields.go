@@ -54,14 +54,8 @@ type shownSchema struct {
 	Title       string            `json:"title"`
 	Description string            `json:"description"`
 
-	nullable bool     // the value may be null
-	members  []member // of Properties, in order
-}
-
-// member is a member of an object that a schema describes.
-type member struct {
-	key    string
-	schema json.RawMessage
+	nullable bool          // the value may be null
+	members  []mask.Member // of Properties, in order: the value of each is its schema
 }
 
 // maxFollowed is how many references, alternatives and parts of an allOf are read for one schema that is shown.
@@ -85,9 +79,7 @@ func readPart(whole, part json.RawMessage, left *int) (s shownSchema) {
 		_ = json.Unmarshal(part, &next) // a keyword that does not fit is the validator's business: it is not shown
 		next.Title, next.Description = cmp.Or(s.Title, next.Title), cmp.Or(s.Description, next.Description)
 		if described, err := mask.Read(next.Properties, nil); err == nil && described.Kind == mask.Object {
-			for _, m := range described.Members {
-				next.members = append(next.members, member{m.Key, m.Value.Raw})
-			}
+			next.members = described.Members
 		}
 		s = next
 		var types []json.RawMessage
@@ -158,13 +150,15 @@ func (s *shownSchema) add(o shownSchema) {
 		s.Enum, s.Type = nil, json.RawMessage("[]")
 	}
 	for _, m := range o.members {
-		i := slices.IndexFunc(s.members, func(have member) bool { return have.key == m.key })
+		i := slices.IndexFunc(s.members, func(have mask.Member) bool { return have.Key == m.Key })
 		if i < 0 {
 			s.members = append(slices.Clip(s.members), m)
 			continue
 		}
 		s.members = slices.Clone(s.members)
-		s.members[i].schema = slices.Concat([]byte(`{"allOf":[`), s.members[i].schema, []byte(","), m.schema, []byte("]}"))
+		s.members[i].Value = &mask.Value{
+			Raw: slices.Concat([]byte(`{"allOf":[`), s.members[i].Value.Raw, []byte(","), m.Value.Raw, []byte("]}")),
+		}
 	}
 	if s.Properties == nil {
 		s.Properties = o.Properties
@@ -186,7 +180,7 @@ func constants(schemas []json.RawMessage) (all []json.RawMessage) {
 // newFields returns a field for each member of an object: those that it has, in their order, and those that the schema
 // describes. Nil = the schema describes no object, or the object is of another form. typed has the fields of a form
 // that was sent.
-func newFields(schema, object json.RawMessage, typed map[string]string, text func(string) show.Text) []field {
+func newFields(schema, object json.RawMessage, typed map[string]string) []field {
 	s := readSchema(schema, schema)
 	if len(s.members) == 0 || len(s.Type) > 0 && string(s.Type) != `"object"` {
 		return nil
@@ -205,9 +199,9 @@ func newFields(schema, object json.RawMessage, typed map[string]string, text fun
 	}
 	schemas := map[string]json.RawMessage{}
 	for _, m := range s.members {
-		schemas[m.key] = m.schema
-		if !slices.Contains(order, m.key) {
-			order = append(order, m.key)
+		schemas[m.Key] = m.Value.Raw
+		if !slices.Contains(order, m.Key) {
+			order = append(order, m.Key)
 		}
 	}
 	if len(order) > maxMembers {
@@ -217,7 +211,7 @@ func newFields(schema, object json.RawMessage, typed map[string]string, text fun
 	for _, name := range order {
 		of := readSchema(schema, schemas[name])
 		required := slices.Contains(s.Required, name)
-		f := field{Member: name, Label: text(name), Required: required && !of.nullable, null: required && of.nullable,
+		f := field{Member: name, Label: show.Foreign(name), Required: required && !of.nullable, null: required && of.nullable,
 			stored: stored[name]}
 		if of.Title != "" {
 			f.Label = append(f.Label, show.Span{Text: " (" + show.Words(of.Title).String() + ")"})
@@ -225,7 +219,7 @@ func newFields(schema, object json.RawMessage, typed map[string]string, text fun
 		if of.Description != "" {
 			f.Description = show.Words(of.Description)
 		}
-		f.setKind(of, text)
+		f.setKind(of)
 		f.Value = f.shown
 		if sent, ok := typed[f.Name()]; ok {
 			f.Value = sent
@@ -240,7 +234,7 @@ func newFields(schema, object json.RawMessage, typed map[string]string, text fun
 
 // setKind chooses how a member is edited, and how its stored value is shown there. A value of another type than the
 // schema's, such as what stands for a masked number, is edited as JSON.
-func (f *field) setKind(of shownSchema, text func(string) show.Text) {
+func (f *field) setKind(of shownSchema) {
 	value, choices := f.stored, of.Enum
 	if of.nullable { // null is shown as nothing
 		isNull := func(raw json.RawMessage) bool { return string(raw) == "null" }
@@ -259,7 +253,7 @@ func (f *field) setKind(of shownSchema, text func(string) show.Text) {
 	case len(choices) > 0:
 		f.Kind = "choice"
 		if !f.Required || value == nil {
-			f.Choices = append(f.Choices, filterOption{Label: show.Text{{Text: "(none)"}}})
+			f.Choices = append(f.Choices, filterOption{Label: "(none)"})
 		}
 		isStored := func(c json.RawMessage) bool { return bytes.Equal(c, value) }
 		if value != nil && !slices.ContainsFunc(choices, isStored) {
@@ -268,7 +262,7 @@ func (f *field) setKind(of shownSchema, text func(string) show.Text) {
 		for _, c := range choices {
 			label := string(c)
 			_ = json.Unmarshal(c, &label) // what is no text is its JSON
-			f.Choices = append(f.Choices, filterOption{Value: string(c), Label: text(label)})
+			f.Choices = append(f.Choices, filterOption{Value: string(c), Label: label})
 		}
 	case kind == `"string"` && (value == nil || isText && isTypable(stored)):
 		f.Kind, f.shown = "text", stored
@@ -345,7 +339,7 @@ func (f field) read(typed string) (json.RawMessage, error) {
 type change struct{ Label, Was, Is show.Text }
 
 // findChanges returns what differs between two JSON values, member by member.
-func findChanges(was, is json.RawMessage, text func(string) show.Text) ([]change, error) {
+func findChanges(was, is json.RawMessage) ([]change, error) {
 	before, err := mask.Read(was, nil)
 	if err != nil {
 		return nil, err
@@ -359,9 +353,9 @@ func findChanges(was, is json.RawMessage, text func(string) show.Text) ([]change
 		case v == nil:
 			return nil
 		case v.Kind == mask.String && v.Text != "":
-			return text(v.Text)
+			return show.Foreign(v.Text)
 		}
-		return text(string(v.Raw))
+		return show.Foreign(string(v.Raw))
 	}
 	equal := func(a, b *mask.Value) bool {
 		if a == nil || b == nil {
@@ -390,7 +384,7 @@ func findChanges(was, is json.RawMessage, text func(string) show.Text) ([]change
 	var all []change
 	for _, key := range order {
 		if a, b := members[0][key], members[1][key]; !equal(a, b) {
-			all = append(all, change{text(key), words(a), words(b)})
+			all = append(all, change{show.Foreign(key), words(a), words(b)})
 		}
 	}
 	return all, nil

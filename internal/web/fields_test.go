@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/countersign/countersign/internal/people/show"
 )
 
 // defs are what the schemas of the tests refer to.
@@ -26,7 +24,7 @@ const defs = `"$defs": {
 
 func fieldsOf(t *testing.T, schema, object string) []field {
 	t.Helper()
-	all := newFields(json.RawMessage(schema), json.RawMessage(object), nil, func(s string) show.Text { return show.Text{{Text: s}} })
+	all := newFields(json.RawMessage(schema), json.RawMessage(object), nil)
 	require.NotEmpty(t, all)
 	return all
 }

@@ -343,21 +343,21 @@ func (w *harness) finish() run.RunStatus {
 	return ""
 }
 
+// text is a text of a request's document.
+func text(s string) (t show.Text) {
+	for _, r := range s {
+		if r < ' ' || r > 0x2000 {
+			t = append(t, show.Span{Text: fmt.Sprintf(`\u{%04X}`, r), Kind: show.Escape})
+		} else {
+			t = append(t, show.Span{Text: string(r)})
+		}
+	}
+	return t
+}
+
 // newTestRenderer is package show, as far as these tests need it.
 func newTestRenderer() web.Renderer {
-	text := func(s string) show.Text {
-		var t show.Text
-		for _, r := range s {
-			if r < ' ' || r > 0x2000 {
-				t = append(t, show.Span{Text: fmt.Sprintf(`\u{%04X}`, r), Kind: show.Escape})
-			} else {
-				t = append(t, show.Span{Text: string(r)})
-			}
-		}
-		return t
-	}
 	return web.Renderer{
-		Text: text,
 		Of: func(_ context.Context, a approval.Approval) (show.Document, error) {
 			r := show.Document{ID: a.ID, Status: string(a.Status), Title: text("Run tool " + a.Tools[0]), Sentence: text("pays"), Risk: show.High, RiskText: text("it pays")}
 			args := []show.Row{{Value: text("(none)")}}

@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/countersign/countersign/internal/people/show"
 )
@@ -54,8 +57,8 @@ func newPages(limit int, names ...string) *pageSet {
 		template.Must(framed.New(name[strings.LastIndex(name, "/")+1:]).Parse(readFile(name)))
 	}
 	joined := template.Must(framed.Clone()).Funcs(template.FuncMap{
-		"spans": func(t show.Text) []span { return joinSpans(readableSpans(t)) },
-		"exact": func(t show.Text) []span { return joinSpans(exactSpans(t)) },
+		"spans": func(text any) show.Text { return joinSpans(readable(foreignText(text))) },
+		"exact": func(text any) show.Text { return joinSpans(foreignText(text)) },
 	})
 	return &pageSet{framed, joined, limit}
 }
@@ -104,28 +107,16 @@ func readFile(name string) string {
 // style is the one style sheet, inline in every page. pagePolicy allows only this style and forms to this site (B5).
 var (
 	style      = compactCSS(readFile("templates/style.css"))
-	pagePolicy = contentPolicy(style)
-)
-
-func contentPolicy(style string) string {
-	sum := sha256.Sum256([]byte(style))
-	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
+	styleSum   = sha256.Sum256([]byte(style))
+	pagePolicy = "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(styleSum[:]) +
 		"'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-}
+)
 
 // compactCSS removes comments and indentation.
 func compactCSS(css string) string {
-	var out strings.Builder
-	for css != "" {
-		before, rest, found := strings.Cut(css, "/*")
-		out.WriteString(before)
-		if !found {
-			break
-		}
-		_, css, _ = strings.Cut(rest, "*/")
-	}
+	css = regexp.MustCompile(`(?s)/\*.*?\*/`).ReplaceAllString(css, "")
 	var lines []string
-	for line := range strings.Lines(out.String()) {
+	for line := range strings.Lines(css) {
 		if line = strings.TrimSpace(line); line != "" {
 			lines = append(lines, line)
 		}
@@ -133,10 +124,10 @@ func compactCSS(css string) string {
 	return strings.Join(lines, "\n")
 }
 
-// SetSecurityHeaders sets the headers of a private page: browsers load nothing else for it, and do not frame, store,
+// setSecurityHeaders sets the headers of a private page: browsers load nothing else for it, and do not frame, store,
 // index or refer to it (B5).
-func SetSecurityHeaders(h http.Header) {
-	h.Set("Content-Security-Policy", pagePolicy)
+func setSecurityHeaders(h http.Header, policy string) {
+	h.Set("Content-Security-Policy", policy)
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -148,18 +139,162 @@ func SetSecurityHeaders(h http.Header) {
 		"microphone=(), payment=(), publickey-credentials-get=(), usb=()")
 }
 
-// setSecurityHeaders is SetSecurityHeaders with the server's content policy.
-func (s *server) setSecurityHeaders(h http.Header) {
-	SetSecurityHeaders(h)
-	if s.policy != "" {
-		h.Set("Content-Security-Policy", s.policy)
-	}
-}
-
-// writePage writes a page.
 func (s *server) writePage(w http.ResponseWriter, status int, page []byte) {
-	s.setSecurityHeaders(w.Header())
+	setSecurityHeaders(w.Header(), s.policy)
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	_, _ = w.Write(page) // the client is gone if this fails
+}
+
+// writeView writes a page of a set that is made without reading anything.
+func (s *server) writeView(w http.ResponseWriter, status int, name string, view any) {
+	page, err := s.pages.render(name, view)
+	if err != nil {
+		http.Error(w, "the page could not be made", http.StatusInternalServerError)
+		return
+	}
+	s.writePage(w, status, page)
+}
+
+// plainPage is the view of plain.html: a page that shows no request.
+type plainPage struct {
+	frame
+	Heading, Text string
+	SignIn        string // where to sign in; "" = not offered
+}
+
+func (s *server) writePlain(w http.ResponseWriter, status int, page plainPage) {
+	if page.Title = page.Heading; page.Heading != "Countersign" {
+		page.Title += " · Countersign"
+	}
+	s.writeView(w, status, "plain.html", page)
+}
+
+// linkServer writes pages in the layout of those of links.
+func linkServer() *server { return &server{policy: pagePolicy, pages: linkPages()} }
+
+// titles explain the marks in foreign text, as tooltips.
+var titles = map[show.Kind]string{
+	show.Escape: "a character that cannot be seen, or could be taken for another", show.Count: "so many of them in a row",
+	show.Mixed: "letters or digits that look like other ones", show.Masked: "a secret, which is not shown",
+}
+
+var functions = template.FuncMap{
+	"spans": func(text any) show.Text { return readable(foreignText(text)) },
+	"exact": foreignText, // arguments: each of their characters counts
+	"title": func(k show.Kind) string { return titles[k] },
+	"words": show.Words, "arguments": newArguments, "size": formatSize, "short": shortID, "status": newStatusLabel,
+	"second": func(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04:05") },
+	// Of datetime attributes: of a time, and of one in a text.
+	"machine": func(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") },
+	"datetime": func(text string) string {
+		return strings.Replace(strings.TrimSuffix(text, " UTC"), " ", "T", 1) + "Z"
+	},
+	"places": func() []place { return places },
+}
+
+// foreignText returns a text of a page: one that is escaped already, or a string of anybody's.
+func foreignText(text any) show.Text {
+	if s, is := text.(string); is {
+		return show.Foreign(s)
+	}
+	return text.(show.Text)
+}
+
+// readable returns foreign text in which escaped line ends and indents are themselves.
+func readable(t show.Text) (read show.Text) {
+	for i, s := range t {
+		if s.Kind == show.Escape {
+			switch s.Text {
+			case `\r`:
+				if i+1 < len(t) && t[i+1] == (show.Span{Text: `\n`, Kind: show.Escape}) {
+					continue
+				}
+			case `\n`, `\t`, `\"`, `\\`:
+				s = show.Span{Text: notation[s.Text]}
+			}
+		}
+		if s.Kind == show.Count && len(read) > 0 && strings.HasSuffix(read[len(read)-1].Text, "\n") {
+			var n int
+			if _, err := fmt.Sscanf(s.Text, `\{%d spaces}`, &n); err == nil && n <= maxIndent {
+				s = show.Span{Text: strings.Repeat(" ", n)}
+			}
+		}
+		if n := len(read); n > 0 && s.Kind == show.Plain && read[n-1].Kind == show.Plain {
+			read[n-1].Text += s.Text
+			continue
+		}
+		read = append(read, s)
+	}
+	return read
+}
+
+// maxIndent is how many leading spaces are shown as such. More would move the line out of sight.
+const maxIndent = 24
+
+// notation maps the escapes of package show to their characters.
+var notation = map[string]string{`\n`: "\n", `\t`: "\t", `\"`: `"`, `\\`: `\`}
+
+// joinSpans joins spans into one without frames. Only the marks are lost.
+func joinSpans(t show.Text) show.Text {
+	if len(t) < 2 {
+		return t
+	}
+	return show.Text{{Text: t.String()}}
+}
+
+// Bounds of arguments shown line by line, where each line takes about 300 bytes of HTML. Longer arguments are shown
+// as one text, still complete (B2).
+const (
+	maxLines = 4000
+	maxSpans = 12_000
+	maxDepth = 8
+)
+
+// arguments are a call's arguments: line by line, or as one text.
+type arguments struct {
+	Plain string
+	Lines []show.Row
+}
+
+// newArguments prepares arguments for the template "arguments"; nil for none.
+func newArguments(all []show.Row) *arguments {
+	if len(all) == 0 {
+		return nil
+	}
+	if len(all) > maxLines || countSpans(all) > maxSpans {
+		return &arguments{Plain: joinArguments(all)}
+	}
+	lines := slices.Clone(all)
+	for i := range lines {
+		lines[i].Depth = min(lines[i].Depth, maxDepth)
+	}
+	return &arguments{Lines: lines}
+}
+
+func countSpans(all []show.Row) (n int) {
+	for _, a := range all {
+		n += len(a.Label) + len(a.Value)
+	}
+	return n
+}
+
+func joinArguments(all []show.Row) string {
+	var out strings.Builder
+	for _, a := range all {
+		out.WriteString(strings.Repeat(" ", a.Depth))
+		out.WriteString(a.Label.String())
+		out.WriteString(": ")
+		out.WriteString(a.Value.String())
+		out.WriteByte('\n')
+	}
+	return out.String()
+}
+
+// formatSize formats a number of bytes for people.
+func formatSize(n int) string {
+	if n < 10_000 {
+		return fmt.Sprintf("%d bytes", n)
+	}
+	return fmt.Sprintf("%d KB", (n+512)/1024)
 }

@@ -168,7 +168,7 @@ func (o *OIDC) begin(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get(asParameter) == somebodyElse {
 		options = append(options, oauth2.SetAuthURLParam("prompt", "login"))
 	}
-	redirect(w, o.config(provider).AuthCodeURL(p.State, options...))
+	redirect(w, pagePolicy, o.config(provider).AuthCodeURL(p.State, options...))
 }
 
 // finish takes what the provider has sent the visitor back with, and makes it a session.
@@ -190,7 +190,7 @@ func (o *OIDC) finish(w http.ResponseWriter, r *http.Request) {
 		o.refuse(w, r, p.To, err)
 		return
 	}
-	redirect(w, p.To)
+	redirect(w, pagePolicy, p.To)
 }
 
 // redeem exchanges a code for an ID token, verifies it, and returns the session of the person whom it names.
@@ -310,10 +310,7 @@ func (o *OIDC) audience(cookie string) string {
 }
 
 func (o *OIDC) setCookie(w http.ResponseWriter, name string, value any, life time.Duration) error {
-	text, err := json.Marshal(value)
-	if err != nil {
-		return fmt.Errorf("make cookie %s: %w", name, err)
-	}
+	text, _ := json.Marshal(value) // texts and a time always can be
 	ring, err := o.Ring()
 	if err != nil {
 		return fmt.Errorf("make cookie %s: %w", name, err)
@@ -351,21 +348,16 @@ func (o *OIDC) readCookie(r *http.Request, name string, value any) bool {
 
 // writePage writes a page that offers to sign in and come back to a path; "" = it offers nothing.
 func (o *OIDC) writePage(w http.ResponseWriter, status int, heading, text, to string) {
-	page := plainPage{frame{Title: heading + " · Countersign"}, heading, text, ""}
+	page := plainPage{Heading: heading, Text: text}
 	if to != "" {
 		page.SignIn = signInAddress(to, false)
 	}
-	html, err := linkPages().render("plain.html", page)
-	if err != nil {
-		http.Error(w, "the page could not be made", http.StatusInternalServerError)
-		return
-	}
-	(&server{}).writePage(w, status, html)
+	linkServer().writePlain(w, status, page)
 }
 
 // redirect sends the browser elsewhere. What it asks there is a GET.
-func redirect(w http.ResponseWriter, to string) {
-	SetSecurityHeaders(w.Header())
+func redirect(w http.ResponseWriter, policy, to string) {
+	setSecurityHeaders(w.Header(), policy)
 	w.Header().Set("Location", to)
 	w.WriteHeader(http.StatusSeeOther)
 }

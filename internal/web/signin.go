@@ -16,6 +16,8 @@ type SignIn struct {
 	Accept  func(w http.ResponseWriter, r *http.Request) // accepts the visitor and redirects to the same path
 	File    string                                       // shown path of the token; "" = not shown
 	Clock   clock.Clock
+
+	wrongTokens *Limit
 }
 
 // tokenField is the form field, and the parameter of the printed address.
@@ -30,20 +32,14 @@ type signInPage struct {
 	Problem, File string
 }
 
-// signInHandler handles requests of a SignIn.
-type signInHandler struct {
-	*SignIn
-	wrongTokens *Limit
-}
-
 // Handler returns a function that answers requests for pages, and reports whether it has. A POST with the
 // token redirects to the requested page.
 func (s *SignIn) Handler() func(w http.ResponseWriter, r *http.Request) bool {
-	h := &signInHandler{SignIn: s, wrongTokens: &Limit{Rate: wrongRate, Burst: wrongBurst, Clock: s.Clock}}
-	return h.handle
+	s.wrongTokens = &Limit{Rate: wrongRate, Burst: wrongBurst, Clock: s.Clock}
+	return s.handle
 }
 
-func (s *signInHandler) handle(w http.ResponseWriter, r *http.Request) bool {
+func (s *SignIn) handle(w http.ResponseWriter, r *http.Request) bool {
 	path := r.URL.Path
 	if strings.HasPrefix(path, api.Path) || path == scriptPath { // no page for people
 		return false
@@ -87,7 +83,7 @@ func readToken(w http.ResponseWriter, r *http.Request) (token string, ours bool)
 }
 
 // refuseToken shows the page with a problem and counts it. A correct token is never rate-limited.
-func (s *signInHandler) refuseToken(w http.ResponseWriter, r *http.Request, problem string) {
+func (s *SignIn) refuseToken(w http.ResponseWriter, r *http.Request, problem string) {
 	if problem != "" && !s.wrongTokens.Allow(clientAddress(r)) {
 		w.Header().Set("Retry-After", "5")
 		s.writePage(w, http.StatusTooManyRequests,
@@ -97,14 +93,9 @@ func (s *signInHandler) refuseToken(w http.ResponseWriter, r *http.Request, prob
 	s.writePage(w, http.StatusUnauthorized, problem)
 }
 
-func (s *signInHandler) writePage(w http.ResponseWriter, status int, problem string) {
-	html, err := linkPages().render("signin.html", signInPage{frame{Title: "Sign in · Countersign"}, problem, s.File})
-	if err != nil {
-		http.Error(w, "the page could not be made", http.StatusInternalServerError)
-		return
-	}
+func (s *SignIn) writePage(w http.ResponseWriter, status int, problem string) {
 	if status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="countersign"`)
 	}
-	(&server{}).writePage(w, status, html)
+	linkServer().writeView(w, status, "signin.html", signInPage{frame{Title: "Sign in · Countersign"}, problem, s.File})
 }

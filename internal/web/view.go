@@ -14,11 +14,10 @@ import (
 // writeRequestPage shows a request as it is now, with the result of the last form on top.
 func (s *server) writeRequestPage(w http.ResponseWriter, r *http.Request, v visit, status int, now formResult) {
 	view, err := s.newRequestPage(r.Context(), v, now)
-	if err != nil {
-		s.writeFailure(w, r, err)
-		return
+	var html []byte
+	if err == nil {
+		html, err = s.pages.render("approval.html", view)
 	}
-	html, err := s.pages.render("approval.html", view)
 	if err != nil {
 		s.writeFailure(w, r, err)
 		return
@@ -29,60 +28,50 @@ func (s *server) writeRequestPage(w http.ResponseWriter, r *http.Request, v visi
 // frame is what every page has.
 type frame struct {
 	Title string
-	Who   show.Text // the visitor; nil = unknown
+	Who   string // the visitor; "" = unknown
 
 	// Of the console:
-	Start string  // Console.Start
-	Proof string  // of a signed-in session, for its forms; "" = whoever decides shows another
-	Nav   string  // the place of the navigation
-	Trail []crumb // the way to the page
-	Acts  bool    // forms start and change runs
+	Start string   // Console.Start
+	Proof string   // of a signed-in session, for its forms; "" = whoever decides shows another
+	Nav   string   // the place of the navigation
+	Trail []string // the runs on the way to the page
+	Acts  bool     // forms start and change runs
 
 	Models []string // suggestions for the model of a run; nil = no other model is offered
 }
-
-// crumb is a run in the breadcrumbs.
-type crumb struct{ Run, Label string }
 
 // requestPage is the view of approval.html.
 type requestPage struct {
 	frame
 	Shown show.Document
-	ID    show.Text
+	ID    string
 	Kind  approval.Kind
 
-	Open                            bool
-	Status                          approval.Status
-	StatusLabel                     string
-	Lede                            show.Text
-	Notice                          *notice
-	AnswerHead, AnswerText, Fine    string
-	Form                            string // signed state of the form
-	May                             allowedActions
-	CodeBy                          string     // the channel by which the visitor is sent a code; "" = none is
-	SignIn                          string     // where the visitor signs in before an approval; "" = nowhere, or no need
-	Each                            []eachTool // a form for each; nil = one for all
-	Note, Result, Remark, Arguments string     // as typed
-	Editing, Asking                 bool       // the form that was sent
-	Fields                          []field    // of the arguments; nil = they are edited as JSON alone
-	AsJSON                          bool       // the arguments were sent as JSON
-	Changes                         []change   // what the edit would change; nil = none is looked at
-	Requester                       bool       // the run acts for the visitor
+	Open                         bool
+	Status                       approval.Status
+	StatusLabel                  string
+	Lede                         show.Text
+	Notice                       *formResult // of the last form
+	AnswerHead, AnswerText, Fine string
+	Form                         string // signed state of the form
+	May                          allowedActions
+	CodeBy                       string            // the channel by which the visitor is sent a code; "" = none is
+	SignIn                       string            // where the visitor signs in before an approval; "" = nowhere, or no need
+	Each                         []eachTool        // a form for each; nil = one for all
+	Typed                        map[string]string // the form that was sent; nil = none was
+	Arguments                    string            // as JSON, as typed
+	Fields                       []field           // of the arguments; nil = they are edited as JSON alone
+	AsJSON                       bool              // the arguments were sent as JSON
+	Changes                      []change          // what the edit would change; nil = none is looked at
+	Requester                    bool              // the run acts for the visitor
 
 	// Of a card of the console: what begins the ids of its fields, where its forms go, and where they lead back to.
 	Prefix, Action, Back string
 }
 
-// notice is the result of the last form.
-type notice struct {
-	formResult
-	Text show.Text
-}
-
 // eachTool is an undecided tool of a request for several tools.
 type eachTool struct {
 	Tool    string
-	Name    show.Text
 	Approve bool
 }
 
@@ -139,16 +128,14 @@ func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (r
 		return requestPage{}, err
 	}
 	page := requestPage{
-		frame: v.frame, ID: s.Show.Text(v.a.ID), Kind: v.a.Kind, Shown: shown, Fine: v.fine,
-		Note: now.typed["note"], Result: now.typed["result"], Remark: now.typed["text"], Arguments: now.typed["args"],
-		Editing: now.typed["action"] == "edit" || now.typed["action"] == "review",
-		Asking:  now.typed["action"] == "remark", Changes: now.changes, AsJSON: now.typed["args"] != "",
+		frame: v.frame, ID: v.a.ID, Kind: v.a.Kind, Shown: shown, Fine: v.fine,
+		Typed: now.typed, Arguments: now.typed["args"], AsJSON: now.typed["args"] != "", Changes: now.changes,
 		Back:      now.typed["back"], // of a card whose form led here
 		Requester: slices.Contains(v.a.Requesters, v.by.ID),
 	}
-	page.Title, page.Who = shown.Title.String()+" · Countersign", s.Show.Text(cmp.Or(v.who.Name, v.who.ID))
+	page.Title, page.Who = shown.Title.String()+" · Countersign", cmp.Or(v.who.Name, v.who.ID)
 	if now.Head != "" {
-		page.Notice = &notice{now, s.Show.Text(now.text)}
+		page.Notice = &now
 	}
 	page.Open, page.Status = v.a.IsOpen(s.Clock.Now()), v.a.Status
 	if page.Status == approval.Pending && !page.Open {
@@ -171,20 +158,8 @@ func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (r
 		page.AsJSON = page.AsJSON && page.Changes == nil || page.Fields == nil
 		page.Arguments = cmp.Or(page.Arguments, stored)
 	}
-	page.Form, err = signForm(v.link, newFormState(v.a, v.by.ID))
-	return page, err
-}
-
-// confirmationText says why there is no approval yet on a page behind a link.
-func (s *server) confirmationText(v visit) string {
-	switch {
-	case v.confirmation() == agent.ConfirmCode:
-		return "To approve it here takes a code, which is sent to you by another channel than your link, " +
-			"and none is known that reaches you. You may deny it here."
-	case s.SignIn == nil:
-		return "To approve it here takes a sign-in by OIDC, which is not configured on this server. You may deny it here."
-	}
-	return "To approve it here, sign in first, as the person whom your link was sent to. To deny it takes no sign-in."
+	page.Form = signForm(v.link, newFormState(v.a, v.by.ID))
+	return page, nil
 }
 
 // setAnswerSection sets what the visitor may answer, or why there is nothing to answer.
@@ -198,17 +173,25 @@ func (s *server) setAnswerSection(page *requestPage, v visit) {
 		page.AnswerHead, page.SignIn = "Not your link", signInAddress(v.path, true)
 		page.AnswerText = "You have signed in as " + v.session.Principal.ID + ", and this link was sent to " + v.who.ID +
 			". Nothing can be decided here until that person has signed in."
-		page.Who, page.Fine = s.Show.Text(v.session.Principal.ID), "This address is not yours. Do not pass it on."
+		page.Who, page.Fine = v.session.Principal.ID, "This address is not yours. Do not pass it on."
 	case !page.Open:
 		page.AnswerHead = "Nothing left to answer"
 		page.AnswerText = "This page says what became of the request. Nothing on it can be changed."
 	case v.a.HasDecided(v.by.ID):
 		page.AnswerHead, page.AnswerText = "You have answered", "Others have still to."
 	case m.Deny && !m.Approve && !m.Result && v.a.CanApprove(v.by, s.Clock.Now()) && !s.offersApproval(v, ""):
-		c := v.a.ChannelsOf("")
-		page.AnswerText = "It is approved by " + c.Words() + ", and not here. You may deny it here."
-		if c.Allow(v.via) {
-			page.AnswerText = s.confirmationText(v)
+		switch c := v.a.ChannelsOf(""); {
+		case !c.Allow(v.via):
+			page.AnswerText = "It is approved by " + c.Words() + ", and not here. You may deny it here."
+		case v.confirmation() == agent.ConfirmCode:
+			page.AnswerText = "To approve it here takes a code, which is sent to you by another channel than your link, " +
+				"and none is known that reaches you. You may deny it here."
+		case s.SignIn == nil:
+			page.AnswerText = "To approve it here takes a sign-in by OIDC, which is not configured on this server. You may " +
+				"deny it here."
+		default:
+			page.AnswerText = "To approve it here, sign in first, as the person whom your link was sent to. To deny it takes " +
+				"no sign-in."
 		}
 	case m.Deny && !m.Approve && !m.Result && v.a.FourEyes:
 		page.AnswerText = "It is done for you, so that somebody else has to approve it. You may deny it."
@@ -220,7 +203,7 @@ func (s *server) setAnswerSection(page *requestPage, v visit) {
 	}
 	for _, p := range v.a.Permissions {
 		if p.Verdict == "" {
-			page.Each = append(page.Each, eachTool{p.Tool, s.Show.Text(p.Tool), s.offersApproval(v, p.Tool)})
+			page.Each = append(page.Each, eachTool{p.Tool, s.offersApproval(v, p.Tool)})
 		}
 	}
 	if len(page.Each) == 1 {

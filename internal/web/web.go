@@ -8,17 +8,23 @@
 package web
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/netip"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/people/link"
+	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
@@ -28,14 +34,6 @@ import (
 type Desk interface {
 	Decide(ctx context.Context, r approval.DecisionInput) (approval.Approval, error)
 	RecordUnmasking(ctx context.Context, tenant, id string, by policy.Principal, via approval.Via) error
-}
-
-// Links reads links; *link.Links implements it. Verify checks the MAC of a token without reading the store.
-type Links interface {
-	Verify(ctx context.Context, token string) (id string, err error)
-	Read(ctx context.Context, id string) (link.Link, error)
-	NewCode(ctx context.Context, l link.Link, digest string) (string, error)
-	UseCode(ctx context.Context, l link.Link, digest, text string) error
 }
 
 // Codes sends the codes that approvals on a page behind a link may take; *notify.Notifier implements it.
@@ -51,7 +49,6 @@ type Renderer struct {
 	Of func(ctx context.Context, a approval.Approval) (show.Document, error)
 	// Uncovered is Of with nothing masked; nil = not offered.
 	Uncovered func(ctx context.Context, a approval.Approval) (show.Document, error)
-	Text      func(text string) show.Text
 	// Editable returns the arguments as JSON with secrets masked. Restore unmasks the edited arguments; its
 	// *approval.EditError says what is wrong with them.
 	Editable func(ctx context.Context, a approval.Approval) (string, error)
@@ -60,17 +57,12 @@ type Renderer struct {
 	Schema func(ctx context.Context, a approval.Approval) (json.RawMessage, error)
 }
 
-// Remark is a question or an answer about a request.
-type Remark struct {
-	Tenant, ID string
-	Text       string
-	By         policy.Principal
-	Via        approval.Via
-}
+// Remark is a question or an answer about a request. Pages do not say which: Reply is not set.
+type Remark = approval.RemarkInput
 
 // Pages serves approval pages. Fields are required unless they say otherwise. Safe for concurrent use.
 type Pages struct {
-	Links  Links
+	Links  *link.Links
 	Get    func(ctx context.Context, tenant, id string) (approval.Approval, error) // or approval.ErrNotFound
 	Desk   Desk
 	People person.Directory
@@ -96,55 +88,35 @@ type server struct {
 	cross                  *http.CrossOriginProtection
 	linkLimit, wrongTokens *Limit
 
-	policy string // content policy; "" = the default
+	policy string // content policy
 	pages  *pageSet
-
-	entrance, missing, tooMany, foreign, failed []byte // pages that show no request
 }
+
+// The pages that show no request.
+var (
+	entrancePage = plainPage{Heading: "Countersign", Text: "People decide here what agents may do. To open a request, " +
+		"use the link in the message that you were sent about it, by mail or in Slack: it is yours alone. Who has no link " +
+		"lists and decides requests by the API."}
+	missingPage = plainPage{Heading: "There is no such page", Text: "The address is not one of ours, or its time is " +
+		"over. If you copied it, look whether all of it is there; if it is in a message, open the request's newest one."}
+	tooManyPage = plainPage{Heading: "Too many requests",
+		Text: "Wait a moment and open the page again. Nothing was changed."}
+	foreignPage = plainPage{Heading: "This was sent by another site",
+		Text: "Nothing was changed. Open the page by the address you were sent, and answer there."}
+	failedPage = plainPage{Heading: "That did not work", Text: "The page could not be made, or your answer could not be " +
+		"recorded for certain. Open the page again: it says how the request stands."}
+)
 
 // Handler serves the paths below link.Path, and explains at / how to open a request. Any other path gets the answer
 // of an invalid link.
-func (p *Pages) Handler() http.Handler {
-	return p.newServer(linkPages())
-}
+func (p *Pages) Handler() http.Handler { return p.newServer(linkPages(), pagePolicy) }
 
-// newServer returns the handler with its static pages.
-func (p *Pages) newServer(pages *pageSet) *server {
-	still := func(heading, text string) []byte {
-		title := heading
-		if heading != "Countersign" {
-			title += " · Countersign"
-		}
-		page, err := pages.render("plain.html", plainPage{frame{Title: title}, heading, text, ""})
-		if err != nil {
-			panic("web: " + err.Error())
-		}
-		return page
-	}
+func (p *Pages) newServer(pages *pageSet, policy string) *server {
 	return &server{
-		Pages: p, cross: http.NewCrossOriginProtection(), linkLimit: &Limit{Rate: linkRate, Burst: linkBurst,
-			Clock: p.Clock},
-		wrongTokens: &Limit{Rate: wrongRate, Burst: wrongBurst, Clock: p.Clock}, pages: pages,
-		entrance: still("Countersign", "People decide here what agents may do. To open a request, use the link in the "+
-			"message that you were "+
-			"sent about it, by mail or in Slack: it is yours alone. Who has no link lists and decides requests by the API."),
-		missing: still("There is no such page", "The address is not one of ours, or its time is over. If you copied it, "+
-			"look whether all of it is there; "+
-			"if it is in a message, open the request's newest one."),
-		tooMany: still("Too many requests", "Wait a moment and open the page again. Nothing was changed."),
-		foreign: still("This was sent by another site",
-			"Nothing was changed. Open the page by the address you were sent, and answer there."),
-		failed: still("That did not work",
-			"The page could not be made, or your answer could not be recorded for certain. Open the page again: it says how "+
-				"the request stands."),
+		Pages: p, cross: http.NewCrossOriginProtection(), pages: pages, policy: policy,
+		linkLimit:   &Limit{Rate: linkRate, Burst: linkBurst, Clock: p.Clock},
+		wrongTokens: &Limit{Rate: wrongRate, Burst: wrongBurst, Clock: p.Clock},
 	}
-}
-
-// plainPage is the view of plain.html.
-type plainPage struct {
-	frame
-	Heading, Text string
-	SignIn        string // where to sign in; "" = not offered
 }
 
 // ServeHTTP implements http.Handler.
@@ -153,15 +125,15 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case http.MethodGet, http.MethodHead, http.MethodPost:
 	default: // OPTIONS too, for every address
 		w.Header().Set("Allow", "GET, HEAD, POST")
-		s.writePage(w, http.StatusMethodNotAllowed, s.missing)
+		s.writePlain(w, http.StatusMethodNotAllowed, missingPage)
 		return
 	}
 	if s.cross.Check(r) != nil {
-		s.writePage(w, http.StatusForbidden, s.foreign)
+		s.writePlain(w, http.StatusForbidden, foreignPage)
 		return
 	}
 	if r.URL.Path == "/" && r.Method != http.MethodPost {
-		s.writePage(w, http.StatusOK, s.entrance)
+		s.writePlain(w, http.StatusOK, entrancePage)
 		return
 	}
 	token, _ := strings.CutPrefix(r.URL.Path, link.Path)
@@ -172,10 +144,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			s.refuseTooMany(w)
 			return
 		}
-		s.writePage(w, http.StatusNotFound, s.missing)
+		s.writePlain(w, http.StatusNotFound, missingPage)
 		return
 	case r.URL.RawQuery != "" && err == nil: // no page has a query
-		s.writePage(w, http.StatusNotFound, s.missing)
+		s.writePlain(w, http.StatusNotFound, missingPage)
 		return
 	case err != nil:
 		s.writeFailure(w, r, err)
@@ -187,7 +159,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v, err := s.loadVisit(r.Context(), id)
 	switch {
 	case errors.Is(err, link.ErrInvalid): // an expired link
-		s.writePage(w, http.StatusNotFound, s.missing)
+		s.writePlain(w, http.StatusNotFound, missingPage)
 	case err != nil:
 		s.writeFailure(w, r, err)
 	default:
@@ -202,7 +174,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *server) refuseTooMany(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "5")
-	s.writePage(w, http.StatusTooManyRequests, s.tooMany)
+	s.writePlain(w, http.StatusTooManyRequests, tooManyPage)
 }
 
 // writeFailure logs an internal error and writes the error page.
@@ -210,7 +182,7 @@ func (s *server) writeFailure(w http.ResponseWriter, r *http.Request, err error)
 	if s.Log != nil {
 		s.Log.ErrorContext(r.Context(), "a page failed", "method", r.Method, "error", err)
 	}
-	s.writePage(w, http.StatusServiceUnavailable, s.failed)
+	s.writePlain(w, http.StatusServiceUnavailable, failedPage)
 }
 
 // visit is a person at the page of a request.
@@ -255,4 +227,109 @@ func (s *server) loadVisit(ctx context.Context, id string) (visit, error) {
 		return visit{}, err
 	}
 	return visit{link: l, a: a, who: who, by: policy.Principal{ID: who.ID, Groups: who.Groups}, via: agent.ViaPage}, nil
+}
+
+// NewRenderer renders requests with package show, from the pinned definition of a request's run and the model's text
+// beside the call. A missing run adds nothing.
+func NewRenderer(
+	runs notify.Runs, definitions func(ctx context.Context, tenant, digest string) (*agent.Definition, error),
+) Renderer {
+	v := &notify.Viewer{Runs: runs, Definitions: definitions}
+	schema := func(ctx context.Context, a approval.Approval) (json.RawMessage, error) {
+		view, err := v.View(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		return view.Schema(a), nil
+	}
+	return Renderer{
+		Of: v.Show,
+		Uncovered: func(ctx context.Context, a approval.Approval) (show.Document, error) {
+			view, err := v.View(ctx, a)
+			view.Unmasked = true
+			return show.BuildDocument(a, view), err
+		},
+		Editable: func(ctx context.Context, a approval.Approval) (string, error) {
+			of, err := schema(ctx, a)
+			if err != nil {
+				return "", err
+			}
+			args, err := show.Editable(a.Args, of)
+			if err != nil {
+				return "", err
+			}
+			var out bytes.Buffer
+			err = json.Indent(&out, args, "", "  ")
+			return out.String(), err
+		},
+		Schema: schema,
+		Restore: func(ctx context.Context, a approval.Approval, edited string) (json.RawMessage, error) {
+			of, err := schema(ctx, a)
+			if err != nil {
+				return nil, err
+			}
+			args, err := show.Restore(json.RawMessage(edited), a.Args, of)
+			if err != nil {
+				return nil, &approval.EditError{Problem: err.Error()}
+			}
+			return args, nil
+		},
+	}
+}
+
+// Limit is a rate limit for each key: Burst at once, then Rate a second. It counts in this process only; the gateway
+// has its own limits. Zero values of Rate and Burst allow nothing. Safe for concurrent use.
+type Limit struct {
+	Rate  float64
+	Burst float64
+	Clock clock.Clock
+
+	mu   sync.Mutex
+	used map[string]bucket
+}
+
+// bucket is the used part of a key's limit at a time.
+type bucket struct {
+	level float64
+	at    time.Time
+}
+
+// maxBuckets is the number of keys kept. All are dropped beyond that, which only loosens the limit.
+const maxBuckets = 10_000
+
+// Allow counts one use; false = over the limit and not counted.
+func (l *Limit) Allow(key string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b, now := l.used[key], l.Clock.Now()
+	if !b.at.IsZero() {
+		b.level = max(0, b.level-now.Sub(b.at).Seconds()*l.Rate)
+	}
+	b.at = now
+	if b.level+1 > l.Burst {
+		return false
+	}
+	b.level++
+	if l.used == nil || len(l.used) >= maxBuckets {
+		l.used = map[string]bucket{}
+	}
+	l.used[key] = b
+	return true
+}
+
+// clientAddress returns the address of a client without its port. Of an IPv6 address it keeps 64 bits, the prefix of
+// one subscriber.
+func clientAddress(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil { // a gateway gives no port
+		host = r.RemoteAddr
+	}
+	at, err := netip.ParseAddr(host)
+	if err != nil {
+		return host
+	}
+	if at = at.Unmap().WithZone(""); at.Is4() {
+		return at.String()
+	}
+	return netip.PrefixFrom(at, 64).Masked().String()
 }
