@@ -153,11 +153,17 @@ type console struct {
 func (c *Console) Handler() http.Handler {
 	policy := strings.Replace(pagePolicy, "default-src 'none';",
 		"default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self';", 1)
-	cache := c.Cache
-	if cache == nil {
-		cache = NewCache()
+	own := *c
+	if own.Cache == nil {
+		own.Cache = NewCache()
 	}
-	return &console{Console: c, server: c.Pages.newServer(consolePages(), policy), Cache: cache}
+	if own.Definition == nil {
+		own.Definition = func(string) (*agent.Definition, bool) { return nil, false }
+	}
+	if own.Broken == nil {
+		own.Broken = func() map[string][]AgentProblem { return nil }
+	}
+	return &console{Console: &own, server: c.Pages.newServer(consolePages(), policy), Cache: own.Cache}
 }
 
 // ServeHTTP implements http.Handler.

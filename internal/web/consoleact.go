@@ -56,7 +56,7 @@ func (c *console) newStartPage(r *http.Request, typed map[string]string, n *form
 	}
 	page = startPage{frame: c.newFrame("Start a run", navRuns), Agents: c.agentOptions(name)[1:], Agent: name,
 		Typed: typed, Notice: n}
-	if d, ok := c.definition(name); ok {
+	if d, ok := c.Definition(name); ok {
 		page.Detail, page.TakesInput = modelName(d.Model), d.Input.Schema != nil
 		page.Fields = newFields(d.Input.Schema, nil, typed)
 	}
@@ -218,7 +218,7 @@ func (c *console) start(
 	s := api.Start{Agent: form["agent"]}
 	var fields []field
 	takesInput := false
-	if d, ok := c.definition(s.Agent); ok {
+	if d, ok := c.Definition(s.Agent); ok {
 		fields, takesInput = newFields(d.Input.Schema, nil, nil), d.Input.Schema != nil
 	}
 	if err = c.setModel(&s, form); err != nil {

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/people/show"
@@ -84,14 +83,15 @@ func (c *console) newAgentsPage(r *http.Request) (page agentsPage, err error) {
 		return page, err
 	}
 	page.frame = c.newFrame("Agents", navAgents)
-	names := slices.Collect(maps.Keys(c.broken()))
+	broken := c.Broken()
+	names := slices.Collect(maps.Keys(broken))
 	if c.Agents != nil {
 		names = append(names, c.Agents()...)
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		row := agentRow{Name: name, Broken: c.broken()[name] != nil}
-		if d, ok := c.definition(name); ok {
+		row := agentRow{Name: name, Broken: broken[name] != nil}
+		if d, ok := c.Definition(name); ok {
 			row.Model, row.Tools = modelName(d.Model), len(d.Tools)
 		}
 		if _, row.Figures, err = c.loadAgentRuns(r.Context(), name); err != nil {
@@ -100,14 +100,6 @@ func (c *console) newAgentsPage(r *http.Request) (page agentsPage, err error) {
 		page.Agents = append(page.Agents, row)
 	}
 	return page, nil
-}
-
-// broken returns what is wrong with the agents whose files cannot be loaded.
-func (c *console) broken() map[string][]AgentProblem {
-	if c.Broken == nil {
-		return nil
-	}
-	return c.Broken()
 }
 
 func modelName(m agent.ModelSpec) string { return strings.TrimSpace(m.Provider + " " + m.ID) }
@@ -142,10 +134,10 @@ func (c *console) loadAgentRuns(ctx context.Context, name string) (rows []runRow
 }
 
 func (c *console) newAgentPage(r *http.Request, name string) (page agentPage, err error) {
-	if _, err := readQuery(r); err != nil || c.Definition == nil {
-		return page, errNoPage
+	if _, err := readQuery(r); err != nil {
+		return page, err
 	}
-	page = agentPage{frame: c.newFrame(name, navAgents), Name: name, Heading: name, Broken: c.broken()[name]}
+	page = agentPage{frame: c.newFrame(name, navAgents), Name: name, Heading: name, Broken: c.Broken()[name]}
 	switch d, known := c.Definition(name); {
 	case known:
 		c.addDefinition(&page, d)
@@ -215,26 +207,27 @@ func (c *console) addDefinition(page *agentPage, d *agent.Definition) {
 
 // describeRules says what the policy does with the calls of a tool, rule by rule until one holds for all of them.
 func describeRules(p agent.Permission, t agent.ToolSpec) (all []string) {
-	verdict := func(v agent.Verdict, approvers []string, quorum int, fourEyes bool, expires time.Duration) string {
-		switch v {
+	verdict := func(r agent.Rule) string {
+		switch r.Verdict {
 		case agent.VerdictAllow:
 			return "allowed"
 		case agent.VerdictAsk:
 		default:
 			return "denied"
 		}
+		approvers := r.Approvers
 		if len(approvers) == 0 {
 			approvers = p.Approvers
 		}
 		words := "asks " + strings.Join(approvers, ", ")
-		if quorum > 1 {
-			words = fmt.Sprintf("asks %d of %s", quorum, strings.Join(approvers, ", "))
+		if r.Quorum > 1 {
+			words = fmt.Sprintf("asks %d of %s", r.Quorum, strings.Join(approvers, ", "))
 		}
-		if fourEyes {
+		if r.FourEyes {
 			words += ", not those it is done for"
 		}
-		if expires > 0 {
-			words += ", within " + show.FormatDuration(expires)
+		if r.Expires > 0 {
+			words += ", within " + show.FormatDuration(r.Expires)
 		}
 		return words
 	}
@@ -242,7 +235,7 @@ func describeRules(p agent.Permission, t agent.ToolSpec) (all []string) {
 		if !agent.MatchTool(r.Tool, t.Name) {
 			continue
 		}
-		words := verdict(r.Verdict, r.Approvers, r.Quorum, r.FourEyes, r.Expires)
+		words := verdict(r)
 		if when := agent.ConditionWords(r.When); when != "" {
 			words += " if " + when
 		}
@@ -253,7 +246,7 @@ func describeRules(p agent.Permission, t agent.ToolSpec) (all []string) {
 			return all
 		}
 	}
-	words := verdict(p.DefaultVerdict(t.Effect), nil, 0, false, 0)
+	words := verdict(agent.Rule{Verdict: p.DefaultVerdict(t.Effect)})
 	if len(all) > 0 {
 		words = "else " + words
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,17 +79,8 @@ func (c *console) newAuditPage(r *http.Request) (page auditPage, err error) {
 		}
 	}
 	here := all[at*auditLimit : min((at+1)*auditLimit, len(all))]
-	address := func(path string, pairs ...string) string {
-		v := url.Values{}
-		for _, name := range []string{"status", "agent", "by"} {
-			if q[name] != "" {
-				v.Set(name, q[name])
-			}
-		}
-		for i := 0; i < len(pairs); i += 2 {
-			v.Set(pairs[i], pairs[i+1])
-		}
-		return strings.TrimSuffix(path+"?"+v.Encode(), "?")
+	address := func(path string, more ...string) string {
+		return filterAddress(path, q, []string{"status", "agent", "by"}, more...)
 	}
 	page = auditPage{frame: c.newFrame("Audit", navAudit), Chosen: q, Agents: c.agentOptions(q["agent"]), Partial: partial,
 		Decisions: here,

@@ -78,6 +78,20 @@ func (c *console) agentOptions(chosen string) []filterOption {
 	return all
 }
 
+// filterAddress returns the address of a page with those of the filters that are set, and more parameters.
+func filterAddress(path string, q map[string]string, filters []string, more ...string) string {
+	v := url.Values{}
+	for _, name := range filters {
+		if q[name] != "" {
+			v.Set(name, q[name])
+		}
+	}
+	for i := 0; i < len(more); i += 2 {
+		v.Set(more[i], more[i+1])
+	}
+	return strings.TrimSuffix(path+"?"+v.Encode(), "?")
+}
+
 // withinSpans are the choices of the filter by expiry.
 var withinSpans = map[string]time.Duration{"": 1 << 62, "hour": time.Hour, "day": 24 * time.Hour}
 

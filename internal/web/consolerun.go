@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
@@ -155,7 +154,7 @@ func (c *console) newChatPage(r *http.Request, id string) (page runPage, err err
 		if names := c.Agents(); page.With == "" && len(names) > 0 {
 			page.With = names[0]
 		}
-		if d, ok := c.definition(page.With); ok && d.Input.Schema != nil {
+		if d, ok := c.Definition(page.With); ok && d.Input.Schema != nil {
 			page.Unable = "This agent takes input of a form."
 		}
 	}
@@ -166,14 +165,6 @@ func (c *console) newChatPage(r *http.Request, id string) (page runPage, err err
 	page.frame = c.newFrame("Chat", navChat)
 	page.Chat, page.Agents = true, c.agentOptions(page.With)[1:]
 	return page, nil
-}
-
-// definition returns the definition of an agent, if the console knows it.
-func (c *console) definition(name string) (*agent.Definition, bool) {
-	if c.Definition == nil {
-		return nil, false
-	}
-	return c.Definition(name)
 }
 
 func (c *console) newRunPage(r *http.Request, id string) (page runPage, err error) {
@@ -393,27 +384,6 @@ func (s *pageBuilder) newOutput(ctx context.Context, all []policy.Spoken) (*resu
 	}
 }
 
-// newInput renders a call's arguments line by line, as one text if the page has too many spans, or returns why they are
-// not shown here. A request's own page shows all of them.
-func (s *pageBuilder) newInput(ctx context.Context, tool string, raw []byte) (*arguments, string, error) {
-	if len(raw) > min(maxItemText, s.left) {
-		return nil, formatSize(len(raw)) + " of arguments: see the run as JSON.", nil
-	}
-	s.left -= len(raw)
-	all, err := s.Arguments(ctx, s.run.ID, tool, raw)
-	n := countSpans(all) + len(all)
-	switch {
-	case err != nil:
-		return nil, "", err
-	case len(all) == 0:
-		return nil, "No arguments.", nil
-	case n > s.spans:
-		return &arguments{Plain: joinArguments(all)}, "", nil
-	}
-	s.spans -= n
-	return newArguments(all), "", nil
-}
-
 // newChatItems renders messages, each call with its result in one item. The newest ones use the text budget first.
 func (s *pageBuilder) newChatItems(ctx context.Context, part []policy.Spoken, from int) ([]chatItem, error) {
 	all := make([]chatItem, len(part))
@@ -477,27 +447,24 @@ func (s *pageBuilder) fillItem(ctx context.Context, item *chatItem, m policy.Spo
 		if c, ok := s.findCall(b.ID); ok {
 			item.Call.Tool = s.newText(c.Tool)
 		}
-		item.Call.Result, err = s.newResultBlock(ctx, b)
+		result := &resultBlock{Bad: b.IsError}
+		item.Call.Result = result
+		raw := strings.TrimSpace(b.Content)
+		if len(raw) > min(maxItemText, s.left) || strings.IndexAny(raw, "{[") != 0 || !json.Valid([]byte(raw)) {
+			result.Text, result.Cut = s.cutText(b.Content)
+			break
+		}
+		s.left -= len(raw)
+		if b.Blob != "" {
+			result.Cut = "The result is in a file of its own."
+		}
+		var lines []show.Row
+		lines, err = s.Arguments(ctx, s.run.ID, "", []byte(raw))
+		result.Tree = s.fitTree(lines)
 	default:
 		err = errors.New("a message of an unknown kind")
 	}
 	return err
-}
-
-func (s *pageBuilder) newResultBlock(ctx context.Context, b run.ToolResult) (*resultBlock, error) {
-	out := &resultBlock{Bad: b.IsError}
-	if b.Blob != "" {
-		out.Cut = "The result is in a file of its own."
-	}
-	text := strings.TrimSpace(b.Content)
-	if len(text) <= min(maxItemText, s.left) && strings.IndexAny(text, "{[") == 0 && json.Valid([]byte(text)) {
-		s.left -= len(text)
-		lines, err := s.Arguments(ctx, s.run.ID, "", []byte(text))
-		out.Tree = s.fitTree(lines)
-		return out, err
-	}
-	out.Text, out.Cut = s.cutText(b.Content)
-	return out, nil
 }
 
 // verbs are what people did, for the line of a decision.
@@ -507,9 +474,23 @@ var verbs = map[run.DecisionAction]string{
 
 func (s *pageBuilder) newCallBlock(ctx context.Context, b run.ToolUse) (*callBlock, error) {
 	out := &callBlock{ID: b.ID, Tool: s.newText(b.Name), Label: "earlier"}
-	var err error
-	if out.Input, out.InputCut, err = s.newInput(ctx, b.Name, b.Input); err != nil {
-		return nil, err
+	if len(b.Input) > min(maxItemText, s.left) { // a request's own page shows all arguments
+		out.InputCut = formatSize(len(b.Input)) + " of arguments: see the run as JSON."
+	} else {
+		s.left -= len(b.Input)
+		all, err := s.Arguments(ctx, s.run.ID, b.Name, b.Input)
+		n := countSpans(all) + len(all)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(all) == 0:
+			out.InputCut = "No arguments."
+		case n > s.spans:
+			out.Input = &arguments{Plain: joinArguments(all)}
+		default:
+			s.spans -= n
+			out.Input = newArguments(all)
+		}
 	}
 	c, known := s.findCall(b.ID)
 	if known {
@@ -546,6 +527,7 @@ func (s *pageBuilder) newCallBlock(ctx context.Context, b run.ToolUse) (*callBlo
 		if w.Approval == "" {
 			continue
 		}
+		var err error
 		if out.Card, err = s.loadCard(ctx, w.Approval); err != nil {
 			return nil, err
 		}

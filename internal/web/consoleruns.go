@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -102,13 +101,7 @@ func (c *console) newRunsPage(r *http.Request) (page runsPage, err error) {
 		page.None = "There are no such runs here."
 	}
 	if find.Cursor != "" {
-		next := url.Values{"cursor": {find.Cursor}}
-		for _, name := range []string{"status", "agent", "q"} {
-			if q[name] != "" {
-				next.Set(name, q[name])
-			}
-		}
-		page.Next = "/runs?" + next.Encode()
+		page.Next = filterAddress(navRuns, q, []string{"status", "agent", "q"}, "cursor", find.Cursor)
 	}
 	page.frame = c.newFrame("Runs", navRuns)
 	page.Chosen, page.Query = q, words

@@ -56,7 +56,7 @@ type requestPage struct {
 	Form                         string // signed state of the form
 	May                          allowedActions
 	CodeBy                       string            // the channel by which the visitor is sent a code; "" = none is
-	SignIn                       string            // where the visitor signs in before an approval; "" = nowhere, or no need
+	SignIn                       string            // where the visitor signs in before an approval; "" = no need
 	Each                         []eachTool        // a form for each; nil = one for all
 	Typed                        map[string]string // the form that was sent; nil = none was
 	Arguments                    string            // as JSON, as typed

@@ -46,9 +46,8 @@ func (g Guard) Protect(next http.Handler) http.Handler {
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("X-Frame-Options", "DENY")
 		if !g.isOwnHost(r.Host) {
-			out.writeProblem(w, r,
-				problem(NotAllowed, "Host: got %.64q, want a name of this machine, such as localhost, with port %s", r.Host,
-					g.Port))
+			out.writeProblem(w, r, problem(NotAllowed, "Host: got %.64q, want a name of this machine, such as localhost, "+
+				"with port %s", r.Host, g.Port))
 			return
 		}
 		if err := cross.Check(r); err != nil {
@@ -64,9 +63,8 @@ func (g Guard) Protect(next http.Handler) http.Handler {
 				return
 			}
 			w.Header().Set("WWW-Authenticate", `Bearer realm="countersign"`)
-			out.writeProblem(w, r,
-				problem(Unauthenticated, "want the token, as Authorization: Bearer, or from the link that was "+
-					"printed at the start"))
+			out.writeProblem(w, r, problem(Unauthenticated, "want the token, as Authorization: Bearer, or from the link "+
+				"that was printed at the start"))
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -82,9 +82,20 @@ func (s *server) receiveInput(w http.ResponseWriter, r *http.Request, c Caller) 
 		return 0, nil, err
 	}
 	a := newAccepted(l.State)
-	a.Applied = new(bool)
-	if l.State.Status != run.RunDone {
-		if *a.Applied, a.Already, err = applySteps(r.Context(), steps); err != nil {
+	a.Applied = new(l.State.Status != run.RunDone)
+	if !*a.Applied {
+		return http.StatusAccepted, a, nil
+	}
+	// A step on a run or call that has ended is not applied, without an error; nor is a second answer to a service's call.
+	a.Already = true // all steps were applied before
+	for _, step := range steps {
+		err := step(r.Context())
+		a.Already = a.Already && errors.Is(err, errRepeated)
+		switch {
+		case errors.Is(err, errRepeated):
+		case errors.Is(err, approval.ErrFinished), errors.Is(err, approval.ErrIgnored), errors.Is(err, runtime.ErrUnasked):
+			*a.Applied = false
+		case err != nil:
 			return 0, nil, err
 		}
 	}
@@ -150,24 +161,6 @@ func prefixProblem(list string, i int, err error) error {
 
 // errRepeated says that a step was applied before and has changed nothing.
 var errRepeated = errors.New("that was said already")
-
-// applySteps applies the steps in order. A step on a run or call that has ended is not applied, without an error; nor
-// is a second answer to a service's call. already reports that all steps were applied before.
-func applySteps(ctx context.Context, steps []inputStep) (applied, already bool, err error) {
-	applied, already = true, true
-	for _, step := range steps {
-		err := step(ctx)
-		already = already && errors.Is(err, errRepeated)
-		switch {
-		case errors.Is(err, errRepeated):
-		case errors.Is(err, approval.ErrFinished), errors.Is(err, approval.ErrIgnored), errors.Is(err, runtime.ErrUnasked):
-			applied = false
-		case err != nil:
-			return false, false, err
-		}
-	}
-	return applied, already, nil
-}
 
 func (s *server) planDecision(ctx context.Context, state *run.AgentState, d Decision, c Caller) (inputStep, error) {
 	r := approval.DecisionInput{Tenant: state.Tenant, Run: state.Run, Call: d.Target, Key: d.ID, Result: d.Result,

@@ -128,12 +128,9 @@ func (s *server) startRun(w http.ResponseWriter, r *http.Request, c Caller) (int
 			return 0, nil, err
 		}
 	}
-	err = errors.Join(checkText("subject", b.Subject, maxLabel), checkText("accessControl", b.AccessControl, maxLabel))
-	if err != nil {
-		return 0, nil, err
-	}
 	key, err := idempotencyKey(r, b.Key)
-	if err != nil {
+	if err := errors.Join(checkText("subject", b.Subject, maxLabel),
+		checkText("accessControl", b.AccessControl, maxLabel), err); err != nil {
 		return 0, nil, err
 	}
 	def, err := s.findDefinition(b)
