@@ -86,7 +86,37 @@ func (p Ports) putBlob(ctx context.Context, tenant, runID, digest string, data [
 // and whoever asked asks again. Safe for concurrent use if next is.
 func WithMedia(next Model, blobs store.Blobs) CountingModel {
 	return rewriting{next, func(ctx context.Context, r agent.Request) (agent.Request, error) {
-		return withContent(ctx, blobs, r)
+		named := prompt.MediaBlobs(r.Messages)
+		if len(named) == 0 {
+			return r, nil
+		}
+		sizes := make(map[string]int64, len(named))
+		for _, digest := range named {
+			n, err := blobs.Size(ctx, r.Tenant, digest)
+			if err != nil {
+				return r, unreadBlob(r, digest, err)
+			}
+			sizes[digest] = n
+		}
+		r.Messages = prompt.FitMedia(r.Messages, sizes, prompt.MaxRequestMedia)
+		content := map[string]string{} // a blob that is named twice is read once
+		for i, m := range r.Messages {
+			b, ok := m.Block.(run.Media)
+			if !ok || b.Blob == "" {
+				continue
+			}
+			data, have := content[b.Blob]
+			if !have {
+				raw, err := blobs.Get(ctx, r.Tenant, b.Blob)
+				if err != nil {
+					return r, unreadBlob(r, b.Blob, err)
+				}
+				data = base64.StdEncoding.EncodeToString(raw)
+				content[b.Blob] = data
+			}
+			r.Messages[i].Block = run.Media{Name: b.Name, MediaType: b.MediaType, Data: data}
+		}
+		return r, nil
 	}}
 }
 
@@ -128,40 +158,6 @@ func WithDialect(next Model) CountingModel {
 		}
 		return r, nil
 	}}
-}
-
-func withContent(ctx context.Context, blobs store.Blobs, r agent.Request) (agent.Request, error) {
-	named := prompt.MediaBlobs(r.Messages)
-	if len(named) == 0 {
-		return r, nil
-	}
-	sizes := make(map[string]int64, len(named))
-	for _, digest := range named {
-		n, err := blobs.Size(ctx, r.Tenant, digest)
-		if err != nil {
-			return r, unreadBlob(r, digest, err)
-		}
-		sizes[digest] = n
-	}
-	r.Messages = prompt.FitMedia(r.Messages, sizes, prompt.MaxRequestMedia)
-	content := map[string]string{} // a blob that is named twice is read once
-	for i, m := range r.Messages {
-		b, ok := m.Block.(run.Media)
-		if !ok || b.Blob == "" {
-			continue
-		}
-		data, have := content[b.Blob]
-		if !have {
-			raw, err := blobs.Get(ctx, r.Tenant, b.Blob)
-			if err != nil {
-				return r, unreadBlob(r, b.Blob, err)
-			}
-			data = base64.StdEncoding.EncodeToString(raw)
-			content[b.Blob] = data
-		}
-		r.Messages[i].Block = run.Media{Name: b.Name, MediaType: b.MediaType, Data: data}
-	}
-	return r, nil
 }
 
 func unreadBlob(r agent.Request, digest string, err error) error {

@@ -137,8 +137,19 @@ func (c *Canceller) Cancel(ctx context.Context, tenant, runID, by, note string) 
 		if err != nil {
 			return run.AgentState{}, err
 		}
-		if l.State.Status == run.RunDone {
-			return l.State, c.repeatCancel(ctx, &l.State)
+		if l.State.Status == run.RunDone { // do again what follows a cancel whose answer was lost
+			s := &l.State
+			if err := c.closeRequests(ctx, s); err != nil {
+				return l.State, err
+			}
+			if s.Reason != run.ReasonCancelled {
+				return l.State, c.notifyEnd(ctx, s)
+			}
+			owed, err := c.owedEnd(ctx, s.Tenant, s.Run)
+			if err != nil {
+				return l.State, errors.Join(err, c.stop(ctx, s))
+			}
+			return l.State, c.finish(ctx, s, owed.cleaning)
 		}
 		def, err := c.Definitions(ctx, tenant, l.State.Definition)
 		if err != nil {
@@ -156,22 +167,6 @@ func (c *Canceller) Cancel(ctx context.Context, tenant, runID, by, note string) 
 		return run.AgentState{}, fmt.Errorf("cancel run %s: %w", runID, err)
 	}
 	return s, nil
-}
-
-// repeatCancel does again what follows a cancel whose answer was lost. For a run that ended otherwise it only announces
-// the end.
-func (c *Canceller) repeatCancel(ctx context.Context, s *run.AgentState) error {
-	if err := c.closeRequests(ctx, s); err != nil {
-		return err
-	}
-	if s.Reason != run.ReasonCancelled {
-		return c.notifyEnd(ctx, s)
-	}
-	owed, err := c.owedEnd(ctx, s.Tenant, s.Run)
-	if err != nil {
-		return errors.Join(err, c.stop(ctx, s))
-	}
-	return c.finish(ctx, s, owed.cleaning)
 }
 
 // finish stops the execution of a cancelled run, starts its cleanup and announces the end.

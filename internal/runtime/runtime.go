@@ -122,17 +122,6 @@ func (p Ports) commit(ctx context.Context, d *run.Draft, def *agent.Definition, 
 	return nil
 }
 
-// notifyLostAnswer hands the sink an entry that was committed although the answer to its write was lost.
-func (p Ports) notifyLostAnswer(ctx context.Context, inv Invocation, s *run.AgentState) {
-	if p.Sink == nil || s.LastWriter() != inv.Writer {
-		return
-	}
-	entries, err := p.Journal.Entries(ctx, inv.Tenant, inv.Run, s.Seq(), 1)
-	if err == nil && len(entries) > 0 { // what a sink is not told of is nobody's durable concern
-		notifySink(ctx, p.Sink, entries[0], s)
-	}
-}
-
 // errDrainedFirst says that an entry of its own has drained a full inbox or closed requests, so the run must be read
 // again.
 var errDrainedFirst = errors.New("what stands in an entry of its own was committed first")
@@ -266,7 +255,19 @@ func (p Ports) requestOps(ctx context.Context, d *run.Draft, def *agent.Definiti
 	if err != nil {
 		return nil, err
 	}
-	return mergeOps(slices.Concat(ops, about, consumeOps(d), permitConditions(def, d))), nil
+	ops = append(ops, about...)
+	for _, e := range d.Entry.Events { // each approval under which the draft claims is used up once
+		claim, ok := e.(run.CallClaimed)
+		if !ok {
+			continue
+		}
+		was, _ := d.Before.Call(claim.Call)
+		c, _ := d.State.Call(claim.Call)
+		if c.Grant != nil && !c.Grant.Tool && (was.Grant == nil || !was.Grant.Consumed) {
+			ops = append(ops, approval.ConsumeOp(d.State.Tenant, *c.Grant, d.Entry.Time))
+		}
+	}
+	return mergeOps(append(ops, permitConditions(def, d)...)), nil
 }
 
 func askedCalls(d *run.Draft) []run.Call {
@@ -432,23 +433,6 @@ func isDecisionOn(e run.Event, c run.Call) bool {
 	default:
 		return false
 	}
-}
-
-// consumeOps use up the approvals under which the draft claims, each once.
-func consumeOps(d *run.Draft) []store.Op {
-	var ops []store.Op
-	for _, e := range d.Entry.Events {
-		claim, ok := e.(run.CallClaimed)
-		if !ok {
-			continue
-		}
-		was, _ := d.Before.Call(claim.Call)
-		c, _ := d.State.Call(claim.Call)
-		if c.Grant != nil && !c.Grant.Tool && (was.Grant == nil || !was.Grant.Consumed) {
-			ops = append(ops, approval.ConsumeOp(d.State.Tenant, *c.Grant, d.Entry.Time))
-		}
-	}
-	return ops
 }
 
 // addExpiries cancels the suspended calls and closes the tool requests that have expired, as far as the entry has room.

@@ -81,7 +81,13 @@ func (a *attempt) exit(ctx context.Context) (Route, error) {
 			isCleanup(s.Run, a.inv.Execution) {
 			return r, a.settleEnd(ctx, s, a.Definitions)
 		}
-		a.notifyLostAnswer(a.within(ctx, s), a.inv, s)
+		within := a.within(ctx, s)
+		if a.Sink != nil && s.LastWriter() == a.inv.Writer { // it is committed although the answer to its write was lost
+			entries, err := a.Journal.Entries(within, a.inv.Tenant, a.inv.Run, s.Seq(), 1)
+			if err == nil && len(entries) > 0 { // what a sink is not told of is nobody's durable concern
+				notifySink(within, a.Sink, entries[0], s)
+			}
+		}
 		return a.route(ctx, a.inv, s, r)
 	}
 	var err error
@@ -108,8 +114,13 @@ func (a *attempt) exit(ctx context.Context) (Route, error) {
 		fin := policy.Interrupt(&d.State, "run:"+s.Parent.Run, "it has ended, or does not wait any more")
 		return a.endBroken(ctx, fin)
 	}
-	// children that nobody waits for, and what was decided early, are the batch's, which has what that takes
-	if len(policy.Abandoned(&d.State)) > 0 || policy.EarlyOwed(&d.State) && !a.beginsFirst() {
+	early := policy.EarlyOwed(&d.State)
+	if early && !d.State.Begun && len(a.def.Plugins) > 0 { // they begin before the batch judges what was decided early
+		ph, err := a.Ports.phases(a.def) // what is wrong with them is for who runs them to say
+		early = err == nil && !ph.chain.BeginsRuns()
+	}
+	// that, and children that nobody waits for, are the batch's, which has what it takes
+	if early || len(policy.Abandoned(&d.State)) > 0 {
 		return a.routeToTools(), nil
 	}
 	permits := permissions{hooks: a.Hooks, notified: map[string]bool{}}
@@ -128,16 +139,6 @@ func (a *attempt) routeToTools() Route {
 	r := a.inv.route(NextTools)
 	r.Woken = a.inv.Woken
 	return r
-}
-
-// beginsFirst reports whether plugins are to begin this attempt before the batch judges what was decided early. What is
-// wrong with the plugins is for who runs them to say.
-func (a *attempt) beginsFirst() bool {
-	if a.draft.State.Begun || len(a.def.Plugins) == 0 {
-		return false
-	}
-	ph, err := a.Ports.phases(a.def)
-	return err != nil || ph.chain.BeginsRuns()
 }
 
 // act does what Next says of the drained state. A draft of more than the drained events must be committed even if a
