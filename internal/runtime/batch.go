@@ -278,7 +278,7 @@ func (r *round) deliverLate(ctx context.Context, f *execution) error {
 				Digest: ask.Digest, Expires: ask.Expires, Entered: e.Entered}}
 		}
 	}
-	if !f.claimed || f.late == nil {
+	if f.call.Claim == "" || f.late == nil {
 		return nil
 	}
 	id := fmt.Sprintf("late/%s/%s", f.call.ID, r.inv.Writer)

@@ -30,8 +30,7 @@ const (
 
 // execution is one entering of a tool.
 type execution struct {
-	call    run.Call
-	claimed bool
+	call run.Call // as it was entered: with its claim, if it has one
 	// once finished: CallFinished, or a CallSuspended, of a tool's without its request; nil where it ran out of time, or
 	// its answer was lost, and nobody can say what became of it
 	event run.Event
@@ -133,7 +132,7 @@ func (r *round) runningTools(p *batchPlan) []string {
 // the plan ends with.
 func (r *round) launch(ctx context.Context, p *batchPlan) {
 	for _, c := range p.launch {
-		x := &execution{call: c, claimed: c.Claim != ""}
+		x := &execution{call: c}
 		r.inflight.add(x)
 		if c.Service {
 			send, err := r.outgoing(c, &p.draft.State) // of the state as it is now: the round goes on beside it

@@ -402,11 +402,12 @@ func (r *round) reconcile(ctx context.Context, p *batchPlan, c run.Call) (tool.O
 // goes through the inbox, or is dropped (rule 10).
 func (r *round) addFinished(ctx context.Context, p *batchPlan, f *execution) error {
 	c, ok := p.draft.State.Call(f.call.ID)
-	if f.err != nil && ok && c.Status == run.StatusRunning && c.Claim == r.inv.Writer {
+	ours := ok && c.Status == run.StatusRunning && c.Claim == r.inv.Writer
+	if f.err != nil && ours {
 		r.inflight.remove([]*execution{f}) // so that it is launched again
 		return f.err
 	}
-	if !ok || (c.Status != run.StatusRunning || c.Claim != r.inv.Writer) && (c.Status != run.StatusNew || f.claimed) {
+	if unclaimed := ok && c.Status == run.StatusNew && f.call.Claim == ""; !ours && !unclaimed {
 		if !ok || !c.Status.Terminal() {
 			if err := r.deliverLate(ctx, f); err != nil {
 				return err

@@ -61,10 +61,20 @@ func routeAway(i Invocation, s *run.AgentState, now time.Time) (Route, bool) {
 		return r, true
 	case s.Owner != i.Execution:
 		return i.route(NextDone), true
+	case s.Status == run.RunDone && s.Reason == run.ReasonError:
+		return i.route(NextFailed), true
 	case s.Status == run.RunDone:
-		return i.route(doneRoute(s)), true
+		return i.route(NextDone), true
 	case s.Status == run.RunWaiting && i.Woken != s.WaitSeq:
-		return waitRoute(i, s, now), true
+		r := i.route(NextWait)
+		r.Woken, r.At = s.WaitSeq, s.ReadFrom()
+		until := s.EarliestExpiry()
+		if age := s.HandsOverAt(); age.Before(until) { // woken then, for another execution to wait on
+			until = age
+		}
+		left := until.Sub(now)
+		r.WaitSeconds = min(max(int64((left+time.Second-1)/time.Second), minWait), maxWait)
+		return r, true
 	default:
 		return Route{}, false
 	}
@@ -75,42 +85,14 @@ func routeAway(i Invocation, s *run.AgentState, now time.Time) (Route, bool) {
 // large.
 func cancelledMark(s *run.AgentState) int64 { return s.WaitSeq + 1<<40 }
 
-func doneRoute(s *run.AgentState) string {
-	if s.Reason == run.ReasonError {
-		return NextFailed
-	}
-	return NextDone
-}
-
-func waitRoute(i Invocation, s *run.AgentState, now time.Time) Route {
-	r := i.route(NextWait)
-	r.Woken, r.At = s.WaitSeq, s.ReadFrom()
-	until := s.EarliestExpiry()
-	if age := s.HandsOverAt(); age.Before(until) { // woken then, for another execution to wait on
-		until = age
-	}
-	left := until.Sub(now)
-	r.WaitSeconds = min(max(int64((left+time.Second-1)/time.Second), minWait), maxWait)
-	return r
-}
-
 // routeAfter is where a run goes from a state this invocation has just committed.
 func routeAfter(i Invocation, d *agent.Definition, s *run.AgentState, now time.Time) Route {
 	i.At = s.ReadFrom()
-	if s.Owner != i.Execution {
-		r := i.route(NextContinue)
-		r.Successor = s.Owner
+	if r, away := routeAway(i, s, now); away { // it has handed the run over, ended or parked it
 		return r
 	}
-	switch s.Status {
-	case run.RunDone:
-		return i.route(doneRoute(s))
-	case run.RunWaiting:
-		return waitRoute(i, s, now)
-	default:
-		if next := policy.Next(d, s).Kind; next == policy.ActTools || next == policy.ActList { // the batch's to do
-			return i.route(NextTools)
-		}
-		return i.route(NextStep)
+	if next := policy.Next(d, s).Kind; next == policy.ActTools || next == policy.ActList { // the batch's to do
+		return i.route(NextTools)
 	}
+	return i.route(NextStep)
 }

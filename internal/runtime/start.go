@@ -104,14 +104,37 @@ func (st *Starter) startExecution(ctx context.Context, s *run.AgentState) error 
 // can mend are *BadStart, ErrTooManyRuns, ErrUnknownBlob and ErrKeyReused; a run that it is to continue must be there
 // and have finished: store.ErrNoRun, agent.ErrNotFinished.
 func (st *Starter) Create(ctx context.Context, r Start, runID, owner string) (run.AgentState, error) {
-	first, err := r.startEvent(runID, owner)
-	if err == nil {
-		err = st.checkInput(ctx, r, runID)
+	if !agent.ValidTenant(r.Tenant) { // it becomes part of every key
+		return run.AgentState{}, &BadStart{Problem: "tenant: want ^[a-z0-9][a-z0-9-]{0,39}$"}
 	}
-	if err == nil {
-		err = st.checkRoom(ctx, r.Tenant, runID)
-	}
+	said, err := policy.StartMessages(r.Message, r.Input)
 	if err != nil {
+		return run.AgentState{}, &BadStart{Problem: err.Error()}
+	}
+	first := run.RunStarted{
+		Tenant: r.Tenant, Run: runID, Agent: r.Agent.Name, Version: r.Agent.Version, HooksVersion: r.Agent.HooksVersion,
+		Owner: owner, Subject: r.Subject, AccessControl: r.AccessControl, Input: r.Input, Messages: said,
+		MaxInteractions: r.Agent.Limits.Interactions, Parent: r.Parent, By: mergePeople(r.By),
+		Heard: mergePeople(r.heard),
+	}
+	first.Wait, first.Resume = r.Agent.OpenRounds()
+	body, err := json.Marshal(struct { // what the client asked for; which build of the agent answers is not part of it
+		Agent, Subject, AccessControl string
+		Input                         json.RawMessage `json:",omitempty"`
+		Messages                      []run.UserBlock
+		Continues                     string `json:",omitempty"`
+	}{first.Agent, r.Subject, r.AccessControl, r.Input, said, r.Continues})
+	if err != nil {
+		return run.AgentState{}, fmt.Errorf("start run %s: %w", runID, err)
+	}
+	first.BodyDigest = store.BlobDigest(body)
+	if r.Agent.Builder != "" && len(r.Message) == 0 { // what the data comes to is the builder's to say
+		first.Messages = nil
+	}
+	if err := st.checkInput(ctx, r, runID); err != nil {
+		return run.AgentState{}, err
+	}
+	if err := st.checkRoom(ctx, r.Tenant, runID); err != nil {
 		return run.AgentState{}, err
 	}
 	if err := st.checkMedia(ctx, r.Tenant, runID, first.Messages); err != nil {
@@ -242,38 +265,6 @@ func (st *Starter) write(
 		return run.AgentState{}, fmt.Errorf("start run %s: %w", first.Run, ErrKeyReused)
 	}
 	return l.State, nil
-}
-
-// startEvent is the run's first event, as far as the request says it.
-func (r Start) startEvent(runID, owner string) (run.RunStarted, error) {
-	if !agent.ValidTenant(r.Tenant) { // it becomes part of every key
-		return run.RunStarted{}, &BadStart{Problem: "tenant: want ^[a-z0-9][a-z0-9-]{0,39}$"}
-	}
-	said, err := policy.StartMessages(r.Message, r.Input)
-	if err != nil {
-		return run.RunStarted{}, &BadStart{Problem: err.Error()}
-	}
-	e := run.RunStarted{
-		Tenant: r.Tenant, Run: runID, Agent: r.Agent.Name, Version: r.Agent.Version, HooksVersion: r.Agent.HooksVersion,
-		Owner: owner, Subject: r.Subject, AccessControl: r.AccessControl, Input: r.Input, Messages: said,
-		MaxInteractions: r.Agent.Limits.Interactions, Parent: r.Parent, By: mergePeople(r.By),
-		Heard: mergePeople(r.heard),
-	}
-	e.Wait, e.Resume = r.Agent.OpenRounds()
-	body, err := json.Marshal(struct { // what the client asked for; which build of the agent answers is not part of it
-		Agent, Subject, AccessControl string
-		Input                         json.RawMessage `json:",omitempty"`
-		Messages                      []run.UserBlock
-		Continues                     string `json:",omitempty"`
-	}{e.Agent, e.Subject, e.AccessControl, e.Input, e.Messages, r.Continues})
-	if err != nil {
-		return run.RunStarted{}, fmt.Errorf("start run %s: %w", runID, err)
-	}
-	e.BodyDigest = store.BlobDigest(body)
-	if r.Agent.Builder != "" && len(r.Message) == 0 { // what the data comes to is the builder's to say
-		e.Messages = nil
-	}
-	return e, nil
 }
 
 // mergePeople returns the people of all lists, each once, in order.

@@ -148,7 +148,7 @@ func (p *pass) sweep(ctx context.Context) error {
 		cancel()
 	}
 	err := p.walk(walking)
-	if err == nil && p.whole {
+	if err == nil && p.from.Tenant == "" { // this sweep has begun the round
 		err = p.sweepLeftovers(walking)
 	}
 	if walking.Err() != nil && ctx.Err() == nil && !errors.Is(err, ErrSweepStopped) {
@@ -169,7 +169,6 @@ type pass struct {
 	holder   string // of the lease
 	running  map[string]*runner
 	from, at place
-	whole    bool // this sweep has begun the round
 	suspects []suspectRun
 	failures int // in a row
 	report   Report

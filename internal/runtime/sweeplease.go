@@ -62,7 +62,7 @@ func (p *pass) load(ctx context.Context) error {
 	if !found || json.Unmarshal(it.Body, &p.from) != nil || p.from.List < 0 {
 		p.from = place{}
 	}
-	p.at, p.whole = p.from, p.from.Tenant == ""
+	p.at = p.from
 	cursor := ""
 	for {
 		page, next, err := p.Executions.Running(ctx, cursor)
