@@ -78,8 +78,18 @@ func (x *execution) try(s *state, in any) (any, error) {
 	}
 	defer a.open.add(-1)
 	params, err := x.fill(s.Parameters, in)
-	if err == nil && a.token != "" && a.wait == nil {
-		err = x.park(a, in)
+	if err == nil && a.token != "" && a.wait == nil { // it is on record that it waits before anyone can know the token
+		var input json.RawMessage
+		if input, err = encode(in); err == nil {
+			err = x.saveWait(a, Wait{
+				State: x.at, Input: input, Token: a.token, Deadline: a.deadline, Retries: slices.Clone(x.retries),
+			})
+		}
+		if err == nil {
+			x.engine.mu.Lock()
+			x.engine.tokens[a.token] = a
+			x.engine.mu.Unlock()
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -127,21 +137,6 @@ type attempt struct {
 
 func (e *Engine) newAttempt(deadline time.Time) *attempt {
 	return &attempt{deadline: deadline, signal: e.Clock.NewSignal(), open: &counter{clock: e.Clock, n: 1}}
-}
-
-// park writes that the execution waits for the attempt's token, before anyone can know the token.
-func (x *execution) park(a *attempt, in any) error {
-	input, err := encode(in)
-	if err != nil {
-		return err
-	}
-	w := Wait{State: x.at, Input: input, Token: a.token, Deadline: a.deadline, Retries: slices.Clone(x.retries)}
-	if err = x.saveWait(a, w); err == nil {
-		x.engine.mu.Lock()
-		x.engine.tokens[a.token] = a
-		x.engine.mu.Unlock()
-	}
-	return err
 }
 
 func (x *execution) saveWait(a *attempt, w Wait) error {

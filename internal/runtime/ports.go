@@ -146,6 +146,26 @@ type Tracer interface {
 	Within(ctx context.Context, s *run.AgentState) context.Context
 }
 
+// Tenants lists every tenant that may have runs, sorted. Blob stores do: a run's definition is stored under its tenant
+// before the run's first entry, so nobody has to write down who the tenants are.
+type Tenants interface {
+	Tenants(ctx context.Context) ([]string, error)
+}
+
+// Executions looks at executions of the state machine from outside.
+type Executions interface {
+	// Running pages through those that run. It may be late.
+	Running(ctx context.Context, cursor string) (page []Execution, next string, err error)
+	// Input is what an execution was started with; found is false for one that does not exist.
+	Input(ctx context.Context, name string) (input []byte, found bool, err error)
+}
+
+// Execution is one that runs.
+type Execution struct {
+	Name    string
+	Started time.Time
+}
+
 // IDs draws what is random. Safe for concurrent use.
 type IDs interface {
 	// Writer is a random id of one invocation, eight characters or more.

@@ -16,14 +16,11 @@ import (
 // sendTimeout is how long whoever carries a call out has to take it.
 const sendTimeout = 30 * time.Second
 
-// send hands a call that is answered later to whoever carries it to its answerer. It may be called again with the same
-// effect, under the same id. ErrUndeliverable, wrapped, says that it will never be taken; any other error may pass, and
-// it may be out all the same.
-type send func(ctx context.Context) error
-
 // outgoing prepares what goes out for a claimed call that is answered later, from the state s: the one place that knows
-// how, by kind.
-func (r *round) outgoing(c run.Call, s *run.AgentState) (send, error) {
+// how, by kind. What it returns hands the call to whoever carries it to its answerer, and may be called again with the
+// same effect, under the same id. ErrUndeliverable, wrapped, says that it will never be taken; any other error may
+// pass, and it may be out all the same.
+func (r *round) outgoing(c run.Call, s *run.AgentState) (send func(context.Context) error, err error) {
 	t, _ := r.def.Tool(c.Tool)
 	switch t.Kind {
 	case agent.KindService:
@@ -44,7 +41,7 @@ func (r *round) outgoing(c run.Call, s *run.AgentState) (send, error) {
 			}
 			return r.Emit.Emit(ctx, e)
 		}, nil
-	case agent.KindLambda: // of a function that answers later
+	case agent.KindLambda: // a function that answers later
 		to, err := r.callback(t, c)
 		if err != nil {
 			return nil, err
@@ -83,7 +80,7 @@ func (r *round) outgoing(c run.Call, s *run.AgentState) (send, error) {
 // sendOut sends what goes out for a claimed call and notes what is to be stored of it: that its answer is waited for,
 // or why it can never go out, which is also what an error of its preparation says. Where it may be taken later, the
 // call stays claimed and goes out again, under the same id.
-func (r *round) sendOut(ctx context.Context, x *execution, out send, err error) {
+func (r *round) sendOut(ctx context.Context, x *execution, out func(context.Context) error, err error) {
 	if err != nil {
 		err = fmt.Errorf("%w: %w", ErrUndeliverable, err)
 	} else {

@@ -331,9 +331,23 @@ func (st *Starter) Fork(ctx context.Context, f Fork) (run.AgentState, error) {
 	if err != nil {
 		return run.AgentState{}, err
 	}
-	def, digest, err := st.forkDefinition(ctx, f, &parent)
+	def, err := st.definition(ctx, f.Tenant, parent.Definition)
 	if err != nil {
 		return run.AgentState{}, err
+	}
+	digest := parent.Definition
+	if f.Model != nil { // a definition of its own, with that model
+		m := &def.Model
+		m.Provider, m.ID, m.BaseURL, m.File = f.Model.Provider, f.Model.ID, f.Model.BaseURL, f.Model.File
+		m.Key, m.Options = "", nil
+		written := *def
+		written.Ceilings = nil // no part of a definition as it is written; the fork stays below them
+		if err := written.Check(); err != nil {
+			return run.AgentState{}, &BadFork{Problem: err.Error()}
+		}
+		if digest, err = st.storeDefinition(ctx, f.Tenant, def); err != nil {
+			return run.AgentState{}, err
+		}
 	}
 	first := run.RunStarted{
 		Tenant: f.Tenant, Run: runID, Agent: parent.Agent, Version: parent.Version, Definition: digest,
@@ -357,28 +371,6 @@ func (st *Starter) Fork(ctx context.Context, f Fork) (run.AgentState, error) {
 		return run.AgentState{}, err
 	}
 	return s, errors.Join(st.startExecution(ctx, &s), st.addStarters(ctx, &s, []string{f.By}))
-}
-
-// forkDefinition is the definition the parent is pinned to. If the fork names another model, it is a copy with that
-// model, stored under its own digest.
-func (st *Starter) forkDefinition(
-	ctx context.Context, f Fork, parent *run.AgentState,
-) (*agent.Definition, string, error) {
-	def, err := st.definition(ctx, f.Tenant, parent.Definition)
-	if err != nil || f.Model == nil {
-		return def, parent.Definition, err
-	}
-	m := &def.Model
-	// of the other model
-	m.Provider, m.ID, m.BaseURL, m.File, m.Key, m.Options = f.Model.Provider, f.Model.ID, f.Model.BaseURL, f.Model.File,
-		"", nil
-	written := *def
-	written.Ceilings = nil // no part of a definition as it is written; the fork stays below them
-	if err := written.Check(); err != nil {
-		return nil, "", &BadFork{Problem: err.Error()}
-	}
-	digest, err := st.storeDefinition(ctx, f.Tenant, def)
-	return def, digest, err
 }
 
 // MaxStart is the longest input of an execution, in bytes, with what the state machine puts around it: a state has at
