@@ -237,18 +237,14 @@ func permission(config json.RawMessage) (Plugin, error) {
 	}
 	return Plugin{BeforeTool: func(_ context.Context, m *BeforeTool) error {
 		call := m.Call()
-		switch c.answer(m, call.Tool) {
-		case answerAllow:
-		case answerDeny:
+		switch answer := c.answer(m, call.Tool); {
+		case answer == answerDeny:
 			m.Block("permission denied")
+		case answer == answerAllow || m.Granted():
+		case call.ID == "":
+			m.Block("permission is asked for, and the call has no id to ask about")
 		default:
-			switch {
-			case m.Granted():
-			case call.ID == "":
-				m.Block("permission is asked for, and the call has no id to ask about")
-			default:
-				m.Suspend(confirmation(call))
-			}
+			m.Suspend(confirmation(call))
 		}
 		return nil
 	}}, nil
@@ -257,20 +253,16 @@ func permission(config json.RawMessage) (Plugin, error) {
 // answer is the run's own, the file's, or ask; a run's own that cannot be read is ask.
 func (c permissionConfig) answer(m *BeforeTool, tool string) string {
 	var own struct {
-		Default *string            `json:"default"`
-		Tools   map[string]*string `json:"tools"`
+		Default *string           `json:"default"`
+		Tools   map[string]string `json:"tools"`
 	}
 	if _, err := m.Value(PermissionPath, &own); err != nil {
 		return answerAsk
 	}
-	switch answer, ok := own.Tools[tool]; {
-	case ok && answer == nil:
-		return answerAsk
-	case ok:
-		return *answer
-	}
-	if answer, ok := c.Tools[tool]; ok {
-		return answer
+	for _, tools := range []map[string]string{own.Tools, c.Tools} {
+		if answer, ok := tools[tool]; ok {
+			return answer
+		}
 	}
 	if own.Default != nil {
 		return *own.Default

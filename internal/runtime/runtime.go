@@ -165,13 +165,9 @@ func isConflict(err error) bool {
 // isFinal reports whether the same attempt would fail the same way again.
 func isFinal(err error) bool {
 	var forbidden *run.ApplyError
-	for _, e := range []error{store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob, store.ErrDamaged,
-		errCleanupCode, ErrCleanupFailed, ErrElsewhere, ErrModelBusy} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return errors.As(err, &forbidden)
+	final := []error{store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob, store.ErrDamaged,
+		errCleanupCode, ErrCleanupFailed, ErrElsewhere, ErrModelBusy}
+	return errors.As(err, &forbidden) || slices.ContainsFunc(final, func(e error) bool { return errors.Is(err, e) })
 }
 
 // maxRequestWrites is how many requests one entry writes. A transaction has at most store.MaxOps operations, some of
