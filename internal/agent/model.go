@@ -321,10 +321,7 @@ func editMembers(
 		if len(out) > 1 {
 			out = append(out, ',')
 		}
-		key, err := jsonx.MarshalVerbatim(name)
-		if err != nil {
-			return nil, err
-		}
+		key, _ := jsonx.MarshalVerbatim(name) // a string always marshals
 		out = append(append(append(out, key...), ':'), v...)
 	}
 	return append(out, '}'), nil

@@ -176,10 +176,7 @@ func TextOutputRefused(d *Definition, err error) string {
 	if len(d.Output.Schema) <= 4096 { // a model that needs a longer one has it from the request
 		text.Schema = d.Output.Schema
 	}
-	out, failed := jsonx.MarshalVerbatim(text)
-	if failed != nil { // a checked schema always marshals
-		return text.Message
-	}
+	out, _ := jsonx.MarshalVerbatim(text) // a checked schema always marshals
 	return string(out)
 }
 

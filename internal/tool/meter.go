@@ -109,11 +109,7 @@ func (m *meter) pattern(expr string) (jsonschema.Regexp, error) {
 	if len(prog.Inst) > maxPatternInsts {
 		return nil, fmt.Errorf("the pattern compiles to %d instructions, at most %d are run", len(prog.Inst), maxPatternInsts)
 	}
-	re, err := regexp.Compile(expr)
-	if err != nil {
-		return nil, err
-	}
-	return &meteredPattern{Regexp: re, size: len(prog.Inst), meter: m}, nil
+	return &meteredPattern{Regexp: regexp.MustCompile(expr), size: len(prog.Inst), meter: m}, nil // it was parsed above
 }
 
 // meteredPattern pays for the text it is matched against.
