@@ -142,7 +142,12 @@ func (c *checker) definition(d *Definition) {
 	}
 	c.preconditions(d)
 	c.permission("permission", d.Permission)
-	c.approvalTool("permission.approvalTool", d)
+	if name := d.Permission.ApprovalTool; name != "" {
+		at := "permission.approvalTool"
+		c.that(d.Permission.Mode == ModeAdvisory, at, "got a tool, want none: only mode advisory has one")
+		t, ok := d.Tool(name)
+		c.that(ok && t.Kind == KindService, at, fmt.Sprintf("got %.64q, want a tool of the agent of kind service", name))
+	}
 	c.that(len(d.Ceilings) == 0, "ceilings",
 		fmt.Sprintf("got %d, want none: they are the policies of the agents that delegate a run, and set when it starts",
 			len(d.Ceilings)))
@@ -400,18 +405,6 @@ const (
 	maxEventType = 128
 	minAnswer    = time.Minute
 )
-
-// approvalTool wants a service under an advisory policy, and nothing under any other.
-func (c *checker) approvalTool(at string, d *Definition) {
-	name := d.Permission.ApprovalTool
-	if name == "" {
-		return
-	}
-	c.that(d.Permission.Mode == ModeAdvisory, at, "got a tool, want none: only mode advisory has one")
-	if t, ok := d.Tool(name); !ok || t.Kind != KindService {
-		c.add(at, fmt.Sprintf("got %.64q, want a tool of the agent of kind service", name))
-	}
-}
 
 // CheckSchema wants a JSON Schema of an object that refers to nothing outside itself (R14), as a definition's tools
 // have.

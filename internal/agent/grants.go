@@ -115,8 +115,7 @@ func (c *checker) bounds(at string, p Permission) {
 		return
 	}
 	c.that(p.Grants == GrantsStanding, at,
-		"got bounds of standing grants beside grants "+string(cmp.Or(p.Grants, GrantsRun))+
-			", want grants: standing")
+		"got bounds of standing grants beside grants "+string(cmp.Or(p.Grants, GrantsRun))+", want grants: standing")
 	c.that(!b.Pattern || p.Scope != ScopeTool, at+".pattern",
 		"got true under scope tool, where every grant may be of a pattern; want none")
 	c.that(b.Uses >= 0 && b.Uses <= maxGrantUses, at+".uses", fmt.Sprintf("got %d, want 0 to %d", b.Uses, maxGrantUses))

@@ -168,8 +168,7 @@ var wordings = map[string]Wording{
 		Fields: []string{"Tool"},
 		Text: "The policy of the agent that delegated this task denies calling {{.Tool}} like this. Do not repeat the " +
 			"call; say in your answer what you could not do."},
-	WordToolDenied: {About: "a person denied the tool for the run; their note follows",
-		Fields: []string{"Tool", "By"},
+	WordToolDenied: {About: "a person denied the tool for the run; their note follows", Fields: []string{"Tool", "By"},
 		Text: "Denied: {{.By}} has denied calling {{.Tool}} in this run. The call was not carried out. Do not call it " +
 			"again."},
 	WordToolRefused: {About: "the permission backend denies the tool", Fields: []string{"Tool"},
@@ -311,8 +310,7 @@ var wordings = map[string]Wording{
 			"end.]"},
 
 	// What a model is told of calls that were not carried out.
-	WordAskedOften: {About: "of a call about which people have been asked too often",
-		Fields: []string{"Tool", "Asks"},
+	WordAskedOften: {About: "of a call about which people have been asked too often", Fields: []string{"Tool", "Asks"},
 		Text: "{{.Tool}} was not called: people have been asked about this call {{.Asks}} times, and it still cannot go " +
 			"on. Do not repeat the call."},
 	WordTooManyOpen: {About: "of a call that needs a person while as many requests are open as may be",

@@ -17,7 +17,11 @@ import (
 
 // definition reads a whole file over its preset's values.
 func (r *reader) definition(f field) agent.Definition {
-	d := r.preset(f)
+	preset := agent.PresetCountersign // also where the file's is refused, so that the rest can still be read
+	if p, ok := f.member("preset"); ok {
+		r.byType(&preset)(p)
+	}
+	d, _ := agent.PresetDefaults(preset) // each word has its defaults
 	static := d.Model.StaticText
 	r.mapping(f, r.keysOf(&d, map[string]read{
 		"preset": func(f field) { f.describe(object{"enum": presets}) }, // read first
@@ -149,20 +153,6 @@ func (r *reader) listOf(list reflect.Value) read {
 			list.Set(reflect.Append(list, v.Elem()))
 		})
 	}
-}
-
-// preset is the base the file's keys are laid over. A preset that is refused leaves countersign's, so that the rest of
-// the file can still be read.
-func (r *reader) preset(f field) agent.Definition {
-	preset := agent.PresetCountersign
-	if p, ok := f.member("preset"); ok {
-		r.byType(&preset)(p)
-	}
-	d, err := agent.PresetDefaults(preset)
-	if err != nil {
-		r.add("preset", err.Error())
-	}
-	return d
 }
 
 func (r *reader) model(m *agent.ModelSpec) read {
