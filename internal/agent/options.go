@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/countersign/countersign/internal/jsonx"
@@ -128,13 +129,9 @@ type planModel struct {
 }
 
 // models are those that are not the agent's own.
-func (o Orchestrator) models() (own []planModel) {
-	for _, m := range []planModel{{"planner", o.Planner}, {"router", o.Router}} {
-		if m.spec != nil {
-			own = append(own, m)
-		}
-	}
-	return own
+func (o Orchestrator) models() []planModel {
+	return slices.DeleteFunc([]planModel{{"planner", o.Planner}, {"router", o.Router}},
+		func(m planModel) bool { return m.spec == nil })
 }
 
 func (c *checker) orchestrator(at string, d *Definition) {

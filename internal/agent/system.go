@@ -103,17 +103,15 @@ func checkText(name, text string, dot map[string]any) error {
 	if err != nil {
 		return err
 	}
-	known := []string{".Input"}
-	for key := range dot {
-		known = append(known, "."+key)
-	}
-	slices.Sort(known)
-	v := rootFields{known: known}
+	var v rootFields
 	v.visit(t.Tree.Root, true)
-	if v.unknown != "" {
-		return fmt.Errorf(".%s does not exist; want one of %s", v.unknown, strings.Join(known, ", "))
+	known := slices.Sorted(slices.Values(append(jsonx.SortedKeys(dot), "Input")))
+	for _, name := range v.names {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf(".%s does not exist; want one of .%s", name, strings.Join(known, ", ."))
+		}
 	}
-	if !v.input && len(t.Templates()) == 1 {
+	if !v.whole && !slices.Contains(v.names, "Input") && len(t.Templates()) == 1 {
 		_, err = executeTemplate(t, dot)
 	}
 	return err
@@ -121,9 +119,8 @@ func checkText(name, text string, dot map[string]any) error {
 
 // rootFields collects what a template reads from its top-level dot, and which templates it uses.
 type rootFields struct {
-	known     []string // names that exist
-	unknown   string   // the first name that does not
-	input     bool     // .Input is read, or dot as a whole
+	names     []string
+	whole     bool // dot is read as a whole
 	templates []string
 }
 
@@ -154,14 +151,14 @@ func (v *rootFields) visit(n parse.Node, atRoot bool) {
 	case *parse.ChainNode:
 		v.visit(n.Node, atRoot)
 	case *parse.DotNode:
-		v.input = v.input || atRoot
+		v.whole = v.whole || atRoot
 	case *parse.FieldNode:
 		if atRoot {
-			v.name(n.Ident[0])
+			v.names = append(v.names, n.Ident[0])
 		}
 	case *parse.VariableNode:
 		if n.Ident[0] == "$" && len(n.Ident) > 1 {
-			v.name(n.Ident[1])
+			v.names = append(v.names, n.Ident[1])
 		}
 	}
 }
@@ -175,13 +172,6 @@ func (v *rootFields) branch(n *parse.BranchNode, atRoot, bodyAtRoot bool) {
 func visitAll[N parse.Node](v *rootFields, nodes []N, atRoot bool) {
 	for _, n := range nodes {
 		v.visit(n, atRoot)
-	}
-}
-
-func (v *rootFields) name(name string) {
-	v.input = v.input || name == "Input"
-	if v.unknown == "" && !slices.Contains(v.known, "."+name) {
-		v.unknown = name
 	}
 }
 

@@ -29,6 +29,7 @@ func ParseTools(name string, data []byte, opt Options, extra ...string) ([]Tool,
 		return nil, r.err()
 	}
 	var tools []Tool
+	var specs []agent.ToolSpec
 	r.list(root, func(item field) {
 		t := Tool{Key: item.path, Line: r.line(item.path), Extra: map[string]Value{}}
 		readers := map[string]read{}
@@ -36,12 +37,8 @@ func ParseTools(name string, data []byte, opt Options, extra ...string) ([]Tool,
 			readers[key] = func(f field) { t.Extra[key] = r.value(f) }
 		}
 		t.Spec = r.tool(item, readers)
-		tools = append(tools, t)
+		tools, specs = append(tools, t), append(specs, t.Spec)
 	})
-	specs := make([]agent.ToolSpec, len(tools))
-	for i, t := range tools {
-		specs[i] = t.Spec
-	}
 	r.addChecked(agent.CheckTools(specs), "tools")
 	if err := r.err(); err != nil {
 		return nil, err
