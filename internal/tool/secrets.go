@@ -5,9 +5,11 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"html"
 	"maps"
 	"slices"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -144,4 +146,263 @@ func (d *Disclosure) redact(text string, missing bool) string {
 		}
 	}
 	return out.String() + text[from:]
+}
+
+// echo finds a secret in a text, however it is written there: as it is, in hexadecimal, in base64, or character by
+// character with any of them escaped as in JSON, URLs, HTML and program texts. The cost at a place of a text is bounded
+// by the secret's length.
+type echo struct {
+	name   string
+	secret string
+	chars  []character
+	base64 []string
+	starts [256]bool // the bytes that any of its spellings may begin with
+}
+
+// character is one of a secret's, with what may stand for it behind backslashes, in small letters.
+type character struct {
+	text    string
+	escapes []string
+}
+
+// at is how long the secret is that a text begins with, 0 = it begins with none; open says that it begins with one
+// whose end is missing.
+func (e *echo) at(text string) (n int, open bool) {
+	if !e.starts[text[0]] {
+		return 0, false
+	}
+	if e.mayBegin(text) {
+		n, open = e.spelled(text)
+	}
+	m, cut := e.hexadecimal(text)
+	n, open = max(n, m), open || cut
+	for _, form := range e.base64 {
+		if strings.HasPrefix(text, form) {
+			n = max(n, len(form))
+		}
+		open = open || strings.HasPrefix(form, text)
+	}
+	return n, open
+}
+
+// mayBegin tells from the next few bytes whether the secret can be spelled there: texts have many signs that escape
+// something else.
+func (e *echo) mayBegin(text string) bool {
+	if text[0] == e.secret[0] || len(text) <= deepest {
+		return true
+	}
+	switch text[0] {
+	case '%':
+		n, _ := hexByte(text[1:], e.secret[0])
+		return n > 0 || text[1:3] == "25"
+	case '&':
+		return text[1] != '&' && text[1] != ' '
+	case '\\':
+		end := strings.IndexFunc(text[:deepest+1], func(r rune) bool { return r != '\\' })
+		return end > 0 &&
+			(text[end] == 'u' || text[end] == 'x' || text[end]|0x20 == e.chars[0].escapes[len(e.chars[0].escapes)-1][0]|0x20 ||
+				'0' <= text[end] && text[end] <= '7' || text[end] == '&' || text[end] == '%')
+	}
+	return true
+}
+
+// spelled reads the secret character by character. A character may have several spellings at a place, of which one is
+// longer.
+func (e *echo) spelled(text string) (n int, open bool) {
+	var here, next [2 * deepest]int // the places that have been reached
+	ends := here[:1]
+	for _, c := range e.chars {
+		reached := next[:0]
+		for _, from := range ends {
+			open = c.spellings(text[from:], func(n int) {
+				if len(reached) < cap(reached) && !slices.Contains(reached, from+n) {
+					reached = append(reached, from+n)
+				}
+			}) || open
+		}
+		if len(reached) == 0 {
+			return 0, open
+		}
+		ends = here[:copy(here[:], reached)]
+	}
+	return slices.Max(ends), open
+}
+
+// deepest is how often something is escaped that was escaped already.
+const deepest = 8
+
+// spellings takes how long the spellings of a character are that a text begins with; cut says that the text may end
+// within one.
+func (c character) spellings(text string, take func(n int)) (cut bool) {
+	add := func(n int, open bool) {
+		if n > 0 {
+			take(n)
+		}
+		cut = cut || open
+	}
+	if strings.HasPrefix(text, c.text) {
+		take(len(c.text))
+	} else {
+		add(0, strings.HasPrefix(c.text, text))
+	}
+	if text == "" {
+		return true
+	}
+	switch text[0] {
+	case '+':
+		if c.text == " " {
+			take(1)
+		}
+	case '%':
+		add(bytesBehind(text, "%", c.text))
+	case '&':
+		add(entity(text, c.text))
+	case '\\':
+		end := 0
+		for end < min(len(text), deepest) && text[end] == '\\' {
+			end++
+			if c.text == `\` && end > 1 {
+				take(end)
+			}
+		}
+		n, open := c.escaped(text[end:])
+		if n > 0 {
+			n += end
+		}
+		add(n, open)
+		add(bytesBehind(text, `\x`, c.text))
+		// escaped, and then written for HTML or a URL
+		if sign := c.escapes[len(c.escapes)-1] == c.text; sign && end < len(text) && text[end] != '\\' {
+			cut = c.spellings(text[end:], func(n int) { take(end + n) }) || cut
+		}
+	}
+	return cut
+}
+
+// bytesBehind reads a character's bytes in hexadecimal, each behind a mark: %41, or %2541 where that was escaped again;
+// \x41, or \\x41.
+func bytesBehind(text, mark, character string) (n int, cut bool) {
+	for i := range len(character) {
+		for m := 0; mark == `\x` && m < deepest && strings.HasPrefix(text[n:], `\\`); m++ {
+			n++
+		}
+		if !strings.HasPrefix(text[n:], mark) {
+			return 0, strings.HasPrefix(mark, text[n:])
+		}
+		n += len(mark)
+		for m := 0; mark == "%" && character[i] != '%' && m < deepest && strings.HasPrefix(text[n:], "25"); m++ {
+			n += 2
+		}
+		size, cut := hexByte(text[n:], character[i])
+		if size == 0 {
+			return 0, cut
+		}
+		n += size
+	}
+	return n, false
+}
+
+// controls are the letters by which JSON writes control characters.
+var controls = map[string]string{"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
+
+const hexDigits = "0123456789abcdef"
+
+// hexByte reads a byte in hexadecimal: two digits, 0 where it is another one.
+func hexByte(text string, c byte) (n int, cut bool) {
+	for i, digit := range []byte{hexDigits[c>>4], hexDigits[c&0xF]} {
+		if i == len(text) {
+			return 0, true
+		}
+		if t := text[i]; t != digit && (t < 'A' || t|0x20 != digit) {
+			return 0, false
+		}
+	}
+	return 2, false
+}
+
+// escapes are what stands for a character behind a backslash: u0041, u{41}, 101, the letter of a control character, or
+// a sign itself.
+func escapes(text string) []string {
+	r, _ := utf8.DecodeRuneInString(text)
+	forms := []string{fmt.Sprintf("u%04x", r), fmt.Sprintf("u{%x}", r), fmt.Sprintf("u{%04x}", r), fmt.Sprintf("%03o", r)}
+	if high, low := utf16.EncodeRune(r); r > 0xFFFF {
+		forms[0] = fmt.Sprintf(`u%04x\u%04x`, high, low)
+	}
+	if letter, ok := controls[text]; ok {
+		forms = append(forms, letter)
+	}
+	// a letter behind a backslash is something else
+	if r > ' ' && r < utf8.RuneSelf && (r < '0' || r > '9') && (r|0x20 < 'a' || r|0x20 > 'z') {
+		forms = append(forms, text)
+	}
+	return forms
+}
+
+// escaped reads one of the character's escapes.
+func (c character) escaped(text string) (n int, cut bool) {
+	for _, form := range c.escapes {
+		if len(text) >= len(form) && strings.EqualFold(text[:len(form)], form) {
+			return len(form), false
+		}
+		cut = cut || len(text) < len(form) && strings.EqualFold(form[:len(text)], text)
+	}
+	return 0, cut
+}
+
+// longestEntity is how long an entity of HTML is at most, in bytes, with what escapes its own &.
+const longestEntity = 40
+
+// entity reads &#65; &#x41; &amp; and others, and those whose & was escaped again: &amp;#65;.
+func entity(text, character string) (n int, cut bool) {
+	end := 1
+	for m := 0; m < deepest && strings.HasPrefix(text[end:], "amp;"); m++ {
+		if character == "&" && m > 0 {
+			break
+		}
+		end += len("amp;")
+	}
+	if character == "&" && end > 1 {
+		return end, false
+	}
+	rest := text[end:min(len(text), end+longestEntity)]
+	last := strings.IndexFunc(rest,
+		func(r rune) bool { return r != '#' && (r < '0' || r > '9') && (r|0x20 < 'a' || r|0x20 > 'z') })
+	if last < 0 {
+		return 0, len(rest) < longestEntity
+	}
+	if rest[last] == ';' {
+		last++
+	}
+	if html.UnescapeString("&"+rest[:last]) == character {
+		return end + last, false
+	}
+	return 0, false
+}
+
+// between may stand between two bytes in hexadecimal.
+var between = []string{"", ":", "-", " ", ", 0x", ",0x", " 0x"}
+
+// hexadecimal reads the secret's bytes as hexadecimal, in capitals or not.
+func (e *echo) hexadecimal(text string) (n int, open bool) {
+	for i := range len(e.secret) {
+		found := false
+		for _, gap := range between {
+			if i > 0 && n < len(text) && len(text)-n < len(gap) && strings.HasPrefix(gap, text[n:]) {
+				open = true
+			}
+			if i == 0 && gap != "" || !strings.HasPrefix(text[n:], gap) {
+				continue
+			}
+			if size, cut := hexByte(text[n+len(gap):], e.secret[i]); size > 0 {
+				n, found = n+len(gap)+size, true
+				break
+			} else if cut {
+				return 0, true
+			}
+		}
+		if !found {
+			return 0, open
+		}
+	}
+	return n, open
 }
