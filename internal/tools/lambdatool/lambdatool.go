@@ -1,7 +1,7 @@
 // Package lambdatool carries out calls of tools that are functions of AWS Lambda.
 //
-// A function is invoked with a policy.FunctionCall as JSON. One that is waited for gives its result as JSON: an
-// object of text, json, error, media, suspend and patch, or any other value, which is its text (see readResult). One that
+// A function is invoked with a policy.FunctionCall as JSON. One that is waited for gives its result as JSON: an object
+// of text, json, error, media, suspend and patch, or any other value, which is its text (see readResult). One that
 // answers later only takes the call (ADR 3). Client is the runtime.Functions, Remote the runtime.Remote.
 package lambdatool
 

@@ -15,15 +15,9 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// result is what a function gives that knows us. What the others give is text.
-type result struct {
-	Text    json.RawMessage `json:"text"`
-	JSON    json.RawMessage `json:"json"`
-	Error   json.RawMessage `json:"error"`
-	Media   json.RawMessage `json:"media"`   // {name?, mediaType, data}, or a list of them
-	Suspend json.RawMessage `json:"suspend"` // a run.Ticket
-	Patch   json.RawMessage `json:"patch"`   // [{path, value?}]
-}
+// result is what a function gives that knows us, by key: text, json, error, media ({name?, mediaType, data}, or a list
+// of them), suspend (a run.Ticket) and patch ([{path, value?}]). What the others give is text.
+type result map[string]json.RawMessage
 
 // readResult reads a function's result: an object that has only the keys text, json, error, media, suspend and patch,
 // or any other JSON, which becomes text. null is no text. An object of these keys that is impossible is an error.
@@ -49,47 +43,34 @@ func readResult(payload []byte) agent.ToolResultData {
 // parseResult takes a result apart. It is ours where it is an object that has keys, and each is, letter by letter, one
 // of ours. An error says that one is there twice: which of the two is meant would be a guess.
 func parseResult(payload []byte) (r result, ours bool, err error) {
-	parts := map[string]*json.RawMessage{"text": &r.Text, "json": &r.JSON, "error": &r.Error, "media": &r.Media,
-		"suspend": &r.Suspend, "patch": &r.Patch}
 	dec := json.NewDecoder(bytes.NewReader(payload))
 	if open, failed := dec.Token(); failed != nil || open != json.Delim('{') || !json.Valid(payload) {
-		return r, false, nil
+		return nil, false, nil
 	}
+	r = result{}
 	for dec.More() {
 		token, failed := dec.Token()
 		key, _ := token.(string)
-		at := parts[key]
-		if failed != nil || at == nil {
-			return r, false, nil
+		var value json.RawMessage
+		if failed != nil || !slices.Contains(keys, key) || dec.Decode(&value) != nil {
+			return nil, false, nil
 		}
-		if *at != nil {
+		if r[key] != nil {
 			err = fmt.Errorf("want the key %s once", key)
 		}
-		if failed := dec.Decode(at); failed != nil {
-			return r, false, nil
-		}
-		ours = true
+		r[key] = value
 	}
-	return r.withoutNulls(), ours, err
+	ours = len(r) > 0
+	for _, key := range keys {
+		// What is null is spelled out as not being there, but for a text or JSON that is all there is.
+		if string(r[key]) == "null" && (len(r) > 1 || key != "text" && key != "json") {
+			delete(r, key)
+		}
+	}
+	return r, ours, err
 }
 
-// withoutNulls is r without what a function spells out as not being there: anything that is null, but a text or JSON
-// that is all there is.
-func (r result) withoutNulls() result {
-	null := func(raw json.RawMessage) bool { return string(raw) == "null" }
-	for _, at := range []*json.RawMessage{&r.Error, &r.Suspend, &r.Media, &r.Patch} {
-		if null(*at) {
-			*at = nil
-		}
-	}
-	if null(r.Text) && (r.JSON != nil || r.Error != nil || r.Suspend != nil || r.Media != nil || r.Patch != nil) {
-		r.Text = nil
-	}
-	if null(r.JSON) && (r.Text != nil || r.Error != nil || r.Suspend != nil || r.Media != nil || r.Patch != nil) {
-		r.JSON = nil
-	}
-	return r
-}
+var keys = []string{"error", "suspend", "media", "patch", "text", "json"}
 
 func strict(raw []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -104,19 +85,18 @@ func strict(raw []byte, into any) error {
 // patch.
 func (r result) data() (agent.ToolResultData, error) {
 	said := 0
-	for _, part := range []json.RawMessage{r.Text, r.JSON, r.Error, r.Suspend} {
-		if part != nil {
+	for _, key := range []string{"text", "json", "error", "suspend"} {
+		if r[key] != nil {
 			said++
 		}
 	}
-	if said > 1 || said == 0 && r.Media == nil && r.Patch == nil {
+	if said > 1 || len(r) == 0 {
 		return agent.ToolResultData{}, fmt.Errorf("got %d of text, json, error and suspend, want one", said)
 	}
-	d := agent.ToolResultData{Content: policy.ResultText(json.RawMessage(cmp.Or(string(r.Text), string(r.JSON),
-		string(r.Error)))), IsError: r.Error != nil}
+	text := cmp.Or(string(r["text"]), string(r["json"]), string(r["error"]))
+	d := agent.ToolResultData{Content: policy.ResultText(json.RawMessage(text)), IsError: r["error"] != nil}
 	var unread []error
-	if r.Media != nil {
-		list := r.Media
+	if list := r["media"]; list != nil {
 		if list[0] != '[' {
 			list = append(append([]byte{'['}, list...), ']')
 		}
@@ -128,14 +108,14 @@ func (r result) data() (agent.ToolResultData, error) {
 			unread = append(unread, errors.New("media: want mediaType and data, in base64"))
 		}
 	}
-	if r.Suspend != nil {
+	if r["suspend"] != nil {
 		d.Suspend = &run.Ticket{}
-		if err := strict(r.Suspend, d.Suspend); err != nil {
+		if err := strict(r["suspend"], d.Suspend); err != nil {
 			unread = append(unread, fmt.Errorf("suspend: %w", err))
 		}
 	}
-	if r.Patch != nil {
-		if err := strict(r.Patch, &d.Patch); err != nil {
+	if r["patch"] != nil {
+		if err := strict(r["patch"], &d.Patch); err != nil {
 			unread = append(unread, fmt.Errorf("patch: %w", err))
 		}
 	}
