@@ -1,6 +1,7 @@
 package modelretry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,29 +66,25 @@ func ReadRetryAfter(h http.Header) time.Duration {
 	return max(0, at.Sub(now))
 }
 
+var statusClasses = map[int]agent.ModelErrorClass{
+	0: agent.ModelServer, http.StatusFailedDependency: agent.ModelServer,
+	http.StatusUnauthorized: agent.ModelAuth, http.StatusPaymentRequired: agent.ModelAuth,
+	http.StatusForbidden: agent.ModelAuth, http.StatusTooManyRequests: agent.ModelThrottled,
+	http.StatusRequestTimeout: agent.ModelTimeout, http.StatusGatewayTimeout: agent.ModelTimeout,
+	// A model that is not found is not here; another may be (presets 5). The others were not processed; 529 is "overloaded".
+	http.StatusNotFound: agent.ModelUnavailable, http.StatusConflict: agent.ModelUnavailable,
+	http.StatusTooEarly: agent.ModelUnavailable, http.StatusServiceUnavailable: agent.ModelUnavailable,
+	529:                       agent.ModelUnavailable,
+	http.StatusNotImplemented: agent.ModelInvalid, http.StatusHTTPVersionNotSupported: agent.ModelInvalid,
+}
+
 // StatusClass returns the class of an error whose HTTP status alone decides; 0 = there is no status.
 func StatusClass(status int) agent.ModelErrorClass {
-	switch status {
-	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden:
-		return agent.ModelAuth
-	case http.StatusRequestTimeout, http.StatusGatewayTimeout:
-		return agent.ModelTimeout
-	case http.StatusNotFound: // this model is not here; another may be (presets 5)
-		return agent.ModelUnavailable
-	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
-		return agent.ModelInvalid
-	case http.StatusConflict, http.StatusTooEarly, http.StatusServiceUnavailable, 529:
-		// not processed; 529 is "overloaded"
-		return agent.ModelUnavailable
-	case http.StatusTooManyRequests:
-		return agent.ModelThrottled
-	case 0, http.StatusFailedDependency:
-		return agent.ModelServer
-	}
+	class := agent.ModelInvalid
 	if status >= 500 {
-		return agent.ModelServer
+		class = agent.ModelServer
 	}
-	return agent.ModelInvalid
+	return cmp.Or(statusClasses[status], class)
 }
 
 // ContextFailure says that ctx has ended; nil while it has not.

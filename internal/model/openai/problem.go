@@ -81,16 +81,6 @@ var overflowPhrases = []string{
 	"prompt is too long", "input is too long", "too many tokens", "input length exceeds",
 }
 
-// knownCode returns the first of a problem's code and type that is in the list, or "" if neither is.
-func (p problem) knownCode() string {
-	for _, c := range []string{p.code, p.kind} {
-		if _, ok := knownCodes[c]; ok {
-			return c
-		}
-	}
-	return ""
-}
-
 // What a server's code and parameter may be to be shown: names, and nothing that could be content or a key.
 var (
 	codeName  = regexp.MustCompile(`^[a-z]+(_[a-z0-9]+)*$`)
@@ -116,8 +106,12 @@ func (p problem) description() string {
 
 // class decides by decisive code, status, known code and phrase, in this order; a status of 0 is none.
 func (p problem) class(status int) agent.ModelErrorClass {
-	code := p.knownCode()
-	class := agent.ModelServer
+	code, class := "", agent.ModelServer
+	for _, c := range []string{p.kind, p.code} { // the code counts more
+		if _, ok := knownCodes[c]; ok {
+			code = c
+		}
+	}
 	switch {
 	case slices.Contains(decisiveCodes, code):
 		return knownCodes[code]
