@@ -71,7 +71,7 @@ var statusClasses = map[int]agent.ModelErrorClass{
 	http.StatusUnauthorized: agent.ModelAuth, http.StatusPaymentRequired: agent.ModelAuth,
 	http.StatusForbidden: agent.ModelAuth, http.StatusTooManyRequests: agent.ModelThrottled,
 	http.StatusRequestTimeout: agent.ModelTimeout, http.StatusGatewayTimeout: agent.ModelTimeout,
-	// A model that is not found is not here; another may be (presets 5). The others were not processed; 529 is "overloaded".
+	// a model that is not here, where another may be (presets 5), and what was not processed; 529 is "overloaded"
 	http.StatusNotFound: agent.ModelUnavailable, http.StatusConflict: agent.ModelUnavailable,
 	http.StatusTooEarly: agent.ModelUnavailable, http.StatusServiceUnavailable: agent.ModelUnavailable,
 	529:                       agent.ModelUnavailable,
