@@ -1,7 +1,6 @@
 package awssdk
 
-// This file puts the events of runs on a bus of Amazon EventBridge: what services are asked, and that runs
-// have ended.
+// This file puts the events of runs on a bus of Amazon EventBridge: what services are asked, and that runs have ended.
 //
 // An event's source is Source, its detail-type the event's type, and its detail the policy.Outgoing as JSON.
 // EventBridge delivers at least once, and so does this: detail.id is the same each time.

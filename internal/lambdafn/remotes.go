@@ -95,9 +95,7 @@ func (r Reach) Remotes() (runtime.Remotes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", egress.EnvPrivate, err)
 	}
-	servers, err := mcp.New(mcp.Config{
-		Clock: r.Clock, Client: r.client, Start: r.Start, Secrets: r.Secrets,
-	})
+	servers, err := mcp.New(mcp.Config{Clock: r.Clock, Client: r.client, Start: r.Start, Secrets: r.Secrets})
 	if err != nil {
 		return nil, err
 	}

@@ -228,7 +228,5 @@ const RequestsTold = "RequestsTold"
 
 // AlarmMetrics lists those that alarms watch.
 func AlarmMetrics() []string {
-	return []string{
-		RunsRepaired, SweepFailures, OutcomesUnknown, WaitsOpen, OldestWaitSeconds, Misconfigured,
-	}
+	return []string{RunsRepaired, SweepFailures, OutcomesUnknown, WaitsOpen, OldestWaitSeconds, Misconfigured}
 }

@@ -70,8 +70,7 @@ func tokens(u run.Usage) []attribute.KeyValue {
 		semconv.GenAIUsageInputTokensKey.Int64(prompt), semconv.GenAIUsageOutputTokensKey.Int64(u.Output),
 	}
 	if u.CacheRead != 0 {
-		out = append(out, keyCacheRead.Int64(u.CacheRead),
-			semconv.GenAIUsageCacheReadInputTokensKey.Int64(u.CacheRead))
+		out = append(out, keyCacheRead.Int64(u.CacheRead), semconv.GenAIUsageCacheReadInputTokensKey.Int64(u.CacheRead))
 	}
 	if u.CacheWrite != 0 {
 		out = append(out, keyCacheWrite.Int64(u.CacheWrite),

@@ -1,8 +1,7 @@
 package observe
 
-// This file writes logs that hold no content (R17): attributes of an allow-list of names, and of an error its
-// kinds, never its text. What a caller, a model or a tool said may stand in an error's text; it does not stand in a
-// log.
+// This file writes logs that hold no content (R17): attributes of an allow-list of names, and of an error its kinds,
+// never its text. What a caller, a model or a tool said may stand in an error's text; it does not stand in a log.
 
 import (
 	"context"

@@ -25,8 +25,7 @@ type Accepted struct {
 const (
 	maxFact   = 288 << 10
 	maxBeside = 96 << 10
-	// maxClosing is how many inputs one entry drains that close a request or open one: each is up to two writes
-	// beside it.
+	// maxClosing is how many inputs one entry drains that close a request or open one: each is up to two writes beside it.
 	maxClosing = 40
 )
 

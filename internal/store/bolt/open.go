@@ -136,8 +136,7 @@ func (t *Table) openDatabase(opts Options, readOnly bool) error {
 		},
 	})
 	if err != nil {
-		// Name the errors of bbolt.Open as this package does: what is neither the lock nor the system is the
-		// file.
+		// Name the errors of bbolt.Open as this package does: what is neither the lock nor the system is the file.
 		var system syscall.Errno
 		switch {
 		case errors.Is(err, bolterrors.ErrTimeout):

@@ -184,8 +184,7 @@ const (
 func (t *request) readAnswer(resp *http.Response, secrets *tool.Disclosure) (agent.ToolResultData, error) {
 	switch code := resp.StatusCode; {
 	case t.spec.Effect == run.EffectNonIdempotent && (code == http.StatusBadGateway || code == http.StatusGatewayTimeout):
-		return agent.ToolResultData{}, fmt.Errorf("a gateway had no answer of the server: status %s",
-			statusText(resp))
+		return agent.ToolResultData{}, fmt.Errorf("a gateway had no answer of the server: status %s", statusText(resp))
 	case code < 200 || code > 299:
 		text, err := readText(resp, maxTrouble, secrets)
 		return agent.ToolResultData{Content: strings.TrimSuffix("status "+statusText(resp)+"\n"+text, "\n"), IsError: true},

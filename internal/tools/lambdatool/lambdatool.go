@@ -110,9 +110,7 @@ func (c *Client) attempt(ctx context.Context, i runtime.Invoke) (runtime.Invoked
 		ctx, cancel = c.clock.WithTimeout(ctx, takeTimeout)
 		defer cancel()
 	}
-	out, err := c.invoke(ctx, &lambda.InvokeInput{
-		FunctionName: &i.Function, InvocationType: kind, Payload: i.Payload,
-	})
+	out, err := c.invoke(ctx, &lambda.InvokeInput{FunctionName: &i.Function, InvocationType: kind, Payload: i.Payload})
 	switch {
 	case err != nil:
 		return runtime.Invoked{}, outcomeError(ctx, err)
