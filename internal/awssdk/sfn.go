@@ -166,13 +166,10 @@ func refusedWith(err error, codes ...string) bool {
 	return errors.As(err, &refused) && slices.Contains(codes, refused.ErrorCode())
 }
 
-// throttles are the codes by which Step Functions asks for patience.
-var throttles = []string{"ThrottlingException", "Throttling", "TooManyRequestsException", "RequestLimitExceeded",
-	"ExecutionLimitExceeded"}
-
 // explain makes an error that asks for patience store.ErrThrottled, too, which callers know. Others stay as they are.
 func explain(err error) error {
-	if refusedWith(err, throttles...) {
+	if refusedWith(err, "ThrottlingException", "Throttling", "TooManyRequestsException", "RequestLimitExceeded",
+		"ExecutionLimitExceeded") {
 		return fmt.Errorf("%w: %w", store.ErrThrottled, err)
 	}
 	return err

@@ -162,7 +162,7 @@ func isClosed(it Item) (bool, error) {
 
 // newestSlot reads the newest slot's number, 0 for an empty inbox.
 func (j *Journal) newestSlot(ctx context.Context, tenant, run string) (n int64, closed bool, err error) {
-	p, err := j.table.Query(ctx, Range{PK: runPK(tenant, run), From: firstInbox, To: pastInbox, Limit: 1})
+	p, err := j.table.Query(ctx, Range{PK: runPK(tenant, run), From: inboxSK, To: pastInbox, Limit: 1})
 	if err == nil && len(p.Items) > 0 {
 		if n, err = slotNumber(p.Items[0].Key); err == nil {
 			closed, err = isClosed(p.Items[0])

@@ -330,7 +330,7 @@ func (j *Journal) Append(ctx context.Context, before run.AgentState, d *run.Draf
 // run it began from are that run's. It reads at most count of them; 0 = all.
 func (j *Journal) Entries(ctx context.Context, tenant, run string, from int64, count int) ([]run.Entry, error) {
 	from = max(0, from)
-	r := Range{PK: runPK(tenant, run), From: entrySK(from), To: firstInbox}
+	r := Range{PK: runPK(tenant, run), From: entrySK(from), To: inboxSK}
 	if count > 0 {
 		r.To = entrySK(from + int64(count) - 1) // sequences have no gaps
 	}

@@ -150,13 +150,12 @@ func FailedOp(err error, i int) bool {
 // one range reads the journal's tail and exactly the undrained inbox: HEAD < I# (markers) < J# (journal) < K# (inbox,
 // newest first).
 const (
-	headSK     = "HEAD"
-	maxSlot    = 9_999_999_999 // ten digits
-	journalSK  = "J#"
-	inboxSK    = "K#"
-	markerSK   = "I#"
-	pastInbox  = "K#~"
-	firstInbox = "K#"
+	headSK    = "HEAD"
+	maxSlot   = 9_999_999_999 // ten digits
+	journalSK = "J#"
+	inboxSK   = "K#"
+	markerSK  = "I#"
+	pastInbox = "K#~"
 )
 
 func runPK(tenant, run string) string { return "T#" + tenant + "#RUN#" + run }

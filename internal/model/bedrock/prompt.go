@@ -120,11 +120,6 @@ func tools(r agent.Request) (*types.ToolConfiguration, error) {
 // isBlank reports whether Bedrock treats a text as empty.
 func isBlank(s string) bool { return strings.TrimSpace(s) == "" }
 
-// markedMessages is how many of the user's messages, the newest, end in a cache point. The last is written for the next
-// request, the one before it was written by the request before: a model that looks for nothing but its own points finds
-// it there.
-const markedMessages = 2
-
 // mark puts cache points behind the parts of the prompt that the next request begins with too. All have the same life:
 // a longer one must not stand behind a shorter one.
 func (p *systemPrompt) mark(m agent.ModelSpec) {
@@ -144,7 +139,9 @@ func (p *systemPrompt) mark(m agent.ModelSpec) {
 	if p.tools != nil && strings.Contains(m.ID, "anthropic.claude") {
 		p.tools.Tools = append(p.tools.Tools, &types.ToolMemberCachePoint{Value: point})
 	}
-	left := markedMessages
+	// The newest two of the user's messages end in a point. The last is written for the next request, the one before it was
+	// written by the request before: a model that looks for nothing but its own points finds it there.
+	left := 2
 	for i := range slices.Backward(p.messages) {
 		if said := &p.messages[i]; said.Role == types.ConversationRoleUser && left > 0 {
 			said.Content = append(said.Content, &types.ContentBlockMemberCachePoint{Value: point})

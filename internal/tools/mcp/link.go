@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -38,7 +39,7 @@ type link struct {
 // connect makes the connection and lists the server's tools. It ends with the session.
 func (l *link) connect(session context.Context) {
 	defer close(l.ready)
-	within := defaultTimeout // to connect and to list
+	within := 20 * time.Second // to connect and to list
 	if l.server.Timeout > 0 {
 		within = l.server.Timeout
 	}
@@ -178,7 +179,7 @@ func (e *shownError) Unwrap() error { return e.err }
 // close says goodbye for as long as it may take, and then ends what is left.
 func (l *link) close() {
 	<-l.ready
-	ctx, cancel := l.config.Clock.WithTimeout(context.Background(), closeGrace)
+	ctx, cancel := l.config.Clock.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { l.end(errClosed) })
 	defer stop()

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -141,10 +140,4 @@ const (
 
 	maxAsked = 16       // questions of one result
 	maxState = 16 << 10 // of the state that a server wants back with the answers
-)
-
-// How long things take.
-const (
-	defaultTimeout = 20 * time.Second // to connect and to list
-	closeGrace     = 2 * time.Second  // to say goodbye
 )

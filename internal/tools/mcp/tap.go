@@ -118,9 +118,6 @@ func (t *tap) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// errGarbled is the end of a connection whose server no longer speaks the protocol.
-var errGarbled = errors.New("it wrote something that is no message of the protocol")
-
 // unread is why nothing more is read. What the SDK says of a message that it cannot read is not handed on: it quotes
 // the message, and some of it is of the type of a server's answer that says no, which nobody gave.
 func unread(err error) error {
@@ -130,7 +127,7 @@ func unread(err error) error {
 	switch {
 	case errors.As(err, &answer), errors.As(err, &syntax), errors.As(err, &kind),
 		strings.Contains(err.Error(), "invalid message version tag"):
-		return errGarbled
+		return errors.New("it wrote something that is no message of the protocol")
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return errEnded
 	}
