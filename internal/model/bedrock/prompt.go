@@ -139,8 +139,8 @@ func (p *systemPrompt) mark(m agent.ModelSpec) {
 	if p.tools != nil && strings.Contains(m.ID, "anthropic.claude") {
 		p.tools.Tools = append(p.tools.Tools, &types.ToolMemberCachePoint{Value: point})
 	}
-	// The newest two of the user's messages end in a point. The last is written for the next request, the other was written
-	// by the request before: a model that looks for nothing but its own points finds it there.
+	// The newest two of the user's messages end in a point. The last is written for the next request, the other was
+	// written by the request before: a model that looks for nothing but its own points finds it there.
 	left := 2
 	for i := range slices.Backward(p.messages) {
 		if said := &p.messages[i]; said.Role == types.ConversationRoleUser && left > 0 {
