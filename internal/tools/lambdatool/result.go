@@ -125,39 +125,25 @@ func (r result) data() (agent.ToolResultData, error) {
 // maxSaid is how many characters of what a function says of its failure are kept.
 const maxSaid = 1000
 
-// failure is what Lambda says of a function that ended in an error. The rest of it, such as where in its code, is
-// nobody's here.
-type failure struct {
-	Type    words `json:"errorType"`
-	Message words `json:"errorMessage"`
-}
-
-// words are a text; what is no text is none, and takes nothing else along.
-type words string
-
-// UnmarshalJSON implements json.Unmarshaler. There is no error.
-func (w *words) UnmarshalJSON(raw []byte) error {
-	var text string
-	if json.Unmarshal(raw, &text) == nil {
-		*w = words(text)
-	}
-	return nil
-}
-
 // functionError returns a function's error: its own text as the tool's error, or that the outcome is unknown.
 func functionError(payload []byte) (agent.ToolResultData, error) {
-	var f failure
-	if json.Unmarshal(payload, &f) != nil {
-		f = failure{}
+	// Of what Lambda says, the rest, such as where in its code, is nobody's here. What is no text is none.
+	var f struct {
+		Type    json.RawMessage `json:"errorType"`
+		Message json.RawMessage `json:"errorMessage"`
 	}
-	said := shorten(string(f.Message))
-	if kind := shorten(string(f.Type)); kind != "" && said != "" {
+	var kind, message string
+	if json.Unmarshal(payload, &f) == nil {
+		_ = json.Unmarshal(f.Type, &kind)
+		_ = json.Unmarshal(f.Message, &message)
+	}
+	said := shorten(message)
+	if kind := shorten(kind); kind != "" && said != "" {
 		said = kind + ": " + said
 	} else {
 		said = cmp.Or(said, kind, "it gave no reason")
 	}
 	// Lambda says this, and not the function: its time was up, or its process ended.
-	kind, message := string(f.Type), string(f.Message)
 	byLambda := strings.HasPrefix(kind, "Sandbox.") ||
 		slices.Contains([]string{"Runtime.ExitError", "Runtime.OutOfMemory", "Extension.Crash"}, kind) ||
 		kind == "" && (strings.Contains(message, "Task timed out after") ||
