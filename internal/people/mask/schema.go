@@ -24,31 +24,27 @@ type document struct {
 
 func newMarks(doc *document) marks { return marks{doc: doc, seen: map[uintptr]bool{}} }
 
-// add adds a schema, and those that hold together with it. Of alternatives all are added: what one of them marks is
+// add adds schemas, and those that hold together with them. Of alternatives all are added: what one of them marks is
 // masked, whichever holds.
-func (m *marks) add(schema any) {
-	s, ok := schema.(map[string]any)
-	at := reflect.ValueOf(s).Pointer()
-	if !ok || m.seen[at] {
-		return
-	}
-	m.seen[at] = true
-	m.of = append(m.of, s)
-	for _, key := range []string{"allOf", "anyOf", "oneOf"} {
-		list, _ := s[key].([]any)
-		for _, one := range list {
-			m.add(one)
+func (m *marks) add(schemas ...any) {
+	for _, schema := range schemas {
+		s, ok := schema.(map[string]any)
+		at := reflect.ValueOf(s).Pointer()
+		if !ok || m.seen[at] {
+			continue
 		}
-	}
-	for _, key := range []string{"if", "then", "else"} {
-		m.add(s[key])
-	}
-	for _, one := range object(s["dependentSchemas"]) {
-		m.add(one)
-	}
-	for _, key := range []string{"$ref", "$dynamicRef", "$recursiveRef"} {
-		if ref, ok := s[key].(string); ok {
-			m.add(m.doc.find(ref))
+		m.seen[at] = true
+		m.of = append(m.of, s)
+		for _, key := range []string{"allOf", "anyOf", "oneOf"} {
+			list, _ := s[key].([]any)
+			m.add(list...)
+		}
+		m.add(s["if"], s["then"], s["else"])
+		m.add(slices.Collect(maps.Values(object(s["dependentSchemas"])))...)
+		for _, key := range []string{"$ref", "$dynamicRef", "$recursiveRef"} {
+			if ref, ok := s[key].(string); ok {
+				m.add(m.doc.find(ref))
+			}
 		}
 	}
 }
@@ -144,8 +140,7 @@ func (m marks) element(i int) marks {
 		default:
 			under.add(s["items"])
 		}
-		under.add(s["contains"])
-		under.add(s["unevaluatedItems"])
+		under.add(s["contains"], s["unevaluatedItems"])
 	}
 	return under
 }

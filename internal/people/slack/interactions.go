@@ -24,7 +24,6 @@ import (
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
-	"github.com/countersign/countersign/internal/policy"
 )
 
 // Path is where Slack sends what is clicked.
@@ -75,8 +74,8 @@ func (in *Interactions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
-	p, err := readPayload(r.Header, body)
-	if err != nil {
+	p, ok := readPayload(r.Header, body)
+	if !ok {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
@@ -121,7 +120,7 @@ func (in *Interactions) decideClick(ctx context.Context, c click) (approval.Appr
 	}
 	a, err := in.Decide(ctx, approval.DecisionInput{
 		Tenant: tenant, ID: c.shown.Approval, Action: c.action, Note: c.note, Digest: c.shown.Digest,
-		By: policy.Principal{ID: p.ID, Groups: p.Groups}, Via: agent.ViaSlack,
+		By: p.Principal(), Via: agent.ViaSlack,
 	})
 	if text := show.RefusalText(err); text != "" {
 		var now approval.Approval
@@ -228,24 +227,18 @@ type click struct {
 	answer       string // address for the answer
 }
 
-// errForm is the only error of a body that is not Slack's.
-var errForm = errors.New("want a form with one payload of JSON")
-
-// readPayload reads the payload of a signed request's body.
-func readPayload(h http.Header, body []byte) (payload, error) {
-	var p payload
+// readPayload reads the payload of a signed request's body: a form with one payload of JSON.
+func readPayload(h http.Header, body []byte) (p payload, ok bool) {
 	if t, _, err := mime.ParseMediaType(h.Get("Content-Type")); err != nil || t != "application/x-www-form-urlencoded" {
-		return p, errForm
+		return p, false
 	}
 	form, err := url.ParseQuery(string(body))
 	if err != nil || len(form) != 1 || len(form["payload"]) != 1 {
-		return p, errForm
+		return p, false
 	}
 	raw := []byte(strings.TrimLeft(form["payload"][0], " \t\r\n"))
-	if !bytes.HasPrefix(raw, []byte("{")) || jsonx.DecodeKnown(raw, jsonx.JSONLimits{Bytes: maxBody}, &p) != nil {
-		return payload{}, errForm
-	}
-	return p, nil
+	ok = bytes.HasPrefix(raw, []byte("{")) && jsonx.DecodeKnown(raw, jsonx.JSONLimits{Bytes: maxBody}, &p) == nil
+	return p, ok
 }
 
 // parseClick returns the decision in a payload. It is false if there is none, as for a click on a link.
