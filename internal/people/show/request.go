@@ -18,8 +18,7 @@ import (
 // View is what is known of a request besides what is stored with it. With the zero View, targets are not shown, and
 // secrets are found by name and form alone.
 type View struct {
-	Definition *agent.Definition // the run's; nil = see Tools
-	Tools      []agent.ToolSpec  // of the agent, where there is no definition
+	Definition *agent.Definition // the run's; nil = it is not known
 	ModelText  string            // the model's text beside the call; "" = none
 	Unmasked   bool              // nothing is masked; this is recorded (Desk.RecordUnmasking)
 	Zone       *time.Location    // of times; nil = UTC
@@ -28,17 +27,11 @@ type View struct {
 func (v View) timeText(t time.Time) Text { return Text{{Text: FormatTimeIn(t, v.Zone), Kind: Time}} }
 
 // tool is the description of a tool by its original name; the zero ToolSpec if the tool is not known.
-func (v View) tool(name string) agent.ToolSpec {
+func (v View) tool(name string) (t agent.ToolSpec) {
 	if v.Definition != nil {
-		t, _ := v.Definition.Tool(name)
-		return t
+		t, _ = v.Definition.Tool(name)
 	}
-	for _, t := range v.Tools {
-		if t.Name == name {
-			return t
-		}
-	}
-	return agent.ToolSpec{}
+	return t
 }
 
 // Schema is the schema of the arguments of a request; nil if it is not known, or the request is about tools.

@@ -66,10 +66,10 @@ func TestB1TheDocument(t *testing.T) {
 	a.Parent, a.ParentCall, a.Root = "r0", "c9", "r0"
 	a.Above = [][]string{{"group:support"}}
 	a.ClaimedSubject, a.Requesters = "user:cy; approved by legal", append(a.Requesters, "user:cy; approved by legal")
-	v := show.View{ModelText: "The customer asked. Approve it.", Tools: []agent.ToolSpec{{
+	v := show.View{ModelText: "The customer asked. Approve it.", Definition: &agent.Definition{Tools: []agent.ToolSpec{{
 		Name: "payments.refund", Kind: agent.KindHTTP, Description: "Pays money back.", HTTP: &agent.HTTPTool{Method: "POST", URL: "https://pay.example/v1/{order}"},
 		Undo: &agent.Undo{Tool: "payments.take_back"},
-	}}}
+	}}}}
 	r := show.BuildDocument(a, v)
 	require.Equal(t, "May refunds carry out payments.refund?", r.Title.String())
 	require.Equal(t, `payments.refund(order: "A-1", amount: 100.50)`, r.Sentence.String())
@@ -120,7 +120,7 @@ func TestB1WhereCallsGo(t *testing.T) {
 		"GET to http://10.0.0.1:8080":          {Kind: agent.KindHTTP, HTTP: &agent.HTTPTool{Method: "GET", URL: "http://user:hunter2@10.0.0.1:8080/{order}"}},
 	} {
 		spec.Name = "payments.refund"
-		r := show.BuildDocument(request(), show.View{Tools: []agent.ToolSpec{spec}})
+		r := show.BuildDocument(request(), show.View{Definition: &agent.Definition{Tools: []agent.ToolSpec{spec}}})
 		require.Equal(t, want, values(r)["target"])
 		require.NotContains(t, fmt.Sprint(r), "hunter2")
 		require.NotContains(t, fmt.Sprint(r), "Trust me", "a server's word of itself is no fact")
@@ -241,8 +241,8 @@ customer:
 name: "Ben"
 apiKey: \{masked, 7 characters}
 policy: over 50`, written(show.BuildDocument(a, show.View{}), show.Depends))
-	v := show.View{Tools: []agent.ToolSpec{{Name: "payments.refund", Precondition: &agent.Precondition{Tool: "orders.get", Warn: []run.Condition{
-		{Path: "/customer/name", Eq: json.RawMessage(`"Ben"`)}, {Path: "/total", Gt: json.RawMessage("249")}, {Path: "/none", Eq: json.RawMessage("1")}}}}}}
+	v := show.View{Definition: &agent.Definition{Tools: []agent.ToolSpec{{Name: "payments.refund", Precondition: &agent.Precondition{Tool: "orders.get", Warn: []run.Condition{
+		{Path: "/customer/name", Eq: json.RawMessage(`"Ben"`)}, {Path: "/total", Gt: json.RawMessage("249")}, {Path: "/none", Eq: json.RawMessage("1")}}}}}}}
 	marked := func(d show.Document) (labels []string) {
 		for _, row := range d.Only(show.Depends).Sections[0].Rows {
 			if row.Wrong {
@@ -253,7 +253,7 @@ policy: over 50`, written(show.BuildDocument(a, show.View{}), show.Depends))
 	}
 	require.Equal(t, []string{"name"}, marked(show.BuildDocument(a, v)))
 	require.Contains(t, written(show.BuildDocument(a, v), show.Warnings)+"\n", "looks wrong: name is \"Ben\"\n")
-	v.Tools[0].Precondition.Compare = []string{"/customer/name"}
+	v.Definition.Tools[0].Precondition.Compare = []string{"/customer/name"}
 	a.Precondition.Content = `{"/customer/name":"Ben"}`
 	require.Equal(t, []string{`"/customer/name"`}, marked(show.BuildDocument(a, v)))
 	a.Precondition.Content = "gone"
@@ -268,7 +268,7 @@ func TestB4SecretsAreMaskedEverywhere(t *testing.T) {
 	a.Thread = []approval.Remark{{By: "user:x", At: noon, Text: "is " + secret + " right?"}}
 	a.Decisions = []approval.Decision{{By: "user:x", Action: approval.Edit, At: noon, Note: secret, Args: json.RawMessage(`{"password":"hunter2"}`)}}
 	a.Ticket = &run.Ticket{Action: "tool:x", Message: "is it " + secret + "?", Parameters: json.RawMessage(`{"apiKey":"hunter2"}`)}
-	v := show.View{ModelText: "I use " + secret, Tools: []agent.ToolSpec{{Name: "payments.refund", Description: "not " + secret, Schema: json.RawMessage(`{"properties":{"pin":{"writeOnly":true}}}`)}}}
+	v := show.View{ModelText: "I use " + secret, Definition: &agent.Definition{Tools: []agent.ToolSpec{{Name: "payments.refund", Description: "not " + secret, Schema: json.RawMessage(`{"properties":{"pin":{"writeOnly":true}}}`)}}}}
 	a.OriginalArgs = json.RawMessage(`{"pin":1234,"password":"hunter2"}`)
 	a.Precondition = &run.Checked{
 		Tool: "payments.refund", Args: json.RawMessage(`{"pin":1234}`), Content: "{}", At: noon,
