@@ -38,6 +38,12 @@ type finder struct {
 
 func (f *finder) hide(from, to int) { f.found = append(f.found, Range{from, to}) }
 
+// take hides a range and returns its last place.
+func (f *finder) take(r Range) int {
+	f.hide(r.From, r.To)
+	return r.To - 1
+}
+
 func (f *finder) merged() []Range {
 	slices.SortFunc(f.found, func(a, b Range) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To)) })
 	var all []Range

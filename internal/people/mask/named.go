@@ -49,8 +49,7 @@ func (f *finder) assignment(at int) (next int) {
 	if !ok || r.To-r.From <= 3 && strings.Trim(f.text[r.From:r.To], "0123456789") == "" { // a count: tokens=5
 		return at
 	}
-	f.hide(r.From, r.To)
-	return r.To - 1
+	return f.take(r)
 }
 
 // refersTo reports whether the text uses a variable of that name: then its value may be a part of a command.
@@ -79,8 +78,19 @@ func (f *finder) refersTo(name string) bool {
 
 // member takes what a colon stands before: a header's value, or that of a member of JSON or YAML.
 func (f *finder) member(at int) (next int) {
-	if f.at(at-1) == '"' || f.at(at-1) == '\'' {
-		return f.quotedMember(at)
+	if f.at(at-1) == '"' || f.at(at-1) == '\'' { // "name": "value", with whatever backslashes before the quotes
+		end := at - 1
+		for end > 0 && f.text[end-1] == '\\' {
+			end--
+		}
+		name, from := f.nameBefore(end, true)
+		if !strings.HasSuffix(f.text[:from], f.text[end:at]) || !SecretName(name) {
+			return at
+		}
+		if r, quoted, ok := f.value(f.spaces(at + 1)); ok && quoted {
+			return f.take(r)
+		}
+		return at
 	}
 	name, _ := f.nameBefore(at, false)
 	if !SecretName(name) {
@@ -93,28 +103,9 @@ func (f *finder) member(at int) (next int) {
 	r, _, ok := f.value(behind)
 	if word := f.text[r.From:r.To]; ok && behind > at+1 && len(word) >= 6 && isRandomWord(word) &&
 		!strings.ContainsAny(word, ".:") {
-		f.hide(r.From, r.To)
-		return r.To - 1
+		return f.take(r)
 	}
 	return at
-}
-
-// quotedMember takes "name": "value", with whatever backslashes before the quotes.
-func (f *finder) quotedMember(at int) (next int) {
-	end := at - 1
-	for end > 0 && f.text[end-1] == '\\' {
-		end--
-	}
-	name, from := f.nameBefore(end, true)
-	if !strings.HasSuffix(f.text[:from], f.text[end:at]) || !SecretName(name) {
-		return at
-	}
-	r, quoted, ok := f.value(f.spaces(at + 1))
-	if !ok || !quoted {
-		return at
-	}
-	f.hide(r.From, r.To)
-	return r.To - 1
 }
 
 func isHeader(name string) bool {
@@ -147,8 +138,7 @@ func (f *finder) header(name string, at int) (next int) {
 	if word == "" || isReference(word) || !f.endsLine(end) && (!f.endsWord(end) || !isRandomWord(word)) {
 		return at - 1
 	}
-	f.hide(at, end)
-	return end - 1
+	return f.take(Range{at, end})
 }
 
 // endsLine reports whether a line, or the quotes around it, end at a place.
@@ -213,8 +203,7 @@ func (f *finder) option(at int) (next int) {
 	if word := f.text[r.From:r.To]; !ok || !isRandomWord(word) || strings.ContainsAny(word, "./:") {
 		return at
 	}
-	f.hide(r.From, r.To)
-	return r.To - 1
+	return f.take(r)
 }
 
 // address takes the password of scheme://user:password@host, and a long random user. Nothing is taken where not every
