@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -92,10 +93,9 @@ func plainAt(s string) int {
 	c := s[0]
 	switch {
 	case c == '%':
-		if len(s) >= 3 && isHex(s[1]) && isHex(s[2]) {
-			if d := unhex(s[1])<<4 | unhex(s[2]); d != '%' && d < utf8.RuneSelf && plainAt(string(rune(d))) > 0 {
-				return 3
-			}
+		d, err := strconv.ParseUint(s[1:min(3, len(s))], 16, 8)
+		if err == nil && len(s) >= 3 && d != '%' && d < utf8.RuneSelf && plainAt(string(rune(d))) > 0 {
+			return 3
 		}
 		return 0
 	case c < utf8.RuneSelf:
@@ -109,15 +109,6 @@ func plainAt(s string) int {
 		return 0
 	}
 	return n
-}
-
-func isHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f' }
-
-func unhex(c byte) byte {
-	if c <= '9' {
-		return c - '0'
-	}
-	return c | 0x20 - 'a' + 10
 }
 
 func isAlphanumeric(c byte) bool {
