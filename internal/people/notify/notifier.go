@@ -143,8 +143,8 @@ const groupWindow = 10 * time.Second
 // returns counts of what it did. A failure of one request does not stop the others and is due again later; the error
 // joins all failures.
 func (n *Notifier) ProcessDue(ctx context.Context, limit int) (map[string]int64, error) {
-	did := map[string]int64{}
 	due, all := n.listDue(ctx, limit)
+	did := map[string]int64{}
 	for _, of := range due {
 		if n.isOutOfTime(ctx) { // the next sweep continues
 			break
@@ -166,9 +166,8 @@ type dueRun struct {
 // listDue lists at most limit requests that are due, or due soon in a run that has one due.
 func (n *Notifier) listDue(ctx context.Context, limit int) (due []*dueRun, all []error) {
 	now := n.Clock.Now()
-	of := map[[2]string]*dueRun{}
-	r := store.Range{PK: duePartition, Index: true, To: fmt.Sprintf("%013d~", now.Add(groupWindow).UnixMilli()),
-		Limit: limit}
+	soon := fmt.Sprintf("%013d~", now.Add(groupWindow).UnixMilli())
+	r := store.Range{PK: duePartition, Index: true, To: soon, Limit: limit}
 	for seen := 0; seen < limit; {
 		p, err := n.Table.Query(ctx, r)
 		if err != nil {
@@ -184,15 +183,13 @@ func (n *Notifier) listDue(ctx context.Context, limit int) (due []*dueRun, all [
 				all = append(all, err)
 				continue
 			}
-			key := [2]string{tenant, run}
-			if of[key] == nil {
-				if at.After(now) {
-					continue
-				}
-				of[key] = &dueRun{tenant: tenant, run: run}
-				due = append(due, of[key])
+			i := slices.IndexFunc(due, func(d *dueRun) bool { return d.tenant == tenant && d.run == run })
+			switch {
+			case i >= 0:
+				due[i].ids = append(due[i].ids, id)
+			case !at.After(now):
+				due = append(due, &dueRun{tenant, run, []string{id}})
 			}
-			of[key].ids = append(of[key].ids, id)
 		}
 		if r.Cursor = p.Cursor; r.Cursor == "" {
 			break

@@ -141,13 +141,13 @@ func (d *Document) add(s Section) {
 // unlimited. A line that begins with spaces and "+ " continues the one above after a space; one that begins with "++ "
 // continues a word. No other line begins so. The error is w's.
 func WriteText(w io.Writer, d Document, width int) error {
-	t := &writer{w: w, width: width}
+	var b strings.Builder
 	if len(d.Sentence) > 0 {
-		t.writeLine("  ", d.Sentence)
-		t.writeLine("  "+d.Risk.Words()+": ", d.RiskText)
+		writeLine(&b, width, "  ", d.Sentence)
+		writeLine(&b, width, "  "+d.Risk.Words()+": ", d.RiskText)
 	}
 	for _, s := range d.Sections {
-		t.writeLine("  ", ownText(s.Title))
+		writeLine(&b, width, "  ", ownText(s.Title))
 		for _, l := range s.Rows {
 			text := l.Text()
 			switch {
@@ -156,27 +156,18 @@ func WriteText(w io.Writer, d Document, width int) error {
 			case s.Untrusted && len(l.Label) == 0 && s.Name != Asks: // what a tool asks is in quotes
 				text = textf(`"%1"`, text)
 			}
-			t.writeLine("    "+strings.Repeat("  ", l.Depth), text)
+			writeLine(&b, width, "    "+strings.Repeat("  ", l.Depth), text)
 		}
 	}
-	return t.err
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
-type writer struct {
-	w     io.Writer
-	width int
-	err   error
-}
-
-func (t *writer) writeLine(before string, text Text) {
-	if t.err != nil {
-		return
-	}
+func writeLine(b *strings.Builder, width int, before string, text Text) {
 	indent := before[:len(before)-len(strings.TrimLeft(before, " "))]
-	var b strings.Builder
 	b.WriteString(before)
-	left := t.width - utf8.RuneCountInString(before)
-	room := max(t.width-len(indent)-len(withinWord)-2, minRoom)
+	left := width - utf8.RuneCountInString(before)
+	room := max(width-len(indent)-len(withinWord)-2, minRoom)
 	fresh := true
 	for _, p := range splitPieces(text, room) {
 		n := utf8.RuneCountInString(p.text)
@@ -184,7 +175,7 @@ func (t *writer) writeLine(before string, text Text) {
 			n++
 		}
 		switch {
-		case t.width == 0 || n <= left || fresh:
+		case width == 0 || n <= left || fresh:
 			if p.space {
 				b.WriteByte(' ')
 			}
@@ -199,7 +190,6 @@ func (t *writer) writeLine(before string, text Text) {
 		left, fresh = left-n, false
 	}
 	b.WriteByte('\n')
-	_, t.err = io.WriteString(t.w, b.String())
 }
 
 // The prefixes of continued lines. A space at the end of a line could be lost.
