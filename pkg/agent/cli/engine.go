@@ -330,7 +330,6 @@ func (s storedRuns) Blob(ctx context.Context, digest string) ([]byte, error) {
 type timeouts struct {
 	header time.Duration // to send a request's header; 0 = 10 s
 	body   time.Duration // to send its body; 0 = 30 s
-	upload time.Duration // to upload a file; 0 = 15 min, as for S3
 	idle   time.Duration // between two requests on one connection; 0 = 2 min
 }
 
@@ -342,7 +341,7 @@ func (p *program) newServer(next http.Handler) *http.Server {
 		}
 		limit := cmp.Or(p.timeouts.body, 30*time.Second)
 		if r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, "/v1/blobs/") {
-			limit = cmp.Or(p.timeouts.upload, 15*time.Minute)
+			limit = 15 * time.Minute // as for S3
 		}
 		conn := http.NewResponseController(w)
 		if err := conn.SetReadDeadline(p.clock.Now().Add(limit)); err != nil {
