@@ -346,8 +346,9 @@ func (c *forkCommand) run(ctx context.Context, p *program) error {
 	if c.At == nil || *c.At < 0 {
 		return usageErrorf("fork: want --at SEQ, an entry of the run, from 0")
 	}
-	f := api.Fork{At: c.At, Key: cmp.Or(c.Key, ids.System(p.clock).Key())} // one key for all retries
-	if c.Model != "" {                                                     // checked before any store is opened
+	key := cmp.Or(c.Key, ids.System(p.clock).Key()) // one for all retries
+	f := api.Fork{At: c.At, Key: key}
+	if c.Model != "" { // checked before any store is opened
 		m, err := overrideModel(agent.ModelSpec{}, c.Model)
 		if err != nil {
 			return err
