@@ -7,6 +7,7 @@ package awsfake
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -59,9 +60,7 @@ type Lambda struct {
 
 // StartLambda deploys a function; its processes are started with its events. Close ends them.
 func StartLambda(cfg LambdaConfig) *Lambda {
-	if cfg.Concurrency == 0 {
-		cfg.Concurrency = 10
-	}
+	cfg.Concurrency = cmp.Or(cfg.Concurrency, 10)
 	if cfg.Log == nil {
 		cfg.Log = os.Stderr
 	}
@@ -266,13 +265,10 @@ func (p *process) api() http.Handler {
 
 func (p *process) finish(id string, a lambdaAnswer) {
 	p.mu.Lock()
-	ev := p.running
-	if ev != nil && ev.id == id {
+	defer p.mu.Unlock()
+	if ev := p.running; ev != nil && ev.id == id {
 		p.running = nil
-	}
-	p.mu.Unlock()
-	if ev != nil && ev.id == id {
-		ev.answer <- a
+		ev.answer <- a // it has room for one
 	}
 }
 

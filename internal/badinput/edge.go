@@ -1,6 +1,7 @@
 package badinput
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -37,14 +38,10 @@ const maxQuoted = 400
 func (e *Edge) RequireRefused(t testing.TB, c Case) {
 	t.Helper()
 	if e.before == nil {
-		e.before = new(string)
-		*e.before = e.State()
+		e.before = new(e.State())
 	}
 	got := e.Send(c)
-	want := c.Code
-	if want == "" {
-		want = e.Code
-	}
+	want := cmp.Or(c.Code, e.Code)
 	if got.Code != want {
 		t.Errorf("%s: got %q (%.300s), want %q", c, got.Code, got.Message, want)
 	}

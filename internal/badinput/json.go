@@ -9,6 +9,7 @@ package badinput
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
@@ -266,9 +267,7 @@ func keys(t reflect.Type, at string, opaque []reflect.Type, found func(string)) 
 			if f.Anonymous && name == "" || !f.IsExported() || name == "-" {
 				continue
 			}
-			if name == "" {
-				name = f.Name
-			}
+			name = cmp.Or(name, f.Name)
 			found(at + "/" + name)
 			keys(f.Type, at+"/"+name, opaque, found)
 		}

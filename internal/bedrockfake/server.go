@@ -83,7 +83,7 @@ func New(turns ...Turn) *Server {
 // NewFunc starts a server that answers each request with what the function says, nil = it is refused. The function may
 // be called from several goroutines at once.
 func NewFunc(answer func(Request) Turn) *Server {
-	s := &Server{answer: answer}
+	s := &Server{answer: answer, proofs: map[string]bool{}}
 	mux := http.NewServeMux()
 	for _, operation := range []string{"converse", "converse-stream", "count-tokens"} {
 		mux.HandleFunc("POST /model/{id}/"+operation, func(w http.ResponseWriter, r *http.Request) {
@@ -141,9 +141,6 @@ func (s *Server) Requests() []Request {
 func (s *Server) Wrote(model string, blocks ...Block) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.proofs == nil {
-		s.proofs = map[string]bool{}
-	}
 	for _, b := range blocks {
 		var c content
 		if json.Unmarshal(b.Whole, &c) == nil && c.ReasoningContent != nil {

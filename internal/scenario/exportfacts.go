@@ -19,8 +19,7 @@ import (
 func (r *recording) readReply(e run.Replied) {
 	line := script.Line{Empty: e.Text == "" && len(e.Calls) == 0}
 	if e.Text != "" {
-		text := r.x.text(e.Text)
-		line.Text = &text
+		line.Text = new(r.x.text(e.Text))
 	}
 	for _, c := range e.Calls {
 		line.Calls = append(line.Calls, script.Call{ID: c.ID, Name: c.Name, Input: r.x.json(c.Input)})
@@ -199,8 +198,7 @@ func (r *recording) readDecision(e run.Decided) {
 	}
 	last := lineForm{Do: r.verb(e.Action), Result: r.answer(e.Result), Note: r.x.text(e.Note)}
 	if e.Action == run.ActionFail {
-		why := cmp.Or(last.Note, "failed")
-		last.Note, last.Error = "", &why
+		last.Note, last.Error = "", new(cmp.Or(last.Note, "failed"))
 	}
 	editor := cmp.Or(e.Editor, e.By)
 	for _, call := range calls {

@@ -170,8 +170,7 @@ func (r *recording) read(s *run.AgentState, ev run.Event) error {
 		r.readReply(e)
 	case run.Evicted:
 		if e.Requests > 0 {
-			text := r.x.text(e.Summary)
-			r.replies = append(r.replies, script.Line{Text: &text, Notes: true})
+			r.replies = append(r.replies, script.Line{Text: new(r.x.text(e.Summary)), Notes: true})
 		}
 	case run.CallClaimed: // it goes out, and its precondition was read before
 		c, _ := s.Call(e.Call)

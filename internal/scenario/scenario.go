@@ -89,8 +89,7 @@ func LoadWithOptions(name string, data []byte, options agentfile.Options) (*Scen
 	s.loadServers(files)
 	s.start = loadStart(files[inputFile], defaultKey)
 	if f, ok := files[thenFile]; ok {
-		then := loadStart(f, thenKey)
-		s.then = &then
+		s.then = new(loadStart(f, thenKey))
 	}
 	s.loadScript(files[modelFile])
 	s.loadDelegates(files)
