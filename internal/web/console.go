@@ -269,9 +269,7 @@ func (c *console) completeID(ctx context.Context, short string) (string, error) 
 var errNoPage = errors.New("there is no such page")
 
 // renderPage writes a page from its view, or an error page.
-func (c *console) renderPage(
-	w http.ResponseWriter, r *http.Request, status int, name string, view any, err error,
-) {
+func (c *console) renderPage(w http.ResponseWriter, r *http.Request, status int, name string, view any, err error) {
 	var html []byte
 	if err == nil {
 		html, err = c.pages.render(name, view)

@@ -34,7 +34,8 @@ type agentRow struct {
 // agentFigures are of an agent's newest runs.
 type agentFigures struct {
 	Runs, Open, Failed int
-	Rate, Cost         string
+	Rate               string
+	Cost               run.USD
 }
 
 type agentPage struct {
@@ -110,7 +111,6 @@ func (c *console) loadAgentRuns(ctx context.Context, name string) (rows []runRow
 	if err != nil {
 		return nil, f, err
 	}
-	var cost run.USD
 	for _, h := range heads.Items {
 		row, err := c.newRunRow(ctx, h)
 		if err != nil {
@@ -118,7 +118,7 @@ func (c *console) loadAgentRuns(ctx context.Context, name string) (rows []runRow
 		}
 		rows = append(rows, row)
 		f.Runs++
-		cost += row.usd
+		f.Cost += row.Cost
 		switch {
 		case h.Status != run.RunDone:
 			f.Open++
@@ -129,7 +129,6 @@ func (c *console) loadAgentRuns(ctx context.Context, name string) (rows []runRow
 	if ended := f.Runs - f.Open; ended > 0 {
 		f.Rate = fmt.Sprintf("%d %%", 100*f.Failed/ended)
 	}
-	f.Cost = formatUSD(cost)
 	return rows, f, nil
 }
 

@@ -32,15 +32,13 @@ const (
 
 type runPage struct {
 	frame
-	Run           api.Run
-	Seq           int64  // of the newest event
-	EventTypes    string // the page listens to
-	Every         int    // milliseconds between reloads; 0 = on events only
-	Heading       string
-	Agent         show.Text
-	Took          string
-	Tokens, Money string
-	Failure       *failure
+	Run        api.Run
+	Seq        int64  // of the newest event
+	EventTypes string // the page listens to
+	Heading    string
+	Agent      show.Text
+	Took       string
+	Failure    *failure
 
 	Range     string // the messages that are shown, in words
 	Older     int    // index of the first; 0 = no older ones
@@ -204,8 +202,8 @@ func (c *console) newRunPage(r *http.Request, id string) (page runPage, err erro
 	heading := cmp.Or(firstMessageText(all), "Run "+shortID(id))
 	page = runPage{
 		frame: c.newFrame(show.Foreign(heading).String(), navRuns, runTrail(one.Root, one.Parent)...), Run: one,
-		Seq: one.Seq - 1, EventTypes: eventTypes, Heading: heading, Tokens: formatNumber(one.Usage.Total()),
-		Money: formatUSD(one.Cost), Agent: st.newText(strings.TrimSpace(one.Agent + " " + one.Version)),
+		Seq: one.Seq - 1, EventTypes: eventTypes, Heading: heading,
+		Agent: st.newText(strings.TrimSpace(one.Agent + " " + one.Version)),
 		Range: shownRange, Older: from, NotNewest: q["before"] != "", Typed: map[string]string{"model": q["model"]},
 	}
 	if e := one.Error; e != nil {
@@ -214,7 +212,6 @@ func (c *console) newRunPage(r *http.Request, id string) (page runPage, err erro
 	}
 	if page.Took = formatTook(one.EndedAt.Sub(one.StartedAt)); one.Status != run.RunDone {
 		page.Took = "not ended"
-		page.Every = 5000 // runs below change without events of this run
 	}
 	// The parts share the bounds of the page, in this order.
 	if page.Waits, err = st.newWaitItems(r.Context()); err != nil {
@@ -236,8 +233,9 @@ func (c *console) newRunPage(r *http.Request, id string) (page runPage, err erro
 	return page, nil
 }
 
-// eventTypes are the events of a stream after which the page is read again. What a model is writing comes beside them,
-// as deltas, where the process that serves the console asks models itself.
+// eventTypes are the events of a stream after which the page is read again. It is read every five seconds besides, while
+// the run goes on: runs below change without events of this run. What a model is writing comes beside the events, as
+// deltas, where the process that serves the console asks models itself.
 var eventTypes = func() string {
 	var all []string
 	for _, t := range stream.Types() {

@@ -44,8 +44,7 @@ type runRow struct {
 type runSummary struct {
 	Title  string // the beginning of its first text message; "" = none
 	Tokens string
-	Cost   string // "" = not known
-	usd    run.USD
+	Cost   run.USD
 	at     time.Time // of the head it was made with
 }
 
@@ -161,8 +160,7 @@ func (c *console) newRunRow(ctx context.Context, h api.RunHead) (runRow, error) 
 		}
 		known.Title = firstMessageText(all)
 	}
-	known.at, known.usd = h.UpdatedAt, one.Cost
-	known.Tokens, known.Cost = formatNumber(one.Usage.Total()), formatUSD(one.Cost)
+	known.at, known.Tokens, known.Cost = h.UpdatedAt, formatNumber(one.Usage.Total()), one.Cost
 	row.runSummary = known
 	c.mu.Lock()
 	defer c.mu.Unlock()
