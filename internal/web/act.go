@@ -33,9 +33,13 @@ type formResult struct {
 	changes []change
 }
 
-// handlePost applies a form. If the form is accepted, it redirects to the page. If not, it shows the page with the
-// typed fields and the reason.
-func (s *server) handlePost(w http.ResponseWriter, r *http.Request, v visit) {
+// serveVisit shows a request, or applies a form. If the form is accepted, it redirects to the page. If not, it shows the
+// page with the typed fields and the reason.
+func (s *server) serveVisit(w http.ResponseWriter, r *http.Request, v visit) {
+	if r.Method != http.MethodPost {
+		s.writeRequestPage(w, r, v, http.StatusOK, formResult{})
+		return
+	}
 	form, err := readForm(r, v.checkProof != nil)
 	refuse := func(status int, head, text string) {
 		s.writeRequestPage(w, r, v, status, formResult{Head: head, Text: text, Bad: true, typed: form})

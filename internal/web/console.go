@@ -300,17 +300,11 @@ func (c *console) serveApproval(w http.ResponseWriter, r *http.Request, id strin
 	switch {
 	case errors.Is(err, approval.ErrNotFound):
 		c.writePlain(w, http.StatusNotFound, missingPage)
-		return
 	case err != nil:
 		c.writeFailure(w, r, err)
-		return
+	default:
+		c.serveVisit(w, r, c.newVisit(a))
 	}
-	v := c.newVisit(a)
-	if r.Method == http.MethodPost {
-		c.handlePost(w, r, v)
-		return
-	}
-	c.writeRequestPage(w, r, v, http.StatusOK, formResult{})
 }
 
 func (c *console) newVisit(a approval.Approval) visit {

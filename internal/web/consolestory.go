@@ -164,11 +164,8 @@ func (s *story) call(id string) *callStory {
 }
 
 func (s *story) wait(id string, what run.WaitFor) {
-	if what == "" {
-		what = run.ForApproval
-	}
 	c := s.call(id)
-	c.Waits = append(c.Waits, wait{From: s.entry, For: what})
+	c.Waits = append(c.Waits, wait{From: s.entry, For: cmp.Or(what, run.ForApproval)})
 }
 
 func (s *story) resume(id string) {

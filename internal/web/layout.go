@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"io/fs"
 	"net/http"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -30,16 +32,8 @@ const (
 // The pages of links, and those of the console with their own layout. They are parsed at their first use: most
 // functions serve none.
 var (
-	linkPages = sync.OnceValue(func() *pageSet {
-		return newPages(maxPage, "templates/parts.html", "templates/answer.html", "templates/plain.html",
-			"templates/approval.html", "templates/signin.html")
-	})
-	consolePages = sync.OnceValue(func() *pageSet {
-		return newPages(maxConsole, "console/parts.html", "templates/answer.html", "templates/plain.html",
-			"templates/approval.html", "console/queue.html", "console/together.html", "console/runs.html",
-			"console/run.html", "console/chat.html", "console/start.html", "console/agents.html", "console/agent.html",
-			"console/audit.html")
-	})
+	linkPages    = sync.OnceValue(func() *pageSet { return newPages(maxPage, "templates") })
+	consolePages = sync.OnceValue(func() *pageSet { return newPages(maxConsole, "templates", "console") })
 )
 
 // pageSet is a set of pages with one layout. A page has the name of its file.
@@ -48,13 +42,16 @@ type pageSet struct {
 	limit          int                // of a page, in bytes
 }
 
-// newPages parses embedded pages. It panics on an error, since the pages are part of the program.
-func newPages(limit int, names ...string) *pageSet {
+// newPages parses the embedded pages of folders; what a later folder defines anew replaces what an earlier one has. It
+// panics on an error, since the pages are part of the program.
+func newPages(limit int, folders ...string) *pageSet {
 	framed := template.New("").Option("missingkey=zero").Funcs(functions)
-	layout := strings.ReplaceAll(readFile("templates/layout.html"), "/*style*/", style)
-	template.Must(framed.New("layout.html").Parse(layout))
-	for _, name := range names {
-		template.Must(framed.New(name[strings.LastIndex(name, "/")+1:]).Parse(readFile(name)))
+	for _, folder := range folders {
+		names, _ := fs.Glob(files, folder+"/*.html") // the pattern is valid
+		for _, name := range names {
+			text := strings.ReplaceAll(readFile(name), "/*style*/", style)
+			template.Must(framed.New(path.Base(name)).Parse(text))
+		}
 	}
 	joined := template.Must(framed.Clone()).Funcs(template.FuncMap{
 		"spans": func(text any) show.Text { return joinSpans(readable(foreignText(text))) },

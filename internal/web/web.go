@@ -138,43 +138,27 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	token, _ := strings.CutPrefix(r.URL.Path, link.Path)
 	id, err := s.Links.Verify(r.Context(), token)
+	var v visit
 	switch {
-	case errors.Is(err, link.ErrInvalid):
-		if !s.wrongTokens.Allow(clientAddress(r)) {
-			s.refuseTooMany(w)
-			return
-		}
-		s.writePlain(w, http.StatusNotFound, missingPage)
+	case errors.Is(err, link.ErrInvalid) && !s.wrongTokens.Allow(clientAddress(r)),
+		err == nil && r.URL.RawQuery == "" && !s.linkLimit.Allow(id):
+		w.Header().Set("Retry-After", "5")
+		s.writePlain(w, http.StatusTooManyRequests, tooManyPage)
 		return
-	case r.URL.RawQuery != "" && err == nil: // no page has a query
-		s.writePlain(w, http.StatusNotFound, missingPage)
-		return
-	case err != nil:
-		s.writeFailure(w, r, err)
-		return
-	case !s.linkLimit.Allow(id):
-		s.refuseTooMany(w)
-		return
+	case err == nil && r.URL.RawQuery != "": // no page has a query
+		err = link.ErrInvalid
+	case err == nil:
+		v, err = s.loadVisit(r.Context(), id)
 	}
-	v, err := s.loadVisit(r.Context(), id)
 	switch {
-	case errors.Is(err, link.ErrInvalid): // an expired link
+	case errors.Is(err, link.ErrInvalid): // or an expired link
 		s.writePlain(w, http.StatusNotFound, missingPage)
 	case err != nil:
 		s.writeFailure(w, r, err)
 	default:
 		v.path, v.session = r.URL.Path, s.SignIn.Session(r)
-		if r.Method == http.MethodPost {
-			s.handlePost(w, r, v)
-			return
-		}
-		s.writeRequestPage(w, r, v, http.StatusOK, formResult{})
+		s.serveVisit(w, r, v)
 	}
-}
-
-func (s *server) refuseTooMany(w http.ResponseWriter) {
-	w.Header().Set("Retry-After", "5")
-	s.writePlain(w, http.StatusTooManyRequests, tooManyPage)
 }
 
 // writeFailure logs an internal error and writes the error page.
