@@ -41,8 +41,6 @@ type Feed struct {
 	closed   bool
 }
 
-var _ Watcher = (*Feed)(nil)
-
 // NewFeed returns a feed without watchers.
 func NewFeed(c clock.Clock) *Feed {
 	return &Feed{clock: c, watchers: map[string]map[*feedWatch]bool{}, writing: map[string]*deltas{}}

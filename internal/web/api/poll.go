@@ -155,8 +155,6 @@ type Poll struct {
 	clock clock.Clock
 }
 
-var _ Watcher = (*Poll)(nil)
-
 // NewPoll makes a Poll. Live is the table of a Live; nil = there is none.
 func NewPoll(t Tail, live store.Table, c clock.Clock) *Poll {
 	return &Poll{tail: t, live: live, clock: c}
