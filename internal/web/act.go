@@ -63,7 +63,7 @@ func (s *server) serveVisit(w http.ResponseWriter, r *http.Request, v visit) {
 		refuse(http.StatusConflict, "The request is not as you saw it", what)
 		return
 	}
-	var shown formResult // on the page that is no redirect
+	var shown formResult // what the page says if the form decides nothing
 	switch action := form["action"]; {
 	case v.isSomebodyElse():
 		err = errSomebodyElse

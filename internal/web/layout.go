@@ -167,7 +167,7 @@ func (s *server) writePlain(w http.ResponseWriter, status int, page plainPage) {
 	s.writeView(w, status, "plain.html", page)
 }
 
-// linkServer writes pages in the layout of those of links.
+// linkServer writes pages with the layout of those behind links, for handlers that have no Pages.
 func linkServer() *server { return &server{policy: pagePolicy, pages: linkPages()} }
 
 // titles explain the marks in foreign text, as tooltips.

@@ -52,7 +52,7 @@ func readPage[T any](r *http.Request, f fetch[T]) (int, any, error) {
 	return http.StatusOK, p, nil
 }
 
-// convert returns a list with other elements.
+// convert returns a list whose elements are made from those of another list.
 func convert[S, T any](list fetch[S], as func(S) T) fetch[T] {
 	return func(limit int, cursor string) (all []T, next string, err error) {
 		part, next, err := list(limit, cursor)
