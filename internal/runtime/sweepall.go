@@ -325,8 +325,8 @@ func (p *pass) sweepRequests(ctx context.Context) (next string, err error) {
 // has twice the time of the one before.
 func (p *pass) sweepEnds(ctx context.Context) (next string, err error) {
 	r := store.Range{PK: owedIndex(p.at.Tenant), Index: true, Limit: sweepPage, Cursor: p.at.Cursor}
-	ends, next,
-		err := store.ReadPage(ctx, p.Sweeper.Table, r, func(it store.Item) (store.Item, error) { return it, checkOwed(it) })
+	checked := func(it store.Item) (store.Item, error) { return it, checkOwed(it) }
+	ends, next, err := store.ReadPage(ctx, p.Sweeper.Table, r, checked)
 	if err := p.noteUnreadable(err); err != nil {
 		return "", fmt.Errorf("list ends that are owed: %w", err)
 	}
