@@ -118,23 +118,20 @@ func (a *attempt) withPrompt(ctx context.Context, next policy.Action, req agent.
 		Now: d.Entry.Time, Input: s.Input, Messages: req.Messages, Tools: req.Tools,
 		Interactions: s.Interactions, Exhausted: next.Exhausted,
 	}
-	var given prompt.PromptContext
-	for _, want := range []struct {
-		name string
-		to   *string
-	}{{def.Prompt.Planning, &given.Planning}, {def.Prompt.RAG, &given.RAG}} {
-		if want.name == "" {
+	texts := make([]string, 2)
+	for i, name := range []string{def.Prompt.Planning, def.Prompt.RAG} {
+		if name == "" {
 			continue
 		}
-		text, err := a.Hooks.Context(ctx, want.name, in)
-		if errors.Is(err, hook.ErrContext) {
+		var err error
+		if texts[i], err = a.Hooks.Context(ctx, name, in); errors.Is(err, hook.ErrContext) {
 			return req, &badContext{err}
 		}
 		if err != nil {
 			return req, err
 		}
-		*want.to = text
 	}
+	given := prompt.PromptContext{Planning: texts[0], RAG: texts[1]}
 	out, err := prompt.WithPrompt(def, &d.State, next, d.Entry.Time, req, given)
 	if err != nil {
 		return req, &badContext{err}

@@ -409,7 +409,15 @@ func (a *permissions) checkStanding(ctx context.Context, def *agent.Definition, 
 		return nil
 	}
 	if a.checked == nil || a.checked.Inference != s.Round.Inference || doubt {
-		live, err := a.recordedGrants(ctx, def, d, asked)
+		live, err := approval.LiveStanding(ctx, a.table, s.Tenant, s.Agent, asked, d.Entry.Time)
+		if err == nil && first && policy.Granting(def).Patterns() { // and those of patterns that cover a call of the round
+			tools := policy.ToolsOf(asked)
+			patterns, failed := approval.LivePatterns(ctx, a.table, s.Tenant, s.Agent, tools, d.Entry.Time)
+			live, err = append(live, policy.CoveringPatterns(def, s, patterns)...), failed
+		}
+		if err == nil {
+			live, err = approval.TraceGrants(ctx, a.table, s.Tenant, s.Agent, live)
+		}
 		if err != nil {
 			return err
 		}
@@ -420,26 +428,6 @@ func (a *permissions) checkStanding(ctx context.Context, def *agent.Definition, 
 		return nil
 	}
 	return d.Add(found)
-}
-
-// recordedGrants are those of the standing grants that are on record; when a round is first looked at, those of
-// patterns that cover a call of the round as well.
-func (a *permissions) recordedGrants(
-	ctx context.Context, def *agent.Definition, d *run.Draft, asked []run.StandingGrant,
-) ([]run.StandingGrant, error) {
-	s := &d.State
-	live, err := approval.LiveStanding(ctx, a.table, s.Tenant, s.Agent, asked, d.Entry.Time)
-	if err != nil {
-		return nil, err
-	}
-	if s.Permissions.Checked.Inference != s.Round.Inference && policy.Granting(def).Patterns() {
-		patterns, err := approval.LivePatterns(ctx, a.table, s.Tenant, s.Agent, policy.ToolsOf(asked), d.Entry.Time)
-		if err != nil {
-			return nil, err
-		}
-		live = append(live, policy.CoveringPatterns(def, s, patterns)...)
-	}
-	return approval.TraceGrants(ctx, a.table, s.Tenant, s.Agent, live)
 }
 
 // standingGrantOf is what must be on record for a claim that the draft has made: the very grant that it takes, or, of a

@@ -333,7 +333,7 @@ func (p Ports) earlyDecisionOps(ctx context.Context, d *run.Draft, def *agent.De
 }
 
 // voidOps void the approvals of calls that are asked about again because the policy (A17) or a precondition has
-// changed. Approvals that a claim has used stay.
+// changed: those on which they were approved before the draft or in it. Approvals that a claim has used stay.
 func (p Ports) voidOps(ctx context.Context, d *run.Draft) ([]store.Op, error) {
 	var ops []store.Op
 	for _, e := range d.Entry.Events {
@@ -341,7 +341,18 @@ func (p Ports) voidOps(ctx context.Context, d *run.Draft) ([]store.Op, error) {
 		if !ok || again.Why == "" {
 			continue
 		}
-		id := approvedBy(d, again.Call)
+		was, _ := d.Before.Call(again.Call)
+		id := ""
+		if g := was.Grant; g != nil && !g.Tool && !g.Consumed {
+			id = g.Approval
+		}
+		for _, e := range d.Entry.Events { // of a decision that was kept, the request is being written already
+			said, ok := e.(run.Decided)
+			if ok && said.Call == again.Call && said.Action == run.ActionApprove && said.Early == "" {
+				id = said.Approval
+				break
+			}
+		}
 		if id == "" {
 			continue
 		}
@@ -356,21 +367,6 @@ func (p Ports) voidOps(ctx context.Context, d *run.Draft) ([]store.Op, error) {
 		ops = append(ops, op)
 	}
 	return ops, nil
-}
-
-// approvedBy is the request on which a call was approved before or in the draft, where no claim has used that up; ""
-// where there is none. Of a decision that was kept, the request is being written already.
-func approvedBy(d *run.Draft, call string) string {
-	for _, e := range d.Entry.Events {
-		if said, ok := e.(run.Decided); ok && said.Call == call && said.Action == run.ActionApprove && said.Early == "" {
-			return said.Approval
-		}
-	}
-	c, _ := d.Before.Call(call)
-	if c.Grant == nil || c.Grant.Tool || c.Grant.Consumed {
-		return ""
-	}
-	return c.Grant.Approval
 }
 
 func suspendedCall(d *run.Draft, c run.Call) run.Call {
