@@ -124,24 +124,30 @@ func (d *Deployment) invocation(e event) runtime.Invocation {
 	}
 }
 
-// handlers are the functions of the state machine by their names.
-var handlers = map[string]func(*Deployment, context.Context, event) ([]byte, error){
+// handler answers an event of the state machine.
+type handler func(*Deployment, context.Context, event) ([]byte, error)
+
+var handlers = map[string]handler{
 	"step": (*Deployment).step, "tool": (*Deployment).tool, "approve": (*Deployment).approve,
 }
 
 // Invoke calls a function by its name: step, tool or approve.
-func (d *Deployment) Invoke(ctx context.Context, function string, payload []byte) (out []byte, err error) {
-	handle := handlers[function]
-	if handle == nil {
+func (d *Deployment) Invoke(ctx context.Context, function string, payload []byte) ([]byte, error) {
+	if handlers[function] == nil {
 		return nil, invalidf("invoke function %q: want step, tool or approve", function)
 	}
+	return d.handle(ctx, function, handlers[function], payload)
+}
+
+// handle has one of the functions answer. Whoever calls it, and not Invoke, links no other.
+func (d *Deployment) handle(ctx context.Context, function string, h handler, payload []byte) (out []byte, err error) {
 	ctx, ended := d.beginInvocation(ctx, function)
 	defer func() { ended(err) }()
 	e, err := decode(payload)
 	if err != nil {
 		return nil, err
 	}
-	return handle(d, ctx, e)
+	return h(d, ctx, e)
 }
 
 func (d *Deployment) step(ctx context.Context, e event) ([]byte, error) {

@@ -35,23 +35,23 @@ import (
 )
 
 // Step is the main of functions/step, which asks models. It serves until the process is ended.
-func Step(r *registry.Registry) { serve(r, "step", addModels) }
+func Step(r *registry.Registry) { serve(r, "step", (*Deployment).step, addModels) }
 
 // Tool is the main of functions/tool, which runs tools. It serves until the process is ended.
-func Tool(r *registry.Registry) { serve(r, "tool", addRemotes) }
+func Tool(r *registry.Registry) { serve(r, "tool", (*Deployment).tool, addRemotes) }
 
 // Approve is the main of functions/approve, which keeps task tokens and has people told of requests. It serves until
 // the process is ended.
-func Approve(r *registry.Registry) { serve(r, "approve", addAsyncNotices) }
+func Approve(r *registry.Registry) { serve(r, "approve", (*Deployment).approve, addAsyncNotices) }
 
-func serve(r *registry.Registry, name string, needs wiring) {
+func serve(r *registry.Registry, name string, h handler, needs wiring) {
 	listen(func(cfg aws.Config, getenv func(string) string) (Invoke, error) {
 		deployed, err := start(r, cfg, getenv, needs, addCode)
 		if err != nil {
 			return nil, err
 		}
 		return func(ctx context.Context, payload []byte) ([]byte, error) {
-			return deployed.Invoke(ctx, name, payload)
+			return deployed.handle(ctx, name, h, payload)
 		}, nil
 	})
 }
