@@ -16,7 +16,7 @@ import (
 //     NUL (which separates keys in ordered stores); an Index without IndexSort, or the other way round;
 //   - an unknown kind or operator; an ordered operator with a string;
 //   - an Update that carries a body or sets nothing, a Check that carries more than its key or has no
-//     condition, a Delete that carries more than its key.
+//     condition, a Delete that carries more than its key, an Add of something else than numbers or with a condition.
 //
 // An Update may carry Index and IndexSort: the item moves there. Without, it stays listed where it was.
 func CheckOps(ops []Op) error {
@@ -68,6 +68,14 @@ func checkOp(op Op) error {
 	case Delete:
 		if !bare || len(it.Body) > 0 {
 			return fmt.Errorf("a deletion has a key and perhaps conditions: %w", ErrInvalid)
+		}
+	case Add:
+		text := false
+		for _, v := range it.Attrs {
+			text = text || v.isStr
+		}
+		if len(it.Attrs) == 0 || text || it.Index != "" || len(it.Body) > 0 || len(op.If) > 0 {
+			return fmt.Errorf("an addition has a key and numbers, and no conditions: %w", ErrInvalid)
 		}
 	default:
 		return fmt.Errorf("unknown kind %d: %w", op.Kind, ErrInvalid)

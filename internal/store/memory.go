@@ -270,15 +270,20 @@ func Decide(ops []Op, get func(Key) (it Item, found bool, err error)) ([]Change,
 			changes = append(changes, Change{Old: old, Found: true, Gone: true})
 		case op.Kind == Put:
 			changes = append(changes, Change{Old: old, Found: found, New: op.Item})
-		case op.Kind == Update: // its attributes and index over those of the stored item
+		case op.Kind == Update, op.Kind == Add: // its attributes and index over those of the stored item, or the sums
 			it := old
-			it.Attrs = make(map[string]Value, len(old.Attrs)+len(op.Item.Attrs))
+			it.Key, it.Attrs = op.Item.Key, make(map[string]Value, len(old.Attrs)+len(op.Item.Attrs))
 			maps.Copy(it.Attrs, old.Attrs)
-			maps.Copy(it.Attrs, op.Item.Attrs)
+			for name, v := range op.Item.Attrs {
+				if op.Kind == Add {
+					v.n += it.Attrs[name].n
+				}
+				it.Attrs[name] = v
+			}
 			if op.Item.Index != "" {
 				it.Index, it.IndexSort = op.Item.Index, op.Item.IndexSort
 			}
-			changes = append(changes, Change{Old: old, Found: true, New: it})
+			changes = append(changes, Change{Old: old, Found: found, New: it})
 		}
 	}
 	if len(failed) > 0 {

@@ -78,7 +78,8 @@ const (
 // Op is one part of a Write.
 type Op struct {
 	Kind OpKind
-	// Put: the whole item. Update: Key and the Attrs to set, everything else of the stored item is kept. Else: Key
+	// Put: the whole item. Update: Key and the Attrs to set, everything else of the stored item is kept. Add: Key and the
+	// numbers to add to Attrs of that name, which are numbers or missing. Else: Key
 	Item Item
 	If   []Cond // all must hold
 }
@@ -87,12 +88,14 @@ type Op struct {
 type OpKind uint8
 
 // Put replaces or creates; Update sets attributes of an existing item (a missing item fails the condition); Check
-// writes nothing; Delete removes the item, if there is one.
+// writes nothing; Delete removes the item, if there is one; Add adds to numbers, and creates the item where there is
+// none.
 const (
 	Put OpKind = iota + 1
 	Update
 	Check
 	Delete
+	Add
 )
 
 // Range asks for items of one partition, or of the index, in order of the sort key.

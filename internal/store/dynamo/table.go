@@ -234,6 +234,12 @@ func (t *Table) operation(op store.Op) (types.TransactWriteItem, error) {
 			TableName: &t.name, Key: key, UpdateExpression: &set, ConditionExpression: cond,
 			ExpressionAttributeNames: x.names, ExpressionAttributeValues: x.values,
 		}}, nil
+	case store.Add:
+		sums := x.add(op.Item)
+		return types.TransactWriteItem{Update: &types.Update{
+			TableName: &t.name, Key: encodeKey(op.Item.Key), UpdateExpression: &sums,
+			ExpressionAttributeNames: x.names, ExpressionAttributeValues: x.values,
+		}}, nil
 	case store.Delete:
 		return types.TransactWriteItem{Delete: &types.Delete{
 			TableName: &t.name, Key: key, ConditionExpression: cond,
@@ -332,6 +338,15 @@ func (x *expression) set(it store.Item) string {
 			x.name(store.NameIndexSort)+" = "+x.value(str(it.IndexSort)))
 	}
 	return "SET " + strings.Join(parts, ", ")
+}
+
+// add is the UpdateExpression that adds to the item's attributes.
+func (x *expression) add(it store.Item) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(it.Attrs)) {
+		parts = append(parts, x.name(name)+" "+x.value(encodeValue(it.Attrs[name])))
+	}
+	return "ADD " + strings.Join(parts, ", ")
 }
 
 // keyCondition is the KeyConditionExpression of a range, its cursor aside.

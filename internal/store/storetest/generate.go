@@ -50,7 +50,7 @@ func (d draw) ops() []store.Op {
 }
 
 func (d draw) op() store.Op {
-	kinds := []store.OpKind{store.Put, store.Put, store.Update, store.Check, store.Delete}
+	kinds := []store.OpKind{store.Put, store.Put, store.Update, store.Check, store.Delete, store.Add}
 	op := store.Op{Kind: rapid.SampledFrom(kinds).Draw(d.T, "kind"), Item: store.Item{Key: d.key()}}
 	leastAttrs := 0
 	switch op.Kind {
@@ -59,6 +59,9 @@ func (d draw) op() store.Op {
 		return op
 	case store.Delete:
 		op.If = d.conds(0)
+		return op
+	case store.Add: // to what no other operation writes: a text cannot be added to
+		op.Item.Attrs = attrs{"sum": store.Num(rapid.Int64Range(-9, 9).Draw(d.T, "add"))}
 		return op
 	case store.Update:
 		leastAttrs = 1

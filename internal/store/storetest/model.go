@@ -125,6 +125,17 @@ func (m model) write(ops []store.Op) error {
 				it.Index, it.IndexSort = op.Item.Index, op.Item.IndexSort
 			}
 			m[k] = it
+		case store.Add:
+			it := store.Item{Key: k, Attrs: attrs{}}
+			if old, found := m[k]; found {
+				it = old
+				it.Attrs = attrs{}
+				maps.Copy(it.Attrs, old.Attrs)
+			}
+			for name, v := range op.Item.Attrs {
+				it.Attrs[name] = store.Num(it.Attrs[name].Int() + v.Int())
+			}
+			m[k] = it
 		case store.Delete:
 			delete(m, k)
 		}
