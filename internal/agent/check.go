@@ -196,8 +196,12 @@ func (c *checker) limits(at string, l Limits) {
 	c.enum(at+".onLimit", l.OnLimit)
 	c.enumOrNone(at+".validators", l.Validators)
 	c.enumOrNone(at+".onBudget", l.OnBudget)
-	c.that(l.OnBudget != OnBudgetAsk || l.Tokens > 0 || l.USD > 0, at+".onBudget",
-		"got ask, want tokens or usd beside it: there is no budget to be used up")
+	if p := l.Period; p != nil {
+		c.enum(at+".period.every", p.Every)
+		c.that(p.Tokens >= 0 && p.USD >= 0 && int64(p.USD)+p.Tokens > 0, at+".period", "want tokens or usd, more than zero")
+	}
+	c.that(l.OnBudget != OnBudgetAsk || l.Tokens > 0 || l.USD > 0 || l.Period != nil, at+".onBudget",
+		"got ask, want tokens, usd or period beside it: there is no budget to be used up")
 }
 
 // plugins checks names and the form of configs; whether there is such a plugin, and what it wants, is for package hook
@@ -240,6 +244,8 @@ func (c *checker) chain(d *Definition) {
 		c.modelSettings(chainPath(i), m)
 		c.that(d.Limits.USD == 0 || m.Price != nil, chainPath(i)+".price",
 			"got nothing, want what the model costs: limits.usd is set")
+		c.that(d.Limits.Period == nil || d.Limits.Period.USD == 0 || m.Price != nil, chainPath(i)+".price",
+			"got nothing, want what the model costs: limits.period.usd is set")
 	}
 	for i, m := range d.Model.Fallbacks {
 		at := chainPath(i + 1)

@@ -83,7 +83,9 @@ type Limits struct {
 
 	Tokens int64   `json:"tokens,omitempty"` // of all kinds, in all; 0 = no limit
 	USD    run.USD `json:"usd,omitempty"`    // of all replies; 0 = no limit. Every model needs a price
-	// what happens once tokens or usd are used up; "" = end
+	// what all runs of the agent in a tenant may use; nil = no limit
+	Period *PeriodBudget `json:"period,omitempty"`
+	// what happens once tokens or usd are used up, also those of a period; "" = end
 	OnBudget OnBudget `json:"onBudget,omitempty"`
 
 	Validators Validators `json:"validators,omitempty"` // "" = always
@@ -104,6 +106,31 @@ const DefaultOpen = 50
 
 // MaxOpen is how many requests to people a run has open at a time.
 func (d *Definition) MaxOpen() int { return cmp.Or(d.Limits.Open, DefaultOpen) }
+
+// PeriodBudget is what many runs may use together in a day or a month of the calendar, in UTC. One of Tokens and USD is
+// set; 0 = no limit. The zero value is no budget.
+type PeriodBudget struct {
+	Every  Every   `json:"every"`
+	Tokens int64   `json:"tokens,omitempty"` // of all kinds
+	USD    run.USD `json:"usd,omitempty"`
+}
+
+// Every is how long a period is.
+type Every string
+
+// The periods.
+const (
+	EveryDay   Every = "day"
+	EveryMonth Every = "month"
+)
+
+// Of is the period that t is in, as 2026-11-29 or 2026-11.
+func (e Every) Of(t time.Time) string {
+	if e == EveryDay {
+		return t.UTC().Format(time.DateOnly)
+	}
+	return t.UTC().Format("2006-01")
+}
 
 // ModelSpec names a model. Keys and endpoints' credentials are never in it.
 type ModelSpec struct {

@@ -255,6 +255,7 @@ var enums = map[reflect.Type][]string{
 	reflect.TypeFor[Cache]():             words(CacheOff, CacheFiveMinutes, CacheOneHour),
 	reflect.TypeFor[OnLimit]():           words(OnLimitError, OnLimitStop, OnLimitSummarise),
 	reflect.TypeFor[OnBudget]():          words(OnBudgetEnd, OnBudgetAsk),
+	reflect.TypeFor[Every]():             words(EveryDay, EveryMonth),
 	reflect.TypeFor[Validators]():        words(ValidatorsAlways, ValidatorsNotExhausted),
 	reflect.TypeFor[PermissionMode]():    words(ModeSuspendAndReplay, ModeBlockAndRetry, ModeAdvisory),
 	reflect.TypeFor[PermissionDefault](): words(DefaultByEffect, DefaultAllow, DefaultAsk, DefaultDeny),

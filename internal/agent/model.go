@@ -180,7 +180,8 @@ func (c *checker) dialect(d *Definition) {
 	}
 	for i, t := range d.Tools {
 		path := fmt.Sprintf("tools[%d].name", i)
-		c.that(d.Limits.OnBudget != OnBudgetAsk || t.ModelName() != budgetTool.ModelName(), path,
+		raises := slices.ContainsFunc(d.budgetTools(), func(b ToolSpec) bool { return b.ModelName() == t.ModelName() })
+		c.that(!raises, path,
 			fmt.Sprintf("got %s, want another name: limits.onBudget: ask has that tool of itself", t.Name))
 		c.that(!slices.Contains(reserved, t.ModelName()), path,
 			fmt.Sprintf("got %s, which is %s to the model, want another name: text: require_tool has that tool of itself",

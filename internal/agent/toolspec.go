@@ -359,22 +359,32 @@ func (d *Definition) EveryBuiltin() []ToolSpec {
 	if t, ok := d.readMoreTool(); ok {
 		tools = append(tools, t)
 	}
-	if d.Limits.OnBudget == OnBudgetAsk {
-		tools = append(tools, budgetTool)
-	}
-	return tools
+	return append(tools, d.budgetTools()...)
 }
 
-// budgetTool is what a run asks people with for more budget. It is offered to no model.
-var budgetTool = ToolSpec{
-	Name: run.ToolBudget, Kind: KindInternal, Effect: run.EffectNonIdempotent,
-	Description: "Raise the budget of this run.",
-	Describe: `Let the run spend more:{{with index . "usd"}} {{.}} USD{{end}}` +
-		`{{with index . "tokens"}} {{.}} tokens{{end}}.` +
-		` Its budget is used up.`,
-	Schema: json.RawMessage(`{"type":"object","minProperties":1,"additionalProperties":false,"properties":{` +
-		`"usd":{"type":"number","exclusiveMinimum":0,"maximum":1000000,"multipleOf":0.000001},` +
-		`"tokens":{"type":"integer","minimum":1,"maximum":1000000000000}}}`),
+// budgetTools are what a run asks people with for more budget. They are offered to no model.
+func (d *Definition) budgetTools() []ToolSpec {
+	if d.Limits.OnBudget != OnBudgetAsk {
+		return nil
+	}
+	return []ToolSpec{
+		budgetTool(run.ToolBudget, "Raise the budget of this run.", "the run", "Its budget is used up."),
+		budgetTool(run.ToolAgentBudget, "Raise the budget of all runs of this agent.", "all runs of this agent",
+			"Their budget of the period is used up."),
+		budgetTool(run.ToolTenantBudget, "Raise the budget of all runs.", "all runs of all agents",
+			"Their budget of the period is used up."),
+	}
+}
+
+func budgetTool(name, description, who, why string) ToolSpec {
+	return ToolSpec{
+		Name: name, Kind: KindInternal, Effect: run.EffectNonIdempotent, Description: description,
+		Describe: `Let ` + who + ` spend more:{{with index . "usd"}} {{.}} USD{{end}}` +
+			`{{with index . "tokens"}} {{.}} tokens{{end}}. ` + why,
+		Schema: json.RawMessage(`{"type":"object","minProperties":1,"additionalProperties":false,"properties":{` +
+			`"usd":{"type":"number","exclusiveMinimum":0,"maximum":1000000,"multipleOf":0.000001},` +
+			`"tokens":{"type":"integer","minimum":1,"maximum":1000000000000}}}`),
+	}
 }
 
 // Wants reports whether the agent's author wants a tool of that name, the server's own.

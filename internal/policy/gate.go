@@ -85,8 +85,8 @@ func gateCall(
 	d *agent.Definition, s *run.AgentState, c run.Call, plugins agent.PluginGate, valid agent.Validator, now time.Time,
 ) Gate {
 	t, known := d.Tool(c.Tool)
-	known = known && (t.Name != run.ToolBudget || c.Budget) // which no model calls
-	if known = known && t.ModelName() == c.Name; !known {   // a tool's original name is not one the model was given
+	known = known && (!run.IsBudgetTool(t.Name) || c.Budget) // which no model calls
+	if known = known && t.ModelName() == c.Name; !known {    // a tool's original name is not one the model was given
 		t = agent.ToolSpec{Name: c.Tool, Effect: run.EffectNonIdempotent}
 	}
 	dec := DecideIn(d, s, t, c.Input)

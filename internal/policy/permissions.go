@@ -40,7 +40,7 @@ func DecideIn(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args jso
 		return Decision{Verdict: agent.VerdictAllow}
 	}
 	dec := Decide(d.Permission, t, args)
-	if t.Name == run.ToolBudget && (dec.Rule < 0 || dec.Verdict == agent.VerdictAllow) { // only a rule denies it
+	if run.IsBudgetTool(t.Name) && (dec.Rule < 0 || dec.Verdict == agent.VerdictAllow) { // only a rule denies it
 		dec.Verdict = agent.VerdictAsk
 	}
 	if dec.Verdict == agent.VerdictAllow && isListed(s, t.Name) {

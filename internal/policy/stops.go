@@ -83,6 +83,8 @@ var stops = []stopCondition{
 			n := countMistake(x.d, x.s, roundStreaks(x.d, x.s)).times(sameMistake)
 			return Fail(run.CodeBreaker, fmt.Sprintf("the model made the same mistake %d times in a row", n))
 		}},
+	{"shared budget refused", looping, func(x stopInput) bool { return x.s.Budget.Shared != "" },
+		func(x stopInput) run.Finished { return endWithReason(run.Stopped(string(x.s.Budget.Shared))) }},
 	{"budget refused", looping, func(x stopInput) bool { return isBudgetGate(x.d, x.s) && x.s.Budget.Refused },
 		func(x stopInput) run.Finished { return endWithReason(limits[exhaustedLimit(x.d, x.s)].reason) }},
 	{"limit, summed up", looping,
@@ -298,11 +300,58 @@ func askBudget(d *agent.Definition, s *run.AgentState) (run.BudgetAsked, bool) {
 	if usd := d.Limits.USD; isUsed(usdBudget(d, s), s.Cost) {
 		raise.USD = &usd
 	}
+	return raiseBudget(s, "", raise), true
+}
+
+// SharedBudget is a budget of many runs, and what became of it in the period.
+type SharedBudget struct {
+	Tool   string // by which people are asked for more
+	Runs   string // whose it is, for an error: all runs of agent a
+	Budget agent.PeriodBudget
+	Raised Spending // by people
+	Used   Spending
+}
+
+// Spending is what runs may use, or have used. The zero value is nothing.
+type Spending struct {
+	Tokens int64
+	USD    run.USD
+}
+
+// Exhausted is what becomes of a run that needs a model and whose shared budget is used up: it asks people, or ends.
+// False if something is left.
+func (b SharedBudget) Exhausted(
+	d *agent.Definition, s *run.AgentState,
+) (ask run.BudgetAsked, end run.Finished, ok bool) {
+	var raise run.Raise
+	var text string
+	if budget := b.Budget.Tokens + b.Raised.Tokens; b.Budget.Tokens > 0 && isUsed(budget, b.Used.Tokens) {
+		raise.Tokens = b.Budget.Tokens
+		text = fmt.Sprintf("%s used %d tokens this %s and had %d", b.Runs, b.Used.Tokens, b.Budget.Every, budget)
+	}
+	if budget := b.Budget.USD.Add(b.Raised.USD); b.Budget.USD > 0 && isUsed(budget, b.Used.USD) {
+		raise.USD = &b.Budget.USD
+		text = fmt.Sprintf("%s cost %s USD this %s and had %s", b.Runs, b.Used.USD, b.Budget.Every, budget)
+	}
+	switch code := raise.UsedUp(); {
+	case text == "":
+		return ask, end, false
+	case d.Limits.OnBudget == agent.OnBudgetAsk:
+		return raiseBudget(s, b.Tool, raise), end, true
+	case d.Limits.OnLimit == agent.OnLimitStop:
+		return ask, endWithReason(run.Stopped(string(code))), true
+	default:
+		return ask, Fail(code, text), true
+	}
+}
+
+// raiseBudget is the call that asks people for so much.
+func raiseBudget(s *run.AgentState, tool string, raise run.Raise) run.BudgetAsked {
 	input, _ := json.Marshal(raise) // numbers always marshal
 	for n := s.Budget.Asked + 1; ; n++ {
 		id := fmt.Sprintf("budget-%d", n)
 		if _, used := s.Call(id); !used {
-			return run.BudgetAsked{Call: id, Input: input}, true
+			return run.BudgetAsked{Call: id, Tool: tool, Input: input}
 		}
 	}
 }

@@ -1,14 +1,27 @@
 package run
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/countersign/countersign/internal/jsonx"
 )
 
-// ToolBudget is the original name of the call by which a run asks people for more budget (limits.onBudget: ask).
-const ToolBudget = "budget.raise"
+// The original names of the calls by which a run asks people for more budget (limits.onBudget: ask): for itself, for
+// all runs of its agent, and for all runs of the tenant.
+const (
+	ToolBudget       = "budget.raise"
+	ToolAgentBudget  = "budget.raise_agent"
+	ToolTenantBudget = "budget.raise_tenant"
+)
+
+// IsBudgetTool reports whether a tool's original name is one of those.
+func IsBudgetTool(name string) bool {
+	return name == ToolBudget || name == ToolAgentBudget || name == ToolTenantBudget
+}
 
 // Budget is what people have added to the limits of a run.
 type Budget struct {
@@ -16,6 +29,8 @@ type Budget struct {
 	USD     USD   `json:",omitempty"`
 	Asked   int   `json:",omitempty"` // how often people were asked
 	Refused bool  `json:",omitempty"` // they were asked last and have added nothing: the run ends at its limit
+	// what is used up of a budget of many runs to which people have added nothing: the run ends by it
+	Shared ErrorCode `json:",omitempty"`
 }
 
 // Raise is the arguments of a call of ToolBudget: what is added to each limit.
@@ -24,7 +39,16 @@ type Raise struct {
 	USD    *USD  `json:"usd,omitempty"` // nil = nothing
 }
 
-func readRaise(args json.RawMessage) (r Raise, err error) {
+// UsedUp is what the budget lacks that r raises.
+func (r Raise) UsedUp() ErrorCode {
+	if r.USD != nil {
+		return CodeUSDExhausted
+	}
+	return CodeTokensExhausted
+}
+
+// ReadRaise reads the arguments of a call of ToolBudget.
+func ReadRaise(args json.RawMessage) (r Raise, err error) {
 	err = jsonx.ReadStored("raise", args, &r)
 	return r, err
 }
@@ -33,6 +57,7 @@ func readRaise(args json.RawMessage) (r Raise, err error) {
 // none is told of. It is the one open call of the run.
 type BudgetAsked struct {
 	Call  string          `json:"call"`
+	Tool  string          `json:"tool,omitempty"` // "" = ToolBudget
 	Input json.RawMessage `json:"input"`
 }
 
@@ -46,11 +71,15 @@ func (e BudgetAsked) apply(s *AgentState) error {
 	if open := s.OpenCall(); open != nil || e.Call == "" {
 		return &ApplyError{Call: e.Call, Problem: "a run asks for budget by a call of its own, when none is open"}
 	}
-	if _, err := readRaise(e.Input); err != nil {
+	if _, err := ReadRaise(e.Input); err != nil {
 		return &ApplyError{Call: e.Call, Problem: err.Error()}
 	}
-	c := Call{ID: e.Call, Tool: ToolBudget, Name: "budget_raise", Input: e.Input, Inference: s.Round.Inference,
-		Effect: EffectNonIdempotent, Budget: true}
+	tool := cmp.Or(e.Tool, ToolBudget)
+	if !IsBudgetTool(tool) {
+		return &ApplyError{Call: e.Call, Problem: fmt.Sprintf("%q raises no budget", tool)}
+	}
+	c := Call{ID: e.Call, Tool: tool, Name: strings.ReplaceAll(tool, ".", "_"), Input: e.Input,
+		Inference: s.Round.Inference, Effect: EffectNonIdempotent, Budget: true}
 	if err := c.transition(StatusNew); err != nil {
 		return err
 	}
@@ -59,15 +88,23 @@ func (e BudgetAsked) apply(s *AgentState) error {
 	return nil
 }
 
-// settleBudget adds what people have granted to the run's budget. Nothing of it is said in the conversation.
+// settleBudget adds what people have granted to the run's budget; what is granted to many runs is counted where their
+// budget is. Nothing of it is said in the conversation.
 func (s *AgentState) settleBudget(c *Call) error {
 	c.Result.Shown = true
-	if s.Budget.Refused = c.Status != StatusSucceeded; s.Budget.Refused {
-		return nil
-	}
-	raise, err := readRaise(c.Input)
+	raise, err := ReadRaise(c.Input)
 	if err != nil {
 		return &ApplyError{Call: c.ID, Problem: err.Error()}
+	}
+	refused := c.Status != StatusSucceeded
+	if c.Tool != ToolBudget {
+		if refused {
+			s.Budget.Shared = raise.UsedUp()
+		}
+		return nil
+	}
+	if s.Budget.Refused = refused; refused {
+		return nil
 	}
 	s.Budget.Tokens += raise.Tokens
 	if raise.USD != nil {

@@ -52,7 +52,9 @@ type Ports struct {
 	// Trusts is told that a run uses the tools of an MCP server that is not in mcp.lock, as only a laptop may. Nil =
 	// all tools of such a server are disabled.
 	Trusts func(agent, server string)
-	Index  *ToolIndex // for agents whose tools are compared by a model; nil = nobody embeds texts
+	// TenantBudget is what all runs of a tenant may use. The zero value is no limit.
+	TenantBudget agent.PeriodBudget
+	Index        *ToolIndex // for agents whose tools are compared by a model; nil = nobody embeds texts
 }
 
 func (p Ports) within(ctx context.Context, s *run.AgentState) context.Context {
@@ -90,7 +92,7 @@ func (p Ports) commit(ctx context.Context, d *run.Draft, def *agent.Definition, 
 	if beside, err = addOwedRequests(d, beside); err != nil {
 		return err
 	}
-	guards = append(guards, beside...)
+	guards = append(append(guards, beside...), p.spendOps(d, def)...)
 	if err := d.Snap(); err != nil {
 		return err
 	}

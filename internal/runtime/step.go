@@ -174,6 +174,13 @@ func (a *attempt) act(ctx context.Context) (Route, error) {
 	next := policy.Next(a.def, &d.State)
 	switch next.Kind {
 	case policy.ActInfer:
+		met, err := a.meetSharedBudgets(ctx)
+		if err != nil {
+			return Route{}, err
+		}
+		if met {
+			break
+		}
 		t, err := a.infer(ctx, next, add)
 		if err != nil {
 			return Route{}, err

@@ -209,8 +209,10 @@ func TestParseTools(t *testing.T) {
 	require.Equal(t, "[1].results", results.Key)
 	require.Equal(t, 6, results.Line)
 	require.Len(t, results.Items, 2)
-	require.Equal(t, Value{Key: "[1].results[0]", Line: 7, JSON: json.RawMessage(`{"sleep":"50ms","text":"one\ntwo\n"}`)}, results.Items[0])
-	require.Equal(t, Value{Key: "[1].results[1]", Line: 11, JSON: json.RawMessage(`{"error":"no"}`)}, results.Items[1])
+	require.Equal(t, `{"sleep":"50ms","text":"one\ntwo\n"}`, string(results.Items[0].JSON))
+	require.Equal(t, 8, results.Items[0].Members["text"].Line)
+	require.Equal(t, Value{Key: "[1].results[1]", Line: 11, JSON: json.RawMessage(`{"error":"no"}`), Members: map[string]Value{
+		"error": {Key: "[1].results[1].error", Line: 11, JSON: json.RawMessage(`"no"`)}}}, results.Items[1])
 	require.Empty(t, tools[2].Extra)
 }
 

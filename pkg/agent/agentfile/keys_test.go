@@ -31,7 +31,7 @@ var working = map[string]string{
 	"permission.rules[].expires": "1h", "permission.rules[].note": "other", "permission.rules[].when[].path": "/other",
 	"permission.rules[].when[].eq": "1", "permission.rules[].when[].ne": "1", "permission.rules[].when[].gt": "1", "permission.rules[].when[].gte": "1",
 	"permission.rules[].when[].lt": "1", "permission.rules[].when[].lte": "1", "permission.rules[].when[].in": "[1]", "permission.rules[].when[].matches": "x",
-	"limits.interactions": "7", "limits.grace": "2", "limits.onLimit": "stop", "limits.tokens": "100000", "limits.usd": "0.25", "limits.onBudget": "ask",
+	"limits.interactions": "7", "limits.grace": "2", "limits.onLimit": "stop", "limits.tokens": "100000", "limits.usd": "0.25", "limits.onBudget": "ask", "limits.period": "{every: day, usd: 9}",
 	"stop.rounds": "3", "stop.timeout": "5m", "stop.tokens": "9", "stop.consecutiveErrors": "2", "stop.onTool": "[mail.send]", "stop.contains": "DONE", "stop.loopWindow": "2",
 	"corrections": "ephemeral", "input.schema": "{type: array}", "output.format": "json", "output.schema": "{type: array}", "output.history": "true",
 	"batch": "first", "executor": "sequential", "resume": "all_answered", "textBesideCalls": "drop",

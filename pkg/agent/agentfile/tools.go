@@ -114,8 +114,8 @@ func (r *reader) root(dst *string) read {
 }
 
 // toolBase returns the tool that an entry overrides: the one with code, the contract of that name, or an empty one. An
-// entry of a service has no code. One that says neither kind nor schema, nor what a canned tool gives, names a contract,
-// too.
+// entry of a service has no code. One that says neither kind nor schema, nor what a canned tool gives, names a
+// contract, too.
 func (r *reader) toolBase(f field) (t agent.ToolSpec, hasCode bool) {
 	empty := agent.ToolSpec{Kind: agent.KindInternal, Effect: run.EffectNonIdempotent,
 		Schema: json.RawMessage(`{"type":"object"}`)}
