@@ -185,7 +185,7 @@ func (d *Desk) tallyApproval(
 	ctx context.Context, a Approval, r DecisionInput, decision Decision, fact run.Decided,
 ) (*run.Decided, Approval, error) {
 	def, s, c, err := d.loadCall(ctx, a)
-	if errors.Is(err, store.ErrNoBlob) { // the run cannot go on, whatever is decided
+	if errors.Is(err, store.ErrNoBlob) && r.Action != Edit { // the run cannot go on, whatever is decided
 		err = nil
 	}
 	if err != nil {

@@ -178,8 +178,8 @@ func (s Set) Build(ctx context.Context, name string, in BuildInput) (out Built, 
 	return out, nil
 }
 
-// ask calls the code of that name, if it is known. An error of it ends the run and is one of kind, a panic included. The
-// context's own, which ends nothing, says what was being done.
+// ask calls the code of that name, if it is known. An error of it ends the run and is one of kind, a panic included.
+// The context's own, which ends nothing, says what was being done.
 func ask(ctx context.Context, kind error, name string, known bool, doing string, call func() error) error {
 	if !known {
 		return fmt.Errorf("%w %s: this deployment does not have it", kind, name)

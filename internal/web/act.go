@@ -33,8 +33,8 @@ type formResult struct {
 	changes []change
 }
 
-// serveVisit shows a request, or applies a form. If the form is accepted, it redirects to the page. If not, it shows the
-// page with the typed fields and the reason.
+// serveVisit shows a request, or applies a form. If the form is accepted, it redirects to the page. If not, it shows
+// the page with the typed fields and the reason.
 func (s *server) serveVisit(w http.ResponseWriter, r *http.Request, v visit) {
 	if r.Method != http.MethodPost {
 		s.writeRequestPage(w, r, v, http.StatusOK, formResult{})

@@ -234,8 +234,8 @@ func (c *console) newRunPage(r *http.Request, id string) (page runPage, err erro
 }
 
 // eventTypes are the events of a stream after which the page is read again. It is read every five seconds besides,
-// while the run goes on: runs below change without events of this run. What a model is writing comes beside the events, as
-// deltas, where the process that serves the console asks models itself.
+// while the run goes on: runs below change without events of this run. What a model is writing comes beside the events,
+// as deltas, where the process that serves the console asks models itself.
 var eventTypes = func() string {
 	var all []string
 	for _, t := range stream.Types() {

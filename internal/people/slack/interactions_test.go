@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -311,17 +312,17 @@ func TestC1Updated(t *testing.T) {
 	body := clickBody(t, "approve", "")
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := newRequest("x")
-		finished := false
+		var finished atomic.Bool
 		in := &slack.Interactions{
 			Secrets: []string{secret}, Directory: fakeDirectory{}, Decide: (&fakeDesk{now: a}).Decide, Clock: clock.System(), Log: observe.NewLogger(&bytes.Buffer{}),
-			UpdateMessages: func(context.Context, approval.Approval) { time.Sleep(10 * time.Second); finished = true },
+			UpdateMessages: func(context.Context, approval.Approval) { time.Sleep(10 * time.Second); finished.Store(true) },
 		}
 		began := time.Now()
 		require.Equal(t, 200, postSigned(in, body))
 		require.Less(t, time.Since(began), 3*time.Second)
-		require.False(t, finished)
+		require.False(t, finished.Load())
 		time.Sleep(time.Minute)
-		require.True(t, finished)
+		require.True(t, finished.Load())
 	})
 }
 
