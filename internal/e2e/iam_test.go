@@ -222,6 +222,9 @@ func TestIAMRefuses(t *testing.T) {
 		return true
 	}
 	put := func(pk string) string { return `{"TableName":"countersign","Item":{"PK":{"S":"` + pk + `"}}}` }
+	list := func(index string) string {
+		return `{"TableName":"countersign","IndexName":"lists","KeyConditionExpression":"#0 = :0","ExpressionAttributeValues":{":0":{"S":"` + index + `"}}}`
+	}
 	for _, c := range []struct {
 		function, target, body string
 		want                   bool
@@ -234,6 +237,10 @@ func TestIAMRefuses(t *testing.T) {
 		{"http", "DynamoDB_20120810.PutItem", put("T#acme#PEOPLE"), false},
 		{"http", "DynamoDB_20120810.GetItem", `{"TableName":"countersign","Key":{"PK":{"S":"T#acme#PEOPLE"}}}`, true},
 		{"http", "DynamoDB_20120810.Query", `{"TableName":"countersign","KeyConditionExpression":"#0 = :0 AND #1 >= :1","ExpressionAttributeValues":{":0":{"S":"SWEEP"}}}`, false},
+		{"http", "DynamoDB_20120810.Query", list("T#acme#APPROVALS#pending"), true},
+		{"http", "DynamoDB_20120810.Query", list("T#acme#OUTBOX"), false},
+		{"sweep", "DynamoDB_20120810.Query", list("T#acme#OUTBOX"), true},
+		{"sweep", "DynamoDB_20120810.Query", list("T#acme#GRANTS"), false},
 		{"approve", "DynamoDB_20120810.TransactWriteItems", `{"TransactItems":[{"Put":` + put("T#acme#APPROVAL#a1") + `},{"Put":` + put("T#acme#GRANT#payer") + `}]}`, false},
 		{"step", "AWSEvents.PutEvents", `{"Entries":[{"EventBusName":"default","Source":"countersign"}]}`, true},
 		{"step", "AWSEvents.PutEvents", `{"Entries":[{"EventBusName":"default","Source":"countersign.requests"}]}`, false},

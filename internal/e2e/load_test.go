@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -38,4 +40,19 @@ func TestMaxRunningRuns(t *testing.T) {
 	d.waitFor(acme, lost, isParked)
 	d.approve(ana, d.waitFor(acme, byEvent, isParked))
 	d.requireWholeRefund(d.waitFor(acme, byEvent, isDone))
+}
+
+// All runs of a tenant together have a budget: a run that finds it used up ends, and the next one asks no model at all.
+// Both functions that count have the role for it.
+func TestTenantBudget(t *testing.T) {
+	d := deploy(t, newRefundModel(t), func(d *deployment) { d.values["TenantBudget"] = "1 tokens/month" })
+	ana := d.anaClient()
+	for i, asked := range []int64{1, 0} {
+		started, err := ana.Start(t.Context(), refundStart(fmt.Sprint("budget-", i)))
+		require.NoError(t, err)
+		s := d.waitFor(acme, started.ID, isDone)
+		require.Equal(t, run.CodeTokensExhausted, s.Error.Code)
+		require.Regexp(t, "^all runs of the tenant used [0-9]+ tokens this month and had 1$", s.Error.Message)
+		require.Equal(t, asked, s.ModelCalls)
+	}
 }

@@ -74,6 +74,9 @@ var rows = map[string][]row{
 	"GET /v1/repairs":                  {{path: "/v1/repairs", list: true}},
 	"GET /v1/deletions":                {{path: "/v1/deletions", list: true}},
 	"DELETE /v1/runs/{id}":             {{path: "/v1/runs/{run}"}},
+	"GET /v1/people":                   {{path: "/v1/people"}},
+	"PUT /v1/people/{id}":              {{path: "/v1/people/user:cy", body: `{}`}},
+	"DELETE /v1/people/{id}":           {{path: "/v1/people/user:cy"}},
 }
 
 func (n withErrorName) fill(text string) string {

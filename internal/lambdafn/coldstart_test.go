@@ -87,6 +87,10 @@ func TestColdStartNamesWhatIsMissing(t *testing.T) {
 			require.ErrorContains(t, start(r, testAWS, deployedEnv().with(EnvMetrics, "no").get), EnvMetrics)
 			require.EqualError(t, start(r, testAWS, deployedEnv().with(EnvMaxRunning, "10001").get),
 				`COUNTERSIGN_MAX_RUNNING_RUNS: got "10001", want a number of runs, or 0 for no limit; at most 10000`)
+			for _, bad := range []string{"100", "100/day", "100 eur/day", "1.5 tokens/day", "0 usd/day", "-1 tokens/day", "5 usd/week"} {
+				require.EqualError(t, start(r, testAWS, deployedEnv().with(envTenantBudget, bad).get), fmt.Sprintf(
+					`COUNTERSIGN_TENANT_BUDGET: got %q, want an amount like "100 usd/day" or "20000000 tokens/month"`, bad))
+			}
 		})
 	}
 	require.ErrorContains(t, mains["tool"](r, testAWS, deployedEnv().with("COUNTERSIGN_PRIVATE_HOSTS", "10.0.0.0/8").get), "COUNTERSIGN_PRIVATE_HOSTS: ")

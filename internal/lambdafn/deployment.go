@@ -41,10 +41,11 @@ type Deployment struct {
 	// the process is frozen. Nil = nobody is.
 	Invoked func(ctx context.Context, function string) (context.Context, func(error))
 
-	People person.Directory              // nil = nobody is known
-	Ring   func() (*secrets.Ring, error) // verifies callbacks; nil = there are none
-	Links  *link.Links                   // nil = the pages are behind no link: a console serves them
-	SignIn *web.OIDC                     // signs people in for the console and for pages; nil = nobody can sign in
+	People       person.Directory              // nil = nobody is known
+	PeopleAdmins string                        // the group whose members may change them by the API; "" = nobody may
+	Ring         func() (*secrets.Ring, error) // verifies callbacks; nil = there are none
+	Links        *link.Links                   // nil = the pages are behind no link: a console serves them
+	SignIn       *web.OIDC                     // signs people in for the console and for pages; nil = nobody can sign in
 	// Slack gives Secrets and Hooks of the app whose clicks are taken, for each click anew; nil = none is taken.
 	Slack func(ctx context.Context) (*slack.Interactions, error)
 	// Live keeps replies while models write them, for streams of their runs; nil = nothing does.
@@ -95,6 +96,7 @@ func (d *Deployment) Backend() api.Backend {
 // deployedBackend is the backend for callers whom the gateway has verified and who are not removed.
 func (d *Deployment) deployedBackend(agents api.Agents, who Identity) api.Backend {
 	b := d.Backend()
+	b.PeopleAdmins = d.PeopleAdmins
 	b.Agents, b.Feed = agents, api.NewPoll(d.Ports.Journal, d.Live, d.Ports.Clock)
 	b.Caller = func(r *http.Request) (api.Caller, error) {
 		c, err := who.Caller(r)

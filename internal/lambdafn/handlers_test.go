@@ -278,7 +278,7 @@ func TestAgentsThatNeedPrograms(t *testing.T) {
 	}
 	const why = "agent files needs a program on this machine (mcp server fs has a command) and cannot run in a deployed function"
 	var told []string
-	able := fitAgents(all, func(text string) { told = append(told, text) })
+	able := fitAgents(all, false, func(text string) { told = append(told, text) })
 	require.Equal(t, []string{why}, told)
 	require.Equal(t, []string{"web", "plain"}, able.Agents())
 	for name, there := range map[string]bool{"files": false, "web": true, "plain": true, "ghost": false} {
@@ -286,6 +286,8 @@ func TestAgentsThatNeedPrograms(t *testing.T) {
 		require.Equal(t, there, ok, name)
 	}
 	require.Equal(t, why, able.Unfit("files"))
+	require.Equal(t, "agent web has a model without a price and cannot run under a TenantBudget in USD",
+		fitAgents(all, true, func(string) {}).Unfit("web"))
 	require.Empty(t, able.Unfit("web"))
 	require.Empty(t, able.Unfit("ghost"))
 

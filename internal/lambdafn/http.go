@@ -26,6 +26,7 @@ import (
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
@@ -58,6 +59,9 @@ func HTTP(r *registry.Registry) {
 	})
 }
 
+// envPeopleAdmins is the group whose members may see and change people by the API; empty = nobody may.
+const envPeopleAdmins = "COUNTERSIGN_PEOPLE_ADMINS"
+
 func startHTTP(
 	r *registry.Registry, cfg aws.Config, getenv func(string) string,
 ) (func(ctx context.Context, payload []byte) (any, error), error) {
@@ -78,6 +82,9 @@ func startHTTP(
 	f, err := start(r, cfg, getenv, addNotifier)
 	if err != nil {
 		return nil, err
+	}
+	if f.PeopleAdmins = getenv(envPeopleAdmins); f.PeopleAdmins != "" && !run.IsPrincipal("group:", f.PeopleAdmins) {
+		return nil, fmt.Errorf("%s: got %q, want group:NAME", envPeopleAdmins, f.PeopleAdmins)
 	}
 	f.People, f.Ring = f.directory(), f.keyRing(EnvKeyRing)
 	linkRing := f.keyRing(EnvLinkKeyRing)

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-lambda-go/lambda/messages"
@@ -124,7 +126,11 @@ func start(r *registry.Registry, cfg aws.Config, getenv func(string) string, nee
 	waiter.Trace = observe.XRayHeader
 	clk := clock.System()
 	draw := ids.System(clk)
-	able, blobs := fitAgents(r, watch.Log), s3.New(cfg, getenv(envBucket))
+	budget, err := readTenantBudget(getenv)
+	if err != nil {
+		return nil, err
+	}
+	able, blobs := fitAgents(r, budget.USD > 0, watch.Log), s3.New(cfg, getenv(envBucket))
 	table := store.Resend(dynamo.New(cfg, getenv(EnvTable), draw.Key), clk, draw.Jitter)
 	log := observe.NewLogger(os.Stderr, // without content (R17)
 		store.ErrThrottled, store.ErrConflict, store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob,
@@ -134,6 +140,7 @@ func start(r *registry.Registry, cfg aws.Config, getenv func(string) string, nee
 	ports := runtime.Ports{
 		Table: table, Journal: store.NewJournal(table, 64), Blobs: blobs, Uploads: blobs, Waiter: waiter, Clock: clk,
 		IDs: draw, Agents: able.Agent, Valid: tool.Validate, Sink: endLog{log},
+		TenantBudget: budget,
 	}
 	if name := getenv(envBus); name != "" {
 		bus := awssdk.NewBus(cfg, name, getenv(envMachine))
@@ -178,6 +185,31 @@ func isOn(getenv func(string) string, name string) (bool, error) {
 
 // EnvMaxRunning holds how many running runs a tenant may have when another one is started; "" or 0 = any number.
 const EnvMaxRunning = "COUNTERSIGN_MAX_RUNNING_RUNS"
+
+// envTenantBudget holds what all runs of a tenant may use in UTC, as 100 usd/day or 20000000 tokens/month; "" = no
+// limit.
+const envTenantBudget = "COUNTERSIGN_TENANT_BUDGET"
+
+func readTenantBudget(getenv func(string) string) (b agent.PeriodBudget, err error) {
+	text := getenv(envTenantBudget)
+	if text == "" {
+		return b, nil
+	}
+	amount, of, _ := strings.Cut(text, " ")
+	unit, every, _ := strings.Cut(of, "/")
+	if unit == "usd" {
+		b.USD, err = agent.ParseUSD(amount)
+	} else {
+		b.Tokens, err = strconv.ParseInt(amount, 10, 64)
+	}
+	b.Every = agent.Every(every)
+	if err != nil || unit != "usd" && unit != "tokens" || b.USD <= 0 && b.Tokens <= 0 ||
+		b.Every != agent.EveryDay && b.Every != agent.EveryMonth {
+		const want = `want an amount like "100 usd/day" or "20000000 tokens/month"`
+		return b, fmt.Errorf("%s: got %q, %s", envTenantBudget, text, want)
+	}
+	return b, nil
+}
 
 // readNumber reads a whole number from 0 to most; empty = 0.
 func readNumber(getenv func(string) string, name string, most int, want string) (int, error) {
@@ -224,12 +256,18 @@ type deployable struct {
 	unfit map[string]string // why others are not, by name
 }
 
-func fitAgents(agents api.Agents, log func(text string)) *deployable {
+// fitAgents leaves out agents that cannot run in a function: they need a program, or lack prices where cost counts.
+func fitAgents(agents api.Agents, priced bool, log func(text string)) *deployable {
 	out := &deployable{all: agents, unfit: map[string]string{}}
 	for _, name := range agents.Agents() {
 		if d, ok := agents.Agent(name); ok {
 			if server, needed := d.Program(); needed {
 				out.unfit[name] = policy.TextNeedsProgram(name, server)
+			} else if free := func(m agent.ModelSpec) bool { return m.Price == nil }; priced &&
+				slices.ContainsFunc(d.Model.Chain(), free) {
+				out.unfit[name] = "agent " + name + " has a model without a price and cannot run under a TenantBudget in USD"
+			}
+			if out.unfit[name] != "" {
 				log(out.unfit[name])
 				continue
 			}

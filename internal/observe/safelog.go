@@ -17,7 +17,7 @@ import (
 var allowed = []string{
 	"tenant", "run", "execution", "approval", "repair", "count", "status", "millis", "panic", "stack", "event", "route",
 	"kind",
-	"reason", "seq", "hash", "agent", "tool", "digest", "by", "via",
+	"reason", "seq", "hash", "agent", "tool", "digest", "by", "via", "person",
 }
 
 // NewLogger makes a logger that writes lines of JSON to w. known are errors whose own text is fit for a log, wherever

@@ -2,11 +2,13 @@ package person
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -102,14 +104,8 @@ func (s *Stored) load(ctx context.Context, tenant string) (*Book, error) {
 	if err != nil {
 		return nil, wrapRead(err, "people of "+tenant)
 	}
-	book := &Book{tenants: map[string]map[string]Person{}}
-	for id, body := range people {
-		if isNull(body) {
-			book.removed = append(book.removed, id)
-			delete(people, id)
-		}
-	}
-	if err := book.readPeople(tenant, people); err != nil {
+	book, err := bookOf(tenant, people)
+	if err != nil {
 		return nil, wrapRead(err, "people of "+tenant)
 	}
 	s.mu.Lock()
@@ -119,6 +115,17 @@ func (s *Stored) load(ctx context.Context, tenant string) (*Book, error) {
 	}
 	s.tenants[tenant] = keptBook{book, now.Add(keptFor)}
 	return book, nil
+}
+
+func bookOf(tenant string, bodies map[string]json.RawMessage) (*Book, error) {
+	book, people := &Book{tenants: map[string]map[string]Person{}}, maps.Clone(bodies)
+	for id, body := range bodies {
+		if isNull(body) {
+			book.removed = append(book.removed, id)
+			delete(people, id)
+		}
+	}
+	return book, book.readPeople(tenant, people)
 }
 
 func wrapRead(err error, what string) error {
@@ -149,6 +156,55 @@ func storedBodies(ctx context.Context, t store.Table, pk string) (map[string]jso
 			return out, nil
 		}
 	}
+}
+
+// List returns the people of a tenant, sorted by id.
+func List(ctx context.Context, t store.Table, tenant string) ([]Person, error) {
+	people, err := storedBodies(ctx, t, peoplePK(tenant))
+	if err != nil {
+		return nil, wrapRead(err, "people of "+tenant)
+	}
+	book, err := bookOf(tenant, people)
+	if err != nil {
+		return nil, wrapRead(err, "people of "+tenant)
+	}
+	byID := func(a, b Person) int { return strings.Compare(a.ID, b.ID) }
+	return slices.SortedFunc(maps.Values(book.tenants[tenant]), byID), nil
+}
+
+// Put makes somebody of a tenant what form says, which is what stands under an id in a document of people. Null takes
+// them out: whoever is out can do nothing, also with a token. Its error is a *ReadError where the form is wrong, and
+// store.ErrConflict where somebody else was given the same Slack id meanwhile: nothing has changed then.
+func Put(ctx context.Context, t store.Table, tenant, id string, form json.RawMessage) error {
+	if _, err := readPerson(id, form, nil); err != nil {
+		return err
+	}
+	write := func(form json.RawMessage) error {
+		it := store.Item{Key: store.Key{PK: peoplePK(tenant), SK: id}, Body: form}
+		if err := t.Write(ctx, store.Op{Kind: store.Put, Item: it}); err != nil {
+			return fmt.Errorf("write %s: %w", id, err)
+		}
+		return nil
+	}
+	people, err := storedBodies(ctx, t, peoplePK(tenant))
+	if err != nil {
+		return wrapRead(err, "people of "+tenant)
+	}
+	before := json.RawMessage(cmp.Or(string(people[id]), "null"))
+	people[id] = form
+	if _, err := bookOf(tenant, people); err != nil {
+		return err
+	}
+	if err := write(form); err != nil {
+		return err
+	}
+	if people, err = storedBodies(ctx, t, peoplePK(tenant)); err != nil {
+		return wrapRead(err, "people of "+tenant)
+	}
+	if _, err := bookOf(tenant, people); err != nil { // a book that cannot be read lets nobody do anything
+		return cmp.Or(write(before), fmt.Errorf("%w: %w", store.ErrConflict, err))
+	}
+	return nil
 }
 
 // Import makes the people of the tenants that a document names, and the workspaces of these, those of the document.

@@ -16,8 +16,8 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Backend is what a Handler serves. Required are all fields but Uploads, Intake, Callbacks, Local, Via, Ready, Tool,
-// Replay and Log.
+// Backend is what a Handler serves. Required are all fields but PeopleAdmins, Uploads, Intake, Callbacks, Local, Via,
+// Ready, Tool, Replay and Log.
 type Backend struct {
 	Agents    Agents
 	Starter   *runtime.Starter
@@ -33,6 +33,9 @@ type Backend struct {
 	Definitions runtime.Definitions
 	Uploads     store.Uploads // presigns uploads to the store; nil = Intake, or no uploads
 	Intake      store.Intake  // stores files sent to this API; only with Local
+
+	// PeopleAdmins is the group whose members may see and change the people in Table; "" = nobody may.
+	PeopleAdmins string
 
 	// Callbacks returns the keyring of callbacks; nil = no callbacks.
 	Callbacks func() (*secrets.Ring, error)

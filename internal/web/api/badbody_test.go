@@ -171,6 +171,17 @@ var bodies = map[string]taken{
 		into: struct{}{}, optional: true, fits: "{}",
 		examples: []string{`REFUSED{}`},
 	},
+	"PUT /v1/people/{id}": {
+		into: api.PersonForm{}, fits: "{}",
+		keys: fields{
+			"/groups": {Takes: "a", Bad: map[string]string{`["finance"]`: "", `["user:ana"]`: "", `[null]`: "", `[""]`: ""}, Good: []string{`[]`, `null`}},
+			"/name":   {Takes: "s", Bad: map[string]string{`""`: "", `" "`: "", `"a\u202eb"`: "", badinput.Text(201): ""}, Good: []string{badinput.Text(200), `null`}},
+			"/email":  {Takes: "s", Bad: map[string]string{`""`: "", `"ana"`: "", `"a@b@c"`: "", `"a b@c"`: "", `"a@b\r\nBcc: c@d"`: ""}},
+			"/slack":  {Takes: "s", Bad: map[string]string{`""`: "", `"u012ABCDEF"`: "", `"T012ABCDEF"`: ""}, Good: []string{`null`}},
+			"/notify": {Takes: "a", Bad: map[string]string{`["sms"]`: "", `["email","email"]`: "", `[null]`: ""}, Good: []string{`[]`}},
+		},
+		examples: []string{`{"groups":["group:finance"],"name":"Ana","email":"ana@example.com","slack":"U012ABCDEF","notify":["email"]}`, `{}`},
+	},
 	"POST /v1/blobs": {
 		into: api.Blob{},
 		keys: fields{
@@ -328,7 +339,7 @@ func TestBadBodiesAreComplete(t *testing.T) {
 			code += string(text)
 		}
 	}
-	require.Equal(t, len(bodies), strings.Count(code, "readBody(w, r, "), "endpoints that read a body, and their tables")
+	require.Equal(t, len(bodies), strings.Count(code, "](w, r, "), "endpoints that read a body, and their tables")
 	for _, op := range api.Routes() {
 		_, has := bodies[op]
 		require.Equal(t, d.body(op) != nil, has, op)

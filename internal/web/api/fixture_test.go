@@ -126,6 +126,7 @@ func newListened(t *testing.T, lines string, first runtime.EventSink, change ...
 		p, err := policy.ParsePrincipal(who)
 		return api.Caller{Tenant: local.Tenant, Principal: p}, err
 	}})
+	b.backend.PeopleAdmins = "group:operators"
 	b.backend.Callbacks = func() (*secrets.Ring, error) { return ring, nil }
 	t.Cleanup(func() { require.NoError(t, b.Engine.Close()) })
 	return b

@@ -26,6 +26,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -63,6 +64,9 @@ var routes = []route{
 	{http.MethodPost, "/v1/approvals/{id}/decision", "", (*server).decideApproval},
 	{http.MethodGet, "/v1/grants", "agent cursor limit", (*server).listGrants},
 	{http.MethodDelete, "/v1/grants/{agent}/{tool}", "digest", (*server).revokeGrant},
+	{http.MethodGet, "/v1/people", "cursor limit", (*server).listPeople},
+	{http.MethodPut, "/v1/people/{id}", "", (*server).putPerson},
+	{http.MethodDelete, "/v1/people/{id}", "", (*server).removePerson},
 	{http.MethodGet, "/v1/repairs", "cursor limit", (*server).listRepairs},
 	{http.MethodGet, "/v1/deletions", "cursor limit", (*server).listDeletions},
 }
@@ -234,6 +238,8 @@ func checkPathID(r *http.Request) error {
 		return checkRunID("read", id)
 	case strings.HasPrefix(r.Pattern, "/v1/approvals/{id}") && !approvalPattern.MatchString(id):
 		return problem(ApprovalNotFound, "read approval %.64q: no such approval", id)
+	case strings.HasPrefix(r.Pattern, "/v1/people/{id}") && !run.IsPrincipal("user:", id):
+		return problem(NoSuchPath, "%.64q: want user:NAME", id)
 	}
 	return nil
 }

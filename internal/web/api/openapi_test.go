@@ -67,6 +67,9 @@ func real(op string, run api.Run) string {
 	if strings.Contains(op, "/approvals/") {
 		id = run.Waiting[0].Approval
 	}
+	if strings.Contains(op, "/people/") {
+		id = "user:ana"
+	}
 	return strings.NewReplacer("{call}", "c1", "{token}", bearer(run.ID, "c1", time.Hour), "{id}", id,
 		"{sha256}", xDigest, "{agent}", "payer", "{tool}", "pay").Replace(op)
 }
@@ -320,7 +323,9 @@ func (d *document) ends(t *testing.T) {
 		}
 	}
 	for _, op := range api.Routes() {
-		if strings.Contains(op, "{id}") {
+		if strings.Contains(op, "/people/") { // anybody can be known, or be out
+			ask(op, nowhere, d.example(op), http.StatusNoContent, "")
+		} else if strings.Contains(op, "{id}") {
 			kind := "run-not-found"
 			if strings.Contains(op, "/approvals/") {
 				kind = "approval-not-found"
@@ -328,6 +333,7 @@ func (d *document) ends(t *testing.T) {
 			ask(op, nowhere, d.example(op), http.StatusNotFound, kind)
 		}
 	}
+	ask("GET /v1/people", one, "", http.StatusOK, "")
 	gone := b.do("POST "+secrets.Path+bearer(one.ID, "c1", -time.Hour), `{"result":1}`)
 	require.Equal(t, http.StatusGone, gone.status, gone.body)
 	d.check(t, "POST /v1/callbacks/{token}", gone)

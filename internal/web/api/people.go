@@ -1,0 +1,92 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/policy"
+)
+
+// PersonForm is what is known of a person, as in a document of people.
+type PersonForm struct {
+	Groups []string `json:"groups,omitempty"`
+	Name   string   `json:"name,omitempty"`
+	Email  string   `json:"email,omitempty"`
+	Slack  string   `json:"slack,omitempty"`  // the member's id in the workspace
+	Notify []string `json:"notify,omitempty"` // the channels to use, in order; none = every one that reaches them
+}
+
+// Person is one of the people who may decide.
+type Person struct {
+	ID string `json:"id"`
+	PersonForm
+}
+
+// mayChangePeople refuses whoever is not of the group that may see and change the people of a deployment.
+func (s *server) mayChangePeople(c Caller) error {
+	switch {
+	case s.PeopleAdmins == "":
+		return problem(NotAllowed, "nobody may see or change people here: want PeopleAdmins, or countersign people import")
+	case !policy.MayDecide([]string{s.PeopleAdmins}, c.Principal):
+		return problem(NotAllowed, "see or change people as %s: want a member of %s", c.Principal.ID, s.PeopleAdmins)
+	}
+	return nil
+}
+
+func (s *server) listPeople(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	if err := s.mayChangePeople(c); err != nil {
+		return 0, nil, err
+	}
+	list, err := person.List(r.Context(), s.Table, c.Tenant)
+	if err != nil {
+		return 0, nil, err
+	}
+	return readPage(r, convert(fetchFrom(list), func(p person.Person) Person {
+		return Person{p.ID, PersonForm{p.Groups, p.Name, p.Email, p.Slack, p.Notify}}
+	}))
+}
+
+// putPerson adds somebody, or replaces what is known of them.
+func (s *server) putPerson(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	form, err := readBody[map[string]json.RawMessage](w, r, false)
+	if err != nil {
+		return 0, nil, err
+	}
+	body, err := json.Marshal(form)
+	if err != nil {
+		return 0, nil, err
+	}
+	if err := jsonx.DecodeStrict(body, new(PersonForm)); err != nil {
+		return 0, nil, invalidProblem("the body: %v", err)
+	}
+	return s.changePerson(w, r, c, body)
+}
+
+// removePerson takes somebody out, also one who was never in: within a minute they can do nothing.
+func (s *server) removePerson(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	return s.changePerson(w, r, c, json.RawMessage("null"))
+}
+
+func (s *server) changePerson(
+	w http.ResponseWriter, r *http.Request, c Caller, form json.RawMessage,
+) (status int, body any, err error) {
+	if err := s.mayChangePeople(c); err != nil {
+		return 0, nil, err
+	}
+	id := r.PathValue("id")
+	err = person.Put(r.Context(), s.Table, c.Tenant, id, form)
+	var wrong *person.ReadError
+	switch {
+	case errors.As(err, &wrong):
+		return 0, nil, invalidProblem("%s: %s", wrong.Key(), wrong.Text)
+	case err != nil:
+		return 0, nil, err
+	}
+	s.Log.Info("people changed", "tenant", c.Tenant, "person", id, "by", c.Principal.ID)
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusNoContent)
+	return 0, nil, nil
+}
