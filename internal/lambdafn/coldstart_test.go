@@ -94,6 +94,8 @@ func TestColdStartNamesWhatIsMissing(t *testing.T) {
 		})
 	}
 	require.ErrorContains(t, mains["tool"](r, testAWS, deployedEnv().with("COUNTERSIGN_PRIVATE_HOSTS", "10.0.0.0/8").get), "COUNTERSIGN_PRIVATE_HOSTS: ")
+	require.EqualError(t, mains["step"](r, testAWS, deployedEnv().with(envGuardrail, "gr1").get),
+		`COUNTERSIGN_GUARDRAIL: got "gr1", want id:version, or nothing`, "no request goes out without its guardrail")
 	require.ErrorContains(t, mains["sweep"](r, testAWS, deployedEnv().with(EnvRetention, "-1").get), EnvRetention+`: got "-1"`)
 	err := mains["http"](r, testAWS, deployedEnv().with(EnvIAMTenant, "My Company").get)
 	require.ErrorContains(t, err, `COUNTERSIGN_IAM_TENANT: got "My Company", want a tenant`)

@@ -297,6 +297,9 @@ const envGuardrail = "COUNTERSIGN_GUARDRAIL"
 
 // addModels adds the ports that ask models. The observer sees every try of a request: it stands below the retries.
 func addModels(f *function) error {
+	if id, version, _ := strings.Cut(f.getenv(envGuardrail), ":"); (id == "") != (version == "") {
+		return fmt.Errorf("%s: got %q, want id:version, or nothing", envGuardrail, f.getenv(envGuardrail))
+	}
 	live, err := f.liveTable()
 	if err != nil {
 		return err
