@@ -163,7 +163,11 @@ func (r *Registry) Read(fsys fs.FS, file string) (agent.Definition, error) {
 	if err != nil {
 		return agent.Definition{}, fmt.Errorf("read agent: %w", err)
 	}
-	return agentfile.Parse(path.Clean(file), data, r.Options())
+	opt := r.Options()
+	if opt.Files, err = fs.Sub(fsys, path.Dir(path.Clean(file))); err != nil {
+		return agent.Definition{}, fmt.Errorf("read agent: %w", err)
+	}
+	return agentfile.Parse(path.Clean(file), data, opt)
 }
 
 // Options are what an agent file may refer to.

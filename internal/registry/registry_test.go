@@ -199,3 +199,22 @@ func TestAddFSReadsTheLock(t *testing.T) {
 		require.NotContains(t, err.Error(), "secret")
 	}
 }
+
+// A document of OpenAPI is embedded with the agent that names it; one that is not says where it is looked for.
+func TestAddFSReadsDocuments(t *testing.T) {
+	const agentFile = "name: pets\nsystem: s\nmodel: {provider: demo, id: m}\n" +
+		"tools: [{name: pets.get, kind: http, openapi: api.json, operation: getPet}]\n"
+	document := file(`{"openapi":"3.0.0","info":{"title":"Pets","version":"1"},"servers":[{"url":"https://pets.example"}],` +
+		`"paths":{"/pets/{id}":{"get":{"operationId":"getPet","parameters":[{"name":"id","in":"path","required":true,"schema":{"type":"string"}}],"responses":{"200":{"description":"A pet."}}}}}}`)
+	r := registry.Must(registry.New())
+	require.NoError(t, r.AddFS(fstest.MapFS{"pets/agent.yaml": file(agentFile), "pets/api.json": document}))
+	d, ok := r.Agent("pets")
+	require.True(t, ok)
+	require.Equal(t, "https://pets.example/pets/{id}", d.Tools[0].HTTP.URL)
+
+	for _, outside := range []string{"api.json", "../api.json", "/api.json"} {
+		files := fstest.MapFS{"pets/agent.yaml": file(strings.Replace(agentFile, "api.json", outside, 1)), "api.json": document}
+		err := registry.Must(registry.New()).AddFS(files)
+		require.ErrorContains(t, err, "pets/agent.yaml:4: tools[0].openapi: ", outside)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -26,6 +27,8 @@ type Options struct {
 	Hooks             hook.Set                                 // the code that agents name beside tools
 	// absolute path of the file's folder, which tools' roots are relative to; "" = they stay unset
 	Dir string
+	// the file's folder, where it is embedded: documents that it names are read there; nil = in Dir
+	Files fs.FS
 	// provider, id and file may be missing: somebody else chooses the model
 	ModelOptional bool
 }

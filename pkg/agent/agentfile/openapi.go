@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -38,7 +40,7 @@ func (r *reader) operation(f field, e *httpEntry, t *agent.ToolSpec) {
 		r.add(join(f.path, "openapi"), "want both openapi, a file, and operation, the operationId of one")
 		return
 	}
-	doc, err := readDocument(r.opt.Dir, e.openapi)
+	doc, err := readDocument(r.opt, e.openapi)
 	if err != nil {
 		r.add(join(f.path, "openapi"), err.Error())
 		return
@@ -59,12 +61,18 @@ func (r *reader) operation(f field, e *httpEntry, t *agent.ToolSpec) {
 	}
 }
 
-// readDocument reads a file of JSON or YAML that stands in a folder or below it.
-func readDocument(dir, name string) (document, error) {
-	if dir == "" || !filepath.IsLocal(name) {
+// readDocument reads a file of JSON or YAML that stands in the agent's folder or below it.
+func readDocument(opt Options, name string) (document, error) {
+	if opt.Dir == "" && opt.Files == nil || !filepath.IsLocal(name) {
 		return nil, errors.New("want the path of a file in the agent's folder or below it")
 	}
-	f, err := os.OpenInRoot(dir, name)
+	var f fs.File
+	var err error
+	if opt.Files == nil {
+		f, err = os.OpenInRoot(opt.Dir, name)
+	} else if f, err = opt.Files.Open(path.Clean(filepath.ToSlash(name))); errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.New("the file is not in the agent's folder: is it where //go:embed looks?")
+	}
 	if err != nil {
 		return nil, errors.New("the file cannot be opened in the agent's folder")
 	}
