@@ -52,6 +52,7 @@ func checkOp(op Op) error {
 	}
 	it := op.Item
 	bare := len(it.Attrs) == 0 && it.Index == "" && it.IndexSort == ""
+	empty := bare && len(it.Body) == 0
 	switch op.Kind {
 	case Put:
 		if n := Size(it); n > MaxItem {
@@ -62,19 +63,15 @@ func checkOp(op Op) error {
 			return fmt.Errorf("an update sets attributes or the index, and no body: %w", ErrInvalid)
 		}
 	case Check:
-		if !bare || len(it.Body) > 0 || len(op.If) == 0 {
+		if !empty || len(op.If) == 0 {
 			return fmt.Errorf("a check has a key and conditions: %w", ErrInvalid)
 		}
 	case Delete:
-		if !bare || len(it.Body) > 0 {
+		if !empty {
 			return fmt.Errorf("a deletion has a key and perhaps conditions: %w", ErrInvalid)
 		}
 	case Add:
-		text := false
-		for _, v := range it.Attrs {
-			text = text || v.isStr
-		}
-		if len(it.Attrs) == 0 || text || it.Index != "" || len(it.Body) > 0 || len(op.If) > 0 {
+		if !isAddition(op) {
 			return fmt.Errorf("an addition has a key and numbers, and no conditions: %w", ErrInvalid)
 		}
 	default:
@@ -114,6 +111,15 @@ func checkOp(op Op) error {
 		}
 	}
 	return nil
+}
+
+func isAddition(op Op) bool {
+	for _, v := range op.Item.Attrs {
+		if v.isStr {
+			return false
+		}
+	}
+	return len(op.Item.Attrs) > 0 && op.Item.Index == "" && len(op.Item.Body) == 0 && len(op.If) == 0
 }
 
 func checkAttrName(name string) error {

@@ -203,6 +203,10 @@ func TestA3NoTokenButTheOneMade(t *testing.T) {
 	require.NoError(t, err)
 	mixed := append(append([]byte{}, raw[:len(raw)-32]...), theirs[len(theirs)-32:]...)
 	refused(base64.RawURLEncoding.EncodeToString(mixed), "a MAC of another link")
+	for _, n := range []byte{254, 255} { // of a key's id: with what stands before it, more than a byte counts
+		long := append([]byte{raw[0], n}, make([]byte, int(n)+16+32)...)
+		refused(base64.RawURLEncoding.EncodeToString(long), "a key's id of %d bytes", n)
+	}
 	for _, bad := range []string{
 		"", text + "=", text + "\n", text[:9] + "\r\n" + text[9:], text + "AAAA", " " + text, text + text, strings.ToUpper(text), strings.Repeat("A", 1<<16),
 		base64.URLEncoding.EncodeToString(append(raw, 0)), "../" + text, "%00",

@@ -66,7 +66,7 @@ func readDocument(opt Options, name string) (document, error) {
 	if opt.Dir == "" && opt.Files == nil || !filepath.IsLocal(name) {
 		return nil, errors.New("want the path of a file in the agent's folder or below it")
 	}
-	var f fs.File
+	var f io.ReadCloser
 	var err error
 	if opt.Files == nil {
 		f, err = os.OpenInRoot(opt.Dir, name)
