@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"errors"
+	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -88,4 +90,34 @@ func (d *deployment) requireWholeRefund(s run.AgentState) {
 		got = append(got, m.Seen(s.Inferences))
 	}
 	require.Equal(d.t, want, got)
+}
+
+// Members of PeopleAdmins add and remove people by the API, with what the template permits functions/http then.
+func TestPeopleByTheAPI(t *testing.T) {
+	d := deploy(t, newRefundModel(t), func(d *deployment) { d.values["PeopleAdmins"] = "group:operators" })
+	ask := func(user, group, method, path, body string) (int, string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, d.apiURL+"/v1/people"+path, strings.NewReader(body))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/json")
+		token, err := d.issuer.Token(map[string]any{"sub": user, "tenant": acme, "groups": []string{group}})
+		require.NoError(t, err)
+		resp, err := (&http.Client{Transport: bearer{token}}).Do(r)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return resp.StatusCode, string(text)
+	}
+	status, text := ask("eve", "guests", http.MethodPut, "/user:eve", `{"groups":["group:operators"]}`)
+	require.Equal(t, 403, status, text)
+	status, text = ask("ana", "operators", http.MethodPut, "/user:cy", `{"groups":["group:operators"],"email":"cy@example.com"}`)
+	require.Equal(t, 204, status, text)
+	status, text = ask("ana", "operators", http.MethodDelete, "/user:eve", "")
+	require.Equal(t, 204, status, text)
+	status, text = ask("ana", "operators", http.MethodGet, "", "")
+	require.Equal(t, 200, status, text)
+	require.Contains(t, text, `{"id":"user:cy","groups":["group:operators"],"email":"cy@example.com"}`)
+	require.Contains(t, text, "user:ana")
+	require.NotContains(t, text, "user:eve")
 }
