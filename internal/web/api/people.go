@@ -51,6 +51,9 @@ func (s *server) listPeople(_ http.ResponseWriter, r *http.Request, c Caller) (i
 
 // putPerson adds somebody, or replaces what is known of them.
 func (s *server) putPerson(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	if err := s.mayChangePeople(c); err != nil {
+		return 0, nil, err
+	}
 	form, err := readBody[map[string]json.RawMessage](w, r, false)
 	if err != nil {
 		return 0, nil, err
@@ -67,15 +70,15 @@ func (s *server) putPerson(w http.ResponseWriter, r *http.Request, c Caller) (in
 
 // removePerson takes somebody out, also one who was never in: within a minute they can do nothing.
 func (s *server) removePerson(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	if err := s.mayChangePeople(c); err != nil {
+		return 0, nil, err
+	}
 	return s.changePerson(w, r, c, json.RawMessage("null"))
 }
 
 func (s *server) changePerson(
 	w http.ResponseWriter, r *http.Request, c Caller, form json.RawMessage,
 ) (status int, body any, err error) {
-	if err := s.mayChangePeople(c); err != nil {
-		return 0, nil, err
-	}
 	id := r.PathValue("id")
 	err = person.Put(r.Context(), s.Table, c.Tenant, id, form)
 	var wrong *person.ReadError
