@@ -107,8 +107,8 @@ const DefaultOpen = 50
 // MaxOpen is how many requests to people a run has open at a time.
 func (d *Definition) MaxOpen() int { return cmp.Or(d.Limits.Open, DefaultOpen) }
 
-// PeriodBudget is what many runs may use together in a day or a month of the calendar, in UTC. One of Tokens and USD is
-// set; 0 = no limit. The zero value is no budget.
+// PeriodBudget is what many runs may use together in a day or a month of the calendar, in UTC. One of Tokens and USD,
+// or both, is set; 0 = no limit. The zero value is no budget.
 type PeriodBudget struct {
 	Every  Every   `json:"every"`
 	Tokens int64   `json:"tokens,omitempty"` // of all kinds

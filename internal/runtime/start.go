@@ -102,7 +102,7 @@ func (st *Starter) startExecution(ctx context.Context, s *run.AgentState) error 
 
 // Create writes the run's first entry for an owner, or finds that it is there. It starts nothing. Errors that a client
 // can mend are *BadStart, ErrTooManyRuns, ErrUnknownBlob and ErrKeyReused; a run that it is to continue must be there
-// and have finished: store.ErrNoRun, agent.ErrNotFinished.
+// and have finished: store.ErrNoRun, policy.ErrNotFinished.
 func (st *Starter) Create(ctx context.Context, r Start, runID, owner string) (run.AgentState, error) {
 	if !agent.ValidTenant(r.Tenant) { // it becomes part of every key
 		return run.AgentState{}, &BadStart{Problem: "tenant: want ^[a-z0-9][a-z0-9-]{0,39}$"}
@@ -310,7 +310,7 @@ func (e *BadFork) Error() string { return "fork run: " + e.Problem }
 
 // Fork writes a run that begins as the parent was after its entry At, and starts its execution, both idempotently: the
 // same key, parent, entry and model give the same run (R1). It runs under the definition that the parent is pinned to,
-// for the same subject. The errors are store.ErrNoRun, store.ErrNoEntry, agent.ErrCallRunning, ErrTooManyRuns,
+// for the same subject. The errors are store.ErrNoRun, store.ErrNoEntry, policy.ErrCallRunning, ErrTooManyRuns,
 // ErrKeyReused and *BadFork; after these nothing is written.
 func (st *Starter) Fork(ctx context.Context, f Fork) (run.AgentState, error) {
 	if f.At < 0 {

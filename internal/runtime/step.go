@@ -21,7 +21,7 @@ import (
 type Stepper struct {
 	Ports
 	Definitions Definitions
-	// Family tells the runs around one that has failed where no function behind this one will: (Ports).TellFamily in a
+	// Family tells the runs around one that has failed where no function behind this one will: (Ports).NotifyFamily in a
 	// process that has everything; nil = the repair of executions that ended badly does.
 	Family func(ctx context.Context, s *run.AgentState) error
 }

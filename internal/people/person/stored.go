@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -100,13 +101,9 @@ func (s *Stored) load(ctx context.Context, tenant string) (*Book, error) {
 	if ok && now.Before(kept.until) {
 		return kept.Book, nil
 	}
-	people, err := storedBodies(ctx, s.Table, peoplePK(tenant))
+	book, err := readBook(ctx, s.Table, tenant)
 	if err != nil {
-		return nil, wrapRead(err, "people of "+tenant)
-	}
-	book, err := bookOf(tenant, people)
-	if err != nil {
-		return nil, wrapRead(err, "people of "+tenant)
+		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,6 +112,14 @@ func (s *Stored) load(ctx context.Context, tenant string) (*Book, error) {
 	}
 	s.tenants[tenant] = keptBook{book, now.Add(keptFor)}
 	return book, nil
+}
+
+func readBook(ctx context.Context, t store.Table, tenant string) (book *Book, err error) {
+	people, err := storedBodies(ctx, t, peoplePK(tenant))
+	if err == nil {
+		book, err = bookOf(tenant, people)
+	}
+	return book, wrapRead(err, "people of "+tenant)
 }
 
 func bookOf(tenant string, bodies map[string]json.RawMessage) (*Book, error) {
@@ -160,13 +165,9 @@ func storedBodies(ctx context.Context, t store.Table, pk string) (map[string]jso
 
 // List returns the people of a tenant, sorted by id.
 func List(ctx context.Context, t store.Table, tenant string) ([]Person, error) {
-	people, err := storedBodies(ctx, t, peoplePK(tenant))
+	book, err := readBook(ctx, t, tenant)
 	if err != nil {
-		return nil, wrapRead(err, "people of "+tenant)
-	}
-	book, err := bookOf(tenant, people)
-	if err != nil {
-		return nil, wrapRead(err, "people of "+tenant)
+		return nil, err
 	}
 	byID := func(a, b Person) int { return strings.Compare(a.ID, b.ID) }
 	return slices.SortedFunc(maps.Values(book.tenants[tenant]), byID), nil
@@ -174,7 +175,8 @@ func List(ctx context.Context, t store.Table, tenant string) ([]Person, error) {
 
 // Put makes somebody of a tenant what form says, which is what stands under an id in a document of people. Null takes
 // them out: whoever is out can do nothing, also with a token. Its error is a *ReadError where the form is wrong, and
-// store.ErrConflict where somebody else was given the same Slack id meanwhile: nothing has changed then.
+// store.ErrConflict where somebody else was given the same Slack id meanwhile: then they are what they were, or, if
+// nobody knew them, known and in no group.
 func Put(ctx context.Context, t store.Table, tenant, id string, form json.RawMessage) error {
 	if _, err := readPerson(id, form, nil); err != nil {
 		return err
@@ -190,7 +192,7 @@ func Put(ctx context.Context, t store.Table, tenant, id string, form json.RawMes
 	if err != nil {
 		return wrapRead(err, "people of "+tenant)
 	}
-	before := json.RawMessage(cmp.Or(string(people[id]), "null"))
+	before := json.RawMessage(cmp.Or(string(people[id]), "{}")) // null would keep out whoever was not known
 	people[id] = form
 	if _, err := bookOf(tenant, people); err != nil {
 		return err
@@ -198,13 +200,12 @@ func Put(ctx context.Context, t store.Table, tenant, id string, form json.RawMes
 	if err := write(form); err != nil {
 		return err
 	}
-	if people, err = storedBodies(ctx, t, peoplePK(tenant)); err != nil {
-		return wrapRead(err, "people of "+tenant)
-	}
-	if _, err := bookOf(tenant, people); err != nil { // a book that cannot be read lets nobody do anything
+	var wrong *ReadError
+	_, err = readBook(ctx, t, tenant)
+	if errors.As(err, &wrong) { // a book that cannot be read lets nobody do anything
 		return cmp.Or(write(before), fmt.Errorf("%w: %w", store.ErrConflict, err))
 	}
-	return nil
+	return err
 }
 
 // Import makes the people of the tenants that a document names, and the workspaces of these, those of the document.
