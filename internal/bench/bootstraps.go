@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign/countersign/internal/awsfake"
+	"github.com/countersign/countersign/internal/standins"
 )
 
 // bootstrap is the JSON line of a function's bootstrap.
@@ -75,7 +75,7 @@ func (b *bench) build(ctx context.Context, name, arch string) (string, error) {
 
 // ready is a bootstrap's median time to its first request for an event, in milliseconds.
 func (b *bench) ready(ctx context.Context, name, file string) (float64, error) {
-	f := awsfake.StartLambda(awsfake.LambdaConfig{Name: name, Bootstrap: file, Timeout: time.Minute, Clock: b.clock,
+	f := standins.StartLambda(standins.LambdaConfig{Name: name, Bootstrap: file, Timeout: time.Minute, Clock: b.clock,
 		Log: io.Discard, Env: []string{
 			"COUNTERSIGN_TABLE=runs", "COUNTERSIGN_BUCKET=blobs",
 			"COUNTERSIGN_STATE_MACHINE=arn:aws:states:eu-central-1:123456789012:stateMachine:bench",

@@ -11,26 +11,25 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/awsfake"
-	"github.com/countersign/countersign/internal/bedrockfake"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
 // incidentModel is a model that checks, rolls back, checks again and calls a person. The conversation alone determines
 // its next reply.
-func incidentModel(t *testing.T) *bedrockfake.Server {
+func incidentModel(t *testing.T) *standins.Bedrock {
 	t.Helper()
-	turns := []bedrockfake.Block{
-		bedrockfake.ToolUse("t1", "metrics_query", `{"service":"checkout","metric":"errors_percent"}`),
-		bedrockfake.ToolUse("t2", "deploys_list", `{"service":"checkout"}`),
-		bedrockfake.ToolUse("t3", "deploys_rollback", `{"service":"checkout","to":"v41","reason":"18 % of checkouts fail since v42."}`),
-		bedrockfake.ToolUse("t4", "page_human", `{"service":"checkout","summary":"Rolled back to v41. Somebody has to mend v42."}`),
-		bedrockfake.Text("Rolled back; Ben mends v42."),
+	turns := []standins.Block{
+		standins.ToolUse("t1", "metrics_query", `{"service":"checkout","metric":"errors_percent"}`),
+		standins.ToolUse("t2", "deploys_list", `{"service":"checkout"}`),
+		standins.ToolUse("t3", "deploys_rollback", `{"service":"checkout","to":"v41","reason":"18 % of checkouts fail since v42."}`),
+		standins.ToolUse("t4", "page_human", `{"service":"checkout","summary":"Rolled back to v41. Somebody has to mend v42."}`),
+		standins.Text("Rolled back; Ben mends v42."),
 	}
-	s := bedrockfake.NewFunc(func(r bedrockfake.Request) bedrockfake.Turn {
+	s := standins.NewBedrockFunc(func(r standins.BedrockRequest) standins.Turn {
 		results := strings.Count(string(r.Body), `"toolResult"`)
-		return bedrockfake.Reply{Blocks: turns[results : results+1], Usage: bedrockfake.Usage{Input: 100, Output: 20}}
+		return standins.Reply{Blocks: turns[results : results+1], Usage: standins.Usage{Input: 100, Output: 20}}
 	})
 	t.Cleanup(s.Close)
 	return s
@@ -42,7 +41,7 @@ func TestAlarmStartsTheResponder(t *testing.T) {
 	c := &fakeCourier{}
 	state := filepath.Join(t.TempDir(), "state")
 	d := deploy(t, incidentModel(t), func(d *deployment) {
-		d.bus.Deliveries, d.bus.Rules, d.env = 3, []awsfake.Rule{c.rule()}, []string{"INCIDENT_STATE=" + state}
+		d.bus.Deliveries, d.bus.Rules, d.env = 3, []standins.Rule{c.rule()}, []string{"INCIDENT_STATE=" + state}
 	})
 	raw, err := os.ReadFile("../../agents/incident/alarm.json")
 	require.NoError(t, err)

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/bedrockfake"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/standins"
 )
 
 // A run whose execution is almost a year old goes on in another, which the state machine starts itself. internal/long
@@ -19,13 +19,13 @@ import (
 // opens far fewer than it makes inferences.
 func TestOldRunContinuesInANewExecution(t *testing.T) {
 	const iterations = 40
-	model := bedrockfake.NewFunc(func(r bedrockfake.Request) bedrockfake.Turn {
+	model := standins.NewBedrockFunc(func(r standins.BedrockRequest) standins.Turn {
 		n := strings.Count(string(r.Body), `"toolResult"`)
-		b := bedrockfake.ToolUse(fmt.Sprintf("t%d", n), "orders_get", `{"order":"1001"}`)
+		b := standins.ToolUse(fmt.Sprintf("t%d", n), "orders_get", `{"order":"1001"}`)
 		if n == iterations {
-			b = bedrockfake.Text("Done.")
+			b = standins.Text("Done.")
 		}
-		return bedrockfake.Reply{Blocks: []bedrockfake.Block{b}}
+		return standins.Reply{Blocks: []standins.Block{b}}
 	})
 	t.Cleanup(model.Close)
 	d := deploy(t, model)

@@ -30,12 +30,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/asl"
-	"github.com/countersign/countersign/internal/awsfake"
 	"github.com/countersign/countersign/internal/awssdk"
-	"github.com/countersign/countersign/internal/bedrockfake"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/dynamolocal"
 	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/standins"
 
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/person"
@@ -49,7 +47,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	dynamolocal.Main(m, permits.report)
+	standins.MainWithDynamoDB(m, permits.report)
 }
 
 const (
@@ -78,15 +76,15 @@ type deployment struct {
 	clock     clock.Clock
 	project   *repotest.Project
 	values    repotest.Values // what the template's references stand for here
-	functions map[string]*awsfake.Lambda
+	functions map[string]*standins.Lambda
 	engine    *asl.Engine
 	ports     runtime.Ports // past the functions
 	sfn       *sdksfn.Client
-	bus       *awsfake.Bus
-	mail      *awsfake.Mail
+	bus       *standins.Bus
+	mail      *standins.Mail
 	events    *eventbridge.Client
 	apiURL    string
-	issuer    *awsfake.JWT
+	issuer    *standins.JWT
 	ledger    string // the folder of refunds
 	services  services
 	relay     *relay
@@ -106,14 +104,14 @@ type deployment struct {
 // option changes a deployment before its functions start.
 type option func(*deployment)
 
-func deploy(t *testing.T, model *bedrockfake.Server, options ...option) *deployment {
+func deploy(t *testing.T, model *standins.Bedrock, options ...option) *deployment {
 	t.Helper()
 	d := startServices(t, model, options...)
 	d.relay = newRelay(d)
 	timeouts := timeouts(t)
 	for _, name := range functions {
 		env := append(d.environment(name, d.relay.endpoint(name)), d.env...)
-		f := awsfake.StartLambda(awsfake.LambdaConfig{Name: name, Bootstrap: bootstrap(t, name), Env: env, Timeout: timeouts[name], Concurrency: d.concurrency[name],
+		f := standins.StartLambda(standins.LambdaConfig{Name: name, Bootstrap: bootstrap(t, name), Env: env, Timeout: timeouts[name], Concurrency: d.concurrency[name],
 			Freezes: d.freezes, Clock: d.clock, Log: &d.log})
 		t.Cleanup(func() { require.NoError(t, f.Close()) })
 		d.functions[name] = f
@@ -122,23 +120,23 @@ func deploy(t *testing.T, model *bedrockfake.Server, options ...option) *deploym
 }
 
 // startServices starts what a deployment needs beside its functions.
-func startServices(t *testing.T, model *bedrockfake.Server, options ...option) *deployment {
+func startServices(t *testing.T, model *standins.Bedrock, options ...option) *deployment {
 	t.Helper()
-	cfg := dynamolocal.Config(t) // skips, and says why, where DynamoDB Local cannot run
+	cfg := standins.DynamoDBConfig(t) // skips, and says why, where DynamoDB Local cannot run
 	clk := clock.System()
 	draw := ids.System(clk)
 	p, err := project()
 	require.NoError(t, err)
-	d := &deployment{t: t, clock: clk, project: p, functions: map[string]*awsfake.Lambda{}, ledger: t.TempDir() + "/ledger", vault: fakeSecrets{}}
+	d := &deployment{t: t, clock: clk, project: p, functions: map[string]*standins.Lambda{}, ledger: t.TempDir() + "/ledger", vault: fakeSecrets{}}
 	d.values = p.Deployed(repotest.Values{
-		"AWS::Region": region, "AWS::AccountId": account, "RunsTable": dynamolocal.TableName(), "BlobsBucket": bucket, "AlarmPrefix": "incident-",
+		"AWS::Region": region, "AWS::AccountId": account, "RunsTable": standins.DynamoDBTableName(), "BlobsBucket": bucket, "AlarmPrefix": "incident-",
 	})
 	d.vault[d.values["KeyRing"]], d.vault[d.values["LinkKeyRing"]] = keys, linkKeys
 	d.deliver = func(function string, payload []byte) ([]byte, error) {
 		return d.functions[function].Invoke(t.Context(), payload)
 	}
-	d.bus = &awsfake.Bus{Clock: clk}
-	d.mail = &awsfake.Mail{Credentials: aws.Credentials{AccessKeyID: "local", SecretAccessKey: "local"}, Region: region, Identities: []string{sender}}
+	d.bus = &standins.Bus{Clock: clk}
+	d.mail = &standins.Mail{Credentials: aws.Credentials{AccessKeyID: "local", SecretAccessKey: "local"}, Region: region, Identities: []string{sender}}
 	d.issuer, d.apiURL = d.startAPI()
 	d.values["HttpApi.ApiEndpoint"] = d.apiURL
 	for _, o := range options {
@@ -149,17 +147,17 @@ func startServices(t *testing.T, model *bedrockfake.Server, options ...option) *
 		delete(d.values, named)
 	}
 	d.values = p.Deployed(d.values)
-	dynamolocal.MakeTable(t, cfg, table, dynamo.IndexName)
+	standins.MakeDynamoDBTable(t, cfg, table, dynamo.IndexName)
 	d.startEngine(draw)
 	here := func(h http.Handler) target { return target{serve(t, h), http.DefaultClient} }
 	d.services = services{
-		"dynamodb": {aws.ToString(cfg.BaseEndpoint), cfg.HTTPClient}, "s3": here(fakeS3(t, bucket)), "states": here(awsfake.StepFunctions(d.engine)),
+		"dynamodb": {aws.ToString(cfg.BaseEndpoint), cfg.HTTPClient}, "s3": here(fakeS3(t, bucket)), "states": here(standins.StepFunctions(d.engine)),
 		"bedrock": {model.URL(), http.DefaultClient}, "events": here(d.bus), "secretsmanager": here(d.vault), "ses": here(d.mail),
-		"lambda": here(&awsfake.Functions{Credentials: d.mail.Credentials, Region: region, Clock: clk, Named: map[string]awsfake.Function{
-			d.values["SweepFunction"]: func(ctx context.Context, payload json.RawMessage) (any, *awsfake.FunctionError) {
+		"lambda": here(&standins.Functions{Credentials: d.mail.Credentials, Region: region, Clock: clk, Named: map[string]standins.Function{
+			d.values["SweepFunction"]: func(ctx context.Context, payload json.RawMessage) (any, *standins.FunctionError) {
 				out, err := d.functions["sweep"].Invoke(ctx, payload)
 				if err != nil {
-					return nil, &awsfake.FunctionError{Message: err.Error()}
+					return nil, &standins.FunctionError{Message: err.Error()}
 				}
 				return json.RawMessage(out), nil
 			},
@@ -200,12 +198,12 @@ var project = sync.OnceValues(func() (*repotest.Project, error) { return repotes
 var issuersKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
 
 // startAPI starts the HTTP API with its authorizer.
-func (d *deployment) startAPI() (issuer *awsfake.JWT, url string) {
+func (d *deployment) startAPI() (issuer *standins.JWT, url string) {
 	d.t.Helper()
 	key, err := issuersKey()
 	require.NoError(d.t, err)
-	issuer = &awsfake.JWT{Issuer: "https://issuer.example", Audience: "countersign", Key: key, Clock: d.clock}
-	return issuer, serve(d.t, &awsfake.HTTPAPI{Authorizer: issuer, Clock: d.clock, Open: []string{link.Path},
+	issuer = &standins.JWT{Issuer: "https://issuer.example", Audience: "countersign", Key: key, Clock: d.clock}
+	return issuer, serve(d.t, &standins.HTTPAPI{Authorizer: issuer, Clock: d.clock, Open: []string{link.Path},
 		Function: func(ctx context.Context, payload []byte) ([]byte, error) {
 			return d.functions["http"].Invoke(ctx, payload)
 		},
@@ -315,25 +313,25 @@ func (d *deployment) refunds(run string) (n int) {
 
 // refundModel is a model on Bedrock that works the refund desk: it looks the order up, refunds 120 of it and says so.
 // What it does next it takes from the conversation alone, so a request that is made again gets the same reply.
-func refundModel() *bedrockfake.Server {
-	return bedrockfake.NewFunc(refundReply)
+func refundModel() *standins.Bedrock {
+	return standins.NewBedrockFunc(refundReply)
 }
 
-func refundReply(r bedrockfake.Request) bedrockfake.Turn {
+func refundReply(r standins.BedrockRequest) standins.Turn {
 	results := strings.Count(string(r.Body), `"toolResult"`)
-	var b bedrockfake.Block
+	var b standins.Block
 	switch results {
 	case 0:
-		b = bedrockfake.ToolUse("t1", "orders_get", `{"order":"1002"}`)
+		b = standins.ToolUse("t1", "orders_get", `{"order":"1002"}`)
 	case 1:
-		b = bedrockfake.ToolUse("t2", "refunds_create", `{"order":"1002","amount":120,"reason":"A wheel is broken."}`)
+		b = standins.ToolUse("t2", "refunds_create", `{"order":"1002","amount":120,"reason":"A wheel is broken."}`)
 	default:
-		b = bedrockfake.Text("Refunded.")
+		b = standins.Text("Refunded.")
 	}
-	return bedrockfake.Reply{Blocks: []bedrockfake.Block{b}, Usage: bedrockfake.Usage{Input: 100 * (results + 1), Output: 20}}
+	return standins.Reply{Blocks: []standins.Block{b}, Usage: standins.Usage{Input: 100 * (results + 1), Output: 20}}
 }
 
-func newRefundModel(t *testing.T) *bedrockfake.Server {
+func newRefundModel(t *testing.T) *standins.Bedrock {
 	t.Helper()
 	s := refundModel()
 	t.Cleanup(s.Close)

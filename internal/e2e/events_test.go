@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/awsfake"
+	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -44,8 +44,8 @@ type pager struct {
 	times  int // deliveries
 }
 
-func (p *pager) rule() awsfake.Rule {
-	return awsfake.Rule{Name: "Pager", Pattern: json.RawMessage(`{"source": ["countersign"], "detail-type": [{"prefix": "countersign."}]}`),
+func (p *pager) rule() standins.Rule {
+	return standins.Rule{Name: "Pager", Pattern: json.RawMessage(`{"source": ["countersign"], "detail-type": [{"prefix": "countersign."}]}`),
 		Target: func(_ context.Context, _ string, input []byte) error {
 			var e publishedEvent
 			if err := json.Unmarshal(input, &e); err != nil {
@@ -114,7 +114,7 @@ func (p *pager) requireContract(t *testing.T, runID string) {
 // Another system sees what happens to a run without polling: each event comes three times and is one by its id.
 func TestEventsGoOut(t *testing.T) {
 	p := &pager{}
-	d := deploy(t, newRefundModel(t), func(d *deployment) { d.bus.Deliveries, d.bus.Rules = 3, []awsfake.Rule{p.rule()} })
+	d := deploy(t, newRefundModel(t), func(d *deployment) { d.bus.Deliveries, d.bus.Rules = 3, []standins.Rule{p.rule()} })
 	ana := d.anaClient()
 	started, err := ana.Start(t.Context(), refundStart("k"))
 	require.NoError(t, err)
@@ -129,7 +129,7 @@ func TestEventsGoOut(t *testing.T) {
 // The bus refuses everything while the run goes on, which it does not notice; the next sweep sends what is left.
 func TestEventsWaitForTheBus(t *testing.T) {
 	p := &pager{}
-	d := deploy(t, newRefundModel(t), func(d *deployment) { d.bus.Rules = []awsfake.Rule{p.rule()} })
+	d := deploy(t, newRefundModel(t), func(d *deployment) { d.bus.Rules = []standins.Rule{p.rule()} })
 	var down atomic.Bool
 	down.Store(true)
 	d.services["events"] = target{serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -6,9 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/awsfake"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/repotest"
+	"github.com/countersign/countersign/internal/standins"
 )
 
 // Every function starts from Lambda's environment alone, and asks nobody anything before its first event. `make bench`
@@ -18,7 +18,7 @@ func TestColdStart(t *testing.T) {
 	require.NoError(t, err)
 	values := p.Deployed(repotest.Values{"LocalEndpoint": "http://127.0.0.1:1"})
 	for _, name := range functions {
-		f := awsfake.StartLambda(awsfake.LambdaConfig{
+		f := standins.StartLambda(standins.LambdaConfig{
 			Name: name, Bootstrap: bootstrap(t, name), Timeout: time.Minute, Clock: clock.System(),
 			Env: environment(t, p, name, values, t.TempDir()),
 		})

@@ -19,12 +19,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/bedrockfake"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/npmtest"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/tools/mcp"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -194,17 +193,17 @@ func (w *mcpProxy) seenInvocations() []mcpInvocation {
 }
 
 // addingModel is a model that says hello to the server, has it add two numbers and repeats its answer.
-func addingModel(t *testing.T) *bedrockfake.Server {
+func addingModel(t *testing.T) *standins.Bedrock {
 	t.Helper()
-	s := bedrockfake.NewFunc(func(r bedrockfake.Request) bedrockfake.Turn {
-		b := bedrockfake.Text("It is 42.")
+	s := standins.NewBedrockFunc(func(r standins.BedrockRequest) standins.Turn {
+		b := standins.Text("It is 42.")
 		switch strings.Count(string(r.Body), `"toolResult"`) {
 		case 0:
-			b = bedrockfake.ToolUse("t1", "everything_echo", `{"message":"hello"}`)
+			b = standins.ToolUse("t1", "everything_echo", `{"message":"hello"}`)
 		case 1:
-			b = bedrockfake.ToolUse("t2", "everything_get-sum", `{"a":19,"b":23}`)
+			b = standins.ToolUse("t2", "everything_get-sum", `{"a":19,"b":23}`)
 		}
-		return bedrockfake.Reply{Blocks: []bedrockfake.Block{b}}
+		return standins.Reply{Blocks: []standins.Block{b}}
 	})
 	t.Cleanup(s.Close)
 	return s
@@ -259,7 +258,7 @@ func lockTools(t *testing.T, server string) map[string]string {
 // does not have is disabled, a call waits for people with no function and no connection there, and is made once. Only
 // functions/tool ever speaks to the server, and hangs up with each batch.
 func TestToolsOfAnMCPServer(t *testing.T) {
-	server := npmtest.Everything(t)
+	server := standins.StartMCPServer(t)
 	w := newMCPProxy(t, server.URL, theKey)
 	at, err := url.Parse(w.url)
 	require.NoError(t, err)
@@ -345,7 +344,7 @@ func (d *deployment) requirePinned(ana *api.Client, written string, s run.AgentS
 }
 
 // requireMCPTraffic checks the messages to the server, with their senders and order.
-func (d *deployment) requireMCPTraffic(w *mcpProxy, server *npmtest.Server) {
+func (d *deployment) requireMCPTraffic(w *mcpProxy, server *standins.MCPServer) {
 	d.t.Helper()
 	// The server does not know the first, a newer protocol's: then the handshake of its own is made. To ask people,
 	// nobody has to connect.

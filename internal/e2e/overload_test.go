@@ -16,18 +16,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/awsfake"
-	"github.com/countersign/countersign/internal/bedrockfake"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
 // envOverload is how long TestOverload loads the deployment, as 2m; make overload sets it.
 const envOverload = "COUNTERSIGN_OVERLOAD"
 
-// Runs are started at twice the rate that the concurrency of functions/step carries, while processes are frozen, between
-// events and in the midst of them, and the table refuses requests. Every run comes to its natural end, none pays twice,
-// and people decide all the while. All refund the same order, which each approval depends on: most are asked again.
+// Runs are started at twice the rate that the concurrency of functions/step carries, while processes are frozen,
+// between events and in the midst of them, and the table refuses requests. Every run comes to its natural end, none
+// pays twice, and people decide all the while. All refund the same order, which each approval depends on: most are
+// asked again.
 func TestOverload(t *testing.T) {
 	const steps, thinks = 2, 600 * time.Millisecond
 	lasts, quick := 5*time.Second, true
@@ -46,7 +46,7 @@ func TestOverload(t *testing.T) {
 	d.mu.Lock()
 	d.deliver = func(function string, payload []byte) ([]byte, error) {
 		out, err := d.functions[function].Invoke(t.Context(), payload)
-		var failed *awsfake.LambdaError
+		var failed *standins.LambdaError
 		if errors.As(err, &failed) && failed.Type == "Lambda.TooManyRequestsException" {
 			refused.Add(1)
 		}
@@ -137,9 +137,9 @@ func TestOverload(t *testing.T) {
 }
 
 // newThinkingModel is refundModel's, which takes its time.
-func newThinkingModel(t *testing.T, thinks time.Duration) *bedrockfake.Server {
+func newThinkingModel(t *testing.T, thinks time.Duration) *standins.Bedrock {
 	t.Helper()
-	s := bedrockfake.NewFunc(func(r bedrockfake.Request) bedrockfake.Turn {
+	s := standins.NewBedrockFunc(func(r standins.BedrockRequest) standins.Turn {
 		time.Sleep(thinks)
 		return refundReply(r)
 	})

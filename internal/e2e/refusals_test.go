@@ -13,10 +13,9 @@ import (
 
 	"github.com/countersign/countersign/agents"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/awsfake"
-	"github.com/countersign/countersign/internal/bedrockfake"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/standins"
 )
 
 // What cannot be carried out is refused with a problem document, through the gateway and the real function, and nothing
@@ -100,7 +99,7 @@ func TestRefusedByTheFunctions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := d.functions[c.function].Invoke(t.Context(), []byte(c.payload))
-			var reported *awsfake.LambdaError
+			var reported *standins.LambdaError
 			require.ErrorAs(t, err, &reported)
 			require.Equal(t, c.kind, reported.Type, reported.Message)
 		})
@@ -113,13 +112,13 @@ func TestRefusedByTheFunctions(t *testing.T) {
 // requests are closed behind it.
 func TestCancelOfARunWithManyOpenRequests(t *testing.T) {
 	const calls = 110
-	model := bedrockfake.NewFunc(func(bedrockfake.Request) bedrockfake.Turn {
-		var blocks []bedrockfake.Block
+	model := standins.NewBedrockFunc(func(standins.BedrockRequest) standins.Turn {
+		var blocks []standins.Block
 		for i := range calls {
 			args := fmt.Sprintf(`{"order":"1002","amount":%d,"reason":"A wheel is broken."}`, 60+i)
-			blocks = append(blocks, bedrockfake.ToolUse(fmt.Sprintf("t%d", i), "refunds_create", args))
+			blocks = append(blocks, standins.ToolUse(fmt.Sprintf("t%d", i), "refunds_create", args))
 		}
-		return bedrockfake.Reply{Blocks: blocks}
+		return standins.Reply{Blocks: blocks}
 	})
 	t.Cleanup(model.Close)
 	d := deploy(t, model)

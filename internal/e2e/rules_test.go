@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/awsfake"
+	"github.com/countersign/countersign/internal/standins"
 )
 
 // What the template's parameters are by default.
@@ -16,15 +16,15 @@ const (
 
 // eventRules are the event rules of template.yaml, with its parameters' defaults, aimed at what stands for their
 // targets here.
-func (d *deployment) eventRules() []awsfake.Rule {
+func (d *deployment) eventRules() []standins.Rule {
 	d.t.Helper()
 	all, err := d.project.EventRules(d.values)
 	require.NoError(d.t, err)
-	var out []awsfake.Rule
+	var out []standins.Rule
 	for _, r := range all {
-		rule := awsfake.Rule{Name: r.ID, Pattern: r.Pattern}
+		rule := standins.Rule{Name: r.ID, Pattern: r.Pattern}
 		if r.Paths != nil {
-			rule.Input = &awsfake.InputTransformer{Paths: r.Paths, Template: r.Template}
+			rule.Input = &standins.InputTransformer{Paths: r.Paths, Template: r.Template}
 		}
 		switch r.Target {
 		case "AgentStateMachine":

@@ -17,8 +17,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/bedrockfake"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -186,12 +186,12 @@ func TestRunByStartExecution(t *testing.T) {
 func TestFunctionDiesDuringAnInference(t *testing.T) {
 	asked, died := make(chan struct{}), make(chan struct{})
 	var requests atomic.Int32
-	model := bedrockfake.NewFunc(func(bedrockfake.Request) bedrockfake.Turn {
+	model := standins.NewBedrockFunc(func(standins.BedrockRequest) standins.Turn {
 		if requests.Add(1) == 1 {
 			close(asked)
 			<-died
 		}
-		return bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Text("Done.")}, StopReason: "end_turn"}
+		return standins.Reply{Blocks: []standins.Block{standins.Text("Done.")}, StopReason: "end_turn"}
 	})
 	t.Cleanup(model.Close)
 	d := deploy(t, model)

@@ -18,11 +18,11 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/bedrockfake"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/repotest"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -30,16 +30,16 @@ import (
 const sampleKey = "order-1002"
 
 // samplesModel is the model of the samples' run.
-func samplesModel(t *testing.T) *bedrockfake.Server {
+func samplesModel(t *testing.T) *standins.Bedrock {
 	t.Helper()
-	both := []bedrockfake.Block{
-		bedrockfake.ToolUse("c1", "orders_get", `{"order":"1002"}`), bedrockfake.ToolUse("c2", "refunds_create", `{"order":"1002","amount":120,"reason":"A wheel is broken."}`),
+	both := []standins.Block{
+		standins.ToolUse("c1", "orders_get", `{"order":"1002"}`), standins.ToolUse("c2", "refunds_create", `{"order":"1002","amount":120,"reason":"A wheel is broken."}`),
 	}
-	model := bedrockfake.NewFunc(func(r bedrockfake.Request) bedrockfake.Turn {
+	model := standins.NewBedrockFunc(func(r standins.BedrockRequest) standins.Turn {
 		if strings.Contains(string(r.Body), `"toolResult"`) {
-			return bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Text("Refunded.")}}
+			return standins.Reply{Blocks: []standins.Block{standins.Text("Refunded.")}}
 		}
-		return bedrockfake.Reply{Blocks: both}
+		return standins.Reply{Blocks: both}
 	})
 	t.Cleanup(model.Close)
 	return model
@@ -65,8 +65,8 @@ func local(d *deployment) {
 // them, and all of them are tried.
 func TestSampleEvents(t *testing.T) { requireSamples(t, deploy(t, samplesModel(t), byHand)) }
 
-// The same by `sam local invoke`: each bootstrap has the environment that SAM CLI makes of the template, of LocalEndpoint
-// and of env.local.json, which overrides variables that the template declares and no others.
+// The same by `sam local invoke`: each bootstrap has the environment that SAM CLI makes of the template, of
+// LocalEndpoint and of env.local.json, which overrides variables that the template declares and no others.
 func TestSamLocalInvoke(t *testing.T) {
 	requireSamples(t, deploy(t, samplesModel(t), local, func(d *deployment) { d.isLocal = true }))
 }

@@ -15,11 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/awsfake"
-	"github.com/countersign/countersign/internal/bedrockfake"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -31,8 +30,8 @@ type fakeCourier struct {
 	seen map[string][]policy.Outgoing
 }
 
-func (c *fakeCourier) rule() awsfake.Rule {
-	return awsfake.Rule{Name: "Courier", Pattern: json.RawMessage(`{"source": ["countersign"]}`), Target: func(_ context.Context, _ string, input []byte) error {
+func (c *fakeCourier) rule() standins.Rule {
+	return standins.Rule{Name: "Courier", Pattern: json.RawMessage(`{"source": ["countersign"]}`), Target: func(_ context.Context, _ string, input []byte) error {
 		var event struct {
 			Type   string `json:"detail-type"`
 			Detail policy.Outgoing
@@ -69,14 +68,14 @@ func (c *fakeCourier) received(t *testing.T, id string) []policy.Outgoing {
 }
 
 // bookingModel is a model that books a courier and reports the result.
-func bookingModel(t *testing.T) *bedrockfake.Server {
+func bookingModel(t *testing.T) *standins.Bedrock {
 	t.Helper()
-	s := bedrockfake.NewFunc(func(r bedrockfake.Request) bedrockfake.Turn {
-		b := bedrockfake.ToolUse("t1", "courier_book", `{"order":"1002"}`)
+	s := standins.NewBedrockFunc(func(r standins.BedrockRequest) standins.Turn {
+		b := standins.ToolUse("t1", "courier_book", `{"order":"1002"}`)
 		if strings.Contains(string(r.Body), `"toolResult"`) {
-			b = bedrockfake.Text("Booked.")
+			b = standins.Text("Booked.")
 		}
-		return bedrockfake.Reply{Blocks: []bedrockfake.Block{b}, Usage: bedrockfake.Usage{Input: 100, Output: 20}}
+		return standins.Reply{Blocks: []standins.Block{b}, Usage: standins.Usage{Input: 100, Output: 20}}
 	})
 	t.Cleanup(s.Close)
 	return s
@@ -139,7 +138,7 @@ func (d *deployment) requireBooked(c *fakeCourier, s run.AgentState, result stri
 // gone.
 func TestServiceAnswersByEvent(t *testing.T) {
 	c := &fakeCourier{}
-	d := deploy(t, bookingModel(t), func(d *deployment) { d.bus.Deliveries, d.bus.Rules = 3, []awsfake.Rule{c.rule()} })
+	d := deploy(t, bookingModel(t), func(d *deployment) { d.bus.Deliveries, d.bus.Rules = 3, []standins.Rule{c.rule()} })
 	s := d.waitFor(eventTenant, d.startBooking(eventTenant).Run, isParked)
 	require.Equal(t, run.ForAnswer, s.Waits()[0].Wait.For)
 	for name, f := range d.functions {
@@ -155,7 +154,7 @@ func TestServiceAnswersByEvent(t *testing.T) {
 // An answer that is on the bus before the event's own request has been answered finds the call claimed, and settles it.
 func TestServiceAnswersBeforeTheRunParks(t *testing.T) {
 	c := &fakeCourier{}
-	d := deploy(t, bookingModel(t), func(d *deployment) { d.bus.Deliveries, d.bus.Rules = 3, []awsfake.Rule{c.rule()} })
+	d := deploy(t, bookingModel(t), func(d *deployment) { d.bus.Deliveries, d.bus.Rules = 3, []standins.Rule{c.rule()} })
 	c.heard = func(e policy.Outgoing, first bool) {
 		if e.Call != "" {
 			d.sendAnswer(e.Run, e.Call, `"result":"10:50"`)
@@ -168,7 +167,7 @@ func TestServiceAnswersBeforeTheRunParks(t *testing.T) {
 // Answers by the API: the first one counts, and who says it again, or something else, is told whether it did.
 func TestServiceAnswersByTheAPI(t *testing.T) {
 	c := &fakeCourier{}
-	d := deploy(t, bookingModel(t), func(d *deployment) { d.bus.Rules = []awsfake.Rule{c.rule()} })
+	d := deploy(t, bookingModel(t), func(d *deployment) { d.bus.Rules = []standins.Rule{c.rule()} })
 	s := d.waitFor(acme, d.startBooking(acme).Run, isParked)
 	ana := d.anaClient()
 	one, err := ana.Run(t.Context(), s.Run)
@@ -205,7 +204,7 @@ func TestAnswersThatAreRefused(t *testing.T) {
 // A function that dies while it asks leaves its claim; the next one asks again, under the same id.
 func TestFunctionDiesWhileItAsks(t *testing.T) {
 	c := &fakeCourier{}
-	d := deploy(t, bookingModel(t), func(d *deployment) { d.bus.Rules = []awsfake.Rule{c.rule()} })
+	d := deploy(t, bookingModel(t), func(d *deployment) { d.bus.Rules = []standins.Rule{c.rule()} })
 	c.heard = func(e policy.Outgoing, first bool) {
 		if first && e.Call != "" {
 			if err := d.functions["tool"].Kill(); err != nil {

@@ -17,9 +17,8 @@ import (
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/awsfake"
-	"github.com/countersign/countersign/internal/bedrockfake"
 	"github.com/countersign/countersign/internal/repotest"
+	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -32,13 +31,13 @@ func streaming(d *deployment) {
 	d.values["OperatorsPrincipal"] = "arn:aws:iam::" + account + ":root"
 }
 
-// streamClient is a client of the function URL, which evaluates what a role of the template may. Requests counts what it
-// asks.
+// streamClient is a client of the function URL, which evaluates what a role of the template may. Requests counts what
+// it asks.
 func (d *deployment) streamClient(role, session string) (c *api.Client, requests *atomic.Int32) {
 	d.t.Helper()
 	lines, err := d.project.Lines(role, d.values)
 	require.NoError(d.t, err)
-	url := serve(d.t, &awsfake.FunctionURL{
+	url := serve(d.t, &standins.FunctionURL{
 		Function: func(ctx context.Context, payload []byte, out io.Writer) error {
 			return d.functions["http"].InvokeWithResponseStream(ctx, payload, out)
 		},
@@ -77,8 +76,8 @@ func (s signing) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// A stream of the function URL tells what happens while it is open: the request for approval, and what became of it once
-// its reader approved. What the URL does not serve is refused, and so is who may not call it.
+// A stream of the function URL tells what happens while it is open: the request for approval, and what became of it
+// once its reader approved. What the URL does not serve is refused, and so is who may not call it.
 func TestStreamByTheFunctionURL(t *testing.T) {
 	d := deploy(t, newRefundModel(t), streaming)
 	ana := d.anaClient()
@@ -122,9 +121,9 @@ func TestStreamByTheFunctionURL(t *testing.T) {
 // What a model writes in functions/step reaches a client of functions/http before the reply is complete.
 func TestLiveTextByTheFunctionURL(t *testing.T) {
 	rest := make(chan struct{})
-	reply := bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Text("The wheel ", "is ", "refunded.")}, Usage: bedrockfake.Usage{Input: 100, Output: 20}}
-	model := bedrockfake.NewFunc(func(r bedrockfake.Request) bedrockfake.Turn {
-		return bedrockfake.Stream{Frames: reply.Frames(), Before: 2, Rest: rest}
+	reply := standins.Reply{Blocks: []standins.Block{standins.Text("The wheel ", "is ", "refunded.")}, Usage: standins.Usage{Input: 100, Output: 20}}
+	model := standins.NewBedrockFunc(func(r standins.BedrockRequest) standins.Turn {
+		return standins.Stream{Frames: reply.Frames(), Before: 2, Rest: rest}
 	})
 	t.Cleanup(model.Close)
 	d := deploy(t, model, streaming)

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/bedrockfake"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -19,7 +19,7 @@ import (
 // A picture too large for a request is put where the API says, straight into the bucket, and named by its digest; the
 // model sees it.
 func TestPictureByUpload(t *testing.T) {
-	model := bedrockfake.New(bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Text("A chair.")}})
+	model := standins.NewBedrock(standins.Reply{Blocks: []standins.Block{standins.Text("A chair.")}})
 	t.Cleanup(model.Close)
 	d := deploy(t, model)
 	ana := d.anaClient()

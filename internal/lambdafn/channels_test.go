@@ -13,14 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/awsfake"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/slackfake"
+	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tool"
 )
@@ -32,8 +31,8 @@ const (
 
 // The channels of an environment send where it says: signed by the function's role, with the bot's token.
 func TestC1C2ChannelsOfAnEnvironment(t *testing.T) {
-	workspace := &slackfake.Server{Token: botToken, Team: "T1", Members: []string{"U1"}}
-	mail := &awsfake.Mail{Credentials: aws.Credentials{AccessKeyID: "AKID", SecretAccessKey: "SECRET"}, Region: "eu-central-1", Identities: []string{"approvals@example.com"}}
+	workspace := &standins.Slack{Token: botToken, Team: "T1", Members: []string{"U1"}}
+	mail := &standins.Mail{Credentials: aws.Credentials{AccessKeyID: "AKID", SecretAccessKey: "SECRET"}, Region: "eu-central-1", Identities: []string{"approvals@example.com"}}
 	inSlack, inSES := httptest.NewServer(workspace), httptest.NewServer(mail)
 	t.Cleanup(inSlack.Close)
 	t.Cleanup(inSES.Close)
@@ -113,7 +112,7 @@ func (oneMember) Slack(_ context.Context, team, member string) (string, person.P
 
 // A click goes through the deployment's desk: of a request that is not there, who clicked is told so.
 func TestC1InteractionsOfAnEnvironment(t *testing.T) {
-	workspace := &slackfake.Server{Token: botToken, Team: "T1", Members: []string{"U1"}}
+	workspace := &standins.Slack{Token: botToken, Team: "T1", Members: []string{"U1"}}
 	srv := httptest.NewServer(workspace)
 	t.Cleanup(srv.Close)
 	env := environment{}.with(EnvSlackToken, botToken, EnvSlackURL, srv.URL)
@@ -131,10 +130,10 @@ func TestC1InteractionsOfAnEnvironment(t *testing.T) {
 			return SlackApp(env.get, "another-secret-of-the-app,"+signingSecret)
 		},
 	}
-	body, err := workspace.Request(slackfake.Click{Member: "U1", Ref: ref, Action: "approve", Answer: srv.URL + "/actions/1"})
+	body, err := workspace.Request(standins.SlackClick{Member: "U1", Ref: ref, Action: "approve", Answer: srv.URL + "/actions/1"})
 	require.NoError(t, err)
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, slack.Path, bytes.NewReader(body))
-	for name, value := range slackfake.Headers(signingSecret, time.Now(), body) {
+	for name, value := range standins.SlackHeaders(signingSecret, time.Now(), body) {
 		r.Header.Set(name, value)
 	}
 	w := httptest.NewRecorder()

@@ -16,16 +16,17 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/awssdk"
-	"github.com/countersign/countersign/internal/bedrockfake"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/standins"
 )
 
-// Bedrock counts a request's tokens; nobody else does, and says so without being asked. Ten inferences of a function, and the
-// tokens that are counted before each, share a connection to Bedrock: a client each would be twenty. The SDK itself drops a
-// connection now and then whose server answers within microseconds, as this one does, so that more than one is no error.
+// Bedrock counts a request's tokens; nobody else does, and says so without being asked. Ten inferences of a function,
+// and the tokens that are counted before each, share a connection to Bedrock: a client each would be twenty. The SDK
+// itself drops a connection now and then whose server answers within microseconds, as this one does, so that more than
+// one is no error.
 func TestTenInferencesAreOneConnection(t *testing.T) {
-	server := bedrockfake.New()
+	server := standins.NewBedrock()
 	t.Cleanup(server.Close)
 	behind, err := url.Parse(server.URL())
 	require.NoError(t, err)
@@ -47,10 +48,10 @@ func TestTenInferencesAreOneConnection(t *testing.T) {
 		Messages: []run.Message{{Role: run.RoleUser, Block: run.Text{Text: "Hello."}}},
 	}
 	for i := range 10 {
-		server.Then(bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Text("Hello ", "yourself.")}})
+		server.Then(standins.Reply{Blocks: []standins.Block{standins.Text("Hello ", "yourself.")}})
 		n, err := m.CountTokens(t.Context(), r)
 		require.NoError(t, err)
-		require.EqualValues(t, bedrockfake.Tokens(server.Requests()[2*i].Body), n)
+		require.EqualValues(t, standins.CountTokens(server.Requests()[2*i].Body), n)
 		reply, err := m.Generate(t.Context(), r)
 		require.NoError(t, err)
 		require.Equal(t, "Hello yourself.", reply.Text)

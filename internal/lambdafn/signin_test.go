@@ -33,18 +33,18 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/lambdafn"
-	"github.com/countersign/countersign/internal/npmtest"
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/secrets"
+	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-func TestMain(m *testing.M) { os.Exit(npmtest.Tests{M: m}.Run()) }
+func TestMain(m *testing.M) { os.Exit(standins.BrowserTests{M: m}.Run()) }
 
 // provider is an OpenID provider. It signs in whoever is its user at once, and gives each code once, to who has begun.
 type provider struct {
@@ -632,10 +632,10 @@ func TestA26ASignInConfirms(t *testing.T) {
 // In a real browser: from the link in a mail to the provider and back, as somebody else and as oneself, then to the
 // console and out of it. Every page passes axe-core, on a light desktop and a dark phone.
 func TestSignInInABrowser(t *testing.T) {
-	b := npmtest.StartBrowser(t)
+	b := standins.StartBrowser(t)
 	s := newSiteOn(t, httptest.NewServer, askConfirmed)
 	_, at := s.linked()
-	p := b.Open("person", npmtest.Options{})
+	p := b.Open("person", standins.PageOptions{})
 	look := func(state, words string) {
 		t.Helper()
 		p.Settle()
@@ -711,11 +711,11 @@ func TestTheConsoleWorksInADeployment(t *testing.T) {
 // In a deployment, where responses are buffered and another function asks the model, the page of a run has what the
 // model writes as it is written, each word once, and then the reply in its place.
 func TestLiveTextInTheConsoleOfADeployment(t *testing.T) {
-	b := npmtest.StartBrowser(t)
+	b := standins.StartBrowser(t)
 	s := newSiteOn(t, httptest.NewServer, askAll)
 	a := s.pending()
 	s.provider.sit(anaClaims)
-	p := b.Open("ana", npmtest.Options{})
+	p := b.Open("ana", standins.PageOptions{})
 	p.Goto(s.URL + "/runs/" + a.Run)
 	p.Click(".sign-in a")
 	p.Settle()
@@ -747,19 +747,19 @@ func TestLiveTextInTheConsoleOfADeployment(t *testing.T) {
 // Two approvers look at one request in browsers of their own. One approves; the other's page follows, and an answer to
 // what was on it before is refused with how the request stands.
 func TestTwoApproversAtOnceInBrowsers(t *testing.T) {
-	b := npmtest.StartBrowser(t)
+	b := standins.StartBrowser(t)
 	s := newSiteOn(t, httptest.NewServer, askAll)
 	a := s.pending()
-	pages := map[string]*npmtest.Page{}
+	pages := map[string]*standins.Page{}
 	for name, claims := range map[string]map[string]any{"ana": anaClaims, "eve": eveClaims} {
 		s.provider.sit(claims)
-		p := b.Open(name, npmtest.Options{})
+		p := b.Open(name, standins.PageOptions{})
 		p.Goto(s.URL + "/")
 		p.Click(".sign-in a")
 		p.Settle()
 		pages[name] = p
 	}
-	late := b.Open("late", npmtest.Options{}) // eve's other window
+	late := b.Open("late", standins.PageOptions{}) // eve's other window
 	late.Goto(s.URL + "/approvals/" + a.ID)
 	late.Click(".sign-in a")
 	late.Settle()

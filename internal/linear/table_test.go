@@ -13,15 +13,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/dynamolocal"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
 	"github.com/countersign/countersign/internal/store/dynamo"
 )
 
-func TestMain(m *testing.M) { dynamolocal.Main(m) }
+func TestMain(m *testing.M) { standins.MainWithDynamoDB(m) }
 
 // tables are those that a run may be kept in. Each history has one of its own; of DynamoDB Local, a partition.
 var tables = []struct {
@@ -39,9 +39,9 @@ var tables = []struct {
 		}
 	}},
 	{"dynamodb", 3, func(t *testing.T) func() store.Table {
-		cfg := dynamolocal.Config(t) // skips, and says why, where DynamoDB Local cannot run
+		cfg := standins.DynamoDBConfig(t) // skips, and says why, where DynamoDB Local cannot run
 		return func() store.Table {
-			return dynamo.New(cfg, dynamolocal.Table(t, cfg, dynamo.IndexName), ids.System(clock.System()).Key)
+			return dynamo.New(cfg, standins.DynamoDBTable(t, cfg, dynamo.IndexName), ids.System(clock.System()).Key)
 		}
 	}},
 }

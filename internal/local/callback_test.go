@@ -20,13 +20,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/awsfake"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
+	"github.com/countersign/countersign/internal/standins"
 
 	"github.com/countersign/countersign/internal/tools/lambdatool"
 	"github.com/countersign/countersign/internal/web/api"
@@ -46,7 +46,7 @@ func (stockkeeper) Generate(_ context.Context, r agent.Request) (agent.Reply, er
 
 // warehouse is AWS Lambda with the one function that counts, and what it was sent, taken or not.
 type warehouse struct {
-	*awsfake.Functions
+	*standins.Functions
 	url string
 
 	mu   sync.Mutex
@@ -55,9 +55,9 @@ type warehouse struct {
 
 func newWarehouse(t *testing.T, refuse func(n int) (int, string)) *warehouse {
 	t.Helper()
-	w := &warehouse{Functions: &awsfake.Functions{
+	w := &warehouse{Functions: &standins.Functions{
 		Credentials: aws.Credentials{AccessKeyID: "AKID", SecretAccessKey: "SECRET"}, Region: "eu-central-1", Clock: clock.System(), Refuse: refuse,
-		Named: map[string]awsfake.Function{"count": func(context.Context, json.RawMessage) (any, *awsfake.FunctionError) { return nil, nil }},
+		Named: map[string]standins.Function{"count": func(context.Context, json.RawMessage) (any, *standins.FunctionError) { return nil, nil }},
 	}}
 	srv := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -105,8 +105,9 @@ func (w *warehouse) open(t *testing.T, dir string, log *slog.Logger) (*Home, *ht
 	return h, srv
 }
 
-// A function that answers later is sent the call until Lambda takes it, the same each time to the byte, also by another process that takes
-// the claim over; it answers at the address it was given, in yet another one, and the address is in no journal and no log.
+// A function that answers later is sent the call until Lambda takes it, the same each time to the byte, also by another
+// process that takes the claim over; it answers at the address it was given, in yet another one, and the address is in
+// no journal and no log.
 func TestFunctionAnswersAtItsAddressAfterARestart(t *testing.T) {
 	var busy atomic.Bool
 	busy.Store(true)

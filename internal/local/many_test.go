@@ -36,7 +36,7 @@ import (
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/secrets"
-	"github.com/countersign/countersign/internal/slackfake"
+	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -336,7 +336,7 @@ func TestResumeTellsOfManyRequestsAtOnce(t *testing.T) {
 // Slack takes a message about 180 requests: what there is no room for is counted, each line has its page, and nothing
 // is decided by a click.
 func TestSlackListsManyRequests(t *testing.T) {
-	workspace := &slackfake.Server{Token: slackToken, Team: "T0ACME", Members: []string{"U0ANA", "U0CLEO"}}
+	workspace := &standins.Slack{Token: slackToken, Team: "T0ACME", Members: []string{"U0ANA", "U0CLEO"}}
 	at := httptest.NewServer(workspace)
 	t.Cleanup(at.Close)
 	channel := slack.New(slack.Options{Token: slack.Token(slackToken), Base: at.URL + "/api/", Clock: clock.System()})

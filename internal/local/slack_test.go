@@ -25,7 +25,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
-	"github.com/countersign/countersign/internal/slackfake"
+	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -36,9 +36,9 @@ const (
 
 // inSlack is an office whose approver is asked in Slack, and the pages behind which clicks arrive, as functions/http
 // wires them.
-func inSlack(t *testing.T) (o *office, workspace *slackfake.Server, pages http.Handler, url string, logs *strings.Builder) {
+func inSlack(t *testing.T) (o *office, workspace *standins.Slack, pages http.Handler, url string, logs *strings.Builder) {
 	t.Helper()
-	workspace = &slackfake.Server{Token: slackToken, Team: "T0ACME", Members: []string{"U0ANA"}}
+	workspace = &standins.Slack{Token: slackToken, Team: "T0ACME", Members: []string{"U0ANA"}}
 	at := httptest.NewServer(workspace)
 	t.Cleanup(at.Close)
 	people, err := person.Read([]byte(`{"tenants": {"` + Tenant + `": {"user:ana": {"groups": ["group:operators"], "slack": "U0ANA"}}}, "slack": {"T0ACME": "` + Tenant + `"}}`))
@@ -76,7 +76,7 @@ func minted(t *testing.T) string {
 }
 
 // asked starts a run by user:ben, for a subject, and waits for the message that asks about its call.
-func (o *office) asked(t *testing.T, workspace *slackfake.Server, subject string) slackfake.Message {
+func (o *office) asked(t *testing.T, workspace *standins.Slack, subject string) standins.SlackMessage {
 	t.Helper()
 	_, err := o.Starter.Start(t.Context(), runtime.Start{
 		Tenant: Tenant, Agent: &o.def, Key: "k", Message: message("Pay."), Subject: subject, By: []string{"user:ben"},
@@ -90,7 +90,7 @@ func (o *office) asked(t *testing.T, workspace *slackfake.Server, subject string
 func sendClick(t *testing.T, pages http.Handler, click []byte) {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodPost, slack.Path, strings.NewReader(string(click)))
-	for k, v := range slackfake.Headers(slackSecret, time.Now(), click) {
+	for k, v := range standins.SlackHeaders(slackSecret, time.Now(), click) {
 		r.Header.Set(k, v)
 	}
 	w := httptest.NewRecorder()
@@ -107,7 +107,8 @@ func (o *office) pending(t *testing.T) approval.Approval {
 	return open[0]
 }
 
-// C1, C5: who is asked in Slack clicks there, the run goes on, the message says what was decided, the journal has it, and no log has a secret.
+// C1, C5: who is asked in Slack clicks there, the run goes on, the message says what was decided, the journal has it,
+// and no log has a secret.
 func TestC1ASlackButtonCarriesARunToItsEnd(t *testing.T) {
 	o, workspace, pages, url, logs := inSlack(t)
 	asked := o.asked(t, workspace, "")
@@ -117,7 +118,7 @@ func TestC1ASlackButtonCarriesARunToItsEnd(t *testing.T) {
 		require.Eventually(t, so, 2*time.Minute, 5*time.Millisecond, what)
 	}
 	require.Equal(t, "U0ANA", asked.To)
-	click, err := workspace.Request(slackfake.Click{Member: "U0ANA", Ref: asked.Ref, Action: "approve", Note: "seen", Answer: url + "/actions/T0ACME/1/x"})
+	click, err := workspace.Request(standins.SlackClick{Member: "U0ANA", Ref: asked.Ref, Action: "approve", Note: "seen", Answer: url + "/actions/T0ACME/1/x"})
 	require.NoError(t, err)
 	sendClick(t, pages, click)
 
@@ -158,8 +159,8 @@ func TestC1ASlackButtonCarriesARunToItsEnd(t *testing.T) {
 	}
 }
 
-// A25: a click in Slack approves nothing whose rule has other channels. The message has no button for it, who clicks one
-// all the same is told where, and the request waits.
+// A25: a click in Slack approves nothing whose rule has other channels. The message has no button for it, who clicks
+// one all the same is told where, and the request waits.
 func TestA25ASlackClickByAnotherChannel(t *testing.T) {
 	o, workspace, pages, url, _ := inSlack(t)
 	o.def.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, Via: []run.Via{agent.ViaPage}}}
@@ -167,7 +168,7 @@ func TestA25ASlackClickByAnotherChannel(t *testing.T) {
 	require.NotContains(t, string(asked.Raw), `"action_id":"approve"`)
 	require.Contains(t, string(asked.Raw), "It is approved by page, and not in Slack. You may deny it here.")
 
-	click, err := workspace.Request(slackfake.Click{Member: "U0ANA", Ref: asked.Ref, Action: "deny", Answer: url + "/actions/T0ACME/1/x"})
+	click, err := workspace.Request(standins.SlackClick{Member: "U0ANA", Ref: asked.Ref, Action: "deny", Answer: url + "/actions/T0ACME/1/x"})
 	require.NoError(t, err)
 	forged := []byte(strings.Replace(string(click), "action_id%22%3A%22deny", "action_id%22%3A%22approve", 1))
 	require.NotEqual(t, click, forged)

@@ -23,13 +23,13 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/dynamolocal"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
 	"github.com/countersign/countersign/internal/store/dynamo"
@@ -37,7 +37,7 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-func TestMain(m *testing.M) { dynamolocal.Main(m) }
+func TestMain(m *testing.M) { standins.MainWithDynamoDB(m) }
 
 // whole is the variable that asks for the whole sizes: make long sets it.
 const whole = "COUNTERSIGN_LONG"
@@ -70,8 +70,8 @@ var stores = map[string]func(t *testing.T) store.Table{
 	},
 	"dynamo": func(t *testing.T) store.Table {
 		t.Helper()
-		cfg := dynamolocal.Config(t)
-		return dynamo.New(cfg, dynamolocal.Table(t, cfg, dynamo.IndexName), ids.System(clock.System()).Key)
+		cfg := standins.DynamoDBConfig(t)
+		return dynamo.New(cfg, standins.DynamoDBTable(t, cfg, dynamo.IndexName), ids.System(clock.System()).Key)
 	},
 }
 

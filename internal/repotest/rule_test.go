@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/awsfake"
+	"github.com/countersign/countersign/internal/standins"
 )
 
 // rule is an EventBridge rule of the template with the parameters' defaults.
@@ -31,7 +31,7 @@ func (r rule) matches(event map[string]any) bool {
 	r.t.Helper()
 	b, err := json.Marshal(event)
 	require.NoError(r.t, err)
-	ok, err := awsfake.Matches(r.Pattern, b)
+	ok, err := standins.Matches(r.Pattern, b)
 	require.NoError(r.t, err)
 	return ok
 }
@@ -42,7 +42,7 @@ func (r rule) transform(t *testing.T, event map[string]any) string {
 	t.Helper()
 	b, err := json.Marshal(event)
 	require.NoError(t, err)
-	input, err := (&awsfake.InputTransformer{Paths: r.Paths, Template: r.Template}).Apply(b)
+	input, err := (&standins.InputTransformer{Paths: r.Paths, Template: r.Template}).Apply(b)
 	require.NoError(t, err)
 	return string(input)
 }

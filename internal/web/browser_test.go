@@ -11,24 +11,25 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/npmtest"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/web"
 )
 
-// What opens links before people do decides nothing in a real browser either: a scanner that runs all scripts and follows all it finds, with and without
-// the header that says so.
+// What opens links before people do decides nothing in a real browser either: a scanner that runs all scripts and
+// follows all it finds, with and without the header that says so.
 func TestA1ScannersInABrowser(t *testing.T) {
-	b := npmtest.StartBrowser(t)
+	b := standins.StartBrowser(t)
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
 	before := w.reload(a)
 	for name, headers := range map[string]map[string]string{"scanner": nil, "prefetch": {"Sec-Purpose": "prefetch"}, "prerender": {"Sec-Purpose": "prefetch;prerender"}} {
 		at := w.newLink(a, "user:ana")
-		p := b.Open(name, npmtest.Options{Headers: headers})
+		p := b.Open(name, standins.PageOptions{Headers: headers})
 		require.Equal(t, http.StatusOK, p.Goto(at))
-		// What a sandbox does to see what a page is up to: hover, focus, scroll, fire every event but a click, follow every link, open what is folded.
+		// What a sandbox does to see what a page is up to: hover, focus, scroll, fire every event but a click, follow
+		// every link, open what is folded.
 		p.Eval(`(async () => {
 			for (const e of document.querySelectorAll("*")) for (const k of ["mouseover", "mouseenter", "focus", "blur", "keydown", "scroll", "load", "error", "pointerdown"]) e.dispatchEvent(new Event(k, {bubbles: true}));
 			for (const d of document.querySelectorAll("details")) d.open = true;
@@ -48,11 +49,11 @@ func TestA1ScannersInABrowser(t *testing.T) {
 
 // Nobody frames the page, and no other site's form is taken, whatever it has got hold of.
 func TestB6OtherSitesInABrowser(t *testing.T) {
-	b := npmtest.StartBrowser(t)
+	b := standins.StartBrowser(t)
 	w, a, at := asked(t)
 	form := w.fillForm(w.do("GET", at, nil).body, "action", "approve")
 
-	p := b.Open("frame", npmtest.Options{})
+	p := b.Open("frame", standins.PageOptions{})
 	p.Elsewhere("http://evil.example/", `<iframe id="f" src="`+at+`"></iframe>`)
 	p.Settle()
 	frames := p.Frames()
@@ -60,7 +61,7 @@ func TestB6OtherSitesInABrowser(t *testing.T) {
 	require.NotContains(t, strings.Join(frames, "\n"), "pay", "the browser shows nothing in it")
 	p.Close()
 
-	p = b.Open("cross", npmtest.Options{})
+	p = b.Open("cross", standins.PageOptions{})
 	p.Elsewhere("http://evil.example/", `<form method="post" action="`+at+`"><input name="form" value="`+form.Get("form")+`"><button id="go" name="action" value="approve">Win</button></form>`)
 	p.Click("#go")
 	p.Settle()
@@ -72,11 +73,12 @@ func TestB6OtherSitesInABrowser(t *testing.T) {
 	require.Empty(t, w.paid)
 }
 
-// By keyboard alone: skip, reach the answer, write a note, approve. A second press of the same form, from the browser's own history, is refused.
+// By keyboard alone: skip, reach the answer, write a note, approve. A second press of the same form, from the browser's
+// own history, is refused.
 func TestB5KeyboardAlone(t *testing.T) {
-	b := npmtest.StartBrowser(t)
+	b := standins.StartBrowser(t)
 	w, a, at := asked(t)
-	p := b.Open("keys", npmtest.Options{})
+	p := b.Open("keys", standins.PageOptions{})
 	require.Equal(t, http.StatusOK, p.Goto(at))
 	form := w.fillForm(w.do("GET", at, nil).body, "action", "deny")
 	reach := func(what string) {
@@ -112,10 +114,10 @@ func TestB5KeyboardAlone(t *testing.T) {
 
 // All of it works where scripts do not run.
 func TestB5WithoutJavaScript(t *testing.T) {
-	b := npmtest.StartBrowser(t)
+	b := standins.StartBrowser(t)
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
-	p := b.Open("plain", npmtest.Options{NoJavaScript: true, Width: 360, Height: 640})
+	p := b.Open("plain", standins.PageOptions{NoJavaScript: true, Width: 360, Height: 640})
 	require.Equal(t, http.StatusOK, p.Goto(w.newLink(a, "user:ana")))
 	p.Click("summary")
 	p.Fill("#args", `{"amount": 2, "to": "eva"}`)
@@ -139,10 +141,10 @@ var attacks = []string{
 	strings.Repeat("W", 400), "https://evil.example/" + strings.Repeat("a/", 100),
 }
 
-// What was written to do something does nothing but stand there: no dialog, no request, no element of its own, and the text that is read is the text
-// that was to be shown.
+// What was written to do something does nothing but stand there: no dialog, no request, no element of its own, and the
+// text that is read is the text that was to be shown.
 func TestB5AttacksAreInert(t *testing.T) {
-	b := npmtest.StartBrowser(t)
+	b := standins.StartBrowser(t)
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
 	w.pages.Show.Editable = func(context.Context, approval.Approval) (string, error) { return strings.Join(attacks, "\n"), nil }
@@ -161,7 +163,7 @@ func TestB5AttacksAreInert(t *testing.T) {
 	})
 	for name, width := range map[string]int{"wide": 1280, "phone": 360} {
 		at := w.newLink(a, "user:ana")
-		p := b.Open(name, npmtest.Options{Width: width, Height: 800})
+		p := b.Open(name, standins.PageOptions{Width: width, Height: 800})
 		require.Equal(t, http.StatusOK, p.Goto(at))
 		p.Settle()
 		var dom struct {
@@ -194,7 +196,7 @@ func TestB5AttacksAreInert(t *testing.T) {
 
 // The page passes axe-core on a light desktop and on a dark phone, in all of its states.
 func TestB5Axe(t *testing.T) {
-	p := npmtest.StartBrowser(t).Open("states", npmtest.Options{})
+	p := standins.StartBrowser(t).Open("states", standins.PageOptions{})
 	for state, w := range states(t) {
 		a := w.pendingRequest()
 		at := w.newLink(a, "user:ana")
@@ -258,7 +260,8 @@ func long(text func(string) show.Text) []show.Row {
 	}
 }
 
-// Nor is anything else that is long: what cannot be seen in it is written out all the same, without what stands around each character.
+// Nor is anything else that is long: what cannot be seen in it is written out all the same, without what stands around
+// each character.
 func TestB2NothingIsCut(t *testing.T) {
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()

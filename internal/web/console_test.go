@@ -20,10 +20,10 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/npmtest"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/web"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -61,7 +61,8 @@ func (w *harness) console(by string, change func(*web.Console)) {
 	w.t.Cleanup(w.server.Close)
 }
 
-// The console's word is recorded as the console's, of who looks, on the action that was shown; what is asked about a request as well.
+// The console's word is recorded as the console's, of who looks, on the action that was shown; what is asked about a
+// request as well.
 func TestA9TheConsoleDecidesByTheDesk(t *testing.T) {
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
@@ -217,7 +218,7 @@ func TestConsoleShowsPictures(t *testing.T) {
 // The page of a run of a thousand messages holds the newest, whatever their number, and leads to the older ones by keys
 // alone; a bar of the timeline leads to its message.
 func TestConsoleShowsALongRunInABrowser(t *testing.T) {
-	b := npmtest.StartBrowser(t)
+	b := standins.StartBrowser(t)
 	w := newHarness(t, asks(five))
 	id := "r" + strings.Repeat("a", 25)
 	var all []policy.Spoken
@@ -235,7 +236,7 @@ func TestConsoleShowsALongRunInABrowser(t *testing.T) {
 		c.Read = told{runs{run: api.Run{ID: id, Agent: "payer", Status: run.RunDone, Seq: 1000}}, events}
 		c.Conversation = func(context.Context, string) ([]policy.Spoken, error) { return all, nil }
 	})
-	p := b.Open("long", npmtest.Options{})
+	p := b.Open("long", standins.PageOptions{})
 	require.Equal(t, http.StatusOK, p.Goto(w.server.URL+"/runs/"+id))
 	var found struct {
 		Nodes, Messages, Bars int

@@ -27,7 +27,6 @@ import (
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/model/script"
-	"github.com/countersign/countersign/internal/npmtest"
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
@@ -36,13 +35,14 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
+	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/web"
 )
 
-func TestMain(m *testing.M) { os.Exit(npmtest.Tests{M: m}.Run()) }
+func TestMain(m *testing.M) { os.Exit(standins.BrowserTests{M: m}.Run()) }
 
 // payment is the argument of the tool that asks.
 type payment struct {

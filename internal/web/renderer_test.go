@@ -18,9 +18,9 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/badinput"
-	"github.com/countersign/countersign/internal/npmtest"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/web"
 )
 
@@ -43,8 +43,8 @@ func TestB1TheDocument(t *testing.T) {
 	}
 }
 
-// What a tool of this program says of a call stands above the arguments, escaped, masked and cut. Where its code breaks,
-// and where somebody edits what it was about, people are shown the call.
+// What a tool of this program says of a call stands above the arguments, escaped, masked and cut. Where its code
+// breaks, and where somebody edits what it was about, people are shown the call.
 func TestB1TheToolsOwnSentence(t *testing.T) {
 	const secret = "AKIAIOSFODNN7EXAMPLE"
 	sentence := func(page string) string {
@@ -90,7 +90,8 @@ func TestB4EditsKeepWhatIsMasked(t *testing.T) {
 	require.Equal(t, payment{3, "AKIAIOSFODNN7EXAMPLE"}, <-w.paid)
 }
 
-// Who may decide can have masked values shown, by a POST that is recorded; nobody else can, and no other page ever holds one.
+// Who may decide can have masked values shown, by a POST that is recorded; nobody else can, and no other page ever
+// holds one.
 func TestB4AnApproverUncoversOnRecord(t *testing.T) {
 	const secret = "AKIAIOSFODNN7EXAMPLE"
 	w := newHarness(t, asks(`{"amount": 5, "to": "`+secret+`"}`)).useRealRenderer()
@@ -159,8 +160,8 @@ func TestB4NothingThatRunsIsMasked(t *testing.T) {
 
 // Every string of the corpus, in a real browser: what is read is what package show makes of it, and nothing is done.
 func TestB3TheCorpusInABrowser(t *testing.T) {
-	b := npmtest.StartBrowser(t)
-	p := b.Open("corpus", npmtest.Options{Width: 360, Height: 740})
+	b := standins.StartBrowser(t)
+	p := b.Open("corpus", standins.PageOptions{Width: 360, Height: 740})
 	for i, batch := range slices.Collect(slices.Chunk(badinput.HostileTexts(), 40)) {
 		w := newHarness(t, asks(five)).useRealRenderer()
 		a := w.pendingRequest()
@@ -191,7 +192,8 @@ func TestB3TheCorpusInABrowser(t *testing.T) {
 	}
 }
 
-// showAlso shows the strings as arguments besides, and says what of them is to be read: what stands in <bdi> is isolated by the element, not by letters.
+// showAlso shows the strings as arguments besides, and says what of them is to be read: what stands in <bdi> is
+// isolated by the element, not by letters.
 func showAlso(d *show.Document, batch []badinput.Hostile) (texts []string) {
 	args := rowsOf(d, show.Arguments)
 	for _, c := range batch {

@@ -1,4 +1,4 @@
-// Drives a browser for the tests (internal/npmtest): commands come as lines of JSON on stdin, answers go as lines of JSON to stdout, one each, in order.
+// Drives a browser for the tests (internal/standins): commands come as lines of JSON on stdin, answers go as lines of JSON to stdout, one each, in order.
 import { chromium } from "playwright-core";
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";

@@ -13,28 +13,28 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/bedrockfake"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/standins"
 )
 
 // against is a model whose server has the turns for a script.
-func against(t *testing.T, c Config, turns ...bedrockfake.Turn) (*Model, *bedrockfake.Server) {
+func against(t *testing.T, c Config, turns ...standins.Turn) (*Model, *standins.Bedrock) {
 	t.Helper()
-	server := bedrockfake.New(turns...)
+	server := standins.NewBedrock(turns...)
 	t.Cleanup(server.Close)
 	c.Client = NewClient(server.Config())
 	return New(c), server
 }
 
 // generated is what comes of the request and one turn.
-func generated(t *testing.T, stream bool, turn bedrockfake.Turn) (agent.Reply, error) {
+func generated(t *testing.T, stream bool, turn standins.Turn) (agent.Reply, error) {
 	t.Helper()
 	m, _ := against(t, Config{Stream: stream}, turn)
 	return m.Generate(context.Background(), request())
 }
 
 // requireFailure checks that a turn is no reply, and the class and the words of its error.
-func requireFailure(t *testing.T, stream bool, turn bedrockfake.Turn, class agent.ModelErrorClass, message string) {
+func requireFailure(t *testing.T, stream bool, turn standins.Turn, class agent.ModelErrorClass, message string) {
 	t.Helper()
 	reply, err := generated(t, stream, turn)
 	requireClass(t, class, err)
@@ -68,62 +68,62 @@ func thoughts(text, calls int, all ...run.Reasoning) []run.RepliedReasoning {
 	return out
 }
 
-func blocks(bs ...bedrockfake.Block) bedrockfake.Reply { return bedrockfake.Reply{Blocks: bs} }
+func blocks(bs ...standins.Block) standins.Reply { return standins.Reply{Blocks: bs} }
 
 // Either way of asking gives the same reply, and the text shown is the text replied.
 func TestReplies(t *testing.T) {
-	get := bedrockfake.ToolUse("a", "get", `{"x"`, `:1}`)
+	get := standins.ToolUse("a", "get", `{"x"`, `:1}`)
 	tests := []struct {
 		name  string
-		reply bedrockfake.Reply
+		reply standins.Reply
 		want  agent.Reply
 	}{
-		{"text", bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Text("Hel", "lo")}, Usage: bedrockfake.Usage{Input: 30, Output: 7, CacheRead: 20, CacheWrite: 5}},
+		{"text", standins.Reply{Blocks: []standins.Block{standins.Text("Hel", "lo")}, Usage: standins.Usage{Input: 30, Output: 7, CacheRead: 20, CacheWrite: 5}},
 			agent.Reply{Text: "Hello", StopReason: "end_turn", Usage: run.Usage{Input: 30, Output: 7, CacheRead: 20, CacheWrite: 5}}},
 		{"nothing", blocks(), agent.Reply{StopReason: "end_turn"}},
-		{"blank pieces", blocks(bedrockfake.Text("", " ", "")), agent.Reply{Text: " ", StopReason: "end_turn"}},
-		{"text and calls", blocks(bedrockfake.Text("Wait."), get, bedrockfake.ToolUse("b", "put", `{"y":"é<&>"}`)),
+		{"blank pieces", blocks(standins.Text("", " ", "")), agent.Reply{Text: " ", StopReason: "end_turn"}},
+		{"text and calls", blocks(standins.Text("Wait."), get, standins.ToolUse("b", "put", `{"y":"é<&>"}`)),
 			agent.Reply{Text: "Wait.", StopReason: "tool_use", Calls: []agent.ReplyCall{call("a", "get", `{"x":1}`), call("b", "put", `{"y":"é<&>"}`)}}},
-		{"no input", blocks(bedrockfake.ToolUse("a", "ping")), agent.Reply{StopReason: "tool_use", Calls: []agent.ReplyCall{call("a", "ping", `{}`)}}},
-		{"digits", blocks(bedrockfake.ToolUse("a", "pay", `{"amount":12345678901234567890.10,"rate":1e-7}`)),
+		{"no input", blocks(standins.ToolUse("a", "ping")), agent.Reply{StopReason: "tool_use", Calls: []agent.ReplyCall{call("a", "ping", `{}`)}}},
+		{"digits", blocks(standins.ToolUse("a", "pay", `{"amount":12345678901234567890.10,"rate":1e-7}`)),
 			agent.Reply{StopReason: "tool_use", Calls: []agent.ReplyCall{call("a", "pay", `{"amount":12345678901234567890.10,"rate":1e-7}`)}}},
-		{"reasoning", blocks(bedrockfake.Reasoning("s+/=", "sec", "ret <é>"), bedrockfake.Text("a"), get),
+		{"reasoning", blocks(standins.Reasoning("s+/=", "sec", "ret <é>"), standins.Text("a"), get),
 			agent.Reply{Text: "a", StopReason: "tool_use", Calls: []agent.ReplyCall{call("a", "get", `{"x":1}`)}, Reasoning: thoughts(0, 0, signed("m", "secret <é>", "s+/="))}},
-		{"reasoning here and there", blocks(bedrockfake.Redacted([]byte{0}, []byte{255, 1}), bedrockfake.Text("a"), bedrockfake.Unsigned("b"), bedrockfake.Text("c"), get, bedrockfake.Reasoning("s")),
+		{"reasoning here and there", blocks(standins.Redacted([]byte{0}, []byte{255, 1}), standins.Text("a"), standins.Unsigned("b"), standins.Text("c"), get, standins.Reasoning("s")),
 			agent.Reply{Text: "ac", StopReason: "tool_use", Calls: []agent.ReplyCall{call("a", "get", `{"x":1}`)}, Reasoning: slices.Concat(
 				thoughts(0, 0, run.Reasoning{Redacted: []byte{0, 255, 1}, Provider: "bedrock", Model: "m"}), thoughts(1, 0, signed("m", "b", "")), thoughts(2, 1, signed("m", "", "s")))}},
-		{"reasoning alone", blocks(bedrockfake.Reasoning("s", "a")), agent.Reply{StopReason: "end_turn", Reasoning: thoughts(0, 0, signed("m", "a", "s"))}},
-		{"reasoning that is none", blocks(bedrockfake.Unsigned(""), bedrockfake.Redacted(nil), bedrockfake.Text("a")), agent.Reply{Text: "a", StopReason: "end_turn"}},
-		{"an unknown block behind reasoning", blocks(bedrockfake.Reasoning("s", "a"), bedrockfake.Other("hologram", "x"), bedrockfake.Text("b")),
+		{"reasoning alone", blocks(standins.Reasoning("s", "a")), agent.Reply{StopReason: "end_turn", Reasoning: thoughts(0, 0, signed("m", "a", "s"))}},
+		{"reasoning that is none", blocks(standins.Unsigned(""), standins.Redacted(nil), standins.Text("a")), agent.Reply{Text: "a", StopReason: "end_turn"}},
+		{"an unknown block behind reasoning", blocks(standins.Reasoning("s", "a"), standins.Other("hologram", "x"), standins.Text("b")),
 			agent.Reply{Text: "b", StopReason: "end_turn", Reasoning: thoughts(0, 0, signed("m", "a", "s"))}},
-		{"reasoning of a kind not known yet", blocks(bedrockfake.Other("reasoningContent", map[string]string{"hologram": "x"}), bedrockfake.Text("b")),
+		{"reasoning of a kind not known yet", blocks(standins.Other("reasoningContent", map[string]string{"hologram": "x"}), standins.Text("b")),
 			agent.Reply{Text: "b", StopReason: "end_turn"}},
-		{"reasoning behind a prompt router", bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Reasoning("s", "a"), bedrockfake.Text("b")}, Router: "m-2"},
+		{"reasoning behind a prompt router", standins.Reply{Blocks: []standins.Block{standins.Reasoning("s", "a"), standins.Text("b")}, Router: "m-2"},
 			agent.Reply{Model: "m-2", Text: "b", StopReason: "end_turn", Reasoning: thoughts(0, 0, signed("m-2", "a", "s"))}},
-		{"a call beside what cannot be read", bedrockfake.Reply{Blocks: []bedrockfake.Block{get}, StopReason: "malformed_tool_use"},
+		{"a call beside what cannot be read", standins.Reply{Blocks: []standins.Block{get}, StopReason: "malformed_tool_use"},
 			agent.Reply{StopReason: "malformed_tool_use", Calls: []agent.ReplyCall{call("a", "get", `{"x":1}`)}}},
-		{"a text that ends with the window", bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Text("a")}, StopReason: "model_context_window_exceeded"},
+		{"a text that ends with the window", standins.Reply{Blocks: []standins.Block{standins.Text("a")}, StopReason: "model_context_window_exceeded"},
 			agent.Reply{Text: "a", StopReason: "model_context_window_exceeded"}},
-		{"an unknown block behind a text", blocks(bedrockfake.Text("a"), bedrockfake.Other("hologram", "x"), bedrockfake.Text("b")),
+		{"an unknown block behind a text", blocks(standins.Text("a"), standins.Other("hologram", "x"), standins.Text("b")),
 			agent.Reply{Text: "ab", StopReason: "end_turn"}},
-		{"an unknown block behind a call", blocks(get, bedrockfake.Other("hologram", map[string]int{"y": 1}), bedrockfake.Other("hologram", 1)),
+		{"an unknown block behind a call", blocks(get, standins.Other("hologram", map[string]int{"y": 1}), standins.Other("hologram", 1)),
 			agent.Reply{StopReason: "tool_use", Calls: []agent.ReplyCall{call("a", "get", `{"x":1}`)}}},
-		{"a call told twice", blocks(get, bedrockfake.Text("a"), get),
+		{"a call told twice", blocks(get, standins.Text("a"), get),
 			agent.Reply{Text: "a", StopReason: "tool_use", Calls: []agent.ReplyCall{call("a", "get", `{"x":1}`)}}},
-		{"calls without ids", blocks(bedrockfake.ToolUse("", "get", `{"x":1}`), bedrockfake.ToolUse("", "get", `{"x":1}`)),
+		{"calls without ids", blocks(standins.ToolUse("", "get", `{"x":1}`), standins.ToolUse("", "get", `{"x":1}`)),
 			agent.Reply{StopReason: "tool_use", Calls: []agent.ReplyCall{call("", "get", `{"x":1}`), call("", "get", `{"x":1}`)}}},
-		{"a call of the server's own", blocks(bedrockfake.Block{
+		{"a call of the server's own", blocks(standins.Block{
 			Whole:  json.RawMessage(`{"toolUse":{"toolUseId":"s","name":"search","input":{},"type":"server_tool_use"}}`),
 			Start:  json.RawMessage(`{"toolUse":{"toolUseId":"s","name":"search","type":"server_tool_use"}}`),
 			Deltas: []json.RawMessage{json.RawMessage(`{"toolUse":{"input":"{}"}}`)},
-		}, bedrockfake.Text("a")), agent.Reply{Text: "a", StopReason: "tool_use"}},
+		}, standins.Text("a")), agent.Reply{Text: "a", StopReason: "tool_use"}},
 	}
 	for _, reason := range []string{"max_tokens", "stop_sequence", "content_filtered", "guardrail_intervened", "not known yet"} {
 		tests = append(tests, struct {
 			name  string
-			reply bedrockfake.Reply
+			reply standins.Reply
 			want  agent.Reply
-		}{reason, bedrockfake.Reply{StopReason: reason}, agent.Reply{StopReason: reason, Truncated: reason == "max_tokens"}})
+		}{reason, standins.Reply{StopReason: reason}, agent.Reply{StopReason: reason, Truncated: reason == "max_tokens"}})
 	}
 	for _, tt := range tests {
 		for _, stream := range []bool{false, true} {
@@ -153,9 +153,9 @@ func TestReplies(t *testing.T) {
 
 // A reply that nobody could read may come out better the next time; one that had no room will not.
 func TestRepliesThatAreNone(t *testing.T) {
-	said := []bedrockfake.Block{bedrockfake.Reasoning("s", "canary"), bedrockfake.Text("canary")}
+	said := []standins.Block{standins.Reasoning("s", "canary"), standins.Text("canary")}
 	tests := []struct {
-		blocks []bedrockfake.Block
+		blocks []standins.Block
 		stop   string
 		class  agent.ModelErrorClass
 		want   string
@@ -167,7 +167,7 @@ func TestRepliesThatAreNone(t *testing.T) {
 	}
 	for _, tt := range tests {
 		for _, stream := range []bool{false, true} {
-			requireFailure(t, stream, bedrockfake.Reply{Blocks: tt.blocks, StopReason: tt.stop}, tt.class, tt.want)
+			requireFailure(t, stream, standins.Reply{Blocks: tt.blocks, StopReason: tt.stop}, tt.class, tt.want)
 		}
 	}
 }
@@ -175,14 +175,14 @@ func TestRepliesThatAreNone(t *testing.T) {
 // What the model wrote as input reaches the core as it is: it alone says what is wrong with it.
 func TestMalformedInput(t *testing.T) {
 	for _, input := range []string{`{"x": <1`, `{"x":1,"x":2}`, `[1]`, `"`, "{\"x\":\"\x01\"}", ` {"b":1.0, "a":2} `} {
-		reply, err := generated(t, true, blocks(bedrockfake.ToolUse("a", "get", input[:1], input[1:])))
+		reply, err := generated(t, true, blocks(standins.ToolUse("a", "get", input[:1], input[1:])))
 		require.NoError(t, err)
 		require.Equal(t, []agent.ReplyCall{call("a", "get", input)}, reply.Calls)
 	}
 }
 
 func TestCitedText(t *testing.T) {
-	reply, err := generated(t, false, bedrockfake.Body{Type: "application/json", Text: `{
+	reply, err := generated(t, false, standins.Body{Type: "application/json", Text: `{
 		"output":{"message":{"role":"assistant","content":[
 		{"citationsContent":{"content":[{"text":"a"},{"text":"b"}],"citations":[{"title":"t"}]}}]}},"stopReason":"end_turn"}`})
 	require.NoError(t, err)
@@ -191,26 +191,26 @@ func TestCitedText(t *testing.T) {
 
 func TestBrokenReplies(t *testing.T) {
 	const doc = "application/json"
-	message := func(content string) bedrockfake.Body {
-		return bedrockfake.Body{Type: doc, Text: `{"output":{"message":{"role":"assistant","content":[` + content + `]}},"stopReason":"end_turn"}`}
+	message := func(content string) standins.Body {
+		return standins.Body{Type: doc, Text: `{"output":{"message":{"role":"assistant","content":[` + content + `]}},"stopReason":"end_turn"}`}
 	}
 	tests := []struct {
 		name   string
-		turn   bedrockfake.Turn
+		turn   standins.Turn
 		stream bool
 		class  agent.ModelErrorClass
 	}{
-		{"page", bedrockfake.Body{Type: "text/html", Text: "<html>canary-content</html>"}, false, agent.ModelInvalid},
-		{"no message", bedrockfake.Body{Type: doc, Text: `{"output":{},"stopReason":"end_turn"}`}, false, agent.ModelInvalid},
-		{"no stop reason", bedrockfake.Body{Type: doc, Text: `{"output":{"message":{"role":"assistant","content":[]}}}`}, false, agent.ModelInvalid},
-		{"of another kind", bedrockfake.Body{Type: doc, Text: `{"output":{"message":{"content":"canary-content"}}}`}, false, agent.ModelInvalid},
-		{"cut", bedrockfake.Body{Type: doc, Text: `{"output":{"message":`, Short: 100}, false, agent.ModelConnection},
+		{"page", standins.Body{Type: "text/html", Text: "<html>canary-content</html>"}, false, agent.ModelInvalid},
+		{"no message", standins.Body{Type: doc, Text: `{"output":{},"stopReason":"end_turn"}`}, false, agent.ModelInvalid},
+		{"no stop reason", standins.Body{Type: doc, Text: `{"output":{"message":{"role":"assistant","content":[]}}}`}, false, agent.ModelInvalid},
+		{"of another kind", standins.Body{Type: doc, Text: `{"output":{"message":{"content":"canary-content"}}}`}, false, agent.ModelInvalid},
+		{"cut", standins.Body{Type: doc, Text: `{"output":{"message":`, Short: 100}, false, agent.ModelConnection},
 		{"one id, two calls", message(`{"toolUse":{"toolUseId":"a","name":"get","input":{}}},{"toolUse":{"toolUseId":"a","name":"get","input":{"x":1}}}`), false, agent.ModelInvalid},
 		{"too many calls", message(strings.Repeat(`{"toolUse":{"toolUseId":"a","name":"get","input":{}}},`, maxCalls) + `{"toolUse":{"toolUseId":"a","name":"get","input":{}}}`), false, agent.ModelInvalid},
 		{"too long", message(`{"text":"` + strings.Repeat("x", MaxReply+1) + `"}`), false, agent.ModelInvalid},
-		{"one id, two calls, streamed", blocks(bedrockfake.ToolUse("a", "get", `{}`), bedrockfake.ToolUse("a", "put", `{}`)), true, agent.ModelInvalid},
-		{"an answer that is no stream", bedrockfake.Body{Type: doc, Text: `{"output":{}}`}, true, agent.ModelConnection},
-		{"an answer that is nothing", bedrockfake.Body{}, true, agent.ModelConnection},
+		{"one id, two calls, streamed", blocks(standins.ToolUse("a", "get", `{}`), standins.ToolUse("a", "put", `{}`)), true, agent.ModelInvalid},
+		{"an answer that is no stream", standins.Body{Type: doc, Text: `{"output":{}}`}, true, agent.ModelConnection},
+		{"an answer that is nothing", standins.Body{}, true, agent.ModelConnection},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) { requireFailure(t, tt.stream, tt.turn, tt.class, "") })
@@ -275,7 +275,7 @@ func TestRefusals(t *testing.T) {
 	for _, tt := range tests {
 		for _, stream := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d %s/stream=%v", tt.status, tt.code, stream), func(t *testing.T) {
-				m, server := against(t, Config{Stream: stream}, bedrockfake.Failure{Status: tt.status, Code: tt.code, Message: tt.says, Wait: 3})
+				m, server := against(t, Config{Stream: stream}, standins.Failure{Status: tt.status, Code: tt.code, Message: tt.says, Wait: 3})
 				_, err := m.Generate(context.Background(), request())
 				requireClass(t, tt.class, err)
 				require.Equal(t, tt.message, failureOf(t, err).Message)
@@ -292,7 +292,7 @@ func TestRefusals(t *testing.T) {
 func TestRefusalsThatAreNoJSON(t *testing.T) {
 	for status, class := range map[int]agent.ModelErrorClass{502: agent.ModelServer, 503: agent.ModelUnavailable, 429: agent.ModelThrottled, 403: agent.ModelAuth, 400: agent.ModelInvalid, 307: agent.ModelInvalid} {
 		for _, stream := range []bool{false, true} {
-			page := bedrockfake.Body{Status: status, Type: "text/html", Text: "<html>canary-content"}
+			page := standins.Body{Status: status, Type: "text/html", Text: "<html>canary-content"}
 			requireFailure(t, stream, page, class, fmt.Sprintf("status %d", status))
 		}
 	}
@@ -308,7 +308,7 @@ func TestOtherServer(t *testing.T) {
 }
 
 func TestConcurrent(t *testing.T) {
-	server := bedrockfake.NewFunc(func(bedrockfake.Request) bedrockfake.Turn { return blocks(bedrockfake.Text("a", "b")) })
+	server := standins.NewBedrockFunc(func(standins.BedrockRequest) standins.Turn { return blocks(standins.Text("a", "b")) })
 	defer server.Close()
 	m := New(Config{Client: NewClient(server.Config()), Stream: true})
 	errs := make(chan error)

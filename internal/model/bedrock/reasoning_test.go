@@ -12,10 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/bedrockfake"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/standins"
 )
 
 // everyByte is redacted content no text could hold.
@@ -69,7 +69,7 @@ func (c *talk) turn(m *Model) {
 }
 
 // assistantContent are the blocks of the model's n-th message in a request.
-func assistantContent(t *testing.T, r bedrockfake.Request, n int) []json.RawMessage {
+func assistantContent(t *testing.T, r standins.BedrockRequest, n int) []json.RawMessage {
 	t.Helper()
 	var body struct {
 		Messages []struct {
@@ -90,7 +90,7 @@ func assistantContent(t *testing.T, r bedrockfake.Request, n int) []json.RawMess
 	return nil
 }
 
-func requireSent(t *testing.T, r bedrockfake.Request, turn int, want ...bedrockfake.Block) {
+func requireSent(t *testing.T, r standins.BedrockRequest, turn int, want ...standins.Block) {
 	t.Helper()
 	got := assistantContent(t, r, turn)
 	require.Len(t, got, len(want))
@@ -99,17 +99,17 @@ func requireSent(t *testing.T, r bedrockfake.Request, turn int, want ...bedrockf
 	}
 }
 
-// Reasoning goes out again as it came in, before the calls of its turn, as long as the tool loop goes on: the fake takes back only
-// what it has sent, byte for byte.
+// Reasoning goes out again as it came in, before the calls of its turn, as long as the tool loop goes on: the fake
+// takes back only what it has sent, byte for byte.
 func TestReasoningRoundTrip(t *testing.T) {
-	first := []bedrockfake.Block{
-		bedrockfake.Reasoning("EqQBCkYIBxgCKkA+/==", "Where <is> it?", " é\u2028\"\\\n", "\t"), bedrockfake.Redacted(everyByte()[:100], everyByte()[100:]),
-		bedrockfake.Text("Let me ", "see."), bedrockfake.ToolUse("a", "get", `{"x":`, `1.0}`), bedrockfake.Reasoning("omitted+/="), bedrockfake.ToolUse("b", "get"),
+	first := []standins.Block{
+		standins.Reasoning("EqQBCkYIBxgCKkA+/==", "Where <is> it?", " é\u2028\"\\\n", "\t"), standins.Redacted(everyByte()[:100], everyByte()[100:]),
+		standins.Text("Let me ", "see."), standins.ToolUse("a", "get", `{"x":`, `1.0}`), standins.Reasoning("omitted+/="), standins.ToolUse("b", "get"),
 	}
-	second := []bedrockfake.Block{bedrockfake.Redacted([]byte("\xff\x00")), bedrockfake.Text("x"), bedrockfake.Reasoning("s2", "y"), bedrockfake.Text("z"), bedrockfake.ToolUse("c", "get", `{}`)}
+	second := []standins.Block{standins.Redacted([]byte("\xff\x00")), standins.Text("x"), standins.Reasoning("s2", "y"), standins.Text("z"), standins.ToolUse("c", "get", `{}`)}
 	for _, stream := range []bool{false, true} {
 		t.Run(fmt.Sprint("stream=", stream), func(t *testing.T) {
-			m, server := against(t, Config{Stream: stream}, blocks(first...), blocks(second...), blocks(bedrockfake.Reasoning("s3", "w"), bedrockfake.Text("done"), bedrockfake.Reasoning("s4", "v")), blocks(bedrockfake.Text("yes")))
+			m, server := against(t, Config{Stream: stream}, blocks(first...), blocks(second...), blocks(standins.Reasoning("s3", "w"), standins.Text("done"), standins.Reasoning("s4", "v")), blocks(standins.Text("yes")))
 			c := newTalk(t)
 			c.turn(m)
 			c.turn(m)
@@ -127,22 +127,22 @@ func TestReasoningRoundTrip(t *testing.T) {
 					requireSent(t, r, 1, second...)
 				}
 			}
-			requireSent(t, requests[3], 2, bedrockfake.Reasoning("s3", "w"), bedrockfake.Text("done"))
+			requireSent(t, requests[3], 2, standins.Reasoning("s3", "w"), standins.Text("done"))
 		})
 	}
 }
 
 // A model is not shown what another one reasoned, and the conversation goes on without it.
 func TestReasoningOfAnotherModel(t *testing.T) {
-	m, server := against(t, Config{}, blocks(bedrockfake.Reasoning("s", "x"), bedrockfake.ToolUse("a", "get", `{}`)), blocks(bedrockfake.ToolUse("b", "get", `{}`)), blocks(bedrockfake.Text("done")))
+	m, server := against(t, Config{}, blocks(standins.Reasoning("s", "x"), standins.ToolUse("a", "get", `{}`)), blocks(standins.ToolUse("b", "get", `{}`)), blocks(standins.Text("done")))
 	c := newTalk(t)
 	c.turn(m)
 	c.def.Model.ID = "us.anthropic.claude-x"
 	c.turn(m)
 	c.def.Model.ID = "eu.anthropic.claude-x"
 	c.turn(m)
-	requireSent(t, server.Requests()[1], 0, bedrockfake.ToolUse("a", "get", `{}`))
-	requireSent(t, server.Requests()[2], 0, bedrockfake.Reasoning("s", "x"), bedrockfake.ToolUse("a", "get", `{}`))
+	requireSent(t, server.Requests()[1], 0, standins.ToolUse("a", "get", `{}`))
+	requireSent(t, server.Requests()[2], 0, standins.Reasoning("s", "x"), standins.ToolUse("a", "get", `{}`))
 }
 
 func thinks(b run.Reasoning) run.Message { return assistant(b) }
@@ -184,8 +184,8 @@ func TestReasoningThatIsNotSent(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			m, server := against(t, Config{}, bedrockfake.Reply{})
-			server.Wrote("m", bedrockfake.Reasoning("s", "hm"))
+			m, server := against(t, Config{}, standins.Reply{})
+			server.Wrote("m", standins.Reasoning("s", "hm"))
 			_, err := m.Generate(context.Background(), agent.Request{Model: agent.ModelSpec{ID: "m"}, Messages: tt.messages})
 			require.NoError(t, err)
 			var body struct{ Messages json.RawMessage }
@@ -197,14 +197,14 @@ func TestReasoningThatIsNotSent(t *testing.T) {
 
 // A stream that breaks within reasoning is no reply, whether it ends, is damaged or reports an error.
 func TestStreamsThatBreakInReasoning(t *testing.T) {
-	whole := blocks(bedrockfake.Reasoning("sig", "canary", "thoughts"), bedrockfake.Redacted([]byte("ab"), []byte("cd")), bedrockfake.ToolUse("a", "get", `{"x"`, `: <1`)).Frames()
+	whole := blocks(standins.Reasoning("sig", "canary", "thoughts"), standins.Redacted([]byte("ab"), []byte("cd")), standins.ToolUse("a", "get", `{"x"`, `: <1`)).Frames()
 	for n := 1; n < len(whole); n++ {
 		shown := ""
 		m, _ := against(t, Config{Stream: true, OnDelta: func(_ agent.Request, d agent.Delta) { shown += textOf(d) }},
-			bedrockfake.Stream{Frames: whole[:n]}, bedrockfake.Stream{Frames: whole[:n], Cut: 2}, bedrockfake.Stream{Frames: whole[:n], Flip: 4},
-			bedrockfake.Stream{Frames: append(whole[:n:n], bedrockfake.Exception("modelStreamErrorException", "canary"))},
-			bedrockfake.Stream{Frames: append(whole[:n:n], bedrockfake.Exception("throttlingException", "canary"))},
-			bedrockfake.Stream{Frames: append(whole[:n:n], bedrockfake.Exception("validationException", "prompt is too long"))})
+			standins.Stream{Frames: whole[:n]}, standins.Stream{Frames: whole[:n], Cut: 2}, standins.Stream{Frames: whole[:n], Flip: 4},
+			standins.Stream{Frames: append(whole[:n:n], standins.Exception("modelStreamErrorException", "canary"))},
+			standins.Stream{Frames: append(whole[:n:n], standins.Exception("throttlingException", "canary"))},
+			standins.Stream{Frames: append(whole[:n:n], standins.Exception("validationException", "prompt is too long"))})
 		for _, class := range []agent.ModelErrorClass{agent.ModelConnection, agent.ModelConnection, agent.ModelConnection, agent.ModelServer, agent.ModelThrottled, agent.ModelContextOverflow} {
 			reply, err := m.Generate(context.Background(), request())
 			requireClass(t, class, err)
@@ -216,8 +216,8 @@ func TestStreamsThatBreakInReasoning(t *testing.T) {
 
 // A call whose input is no JSON keeps the reasoning before it, so that the model can be told and go on.
 func TestMalformedInputBesideReasoning(t *testing.T) {
-	think, bad := bedrockfake.Reasoning("sig", "hm"), bedrockfake.ToolUse("a", "get", `{"x"`, `: <1`)
-	m, server := against(t, Config{Stream: true}, blocks(think, bad), blocks(bedrockfake.Text("sorry")))
+	think, bad := standins.Reasoning("sig", "hm"), standins.ToolUse("a", "get", `{"x"`, `: <1`)
+	m, server := against(t, Config{Stream: true}, blocks(think, bad), blocks(standins.Text("sorry")))
 	c := newTalk(t)
 	r, _ := prompt.BuildRequest(&c.def, &c.s, policy.Next(&c.def, &c.s), c.def.System)
 	reply, err := m.Generate(context.Background(), r)
@@ -226,26 +226,26 @@ func TestMalformedInputBesideReasoning(t *testing.T) {
 	c.commit(policy.PlanReply(&c.def, &c.s, reply, 1, ""))
 	c.commit(run.CallFinished{Call: "a", IsError: true, Reason: run.WhyInvalidArguments, Content: "no JSON"})
 	c.turn(m)
-	requireSent(t, server.Requests()[1], 0, think, bedrockfake.ToolUse("a", "get", `{"malformed_input":"{\"x\": <1"}`))
+	requireSent(t, server.Requests()[1], 0, think, standins.ToolUse("a", "get", `{"malformed_input":"{\"x\": <1"}`))
 }
 
 func TestReasoningThatMakesNoSense(t *testing.T) {
-	piece := func(delta any) bedrockfake.Frame {
-		return bedrockfake.Event("contentBlockDelta", map[string]any{"contentBlockIndex": 0, "delta": map[string]any{"reasoningContent": delta}})
+	piece := func(delta any) standins.Frame {
+		return standins.Event("contentBlockDelta", map[string]any{"contentBlockIndex": 0, "delta": map[string]any{"reasoningContent": delta}})
 	}
 	end := blocks().Frames()[1:]
-	many := make([]bedrockfake.Block, maxThoughts+1)
+	many := make([]standins.Block, maxThoughts+1)
 	for i := range many {
-		many[i] = bedrockfake.Reasoning("s", "x")
+		many[i] = standins.Reasoning("s", "x")
 	}
 	tests := map[string]struct {
-		turn bedrockfake.Turn
+		turn standins.Turn
 		want string
 	}{
-		"two kinds": {bedrockfake.Stream{Frames: append([]bedrockfake.Frame{piece(map[string]string{"text": "canary"}), piece(map[string][]byte{"redactedContent": {1}})}, end...)},
+		"two kinds": {standins.Stream{Frames: append([]standins.Frame{piece(map[string]string{"text": "canary"}), piece(map[string][]byte{"redactedContent": {1}})}, end...)},
 			"reply has a reasoning block of two kinds"},
 		"too many":  {blocks(many...), "reply has more than 1000 reasoning blocks"},
-		"too large": {blocks(bedrockfake.Reasoning("s", strings.Repeat("x", 8<<20), strings.Repeat("x", 8<<20))), "reply is larger than 16 MiB"},
+		"too large": {blocks(standins.Reasoning("s", strings.Repeat("x", 8<<20), strings.Repeat("x", 8<<20))), "reply is larger than 16 MiB"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

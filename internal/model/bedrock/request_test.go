@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/bedrockfake"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/standins"
 )
 
 func user(b run.Block) run.Message { return run.Message{Role: run.RoleUser, Block: b} }
@@ -38,8 +38,8 @@ func media(name, kind, data string) run.Message {
 }
 
 // sent is the body of the one request that comes of r, and the fake's check that Bedrock would take it.
-func sent(t require.TestingT, c Config, r agent.Request) bedrockfake.Request {
-	server := bedrockfake.New(bedrockfake.Reply{})
+func sent(t require.TestingT, c Config, r agent.Request) standins.BedrockRequest {
+	server := standins.NewBedrock(standins.Reply{})
 	defer server.Close()
 	c.Client = NewClient(server.Config())
 	_, err := New(c).Generate(context.Background(), r)
@@ -259,7 +259,8 @@ func TestNeutral(t *testing.T) {
 	require.Equal(t, "document", neutralName("報告"))
 }
 
-// conversations draws messages in which results follow their calls, sometimes late, twice or never, with blank texts and media.
+// conversations draws messages in which results follow their calls, sometimes late, twice or never, with blank texts
+// and media.
 func conversations() *rapid.Generator[[]run.Message] {
 	return rapid.Custom(func(t *rapid.T) []run.Message {
 		var messages []run.Message
@@ -300,17 +301,17 @@ func conversations() *rapid.Generator[[]run.Message] {
 	})
 }
 
-// Whatever the conversation: on the wire it breaks no rule that the fake knows (alternation, pairing, blanks, names), results are the
-// last ones given, and no text or medium is lost or moved before another of its side.
+// Whatever the conversation: on the wire it breaks no rule that the fake knows (alternation, pairing, blanks, names),
+// results are the last ones given, and no text or medium is lost or moved before another of its side.
 func TestPropertyConversation(t *testing.T) {
-	server := bedrockfake.NewFunc(func(bedrockfake.Request) bedrockfake.Turn { return bedrockfake.Reply{} })
+	server := standins.NewBedrockFunc(func(standins.BedrockRequest) standins.Turn { return standins.Reply{} })
 	defer server.Close()
 	m := New(Config{Client: NewClient(server.Config())})
 	rapid.Check(t, func(t *rapid.T) {
 		in := conversations().Draw(t, "messages")
 		for _, m := range in {
 			if b, ok := m.Block.(run.Reasoning); ok && b.Model == "m" {
-				server.Wrote("m", bedrockfake.Reasoning(b.Signature, b.Text))
+				server.Wrote("m", standins.Reasoning(b.Signature, b.Text))
 			}
 		}
 		r := agent.Request{Model: agent.ModelSpec{ID: "m"}, Messages: in}
@@ -430,7 +431,7 @@ func TestLargePDF(t *testing.T) {
 
 // The service counts the very request that it would be sent: system text, conversation and tools.
 func TestCountTokens(t *testing.T) {
-	m, server := against(t, Config{}, blocks(bedrockfake.Text("a")))
+	m, server := against(t, Config{}, blocks(standins.Text("a")))
 	r := request()
 	r.System, r.Tools = "Count.", []agent.ToolSpec{{Name: "get", Description: "Gets."}}
 	n, err := m.CountTokens(context.Background(), r)
@@ -441,7 +442,7 @@ func TestCountTokens(t *testing.T) {
 	require.Len(t, asked, 2)
 	require.True(t, asked[0].Count)
 	require.JSONEq(t, string(asked[1].Body), string(asked[0].Body))
-	require.EqualValues(t, bedrockfake.Tokens(asked[0].Body), n)
+	require.EqualValues(t, standins.CountTokens(asked[0].Body), n)
 
 	r.Tools = nil
 	less, err := m.CountTokens(context.Background(), r)

@@ -16,9 +16,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/bedrockfake"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/standins"
 )
 
 // textOf is a piece of text, "" = of something else.
@@ -29,12 +29,13 @@ func textOf(d agent.Delta) string {
 	return d.Text
 }
 
-// A stream that ends before both messageStop and metadata came is no reply, wherever between two frames or within one it ends.
+// A stream that ends before both messageStop and metadata came is no reply, wherever between two frames or within one
+// it ends.
 func TestTruncatedStreams(t *testing.T) {
-	frames := blocks(bedrockfake.Text("a"), bedrockfake.ToolUse("a", "get", `{"x":1}`)).Frames()
+	frames := blocks(standins.Text("a"), standins.ToolUse("a", "get", `{"x":1}`)).Frames()
 	for n := range frames {
-		m, _ := against(t, Config{Stream: true}, bedrockfake.Stream{Frames: frames[:n]}, bedrockfake.Stream{Frames: frames[:n+1], Cut: 1},
-			bedrockfake.Stream{Frames: frames[:n+1], Flip: 3}, bedrockfake.Stream{Frames: frames})
+		m, _ := against(t, Config{Stream: true}, standins.Stream{Frames: frames[:n]}, standins.Stream{Frames: frames[:n+1], Cut: 1},
+			standins.Stream{Frames: frames[:n+1], Flip: 3}, standins.Stream{Frames: frames})
 		for range 3 {
 			reply, err := m.Generate(context.Background(), request())
 			requireClass(t, agent.ModelConnection, err)
@@ -46,37 +47,37 @@ func TestTruncatedStreams(t *testing.T) {
 }
 
 func TestStreamWithoutStopOrMetadata(t *testing.T) {
-	whole := blocks(bedrockfake.Text("a")).Frames()
+	whole := blocks(standins.Text("a")).Frames()
 	last := len(whole) - 1
-	for _, frames := range [][]bedrockfake.Frame{whole[:last], append(slices.Clone(whole[:last-1]), whole[last])} {
-		broken := bedrockfake.Stream{Frames: frames}
+	for _, frames := range [][]standins.Frame{whole[:last], append(slices.Clone(whole[:last-1]), whole[last])} {
+		broken := standins.Stream{Frames: frames}
 		requireFailure(t, true, broken, agent.ModelConnection, "stream ended before the reply did")
 	}
 }
 
 func TestMidStreamExceptions(t *testing.T) {
 	tests := []struct {
-		frame   bedrockfake.Frame
+		frame   standins.Frame
 		class   agent.ModelErrorClass
 		message string
 	}{
-		{bedrockfake.Exception("throttlingException", "canary"), agent.ModelThrottled, "service reported an error in its reply, ThrottlingException"},
-		{bedrockfake.Exception("internalServerException", "canary"), agent.ModelServer, "service reported an error in its reply, InternalServerException"},
-		{bedrockfake.Exception("modelStreamErrorException", "canary"), agent.ModelServer, "service reported an error in its reply, ModelStreamErrorException"},
-		{bedrockfake.Exception("serviceUnavailableException", "canary"), agent.ModelUnavailable, "service reported an error in its reply, ServiceUnavailableException"},
-		{bedrockfake.Exception("validationException", "canary"), agent.ModelInvalid, "service reported an error in its reply, ValidationException"},
-		{bedrockfake.Exception("validationException", "Input is too long for requested model."), agent.ModelContextOverflow, "service reported an error in its reply, ValidationException"},
-		{bedrockfake.Exception("modelTimeoutException", "canary"), agent.ModelTimeout, "service reported an error in its reply, ModelTimeoutException"},
-		{bedrockfake.Exception("canaryException", "canary"), agent.ModelServer, "service reported an error in its reply"},
-		{bedrockfake.Problem("canary"), agent.ModelServer, "service reported an error in its reply"},
-		{bedrockfake.Problem("InternalServerException"), agent.ModelServer, "service reported an error in its reply, InternalServerException"},
+		{standins.Exception("throttlingException", "canary"), agent.ModelThrottled, "service reported an error in its reply, ThrottlingException"},
+		{standins.Exception("internalServerException", "canary"), agent.ModelServer, "service reported an error in its reply, InternalServerException"},
+		{standins.Exception("modelStreamErrorException", "canary"), agent.ModelServer, "service reported an error in its reply, ModelStreamErrorException"},
+		{standins.Exception("serviceUnavailableException", "canary"), agent.ModelUnavailable, "service reported an error in its reply, ServiceUnavailableException"},
+		{standins.Exception("validationException", "canary"), agent.ModelInvalid, "service reported an error in its reply, ValidationException"},
+		{standins.Exception("validationException", "Input is too long for requested model."), agent.ModelContextOverflow, "service reported an error in its reply, ValidationException"},
+		{standins.Exception("modelTimeoutException", "canary"), agent.ModelTimeout, "service reported an error in its reply, ModelTimeoutException"},
+		{standins.Exception("canaryException", "canary"), agent.ModelServer, "service reported an error in its reply"},
+		{standins.Problem("canary"), agent.ModelServer, "service reported an error in its reply"},
+		{standins.Problem("InternalServerException"), agent.ModelServer, "service reported an error in its reply, InternalServerException"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.frame.Type, func(t *testing.T) {
-			frames := blocks(bedrockfake.Text("a")).Frames()
+			frames := blocks(standins.Text("a")).Frames()
 			shown := ""
 			m, server := against(t, Config{Stream: true, OnDelta: func(_ agent.Request, d agent.Delta) { shown += textOf(d) }},
-				bedrockfake.Stream{Frames: append(frames[:3:3], tt.frame)}, bedrockfake.Stream{Frames: append(frames, tt.frame)})
+				standins.Stream{Frames: append(frames[:3:3], tt.frame)}, standins.Stream{Frames: append(frames, tt.frame)})
 			_, err := m.Generate(context.Background(), request())
 			requireClass(t, tt.class, err)
 			require.Equal(t, tt.message, failureOf(t, err).Message)
@@ -91,35 +92,35 @@ func TestMidStreamExceptions(t *testing.T) {
 }
 
 func TestStreamsThatMakeNoSense(t *testing.T) {
-	start := func(i int, id string) bedrockfake.Frame {
-		return bedrockfake.Event("contentBlockStart", map[string]any{"contentBlockIndex": i, "start": map[string]any{"toolUse": map[string]string{"toolUseId": id, "name": "get"}}})
+	start := func(i int, id string) standins.Frame {
+		return standins.Event("contentBlockStart", map[string]any{"contentBlockIndex": i, "start": map[string]any{"toolUse": map[string]string{"toolUseId": id, "name": "get"}}})
 	}
-	input := bedrockfake.Event("contentBlockDelta", map[string]any{"contentBlockIndex": 0, "delta": map[string]any{"toolUse": map[string]string{"input": "{}"}}})
+	input := standins.Event("contentBlockDelta", map[string]any{"contentBlockIndex": 0, "delta": map[string]any{"toolUse": map[string]string{"input": "{}"}}})
 	end := blocks().Frames()[1:]
 	tests := []struct {
 		name   string
-		frames []bedrockfake.Frame
+		frames []standins.Frame
 		class  agent.ModelErrorClass
 	}{
-		{"input of no call", append([]bedrockfake.Frame{input}, end...), agent.ModelInvalid},
-		{"a block that starts twice", append([]bedrockfake.Frame{start(0, "a"), start(0, "b")}, end...), agent.ModelInvalid},
-		{"one id, two calls", append([]bedrockfake.Frame{start(0, "a"), input, start(1, "a")}, end...), agent.ModelInvalid},
-		{"an event that is no JSON", append([]bedrockfake.Frame{{Kind: "event", Type: "contentBlockStart", Payload: json.RawMessage(`canary`)}}, end...), agent.ModelConnection},
-		{"an event without a kind", append([]bedrockfake.Frame{{Kind: "canary", Type: "x"}}, end...), agent.ModelConnection},
+		{"input of no call", append([]standins.Frame{input}, end...), agent.ModelInvalid},
+		{"a block that starts twice", append([]standins.Frame{start(0, "a"), start(0, "b")}, end...), agent.ModelInvalid},
+		{"one id, two calls", append([]standins.Frame{start(0, "a"), input, start(1, "a")}, end...), agent.ModelInvalid},
+		{"an event that is no JSON", append([]standins.Frame{{Kind: "event", Type: "contentBlockStart", Payload: json.RawMessage(`canary`)}}, end...), agent.ModelConnection},
+		{"an event without a kind", append([]standins.Frame{{Kind: "canary", Type: "x"}}, end...), agent.ModelConnection},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			requireFailure(t, true, bedrockfake.Stream{Frames: tt.frames}, tt.class, "")
+			requireFailure(t, true, standins.Stream{Frames: tt.frames}, tt.class, "")
 		})
 	}
 }
 
 func TestUnknownEvents(t *testing.T) {
-	frames := []bedrockfake.Frame{bedrockfake.Event("hologram", 1)}
-	for _, f := range blocks(bedrockfake.Text("a"), bedrockfake.ToolUse("a", "get", "{}")).Frames() {
-		frames = append(frames, f, bedrockfake.Event("hologram", map[string]int{"contentBlockIndex": 1}))
+	frames := []standins.Frame{standins.Event("hologram", 1)}
+	for _, f := range blocks(standins.Text("a"), standins.ToolUse("a", "get", "{}")).Frames() {
+		frames = append(frames, f, standins.Event("hologram", map[string]int{"contentBlockIndex": 1}))
 	}
-	reply, err := generated(t, true, bedrockfake.Stream{Frames: frames})
+	reply, err := generated(t, true, standins.Stream{Frames: frames})
 	require.NoError(t, err)
 	require.Equal(t, agent.Reply{Model: "m", Text: "a", StopReason: "tool_use", Calls: []agent.ReplyCall{call("a", "get", "{}")}}, reply)
 }
@@ -130,25 +131,25 @@ func TestBigStream(t *testing.T) {
 		pieces[i] = fmt.Sprintf("%d%s ", i, strings.Repeat("é", 100))
 	}
 	input := `{"x":"` + strings.Repeat("y", 1<<20) + `"}`
-	use := bedrockfake.ToolUse("a", "get", input[:1<<19], input[1<<19:])
-	reply, err := generated(t, true, blocks(bedrockfake.Text(pieces...), use))
+	use := standins.ToolUse("a", "get", input[:1<<19], input[1<<19:])
+	reply, err := generated(t, true, blocks(standins.Text(pieces...), use))
 	require.NoError(t, err)
 	require.Equal(t, strings.Join(pieces, ""), reply.Text)
 	require.Equal(t, []agent.ReplyCall{call("a", "get", input)}, reply.Calls)
 
-	large := bedrockfake.Text(strings.Repeat("x", 8<<20), strings.Repeat("x", 8<<20), "x")
+	large := standins.Text(strings.Repeat("x", 8<<20), strings.Repeat("x", 8<<20), "x")
 	requireFailure(t, true, blocks(large), agent.ModelInvalid, "reply is larger than 16 MiB")
 }
 
 func TestContextEnds(t *testing.T) {
 	ignored := goleak.IgnoreCurrent()
-	whole := blocks(bedrockfake.Text("a", "b")).Frames()
+	whole := blocks(standins.Text("a", "b")).Frames()
 	for n, name := range map[int]string{0: "before anything", 2: "in the text", len(whole) - 1: "before the metadata"} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			sent := make(chan string)
 			go func() { <-sent; cancel() }()
-			m, _ := against(t, Config{Stream: true}, bedrockfake.Stream{Frames: whole[:n], Hold: sent})
+			m, _ := against(t, Config{Stream: true}, standins.Stream{Frames: whole[:n], Hold: sent})
 			_, err := m.Generate(ctx, request())
 			require.ErrorIs(t, err, context.Canceled)
 			requireNoCanary(t, err)
@@ -195,7 +196,7 @@ func TestDeadline(t *testing.T) {
 	ctx := expiring{context.Background(), make(chan struct{})}
 	sent := make(chan string)
 	go func() { <-sent; close(ctx.done) }()
-	m, server := against(t, Config{Stream: true}, bedrockfake.Stream{Hold: sent})
+	m, server := against(t, Config{Stream: true}, standins.Stream{Hold: sent})
 	for range 2 {
 		_, err := m.Generate(ctx, request())
 		requireClass(t, agent.ModelTimeout, err)
@@ -219,7 +220,7 @@ func (noCredentials) Retrieve(context.Context) (aws.Credentials, error) {
 }
 
 func TestNoCredentials(t *testing.T) {
-	server := bedrockfake.New()
+	server := standins.NewBedrock()
 	defer server.Close()
 	c := server.Config()
 	c.Credentials = noCredentials{}
@@ -370,7 +371,7 @@ func TestPropertyAssembly(t *testing.T) {
 
 // What was received before a stream broke off comes with the error: text, calls and reasoning whose blocks have ended.
 func TestInterruptedStreams(t *testing.T) {
-	reply := blocks(bedrockfake.Reasoning("sign", "hm"), bedrockfake.Text("I ", "see."), bedrockfake.ToolUse("a", "get", `{"x"`, `:1}`), bedrockfake.ToolUse("b", "get"))
+	reply := blocks(standins.Reasoning("sign", "hm"), standins.Text("I ", "see."), standins.ToolUse("a", "get", `{"x"`, `:1}`), standins.ToolUse("b", "get"))
 	frames := reply.Frames()
 	said := func(text string, calls ...agent.ReplyCall) *agent.Reply {
 		return &agent.Reply{
@@ -381,8 +382,8 @@ func TestInterruptedStreams(t *testing.T) {
 	whole, bare := call("a", "get", `{"x":1}`), call("b", "get", `{}`)
 	seen := map[string]bool{}
 	for n := 1; n < len(frames); n++ {
-		m, _ := against(t, Config{Stream: true}, bedrockfake.Stream{Frames: frames[:n]},
-			bedrockfake.Stream{Frames: append(frames[:n:n], bedrockfake.Exception("modelStreamErrorException", "canary"))})
+		m, _ := against(t, Config{Stream: true}, standins.Stream{Frames: frames[:n]},
+			standins.Stream{Frames: append(frames[:n:n], standins.Exception("modelStreamErrorException", "canary"))})
 		for _, class := range []agent.ModelErrorClass{agent.ModelConnection, agent.ModelServer} {
 			_, err := m.Generate(context.Background(), request())
 			requireClass(t, class, err)
@@ -410,9 +411,9 @@ func TestInterruptedStreams(t *testing.T) {
 
 // Reasoning that was cut has no proof that is worth anything: it is not kept.
 func TestInterruptedReasoning(t *testing.T) {
-	frames := blocks(bedrockfake.Text("a"), bedrockfake.Reasoning("sign", "hm")).Frames()
+	frames := blocks(standins.Text("a"), standins.Reasoning("sign", "hm")).Frames()
 	for n := 4; n < len(frames)-3; n++ { // within the reasoning
-		m, _ := against(t, Config{Stream: true}, bedrockfake.Stream{Frames: frames[:n]})
+		m, _ := against(t, Config{Stream: true}, standins.Stream{Frames: frames[:n]})
 		_, err := m.Generate(context.Background(), request())
 		require.Equal(t, &agent.Reply{Model: "m", Text: "a", StopReason: policy.StopInterrupted}, failureOf(t, err).Partial, n)
 	}
@@ -421,9 +422,9 @@ func TestInterruptedReasoning(t *testing.T) {
 // Whoever listens hears text, reasoning and calls as they come.
 func TestDeltas(t *testing.T) {
 	var heard []agent.Delta
-	server := bedrockfake.Block{Start: []byte(`{"toolUse":{"toolUseId":"s","name":"search","type":"server_tool_use"}}`), Deltas: nil}
+	server := standins.Block{Start: []byte(`{"toolUse":{"toolUseId":"s","name":"search","type":"server_tool_use"}}`), Deltas: nil}
 	m, _ := against(t, Config{Stream: true, OnDelta: func(_ agent.Request, d agent.Delta) { heard = append(heard, d) }},
-		blocks(bedrockfake.Reasoning("sign", "h", "m"), bedrockfake.Text("Hel", "lo"), server, bedrockfake.ToolUse("a", "get", `{"x"`, `:1}`), bedrockfake.ToolUse("b", "put")))
+		blocks(standins.Reasoning("sign", "h", "m"), standins.Text("Hel", "lo"), server, standins.ToolUse("a", "get", `{"x"`, `:1}`), standins.ToolUse("b", "put")))
 	_, err := m.Generate(context.Background(), request())
 	require.NoError(t, err)
 	require.Equal(t, []agent.Delta{

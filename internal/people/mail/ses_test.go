@@ -10,10 +10,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/awsfake"
 	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/people/mail"
 	"github.com/countersign/countersign/internal/people/notify"
+	"github.com/countersign/countersign/internal/standins"
 )
 
 const from = "approvals@example.com"
@@ -26,9 +26,9 @@ func config(url string) aws.Config {
 	}
 }
 
-func service(t *testing.T, refuse func(n int) (int, string)) (*awsfake.Mail, *mail.SES) {
+func service(t *testing.T, refuse func(n int) (int, string)) (*standins.Mail, *mail.SES) {
 	t.Helper()
-	m := &awsfake.Mail{Credentials: keys, Region: "eu-central-1", Identities: []string{from}, Refuse: refuse}
+	m := &standins.Mail{Credentials: keys, Region: "eu-central-1", Identities: []string{from}, Refuse: refuse}
 	srv := httptest.NewServer(m)
 	t.Cleanup(srv.Close)
 	c, err := mail.NewSES(config(srv.URL+"/"), from)
@@ -47,7 +47,8 @@ func sendBy(t *testing.T, sender string, by http.Handler) error {
 	return err
 }
 
-// A mail arrives as it was laid out, for one person, marked as what it is, and the fake refuses it where it would be tracked.
+// A mail arrives as it was laid out, for one person, marked as what it is, and the fake refuses it where it would be
+// tracked.
 func TestC2Send(t *testing.T) {
 	s, c := service(t, nil)
 	require.Equal(t, "email", c.Name())
@@ -56,7 +57,7 @@ func TestC2Send(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, ref, "no mail is changed later")
 	want := mail.New(m)
-	require.Equal(t, []awsfake.Sent{{
+	require.Equal(t, []standins.Sent{{
 		From: from, To: "ana@example.com", Subject: "Approval needed: refund of agent clerk", Text: want.Text, HTML: want.HTML,
 		Headers: map[string]string{"Auto-Submitted": "auto-generated", "X-Auto-Response-Suppress": "All"},
 	}}, s.Sent())
@@ -128,7 +129,7 @@ func TestC2Refused(t *testing.T) {
 	}
 	t.Run("the answer lost once", func(t *testing.T) {
 		lost := false
-		s := &awsfake.Mail{Credentials: keys, Region: "eu-central-1", Identities: []string{from}}
+		s := &standins.Mail{Credentials: keys, Region: "eu-central-1", Identities: []string{from}}
 		require.NoError(t, sendBy(t, from, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if s.ServeHTTP(w, r); !lost {
 				lost = true

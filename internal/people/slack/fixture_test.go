@@ -18,7 +18,7 @@ import (
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/people/slack"
-	"github.com/countersign/countersign/internal/slackfake"
+	"github.com/countersign/countersign/internal/standins"
 )
 
 const (
@@ -74,9 +74,9 @@ func newMessage(to person.Person, value string) notify.Message {
 }
 
 // newWorkspace is a fake Slack on the loopback interface, and a channel to it.
-func newWorkspace(t *testing.T) (*slackfake.Server, *slack.Channel, string) {
+func newWorkspace(t *testing.T) (*standins.Slack, *slack.Channel, string) {
 	t.Helper()
-	s := &slackfake.Server{Token: token, Team: team, Members: []string{ana.Slack, ben.Slack}}
+	s := &standins.Slack{Token: token, Team: team, Members: []string{ana.Slack, ben.Slack}}
 	srv := httptest.NewServer(s)
 	t.Cleanup(srv.Close)
 	return s, slack.New(slack.Options{Token: slack.Token(token), Base: srv.URL + "/api", Clock: clock.System()}), srv.URL
@@ -95,7 +95,7 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // newDirect is a channel to a fake Slack without a network.
-func newDirect(s *slackfake.Server) *slack.Channel {
+func newDirect(s *standins.Slack) *slack.Channel {
 	s.Token, s.Team, s.Members = token, team, []string{ana.Slack}
 	return slack.New(slack.Options{
 		Token: slack.Token(token), HTTP: &http.Client{Transport: direct{s}}, Clock: clock.System(),
@@ -105,16 +105,16 @@ func newDirect(s *slackfake.Server) *slack.Channel {
 // clickBody is the body of a click on a message that a fake Slack without a network has.
 func clickBody(t testing.TB, action, answer string) []byte {
 	t.Helper()
-	s := &slackfake.Server{}
+	s := &standins.Slack{}
 	ref, err := newDirect(s).Send(t.Context(), newMessage(ana, "x"))
 	require.NoError(t, err)
-	body, err := s.Request(slackfake.Click{Member: ana.Slack, Ref: ref, Action: action, Answer: answer, Note: "n"})
+	body, err := s.Request(standins.SlackClick{Member: ana.Slack, Ref: ref, Action: action, Answer: answer, Note: "n"})
 	require.NoError(t, err)
 	return body
 }
 
 // shown is all visible text of a message.
-func shown(m slackfake.Message) string {
+func shown(m standins.SlackMessage) string {
 	var all []string
 	for _, b := range m.Blocks {
 		all = append(all, b.Shown()...)
@@ -123,7 +123,7 @@ func shown(m slackfake.Message) string {
 }
 
 // buttonIDs are the ids of what can be clicked.
-func buttonIDs(m slackfake.Message) (ids []string) {
+func buttonIDs(m standins.SlackMessage) (ids []string) {
 	for _, b := range m.Blocks {
 		for _, e := range b.Elements {
 			if b.Type == "actions" {
@@ -200,18 +200,18 @@ func postBody(h http.Handler, headers map[string]string, body []byte) int {
 
 // postSigned sends it signed as it should be.
 func postSigned(h http.Handler, body []byte) int {
-	return postBody(h, slackfake.Headers(secret, time.Now(), body), body)
+	return postBody(h, standins.SlackHeaders(secret, time.Now(), body), body)
 }
 
 // lastAnswer is the last answer to a person who clicked.
-func lastAnswer(t *testing.T, s *slackfake.Server) string {
+func lastAnswer(t *testing.T, s *standins.Slack) string {
 	t.Helper()
 	all := s.Answers()
 	require.NotEmpty(t, all)
 	var a struct {
 		ResponseType    string `json:"response_type"`
 		ReplaceOriginal bool   `json:"replace_original"`
-		Blocks          []slackfake.Block
+		Blocks          []standins.SlackBlock
 	}
 	require.NoError(t, json.Unmarshal(all[len(all)-1], &a))
 	require.Equal(t, "ephemeral", a.ResponseType)

@@ -24,7 +24,7 @@ import (
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/slack"
-	"github.com/countersign/countersign/internal/slackfake"
+	"github.com/countersign/countersign/internal/standins"
 )
 
 const secret = "8f742231b10e8888abcd99yyyzzz85a5"
@@ -32,7 +32,7 @@ const secret = "8f742231b10e8888abcd99yyyzzz85a5"
 // office is a workspace with one message about one request, the interactions behind it, and their log.
 type office struct {
 	t     *testing.T
-	slack *slackfake.Server
+	slack *standins.Slack
 	url   string
 	ref   string
 	desk  *fakeDesk
@@ -60,7 +60,7 @@ func (o *office) click(member, action, note string) int {
 
 func (o *office) body(member, action, note string) []byte {
 	o.t.Helper()
-	body, err := o.slack.Request(slackfake.Click{Member: member, Ref: o.ref, Action: action, Note: note, Answer: o.url + "/actions/T0001/1/x"})
+	body, err := o.slack.Request(standins.SlackClick{Member: member, Ref: o.ref, Action: action, Note: note, Answer: o.url + "/actions/T0001/1/x"})
 	require.NoError(o.t, err)
 	return body
 }
@@ -96,7 +96,7 @@ func TestC1Signature(t *testing.T) {
 	o := newOffice(t)
 	now := time.Now()
 	body := o.body(ana.Slack, "approve", "")
-	good := slackfake.Headers(secret, now, body)
+	good := standins.SlackHeaders(secret, now, body)
 	with := func(name, value string) map[string]string {
 		h := map[string]string{}
 		for k, v := range good {
@@ -110,13 +110,13 @@ func TestC1Signature(t *testing.T) {
 		body    []byte
 	}{
 		"none":                 {map[string]string{"Content-Type": "application/x-www-form-urlencoded"}, body},
-		"another secret":       {slackfake.Headers(secret+"x", now, body), body},
-		"no secret":            {slackfake.Headers("", now, body), body},
+		"another secret":       {standins.SlackHeaders(secret+"x", now, body), body},
+		"no secret":            {standins.SlackHeaders("", now, body), body},
 		"another body":         {good, append([]byte("a=b&"), body...)},
 		"no body":              {good, nil},
 		"reordered":            {good, []byte(strings.ReplaceAll(string(body), "+", "%20"))},
-		"too old":              {slackfake.Headers(secret, now.Add(-302*time.Second), body), body},
-		"of the future":        {slackfake.Headers(secret, now.Add(302*time.Second), body), body},
+		"too old":              {standins.SlackHeaders(secret, now.Add(-302*time.Second), body), body},
+		"of the future":        {standins.SlackHeaders(secret, now.Add(302*time.Second), body), body},
 		"another time":         {with("X-Slack-Request-Timestamp", strconv.FormatInt(now.Unix()-1, 10)), body},
 		"no time":              {with("X-Slack-Request-Timestamp", ""), body},
 		"a time with a sign":   {with("X-Slack-Request-Timestamp", "+"+strconv.FormatInt(now.Unix(), 10)), body},
@@ -135,7 +135,7 @@ func TestC1Signature(t *testing.T) {
 	unsigned.Secrets = nil
 	require.Equal(t, http.StatusUnauthorized, postBody(&unsigned, good, body), "without a secret nothing is taken")
 	unsigned.Secrets = []string{""}
-	require.Equal(t, http.StatusUnauthorized, postBody(&unsigned, slackfake.Headers("", now, body), body))
+	require.Equal(t, http.StatusUnauthorized, postBody(&unsigned, standins.SlackHeaders("", now, body), body))
 
 	for i := range good["X-Slack-Signature"] {
 		sig := []byte(good["X-Slack-Signature"])
@@ -144,7 +144,7 @@ func TestC1Signature(t *testing.T) {
 	}
 	require.Empty(t, o.desk.got)
 	for _, off := range []time.Duration{-299 * time.Second, 0, 299 * time.Second} {
-		require.Equal(t, http.StatusOK, postBody(o.in, slackfake.Headers(secret, time.Now().Add(off), body), body), off)
+		require.Equal(t, http.StatusOK, postBody(o.in, standins.SlackHeaders(secret, time.Now().Add(off), body), body), off)
 	}
 	require.Len(t, o.desk.got, 3)
 }
@@ -162,14 +162,15 @@ func TestC1SecretRotation(t *testing.T) {
 	require.Len(t, o.in.Secrets, 2)
 	body := o.body(ana.Slack, "approve", "")
 	for _, s := range []string{"new-secret", secret} {
-		require.Equal(t, http.StatusOK, postBody(o.in, slackfake.Headers(s, time.Now(), body), body))
+		require.Equal(t, http.StatusOK, postBody(o.in, standins.SlackHeaders(s, time.Now(), body), body))
 	}
 	o.in.Secrets = slack.ParseSecrets("new-secret")
 	require.Equal(t, http.StatusUnauthorized, postSigned(o.in, body))
 	require.Empty(t, slack.ParseSecrets(" , "))
 }
 
-// What TestBadPayloads does not have: what Slack does not send is refused, and what it sends and we do not ask for is taken without a word.
+// What TestBadPayloads does not have: what Slack does not send is refused, and what it sends and we do not ask for is
+// taken without a word.
 func TestC1Payloads(t *testing.T) {
 	o := newOffice(t)
 	good, err := url.ParseQuery(string(o.body(ana.Slack, "approve", "")))
@@ -197,7 +198,7 @@ func TestC1Payloads(t *testing.T) {
 		require.Equal(t, c.want, postSigned(o.in, []byte(c.body)), name)
 		require.Empty(t, o.desk.got, name)
 	}
-	h := slackfake.Headers(secret, time.Now(), []byte(form(p)))
+	h := standins.SlackHeaders(secret, time.Now(), []byte(form(p)))
 	h["Content-Type"] = "application/json"
 	require.Equal(t, 400, postBody(o.in, h, []byte(form(p))))
 	large := bytes.Repeat([]byte("x"), 1<<20+1)
@@ -205,7 +206,7 @@ func TestC1Payloads(t *testing.T) {
 	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPut} {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(method, slack.Path, strings.NewReader(form(p)))
-		for k, v := range slackfake.Headers(secret, time.Now(), []byte(form(p))) {
+		for k, v := range standins.SlackHeaders(secret, time.Now(), []byte(form(p))) {
 			r.Header.Set(k, v)
 		}
 		o.in.ServeHTTP(w, r)
@@ -216,7 +217,8 @@ func TestC1Payloads(t *testing.T) {
 	require.Len(t, o.desk.got, 1)
 }
 
-// Who is not in the directory decides nothing and is told so; nor does who is in it and is no approver, or a stranger of another workspace.
+// Who is not in the directory decides nothing and is told so; nor does who is in it and is no approver, or a stranger
+// of another workspace.
 func TestC1WhoClicks(t *testing.T) {
 	o := newOffice(t)
 	require.Equal(t, 200, o.click("U0EVE", "approve", ""))
@@ -286,7 +288,8 @@ func TestC1Errors(t *testing.T) {
 	})
 }
 
-// The messages about a request are updated with every click that finds it decided, and a slow update keeps nobody waiting.
+// The messages about a request are updated with every click that finds it decided, and a slow update keeps nobody
+// waiting.
 func TestC1Updated(t *testing.T) {
 	o := newOffice(t)
 	updated := make(chan approval.Approval, 4)
@@ -339,7 +342,7 @@ func TestC1AnswersGoToSlackAlone(t *testing.T) {
 		return w.Result(), nil
 	})}
 	post := func(address string) {
-		body, err := o.slack.Request(slackfake.Click{Member: ana.Slack, Ref: o.ref, Action: "approve", Answer: address})
+		body, err := o.slack.Request(standins.SlackClick{Member: ana.Slack, Ref: o.ref, Action: "approve", Answer: address})
 		require.NoError(t, err)
 		require.Equal(t, 200, postSigned(o.in, body))
 	}

@@ -21,10 +21,11 @@ import (
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/people/slack"
-	"github.com/countersign/countersign/internal/slackfake"
+	"github.com/countersign/countersign/internal/standins"
 )
 
-// A message has the sentence first, then all arguments, the facts and what the model said, and two buttons and a link. The fake refuses mrkdwn, emoji and unfurling.
+// A message has the sentence first, then all arguments, the facts and what the model said, and two buttons and a link.
+// The fake refuses mrkdwn, emoji and unfurling.
 func TestC1Message(t *testing.T) {
 	s, c, _ := newWorkspace(t)
 	ref, err := c.Send(t.Context(), newMessage(ana, "broken chair"))
@@ -95,10 +96,11 @@ func TestB4NothingThatRunsIsMasked(t *testing.T) {
 	}
 }
 
-// Whatever the arguments, Slack takes the message, and it either shows all of them with buttons or none of them without.
+// Whatever the arguments, Slack takes the message, and it either shows all of them with buttons or none of them
+// without.
 func TestB2NeverCut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := &slackfake.Server{}
+		s := &standins.Slack{}
 		c := newDirect(s)
 		m := newMessage(ana, "")
 		args, about := []show.Row{{Value: text("(none)")}}, &m.Shown.Sections[1]
@@ -204,27 +206,27 @@ func TestReaches(t *testing.T) {
 func TestC1Refused(t *testing.T) {
 	const body = `{"ok":false,"error":"ratelimited","why":"broken chair ` + token + `"}`
 	for name, c := range map[string]struct {
-		refuse    func(n int) *slackfake.Answer
+		refuse    func(n int) *standins.SlackAnswer
 		asked     int
 		waits     time.Duration
 		ok        bool
 		code      string
 		permanent bool
 	}{
-		"limited once": {refuse: first(1, slackfake.Answer{Status: 429, RetryAfter: "2", Body: body}), asked: 2, waits: 2 * time.Second, ok: true},
-		"failing once": {refuse: first(1, slackfake.Answer{Status: 503, Body: "broken chair"}), asked: 2, waits: 200 * time.Millisecond, ok: true},
-		"no JSON":      {refuse: first(9, slackfake.Answer{Status: 200, Body: "<html>"}), asked: 3, waits: 600 * time.Millisecond, code: "unknown"},
-		"limited long": {refuse: first(9, slackfake.Answer{Status: 429, RetryAfter: "60", Body: body}), asked: 1, code: "ratelimited"},
-		"for ever":     {refuse: first(9, slackfake.Answer{Status: 429, RetryAfter: "999999999999", Body: body}), asked: 3, waits: 600 * time.Millisecond, code: "ratelimited"},
-		"always down":  {refuse: first(9, slackfake.Answer{Status: 500}), asked: 3, waits: 600 * time.Millisecond, code: "status_500"},
-		"revoked":      {refuse: first(9, slackfake.Answer{Status: 200, Body: `{"ok":false,"error":"token_revoked"}`}), asked: 1, code: "token_revoked", permanent: true},
-		"a long story": {refuse: first(9, slackfake.Answer{Status: 200, Body: `{"ok":false,"error":"broken chair ` + token + `"}`}), asked: 3, waits: 600 * time.Millisecond, code: "unknown"},
-		"moved":        {refuse: first(9, slackfake.Answer{Status: 302}), asked: 1, code: "status_302", permanent: true},
-		"no message":   {refuse: first(9, slackfake.Answer{Status: 200, Body: `{"ok":true}`}), asked: 1, code: "unknown"},
+		"limited once": {refuse: first(1, standins.SlackAnswer{Status: 429, RetryAfter: "2", Body: body}), asked: 2, waits: 2 * time.Second, ok: true},
+		"failing once": {refuse: first(1, standins.SlackAnswer{Status: 503, Body: "broken chair"}), asked: 2, waits: 200 * time.Millisecond, ok: true},
+		"no JSON":      {refuse: first(9, standins.SlackAnswer{Status: 200, Body: "<html>"}), asked: 3, waits: 600 * time.Millisecond, code: "unknown"},
+		"limited long": {refuse: first(9, standins.SlackAnswer{Status: 429, RetryAfter: "60", Body: body}), asked: 1, code: "ratelimited"},
+		"for ever":     {refuse: first(9, standins.SlackAnswer{Status: 429, RetryAfter: "999999999999", Body: body}), asked: 3, waits: 600 * time.Millisecond, code: "ratelimited"},
+		"always down":  {refuse: first(9, standins.SlackAnswer{Status: 500}), asked: 3, waits: 600 * time.Millisecond, code: "status_500"},
+		"revoked":      {refuse: first(9, standins.SlackAnswer{Status: 200, Body: `{"ok":false,"error":"token_revoked"}`}), asked: 1, code: "token_revoked", permanent: true},
+		"a long story": {refuse: first(9, standins.SlackAnswer{Status: 200, Body: `{"ok":false,"error":"broken chair ` + token + `"}`}), asked: 3, waits: 600 * time.Millisecond, code: "unknown"},
+		"moved":        {refuse: first(9, standins.SlackAnswer{Status: 302}), asked: 1, code: "status_302", permanent: true},
+		"no message":   {refuse: first(9, standins.SlackAnswer{Status: 200, Body: `{"ok":true}`}), asked: 1, code: "unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &slackfake.Server{Refuse: c.refuse}
+				s := &standins.Slack{Refuse: c.refuse}
 				ch, began := newDirect(s), time.Now()
 				_, err := ch.Send(t.Context(), newMessage(ana, "broken chair"))
 				require.Equal(t, c.asked, s.Requests())
@@ -261,8 +263,8 @@ func TestC1Refused(t *testing.T) {
 	})
 }
 
-func first(n int, a slackfake.Answer) func(int) *slackfake.Answer {
-	return func(i int) *slackfake.Answer {
+func first(n int, a standins.SlackAnswer) func(int) *standins.SlackAnswer {
+	return func(i int) *standins.SlackAnswer {
 		if i <= n {
 			return &a
 		}

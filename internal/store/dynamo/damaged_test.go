@@ -9,7 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/dynamolocal"
+	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/dynamo"
 	"github.com/countersign/countersign/internal/store/storetest"
@@ -18,8 +18,8 @@ import (
 // TestADamagedItemInTheTable: what is changed behind this package's back is found when it is read, and named; a query
 // goes on behind it.
 func TestADamagedItemInTheTable(t *testing.T) {
-	cfg := dynamolocal.Config(t)
-	name := dynamolocal.Table(t, cfg, dynamo.IndexName)
+	cfg := standins.DynamoDBConfig(t)
+	name := standins.DynamoDBTable(t, cfg, dynamo.IndexName)
 	raw := sdk.NewFromConfig(cfg)
 	text := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 	for what, change := range map[string]func(item map[string]types.AttributeValue){

@@ -6,20 +6,20 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/dynamolocal"
 	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/dynamo"
 	"github.com/countersign/countersign/internal/store/storetest"
 )
 
-func TestMain(m *testing.M) { dynamolocal.Main(m) }
+func TestMain(m *testing.M) { standins.MainWithDynamoDB(m) }
 
 // realEngine gives an empty table of the real engine, and the configuration that reaches it.
 func realEngine(t testing.TB) (aws.Config, string) {
 	t.Helper()
-	cfg := dynamolocal.Config(t)
-	return cfg, dynamolocal.Table(t, cfg, dynamo.IndexName)
+	cfg := standins.DynamoDBConfig(t)
+	return cfg, standins.DynamoDBTable(t, cfg, dynamo.IndexName)
 }
 
 // token draws the client request tokens of transactions.

@@ -15,11 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/awsfake"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/lambdatool"
 )
@@ -29,7 +29,7 @@ const region = "eu-central-1"
 var keys = aws.Credentials{AccessKeyID: "AKID", SecretAccessKey: "SECRET", SessionToken: "SESSION"}
 
 // lambda serves functions, and gives the client of them.
-func lambda(t *testing.T, f *awsfake.Functions) *lambdatool.Client {
+func lambda(t *testing.T, f *standins.Functions) *lambdatool.Client {
 	t.Helper()
 	f.Credentials, f.Region, f.Clock = keys, region, clock.System()
 	srv := httptest.NewServer(f)
@@ -46,8 +46,8 @@ func client(at string) *lambdatool.Client {
 }
 
 // gives is a function with one result.
-func gives(text string) awsfake.Function {
-	return func(context.Context, json.RawMessage) (any, *awsfake.FunctionError) {
+func gives(text string) standins.Function {
+	return func(context.Context, json.RawMessage) (any, *standins.FunctionError) {
 		return json.RawMessage(text), nil
 	}
 }
@@ -68,14 +68,14 @@ func call(t *testing.T, c *lambdatool.Client, spec agent.ToolSpec, in tool.Call)
 // Names, versions and ARNs are signed and sent as they are; the payload is what the function gets.
 func TestInvoke(t *testing.T) {
 	for _, name := range []string{"stock", "stock:live", "000000000000:function:stock", "arn:aws:lambda:eu-central-1:000000000000:function:stock:$LATEST"} {
-		f := &awsfake.Functions{Named: map[string]awsfake.Function{name: gives(`"ok"`)}}
+		f := &standins.Functions{Named: map[string]standins.Function{name: gives(`"ok"`)}}
 		c := lambda(t, f)
 		spec := stock
 		spec.Lambda = &agent.LambdaTool{Function: name}
 		got, err := call(t, c, spec, take)
 		require.NoError(t, err)
 		require.Equal(t, agent.ToolResultData{Content: "ok"}, got)
-		require.Equal(t, []awsfake.Invoked{{
+		require.Equal(t, []standins.Invoked{{
 			Function: name, Payload: json.RawMessage(`{"tool":"stock.take","args":{"n":1.0},"key":"r1/c1","tenant":"acme","run":"r1","call":"c1"}`),
 		}}, f.Asked())
 	}
@@ -115,7 +115,7 @@ func TestResults(t *testing.T) {
 		},
 		`{"patch":{"path":"/n"}}`: bad("patch: want an object of that form"),
 	} {
-		got, err := call(t, lambda(t, &awsfake.Functions{Named: map[string]awsfake.Function{"stock": gives(given)}}), stock, take)
+		got, err := call(t, lambda(t, &standins.Functions{Named: map[string]standins.Function{"stock": gives(given)}}), stock, take)
 		require.NoError(t, err, given)
 		require.Equal(t, want, got, given)
 	}
@@ -123,7 +123,7 @@ func TestResults(t *testing.T) {
 
 // The function sees the state it shares, and what people answered when it asked.
 func TestStateAndAnswer(t *testing.T) {
-	f := &awsfake.Functions{Named: map[string]awsfake.Function{"stock": gives(`1`)}}
+	f := &standins.Functions{Named: map[string]standins.Function{"stock": gives(`1`)}}
 	in := take
 	in.State, in.Resume = json.RawMessage(`{"cart":[1.0]}`), json.RawMessage(`false`)
 	_, err := call(t, lambda(t, f), stock, in)
@@ -134,25 +134,25 @@ func TestStateAndAnswer(t *testing.T) {
 	require.Nil(t, got.Callback)
 }
 
-// A function that says it failed is a failed call in its own words, bounded and without its stack; one that ended without a word may have
-// done what it was asked.
+// A function that says it failed is a failed call in its own words, bounded and without its stack; one that ended
+// without a word may have done what it was asked.
 func TestFunctionErrors(t *testing.T) {
 	for _, c := range []struct {
-		said awsfake.FunctionError
+		said standins.FunctionError
 		want string
 		lost bool
 	}{
-		{awsfake.FunctionError{Type: "ValueError", Message: "no such item", Trace: []string{"at /var/task/secret.py"}}, "the function failed: ValueError: no such item", false},
-		{awsfake.FunctionError{Message: "no\x1b[31m\nsuch item"}, "the function failed: no [31m such item", false},
-		{awsfake.FunctionError{}, "the function failed: it gave no reason", false},
-		{awsfake.FunctionError{Type: "E", Message: strings.Repeat("é", 1001)}, "the function failed: E: " + strings.Repeat("é", 1000) + " […]", false},
-		{awsfake.FunctionError{Type: "E", Message: "Task timed out after a while, said the shop"}, "the function failed: E: Task timed out after a while, said the shop", false},
-		{awsfake.FunctionError{Message: "2026-11-22T00:00:00.000Z r Task timed out after 3.00 seconds"}, "2026-11-22T00:00:00.000Z r Task timed out after 3.00 seconds", true},
-		{awsfake.FunctionError{Type: "Sandbox.Timedout", Message: "RequestId: r Error: Task timed out after 3.00 seconds"}, "Sandbox.Timedout: RequestId: r Error: Task timed out after 3.00 seconds", true},
-		{awsfake.FunctionError{Type: "Runtime.ExitError", Message: "signal: killed"}, "Runtime.ExitError: signal: killed", true},
+		{standins.FunctionError{Type: "ValueError", Message: "no such item", Trace: []string{"at /var/task/secret.py"}}, "the function failed: ValueError: no such item", false},
+		{standins.FunctionError{Message: "no\x1b[31m\nsuch item"}, "the function failed: no [31m such item", false},
+		{standins.FunctionError{}, "the function failed: it gave no reason", false},
+		{standins.FunctionError{Type: "E", Message: strings.Repeat("é", 1001)}, "the function failed: E: " + strings.Repeat("é", 1000) + " […]", false},
+		{standins.FunctionError{Type: "E", Message: "Task timed out after a while, said the shop"}, "the function failed: E: Task timed out after a while, said the shop", false},
+		{standins.FunctionError{Message: "2026-11-22T00:00:00.000Z r Task timed out after 3.00 seconds"}, "2026-11-22T00:00:00.000Z r Task timed out after 3.00 seconds", true},
+		{standins.FunctionError{Type: "Sandbox.Timedout", Message: "RequestId: r Error: Task timed out after 3.00 seconds"}, "Sandbox.Timedout: RequestId: r Error: Task timed out after 3.00 seconds", true},
+		{standins.FunctionError{Type: "Runtime.ExitError", Message: "signal: killed"}, "Runtime.ExitError: signal: killed", true},
 	} {
-		got, err := call(t, lambda(t, &awsfake.Functions{Named: map[string]awsfake.Function{
-			"stock": func(context.Context, json.RawMessage) (any, *awsfake.FunctionError) { return nil, &c.said },
+		got, err := call(t, lambda(t, &standins.Functions{Named: map[string]standins.Function{
+			"stock": func(context.Context, json.RawMessage) (any, *standins.FunctionError) { return nil, &c.said },
 		}}), stock, take)
 		var lost *tool.LostError
 		if c.lost {
@@ -186,7 +186,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		for _, effect := range []run.Effect{run.EffectIdempotent, run.EffectNonIdempotent} {
 			var n atomic.Int64
-			f := &awsfake.Functions{Named: map[string]awsfake.Function{"stock": gives(`1`)}, Refuse: func(int) (int, string) { n.Add(1); return c.status, c.code }}
+			f := &standins.Functions{Named: map[string]standins.Function{"stock": gives(`1`)}, Refuse: func(int) (int, string) { n.Add(1); return c.status, c.code }}
 			spec := stock
 			spec.Effect = effect
 			_, err := call(t, lambda(t, f), spec, take)
@@ -204,7 +204,7 @@ func TestRefusals(t *testing.T) {
 
 // What was throttled once goes through.
 func TestThrottledOnce(t *testing.T) {
-	f := &awsfake.Functions{Named: map[string]awsfake.Function{"stock": gives(`"ok"`)}}
+	f := &standins.Functions{Named: map[string]standins.Function{"stock": gives(`"ok"`)}}
 	f.Refuse = func(n int) (int, string) { return map[int]int{1: 429}[n], "TooManyRequestsException" }
 	got, err := call(t, lambda(t, f), stock, take)
 	require.NoError(t, err)
@@ -212,11 +212,12 @@ func TestThrottledOnce(t *testing.T) {
 	require.Len(t, f.Asked(), 1)
 }
 
-// A connection that breaks after the function ran leaves open whether it did: it is entered once more only where that does no harm.
+// A connection that breaks after the function ran leaves open whether it did: it is entered once more only where that
+// does no harm.
 func TestLostAnswer(t *testing.T) {
 	for effect, want := range map[run.Effect]int{run.EffectNonIdempotent: 1, run.EffectRead: 2} {
 		ran := 0
-		f := &awsfake.Functions{Named: map[string]awsfake.Function{"stock": func(context.Context, json.RawMessage) (any, *awsfake.FunctionError) {
+		f := &standins.Functions{Named: map[string]standins.Function{"stock": func(context.Context, json.RawMessage) (any, *standins.FunctionError) {
 			if ran++; ran == 1 {
 				panic(http.ErrAbortHandler)
 			}
@@ -247,7 +248,7 @@ func TestUnreached(t *testing.T) {
 
 // Without credentials nothing is sent, and nobody takes the answer for lost.
 func TestUnsigned(t *testing.T) {
-	f := &awsfake.Functions{Named: map[string]awsfake.Function{"stock": gives(`1`)}}
+	f := &standins.Functions{Named: map[string]standins.Function{"stock": gives(`1`)}}
 	srv := httptest.NewServer(f)
 	t.Cleanup(srv.Close)
 	none := aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
@@ -263,7 +264,7 @@ func TestUnsigned(t *testing.T) {
 
 // Limits are checked before anything is sent, and what comes back is bounded.
 func TestLimits(t *testing.T) {
-	f := &awsfake.Functions{Named: map[string]awsfake.Function{"stock": gives(`"` + strings.Repeat("x", 6_291_556) + `"`)}}
+	f := &standins.Functions{Named: map[string]standins.Function{"stock": gives(`"` + strings.Repeat("x", 6_291_556) + `"`)}}
 	c := lambda(t, f)
 	for limit, async := range map[int]bool{6_291_556: false, 1 << 20: true} {
 		payload := []byte(`"` + strings.Repeat("x", limit-2) + `"`)
@@ -281,7 +282,7 @@ func TestLimits(t *testing.T) {
 // Nothing goes out for a session that is closed, and what is under way ends with it.
 func TestClose(t *testing.T) {
 	entered := make(chan struct{})
-	f := &awsfake.Functions{Named: map[string]awsfake.Function{"stock": func(ctx context.Context, _ json.RawMessage) (any, *awsfake.FunctionError) {
+	f := &standins.Functions{Named: map[string]standins.Function{"stock": func(ctx context.Context, _ json.RawMessage) (any, *standins.FunctionError) {
 		close(entered)
 		<-ctx.Done()
 		return nil, nil
@@ -304,7 +305,7 @@ func TestClose(t *testing.T) {
 // An event is taken and run later; a redirect is no answer.
 func TestAsync(t *testing.T) {
 	ran := make(chan string, 3)
-	f := &awsfake.Functions{Named: map[string]awsfake.Function{"stock": func(_ context.Context, p json.RawMessage) (any, *awsfake.FunctionError) {
+	f := &standins.Functions{Named: map[string]standins.Function{"stock": func(_ context.Context, p json.RawMessage) (any, *standins.FunctionError) {
 		ran <- string(p)
 		return nil, nil
 	}}}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/npmtest"
+	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/mcp"
 	"github.com/countersign/countersign/internal/tools/mcp/program"
@@ -103,7 +103,8 @@ func TestPrograms(t *testing.T) {
 	require.Equal(t, agent.ToolResultData{Content: "token ${secret:key}"}, res)
 }
 
-// Whatever a program does to a call, the call ends, its error says what is known, and the next one has a program that works.
+// Whatever a program does to a call, the call ends, its error says what is known, and the next one has a program that
+// works.
 func TestHostilePrograms(t *testing.T) {
 	for mood, says := range map[string]string{
 		"dies":     "it ended the connection",
@@ -142,7 +143,8 @@ func TestHostilePrograms(t *testing.T) {
 	}
 }
 
-// Why a program is no server is told by what it wrote: to its standard error, without secrets, or instead of the protocol.
+// Why a program is no server is told by what it wrote: to its standard error, without secrets, or instead of the
+// protocol.
 func TestProgramsThatAreNoServers(t *testing.T) {
 	long := "i=0; while [ $i -lt 200 ]; do echo 'Error: of long ago, hunter2' >&2; i=$((i+1)); done; "
 	for script, says := range map[string]string{
@@ -169,7 +171,7 @@ func programs() mcp.Start {
 
 // The file system server, over its standard streams: real files are written and read, and it is gone afterwards.
 func TestTheRealFilesystemServer(t *testing.T) {
-	node, file := npmtest.Installed(t, "server-filesystem")
+	node, file := standins.InstalledMCPServer(t, "server-filesystem")
 	before := goleak.IgnoreCurrent()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
@@ -203,7 +205,7 @@ func TestTheRealFilesystemServer(t *testing.T) {
 
 // The server that has everything, over HTTP.
 func TestTheRealEverythingServer(t *testing.T) {
-	server := npmtest.Everything(t)
+	server := standins.StartMCPServer(t)
 	before := goleak.IgnoreCurrent()
 	transport := &http.Transport{}
 	r := open(t, mcp.Config{Clock: clock.System(), Client: as(&http.Client{Transport: transport})}, agent.MCPServer{Name: "s", URL: server.URL})

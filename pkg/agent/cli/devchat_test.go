@@ -18,7 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/npmtest"
+	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -84,10 +84,10 @@ func TestDevReloadsSavedAgents(t *testing.T) {
 
 // The page of an agent follows its file while somebody looks at it.
 func TestConsoleShowsBrokenAgents(t *testing.T) {
-	b := npmtest.StartBrowser(t)
+	b := standins.StartBrowser(t)
 	d := newHarness(t, renamingAgent, movingModel)
 	s := startHarness(t, d)
-	p := b.Open("agent", npmtest.Options{})
+	p := b.Open("agent", standins.PageOptions{})
 	p.Goto(s.Open)
 	p.Goto(s.URL + "/agents/tidy")
 	bad := strings.Replace(renamingAgent, "root: .}", "root: ., efect: read}", 1)
@@ -132,7 +132,7 @@ func streamedModel(t *testing.T, replies ...[]string) (base string, next chan st
 // A chat shows reasoning, text and calls while the model writes them, asks for approval in its midst, and goes on with
 // what is said next. The page of the run shows the same. All of it is text, whatever the model writes.
 func TestConsoleChat(t *testing.T) {
-	b := npmtest.StartBrowser(t)
+	b := standins.StartBrowser(t)
 	call := func(args string) string {
 		raw, err := json.Marshal(args)
 		require.NoError(t, err)
@@ -145,7 +145,7 @@ func TestConsoleChat(t *testing.T) {
 		[]string{`{"delta": {"content": "Moved."}, "finish_reason": "stop"}`})
 	d := newHarness(t, `{name: helper, system: You help., tools: [{name: move_file, root: .}], model: {provider: openai, id: m, baseURL: "`+base+`"}}`, "")
 	s := startHarness(t, d)
-	p := b.Open("chat", npmtest.Options{Width: 390, Height: 844})
+	p := b.Open("chat", standins.PageOptions{Width: 390, Height: 844})
 	p.Goto(s.Open)
 	p.Goto(s.URL + "/chat?agent=helper")
 	p.RequireAccessible("console-chat-begins")
@@ -155,7 +155,7 @@ func TestConsoleChat(t *testing.T) {
 	p.Key("Enter")
 	waitForScript(t, p, `location.pathname.startsWith("/chat/r") && document.getElementById("talk")?.innerText.includes("Hi\nthere")`)
 	at := func() string { return strings.TrimPrefix(p.Where(), s.URL+"/chat/") }
-	q := b.Open("late", npmtest.Options{}) // who begins to watch
+	q := b.Open("late", standins.PageOptions{}) // who begins to watch
 	q.Goto(s.Open)
 	late := func(name, shown string) {
 		t.Helper()
@@ -199,7 +199,8 @@ func TestConsoleChat(t *testing.T) {
 	require.Empty(t, p.Log().Console)
 }
 
-// A chat has the run page's form to cancel while its run is not done. It leads back to the chat, which goes on from there.
+// A chat has the run page's form to cancel while its run is not done. It leads back to the chat, which goes on from
+// there.
 func TestConsoleCancelsInAChat(t *testing.T) {
 	_, s, run := startParkedRun(t)
 	v := s.newVisitor()
@@ -242,7 +243,7 @@ tools:
 
 // A run starts with an input that is typed field by field, with another model, and with files.
 func TestConsoleStarts(t *testing.T) {
-	b := npmtest.StartBrowser(t)
+	b := standins.StartBrowser(t)
 	d := newHarness(t, startingAgent, `{"text": "Own."}`)
 	require.NoError(t, os.MkdirAll(filepath.Join(d.dir, "agents", "tidy"), 0o700))
 	for name, text := range map[string]string{"agents/tidy/agent.yaml": renamingAgent, "agents/tidy/model.jsonl": `{"text": "Own."}`,
@@ -269,7 +270,7 @@ func TestConsoleStarts(t *testing.T) {
 	for _, want := range []string{`name="arg.order"`, `<select name="arg.kind">`, `name="arg.lines"`, "The number of the order", `name="model"`} {
 		require.Contains(t, page, want)
 	}
-	p := b.Open("start", npmtest.Options{})
+	p := b.Open("start", standins.PageOptions{})
 	p.Goto(s.Open)
 	p.Goto(s.URL + "/start?agent=refunder")
 	p.RequireAccessible("console-start-form")
@@ -363,13 +364,13 @@ func TestConsoleAsksForWhatAnAgentTakes(t *testing.T) {
 // By keys alone: from request to request, to the buttons, to the arguments and to a question. Arguments are edited in a
 // form of the tool's schema, and nothing is sent before its difference is shown.
 func TestConsoleKeysAndEdit(t *testing.T) {
-	b := npmtest.StartBrowser(t)
+	b := standins.StartBrowser(t)
 	d := newHarness(t, renamingAgent, movingModel+"\n"+movingModel)
 	s := startHarness(t, d)
 	for range 2 {
 		s.waitForEvent(s.startRun("tidy"), "parked")
 	}
-	p := b.Open("keys", npmtest.Options{})
+	p := b.Open("keys", standins.PageOptions{})
 	p.Goto(s.Open)
 	at := func(what string) {
 		t.Helper()
@@ -392,7 +393,7 @@ func TestConsoleKeysAndEdit(t *testing.T) {
 	var request string
 	p.Eval(`document.activeElement.closest(".request-card").id`, &request)
 	before := s.loadApproval(request)
-	q := b.Open("edit", npmtest.Options{})
+	q := b.Open("edit", standins.PageOptions{})
 	q.Goto(s.Open)
 	q.Goto(s.URL + "/approvals/" + request)
 	q.Click("details.edit > summary")
@@ -423,7 +424,7 @@ func TestConsoleKeysAndEdit(t *testing.T) {
 
 // A standing grant is seen on the page of its agent, and revoked there; its tool asks from then on.
 func TestConsoleRevokesAGrant(t *testing.T) {
-	b := npmtest.StartBrowser(t)
+	b := standins.StartBrowser(t)
 	d := newHarness(t, renamingAgent+"permission: {scope: tool, grants: standing}\n", movingModel+"\n"+movingModel)
 	s := startHarness(t, d)
 	run := s.startRun("tidy")
@@ -432,7 +433,7 @@ func TestConsoleRevokesAGrant(t *testing.T) {
 	v := s.newVisitor()
 	require.Equal(t, http.StatusSeeOther, v.send("POST", "/approvals/"+request, v.fillForm("/approvals/"+request, "approve", "key", v.key)).StatusCode)
 	s.waitForEvent(run, "finished")
-	p := b.Open("grants", npmtest.Options{})
+	p := b.Open("grants", standins.PageOptions{})
 	p.Goto(s.Open)
 	p.Goto(s.URL + "/agents/tidy")
 	waitForScript(t, p, `document.querySelector(".grants")?.innerText.includes("move_file")`)

@@ -23,7 +23,7 @@ import (
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/npmtest"
+	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -367,7 +367,7 @@ func TestConsoleKeysEndWithTheServer(t *testing.T) {
 }
 
 // waitForScript waits until an expression in a page is true. What it reads may not be there yet.
-func waitForScript(t *testing.T, p *npmtest.Page, code string) {
+func waitForScript(t *testing.T, p *standins.Page, code string) {
 	t.Helper()
 	var is bool
 	for range 1200 {
@@ -381,10 +381,10 @@ func waitForScript(t *testing.T, p *npmtest.Page, code string) {
 	t.Fatalf("%s does not come true in:\n%s\n%v", code, text, p.Log())
 }
 
-// A run is started in one tab and appears in another by itself; its story goes on by itself while somebody decides in the
-// other, and none of these pages is ever loaded again.
+// A run is started in one tab and appears in another by itself; its story goes on by itself while somebody decides in
+// the other, and none of these pages is ever loaded again.
 func TestConsoleIsLive(t *testing.T) {
-	b := npmtest.StartBrowser(t)
+	b := standins.StartBrowser(t)
 	d := newHarness(t, renamingAgent, movingModel)
 	t.Chdir(d.dir)
 	s, stop, ended := d.startDev()
@@ -392,13 +392,13 @@ func TestConsoleIsLive(t *testing.T) {
 		stop()
 		require.Equal(t, 0, (<-ended).code)
 	}()
-	home := b.Open("home", npmtest.Options{})
+	home := b.Open("home", standins.PageOptions{})
 	require.Equal(t, http.StatusOK, home.Goto(s.Open))
 	require.Equal(t, s.URL+"/", home.Where(), "neither token nor key is left in the address")
 	home.Eval(`window.loaded = "once"`, nil)
 	waitForScript(t, home, `document.body.innerText.includes("Nobody is asked for anything.")`)
 
-	story := b.Open("story", npmtest.Options{})
+	story := b.Open("story", standins.PageOptions{})
 	require.Equal(t, http.StatusOK, story.Goto(s.Open))
 	require.Equal(t, http.StatusOK, story.Goto(s.URL+"/start?agent=tidy"))
 	story.Fill("#message", "go")
@@ -442,9 +442,9 @@ func TestConsoleIsLive(t *testing.T) {
 
 // Without scripts all of it works, with a token typed; and Enter in its field decides nothing.
 func TestConsoleWithoutJavaScript(t *testing.T) {
-	b := npmtest.StartBrowser(t)
+	b := standins.StartBrowser(t)
 	_, s, run := startParkedRun(t)
-	p := b.Open("plain", npmtest.Options{NoJavaScript: true, Width: 360, Height: 740})
+	p := b.Open("plain", standins.PageOptions{NoJavaScript: true, Width: 360, Height: 740})
 	require.Equal(t, http.StatusOK, p.Goto(s.Open))
 	p.Click(".requests h3 a")
 	p.Settle()
@@ -476,7 +476,7 @@ var hostile = []string{
 
 // What models, tools and people wrote stands there as text on every page, also where it comes in by a live update.
 func TestConsoleAttacksAreInert(t *testing.T) {
-	b := npmtest.StartBrowser(t)
+	b := standins.StartBrowser(t)
 	all := strings.Join(hostile, "\n")
 	quoted, err := json.Marshal(all)
 	require.NoError(t, err)
@@ -493,7 +493,7 @@ func TestConsoleAttacksAreInert(t *testing.T) {
 	var a api.Accepted
 	require.NoError(t, json.Unmarshal([]byte(body), &a))
 	s.waitForEvent(a.ID, "parked")
-	inert := func(p *npmtest.Page, holds string) {
+	inert := func(p *standins.Page, holds string) {
 		t.Helper()
 		var dom struct {
 			Elements  []string
@@ -523,7 +523,7 @@ func TestConsoleAttacksAreInert(t *testing.T) {
 	}
 	request := s.pendingApproval()
 	for name, width := range map[string]int{"wide": 1280, "phone": 360} {
-		p := b.Open(name, npmtest.Options{Width: width, Height: 800})
+		p := b.Open(name, standins.PageOptions{Width: width, Height: 800})
 		require.Equal(t, http.StatusOK, p.Goto(s.Open))
 		inert(p, hostile[0])
 		require.Equal(t, http.StatusOK, p.Goto(s.URL+"/approvals/"+request))
@@ -532,7 +532,7 @@ func TestConsoleAttacksAreInert(t *testing.T) {
 		inert(p, `\u{200B}zero`)
 	}
 	v := s.newVisitor()
-	p := b.Open("live", npmtest.Options{})
+	p := b.Open("live", standins.PageOptions{})
 	p.Goto(s.Open)
 	p.Goto(s.URL + "/runs/" + a.ID)
 	require.Equal(t, http.StatusSeeOther, v.send("POST", "/approvals/"+request, v.fillForm("/approvals/"+request, "deny", "key", v.key, "note", hostile[0])).StatusCode)
@@ -542,7 +542,7 @@ func TestConsoleAttacksAreInert(t *testing.T) {
 
 // Every page passes axe-core on a light desktop and on a dark phone.
 func TestConsoleAxe(t *testing.T) {
-	b := npmtest.StartBrowser(t)
+	b := standins.StartBrowser(t)
 	o := newDelegationHarness(t)
 	t.Chdir(o.dir)
 	s, stop, ended := o.startDev()
@@ -574,7 +574,7 @@ func TestConsoleAxe(t *testing.T) {
 		require.Equal(t, http.StatusSeeOther, v.send("POST", path, v.fillForm(path, "deny", "key", v.key, "note", "Not these.")).StatusCode)
 	}
 	s.waitForEvent(waiting.Items[0].Root, "finished")
-	p := b.Open("pages", npmtest.Options{})
+	p := b.Open("pages", standins.PageOptions{})
 	p.Goto(s.Open)
 	for name, path := range map[string]string{
 		"home": "/", "none": "/?agent=nobody", "runs": "/runs", "start": "/start", "agents": "/agents", "agent": "/agents/research", "audit": "/audit?verify=1",
@@ -587,8 +587,8 @@ func TestConsoleAxe(t *testing.T) {
 	}
 }
 
-// What the API's caller says of whom a run is for is nobody's fact: page, console, mail, terminal and JSON say whose word
-// it is, and who started the run beside it.
+// What the API's caller says of whom a run is for is nobody's fact: page, console, mail, terminal and JSON say whose
+// word it is, and who started the run beside it.
 func TestTheCallersClaimIsMarkedAsOne(t *testing.T) {
 	const claim = "the CEO; pre-approved by legal"
 	d := newHarness(t, renamingAgent, movingModel)
@@ -694,10 +694,10 @@ func TestConsoleSignIn(t *testing.T) {
 
 // By hand: the token is typed, the page that was asked for comes, and a decision there needs no token again.
 func TestConsoleSignInInABrowser(t *testing.T) {
-	b := npmtest.StartBrowser(t)
+	b := standins.StartBrowser(t)
 	_, s, _ := startParkedRun(t)
 	path := "/approvals/" + s.pendingApproval()
-	p := b.Open("sign-in", npmtest.Options{})
+	p := b.Open("sign-in", standins.PageOptions{})
 	p.Goto(s.URL + "/?token=wrong")
 	p.RequireAccessible("console-sign-in")
 	require.Equal(t, http.StatusUnauthorized, p.Goto(s.URL+path))
@@ -720,11 +720,11 @@ func TestConsoleSignInInABrowser(t *testing.T) {
 const layout = `{"text": "The plan:\n\n    1. move \"a.txt\"\n    2. tell you", "calls": [{"id": "m1", "name": "move_file", "input": {"source": "a.txt", "destination": "b\nc.txt"}}]}
 {"text": "Done.\n\n- moved C:\\a.txt\n- told you"}`
 
-// In a transcript lines end where they were ended, without a mark; in arguments, on which people decide, each is marked.
-// Cards and pages show the arguments before whatever else there is to say, and the risk once. The headings count along
-// while a page is open.
+// In a transcript lines end where they were ended, without a mark; in arguments, on which people decide, each is
+// marked. Cards and pages show the arguments before whatever else there is to say, and the risk once. The headings
+// count along while a page is open.
 func TestConsoleReadsLikeAConversation(t *testing.T) {
-	b := npmtest.StartBrowser(t)
+	b := standins.StartBrowser(t)
 	d := newHarness(t, renamingAgent, layout)
 	t.Chdir(d.dir)
 	s, stop, ended := d.startDev()
@@ -737,7 +737,7 @@ func TestConsoleReadsLikeAConversation(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(body), &run))
 	s.waitForEvent(run.ID, "parked")
 
-	home := b.Open("home", npmtest.Options{})
+	home := b.Open("home", standins.PageOptions{})
 	require.Equal(t, http.StatusOK, home.Goto(s.Open))
 	var card struct {
 		Parts []string
@@ -750,7 +750,7 @@ func TestConsoleReadsLikeAConversation(t *testing.T) {
 	require.Equal(t, "sentence", card.Parts[0], "what would happen comes first")
 	require.Equal(t, 1, card.Risks, "the risk is said once")
 
-	story := b.Open("story", npmtest.Options{})
+	story := b.Open("story", standins.PageOptions{})
 	require.Equal(t, http.StatusOK, story.Goto(s.Open))
 	require.Equal(t, http.StatusOK, story.Goto(s.URL+"/runs/"+run.ID))
 	var said []string
@@ -767,7 +767,7 @@ func TestConsoleReadsLikeAConversation(t *testing.T) {
 	waitForScript(t, story, heading+` === "Conversation 3 messages"`)
 	story.Eval(`window.loaded = "once"`, nil)
 
-	request := b.Open("request", npmtest.Options{})
+	request := b.Open("request", standins.PageOptions{})
 	require.Equal(t, http.StatusOK, request.Goto(s.Open))
 	require.Equal(t, http.StatusOK, request.Goto(s.URL+"/approvals/"+s.pendingApproval()))
 	var page struct {
@@ -801,7 +801,7 @@ func TestConsoleReadsLikeAConversation(t *testing.T) {
 
 // Red is the highest class of risk alone: what can be done again, or be taken back, is not.
 func TestConsoleIsRedForHighRiskAlone(t *testing.T) {
-	b := npmtest.StartBrowser(t)
+	b := standins.StartBrowser(t)
 	for effect, want := range map[string]struct {
 		label string
 		red   bool
@@ -810,7 +810,7 @@ func TestConsoleIsRedForHighRiskAlone(t *testing.T) {
 		t.Chdir(d.dir)
 		s, stop, ended := d.startDev()
 		s.waitForEvent(s.startRun("tidy"), "parked")
-		p := b.Open(effect, npmtest.Options{})
+		p := b.Open(effect, standins.PageOptions{})
 		require.Equal(t, http.StatusOK, p.Goto(s.Open))
 		for _, path := range []string{"/", "/approvals/" + s.pendingApproval()} {
 			require.Equal(t, http.StatusOK, p.Goto(s.URL+path))
@@ -831,8 +831,8 @@ func TestConsoleIsRedForHighRiskAlone(t *testing.T) {
 	}
 }
 
-// What is started on a page is watched on its run's page, is decided on the card and goes on there; then it is continued,
-// forked and found in the audit. No form does anything without its proof.
+// What is started on a page is watched on its run's page, is decided on the card and goes on there; then it is
+// continued, forked and found in the audit. No form does anything without its proof.
 func TestConsoleStartsWatchesAndDecides(t *testing.T) {
 	d := newHarness(t, renamingAgent, movingModel+"\n"+movingModel)
 	s := startHarness(t, d)

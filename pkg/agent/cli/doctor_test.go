@@ -17,8 +17,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/bedrockfake"
 	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/internal/standins"
 )
 
 // patient is AWS and Slack, with a stack in it that is well, or has every illness that doctor knows.
@@ -171,8 +171,8 @@ func TestDoctor(t *testing.T) {
 	a := &patient{t: t}
 	server := httptest.NewServer(a)
 	defer server.Close()
-	models := bedrockfake.New(bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Text("Yes.")}},
-		bedrockfake.Failure{Status: http.StatusForbidden, Code: "AccessDeniedException", Message: "no access"})
+	models := standins.NewBedrock(standins.Reply{Blocks: []standins.Block{standins.Text("Yes.")}},
+		standins.Failure{Status: http.StatusForbidden, Code: "AccessDeniedException", Message: "no access"})
 	defer models.Close()
 	d.env = map[string]string{lambdafn.EnvSlackURL: server.URL}
 	setAWS(t, map[string]string{"AWS_ENDPOINT_URL": server.URL, "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": models.URL()})

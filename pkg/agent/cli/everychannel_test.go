@@ -19,7 +19,7 @@ import (
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/slackfake"
+	"github.com/countersign/countersign/internal/standins"
 )
 
 const signingSecret = "canary0123456789canary0123456789"
@@ -117,7 +117,7 @@ var channels = map[string]decideFunc{
 		require.NoError(c.devServer.t, err)
 		body := url.Values{"payload": {string(payload)}}.Encode()
 		var headers []string
-		for k, v := range slackfake.Headers(signingSecret, time.Now(), []byte(body)) {
+		for k, v := range standins.SlackHeaders(signingSecret, time.Now(), []byte(body)) {
 			headers = append(headers, k, v)
 		}
 		status, _ := c.do("POST", "/slack/interactions", body, append(headers, "Authorization", "")...)

@@ -22,10 +22,10 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/npmtest"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
 	"github.com/countersign/countersign/internal/tool"
@@ -33,7 +33,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(npmtest.Tests{M: m}, map[string]func(){
+	testscript.Main(standins.BrowserTests{M: m}, map[string]func(){
 		"fileserver":  serveFiles,
 		"countersign": func() { Main(testRegistry()) },
 		"my-agents":   func() { Main(testRegistry()) }, // somebody else's program over the same agents
@@ -62,8 +62,8 @@ func TestScripts(t *testing.T) {
 
 type nothing struct{}
 
-// testRegistry has the built-in tools; charge, which takes longer than it may, so that nobody knows what became of it; and book, which asks
-// for the day.
+// testRegistry has the built-in tools; charge, which takes longer than it may, so that nobody knows what became of it;
+// and book, which asks for the day.
 func testRegistry(more ...tool.Tool) *registry.Registry {
 	tools, err := builtin.Tools()
 	if err != nil {
@@ -191,9 +191,9 @@ func at(doc json.RawMessage, pointer string) (json.RawMessage, bool, error) {
 	return doc, true, nil
 }
 
-// damageRecord request ID changes a byte of a request in the store's file; spoil run ID takes from a run's view whose it is;
-// spoil execution RUN cuts off the record of a run's first execution; spoil journal RUN OLD NEW puts another text into the entries of a
-// run, as who may write the store can.
+// damageRecord request ID changes a byte of a request in the store's file; spoil run ID takes from a run's view whose
+// it is; spoil execution RUN cuts off the record of a run's first execution; spoil journal RUN OLD NEW puts another
+// text into the entries of a run, as who may write the store can.
 func damageRecord(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 && (len(args) != 4 || args[0] != "journal") {
 		ts.Fatalf("usage: spoil request|run|execution ID, or spoil journal RUN OLD NEW")

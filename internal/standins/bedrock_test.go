@@ -1,4 +1,4 @@
-package bedrockfake_test
+package standins_test
 
 import (
 	"net/http"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/bedrockfake"
+	"github.com/countersign/countersign/internal/standins"
 )
 
 func TestCheck(t *testing.T) {
@@ -72,7 +72,7 @@ func TestCheck(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			err := bedrockfake.Check([]byte("{" + tt.body + "}"))
+			err := standins.CheckConverse([]byte("{" + tt.body + "}"))
 			if tt.want == "" {
 				require.NoError(t, err)
 				return
@@ -80,11 +80,11 @@ func TestCheck(t *testing.T) {
 			require.ErrorContains(t, err, tt.want)
 		})
 	}
-	require.ErrorContains(t, bedrockfake.Check([]byte(`[`)), "not JSON")
+	require.ErrorContains(t, standins.CheckConverse([]byte(`[`)), "not JSON")
 }
 
 func TestServerRefuses(t *testing.T) {
-	server := bedrockfake.New(bedrockfake.Reply{})
+	server := standins.NewBedrock(standins.Reply{})
 	defer server.Close()
 	const good = `{"messages":[{"role":"user","content":[{"text":"hi"}]}]}`
 	tests := []struct {
@@ -117,15 +117,15 @@ func TestServerRefuses(t *testing.T) {
 	require.Equal(t, "m/1", server.Requests()[4].Model)
 	require.Empty(t, server.Requests()[4].Refused)
 	require.NotEmpty(t, server.Requests()[3].Refused)
-	server.Then(bedrockfake.Reply{}, bedrockfake.Reply{})
+	server.Then(standins.Reply{}, standins.Reply{})
 	require.Equal(t, 2, server.Left())
 }
 
 // Reasoning is taken back from the very model that wrote it, byte for byte, and from nobody else.
 func TestServerVerifiesReasoning(t *testing.T) {
-	server := bedrockfake.New(bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Reasoning("s+/=", "h", "m")}}, bedrockfake.Reply{})
+	server := standins.NewBedrock(standins.Reply{Blocks: []standins.Block{standins.Reasoning("s+/=", "h", "m")}}, standins.Reply{})
 	defer server.Close()
-	server.Wrote("m", bedrockfake.Redacted([]byte{0, 255}))
+	server.Wrote("m", standins.Redacted([]byte{0, 255}))
 	post := func(model, content string) int {
 		body := `{"messages":[{"role":"user","content":[{"text":"hi"}]},{"role":"assistant","content":[` + content + `{"text":"a"}]},{"role":"user","content":[{"text":"hi"}]}]}`
 		request, err := http.NewRequest(http.MethodPost, server.URL()+"/model/"+model+"/converse", strings.NewReader(body))

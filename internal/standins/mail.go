@@ -1,4 +1,4 @@
-package awsfake
+package standins
 
 import (
 	"bytes"
@@ -22,8 +22,8 @@ type Mail struct {
 	Credentials aws.Credentials
 	Region      string
 	Identities  []string // verified addresses
-	// Refuse is asked before the n-th request, from 1: a status other than 0 is its answer, with that code. Nil = nothing
-	// is refused.
+	// Refuse is asked before the n-th request, from 1: a status other than 0 is its answer, with that code. Nil =
+	// nothing is refused.
 	Refuse func(n int) (status int, code string)
 
 	mu       sync.Mutex
@@ -79,10 +79,10 @@ type sendEmail struct {
 	Destination      struct{ ToAddresses []string }
 	Content          struct {
 		Simple *struct {
-			Subject content
+			Subject mailContent
 			Body    struct {
-				Text content
-				HTML content `json:"Html"`
+				Text mailContent
+				HTML mailContent `json:"Html"`
 			}
 			Headers []struct{ Name, Value string }
 		}
@@ -92,7 +92,7 @@ type sendEmail struct {
 	}
 }
 
-type content struct{ Data, Charset string }
+type mailContent struct{ Data, Charset string }
 
 func (m *Mail) take(w http.ResponseWriter, body []byte) {
 	var in sendEmail
@@ -137,7 +137,7 @@ func (m *Mail) wrong(in sendEmail) string {
 			return "BadRequestException"
 		}
 	}
-	for _, c := range []content{s.Subject, s.Body.Text, s.Body.HTML} {
+	for _, c := range []mailContent{s.Subject, s.Body.Text, s.Body.HTML} {
 		if c.Data == "" || c.Charset != "UTF-8" || !utf8.ValidString(c.Data) {
 			return "BadRequestException"
 		}

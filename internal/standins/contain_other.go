@@ -1,6 +1,6 @@
 //go:build !linux
 
-package dynamolocal
+package standins
 
 import (
 	"errors"

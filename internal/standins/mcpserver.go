@@ -1,4 +1,4 @@
-package npmtest
+package standins
 
 import (
 	"bufio"
@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Installed finds node and the main file of a server from tools/mcp, for tests that run in a folder of this module.
-// Where one of them is missing the test is skipped, and says why.
-func Installed(t *testing.T, server string) (program, file string) {
+// InstalledMCPServer finds node and the main file of a server from tools/mcp, for tests that run in a folder of this
+// module. Where one of them is missing the test is skipped, and says why.
+func InstalledMCPServer(t *testing.T, server string) (program, file string) {
 	t.Helper()
 	return node(t), fetched(t, "mcp", "@modelcontextprotocol", server, "dist", "index.js")
 }
@@ -49,8 +49,8 @@ func fetched(t *testing.T, folder string, path ...string) string {
 	return file
 }
 
-// Server is a server that runs. Safe for concurrent use.
-type Server struct {
+// MCPServer is a server that runs. Safe for concurrent use.
+type MCPServer struct {
 	URL string // of its endpoint, on loopback
 
 	mu   sync.Mutex
@@ -58,14 +58,14 @@ type Server struct {
 }
 
 // Said is what it has printed since it listens.
-func (s *Server) Said() string {
+func (s *MCPServer) Said() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.said.String()
 }
 
 // Write takes what it prints.
-func (s *Server) Write(p []byte) (int, error) {
+func (s *MCPServer) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.said.Write(p)
@@ -75,16 +75,16 @@ func (s *Server) Write(p []byte) (int, error) {
 const onLoopback = `import net from "node:net"; const l = net.Server.prototype.listen;
 net.Server.prototype.listen = function (p, ...a) { return l.call(this, p, "127.0.0.1", ...a) }`
 
-// Everything starts server-everything over streamable HTTP. It ends with the test.
-func Everything(t *testing.T) *Server {
+// StartMCPServer starts server-everything over streamable HTTP. It ends with the test.
+func StartMCPServer(t *testing.T) *MCPServer {
 	t.Helper()
-	program, file := Installed(t, "server-everything")
+	program, file := InstalledMCPServer(t, "server-everything")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	_, at, err := net.SplitHostPort(l.Addr().String())
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
-	s := &Server{URL: "http://127.0.0.1:" + at + "/mcp"}
+	s := &MCPServer{URL: "http://127.0.0.1:" + at + "/mcp"}
 	cmd := exec.Command(program, "--import", "data:text/javascript,"+url.PathEscape(onLoopback), file, "streamableHttp")
 	cmd.Env, cmd.Stdout = []string{"PATH=" + os.Getenv("PATH"), "PORT=" + at}, s
 	listens, err := cmd.StderrPipe()

@@ -1,7 +1,4 @@
-// Package npmtest runs programs that npm fetches, for tests: the machine's own Chromium over the pages, by
-// playwright-core (tools/browser), and MCP servers of others (tools/mcp). They are development dependencies, never
-// vendored and never shipped.
-package npmtest
+package standins
 
 import (
 	"bufio"
@@ -42,11 +39,11 @@ var driver struct {
 	out   *bufio.Reader
 }
 
-// Tests are the tests of a package that uses a browser: its TestMain runs them in place of testing.M.
-type Tests struct{ *testing.M }
+// BrowserTests are the tests of a package that uses a browser: its TestMain runs them in place of testing.M.
+type BrowserTests struct{ *testing.M }
 
 // Run runs the tests, then ends the browser.
-func (m Tests) Run() int {
+func (m BrowserTests) Run() int {
 	code := m.M.Run()
 	if driver.cmd == nil {
 		return code
@@ -76,7 +73,7 @@ func StartBrowser(t *testing.T) *Browser {
 		require.NoError(t, cmd.Start())
 		driver.cmd, driver.stdin = cmd, in
 		driver.in, driver.out = json.NewEncoder(in), bufio.NewReaderSize(out, 1<<20)
-		read(t, nil)
+		readPicture(t, nil)
 	}
 	t.Cleanup(func() {
 		for _, name := range b.pages {
@@ -112,8 +109,8 @@ func chromium(t *testing.T) string {
 	return ""
 }
 
-// read reads an answer of the driver into out, if it is not nil.
-func read(t *testing.T, out any) {
+// readPicture reads an answer of the driver into out, if it is not nil.
+func readPicture(t *testing.T, out any) {
 	t.Helper()
 	line, err := driver.out.ReadBytes('\n')
 	require.NoError(t, err, "the browser's driver ended")
@@ -128,8 +125,8 @@ func read(t *testing.T, out any) {
 	}
 }
 
-// Options are of a page. The zero value is a desktop's, light, with JavaScript.
-type Options struct {
+// PageOptions are of a page. The zero value is a desktop's, light, with JavaScript.
+type PageOptions struct {
 	Width, Height int // 0 = 1280 by 800
 	NoJavaScript  bool
 	Headers       map[string]string // on every request
@@ -141,15 +138,15 @@ type Page struct {
 	name string
 }
 
-// Log is what a page did beside what the test had it do.
-type Log struct {
+// PageLog is what a page did beside what the test had it do.
+type PageLog struct {
 	Requests []string // METHOD URL, in order
 	Dialogs  []string
 	Console  []string
 }
 
 // Open opens a page under a name.
-func (b *Browser) Open(name string, o Options) *Page {
+func (b *Browser) Open(name string, o PageOptions) *Page {
 	b.t.Helper()
 	p := &Page{b, b.t.Name() + "/" + name}
 	b.pages = append(b.pages, p.name)
@@ -172,7 +169,7 @@ func (p *Page) do(out any, op string, pairs ...any) {
 	driver.Lock()
 	defer driver.Unlock()
 	require.NoError(p.b.t, driver.in.Encode(command))
-	read(p.b.t, out)
+	readPicture(p.b.t, out)
 }
 
 // Close closes the page.
@@ -232,8 +229,8 @@ func (p *Page) Frames() (texts []string) {
 	return texts
 }
 
-// Log is what the page did so far.
-func (p *Page) Log() (l Log) {
+// PageLog is what the page did so far.
+func (p *Page) Log() (l PageLog) {
 	p.b.t.Helper()
 	p.do(&l, "log")
 	return l

@@ -1,4 +1,4 @@
-package awsfake
+package standins
 
 // This file is a small Lambda service: it runs a function's real bootstrap as processes behind the Runtime API
 // and invokes them as Lambda does, so that tests exercise the binaries that are deployed. An execution environment is
@@ -32,7 +32,8 @@ type LambdaConfig struct {
 	Bootstrap string        // path of its binary
 	Env       []string      // NAME=value; nothing else of this process's environment is handed on
 	Timeout   time.Duration // of one invocation, from the event to the answer
-	// Concurrency is how many environments there may be; an event beyond them is Lambda.TooManyRequestsException. 0 = 10.
+	// Concurrency is how many environments there may be; an event beyond them is Lambda.TooManyRequestsException. 0 =
+	// 10.
 	Concurrency int
 	Freezes     bool // a process stands still from its answer to its next event
 	Clock       clock.Clock

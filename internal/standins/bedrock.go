@@ -1,26 +1,4 @@
-// Package bedrockfake is Amazon Bedrock on the loopback interface: the wire of Converse, ConverseStream and
-// CountTokens, with replies from a script. It is for tests that drive the real SDK, and knows nothing of agents.
-//
-//	server := bedrockfake.New(
-//		bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.ToolUse("t1", "orders_get", `{"id":`, `1}`)}},
-//		bedrockfake.Failure{Status: 429, Code: "ThrottlingException", Message: "slow down"},
-//		bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Text("It ", "has shipped.")}},
-//	)
-//	defer server.Close()
-//	client := bedrockruntime.NewFromConfig(server.Config())
-//
-// The wire. POST /model/{id}/converse answers with JSON, POST /model/{id}/converse-stream with a stream of
-// application/vnd.amazon.eventstream frames, written by the SDK's own encoder. The same Reply answers either. A failure
-// is a status, the header X-Amzn-ErrorType and a JSON message; within a stream it is a frame of message type exception.
-//
-// POST /model/{id}/count-tokens is answered by the server itself with what Tokens says of the request and uses up no
-// turn; no model whose id begins with "uncounted." is counted for.
-//
-// A request that breaks a rule of Bedrock's (see Check) is refused with a ValidationException and uses up no turn of
-// the script; so is one that comes when the script has run out, and one that is not signed gets status 403. Reasoning
-// must be what a Reply of this server, or Wrote, gave the very same model, byte for byte. The signatures of requests
-// are not verified, quotas and model ids do not exist, and nothing here says how long a model takes.
-package bedrockfake
+package standins
 
 import (
 	"bytes"
@@ -37,19 +15,40 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 )
 
-// Server is a running server. It is safe for concurrent use.
-type Server struct {
+// Bedrock is Amazon Bedrock on the loopback interface: the wire of Converse, ConverseStream and CountTokens, with
+// replies from a script. It is for tests that drive the real SDK, and knows nothing of agents. Safe for concurrent use.
+//
+//	server := standins.NewBedrock(
+//		standins.Reply{Blocks: []standins.Block{standins.ToolUse("t1", "orders_get", `{"id":`, `1}`)}},
+//		standins.Failure{Status: 429, Code: "ThrottlingException", Message: "slow down"},
+//		standins.Reply{Blocks: []standins.Block{standins.Text("It ", "has shipped.")}},
+//	)
+//	defer server.Close()
+//	client := bedrockruntime.NewFromConfig(server.Config())
+//
+// The wire. POST /model/{id}/converse answers with JSON, POST /model/{id}/converse-stream with a stream of
+// application/vnd.amazon.eventstream frames, written by the SDK's own encoder. The same Reply answers either. A failure
+// is a status, the header X-Amzn-ErrorType and a JSON message; within a stream it is a frame of message type exception.
+//
+// POST /model/{id}/count-tokens is answered by the server itself with what CountTokens says of the request and uses up
+// no turn; no model whose id begins with "uncounted." is counted for.
+//
+// A request that breaks a rule of Bedrock's (see CheckConverse) is refused with a ValidationException and uses up no
+// turn of the script; so is one that comes when the script has run out, and one that is not signed gets status 403.
+// Reasoning must be what a Reply of this server, or Wrote, gave the very same model, byte for byte. The signatures of
+// requests are not verified, quotas and model ids do not exist, and nothing here says how long a model takes.
+type Bedrock struct {
 	http   *httptest.Server
-	answer func(Request) Turn
+	answer func(BedrockRequest) Turn
 
 	mu       sync.Mutex
 	script   []Turn
-	requests []Request
+	requests []BedrockRequest
 	proofs   map[string]bool // of the reasoning that was sent, see proof
 }
 
-// Request is a request as it came, refused ones included.
-type Request struct {
+// BedrockRequest is a request as it came, refused ones included.
+type BedrockRequest struct {
 	Model   string // unescaped
 	Stream  bool
 	Count   bool // tokens were asked for, and no reply
@@ -63,11 +62,11 @@ type Turn interface {
 	serve(w http.ResponseWriter, r *http.Request, stream bool)
 }
 
-// New starts a server that answers with the turns in order.
-func New(turns ...Turn) *Server {
-	s := NewFunc(nil)
+// NewBedrock starts a server that answers with the turns in order.
+func NewBedrock(turns ...Turn) *Bedrock {
+	s := NewBedrockFunc(nil)
 	s.script = turns
-	s.answer = func(Request) Turn {
+	s.answer = func(BedrockRequest) Turn {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if len(s.script) == 0 {
@@ -80,10 +79,10 @@ func New(turns ...Turn) *Server {
 	return s
 }
 
-// NewFunc starts a server that answers each request with what the function says, nil = it is refused. The function may
-// be called from several goroutines at once.
-func NewFunc(answer func(Request) Turn) *Server {
-	s := &Server{answer: answer, proofs: map[string]bool{}}
+// NewBedrockFunc starts a server that answers each request with what the function says, nil = it is refused. The
+// function may be called from several goroutines at once.
+func NewBedrockFunc(answer func(BedrockRequest) Turn) *Bedrock {
+	s := &Bedrock{answer: answer, proofs: map[string]bool{}}
 	mux := http.NewServeMux()
 	for _, operation := range []string{"converse", "converse-stream", "count-tokens"} {
 		mux.HandleFunc("POST /model/{id}/"+operation, func(w http.ResponseWriter, r *http.Request) {
@@ -96,53 +95,53 @@ func NewFunc(answer func(Request) Turn) *Server {
 }
 
 // Close stops the server; it cuts off who is still connected.
-func (s *Server) Close() {
+func (s *Bedrock) Close() {
 	s.http.CloseClientConnections()
 	s.http.Close()
 }
 
 // URL is the server's address, an endpoint for the SDK.
-func (s *Server) URL() string { return s.http.URL }
+func (s *Bedrock) URL() string { return s.http.URL }
 
 // Config is a configuration of the SDK that leads here: made-up credentials and region, this endpoint, a connection
 // pool that Close lets go of. A client with another HTTP client than this configuration's may now and then lose a
 // connection, see patient.
-func (s *Server) Config() aws.Config {
+func (s *Bedrock) Config() aws.Config {
 	return aws.Config{
 		Region:       "eu-test-1",
-		Credentials:  credentials.NewStaticCredentialsProvider("AKIACANARY", Secret, ""),
+		Credentials:  credentials.NewStaticCredentialsProvider("AKIACANARY", BedrockSecret, ""),
 		HTTPClient:   patient{s.http.Client()},
 		BaseEndpoint: aws.String(s.URL()),
 	}
 }
 
 // Then adds turns to the end of the script.
-func (s *Server) Then(turns ...Turn) {
+func (s *Bedrock) Then(turns ...Turn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.script = append(s.script, turns...)
 }
 
 // Left is how many turns of the script nobody has asked for.
-func (s *Server) Left() int {
+func (s *Bedrock) Left() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.script)
 }
 
 // Requests are the requests so far, in order of arrival.
-func (s *Server) Requests() []Request {
+func (s *Bedrock) Requests() []BedrockRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.requests)
 }
 
 // Wrote says that a model has sent these blocks before, so that reasoning among them is taken back.
-func (s *Server) Wrote(model string, blocks ...Block) {
+func (s *Bedrock) Wrote(model string, blocks ...Block) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, b := range blocks {
-		var c content
+		var c converseContent
 		if json.Unmarshal(b.Whole, &c) == nil && c.ReasoningContent != nil {
 			s.proofs[c.ReasoningContent.proof(model)] = true
 		}
@@ -155,8 +154,8 @@ func (r *reasoning) proof(model string) string {
 }
 
 // verified reports whether all of a request's reasoning is its model's own.
-func (s *Server) verified(r Request) bool {
-	b, err := read(r.Body)
+func (s *Bedrock) verified(r BedrockRequest) bool {
+	b, err := readConverse(r.Body)
 	if err != nil {
 		return false
 	}
@@ -172,9 +171,9 @@ func (s *Server) verified(r Request) bool {
 	return true
 }
 
-func (s *Server) handle(w http.ResponseWriter, r *http.Request, operation string) {
+func (s *Bedrock) handle(w http.ResponseWriter, r *http.Request, operation string) {
 	body, err := io.ReadAll(r.Body)
-	request := Request{Model: r.PathValue("id"), Stream: operation == "converse-stream",
+	request := BedrockRequest{Model: r.PathValue("id"), Stream: operation == "converse-stream",
 		Count: operation == "count-tokens", Header: r.Header.Clone(), Body: body}
 	if request.Count { // what is no request of Converse breaks the rules of one
 		var b struct {
@@ -187,7 +186,7 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request, operation string
 		}
 	}
 	var failure Failure
-	switch broken := Check(request.Body); {
+	switch broken := CheckConverse(request.Body); {
 	case err != nil:
 		failure = invalid("the body cannot be read")
 	case operation == "":
@@ -205,7 +204,7 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request, operation string
 	case request.Count && strings.HasPrefix(request.Model, "uncounted."):
 		turn = invalid("The provided model doesn't support counting tokens.")
 	case request.Count:
-		turn = Body{Type: "application/json", Text: string(object("inputTokens", Tokens(request.Body)))}
+		turn = Body{Type: "application/json", Text: string(withEntry("inputTokens", CountTokens(request.Body)))}
 	default:
 		if turn = s.answer(request); turn == nil {
 			failure = invalid("there is no answer left in the script")
@@ -222,9 +221,9 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request, operation string
 	turn.serve(w, r, request.Stream)
 }
 
-// Tokens is how many tokens this server takes a request of Converse for: one for each four bytes of its body, as it was
-// sent.
-func Tokens(body json.RawMessage) int { return (len(body) + 3) / 4 }
+// CountTokens is how many tokens this server takes a request of Converse for: one for each four bytes of its body, as
+// it was sent.
+func CountTokens(body json.RawMessage) int { return (len(body) + 3) / 4 }
 
 func invalid(message string) Failure {
 	return Failure{Status: http.StatusBadRequest, Code: "ValidationException", Message: message}
@@ -245,7 +244,7 @@ func (f Failure) serve(w http.ResponseWriter, r *http.Request, stream bool) {
 	if f.Wait > 0 {
 		w.Header().Set("Retry-After", fmt.Sprint(f.Wait))
 	}
-	Body{Status: f.Status, Type: "application/json", Text: string(object("message", f.Message))}.serve(w, r, stream)
+	Body{Status: f.Status, Type: "application/json", Text: string(withEntry("message", f.Message))}.serve(w, r, stream)
 }
 
 // Body is an answer written out. Short bytes are promised and not sent.
@@ -285,5 +284,5 @@ func (p patient) Do(r *http.Request) (*http.Response, error) {
 	return p.http.Do(r)
 }
 
-// Secret is the secret key of Server.Config's credentials: a text that must never show up anywhere.
-const Secret = "canary-secret-access-key"
+// BedrockSecret is the secret key of Config's credentials: a text that must never show up anywhere.
+const BedrockSecret = "canary-secret-access-key"

@@ -1,4 +1,4 @@
-package slackfake
+package standins
 
 import (
 	"bytes"
@@ -19,57 +19,57 @@ const tooLong = "the blocks are too long"
 // posted is what a message may hold here. Anything else is refused: Slack ignores it, and whoever sent it would never
 // know.
 type posted struct {
-	Channel     string  `json:"channel"`
-	TS          string  `json:"ts"`
-	Text        string  `json:"text"`
-	Blocks      []Block `json:"blocks"`
-	UnfurlLinks *bool   `json:"unfurl_links"`
-	UnfurlMedia *bool   `json:"unfurl_media"`
-	LinkNames   bool    `json:"link_names"`
-	Parse       string  `json:"parse"`
+	Channel     string       `json:"channel"`
+	TS          string       `json:"ts"`
+	Text        string       `json:"text"`
+	Blocks      []SlackBlock `json:"blocks"`
+	UnfurlLinks *bool        `json:"unfurl_links"`
+	UnfurlMedia *bool        `json:"unfurl_media"`
+	LinkNames   bool         `json:"link_names"`
+	Parse       string       `json:"parse"`
 
 	raw json.RawMessage
 }
 
-// Block is a block, or what stands in one, of whatever type.
-type Block struct {
+// SlackBlock is a block, or what stands in one, of whatever type.
+type SlackBlock struct {
 	Type      string          `json:"type"`
 	ID        string          `json:"block_id,omitempty"`
 	Action    string          `json:"action_id,omitempty"`
 	Text      json.RawMessage `json:"text,omitempty"` // a Text, or of a rich text's element a string
-	Fields    []Text          `json:"fields,omitempty"`
-	Accessory *Block          `json:"accessory,omitempty"` // of a section: a button here
-	Elements  []Block         `json:"elements,omitempty"`
-	Label     *Text           `json:"label,omitempty"`
-	Element   *Block          `json:"element,omitempty"`
+	Fields    []SlackText     `json:"fields,omitempty"`
+	Accessory *SlackBlock     `json:"accessory,omitempty"` // of a section: a button here
+	Elements  []SlackBlock    `json:"elements,omitempty"`
+	Label     *SlackText      `json:"label,omitempty"`
+	Element   *SlackBlock     `json:"element,omitempty"`
 	Optional  bool            `json:"optional,omitempty"`
 	Value     string          `json:"value,omitempty"`
 	URL       string          `json:"url,omitempty"`
 	Style     string          `json:"style,omitempty"`
-	Confirm   *Confirm        `json:"confirm,omitempty"`
+	Confirm   *SlackConfirm   `json:"confirm,omitempty"`
 	MaxLength int             `json:"max_length,omitempty"`
 }
 
-// Confirm is a confirmation dialog.
-type Confirm struct {
-	Title   Text   `json:"title"`
-	Text    Text   `json:"text"`
-	Confirm Text   `json:"confirm"`
-	Deny    Text   `json:"deny"`
-	Style   string `json:"style,omitempty"`
+// SlackConfirm is a confirmation dialog.
+type SlackConfirm struct {
+	Title   SlackText `json:"title"`
+	Text    SlackText `json:"text"`
+	Confirm SlackText `json:"confirm"`
+	Deny    SlackText `json:"deny"`
+	Style   string    `json:"style,omitempty"`
 }
 
-// Text is a text object.
-type Text struct {
+// SlackText is a text object.
+type SlackText struct {
 	Type  string `json:"type"`
 	Text  string `json:"text"`
 	Emoji *bool  `json:"emoji,omitempty"`
 }
 
 // Shown is every text of a block that a person sees, in order.
-func (b Block) Shown() []string {
+func (b SlackBlock) Shown() []string {
 	var out []string
-	var t Text
+	var t SlackText
 	var s string
 	switch {
 	case json.Unmarshal(b.Text, &t) == nil && t.Text != "":
@@ -136,7 +136,7 @@ func (c *checker) wrong(format string, args ...any) {
 func length(s string) int { return len(utf16.Encode([]rune(s))) }
 
 // text checks a text object: plain, of one character at least and limit at most.
-func (c *checker) text(t Text, limit int, at string) {
+func (c *checker) text(t SlackText, limit int, at string) {
 	switch {
 	case t.Type != "plain_text":
 		c.wrong("only plain_text is for text that is not ours, got %q [json-pointer:%s]", t.Type, at)
@@ -150,7 +150,7 @@ func (c *checker) text(t Text, limit int, at string) {
 }
 
 func (c *checker) object(raw json.RawMessage, limit int, at string) {
-	var t Text
+	var t SlackText
 	if decode(raw, &t) != nil {
 		c.wrong("want a text object [json-pointer:%s]", at)
 		return
@@ -158,7 +158,7 @@ func (c *checker) object(raw json.RawMessage, limit int, at string) {
 	c.text(t, limit, at)
 }
 
-func (c *checker) block(b Block, at string) {
+func (c *checker) block(b SlackBlock, at string) {
 	if length(b.ID) > 255 {
 		c.wrong("must be less than 256 characters [json-pointer:%s/block_id]", at)
 	}
@@ -210,7 +210,7 @@ func (c *checker) block(b Block, at string) {
 	}
 }
 
-func (c *checker) button(e Block, at string) {
+func (c *checker) button(e SlackBlock, at string) {
 	if e.Type != "button" || e.Action == "" || length(e.Action) > 255 {
 		c.wrong("want a button with an action_id [json-pointer:%s]", at)
 		return
@@ -233,8 +233,8 @@ func (c *checker) button(e Block, at string) {
 	}
 }
 
-// Click is somebody clicking a button of a message.
-type Click struct {
+// SlackClick is somebody clicking a button of a message.
+type SlackClick struct {
 	Member string
 	Ref    string // of the message
 	Action string // of the button
@@ -244,7 +244,7 @@ type Click struct {
 
 // Request is what Slack sends for a click: the form's body, as it is to be signed. A button that the message has not is
 // an error.
-func (s *Server) Request(c Click) (body []byte, err error) {
+func (s *Slack) Request(c SlackClick) (body []byte, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := s.message(c.Ref)
@@ -288,8 +288,8 @@ func (s *Server) Request(c Click) (body []byte, err error) {
 	return []byte(url.Values{"payload": {string(p)}}.Encode()), nil
 }
 
-// Headers are those of a body that Slack signs at a time.
-func Headers(secret string, at time.Time, body []byte) map[string]string {
+// SlackHeaders are those of a body that Slack signs at a time.
+func SlackHeaders(secret string, at time.Time, body []byte) map[string]string {
 	seconds := strconv.FormatInt(at.Unix(), 10)
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write([]byte("v0:" + seconds + ":" + string(body)))

@@ -1,4 +1,4 @@
-package awsfake
+package standins
 
 import (
 	"bytes"
@@ -29,8 +29,8 @@ type Functions struct {
 	Clock       clock.Clock
 	// Named are the functions by name. One that panics with http.ErrAbortHandler breaks the connection after it ran.
 	Named map[string]Function
-	// Refuse is asked before the n-th request, from 1: a status other than 0 is its answer, with that code. Nil = nothing
-	// is refused.
+	// Refuse is asked before the n-th request, from 1: a status other than 0 is its answer, with that code. Nil =
+	// nothing is refused.
 	Refuse func(n int) (status int, code string)
 
 	mu    sync.Mutex

@@ -1,4 +1,4 @@
-package bedrockfake
+package standins
 
 import (
 	"bytes"
@@ -30,9 +30,9 @@ type Block struct {
 
 // Text is a text in pieces.
 func Text(pieces ...string) Block {
-	b := Block{Whole: object("text", strings.Join(pieces, ""))}
+	b := Block{Whole: withEntry("text", strings.Join(pieces, ""))}
 	for _, p := range pieces {
-		b.Deltas = append(b.Deltas, object("text", p))
+		b.Deltas = append(b.Deltas, withEntry("text", p))
 	}
 	return b
 }
@@ -40,16 +40,16 @@ func Text(pieces ...string) Block {
 // ToolUse is a call whose input comes in pieces of JSON text. Input that is no JSON can only be streamed.
 func ToolUse(id, name string, pieces ...string) Block {
 	start := map[string]any{"toolUseId": id, "name": name}
-	b := Block{Start: object("toolUse", start)}
+	b := Block{Start: withEntry("toolUse", start)}
 	for _, p := range pieces {
-		b.Deltas = append(b.Deltas, object("toolUse", map[string]string{"input": p}))
+		b.Deltas = append(b.Deltas, withEntry("toolUse", map[string]string{"input": p}))
 	}
 	input := json.RawMessage(strings.Join(pieces, ""))
 	if len(input) == 0 {
 		input = json.RawMessage(`{}`)
 	}
 	if json.Valid(input) {
-		b.Whole = object("toolUse", map[string]any{"toolUseId": id, "name": name, "input": input})
+		b.Whole = withEntry("toolUse", map[string]any{"toolUseId": id, "name": name, "input": input})
 	}
 	return b
 }
@@ -59,15 +59,15 @@ func Reasoning(signature string, pieces ...string) Block {
 	whole := map[string]string{"text": strings.Join(pieces, "")}
 	var b Block
 	for _, p := range pieces {
-		b.Deltas = append(b.Deltas, object("reasoningContent", map[string]string{"text": p}))
+		b.Deltas = append(b.Deltas, withEntry("reasoningContent", map[string]string{"text": p}))
 	}
 	if signature != "" {
 		whole["signature"] = signature
 		for _, p := range []string{signature[:len(signature)/2], signature[len(signature)/2:]} {
-			b.Deltas = append(b.Deltas, object("reasoningContent", map[string]string{"signature": p}))
+			b.Deltas = append(b.Deltas, withEntry("reasoningContent", map[string]string{"signature": p}))
 		}
 	}
-	b.Whole = object("reasoningContent", map[string]any{"reasoningText": whole})
+	b.Whole = withEntry("reasoningContent", map[string]any{"reasoningText": whole})
 	return b
 }
 
@@ -76,16 +76,16 @@ func Unsigned(pieces ...string) Block { return Reasoning("", pieces...) }
 
 // Redacted is a reasoning block that only the provider can read, in pieces.
 func Redacted(pieces ...[]byte) Block {
-	b := Block{Whole: object("reasoningContent", map[string][]byte{"redactedContent": bytes.Join(pieces, nil)})}
+	b := Block{Whole: withEntry("reasoningContent", map[string][]byte{"redactedContent": bytes.Join(pieces, nil)})}
 	for _, p := range pieces {
-		b.Deltas = append(b.Deltas, object("reasoningContent", map[string][]byte{"redactedContent": p}))
+		b.Deltas = append(b.Deltas, withEntry("reasoningContent", map[string][]byte{"redactedContent": p}))
 	}
 	return b
 }
 
 // Other is a block of any kind, such as one that the SDK does not know.
 func Other(kind string, value any) Block {
-	return Block{Whole: object(kind, value), Start: object(kind, value), Deltas: []json.RawMessage{object(kind, value)}}
+	return Block{Whole: withEntry(kind, value), Start: withEntry(kind, value), Deltas: []json.RawMessage{withEntry(kind, value)}}
 }
 
 func (r Reply) serve(w http.ResponseWriter, request *http.Request, stream bool) {
@@ -151,14 +151,14 @@ func (r Reply) Frames() []Frame {
 		Event("metadata", r.end()))
 }
 
-// object is a JSON object of one member.
-func object(key string, value any) json.RawMessage { return encode(map[string]any{key: value}) }
+// withEntry is a JSON object of one member.
+func withEntry(key string, value any) json.RawMessage { return encode(map[string]any{key: value}) }
 
 // encode writes JSON that cannot fail: all of it is made in this package or given as JSON by a test.
 func encode(v any) json.RawMessage {
 	text, err := json.Marshal(v)
 	if err != nil {
-		panic("bedrockfake: " + err.Error())
+		panic("standins: " + err.Error())
 	}
 	return text
 }
@@ -177,7 +177,7 @@ func Event(kind string, payload any) Frame {
 
 // Exception is a modelled exception in mid-stream; its kind starts with a small letter, e.g. throttlingException.
 func Exception(kind, message string) Frame {
-	return Frame{eventstreamapi.ExceptionMessageType, kind, object("message", message)}
+	return Frame{eventstreamapi.ExceptionMessageType, kind, withEntry("message", message)}
 }
 
 // Problem is an error that no model describes.
@@ -226,7 +226,7 @@ func (s Stream) bytes() []byte {
 	encoder := eventstream.NewEncoder()
 	for _, f := range s.Frames {
 		if err := encoder.Encode(&b, f.message()); err != nil {
-			panic("bedrockfake: " + err.Error()) // a buffer takes everything
+			panic("standins: " + err.Error()) // a buffer takes everything
 		}
 	}
 	data := b.Bytes()[:max(0, b.Len()-s.Cut)]

@@ -1,4 +1,4 @@
-package awsfake_test
+package standins_test
 
 import (
 	"context"
@@ -16,22 +16,22 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/awsfake"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/standins"
 )
 
-func issuer(t *testing.T) *awsfake.JWT {
+func issuer(t *testing.T) *standins.JWT {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	require.NoError(t, err)
-	return &awsfake.JWT{Issuer: "https://issuer.example", Audience: "countersign", Key: key, Clock: clock.System()}
+	return &standins.JWT{Issuer: "https://issuer.example", Audience: "countersign", Key: key, Clock: clock.System()}
 }
 
 // serve is an HTTP API whose function keeps its last event and answers with answer.
-func serve(t *testing.T, a *awsfake.JWT, answer string, err error) (string, *events.APIGatewayV2HTTPRequest) {
+func serve(t *testing.T, a *standins.JWT, answer string, err error) (string, *events.APIGatewayV2HTTPRequest) {
 	t.Helper()
 	last := &events.APIGatewayV2HTTPRequest{}
-	srv := httptest.NewServer(&awsfake.HTTPAPI{Authorizer: a, Clock: clock.System(), Function: func(_ context.Context, payload []byte) ([]byte, error) {
+	srv := httptest.NewServer(&standins.HTTPAPI{Authorizer: a, Clock: clock.System(), Function: func(_ context.Context, payload []byte) ([]byte, error) {
 		*last = events.APIGatewayV2HTTPRequest{}
 		return []byte(answer), errors.Join(err, json.Unmarshal(payload, last))
 	}})

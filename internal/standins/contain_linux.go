@@ -1,4 +1,4 @@
-package dynamolocal
+package standins
 
 import (
 	"os"

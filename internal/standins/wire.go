@@ -1,4 +1,4 @@
-package awsfake
+package standins
 
 // This file puts the wire API of Step Functions, awsJson1.0, in front of the local engine, so that real SDK
 // clients can drive it in tests.

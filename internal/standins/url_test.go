@@ -1,4 +1,4 @@
-package awsfake_test
+package standins_test
 
 import (
 	"bufio"
@@ -16,8 +16,8 @@ import (
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/awsfake"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/standins"
 )
 
 // ofNothing is the digest of no body.
@@ -29,7 +29,7 @@ func TestFunctionURL(t *testing.T) {
 	by := aws.Credentials{AccessKeyID: "a", SecretAccessKey: "b"}
 	var event events.APIGatewayV2HTTPRequest
 	seen, missing, invoked := make(chan bool), "", 0
-	srv := httptest.NewServer(&awsfake.FunctionURL{
+	srv := httptest.NewServer(&standins.FunctionURL{
 		Credentials: by, ARN: "arn:aws:iam::1:user/ana", Region: "eu-central-1", Clock: clock.System(),
 		Permits: func(action string) bool { return action != missing },
 		Function: func(_ context.Context, payload []byte, out io.Writer) error {

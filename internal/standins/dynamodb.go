@@ -1,19 +1,4 @@
-// Package dynamolocal runs Amazon's DynamoDB Local for tests: the real engine in a Java process of its own. Its licence
-// forbids passing it on, so it is a development dependency that npm fetches (tools/dynamodb), never vendored and never
-// shipped.
-//
-// DynamoDB Local listens on every interface and cannot be told otherwise. So the test binary starts itself once more,
-// in a network namespace that holds nothing but a loopback of its own, and this second process runs Java and relays a
-// Unix socket in a private folder to it. Nothing of it can be reached from outside, and no port can collide. Where the
-// kernel refuses such namespaces the same is done without one, and the test's log says so: for as long as the tests
-// run, whoever reaches the machine reaches their data.
-//
-// The second process ends, and Java with it, when its standard input does: at the end of the tests, however they end.
-//
-// A package of tests that uses it has
-//
-//	func TestMain(m *testing.M) { dynamolocal.Main(m) }
-package dynamolocal
+package standins
 
 import (
 	"bufio"
@@ -39,8 +24,19 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 )
 
-// Main runs the tests, as testing.M does, then ends the server and calls what is to be done after. It does not return.
-func Main(m *testing.M, after ...func() error) {
+// MainWithDynamoDB runs the tests of a package that uses DynamoDB Local, as testing.M does, then ends the server and
+// calls what is to be done after. It does not return:
+//
+//	func TestMain(m *testing.M) { standins.MainWithDynamoDB(m) }
+//
+// DynamoDB Local listens on every interface and cannot be told otherwise. So the test binary starts itself once more,
+// in a network namespace that holds nothing but a loopback of its own, and this second process runs Java and relays a
+// Unix socket in a private folder to it. Nothing of it can be reached from outside, and no port can collide. Where the
+// kernel refuses such namespaces the same is done without one, and the test's log says so: for as long as the tests
+// run, whoever reaches the machine reaches their data.
+//
+// The second process ends, and Java with it, when its standard input does: at the end of the tests, however they end.
+func MainWithDynamoDB(m *testing.M, after ...func() error) {
 	if len(os.Args) == 5 && os.Args[1] == serveCommand {
 		if err := serve(os.Args[2], os.Args[3], os.Args[4] == inNamespace); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -58,9 +54,10 @@ func Main(m *testing.M, after ...func() error) {
 	os.Exit(code)
 }
 
-// Config starts the server with the first test that asks for it, and gives a configuration that reaches it. It skips
-// the test where Java or the server's files are not there, and says which. Its HTTP client dials the server's socket.
-func Config(t testing.TB) aws.Config {
+// DynamoDBConfig starts the server with the first test that asks for it, and gives a configuration that reaches it. It
+// skips the test where Java or the server's files are not there, and says which. Its HTTP client dials the server's
+// socket.
+func DynamoDBConfig(t testing.TB) aws.Config {
 	t.Helper()
 	folder, missing := installed()
 	if missing != "" {
@@ -78,26 +75,27 @@ func Config(t testing.TB) aws.Config {
 	}
 }
 
-// endpoint is the server's, for the HTTP client of a Config. Its host is not looked up: the client dials the socket.
+// endpoint is the server's, for the HTTP client of a config. Its host is not looked up: the client dials the socket.
 const endpoint = "http://dynamodb.test"
 
 var tables atomic.Int64 // that have a name
 
-// Table makes a table as MakeTable does, and gives its name.
-func Table(t testing.TB, cfg aws.Config, index string) string {
+// DynamoDBTable makes a table as MakeDynamoDBTable does, and gives its name.
+func DynamoDBTable(t testing.TB, cfg aws.Config, index string) string {
 	t.Helper()
-	name := TableName()
-	MakeTable(t, cfg, name, index)
+	name := DynamoDBTableName()
+	MakeDynamoDBTable(t, cfg, name, index)
 	return name
 }
 
-// TableName is the name of no table yet.
-func TableName() string {
+// DynamoDBTableName is the name of no table yet.
+func DynamoDBTableName() string {
 	return fmt.Sprintf("countersign-%d", tables.Add(1))
 }
 
-// MakeTable makes an empty table with keys PK and SK and the index given, as template.yaml has it. Cfg is a Config.
-func MakeTable(t testing.TB, cfg aws.Config, name, index string) {
+// MakeDynamoDBTable makes an empty table with keys PK and SK and the index given, as template.yaml has it. Cfg is from
+// DynamoDBConfig.
+func MakeDynamoDBTable(t testing.TB, cfg aws.Config, name, index string) {
 	t.Helper()
 	client := dynamodb.NewFromConfig(cfg)
 	_, err := client.CreateTable(t.Context(), &dynamodb.CreateTableInput{

@@ -1,4 +1,4 @@
-package bedrockfake
+package standins
 
 import (
 	"encoding/json"
@@ -11,7 +11,7 @@ import (
 
 // body is the part of a request that rules are about. Its keys are spelled as the names here, but for capitals.
 type body struct {
-	System       []content
+	System       []converseContent
 	OutputConfig *struct {
 		TextFormat *struct {
 			Type      string
@@ -22,7 +22,7 @@ type body struct {
 	}
 	Messages []struct {
 		Role    string
-		Content []content
+		Content []converseContent
 	}
 	ToolConfig *struct {
 		Tools []struct {
@@ -36,7 +36,7 @@ type body struct {
 	}
 }
 
-type content struct {
+type converseContent struct {
 	Text    *string
 	ToolUse *struct {
 		ToolUseID, Name string
@@ -44,7 +44,7 @@ type content struct {
 	}
 	ToolResult *struct {
 		ToolUseID string
-		Content   []content
+		Content   []converseContent
 	}
 	ReasoningContent       *reasoning
 	CachePoint             *cachePoint
@@ -74,15 +74,15 @@ var (
 		"mp4", "mov", "mkv", "webm", "flv", "mpeg", "mpg", "wmv", "three_gp"}
 )
 
-// Check says which rule of Bedrock's a request's body breaks, nil = none that is known here: the user speaks first and
-// roles alternate; no text is blank; each toolUse has an object for input and meets exactly one toolResult, in the next
-// message and before its texts; tool blocks need tools beside them; tools have a proper name and an object for schema;
-// documents have a proper name that no other has and a text beside them, and are at most five; reasoning is the
-// assistant's, of one kind, with a proof, and never the last of its message; cache points are at most four, of one
+// CheckConverse says which rule of Bedrock's a request's body breaks, nil = none that is known here: the user speaks
+// first and roles alternate; no text is blank; each toolUse has an object for input and meets exactly one toolResult,
+// in the next message and before its texts; tool blocks need tools beside them; tools have a proper name and an object
+// for schema; documents have a proper name that no other has and a text beside them, and are at most five; reasoning is
+// the assistant's, of one kind, with a proof, and never the last of its message; cache points are at most four, of one
 // life, behind something that is no reasoning; an output format has a schema that is JSON. Whether the proof of
 // reasoning is a true one the server alone can tell.
-func Check(request []byte) error {
-	b, err := read(request)
+func CheckConverse(request []byte) error {
+	b, err := readConverse(request)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func Check(request []byte) error {
 	return errors.Join(b.checkTools(len(c.ids) > 0), blankIn(b.System), b.checkCachePoints(), b.checkOutput())
 }
 
-func read(request []byte) (b body, err error) {
+func readConverse(request []byte) (b body, err error) {
 	if err := json.Unmarshal(request, &b); err != nil {
 		return b, fmt.Errorf("the body is not JSON of the right kind: %w", err)
 	}
@@ -117,7 +117,7 @@ func read(request []byte) (b body, err error) {
 // checkCachePoints goes through tools, system and messages, which is the order of what is cached.
 func (b body) checkCachePoints() error {
 	var points []cachePoint
-	behind := func(blocks []content) error {
+	behind := func(blocks []converseContent) error {
 		for i, block := range blocks {
 			if block.CachePoint == nil {
 				continue
@@ -190,7 +190,7 @@ type checking struct {
 	open       []string
 }
 
-func (c *checking) message(role string, blocks []content) error {
+func (c *checking) message(role string, blocks []converseContent) error {
 	if len(blocks) == 0 {
 		return errors.New("content is empty")
 	}
@@ -222,7 +222,7 @@ func (r *reasoning) check(role string, last bool) error {
 }
 
 // results checks that a message answers the calls of the one before it, each once, before anything else.
-func (c *checking) results(role string, blocks []content) error {
+func (c *checking) results(role string, blocks []converseContent) error {
 	var answered []string
 	for i, b := range blocks {
 		if b.ToolResult == nil {
@@ -248,7 +248,7 @@ func (c *checking) results(role string, blocks []content) error {
 	return nil
 }
 
-func (c *checking) call(role string, b content) error {
+func (c *checking) call(role string, b converseContent) error {
 	if b.ToolUse == nil {
 		return nil
 	}
@@ -261,7 +261,7 @@ func (c *checking) call(role string, b content) error {
 	return nil
 }
 
-func (c *checking) media(role string, b content, beside []content) error {
+func (c *checking) media(role string, b converseContent, beside []converseContent) error {
 	for _, m := range []*media{b.Image, b.Document, b.Video} {
 		if m != nil && (role != "user" || len(m.Source.Bytes) == 0 || !slices.Contains(formats, m.Format)) {
 			return errors.New("an image or document is not the user's, is empty or of no known format")
@@ -275,13 +275,13 @@ func (c *checking) media(role string, b content, beside []content) error {
 		return errors.New("a document has the name of another or no proper one")
 	}
 	c.names[name] = true
-	if !slices.ContainsFunc(beside, func(b content) bool { return b.Text != nil }) {
+	if !slices.ContainsFunc(beside, func(b converseContent) bool { return b.Text != nil }) {
 		return errors.New("a message with a document needs a text")
 	}
 	return nil
 }
 
-func blankIn(blocks []content) error {
+func blankIn(blocks []converseContent) error {
 	for i, b := range blocks {
 		if b.Text != nil && strings.TrimSpace(*b.Text) == "" {
 			return fmt.Errorf("the text field in the ContentBlock object at content.%d is blank", i)

@@ -1,4 +1,4 @@
-package awsfake
+package standins
 
 import (
 	"context"
@@ -231,10 +231,10 @@ func Matches(pattern, event json.RawMessage) (bool, error) {
 		return false, errors.New("event pattern: want an object")
 	}
 	got, _ := e.(map[string]any)
-	return object(wanted, got, "")
+	return jsonObject(wanted, got, "")
 }
 
-func object(pattern, event map[string]any, at string) (bool, error) {
+func jsonObject(pattern, event map[string]any, at string) (bool, error) {
 	for name, want := range pattern {
 		path := strings.TrimPrefix(at+"."+name, ".")
 		got, there := event[name]
@@ -243,7 +243,7 @@ func object(pattern, event map[string]any, at string) (bool, error) {
 		switch want := want.(type) {
 		case map[string]any:
 			inner, _ := got.(map[string]any)
-			ok, err = object(want, inner, path)
+			ok, err = jsonObject(want, inner, path)
 		case []any:
 			ok, err = oneOf(want, got, there, path)
 		default:

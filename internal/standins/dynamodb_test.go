@@ -1,4 +1,4 @@
-package dynamolocal
+package standins
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestMain(m *testing.M) { Main(m) }
+func TestMain(m *testing.M) { MainWithDynamoDB(m) }
 
 // launched is a server of its own, or a skipped test.
 func launched(t *testing.T, contained bool) (*server, string) {

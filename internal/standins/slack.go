@@ -1,8 +1,4 @@
-// Package slackfake stands in for Slack as far as an app with buttons in direct messages meets it: chat.postMessage and
-// chat.update, which check tokens, forms and Block Kit's limits as Slack documents them and refuse what Slack refuses,
-// the signed requests that clicks make, and the addresses at which clicks are answered. What it does not know it
-// refuses by name.
-package slackfake
+package standins
 
 import (
 	"encoding/json"
@@ -15,62 +11,62 @@ import (
 	"sync"
 )
 
-// Server is one workspace with one app. Serve it on the loopback interface. Safe for concurrent use once it is made.
-type Server struct {
+// Slack is one workspace with one app. Serve it on the loopback interface. Safe for concurrent use once it is made.
+type Slack struct {
 	Token string // the bot's
 	Team  string // the workspace's id
 	// Members are who can be written to.
 	Members []string
 	// Refuse is asked before the n-th request of the Web API, from 1: an answer other than nil is given in place of
 	// Slack's. Nil = none is.
-	Refuse func(n int) *Answer
+	Refuse func(n int) *SlackAnswer
 
 	mu       sync.Mutex
 	requests int
-	messages []Message // in the order in which they were posted
+	messages []SlackMessage // in the order in which they were posted
 	answers  []json.RawMessage
 }
 
-// Answer is an answer in place of Slack's own.
-type Answer struct {
+// SlackAnswer is an answer in place of Slack's own.
+type SlackAnswer struct {
 	Status     int
 	RetryAfter string
 	Body       string
 }
 
-// Message is a message as it stands.
-type Message struct {
+// SlackMessage is a message as it stands.
+type SlackMessage struct {
 	Ref     string // conversation/ts
 	To      string // the member
 	Text    string
-	Blocks  []Block
+	Blocks  []SlackBlock
 	Raw     json.RawMessage
 	Updates int
 }
 
 // Messages are all messages, in the order in which they were posted.
-func (s *Server) Messages() []Message {
+func (s *Slack) Messages() []SlackMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.messages)
 }
 
 // Requests is how often the Web API was asked.
-func (s *Server) Requests() int {
+func (s *Slack) Requests() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.requests
 }
 
 // Answers are what clicks were answered, in order.
-func (s *Server) Answers() []json.RawMessage {
+func (s *Slack) Answers() []json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.answers)
 }
 
 // ServeHTTP serves the Web API below /api/ and answers to clicks below /actions/.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *Slack) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
 	if err != nil {
 		return // the client is gone
@@ -89,12 +85,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // refused answers in place of Slack where it is to.
-func (s *Server) refused(w http.ResponseWriter) bool {
+func (s *Slack) refused(w http.ResponseWriter) bool {
 	s.mu.Lock()
 	s.requests++
 	n := s.requests
 	s.mu.Unlock()
-	var a *Answer
+	var a *SlackAnswer
 	if s.Refuse != nil {
 		a = s.Refuse(n)
 	}
@@ -117,7 +113,7 @@ func no(code string, problems ...string) map[string]any {
 	return out
 }
 
-func (s *Server) call(r *http.Request, method string, body []byte) map[string]any {
+func (s *Slack) call(r *http.Request, method string, body []byte) map[string]any {
 	t, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	token, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	switch {
@@ -146,7 +142,7 @@ func (s *Server) call(r *http.Request, method string, body []byte) map[string]an
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if method == "chat.update" { // Slack takes the id of a conversation there, and no member's
-		if !slices.ContainsFunc(s.messages, func(of Message) bool { return strings.HasPrefix(of.Ref, m.Channel+"/") }) {
+		if !slices.ContainsFunc(s.messages, func(of SlackMessage) bool { return strings.HasPrefix(of.Ref, m.Channel+"/") }) {
 			return no("channel_not_found")
 		}
 		old := s.message(m.Channel + "/" + m.TS)
@@ -161,20 +157,20 @@ func (s *Server) call(r *http.Request, method string, body []byte) map[string]an
 	}
 	conversation, ts := "D"+m.Channel[1:], fmt.Sprintf("1700000000.%06d", len(s.messages)+1)
 	s.messages = append(s.messages,
-		Message{Ref: conversation + "/" + ts, To: m.Channel, Text: m.Text, Blocks: m.Blocks, Raw: m.raw})
+		SlackMessage{Ref: conversation + "/" + ts, To: m.Channel, Text: m.Text, Blocks: m.Blocks, Raw: m.raw})
 	return map[string]any{"ok": true, "channel": conversation, "ts": ts}
 }
 
 // message returns the message of a reference; nil = there is none.
-func (s *Server) message(ref string) *Message {
-	if i := slices.IndexFunc(s.messages, func(m Message) bool { return m.Ref == ref }); i >= 0 {
+func (s *Slack) message(ref string) *SlackMessage {
+	if i := slices.IndexFunc(s.messages, func(m SlackMessage) bool { return m.Ref == ref }); i >= 0 {
 		return &s.messages[i]
 	}
 	return nil
 }
 
 // hear takes an answer to a click.
-func (s *Server) hear(w http.ResponseWriter, r *http.Request, body []byte) {
+func (s *Slack) hear(w http.ResponseWriter, r *http.Request, body []byte) {
 	if r.Method != http.MethodPost || !json.Valid(body) || r.Header.Get("Authorization") != "" {
 		w.WriteHeader(http.StatusBadRequest)
 		return
