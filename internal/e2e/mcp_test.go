@@ -24,7 +24,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/standins"
-	"github.com/countersign/countersign/internal/tools/mcp"
+	"github.com/countersign/countersign/internal/tools"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -237,7 +237,7 @@ func (d *deployment) startAddRun(server string, locked map[string]string) run.Ag
 // lockTools lists a server as mcp.lock is written: the digests of its tools by their names.
 func lockTools(t *testing.T, server string) map[string]string {
 	t.Helper()
-	remote, err := mcp.New(mcp.Config{
+	remote, err := tools.NewMCP(tools.MCPConfig{
 		Clock: clock.System(), Client: func(*url.URL) (*http.Client, error) { return &http.Client{}, nil },
 	})
 	require.NoError(t, err)

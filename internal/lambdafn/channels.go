@@ -19,7 +19,7 @@ import (
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
-	"github.com/countersign/countersign/internal/tools/lambdatool"
+	"github.com/countersign/countersign/internal/tools"
 )
 
 // The environment of the functions that tell people: functions/sweep, and functions/http, which changes messages when
@@ -149,7 +149,7 @@ type asyncNotices struct {
 
 func addAsyncNotices(f *function) error {
 	if name := f.getenv(envNotifier); name != "" {
-		f.Ports.Notify = asyncNotices{lambdatool.New(f.cfg), name, f.Ports.Clock}
+		f.Ports.Notify = asyncNotices{tools.NewFunctions(f.cfg), name, f.Ports.Clock}
 	}
 	return nil
 }

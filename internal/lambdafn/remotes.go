@@ -12,10 +12,8 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/tool"
+	"github.com/countersign/countersign/internal/tools"
 	"github.com/countersign/countersign/internal/tools/egress"
-	"github.com/countersign/countersign/internal/tools/httptool"
-	"github.com/countersign/countersign/internal/tools/lambdatool"
-	"github.com/countersign/countersign/internal/tools/mcp"
 )
 
 // addRemotes adds the ports that carry out the calls of tools outside the program: HTTP requests, MCP servers and
@@ -32,8 +30,8 @@ func addRemotes(f *function) error {
 	if err != nil {
 		return err
 	}
-	f.Ports.Functions = lambdatool.New(f.cfg)
-	all[agent.KindLambda] = lambdatool.Remote{Functions: f.Ports.Functions}
+	f.Ports.Functions = tools.NewFunctions(f.cfg)
+	all[agent.KindLambda] = tools.Lambda{Functions: f.Ports.Functions}
 	f.Ports.Remotes = f.watch.Remotes(all)
 	return nil
 }
@@ -85,8 +83,8 @@ type Reach struct {
 	Secrets tool.Secrets
 	Private string // the hosts that are not public and may be reached, as COUNTERSIGN_PRIVATE_HOSTS has them
 	Clock   clock.Clock
-	Start   mcp.Start // starts the programs that MCP servers are; nil = none is started
-	Laptop  bool      // an MCP server may listen on the machine itself
+	Start   tools.StartProgram // starts the programs that MCP servers are; nil = none is started
+	Laptop  bool               // an MCP server may listen on the machine itself
 }
 
 // Remotes makes what carries out those calls. An error names the variable that makes no sense.
@@ -95,12 +93,12 @@ func (r Reach) Remotes() (runtime.Remotes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", egress.EnvPrivate, err)
 	}
-	servers, err := mcp.New(mcp.Config{Clock: r.Clock, Client: r.client, Start: r.Start, Secrets: r.Secrets})
+	servers, err := tools.NewMCP(tools.MCPConfig{Clock: r.Clock, Client: r.client, Start: r.Start, Secrets: r.Secrets})
 	if err != nil {
 		return nil, err
 	}
 	return runtime.Remotes{
-		agent.KindHTTP: httptool.New(httptool.Config{Secrets: r.Secrets, Private: private}), agent.KindMCP: servers,
+		agent.KindHTTP: tools.NewHTTP(tools.HTTPConfig{Secrets: r.Secrets, Private: private}), agent.KindMCP: servers,
 	}, nil
 }
 

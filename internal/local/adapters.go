@@ -19,8 +19,8 @@ import (
 	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
+	"github.com/countersign/countersign/internal/tools"
 	"github.com/countersign/countersign/internal/tools/egress"
-	"github.com/countersign/countersign/internal/tools/lambdatool"
 	"github.com/countersign/countersign/internal/tools/mcp/program"
 )
 
@@ -34,7 +34,7 @@ type AWS struct {
 	config  aws.Config
 	err     error
 	bedrock *bedrock.Client
-	lambda  *lambdatool.Client
+	lambda  *tools.Functions
 }
 
 // Config returns the configuration that the AWS SDK finds where it always looks, within ten seconds.
@@ -43,7 +43,7 @@ func (a *AWS) Config() (aws.Config, error) {
 		ctx, cancel := clock.System().WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		if a.config, a.err = awssdk.Load(ctx); a.err == nil {
-			a.bedrock, a.lambda = bedrock.NewClient(a.config), lambdatool.New(a.config)
+			a.bedrock, a.lambda = bedrock.NewClient(a.config), tools.NewFunctions(a.config)
 		}
 	})
 	return a.config, a.err
@@ -136,6 +136,6 @@ func Remotes(
 	if err != nil {
 		return nil, err
 	}
-	all[agent.KindLambda] = lambdatool.Remote{Functions: functions}
+	all[agent.KindLambda] = tools.Lambda{Functions: functions}
 	return all, nil
 }

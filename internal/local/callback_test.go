@@ -28,7 +28,7 @@ import (
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/standins"
 
-	"github.com/countersign/countersign/internal/tools/lambdatool"
+	"github.com/countersign/countersign/internal/tools"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -81,14 +81,14 @@ func (w *warehouse) open(t *testing.T, dir string, log *slog.Logger) (*Home, *ht
 	ring, err := secrets.Parse(`{"id":"1","key":"0123456789abcdef0123456789abcdef"}`)
 	require.NoError(t, err)
 	rings := func() (*secrets.Ring, error) { return ring, nil }
-	functions := lambdatool.New(aws.Config{
+	functions := tools.NewFunctions(aws.Config{
 		Region: w.Region, Credentials: credentials.StaticCredentialsProvider{Value: w.Credentials}, BaseEndpoint: &w.url,
 	})
 	feed := api.NewFeed(clock.System())
 	reg := registry.Must(registry.New())
 	h, err := Open(Options{
 		Dir: dir, Registry: reg, Clock: clock.System(), Sink: feed, Functions: functions,
-		Remotes:   runtime.Remotes{agent.KindLambda: lambdatool.Remote{Functions: functions}},
+		Remotes:   runtime.Remotes{agent.KindLambda: tools.Lambda{Functions: functions}},
 		Callbacks: secrets.Addresses{Ring: rings, Base: func() string { return "https://api.example.com" }},
 		Model:     func(agent.ModelSpec) (runtime.Model, error) { return stockkeeper{}, nil },
 		Trouble:   func(function string, err error) { log.Error(function, "error", err) },

@@ -15,7 +15,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/countersign/countersign/internal/tools/mcp"
+	"github.com/countersign/countersign/internal/tools"
 )
 
 // grace is how long a program has to end: behind the end of its input, and behind SIGTERM.
@@ -24,10 +24,10 @@ const grace = 500 * time.Millisecond
 // Programs are the variables of this process that programs see: PATH and HOME, "" = it has none.
 type Programs struct{ Path, Home string }
 
-// Start is an mcp.Start. The program has no other environment than PATH, HOME and env, which may replace them, and a
-// group of processes of its own, which ends with it. Where this process is killed before that, the program sees the end
-// of its input; on Linux it is killed as well, though not what it has started.
-func (p Programs) Start(command []string, dir string, env map[string]string) (mcp.Program, error) {
+// Start is an tools.StartProgram. The program has no other environment than PATH, HOME and env, which may replace them,
+// and a group of processes of its own, which ends with it. Where this process is killed before that, the program sees
+// the end of its input; on Linux it is killed as well, though not what it has started.
+func (p Programs) Start(command []string, dir string, env map[string]string) (tools.Program, error) {
 	if len(command) == 0 || command[0] == "" {
 		return nil, errors.New("start program: want a command")
 	}

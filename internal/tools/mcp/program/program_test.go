@@ -15,11 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/countersign/countersign/internal/tools/mcp"
+	"github.com/countersign/countersign/internal/tools"
 	"github.com/countersign/countersign/internal/tools/mcp/program"
 )
 
-func start(t *testing.T, p program.Programs, script string, env map[string]string) (mcp.Program, sdk.Connection) {
+func start(t *testing.T, p program.Programs, script string, env map[string]string) (tools.Program, sdk.Connection) {
 	t.Helper()
 	sh, err := exec.LookPath("sh")
 	if err != nil {

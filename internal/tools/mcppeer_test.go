@@ -1,4 +1,4 @@
-package mcp_test
+package tools_test
 
 import (
 	"bufio"
@@ -23,7 +23,7 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools/mcp"
+	"github.com/countersign/countersign/internal/tools"
 )
 
 // ask is a message of the client's as a peer gets it.
@@ -43,7 +43,8 @@ type ask struct {
 	header http.Header
 }
 
-// peer is a server by hand, of the newest protocol or an older one, of which a test replaces what it likes. It counts what it is told.
+// peer is a server by hand, of the newest protocol or an older one, of which a test replaces what it likes. It counts
+// what it is told.
 type peer struct {
 	t     *testing.T
 	old   bool                                       // initialize, not discover
@@ -154,12 +155,12 @@ type rig struct {
 }
 
 // over serves h and opens an invocation against it. Everything of it is gone when the test ends.
-func over(t *testing.T, h http.Handler, change ...func(*mcp.Config, *agent.MCPServer)) *rig {
+func over(t *testing.T, h http.Handler, change ...func(*tools.MCPConfig, *agent.MCPServer)) *rig {
 	t.Helper()
 	before := goleak.IgnoreCurrent()
 	server := httptest.NewServer(h)
 	transport := &http.Transport{}
-	c := mcp.Config{Clock: clock.System(), Client: as(&http.Client{Transport: transport})}
+	c := tools.MCPConfig{Clock: clock.System(), Client: as(&http.Client{Transport: transport})}
 	s := agent.MCPServer{Name: "s", URL: server.URL + "/mcp", Timeout: time.Minute}
 	for _, f := range change {
 		f(&c, &s)
@@ -178,32 +179,32 @@ func over(t *testing.T, h http.Handler, change ...func(*mcp.Config, *agent.MCPSe
 	return r
 }
 
-func open(t *testing.T, c mcp.Config, s agent.MCPServer) *rig {
+func open(t *testing.T, c tools.MCPConfig, s agent.MCPServer) *rig {
 	t.Helper()
-	remote, err := mcp.New(c)
+	remote, err := tools.NewMCP(c)
 	require.NoError(t, err)
 	r := openOf(remote, s)
 	r.t = t
 	return r
 }
 
-func openOf(remote *mcp.Remote, s agent.MCPServer) *rig {
+func openOf(remote *tools.MCP, s agent.MCPServer) *rig {
 	return &rig{server: s, session: remote.Open("acme", &agent.Definition{MCP: []agent.MCPServer{s}})}
 }
 
 // overAnswering is an invocation against a server that lists these tools, "" = echo, and answers calls with a result.
-func overAnswering(t *testing.T, tools, result string, change ...func(*mcp.Config, *agent.MCPServer)) *rig {
+func overAnswering(t *testing.T, list, result string, change ...func(*tools.MCPConfig, *agent.MCPServer)) *rig {
 	t.Helper()
 	p := newPeer(t)
-	if tools != "" {
-		p.tools = func(ask) string { return `{"tools":[` + tools + `]}` }
+	if list != "" {
+		p.tools = func(ask) string { return `{"tools":[` + list + `]}` }
 	}
 	p.calling(func(w http.ResponseWriter, a ask) { p.result(w, a, result) })
 	return over(t, p, change...)
 }
 
-func within(d time.Duration) func(*mcp.Config, *agent.MCPServer) {
-	return func(_ *mcp.Config, s *agent.MCPServer) { s.Timeout = d }
+func within(d time.Duration) func(*tools.MCPConfig, *agent.MCPServer) {
+	return func(_ *tools.MCPConfig, s *agent.MCPServer) { s.Timeout = d }
 }
 
 func (r *rig) list() (agent.ServerTools, error) {
@@ -236,7 +237,9 @@ func (r *rig) call(name string, c tool.Call) (agent.ToolResultData, error) {
 func lines(n int, line string) string { return strings.Repeat(line, n) }
 
 // as is a client for every server.
-func as(c *http.Client) mcp.Client { return func(*url.URL) (*http.Client, error) { return c, nil } }
+func as(c *http.Client) tools.MCPClient {
+	return func(*url.URL) (*http.Client, error) { return c, nil }
+}
 
 // requireNoLeak waits until every goroutine that began after before has ended. A program may need a while to end on a
 // loaded machine.
@@ -251,9 +254,10 @@ func requireNoLeak(t *testing.T, before goleak.Option) {
 	}
 }
 
-// piped is a server as a program is one, without the program: it answers each request with lines, by hand, and may end with them.
-func piped(answer func(ask) (text string, ends bool)) mcp.Start {
-	return func([]string, string, map[string]string) (mcp.Program, error) {
+// piped is a server as a program is one, without the program: it answers each request with lines, by hand, and may end
+// with them.
+func piped(answer func(ask) (text string, ends bool)) tools.StartProgram {
+	return func([]string, string, map[string]string) (tools.Program, error) {
 		in, toServer := io.Pipe()
 		fromServer, out := io.Pipe()
 		go func() {

@@ -1,4 +1,4 @@
-package lambdatool_test
+package tools_test
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools/lambdatool"
+	"github.com/countersign/countersign/internal/tools"
 )
 
 const region = "eu-central-1"
@@ -29,7 +29,7 @@ const region = "eu-central-1"
 var keys = aws.Credentials{AccessKeyID: "AKID", SecretAccessKey: "SECRET", SessionToken: "SESSION"}
 
 // lambda serves functions, and gives the client of them.
-func lambda(t *testing.T, f *standins.Functions) *lambdatool.Client {
+func lambda(t *testing.T, f *standins.Functions) *tools.Functions {
 	t.Helper()
 	f.Credentials, f.Region, f.Clock = keys, region, clock.System()
 	srv := httptest.NewServer(f)
@@ -38,8 +38,8 @@ func lambda(t *testing.T, f *standins.Functions) *lambdatool.Client {
 }
 
 // client sends again without a pause to speak of. That the SDK may try often (AWS_MAX_ATTEMPTS) changes nothing.
-func client(at string) *lambdatool.Client {
-	return lambdatool.Hurried(aws.Config{
+func client(at string) *tools.Functions {
+	return tools.Hurried(aws.Config{
 		Region: region, Credentials: credentials.StaticCredentialsProvider{Value: keys}, BaseEndpoint: &at,
 		RetryMaxAttempts: 7,
 	})
@@ -56,10 +56,10 @@ var stock = agent.ToolSpec{Name: "stock.take", Kind: agent.KindLambda, Effect: r
 
 var take = tool.Call{Tenant: "acme", Run: "r1", ID: "c1", Name: "stock.take", Key: "r1/c1", Args: json.RawMessage(`{"n":1.0}`), State: json.RawMessage(`{}`)}
 
-// call makes the call of a tool of these functions.
-func call(t *testing.T, c *lambdatool.Client, spec agent.ToolSpec, in tool.Call) (agent.ToolResultData, error) {
+// lambdaCall makes the call of a tool of these functions.
+func lambdaCall(t *testing.T, c *tools.Functions, spec agent.ToolSpec, in tool.Call) (agent.ToolResultData, error) {
 	t.Helper()
-	s := lambdatool.Remote{Functions: c}.Open("default", &agent.Definition{})
+	s := tools.Lambda{Functions: c}.Open("default", &agent.Definition{})
 	defer s.Close()
 	require.Equal(t, spec, s.Tool(spec).Spec())
 	return s.Tool(spec).Call(t.Context(), in)
@@ -72,7 +72,7 @@ func TestInvoke(t *testing.T) {
 		c := lambda(t, f)
 		spec := stock
 		spec.Lambda = &agent.LambdaTool{Function: name}
-		got, err := call(t, c, spec, take)
+		got, err := lambdaCall(t, c, spec, take)
 		require.NoError(t, err)
 		require.Equal(t, agent.ToolResultData{Content: "ok"}, got)
 		require.Equal(t, []standins.Invoked{{
@@ -115,7 +115,7 @@ func TestResults(t *testing.T) {
 		},
 		`{"patch":{"path":"/n"}}`: bad("patch: want an object of that form"),
 	} {
-		got, err := call(t, lambda(t, &standins.Functions{Named: map[string]standins.Function{"stock": gives(given)}}), stock, take)
+		got, err := lambdaCall(t, lambda(t, &standins.Functions{Named: map[string]standins.Function{"stock": gives(given)}}), stock, take)
 		require.NoError(t, err, given)
 		require.Equal(t, want, got, given)
 	}
@@ -126,7 +126,7 @@ func TestStateAndAnswer(t *testing.T) {
 	f := &standins.Functions{Named: map[string]standins.Function{"stock": gives(`1`)}}
 	in := take
 	in.State, in.Resume = json.RawMessage(`{"cart":[1.0]}`), json.RawMessage(`false`)
-	_, err := call(t, lambda(t, f), stock, in)
+	_, err := lambdaCall(t, lambda(t, f), stock, in)
 	require.NoError(t, err)
 	var got policy.FunctionCall
 	require.NoError(t, json.Unmarshal(f.Asked()[0].Payload, &got))
@@ -151,7 +151,7 @@ func TestFunctionErrors(t *testing.T) {
 		{standins.FunctionError{Type: "Sandbox.Timedout", Message: "RequestId: r Error: Task timed out after 3.00 seconds"}, "Sandbox.Timedout: RequestId: r Error: Task timed out after 3.00 seconds", true},
 		{standins.FunctionError{Type: "Runtime.ExitError", Message: "signal: killed"}, "Runtime.ExitError: signal: killed", true},
 	} {
-		got, err := call(t, lambda(t, &standins.Functions{Named: map[string]standins.Function{
+		got, err := lambdaCall(t, lambda(t, &standins.Functions{Named: map[string]standins.Function{
 			"stock": func(context.Context, json.RawMessage) (any, *standins.FunctionError) { return nil, &c.said },
 		}}), stock, take)
 		var lost *tool.LostError
@@ -189,7 +189,7 @@ func TestRefusals(t *testing.T) {
 			f := &standins.Functions{Named: map[string]standins.Function{"stock": gives(`1`)}, Refuse: func(int) (int, string) { n.Add(1); return c.status, c.code }}
 			spec := stock
 			spec.Effect = effect
-			_, err := call(t, lambda(t, f), spec, take)
+			_, err := lambdaCall(t, lambda(t, f), spec, take)
 			want := map[run.Effect]int{run.EffectIdempotent: c.idem, run.EffectNonIdempotent: c.once}[effect]
 			require.EqualValues(t, want, n.Load(), "%s, %s", c.code, effect)
 			var lost *tool.LostError
@@ -206,7 +206,7 @@ func TestRefusals(t *testing.T) {
 func TestThrottledOnce(t *testing.T) {
 	f := &standins.Functions{Named: map[string]standins.Function{"stock": gives(`"ok"`)}}
 	f.Refuse = func(n int) (int, string) { return map[int]int{1: 429}[n], "TooManyRequestsException" }
-	got, err := call(t, lambda(t, f), stock, take)
+	got, err := lambdaCall(t, lambda(t, f), stock, take)
 	require.NoError(t, err)
 	require.Equal(t, "ok", got.Content)
 	require.Len(t, f.Asked(), 1)
@@ -225,7 +225,7 @@ func TestLostAnswer(t *testing.T) {
 		}}}
 		spec := stock
 		spec.Effect = effect
-		got, err := call(t, lambda(t, f), spec, take)
+		got, err := lambdaCall(t, lambda(t, f), spec, take)
 		require.Equal(t, want, ran)
 		var lost *tool.LostError
 		if effect == run.EffectRead {
@@ -242,7 +242,7 @@ func TestLostAnswer(t *testing.T) {
 func TestUnreached(t *testing.T) {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	srv.Close()
-	_, err := call(t, client(srv.URL), stock, take)
+	_, err := lambdaCall(t, client(srv.URL), stock, take)
 	require.EqualError(t, err, "invoke function stock: AWS Lambda cannot be reached")
 }
 
@@ -254,8 +254,8 @@ func TestUnsigned(t *testing.T) {
 	none := aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 		return aws.Credentials{}, errors.New("no credentials")
 	})
-	c := lambdatool.New(aws.Config{Region: region, Credentials: none, BaseEndpoint: &srv.URL})
-	_, err := call(t, c, stock, take)
+	c := tools.NewFunctions(aws.Config{Region: region, Credentials: none, BaseEndpoint: &srv.URL})
+	_, err := lambdaCall(t, c, stock, take)
 	require.ErrorContains(t, err, "no credentials")
 	var lost *tool.LostError
 	require.NotErrorAs(t, err, &lost)
@@ -274,7 +274,7 @@ func TestLimits(t *testing.T) {
 		_, err = c.Invoke(t.Context(), runtime.Invoke{Function: "nobody", Payload: payload, Async: async})
 		require.ErrorContains(t, err, "ResourceNotFoundException")
 	}
-	got, err := call(t, c, stock, take)
+	got, err := lambdaCall(t, c, stock, take)
 	require.NoError(t, err)
 	require.Equal(t, agent.ToolResultData{Content: "the function failed: the result has more than 6291556 bytes", IsError: true}, got)
 }
@@ -287,7 +287,7 @@ func TestClose(t *testing.T) {
 		<-ctx.Done()
 		return nil, nil
 	}}}
-	s := lambdatool.Remote{Functions: lambda(t, f)}.Open("default", &agent.Definition{})
+	s := tools.Lambda{Functions: lambda(t, f)}.Open("default", &agent.Definition{})
 	ended := make(chan error)
 	go func() {
 		_, err := s.Tool(stock).Call(context.Background(), take)

@@ -1,4 +1,4 @@
-package mcp_test
+package tools_test
 
 import (
 	"cmp"
@@ -21,7 +21,7 @@ import (
 	"github.com/countersign/countersign/internal/badinput"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools/mcp"
+	"github.com/countersign/countersign/internal/tools"
 )
 
 // What becomes of a message. "" = it is taken as it is meant.
@@ -39,7 +39,8 @@ const (
 	wanted = "wanted" // the result says that the server asked for something that it did not get
 )
 
-// rule says what a key of a server's message may hold, and what becomes of the message for each way in which it is wrong.
+// rule says what a key of a server's message may hold, and what becomes of the message for each way in which it is
+// wrong.
 type rule struct {
 	badinput.Field
 	unread bool              // nobody reads the key: whatever it holds, the message is taken
@@ -74,7 +75,7 @@ func (all rules) of(good, otherwise, garbled string) []badinput.Case {
 		case broken(c.What):
 			c.Code, c.KeyNotNamed = garbled, true
 		case r.unread && otherwise != left, c.What == "an unknown key", r.unread && (c.What == "65 deep" || c.What == "in capitals"):
-			c.Code = ok
+			c.Code = okMCP
 		}
 		for what, becomes := range r.on {
 			if strings.HasPrefix(c.What, what) {
@@ -86,9 +87,10 @@ func (all rules) of(good, otherwise, garbled string) []badinput.Case {
 }
 
 // ok is the code of a case whose message is taken: badinput has "" for its own.
-const ok = "ok"
+const okMCP = "ok"
 
-// script is what the server of these tests answers: the body of one method's answer, in which id stands for that of the request.
+// script is what the server of these tests answers: the body of one method's answer, in which id stands for that of the
+// request.
 type script struct {
 	old    bool // it knows initialize alone
 	method string
@@ -100,7 +102,7 @@ type script struct {
 type front struct {
 	*peer
 	now    atomic.Pointer[script]
-	remote *mcp.Remote
+	remote *tools.MCP
 	server agent.MCPServer
 }
 
@@ -124,7 +126,7 @@ func newFront(t *testing.T) *front {
 	server := httptest.NewServer(f)
 	transport := &http.Transport{}
 	var err error
-	f.remote, err = mcp.New(mcp.Config{Clock: clock.System(), Client: as(&http.Client{Transport: transport})})
+	f.remote, err = tools.NewMCP(tools.MCPConfig{Clock: clock.System(), Client: as(&http.Client{Transport: transport})})
 	require.NoError(t, err)
 	f.server = agent.MCPServer{Name: "s", URL: server.URL + "/mcp", Timeout: 20 * time.Second}
 	t.Cleanup(func() {
@@ -158,7 +160,7 @@ func (f *front) lists(s script) badinput.Answer {
 	case tools.Protocol != "2026-07-28" && !s.old:
 		return badinput.Answer{Code: older}
 	}
-	return badinput.Answer{Code: ok}
+	return badinput.Answer{Code: okMCP}
 }
 
 // calls is what a call becomes under a script.
@@ -195,11 +197,11 @@ func outcome(res agent.ToolResultData, err error) badinput.Answer {
 	case strings.Contains(res.Content, "left out") || strings.Contains(res.Content, "not a result of the protocol"):
 		return badinput.Answer{Code: noted}
 	}
-	return badinput.Answer{Code: ok}
+	return badinput.Answer{Code: okMCP}
 }
 
-// meets sends every case, whose answers must become what their codes say. What is refused names the server, and has nothing of the server's in
-// it, no address and nothing of this program's.
+// meets sends every case, whose answers must become what their codes say. What is refused names the server, and has
+// nothing of the server's in it, no address and nothing of this program's.
 func meets(t *testing.T, f *front, cases []badinput.Case, send func(badinput.Case) badinput.Answer) {
 	t.Helper()
 	e := &badinput.Edge{
@@ -218,7 +220,7 @@ func meets(t *testing.T, f *front, cases []badinput.Case, send func(badinput.Cas
 	}
 	for _, c := range cases {
 		e.Quotes = strings.HasPrefix(c.Key, "/error") // what a server says to people is handed on
-		c.KeyNotNamed = c.KeyNotNamed || c.Key == "/tools" && c.Code == left || c.Code == ok || c.Code == none || c.Code == older || c.Code == noted || c.Code == theirs || c.Code == asking
+		c.KeyNotNamed = c.KeyNotNamed || c.Key == "/tools" && c.Code == left || c.Code == okMCP || c.Code == none || c.Code == older || c.Code == noted || c.Code == theirs || c.Code == asking
 		e.RequireRefused(t, c)
 	}
 	t.Logf("%d messages", len(cases))
@@ -254,7 +256,8 @@ func TestBadHandshakes(t *testing.T) {
 	}
 }
 
-// Every key of a page of tools, and of a tool: a page that cannot be read is no listing, and a tool that cannot is left out.
+// Every key of a page of tools, and of a tool: a page that cannot be read is no listing, and a tool that cannot is left
+// out.
 func TestBadPages(t *testing.T) {
 	f := newFront(t)
 	lists := func(c badinput.Case) badinput.Answer {
@@ -263,7 +266,7 @@ func TestBadPages(t *testing.T) {
 	const page = `{"tools":[` + echo + `],"nextCursor":"","_meta":{"a":1},"resultType":"complete","ttlMs":1}`
 	keys := rules{
 		"/tools":      {Field: badinput.Field{Takes: "a"}, on: map[string]string{"65 deep": left}}, // one tool that is none
-		"/nextCursor": {Field: badinput.Field{Takes: "s", Max: 16 << 10}, on: map[string]string{"in capitals": ok}},
+		"/nextCursor": {Field: badinput.Field{Takes: "s", Max: 16 << 10}, on: map[string]string{"in capitals": okMCP}},
 		"/_meta":      anything, "/resultType": anything, "/ttlMs": anything,
 	}
 	meets(t, f, append(keys.of(page, refused, refused),
@@ -283,21 +286,21 @@ func TestBadPages(t *testing.T) {
 	elsewhere[`{"a":{"type":"nothing"}}`] = ""
 	keys = rules{
 		"/name": {Field: badinput.Field{Takes: "s", Required: true, Bad: map[string]string{
-			`""`: "", `"a b"`: "", `"a/b"`: "", `"é"`: "", `"a\u0000"`: "", `"a\nb"`: "", `"\u202e"`: "", `"../x"`: "", `"a."`: "", `".a"`: "", `"a..b"`: "", `"a:b"`: "", `"a#b"`: "", `"-"`: ok, `"_"`: ok, `"a.b"`: ok,
-			`"` + lines(62, "n") + `"`: ok, `"` + lines(63, "n") + `"`: "", `"` + lines(1000, "n") + `"`: "",
+			`""`: "", `"a b"`: "", `"a/b"`: "", `"é"`: "", `"a\u0000"`: "", `"a\nb"`: "", `"\u202e"`: "", `"../x"`: "", `"a."`: "", `".a"`: "", `"a..b"`: "", `"a:b"`: "", `"a#b"`: "", `"-"`: okMCP, `"_"`: okMCP, `"a.b"`: okMCP,
+			`"` + lines(62, "n") + `"`: okMCP, `"` + lines(63, "n") + `"`: "", `"` + lines(1000, "n") + `"`: "",
 		}}},
 		"/title": {Field: badinput.Field{Takes: "s"}}, "/description": {Field: badinput.Field{Takes: "s"}},
 		"/inputSchema":                      {Field: badinput.Field{Takes: "o", Required: true, Bad: map[string]string{`{}`: "", `{"type":"array"}`: "", `{"type":["object","null"]}`: ""}}},
 		"/inputSchema/type":                 {Field: badinput.Field{Takes: "s", Required: true, Says: "inputSchema", Bad: map[string]string{`"string"`: "", `"Object"`: ""}}},
-		"/inputSchema/properties":           {Field: badinput.Field{Takes: "o", Opaque: true, Says: "inputSchema", Bad: elsewhere}, on: map[string]string{"in capitals": ok}},
-		"/inputSchema/required":             {Field: badinput.Field{Takes: "a", Says: "inputSchema", Bad: map[string]string{`[7]`: "", `["a","a"]`: ""}}, on: map[string]string{"in capitals": ok}},
-		"/inputSchema/additionalProperties": {Field: badinput.Field{Takes: "bo", Says: "inputSchema"}, on: map[string]string{"in capitals": ok}},
-		"/outputSchema":                     {Field: badinput.Field{Takes: "snbao"}, on: map[string]string{"65 deep": ok}},
+		"/inputSchema/properties":           {Field: badinput.Field{Takes: "o", Opaque: true, Says: "inputSchema", Bad: elsewhere}, on: map[string]string{"in capitals": okMCP}},
+		"/inputSchema/required":             {Field: badinput.Field{Takes: "a", Says: "inputSchema", Bad: map[string]string{`[7]`: "", `["a","a"]`: ""}}, on: map[string]string{"in capitals": okMCP}},
+		"/inputSchema/additionalProperties": {Field: badinput.Field{Takes: "bo", Says: "inputSchema"}, on: map[string]string{"in capitals": okMCP}},
+		"/outputSchema":                     {Field: badinput.Field{Takes: "snbao"}, on: map[string]string{"65 deep": okMCP}},
 		"/annotations":                      {Field: badinput.Field{Takes: "o"}}, "/annotations/title": {Field: badinput.Field{Takes: "s"}},
 		"/annotations/readOnlyHint": hint, "/annotations/destructiveHint": hint, "/annotations/idempotentHint": hint, "/annotations/openWorldHint": hint,
 		"/_meta": anything, "/icons": anything, "/execution": anything,
 	}
-	for _, key := range badinput.Keys(mcp.ToolType) {
+	for _, key := range badinput.Keys(tools.ToolType) {
 		require.Contains(t, keys, key, "a key that is read has a rule")
 	}
 	meets(t, f, keys.of(whole, left, refused), func(c badinput.Case) badinput.Answer {
@@ -305,7 +308,8 @@ func TestBadPages(t *testing.T) {
 	})
 }
 
-// Every key of the envelope that answers come in, and of errors. What is no answer leaves a call open; an error says that it was not made.
+// Every key of the envelope that answers come in, and of errors. What is no answer leaves a call open; an error says
+// that it was not made.
 func TestBadEnvelopes(t *testing.T) {
 	f := newFront(t)
 	good := result(`{"content":[],"tools":[` + echo + `]}`)
@@ -326,10 +330,10 @@ func TestBadEnvelopes(t *testing.T) {
 			more["/id"] = rule{Field: badinput.Field{Required: true, Bad: map[string]string{`""`: "", `-1`: "", `4711`: "", `1e999`: "", `"` + id + `"`: "", `[` + id + `]`: ""}}, on: map[string]string{"given twice": twice}}
 			return more
 		}
-		results := rule{Field: badinput.Field{Takes: "o", Required: true}, on: map[string]string{"given twice": ok}}
+		results := rule{Field: badinput.Field{Takes: "o", Required: true}, on: map[string]string{"given twice": okMCP}}
 		maps.Copy(results.on, c.result)
 		said := map[string]string{"given twice": c.no, "bytes that": c.no, "a cut": c.no, "half": c.no, "halves": c.no}
-		cases := envelope(ok, rules{"/result": results}).of(good, c.unread, c.unread)
+		cases := envelope(okMCP, rules{"/result": results}).of(good, c.unread, c.unread)
 		cases = append(cases, envelope(c.no, rules{
 			"/error":         {Field: badinput.Field{Takes: "o", Required: true, Bad: map[string]string{`{}`: c.no}}, on: map[string]string{"given twice": c.no}},
 			"/error/code":    {Field: badinput.Field{Takes: "i"}, on: map[string]string{"given twice": c.no}},
@@ -363,11 +367,12 @@ const all = `{"content":[{"type":"text","text":"a","annotations":{"audience":["u
 // part is a rule of a key of one part of a content: what cannot be read is left out, and the rest is there.
 func part(takes string) rule {
 	return rule{Field: badinput.Field{Takes: takes}, on: map[string]string{
-		"of kind": noted, "65 deep": noted, "given twice": ok, "in capitals": ok, "bytes that": ok, "a cut": ok, "half": ok, "halves": ok,
+		"of kind": noted, "65 deep": noted, "given twice": okMCP, "in capitals": okMCP, "bytes that": okMCP, "a cut": okMCP, "half": okMCP, "halves": okMCP,
 	}}
 }
 
-// Every key of a result. What says whether the call was made, and how it went, is read or the call is open; of what it says, what can be is taken.
+// Every key of a result. What says whether the call was made, and how it went, is read or the call is open; of what it
+// says, what can be is taken.
 func TestBadResults(t *testing.T) {
 	f := newFront(t)
 	kind := part("s")
@@ -377,28 +382,29 @@ func TestBadResults(t *testing.T) {
 	maps.Copy(whole.on, map[string]string{"bytes that": noted, "a cut": noted, "half": noted, "halves": noted})
 	resource := part("o")
 	maps.Copy(resource.on, map[string]string{"bytes that": noted, "a cut": noted, "half": noted, "halves": noted})
-	content := rule{Field: badinput.Field{Takes: "a"}, on: map[string]string{"of kind": noted, "65 deep": noted, "bytes that": noted, "a cut": noted, "half": noted, "halves": noted, "in capitals": ok}}
+	content := rule{Field: badinput.Field{Takes: "a"}, on: map[string]string{"of kind": noted, "65 deep": noted, "bytes that": noted, "a cut": noted, "half": noted, "halves": noted, "in capitals": okMCP}}
 	complete := rule{unread: true, Field: anything.Field, on: map[string]string{"given twice": lost}} // the call was made: there is nothing to ask
 	keys := rules{
 		"/content": content, "/content/0": whole, "/content/0/type": kind, "/content/0/text": part("s"), "/content/0/annotations": anything, "/content/0/annotations/audience": anything, "/content/0/_meta": anything,
 		"/content/1/type": kind, "/content/1/data": part("s"), "/content/1/mimeType": part("s"), "/content/2/type": kind, "/content/2/data": part("s"), "/content/2/mimeType": part("s"),
 		"/content/3/uri": part("s"), "/content/3/name": part("s"), "/content/3/title": anything, "/content/3/description": part("s"), "/content/3/mimeType": part("s"), "/content/3/size": anything,
 		"/content/4/resource": resource, "/content/4/resource/uri": part("s"), "/content/4/resource/text": part("s"), "/content/4/resource/mimeType": part("s"), "/content/4/resource/_meta": anything, "/content/5/resource/blob": part("s"),
-		"/structuredContent": {Field: badinput.Field{Takes: "snbao"}, on: map[string]string{"65 deep": ok, "bytes that": ok, "a cut": ok, "half": ok, "halves": ok, "in capitals": ok}},
-		"/isError":           {Field: badinput.Field{Takes: "b", Bad: map[string]string{`true`: theirs, `1`: "", `"false"`: ""}}, on: map[string]string{"in capitals": ok}},
+		"/structuredContent": {Field: badinput.Field{Takes: "snbao"}, on: map[string]string{"65 deep": okMCP, "bytes that": okMCP, "a cut": okMCP, "half": okMCP, "halves": okMCP, "in capitals": okMCP}},
+		"/isError":           {Field: badinput.Field{Takes: "b", Bad: map[string]string{`true`: theirs, `1`: "", `"false"`: ""}}, on: map[string]string{"in capitals": okMCP}},
 		"/resultType":        {Field: badinput.Field{Takes: "s", Bad: map[string]string{`""`: theirs, `"Complete"`: "", `"task"`: "", `"input_required"`: theirs}}, on: map[string]string{"in capitals": theirs}},
 		"/inputRequests":     complete, "/requestState": complete, "/_meta": anything,
 	}
 	call := func(c badinput.Case) badinput.Answer {
 		return f.call(script{method: "tools/call", body: result(string(c.Body))})
 	}
-	for _, key := range badinput.Keys(mcp.PartType) {
+	for _, key := range badinput.Keys(tools.PartType) {
 		require.True(t, slices.ContainsFunc(slices.Collect(maps.Keys(keys)), func(k string) bool { return strings.HasPrefix(k, "/content/") && strings.HasSuffix(k, key) }), "a key that is read has a rule: %s", key)
 	}
 	meets(t, f, keys.of(all, lost, lost), call)
 }
 
-// Every key of a result by which a server asks people first: what cannot be read is not asked, and the server has said that it did nothing.
+// Every key of a result by which a server asks people first: what cannot be read is not asked, and the server has said
+// that it did nothing.
 func TestBadQuestionsOfServers(t *testing.T) {
 	f := newFront(t)
 	const good = `{"resultType":"input_required","requestState":"s","inputRequests":{"q":{"method":"elicitation/create","params":{"mode":"form","message":"Which one?","requestedSchema":{"type":"object","properties":{"n":{"type":"integer"}}}}}},"_meta":{}}`
@@ -434,14 +440,15 @@ func TestBadQuestionsOfServers(t *testing.T) {
 		switch {
 		case c.Key == "/inputRequests/zzz": // a question as any other
 			cases[i].Code = theirs
-		case c.Code == ok:
+		case c.Code == okMCP:
 			cases[i].Code = asking
 		}
 	}
 	meets(t, f, cases, call)
 }
 
-// What a server sends unasked while a call is under way changes nothing of the call; only what is no message of the protocol does.
+// What a server sends unasked while a call is under way changes nothing of the call; only what is no message of the
+// protocol does.
 func TestBadMessagesUnasked(t *testing.T) {
 	f := newFront(t)
 	params := []string{"", `,"params":null`, `,"params":7`, `,"params":"x"`, `,"params":[]`, `,"params":{}`, `,"params":{"a":1,"a":2}`, `,"params":{"_meta":{"progressToken":` + id + `},"requestId":` + id + `}`,
@@ -460,16 +467,16 @@ func TestBadMessagesUnasked(t *testing.T) {
 	}
 	for _, with := range params {
 		for method, becomes := range map[string]string{
-			"ping": ok, "sampling/createMessage": wanted, "roots/list": wanted, "elicitation/create": wanted, "tools/call": wanted, "": ok, "a\\u202eb": wanted,
+			"ping": okMCP, "sampling/createMessage": wanted, "roots/list": wanted, "elicitation/create": wanted, "tools/call": wanted, "": okMCP, "a\\u202eb": wanted,
 		} {
-			sends(`{"jsonrpc":"2.0","id":"q1","method":"`+method+`"`+with+`}`, ok, becomes)
+			sends(`{"jsonrpc":"2.0","id":"q1","method":"`+method+`"`+with+`}`, okMCP, becomes)
 		}
 		for _, method := range []string{"notifications/tools/list_changed", "notifications/message", "notifications/progress", "notifications/cancelled", "notifications/elicitation/complete", "sampling/createMessage", ""} {
-			sends(`{"jsonrpc":"2.0","method":"`+method+`"`+with+`}`, ok, ok)
+			sends(`{"jsonrpc":"2.0","method":"`+method+`"`+with+`}`, okMCP, okMCP)
 		}
 	}
-	for of, becomes := range map[string]string{`null`: ok, `""`: wanted, `1.5`: wanted, `-1`: wanted, id: wanted, `true`: lost, `[]`: lost, `{}`: lost, `"` + lines(10_000, "q") + `"`: wanted} {
-		list := ok
+	for of, becomes := range map[string]string{`null`: okMCP, `""`: wanted, `1.5`: wanted, `-1`: wanted, id: wanted, `true`: lost, `[]`: lost, `{}`: lost, `"` + lines(10_000, "q") + `"`: wanted} {
+		list := okMCP
 		if becomes == lost {
 			list = refused
 		}
@@ -485,7 +492,7 @@ func TestBadMessagesUnasked(t *testing.T) {
 }
 
 // What is no answer of HTTP at all is no listing, and leaves a call open; nothing of it is quoted.
-func TestBadAnswersOnTheWire(t *testing.T) {
+func TestMCPBadAnswersOnTheWire(t *testing.T) {
 	f := newFront(t)
 	good := f.first
 	var wire, method atomic.Value

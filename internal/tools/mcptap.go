@@ -1,4 +1,4 @@
-package mcp
+package tools
 
 import (
 	"context"
@@ -69,8 +69,8 @@ func (t *tap) Write(ctx context.Context, m jsonrpc.Message) error {
 	if r, ok := m.(*jsonrpc.Request); ok && r.IsCall() {
 		x := exchangeOf(ctx)
 		if x == nil {
-			// Of the answers with which a connection begins the SDK is to know which protocol is spoken. Whatever else a server
-			// says of itself there (its name, what it can, how it wants to be used) is read by nobody.
+			// Of the answers with which a connection begins the SDK is to know which protocol is spoken. Whatever else
+			// a server says of itself there (its name, what it can, how it wants to be used) is read by nobody.
 			x = &exchange{}
 			switch r.Method {
 			case "initialize":

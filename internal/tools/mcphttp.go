@@ -1,4 +1,4 @@
-package mcp
+package tools
 
 import (
 	"context"
@@ -88,8 +88,8 @@ func (c *carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 		c.link.tap.mu.Lock()
 		switch {
 		case resp == nil:
-			// Nothing was sent, for sure, where a connection was looked for and not found. A transport that tells nothing may
-			// have sent it.
+			// Nothing was sent, for sure, where a connection was looked for and not found. A transport that tells
+			// nothing may have sent it.
 			x.sent = x.sent && (!tried || got)
 		case resp.StatusCode >= http.StatusMultipleChoices:
 			x.status = resp.StatusCode
@@ -102,7 +102,7 @@ func (c *carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 		release()
 		return nil, err
 	}
-	most := int64(maxBody)
+	most := int64(maxMCPBody)
 	if resp.StatusCode >= http.StatusMultipleChoices {
 		most = maxRefusal
 	}

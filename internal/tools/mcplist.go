@@ -1,4 +1,4 @@
-package mcp
+package tools
 
 import (
 	"context"
@@ -130,13 +130,13 @@ const (
 	maxTitle       = 200       // characters of a title
 
 	maxMessage = 16 << 20       // of one message
-	maxBody    = 2 * maxMessage // of one answer over HTTP: a stream of messages
+	maxMCPBody = 2 * maxMessage // of one answer over HTTP: a stream of messages
 	maxRefusal = 64 << 10       // of an answer over HTTP that says no
 	maxUnasked = 1000           // messages on one connection that answer nothing, such as notifications
 	maxIdle    = 4 << 20        // of those messages
 
-	maxText  = 8 << 20 // of a result's text; the runtime shortens what is long
-	maxParts = 1000    // of a result's content
+	maxMCPText = 8 << 20 // of a result's text; the runtime shortens what is long
+	maxParts   = 1000    // of a result's content
 
 	maxAsked = 16       // questions of one result
 	maxState = 16 << 10 // of the state that a server wants back with the answers

@@ -1,4 +1,4 @@
-package mcp
+package tools
 
 import (
 	"encoding/json"
@@ -11,7 +11,8 @@ import (
 	"github.com/countersign/countersign/internal/jsonx"
 )
 
-// What a server says of a tool is refused, or is one that stands up to R13 and R14: its schema is an object that names nothing elsewhere.
+// What a server says of a tool is refused, or is one that stands up to R13 and R14: its schema is an object that names
+// nothing elsewhere.
 func FuzzDefinition(f *testing.F) {
 	for _, seed := range []string{
 		`{"name":"read_file","description":"Reads.","inputSchema":{"type":"object","properties":{"a":{"type":"string"}}},"annotations":{"readOnlyHint":true}}`,

@@ -1,4 +1,4 @@
-package mcp_test
+package tools_test
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools/mcp"
+	"github.com/countersign/countersign/internal/tools"
 )
 
 // booking is a tool of an SDK server that asks people before it does anything.
@@ -141,7 +141,8 @@ func TestQuestionsThatAreNone(t *testing.T) {
 	}
 }
 
-// What a server asks is kept word for word until people have answered: nothing of it may be a secret that the connection was made with.
+// What a server asks is kept word for word until people have answered: nothing of it may be a secret that the
+// connection was made with.
 func TestQuestionsHoldNoSecrets(t *testing.T) {
 	for name, answer := range map[string]string{
 		"the state":   `{"resultType":"input_required","requestState":"for hunter2","inputRequests":{"a":{"method":"elicitation/create","params":{"message":"m"}}}}`,
@@ -159,7 +160,8 @@ func TestQuestionsHoldNoSecrets(t *testing.T) {
 	}
 }
 
-// A tool whose definition has a secret in what the model and the journal see word for word is left out, and the reason has none either.
+// A tool whose definition has a secret in what the model and the journal see word for word is left out, and the reason
+// has none either.
 func TestDefinitionsHoldNoSecrets(t *testing.T) {
 	all, err := overAnswering(t, echo+`,
 		{"name":"t","inputSchema":{"type":"object","properties":{"k":{"default":"hunter2"}}}},
@@ -183,8 +185,8 @@ func TestNotesHoldNoSecrets(t *testing.T) {
 }
 
 // withKey makes a connection with the vault's secret.
-func withKey(c *mcp.Config, s *agent.MCPServer) {
-	c.Secrets = vault{}
+func withKey(c *tools.MCPConfig, s *agent.MCPServer) {
+	c.Secrets = mcpVault{}
 	s.Headers = map[string]string{"X-Key": "${secret:key}"}
 }
 

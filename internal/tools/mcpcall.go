@@ -1,4 +1,4 @@
-package mcp
+package tools
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 
 // remoteTool runs the calls of a tool of a server.
 type remoteTool struct {
-	session *session
+	session *mcpSession
 	spec    agent.ToolSpec
 }
 
@@ -103,8 +103,8 @@ func (l *link) unanswered(session context.Context, x exchange, err error) error 
 	case !x.sent && session.Err() == nil && (l.ctx.Err() != nil || errors.Is(err, sdk.ErrConnectionClosed)):
 		l.cut(errEnded)
 		return l.failed(errGone)
-	// In an answer of HTTP that says no. -32005 is the SDK's own code for requests that its transport gives up on, whether
-	// they were sent or not.
+	// In an answer of HTTP that says no. -32005 is the SDK's own code for requests that its transport gives up on,
+	// whether they were sent or not.
 	case errors.As(err, &refusal) && refusal.Code != -32005:
 		return l.failed(refused(refusal))
 	case x.status >= http.StatusMultipleChoices && x.status < http.StatusBadRequest: // a redirect that is not followed

@@ -1,4 +1,4 @@
-package httptool_test
+package tools_test
 
 import (
 	"encoding/base64"
@@ -14,8 +14,8 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// What a server says in the header of its answer is read where it can be: a type that is none is no reason to lose the answer, and nothing of a
-// header comes to the model as it is, but a type that is one.
+// What a server says in the header of its answer is read where it can be: a type that is none is no reason to lose the
+// answer, and nothing of a header comes to the model as it is, but a type that is one.
 func TestBadHeaders(t *testing.T) {
 	const hidden = "\u202e"
 	for name, c := range map[string]struct {
@@ -78,7 +78,7 @@ func TestBadHeaders(t *testing.T) {
 }
 
 // What is no answer of HTTP leaves the call open, and nothing of it is quoted.
-func TestBadAnswersOnTheWire(t *testing.T) {
+func TestHTTPBadAnswersOnTheWire(t *testing.T) {
 	for _, wire := range []string{
 		"canary\r\n\r\n", "HTTP/9.canary 200 OK\r\n\r\n", "HTTP/1.1 canary\r\n\r\n", "HTTP/1.1 200 OK\r\ncanary\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: canary\r\n\r\n",
 		"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 7\r\nContent-Length: 8\r\n\r\ncanary", "HTTP/1.1 200 OK\r\nTransfer-Encoding: canary\r\n\r\n",

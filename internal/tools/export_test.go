@@ -1,4 +1,4 @@
-package lambdatool
+package tools
 
 import (
 	"time"
@@ -7,9 +7,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 )
 
-// Hurried is a New client that sends again without a pause to speak of.
-func Hurried(cfg aws.Config) *Client {
-	c := New(cfg)
+// Hurried is a NewFunctions client that sends again without a pause to speak of.
+func Hurried(cfg aws.Config) *Functions {
+	c := NewFunctions(cfg)
 	c.pause = retry.NewExponentialJitterBackoff(time.Microsecond)
 	return c
 }

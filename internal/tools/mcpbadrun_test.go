@@ -1,4 +1,4 @@
-package mcp_test
+package tools_test
 
 import (
 	"context"
@@ -23,7 +23,7 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools/mcp"
+	"github.com/countersign/countersign/internal/tools"
 )
 
 // house is a machine whose agent has one server, which answers one method as a test says.
@@ -53,7 +53,7 @@ func (h *house) Lookup(string) (tool.Tool, bool) { return nil, false }
 func newHouse(t *testing.T, effect run.Effect) *house {
 	h := &house{t: t, blobs: store.NewMemoryBlobs()}
 	c := clock.System()
-	remote, err := mcp.New(mcp.Config{Clock: c, Start: piped(func(a ask) (string, bool) {
+	remote, err := tools.NewMCP(tools.MCPConfig{Clock: c, Start: piped(func(a ask) (string, bool) {
 		if a.Method == "tools/call" {
 			h.called++
 		}
@@ -118,7 +118,8 @@ func (h *house) kept() string { return strings.Join(h.blobs.Names(), "\n") }
 
 // What is refused, TestBadPages and TestBadEnvelopes say: here is one of each kind.
 //
-// A listing that is refused ends the run that needs it, by name, and nothing of the server's is kept: no pin, no definition, no tools.
+// A listing that is refused ends the run that needs it, by name, and nothing of the server's is kept: no pin, no
+// definition, no tools.
 func TestRefusedListings(t *testing.T) {
 	for name, c := range map[string]struct{ method, answer, says string }{
 		"no message":              {"tools/list", `{"jsonrpc":}`, "it wrote something that is no message of the protocol"},
@@ -161,7 +162,8 @@ func TestRefusedListings(t *testing.T) {
 // other is the tool echo as somebody else describes it.
 const other = `{"name":"echo","description":"sends it home","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}}`
 
-// An answer to a call that cannot be read is entered once: where the call may not be made twice, as one of which nobody knows what became.
+// An answer to a call that cannot be read is entered once: where the call may not be made twice, as one of which nobody
+// knows what became.
 func TestUnreadableAnswersToCalls(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer string
@@ -211,8 +213,8 @@ func TestUnreadableAnswersToCalls(t *testing.T) {
 // fuzzed are the methods whose answer is any bytes.
 var fuzzed = []string{"tools/call", "tools/list", "server/discover", "initialize"}
 
-// Whatever bytes answer a request, after which the server ends: there is an end to it, in time, which is an error that can be shown or something
-// within the bounds.
+// Whatever bytes answer a request, after which the server ends: there is an end to it, in time, which is an error that
+// can be shown or something within the bounds.
 func FuzzAnswer(f *testing.F) {
 	bodies := []string{all, `{"tools":[` + echo + `,` + other + `],"nextCursor":"x"}`, `{"supportedVersions":["2026-07-28"]}`, `{"protocolVersion":"2025-06-18"}`}
 	for which, body := range bodies {
@@ -240,7 +242,7 @@ func FuzzAnswer(f *testing.F) {
 		if int(which)/len(fuzzed)%2 == 1 { // in an envelope that is good
 			raw = []byte(result(string(raw)))
 		}
-		remote, err := mcp.New(mcp.Config{Clock: clock.System(), Start: piped(func(a ask) (string, bool) {
+		remote, err := tools.NewMCP(tools.MCPConfig{Clock: clock.System(), Start: piped(func(a ask) (string, bool) {
 			switch {
 			case a.Method == method:
 				return strings.ReplaceAll(string(raw), id, string(a.ID)), true

@@ -1,4 +1,4 @@
-package mcp_test
+package tools_test
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools/mcp"
+	"github.com/countersign/countersign/internal/tools"
 )
 
 // served is a server of the official SDK that speaks the given versions, or all.
@@ -81,8 +81,8 @@ func TestVersionsOfTheProtocol(t *testing.T) {
 	require.Len(t, digests, 1)
 }
 
-// One invocation connects once, lists once and says goodbye once, however many calls share the connection; it connects to nothing that is
-// not used.
+// One invocation connects once, lists once and says goodbye once, however many calls share the connection; it connects
+// to nothing that is not used.
 func TestOneConnectionAnInvocation(t *testing.T) {
 	p := newPeer(t)
 	r := over(t, p)
@@ -199,9 +199,9 @@ func TestSecretsOfAConnection(t *testing.T) {
 	p.calling(func(w http.ResponseWriter, a ask) {
 		p.result(w, a, `{"content":[{"type":"text","text":"your key is hunter2"},{"type":"image","mimeType":"image/png","data":"hunter2"}]}`)
 	})
-	r := over(t, p, func(c *mcp.Config, s *agent.MCPServer) {
+	r := over(t, p, func(c *tools.MCPConfig, s *agent.MCPServer) {
 		s.Headers = map[string]string{"X-Key": "Bearer ${secret:key}", "X-Plain": "yes"}
-		c.Secrets = vault{}
+		c.Secrets = mcpVault{}
 	})
 	res, err := r.call("echo", tool.Call{})
 	require.NoError(t, err)
@@ -219,10 +219,10 @@ func TestSecretsOfAConnection(t *testing.T) {
 	}
 }
 
-// vault has one secret of tenant acme.
-type vault struct{}
+// mcpVault has one secret of tenant acme.
+type mcpVault struct{}
 
-func (vault) Secret(_ context.Context, tenant, name string) (string, error) {
+func (mcpVault) Secret(_ context.Context, tenant, name string) (string, error) {
 	if tenant != "acme" || name != "key" {
 		return "", tool.ErrNoSecret
 	}
@@ -231,10 +231,10 @@ func (vault) Secret(_ context.Context, tenant, name string) (string, error) {
 
 // What cannot be reached from here is refused, and nothing is tried.
 func TestWhatCannotBeReached(t *testing.T) {
-	none := mcp.Config{Clock: clock.System()}
-	web := mcp.Config{Clock: clock.System(), Client: as(http.DefaultClient)}
+	none := tools.MCPConfig{Clock: clock.System()}
+	web := tools.MCPConfig{Clock: clock.System(), Client: as(http.DefaultClient)}
 	for name, c := range map[string]struct {
-		config mcp.Config
+		config tools.MCPConfig
 		server agent.MCPServer
 		says   string
 	}{
@@ -260,7 +260,7 @@ func TestWhatCannotBeReached(t *testing.T) {
 	defer r.session.Close()
 	_, err := r.session.Tool(agent.ToolSpec{Name: "other.x", MCP: &agent.MCPTool{Server: "other", Tool: "x"}}).Call(context.Background(), tool.Call{})
 	require.ErrorContains(t, err, "the agent has no MCP server other")
-	_, err = mcp.New(mcp.Config{})
+	_, err = tools.NewMCP(tools.MCPConfig{})
 	require.ErrorContains(t, err, "want a clock")
 }
 

@@ -1,4 +1,4 @@
-package httptool
+package tools
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package lambdatool
+package tools
 
 import (
 	"encoding/json"
@@ -12,14 +12,14 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// Every key of what a function gives: a result of the form that has a key which cannot be read is the function's error and names it, and what is
-// not of the form is its text, as it is.
+// Every key of what a function gives: a result of the form that has a key which cannot be read is the function's error
+// and names it, and what is not of the form is its text, as it is.
 func TestBadResults(t *testing.T) {
 	const asIs, taken, wrong = "as it is", "taken", "an error"
 	anything := badinput.Field{Takes: "snbao"}
 	e := &badinput.Edge{State: func() string { return "" }, Observed: func() string { return "" }}
 	e.Send = func(c badinput.Case) badinput.Answer {
-		d := readResult(c.Body)
+		d := readFunctionResult(c.Body)
 		switch {
 		case d.IsError && strings.HasPrefix(d.Content, "the function ran, but its result cannot be read: "):
 			return badinput.Answer{Code: wrong, Message: d.Content}
@@ -72,7 +72,7 @@ func TestNulls(t *testing.T) {
 		`{"text":"a","json":null,"error":null,"media":null,"suspend":null,"patch":null}`: "a", `{"text":null,"json":{"n":1.0}}`: `{"n":1.0}`, `{"json":null}`: "null", `{"text":null}`: "null",
 		`{"text":null,"error":"no"}`: "no",
 	} {
-		d := readResult([]byte(given))
+		d := readFunctionResult([]byte(given))
 		require.Equal(t, want, d.Content, given)
 		require.Equal(t, want == "no", d.IsError, given)
 		require.Nil(t, d.Suspend, given)
@@ -81,7 +81,8 @@ func TestNulls(t *testing.T) {
 	}
 }
 
-// Every key of what Lambda says of a function that failed: it failed, in its own words where they can be read, or nobody knows what it did.
+// Every key of what Lambda says of a function that failed: it failed, in its own words where they can be read, or
+// nobody knows what it did.
 func TestBadFailures(t *testing.T) {
 	const good = `{"errorType":"ValueError","errorMessage":"no","stackTrace":["at canary"],"requestId":"r"}`
 	keys := map[string]badinput.Field{"/errorType": {}, "/errorMessage": {}, "/stackTrace": {}, "/requestId": {}}
@@ -110,7 +111,7 @@ func FuzzRead(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		d := readResult(payload)
+		d := readFunctionResult(payload)
 		_, err := json.Marshal(d)
 		require.NoError(t, err)
 		for _, m := range d.Media {

@@ -1,16 +1,4 @@
-// Package mcp has the tools of servers that speak the Model Context Protocol: it is a runtime.Remote over the official
-// SDK, for protocol 2026-07-28 and older ones, over streamable HTTP and, where the process can start programs (package
-// mcp/program), over standard streams.
-//
-// A server is not trusted. One invocation has one connection to a server, made when it is first needed, and ends it
-// whatever happens; a connection that breaks is replaced by the next use. On each connection the server's tools are
-// listed once, and a call is sent only where the tool's definition has the digest that the run is pinned to
-// (tool.ChangedError). Whatever hangs ends with a deadline, whatever floods with a bound: the constants in list.go.
-//
-// What becomes of a call: a result of the server's is a result, be it an error of the tool's; an answer that says no
-// (an error of the protocol, a refusal of HTTP) is an error; an answer that did not come, broke off or cannot be read
-// is a tool.LostError, since the server may have done what it was told.
-package mcp
+package tools
 
 import (
 	"context"
@@ -29,21 +17,22 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// Config is what connections are made of.
-type Config struct {
+// MCPConfig is what connections are made of.
+type MCPConfig struct {
 	Clock   clock.Clock  // required
-	Client  Client       // for servers with a URL; nil = they are refused
-	Start   Start        // for servers with a command; nil = they are refused, as in a deployed function
+	Client  MCPClient    // for servers with a URL; nil = they are refused
+	Start   StartProgram // for servers with a command; nil = they are refused, as in a deployed function
 	Secrets tool.Secrets // for the templates of a connection; nil = there are none
 }
 
-// Client makes the client of one connection to the server at a URL. It decides where requests may go; redirects stay on
-// their host. Idle connections are closed with the connection to the server. An error says why the server may not be
+// MCPClient makes the client of one connection to the server at a URL. It decides where requests may go; redirects stay
+// on their host. Idle connections are closed with the connection to the server. An error says why the server may not be
 // reached, fit to be shown.
-type Client func(server *url.URL) (*http.Client, error)
+type MCPClient func(server *url.URL) (*http.Client, error)
 
-// Start makes a program that is a server, with no other environment than PATH, HOME and env. Package program has one.
-type Start func(command []string, dir string, env map[string]string) (Program, error)
+// StartProgram makes a program that is a server, with no other environment than PATH, HOME and env. Package program has
+// one.
+type StartProgram func(command []string, dir string, env map[string]string) (Program, error)
 
 // Program is a server that is a program. Connect starts it, and messages of more than 16 MiB break the connection.
 type Program interface {
@@ -55,25 +44,37 @@ type Program interface {
 	LastWords() string
 }
 
-// Remote has the tools of MCP servers. Safe for concurrent use.
-type Remote struct{ config Config }
+// MCP has the tools of servers that speak the Model Context Protocol, over the official SDK, for protocol 2026-07-28
+// and older ones, over streamable HTTP and, where the process can start programs, over standard streams. Safe for
+// concurrent use.
+//
+// A server is not trusted. One invocation has one connection to a server, made when it is first needed, and ends it
+// whatever happens; a connection that breaks is replaced by the next use. On each connection the server's tools are
+// listed once, and a call is sent only where the tool's definition has the digest that the run is pinned to
+// (tool.ChangedError). Whatever hangs ends with a deadline, whatever floods with a bound: the constants in mcplist.go.
+//
+// What becomes of a call: a result of the server's is a result, be it an error of the tool's; an answer that says no
+// (an error of the protocol, a refusal of HTTP) is an error; an answer that did not come, broke off or cannot be read
+// is a tool.LostError, since the server may have done what it was told.
+type MCP struct{ config MCPConfig }
 
-// New makes a Remote. An error says what is missing.
-func New(c Config) (*Remote, error) {
+// NewMCP makes an MCP. An error says what is missing.
+func NewMCP(c MCPConfig) (*MCP, error) {
 	if c.Clock == nil {
 		return nil, errors.New("mcp: want a clock")
 	}
-	return &Remote{config: c}, nil
+	return &MCP{config: c}, nil
 }
 
 // Open begins an invocation's use of the servers of d.
-func (r *Remote) Open(tenant string, d *agent.Definition) runtime.Session {
+func (r *MCP) Open(tenant string, d *agent.Definition) runtime.Session {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	return &session{config: r.config, tenant: tenant, servers: d.MCP, ctx: ctx, cancel: cancel, links: map[string]*link{}}
+	return &mcpSession{config: r.config, tenant: tenant, servers: d.MCP, ctx: ctx, cancel: cancel,
+		links: map[string]*link{}}
 }
 
 // Refuses says why d cannot run here: it needs a program, and none can be started.
-func (r *Remote) Refuses(d *agent.Definition) string {
+func (r *MCP) Refuses(d *agent.Definition) string {
 	if server, needed := d.Program(); needed && r.config.Start == nil {
 		return policy.TextNeedsProgram(d.Name, server)
 	}
@@ -83,9 +84,9 @@ func (r *Remote) Refuses(d *agent.Definition) string {
 // errClosed is why nothing works after Close.
 var errClosed = errors.New("the connection is closed: the invocation has ended")
 
-// session is one invocation's connections: at most one to each server.
-type session struct {
-	config  Config
+// mcpSession is one invocation's connections: at most one to each server.
+type mcpSession struct {
+	config  MCPConfig
 	tenant  string
 	servers []agent.MCPServer
 	ctx     context.Context // ends with the session
@@ -96,9 +97,9 @@ type session struct {
 	all   sync.WaitGroup   // what is under way for links: connecting, closing
 }
 
-func (s *session) Tool(t agent.ToolSpec) tool.Tool { return &remoteTool{session: s, spec: t} }
+func (s *mcpSession) Tool(t agent.ToolSpec) tool.Tool { return &remoteTool{session: s, spec: t} }
 
-func (s *session) List(ctx context.Context, server agent.MCPServer) (agent.ServerTools, error) {
+func (s *mcpSession) List(ctx context.Context, server agent.MCPServer) (agent.ServerTools, error) {
 	l, err := s.connected(ctx, server)
 	if err != nil {
 		return agent.ServerTools{}, err
@@ -129,7 +130,7 @@ func (s *session) List(ctx context.Context, server agent.MCPServer) (agent.Serve
 }
 
 // Close ends every connection and waits until nothing of it is left.
-func (s *session) Close() {
+func (s *mcpSession) Close() {
 	s.cancel(errClosed)
 	s.mu.Lock()
 	links := s.links
@@ -143,7 +144,7 @@ func (s *session) Close() {
 
 // connected is a working connection to a server: the one there is, or a new one. Callers share it, and whoever came
 // first does not take it along when it gives up waiting.
-func (s *session) connected(ctx context.Context, server agent.MCPServer) (*link, error) {
+func (s *mcpSession) connected(ctx context.Context, server agent.MCPServer) (*link, error) {
 	s.mu.Lock()
 	if s.links == nil {
 		s.mu.Unlock()

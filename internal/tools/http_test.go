@@ -1,4 +1,4 @@
-package httptool_test
+package tools_test
 
 import (
 	"context"
@@ -21,16 +21,16 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
+	"github.com/countersign/countersign/internal/tools"
 	"github.com/countersign/countersign/internal/tools/egress"
-	"github.com/countersign/countersign/internal/tools/httptool"
 )
 
 // canary is a secret that must never come back.
 const canary = "s3cr3t/canary+value"
 
-type vault map[string]string
+type httpVault map[string]string
 
-func (v vault) Secret(_ context.Context, tenant, name string) (string, error) {
+func (v httpVault) Secret(_ context.Context, tenant, name string) (string, error) {
 	if s, ok := v[tenant+"/"+name]; ok {
 		return s, nil
 	}
@@ -69,14 +69,14 @@ func newSite(t testing.TB, answer http.HandlerFunc) *site {
 	return s
 }
 
-func ok(http.ResponseWriter, *http.Request) {}
+func okHTTP(http.ResponseWriter, *http.Request) {}
 
 // remote reaches these hosts, and no other.
-func remote(t testing.TB, hosts ...string) *httptool.Remote {
+func remote(t testing.TB, hosts ...string) *tools.HTTP {
 	t.Helper()
 	private, err := egress.ParsePrivate(strings.Join(hosts, ","))
 	require.NoError(t, err)
-	return httptool.New(httptool.Config{Private: private, Secrets: vault{"acme/KEY": canary, "acme/LINES": "line\r\nX-Evil: 1"}})
+	return tools.NewHTTP(tools.HTTPConfig{Private: private, Secrets: httpVault{"acme/KEY": canary, "acme/LINES": "line\r\nX-Evil: 1"}})
 }
 
 func spec(h agent.HTTPTool, properties string) agent.ToolSpec {
@@ -86,7 +86,7 @@ func spec(h agent.HTTPTool, properties string) agent.ToolSpec {
 	}
 }
 
-func call(args string) tool.Call {
+func httpCall(args string) tool.Call {
 	return tool.Call{Tenant: "acme", Run: "r1", ID: "c1", Name: "orders.pay", Args: json.RawMessage(args), Key: "r1/c1"}
 }
 
@@ -94,7 +94,7 @@ func enter(t testing.TB, s *site, h agent.HTTPTool, properties, args string) (ag
 	t.Helper()
 	session := remote(t, s.host).Open("default", &agent.Definition{})
 	defer session.Close()
-	return session.Tool(spec(h, properties)).Call(t.Context(), call(args))
+	return session.Tool(spec(h, properties)).Call(t.Context(), httpCall(args))
 }
 
 // What becomes of arguments in a request.
@@ -123,7 +123,7 @@ func TestRequests(t *testing.T) {
 		"a body of DELETE":         {agent.HTTPTool{Method: "DELETE", URL: "/o", Body: json.RawMessage(`"{obj}"`)}, `{"obj":[1]}`, "DELETE /o [1]"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSite(t, ok)
+			s := newSite(t, okHTTP)
 			c.tool.URL = s.URL + c.tool.URL
 			res, err := enter(t, s, c.tool, props, c.args)
 			require.NoError(t, err)
@@ -140,7 +140,7 @@ func TestRequests(t *testing.T) {
 }
 
 func TestABodyThatNoArgumentIsFor(t *testing.T) {
-	s := newSite(t, ok)
+	s := newSite(t, okHTTP)
 	_, err := enter(t, s, agent.HTTPTool{Method: "POST", URL: s.URL + "/o/{id}/cancel"}, `"id":{}`, `{"id":1}`)
 	require.NoError(t, err)
 	require.Equal(t, "", s.seen[0].body)
@@ -149,7 +149,7 @@ func TestABodyThatNoArgumentIsFor(t *testing.T) {
 
 // Arguments that make no request are told to the model, and nothing is sent.
 func TestArgumentsThatAreRefused(t *testing.T) {
-	s := newSite(t, ok)
+	s := newSite(t, okHTTP)
 	tool := agent.HTTPTool{Method: "POST", URL: s.URL + "/o/{id}?q={q}", Headers: map[string]string{"X-Note": "n {x}"}}
 	for want, all := range map[string][]string{
 		"missing": {`{}`, `{"id":null}`},
@@ -180,7 +180,7 @@ func TestArgumentsThatAreRefused(t *testing.T) {
 
 // Whatever an argument holds, it stays in its place.
 func TestArgumentsStayInTheirPlaces(t *testing.T) {
-	s := newSite(t, ok)
+	s := newSite(t, okHTTP)
 	tool := agent.HTTPTool{Method: "GET", URL: s.URL + "/o/{id}/end?q={q}&v=2", Query: map[string]string{"w": "{x}"}, Headers: map[string]string{"X-Note": "{n}"}}
 	text := rapid.OneOf(rapid.String(), rapid.StringMatching(`[a-z/\\?#&=%.:@;{}$ +]{1,12}`))
 	rapid.Check(t, func(rt *rapid.T) {
@@ -297,7 +297,7 @@ func TestWhatWasSentIsKnown(t *testing.T) {
 			defer session.Close()
 			sp := spec(agent.HTTPTool{Method: "POST", URL: s.URL + "/x?key=${secret:KEY}"}, `"a":{}`)
 			sp.Effect = c.effect
-			res, err := session.Tool(sp).Call(t.Context(), call(`{"a":1}`))
+			res, err := session.Tool(sp).Call(t.Context(), httpCall(`{"a":1}`))
 			require.Len(t, s.seen, 1, "sent once")
 			var lost *tool.LostError
 			require.Equal(t, c.lost, errors.As(err, &lost), "%v", err)
@@ -317,19 +317,19 @@ func TestWhatWasSentIsKnown(t *testing.T) {
 		at := l.Addr().String()
 		require.NoError(t, l.Close())
 		session := remote(t, at).Open("default", nil)
-		_, err = session.Tool(spec(agent.HTTPTool{Method: "POST", URL: "http://" + at}, ``)).Call(t.Context(), call(`{}`))
+		_, err = session.Tool(spec(agent.HTTPTool{Method: "POST", URL: "http://" + at}, ``)).Call(t.Context(), httpCall(`{}`))
 		require.ErrorContains(t, err, "refused")
 		var lost *tool.LostError
 		require.NotErrorAs(t, err, &lost)
 		session.Close()
-		_, err = session.Tool(spec(agent.HTTPTool{Method: "POST", URL: "http://" + at}, ``)).Call(t.Context(), call(`{}`))
+		_, err = session.Tool(spec(agent.HTTPTool{Method: "POST", URL: "http://" + at}, ``)).Call(t.Context(), httpCall(`{}`))
 		require.ErrorContains(t, err, "has ended")
 	})
 	t.Run("a host that is not to be reached", func(t *testing.T) {
-		s := newSite(t, ok)
+		s := newSite(t, okHTTP)
 		session := remote(t).Open("default", nil)
 		defer session.Close()
-		_, err := session.Tool(spec(agent.HTTPTool{Method: "POST", URL: s.URL}, ``)).Call(t.Context(), call(`{}`))
+		_, err := session.Tool(spec(agent.HTTPTool{Method: "POST", URL: s.URL}, ``)).Call(t.Context(), httpCall(`{}`))
 		require.ErrorContains(t, err, "not public")
 		require.Empty(t, s.seen)
 	})
@@ -339,7 +339,7 @@ func TestWhatWasSentIsKnown(t *testing.T) {
 		defer close(release)
 		session := remote(t, s.host).Open("default", nil)
 		go func() { <-began; session.Close() }()
-		_, err := session.Tool(spec(agent.HTTPTool{Method: "POST", URL: s.URL}, ``)).Call(t.Context(), call(`{}`))
+		_, err := session.Tool(spec(agent.HTTPTool{Method: "POST", URL: s.URL}, ``)).Call(t.Context(), httpCall(`{}`))
 		var lost *tool.LostError
 		require.ErrorAs(t, err, &lost)
 	})
@@ -417,7 +417,7 @@ func TestSecretsAreCutFromWhatIsCut(t *testing.T) {
 }
 
 func TestSecretsThatCannotBeSent(t *testing.T) {
-	s := newSite(t, ok)
+	s := newSite(t, okHTTP)
 	for name, c := range map[string]struct {
 		tool agent.HTTPTool
 		want string
@@ -449,7 +449,7 @@ func TestSecretsStayWithTheirHost(t *testing.T) {
 	h := agent.HTTPTool{Method: "GET", URL: s.URL, Headers: map[string]string{"X-Key": "${secret:KEY}", "X-Plain": "p"}, Allow: []string{other.host}}
 	session := remote(t, s.host, other.host).Open("default", nil)
 	defer session.Close()
-	res, err := session.Tool(spec(h, ``)).Call(t.Context(), call(`{}`))
+	res, err := session.Tool(spec(h, ``)).Call(t.Context(), httpCall(`{}`))
 	require.NoError(t, err)
 	require.Equal(t, "from elsewhere", res.Content)
 	require.Equal(t, canary, s.seen[0].header.Get("X-Key"))

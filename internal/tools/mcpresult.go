@@ -1,4 +1,4 @@
-package mcp
+package tools
 
 import (
 	"bytes"
@@ -33,10 +33,10 @@ type callResult struct {
 	strange bool  // it says something, but not as a result of the protocol does
 }
 
-// readResult reads an answer to a call. An error says that what became of the call is not in it for sure: a key that
+// readMCPResult reads an answer to a call. An error says that what became of the call is not in it for sure: a key that
 // decides about that is of another kind, or there twice. An answer of a form of its own is none of those: what it says
 // is its result.
-func readResult(answer json.RawMessage) (callResult, error) {
+func readMCPResult(answer json.RawMessage) (callResult, error) {
 	var r callResult
 	all, err := members(answer, "content", "structuredContent", "isError", "resultType", "inputRequests", "requestState")
 	if errors.Is(err, errNoObject) {
@@ -105,8 +105,8 @@ func (s *said) line(text string) {
 	if s.cut {
 		return
 	}
-	if s.size+len(text) > maxText {
-		text, s.cut = bounded(text, maxText-s.size), true
+	if s.size+len(text) > maxMCPText {
+		text, s.cut = bounded(text, maxMCPText-s.size), true
 	}
 	s.lines, s.size = append(s.lines, text), s.size+len(text)
 }
@@ -114,14 +114,14 @@ func (s *said) line(text string) {
 // outcome is what a tool's call gives the run: a result, an error of the tool's, or what people are asked. An error is
 // a tool.LostError.
 func (l *link) outcome(d definition, x exchange) (agent.ToolResultData, error) {
-	r, err := readResult(x.answer)
+	r, err := readMCPResult(x.answer)
 	switch {
 	case err != nil:
 		return agent.ToolResultData{}, &tool.LostError{Err: l.failed(err)}
 	case r.asks:
 		return l.asks(r), nil
 	case r.strange:
-		text := l.secrets.Redact(bounded(asText(x.answer), maxText))
+		text := l.secrets.Redact(bounded(asText(x.answer), maxMCPText))
 		text += "\n[the server's answer is not a result of the protocol]"
 		return agent.ToolResultData{Content: text, IsError: r.IsError}, nil
 	}
@@ -231,7 +231,7 @@ func asText(raw json.RawMessage) string {
 func (r callResult) notes(d definition, s said, x exchange) []string {
 	var notes []string
 	if s.cut {
-		notes = append(notes, fmt.Sprintf("[the rest is left out: a result has at most %d bytes of text]", maxText))
+		notes = append(notes, fmt.Sprintf("[the rest is left out: a result has at most %d bytes of text]", maxMCPText))
 	}
 	if lie := r.unfit(d); lie != "" {
 		notes = append(notes, "[the result is not what the tool's outputSchema promises: "+lie+"]")

@@ -1,9 +1,4 @@
-// Package lambdatool carries out calls of tools that are functions of AWS Lambda.
-//
-// A function is invoked with a policy.FunctionCall as JSON. One that is waited for gives its result as JSON: an object
-// of text, json, error, media, suspend and patch, or any other value, which is its text (see readResult). One that
-// answers later only takes the call (ADR 3). Client is the runtime.Functions, Remote the runtime.Remote.
-package lambdatool
+package tools
 
 import (
 	"cmp"
@@ -45,26 +40,30 @@ const (
 	maxAsync = 1 << 20
 )
 
-// Client invokes functions, a runtime.Functions. Make one with New. Safe for concurrent use.
-type Client struct {
+// Functions invokes functions, a runtime.Functions. Make one with NewFunctions. Safe for concurrent use.
+//
+// A function is invoked with a policy.FunctionCall as JSON. One that is waited for gives its result as JSON: an object
+// of text, json, error, media, suspend and patch, or any other value, which is its text (see readFunctionResult). One
+// that answers later only takes the call (ADR 3).
+type Functions struct {
 	invoke awssdk.Operation[lambda.InvokeInput, lambda.InvokeOutput, lambda.Options]
 	pause  *retry.ExponentialJitterBackoff
 	clock  clock.Clock
 }
 
-// New makes a client. How long an answer may take is its context's to say: a function may run for minutes. The SDK
-// sends nothing again by itself: what may be sent again depends on the call.
-func New(cfg aws.Config) *Client {
+// NewFunctions makes a client. How long an answer may take is its context's to say: a function may run for minutes. The
+// SDK sends nothing again by itself: what may be sent again depends on the call.
+func NewFunctions(cfg aws.Config) *Functions {
 	client := lambda.NewFromConfig(cfg, func(o *lambda.Options) {
 		o.HTTPClient = awssdk.WithTimeout(o.HTTPClient, 0)
 		o.Retryer = aws.NopRetryer{}
 	})
-	return &Client{invoke: client.Invoke, pause: retry.NewExponentialJitterBackoff(backoff), clock: clock.System()}
+	return &Functions{invoke: client.Invoke, pause: retry.NewExponentialJitterBackoff(backoff), clock: clock.System()}
 }
 
 // Invoke implements runtime.Functions. It sends again what was not taken and may be taken later, as after throttling;
 // and what may have been taken, unless i is to be invoked once.
-func (c *Client) Invoke(ctx context.Context, i runtime.Invoke) (runtime.Invoked, error) {
+func (c *Functions) Invoke(ctx context.Context, i runtime.Invoke) (runtime.Invoked, error) {
 	limit := maxSync
 	if i.Async {
 		limit = maxAsync
@@ -102,7 +101,7 @@ func shouldRetry(err error, once bool) bool {
 // errUnreached says that nothing was sent.
 var errUnreached = errors.New("AWS Lambda cannot be reached")
 
-func (c *Client) attempt(ctx context.Context, i runtime.Invoke) (runtime.Invoked, error) {
+func (c *Functions) attempt(ctx context.Context, i runtime.Invoke) (runtime.Invoked, error) {
 	kind := types.InvocationTypeRequestResponse
 	if i.Async {
 		kind = types.InvocationTypeEvent
@@ -175,29 +174,29 @@ func isTransient(r *awssdk.Refusal) bool {
 	return later[r.Code] || r.Status == http.StatusTooManyRequests
 }
 
-// Remote carries out the calls of tools of kind lambda that are waited for, a runtime.Remote. Functions is required.
+// Lambda carries out the calls of tools of kind lambda that are waited for, a runtime.Remote. Functions is required.
 // Safe for concurrent use.
-type Remote struct{ Functions runtime.Functions }
+type Lambda struct{ Functions runtime.Functions }
 
 // Open implements runtime.Remote.
-func (r Remote) Open(string, *agent.Definition) runtime.Session {
+func (r Lambda) Open(string, *agent.Definition) runtime.Session {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &session{functions: r.Functions, open: ctx, close: cancel}
+	return &lambdaSession{functions: r.Functions, open: ctx, close: cancel}
 }
 
-// session is one invocation's use of functions.
-type session struct {
+// lambdaSession is one invocation's use of functions.
+type lambdaSession struct {
 	functions runtime.Functions
 	open      context.Context //nolint:containedctx // ends with the session, and what is under way with it
 	close     context.CancelFunc
 }
 
-func (s *session) Tool(t agent.ToolSpec) tool.Tool { return &function{session: s, spec: t} }
+func (s *lambdaSession) Tool(t agent.ToolSpec) tool.Tool { return &function{session: s, spec: t} }
 
-func (s *session) Close() { s.close() }
+func (s *lambdaSession) Close() { s.close() }
 
 type function struct {
-	session *session
+	session *lambdaSession
 	spec    agent.ToolSpec
 }
 
@@ -232,6 +231,6 @@ func (f *function) Call(ctx context.Context, c tool.Call) (agent.ToolResultData,
 	case out.Failed:
 		return functionError(out.Payload)
 	default:
-		return readResult(out.Payload), nil
+		return readFunctionResult(out.Payload), nil
 	}
 }

@@ -1,4 +1,4 @@
-package lambdatool
+package tools
 
 import (
 	"bytes"
@@ -19,9 +19,10 @@ import (
 // of them), suspend (a run.Ticket) and patch ([{path, value?}]). What the others give is text.
 type result map[string]json.RawMessage
 
-// readResult reads a function's result: an object that has only the keys text, json, error, media, suspend and patch,
-// or any other JSON, which becomes text. null is no text. An object of these keys that is impossible is an error.
-func readResult(payload []byte) agent.ToolResultData {
+// readFunctionResult reads a function's result: an object that has only the keys text, json, error, media, suspend and
+// patch, or any other JSON, which becomes text. null is no text. An object of these keys that is impossible is an
+// error.
+func readFunctionResult(payload []byte) agent.ToolResultData {
 	payload = bytes.TrimSpace(payload)
 	if string(payload) == "null" {
 		return agent.ToolResultData{}

@@ -1,4 +1,4 @@
-package mcp_test
+package tools_test
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools/mcp"
+	"github.com/countersign/countersign/internal/tools"
 )
 
 // on answers one method otherwise.
@@ -229,7 +229,9 @@ func TestHostileRedirects(t *testing.T) {
 				return false
 			}
 			t.Run(fmt.Sprint(method, code), func(t *testing.T) {
-				r := over(t, p, func(_ *mcp.Config, s *agent.MCPServer) { s.Headers = map[string]string{"Authorization": "Bearer x"} })
+				r := over(t, p, func(_ *tools.MCPConfig, s *agent.MCPServer) {
+					s.Headers = map[string]string{"Authorization": "Bearer x"}
+				})
 				_, err := r.list()
 				if method == "tools/call" {
 					require.NoError(t, err)

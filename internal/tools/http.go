@@ -1,13 +1,4 @@
-// Package httptool carries out calls of tools that are HTTP requests (agent.HTTPTool), as a runtime.Remote.
-//
-// A request is made of the pinned description, the call's arguments and secrets alone. Arguments fill places: whatever
-// they hold, they change neither host, nor the path's structure, nor which parameters and header fields there are.
-// Every attempt of a call has the same Idempotency-Key, the call's own (IETF draft Idempotency-Key header field).
-//
-// What a server says is the tool's own answer, whatever its status. Where a request was, or may have been, sent and no
-// answer can be read, the error is a tool.LostError; any other error says that nothing was sent. Nothing that comes
-// back holds a secret that was sent.
-package httptool
+package tools
 
 import (
 	"bytes"
@@ -33,39 +24,49 @@ import (
 	"github.com/countersign/countersign/internal/tools/egress"
 )
 
-// Config is what requests are made with. The zero value has no secrets and reaches public hosts alone.
-type Config struct {
+// HTTPConfig is what requests are made with. The zero value has no secrets and reaches public hosts alone.
+type HTTPConfig struct {
 	Secrets tool.Secrets    // nil = there are none
 	Private egress.Private  // an own network's hosts that tools may reach
 	Resolve egress.Resolver // nil = the system's
 	Roots   *x509.CertPool  // nil = the system's
 }
 
-// Remote is a runtime.Remote. Make one with New. Safe for concurrent use.
-type Remote struct{ config Config }
+// HTTP carries out calls of tools that are HTTP requests (agent.HTTPTool). Make one with NewHTTP. Safe for concurrent
+// use.
+//
+// A request is made of the pinned description, the call's arguments and secrets alone. Arguments fill places: whatever
+// they hold, they change neither host, nor the path's structure, nor which parameters and header fields there are.
+// Every attempt of a call has the same Idempotency-Key, the call's own (IETF draft Idempotency-Key header field).
+//
+// What a server says is the tool's own answer, whatever its status. Where a request was, or may have been, sent and no
+// answer can be read, the error is a tool.LostError; any other error says that nothing was sent. Nothing that comes
+// back holds a secret that was sent.
+type HTTP struct{ config HTTPConfig }
 
-// New makes one. It connects to nothing.
-func New(c Config) *Remote { return &Remote{c} }
+// NewHTTP makes one. It connects to nothing.
+func NewHTTP(c HTTPConfig) *HTTP { return &HTTP{c} }
 
 // Open implements runtime.Remote.
-func (r *Remote) Open(string, *agent.Definition) runtime.Session {
+func (r *HTTP) Open(string, *agent.Definition) runtime.Session {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &session{config: r.config, ctx: ctx, cancel: cancel}
+	return &httpSession{config: r.config, ctx: ctx, cancel: cancel}
 }
 
-// session ends what is under way when it is closed. Each request has a connection of its own, so nothing else is left.
-type session struct {
-	config Config
+// httpSession ends what is under way when it is closed. Each request has a connection of its own, so nothing else is
+// left.
+type httpSession struct {
+	config HTTPConfig
 	ctx    context.Context
 	cancel context.CancelFunc
 }
 
-func (s *session) Tool(t agent.ToolSpec) tool.Tool { return &request{session: s, spec: t} }
+func (s *httpSession) Tool(t agent.ToolSpec) tool.Tool { return &request{httpSession: s, spec: t} }
 
-func (s *session) Close() { s.cancel() }
+func (s *httpSession) Close() { s.cancel() }
 
 type request struct {
-	*session
+	*httpSession
 	spec agent.ToolSpec
 }
 
@@ -135,7 +136,7 @@ func (t *request) client(u *url.URL, fields []string, secret bool) (*http.Client
 	}
 	return egress.New(egress.Config{
 		Allow: append([]string{at}, t.spec.HTTP.Allow...), Private: t.config.Private, Credentials: fields,
-		Resolve: t.config.Resolve, Roots: t.config.Roots, MaxBody: maxBody,
+		Resolve: t.config.Resolve, Roots: t.config.Roots, MaxBody: maxHTTPBody,
 	})
 }
 
@@ -175,9 +176,9 @@ func redactedError(secrets *tool.Disclosure, err error) error {
 
 // The bounds of what is read of an answer, in bytes.
 const (
-	maxBody    = 10 << 20
-	maxText    = 256 << 10 // of a result, where the tool says nothing else
-	maxTrouble = 4 << 10   // of what comes with a status that is no success
+	maxHTTPBody = 10 << 20
+	maxHTTPText = 256 << 10 // of a result, where the tool says nothing else
+	maxTrouble  = 4 << 10   // of what comes with a status that is no success
 )
 
 // readAnswer reads a server's answer. It returns an error if the answer cannot be read.
@@ -192,9 +193,9 @@ func (t *request) readAnswer(resp *http.Response, secrets *tool.Disclosure) (age
 	case !isText(resp.Header.Get("Content-Type")):
 		return readMedia(resp, secrets)
 	}
-	limit := int64(maxText)
+	limit := int64(maxHTTPText)
 	if t.spec.MaxResult > 0 {
-		limit = min(t.spec.MaxResult, maxBody/2)
+		limit = min(t.spec.MaxResult, maxHTTPBody/2)
 	}
 	text, err := readText(resp, limit, secrets)
 	if text == "" {
