@@ -35,7 +35,7 @@ import (
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/standins"
 
-	"github.com/countersign/countersign/internal/people/link"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/repotest"
 	"github.com/countersign/countersign/internal/runtime"
@@ -203,7 +203,7 @@ func (d *deployment) startAPI() (issuer *standins.JWT, url string) {
 	key, err := issuersKey()
 	require.NoError(d.t, err)
 	issuer = &standins.JWT{Issuer: "https://issuer.example", Audience: "countersign", Key: key, Clock: d.clock}
-	return issuer, serve(d.t, &standins.HTTPAPI{Authorizer: issuer, Clock: d.clock, Open: []string{link.Path},
+	return issuer, serve(d.t, &standins.HTTPAPI{Authorizer: issuer, Clock: d.clock, Open: []string{approval.LinkPath},
 		Function: func(ctx context.Context, payload []byte) ([]byte, error) {
 			return d.functions["http"].Invoke(ctx, payload)
 		},

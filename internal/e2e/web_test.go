@@ -14,7 +14,6 @@ import (
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/ids"
-	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/secrets"
 )
 
@@ -28,7 +27,7 @@ func TestMailToWhoIsAsked(t *testing.T) {
 	require.Eventually(t, func() bool { return len(d.mail.Sent()) > 0 }, 2*time.Minute, 10*time.Millisecond)
 	mail := d.mail.Sent()[0]
 	require.Equal(t, "ana@example.com", mail.To)
-	at := regexp.MustCompile(regexp.QuoteMeta(d.apiURL+link.Path) + `[A-Za-z0-9_.-]+`).FindString(mail.Text)
+	at := regexp.MustCompile(regexp.QuoteMeta(d.apiURL+approval.LinkPath) + `[A-Za-z0-9_.-]+`).FindString(mail.Text)
 	require.NotEmpty(t, at, mail.Text)
 	status, page := d.openPage(at)
 	require.Equal(t, http.StatusOK, status)
@@ -77,7 +76,7 @@ func TestA1A5LinksOverRestarts(t *testing.T) {
 	_, page = d.openPage(at)
 	require.Contains(t, page, "Approved by user:ana at ")
 	require.Contains(t, page, "by link")
-	require.NotContains(t, d.log.String(), strings.TrimPrefix(at, d.apiURL+link.Path), "no link is in a log")
+	require.NotContains(t, d.log.String(), strings.TrimPrefix(at, d.apiURL+approval.LinkPath), "no link is in a log")
 	d.logInitTimes()
 }
 
@@ -86,7 +85,7 @@ func (d *deployment) signedLink(a approval.Approval, to string) string {
 	d.t.Helper()
 	ring, err := secrets.Parse(linkKeys)
 	require.NoError(d.t, err)
-	links := &link.Links{
+	links := &approval.Links{
 		Table: d.ports.Table, Ring: func() (*secrets.Ring, error) { return ring, nil },
 		Clock: d.clock, IDs: ids.System(d.clock), Base: func() string { return d.apiURL },
 	}

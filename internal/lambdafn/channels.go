@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
-	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/mail"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
@@ -171,12 +171,12 @@ func (f *function) directory() person.Directory {
 }
 
 // links are the links to requests, signed by a key ring; nil without one.
-func links(p runtime.Ports, ring func() (*secrets.Ring, error), getenv func(string) string) *link.Links {
+func links(p runtime.Ports, ring func() (*secrets.Ring, error), getenv func(string) string) *approval.Links {
 	if ring == nil {
 		return nil
 	}
 	base := getenv(envWebURL)
-	return &link.Links{
+	return &approval.Links{
 		Table: p.Table, Ring: ring, Clock: p.Clock, IDs: ids.System(p.Clock), Base: func() string { return base },
 	}
 }

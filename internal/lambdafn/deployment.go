@@ -9,7 +9,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/observe"
-	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/run"
@@ -44,7 +43,7 @@ type Deployment struct {
 	People       person.Directory              // nil = nobody is known
 	PeopleAdmins string                        // the group whose members may change them by the API; "" = nobody may
 	Ring         func() (*secrets.Ring, error) // verifies callbacks; nil = there are none
-	Links        *link.Links                   // nil = the pages are behind no link: a console serves them
+	Links        *approval.Links               // nil = the pages are behind no link: a console serves them
 	SignIn       *web.OIDC                     // signs people in for the console and for pages; nil = nobody can sign in
 	// Slack gives Secrets and Hooks of the app whose clicks are taken, for each click anew; nil = none is taken.
 	Slack func(ctx context.Context) (*slack.Interactions, error)

@@ -21,7 +21,6 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/jsonx"
-	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/policy"
@@ -186,7 +185,7 @@ func (d *Deployment) withPages(served http.Handler, b api.Backend) http.Handler 
 	pages := d.PagesHandler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch p := r.URL.Path; {
-		case p == slack.Path || strings.HasPrefix(p, link.Path) || p == "/" && d.SignIn == nil:
+		case p == slack.Path || strings.HasPrefix(p, approval.LinkPath) || p == "/" && d.SignIn == nil:
 			pages.ServeHTTP(w, r)
 		case d.SignIn == nil || strings.HasPrefix(p, api.Path):
 			served.ServeHTTP(w, r)

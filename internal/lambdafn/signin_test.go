@@ -33,7 +33,6 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/lambdafn"
-	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
@@ -142,7 +141,7 @@ type site struct {
 	*httptest.Server
 	provider *provider
 	clock    *shiftedClock
-	links    *link.Links
+	links    *approval.Links
 }
 
 // shiftedClock is the system's clock, moved by the test.
@@ -171,7 +170,7 @@ func newSiteOn(t *testing.T, serve serving, rule agent.Rule, change ...func(*lam
 	s.Server = serve(http.HandlerFunc(s.forward))
 	t.Cleanup(s.Close)
 	loadRing := func() (*secrets.Ring, error) { return ring, nil }
-	s.links = &link.Links{Table: s.table, Ring: loadRing, Clock: s.clock, IDs: ids.System(s.clock), Base: func() string { return s.URL }}
+	s.links = &approval.Links{Table: s.table, Ring: loadRing, Clock: s.clock, IDs: ids.System(s.clock), Base: func() string { return s.URL }}
 	people, err := person.Read([]byte(`{"tenants": {"acme": {"user:ana": {"groups": ["group:operators"], "name": "Ana Lima"},
 		"user:eve": ["group:operators"]}}}`))
 	require.NoError(t, err)

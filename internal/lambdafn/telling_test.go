@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/runtime"
@@ -88,8 +88,8 @@ func TestTheSignInOfAnEnvironment(t *testing.T) {
 	require.Nil(t, o)
 }
 
-// A function that people need goes on without a channel or links that are misconfigured, says so in its log and as a metric, and names
-// no secret.
+// A function that people need goes on without a channel or links that are misconfigured, says so in its log and as a
+// metric, and names no secret.
 func TestAMisconfiguredChannelIsLeftOut(t *testing.T) {
 	env := deployedEnv().with(
 		EnvSlackToken, "xoxb-1-2-abcdefghij", EnvMailFrom, "approvals@example.com", EnvLinkKeyRing, testRing, envWebURL, "https://approvals.example.com")
@@ -112,7 +112,7 @@ func TestAMisconfiguredChannelIsLeftOut(t *testing.T) {
 			n := f.Ports.Notify.(*notify.Notifier)
 			require.Len(t, n.Channels, c.channels)
 			require.NotNil(t, n.Show)
-			_, ringErr := n.Links.(*link.Links).Ring()
+			_, ringErr := n.Links.(*approval.Links).Ring()
 			require.Equal(t, variable == EnvLinkKeyRing, ringErr != nil)
 			if variable == EnvSlackToken { // it is read when it is needed
 				_, err = n.Channels[0].Send(t.Context(), notify.Message{To: person.Person{Slack: "U1"}})

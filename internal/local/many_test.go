@@ -29,7 +29,6 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/ids"
-	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/mail"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
@@ -141,7 +140,7 @@ func crew(t *testing.T, table store.Table, blobs store.Blobs, p notify.Channel, 
 	mails = filepath.Join(t.TempDir(), mail.OutboxDir)
 	o = newOfficeOf(t, Config{
 		Table: table, Blobs: blobs, Executions: &asl.MemoryStore{}, People: people, Model: paying(asks),
-		Notify: &notify.Notifier{Channels: []notify.Channel{mail.Outbox{Path: mails, Clock: c}, p}, Links: &link.Links{
+		Notify: &notify.Notifier{Channels: []notify.Channel{mail.Outbox{Path: mails, Clock: c}, p}, Links: &approval.Links{
 			Table: table, Ring: func() (*secrets.Ring, error) { return ring, nil }, Clock: c, IDs: ids.System(c),
 			Base: func() string { return "https://countersign.example" },
 		}},

@@ -18,7 +18,6 @@ import (
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
-	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/slack"
@@ -46,7 +45,7 @@ func inSlack(t *testing.T) (o *office, workspace *standins.Slack, pages http.Han
 	c, table := clock.System(), store.NewMemory()
 	ring, err := secrets.Parse(minted(t))
 	require.NoError(t, err)
-	links := &link.Links{
+	links := &approval.Links{
 		Table: table, Ring: func() (*secrets.Ring, error) { return ring, nil }, Clock: c, IDs: ids.System(c),
 		Base: func() string { return "https://countersign.example" },
 	}
@@ -154,7 +153,7 @@ func TestC1ASlackButtonCarriesARunToItsEnd(t *testing.T) {
 	a, err := approval.Get(t.Context(), o.Ports.Table, Tenant, decided[0].Approval)
 	require.NoError(t, err)
 	require.Equal(t, agent.ViaSlack, a.Decisions[0].Via)
-	for _, secret := range []string{"canary", link.Path, "seen"} {
+	for _, secret := range []string{"canary", approval.LinkPath, "seen"} {
 		require.NotContains(t, logs.String(), secret)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/agents"
-	"github.com/countersign/countersign/internal/people/link"
+	"github.com/countersign/countersign/internal/approval"
 )
 
 // strictly decodes a sample into the type of aws-lambda-go and refuses what the type does not have.
@@ -25,7 +25,8 @@ func strictly[T any](t *testing.T, file string) T {
 	return out
 }
 
-// ofTheAPI are the samples of functions/http that the gateway has asked who calls. A function URL's event has the gateway's shape.
+// ofTheAPI are the samples of functions/http that the gateway has asked who calls. A function URL's event has the
+// gateway's shape.
 var ofTheAPI = []struct {
 	file, method, path string
 	by                 string // jwt or iam
@@ -80,7 +81,7 @@ func TestSamplesOfThePages(t *testing.T) {
 		r := strictly[events.APIGatewayV2HTTPRequest](t, s.file)
 		require.Equal(t, "2.0", r.Version, s.file)
 		require.Equal(t, "ANY /a/{link}", r.RouteKey, s.file)
-		require.Equal(t, link.Path+r.PathParameters["link"], r.RawPath, s.file)
+		require.Equal(t, approval.LinkPath+r.PathParameters["link"], r.RawPath, s.file)
 		require.Equal(t, []string{s.method, r.RawPath}, []string{r.RequestContext.HTTP.Method, r.RequestContext.HTTP.Path}, s.file)
 		require.Equal(t, r.RequestContext.DomainName, r.Headers["host"], s.file)
 		require.Nil(t, r.RequestContext.Authorizer, s.file)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -203,7 +202,7 @@ func (d *Deleter) finish(ctx context.Context, tenant string, record store.Deleti
 	for _, id := range record.Plan.Approvals {
 		deleted, err := approval.Delete(ctx, d.Table, tenant, id)
 		if err == nil {
-			err = link.Delete(ctx, d.Table, tenant, id)
+			err = approval.DeleteLinks(ctx, d.Table, tenant, id)
 		}
 		if err != nil {
 			return fmt.Errorf("delete approval %s of run %s: %w", id, record.Run, err)

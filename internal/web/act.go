@@ -19,7 +19,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -304,7 +303,7 @@ func explainError(err error) (status int, text string) {
 	if wrong, ok := errors.AsType[*formError](err); ok {
 		return http.StatusBadRequest, fmt.Sprintf("The form: %s.", wrong.problem)
 	}
-	if code, ok := errors.AsType[*link.CodeError](err); ok {
+	if code, ok := errors.AsType[*approval.CodeError](err); ok {
 		return http.StatusUnprocessableEntity, "The code: " + code.Problem + "."
 	}
 	_, isEdit := errors.AsType[*approval.EditError](err)
@@ -358,13 +357,13 @@ func newFormState(a approval.Approval, by string) formState {
 }
 
 // signForm returns the hidden field of a form: its state, and a MAC with the link's nonce, which is in no page.
-func signForm(l link.Link, s formState) string {
+func signForm(l approval.Link, s formState) string {
 	text, _ := json.Marshal(s) // texts and numbers always can be
 	return base64.RawURLEncoding.EncodeToString(append(formMAC(l, text), text...))
 }
 
 // verifyForm returns the state in a form's hidden field. It returns false if no page of this link has made the field.
-func verifyForm(l link.Link, field string) (s formState, ok bool) {
+func verifyForm(l approval.Link, field string) (s formState, ok bool) {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(field)
 	if err != nil || len(raw) < sha256.Size || !hmac.Equal(raw[:sha256.Size], formMAC(l, raw[sha256.Size:])) {
 		return formState{}, false
@@ -372,7 +371,7 @@ func verifyForm(l link.Link, field string) (s formState, ok bool) {
 	return s, json.Unmarshal(raw[sha256.Size:], &s) == nil
 }
 
-func formMAC(l link.Link, text []byte) []byte {
+func formMAC(l approval.Link, text []byte) []byte {
 	mac := hmac.New(sha256.New, []byte(l.Nonce))
 	for _, field := range []string{"countersign form 1", l.ID, l.Tenant, l.Approval, l.To, string(text)} {
 		mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(field))))

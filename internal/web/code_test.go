@@ -14,7 +14,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/mail"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
@@ -132,7 +131,7 @@ func TestA26ACodeEnds(t *testing.T) {
 	require.Equal(t, http.StatusOK, w.pressButton(at, "code").status)
 	second := slack.newestCode(t)
 	require.NotEqual(t, first, second)
-	w.clk.advance(link.CodeLife)
+	w.clk.advance(approval.CodeLife)
 	require.Contains(t, w.pressButton(at, "approve", "code", second).body, "none that still works")
 
 	require.Equal(t, http.StatusOK, w.pressButton(at, "code").status)

@@ -19,7 +19,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
@@ -311,7 +310,7 @@ func (c *console) newVisit(a approval.Approval) visit {
 	nonce := hmac.New(sha256.New, []byte(c.Key)) // signs the forms of this server process
 	nonce.Write([]byte("countersign console forms"))
 	return visit{
-		link: link.Link{ID: "console", Tenant: c.Tenant, Approval: a.ID, To: c.As.ID,
+		link: approval.Link{ID: "console", Tenant: c.Tenant, Approval: a.ID, To: c.As.ID,
 			Nonce: hex.EncodeToString(nonce.Sum(nil))},
 		a: a, by: c.As, via: agent.ViaConsole, who: person.Person{ID: c.As.ID, Groups: c.As.Groups}, checkProof: c.checkProof,
 		frame: c.newFrame("", navApprovals, runTrail(a.Root, a.Run)...),

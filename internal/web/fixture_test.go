@@ -27,7 +27,6 @@ import (
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/model/script"
-	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
@@ -71,7 +70,7 @@ type harness struct {
 	m      *local.Machine
 	paid   chan payment
 	clk    *shiftedClock
-	links  *link.Links
+	links  *approval.Links
 	pages  *web.Pages
 	people people
 	server *httptest.Server
@@ -165,7 +164,7 @@ func newHarness(t testing.TB, lines string, change ...func(*agent.Definition)) *
 func (w *harness) servePages() {
 	ring, err := secrets.Parse(`{"id":"1","key":"0123456789abcdef0123456789abcdef"}`)
 	require.NoError(w.t, err)
-	w.links = &link.Links{
+	w.links = &approval.Links{
 		Table: w.m.Ports.Table, Ring: func() (*secrets.Ring, error) { return ring, nil }, Clock: w.clk, IDs: ids.System(w.clk),
 		Base: func() string { return w.server.URL },
 	}

@@ -23,7 +23,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
@@ -62,7 +61,7 @@ type Remark = approval.RemarkInput
 
 // Pages serves approval pages. Fields are required unless they say otherwise. Safe for concurrent use.
 type Pages struct {
-	Links  *link.Links
+	Links  *approval.Links
 	Get    func(ctx context.Context, tenant, id string) (approval.Approval, error) // or approval.ErrNotFound
 	Desk   Desk
 	People person.Directory
@@ -107,8 +106,8 @@ var (
 		"recorded for certain. Open the page again: it says how the request stands."}
 )
 
-// Handler serves the paths below link.Path, and explains at / how to open a request. Any other path gets the answer
-// of an invalid link.
+// Handler serves the paths below approval.LinkPath, and explains at / how to open a request. Any other path gets the
+// answer of an invalid link.
 func (p *Pages) Handler() http.Handler { return p.newServer(linkPages(), pagePolicy) }
 
 func (p *Pages) newServer(pages *pageSet, policy string) *server {
@@ -136,22 +135,22 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.writePlain(w, http.StatusOK, entrancePage)
 		return
 	}
-	token, _ := strings.CutPrefix(r.URL.Path, link.Path)
+	token, _ := strings.CutPrefix(r.URL.Path, approval.LinkPath)
 	id, err := s.Links.Verify(r.Context(), token)
 	var v visit
 	switch {
-	case errors.Is(err, link.ErrInvalid) && !s.wrongTokens.Allow(clientAddress(r)),
+	case errors.Is(err, approval.ErrNoLink) && !s.wrongTokens.Allow(clientAddress(r)),
 		err == nil && r.URL.RawQuery == "" && !s.linkLimit.Allow(id):
 		w.Header().Set("Retry-After", "5")
 		s.writePlain(w, http.StatusTooManyRequests, tooManyPage)
 		return
 	case err == nil && r.URL.RawQuery != "": // no page has a query
-		err = link.ErrInvalid
+		err = approval.ErrNoLink
 	case err == nil:
 		v, err = s.loadVisit(r.Context(), id)
 	}
 	switch {
-	case errors.Is(err, link.ErrInvalid): // or an expired link
+	case errors.Is(err, approval.ErrNoLink): // or an expired link
 		s.writePlain(w, http.StatusNotFound, missingPage)
 	case err != nil:
 		s.writeFailure(w, r, err)
@@ -171,7 +170,7 @@ func (s *server) writeFailure(w http.ResponseWriter, r *http.Request, err error)
 
 // visit is a person at the page of a request.
 type visit struct {
-	link link.Link
+	link approval.Link
 	a    approval.Approval
 	who  person.Person
 	by   policy.Principal
@@ -189,7 +188,7 @@ type visit struct {
 	checkProof func(form map[string]string) (problem string)
 }
 
-// loadVisit loads the person and the request of a verified link. It returns link.ErrInvalid if the directory no
+// loadVisit loads the person and the request of a verified link. It returns approval.ErrNoLink if the directory no
 // longer has the person or the request does not exist.
 func (s *server) loadVisit(ctx context.Context, id string) (visit, error) {
 	l, err := s.Links.Read(ctx, id)
@@ -201,12 +200,12 @@ func (s *server) loadVisit(ctx context.Context, id string) (visit, error) {
 	case err != nil:
 		return visit{}, err
 	case !known:
-		return visit{}, link.ErrInvalid
+		return visit{}, approval.ErrNoLink
 	}
 	a, err := s.Get(ctx, l.Tenant, l.Approval)
 	switch {
 	case errors.Is(err, approval.ErrNotFound):
-		return visit{}, link.ErrInvalid
+		return visit{}, approval.ErrNoLink
 	case err != nil:
 		return visit{}, err
 	}

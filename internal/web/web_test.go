@@ -22,7 +22,6 @@ import (
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
@@ -33,7 +32,8 @@ import (
 
 const five = `{"amount": 5, "to": "bob"}`
 
-// Looking never decides, whoever looks and however: mail scanners, previews and prefetchers GET, HEAD and OPTIONS all they find.
+// Looking never decides, whoever looks and however: mail scanners, previews and prefetchers GET, HEAD and OPTIONS all
+// they find.
 func TestA1LookingDecidesNothing(t *testing.T) {
 	w, a, at := asked(t)
 	before := w.reload(a)
@@ -67,7 +67,7 @@ func TestA1LookingDecidesNothing(t *testing.T) {
 func TestA2PagesHoldNoTokens(t *testing.T) {
 	w, a, at := asked(t)
 	page := w.do("GET", at, nil).body
-	id, err := w.links.Verify(t.Context(), strings.TrimPrefix(at, w.server.URL+link.Path))
+	id, err := w.links.Verify(t.Context(), strings.TrimPrefix(at, w.server.URL+approval.LinkPath))
 	require.NoError(t, err)
 	l, err := w.links.Read(t.Context(), id)
 	require.NoError(t, err)
@@ -78,7 +78,8 @@ func TestA2PagesHoldNoTokens(t *testing.T) {
 	}
 }
 
-// A second visit shows who decided what and when, and so does a link that is opened for the first time after that; neither offers anything.
+// A second visit shows who decided what and when, and so does a link that is opened for the first time after that;
+// neither offers anything.
 func TestA5SecondVisitShowsTheOutcome(t *testing.T) {
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
@@ -97,13 +98,14 @@ func TestA5SecondVisitShowsTheOutcome(t *testing.T) {
 	require.Equal(t, run.RunDone, w.finish())
 	require.Empty(t, w.paid)
 
-	w.clk.advance(a.ExpiresAt.Sub(w.clk.Now()) + link.OpenAfterExpiry - time.Hour)
+	w.clk.advance(a.ExpiresAt.Sub(w.clk.Now()) + approval.OpenAfterExpiry - time.Hour)
 	require.Contains(t, w.do("GET", ana, nil).body, "Denied by user:ana at ", "long after")
 	w.clk.advance(2 * time.Hour)
 	require.Equal(t, http.StatusNotFound, w.do("GET", ana, nil).status)
 }
 
-// A decision goes to the desk as the link's person, with the groups that the directory gives them, by the page, and of what was seen.
+// A decision goes to the desk as the link's person, with the groups that the directory gives them, by the page, and of
+// what was seen.
 func TestA9DecisionsGoThroughTheDesk(t *testing.T) {
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
@@ -166,8 +168,8 @@ func TestB5Headers(t *testing.T) {
 	}
 }
 
-// A form is sent by this page alone: nothing of another site, of another link or of another person is taken. TestBadForms
-// has what else is not.
+// A form is sent by this page alone: nothing of another site, of another link or of another person is taken.
+// TestBadForms has what else is not.
 func TestB6ForeignForms(t *testing.T) {
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
@@ -285,7 +287,8 @@ func TestB6StaleForms(t *testing.T) {
 	}
 }
 
-// The action that is decided is the one that was on the page, even if it changes between the page's look and the desk's.
+// The action that is decided is the one that was on the page, even if it changes between the page's look and the
+// desk's.
 func TestB6NobodyApprovesWhatTheyHaveNotSeen(t *testing.T) {
 	w, a, at := asked(t)
 	w.reading(func(a *approval.Approval) { a.Digest = "of another action" })
@@ -295,10 +298,11 @@ func TestB6NobodyApprovesWhatTheyHaveNotSeen(t *testing.T) {
 	require.Equal(t, approval.Pending, w.reload(a).Status)
 }
 
-// Whatever is no link is answered alike: unknown, malformed, of somebody who has gone, of a request that is not there, or over.
+// Whatever is no link is answered alike: unknown, malformed, of somebody who has gone, of a request that is not there,
+// or over.
 func TestB6UnknownAndForeignAnswerAlike(t *testing.T) {
 	w, a, at := asked(t)
-	want := w.do("GET", w.server.URL+link.Path+"x", nil)
+	want := w.do("GET", w.server.URL+approval.LinkPath+"x", nil)
 	require.Equal(t, http.StatusNotFound, want.status)
 	gone := a
 	gone.ID = "apnone"
@@ -308,7 +312,7 @@ func TestB6UnknownAndForeignAnswerAlike(t *testing.T) {
 	joe := w.newLink(a, "user:joe")
 	delete(w.people, "user:joe")
 	for name, other := range map[string]string{
-		"empty": w.server.URL + link.Path, "changed": at[:len(at)-1] + "A",
+		"empty": w.server.URL + approval.LinkPath, "changed": at[:len(at)-1] + "A",
 		"a request that is not there": w.newLink(gone, "user:ana"), "another tenant": w.newLink(foreign, "user:ana"),
 		"somebody who left": joe, "nobody": w.newLink(a, "user:nobody"),
 	} {
@@ -324,7 +328,7 @@ func TestB6UnknownAndForeignAnswerAlike(t *testing.T) {
 			w.clk.advance(10 * time.Second)
 		}
 	}
-	w.clk.advance(a.ExpiresAt.Sub(w.clk.Now()) + link.OpenAfterExpiry)
+	w.clk.advance(a.ExpiresAt.Sub(w.clk.Now()) + approval.OpenAfterExpiry)
 	got := w.do("GET", at, nil)
 	got.header.Del("Date")
 	require.Equal(t, want, got, "over")
@@ -368,10 +372,10 @@ func TestB6RateLimits(t *testing.T) {
 	require.Zero(t, count(bob, 20), "another link has its own")
 	w.clk.advance(time.Minute)
 	require.Zero(t, count(ana, 20), "and it is filled again")
-	require.Positive(t, count(w.server.URL+link.Path+"none", 40))
+	require.Positive(t, count(w.server.URL+approval.LinkPath+"none", 40))
 	require.Zero(t, count(bob, 1), "a right token opens its page wherever wrong ones come from")
 	w.clk.advance(10 * time.Minute)
-	require.Zero(t, count(w.server.URL+link.Path+"none", 20), "and that one, too, is filled again")
+	require.Zero(t, count(w.server.URL+approval.LinkPath+"none", 20), "and that one, too, is filled again")
 }
 
 // still is a clock that stands still for limits.
@@ -455,10 +459,10 @@ func TestB6TheGatewaysAddressCounts(t *testing.T) {
 	}
 	codes := map[int]int{}
 	for n := range 210 {
-		codes[get(n, "192.0.2.1", link.Path+"wrong")]++
+		codes[get(n, "192.0.2.1", approval.LinkPath+"wrong")]++
 	}
 	require.Equal(t, map[int]int{http.StatusNotFound: 20, http.StatusTooManyRequests: 190}, codes)
-	require.Equal(t, http.StatusNotFound, get(0, "192.0.2.2", link.Path+"wrong"), "another address")
+	require.Equal(t, http.StatusNotFound, get(0, "192.0.2.2", approval.LinkPath+"wrong"), "another address")
 	require.Equal(t, http.StatusOK, get(0, "192.0.2.1", right))
 }
 
@@ -537,8 +541,8 @@ func TestFailures(t *testing.T) {
 	require.Contains(t, got.body, "Open the page again")
 }
 
-// Who may say what became of a call is who the desk says may decide at this time: those a request has escalated to as well. The
-// record says that it came by the page.
+// Who may say what became of a call is who the desk says may decide at this time: those a request has escalated to as
+// well. The record says that it came by the page.
 func TestA15OutcomesAfterEscalation(t *testing.T) {
 	letIn := func(w *harness, a *approval.Approval) {
 		a.EscalatesAt, a.EscalateTo = w.clk.Now().Add(-time.Hour), []string{"group:guests"}

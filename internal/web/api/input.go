@@ -13,7 +13,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/jsonx"
-	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -386,7 +385,7 @@ const callbackPath = secrets.Path + "{token}"
 // IsPublic reports whether a request authenticates itself by its path or signature, so that no handler in front needs
 // to.
 func IsPublic(r *http.Request) bool {
-	for _, path := range []string{secrets.Path, link.Path} {
+	for _, path := range []string{secrets.Path, approval.LinkPath} {
 		if token, ok := strings.CutPrefix(r.URL.Path, path); ok && token != "" && !strings.Contains(token, "/") {
 			return true
 		}

@@ -19,10 +19,10 @@ import (
 	"syscall"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/secrets"
@@ -160,7 +160,7 @@ func newWebServer(e *engine, host string, at *net.TCPAddr, token string, as poli
 		return nil, err
 	}
 	mux := http.NewServeMux()
-	mux.Handle(link.Path, pages) // no token: the link authenticates the visitor
+	mux.Handle(approval.LinkPath, pages) // no token: the link authenticates the visitor
 	mux.Handle(slack.Path, pages)
 	console, served := newConsole(e, token, as), api.Handler(b)
 	console.API = served

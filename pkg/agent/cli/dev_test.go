@@ -22,7 +22,6 @@ import (
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -141,7 +140,8 @@ func (d *harness) startDev(args ...string) (s *devServer, stop context.CancelFun
 	return readDevServer(d.t, out), stop, done
 }
 
-// A run is started over HTTP, waits, is approved from another terminal, and ends; every other command finds the engine as ever.
+// A run is started over HTTP, waits, is approved from another terminal, and ends; every other command finds the engine
+// as ever.
 func TestDevServesTheAPI(t *testing.T) {
 	d := newHarness(t, strings.Replace(renamingAgent, "root: .", "root: "+t.TempDir(), 1), movingModel)
 	require.NoError(t, os.WriteFile(filepath.Join(d.agentRoot(), "a.txt"), []byte("a"), 0o600))
@@ -391,8 +391,8 @@ func (s *devServer) sendPartialStartTo(network, address string) (c net.Conn, las
 	return c, body[len(body)-1:]
 }
 
-// The first Ctrl-C lets requests end, ends streams and connections that nobody uses, and exits 0; what waits is carried on by the next
-// command. The second one ends at once.
+// The first Ctrl-C lets requests end, ends streams and connections that nobody uses, and exits 0; what waits is carried
+// on by the next command. The second one ends at once.
 func TestDevEndsWithCtrlC(t *testing.T) {
 	d := newHarness(t, renamingAgent, movingModel)
 	p := startDevProcess(t, d)
@@ -471,8 +471,8 @@ func TestTokenIsMintedOnce(t *testing.T) {
 	require.False(t, bytes.Contains([]byte(err.Error()), []byte(strings.Repeat("b", 52))))
 }
 
-// An answer names the request. The same order, sent again and again, is carried out once: a call that is lost again is asked about under a new request,
-// and waits for an order of its own.
+// An answer names the request. The same order, sent again and again, is carried out once: a call that is lost again is
+// asked about under a new request, and waits for an order of its own.
 func TestAnAnswerNamesItsRequest(t *testing.T) {
 	d := newHarness(t, strings.ReplaceAll(holdingAgent, "hold", "charge")+"permission: {default: allow}\n", `{"calls": [{"id": "c1", "name": "charge"}]}`+"\n"+`{"text": "Charged."}`)
 	started := d.run(t.Context(), "", "run", d.dir, "--message", "x", "--key", "k", "--json")
@@ -540,7 +540,7 @@ func TestStrangersWriteNothing(t *testing.T) {
 	s := startHarness(t, d)
 	before, err := filepath.Glob(filepath.Join(d.home(), "*"))
 	require.NoError(t, err)
-	for _, path := range []string{"/v1/callbacks/AAAA", link.Path + strings.Repeat("A", 80)} {
+	for _, path := range []string{"/v1/callbacks/AAAA", approval.LinkPath + strings.Repeat("A", 80)} {
 		for _, method := range []string{"GET", "POST"} {
 			status, body := s.do(method, path, `{"result": 1}`, "Authorization", "")
 			require.GreaterOrEqual(t, status, 400, "%s %s: %s", method, path, body)

@@ -24,11 +24,11 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/observe"
-	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/prompt"
@@ -53,7 +53,7 @@ type engine struct {
 	web       *webServer             // of dev; nil in every other command
 	url       atomic.Pointer[string] // of web
 	ready     func(context.Context) error
-	links     *link.Links // to approval pages
+	links     *approval.Links // to approval pages
 }
 
 // openEngine opens the store and serves it. The error is local.ErrInUse if another process has the store.
@@ -67,7 +67,7 @@ func (p *program) openEngine(who principals) (*engine, error) {
 		return nil, err
 	}
 	e := &engine{p: p, feed: feed, pipe: local.NewPipe()}
-	e.links = &link.Links{ // over a table that is still to be opened
+	e.links = &approval.Links{ // over a table that is still to be opened
 		Ring: ring.load, Sign: ring.loadOrCreate, Clock: p.clock, IDs: ids.System(p.clock),
 		Base: func() string { return cmp.Or(p.getenv("COUNTERSIGN_WEB_URL"), e.address()) },
 	}

@@ -1,4 +1,4 @@
-package link_test
+package approval_test
 
 import (
 	"testing"
@@ -6,29 +6,29 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/people/link"
 )
 
-var testLink = link.Link{Tenant: "acme", Approval: "ap1", To: "user:ana", Channel: "email", Expires: noon.Add(time.Hour)}
+var testLink = approval.Link{Tenant: "acme", Approval: "ap1", To: "user:ana", Channel: "email", Expires: noon.Add(time.Hour)}
 
 func refusedCode(t *testing.T, err error) {
 	t.Helper()
-	var refused *link.CodeError
+	var refused *approval.CodeError
 	require.ErrorAs(t, err, &refused)
 }
 
 // A26: a code is of one person, channel, request and action.
 func TestA26WhatACodeIsOf(t *testing.T) {
-	for name, change := range map[string]func(l *link.Link, digest *string){
-		"person":  func(l *link.Link, _ *string) { l.To = "user:bob" },
-		"channel": func(l *link.Link, _ *string) { l.Channel = "slack" },
-		"request": func(l *link.Link, _ *string) { l.Approval = "ap2" },
-		"tenant":  func(l *link.Link, _ *string) { l.Tenant = "other" },
-		"action":  func(_ *link.Link, digest *string) { *digest = "d2" },
+	for name, change := range map[string]func(l *approval.Link, digest *string){
+		"person":  func(l *approval.Link, _ *string) { l.To = "user:bob" },
+		"channel": func(l *approval.Link, _ *string) { l.Channel = "slack" },
+		"request": func(l *approval.Link, _ *string) { l.Approval = "ap2" },
+		"tenant":  func(l *approval.Link, _ *string) { l.Tenant = "other" },
+		"action":  func(_ *approval.Link, digest *string) { *digest = "d2" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newFixture(t, newKey)
+			w := newLinkFixture(t, newKey)
 			code, err := w.links.NewCode(t.Context(), testLink, "d1")
 			require.NoError(t, err)
 			of, digest := testLink, "d1"
@@ -46,7 +46,7 @@ func TestA26WhatACodeIsOf(t *testing.T) {
 
 // A26: a code is used once and every try counts, also if others write at the same moment.
 func TestA26CodesAtTheSameTime(t *testing.T) {
-	w := newFixture(t, newKey)
+	w := newLinkFixture(t, newKey)
 	table := fault.NewTable(w.table)
 	overtake := func(f func()) { table.Once(fault.IsWrite, fault.Before(func() error { f(); return nil })) }
 	w.links.Table = table
@@ -71,7 +71,7 @@ func TestA26CodesAtTheSameTime(t *testing.T) {
 
 // A26: at most ten codes are sent.
 func TestA26TenCodes(t *testing.T) {
-	w := newFixture(t, newKey)
+	w := newLinkFixture(t, newKey)
 	for range 10 {
 		_, err := w.links.NewCode(t.Context(), testLink, "d")
 		require.NoError(t, err)

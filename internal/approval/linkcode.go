@@ -1,4 +1,4 @@
-package link
+package approval
 
 import (
 	"context"
@@ -13,10 +13,10 @@ import (
 
 // The bounds of codes. Those of a person about a request are counted for each channel that links came by.
 const (
-	CodeLife  = 10 * time.Minute
-	codePause = time.Minute // between two codes
-	maxTries  = 5           // of one code
-	maxCodes  = 10
+	CodeLife     = 10 * time.Minute
+	codePause    = time.Minute // between two codes
+	maxCodeTries = 5           // of one code
+	maxCodes     = 10
 )
 
 // codeAudience separates the MACs of codes from others made with the same keys.
@@ -27,9 +27,9 @@ type CodeError struct{ Problem string }
 
 func (e *CodeError) Error() string { return "code: " + e.Problem }
 
-// code is the newest code that was sent to a person who had opened a request by a link of one channel. Only its MAC is
-// stored, which the keys of links make, so that nobody who reads the table finds the code.
-type code struct {
+// linkCode is the newest code that was sent to a person who had opened a request by a link of one channel. Only its MAC
+// is stored, which the keys of links make, so that nobody who reads the table finds the code.
+type linkCode struct {
 	Key     string    `json:"key"`
 	MAC     []byte    `json:"mac"`
 	Sent    time.Time `json:"sent"`
@@ -82,14 +82,14 @@ func (l *Links) NewCode(ctx context.Context, of Link, digest string) (string, er
 // before its result is known. The error is a *CodeError if the code is not taken.
 func (l *Links) UseCode(ctx context.Context, of Link, digest, text string) error {
 	text = strings.NewReplacer(" ", "", "-", "").Replace(text)
-	for range maxTries + 1 { // others may try at the same time
+	for range maxCodeTries + 1 { // others may try at the same time
 		c, err := l.loadCode(ctx, of)
 		switch {
 		case err != nil:
 			return err
 		case text == "":
 			return &CodeError{"type the code that was sent to you, or ask for one"}
-		case !c.present || c.Used || c.Tries >= maxTries || !l.Clock.Now().Before(c.Sent.Add(CodeLife)):
+		case !c.present || c.Used || c.Tries >= maxCodeTries || !l.Clock.Now().Before(c.Sent.Add(CodeLife)):
 			return &CodeError{"there is none that still works. Ask for a new one"}
 		}
 		ring, err := l.Ring()
@@ -107,33 +107,33 @@ func (l *Links) UseCode(ctx context.Context, of Link, digest, text string) error
 			return nil
 		default:
 			return &CodeError{fmt.Sprintf("that is not the one that was sent to you for the request as it is now. "+
-				"%d of %d tries are left", maxTries-c.Tries, maxTries)}
+				"%d of %d tries are left", maxCodeTries-c.Tries, maxCodeTries)}
 		}
 	}
 	return &CodeError{"others are trying it. Ask for a new one"}
 }
 
-func (l *Links) loadCode(ctx context.Context, of Link) (c code, err error) {
+func (l *Links) loadCode(ctx context.Context, of Link) (c linkCode, err error) {
 	it, found, err := l.Table.Get(ctx, codeKey(of))
 	if err != nil || !found {
-		return code{}, err
+		return linkCode{}, err
 	}
 	rev, err := it.Number("rev")
 	if err = errors.Join(err, json.Unmarshal(it.Body, &c)); err != nil {
-		return code{}, fmt.Errorf("read a code: %w", store.Damaged(it.Key, "%w", err))
+		return linkCode{}, fmt.Errorf("read a code: %w", store.Damaged(it.Key, "%w", err))
 	}
 	c.rev, c.present = rev, true
 	return c, nil
 }
 
 // saveCode writes a code if nobody has written it since it was read; else operation 0 fails.
-func (l *Links) saveCode(ctx context.Context, of Link, c code) error {
+func (l *Links) saveCode(ctx context.Context, of Link, c linkCode) error {
 	body, err := json.Marshal(c)
 	if err != nil {
 		return fmt.Errorf("marshal a code of approval %s: %w", of.Approval, err)
 	}
 	op := store.Op{Kind: store.Put, Item: store.Item{Key: codeKey(of), Body: body, Attrs: map[string]store.Value{
-		"rev": store.Num(c.rev + 1), ttlAttr: store.Num(of.Expires.Unix()),
+		"rev": store.Num(c.rev + 1), linkTTL: store.Num(of.Expires.Unix()),
 	}}}
 	op.If = []store.Cond{{Attr: "rev", Op: store.Equal, Value: store.Num(c.rev)}}
 	if !c.present {

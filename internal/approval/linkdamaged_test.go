@@ -1,4 +1,4 @@
-package link_test
+package approval_test
 
 import (
 	"bytes"
@@ -7,13 +7,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/people/link"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/store"
 )
 
 // A link opens what was signed, or nothing: what it stands for cannot be changed in the table.
 func TestDamagedLinks(t *testing.T) {
-	w := newFixture(t, both)
+	w := newLinkFixture(t, both)
 	text := w.mint(t, testRequest, "user:ana")
 	want, err := w.read(t.Context(), text)
 	require.NoError(t, err)
@@ -26,7 +26,7 @@ func TestDamagedLinks(t *testing.T) {
 		bad.Body = body
 		require.NoError(t, w.table.Write(t.Context(), store.Op{Kind: store.Put, Item: bad}))
 		_, err := w.read(t.Context(), text)
-		require.True(t, errors.Is(err, link.ErrInvalid) || errors.Is(err, store.ErrDamaged), "%v\n%s", err, body)
+		require.True(t, errors.Is(err, approval.ErrNoLink) || errors.Is(err, store.ErrDamaged), "%v\n%s", err, body)
 	}
 	for i := range good.Body {
 		for _, flip := range []byte{1, 0x20, 0x80} {

@@ -1,4 +1,4 @@
-package link_test
+package approval_test
 
 import (
 	"bytes"
@@ -17,13 +17,12 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
-	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
 )
 
-var _ notify.Links = (*link.Links)(nil)
+var _ notify.Links = (*approval.Links)(nil)
 
 const (
 	oldKey = `{"id":"2025","key":"0123456789abcdef0123456789abcdef"}`
@@ -38,20 +37,20 @@ func newRing(t testing.TB, text string) func() (*secrets.Ring, error) {
 	return func() (*secrets.Ring, error) { return r, nil }
 }
 
-// fixture is a deployment whose clock the test moves.
-type fixture struct {
-	links *link.Links
+// linkFixture is a deployment whose clock the test moves.
+type linkFixture struct {
+	links *approval.Links
 	table *store.Memory
 	now   time.Time
 }
 
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
-func newFixture(t testing.TB, keys string) *fixture {
+func newLinkFixture(t testing.TB, keys string) *linkFixture {
 	t.Helper()
-	w := &fixture{table: store.NewMemory(), now: noon}
+	w := &linkFixture{table: store.NewMemory(), now: noon}
 	clk := fixedClock{clock.System(), &w.now}
-	w.links = &link.Links{Table: w.table, Ring: newRing(t, keys), Clock: clk, IDs: ids.Seeded(clk, 1), Base: func() string { return "https://api.example.com/" }}
+	w.links = &approval.Links{Table: w.table, Ring: newRing(t, keys), Clock: clk, IDs: ids.Seeded(clk, 1), Base: func() string { return "https://api.example.com/" }}
 	return w
 }
 
@@ -68,7 +67,7 @@ var testRequest = approval.Approval{
 	Args: json.RawMessage(`{"iban":"DE89370400440532013000","to":"bob@example.com"}`), Digest: "sha256:abc", Status: approval.Pending, ExpiresAt: noon.Add(time.Hour + 300*time.Millisecond),
 }
 
-func (w *fixture) mint(t testing.TB, a approval.Approval, to string) string {
+func (w *linkFixture) mint(t testing.TB, a approval.Approval, to string) string {
 	t.Helper()
 	text, err := w.links.Mint(t.Context(), a, to, "email")
 	require.NoError(t, err)
@@ -76,17 +75,17 @@ func (w *fixture) mint(t testing.TB, a approval.Approval, to string) string {
 }
 
 // read is the link of a token, as the pages read it.
-func (w *fixture) read(ctx context.Context, text string) (link.Link, error) {
+func (w *linkFixture) read(ctx context.Context, text string) (approval.Link, error) {
 	id, err := w.links.Verify(ctx, text)
 	if err != nil {
-		return link.Link{}, err
+		return approval.Link{}, err
 	}
 	return w.links.Read(ctx, id)
 }
 
 // A link is an opaque id and a MAC, one for each person who is told: what it stands for is in the table alone.
 func TestA2AddressesSayNothing(t *testing.T) {
-	w := newFixture(t, newKey)
+	w := newLinkFixture(t, newKey)
 	url, err := w.links.URL(t.Context(), testRequest, "user:ana", "email")
 	require.NoError(t, err)
 	text, ours := strings.CutPrefix(url, "https://api.example.com/a/")
@@ -102,9 +101,9 @@ func TestA2AddressesSayNothing(t *testing.T) {
 	got, err := w.read(t.Context(), text)
 	require.NoError(t, err)
 	require.Len(t, got.Nonce, 52)
-	require.Equal(t, link.Link{
+	require.Equal(t, approval.Link{
 		ID: got.ID, Tenant: "acme", Approval: "ap1", Run: testRequest.Run, Call: "c1", Digest: "sha256:abc", To: "user:ana", Channel: "email", Nonce: got.Nonce,
-		Expires: noon.Add(time.Hour + link.OpenAfterExpiry),
+		Expires: noon.Add(time.Hour + approval.OpenAfterExpiry),
 	}, got)
 
 	seen := map[string]bool{}
@@ -121,12 +120,12 @@ func TestA2AddressesSayNothing(t *testing.T) {
 }
 
 // rewriteStored changes what the table keeps of the one link there is.
-func (w *fixture) rewriteStored(t *testing.T, id string, change func(*link.Link)) {
+func (w *linkFixture) rewriteStored(t *testing.T, id string, change func(*approval.Link)) {
 	t.Helper()
 	it, found, err := w.table.Get(t.Context(), store.Key{PK: "LINK#" + id, SK: "L"})
 	require.NoError(t, err)
 	require.True(t, found)
-	var l link.Link
+	var l approval.Link
 	require.NoError(t, json.Unmarshal(it.Body, &l))
 	change(&l)
 	it.Body, err = json.Marshal(l)
@@ -136,31 +135,31 @@ func (w *fixture) rewriteStored(t *testing.T, id string, change func(*link.Link)
 
 // The MAC covers every fact of the link: whichever is another than it was signed for, the link is none.
 func TestA3TheMACCoversEveryField(t *testing.T) {
-	for name, change := range map[string]func(*link.Link){
-		"tenant": func(l *link.Link) { l.Tenant = "other" }, "approval": func(l *link.Link) { l.Approval = "ap2" }, "run": func(l *link.Link) { l.Run += "x" },
-		"call": func(l *link.Link) { l.Call = "c2" }, "digest": func(l *link.Link) { l.Digest = "sha256:abd" }, "recipient": func(l *link.Link) { l.To = "user:bob" },
-		"channel": func(l *link.Link) { l.Channel = "slack" }, "nonce": func(l *link.Link) { l.Nonce += "x" }, "expiry": func(l *link.Link) { l.Expires = l.Expires.Add(time.Second) },
-		"id":                  func(l *link.Link) { l.ID = strings.Repeat("0", 32) },
-		"two that read alike": func(l *link.Link) { l.Run, l.Call = l.Run+"c", "1" },
+	for name, change := range map[string]func(*approval.Link){
+		"tenant": func(l *approval.Link) { l.Tenant = "other" }, "approval": func(l *approval.Link) { l.Approval = "ap2" }, "run": func(l *approval.Link) { l.Run += "x" },
+		"call": func(l *approval.Link) { l.Call = "c2" }, "digest": func(l *approval.Link) { l.Digest = "sha256:abd" }, "recipient": func(l *approval.Link) { l.To = "user:bob" },
+		"channel": func(l *approval.Link) { l.Channel = "slack" }, "nonce": func(l *approval.Link) { l.Nonce += "x" }, "expiry": func(l *approval.Link) { l.Expires = l.Expires.Add(time.Second) },
+		"id":                  func(l *approval.Link) { l.ID = strings.Repeat("0", 32) },
+		"two that read alike": func(l *approval.Link) { l.Run, l.Call = l.Run+"c", "1" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newFixture(t, newKey)
+			w := newLinkFixture(t, newKey)
 			text := w.mint(t, testRequest, "user:ana")
 			got, err := w.read(t.Context(), text)
 			require.NoError(t, err)
-			w.rewriteStored(t, got.ID, func(*link.Link) {})
+			w.rewriteStored(t, got.ID, func(*approval.Link) {})
 			_, err = w.read(t.Context(), text)
 			require.NoError(t, err, "as it was")
 			w.rewriteStored(t, got.ID, change)
 			_, err = w.read(t.Context(), text)
-			require.ErrorIs(t, err, link.ErrInvalid)
+			require.ErrorIs(t, err, approval.ErrNoLink)
 		})
 	}
 }
 
 // The keys sign for other audiences as well: what was signed for one of those, over the very same fields, is no link.
 func TestA3AnotherAudienceIsNoLink(t *testing.T) {
-	w := newFixture(t, newKey)
+	w := newLinkFixture(t, newKey)
 	text := w.mint(t, testRequest, "user:ana")
 	raw, err := base64.RawURLEncoding.DecodeString(text)
 	require.NoError(t, err)
@@ -171,13 +170,14 @@ func TestA3AnotherAudienceIsNoLink(t *testing.T) {
 		theirs, _ := ring.Sign("2026", audience, "\x01", "HMAC-SHA-256", id)
 		require.Equal(t, audience == "approval-page", bytes.Equal(mac, theirs), audience)
 		_, err := w.read(t.Context(), base64.RawURLEncoding.EncodeToString(append(raw[:len(raw)-32:len(raw)-32], theirs...)))
-		require.Equal(t, audience != "approval-page", errors.Is(err, link.ErrInvalid), audience)
+		require.Equal(t, audience != "approval-page", errors.Is(err, approval.ErrNoLink), audience)
 	}
 }
 
-// Each bit of a token counts, and so does each character: nothing that differs from what was made is a link, not even another way to write it.
+// Each bit of a token counts, and so does each character: nothing that differs from what was made is a link, not even
+// another way to write it.
 func TestA3NoTokenButTheOneMade(t *testing.T) {
-	w := newFixture(t, newKey)
+	w := newLinkFixture(t, newKey)
 	text := w.mint(t, testRequest, "user:ana")
 	other := w.mint(t, testRequest, "user:bob")
 	raw, err := base64.RawURLEncoding.DecodeString(text)
@@ -185,8 +185,8 @@ func TestA3NoTokenButTheOneMade(t *testing.T) {
 	refused := func(bad string, why ...any) {
 		t.Helper()
 		_, err := w.read(t.Context(), bad)
-		require.ErrorIs(t, err, link.ErrInvalid, why...)
-		require.EqualError(t, err, link.ErrInvalid.Error(), "alike, whatever is wrong")
+		require.ErrorIs(t, err, approval.ErrNoLink, why...)
+		require.EqualError(t, err, approval.ErrNoLink.Error(), "alike, whatever is wrong")
 	}
 	for i := range raw {
 		for bit := range 8 {
@@ -217,9 +217,10 @@ func TestA3NoTokenButTheOneMade(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A link outlives the rotation of the keys for as long as its key is kept, and not longer; new ones are signed with the newest.
+// A link outlives the rotation of the keys for as long as its key is kept, and not longer; new ones are signed with the
+// newest.
 func TestA4RotationWithALinkOutstanding(t *testing.T) {
-	w := newFixture(t, oldKey)
+	w := newLinkFixture(t, oldKey)
 	outstanding := w.mint(t, testRequest, "user:ana")
 	for _, c := range []struct {
 		keys string
@@ -229,7 +230,7 @@ func TestA4RotationWithALinkOutstanding(t *testing.T) {
 		_, err := w.read(t.Context(), outstanding)
 		require.Equal(t, c.ok, err == nil, "%s: %v", c.keys, err)
 		if !c.ok {
-			require.ErrorIs(t, err, link.ErrInvalid)
+			require.ErrorIs(t, err, approval.ErrNoLink)
 		}
 	}
 	w.links.Ring = newRing(t, both)
@@ -241,26 +242,27 @@ func TestA4RotationWithALinkOutstanding(t *testing.T) {
 	same := strings.Replace(newKey, "2026", "2025", 1) // another key of the same id is another key
 	w.links.Ring = newRing(t, same)
 	_, err = w.read(t.Context(), outstanding)
-	require.ErrorIs(t, err, link.ErrInvalid)
+	require.ErrorIs(t, err, approval.ErrNoLink)
 }
 
-// A link works after the request was decided or edited, until a while after it has expired; then it is like any other that is none.
+// A link works after the request was decided or edited, until a while after it has expired; then it is like any other
+// that is none.
 func TestA5LinksOutliveTheirRequest(t *testing.T) {
-	w := newFixture(t, newKey)
+	w := newLinkFixture(t, newKey)
 	text := w.mint(t, testRequest, "user:ana")
-	for _, later := range []time.Duration{0, time.Hour, time.Hour + link.OpenAfterExpiry - time.Nanosecond} {
+	for _, later := range []time.Duration{0, time.Hour, time.Hour + approval.OpenAfterExpiry - time.Nanosecond} {
 		w.now = noon.Add(later)
 		_, err := w.read(t.Context(), text)
 		require.NoError(t, err, later)
 	}
-	w.now = noon.Add(time.Hour + link.OpenAfterExpiry)
+	w.now = noon.Add(time.Hour + approval.OpenAfterExpiry)
 	_, err := w.read(t.Context(), text)
-	require.EqualError(t, err, link.ErrInvalid.Error())
+	require.EqualError(t, err, approval.ErrNoLink.Error())
 }
 
 // A table or a ring that fails is said to fail: nobody takes that for a link that is none.
 func TestFailures(t *testing.T) {
-	w := newFixture(t, newKey)
+	w := newLinkFixture(t, newKey)
 	text := w.mint(t, testRequest, "user:ana")
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -271,7 +273,7 @@ func TestFailures(t *testing.T) {
 	w.links.Ring = func() (*secrets.Ring, error) { return nil, errors.New("no ring") }
 	_, err = w.read(t.Context(), text)
 	require.ErrorContains(t, err, "no ring")
-	require.NotErrorIs(t, err, link.ErrInvalid)
+	require.NotErrorIs(t, err, approval.ErrNoLink)
 	_, err = w.links.URL(t.Context(), testRequest, "user:ana", "email")
 	require.ErrorContains(t, err, "no ring")
 }
@@ -279,11 +281,11 @@ func TestFailures(t *testing.T) {
 // Whatever a request is like, its link says what it was made for, and two links never read alike.
 func TestLinksSayWhatTheyWereMadeFor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &fixture{table: store.NewMemory(), now: noon}
+		w := &linkFixture{table: store.NewMemory(), now: noon}
 		clk := fixedClock{clock.System(), &w.now}
 		r, err := secrets.Parse(rapid.SampledFrom([]string{oldKey, newKey, both}).Draw(t, "ring"))
 		require.NoError(t, err)
-		w.links = &link.Links{Table: w.table, Ring: func() (*secrets.Ring, error) { return r, nil }, Clock: clk, IDs: ids.Seeded(clk, rapid.Uint64().Draw(t, "seed"))}
+		w.links = &approval.Links{Table: w.table, Ring: func() (*secrets.Ring, error) { return r, nil }, Clock: clk, IDs: ids.Seeded(clk, rapid.Uint64().Draw(t, "seed"))}
 		a := testRequest
 		a.ID, a.Run, a.Calls = rapid.String().Draw(t, "id"), rapid.String().Draw(t, "run"), []string{rapid.String().Draw(t, "call")}
 		to := rapid.String().Draw(t, "to")
@@ -297,7 +299,7 @@ func TestLinksSayWhatTheyWereMadeFor(t *testing.T) {
 
 // Whatever comes, reading does not panic, and only what was made is a link.
 func FuzzRead(f *testing.F) {
-	w := newFixture(f, both)
+	w := newLinkFixture(f, both)
 	made := w.mint(f, testRequest, "user:ana")
 	f.Add(made)
 	f.Add("")
@@ -310,6 +312,6 @@ func FuzzRead(f *testing.F) {
 			require.NoError(t, err)
 			return
 		}
-		require.ErrorIs(t, err, link.ErrInvalid)
+		require.ErrorIs(t, err, approval.ErrNoLink)
 	})
 }
