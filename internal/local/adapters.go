@@ -21,7 +21,6 @@ import (
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/tools"
 	"github.com/countersign/countersign/internal/tools/egress"
-	"github.com/countersign/countersign/internal/tools/mcp/program"
 )
 
 // EnvOpenAIKey is the variable with the key of OpenAI itself. It goes to no other server.
@@ -131,7 +130,7 @@ func Remotes(
 ) (runtime.Remotes, error) {
 	all, err := lambdafn.Reach{
 		Secrets: Secrets(dir, getenv), Private: getenv(egress.EnvPrivate), Clock: clk, Laptop: true,
-		Start: program.Programs{Path: getenv("PATH"), Home: getenv("HOME")}.Start,
+		Start: Programs{Path: getenv("PATH"), Home: getenv("HOME")}.Start,
 	}.Remotes()
 	if err != nil {
 		return nil, err

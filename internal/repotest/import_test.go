@@ -23,7 +23,7 @@ const module = "github.com/countersign/countersign"
 // notInLambda is what no function may link: engines of a laptop, what starts programs, and what is for tests.
 var notInLambda = []string{
 	"go.etcd.io/bbolt", module + "/internal/store/bolt", module + "/internal/local", module + "/internal/asl",
-	module + "/pkg/agent/cli", "github.com/alecthomas/kong", module + "/internal/model/script", module + "/internal/tools/mcp/program",
+	module + "/pkg/agent/cli", "github.com/alecthomas/kong", module + "/internal/model/script",
 	"expvar", "net/http/pprof", "testing", "github.com/anishathalye/porcupine",
 }
 

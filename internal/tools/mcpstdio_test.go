@@ -17,10 +17,10 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools"
-	"github.com/countersign/countersign/internal/tools/mcp/program"
 )
 
 // The test's own program is the server of these tests, in one of many moods.
@@ -166,7 +166,7 @@ func TestProgramsThatAreNoServers(t *testing.T) {
 
 // programs starts programs with this process's PATH alone.
 func programs() tools.StartProgram {
-	return program.Programs{Path: os.Getenv("PATH")}.Start
+	return local.Programs{Path: os.Getenv("PATH")}.Start
 }
 
 // The file system server, over its standard streams: real files are written and read, and it is gone afterwards.

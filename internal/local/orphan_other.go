@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package program
+package local
 
 import "syscall"
 

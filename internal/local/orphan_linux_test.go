@@ -1,4 +1,4 @@
-package program_test
+package local_test
 
 import (
 	"bufio"
@@ -11,17 +11,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/tools/mcp/program"
+	"github.com/countersign/countersign/internal/local"
 )
 
 // A program does not outlive a process that is killed, even if it does not read its input.
 func TestProgramsEndWithAProcessThatIsKilled(t *testing.T) {
 	if os.Getenv("STARTS_A_PROGRAM") != "" { // the process that is killed
-		p, err := program.Programs{Path: os.Getenv("PATH")}.Start([]string{"sh", "-c", says("$$") + "exec sleep 1000"}, "", nil)
+		p, err := local.Programs{Path: os.Getenv("PATH")}.Start([]string{"sh", "-c", programSays("$$") + "exec sleep 1000"}, "", nil)
 		require.NoError(t, err)
 		c, err := p.Connect(t.Context())
 		require.NoError(t, err)
-		fmt.Println(heard(t, c))
+		fmt.Println(programHeard(t, c))
 		select {}
 	}
 	self, err := os.Executable()
@@ -34,8 +34,8 @@ func TestProgramsEndWithAProcessThatIsKilled(t *testing.T) {
 	pid, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
 	pid = strings.TrimSpace(pid)
-	require.True(t, alive(t, pid))
+	require.True(t, programAlive(t, pid))
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait() // it was killed
-	require.Eventually(t, func() bool { return !alive(t, pid) }, 2*time.Minute, 10*time.Millisecond, "process %s", pid)
+	require.Eventually(t, func() bool { return !programAlive(t, pid) }, 2*time.Minute, 10*time.Millisecond, "process %s", pid)
 }

@@ -1,6 +1,4 @@
-// Package program starts MCP servers that are programs on this machine. No deployed function links it (a test sees to
-// that), so that nothing an agent's file says can start a program there.
-package program
+package local
 
 import (
 	"bytes"
@@ -18,10 +16,12 @@ import (
 	"github.com/countersign/countersign/internal/tools"
 )
 
-// grace is how long a program has to end: behind the end of its input, and behind SIGTERM.
-const grace = 500 * time.Millisecond
+// programGrace is how long a program has to end: behind the end of its input, and behind SIGTERM.
+const programGrace = 500 * time.Millisecond
 
-// Programs are the variables of this process that programs see: PATH and HOME, "" = it has none.
+// Programs start MCP servers that are programs on this machine. No deployed function links this package (a test sees to
+// that), so that nothing an agent's file says can start a program there. The fields are the variables of this process
+// that programs see: PATH and HOME, "" = it has none.
 type Programs struct{ Path, Home string }
 
 // Start is an tools.StartProgram. The program has no other environment than PATH, HOME and env, which may replace them,
@@ -44,7 +44,7 @@ func (p Programs) Start(command []string, dir string, env map[string]string) (to
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		cmd.Env = append(cmd.Env, name+"="+all[name])
 	}
-	cmd.WaitDelay = grace / 2 // a stranger may hold its standard error open
+	cmd.WaitDelay = programGrace / 2 // a stranger may hold its standard error open
 	made := &program{cmd: cmd}
 	cmd.Stderr = &made.last
 	ownGroup(cmd)
@@ -53,7 +53,7 @@ func (p Programs) Start(command []string, dir string, env map[string]string) (to
 
 type program struct {
 	cmd  *exec.Cmd
-	last ending
+	last programEnding
 
 	mu    sync.Mutex
 	conn  sdk.Connection // nil = it is not started
@@ -66,11 +66,11 @@ func (p *program) Connect(ctx context.Context) (sdk.Connection, error) {
 	if p.ended {
 		return nil, errors.New("start program: it was ended before")
 	}
-	conn, err := (&sdk.CommandTransport{Command: p.cmd, TerminateDuration: grace}).Connect(ctx)
+	conn, err := (&sdk.CommandTransport{Command: p.cmd, TerminateDuration: programGrace}).Connect(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("start program: %w", err)
 	}
-	p.conn = &connection{Connection: conn, cmd: p.cmd}
+	p.conn = &programConnection{Connection: conn, cmd: p.cmd}
 	return p.conn, nil
 }
 
@@ -86,8 +86,8 @@ func (p *program) End() {
 
 func (p *program) LastWords() string { return p.last.text() }
 
-// connection ends with everything that the program has started.
-type connection struct {
+// programConnection ends with everything that the program has started.
+type programConnection struct {
 	sdk.Connection
 	cmd  *exec.Cmd
 	once sync.Once
@@ -96,7 +96,7 @@ type connection struct {
 
 // Close ends the program: it is told so by the end of its input, then asked, then killed; whatever it has started is
 // killed.
-func (c *connection) Close() error {
+func (c *programConnection) Close() error {
 	c.once.Do(func() {
 		c.err = c.Connection.Close()
 		killGroup(c.cmd)
@@ -104,27 +104,27 @@ func (c *connection) Close() error {
 	return c.err
 }
 
-// ending keeps the end of what is written to it. Safe for concurrent use.
-type ending struct {
+// programEnding keeps the end of what is written to it. Safe for concurrent use.
+type programEnding struct {
 	mu   sync.Mutex
 	kept []byte
 }
 
-// maxEnding is how much an ending keeps, in bytes.
-const maxEnding = 2 << 10
+// maxProgramEnding is how much an ending keeps, in bytes.
+const maxProgramEnding = 2 << 10
 
-func (e *ending) Write(p []byte) (int, error) {
+func (e *programEnding) Write(p []byte) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.kept = append(e.kept, p[max(0, len(p)-maxEnding):]...)
-	e.kept = e.kept[max(0, len(e.kept)-maxEnding):]
+	e.kept = append(e.kept, p[max(0, len(p)-maxProgramEnding):]...)
+	e.kept = e.kept[max(0, len(e.kept)-maxProgramEnding):]
 	return len(p), nil
 }
 
-func (e *ending) text() string {
+func (e *programEnding) text() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.kept) == maxEnding { // half a line is nothing to quote
+	if len(e.kept) == maxProgramEnding { // half a line is nothing to quote
 		return string(e.kept[bytes.IndexByte(e.kept, '\n')+1:])
 	}
 	return string(e.kept)

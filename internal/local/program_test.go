@@ -1,4 +1,4 @@
-package program_test
+package local_test
 
 import (
 	"errors"
@@ -15,11 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/tools"
-	"github.com/countersign/countersign/internal/tools/mcp/program"
 )
 
-func start(t *testing.T, p program.Programs, script string, env map[string]string) (tools.Program, sdk.Connection) {
+func startProgram(t *testing.T, p local.Programs, script string, env map[string]string) (tools.Program, sdk.Connection) {
 	t.Helper()
 	sh, err := exec.LookPath("sh")
 	if err != nil {
@@ -37,13 +37,13 @@ func start(t *testing.T, p program.Programs, script string, env map[string]strin
 	return made, c
 }
 
-// says is a script that sends a text, as a shell expands it, in a message.
-func says(text string) string {
+// programSays is a script that sends a text, as a shell expands it, in a message.
+func programSays(text string) string {
 	return `printf '{"jsonrpc":"2.0","method":"says","params":["%s"]}\n' "` + text + `"; `
 }
 
-// heard is the text of the next message.
-func heard(t *testing.T, c sdk.Connection) string {
+// programHeard is the text of the next message.
+func programHeard(t *testing.T, c sdk.Connection) string {
 	t.Helper()
 	m, err := c.Read(t.Context())
 	require.NoError(t, err)
@@ -55,16 +55,16 @@ func TestEnvironment(t *testing.T) {
 	t.Setenv("COUNTERSIGN_SECRET", "not for programs")
 	path := os.Getenv("PATH")
 	for _, c := range []struct {
-		p         program.Programs
+		p         local.Programs
 		env, want map[string]string
 	}{
-		{program.Programs{Path: path, Home: "/home/x"}, map[string]string{"TOKEN": "t", "HOME": "/other"},
+		{local.Programs{Path: path, Home: "/home/x"}, map[string]string{"TOKEN": "t", "HOME": "/other"},
 			map[string]string{"PATH": path, "HOME": "/other", "TOKEN": "t"}},
-		{program.Programs{}, nil, map[string]string{}},
+		{local.Programs{}, nil, map[string]string{}},
 	} {
-		_, conn := start(t, c.p, says("$(/usr/bin/env | /usr/bin/tr '\\n' ';')"), c.env)
+		_, conn := startProgram(t, c.p, programSays("$(/usr/bin/env | /usr/bin/tr '\\n' ';')"), c.env)
 		got := map[string]string{}
-		for line := range strings.SplitSeq(strings.TrimSuffix(heard(t, conn), ";"), ";") {
+		for line := range strings.SplitSeq(strings.TrimSuffix(programHeard(t, conn), ";"), ";") {
 			name, value, _ := strings.Cut(line, "=")
 			if name != "PWD" && name != "_" && name != "SHLVL" && name != "OLDPWD" { // the shell's own
 				got[name] = value
@@ -77,27 +77,27 @@ func TestEnvironment(t *testing.T) {
 // Messages go both ways; the program ends when its input does.
 func TestMessages(t *testing.T) {
 	bye := filepath.Join(t.TempDir(), "bye")
-	p, c := start(t, program.Programs{Path: os.Getenv("PATH")}, `trap "" TERM; cat; echo > "$BYE"`, map[string]string{"BYE": bye})
+	p, c := startProgram(t, local.Programs{Path: os.Getenv("PATH")}, `trap "" TERM; cat; echo > "$BYE"`, map[string]string{"BYE": bye})
 	require.NoError(t, c.Write(t.Context(), &jsonrpc.Request{Method: "says", Params: []byte(`["hello"]`)}))
-	require.Equal(t, "hello", heard(t, c))
+	require.Equal(t, "hello", programHeard(t, c))
 	p.End()
 	require.FileExists(t, bye, "it ended by itself")
 }
 
 // A program that does not want to end is ended, with everything that it has started.
 func TestTheWholeGroupEnds(t *testing.T) {
-	p, c := start(t, program.Programs{Path: os.Getenv("PATH")},
-		`trap "" TERM; sleep 1000 & `+says("$$ $!")+`while :; do sleep 1000; done`, nil)
-	pids := heard(t, c)
+	p, c := startProgram(t, local.Programs{Path: os.Getenv("PATH")},
+		`trap "" TERM; sleep 1000 & `+programSays("$$ $!")+`while :; do sleep 1000; done`, nil)
+	pids := programHeard(t, c)
 	began := time.Now()
 	p.End()
 	require.Less(t, time.Since(began), 4*time.Second)
 	for pid := range strings.FieldsSeq(pids) {
-		require.Eventually(t, func() bool { return !alive(t, pid) }, 2*time.Minute, 10*time.Millisecond, "process %s", pid)
+		require.Eventually(t, func() bool { return !programAlive(t, pid) }, 2*time.Minute, 10*time.Millisecond, "process %s", pid)
 	}
 }
 
-func alive(t *testing.T, pid string) bool {
+func programAlive(t *testing.T, pid string) bool {
 	t.Helper()
 	stat, err := os.ReadFile("/proc/" + pid + "/stat")
 	if os.IsNotExist(err) {
@@ -111,9 +111,9 @@ func alive(t *testing.T, pid string) bool {
 
 // What a program writes to its standard error never blocks it, and its end is kept.
 func TestStandardErrorIsBounded(t *testing.T) {
-	p, c := start(t, program.Programs{Path: os.Getenv("PATH")},
-		`i=0; while [ $i -lt 200 ]; do printf '%1023s\n' $i >&2; i=$((i+1)); done; `+says("done"), nil)
-	require.Equal(t, "done", heard(t, c))
+	p, c := startProgram(t, local.Programs{Path: os.Getenv("PATH")},
+		`i=0; while [ $i -lt 200 ]; do printf '%1023s\n' $i >&2; i=$((i+1)); done; `+programSays("done"), nil)
+	require.Equal(t, "done", programHeard(t, c))
 	p.End()
 	require.Equal(t, "199", strings.TrimSpace(p.LastWords()))
 }
@@ -121,14 +121,14 @@ func TestStandardErrorIsBounded(t *testing.T) {
 func TestWhatCannotBeStarted(t *testing.T) {
 	for name, command := range map[string][]string{"nothing": nil, "no name": {""}, "no such program": {"/no/such/program"}} {
 		t.Run(name, func(t *testing.T) {
-			p, err := program.Programs{}.Start(command, "", nil)
+			p, err := local.Programs{}.Start(command, "", nil)
 			if err == nil {
 				_, err = p.Connect(t.Context())
 			}
 			require.ErrorContains(t, err, "start program: ")
 		})
 	}
-	p, err := program.Programs{}.Start([]string{"sleep", "1000"}, "", nil)
+	p, err := local.Programs{}.Start([]string{"sleep", "1000"}, "", nil)
 	require.NoError(t, err)
 	p.End()
 	_, err = p.Connect(t.Context())

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package program
+package local
 
 import "os/exec"
 
