@@ -1,6 +1,6 @@
 // Package cli is the command countersign (docs/cli.md). A deployment's main is one line over its registry:
 //
-//	func main() { cli.Main(agents.Registry()) }
+//	func main() { Main(agents.Registry()) }
 //
 // Every command is a client of the API. A command that finds the store free opens the store, serves the API on
 // HOME/engine.sock while it runs, and connects to itself. If another process has the store, the command connects to

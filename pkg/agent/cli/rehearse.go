@@ -11,7 +11,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/rehearse"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
 )
@@ -35,9 +34,9 @@ func (c *rehearseCommand) run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	rep := rehearse.Report{Runs: []rehearse.Run{}}
+	rep := rehearsalReport{Runs: []rehearsedRun{}}
 	if table != nil {
-		r := rehearse.Rehearsal{
+		r := rehearsal{
 			Table: table, Blobs: blobs, Tenant: cmp.Or(c.Tenant, local.Tenant), Tools: p.registry.Tools(),
 			Hooks: p.registry.Hooks(), Agents: agents, Now: p.clock.Now(),
 		}

@@ -1,11 +1,4 @@
-// Package rehearse says, before a deployment, what it would do to the runs that are open. It reads a store and writes
-// nothing, and answers three questions of each run: does this build read it, is the code that its definition names
-// linked, and what would change.
-//
-// A run goes on under the definition it began with. Only what the new deployment says more strictly of its agent's
-// policy reaches it (A17). So what would change is found by asking the gate twice about each open call: under the
-// pinned definition, and with the policy of the new deployment beside it.
-package rehearse
+package cli
 
 import (
 	"bytes"
@@ -27,8 +20,14 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// Rehearsal is a deployment that is to come, and the store that it would find. All fields are required.
-type Rehearsal struct {
+// rehearsal is a deployment that is to come, and the store that it would find. It says what the deployment would do to
+// the runs that are open: it reads the store, writes nothing, and answers three questions of each run: does this build
+// read it, is the code that its definition names linked, and what would change. All fields are required.
+//
+// A run goes on under the definition it began with. Only what the new deployment says more strictly of its agent's
+// policy reaches it (A17). So what would change is found by asking the gate twice about each open call: under the
+// pinned definition, and with the policy of the new deployment beside it.
+type rehearsal struct {
 	Table  store.Table // nothing is written to it
 	Blobs  store.Blobs // likewise
 	Tenant string
@@ -38,15 +37,15 @@ type Rehearsal struct {
 	Now    time.Time
 }
 
-// Report is what a rehearsal found.
-type Report struct {
-	Runs    []Run `json:"runs"`    // waiting ones first, the oldest first
-	Breaks  int   `json:"breaks"`  // runs that would break
-	Changes int   `json:"changes"` // runs that would go on otherwise
+// rehearsalReport is what a rehearsal found.
+type rehearsalReport struct {
+	Runs    []rehearsedRun `json:"runs"`    // waiting ones first, the oldest first
+	Breaks  int            `json:"breaks"`  // runs that would break
+	Changes int            `json:"changes"` // runs that would go on otherwise
 }
 
-// Run is what would become of one open run.
-type Run struct {
+// rehearsedRun is what would become of one open run.
+type rehearsedRun struct {
 	ID         string        `json:"id"`
 	Agent      string        `json:"agent,omitempty"`
 	Version    string        `json:"version,omitempty"`
@@ -60,16 +59,16 @@ type Run struct {
 	Changes []string `json:"changes"` // what would be otherwise; empty = nothing
 }
 
-// pageSize is how many runs are listed at once.
-const pageSize = 200
+// rehearsalPage is how many runs are listed at once.
+const rehearsalPage = 200
 
 // All rehearses every open run of the tenant, or these ones. One that is named and not open is store.ErrNoRun.
-func (r *Rehearsal) All(ctx context.Context, only ...string) (Report, error) {
-	rep := Report{Runs: []Run{}}
+func (r *rehearsal) All(ctx context.Context, only ...string) (rehearsalReport, error) {
+	rep := rehearsalReport{Runs: []rehearsedRun{}}
 	for _, status := range []run.RunStatus{run.RunWaiting, run.RunRunning} {
 		var open []store.Head
 		for cursor := ""; ; {
-			heads, next, err := r.journal().List(ctx, r.Tenant, status, pageSize, cursor)
+			heads, next, err := r.journal().List(ctx, r.Tenant, status, rehearsalPage, cursor)
 			if err != nil {
 				return rep, err
 			}
@@ -82,7 +81,7 @@ func (r *Rehearsal) All(ctx context.Context, only ...string) (Report, error) {
 			if len(only) > 0 && !slices.Contains(only, h.Run) {
 				continue
 			}
-			run := Run{ID: h.Run, Status: status, Next: []string{}, Breaks: []string{}, Changes: []string{}}
+			run := rehearsedRun{ID: h.Run, Status: status, Next: []string{}, Breaks: []string{}, Changes: []string{}}
 			r.rehearse(ctx, &run)
 			if ctx.Err() != nil {
 				return rep, ctx.Err()
@@ -97,25 +96,25 @@ func (r *Rehearsal) All(ctx context.Context, only ...string) (Report, error) {
 		}
 	}
 	for _, id := range only {
-		if !slices.ContainsFunc(rep.Runs, func(run Run) bool { return run.ID == id }) {
-			return Report{}, fmt.Errorf("run %s: %w among those that are open", agent.Bounded(id), store.ErrNoRun)
+		if !slices.ContainsFunc(rep.Runs, func(run rehearsedRun) bool { return run.ID == id }) {
+			return rehearsalReport{}, fmt.Errorf("run %s: %w among those that are open", agent.Bounded(id), store.ErrNoRun)
 		}
 	}
 	return rep, nil
 }
 
-func (run *Run) breaks(format string, args ...any) {
+func (run *rehearsedRun) breaks(format string, args ...any) {
 	run.Breaks = append(run.Breaks, fmt.Sprintf(format, args...))
 }
 
-func (run *Run) changes(format string, args ...any) {
+func (run *rehearsedRun) changes(format string, args ...any) {
 	run.Changes = append(run.Changes, fmt.Sprintf(format, args...))
 }
 
-func (r *Rehearsal) journal() *store.Journal { return store.NewJournal(readOnly{r.Table}, 0) }
+func (r *rehearsal) journal() *store.Journal { return store.NewJournal(readOnlyTable{r.Table}, 0) }
 
 // rehearse answers the three questions of one run.
-func (r *Rehearsal) rehearse(ctx context.Context, one *Run) {
+func (r *rehearsal) rehearse(ctx context.Context, one *rehearsedRun) {
 	l, err := r.journal().Load(ctx, r.Tenant, one.ID)
 	if err != nil {
 		one.breaks("this build does not read it: %v", err)
@@ -133,7 +132,7 @@ func (r *Rehearsal) rehearse(ctx context.Context, one *Run) {
 		}
 	}
 	for _, id := range asked {
-		if _, err := approval.Get(ctx, readOnly{r.Table}, r.Tenant, id); err != nil {
+		if _, err := approval.Get(ctx, readOnlyTable{r.Table}, r.Tenant, id); err != nil {
 			one.breaks("this build does not read a request to people: %v", err)
 		}
 	}
@@ -148,7 +147,7 @@ func (r *Rehearsal) rehearse(ctx context.Context, one *Run) {
 
 // linked looks whether the build has the code that the pinned definition names, and takes the arguments of the calls
 // that are open.
-func (r *Rehearsal) linked(run *Run, def *agent.Definition, s *run.AgentState) {
+func (r *rehearsal) linked(run *rehearsedRun, def *agent.Definition, s *run.AgentState) {
 	if err := def.Check(); err != nil {
 		run.breaks("this build does not accept the definition it is pinned to: %v", err)
 	}
@@ -177,7 +176,7 @@ func (r *Rehearsal) linked(run *Run, def *agent.Definition, s *run.AgentState) {
 }
 
 // compare says what comes next, and what of that is otherwise than under the pinned definition alone.
-func (r *Rehearsal) compare(one *Run, def *agent.Definition, s *run.AgentState) {
+func (r *rehearsal) compare(one *rehearsedRun, def *agent.Definition, s *run.AgentState) {
 	one.Deployed = "unknown"
 	if now, ok := r.Agents(def.Name); ok {
 		one.Deployed = "changed"
@@ -226,38 +225,38 @@ var nextWords = map[policy.ActionKind]string{
 	policy.ActTools: "its calls are carried out", policy.ActList: "its servers are listed",
 }
 
-// step is what comes next of a call.
-type step struct {
+// rehearsedStep is what comes next of a call.
+type rehearsedStep struct {
 	does    string
 	refused bool
 }
 
 // next is what the gate says of an open call as if nobody had decided about it yet.
-func (r *Rehearsal) next(d *agent.Definition, s *run.AgentState, c run.Call) step {
+func (r *rehearsal) next(d *agent.Definition, s *run.AgentState, c run.Call) rehearsedStep {
 	switch {
 	case c.Child != "":
-		return step{does: "run " + c.Child + " carries it out"}
+		return rehearsedStep{does: "run " + c.Child + " carries it out"}
 	case c.Status == run.StatusSuspended && c.Wait.For != run.ForApproval:
 		if t, known := d.Tool(c.Tool); known && policy.DecideIn(d, s, t, c.Input).Verdict == agent.VerdictDeny {
-			return step{c.Tool + " is denied", true}
+			return rehearsedStep{c.Tool + " is denied", true}
 		}
-		return step{does: fmt.Sprintf("%s waits for an %s", c.Tool, c.Wait.For)}
+		return rehearsedStep{does: fmt.Sprintf("%s waits for an %s", c.Tool, c.Wait.For)}
 	}
 	c.Status, c.Grant, c.Resume = run.StatusNew, nil, nil
 	g := policy.GateCall(d, s, c, tool.Validate, r.Now)
 	switch {
 	case g.Refuse != nil && g.Refuse.Reason == run.WhyTooManyOpen, g.Suspend != nil, g.Block != nil:
 		// its own request is one of those that are open
-		return step{does: "people are asked about " + c.Tool + asked(g.Rule)}
+		return rehearsedStep{does: "people are asked about " + c.Tool + askedOf(g.Rule)}
 	case g.Refuse != nil:
-		return step{fmt.Sprintf("%s is not carried out (%s)", c.Tool, g.Refuse.Reason), true}
+		return rehearsedStep{fmt.Sprintf("%s is not carried out (%s)", c.Tool, g.Refuse.Reason), true}
 	default:
-		return step{does: c.Tool + " runs"}
+		return rehearsedStep{does: c.Tool + " runs"}
 	}
 }
 
-// asked says whom a decision asks.
-func asked(d policy.Decision) string {
+// askedOf says whom a decision asks.
+func askedOf(d policy.Decision) string {
 	var sets []string
 	for _, set := range append([][]string{d.Approvers}, d.Above...) {
 		sets = append(sets, strings.Join(set, " or "))
@@ -275,13 +274,13 @@ func asked(d policy.Decision) string {
 	return text
 }
 
-// readOnly is a table that is only read.
-type readOnly struct{ store.Table }
+// readOnlyTable is a table that is only read.
+type readOnlyTable struct{ store.Table }
 
 // errReadOnly says that a rehearsal was about to write to the store: a bug.
 var errReadOnly = errors.New("a rehearsal writes nothing")
 
-func (readOnly) Write(context.Context, ...store.Op) error { return errReadOnly }
+func (readOnlyTable) Write(context.Context, ...store.Op) error { return errReadOnly }
 
 // readOnlyBlobs likewise.
 type readOnlyBlobs struct{ store.Blobs }

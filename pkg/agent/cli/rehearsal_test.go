@@ -1,4 +1,4 @@
-package rehearse
+package cli
 
 import (
 	"context"
@@ -22,12 +22,12 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-const tenant = "default"
+const rehearsedTenant = "default"
 
-var opening = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+var rehearsedAt = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// world is a store in which runs are parked.
-type world struct {
+// rehearsedWorld is a store in which runs are parked.
+type rehearsedWorld struct {
 	t     *testing.T
 	table *store.Memory
 	blobs *store.MemoryBlobs
@@ -35,32 +35,32 @@ type world struct {
 	run   string
 }
 
-func (w *world) Lookup(name string) (tool.Tool, bool) {
+func (w *rehearsedWorld) Lookup(name string) (tool.Tool, bool) {
 	spec, ok := w.tools[name]
-	return entered{w.t, spec}, ok
+	return enteredTool{w.t, spec}, ok
 }
 
-// entered is a tool that is not to be entered by a rehearsal; in the run itself it never gets so far.
-type entered struct {
+// enteredTool is a tool that is not to be entered by a rehearsal; in the run itself it never gets so far.
+type enteredTool struct {
 	t    *testing.T
 	spec agent.ToolSpec
 }
 
-func (e entered) Spec() agent.ToolSpec { return e.spec }
+func (e enteredTool) Spec() agent.ToolSpec { return e.spec }
 
-func (e entered) Call(context.Context, tool.Call) (agent.ToolResultData, error) {
+func (e enteredTool) Call(context.Context, tool.Call) (agent.ToolResultData, error) {
 	e.t.Error("a tool was entered")
 	return agent.ToolResultData{}, nil
 }
 
-// once is a model that calls something and is never asked again.
-type once struct {
+// onceModel is a model that calls something and is never asked again.
+type onceModel struct {
 	t     *testing.T
 	asked *bool
 	calls []agent.ReplyCall
 }
 
-func (o once) Generate(context.Context, agent.Request) (agent.Reply, error) {
+func (o onceModel) Generate(context.Context, agent.Request) (agent.Reply, error) {
 	if *o.asked {
 		o.t.Error("the model was asked again")
 	}
@@ -88,24 +88,24 @@ func payer() agent.Definition {
 }
 
 // parkedRun is a world in which one run of the agent waits, for whatever its calls wait for.
-func parkedRun(t *testing.T, def agent.Definition, calls ...agent.ReplyCall) *world {
+func parkedRun(t *testing.T, def agent.Definition, calls ...agent.ReplyCall) *rehearsedWorld {
 	t.Helper()
-	w := &world{t: t, table: store.NewMemory(), blobs: store.NewMemoryBlobs(), tools: map[string]agent.ToolSpec{"pay": payTool()}}
-	v := clock.NewVirtual(opening)
+	w := &rehearsedWorld{t: t, table: store.NewMemory(), blobs: store.NewMemoryBlobs(), tools: map[string]agent.ToolSpec{"pay": payTool()}}
+	v := clock.NewVirtual(rehearsedAt)
 	asked := false
 	m, err := local.New(local.Config{
-		Table: w.table, Blobs: w.blobs, Model: once{t, &asked, calls}, Tools: w, Clock: v, IDs: ids.Seeded(v, 7), Executions: &asl.MemoryStore{},
+		Table: w.table, Blobs: w.blobs, Model: onceModel{t, &asked, calls}, Tools: w, Clock: v, IDs: ids.Seeded(v, 7), Executions: &asl.MemoryStore{},
 		Agents: func(string) (*agent.Definition, bool) { return &def, true },
 	})
 	require.NoError(t, err)
 	require.NoError(t, v.Run(func() {
-		s, err := m.Starter.Start(context.Background(), runtime.Start{Tenant: tenant, Agent: &def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay."}}}})
+		s, err := m.Starter.Start(context.Background(), runtime.Start{Tenant: rehearsedTenant, Agent: &def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay."}}}})
 		require.NoError(t, err)
 		w.run = s.Run
 		for range 10 {
 			require.NoError(t, v.Sleep(context.Background(), time.Second))
 		}
-		h, err := m.Ports.Journal.Head(context.Background(), tenant, w.run)
+		h, err := m.Ports.Journal.Head(context.Background(), rehearsedTenant, w.run)
 		require.NoError(t, err)
 		require.Equal(t, run.RunWaiting, h.Status)
 	}))
@@ -117,11 +117,11 @@ func pay() agent.ReplyCall {
 }
 
 // rehearse rehearses as if now were deployed; nil = the agent is not known any more.
-func (w *world) rehearse(now *agent.Definition) Report {
+func (w *rehearsedWorld) rehearse(now *agent.Definition) rehearsalReport {
 	w.t.Helper()
 	before := w.table.All()
-	r := Rehearsal{
-		Table: w.table, Blobs: w.blobs, Tenant: tenant, Tools: w, Now: opening.Add(time.Hour),
+	r := rehearsal{
+		Table: w.table, Blobs: w.blobs, Tenant: rehearsedTenant, Tools: w, Now: rehearsedAt.Add(time.Hour),
 		Agents: func(name string) (*agent.Definition, bool) { return now, now != nil && name == now.Name },
 	}
 	rep, err := r.All(context.Background())
@@ -175,16 +175,16 @@ func denies(tool string) func(*agent.Definition) {
 func TestNewBuilds(t *testing.T) {
 	d := payer()
 	for name, c := range map[string]struct {
-		change func(w *world)
+		change func(w *rehearsedWorld)
 		breaks string
 	}{
-		"the tool's code is gone": {func(w *world) { delete(w.tools, "pay") }, "tool pay is not in this build, and call c1 is open"},
-		"it takes other arguments": {func(w *world) {
+		"the tool's code is gone": {func(w *rehearsedWorld) { delete(w.tools, "pay") }, "tool pay is not in this build, and call c1 is open"},
+		"it takes other arguments": {func(w *rehearsedWorld) {
 			other := payTool()
 			other.Schema = json.RawMessage(`{"type":"object","properties":{"amount":{"type":"string"}},"required":["amount"]}`)
 			w.tools["pay"] = other
 		}, "the arguments of call c1 are not what tool pay takes in this build"},
-		"a plugin is gone": {func(w *world) {
+		"a plugin is gone": {func(w *rehearsedWorld) {
 			pinned := payer()
 			pinned.Plugins = []agent.PluginSpec{{Name: "audit"}}
 			raw, err := jsonx.MarshalVerbatim(pinned)
@@ -207,19 +207,19 @@ func TestNewBuilds(t *testing.T) {
 }
 
 // pinTo has the run's first entry name another definition.
-func (w *world) pinTo(raw []byte) {
+func (w *rehearsedWorld) pinTo(raw []byte) {
 	w.t.Helper()
 	digest := store.BlobDigest(raw)
-	require.NoError(w.t, w.blobs.Put(context.Background(), tenant, digest, raw))
+	require.NoError(w.t, w.blobs.Put(context.Background(), rehearsedTenant, digest, raw))
 	w.rewrite("J#0000000000", func(e map[string]any) {
 		e["e"].([]any)[0].(map[string]any)["run_started"].(map[string]any)["definition"] = digest
 	})
 }
 
 // rewrite changes an entry, and the hashes of those behind it: the journal is one that another version wrote.
-func (w *world) rewrite(sk string, change func(map[string]any)) {
+func (w *rehearsedWorld) rewrite(sk string, change func(map[string]any)) {
 	w.t.Helper()
-	key := store.Key{PK: "T#" + tenant + "#RUN#" + w.run, SK: sk}
+	key := store.Key{PK: "T#" + rehearsedTenant + "#RUN#" + w.run, SK: sk}
 	it, found, err := w.table.Get(context.Background(), key)
 	require.NoError(w.t, err)
 	require.True(w.t, found)
@@ -240,15 +240,15 @@ func (w *world) rewrite(sk string, change func(map[string]any)) {
 func TestWhatThisBuildDoesNotRead(t *testing.T) {
 	d := payer()
 	for name, c := range map[string]struct {
-		change func(w *world)
+		change func(w *rehearsedWorld)
 		says   string
 	}{
-		"a newer fact": {func(w *world) {
+		"a newer fact": {func(w *rehearsedWorld) {
 			w.rewrite("J#0000000001", func(e map[string]any) {
 				e["e"] = append(e["e"].([]any), map[string]any{"call_judged": map[string]any{}})
 			})
 		}, `"call_judged" is none that this version knows`},
-		"a newer definition": {func(w *world) { w.pinTo([]byte(`{"name":"payer","oversight":"strict"}`)) }, `definition: json: unknown field "oversight"`},
+		"a newer definition": {func(w *rehearsedWorld) { w.pinTo([]byte(`{"name":"payer","oversight":"strict"}`)) }, `definition: json: unknown field "oversight"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := parkedRun(t, payer(), pay())
@@ -274,7 +274,7 @@ func TestServiceCall(t *testing.T) {
 // TestUnknownRun names a run that is not open.
 func TestUnknownRun(t *testing.T) {
 	w := parkedRun(t, payer(), pay())
-	r := Rehearsal{Table: w.table, Blobs: w.blobs, Tenant: tenant, Tools: w, Now: opening, Agents: func(string) (*agent.Definition, bool) { return nil, false }}
+	r := rehearsal{Table: w.table, Blobs: w.blobs, Tenant: rehearsedTenant, Tools: w, Now: rehearsedAt, Agents: func(string) (*agent.Definition, bool) { return nil, false }}
 	_, err := r.All(context.Background(), "rnone")
 	require.ErrorIs(t, err, store.ErrNoRun)
 }
