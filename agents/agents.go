@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	"github.com/countersign/countersign/agents/incident"
-	"github.com/countersign/countersign/agents/incident/duty"
 	"github.com/countersign/countersign/agents/ledger"
 	"github.com/countersign/countersign/agents/refunds"
 	"github.com/countersign/countersign/agents/research"
@@ -47,8 +46,8 @@ func Registry() *agent.Registry {
 // does changes.
 var hooks = agent.Hooks{
 	Version:  "1",
-	Builders: map[string]agent.Builder{duty.AlarmBuilder: duty.Alarm},
-	Plugins:  map[string]agent.PluginFactory{duty.OrderPlugin: duty.NewOrder},
+	Builders: map[string]agent.Builder{incident.AlarmBuilder: incident.Alarm},
+	Plugins:  map[string]agent.PluginFactory{incident.OrderPlugin: incident.NewOrder},
 }
 
 // state is where an example keeps what it has done: the folder that a variable names, or one among the temporary files.

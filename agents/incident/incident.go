@@ -1,7 +1,7 @@
 // Package incident is the example of an agent that is written in Go: an alarm starts it, it looks into metrics, logs
 // and deploys, and asks the people on call before it rolls anything back. What a file does not show is here: tools
-// whose schemas are made of Go types, a context builder that reads the alarm and a plugin that holds the
-// agent to an order of work (package duty), and a definition that the compiler checks.
+// whose schemas are made of Go types, a context builder that reads the alarm, a plugin that holds the agent to an order
+// of work, and a definition that the compiler checks.
 //
 // The services it looks after are made up: see Estate.
 package incident
@@ -17,7 +17,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign/countersign/agents/incident/duty"
 	"github.com/countersign/countersign/agents/ledger"
 	"github.com/countersign/countersign/pkg/agent"
 )
@@ -33,12 +32,12 @@ const system = "You are the first to answer when an alarm goes off. Today is {{.
 
 // Agent is the definition, with the tools of Tools.
 func Agent(tools []agent.Tool) (agent.Definition, error) {
-	order, err := json.Marshal(duty.Order{"deploys.rollback": {"metrics.query", "deploys.list"}})
+	order, err := json.Marshal(Order{"deploys.rollback": {"metrics.query", "deploys.list"}})
 	if err != nil {
 		return agent.Definition{}, fmt.Errorf("define agent %s: %w", Name, err)
 	}
 	d := agent.Definition{
-		Name: Name, Version: "1", System: system, Builder: duty.AlarmBuilder,
+		Name: Name, Version: "1", System: system, Builder: AlarmBuilder,
 		Model: agent.ModelSpec{
 			Provider: "bedrock", ID: "global.anthropic.claude-sonnet-4-5-20250929-v1:0", MaxTokens: 2048,
 			Temperature: new(float64),
@@ -51,7 +50,7 @@ func Agent(tools []agent.Tool) (agent.Definition, error) {
 				{Tool: "page.human", Verdict: agent.VerdictAllow},
 			},
 		},
-		Plugins: []agent.PluginSpec{{Name: duty.OrderPlugin, Config: order}},
+		Plugins: []agent.PluginSpec{{Name: OrderPlugin, Config: order}},
 		Limits:  agent.Limits{Interactions: 30},
 	}
 	for _, t := range tools {

@@ -40,10 +40,10 @@ import (
 	"github.com/countersign/countersign/internal/repotest"
 	"github.com/countersign/countersign/internal/runtime"
 
+	"github.com/countersign/countersign"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/dynamo"
 	"github.com/countersign/countersign/internal/store/s3"
-	"github.com/countersign/countersign/statemachine"
 )
 
 func TestMain(m *testing.M) {
@@ -213,7 +213,7 @@ func (d *deployment) startAPI() (issuer *standins.JWT, url string) {
 // startEngine starts the interpreter of the deployed state machine, which invokes the real bootstraps.
 func (d *deployment) startEngine(draw *ids.Source) {
 	d.t.Helper()
-	def, err := asl.Parse(statemachine.Agent, map[string]string{"StepFunctionArn": "step", "ToolFunctionArn": "tool", "ApproveFunctionArn": "approve", "Partition": "aws"})
+	def, err := asl.Parse(countersign.StateMachine, map[string]string{"StepFunctionArn": "step", "ToolFunctionArn": "tool", "ApproveFunctionArn": "approve", "Partition": "aws"})
 	require.NoError(d.t, err)
 	d.engine, err = asl.New(asl.Config{
 		Definition: def, ARN: machine, Clock: d.clock, Store: &asl.MemoryStore{}, IDs: draw.Token, Ended: d.announceEnd,

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/statemachine"
+	"github.com/countersign/countersign"
 )
 
 // machineState is a state of the state machine, as far as errors go.
@@ -26,7 +26,7 @@ type machineState struct {
 func states(t *testing.T) map[string]machineState {
 	t.Helper()
 	var m struct{ States map[string]machineState }
-	require.NoError(t, json.Unmarshal(statemachine.Agent, &m))
+	require.NoError(t, json.Unmarshal(countersign.StateMachine, &m))
 	return m.States
 }
 

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/countersign/countersign"
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/asl"
@@ -26,7 +27,6 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/statemachine"
 )
 
 // IDs draws what is random.
@@ -116,7 +116,7 @@ const (
 
 // definition is the deployed state machine. Machines share it: nothing changes it.
 var definition = sync.OnceValues(func() (*asl.Definition, error) {
-	return asl.Parse(statemachine.Agent, map[string]string{
+	return asl.Parse(countersign.StateMachine, map[string]string{
 		"StepFunctionArn": stepFunction, "ToolFunctionArn": toolFunction, "ApproveFunctionArn": approveFunction,
 		"Partition": "aws",
 	})

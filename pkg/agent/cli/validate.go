@@ -13,11 +13,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign/countersign"
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/scenario"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
-	"github.com/countersign/countersign/statemachine"
 )
 
 type validateCommand struct {
@@ -116,7 +116,7 @@ func (p *program) checkDelegates(d *agent.Definition, read map[string]*agent.Def
 }
 
 func (p *program) printGraph() error {
-	machine, err := machineDiagram(statemachine.Agent)
+	machine, err := machineDiagram(countersign.StateMachine)
 	if err != nil {
 		return err
 	}

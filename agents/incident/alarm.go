@@ -1,6 +1,4 @@
-// Package duty is the code of the incident agent beside its tools. It is a package of its own because functions/step
-// links it, which runs no tools.
-package duty
+package incident
 
 import (
 	"context"
@@ -15,9 +13,9 @@ import (
 // AlarmBuilder is the name of the context builder.
 const AlarmBuilder = "alarm"
 
-// input is what the rule for alarms in template.yaml makes of an event: the detail of a CloudWatch alarm that changed
-// its state.
-type input struct {
+// alarmEvent is what the rule for alarms in template.yaml makes of an event: the detail of a CloudWatch alarm that
+// changed its state.
+type alarmEvent struct {
 	Region string `json:"region"`
 	Time   string `json:"time"`
 	Alarm  struct {
@@ -39,8 +37,8 @@ type input struct {
 	} `json:"alarm"`
 }
 
-// service is the dimension that says which service an alarm is about.
-const service = "Service"
+// alarmedService is the dimension that says which service an alarm is about.
+const alarmedService = "Service"
 
 // Alarm is the context builder: it tells the model what the alarm says, in five lines instead of a page of JSON. A run
 // that a person starts with a message begins with that message.
@@ -49,14 +47,14 @@ func Alarm(_ context.Context, in agent.BuildInput) (agent.BuildOutput, error) {
 	if in.Input == nil || !in.MessagesWanted {
 		return out, nil
 	}
-	var a input
+	var a alarmEvent
 	if err := json.Unmarshal(in.Input, &a); err != nil || a.Alarm.AlarmName == "" {
 		return agent.BuildOutput{}, errors.New("alarm: want the detail of a CloudWatch alarm under that key")
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "The alarm %s went off at %s in %s.\n", a.Alarm.AlarmName, a.Time, a.Region)
 	for _, m := range a.Alarm.Configuration.Metrics {
-		if name := m.MetricStat.Metric.Dimensions[service]; name != "" {
+		if name := m.MetricStat.Metric.Dimensions[alarmedService]; name != "" {
 			fmt.Fprintf(&b, "Service: %s\nMetric: %s\n", name, m.MetricStat.Metric.Name)
 		}
 	}
