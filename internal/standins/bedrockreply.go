@@ -85,7 +85,8 @@ func Redacted(pieces ...[]byte) Block {
 
 // Other is a block of any kind, such as one that the SDK does not know.
 func Other(kind string, value any) Block {
-	return Block{Whole: withEntry(kind, value), Start: withEntry(kind, value), Deltas: []json.RawMessage{withEntry(kind, value)}}
+	b := withEntry(kind, value)
+	return Block{Whole: b, Start: b, Deltas: []json.RawMessage{b}}
 }
 
 func (r Reply) serve(w http.ResponseWriter, request *http.Request, stream bool) {
