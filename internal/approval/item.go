@@ -305,18 +305,19 @@ type Query struct {
 	Run    string    // only requests of this run
 	Root   string    // only requests of this run and of the runs delegated below it
 	Since  time.Time // only requests made since then; the start of a named run saves reads
+	Newest bool      // the newest first
 	Limit  int       // of the requests read; 0 = 50
 	Cursor string    // where the last page ended
 }
 
-// List pages through a tenant's requests that match a query, oldest first. The list may lag; no gate reads it. If
+// List pages through a tenant's requests that match a query, by default the oldest first. The list may lag; no gate reads it. If
 // the query names a run, a page may hold fewer requests than the limit, even none, and not be the last. See
 // store.ReadPage for requests that cannot be read.
 func List(ctx context.Context, t store.Table, tenant string, q Query) (list []Approval, next string, err error) {
 	if q.Limit == 0 {
 		q.Limit = 50
 	}
-	r := store.Range{PK: indexKey(tenant, q.Status), Index: true, Limit: q.Limit, Cursor: q.Cursor}
+	r := store.Range{PK: indexKey(tenant, q.Status), Index: true, Reverse: q.Newest, Limit: q.Limit, Cursor: q.Cursor}
 	if !q.Since.IsZero() {
 		r.From = fmt.Sprintf("%013d", q.Since.UnixMilli())
 	}

@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -47,6 +49,43 @@ func (r runs) Approval(context.Context, string) (approval.Approval, error) {
 }
 func (r runs) FindApprovals(context.Context, approval.Query) (api.Page[approval.Approval], error) {
 	return api.Page[approval.Approval]{}, nil
+}
+
+// manyDecided is an API that has more approved requests than an audit looks through, and one that was denied before them.
+type manyDecided struct{ runs }
+
+func (manyDecided) FindApprovals(_ context.Context, q approval.Query) (p api.Page[approval.Approval], err error) {
+	decided := approval.Decision{At: time.Unix(2_000_000, 0), By: "user:ana", Action: approval.Approve}
+	switch {
+	case !q.Newest:
+		return p, errors.New("the newest requests are what an audit is for")
+	case q.Status == approval.Approved:
+		p.Cursor = "next"
+	case q.Status == approval.Denied:
+		if p.Cursor = "next"; q.Cursor != "" {
+			p.Cursor = ""
+		}
+		decided = approval.Decision{At: time.Unix(1_000_000, 0), By: "user:ben", Action: approval.Deny}
+	default:
+		return p, nil
+	}
+	for range q.Limit {
+		p.Items = append(p.Items, approval.Approval{ID: "a", Status: q.Status, Decisions: []approval.Decision{decided}})
+	}
+	return p, nil
+}
+
+// An audit of more requests than it looks through says what is missing, on the page and in the export, and has those of
+// the other statuses whole.
+func TestAuditSaysWhatIsMissing(t *testing.T) {
+	w := newHarness(t, asks(five))
+	w.console("user:ana", func(c *web.Console) { c.Read = manyDecided{} })
+	const missing = "Of each status the newest 2,000 requests were looked through."
+	require.Contains(t, w.do("GET", w.server.URL+"/audit", nil).body, missing)
+	require.NotContains(t, w.do("GET", w.server.URL+"/audit?status=denied", nil).body, missing)
+	export := strings.Split(strings.TrimSpace(w.do("GET", w.server.URL+"/audit.jsonl", nil).body), "\n")
+	require.Contains(t, export[len(export)-1], missing)
+	require.Len(t, slices.DeleteFunc(export, func(l string) bool { return !strings.Contains(l, `"user:ben"`) }), 2*200)
 }
 
 // console is the world's console, for somebody.

@@ -23,6 +23,9 @@ const (
 	maxJournaled = 100  // runs that one page verifies
 )
 
+// auditPartial says what is missing.
+const auditPartial = "Of each status the newest 2,000 requests were looked through. countersign export writes all."
+
 // auditPage is the view of audit.html: decisions, the newest first.
 type auditPage struct {
 	frame
@@ -32,7 +35,7 @@ type auditPage struct {
 	Next, Export     string // addresses; Next "" = there are no more
 	Verify           string // the address that verifies the journals
 	Verified         []verifiedRun
-	Partial          bool // not all requests were looked through
+	Partial          string // what is missing; "" = all requests were looked through
 }
 
 // decisionRecord is what one person decided about a request, as it is exported.
@@ -96,26 +99,24 @@ func (c *console) newAuditPage(r *http.Request) (page auditPage, err error) {
 	return page, err
 }
 
-// loadDecisions returns the decisions that the filters admit, the newest first.
+// loadDecisions returns the decisions that the filters admit, the newest first, and what is missing among them.
 func (c *console) loadDecisions(ctx context.Context, q map[string]string) (
-	all []decisionRecord, partial bool, err error,
+	all []decisionRecord, partial string, err error,
 ) {
 	statuses := approval.Statuses()
 	if q["status"] != "" {
 		if statuses = []approval.Status{approval.Status(q["status"])}; !statuses[0].Valid() {
-			return nil, false, errNoPage
+			return nil, "", errNoPage
 		}
 	}
 	for _, status := range statuses {
-		most := maxAudited
-		if partial { // of the other statuses one page
-			most = 0
-		}
-		found, more, err := c.findApprovals(ctx, status, most)
+		found, more, err := c.findApprovals(ctx, approval.Query{Status: status, Newest: true}, maxAudited)
 		if err != nil {
-			return nil, false, err
+			return nil, "", err
 		}
-		partial = partial || more
+		if more {
+			partial = auditPartial
+		}
 		for _, a := range found {
 			for _, d := range a.Decisions {
 				if (q["agent"] == "" || a.Agent == q["agent"]) && (q["by"] == "" || d.By == q["by"]) {
@@ -129,12 +130,14 @@ func (c *console) loadDecisions(ctx context.Context, q map[string]string) (
 	return all, partial, nil
 }
 
-// serveDecisions answers with the decisions that the filters admit, as JSON lines.
+// serveDecisions answers with the decisions that the filters admit, as JSON lines. Where not all requests were looked
+// through, the last line says so.
 func (c *console) serveDecisions(w http.ResponseWriter, r *http.Request) {
 	q, err := readQuery(r, "status", "agent", "by")
 	var all []decisionRecord
+	var partial string
 	if err == nil {
-		all, _, err = c.loadDecisions(r.Context(), q)
+		all, partial, err = c.loadDecisions(r.Context(), q)
 	}
 	if err != nil {
 		c.renderPage(w, r, 0, "", nil, err)
@@ -148,6 +151,9 @@ func (c *console) serveDecisions(w http.ResponseWriter, r *http.Request) {
 		if out.Encode(d) != nil { // the client is gone
 			return
 		}
+	}
+	if partial != "" {
+		_ = out.Encode(map[string]string{"partial": partial}) // nobody is told of a client that is gone
 	}
 }
 

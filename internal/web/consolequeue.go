@@ -150,16 +150,16 @@ func (c *console) newQueuePage(r *http.Request) (page queuePage, err error) {
 // openRequests returns the requests that wait for a decision, the longest waiting first, and whether there are more.
 func (c *console) openRequests(ctx context.Context) (all []approval.Approval, more bool, err error) {
 	now := c.Clock.Now()
-	all, more, err = c.findApprovals(ctx, approval.Pending, maxQueued)
+	all, more, err = c.findApprovals(ctx, approval.Query{Status: approval.Pending}, maxQueued)
 	expired := func(a approval.Approval) bool { return !a.IsOpen(now) } // and is not yet recorded as expired
 	return slices.DeleteFunc(all, expired), more, err
 }
 
-// findApprovals returns requests of a status, page by page until there are most or more, and whether there are more.
+// findApprovals returns requests, page by page until there are most or more, and whether there are more.
 func (c *console) findApprovals(
-	ctx context.Context, status approval.Status, most int,
+	ctx context.Context, find approval.Query, most int,
 ) (all []approval.Approval, more bool, err error) {
-	for find := (approval.Query{Status: status, Limit: maxPageMessages}); ; {
+	for find.Limit = maxPageMessages; ; {
 		page, err := c.Read.FindApprovals(ctx, find)
 		if err != nil {
 			return nil, false, err

@@ -46,7 +46,11 @@ func (s *server) listApprovals(_ http.ResponseWriter, r *http.Request, c Caller)
 		return 0, nil, invalidProblem("status: got %.64q, want pending, approved, denied, expired, cancelled or voided",
 			find.Status)
 	}
-	var err error
+	newest, err := zeroOrOne(q, "newest", "0")
+	if err != nil {
+		return 0, nil, err
+	}
+	find.Newest = newest == "1"
 	for _, name := range []string{"run", "root"} {
 		if find.Since, err = s.earliestStart(r, c, q, name, find.Since); err != nil {
 			return 0, nil, err

@@ -390,6 +390,7 @@ var queries = map[string][]string{
 	"root":     slices.Concat(anything, hostileIDs[8:15]),
 	"run":      slices.Concat(anything, hostileIDs[8:15]),
 	"messages": slices.Concat(anything, []string{"2", "true", "00"}),
+	"newest":   slices.Concat(anything, []string{"2", "true", "00"}),
 	"format":   slices.Concat(anything[1:], []string{"JOURNAL", "journal%20", "journal,arvo"}),
 	"digest":   {""},
 }

@@ -174,8 +174,12 @@ func (c *Client) Approvals(
 
 // FindApprovals lists a page of the requests that match; pending ones if no status is set. The server computes Since.
 func (c *Client) FindApprovals(ctx context.Context, q approval.Query) (Page[approval.Approval], error) {
-	return get[Page[approval.Approval]](ctx, c, "/v1/approvals",
-		values("status", string(q.Status), "run", q.Run, "root", q.Root, "cursor", q.Cursor, "limit", number(q.Limit)))
+	newest := ""
+	if q.Newest {
+		newest = "1"
+	}
+	return get[Page[approval.Approval]](ctx, c, "/v1/approvals", values("status", string(q.Status), "run", q.Run, "root",
+		q.Root, "newest", newest, "cursor", q.Cursor, "limit", number(q.Limit)))
 }
 
 // Approval reads one request.

@@ -86,6 +86,13 @@ func TestRequestsSurfaceAtTheRoot(t *testing.T) {
 	b := newBench(t, pay)
 	root, child, grandchild, other := family(b)
 
+	var newest []string
+	for _, a := range everyPage(t, func(cursor string) (api.Page[approval.Approval], error) {
+		return b.client.FindApprovals(t.Context(), approval.Query{Newest: true, Limit: 3, Cursor: cursor})
+	}) {
+		newest = append(newest, a.Run)
+	}
+	require.Equal(t, []string{other.ID, grandchild.ID, child.ID, root.ID}, newest)
 	for _, n := range []int{1, 2, 200} {
 		of := func(run, under string) []string {
 			runs, _ := b.askedOf(approval.Query{Run: run, Root: under, Limit: n})

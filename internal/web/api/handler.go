@@ -59,7 +59,7 @@ var routes = []route{
 	{http.MethodPost, callbackPath, "", (*server).receiveCallback},
 	{http.MethodPost, "/v1/blobs", "", (*server).announceUpload},
 	{http.MethodPut, "/v1/blobs/{sha256}", "", (*server).receiveUpload},
-	{http.MethodGet, "/v1/approvals", "status run root cursor limit", (*server).listApprovals},
+	{http.MethodGet, "/v1/approvals", "status run root newest cursor limit", (*server).listApprovals},
 	{http.MethodGet, "/v1/approvals/{id}", "", (*server).showApproval},
 	{http.MethodPost, "/v1/approvals/{id}/decision", "", (*server).decideApproval},
 	{http.MethodGet, "/v1/grants", "agent cursor limit", (*server).listGrants},
@@ -330,6 +330,17 @@ func checkContentType(h http.Header) error {
 		return problem(BadMediaType, "got Content-Type %.64q, want application/json in utf-8", kind)
 	}
 	return nil
+}
+
+// zeroOrOne returns a parameter of a query that is 0 or 1; without it, otherwise.
+func zeroOrOne(q url.Values, name, otherwise string) (string, error) {
+	if !q.Has(name) {
+		return otherwise, nil
+	}
+	if v := q.Get(name); v != "0" && v != "1" {
+		return "", invalidProblem("%s: got %.64q, want 0 or 1", name, v)
+	}
+	return q.Get(name), nil
 }
 
 // checkQuery refuses unknown and repeated parameters of a query.

@@ -266,9 +266,9 @@ func (s *server) loadRun(r *http.Request, c Caller) (store.Loaded, error) {
 }
 
 func (s *server) showRun(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	q := r.URL.Query()
-	if q.Has("messages") && q.Get("messages") != "0" && q.Get("messages") != "1" {
-		return 0, nil, invalidProblem("messages: got %.64q, want 0 or 1", q.Get("messages"))
+	messages, err := zeroOrOne(r.URL.Query(), "messages", "1")
+	if err != nil {
+		return 0, nil, err
 	}
 	l, err := s.loadRun(r, c)
 	if err != nil {
@@ -279,7 +279,7 @@ func (s *server) showRun(_ http.ResponseWriter, r *http.Request, c Caller) (int,
 		return 0, nil, fmt.Errorf("show run %s: %w", l.State.Run, err)
 	}
 	run.Inbox = len(l.Inbox)
-	if q.Get("messages") == "0" {
+	if messages == "0" {
 		run.Messages, run.Calls = nil, nil
 	}
 	s.addUndos(r.Context(), &l.State, run.Calls)
