@@ -196,7 +196,7 @@ func (s *server) completePathID(r *http.Request, c Caller) error {
 	} else {
 		for _, status := range approval.Statuses() {
 			lists = append(lists, convert(func(limit int, cursor string) ([]approval.Approval, string, error) {
-				find := approval.Query{Status: status, Limit: limit, Cursor: cursor}
+				find := approval.Query{Status: status, Newest: true, Limit: limit, Cursor: cursor}
 				return approval.List(r.Context(), s.Table, c.Tenant, find)
 			}, func(a approval.Approval) string { return a.ID }))
 		}
