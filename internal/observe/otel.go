@@ -93,12 +93,8 @@ func (o *OTel) recordRequest(ctx context.Context, r agent.Request, reply agent.R
 	of := metric.WithAttributes(semconv.GenAIOperationNameChat, ModelProvider(r.Model.Provider),
 		semconv.GenAIRequestModel(r.Model.ID), semconv.GenAIAgentName(r.Agent))
 	if err != nil {
-		class := "error"
-		var failed *agent.ModelError
-		if errors.As(err, &failed) {
-			class = string(failed.Class)
-		}
-		o.requests.Inst().Record(ctx, took.Seconds(), of, metric.WithAttributes(semconv.ErrorTypeKey.String(class)))
+		class := semconv.ErrorTypeKey.String(errorClass(err))
+		o.requests.Inst().Record(ctx, took.Seconds(), of, metric.WithAttributes(class))
 		return
 	}
 	by := metric.WithAttributes(semconv.GenAIResponseModel(cmp.Or(reply.Model, r.Model.ID)))
