@@ -10,8 +10,11 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/agents"
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -55,4 +58,41 @@ func TestTenantBudget(t *testing.T) {
 		require.Regexp(t, "^all runs of the tenant used [0-9]+ tokens this month and had 1$", s.Error.Message)
 		require.Equal(t, asked, s.ModelCalls)
 	}
+}
+
+// Where an agent asks, people add to the budget of the tenant, and all of its runs have more: the function that counts
+// what was added, and the one that asks the model again, do it with their own roles.
+func TestTenantBudgetIsRaised(t *testing.T) {
+	d := deploy(t, newRefundModel(t), func(d *deployment) { d.values["TenantBudget"] = "240 tokens/month" })
+	ana := d.anaClient()
+	known, ok := agents.Registry().Agent("refunds")
+	require.True(t, ok)
+	def := *known
+	def.Limits.OnBudget, def.Limits.Tokens = agent.OnBudgetAsk, 1_000_000
+	st := &runtime.Starter{Ports: d.ports}
+	start := func(key string) run.AgentState {
+		s, err := st.Start(t.Context(), runtime.Start{
+			Tenant: acme, Agent: &def, Key: key, Message: []run.UserBlock{{Block: run.Text{Text: "A wheel of my chair is broken. Order 1002."}}},
+		})
+		require.NoError(t, err)
+		return s
+	}
+	waitsFor := func(tool string) func(*run.AgentState) bool {
+		return func(s *run.AgentState) bool { return isParked(s) && s.Calls()[len(s.Calls())-1].Tool == tool }
+	}
+	first := start("first").Run
+	d.approve(ana, d.waitFor(acme, first, waitsFor("refunds.create")))
+	d.approve(ana, d.waitFor(acme, first, waitsFor(run.ToolTenantBudget)))
+	s := d.waitFor(acme, first, isDone)
+	require.Equal(t, run.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
+	require.EqualValues(t, 3, s.ModelCalls)
+
+	// 360 of 480 are used: the second run has one request to the model, and then asks before anything is paid.
+	s = d.waitFor(acme, start("second").Run, waitsFor(run.ToolTenantBudget))
+	require.EqualValues(t, 1, s.ModelCalls)
+	_, err := ana.Decide(t.Context(), s.Waits()[0].Wait.Approval, api.Verdict{Action: approval.Deny})
+	require.NoError(t, err)
+	s = d.waitFor(acme, s.Run, isDone)
+	require.Equal(t, run.CodeTokensExhausted, s.Error.Code)
+	require.Equal(t, 1, d.refunds(first))
 }
