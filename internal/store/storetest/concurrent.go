@@ -19,8 +19,9 @@ const (
 
 // race lets every writer append to the logs by ItemAbsent on the next number, until it has won its share of them. Each
 // number has one winner, who is the one stored in every log, and there is no gap. Half of the writers name the logs in
-// the other order.
+// the other order. An append to several logs adds to a sum, too, which counts those that were won.
 func (f fixture) race(logs ...string) {
+	sum := store.Item{Key: key("sums", logs[0]), Attrs: attrs{"won": store.Num(1)}}
 	entry := func(log string, n int, who string) store.Item {
 		return store.Item{Key: key(log, fmt.Sprintf("%04d", n)), Body: []byte(who)}
 	}
@@ -32,6 +33,9 @@ func (f fixture) race(logs ...string) {
 		all.Go(func() {
 			won, err := appendShare(f.table, func(n int) []store.Op {
 				var ops []store.Op
+				if len(logs) > 1 {
+					ops = append(ops, store.Op{Kind: store.Add, Item: sum})
+				}
 				for _, log := range logs {
 					ops = append(ops, put(entry(log, n, who), absent))
 				}
@@ -52,6 +56,9 @@ func (f fixture) race(logs ...string) {
 	}
 	all.Wait()
 	require.False(f, f.Failed())
+	if len(logs) > 1 {
+		f.requireItem(store.Item{Key: sum.Key, Attrs: attrs{"won": store.Num(writers * appends)}})
+	}
 	for _, log := range logs {
 		for n, won := range winners {
 			require.Len(f, won, 1, "entry %d", n)
