@@ -310,9 +310,9 @@ type Query struct {
 	Cursor string    // where the last page ended
 }
 
-// List pages through a tenant's requests that match a query, by default the oldest first. The list may lag; no gate reads it. If
-// the query names a run, a page may hold fewer requests than the limit, even none, and not be the last. See
-// store.ReadPage for requests that cannot be read.
+// List pages through a tenant's requests that match a query, by default the oldest first. The list may lag; no gate
+// reads it. If the query names a run, a page may hold fewer requests than the limit, even none, and not be the last.
+// See store.ReadPage for requests that cannot be read.
 func List(ctx context.Context, t store.Table, tenant string, q Query) (list []Approval, next string, err error) {
 	if q.Limit == 0 {
 		q.Limit = 50

@@ -24,7 +24,7 @@ const programGrace = 500 * time.Millisecond
 // that programs see: PATH and HOME, "" = it has none.
 type Programs struct{ Path, Home string }
 
-// Start is an tools.StartProgram. The program has no other environment than PATH, HOME and env, which may replace them,
+// Start is a tools.StartProgram. The program has no other environment than PATH, HOME and env, which may replace them,
 // and a group of processes of its own, which ends with it. Where this process is killed before that, the program sees
 // the end of its input; on Linux it is killed as well, though not what it has started.
 func (p Programs) Start(command []string, dir string, env map[string]string) (tools.Program, error) {

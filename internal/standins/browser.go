@@ -232,7 +232,7 @@ func (p *Page) Frames() (texts []string) {
 	return texts
 }
 
-// PageLog is what the page did so far.
+// Log is what the page did so far.
 func (p *Page) Log() (l PageLog) {
 	p.b.t.Helper()
 	p.do(&l, "log")
