@@ -63,7 +63,7 @@ func TestTenantBudget(t *testing.T) {
 // Where an agent asks, people add to the budget of the tenant, and all of its runs have more: the function that counts
 // what was added, and the one that asks the model again, do it with their own roles.
 func TestTenantBudgetIsRaised(t *testing.T) {
-	d := deploy(t, newRefundModel(t), func(d *deployment) { d.values["TenantBudget"] = "240 tokens/month" })
+	d := deploy(t, newRefundModel(t), func(d *deployment) { d.values["TenantBudget"] = "340 tokens/month" })
 	ana := d.anaClient()
 	known, ok := agents.Registry().Agent("refunds")
 	require.True(t, ok)
@@ -87,12 +87,12 @@ func TestTenantBudgetIsRaised(t *testing.T) {
 	require.Equal(t, run.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
 	require.EqualValues(t, 3, s.ModelCalls)
 
-	// 360 of 480 are used: the second run has one request to the model, and then asks before anything is paid.
+	// 660 of 680 are used: the second run has one request to the model, and then asks before anything is paid.
 	s = d.waitFor(acme, start("second").Run, waitsFor(run.ToolTenantBudget))
 	require.EqualValues(t, 1, s.ModelCalls)
 	_, err := ana.Decide(t.Context(), s.Waits()[0].Wait.Approval, api.Verdict{Action: approval.Deny})
 	require.NoError(t, err)
 	s = d.waitFor(acme, s.Run, isDone)
-	require.Equal(t, run.CodeTokensExhausted, s.Error.Code)
+	require.Equal(t, run.Stopped(string(run.CodeTokensExhausted)), s.Reason)
 	require.Equal(t, 1, d.refunds(first))
 }
