@@ -55,7 +55,7 @@ func TestCompareNumbersIsLinear(t *testing.T) {
 	done := make(chan int)
 	go func() {
 		n := 0
-		for range 100 {
+		for range 25 {
 			for _, number := range []string{"1e" + digits, "1e-" + digits, digits, "0." + digits, "1e999999999"} {
 				c, err := jsonx.CompareNumbers(number, "1")
 				if err == nil && c != 0 {
@@ -67,9 +67,9 @@ func TestCompareNumbersIsLinear(t *testing.T) {
 	}()
 	select {
 	case n := <-done:
-		require.Equal(t, 500, n)
+		require.Equal(t, 125, n)
 	case <-time.After(30 * time.Second):
-		t.Fatal("500 comparisons take more than half a minute")
+		t.Fatal("125 comparisons take more than half a minute")
 	}
 }
 

@@ -260,6 +260,8 @@ func TestFewRequestsAreToldOfOneByOne(t *testing.T) {
 func TestAMessageAboutManyRequestsIsSentAgain(t *testing.T) {
 	everybody := func(t *testing.T, p *pager) {
 		t.Helper()
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		for _, who := range []string{"user:ana", "user:cleo"} {
 			told := map[string]bool{}
 			for _, m := range p.told {
