@@ -63,9 +63,12 @@ func since(began time.Time, at []time.Time) []time.Duration {
 // An attempt that runs out of its tool's time is given up on and tried again, as long as the invocation has time to
 // start another.
 func TestAttemptsThatRunOutOfTime(t *testing.T) {
+	var mu sync.Mutex
 	hang := func(at *[]time.Time) func(context.Context, tool.Call) (agent.ToolResultData, error) {
 		return func(ctx context.Context, _ tool.Call) (agent.ToolResultData, error) {
+			mu.Lock()
 			*at = append(*at, time.Now())
+			mu.Unlock()
 			<-ctx.Done()
 			return agent.ToolResultData{}, ctx.Err()
 		}
@@ -91,7 +94,9 @@ func TestAttemptsThatRunOutOfTime(t *testing.T) {
 			w.startRound(calls("look c1"))
 			began := time.Now()
 			w.within(c.limit)
+			mu.Lock() // of calls that were given up
 			require.Equal(t, c.want, since(began, at))
+			mu.Unlock()
 			w.drive(0)
 			require.Equal(t, c.says, w.result("c1").Content)
 			require.Equal(t, len(c.want), w.call("c1").Executions)
@@ -212,7 +217,9 @@ func TestCallsThatWaitForRoomAreGatedAndCancelled(t *testing.T) {
 			w.cancel()
 		}()
 		require.Equal(t, runtime.NextDone, w.batchRun(0).Next)
+		n.mu.Lock() // the call was given up
 		require.Equal(t, []string{"p1"}, n.order)
+		n.mu.Unlock()
 		require.Equal(t, run.StatusCancelled, w.call("p2").Status)
 		require.Zero(t, w.call("p2").Executions)
 	})

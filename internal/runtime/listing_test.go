@@ -43,8 +43,9 @@ func (s *serverSession) Close() {
 func (s *serverSession) List(ctx context.Context, m agent.MCPServer) (agent.ServerTools, error) {
 	s.mu.Lock()
 	s.listed++
+	list := s.list
 	s.mu.Unlock()
-	return s.list(ctx, m.Name)
+	return list(ctx, m.Name)
 }
 
 func (s *serverSession) Tool(t agent.ToolSpec) tool.Tool { return serverTool{s, t} }
@@ -172,7 +173,9 @@ func TestAnEndedInvocationSaysNothingOfAServer(t *testing.T) {
 		_, err := w.batch().Run(ctx, w.inv(0))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Len(t, w.entries(), 1)
+		s.mu.Lock()
 		s.list = func(context.Context, string) (agent.ServerTools, error) { return has("a"), nil }
+		s.mu.Unlock()
 		require.Equal(t, runtime.NextDone, w.drive(0).Next)
 	})
 }
