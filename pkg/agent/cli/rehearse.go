@@ -1,18 +1,30 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 type rehearseCommand struct {
@@ -142,3 +154,272 @@ func (p *program) openDeployed() (store.Table, store.Blobs, error) {
 	}
 	return table, blobs, nil
 }
+
+// rehearsal is a deployment that is to come, and the store that it would find. It says what the deployment would do to
+// the runs that are open: it reads the store, writes nothing, and answers three questions of each run: does this build
+// read it, is the code that its definition names linked, and what would change. All fields are required.
+//
+// A run goes on under the definition it began with. Only what the new deployment says more strictly of its agent's
+// policy reaches it (A17). So what would change is found by asking the gate twice about each open call: under the
+// pinned definition, and with the policy of the new deployment beside it.
+type rehearsal struct {
+	Table  store.Table // nothing is written to it
+	Blobs  store.Blobs // likewise
+	Tenant string
+	Tools  runtime.ToolSource // the code of the new build
+	Hooks  hook.Set           // likewise
+	Agents agent.Agents       // as they would be deployed
+	Now    time.Time
+}
+
+// rehearsalReport is what a rehearsal found.
+type rehearsalReport struct {
+	Runs    []rehearsedRun `json:"runs"`    // waiting ones first, the oldest first
+	Breaks  int            `json:"breaks"`  // runs that would break
+	Changes int            `json:"changes"` // runs that would go on otherwise
+}
+
+// rehearsedRun is what would become of one open run.
+type rehearsedRun struct {
+	ID         string        `json:"id"`
+	Agent      string        `json:"agent,omitempty"`
+	Version    string        `json:"version,omitempty"`
+	Definition string        `json:"definition,omitempty"` // digest of the one it is pinned to
+	Status     run.RunStatus `json:"status"`
+	// the agent's definition in the new deployment: same, changed, unknown
+	Deployed string `json:"deployed,omitempty"`
+
+	Next    []string `json:"next"`    // what comes next in the new deployment, of each open call
+	Breaks  []string `json:"breaks"`  // what would go wrong; empty = nothing
+	Changes []string `json:"changes"` // what would be otherwise; empty = nothing
+}
+
+// rehearsalPage is how many runs are listed at once.
+const rehearsalPage = 200
+
+// All rehearses every open run of the tenant, or these ones. One that is named and not open is store.ErrNoRun.
+func (r *rehearsal) All(ctx context.Context, only ...string) (rehearsalReport, error) {
+	rep := rehearsalReport{Runs: []rehearsedRun{}}
+	for _, status := range []run.RunStatus{run.RunWaiting, run.RunRunning} {
+		var open []store.Head
+		for cursor := ""; ; {
+			heads, next, err := r.journal().List(ctx, r.Tenant, status, rehearsalPage, cursor)
+			if err != nil {
+				return rep, err
+			}
+			open = append(open, heads...)
+			if cursor = next; cursor == "" {
+				break
+			}
+		}
+		for _, h := range slices.Backward(open) {
+			if len(only) > 0 && !slices.Contains(only, h.Run) {
+				continue
+			}
+			run := rehearsedRun{ID: h.Run, Status: status, Next: []string{}, Breaks: []string{}, Changes: []string{}}
+			r.rehearse(ctx, &run)
+			if ctx.Err() != nil {
+				return rep, ctx.Err()
+			}
+			rep.Runs = append(rep.Runs, run)
+			if len(run.Breaks) > 0 {
+				rep.Breaks++
+			}
+			if len(run.Changes) > 0 {
+				rep.Changes++
+			}
+		}
+	}
+	for _, id := range only {
+		if !slices.ContainsFunc(rep.Runs, func(run rehearsedRun) bool { return run.ID == id }) {
+			return rehearsalReport{}, fmt.Errorf("run %s: %w among those that are open", agent.Bounded(id), store.ErrNoRun)
+		}
+	}
+	return rep, nil
+}
+
+func (run *rehearsedRun) breaks(format string, args ...any) {
+	run.Breaks = append(run.Breaks, fmt.Sprintf(format, args...))
+}
+
+func (run *rehearsedRun) changes(format string, args ...any) {
+	run.Changes = append(run.Changes, fmt.Sprintf(format, args...))
+}
+
+func (r *rehearsal) journal() *store.Journal { return store.NewJournal(readOnlyTable{r.Table}, 0) }
+
+// rehearse answers the three questions of one run.
+func (r *rehearsal) rehearse(ctx context.Context, one *rehearsedRun) {
+	l, err := r.journal().Load(ctx, r.Tenant, one.ID)
+	if err != nil {
+		one.breaks("this build does not read it: %v", err)
+		return
+	}
+	s := &l.State
+	one.Agent, one.Version, one.Definition, one.Status = s.Agent, s.Version, s.Definition, s.Status
+	var asked []string
+	for _, req := range s.OpenRequests() {
+		asked = append(asked, req.Approval)
+	}
+	for _, c := range s.Waits() {
+		if c.Wait.Approval != "" && c.Wait.For != run.ForAnswer {
+			asked = append(asked, c.Wait.Approval)
+		}
+	}
+	for _, id := range asked {
+		if _, err := approval.Get(ctx, readOnlyTable{r.Table}, r.Tenant, id); err != nil {
+			one.breaks("this build does not read a request to people: %v", err)
+		}
+	}
+	def, err := runtime.PinnedDefinitions(readOnlyBlobs{r.Blobs})(ctx, r.Tenant, s.Definition)
+	if err != nil {
+		one.breaks("this build does not read the definition it is pinned to: %v", err)
+		return
+	}
+	r.linked(one, def, s)
+	r.compare(one, def, s)
+}
+
+// linked looks whether the build has the code that the pinned definition names, and takes the arguments of the calls
+// that are open.
+func (r *rehearsal) linked(run *rehearsedRun, def *agent.Definition, s *run.AgentState) {
+	if err := def.Check(); err != nil {
+		run.breaks("this build does not accept the definition it is pinned to: %v", err)
+	}
+	if err := r.Hooks.Check(def); err != nil {
+		run.breaks("code that its definition names is not in this build: %v", err)
+	}
+	for _, t := range def.Tools {
+		if t.Kind != agent.KindInternal && t.Kind != "" {
+			continue
+		}
+		code, ok := r.Tools.Lookup(t.Name)
+		if !ok {
+			run.changes("tool %s is not in this build: calls of it fail", t.Name)
+		}
+		for _, c := range s.Live {
+			if c.Tool != t.Name || c.Status.Terminal() {
+				continue
+			}
+			if !ok {
+				run.breaks("tool %s is not in this build, and call %s is open", t.Name, c.ID)
+			} else if now := code.Spec(); len(now.Schema) > 0 && tool.Validate(now, c.Input) != nil {
+				run.breaks("the arguments of call %s are not what tool %s takes in this build", c.ID, t.Name)
+			}
+		}
+	}
+}
+
+// compare says what comes next, and what of that is otherwise than under the pinned definition alone.
+func (r *rehearsal) compare(one *rehearsedRun, def *agent.Definition, s *run.AgentState) {
+	one.Deployed = "unknown"
+	if now, ok := r.Agents(def.Name); ok {
+		one.Deployed = "changed"
+		was, err1 := jsonx.MarshalVerbatim(def)
+		is, err2 := jsonx.MarshalVerbatim(now)
+		if err1 == nil && err2 == nil && bytes.Equal(was, is) {
+			one.Deployed = "same"
+		}
+	}
+	current := *def
+	current.Now = policy.CurrentOf(def, r.Agents)
+	for _, c := range s.Live {
+		if c.Status.Terminal() {
+			continue
+		}
+		was, then := r.next(def, s, c), r.next(&current, s, c)
+		one.Next = append(one.Next, fmt.Sprintf("call %s: %s", c.ID, then.does))
+		if was.does != then.does {
+			one.changes("call %s: %s; under what the run is pinned to: %s", c.ID, then.does, was.does)
+		}
+		if then.refused && !was.refused {
+			one.breaks("call %s: %s, whatever people say", c.ID, then.does)
+		}
+	}
+	if n := current.Now; n != nil {
+		for _, t := range def.Tools {
+			if t.MCP == nil && !slices.Contains(n.Tools, t.Name) {
+				one.changes("the new definition has no tool %s: calls of it are denied", t.Name)
+			}
+		}
+		for _, m := range def.MCP {
+			if !slices.Contains(n.Servers, m.Name) {
+				one.changes("the new definition has no server %s: calls of its tools are denied", m.Name)
+			}
+		}
+	}
+	if len(one.Next) == 0 {
+		one.Next = append(one.Next, nextWords[policy.Next(&current, s).Kind])
+	}
+}
+
+// nextWords say what comes next of a run without open calls.
+var nextWords = map[policy.ActionKind]string{
+	policy.ActInfer: "the model is asked", policy.ActWait: "the run waits", policy.ActEnd: "the run ends",
+	policy.ActDone:  "the run has ended",
+	policy.ActTools: "its calls are carried out", policy.ActList: "its servers are listed",
+}
+
+// rehearsedStep is what comes next of a call.
+type rehearsedStep struct {
+	does    string
+	refused bool
+}
+
+// next is what the gate says of an open call as if nobody had decided about it yet.
+func (r *rehearsal) next(d *agent.Definition, s *run.AgentState, c run.Call) rehearsedStep {
+	switch {
+	case c.Child != "":
+		return rehearsedStep{does: "run " + c.Child + " carries it out"}
+	case c.Status == run.StatusSuspended && c.Wait.For != run.ForApproval:
+		if t, known := d.Tool(c.Tool); known && policy.DecideIn(d, s, t, c.Input).Verdict == agent.VerdictDeny {
+			return rehearsedStep{c.Tool + " is denied", true}
+		}
+		return rehearsedStep{does: fmt.Sprintf("%s waits for an %s", c.Tool, c.Wait.For)}
+	}
+	c.Status, c.Grant, c.Resume = run.StatusNew, nil, nil
+	g := policy.GateCall(d, s, c, tool.Validate, r.Now)
+	switch {
+	case g.Refuse != nil && g.Refuse.Reason == run.WhyTooManyOpen, g.Suspend != nil, g.Block != nil:
+		// its own request is one of those that are open
+		return rehearsedStep{does: "people are asked about " + c.Tool + askedOf(g.Rule)}
+	case g.Refuse != nil:
+		return rehearsedStep{fmt.Sprintf("%s is not carried out (%s)", c.Tool, g.Refuse.Reason), true}
+	default:
+		return rehearsedStep{does: c.Tool + " runs"}
+	}
+}
+
+// askedOf says whom a decision asks.
+func askedOf(d policy.Decision) string {
+	var sets []string
+	for _, set := range append([][]string{d.Approvers}, d.Above...) {
+		sets = append(sets, strings.Join(set, " or "))
+	}
+	text := ": " + strings.Join(sets, ", and ")
+	if d.Quorum > 1 {
+		text += fmt.Sprintf(", %d of them", d.Quorum)
+	}
+	if d.FourEyes {
+		text += ", not who asked for it"
+	}
+	if d.Via != nil {
+		text += ", by " + d.Channels.Words()
+	}
+	return text
+}
+
+// readOnlyTable is a table that is only read.
+type readOnlyTable struct{ store.Table }
+
+// errReadOnly says that a rehearsal was about to write to the store: a bug.
+var errReadOnly = errors.New("a rehearsal writes nothing")
+
+func (readOnlyTable) Write(context.Context, ...store.Op) error { return errReadOnly }
+
+// readOnlyBlobs likewise.
+type readOnlyBlobs struct{ store.Blobs }
+
+func (readOnlyBlobs) Put(context.Context, string, string, []byte) error { return errReadOnly }
+
+func (readOnlyBlobs) Delete(context.Context, string, string) error { return errReadOnly }
