@@ -298,7 +298,9 @@ func TestWhatWasSentIsKnown(t *testing.T) {
 			sp := spec(agent.HTTPTool{Method: "POST", URL: s.URL + "/x?key=${secret:KEY}"}, `"a":{}`)
 			sp.Effect = c.effect
 			res, err := session.Tool(sp).Call(t.Context(), httpCall(`{"a":1}`))
+			s.mu.Lock() // of a connection that was cut
 			require.Len(t, s.seen, 1, "sent once")
+			s.mu.Unlock()
 			var lost *tool.LostError
 			require.Equal(t, c.lost, errors.As(err, &lost), "%v", err)
 			if !c.lost {

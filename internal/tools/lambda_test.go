@@ -216,9 +216,9 @@ func TestThrottledOnce(t *testing.T) {
 // does no harm.
 func TestLostAnswer(t *testing.T) {
 	for effect, want := range map[run.Effect]int{run.EffectNonIdempotent: 1, run.EffectRead: 2} {
-		ran := 0
+		var ran atomic.Int64
 		f := &standins.Functions{Named: map[string]standins.Function{"stock": func(context.Context, json.RawMessage) (any, *standins.FunctionError) {
-			if ran++; ran == 1 {
+			if ran.Add(1) == 1 {
 				panic(http.ErrAbortHandler)
 			}
 			return "again", nil
@@ -226,7 +226,7 @@ func TestLostAnswer(t *testing.T) {
 		spec := stock
 		spec.Effect = effect
 		got, err := lambdaCall(t, lambda(t, f), spec, take)
-		require.Equal(t, want, ran)
+		require.EqualValues(t, want, ran.Load())
 		var lost *tool.LostError
 		if effect == run.EffectRead {
 			require.NoError(t, err)
