@@ -256,6 +256,7 @@ func TestLiveTextOfAnotherProcess(t *testing.T) {
 		w = httptest.NewRecorder()
 		done = follow("canonical", w)
 		time.Sleep(5 * time.Second)
+		synctest.Wait() // what is written now is read below
 		require.Contains(t, w.Body.String(), "[0]", "who comes later gets it from its start")
 		said(newLive(b.table), agent.DeltaText, "Again") // the process died, and another one asks
 		require.Less(t, <-done, 10*time.Second)
