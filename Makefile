@@ -58,7 +58,7 @@ check-template: deps ## what is deployed, against itself, the code and the valid
 
 .PHONY: test
 test: build deps ## every test: unit, property, scenario (plain and with some crashes), kill -9; the lanes below go deeper
-	GOGC=400 RAPID_CHECKS=25 RAPID_SEED=7 $(GO) test -vet=off -ldflags=-w -p 3 -timeout 20m ./... # some wait for servers, browsers and clocks: more packages than processors
+	GOGC=400 RAPID_CHECKS=25 RAPID_SEED=7 $(GO) test -vet=off -ldflags=-w -p 3 -timeout 20m ./... # more packages than processors, as some wait for servers, browsers and clocks; GOGC saves a tenth of the work
 
 .PHONY: e2e
 e2e: deps ## the five real bootstraps behind stand-ins for AWS: start, park, approve, crash; part of `make test`

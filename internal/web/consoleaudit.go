@@ -18,13 +18,10 @@ import (
 
 // Bounds of the audit.
 const (
-	maxAudited   = 2000 // requests of each status that are looked through
+	maxAudited   = 2000 // requests of each status that are looked through; the page names the number
 	auditLimit   = 100  // decisions on a page
 	maxJournaled = 100  // runs that one page verifies
 )
-
-// auditPartial says what is missing.
-const auditPartial = "Of each status the newest 2,000 requests were looked through. countersign export writes all."
 
 // auditPage is the view of audit.html: decisions, the newest first.
 type auditPage struct {
@@ -115,7 +112,7 @@ func (c *console) loadDecisions(ctx context.Context, q map[string]string) (
 			return nil, "", err
 		}
 		if more {
-			partial = auditPartial
+			partial = "Of each status the newest 2,000 requests were looked through. countersign export writes all."
 		}
 		for _, a := range found {
 			for _, d := range a.Decisions {
@@ -153,7 +150,7 @@ func (c *console) serveDecisions(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if partial != "" {
-		_ = out.Encode(map[string]string{"partial": partial}) // nobody is told of a client that is gone
+		_ = out.Encode(map[string]string{"partial": partial}) // the client may be gone
 	}
 }
 
