@@ -87,12 +87,24 @@ func TestTenantBudgetIsRaised(t *testing.T) {
 	require.Equal(t, run.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
 	require.EqualValues(t, 3, s.ModelCalls)
 
-	// 660 of 680 are used: the second run has one request to the model, and then asks before anything is paid.
-	s = d.waitFor(acme, start("second").Run, waitsFor(run.ToolTenantBudget))
-	require.EqualValues(t, 1, s.ModelCalls)
+	// 660 of 680 are used: the second run has one request to the model, and then asks before anything is paid. The third
+	// asks at once.
+	second := d.waitFor(acme, start("second").Run, waitsFor(run.ToolTenantBudget))
+	require.EqualValues(t, 1, second.ModelCalls)
+	s = d.waitFor(acme, start("third").Run, waitsFor(run.ToolTenantBudget))
 	_, err := ana.Decide(t.Context(), s.Waits()[0].Wait.Approval, api.Verdict{Action: approval.Deny})
 	require.NoError(t, err)
 	s = d.waitFor(acme, s.Run, isDone)
 	require.Equal(t, run.Stopped(string(run.CodeTokensExhausted)), s.Reason)
+
+	// What is added behind the fourth run's request is for the second, too, which a sweep lets go on.
+	s = d.waitFor(acme, start("fourth").Run, waitsFor(run.ToolTenantBudget))
+	_, err = ana.Decide(t.Context(), s.Waits()[0].Wait.Approval,
+		api.Verdict{Action: approval.Edit, Args: []byte(`{"tokens": 2000}`)})
+	require.NoError(t, err)
+	d.waitFor(acme, s.Run, waitsFor("refunds.create"))
+	d.sweep()
+	s = d.waitFor(acme, second.Run, waitsFor("refunds.create"))
+	require.Equal(t, run.WhyVoided, s.Calls()[len(s.Calls())-2].Reason)
 	require.Equal(t, 1, d.refunds(first))
 }

@@ -68,7 +68,7 @@ const (
 // tells the people whom a run waits for.
 func (d *Deployment) Sweep(tenants runtime.Tenants, executions runtime.Executions, machine string, m Metrics) Invoke {
 	p := d.Ports
-	sweeper := &runtime.Sweeper{Ports: p, Definitions: d.Definitions}
+	sweeper := &runtime.Sweeper{Ports: p, Definitions: d.Definitions, Void: d.Desk.Void}
 	notices, _ := p.Notify.(runtime.Notices)
 	s := &sweeping{
 		sweep: runtime.Sweep{Sweeper: sweeper, Tenants: tenants, Executions: executions, Notices: notices,

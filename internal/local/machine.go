@@ -136,9 +136,13 @@ func New(c Config) (*Machine, error) {
 		},
 		trouble: c.Trouble,
 	}
+	sinks := runtime.Sinks{raises{m}}
+	if c.Sink != nil {
+		sinks = append(sinks, c.Sink)
+	}
 	m.Ports = watch.Ports(runtime.Ports{
 		Table: c.Table, Journal: store.NewJournal(c.Table, c.Warm), Blobs: c.Blobs, Tools: c.Tools, Agents: c.Agents,
-		Valid: tool.Validate, Schema: tool.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks,
+		Valid: tool.Validate, Schema: tool.Fits, Clock: c.Clock, IDs: c.IDs, Sink: sinks, Hooks: c.Hooks,
 		Emit: cmp.Or[runtime.Emitter](c.Emit, noBus{}), Publish: c.Publish, Trusts: c.Trusts,
 		Model: modelretry.New(watch.Model(c.Model), c.Clock, c.IDs.Jitter), Remotes: watch.Remotes(c.Remotes),
 		Functions: c.Functions, Callbacks: c.Callbacks, LeavesUnknown: c.LeavesUnknown,
@@ -193,7 +197,7 @@ func New(c Config) (*Machine, error) {
 		m.CheckLinked = m.canCarryOut
 	}
 	m.Compose()
-	m.Sweeper = &runtime.Sweeper{Ports: m.Ports, Definitions: m.Definitions, LeaveWoken: true}
+	m.Sweeper = &runtime.Sweeper{Ports: m.Ports, Definitions: m.Definitions, LeaveWoken: true, Void: m.Desk.Void}
 	return m, nil
 }
 
@@ -254,7 +258,26 @@ func (m *Machine) Resume(ctx context.Context, tenant string) error {
 			}
 		}
 	}
-	return errors.Join(m.finishCancels(ctx, tenant), m.Sweeper.RepairEnds(ctx, tenant), m.notices.catchUp(ctx, tenant))
+	return errors.Join(m.finishCancels(ctx, tenant), m.Sweeper.RepairEnds(ctx, tenant),
+		m.reportUnreadable(m.Sweeper.VoidMetBudgets(ctx, tenant)), m.notices.catchUp(ctx, tenant))
+}
+
+// raises lets the other runs go on that wait for more of a budget, when people have raised it for one of them.
+type raises struct{ *Machine }
+
+// Committed is runtime.EventSink's.
+func (r raises) Committed(ctx context.Context, e run.Entry, s *run.AgentState) {
+	raised := slices.ContainsFunc(e.Events, func(e run.Event) bool {
+		f, ok := e.(run.CallFinished)
+		c, _ := s.Call(f.Call)
+		return ok && !f.IsError && run.IsSharedBudgetTool(c.Tool)
+	})
+	if !raised {
+		return
+	}
+	if err := r.Sweeper.VoidMetBudgets(ctx, s.Tenant); err != nil {
+		r.report("let runs go on whose budget was raised", err)
+	}
 }
 
 // finishCancels does what follows a cancel for each cancelled run whose execution still waits.

@@ -37,8 +37,8 @@ var requestWrites = map[string][]string{
 // requestKeys are the packages that may name the keys of requests.
 var requestKeys = []string{chokePoint, "internal/people/notify"}
 
-// accepting are the methods of the desk that put people's words into runs.
-var accepting = []string{"Decide", "PrepareDecision"}
+// accepting are the methods of the desk that put events into runs. Void lets no call run.
+var accepting = []string{"Decide", "PrepareDecision", "Void"}
 
 // sources parses what is no test of a package.
 func sources(t *testing.T, p pkg) map[string]*ast.File {

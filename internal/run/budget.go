@@ -20,8 +20,11 @@ const (
 
 // IsBudgetTool reports whether a tool's original name is one of those.
 func IsBudgetTool(name string) bool {
-	return name == ToolBudget || name == ToolAgentBudget || name == ToolTenantBudget
+	return name == ToolBudget || IsSharedBudgetTool(name)
 }
+
+// IsSharedBudgetTool reports whether a tool's original name is one by which many runs get more.
+func IsSharedBudgetTool(name string) bool { return name == ToolAgentBudget || name == ToolTenantBudget }
 
 // Budget is what people have added to the limits of a run.
 type Budget struct {
@@ -98,7 +101,7 @@ func (s *AgentState) settleBudget(c *Call) error {
 	}
 	refused := c.Status != StatusSucceeded
 	if c.Tool != ToolBudget {
-		if refused {
+		if refused && c.Reason != WhyVoided {
 			s.Budget.Shared = raise.UsedUp()
 		}
 		return nil

@@ -2,9 +2,13 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -28,6 +32,22 @@ func spentPK(tenant, agentName string) string { return "T#" + tenant + "#SPENT#"
 type sharedBudget struct {
 	pk string
 	policy.SharedBudget
+}
+
+// read adds what was used and raised in the period at that time.
+func (b *sharedBudget) read(ctx context.Context, table store.Table, at time.Time) error {
+	period := b.Budget.Every.Of(at)
+	page, err := table.Query(ctx, store.Range{PK: b.pk, From: period + "#", To: period + "#~"})
+	if err != nil {
+		return fmt.Errorf("read what %s used: %w", b.Runs, err)
+	}
+	for _, it := range page.Items {
+		b.Used.Tokens += it.Attrs[attrTokens].Int()
+		b.Used.USD += run.USD(it.Attrs[attrUSD].Int())
+		b.Raised.Tokens += it.Attrs[attrRaisedTokens].Int()
+		b.Raised.USD += run.USD(it.Attrs[attrRaisedUSD].Int())
+	}
+	return nil
 }
 
 // sharedBudgets are the budgets that a run has in common with others, with nothing used of them.
@@ -96,16 +116,8 @@ func (p Ports) spendOps(d *run.Draft, def *agent.Definition) []store.Op {
 func (a *attempt) meetSharedBudgets(ctx context.Context) (bool, error) {
 	d := a.draft
 	for _, b := range a.sharedBudgets(&d.State, a.def) {
-		period := b.Budget.Every.Of(d.Entry.Time)
-		page, err := a.Table.Query(ctx, store.Range{PK: b.pk, From: period + "#", To: period + "#~"})
-		if err != nil {
-			return false, fmt.Errorf("read what %s used: %w", b.Runs, err)
-		}
-		for _, it := range page.Items {
-			b.Used.Tokens += it.Attrs[attrTokens].Int()
-			b.Used.USD += run.USD(it.Attrs[attrUSD].Int())
-			b.Raised.Tokens += it.Attrs[attrRaisedTokens].Int()
-			b.Raised.USD += run.USD(it.Attrs[attrRaisedUSD].Int())
+		if err := b.read(ctx, a.Table, d.Entry.Time); err != nil {
+			return false, err
 		}
 		ask, end, exhausted := b.Exhausted(a.def, &d.State)
 		switch {
@@ -119,4 +131,43 @@ func (a *attempt) meetSharedBudgets(ctx context.Context) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// VoidMetBudgets voids the pending requests of a tenant for more of a shared budget that has something left: people have
+// raised it for another run, or a new period has begun. An error does not stop the others.
+func (sw *Sweeper) VoidMetBudgets(ctx context.Context, tenant string) (failed error) {
+	for cursor := ""; ; {
+		pending, next, err := approval.List(ctx, sw.Table, tenant, approval.Query{Status: approval.Pending, Cursor: cursor})
+		failed = errors.Join(failed, err)
+		for _, a := range pending {
+			failed = errors.Join(failed, sw.voidMetBudget(ctx, a))
+		}
+		if cursor = next; cursor == "" || ctx.Err() != nil {
+			return failed
+		}
+	}
+}
+
+func (sw *Sweeper) voidMetBudget(ctx context.Context, a approval.Approval) error {
+	if !slices.ContainsFunc(a.Tools, run.IsSharedBudgetTool) {
+		return nil
+	}
+	l, err := sw.Journal.Load(ctx, a.Tenant, a.Run)
+	if err != nil {
+		return fmt.Errorf("void approval %s: %w", a.ID, err)
+	}
+	def, err := sw.Definitions(ctx, a.Tenant, l.State.Definition)
+	if err != nil {
+		return fmt.Errorf("void approval %s: %w", a.ID, err)
+	}
+	for _, b := range sw.sharedBudgets(&l.State, def) {
+		if !slices.Contains(a.Tools, b.Tool) {
+			continue
+		}
+		err := b.read(ctx, sw.Table, sw.Clock.Now())
+		if _, _, exhausted := b.Exhausted(def, &l.State); exhausted || err != nil {
+			return err
+		}
+	}
+	return sw.Void(ctx, a)
 }

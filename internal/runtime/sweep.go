@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
@@ -58,6 +59,7 @@ type Sweeper struct {
 	// LeaveWoken says that an execution whose wait is over is sure to act: the local engine records the wake-up with the
 	// wait. Else it has a minute.
 	LeaveWoken bool
+	Void       func(ctx context.Context, a approval.Approval) error // as approval.Desk.Void
 }
 
 // Repair repairs one run. Where an input waits and the run's token is used up, it gives the execution a minute first;

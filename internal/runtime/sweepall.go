@@ -299,8 +299,8 @@ type look struct {
 	err     error
 }
 
-// sweepRequests counts the unknown outcomes on a page of requests, and notifies people of requests that nobody was told
-// of.
+// sweepRequests counts the unknown outcomes on a page of requests, voids those for more of a budget that has something
+// left, and notifies people of requests that nobody was told of.
 func (p *pass) sweepRequests(ctx context.Context) (next string, err error) {
 	pending := approval.Query{Status: approval.Pending, Limit: sweepPage, Cursor: p.at.Cursor}
 	asked, next, err := approval.List(ctx, p.Sweeper.Table, p.at.Tenant, pending)
@@ -310,6 +310,10 @@ func (p *pass) sweepRequests(ctx context.Context) (next string, err error) {
 	for _, a := range asked {
 		if a.Kind == approval.KindOutcome {
 			p.at.Waiting.OutcomesUnknown++
+		}
+		err := p.Sweeper.voidMetBudget(ctx, a)
+		if err = p.noteResult(FailedRepair{Tenant: a.Tenant, Run: a.Run, Err: err}, RepairNone); err != nil {
+			return "", err
 		}
 		if p.Notices == nil || p.Sweeper.Clock.Now().Sub(a.RequestedAt) < settleTime { // whoever made it tells
 			continue
