@@ -154,7 +154,7 @@ func startServices(t *testing.T, model *standins.Bedrock, options ...option) *de
 		"dynamodb": {aws.ToString(cfg.BaseEndpoint), cfg.HTTPClient}, "s3": here(fakeS3(t, bucket)), "states": here(standins.StepFunctions(d.engine)),
 		"bedrock": {model.URL(), http.DefaultClient}, "events": here(d.bus), "secretsmanager": here(d.vault), "ses": here(d.mail),
 		"lambda": here(&standins.Functions{Credentials: d.mail.Credentials, Region: region, Clock: clk, Named: map[string]standins.Function{
-			d.values["SweepFunction"]: func(ctx context.Context, payload json.RawMessage) (any, *standins.FunctionError) {
+			d.values["SweepFunction.Arn"] + ":live": func(ctx context.Context, payload json.RawMessage) (any, *standins.FunctionError) {
 				out, err := d.functions["sweep"].Invoke(ctx, payload)
 				if err != nil {
 					return nil, &standins.FunctionError{Message: err.Error()}

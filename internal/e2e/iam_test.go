@@ -118,7 +118,10 @@ func requestsOf(v repotest.Values, service string, q *http.Request, body []byte)
 		return one("secretsmanager:"+op, on)
 	case "lambda":
 		name := strings.TrimSuffix(strings.TrimPrefix(q.URL.Path, "/2015-03-31/functions/"), "/invocations")
-		return one("lambda:InvokeFunction", arn("lambda", "function:"+name))
+		if !strings.HasPrefix(name, "arn:") {
+			name = arn("lambda", "function:"+name)
+		}
+		return one("lambda:InvokeFunction", name)
 	case "ses":
 		from := text("FromEmailAddress")
 		_, domain, _ := strings.Cut(from, "@")

@@ -32,12 +32,12 @@ func (d *deployment) eventRules() []standins.Rule {
 				_, err := d.engine.Start(ctx, id, input)
 				return err
 			}
-		case "SweepFunction.Arn":
+		case "${SweepFunction.Arn}:live":
 			rule.Target = func(_ context.Context, _ string, input []byte) error {
 				_, err := d.functions["sweep"].Invoke(context.Background(), input)
 				return err
 			}
-		case "HttpFunction.Arn":
+		case "${HttpFunction.Arn}:live":
 			rule.Target = func(_ context.Context, _ string, input []byte) error {
 				_, err := d.functions["http"].Invoke(context.Background(), input)
 				return err

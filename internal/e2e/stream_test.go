@@ -43,7 +43,7 @@ func (d *deployment) streamClient(role, session string) (c *api.Client, requests
 		},
 		Permits: func(action string) bool {
 			_, ok := repotest.Permit(lines, repotest.Request{
-				Action: action, Resource: d.values["HttpFunction.Arn"], Context: map[string][]string{"lambda:InvokedViaFunctionUrl": {"true"}},
+				Action: action, Resource: d.values["HttpFunction.Arn"] + ":live", Context: map[string][]string{"lambda:InvokedViaFunctionUrl": {"true"}},
 			})
 			return ok
 		},

@@ -1,6 +1,7 @@
 package repotest
 
 import (
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -32,7 +33,7 @@ const (
 var rules = map[string]func(p *Project) []string{
 	"values": values, "names": names, "references": references, "build": build, "timeouts": timeouts,
 	"variables": variables, "secrets": secretsHeld, "partitions": partitions, "substitutions": substitutions, "principals": principals, "bucket": bucket,
-	"events": lossyEvents, "api": api, "alarms": alarms,
+	"events": lossyEvents, "api": api, "alarms": alarms, "aliases": aliases,
 }
 
 func TestProjectIsSound(t *testing.T) {
@@ -146,6 +147,10 @@ func TestRulesBite(t *testing.T) {
 			"want an alarm on Countersign RunsRepaired"},
 		{"alarms", TemplateFile, "Value: !GetAtt SweepDeadLetters.QueueName}", "Value: !GetAtt EventDeadLetters.QueueName}",
 			"QueueName=SweepDeadLetters.QueueName"},
+
+		{"aliases", TemplateFile, "    DependsOn: SweepFunctionAliaslive # which SAM makes\n", "", "ExecutionEndedPermission: want a function's alias"},
+		{"aliases", TemplateFile, "TargetFunctionArn: !Sub \"${HttpFunction.Arn}:live\"", "TargetFunctionArn: !GetAtt HttpFunction.Arn",
+			"StreamUrl: want a function's alias"},
 	} {
 		t.Run(b.rule+"/"+b.want, func(t *testing.T) {
 			broken := project(t, func(file, text string) string {
@@ -225,11 +230,8 @@ func values(p *Project) []string {
 	for _, r := range p.Resources() {
 		for _, w := range wanted[r.Type] {
 			path, want := strings.Split(w[0], "/"), strings.ReplaceAll(w[1], "*", strings.TrimSuffix(r.ID, "Function"))
-			switch by := strings.TrimSuffix(r.ID, "Function"); {
-			case r.ID == "SweepMissing" && w[0] == "TreatMissingData":
+			if r.ID == "SweepMissing" && w[0] == "TreatMissingData" {
 				want = "breaching" // no data is what it is about
-			case (by == "Http" || by == "Sweep") && (strings.HasPrefix(w[0], "AutoPublish") || w[0] == "DeploymentPreference"):
-				want = "" // the state machine does not call it
 			}
 			got := r.Node.Get(path...)
 			if got == nil {
@@ -383,7 +385,7 @@ func timeouts(p *Project) []string {
 		}
 		for _, i := range p.Resources("AWS::ApiGatewayV2::Integration") {
 			ms, err := strconv.Atoi(i.Properties.Get("TimeoutInMillis").String())
-			if i.Properties.Get("IntegrationUri").Short() == r.ID+".Arn" && (err != nil || own*1000 >= ms) {
+			if i.Properties.Get("IntegrationUri").Short() == r.alias() && (err != nil || own*1000 >= ms) {
 				found = append(found, fmt.Sprintf("%s: Timeout: want less than the gateway's %d ms", r.ID, ms))
 			}
 		}
@@ -505,7 +507,7 @@ func substitutions(p *Project) []string {
 	var found []string
 	given := p.Template.Get("Resources", "AgentStateMachine", "Properties", "DefinitionSubstitutions")
 	for _, m := range placeholder.FindAllStringSubmatch(p.MachineText, -1) {
-		want := "${" + strings.TrimSuffix(m[1], "Arn") + ".Arn}:live"
+		want := Resource{ID: strings.TrimSuffix(m[1], "Arn")}.alias()
 		if m[1] == "Partition" {
 			want = "AWS::Partition"
 		}
@@ -535,6 +537,19 @@ func principals(p *Project) []string {
 		}
 		if r.Type == "AWS::Lambda::Permission" && r.Properties.Get("SourceArn") == nil {
 			found = append(found, r.ID+": want a SourceArn: a service alone is everybody's")
+		}
+	}
+	return found
+}
+
+// aliases finds permissions and URLs of functions that are not those of the alias, or could be made before it.
+func aliases(p *Project) []string {
+	var found []string
+	for _, r := range p.Resources("AWS::Lambda::Permission", "AWS::Lambda::Url") {
+		of := cmp.Or(r.Properties.Get("FunctionName").Short(), r.Properties.Get("TargetFunctionArn").Short())
+		id, ok := strings.CutSuffix(strings.TrimPrefix(of, "${"), ".Arn}:live")
+		if !ok || r.Node.Get("DependsOn").String() != id+"Aliaslive" {
+			found = append(found, r.ID+": want a function's alias, and DependsOn with the name that SAM gives it")
 		}
 	}
 	return found
@@ -585,7 +600,7 @@ func lossyEvents(p *Project) []string {
 					".Arn")+" that takes what could not be delivered")
 			}
 			invoked := slices.IndexFunc(p.Resources(functionType),
-				func(f Resource) bool { return t.Get("Arn").Short() == f.ID+".Arn" })
+				func(f Resource) bool { return t.Get("Arn").Short() == f.alias() })
 			if invoked >= 0 {
 				f := p.Resources(functionType)[invoked]
 				failed := f.Properties.Get("EventInvokeConfig", "DestinationConfig", "OnFailure", "Destination")

@@ -70,6 +70,9 @@ type Resource struct {
 	Properties *Node
 }
 
+// alias is by what a function is called, so that a new version takes over gradually.
+func (r Resource) alias() string { return "${" + r.ID + ".Arn}:live" }
+
 // Resources gives the resources of the types, or all of them, in order of the file.
 func (p *Project) Resources(types ...string) []Resource {
 	var out []Resource

@@ -110,7 +110,7 @@ func TestStreamUrl(t *testing.T) {
 	urls := p.Resources("AWS::Lambda::Url")
 	require.Len(t, urls, 1)
 	require.Equal(t, "UseStreaming", urls[0].Node.Get("Condition").String())
-	require.Equal(t, "{TargetFunctionArn: HttpFunction.Arn, AuthType: AWS_IAM, InvokeMode: RESPONSE_STREAM, Cors: {AllowOrigins: CorsOrigins, "+
+	require.Equal(t, "{TargetFunctionArn: ${HttpFunction.Arn}:live, AuthType: AWS_IAM, InvokeMode: RESPONSE_STREAM, Cors: {AllowOrigins: CorsOrigins, "+
 		"AllowMethods: [GET], AllowHeaders: [authorization, last-event-id, x-amz-content-sha256, x-amz-date, x-amz-security-token], "+
 		"MaxAge: 3600} or AWS::NoValue}", urls[0].Properties.Short())
 	for _, streaming := range []string{"off", "on"} {
@@ -122,7 +122,7 @@ func TestStreamUrl(t *testing.T) {
 			lines, err := p.Lines(r.ID, v)
 			require.NoError(t, err)
 			permits := func(action string, context map[string][]string) bool {
-				_, ok := Permit(lines, Request{Action: action, Resource: v["HttpFunction.Arn"], Context: context})
+				_, ok := Permit(lines, Request{Action: action, Resource: v["HttpFunction.Arn"] + ":live", Context: context})
 				return ok
 			}
 			byURL := map[string][]string{"lambda:InvokedViaFunctionUrl": {"true"}}
