@@ -259,7 +259,7 @@ func (m *Machine) Resume(ctx context.Context, tenant string) error {
 		}
 	}
 	return errors.Join(m.finishCancels(ctx, tenant), m.Sweeper.RepairEnds(ctx, tenant),
-		m.reportUnreadable(m.Sweeper.VoidMetBudgets(ctx, tenant)), m.notices.catchUp(ctx, tenant))
+		m.reportUnreadable(m.Sweeper.VoidBudgetRequests(ctx, tenant)), m.notices.catchUp(ctx, tenant))
 }
 
 // raises lets the other runs go on that wait for more of a budget, when people have raised it for one of them.
@@ -275,7 +275,7 @@ func (r raises) Committed(ctx context.Context, e run.Entry, s *run.AgentState) {
 	if !raised {
 		return
 	}
-	if err := r.Sweeper.VoidMetBudgets(ctx, s.Tenant); err != nil {
+	if err := r.Sweeper.VoidBudgetRequests(ctx, s.Tenant); err != nil {
 		r.report("let runs go on whose budget was raised", err)
 	}
 }

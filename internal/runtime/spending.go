@@ -133,14 +133,14 @@ func (a *attempt) meetSharedBudgets(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// VoidMetBudgets voids the pending requests of a tenant for more of a shared budget that has something left: people have
+// VoidBudgetRequests voids the pending requests of a tenant for more of a shared budget that has something left: people have
 // raised it for another run, or a new period has begun. An error does not stop the others.
-func (sw *Sweeper) VoidMetBudgets(ctx context.Context, tenant string) (failed error) {
+func (sw *Sweeper) VoidBudgetRequests(ctx context.Context, tenant string) (failed error) {
 	for cursor := ""; ; {
 		pending, next, err := approval.List(ctx, sw.Table, tenant, approval.Query{Status: approval.Pending, Cursor: cursor})
 		failed = errors.Join(failed, err)
 		for _, a := range pending {
-			failed = errors.Join(failed, sw.voidMetBudget(ctx, a))
+			failed = errors.Join(failed, sw.voidBudgetRequest(ctx, a))
 		}
 		if cursor = next; cursor == "" || ctx.Err() != nil {
 			return failed
@@ -148,7 +148,7 @@ func (sw *Sweeper) VoidMetBudgets(ctx context.Context, tenant string) (failed er
 	}
 }
 
-func (sw *Sweeper) voidMetBudget(ctx context.Context, a approval.Approval) error {
+func (sw *Sweeper) voidBudgetRequest(ctx context.Context, a approval.Approval) error {
 	if !slices.ContainsFunc(a.Tools, run.IsSharedBudgetTool) {
 		return nil
 	}

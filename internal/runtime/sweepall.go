@@ -311,7 +311,7 @@ func (p *pass) sweepRequests(ctx context.Context) (next string, err error) {
 		if a.Kind == approval.KindOutcome {
 			p.at.Waiting.OutcomesUnknown++
 		}
-		err := p.Sweeper.voidMetBudget(ctx, a)
+		err := p.Sweeper.voidBudgetRequest(ctx, a)
 		if err = p.noteResult(FailedRepair{Tenant: a.Tenant, Run: a.Run, Err: err}, RepairNone); err != nil {
 			return "", err
 		}
