@@ -133,8 +133,8 @@ func (a *attempt) meetSharedBudgets(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// VoidBudgetRequests voids the pending requests of a tenant for more of a shared budget that has something left: people have
-// raised it for another run, or a new period has begun. An error does not stop the others.
+// VoidBudgetRequests voids the pending requests of a tenant for more of a shared budget that has something left: people
+// have raised it for another run, or a new period has begun. An error does not stop the others.
 func (sw *Sweeper) VoidBudgetRequests(ctx context.Context, tenant string) (failed error) {
 	for cursor := ""; ; {
 		pending, next, err := approval.List(ctx, sw.Table, tenant, approval.Query{Status: approval.Pending, Cursor: cursor})
