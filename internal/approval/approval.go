@@ -273,7 +273,7 @@ func (a Approval) withDecision(fact run.Decided, decision Decision) Approval {
 		a.Status = Denied
 	case run.ActionCancel:
 		a.Status = Cancelled
-	case run.ActionAskAgain:
+	case run.ActionAskAgain, run.ActionVoid:
 		a.Status = Voided
 	default:
 		a.Status = Approved

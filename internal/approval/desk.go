@@ -401,7 +401,7 @@ func (d *Desk) Void(ctx context.Context, a Approval) error {
 	a.Status = Voided
 	op, err := DecideOp(a, d.Clock.Now())
 	if err == nil {
-		fact := run.Decided{Call: a.Call(), Approval: a.ID, Action: run.ActionAskAgain, By: "policy"}
+		fact := run.Decided{Call: a.Call(), Approval: a.ID, Action: run.ActionVoid, By: "policy"}
 		_, err = d.Journal.Accept(ctx, a.Tenant, a.Run, "", fact, op)
 	}
 	switch {

@@ -274,10 +274,9 @@ func (e Decided) apply(s *AgentState) error {
 		switch e.Action {
 		case ActionApprove:
 		case ActionAskAgain:
-			if c.Budget && IsSharedBudgetTool(c.Tool) { // the run asks anew by another call if it still has to
-				return s.settleCall(c, Result{IsError: true}, WhyVoided, StatusCancelled)
-			}
 			return c.transition(StatusResuming)
+		case ActionVoid: // a run asks anew by another call if it still has to
+			return s.settleCall(c, Result{IsError: true}, WhyVoided, StatusCancelled)
 		case ActionCancel:
 			return s.settleCall(c, Result{Content: e.Text, IsError: true}, WhyCancelled, StatusCancelled)
 		default:

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -108,4 +109,31 @@ func TestDoubt(t *testing.T) {
 	d.Context.Reserve.System = &fixed
 	require.False(t, prompt.NeedsCount(d, &s, policy.Action{}, prompt.Measured{}))
 	require.False(t, prompt.NeedsCount(preset(t, agent.PresetForge), &s, policy.Action{}, prompt.Measured{}))
+}
+
+// A request for more of a shared budget is asked again after a change of policy, as it always was, so that older journals
+// fold as they did; one that is void is the end of its call, and no refusal.
+func TestVoidIsNotAskedAgain(t *testing.T) {
+	begin := func() *run.Draft {
+		at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		d := run.NewDraft(run.AgentState{}, "w1", at)
+		require.NoError(t, d.Add(run.RunStarted{Tenant: "acme", Run: "r1", Owner: "r1-0", Messages: []run.UserBlock{{Block: run.Text{Text: "Go."}}}},
+			run.BudgetAsked{Call: "budget-1", Tool: run.ToolAgentBudget, Input: json.RawMessage(`{"tokens":10}`)},
+			run.CallSuspended{Call: "budget-1", Approval: run.ApprovalID("r1", "budget-1", 1), Expires: at.Add(time.Hour)}, run.Parked{}, run.Resumed{}))
+		return d
+	}
+	decided := func(a run.DecisionAction) run.Decided {
+		return run.Decided{Slot: 1, Call: "budget-1", Approval: run.ApprovalID("r1", "budget-1", 1), Action: a, By: "policy"}
+	}
+	d := begin()
+	require.NoError(t, d.Add(decided(run.ActionAskAgain),
+		run.CallSuspended{Call: "budget-1", Approval: run.ApprovalID("r1", "budget-1", 2), Expires: d.Entry.Time.Add(time.Hour)}, run.Parked{}))
+	require.Equal(t, run.RunWaiting, d.State.Status)
+
+	d = begin()
+	require.NoError(t, d.Add(decided(run.ActionVoid)))
+	c, _ := d.State.Call("budget-1")
+	require.Equal(t, run.StatusCancelled, c.Status)
+	require.Equal(t, run.WhyVoided, c.Reason)
+	require.Empty(t, d.State.Budget.Shared)
 }

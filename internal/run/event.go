@@ -76,6 +76,8 @@ const (
 
 	// nobody's: the policy that applies has changed since the request, which is void
 	ActionAskAgain DecisionAction = "policy_changed"
+	// nobody's: the request is not needed any more, and neither is its call
+	ActionVoid DecisionAction = "voided"
 )
 
 // Decided is a person's decision on a suspended call. It was recorded on the approval before it came here (A12).
@@ -529,7 +531,7 @@ func UnmarshalEvent(raw json.RawMessage) (Event, error) {
 
 // checkWords refuses values that decide what happens and that this build does not know: it would do something else.
 func checkWords(name string, e Event) error {
-	actions := []DecisionAction{ActionApprove, ActionDeny, ActionCancel, ActionFail, ActionAskAgain}
+	actions := []DecisionAction{ActionApprove, ActionDeny, ActionCancel, ActionFail, ActionAskAgain, ActionVoid}
 	switch e := e.(type) {
 	case CallSuspended:
 		return cmp.Or(checkWord(name, "for", e.For, ForApproval, ForOutcome, ForInput, ForAnswer),

@@ -258,7 +258,7 @@ func (a *publishedRequest) setDecision(e run.Event) {
 		if e.Args != nil {
 			a.Outcome = "edit"
 		}
-		if e.Action == run.ActionAskAgain {
+		if e.Action == run.ActionAskAgain || e.Action == run.ActionVoid {
 			a.Outcome, a.By, a.With = string(approval.Voided), "", nil
 		}
 	case run.Answered:

@@ -468,6 +468,7 @@ func (s *pageBuilder) fillItem(ctx context.Context, item *chatItem, m policy.Spo
 // verbs are what people did, for the line of a decision.
 var verbs = map[run.DecisionAction]string{
 	run.ActionApprove: "Approved", run.ActionDeny: "Denied", run.ActionCancel: "Cancelled", run.ActionAskAgain: "Voided",
+	run.ActionVoid: "Voided",
 }
 
 func (s *pageBuilder) newCallBlock(ctx context.Context, b run.ToolUse) (*callBlock, error) {
