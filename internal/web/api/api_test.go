@@ -251,6 +251,20 @@ func TestDecisionsAndAnswersToAnApprovalGoThroughTheDesk(t *testing.T) {
 	}
 }
 
+// An answer to a call that waits for people is a decision by the API, also where it is a rule's only channel.
+func TestAnAnswerComesByTheAPI(t *testing.T) {
+	b := newBench(t, pay, func(d *agent.Definition) {
+		d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, Via: []run.Via{agent.ViaAPI}}}
+	})
+	one := b.start("k")
+	_, err := b.client.Input(t.Context(), one.ID, result(`true`), "")
+	require.NoError(t, err)
+	require.Equal(t, run.StatusSucceeded, b.waitUntilParked(one.ID).Calls[0].Status)
+	a, err := b.client.Approval(t.Context(), one.Waiting[0].Approval)
+	require.NoError(t, err)
+	require.Equal(t, agent.ViaAPI, a.Decisions[0].Via)
+}
+
 func decision(target, action string) api.Input {
 	return api.Input{Decisions: []api.Decision{{Target: target, ID: "d1", Action: action, Reason: "because"}}}
 }

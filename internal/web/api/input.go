@@ -281,7 +281,7 @@ func (s *server) outcomeStep(run *run.AgentState, a Answer, c Caller) inputStep 
 func (s *server) planAnsweredDecision(
 	state *run.AgentState, a Answer, c Caller, req approval.DecisionInput, what run.WaitFor,
 ) (inputStep, error) {
-	req.Tenant, req.Action, req.By = state.Tenant, approval.Deny, c.Principal
+	req.Tenant, req.Action, req.By, req.Via = state.Tenant, approval.Deny, c.Principal, s.Via
 	switch {
 	case a.Rerun:
 		return nil, problem(WrongKind, "rerun: call %s waits for %s and has not run", a.Call, what)
