@@ -269,6 +269,7 @@ func TestA8EditRefused(t *testing.T) {
 	}{
 		"schema":           {`{"amount":-1,"to":"x"}`, ana, "amount"},
 		"missing property": {`{"amount":1}`, ana, "to"},
+		"a rule's value":   {`{"amount":"thirty","to":"x"}`, ana, "amount"},
 		"deny rule":        {`{"amount":10001,"to":"x"}`, boss, "policy"},
 		"duplicate keys":   {`{"amount":1,"amount":5000,"to":"x"}`, ana, "amount"},
 		"not JSON":         {`{"amount":`, ana, ""},

@@ -365,8 +365,8 @@ type Amended struct {
 	Rule           Decision
 }
 
-// Amend makes a new action of a call that has not had its effect: other arguments, compact, checked against deny rules
-// and schema as if the model had asked for it with them (A8). May says whether who changes them may decide about a call
+// Amend makes a new action of a call that has not had its effect: other arguments, compact, checked against schema and
+// deny rules as if the model had asked for it with them (A8). May says whether who changes them may decide about a call
 // of which policy says that. The errors are *AmendError and ErrOtherApprovers.
 func Amend(
 	d *agent.Definition, s *run.AgentState, c run.Call, args json.RawMessage, may func(Decision) bool,
@@ -376,6 +376,10 @@ func Amend(
 	if !known {
 		return Amended{}, &AmendError{Problem: "the agent has no tool " + c.Tool}
 	}
+	// A condition on a value of another type matches (closed), so only what fits the schema is held to the rules.
+	if err := agent.ValidArguments(valid, t, args); err != nil {
+		return Amended{}, &AmendError{Problem: err.Error()}
+	}
 	dec := DecideIn(d, s, t, args)
 	switch {
 	case dec.Verdict == agent.VerdictDeny && dec.Ceiling:
@@ -384,9 +388,6 @@ func Amend(
 		return Amended{}, &AmendError{Problem: "the agent's policy denies them"}
 	case dec.Verdict == agent.VerdictAsk && !may(dec):
 		return Amended{}, ErrOtherApprovers
-	}
-	if err := agent.ValidArguments(valid, t, args); err != nil {
-		return Amended{}, &AmendError{Problem: err.Error()}
 	}
 	return ActionNow(d, s, c, args), nil
 }
