@@ -343,6 +343,8 @@ func overrideModel(m agent.ModelSpec, spec string) (agent.ModelSpec, error) {
 	case provider == "openai" && rest != "":
 		if at := strings.LastIndex(rest, "@http"); at >= 0 {
 			m.ID, m.BaseURL = rest[:at], rest[at+1:]
+		} else if id, url, ok := strings.Cut(rest, "@"); ok { // else OpenAI would get what is meant for another server
+			err = usageErrorf("--model: got %q behind the @ of openai:%s, want a URL with http:// or https://", url, id)
 		}
 	case provider == "bedrock" && rest != "":
 	default:

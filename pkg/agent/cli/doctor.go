@@ -28,7 +28,7 @@ import (
 // nothing; it asks each model for a few tokens.
 type doctorCommand struct {
 	Stack  string `placeholder:"STACK" help:"Look at this deployment, with the region and credentials there are."`
-	Tenant string `default:"default" placeholder:"T" help:"Of a deployment: whose people and secrets."`
+	Tenant string `placeholder:"T" help:"Of a deployment: whose people and secrets (default: default)."`
 }
 
 type finding struct {
@@ -54,6 +54,9 @@ type check struct {
 }
 
 func (c *doctorCommand) run(ctx context.Context, p *program) error {
+	if c.Tenant != "" && c.Stack == "" {
+		return usageErrorf("--tenant: want it with --stack: the store directory has one tenant")
+	}
 	known, problems := p.loadLocalAgents()
 	checks := []check{{"agents", func(context.Context) (found []finding, err error) {
 		for _, err := range problems {
@@ -64,7 +67,7 @@ func (c *doctorCommand) run(ctx context.Context, p *program) error {
 	if c.Stack == "" {
 		checks = append(checks, p.localChecks(known)...)
 	} else {
-		d, err := p.findDeployment(ctx, c.Stack, c.Tenant)
+		d, err := p.findDeployment(ctx, c.Stack, cmp.Or(c.Tenant, local.Tenant))
 		if err != nil {
 			return err
 		}

@@ -98,8 +98,13 @@ func (p *program) parse(args []string) (c command, helped bool, err error) {
 	// Values may begin with a hyphen, so kong accepts the end of the line as a value. An empty value must not mean all:
 	// `revoke --digest ""` would revoke every grant.
 	for _, f := range parsed.Flags() {
-		if v := reflect.Indirect(f.Target); f.Set && !f.IsBool() && v.Kind() == reflect.String && v.String() == "" {
+		if f.Set && !f.IsBool() && hasEmptyText(f.Target) {
 			return nil, false, usageErrorf("--%s: got nothing, want a value; see %s --help", f.Name, p.commandName())
+		}
+	}
+	for _, e := range parsed.Path {
+		if e.Positional != nil && hasEmptyText(e.Positional.Target) {
+			return nil, false, usageErrorf("<%s>: got nothing, want a value; see %s --help", e.Positional.Name, p.commandName())
 		}
 	}
 	if _, err := policy.ParsePrincipal(g.As); g.As != "" && err != nil {
@@ -112,6 +117,20 @@ func (p *program) parse(args []string) (c command, helped bool, err error) {
 		return nil, false, fmt.Errorf("%s does nothing", parsed.Command())
 	}
 	return c, false, nil
+}
+
+// hasEmptyText reports whether an argument is an empty text, or a list with one.
+func hasEmptyText(target reflect.Value) bool {
+	v := reflect.Indirect(target)
+	if v.Kind() != reflect.Slice {
+		return v.Kind() == reflect.String && v.String() == ""
+	}
+	for i := range v.Len() {
+		if hasEmptyText(v.Index(i)) {
+			return true
+		}
+	}
+	return false
 }
 
 // grammar is the command line, filled by kong.

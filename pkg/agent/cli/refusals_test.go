@@ -39,9 +39,9 @@ var goodLines = map[string][]string{
 var badValues = map[string]map[string]string{
 	"run <agent>":   {"nowhere": "unknown agent nowhere", "DIR/broken.yaml": "broken.yaml:1: colour: got an unknown key", "DIR/empty": "read agent: ", "DIR/binary": "got a control character"},
 	"run --input":   {"{": "--input: json at offset", "@DIR/none.json": "no such file", "@DIR": "is a directory", "": "got nothing, want a value"},
-	"run --message": {"": "got nothing, want a value"}, "run --attach": {"DIR/none.png": "no such file", "DIR": "DIR: "}, "run --key": {"": "got nothing, want a value"},
+	"run --message": {"": "got nothing, want a value"}, "run --attach": {"DIR/none.png": "no such file", "DIR": "DIR: ", "": "--attach: got nothing, want a value"}, "run --key": {"": "got nothing, want a value"},
 	"run --continue": {"": "got nothing, want a value"},
-	"run --model":    {"psychic": `got "psychic", want script:FILE`, "script:none.jsonl": "none.jsonl: no such file"}, "run --dir": {"nowhere": "nowhere is not a directory", "DIR/agent.yaml": "agent.yaml is not a directory"},
+	"run --model":    {"psychic": `got "psychic", want script:FILE`, "script:none.jsonl": "none.jsonl: no such file", "openai:m@localhost:11434/v1": `got "localhost:11434/v1" behind the @ of openai:m, want a URL`}, "run --dir": {"nowhere": "nowhere is not a directory", "DIR/agent.yaml": "agent.yaml is not a directory"},
 	"run --yes": {"=x": "bool value must be"}, "run --no": {"=x": "bool value must be"},
 	"runs --status": {"odd": `--status: got "odd", want running, waiting or done`}, "runs --agent": nil, "runs --root": nil, "runs --repaired": {"=x": "bool value must be"},
 	"people import <file>": {"DIR/none.json": "no such file", "DIR": "is a directory"},
@@ -65,7 +65,7 @@ var badValues = map[string]map[string]string{
 	"test <file>": {"DIR/none.txtar": "read scenarios: ", "DIR/empty": "there is none in", "DIR/bad.txtar": "bad.txtar:"}, "test --crash": {"=x": "bool value must be"},
 	"rehearse <run>": nil, "rehearse --agent": {"nowhere": "unknown agent nowhere", "DIR/broken.yaml": "broken.yaml:1: colour: got an unknown key"},
 	"delete <run>": nil, "delete --yes": {"=x": "bool value must be"}, "delete --deployed": {"=x": "bool value must be"}, "delete --tenant": nil,
-	"doctor --stack": {"": "got nothing, want a value"}, "doctor --tenant": {"": "got nothing, want a value"},
+	"doctor --stack": {"": "got nothing, want a value"}, "doctor --tenant": {"": "got nothing, want a value", "x": "--tenant: want it with --stack"},
 	"rehearse --deployed": {"=x": "bool value must be"}, "rehearse --tenant": nil,
 	"validate --graph": {"=x": "bool value must be"}, "validate --schema": {"=x": "bool value must be"}, "validate <agent>": {"nowhere": "unknown agent nowhere", "DIR/broken.yaml": "broken.yaml:1: colour: got an unknown key"}, "init <dir>": {"DIR/empty": "want a folder that is empty", "DIR/Odd_Name": `got "Odd_Name", want a last element`},
 	"init --module": {"a b": "malformed import path", "example.com/Odd": `got "example.com/Odd", want a last element`},
@@ -192,6 +192,7 @@ func TestEveryCommandRefuses(t *testing.T) {
 				l.args = l.args[:i]
 				refused("expected ", l.with())
 			}
+			refused("<"+p.Name+">: got nothing, want a value", x.validLine(command, "").arg(i, ""))
 			more = p.Required && p.Target.Kind() != reflect.Slice
 			refuses(command+" <"+p.Name+">", func(value string) []string { return x.validLine(command, "").arg(i, value) })
 		}
