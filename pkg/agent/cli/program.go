@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -302,7 +303,11 @@ func (p *program) answerCommands(a approval.Approval) []string {
 		return []string{p.commandLine("approve", a.ID, "--result",
 			"JSON") + "   answers; without --result the answer is true", p.commandLine("deny", a.ID)}
 	}
-	ways := []string{p.commandLine("approve", a.ID), p.commandLine("deny", a.ID)}
+	approve := []string{"approve", a.ID}
+	if slices.ContainsFunc(a.Decisions, func(d approval.Decision) bool { return d.Action == approval.Edit }) {
+		approve = append(approve, "--digest", a.Digest) // without it an approval of edited arguments is refused
+	}
+	ways := []string{p.commandLine(approve...), p.commandLine("deny", a.ID)}
 	if c := a.ChannelsOf(""); !c.Allow(agent.ViaCLI) {
 		ways[0] = "approve it by " + c.Words()
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/registry"
@@ -231,6 +232,34 @@ func TestATerminalThatIsNoChannelOffersNoApproval(t *testing.T) {
 	require.Contains(t, who.stderr.String(), "the policy lets people approve this by page, slack; here it can be denied\ndeny, ask or later? [d/ask/l] ")
 	require.NotContains(t, who.stderr.String(), "approve, deny")
 	require.FileExists(t, filepath.Join(d.dir, "a.txt"))
+}
+
+// An approval of arguments that somebody has edited takes the digest of what was shown, and only the printed command says which that is.
+func TestTheCommandForEditedArgumentsHasTheirDigest(t *testing.T) {
+	p, _ := newHarness(t, renamingAgent, renamingModel).newProgram("")
+	a := approval.Approval{ID: "a1", Digest: "d2", Decisions: []approval.Decision{{Action: approval.Approve}}}
+	require.Contains(t, p.answerCommands(a)[0], " approve a1")
+	require.NotContains(t, p.answerCommands(a)[0], "--digest")
+	a.Decisions = append(a.Decisions, approval.Decision{Action: approval.Edit})
+	require.Contains(t, p.answerCommands(a)[0], " approve a1 --digest d2")
+}
+
+func TestEmptyListsOfApprovalsAreNamed(t *testing.T) {
+	d := newHarness(t, renamingAgent, renamingModel)
+	require.Equal(t, 3, d.run(t.Context(), "l\nl\n", "run", d.dir, "--message", "tidy").code)
+	require.Equal(t, "no denied approvals\n", d.run(t.Context(), "", "approvals", "--status", "denied").stdout.String())
+}
+
+// Events of these forms have ids of messages, or none, which are not their place in the run.
+func TestEventsWithoutAPlace(t *testing.T) {
+	d := newHarness(t, renamingAgent, `{"text": "Done."}`)
+	require.Equal(t, 0, d.run(t.Context(), "", "run", d.dir, "--message", "tidy", "--json").code)
+	var page api.Page[api.RunHead]
+	require.NoError(t, json.Unmarshal([]byte(d.run(t.Context(), "", "runs", "--json").stdout.String()), &page))
+	for _, format := range []string{"agui", "aisdk"} {
+		who := d.run(t.Context(), "", "events", page.Items[0].ID, "--format", format)
+		require.Regexp(t, `^(-        \{.*\n)+$`, who.stdout.String(), format)
+	}
 }
 
 func TestLaterLeavesARunWaiting(t *testing.T) {

@@ -253,8 +253,12 @@ func (c *approvalsCommand) run(ctx context.Context, p *program) error {
 			}
 			p.printLine("")
 		}
-		if len(all) == 0 {
+		switch {
+		case len(all) > 0:
+		case c.Status == "" || c.Status == string(approval.Pending):
 			p.printLine("nothing waits for anybody")
+		default:
+			p.printLine("no %s approvals", c.Status)
 		}
 		return nil
 	})
@@ -306,7 +310,11 @@ func (c *eventsCommand) run(ctx context.Context, p *program) error {
 				if err := json.Unmarshal(e, &at); err != nil {
 					return fmt.Errorf("read event: %w", err)
 				}
-				if err := to.print(cmp.Or(at.ID, string(at.Seq+"."+at.Index)), e); err != nil {
+				id := cmp.Or(at.ID, string(at.Seq+"."+at.Index))
+				if c.Format == string(stream.Agui) || c.Format == string(stream.Aisdk) {
+					id = "-" // these forms have ids of messages, and their place in the run only in streams
+				}
+				if err := to.print(id, e); err != nil {
 					return err
 				}
 			}
