@@ -34,12 +34,17 @@ func (p *program) loadLocalAgents() (known *registry.Registry, problems []error)
 		return p.registry, []error{err}
 	}
 	var found []agent.Definition
+	first := map[string]string{} // the file of a name
 	for _, f := range files {
 		d, err := p.loadAgent(f, agentOverrides{})
+		if err == nil && first[d.Name] != "" {
+			err = fmt.Errorf("%s: name: got %s, which is that of %s; want another one", f, d.Name, first[d.Name])
+		}
 		if err != nil {
 			problems = append(problems, &agentFileError{f, err})
 			continue
 		}
+		first[d.Name] = f
 		found = append(found, *d)
 	}
 	if known, err = p.registry.With(found...); err != nil {
@@ -65,6 +70,16 @@ type agentFileError struct {
 }
 
 func (e *agentFileError) Unwrap() error { return e.error }
+
+// agentFilesOf returns the files that a problem of loadLocalAgents is about: one, or all of them together.
+func agentFilesOf(problem error) []string {
+	var in *agentFileError
+	if errors.As(problem, &in) {
+		return []string{in.file}
+	}
+	files, _ := localAgentFiles()
+	return files
+}
 
 func (p *program) logSkippedAgents(problems []error) {
 	for _, problem := range problems {
@@ -137,7 +152,12 @@ func (p *program) findAgent(arg string, c agentOverrides) (*agent.Definition, er
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, usageErrorf("read agent: %v", err)
 	}
-	all, _ := p.loadLocalAgents()
+	all, problems := p.loadLocalAgents()
+	for _, problem := range problems { // a registered agent of that name is not what its file was written for
+		if slices.ContainsFunc(agentFilesOf(problem), func(file string) bool { return agentNameOf(file) == arg }) {
+			return nil, usageErrorf("%w", problem)
+		}
+	}
 	if d, ok := all.Agent(arg); ok {
 		own := *d // copied, so that the registry's definition does not change
 		own.Tools, own.MCP = slices.Clone(d.Tools), slices.Clone(d.MCP)
@@ -213,13 +233,7 @@ func (l *liveAgents) current() (known *registry.Registry, broken map[string][]we
 	}
 	l.saved, l.known, l.broken = saved, known, map[string][]webpages.AgentProblem{}
 	for _, problem := range problems {
-		var in *agentFileError
-		if errors.As(problem, &in) {
-			l.broken[agentNameOf(in.file)] = describeProblems(in.file, in.error)
-			continue
-		}
-		files, _ := localAgentFiles() // the problem is one of all of them together
-		for _, file := range files {
+		for _, file := range agentFilesOf(problem) {
 			name := agentNameOf(file)
 			l.broken[name] = append(l.broken[name], describeProblems(file, problem)...)
 		}

@@ -260,7 +260,7 @@ func TestDevRefuses(t *testing.T) {
 		"two of a name": {nil, func(d *harness) {
 			d.write("agents/odd/agent.yaml", renamingAgent)
 			d.write("agents/odd/model.jsonl", movingModel)
-		}, 2, "register agent tidy: the name is taken"},
+		}, 2, "agents/odd/agent.yaml: name: got tidy, which is that of agent.yaml; want another one"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newHarness(t, renamingAgent, movingModel)
@@ -279,6 +279,30 @@ func TestDevRefuses(t *testing.T) {
 			again := d.run(t.Context(), "", "runs")
 			require.Equal(t, 0, again.code, "nothing is left open")
 		})
+	}
+}
+
+// A registered agent does not stand in for one whose file cannot be loaded. The others can be started.
+func TestABrokenFileIsNotReplacedByTheRegisteredAgent(t *testing.T) {
+	d := newHarness(t, strings.Replace(renamingAgent, "tidy", "near", 1), `{"text": "Done."}`)
+	def, err := (&program{registry: d.registry}).loadAgent(d.dir, agentOverrides{})
+	require.NoError(t, err)
+	def.Name = "tidy"
+	require.NoError(t, d.registry.Add(*def))
+	t.Chdir(d.dir)
+	for text, want := range map[string]string{
+		"name: tidy\ncolour: red\n":                       "agents/odd/agent.yaml:2: colour: got an unknown key",
+		strings.Replace(renamingAgent, "tidy", "near", 1): "agents/odd/agent.yaml: name: got near, which is that of agent.yaml",
+	} {
+		d.write("agents/odd/agent.yaml", text)
+		d.write("agents/odd/model.jsonl", movingModel)
+		name := agentNameOf("agents/odd/agent.yaml")
+		for _, args := range [][]string{{"run", name, "--message", "x"}, {"validate", name}} {
+			who := d.run(t.Context(), "", args...)
+			require.Equal(t, 2, who.code, args)
+			require.Contains(t, who.stdout.String()+who.stderr.String(), want)
+		}
+		require.Equal(t, 0, d.run(t.Context(), "", "run", map[string]string{"tidy": "near", "near": "tidy"}[name], "--message", "x").code)
 	}
 }
 
