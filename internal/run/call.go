@@ -227,11 +227,13 @@ func (e DecisionDropped) apply(s *AgentState) error {
 }
 
 func (s *AgentState) dropKept(target string) {
-	on := func(k DecisionKept) bool { return k.Target == target }
-	s.Kept = nonEmpty(slices.DeleteFunc(slices.Clone(s.Kept), on))
+	s.Kept = without(s.Kept, func(k DecisionKept) bool { return k.Target == target })
 }
 
-func without[T any](list []T, i int) []T { return nonEmpty(slices.Delete(slices.Clone(list), i, i+1)) }
+// without is a new list that lacks what is to be dropped, nil where nothing is left.
+func without[T any](list []T, dropped func(T) bool) []T {
+	return nonEmpty(slices.DeleteFunc(slices.Clone(list), dropped))
+}
 
 // nonEmpty is a list, nil where it is empty: what is stored and read back is the same.
 func nonEmpty[T any](list []T) []T {

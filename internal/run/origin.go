@@ -272,8 +272,7 @@ func (s *AgentState) ChildOf(call string) (Child, bool) {
 
 // abandonChild removes a child that will not answer.
 func (s *AgentState) abandonChild(call string) {
-	of := func(c OpenChild) bool { return c.Call == call }
-	s.Children.Open = nonEmpty(slices.DeleteFunc(slices.Clone(s.Children.Open), of))
+	s.Children.Open = without(s.Children.Open, func(c OpenChild) bool { return c.Call == call })
 }
 
 // applyChildAnswer applies the answer of an open child: it counts what that used, and settles its call wherever that

@@ -109,6 +109,10 @@ func (p *Permissions) Request(approval string) int {
 	return slices.IndexFunc(p.Asked, func(r PermissionRequest) bool { return r.Approval == approval })
 }
 
+func (p *Permissions) close(approval string) {
+	p.Asked = without(p.Asked, func(r PermissionRequest) bool { return r.Approval == approval })
+}
+
 // OpenRequests are the requests about tools that the run waits for; none once it is done.
 func (s *AgentState) OpenRequests() []PermissionRequest {
 	if s.Status == RunDone {
@@ -264,7 +268,7 @@ func (s *AgentState) applyToolDecisions(at int, e Decided) error {
 		return err
 	}
 	if e.Action == ActionFail {
-		s.Permissions.Asked = without(s.Permissions.Asked, at)
+		s.Permissions.close(e.Approval)
 		why := "the request for permission failed"
 		if e.Note != "" {
 			why += strings.ReplaceAll(fmt.Sprintf(" It says: %.1000q", e.Note), "<", `\u003c`)
@@ -330,7 +334,7 @@ func (e PermissionAnswered) apply(s *AgentState) error {
 	if !s.Permissions.Asked[i].Complete() && !e.Expired {
 		return &ApplyError{Problem: "a tool has no verdict and the request has not expired"}
 	}
-	s.Permissions.Asked = without(s.Permissions.Asked, i)
+	s.Permissions.close(e.Approval)
 	s.Queued = slices.Insert(slices.Clone(s.Queued), s.permissionTexts(),
 		queued{Text{Text: e.Text}, s.nextSource(0), true})
 	s.flushQueued()
@@ -411,9 +415,9 @@ func (e PermissionChecked) apply(s *AgentState) error {
 	default:
 		p.Checked = e
 	}
-	p.Tools = nonEmpty(slices.DeleteFunc(slices.Clone(p.Tools), func(t ToolPermit) bool { // a denial stays
+	p.Tools = without(p.Tools, func(t ToolPermit) bool { // a denial stays
 		return !t.Denied && slices.Contains(e.Revoked, PermitRef{Tool: t.Tool, Approval: t.Approval})
-	}))
+	})
 	return nil
 }
 

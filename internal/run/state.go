@@ -233,13 +233,7 @@ func (s *AgentState) OpenCall() *Call {
 
 // Waits lists the suspended calls.
 func (s *AgentState) Waits() []Call {
-	var out []Call
-	for _, c := range s.Live {
-		if c.Status == StatusSuspended {
-			out = append(out, c)
-		}
-	}
-	return out
+	return without(s.Live, func(c Call) bool { return c.Status != StatusSuspended })
 }
 
 // AwaitsAnyone reports whether the run waits for somebody: a call is suspended or a request about tools is open.
