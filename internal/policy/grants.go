@@ -86,11 +86,7 @@ func HeldStanding(d *agent.Definition, s *run.AgentState) []Held {
 // each once: those that are not counted and those that are, but none of a pattern. Only tool and digest are set.
 func AskedStanding(d *agent.Definition, s *run.AgentState) []run.StandingGrant {
 	var asked []run.StandingGrant
-	for _, c := range s.Live {
-		t, known := d.Tool(c.Tool)
-		if c.Status != run.StatusNew || !known || DecideIn(d, s, t, c.Input).Verdict != agent.VerdictAsk {
-			continue
-		}
+	for _, c := range unpermitted(d, s) {
 		digest := StandingOf(d, s, c)
 		if g := (run.StandingGrant{Tool: c.Tool, Digest: digest}); !slices.ContainsFunc(asked, g.Same) {
 			asked = append(asked, g, run.StandingGrant{Tool: c.Tool, Digest: CountedPrefix + digest})
@@ -144,15 +140,11 @@ func PatternDigest(base string, when []run.Condition) string {
 // permission, in their order, at most maxCovering of a tool.
 func CoveringPatterns(d *agent.Definition, s *run.AgentState, found []run.StandingGrant) []run.StandingGrant {
 	var out []run.StandingGrant
-	of := map[string]int{}
+	of, calls := map[string]int{}, unpermitted(d, s)
 	for _, g := range found {
-		t, known := d.Tool(g.Tool)
-		covers := known && slices.ContainsFunc(s.Live, func(c run.Call) bool {
-			if c.Status != run.StatusNew || c.Tool != g.Tool {
-				return false
-			}
-			dec := DecideIn(d, s, t, c.Input)
-			return dec.Verdict == agent.VerdictAsk && coversCall(g.Digest, g.When, d, s, t, c, dec)
+		t, _ := d.Tool(g.Tool)
+		covers := slices.ContainsFunc(calls, func(c run.Call) bool {
+			return c.Tool == g.Tool && coversCall(g.Digest, g.When, d, s, t, c, DecideIn(d, s, t, c.Input))
 		})
 		if covers && of[g.Tool] < maxCovering {
 			out = append(out, g)

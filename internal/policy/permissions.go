@@ -69,15 +69,19 @@ func PermitDigest(digests []string) string {
 	return agent.HashCanonical(map[string]any{"digests": stringList(digests)})
 }
 
+// unpermitted are the round's new calls that need a permission by policy.
+func unpermitted(d *agent.Definition, s *run.AgentState) []run.Call {
+	return slices.DeleteFunc(slices.Clone(s.Live), func(c run.Call) bool {
+		t, known := d.Tool(c.Tool)
+		return c.Status != run.StatusNew || !known || DecideIn(d, s, t, c.Input).Verdict != agent.VerdictAsk
+	})
+}
+
 // AskedTools are the tools of a round's new calls that need a permission by policy, in call order, each once.
 func AskedTools(d *agent.Definition, s *run.AgentState) []string {
 	var tools []string
-	for _, c := range s.Live {
-		t, known := d.Tool(c.Tool)
-		if c.Status != run.StatusNew || !known || slices.Contains(tools, c.Tool) {
-			continue
-		}
-		if DecideIn(d, s, t, c.Input).Verdict == agent.VerdictAsk {
+	for _, c := range unpermitted(d, s) {
+		if !slices.Contains(tools, c.Tool) {
 			tools = append(tools, c.Tool)
 		}
 	}

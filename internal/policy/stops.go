@@ -60,23 +60,18 @@ const (
 // stops is every condition that ends a run or its loop. Those of one moment are looked at in this order; the first that
 // holds decides. Models that all failed (ModelFailed) and people who cancel a run (CancelRun) end it from outside.
 var stops = []stopCondition{
-	{"permission failed", always,
-		func(x stopInput) bool { return x.s.Permissions.Failed != "" },
+	{"permission failed", always, func(x stopInput) bool { return x.s.Permissions.Failed != "" },
 		func(x stopInput) run.Finished { return Fail(run.CodePermissionFailed, x.s.Permissions.Failed) }},
-	{"plugin failed", settled,
-		func(x stopInput) bool { return x.s.Broken != nil },
+	{"plugin failed", settled, func(x stopInput) bool { return x.s.Broken != nil },
 		func(x stopInput) run.Finished { return Fail(x.s.Broken.Code, x.s.Broken.Message) }},
-	{"state conflict", settled,
-		func(x stopInput) bool { return conflict(x.s) != nil },
+	{"state conflict", settled, func(x stopInput) bool { return conflict(x.s) != nil },
 		func(x stopInput) run.Finished { return Fail(run.CodeStateConflict, conflict(x.s).Error()) }},
-	{"call taken back", settled,
-		func(x stopInput) bool { c, undoes := x.s.Undoing(); return undoes && !c.Open() },
+	{"call taken back", settled, func(x stopInput) bool { c, undoes := x.s.Undoing(); return undoes && !c.Open() },
 		func(x stopInput) run.Finished { return undoEnd(x.s) }},
 	{"end requested", unawaited, // by a stop policy or a plugin
 		func(x stopInput) bool { return x.s.Ending != "" },
 		func(x stopInput) run.Finished { return requestedEnd(x.d, x.s) }},
-	{"last word", unawaited,
-		func(x stopInput) bool { return !owesReply(x.s) },
+	{"last word", unawaited, func(x stopInput) bool { return !owesReply(x.s) },
 		func(x stopInput) run.Finished { return naturalEnd(x.d, x.s) }},
 	{"same mistake", asking, repeatsMistake,
 		func(x stopInput) run.Finished {
@@ -100,8 +95,7 @@ var stops = []stopCondition{
 	{StopTimeout, replied, func(x stopInput) bool { return timedOut(x.d, x.s, x.at) }, nil},
 	{StopTokens, replied, func(x stopInput) bool { return x.d.Stop.Tokens > 0 && x.tokens >= x.d.Stop.Tokens }, nil},
 	{StopConsecutiveErrors, replied, func(x stopInput) bool { return isOverLimit(x.d, x.streaks, errorRounds) }, nil},
-	{StopOnTool, replied,
-		func(x stopInput) bool { return stopTool(x) != "" },
+	{StopOnTool, replied, func(x stopInput) bool { return stopTool(x) != "" },
 		func(x stopInput) run.Finished { return run.Finished{Detail: stopTool(x)} }},
 	{StopContains, replied,
 		func(x stopInput) bool { return x.d.Stop.Contains != "" && strings.Contains(x.text, x.d.Stop.Contains) },
