@@ -85,6 +85,14 @@ func (c *Chain) each(ctx context.Context, phase run.Phase, m *Moment, call func(
 	return nil
 }
 
+// enter calls what a plugin does at a phase, if it does anything.
+func enter[M any](ctx context.Context, m M, do func(context.Context, M) error) error {
+	if do == nil {
+		return nil
+	}
+	return do(ctx, m)
+}
+
 func callSafely(call func() error) (err error) {
 	defer func() {
 		if recover() != nil {
@@ -100,14 +108,10 @@ func (c *Chain) State(
 ) (run.Hooked, error) {
 	m := &Moment{def: d, run: *s}
 	err := c.each(ctx, phase, m, func(p named) error {
-		f := map[run.Phase]func(context.Context, *Moment) error{
+		return enter(ctx, m, map[run.Phase]func(context.Context, *Moment) error{
 			run.PhaseRunStart: p.RunStart, run.PhaseStepStart: p.StepStart,
 			run.PhaseStepEnd: p.StepEnd, run.PhaseRunEnd: p.RunEnd,
-		}[phase]
-		if f == nil {
-			return nil
-		}
-		return f(ctx, m)
+		}[phase])
 	})
 	return run.Hooked{Phase: phase, Patches: m.patches}, err
 }
@@ -130,11 +134,8 @@ func (c *Chain) BeforeInference(
 ) (run.Hooked, Additions, error) {
 	m := &BeforeInference{Moment: Moment{def: d, run: *s}, excluded: map[string]bool{}}
 	err := c.each(ctx, run.PhaseBeforeInference, &m.Moment, func(p named) error {
-		if p.BeforeInference == nil {
-			return nil
-		}
 		m.plugin = p.name
-		return errors.Join(p.BeforeInference(ctx, m), m.ending.problem)
+		return errors.Join(enter(ctx, m, p.BeforeInference), m.ending.problem)
 	})
 	h := run.Hooked{Phase: run.PhaseBeforeInference, Patches: m.patches, End: m.reason}
 	for _, t := range policy.ToolsIn(m.def, &m.run) { // what anybody excludes, and nobody includes where somebody does
@@ -163,10 +164,7 @@ func (c *Chain) AfterInference(
 ) (run.Hooked, error) {
 	m := &AfterInference{Moment: Moment{def: d, run: *s}, failure: failure}
 	err := c.each(ctx, run.PhaseAfterInference, &m.Moment, func(p named) error {
-		if p.AfterInference == nil {
-			return nil
-		}
-		return errors.Join(p.AfterInference(ctx, m), m.ending.problem)
+		return errors.Join(enter(ctx, m, p.AfterInference), m.ending.problem)
 	})
 	return run.Hooked{Phase: run.PhaseAfterInference, Patches: m.patches, End: m.reason}, err
 }
@@ -177,12 +175,7 @@ func (c *Chain) BeforeTool(
 	ctx context.Context, d *agent.Definition, s *run.AgentState, call run.Call, fit func(run.Ticket) error,
 ) (run.Hooked, agent.PluginGate, error) {
 	m := &BeforeTool{Moment: Moment{def: d, run: *s}, call: call, fit: fit}
-	err := c.each(ctx, run.PhaseBeforeTool, &m.Moment, func(p named) error {
-		if p.BeforeTool == nil {
-			return nil
-		}
-		return p.BeforeTool(ctx, m)
-	})
+	err := c.each(ctx, run.PhaseBeforeTool, &m.Moment, func(p named) error { return enter(ctx, m, p.BeforeTool) })
 	switch g := &m.gate; { // of what was said of the call, one thing counts
 	case g.Block != nil:
 		g.Suspend, g.Result = nil, nil
@@ -197,12 +190,7 @@ func (c *Chain) AfterTool(
 	ctx context.Context, d *agent.Definition, s *run.AgentState, call run.Call,
 ) (run.Hooked, error) {
 	m := &AfterTool{Moment: Moment{def: d, run: *s}, call: call}
-	err := c.each(ctx, run.PhaseAfterTool, &m.Moment, func(p named) error {
-		if p.AfterTool == nil {
-			return nil
-		}
-		return p.AfterTool(ctx, m)
-	})
+	err := c.each(ctx, run.PhaseAfterTool, &m.Moment, func(p named) error { return enter(ctx, m, p.AfterTool) })
 	return run.Hooked{Phase: run.PhaseAfterTool, Call: call.ID, Patches: m.patches, Says: m.says}, err
 }
 
