@@ -228,8 +228,8 @@ func CompletedValue(d *agent.Definition, input json.RawMessage) (json.RawMessage
 	if err != nil {
 		return nil, fmt.Errorf("result: %w", err)
 	}
-	var text string
-	if json.Unmarshal(value, &text) != nil {
+	text, ok := jsonx.JSONString(value)
+	if !ok {
 		return value, nil
 	}
 	schema, err := agent.ReadSchema(d.Output.Schema)

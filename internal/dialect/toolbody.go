@@ -105,11 +105,8 @@ func readJSONCall(body string) (TextCall, error) {
 
 // nameIn reads a name, "" where there is none.
 func nameIn(key string, raw json.RawMessage) (string, error) {
-	if len(raw) == 0 || string(raw) == "null" {
-		return "", nil
-	}
-	var name string
-	if err := json.Unmarshal(raw, &name); err != nil {
+	name, ok := jsonx.JSONString(raw)
+	if !ok && len(raw) > 0 && string(raw) != "null" {
 		return "", fmt.Errorf("%s is not a text", key)
 	}
 	return strings.TrimSpace(name), nil
