@@ -138,8 +138,7 @@ func ReadChecked(what string, data []byte, v any) error {
 
 // WithoutValue replaces an error of encoding/json that would quote a number: of the right kind, it does not fit.
 func WithoutValue(err error) error {
-	var t *json.UnmarshalTypeError
-	if errors.As(err, &t) {
+	if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		_, want := kindsFor(t.Type)
 		return fmt.Errorf("json key %q: want %s", t.Field, want)
 	}

@@ -272,8 +272,7 @@ func parseTextCalls(d *agent.Definition, s *run.AgentState, r agent.Reply) (agen
 		return r, nil
 	}
 	call, err := whole.Call(d.XML.MissingServer)
-	var problem *dialect.TextCallError
-	if errors.As(err, &problem) {
+	if problem, ok := errors.AsType[*dialect.TextCallError](err); ok {
 		return r, problem
 	}
 	before := len(pieces)

@@ -58,8 +58,7 @@ func Apply(s AgentState, e Event) (AgentState, error) {
 		}
 	}
 	if err != nil {
-		var forbidden *ApplyError
-		if errors.As(err, &forbidden) {
+		if forbidden, ok := errors.AsType[*ApplyError](err); ok {
 			forbidden.Event = EventType(e)
 		}
 		return s, err

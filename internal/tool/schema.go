@@ -121,8 +121,7 @@ func (s *Schema) Validate(args json.RawMessage) error {
 	if s.meter.isSpent() {
 		return errors.New("the arguments are too large or too deeply nested to be checked, give fewer or simpler ones")
 	}
-	var invalid *jsonschema.ValidationError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*jsonschema.ValidationError](err); ok {
 		return errors.New(report(invalid))
 	}
 	return err

@@ -133,8 +133,7 @@ func (t *typed[In]) Call(ctx context.Context, c Call) (agent.ToolResultData, err
 		return Errorf("The arguments of %s do not fit:\n%s", t.spec.ModelName(), err), nil
 	}
 	result, err := t.run(ctx, c, in)
-	var refused Refusal
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[Refusal](err); ok {
 		return Errorf("%s", refused), nil
 	}
 	return result, err
@@ -151,8 +150,7 @@ func (t *typed[In]) decode(args json.RawMessage) (In, error) {
 	dec.UseNumber()
 	dec.DisallowUnknownFields()
 	err := dec.Decode(&in)
-	var mismatch *json.UnmarshalTypeError
-	if errors.As(err, &mismatch) {
+	if mismatch, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return in, fmt.Errorf("at /%s: the %s cannot be used here", strings.ReplaceAll(mismatch.Field, ".", "/"),
 			Quoted(mismatch.Value))
 	}
