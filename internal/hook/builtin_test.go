@@ -3,6 +3,7 @@ package hook_test
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -69,11 +70,7 @@ func TestToolPolicy(t *testing.T) {
 		for _, tool := range definition.Tools {
 			_, gate, err := p.BeforeTool(context.Background(), &definition, &run.AgentState{}, run.Call{ID: "c", Tool: tool.Name}, nil)
 			require.NoError(t, err)
-			blocked := false
-			for _, name := range c.hidden {
-				blocked = blocked || name == tool.Name
-			}
-			require.Equal(t, blocked, gate.Block != nil, "%s, %s", c.config, tool.Name)
+			require.Equal(t, slices.Contains(c.hidden, tool.Name), gate.Block != nil, "%s, %s", c.config, tool.Name)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package jsonx_test
 import (
 	"bytes"
 	"encoding/json"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -137,9 +138,7 @@ func acceptable(in []byte, lim jsonx.JSONLimits) bool {
 	var escaped bytes.Buffer
 	json.HTMLEscape(&escaped, in)
 	plain := bytes.ReplaceAll(bytes.ReplaceAll(escaped.Bytes(), []byte("\ufffd"), nil), []byte(`\\`), nil)
-	for _, spelled := range []string{`\ufffd`, `\uFFFD`, `\ufffD`, `\uffFd`, `\uffFD`, `\ufFfd`, `\ufFfD`, `\ufFFd`, `\ufFFD`, `\uFffd`, `\uFffD`, `\uFfFd`, `\uFfFD`, `\uFFfd`, `\uFFfD`, `\uFFFd`} {
-		plain = bytes.ReplaceAll(plain, []byte(spelled), nil)
-	}
+	plain = regexp.MustCompile(`\\u(?i:fffd)`).ReplaceAll(plain, nil)
 	depth, ok := walkJSON(json.NewDecoder(bytes.NewReader(in)), 0)
 	return ok && depth <= lim.Depth && !decodesTo(plain, '\ufffd')
 }
