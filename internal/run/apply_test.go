@@ -17,18 +17,20 @@ import (
 var later = worldEpoch.Add(worldExpiry)
 
 // started is a run with the events applied, each in an entry of its own, all by writer w1.
-func started(t *testing.T, events ...run.Event) run.AgentState {
-	t.Helper()
+func started(t require.TestingT, events ...run.Event) run.AgentState {
 	w := world{def: worldDefinition()}
-	s := commit(t, run.AgentState{}, "w1", w.start())
+	return then(t, commit(t, run.AgentState{}, "w1", w.start()), events...)
+}
+
+// then applies facts, each in an entry of its own.
+func then(t require.TestingT, s run.AgentState, events ...run.Event) run.AgentState {
 	for _, e := range events {
 		s = commit(t, s, "w1", e)
 	}
 	return s
 }
 
-func commit(t *testing.T, s run.AgentState, writer string, events ...run.Event) run.AgentState {
-	t.Helper()
+func commit(t require.TestingT, s run.AgentState, writer string, events ...run.Event) run.AgentState {
 	d := run.NewDraft(s, writer, worldTime(s.Entries))
 	for _, e := range events {
 		require.NoError(t, d.Add(e))

@@ -27,12 +27,7 @@ func verified(journal [][]byte) (c store.Chain, wrong error) {
 func TestC5ChainsShowWhatWasChanged(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		_, entries := randomJournal(t)
-		journal := make([][]byte, len(entries))
-		for i, e := range entries {
-			var err error
-			journal[i], err = run.MarshalEntry(e)
-			require.NoError(t, err)
-		}
+		journal := written(t, entries)
 		whole, err := verified(journal)
 		require.NoError(t, err)
 		folded := fold(t, run.AgentState{}, stored(t, entries))

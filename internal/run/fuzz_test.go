@@ -1,7 +1,6 @@
 package run_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"testing"
 
@@ -57,9 +56,9 @@ func FuzzCanonicalJSON(f *testing.F) {
 		twice, err := jsonx.CanonicalJSON(compact)
 		require.NoError(t, err)
 		require.Equal(t, once, twice)
-		want, err := asSpelled(raw)
+		want, err := jsonx.DecodeNumbers(raw)
 		require.NoError(t, err)
-		got, err := asSpelled(compact)
+		got, err := jsonx.DecodeNumbers(compact)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 		spelled, err := jsonx.MarshalVerbatim(want) // keys in another order, strings spelled otherwise
@@ -68,13 +67,6 @@ func FuzzCanonicalJSON(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, once, again)
 	})
-}
-
-// asSpelled decodes JSON with its numbers as they are spelled.
-func asSpelled(raw []byte) (v any, err error) {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	return v, d.Decode(&v)
 }
 
 // FuzzFold throws facts at a run in any order, by any writer, three bytes each: which, about what, and how. Most are refused;
@@ -251,12 +243,4 @@ func sampleEntries() []run.Entry {
 }
 
 // sampleLines are sampleEntries as they are stored.
-func sampleLines(t require.TestingT) [][]byte {
-	var out [][]byte
-	for _, e := range sampleEntries() {
-		line, err := run.MarshalEntry(e)
-		require.NoError(t, err)
-		out = append(out, line)
-	}
-	return out
-}
+func sampleLines(t require.TestingT) [][]byte { return written(t, sampleEntries()) }

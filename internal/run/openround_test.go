@@ -16,9 +16,7 @@ func TestLateResultsAreNamed(t *testing.T) {
 	d := worldDefinition(func(d *agent.Definition) { d.Wait, d.Limits.Interactions = run.WaitAllSuspended, 9 })
 	s := commit(t, run.AgentState{}, "w1", (&world{def: d}).start())
 	late := func(events ...run.Event) []string {
-		for _, e := range events {
-			s = commit(t, s, "w1", e)
-		}
+		s = then(t, s, events...)
 		r, _ := prompt.BuildRequest(&d, &s, policy.Next(&d, &s), "")
 		return r.Late
 	}

@@ -163,9 +163,7 @@ func ended(t *rapid.T) (*world, run.AgentState) {
 	w, journal := randomJournal(t)
 	s := fold(t, run.AgentState{}, journal)
 	if s.Status != run.RunDone {
-		d := run.NewDraft(s, "api", worldTime(s.Entries))
-		require.NoError(t, d.Add(policy.CancelRun("user:ana", "wrong customer")))
-		s = d.Committed()
+		s = commit(t, s, "api", policy.CancelRun("user:ana", "wrong customer"))
 	}
 	return w, s
 }

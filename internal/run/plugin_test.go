@@ -30,7 +30,7 @@ func TestHookedAllowsWhatThePhaseAllows(t *testing.T) {
 	require.Len(t, allowed, len(run.Phases()))
 	for _, phase := range run.Phases() {
 		for name, effect := range effects {
-			s := atGate(t)
+			s := started(t, called(1, "c1"))
 			h := run.Hooked{N: 1, Phase: phase}
 			if phase == run.PhaseBeforeTool || phase == run.PhaseAfterTool {
 				h.Call = "c1"
@@ -40,17 +40,6 @@ func TestHookedAllowsWhatThePhaseAllows(t *testing.T) {
 			require.Equal(t, slices.Contains(strings.Fields(allowed[phase]), name), err == nil, "%s in %s: %v", name, phase, err)
 		}
 	}
-}
-
-// atGate is a run with one new call, c1 of look.
-func atGate(t *testing.T) run.AgentState {
-	t.Helper()
-	d := run.NewDraft(run.AgentState{}, "w1", worldEpoch)
-	require.NoError(t, d.Add(
-		run.RunStarted{Tenant: "default", Run: "r", Owner: "r-0", MaxInteractions: 5, Messages: []run.UserBlock{{Block: run.Text{Text: "Go."}}}},
-		run.Replied{Inference: 1, Model: "m", Text: "I look.", Calls: []run.RepliedCall{{ID: "c1", Name: "look", Effect: run.EffectRead, Input: json.RawMessage(`{}`)}}},
-	))
-	return d.Committed()
 }
 
 // The gate's order (presets 3): of everything that can be wrong with a call, the first counts.

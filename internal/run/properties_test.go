@@ -134,13 +134,22 @@ func fold(t require.TestingT, s run.AgentState, entries []run.Entry) run.AgentSt
 // stored is the journal as it comes back from storage: equal facts in memory of its own.
 func stored(t require.TestingT, journal []run.Entry) []run.Entry {
 	out := make([]run.Entry, len(journal))
-	for i, e := range journal {
-		raw, err := run.MarshalEntry(e)
-		require.NoError(t, err)
+	for i, raw := range written(t, journal) {
+		var err error
 		out[i], err = run.UnmarshalEntry(raw)
 		require.NoError(t, err)
 	}
 	return out
+}
+
+func written(t require.TestingT, journal []run.Entry) [][]byte {
+	lines := make([][]byte, len(journal))
+	for i, e := range journal {
+		var err error
+		lines[i], err = run.MarshalEntry(e)
+		require.NoError(t, err)
+	}
+	return lines
 }
 
 func TestFoldOfAPrefixAndTheRestIsFoldOfAll(t *testing.T) {
@@ -235,13 +244,7 @@ func growTogether(t *rapid.T, base run.AgentState, branches [][]run.Entry) []run
 
 func TestTheEndIsTheEnd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w, journal := randomJournal(t)
-		s := fold(t, run.AgentState{}, journal)
-		if s.Status != run.RunDone {
-			d := run.NewDraft(s, "api", worldTime(s.Entries))
-			require.NoError(t, d.Add(policy.CancelRun("user:ana", "")))
-			s = d.Committed()
-		}
+		w, s := ended(t)
 		want := exact(t, s)
 		require.Equal(t, policy.ActDone, policy.Next(&w.def, &s).Kind)
 		for _, e := range everyEvent(&s) {

@@ -3,7 +3,6 @@ package run_test
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -97,16 +96,6 @@ func patchRun(t require.TestingT, sequential bool, n int) run.AgentState {
 
 func noted(call string, patches ...run.Patch) run.CallFinished {
 	return run.CallFinished{Call: call, Ran: true, Content: "ok", Patch: patches}
-}
-
-// then applies facts, each in an entry of its own.
-func then(t require.TestingT, s run.AgentState, events ...run.Event) run.AgentState {
-	for _, e := range events {
-		var err error
-		s, err = run.ApplyEntry(s, run.Entry{Seq: s.Entries, Writer: "w1", Time: worldTime(s.Entries), Events: []run.Event{e}})
-		require.NoError(t, err, run.EventType(e))
-	}
-	return s
 }
 
 // drawPatches are up to four patches on a few short paths, so that they meet.
@@ -205,7 +194,7 @@ func FuzzApplyPatches(f *testing.F) {
 		require.NoError(t, err)
 		back, err := run.UnmarshalEvent(raw)
 		require.NoError(t, err)
-		require.Equal(t, slices.Collect(maps.Keys(map[string]bool{"call_finished": true})), []string{run.EventType(back)})
+		require.Equal(t, "call_finished", run.EventType(back))
 		onceMore, err := run.ApplyPatches(view, back.(run.CallFinished).Patch)
 		require.NoError(t, err)
 		require.Equal(t, string(got), string(onceMore))

@@ -42,11 +42,7 @@ func (l *snapRun) commit(events ...run.Event) {
 	d := run.NewDraft(l.s, fmt.Sprintf("w%d", l.s.Entries), l.at)
 	require.NoError(l.t, d.Add(events...))
 	require.NoError(l.t, d.Snap())
-	raw, err := run.MarshalEntry(d.Entry)
-	require.NoError(l.t, err)
-	e, err := run.UnmarshalEntry(raw)
-	require.NoError(l.t, err)
-	l.entries, l.s = append(l.entries, e), d.Committed()
+	l.entries, l.s = append(l.entries, stored(l.t, []run.Entry{d.Entry})...), d.Committed()
 }
 
 // refused is now and then a reply that is no output, in an entry that evicts, so that a snapshot is taken between it and its

@@ -54,7 +54,7 @@ func TestPagesAreTheWhole(t *testing.T) {
 		text := rapid.StringN(10, 60, -1).Draw(t, "text")
 		shown := prompt.ShowResult(d, agent.ToolSpec{}, "c1", text, true)
 		require.Equal(t, text, shown.Whole)
-		s := cutConversation(run.ToolResult{ID: "c1", Content: shown.Text, Whole: &run.Whole{Blob: "b", Chars: shown.Chars}})
+		s := conversation(spoke(run.RoleUser, run.ToolResult{ID: "c1", Content: shown.Text, Whole: &run.Whole{Blob: "b", Chars: shown.Chars}}))
 		at := strings.LastIndex(shown.Text, "\n\n[")
 		read, notice := shown.Text[:at], shown.Text[at:]
 		for strings.Contains(notice, "Read on") {
@@ -71,15 +71,6 @@ func TestPagesAreTheWhole(t *testing.T) {
 		require.Equal(t, text, read)
 		require.Contains(t, notice, "This is its end.")
 	})
-}
-
-// conversation is a run that holds these results.
-func cutConversation(results ...run.ToolResult) run.AgentState {
-	var s run.AgentState
-	for _, r := range results {
-		s.Messages = s.Messages.Append(run.Message{Role: run.RoleUser, Block: r})
-	}
-	return s
 }
 
 // No tool of the agent's has the name, in any spelling that the model would not tell apart.

@@ -542,12 +542,6 @@ func quotedWell(r agent.Request) error {
 	return nil
 }
 
-// sameEvent reports whether two messages come from one event.
-func sameEvent(a, b run.Source) bool {
-	a.Part, b.Part = 0, 0
-	return a == b
-}
-
 // takenByProviders is what the strictest of them wants of calls and results.
 func takenByProviders(messages []run.Message) error {
 	owed, answering := map[string]bool{}, false
@@ -566,7 +560,7 @@ func takenByProviders(messages []run.Message) error {
 			delete(owed, b.ID)
 			answering, last = true, m.Source
 		case run.Media:
-			if len(owed) > 0 && (!answering || !sameEvent(m.Source, last)) {
+			if len(owed) > 0 && (!answering || !m.Source.SameEvent(last)) {
 				return fmt.Errorf("message %d stands between a call and its result", i)
 			}
 		default:
