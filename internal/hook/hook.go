@@ -166,33 +166,28 @@ var ErrBuilder = errors.New("context builder")
 const maxCodeError = 1000
 
 // Build asks the builder of that name. Errors are ErrBuilder's or the context's.
-func (s Set) Build(ctx context.Context, name string, in BuildInput) (out Built, err error) {
+func (s Set) Build(ctx context.Context, name string, in BuildInput) (Built, error) {
 	b, known := s.Builders[name]
-	err = ask(ctx, ErrBuilder, name, known, "build context", func() (err error) {
-		out, err = b(ctx, in)
-		return err
-	})
-	if err != nil {
-		return Built{}, err
-	}
-	return out, nil
+	return ask(ctx, ErrBuilder, name, known, "build context", func() (Built, error) { return b(ctx, in) })
 }
 
 // ask calls the code of that name, if it is known. An error of it ends the run and is one of kind, a panic included.
 // The context's own, which ends nothing, says what was being done.
-func ask(ctx context.Context, kind error, name string, known bool, doing string, call func() error) error {
+func ask[T any](
+	ctx context.Context, kind error, name string, known bool, doing string, call func() (T, error),
+) (said T, err error) {
 	if !known {
-		return fmt.Errorf("%w %s: this deployment does not have it", kind, name)
+		return said, fmt.Errorf("%w %s: this deployment does not have it", kind, name)
 	}
-	err := callSafely(call)
+	err = callSafely(func() (err error) { said, err = call(); return err })
 	switch {
 	case err == nil:
-		return nil
+		return said, nil
 	case ctx.Err() != nil && !errors.Is(err, errPanicked):
-		return fmt.Errorf("%s: %w", doing, ctx.Err())
+		return *new(T), fmt.Errorf("%s: %w", doing, ctx.Err())
 	default:
 		text := []rune(strings.ToValidUTF8(err.Error(), "\uFFFD"))
-		return fmt.Errorf("%w %s: %s", kind, name, string(text[:min(len(text), maxCodeError)]))
+		return *new(T), fmt.Errorf("%w %s: %s", kind, name, string(text[:min(len(text), maxCodeError)]))
 	}
 }
 
@@ -229,12 +224,10 @@ type ContextInput struct {
 var ErrContext = errors.New("context source")
 
 // Context asks the source of that name. Errors are ErrContext's or the context's.
-func (s Set) Context(ctx context.Context, name string, in ContextInput) (text string, err error) {
+func (s Set) Context(ctx context.Context, name string, in ContextInput) (string, error) {
 	source, known := s.Contexts[name]
-	err = ask(ctx, ErrContext, name, known, "ask context source "+name, func() (err error) {
-		text, err = source(ctx, in)
-		return err
-	})
+	text, err := ask(ctx, ErrContext, name, known, "ask context source "+name,
+		func() (string, error) { return source(ctx, in) })
 	switch {
 	case err != nil:
 		return "", err
