@@ -216,11 +216,5 @@ func RecordOf(d *agent.Definition, s *run.AgentState, c run.Call) string {
 
 // ToolsOf are the tools of standing grants, each once.
 func ToolsOf(grants []run.StandingGrant) []string {
-	var tools []string
-	for _, g := range grants {
-		if !slices.Contains(tools, g.Tool) {
-			tools = append(tools, g.Tool)
-		}
-	}
-	return tools
+	return toolsOf(grants, func(g run.StandingGrant) string { return g.Tool })
 }

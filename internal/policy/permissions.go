@@ -22,13 +22,9 @@ const (
 // findPermit returns the oldest grant of the tool that is not used up, holds under the approver policy that digest
 // stands for, and is of those whom a call's policy wants.
 func findPermit(s *run.AgentState, tool, digest string, dec Decision) (run.ToolPermit, bool) {
-	i := slices.IndexFunc(s.Permissions.Tools, func(t run.ToolPermit) bool {
+	return run.First(s.Permissions.Tools, func(t run.ToolPermit) bool {
 		return t.Tool == tool && !t.Denied && !t.Used && slices.Contains(t.Digests, digest) && toolPermitCounts(t, s, dec)
 	})
-	if i < 0 {
-		return run.ToolPermit{}, false
-	}
-	return s.Permissions.Tools[i], true
 }
 
 // DecideIn is Decide within a run: a tool that the run's policy function lists asks where rules would allow it, and no
@@ -79,13 +75,16 @@ func unpermitted(d *agent.Definition, s *run.AgentState) []run.Call {
 
 // AskedTools are the tools of a round's new calls that need a permission by policy, in call order, each once.
 func AskedTools(d *agent.Definition, s *run.AgentState) []string {
-	var tools []string
-	for _, c := range unpermitted(d, s) {
-		if !slices.Contains(tools, c.Tool) {
-			tools = append(tools, c.Tool)
+	return toolsOf(unpermitted(d, s), func(c run.Call) string { return c.Tool })
+}
+
+func toolsOf[T any](list []T, tool func(T) string) (each []string) {
+	for _, of := range list {
+		if !slices.Contains(each, tool(of)) {
+			each = append(each, tool(of))
 		}
 	}
-	return tools
+	return each
 }
 
 // BlockRound is what block_and_retry makes of a round before any of its calls runs: the calls that lack a permission

@@ -103,23 +103,17 @@ var stops = []stopCondition{
 	{StopLoop, replied, func(x stopInput) bool { return isOverLimit(x.d, x.streaks, sameTools) }, nil},
 }
 
-// firstStop is the first condition of a moment that holds; nil = none does. It is the one place where they are looked
-// at.
-func firstStop(when stopPoint, x stopInput) *stopCondition {
-	for i := range stops {
-		if c := &stops[i]; c.when == when && c.holds(x) {
-			return c
-		}
-	}
-	return nil
+// firstStop is the first condition of a moment that holds. It is the one place where they are looked at.
+func firstStop(when stopPoint, x stopInput) (c stopCondition, holds bool) {
+	return run.First(stops, func(c stopCondition) bool { return c.when == when && c.holds(x) })
 }
 
 // stopAt is what the first condition of a moment that holds brings to a run; false where none does. The forced summary
 // asks the model, which has not ended the run, for it, without tools; it is no interaction and is not analysed.
 func stopAt(when stopPoint, d *agent.Definition, s *run.AgentState) (Action, bool) {
 	x := stopInput{d: d, s: s}
-	switch c := firstStop(when, x); {
-	case c == nil:
+	switch c, holds := firstStop(when, x); {
+	case !holds:
 		return Action{}, false
 	case c.end == nil:
 		return requestReply(d, s, run.LifecycleSummary), true
@@ -130,15 +124,14 @@ func stopAt(when stopPoint, d *agent.Definition, s *run.AgentState) (Action, boo
 
 // isForcedSummary reports whether the next inference is the forced summary.
 func isForcedSummary(d *agent.Definition, s *run.AgentState) bool {
-	c := firstStop(looping, stopInput{d: d, s: s})
-	return c != nil && c.end == nil
+	c, holds := firstStop(looping, stopInput{d: d, s: s})
+	return holds && c.end == nil
 }
 
 // firstHalt returns the halt of the first stop policy that holds after a reply; nil = none holds.
 func firstHalt(x stopInput) *run.Halt {
-	c := firstStop(replied, x)
-	switch {
-	case c == nil:
+	switch c, holds := firstStop(replied, x); {
+	case !holds:
 		return nil
 	case c.end == nil:
 		return &run.Halt{Code: c.name}
@@ -196,14 +189,16 @@ func timedOut(d *agent.Definition, s *run.AgentState, at int64) bool {
 	return d.Stop.Timeout > 0 && ran >= d.Stop.Timeout
 }
 
-// limits are what may leave a run no further inference but a forced summary. What is spent is known before the next
-// request is made: every reply is committed with its usage and its cost. Only interactions have a grace.
-var limits = []struct {
+type limit struct {
 	code   run.ErrorCode
 	reason run.Reason // under onLimit: stop
 	used   func(x stopInput) bool
 	text   func(x stopInput) string
-}{
+}
+
+// limits are what may leave a run no further inference but a forced summary. What is spent is known before the next
+// request is made: every reply is committed with its usage and its cost. Only interactions have a grace.
+var limits = []limit{
 	{run.CodeInteractionsExhausted, run.ReasonMaxRounds,
 		func(x stopInput) bool { return x.s.Interactions.Current >= x.s.Interactions.Max+x.d.Limits.Grace },
 		func(x stopInput) string {
@@ -229,12 +224,7 @@ var limits = []struct {
 
 // exhaustedLimit returns the index of the first limit that is used up, -1 if none is.
 func exhaustedLimit(d *agent.Definition, s *run.AgentState) int {
-	for i, l := range limits {
-		if l.used(stopInput{d: d, s: s}) {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(limits, func(l limit) bool { return l.used(stopInput{d: d, s: s}) })
 }
 
 func quotaUsed(d *agent.Definition, s *run.AgentState) bool { return exhaustedLimit(d, s) >= 0 }

@@ -235,6 +235,14 @@ func without[T any](list []T, dropped func(T) bool) []T {
 	return nonEmpty(slices.DeleteFunc(slices.Clone(list), dropped))
 }
 
+// First is the first element that is wanted; false where there is none.
+func First[T any](list []T, wanted func(T) bool) (v T, found bool) {
+	if i := slices.IndexFunc(list, wanted); i >= 0 {
+		return list[i], true
+	}
+	return v, false
+}
+
 // nonEmpty is a list, nil where it is empty: what is stored and read back is the same.
 func nonEmpty[T any](list []T) []T {
 	if len(list) == 0 {
@@ -327,10 +335,5 @@ func (e UndoOrdered) apply(s *AgentState) error {
 
 // Undoing is the call by which the run takes another one back; false for a run that does not.
 func (s *AgentState) Undoing() (Call, bool) {
-	for _, c := range s.Live {
-		if c.Undoes != "" {
-			return c, true
-		}
-	}
-	return Call{}, false
+	return First(s.Live, func(c Call) bool { return c.Undoes != "" })
 }

@@ -262,12 +262,8 @@ type OpenChild struct {
 
 // ChildOf is the open child of a call.
 func (s *AgentState) ChildOf(call string) (Child, bool) {
-	for _, c := range s.Children.Open {
-		if c.Call == call {
-			return c.Child, true
-		}
-	}
-	return Child{}, false
+	c, open := First(s.Children.Open, func(c OpenChild) bool { return c.Call == call })
+	return c.Child, open
 }
 
 // abandonChild removes a child that will not answer.

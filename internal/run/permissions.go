@@ -97,11 +97,7 @@ func (r PermissionRequest) Complete() bool {
 
 // Denied is the denial of a tool, where there is one.
 func (p *Permissions) Denied(tool string) (ToolPermit, bool) {
-	i := slices.IndexFunc(p.Tools, func(t ToolPermit) bool { return t.Tool == tool && t.Denied })
-	if i < 0 {
-		return ToolPermit{}, false
-	}
-	return p.Tools[i], true
+	return First(p.Tools, func(t ToolPermit) bool { return t.Tool == tool && t.Denied })
 }
 
 // Request finds an open request.
@@ -158,15 +154,8 @@ type PermitRef struct {
 // StandingUnder is the standing grant that the claim of a call takes; false where it takes none.
 func (s *AgentState) StandingUnder(c Call, e CallClaimed) (StandingGrant, bool) {
 	read := s.Permissions.Checked
-	if read.Inference != c.Inference {
-		return StandingGrant{}, false
-	}
-	i := slices.IndexFunc(read.Standing, func(g StandingGrant) bool { return g.Tool == c.Tool && g.Digest == e.Digest })
-	if i < 0 {
-		return StandingGrant{}, false
-	}
-	g := read.Standing[i]
-	return g, e.Under != "" && g.Approval == e.Under
+	g, found := First(read.Standing, func(g StandingGrant) bool { return g.Tool == c.Tool && g.Digest == e.Digest })
+	return g, found && read.Inference == c.Inference && e.Under != "" && g.Approval == e.Under
 }
 
 // Left reports whether the grant covers another claim.
@@ -366,11 +355,10 @@ func (e CallPermitted) apply(s *AgentState) error {
 // grantClaim records the tool's grant under which a call is claimed.
 func (s *AgentState) grantClaim(c *Call, e CallClaimed) error {
 	c.Grant = &Grant{Approval: e.Under, Digest: e.Digest, Consumed: true, Tool: true}
-	i := slices.IndexFunc(s.Permissions.Tools, func(t ToolPermit) bool {
+	t, granted := First(s.Permissions.Tools, func(t ToolPermit) bool {
 		return t.Tool == c.Tool && t.Approval == e.Under && !t.Denied && !t.Used && slices.Contains(t.Digests, e.Digest)
 	})
-	if i >= 0 {
-		t := s.Permissions.Tools[i]
+	if granted {
 		c.Grant.By, c.Grant.Note, c.Grant.Standing = t.By, t.Note, t.Standing
 		if e.Once {
 			s.Permissions.Use(e.Under, c.Tool)

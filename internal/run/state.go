@@ -263,8 +263,8 @@ func (s *AgentState) Exit() (Call, bool) {
 		return Call{}, false
 	}
 	round := s.Newest()
-	i := slices.IndexFunc(round, func(c Call) bool { return c.Breaks && c.Status == StatusSucceeded })
-	if i < 0 {
+	exit, ok := First(round, func(c Call) bool { return c.Breaks && c.Status == StatusSucceeded })
+	if !ok {
 		return Call{}, false
 	}
 	all := s.Messages.All()
@@ -279,7 +279,7 @@ func (s *AgentState) Exit() (Call, bool) {
 			return Call{}, false
 		}
 	}
-	return round[i], true
+	return exit, true
 }
 
 // WaitMode says when a round with suspended calls parks the run.
