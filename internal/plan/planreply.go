@@ -158,10 +158,9 @@ func failedStep(steps []StepState, at int) LeaveReason {
 	if !steps[at].Failed {
 		return ""
 	}
-	for _, later := range steps[at+1:] {
-		if slices.Contains(mentioned(later.Description), steps[at].Number) {
-			return LeftStepFailed
-		}
+	needs := func(st StepState) bool { return slices.Contains(mentioned(st.Description), steps[at].Number) }
+	if slices.ContainsFunc(steps[at+1:], needs) {
+		return LeftStepFailed
 	}
 	called := slices.ContainsFunc(steps[:at], func(st StepState) bool { return st.Call.ID != "" })
 	if at+1 == len(steps) && !called {

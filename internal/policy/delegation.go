@@ -219,12 +219,7 @@ func historyText(s *run.AgentState) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	size, first := 0, len(messages)
-	for ; first > 0; first-- {
-		if size += len(messages[first-1].Content); size > maxHistory {
-			break
-		}
-	}
+	first := NewestWithin(maxHistory, messages, func(m MessageView) int { return len(m.Content) })
 	form := struct {
 		Output   json.RawMessage `json:"output"`
 		Messages []MessageView   `json:"messages"`
@@ -234,15 +229,23 @@ func historyText(s *run.AgentState) (string, error) {
 	return string(text), err
 }
 
-// Abandoned are the children whose call has been settled without their answer: nobody waits for them any more.
-func Abandoned(s *run.AgentState) []run.OpenChild {
-	var list []run.OpenChild
-	for _, c := range s.Children.Open {
-		if call, ok := s.Call(c.Call); !ok || !call.Open() {
-			list = append(list, c)
+// NewestWithin is where in a list its newest elements begin that together have at most such a size.
+func NewestWithin[T any](most int, list []T, size func(T) int) int {
+	first := len(list)
+	for ; first > 0; first-- {
+		if most -= size(list[first-1]); most < 0 {
+			break
 		}
 	}
-	return list
+	return first
+}
+
+// Abandoned are the children whose call has been settled without their answer: nobody waits for them any more.
+func Abandoned(s *run.AgentState) []run.OpenChild {
+	return slices.DeleteFunc(slices.Clone(s.Children.Open), func(c run.OpenChild) bool {
+		call, ok := s.Call(c.Call)
+		return ok && call.Open()
+	})
 }
 
 // promisedBudget is what the open children may use.

@@ -116,10 +116,8 @@ func lifecycle(s *run.AgentState) run.Lifecycle {
 	if s.Prior+s.Inferences == 0 {
 		return run.LifecycleInit
 	}
-	for _, m := range unseen(s) {
-		if _, ok := m.Block.(run.ToolResult); ok {
-			return run.LifecycleToolResult
-		}
+	if slices.ContainsFunc(unseen(s), func(m run.Message) bool { _, ok := m.Block.(run.ToolResult); return ok }) {
+		return run.LifecycleToolResult
 	}
 	return run.LifecycleInput
 }

@@ -38,15 +38,8 @@ func (d Decision) combineWith(o Decision) Decision {
 // Together is what several calls ask of people at once: as many as the strictest of them, reminded as the most
 // impatient has it, and others are let in once the last of those that escalate does. Who they are is each call's own.
 func (d Decision) Together(o Decision) Decision {
-	sum := Decision{Quorum: max(d.Quorum, o.Quorum), FourEyes: d.FourEyes || o.FourEyes,
-		Remind: lowerLimit(d.Remind, o.Remind), Escalate: d.Escalate}
-	if o.Escalate != nil {
-		sum.Escalate = &agent.Escalation{After: o.Escalate.After}
-		if d.Escalate != nil {
-			sum.Escalate.After = max(d.Escalate.After, o.Escalate.After)
-		}
-	}
-	return sum
+	both := d.combineWith(o)
+	return Decision{Quorum: both.Quorum, FourEyes: both.FourEyes, Remind: both.Remind, Escalate: both.Escalate}
 }
 
 // Due reports whether the others of Escalate may decide once the request has waited so long.

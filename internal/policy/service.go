@@ -173,10 +173,7 @@ func withParent(raw json.RawMessage, subject string) (json.RawMessage, error) {
 // subject, or that was started with a subject, or whose tool routes it to a domain. Nobody else hears of any other run;
 // the run that a delegated one is carried out for hears of it by itself.
 func Announcement(s *run.AgentState) (e Outgoing, owed bool, err error) {
-	parent, domain := parentSubject(s), ""
-	if p := s.Parent; p != nil {
-		domain = p.Domain
-	}
+	parent, domain := parentSubject(s), cmp.Or(s.Parent, &run.Parent{}).Domain
 	if s.Status != run.RunDone || parent == "" && s.Subject == "" && domain == "" {
 		return Outgoing{}, false, nil
 	}

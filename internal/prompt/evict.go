@@ -63,14 +63,8 @@ func NeedsCount(d *agent.Definition, s *run.AgentState, a policy.Action, m Measu
 // pruneCount returns how many of the oldest messages do not fit, the system text included (seed 004): the newest are
 // kept until one does not fit.
 func pruneCount(s *run.AgentState, d *agent.Definition, m Measured) int {
-	all, left := s.Messages.All(), d.Context.Prune-len(m.System)/pruneBytes
-	first := len(all)
-	for ; first > 0; first-- {
-		if left -= messageBytes(all[first-1], m.Bodies) / pruneBytes; left < 0 {
-			break
-		}
-	}
-	return first
+	tokens := func(said run.Message) int { return messageBytes(said, m.Bodies) / pruneBytes }
+	return policy.NewestWithin(d.Context.Prune-len(m.System)/pruneBytes, s.Messages.All(), tokens)
 }
 
 // pruneBytes are a token where seed 004 counts.
@@ -245,13 +239,7 @@ func addFiles(known []string, left []run.Message, tokens int) []string {
 		}
 		files = append(slices.DeleteFunc(files, func(f string) bool { return f == path }), path)
 	}
-	size, first := 0, len(files)
-	for ; first > 0; first-- {
-		if size += len(files[first-1]) + 2; ProseTokens(size) > tokens {
-			break
-		}
-	}
-	return files[first:]
+	return files[policy.NewestWithin(proseBytes(tokens), files, func(f string) int { return len(f) + 2 }):]
 }
 
 // maxPath is how long a path may be to be remembered, in bytes: half of one names no file.

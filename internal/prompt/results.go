@@ -117,10 +117,8 @@ const MaxRequestMedia = 15_000_000
 // MediaBlobs are the digests of the blobs that messages name as media, each once, the newest first.
 func MediaBlobs(messages []run.Message) []string {
 	var out []string
-	seen := map[string]bool{}
-	for i := len(messages) - 1; i >= 0; i-- {
-		if m, ok := messages[i].Block.(run.Media); ok && m.Blob != "" && !seen[m.Blob] {
-			seen[m.Blob] = true
+	for _, said := range slices.Backward(messages) {
+		if m, ok := said.Block.(run.Media); ok && m.Blob != "" && !slices.Contains(out, m.Blob) {
 			out = append(out, m.Blob)
 		}
 	}
@@ -131,10 +129,9 @@ func MediaBlobs(messages []run.Message) []string {
 // most so many bytes. It gives the messages with a text in the place of each of the others, and leaves its argument
 // alone. sizes has the bytes of every blob that messages name.
 func FitMedia(messages []run.Message, sizes map[string]int64, most int64) []run.Message {
-	out := append([]run.Message(nil), messages...)
-	left := most
-	for i := len(out) - 1; i >= 0; i-- {
-		m, ok := out[i].Block.(run.Media)
+	out, left := slices.Clone(messages), most
+	for i, said := range slices.Backward(out) {
+		m, ok := said.Block.(run.Media)
 		if !ok || m.Blob == "" {
 			continue
 		}

@@ -59,21 +59,17 @@ type ToolsDisabled struct {
 
 // apply pins the run to a definition with its servers' tools. What is listed later does not count.
 func (e ToolsListed) apply(s *AgentState) error {
-	problem := ""
 	switch {
 	case s.Listed && e.Definition == s.Definition:
 		return nil
 	case s.Listed:
-		problem = "the run's tools are listed, and they are others"
+		return &ApplyError{Problem: "the run's tools are listed, and they are others"}
 	case e.Definition == "" || len(e.Servers) == 0:
-		problem = "a definition and servers are required"
+		return &ApplyError{Problem: "a definition and servers are required"}
 	case s.Status != RunRunning:
-		problem = "the run is " + string(s.Status)
+		return &ApplyError{Problem: "the run is " + string(s.Status)}
 	case s.Replies() > 0 || s.OpenCall() != nil:
-		problem = "the run has begun without them"
-	}
-	if problem != "" {
-		return &ApplyError{Problem: problem}
+		return &ApplyError{Problem: "the run has begun without them"}
 	}
 	s.Definition, s.Servers, s.Listed = e.Definition, e.Servers, true
 	return nil
