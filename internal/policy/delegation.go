@@ -96,7 +96,7 @@ func delegationProblem(d *agent.Definition, s *run.AgentState, t agent.ToolSpec,
 
 // promiseBudget reserves the child's part of what the run has left; the problem is that nothing is left.
 func promiseBudget(c *run.Child, d *agent.Definition, s *run.AgentState, t agent.ToolSpec) (problem string) {
-	promised := promisedBudget(s)
+	promised, budget := promisedBudget(s), budgetOf(d, s)
 	among := int64(0) // the calls that are other agents and about to be asked share what is left
 	for _, call := range s.Live {
 		asks, known := d.Tool(call.Tool)
@@ -107,12 +107,12 @@ func promiseBudget(c *run.Child, d *agent.Definition, s *run.AgentState, t agent
 	}
 	among = max(1, among)
 	var ok bool
-	if c.Tokens, ok = part(tokenBudget(d, s), s.Usage.Total(), promised.Tokens, t.Agent.Tokens, among); !ok {
-		return fmt.Sprintf("nothing is left of the run's %d tokens", tokenBudget(d, s))
+	if c.Tokens, ok = part(budget.Tokens, s.Usage.Total(), promised.Tokens, t.Agent.Tokens, among); !ok {
+		return fmt.Sprintf("nothing is left of the run's %d tokens", budget.Tokens)
 	}
-	usd, ok := part(int64(usdBudget(d, s)), int64(s.Cost), int64(promised.USD), int64(t.Agent.USD), among)
+	usd, ok := part(int64(budget.USD), int64(s.Cost), int64(promised.USD), int64(t.Agent.USD), among)
 	if c.USD = run.USD(usd); !ok {
-		return fmt.Sprintf("nothing is left of the run's %s USD", usdBudget(d, s))
+		return fmt.Sprintf("nothing is left of the run's %s USD", budget.USD)
 	}
 	return ""
 }
@@ -136,9 +136,9 @@ func isBudgetPromised(s *run.AgentState, d *agent.Definition) bool {
 	if len(s.Children.Open) == 0 {
 		return false
 	}
-	promised, tokens, usd := promisedBudget(s), tokenBudget(d, s), usdBudget(d, s)
-	return tokens > 0 && promised.Tokens >= tokens-min(tokens, s.Usage.Total()) ||
-		usd > 0 && promised.USD >= usd-min(usd, s.Cost)
+	promised, budget := promisedBudget(s), budgetOf(d, s)
+	return budget.Tokens > 0 && promised.Tokens >= budget.Tokens-min(budget.Tokens, s.Usage.Total()) ||
+		budget.USD > 0 && promised.USD >= budget.USD-min(budget.USD, s.Cost)
 }
 
 // ChildDefinition is the agent current as it is pinned for the open child of a call of t in the run s under d: its

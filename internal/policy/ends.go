@@ -14,13 +14,18 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
+// modelTexts are the messages that are texts of the model, less empty ones.
+func modelTexts(messages []run.Message) []run.Message {
+	return slices.DeleteFunc(slices.Clone(messages), func(m run.Message) bool {
+		t, ok := m.Block.(run.Text)
+		return !ok || t.Text == "" || m.Role != run.RoleAssistant
+	})
+}
+
 // replyPieces are the texts of the model from where the newest reply begins.
-func replyPieces(s *run.AgentState) string {
-	text := ""
-	for _, m := range s.Messages.All()[max(0, s.Cut.From-s.EvictedMessages):] {
-		if t, ok := m.Block.(run.Text); ok && m.Role == run.RoleAssistant {
-			text += t.Text
-		}
+func replyPieces(s *run.AgentState) (text string) {
+	for _, m := range modelTexts(s.Messages.All()[max(0, s.Cut.From-s.EvictedMessages):]) {
+		text += m.Block.(run.Text).Text
 	}
 	return text
 }
@@ -103,20 +108,11 @@ func callsBeforeEnd(s *run.AgentState, calls []string) []string {
 }
 
 // newestText returns the model's newest live text, "" if there is none: all texts of the newest turn that has one.
-func newestText(s *run.AgentState) string {
-	text := ""
-	var turn run.Source
-	all := s.Messages.All()
-	for i := len(all) - 1; i >= 0; i-- {
-		t, ok := all[i].Block.(run.Text)
-		switch {
-		case !ok || all[i].Role != run.RoleAssistant:
-		case text == "":
-			text, turn = t.Text, all[i].Source
-		case all[i].Source.SameEvent(turn):
-			text = t.Text + text
-		default:
-			return text
+func newestText(s *run.AgentState) (text string) {
+	texts := modelTexts(s.Messages.All())
+	for _, m := range texts {
+		if m.Source.SameEvent(texts[len(texts)-1].Source) {
+			text += m.Block.(run.Text).Text
 		}
 	}
 	return text

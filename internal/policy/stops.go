@@ -205,14 +205,14 @@ var limits = []limit{
 			return fmt.Sprintf("the run used all of its %d interactions", x.s.Interactions.Max)
 		}},
 	{run.CodeTokensExhausted, run.Stopped(string(run.CodeTokensExhausted)),
-		func(x stopInput) bool { return isUsed(tokenBudget(x.d, x.s), x.s.Usage.Total()) },
+		func(x stopInput) bool { return isUsed(budgetOf(x.d, x.s).Tokens, x.s.Usage.Total()) },
 		func(x stopInput) string {
-			return fmt.Sprintf("the run used %d tokens and had %d", x.s.Usage.Total(), tokenBudget(x.d, x.s))
+			return fmt.Sprintf("the run used %d tokens and had %d", x.s.Usage.Total(), budgetOf(x.d, x.s).Tokens)
 		}},
 	{run.CodeUSDExhausted, run.Stopped(string(run.CodeUSDExhausted)),
-		func(x stopInput) bool { return isUsed(usdBudget(x.d, x.s), x.s.Cost) },
+		func(x stopInput) bool { return isUsed(budgetOf(x.d, x.s).USD, x.s.Cost) },
 		func(x stopInput) string {
-			return fmt.Sprintf("the run cost %s USD and had %s", x.s.Cost, usdBudget(x.d, x.s))
+			return fmt.Sprintf("the run cost %s USD and had %s", x.s.Cost, budgetOf(x.d, x.s).USD)
 		}},
 	{run.CodeTokensExhausted, run.Stopped(StopContextFull), // those of the window; the codes are closed
 		func(x stopInput) bool { return x.s.Full.Said() },
@@ -238,20 +238,15 @@ func limitEnd(x stopInput) run.Finished {
 	return Fail(l.code, l.text(x))
 }
 
-// tokenBudget is how many tokens a run may use, with what people have added; 0 = no limit.
-func tokenBudget(d *agent.Definition, s *run.AgentState) int64 {
-	if d.Limits.Tokens == 0 {
-		return 0
+// budgetOf is what a run may use, with what people have added; 0 = no limit.
+func budgetOf(d *agent.Definition, s *run.AgentState) (b Spending) {
+	if d.Limits.Tokens != 0 {
+		b.Tokens = d.Limits.Tokens + s.Budget.Tokens
 	}
-	return d.Limits.Tokens + s.Budget.Tokens
-}
-
-// usdBudget is what a run may cost, with what people have added; 0 = no limit.
-func usdBudget(d *agent.Definition, s *run.AgentState) run.USD {
-	if d.Limits.USD == 0 {
-		return 0
+	if d.Limits.USD != 0 {
+		b.USD = d.Limits.USD.Add(s.Budget.USD)
 	}
-	return d.Limits.USD.Add(s.Budget.USD)
+	return b
 }
 
 func isUsed[T int64 | run.USD](budget, used T) bool { return budget > 0 && used >= budget }
@@ -278,11 +273,11 @@ func askBudget(d *agent.Definition, s *run.AgentState) (run.BudgetAsked, bool) {
 		return run.BudgetAsked{}, false
 	}
 	var raise run.Raise
-	if isUsed(tokenBudget(d, s), s.Usage.Total()) {
+	if isUsed(budgetOf(d, s).Tokens, s.Usage.Total()) {
 		raise.Tokens = d.Limits.Tokens
 	}
-	if usd := d.Limits.USD; isUsed(usdBudget(d, s), s.Cost) {
-		raise.USD = &usd
+	if isUsed(budgetOf(d, s).USD, s.Cost) {
+		raise.USD = new(d.Limits.USD)
 	}
 	return raiseBudget(s, "", raise), true
 }

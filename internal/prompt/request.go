@@ -123,14 +123,19 @@ func BuildSystem(d *agent.Definition, instructions string, data agent.SystemData
 		return "", err
 	}
 	dot["Instructions"] = instructions
-	var text string
-	for _, s := range agent.InOrder(d.Prompt.Order, false) {
+	return renderSections(d, agent.InOrder(d.Prompt.Order, false), dot)
+}
+
+// renderSections renders sections that say something, each between tags of its name, which the text cannot close; the
+// instructions stand between tags under PromptCode alone.
+func renderSections(d *agent.Definition, sections []agent.Section, dot map[string]any) (text string, err error) {
+	for _, s := range sections {
 		said, err := d.SaySection(s, dot)
 		if err != nil {
 			return "", err
 		}
 		if said != "" && (s.Name != agent.SectionInstructions || d.Prompt.Order == agent.PromptCode) {
-			said = fence(s.Name, said)
+			said = "<" + s.Name + ">\n" + strings.ReplaceAll(said, "</"+s.Name, `<\/`+s.Name) + "\n</" + s.Name + ">"
 		}
 		text = agent.WithParagraph(text, said)
 	}
@@ -185,31 +190,16 @@ func WithStepPrompt(
 // renderTurn renders the sections of one request to a model of dialect l.
 func renderTurn(
 	d *agent.Definition, l agent.Dialect, data agent.SystemData, tools []agent.ToolSpec, c PromptContext,
-) (text string, err error) {
+) (string, error) {
 	dot, err := d.PromptDot(data, []agent.Dialect{l})
 	if err != nil {
 		return "", err
 	}
 	dot["Tools"], dot["ToolPrompt"] = agent.ToolDots(tools), ToolPrompt(tools)
 	dot["Planning"], dot["RAG"] = c.Planning, c.RAG
-	for _, s := range agent.InOrder(d.Prompt.Order, true) {
-		if s.XML && l != agent.DialectXML || s.Tools && len(tools) == 0 {
-			continue
-		}
-		said, err := d.SaySection(s, dot)
-		if err != nil {
-			return "", err
-		}
-		if said != "" {
-			text = agent.WithParagraph(text, fence(s.Name, said))
-		}
-	}
-	return text, nil
-}
-
-// fence puts a text between tags of its name. The text cannot close the tags.
-func fence(name, text string) string {
-	return "<" + name + ">\n" + strings.ReplaceAll(text, "</"+name, `<\/`+name) + "\n</" + name + ">"
+	return renderSections(d, slices.DeleteFunc(agent.InOrder(d.Prompt.Order, true), func(s agent.Section) bool {
+		return s.XML && l != agent.DialectXML || s.Tools && len(tools) == 0
+	}), dot)
 }
 
 // ToolPrompt tells of tools in words, a line of compact JSON each: server, model-facing name, description and schema,
