@@ -237,10 +237,9 @@ func (d *deployment) startAddRun(server string, locked map[string]string) run.Ag
 // lockTools lists a server as mcp.lock is written: the digests of its tools by their names.
 func lockTools(t *testing.T, server string) map[string]string {
 	t.Helper()
-	remote, err := tools.NewMCP(tools.MCPConfig{
+	remote := tools.MCP{
 		Clock: clock.System(), Client: func(*url.URL) (*http.Client, error) { return &http.Client{}, nil },
-	})
-	require.NoError(t, err)
+	}
 	m := agent.MCPServer{Name: "everything", URL: server}
 	session := remote.Open("", &agent.Definition{MCP: []agent.MCPServer{m}})
 	defer session.Close()

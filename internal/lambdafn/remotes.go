@@ -93,12 +93,9 @@ func (r Reach) Remotes() (runtime.Remotes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", egress.EnvPrivate, err)
 	}
-	servers, err := tools.NewMCP(tools.MCPConfig{Clock: r.Clock, Client: r.client, Start: r.Start, Secrets: r.Secrets})
-	if err != nil {
-		return nil, err
-	}
 	return runtime.Remotes{
-		agent.KindHTTP: tools.NewHTTP(tools.HTTPConfig{Secrets: r.Secrets, Private: private}), agent.KindMCP: servers,
+		agent.KindHTTP: tools.HTTP{Secrets: r.Secrets, Private: private},
+		agent.KindMCP:  tools.MCP{Clock: r.Clock, Client: r.client, Start: r.Start, Secrets: r.Secrets},
 	}, nil
 }
 

@@ -3,13 +3,12 @@ package tools
 import (
 	"bytes"
 	"context"
-	"crypto/x509"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -24,16 +23,8 @@ import (
 	"github.com/countersign/countersign/internal/tools/egress"
 )
 
-// HTTPConfig is what requests are made with. The zero value has no secrets and reaches public hosts alone.
-type HTTPConfig struct {
-	Secrets tool.Secrets    // nil = there are none
-	Private egress.Private  // an own network's hosts that tools may reach
-	Resolve egress.Resolver // nil = the system's
-	Roots   *x509.CertPool  // nil = the system's
-}
-
-// HTTP carries out calls of tools that are HTTP requests (agent.HTTPTool). Make one with NewHTTP. Safe for concurrent
-// use.
+// HTTP carries out calls of tools that are HTTP requests (agent.HTTPTool). The zero value has no secrets and reaches
+// public hosts alone. Safe for concurrent use.
 //
 // A request is made of the pinned description, the call's arguments and secrets alone. Arguments fill places: whatever
 // they hold, they change neither host, nor the path's structure, nor which parameters and header fields there are.
@@ -42,68 +33,47 @@ type HTTPConfig struct {
 // What a server says is the tool's own answer, whatever its status. Where a request was, or may have been, sent and no
 // answer can be read, the error is a tool.LostError; any other error says that nothing was sent. Nothing that comes
 // back holds a secret that was sent.
-type HTTP struct{ config HTTPConfig }
-
-// NewHTTP makes one. It connects to nothing.
-func NewHTTP(c HTTPConfig) *HTTP { return &HTTP{c} }
-
-// Open implements runtime.Remote.
-func (r *HTTP) Open(string, *agent.Definition) runtime.Session {
-	ctx, cancel := context.WithCancel(context.Background())
-	return &httpSession{config: r.config, ctx: ctx, cancel: cancel}
+type HTTP struct {
+	Secrets tool.Secrets   // nil = there are none
+	Private egress.Private // an own network's hosts that tools may reach
 }
 
-// httpSession ends what is under way when it is closed. Each request has a connection of its own, so nothing else is
-// left.
-type httpSession struct {
-	config HTTPConfig
-	ctx    context.Context
-	cancel context.CancelFunc
+// Open implements runtime.Remote. Each request has a connection of its own.
+func (r HTTP) Open(string, *agent.Definition) runtime.Session {
+	return newSession(r.call, errors.New("the invocation has ended"))
 }
 
-func (s *httpSession) Tool(t agent.ToolSpec) tool.Tool { return &request{httpSession: s, spec: t} }
-
-func (s *httpSession) Close() { s.cancel() }
-
-type request struct {
-	*httpSession
-	spec agent.ToolSpec
-}
-
-func (t *request) Spec() agent.ToolSpec { return t.spec }
-
-func (t *request) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
-	switch {
-	case t.spec.HTTP == nil:
+func (r HTTP) call(ctx context.Context, spec agent.ToolSpec, c tool.Call) (agent.ToolResultData, error) {
+	if spec.HTTP == nil {
 		return agent.ToolResultData{}, errors.New("the tool has no request")
-	case t.ctx.Err() != nil:
-		return agent.ToolResultData{}, errors.New("the invocation has ended")
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(t.ctx, cancel)()
-	secrets := tool.NewDisclosure(t.config.Secrets, c.Tenant)
-	r, fields, err := t.build(ctx, c, secrets)
+	t := &request{spec, r.Private, arguments(c.Args), tool.NewDisclosure(r.Secrets, c.Tenant)}
+	made, fields, err := t.build(ctx, c.Key)
 	var unfit *unfitError
 	switch {
 	case errors.As(err, &unfit):
 		return agent.ToolResultData{Content: "Nothing was sent: " + unfit.why, IsError: true}, nil
 	case err != nil:
-		return agent.ToolResultData{}, redactedError(secrets, err)
+		return agent.ToolResultData{}, t.redacted(err)
 	}
-	return t.send(r, fields, secrets)
+	return t.send(made, fields)
+}
+
+// request is one call of a tool.
+type request struct {
+	spec    agent.ToolSpec
+	private egress.Private
+	args    map[string]json.RawMessage
+	secrets *tool.Disclosure // what the request has of them
 }
 
 // build makes the request. fields are the header fields that hold secrets.
-func (t *request) build(
-	ctx context.Context, c tool.Call, secrets *tool.Disclosure,
-) (r *http.Request, fields []string, err error) {
-	f := filler{args: arguments(c.Args), secrets: secrets}
-	target, err := f.url(ctx, t.spec.HTTP)
+func (t *request) build(ctx context.Context, key string) (r *http.Request, fields []string, err error) {
+	target, err := t.url(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	body, err := f.body(ctx, t.spec)
+	body, err := t.body(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -116,35 +86,30 @@ func (t *request) build(
 	}
 	r.Header.Set("Accept", "application/json, text/*")
 	r.Header.Set("User-Agent", "countersign")
-	fields, err = f.headers(ctx, t.spec.HTTP, r.Header)
-	r.Header.Set("Idempotency-Key", c.Key)
+	fields, err = t.headers(ctx, r.Header)
+	r.Header.Set("Idempotency-Key", key)
 	return r, fields, err
 }
 
 // client makes the one that this tool's requests may use.
-func (t *request) client(u *url.URL, fields []string, secret bool) (*http.Client, error) {
+func (t *request) client(u *url.URL, fields []string) (*http.Client, error) {
 	at, err := egress.Origin(u)
 	if err != nil {
 		return nil, err
 	}
-	host, p, err := net.SplitHostPort(at)
-	if err != nil {
-		return nil, err
-	}
-	if secret && u.Scheme != "https" && !t.config.Private.Has(host, p) {
+	if len(t.secrets.Names()) > 0 && u.Scheme != "https" && !t.private.Has(at) {
 		return nil, &egress.RefusedError{Why: "secrets go out by https alone"}
 	}
 	return egress.New(egress.Config{
-		Allow: append([]string{at}, t.spec.HTTP.Allow...), Private: t.config.Private, Credentials: fields,
-		Resolve: t.config.Resolve, Roots: t.config.Roots, MaxBody: maxHTTPBody,
+		Allow: append([]string{at}, t.spec.HTTP.Allow...), Private: t.private, Credentials: fields, MaxBody: maxHTTPBody,
 	})
 }
 
 // send makes the one attempt that a call has, and reads the answer.
-func (t *request) send(r *http.Request, fields []string, secrets *tool.Disclosure) (agent.ToolResultData, error) {
-	client, err := t.client(r.URL, fields, len(secrets.Names()) > 0)
+func (t *request) send(r *http.Request, fields []string) (agent.ToolResultData, error) {
+	client, err := t.client(r.URL, fields)
 	if err != nil {
-		return agent.ToolResultData{}, redactedError(secrets, err)
+		return agent.ToolResultData{}, t.redacted(err)
 	}
 	var connected atomic.Bool
 	r = r.WithContext(httptrace.WithClientTrace(r.Context(),
@@ -154,24 +119,24 @@ func (t *request) send(r *http.Request, fields []string, secrets *tool.Disclosur
 	switch {
 	case err == nil:
 		defer resp.Body.Close()
-		res, err := t.readAnswer(resp, secrets)
+		res, err := t.readAnswer(resp)
 		if err != nil {
-			return agent.ToolResultData{}, &tool.LostError{Err: redactedError(secrets, err)}
+			return agent.ToolResultData{}, &tool.LostError{Err: t.redacted(err)}
 		}
 		return res, nil
 	case resp != nil && errors.As(err, &refused): // an answer, which leads where nobody follows
 		return agent.ToolResultData{Content: fmt.Sprintf("status %s\nThe redirect was not followed: %s", statusText(resp),
-			secrets.Redact(refused.Error())), IsError: true}, nil
+			t.secrets.Redact(refused.Error())), IsError: true}, nil
 	case connected.Load():
-		return agent.ToolResultData{}, &tool.LostError{Err: redactedError(secrets, err)}
+		return agent.ToolResultData{}, &tool.LostError{Err: t.redacted(err)}
 	default:
-		return agent.ToolResultData{}, redactedError(secrets, err)
+		return agent.ToolResultData{}, t.redacted(err)
 	}
 }
 
-// redactedError returns an error's text without URL and secrets. It does not wrap the cause, which may hold them.
-func redactedError(secrets *tool.Disclosure, err error) error {
-	return errors.New(secrets.Redact(egress.Bare(err).Error()))
+// redacted is an error's text without URL and secrets. It does not wrap the cause, which may hold them.
+func (t *request) redacted(err error) error {
+	return errors.New(t.secrets.Redact(egress.Bare(err).Error()))
 }
 
 // The bounds of what is read of an answer, in bytes.
@@ -182,22 +147,22 @@ const (
 )
 
 // readAnswer reads a server's answer. It returns an error if the answer cannot be read.
-func (t *request) readAnswer(resp *http.Response, secrets *tool.Disclosure) (agent.ToolResultData, error) {
+func (t *request) readAnswer(resp *http.Response) (agent.ToolResultData, error) {
 	switch code := resp.StatusCode; {
 	case t.spec.Effect == run.EffectNonIdempotent && (code == http.StatusBadGateway || code == http.StatusGatewayTimeout):
 		return agent.ToolResultData{}, fmt.Errorf("a gateway had no answer of the server: status %s", statusText(resp))
 	case code < 200 || code > 299:
-		text, err := readText(resp, maxTrouble, secrets)
+		text, err := t.readText(resp, maxTrouble)
 		return agent.ToolResultData{Content: strings.TrimSuffix("status "+statusText(resp)+"\n"+text, "\n"), IsError: true},
 			err
 	case !isText(resp.Header.Get("Content-Type")):
-		return readMedia(resp, secrets)
+		return t.readMedia(resp)
 	}
 	limit := int64(maxHTTPText)
 	if t.spec.MaxResult > 0 {
 		limit = min(t.spec.MaxResult, maxHTTPBody/2)
 	}
-	text, err := readText(resp, limit, secrets)
+	text, err := t.readText(resp, limit)
 	if text == "" {
 		text = "status " + statusText(resp) + ", and nothing more"
 	}
@@ -228,21 +193,21 @@ func isText(contentType string) bool {
 }
 
 // readText reads at most so many bytes of text. Longer text is cut and gets a notice.
-func readText(resp *http.Response, most int64, secrets *tool.Disclosure) (string, error) {
+func (t *request) readText(resp *http.Response, most int64) (string, error) {
 	data, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
 	if err != nil {
 		return "", err
 	}
 	if int64(len(data)) <= most {
-		return strings.ToValidUTF8(secrets.Redact(string(data)), "\uFFFD"), nil
+		return strings.ToValidUTF8(t.secrets.Redact(string(data)), "\uFFFD"), nil
 	}
-	text := secrets.RedactCut(string(data[:most]))
+	text := t.secrets.RedactCut(string(data[:most]))
 	return strings.TrimRight(strings.ToValidUTF8(text, "\uFFFD"), "\uFFFD") +
 		fmt.Sprintf("\n[the answer is longer than %d bytes and is cut here]", most), nil
 }
 
 // readMedia reads a body that is no text, to show it to the model as it is.
-func readMedia(resp *http.Response, secrets *tool.Disclosure) (agent.ToolResultData, error) {
+func (t *request) readMedia(resp *http.Response) (agent.ToolResultData, error) {
 	data, err := io.ReadAll(resp.Body)
 	kind, params, bad := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if kind = mime.FormatMediaType(kind, params); bad != nil || !agent.ValidMediaType(kind) {
@@ -260,7 +225,7 @@ func readMedia(resp *http.Response, secrets *tool.Disclosure) (agent.ToolResultD
 		return agent.ToolResultData{}, err
 	case len(data) == 0:
 		return agent.ToolResultData{Content: "status " + statusText(resp) + ", and nothing more"}, nil
-	case secrets.Redact(string(data)) != string(data), secrets.Redact(kind) != kind:
+	case t.secrets.Redact(string(data)) != string(data), t.secrets.Redact(kind) != kind:
 		kind = "something"
 		return left("it has a secret in it")
 	}

@@ -72,11 +72,11 @@ func newSite(t testing.TB, answer http.HandlerFunc) *site {
 func okHTTP(http.ResponseWriter, *http.Request) {}
 
 // remote reaches these hosts, and no other.
-func remote(t testing.TB, hosts ...string) *tools.HTTP {
+func remote(t testing.TB, hosts ...string) tools.HTTP {
 	t.Helper()
 	private, err := egress.ParsePrivate(strings.Join(hosts, ","))
 	require.NoError(t, err)
-	return tools.NewHTTP(tools.HTTPConfig{Private: private, Secrets: httpVault{"acme/KEY": canary, "acme/LINES": "line\r\nX-Evil: 1"}})
+	return tools.HTTP{Private: private, Secrets: httpVault{"acme/KEY": canary, "acme/LINES": "line\r\nX-Evil: 1"}}
 }
 
 func spec(h agent.HTTPTool, properties string) agent.ToolSpec {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
-	"github.com/countersign/countersign/internal/tool"
 )
 
 // unfitError says why arguments make no request. It is the model's to read.
@@ -33,36 +32,30 @@ func arguments(raw json.RawMessage) map[string]json.RawMessage {
 	return args
 }
 
-// filler puts one call's arguments and secrets into templates.
-type filler struct {
-	args    map[string]json.RawMessage
-	secrets *tool.Disclosure
-}
-
 // text fills a template, each value as esc writes it. Where an argument is missing, there is none.
-func (f filler) text(ctx context.Context, template string, esc func(string) string) (string, bool, error) {
+func (t *request) text(ctx context.Context, template string, esc func(string) string) (string, bool, error) {
 	parts, err := agent.RequestParts(template)
 	if err != nil {
 		return "", false, err
 	}
-	return f.parts(ctx, parts, esc, asIs)
+	return t.parts(ctx, parts, esc, asIs)
 }
 
 // parts is text of a template's parts, whose own texts are written by literal.
-func (f filler) parts(
+func (t *request) parts(
 	ctx context.Context, parts []agent.TemplatePart, esc, literal func(string) string,
 ) (text string, there bool, err error) {
 	var b strings.Builder
 	for _, p := range parts {
 		switch {
 		case p.Secret != "":
-			v, err := f.secrets.Value(ctx, p.Secret)
+			v, err := t.secrets.Value(ctx, p.Secret)
 			if err != nil {
 				return "", false, err
 			}
 			b.WriteString(esc(v))
 		case p.Arg != "":
-			raw, ok := f.args[p.Arg]
+			raw, ok := t.args[p.Arg]
 			if !ok {
 				return "", false, nil
 			}
@@ -95,14 +88,14 @@ func scalar(name string, raw json.RawMessage) (string, error) {
 func asIs(s string) string { return s }
 
 // url fills the URL. What fills a segment of the path stays in it.
-func (f filler) url(ctx context.Context, h *agent.HTTPTool) (string, error) {
-	u, err := h.Request()
+func (t *request) url(ctx context.Context) (string, error) {
+	u, err := t.spec.HTTP.Request()
 	if err != nil {
 		return "", err
 	}
 	var segments []string
 	for _, template := range strings.Split(u.Path, "/") {
-		s, err := f.segment(ctx, template)
+		s, err := t.segment(ctx, template)
 		if err != nil {
 			return "", err
 		}
@@ -110,12 +103,12 @@ func (f filler) url(ctx context.Context, h *agent.HTTPTool) (string, error) {
 	}
 	var query []string
 	for _, p := range u.Query {
-		if query, err = f.parameter(ctx, query, p.Name, p.Value, true); err != nil {
+		if query, err = t.parameter(ctx, query, p.Name, p.Value, asIs); err != nil {
 			return "", err
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(h.Query)) {
-		if query, err = f.parameter(ctx, query, url.QueryEscape(name), h.Query[name], false); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(t.spec.HTTP.Query)) {
+		if query, err = t.parameter(ctx, query, url.QueryEscape(name), t.spec.HTTP.Query[name], url.QueryEscape); err != nil {
 			return "", err
 		}
 	}
@@ -128,8 +121,8 @@ func (f filler) url(ctx context.Context, h *agent.HTTPTool) (string, error) {
 
 // segment fills a segment of the path. One that would be empty or lead elsewhere, to whoever reads %2F as '/', is
 // refused.
-func (f filler) segment(ctx context.Context, template string) (string, error) {
-	text, there, err := f.text(ctx, template, url.PathEscape)
+func (t *request) segment(ctx context.Context, template string) (string, error) {
+	text, there, err := t.text(ctx, template, url.PathEscape)
 	switch {
 	case err != nil:
 		return "", err
@@ -155,14 +148,16 @@ func (f filler) segment(ctx context.Context, template string) (string, error) {
 }
 
 // parameter adds what a parameter of the query becomes: nothing where an argument is missing, one, or for a list one
-// for each element.
-func (f filler) parameter(ctx context.Context, query []string, name, template string, escaped bool) ([]string, error) {
+// for each element. The template's own text is written by literal.
+func (t *request) parameter(
+	ctx context.Context, query []string, name, template string, literal func(string) string,
+) ([]string, error) {
 	parts, err := agent.RequestParts(template)
 	if err != nil {
 		return nil, err
 	}
 	if len(parts) == 1 && parts[0].Arg != "" {
-		if raw := f.args[parts[0].Arg]; len(raw) > 0 && raw[0] == '[' {
+		if raw := t.args[parts[0].Arg]; len(raw) > 0 && raw[0] == '[' {
 			var items []json.RawMessage
 			if err := json.Unmarshal(raw, &items); err != nil {
 				return nil, unfitf("%s: want a list", parts[0].Arg)
@@ -177,11 +172,7 @@ func (f filler) parameter(ctx context.Context, query []string, name, template st
 			return query, nil
 		}
 	}
-	literal := asIs
-	if !escaped {
-		literal = url.QueryEscape
-	}
-	text, there, err := f.parts(ctx, parts, url.QueryEscape, literal)
+	text, there, err := t.parts(ctx, parts, url.QueryEscape, literal)
 	if err != nil || !there {
 		return query, err
 	}
@@ -189,9 +180,9 @@ func (f filler) parameter(ctx context.Context, query []string, name, template st
 }
 
 // headers fills the header fields and says which of them hold secrets.
-func (f filler) headers(ctx context.Context, h *agent.HTTPTool, to http.Header) (secret []string, err error) {
-	for _, name := range slices.Sorted(maps.Keys(h.Headers)) {
-		text, there, err := f.text(ctx, h.Headers[name], asIs)
+func (t *request) headers(ctx context.Context, to http.Header) (secret []string, err error) {
+	for _, name := range slices.Sorted(maps.Keys(t.spec.HTTP.Headers)) {
+		text, there, err := t.text(ctx, t.spec.HTTP.Headers[name], asIs)
 		switch {
 		case err != nil:
 			return nil, err
@@ -200,7 +191,7 @@ func (f filler) headers(ctx context.Context, h *agent.HTTPTool, to http.Header) 
 		case hasControl(text):
 			return nil, unfitf("the header field %s would have a control character, want one line of text", name)
 		}
-		if strings.Contains(h.Headers[name], "${secret:") {
+		if strings.Contains(t.spec.HTTP.Headers[name], "${secret:") {
 			secret = append(secret, name)
 		}
 		to.Set(name, text)
@@ -213,20 +204,20 @@ func hasControl(s string) bool {
 }
 
 // body is what a request carries; nil = nothing.
-func (f filler) body(ctx context.Context, t agent.ToolSpec) ([]byte, error) {
+func (t *request) body(ctx context.Context) ([]byte, error) {
 	switch {
-	case t.HTTP.HasBody():
-		return f.restBody(t)
-	case t.HTTP.Body == nil:
+	case t.spec.HTTP.HasBody():
+		return t.restBody()
+	case t.spec.HTTP.Body == nil:
 		return nil, nil
 	}
-	d := json.NewDecoder(bytes.NewReader(t.HTTP.Body))
+	d := json.NewDecoder(bytes.NewReader(t.spec.HTTP.Body))
 	d.UseNumber()
 	var v any
 	if err := d.Decode(&v); err != nil {
 		return nil, fmt.Errorf("read the body's template: %w", err)
 	}
-	filled, there, err := f.value(ctx, v)
+	filled, there, err := t.value(ctx, v)
 	if err != nil || !there {
 		return nil, err
 	}
@@ -234,10 +225,10 @@ func (f filler) body(ctx context.Context, t agent.ToolSpec) ([]byte, error) {
 }
 
 // restBody returns the arguments that no other part takes, as an object. It is nil if the schema has none.
-func (f filler) restBody(t agent.ToolSpec) ([]byte, error) {
+func (t *request) restBody() ([]byte, error) {
 	taken := map[string]bool{} // what URL, query and headers use
-	templates := slices.Concat([]string{t.HTTP.URL},
-		slices.Collect(maps.Values(t.HTTP.Query)), slices.Collect(maps.Values(t.HTTP.Headers)))
+	templates := slices.Concat([]string{t.spec.HTTP.URL},
+		slices.Collect(maps.Values(t.spec.HTTP.Query)), slices.Collect(maps.Values(t.spec.HTTP.Headers)))
 	for _, template := range templates {
 		parts, err := agent.RequestParts(template)
 		if err != nil {
@@ -248,7 +239,7 @@ func (f filler) restBody(t agent.ToolSpec) ([]byte, error) {
 		}
 	}
 	left := map[string]json.RawMessage{}
-	for name, v := range f.args {
+	for name, v := range t.args {
 		if !taken[name] {
 			left[name] = v
 		}
@@ -256,7 +247,7 @@ func (f filler) restBody(t agent.ToolSpec) ([]byte, error) {
 	var schema struct {
 		Properties map[string]json.RawMessage `json:"properties"`
 	}
-	if err := json.Unmarshal(t.Schema, &schema); err != nil {
+	if err := json.Unmarshal(t.spec.Schema, &schema); err != nil {
 		return nil, fmt.Errorf("read the schema: %w", err)
 	}
 	maps.DeleteFunc(schema.Properties, func(name string, _ json.RawMessage) bool { return taken[name] })
@@ -267,7 +258,7 @@ func (f filler) restBody(t agent.ToolSpec) ([]byte, error) {
 }
 
 // value fills the strings of a body. What has an argument that is missing is left out of what it stands in.
-func (f filler) value(ctx context.Context, v any) (filled any, there bool, err error) {
+func (t *request) value(ctx context.Context, v any) (filled any, there bool, err error) {
 	switch v := v.(type) {
 	case string:
 		parts, err := agent.RequestParts(v)
@@ -276,14 +267,14 @@ func (f filler) value(ctx context.Context, v any) (filled any, there bool, err e
 		}
 		// A string that is an argument alone becomes its value, digits as they were written.
 		if len(parts) == 1 && parts[0].Arg != "" {
-			raw, ok := f.args[parts[0].Arg]
+			raw, ok := t.args[parts[0].Arg]
 			return raw, ok, nil
 		}
-		return f.parts(ctx, parts, asIs, asIs)
+		return t.parts(ctx, parts, asIs, asIs)
 	case []any:
 		list := []any{}
 		for _, item := range v {
-			x, ok, err := f.value(ctx, item)
+			x, ok, err := t.value(ctx, item)
 			if err != nil {
 				return nil, false, err
 			}
@@ -295,7 +286,7 @@ func (f filler) value(ctx context.Context, v any) (filled any, there bool, err e
 	case map[string]any:
 		object := map[string]any{}
 		for key, item := range v {
-			x, ok, err := f.value(ctx, item)
+			x, ok, err := t.value(ctx, item)
 			if err != nil {
 				return nil, false, err
 			}

@@ -180,38 +180,12 @@ type Lambda struct{ Functions runtime.Functions }
 
 // Open implements runtime.Remote.
 func (r Lambda) Open(string, *agent.Definition) runtime.Session {
-	ctx, cancel := context.WithCancel(context.Background())
-	return &lambdaSession{functions: r.Functions, open: ctx, close: cancel}
+	return newSession(r.call, errors.New("the invocation that made the call has ended"))
 }
 
-// lambdaSession is one invocation's use of functions.
-type lambdaSession struct {
-	functions runtime.Functions
-	open      context.Context //nolint:containedctx // ends with the session, and what is under way with it
-	close     context.CancelFunc
-}
-
-func (s *lambdaSession) Tool(t agent.ToolSpec) tool.Tool { return &function{session: s, spec: t} }
-
-func (s *lambdaSession) Close() { s.close() }
-
-type function struct {
-	session *lambdaSession
-	spec    agent.ToolSpec
-}
-
-func (f *function) Spec() agent.ToolSpec { return f.spec }
-
-// Call implements tool.Tool: it invokes the function and reads its result. A function that ended without a word of
-// its own, because its time was up or its process died, may have done what it was asked, as one whose answer was
-// lost: *tool.LostError.
-func (f *function) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
-	if f.session.open.Err() != nil {
-		return agent.ToolResultData{}, errors.New("the invocation that made the call has ended")
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(f.session.open, cancel)()
+// call invokes the function and reads its result. A function that ended without a word of its own, because its time was
+// up or its process died, may have done what it was asked, as one whose answer was lost: *tool.LostError.
+func (r Lambda) call(ctx context.Context, t agent.ToolSpec, c tool.Call) (agent.ToolResultData, error) {
 	traced := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, traced) // in the payload: Lambda drops the client context of events
 	in := policy.FunctionCall{
@@ -222,8 +196,8 @@ func (f *function) Call(ctx context.Context, c tool.Call) (agent.ToolResultData,
 	if err != nil {
 		return agent.ToolResultData{}, err
 	}
-	out, err := f.session.functions.Invoke(ctx, runtime.Invoke{
-		Function: f.spec.Lambda.Function, Payload: payload, Once: f.spec.Effect == run.EffectNonIdempotent,
+	out, err := r.Functions.Invoke(ctx, runtime.Invoke{
+		Function: t.Lambda.Function, Payload: payload, Once: t.Effect == run.EffectNonIdempotent,
 	})
 	switch {
 	case err != nil:

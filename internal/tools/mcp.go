@@ -17,14 +17,6 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// MCPConfig is what connections are made of.
-type MCPConfig struct {
-	Clock   clock.Clock  // required
-	Client  MCPClient    // for servers with a URL; nil = they are refused
-	Start   StartProgram // for servers with a command; nil = they are refused, as in a deployed function
-	Secrets tool.Secrets // for the templates of a connection; nil = there are none
-}
-
 // MCPClient makes the client of one connection to the server at a URL. It decides where requests may go; redirects stay
 // on their host. Idle connections are closed with the connection to the server. An error says why the server may not be
 // reached, fit to be shown.
@@ -56,26 +48,23 @@ type Program interface {
 // What becomes of a call: a result of the server's is a result, be it an error of the tool's; an answer that says no
 // (an error of the protocol, a refusal of HTTP) is an error; an answer that did not come, broke off or cannot be read
 // is a tool.LostError, since the server may have done what it was told.
-type MCP struct{ config MCPConfig }
-
-// NewMCP makes an MCP. An error says what is missing.
-func NewMCP(c MCPConfig) (*MCP, error) {
-	if c.Clock == nil {
-		return nil, errors.New("mcp: want a clock")
-	}
-	return &MCP{config: c}, nil
+type MCP struct {
+	Clock   clock.Clock  // required
+	Client  MCPClient    // for servers with a URL; nil = they are refused
+	Start   StartProgram // for servers with a command; nil = they are refused, as in a deployed function
+	Secrets tool.Secrets // for the templates of a connection; nil = there are none
 }
 
 // Open begins an invocation's use of the servers of d.
-func (r *MCP) Open(tenant string, d *agent.Definition) runtime.Session {
+func (r MCP) Open(tenant string, d *agent.Definition) runtime.Session {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	return &mcpSession{config: r.config, tenant: tenant, servers: d.MCP, ctx: ctx, cancel: cancel,
+	return &mcpSession{config: r, tenant: tenant, servers: d.MCP, ctx: ctx, cancel: cancel,
 		links: map[string]*link{}}
 }
 
 // Refuses says why d cannot run here: it needs a program, and none can be started.
-func (r *MCP) Refuses(d *agent.Definition) string {
-	if server, needed := d.Program(); needed && r.config.Start == nil {
+func (r MCP) Refuses(d *agent.Definition) string {
+	if server, needed := d.Program(); needed && r.Start == nil {
 		return policy.TextNeedsProgram(d.Name, server)
 	}
 	return ""
@@ -86,7 +75,7 @@ var errClosed = errors.New("the connection is closed: the invocation has ended")
 
 // mcpSession is one invocation's connections: at most one to each server.
 type mcpSession struct {
-	config  MCPConfig
+	config  MCP
 	tenant  string
 	servers []agent.MCPServer
 	ctx     context.Context // ends with the session
@@ -97,7 +86,7 @@ type mcpSession struct {
 	all   sync.WaitGroup   // what is under way for links: connecting, closing
 }
 
-func (s *mcpSession) Tool(t agent.ToolSpec) tool.Tool { return &remoteTool{session: s, spec: t} }
+func (s *mcpSession) Tool(t agent.ToolSpec) tool.Tool { return remoteTool{t, s.call} }
 
 func (s *mcpSession) List(ctx context.Context, server agent.MCPServer) (agent.ServerTools, error) {
 	l, err := s.connected(ctx, server)

@@ -199,7 +199,7 @@ func TestSecretsOfAConnection(t *testing.T) {
 	p.calling(func(w http.ResponseWriter, a ask) {
 		p.result(w, a, `{"content":[{"type":"text","text":"your key is hunter2"},{"type":"image","mimeType":"image/png","data":"hunter2"}]}`)
 	})
-	r := over(t, p, func(c *tools.MCPConfig, s *agent.MCPServer) {
+	r := over(t, p, func(c *tools.MCP, s *agent.MCPServer) {
 		s.Headers = map[string]string{"X-Key": "Bearer ${secret:key}", "X-Plain": "yes"}
 		c.Secrets = mcpVault{}
 	})
@@ -231,10 +231,10 @@ func (mcpVault) Secret(_ context.Context, tenant, name string) (string, error) {
 
 // What cannot be reached from here is refused, and nothing is tried.
 func TestWhatCannotBeReached(t *testing.T) {
-	none := tools.MCPConfig{Clock: clock.System()}
-	web := tools.MCPConfig{Clock: clock.System(), Client: as(http.DefaultClient)}
+	none := tools.MCP{Clock: clock.System()}
+	web := tools.MCP{Clock: clock.System(), Client: as(http.DefaultClient)}
 	for name, c := range map[string]struct {
-		config tools.MCPConfig
+		config tools.MCP
 		server agent.MCPServer
 		says   string
 	}{
@@ -260,8 +260,6 @@ func TestWhatCannotBeReached(t *testing.T) {
 	defer r.session.Close()
 	_, err := r.session.Tool(agent.ToolSpec{Name: "other.x", MCP: &agent.MCPTool{Server: "other", Tool: "x"}}).Call(context.Background(), tool.Call{})
 	require.ErrorContains(t, err, "the agent has no MCP server other")
-	_, err = tools.NewMCP(tools.MCPConfig{})
-	require.ErrorContains(t, err, "want a clock")
 }
 
 // What a result says, for results of every kind (texts joined, else the field text, else JSON).

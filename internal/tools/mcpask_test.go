@@ -185,7 +185,7 @@ func TestNotesHoldNoSecrets(t *testing.T) {
 }
 
 // withKey makes a connection with the vault's secret.
-func withKey(c *tools.MCPConfig, s *agent.MCPServer) {
+func withKey(c *tools.MCP, s *agent.MCPServer) {
 	c.Secrets = mcpVault{}
 	s.Headers = map[string]string{"X-Key": "${secret:key}"}
 }

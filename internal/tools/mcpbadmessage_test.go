@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -15,11 +14,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/badinput"
-	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools"
 )
@@ -102,7 +99,7 @@ type script struct {
 type front struct {
 	*peer
 	now    atomic.Pointer[script]
-	remote *tools.MCP
+	remote tools.MCP
 	server agent.MCPServer
 }
 
@@ -122,18 +119,9 @@ func newFront(t *testing.T) *front {
 		}
 		return true
 	}
-	before := goleak.IgnoreCurrent()
-	server := httptest.NewServer(f)
-	transport := &http.Transport{}
-	var err error
-	f.remote, err = tools.NewMCP(tools.MCPConfig{Clock: clock.System(), Client: as(&http.Client{Transport: transport})})
-	require.NoError(t, err)
-	f.server = agent.MCPServer{Name: "s", URL: server.URL + "/mcp", Timeout: 20 * time.Second}
-	t.Cleanup(func() {
-		transport.CloseIdleConnections()
-		server.CloseClientConnections()
-		server.Close()
-		requireNoLeak(t, before)
+	over(t, f, func(c *tools.MCP, s *agent.MCPServer) {
+		s.Timeout = 20 * time.Second
+		f.remote, f.server = *c, *s
 	})
 	return f
 }
@@ -147,7 +135,7 @@ func result(of string) string { return `{"jsonrpc":"2.0","id":` + id + `,"result
 // lists is what a listing becomes under a script.
 func (f *front) lists(s script) badinput.Answer {
 	f.now.Store(&s)
-	r := openOf(f.remote, f.server)
+	r := open(f.t, f.remote, f.server)
 	defer r.session.Close()
 	tools, err := r.list()
 	switch {
@@ -166,7 +154,7 @@ func (f *front) lists(s script) badinput.Answer {
 // calls is what a call becomes under a script.
 func (f *front) call(s script) badinput.Answer {
 	f.now.Store(&s)
-	r := openOf(f.remote, f.server)
+	r := open(f.t, f.remote, f.server)
 	defer r.session.Close()
 	tools, err := r.list()
 	if err != nil || len(tools.Tools) != 1 {

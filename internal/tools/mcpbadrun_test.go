@@ -53,7 +53,7 @@ func (h *house) Lookup(string) (tool.Tool, bool) { return nil, false }
 func newHouse(t *testing.T, effect run.Effect) *house {
 	h := &house{t: t, blobs: store.NewMemoryBlobs()}
 	c := clock.System()
-	remote, err := tools.NewMCP(tools.MCPConfig{Clock: c, Start: piped(func(a ask) (string, bool) {
+	remote := tools.MCP{Clock: c, Start: piped(func(a ask) (string, bool) {
 		if a.Method == "tools/call" {
 			h.called++
 		}
@@ -61,8 +61,8 @@ func newHouse(t *testing.T, effect run.Effect) *house {
 			return strings.ReplaceAll(h.answer, id, string(a.ID)), false
 		}
 		return speaks(a), false
-	})})
-	require.NoError(t, err)
+	})}
+	var err error
 	h.Machine, err = local.New(local.Config{
 		Table: store.NewMemory(), Blobs: h.blobs, Model: h, Tools: h, Clock: c, IDs: ids.Seeded(c, 1),
 		Executions: &asl.MemoryStore{},
@@ -242,7 +242,7 @@ func FuzzAnswer(f *testing.F) {
 		if int(which)/len(fuzzed)%2 == 1 { // in an envelope that is good
 			raw = []byte(result(string(raw)))
 		}
-		remote, err := tools.NewMCP(tools.MCPConfig{Clock: clock.System(), Start: piped(func(a ask) (string, bool) {
+		remote := tools.MCP{Clock: clock.System(), Start: piped(func(a ask) (string, bool) {
 			switch {
 			case a.Method == method:
 				return strings.ReplaceAll(string(raw), id, string(a.ID)), true
@@ -250,10 +250,8 @@ func FuzzAnswer(f *testing.F) {
 				return answered(a, `{}`), false
 			}
 			return speaks(a), false
-		})})
-		require.NoError(t, err)
-		server := agent.MCPServer{Name: "s", Command: []string{"peer"}, Timeout: 10 * time.Second}
-		r := openOf(remote, server)
+		})}
+		r := open(t, remote, agent.MCPServer{Name: "s", Command: []string{"peer"}, Timeout: 10 * time.Second})
 		defer r.session.Close()
 		began := time.Now()
 		defer func() { require.Less(t, time.Since(began), 8*time.Second) }()

@@ -15,22 +15,13 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// remoteTool runs the calls of a tool of a server.
-type remoteTool struct {
-	session *mcpSession
-	spec    agent.ToolSpec
-}
-
-func (t *remoteTool) Spec() agent.ToolSpec { return t.spec }
-
-// Call sends a call, if the tool is what the run is pinned to. The errors are those of the package comment.
-func (t *remoteTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
-	at := t.spec.MCP
+// call sends a call, if the tool is what the run is pinned to. The errors are those of the package comment.
+func (s *mcpSession) call(ctx context.Context, t agent.ToolSpec, c tool.Call) (agent.ToolResultData, error) {
+	at := t.MCP
 	if at == nil {
-		return agent.ToolResultData{}, fmt.Errorf("the definition of %s names no MCP server", t.spec.Name)
+		return agent.ToolResultData{}, fmt.Errorf("the definition of %s names no MCP server", t.Name)
 	}
-	servers := t.session.servers
-	i := slices.IndexFunc(servers, func(s agent.MCPServer) bool { return s.Name == at.Server })
+	i := slices.IndexFunc(s.servers, func(s agent.MCPServer) bool { return s.Name == at.Server })
 	if i < 0 {
 		return agent.ToolResultData{}, fmt.Errorf("the agent has no MCP server %s", at.Server)
 	}
@@ -44,9 +35,9 @@ func (t *remoteTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 			return agent.ToolResultData{}, err
 		}
 	}
-	res, err := t.once(ctx, servers[i], *at, params)
+	res, err := s.once(ctx, s.servers[i], *at, params)
 	if errors.Is(err, errGone) {
-		res, err = t.once(ctx, servers[i], *at, params)
+		res, err = s.once(ctx, s.servers[i], *at, params)
 	}
 	return res, err
 }
@@ -55,10 +46,10 @@ func (t *remoteTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 var errGone = errors.New("the connection had ended before the call was sent")
 
 // once sends a call over the connection that there is.
-func (t *remoteTool) once(
+func (s *mcpSession) once(
 	ctx context.Context, server agent.MCPServer, at agent.MCPTool, p *sdk.CallToolParams,
 ) (agent.ToolResultData, error) {
-	l, err := t.session.connected(ctx, server)
+	l, err := s.connected(ctx, server)
 	if err != nil {
 		return agent.ToolResultData{}, err
 	}
@@ -67,7 +58,7 @@ func (t *remoteTool) once(
 		changed := &tool.ChangedError{Server: at.Server, Tool: at.Tool, Want: at.Digest, Got: d.digest}
 		return agent.ToolResultData{}, changed
 	}
-	x, err := l.send(ctx, t.session.ctx, p)
+	x, err := l.send(ctx, s.ctx, p)
 	if err != nil {
 		return agent.ToolResultData{}, err
 	}

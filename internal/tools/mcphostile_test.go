@@ -229,7 +229,7 @@ func TestHostileRedirects(t *testing.T) {
 				return false
 			}
 			t.Run(fmt.Sprint(method, code), func(t *testing.T) {
-				r := over(t, p, func(_ *tools.MCPConfig, s *agent.MCPServer) {
+				r := over(t, p, func(_ *tools.MCP, s *agent.MCPServer) {
 					s.Headers = map[string]string{"Authorization": "Bearer x"}
 				})
 				_, err := r.list()

@@ -20,7 +20,7 @@ import (
 // link is one connection to a server. Once ready is closed it is either refused or usable, and its fields up to listed
 // do not change.
 type link struct {
-	config  MCPConfig
+	config  MCP
 	server  agent.MCPServer
 	secrets *tool.Disclosure
 	ready   chan struct{}

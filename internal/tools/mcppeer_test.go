@@ -155,12 +155,12 @@ type rig struct {
 }
 
 // over serves h and opens an invocation against it. Everything of it is gone when the test ends.
-func over(t *testing.T, h http.Handler, change ...func(*tools.MCPConfig, *agent.MCPServer)) *rig {
+func over(t *testing.T, h http.Handler, change ...func(*tools.MCP, *agent.MCPServer)) *rig {
 	t.Helper()
 	before := goleak.IgnoreCurrent()
 	server := httptest.NewServer(h)
 	transport := &http.Transport{}
-	c := tools.MCPConfig{Clock: clock.System(), Client: as(&http.Client{Transport: transport})}
+	c := tools.MCP{Clock: clock.System(), Client: as(&http.Client{Transport: transport})}
 	s := agent.MCPServer{Name: "s", URL: server.URL + "/mcp", Timeout: time.Minute}
 	for _, f := range change {
 		f(&c, &s)
@@ -179,21 +179,12 @@ func over(t *testing.T, h http.Handler, change ...func(*tools.MCPConfig, *agent.
 	return r
 }
 
-func open(t *testing.T, c tools.MCPConfig, s agent.MCPServer) *rig {
-	t.Helper()
-	remote, err := tools.NewMCP(c)
-	require.NoError(t, err)
-	r := openOf(remote, s)
-	r.t = t
-	return r
-}
-
-func openOf(remote *tools.MCP, s agent.MCPServer) *rig {
-	return &rig{server: s, session: remote.Open("acme", &agent.Definition{MCP: []agent.MCPServer{s}})}
+func open(t *testing.T, c tools.MCP, s agent.MCPServer) *rig {
+	return &rig{t: t, server: s, session: c.Open("acme", &agent.Definition{MCP: []agent.MCPServer{s}})}
 }
 
 // overAnswering is an invocation against a server that lists these tools, "" = echo, and answers calls with a result.
-func overAnswering(t *testing.T, list, result string, change ...func(*tools.MCPConfig, *agent.MCPServer)) *rig {
+func overAnswering(t *testing.T, list, result string, change ...func(*tools.MCP, *agent.MCPServer)) *rig {
 	t.Helper()
 	p := newPeer(t)
 	if list != "" {
@@ -203,8 +194,8 @@ func overAnswering(t *testing.T, list, result string, change ...func(*tools.MCPC
 	return over(t, p, change...)
 }
 
-func within(d time.Duration) func(*tools.MCPConfig, *agent.MCPServer) {
-	return func(_ *tools.MCPConfig, s *agent.MCPServer) { s.Timeout = d }
+func within(d time.Duration) func(*tools.MCP, *agent.MCPServer) {
+	return func(_ *tools.MCP, s *agent.MCPServer) { s.Timeout = d }
 }
 
 func (r *rig) list() (agent.ServerTools, error) {

@@ -88,7 +88,7 @@ func started(t *testing.T, mood string) *rig {
 func running(t *testing.T, limit time.Duration, name, value string, command ...string) *rig {
 	t.Helper()
 	before := goleak.IgnoreCurrent()
-	r := open(t, tools.MCPConfig{Clock: clock.System(), Start: programs(), Secrets: mcpVault{}}, agent.MCPServer{
+	r := open(t, tools.MCP{Clock: clock.System(), Start: programs(), Secrets: mcpVault{}}, agent.MCPServer{
 		Name: "s", Command: command, Env: map[string]string{name: value, "TOKEN": "${secret:key}"}, Timeout: limit,
 	})
 	t.Cleanup(func() { r.session.Close(); requireNoLeak(t, before) })
@@ -175,7 +175,7 @@ func TestTheRealFilesystemServer(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
-	r := open(t, tools.MCPConfig{Clock: clock.System(), Start: programs()}, agent.MCPServer{Name: "s", Command: []string{node, file, dir}, Dir: dir})
+	r := open(t, tools.MCP{Clock: clock.System(), Start: programs()}, agent.MCPServer{Name: "s", Command: []string{node, file, dir}, Dir: dir})
 	defer func() { r.session.Close(); requireNoLeak(t, before) }()
 	all, err := r.list()
 	require.NoError(t, err)
@@ -208,7 +208,7 @@ func TestTheRealEverythingServer(t *testing.T) {
 	server := standins.StartMCPServer(t)
 	before := goleak.IgnoreCurrent()
 	transport := &http.Transport{}
-	r := open(t, tools.MCPConfig{Clock: clock.System(), Client: as(&http.Client{Transport: transport})}, agent.MCPServer{Name: "s", URL: server.URL})
+	r := open(t, tools.MCP{Clock: clock.System(), Client: as(&http.Client{Transport: transport})}, agent.MCPServer{Name: "s", URL: server.URL})
 	defer func() { r.session.Close(); transport.CloseIdleConnections(); requireNoLeak(t, before) }()
 	all, err := r.list()
 	require.NoError(t, err)

@@ -177,7 +177,7 @@ func (d *guard) checkAddress(t target, addr netip.Addr) error {
 	if isPublic(addr) {
 		return nil
 	}
-	if d.private.Has(t.host, t.port) && (isLocal(addr) || t.host == addr.String()) {
+	if d.private.Has(t.String()) && (isLocal(addr) || t.host == addr.String()) {
 		return nil
 	}
 	if isLocal(addr) {

@@ -22,7 +22,7 @@ func (t target) String() string { return net.JoinHostPort(t.host, t.port) }
 // Private are the hosts that may be at addresses that are not public: those of an own network. A name among them may be
 // at a private or loopback address, and never at one where a cloud keeps credentials; such a one, and a link-local one,
 // has to be there itself. The zero value has none.
-type Private struct{ pairs []target }
+type Private []string
 
 // ParsePrivate reads host:port pairs with commas between them.
 func ParsePrivate(list string) (Private, error) {
@@ -33,17 +33,15 @@ func ParsePrivate(list string) (Private, error) {
 		}
 		t, err := parseAllowed(entry)
 		if err != nil || t.port == "" {
-			return Private{}, fmt.Errorf("got %.100q, want host:port pairs with commas between them", entry)
+			return nil, fmt.Errorf("got %.100q, want host:port pairs with commas between them", entry)
 		}
-		p.pairs = append(p.pairs, t)
+		p = append(p, t.String())
 	}
 	return p, nil
 }
 
-// Has reports whether a host is among them at that port.
-func (p Private) Has(host, port string) bool {
-	return slices.Contains(p.pairs, target{strings.ToLower(host), port})
-}
+// Has reports whether a host:port is among them.
+func (p Private) Has(at string) bool { return slices.Contains(p, strings.ToLower(at)) }
 
 // Origin is the host:port that a URL leads to, fit for Config.Allow. A URL that no client of this package would follow
 // is an error.
