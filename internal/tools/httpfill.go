@@ -1,7 +1,6 @@
 package tools
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -107,7 +106,7 @@ func (t *request) url(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(t.spec.HTTP.Query)) {
+	for _, name := range jsonx.SortedKeys(t.spec.HTTP.Query) {
 		if query, err = t.parameter(ctx, query, url.QueryEscape(name), t.spec.HTTP.Query[name], url.QueryEscape); err != nil {
 			return "", err
 		}
@@ -181,7 +180,7 @@ func (t *request) parameter(
 
 // headers fills the header fields and says which of them hold secrets.
 func (t *request) headers(ctx context.Context, to http.Header) (secret []string, err error) {
-	for _, name := range slices.Sorted(maps.Keys(t.spec.HTTP.Headers)) {
+	for _, name := range jsonx.SortedKeys(t.spec.HTTP.Headers) {
 		text, there, err := t.text(ctx, t.spec.HTTP.Headers[name], asIs)
 		switch {
 		case err != nil:
@@ -211,10 +210,8 @@ func (t *request) body(ctx context.Context) ([]byte, error) {
 	case t.spec.HTTP.Body == nil:
 		return nil, nil
 	}
-	d := json.NewDecoder(bytes.NewReader(t.spec.HTTP.Body))
-	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
+	v, err := jsonx.DecodeNumbers(t.spec.HTTP.Body)
+	if err != nil {
 		return nil, fmt.Errorf("read the body's template: %w", err)
 	}
 	filled, there, err := t.value(ctx, v)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
@@ -44,31 +45,18 @@ func readFunctionResult(payload []byte) agent.ToolResultData {
 // parseResult takes a result apart. It is ours where it is an object that has keys, and each is, letter by letter, one
 // of ours. An error says that one is there twice: which of the two is meant would be a guess.
 func parseResult(payload []byte) (r result, ours bool, err error) {
-	dec := json.NewDecoder(bytes.NewReader(payload))
-	if open, failed := dec.Token(); failed != nil || open != json.Delim('{') || !json.Valid(payload) {
+	r, err = members(payload, keys...)
+	strange := func(key string) bool { return !slices.Contains(keys, key) }
+	if len(r) == 0 || !json.Valid(payload) || slices.ContainsFunc(jsonx.SortedKeys(r), strange) {
 		return nil, false, nil
 	}
-	r = result{}
-	for dec.More() {
-		token, failed := dec.Token()
-		key, _ := token.(string)
-		var value json.RawMessage
-		if failed != nil || !slices.Contains(keys, key) || dec.Decode(&value) != nil {
-			return nil, false, nil
-		}
-		if r[key] != nil {
-			err = fmt.Errorf("want the key %s once", key)
-		}
-		r[key] = value
-	}
-	ours = len(r) > 0
 	for _, key := range keys {
 		// What is null is spelled out as not being there, but for a text or JSON that is all there is.
 		if string(r[key]) == "null" && (len(r) > 1 || key != "text" && key != "json") {
 			delete(r, key)
 		}
 	}
-	return r, ours, err
+	return r, true, err
 }
 
 var keys = []string{"error", "suspend", "media", "patch", "text", "json"}

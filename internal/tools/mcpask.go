@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/url"
-	"slices"
 	"strings"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -66,7 +64,7 @@ func ticket(r callResult) (*run.Ticket, error) {
 	}
 	var all []question
 	m := memo{State: r.RequestState}
-	for _, id := range slices.Sorted(maps.Keys(r.InputRequests)) {
+	for _, id := range jsonx.SortedKeys(r.InputRequests) {
 		q, err := readQuestion(id, r.InputRequests[id])
 		if err != nil {
 			return nil, err
@@ -157,9 +155,8 @@ func answers(kept string, resume json.RawMessage) (sdk.InputResponseMap, string,
 	for _, q := range m.Asked {
 		r := &sdk.ElicitResult{Action: "accept"}
 		if !q.URL {
-			dec := json.NewDecoder(bytes.NewReader(by[q.ID]))
-			dec.UseNumber() // digits stay as they are
-			if err := dec.Decode(&r.Content); err != nil || r.Content == nil {
+			v, err := jsonx.DecodeNumbers(by[q.ID]) // digits stay as they are
+			if r.Content, _ = v.(map[string]any); err != nil || r.Content == nil {
 				return nil, "", fmt.Errorf("the answer to question %s is no object; the call was not made", q.ID)
 			}
 		}

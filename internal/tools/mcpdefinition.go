@@ -1,7 +1,6 @@
 package tools
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -148,10 +147,8 @@ func argumentSchema(raw json.RawMessage) (json.RawMessage, error) {
 // shown is a schema in which nothing hides: what describes is made visible; anything else that hides characters is
 // refused, since it would mean something else then.
 func shown(raw json.RawMessage) (json.RawMessage, error) {
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.UseNumber()
-	var v any
-	if err := dec.Decode(&v); err != nil {
+	v, err := jsonx.DecodeNumbers(raw)
+	if err != nil {
 		return nil, err
 	}
 	changed, err := show(v)

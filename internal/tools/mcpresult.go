@@ -278,6 +278,7 @@ func members(raw json.RawMessage, once ...string) (map[string]json.RawMessage, e
 		return nil, errNoObject
 	}
 	all := map[string]json.RawMessage{}
+	var twice error
 	for dec.More() {
 		token, err := dec.Token()
 		key, named := token.(string)
@@ -285,12 +286,12 @@ func members(raw json.RawMessage, once ...string) (map[string]json.RawMessage, e
 		if err != nil || !named || dec.Decode(&value) != nil {
 			return nil, errNoObject
 		}
-		if _, twice := all[key]; twice && slices.Contains(once, key) {
-			return nil, fmt.Errorf("want the key %s once", key)
+		if all[key] != nil && twice == nil && slices.Contains(once, key) {
+			twice = fmt.Errorf("want the key %s once", key)
 		}
 		all[key] = value
 	}
-	return all, nil
+	return all, twice
 }
 
 // member decodes a key into one of its values; where it is missing or null, into keeps what it has. want says what it
