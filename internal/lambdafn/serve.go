@@ -317,20 +317,15 @@ func addModels(f *function) error {
 // Models asks the model that a run's own definition names: of Amazon Bedrock with the function's own role, or of an
 // OpenAI-compatible server. Safe for concurrent use.
 type Models struct {
-	vectors bedrock.Embedder
-	bedrock *bedrock.Model
+	bedrock bedrock.Model
 	openai  openai.Servers
 }
 
 // newModels opens no connection; all requests share those that they open.
 func (f *function) newModels(onDelta agent.OnDelta) Models {
-	client := bedrock.NewClient(f.cfg)
 	return Models{
-		vectors: bedrock.Embedder{Client: client},
-		bedrock: bedrock.New(bedrock.Config{
-			Client: client, Stream: true, OnDelta: onDelta, Guardrail: f.getenv(envGuardrail),
-		}),
-		openai: openai.Servers{OwnKey: f.secret(EnvOpenAI), Secrets: f.vault, OnDelta: onDelta},
+		bedrock: bedrock.Model{Client: bedrock.NewClient(f.cfg), OnDelta: onDelta, Guardrail: f.getenv(envGuardrail)},
+		openai:  openai.Servers{OwnKey: f.secret(EnvOpenAI), Secrets: f.vault, OnDelta: onDelta},
 	}
 }
 
@@ -362,5 +357,5 @@ func (m Models) Embed(ctx context.Context, tenant string, by agent.Embeddings, t
 	if by.Provider == agent.EmbeddingsOpenAI {
 		return m.openai.Embed(ctx, tenant, by, texts)
 	}
-	return m.vectors.Embed(ctx, tenant, by, texts)
+	return m.bedrock.Embed(ctx, tenant, by, texts)
 }

@@ -85,7 +85,7 @@ func Adapter(
 		if _, err := from.Config(); err != nil {
 			return nil, err
 		}
-		return bedrock.New(bedrock.Config{Client: from.bedrock, Stream: true, OnDelta: heard}), nil
+		return bedrock.Model{Client: from.bedrock, OnDelta: heard}, nil
 	case "demo":
 		return DemoModel{}, nil
 	default:
@@ -109,7 +109,7 @@ func (e Embedder) Embed(ctx context.Context, tenant string, by agent.Embeddings,
 	if _, err := e.From.Config(); err != nil {
 		return nil, err
 	}
-	return bedrock.Embedder{Client: e.From.bedrock}.Embed(ctx, tenant, by, texts)
+	return bedrock.Model{Client: e.From.bedrock}.Embed(ctx, tenant, by, texts)
 }
 
 // ownKey reads OpenAI's key from the environment.

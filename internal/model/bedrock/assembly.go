@@ -25,13 +25,13 @@ const MaxReply = 16 << 20
 // maxCalls bounds the tool calls of one reply; no model makes as many on purpose.
 const maxCalls = 1000
 
-// assembly is a reply under way, of either form.
+// assembly is a reply under way.
 type assembly struct {
 	model    string
 	notify   func(agent.Delta)
 	text     strings.Builder
 	calls    []*callParts
-	blocks   map[int32]*callParts // the calls of a stream by their content block
+	blocks   map[int32]*callParts // the calls by their content block
 	thoughts []*thought
 	size     int
 	stop     string
@@ -53,47 +53,6 @@ func newAssembly(model string, notify func(agent.Delta)) *assembly {
 	return &assembly{model: model, notify: notify, blocks: map[int32]*callParts{}}
 }
 
-// addBlocks adds the blocks that a reply is made of and skips the others. A block that is the one before it, the same
-// in memory, is one that the SDK does not know and has put the last one in for (bedrockruntime 1.63.0 and later).
-func (a *assembly) addBlocks(blocks []types.ContentBlock) error {
-	for i, b := range blocks {
-		if i > 0 && b == blocks[i-1] {
-			continue
-		}
-		if err := a.addBlock(int32(i), b); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (a *assembly) addBlock(place int32, b types.ContentBlock) error {
-	switch b := b.(type) {
-	case *types.ContentBlockMemberText:
-		return a.addText(b.Value)
-	case *types.ContentBlockMemberCitationsContent:
-		for _, c := range b.Value.Content {
-			if text, ok := c.(*types.CitationGeneratedContentMemberText); ok {
-				if err := a.addText(text.Value); err != nil {
-					return err
-				}
-			}
-		}
-	case *types.ContentBlockMemberToolUse:
-		input, err := inputOf(b.Value.Input)
-		if err != nil {
-			return err
-		}
-		if err := a.addCall(place, b.Value.ToolUseId, b.Value.Name, b.Value.Type); err != nil {
-			return err
-		}
-		return a.addInput(place, string(input))
-	case *types.ContentBlockMemberReasoningContent:
-		return a.addReasoning(place, wholeThought(b.Value))
-	}
-	return nil
-}
-
 func (a *assembly) addText(text string) error {
 	if text == "" {
 		return nil
@@ -106,15 +65,15 @@ func (a *assembly) addText(text string) error {
 	return nil
 }
 
-func (a *assembly) addCall(place int32, id, name *string, kind types.ToolUseType) error {
+func (a *assembly) addCall(place int32, start types.ToolUseBlockStart) error {
 	if a.blocks[place] != nil {
 		return modelError(agent.ModelInvalid, "reply starts a content block twice")
 	}
 	if len(a.blocks) == maxCalls {
 		return modelError(agent.ModelInvalid, fmt.Sprintf("reply has more than %d tool calls", maxCalls))
 	}
-	c := &callParts{place: place, id: aws.ToString(id), name: aws.ToString(name),
-		server: kind == types.ToolUseTypeServerToolUse}
+	c := &callParts{place: place, id: aws.ToString(start.ToolUseId), name: aws.ToString(start.Name),
+		server: start.Type == types.ToolUseTypeServerToolUse}
 	if err := a.grow(len(c.id) + len(c.name)); err != nil {
 		return err
 	}
@@ -178,12 +137,6 @@ func (a *assembly) grow(n int) error {
 	return nil
 }
 
-func (a *assembly) addRoute(t *types.PromptRouterTrace) {
-	if t != nil && aws.ToString(t.InvokedModelId) != "" {
-		a.model = modelretry.Clip(*t.InvokedModelId)
-	}
-}
-
 // reply is what was put together, calls and reasoning in order of their content blocks.
 func (a *assembly) reply() (agent.Reply, error) {
 	slices.SortStableFunc(a.calls, func(x, y *callParts) int { return cmp.Compare(x.place, y.place) })
@@ -235,18 +188,6 @@ func (c *callParts) repeats(earlier *callParts) (bool, error) {
 	return true, nil
 }
 
-// tokens counts each token once: Bedrock's inputTokens exclude those read from and written to the cache.
-func tokens(u *types.TokenUsage) run.Usage {
-	if u == nil {
-		return run.Usage{}
-	}
-	count := func(n *int32) int64 { return int64(max(0, aws.ToInt32(n))) }
-	return run.Usage{
-		Input: count(u.InputTokens), Output: count(u.OutputTokens),
-		CacheRead: count(u.CacheReadInputTokens), CacheWrite: count(u.CacheWriteInputTokens),
-	}
-}
-
 // events is a stream of the SDK. Err says why Events was closed; nil = the bytes ended between two events, which says
 // nothing of whether the reply did.
 type events interface {
@@ -290,8 +231,7 @@ func (a *assembly) addEvent(event types.ConverseStreamOutput) error {
 	switch e := event.(type) {
 	case *types.ConverseStreamOutputMemberContentBlockStart:
 		if start, ok := e.Value.Start.(*types.ContentBlockStartMemberToolUse); ok {
-			u := start.Value
-			return a.addCall(aws.ToInt32(e.Value.ContentBlockIndex), u.ToolUseId, u.Name, u.Type)
+			return a.addCall(aws.ToInt32(e.Value.ContentBlockIndex), start.Value)
 		}
 	case *types.ConverseStreamOutputMemberContentBlockDelta:
 		place := aws.ToInt32(e.Value.ContentBlockIndex)
@@ -301,7 +241,7 @@ func (a *assembly) addEvent(event types.ConverseStreamOutput) error {
 		case *types.ContentBlockDeltaMemberToolUse:
 			return a.addInput(place, aws.ToString(d.Value.Input))
 		case *types.ContentBlockDeltaMemberReasoningContent:
-			return a.addReasoning(place, pieceOfThought(d.Value))
+			return a.addReasoning(place, d.Value)
 		}
 	case *types.ConverseStreamOutputMemberContentBlockStop:
 		place := aws.ToInt32(e.Value.ContentBlockIndex)
@@ -314,9 +254,14 @@ func (a *assembly) addEvent(event types.ConverseStreamOutput) error {
 	case *types.ConverseStreamOutputMemberMessageStop:
 		a.stopped, a.stop = true, modelretry.Clip(string(e.Value.StopReason))
 	case *types.ConverseStreamOutputMemberMetadata:
-		a.metered, a.usage = true, tokens(e.Value.Usage)
-		if e.Value.Trace != nil {
-			a.addRoute(e.Value.Trace.PromptRouter)
+		a.metered = true
+		if u := e.Value.Usage; u != nil { // each token counts once: inputTokens exclude those of the cache
+			count := func(n *int32) int64 { return int64(max(0, aws.ToInt32(n))) }
+			a.usage = run.Usage{Input: count(u.InputTokens), Output: count(u.OutputTokens),
+				CacheRead: count(u.CacheReadInputTokens), CacheWrite: count(u.CacheWriteInputTokens)}
+		}
+		if trace := e.Value.Trace; trace != nil && trace.PromptRouter != nil {
+			a.model = cmp.Or(modelretry.Clip(aws.ToString(trace.PromptRouter.InvokedModelId)), a.model)
 		}
 	}
 	return nil

@@ -18,25 +18,25 @@ import (
 )
 
 // against is a model whose server has the turns for a script.
-func against(t *testing.T, c Config, turns ...standins.Turn) (*Model, *standins.Bedrock) {
+func against(t *testing.T, m Model, turns ...standins.Turn) (Model, *standins.Bedrock) {
 	t.Helper()
 	server := standins.NewBedrock(turns...)
 	t.Cleanup(server.Close)
-	c.Client = NewClient(server.Config())
-	return New(c), server
+	m.Client = NewClient(server.Config())
+	return m, server
 }
 
 // generated is what comes of the request and one turn.
-func generated(t *testing.T, stream bool, turn standins.Turn) (agent.Reply, error) {
+func generated(t *testing.T, turn standins.Turn) (agent.Reply, error) {
 	t.Helper()
-	m, _ := against(t, Config{Stream: stream}, turn)
+	m, _ := against(t, Model{}, turn)
 	return m.Generate(context.Background(), request())
 }
 
 // requireFailure checks that a turn is no reply, and the class and the words of its error.
-func requireFailure(t *testing.T, stream bool, turn standins.Turn, class agent.ModelErrorClass, message string) {
+func requireFailure(t *testing.T, turn standins.Turn, class agent.ModelErrorClass, message string) {
 	t.Helper()
-	reply, err := generated(t, stream, turn)
+	reply, err := generated(t, turn)
 	requireClass(t, class, err)
 	require.Equal(t, agent.Reply{}, reply)
 	if message != "" {
@@ -70,7 +70,7 @@ func thoughts(text, calls int, all ...run.Reasoning) []run.RepliedReasoning {
 
 func blocks(bs ...standins.Block) standins.Reply { return standins.Reply{Blocks: bs} }
 
-// Either way of asking gives the same reply, and the text shown is the text replied.
+// The text shown is the text replied.
 func TestReplies(t *testing.T) {
 	get := standins.ToolUse("a", "get", `{"x"`, `:1}`)
 	tests := []struct {
@@ -126,28 +126,26 @@ func TestReplies(t *testing.T) {
 		}{reason, standins.Reply{StopReason: reason}, agent.Reply{StopReason: reason, Truncated: reason == "max_tokens"}})
 	}
 	for _, tt := range tests {
-		for _, stream := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/stream=%v", tt.name, stream), func(t *testing.T) {
-				var shown strings.Builder
-				onDelta := func(r agent.Request, d agent.Delta) {
-					require.Equal(t, request(), r)
-					if d.Kind == agent.DeltaText {
-						require.NotEmpty(t, d.Text)
-						shown.WriteString(d.Text)
-					}
+		t.Run(tt.name, func(t *testing.T) {
+			var shown strings.Builder
+			onDelta := func(r agent.Request, d agent.Delta) {
+				require.Equal(t, request(), r)
+				if d.Kind == agent.DeltaText {
+					require.NotEmpty(t, d.Text)
+					shown.WriteString(d.Text)
 				}
-				m, server := against(t, Config{Stream: stream, OnDelta: onDelta}, tt.reply)
-				reply, err := m.Generate(context.Background(), request())
-				require.NoError(t, err)
-				if tt.want.Model == "" {
-					tt.want.Model = "m"
-				}
-				require.Equal(t, tt.want, reply)
-				require.Equal(t, tt.want.Text, shown.String())
-				require.Zero(t, server.Left())
-				require.Equal(t, stream, server.Requests()[0].Stream)
-			})
-		}
+			}
+			m, server := against(t, Model{OnDelta: onDelta}, tt.reply)
+			reply, err := m.Generate(context.Background(), request())
+			require.NoError(t, err)
+			if tt.want.Model == "" {
+				tt.want.Model = "m"
+			}
+			require.Equal(t, tt.want, reply)
+			require.Equal(t, tt.want.Text, shown.String())
+			require.Zero(t, server.Left())
+			require.True(t, server.Requests()[0].Stream)
+		})
 	}
 }
 
@@ -166,54 +164,38 @@ func TestRepliesThatAreNone(t *testing.T) {
 		{said[:1], "model_context_window_exceeded", agent.ModelContextOverflow, "reply is empty, model_context_window_exceeded"},
 	}
 	for _, tt := range tests {
-		for _, stream := range []bool{false, true} {
-			requireFailure(t, stream, standins.Reply{Blocks: tt.blocks, StopReason: tt.stop}, tt.class, tt.want)
-		}
+		requireFailure(t, standins.Reply{Blocks: tt.blocks, StopReason: tt.stop}, tt.class, tt.want)
 	}
 }
 
 // What the model wrote as input reaches the core as it is: it alone says what is wrong with it.
 func TestMalformedInput(t *testing.T) {
 	for _, input := range []string{`{"x": <1`, `{"x":1,"x":2}`, `[1]`, `"`, "{\"x\":\"\x01\"}", ` {"b":1.0, "a":2} `} {
-		reply, err := generated(t, true, blocks(standins.ToolUse("a", "get", input[:1], input[1:])))
+		reply, err := generated(t, blocks(standins.ToolUse("a", "get", input[:1], input[1:])))
 		require.NoError(t, err)
 		require.Equal(t, []agent.ReplyCall{call("a", "get", input)}, reply.Calls)
 	}
 }
 
-func TestCitedText(t *testing.T) {
-	reply, err := generated(t, false, standins.Body{Type: "application/json", Text: `{
-		"output":{"message":{"role":"assistant","content":[
-		{"citationsContent":{"content":[{"text":"a"},{"text":"b"}],"citations":[{"title":"t"}]}}]}},"stopReason":"end_turn"}`})
-	require.NoError(t, err)
-	require.Equal(t, agent.Reply{Model: "m", Text: "ab", StopReason: "end_turn"}, reply)
-}
-
 func TestBrokenReplies(t *testing.T) {
-	const doc = "application/json"
-	message := func(content string) standins.Body {
-		return standins.Body{Type: doc, Text: `{"output":{"message":{"role":"assistant","content":[` + content + `]}},"stopReason":"end_turn"}`}
+	many := make([]standins.Block, maxCalls+1)
+	for i := range many {
+		many[i] = standins.ToolUse("a", "get", `{}`)
 	}
 	tests := []struct {
-		name   string
-		turn   standins.Turn
-		stream bool
-		class  agent.ModelErrorClass
+		name  string
+		turn  standins.Turn
+		class agent.ModelErrorClass
 	}{
-		{"page", standins.Body{Type: "text/html", Text: "<html>canary-content</html>"}, false, agent.ModelInvalid},
-		{"no message", standins.Body{Type: doc, Text: `{"output":{},"stopReason":"end_turn"}`}, false, agent.ModelInvalid},
-		{"no stop reason", standins.Body{Type: doc, Text: `{"output":{"message":{"role":"assistant","content":[]}}}`}, false, agent.ModelInvalid},
-		{"of another kind", standins.Body{Type: doc, Text: `{"output":{"message":{"content":"canary-content"}}}`}, false, agent.ModelInvalid},
-		{"cut", standins.Body{Type: doc, Text: `{"output":{"message":`, Short: 100}, false, agent.ModelConnection},
-		{"one id, two calls", message(`{"toolUse":{"toolUseId":"a","name":"get","input":{}}},{"toolUse":{"toolUseId":"a","name":"get","input":{"x":1}}}`), false, agent.ModelInvalid},
-		{"too many calls", message(strings.Repeat(`{"toolUse":{"toolUseId":"a","name":"get","input":{}}},`, maxCalls) + `{"toolUse":{"toolUseId":"a","name":"get","input":{}}}`), false, agent.ModelInvalid},
-		{"too long", message(`{"text":"` + strings.Repeat("x", MaxReply+1) + `"}`), false, agent.ModelInvalid},
-		{"one id, two calls, streamed", blocks(standins.ToolUse("a", "get", `{}`), standins.ToolUse("a", "put", `{}`)), true, agent.ModelInvalid},
-		{"an answer that is no stream", standins.Body{Type: doc, Text: `{"output":{}}`}, true, agent.ModelConnection},
-		{"an answer that is nothing", standins.Body{}, true, agent.ModelConnection},
+		{"one id, two calls", blocks(standins.ToolUse("a", "get", `{}`), standins.ToolUse("a", "put", `{}`)), agent.ModelInvalid},
+		{"one id, two inputs", blocks(standins.ToolUse("a", "get", `{}`), standins.ToolUse("a", "get", `{"x":1}`)), agent.ModelInvalid},
+		{"too many calls", blocks(many...), agent.ModelInvalid},
+		{"an answer that is no stream", standins.Body{Type: "application/json", Text: `{"output":{}}`}, agent.ModelConnection},
+		{"page", standins.Body{Type: "text/html", Text: "<html>canary-content</html>"}, agent.ModelConnection},
+		{"an answer that is nothing", standins.Body{}, agent.ModelConnection},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) { requireFailure(t, tt.stream, tt.turn, tt.class, "") })
+		t.Run(tt.name, func(t *testing.T) { requireFailure(t, tt.turn, tt.class, "") })
 	}
 }
 
@@ -273,33 +255,29 @@ func TestRefusals(t *testing.T) {
 		{504, "", "canary", agent.ModelTimeout, "status 504"},
 	}
 	for _, tt := range tests {
-		for _, stream := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%d %s/stream=%v", tt.status, tt.code, stream), func(t *testing.T) {
-				m, server := against(t, Config{Stream: stream}, standins.Failure{Status: tt.status, Code: tt.code, Message: tt.says, Wait: 3})
-				_, err := m.Generate(context.Background(), request())
-				requireClass(t, tt.class, err)
-				require.Equal(t, tt.message, failureOf(t, err).Message)
-				require.Equal(t, tt.status == 404, failureOf(t, err).Lasting, "a model that is not there stays away")
-				require.Len(t, server.Requests(), 1, "the SDK must not retry by itself")
-				var asks interface{ RetryAfter() time.Duration }
-				require.ErrorAs(t, failureOf(t, err).Cause, &asks)
-				require.Equal(t, 3*time.Second, asks.RetryAfter())
-			})
-		}
+		t.Run(fmt.Sprintf("%d %s", tt.status, tt.code), func(t *testing.T) {
+			m, server := against(t, Model{}, standins.Failure{Status: tt.status, Code: tt.code, Message: tt.says, Wait: 3})
+			_, err := m.Generate(context.Background(), request())
+			requireClass(t, tt.class, err)
+			require.Equal(t, tt.message, failureOf(t, err).Message)
+			require.Equal(t, tt.status == 404, failureOf(t, err).Lasting, "a model that is not there stays away")
+			require.Len(t, server.Requests(), 1, "the SDK must not retry by itself")
+			var asks interface{ RetryAfter() time.Duration }
+			require.ErrorAs(t, failureOf(t, err).Cause, &asks)
+			require.Equal(t, 3*time.Second, asks.RetryAfter())
+		})
 	}
 }
 
 func TestRefusalsThatAreNoJSON(t *testing.T) {
 	for status, class := range map[int]agent.ModelErrorClass{502: agent.ModelServer, 503: agent.ModelUnavailable, 429: agent.ModelThrottled, 403: agent.ModelAuth, 400: agent.ModelInvalid, 307: agent.ModelInvalid} {
-		for _, stream := range []bool{false, true} {
-			page := standins.Body{Status: status, Type: "text/html", Text: "<html>canary-content"}
-			requireFailure(t, stream, page, class, fmt.Sprintf("status %d", status))
-		}
+		page := standins.Body{Status: status, Type: "text/html", Text: "<html>canary-content"}
+		requireFailure(t, page, class, fmt.Sprintf("status %d", status))
 	}
 }
 
 func TestOtherServer(t *testing.T) {
-	m, server := against(t, Config{})
+	m, server := against(t, Model{})
 	r := request()
 	r.Model.BaseURL = "http://canary"
 	_, err := m.Generate(context.Background(), r)
@@ -310,7 +288,7 @@ func TestOtherServer(t *testing.T) {
 func TestConcurrent(t *testing.T) {
 	server := standins.NewBedrockFunc(func(standins.BedrockRequest) standins.Turn { return blocks(standins.Text("a", "b")) })
 	defer server.Close()
-	m := New(Config{Client: NewClient(server.Config()), Stream: true})
+	m := Model{Client: NewClient(server.Config())}
 	errs := make(chan error)
 	for range 8 {
 		go func() {
@@ -324,8 +302,4 @@ func TestConcurrent(t *testing.T) {
 	for range 8 {
 		require.NoError(t, <-errs)
 	}
-}
-
-func TestNoClient(t *testing.T) {
-	require.Panics(t, func() { New(Config{}) })
 }

@@ -234,38 +234,23 @@ type thought struct {
 	whole     bool // the block has ended; a piece of its proof is worth nothing
 }
 
-// wholeThought reads a reasoning block; one of a kind that is not known is empty.
-func wholeThought(b types.ReasoningContentBlock) thought {
-	switch b := b.(type) {
-	case *types.ReasoningContentBlockMemberReasoningText:
-		return thought{text: []byte(aws.ToString(b.Value.Text)), signature: []byte(aws.ToString(b.Value.Signature))}
-	case *types.ReasoningContentBlockMemberRedactedContent:
-		return thought{redacted: b.Value}
-	}
-	return thought{}
-}
-
-// pieceOfThought reads a piece of a reasoning block; one of a kind that is not known is empty.
-func pieceOfThought(d types.ReasoningContentBlockDelta) thought {
+// addReasoning goes on with the reasoning of a content block, which its first piece starts. A piece of a kind that is
+// not known adds nothing.
+func (a *assembly) addReasoning(place int32, d types.ReasoningContentBlockDelta) error {
+	var piece thought
 	switch d := d.(type) {
 	case *types.ReasoningContentBlockDeltaMemberText:
-		return thought{text: []byte(d.Value)}
+		piece.text = []byte(d.Value)
 	case *types.ReasoningContentBlockDeltaMemberSignature:
-		return thought{signature: []byte(d.Value)}
+		piece.signature = []byte(d.Value)
 	case *types.ReasoningContentBlockDeltaMemberRedactedContent:
-		return thought{redacted: d.Value}
+		piece.redacted = d.Value
 	}
-	return thought{}
-}
-
-func (t thought) size() int { return len(t.text) + len(t.signature) + len(t.redacted) }
-
-// addReasoning goes on with the reasoning of a content block, which its first piece starts.
-func (a *assembly) addReasoning(place int32, piece thought) error {
-	if piece.size() == 0 {
+	size := len(piece.text) + len(piece.signature) + len(piece.redacted)
+	if size == 0 {
 		return nil
 	}
-	if err := a.grow(piece.size()); err != nil {
+	if err := a.grow(size); err != nil {
 		return err
 	}
 	t := a.thoughtAt(place)

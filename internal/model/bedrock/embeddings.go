@@ -13,16 +13,13 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 )
 
-// Embedder is the runtime.Embedder of Amazon Bedrock's models: Cohere's, which take many texts a request, and those
-// that take Titan's form, one text a request. It makes no retries. Safe for concurrent use.
-type Embedder struct{ Client *Client }
-
 // maxCohereTexts is how many texts a request to Cohere's models takes.
 const maxCohereTexts = 96
 
-// Embed asks the model by.ID, which may be an inference profile's id or an ARN. Errors quote neither texts nor what the
-// service wrote.
-func (e Embedder) Embed(ctx context.Context, _ string, by agent.Embeddings, texts []string) ([][]float32, error) {
+// Embed implements runtime.Embedder for Cohere's models, which take many texts a request, and those that take Titan's
+// form, one text a request. It asks the model by.ID, which may be an inference profile's id or an ARN, and makes no
+// retries. Errors quote neither texts nor what the service wrote.
+func (m Model) Embed(ctx context.Context, _ string, by agent.Embeddings, texts []string) ([][]float32, error) {
 	cohere, size := strings.Contains(by.ID, "cohere."), 1
 	if cohere {
 		size = maxCohereTexts
@@ -37,7 +34,7 @@ func (e Embedder) Embed(ctx context.Context, _ string, by agent.Embeddings, text
 		if err != nil {
 			return nil, fmt.Errorf("write the request of embedding model %s: %w", by.ID, err)
 		}
-		reply, err := e.Client.invokeModel(ctx, &bedrockruntime.InvokeModelInput{
+		reply, err := m.Client.invokeModel(ctx, &bedrockruntime.InvokeModelInput{
 			ModelId: &by.ID, Body: raw, ContentType: aws.String("application/json"), Accept: aws.String("application/json"),
 		})
 		if err != nil {

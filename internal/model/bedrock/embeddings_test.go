@@ -17,8 +17,8 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 )
 
-// embedding is an embedder against a loopback server, and the bodies that it was sent.
-func embedding(t *testing.T, model string, answer func(n int, body string) (status int, reply string)) (Embedder, *[]string) {
+// embedding is a model against a loopback server, and the bodies that it was sent.
+func embedding(t *testing.T, model string, answer func(n int, body string) (status int, reply string)) (Model, *[]string) {
 	t.Helper()
 	var sent []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -35,7 +35,7 @@ func embedding(t *testing.T, model string, answer func(n int, body string) (stat
 	}))
 	t.Cleanup(server.Close)
 	cfg := aws.Config{Region: "eu-test-1", Credentials: credentials.NewStaticCredentialsProvider("id", "secret", ""), HTTPClient: server.Client(), BaseEndpoint: &server.URL}
-	return Embedder{NewClient(cfg)}, &sent
+	return Model{Client: NewClient(cfg)}, &sent
 }
 
 func TestTitanTakesOneTextARequest(t *testing.T) {

@@ -17,49 +17,44 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/model/modelretry"
 	"github.com/countersign/countersign/internal/run"
 )
 
-// systemPrompt is what Converse and ConverseStream are both asked.
-type systemPrompt struct {
-	model     *string
-	system    []types.SystemContentBlock
-	messages  []types.Message
-	inference *types.InferenceConfiguration
-	tools     *types.ToolConfiguration
-	output    *types.OutputConfig
-	options   document.Interface
-}
-
-func newPrompt(r agent.Request) (systemPrompt, error) {
+// newPrompt is the request for a reply, which can only go to the client's own endpoint.
+func newPrompt(ctx context.Context, r agent.Request) (*bedrockruntime.ConverseStreamInput, error) {
+	switch {
+	case ctx.Err() != nil:
+		return nil, callFailure(ctx, ctx.Err())
+	case r.Model.BaseURL != "":
+		return nil, modelError(agent.ModelInvalid, "request is for another server")
+	}
 	r = r.WithNotices()
-	p := systemPrompt{model: aws.String(r.Model.ID)}
+	p := &bedrockruntime.ConverseStreamInput{ModelId: aws.String(r.Model.ID)}
 	if !isBlank(r.System) { // a blank text is refused
-		p.system = []types.SystemContentBlock{&types.SystemContentBlockMemberText{Value: r.System}}
+		p.System = []types.SystemContentBlock{&types.SystemContentBlockMemberText{Value: r.System}}
 	}
 	if m := r.Model; m.MaxTokens > 0 || m.Temperature != nil { // else the model's own defaults hold
-		p.inference = &types.InferenceConfiguration{}
+		p.InferenceConfig = &types.InferenceConfiguration{}
 		if m.MaxTokens > 0 {
-			p.inference.MaxTokens = aws.Int32(int32(min(m.MaxTokens, math.MaxInt32)))
+			p.InferenceConfig.MaxTokens = aws.Int32(int32(min(m.MaxTokens, math.MaxInt32)))
 		}
 		if m.Temperature != nil {
-			p.inference.Temperature = aws.Float32(float32(*m.Temperature))
+			p.InferenceConfig.Temperature = aws.Float32(float32(*m.Temperature))
 		}
 	}
 	var err error
-	if p.messages, err = conversation(r.Model.ID, r.Messages); err != nil {
-		return systemPrompt{}, err
+	if p.Messages, err = conversation(r.Model.ID, r.Messages); err != nil {
+		return nil, err
 	}
-	if p.tools, err = tools(r); err != nil {
-		return systemPrompt{}, err
+	if p.ToolConfig, err = tools(r); err != nil {
+		return nil, err
 	}
 	if f := r.Output; f.JSON && len(f.Schema) > 0 { // Converse cannot be asked for JSON of any form
 		if !isObject(f.Schema) {
-			return systemPrompt{}, modelError(agent.ModelInvalid, "output "+errSchema.Error())
+			return nil, modelError(agent.ModelInvalid, "output "+errSchema.Error())
 		}
-		p.output = &types.OutputConfig{TextFormat: &types.OutputFormat{
+		p.OutputConfig = &types.OutputConfig{TextFormat: &types.OutputFormat{
 			Type: types.OutputFormatTypeJsonSchema,
 			Structure: &types.OutputFormatStructureMemberJsonSchema{Value: types.JsonSchemaDefinition{
 				Name: aws.String(cmp.Or(f.Name, "output")), Schema: aws.String(string(f.Schema)),
@@ -68,11 +63,11 @@ func newPrompt(r agent.Request) (systemPrompt, error) {
 	}
 	if len(r.Model.Options) > 0 {
 		if !isObject(r.Model.Options) {
-			return systemPrompt{}, modelError(agent.ModelInvalid, "model's options are not a JSON object")
+			return nil, modelError(agent.ModelInvalid, "model's options are not a JSON object")
 		}
-		p.options = verbatim(r.Model.Options)
+		p.AdditionalModelRequestFields = verbatim(r.Model.Options)
 	}
-	p.mark(r.Model)
+	mark(p, r.Model)
 	return p, nil
 }
 
@@ -122,7 +117,7 @@ func isBlank(s string) bool { return strings.TrimSpace(s) == "" }
 
 // mark puts cache points behind the parts of the prompt that the next request begins with too. All have the same life:
 // a longer one must not stand behind a shorter one.
-func (p *systemPrompt) mark(m agent.ModelSpec) {
+func mark(p *bedrockruntime.ConverseStreamInput, m agent.ModelSpec) {
 	if m.Cache == "" || m.Cache == agent.CacheOff {
 		return
 	}
@@ -131,19 +126,19 @@ func (p *systemPrompt) mark(m agent.ModelSpec) {
 	if m.Cache == agent.CacheOneHour {
 		point.Ttl = types.CacheTTLOneHour
 	}
-	if p.system != nil {
-		p.system = append(p.system, &types.SystemContentBlockMemberCachePoint{Value: point})
+	if p.System != nil {
+		p.System = append(p.System, &types.SystemContentBlockMemberCachePoint{Value: point})
 	}
 	// Nova takes no cache point among its tools. An application inference profile does not tell its model, and Claude's
 	// point behind the system prompt covers the tools before it as well.
-	if p.tools != nil && strings.Contains(m.ID, "anthropic.claude") {
-		p.tools.Tools = append(p.tools.Tools, &types.ToolMemberCachePoint{Value: point})
+	if p.ToolConfig != nil && strings.Contains(m.ID, "anthropic.claude") {
+		p.ToolConfig.Tools = append(p.ToolConfig.Tools, &types.ToolMemberCachePoint{Value: point})
 	}
 	// The newest two of the user's messages end in a point. The last is written for the next request, the other was
 	// written by the request before: a model that looks for nothing but its own points finds it there.
 	left := 2
-	for i := range slices.Backward(p.messages) {
-		if said := &p.messages[i]; said.Role == types.ConversationRoleUser && left > 0 {
+	for i := range slices.Backward(p.Messages) {
+		if said := &p.Messages[i]; said.Role == types.ConversationRoleUser && left > 0 {
 			said.Content = append(said.Content, &types.ContentBlockMemberCachePoint{Value: point})
 			left--
 		}
@@ -154,21 +149,16 @@ func (p *systemPrompt) mark(m agent.ModelSpec) {
 // would send them. It asks the service once and costs nothing. Errors are those of Generate; a model that the service
 // cannot count for is ModelInvalid. The form of the output that r wants is not counted: the service does not take it
 // here.
-func (m *Model) CountTokens(ctx context.Context, r agent.Request) (_ int64, err error) {
+func (m Model) CountTokens(ctx context.Context, r agent.Request) (_ int64, err error) {
 	defer func() { modelretry.NameModel(err, r.Model.ID) }()
-	switch {
-	case ctx.Err() != nil:
-		return 0, callFailure(ctx, ctx.Err())
-	case r.Model.BaseURL != "":
-		return 0, modelError(agent.ModelInvalid, "request is for another server")
-	}
-	p, err := newPrompt(r)
+	p, err := newPrompt(ctx, r)
 	if err != nil {
 		return 0, err
 	}
-	out, err := m.client.countTokens(ctx, &bedrockruntime.CountTokensInput{
-		ModelId: p.model, Input: &types.CountTokensInputMemberConverse{Value: types.ConverseTokensRequest{
-			Messages: p.messages, System: p.system, ToolConfig: p.tools, AdditionalModelRequestFields: p.options,
+	out, err := m.Client.countTokens(ctx, &bedrockruntime.CountTokensInput{
+		ModelId: p.ModelId, Input: &types.CountTokensInputMemberConverse{Value: types.ConverseTokensRequest{
+			Messages: p.Messages, System: p.System, ToolConfig: p.ToolConfig,
+			AdditionalModelRequestFields: p.AdditionalModelRequestFields,
 		}},
 	})
 	if err != nil {
@@ -184,7 +174,7 @@ var errSchema = errors.New("has a schema that is not a JSON object")
 
 // jsonText is a document that is sent byte for byte. The SDK's own documents are Go values: to make one of JSON sorts
 // its keys and, unless every number is turned into the SDK's kind, rounds its digits. The embedded document is there
-// for the method that marks a document and is otherwise not used.
+// for the other methods of one and is not used.
 type jsonText struct {
 	document.Interface
 	text []byte
@@ -197,31 +187,7 @@ func verbatim(text []byte) document.Interface {
 
 func (j jsonText) MarshalSmithyDocument() ([]byte, error) { return j.text, nil }
 
-// UnmarshalSmithyDocument decodes the JSON into v; numbers in an interface are json.Number.
-func (j jsonText) UnmarshalSmithyDocument(v any) error {
-	d := json.NewDecoder(bytes.NewReader(j.text))
-	d.UseNumber()
-	return d.Decode(v)
-}
-
 // isObject reports whether a text is one JSON object.
 func isObject(text []byte) bool {
 	return json.Valid(text) && bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("{"))
-}
-
-// inputOf is the JSON of a call's input that the SDK has decoded: digits as they came, no escapes that JSON does not
-// need.
-func inputOf(d document.Interface) (json.RawMessage, error) {
-	if d == nil {
-		return nil, nil
-	}
-	text, err := d.MarshalSmithyDocument()
-	if err != nil {
-		return nil, modelError(agent.ModelInvalid, "reply has a tool call whose input cannot be read")
-	}
-	var v any
-	if err := (jsonText{text: text}).UnmarshalSmithyDocument(&v); err != nil {
-		return nil, modelError(agent.ModelInvalid, "reply has a tool call whose input cannot be read")
-	}
-	return jsonx.MarshalVerbatim(v)
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -55,7 +54,7 @@ func (c *talk) commit(events ...run.Event) {
 }
 
 // turn asks the model, commits what it said and answers its calls.
-func (c *talk) turn(m *Model) {
+func (c *talk) turn(m Model) {
 	c.t.Helper()
 	r, system := prompt.BuildRequest(&c.def, &c.s, policy.Next(&c.def, &c.s), c.def.System)
 	reply, err := m.Generate(context.Background(), r)
@@ -107,34 +106,30 @@ func TestReasoningRoundTrip(t *testing.T) {
 		standins.Text("Let me ", "see."), standins.ToolUse("a", "get", `{"x":`, `1.0}`), standins.Reasoning("omitted+/="), standins.ToolUse("b", "get"),
 	}
 	second := []standins.Block{standins.Redacted([]byte("\xff\x00")), standins.Text("x"), standins.Reasoning("s2", "y"), standins.Text("z"), standins.ToolUse("c", "get", `{}`)}
-	for _, stream := range []bool{false, true} {
-		t.Run(fmt.Sprint("stream=", stream), func(t *testing.T) {
-			m, server := against(t, Config{Stream: stream}, blocks(first...), blocks(second...), blocks(standins.Reasoning("s3", "w"), standins.Text("done"), standins.Reasoning("s4", "v")), blocks(standins.Text("yes")))
-			c := newTalk(t)
-			c.turn(m)
-			c.turn(m)
-			c.turn(m)
-			a := policy.Next(&c.def, &c.s)
-			require.Equal(t, policy.ActEnd, a.Kind)
-			require.JSONEq(t, `"done"`, string(a.End.Output))
-			c.commit(run.InputReceived{Slot: 1, ID: "m", Blocks: []run.UserBlock{{Block: run.Text{Text: "Sure?"}}}})
-			c.turn(m)
-			requests := server.Requests()
-			require.Len(t, requests, 4)
-			for i, r := range requests[1:] {
-				requireSent(t, r, 0, first...)
-				if i > 0 {
-					requireSent(t, r, 1, second...)
-				}
-			}
-			requireSent(t, requests[3], 2, standins.Reasoning("s3", "w"), standins.Text("done"))
-		})
+	m, server := against(t, Model{}, blocks(first...), blocks(second...), blocks(standins.Reasoning("s3", "w"), standins.Text("done"), standins.Reasoning("s4", "v")), blocks(standins.Text("yes")))
+	c := newTalk(t)
+	c.turn(m)
+	c.turn(m)
+	c.turn(m)
+	a := policy.Next(&c.def, &c.s)
+	require.Equal(t, policy.ActEnd, a.Kind)
+	require.JSONEq(t, `"done"`, string(a.End.Output))
+	c.commit(run.InputReceived{Slot: 1, ID: "m", Blocks: []run.UserBlock{{Block: run.Text{Text: "Sure?"}}}})
+	c.turn(m)
+	requests := server.Requests()
+	require.Len(t, requests, 4)
+	for i, r := range requests[1:] {
+		requireSent(t, r, 0, first...)
+		if i > 0 {
+			requireSent(t, r, 1, second...)
+		}
 	}
+	requireSent(t, requests[3], 2, standins.Reasoning("s3", "w"), standins.Text("done"))
 }
 
 // A model is not shown what another one reasoned, and the conversation goes on without it.
 func TestReasoningOfAnotherModel(t *testing.T) {
-	m, server := against(t, Config{}, blocks(standins.Reasoning("s", "x"), standins.ToolUse("a", "get", `{}`)), blocks(standins.ToolUse("b", "get", `{}`)), blocks(standins.Text("done")))
+	m, server := against(t, Model{}, blocks(standins.Reasoning("s", "x"), standins.ToolUse("a", "get", `{}`)), blocks(standins.ToolUse("b", "get", `{}`)), blocks(standins.Text("done")))
 	c := newTalk(t)
 	c.turn(m)
 	c.def.Model.ID = "us.anthropic.claude-x"
@@ -184,7 +179,7 @@ func TestReasoningThatIsNotSent(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			m, server := against(t, Config{}, standins.Reply{})
+			m, server := against(t, Model{}, standins.Reply{})
 			server.Wrote("m", standins.Reasoning("s", "hm"))
 			_, err := m.Generate(context.Background(), agent.Request{Model: agent.ModelSpec{ID: "m"}, Messages: tt.messages})
 			require.NoError(t, err)
@@ -200,7 +195,7 @@ func TestStreamsThatBreakInReasoning(t *testing.T) {
 	whole := blocks(standins.Reasoning("sig", "canary", "thoughts"), standins.Redacted([]byte("ab"), []byte("cd")), standins.ToolUse("a", "get", `{"x"`, `: <1`)).Frames()
 	for n := 1; n < len(whole); n++ {
 		shown := ""
-		m, _ := against(t, Config{Stream: true, OnDelta: func(_ agent.Request, d agent.Delta) { shown += textOf(d) }},
+		m, _ := against(t, Model{OnDelta: func(_ agent.Request, d agent.Delta) { shown += textOf(d) }},
 			standins.Stream{Frames: whole[:n]}, standins.Stream{Frames: whole[:n], Cut: 2}, standins.Stream{Frames: whole[:n], Flip: 4},
 			standins.Stream{Frames: append(whole[:n:n], standins.Exception("modelStreamErrorException", "canary"))},
 			standins.Stream{Frames: append(whole[:n:n], standins.Exception("throttlingException", "canary"))},
@@ -217,7 +212,7 @@ func TestStreamsThatBreakInReasoning(t *testing.T) {
 // A call whose input is no JSON keeps the reasoning before it, so that the model can be told and go on.
 func TestMalformedInputBesideReasoning(t *testing.T) {
 	think, bad := standins.Reasoning("sig", "hm"), standins.ToolUse("a", "get", `{"x"`, `: <1`)
-	m, server := against(t, Config{Stream: true}, blocks(think, bad), blocks(standins.Text("sorry")))
+	m, server := against(t, Model{}, blocks(think, bad), blocks(standins.Text("sorry")))
 	c := newTalk(t)
 	r, _ := prompt.BuildRequest(&c.def, &c.s, policy.Next(&c.def, &c.s), c.def.System)
 	reply, err := m.Generate(context.Background(), r)
@@ -249,19 +244,9 @@ func TestReasoningThatMakesNoSense(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			requireFailure(t, true, tt.turn, agent.ModelInvalid, tt.want)
+			requireFailure(t, tt.turn, agent.ModelInvalid, tt.want)
 		})
 	}
-}
-
-// Some versions of the SDK put the block before it in for one that they do not know: reasoning is not doubled either.
-func TestRepeatedReasoning(t *testing.T) {
-	b := reasoning(&types.ReasoningContentBlockMemberRedactedContent{Value: []byte{1}})
-	a := newAssembly("m", func(agent.Delta) {})
-	require.NoError(t, a.addBlocks([]types.ContentBlock{b, b, &types.ContentBlockMemberText{Value: "a"}}))
-	reply, err := a.reply()
-	require.NoError(t, err)
-	require.Len(t, reply.Reasoning, 1)
 }
 
 func TestOutputFormat(t *testing.T) {
@@ -269,15 +254,13 @@ func TestOutputFormat(t *testing.T) {
 	r := agent.Request{Model: agent.ModelSpec{ID: "m"}, Messages: []run.Message{ask("a")}, Output: agent.OutputFormat{JSON: true, Schema: json.RawMessage(schema)}}
 	for name, want := range map[string]string{"": "output", "receipt": "receipt"} {
 		r.Output.Name = name
-		for _, stream := range []bool{false, true} {
-			var body struct{ OutputConfig json.RawMessage }
-			require.NoError(t, json.Unmarshal(sent(t, Config{Stream: stream}, r).Body, &body))
-			require.Equal(t, fmt.Sprintf(`{"textFormat":{"structure":{"jsonSchema":{"name":%q,"schema":%q}},"type":"json_schema"}}`, want, schema), string(body.OutputConfig))
-		}
+		var body struct{ OutputConfig json.RawMessage }
+		require.NoError(t, json.Unmarshal(sent(t, Model{}, r).Body, &body))
+		require.Equal(t, fmt.Sprintf(`{"textFormat":{"structure":{"jsonSchema":{"name":%q,"schema":%q}},"type":"json_schema"}}`, want, schema), string(body.OutputConfig))
 	}
 	for _, none := range []agent.OutputFormat{{}, {JSON: true}, {Schema: json.RawMessage(schema)}} {
 		r.Output = none
-		require.NotContains(t, string(sent(t, Config{}, r).Body), "outputConfig")
+		require.NotContains(t, string(sent(t, Model{}, r).Body), "outputConfig")
 	}
 }
 
@@ -285,9 +268,7 @@ func TestOutputFormat(t *testing.T) {
 func TestOptions(t *testing.T) {
 	const options = `{"thinking":{"type":"enabled","budget_tokens":2048},"a":1.10}`
 	r := agent.Request{Model: agent.ModelSpec{ID: "m", Options: json.RawMessage(options)}, Messages: []run.Message{ask("a")}}
-	for _, stream := range []bool{false, true} {
-		require.Contains(t, string(sent(t, Config{Stream: stream}, r).Body), `"additionalModelRequestFields":`+options)
-	}
+	require.Contains(t, string(sent(t, Model{}, r).Body), `"additionalModelRequestFields":`+options)
 }
 
 func TestCachePoints(t *testing.T) {
@@ -314,14 +295,12 @@ func TestCachePoints(t *testing.T) {
 		{"behind a document", agent.Request{Model: agent.ModelSpec{ID: claude}, Messages: []run.Message{media("x", "application/pdf", "AAAA")}}, agent.CacheFiveMinutes, "0", ""},
 	}
 	for _, tt := range tests {
-		for _, stream := range []bool{false, true} {
-			t.Run(fmt.Sprint(tt.name, stream), func(t *testing.T) {
-				tt.r.Model.Cache = tt.cache
-				got, life := pointsIn(t, sent(t, Config{Stream: stream}, tt.r).Body)
-				require.Equal(t, tt.want, got)
-				require.Equal(t, tt.life, life)
-			})
-		}
+		t.Run(tt.name, func(t *testing.T) {
+			tt.r.Model.Cache = tt.cache
+			got, life := pointsIn(t, sent(t, Model{}, tt.r).Body)
+			require.Equal(t, tt.want, got)
+			require.Equal(t, tt.life, life)
+		})
 	}
 }
 

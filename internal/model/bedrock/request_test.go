@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -38,24 +40,22 @@ func media(name, kind, data string) run.Message {
 }
 
 // sent is the body of the one request that comes of r, and the fake's check that Bedrock would take it.
-func sent(t require.TestingT, c Config, r agent.Request) standins.BedrockRequest {
+func sent(t require.TestingT, m Model, r agent.Request) standins.BedrockRequest {
 	server := standins.NewBedrock(standins.Reply{})
 	defer server.Close()
-	c.Client = NewClient(server.Config())
-	_, err := New(c).Generate(context.Background(), r)
+	m.Client = NewClient(server.Config())
+	_, err := m.Generate(context.Background(), r)
 	require.NoError(t, err)
 	require.Len(t, server.Requests(), 1)
 	return server.Requests()[0]
 }
 
-// A guardrail goes with every request, streamed or not.
+// A guardrail goes with every request.
 func TestGuardrail(t *testing.T) {
-	for _, stream := range []bool{true, false} {
-		r := agent.Request{Model: agent.ModelSpec{ID: "m"}, Messages: []run.Message{ask("Hi")}}
-		body := string(sent(t, Config{Stream: stream, Guardrail: "gr1:7"}, r).Body)
-		require.Contains(t, body, `"guardrailConfig":{"guardrailIdentifier":"gr1","guardrailVersion":"7"}`)
-		require.NotContains(t, string(sent(t, Config{Stream: stream}, r).Body), "guardrail")
-	}
+	r := agent.Request{Model: agent.ModelSpec{ID: "m"}, Messages: []run.Message{ask("Hi")}}
+	body := string(sent(t, Model{Guardrail: "gr1:7"}, r).Body)
+	require.Contains(t, body, `"guardrailConfig":{"guardrailIdentifier":"gr1","guardrailVersion":"7"}`)
+	require.NotContains(t, string(sent(t, Model{}, r).Body), "guardrail")
 }
 
 func TestRequest(t *testing.T) {
@@ -73,13 +73,11 @@ func TestRequest(t *testing.T) {
 	const inference = `"inferenceConfig":{"maxTokens":100,"temperature":0.7}`
 	const get = `{"toolSpec":{"description":"Look.","inputSchema":{"json":{"type":"object","properties":{"z":{"maximum":12345678901234567890.10},"a":{}}}},"name":"orders_get"}}`
 	const ping = `{"toolSpec":{"inputSchema":{"json":{"type":"object","properties":{}}},"name":"ping"}}`
-	for _, stream := range []bool{false, true} {
-		got := sent(t, Config{Stream: stream}, r)
-		require.Equal(t, r.Model.ID, got.Model)
-		require.Equal(t, stream, got.Stream)
-		require.Contains(t, got.Header.Get("Authorization"), "AWS4-HMAC-SHA256 ")
-		require.Equal(t, `{`+inference+`,`+messages+`,"system":[{"text":"Be <brief>."}],"toolConfig":{"tools":[`+get+`,`+ping+`]}}`, string(got.Body))
-	}
+	got := sent(t, Model{}, r)
+	require.Equal(t, r.Model.ID, got.Model)
+	require.True(t, got.Stream)
+	require.Contains(t, got.Header.Get("Authorization"), "AWS4-HMAC-SHA256 ")
+	require.Equal(t, `{`+inference+`,`+messages+`,"system":[{"text":"Be <brief>."}],"toolConfig":{"tools":[`+get+`,`+ping+`]}}`, string(got.Body))
 }
 
 // Converse cannot be asked for JSON of any form, so the system text asks; a used up quota is told to the model twice.
@@ -89,7 +87,7 @@ func TestNotices(t *testing.T) {
 		System   []struct{ Text string }
 		Messages []struct{ Content []struct{ Text string } }
 	}
-	require.NoError(t, json.Unmarshal(sent(t, Config{}, r).Body, &got))
+	require.NoError(t, json.Unmarshal(sent(t, Model{}, r).Body, &got))
 	require.Len(t, got.System, 1)
 	require.Regexp(t, `^Be brief\.\n\nYou have used up .*\n\nGive your final answer as one JSON value`, got.System[0].Text)
 	require.Len(t, got.Messages, 1)
@@ -99,12 +97,12 @@ func TestNotices(t *testing.T) {
 
 func TestSmallestRequest(t *testing.T) {
 	r := agent.Request{Model: agent.ModelSpec{ID: "m"}, System: " \n", Messages: []run.Message{ask("a")}}
-	require.Equal(t, `{"messages":[{"content":[{"text":"a"}],"role":"user"}]}`, string(sent(t, Config{}, r).Body))
+	require.Equal(t, `{"messages":[{"content":[{"text":"a"}],"role":"user"}]}`, string(sent(t, Model{}, r).Body))
 	zero := 0.0
 	r.Model.Temperature = &zero
-	require.Equal(t, `{"inferenceConfig":{"temperature":0},"messages":[{"content":[{"text":"a"}],"role":"user"}]}`, string(sent(t, Config{}, r).Body))
+	require.Equal(t, `{"inferenceConfig":{"temperature":0},"messages":[{"content":[{"text":"a"}],"role":"user"}]}`, string(sent(t, Model{}, r).Body))
 	r.Model = agent.ModelSpec{ID: "m", MaxTokens: 1 << 40}
-	require.Equal(t, `{"inferenceConfig":{"maxTokens":2147483647},"messages":[{"content":[{"text":"a"}],"role":"user"}]}`, string(sent(t, Config{}, r).Body))
+	require.Equal(t, `{"inferenceConfig":{"maxTokens":2147483647},"messages":[{"content":[{"text":"a"}],"role":"user"}]}`, string(sent(t, Model{}, r).Body))
 }
 
 // A conversation with calls in it is refused without tools: its own are listed.
@@ -113,7 +111,7 @@ func TestWithdrawnTools(t *testing.T) {
 		ask("q"), use("a", `{}`), assistant(run.ToolUse{ID: "b", Name: "put_it"}), use("c", `{}`), ask("sum up"),
 	}}
 	var body struct{ ToolConfig json.RawMessage }
-	require.NoError(t, json.Unmarshal(sent(t, Config{}, r).Body, &body))
+	require.NoError(t, json.Unmarshal(sent(t, Model{}, r).Body, &body))
 	tool := func(name string) string {
 		return `{"toolSpec":{"name":"` + name + `","description":"` + withdrawn + `","inputSchema":{"json":{"type":"object","properties":{}}}}}`
 	}
@@ -184,7 +182,7 @@ func TestConversation(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var body struct{ Messages json.RawMessage }
 			r := agent.Request{Model: agent.ModelSpec{ID: "m"}, Messages: tt.messages}
-			require.NoError(t, json.Unmarshal(sent(t, Config{}, r).Body, &body))
+			require.NoError(t, json.Unmarshal(sent(t, Model{}, r).Body, &body))
 			require.JSONEq(t, "["+strings.Join(tt.want, ",")+"]", string(body.Messages))
 		})
 	}
@@ -242,7 +240,7 @@ func TestRequestsThatCannotBeMade(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			m, server := against(t, Config{})
+			m, server := against(t, Model{})
 			tt.r.Model.ID = "m"
 			_, err := m.Generate(context.Background(), tt.r)
 			requireClass(t, agent.ModelInvalid, err)
@@ -306,7 +304,7 @@ func conversations() *rapid.Generator[[]run.Message] {
 func TestPropertyConversation(t *testing.T) {
 	server := standins.NewBedrockFunc(func(standins.BedrockRequest) standins.Turn { return standins.Reply{} })
 	defer server.Close()
-	m := New(Config{Client: NewClient(server.Config())})
+	m := Model{Client: NewClient(server.Config())}
 	rapid.Check(t, func(t *rapid.T) {
 		in := conversations().Draw(t, "messages")
 		for _, m := range in {
@@ -321,11 +319,11 @@ func TestPropertyConversation(t *testing.T) {
 			return
 		}
 		require.NoError(t, err)
-		p, err := newPrompt(r)
+		p, err := newPrompt(context.Background(), r)
 		require.NoError(t, err)
-		require.Equal(t, wantText(in), gotText(p.messages))
-		require.Equal(t, wantResults(in), gotResults(p.messages))
-		requireThoughts(t, in, p.messages)
+		require.Equal(t, wantText(in), gotText(p.Messages))
+		require.Equal(t, wantResults(in), gotResults(p.Messages))
+		requireThoughts(t, in, p.Messages)
 	})
 }
 
@@ -425,13 +423,13 @@ func TestLargePDF(t *testing.T) {
 	large := base64.StdEncoding.EncodeToString(make([]byte, maxDocument+1))
 	for _, kind := range []string{"application/pdf", "application/vnd.openxmlformats-officedocument.wordprocessingml.document"} {
 		r := agent.Request{Model: agent.ModelSpec{ID: "m"}, Messages: []run.Message{ask("a"), media("x", kind, large)}}
-		require.Empty(t, sent(t, Config{}, r).Refused)
+		require.Empty(t, sent(t, Model{}, r).Refused)
 	}
 }
 
 // The service counts the very request that it would be sent: system text, conversation and tools.
 func TestCountTokens(t *testing.T) {
-	m, server := against(t, Config{}, blocks(standins.Text("a")))
+	m, server := against(t, Model{}, blocks(standins.Text("a")))
 	r := request()
 	r.System, r.Tools = "Count.", []agent.ToolSpec{{Name: "get", Description: "Gets."}}
 	n, err := m.CountTokens(context.Background(), r)
@@ -451,7 +449,7 @@ func TestCountTokens(t *testing.T) {
 }
 
 func TestCountTokensFails(t *testing.T) {
-	m, server := against(t, Config{})
+	m, server := against(t, Model{})
 	r := request()
 	r.Model.ID = "uncounted.m"
 	_, err := m.CountTokens(context.Background(), r)
@@ -469,4 +467,12 @@ func TestCountTokensFails(t *testing.T) {
 	_, err = m.CountTokens(ctx, request())
 	require.ErrorIs(t, err, context.Canceled)
 	require.Len(t, server.Requests(), 1)
+
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>canary")) }))
+	defer page.Close()
+	c := server.Config()
+	c.BaseEndpoint = &page.URL
+	_, err = Model{Client: NewClient(c)}.CountTokens(context.Background(), request())
+	requireClass(t, agent.ModelInvalid, err)
+	require.Equal(t, "reply is not the JSON of a message", failureOf(t, err).Message)
 }

@@ -34,7 +34,7 @@ func textOf(d agent.Delta) string {
 func TestTruncatedStreams(t *testing.T) {
 	frames := blocks(standins.Text("a"), standins.ToolUse("a", "get", `{"x":1}`)).Frames()
 	for n := range frames {
-		m, _ := against(t, Config{Stream: true}, standins.Stream{Frames: frames[:n]}, standins.Stream{Frames: frames[:n+1], Cut: 1},
+		m, _ := against(t, Model{}, standins.Stream{Frames: frames[:n]}, standins.Stream{Frames: frames[:n+1], Cut: 1},
 			standins.Stream{Frames: frames[:n+1], Flip: 3}, standins.Stream{Frames: frames})
 		for range 3 {
 			reply, err := m.Generate(context.Background(), request())
@@ -51,7 +51,7 @@ func TestStreamWithoutStopOrMetadata(t *testing.T) {
 	last := len(whole) - 1
 	for _, frames := range [][]standins.Frame{whole[:last], append(slices.Clone(whole[:last-1]), whole[last])} {
 		broken := standins.Stream{Frames: frames}
-		requireFailure(t, true, broken, agent.ModelConnection, "stream ended before the reply did")
+		requireFailure(t, broken, agent.ModelConnection, "stream ended before the reply did")
 	}
 }
 
@@ -76,7 +76,7 @@ func TestMidStreamExceptions(t *testing.T) {
 		t.Run(tt.frame.Type, func(t *testing.T) {
 			frames := blocks(standins.Text("a")).Frames()
 			shown := ""
-			m, server := against(t, Config{Stream: true, OnDelta: func(_ agent.Request, d agent.Delta) { shown += textOf(d) }},
+			m, server := against(t, Model{OnDelta: func(_ agent.Request, d agent.Delta) { shown += textOf(d) }},
 				standins.Stream{Frames: append(frames[:3:3], tt.frame)}, standins.Stream{Frames: append(frames, tt.frame)})
 			_, err := m.Generate(context.Background(), request())
 			requireClass(t, tt.class, err)
@@ -110,7 +110,7 @@ func TestStreamsThatMakeNoSense(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			requireFailure(t, true, standins.Stream{Frames: tt.frames}, tt.class, "")
+			requireFailure(t, standins.Stream{Frames: tt.frames}, tt.class, "")
 		})
 	}
 }
@@ -120,7 +120,7 @@ func TestUnknownEvents(t *testing.T) {
 	for _, f := range blocks(standins.Text("a"), standins.ToolUse("a", "get", "{}")).Frames() {
 		frames = append(frames, f, standins.Event("hologram", map[string]int{"contentBlockIndex": 1}))
 	}
-	reply, err := generated(t, true, standins.Stream{Frames: frames})
+	reply, err := generated(t, standins.Stream{Frames: frames})
 	require.NoError(t, err)
 	require.Equal(t, agent.Reply{Model: "m", Text: "a", StopReason: "tool_use", Calls: []agent.ReplyCall{call("a", "get", "{}")}}, reply)
 }
@@ -132,13 +132,13 @@ func TestBigStream(t *testing.T) {
 	}
 	input := `{"x":"` + strings.Repeat("y", 1<<20) + `"}`
 	use := standins.ToolUse("a", "get", input[:1<<19], input[1<<19:])
-	reply, err := generated(t, true, blocks(standins.Text(pieces...), use))
+	reply, err := generated(t, blocks(standins.Text(pieces...), use))
 	require.NoError(t, err)
 	require.Equal(t, strings.Join(pieces, ""), reply.Text)
 	require.Equal(t, []agent.ReplyCall{call("a", "get", input)}, reply.Calls)
 
 	large := standins.Text(strings.Repeat("x", 8<<20), strings.Repeat("x", 8<<20), "x")
-	requireFailure(t, true, blocks(large), agent.ModelInvalid, "reply is larger than 16 MiB")
+	requireFailure(t, blocks(large), agent.ModelInvalid, "reply is larger than 16 MiB")
 }
 
 func TestContextEnds(t *testing.T) {
@@ -149,7 +149,7 @@ func TestContextEnds(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			sent := make(chan string)
 			go func() { <-sent; cancel() }()
-			m, _ := against(t, Config{Stream: true}, standins.Stream{Frames: whole[:n], Hold: sent})
+			m, _ := against(t, Model{}, standins.Stream{Frames: whole[:n], Hold: sent})
 			_, err := m.Generate(ctx, request())
 			require.ErrorIs(t, err, context.Canceled)
 			requireNoCanary(t, err)
@@ -196,7 +196,7 @@ func TestDeadline(t *testing.T) {
 	ctx := expiring{context.Background(), make(chan struct{})}
 	sent := make(chan string)
 	go func() { <-sent; close(ctx.done) }()
-	m, server := against(t, Config{Stream: true}, standins.Stream{Hold: sent})
+	m, server := against(t, Model{}, standins.Stream{Hold: sent})
 	for range 2 {
 		_, err := m.Generate(ctx, request())
 		requireClass(t, agent.ModelTimeout, err)
@@ -206,7 +206,7 @@ func TestDeadline(t *testing.T) {
 }
 
 func TestNoServer(t *testing.T) {
-	m, server := against(t, Config{})
+	m, server := against(t, Model{})
 	server.Close()
 	_, err := m.Generate(context.Background(), request())
 	requireClass(t, agent.ModelConnection, err)
@@ -224,13 +224,13 @@ func TestNoCredentials(t *testing.T) {
 	defer server.Close()
 	c := server.Config()
 	c.Credentials = noCredentials{}
-	_, err := New(Config{Client: NewClient(c)}).Generate(context.Background(), request())
+	_, err := Model{Client: NewClient(c)}.Generate(context.Background(), request())
 	requireClass(t, agent.ModelAuth, err)
 	require.Empty(t, server.Requests())
 
 	c = server.Config()
 	c.Region, c.BaseEndpoint = "", nil
-	_, err = New(Config{Client: NewClient(c)}).Generate(context.Background(), request())
+	_, err = Model{Client: NewClient(c)}.Generate(context.Background(), request())
 	requireClass(t, agent.ModelAuth, err)
 }
 
@@ -347,7 +347,7 @@ func TestPropertyAssembly(t *testing.T) {
 		left := make([][]rune, len(inputs))
 		for _, i := range rapid.Permutation(places).Draw(t, "order") {
 			left[i] = []rune(inputs[i])
-			require.NoError(t, a.addCall(int32(i), aws.String(fmt.Sprint(i)), aws.String("get"), ""))
+			require.NoError(t, a.addCall(int32(i), types.ToolUseBlockStart{ToolUseId: aws.String(fmt.Sprint(i)), Name: aws.String("get")}))
 		}
 		for open := len(inputs); open > 0; {
 			i := rapid.IntRange(0, len(inputs)-1).Draw(t, "call")
@@ -382,7 +382,7 @@ func TestInterruptedStreams(t *testing.T) {
 	whole, bare := call("a", "get", `{"x":1}`), call("b", "get", `{}`)
 	seen := map[string]bool{}
 	for n := 1; n < len(frames); n++ {
-		m, _ := against(t, Config{Stream: true}, standins.Stream{Frames: frames[:n]},
+		m, _ := against(t, Model{}, standins.Stream{Frames: frames[:n]},
 			standins.Stream{Frames: append(frames[:n:n], standins.Exception("modelStreamErrorException", "canary"))})
 		for _, class := range []agent.ModelErrorClass{agent.ModelConnection, agent.ModelServer} {
 			_, err := m.Generate(context.Background(), request())
@@ -413,7 +413,7 @@ func TestInterruptedStreams(t *testing.T) {
 func TestInterruptedReasoning(t *testing.T) {
 	frames := blocks(standins.Text("a"), standins.Reasoning("sign", "hm")).Frames()
 	for n := 4; n < len(frames)-3; n++ { // within the reasoning
-		m, _ := against(t, Config{Stream: true}, standins.Stream{Frames: frames[:n]})
+		m, _ := against(t, Model{}, standins.Stream{Frames: frames[:n]})
 		_, err := m.Generate(context.Background(), request())
 		require.Equal(t, &agent.Reply{Model: "m", Text: "a", StopReason: policy.StopInterrupted}, failureOf(t, err).Partial, n)
 	}
@@ -423,7 +423,7 @@ func TestInterruptedReasoning(t *testing.T) {
 func TestDeltas(t *testing.T) {
 	var heard []agent.Delta
 	server := standins.Block{Start: []byte(`{"toolUse":{"toolUseId":"s","name":"search","type":"server_tool_use"}}`), Deltas: nil}
-	m, _ := against(t, Config{Stream: true, OnDelta: func(_ agent.Request, d agent.Delta) { heard = append(heard, d) }},
+	m, _ := against(t, Model{OnDelta: func(_ agent.Request, d agent.Delta) { heard = append(heard, d) }},
 		blocks(standins.Reasoning("sign", "h", "m"), standins.Text("Hel", "lo"), server, standins.ToolUse("a", "get", `{"x"`, `:1}`), standins.ToolUse("b", "put")))
 	_, err := m.Generate(context.Background(), request())
 	require.NoError(t, err)
