@@ -51,8 +51,8 @@ const (
 	fieldExtra            = "extra_content"
 )
 
-// add takes a completion's first choice and tells of it.
-func (a *assembly) add(c completion, of func(choice) piece) error {
+// add takes the delta of a completion's first choice and tells of it.
+func (a *assembly) add(c completion) error {
 	if c.Model != "" {
 		a.model = modelretry.Clip(c.Model)
 	}
@@ -66,7 +66,7 @@ func (a *assembly) add(c completion, of func(choice) piece) error {
 		if ch.Index != 0 {
 			continue
 		}
-		p := of(ch)
+		p := ch.Delta
 		a.addReasoning(p)
 		text := p.Content.text + string(p.Refusal)
 		a.refuse = a.refuse || p.Refusal != ""

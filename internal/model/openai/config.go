@@ -19,20 +19,14 @@ import (
 // DefaultBaseURL is OpenAI's own endpoint.
 const DefaultBaseURL = "https://api.openai.com/v1"
 
-// Config says where the models are. The zero Config is OpenAI without a key.
-type Config struct {
-	BaseURL string        // with the version, e.g. http://127.0.0.1:11434/v1; "" = DefaultBaseURL
-	Key     string        // sent as a bearer token; "" = none
-	OnDelta agent.OnDelta // is told of replies as they arrive; nil = nobody is
-}
-
-// New checks the configuration. Errors never hold the key.
-func New(c Config) (*Model, error) {
-	base, err := baseURL(c.BaseURL)
+// newServer is the server at a base URL, which has its version as http://127.0.0.1:11434/v1 has; "" = OpenAI's own. The
+// key is sent as a bearer token; "" = none. Errors never hold it.
+func newServer(base, key string, onDelta agent.OnDelta) (*server, error) {
+	base, err := baseURL(base)
 	if err != nil {
 		return nil, err
 	}
-	if strings.ContainsFunc(c.Key, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, errors.New("configure openai: key has characters that no header may hold")
 	}
 	client := &http.Client{Transport: shared()}
@@ -45,7 +39,7 @@ func New(c Config) (*Model, error) {
 		}
 		return nil
 	}
-	return &Model{base: base, key: c.Key, client: client, onDelta: c.OnDelta}, nil
+	return &server{base, key, client, onDelta}, nil
 }
 
 // shared is the process' pool of connections: a new one costs a TLS handshake, and models are made for single requests.
@@ -107,19 +101,23 @@ type Servers struct {
 	OnDelta agent.OnDelta // is told of replies as they arrive; nil = nobody is
 }
 
-// Generate makes one request, as Model.Generate does. A key that there is not is ModelAuth, one that cannot be read now
-// ModelUnavailable.
+// Generate makes one request. Errors are *agent.ModelError, a context's deadline included (ModelTimeout); a context
+// that was cancelled is returned as its error. A cause may have a method RetryAfter() time.Duration. A key that there is
+// not is ModelAuth, one that cannot be read now ModelUnavailable.
+//
+// A call's Input is what the model wrote, byte for byte, JSON or not; nothing at all counts as {}. Whoever encodes a
+// reply must check that first.
 func (s Servers) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	key, err := s.key(ctx, r)
 	if err != nil {
 		return agent.Reply{}, err
 	}
-	m, err := New(Config{BaseURL: r.Model.BaseURL, Key: key, OnDelta: s.OnDelta})
+	m, err := newServer(r.Model.BaseURL, key, s.OnDelta)
 	if err != nil {
 		return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Message: err.Error(),
 			Cause: err}
 	}
-	return m.Generate(ctx, r)
+	return m.generate(ctx, r)
 }
 
 func (s Servers) key(ctx context.Context, r agent.Request) (string, error) {

@@ -21,7 +21,7 @@ func (s Servers) Embed(ctx context.Context, tenant string, by agent.Embeddings, 
 	if err != nil {
 		return nil, err
 	}
-	m, err := New(Config{BaseURL: by.BaseURL, Key: key})
+	m, err := newServer(by.BaseURL, key, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +36,7 @@ func (s Servers) Embed(ctx context.Context, tenant string, by agent.Embeddings, 
 	return vectors, nil
 }
 
-func (m *Model) embed(ctx context.Context, model string, texts []string) ([][]float32, error) {
+func (m *server) embed(ctx context.Context, model string, texts []string) ([][]float32, error) {
 	body, err := marshal(map[string]any{"model": model, "input": texts, "encoding_format": "float"})
 	if err != nil {
 		return nil, err

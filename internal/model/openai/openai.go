@@ -33,27 +33,17 @@ const MaxResponse = 16 << 20
 // maxRefusal is how much of a refusal's body is looked at for its error code.
 const maxRefusal = 64 << 10
 
-// Model is a client of one server. It is safe for concurrent use.
-type Model struct {
-	base    string
-	key     string
-	client  *http.Client
-	onDelta agent.OnDelta
+// server is one server, and how it is asked.
+type server struct {
+	base, key string
+	client    *http.Client
+	onDelta   agent.OnDelta
 }
 
-// Generate makes one request. Errors are *agent.ModelError, a context's deadline included (ModelTimeout); a context
-// that was cancelled is returned as its error. A cause may have a method RetryAfter() time.Duration. A request whose
-// Model.BaseURL is another than the configured one is ModelInvalid.
-//
-// A call's Input is what the model wrote, byte for byte, JSON or not; nothing at all counts as {}. Whoever encodes a
-// reply must check that first.
-func (m *Model) Generate(ctx context.Context, r agent.Request) (_ agent.Reply, err error) {
+func (m *server) generate(ctx context.Context, r agent.Request) (_ agent.Reply, err error) {
 	defer func() { modelretry.NameModel(m.redacted(err), r.Model.ID) }()
 	if err := ctx.Err(); err != nil {
 		return agent.Reply{}, ioFailure(ctx, err)
-	}
-	if base, err := baseURL(r.Model.BaseURL); r.Model.BaseURL != "" && (err != nil || base != m.base) {
-		return agent.Reply{}, modelError(agent.ModelInvalid, "request is for another server")
 	}
 	own := r
 	own.Model.BaseURL = m.base
@@ -79,7 +69,7 @@ func (m *Model) Generate(ctx context.Context, r agent.Request) (_ agent.Reply, e
 }
 
 // redacted takes the key out of the message of a *agent.ModelError.
-func (m *Model) redacted(err error) error {
+func (m *server) redacted(err error) error {
 	var failure *agent.ModelError
 	if errors.As(err, &failure) && m.key != "" {
 		failure.Message = strings.ReplaceAll(failure.Message, m.key, "…")
@@ -97,7 +87,7 @@ func drainBody(body io.ReadCloser, giveUp func()) {
 }
 
 // post makes a request to a path below the base URL.
-func (m *Model) post(ctx context.Context, below string, body []byte) (*http.Request, error) {
+func (m *server) post(ctx context.Context, below string, body []byte) (*http.Request, error) {
 	path, query, versioned := strings.Cut(m.base, "?")
 	path += below
 	if versioned {
@@ -121,7 +111,7 @@ func (m *Model) post(ctx context.Context, below string, body []byte) (*http.Requ
 }
 
 // read takes the reply as a stream or as one JSON document, whichever the server chose to send.
-func (m *Model) read(ctx context.Context, r agent.Request, resp *http.Response) (agent.Reply, error) {
+func (m *server) read(ctx context.Context, r agent.Request, resp *http.Response) (agent.Reply, error) {
 	body := bufio.NewReader(http.MaxBytesReader(nil, resp.Body, MaxResponse))
 	kind, err := bodyKind(resp.Header.Get("Content-Type"), body)
 	if err != nil {

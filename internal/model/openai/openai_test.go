@@ -26,13 +26,13 @@ import (
 
 const key = "sk-canary-key"
 
-// against is a model whose server is the handler.
-func against(t *testing.T, onDelta agent.OnDelta, handler http.HandlerFunc) *Model {
+// against is a server that answers as the handler does.
+func against(t *testing.T, onDelta agent.OnDelta, handler http.HandlerFunc) *server {
 	t.Helper()
-	server := httptest.NewServer(handler)
-	m, err := New(Config{BaseURL: server.URL + "/v1/", Key: key, OnDelta: onDelta})
+	at := httptest.NewServer(handler)
+	m, err := newServer(at.URL+"/v1/", key, onDelta)
 	require.NoError(t, err)
-	t.Cleanup(func() { m.client.CloseIdleConnections(); server.Close() })
+	t.Cleanup(func() { m.client.CloseIdleConnections(); at.Close() })
 	return m
 }
 
@@ -153,7 +153,7 @@ func TestReplies(t *testing.T) {
 					pieces.WriteString(d.Text)
 				}
 			}
-			reply, err := against(t, onDelta, answer(tt.contentType, tt.body)).Generate(context.Background(), request())
+			reply, err := against(t, onDelta, answer(tt.contentType, tt.body)).generate(context.Background(), request())
 			require.NoError(t, err)
 			require.Equal(t, tt.want, reply)
 			require.Equal(t, tt.want.Text, pieces.String())
@@ -194,7 +194,7 @@ func TestBrokenReplies(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			reply, err := against(t, nil, answer(tt.contentType, tt.body)).Generate(context.Background(), request())
+			reply, err := against(t, nil, answer(tt.contentType, tt.body)).generate(context.Background(), request())
 			requireClass(t, tt.class, err)
 			require.Equal(t, agent.Reply{}, reply)
 		})
@@ -252,7 +252,7 @@ func TestStatuses(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(fmt.Sprint(tt.status, tt.message), func(t *testing.T) {
-			_, err := against(t, nil, refusal(tt.status, tt.body)).Generate(context.Background(), request())
+			_, err := against(t, nil, refusal(tt.status, tt.body)).generate(context.Background(), request())
 			requireClass(t, tt.class, err)
 			require.Equal(t, tt.message, failureOf(t, err).Message)
 			require.Equal(t, tt.status == 404, failureOf(t, err).Lasting, "a model that is not there stays away")
@@ -278,7 +278,7 @@ func TestRetryAfter(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.value, func(t *testing.T) {
 			m := against(t, nil, refusal(http.StatusTooManyRequests, "", "Retry-After", tt.value, "Date", tt.date))
-			_, err := m.Generate(context.Background(), request())
+			_, err := m.generate(context.Background(), request())
 			var asks interface{ RetryAfter() time.Duration }
 			requireClass(t, agent.ModelThrottled, err)
 			require.ErrorAs(t, failureOf(t, err).Cause, &asks)
@@ -296,10 +296,10 @@ func TestConnectionLost(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}
 	}
-	_, err := against(t, nil, drop(text("a"))).Generate(context.Background(), request())
+	_, err := against(t, nil, drop(text("a"))).generate(context.Background(), request())
 	requireClass(t, agent.ModelConnection, err)
 
-	reply, err := against(t, nil, drop(text("a")+done("stop"))).Generate(context.Background(), request())
+	reply, err := against(t, nil, drop(text("a")+done("stop"))).generate(context.Background(), request())
 	require.NoError(t, err)
 	require.Equal(t, "a", reply.Text)
 
@@ -308,14 +308,14 @@ func TestConnectionLost(t *testing.T) {
 		require.NoError(t, err)
 		_, _ = io.WriteString(conn, "HTTP/1.1 canary canary-content\r\n\r\n")
 		_ = conn.Close()
-	}).Generate(context.Background(), request())
+	}).generate(context.Background(), request())
 	requireClass(t, agent.ModelConnection, err)
 
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
-	m, err := New(Config{BaseURL: gone.URL, Key: key})
+	m, err := newServer(gone.URL, key, nil)
 	require.NoError(t, err)
-	_, err = m.Generate(context.Background(), request())
+	_, err = m.generate(context.Background(), request())
 	requireClass(t, agent.ModelConnection, err)
 	require.Equal(t, "connection refused", failureOf(t, err).Message)
 }
@@ -331,12 +331,12 @@ func hang(w http.ResponseWriter, r *http.Request) {
 func TestCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	m := against(t, func(agent.Request, agent.Delta) { cancel() }, hang)
-	_, err := m.Generate(ctx, request())
+	_, err := m.generate(ctx, request())
 	require.ErrorIs(t, err, context.Canceled)
 	var failure *agent.ModelError
 	require.False(t, errors.As(err, &failure))
 
-	_, err = m.Generate(ctx, request())
+	_, err = m.generate(ctx, request())
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -352,16 +352,16 @@ func TestDeadline(t *testing.T) {
 			<-r.Context().Done()
 			return nil, r.Context().Err()
 		})
-		m, err := New(Config{})
+		m, err := newServer("", "", nil)
 		require.NoError(t, err)
 		m.client.Transport = slow
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		_, err = m.Generate(ctx, request())
+		_, err = m.generate(ctx, request())
 		requireClass(t, agent.ModelTimeout, err)
 
 		m.client.Timeout = time.Second
-		_, err = m.Generate(context.Background(), request())
+		_, err = m.generate(context.Background(), request())
 		requireClass(t, agent.ModelTimeout, err)
 		require.Equal(t, "network timed out", failureOf(t, err).Message)
 	})
@@ -395,7 +395,7 @@ func TestRedirects(t *testing.T) {
 				require.Equal(t, "Bearer "+key, r.Header.Get("Authorization"))
 				answer("text/event-stream", text("a")+end)(w, r)
 			})
-			_, err := m.Generate(context.Background(), request())
+			_, err := m.generate(context.Background(), request())
 			if tt.class == "" {
 				require.NoError(t, err)
 				return
@@ -406,45 +406,25 @@ func TestRedirects(t *testing.T) {
 	require.Zero(t, asked)
 }
 
-func TestNew(t *testing.T) {
-	tests := []struct {
-		name string
-		c    Config
-		err  string
-	}{
-		{"zero", Config{}, ""},
-		{"local", Config{BaseURL: "http://127.0.0.1:11434/v1"}, ""},
-		{"no scheme", Config{BaseURL: "127.0.0.1:11434"}, "baseURL is not an http or https URL"},
-		{"no host", Config{BaseURL: "http:///v1"}, "baseURL is not an http or https URL"},
-		{"another scheme", Config{BaseURL: "file:///etc/passwd"}, "baseURL is not an http or https URL"},
-		{"user", Config{BaseURL: "https://me:canary@host/v1"}, "baseURL has a user, a query or a fragment"},
-		{"query", Config{BaseURL: "https://host/v1?key=canary"}, "baseURL has a user, a query or a fragment"},
-		{"key with a line end", Config{Key: "canary\n"}, "key has characters that no header may hold"},
+func TestServersThatCannotBeAsked(t *testing.T) {
+	for _, base := range []string{"", "http://127.0.0.1:11434/v1"} {
+		_, err := newServer(base, "", nil)
+		require.NoError(t, err)
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			m, err := New(tt.c)
-			if tt.err == "" {
-				require.NoError(t, err)
-				require.NotNil(t, m)
-				return
-			}
-			require.ErrorContains(t, err, tt.err)
+	for name, c := range map[string]struct{ base, key, err string }{
+		"no scheme":           {"127.0.0.1:11434", "", "baseURL is not an http or https URL"},
+		"no host":             {"http:///v1", "", "baseURL is not an http or https URL"},
+		"another scheme":      {"file:///etc/passwd", "", "baseURL is not an http or https URL"},
+		"user":                {"https://me:canary@host/v1", "", "baseURL has a user, a query or a fragment"},
+		"query":               {"https://host/v1?key=canary", "", "baseURL has a user, a query or a fragment"},
+		"key with a line end": {"", "canary\n", "key has characters that no header may hold"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := newServer(c.base, c.key, nil)
+			require.ErrorContains(t, err, c.err)
 			require.NotContains(t, err.Error(), "canary")
 		})
 	}
-}
-
-// The key must not be sent to a server that a definition names and the operator did not.
-func TestOtherServer(t *testing.T) {
-	m := against(t, nil, answer("text/event-stream", text("a")+end))
-	r := request()
-	r.Model.BaseURL = "http://127.0.0.1:1/v1"
-	_, err := m.Generate(context.Background(), r)
-	requireClass(t, agent.ModelInvalid, err)
-	r.Model.BaseURL = m.base + "/"
-	_, err = m.Generate(context.Background(), r)
-	require.NoError(t, err)
 }
 
 func TestConcurrent(t *testing.T) {
@@ -452,7 +432,7 @@ func TestConcurrent(t *testing.T) {
 	errs := make(chan error)
 	for range 8 {
 		go func() {
-			_, err := m.Generate(context.Background(), request())
+			_, err := m.generate(context.Background(), request())
 			errs <- err
 		}()
 	}

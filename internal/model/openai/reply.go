@@ -140,7 +140,7 @@ func (a *assembly) addEvent(ev event) (ended bool, err error) {
 	case err != nil:
 		return false, a.interrupted(err)
 	}
-	return false, a.add(c, func(ch choice) piece { return ch.Delta })
+	return false, a.add(c)
 }
 
 // readDocument reads a reply that came in one piece.
@@ -160,12 +160,13 @@ func (a *assembly) readDocument(ctx context.Context, body io.Reader) error {
 	case len(c.Choices) == 0:
 		return modelError(agent.ModelInvalid, "reply has no choice")
 	}
-	for _, ch := range c.Choices {
-		for i := range ch.Message.ToolCalls {
-			ch.Message.ToolCalls[i].Index = &i
+	for i, ch := range c.Choices { // what is said is all that there is to come
+		c.Choices[i].Delta = ch.Message
+		for j := range ch.Message.ToolCalls {
+			ch.Message.ToolCalls[j].Index = &j
 		}
 	}
-	return a.add(c, func(ch choice) piece { return ch.Message })
+	return a.add(c)
 }
 
 // parseCompletion parses a completion, or the problem that the server sent instead.

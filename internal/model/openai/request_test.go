@@ -83,7 +83,7 @@ func TestRequest(t *testing.T) {
 			{Name: "ping"},
 		},
 	}
-	_, err := m.Generate(context.Background(), r)
+	_, err := m.generate(context.Background(), r)
 	require.NoError(t, err)
 	require.Equal(t, `{"model":"m","messages":[{"role":"system","content":"Be <brief>."},{"role":"user","content":"Hi & bye"}],`+
 		`"tools":[{"type":"function","function":{"name":"orders_get","description":"Look.","parameters":{"type":"object"}}},`+
@@ -92,7 +92,7 @@ func TestRequest(t *testing.T) {
 	require.Equal(t, "Bearer "+key, header.Get("Authorization"))
 	require.Equal(t, "application/json", header.Get("Content-Type"))
 
-	_, err = m.Generate(context.Background(), agent.Request{Model: agent.ModelSpec{ID: "m"}})
+	_, err = m.generate(context.Background(), agent.Request{Model: agent.ModelSpec{ID: "m"}})
 	require.NoError(t, err)
 	require.Equal(t, `{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":true}}`, string(got))
 }
@@ -103,7 +103,7 @@ func TestNoKey(t *testing.T) {
 		answer("text/event-stream", end)(w, r)
 	})
 	m.key = ""
-	_, err := m.Generate(context.Background(), request())
+	_, err := m.generate(context.Background(), request())
 	require.NoError(t, err)
 }
 
@@ -175,7 +175,7 @@ func TestRequestsThatCannotBeMade(t *testing.T) {
 			asked := false
 			m := against(t, nil, func(http.ResponseWriter, *http.Request) { asked = true })
 			tt.r.Model.ID = "m"
-			_, err := m.Generate(context.Background(), tt.r)
+			_, err := m.generate(context.Background(), tt.r)
 			requireClass(t, agent.ModelInvalid, err)
 			require.Equal(t, tt.want, failureOf(t, err).Message)
 			require.False(t, asked)
@@ -254,12 +254,13 @@ func TestPropertyConversation(t *testing.T) {
 // A model with calls of its own behind the same decorator is sent them as ever.
 func TestDialect(t *testing.T) {
 	var body []byte
-	m := runtime.WithDialect(against(t, nil, func(w http.ResponseWriter, r *http.Request) {
+	at := against(t, nil, func(w http.ResponseWriter, r *http.Request) {
 		body, _ = io.ReadAll(r.Body)
 		answer("text/event-stream", text("I look. <to")+text("ol>{}</tool>")+done("stop")+end)(w, r)
-	}))
+	})
+	m := runtime.WithDialect(Servers{})
 	r := request()
-	r.System = "You help."
+	r.Model.BaseURL, r.System = at.base, "You help."
 	r.Prompts = map[agent.Dialect]agent.PromptText{agent.DialectXML: {System: "You have one tool."}}
 	r.Tools = []agent.ToolSpec{{Name: "clock.now", Schema: json.RawMessage(`{"type":"object"}`)}}
 	r.Messages = append(r.Messages,

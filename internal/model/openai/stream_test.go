@@ -198,7 +198,7 @@ func TestInterruptedStreams(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			reply, err := against(t, nil, answer("text/event-stream", tt.body)).Generate(context.Background(), request())
+			reply, err := against(t, nil, answer("text/event-stream", tt.body)).generate(context.Background(), request())
 			requireClass(t, tt.class, err)
 			require.Equal(t, agent.Reply{}, reply, "whether it is kept is not the adapter's to say")
 			require.Equal(t, tt.want, failureOf(t, err).Partial)
@@ -210,7 +210,7 @@ func TestInterruptedStreams(t *testing.T) {
 func TestInterruptedByTime(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
-	_, err := against(t, nil, hang).Generate(ctx, request())
+	_, err := against(t, nil, hang).generate(ctx, request())
 	requireClass(t, agent.ModelTimeout, err)
 	require.Equal(t, "a", failureOf(t, err).Partial.Text)
 }
@@ -224,7 +224,7 @@ func TestDeltas(t *testing.T) {
 	}
 	body := chunk(`{"reasoning_content":"hm"}`) + text("Hel") + text("lo") + callChunk(0, "a", "") + chunk(`{"tool_calls":[{"index":0,"function":{"arguments":"{\"x\""}}]}`) +
 		chunk(`{"tool_calls":[{"index":0,"function":{"arguments":":1}"}}]}`) + callChunk(1, "b", "{}") + done("tool_calls") + usageOnly + end
-	_, err := against(t, onDelta, answer("text/event-stream", body)).Generate(context.Background(), request())
+	_, err := against(t, onDelta, answer("text/event-stream", body)).generate(context.Background(), request())
 	require.NoError(t, err)
 	of := func(place int, id, text string) agent.Delta {
 		return agent.Delta{Kind: agent.DeltaCall, Text: text, Place: place, Call: id, Name: "get"}
@@ -275,7 +275,7 @@ func TestQuotedCalls(t *testing.T) {
 					"in the stream": answer("text/event-stream", "data: "+string(body)+"\n\n"),
 					"in a document": answer("application/json", string(body)),
 				}[form]
-				reply, err := against(t, nil, serve).Generate(context.Background(), r)
+				reply, err := against(t, nil, serve).generate(context.Background(), r)
 				if tt.want == "" {
 					requireClass(t, agent.ModelServer, err)
 					return
@@ -286,10 +286,10 @@ func TestQuotedCalls(t *testing.T) {
 				require.True(t, reply.Calls[0].Repaired)
 				require.Equal(t, agent.Reply{Model: "m", Calls: reply.Calls, StopReason: "repaired"}, reply)
 
-				_, err = against(t, nil, refusal(http.StatusBadGateway, string(body))).Generate(context.Background(), r)
+				_, err = against(t, nil, refusal(http.StatusBadGateway, string(body))).generate(context.Background(), r)
 				requireClass(t, agent.ModelServer, err) // which is not the status that servers report such a call with
 				r.Model.Repair = agent.RepairOff
-				_, err = against(t, nil, serve).Generate(context.Background(), r)
+				_, err = against(t, nil, serve).generate(context.Background(), r)
 				requireClass(t, agent.ModelServer, err)
 			})
 		}
@@ -301,9 +301,9 @@ func TestQuotedCallBehindTheEnd(t *testing.T) {
 	r := request()
 	r.Model.Repair, r.Tools = agent.RepairOn, []agent.ToolSpec{{Name: "read"}}
 	problem := `data: {"error":"error parsing tool call: raw='{\"path\":1}}', err=x"}` + "\n\n"
-	_, err := against(t, nil, answer("text/event-stream", text("a")+done("stop")+problem)).Generate(context.Background(), r)
+	_, err := against(t, nil, answer("text/event-stream", text("a")+done("stop")+problem)).generate(context.Background(), r)
 	requireClass(t, agent.ModelServer, err)
-	reply, err := against(t, nil, answer("text/event-stream", text("a")+problem)).Generate(context.Background(), r)
+	reply, err := against(t, nil, answer("text/event-stream", text("a")+problem)).generate(context.Background(), r)
 	require.NoError(t, err)
 	require.Equal(t, "a", reply.Text)
 	require.Len(t, reply.Calls, 1)
