@@ -301,8 +301,7 @@ func TestWhatWasSentIsKnown(t *testing.T) {
 			s.mu.Lock() // of a connection that was cut
 			require.Len(t, s.seen, 1, "sent once")
 			s.mu.Unlock()
-			var lost *tool.LostError
-			require.Equal(t, c.lost, errors.As(err, &lost), "%v", err)
+			require.Equal(t, c.lost, errors.As(err, new(*tool.LostError)), "%v", err)
 			if !c.lost {
 				require.NoError(t, err)
 				require.Contains(t, res.Content, c.says)
@@ -321,8 +320,7 @@ func TestWhatWasSentIsKnown(t *testing.T) {
 		session := remote(t, at).Open("default", nil)
 		_, err = session.Tool(spec(agent.HTTPTool{Method: "POST", URL: "http://" + at}, ``)).Call(t.Context(), httpCall(`{}`))
 		require.ErrorContains(t, err, "refused")
-		var lost *tool.LostError
-		require.NotErrorAs(t, err, &lost)
+		require.NotErrorAs(t, err, new(*tool.LostError))
 		session.Close()
 		_, err = session.Tool(spec(agent.HTTPTool{Method: "POST", URL: "http://" + at}, ``)).Call(t.Context(), httpCall(`{}`))
 		require.ErrorContains(t, err, "has ended")
@@ -342,8 +340,7 @@ func TestWhatWasSentIsKnown(t *testing.T) {
 		session := remote(t, s.host).Open("default", nil)
 		go func() { <-began; session.Close() }()
 		_, err := session.Tool(spec(agent.HTTPTool{Method: "POST", URL: s.URL}, ``)).Call(t.Context(), httpCall(`{}`))
-		var lost *tool.LostError
-		require.ErrorAs(t, err, &lost)
+		require.ErrorAs(t, err, new(*tool.LostError))
 	})
 }
 

@@ -55,8 +55,7 @@ func TestBadHeaders(t *testing.T) {
 			res, err := enter(t, s, agent.HTTPTool{Method: "POST", URL: s.URL}, ``, `{}`)
 			require.Len(t, s.seen, 1, "a request is made once")
 			if c.taken == "lost" {
-				var lost *tool.LostError
-				require.ErrorAs(t, err, &lost)
+				require.ErrorAs(t, err, new(*tool.LostError))
 				require.NotContains(t, err.Error(), "canary")
 				require.NotContains(t, err.Error(), s.host)
 				return
@@ -92,8 +91,7 @@ func TestHTTPBadAnswersOnTheWire(t *testing.T) {
 			require.NoError(t, c.Close())
 		})
 		_, err := enter(t, s, agent.HTTPTool{Method: "POST", URL: s.URL}, ``, `{}`)
-		var lost *tool.LostError
-		require.ErrorAs(t, err, &lost, "%q", wire)
+		require.ErrorAs(t, err, new(*tool.LostError), "%q", wire)
 		require.NotContains(t, err.Error(), "canary", "%q", wire)
 		require.Len(t, s.seen, 1, "%q", wire)
 	}

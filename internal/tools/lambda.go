@@ -89,8 +89,7 @@ func (c *Functions) Invoke(ctx context.Context, i runtime.Invoke) (runtime.Invok
 
 // shouldRetry reports whether a call that failed with err is to be sent again.
 func shouldRetry(err error, once bool) bool {
-	var lost *tool.LostError
-	if errors.As(err, &lost) {
+	if errors.As(err, new(*tool.LostError)) {
 		return !once
 	}
 	var r *awssdk.Refusal
@@ -126,9 +125,6 @@ func (c *Functions) attempt(ctx context.Context, i runtime.Invoke) (runtime.Invo
 func outcomeError(ctx context.Context, err error) error {
 	var dialled *net.OpError
 	var refused *awssdk.Refusal
-	var unsent *smithyhttp.RequestSendError
-	var ended *smithy.CanceledError
-	var answer *smithyhttp.ResponseError
 	switch {
 	case errors.As(err, &dialled) && dialled.Op == "dial":
 		return errUnreached
@@ -140,7 +136,8 @@ func outcomeError(ctx context.Context, err error) error {
 			return fmt.Errorf("%w: %w", runtime.ErrUndeliverable, refused)
 		}
 		return &tool.LostError{Err: refused}
-	case errors.As(err, &unsent), errors.As(err, &ended), errors.As(err, &answer):
+	case errors.As(err, new(*smithyhttp.RequestSendError)), errors.As(err, new(*smithy.CanceledError)),
+		errors.As(err, new(*smithyhttp.ResponseError)):
 		lost := ctx.Err()
 		if lost == nil { // the transport's error has addresses
 			lost = errors.New("the connection broke")

@@ -154,9 +154,8 @@ func TestFunctionErrors(t *testing.T) {
 		got, err := lambdaCall(t, lambda(t, &standins.Functions{Named: map[string]standins.Function{
 			"stock": func(context.Context, json.RawMessage) (any, *standins.FunctionError) { return nil, &c.said },
 		}}), stock, take)
-		var lost *tool.LostError
 		if c.lost {
-			require.ErrorAs(t, err, &lost, c.want)
+			require.ErrorAs(t, err, new(*tool.LostError), c.want)
 			require.EqualError(t, err, "the answer was lost: the function ended without one: "+c.want)
 			continue
 		}
@@ -192,8 +191,7 @@ func TestRefusals(t *testing.T) {
 			_, err := lambdaCall(t, lambda(t, f), spec, take)
 			want := map[run.Effect]int{run.EffectIdempotent: c.idem, run.EffectNonIdempotent: c.once}[effect]
 			require.EqualValues(t, want, n.Load(), "%s, %s", c.code, effect)
-			var lost *tool.LostError
-			require.Equal(t, c.want == "lost", errors.As(err, &lost), "%v", err)
+			require.Equal(t, c.want == "lost", errors.As(err, new(*tool.LostError)), "%v", err)
 			require.Equal(t, c.want == "undeliverable", errors.Is(err, runtime.ErrUndeliverable), "%v", err)
 			require.ErrorContains(t, err, "invoke function stock: ")
 			require.NotContains(t, err.Error(), "s3cret")
@@ -227,13 +225,12 @@ func TestLostAnswer(t *testing.T) {
 		spec.Effect = effect
 		got, err := lambdaCall(t, lambda(t, f), spec, take)
 		require.EqualValues(t, want, ran.Load())
-		var lost *tool.LostError
 		if effect == run.EffectRead {
 			require.NoError(t, err)
 			require.Equal(t, "again", got.Content)
 			continue
 		}
-		require.ErrorAs(t, err, &lost)
+		require.ErrorAs(t, err, new(*tool.LostError))
 		require.EqualError(t, err, "invoke function stock: the answer was lost: the connection broke")
 	}
 }
@@ -257,8 +254,7 @@ func TestUnsigned(t *testing.T) {
 	c := tools.NewFunctions(aws.Config{Region: region, Credentials: none, BaseEndpoint: &srv.URL})
 	_, err := lambdaCall(t, c, stock, take)
 	require.ErrorContains(t, err, "no credentials")
-	var lost *tool.LostError
-	require.NotErrorAs(t, err, &lost)
+	require.NotErrorAs(t, err, new(*tool.LostError))
 	require.Empty(t, f.Asked())
 }
 
@@ -295,8 +291,7 @@ func TestClose(t *testing.T) {
 	}()
 	<-entered
 	s.Close()
-	var lost *tool.LostError
-	require.ErrorAs(t, <-ended, &lost)
+	require.ErrorAs(t, <-ended, new(*tool.LostError))
 	_, err := s.Tool(stock).Call(t.Context(), take)
 	require.EqualError(t, err, "the invocation that made the call has ended")
 	require.Len(t, f.Asked(), 1)

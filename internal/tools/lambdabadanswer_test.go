@@ -2,7 +2,6 @@ package tools
 
 import (
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 
@@ -97,8 +96,7 @@ func TestBadFailures(t *testing.T) {
 	}
 	for _, kind := range []string{"Sandbox.Timedout", "Runtime.ExitError", "Runtime.OutOfMemory", "Extension.Crash"} {
 		_, err := functionError([]byte(`{"errorType":"` + kind + `","errorMessage":7}`))
-		var lost *tool.LostError
-		require.True(t, errors.As(err, &lost), "%s with a message that is none: got %v", kind, err)
+		require.ErrorAs(t, err, new(*tool.LostError), "%s with a message that is none: got %v", kind, err)
 	}
 }
 

@@ -170,9 +170,8 @@ func (f *front) call(s script) badinput.Answer {
 
 // outcome is what a call has become.
 func outcome(res agent.ToolResultData, err error) badinput.Answer {
-	var gone *tool.LostError
 	switch {
-	case errors.As(err, &gone):
+	case errors.As(err, new(*tool.LostError)):
 		return badinput.Answer{Code: lost, Message: err.Error()}
 	case err != nil:
 		return badinput.Answer{Code: failed, Message: err.Error()}

@@ -266,8 +266,7 @@ func FuzzAnswer(f *testing.F) {
 		}
 		res, err := r.pinned("echo", tools.Tools[0].Digest).Call(context.Background(), tool.Call{})
 		if err != nil {
-			var gone *tool.LostError
-			require.True(t, errors.As(err, &gone) || strings.Contains(err.Error(), "it answered with error "), "it failed and nobody said so: %v", err)
+			require.True(t, errors.As(err, new(*tool.LostError)) || strings.Contains(err.Error(), "it answered with error "), "it failed and nobody said so: %v", err)
 			shown(t, err)
 			return
 		}

@@ -117,8 +117,7 @@ func (l *link) unanswered(session context.Context, x exchange, err error) error 
 
 // failed names the server.
 func (l *link) failed(err error) error {
-	var shown *shownError
-	if !errors.As(err, &shown) {
+	if !errors.As(err, new(*shownError)) {
 		err = &shownError{text: agent.Bounded(l.secrets.Redact(visible(err.Error()))), err: err}
 	}
 	return fmt.Errorf("MCP server %s: %w", l.server.Name, err)

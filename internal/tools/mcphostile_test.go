@@ -160,11 +160,10 @@ func TestHostileToCalls(t *testing.T) {
 			p.calling(func(w http.ResponseWriter, a ask) { c.do(p, w, a) })
 			_, err := r.call("echo", tool.Call{})
 			require.ErrorContains(t, err, c.says)
-			var lost *tool.LostError
 			if c.lost {
-				require.ErrorAs(t, err, &lost)
+				require.ErrorAs(t, err, new(*tool.LostError))
 			} else {
-				require.NotErrorAs(t, err, &lost)
+				require.NotErrorAs(t, err, new(*tool.LostError))
 			}
 			require.Len(t, p.calls("tools/call"), 1, "a call is sent once")
 
@@ -172,7 +171,7 @@ func TestHostileToCalls(t *testing.T) {
 			res, err := r.call("echo", tool.Call{})
 			if err != nil { // one that was ending just then: the call was not sent, and may be made again
 				require.ErrorContains(t, err, "it ended the connection")
-				require.NotErrorAs(t, err, &lost)
+				require.NotErrorAs(t, err, new(*tool.LostError))
 				require.Len(t, p.calls("tools/call"), 1)
 				res, err = r.call("echo", tool.Call{})
 			}
@@ -205,8 +204,7 @@ func TestHostileCallsThatHang(t *testing.T) {
 	require.Eventually(t, func() bool { return len(p.calls("tools/call")) == 2 }, 2*time.Minute, 5*time.Millisecond)
 	began := time.Now()
 	r.session.Close()
-	var lost *tool.LostError
-	require.ErrorAs(t, <-failed, &lost)
+	require.ErrorAs(t, <-failed, new(*tool.LostError))
 	require.Less(t, time.Since(began), 5*time.Second)
 	_, err = repeats.Call(context.Background(), tool.Call{})
 	require.ErrorContains(t, err, "the invocation has ended")

@@ -117,8 +117,7 @@ func TestHostilePrograms(t *testing.T) {
 			r := started(t, mood)
 			for range 2 {
 				_, err := r.call("echo", tool.Call{})
-				var lost *tool.LostError
-				require.ErrorAs(t, err, &lost)
+				require.ErrorAs(t, err, new(*tool.LostError))
 				require.ErrorContains(t, err, says)
 			}
 		})

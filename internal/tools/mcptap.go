@@ -121,12 +121,9 @@ func (t *tap) Read(ctx context.Context) (jsonrpc.Message, error) {
 // unread is why nothing more is read. What the SDK says of a message that it cannot read is not handed on: it quotes
 // the message, and some of it is of the type of a server's answer that says no, which nobody gave.
 func unread(err error) error {
-	var syntax *json.SyntaxError
-	var kind *json.UnmarshalTypeError
-	var answer *jsonrpc.Error
 	switch {
-	case errors.As(err, &answer), errors.As(err, &syntax), errors.As(err, &kind),
-		strings.Contains(err.Error(), "invalid message version tag"):
+	case errors.As(err, new(*jsonrpc.Error)), errors.As(err, new(*json.SyntaxError)),
+		errors.As(err, new(*json.UnmarshalTypeError)), strings.Contains(err.Error(), "invalid message version tag"):
 		return errors.New("it wrote something that is no message of the protocol")
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return errEnded
@@ -151,8 +148,7 @@ func (t *tap) answered(r *jsonrpc.Response) (*jsonrpc.Response, error) {
 		return nil, t.counts(len(r.Result))
 	}
 	delete(t.under, r.ID)
-	var refusal *jsonrpc.Error
-	if errors.As(r.Error, &refusal) {
+	if refusal, ok := errors.AsType[*jsonrpc.Error](r.Error); ok {
 		if r.Result != nil && string(r.Result) != "null" { // whether it was done is anybody's guess
 			return nil, errors.New("it answered with a result and an error at once")
 		}

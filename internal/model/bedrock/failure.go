@@ -30,16 +30,12 @@ func callFailure(ctx context.Context, err error) error {
 	if failure := modelretry.NetworkFailure(err); failure != nil {
 		return failure
 	}
-	var unsent *smithyhttp.RequestSendError
-	var response *smithyhttp.ResponseError
-	var encoding *smithy.SerializationError
-	var parameters smithy.InvalidParamsError
 	switch {
-	case errors.As(err, &unsent):
+	case errors.As(err, new(*smithyhttp.RequestSendError)):
 		return modelError(agent.ModelConnection, "connection failed")
-	case errors.As(err, &response):
+	case errors.As(err, new(*smithyhttp.ResponseError)):
 		return modelError(agent.ModelInvalid, "reply is not the JSON of a message")
-	case errors.As(err, &encoding), errors.As(err, &parameters):
+	case errors.As(err, new(*smithy.SerializationError)), errors.As(err, new(smithy.InvalidParamsError)):
 		return modelError(agent.ModelInvalid, "request cannot be made")
 	default: // the SDK gave up before it sent anything
 		return modelError(agent.ModelAuth, "request was not sent: no credentials, region or endpoint")
@@ -52,8 +48,7 @@ func streamFailure(ctx context.Context, err error) error {
 	if ended := modelretry.ContextFailure(ctx); ended != nil {
 		return ended
 	}
-	var reported smithy.APIError
-	if errors.As(err, &reported) {
+	if reported, ok := errors.AsType[smithy.APIError](err); ok {
 		code, message := knownCode(reported.ErrorCode()), "service reported an error in its reply"
 		if code != "" {
 			message += ", " + code
@@ -76,8 +71,7 @@ func parseRefusal(err error) (*modelretry.Refusal, agent.ModelErrorClass) {
 		Status: response.HTTPStatusCode(), After: modelretry.ReadRetryAfter(response.Response.Header),
 	}
 	message := ""
-	var reported smithy.APIError
-	if errors.As(err, &reported) {
+	if reported, ok := errors.AsType[smithy.APIError](err); ok {
 		r.Code, message = knownCode(reported.ErrorCode()), reported.ErrorMessage()
 	}
 	return r, classify(r.Status, r.Code, message)

@@ -153,8 +153,7 @@ func TestContextEnds(t *testing.T) {
 			_, err := m.Generate(ctx, request())
 			require.ErrorIs(t, err, context.Canceled)
 			requireNoCanary(t, err)
-			var failure *agent.ModelError
-			require.False(t, errors.As(err, &failure))
+			require.NotErrorAs(t, err, new(*agent.ModelError))
 			_, err = m.Generate(ctx, request())
 			require.ErrorIs(t, err, context.Canceled)
 		})

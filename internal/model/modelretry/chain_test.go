@@ -194,8 +194,7 @@ func TestStreamsCutByTime(t *testing.T) {
 		r.Model.Timeout = time.Minute
 		_, err = New(slowStream{c}, c, nil).Generate(ctx, r)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		var failed *agent.ModelError
-		require.False(t, errors.As(err, &failed))
+		require.NotErrorAs(t, err, new(*agent.ModelError))
 	})
 }
 

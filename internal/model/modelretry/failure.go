@@ -102,13 +102,12 @@ func ContextFailure(ctx context.Context) error {
 // NetworkFailure says what went wrong with the connection; nil if err does not come from the network.
 func NetworkFailure(err error) error {
 	var network net.Error
-	var dns *net.DNSError
 	class := agent.ModelConnection
 	var message string
 	switch isNetwork := errors.As(err, &network); {
 	case isNetwork && network.Timeout():
 		class, message = agent.ModelTimeout, "network timed out"
-	case errors.As(err, &dns):
+	case errors.As(err, new(*net.DNSError)):
 		message = "host name not found"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		message = "connection refused"

@@ -139,7 +139,6 @@ func (m *Model) nextRetry(retry agent.Retry, requests int, err error, began time
 
 // failureOf is the model error that err is, nil if it is none.
 func failureOf(err error) *agent.ModelError {
-	var failure *agent.ModelError
-	errors.As(err, &failure)
+	failure, _ := errors.AsType[*agent.ModelError](err)
 	return failure
 }

@@ -150,8 +150,7 @@ func TestContext(t *testing.T) {
 				require.ErrorIs(t, err, tt.err)
 				require.Equal(t, tt.requests, requests)
 				require.Equal(t, tt.after, c.Now().Sub(start))
-				var failure *agent.ModelError
-				require.False(t, errors.As(err, &failure), "the failure is not the model's")
+				require.NotErrorAs(t, err, new(*agent.ModelError), "the failure is not the model's")
 			})
 		})
 	}

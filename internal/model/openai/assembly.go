@@ -142,8 +142,7 @@ func (a *assembly) findCall(d callPiece) *callParts {
 
 // interrupted is the failure of a reply that broke off, with what there is of it.
 func (a *assembly) interrupted(err error) error {
-	var failure *agent.ModelError
-	if errors.As(err, &failure) {
+	if failure, ok := errors.AsType[*agent.ModelError](err); ok {
 		// they were still to come
 		a.calls = slices.DeleteFunc(a.calls, func(c *callParts) bool { return c.arguments.Len() == 0 })
 		failure.Partial = policy.Interrupted(a.reply())

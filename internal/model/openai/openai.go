@@ -70,8 +70,7 @@ func (m *server) generate(ctx context.Context, r agent.Request) (_ agent.Reply, 
 
 // redacted takes the key out of the message of a *agent.ModelError.
 func (m *server) redacted(err error) error {
-	var failure *agent.ModelError
-	if errors.As(err, &failure) && m.key != "" {
+	if failure, ok := errors.AsType[*agent.ModelError](err); ok && m.key != "" {
 		failure.Message = strings.ReplaceAll(failure.Message, m.key, "…")
 	}
 	return err

@@ -333,8 +333,7 @@ func TestCancel(t *testing.T) {
 	m := against(t, func(agent.Request, agent.Delta) { cancel() }, hang)
 	_, err := m.generate(ctx, request())
 	require.ErrorIs(t, err, context.Canceled)
-	var failure *agent.ModelError
-	require.False(t, errors.As(err, &failure))
+	require.NotErrorAs(t, err, new(*agent.ModelError))
 
 	_, err = m.generate(ctx, request())
 	require.ErrorIs(t, err, context.Canceled)

@@ -180,6 +180,5 @@ func ioFailure(ctx context.Context, err error) error {
 }
 
 func isTooLarge(err error) bool {
-	var e *http.MaxBytesError
-	return errors.As(err, &e)
+	return errors.As(err, new(*http.MaxBytesError))
 }

@@ -107,9 +107,8 @@ func (m movement) rename(ctx context.Context, root *os.Root) error {
 }
 
 func (m movement) explain(err error) error {
-	var refused tool.Refusal
 	switch {
-	case errors.As(err, &refused):
+	case errors.As(err, new(tool.Refusal)):
 		return err
 	case errors.Is(err, fs.ErrExist):
 		return tool.Refusef("%s already exists, nothing was moved; the destination is a path with a new file name",

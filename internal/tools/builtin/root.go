@@ -125,13 +125,11 @@ func explain(root *os.Root, p string, err error) error {
 
 // withoutPaths removes the machine's paths from an error.
 func withoutPaths(err error) error {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
-		return pe.Err
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
+		return path.Err
 	}
-	var le *os.LinkError
-	if errors.As(err, &le) {
-		return le.Err
+	if link, ok := errors.AsType[*os.LinkError](err); ok {
+		return link.Err
 	}
 	return err
 }

@@ -171,8 +171,7 @@ func TestRedirectsFollowTheRules(t *testing.T) {
 			r.URL.RawQuery = q.Encode()
 			resp, err := cl.Do(r)
 			if c.want == "" {
-				var refused *egress.RefusedError
-				require.ErrorAs(t, err, &refused)
+				require.ErrorAs(t, err, new(*egress.RefusedError))
 				require.ErrorContains(t, err, c.err)
 				require.Len(t, asked, 1)
 				return

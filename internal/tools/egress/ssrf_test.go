@@ -2,7 +2,6 @@ package egress
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -209,8 +208,7 @@ func TestDNSRebinding(t *testing.T) {
 
 	l.names.answers["trick.example"] = [][]string{{"8.8.8.8"}, {"169.254.169.254"}}
 	_, err = l.get(t, "http://trick.example/again")
-	var refused *RefusedError
-	require.ErrorAs(t, err, &refused, "a redirect to the same name is checked as well")
+	require.ErrorAs(t, err, new(*RefusedError), "a redirect to the same name is checked as well")
 	require.Equal(t, 2, hops)
 	require.NotContains(t, Bare(err).Error(), "/private")
 }
@@ -277,7 +275,6 @@ func TestLastLookIsAtTheRealAddress(t *testing.T) {
 func TestNewRefusesBadEntries(t *testing.T) {
 	for _, bad := range []string{"", "*", "*.example", "http://x.example", "x.example/", "x.example:http", "x.example:", "exämple", "127.1", "[::1", "::1", strings.Repeat("a", 64)} {
 		_, err := New(Config{Allow: []string{bad}})
-		var refused *RefusedError
-		require.True(t, errors.As(err, &refused), "%q", bad)
+		require.ErrorAs(t, err, new(*RefusedError), "%q", bad)
 	}
 }
