@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // The bounds of the format: metrics a document, values a metric, dimensions a set, characters of a dimension's value.
@@ -40,12 +41,12 @@ type EMF struct {
 
 // set is what was measured under one set of dimensions.
 type set struct {
-	values  map[string]string // by dimension
+	values  map[string]any // texts, by dimension
 	metrics []*emfMetric
 }
 
 type emfMetric struct {
-	name, unit string
+	Name, Unit string // as a document's head declares it
 	values     []float64
 }
 
@@ -78,7 +79,7 @@ func (s *EMF) add(name, unit string, value float64, dims []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.set(dims)
-	i := slices.IndexFunc(t.metrics, func(m *emfMetric) bool { return m.name == name && m.unit == unit })
+	i := slices.IndexFunc(t.metrics, func(m *emfMetric) bool { return m.Name == name && m.Unit == unit })
 	switch {
 	case i < 0:
 		t.metrics = append(t.metrics, &emfMetric{name, unit, []float64{value}})
@@ -91,7 +92,7 @@ func (s *EMF) add(name, unit string, value float64, dims []string) {
 
 // set finds or makes the set of these dimensions and the base, whatever their order.
 func (s *EMF) set(dims []string) *set {
-	values := map[string]string{}
+	values := map[string]any{}
 	dims = append(slices.Clone(s.base), dims...)
 	for i := 0; i < len(dims) && len(values) < maxDimensions; i += 2 {
 		value := "none" // the format does not allow that there is no value
@@ -120,20 +121,15 @@ func (s *EMF) Flush() error {
 	s.sets = nil
 	for _, t := range sets {
 		for len(t.metrics) > 0 {
-			names := slices.AppendSeq([]string{}, maps.Keys(t.values))
-			slices.Sort(names)
-			d := directive{Namespace: s.namespace, Dimensions: [][]string{names}}
-			doc := map[string]any{}
-			for name, value := range t.values {
-				doc[name] = value
-			}
-			for _, m := range t.takeMetrics() {
-				d.Metrics = append(d.Metrics, definition{m.name, m.unit})
-				if doc[m.name] = any(m.values); len(m.values) == 1 {
-					doc[m.name] = m.values[0]
+			names := append([]string{}, jsonx.SortedKeys(t.values)...) // an empty list is written as one
+			d := directive{s.namespace, [][]string{names}, t.takeMetrics()}
+			doc := maps.Clone(t.values)
+			for _, m := range d.Metrics {
+				if doc[m.Name] = any(m.values); len(m.values) == 1 {
+					doc[m.Name] = m.values[0]
 				}
 			}
-			doc["_aws"] = head{Timestamp: s.clock.Now().UnixMilli(), CloudWatchMetrics: []directive{d}}
+			doc["_aws"] = head{s.clock.Now().UnixMilli(), []directive{d}}
 			line, err := json.Marshal(doc)
 			if err != nil {
 				return fmt.Errorf("write metrics: %w", err)
@@ -156,9 +152,9 @@ func (t *set) takeMetrics() []emfMetric {
 			continue
 		}
 		n := min(len(m.values), maxValues)
-		out = append(out, emfMetric{m.name, m.unit, m.values[:n]})
+		out = append(out, emfMetric{m.Name, m.Unit, m.values[:n]})
 		if n < len(m.values) {
-			rest = append(rest, &emfMetric{m.name, m.unit, m.values[n:]})
+			rest = append(rest, &emfMetric{m.Name, m.Unit, m.values[n:]})
 		}
 	}
 	t.metrics = rest
@@ -168,16 +164,12 @@ func (t *set) takeMetrics() []emfMetric {
 // The head of a document, as CloudWatch specifies it.
 type (
 	head struct {
-		Timestamp         int64       `json:"Timestamp"` // milliseconds since 1970
-		CloudWatchMetrics []directive `json:"CloudWatchMetrics"`
+		Timestamp         int64 // milliseconds since 1970
+		CloudWatchMetrics []directive
 	}
 	directive struct {
-		Namespace  string       `json:"Namespace"`
-		Dimensions [][]string   `json:"Dimensions"`
-		Metrics    []definition `json:"Metrics"`
-	}
-	definition struct {
-		Name string `json:"Name"`
-		Unit string `json:"Unit"`
+		Namespace  string
+		Dimensions [][]string
+		Metrics    []emfMetric
 	}
 )

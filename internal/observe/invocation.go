@@ -2,7 +2,6 @@ package observe
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -223,14 +222,11 @@ func parseXRay(header string) trace.SpanContext {
 		k, v, _ := strings.Cut(strings.TrimSpace(field), "=")
 		switch k {
 		case "Root":
-			epoch, rest, _ := strings.Cut(strings.TrimPrefix(v, "1-"), "-")
-			if b, err := hex.DecodeString(epoch + rest); err == nil && len(b) == len(c.TraceID) && len(epoch) == 8 {
-				copy(c.TraceID[:], b)
+			if epoch, rest, _ := strings.Cut(strings.TrimPrefix(v, "1-"), "-"); len(epoch) == 8 {
+				c.TraceID, _ = trace.TraceIDFromHex(strings.ToLower(epoch + rest)) // none is not valid
 			}
 		case "Parent":
-			if b, err := hex.DecodeString(v); err == nil && len(b) == len(c.SpanID) {
-				copy(c.SpanID[:], b)
-			}
+			c.SpanID, _ = trace.SpanIDFromHex(strings.ToLower(v))
 		case "Sampled":
 			if v == "1" {
 				c.TraceFlags = trace.FlagsSampled

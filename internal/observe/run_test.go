@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
@@ -103,11 +102,12 @@ func golden(t *testing.T, name, got string) {
 
 // Whether a run is sampled is decided once, when it starts: its AGENT span is written if and only if the others are.
 func TestSamplingIsDecidedOnce(t *testing.T) {
+	t.Setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
+	t.Setenv("OTEL_TRACES_SAMPLER_ARG", "0.5")
 	written := map[bool]bool{}
 	for seed := range uint64(8) {
 		inWorld(t, func(w *world) {
 			w.ids = ids.Seeded(w.clock, seed)
-			w.sampler = sdktrace.ParentBased(sdktrace.TraceIDRatioBased(0.5))
 			w.payAna()
 			r := w.runTo(nil)
 			time.Sleep(20 * time.Hour)
@@ -230,14 +230,14 @@ func TestLostAnswerOfTheEnd(t *testing.T) {
 func TestUnsampledTraceIsPassedOn(t *testing.T) {
 	for name, c := range map[string]struct {
 		headers map[string]string
-		sampler sdktrace.Sampler
+		sampler string
 	}{
-		"by the caller":  {map[string]string{"traceparent": "00-" + callerTrace + "-" + callerSpan + "-00"}, nil},
-		"by the sampler": {nil, sdktrace.ParentBased(sdktrace.NeverSample())},
+		"by the caller":  {map[string]string{"traceparent": "00-" + callerTrace + "-" + callerSpan + "-00"}, "parentbased_always_on"},
+		"by the sampler": {nil, "parentbased_always_off"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Setenv("OTEL_TRACES_SAMPLER", c.sampler)
 			inWorld(t, func(w *world) {
-				w.sampler = c.sampler
 				var seen []string
 				w.payroll = func(ctx context.Context, _ tool.Call) (agent.ToolResultData, error) {
 					seen = append(seen, observe.TraceCarrier(ctx)["traceparent"])

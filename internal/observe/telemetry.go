@@ -28,10 +28,9 @@ type TelemetryConfig struct {
 	Clock  clock.Clock
 	Random func([]byte) // fills with random bytes
 
-	Spans    sdktrace.SpanProcessor // nil = no spans are recorded
-	Sampler  sdktrace.Sampler       // nil = the SDK's: OTEL_TRACES_SAMPLER, else parentbased_always_on
+	Spans    sdktrace.SpanProcessor // nil = no spans are recorded; OTEL_TRACES_SAMPLER says which of them
 	Metrics  sdkmetric.Reader       // nil = no metrics are recorded
-	Resource *resource.Resource     // nil = the SDK's default
+	Resource *resource.Resource     // beside what OTEL_RESOURCE_ATTRIBUTES says; nil = nothing
 	Log      func(text string)      // is told once when sending begins to fail; nil = nobody is
 }
 
@@ -57,9 +56,6 @@ type signal struct {
 // NewTelemetry makes telemetry. The processor and the reader are its own from now on: see Shutdown.
 func NewTelemetry(c TelemetryConfig) *Telemetry {
 	t := &Telemetry{clock: c.Clock, log: c.Log}
-	if t.log == nil {
-		t.log = func(string) {}
-	}
 	if c.Spans != nil {
 		limits := sdktrace.NewSpanLimits()
 		// The bounds where the environment sets none. Each message of a conversation is several attributes, so the SDK's 128
@@ -70,22 +66,12 @@ func NewTelemetry(c TelemetryConfig) *Telemetry {
 		if limits.AttributeValueLengthLimit == sdktrace.DefaultAttributeValueLengthLimit {
 			limits.AttributeValueLengthLimit = 16 << 10 // characters
 		}
-		opts := []sdktrace.TracerProviderOption{
-			sdktrace.WithIDGenerator(idGenerator{c.Random}), sdktrace.WithRawSpanLimits(limits),
-			sdktrace.WithSpanProcessor(c.Spans), sdktrace.WithSampler(c.Sampler),
-		}
-		if c.Resource != nil {
-			opts = append(opts, sdktrace.WithResource(c.Resource))
-		}
-		p := sdktrace.NewTracerProvider(opts...)
+		p := sdktrace.NewTracerProvider(sdktrace.WithIDGenerator(idGenerator{c.Random}), sdktrace.WithRawSpanLimits(limits),
+			sdktrace.WithSpanProcessor(c.Spans), sdktrace.WithResource(c.Resource))
 		t.Tracers, t.signals = p, append(t.signals, &signal{flush: p.ForceFlush, shutdown: p.Shutdown})
 	}
 	if c.Metrics != nil {
-		opts := []sdkmetric.Option{sdkmetric.WithReader(c.Metrics)}
-		if c.Resource != nil {
-			opts = append(opts, sdkmetric.WithResource(c.Resource))
-		}
-		p := sdkmetric.NewMeterProvider(opts...)
+		p := sdkmetric.NewMeterProvider(sdkmetric.WithReader(c.Metrics), sdkmetric.WithResource(c.Resource))
 		t.Meters, t.signals = p, append(t.signals, &signal{flush: p.ForceFlush, shutdown: p.Shutdown})
 	}
 	return t
@@ -149,7 +135,7 @@ func (t *Telemetry) Shutdown(ctx context.Context) {
 // logFailure logs that sending fails, once until every signal is sent again. It leaves out the collector's answer,
 // which may hold what was sent.
 func (t *Telemetry) logFailure(err error) {
-	if t.told.Swap(true) {
+	if t.told.Swap(true) || t.log == nil {
 		return
 	}
 	text := err.Error()

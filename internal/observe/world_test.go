@@ -52,7 +52,6 @@ type world struct {
 	table     *fault.Table
 	blobs     store.Blobs
 	def       agent.Definition
-	sampler   sdktrace.Sampler
 	hide      observe.Hide
 	functions map[string]*function
 	script    *script
@@ -102,7 +101,7 @@ func (w *world) fn(name string) *function {
 		return f
 	}
 	sends := observe.NewTelemetry(observe.TelemetryConfig{
-		Clock: w.clock, Random: w.ids.Fill, Sampler: w.sampler, Spans: sdktrace.NewSimpleSpanProcessor(w.collector),
+		Clock: w.clock, Random: w.ids.Fill, Spans: sdktrace.NewSimpleSpanProcessor(w.collector),
 	})
 	w.functions[name] = w.start(&lambdafn.Observer{
 		Trace: observe.NewTracer(sends.Tracers, w.clock, w.hide), Metrics: observe.NewEMF(&w.metrics, w.clock, "Countersign"), Clock: w.clock, Log: func(text string) { w.t.Error(text) },
