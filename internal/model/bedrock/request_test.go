@@ -43,6 +43,7 @@ func media(name, kind, data string) run.Message {
 func sent(t require.TestingT, m Model, r agent.Request) standins.BedrockRequest {
 	server := standins.NewBedrock(standins.Reply{})
 	defer server.Close()
+	server.Wrote("m", standins.Reasoning("s", "hm"))
 	m.Client = NewClient(server.Config())
 	_, err := m.Generate(context.Background(), r)
 	require.NoError(t, err)
@@ -136,6 +137,11 @@ func TestConversation(t *testing.T) {
 	document := func(name, format string) string {
 		return fmt.Sprintf(`{"document":{"name":%q,"format":%q,"source":{"bytes":"BBBB"}}}`, name, format)
 	}
+	own := signed("m", "hm", "s")
+	foreign := own
+	foreign.Provider = "openai"
+	sentOwn := `{"reasoningContent":{"reasoningText":{"text":"hm","signature":"s"}}}`
+	r, a := the("user", text("r")), the("assistant", text("a"))
 	tests := []struct {
 		name     string
 		messages []run.Message
@@ -177,6 +183,22 @@ func TestConversation(t *testing.T) {
 		}, []string{the("user", text("q"), visual("image", "jpeg"), visual("image", "jpeg"), visual("image", "gif"), visual("image", "webp"), visual("video", "mp4"), visual("video", "three_gp"))}},
 		{"a document of a tool", []run.Message{ask("q"), use("b", `{}`), result("b", "1"), media("x", "application/pdf", "BBBB")},
 			[]string{asked, the("assistant", callB), the("user", resultOf("b", "1"), document("x", "pdf"), text(attached))}},
+		// Reasoning that Bedrock would refuse stays at home, and what is left is a conversation all the same.
+		{"one's own reasoning", []run.Message{ask("q"), thinks(own), say("a"), ask("r")},
+			[]string{asked, the("assistant", sentOwn, text("a")), r}},
+		{"reasoning: another model's", []run.Message{ask("q"), thinks(signed("m2", "hm", "s")), say("a"), ask("r")}, []string{asked, a, r}},
+		{"reasoning: another provider's", []run.Message{ask("q"), thinks(foreign), say("a"), ask("r")}, []string{asked, a, r}},
+		{"reasoning: unsigned", []run.Message{ask("q"), thinks(signed("m", "hm", "")), say("a"), ask("r")}, []string{asked, a, r}},
+		{"reasoning: alone", []run.Message{ask("q"), thinks(own), ask("r")}, []string{the("user", text("q"), text("r"))}},
+		{"reasoning: with a blank", []run.Message{ask("q"), thinks(own), say(" "), ask("r")}, []string{the("user", text("q"), text("r"))}},
+		{"reasoning: behind a text", []run.Message{ask("q"), say("a"), thinks(own), ask("r")}, []string{asked, a, r}},
+		{"reasoning: before the user speaks again", []run.Message{ask("q"), say("a"), thinks(own), ask("r"), say("b"), ask("s")},
+			[]string{asked, a, r, the("assistant", text("b")), the("user", text("s"))}},
+		{"reasoning: behind a call", []run.Message{ask("q"), use("b", ``), thinks(own), result("b", "1")},
+			[]string{asked, the("assistant", callB), the("user", resultOf("b", "1"))}},
+		{"reasoning: at the end", []run.Message{ask("q"), thinks(own)}, []string{asked}},
+		{"reasoning: at the beginning", []run.Message{thinks(own), say("a"), ask("q")},
+			[]string{the("user", text(opening)), the("assistant", sentOwn, text("a")), asked}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -30,17 +30,27 @@ func textOf(d agent.Delta) string {
 }
 
 // A stream that ends before both messageStop and metadata came is no reply, wherever between two frames or within one
-// it ends.
+// it ends, is damaged or reports an error.
 func TestTruncatedStreams(t *testing.T) {
-	frames := blocks(standins.Text("a"), standins.ToolUse("a", "get", `{"x":1}`)).Frames()
+	frames := blocks(standins.Reasoning("sig", "canary", "thoughts"), standins.Redacted([]byte("ab"), []byte("cd")),
+		standins.Text("a"), standins.ToolUse("a", "get", `{"x"`, `: <1}`)).Frames()
 	for n := range frames {
-		m, _ := against(t, Model{}, standins.Stream{Frames: frames[:n]}, standins.Stream{Frames: frames[:n+1], Cut: 1},
-			standins.Stream{Frames: frames[:n+1], Flip: 3}, standins.Stream{Frames: frames})
-		for range 3 {
+		broken := func(code, message string) standins.Stream {
+			return standins.Stream{Frames: append(frames[:n:n], standins.Exception(code, message))}
+		}
+		shown := ""
+		m, _ := against(t, Model{OnDelta: func(_ agent.Request, d agent.Delta) { shown += textOf(d) }},
+			standins.Stream{Frames: frames[:n]}, standins.Stream{Frames: frames[:n+1], Cut: 1},
+			standins.Stream{Frames: frames[:n+1], Flip: 3}, broken("modelStreamErrorException", "canary"),
+			broken("throttlingException", "canary"), broken("validationException", "prompt is too long"),
+			standins.Stream{Frames: frames})
+		for _, class := range []agent.ModelErrorClass{agent.ModelConnection, agent.ModelConnection, agent.ModelConnection,
+			agent.ModelServer, agent.ModelThrottled, agent.ModelContextOverflow} {
 			reply, err := m.Generate(context.Background(), request())
-			requireClass(t, agent.ModelConnection, err)
+			requireClass(t, class, err)
 			require.Equal(t, agent.Reply{}, reply)
 		}
+		require.NotContains(t, shown, "canary", "reasoning is not shown as text")
 		_, err := m.Generate(context.Background(), request())
 		require.NoError(t, err)
 	}
