@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -132,7 +133,7 @@ func outcomeError(ctx context.Context, err error) error {
 		switch {
 		case isTransient(refused):
 			return refused
-		case refused.Status < http.StatusInternalServerError, never[refused.Code]:
+		case refused.Status < http.StatusInternalServerError, slices.Contains(never, refused.Code):
 			return fmt.Errorf("%w: %w", runtime.ErrUndeliverable, refused)
 		}
 		return &tool.LostError{Err: refused}
@@ -150,25 +151,24 @@ func outcomeError(ctx context.Context, err error) error {
 
 // later are Lambda's names for what keeps it from entering a function now: throttling, and a function or its network
 // that are not ready. Beside them stand those of signatures that a moment makes good.
-var later = map[string]bool{
-	"TooManyRequestsException": true, "EC2ThrottledException": true, "ResourceConflictException": true,
-	"ResourceNotReadyException": true, "SnapStartNotReadyException": true, "SnapStartTimeoutException": true,
-	"EFSMountTimeoutException": true, "ENILimitReachedException": true, "SubnetIPAddressLimitReachedException": true,
-	"ThrottlingException": true, "ExpiredTokenException": true, "RequestExpired": true, "RequestTimeTooSkewed": true,
+var later = []string{
+	"TooManyRequestsException", "EC2ThrottledException", "ResourceConflictException", "ResourceNotReadyException",
+	"SnapStartNotReadyException", "SnapStartTimeoutException", "EFSMountTimeoutException", "ENILimitReachedException",
+	"SubnetIPAddressLimitReachedException",
+	"ThrottlingException", "ExpiredTokenException", "RequestExpired", "RequestTimeTooSkewed",
 }
 
 // never are its names of 5xx for what keeps it from entering a function until somebody changes it. Any other 5xx may
 // come after the function was entered.
-var never = map[string]bool{
-	"EC2AccessDeniedException": true, "EC2UnexpectedException": true, "InvalidRuntimeException": true,
-	"InvalidSecurityGroupIDException": true, "InvalidSubnetIDException": true, "InvalidZipFileException": true,
-	"KMSAccessDeniedException": true, "KMSDisabledException": true, "KMSInvalidStateException": true,
-	"KMSNotFoundException": true, "SnapStartException": true,
+var never = []string{
+	"EC2AccessDeniedException", "EC2UnexpectedException", "InvalidRuntimeException", "InvalidSecurityGroupIDException",
+	"InvalidSubnetIDException", "InvalidZipFileException", "KMSAccessDeniedException", "KMSDisabledException",
+	"KMSInvalidStateException", "KMSNotFoundException", "SnapStartException",
 }
 
 // isTransient reports whether a function that was not entered may be entered later.
 func isTransient(r *awssdk.Refusal) bool {
-	return later[r.Code] || r.Status == http.StatusTooManyRequests
+	return slices.Contains(later, r.Code) || r.Status == http.StatusTooManyRequests
 }
 
 // Lambda carries out the calls of tools of kind lambda that are waited for, a runtime.Remote. Functions is required.

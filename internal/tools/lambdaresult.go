@@ -121,11 +121,9 @@ func functionError(payload []byte) (agent.ToolResultData, error) {
 		Type    json.RawMessage `json:"errorType"`
 		Message json.RawMessage `json:"errorMessage"`
 	}
-	var kind, message string
-	if json.Unmarshal(payload, &f) == nil {
-		_ = json.Unmarshal(f.Type, &kind)
-		_ = json.Unmarshal(f.Message, &message)
-	}
+	_ = json.Unmarshal(payload, &f)
+	kind, _ := jsonx.JSONString(f.Type)
+	message, _ := jsonx.JSONString(f.Message)
 	said := shorten(message)
 	if kind := shorten(kind); kind != "" && said != "" {
 		said = kind + ": " + said

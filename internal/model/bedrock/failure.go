@@ -114,8 +114,8 @@ var overflowCodes = []string{"ValidationException", "ModelErrorException", "Mode
 // is how the service says that the account is throttled.
 var overflowPhrases = []string{
 	"input is too long", "prompt is too long", "exceed context limit", "too many total text bytes",
-	"too many input tokens",
-	"maximum context length", "context length", "context window", "input tokens exceed", "maximum number of input tokens",
+	"too many input tokens", "maximum context length", "context length", "context window", "input tokens exceed",
+	"maximum number of input tokens",
 }
 
 // classify decides by known code, then status; neither = the service's fault. The message only tells an overflow.

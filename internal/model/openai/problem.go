@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/model/modelretry"
 )
 
@@ -39,15 +40,12 @@ func problemIn(body []byte) problem {
 
 // scalarText returns the content of a string or the digits of a number, else "".
 func scalarText(raw json.RawMessage) string {
-	var s string
-	var n json.Number
-	if json.Unmarshal(raw, &s) == nil {
+	if s, ok := jsonx.JSONString(raw); ok {
 		return s
 	}
-	if json.Unmarshal(raw, &n) == nil {
-		return n.String()
-	}
-	return ""
+	var n json.Number
+	_ = json.Unmarshal(raw, &n) // of what is no number nothing
+	return n.String()
 }
 
 // knownCodes are the error codes and types that decide where there is no status, in a stream, and that may be shown.

@@ -61,8 +61,8 @@ func refusedf(format string, args ...any) error { return &RefusedError{fmt.Sprin
 // quoting is how net/http begins to quote an answer that it cannot read.
 var quoting = []string{
 	"failed to parse Location header", "malformed HTTP response", "malformed HTTP version", "malformed HTTP status code",
-	"malformed MIME header", "malformed chunked encoding",
-	"bad Content-Length", "multiple Content-Length headers", "unsupported transfer encoding",
+	"malformed MIME header", "malformed chunked encoding", "bad Content-Length", "multiple Content-Length headers",
+	"unsupported transfer encoding",
 }
 
 // Bare is the error of a client's request without the URL, which may hold secrets, and without what the server has
@@ -86,20 +86,18 @@ func Bare(err error) error {
 // New makes a client. An entry of c.Allow that is no host is an error. The client is safe for concurrent use; its
 // Transport is an http.RoundTripper of its own and checks each request that it is handed.
 func New(c Config) (*http.Client, error) {
-	d := &guard{private: c.Private, maxBody: cmp.Or(c.MaxBody, 10<<20), resolve: c.Resolve,
-		credentials: []string{"Authorization", "Proxy-Authorization", "Cookie"}}
-	for _, name := range c.Credentials {
-		d.credentials = append(d.credentials, http.CanonicalHeaderKey(name))
+	c.MaxBody = cmp.Or(c.MaxBody, 10<<20)
+	c.Credentials = append([]string{"Authorization", "Proxy-Authorization", "Cookie"}, c.Credentials...)
+	if c.Resolve == nil {
+		c.Resolve = net.DefaultResolver
 	}
+	d := &guard{Config: c}
 	for _, entry := range c.Allow {
 		t, err := parseAllowed(entry)
 		if err != nil {
 			return nil, err
 		}
 		d.allow = append(d.allow, t)
-	}
-	if d.resolve == nil {
-		d.resolve = net.DefaultResolver
 	}
 	dialer := &net.Dialer{Timeout: 5 * time.Second, ControlContext: d.checkConnect}
 	d.connect = dialer.DialContext
@@ -117,13 +115,10 @@ func New(c Config) (*http.Client, error) {
 
 // guard checks every request of a client.
 type guard struct {
-	allow       []target
-	private     Private
-	credentials []string
-	maxBody     int64
-	resolve     Resolver
-	transport   *http.Transport
-	connect     func(ctx context.Context, network, address string) (net.Conn, error)
+	Config    // nothing of it is left to defaults
+	allow     []target
+	transport *http.Transport
+	connect   func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 func (d *guard) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -146,7 +141,7 @@ func (d *guard) RoundTrip(r *http.Request) (*http.Response, error) {
 		_ = resp.Body.Close() // nothing of it is wanted
 		return nil, fmt.Errorf("read the answer: want it as it is, got it encoded as %.40q", e)
 	}
-	resp.Body = http.MaxBytesReader(nil, resp.Body, d.maxBody)
+	resp.Body = http.MaxBytesReader(nil, resp.Body, d.MaxBody)
 	return resp, nil
 }
 
@@ -177,7 +172,7 @@ func (d *guard) checkAddress(t target, addr netip.Addr) error {
 	if isPublic(addr) {
 		return nil
 	}
-	if d.private.Has(t.String()) && (isLocal(addr) || t.host == addr.String()) {
+	if d.Private.Has(t.String()) && (isLocal(addr) || t.host == addr.String()) {
 		return nil
 	}
 	if isLocal(addr) {
@@ -199,7 +194,7 @@ func (d *guard) dial(ctx context.Context, network, address string) (net.Conn, er
 	var addrs []netip.Addr
 	if addr, err := netip.ParseAddr(host); err == nil {
 		addrs = []netip.Addr{addr}
-	} else if addrs, err = d.resolve.LookupNetIP(ctx, "ip", host); err != nil {
+	} else if addrs, err = d.Resolve.LookupNetIP(ctx, "ip", host); err != nil {
 		return nil, fmt.Errorf("find %s: %w", host, err)
 	} else if len(addrs) == 0 {
 		return nil, fmt.Errorf("find %s: it has no address", host)
@@ -252,7 +247,7 @@ func (d *guard) redirect(r *http.Request, via []*http.Request) error {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead || r.ContentLength != 0 {
 		return refusedf("a redirect of %s to another host", r.Method)
 	}
-	for _, name := range d.credentials {
+	for _, name := range d.Credentials {
 		r.Header.Del(name)
 	}
 	return nil
