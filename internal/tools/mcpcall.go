@@ -132,9 +132,9 @@ func refused(e *jsonrpc.Error) error {
 func (t *tap) settled(x *exchange) exchange {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for id, under := range t.under {
-		if under == x {
-			delete(t.under, id)
+	for id, asked := range t.asked {
+		if asked == x {
+			t.asked[id] = nil
 		}
 	}
 	return *x

@@ -92,7 +92,7 @@ func (l *link) dial(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.tap = &tap{link: l, transport: transport, under: map[jsonrpc.ID]*exchange{}, asked: map[jsonrpc.ID]bool{}}
+	l.tap = &tap{link: l, transport: transport, asked: map[jsonrpc.ID]*exchange{}}
 	client := sdk.NewClient(&sdk.Implementation{Name: "countersign", Version: "1"}, &sdk.ClientOptions{
 		Logger:         slog.New(slog.DiscardHandler),              // what the SDK logs is the server's text
 		MultiRoundTrip: &sdk.MultiRoundTripOptions{Disabled: true}, // people answer, and not at once

@@ -125,8 +125,7 @@ func (l *link) outcome(d definition, x exchange) (agent.ToolResultData, error) {
 		text += "\n[the server's answer is not a result of the protocol]"
 		return agent.ToolResultData{Content: text, IsError: r.IsError}, nil
 	}
-	var s said
-	r.parts(&s)
+	s := r.parts()
 	// Something stands for a text where the content has none: the field text, the structured content, or all of an
 	// answer of another form.
 	switch {
@@ -162,11 +161,11 @@ func noted(text string, notes ...string) string {
 }
 
 // parts are the content's: texts, media, and a line for each link.
-func (r callResult) parts(s *said) {
+func (r callResult) parts() (s said) {
 	for i, raw := range r.Content {
 		if i == maxParts {
 			s.line(fmt.Sprintf("[%d more parts are left out: a result has at most %d]", len(r.Content)-i, maxParts))
-			return
+			break
 		}
 		var c content
 		if err := json.Unmarshal(raw, &c); err != nil {
@@ -198,6 +197,7 @@ func (r callResult) parts(s *said) {
 			s.line(fmt.Sprintf("[a part of type %.40q is left out]", visible(c.Type)))
 		}
 	}
+	return s
 }
 
 // strange is an answer of another form, less what belongs to the protocol; "" = nothing is left.

@@ -22,8 +22,7 @@ type tap struct {
 	sdk.Connection
 
 	mu       sync.Mutex
-	under    map[jsonrpc.ID]*exchange // requests without an answer
-	asked    map[jsonrpc.ID]bool      // every request ever sent
+	asked    map[jsonrpc.ID]*exchange // every request ever sent; nil = it needs no answer any more
 	unasked  int                      // messages that answered nothing
 	idle     int                      // bytes of them
 	protocol string                   // what initialize agreed on; "" = nothing yet, or a protocol that has no such thing
@@ -80,7 +79,7 @@ func (t *tap) Write(ctx context.Context, m jsonrpc.Message) error {
 			}
 		}
 		t.mu.Lock()
-		t.under[r.ID], t.asked[r.ID] = x, true
+		t.asked[r.ID] = x
 		x.sent = true // for all that is known; the one who carries it may know better
 		t.mu.Unlock()
 	}
@@ -140,14 +139,14 @@ func (t *tap) breaks(err error) error {
 func (t *tap) answered(r *jsonrpc.Response) (*jsonrpc.Response, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	x := t.under[r.ID]
-	if x == nil {
-		if !t.asked[r.ID] {
-			return nil, errors.New("it answered a request that nobody made")
-		}
+	x, asked := t.asked[r.ID]
+	switch {
+	case !asked:
+		return nil, errors.New("it answered a request that nobody made")
+	case x == nil:
 		return nil, t.counts(len(r.Result))
 	}
-	delete(t.under, r.ID)
+	t.asked[r.ID] = nil
 	if refusal, ok := errors.AsType[*jsonrpc.Error](r.Error); ok {
 		if r.Result != nil && string(r.Result) != "null" { // whether it was done is anybody's guess
 			return nil, errors.New("it answered with a result and an error at once")
@@ -172,8 +171,10 @@ func (t *tap) heard(r *jsonrpc.Request) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if r.IsCall() && r.Method != "ping" {
-		for _, x := range t.under {
-			x.wanted = r.Method
+		for _, x := range t.asked {
+			if x != nil {
+				x.wanted = r.Method
+			}
 		}
 	}
 	return t.counts(len(r.Params))

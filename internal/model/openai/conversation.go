@@ -168,11 +168,11 @@ func (g *grouping) endUser() {
 			// below. Other servers say themselves what is too large, as an invalid request.
 			data := "data:" + b.MediaType + ";base64," + b.Data
 			if strings.HasPrefix(b.MediaType, "image/") {
-				parts = append(parts, chatPart{Type: "image_url", ImageURL: &imageURL{data}})
+				parts = append(parts, chatPart{Type: "image_url", ImageURL: map[string]string{"url": data}})
 				continue
 			}
-			name := cmp.Or(b.Name, "file") // a file without a name is refused
-			parts = append(parts, chatPart{Type: "file", File: &fileData{name, data}})
+			file := map[string]string{"filename": cmp.Or(b.Name, "file"), "file_data": data}
+			parts = append(parts, chatPart{Type: "file", File: file})
 		}
 	}
 	message := chatMessage{Role: "user", Content: parts}

@@ -49,19 +49,10 @@ type chatFunction struct {
 }
 
 type chatPart struct {
-	Type     string    `json:"type"`
-	Text     *string   `json:"text,omitempty"`
-	ImageURL *imageURL `json:"image_url,omitempty"`
-	File     *fileData `json:"file,omitempty"`
-}
-
-type imageURL struct {
-	URL string `json:"url"`
-}
-
-type fileData struct {
-	Name string `json:"filename,omitempty"`
-	Data string `json:"file_data"`
+	Type     string            `json:"type"`
+	Text     *string           `json:"text,omitempty"`
+	ImageURL map[string]string `json:"image_url,omitempty"` // url
+	File     map[string]string `json:"file,omitempty"`      // filename, which must not be empty, and file_data
 }
 
 type chatTool struct {
