@@ -14,19 +14,22 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 )
 
-func shop(t *testing.T) (get, create agent.Tool, dir string) {
+// shop has orders.get, refunds.create and refunds.cancel over a ledger in dir.
+func shop(t *testing.T) (get, create, cancel agent.Tool, dir string) {
 	t.Helper()
 	dir = t.TempDir() + "/ledger"
 	tools, err := refunds.Tools(ledger.Ledger{Dir: dir})
 	require.NoError(t, err)
-	return tools[0], tools[1], dir
+	return tools[0], tools[1], tools[2], dir
 }
 
-func canceller(t *testing.T, dir string) agent.Tool {
+// requireReconciled says what became of a call, with its result where it was made.
+func requireReconciled(t *testing.T, tl agent.Tool, c agent.Call, want agent.Outcome, result string) {
 	t.Helper()
-	tools, err := refunds.Tools(ledger.Ledger{Dir: dir})
+	outcome, r, err := tl.(agent.Reconciler).Reconcile(t.Context(), c)
 	require.NoError(t, err)
-	return tools[2]
+	require.Equal(t, want, outcome)
+	require.Equal(t, result, r.Content)
 }
 
 func call(t *testing.T, tl agent.Tool, id, args string) agent.Result {
@@ -50,7 +53,7 @@ func paid(t *testing.T, dir string) (n int) {
 }
 
 func TestRefund(t *testing.T) {
-	get, create, dir := shop(t)
+	get, create, cancel, dir := shop(t)
 	require.JSONEq(t, `{"id":"1002","customer":"Ben Okafor","item":"Office chair","paid":249.00,"refunded":0}`, call(t, get, "c0", `{"order":"1002"}`).Content)
 	for args, want := range map[string]string{
 		`{"order":"1","amount":1,"reason":"x"}`:         "There is no order 1.",
@@ -69,18 +72,15 @@ func TestRefund(t *testing.T) {
 	call(t, create, "c3", `{"order":"1002","amount":0.5,"reason":"late"}`)
 	call(t, create, "c4", `{"order":"1001","amount":1,"reason":"of another order"}`)
 	require.Contains(t, call(t, get, "c0", `{"order":"1002"}`).Content, `"refunded":249.5`)
-	call(t, canceller(t, dir), "c5", `{"refund":"r1/c2"}`)
+	call(t, cancel, "c5", `{"refund":"r1/c2"}`)
 	require.Contains(t, call(t, get, "c0", `{"order":"1002"}`).Content, `"refunded":0.5`)
 }
 
 // The same call pays once, and the ledger says whether it has.
 func TestOneCallPaysOnce(t *testing.T) {
-	_, create, dir := shop(t)
-	rec := create.(agent.Reconciler)
+	_, create, _, dir := shop(t)
 	c := agent.Call{Run: "r1", ID: "c1", Key: "r1/c1", Args: json.RawMessage(`{"order":"1001","amount":5,"reason":"late"}`)}
-	outcome, _, err := rec.Reconcile(t.Context(), c)
-	require.NoError(t, err)
-	require.Equal(t, agent.OutcomeNotDone, outcome)
+	requireReconciled(t, create, c, agent.OutcomeNotDone, "")
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
@@ -90,16 +90,12 @@ func TestOneCallPaysOnce(t *testing.T) {
 	}
 	all.Wait()
 	require.Equal(t, 1, paid(t, dir))
-	outcome, r, err := rec.Reconcile(t.Context(), c)
-	require.NoError(t, err)
-	require.Equal(t, agent.OutcomeDone, outcome)
-	require.JSONEq(t, `{"order":"1001","amount":5,"key":"r1/c1"}`, r.Content)
+	requireReconciled(t, create, c, agent.OutcomeDone, `{"order":"1001","amount":5,"key":"r1/c1"}`)
 }
 
 // A refund is taken back once: by the call that did it as often as it is made, and by no other.
 func TestCancelTakesBackOnce(t *testing.T) {
-	_, create, dir := shop(t)
-	cancel := canceller(t, dir)
+	_, create, cancel, dir := shop(t)
 	call(t, create, "c1", `{"order":"1001","amount":5,"reason":"late"}`)
 	for _, unknown := range []string{"r1/c9", "", "r1/c1 cancelled"} {
 		args, err := json.Marshal(map[string]string{"refund": unknown})
@@ -108,25 +104,17 @@ func TestCancelTakesBackOnce(t *testing.T) {
 		require.True(t, r.IsError)
 		require.Equal(t, "There is no refund "+unknown+".", r.Content)
 	}
-	rec := cancel.(agent.Reconciler)
 	c := agent.Call{Run: "r1", ID: "c2", Key: "r1/c2", Args: json.RawMessage(`{"refund":"r1/c1"}`)}
-	outcome, _, err := rec.Reconcile(t.Context(), c)
-	require.NoError(t, err)
-	require.Equal(t, agent.OutcomeNotDone, outcome)
+	requireReconciled(t, cancel, c, agent.OutcomeNotDone, "")
 	for range 3 {
 		require.JSONEq(t, `{"refund":"r1/c1","key":"r1/c2"}`, call(t, cancel, "c2", `{"refund":"r1/c1"}`).Content)
 	}
-	outcome, r, err := rec.Reconcile(t.Context(), c)
-	require.NoError(t, err)
-	require.Equal(t, agent.OutcomeDone, outcome)
-	require.JSONEq(t, `{"refund":"r1/c1","key":"r1/c2"}`, r.Content)
+	requireReconciled(t, cancel, c, agent.OutcomeDone, `{"refund":"r1/c1","key":"r1/c2"}`)
 	other := call(t, cancel, "c3", `{"refund":"r1/c1"}`)
 	require.True(t, other.IsError)
 	require.Equal(t, "Refund r1/c1 has been taken back already.", other.Content)
 	c.ID, c.Key = "c3", "r1/c3"
-	outcome, _, err = rec.Reconcile(t.Context(), c)
-	require.NoError(t, err)
-	require.Equal(t, agent.OutcomeNotDone, outcome, "it was another's doing")
+	requireReconciled(t, cancel, c, agent.OutcomeNotDone, "") // it was another's doing
 	require.True(t, call(t, cancel, "c4", `{"refund":"r1/c1 cancelled"}`).IsError, "what takes back is no refund")
 	require.Equal(t, 2, paid(t, dir), "the refund and its end")
 }

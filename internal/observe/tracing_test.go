@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -73,10 +74,7 @@ func TestHideSwitches(t *testing.T) {
 				require.Len(t, w.spans(), 1)
 				all := tree(w.spans(), w.clock.Now())
 				for _, s := range []string{system, user, reply, args, result, picture, "llm.tools.0.tool.json_schema", "llm.input_messages.0.message.role", "llm.output_messages.0.message.role"} {
-					gone := false
-					for _, g := range c.gone {
-						gone = gone || g == s
-					}
+					gone := slices.Contains(c.gone, s)
 					if c.hide.Inputs && s == "llm.input_messages.0.message.role" || c.hide.Outputs && s == reply || c.hide.OutputMessages && s == reply {
 						gone = true
 					}
