@@ -85,8 +85,7 @@ func TestKeptGrantOfAToolIsHeldTo(t *testing.T) {
 			return (&runtime.Stepper{Ports: r.ports, Definitions: r.loadDefinition}).Step(r.ctx, r.invocation(0))
 		}
 		for _, do := range []func() (runtime.Route, error){infer, func() (runtime.Route, error) { return r.batch(0) }, infer} {
-			_, err := do()
-			require.NoError(t, err)
+			require.NoError(t, errOf(do()))
 		}
 		s := r.state()
 		c3, _ := s.Call("c3")
@@ -237,8 +236,7 @@ func TestA6AnswersAreConsumedOnce(t *testing.T) {
 		require.ErrorAs(t, r.answer(2, `"checking"`, ana), &decided)
 		woken := r.state().WaitSeq
 		hookWrite(r.table, "J#", func() error { _, err := r.batch(woken); return err }, nil)
-		_, err := r.batch(woken)
-		require.NoError(t, err)
+		require.NoError(t, errOf(r.batch(woken)))
 		r.driveRun(0)
 		require.Equal(t, []string{"", `"savings"`}, r.refund.resumes, "two invocations, one entering")
 

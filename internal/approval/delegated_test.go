@@ -189,8 +189,7 @@ func TestDelegatedToolsAreGrantedBelowTheirCeilings(t *testing.T) {
 				require.Equal(t, "rroot", a.Root)
 				require.Equal(t, c.holds, a.Grants)
 				require.Equal(t, []string{"group:bosses"}, a.Permissions[0].Calls[0].Approvers, "its own policy allows the call")
-				_, err := r.decideTool(approval.Approve, "refund", ana)
-				require.ErrorIs(t, err, approval.ErrForbidden)
+				require.ErrorIs(t, errOf(r.decideTool(approval.Approve, "refund", ana)), approval.ErrForbidden)
 				r.must(r.decideTool(approval.Approve, "refund", bossOnly))
 				call := func(id string) agent.Reply {
 					return agent.Reply{Calls: []agent.ReplyCall{{ID: id, Name: "refund", Input: json.RawMessage(args)}}}
@@ -211,8 +210,7 @@ func TestDelegatedToolsTakeApproversOfEachPolicy(t *testing.T) {
 		require.Equal(t, []string{"group:bosses", "group:operators"}, r.approval().Approvers)
 		require.Equal(t, [][]string{{"group:bosses"}}, r.approval().Permissions[0].Calls[0].Above)
 		for _, by := range []policy.Principal{ana, bossOnly, stranger} {
-			_, err := r.decideTool(approval.Approve, "refund", by)
-			require.ErrorIs(t, err, approval.ErrForbidden)
+			require.ErrorIs(t, errOf(r.decideTool(approval.Approve, "refund", by)), approval.ErrForbidden)
 		}
 		r.must(r.decideTool(approval.Approve, "refund", boss))
 	})
@@ -278,8 +276,7 @@ func TestDelegatedQuestionsTakeApproversOfEachPolicy(t *testing.T) {
 			again := approval.DecisionInput{Tenant: tenant, Run: r.run, Call: "c1", Action: approval.Rerun}
 			for _, by := range []policy.Principal{ana, bossOnly, stranger} {
 				again.By = by
-				_, err := r.desk().Decide(r.ctx, again)
-				require.ErrorIs(t, err, approval.ErrForbidden)
+				require.ErrorIs(t, errOf(r.desk().Decide(r.ctx, again)), approval.ErrForbidden)
 			}
 			again.By = boss
 			r.must(r.desk().Decide(r.ctx, again))

@@ -173,8 +173,7 @@ func TestA6ForgedRequestStopsTheCall(t *testing.T) {
 			withParkedRun(t, func(t *testing.T, r *fixture) {
 				r.must(r.decide(approval.Approve, ana))
 				r.tamperAttr(name, v)
-				_, err := r.try(r.state().WaitSeq)
-				require.NoError(t, err)
+				require.NoError(t, errOf(r.try(r.state().WaitSeq)))
 				require.Empty(t, r.refund.paid)
 				s := r.state()
 				c := s.Calls()[0]
@@ -236,8 +235,7 @@ func TestA6ConsumedOnce(t *testing.T) {
 			r.must(r.decide(approval.Approve, ana))
 			woken := r.state().WaitSeq
 			hookWrite(r.table, "J#", func() error { _, err := r.batch(woken); return err }, nil)
-			_, err := r.batch(woken)
-			require.NoError(t, err)
+			require.NoError(t, errOf(r.batch(woken)))
 			require.Len(t, r.refund.paid, 1)
 			require.EqualValues(t, 1, r.item().Attrs["consumed"].Int())
 		})
@@ -286,8 +284,7 @@ func TestA8EditRefused(t *testing.T) {
 	}
 	t.Run("other approvers", func(t *testing.T) {
 		withParkedRun(t, func(t *testing.T, r *fixture) {
-			_, err := r.edit(`{"amount":1001,"to":"x"}`, ana)
-			require.ErrorIs(t, err, approval.ErrForbidden)
+			require.ErrorIs(t, errOf(r.edit(`{"amount":1001,"to":"x"}`, ana)), approval.ErrForbidden)
 			r.must(r.edit(`{"amount":1001,"to":"x"}`, boss))
 			r.resume()
 			require.Equal(t, []string{`{"amount":1001,"to":"x"}`}, r.refund.paid)
@@ -297,10 +294,8 @@ func TestA8EditRefused(t *testing.T) {
 		withParkedRun(t, func(t *testing.T, r *fixture) {
 			q := r.request(approval.Approve, ana)
 			q.Args = json.RawMessage(args)
-			_, err := r.desk().Decide(r.ctx, q)
-			require.ErrorIs(t, err, approval.ErrKind)
-			_, err = r.decide(approval.Edit, ana)
-			require.ErrorIs(t, err, approval.ErrKind)
+			require.ErrorIs(t, errOf(r.desk().Decide(r.ctx, q)), approval.ErrKind)
+			require.ErrorIs(t, errOf(r.decide(approval.Edit, ana)), approval.ErrKind)
 		})
 	})
 }
@@ -336,8 +331,7 @@ func TestA9ApproversFailClosed(t *testing.T) {
 					}
 					require.ErrorIs(t, err, approval.ErrForbidden)
 				}
-				_, err := r.edit(args, c.by)
-				require.ErrorIs(t, err, approval.ErrForbidden)
+				require.ErrorIs(t, errOf(r.edit(args, c.by)), approval.ErrForbidden)
 				require.Equal(t, approval.Pending, r.approval().Status)
 				require.Empty(t, r.inbox())
 			})
@@ -347,14 +341,12 @@ func TestA9ApproversFailClosed(t *testing.T) {
 		withParkedRun(t, func(t *testing.T, r *fixture) {
 			q := r.request(approval.Approve, ana)
 			q.Tenant = "rival"
-			_, err := r.desk().Decide(r.ctx, q)
-			require.ErrorIs(t, err, approval.ErrNotFound)
+			require.ErrorIs(t, errOf(r.desk().Decide(r.ctx, q)), approval.ErrNotFound)
 		})
 	})
 	t.Run("no such action", func(t *testing.T) {
 		withParkedRun(t, func(t *testing.T, r *fixture) {
-			_, err := r.decide("shrug", ana)
-			require.ErrorIs(t, err, approval.ErrKind)
+			require.ErrorIs(t, errOf(r.decide("shrug", ana)), approval.ErrKind)
 		})
 	})
 }
@@ -367,8 +359,7 @@ func TestA12SameAndOther(t *testing.T) {
 		r.resume()
 		again := r.must(r.decide(approval.Deny, ana))
 		require.Equal(t, first, again)
-		_, err := r.decide(approval.Approve, ben)
-		require.ErrorContains(t, err, "is denied: deny by user:ana")
+		require.ErrorContains(t, errOf(r.decide(approval.Approve, ben)), "is denied: deny by user:ana")
 		require.Empty(t, r.refund.paid)
 		require.Equal(t, run.WhyDenied, r.call().Reason)
 	})
@@ -377,17 +368,14 @@ func TestA12SameAndOther(t *testing.T) {
 			r.must(r.edit(`{"amount":1,"to":"x"}`, ana))
 			r.must(r.edit(`{ "amount": 1, "to": "x" }`, ben)) // the same but for white space
 			var decided *approval.DecidedError
-			_, err := r.edit(`{"amount":2,"to":"x"}`, ben)
-			require.ErrorAs(t, err, &decided)
-			_, err = r.decide(approval.Approve, ben)
-			require.ErrorAs(t, err, &decided)
+			require.ErrorAs(t, errOf(r.edit(`{"amount":2,"to":"x"}`, ben)), &decided)
+			require.ErrorAs(t, errOf(r.decide(approval.Approve, ben)), &decided)
 		})
 	})
 	t.Run("not written at all", func(t *testing.T) {
 		withParkedRun(t, func(t *testing.T, r *fixture) {
 			hookWrite(r.table, "A", func() error { return errReset }, nil)
-			_, err := r.decide(approval.Deny, ana)
-			require.ErrorIs(t, err, errReset)
+			require.ErrorIs(t, errOf(r.decide(approval.Deny, ana)), errReset)
 			require.Equal(t, approval.Pending, r.approval().Status)
 			r.must(r.decide(approval.Deny, ana)) // it may be repeated
 		})
@@ -408,11 +396,9 @@ func TestA12SameAndOther(t *testing.T) {
 	t.Run("a run that has ended", func(t *testing.T) {
 		withParkedRun(t, func(t *testing.T, r *fixture) {
 			c := runtime.Canceller{Ports: r.ports, Definitions: r.loadDefinition}
-			_, err := c.Cancel(r.ctx, tenant, r.run, "user:ana", "")
-			require.NoError(t, err)
+			require.NoError(t, errOf(c.Cancel(r.ctx, tenant, r.run, "user:ana", "")))
 			var decided *approval.DecidedError
-			_, err = r.decide(approval.Approve, ana)
-			require.ErrorAs(t, err, &decided)
+			require.ErrorAs(t, errOf(r.decide(approval.Approve, ana)), &decided)
 			require.Equal(t, approval.Cancelled, decided.Approval.Status)
 		})
 	})
@@ -454,8 +440,7 @@ func TestA13RecordedBeforeOrAfterTheToken(t *testing.T) {
 		withParkedRun(t, func(t *testing.T, r *fixture) {
 			r.park()
 			r.resumeErr = errReset
-			_, err := r.decide(approval.Approve, ana)
-			require.ErrorIs(t, err, errReset)
+			require.ErrorIs(t, errOf(r.decide(approval.Approve, ana)), errReset)
 			require.Equal(t, approval.Approved, r.approval().Status, "recorded all the same")
 			r.resumeErr = nil
 			r.must(r.decide(approval.Approve, ana))
@@ -472,8 +457,7 @@ func TestA14ExpiryBoundary(t *testing.T) {
 			r.untilExpiry(0)
 			hookWrite(r.table, "A", func() error { return errReset }, nil)
 			for _, a := range []approval.Action{approval.Approve, approval.Deny, approval.Cancel} {
-				_, err := r.decide(a, ana)
-				require.ErrorIs(t, err, approval.ErrExpired, "it is not even tried")
+				require.ErrorIs(t, errOf(r.decide(a, ana)), approval.ErrExpired, "it is not even tried")
 			}
 			require.Empty(t, r.inbox())
 		})
@@ -485,8 +469,7 @@ func TestA14ExpiryBoundary(t *testing.T) {
 	t.Run("the condition, not the look before it, decides", func(t *testing.T) {
 		withParkedRun(t, func(t *testing.T, r *fixture) {
 			hookWrite(r.table, "A", func() error { r.setExpiry(r.ports.Clock.Now()); return nil }, nil)
-			_, err := r.decide(approval.Approve, ana)
-			require.ErrorIs(t, err, approval.ErrExpired)
+			require.ErrorIs(t, errOf(r.decide(approval.Approve, ana)), approval.ErrExpired)
 			require.Empty(t, r.inbox())
 		})
 	})
@@ -522,8 +505,7 @@ func TestWokenIsToldOfOutcomesAndOfVoidRequests(t *testing.T) {
 	withRule(t, agent.Rule{}, func(t *testing.T, r *fixture) {
 		r.deploy(func(d *agent.Definition) { d.Permission.Approvers = []string{"group:bosses"} })
 		d, all := told(r)
-		_, err := d.Decide(r.ctx, r.request(approval.Approve, ana))
-		require.ErrorIs(t, err, approval.ErrPolicyChanged)
+		require.ErrorIs(t, errOf(d.Decide(r.ctx, r.request(approval.Approve, ana))), approval.ErrPolicyChanged)
 		require.Equal(t, []approval.Status{approval.Voided}, *all)
 	})
 }

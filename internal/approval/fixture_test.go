@@ -64,6 +64,9 @@ func withParkedRun(t *testing.T, f func(t *testing.T, r *fixture)) {
 	})
 }
 
+// errOf is the error of a call whose result does not matter.
+func errOf[T any](_ T, err error) error { return err }
+
 func newFixture(t *testing.T) *fixture {
 	c := clock.System()
 	r := &fixture{t: t, ctx: context.Background(), table: fault.NewTable(store.NewMemory()), refund: &refundTool{}}

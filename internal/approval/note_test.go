@@ -64,10 +64,9 @@ func TestA6SeenIsWhatIsDecided(t *testing.T) {
 		for _, action := range []approval.Action{approval.Approve, approval.Deny, approval.Cancel} {
 			q := r.request(action, ana)
 			q.Digest = strings.Repeat("0", 64)
-			_, err := r.desk().Decide(r.ctx, q)
-			require.ErrorIs(t, err, approval.ErrStale)
+			require.ErrorIs(t, errOf(r.desk().Decide(r.ctx, q)), approval.ErrStale)
 			q.By = stranger
-			_, err = r.desk().Decide(r.ctx, q)
+			_, err := r.desk().Decide(r.ctx, q)
 			require.ErrorIs(t, err, approval.ErrForbidden, "who may not decide is told nothing of it")
 		}
 		require.Equal(t, approval.Pending, r.approval().Status)

@@ -28,8 +28,7 @@ func TestA10StandingGrantIsNoApprovalOfOnesOwnRun(t *testing.T) {
 			for _, own := range []policy.Principal{ana, cem} {
 				r.starters = []string{own.ID}
 				require.True(t, r.startNextRun("own "+own.ID), "%s: %s gave it", scope, own.ID)
-				_, err := r.decide(approval.Approve, own)
-				require.ErrorIs(t, err, approval.ErrForbidden)
+				require.ErrorIs(t, errOf(r.decide(approval.Approve, own)), approval.ErrForbidden)
 			}
 		}, standing, func(r *fixture) { r.def.Permission.Scope = scope })
 	}

@@ -52,8 +52,7 @@ func withStandingGrant(t *testing.T, under policyMode, f func(t *testing.T, r *f
 // startNextRun starts another run that calls refund, and reports whether it waits for a person.
 func (r *fixture) startNextRun(key string) bool {
 	r.t.Helper()
-	_, err := r.beginNextRun(key)
-	require.NoError(r.t, err)
+	require.NoError(r.t, errOf(r.beginNextRun(key)))
 	return r.driveRun(0).Next == runtime.NextWait
 }
 

@@ -142,15 +142,13 @@ func TestA15RemarksEndWithTheRequest(t *testing.T) {
 		r.untilExpiry(time.Millisecond)
 		r.must(r.askQuestion("Sure?", ben))
 		r.untilExpiry(0)
-		_, err := r.askQuestion("And now?", ben)
-		require.ErrorIs(t, err, approval.ErrExpired)
+		require.ErrorIs(t, errOf(r.askQuestion("And now?", ben)), approval.ErrExpired)
 		require.Len(t, r.approval().Thread, 1)
 	})
 	withParkedRun(t, func(t *testing.T, r *fixture) {
 		w := r.remark("Sure?", ben)
 		w.Tenant = "other"
-		_, err := r.desk().AddRemark(r.ctx, w)
-		require.ErrorIs(t, err, approval.ErrNotFound)
+		require.ErrorIs(t, errOf(r.desk().AddRemark(r.ctx, w)), approval.ErrNotFound)
 	})
 }
 
@@ -158,14 +156,12 @@ func TestA15RemarksEndWithTheRequest(t *testing.T) {
 func TestA15ThreadsAreBounded(t *testing.T) {
 	withParkedRun(t, func(t *testing.T, r *fixture) {
 		for _, text := range []string{"", " \n", strings.Repeat("é", approval.MaxRemarkChars+1)} {
-			_, err := r.askQuestion(text, ana)
-			require.ErrorIs(t, err, approval.ErrRemark)
+			require.ErrorIs(t, errOf(r.askQuestion(text, ana)), approval.ErrRemark)
 		}
 		for i := range approval.MaxRemarks {
 			r.must(r.askQuestion(fmt.Sprintf("%04d", i)+strings.Repeat("x", approval.MaxRemarkChars-4), ana))
 		}
-		_, err := r.askQuestion("one more", ana)
-		require.ErrorIs(t, err, approval.ErrThreadFull)
+		require.ErrorIs(t, errOf(r.askQuestion("one more", ana)), approval.ErrThreadFull)
 		require.Len(t, r.approval().Thread, approval.MaxRemarks)
 		r.must(r.decide(approval.Approve, ana))
 	})
@@ -205,8 +201,7 @@ func TestA15RemarksAtOnce(t *testing.T) {
 	})
 	withParkedRun(t, func(t *testing.T, r *fixture) {
 		hookWrite(r.table, "A", nil, func() error { return errReset })
-		_, err := r.askQuestion("Sure?", ana)
-		require.ErrorIs(t, err, errReset, "nobody knows")
+		require.ErrorIs(t, errOf(r.askQuestion("Sure?", ana)), errReset, "nobody knows")
 		for range 2 {
 			r.must(r.askQuestion("Sure?", ana))
 		}

@@ -145,8 +145,7 @@ func TestDecideTools(t *testing.T) {
 // An edit has nothing to edit: what is granted is the tool, whatever it is called with.
 func TestToolsAreNotEdited(t *testing.T) {
 	withToolsRequest(t, func(t *testing.T, r *fixture) {
-		_, err := r.edit(args, boss)
-		require.ErrorIs(t, err, approval.ErrKind)
+		require.ErrorIs(t, errOf(r.edit(args, boss)), approval.ErrKind)
 		require.Empty(t, r.inbox())
 	})
 }
@@ -181,12 +180,10 @@ func TestToolsExpire(t *testing.T) {
 		r.untilExpiry(time.Second)
 		r.must(r.decideTool(approval.Approve, "refund", ana))
 		r.untilExpiry(0)
-		_, err := r.decideTool(approval.Approve, "wire", boss)
-		require.ErrorIs(t, err, approval.ErrExpired)
+		require.ErrorIs(t, errOf(r.decideTool(approval.Approve, "wire", boss)), approval.ErrExpired)
 		r.resume()
 		require.Equal(t, approval.Expired, r.approval().Status)
-		_, err = r.decideTool(approval.Approve, "wire", boss)
-		require.Error(t, err)
+		require.Error(t, errOf(r.decideTool(approval.Approve, "wire", boss)))
 		said := r.state().Permissions
 		require.Len(t, said.Tools, 1)
 		require.Equal(t, "refund", said.Tools[0].Tool)

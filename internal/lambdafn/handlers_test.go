@@ -207,8 +207,7 @@ func TestThreeFunctionsMakeARun(t *testing.T) {
 			payload := fmt.Sprintf(
 				`{"name":"exec-1","state":%s,"token":%q,"retries":%d,"redrives":%d}`, asState(t, r), token, retries, redrives,
 			)
-			_, err := d.Invoke(context.Background(), "approve", []byte(payload))
-			require.NoError(t, err)
+			require.NoError(t, errOf(d.Invoke(context.Background(), "approve", []byte(payload))))
 		}
 		approve("t-redriven", 0, 1)
 		approve("t-slow", 3, 0)

@@ -115,8 +115,7 @@ func TestAMisconfiguredChannelIsLeftOut(t *testing.T) {
 			_, ringErr := n.Links.(*approval.Links).Ring()
 			require.Equal(t, variable == EnvLinkKeyRing, ringErr != nil)
 			if variable == EnvSlackToken { // it is read when it is needed
-				_, err = n.Channels[0].Send(t.Context(), notify.Message{To: person.Person{Slack: "U1"}})
-				require.Error(t, err)
+				require.Error(t, errOf(n.Channels[0].Send(t.Context(), notify.Message{To: person.Person{Slack: "U1"}})))
 			}
 			watch.flush(t.Context())
 			n.Warn("tell somebody of approval a1 by email", errors.New("s3cret"))

@@ -118,8 +118,7 @@ func (w *world) cleanUp(c *endCode, n int64) (runtime.Route, error) {
 // cleanedUp is one that does.
 func (w *world) cleanedUp(c *endCode, n int64) {
 	w.t.Helper()
-	_, err := w.cleanUp(c, n)
-	require.NoError(w.t, err)
+	require.NoError(w.t, errOf(w.cleanUp(c, n)))
 }
 
 // owed reports whether anything is owed behind the run's end.
@@ -303,8 +302,7 @@ func TestOnlyCleanersCleanUp(t *testing.T) {
 	})
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.coded()
-		_, err := w.linked(c, w.ports).Step(w.ctx, w.inv(0))
-		require.NoError(t, err)
+		require.NoError(t, errOf(w.linked(c, w.ports).Step(w.ctx, w.inv(0))))
 		require.Equal(t, []string{"run_end", "cleanup", "told"}, c.heard, "it ended by itself")
 		require.JSONEq(t, `{"ended":true}`, string(w.state().Shared), "where the journal is open, what a plugin says is kept")
 		require.False(t, w.owed())
@@ -360,8 +358,7 @@ func TestCleaningUpTriesAll(t *testing.T) {
 			c := w.coded()
 			w.cancel()
 			*fail(c) = errBlown
-			_, err := w.cleanUp(c, 0)
-			require.ErrorContains(t, err, want)
+			require.ErrorContains(t, errOf(w.cleanUp(c, 0)), want)
 			require.Equal(t, []string{"run_end", "cleanup"}, c.heard[:2])
 			require.True(t, w.owed())
 			*fail(c) = nil
@@ -382,8 +379,7 @@ func TestCleaningUpTriesAll(t *testing.T) {
 		require.ErrorContains(t, err, `there is no plugin "p"`)
 		require.Equal(t, []string{"cleanup", "told"}, c.heard)
 		p.Hooks = hook.Set{Plugins: c.set().Plugins}
-		_, err = (&runtime.Stepper{Ports: p, Definitions: w.pinned}).Step(w.ctx, inv)
-		require.NoError(t, err)
+		require.NoError(t, errOf((&runtime.Stepper{Ports: p, Definitions: w.pinned}).Step(w.ctx, inv)))
 		require.False(t, w.owed())
 	})
 }
@@ -476,8 +472,7 @@ func TestCleaningUpInTheSameProcess(t *testing.T) {
 		p.Hooks = c.set()
 		here := &runtime.Canceller{Ports: p, Definitions: w.pinned, CleansUp: true}
 		for range 2 {
-			_, err := here.Cancel(w.ctx, tenant, w.run, "user:bob", "")
-			require.NoError(t, err)
+			require.NoError(t, errOf(here.Cancel(w.ctx, tenant, w.run, "user:bob", "")))
 			require.Empty(t, w.waiter.cleaners())
 			require.False(t, w.owed())
 		}

@@ -33,8 +33,7 @@ func TestContextOutOfTime(t *testing.T) {
 			}
 			return hook.Built{}, ctx.Err()
 		})
-		_, err := w.stepper().Step(ctx, w.inv(0))
-		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, errOf(w.stepper().Step(ctx, w.inv(0))), context.Canceled)
 		require.Equal(t, run.RunRunning, w.state().Status)
 		require.Equal(t, runtime.NextDone, w.drive(0).Next)
 		require.Equal(t, run.Text{Text: `{"n":1}`}, w.model.asked[0].Messages[0].Block)
@@ -55,7 +54,6 @@ func TestBuilderIsNoPartOfTheBody(t *testing.T) {
 		require.Equal(t, before.Run, after.Run)
 		require.Equal(t, 1, after.Messages.Len())
 		r.Input = json.RawMessage(`{"n":2}`)
-		_, err = w.starter().Start(w.ctx, r)
-		require.ErrorIs(t, err, runtime.ErrKeyReused)
+		require.ErrorIs(t, errOf(w.starter().Start(w.ctx, r)), runtime.ErrKeyReused)
 	})
 }

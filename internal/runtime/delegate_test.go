@@ -86,8 +86,7 @@ func TestOrphansAskNothing(t *testing.T) {
 				return nil
 			}
 			first := w.inv(0)
-			_, err := w.batch().Run(w.ctx, first)
-			require.NoError(t, err)
+			require.NoError(t, errOf(w.batch().Run(w.ctx, first)))
 			w.waiter.onStart = nil
 			w.to(child)
 			require.Equal(t, run.RunDone, w.state().Status)

@@ -211,15 +211,13 @@ func TestBlobInDeletionIsWaitedFor(t *testing.T) {
 		request.Message = append(says("Look."), run.UserBlock{Block: run.Media{MediaType: "image/png", Blob: known}})
 		until := time.Now().Add(time.Minute)
 		require.NoError(t, w.ports.Journal.LockBlob(w.ctx, tenant, known, time.Now(), until))
-		_, err := st.Start(w.ctx, request)
-		require.ErrorIs(t, err, store.ErrConflict)
+		require.ErrorIs(t, errOf(st.Start(w.ctx, request)), store.ErrConflict)
 		unlocked := make(chan error, 1)
 		go func() {
 			time.Sleep(time.Second)
 			unlocked <- w.ports.Journal.UnlockBlob(w.ctx, tenant, "rother", known, until)
 		}()
-		_, err = st.Start(w.ctx, request)
-		require.NoError(t, err)
+		require.NoError(t, errOf(st.Start(w.ctx, request)))
 		require.NoError(t, <-unlocked)
 	})
 }

@@ -38,8 +38,7 @@ func (w *world) interrupt(tool string, woken int64) {
 	w.t.Helper()
 	ctx, dies := context.WithCancel(w.ctx)
 	w.tool(tool).inside(dies)
-	_, err := w.batch().Run(ctx, w.inv(woken))
-	require.Error(w.t, err)
+	require.Error(w.t, errOf(w.batch().Run(ctx, w.inv(woken))))
 	require.Equal(w.t, runtime.NextStep, w.batchRun(0).Next)
 	require.Equal(w.t, run.ForOutcome, w.call("c1").Wait.For)
 }
@@ -64,9 +63,8 @@ func TestForkIsIdempotent(t *testing.T) {
 			require.Equal(t, runs[0].Run, s.Run)
 			require.Equal(t, runs[0].StartedAt, s.StartedAt)
 		}
-		_, err := w.fork(2, "f")
-		require.ErrorIs(t, err, runtime.ErrKeyReused)
-		_, err = w.starter().Fork(
+		require.ErrorIs(t, errOf(w.fork(2, "f")), runtime.ErrKeyReused)
+		_, err := w.starter().Fork(
 			w.ctx, runtime.Fork{Tenant: tenant, Run: w.run, At: 1, Key: "f", Model: &agent.ModelSpec{Provider: "demo"}},
 		)
 		require.ErrorIs(t, err, runtime.ErrKeyReused)
@@ -76,8 +74,7 @@ func TestForkIsIdempotent(t *testing.T) {
 
 		w.cancel()
 		request := w.goOn("Go on.")
-		_, err = w.starter().Start(w.ctx, request)
-		require.NoError(t, err)
+		require.NoError(t, errOf(w.starter().Start(w.ctx, request)))
 		request.Continues = ""
 		_, err = w.starter().Start(w.ctx, request)
 		require.ErrorIs(t, err, runtime.ErrKeyReused, "what is continued is part of the body")
@@ -89,16 +86,13 @@ func TestForkRefuses(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.parkedRun()
 		before := w.counts.Counts()
-		_, err := w.fork(w.seq()+1, "f")
-		require.ErrorIs(t, err, store.ErrNoEntry)
-		_, err = w.starter().Fork(w.ctx, runtime.Fork{Tenant: "rival", Run: w.run, At: 0})
+		require.ErrorIs(t, errOf(w.fork(w.seq()+1, "f")), store.ErrNoEntry)
+		_, err := w.starter().Fork(w.ctx, runtime.Fork{Tenant: "rival", Run: w.run, At: 0})
 		require.ErrorIs(t, err, store.ErrNoRun)
-		_, err = w.starter().Start(w.ctx, w.goOn("Go on."))
-		require.ErrorIs(t, err, policy.ErrNotFinished)
+		require.ErrorIs(t, errOf(w.starter().Start(w.ctx, w.goOn("Go on."))), policy.ErrNotFinished)
 		other := w.goOn("Go on.")
 		other.Tenant = "rival"
-		_, err = w.starter().Start(w.ctx, other)
-		require.ErrorIs(t, err, store.ErrNoRun)
+		require.ErrorIs(t, errOf(w.starter().Start(w.ctx, other)), store.ErrNoRun)
 		after := w.counts.Counts()
 		require.Equal(t, before.Writes+before.Transactions, after.Writes+after.Transactions, "nothing is written")
 	})

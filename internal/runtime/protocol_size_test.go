@@ -32,8 +32,7 @@ func TestLargeInputsAreDrained(t *testing.T) {
 		"step":   func(w *world) { require.Equal(w.t, runtime.NextDone, w.drive(0).Next) },
 		"cancel": func(w *world) { w.cancel() },
 		"fail": func(w *world) {
-			_, err := w.stepper().Fail(w.ctx, w.inv(0), "gave up")
-			require.NoError(w.t, err)
+			require.NoError(w.t, errOf(w.stepper().Fail(w.ctx, w.inv(0), "gave up")))
 		},
 		"batch": func(w *world) {
 			w.model.replies = []agent.Reply{calls("pay c1")}

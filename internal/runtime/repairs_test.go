@@ -42,8 +42,7 @@ var troubles = map[string]trouble{
 			w.start()
 			w.waiter.ended(w.owner)
 			w.waiter.onStart = func(string) error { return errBlown }
-			_, err := w.sweeper().Sweeper.Repair(w.ctx, tenant, w.run)
-			require.Error(t, err)
+			require.Error(t, errOf(w.sweeper().Sweeper.Repair(w.ctx, tenant, w.run)))
 			w.waiter.onStart = nil
 			require.EqualValues(t, 1, w.state().Generation)
 		}, runtime.RepairStarted, running(1),
@@ -57,8 +56,7 @@ var troubles = map[string]trouble{
 	"the claimant died": {
 		func(t *testing.T, w *world) {
 			w.startRound(calls("pay c1"))
-			_, err := w.batch().Run(w.ends(entry("call_claimed")), w.inv(0))
-			require.Error(t, err)
+			require.Error(t, errOf(w.batch().Run(w.ends(entry("call_claimed")), w.inv(0))))
 			w.waiter.ended(w.owner)
 		}, runtime.RepairTookOver, func(t *testing.T, w *world) {
 			w.owner = w.state().Owner

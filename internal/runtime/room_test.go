@@ -142,8 +142,7 @@ func TestCountOutOfTime(t *testing.T) {
 		ctx, cancel := context.WithCancel(w.ctx)
 		w.ports.Count = cancelling{cancel}
 		w.start()
-		_, err := w.stepper().Step(ctx, w.inv(0))
-		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, errOf(w.stepper().Step(ctx, w.inv(0))), context.Canceled)
 		require.Empty(t, w.model.asked)
 		require.EqualValues(t, 1, w.state().Entries)
 	})

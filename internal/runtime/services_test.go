@@ -79,8 +79,7 @@ func TestServiceIsAskedWhenTheBusIsBack(t *testing.T) {
 		b := w.services()
 		b.fails = slices.Repeat([]error{errBlown}, 4)
 		w.startRound(calls("weather c1"))
-		_, err := w.batch().Run(w.ctx, w.inv(0))
-		require.ErrorIs(t, err, errBlown)
+		require.ErrorIs(t, errOf(w.batch().Run(w.ctx, w.inv(0))), errBlown)
 		require.Equal(t, run.StatusRunning, w.call("c1").Status)
 		require.Empty(t, b.ids())
 		w.batchRun(0)
@@ -96,8 +95,7 @@ func TestServiceZombie(t *testing.T) {
 		b := w.services()
 		w.startRound(calls("weather c1"))
 		w.table.Once(meanwhile(entry("call_suspended"), func() { w.batchRun(0) }))
-		_, err := w.batch().Run(w.ctx, w.inv(0))
-		require.NoError(t, err)
+		require.NoError(t, errOf(w.batch().Run(w.ctx, w.inv(0))))
 		require.Equal(t, []string{"/c1", "/c1"}, b.ids())
 		require.Equal(t, 1, w.written("call_suspended"))
 		require.Equal(t, 1, w.call("c1").Executions)
@@ -151,8 +149,7 @@ func TestEndIsAnnounced(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, w *world, b *busOf){
 		"a step that died before it could": func(t *testing.T, w *world, b *busOf) {
 			b.fails = []error{errBlown, errBlown, errBlown, errBlown}
-			_, err := w.stepper().Step(w.ctx, w.inv(0))
-			require.ErrorIs(t, err, errBlown)
+			require.ErrorIs(t, errOf(w.stepper().Step(w.ctx, w.inv(0))), errBlown)
 			require.Equal(t, run.RunDone, w.state().Status, "the end does not wait for the bus")
 			require.Equal(t, runtime.NextDone, w.step(0).Next)
 		},
@@ -166,8 +163,7 @@ func TestEndIsAnnounced(t *testing.T) {
 		},
 		"the sweeper, for one who died": func(t *testing.T, w *world, b *busOf) {
 			b.fails = []error{errBlown, errBlown, errBlown, errBlown}
-			_, err := w.stepper().Step(w.ctx, w.inv(0))
-			require.ErrorIs(t, err, errBlown)
+			require.ErrorIs(t, errOf(w.stepper().Step(w.ctx, w.inv(0))), errBlown)
 			w.waiter.ended(w.owner)
 			w.sweep()
 		},

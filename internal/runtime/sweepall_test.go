@@ -53,8 +53,7 @@ func (w *world) neverStarted(tenant, key string) string {
 	r := w.request("Work.")
 	r.Tenant, r.Key = tenant, key
 	run := agent.RunID(tenant, w.def.Name, key)
-	_, err := st.Create(w.ctx, r, run, runtime.ExecutionName(run, 0))
-	require.NoError(w.t, err)
+	require.NoError(w.t, errOf(st.Create(w.ctx, r, run, runtime.ExecutionName(run, 0))))
 	return run
 }
 
@@ -125,8 +124,7 @@ func TestSweepGoesOn(t *testing.T) {
 
 		ctx, cancel := context.WithTimeout(w.ctx, 79*time.Second)
 		defer cancel()
-		_, err := w.sweeper().Run(ctx)
-		require.ErrorIs(t, err, runtime.ErrSweepTooShort)
+		require.ErrorIs(t, errOf(w.sweeper().Run(ctx)), runtime.ErrSweepTooShort)
 	})
 }
 
@@ -195,8 +193,7 @@ func TestSweepDeletesWhatIsOld(t *testing.T) {
 		require.Empty(t, sweep(), "there is no retention")
 		failed := started("failed")
 		w.to(failed)
-		_, err = w.stepper().Fail(w.ctx, w.inv(0), "gave up")
-		require.NoError(t, err)
+		require.NoError(t, errOf(w.stepper().Fail(w.ctx, w.inv(0), "gave up")))
 		w.sleep(2 * day)
 		s.Retention = runtime.Retention{Ended: 400 * day, Failed: 3 * day}
 		require.Empty(t, sweep())
@@ -205,16 +202,12 @@ func TestSweepDeletesWhatIsOld(t *testing.T) {
 		s.Retention = runtime.Retention{Ended: 30 * day, Failed: 400 * day}
 		require.Equal(t, []string{old + ": 1 blobs, 1 kept"}, sweep())
 		require.Empty(t, sweep())
-		_, err = w.ports.Journal.Load(w.ctx, tenant, old)
-		require.ErrorContains(t, err, "was deleted by retention")
+		require.ErrorContains(t, errOf(w.ports.Journal.Load(w.ctx, tenant, old)), "was deleted by retention")
 		for _, run := range []string{open, slow, origin, fork.Run, recent} {
-			_, err := w.ports.Journal.Load(w.ctx, tenant, run)
-			require.NoError(t, err)
+			require.NoError(t, errOf(w.ports.Journal.Load(w.ctx, tenant, run)))
 		}
-		_, err = w.ports.Blobs.Size(w.ctx, tenant, own)
-		require.ErrorIs(t, err, store.ErrNoBlob)
-		_, err = w.ports.Blobs.Size(w.ctx, tenant, shared)
-		require.NoError(t, err, "recent has it")
+		require.ErrorIs(t, errOf(w.ports.Blobs.Size(w.ctx, tenant, own)), store.ErrNoBlob)
+		require.NoError(t, errOf(w.ports.Blobs.Size(w.ctx, tenant, shared)), "recent has it")
 
 		end(fork.Run)
 		w.sleep(31 * day)
@@ -223,10 +216,8 @@ func TestSweepDeletesWhatIsOld(t *testing.T) {
 		}, sweep())
 		require.Equal(t, []string{origin + ": 0 blobs, 0 kept"}, sweep())
 		require.Empty(t, sweep())
-		_, err = w.ports.Blobs.Size(w.ctx, tenant, shared)
-		require.ErrorIs(t, err, store.ErrNoBlob)
-		_, err = w.ports.Journal.Load(w.ctx, tenant, open)
-		require.NoError(t, err)
+		require.ErrorIs(t, errOf(w.ports.Blobs.Size(w.ctx, tenant, shared)), store.ErrNoBlob)
+		require.NoError(t, errOf(w.ports.Journal.Load(w.ctx, tenant, open)))
 	})
 }
 
@@ -360,8 +351,7 @@ func TestSweepCarriesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := w.sweeper()
 		s.Tenants = tenantsFunc(func(context.Context) ([]string, error) { return nil, errBlown })
-		_, err := s.Run(w.ctx)
-		require.ErrorIs(t, err, errBlown)
+		require.ErrorIs(t, errOf(s.Run(w.ctx)), errBlown)
 	})
 }
 
@@ -496,8 +486,7 @@ func TestRepairWithoutAMinute(t *testing.T) {
 		w.waiter.settled["token of lost"] = true
 		ctx, cancel := context.WithTimeout(w.ctx, time.Minute)
 		defer cancel()
-		_, err := w.sweeper().Sweeper.Repair(ctx, tenant, run)
-		require.ErrorIs(t, err, runtime.ErrSweepTooShort)
+		require.ErrorIs(t, errOf(w.sweeper().Sweeper.Repair(ctx, tenant, run)), runtime.ErrSweepTooShort)
 		require.NoError(t, ctx.Err(), "at once")
 		ctx, cancel = context.WithTimeout(w.ctx, 2*time.Minute)
 		defer cancel()

@@ -39,8 +39,7 @@ func TestMaxRunning(t *testing.T) {
 		}
 		before := w.counts.Counts()
 		require.ErrorIs(t, start(tenant, "d", "Work."), runtime.ErrTooManyRuns)
-		_, err := st.Fork(w.ctx, runtime.Fork{Tenant: tenant, Run: waits})
-		require.ErrorIs(t, err, runtime.ErrTooManyRuns)
+		require.ErrorIs(t, errOf(st.Fork(w.ctx, runtime.Fork{Tenant: tenant, Run: waits})), runtime.ErrTooManyRuns)
 		cost := w.counts.Counts().Sub(before)
 		require.Zero(t, cost.Writes+cost.Transactions)
 		require.LessOrEqual(t, cost.Queries, int64(2*(3+1)+1), "its views, a page each, and what the run and its parent are")
@@ -51,10 +50,8 @@ func TestMaxRunning(t *testing.T) {
 		last := agent.RunID(tenant, w.def.Name, "c")
 		w.to(last)
 		w.cancel()
-		_, err = (&runtime.Deleter{Ports: w.ports}).Delete(w.ctx, tenant, last, "user:ana")
-		require.NoError(t, err)
-		_, err = st.Fork(w.ctx, runtime.Fork{Tenant: tenant, Run: waits})
-		require.NoError(t, err, "there is room")
+		require.NoError(t, errOf((&runtime.Deleter{Ports: w.ports}).Delete(w.ctx, tenant, last, "user:ana")))
+		require.NoError(t, errOf(st.Fork(w.ctx, runtime.Fork{Tenant: tenant, Run: waits})), "there is room")
 		require.ErrorIs(t, start(tenant, "d", "Work."), runtime.ErrTooManyRuns)
 		require.ErrorContains(t, start(tenant, "c", "Work."), "was deleted by user:ana", "it had been accepted")
 	})
@@ -67,11 +64,9 @@ func TestUndoNeedsNoRoom(t *testing.T) {
 		st := &runtime.Starter{Ports: w.ports, MaxRunning: 1}
 		r := w.request("Work.")
 		r.Key = "other"
-		_, err := st.Start(w.ctx, r)
-		require.NoError(t, err)
+		require.NoError(t, errOf(st.Start(w.ctx, r)))
 		r.Key = "another"
-		_, err = st.Start(w.ctx, r)
-		require.ErrorIs(t, err, runtime.ErrTooManyRuns)
+		require.ErrorIs(t, errOf(st.Start(w.ctx, r)), runtime.ErrTooManyRuns)
 		_, again, err := st.Undo(w.ctx, runtime.Undo{Tenant: tenant, Run: w.run, Call: "c1", By: "user:bob"})
 		require.NoError(t, err)
 		require.False(t, again)

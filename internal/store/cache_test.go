@@ -107,8 +107,7 @@ func TestCacheIsCheckedAgainstTheJournal(t *testing.T) {
 		swap.Table = short
 		requireState(t, restored.s, st.load().State)
 		swap.Table = store.NewMemory()
-		_, err := st.j.Load(context.Background(), acme, runID)
-		require.ErrorIs(t, err, store.ErrNoRun)
+		require.ErrorIs(t, errOf(st.j.Load(context.Background(), acme, runID)), store.ErrNoRun)
 	})
 }
 

@@ -60,8 +60,7 @@ func TestARunIsNotReadAroundAnItem(t *testing.T) {
 			st.commit(run.HandedOver{Owner: "r1-1"})
 			st.commit(run.HandedOver{Owner: "r1-2"})
 			for _, id := range []string{"a", "b"} {
-				_, err := j.Accept(t.Context(), acme, runID, id, hears(id))
-				require.NoError(t, err)
+				require.NoError(t, errOf(j.Accept(t.Context(), acme, runID, id, hears(id))))
 			}
 			it, found, err := table.Get(t.Context(), of(runID, c.sk))
 			require.NoError(t, err)

@@ -38,8 +38,7 @@ func TestHeadIsAView(t *testing.T) {
 		require.Equal(t, "r1-1", head().Owner)
 		st.commit(run.Finished{Reason: run.ReasonCancelled})
 		require.Equal(t, run.ReasonCancelled, head().Reason)
-		_, err := st.j.Head(context.Background(), acme, "nobody")
-		require.ErrorIs(t, err, store.ErrNoRun)
+		require.ErrorIs(t, errOf(st.j.Head(context.Background(), acme, "nobody")), store.ErrNoRun)
 	})
 }
 

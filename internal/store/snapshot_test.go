@@ -91,10 +91,7 @@ func TestBefore(t *testing.T) {
 		want, err = run.ApplyEntry(want, entries[seq])
 		require.NoError(t, err)
 	}
-	_, err = j.Before(t.Context(), acme, runID, last.Entries+1)
-	require.ErrorIs(t, err, store.ErrNoEntry)
-	_, err = j.Before(t.Context(), acme, "r2", 0)
-	require.ErrorIs(t, err, store.ErrNoRun)
-	_, err = j.Before(t.Context(), acme, "r2", 100)
-	require.ErrorIs(t, err, store.ErrNoRun)
+	require.ErrorIs(t, errOf(j.Before(t.Context(), acme, runID, last.Entries+1)), store.ErrNoEntry)
+	require.ErrorIs(t, errOf(j.Before(t.Context(), acme, "r2", 0)), store.ErrNoRun)
+	require.ErrorIs(t, errOf(j.Before(t.Context(), acme, "r2", 100)), store.ErrNoRun)
 }
