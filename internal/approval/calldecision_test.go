@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
-	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -19,8 +18,7 @@ import (
 // withEarlyDecisions runs a test with a run that keeps early decisions and has taken no step.
 func withEarlyDecisions(t *testing.T, f func(t *testing.T, r *fixture)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
+	withFixture(t, func(t *testing.T, r *fixture) {
 		r.def.Early = agent.EarlyKeep
 		r.startRun(args)
 		f(t, r)
@@ -74,8 +72,7 @@ func TestKeptDecisionThatIsLate(t *testing.T) {
 
 // What such a decision grants of a tool lets nothing run in the entry that writes its request: the claim holds to what is on record by then.
 func TestKeptGrantOfAToolIsHeldTo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
+	withFixture(t, func(t *testing.T, r *fixture) {
 		r.def.Early, r.def.Wait, r.def.Permission.Scope = agent.EarlyKeep, run.WaitAllSuspended, agent.ScopeTool
 		r.startRun(args)
 		r.replies[0].Calls = append(r.replies[0].Calls, agent.ReplyCall{ID: "c2", Name: "ghost", Input: json.RawMessage(`{}`)})
@@ -131,8 +128,7 @@ func TestA6EarlyApprovalIsBound(t *testing.T) {
 		"what does not fit is never carried": {boss, `{"amount":-1,"to":"x"}`, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newFixture(t)
+			withFixture(t, func(t *testing.T, r *fixture) {
 				r.def.Early = agent.EarlyKeep
 				r.startRun(tt.args)
 				require.NoError(t, r.decideCall(r.callDecision("c1", approval.Approve, tt.by)))
@@ -200,8 +196,7 @@ func TestKeptDecisionsAtTheDoor(t *testing.T) {
 
 // A decision on a call that has ended without ever waiting changes nothing; on a run that has ended neither.
 func TestIllegalDecisionsAreIgnored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
+	withFixture(t, func(t *testing.T, r *fixture) {
 		r.def.Early = agent.EarlyKeep
 		r.startRun(`{"amount":-1,"to":"x"}`) // refused at the gate
 		before := r.state()
@@ -217,8 +212,7 @@ func TestIllegalDecisionsAreIgnored(t *testing.T) {
 
 // Every answer lets an approved call run exactly once more, consumed in the claim like the approval was; nothing else does.
 func TestA6AnswersAreConsumedOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
+	withFixture(t, func(t *testing.T, r *fixture) {
 		r.refund.tickets = []run.Ticket{{Message: "From where?"}, {}}
 		r.startAndPark(args)
 		r.must(r.decide(approval.Approve, ana))
@@ -255,8 +249,7 @@ func TestA6AnswersAreConsumedOnce(t *testing.T) {
 
 // A decision that is sent again, by whatever name of its target and under its own id, never answers a later question.
 func TestRepeatedDecisionAnswersNothingElse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
+	withFixture(t, func(t *testing.T, r *fixture) {
 		r.def.Early = agent.EarlyKeep
 		r.def.Permission.Default = agent.DefaultAllow
 		r.refund.tickets = []run.Ticket{{ID: "confirm", Pending: run.Pending{ID: "p"}}, {ID: "confirm", Pending: run.Pending{ID: "p"}}}
@@ -289,8 +282,7 @@ func TestRepeatedDecisionAnswersNothingElse(t *testing.T) {
 // An answer that takes the arguments' place is a new action (A8): what policy denies or the schema refuses is not taken, and a call that
 // others approve is theirs.
 func TestA8AnswerInTheArgumentsPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
+	withFixture(t, func(t *testing.T, r *fixture) {
 		r.refund.tickets = []run.Ticket{{Mode: run.TicketPass}}
 		r.startAndPark(args)
 		r.must(r.decide(approval.Approve, ana))
@@ -313,15 +305,13 @@ func TestQuestionThatCannotBeAsked(t *testing.T) {
 		"a schema": {ResponseSchema: json.RawMessage(`{"type":"nothing"}`)},
 		"JSON":     {Parameters: json.RawMessage(`{`)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			withParkedRun(t, func(t *testing.T, r *fixture) {
-				r.refund.tickets = []run.Ticket{ticket}
-				r.must(r.decide(approval.Approve, ana))
-				r.resume()
-				c := r.call()
-				require.Equal(t, []any{run.StatusFailed, run.WhyToolError}, []any{c.Status, c.Reason})
-				require.Contains(t, c.Result.Content, "cannot be shown")
-			})
-		})
+		t.Run(name, parked(func(t *testing.T, r *fixture) {
+			r.refund.tickets = []run.Ticket{ticket}
+			r.must(r.decide(approval.Approve, ana))
+			r.resume()
+			c := r.call()
+			require.Equal(t, []any{run.StatusFailed, run.WhyToolError}, []any{c.Status, c.Reason})
+			require.Contains(t, c.Result.Content, "cannot be shown")
+		}))
 	}
 }

@@ -28,22 +28,20 @@ func TestA8EditKeepsWhoIsLetInLater(t *testing.T) {
 		"others are let in":   {&agent.Escalation{After: time.Hour, To: []string{"group:auditors"}}, []policy.Principal{guest, auditor}, ben},
 		"the same are let in": {&agent.Escalation{After: time.Hour, To: []string{"group:guests"}}, []policy.Principal{auditor}, guest},
 	} {
-		t.Run(name, func(t *testing.T) {
-			withRule(t, agent.Rule{Quorum: 2, Escalate: &agent.Escalation{After: time.Hour, To: []string{"group:guests"}}}, func(t *testing.T, r *fixture) {
-				time.Sleep(time.Hour)
-				r.must(r.edit(large, ana))
-				for _, p := range c.refused {
-					require.ErrorIs(t, errOf(r.decide(approval.Approve, p)), approval.ErrForbidden, p.ID)
-				}
-				r.must(r.approveShown(c.counts))
-				r.resume()
-				require.Equal(t, []string{large}, r.refund.paid)
-			}, func(r *fixture) {
-				over := run.Condition{Path: "/amount", Gt: json.RawMessage("600")}
-				rules := &r.def.Permission.Rules
-				*rules = append([]agent.Rule{(*rules)[0], {Tool: "refund", When: []run.Condition{over, {Path: "/amount", Lte: json.RawMessage("1000")}}, Verdict: agent.VerdictAsk, Quorum: 2, Escalate: c.escalate}}, (*rules)[1:]...)
-			})
-		})
+		t.Run(name, underRule(agent.Rule{Quorum: 2, Escalate: &agent.Escalation{After: time.Hour, To: []string{"group:guests"}}}, func(t *testing.T, r *fixture) {
+			time.Sleep(time.Hour)
+			r.must(r.edit(large, ana))
+			for _, p := range c.refused {
+				require.ErrorIs(t, errOf(r.decide(approval.Approve, p)), approval.ErrForbidden, p.ID)
+			}
+			r.must(r.approveShown(c.counts))
+			r.resume()
+			require.Equal(t, []string{large}, r.refund.paid)
+		}, func(r *fixture) {
+			over := run.Condition{Path: "/amount", Gt: json.RawMessage("600")}
+			rules := &r.def.Permission.Rules
+			*rules = append([]agent.Rule{(*rules)[0], {Tool: "refund", When: []run.Condition{over, {Path: "/amount", Lte: json.RawMessage("1000")}}, Verdict: agent.VerdictAsk, Quorum: 2, Escalate: c.escalate}}, (*rules)[1:]...)
+		}))
 	}
 }
 

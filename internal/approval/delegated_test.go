@@ -3,7 +3,6 @@ package approval_test
 import (
 	"encoding/json"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -31,11 +30,15 @@ func delegatingPolicy(change ...func(*agent.Permission)) agent.Permission {
 	return p
 }
 
+// delegated is withDelegatedRun as a subtest.
+func delegated(change func(r *fixture), f func(t *testing.T, r *fixture)) func(*testing.T) {
+	return func(t *testing.T) { withDelegatedRun(t, change, f) }
+}
+
 // withDelegatedRun runs a test with a run that was delegated under delegatingPolicy and is parked on its calls.
 func withDelegatedRun(t *testing.T, change func(r *fixture), f func(t *testing.T, r *fixture)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
+	withFixture(t, func(t *testing.T, r *fixture) {
 		r.def.Ceilings = []agent.Permission{delegatingPolicy()}
 		if change != nil {
 			change(r)
@@ -94,29 +97,27 @@ func TestDelegatedCallsTakeApproversOfEachPolicy(t *testing.T) {
 			"of the run's own alone": {ana, false}, "of the one above alone": {bossOnly, false}, "of both": {boss, true}, "of none": {stranger, false},
 			"nobody": {policy.Principal{}, false},
 		} {
-			t.Run(string(action)+" by one "+name, func(t *testing.T) {
-				withDelegatedRun(t, nil, func(t *testing.T, r *fixture) {
-					a := r.approval()
-					require.Equal(t, []string{"group:operators"}, a.Approvers)
-					require.Equal(t, [][]string{{"group:bosses"}}, a.Above)
-					require.Equal(t, []string{"rparent", "c7", "rroot"}, []string{a.Parent, a.ParentCall, a.Root})
-					require.Equal(t, time.Hour, a.ExpiresAt.Sub(a.RequestedAt), "the shortest life counts")
-					q := r.request(action, c.by)
-					if action == approval.Edit {
-						q.Args = json.RawMessage(`{"amount":7,"to":"ana@example.com"}`)
-					}
-					_, err := r.desk().Decide(r.ctx, q)
-					if !c.ok {
-						require.ErrorIs(t, err, approval.ErrForbidden)
-						require.Empty(t, r.inbox())
-						return
-					}
-					require.NoError(t, err)
-					r.resume()
-					pays := action == approval.Approve || action == approval.Edit
-					require.Equal(t, pays, len(r.refund.paid) == 1)
-				})
-			})
+			t.Run(string(action)+" by one "+name, delegated(nil, func(t *testing.T, r *fixture) {
+				a := r.approval()
+				require.Equal(t, []string{"group:operators"}, a.Approvers)
+				require.Equal(t, [][]string{{"group:bosses"}}, a.Above)
+				require.Equal(t, []string{"rparent", "c7", "rroot"}, []string{a.Parent, a.ParentCall, a.Root})
+				require.Equal(t, time.Hour, a.ExpiresAt.Sub(a.RequestedAt), "the shortest life counts")
+				q := r.request(action, c.by)
+				if action == approval.Edit {
+					q.Args = json.RawMessage(`{"amount":7,"to":"ana@example.com"}`)
+				}
+				_, err := r.desk().Decide(r.ctx, q)
+				if !c.ok {
+					require.ErrorIs(t, err, approval.ErrForbidden)
+					require.Empty(t, r.inbox())
+					return
+				}
+				require.NoError(t, err)
+				r.resume()
+				pays := action == approval.Approve || action == approval.Edit
+				require.Equal(t, pays, len(r.refund.paid) == 1)
+			}))
 		}
 	}
 }
@@ -136,30 +137,28 @@ func TestA6ChangedCeilingStopsTheCall(t *testing.T) {
 		"expiry": func(d *agent.Definition) { d.Ceilings[0].Expires++ },
 	} {
 		for _, early := range []bool{true, false} {
-			t.Run(name, func(t *testing.T) {
-				withDelegatedRun(t, nil, func(t *testing.T, r *fixture) {
-					change := func() {
-						r.tamper(func(d *agent.Definition) {
-							d.Ceilings = append([]agent.Permission(nil), d.Ceilings...)
-							tamper(d)
-						})
-					}
-					if early {
-						change()
-					}
-					_, err := r.decide(approval.Approve, boss)
-					if early { // the desk sees it already
-						require.ErrorAs(t, err, new(*approval.PolicyError))
-						require.Empty(t, r.refund.paid)
-						return
-					}
-					require.NoError(t, err)
+			t.Run(name, delegated(nil, func(t *testing.T, r *fixture) {
+				change := func() {
+					r.tamper(func(d *agent.Definition) {
+						d.Ceilings = append([]agent.Permission(nil), d.Ceilings...)
+						tamper(d)
+					})
+				}
+				if early {
 					change()
-					r.resume()
+				}
+				_, err := r.decide(approval.Approve, boss)
+				if early { // the desk sees it already
+					require.ErrorAs(t, err, new(*approval.PolicyError))
 					require.Empty(t, r.refund.paid)
-					require.Equal(t, run.WhyVoided, r.call().Reason)
-				})
-			})
+					return
+				}
+				require.NoError(t, err)
+				change()
+				r.resume()
+				require.Empty(t, r.refund.paid)
+				require.Equal(t, run.WhyVoided, r.call().Reason)
+			}))
 		}
 	}
 }
@@ -178,27 +177,25 @@ func TestDelegatedToolsAreGrantedBelowTheirCeilings(t *testing.T) {
 		"of calls":          {agent.ScopeCall, agent.GrantsRun, agent.GrantsOnce, false},
 		"of calls for good": {agent.ScopeCall, agent.GrantsStanding, agent.GrantsOnce, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			withDelegatedRun(t, func(r *fixture) {
-				p := &r.def.Permission
-				p.Mode, p.Scope, p.Grants, p.Default = agent.ModeBlockAndRetry, agent.ScopeTool, agent.GrantsStanding, agent.DefaultAllow
-				r.def.Ceilings[0].Scope, r.def.Ceilings[0].Grants = c.scope, c.grants
-			}, func(t *testing.T, r *fixture) {
-				a := r.approval()
-				require.Equal(t, approval.KindTools, a.Kind)
-				require.Equal(t, "rroot", a.Root)
-				require.Equal(t, c.holds, a.Grants)
-				require.Equal(t, []string{"group:bosses"}, a.Permissions[0].Calls[0].Approvers, "its own policy allows the call")
-				require.ErrorIs(t, errOf(r.decideTool(approval.Approve, "refund", ana)), approval.ErrForbidden)
-				r.must(r.decideTool(approval.Approve, "refund", bossOnly))
-				call := func(id string) agent.Reply {
-					return agent.Reply{Calls: []agent.ReplyCall{{ID: id, Name: "refund", Input: json.RawMessage(args)}}}
-				}
-				r.replies = append(r.replies, call("c3"), call("c4"))
-				r.resume()
-				require.Len(t, r.refund.paid, map[bool]int{true: 2, false: 1}[c.second])
-			})
-		})
+		t.Run(name, delegated(func(r *fixture) {
+			p := &r.def.Permission
+			p.Mode, p.Scope, p.Grants, p.Default = agent.ModeBlockAndRetry, agent.ScopeTool, agent.GrantsStanding, agent.DefaultAllow
+			r.def.Ceilings[0].Scope, r.def.Ceilings[0].Grants = c.scope, c.grants
+		}, func(t *testing.T, r *fixture) {
+			a := r.approval()
+			require.Equal(t, approval.KindTools, a.Kind)
+			require.Equal(t, "rroot", a.Root)
+			require.Equal(t, c.holds, a.Grants)
+			require.Equal(t, []string{"group:bosses"}, a.Permissions[0].Calls[0].Approvers, "its own policy allows the call")
+			require.ErrorIs(t, errOf(r.decideTool(approval.Approve, "refund", ana)), approval.ErrForbidden)
+			r.must(r.decideTool(approval.Approve, "refund", bossOnly))
+			call := func(id string) agent.Reply {
+				return agent.Reply{Calls: []agent.ReplyCall{{ID: id, Name: "refund", Input: json.RawMessage(args)}}}
+			}
+			r.replies = append(r.replies, call("c3"), call("c4"))
+			r.resume()
+			require.Len(t, r.refund.paid, map[bool]int{true: 2, false: 1}[c.second])
+		}))
 	}
 }
 
@@ -264,47 +261,42 @@ func TestNoStandingGrantWhereACeilingHasNone(t *testing.T) {
 
 // What became of a delegated call, and what its tool asks, surfaces at the root like every request, and takes the same people.
 func TestDelegatedQuestionsTakeApproversOfEachPolicy(t *testing.T) {
-	t.Run("what became of it", func(t *testing.T) {
-		withDelegatedRun(t, func(r *fixture) { r.refund.setHanging(true) }, func(t *testing.T, r *fixture) {
-			r.must(r.decide(approval.Approve, boss))
-			r.resume()
-			require.Equal(t, run.ForOutcome, r.call().Wait.For)
-			a, err := approval.Get(r.ctx, r.table, tenant, r.call().Wait.Approval)
-			require.NoError(t, err)
-			require.Equal(t, []string{string(approval.KindOutcome), "rroot"}, []string{string(a.Kind), a.Root})
-			r.refund.setHanging(false)
-			again := approval.DecisionInput{Tenant: tenant, Run: r.run, Call: "c1", Action: approval.Rerun}
-			for _, by := range []policy.Principal{ana, bossOnly, stranger} {
-				again.By = by
-				require.ErrorIs(t, errOf(r.desk().Decide(r.ctx, again)), approval.ErrForbidden)
-			}
-			again.By = boss
-			r.must(r.desk().Decide(r.ctx, again))
-		})
-	})
-	t.Run("what its tool asks", func(t *testing.T) {
-		withDelegatedRun(t, func(r *fixture) {
-			r.refund.tickets = []run.Ticket{{ID: "why", Message: "Why?", Mode: run.TicketReplay}}
-		}, func(t *testing.T, r *fixture) {
-			r.must(r.decide(approval.Approve, boss))
-			r.resume()
-			a, err := approval.Get(r.ctx, r.table, tenant, r.call().Wait.Approval)
-			require.NoError(t, err)
-			require.Equal(t, []string{string(approval.KindInput), "rroot"}, []string{string(a.Kind), a.Root})
-			for _, by := range []policy.Principal{ana, bossOnly, stranger} {
-				require.ErrorIs(t, r.answer(2, `"so"`, by), approval.ErrForbidden)
-			}
-			require.NoError(t, r.answer(2, `"so"`, boss))
-			r.resume()
-			require.Len(t, r.refund.paid, 1)
-		})
-	})
+	t.Run("what became of it", delegated(func(r *fixture) { r.refund.setHanging(true) }, func(t *testing.T, r *fixture) {
+		r.must(r.decide(approval.Approve, boss))
+		r.resume()
+		require.Equal(t, run.ForOutcome, r.call().Wait.For)
+		a, err := approval.Get(r.ctx, r.table, tenant, r.call().Wait.Approval)
+		require.NoError(t, err)
+		require.Equal(t, []string{string(approval.KindOutcome), "rroot"}, []string{string(a.Kind), a.Root})
+		r.refund.setHanging(false)
+		again := approval.DecisionInput{Tenant: tenant, Run: r.run, Call: "c1", Action: approval.Rerun}
+		for _, by := range []policy.Principal{ana, bossOnly, stranger} {
+			again.By = by
+			require.ErrorIs(t, errOf(r.desk().Decide(r.ctx, again)), approval.ErrForbidden)
+		}
+		again.By = boss
+		r.must(r.desk().Decide(r.ctx, again))
+	}))
+	t.Run("what its tool asks", delegated(func(r *fixture) {
+		r.refund.tickets = []run.Ticket{{ID: "why", Message: "Why?", Mode: run.TicketReplay}}
+	}, func(t *testing.T, r *fixture) {
+		r.must(r.decide(approval.Approve, boss))
+		r.resume()
+		a, err := approval.Get(r.ctx, r.table, tenant, r.call().Wait.Approval)
+		require.NoError(t, err)
+		require.Equal(t, []string{string(approval.KindInput), "rroot"}, []string{string(a.Kind), a.Root})
+		for _, by := range []policy.Principal{ana, bossOnly, stranger} {
+			require.ErrorIs(t, r.answer(2, `"so"`, by), approval.ErrForbidden)
+		}
+		require.NoError(t, r.answer(2, `"so"`, boss))
+		r.resume()
+		require.Len(t, r.refund.paid, 1)
+	}))
 }
 
 // A delegated call that a policy above denies is never asked about, and the model is told whose policy it was.
 func TestDeniedAbove(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
+	withFixture(t, func(t *testing.T, r *fixture) {
 		r.def.Ceilings = []agent.Permission{delegatingPolicy(func(p *agent.Permission) { p.Default = agent.DefaultDeny })}
 		r.startRun(args)
 		require.Equal(t, runtime.NextDone, r.driveRun(0).Next)

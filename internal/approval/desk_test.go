@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -81,25 +80,23 @@ func TestA6ChangedDefinitionStopsTheCall(t *testing.T) {
 	}
 	for name, tamper := range tampers {
 		for _, early := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s, before deciding %t", name, early), func(t *testing.T) {
-				withParkedRun(t, func(t *testing.T, r *fixture) {
-					if early {
-						r.tamper(tamper)
-					}
-					_, err := r.decide(approval.Approve, ana)
-					if early { // the desk sees it already
-						require.ErrorAs(t, err, new(*approval.PolicyError))
-						require.Empty(t, r.refund.paid)
-						return
-					}
-					require.NoError(t, err)
+			t.Run(fmt.Sprintf("%s, before deciding %t", name, early), parked(func(t *testing.T, r *fixture) {
+				if early {
 					r.tamper(tamper)
-					r.resume()
+				}
+				_, err := r.decide(approval.Approve, ana)
+				if early { // the desk sees it already
+					require.ErrorAs(t, err, new(*approval.PolicyError))
 					require.Empty(t, r.refund.paid)
-					require.Equal(t, run.WhyVoided, r.call().Reason)
-					require.Zero(t, r.item().Attrs["consumed"].Int())
-				})
-			})
+					return
+				}
+				require.NoError(t, err)
+				r.tamper(tamper)
+				r.resume()
+				require.Empty(t, r.refund.paid)
+				require.Equal(t, run.WhyVoided, r.call().Reason)
+				require.Zero(t, r.item().Attrs["consumed"].Int())
+			}))
 		}
 	}
 }
@@ -169,18 +166,16 @@ func TestA6ForgedRequestStopsTheCall(t *testing.T) {
 	for name, v := range map[string]store.Value{
 		"digest": store.Str("forged"), "status": store.Str(string(approval.Voided)), "consumed": store.Num(1), "expires": store.Num(1),
 	} {
-		t.Run(name, func(t *testing.T) {
-			withParkedRun(t, func(t *testing.T, r *fixture) {
-				r.must(r.decide(approval.Approve, ana))
-				r.tamperAttr(name, v)
-				require.NoError(t, errOf(r.try(r.state().WaitSeq)))
-				require.Empty(t, r.refund.paid)
-				s := r.state()
-				c := s.Calls()[0]
-				require.Equal(t, run.StatusFailed, c.Status)
-				require.Equal(t, run.WhyVoided, c.Reason)
-			})
-		})
+		t.Run(name, parked(func(t *testing.T, r *fixture) {
+			r.must(r.decide(approval.Approve, ana))
+			r.tamperAttr(name, v)
+			require.NoError(t, errOf(r.try(r.state().WaitSeq)))
+			require.Empty(t, r.refund.paid)
+			s := r.state()
+			c := s.Calls()[0]
+			require.Equal(t, run.StatusFailed, c.Status)
+			require.Equal(t, run.WhyVoided, c.Reason)
+		}))
 	}
 }
 
@@ -212,8 +207,7 @@ func TestA6NumbersKeepTheirDigits(t *testing.T) {
 	spellings := []string{"100", "100.0", "1e2", "100.00000000000000000001", "9007199254740992", "9007199254740993"}
 	seen := map[string]string{}
 	for _, amount := range spellings {
-		synctest.Test(t, func(t *testing.T) {
-			r := newFixture(t)
+		withFixture(t, func(t *testing.T, r *fixture) {
 			r.def.Permission.Rules = nil
 			in := `{"amount":` + amount + `,"to":"x"}`
 			r.startAndPark(in)
@@ -230,32 +224,26 @@ func TestA6NumbersKeepTheirDigits(t *testing.T) {
 
 // TestA6ConsumedOnce: an approval is used by one claim.
 func TestA6ConsumedOnce(t *testing.T) {
-	t.Run("two invocations at once", func(t *testing.T) {
-		withParkedRun(t, func(t *testing.T, r *fixture) {
-			r.must(r.decide(approval.Approve, ana))
-			woken := r.state().WaitSeq
-			hookWrite(r.table, "J#", func() error { _, err := r.batch(woken); return err }, nil)
-			require.NoError(t, errOf(r.batch(woken)))
-			require.Len(t, r.refund.paid, 1)
-			require.EqualValues(t, 1, r.item().Attrs["consumed"].Int())
-		})
-	})
-	t.Run("the claim's answer lost", func(t *testing.T) {
-		withParkedRun(t, func(t *testing.T, r *fixture) {
-			r.must(r.decide(approval.Approve, ana))
-			hookWrite(r.table, "A", nil, func() error { return errReset })
-			r.resume()
-			require.Len(t, r.refund.paid, 1)
-		})
-	})
-	t.Run("the operation itself", func(t *testing.T) {
-		withParkedRun(t, func(t *testing.T, r *fixture) {
-			a := r.must(r.decide(approval.Approve, ana))
-			use := approval.ConsumeOp(tenant, run.Grant{Approval: a.ID, Digest: a.Digest}, r.ports.Clock.Now())
-			require.NoError(t, r.table.Write(r.ctx, use))
-			require.True(t, store.FailedOp(r.table.Write(r.ctx, use), 0))
-		})
-	})
+	t.Run("two invocations at once", parked(func(t *testing.T, r *fixture) {
+		r.must(r.decide(approval.Approve, ana))
+		woken := r.state().WaitSeq
+		hookWrite(r.table, "J#", func() error { _, err := r.batch(woken); return err }, nil)
+		require.NoError(t, errOf(r.batch(woken)))
+		require.Len(t, r.refund.paid, 1)
+		require.EqualValues(t, 1, r.item().Attrs["consumed"].Int())
+	}))
+	t.Run("the claim's answer lost", parked(func(t *testing.T, r *fixture) {
+		r.must(r.decide(approval.Approve, ana))
+		hookWrite(r.table, "A", nil, func() error { return errReset })
+		r.resume()
+		require.Len(t, r.refund.paid, 1)
+	}))
+	t.Run("the operation itself", parked(func(t *testing.T, r *fixture) {
+		a := r.must(r.decide(approval.Approve, ana))
+		use := approval.ConsumeOp(tenant, run.Grant{Approval: a.ID, Digest: a.Digest}, r.ports.Clock.Now())
+		require.NoError(t, r.table.Write(r.ctx, use))
+		require.True(t, store.FailedOp(r.table.Write(r.ctx, use), 0))
+	}))
 }
 
 // TestA8EditRefused: what the model may not do, no editor may.
@@ -272,32 +260,26 @@ func TestA8EditRefused(t *testing.T) {
 		"duplicate keys":   {`{"amount":1,"amount":5000,"to":"x"}`, ana, "amount"},
 		"not JSON":         {`{"amount":`, ana, ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			withParkedRun(t, func(t *testing.T, r *fixture) {
-				_, err := r.edit(c.args, c.by)
-				var refused *approval.EditError
-				require.ErrorAs(t, err, &refused)
-				require.Contains(t, refused.Problem, c.want)
-				require.Equal(t, approval.Pending, r.approval().Status)
-			})
-		})
+		t.Run(name, parked(func(t *testing.T, r *fixture) {
+			_, err := r.edit(c.args, c.by)
+			var refused *approval.EditError
+			require.ErrorAs(t, err, &refused)
+			require.Contains(t, refused.Problem, c.want)
+			require.Equal(t, approval.Pending, r.approval().Status)
+		}))
 	}
-	t.Run("other approvers", func(t *testing.T) {
-		withParkedRun(t, func(t *testing.T, r *fixture) {
-			require.ErrorIs(t, errOf(r.edit(`{"amount":1001,"to":"x"}`, ana)), approval.ErrForbidden)
-			r.must(r.edit(`{"amount":1001,"to":"x"}`, boss))
-			r.resume()
-			require.Equal(t, []string{`{"amount":1001,"to":"x"}`}, r.refund.paid)
-		})
-	})
-	t.Run("arguments go with an edit alone", func(t *testing.T) {
-		withParkedRun(t, func(t *testing.T, r *fixture) {
-			q := r.request(approval.Approve, ana)
-			q.Args = json.RawMessage(args)
-			require.ErrorIs(t, errOf(r.desk().Decide(r.ctx, q)), approval.ErrKind)
-			require.ErrorIs(t, errOf(r.decide(approval.Edit, ana)), approval.ErrKind)
-		})
-	})
+	t.Run("other approvers", parked(func(t *testing.T, r *fixture) {
+		require.ErrorIs(t, errOf(r.edit(`{"amount":1001,"to":"x"}`, ana)), approval.ErrForbidden)
+		r.must(r.edit(`{"amount":1001,"to":"x"}`, boss))
+		r.resume()
+		require.Equal(t, []string{`{"amount":1001,"to":"x"}`}, r.refund.paid)
+	}))
+	t.Run("arguments go with an edit alone", parked(func(t *testing.T, r *fixture) {
+		q := r.request(approval.Approve, ana)
+		q.Args = json.RawMessage(args)
+		require.ErrorIs(t, errOf(r.desk().Decide(r.ctx, q)), approval.ErrKind)
+		require.ErrorIs(t, errOf(r.decide(approval.Edit, ana)), approval.ErrKind)
+	}))
 }
 
 // TestA9ApproversFailClosed: one place says who may decide, and in doubt it is nobody.
@@ -319,8 +301,7 @@ func TestA9ApproversFailClosed(t *testing.T) {
 		"a wildcard is none": {[]string{"group:*", "*"}, boss, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newFixture(t)
+			withFixture(t, func(t *testing.T, r *fixture) {
 				r.def.Permission.Approvers = c.approvers
 				r.startAndPark(args)
 				for _, a := range []approval.Action{approval.Approve, approval.Deny, approval.Cancel} {
@@ -337,18 +318,14 @@ func TestA9ApproversFailClosed(t *testing.T) {
 			})
 		})
 	}
-	t.Run("another tenant's", func(t *testing.T) {
-		withParkedRun(t, func(t *testing.T, r *fixture) {
-			q := r.request(approval.Approve, ana)
-			q.Tenant = "rival"
-			require.ErrorIs(t, errOf(r.desk().Decide(r.ctx, q)), approval.ErrNotFound)
-		})
-	})
-	t.Run("no such action", func(t *testing.T) {
-		withParkedRun(t, func(t *testing.T, r *fixture) {
-			require.ErrorIs(t, errOf(r.decide("shrug", ana)), approval.ErrKind)
-		})
-	})
+	t.Run("another tenant's", parked(func(t *testing.T, r *fixture) {
+		q := r.request(approval.Approve, ana)
+		q.Tenant = "rival"
+		require.ErrorIs(t, errOf(r.desk().Decide(r.ctx, q)), approval.ErrNotFound)
+	}))
+	t.Run("no such action", parked(func(t *testing.T, r *fixture) {
+		require.ErrorIs(t, errOf(r.decide("shrug", ana)), approval.ErrKind)
+	}))
 }
 
 // TestA12SameAndOther: also when the first answer was lost, and after the run has gone on.
@@ -363,45 +340,37 @@ func TestA12SameAndOther(t *testing.T) {
 		require.Empty(t, r.refund.paid)
 		require.Equal(t, run.WhyDenied, r.call().Reason)
 	})
-	t.Run("an edit is another decision than an approval, and than another edit", func(t *testing.T) {
-		withParkedRun(t, func(t *testing.T, r *fixture) {
-			r.must(r.edit(`{"amount":1,"to":"x"}`, ana))
-			r.must(r.edit(`{ "amount": 1, "to": "x" }`, ben)) // the same but for white space
-			var decided *approval.DecidedError
-			require.ErrorAs(t, errOf(r.edit(`{"amount":2,"to":"x"}`, ben)), &decided)
-			require.ErrorAs(t, errOf(r.decide(approval.Approve, ben)), &decided)
-		})
-	})
-	t.Run("not written at all", func(t *testing.T) {
-		withParkedRun(t, func(t *testing.T, r *fixture) {
-			hookWrite(r.table, "A", func() error { return errReset }, nil)
-			require.ErrorIs(t, errOf(r.decide(approval.Deny, ana)), errReset)
-			require.Equal(t, approval.Pending, r.approval().Status)
-			r.must(r.decide(approval.Deny, ana)) // it may be repeated
-		})
-	})
-	t.Run("somebody else was first, and the run has ended by it", func(t *testing.T) {
-		withParkedRun(t, func(t *testing.T, r *fixture) {
-			d := r.desk()
-			d.Definitions = func(ctx context.Context, tenant, digest string) (*agent.Definition, error) { // ben's request has been read by then
-				_, err := r.decide(approval.Deny, ana)
-				r.resume()
-				require.Equal(t, run.RunDone, r.state().Status)
-				return r.def, err
-			}
-			_, err := d.Decide(r.ctx, r.request(approval.Approve, ben))
-			require.ErrorContains(t, err, "is denied: deny by user:ana")
-		})
-	})
-	t.Run("a run that has ended", func(t *testing.T) {
-		withParkedRun(t, func(t *testing.T, r *fixture) {
-			c := runtime.Canceller{Ports: r.ports, Definitions: r.loadDefinition}
-			require.NoError(t, errOf(c.Cancel(r.ctx, tenant, r.run, "user:ana", "")))
-			var decided *approval.DecidedError
-			require.ErrorAs(t, errOf(r.decide(approval.Approve, ana)), &decided)
-			require.Equal(t, approval.Cancelled, decided.Approval.Status)
-		})
-	})
+	t.Run("an edit is another decision than an approval, and than another edit", parked(func(t *testing.T, r *fixture) {
+		r.must(r.edit(`{"amount":1,"to":"x"}`, ana))
+		r.must(r.edit(`{ "amount": 1, "to": "x" }`, ben)) // the same but for white space
+		var decided *approval.DecidedError
+		require.ErrorAs(t, errOf(r.edit(`{"amount":2,"to":"x"}`, ben)), &decided)
+		require.ErrorAs(t, errOf(r.decide(approval.Approve, ben)), &decided)
+	}))
+	t.Run("not written at all", parked(func(t *testing.T, r *fixture) {
+		hookWrite(r.table, "A", func() error { return errReset }, nil)
+		require.ErrorIs(t, errOf(r.decide(approval.Deny, ana)), errReset)
+		require.Equal(t, approval.Pending, r.approval().Status)
+		r.must(r.decide(approval.Deny, ana)) // it may be repeated
+	}))
+	t.Run("somebody else was first, and the run has ended by it", parked(func(t *testing.T, r *fixture) {
+		d := r.desk()
+		d.Definitions = func(ctx context.Context, tenant, digest string) (*agent.Definition, error) { // ben's request has been read by then
+			_, err := r.decide(approval.Deny, ana)
+			r.resume()
+			require.Equal(t, run.RunDone, r.state().Status)
+			return r.def, err
+		}
+		_, err := d.Decide(r.ctx, r.request(approval.Approve, ben))
+		require.ErrorContains(t, err, "is denied: deny by user:ana")
+	}))
+	t.Run("a run that has ended", parked(func(t *testing.T, r *fixture) {
+		c := runtime.Canceller{Ports: r.ports, Definitions: r.loadDefinition}
+		require.NoError(t, errOf(c.Cancel(r.ctx, tenant, r.run, "user:ana", "")))
+		var decided *approval.DecidedError
+		require.ErrorAs(t, errOf(r.decide(approval.Approve, ana)), &decided)
+		require.Equal(t, approval.Cancelled, decided.Approval.Status)
+	}))
 }
 
 // TestA13RecordedBeforeOrAfterTheToken: whichever side comes second wakes the run.
@@ -426,28 +395,24 @@ func TestA13RecordedBeforeOrAfterTheToken(t *testing.T) {
 			r.park()
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			withParkedRun(t, func(t *testing.T, r *fixture) {
-				order(r, func() error { _, err := r.decide(approval.Approve, ana); return err })
-				require.NotEmpty(t, r.resumedTokens)
-				require.Equal(t, "t1", r.resumedTokens[0])
-				r.resume()
-				require.Len(t, r.refund.paid, 1)
-			})
-		})
+		t.Run(name, parked(func(t *testing.T, r *fixture) {
+			order(r, func() error { _, err := r.decide(approval.Approve, ana); return err })
+			require.NotEmpty(t, r.resumedTokens)
+			require.Equal(t, "t1", r.resumedTokens[0])
+			r.resume()
+			require.Len(t, r.refund.paid, 1)
+		}))
 	}
-	t.Run("a lost wake is repeated with the decision", func(t *testing.T) {
-		withParkedRun(t, func(t *testing.T, r *fixture) {
-			r.park()
-			r.resumeErr = errReset
-			require.ErrorIs(t, errOf(r.decide(approval.Approve, ana)), errReset)
-			require.Equal(t, approval.Approved, r.approval().Status, "recorded all the same")
-			r.resumeErr = nil
-			r.must(r.decide(approval.Approve, ana))
-			require.Equal(t, []string{"t1"}, r.resumedTokens)
-			require.Len(t, r.inbox(), 1, "once")
-		})
-	})
+	t.Run("a lost wake is repeated with the decision", parked(func(t *testing.T, r *fixture) {
+		r.park()
+		r.resumeErr = errReset
+		require.ErrorIs(t, errOf(r.decide(approval.Approve, ana)), errReset)
+		require.Equal(t, approval.Approved, r.approval().Status, "recorded all the same")
+		r.resumeErr = nil
+		r.must(r.decide(approval.Approve, ana))
+		require.Equal(t, []string{"t1"}, r.resumedTokens)
+		require.Len(t, r.inbox(), 1, "once")
+	}))
 }
 
 // TestA14ExpiryBoundary: at the very millisecond it is too late, one earlier it is not.
@@ -466,21 +431,17 @@ func TestA14ExpiryBoundary(t *testing.T) {
 			r.must(r.decide(approval.Approve, ana))
 		})
 	})
-	t.Run("the condition, not the look before it, decides", func(t *testing.T) {
-		withParkedRun(t, func(t *testing.T, r *fixture) {
-			hookWrite(r.table, "A", func() error { r.setExpiry(r.ports.Clock.Now()); return nil }, nil)
-			require.ErrorIs(t, errOf(r.decide(approval.Approve, ana)), approval.ErrExpired)
-			require.Empty(t, r.inbox())
-		})
-	})
-	t.Run("using", func(t *testing.T) {
-		withParkedRun(t, func(t *testing.T, r *fixture) {
-			a := r.must(r.decide(approval.Approve, ana))
-			g := run.Grant{Approval: a.ID, Digest: a.Digest}
-			require.True(t, store.FailedOp(r.table.Write(r.ctx, approval.ConsumeOp(tenant, g, a.ExpiresAt)), 0))
-			require.NoError(t, r.table.Write(r.ctx, approval.ConsumeOp(tenant, g, a.ExpiresAt.Add(-time.Millisecond))))
-		})
-	})
+	t.Run("the condition, not the look before it, decides", parked(func(t *testing.T, r *fixture) {
+		hookWrite(r.table, "A", func() error { r.setExpiry(r.ports.Clock.Now()); return nil }, nil)
+		require.ErrorIs(t, errOf(r.decide(approval.Approve, ana)), approval.ErrExpired)
+		require.Empty(t, r.inbox())
+	}))
+	t.Run("using", parked(func(t *testing.T, r *fixture) {
+		a := r.must(r.decide(approval.Approve, ana))
+		g := run.Grant{Approval: a.ID, Digest: a.Digest}
+		require.True(t, store.FailedOp(r.table.Write(r.ctx, approval.ConsumeOp(tenant, g, a.ExpiresAt)), 0))
+		require.NoError(t, r.table.Write(r.ctx, approval.ConsumeOp(tenant, g, a.ExpiresAt.Add(-time.Millisecond))))
+	}))
 }
 
 // Messages that ask what became of a call, or about a request that a change of policy has voided, have to say that nobody is asked any more.
@@ -495,8 +456,7 @@ func TestWokenIsToldOfOutcomesAndOfVoidRequests(t *testing.T) {
 		d.OnChange = func(_ context.Context, a approval.Approval) { *all = append(*all, a.Status) }
 		return d, all
 	}
-	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
+	withFixture(t, func(t *testing.T, r *fixture) {
 		r.interrupted()
 		d, all := told(r)
 		a := r.must(d.Decide(r.ctx, approval.DecisionInput{Tenant: tenant, Run: r.run, Call: "c1", Content: "paid", By: ben, Action: approval.ReportResult}))

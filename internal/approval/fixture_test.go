@@ -54,14 +54,24 @@ type fixture struct {
 
 const args = `{"amount":100,"to":"ana@example.com"}`
 
-// withParkedRun runs a test in a synctest bubble with a run that is parked on its call c1, a refund with args.
+// withFixture runs a test in a synctest bubble.
+func withFixture(t *testing.T, f func(t *testing.T, r *fixture)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(t, newFixture(t)) })
+}
+
+// withParkedRun is withFixture with a run that is parked on its call c1, a refund with args.
 func withParkedRun(t *testing.T, f func(t *testing.T, r *fixture)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
+	withFixture(t, func(t *testing.T, r *fixture) {
 		r.startAndPark(args)
 		f(t, r)
 	})
+}
+
+// parked is withParkedRun as a subtest.
+func parked(f func(t *testing.T, r *fixture)) func(*testing.T) {
+	return func(t *testing.T) { withParkedRun(t, f) }
 }
 
 // errOf is the error of a call whose result does not matter.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -30,8 +29,7 @@ func atMost(amount string) []run.Condition {
 // The policy allows patterns.
 func withBoundedGrant(t *testing.T, under policyMode, b *agent.GrantBounds, f func(t *testing.T, r *fixture)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
+	withFixture(t, func(t *testing.T, r *fixture) {
 		r.allowStandingGrants(under)
 		r.startAndPark(args)
 		r.must(r.grant(b, ana))
@@ -181,8 +179,7 @@ func TestA11AUseIsCountedOnce(t *testing.T) {
 	}
 	for _, under := range []policyMode{replaysTool, replaysCall} {
 		for _, revoked := range []bool{false, true} {
-			synctest.Test(t, func(t *testing.T) {
-				r := newFixture(t)
+			withFixture(t, func(t *testing.T, r *fixture) {
 				r.def.Tools[0].Effect, r.def.Permission.Default = run.EffectIdempotent, agent.DefaultAsk
 				r.allowStandingGrants(under)
 				r.startAndPark(args)
@@ -321,8 +318,7 @@ func TestA11BoundsAreRefused(t *testing.T) {
 	} {
 		for _, under := range []policyMode{replaysCall, blocksCall} {
 			t.Run(want+" "+under.String(), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					r := newFixture(t)
+				withFixture(t, func(t *testing.T, r *fixture) {
 					r.allowStandingGrants(under)
 					var q approval.DecisionInput
 					if c.change != nil {
@@ -351,8 +347,7 @@ func TestA11BoundsAreRefused(t *testing.T) {
 // What the policy says bounds a grant of which nobody says anything, and what does not fit it is approved for itself alone.
 func TestA11PolicyBoundsGrants(t *testing.T) {
 	for _, under := range policies {
-		synctest.Test(t, func(t *testing.T) {
-			r := newFixture(t)
+		withFixture(t, func(t *testing.T, r *fixture) {
 			r.allowStandingGrants(under)
 			r.def.Permission.Bounds.Uses, r.def.Permission.Bounds.Expires = 1, time.Hour
 			require.NoError(t, r.def.Check())
@@ -364,8 +359,7 @@ func TestA11PolicyBoundsGrants(t *testing.T) {
 		})
 	}
 	for _, under := range []policyMode{replaysTool, replaysCall} {
-		synctest.Test(t, func(t *testing.T) {
-			r := newFixture(t)
+		withFixture(t, func(t *testing.T, r *fixture) {
 			r.allowStandingGrants(under)
 			r.def.Permission.Bounds.When = atMost("50")
 			require.NoError(t, r.def.Check())
@@ -427,8 +421,7 @@ func TestA11StandingGrantsHold(t *testing.T) {
 			}
 		}), 3, 12).Draw(rt, "steps")
 		var problem error
-		synctest.Test(t, func(t *testing.T) {
-			r := newFixture(t)
+		withFixture(t, func(t *testing.T, r *fixture) {
 			r.allowStandingGrants(under)
 			problem = (&grantsModel{fixture: r, given: map[string]*modelGrant{}}).play(steps)
 		})

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -34,8 +33,7 @@ func ruled(rule agent.Rule) func(*fixture) {
 // withRule runs a test with a run that is parked on its call c1, under a rule.
 func withRule(t *testing.T, rule agent.Rule, f func(t *testing.T, r *fixture), with ...func(*fixture)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
+	withFixture(t, func(t *testing.T, r *fixture) {
 		ruled(rule)(r)
 		for _, w := range with {
 			w(r)
@@ -43,6 +41,11 @@ func withRule(t *testing.T, rule agent.Rule, f func(t *testing.T, r *fixture), w
 		r.startAndPark(args)
 		f(t, r)
 	})
+}
+
+// underRule is withRule as a subtest.
+func underRule(rule agent.Rule, f func(t *testing.T, r *fixture), with ...func(*fixture)) func(*testing.T) {
+	return func(t *testing.T) { withRule(t, rule, f, with...) }
 }
 
 // A9, A10: who may come under several names approves where one person is enough, and where people are counted or told
@@ -56,19 +59,17 @@ func TestUnpinnedPrincipals(t *testing.T) {
 		"one person": {agent.Rule{}, nil}, "quorum": {agent.Rule{Quorum: 2}, approval.ErrUnpinned},
 		"four eyes": {agent.Rule{FourEyes: true}, approval.ErrUnpinned},
 	} {
-		t.Run(name, func(t *testing.T) {
-			withRule(t, c.rule, func(t *testing.T, r *fixture) {
-				require.Equal(t, c.err == nil, r.approval().Awaits(free, r.ports.Clock.Now()))
-				_, err := r.decide(approval.Approve, free)
-				require.ErrorIs(t, err, c.err)
-				if c.err == nil {
-					return
-				}
-				require.ErrorIs(t, err, approval.ErrForbidden)
-				a := r.must(r.decide(approval.Deny, free))
-				require.Equal(t, approval.Denied, a.Status)
-			})
-		})
+		t.Run(name, underRule(c.rule, func(t *testing.T, r *fixture) {
+			require.Equal(t, c.err == nil, r.approval().Awaits(free, r.ports.Clock.Now()))
+			_, err := r.decide(approval.Approve, free)
+			require.ErrorIs(t, err, c.err)
+			if c.err == nil {
+				return
+			}
+			require.ErrorIs(t, err, approval.ErrForbidden)
+			a := r.must(r.decide(approval.Deny, free))
+			require.Equal(t, approval.Denied, a.Status)
+		}))
 	}
 }
 
@@ -120,22 +121,20 @@ func TestA12ApprovedByHalfAndOver(t *testing.T) {
 			require.NoError(r.t, err)
 		},
 	} {
-		t.Run(string(status), func(t *testing.T) {
-			withRule(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {
-				r.must(r.decide(approval.Approve, ana))
-				end(r)
-				a := r.must(r.decide(approval.Approve, ana))
-				require.Equal(t, status, a.Status)
-				for _, action := range []approval.Action{approval.Approve, approval.Deny, approval.Cancel} {
-					_, err := r.decide(action, ben)
-					var decided *approval.DecidedError
-					require.ErrorAs(t, err, &decided)
-					require.Equal(t, status, decided.Approval.Status)
-					require.EqualError(t, err, "approval "+a.ID+" is "+string(status), "it names nobody who has not decided it")
-				}
-				require.Empty(t, r.refund.paid)
-			})
-		})
+		t.Run(string(status), underRule(agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {
+			r.must(r.decide(approval.Approve, ana))
+			end(r)
+			a := r.must(r.decide(approval.Approve, ana))
+			require.Equal(t, status, a.Status)
+			for _, action := range []approval.Action{approval.Approve, approval.Deny, approval.Cancel} {
+				_, err := r.decide(action, ben)
+				var decided *approval.DecidedError
+				require.ErrorAs(t, err, &decided)
+				require.Equal(t, status, decided.Approval.Status)
+				require.EqualError(t, err, "approval "+a.ID+" is "+string(status), "it names nobody who has not decided it")
+			}
+			require.Empty(t, r.refund.paid)
+		}))
 	}
 }
 
@@ -242,18 +241,16 @@ func TestA10FourEyes(t *testing.T) {
 		by      []string
 		subject string
 	}{"who started it": {by: []string{"user:ana"}}, "its subject": {subject: "user:ana"}, "both": {by: []string{"user:ben"}, subject: "user:ana"}} {
-		t.Run(name, func(t *testing.T) {
-			withRule(t, agent.Rule{FourEyes: true}, func(t *testing.T, r *fixture) {
-				require.Contains(t, r.approval().Requesters, "user:ana")
-				_, err := r.decide(approval.Approve, ana)
-				require.ErrorIs(t, err, approval.ErrRequester)
-				require.ErrorIs(t, err, approval.ErrForbidden)
-				require.ErrorIs(t, errOf(r.edit(`{"amount":1,"to":"x"}`, ana)), approval.ErrRequester)
-				require.Empty(t, r.approval().Decisions)
-				a := r.must(r.decide(approval.Deny, ana))
-				require.Equal(t, approval.Denied, a.Status)
-			}, func(r *fixture) { r.starters, r.subject = c.by, c.subject })
-		})
+		t.Run(name, underRule(agent.Rule{FourEyes: true}, func(t *testing.T, r *fixture) {
+			require.Contains(t, r.approval().Requesters, "user:ana")
+			_, err := r.decide(approval.Approve, ana)
+			require.ErrorIs(t, err, approval.ErrRequester)
+			require.ErrorIs(t, err, approval.ErrForbidden)
+			require.ErrorIs(t, errOf(r.edit(`{"amount":1,"to":"x"}`, ana)), approval.ErrRequester)
+			require.Empty(t, r.approval().Decisions)
+			a := r.must(r.decide(approval.Deny, ana))
+			require.Equal(t, approval.Denied, a.Status)
+		}, func(r *fixture) { r.starters, r.subject = c.by, c.subject }))
 	}
 	withRule(t, agent.Rule{FourEyes: true}, func(t *testing.T, r *fixture) {
 		r.must(r.decide(approval.Approve, cem))
@@ -341,43 +338,41 @@ func TestA9EveryWayGoesThroughTheChokePoint(t *testing.T) {
 // TestA12ThousandDeciders: one wins, or as many as it takes; every other is told who did; and the run hears of it once.
 func TestA12ThousandDeciders(t *testing.T) {
 	for _, quorum := range []int{1, 3} {
-		t.Run(fmt.Sprint(quorum), func(t *testing.T) {
-			withRule(t, agent.Rule{Quorum: quorum}, func(t *testing.T, r *fixture) {
-				var mu sync.Mutex
-				var wg sync.WaitGroup
-				errs := map[string]error{}
-				for i := range 1000 {
-					wg.Go(func() {
-						q := r.request([]approval.Action{approval.Approve, approval.Approve, approval.Approve, approval.Edit, approval.Deny}[i%5], policy.Principal{ID: fmt.Sprintf("user:p%d", i), Groups: []string{"group:operators"}})
-						if q.Action == approval.Edit {
-							q.Args = json.RawMessage(fmt.Sprintf(`{"amount":%d,"to":"x"}`, 1+i%7))
-						}
-						_, err := r.desk().Decide(r.ctx, q)
-						mu.Lock()
-						errs[q.By.ID] = err
-						mu.Unlock()
-					})
-				}
-				wg.Wait()
-				a := r.approval()
-				require.NotEqual(t, approval.Pending, a.Status)
-				require.Len(t, r.inbox(), 1)
-				last := a.Decisions[len(a.Decisions)-1]
-				require.NoError(t, errs[last.By])
-				for by, err := range errs {
-					if err != nil {
-						var decided *approval.DecidedError
-						require.True(t, errors.As(err, &decided) || errors.Is(err, approval.ErrStale), "%s: %v", by, err)
-						if decided != nil {
-							require.ErrorContains(t, err, last.By)
-						}
+		t.Run(fmt.Sprint(quorum), underRule(agent.Rule{Quorum: quorum}, func(t *testing.T, r *fixture) {
+			var mu sync.Mutex
+			var wg sync.WaitGroup
+			errs := map[string]error{}
+			for i := range 1000 {
+				wg.Go(func() {
+					q := r.request([]approval.Action{approval.Approve, approval.Approve, approval.Approve, approval.Edit, approval.Deny}[i%5], policy.Principal{ID: fmt.Sprintf("user:p%d", i), Groups: []string{"group:operators"}})
+					if q.Action == approval.Edit {
+						q.Args = json.RawMessage(fmt.Sprintf(`{"amount":%d,"to":"x"}`, 1+i%7))
+					}
+					_, err := r.desk().Decide(r.ctx, q)
+					mu.Lock()
+					errs[q.By.ID] = err
+					mu.Unlock()
+				})
+			}
+			wg.Wait()
+			a := r.approval()
+			require.NotEqual(t, approval.Pending, a.Status)
+			require.Len(t, r.inbox(), 1)
+			last := a.Decisions[len(a.Decisions)-1]
+			require.NoError(t, errs[last.By])
+			for by, err := range errs {
+				if err != nil {
+					var decided *approval.DecidedError
+					require.True(t, errors.As(err, &decided) || errors.Is(err, approval.ErrStale), "%s: %v", by, err)
+					if decided != nil {
+						require.ErrorContains(t, err, last.By)
 					}
 				}
-				if a.Status == approval.Approved {
-					require.Len(t, a.CountedApprovals(), quorum)
-				}
-			})
-		})
+			}
+			if a.Status == approval.Approved {
+				require.Len(t, a.CountedApprovals(), quorum)
+			}
+		}))
 	}
 }
 
@@ -486,43 +481,41 @@ func TestA17PolicyTightenedWhileParked(t *testing.T) {
 	}
 	for name, c := range changes {
 		for _, early := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s, before deciding %t", name, early), func(t *testing.T) {
-				withRule(t, agent.Rule{}, func(t *testing.T, r *fixture) {
-					if early {
-						r.deploy(c.change)
-					}
-					a, err := r.decide(approval.Approve, ana)
-					if early {
-						require.ErrorIs(t, err, approval.ErrPolicyChanged)
-						require.Empty(t, r.approval().Decisions)
-					} else {
-						require.NoError(t, err)
-						require.Equal(t, approval.Approved, a.Status)
-						r.deploy(c.change)
-					}
+			t.Run(fmt.Sprintf("%s, before deciding %t", name, early), underRule(agent.Rule{}, func(t *testing.T, r *fixture) {
+				if early {
+					r.deploy(c.change)
+				}
+				a, err := r.decide(approval.Approve, ana)
+				if early {
+					require.ErrorIs(t, err, approval.ErrPolicyChanged)
+					require.Empty(t, r.approval().Decisions)
+				} else {
+					require.NoError(t, err)
+					require.Equal(t, approval.Approved, a.Status)
+					r.deploy(c.change)
+				}
+				r.resume()
+				require.Empty(t, r.refund.paid)
+				if c.denied {
+					require.Equal(t, run.WhyDenied, r.call().Reason)
+					return
+				}
+				require.Equal(t, approval.Voided, r.approval().Status)
+				require.Zero(t, r.item().Attrs["consumed"].Int())
+				again := r.call().Wait
+				require.Equal(t, run.ApprovalID(r.run, "c1", 2), again.Approval)
+				for i, by := range c.next {
+					a := r.must(r.desk().Decide(r.ctx, approval.DecisionInput{Tenant: tenant, ID: again.Approval, Action: approval.Approve, By: by}))
+					require.Equal(t, i == len(c.next)-1, a.Status == approval.Approved)
+				}
+				if c.next != nil {
 					r.resume()
-					require.Empty(t, r.refund.paid)
-					if c.denied {
-						require.Equal(t, run.WhyDenied, r.call().Reason)
-						return
-					}
-					require.Equal(t, approval.Voided, r.approval().Status)
-					require.Zero(t, r.item().Attrs["consumed"].Int())
-					again := r.call().Wait
-					require.Equal(t, run.ApprovalID(r.run, "c1", 2), again.Approval)
-					for i, by := range c.next {
-						a := r.must(r.desk().Decide(r.ctx, approval.DecisionInput{Tenant: tenant, ID: again.Approval, Action: approval.Approve, By: by}))
-						require.Equal(t, i == len(c.next)-1, a.Status == approval.Approved)
-					}
-					if c.next != nil {
-						r.resume()
-						require.Equal(t, []string{args}, r.refund.paid)
-					} else {
-						_, err := r.desk().Decide(r.ctx, approval.DecisionInput{Tenant: tenant, ID: again.Approval, Action: approval.Approve, By: ana})
-						require.ErrorIs(t, err, approval.ErrForbidden)
-					}
-				}, func(r *fixture) { r.starters = []string{"user:ana"} })
-			})
+					require.Equal(t, []string{args}, r.refund.paid)
+				} else {
+					_, err := r.desk().Decide(r.ctx, approval.DecisionInput{Tenant: tenant, ID: again.Approval, Action: approval.Approve, By: ana})
+					require.ErrorIs(t, err, approval.ErrForbidden)
+				}
+			}, func(r *fixture) { r.starters = []string{"user:ana"} }))
 		}
 	}
 }
@@ -536,15 +529,13 @@ func TestA17LooserPolicyChangesNothing(t *testing.T) {
 		},
 		"a tool more": func(d *agent.Definition) { d.Tools = append(d.Tools[:1:1], agent.ToolSpec{Name: "more"}) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			withRule(t, agent.Rule{}, func(t *testing.T, r *fixture) {
-				r.deploy(change)
-				require.ErrorIs(t, errOf(r.decide(approval.Approve, stranger)), approval.ErrForbidden)
-				r.must(r.decide(approval.Approve, ana))
-				r.resume()
-				require.Equal(t, []string{args}, r.refund.paid)
-			})
-		})
+		t.Run(name, underRule(agent.Rule{}, func(t *testing.T, r *fixture) {
+			r.deploy(change)
+			require.ErrorIs(t, errOf(r.decide(approval.Approve, stranger)), approval.ErrForbidden)
+			r.must(r.decide(approval.Approve, ana))
+			r.resume()
+			require.Equal(t, []string{args}, r.refund.paid)
+		}))
 	}
 }
 

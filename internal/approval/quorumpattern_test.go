@@ -21,33 +21,31 @@ func TestA11QuorumNarrowsGrants(t *testing.T) {
 	wide := &agent.GrantBounds{When: atMost("200"), Uses: 2, Seconds: 7200}
 	for _, under := range policies {
 		for _, order := range [][]*agent.GrantBounds{{few, wide}, {wide, few}} {
-			t.Run(under.String(), func(t *testing.T) {
-				withRule(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {
-					a := r.must(r.grant(order[0], ana))
-					require.Equal(t, approval.Pending, a.Status)
-					require.Equal(t, order[0], a.Decisions[0].Grant)
-					require.Empty(t, r.listStanding(), "nothing stands before the last of them")
-					require.Empty(t, r.inbox())
+			t.Run(under.String(), underRule(agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {
+				a := r.must(r.grant(order[0], ana))
+				require.Equal(t, approval.Pending, a.Status)
+				require.Equal(t, order[0], a.Decisions[0].Grant)
+				require.Empty(t, r.listStanding(), "nothing stands before the last of them")
+				require.Empty(t, r.inbox())
 
-					a = r.must(r.grant(order[1], ben))
-					require.Equal(t, approval.Approved, a.Status)
-					require.Equal(t, order, []*agent.GrantBounds{a.Decisions[0].Grant, a.Decisions[1].Grant})
-					g := r.listStanding()
-					require.Len(t, g, 1)
-					require.Equal(t, 2, g[0].Uses)
-					require.Equal(t, time.Hour, g[0].Expires.Sub(g[0].At))
-					require.ElementsMatch(t, append(atMost("150"), atMost("200")...), g[0].When)
-					for i, by := range []policy.Principal{ana, ben} { // whoever says the same again has said it (A12)
-						r.must(r.grant(order[i], by))
-						require.Equal(t, g, r.listStanding())
-					}
-					r.resume()
-					require.True(t, r.startRunWithArgs("k2", `{"amount":151,"to":"x"}`), "one of them has not granted this")
-					require.False(t, r.startRunWithArgs("k3", `{"amount":150,"to":"x"}`))
-					require.False(t, r.startRunWithArgs("k4", `{"amount":149,"to":"x"}`))
-					require.True(t, r.startRunWithArgs("k5", `{"amount":148,"to":"x"}`), "it is used up")
-				}, func(r *fixture) { r.allowStandingGrants(under) })
-			})
+				a = r.must(r.grant(order[1], ben))
+				require.Equal(t, approval.Approved, a.Status)
+				require.Equal(t, order, []*agent.GrantBounds{a.Decisions[0].Grant, a.Decisions[1].Grant})
+				g := r.listStanding()
+				require.Len(t, g, 1)
+				require.Equal(t, 2, g[0].Uses)
+				require.Equal(t, time.Hour, g[0].Expires.Sub(g[0].At))
+				require.ElementsMatch(t, append(atMost("150"), atMost("200")...), g[0].When)
+				for i, by := range []policy.Principal{ana, ben} { // whoever says the same again has said it (A12)
+					r.must(r.grant(order[i], by))
+					require.Equal(t, g, r.listStanding())
+				}
+				r.resume()
+				require.True(t, r.startRunWithArgs("k2", `{"amount":151,"to":"x"}`), "one of them has not granted this")
+				require.False(t, r.startRunWithArgs("k3", `{"amount":150,"to":"x"}`))
+				require.False(t, r.startRunWithArgs("k4", `{"amount":149,"to":"x"}`))
+				require.True(t, r.startRunWithArgs("k5", `{"amount":148,"to":"x"}`), "it is used up")
+			}, func(r *fixture) { r.allowStandingGrants(under) }))
 		}
 	}
 }
@@ -71,22 +69,20 @@ func TestA11QuorumOfOneExact(t *testing.T) {
 // TestA11QuorumOneWordEach: who has approved does not bound that otherwise while others are waited for, and what is refused is no approval.
 func TestA11QuorumOneWordEach(t *testing.T) {
 	for _, under := range policies {
-		t.Run(under.String(), func(t *testing.T) {
-			withRule(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {
-				var refused *approval.GrantError
-				require.ErrorAs(t, errOf(r.grant(&agent.GrantBounds{When: atMost("1")}, ana)), &refused)
-				require.Empty(t, r.approval().Decisions)
-				r.must(r.grant(&agent.GrantBounds{Uses: 3}, ana))
-				for _, again := range []*agent.GrantBounds{{Uses: 3}, nil} {
-					a := r.must(r.grant(again, ana))
-					require.Len(t, a.Decisions, 1)
-				}
-				require.ErrorAs(t, errOf(r.grant(&agent.GrantBounds{Uses: 2}, ana)), &refused)
-				require.Equal(t, &agent.GrantBounds{Uses: 3}, r.approval().Decisions[0].Grant)
-				r.must(r.grant(nil, ben))
-				require.Equal(t, 3, r.listStanding()[0].Uses)
-			}, func(r *fixture) { r.allowStandingGrants(under) })
-		})
+		t.Run(under.String(), underRule(agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {
+			var refused *approval.GrantError
+			require.ErrorAs(t, errOf(r.grant(&agent.GrantBounds{When: atMost("1")}, ana)), &refused)
+			require.Empty(t, r.approval().Decisions)
+			r.must(r.grant(&agent.GrantBounds{Uses: 3}, ana))
+			for _, again := range []*agent.GrantBounds{{Uses: 3}, nil} {
+				a := r.must(r.grant(again, ana))
+				require.Len(t, a.Decisions, 1)
+			}
+			require.ErrorAs(t, errOf(r.grant(&agent.GrantBounds{Uses: 2}, ana)), &refused)
+			require.Equal(t, &agent.GrantBounds{Uses: 3}, r.approval().Decisions[0].Grant)
+			r.must(r.grant(nil, ben))
+			require.Equal(t, 3, r.listStanding()[0].Uses)
+		}, func(r *fixture) { r.allowStandingGrants(under) }))
 	}
 }
 

@@ -2,7 +2,6 @@ package approval_test
 
 import (
 	"testing"
-	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -43,8 +42,7 @@ func TestSettleTakesAnApproverToRunAgain(t *testing.T) {
 		"never asked about, result by a stranger": {true, result, stranger, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newFixture(t)
+			withFixture(t, func(t *testing.T, r *fixture) {
 				if c.allowed {
 					r.def.Permission.Rules = []agent.Rule{{Tool: "refund", Verdict: agent.VerdictAllow}}
 				}
@@ -80,8 +78,7 @@ func TestSettleOfAnEditedCallTellsOfTheEdit(t *testing.T) {
 		"run again": {Action: approval.Rerun},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newFixture(t)
+			withFixture(t, func(t *testing.T, r *fixture) {
 				r.refund.setHanging(true)
 				r.startAndPark(args)
 				r.must(r.desk().Decide(r.ctx, approval.DecisionInput{Tenant: tenant, ID: r.call().Wait.Approval, Action: approval.Edit, Args: []byte(edited), By: ana}))

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -53,8 +52,7 @@ func TestStandingGrantOfACall(t *testing.T) {
 func TestEditedApprovalStandsForItsArguments(t *testing.T) {
 	const edited, small = `{"amount":50,"to":"ana@example.com"}`, `{"amount":1,"to":"x"}`
 	for to, stands := range map[string]bool{edited: true, small: false} {
-		synctest.Test(t, func(t *testing.T) {
-			r := newFixture(t)
+		withFixture(t, func(t *testing.T, r *fixture) {
 			p := &r.def.Permission
 			p.Grants = agent.GrantsStanding
 			r.def.Guards.DuplicateCalls = false // the very call again is what this is about
@@ -79,8 +77,7 @@ func TestEditedApprovalStandsForItsArguments(t *testing.T) {
 // An approval of one call lets every like call of its run go on: one that waits beside it, whose own request is voided, and later ones. What
 // is not like it waits.
 func TestStandingGrantOfACallInItsOwnRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
+	withFixture(t, func(t *testing.T, r *fixture) {
 		r.def.Permission.Grants = agent.GrantsStanding
 		r.startRun(args, func() {
 			call := func(id, args string) agent.ReplyCall {
@@ -109,8 +106,7 @@ func TestStandingGrantOfACallInItsOwnRun(t *testing.T) {
 
 // Word on what became of a call, also that it is to run again, makes no grant; nor does a decision that was made before anything was shown.
 func TestWhatMakesNoStandingGrantOfACall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
+	withFixture(t, func(t *testing.T, r *fixture) {
 		r.def.Permission.Grants = agent.GrantsStanding
 		r.def.Permission.Rules = append(r.def.Permission.Rules, agent.Rule{Tool: "refund", Verdict: agent.VerdictAllow})
 		r.interrupted()
@@ -177,8 +173,7 @@ func TestRevokeManyStandingGrants(t *testing.T) {
 
 // What a standing grant on record says of its arguments has no secret in it, by name or by the schema of the tool; what it holds for has.
 func TestB4StandingGrantsShowNoSecret(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
+	withFixture(t, func(t *testing.T, r *fixture) {
 		p := &r.def.Permission
 		p.Mode, p.Scope, p.Grants = replaysCall.mode, replaysCall.scope, agent.GrantsStanding
 		r.def.Tools[0].Schema = json.RawMessage(strings.Replace(string(r.def.Tools[0].Schema), `"to":{"type":"string"}`, `"to":{"type":"string","writeOnly":true}`, 1))

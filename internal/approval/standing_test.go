@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -38,8 +37,7 @@ var (
 // for args.
 func withStandingGrant(t *testing.T, under policyMode, f func(t *testing.T, r *fixture)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
+	withFixture(t, func(t *testing.T, r *fixture) {
 		p := &r.def.Permission
 		p.Mode, p.Scope, p.Grants = under.mode, under.scope, agent.GrantsStanding
 		require.NoError(t, r.def.Check())
@@ -155,8 +153,7 @@ func TestRevokeStandingGrant(t *testing.T) {
 func TestNoStandingGrant(t *testing.T) {
 	for _, under := range policies {
 		for _, grants := range []agent.Grants{agent.GrantsRun, agent.GrantsOnce, agent.GrantsStanding} {
-			synctest.Test(t, func(t *testing.T) {
-				r := newFixture(t)
+			withFixture(t, func(t *testing.T, r *fixture) {
 				p := &r.def.Permission
 				p.Mode, p.Scope, p.Grants = under.mode, under.scope, grants
 				r.startAndPark(args)

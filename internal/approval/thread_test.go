@@ -48,26 +48,24 @@ func TestA15WhoMayTalk(t *testing.T) {
 		"nobody":               {policy.Principal{}, false, false},
 		"a group is no person": {policy.Principal{ID: "group:operators"}, false, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			withParkedRun(t, func(t *testing.T, r *fixture) {
-				r.updateStored(func(a *approval.Approval) { a.Requesters = []string{"user:rita"} })
-				desk := r.desk()
-				for _, do := range []struct {
-					reply, allowed bool
-					text           string
-				}{{false, c.asks, "What?"}, {true, c.says, "That."}} {
-					w := r.remark(do.text, c.by)
-					w.Reply = do.reply
-					_, err := desk.AddRemark(r.ctx, w)
-					if do.allowed {
-						require.NoError(t, err)
-						continue
-					}
-					require.ErrorIs(t, err, approval.ErrForbidden)
-					require.NotContains(t, strings.Join(threadText(r.approval()), "\n"), do.text)
+		t.Run(name, parked(func(t *testing.T, r *fixture) {
+			r.updateStored(func(a *approval.Approval) { a.Requesters = []string{"user:rita"} })
+			desk := r.desk()
+			for _, do := range []struct {
+				reply, allowed bool
+				text           string
+			}{{false, c.asks, "What?"}, {true, c.says, "That."}} {
+				w := r.remark(do.text, c.by)
+				w.Reply = do.reply
+				_, err := desk.AddRemark(r.ctx, w)
+				if do.allowed {
+					require.NoError(t, err)
+					continue
 				}
-			})
-		})
+				require.ErrorIs(t, err, approval.ErrForbidden)
+				require.NotContains(t, strings.Join(threadText(r.approval()), "\n"), do.text)
+			}
+		}))
 	}
 }
 

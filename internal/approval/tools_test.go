@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -21,8 +20,7 @@ import (
 // and ben decide, and wire, which boss decides.
 func withToolsRequest(t *testing.T, f func(t *testing.T, r *fixture)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t)
+	withFixture(t, func(t *testing.T, r *fixture) {
 		p := &r.def.Permission
 		p.Mode, p.Scope = agent.ModeBlockAndRetry, agent.ScopeTool
 		wire := r.def.Tools[0]
