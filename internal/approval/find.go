@@ -6,10 +6,23 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
+
+// findRequestOf returns the request that a decision is on. One that reports an outcome names it, its call, or both.
+func (d *Desk) findRequestOf(ctx context.Context, r DecisionInput) (Approval, error) {
+	if r.ID == "" && r.Call != "" {
+		return d.findOutcomeRequest(ctx, r)
+	}
+	a, err := Get(ctx, d.Table, r.Tenant, r.ID)
+	switch outcome := slices.Contains(kinds[KindOutcome].actions, r.Action); {
+	case outcome && errors.Is(err, ErrNotFound):
+		err = fmt.Errorf("answer call %s: %w", r.Call, ErrNothing)
+	case outcome && err == nil && (a.Kind != KindOutcome || r.Call != "" && !a.asksOutcomeOf(r)):
+		err = fmt.Errorf("answer call %s: approval %s: %w", r.Call, r.ID, ErrNothing)
+	}
+	return a, err
+}
 
 // findOutcomeRequest returns the request of an outcome that names a call alone: the one that was answered under the
 // same key, else the newest about the call if the call has no earlier one. A repeated answer about an earlier attempt
@@ -52,113 +65,4 @@ func (d *Desk) findOutcomeRequest(ctx context.Context, r DecisionInput) (Approva
 
 func (a Approval) asksOutcomeOf(r DecisionInput) bool {
 	return a.Kind == KindOutcome && a.Run == r.Run && a.Call() == r.Call
-}
-
-// PrepareDecision finds what a decision on s, the newest state of its run, refers to by Call, which names a call or a
-// request of the run (seed 001, ToolCallDecision), and returns the function that commits it. The action is Approve,
-// Deny or Cancel:
-//
-//	a suspended call                the decision on its request (Decide)
-//	a blocked call, or its request  the decision on its tool, or on all tools of the request
-//	a call that waited              its request is decided: the same result for the same decision, else *DecidedError
-//	anything else, early: keep      kept until the target is suspended; ErrIgnored if the call has ended
-//	anything else, early: refuse    ErrNothing: the person was shown nothing; ErrNoCall if the run has no such call
-//
-// The function may be called again. Its errors are those of Decide, and ErrFinished if the run has ended.
-func (d *Desk) PrepareDecision(
-	ctx context.Context, s *run.AgentState, r DecisionInput,
-) (func(ctx context.Context) error, error) {
-	key := r.Key
-	if r.Key != "" {
-		r.Key = "decision/" + key
-	}
-	if id, tool, ok := findRequest(s, r.Call); ok {
-		r.ID, r.Tool = id, tool
-		return func(ctx context.Context) error {
-			_, err := d.Decide(ctx, r)
-			return err
-		}, nil
-	}
-	def, err := d.Definitions(ctx, r.Tenant, s.Definition)
-	if err != nil {
-		return nil, fmt.Errorf("decide %s of run %s: %w", r.Call, r.Run, err)
-	}
-	c, known := s.Call(r.Call)
-	switch keep := def.Early == agent.EarlyKeep; {
-	case keep && known && !c.Open():
-		return nil, fmt.Errorf("decide call %s: %w", r.Call, ErrIgnored)
-	case keep:
-		return d.prepareEarlyDecision(s, r, key)
-	case known:
-		return nil, fmt.Errorf("decide call %s: nothing was shown: %w", r.Call, ErrNothing)
-	default:
-		return nil, fmt.Errorf("decide %q of run %s: %w", r.Call, r.Run, ErrNoCall)
-	}
-}
-
-// findRequest returns the request that a target names: that of the suspended call, else of the call with that id, or of
-// one that waited under it. For a blocked call it returns the tool as well; for the call's request it does not, because
-// all of its tools are meant.
-func findRequest(s *run.AgentState, target string) (id, tool string, ok bool) {
-	if c, ok := policy.Waiting(s, target); ok {
-		return c.Wait.Approval, "", true
-	}
-	if c, ok := s.Call(target); ok && policy.RequestOf(s, c) != "" {
-		return policy.RequestOf(s, c), c.Tool, true
-	}
-	if c, ok := s.Call(target); ok && c.Asks > 0 {
-		return run.ApprovalID(s.Run, c.ID, c.Asks), "", true
-	}
-	for _, c := range s.Calls() {
-		if id := policy.RequestOf(s, c); id != "" && id == target {
-			return id, "", true
-		}
-		if id := run.ApprovalID(s.Run, c.ID, c.Asks); c.Asks > 0 && (id == target || policy.WaitedUnder(c, target)) {
-			return id, "", true
-		}
-	}
-	return "", "", false
-}
-
-// prepareEarlyDecision keeps a decision in the run's inbox until its target is suspended. The person is authorized
-// then; an unauthenticated one is refused here.
-func (d *Desk) prepareEarlyDecision(
-	s *run.AgentState, r DecisionInput, id string,
-) (func(ctx context.Context) error, error) {
-	fact := run.DecisionKept{
-		ID: id, Target: r.Call, Action: run.ActionApprove, Note: r.Note, By: r.By.ID, Groups: r.By.Groups, Via: r.Via,
-	}
-	switch r.Action {
-	case Deny:
-		fact.Action = run.ActionDeny
-	case Cancel:
-		fact.Action = run.ActionCancel
-	case Approve:
-		var err error
-		if fact.Result, err = policy.CompactAnswer(r.Result); err != nil {
-			return nil, err
-		}
-	default:
-		return nil, fmt.Errorf("decide %s: action %q: %w", r.Call, r.Action, ErrKind)
-	}
-	switch {
-	case r.Call == "":
-		return nil, fmt.Errorf("decide nothing of run %s: %w", r.Run, ErrNoCall)
-	case !policy.MayDecide([]string{r.By.ID}, r.By):
-		return nil, fmt.Errorf("decide %s as %q: %w", r.Call, r.By.ID, ErrForbidden)
-	case r.By.Unpinned && r.Action == Approve: // what will be asked is not known yet
-		return nil, fmt.Errorf("decide %s as %s: %w", r.Call, r.By.ID, ErrUnpinned)
-	case len(s.Kept) >= policy.MaxKept:
-		return nil, fmt.Errorf("decide %s of run %s: %d: %w", r.Call, r.Run, len(s.Kept), ErrKept)
-	}
-	return func(ctx context.Context) error {
-		got, err := d.Journal.Accept(ctx, r.Tenant, r.Run, r.Key, fact)
-		if err != nil {
-			return err
-		}
-		if got.Closed {
-			return fmt.Errorf("decide %s: %w", r.Call, ErrFinished)
-		}
-		return d.ResumeRun(ctx, r.Tenant, r.Run)
-	}, nil
 }

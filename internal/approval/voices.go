@@ -1,0 +1,100 @@
+package approval
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// The approvals of a request are recorded twice: in its item, for people, and in the run's partition, for the claim (PK
+// T#tenant#RUN#run, SK V#request#person#revision). A process that can write only the item changes what people see, and
+// lets nothing run: the fact that lets a call run names the people whose approvals are in the run's partition. The
+// claim counts them against the policy (agent.Grant, ToolPermit, StandingGrant).
+
+type approvalRecord struct {
+	run.Voice
+	About string `json:"about"` // by subjectDigest
+}
+
+func runPartition(tenant, run string) string { return "T#" + tenant + "#RUN#" + run }
+
+// subjectDigest is the digest of what an approval is about: the action or the answer, the tools, and the bounds of the
+// grant.
+func subjectDigest(a Approval, decision Decision) (string, error) {
+	digest := a.Digest
+	if a.Kind == KindInput { // the answer replaces it
+		digest = ""
+	}
+	of, err := jsonx.MarshalVerbatim([]any{digest, decision.Action, decision.Args, decision.Tools, decision.Grant})
+	if err != nil {
+		return "", fmt.Errorf("record the approval of %s: %w", decision.By, err)
+	}
+	return store.BlobDigest(of), nil
+}
+
+// newestVoice is the person's part in the newest decision of a request.
+func newestVoice(decided Approval, by policy.Principal) run.Voice {
+	decision := decided.Decisions[len(decided.Decisions)-1]
+	return run.Voice{
+		By: by.ID, Groups: by.Groups, At: decision.At, Tools: decision.Tools,
+		Via: decision.Via, Confirmed: decision.Confirmed,
+	}
+}
+
+// approvalRecordOp records the newest approval of a request that stays pending.
+func approvalRecordOp(decided Approval, by policy.Principal) (store.Op, error) {
+	of, err := subjectDigest(decided, decided.Decisions[len(decided.Decisions)-1])
+	if err != nil {
+		return store.Op{}, err
+	}
+	body, err := json.Marshal(approvalRecord{newestVoice(decided, by), of})
+	if err != nil {
+		return store.Op{}, fmt.Errorf("record the approval of %s: %w", by.ID, err)
+	}
+	key := store.Key{
+		PK: runPartition(decided.Tenant, decided.Run), SK: fmt.Sprintf("V#%s#%s#%d", decided.ID, by.ID, decided.rev),
+	}
+	return store.Op{Kind: store.Put, Item: store.Item{Key: key, Body: body}}, nil
+}
+
+// loadVoices returns the people who have decided a request: the newest one, and those with whom it is decided, as
+// recorded with the run.
+func (d *Desk) loadVoices(
+	ctx context.Context, decided Approval, by policy.Principal, with []string,
+) ([]run.Voice, error) {
+	last := newestVoice(decided, by)
+	if len(with) == 0 {
+		return []run.Voice{last}, nil
+	}
+	from, to := prefixRange("V#" + decided.ID)
+	p, err := d.Table.Query(ctx, store.Range{PK: runPartition(decided.Tenant, decided.Run), From: from, To: to})
+	if err != nil {
+		return nil, fmt.Errorf("read the approvals of %s: %w", decided.ID, err)
+	}
+	counted := map[string]bool{} // by person and subject
+	for _, of := range decided.Decisions[:len(decided.Decisions)-1] {
+		what, err := subjectDigest(decided, of)
+		if err != nil {
+			return nil, err
+		}
+		counted[of.By+" "+what] = slices.Contains(with, of.By)
+	}
+	var all []run.Voice
+	for _, it := range p.Items {
+		var r approvalRecord
+		if err := json.Unmarshal(it.Body, &r); err != nil {
+			return nil, fmt.Errorf("read the approvals of %s: %w", decided.ID, store.Damaged(it.Key, "%w", err))
+		}
+		if counted[r.By+" "+r.About] {
+			all = append(all, r.Voice)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b run.Voice) int { return a.At.Compare(b.At) })
+	return append(all, last), nil
+}
