@@ -198,8 +198,7 @@ func MarkEscalated(
 		a.EscalatedAt = now
 		return true, nil
 	})
-	var decided *DecidedError
-	if errors.As(err, &decided) {
+	if decided, ok := errors.AsType[*DecidedError](err); ok {
 		return decided.Approval, false, nil
 	}
 	return a, changed, err

@@ -147,8 +147,7 @@ func (x executions) Running(ctx context.Context, _ string) (page []runtime.Execu
 
 func (x executions) Input(ctx context.Context, name string) ([]byte, bool, error) {
 	d, err := x.engine.Describe(ctx, executionARN+name)
-	var refused *asl.Error
-	if errors.As(err, &refused) {
+	if _, ok := errors.AsType[*asl.Error](err); ok {
 		return nil, false, nil
 	}
 	return d.Input, true, err

@@ -148,8 +148,7 @@ func (o *Observer) Invoked(ctx context.Context, function string) (context.Contex
 	ctx, ended := o.Trace.Invoked(ctx, function)
 	return ctx, func(err error) {
 		ended(err)
-		var failed *Error
-		if errors.As(err, &failed) && slices.Contains(throttled, failed.Kind) {
+		if failed, ok := errors.AsType[*Error](err); ok && slices.Contains(throttled, failed.Kind) {
 			o.Metrics.Count(observe.Throttled, 1, observe.DimFunction, function)
 		}
 		o.flush(ctx)

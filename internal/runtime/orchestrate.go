@@ -64,8 +64,7 @@ func (a *attempt) inferPlan(ctx context.Context, next policy.Action, add hook.Ad
 		return a.endBadContext(ctx, &badContext{err}, 0)
 	}
 	reply, requests, err := a.Model.Ask(ctx, req)
-	var failed *agent.ModelError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*agent.ModelError](err); ok {
 		return a.replyTurn(ctx, failed, plan.PlanFailed(def, s, next, failed, requests, results)...)
 	}
 	if err != nil {

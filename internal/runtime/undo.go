@@ -148,8 +148,7 @@ func (p Ports) callUndo(
 		}
 	}
 	input, err := policy.UndoCall(def, c, result)
-	var cannot *policy.UndoError
-	if errors.As(err, &cannot) {
+	if cannot, ok := errors.AsType[*policy.UndoError](err); ok {
 		return &policy.CallUndo{Reason: cannot.Problem}, nil
 	}
 	return &policy.CallUndo{Tool: t.Undo.Tool, Input: input}, nil

@@ -258,8 +258,7 @@ func DeleteRange(ctx context.Context, t Table, r Range, keep func(Item) bool) (d
 	r.Limit = 50 // items that one request deletes
 	for {
 		page, err := t.Query(ctx, r)
-		var damaged *DamagedError
-		if errors.As(err, &damaged) { // which is deleted, too
+		if damaged, ok := errors.AsType[*DamagedError](err); ok { // which is deleted, too
 			page.Items = append(page.Items, Item{Key: damaged.Key})
 		} else if err != nil {
 			return deleted, err

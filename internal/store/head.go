@@ -162,8 +162,7 @@ func (j *Journal) StoreToken(ctx context.Context, c TokenClaim) error {
 			{Attr: "attempt", Op: AtMost, Value: Num(c.Attempt)},
 		},
 	})
-	var failed *ConditionError
-	if errors.As(err, &failed) {
+	if _, ok := errors.AsType[*ConditionError](err); ok {
 		err = ErrWaitOver
 	}
 	if err != nil {

@@ -133,8 +133,7 @@ func readEntry(it Item) (run.Entry, error) {
 
 // broken says that a journal does not fold: no item of it may be damaged by itself.
 func broken(pk string, err error) error {
-	var damaged *DamagedError
-	if errors.As(err, &damaged) {
+	if _, ok := errors.AsType[*DamagedError](err); ok {
 		return err
 	}
 	return &DamagedError{Key: Key{PK: pk, SK: journalSK}, Err: err}

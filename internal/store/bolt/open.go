@@ -64,8 +64,7 @@ var (
 func Open(path string, opts Options) (*Table, error) {
 	t, err := open(path, opts)
 	if err != nil {
-		var pe *fs.PathError
-		if errors.As(err, &pe) { // which has the path, too
+		if pe, ok := errors.AsType[*fs.PathError](err); ok { // which has the path, too
 			err = pe.Err
 		}
 		return nil, fmt.Errorf("open store %s: %w", path, err)

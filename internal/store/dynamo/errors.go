@@ -24,8 +24,7 @@ var throttles = map[string]bool{
 // explain gives err the meaning it has for the port, for a request of n operations. What has none stays as it is:
 // uncertain.
 func explain(err error, n int) error {
-	var cancelled *types.TransactionCanceledException
-	if errors.As(err, &cancelled) {
+	if cancelled, ok := errors.AsType[*types.TransactionCanceledException](err); ok {
 		return explainCancelled(err, cancelled.CancellationReasons, n)
 	}
 	var api smithy.APIError

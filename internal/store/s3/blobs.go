@@ -108,8 +108,7 @@ func (b *Blobs) Get(ctx context.Context, tenant, digest string) ([]byte, error) 
 		return nil, err
 	}
 	out, err := b.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &b.bucket, Key: objectKey(tenant, digest)})
-	var none *types.NoSuchKey
-	if errors.As(err, &none) {
+	if _, ok := errors.AsType[*types.NoSuchKey](err); ok {
 		return nil, fmt.Errorf("get blob %s: %w", digest, store.ErrNoBlob)
 	}
 	if err != nil {
