@@ -15,21 +15,13 @@ import (
 // Waits stores and completes the task tokens of parked runs. Safe for concurrent use.
 type Waits struct{ Ports }
 
-// Ticket is a waiter's invocation: the task token, the wait it is for, and which attempt this is.
-type Ticket struct {
-	Tenant, Run string
-	Execution   string // name
-	WaitSeq     int64
-	Attempt     int64 // larger for a later redrive or retry
-	Token       string
-}
+// Ticket is a waiter's invocation.
+type Ticket = store.TokenClaim
 
 // Park stores the token, then looks whether anything has arrived meanwhile; if so, or if the wait is over, it completes
 // its own token; else it has people told (rule 6).
 func (w *Waits) Park(ctx context.Context, t Ticket) error {
-	err := w.Journal.StoreToken(ctx, store.TokenClaim{
-		Tenant: t.Tenant, Run: t.Run, Owner: t.Execution, WaitSeq: t.WaitSeq, Attempt: t.Attempt, Token: t.Token,
-	})
+	err := w.Journal.StoreToken(ctx, t)
 	if errors.Is(err, store.ErrWaitOver) {
 		return w.completeToken(ctx, t.Run, t.Token)
 	}

@@ -141,16 +141,16 @@ func (j *Journal) Head(ctx context.Context, tenant, run string) (Head, error) {
 	return readHead(tenant, it)
 }
 
-// TokenClaim is what a waiter claims for its task token: the wait and the owner it waits for, and the attempt, larger
-// for a later one.
+// TokenClaim is a waiter's claim for its task token: the wait and the execution it is for, and which attempt this is.
 type TokenClaim struct {
-	Tenant, Run, Owner string
-	WaitSeq            int64
-	Attempt            int64
-	Token              string
+	Tenant, Run string
+	Execution   string // name
+	WaitSeq     int64
+	Attempt     int64 // larger for a later redrive or retry
+	Token       string
 }
 
-// StoreToken keeps the token in HEAD while the run still waits that very wait for that owner, and no later attempt has
+// StoreToken keeps the token in HEAD while the run still waits that very wait for that execution, and no later attempt has
 // stored its own (rule 6). ErrWaitOver says that it does not.
 func (j *Journal) StoreToken(ctx context.Context, c TokenClaim) error {
 	err := j.table.Write(ctx, Op{Kind: Update,
@@ -158,7 +158,7 @@ func (j *Journal) StoreToken(ctx context.Context, c TokenClaim) error {
 		If: []Cond{
 			{Attr: "status", Op: Equal, Value: Str(string(run.RunWaiting))},
 			{Attr: "waitSeq", Op: Equal, Value: Num(c.WaitSeq)},
-			{Attr: "owner", Op: Equal, Value: Str(c.Owner)},
+			{Attr: "owner", Op: Equal, Value: Str(c.Execution)},
 			{Attr: "attempt", Op: AtMost, Value: Num(c.Attempt)},
 		},
 	})

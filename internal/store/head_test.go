@@ -47,13 +47,13 @@ func TestStoreToken(t *testing.T) {
 	onEach(t, func(t *testing.T, table store.Table) {
 		st := begin(t, store.NewJournal(table, 0), runID)
 		ctx := context.Background()
-		mine := store.TokenClaim{Tenant: acme, Run: runID, Owner: "r1-0", WaitSeq: 2, Attempt: 3, Token: "t3"}
+		mine := store.TokenClaim{Tenant: acme, Run: runID, Execution: "r1-0", WaitSeq: 2, Attempt: 3, Token: "t3"}
 		require.ErrorIs(t, st.j.StoreToken(ctx, mine), store.ErrWaitOver, "the run does not wait")
 		st.suspend()
 		for name, c := range map[string]func(*store.TokenClaim){
 			"another wait":  func(c *store.TokenClaim) { c.WaitSeq = 1 },
 			"a later wait":  func(c *store.TokenClaim) { c.WaitSeq = 3 },
-			"another owner": func(c *store.TokenClaim) { c.Owner = "r1-1" },
+			"another owner": func(c *store.TokenClaim) { c.Execution = "r1-1" },
 			"another run":   func(c *store.TokenClaim) { c.Run = "nobody" },
 			"a rival's":     func(c *store.TokenClaim) { c.Tenant = "rival" },
 		} {
