@@ -213,10 +213,13 @@ func (t *Table) Write(ctx context.Context, ops ...store.Op) error {
 // operation is op as a part of a transaction. An Update also asks that the item exists: DynamoDB would make it.
 func (t *Table) operation(op store.Op) (types.TransactWriteItem, error) {
 	var x expression
-	var set string
+	var change string
 	conds, key := op.If, encodeKey(op.Item.Key)
-	if op.Kind == store.Update {
-		set, conds = x.set(op.Item), append([]store.Cond{{Op: store.ItemExists}}, op.If...)
+	switch op.Kind {
+	case store.Update:
+		change, conds = x.set(op.Item), append([]store.Cond{{Op: store.ItemExists}}, op.If...)
+	case store.Add:
+		change = "ADD " + strings.Join(x.attributes(op.Item, " "), ", ")
 	}
 	cond := x.conditions(conds)
 	switch op.Kind {
@@ -229,15 +232,9 @@ func (t *Table) operation(op store.Op) (types.TransactWriteItem, error) {
 			TableName: &t.name, Item: item, ConditionExpression: cond,
 			ExpressionAttributeNames: x.names, ExpressionAttributeValues: x.values,
 		}}, nil
-	case store.Update:
+	case store.Update, store.Add:
 		return types.TransactWriteItem{Update: &types.Update{
-			TableName: &t.name, Key: key, UpdateExpression: &set, ConditionExpression: cond,
-			ExpressionAttributeNames: x.names, ExpressionAttributeValues: x.values,
-		}}, nil
-	case store.Add:
-		sums := x.add(op.Item)
-		return types.TransactWriteItem{Update: &types.Update{
-			TableName: &t.name, Key: encodeKey(op.Item.Key), UpdateExpression: &sums,
+			TableName: &t.name, Key: key, UpdateExpression: &change, ConditionExpression: cond,
 			ExpressionAttributeNames: x.names, ExpressionAttributeValues: x.values,
 		}}, nil
 	case store.Delete:
@@ -328,10 +325,7 @@ func (x *expression) conditions(conds []store.Cond) *string {
 
 // set is the UpdateExpression that writes the item's attributes, and its index if it has one.
 func (x *expression) set(it store.Item) string {
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(it.Attrs)) {
-		parts = append(parts, x.name(name)+" = "+x.value(encodeValue(it.Attrs[name])))
-	}
+	parts := x.attributes(it, " = ")
 	if it.Index != "" {
 		parts = append(parts,
 			x.name(store.NameIndex)+" = "+x.value(str(it.Index)),
@@ -340,13 +334,12 @@ func (x *expression) set(it store.Item) string {
 	return "SET " + strings.Join(parts, ", ")
 }
 
-// add is the UpdateExpression that adds to the item's attributes.
-func (x *expression) add(it store.Item) string {
-	var parts []string
+// attributes are the item's attributes as an UpdateExpression lists them, each with a word before its value.
+func (x *expression) attributes(it store.Item, word string) (parts []string) {
 	for _, name := range slices.Sorted(maps.Keys(it.Attrs)) {
-		parts = append(parts, x.name(name)+" "+x.value(encodeValue(it.Attrs[name])))
+		parts = append(parts, x.name(name)+word+x.value(encodeValue(it.Attrs[name])))
 	}
-	return "ADD " + strings.Join(parts, ", ")
+	return parts
 }
 
 // keyCondition is the KeyConditionExpression of a range, its cursor aside.
