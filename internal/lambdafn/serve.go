@@ -332,9 +332,7 @@ func (f *function) newModels(onDelta agent.OnDelta) Models {
 // CountTokens counts with the service where the model is Bedrock's. Servers that speak OpenAI's protocol do not count.
 func (m Models) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
 	if r.Model.Provider != "bedrock" {
-		return 0, &agent.ModelError{
-			Class: agent.ModelInvalid, Model: r.Model.ID, Message: "its tokens cannot be counted", Lasting: true,
-		}
+		return runtime.CountWith(ctx, m.openai, r)
 	}
 	return m.bedrock.CountTokens(ctx, r)
 }
