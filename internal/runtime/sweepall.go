@@ -198,9 +198,16 @@ func (p *pass) walk(ctx context.Context) error {
 	return nil
 }
 
-// each checks the items of a page, one after the other, and notes what became of each. A page that time ran out on is
-// checked again by the next sweep.
-func each[T any](ctx context.Context, p *pass, items []T, check func(T) (FailedRepair, Repair)) error {
+// each checks the items of a page, one after the other, and notes what became of each. unread says which items of the
+// page cannot be read: they are noted, too, and any other error is returned. A page that time ran out on is checked
+// again by the next sweep.
+func each[T any](ctx context.Context, p *pass, items []T, unread error, check func(T) (FailedRepair, Repair)) error {
+	if errors.Is(unread, store.ErrDamaged) {
+		unread = p.noteResult(FailedRepair{Tenant: p.at.Tenant, Err: unread}, RepairNone)
+	}
+	if unread != nil {
+		return unread
+	}
 	for _, it := range items {
 		f, r := check(it)
 		if ctx.Err() != nil {
@@ -233,22 +240,10 @@ func (p *pass) noteResult(f FailedRepair, r Repair) error {
 	return nil
 }
 
-// noteUnreadable records items of a list that cannot be read, so that the sweep goes on with the others. It returns any
-// other error.
-func (p *pass) noteUnreadable(err error) error {
-	if errors.Is(err, store.ErrDamaged) {
-		return p.noteResult(FailedRepair{Tenant: p.at.Tenant, Err: err}, RepairNone)
-	}
-	return err
-}
-
 // sweepHeads compares a page of runs with the executions, several at once and changing nothing, then repairs those that
 // disagree, one after the other, and counts those that wait. Only of the former is the journal read.
 func (p *pass) sweepHeads(ctx context.Context, status run.RunStatus) (next string, err error) {
-	heads, next, err := p.Sweeper.Journal.List(ctx, p.at.Tenant, status, sweepPage, p.at.Cursor)
-	if err := p.noteUnreadable(err); err != nil {
-		return "", err
-	}
+	heads, next, unread := p.Sweeper.Journal.List(ctx, p.at.Tenant, status, sweepPage, p.at.Cursor)
 	looks, now := make([]look, len(heads)), p.Sweeper.Clock.Now()
 	inParallel(p.Sweeper.Clock, len(heads), 16, func(i int) {
 		h, l := heads[i], &looks[i]
@@ -262,7 +257,7 @@ func (p *pass) sweepHeads(ctx context.Context, status run.RunStatus) (next strin
 			l.owed, l.err = p.Sweeper.Journal.SlotTaken(ctx, h.Tenant, h.Run, h.Drained+1)
 		}
 	})
-	err = each(ctx, p, looks, func(l look) (f FailedRepair, r Repair) {
+	err = each(ctx, p, looks, unread, func(l look) (f FailedRepair, r Repair) {
 		f = FailedRepair{Tenant: l.Tenant, Run: l.Run, Err: l.err}
 		if e := p.running[l.Owner]; e != nil {
 			e.owner = true
@@ -303,26 +298,17 @@ type look struct {
 // left, and notifies people of requests that nobody was told of.
 func (p *pass) sweepRequests(ctx context.Context) (next string, err error) {
 	pending := approval.Query{Status: approval.Pending, Limit: sweepPage, Cursor: p.at.Cursor}
-	asked, next, err := approval.List(ctx, p.Sweeper.Table, p.at.Tenant, pending)
-	if err := p.noteUnreadable(err); err != nil {
-		return "", err
-	}
-	for _, a := range asked {
+	asked, next, unread := approval.List(ctx, p.Sweeper.Table, p.at.Tenant, pending)
+	return next, each(ctx, p, asked, unread, func(a approval.Approval) (FailedRepair, Repair) {
 		if a.Kind == approval.KindOutcome {
 			p.at.Waiting.OutcomesUnknown++
 		}
 		err := p.Sweeper.voidBudgetRequest(ctx, a)
-		if err = p.noteResult(FailedRepair{Tenant: a.Tenant, Run: a.Run, Err: err}, RepairNone); err != nil {
-			return "", err
+		if p.Notices != nil && p.Sweeper.Clock.Now().Sub(a.RequestedAt) >= settleTime { // else whoever made it tells
+			p.addNotified(p.Notices.EnsureNotified(ctx, a))
 		}
-		if p.Notices == nil || p.Sweeper.Clock.Now().Sub(a.RequestedAt) < settleTime { // whoever made it tells
-			continue
-		}
-		if p.addNotified(p.Notices.EnsureNotified(ctx, a)); ctx.Err() != nil {
-			return "", ctx.Err()
-		}
-	}
-	return next, nil
+		return FailedRepair{Tenant: a.Tenant, Run: a.Run, Err: err}, RepairNone
+	})
 }
 
 // sweepEnds continues what is owed after the ends on a page, without those of the last minute. Each cleanup execution
@@ -330,15 +316,15 @@ func (p *pass) sweepRequests(ctx context.Context) (next string, err error) {
 func (p *pass) sweepEnds(ctx context.Context) (next string, err error) {
 	r := store.Range{PK: owedIndex(p.at.Tenant), Index: true, Limit: sweepPage, Cursor: p.at.Cursor}
 	checked := func(it store.Item) (store.Item, error) { return it, checkOwed(it) }
-	ends, next, err := store.ReadPage(ctx, p.Sweeper.Table, r, checked)
-	if err := p.noteUnreadable(err); err != nil {
-		return "", fmt.Errorf("list ends that are owed: %w", err)
+	ends, next, unread := store.ReadPage(ctx, p.Sweeper.Table, r, checked)
+	if unread != nil {
+		unread = fmt.Errorf("list ends that are owed: %w", unread)
 	}
 	now := p.Sweeper.Clock.Now().UnixMilli()
 	ends = slices.DeleteFunc(ends, func(it store.Item) bool {
 		return now-it.Attrs[attrAt].Int() < settleTime.Milliseconds()<<min(it.Attrs[attrTries].Int(), maxCleanups)
 	})
-	return next, each(ctx, p, ends, func(it store.Item) (FailedRepair, Repair) {
+	return next, each(ctx, p, ends, unread, func(it store.Item) (FailedRepair, Repair) {
 		r, err := p.Sweeper.repairEnd(ctx, p.at.Tenant, it.IndexSort)
 		return FailedRepair{Tenant: p.at.Tenant, Run: it.IndexSort, Err: err}, r
 	})
@@ -347,11 +333,8 @@ func (p *pass) sweepEnds(ctx context.Context) (next string, err error) {
 // sweepDeletions carries on a page of deletions that were interrupted.
 func (p *pass) sweepDeletions(ctx context.Context) (next string, err error) {
 	d := Deleter{Ports: p.Sweeper.Ports}
-	open, next, err := p.Sweeper.Journal.Deletions(ctx, p.at.Tenant, true, sweepPage, p.at.Cursor)
-	if err := p.noteUnreadable(err); err != nil {
-		return "", err
-	}
-	return next, each(ctx, p, open, func(r store.Deletion) (FailedRepair, Repair) {
+	open, next, unread := p.Sweeper.Journal.Deletions(ctx, p.at.Tenant, true, sweepPage, p.at.Cursor)
+	return next, each(ctx, p, open, unread, func(r store.Deletion) (FailedRepair, Repair) {
 		err := d.finish(ctx, p.at.Tenant, r, &Deleted{})
 		return FailedRepair{Tenant: p.at.Tenant, Run: r.Run, Err: err}, RepairNone
 	})
@@ -365,10 +348,7 @@ func (p *pass) sweepRetained(ctx context.Context) (next string, err error) {
 	}
 	d, now := Deleter{Ports: p.Sweeper.Ports}, p.Sweeper.Clock.Now()
 	shortest := min(cmp.Or(p.Retention.Ended, p.Retention.Failed), cmp.Or(p.Retention.Failed, p.Retention.Ended))
-	ended, next, err := p.Sweeper.Journal.ListEnded(ctx, p.at.Tenant, now.Add(-shortest), sweepPage, p.at.Cursor)
-	if err := p.noteUnreadable(err); err != nil {
-		return "", err
-	}
+	ended, next, unread := p.Sweeper.Journal.ListEnded(ctx, p.at.Tenant, now.Add(-shortest), sweepPage, p.at.Cursor)
 	ended = slices.DeleteFunc(ended, func(h store.Head) bool {
 		kept := p.Retention.Ended
 		if h.Reason == run.ReasonError {
@@ -376,7 +356,7 @@ func (p *pass) sweepRetained(ctx context.Context) (next string, err error) {
 		}
 		return kept == 0 || h.UpdatedAt.After(now.Add(-kept))
 	})
-	return next, each(ctx, p, ended, func(h store.Head) (FailedRepair, Repair) {
+	return next, each(ctx, p, ended, unread, func(h store.Head) (FailedRepair, Repair) {
 		out, err := d.Delete(ctx, p.at.Tenant, h.Run, "retention")
 		var kept *NotDeletable
 		if errors.As(err, &kept) || errors.Is(err, store.ErrNoRun) {
@@ -408,7 +388,7 @@ func (p *pass) sweepLeftovers(ctx context.Context) error {
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(p.running)), func(name string) bool {
 		return p.running[name].owner || p.Sweeper.Clock.Now().Sub(p.running[name].started) < settleTime
 	})
-	return each(ctx, p, names, func(name string) (f FailedRepair, r Repair) {
+	return each(ctx, p, names, nil, func(name string) (f FailedRepair, r Repair) {
 		f.Execution = name
 		input, found, err := p.Executions.Input(ctx, name)
 		if err != nil || !found {
