@@ -157,8 +157,7 @@ func TestEndIsAnnounced(t *testing.T) {
 			w.model.replies = []agent.Reply{calls("look c1")}
 			w.step(0)
 			b.fails = []error{errBlown, errBlown, errBlown, errBlown}
-			_, err := (&runtime.Canceller{Ports: w.ports, Definitions: w.pinned}).Cancel(w.ctx, tenant, w.run, "user:bob", "")
-			require.ErrorIs(t, err, errBlown)
+			require.ErrorIs(t, cancelBy(w.ctx, w, w.ports), errBlown)
 			require.Equal(t, runtime.NextDone, w.batchRun(0).Next)
 		},
 		"the sweeper, for one who died": func(t *testing.T, w *world, b *busOf) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/storetest"
 )
 
 // TestARunIsNotReadAroundAnItem: an entry, an input or a view that is cut off, has a key of another version or is
@@ -76,4 +77,16 @@ func TestARunIsNotReadAroundAnItem(t *testing.T) {
 			require.Equal(t, it.PK, damaged.Key.PK)
 		})
 	}
+}
+
+func TestConformance(t *testing.T) {
+	storetest.Table(t, func(*testing.T) store.Table { return store.NewMemory() })
+}
+
+func TestBlobsConformance(t *testing.T) {
+	storetest.Blobs(t, func(*testing.T) store.Blobs { return store.NewMemoryBlobs() })
+}
+
+func TestIntakeConformance(t *testing.T) {
+	storetest.Intake(t, func(*testing.T) storetest.Taking { return store.NewMemoryBlobs() })
 }
