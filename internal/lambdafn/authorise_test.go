@@ -19,8 +19,8 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// named are names of things that fill the places of a request: those of a tenant that the caller is not of, or of what nobody has.
-type withErrorName struct{ run, approval, sha, agent, token string }
+// names are those of things that fill the places of a request: those of a tenant that the caller is not of, or of what nobody has.
+type names struct{ run, approval, sha, agent, token string }
 
 // row says how a route is asked about a thing: whatever a caller names that is another tenant's, is answered as what nobody has.
 type row struct {
@@ -79,12 +79,12 @@ var rows = map[string][]row{
 	"DELETE /v1/people/{id}":           {{path: "/v1/people/user:cy"}},
 }
 
-func (n withErrorName) fill(text string) string {
+func (n names) fill(text string) string {
 	return strings.NewReplacer("{run}", n.run, "{approval}", n.approval, "{sha}", n.sha, "{agent}", n.agent, "{token}", n.token).Replace(text)
 }
 
 // blank is an answer with what a request named taken out.
-func (n withErrorName) blank(text string) string {
+func (n names) blank(text string) string {
 	for _, name := range []string{n.token, n.run, n.approval, n.sha, n.agent} {
 		text = strings.ReplaceAll(text, name, "?")
 	}
@@ -92,14 +92,14 @@ func (n withErrorName) blank(text string) string {
 }
 
 // foreign is what acme has of every kind, and strange what looks like it and is nobody's.
-func (s *stack) foreign() (theirs, strange withErrorName) {
+func (s *stack) foreign() (theirs, strange names) {
 	one := s.waiting(ana, "k")
 	secret := []byte("acme's own")
 	require.NoError(s.t, s.machine.Ports.Blobs.Put(s.t.Context(), "acme", store.BlobDigest(secret), secret))
 	// It says acme's run, and is not acme's.
-	theirs = withErrorName{one.ID, one.Waiting[0].Approval, store.BlobDigest(secret), "payer", secrets.Path + addressed("globex", one.ID)}
+	theirs = names{one.ID, one.Waiting[0].Approval, store.BlobDigest(secret), "payer", secrets.Path + addressed("globex", one.ID)}
 	other := agent.RunID("nobody", "payer", "k")
-	strange = withErrorName{other, run.ApprovalID(other, "c1", 1), store.BlobDigest([]byte("nobody's")), "payex", secrets.Path + addressed("globex", other)}
+	strange = names{other, run.ApprovalID(other, "c1", 1), store.BlobDigest([]byte("nobody's")), "payex", secrets.Path + addressed("globex", other)}
 	return theirs, strange
 }
 
@@ -148,7 +148,7 @@ func TestA9OtherTenantsAreNobodys(t *testing.T) {
 }
 
 // blankIn takes what the request itself named out of an answer: that a problem repeats it says nothing.
-func (n withErrorName) blankIn(text string, r row) string {
+func (n names) blankIn(text string, r row) string {
 	if strings.Contains(r.path+r.body, "{approval}") {
 		return strings.ReplaceAll(text, n.approval, "?")
 	}
@@ -185,14 +185,10 @@ func (s *stack) takesIAM(tenant string) {
 var claimed = []string{"countersign-as", "user:ana,group:operators", "tenant", "acme", "x-tenant", "acme", "x-amzn-tenant", "acme", "cookie", "tenant=acme"}
 
 // as asks about what is named, claiming besides to be of acme.
-func (s *stack) as(caller func([]byte) []byte, n withErrorName, method string, r row) events.APIGatewayV2HTTPResponse {
+func (s *stack) as(caller func([]byte) []byte, n names, method string, r row) events.APIGatewayV2HTTPResponse {
 	s.t.Helper()
 	event := caller(request(method+" "+n.fill(r.path), n.fill(r.body), nil, claimed...))
-	out, err := s.api(s.t.Context(), event)
-	require.NoError(s.t, err)
-	var a events.APIGatewayV2HTTPResponse
-	require.NoError(s.t, json.Unmarshal(out, &a))
-	return a
+	return s.answered(s.api(s.t.Context(), event))
 }
 
 // A9: who shows nothing is 401 on every route but those that show all in their path, and who shows what makes no caller is 403; a tenant in the query
@@ -200,7 +196,7 @@ func (s *stack) as(caller func([]byte) []byte, n withErrorName, method string, r
 func TestA9EveryRouteAsksWhoCalls(t *testing.T) {
 	for route, asked := range rows {
 		for _, r := range asked {
-			path := withErrorName{token: secrets.Path + "x"}.fill(r.path)
+			path := names{token: secrets.Path + "x"}.fill(r.path)
 			require.Equal(t, route == "POST /v1/callbacks/{token}", api.IsPublic(httptest.NewRequest(http.MethodPost, path, nil)), route)
 			require.Equal(t, route == "POST /v1/callbacks/{token}", r.open, route)
 		}

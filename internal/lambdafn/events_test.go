@@ -237,9 +237,13 @@ func mustJSON(v any) []byte {
 // do sends an event and reads the answer.
 func (s *stack) do(claims map[string]string, line, body string, headers ...string) events.APIGatewayV2HTTPResponse {
 	s.t.Helper()
-	out, err := s.api(s.t.Context(), request(line, body, claims, headers...))
+	return s.answered(s.api(s.t.Context(), request(line, body, claims, headers...)))
+}
+
+// answered reads an answer, which had to come.
+func (s *stack) answered(out []byte, err error) (a events.APIGatewayV2HTTPResponse) {
+	s.t.Helper()
 	require.NoError(s.t, err)
-	var a events.APIGatewayV2HTTPResponse
 	require.NoError(s.t, json.Unmarshal(out, &a))
 	return a
 }
@@ -387,13 +391,10 @@ func TestAnswersInTime(t *testing.T) {
 			})
 			ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
 			begin := time.Now()
-			out, err := s.api(ctx, request(line, "", ana, "accept", "text/event-stream", "last-event-id", "99"))
-			require.NoError(t, err)
+			a := s.answered(s.api(ctx, request(line, "", ana, "accept", "text/event-stream", "last-event-id", "99")))
 			require.NoError(t, ctx.Err())
 			require.Equal(t, 5*time.Second, time.Since(begin))
 			cancel()
-			var a events.APIGatewayV2HTTPResponse
-			require.NoError(t, json.Unmarshal(out, &a))
 			require.Equal(t, map[bool]int{true: 503, false: 200}[hangs], a.StatusCode, a.Body)
 			s.table.Use(nil)
 		}

@@ -32,9 +32,13 @@ const (
 // swept sends functions/sweep an event that it must answer.
 func (s *stack) swept(event string) lambdafn.Swept {
 	s.t.Helper()
-	out, err := s.sweep(s.t.Context(), []byte(event))
+	return s.report(s.sweep(s.t.Context(), []byte(event)))
+}
+
+// report reads an answer of functions/sweep, which had to come.
+func (s *stack) report(out []byte, err error) (r lambdafn.Swept) {
+	s.t.Helper()
 	require.NoError(s.t, err)
-	var r lambdafn.Swept
 	require.NoError(s.t, json.Unmarshal(out, &r))
 	return r
 }
@@ -137,12 +141,8 @@ func TestA15SweepReportsWhatItTold(t *testing.T) {
 		ports := s.machine.Ports
 		ports.Notify = notices{}
 		blobs := ports.Blobs.(runtime.Tenants)
-		out, err := s.deployment(ports).Sweep(blobs, executions{s.machine.Engine}, machineARN, s.metrics)(
-			t.Context(), []byte(ruleEvent),
-		)
-		require.NoError(t, err)
-		var r lambdafn.Swept
-		require.NoError(t, json.Unmarshal(out, &r))
+		sweep := s.deployment(ports).Sweep(blobs, executions{s.machine.Engine}, machineARN, s.metrics)
+		r := s.report(sweep(t.Context(), []byte(ruleEvent)))
 		require.Equal(t, map[string]int64{"reminded": 2, "escalated": 1, "notified": 3}, r.Told)
 		require.EqualValues(t, 1, r.Untold)
 		require.Zero(t, r.Failures)
@@ -252,9 +252,7 @@ func TestSweepTellsBrokenFromUnreachable(t *testing.T) {
 				require.EqualValues(t, 1, s.swept(ruleEvent).Repaired[runtime.RepairTookOver])
 				return
 			}
-			require.NoError(t, err)
-			var r lambdafn.Swept
-			require.NoError(t, json.Unmarshal(out, &r))
+			r := s.report(out, err)
 			require.Equal(t, []lambdafn.FailedRun{{Tenant: "acme", Run: run.ID, Kind: c.kind}}, r.Failed)
 			require.EqualValues(t, 1, r.Failures)
 		})
