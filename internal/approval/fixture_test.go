@@ -159,7 +159,7 @@ func (r *fixture) try(woken int64) (route runtime.Route, err error) {
 }
 
 func (r *fixture) batch(woken int64) (runtime.Route, error) {
-	return (&runtime.Batch{Ports: r.ports, Definitions: r.loadDefinition, Waits: r.waits()}).Run(r.ctx, r.invocation(woken))
+	return (&runtime.Batch{Ports: r.ports, Definitions: r.loadDefinition}).Run(r.ctx, r.invocation(woken))
 }
 
 func (r *fixture) waits() *runtime.Waits { return &runtime.Waits{Ports: r.ports} }

@@ -66,7 +66,7 @@ type Deployment struct {
 func (d *Deployment) Compose() *Deployment {
 	p := d.Ports
 	d.Starter, d.Waits = &runtime.Starter{Ports: p, MaxRunning: d.MaxRunning}, &runtime.Waits{Ports: p}
-	d.Inputs = &runtime.Inputs{Ports: p, Waits: d.Waits, Definitions: d.Definitions}
+	d.Inputs = &runtime.Inputs{Ports: p, Definitions: d.Definitions}
 	d.Canceller = &runtime.Canceller{Ports: p, Definitions: d.Definitions, CleansUp: d.CleansUp}
 	d.Desk = &approval.Desk{
 		Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: d.Definitions, ValidateArgs: p.Valid,

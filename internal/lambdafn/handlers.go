@@ -227,7 +227,7 @@ func safeName(name string) string {
 }
 
 func (d *Deployment) tool(ctx context.Context, e event) ([]byte, error) {
-	b := &runtime.Batch{Ports: d.Ports, Definitions: d.Definitions, Waits: d.Waits}
+	b := &runtime.Batch{Ports: d.Ports, Definitions: d.Definitions}
 	return reply(b.Run(ctx, d.invocation(e)))
 }
 

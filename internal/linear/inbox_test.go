@@ -123,7 +123,7 @@ func newInboxFixture(t *testing.T, plain store.Table, seed int64, wrap func(stor
 		m.replies = append(m.replies, agent.Reply{Calls: []agent.ReplyCall{{ID: "p", Name: "refund", Input: json.RawMessage(initial)}}})
 	}
 	w := newWorld(t, plain, seed, refundAgent(t, 1), m, wrap)
-	return &inboxFixture{world: w, history: &history{}, inputs: &runtime.Inputs{Ports: w.ports, Waits: &runtime.Waits{Ports: w.ports}}}
+	return &inboxFixture{world: w, history: &history{}, inputs: &runtime.Inputs{Ports: w.ports}}
 }
 
 // send sends a message, and sometimes repeats it, or another text under its id.

@@ -242,7 +242,7 @@ func (m *fakeMachine) retryAttempt(ctx context.Context, r runtime.Route) runtime
 func (m *fakeMachine) attempt(ctx context.Context, r runtime.Route) (runtime.Route, error) {
 	inv := runtime.Invocation{Tenant: tenant, Run: m.run, Execution: runtime.ExecutionName(m.run, 0), Woken: r.Woken, At: r.At, Writer: m.ports.IDs.Writer()}
 	if r.Next == runtime.NextTools {
-		return (&runtime.Batch{Ports: m.ports, Definitions: m.definition, Waits: &runtime.Waits{Ports: m.ports}}).Run(ctx, inv)
+		return (&runtime.Batch{Ports: m.ports, Definitions: m.definition}).Run(ctx, inv)
 	}
 	return (&runtime.Stepper{Ports: m.ports, Definitions: m.definition}).Step(ctx, inv)
 }

@@ -34,7 +34,6 @@ const (
 type Batch struct {
 	Ports
 	Definitions Definitions
-	Waits       *Waits
 }
 
 // Run gates, claims and runs the calls that are owed, commits results as they finish, and parks the run if nothing but
@@ -286,7 +285,7 @@ func (r *round) deliverLate(ctx context.Context, f *execution) error {
 	if err != nil || got.Closed {
 		return err
 	}
-	return r.Waits.Wake(ctx, r.inv.Tenant, r.inv.Run)
+	return r.Wake(ctx, r.inv.Tenant, r.inv.Run)
 }
 
 // Missing is the code that a call of a tool needs and this process does not have: the tool, or the one that its

@@ -274,7 +274,7 @@ func TestOnlyCleanersCleanUp(t *testing.T) {
 		r, err := w.linked(c, w.ports).Step(w.ctx, inv)
 		require.NoError(t, err)
 		require.Equal(t, runtime.NextDone, r.Next)
-		r, err = (&runtime.Batch{Ports: p, Definitions: w.pinned, Waits: w.waits()}).Run(w.ctx, inv)
+		r, err = (&runtime.Batch{Ports: p, Definitions: w.pinned}).Run(w.ctx, inv)
 		require.NoError(t, err)
 		require.Equal(t, runtime.NextDone, r.Next)
 		r, err = w.linked(c, w.ports).Fail(w.ctx, inv, "gave up")

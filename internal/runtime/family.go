@@ -94,7 +94,7 @@ func (p Ports) answerParent(ctx context.Context, s *run.AgentState, used run.Chi
 	if err != nil && !errors.Is(err, store.ErrOtherInput) { // said before, in other words
 		return fmt.Errorf("answer run %s: %w", s.Parent.Run, err)
 	}
-	return (&Waits{Ports: p}).Wake(ctx, s.Tenant, s.Parent.Run)
+	return p.Wake(ctx, s.Tenant, s.Parent.Run)
 }
 
 // dropAbandoned calls off the children for whose answer nobody waits any more. What they used comes with that. never

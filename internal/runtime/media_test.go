@@ -177,7 +177,7 @@ func TestUnknownBlobsAreRefused(t *testing.T) {
 			return append(says("Look."), run.UserBlock{Block: run.Media{MediaType: "image/png", Blob: known}},
 				run.UserBlock{Block: run.Media{MediaType: "image/png", Blob: digest}})
 		}
-		st, in := &runtime.Starter{Ports: w.ports}, &runtime.Inputs{Ports: w.ports, Waits: w.waits(), Definitions: w.pinned}
+		st, in := &runtime.Starter{Ports: w.ports}, &runtime.Inputs{Ports: w.ports, Definitions: w.pinned}
 		request, untouched := w.request(""), w.counts.Counts()
 		for name, digest := range map[string]string{
 			"nobody's": nobodys, "the rival's": rivals, "no digest": "../x", "empty": store.BlobDigest(nil), "another spelling": strings.ToUpper(known),

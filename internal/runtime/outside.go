@@ -12,7 +12,7 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Waits stores and completes the task tokens of parked runs. Safe for concurrent use.
+// Waits stores the task tokens of parked runs, which (Ports).Wake completes. Safe for concurrent use.
 type Waits struct{ Ports }
 
 // Ticket is a waiter's invocation.
@@ -58,19 +58,19 @@ func (w *Waits) hasArrived(ctx context.Context, t Ticket) (bool, error) {
 
 // Wake completes the token of a run that is parked (rule 8). A run that is not, or whose waiter has not stored its
 // token yet, needs no waking: the waiter looks after it has.
-func (w *Waits) Wake(ctx context.Context, tenant, runID string) error {
-	h, err := w.Journal.Head(ctx, tenant, runID)
+func (p Ports) Wake(ctx context.Context, tenant, runID string) error {
+	h, err := p.Journal.Head(ctx, tenant, runID)
 	if err != nil {
 		return fmt.Errorf("wake run %s: %w", runID, err)
 	}
 	if h.Status != run.RunWaiting || h.Token == "" {
 		return nil
 	}
-	return w.completeToken(ctx, runID, h.Token)
+	return p.completeToken(ctx, runID, h.Token)
 }
 
-func (w *Waits) completeToken(ctx context.Context, run, token string) error {
-	if err := w.Waiter.Success(ctx, token); err != nil && !errors.Is(err, ErrSettled) {
+func (p Ports) completeToken(ctx context.Context, run, token string) error {
+	if err := p.Waiter.Success(ctx, token); err != nil && !errors.Is(err, ErrSettled) {
 		return fmt.Errorf("wake run %s: %w", run, err)
 	}
 	return nil
@@ -79,7 +79,6 @@ func (w *Waits) completeToken(ctx context.Context, run, token string) error {
 // Inputs takes what users say to a run. Safe for concurrent use.
 type Inputs struct {
 	Ports
-	Waits       *Waits
 	Definitions Definitions // Answer asks it; who takes messages alone needs none
 }
 
@@ -109,7 +108,7 @@ func (in *Inputs) Send(ctx context.Context, tenant, runID, id, by string, blocks
 	if got.Closed {
 		return fmt.Errorf("send to run %s: %w", runID, ErrRunFinished)
 	}
-	return in.Waits.Wake(ctx, tenant, runID)
+	return in.Wake(ctx, tenant, runID)
 }
 
 // Canceller calls runs off. Safe for concurrent use.
@@ -219,7 +218,7 @@ func (in *Inputs) Answer(ctx context.Context, a Answer) error {
 	case err != nil:
 		return err
 	}
-	return in.Waits.Wake(ctx, a.Tenant, a.Run)
+	return in.Wake(ctx, a.Tenant, a.Run)
 }
 
 // answered is the answer as it is stored: as much as the agent's context takes, and what is long, in a blob. Approvals

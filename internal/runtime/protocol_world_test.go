@@ -167,7 +167,7 @@ func (w *world) stepper() *runtime.Stepper {
 }
 
 func (w *world) batch() *runtime.Batch {
-	return &runtime.Batch{Ports: w.ports, Definitions: w.pinned, Waits: w.waits()}
+	return &runtime.Batch{Ports: w.ports, Definitions: w.pinned}
 }
 
 func (w *world) waits() *runtime.Waits { return &runtime.Waits{Ports: w.ports} }
@@ -212,7 +212,7 @@ func (w *world) ticket(waitSeq, attempt int64, token string) runtime.Ticket {
 }
 
 func (w *world) send(id, text string) error {
-	in := &runtime.Inputs{Ports: w.ports, Waits: w.waits(), Definitions: w.pinned}
+	in := &runtime.Inputs{Ports: w.ports, Definitions: w.pinned}
 	return in.Send(w.ctx, tenant, w.run, id, "user:bob", says(text))
 }
 

@@ -68,7 +68,7 @@ func (w *world) services() *busOf {
 }
 
 func (w *world) answer(content string) error {
-	in := &runtime.Inputs{Ports: w.ports, Waits: w.waits(), Definitions: w.pinned}
+	in := &runtime.Inputs{Ports: w.ports, Definitions: w.pinned}
 	return in.Answer(w.ctx, runtime.Answer{Tenant: tenant, Run: w.run, Call: "c1", Content: content, By: "service"})
 }
 

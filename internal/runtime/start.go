@@ -82,7 +82,7 @@ func (st *Starter) addStarters(ctx context.Context, s *run.AgentState, by []stri
 		if _, err := st.Journal.Accept(ctx, s.Tenant, s.Run, "start/"+id, fact); err != nil {
 			return fmt.Errorf("note that %s has started run %s, too: %w", id, s.Run, err)
 		}
-		if err := (&Waits{Ports: st.Ports}).Wake(ctx, s.Tenant, s.Run); err != nil {
+		if err := st.Wake(ctx, s.Tenant, s.Run); err != nil {
 			return err
 		}
 	}
