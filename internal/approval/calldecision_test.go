@@ -174,8 +174,7 @@ func TestKeptDecisionsAtTheDoor(t *testing.T) {
 		require.ErrorIs(t, r.decideCall(r.callDecision("c1", approval.Approve, policy.Principal{ID: "ana"})), approval.ErrForbidden)
 		bad := r.callDecision("c1", approval.Approve, ana)
 		bad.Result = json.RawMessage(`{"a":1,"a":2}`)
-		var refused *policy.AnswerError
-		require.ErrorAs(t, r.decideCall(bad), &refused)
+		require.ErrorAs(t, r.decideCall(bad), new(*policy.AnswerError))
 
 		s := r.state()
 		for i := range policy.MaxKept {
@@ -226,8 +225,7 @@ func TestA6AnswersAreConsumedOnce(t *testing.T) {
 
 		require.NoError(t, r.answer(2, `"savings"`, ana))
 		require.NoError(t, r.answer(2, `"savings"`, ana), "the same again")
-		var decided *approval.DecidedError
-		require.ErrorAs(t, r.answer(2, `"checking"`, ana), &decided)
+		require.ErrorAs(t, r.answer(2, `"checking"`, ana), new(*approval.DecidedError))
 		woken := r.state().WaitSeq
 		hookWrite(r.table, "J#", func() error { _, err := r.batch(woken); return err }, nil)
 		require.NoError(t, errOf(r.batch(woken)))
@@ -287,9 +285,8 @@ func TestA8AnswerInTheArgumentsPlace(t *testing.T) {
 		r.startAndPark(args)
 		r.must(r.decide(approval.Approve, ana))
 		r.resume()
-		var refused *approval.EditError
-		require.ErrorAs(t, r.answer(2, `{"amount":20000,"to":"x"}`, ana), &refused, "policy denies it")
-		require.ErrorAs(t, r.answer(2, `{"amount":1}`, ana), &refused, "the schema refuses it")
+		require.ErrorAs(t, r.answer(2, `{"amount":20000,"to":"x"}`, ana), new(*approval.EditError), "policy denies it")
+		require.ErrorAs(t, r.answer(2, `{"amount":1}`, ana), new(*approval.EditError), "the schema refuses it")
 		require.ErrorIs(t, r.answer(2, `{"amount":2000,"to":"x"}`, ana), approval.ErrForbidden)
 		require.NoError(t, r.answer(2, `{"amount":2000,"to":"x"}`, boss))
 		r.resume()

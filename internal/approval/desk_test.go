@@ -343,9 +343,8 @@ func TestA12SameAndOther(t *testing.T) {
 	t.Run("an edit is another decision than an approval, and than another edit", parked(func(t *testing.T, r *fixture) {
 		r.must(r.edit(`{"amount":1,"to":"x"}`, ana))
 		r.must(r.edit(`{ "amount": 1, "to": "x" }`, ben)) // the same but for white space
-		var decided *approval.DecidedError
-		require.ErrorAs(t, errOf(r.edit(`{"amount":2,"to":"x"}`, ben)), &decided)
-		require.ErrorAs(t, errOf(r.decide(approval.Approve, ben)), &decided)
+		require.ErrorAs(t, errOf(r.edit(`{"amount":2,"to":"x"}`, ben)), new(*approval.DecidedError))
+		require.ErrorAs(t, errOf(r.decide(approval.Approve, ben)), new(*approval.DecidedError))
 	}))
 	t.Run("not written at all", parked(func(t *testing.T, r *fixture) {
 		hookWrite(r.table, "A", func() error { return errReset }, nil)

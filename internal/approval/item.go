@@ -40,7 +40,7 @@ func putOp(a Approval) (store.Op, error) {
 	for i, p := range a.Permissions {
 		attrs[verdictAttr(i)], attrs[digestAttr(i)] = store.Str(p.storedVerdict()), store.Str(policy.PermitDigest(p.Digests))
 	}
-	attrs["status"], attrs["digest"] = store.Str(string(a.Status)), store.Str(digestOrNone(a.Digest))
+	attrs["status"], attrs["digest"] = store.Str(string(a.Status)), store.Str(cmp.Or(a.Digest, noDigest))
 	attrs["expires"], attrs["consumed"] = store.Num(a.ExpiresAt.UnixMilli()), store.Num(0)
 	attrs["rev"], attrs["seal"] = store.Num(a.rev), store.Str(store.BlobDigest(body))
 	return store.Op{Kind: store.Put, Item: store.Item{
@@ -49,12 +49,8 @@ func putOp(a Approval) (store.Op, error) {
 	}}, nil
 }
 
-func digestOrNone(digest string) string {
-	if digest == "" {
-		return "none"
-	}
-	return digest
-}
+// noDigest is the digest that conditions compare where a request has none.
+const noDigest = "none"
 
 func equals(attr string, v store.Value) store.Cond {
 	return store.Cond{Attr: attr, Op: store.Equal, Value: v}
@@ -290,7 +286,7 @@ func (a *Approval) checkItem(id string, it store.Item) error {
 		return store.Damaged(it.Key, "kind: want call, tools, outcome or input")
 	case a.Run == "" || a.Kind != KindTools && len(a.Calls) == 0:
 		return store.Damaged(it.Key, "run and calls: got nothing, want what asks")
-	case digestOrNone(a.Digest) != digest:
+	case cmp.Or(a.Digest, noDigest) != digest:
 		return store.Damaged(it.Key, "digest: it is not the one that conditions compare")
 	case a.ExpiresAt.UnixMilli() != expires:
 		return store.Damaged(it.Key, "expiresAt: it is not the one that conditions compare")

@@ -312,8 +312,7 @@ var testLink = approval.Link{Tenant: "acme", Approval: "ap1", To: "user:ana", Ch
 
 func refusedCode(t *testing.T, err error) {
 	t.Helper()
-	var refused *approval.CodeError
-	require.ErrorAs(t, err, &refused)
+	require.ErrorAs(t, err, new(*approval.CodeError))
 }
 
 // A26: a code is of one person, channel, request and action.

@@ -77,8 +77,7 @@ func TestA6SeenIsWhatIsDecided(t *testing.T) {
 		r.must(r.desk().Decide(r.ctx, q))
 		q.Digest = strings.Repeat("0", 64)
 		_, err := r.desk().Decide(r.ctx, q)
-		var decided *approval.DecidedError
-		require.ErrorAs(t, err, &decided, "what was approved is not what they saw")
+		require.ErrorAs(t, err, new(*approval.DecidedError), "what was approved is not what they saw")
 	})
 }
 

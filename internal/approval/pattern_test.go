@@ -382,9 +382,7 @@ func TestA11SameDecisionSameBounds(t *testing.T) {
 		withBoundedGrant(t, under, &agent.GrantBounds{When: atMost("200"), Uses: 2}, func(t *testing.T, r *fixture) {
 			r.must(r.grant(&agent.GrantBounds{When: atMost("200"), Uses: 2}, ana))
 			for _, other := range []*agent.GrantBounds{nil, {Uses: 2}, {When: atMost("200"), Uses: 3}} {
-				_, err := r.grant(other, ana)
-				var decided *approval.DecidedError
-				require.ErrorAs(t, err, &decided)
+				require.ErrorAs(t, errOf(r.grant(other, ana)), new(*approval.DecidedError))
 			}
 			require.Len(t, r.listStanding(), 1)
 			require.Equal(t, 2, r.listStanding()[0].Uses)

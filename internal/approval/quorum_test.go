@@ -171,8 +171,7 @@ func TestA10OneDenialVetoes(t *testing.T) {
 				}
 				r.must(r.decide(action, by))
 				_, err := r.decide(approval.Approve, boss)
-				var decided *approval.DecidedError
-				require.ErrorAs(t, err, &decided)
+				require.ErrorAs(t, err, new(*approval.DecidedError))
 				require.ErrorContains(t, err, by.ID)
 				r.resume()
 				require.Empty(t, r.refund.paid)
@@ -555,8 +554,7 @@ func TestA25TheClaimCountsChannels(t *testing.T) {
 			by := r.request(approval.Approve, ana)
 			by.Via = c.via
 			_, err := r.desk().Decide(r.ctx, by)
-			var refused *approval.ChannelError
-			require.ErrorAs(t, err, &refused)
+			require.ErrorAs(t, err, new(*approval.ChannelError))
 			require.ErrorIs(t, err, approval.ErrForbidden)
 			require.ErrorContains(t, err, c.refusal)
 

@@ -110,9 +110,8 @@ func TestA11QuorumEditResetsGrants(t *testing.T) {
 func TestA11NoPatternOfSecrets(t *testing.T) {
 	for _, under := range policies {
 		withRule(t, agent.Rule{}, func(t *testing.T, r *fixture) {
-			var refused *approval.GrantError
 			_, err := r.grant(&agent.GrantBounds{When: []run.Condition{{Path: "/to", Eq: json.RawMessage(`"ana@example.com"`)}}}, ana)
-			require.ErrorAs(t, err, &refused)
+			require.ErrorAs(t, err, new(*approval.GrantError))
 			require.NotContains(t, err.Error(), "ana@example.com")
 			require.Contains(t, err.Error(), "/to, which holds a secret")
 			require.Equal(t, approval.Pending, r.approval().Status)

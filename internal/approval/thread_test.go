@@ -106,8 +106,7 @@ func TestA15RemarkAndVerdictsKeepBoth(t *testing.T) {
 		r.must(r.decideTool(approval.Approve, "refund", ana))
 		hookWrite(r.table, "A", func() error { _, err := r.decideTool(approval.Deny, "wire", boss); return err }, nil)
 		_, err := r.askQuestion("And the other?", ben)
-		var decided *approval.DecidedError
-		require.ErrorAs(t, err, &decided, "it was decided first")
+		require.ErrorAs(t, err, new(*approval.DecidedError), "it was decided first")
 		require.Equal(t, []string{"ben: Sure?"}, threadText(r.approval()))
 		require.Equal(t, []run.ToolVerdict{run.ToolGranted, run.ToolDenied}, verdicts(r.approval()))
 	})
@@ -224,8 +223,7 @@ func TestB4UncoveringIsOnRecord(t *testing.T) {
 		require.Equal(t, []string{ana.ID, string(agent.ViaPage)}, []string{now.Unmaskings[0].By, string(now.Unmaskings[0].Via)})
 		require.Equal(t, before.Digest, now.Digest)
 		r.must(r.desk().Decide(r.ctx, approval.DecisionInput{Tenant: tenant, ID: id, Action: approval.Deny, By: ana}))
-		var decided *approval.DecidedError
-		require.ErrorAs(t, r.desk().RecordUnmasking(r.ctx, tenant, id, ana, agent.ViaPage), &decided)
+		require.ErrorAs(t, r.desk().RecordUnmasking(r.ctx, tenant, id, ana, agent.ViaPage), new(*approval.DecidedError))
 	})
 }
 

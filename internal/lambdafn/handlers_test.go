@@ -298,8 +298,7 @@ func TestAgentsThatNeedPrograms(t *testing.T) {
 	for name, says := range map[string]string{"files": "start run: " + why, "ghost": `start run: agent "ghost" is not known to this deployment`} {
 		_, err := h.create(context.Background(), &event{Name: "x", State: state{Agent: name}})
 		require.ErrorContains(t, err, says)
-		var kind *Error
-		require.ErrorAs(t, err, &kind)
+		require.ErrorAs(t, err, new(*Error))
 	}
 }
 
