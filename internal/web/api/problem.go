@@ -18,87 +18,59 @@ import (
 // ProblemType is the type member of a problem. Once released, a type keeps its meaning and its status.
 type ProblemType string
 
-// The problem types.
-const (
-	InvalidRequest   ProblemType = "invalid-request"
-	UnknownAgent     ProblemType = "unknown-agent"
-	UnknownBlob      ProblemType = "unknown-blob"
-	NotSupported     ProblemType = "not-supported"
-	EditRefused      ProblemType = "edit-refused"
-	GrantRefused     ProblemType = "grant-refused"
-	AnswerRefused    ProblemType = "answer-refused"
-	Unauthenticated  ProblemType = "unauthenticated"
-	NotAllowed       ProblemType = "not-allowed"
-	NoSuchPath       ProblemType = "no-such-path"
-	RunNotFound      ProblemType = "run-not-found"
-	CallNotFound     ProblemType = "call-not-found"
-	ApprovalNotFound ProblemType = "approval-not-found"
-	GrantNotFound    ProblemType = "grant-not-found"
-	BadMethod        ProblemType = "method-not-allowed"
-	RunFinished      ProblemType = "run-finished"
-	RunNotFinished   ProblemType = "run-not-finished"
-	CallRunning      ProblemType = "call-running"
-	RunInUse         ProblemType = "run-in-use"
-	KeyReused        ProblemType = "key-reused"
-	AlreadyDecided   ProblemType = "already-decided"
-	ApprovalExpired  ProblemType = "approval-expired"
-	NothingWaits     ProblemType = "nothing-waits"
-	NotLinked        ProblemType = "not-linked"
-	WrongKind        ProblemType = "wrong-kind"
-	RequestChanged   ProblemType = "request-changed"
-	PolicyChanged    ProblemType = "policy-changed"
-	NotUndoable      ProblemType = "not-undoable"
-	CallbackExpired  ProblemType = "callback-expired"
-	TooLarge         ProblemType = "too-large"
-	BadMediaType     ProblemType = "unsupported-media-type"
-	TooManyRuns      ProblemType = "too-many-runs"
-	Unavailable      ProblemType = "unavailable"
-	Damaged          ProblemType = "damaged"
-	AnswerTooLarge   ProblemType = "answer-too-large"
-	Internal         ProblemType = "internal"
-)
+// problemKinds has the status and the title of each type.
+var problemKinds = map[ProblemType]problemKind{}
 
-// problemKinds maps each type to its status and title.
-var problemKinds = map[ProblemType]struct {
+type problemKind struct {
 	status int
 	title  string
-}{
-	InvalidRequest:   {http.StatusBadRequest, "the request is not valid"},
-	UnknownAgent:     {http.StatusBadRequest, "there is no such agent"},
-	UnknownBlob:      {http.StatusBadRequest, "a message names a file that is not there"},
-	NotSupported:     {http.StatusBadRequest, "not supported yet"},
-	EditRefused:      {http.StatusBadRequest, "the edited arguments are refused"},
-	GrantRefused:     {http.StatusBadRequest, "the bounds of the grant are refused"},
-	AnswerRefused:    {http.StatusBadRequest, "the answer is refused"},
-	Unauthenticated:  {http.StatusUnauthorized, "nobody knows who you are"},
-	NotAllowed:       {http.StatusForbidden, "you may not do this"},
-	NoSuchPath:       {http.StatusNotFound, "there is nothing at this path"},
-	RunNotFound:      {http.StatusNotFound, "there is no such run"},
-	CallNotFound:     {http.StatusNotFound, "the run has no such call"},
-	ApprovalNotFound: {http.StatusNotFound, "there is no such approval"},
-	GrantNotFound:    {http.StatusNotFound, "there is no such standing grant"},
-	BadMethod:        {http.StatusMethodNotAllowed, "the path does not take this method"},
-	RunFinished:      {http.StatusConflict, "the run has finished"},
-	RunNotFinished:   {http.StatusConflict, "the run has not finished"},
-	RunInUse:         {http.StatusConflict, "the run cannot be deleted yet"},
-	CallRunning:      {http.StatusConflict, "a call was running there"},
-	KeyReused:        {http.StatusConflict, "the key was used with another body"},
-	AlreadyDecided:   {http.StatusConflict, "somebody has decided already"},
-	ApprovalExpired:  {http.StatusConflict, "the request has expired"},
-	NothingWaits:     {http.StatusConflict, "the call waits for nobody"},
-	RequestChanged:   {http.StatusConflict, "the request is about another action since"},
-	PolicyChanged:    {http.StatusConflict, "the policy has changed since"},
-	NotLinked:        {http.StatusConflict, "this process does not have the tool"},
-	WrongKind:        {http.StatusConflict, "the request cannot be decided like that"},
-	NotUndoable:      {http.StatusConflict, "the call cannot be taken back"},
-	CallbackExpired:  {http.StatusGone, "the time to answer is over"},
-	TooLarge:         {http.StatusRequestEntityTooLarge, "too large"},
-	BadMediaType:     {http.StatusUnsupportedMediaType, "the body must be application/json"},
-	TooManyRuns:      {http.StatusTooManyRequests, "the tenant has too many running runs"},
-	Unavailable:      {http.StatusServiceUnavailable, "try again"},
-	Damaged:          {http.StatusInternalServerError, "something stored cannot be read"},
-	AnswerTooLarge:   {http.StatusInternalServerError, "the answer is too large"},
-	Internal:         {http.StatusInternalServerError, "something went wrong here"},
+}
+
+// The problem types.
+var (
+	InvalidRequest   = newProblemType("invalid-request", http.StatusBadRequest, "the request is not valid")
+	UnknownAgent     = newProblemType("unknown-agent", http.StatusBadRequest, "there is no such agent")
+	UnknownBlob      = newProblemType("unknown-blob", http.StatusBadRequest, "a message names a file that is not there")
+	NotSupported     = newProblemType("not-supported", http.StatusBadRequest, "not supported yet")
+	EditRefused      = newProblemType("edit-refused", http.StatusBadRequest, "the edited arguments are refused")
+	GrantRefused     = newProblemType("grant-refused", http.StatusBadRequest, "the bounds of the grant are refused")
+	AnswerRefused    = newProblemType("answer-refused", http.StatusBadRequest, "the answer is refused")
+	Unauthenticated  = newProblemType("unauthenticated", http.StatusUnauthorized, "nobody knows who you are")
+	NotAllowed       = newProblemType("not-allowed", http.StatusForbidden, "you may not do this")
+	NoSuchPath       = newProblemType("no-such-path", http.StatusNotFound, "there is nothing at this path")
+	RunNotFound      = newProblemType("run-not-found", http.StatusNotFound, "there is no such run")
+	CallNotFound     = newProblemType("call-not-found", http.StatusNotFound, "the run has no such call")
+	ApprovalNotFound = newProblemType("approval-not-found", http.StatusNotFound, "there is no such approval")
+	GrantNotFound    = newProblemType("grant-not-found", http.StatusNotFound, "there is no such standing grant")
+	BadMethod        = newProblemType("method-not-allowed", http.StatusMethodNotAllowed,
+		"the path does not take this method")
+	RunFinished     = newProblemType("run-finished", http.StatusConflict, "the run has finished")
+	RunNotFinished  = newProblemType("run-not-finished", http.StatusConflict, "the run has not finished")
+	CallRunning     = newProblemType("call-running", http.StatusConflict, "a call was running there")
+	RunInUse        = newProblemType("run-in-use", http.StatusConflict, "the run cannot be deleted yet")
+	KeyReused       = newProblemType("key-reused", http.StatusConflict, "the key was used with another body")
+	AlreadyDecided  = newProblemType("already-decided", http.StatusConflict, "somebody has decided already")
+	ApprovalExpired = newProblemType("approval-expired", http.StatusConflict, "the request has expired")
+	NothingWaits    = newProblemType("nothing-waits", http.StatusConflict, "the call waits for nobody")
+	NotLinked       = newProblemType("not-linked", http.StatusConflict, "this process does not have the tool")
+	WrongKind       = newProblemType("wrong-kind", http.StatusConflict, "the request cannot be decided like that")
+	RequestChanged  = newProblemType("request-changed", http.StatusConflict, "the request is about another action since")
+	PolicyChanged   = newProblemType("policy-changed", http.StatusConflict, "the policy has changed since")
+	NotUndoable     = newProblemType("not-undoable", http.StatusConflict, "the call cannot be taken back")
+	CallbackExpired = newProblemType("callback-expired", http.StatusGone, "the time to answer is over")
+	TooLarge        = newProblemType("too-large", http.StatusRequestEntityTooLarge, "too large")
+	BadMediaType    = newProblemType("unsupported-media-type", http.StatusUnsupportedMediaType,
+		"the body must be application/json")
+	TooManyRuns    = newProblemType("too-many-runs", http.StatusTooManyRequests, "the tenant has too many running runs")
+	Unavailable    = newProblemType("unavailable", http.StatusServiceUnavailable, "try again")
+	Damaged        = newProblemType("damaged", http.StatusInternalServerError, "something stored cannot be read")
+	AnswerTooLarge = newProblemType("answer-too-large", http.StatusInternalServerError, "the answer is too large")
+	Internal       = newProblemType("internal", http.StatusInternalServerError, "something went wrong here")
+)
+
+func newProblemType(name ProblemType, status int, title string) ProblemType {
+	problemKinds[name] = problemKind{status, title}
+	return name
 }
 
 // Problem is an error of the API (RFC 9457). The Client returns it.

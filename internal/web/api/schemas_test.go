@@ -236,7 +236,7 @@ func constants(t *testing.T, of reflect.Type) []string {
 			if strings.HasSuffix(f, "_test.go") {
 				continue
 			}
-			declared := regexp.MustCompile(`(?m)^(?:const)?\s+\w+\s+` + name + `\s+=\s+"([^"]*)"`)
+			declared := regexp.MustCompile(`(?m)^(?:const)?\s+\w+\s+(?:` + name + `\s+=\s+|=\s+new` + name + `\()"([^"]*)"`)
 			for _, found := range declared.FindAllSubmatch(text, -1) {
 				values = append(values, string(found[1]))
 			}
