@@ -21,6 +21,7 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/policy"
@@ -265,7 +266,7 @@ func (d *Deployment) PagesHandler() http.Handler {
 // Pages are the pages of requests over the desk.
 func (d *Deployment) Pages() *web.Pages {
 	pages := &web.Pages{
-		Desk: d.Desk, People: d.People, Show: web.NewRenderer(d.Ports.Journal, d.Definitions),
+		Desk: d.Desk, People: d.People, View: (&notify.Viewer{Runs: d.Ports.Journal, Definitions: d.Definitions}).View,
 		Clock: d.Ports.Clock, Log: d.Log, SignIn: d.SignIn,
 		Get: func(ctx context.Context, tenant, id string) (approval.Approval, error) {
 			return approval.Get(ctx, d.Ports.Table, tenant, id)

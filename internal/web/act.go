@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -103,8 +104,6 @@ var leadsBack = regexp.MustCompile(`^/((runs|chat)/r[a-z2-7]{25})?$`)
 func (s *server) showUncovered(w http.ResponseWriter, r *http.Request, v visit, form map[string]string) {
 	var err error
 	switch {
-	case s.Show.Uncovered == nil:
-		err = &formError{"nothing is uncovered here"}
 	case !v.a.IsOpen(s.Clock.Now()):
 		err = approval.ErrExpired
 	case !v.a.CanDecide(v.by, s.Clock.Now()):
@@ -128,7 +127,11 @@ func (s *server) reviewEdit(ctx context.Context, v visit, form map[string]string
 	if !s.findAllowedActions(v).Edit {
 		return shown, approval.ErrForbidden
 	}
-	stored, fields, err := s.newEditFields(ctx, v.a, nil)
+	known, err := s.View(ctx, v.a)
+	if err != nil {
+		return shown, err
+	}
+	stored, fields, err := newEditFields(v.a, known, nil)
 	if err != nil {
 		return shown, err
 	}
@@ -138,7 +141,7 @@ func (s *server) reviewEdit(ctx context.Context, v visit, form map[string]string
 			return shown, err
 		}
 	}
-	if _, err := s.Show.Restore(ctx, v.a, string(args)); err != nil {
+	if _, err := restoreArgs(v.a, known, string(args)); err != nil {
 		return shown, err
 	}
 	changes, err := findChanges(json.RawMessage(stored), args)
@@ -153,17 +156,25 @@ func (s *server) reviewEdit(ctx context.Context, v visit, form map[string]string
 }
 
 // newEditFields returns the arguments as JSON with secrets masked, and as fields; nil = they are edited as JSON alone.
-func (s *server) newEditFields(
-	ctx context.Context, a approval.Approval, typed map[string]string,
+func newEditFields(
+	a approval.Approval, known show.View, typed map[string]string,
 ) (stored string, all []field, err error) {
-	if stored, err = s.Show.Editable(ctx, a); err != nil || s.Show.Schema == nil {
-		return stored, nil, err
-	}
-	schema, err := s.Show.Schema(ctx, a)
+	args, err := show.Editable(a.Args, known.Schema(a))
 	if err != nil {
-		return stored, nil, err
+		return "", nil, err
 	}
-	return stored, newFields(schema, json.RawMessage(stored), typed), nil
+	var out bytes.Buffer
+	err = json.Indent(&out, args, "", "  ")
+	return out.String(), newFields(known.Schema(a), out.Bytes(), typed), err
+}
+
+// restoreArgs unmasks edited arguments. Its *approval.EditError says what is wrong with them.
+func restoreArgs(a approval.Approval, known show.View, edited string) (json.RawMessage, error) {
+	args, err := show.Restore(json.RawMessage(edited), a.Args, known.Schema(a))
+	if err != nil {
+		return nil, &approval.EditError{Problem: err.Error()}
+	}
+	return args, nil
 }
 
 // sendCode sends the visitor a code by another channel than the link's. Its MAC is stored first.
@@ -252,14 +263,13 @@ func (s *server) applyForm(ctx context.Context, v visit, form map[string]string)
 			r.Result, _ = json.Marshal(text) // a text always can be
 		}
 	case "edit":
-		if s.Show.Restore == nil {
-			return &formError{"want one of the page's buttons"}
+		known, err := s.View(ctx, v.a)
+		if err == nil {
+			r.Args, err = restoreArgs(v.a, known, form["args"])
 		}
-		args, err := s.Show.Restore(ctx, v.a, form["args"])
 		if err != nil {
 			return err
 		}
-		r.Args = args
 	case "remark":
 		text := strings.TrimSpace(form["text"])
 		if s.Remark == nil || text == "" {

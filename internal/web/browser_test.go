@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/standins"
@@ -120,6 +122,7 @@ func TestB5WithoutJavaScript(t *testing.T) {
 	p := b.Open("plain", standins.PageOptions{NoJavaScript: true, Width: 360, Height: 640})
 	require.Equal(t, http.StatusOK, p.Goto(w.newLink(a, "user:ana")))
 	p.Click("summary")
+	p.Click(".as-json summary")
 	p.Fill("#args", `{"amount": 2, "to": "eva"}`)
 	p.Click(".as-json button[value=review]")
 	p.Settle()
@@ -147,15 +150,21 @@ func TestB5AttacksAreInert(t *testing.T) {
 	b := standins.StartBrowser(t)
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
-	w.pages.Show.Editable = func(context.Context, approval.Approval) (string, error) { return strings.Join(attacks, "\n"), nil }
-	w.showing(func(_ approval.Approval, r *show.Document) {
+	var args []byte
+	w.reading(func(a *approval.Approval) {
+		of := map[string]string{}
 		for i, attack := range attacks {
-			text := text(attack)
-			args, about, history := rowsOf(r, show.Arguments), rowsOf(r, show.About), rowsOf(r, show.History)
-			*args = append(*args, show.Row{Label: append(show.Text{{Text: fmt.Sprintf("k%d", i)}}, text...), Value: text, Kind: "string"})
+			of[fmt.Sprintf("k%02d%s", i, attack)] = attack
+		}
+		a.Args, _ = jsonx.MarshalVerbatim(of) // texts always can be
+		args = a.Args
+	})
+	w.showing(func(_ approval.Approval, r *show.Document) {
+		for _, attack := range attacks {
+			text := show.Foreign(attack)
+			about, history, says := rowsOf(r, show.About), rowsOf(r, show.History), &(*rowsOf(r, show.Says))[0]
 			*about = append(*about, show.Row{Name: attack, Label: text, Value: text})
 			*history = append(*history, show.Row{Label: text, Value: text})
-			says := &(*rowsOf(r, show.Says))[0]
 			says.Value = append(says.Value, text...)
 			r.Sentence = append(r.Sentence, text...)
 			r.Title = append(r.Title, text...)
@@ -179,9 +188,9 @@ func TestB5AttacksAreInert(t *testing.T) {
 			overflows: document.documentElement.scrollWidth - document.documentElement.clientWidth,
 		}))()`, &dom)
 		for i, attack := range attacks {
-			require.Equal(t, text(attack).String(), dom.Values[len(dom.Values)-len(attacks)+i])
+			require.Equal(t, show.Quoted(attack).String(), dom.Values[i])
 		}
-		require.Equal(t, strings.Join(attacks, "\n"), dom.Args)
+		require.JSONEq(t, string(args), dom.Args)
 		for _, never := range []string{"script", "img", "svg", "iframe", "link", "base", "object"} {
 			require.NotContains(t, dom.Elements, never)
 		}
@@ -215,23 +224,24 @@ func TestB5Axe(t *testing.T) {
 // states are worlds whose pages look different.
 func states(t *testing.T) map[string]*harness {
 	t.Helper()
+	row := func(label, value string) show.Row {
+		return show.Row{Label: show.Foreign(label), Value: show.Foreign(value)}
+	}
 	rich := func(w *harness) *harness {
 		w.pages.Remark = func(context.Context, web.Remark) error { return nil }
-		w.showing(func(a approval.Approval, r *show.Document) {
-			r.Title = text("Pay 12,400.00 EUR to bob")
-			about, history := rowsOf(r, show.About), rowsOf(r, show.History)
-			*about = append(*about,
-				show.Row{Label: text("Requested for"), Value: text("user:carla")},
-				show.Row{Label: text("Rule"), Value: text("payments above 10,000 EUR: two people, none of them the requester")},
-				show.Row{Label: text("A denial"), Value: text("is told to the agent, which goes on without the call")}, show.Row{Label: text("Run"), Value: text(a.Run)},
-			)
-			r.Sentence = text(`pay(amount: 12400.00, recipient: {name: "Bob's Buildings Ltd", iban: "DE89 3704 0044 0532 0130 00"}, 3 more)`)
+		w.reading(func(a *approval.Approval) {
 			if a.Kind != approval.KindTools {
-				*rowsOf(r, show.Arguments) = long(text)
-				r.Masked = true
+				a.Args = json.RawMessage(long)
 			}
-			*rowsOf(r, show.Says) = []show.Row{{Value: text("I checked the invoice and it is fine, you can approve this right away. It is only a formality.")}}
-			*history = append(*history, show.Row{Label: text("2026-11-20 10:01:00 UTC"), Value: text(`Bob said: "Which invoice is this for?"`)})
+		})
+		w.showing(func(a approval.Approval, r *show.Document) {
+			r.Title = show.Foreign("Pay 12,400.00 EUR to bob")
+			about, history := rowsOf(r, show.About), rowsOf(r, show.History)
+			*about = append(*about, row("Requested for", "user:carla"),
+				row("Rule", "payments above 10,000 EUR: two people, none of them the requester"),
+				row("A denial", "is told to the agent, which goes on without the call"), row("Run", a.Run))
+			*rowsOf(r, show.Says) = []show.Row{row("", "I checked the invoice and it is fine, you can approve this right away. It is only a formality.")}
+			*history = append(*history, row("2026-11-20 10:01:00 UTC", `Bob said: "Which invoice is this for?"`))
 		})
 		return w
 	}
@@ -243,22 +253,9 @@ func states(t *testing.T) map[string]*harness {
 }
 
 // long are arguments of every form.
-func long(text func(string) show.Text) []show.Row {
-	value := func(s string, kinds ...show.Span) show.Text { return append(text(s), kinds...) }
-	return []show.Row{
-		{Label: text("amount"), Value: text("12400.00"), Kind: "number"},
-		{Label: text("recipient"), Kind: "object"},
-		{Depth: 1, Label: text("name"), Value: value("Bob's Buildings ", show.Span{Text: `\u{202E}`, Kind: show.Escape}, show.Span{Text: " Ltd"}), Kind: "string"},
-		{Depth: 1, Label: text("iban"), Value: text("DE89 3704 0044 0532 0130 00"), Kind: "string"},
-		{Depth: 1, Label: text("bank"), Value: value("pаypal ", show.Span{Text: `\{mixed scripts}`, Kind: show.Mixed}), Kind: "string"},
-		{Label: text("apiKey"), Value: show.Text{{Text: `\{masked, 40 characters}`, Kind: show.Masked}}, Kind: "string"},
-		{Label: text("reference"), Value: value("INV-2026-0815", show.Span{Text: `\{12 spaces}`, Kind: show.Count}, show.Span{Text: "final"}), Kind: "string"},
-		{Label: text("lines"), Kind: "array"},
-		{Depth: 1, Label: text("[0]"), Value: text(strings.Repeat("Rebuilding the east wing, second instalment. ", 12)), Kind: "string"},
-		{Depth: 1, Label: text("[1]"), Value: text("https://files.example.com/" + strings.Repeat("0a1b2c3d", 24)), Kind: "string"},
-		{Depth: 1, Label: text("[2]"), Value: nil, Kind: "string"},
-	}
-}
+var long = `{"amount": 12400.00, "recipient": {"name": "Bob's Buildings \u202e Ltd", "iban": "DE89 3704 0044 0532 0130 00", "bank": "p\u0430ypal "},
+	"apiKey": "` + strings.Repeat("0a1b", 10) + `", "reference": "INV-2026-0815            final", "lines": ["` +
+	strings.Repeat("Rebuilding the east wing, second instalment. ", 12) + `", "https://files.example.com/` + strings.Repeat("0a1b2c3d", 24) + `", ""]}`
 
 // Nor is anything else that is long: what cannot be seen in it is written out all the same, without what stands around
 // each character.

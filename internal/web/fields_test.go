@@ -13,7 +13,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people/show"
 )
+
+// ChangeShown has pages show what a test makes of a request's document.
+func (p *Pages) ChangeShown(change func(a approval.Approval, d *show.Document)) {
+	p.changeShown = change
+}
 
 // defs are what the schemas of the tests refer to.
 const defs = `"$defs": {

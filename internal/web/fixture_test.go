@@ -3,10 +3,8 @@ package web_test
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"html"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -27,6 +25,7 @@ import (
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/model/script"
+	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
@@ -169,7 +168,8 @@ func (w *harness) servePages() {
 		Base: func() string { return w.server.URL },
 	}
 	w.pages = &web.Pages{
-		Links: w.links, Desk: w.m.Desk, People: w.people, Show: newTestRenderer(), Clock: w.clk,
+		Links: w.links, Desk: w.m.Desk, People: w.people, Clock: w.clk,
+		View: (&notify.Viewer{Runs: w.m.Ports.Journal, Definitions: w.m.Definitions}).View,
 		Get: func(ctx context.Context, tenant, id string) (approval.Approval, error) {
 			return approval.Get(ctx, w.m.Ports.Table, tenant, id)
 		},
@@ -210,12 +210,7 @@ func (w *harness) newLink(a approval.Approval, to string) string {
 
 // showing has the pages show what a test makes of a request's document.
 func (w *harness) showing(change func(a approval.Approval, d *show.Document)) {
-	of := w.pages.Show.Of
-	w.pages.Show.Of = func(ctx context.Context, a approval.Approval) (show.Document, error) {
-		d, err := of(ctx, a)
-		change(a, &d)
-		return d, err
-	}
+	w.pages.ChangeShown(change)
 	w.server.Config.Handler = w.pages.Handler()
 }
 
@@ -340,49 +335,6 @@ func (w *harness) finish() run.RunStatus {
 	}
 	w.t.Fatal("the run does not end")
 	return ""
-}
-
-// text is a text of a request's document.
-func text(s string) (t show.Text) {
-	for _, r := range s {
-		if r < ' ' || r > 0x2000 {
-			t = append(t, show.Span{Text: fmt.Sprintf(`\u{%04X}`, r), Kind: show.Escape})
-		} else {
-			t = append(t, show.Span{Text: string(r)})
-		}
-	}
-	return t
-}
-
-// newTestRenderer is package show, as far as these tests need it.
-func newTestRenderer() web.Renderer {
-	return web.Renderer{
-		Of: func(_ context.Context, a approval.Approval) (show.Document, error) {
-			r := show.Document{ID: a.ID, Status: string(a.Status), Title: text("Run tool " + a.Tools[0]), Sentence: text("pays"), Risk: show.High, RiskText: text("it pays")}
-			args := []show.Row{{Value: text("(none)")}}
-			var members map[string]json.RawMessage
-			_ = json.Unmarshal(a.Args, &members) // of null there are none
-			for _, k := range slices.Sorted(maps.Keys(members)) {
-				args = append(args, show.Row{Label: text(k), Value: text(string(members[k])), Kind: "string"})
-			}
-			history := []show.Row{{Label: text("then"), Value: text("asked")}}
-			for _, d := range a.Decisions {
-				history = append(history, show.Row{Label: text("then"), Value: text(string(d.Action) + " by " + d.By + ": " + d.Note)})
-			}
-			r.Sections = []show.Section{
-				{Name: show.Arguments, Title: "Arguments", Rows: args},
-				{Name: show.Warnings, Title: "Warnings", Rows: []show.Row{{Name: "masked", Label: text("masked"), Value: text("secrets")}}},
-				{Name: show.About, Title: "About this request", Rows: []show.Row{{Name: "tool", Label: text("tool"), Value: text(a.Tools[0])}}},
-				{Name: show.History, Title: "History", Rows: history},
-				{Name: show.Says, Title: "The model says", Untrusted: true, Rows: []show.Row{{Value: text("I will pay.")}}},
-			}
-			return r, nil
-		},
-		Editable: func(_ context.Context, a approval.Approval) (string, error) { return string(a.Args), nil },
-		Restore: func(_ context.Context, _ approval.Approval, edited string) (json.RawMessage, error) {
-			return json.RawMessage(edited), nil
-		},
-	}
 }
 
 // rowsOf are the rows of a section, to be changed.

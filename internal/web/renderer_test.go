@@ -24,16 +24,9 @@ import (
 	"github.com/countersign/countersign/internal/web"
 )
 
-// useRealRenderer has the pages show what package show makes of requests.
-func (w *harness) useRealRenderer() *harness {
-	w.pages.Show = web.NewRenderer(w.m.Ports.Journal, w.m.Definitions)
-	w.server.Config.Handler = w.pages.Handler()
-	return w
-}
-
 // The page leads with the arguments, then says what the runtime knows, and what the model said last and labelled.
 func TestB1TheDocument(t *testing.T) {
-	w := newHarness(t, asks(five)).useRealRenderer()
+	w := newHarness(t, asks(five))
 	page := w.do("GET", w.newLink(w.pendingRequest(), "user:ana"), nil).body
 	at := 0
 	for _, want := range []string{"<h1>", "pay(amount: 5", "high risk", "Arguments", "amount", "Who decides", "<dt>tool</dt>", "The model says", "not checked", "I will pay."} {
@@ -61,14 +54,14 @@ func TestB1TheToolsOwnSentence(t *testing.T) {
 		`{"amount": 5, "to": "\u202e<b>\"ben\""}`:                 `pay(amount: 5, to: "\u{202E}<b>\"ben\"")`,
 		`{"amount": 5, "to": "` + strings.Repeat("x", 300) + `"}`: "pay(amount: 5, 1 more)",
 	} {
-		w := newHarness(t, asks(args)).useRealRenderer()
+		w := newHarness(t, asks(args))
 		page := w.do("GET", w.newLink(w.pendingRequest(), "user:ana"), nil).body
 		require.Equal(t, want, sentence(page), args)
 		require.NotContains(t, page, secret)
 	}
 	w := newHarness(t, asks(`{"amount": 1, "to": "ben"}`), func(d *agent.Definition) {
 		d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, Quorum: 2, Approvers: []string{"group:operators"}}}
-	}).useRealRenderer()
+	})
 	a := w.pendingRequest()
 	require.Equal(t, http.StatusSeeOther, w.pressButton(w.newLink(a, "user:ana"), "edit", "args", `{"amount": 1, "to": "bob"}`).status)
 	require.Equal(t, `pay(amount: 1, to: "bob")`, sentence(w.do("GET", w.newLink(a, "user:bob"), nil).body), "the sentence was about other arguments")
@@ -76,7 +69,7 @@ func TestB1TheToolsOwnSentence(t *testing.T) {
 
 // What is masked stays as it is where somebody edits the rest (B4).
 func TestB4EditsKeepWhatIsMasked(t *testing.T) {
-	w := newHarness(t, asks(`{"amount": 5, "to": "AKIAIOSFODNN7EXAMPLE"}`)).useRealRenderer()
+	w := newHarness(t, asks(`{"amount": 5, "to": "AKIAIOSFODNN7EXAMPLE"}`))
 	a := w.pendingRequest()
 	at := w.newLink(a, "user:ana")
 	page := w.do("GET", at, nil).body
@@ -94,7 +87,7 @@ func TestB4EditsKeepWhatIsMasked(t *testing.T) {
 // holds one.
 func TestB4AnApproverUncoversOnRecord(t *testing.T) {
 	const secret = "AKIAIOSFODNN7EXAMPLE"
-	w := newHarness(t, asks(`{"amount": 5, "to": "`+secret+`"}`)).useRealRenderer()
+	w := newHarness(t, asks(`{"amount": 5, "to": "`+secret+`"}`))
 	w.pages.Remark = func(context.Context, web.Remark) error { return nil } // so that there is a form for everybody
 	a := w.pendingRequest()
 	ana, eve := w.newLink(a, "user:ana"), w.newLink(a, "user:eve")
@@ -149,7 +142,7 @@ func TestB4AnApproverUncoversOnRecord(t *testing.T) {
 // No name and no form hides what runs, or who is paid.
 func TestB4NothingThatRunsIsMasked(t *testing.T) {
 	for _, behind := range badinput.UnmaskableTexts() {
-		w := newHarness(t, asks(string(badinput.UnmaskableArgs(behind))), func(d *agent.Definition) { d.Tools[0].Schema = json.RawMessage(`{"type":"object"}`) }).useRealRenderer()
+		w := newHarness(t, asks(string(badinput.UnmaskableArgs(behind))), func(d *agent.Definition) { d.Tools[0].Schema = json.RawMessage(`{"type":"object"}`) })
 		page := w.do("GET", w.newLink(w.pendingRequest(), "user:ana"), nil).body
 		story, _, _ := strings.Cut(page, `<section class="answer"`)
 		got := html.UnescapeString(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(story, ""))
@@ -163,7 +156,7 @@ func TestB3TheCorpusInABrowser(t *testing.T) {
 	b := standins.StartBrowser(t)
 	p := b.Open("corpus", standins.PageOptions{Width: 360, Height: 740})
 	for i, batch := range slices.Collect(slices.Chunk(badinput.HostileTexts(), 40)) {
-		w := newHarness(t, asks(five)).useRealRenderer()
+		w := newHarness(t, asks(five))
 		a := w.pendingRequest()
 		var texts []string
 		w.showing(func(_ approval.Approval, d *show.Document) { texts = append(texts, showAlso(d, batch)...) })

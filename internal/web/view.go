@@ -100,7 +100,7 @@ func (s *server) findAllowedActions(v visit) (m allowedActions) {
 	case approval.KindInput:
 		m.Result, m.Deny = approve, deny
 	default:
-		m.Approve, m.Deny, m.Edit = approve, deny, approve && v.a.Kind == approval.KindCall && s.Show.Editable != nil
+		m.Approve, m.Deny, m.Edit = approve, deny, approve && v.a.Kind == approval.KindCall
 	}
 	return m
 }
@@ -119,13 +119,14 @@ func (s *server) offersApproval(v visit, tool string) bool {
 }
 
 func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (requestPage, error) {
-	of := s.Show.Of
-	if v.uncovered {
-		of = s.Show.Uncovered
-	}
-	shown, err := of(ctx, v.a)
+	known, err := s.View(ctx, v.a)
 	if err != nil {
 		return requestPage{}, err
+	}
+	known.Unmasked = v.uncovered
+	shown := show.BuildDocument(v.a, known)
+	if s.changeShown != nil {
+		s.changeShown(v.a, &shown)
 	}
 	page := requestPage{
 		frame: v.frame, ID: v.a.ID, Kind: v.a.Kind, Shown: shown, Fine: v.fine,
@@ -152,7 +153,7 @@ func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (r
 	s.setAnswerSection(&page, v)
 	if page.May.Edit {
 		var stored string
-		if stored, page.Fields, err = s.newEditFields(ctx, v.a, now.typed); err != nil {
+		if stored, page.Fields, err = newEditFields(v.a, known, now.typed); err != nil {
 			return requestPage{}, err
 		}
 		page.AsJSON = page.AsJSON && page.Changes == nil || page.Fields == nil

@@ -8,9 +8,7 @@
 package web
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"net"
@@ -23,7 +21,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
@@ -42,20 +39,6 @@ type Codes interface {
 	SendCode(ctx context.Context, a approval.Approval, to person.Person, channel, code string) error
 }
 
-// Renderer renders requests for people. Without Editable and Restore no page offers to edit. NewRenderer uses package
-// show.
-type Renderer struct {
-	Of func(ctx context.Context, a approval.Approval) (show.Document, error)
-	// Uncovered is Of with nothing masked; nil = not offered.
-	Uncovered func(ctx context.Context, a approval.Approval) (show.Document, error)
-	// Editable returns the arguments as JSON with secrets masked. Restore unmasks the edited arguments; its
-	// *approval.EditError says what is wrong with them.
-	Editable func(ctx context.Context, a approval.Approval) (string, error)
-	Restore  func(ctx context.Context, a approval.Approval, edited string) (json.RawMessage, error)
-	// Schema returns the schema of the arguments, for a form of fields; nil = they are edited as JSON alone.
-	Schema func(ctx context.Context, a approval.Approval) (json.RawMessage, error)
-}
-
 // Remark is a question or an answer about a request. Pages do not say which: Reply is not set.
 type Remark = approval.RemarkInput
 
@@ -65,13 +48,16 @@ type Pages struct {
 	Get    func(ctx context.Context, tenant, id string) (approval.Approval, error) // or approval.ErrNotFound
 	Desk   Desk
 	People person.Directory
-	Show   Renderer
-	Clock  clock.Clock
+	// View returns what people are shown of a request besides what is stored with it; see notify.Viewer.
+	View  func(ctx context.Context, a approval.Approval) (show.View, error)
+	Clock clock.Clock
 	// Remark records a question or an answer about a request; nil = not offered.
 	Remark func(ctx context.Context, r Remark) error
 	Codes  Codes        // nil = no code can be sent
 	SignIn *OIDC        // nil = nobody can sign in
 	Log    *slog.Logger // of internal errors, without content; nil = none
+
+	changeShown func(a approval.Approval, d *show.Document) // of tests; nil = none
 }
 
 // The bounds of use, in each process: of one link, and of wrong tokens by where they come from. A right token is never
@@ -210,54 +196,6 @@ func (s *server) loadVisit(ctx context.Context, id string) (visit, error) {
 		return visit{}, err
 	}
 	return visit{link: l, a: a, who: who, by: policy.Principal{ID: who.ID, Groups: who.Groups}, via: agent.ViaPage}, nil
-}
-
-// NewRenderer renders requests with package show, from the pinned definition of a request's run and the model's text
-// beside the call. A missing run adds nothing.
-func NewRenderer(
-	runs notify.Runs, definitions func(ctx context.Context, tenant, digest string) (*agent.Definition, error),
-) Renderer {
-	v := &notify.Viewer{Runs: runs, Definitions: definitions}
-	schema := func(ctx context.Context, a approval.Approval) (json.RawMessage, error) {
-		view, err := v.View(ctx, a)
-		if err != nil {
-			return nil, err
-		}
-		return view.Schema(a), nil
-	}
-	return Renderer{
-		Of: v.Show,
-		Uncovered: func(ctx context.Context, a approval.Approval) (show.Document, error) {
-			view, err := v.View(ctx, a)
-			view.Unmasked = true
-			return show.BuildDocument(a, view), err
-		},
-		Editable: func(ctx context.Context, a approval.Approval) (string, error) {
-			of, err := schema(ctx, a)
-			if err != nil {
-				return "", err
-			}
-			args, err := show.Editable(a.Args, of)
-			if err != nil {
-				return "", err
-			}
-			var out bytes.Buffer
-			err = json.Indent(&out, args, "", "  ")
-			return out.String(), err
-		},
-		Schema: schema,
-		Restore: func(ctx context.Context, a approval.Approval, edited string) (json.RawMessage, error) {
-			of, err := schema(ctx, a)
-			if err != nil {
-				return nil, err
-			}
-			args, err := show.Restore(json.RawMessage(edited), a.Args, of)
-			if err != nil {
-				return nil, &approval.EditError{Problem: err.Error()}
-			}
-			return args, nil
-		},
-	}
 }
 
 // Limit is a rate limit for each key: Burst at once, then Rate a second. It counts in this process only; the gateway
