@@ -42,8 +42,8 @@ type Reader interface {
 
 // Console serves the runs, agents and requests of a tenant to one person. The handler in front of it must authenticate
 // that person. GET changes nothing. Whatever changes something is a POST of a form, which must contain Key or Token: a
-// cookie is no proof, since a browser sends the cookies of this machine to every port. Fields from Agents on are
-// optional, but for Key. Safe for concurrent use.
+// cookie is no proof, since a browser sends the cookies of this machine to every port. Fields from Broken on are
+// optional. Safe for concurrent use.
 type Console struct {
 	Pages  *Pages // without Links and People
 	Tenant string
@@ -52,7 +52,7 @@ type Console struct {
 	// Conversation returns all messages of a run, oldest first.
 	Conversation func(ctx context.Context, run string) ([]policy.Spoken, error)
 	// Blob reads the content of a file that a message names. store.ErrNoBlob where there is none, or it is larger than
-	// MaxPicture. Nil = pictures in files are named, not shown.
+	// MaxPicture.
 	Blob func(ctx context.Context, digest string) ([]byte, error)
 	// Arguments returns the lines of a call's arguments, or of the run's output (tool ""), with secrets masked.
 	Arguments func(ctx context.Context, run, tool string, raw []byte) ([]show.Row, error)
@@ -64,7 +64,7 @@ type Console struct {
 
 	Agents     func() []string
 	Definition func(name string) (*agent.Definition, bool) // of an agent, as runs start with it
-	// Act does what the visitor asks for in forms, on the visitor's behalf; nil = the console shows, and decides requests.
+	// Act does what the visitor asks for in forms, on the visitor's behalf.
 	Act *api.Client
 	// Broken returns what is wrong with the agents whose files cannot be loaded, by agent; nil = all of them can.
 	Broken func() map[string][]AgentProblem
@@ -155,9 +155,6 @@ func (c *Console) Handler() http.Handler {
 	own := *c
 	if own.Cache == nil {
 		own.Cache = NewCache()
-	}
-	if own.Definition == nil {
-		own.Definition = func(string) (*agent.Definition, bool) { return nil, false }
 	}
 	if own.Broken == nil {
 		own.Broken = func() map[string][]AgentProblem { return nil }
@@ -334,7 +331,7 @@ var places = []place{{navApprovals, "Approvals"}, {navRuns, "Runs"}, {navAgents,
 
 // newFrame returns the fields that all console pages have. nav is the place of the navigation.
 func (c *console) newFrame(title, nav string, way ...string) frame {
-	f := frame{Title: title + " · Countersign", Who: c.As.ID, Start: c.Start, Nav: nav, Trail: way, Acts: c.Act != nil}
+	f := frame{Title: title + " · Countersign", Who: c.As.ID, Start: c.Start, Nav: nav, Trail: way}
 	if c.Session {
 		f.Proof = c.Key
 	}
@@ -409,7 +406,7 @@ func (c *console) servePicture(w http.ResponseWriter, r *http.Request) {
 		switch m, _ := all[n-1].Block.(run.Media); {
 		case m.Data != "":
 			data, err = base64.StdEncoding.DecodeString(m.Data)
-		case m.Blob != "" && c.Blob != nil:
+		case m.Blob != "":
 			data, err = c.Blob(r.Context(), m.Blob)
 		}
 	}

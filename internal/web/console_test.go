@@ -94,6 +94,7 @@ func (w *harness) console(by string, change func(*web.Console)) {
 		Pages: w.pages, Tenant: local.Tenant, As: policy.Principal{ID: by, Groups: w.people[by].Groups}, Start: "abc", Key: "key", Token: "token",
 		Read: runs{}, Conversation: func(context.Context, string) ([]policy.Spoken, error) { return nil, nil },
 		Arguments: func(context.Context, string, string, []byte) ([]show.Row, error) { return nil, nil },
+		Agents:    func() []string { return nil }, Definition: func(string) (*agent.Definition, bool) { return nil, false },
 	}
 	change(c)
 	w.server = httptest.NewServer(c.Handler())

@@ -44,7 +44,7 @@ type startPage struct {
 // newStartPage returns the form to start a run, with the fields as they were typed; nil = nothing was.
 func (c *console) newStartPage(r *http.Request, typed map[string]string, n *formResult) (page startPage, err error) {
 	q, err := readQuery(r, "agent")
-	if err != nil || c.Act == nil || c.Agents == nil {
+	if err != nil {
 		return page, errNoPage
 	}
 	if typed == nil {
@@ -93,9 +93,6 @@ func (c *console) serveForm(w http.ResponseWriter, r *http.Request) {
 	case kind == "together":
 		page, err := c.approveTogether(r, form)
 		c.renderPage(w, r, http.StatusOK, "together.html", page, err)
-		return
-	case c.Act == nil:
-		c.writePlain(w, http.StatusNotFound, missingPage)
 		return
 	}
 	to, err := c.applyAction(r.Context(), kind, r.URL.Path, form, files)

@@ -85,10 +85,7 @@ func (c *console) newAgentsPage(r *http.Request) (page agentsPage, err error) {
 	}
 	page.frame = c.newFrame("Agents", navAgents)
 	broken := c.Broken()
-	names := slices.Collect(maps.Keys(broken))
-	if c.Agents != nil {
-		names = append(names, c.Agents()...)
-	}
+	names := slices.AppendSeq(slices.Clone(c.Agents()), maps.Keys(broken))
 	slices.Sort(names)
 	for _, name := range names {
 		row := agentRow{Name: name, Broken: broken[name] != nil}

@@ -64,10 +64,7 @@ func newOptions(chosen string, pairs ...string) (all []filterOption) {
 }
 
 func (c *console) agentOptions(chosen string) []filterOption {
-	var names []string
-	if c.Agents != nil {
-		names = append(names, c.Agents()...)
-	}
+	names := slices.Clone(c.Agents())
 	if chosen != "" && !slices.Contains(names, chosen) {
 		names = append(names, chosen)
 	}

@@ -136,9 +136,6 @@ type resultBlock struct {
 
 // newChatPage returns the view of chat.html: a run as a conversation, or the beginning of one, where id is "".
 func (c *console) newChatPage(r *http.Request, id string) (page runPage, err error) {
-	if c.Act == nil || c.Agents == nil {
-		return page, errNoPage
-	}
 	if id != "" {
 		page, err = c.newRunPage(r, id)
 		page.With = page.Run.Agent
@@ -433,7 +430,7 @@ func (s *pageBuilder) fillItem(ctx context.Context, item *chatItem, m policy.Spo
 	case run.Media:
 		item.Label = "File"
 		item.Text = s.newText(strings.TrimSpace(b.Name + " " + b.MediaType))
-		if slices.Contains(pictureTypes, b.MediaType) && (b.Blob == "" || s.Blob != nil) {
+		if slices.Contains(pictureTypes, b.MediaType) {
 			item.Picture = fmt.Sprintf("%s%s/pictures/%d", runsPath, s.run.ID, item.N)
 		}
 	case run.Reasoning:

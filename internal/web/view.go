@@ -35,7 +35,6 @@ type frame struct {
 	Proof string   // of a signed-in session, for its forms; "" = whoever decides shows another
 	Nav   string   // the place of the navigation
 	Trail []string // the runs on the way to the page
-	Acts  bool     // forms start and change runs
 
 	Models []string // suggestions for the model of a run; nil = no other model is offered
 }
