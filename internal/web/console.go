@@ -8,7 +8,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
-	"io"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -181,13 +180,9 @@ func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case form:
 		c.serveForm(w, r)
 	case r.URL.Path == scriptPath && r.URL.RawQuery == "":
-		setSecurityHeaders(w.Header(), c.policy)
-		w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
-		_, _ = io.WriteString(w, readFile("console/console.js")) // the client is gone if this fails
+		c.write(w, http.StatusOK, "text/javascript; charset=utf-8", []byte(readFile("console/console.js")))
 	case r.URL.Path == "/favicon.ico": // browsers ask for it where pages may have pictures
-		setSecurityHeaders(w.Header(), c.policy)
-		w.Header().Set("Content-Type", "image/svg+xml")
-		_, _ = io.WriteString(w, icon) // the client is gone if this fails
+		c.write(w, http.StatusOK, "image/svg+xml", []byte(icon))
 	case r.URL.Path == "/audit.jsonl":
 		c.serveDecisions(w, r)
 	case c.API != nil && passedOn.MatchString(r.URL.Path):
@@ -264,22 +259,16 @@ func (c *console) completeID(ctx context.Context, short string) (string, error) 
 // errNoPage is the error of an address that the console does not have.
 var errNoPage = errors.New("there is no such page")
 
-// renderPage writes a page from its view, or an error page.
+// renderPage is that of the server, and says where a page is, or that there is none.
 func (c *console) renderPage(w http.ResponseWriter, r *http.Request, status int, name string, view any, err error) {
-	var html []byte
-	if err == nil {
-		html, err = c.pages.render(name, view)
-	}
 	var to movedPage
 	switch {
 	case errors.As(err, &to):
 		redirect(w, pagePolicy, string(to))
 	case isNotFound(err):
 		c.writePlain(w, http.StatusNotFound, missingPage)
-	case err != nil:
-		c.writeFailure(w, r, err)
 	default:
-		c.writePage(w, status, html)
+		c.server.renderPage(w, r, status, name, view, err)
 	}
 }
 
@@ -293,14 +282,11 @@ func isNotFound(err error) bool {
 // serveApproval shows a request and accepts its form, like the page of a link.
 func (c *console) serveApproval(w http.ResponseWriter, r *http.Request, id string) {
 	a, err := c.Get(r.Context(), c.Tenant, id)
-	switch {
-	case errors.Is(err, approval.ErrNotFound):
-		c.writePlain(w, http.StatusNotFound, missingPage)
-	case err != nil:
-		c.writeFailure(w, r, err)
-	default:
-		c.serveVisit(w, r, c.newVisit(a))
+	if err != nil {
+		c.renderPage(w, r, 0, "", nil, err)
+		return
 	}
+	c.serveVisit(w, r, c.newVisit(a))
 }
 
 func (c *console) newVisit(a approval.Approval) visit {
@@ -418,7 +404,5 @@ func (c *console) servePicture(w http.ResponseWriter, r *http.Request) {
 		c.renderPage(w, r, 0, "", nil, err)
 		return
 	}
-	setSecurityHeaders(w.Header(), c.policy)
-	w.Header().Set("Content-Type", kind)
-	_, _ = w.Write(data) // the client is gone if this fails
+	c.write(w, http.StatusOK, kind, data)
 }

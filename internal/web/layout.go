@@ -136,11 +136,27 @@ func setSecurityHeaders(h http.Header, policy string) {
 		"microphone=(), payment=(), publickey-credentials-get=(), usb=()")
 }
 
-func (s *server) writePage(w http.ResponseWriter, status int, page []byte) {
+// write writes a whole answer.
+func (s *server) write(w http.ResponseWriter, status int, mediaType string, body []byte) {
 	setSecurityHeaders(w.Header(), s.policy)
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Type", mediaType)
 	w.WriteHeader(status)
-	_, _ = w.Write(page) // the client is gone if this fails
+	_, _ = w.Write(body) // the client is gone if this fails
+}
+
+const htmlType = "text/html; charset=utf-8"
+
+// renderPage writes a page from its view, or the error page.
+func (s *server) renderPage(w http.ResponseWriter, r *http.Request, status int, name string, view any, err error) {
+	var page []byte
+	if err == nil {
+		page, err = s.pages.render(name, view)
+	}
+	if err != nil {
+		s.writeFailure(w, r, err)
+		return
+	}
+	s.write(w, status, htmlType, page)
 }
 
 // writeView writes a page of a set that is made without reading anything.
@@ -150,7 +166,7 @@ func (s *server) writeView(w http.ResponseWriter, status int, name string, view 
 		http.Error(w, "the page could not be made", http.StatusInternalServerError)
 		return
 	}
-	s.writePage(w, status, page)
+	s.write(w, status, htmlType, page)
 }
 
 // plainPage is the view of plain.html: a page that shows no request.

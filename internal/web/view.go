@@ -14,15 +14,7 @@ import (
 // writeRequestPage shows a request as it is now, with the result of the last form on top.
 func (s *server) writeRequestPage(w http.ResponseWriter, r *http.Request, v visit, status int, now formResult) {
 	view, err := s.newRequestPage(r.Context(), v, now)
-	var html []byte
-	if err == nil {
-		html, err = s.pages.render("approval.html", view)
-	}
-	if err != nil {
-		s.writeFailure(w, r, err)
-		return
-	}
-	s.writePage(w, status, html)
+	s.renderPage(w, r, status, "approval.html", view, err)
 }
 
 // frame is what every page has.
