@@ -177,7 +177,7 @@ func newSiteOn(t *testing.T, serve serving, rule agent.Rule, change ...func(*lam
 	d.Links, d.People, d.Live = s.links, people, s.table
 	d.SignIn = &web.OIDC{
 		Issuer: s.provider.URL, ClientID: clientID, Secret: func(context.Context) (string, error) { return clientSecret, nil }, Base: s.URL, Ring: loadRing, Clock: s.clock,
-		IDs: ids.System(s.clock), Identify: lambdafn.Identity{}.TokenCaller, Client: s.provider.Client(), Log: s.log(),
+		IDs: ids.System(s.clock), Identify: lambdafn.Identity{}.TokenCaller, Admit: d.Admit, Client: s.provider.Client(), Log: s.log(),
 	}
 	for _, c := range change {
 		c(d)
@@ -397,7 +397,7 @@ func TestRemovedPeopleAreOut(t *testing.T) {
 	}
 	importPeople(`"user:ana": ["group:operators"], "user:eve": ["group:operators"]`)
 	s := newSite(t, askAll, func(d *lambdafn.Deployment) {
-		d.People, d.SignIn.Admit = &person.Stored{Table: table, Clock: d.SignIn.Clock}, d.Admit
+		d.People = &person.Stored{Table: table, Clock: d.SignIn.Clock}
 	})
 	answered := ""
 	status := func() int {

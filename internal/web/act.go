@@ -421,10 +421,14 @@ var fields = []string{"form", "action", "note", "args", "result", "tool", "text"
 // proofField is the field with the proof in the console's forms.
 const proofField = "key"
 
+func isForm(r *http.Request) bool {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return err == nil && kind == "application/x-www-form-urlencoded"
+}
+
 // readForm reads a form strictly, with or without the proof field. People may see its error.
 func readForm(r *http.Request, proof bool) (map[string]string, error) {
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil ||
-		kind != "application/x-www-form-urlencoded" {
+	if !isForm(r) {
 		return nil, fmt.Errorf("want a form of this page")
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxForm+1))

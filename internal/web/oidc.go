@@ -36,7 +36,7 @@ type OIDC struct {
 	// is no text is JSON.
 	Identify func(claims map[string]string) (api.Caller, error)
 	// Admit refuses whoever may not be here any more, at the sign-in and at each request of a session; see Identify for
-	// its errors. Nil = everybody may.
+	// its errors.
 	Admit  func(ctx context.Context, who api.Caller) error
 	IDs    *ids.Source
 	Clock  clock.Clock
@@ -135,20 +135,13 @@ func (o *OIDC) Session(r *http.Request) *Session {
 	if o == nil || !o.readCookie(r, sessionCookie, &s) || !o.Clock.Now().Before(s.Expires) {
 		return nil
 	}
-	if err := o.admit(r.Context(), s.Caller); err != nil {
+	if err := o.Admit(r.Context(), s.Caller); err != nil {
 		if o.Log != nil {
 			o.Log.WarnContext(r.Context(), "session refused", "error", err)
 		}
 		return nil
 	}
 	return &s
-}
-
-func (o *OIDC) admit(ctx context.Context, who api.Caller) error {
-	if o.Admit == nil {
-		return nil
-	}
-	return o.Admit(ctx, who)
 }
 
 // begin sends the visitor to the provider.
@@ -234,7 +227,7 @@ func (o *OIDC) redeem(ctx context.Context, code string, p pendingSignIn) (s Sess
 	}
 	s.Key, s.Expires = o.IDs.Token(), o.Clock.Now().Add(sessionLife)
 	if s.Caller, err = o.Identify(texts); err == nil {
-		err = o.admit(ctx, s.Caller)
+		err = o.Admit(ctx, s.Caller)
 	}
 	return s, err
 }

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"mime"
 	"net/http"
 	"strings"
 
@@ -71,12 +70,8 @@ func (s *SignIn) handle(w http.ResponseWriter, r *http.Request) bool {
 
 // readToken returns the token of the form; ours is false for any other request.
 func readToken(w http.ResponseWriter, r *http.Request) (token string, ours bool) {
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil ||
-		kind != "application/x-www-form-urlencoded" {
-		return "", false
-	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxToken)
-	if r.ParseForm() != nil || !r.PostForm.Has(tokenField) {
+	if !isForm(r) || r.ParseForm() != nil || !r.PostForm.Has(tokenField) {
 		return "", false
 	}
 	return strings.TrimSpace(r.PostForm.Get(tokenField)), true
