@@ -148,21 +148,23 @@ func (s *server) startRun(w http.ResponseWriter, r *http.Request, c Caller) (int
 		}
 	}
 	run, err := s.Starter.Start(r.Context(), start)
-	if err = s.ignoreUnstarted(r, key, err); err != nil {
-		return 0, nil, err
+	return s.acceptRun(w, r, key, run, err)
+}
+
+// acceptRun answers with a run and its address. A run that is written but whose execution did not start is accepted
+// without a key: a retry would create another run; the sweep or `resume` starts this one. With a key it returns the
+// error, and a retry starts the run.
+func (s *server) acceptRun(
+	w http.ResponseWriter, r *http.Request, key string, run run.AgentState, err error,
+) (int, any, error) {
+	if err != nil {
+		if key != "" || !errors.Is(err, runtime.ErrUnstarted) {
+			return 0, nil, err
+		}
+		s.Log.Warn("run accepted, its execution is not started yet", "route", r.Method+" "+r.Pattern, "error", err)
 	}
 	w.Header().Set("Location", "/v1/runs/"+run.Run)
 	return http.StatusAccepted, newAccepted(run), nil
-}
-
-// ignoreUnstarted accepts a run that is written but whose execution did not start. With a key it returns the error,
-// and a retry starts the run. Without a key a retry would create another run; the sweep or `resume` starts this one.
-func (s *server) ignoreUnstarted(r *http.Request, key string, err error) error {
-	if key != "" || !errors.Is(err, runtime.ErrUnstarted) {
-		return err
-	}
-	s.Log.Warn("run accepted, its execution is not started yet", "route", r.Method+" "+r.Pattern, "error", err)
-	return nil
 }
 
 // idempotencyKey returns the key of the body or the header.
@@ -386,11 +388,7 @@ func (s *server) forkRun(w http.ResponseWriter, r *http.Request, c Caller) (int,
 		f.Model = &agent.ModelSpec{Provider: m.Provider, ID: m.ID, BaseURL: m.BaseURL, File: m.File}
 	}
 	run, err := s.Starter.Fork(r.Context(), f)
-	if err = s.ignoreUnstarted(r, key, err); err != nil {
-		return 0, nil, err
-	}
-	w.Header().Set("Location", "/v1/runs/"+run.Run)
-	return http.StatusAccepted, newAccepted(run), nil
+	return s.acceptRun(w, r, key, run, err)
 }
 
 // Fork starts a run from another run's state after one of its entries, once for its key.
@@ -417,7 +415,7 @@ func (s *server) undoCall(w http.ResponseWriter, r *http.Request, c Caller) (int
 	}
 	by := runtime.Undo{Tenant: c.Tenant, Run: r.PathValue("id"), Call: r.PathValue("call"), By: c.Principal.ID}
 	run, again, err := s.Starter.Undo(r.Context(), by)
-	if err = s.ignoreUnstarted(r, "undo", err); err != nil { // a retry returns the same run
+	if err != nil { // a retry returns the same run
 		return 0, nil, err
 	}
 	call, _ := run.Undoing() // always set in a run of Undo
