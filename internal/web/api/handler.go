@@ -138,8 +138,9 @@ func (s *server) serveRoute(w http.ResponseWriter, r *http.Request) {
 		strings.Join(allowed, " or ")))
 }
 
-// callEndpoint calls an endpoint on behalf of the caller, once the path's id and the query are well formed. It waits
-// until the backend is ready, except for GET, which changes nothing, and DELETE, which only removes a permission.
+// callEndpoint calls an endpoint on behalf of the caller, once the path's id and the query are well formed, and the
+// caller may change people if the path is theirs. It waits until the backend is ready, except for GET, which changes
+// nothing, and DELETE, which only removes a permission.
 func (s *server) callEndpoint(to route, w http.ResponseWriter, r *http.Request) (status int, body any, err error) {
 	var c Caller
 	if r.Pattern == callbackPath { // its token is all that is checked
@@ -161,6 +162,9 @@ func (s *server) callEndpoint(to route, w http.ResponseWriter, r *http.Request) 
 	}
 	if err == nil && s.Ready != nil && r.Method != http.MethodGet && r.Method != http.MethodDelete {
 		err = s.Ready(r.Context())
+	}
+	if err == nil && strings.HasPrefix(r.Pattern, "/v1/people") {
+		err = s.mayChangePeople(c)
 	}
 	if err != nil {
 		return 0, nil, err
