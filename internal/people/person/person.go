@@ -78,9 +78,11 @@ func (b *Book) Members(_ context.Context, tenant string, principals []string) ([
 			list = append(list, p.clone())
 		}
 	}
-	slices.SortFunc(list, func(a, b Person) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(list, byID)
 	return list, nil
 }
+
+func byID(a, b Person) int { return cmp.Compare(a.ID, b.ID) }
 
 // Removed reports whether somebody was taken out of the directory.
 func (b *Book) Removed(_ context.Context, _, id string) (bool, error) {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -163,13 +162,20 @@ func storedBodies(ctx context.Context, t store.Table, pk string) (map[string]jso
 	}
 }
 
+func writeBody(ctx context.Context, t store.Table, pk, sk string, body json.RawMessage) error {
+	it := store.Item{Key: store.Key{PK: pk, SK: sk}, Body: body}
+	if err := t.Write(ctx, store.Op{Kind: store.Put, Item: it}); err != nil {
+		return fmt.Errorf("write %s: %w", sk, err)
+	}
+	return nil
+}
+
 // List returns the people of a tenant, sorted by id.
 func List(ctx context.Context, t store.Table, tenant string) ([]Person, error) {
 	book, err := readBook(ctx, t, tenant)
 	if err != nil {
 		return nil, err
 	}
-	byID := func(a, b Person) int { return strings.Compare(a.ID, b.ID) }
 	return slices.SortedFunc(maps.Values(book.tenants[tenant]), byID), nil
 }
 
@@ -181,13 +187,6 @@ func Put(ctx context.Context, t store.Table, tenant, id string, form json.RawMes
 	if _, err := readPerson(id, form, nil); err != nil {
 		return err
 	}
-	write := func(form json.RawMessage) error {
-		it := store.Item{Key: store.Key{PK: peoplePK(tenant), SK: id}, Body: form}
-		if err := t.Write(ctx, store.Op{Kind: store.Put, Item: it}); err != nil {
-			return fmt.Errorf("write %s: %w", id, err)
-		}
-		return nil
-	}
 	people, err := storedBodies(ctx, t, peoplePK(tenant))
 	if err != nil {
 		return wrapRead(err, "people of "+tenant)
@@ -197,13 +196,14 @@ func Put(ctx context.Context, t store.Table, tenant, id string, form json.RawMes
 	if _, err := bookOf(tenant, people); err != nil {
 		return err
 	}
-	if err := write(form); err != nil {
+	if err := writeBody(ctx, t, peoplePK(tenant), id, form); err != nil {
 		return err
 	}
 	var wrong *ReadError
 	_, err = readBook(ctx, t, tenant)
 	if errors.As(err, &wrong) { // a book that cannot be read lets nobody do anything
-		return cmp.Or(write(before), fmt.Errorf("%w: %w", store.ErrConflict, err))
+		back := writeBody(ctx, t, peoplePK(tenant), id, before)
+		return cmp.Or(back, fmt.Errorf("%w: %w", store.ErrConflict, err))
 	}
 	return err
 }
@@ -237,9 +237,8 @@ func Import(ctx context.Context, t store.Table, document []byte) (written, remov
 			if bytes.Equal(stored[sk], wanted[sk]) {
 				continue
 			}
-			it := store.Item{Key: store.Key{PK: pk, SK: sk}, Body: wanted[sk]}
-			if err := t.Write(ctx, store.Op{Kind: store.Put, Item: it}); err != nil {
-				return fmt.Errorf("write %s: %w", sk, err)
+			if err := writeBody(ctx, t, pk, sk, wanted[sk]); err != nil {
+				return err
 			}
 			if isNull(wanted[sk]) {
 				removed++
