@@ -202,7 +202,7 @@ type payload struct {
 		ID   string `json:"id"`
 		Team string `json:"team_id"`
 	} `json:"user"`
-	Team *struct {
+	Team struct {
 		ID string `json:"id"`
 	} `json:"team"`
 	ResponseURL string     `json:"response_url"`
@@ -213,7 +213,7 @@ type payload struct {
 	} `json:"actions"`
 	State struct {
 		Values map[string]map[string]struct {
-			Value *string `json:"value"`
+			Value string `json:"value"`
 		} `json:"values"`
 	} `json:"state"`
 }
@@ -246,13 +246,8 @@ func (p payload) parseClick() (click, bool) {
 	if p.Type != "block_actions" || len(p.Actions) != 1 || p.Actions[0].Type != "button" {
 		return click{}, false
 	}
-	c := click{member: p.User.ID, team: p.User.Team, answer: p.ResponseURL}
-	if v := p.State.Values[blockNote][actionNote].Value; v != nil {
-		c.note = *v
-	}
-	if c.team == "" && p.Team != nil {
-		c.team = p.Team.ID
-	}
+	c := click{member: p.User.ID, team: cmp.Or(p.User.Team, p.Team.ID), answer: p.ResponseURL,
+		note: p.State.Values[blockNote][actionNote].Value}
 	switch p.Actions[0].ID {
 	case actionApprove:
 		c.action = approval.Approve
