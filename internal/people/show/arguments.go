@@ -375,7 +375,7 @@ func pointer(at string, of mask.Kind, i int, key string) string {
 	if of == mask.Array {
 		return fmt.Sprintf("%s/%d", at, i)
 	}
-	return at + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
+	return at + jsonx.FormatPointer([]string{key})
 }
 
 // restore collects the stored values for the placeholders in v.

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -452,7 +451,7 @@ func (p *projection) addStateDelta() {
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		old, had := was[name]
 		now, has := is[name]
-		o := StateOperation{Op: "replace", Path: "/" + pointerEscapes.Replace(name), Value: now}
+		o := StateOperation{Op: "replace", Path: jsonx.FormatPointer([]string{name}), Value: now}
 		switch {
 		case !has:
 			o.Op = "remove"
@@ -465,8 +464,6 @@ func (p *projection) addStateDelta() {
 	}
 	p.add(StateDelta, 0, StateDeltaData{Delta: delta})
 }
-
-var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
 // addPlanProgress adds the progress of the plan since the fact before.
 func (p *projection) addPlanProgress() {
