@@ -217,7 +217,6 @@ func TestApproveDenyAndEdit(t *testing.T) {
 }
 
 func TestDecisionsAndAnswersToAnApprovalGoThroughTheDesk(t *testing.T) {
-	no := "no"
 	for name, c := range map[string]struct {
 		in   func(approval string) api.Input
 		want run.CallStatus
@@ -231,7 +230,7 @@ func TestDecisionsAndAnswersToAnApprovalGoThroughTheDesk(t *testing.T) {
 		"answer no":       {func(string) api.Input { return result(`"No "`) }, run.StatusCancelled, run.WhyDenied},
 		"answer number":   {func(string) api.Input { return result(`1`) }, run.StatusCancelled, run.WhyDenied},
 		"answer null":     {func(string) api.Input { return result(`null`) }, run.StatusCancelled, run.WhyDenied},
-		"answer error":    {func(string) api.Input { return api.Input{Answers: []api.Answer{{Call: "c1", Error: &no}}} }, run.StatusCancelled, run.WhyDenied},
+		"answer error":    {func(string) api.Input { return api.Input{Answers: []api.Answer{{Call: "c1", Error: new("no")}}} }, run.StatusCancelled, run.WhyDenied},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, one := newWaiting(t)
@@ -277,7 +276,6 @@ func result(raw string) api.Input {
 func TestAnswersToAnUnknownOutcome(t *testing.T) {
 	lost := `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 0}}]}
 {"text": "Done."}`
-	declined := "declined"
 	for name, c := range map[string]struct {
 		answer  api.Answer
 		status  run.CallStatus
@@ -287,7 +285,7 @@ func TestAnswersToAnUnknownOutcome(t *testing.T) {
 		"json":  {api.Answer{Call: "c1", Result: json.RawMessage(`{"paid": 0}`)}, run.StatusSucceeded, `{"paid":0}`},
 		"false": {api.Answer{Call: "c1", Result: json.RawMessage(`false`)}, run.StatusSucceeded, "false"},
 		"null":  {api.Answer{Call: "c1", Result: json.RawMessage(`null`)}, run.StatusSucceeded, "null"},
-		"error": {api.Answer{Call: "c1", Error: &declined}, run.StatusFailed, "declined"},
+		"error": {api.Answer{Call: "c1", Error: new("declined")}, run.StatusFailed, "declined"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, lost)
@@ -484,10 +482,7 @@ func TestShortenedIDs(t *testing.T) {
 	}
 	one, two := b.start(alike[0]), b.start(alike[1])
 	_, err := b.client.Run(t.Context(), one.ID[:4])
-	var p *api.Problem
-	require.ErrorAs(t, err, &p)
-	require.Equal(t, api.InvalidRequest, p.Type)
-	require.Contains(t, p.Detail, "more than one id begins like this: r")
+	require.Contains(t, requireProblem(t, err, api.InvalidRequest).Detail, "more than one id begins like this: r")
 	n := 5
 	for one.ID[:n] == two.ID[:n] {
 		n++

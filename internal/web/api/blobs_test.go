@@ -187,9 +187,7 @@ func TestClientUpload(t *testing.T) {
 
 	status = http.StatusForbidden
 	_, err = b.client.Upload(t.Context(), announced, fileOf(file))
-	var p *api.Problem
-	require.ErrorAs(t, err, &p)
-	require.Contains(t, p.Detail, "403")
+	require.Contains(t, requireProblem(t, err, api.InvalidRequest).Detail, "403")
 	status = http.StatusServiceUnavailable
 	_, err = b.client.Upload(t.Context(), announced, fileOf(file))
 	require.ErrorIs(t, err, api.ErrUnreachable)
@@ -204,6 +202,5 @@ func TestClientUpload(t *testing.T) {
 	b.backend.Uploads = nil
 	b.serve()
 	_, err = b.client.Upload(t.Context(), announced, fileOf(append([]byte("A"), file[1:]...)))
-	require.ErrorAs(t, err, &p)
-	require.Equal(t, api.InvalidRequest, p.Type)
+	_ = requireProblem(t, err, api.InvalidRequest)
 }

@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -52,12 +51,9 @@ func TestAListNamesTheItemItCannotRead(t *testing.T) {
 				b.put(bad)
 				for _, path := range c.paths {
 					a := ask(path)
-					require.Equal(t, http.StatusInternalServerError, a.status, a.body)
+					p := problemIn(t, a, http.StatusInternalServerError, api.Damaged)
 					route, _, _ := strings.Cut(path, "?")
 					d.check(t, "GET "+route, a)
-					var p api.Problem
-					require.NoError(t, json.Unmarshal([]byte(a.body), &p))
-					require.Equal(t, api.Damaged, p.Type)
 					require.Contains(t, p.Detail, good.PK)
 					require.Contains(t, p.Detail, "deploy the version that wrote it, or restore the item")
 				}
@@ -99,11 +95,7 @@ func TestARunThatCannotBeReadIsNamed(t *testing.T) {
 	b.backend.Journal = store.NewJournal(b.table, 0)
 	b.serve()
 	for _, path := range []string{"/v1/runs/" + bad.ID, "/v1/runs/" + bad.ID + "/messages", "/v1/runs/" + bad.ID + "/calls"} {
-		a := b.do("GET "+path, "")
-		require.Equal(t, http.StatusInternalServerError, a.status, a.body)
-		var p api.Problem
-		require.NoError(t, json.Unmarshal([]byte(a.body), &p))
-		require.Equal(t, api.Damaged, p.Type)
+		p := problemIn(t, b.do("GET "+path, ""), http.StatusInternalServerError, api.Damaged)
 		require.Contains(t, p.Detail, bad.ID)
 		require.Equal(t, http.StatusOK, b.do("GET "+strings.Replace(path, bad.ID, good.ID, 1), "").status)
 	}
@@ -114,14 +106,10 @@ func (d *document) journal(t *testing.T) {
 	b := newBench(t, pay)
 	at := "GET /v1/runs/" + b.waitUntilParked(b.start("k").ID).ID + "/journal"
 	for _, query := range []string{"", "?cursor=1", "?limit=1", "?cursor=100"} {
-		got := b.do(at+query, "")
-		require.Equal(t, http.StatusOK, got.status, got.body)
-		d.check(t, op, got)
+		d.ask(t, b, op, at+query, "", http.StatusOK)
 	}
 	for _, bad := range []string{"cursor=-1", "cursor=x", "cursor=1000000000000", "limit=0", "cursor=1&cursor=2", "from=1"} {
-		got := b.do(at+"?"+bad, "")
-		require.Equal(t, http.StatusBadRequest, got.status, bad)
-		d.check(t, op, got)
+		d.ask(t, b, op, at+"?"+bad, "", http.StatusBadRequest)
 	}
 }
 

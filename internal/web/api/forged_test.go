@@ -45,14 +45,8 @@ func (b *bench) approvedBy(who string, run api.Run, request string) api.Run {
 // pending is the oldest request of a run that nobody has decided.
 func (b *bench) pending(run api.Run) string {
 	b.t.Helper()
-	var page struct {
-		Items []struct {
-			ID string `json:"id"`
-		} `json:"items"`
-	}
-	got := b.do("GET /v1/approvals?run="+run.ID, "")
-	require.Equal(b.t, http.StatusOK, got.status, got.body)
-	require.NoError(b.t, json.Unmarshal([]byte(got.body), &page))
+	page, err := b.client.FindApprovals(b.t.Context(), approval.Query{Run: run.ID})
+	require.NoError(b.t, err)
 	require.NotEmpty(b.t, page.Items, "people are asked")
 	return page.Items[0].ID
 }
@@ -188,9 +182,8 @@ func TestAForgedRequestLetsNothingRun(t *testing.T) {
 func TestAForgedOrderLetsNothingRun(t *testing.T) {
 	executions := func(b *bench, run api.Run) int {
 		b.t.Helper()
-		var page api.Page[api.Call]
-		got := b.do("GET /v1/runs/"+run.ID+"/calls", "")
-		require.NoError(b.t, json.Unmarshal([]byte(got.body), &page))
+		page, err := b.client.Calls(b.t.Context(), run.ID, "", 0)
+		require.NoError(b.t, err)
 		return page.Items[0].Executions
 	}
 	for name, c := range forgeries {

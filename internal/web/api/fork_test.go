@@ -16,9 +16,6 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// prefixProblem prefixes a problem's detail with its place in the body.
-func prefixProblem(n int64) *int64 { return &n }
-
 func TestFork(t *testing.T) {
 	b, parent := newWaiting(t)
 	theirs := parent.Waiting[0].Approval
@@ -38,10 +35,10 @@ func TestFork(t *testing.T) {
 	require.Equal(t, 5, <-b.paid)
 	require.Empty(t, b.paid)
 
-	again, err := b.client.Fork(t.Context(), parent.ID, api.Fork{At: prefixProblem(2), Key: "f"})
+	again, err := b.client.Fork(t.Context(), parent.ID, api.Fork{At: new(int64(2)), Key: "f"})
 	require.NoError(t, err)
 	require.Equal(t, id, again.ID)
-	_, err = b.client.Fork(t.Context(), parent.ID, api.Fork{At: prefixProblem(1), Key: "f"})
+	_, err = b.client.Fork(t.Context(), parent.ID, api.Fork{At: new(int64(1)), Key: "f"})
 	_ = requireProblem(t, err, api.KeyReused)
 	found, err := b.client.Replay(t.Context(), id)
 	require.NoError(t, err)
@@ -49,7 +46,7 @@ func TestFork(t *testing.T) {
 
 	b.backend.Local = false
 	b.serve()
-	_, err = b.client.Fork(t.Context(), parent.ID, api.Fork{At: prefixProblem(1), Model: &api.ForkModel{Provider: "demo"}})
+	_, err = b.client.Fork(t.Context(), parent.ID, api.Fork{At: new(int64(1)), Model: &api.ForkModel{Provider: "demo"}})
 	_ = requireProblem(t, err, api.NotAllowed)
 }
 
@@ -168,12 +165,10 @@ func TestTooManyRuns(t *testing.T) {
 		{"POST /v1/runs", "POST /v1/runs", `{"agent":"payer","message":"more","continues":"` + done.ID + `"}`},
 		{"POST /v1/runs/{id}/fork", "POST /v1/runs/" + waits.ID + "/fork", `{"at":0}`},
 	} {
-		got := b.do(c.line, c.body)
-		require.Equal(t, http.StatusTooManyRequests, got.status, got.body)
+		got := d.ask(t, b, c.op, c.line, c.body, http.StatusTooManyRequests)
 		require.Equal(t, "30", got.header.Get("Retry-After"))
 		require.Contains(t, got.body, `"type":"too-many-runs"`)
 		require.Contains(t, got.body, "as many running runs as it may have")
-		d.check(t, c.op, got)
 	}
 	require.Equal(t, http.StatusAccepted, b.do("POST /v1/runs/"+waits.ID+"/cancel", "").status)
 	require.Equal(t, http.StatusAccepted, b.do("POST /v1/runs", body).status, "again")

@@ -148,25 +148,29 @@ func (d *document) broken(t *testing.T, err error, status int, says ...string) {
 	})
 }
 
+// ask makes a request of an operation. Its answer has the status and is as documented.
+func (d *document) ask(t *testing.T, b *bench, op, line, body string, status int, headers ...string) answer {
+	t.Helper()
+	got := b.do(line, body, headers...)
+	require.Equal(t, status, got.status, got.body)
+	d.check(t, op, got)
+	return got
+}
+
 // undo has a call taken back, twice.
 func (d *document) undo(t *testing.T) {
 	const op = "POST /v1/runs/{id}/calls/{call}/undo"
 	b, run := undoable(t)
 	for _, status := range []int{http.StatusAccepted, http.StatusOK} {
-		got := b.do("POST /v1/runs/"+run.ID+"/calls/c1/undo", "")
-		require.Equal(t, status, got.status, got.body)
-		d.check(t, op, got)
+		got := d.ask(t, b, op, "POST /v1/runs/"+run.ID+"/calls/c1/undo", "", status)
 		var undo api.Undone
 		require.NoError(t, json.Unmarshal([]byte(got.body), &undo))
 		b.waitUntilParked(undo.ID) // people are asked once it has come so far
 	}
-	got := b.do("GET /v1/runs/"+run.ID, "")
-	require.Equal(t, http.StatusOK, got.status)
+	got := d.ask(t, b, "GET /v1/runs/{id}", "GET /v1/runs/"+run.ID, "", http.StatusOK)
 	require.Contains(t, got.body, `"undo":{"tool":"pay","input":{"amount":5},"run":"r`)
-	d.check(t, "GET /v1/runs/{id}", got)
-	got = b.do("GET /v1/approvals", "")
+	got = d.ask(t, b, "GET /v1/approvals", "GET /v1/approvals", "", http.StatusOK)
 	require.Contains(t, got.body, `"undoes":{"run":"`+run.ID+`","call":"c1"}`)
-	d.check(t, "GET /v1/approvals", got)
 }
 
 // deletion deletes a run that was taken back: first the one that began from it.
@@ -190,10 +194,7 @@ func (d *document) deletion(t *testing.T) {
 		{"GET /v1/runs", "/v1/runs", `"items":[]`, http.StatusOK},
 	} {
 		method, _, _ := strings.Cut(want.op, " ")
-		got := b.do(method+" "+want.path, "")
-		require.Equal(t, want.status, got.status, got.body)
-		require.Contains(t, got.body, want.says)
-		d.check(t, want.op, got)
+		require.Contains(t, d.ask(t, b, want.op, method+" "+want.path, "", want.status).body, want.says)
 	}
 }
 
@@ -315,9 +316,7 @@ func (d *document) ends(t *testing.T) {
 	nowhere := api.Run{ID: noRun, Waiting: []api.Waiting{{Approval: noApproval}}}
 	ask := func(op string, r api.Run, body string, status int, kind string, headers ...string) {
 		t.Helper()
-		got := b.do(real(op, r), body, headers...)
-		require.Equal(t, status, got.status, got.body)
-		d.check(t, op, got)
+		got := d.ask(t, b, op, real(op, r), body, status, headers...)
 		if kind != "" {
 			require.Contains(t, got.body, `"type":"`+kind+`"`)
 		}
@@ -334,9 +333,8 @@ func (d *document) ends(t *testing.T) {
 		}
 	}
 	ask("GET /v1/people", one, "", http.StatusOK, "")
-	gone := b.do("POST "+secrets.Path+bearer(one.ID, "c1", -time.Hour), `{"result":1}`)
-	require.Equal(t, http.StatusGone, gone.status, gone.body)
-	d.check(t, "POST /v1/callbacks/{token}", gone)
+	d.ask(t, b, "POST /v1/callbacks/{token}", "POST "+secrets.Path+bearer(one.ID, "c1", -time.Hour), `{"result":1}`,
+		http.StatusGone)
 	ask("POST /v1/callbacks/{token}", nowhere, `{"result":1}`, http.StatusNotFound, "no-such-path")
 	ask("GET /v1/runs/{id}/events", nowhere, "", http.StatusNotFound, "run-not-found", "Accept", "text/event-stream")
 	const decide, input = "POST /v1/approvals/{id}/decision", "POST /v1/runs/{id}/input"
@@ -372,19 +370,16 @@ func (d *document) ends(t *testing.T) {
 	failed := newBench(t, `{"error": "auth"}`)
 	r := failed.start("k")
 	require.Equal(t, run.ReasonError, r.Reason)
-	got := failed.do(real("GET /v1/runs/{id}", r), "")
-	d.check(t, "GET /v1/runs/{id}", got)
+	got := d.ask(t, failed, "GET /v1/runs/{id}", real("GET /v1/runs/{id}", r), "", http.StatusOK)
 	require.Contains(t, got.body, `"code":"model_failed"`)
 
 	lost := newBench(t, `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 0}}]}`)
 	r = lost.decided(lost.start("k"), approval.Approve)
 	require.Equal(t, run.ForOutcome, r.Waiting[0].For)
 	for _, op := range []string{"GET /v1/runs/{id}", "GET /v1/approvals/{id}", "GET /v1/runs/{id}/events"} {
-		d.check(t, op, lost.do(real(op, r), ""))
+		d.ask(t, lost, op, real(op, r), "", http.StatusOK)
 	}
-	got = lost.do(real(decide, r), `{"action":"approve"}`)
-	require.Equal(t, http.StatusConflict, got.status)
-	d.check(t, decide, got)
+	d.ask(t, lost, decide, real(decide, r), `{"action":"approve"}`, http.StatusConflict)
 }
 
 // uploads are the answers about files that are too large, and of a server that takes none.
@@ -398,9 +393,7 @@ func (d *document) uploads(t *testing.T) {
 	b.backend.Local = false
 	b.serve()
 	for _, op := range []string{put, "POST /v1/blobs"} {
-		got := b.do(real(op, api.Run{}), d.example(op))
-		require.Equal(t, http.StatusNotFound, got.status, got.body)
-		d.check(t, op, got)
+		d.ask(t, b, op, real(op, api.Run{}), d.example(op), http.StatusNotFound)
 	}
 }
 
