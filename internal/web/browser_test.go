@@ -117,10 +117,9 @@ func TestB5KeyboardAlone(t *testing.T) {
 // All of it works where scripts do not run.
 func TestB5WithoutJavaScript(t *testing.T) {
 	b := standins.StartBrowser(t)
-	w := newHarness(t, asks(five))
-	a := w.pendingRequest()
+	w, _, at := asked(t)
 	p := b.Open("plain", standins.PageOptions{NoJavaScript: true, Width: 360, Height: 640})
-	require.Equal(t, http.StatusOK, p.Goto(w.newLink(a, "user:ana")))
+	require.Equal(t, http.StatusOK, p.Goto(at))
 	p.Click("summary")
 	p.Click(".as-json summary")
 	p.Fill("#args", `{"amount": 2, "to": "eva"}`)
@@ -159,7 +158,7 @@ func TestB5AttacksAreInert(t *testing.T) {
 		a.Args, _ = jsonx.MarshalVerbatim(of) // texts always can be
 		args = a.Args
 	})
-	w.showing(func(_ approval.Approval, r *show.Document) {
+	w.pages.ChangeShown(func(_ approval.Approval, r *show.Document) {
 		for _, attack := range attacks {
 			text := show.Foreign(attack)
 			about, history, says := rowsOf(r, show.About), rowsOf(r, show.History), &(*rowsOf(r, show.Says))[0]
@@ -234,7 +233,7 @@ func states(t *testing.T) map[string]*harness {
 				a.Args = json.RawMessage(long)
 			}
 		})
-		w.showing(func(a approval.Approval, r *show.Document) {
+		w.pages.ChangeShown(func(a approval.Approval, r *show.Document) {
 			r.Title = show.Foreign("Pay 12,400.00 EUR to bob")
 			about, history := rowsOf(r, show.About), rowsOf(r, show.History)
 			*about = append(*about, row("Requested for", "user:carla"),
@@ -260,30 +259,28 @@ var long = `{"amount": 12400.00, "recipient": {"name": "Bob's Buildings \u202e L
 // Nor is anything else that is long: what cannot be seen in it is written out all the same, without what stands around
 // each character.
 func TestB2NothingIsCut(t *testing.T) {
-	w := newHarness(t, asks(five))
-	a := w.pendingRequest()
-	w.showing(func(_ approval.Approval, r *show.Document) {
+	w, _, at := asked(t)
+	w.pages.ChangeShown(func(_ approval.Approval, r *show.Document) {
 		says := &(*rowsOf(r, show.Says))[0]
 		for range 80_000 {
 			says.Value = append(says.Value, show.Span{Text: "<"}, show.Span{Text: `\u{200B}`, Kind: show.Escape})
 		}
 	})
-	page := w.do("GET", w.newLink(a, "user:ana"), nil)
+	page := w.do("GET", at, nil)
 	require.Equal(t, http.StatusOK, page.status)
 	require.Equal(t, 80_000, strings.Count(page.body, `&lt;\u{200B}`))
 }
 
 // However long the arguments are, all of them are there (B2).
 func TestB2ArgumentsAreNeverCut(t *testing.T) {
-	w := newHarness(t, asks(five))
-	a := w.pendingRequest()
+	w, _, at := asked(t)
 	var many []show.Row
 	for i := range 60_000 {
 		many = append(many, show.Row{Label: show.Text{{Text: fmt.Sprintf("[%d]", i)}}, Value: show.Text{{Text: "<0>"}, {Text: `\u{202E}`, Kind: show.Escape}}, Kind: "string"})
 	}
 	for _, n := range []int{1, 3000, 4001, len(many)} {
-		w.showing(func(_ approval.Approval, r *show.Document) { *rowsOf(r, show.Arguments) = many[:n] })
-		page := w.do("GET", w.newLink(a, "user:ana"), nil)
+		w.pages.ChangeShown(func(_ approval.Approval, r *show.Document) { *rowsOf(r, show.Arguments) = many[:n] })
+		page := w.do("GET", at, nil)
 		require.Equal(t, http.StatusOK, page.status)
 		require.Equal(t, n, strings.Count(page.body, "&lt;0&gt;"), "%d of them", n)
 		require.Equal(t, n, strings.Count(page.body, `\u{202E}`))

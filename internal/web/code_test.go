@@ -67,7 +67,6 @@ func confirming(t *testing.T) (w *harness, slack, mail *pigeon, logs *strings.Bu
 	slack, mail, logs = &pigeon{name: "slack"}, &pigeon{name: "email"}, &strings.Builder{}
 	w.pages.Codes = &notify.Notifier{Table: w.rows, Clock: w.clk, Channels: []notify.Channel{mail, slack}}
 	w.pages.Log = slog.New(slog.NewTextHandler(logs, nil))
-	w.server.Config.Handler = w.pages.Handler()
 	return w, slack, mail, logs
 }
 

@@ -30,6 +30,9 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
+// id is one of a run.
+const id = "raaaaaaaaaaaaaaaaaaaaaaaaa"
+
 // runs is an API that has one run.
 type runs struct {
 	web.Reader // of what nothing here asks
@@ -104,8 +107,7 @@ func (w *harness) console(by string, change func(*web.Console)) {
 // The console's word is recorded as the console's, of who looks, on the action that was shown; what is asked about a
 // request as well.
 func TestA9TheConsoleDecidesByTheDesk(t *testing.T) {
-	w := newHarness(t, asks(five))
-	a := w.pendingRequest()
+	w, a, _ := asked(t)
 	desk := w.deskOf(&fakeDesk{})
 	var remarks []web.Remark
 	w.pages.Remark = func(_ context.Context, r web.Remark) error {
@@ -125,8 +127,7 @@ func TestA9TheConsoleDecidesByTheDesk(t *testing.T) {
 
 // Who is not among the approvers is offered nothing, and gets nowhere with a form that somebody else was made.
 func TestConsoleOffersWhatTheDeskAllows(t *testing.T) {
-	w := newHarness(t, asks(five))
-	a := w.pendingRequest()
+	w, a, _ := asked(t)
 	w.console("user:ana", func(*web.Console) {})
 	form := w.fillForm(w.do("GET", w.server.URL+"/approvals/"+a.ID, nil).body, "action", "approve", "key", "key")
 	w.console("user:eve", func(*web.Console) {})
@@ -143,7 +144,6 @@ func TestConsoleOffersWhatTheDeskAllows(t *testing.T) {
 func TestConsoleStoriesAreBounded(t *testing.T) {
 	w := newHarness(t, asks(five))
 	odd := strings.Repeat("\u202e<", 30_000)
-	id := "r" + strings.Repeat("a", 25)
 	var all []policy.Spoken
 	one := api.Run{ID: id, Agent: odd, Status: run.RunDone, Seq: 5, Output: json.RawMessage(`"x"`)}
 	for i := range 100 {
@@ -196,7 +196,7 @@ func TestConsoleListsManyRuns(t *testing.T) {
 	w := newHarness(t, asks(five))
 	list := many{asked: new(int)}
 	for i := range 10_000 {
-		id := []byte("r" + strings.Repeat("a", 25))
+		id := []byte(id)
 		for n, at := i, 25; n > 0; n, at = n/8, at-1 {
 			id[at] = "abcdefgh"[n%8]
 		}
@@ -226,7 +226,6 @@ func TestConsoleListsManyRuns(t *testing.T) {
 // Pictures of a conversation are shown, whatever they are said to be; what is no picture is named, and not served.
 func TestConsoleShowsPictures(t *testing.T) {
 	w := newHarness(t, asks(five))
-	id := "r" + strings.Repeat("a", 25)
 	png := "\x89PNG\r\n\x1a\n"
 	media := func(kind, data string) policy.Spoken {
 		return policy.Spoken{Message: run.Message{Role: run.RoleUser, Block: run.Media{Name: "x", MediaType: kind, Data: base64.StdEncoding.EncodeToString([]byte(data))}}}
@@ -260,7 +259,6 @@ func TestConsoleShowsPictures(t *testing.T) {
 func TestConsoleShowsALongRunInABrowser(t *testing.T) {
 	b := standins.StartBrowser(t)
 	w := newHarness(t, asks(five))
-	id := "r" + strings.Repeat("a", 25)
 	var all []policy.Spoken
 	var events []api.Event
 	for i := range 500 {

@@ -208,12 +208,6 @@ func (w *harness) newLink(a approval.Approval, to string) string {
 	return at
 }
 
-// showing has the pages show what a test makes of a request's document.
-func (w *harness) showing(change func(a approval.Approval, d *show.Document)) {
-	w.pages.ChangeShown(change)
-	w.server.Config.Handler = w.pages.Handler()
-}
-
 // reading has the pages read another request than the one that is stored.
 func (w *harness) reading(change func(*approval.Approval)) {
 	get := w.pages.Get
@@ -222,7 +216,6 @@ func (w *harness) reading(change func(*approval.Approval)) {
 		change(&a)
 		return a, err
 	}
-	w.server.Config.Handler = w.pages.Handler()
 }
 
 // fakeDesk notes what it is asked, and hands it to the desk unless a test says what comes of it.
@@ -254,7 +247,6 @@ func (f *fakeDesk) RecordUnmasking(
 func (w *harness) deskOf(f *fakeDesk) *fakeDesk {
 	f.Desk = w.m.Desk
 	w.pages.Desk = f
-	w.server.Config.Handler = w.pages.Handler()
 	return f
 }
 

@@ -26,8 +26,8 @@ import (
 
 // The page leads with the arguments, then says what the runtime knows, and what the model said last and labelled.
 func TestB1TheDocument(t *testing.T) {
-	w := newHarness(t, asks(five))
-	page := w.do("GET", w.newLink(w.pendingRequest(), "user:ana"), nil).body
+	w, _, link := asked(t)
+	page := w.do("GET", link, nil).body
 	at := 0
 	for _, want := range []string{"<h1>", "pay(amount: 5", "high risk", "Arguments", "amount", "Who decides", "<dt>tool</dt>", "The model says", "not checked", "I will pay."} {
 		i := strings.Index(page[at:], want)
@@ -156,11 +156,9 @@ func TestB3TheCorpusInABrowser(t *testing.T) {
 	b := standins.StartBrowser(t)
 	p := b.Open("corpus", standins.PageOptions{Width: 360, Height: 740})
 	for i, batch := range slices.Collect(slices.Chunk(badinput.HostileTexts(), 40)) {
-		w := newHarness(t, asks(five))
-		a := w.pendingRequest()
+		w, _, at := asked(t)
 		var texts []string
-		w.showing(func(_ approval.Approval, d *show.Document) { texts = append(texts, showAlso(d, batch)...) })
-		at := w.newLink(a, "user:ana")
+		w.pages.ChangeShown(func(_ approval.Approval, d *show.Document) { texts = append(texts, showAlso(d, batch)...) })
 		require.Equal(t, http.StatusOK, p.Goto(at))
 		var dom []string
 		p.Eval(`[...document.querySelectorAll(".args dd")].map((e) => e.textContent)`, &dom)

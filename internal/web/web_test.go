@@ -81,9 +81,8 @@ func TestA2PagesHoldNoTokens(t *testing.T) {
 // A second visit shows who decided what and when, and so does a link that is opened for the first time after that;
 // neither offers anything.
 func TestA5SecondVisitShowsTheOutcome(t *testing.T) {
-	w := newHarness(t, asks(five))
-	a := w.pendingRequest()
-	ana, bob := w.newLink(a, "user:ana"), w.newLink(a, "user:bob")
+	w, a, ana := asked(t)
+	bob := w.newLink(a, "user:bob")
 	got := w.pressButton(ana, "deny", "note", "not <today>")
 	require.Equal(t, http.StatusSeeOther, got.status)
 	require.Equal(t, strings.TrimPrefix(ana, w.server.URL), got.header.Get("Location"), "and nowhere else")
@@ -107,10 +106,9 @@ func TestA5SecondVisitShowsTheOutcome(t *testing.T) {
 // A decision goes to the desk as the link's person, with the groups that the directory gives them, by the page, and of
 // what was seen.
 func TestA9DecisionsGoThroughTheDesk(t *testing.T) {
-	w := newHarness(t, asks(five))
-	a := w.pendingRequest()
+	w, a, at := asked(t)
 	desk := w.deskOf(&fakeDesk{})
-	require.Equal(t, http.StatusSeeOther, w.pressButton(w.newLink(a, "user:ana"), "approve", "note", "fine").status)
+	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "approve", "note", "fine").status)
 	require.Equal(t, []approval.DecisionInput{{
 		Tenant: local.Tenant, ID: a.ID, Action: approval.Approve, Note: "fine", By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
 		Via: agent.ViaPage, Digest: a.Digest,
@@ -120,9 +118,8 @@ func TestA9DecisionsGoThroughTheDesk(t *testing.T) {
 
 // Two who press at the same time: one decides, the other is told.
 func TestA5OneOfTwoDecides(t *testing.T) {
-	w := newHarness(t, asks(five))
-	a := w.pendingRequest()
-	ana, bob := w.newLink(a, "user:ana"), w.newLink(a, "user:bob")
+	w, a, ana := asked(t)
+	bob := w.newLink(a, "user:bob")
 	yes := w.fillForm(w.do("GET", ana, nil).body, "action", "approve")
 	no := w.fillForm(w.do("GET", bob, nil).body, "action", "deny")
 	require.Equal(t, http.StatusSeeOther, w.do("POST", ana, yes).status)
@@ -171,9 +168,8 @@ func TestB5Headers(t *testing.T) {
 // A form is sent by this page alone: nothing of another site, of another link or of another person is taken.
 // TestBadForms has what else is not.
 func TestB6ForeignForms(t *testing.T) {
-	w := newHarness(t, asks(five))
-	a := w.pendingRequest()
-	ana, again, bob := w.newLink(a, "user:ana"), w.newLink(a, "user:ana"), w.newLink(a, "user:bob")
+	w, a, ana := asked(t)
+	again, bob := w.newLink(a, "user:ana"), w.newLink(a, "user:bob")
 	form := w.fillForm(w.do("GET", ana, nil).body, "action", "approve")
 	host := strings.TrimPrefix(w.server.URL, "http://")
 	for name, c := range map[string]struct {
@@ -260,15 +256,13 @@ func TestB6StaleForms(t *testing.T) {
 		"nothing, of course": {func(*approval.Approval) {}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newHarness(t, asks(five))
-			a := w.pendingRequest()
+			w, a, at := asked(t)
 			changed := false
 			w.reading(func(a *approval.Approval) {
 				if changed {
 					c.change(a)
 				}
 			})
-			at := w.newLink(a, "user:ana")
 			form := w.fillForm(w.do("GET", at, nil).body, "action", "approve", "note", "mine & own")
 			changed = true
 			got := w.do("POST", at, form)
@@ -336,15 +330,13 @@ func TestB6UnknownAndForeignAnswerAlike(t *testing.T) {
 
 // Only approvers decide, by what the directory says of them at that moment; whoever else has a link sees.
 func TestB6WhoIsNoApproverMayLook(t *testing.T) {
-	w := newHarness(t, asks(five))
-	a := w.pendingRequest()
+	w, a, ana := asked(t)
 	eve := w.newLink(a, "user:eve")
 	page := w.do("GET", eve, nil)
 	require.Equal(t, http.StatusOK, page.status)
 	require.Contains(t, page.body, "You are not among those who decide this")
 	require.NotContains(t, page.body, `value="approve"`)
 
-	ana := w.newLink(a, "user:ana")
 	form := w.fillForm(w.do("GET", ana, nil).body, "action", "approve")
 	w.people["user:ana"] = person.Person{ID: "user:ana", Groups: []string{"group:guests"}} // since then
 	got := w.do("POST", ana, form)
@@ -355,9 +347,8 @@ func TestB6WhoIsNoApproverMayLook(t *testing.T) {
 
 // Each link has a rate, and so have wrong tokens by where they come from, which closes no right one out.
 func TestB6RateLimits(t *testing.T) {
-	w := newHarness(t, asks(five))
-	a := w.pendingRequest()
-	ana, bob := w.newLink(a, "user:ana"), w.newLink(a, "user:bob")
+	w, a, ana := asked(t)
+	bob := w.newLink(a, "user:bob")
 	count := func(at string, n int) (refused int) {
 		for range n {
 			if got := w.do("GET", at, nil); got.status == http.StatusTooManyRequests {
@@ -440,8 +431,8 @@ func TestB6WrongTokensCloseNobodyOut(t *testing.T) {
 
 // Behind API Gateway, what counts is the address that the gateway gives, whatever headers say.
 func TestB6TheGatewaysAddressCounts(t *testing.T) {
-	w := newHarness(t, asks(five))
-	right := strings.TrimPrefix(w.newLink(w.pendingRequest(), "user:ana"), w.server.URL)
+	w, _, at := asked(t)
+	right := strings.TrimPrefix(at, w.server.URL)
 	w.pages.Clock = still{w.clk, w.clk.Now()}
 	g := lambdafn.Gateway(w.pages.Handler(), nil)
 	get := func(n int, from, path string) int {
@@ -468,8 +459,7 @@ func TestB6TheGatewaysAddressCounts(t *testing.T) {
 
 // Where no console is, / says how a request is opened, and nothing of any.
 func TestTheEntranceSaysHowARequestIsOpened(t *testing.T) {
-	w := newHarness(t, asks(five))
-	w.pendingRequest()
+	w, _, _ := asked(t)
 	got := w.do("GET", w.server.URL+"/", nil)
 	require.Equal(t, http.StatusOK, got.status)
 	require.Equal(t, "text/html; charset=utf-8", got.header.Get("Content-Type"))
@@ -515,7 +505,6 @@ func TestRemarks(t *testing.T) {
 		got = append(got, r)
 		return nil
 	}
-	w.server.Config.Handler = w.pages.Handler()
 	require.Equal(t, http.StatusBadRequest, w.pressButton(at, "remark", "text", "  ").status)
 	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "remark", "text", "why?").status)
 	require.Len(t, got, 1)
@@ -530,7 +519,6 @@ func TestFailures(t *testing.T) {
 	w.pages.Get = func(context.Context, string, string) (approval.Approval, error) {
 		return approval.Approval{}, errors.Join(store.ErrThrottled, errors.New("secret"))
 	}
-	w.server.Config.Handler = w.pages.Handler()
 	got := w.do("GET", at, nil)
 	require.Equal(t, http.StatusServiceUnavailable, got.status)
 	require.NotContains(t, got.body, "secret")
