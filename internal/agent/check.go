@@ -75,22 +75,20 @@ func (c *checker) err() error {
 	return c.problems
 }
 
-func (c *checker) add(path, text string) { c.problems = append(c.problems, Problem{path, text}) }
+func (c *checker) add(path, format string, args ...any) {
+	c.problems = append(c.problems, Problem{path, fmt.Sprintf(format, args...)})
+}
 
-func (c *checker) that(ok bool, path, text string) {
+func (c *checker) that(ok bool, path, format string, args ...any) {
 	if !ok {
-		c.add(path, text)
+		c.add(path, format, args...)
 	}
 }
 
-func (c *checker) noError(path string, err error) {
-	if err != nil {
-		c.add(path, err.Error())
-	}
-}
+func (c *checker) noError(path string, err error) { c.that(err == nil, path, "%v", err) }
 
 func zeroOrMore[T int | int64](c *checker, path string, got T) {
-	c.that(got >= 0, path, fmt.Sprintf("got %d, want zero or more", got))
+	c.that(got >= 0, path, "got %d, want zero or more", got)
 }
 
 func (c *checker) duration(path string, got time.Duration) {
@@ -105,7 +103,7 @@ func oneOf[T ~string](c *checker, path string, got T, want ...T) {
 	if got != "" {
 		shown = fmt.Sprintf("%.40q", string(got))
 	}
-	c.add(path, fmt.Sprintf("got %s, want %s", shown, strings.Join(words(want...), " or ")))
+	c.add(path, "got %s, want %s", shown, strings.Join(words(want...), " or "))
 }
 
 // form refuses free text of the wrong form without repeating it.
@@ -113,9 +111,9 @@ func (c *checker) form(ok bool, path, got, want string) {
 	switch {
 	case ok:
 	case got == "":
-		c.add(path, "got nothing, want "+want)
+		c.add(path, "got nothing, want %s", want)
 	default:
-		c.add(path, "got something else, want "+want)
+		c.add(path, "got something else, want %s", want)
 	}
 }
 
@@ -127,12 +125,9 @@ func (c *checker) definition(d *Definition) {
 	c.chain(d)
 	c.toolsOf(d.Tools, d.MCP)
 	// Refuse tools that the model could not tell from the one that reads on in results.
-	_, reads := d.readMoreTool()
 	for i, t := range d.Tools {
-		if reads && t.ModelName() == ReadMore {
-			c.add(fmt.Sprintf("tools[%d].name", i), t.ModelName()+" is the name of a built-in tool, want another one, or "+
-				"context.keepWhole: false")
-		}
+		c.that(!d.KeepsWhole() || t.ModelName() != ReadMore, fmt.Sprintf("tools[%d].name", i),
+			"%s is the name of a built-in tool, want another one, or context.keepWhole: false", ReadMore)
 	}
 	c.servers("mcp", d)
 	for i, t := range d.Tools {
@@ -146,11 +141,11 @@ func (c *checker) definition(d *Definition) {
 		at := "permission.approvalTool"
 		c.that(d.Permission.Mode == ModeAdvisory, at, "got a tool, want none: only mode advisory has one")
 		t, ok := d.Tool(name)
-		c.that(ok && t.Kind == KindService, at, fmt.Sprintf("got %.64q, want a tool of the agent of kind service", name))
+		c.that(ok && t.Kind == KindService, at, "got %.64q, want a tool of the agent of kind service", name)
 	}
 	c.that(len(d.Ceilings) == 0, "ceilings",
-		fmt.Sprintf("got %d, want none: they are the policies of the agents that delegate a run, and set when it starts",
-			len(d.Ceilings)))
+		"got %d, want none: they are the policies of the agents that delegate a run, and set when it starts",
+		len(d.Ceilings))
 	c.stop("stop", d.Stop)
 	c.limits("limits", d.Limits)
 	c.enum("batch", d.Batch)
@@ -185,12 +180,11 @@ func (c *checker) definition(d *Definition) {
 func (c *checker) limits(at string, l Limits) {
 	zeroOrMore(c, at+".tokens", l.Tokens)
 	c.that(l.USD >= 0, at+".usd", "got less than zero, want zero or more")
-	c.that(l.Depth >= 0 && l.Depth <= maxDepth, at+".depth", fmt.Sprintf("got %d, want 1 to %d", l.Depth, maxDepth))
-	c.that(l.Children >= 0 && l.Children <= MaxChildren, at+".children",
-		fmt.Sprintf("got %d, want 1 to %d", l.Children, MaxChildren))
-	c.that(l.Interactions > 0, at+".interactions", fmt.Sprintf("got %d, want more than zero", l.Interactions))
+	c.that(l.Depth >= 0 && l.Depth <= maxDepth, at+".depth", "got %d, want 1 to %d", l.Depth, maxDepth)
+	c.that(l.Children >= 0 && l.Children <= MaxChildren, at+".children", "got %d, want 1 to %d", l.Children, MaxChildren)
+	c.that(l.Interactions > 0, at+".interactions", "got %d, want more than zero", l.Interactions)
 	zeroOrMore(c, at+".asks", l.Asks)
-	c.that(l.Open >= 0, at+".open", fmt.Sprintf("got %d, want zero (the default of %d) or more", l.Open, DefaultOpen))
+	c.that(l.Open >= 0, at+".open", "got %d, want zero (the default of %d) or more", l.Open, DefaultOpen)
 	zeroOrMore(c, at+".parallel", l.Parallel)
 	zeroOrMore(c, at+".grace", l.Grace)
 	c.enum(at+".onLimit", l.OnLimit)
@@ -280,7 +274,7 @@ func (c *checker) stop(at string, s Stop) {
 	zeroOrMore(c, at+".tokens", s.Tokens)
 	zeroOrMore(c, at+".consecutiveErrors", s.ConsecutiveErrors)
 	c.that(s.LoopWindow == 0 || s.LoopWindow >= 2 && s.LoopWindow <= MaxLoopWindow, at+".loopWindow",
-		fmt.Sprintf("got %d, want 0 or 2 to %d", s.LoopWindow, MaxLoopWindow))
+		"got %d, want 0 or 2 to %d", s.LoopWindow, MaxLoopWindow)
 }
 
 func (c *checker) modelSettings(at string, m ModelSpec) {
@@ -298,11 +292,11 @@ func (c *checker) modelSettings(at string, m ModelSpec) {
 		}
 	}
 	c.that(m.Key == "" || m.Provider == "openai", at+".key", "got one, want none: only provider openai takes a key")
-	c.that(m.Retry.Attempts > 0, at+".retry.attempts", fmt.Sprintf("got %d, want more than zero", m.Retry.Attempts))
+	c.that(m.Retry.Attempts > 0, at+".retry.attempts", "got %d, want more than zero", m.Retry.Attempts)
 	c.duration(at+".retry.backoff", m.Retry.Backoff)
 	c.duration(at+".retry.window", m.Retry.Window)
-	c.that(m.Retry.Jitter >= 0 && m.Retry.Jitter <= 100, at+".retry.jitter",
-		fmt.Sprintf("got %d, want 0 to 100 percent", m.Retry.Jitter))
+	c.that(m.Retry.Jitter >= 0 && m.Retry.Jitter <= 100, at+".retry.jitter", "got %d, want 0 to 100 percent",
+		m.Retry.Jitter)
 	c.duration(at+".timeout", m.Timeout)
 	if p := m.Price; p != nil {
 		for _, part := range []struct {
@@ -310,7 +304,7 @@ func (c *checker) modelSettings(at string, m ModelSpec) {
 			price *run.USD
 		}{{"input", &p.Input}, {"output", &p.Output}, {"cacheRead", p.CacheRead}, {"cacheWrite", p.CacheWrite}} {
 			c.that(part.price == nil || *part.price >= 0 && *part.price%1_000_000 == 0, at+".price."+part.key,
-				"got another amount, "+jsonx.ErrUSD.Error())
+				"got another amount, %v", jsonx.ErrUSD)
 		}
 	}
 	for i, class := range m.Retry.On {
@@ -367,8 +361,7 @@ func (c *checker) toolsOf(tools []ToolSpec, servers []MCPServer) {
 		case first == t.Name:
 			c.add(at+".name", "got a tool a second time, want each once")
 		default:
-			c.add(at+".name", fmt.Sprintf("%s and %s are both %s to the model, want different names", first, t.Name,
-				t.ModelName()))
+			c.add(at+".name", "%s and %s are both %s to the model, want different names", first, t.Name, t.ModelName())
 		}
 	}
 }
@@ -378,7 +371,7 @@ func (c *checker) tool(at string, t ToolSpec) {
 	case !ValidToolName(t.Name):
 		c.form(false, at+".name", t.Name, "dotted parts of letters, digits, _ and -")
 	case !ValidWord(t.ModelName()):
-		c.add(at+".name", fmt.Sprintf("got %d characters, want at most 64", len(t.Name)))
+		c.add(at+".name", "got %d characters, want at most 64", len(t.Name))
 	}
 	if t.Kind != KindMCP { // see toolsOf
 		c.enum(at+".kind", t.Kind)
@@ -396,8 +389,7 @@ func (c *checker) tool(at string, t ToolSpec) {
 	c.that(t.Kind == KindService || t.Event == "", at+".event", "got an event, want none: only a service has one")
 	c.that(t.Kind == KindService || t.Kind == KindAgent || t.Domain == "", at+".domain",
 		"got a domain, want none: only a service and an agent have one")
-	c.that(len(t.Event) <= maxEventType, at+".event", fmt.Sprintf("got %d bytes, want at most %d", len(t.Event),
-		maxEventType))
+	c.that(len(t.Event) <= maxEventType, at+".event", "got %d bytes, want at most %d", len(t.Event), maxEventType)
 	c.that(!t.AnsweredLater() || t.Timeout == 0 || t.Timeout >= minAnswer, at+".timeout",
 		"got less than a minute, want a minute or more: so long it has to answer")
 	c.enum(at+".effect", t.Effect)

@@ -81,7 +81,7 @@ func (c requestCheck) template(path, text string) []TemplatePart {
 	c.noError(path, err)
 	for _, p := range parts {
 		_, ok := c.Properties[p.Arg]
-		c.that(p.Arg == "" || ok, path, fmt.Sprintf("got {%s}, want the name of a property of schema", p.Arg))
+		c.that(p.Arg == "" || ok, path, "got {%s}, want the name of a property of schema", p.Arg)
 	}
 	return parts
 }
@@ -89,12 +89,12 @@ func (c requestCheck) template(path, text string) []TemplatePart {
 func (c requestCheck) url(path string, h *HTTPTool) {
 	u, err := h.Request()
 	if err != nil {
-		c.add(path, err.Error())
+		c.noError(path, err)
 		return
 	}
 	for _, p := range c.template(path, u.Path) {
 		c.that(p.Arg == "" || slices.Contains(c.Required, p.Arg), path,
-			fmt.Sprintf("got {%s} in the path, want a property that schema requires", p.Arg))
+			"got {%s} in the path, want a property that schema requires", p.Arg)
 		c.that(!strings.ContainsAny(p.Text, "{}"), path, "got a brace in the path, want {name} or ${secret:NAME}")
 	}
 	for _, segment := range strings.Split(u.Path, "/") {
@@ -129,7 +129,7 @@ func (c requestCheck) headers(at string, headers map[string]string) {
 }
 
 func (c requestCheck) body(path string, h *HTTPTool) {
-	c.that(h.Method != "GET" && h.Method != "HEAD", path, "got a body, want none: "+h.Method+" has none")
+	c.that(h.Method != "GET" && h.Method != "HEAD", path, "got a body, want none: %s has none", h.Method)
 	v, err := decodeChecked(h.Body)
 	if err != nil {
 		c.add(path, "got what is no JSON, want the body")
@@ -223,8 +223,8 @@ func (c *checker) serverTools(at string, d *Definition, m MCPServer) {
 		name := m.Name + "." + match
 		same := func(t ToolSpec) bool { return t.MCP == nil && t.ModelName() == ModelName(name) }
 		if i := slices.IndexFunc(d.Tools, same); i >= 0 && !strings.Contains(match, "*") {
-			c.add(path, fmt.Sprintf("%s and the tool %s are both %s to the model, want different names", name,
-				d.Tools[i].Name, ModelName(name)))
+			c.add(path, "%s and the tool %s are both %s to the model, want different names", name, d.Tools[i].Name,
+				ModelName(name))
 		}
 	}
 	for _, p := range m.Tools {
@@ -301,18 +301,18 @@ const MaxAttempts = 20
 // toolPolicy checks how a tool's calls are made.
 func (c *checker) toolPolicy(at string, t ToolSpec) {
 	r := t.Retry
-	c.that(r.Attempts >= 0 && r.Attempts <= MaxAttempts, at+".retry.attempts",
-		fmt.Sprintf("got %d, want 0 to %d", r.Attempts, MaxAttempts))
+	c.that(r.Attempts >= 0 && r.Attempts <= MaxAttempts, at+".retry.attempts", "got %d, want 0 to %d", r.Attempts,
+		MaxAttempts)
 	c.that(r.Attempts <= 1 || t.Effect != run.EffectNonIdempotent, at+".retry.attempts",
-		fmt.Sprintf("got %d, want one: a tool of effect non_idempotent is entered at most once", r.Attempts))
+		"got %d, want one: a tool of effect non_idempotent is entered at most once", r.Attempts)
 	c.duration(at+".retry.backoff", r.Backoff)
 	c.that(r.MaxBackoff == 0 || r.MaxBackoff >= r.Backoff, at+".retry.maxBackoff",
 		"got less than backoff, want at least as much")
 	_, err := parseTemplate("describe", t.Describe)
 	c.noError(at+".describe", err)
 	zeroOrMore(c, at+".concurrency", t.Concurrency)
-	c.that(t.MaxResult >= 0 && t.MaxResult <= MaxResult, at+".maxResult",
-		fmt.Sprintf("got %d, want 0 to %d bytes", t.MaxResult, MaxResult))
+	c.that(t.MaxResult >= 0 && t.MaxResult <= MaxResult, at+".maxResult", "got %d, want 0 to %d bytes", t.MaxResult,
+		MaxResult)
 	if t.AnsweredLater() {
 		c.that(r == ToolRetry{}, at+".retry", "got a policy, want none: the call is sent out and answered later")
 		c.that(t.Concurrency == 0, at+".concurrency", "got a bound, want none: the call is sent out and answered later")
@@ -329,10 +329,10 @@ func (c *checker) toolName(path string, d *Definition, name, that string) (t Too
 	isServer := func(m MCPServer) bool { return strings.HasPrefix(name, m.Name+".") }
 	switch {
 	case name == "":
-		c.add(path, "got nothing, want the original name of a tool of this agent"+that)
+		c.add(path, "got nothing, want the original name of a tool of this agent%s", that)
 	case !ok && slices.ContainsFunc(d.MCP, isServer):
 	case !ok || d.BreaksLoop(name):
-		c.add(path, "got no tool of this agent, want the original name of one"+that)
+		c.add(path, "got no tool of this agent, want the original name of one%s", that)
 	default:
 		return t, true
 	}

@@ -162,12 +162,12 @@ func (c *checker) dialect(d *Definition) {
 		c.enumOrNone(chainPath(i)+".dialect", m.Dialect)
 	}
 	c.enumOrNone("xml.missingServer", d.XML.MissingServer)
-	c.that(d.XML.Breaker >= 0, "xml.breaker", fmt.Sprintf("got %d, want zero or more", d.XML.Breaker))
+	c.that(d.XML.Breaker >= 0, "xml.breaker", "got %d, want zero or more", d.XML.Breaker)
 	for i, name := range d.XML.Disable {
 		oneOf(c, fmt.Sprintf("xml.disable[%d]", i), name, LoopBreaking...)
 	}
 	none := d.Text == TextRequireTool && len(d.LoopBreaking()) == 0
-	c.that(!none, "xml.disable", "got every tool that ends a run, want one of them left"+
+	c.that(!none, "xml.disable", "got every tool that ends a run, want one of them left%s",
 		map[bool]string{true: ": " + ToolCompletion}[d.Output.Format == OutputJSON])
 	var reserved []string
 	if d.Text == TextRequireTool {
@@ -175,17 +175,16 @@ func (c *checker) dialect(d *Definition) {
 	}
 	for i, r := range d.Permission.Rules {
 		c.that(r.Verdict == VerdictAllow || !slices.Contains(reserved, r.Tool), fmt.Sprintf("permission.rules[%d].tool", i),
-			fmt.Sprintf("got %s, which only ends the run and is nobody's to decide about, want another tool: "+
-				"xml.disable takes it away", r.Tool))
+			"got %s, which only ends the run and is nobody's to decide about, want another tool: xml.disable takes it away",
+			r.Tool)
 	}
 	for i, t := range d.Tools {
 		path := fmt.Sprintf("tools[%d].name", i)
 		raises := slices.ContainsFunc(d.budgetTools(), func(b ToolSpec) bool { return b.ModelName() == t.ModelName() })
-		c.that(!raises, path,
-			fmt.Sprintf("got %s, want another name: limits.onBudget: ask has that tool of itself", t.Name))
+		c.that(!raises, path, "got %s, want another name: limits.onBudget: ask has that tool of itself", t.Name)
 		c.that(!slices.Contains(reserved, t.ModelName()), path,
-			fmt.Sprintf("got %s, which is %s to the model, want another name: text: require_tool has that tool of itself",
-				t.Name, t.ModelName()))
+			"got %s, which is %s to the model, want another name: text: require_tool has that tool of itself", t.Name,
+			t.ModelName())
 	}
 }
 

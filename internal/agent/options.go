@@ -35,7 +35,7 @@ func (c *checker) analysis(at string, a Analysis) {
 			path := fmt.Sprintf("%s.%s[%d]", at, l.key, i)
 			c.that(phrase != "", path, "got nothing, want a phrase")
 			c.that(len(phrase) <= maxPhrase, path,
-				fmt.Sprintf("got %d bytes, want at most %d: a phrase is a few words that stand in a text", len(phrase), maxPhrase))
+				"got %d bytes, want at most %d: a phrase is a few words that stand in a text", len(phrase), maxPhrase)
 		}
 	}
 }
@@ -140,7 +140,7 @@ func (c *checker) orchestrator(at string, d *Definition) {
 		key string
 		got int
 	}{{"topK", o.TopK}, {"maxSteps", o.MaxSteps}, {"retries", o.Retries}} {
-		c.that(n.got >= 0 && (n.got > 0 || !o.Enabled), at+"."+n.key, fmt.Sprintf("got %d, want more than zero", n.got))
+		c.that(n.got >= 0 && (n.got > 0 || !o.Enabled), at+"."+n.key, "got %d, want more than zero", n.got)
 	}
 	for _, m := range o.models() {
 		path := at + "." + m.key

@@ -101,18 +101,17 @@ func (c *checker) rule(at string, r Rule, expires time.Duration) {
 	for i, cond := range r.When {
 		c.condition(fmt.Sprintf("%s.when[%d]", at, i), cond)
 	}
-	c.that(r.Quorum >= 0 && r.Quorum <= MaxQuorum, at+".quorum",
-		fmt.Sprintf("got %d, want 1 to %d people", r.Quorum, MaxQuorum))
+	c.that(r.Quorum >= 0 && r.Quorum <= MaxQuorum, at+".quorum", "got %d, want 1 to %d people", r.Quorum, MaxQuorum)
 	c.duration(at+".remind", r.Remind)
 	c.that(r.Remind == 0 || r.Remind < expires, at+".remind",
-		"got as long as the request lives, or longer; want less than "+expires.String())
+		"got as long as the request lives, or longer; want less than %s", expires)
 	if r.Verdict == VerdictAllow || r.Verdict == VerdictDeny {
 		for _, said := range []struct {
 			key string
 			is  bool
 		}{{"quorum", r.Quorum != 0}, {"fourEyes", r.FourEyes}, {"remind", r.Remind != 0}, {"escalate", r.Escalate != nil},
 			{"via", len(r.Via) > 0}, {"confirm", r.Confirm != ""}} {
-			c.that(!said.is, at+"."+said.key, "got a value, want none: the rule asks nobody (verdict: "+string(r.Verdict)+")")
+			c.that(!said.is, at+"."+said.key, "got a value, want none: the rule asks nobody (verdict: %s)", r.Verdict)
 		}
 		return
 	}
@@ -122,13 +121,13 @@ func (c *checker) rule(at string, r Rule, expires time.Duration) {
 	}
 	c.enumOrNone(at+".confirm", r.Confirm)
 	c.that(r.Confirm == "" || r.Channels().Allow(ViaPage), at+".confirm",
-		"got "+string(r.Confirm)+", want none: via has no page, and other channels take none")
+		"got %s, want none: via has no page, and other channels take none", r.Confirm)
 	if r.Escalate == nil {
 		return
 	}
 	c.that(r.Escalate.After > 0, at+".escalate.after", "got nothing, want a duration of more than zero")
 	c.that(r.Escalate.After < expires, at+".escalate.after",
-		"got as long as the request lives, or longer; want less than "+expires.String())
+		"got as long as the request lives, or longer; want less than %s", expires)
 	c.that(len(r.Escalate.To) > 0, at+".escalate.to", "got nobody, want at least one principal")
 	c.principals(at+".escalate.to", r.Escalate.To)
 }
@@ -137,7 +136,7 @@ func (c *checker) condition(at string, cond run.Condition) {
 	_, err := jsonx.ParsePointer(cond.Path)
 	c.form(err == nil && cond.Path != "", at+".path", cond.Path, "a JSON Pointer such as /amount")
 	ops := cond.Operators()
-	c.that(len(ops) == 1, at, fmt.Sprintf("got %d operators, want exactly one of %s", len(ops), operatorNames))
+	c.that(len(ops) == 1, at, "got %d operators, want exactly one of %s", len(ops), operatorNames)
 	for _, op := range ops {
 		want, accepted := "a string, number, boolean or null", `"0bn`
 		if op.Name[0] == 'g' || op.Name[0] == 'l' {
@@ -146,8 +145,8 @@ func (c *checker) condition(at string, cond run.Condition) {
 		for _, v := range op.Operands {
 			kind := jsonx.JSONKind(v)
 			_, err := jsonx.CompactJSON(v, jsonx.JSONLimits{})
-			c.that(err == nil && strings.ContainsRune(accepted, rune(kind)), at+"."+op.Name,
-				fmt.Sprintf("got %s, want %s", cmp.Or(kindNames[kind], "something else"), want))
+			c.that(err == nil && strings.ContainsRune(accepted, rune(kind)), at+"."+op.Name, "got %s, want %s",
+				cmp.Or(kindNames[kind], "something else"), want)
 		}
 	}
 	_, err = regexp.Compile(cond.Matches)
@@ -277,7 +276,7 @@ func (c *checker) preconditions(d *Definition) {
 		switch {
 		case !ok:
 		case read.Effect != run.EffectRead:
-			c.add(at+".tool", fmt.Sprintf("got a tool of effect %s, want one of effect read", read.Effect))
+			c.add(at+".tool", "got a tool of effect %s, want one of effect read", read.Effect)
 		case read.AnsweredLater():
 			c.add(at+".tool", "got a tool that is answered later, want one that reads at once")
 		}
@@ -286,7 +285,7 @@ func (c *checker) preconditions(d *Definition) {
 		}
 		for j, p := range t.Precondition.Compare {
 			if _, err := jsonx.ParsePointer(p); err != nil || p == "" || slices.Index(t.Precondition.Compare, p) != j {
-				c.add(fmt.Sprintf("%s.compare[%d]", at, j), fmt.Sprintf("got %.100q, want a JSON Pointer such as /status, once", p))
+				c.add(fmt.Sprintf("%s.compare[%d]", at, j), "got %.100q, want a JSON Pointer such as /status, once", p)
 			}
 		}
 		for j, w := range t.Precondition.Warn {
@@ -381,19 +380,18 @@ func (p Permission) Patterns() bool { return p.Standing() && p.Patterned() }
 func CheckGrant(b GrantBounds) error {
 	var c checker
 	c.when("grant.when", b.When)
-	c.that(b.Uses >= 0 && b.Uses <= maxGrantUses, "grant.uses", fmt.Sprintf("got %d, want 0 to %d", b.Uses, maxGrantUses))
+	c.that(b.Uses >= 0 && b.Uses <= maxGrantUses, "grant.uses", "got %d, want 0 to %d", b.Uses, maxGrantUses)
 	c.that(b.Seconds >= 0, "grant.seconds", "got less than zero, want more")
 	return c.err()
 }
 
 func (c *checker) when(at string, when []run.Condition) {
-	c.that(len(when) <= maxGrantConditions, at, fmt.Sprintf("got %d conditions, want at most %d", len(when),
-		maxGrantConditions))
+	c.that(len(when) <= maxGrantConditions, at, "got %d conditions, want at most %d", len(when), maxGrantConditions)
 	for i, cond := range when {
 		c.condition(fmt.Sprintf("%s[%d]", at, i), cond)
 	}
 	size := len(strings.Join(CanonicalWhen(when), ""))
-	c.that(size <= maxGrantPattern, at, fmt.Sprintf("got %d bytes of conditions, want at most %d", size, maxGrantPattern))
+	c.that(size <= maxGrantPattern, at, "got %d bytes of conditions, want at most %d", size, maxGrantPattern)
 }
 
 // bounds finds what is wrong with what a policy says of standing grants.
@@ -403,12 +401,12 @@ func (c *checker) bounds(at string, p Permission) {
 		return
 	}
 	c.that(p.Grants == GrantsStanding, at,
-		"got bounds of standing grants beside grants "+string(cmp.Or(p.Grants, GrantsRun))+", want grants: standing")
+		"got bounds of standing grants beside grants %s, want grants: standing", cmp.Or(p.Grants, GrantsRun))
 	c.that(!b.Pattern || p.Scope != ScopeTool, at+".pattern",
 		"got true under scope tool, where every grant may be of a pattern; want none")
-	c.that(b.Uses >= 0 && b.Uses <= maxGrantUses, at+".uses", fmt.Sprintf("got %d, want 0 to %d", b.Uses, maxGrantUses))
+	c.that(b.Uses >= 0 && b.Uses <= maxGrantUses, at+".uses", "got %d, want 0 to %d", b.Uses, maxGrantUses)
 	c.that(b.Expires == 0 || b.Expires >= time.Second && b.Expires <= StandingLife, at+".expires",
-		"got "+b.Expires.String()+", want 1s to 30d")
+		"got %s, want 1s to 30d", b.Expires)
 	c.when(at+".when", b.When)
 	c.that(len(b.When) == 0 || p.Mode != ModeBlockAndRetry, at+".when",
 		"got conditions under mode block_and_retry, where a call that does not fit them could never run; want none")

@@ -446,7 +446,8 @@ func (c *checker) prompt(at string, d *Definition) {
 		path := at + ".sections." + name
 		i := slices.IndexFunc(sections, func(s Section) bool { return s.Name == name })
 		if i < 0 {
-			c.add(path, "got an unknown section, want one of "+joined(sections, ", ", func(s Section) string { return s.Name }))
+			c.add(path, "got an unknown section, want one of %s",
+				joined(sections, ", ", func(s Section) string { return s.Name }))
 			continue
 		}
 		s := sections[i]

@@ -95,14 +95,11 @@ const (
 // nil as s is one in whose conversation nothing stands.
 func (d *Definition) Builtins(s *run.AgentState) []ToolSpec {
 	tools := d.LoopBreaking()
-	t, ok := d.readMoreTool()
-	if !ok || s == nil {
-		return tools
-	}
-	for _, m := range s.Messages.All() {
-		if r, ok := m.Block.(run.ToolResult); ok && r.Whole != nil { // there is a result whose rest can be read
-			return append(tools, t)
-		}
+	if s != nil && slices.ContainsFunc(s.Messages.All(), func(m run.Message) bool {
+		r, ok := m.Block.(run.ToolResult)
+		return ok && r.Whole != nil // its rest can be read
+	}) {
+		tools = append(tools, d.readMoreTool()...)
 	}
 	return tools
 }
@@ -336,12 +333,12 @@ const ReadMore = "read_more"
 // KeepsWhole reports whether results that are cut are kept, so that the model can read on in them.
 func (d *Definition) KeepsWhole() bool { return d.Context.KeepWhole && d.Context.TruncateResult > 0 }
 
-// readMoreTool returns the tool, if the agent has it. The tool reads stored results only.
-func (d *Definition) readMoreTool() (ToolSpec, bool) {
+// readMoreTool is the tool, if the agent has it. The tool reads stored results only.
+func (d *Definition) readMoreTool() []ToolSpec {
 	if !d.KeepsWhole() {
-		return ToolSpec{}, false
+		return nil
 	}
-	return ToolSpec{
+	return []ToolSpec{{
 		Name: ReadMore, Kind: KindInternal, Effect: run.EffectRead,
 		Description: "Read on in the result of a tool call that was cut because it is long. Characters are counted from 0.",
 		Schema: json.RawMessage(fmt.Sprintf(`{"type":"object","properties":{`+
@@ -350,16 +347,12 @@ func (d *Definition) readMoreTool() (ToolSpec, bool) {
 			`"chars":{"type":"integer","minimum":1,"maximum":%[1]d,`+
 			`"description":"How many characters to show; %[1]d if left out."}},`+
 			`"required":["call","from"],"additionalProperties":false}`, d.Context.TruncateResult)),
-	}, true
+	}}
 }
 
 // EveryBuiltin are all tools that d may ever offer behind its own.
 func (d *Definition) EveryBuiltin() []ToolSpec {
-	tools := d.LoopBreaking()
-	if t, ok := d.readMoreTool(); ok {
-		tools = append(tools, t)
-	}
-	return append(tools, d.budgetTools()...)
+	return slices.Concat(d.LoopBreaking(), d.readMoreTool(), d.budgetTools())
 }
 
 // budgetTools are what a run asks people with for more budget. They are offered to no model.

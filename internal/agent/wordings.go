@@ -2,7 +2,6 @@ package agent
 
 import (
 	"cmp"
-	"fmt"
 	"strings"
 
 	"github.com/countersign/countersign/internal/jsonx"
@@ -123,13 +122,13 @@ func (c *checker) wording(at string, own map[string]string) {
 		path := at + "." + key
 		w, ok := wordings[key]
 		if !ok {
-			c.add(path, "got an unknown wording, want one of "+strings.Join(jsonx.SortedKeys(wordings), ", "))
+			c.add(path, "got an unknown wording, want one of %s", strings.Join(jsonx.SortedKeys(wordings), ", "))
 			continue
 		}
 		c.that(strings.TrimSpace(own[key]) != "", path, "got nothing, want a text")
 		t, err := parseTemplate(key, own[key])
 		if err != nil {
-			c.add(path, err.Error())
+			c.noError(path, err)
 			continue
 		}
 		fields := map[string]any{}
@@ -137,7 +136,7 @@ func (c *checker) wording(at string, own map[string]string) {
 			fields[f] = "x"
 		}
 		if _, err = executeTemplate(t, fields); err != nil {
-			c.add(path, fmt.Sprintf("%v; the fields are %s", err, strings.Join(w.Fields, ", ")))
+			c.add(path, "%v; the fields are %s", err, strings.Join(w.Fields, ", "))
 		}
 	}
 }
