@@ -86,11 +86,11 @@ func (w *warehouse) open(t *testing.T, dir string, log *slog.Logger) (*Home, *ht
 	})
 	feed := api.NewFeed(clock.System())
 	reg := registry.Must(registry.New())
-	h, err := Open(Options{
-		Dir: dir, Registry: reg, Clock: clock.System(), Sink: feed, Functions: functions,
+	model := func(agent.ModelSpec) (runtime.Model, error) { return stockkeeper{}, nil }
+	h, err := Open(dir, reg, model, Config{
+		Clock: clock.System(), Sink: feed, Functions: functions,
 		Remotes:   runtime.Remotes{agent.KindLambda: tools.Lambda{Functions: functions}},
 		Callbacks: secrets.Addresses{Ring: rings, Base: func() string { return "https://api.example.com" }},
-		Model:     func(agent.ModelSpec) (runtime.Model, error) { return stockkeeper{}, nil },
 		Trouble:   func(function string, err error) { log.Error(function, "error", err) },
 	})
 	require.NoError(t, err)

@@ -13,18 +13,15 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/jsonx"
-	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/people/mail"
 	"github.com/countersign/countersign/internal/people/notify"
-	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/runtime"
@@ -40,28 +37,6 @@ const Tenant = "default"
 // ErrInUse says that another process has the store; its socket serves what it holds.
 var ErrInUse = errors.New("another process has the store open")
 
-// Options of Open. Dir, Registry, Model and Clock are required.
-type Options struct {
-	Dir      string
-	Registry *registry.Registry
-	Agents   func(name string) (*agent.Definition, bool)  // whom delegated runs are of; nil = those of Registry
-	Model    func(agent.ModelSpec) (runtime.Model, error) // makes a provider's adapter; called once for each distinct spec
-
-	// The others are those of Config.
-	Clock     clock.Clock
-	Sink      runtime.EventSink
-	Watch     *lambdafn.Observer
-	Trouble   func(function string, err error)
-	Busy      func(run string, err error, again time.Duration)
-	Remotes   runtime.Remotes
-	Trusts    func(agent, server string)
-	Functions runtime.Functions
-	Callbacks runtime.Callbacks
-	Embedder  runtime.Embedder
-	People    person.Directory
-	Notify    *notify.Notifier
-}
-
 // Home is an opened store directory with its engine. It is a development tool: production is Step Functions, Lambda and
 // DynamoDB.
 type Home struct {
@@ -70,21 +45,35 @@ type Home struct {
 	table *bolt.Table
 }
 
-// Open opens or makes the store directory. It starts nothing: see Machine.Resume. ErrInUse where another process has
-// it.
-func Open(o Options) (*Home, error) {
-	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("open store %s: %w", o.Dir, err)
+// Open opens or makes the store directory dir with the tools and the code of r. It starts nothing: see Machine.Resume.
+// ErrInUse where another process has it. model makes a provider's adapter, once for each distinct spec. Of c, which says
+// the rest, only Clock is required; where Agents is nil, delegated runs are of those of r.
+func Open(
+	dir string, r *registry.Registry, model func(agent.ModelSpec) (runtime.Model, error), c Config,
+) (*Home, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open store %s: %w", dir, err)
 	}
-	t, err := OpenTable(o.Dir)
+	t, err := OpenTable(dir)
 	if err != nil {
 		return nil, err
 	}
-	m, err := o.machine(t)
+	h := &Home{Dir: dir, table: t}
+	blobs, err := bolt.OpenFolder(filepath.Join(dir, "blobs"))
+	if err == nil {
+		models := newModels(model, blobs)
+		c.Table, c.Blobs, c.Executions, c.IDs = t, blobs, NewExecutions(t), ids.System(c.Clock)
+		c.Model, c.Wrap, c.Tools, c.Hooks = models, models.resetScripts, r.Tools(), r.Hooks()
+		c.Reaps, c.Warm, c.LeavesUnknown = true, 256, true
+		if c.Agents == nil {
+			c.Agents = r.Agent
+		}
+		h.Machine, err = New(c)
+	}
 	if err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
-	return &Home{Machine: m, Dir: o.Dir, table: t}, nil
+	return h, nil
 }
 
 const tableFile = "store.db" // of a store directory, made before anything else
@@ -109,28 +98,6 @@ func OpenTable(dir string) (*bolt.Table, error) {
 	}
 	return t, err
 }
-
-func (o Options) machine(t *bolt.Table) (*Machine, error) {
-	blobs, err := bolt.OpenFolder(filepath.Join(o.Dir, "blobs"))
-	if err != nil {
-		return nil, err
-	}
-	agents := o.Agents
-	if agents == nil {
-		agents = o.Registry.Agent
-	}
-	models := newModels(o.Model, blobs)
-	return New(Config{
-		Table: t, Blobs: blobs, Model: models, Tools: o.Registry.Tools(), Hooks: o.Registry.Hooks(), Agents: agents,
-		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: NewExecutions(t), Sink: o.Sink, Watch: o.Watch,
-		Trouble: o.Trouble, Busy: o.Busy, Trusts: o.Trusts, Remotes: o.Remotes, Functions: o.Functions,
-		Callbacks: o.Callbacks, Embedder: o.Embedder, People: o.People, Notify: o.Notify,
-		Wrap: models.resetScripts, Reaps: true, Warm: 256, LeavesUnknown: true,
-	})
-}
-
-// Socket is the path of the Unix socket on which whoever has the store serves it.
-func (h *Home) Socket() string { return SocketPath(h.Dir) }
 
 // SocketPath is the path of a store directory's socket.
 func SocketPath(dir string) string { return filepath.Join(dir, "engine.sock") }

@@ -69,10 +69,8 @@ func open(t *testing.T, dir string) *Home {
 	require.NoError(t, err)
 	reg, err := registry.New(tools...)
 	require.NoError(t, err)
-	h, err := Open(Options{
-		Dir: dir, Registry: reg, Clock: clock.System(),
-		Model: func(agent.ModelSpec) (runtime.Model, error) { return DemoModel{}, nil },
-	})
+	model := func(agent.ModelSpec) (runtime.Model, error) { return DemoModel{}, nil }
+	h, err := Open(dir, reg, model, Config{Clock: clock.System()})
 	require.NoError(t, err)
 	require.NoError(t, h.Resume(t.Context(), Tenant))
 	return h
@@ -100,7 +98,7 @@ func settled(t *testing.T, h *Home, runID string) run.AgentState {
 func TestOpenRefusesAStoreInUse(t *testing.T) {
 	dir := t.TempDir()
 	h := open(t, dir)
-	_, err := Open(Options{Dir: dir, Registry: registry.Must(registry.New()), Clock: clock.System()})
+	_, err := Open(dir, registry.Must(registry.New()), nil, Config{Clock: clock.System()})
 	require.ErrorIs(t, err, ErrInUse)
 	require.NoError(t, h.Close())
 }

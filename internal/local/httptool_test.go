@@ -60,11 +60,10 @@ func TestAnHTTPToolIsApprovedAndSentOnce(t *testing.T) {
 		return map[string]string{egress.EnvPrivate: strings.TrimPrefix(bank.URL, "http://"), secrets.Env + "PAY": token}[name]
 	}, clock.System(), nil)
 	require.NoError(t, err)
-	model := replying{calls("c1", "pay", `{"order":"A-1","amount":9.90}`), farewell}
-	h, err := Open(Options{
-		Dir: home, Registry: registry.Must(registry.New()), Clock: clock.System(), Remotes: remotes,
-		Model: func(agent.ModelSpec) (runtime.Model, error) { return model, nil },
-	})
+	model := func(agent.ModelSpec) (runtime.Model, error) {
+		return replying{calls("c1", "pay", `{"order":"A-1","amount":9.90}`), farewell}, nil
+	}
+	h, err := Open(home, registry.Must(registry.New()), model, Config{Clock: clock.System(), Remotes: remotes})
 	require.NoError(t, err)
 	def := define(t, "payer", agent.ToolSpec{
 		Name: "pay", Kind: agent.KindHTTP, Effect: run.EffectNonIdempotent, Timeout: 20 * time.Second,

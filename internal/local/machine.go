@@ -218,10 +218,6 @@ func (m *Machine) reaper(on bool) func(context.Context, asl.Description) {
 	}
 }
 
-// Drain begins nothing more of any run, and waits until what is under way, such as calls of tools, has ended, or ctx
-// has, whose error it is. Close comes after it.
-func (m *Machine) Drain(ctx context.Context) error { return m.Engine.Drain(ctx) }
-
 // ActiveRuns are the runs that this process works on, sorted.
 func (m *Machine) ActiveRuns() []string {
 	var runs []string

@@ -103,12 +103,10 @@ func TestToolsAreToldTheTrace(t *testing.T) {
 		return map[string]string{egress.EnvPrivate: strings.TrimPrefix(srv.URL, "http://")}[name]
 	}, clk, p)
 	require.NoError(t, err)
-	h, err := Open(Options{
-		Dir: dir, Registry: registry.Must(registry.New()), Clock: clk,
-		Watch:   &lambdafn.Observer{Clock: clk, Trace: observe.NewTracer(sends.Tracers, clk, observe.Hide{})},
-		Remotes: remotes, Functions: p,
-		Model:  func(agent.ModelSpec) (runtime.Model, error) { return buyer{}, nil },
-		Trusts: func(string, string) {},
+	model := func(agent.ModelSpec) (runtime.Model, error) { return buyer{}, nil }
+	h, err := Open(dir, registry.Must(registry.New()), model, Config{
+		Clock: clk, Remotes: remotes, Functions: p, Trusts: func(string, string) {},
+		Watch: &lambdafn.Observer{Clock: clk, Trace: observe.NewTracer(sends.Tracers, clk, observe.Hide{})},
 	})
 	require.NoError(t, err)
 	tool := func(name string, kind agent.ToolKind) agent.ToolSpec {

@@ -194,14 +194,12 @@ func TestDeciders(t *testing.T) {
 
 // A part of a tree is what is below one of its runs, and nothing beside it.
 func TestPartOfATree(t *testing.T) {
-	all := runTree{{ID: "a", Parent: "root", ParentCall: "c1"}, {ID: "b", Parent: "root", ParentCall: "c2"}, {ID: "aa", Parent: "a", ParentCall: "c1"}, {ID: "aaa", Parent: "aa"}}
-	ids := func(t runTree) (ids []string) {
-		for _, h := range t {
-			ids = append(ids, h.ID)
+	all := []api.RunHead{{ID: "a", Parent: "root"}, {ID: "b", Parent: "root"}, {ID: "aa", Parent: "a"}, {ID: "aaa", Parent: "aa"}}
+	for run, want := range map[string]string{"root": "a aa aaa b", "a": "aa aaa", "b": ""} {
+		var got []string
+		for _, h := range runsBelow(all, run) {
+			got = append(got, h.ID)
 		}
-		return ids
+		require.Equal(t, want, strings.Join(got, " "), run)
 	}
-	require.Equal(t, []string{"aa", "aaa"}, ids(all.subtree("a")))
-	require.Empty(t, all.subtree("b"))
-	require.Equal(t, []string{"a", "b"}, ids(all.children("root")))
 }

@@ -83,8 +83,8 @@ func (p *program) openEngine(who principals) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.home, err = local.Open(local.Options{
-		Dir: p.home, Registry: p.registry, Agents: p.agents().Agent, Model: model, Sink: feed, Watch: e.observer,
+	e.home, err = local.Open(p.home, p.registry, model, local.Config{
+		Agents: p.agents().Agent, Sink: feed, Watch: e.observer,
 		Clock: p.clock, People: who.Book, Notify: notifier, Trouble: p.logFailure,
 		Remotes: remotes, Functions: &p.aws, Embedder: local.Embedder{Dir: p.home, Getenv: p.getenv, From: &p.aws},
 		Callbacks: secrets.Addresses{Ring: ring.loadOrCreate, Base: func() string {
@@ -110,7 +110,7 @@ func (p *program) openEngine(who principals) (*engine, error) {
 	e.backend.Callbacks, e.ready, e.links.Table = ring.load, e.backend.Ready, e.backend.Table
 	e.server = p.newServer(e.socketHandler())
 	e.serve(e.pipe)
-	socket, err := listenSocket(e.home.Socket())
+	socket, err := listenSocket(local.SocketPath(p.home))
 	if err != nil {
 		p.logLine("countersign: other commands cannot reach this one: %v", err)
 		return e, nil
@@ -200,14 +200,14 @@ func (e *engine) drainAndClose(ctx context.Context) error {
 	defer cancel()
 	soon, done := e.p.clock.WithTimeout(ctx, silentGrace)
 	defer done()
-	if e.home.Drain(soon) == nil {
+	if e.home.Engine.Drain(soon) == nil {
 		return e.Close()
 	}
 	if runs := e.home.ActiveRuns(); len(runs) > 0 {
 		e.p.logLine("countersign: what is under way of run %s has %s to end; Ctrl-C ends at once", strings.Join(runs,
 			", "), e.p.shutdownGrace())
 	}
-	if e.home.Drain(ctx) != nil {
+	if e.home.Engine.Drain(ctx) != nil {
 		e.p.logLine("countersign: what is under way of run %s is cut off; whoever carries it on finds out what became of it",
 			strings.Join(e.home.ActiveRuns(), ", "))
 	}

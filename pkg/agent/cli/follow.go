@@ -130,27 +130,14 @@ func (e *engine) checkStalled(ctx context.Context, runID string) error {
 		"mended, %s carries it on", runID, e.p.commandLine("resume")))
 }
 
-// runTree is the runs below a run, oldest first.
-type runTree []api.RunHead
-
-// subtree returns the part below a run, each run before those below it.
-func (t runTree) subtree(run string) runTree {
-	var part runTree
-	for _, h := range t.children(run) {
-		part = append(append(part, h), t.subtree(h.ID)...)
-	}
-	return part
-}
-
-// children returns the runs that execute a run's own calls.
-func (t runTree) children(run string) runTree {
-	var own runTree
-	for _, h := range t {
+// runsBelow returns the runs below a run, each before those below it and the oldest first, as heads are.
+func runsBelow(heads []api.RunHead, run string) (part []api.RunHead) {
+	for _, h := range heads {
 		if h.Parent == run {
-			own = append(own, h)
+			part = append(append(part, h), runsBelow(heads, h.ID)...)
 		}
 	}
-	return own
+	return part
 }
 
 // delegation is a snapshot of a run and the runs that execute the calls it waits for.
@@ -249,7 +236,7 @@ func (s *session) printTree(ctx context.Context, r api.Run) error {
 	slices.SortStableFunc(heads, func(a, b api.RunHead) int {
 		return cmp.Or(a.StartedAt.Compare(b.StartedAt), strings.Compare(a.ID, b.ID))
 	})
-	all, depth := runTree(heads).subtree(r.ID), map[string]int{}
+	all, depth := runsBelow(heads, r.ID), map[string]int{}
 	for _, h := range all[:min(len(all), maxTreeRuns)] {
 		below, err := s.loadHead(ctx, h.ID)
 		if err != nil {

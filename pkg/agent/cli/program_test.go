@@ -428,7 +428,7 @@ func TestRunThatStandsStill(t *testing.T) {
 
 func TestStoreOfAProcessThatDoesNotAnswer(t *testing.T) {
 	d := newHarness(t, holdingAgent, `{"text": "Held."}`)
-	mute, err := local.Open(local.Options{Dir: d.home(), Registry: d.registry, Clock: clock.System()})
+	mute, err := local.Open(d.home(), d.registry, nil, local.Config{Clock: clock.System()})
 	require.NoError(t, err)
 	p, who := d.newProgram("")
 	p.storeTimeout = time.Millisecond

@@ -397,16 +397,6 @@ func (p *program) formatUndo(run string, c api.Call) string {
 	}
 }
 
-// contentBlock is a content block of the API.
-type contentBlock struct {
-	Type      string `json:"type"`
-	Text      string `json:"text,omitempty"`
-	Name      string `json:"name,omitempty"`
-	MediaType string `json:"mediaType,omitempty"`
-	Data      string `json:"data,omitempty"`
-	Blob      string `json:"blob,omitempty"`
-}
-
 // userMessage is a message and the files to upload before it, because they are too large to be inline.
 type userMessage struct {
 	message json.RawMessage
@@ -424,38 +414,38 @@ func newUserMessage(text string, files []string) (m userMessage, err error) {
 		m.message, err = json.Marshal(text)
 		return m, err
 	}
-	var blocks []contentBlock
+	var blocks []run.UserBlock
 	for _, f := range files {
 		b, err := m.attachFile(f)
 		if err != nil {
 			return userMessage{}, err
 		}
-		blocks = append(blocks, b)
+		blocks = append(blocks, run.UserBlock{Block: b})
 	}
 	if text != "" {
-		blocks = append(blocks, contentBlock{Type: "text", Text: text})
+		blocks = append(blocks, run.UserBlock{Block: run.Text{Text: text}})
 	}
 	m.message, err = json.Marshal(blocks)
 	return m, err
 }
 
 // attachFile adds a file: inline if the file is small, else as an upload.
-func (m *userMessage) attachFile(path string) (contentBlock, error) {
+func (m *userMessage) attachFile(path string) (run.Media, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return contentBlock{}, usageErrorf("--attach: %v", err)
+		return run.Media{}, usageErrorf("--attach: %v", err)
 	}
 	defer f.Close()
 	head, err := io.ReadAll(io.LimitReader(f, api.MaxInline+1))
 	if err != nil {
-		return contentBlock{}, usageErrorf("--attach: %v", err)
+		return run.Media{}, usageErrorf("--attach: %v", err)
 	}
 	mediaType := mime.TypeByExtension(filepath.Ext(path))
 	if mediaType == "" {
 		mediaType = http.DetectContentType(head)
 	}
 	mediaType, _, _ = strings.Cut(mediaType, ";")
-	b := contentBlock{Type: "media", Name: filepath.Base(path), MediaType: mediaType}
+	b := run.Media{Name: filepath.Base(path), MediaType: mediaType}
 	info, err := f.Stat()
 	switch {
 	case len(head) == 0:

@@ -59,10 +59,10 @@ func Open(dir string, r *agent.Registry, o *Options) (*Engine, error) {
 	if e.drain == 0 {
 		e.drain = 20 * time.Second
 	}
-	e.home, err = local.Open(local.Options{
-		Dir: dir, Registry: r, Sink: e.feed, Trouble: o.Trouble, Clock: c, Remotes: remotes, Functions: clients,
+	model := func(m core.ModelSpec) (runtime.Model, error) { return local.Adapter(m, dir, os.Getenv, clients, nil) }
+	e.home, err = local.Open(dir, r, model, local.Config{
+		Sink: e.feed, Trouble: o.Trouble, Clock: c, Remotes: remotes, Functions: clients,
 		Embedder: local.Embedder{Dir: dir, Getenv: os.Getenv, From: clients},
-		Model:    func(m core.ModelSpec) (runtime.Model, error) { return local.Adapter(m, dir, os.Getenv, clients, nil) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open engine %s: %w", dir, err)
@@ -117,7 +117,7 @@ var errSeen = errors.New("the run parked or finished")
 func (e *Engine) Close() error {
 	ctx, cancel := clock.System().WithTimeout(context.Background(), e.drain)
 	defer cancel()
-	_ = e.home.Drain(ctx) // what is cut off is carried on when the folder is opened again
+	_ = e.home.Engine.Drain(ctx) // what is cut off is carried on when the folder is opened again
 	e.feed.Close()
 	err := e.server.Shutdown(ctx) // requests under way are answered
 	if err != nil {
