@@ -46,13 +46,11 @@ func TestAttachThroughTheSocket(t *testing.T) {
 func TestSendAttaches(t *testing.T) {
 	d := newHarness(t, renamingAgent, renamingModel)
 	path, digest := d.writeLargeFile("big.pdf", "x")
-	parked := d.run(t.Context(), "", "run", d.dir, "--message", "tidy")
-	require.Equal(t, 3, parked.code, parked.stderr.String())
+	parked := d.exits(3, "run", d.dir, "--message", "tidy")
 	asks := approvalID.FindAllStringSubmatch(parked.stdout.String(), -1)
 	require.Len(t, asks, 2)
 	run := runID.FindString(parked.stdout.String())
-	sent := d.run(t.Context(), "", "send", run, "--message", "and this", "--attach", path)
-	require.Equal(t, 3, sent.code, sent.stderr.String())
+	d.exits(3, "send", run, "--message", "and this", "--attach", path)
 	for _, a := range asks {
 		d.run(t.Context(), "", "deny", a[1])
 	}

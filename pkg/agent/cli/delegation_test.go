@@ -71,8 +71,7 @@ func (o *delegationHarness) runWithoutPatience(typed string, args ...string) *co
 func TestRequestsBelowAreAskedAtTheRoot(t *testing.T) {
 	o := newDelegationHarness(t)
 	typed := strings.Join([]string{"one", "e", `{"source": "a.txt", "destination": "c.txt"}`, "d", "not this one"}, "\n")
-	who := o.run(t.Context(), typed, "run", o.dir, "--message", "look", "--key", "k")
-	require.Equal(t, 0, who.code, who.stderr.String())
+	who := o.typed(typed, 0, "run", o.dir, "--message", "look", "--key", "k")
 	require.Equal(t, "Researched.\n", who.stdout.String())
 	for _, want := range []string{
 		"  run        " + o.child + ", call m1\n", "  below      call c1 of run " + o.root + ", for run " + o.root + "\n",
@@ -108,8 +107,7 @@ func TestRequestsBelowAreNamedAtTheRoot(t *testing.T) {
 			require.Contains(t, first.stdout.String(), "waits for run "+o.child)
 			require.NotContains(t, first.stdout.String(), ids[0][1])
 			require.Contains(t, first.stdout.String(), ids[1][1])
-			last := o.run(t.Context(), "", "deny", ids[1][1])
-			require.Equal(t, 0, last.code, last.stderr.String())
+			last := o.exits(0, "deny", ids[1][1])
 			require.Equal(t, "Researched.\n", last.stdout.String())
 			require.Equal(t, run.ReasonNaturalEnd, o.loadRun(o.child).Reason)
 		})
@@ -134,8 +132,7 @@ func TestShowsWhatIsBelow(t *testing.T) {
 
 	out := func(args ...string) string {
 		t.Helper()
-		who := o.run(t.Context(), "", args...)
-		require.Equal(t, 0, who.code, who.stderr.String())
+		who := o.exits(0, args...)
 		return who.stdout.String()
 	}
 	shown := out("show", root)

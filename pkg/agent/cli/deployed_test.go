@@ -90,16 +90,14 @@ func TestRehearseOfADeploymentReadsAlone(t *testing.T) {
 	asked := startTables(t)
 	d := newHarness(t, holdingAgent, `{"text": "Done."}`)
 	d.env = map[string]string{"COUNTERSIGN_TABLE": "runs", "COUNTERSIGN_BUCKET": "blobs"}
-	who := d.run(context.Background(), "", "rehearse", "--deployed", "--tenant", "acme")
-	require.Zero(t, who.code, who.stderr.String())
+	who := d.exits(0, "rehearse", "--deployed", "--tenant", "acme")
 	require.Equal(t, "nothing is open\n", who.stdout.String())
 	require.Len(t, *asked, 2)
 	for i, status := range []string{"waiting", "running"} {
 		require.Equal(t, "Query", (*asked)[i][0])
 		require.Contains(t, (*asked)[i][1], "T#acme#RUNS#"+status)
 	}
-	who = d.run(context.Background(), "", "export", oddRun, "--test", "--deployed", "--tenant", "acme")
-	require.Equal(t, 1, who.code)
+	who = d.exits(1, "export", oddRun, "--test", "--deployed", "--tenant", "acme")
 	require.Contains(t, who.stderr.String(), "export run "+oddRun+" as a test: ")
 	require.Contains(t, (*asked)[len(*asked)-1][1], "T#acme#RUN#"+oddRun)
 	require.NoDirExists(t, d.home())

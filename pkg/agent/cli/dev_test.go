@@ -123,11 +123,11 @@ func (s *devServer) pendingApproval() string {
 	return p.Items[0].ID
 }
 
-// startDev starts dev in this process; stop is its Ctrl-C.
-func (d *harness) startDev(args ...string) (s *devServer, stop context.CancelFunc, ended <-chan *commandResult) {
+// startDev starts dev in this process. stop is its Ctrl-C, by which it ends well.
+func (d *harness) startDev(args ...string) (s *devServer, stop func() *commandResult) {
 	d.t.Helper()
-	ctx, stop := context.WithCancel(d.t.Context())
-	d.t.Cleanup(stop)
+	ctx, interrupt := context.WithCancel(d.t.Context())
+	d.t.Cleanup(interrupt)
 	out, in := io.Pipe()
 	done := make(chan *commandResult, 1)
 	p, who := d.newProgram("")
@@ -137,7 +137,12 @@ func (d *harness) startDev(args ...string) (s *devServer, stop context.CancelFun
 		_ = in.CloseWithError(fmt.Errorf("dev ended: %s", who.stderr.String()))
 		done <- who
 	}()
-	return readDevServer(d.t, out), stop, done
+	return readDevServer(d.t, out), func() *commandResult {
+		interrupt()
+		who := <-done
+		require.Equal(d.t, 0, who.code, who.stderr.String())
+		return who
+	}
 }
 
 // A run is started over HTTP, waits, is approved from another terminal, and ends; every other command finds the engine
@@ -146,7 +151,7 @@ func TestDevServesTheAPI(t *testing.T) {
 	d := newHarness(t, strings.Replace(renamingAgent, "root: .", "root: "+t.TempDir(), 1), movingModel)
 	require.NoError(t, os.WriteFile(filepath.Join(d.agentRoot(), "a.txt"), []byte("a"), 0o600))
 	t.Chdir(d.dir)
-	s, stop, ended := d.startDev()
+	s, stop := d.startDev()
 	require.Equal(t, []string{"tidy"}, s.Agents)
 	require.Equal(t, "user:local", s.As)
 	info, err := os.Stat(filepath.Join(d.home(), "token"))
@@ -159,19 +164,15 @@ func TestDevServesTheAPI(t *testing.T) {
 	require.Contains(t, listed.stdout.String(), run)
 	asked := d.run(t.Context(), "", "approvals")
 	require.Contains(t, asked.stdout.String(), "  runs in    this program\n", "another process reads the definition, and says what of arguments is a secret")
-	approved := d.run(t.Context(), "", "approve", s.pendingApproval(), "--as", "user:ana,group:operators")
-	require.Equal(t, 0, approved.code, approved.stderr.String())
+	d.exits(0, "approve", s.pendingApproval(), "--as", "user:ana,group:operators")
 	require.FileExists(t, filepath.Join(d.agentRoot(), "b.txt"))
 	s.waitForEvent(run, "finished")
 	_, body := s.do("GET", "/v1/approvals?status=approved", "")
 	require.Contains(t, body, `"by":"user:ana"`, "the socket takes who acts from the command")
 
-	other := d.run(t.Context(), "", "run", d.dir, "--message", "x", "--no")
-	require.Equal(t, 0, other.code, other.stderr.String())
+	d.exits(0, "run", d.dir, "--message", "x", "--no")
 
 	stop()
-	who := <-ended
-	require.Equal(t, 0, who.code, who.stderr.String())
 	require.NoFileExists(t, filepath.Join(d.home(), "engine.sock"))
 }
 
@@ -465,12 +466,10 @@ func TestDevCutsOffWhatDoesNotEnd(t *testing.T) {
 	d := newHarness(t, renamingAgent, movingModel)
 	t.Chdir(d.dir)
 	d.grace = 10 * time.Millisecond
-	s, stop, ended := d.startDev()
+	s, stop := d.startDev()
 	_, _ = s.sendPartialStart()
 	_, _ = s.sendPartialStartTo("unix", local.SocketPath(d.home()))
-	stop()
-	who := <-ended
-	require.Equal(t, 0, who.code, who.stderr.String())
+	who := stop()
 	require.Equal(t, 2, strings.Count(who.stderr.String(), "requests were cut off"), who.stderr.String())
 }
 
@@ -499,11 +498,10 @@ func TestTokenIsMintedOnce(t *testing.T) {
 // asked about under a new request, and waits for an order of its own.
 func TestAnAnswerNamesItsRequest(t *testing.T) {
 	d := newHarness(t, strings.ReplaceAll(holdingAgent, "hold", "charge")+"permission: {default: allow}\n", `{"calls": [{"id": "c1", "name": "charge"}]}`+"\n"+`{"text": "Charged."}`)
-	started := d.run(t.Context(), "", "run", d.dir, "--message", "x", "--key", "k", "--json")
-	require.Equal(t, 3, started.code, started.stderr.String())
+	started := d.exits(3, "run", d.dir, "--message", "x", "--key", "k", "--json")
 	var r api.Run
 	require.NoError(t, json.Unmarshal([]byte(started.stdout.String()), &r))
-	s, stop, ended := d.startDev()
+	s, stop := d.startDev()
 	input := "/v1/runs/" + r.ID + "/input"
 	// asked waits until the call is asked about for the n-th time.
 	asked := func(n int) string {
@@ -547,12 +545,9 @@ func TestAnAnswerNamesItsRequest(t *testing.T) {
 
 	// At the command line the call's name does, and what was said already is told.
 	stop()
-	require.Equal(t, 0, (<-ended).code)
-	again := d.run(t.Context(), "", "answer", r.ID, second, "--rerun")
-	require.Equal(t, 3, again.code, again.stderr.String())
+	again := d.exits(3, "answer", r.ID, second, "--rerun")
 	require.Contains(t, again.stderr.String(), "was told that already: nothing was changed")
-	named := d.run(t.Context(), "", "answer", r.ID, "c1", "--result", `"paid"`)
-	require.Equal(t, 0, named.code, named.stderr.String())
+	d.exits(0, "answer", r.ID, "c1", "--result", `"paid"`)
 	require.Equal(t, 3, d.loadRun(r.ID).Calls[0].Executions)
 	settled := d.run(t.Context(), "", "approvals", "--status", "approved", "--json").stdout.String()
 	require.Contains(t, settled, third)

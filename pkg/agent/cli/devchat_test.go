@@ -26,11 +26,8 @@ import (
 func startHarness(t *testing.T, d *harness, args ...string) *devServer {
 	t.Helper()
 	t.Chdir(d.dir)
-	s, stop, ended := d.startDev(args...)
-	t.Cleanup(func() {
-		stop()
-		require.Equal(t, 0, (<-ended).code)
-	})
+	s, stop := d.startDev(args...)
+	t.Cleanup(func() { stop() })
 	return s
 }
 
@@ -91,10 +88,10 @@ func TestConsoleShowsBrokenAgents(t *testing.T) {
 	p.Goto(s.Open)
 	p.Goto(s.URL + "/agents/tidy")
 	bad := strings.Replace(renamingAgent, "root: .}", "root: ., efect: read}", 1)
-	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "agent.yaml"), []byte(bad), 0o600))
+	d.write("agent.yaml", bad)
 	waitForScript(t, p, `document.getElementById("broken").innerText.includes("agent.yaml, line 5")`)
 	p.RequireAccessible("console-broken")
-	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "agent.yaml"), []byte(renamingAgent), 0o600))
+	d.write("agent.yaml", renamingAgent)
 	waitForScript(t, p, `!document.getElementById("broken").innerText && document.getElementById("about").innerText.includes("move_file")`)
 }
 
@@ -210,7 +207,7 @@ func TestConsoleCancelsInAChat(t *testing.T) {
 	form, _, _ = strings.Cut(form, "</form>")
 	require.Contains(t, form, `name="chat" value="1"`)
 	require.Equal(t, http.StatusForbidden, v.send("POST", "/runs/"+run+"/cancel", url.Values{"chat": {"1"}}).StatusCode)
-	done := v.send("POST", "/runs/"+run+"/cancel", url.Values{"key": {v.key}, "chat": {"1"}, "note": {"Not today."}})
+	done := v.post("/runs/"+run+"/cancel", "chat", "1", "note", "Not today.")
 	require.Equal(t, http.StatusSeeOther, done.StatusCode, done.body)
 	require.Equal(t, chat, done.Header.Get("Location"))
 	s.waitForEvent(run, "finished")
@@ -245,20 +242,11 @@ tools:
 func TestConsoleStarts(t *testing.T) {
 	b := standins.StartBrowser(t)
 	d := newHarness(t, startingAgent, `{"text": "Own."}`)
-	require.NoError(t, os.MkdirAll(filepath.Join(d.dir, "agents", "tidy"), 0o700))
-	for name, text := range map[string]string{"agents/tidy/agent.yaml": renamingAgent, "agents/tidy/model.jsonl": `{"text": "Own."}`,
-		"other.jsonl": `{"text": "Other."}`} {
-		require.NoError(t, os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o600))
-	}
+	d.write("agents/tidy/agent.yaml", renamingAgent)
+	d.write("agents/tidy/model.jsonl", `{"text": "Own."}`)
+	d.write("other.jsonl", `{"text": "Other."}`)
 	s := startHarness(t, d)
 	v := s.newVisitor()
-	send := func(pairs ...string) pageResponse {
-		form := url.Values{"key": {v.key}}
-		for i := 0; i < len(pairs); i += 2 {
-			form.Add(pairs[i], pairs[i+1])
-		}
-		return v.send("POST", "/start", form)
-	}
 	started := func(got pageResponse) api.Run {
 		t.Helper()
 		require.Equal(t, http.StatusSeeOther, got.StatusCode, got.body)
@@ -274,15 +262,15 @@ func TestConsoleStarts(t *testing.T) {
 	p.Goto(s.Open)
 	p.Goto(s.URL + "/start?agent=refunder")
 	p.RequireAccessible("console-start-form")
-	bad := send("agent", "refunder", "arg.order", "many", "arg.kind", `"full"`, "arg.why", "kept as typed")
+	bad := v.post("/start", "agent", "refunder", "arg.order", "many", "arg.kind", `"full"`, "arg.why", "kept as typed")
 	require.Equal(t, http.StatusBadRequest, bad.StatusCode)
 	require.Contains(t, bad.body, "order: want a number")
 	require.Contains(t, bad.body, "kept as typed")
-	require.Equal(t, http.StatusBadRequest, send("agent", "refunder", "arg.order", "1", "arg.kind", `"none"`).StatusCode)
-	refused := send("agent", "refunder", "arg.order", "1.5", "arg.kind", `"full"`)
+	require.Equal(t, http.StatusBadRequest, v.post("/start", "agent", "refunder", "arg.order", "1", "arg.kind", `"none"`).StatusCode)
+	refused := v.post("/start", "agent", "refunder", "arg.order", "1.5", "arg.kind", `"full"`)
 	require.Equal(t, http.StatusBadRequest, refused.StatusCode, "the schema itself decides")
 
-	run := started(send("agent", "refunder", "arg.order", "12", "arg.kind", `"part"`, "arg.why", "", "arg.gift", "true", "arg.lines", `["a"]`,
+	run := started(v.post("/start", "agent", "refunder", "arg.order", "12", "arg.kind", `"part"`, "arg.why", "", "arg.gift", "true", "arg.lines", `["a"]`,
 		"model", "script:"+filepath.Join(d.dir, "other.jsonl")))
 	var said []string
 	for _, m := range run.Messages {
@@ -295,7 +283,7 @@ func TestConsoleStarts(t *testing.T) {
 		require.Contains(t, strings.Join(said, "\n"), want)
 	}
 	require.NotContains(t, strings.Join(said, "\n"), `why`)
-	require.Equal(t, http.StatusBadRequest, send("agent", "refunder", "input", `{"order": 1, "kind": "full"}`, "model", "nothing:x").StatusCode)
+	require.Equal(t, http.StatusBadRequest, v.post("/start", "agent", "refunder", "input", `{"order": 1, "kind": "full"}`, "model", "nothing:x").StatusCode)
 
 	var body bytes.Buffer
 	w := multipart.NewWriter(&body)
@@ -312,17 +300,7 @@ func TestConsoleStarts(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, w.Close())
-	r, err := http.NewRequestWithContext(t.Context(), "POST", s.URL+"/start", &body)
-	require.NoError(t, err)
-	cookie, _, _ := strings.Cut(v.cookie, ";")
-	r.Header.Set("Cookie", cookie)
-	r.Header.Set("Content-Type", w.FormDataContentType())
-	resp, err := (&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(r)
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	run = started(pageResponse{resp, string(text)})
+	run = started(v.sendBody("POST", "/start", &body, "Content-Type", w.FormDataContentType()))
 	shown := v.send("GET", "/runs/"+run.ID, nil).body
 	for _, want := range []string{"notes5.txt text/plain", fmt.Sprintf("notes%d.txt text/plain", len(large)), "Look at these."} {
 		require.Contains(t, shown, want)
@@ -353,12 +331,10 @@ func TestConsoleAsksForWhatAnAgentTakes(t *testing.T) {
 		require.Contains(t, page, `{"agent": "`+name+`", `+want.body+`}' `+s.URL+"/v1/runs", name)
 		require.Contains(t, page, `Agent: "`+name+`", `+want.line, name)
 	}
-	form := url.Values{"key": {v.key}, "agent": {"lister"}}
-	empty := v.send("POST", "/start", form)
+	empty := v.post("/start", "agent", "lister")
 	require.Equal(t, http.StatusBadRequest, empty.StatusCode)
 	require.Contains(t, empty.body, "The input: want JSON.")
-	form.Set("input", `["a.txt"]`)
-	require.Equal(t, http.StatusSeeOther, v.send("POST", "/start", form).StatusCode)
+	require.Equal(t, http.StatusSeeOther, v.post("/start", "agent", "lister", "input", `["a.txt"]`).StatusCode)
 }
 
 // By keys alone: from request to request, to the buttons, to the arguments and to a question. Arguments are edited in a

@@ -53,17 +53,29 @@ type pageResponse struct {
 	body string
 }
 
+// post sends a form that proves itself.
+func (v *visitor) post(path string, pairs ...string) pageResponse {
+	v.t.Helper()
+	form := url.Values{"key": {v.key}}
+	for i := 0; i < len(pairs); i += 2 {
+		form.Add(pairs[i], pairs[i+1])
+	}
+	return v.send("POST", path, form)
+}
+
 func (v *visitor) send(method, path string, form url.Values, headers ...string) pageResponse {
 	v.t.Helper()
-	var body io.Reader
-	if form != nil {
-		body = strings.NewReader(form.Encode())
+	if form == nil {
+		return v.sendBody(method, path, nil, headers...)
 	}
+	headers = append([]string{"Content-Type", "application/x-www-form-urlencoded"}, headers...)
+	return v.sendBody(method, path, strings.NewReader(form.Encode()), headers...)
+}
+
+func (v *visitor) sendBody(method, path string, body io.Reader, headers ...string) pageResponse {
+	v.t.Helper()
 	r, err := http.NewRequestWithContext(v.t.Context(), method, v.URL+path, body)
 	require.NoError(v.t, err)
-	if form != nil {
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	}
 	if v.cookie != "" {
 		name, _, _ := strings.Cut(v.cookie, ";")
 		r.Header.Set("Cookie", name)
@@ -346,13 +358,12 @@ func TestConsoleTakesTheToken(t *testing.T) {
 func TestConsoleKeysEndWithTheServer(t *testing.T) {
 	d := newHarness(t, renamingAgent, movingModel)
 	t.Chdir(d.dir)
-	first, stop, ended := d.startDev()
+	first, stop := d.startDev()
 	first.waitForEvent(first.startRun("tidy"), "parked")
 	was, old := first.newVisitor(), first.pendingApproval()
 	form := was.fillForm("/approvals/"+old, "approve")
 	stop()
-	require.Equal(t, 0, (<-ended).code)
-	second, stop, ended := d.startDev()
+	second, stop := d.startDev()
 	v, path := second.newVisitor(), "/approvals/"+second.pendingApproval()
 	require.Equal(t, first.token, second.token)
 	require.NotEqual(t, was.key, v.key)
@@ -363,7 +374,6 @@ func TestConsoleKeysEndWithTheServer(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, got.StatusCode)
 	require.Contains(t, got.body, "not one of this page", "nor are the forms of then")
 	stop()
-	require.Equal(t, 0, (<-ended).code)
 }
 
 // waitForScript waits until an expression in a page is true. What it reads may not be there yet.
@@ -386,12 +396,7 @@ func waitForScript(t *testing.T, p *standins.Page, code string) {
 func TestConsoleIsLive(t *testing.T) {
 	b := standins.StartBrowser(t)
 	d := newHarness(t, renamingAgent, movingModel)
-	t.Chdir(d.dir)
-	s, stop, ended := d.startDev()
-	defer func() {
-		stop()
-		require.Equal(t, 0, (<-ended).code)
-	}()
+	s := startHarness(t, d)
 	home := b.Open("home", standins.PageOptions{})
 	require.Equal(t, http.StatusOK, home.Goto(s.Open))
 	require.Equal(t, s.URL+"/", home.Where(), "neither token nor key is left in the address")
@@ -482,17 +487,9 @@ func TestConsoleAttacksAreInert(t *testing.T) {
 	require.NoError(t, err)
 	d := newHarness(t, renamingAgent, `{"text": `+string(quoted)+`, "calls": [{"id": "m1", "name": "move_file", "input": {"source": `+string(quoted)+`, "destination": "b.txt"}}]}
 {"text": `+string(quoted)+`}`)
-	t.Chdir(d.dir)
-	s, stop, ended := d.startDev()
-	defer func() {
-		stop()
-		require.Equal(t, 0, (<-ended).code)
-	}()
-	status, body := s.do("POST", "/v1/runs", `{"agent": "tidy", "subject": "<b>ana</b>", "message": `+string(quoted)+`}`)
-	require.Equal(t, http.StatusAccepted, status, body)
-	var a api.Accepted
-	require.NoError(t, json.Unmarshal([]byte(body), &a))
-	s.waitForEvent(a.ID, "parked")
+	s := startHarness(t, d)
+	run := s.start(`{"agent": "tidy", "subject": "<b>ana</b>", "message": ` + string(quoted) + `}`)
+	s.waitForEvent(run, "parked")
 	inert := func(p *standins.Page, holds string) {
 		t.Helper()
 		var dom struct {
@@ -528,13 +525,13 @@ func TestConsoleAttacksAreInert(t *testing.T) {
 		inert(p, hostile[0])
 		require.Equal(t, http.StatusOK, p.Goto(s.URL+"/approvals/"+request))
 		inert(p, `\u{202E}eve`)
-		require.Equal(t, http.StatusOK, p.Goto(s.URL+"/runs/"+a.ID))
+		require.Equal(t, http.StatusOK, p.Goto(s.URL+"/runs/"+run))
 		inert(p, `\u{200B}zero`)
 	}
 	v := s.newVisitor()
 	p := b.Open("live", standins.PageOptions{})
 	p.Goto(s.Open)
-	p.Goto(s.URL + "/runs/" + a.ID)
+	p.Goto(s.URL + "/runs/" + run)
 	require.Equal(t, http.StatusSeeOther, v.send("POST", "/approvals/"+request, v.fillForm("/approvals/"+request, "deny", "key", v.key, "note", hostile[0])).StatusCode)
 	waitForScript(t, p, `document.querySelector("#head .status").textContent === "Done"`)
 	inert(p, hostile[0])
@@ -544,18 +541,9 @@ func TestConsoleAttacksAreInert(t *testing.T) {
 func TestConsoleAxe(t *testing.T) {
 	b := standins.StartBrowser(t)
 	o := newDelegationHarness(t)
-	t.Chdir(o.dir)
-	s, stop, ended := o.startDev()
-	defer func() {
-		stop()
-		require.Equal(t, 0, (<-ended).code)
-	}()
+	s := startHarness(t, o.harness)
 	for _, message := range []string{"Find the invoices of March and move them to the archive, then tell me what there is.", "Tidy up."} {
-		status, body := s.do("POST", "/v1/runs", `{"agent": "research", "subject": "user:carla", "message": "`+message+`"}`)
-		require.Equal(t, http.StatusAccepted, status, body)
-		var a api.Accepted
-		require.NoError(t, json.Unmarshal([]byte(body), &a))
-		s.waitForEvent(a.ID, "parked")
+		s.waitForEvent(s.start(`{"agent": "research", "subject": "user:carla", "message": "`+message+`"}`), "parked")
 	}
 	var waiting api.Page[approval.Approval]
 	for range 1200 {
@@ -616,8 +604,7 @@ people: {"user:ana": {groups: ["group:operators"], email: ana@example.com}}
 		require.Equal(t, 1, strings.Count(page, claim))
 	}
 	for _, args := range [][]string{{"approvals"}, {"show", run}} {
-		shown := d.run(t.Context(), "", args...)
-		require.Equal(t, 0, shown.code, shown.stderr.String())
+		shown := d.exits(0, args...)
 		require.Regexp(t, `the caller says \(not checked\): the run is for "`+claim+`"|The caller says the run is for \(nobody checked it\)\s+"`+claim+`"`, shown.stdout.String(), args)
 		require.Equal(t, 1, strings.Count(shown.stdout.String(), claim), args)
 		require.Regexp(t, `(?m)^( +started by|by) +user:ana$`, shown.stdout.String(), args)
@@ -726,16 +713,9 @@ const layout = `{"text": "The plan:\n\n    1. move \"a.txt\"\n    2. tell you", 
 func TestConsoleReadsLikeAConversation(t *testing.T) {
 	b := standins.StartBrowser(t)
 	d := newHarness(t, renamingAgent, layout)
-	t.Chdir(d.dir)
-	s, stop, ended := d.startDev()
-	defer func() {
-		stop()
-		require.Equal(t, 0, (<-ended).code)
-	}()
-	_, body := s.do("POST", "/v1/runs", `{"agent": "tidy", "message": "Please\n\n\ttidy up."}`)
-	var run api.Accepted
-	require.NoError(t, json.Unmarshal([]byte(body), &run))
-	s.waitForEvent(run.ID, "parked")
+	s := startHarness(t, d)
+	run := s.start(`{"agent": "tidy", "message": "Please\n\n\ttidy up."}`)
+	s.waitForEvent(run, "parked")
 
 	home := b.Open("home", standins.PageOptions{})
 	require.Equal(t, http.StatusOK, home.Goto(s.Open))
@@ -752,7 +732,7 @@ func TestConsoleReadsLikeAConversation(t *testing.T) {
 
 	story := b.Open("story", standins.PageOptions{})
 	require.Equal(t, http.StatusOK, story.Goto(s.Open))
-	require.Equal(t, http.StatusOK, story.Goto(s.URL+"/runs/"+run.ID))
+	require.Equal(t, http.StatusOK, story.Goto(s.URL+"/runs/"+run))
 	var said []string
 	story.Eval(`[...document.querySelectorAll("#talk .words, #talk .markdown > *")].map((e) => e.innerText)`, &said)
 	require.Equal(t, []string{"Please\n\n\ttidy up.", "The plan:", "1. move \"a.txt\"\n2. tell you"}, said)
@@ -808,7 +788,7 @@ func TestConsoleIsRedForHighRiskAlone(t *testing.T) {
 	}{"read": {"No risk", false}, "idempotent": {"Low risk", false}, "non_idempotent": {"High risk", true}} {
 		d := newHarness(t, strings.Replace(renamingAgent, "{name: move_file", "{name: move_file, effect: "+effect, 1)+"permission: {default: ask}\n", movingModel)
 		t.Chdir(d.dir)
-		s, stop, ended := d.startDev()
+		s, stop := d.startDev()
 		s.waitForEvent(s.startRun("tidy"), "parked")
 		p := b.Open(effect, standins.PageOptions{})
 		require.Equal(t, http.StatusOK, p.Goto(s.Open))
@@ -827,7 +807,6 @@ func TestConsoleIsRedForHighRiskAlone(t *testing.T) {
 		}
 		p.Close()
 		stop()
-		require.Equal(t, 0, (<-ended).code)
 	}
 }
 
@@ -837,16 +816,9 @@ func TestConsoleStartsWatchesAndDecides(t *testing.T) {
 	d := newHarness(t, renamingAgent, movingModel+"\n"+movingModel)
 	s := startHarness(t, d)
 	v := s.newVisitor()
-	post := func(path string, pairs ...string) pageResponse {
-		form := url.Values{"key": {v.key}}
-		for i := 0; i < len(pairs); i += 2 {
-			form.Add(pairs[i], pairs[i+1])
-		}
-		return v.send("POST", path, form)
-	}
 	start := []string{"agent", "tidy", "message", "Tidy **all** of it."}
 	for name, bad := range map[string]pageResponse{
-		"no words": post("/start", "agent", "tidy"), "two inputs": post("/start", append(start, "input", "{}")...), "no JSON": post("/start", "agent", "tidy", "input", "{"),
+		"no words": v.post("/start", "agent", "tidy"), "two inputs": v.post("/start", append(start, "input", "{}")...), "no JSON": v.post("/start", "agent", "tidy", "input", "{"),
 	} {
 		require.Equal(t, http.StatusBadRequest, bad.StatusCode, name)
 		require.Contains(t, bad.body, "Nothing was changed", name)
@@ -855,7 +827,7 @@ func TestConsoleStartsWatchesAndDecides(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, forged.StatusCode)
 	require.Contains(t, v.send("GET", "/runs", nil).body, "There are no runs yet.")
 
-	got := post("/start", start...)
+	got := v.post("/start", start...)
 	require.Equal(t, http.StatusSeeOther, got.StatusCode, got.body)
 	path := got.Header.Get("Location")
 	run := strings.TrimPrefix(path, "/runs/")
@@ -868,7 +840,7 @@ func TestConsoleStartsWatchesAndDecides(t *testing.T) {
 	for _, form := range []string{"/message", "/cancel", "/fork", "/continue"} {
 		require.Equal(t, http.StatusForbidden, v.send("POST", path+form, url.Values{"message": {"x"}, "at": {"0"}}).StatusCode, form)
 	}
-	require.Equal(t, http.StatusSeeOther, post(path+"/message", "message", "Be quick.").StatusCode)
+	require.Equal(t, http.StatusSeeOther, v.post(path+"/message", "message", "Be quick.").StatusCode)
 	decided := v.send("POST", "/approvals/"+request, v.fillForm(path, "approve", "key", v.key, "back", path, "note", "fine"))
 	require.Equal(t, path, decided.Header.Get("Location"), "back where the card stood")
 	s.waitForEvent(run, "finished")
@@ -876,11 +848,11 @@ func TestConsoleStartsWatchesAndDecides(t *testing.T) {
 	for _, want := range []string{"Approved by user:local", "fine", `action="` + path + `/continue"`, `class="bar-wait"`, "succeeded"} {
 		require.Contains(t, page, want)
 	}
-	fork := post(path+"/fork", "at", "0")
+	fork := v.post(path+"/fork", "at", "0")
 	require.Equal(t, http.StatusSeeOther, fork.StatusCode, fork.body)
 	require.NotEqual(t, path, fork.Header.Get("Location"))
-	require.Equal(t, http.StatusBadRequest, post(path+"/fork", "at", "x").StatusCode)
-	again := post(path+"/continue", "message", "And now?")
+	require.Equal(t, http.StatusBadRequest, v.post(path+"/fork", "at", "x").StatusCode)
+	again := v.post(path+"/continue", "message", "And now?")
 	require.Equal(t, http.StatusSeeOther, again.StatusCode, again.body)
 
 	audit := v.send("GET", "/audit?verify=1&by=user:local", nil).body

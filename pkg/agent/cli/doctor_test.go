@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -176,8 +175,7 @@ func TestDoctor(t *testing.T) {
 	defer models.Close()
 	d.env = map[string]string{lambdafn.EnvSlackURL: server.URL}
 	setAWS(t, map[string]string{"AWS_ENDPOINT_URL": server.URL, "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": models.URL()})
-	well := d.run(context.Background(), "", "doctor", "--stack", "shop")
-	require.Zero(t, well.code, well.stdout.String()+well.stderr.String())
+	well := d.exits(0, "doctor", "--stack", "shop")
 	require.NotContains(t, well.stdout.String(), "wrong")
 	for _, name := range []string{"functions", "versions", "clock", "quotas", "table", "secrets", "people", "operators",
 		"mail", "slack", "alarms", "model bedrock:anthropic.claude-test"} {
@@ -186,8 +184,7 @@ func TestDoctor(t *testing.T) {
 	require.Contains(t, well.stdout.String(), "unseen  the rest   IAM (models were asked as you")
 
 	a.sick = true
-	ill := d.run(context.Background(), "", "doctor", "--stack", "shop", "--json")
-	require.Equal(t, 1, ill.code, ill.stderr.String())
+	ill := d.exits(1, "doctor", "--stack", "shop", "--json")
 	var doc doctorResult
 	require.NoError(t, json.Unmarshal([]byte(ill.stdout.String()), &doc))
 	require.False(t, doc.OK)
@@ -217,8 +214,7 @@ func TestDoctor(t *testing.T) {
 	require.NoDirExists(t, d.home())
 
 	a.sick = false
-	none := d.run(context.Background(), "", "doctor", "--stack", "nowhere")
-	require.Equal(t, 2, none.code)
+	none := d.exits(2, "doctor", "--stack", "nowhere")
 	require.Contains(t, none.stderr.String(), "there are no functions of stack nowhere in eu-central-1")
 }
 
@@ -227,23 +223,19 @@ func TestDoctorOfALaptop(t *testing.T) {
 	d := newHarness(t, strings.Replace(doctorAgent, "provider: bedrock, id: anthropic.claude-test",
 		"provider: script, file: model.jsonl", 1), `{"text": "Done."}`)
 	t.Chdir(d.dir)
-	ill := d.run(context.Background(), "", "doctor")
-	require.Equal(t, 1, ill.code)
+	ill := d.exits(1, "doctor")
 	require.Contains(t, ill.stdout.String(), "wrong   secrets    secret SHOP of agent shop is not there\n        mend:      put SHOP:")
 	require.NoDirExists(t, d.home())
 
 	d.write("home/secrets.yaml", "SHOP: \"a secret\"\n")
-	well := d.run(context.Background(), "", "doctor")
-	require.Zero(t, well.code, well.stdout.String())
+	d.exits(0, "doctor")
 	d.write("home/token", "t")
 	require.NoError(t, os.Chmod(filepath.Join(d.home(), "token"), 0o644)) //nolint:gosec // that is what is found
-	ill = d.run(context.Background(), "", "doctor", "--json")
-	require.Equal(t, 1, ill.code)
+	ill = d.exits(1, "doctor", "--json")
 	require.Contains(t, ill.stdout.String(), "others can read it")
 	require.Contains(t, ill.stdout.String(), "chmod 600 ")
 
 	d.write("agent.yaml", "name: shop\ncolour: red\n")
-	ill = d.run(context.Background(), "", "doctor")
-	require.Equal(t, 1, ill.code)
+	ill = d.exits(1, "doctor")
 	require.Contains(t, ill.stdout.String(), "colour: got an unknown key")
 }

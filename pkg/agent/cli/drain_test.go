@@ -127,8 +127,7 @@ func TestACommandThatEndsCutsOffNoOthers(t *testing.T) {
 
 func (d *harness) loadRun(run string) (r api.Run) {
 	d.t.Helper()
-	who := d.run(d.t.Context(), "", "show", run, "--json")
-	require.Equal(d.t, 0, who.code, who.stderr.String())
+	who := d.exits(0, "show", run, "--json")
 	require.NoError(d.t, json.Unmarshal([]byte(who.stdout.String()), &r))
 	return r
 }
@@ -209,16 +208,13 @@ func (p *commandProcess) kill() {
 func TestAFollowerIsToldOfARunThatStandsStill(t *testing.T) {
 	o := newDelegationHarness(t)
 	known := o.registry
-	parked := o.run(t.Context(), "", "run", o.dir, "--message", "look", "--key", "k")
-	require.Equal(t, 3, parked.code, parked.stderr.String())
+	o.exits(3, "run", o.dir, "--message", "look", "--key", "k")
 	o.registry = testRegistry()
 	t.Chdir(t.TempDir())
-	_, stop, ended := o.startDev()
-	forked := o.run(t.Context(), "", "fork", o.root, "--at", "0")
-	require.Equal(t, 1, forked.code, forked.stderr.String())
+	_, stop := o.startDev()
+	forked := o.exits(1, "fork", o.root, "--at", "0")
 	require.Contains(t, forked.stderr.String(), "agent tidy is not known here")
 	stop()
-	require.Equal(t, 0, (<-ended).code)
 	o.registry = known
 	require.Equal(t, 3, o.run(t.Context(), "", "resume").code)
 }

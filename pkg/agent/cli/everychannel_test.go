@@ -47,8 +47,7 @@ func newChannelHarness(t *testing.T, actor string) *channelHarness {
 	d.write("home/principals.yaml", people)
 	d.write("home/secrets.yaml", local.SlackSecret+": "+signingSecret+"\n")
 	s := startHarness(t, d, "--as", "user:"+actor)
-	started := d.run(t.Context(), "", "run", d.dir, "--as", "user:ana,group:operators", "--message", "go", "--json")
-	require.Equal(t, 3, started.code, started.stderr.String())
+	d.exits(3, "run", d.dir, "--as", "user:ana,group:operators", "--message", "go", "--json")
 	return &channelHarness{harness: d, devServer: s, request: s.pendingApproval(), run: s.loadApproval(s.pendingApproval()).Run}
 }
 
@@ -187,8 +186,7 @@ func TestEveryChannelDecides(t *testing.T) {
 			a := c.loadApproval(c.request)
 			require.Equal(t, approval.Pending, a.Status, "four eyes: the author of an edit does not approve it alone")
 			require.JSONEq(t, `{"source": "a.txt", "destination": "c.txt"}`, string(a.Args))
-			done := c.harness.run(t.Context(), "", "approve", c.request, "--as", "user:cat,group:operators", "--digest", a.Digest)
-			require.Equal(t, 0, done.code, done.stderr.String())
+			c.harness.exits(0, "approve", c.request, "--as", "user:cat,group:operators", "--digest", a.Digest)
 			require.Equal(t, "c.txt", moved(c))
 		})
 		t.Run(name+"/two at once", func(t *testing.T) {

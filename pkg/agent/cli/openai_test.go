@@ -88,10 +88,8 @@ func TestReasoningGoesBackToItsModel(t *testing.T) {
 		newChatReply(`{"content": "Done.", "reasoning": "It worked."}`, "stop"),
 		newChatReply(`{"content": "Bye."}`, "stop"))
 	d := newHarness(t, chatAgentYAML(c, "/v1", `, retry: {attempts: 1}, fallbacks: [{provider: openai, id: other, baseURL: "`+c.URL+`/v1"}]`), "")
-	who := d.run(t.Context(), "", "run", d.dir, "--message", "Move a.txt to b.txt.")
-	require.Equal(t, 3, who.code, who.stderr.String())
-	who = d.run(t.Context(), "", "approve", approvalID.FindStringSubmatch(who.stdout.String())[1])
-	require.Equal(t, 0, who.code, who.stderr.String())
+	who := d.exits(3, "run", d.dir, "--message", "Move a.txt to b.txt.")
+	who = d.exits(0, "approve", approvalID.FindStringSubmatch(who.stdout.String())[1])
 	require.Len(t, c.requests, 3)
 
 	own, other := c.requests[1].messages(t), c.requests[2].messages(t)
@@ -103,8 +101,7 @@ func TestReasoningGoesBackToItsModel(t *testing.T) {
 	require.NotContains(t, other[2], "extra_content")
 
 	run := runID.FindString(d.run(t.Context(), "", "runs").stdout.String())
-	who = d.run(t.Context(), "", "run", d.dir, "--message", "Thanks.", "--continue", run)
-	require.Equal(t, 0, who.code, who.stderr.String())
+	d.exits(0, "run", d.dir, "--message", "Thanks.", "--continue", run)
 	last := strings.Join(c.requests[3].messages(t), "\n")
 	require.Contains(t, last, `"reasoning_content":"Move it."`)
 	require.NotContains(t, last, "It worked.", "the other model thought that")
@@ -114,8 +111,7 @@ func TestReasoningGoesBackToItsModel(t *testing.T) {
 func TestContentInParts(t *testing.T) {
 	c := newChatServer(t, newChatReply(`{"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "Greet."}]}, {"type": "text", "text": "Hel"}, {"type": "text", "text": "lo."}]}`, "stop"))
 	d := newHarness(t, chatAgentYAML(c, "/v1", ""), "")
-	who := d.run(t.Context(), "", "run", d.dir, "--message", "Hello.", "--json")
-	require.Equal(t, 0, who.code, who.stderr.String())
+	who := d.exits(0, "run", d.dir, "--message", "Hello.", "--json")
 	require.Contains(t, who.stdout.String(), `"output": "Hello."`)
 	require.Contains(t, who.stdout.String(), `"text": "Greet."`)
 }
@@ -155,8 +151,7 @@ func TestRequestsOfAModel(t *testing.T) {
 		c := newChatServer(t, newChatReply(`{"content": "Hello."}`, "stop"))
 		d := newHarness(t, chatAgentYAML(c, "/openai/deployments/d?api-version=2024-10-21", ", maxTokens: 50, key: '${secret:AZURE}'"), "")
 		d.write("home/secrets.yaml", `AZURE: "the-key"`)
-		who := d.run(t.Context(), "", "run", d.dir, "--message", "Hello.")
-		require.Equal(t, 0, who.code, who.stderr.String())
+		d.exits(0, "run", d.dir, "--message", "Hello.")
 		require.Equal(t, "/openai/deployments/d/chat/completions?api-version=2024-10-21", c.requests[0].url)
 		require.Equal(t, "the-key", c.requests[0].header.Get("Api-Key"))
 		require.Empty(t, c.requests[0].header.Get("Authorization"))
@@ -167,8 +162,7 @@ func TestRequestsOfAModel(t *testing.T) {
 		c := newChatServer(t, newChatReply(`{"content": "Hello."}`, "stop"))
 		d := newHarness(t, chatAgentYAML(c, "/v1", ", key: '${secret:OTHER}'"), "")
 		d.env = map[string]string{"OPENAI_API_KEY": "sk-openai", "COUNTERSIGN_SECRET_OTHER": "the-key"}
-		who := d.run(t.Context(), "", "run", d.dir, "--message", "Hello.")
-		require.Equal(t, 0, who.code, who.stderr.String())
+		d.exits(0, "run", d.dir, "--message", "Hello.")
 		require.Equal(t, "Bearer the-key", c.requests[0].header.Get("Authorization"))
 	})
 }
@@ -177,8 +171,7 @@ func TestRequestsOfAModel(t *testing.T) {
 func TestModelErrorsNameTheParameter(t *testing.T) {
 	c := newChatServer(t, chatResponse{status: 400, body: `{"error": {"message": "canary", "type": "invalid_request_error", "code": "unsupported_parameter", "param": "max_tokens"}}`})
 	d := newHarness(t, chatAgentYAML(c, "/v1", ""), "")
-	who := d.run(t.Context(), "", "run", d.dir, "--message", "Hello.")
-	require.Equal(t, 1, who.code)
+	who := d.exits(1, "run", d.dir, "--message", "Hello.")
 	require.Contains(t, who.stderr.String(), "status 400, unsupported_parameter, param max_tokens")
 	require.NotContains(t, who.stderr.String(), "canary")
 }
@@ -218,8 +211,7 @@ func TestTenInferencesAreOneConnection(t *testing.T) {
 	t.Cleanup(server.Close)
 	d := newHarness(t, `{name: counter, system: You count., guards: {duplicateCalls: false}, tools: [{name: count}],
 		model: {provider: openai, id: m, baseURL: "`+server.URL+`/v1"}}`, "")
-	who := d.run(t.Context(), "", "run", d.dir, "--message", "Count.", "--yes")
-	require.Equal(t, 0, who.code, who.stderr.String())
+	who := d.exits(0, "run", d.dir, "--message", "Count.", "--yes")
 	require.Equal(t, "Counted.\n", who.stdout.String())
 	require.Equal(t, 10, asked)
 	require.EqualValues(t, 1, opened.Load())

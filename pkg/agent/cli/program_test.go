@@ -132,6 +132,20 @@ func (d *harness) run(ctx context.Context, typed string, args ...string) *comman
 	return who
 }
 
+// exits runs a command line without a terminal, which has to end with that exit code.
+func (d *harness) exits(code int, args ...string) *commandResult {
+	d.t.Helper()
+	return d.typed("", code, args...)
+}
+
+// typed is exits at a terminal.
+func (d *harness) typed(typed string, code int, args ...string) *commandResult {
+	d.t.Helper()
+	who := d.run(d.t.Context(), typed, args...)
+	require.Equal(d.t, code, who.code, "%s\n%s", who.stdout.String(), who.stderr.String())
+	return who
+}
+
 // newProgram returns the program of a command line.
 func (d *harness) newProgram(typed string) (*program, *commandResult) {
 	who := &commandResult{}
@@ -152,8 +166,7 @@ func (d *harness) start(ctx context.Context, args ...string) <-chan *commandResu
 func TestApprovalsAreAskedAtTheTerminal(t *testing.T) {
 	d := newHarness(t, renamingAgent, renamingModel)
 	typed := strings.Join([]string{"what", "", "one", "what", "", "e", `{"source": `, "e", `{"source": "a.txt"}`, "e", `{"source": "a.txt", "destination": "c.txt"}`, "d", "not this one"}, "\n")
-	who := d.run(t.Context(), typed, "run", d.dir, "--message", "tidy")
-	require.Equal(t, 0, who.code, who.stderr.String())
+	who := d.typed(typed, 0, "run", d.dir, "--message", "tidy")
 	require.Equal(t, "Done.\n", who.stdout.String())
 	shown := who.stderr.String()
 	for _, want := range []string{
@@ -172,8 +185,7 @@ func TestApprovalsAreAskedAtTheTerminal(t *testing.T) {
 // A batch is listed whole and approved at once. What has changed since it was listed is asked about again.
 func TestABatchIsApprovedAtOnce(t *testing.T) {
 	d := newHarness(t, renamingAgent, renamingModel)
-	who := d.run(t.Context(), "a\nall\n", "run", d.dir, "--message", "tidy")
-	require.Equal(t, 0, who.code, who.stderr.String())
+	who := d.typed("a\nall\n", 0, "run", d.dir, "--message", "tidy")
 	shown, _, asked := strings.Cut(who.stderr.String(), "approve all 2 of these, decide one by one, or later? [all/one/l] ")
 	require.True(t, asked)
 	require.Equal(t, 2, strings.Count(shown, "Arguments, complete\n"), "each is listed before")
@@ -186,8 +198,7 @@ func TestABatchIsApprovedAtOnce(t *testing.T) {
 func TestAnEditorEditsArguments(t *testing.T) {
 	d := newHarness(t, renamingAgent, movingModel)
 	d.env = map[string]string{"EDITOR": "cp \"$1\" " + filepath.Join(d.dir, "seen") + "; sed -i s/b.txt/c.txt/", "VISUAL": ""}
-	who := d.run(t.Context(), "e\n", "run", d.dir, "--message", "tidy")
-	require.Equal(t, 0, who.code, who.stderr.String())
+	d.typed("e\n", 0, "run", d.dir, "--message", "tidy")
 	require.FileExists(t, filepath.Join(d.dir, "c.txt"))
 	seen, err := os.ReadFile(filepath.Join(d.dir, "seen"))
 	require.NoError(t, err)
@@ -196,8 +207,7 @@ func TestAnEditorEditsArguments(t *testing.T) {
 	for editor, says := range map[string]string{"true": "", "false": "that is not taken: false: exit status 1"} {
 		d := newHarness(t, renamingAgent, movingModel)
 		d.env = map[string]string{"VISUAL": editor, "EDITOR": "none"}
-		who := d.run(t.Context(), "e\nl\n", "run", d.dir, "--message", "tidy")
-		require.Equal(t, 3, who.code, who.stderr.String())
+		who := d.typed("e\nl\n", 3, "run", d.dir, "--message", "tidy")
 		require.Contains(t, who.stderr.String(), says)
 	}
 }
@@ -227,8 +237,7 @@ func TestTimesAreLocalAtATerminal(t *testing.T) {
 // At a terminal that is no channel of the rule, people are told which are, and may deny.
 func TestATerminalThatIsNoChannelOffersNoApproval(t *testing.T) {
 	d := newHarness(t, renamingAgent+"permission: {rules: [{tool: move_file, verdict: ask, via: [page, slack]}]}\n", renamingModel)
-	who := d.run(t.Context(), "a\nd\nno\nd\nno\n", "run", d.dir, "--message", "tidy")
-	require.Equal(t, 0, who.code, who.stderr.String())
+	who := d.typed("a\nd\nno\nd\nno\n", 0, "run", d.dir, "--message", "tidy")
 	require.Contains(t, who.stderr.String(), "the policy lets people approve this by page, slack; here it can be denied\ndeny, ask or later? [d/ask/l] ")
 	require.NotContains(t, who.stderr.String(), "approve, deny")
 	require.FileExists(t, filepath.Join(d.dir, "a.txt"))
@@ -265,8 +274,7 @@ func TestEventsWithoutAPlace(t *testing.T) {
 func TestLaterLeavesARunWaiting(t *testing.T) {
 	d := newHarness(t, renamingAgent, renamingModel)
 	for name, typed := range map[string]string{"later": "one\nl\nl\n", "all of them later": "later\n", "end of input": "one\ne\n"} {
-		who := d.run(t.Context(), typed, "run", d.dir, "--message", "tidy", "--key", name)
-		require.Equal(t, 3, who.code)
+		who := d.typed(typed, 3, "run", d.dir, "--message", "tidy", "--key", name)
 		require.Equal(t, 2, strings.Count(who.stdout.String(), "countersign approve a"), name)
 	}
 }
@@ -274,8 +282,7 @@ func TestLaterLeavesARunWaiting(t *testing.T) {
 // TestA15AskedAtTheTerminal: a question is kept with the request, which waits on for somebody to decide.
 func TestA15AskedAtTheTerminal(t *testing.T) {
 	d := newHarness(t, renamingAgent, renamingModel)
-	who := d.run(t.Context(), strings.Join([]string{"one", "ask", "Which \u202Efile?", "ask", "", "l"}, "\n")+"\n", "run", d.dir, "--message", "tidy")
-	require.Equal(t, 3, who.code, who.stderr.String())
+	who := d.typed(strings.Join([]string{"one", "ask", "Which \u202Efile?", "ask", "", "l"}, "\n")+"\n", 3, "run", d.dir, "--message", "tidy")
 	require.Contains(t, who.stderr.String(), "it waits until somebody decides")
 	shown := d.run(t.Context(), "", "approvals").stdout.String()
 	require.Equal(t, 1, strings.Count(shown, "UTC: user:local said: "), shown)
@@ -297,8 +304,7 @@ func TestSecondProcessUsesTheSocket(t *testing.T) {
 	require.Contains(t, d.run(t.Context(), "", "runs").stdout.String(), run)
 	require.Contains(t, d.run(t.Context(), "", "show", run).stdout.String(), "h1 hold")
 	require.Contains(t, d.run(t.Context(), "", "replay", run).stdout.String(), "no difference")
-	served := d.run(t.Context(), "", "dev", "--addr", "127.0.0.1:0")
-	require.Equal(t, 1, served.code)
+	served := d.exits(1, "dev", "--addr", "127.0.0.1:0")
 	require.Contains(t, served.stderr.String(), fmt.Sprintf("the store %s is served already, by process %d, countersign run\n",
 		d.home(), os.Getpid()))
 	second := d.start(t.Context(), "run", d.dir, "--message", "hold", "--key", "second")
@@ -343,8 +349,7 @@ func TestInterruptAndResume(t *testing.T) {
 
 	d.release <- struct{}{}
 	d.release <- struct{}{}
-	who = d.run(t.Context(), "", "resume")
-	require.Equal(t, 0, who.code, who.stderr.String())
+	who = d.exits(0, "resume")
 	require.Contains(t, who.stdout.String(), "Held.")
 	require.Equal(t, "nothing is open\n", d.run(t.Context(), "", "resume").stdout.String())
 }
@@ -365,8 +370,7 @@ func TestABusyModelIsWaitedFor(t *testing.T) {
 	require.Contains(t, d.run(t.Context(), "", "runs").stdout.String(), "running")
 
 	d.write("model.jsonl", `{"text": "Hello yourself."}`)
-	again := d.run(t.Context(), "", "resume")
-	require.Equal(t, 0, again.code, again.stderr.String())
+	again := d.exits(0, "resume")
 	require.Contains(t, again.stdout.String(), "Hello yourself.")
 }
 
@@ -394,16 +398,13 @@ func TestApproveThroughTheSocketCarriesOnThere(t *testing.T) {
 		`{"calls": [{"id": "m1", "name": "move_file", "input": {"source": "a.txt", "destination": "b.txt"}}]}
 {"calls": [{"id": "h1", "name": "hold"}]}
 {"text": "Held."}`)
-	parked := d.run(t.Context(), "", "run", d.dir, "--message", "x", "--key", "first")
-	require.Equal(t, 3, parked.code, parked.stderr.String())
+	parked := d.exits(3, "run", d.dir, "--message", "x", "--key", "first")
 	id := approvalID.FindStringSubmatch(parked.stdout.String())[1]
 	follow := d.start(t.Context(), "approve", id)
 	run := <-d.entered
-	again := d.run(t.Context(), "", "deny", id)
-	require.Equal(t, 1, again.code)
+	again := d.exits(1, "deny", id)
 	require.Contains(t, again.stderr.String(), "is approved: approve by user:local")
-	test := d.run(t.Context(), "", "export", run, "--test")
-	require.Equal(t, 1, test.code)
+	test := d.exits(1, "export", run, "--test")
 	require.Contains(t, test.stderr.String(), "is going on: export it when it waits or has ended", "the process with the store says it")
 	watch := d.start(t.Context(), "events", run, "--follow")
 	d.release <- struct{}{}
@@ -416,12 +417,10 @@ func TestApproveThroughTheSocketCarriesOnThere(t *testing.T) {
 // What keeps a run from going on is told, and the command ends instead of waiting for ever.
 func TestRunThatStandsStill(t *testing.T) {
 	d := newHarness(t, renamingAgent, renamingModel)
-	parked := d.run(t.Context(), "", "run", d.dir, "--message", "tidy")
-	require.Equal(t, 3, parked.code)
+	parked := d.exits(3, "run", d.dir, "--message", "tidy")
 	require.NoError(t, os.RemoveAll(filepath.Join(d.home(), "blobs")))
 	id := approvalID.FindStringSubmatch(parked.stdout.String())[1]
-	who := d.run(t.Context(), "", "approve", id)
-	require.Equal(t, 1, who.code)
+	who := d.exits(1, "approve", id)
 	require.Contains(t, who.stderr.String(), "trouble  step failed: ")
 	require.Contains(t, who.stderr.String(), "stands still: its execution has given up")
 }
@@ -448,8 +447,7 @@ func TestSocketsThatAreLeft(t *testing.T) {
 	require.NoError(t, err)
 	l.SetUnlinkOnClose(false)
 	require.NoError(t, l.Close())
-	who := d.run(t.Context(), "", "run", d.dir, "--message", "x")
-	require.Equal(t, 0, who.code, who.stderr.String())
+	who := d.exits(0, "run", d.dir, "--message", "x")
 	require.NotContains(t, who.stderr.String(), "cannot reach")
 
 	require.NoError(t, os.WriteFile(socket, []byte("mine"), 0o600))
@@ -462,8 +460,7 @@ func TestSocketsThatAreLeft(t *testing.T) {
 func TestKeyIsNotEchoed(t *testing.T) {
 	d := newHarness(t, strings.Replace(holdingAgent, "provider: script, file: model.jsonl", "provider: openai, id: m, baseURL: \"http://127.0.0.1:1/v1\", retry: {attempts: 1}, busy: fail", 1), "")
 	d.env = map[string]string{"OPENAI_API_KEY": "sk-very-secret"}
-	who := d.run(t.Context(), "", "run", d.dir, "--message", "x", "--json")
-	require.Equal(t, 1, who.code)
+	who := d.exits(1, "run", d.dir, "--message", "x", "--json")
 	require.Contains(t, who.stderr.String(), "ended in error: model_failed")
 	require.NotContains(t, who.stdout.String()+who.stderr.String(), "sk-very-secret")
 }

@@ -171,31 +171,43 @@ func denies(tool string) func(*agent.Definition) {
 	return func(d *agent.Definition) { d.Permission.Rules = []agent.Rule{{Tool: tool, Verdict: agent.VerdictDeny}} }
 }
 
-// TestNewBuilds: what a run needs of the code that is linked.
+// TestNewBuilds: what a run needs of the code that is linked, and what this build does not read.
 func TestNewBuilds(t *testing.T) {
 	d := payer()
+	const newer = "deploy the version that wrote it"
 	for name, c := range map[string]struct {
 		change func(w *rehearsedWorld)
-		breaks string
+		breaks string // parts of it
+		also   string
 	}{
-		"the tool's code is gone": {func(w *rehearsedWorld) { delete(w.tools, "pay") }, "tool pay is not in this build, and call c1 is open"},
+		"a newer fact": {func(w *rehearsedWorld) {
+			w.rewrite("J#0000000001", func(e map[string]any) {
+				e["e"] = append(e["e"].([]any), map[string]any{"call_judged": map[string]any{}})
+			})
+		}, `"call_judged" is none that this version knows`, newer},
+		"a newer definition": {func(w *rehearsedWorld) { w.pinTo([]byte(`{"name":"payer","oversight":"strict"}`)) },
+			`definition: json: unknown field "oversight"`, newer},
+		"the tool's code is gone": {func(w *rehearsedWorld) { delete(w.tools, "pay") }, "tool pay is not in this build, and call c1 is open", ""},
 		"it takes other arguments": {func(w *rehearsedWorld) {
 			other := payTool()
 			other.Schema = json.RawMessage(`{"type":"object","properties":{"amount":{"type":"string"}},"required":["amount"]}`)
 			w.tools["pay"] = other
-		}, "the arguments of call c1 are not what tool pay takes in this build"},
+		}, "the arguments of call c1 are not what tool pay takes in this build", ""},
 		"a plugin is gone": {func(w *rehearsedWorld) {
 			pinned := payer()
 			pinned.Plugins = []agent.PluginSpec{{Name: "audit"}}
 			raw, err := jsonx.MarshalVerbatim(pinned)
 			require.NoError(t, err)
 			w.pinTo(raw)
-		}, "code that its definition names is not in this build"},
+		}, "code that its definition names is not in this build", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := parkedRun(t, payer(), pay())
 			c.change(w)
-			require.Contains(t, strings.Join(w.rehearse(&d).Runs[0].Breaks, "\n"), c.breaks)
+			rep := w.rehearse(&d)
+			require.Equal(t, 1, rep.Breaks)
+			require.Contains(t, strings.Join(rep.Runs[0].Breaks, "\n"), c.breaks)
+			require.Contains(t, rep.Runs[0].Breaks[0], c.also)
 		})
 	}
 	t.Run("the agent is gone", func(t *testing.T) {
@@ -233,31 +245,6 @@ func (w *rehearsedWorld) rewrite(sk string, change func(map[string]any)) {
 	require.NoError(w.t, err)
 	if len(behind.Items) > 0 {
 		w.rewrite(behind.Items[0].SK, func(e map[string]any) { e["h"] = run.HashBody(it.Body) })
-	}
-}
-
-// TestWhatThisBuildDoesNotRead breaks.
-func TestWhatThisBuildDoesNotRead(t *testing.T) {
-	d := payer()
-	for name, c := range map[string]struct {
-		change func(w *rehearsedWorld)
-		says   string
-	}{
-		"a newer fact": {func(w *rehearsedWorld) {
-			w.rewrite("J#0000000001", func(e map[string]any) {
-				e["e"] = append(e["e"].([]any), map[string]any{"call_judged": map[string]any{}})
-			})
-		}, `"call_judged" is none that this version knows`},
-		"a newer definition": {func(w *rehearsedWorld) { w.pinTo([]byte(`{"name":"payer","oversight":"strict"}`)) }, `definition: json: unknown field "oversight"`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := parkedRun(t, payer(), pay())
-			c.change(w)
-			rep := w.rehearse(&d)
-			require.Equal(t, 1, rep.Breaks)
-			require.Contains(t, rep.Runs[0].Breaks[0], c.says)
-			require.Contains(t, rep.Runs[0].Breaks[0], "deploy the version that wrote it")
-		})
 	}
 }
 

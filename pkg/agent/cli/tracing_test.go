@@ -87,8 +87,7 @@ func TestRunIsTracedToTheCollectorOfTheEnvironment(t *testing.T) {
 		d := newHarness(t, holdingAgent, holdingModel)
 		d.setTelemetryEnv(map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": c.URL, "OTEL_TRACES_SAMPLER": sampler})
 		d.release <- struct{}{}
-		who := d.run(t.Context(), "", "run", d.dir, "--message", "x")
-		require.Equal(t, 0, who.code, who.stderr.String())
+		who := d.exits(0, "run", d.dir, "--message", "x")
 		require.NotContains(t, who.stderr.String(), "OTEL_")
 		c.Close()
 		require.Equal(t, spans, c.kinds)
@@ -126,8 +125,7 @@ func TestRunIsTracedOverGRPC(t *testing.T) {
 	d.setTelemetryEnv(map[string]string{
 		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://" + l.Addr().String(), "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
 	})
-	who := d.run(t.Context(), "", "run", d.dir, "--message", "x")
-	require.Equal(t, 0, who.code, who.stderr.String())
+	d.exits(0, "run", d.dir, "--message", "x")
 	require.Equal(t, 3, <-service.got, "AGENT, CHAIN and LLM")
 }
 
@@ -149,8 +147,7 @@ func TestProtocols(t *testing.T) {
 			d.setTelemetryEnv(map[string]string{
 				"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": server.URL + "/in", "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
 			})
-			who := d.run(t.Context(), "", "run", d.dir, "--message", "x")
-			require.Equal(t, 0, who.code, who.stderr.String())
+			who := d.exits(0, "run", d.dir, "--message", "x")
 			require.Equal(t, "/in "+want.content, <-sent)
 			if want.warning == "" {
 				require.NotContains(t, who.stderr.String(), "OTEL_")
@@ -169,8 +166,7 @@ func TestCollectorThatRefusesFailsNoRun(t *testing.T) {
 	defer server.Close()
 	d := newHarness(t, holdingAgent, `{"text": "Done."}`)
 	d.setTelemetryEnv(map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": server.URL, "OTEL_EXPORTER_OTLP_HEADERS": "s3cret"})
-	who := d.run(t.Context(), "", "run", d.dir, "--message", "x")
-	require.Equal(t, 0, who.code, who.stderr.String())
+	who := d.exits(0, "run", d.dir, "--message", "x")
 	require.Contains(t, who.stderr.String(), "401 Unauthorized")
 	require.Len(t, regexp.MustCompile("send telemetry").FindAllString(who.stderr.String(), -1), 1)
 	require.Contains(t, who.stderr.String(), "parse headers", "a header that is none is told of, too")
