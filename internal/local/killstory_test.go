@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -61,8 +62,8 @@ type story struct {
 	speed   int                      // of the clock; 0 = as it is
 	// people do what people do, again and again until the run has ended. They are given what is pending.
 	people func(ctx context.Context, m told, run string, pending []approval.Approval) error
-	reason run.Reason
-	paid   int // payments in the end
+	reason run.Reason // "" = natural end
+	paid   int        // payments in the end
 }
 
 // told is a machine, and the books in which people look what became of a payment.
@@ -83,39 +84,19 @@ var (
 
 // stories are what a laptop's engine is killed in the middle of.
 var stories = map[string]story{
-	"plain": {
-		replies: map[string][]agent.Reply{"clerk": {lookUp, calls("c2", "file", `{"order":"A-1"}`), farewell}},
-		people:  nobody, reason: run.ReasonNaturalEnd,
-	},
-	"claimed": {
-		replies: map[string][]agent.Reply{
-			"clerk": {lookUp, payBack, farewell},
-		}, people: approve, reason: run.ReasonNaturalEnd, paid: 1,
-	},
-	"approved": {
-		replies: map[string][]agent.Reply{
-			"clerk": {lookUp, payBack, farewell},
-		}, asks: true, people: approve, reason: run.ReasonNaturalEnd, paid: 1,
-	},
-	"cancelled": {
-		replies: map[string][]agent.Reply{
-			"clerk": {lookUp, payBack, farewell},
-		}, asks: true, people: callOff, reason: run.ReasonCancelled,
-	},
-	"told": {
-		replies: map[string][]agent.Reply{
-			"clerk": {payBack, lookUp, farewell},
-		}, asks: true, people: tell, reason: run.ReasonNaturalEnd, paid: 1,
-	},
-	"delegated": {
-		replies: map[string][]agent.Reply{
-			"clerk": {calls("c1", "ask", `{"message":"Pay back A-1."}`), farewell}, "aide": {payBack, farewell},
-		},
-		asks: true, people: approve, reason: run.ReasonNaturalEnd, paid: 1,
-	},
-	"expired": {
-		replies: map[string][]agent.Reply{"clerk": {payBack, farewell}}, asks: true, speed: 100, people: nobody, reason: run.ReasonNaturalEnd,
-	},
+	"plain":     {replies: clerk(lookUp, calls("c2", "file", `{"order":"A-1"}`), farewell), people: nobody},
+	"claimed":   {replies: clerk(lookUp, payBack, farewell), people: approve, paid: 1},
+	"approved":  {replies: clerk(lookUp, payBack, farewell), asks: true, people: approve, paid: 1},
+	"cancelled": {replies: clerk(lookUp, payBack, farewell), asks: true, people: callOff, reason: run.ReasonCancelled},
+	"told":      {replies: clerk(payBack, lookUp, farewell), asks: true, people: tell, paid: 1},
+	"expired":   {replies: clerk(payBack, farewell), asks: true, speed: 100, people: nobody},
+	"delegated": {replies: map[string][]agent.Reply{
+		"clerk": {calls("c1", "ask", `{"message":"Pay back A-1."}`), farewell}, "aide": {payBack, farewell},
+	}, asks: true, people: approve, paid: 1},
+}
+
+func clerk(replies ...agent.Reply) map[string][]agent.Reply {
+	return map[string][]agent.Reply{"clerk": replies}
 }
 
 func nobody(context.Context, told, string, []approval.Approval) error { return nil }
@@ -156,9 +137,7 @@ func tell(ctx context.Context, m told, runID string, pending []approval.Approval
 	if len(pending) == 0 {
 		return nil
 	}
-	if err := m.Inputs.Send(
-		ctx, Tenant, runID, "m1", clerks.ID, []run.UserBlock{{Block: run.Text{Text: "And hurry."}}},
-	); err != nil {
+	if err := m.Inputs.Send(ctx, Tenant, runID, "m1", clerks.ID, message("And hurry.")); err != nil {
 		return err
 	}
 	return approve(ctx, m, runID, pending)
@@ -172,8 +151,7 @@ func (s story) agents() (map[string]*agent.Definition, error) {
 		if err != nil {
 			return nil, err
 		}
-		d.Name, d.System = name, "You work."
-		d.Model.Provider, d.Model.ID = "demo", "m"
+		d.Name, d.System, d.Model.Provider, d.Model.ID = name, "You work.", "demo", "m"
 		for tool, effect := range map[string]run.Effect{
 			"look": run.EffectRead, "file": run.EffectIdempotent, "pay": run.EffectNonIdempotent,
 		} {
@@ -181,13 +159,9 @@ func (s story) agents() (map[string]*agent.Definition, error) {
 				Name: tool, Kind: agent.KindInternal, Description: "It does.", Effect: effect, Timeout: 30 * time.Minute,
 				Schema: json.RawMessage(`{"type":"object","properties":{"order":{"type":"string"}},"required":["order"]}`),
 			})
-			verdict := agent.VerdictAllow
+			rule := agent.Rule{Tool: tool, Verdict: agent.VerdictAllow}
 			if s.asks && tool == "pay" {
-				verdict = agent.VerdictAsk
-			}
-			rule := agent.Rule{Tool: tool, Verdict: verdict}
-			if verdict == agent.VerdictAsk {
-				rule.Expires = time.Hour
+				rule.Verdict, rule.Expires = agent.VerdictAsk, time.Hour
 				if s.speed > 0 {
 					rule.Expires = time.Minute
 				}
@@ -240,7 +214,6 @@ type (
 	killableModel struct {
 		story
 		*marks
-		agents map[string]*agent.Definition
 	}
 	killable struct {
 		*marks
@@ -355,7 +328,7 @@ func (l telling) machine(db *bolt.Table, k *marks) (*Machine, error) {
 		c = fast{c, l.Began, time.Duration(s.speed)}
 	}
 	return New(Config{
-		Table: k.table(db, "table"), Blobs: k.blobs(blobs), Model: killableModel{s, k, agents}, Tools: killable{k, filepath.Join(l.Home, "ledger")},
+		Table: k.table(db, "table"), Blobs: k.blobs(blobs), Model: killableModel{s, k}, Tools: killable{k, filepath.Join(l.Home, "ledger")},
 		Agents: func(name string) (*agent.Definition, bool) { d, ok := agents[name]; return d, ok },
 		Clock:  c, IDs: ids.System(c), Executions: NewExecutions(k.table(db, "execution")), Warm: 4,
 	})
@@ -389,9 +362,7 @@ func (l telling) live(ctx context.Context, m *Machine) error {
 		return err
 	}
 	def, _ := m.Agents("clerk")
-	state, err := m.Starter.Start(ctx, runtime.Start{
-		Tenant: Tenant, Agent: def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Order A-1."}}},
-	})
+	state, err := m.Starter.Start(ctx, runtime.Start{Tenant: Tenant, Agent: def, Key: "k", Message: message("Order A-1.")})
 	if err != nil {
 		return err
 	}
@@ -478,14 +449,14 @@ func (l telling) end(t *testing.T) (said []string) {
 	return said
 }
 
-func (l telling) transcript(t *testing.T, journal *store.Journal, run string) (said []string) {
+func (l telling) transcript(t *testing.T, journal *store.Journal, id string) (said []string) {
 	t.Helper()
-	loaded, err := journal.Load(t.Context(), Tenant, run)
+	loaded, err := journal.Load(t.Context(), Tenant, id)
 	require.NoError(t, err)
 	r := loaded.State
 	require.Empty(t, loaded.Inbox, "what was accepted was applied")
 	if r.Agent == "clerk" {
-		require.Equal(t, stories[l.Story].reason, r.Reason, "%+v %+v", l, r.Error)
+		require.Equal(t, cmp.Or(stories[l.Story].reason, run.ReasonNaturalEnd), r.Reason, "%+v %+v", l, r.Error)
 	}
 	said = append(said, fmt.Sprintf("%s after %d inferences", r.Reason, r.Inferences))
 	for _, c := range r.Calls() {
@@ -564,9 +535,7 @@ func TestCancelledAndKilledBeforeTheStop(t *testing.T) {
 	}
 	m, end := machine()
 	def, _ := m.Agents("clerk")
-	state, err := m.Starter.Start(t.Context(), runtime.Start{
-		Tenant: Tenant, Agent: def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Order A-1."}}},
-	})
+	state, err := m.Starter.Start(t.Context(), runtime.Start{Tenant: Tenant, Agent: def, Key: "k", Message: message("Order A-1.")})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		h, err := m.Ports.Journal.Head(t.Context(), Tenant, state.Run)

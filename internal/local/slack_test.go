@@ -43,12 +43,7 @@ func inSlack(t *testing.T) (o *office, workspace *standins.Slack, pages http.Han
 	people, err := person.Read([]byte(`{"tenants": {"` + Tenant + `": {"user:ana": {"groups": ["group:operators"], "slack": "U0ANA"}}}, "slack": {"T0ACME": "` + Tenant + `"}}`))
 	require.NoError(t, err)
 	c, table := clock.System(), store.NewMemory()
-	ring, err := secrets.Parse(minted(t))
-	require.NoError(t, err)
-	links := &approval.Links{
-		Table: table, Ring: func() (*secrets.Ring, error) { return ring, nil }, Clock: c, IDs: ids.System(c),
-		Base: func() string { return "https://countersign.example" },
-	}
+	links := linksOver(t, table)
 	tells := &notify.Notifier{
 		Channels: []notify.Channel{slack.New(slack.Options{Token: slack.Token(slackToken), Base: at.URL + "/api/", Clock: c})}, Links: links,
 		Warn: func(what string, err error) { t.Errorf("%s: %v", what, err) },
@@ -67,11 +62,18 @@ func inSlack(t *testing.T) (o *office, workspace *standins.Slack, pages http.Han
 	return o, workspace, d.PagesHandler(), at.URL, logs
 }
 
-func minted(t *testing.T) string {
+// linksOver are links to approval pages of a table.
+func linksOver(t *testing.T, table store.Table) *approval.Links {
 	t.Helper()
-	ring, err := secrets.Mint(strings.Repeat("k", 32))
+	c := clock.System()
+	text, err := secrets.Mint(strings.Repeat("k", 32))
 	require.NoError(t, err)
-	return ring
+	ring, err := secrets.Parse(text)
+	require.NoError(t, err)
+	return &approval.Links{
+		Table: table, Ring: func() (*secrets.Ring, error) { return ring, nil }, Clock: c, IDs: ids.System(c),
+		Base: func() string { return "https://countersign.example" },
+	}
 }
 
 // asked starts a run by user:ben, for a subject, and waits for the message that asks about its call.
