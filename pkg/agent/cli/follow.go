@@ -21,33 +21,39 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
+// follower follows a run, and prints its progress on standard error, one line for each event.
 type follower struct {
-	s        *session
-	run      string
-	last     string // id of the newest printed event; "" = none
-	seq      int64  // its entry; -1 = none
-	progress *progress
+	s           *session
+	run         string
+	last        string            // id of the newest printed event; "" = none
+	seq         int64             // its entry; -1 = none
+	started     time.Time         // when the run did; zero = not known
+	tools       map[string]string // by call
+	definitions *definitionCache
 }
 
 // newFollower follows a run from the state in r. If r has only an id, it prints the run from its start.
 func (s *session) newFollower(r api.Run) *follower {
-	f := &follower{s: s, run: r.ID, seq: -1, progress: s.newProgress(r)}
+	w := &follower{s, r.ID, "", -1, r.StartedAt, map[string]string{}, s.newDefinitionCache()}
 	if r.Status != "" {
-		f.seq, f.last = r.Seq, strconv.FormatInt(r.Seq, 10)
+		w.seq, w.last = r.Seq, strconv.FormatInt(r.Seq, 10)
 	}
-	return f
+	for _, c := range r.Calls {
+		w.tools[c.ID] = c.Tool
+	}
+	return w
 }
 
 var errMayBeParked = errors.New("the run has come to a point where it may rest")
 
 // waitUntilParked prints progress until the run has ended, or waits with an empty inbox.
-func (f *follower) waitUntilParked(ctx context.Context) (api.Run, error) {
+func (w *follower) waitUntilParked(ctx context.Context) (api.Run, error) {
 	for {
-		r, err := f.s.loadHead(ctx, f.run)
-		if err != nil || r.Resting() && f.seq >= r.Seq {
+		r, err := w.s.loadHead(ctx, w.run)
+		if err != nil || r.Resting() && w.seq >= r.Seq {
 			return r, err
 		}
-		if err := f.followEvents(ctx); err != nil {
+		if err := w.followEvents(ctx); err != nil {
 			return api.Run{}, err
 		}
 	}
@@ -60,16 +66,16 @@ const (
 )
 
 // followEvents prints events until it is time to read the run again.
-func (f *follower) followEvents(ctx context.Context) error {
-	before, limit := f.last, remotePollInterval
-	if f.s.engine != nil {
+func (w *follower) followEvents(ctx context.Context) error {
+	before, limit := w.last, remotePollInterval
+	if w.s.engine != nil {
 		limit = pollInterval
 	}
-	window, cancel := f.s.p.clock.WithTimeout(ctx, limit)
+	window, cancel := w.s.p.clock.WithTimeout(ctx, limit)
 	defer cancel()
-	err := f.s.client.Follow(window, f.run, f.last, func(e api.Event) error {
-		f.last, f.seq = e.ID, e.Seq
-		f.progress.printEvent(e)
+	err := w.s.client.Follow(window, w.run, w.last, func(e api.Event) error {
+		w.last, w.seq = e.ID, e.Seq
+		w.printEvent(e)
 		if e.Type == "parked" || e.Type == "finished" {
 			return errMayBeParked
 		}
@@ -79,12 +85,12 @@ func (f *follower) followEvents(ctx context.Context) error {
 	case errors.Is(err, errMayBeParked):
 		return nil
 	case err == nil, window.Err() != nil && ctx.Err() == nil:
-		if f.last == before {
-			return f.s.checkStalled(ctx, f.run)
+		if w.last == before {
+			return w.s.checkStalled(ctx, w.run)
 		}
 		return nil
 	default:
-		_, err = f.s.reconnect(ctx, err)
+		_, err = w.s.reconnect(ctx, err)
 		return err
 	}
 }
@@ -260,118 +266,101 @@ func (s *session) printTree(ctx context.Context, r api.Run) error {
 	return nil
 }
 
-// progress prints the progress of a run on standard error, one line for each event.
-type progress struct {
-	s           *session
-	run         string
-	started     time.Time         // when the run did; zero = not known
-	tools       map[string]string // by call
-	definitions *definitionCache
-}
-
 const maxTextWidth = 120 // characters of foreign text in a line of progress
 
-func (s *session) newProgress(r api.Run) *progress {
-	pr := &progress{s, r.ID, r.StartedAt, map[string]string{}, s.newDefinitionCache()}
-	for _, c := range r.Calls {
-		pr.tools[c.ID] = c.Tool
-	}
-	return pr
+func (w *follower) print(what, format string, args ...any) {
+	w.s.p.logEvent(what, "%s", truncate(line(fmt.Sprintf(format, args...)), 2*maxTextWidth))
 }
 
-func (pr *progress) print(what, format string, args ...any) {
-	pr.s.p.logEvent(what, "%s", truncate(line(fmt.Sprintf(format, args...)), 2*maxTextWidth))
-}
-
-func (pr *progress) callLabel(id string) string {
-	if pr.tools[id] == "" { // a fork has older calls than its events
-		ctx, cancel := pr.s.p.clock.WithTimeout(context.Background(), pr.s.p.storeTimeout)
+func (w *follower) callLabel(id string) string {
+	if w.tools[id] == "" { // a fork has older calls than its events
+		ctx, cancel := w.s.p.clock.WithTimeout(context.Background(), w.s.p.storeTimeout)
 		defer cancel()
-		r, _ := pr.s.client.Run(ctx, pr.run) // after an error it goes on without the tool's name
+		r, _ := w.s.client.Run(ctx, w.run) // after an error it goes on without the tool's name
 		for _, c := range r.Calls {
-			pr.tools[c.ID] = c.Tool
+			w.tools[c.ID] = c.Tool
 		}
 	}
-	return pr.tools[id] + " (" + id + ")"
+	return w.tools[id] + " (" + id + ")"
 }
 
 // maskInput returns the arguments of a call as one line shows them. queryEngine bounds how long that takes.
-func (pr *progress) maskInput(name string, input json.RawMessage) string {
-	return truncate(pr.definitions.maskInput(context.Background(), pr.run, name, input), maxTextWidth)
+func (w *follower) maskInput(name string, input json.RawMessage) string {
+	return truncate(w.definitions.maskInput(context.Background(), w.run, name, input), maxTextWidth)
 }
 
 // printEvent prints one event. Events of interest to the runtime only are skipped.
-func (pr *progress) printEvent(e api.Event) {
+func (w *follower) printEvent(e api.Event) {
 	fact, err := e.Fact()
 	if err != nil { // written by a newer version
-		pr.print(e.Type, "")
+		w.print(e.Type, "")
 		return
 	}
 	switch f := fact.(type) {
 	case run.RunStarted:
-		pr.started = e.At
+		w.started = e.At
 		switch o := f.From; {
 		case o == nil:
-			pr.print("run", "%s of agent %s", f.Run, f.Agent)
+			w.print("run", "%s of agent %s", f.Run, f.Agent)
 		case o.Kind == run.OriginFork:
-			pr.print("run", "%s of agent %s, a fork of %s at entry %d", f.Run, f.Agent, o.Run, o.Seq)
+			w.print("run", "%s of agent %s, a fork of %s at entry %d", f.Run, f.Agent, o.Run, o.Seq)
 			for _, u := range o.Unknown {
-				pr.print("wait", "%s was interrupted before: somebody must say what became of it until %s",
-					pr.callLabel(u.Call), pr.s.p.stamp(u.Expires))
+				w.print("wait", "%s was interrupted before: somebody must say what became of it until %s",
+					w.callLabel(u.Call), w.s.p.stamp(u.Expires))
 			}
 		default:
-			pr.print("run", "%s of agent %s, continues %s", f.Run, f.Agent, o.Run)
+			w.print("run", "%s of agent %s, continues %s", f.Run, f.Agent, o.Run)
 		}
 	case run.InputReceived:
 		if f.Starts {
-			pr.print("input", "started again by %s", f.By)
+			w.print("input", "started again by %s", f.By)
 		} else {
-			pr.print("input", "%d more said by %s", len(f.Blocks), f.By)
+			w.print("input", "%d more said by %s", len(f.Blocks), f.By)
 		}
 	case run.Replied:
-		pr.printReply(f, e.At)
+		w.printReply(f, e.At)
 	case run.PlanEvent:
-		pr.printPlan(f)
+		w.printPlan(f)
 	case run.ToolsListed:
 		for _, v := range f.Servers {
-			pr.s.p.printServer(v, func(name, format string, args ...any) {
+			w.s.p.printServer(v, func(name, format string, args ...any) {
 				if name == "disabled" || v.Problem != "" {
-					pr.print(name, format, args...)
+					w.print(name, format, args...)
 				}
 			})
 		}
 	case run.ToolsDisabled:
-		pr.print("disabled", "%s of %s: %s", f.Tool, f.Server, pr.s.p.disabledReason(run.DisabledTool{Why: f.Why}))
+		w.print("disabled", "%s of %s: %s", f.Tool, f.Server, w.s.p.disabledReason(run.DisabledTool{Why: f.Why}))
 	case run.Finished:
 		switch {
 		case f.Error != nil:
-			pr.print("done", "%s: %s: %s", f.Reason, f.Error.Code, f.Error.Message)
+			w.print("done", "%s: %s: %s", f.Reason, f.Error.Code, f.Error.Message)
 		case f.Detail != "":
-			pr.print("done", "%s: %s", f.Reason, truncate(f.Detail, maxTextWidth))
+			w.print("done", "%s: %s", f.Reason, truncate(f.Detail, maxTextWidth))
 		default:
-			pr.print("done", "%s", f.Reason)
+			w.print("done", "%s", f.Reason)
 		}
 	default:
-		pr.printCallEvent(fact)
+		w.printCallEvent(fact)
 	}
 }
 
-func (pr *progress) printReply(f run.Replied, at time.Time) {
+func (w *follower) printReply(f run.Replied, at time.Time) {
 	took := ""
-	if !pr.started.IsZero() {
-		took = ", " + at.Sub(pr.started).Round(100*time.Millisecond).String() + " since the start"
+	if !w.started.IsZero() {
+		took = ", " + at.Sub(w.started).Round(100*time.Millisecond).String() + " since the start"
 	}
-	pr.print("turn", "%d: %s, %s, %s%s", f.Inference, f.Model, counted(int64(len(f.Calls)), "call"),
+	w.print("turn", "%d: %s, %s, %s%s", f.Inference, f.Model, counted(int64(len(f.Calls)), "call"),
 		formatUsage(f.Usage, f.Cost), took)
 	if f.Text != "" && len(f.Calls) > 0 {
-		pr.print("says", "%s", truncate(mask.Text(f.Text), maxTextWidth))
+		w.print("says", "%s", truncate(mask.Text(f.Text), maxTextWidth))
 	}
 	for _, c := range f.Calls {
-		pr.tools[c.ID] = cmp.Or(c.Tool, c.Name)
-		pr.print("call", "%s %s", pr.callLabel(c.ID), pr.maskInput(c.Name, c.Input))
+		w.tools[c.ID] = cmp.Or(c.Tool, c.Name)
+		w.print("call", "%s %s", w.callLabel(c.ID), w.maskInput(c.Name, c.Input))
 	}
 	if f.Correction != nil && f.Correction.Lifecycle != "" {
-		pr.print("again", "%s", truncate(f.Correction.Text, maxTextWidth))
+		w.print("again", "%s", truncate(f.Correction.Text, maxTextWidth))
 	}
 }
 
@@ -393,12 +382,12 @@ func formatUsage(u run.Usage, cost run.USD) string {
 	return text
 }
 
-func (pr *progress) printCallEvent(fact run.Event) {
+func (w *follower) printCallEvent(fact run.Event) {
 	switch f := fact.(type) {
 	case run.CallFinished:
-		pr.printResult(f.Call, f.IsError, f.Content)
+		w.printResult(f.Call, f.IsError, f.Content)
 	case run.LateResult:
-		pr.printResult(f.Call, f.IsError, f.Content)
+		w.printResult(f.Call, f.IsError, f.Content)
 	case run.CallSuspended:
 		what := "waits for approval " + f.Approval
 		switch f.For {
@@ -407,71 +396,71 @@ func (pr *progress) printCallEvent(fact run.Event) {
 		case run.ForInput:
 			what = "waits for input " + f.Approval
 		}
-		pr.print("wait", "%s %s until %s", pr.callLabel(f.Call), what, pr.s.p.stamp(f.Expires))
+		w.print("wait", "%s %s until %s", w.callLabel(f.Call), what, w.s.p.stamp(f.Expires))
 	case run.CallUnknown:
-		pr.print("wait", "%s was interrupted: somebody must say what became of it until %s", pr.callLabel(f.Call),
-			pr.s.p.stamp(f.Expires))
+		w.print("wait", "%s was interrupted: somebody must say what became of it until %s", w.callLabel(f.Call),
+			w.s.p.stamp(f.Expires))
 	case run.CallCancelled:
-		pr.print("result", "%s cancelled: %s", pr.callLabel(f.Call), f.Reason)
+		w.print("result", "%s cancelled: %s", w.callLabel(f.Call), f.Reason)
 	case run.PermissionRequested:
 		names := make([]string, len(f.Tools))
 		for i, t := range f.Tools {
 			names[i] = t.Tool
 		}
-		pr.print("wait", "%s: approval %s until %s", strings.Join(names, ", "), f.Approval, pr.s.p.stamp(f.Expires))
+		w.print("wait", "%s: approval %s until %s", strings.Join(names, ", "), f.Approval, w.s.p.stamp(f.Expires))
 	case run.PermissionAnswered:
-		pr.print("answered", "approval %s: %s", f.Approval, f.Text)
+		w.print("answered", "approval %s: %s", f.Approval, f.Text)
 	case run.PermissionFailed:
-		pr.print("failed", "%s", f.Message)
+		w.print("failed", "%s", f.Message)
 	case run.Decided:
 		about, edited := strings.Join(f.Tools, ", "), ""
 		if len(f.Tools) == 0 {
-			about = pr.callLabel(f.Call)
+			about = w.callLabel(f.Call)
 			if f.Args != nil {
 				edited = " with other arguments"
 			}
 		}
-		pr.print("decided", "%s: %s%s by %s%s", about, f.Action, edited, f.By, noteSuffix(f.Note))
+		w.print("decided", "%s: %s%s by %s%s", about, f.Action, edited, f.By, noteSuffix(f.Note))
 	case run.DecisionKept:
-		pr.print("decided", "%s, which is kept until %s waits: by %s%s", f.Action, f.Target, f.By, noteSuffix(f.Note))
+		w.print("decided", "%s, which is kept until %s waits: by %s%s", f.Action, f.Target, f.By, noteSuffix(f.Note))
 	case run.DecisionDropped:
-		pr.print("decided", "%s: the kept decision on %s comes to nothing: %s", pr.callLabel(f.Call), f.Target, f.Why)
+		w.print("decided", "%s: the kept decision on %s comes to nothing: %s", w.callLabel(f.Call), f.Target, f.Why)
 	case run.Answered:
 		if f.NotRun {
-			pr.print("again", "%s: nothing came of an attempt", pr.callLabel(f.Call))
+			w.print("again", "%s: nothing came of an attempt", w.callLabel(f.Call))
 		} else {
-			pr.print("answered", "%s by %s", pr.callLabel(f.Call), f.By)
+			w.print("answered", "%s by %s", w.callLabel(f.Call), f.By)
 		}
 	}
 }
 
-func (pr *progress) printResult(call string, isError bool, content string) {
+func (w *follower) printResult(call string, isError bool, content string) {
 	word := "ok"
 	if isError {
 		word = "error"
 	}
-	pr.print("result", "%s %s: %s", pr.callLabel(call), word, truncate(mask.Text(content), maxTextWidth))
+	w.print("result", "%s %s: %s", w.callLabel(call), word, truncate(mask.Text(content), maxTextWidth))
 }
 
-func (pr *progress) printPlan(fact run.PlanEvent) {
+func (w *follower) printPlan(fact run.PlanEvent) {
 	f := fact.Fact()
 	steps, err := plan.Memory(f.Memory)
 	if err != nil {
-		pr.print("plan", "%v", err)
+		w.print("plan", "%v", err)
 	}
 	switch {
 	case f.Why != "":
-		pr.print("plan", "left to the loop: %s", f.Why)
+		w.print("plan", "left to the loop: %s", f.Why)
 	case f.Call != nil:
-		pr.tools[f.Call.ID] = cmp.Or(f.Call.Tool, f.Call.Name)
-		pr.print("step", "%d: %s %s", f.Step, pr.callLabel(f.Call.ID), pr.maskInput(f.Call.Name, f.Call.Input))
+		w.tools[f.Call.ID] = cmp.Or(f.Call.Tool, f.Call.Name)
+		w.print("step", "%d: %s %s", f.Step, w.callLabel(f.Call.ID), w.maskInput(f.Call.Name, f.Call.Input))
 	}
 	for _, s := range steps {
 		switch {
 		case f.Step == 0:
-			pr.print("plan", "%d: %s", s.Number, truncate(mask.Text(s.Description), maxTextWidth))
+			w.print("plan", "%d: %s", s.Number, truncate(mask.Text(s.Description), maxTextWidth))
 		case f.Step == s.Number && s.Failed:
-			pr.print("step", "%d: no tool was called", f.Step)
+			w.print("step", "%d: no tool was called", f.Step)
 		}
 	}
 }

@@ -483,8 +483,8 @@ func TestProgressTellsWhatIsMissing(t *testing.T) {
 		data, err := json.Marshal(fact)
 		require.NoError(t, err)
 		var said bytes.Buffer
-		pr := (&session{p: &program{stderr: &said}}).newProgress(api.Run{Calls: []api.Call{{ID: "c1", Tool: "files.read"}}})
-		pr.printEvent(api.Event{Type: run.EventType(fact), Data: data})
+		w := (&session{p: &program{stderr: &said}}).newFollower(api.Run{Calls: []api.Call{{ID: "c1", Tool: "files.read"}}})
+		w.printEvent(api.Event{Type: run.EventType(fact), Data: data})
 		require.Equal(t, want, said.String())
 	}
 }
