@@ -21,7 +21,7 @@ func TestC1C2ChannelsOfALaptop(t *testing.T) {
 	dir := t.TempDir()
 	kept := secrets.Local{File: filepath.Join(dir, secrets.FileName)}
 	names := func() (out []string) {
-		all, err := local.Channels(t.Context(), dir, kept.Secret, clock.System())
+		all, err := local.Channels(t.Context(), dir, kept, clock.System())
 		require.NoError(t, err)
 		for _, c := range all {
 			out = append(out, c.Name())
@@ -29,11 +29,11 @@ func TestC1C2ChannelsOfALaptop(t *testing.T) {
 		return out
 	}
 	require.Equal(t, []string{"email"}, names())
-	signing, err := local.SlackSecrets(t.Context(), kept.Secret)
+	signing, err := local.OptionalSecret(t.Context(), kept, local.SlackSecret)
 	require.NoError(t, err)
 	require.Empty(t, signing)
 
-	all, err := local.Channels(t.Context(), dir, kept.Secret, clock.System())
+	all, err := local.Channels(t.Context(), dir, kept, clock.System())
 	require.NoError(t, err)
 	_, err = all[0].Send(t.Context(), notify.Message{
 		Occasion: notify.Asked, To: person.Person{ID: "user:ana", Email: "ana@example.com"},
@@ -46,13 +46,13 @@ func TestC1C2ChannelsOfALaptop(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(kept.File, []byte("SLACK_BOT_TOKEN: xoxb-1-x\nSLACK_SIGNING_SECRET: \"one, two\"\n"), 0o600))
 	require.Equal(t, []string{"slack", "email"}, names())
-	signing, err = local.SlackSecrets(t.Context(), kept.Secret)
+	signing, err = local.OptionalSecret(t.Context(), kept, local.SlackSecret)
 	require.NoError(t, err)
 	require.Equal(t, "one, two", signing)
 
 	for _, bad := range []string{"SLACK_BOT_TOKEN: xoxp-s3cret\n", "SLACK_BOT_TOKEN: [s3cret]\n"} {
 		require.NoError(t, os.WriteFile(kept.File, []byte(bad), 0o600))
-		_, err = local.Channels(t.Context(), dir, kept.Secret, clock.System())
+		_, err = local.Channels(t.Context(), dir, kept, clock.System())
 		require.ErrorContains(t, err, "SLACK_BOT_TOKEN")
 		require.NotContains(t, err.Error(), "s3cret")
 	}

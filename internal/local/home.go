@@ -25,6 +25,7 @@ import (
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
 	"github.com/countersign/countersign/internal/tool"
@@ -191,14 +192,11 @@ const (
 	SlackSecret = "SLACK_SIGNING_SECRET" // several with commas between them; none = no click is taken
 )
 
-// Secret finds a secret of a laptop; tool.ErrNoSecret where there is none of that name.
-type Secret func(ctx context.Context, tenant, name string) (string, error)
-
 // Channels are the ways by which people are told of requests on a laptop: mails, which are files in the store
 // directory, and Slack where there is a token among the secrets. Errors name the secret and hold nothing of it.
-func Channels(ctx context.Context, dir string, secret Secret, clk clock.Clock) ([]notify.Channel, error) {
+func Channels(ctx context.Context, dir string, from secrets.Local, clk clock.Clock) ([]notify.Channel, error) {
 	all := []notify.Channel{mail.Outbox{Path: filepath.Join(dir, mail.OutboxDir), Clock: clk}}
-	token, err := optionalSecret(ctx, secret, SlackToken)
+	token, err := OptionalSecret(ctx, from, SlackToken)
 	switch {
 	case err != nil:
 		return nil, err
@@ -210,14 +208,9 @@ func Channels(ctx context.Context, dir string, secret Secret, clk clock.Clock) (
 	return append([]notify.Channel{slack.New(slack.Options{Token: slack.Token(token), Clock: clk})}, all...), nil
 }
 
-// SlackSecrets are the signing secrets of a laptop, with commas between them; "" = no click is taken.
-func SlackSecrets(ctx context.Context, secret Secret) (string, error) {
-	return optionalSecret(ctx, secret, SlackSecret)
-}
-
-// optionalSecret is a secret; "" where there is none.
-func optionalSecret(ctx context.Context, secret Secret, name string) (string, error) {
-	text, err := secret(ctx, Tenant, name)
+// OptionalSecret is a secret of a laptop; "" where there is none.
+func OptionalSecret(ctx context.Context, from secrets.Local, name string) (string, error) {
+	text, err := from.Secret(ctx, Tenant, name)
 	if err != nil && !errors.Is(err, tool.ErrNoSecret) {
 		return "", fmt.Errorf("secret %s: %w", name, err)
 	}

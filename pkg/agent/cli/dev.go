@@ -250,7 +250,7 @@ func newConsole(e *engine, token string, as policy.Principal) *webpages.Console 
 // newPagesHandler serves the approval pages and Slack interactions, as functions/http does. A POST first resumes the
 // state machine, as in the API.
 func (e *engine) newPagesHandler() (http.Handler, error) {
-	signing, err := local.SlackSecrets(context.Background(), e.p.localSecrets().Secret)
+	signing, err := local.OptionalSecret(context.Background(), e.p.localSecrets(), local.SlackSecret)
 	if err != nil {
 		return nil, usageErrorf("%v", err)
 	}

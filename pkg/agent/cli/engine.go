@@ -122,7 +122,7 @@ func (p *program) openEngine(who principals) (*engine, error) {
 // newNotifier notifies approvers by mail, written as files to the store directory, and by Slack if a token is among
 // the secrets. People without an address list their requests themselves.
 func (p *program) newNotifier(links notify.Links) (*notify.Notifier, error) {
-	channels, err := local.Channels(context.Background(), p.home, p.localSecrets().Secret, p.clock)
+	channels, err := local.Channels(context.Background(), p.home, p.localSecrets(), p.clock)
 	if err != nil {
 		return nil, usageErrorf("%v", err)
 	}
