@@ -239,9 +239,8 @@ func (p *program) verifyFile(name string, v *verifier) error {
 	chains, gone := map[string]*store.Chain{}, map[string]bool{}
 	for at := int64(1); lines.Scan(); at++ {
 		var l exportedEntry
-		d := json.NewDecoder(bytes.NewReader(lines.Bytes()))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&l); err != nil || l.Run == "" || l.Entry == nil || !bytes.Equal(l.encode(), lines.Bytes()) {
+		err := json.Unmarshal(lines.Bytes(), &l)
+		if err != nil || l.Run == "" || l.Entry == nil || !bytes.Equal(l.encode(), lines.Bytes()) {
 			v.Problems = append(v.Problems, journalProblem{Line: at, Problem: "changed: it is not a line of an export"})
 			continue
 		}
@@ -254,8 +253,7 @@ func (p *program) verifyFile(name string, v *verifier) error {
 		if gone[l.Run] {
 			continue
 		}
-		err := v.add(c, l.Entry)
-		if err == nil && c.Run != l.Run {
+		if err = v.add(c, l.Entry); err == nil && c.Run != l.Run {
 			err = errors.New("changed: it is an entry of another run")
 		}
 		if err != nil {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -152,43 +152,15 @@ func document(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args)%2 != 0 {
 		ts.Fatalf("usage: document [POINTER VALUE]...")
 	}
-	d := json.NewDecoder(strings.NewReader(ts.ReadFile("stdout")))
 	var doc json.RawMessage
-	ts.Check(d.Decode(&doc))
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		ts.Fatalf("standard output has more than one document")
-	}
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &doc))
 	for i := 0; i < len(args); i += 2 {
-		got, ok, err := at(doc, args[i])
+		got, ok, err := jsonx.Lookup(doc, args[i])
 		ts.Check(err)
 		if !ok || strings.Trim(string(got), `"`) != args[i+1] {
 			ts.Fatalf("%s: got %s, want %s", args[i], got, args[i+1])
 		}
 	}
-}
-
-// at is the value at a JSON pointer.
-func at(doc json.RawMessage, pointer string) (json.RawMessage, bool, error) {
-	for _, part := range strings.Split(pointer, "/")[1:] {
-		var list []json.RawMessage
-		var object map[string]json.RawMessage
-		if i, err := strconv.Atoi(part); err == nil {
-			if err := json.Unmarshal(doc, &list); err != nil || i >= len(list) {
-				return nil, false, err
-			}
-			doc = list[i]
-			continue
-		}
-		if err := json.Unmarshal(doc, &object); err != nil {
-			return nil, false, err
-		}
-		v, ok := object[part]
-		if !ok {
-			return nil, false, nil
-		}
-		doc = v
-	}
-	return doc, true, nil
 }
 
 // damageRecord request ID changes a byte of a request in the store's file; spoil run ID takes from a run's view whose
