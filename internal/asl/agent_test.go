@@ -52,9 +52,8 @@ func TestAgentLoops(t *testing.T) {
 
 func TestAgentWaitsForApproval(t *testing.T) {
 	r := newAgentRig(t, "wait", "wait", "done")
-	var tokens []string
 	r.on("approve", func(_ context.Context, in map[string]any) (any, error) {
-		tokens = append(tokens, in["token"].(string))
+		r.tokens = append(r.tokens, in["token"].(string))
 		require.Equal(t, []any{0.0, 0.0, "x", r.prefix + "x"}, []any{in["retries"], in["redrives"], in["name"],
 			in["execution"]})
 		return nil, nil
@@ -62,7 +61,7 @@ func TestAgentWaitsForApproval(t *testing.T) {
 	r.run(func() {
 		arn := r.start("x", begin)
 		r.sleep(30 * time.Second)
-		require.NoError(t, r.SendTaskSuccess(bg, tokens[0], []byte(`{}`)))
+		require.NoError(t, r.SendTaskSuccess(bg, r.tokens[0], []byte(`{}`)))
 		require.Equal(t, Succeeded, r.settled(arn).Status)
 	})
 	require.Equal(t, []string{"step@0", "approve@0", "step@30", "approve@30", "step@90"}, r.calls,

@@ -18,8 +18,7 @@ import (
 
 func TestStartIsIdempotentWhileRunning(t *testing.T) {
 	r := newRig(t, waiting(``))
-	var tokens []string
-	r.hand(&tokens)
+	r.hand()
 	r.run(func() {
 		first, err := r.Start(bg, "n", []byte(`{"a": 1}`))
 		require.NoError(t, err)
@@ -28,10 +27,10 @@ func TestStartIsIdempotentWhileRunning(t *testing.T) {
 		again, err := r.Start(bg, "n", []byte(`{"a":1}`))
 		require.NoError(t, err)
 		require.Equal(t, first.StartDate, again.StartDate)
-		require.Len(t, tokens, 1)
+		require.Len(t, r.tokens, 1)
 		_, err = r.Start(bg, "n", []byte(`{"a": 2}`))
 		isRefused(t, err, ExecutionAlreadyExists)
-		require.NoError(t, r.SendTaskSuccess(bg, tokens[0], []byte(`1`)))
+		require.NoError(t, r.SendTaskSuccess(bg, r.tokens[0], []byte(`1`)))
 		r.settled(first.ExecutionARN)
 		_, err = r.Start(bg, "n", []byte(`{"a": 1}`))
 		isRefused(t, err, ExecutionAlreadyExists)
@@ -40,7 +39,7 @@ func TestStartIsIdempotentWhileRunning(t *testing.T) {
 
 func TestStartChecks(t *testing.T) {
 	r := newRig(t, waiting(``))
-	r.hand(new([]string))
+	r.hand()
 	r.run(func() {
 		for _, name := range []string{"", "a b", "a/b", "a*", strings.Repeat("x", 81), "a\x00", "a\xff", "{", "ü:", "`"} {
 			_, err := r.Start(bg, name, nil)
@@ -89,8 +88,7 @@ func newSlowRig(t *testing.T, definition string, fails int) (*rig, *slowStore) {
 func TestConcurrentStartsAgree(t *testing.T) {
 	for fails, want := range []int{0, 1} {
 		r, s := newSlowRig(t, waiting(``), fails)
-		var tokens []string
-		r.hand(&tokens)
+		r.hand()
 		started, failed := map[time.Time]int{}, 0
 		r.run(func() {
 			for range 10 {
@@ -108,15 +106,14 @@ func TestConcurrentStartsAgree(t *testing.T) {
 		})
 		require.Equal(t, want, failed, "the one whose write failed is told so, another tries again")
 		require.Len(t, started, 1)
-		require.Len(t, tokens, 1)
+		require.Len(t, r.tokens, 1)
 		require.Equal(t, 3+fails, s.saves, "start, wait, returned")
 	}
 }
 
 func TestNothingIsSeenBeforeItIsWritten(t *testing.T) {
 	r, _ := newSlowRig(t, waiting(``), 0)
-	var tokens []string
-	r.hand(&tokens)
+	r.hand()
 	r.run(func() {
 		r.v.Go(func() { r.start("n", "") })
 		r.sleep(time.Second / 2)
@@ -127,7 +124,7 @@ func TestNothingIsSeenBeforeItIsWritten(t *testing.T) {
 		r.sleep(5 * time.Second)
 		require.Equal(t, []string{"f@2"}, r.calls, "one second for the start, one for the token")
 		sent := r.since()
-		require.NoError(t, r.SendTaskSuccess(bg, tokens[0], []byte(`1`)))
+		require.NoError(t, r.SendTaskSuccess(bg, r.tokens[0], []byte(`1`)))
 		require.Equal(t, sent+1, r.since())
 		require.Equal(t, Running, r.describe(arn).Status)
 		require.Equal(t, Succeeded, r.settled(arn).Status)
@@ -137,7 +134,7 @@ func TestNothingIsSeenBeforeItIsWritten(t *testing.T) {
 
 func TestExecutionThatCannotBeWrittenHalts(t *testing.T) {
 	r, s := newSlowRig(t, waiting(``), 0)
-	r.hand(new([]string))
+	r.hand()
 	require.NoError(t, r.v.Run(func() {
 		arn := r.start("n", "")
 		s.fails = 4
@@ -178,7 +175,7 @@ func TestStop(t *testing.T) {
 
 func TestList(t *testing.T) {
 	r := newRig(t, waiting(``))
-	r.hand(new([]string))
+	r.hand()
 	r.run(func() {
 		b := r.start("b", "")
 		r.start("a", "")
@@ -273,7 +270,7 @@ func TestExecutionStandsStill(t *testing.T) {
 
 func TestExecutionLivesAYear(t *testing.T) {
 	r := newRig(t, waiting(`, "TimeoutSeconds": 99999999`))
-	r.hand(new([]string))
+	r.hand()
 	d := r.result("")
 	require.Equal(t, []any{TimedOut, Timeout, maxLife}, []any{d.Status, d.Error, d.StopDate.Sub(d.StartDate)})
 }

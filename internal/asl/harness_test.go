@@ -40,6 +40,7 @@ type rig struct {
 	def      *Definition
 	handlers map[string]handler
 	calls    []string // FUNCTION@SECONDS
+	tokens   []string // that f was handed
 	ids      int
 }
 
@@ -93,10 +94,10 @@ func (r *rig) fail(names ...string) {
 	})
 }
 
-// hand makes the handler f hand its token over and succeed.
-func (r *rig) hand(tokens *[]string) {
+// hand makes the handler f note its token and succeed.
+func (r *rig) hand() {
 	r.on("f", func(_ context.Context, in map[string]any) (any, error) {
-		*tokens = append(*tokens, in["token"].(string))
+		r.tokens = append(r.tokens, in["token"].(string))
 		return "ignored", nil
 	})
 }

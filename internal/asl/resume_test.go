@@ -39,7 +39,6 @@ const twoWaits = `{"StartAt": "T", "States": {
 // crashRig has handlers that count, and tokens.
 type crashRig struct {
 	*rig
-	tokens  []string
 	handler handler // of f, after it noted the token
 	arn     string
 }

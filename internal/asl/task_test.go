@@ -179,18 +179,17 @@ func TestTimeoutLeavesAZombie(t *testing.T) {
 
 func TestTokenSucceeds(t *testing.T) {
 	r := newRig(t, waiting(`, "ResultPath": "$.answer"`))
-	var tokens []string
-	r.hand(&tokens)
+	r.hand()
 	r.run(func() {
 		arn := r.start("x", `{"a": 1}`)
 		r.sleep(time.Hour)
 		require.Equal(t, Running, r.describe(arn).Status)
-		require.True(t, r.Waits(tokens[0]))
-		isRefused(t, r.SendTaskSuccess(bg, tokens[0], []byte(`{`)), InvalidOutput)
-		isRefused(t, r.SendTaskSuccess(bg, tokens[0], []byte(`"`+strings.Repeat("x", MaxData)+`"`)), InvalidOutput)
-		require.NoError(t, r.SendTaskSuccess(bg, tokens[0], []byte(`{"yes": 1.0}`)))
-		require.False(t, r.Waits(tokens[0]))
-		isRefused(t, r.SendTaskSuccess(bg, tokens[0], []byte(`{}`)), TaskTimedOut)
+		require.True(t, r.Waits(r.tokens[0]))
+		isRefused(t, r.SendTaskSuccess(bg, r.tokens[0], []byte(`{`)), InvalidOutput)
+		isRefused(t, r.SendTaskSuccess(bg, r.tokens[0], []byte(`"`+strings.Repeat("x", MaxData)+`"`)), InvalidOutput)
+		require.NoError(t, r.SendTaskSuccess(bg, r.tokens[0], []byte(`{"yes": 1.0}`)))
+		require.False(t, r.Waits(r.tokens[0]))
+		isRefused(t, r.SendTaskSuccess(bg, r.tokens[0], []byte(`{}`)), TaskTimedOut)
 		d := r.settled(arn)
 		require.Equal(t, `{"a":1,"answer":{"yes":1.0}}`, string(d.Output))
 		require.Equal(t, 1+6+2+1, d.Events)
@@ -209,14 +208,13 @@ func TestTokenBeforeTheInvocationReturns(t *testing.T) {
 
 func TestTokenSentTwiceAtOnce(t *testing.T) {
 	r := newRig(t, waiting(``))
-	var tokens []string
-	r.hand(&tokens)
+	r.hand()
 	r.run(func() {
 		arn := r.start("x", `{}`)
 		r.sleep(time.Second)
 		errs := map[string]error{}
 		for _, who := range []string{"1", "2"} {
-			r.v.Go(func() { errs[who] = r.SendTaskSuccess(bg, tokens[0], []byte(who)) })
+			r.v.Go(func() { errs[who] = r.SendTaskSuccess(bg, r.tokens[0], []byte(who)) })
 		}
 		require.Equal(t, `1`, string(r.settled(arn).Output))
 		r.sleep(time.Second)
@@ -249,12 +247,11 @@ func TestFailedInvocationMintsANewToken(t *testing.T) {
 
 func TestTokenTimesOut(t *testing.T) {
 	r := newRig(t, waiting(`, "TimeoutSecondsPath": "$.s"`))
-	var tokens []string
-	r.hand(&tokens)
+	r.hand()
 	r.run(func() {
 		d := r.settled(r.start("x", `{"s": 30}`))
 		require.Equal(t, Timeout, d.Error)
 		require.Equal(t, 30*time.Second, d.StopDate.Sub(d.StartDate))
-		isRefused(t, r.SendTaskSuccess(bg, tokens[0], []byte(`{}`)), TaskTimedOut)
+		isRefused(t, r.SendTaskSuccess(bg, r.tokens[0], []byte(`{}`)), TaskTimedOut)
 	})
 }

@@ -27,7 +27,6 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/standins"
-
 	"github.com/countersign/countersign/internal/tools"
 	"github.com/countersign/countersign/internal/web/api"
 )

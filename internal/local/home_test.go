@@ -14,7 +14,6 @@ import (
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
-
 	"github.com/countersign/countersign/internal/tools/builtin"
 )
 

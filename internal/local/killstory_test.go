@@ -28,7 +28,6 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
-
 	"github.com/countersign/countersign/internal/tool"
 )
 

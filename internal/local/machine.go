@@ -176,8 +176,7 @@ func New(c Config) (*Machine, error) {
 				return
 			}
 			why := f.Unwrap()
-			var failed *agent.ModelError
-			if errors.As(f, &failed) {
+			if failed, ok := errors.AsType[*agent.ModelError](f); ok {
 				why = failed
 			}
 			_, run, _ := runtime.StartedRun(d.Name, d.Input)

@@ -33,6 +33,11 @@ func (m *Machine) Replay(ctx context.Context, tenant, run string) (api.Replay, e
 
 func (m *Machine) replayOnce(ctx context.Context, tenant, run string) (found api.Replay, moved bool, err error) {
 	found = api.Replay{Run: run, Differences: []api.Difference{}}
+	var compare comparer = func(path string, got, want any) {
+		if g, w := fmt.Sprint(got), fmt.Sprint(want); g != w {
+			found.Differences = append(found.Differences, api.Difference{Path: path, Got: g, Want: w})
+		}
+	}
 	head, err := m.Ports.Journal.Head(ctx, tenant, run)
 	if err != nil {
 		return found, false, err
@@ -40,15 +45,13 @@ func (m *Machine) replayOnce(ctx context.Context, tenant, run string) (found api
 	loaded, loadErr := m.Ports.Journal.Load(ctx, tenant, run)
 	entries, err := m.Ports.Journal.Entries(ctx, tenant, run, 0, 0)
 	if err != nil {
-		found.Differences = append(found.Differences,
-			api.Difference{Path: "journal", Got: err.Error(), Want: "entries that can be read"})
+		compare("journal", err, "entries that can be read")
 		return found, false, nil
 	}
 	found.Entries = len(entries)
 	s, err := m.Ports.Journal.Fold(ctx, tenant, entries)
 	if err != nil {
-		found.Differences = append(found.Differences,
-			api.Difference{Path: "journal", Got: err.Error(), Want: "entries that follow from each other"})
+		compare("journal", err, "entries that follow from each other")
 		return found, false, nil
 	}
 	if loadErr != nil {
@@ -59,11 +62,6 @@ func (m *Machine) replayOnce(ctx context.Context, tenant, run string) (found api
 		return found, err == nil, err
 	}
 	found.Status = string(s.Status)
-	var compare comparer = func(path string, got, want any) {
-		if g, w := fmt.Sprint(got), fmt.Sprint(want); g != w {
-			found.Differences = append(found.Differences, api.Difference{Path: path, Got: g, Want: w})
-		}
-	}
 	if err := compare.states(&loaded.State, &s); err != nil {
 		return found, false, err
 	}
@@ -126,12 +124,12 @@ func (compare comparer) head(h store.Head, s *run.AgentState) {
 // compareReferences looks at what the run points at: its pinned definition, and the requests people see.
 func (m *Machine) compareReferences(ctx context.Context, compare comparer, s *run.AgentState) {
 	if _, err := m.Definitions(ctx, s.Tenant, s.Definition); err != nil {
-		compare("definition", err.Error(), "the definition "+s.Definition)
+		compare("definition", err, "the definition "+s.Definition)
 	}
 	request := func(id, about, call string, expires time.Time) (approval.Approval, bool) {
 		a, err := approval.Get(ctx, m.Ports.Table, s.Tenant, id)
 		if err != nil {
-			compare("approvals."+id, err.Error(), "a request about "+about+call)
+			compare("approvals."+id, err, "a request about "+about+call)
 			return a, false
 		}
 		compare("approvals."+a.ID+".run", a.Run, s.Run)

@@ -14,7 +14,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/tool"
-
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 

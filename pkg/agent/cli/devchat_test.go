@@ -84,9 +84,7 @@ func TestConsoleShowsBrokenAgents(t *testing.T) {
 	b := standins.StartBrowser(t)
 	d := newHarness(t, renamingAgent, movingModel)
 	s := startHarness(t, d)
-	p := b.Open("agent", standins.PageOptions{})
-	p.Goto(s.Open)
-	p.Goto(s.URL + "/agents/tidy")
+	p := s.visit(b, "agent", "/agents/tidy")
 	bad := strings.Replace(renamingAgent, "root: .}", "root: ., efect: read}", 1)
 	d.write("agent.yaml", bad)
 	waitForScript(t, p, `document.getElementById("broken").innerText.includes("agent.yaml, line 5")`)
@@ -152,8 +150,7 @@ func TestConsoleChat(t *testing.T) {
 	p.Key("Enter")
 	waitForScript(t, p, `location.pathname.startsWith("/chat/r") && document.getElementById("talk")?.innerText.includes("Hi\nthere")`)
 	at := func() string { return strings.TrimPrefix(p.Where(), s.URL+"/chat/") }
-	q := b.Open("late", standins.PageOptions{}) // who begins to watch
-	q.Goto(s.Open)
+	q := s.visit(b, "late", "/") // who begins to watch
 	late := func(name, shown string) {
 		t.Helper()
 		for _, path := range []string{"/chat/", "/runs/"} {
@@ -258,9 +255,7 @@ func TestConsoleStarts(t *testing.T) {
 	for _, want := range []string{`name="arg.order"`, `<select name="arg.kind">`, `name="arg.lines"`, "The number of the order", `name="model"`} {
 		require.Contains(t, page, want)
 	}
-	p := b.Open("start", standins.PageOptions{})
-	p.Goto(s.Open)
-	p.Goto(s.URL + "/start?agent=refunder")
+	p := s.visit(b, "start", "/start?agent=refunder")
 	p.RequireAccessible("console-start-form")
 	bad := v.post("/start", "agent", "refunder", "arg.order", "many", "arg.kind", `"full"`, "arg.why", "kept as typed")
 	require.Equal(t, http.StatusBadRequest, bad.StatusCode)
@@ -346,8 +341,7 @@ func TestConsoleKeysAndEdit(t *testing.T) {
 	for range 2 {
 		s.waitForEvent(s.startRun("tidy"), "parked")
 	}
-	p := b.Open("keys", standins.PageOptions{})
-	p.Goto(s.Open)
+	p := s.visit(b, "keys", "/")
 	at := func(what string) {
 		t.Helper()
 		waitForScript(t, p, `(() => { const cards = [...document.querySelectorAll(".request-card")], on = document.activeElement; return `+what+` })()`)
@@ -369,9 +363,7 @@ func TestConsoleKeysAndEdit(t *testing.T) {
 	var request string
 	p.Eval(`document.activeElement.closest(".request-card").id`, &request)
 	before := s.loadApproval(request)
-	q := b.Open("edit", standins.PageOptions{})
-	q.Goto(s.Open)
-	q.Goto(s.URL + "/approvals/" + request)
+	q := s.visit(b, "edit", "/approvals/"+request)
 	q.Click("details.edit > summary")
 	q.RequireAccessible("console-edit")
 	q.Fill("[name='arg.destination']", "c.txt\u202e")
@@ -409,9 +401,7 @@ func TestConsoleRevokesAGrant(t *testing.T) {
 	v := s.newVisitor()
 	require.Equal(t, http.StatusSeeOther, v.send("POST", "/approvals/"+request, v.fillForm("/approvals/"+request, "approve", "key", v.key)).StatusCode)
 	s.waitForEvent(run, "finished")
-	p := b.Open("grants", standins.PageOptions{})
-	p.Goto(s.Open)
-	p.Goto(s.URL + "/agents/tidy")
+	p := s.visit(b, "grants", "/agents/tidy")
 	waitForScript(t, p, `document.querySelector(".grants")?.innerText.includes("move_file")`)
 	p.RequireAccessible("console-grants")
 	p.Click(".grants .buttons button")

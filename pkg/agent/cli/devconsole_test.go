@@ -376,6 +376,17 @@ func TestConsoleKeysEndWithTheServer(t *testing.T) {
 	stop()
 }
 
+// visit opens a page in a window of its own, as somebody who came by the printed address.
+func (s *devServer) visit(b *standins.Browser, name, path string) *standins.Page {
+	s.t.Helper()
+	p := b.Open(name, standins.PageOptions{})
+	require.Equal(s.t, http.StatusOK, p.Goto(s.Open))
+	if path != "/" {
+		require.Equal(s.t, http.StatusOK, p.Goto(s.URL+path))
+	}
+	return p
+}
+
 // waitForScript waits until an expression in a page is true. What it reads may not be there yet.
 func waitForScript(t *testing.T, p *standins.Page, code string) {
 	t.Helper()
@@ -397,15 +408,12 @@ func TestConsoleIsLive(t *testing.T) {
 	b := standins.StartBrowser(t)
 	d := newHarness(t, renamingAgent, movingModel)
 	s := startHarness(t, d)
-	home := b.Open("home", standins.PageOptions{})
-	require.Equal(t, http.StatusOK, home.Goto(s.Open))
+	home := s.visit(b, "home", "/")
 	require.Equal(t, s.URL+"/", home.Where(), "neither token nor key is left in the address")
 	home.Eval(`window.loaded = "once"`, nil)
 	waitForScript(t, home, `document.body.innerText.includes("Nobody is asked for anything.")`)
 
-	story := b.Open("story", standins.PageOptions{})
-	require.Equal(t, http.StatusOK, story.Goto(s.Open))
-	require.Equal(t, http.StatusOK, story.Goto(s.URL+"/start?agent=tidy"))
+	story := s.visit(b, "story", "/start?agent=tidy")
 	story.Fill("#message", "go")
 	story.Click(".start button.approve")
 	story.Settle()
@@ -529,9 +537,7 @@ func TestConsoleAttacksAreInert(t *testing.T) {
 		inert(p, `\u{200B}zero`)
 	}
 	v := s.newVisitor()
-	p := b.Open("live", standins.PageOptions{})
-	p.Goto(s.Open)
-	p.Goto(s.URL + "/runs/" + run)
+	p := s.visit(b, "live", "/runs/"+run)
 	require.Equal(t, http.StatusSeeOther, v.send("POST", "/approvals/"+request, v.fillForm("/approvals/"+request, "deny", "key", v.key, "note", hostile[0])).StatusCode)
 	waitForScript(t, p, `document.querySelector("#head .status").textContent === "Done"`)
 	inert(p, hostile[0])
@@ -562,8 +568,7 @@ func TestConsoleAxe(t *testing.T) {
 		require.Equal(t, http.StatusSeeOther, v.send("POST", path, v.fillForm(path, "deny", "key", v.key, "note", "Not these.")).StatusCode)
 	}
 	s.waitForEvent(waiting.Items[0].Root, "finished")
-	p := b.Open("pages", standins.PageOptions{})
-	p.Goto(s.Open)
+	p := s.visit(b, "pages", "/")
 	for name, path := range map[string]string{
 		"home": "/", "none": "/?agent=nobody", "runs": "/runs", "start": "/start", "agents": "/agents", "agent": "/agents/research", "audit": "/audit?verify=1",
 		"together": "/approvals/together?agent=" + last.Agent + "&tool=" + last.Tools[0], "root": "/runs/" + last.Root, "child": "/runs/" + last.Run, "ended": "/runs/" + waiting.Items[0].Run,
@@ -717,8 +722,7 @@ func TestConsoleReadsLikeAConversation(t *testing.T) {
 	run := s.start(`{"agent": "tidy", "message": "Please\n\n\ttidy up."}`)
 	s.waitForEvent(run, "parked")
 
-	home := b.Open("home", standins.PageOptions{})
-	require.Equal(t, http.StatusOK, home.Goto(s.Open))
+	home := s.visit(b, "home", "/")
 	var card struct {
 		Parts []string
 		Risks int
@@ -730,9 +734,7 @@ func TestConsoleReadsLikeAConversation(t *testing.T) {
 	require.Equal(t, "sentence", card.Parts[0], "what would happen comes first")
 	require.Equal(t, 1, card.Risks, "the risk is said once")
 
-	story := b.Open("story", standins.PageOptions{})
-	require.Equal(t, http.StatusOK, story.Goto(s.Open))
-	require.Equal(t, http.StatusOK, story.Goto(s.URL+"/runs/"+run))
+	story := s.visit(b, "story", "/runs/"+run)
 	var said []string
 	story.Eval(`[...document.querySelectorAll("#talk .words, #talk .markdown > *")].map((e) => e.innerText)`, &said)
 	require.Equal(t, []string{"Please\n\n\ttidy up.", "The plan:", "1. move \"a.txt\"\n2. tell you"}, said)
@@ -747,9 +749,7 @@ func TestConsoleReadsLikeAConversation(t *testing.T) {
 	waitForScript(t, story, heading+` === "Conversation 3 messages"`)
 	story.Eval(`window.loaded = "once"`, nil)
 
-	request := b.Open("request", standins.PageOptions{})
-	require.Equal(t, http.StatusOK, request.Goto(s.Open))
-	require.Equal(t, http.StatusOK, request.Goto(s.URL+"/approvals/"+s.pendingApproval()))
+	request := s.visit(b, "request", "/approvals/"+s.pendingApproval())
 	var page struct {
 		Sections []string
 		Risks    int
@@ -790,8 +790,7 @@ func TestConsoleIsRedForHighRiskAlone(t *testing.T) {
 		t.Chdir(d.dir)
 		s, stop := d.startDev()
 		s.waitForEvent(s.startRun("tidy"), "parked")
-		p := b.Open(effect, standins.PageOptions{})
-		require.Equal(t, http.StatusOK, p.Goto(s.Open))
+		p := s.visit(b, effect, "/")
 		for _, path := range []string{"/", "/approvals/" + s.pendingApproval()} {
 			require.Equal(t, http.StatusOK, p.Goto(s.URL+path))
 			var shown struct{ Label, Color, Red string }

@@ -174,8 +174,7 @@ func (p *program) modelFindings(ctx context.Context, name string, m agent.ModelS
 		return nil
 	}
 	mend := "see the message"
-	var failed *agent.ModelError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*agent.ModelError](err); ok {
 		switch {
 		case m.Provider == "bedrock" && failed.Class == agent.ModelAuth:
 			mend = modelAccess

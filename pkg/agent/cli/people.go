@@ -74,8 +74,7 @@ func readPrincipals(home string) (principals, error) {
 		return principals{}, usageErrorf("%s: people: %v", name, err)
 	}
 	who.Book, err = person.Read(merged)
-	var bad *person.ReadError
-	if errors.As(err, &bad) {
+	if bad, ok := errors.AsType[*person.ReadError](err); ok {
 		key := bad.Path
 		if len(key) > 1 && key[0] == "tenants" { // in the file, people stands in place of tenants and the one tenant
 			key = append([]string{"people"}, key[2:]...)
@@ -144,8 +143,7 @@ func (c *peopleImportCommand) run(ctx context.Context, p *program) error {
 		Removed int `json:"removed"`
 	}
 	out.Written, out.Removed, err = person.Import(ctx, table, document)
-	var bad *person.ReadError
-	if errors.As(err, &bad) {
+	if bad, ok := errors.AsType[*person.ReadError](err); ok {
 		return usageErrorf("%s: %v", c.File, bad)
 	}
 	if err != nil {

@@ -211,8 +211,7 @@ func (p *program) reportError(ctx context.Context, err error) int {
 	}
 	p.logLine("countersign: %s", lines(err.Error()))
 	exit, why := exitFailed, &api.Problem{Type: "failed", Title: "the command failed", Detail: err.Error()}
-	var usage *usageError
-	if errors.As(err, &usage) {
+	if _, ok := errors.AsType[*usageError](err); ok {
 		exit, why.Type, why.Title = exitUsage, "usage", "wrong usage or a bad file"
 	}
 	if errors.As(err, &why) {

@@ -385,8 +385,7 @@ func (s *session) promptQuestion(ctx context.Context, a approval.Approval) error
 		return ignoreEOF(err)
 	}
 	_, err = s.sendDecision(ctx, a.ID, api.Verdict{Action: api.Ask, Note: note})
-	var refused *api.Problem
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*api.Problem](err); ok {
 		s.p.logLine("that is not taken: %s", lines(refused.Detail))
 		return nil
 	}
