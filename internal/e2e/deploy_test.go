@@ -9,7 +9,6 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -336,15 +335,6 @@ func newRefundModel(t *testing.T) *standins.Bedrock {
 	s := refundModel()
 	t.Cleanup(s.Close)
 	return s
-}
-
-// logInitTimes logs how long the functions' processes took to start.
-func (d *deployment) logInitTimes() {
-	for _, name := range functions {
-		if all := d.functions[name].Inits(); len(all) > 0 {
-			d.t.Logf("init of %s: %s", name, fmt.Sprint(all))
-		}
-	}
 }
 
 // syncBuffer is a log that several processes write to.

@@ -310,7 +310,6 @@ func TestToolsOfAnMCPServer(t *testing.T) {
 	require.Contains(t, string(kept), "${secret:EVERYTHING_KEY}")
 	require.NotContains(t, string(kept)+d.log.String(), theKey)
 	d.requireCallSpans(c)
-	d.logInitTimes()
 }
 
 // requirePinned checks what a run and its agent know of the server, and gives the definition the run goes on with.

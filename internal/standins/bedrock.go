@@ -2,12 +2,12 @@ package standins
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
 
@@ -109,7 +109,7 @@ func (s *Bedrock) URL() string { return s.http.URL }
 func (s *Bedrock) Config() aws.Config {
 	return aws.Config{
 		Region:       "eu-test-1",
-		Credentials:  credentials.NewStaticCredentialsProvider("AKIACANARY", BedrockSecret, ""),
+		Credentials:  credentials.NewStaticCredentialsProvider("AKIACANARY", "canary-secret-access-key", ""),
 		HTTPClient:   patient{s.http.Client()},
 		BaseEndpoint: aws.String(s.URL()),
 	}
@@ -130,11 +130,7 @@ func (s *Bedrock) Left() int {
 }
 
 // Requests are the requests so far, in order of arrival.
-func (s *Bedrock) Requests() []BedrockRequest {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.requests)
-}
+func (s *Bedrock) Requests() []BedrockRequest { return snapshot(&s.mu, &s.requests) }
 
 // Wrote says that a model has sent these blocks before, so that reasoning among them is taken back.
 func (s *Bedrock) Wrote(model string, blocks ...Block) {
@@ -260,9 +256,7 @@ func (b Body) serve(w http.ResponseWriter, _ *http.Request, _ bool) {
 	if b.Short > 0 {
 		w.Header().Set("Content-Length", fmt.Sprint(len(b.Text)+b.Short))
 	}
-	if b.Status != 0 {
-		w.WriteHeader(b.Status)
-	}
+	w.WriteHeader(cmp.Or(b.Status, http.StatusOK))
 	_, _ = io.WriteString(w, b.Text) // a client that hung up is the client's business
 }
 
@@ -283,6 +277,3 @@ func (p patient) Do(r *http.Request) (*http.Response, error) {
 	}
 	return p.http.Do(r)
 }
-
-// BedrockSecret is the secret key of Config's credentials: a text that must never show up anywhere.
-const BedrockSecret = "canary-secret-access-key"

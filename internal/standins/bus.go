@@ -8,9 +8,9 @@ import (
 	"net/http"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/countersign/countersign/internal/clock"
@@ -25,8 +25,8 @@ type Bus struct {
 	// Deliveries is how often each event comes to a target; 0 = once.
 	Deliveries int
 
+	count   atomic.Int64
 	mu      sync.Mutex
-	count   int
 	refused []error
 }
 
@@ -47,11 +47,7 @@ type InputTransformer struct {
 
 // Undelivered are the deliveries that a target refused or that no input could be made for: what a dead-letter queue
 // would hold.
-func (b *Bus) Undelivered() []error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.Clone(b.refused)
-}
+func (b *Bus) Undelivered() []error { return snapshot(&b.mu, &b.refused) }
 
 // ServeHTTP takes PutEvents.
 func (b *Bus) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -129,12 +125,7 @@ func refuseRPC(w http.ResponseWriter, name, text string) {
 }
 
 // nextID is an id of an event, shaped as a UUID.
-func (b *Bus) nextID() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.count++
-	return fmt.Sprintf("00000000-0000-4000-8000-%012d", b.count)
-}
+func (b *Bus) nextID() string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", b.count.Add(1)) }
 
 var placeholder = regexp.MustCompile(`<([A-Za-z0-9_.-]+)>`)
 

@@ -9,9 +9,9 @@ import (
 	"io"
 	"net/http"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -33,8 +33,8 @@ type Functions struct {
 	// nothing is refused.
 	Refuse func(n int) (status int, code string)
 
+	count atomic.Int64
 	mu    sync.Mutex
-	count int
 	asked []Invoked
 }
 
@@ -56,22 +56,14 @@ type Invoked struct {
 }
 
 // Asked are the invocations that were taken, in order.
-func (f *Functions) Asked() []Invoked {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.asked)
-}
+func (f *Functions) Asked() []Invoked { return snapshot(&f.mu, &f.asked) }
 
 // ServeHTTP takes Invoke.
 func (f *Functions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	name, ok := strings.CutPrefix(r.URL.Path, "/2015-03-31/functions/")
 	name, invokes := strings.CutSuffix(name, "/invocations")
-	f.mu.Lock()
-	f.count++
-	n := f.count
-	f.mu.Unlock()
-	status, code := refusal(r, body, f.Credentials, "lambda", f.Region, n, f.Refuse)
+	status, code := refusal(r, body, f.Credentials, "lambda", f.Region, &f.count, f.Refuse)
 	switch {
 	case err != nil:
 		refuse(w, http.StatusBadRequest, "InvalidRequestContentException")
@@ -84,10 +76,12 @@ func (f *Functions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refusal returns why the n-th request is refused: its signature, or what a test says. Status 0 means it is taken.
-func refusal(r *http.Request, body []byte, by aws.Credentials, service, region string, n int,
+// refusal counts a request and returns why it is refused: its signature, or what a test says. Status 0 means it is
+// taken.
+func refusal(r *http.Request, body []byte, by aws.Credentials, service, region string, requests *atomic.Int64,
 	refuse func(n int) (status int, code string),
 ) (status int, code string) {
+	n := int(requests.Add(1))
 	if !signed(r, body, by, service, region) {
 		return http.StatusForbidden, "InvalidSignatureException"
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"unicode"
 	"unicode/utf8"
 
@@ -26,8 +27,8 @@ type Mail struct {
 	// nothing is refused.
 	Refuse func(n int) (status int, code string)
 
+	requests atomic.Int64
 	mu       sync.Mutex
-	requests int
 	sent     []Sent
 }
 
@@ -38,18 +39,10 @@ type Sent struct {
 }
 
 // Sent are the mails that were taken, in order.
-func (m *Mail) Sent() []Sent {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Clone(m.sent)
-}
+func (m *Mail) Sent() []Sent { return snapshot(&m.mu, &m.sent) }
 
 // Requests is how often it was asked.
-func (m *Mail) Requests() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.requests
-}
+func (m *Mail) Requests() int { return int(m.requests.Load()) }
 
 // maxMail is how large a mail may be, in bytes.
 const maxMail = 40 << 20
@@ -57,11 +50,7 @@ const maxMail = 40 << 20
 // ServeHTTP takes SendEmail.
 func (m *Mail) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxMail+1))
-	m.mu.Lock()
-	m.requests++
-	n := m.requests
-	m.mu.Unlock()
-	status, code := refusal(r, body, m.Credentials, "ses", m.Region, n, m.Refuse)
+	status, code := refusal(r, body, m.Credentials, "ses", m.Region, &m.requests, m.Refuse)
 	switch {
 	case err != nil || len(body) > maxMail:
 		refuse(w, http.StatusBadRequest, "BadRequestException")

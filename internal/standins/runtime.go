@@ -55,7 +55,6 @@ type Lambda struct {
 	mu        sync.Mutex
 	processes []*process // busy and idle ones, and some that have ended
 	count     int        // of events, for their ids
-	inits     []time.Duration
 	closed    bool
 }
 
@@ -119,24 +118,12 @@ func (f *Lambda) take() (p *process, id string, err error) {
 	if len(f.processes) >= f.cfg.Concurrency {
 		return nil, "", &LambdaError{"Lambda.TooManyRequestsException", f.cfg.Name + " has no environment left"}
 	}
-	p, err = startProcess(f.cfg, func(took time.Duration) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.inits = append(f.inits, took)
-	})
-	if err != nil {
+	if p, err = startProcess(f.cfg); err != nil {
 		return nil, "", err
 	}
 	p.busy = true
 	f.processes = append(f.processes, p)
 	return p, id, nil
-}
-
-// Inits are how long the processes took so far from their start to their first request for an event, in order.
-func (f *Lambda) Inits() []time.Duration {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.inits)
 }
 
 // Invocations counts the events so far.
@@ -146,17 +133,11 @@ func (f *Lambda) Invocations() int {
 	return f.count
 }
 
-func (f *Lambda) all() []*process {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.processes)
-}
-
 // Kill ends every process with SIGKILL, as a crash would, and waits until they are gone. Without a process it does
 // nothing.
 func (f *Lambda) Kill() error {
 	var problems []error
-	for _, p := range f.all() {
+	for _, p := range snapshot(&f.mu, &f.processes) {
 		problems = append(problems, p.kill())
 	}
 	return errors.Join(problems...)
@@ -164,7 +145,7 @@ func (f *Lambda) Kill() error {
 
 // Signal sends a signal to every process.
 func (f *Lambda) Signal(s os.Signal) {
-	for _, p := range f.all() {
+	for _, p := range snapshot(&f.mu, &f.processes) {
 		p.signal(s)
 	}
 }
@@ -183,15 +164,16 @@ type process struct {
 	name   string
 	cmd    *exec.Cmd
 	events chan event
+	asks   func()        // at its first request for an event, closes asked
+	asked  chan struct{} // closed when it has asked for its first event
 	died   chan struct{} // closed when it has ended
 	busy   bool          // guarded by the function
 
-	mu          sync.Mutex
-	running     *event // the one that it has
-	initialised func() // at its first request; nil from then on
+	mu      sync.Mutex
+	running *event // the one that it has
 }
 
-func startProcess(cfg LambdaConfig, initialised func(time.Duration)) (*process, error) {
+func startProcess(cfg LambdaConfig) (*process, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("serve runtime API of %s: %w", cfg.Name, err)
@@ -200,10 +182,10 @@ func startProcess(cfg LambdaConfig, initialised func(time.Duration)) (*process, 
 	cmd.Env = append([]string{"AWS_LAMBDA_RUNTIME_API=" + l.Addr().String(), "AWS_LAMBDA_FUNCTION_NAME=" + cfg.Name},
 		cfg.Env...)
 	cmd.Stdout, cmd.Stderr = cfg.Log, cfg.Log
-	p := &process{name: cfg.Name, cmd: cmd, events: make(chan event), died: make(chan struct{})}
+	asked := make(chan struct{})
+	p := &process{name: cfg.Name, cmd: cmd, events: make(chan event), asks: sync.OnceFunc(func() { close(asked) }),
+		asked: asked, died: make(chan struct{})}
 	server := &http.Server{Handler: p.api(), ReadHeaderTimeout: time.Minute}
-	started := cfg.Clock.Now()
-	p.initialised = func() { initialised(cfg.Clock.Now().Sub(started)) }
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", cfg.Name, err), l.Close())
 	}
@@ -219,13 +201,7 @@ func startProcess(cfg LambdaConfig, initialised func(time.Duration)) (*process, 
 func (p *process) api() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /2018-06-01/runtime/invocation/next", func(w http.ResponseWriter, r *http.Request) {
-		p.mu.Lock()
-		first := p.initialised
-		p.initialised = nil
-		p.mu.Unlock()
-		if first != nil {
-			first()
-		}
+		p.asks()
 		select {
 		case <-r.Context().Done():
 		case ev := <-p.events:
@@ -341,8 +317,8 @@ func (p *process) handle(cfg LambdaConfig, id string, payload []byte, out io.Wri
 // ColdStart starts one more process, waits until it asks for its first event, and ends it. It says how long that took
 // from the process's start.
 func (f *Lambda) ColdStart(ctx context.Context) (took time.Duration, err error) {
-	asked := make(chan time.Duration, 1)
-	p, err := startProcess(f.cfg, func(d time.Duration) { asked <- d })
+	began := f.cfg.Clock.Now()
+	p, err := startProcess(f.cfg)
 	if err != nil {
 		return 0, err
 	}
@@ -350,8 +326,8 @@ func (f *Lambda) ColdStart(ctx context.Context) (took time.Duration, err error) 
 	ctx, cancel := f.cfg.Clock.WithTimeout(ctx, f.cfg.Timeout)
 	defer cancel()
 	select {
-	case took = <-asked:
-		return took, nil
+	case <-p.asked:
+		return f.cfg.Clock.Now().Sub(began), nil
 	case <-p.died:
 		return 0, fmt.Errorf("cold start of %s: %w", f.cfg.Name, &LambdaError{"Runtime.ExitError", "it ended"})
 	case <-ctx.Done():

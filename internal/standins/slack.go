@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // Slack is one workspace with one app. Serve it on the loopback interface. Safe for concurrent use once it is made.
@@ -21,8 +22,8 @@ type Slack struct {
 	// Slack's. Nil = none is.
 	Refuse func(n int) *SlackAnswer
 
+	requests atomic.Int64
 	mu       sync.Mutex
-	requests int
 	messages []SlackMessage // in the order in which they were posted
 	answers  []json.RawMessage
 }
@@ -45,24 +46,19 @@ type SlackMessage struct {
 }
 
 // Messages are all messages, in the order in which they were posted.
-func (s *Slack) Messages() []SlackMessage {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.messages)
-}
+func (s *Slack) Messages() []SlackMessage { return snapshot(&s.mu, &s.messages) }
 
 // Requests is how often the Web API was asked.
-func (s *Slack) Requests() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.requests
-}
+func (s *Slack) Requests() int { return int(s.requests.Load()) }
 
 // Answers are what clicks were answered, in order.
-func (s *Slack) Answers() []json.RawMessage {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.answers)
+func (s *Slack) Answers() []json.RawMessage { return snapshot(&s.mu, &s.answers) }
+
+// snapshot returns a copy of a list that mu guards.
+func snapshot[T any](mu *sync.Mutex, list *[]T) []T {
+	mu.Lock()
+	defer mu.Unlock()
+	return slices.Clone(*list)
 }
 
 // ServeHTTP serves the Web API below /api/ and answers to clicks below /actions/.
@@ -86,14 +82,11 @@ func (s *Slack) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // refused answers in place of Slack where it is to.
 func (s *Slack) refused(w http.ResponseWriter) bool {
-	s.mu.Lock()
-	s.requests++
-	n := s.requests
-	s.mu.Unlock()
-	var a *SlackAnswer
-	if s.Refuse != nil {
-		a = s.Refuse(n)
+	n := int(s.requests.Add(1))
+	if s.Refuse == nil {
+		return false
 	}
+	a := s.Refuse(n)
 	if a == nil {
 		return false
 	}
