@@ -67,24 +67,11 @@ type outcome struct {
 }
 
 func deskModel(quorum int, initial string) porcupine.Model {
-	m := porcupine.NondeterministicModel{
-		Hash: hash[desk],
-		Init: func() []any {
-			var d desk
-			for i := range d.of {
-				d.of[i] = request{status: approval.Pending, args: initial}
-			}
-			return []any{d}
-		},
-		Step: func(state, in, out any) []any {
-			var next []any
-			for _, d := range state.(desk).statesAfter(in, out.(outcome), quorum) {
-				next = append(next, d)
-			}
-			return next
-		},
+	var first desk
+	for i := range first.of {
+		first.of[i] = request{status: approval.Pending, args: initial}
 	}
-	return m.ToModel()
+	return specification(first, func(d desk, in any, out outcome) []desk { return d.statesAfter(in, out, quorum) })
 }
 
 // statesAfter returns the possible states after an operation with this answer; none = the answer is impossible. The end

@@ -234,19 +234,10 @@ func (o *deskFixture) recordAttempt(who int) func(func() (runtime.Route, error))
 	}
 }
 
-// runToEnd runs all operations concurrently, and then the run to its end.
-func (o *deskFixture) runToEnd() {
-	last := o.runConcurrently()
-	o.finishRun(last)
-}
-
 // runConcurrently runs decisions, reads, the run itself, expiry and a cancel concurrently.
 func (o *deskFixture) runConcurrently() runtime.Route {
-	o.faulty.fine.Store(false)
-	ctx, stop := context.WithCancel(o.t.Context())
-	var people, carried sync.WaitGroup
-	last := o.parked
-	carried.Go(func() { last, _ = (&fakeMachine{o.world, o.recordAttempt(0)}).follow(ctx, o.parked, time.Minute) })
+	var people sync.WaitGroup
+	halt := (&fakeMachine{o.world, o.recordAttempt(0)}).start(o.parked)
 	for who, name := range []string{"ana", "ben", "cem", "dan"} {
 		people.Go(func() {
 			for range 4 {
@@ -280,9 +271,7 @@ func (o *deskFixture) runConcurrently() runtime.Route {
 		})
 	}
 	people.Wait()
-	stop()
-	carried.Wait()
-	o.waitZombies()
+	last := halt()
 	for i := range requests {
 		o.readRequest(8, i)
 	}
@@ -303,21 +292,9 @@ func (o *deskFixture) drawDecision() decide {
 	return d
 }
 
-// finishRun stops the faults, expires open requests and runs the run to its end.
-func (o *deskFixture) finishRun(last runtime.Route) {
-	m := &fakeMachine{o.world, o.recordAttempt(0)}
-	if last.Next != runtime.NextWait { // somebody was in the middle of something
-		last = runtime.Route{Next: runtime.NextStep, Woken: last.Woken}
-	}
-	over := false
-	for range 6 { // what was approved too late is asked again
-		if last, over = m.follow(o.t.Context(), last, 20*time.Millisecond); over {
-			break
-		}
-		o.clock.expire()
-	}
-	o.waitZombies()
-	require.True(o.t, over, "the run has not come to its end: %+v", last)
+// runToEnd runs all operations concurrently, and then the run to its end.
+func (o *deskFixture) runToEnd() {
+	(&fakeMachine{o.world, o.recordAttempt(0)}).finish(o.runConcurrently())
 	for i := range requests {
 		o.readRequest(8, i)
 	}

@@ -58,8 +58,21 @@ func (h *history) add(op porcupine.Operation, uncertain bool) {
 
 var seedOfHashes = maphash.MakeSeed()
 
-// hash hashes a state for the checker.
-func hash[S comparable](state any) uint64 { return maphash.Comparable(seedOfHashes, state.(S)) }
+// specification is the sequential specification of states S, from the first one on: step returns the states that an
+// operation with an answer of type O may lead to.
+func specification[S comparable, O any](first S, step func(s S, in any, out O) []S) porcupine.Model {
+	m := porcupine.NondeterministicModel{
+		Hash: func(state any) uint64 { return maphash.Comparable(seedOfHashes, state.(S)) },
+		Init: func() []any { return []any{first} },
+		Step: func(state, in, out any) (next []any) {
+			for _, s := range step(state.(S), in, out.(O)) {
+				next = append(next, s)
+			}
+			return next
+		},
+	}
+	return m.ToModel()
+}
 
 // limit is how long one history may take to be checked. It takes milliseconds; one that nobody can decide is a failure.
 const limit = 30 * time.Second

@@ -1,7 +1,6 @@
 package linear
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,18 +42,7 @@ type readResult struct {
 const other answer = "the id was another message's"
 
 func inboxModel() porcupine.Model {
-	m := porcupine.NondeterministicModel{
-		Hash: hash[inbox],
-		Init: func() []any { return []any{inbox{log: "first "}} },
-		Step: func(state, in, out any) []any {
-			var next []any
-			for _, b := range state.(inbox).statesAfter(in, out.(readResult)) {
-				next = append(next, b)
-			}
-			return next
-		},
-	}
-	return m.ToModel()
+	return specification(inbox{log: "first "}, inbox.statesAfter)
 }
 
 func (b inbox) statesAfter(in any, out readResult) []inbox {
@@ -206,18 +194,7 @@ func (p *inboxFixture) recordAttempt(attempt func() (runtime.Route, error)) (run
 
 // runToEnd runs all operations concurrently, and then the run to its end.
 func (p *inboxFixture) runToEnd() {
-	last, over := p.runConcurrently(), false
-	if last.Next != runtime.NextWait {
-		last = runtime.Route{Next: runtime.NextStep, Woken: last.Woken}
-	}
-	m := &fakeMachine{p.world, p.recordAttempt}
-	for i := 0; i < 3 && !over; i++ {
-		if last, over = m.follow(p.t.Context(), last, 20*time.Millisecond); !over {
-			p.clock.expire()
-		}
-	}
-	p.waitZombies()
-	require.True(p.t, over, "the run has not come to its end: %+v", last)
+	(&fakeMachine{p.world, p.recordAttempt}).finish(p.runConcurrently())
 	p.send(8, send{"late", "hello"})
 	p.read(8, store.NewJournal(p.plain, 0))
 	l, err := store.NewJournal(p.plain, 0).Load(p.t.Context(), tenant, p.run)
@@ -229,12 +206,8 @@ func (p *inboxFixture) runToEnd() {
 
 // runConcurrently runs sends, reads, the run itself and a cancel concurrently.
 func (p *inboxFixture) runConcurrently() runtime.Route {
-	p.faulty.fine.Store(false)
-	ctx, stop := context.WithCancel(p.t.Context())
-	var people, carried sync.WaitGroup
-	last := runtime.Route{Next: runtime.NextStep}
-	m := &fakeMachine{p.world, p.recordAttempt}
-	carried.Go(func() { last, _ = m.follow(ctx, last, time.Minute) })
+	var people sync.WaitGroup
+	halt := (&fakeMachine{p.world, p.recordAttempt}).start(runtime.Route{Next: runtime.NextStep})
 	for who := range 4 {
 		people.Go(func() {
 			for range 4 {
@@ -268,9 +241,7 @@ func (p *inboxFixture) runConcurrently() runtime.Route {
 		})
 	}
 	people.Wait()
-	stop()
-	carried.Wait()
-	p.waitZombies()
+	last := halt()
 	p.read(8, store.NewJournal(p.plain, 0))
 	return last
 }

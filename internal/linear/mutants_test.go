@@ -144,43 +144,34 @@ func unexplained(t *testing.T, history func(t *testing.T, seed int64) porcupine.
 	t.Fatalf("%d histories, and each can be explained", maxHistories)
 }
 
+// unconditional drops all conditions of the matching operations.
+func unconditional(matches func(store.Item) bool) func(store.Table) store.Table {
+	return func(t store.Table) store.Table {
+		return wrongTable{t, func(ops []store.Op) []store.Op {
+			for i := range ops {
+				if matches(ops[i].Item) {
+					ops[i].If = nil
+				}
+			}
+			return ops
+		}}
+	}
+}
+
+func closes(it store.Item) bool { return it.Attrs["closed"].Int() == 1 }
+
 // wrongInboxes are the ways in which an inbox could be wrong.
 var wrongInboxes = map[string]func(store.Table) store.Table{
-	"the same message is taken twice": func(t store.Table) store.Table {
-		return wrongTable{t, func(ops []store.Op) []store.Op {
-			for i := range ops {
-				if strings.HasPrefix(ops[i].Item.SK, "I#") {
-					ops[i].If = nil
-				}
-			}
-			return ops
-		}}
-	},
-	"a message takes the place of another": func(t store.Table) store.Table {
-		return wrongTable{t, func(ops []store.Op) []store.Op {
-			for i := range ops {
-				if strings.HasPrefix(ops[i].Item.SK, "K#") && ops[i].Item.Attrs["closed"].Int() == 0 {
-					ops[i].If = nil
-				}
-			}
-			return ops
-		}}
-	},
+	"the same message is taken twice": unconditional(func(it store.Item) bool { return strings.HasPrefix(it.SK, "I#") }),
+	"a message takes the place of another": unconditional(func(it store.Item) bool {
+		return strings.HasPrefix(it.SK, "K#") && !closes(it)
+	}),
 	"the end leaves the inbox open": func(t store.Table) store.Table {
 		return wrongTable{t, func(ops []store.Op) []store.Op {
-			return slices.DeleteFunc(ops, func(op store.Op) bool { return op.Item.Attrs["closed"].Int() == 1 })
+			return slices.DeleteFunc(ops, func(op store.Op) bool { return closes(op.Item) })
 		}}
 	},
-	"the end does not look whether something came": func(t store.Table) store.Table {
-		return wrongTable{t, func(ops []store.Op) []store.Op {
-			for i := range ops {
-				if ops[i].Item.Attrs["closed"].Int() == 1 {
-					ops[i].If = nil
-				}
-			}
-			return ops
-		}}
-	},
+	"the end does not look whether something came": unconditional(closes),
 }
 
 // TestWrongInboxesAreFound is TestWrongDesksAreFound of what is said to runs.

@@ -200,6 +200,38 @@ type fakeMachine struct {
 	around func(attempt func() (runtime.Route, error)) (runtime.Route, error)
 }
 
+// start lets things go wrong and runs the run from a route on. halt ends both, and returns where the run was.
+func (m *fakeMachine) start(from runtime.Route) (halt func() runtime.Route) {
+	m.faulty.fine.Store(false)
+	ctx, stop := context.WithCancel(m.t.Context())
+	last := make(chan runtime.Route, 1)
+	go func() {
+		r, _ := m.follow(ctx, from, time.Minute)
+		last <- r
+	}()
+	return func() runtime.Route {
+		stop()
+		defer m.waitZombies()
+		return <-last
+	}
+}
+
+// finish runs the run from a route on to its end, and expires what it waits for.
+func (m *fakeMachine) finish(last runtime.Route) {
+	if last.Next != runtime.NextWait { // somebody was in the middle of something
+		last = runtime.Route{Next: runtime.NextStep, Woken: last.Woken}
+	}
+	over := false
+	for range 6 { // what was approved too late is asked again
+		if last, over = m.follow(m.t.Context(), last, 20*time.Millisecond); over {
+			break
+		}
+		m.clock.expire()
+	}
+	m.waitZombies()
+	require.True(m.t, over, "the run has not come to its end: %+v", last)
+}
+
 // follow runs the run until it waits longer than patience or is over, and reports whether it is over.
 func (m *fakeMachine) follow(ctx context.Context, r runtime.Route, patience time.Duration) (last runtime.Route, over bool) {
 	for ctx.Err() == nil {
