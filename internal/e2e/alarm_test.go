@@ -27,12 +27,10 @@ func incidentModel(t *testing.T) *standins.Bedrock {
 		standins.ToolUse("t4", "page_human", `{"service":"checkout","summary":"Rolled back to v41. Somebody has to mend v42."}`),
 		standins.Text("Rolled back; Ben mends v42."),
 	}
-	s := standins.NewBedrockFunc(func(r standins.BedrockRequest) standins.Turn {
+	return newModel(t, func(r standins.BedrockRequest) standins.Turn {
 		results := strings.Count(string(r.Body), `"toolResult"`)
 		return standins.Reply{Blocks: turns[results : results+1], Usage: standins.Usage{Input: 100, Output: 20}}
 	})
-	t.Cleanup(s.Close)
-	return s
 }
 
 // An alarm of CloudWatch starts a run of the incident agent by the template's rule, delivered three times one run. The

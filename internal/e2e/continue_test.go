@@ -19,7 +19,7 @@ import (
 // opens far fewer than it makes inferences.
 func TestOldRunContinuesInANewExecution(t *testing.T) {
 	const iterations = 40
-	model := standins.NewBedrockFunc(func(r standins.BedrockRequest) standins.Turn {
+	model := newModel(t, func(r standins.BedrockRequest) standins.Turn {
 		n := strings.Count(string(r.Body), `"toolResult"`)
 		b := standins.ToolUse(fmt.Sprintf("t%d", n), "orders_get", `{"order":"1001"}`)
 		if n == iterations {
@@ -27,7 +27,6 @@ func TestOldRunContinuesInANewExecution(t *testing.T) {
 		}
 		return standins.Reply{Blocks: []standins.Block{b}}
 	})
-	t.Cleanup(model.Close)
 	d := deploy(t, model)
 	id := d.startLost(361*24*time.Hour, func(def *agent.Definition) {
 		def.Limits.Interactions = iterations + 10

@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"context"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/agents"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
@@ -28,8 +25,7 @@ func TestDeleteDeployed(t *testing.T) {
 	d := startServices(t, newRefundModel(t))
 	ports := d.ports
 	ports.Waiter = nowhere{ports.Waiter}
-	def, ok := agents.Registry().Agent("refunds")
-	require.True(t, ok)
+	def := refundsAgent(t)
 	digest := store.BlobDigest([]byte("a receipt"))
 	require.NoError(t, ports.Blobs.Put(t.Context(), acme, digest, []byte("a receipt")))
 	var runs []string
@@ -42,16 +38,7 @@ func TestDeleteDeployed(t *testing.T) {
 		require.NoError(t, err)
 		runs = append(runs, s.Run)
 	}
-	endpoint := serve(t, http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		body, err := io.ReadAll(q.Body)
-		resp, failed := d.services.send(q, body, serviceOf(q))
-		if err != nil || failed != nil {
-			http.Error(w, "not forwarded", http.StatusBadGateway)
-			return
-		}
-		defer resp.Body.Close()
-		answer(w, resp)
-	}))
+	endpoint := serve(t, d.services)
 	command := filepath.Join(t.TempDir(), "countersign")
 	built, err := exec.Command("go", "build", "-o", command, "../../cmd/countersign").CombinedOutput()
 	require.NoError(t, err, string(built))

@@ -107,7 +107,7 @@ func deploy(t *testing.T, model *standins.Bedrock, options ...option) *deploymen
 	t.Helper()
 	d := startServices(t, model, options...)
 	d.relay = newRelay(d)
-	timeouts := timeouts(t)
+	timeouts := timeouts(t, d.project)
 	for _, name := range functions {
 		env := append(d.environment(name, d.relay.endpoint(name)), d.env...)
 		f := standins.StartLambda(standins.LambdaConfig{Name: name, Bootstrap: bootstrap(t, name), Env: env, Timeout: timeouts[name], Concurrency: d.concurrency[name],
@@ -268,10 +268,10 @@ func fakeS3(t *testing.T, bucket string) http.Handler {
 }
 
 // built holds which bootstraps this process has built.
-var built struct {
+var built = struct {
 	sync.Mutex
 	path map[string]string
-}
+}{path: map[string]string{}}
 
 // bootstrap builds a function as `sam build` does, but for this machine's processor. It stays in dist, where the next
 // build finds it if nothing has changed.
@@ -288,9 +288,6 @@ func bootstrap(t *testing.T, name string) string {
 	require.NoError(t, os.MkdirAll(dir, 0o700))
 	log, err := exec.Command("make", "-C", filepath.Join("..", ".."), target, "ARTIFACTS_DIR="+dir, "LAMBDA_ARCH="+goruntime.GOARCH).CombinedOutput()
 	require.NoError(t, err, string(log))
-	if built.path == nil {
-		built.path = map[string]string{}
-	}
 	built.path[name] = filepath.Join(dir, "bootstrap")
 	return built.path[name]
 }
@@ -310,11 +307,17 @@ func (d *deployment) refunds(run string) (n int) {
 	return n
 }
 
-// refundModel is a model on Bedrock that works the refund desk: it looks the order up, refunds 120 of it and says so.
-// What it does next it takes from the conversation alone, so a request that is made again gets the same reply.
-func refundModel() *standins.Bedrock {
-	return standins.NewBedrockFunc(refundReply)
+// newModel is a model on Bedrock that ends with the test.
+func newModel(t *testing.T, reply func(standins.BedrockRequest) standins.Turn) *standins.Bedrock {
+	t.Helper()
+	s := standins.NewBedrockFunc(reply)
+	t.Cleanup(s.Close)
+	return s
 }
+
+// newRefundModel is a model that works the refund desk: it looks the order up, refunds 120 of it and says so. What it
+// does next it takes from the conversation alone, so a request that is made again gets the same reply.
+func newRefundModel(t *testing.T) *standins.Bedrock { t.Helper(); return newModel(t, refundReply) }
 
 func refundReply(r standins.BedrockRequest) standins.Turn {
 	results := strings.Count(string(r.Body), `"toolResult"`)
@@ -328,13 +331,6 @@ func refundReply(r standins.BedrockRequest) standins.Turn {
 		b = standins.Text("Refunded.")
 	}
 	return standins.Reply{Blocks: []standins.Block{b}, Usage: standins.Usage{Input: 100 * (results + 1), Output: 20}}
-}
-
-func newRefundModel(t *testing.T) *standins.Bedrock {
-	t.Helper()
-	s := refundModel()
-	t.Cleanup(s.Close)
-	return s
 }
 
 // syncBuffer is a log that several processes write to.
@@ -356,10 +352,8 @@ func (l *syncBuffer) String() string {
 }
 
 // timeouts are those of the template.
-func timeouts(t *testing.T) map[string]time.Duration {
+func timeouts(t *testing.T, p *repotest.Project) map[string]time.Duration {
 	t.Helper()
-	p, err := project()
-	require.NoError(t, err)
 	out := map[string]time.Duration{}
 	for _, r := range p.Resources("AWS::Serverless::Function") {
 		seconds, err := strconv.Atoi(p.Property(r, "Timeout").String())

@@ -115,13 +115,9 @@ func (p *pager) requireContract(t *testing.T, runID string) {
 func TestEventsGoOut(t *testing.T) {
 	p := &pager{}
 	d := deploy(t, newRefundModel(t), func(d *deployment) { d.bus.Deliveries, d.bus.Rules = 3, []standins.Rule{p.rule()} })
-	ana := d.anaClient()
-	started, err := ana.Start(t.Context(), refundStart("k"))
-	require.NoError(t, err)
-	d.approve(ana, d.waitFor(acme, started.ID, isParked))
-	d.requireWholeRefund(d.waitFor(acme, started.ID, isDone))
+	run := d.refundRun("k")
 	require.Eventually(t, func() bool { return len(d.outbox()) == 0 }, 2*time.Minute, 10*time.Millisecond, "everything is sent")
-	p.requireContract(t, started.ID)
+	p.requireContract(t, run)
 	require.Equal(t, 3*len(wholeRefund), p.times)
 	require.Empty(t, d.bus.Undelivered())
 }
@@ -140,12 +136,7 @@ func TestEventsWaitForTheBus(t *testing.T) {
 		}
 		d.bus.ServeHTTP(w, r)
 	})), http.DefaultClient}
-	ana := d.anaClient()
-	started, err := ana.Start(t.Context(), refundStart("k"))
-	require.NoError(t, err)
-	d.approve(ana, d.waitFor(acme, started.ID, isParked))
-	d.requireWholeRefund(d.waitFor(acme, started.ID, isDone))
-	d.waitAtRest()
+	run := d.refundRun("k")
 	require.Empty(t, p.types())
 	require.Empty(t, d.sweep().Told, "what is younger than a minute is left to its writer")
 
@@ -153,7 +144,7 @@ func TestEventsWaitForTheBus(t *testing.T) {
 	require.EqualValues(t, 1, d.sweep().Untold, "the bus is down")
 	down.Store(false)
 	require.EqualValues(t, len(wholeRefund), d.sweep().Told["published"])
-	p.requireContract(t, started.ID)
+	p.requireContract(t, run)
 	require.Empty(t, d.outbox())
 	require.Empty(t, d.sweep().Told)
 }

@@ -14,7 +14,6 @@ import (
 	sdksfn "github.com/aws/aws-sdk-go-v2/service/sfn"
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/agents"
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/lambdafn"
@@ -23,14 +22,22 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// refundRun runs a refund from its start to its end under any fault.
-func (d *deployment) refundRun(key string) {
+// parkedRefund starts a refund and waits until it asks, under any fault.
+func (d *deployment) parkedRefund(key string) run.AgentState {
 	d.t.Helper()
 	ana := d.anaClient()
 	started := retryUntilAnswered(d.t, func() (api.Accepted, error) { return ana.Start(d.t.Context(), refundStart(key)) })
-	d.approve(ana, d.waitFor(acme, started.ID, isParked))
-	d.requireWholeRefund(d.waitFor(acme, started.ID, isDone))
+	return d.waitFor(acme, started.ID, isParked)
+}
+
+// refundRun runs a refund from its start to its end under any fault, and returns its id.
+func (d *deployment) refundRun(key string) string {
+	d.t.Helper()
+	s := d.parkedRefund(key)
+	d.approve(d.anaClient(), s)
+	d.requireWholeRefund(d.waitFor(acme, s.Run, isDone))
 	d.waitAtRest()
+	return s.Run
 }
 
 // At each write of a run, by whichever function, the process that makes it is ended, before or after the table has the
@@ -101,22 +108,20 @@ func TestKilledAtEveryRequest(t *testing.T) {
 // overlaps the attempt it replaces: the outcome is the same, and the state machine may get either answer.
 func TestDeliveredTwice(t *testing.T) {
 	d := deploy(t, newRefundModel(t))
-	once := func(d *deployment, function string, payload []byte) ([]byte, error) {
-		return d.functions[function].Invoke(d.t.Context(), payload)
-	}
-	for name, deliver := range map[string]func(d *deployment, function string, payload []byte) ([]byte, error){
-		"one after the other": func(d *deployment, function string, payload []byte) ([]byte, error) {
-			if _, err := once(d, function, payload); err != nil {
+	once := d.deliver
+	for name, deliver := range map[string]func(function string, payload []byte) ([]byte, error){
+		"one after the other": func(function string, payload []byte) ([]byte, error) {
+			if _, err := once(function, payload); err != nil {
 				return nil, err
 			}
-			return once(d, function, payload)
+			return once(function, payload)
 		},
-		"at once": func(d *deployment, function string, payload []byte) ([]byte, error) {
+		"at once": func(function string, payload []byte) ([]byte, error) {
 			var all sync.WaitGroup
 			var outs [2][]byte
 			var errs [2]error
 			for i := range 2 {
-				all.Go(func() { outs[i], errs[i] = once(d, function, payload) })
+				all.Go(func() { outs[i], errs[i] = once(function, payload) })
 			}
 			all.Wait()
 			if errs[0] != nil && errs[1] != nil {
@@ -127,18 +132,18 @@ func TestDeliveredTwice(t *testing.T) {
 			}
 			return outs[0], nil
 		},
-		"and the first answer is lost": func(d *deployment, function string, payload []byte) ([]byte, error) {
-			if _, err := once(d, function, payload); err != nil {
+		"and the first answer is lost": func(function string, payload []byte) ([]byte, error) {
+			if _, err := once(function, payload); err != nil {
 				return nil, err
 			}
 			if err := d.functions[function].Kill(); err != nil {
 				return nil, err
 			}
-			return once(d, function, payload)
+			return once(function, payload)
 		},
 	} {
 		d.mu.Lock()
-		d.deliver = func(function string, payload []byte) ([]byte, error) { return deliver(d, function, payload) }
+		d.deliver = deliver
 		d.mu.Unlock()
 		d.refundRun(name)
 	}
@@ -148,18 +153,15 @@ func TestDeliveredTwice(t *testing.T) {
 // rule; the run goes on in another execution and is approved there.
 func TestExecutionStoppedFromOutside(t *testing.T) {
 	d := deploy(t, newRefundModel(t))
-	ana := d.anaClient()
-	started, err := ana.Start(t.Context(), refundStart("k"))
-	require.NoError(t, err)
-	s := d.waitFor(acme, started.ID, isParked)
-	_, err = d.sfn.StopExecution(t.Context(), &sdksfn.StopExecutionInput{
+	s := d.parkedRefund("k")
+	_, err := d.sfn.StopExecution(t.Context(), &sdksfn.StopExecutionInput{
 		ExecutionArn: aws.String("arn:aws:states:" + region + ":" + account + ":execution:" + name + ":" + s.Owner),
 	})
 	require.NoError(t, err)
-	next := d.waitFor(acme, started.ID, func(now *run.AgentState) bool { return isParked(now) && now.Owner != s.Owner })
+	next := d.waitFor(acme, s.Run, func(now *run.AgentState) bool { return isParked(now) && now.Owner != s.Owner })
 	require.EqualValues(t, s.Generation+1, next.Generation)
-	d.approve(ana, next)
-	d.requireWholeRefund(d.waitFor(acme, started.ID, isDone))
+	d.approve(d.anaClient(), next)
+	d.requireWholeRefund(d.waitFor(acme, s.Run, isDone))
 	d.waitAtRest()
 	require.NoError(t, errors.Join(d.bus.Undelivered()...))
 }
@@ -182,17 +184,15 @@ func (unreachableWaiter) Start(context.Context, string, string, string) error { 
 // startLost writes a run as of some time ago, by somebody who died before its execution was started.
 func (d *deployment) startLost(age time.Duration, edits ...func(*agent.Definition)) (runID string) {
 	d.t.Helper()
-	known, ok := agents.Registry().Agent("refunds")
-	require.True(d.t, ok)
-	def := *known
+	def := refundsAgent(d.t)
 	for _, edit := range edits {
-		edit(&def)
+		edit(def)
 	}
 	past := d.ports
 	past.Clock, past.Waiter = pastClock{d.clock, age}, unreachableWaiter{d.ports.Waiter}
 	st := runtime.Starter{Ports: past}
 	message := []run.UserBlock{{Block: run.Text{Text: "Order 1002."}}}
-	_, err := st.Start(d.t.Context(), runtime.Start{Tenant: acme, Agent: &def, Key: "k", Message: message})
+	_, err := st.Start(d.t.Context(), runtime.Start{Tenant: acme, Agent: def, Key: "k", Message: message})
 	require.ErrorIs(d.t, err, errMute)
 	require.Empty(d.t, d.engine.List(d.t.Context(), ""))
 	return agent.RunID(acme, "refunds", "k")

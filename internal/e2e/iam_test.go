@@ -127,7 +127,7 @@ func requestsOf(v repotest.Values, service string, q *http.Request, body []byte)
 		_, domain, _ := strings.Cut(from, "@")
 		return one("ses:SendEmail", arn("ses", "identity/"+domain), "ses:FromAddress", from)
 	case "bedrock":
-		return inModel(v, q, in)
+		return inModel(arn, v, q, in)
 	case "s3":
 		bucket, key, _ := strings.Cut(strings.TrimPrefix(q.URL.Path, "/"), "/")
 		on := "arn:" + v["AWS::Partition"] + ":s3:::" + bucket
@@ -146,7 +146,7 @@ func requestsOf(v repotest.Values, service string, q *http.Request, body []byte)
 }
 
 // inModel are the requests of Bedrock's runtime. A guardrail is applied by who asks.
-func inModel(v repotest.Values, q *http.Request, in map[string]any) []repotest.Request {
+func inModel(arn func(service, name string) string, v repotest.Values, q *http.Request, in map[string]any) []repotest.Request {
 	parts := strings.Split(q.URL.EscapedPath(), "/") // /model/ID/operation
 	id, err := url.PathUnescape(parts[2])
 	if err != nil {
@@ -159,8 +159,8 @@ func inModel(v repotest.Values, q *http.Request, in map[string]any) []repotest.R
 	on := "arn:" + v["AWS::Partition"] + ":bedrock:" + v["AWS::Region"] + "::foundation-model/" + id
 	all := []repotest.Request{{Action: "bedrock:" + action, Resource: on}}
 	if g, ok := in["guardrailConfig"].(map[string]any); ok {
-		guardrail := strings.Join([]string{"arn", v["AWS::Partition"], "bedrock", v["AWS::Region"], v["AWS::AccountId"], fmt.Sprint("guardrail/", g["guardrailIdentifier"])}, ":")
-		all = append(all, repotest.Request{Action: "bedrock:ApplyGuardrail", Resource: guardrail})
+		guardrail := fmt.Sprint("guardrail/", g["guardrailIdentifier"])
+		all = append(all, repotest.Request{Action: "bedrock:ApplyGuardrail", Resource: arn("bedrock", guardrail)})
 	}
 	return all
 }

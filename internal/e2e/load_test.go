@@ -5,12 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
-	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/agents"
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/run"
@@ -29,12 +25,8 @@ func TestMaxRunningRuns(t *testing.T) {
 	_, err := ana.Start(t.Context(), refundStart("another"))
 	requireProblem(t, err, 429, api.TooManyRuns)
 	d.relay.setKillPoint(nil) // which counts from here
-	out, err := d.events.PutEvents(t.Context(), &eventbridge.PutEventsInput{Entries: []types.PutEventsRequestEntry{{
-		Source: aws.String(eventSource), DetailType: aws.String("Countersign Run Requested"),
-		Detail: aws.String(`{"agent":"refunds","message":"A wheel of my chair is broken. Order 1002."}`),
-	}}})
-	require.NoError(t, err)
-	byEvent := agent.RunID(acme, "refunds", *out.Entries[0].EventId)
+	byEvent := agent.RunID(acme, "refunds", d.putEvent("Countersign Run Requested",
+		`{"agent":"refunds","message":"A wheel of my chair is broken. Order 1002."}`))
 	require.Eventually(t, func() bool { requests, _ := d.relay.counts(); return requests >= 4 }, time.Minute, 10*time.Millisecond, "it has tried twice")
 	_, err = ana.Run(t.Context(), byEvent)
 	requireProblem(t, err, 404, api.RunNotFound)
@@ -65,17 +57,10 @@ func TestTenantBudget(t *testing.T) {
 func TestTenantBudgetIsRaised(t *testing.T) {
 	d := deploy(t, newRefundModel(t), func(d *deployment) { d.values["TenantBudget"] = "340 tokens/month" })
 	ana := d.anaClient()
-	known, ok := agents.Registry().Agent("refunds")
-	require.True(t, ok)
-	def := *known
+	def := refundsAgent(t)
 	def.Limits.OnBudget, def.Limits.Tokens = agent.OnBudgetAsk, 1_000_000
-	st := &runtime.Starter{Ports: d.ports}
 	start := func(key string) run.AgentState {
-		s, err := st.Start(t.Context(), runtime.Start{
-			Tenant: acme, Agent: &def, Key: key, Message: []run.UserBlock{{Block: run.Text{Text: "A wheel of my chair is broken. Order 1002."}}},
-		})
-		require.NoError(t, err)
-		return s
+		return d.start(runtime.Start{Tenant: acme, Agent: def, Key: key}, "A wheel of my chair is broken. Order 1002.")
 	}
 	waitsFor := func(tool string) func(*run.AgentState) bool {
 		return func(s *run.AgentState) bool { return isParked(s) && s.Calls()[len(s.Calls())-1].Tool == tool }

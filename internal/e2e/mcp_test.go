@@ -195,7 +195,7 @@ func (w *mcpProxy) seenInvocations() []mcpInvocation {
 // addingModel is a model that says hello to the server, has it add two numbers and repeats its answer.
 func addingModel(t *testing.T) *standins.Bedrock {
 	t.Helper()
-	s := standins.NewBedrockFunc(func(r standins.BedrockRequest) standins.Turn {
+	return newModel(t, func(r standins.BedrockRequest) standins.Turn {
 		b := standins.Text("It is 42.")
 		switch strings.Count(string(r.Body), `"toolResult"`) {
 		case 0:
@@ -205,8 +205,6 @@ func addingModel(t *testing.T) *standins.Bedrock {
 		}
 		return standins.Reply{Blocks: []standins.Block{b}}
 	})
-	t.Cleanup(s.Close)
-	return s
 }
 
 const (
@@ -228,10 +226,7 @@ func (d *deployment) startAddRun(server string, locked map[string]string) run.Ag
 	}.Resolve()
 	require.NoError(d.t, err)
 	require.NoError(d.t, def.Check())
-	st := &runtime.Starter{Ports: d.ports}
-	s, err := st.Start(d.t.Context(), runtime.Start{Tenant: acme, Agent: &def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "19 and 23?"}}}})
-	require.NoError(d.t, err)
-	return s
+	return d.start(runtime.Start{Tenant: acme, Agent: &def, Key: "k"}, "19 and 23?")
 }
 
 // lockTools lists a server as mcp.lock is written: the digests of its tools by their names.
@@ -288,9 +283,7 @@ func TestToolsOfAnMCPServer(t *testing.T) {
 	require.NotContains(t, string(model.Requests()[0].Body), `"everything_get-env"`)
 
 	w.waitAnswered("approve") // which has kept the task token
-	for name, f := range d.functions {
-		require.NoError(t, f.Kill(), name)
-	}
+	d.killAll()
 	d.approve(ana, s)
 	s = d.waitFor(acme, s.Run, isDone)
 	d.waitAtRest()

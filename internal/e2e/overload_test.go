@@ -37,7 +37,11 @@ func TestOverload(t *testing.T) {
 		require.NoError(t, err, envOverload)
 		quick = false
 	}
-	d := deploy(t, newThinkingModel(t, thinks), func(d *deployment) {
+	model := newModel(t, func(r standins.BedrockRequest) standins.Turn {
+		time.Sleep(thinks)
+		return refundReply(r)
+	})
+	d := deploy(t, model, func(d *deployment) {
 		d.concurrency = map[string]int{"step": steps, "tool": 2, "approve": 2, "http": 4, "sweep": 1}
 		d.freezes = true
 		d.patient = !quick
@@ -134,17 +138,6 @@ func TestOverload(t *testing.T) {
 	t.Logf("%d runs in %v, done %v after that, %d without a refund; %d invocations refused, %d requests of the table throttled; "+
 		"%d decisions, at most %d tries for one", len(started), lasts, drained.Round(time.Second), unpaid, refused.Load(),
 		throttled.Load(), len(people.tries), people.most())
-}
-
-// newThinkingModel is refundModel's, which takes its time.
-func newThinkingModel(t *testing.T, thinks time.Duration) *standins.Bedrock {
-	t.Helper()
-	s := standins.NewBedrockFunc(func(r standins.BedrockRequest) standins.Turn {
-		time.Sleep(thinks)
-		return refundReply(r)
-	})
-	t.Cleanup(s.Close)
-	return s
 }
 
 // deciders approve what the list of requests shows, as people do who look at it again and again.

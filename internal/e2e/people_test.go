@@ -10,8 +10,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/agents"
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -33,6 +36,42 @@ func (d *deployment) client(tenant, user string, groups ...string) *api.Client {
 }
 
 func (d *deployment) anaClient() *api.Client { return d.client(acme, "ana", "operators") }
+
+// do makes a request and reads the answer.
+func do(t *testing.T, c *http.Client, r *http.Request) (*http.Response, string) {
+	t.Helper()
+	resp, err := c.Do(r)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp, string(body)
+}
+
+// killAll ends the processes of all functions.
+func (d *deployment) killAll() {
+	d.t.Helper()
+	for name, f := range d.functions {
+		require.NoError(d.t, f.Kill(), name)
+	}
+}
+
+// refundsAgent is a copy of the registered agent.
+func refundsAgent(t *testing.T) *agent.Definition {
+	t.Helper()
+	known, ok := agents.Registry().Agent("refunds")
+	require.True(t, ok)
+	return new(*known)
+}
+
+// start starts a run with a message, past the functions.
+func (d *deployment) start(r runtime.Start, message string) run.AgentState {
+	d.t.Helper()
+	r.Message = []run.UserBlock{{Block: run.Text{Text: message}}}
+	s, err := (&runtime.Starter{Ports: d.ports}).Start(d.t.Context(), r)
+	require.NoError(d.t, err)
+	return s
+}
 
 // retryUntilAnswered repeats a request until it is answered, as clients do after 5xx.
 func retryUntilAnswered[T any](t *testing.T, f func() (T, error)) T {
@@ -102,12 +141,8 @@ func TestPeopleByTheAPI(t *testing.T) {
 		r.Header.Set("Content-Type", "application/json")
 		token, err := d.issuer.Token(map[string]any{"sub": user, "tenant": acme, "groups": []string{group}})
 		require.NoError(t, err)
-		resp, err := (&http.Client{Transport: bearer{token}}).Do(r)
-		require.NoError(t, err)
-		defer resp.Body.Close()
-		text, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		return resp.StatusCode, string(text)
+		resp, text := do(t, &http.Client{Transport: bearer{token}}, r)
+		return resp.StatusCode, text
 	}
 	status, text := ask("eve", "guests", http.MethodPut, "/user:eve", `{"groups":["group:operators"]}`)
 	require.Equal(t, 403, status, text)

@@ -3,7 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/agents"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -59,12 +57,8 @@ func TestRefusedByTheAPI(t *testing.T) {
 			r.Header.Set("Authorization", c.auth)
 			r.Header.Set("Content-Type", "application/json")
 			r.Header.Set("Countersign-As", "user:root,group:operators") // nobody looks at it here
-			resp, err := http.DefaultClient.Do(r)
-			require.NoError(t, err)
-			defer resp.Body.Close()
-			body, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
-			require.Equal(t, c.status, resp.StatusCode, string(body))
+			resp, body := do(t, http.DefaultClient, r)
+			require.Equal(t, c.status, resp.StatusCode, body)
 			if c.kind == "" {
 				return
 			}
@@ -73,7 +67,7 @@ func TestRefusedByTheAPI(t *testing.T) {
 				Type   string
 				Status int
 			}
-			require.NoError(t, json.Unmarshal(body, &p))
+			require.NoError(t, json.Unmarshal([]byte(body), &p))
 			require.Contains(t, p.Type, c.kind)
 			require.Equal(t, c.status, p.Status)
 		})
@@ -112,7 +106,7 @@ func TestRefusedByTheFunctions(t *testing.T) {
 // requests are closed behind it.
 func TestCancelOfARunWithManyOpenRequests(t *testing.T) {
 	const calls = 110
-	model := standins.NewBedrockFunc(func(standins.BedrockRequest) standins.Turn {
+	model := newModel(t, func(standins.BedrockRequest) standins.Turn {
 		var blocks []standins.Block
 		for i := range calls {
 			args := fmt.Sprintf(`{"order":"1002","amount":%d,"reason":"A wheel is broken."}`, 60+i)
@@ -120,24 +114,16 @@ func TestCancelOfARunWithManyOpenRequests(t *testing.T) {
 		}
 		return standins.Reply{Blocks: blocks}
 	})
-	t.Cleanup(model.Close)
 	d := deploy(t, model)
-	known, ok := agents.Registry().Agent("refunds")
-	require.True(t, ok)
-	def := *known
+	def := refundsAgent(t)
 	def.Limits.Open = calls
-	st := runtime.Starter{Ports: d.ports}
-	s, err := st.Start(t.Context(), runtime.Start{
-		Tenant: acme, Agent: &def, Key: "many", Message: []run.UserBlock{{Block: run.Text{Text: "Refund all of them."}}},
-	})
-	require.NoError(t, err)
-	s = d.waitFor(acme, s.Run, isParked)
+	s := d.waitFor(acme, d.start(runtime.Start{Tenant: acme, Agent: def, Key: "many"}, "Refund all of them.").Run, isParked)
 	require.Equal(t, calls, len(s.Waits()))
 	ana := d.anaClient()
 	first, last := s.Waits()[0].Wait.Approval, s.Waits()[calls-1].Wait.Approval
 	require.Equal(t, approval.Pending, mustApproval(t, ana, last).Status)
 
-	_, err = ana.Cancel(t.Context(), s.Run, "All of it was a mistake.")
+	_, err := ana.Cancel(t.Context(), s.Run, "All of it was a mistake.")
 	require.NoError(t, err)
 	s = d.waitFor(acme, s.Run, isDone)
 	require.Equal(t, run.ReasonCancelled, s.Reason)

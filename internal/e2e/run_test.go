@@ -4,14 +4,11 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
-	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	sdksfn "github.com/aws/aws-sdk-go-v2/service/sfn"
 	"github.com/stretchr/testify/require"
 
@@ -38,9 +35,7 @@ func TestRunByTheAPI(t *testing.T) {
 
 	s := d.waitFor(acme, started.ID, isParked)
 	require.Zero(t, d.refunds(s.Run))
-	for name, f := range d.functions {
-		require.NoError(t, f.Kill(), name) // waiting costs nothing: nobody has to be there
-	}
+	d.killAll() // waiting costs nothing: nobody has to be there
 	page, err := ana.Approvals(t.Context(), "", "", 0)
 	require.NoError(t, err)
 	require.Len(t, page.Items, 1)
@@ -104,35 +99,34 @@ func TestFollowThroughTheGateway(t *testing.T) {
 	ana := d.anaClient()
 	started, err := ana.Start(t.Context(), refundStart("k"))
 	require.NoError(t, err)
-	var ids, kinds []string
-	deadline := d.clock.Now().Add(4 * time.Minute)
-	for len(kinds) == 0 || kinds[len(kinds)-1] != "finished" {
-		require.True(t, d.clock.Now().Before(deadline), "%v", kinds)
-		after := ""
-		if len(ids) > 0 {
-			after = ids[len(ids)-1]
-		}
-		require.NoError(t, ana.Follow(t.Context(), started.ID, after, func(e api.Event) error {
-			ids, kinds = append(ids, e.ID), append(kinds, e.Type)
-			return nil
-		}))
-		if slices.Contains(kinds, "parked") && !slices.Contains(kinds, "decided") {
+	d.follow(ana, started.ID, func(e api.Event) {
+		if e.Type == "parked" {
 			d.approve(ana, d.waitFor(acme, started.ID, isParked))
 		}
-	}
-	requireAllEvents(t, ana, started.ID, ids)
+	})
 }
 
-// requireAllEvents requires that ids are those of all events of a run, each once and in order.
-func requireAllEvents(t *testing.T, c *api.Client, id string, ids []string) {
-	t.Helper()
-	all, err := c.Events(t.Context(), id, "", 200)
-	require.NoError(t, err)
+// follow follows a run to its end, from answer to answer, and requires that the client sees each event of the run once
+// and in order.
+func (d *deployment) follow(c *api.Client, id string, see func(api.Event)) {
+	d.t.Helper()
+	var ids []string
+	deadline := d.clock.Now().Add(4 * time.Minute)
+	for after, last := "", ""; last != "finished"; {
+		require.True(d.t, d.clock.Now().Before(deadline), "%v", ids)
+		require.NoError(d.t, c.Follow(d.t.Context(), id, after, func(e api.Event) error {
+			ids, after, last = append(ids, e.ID), e.ID, e.Type
+			see(e)
+			return nil
+		}))
+	}
+	all, err := d.anaClient().Events(d.t.Context(), id, "", 200)
+	require.NoError(d.t, err)
 	var want []string
 	for _, e := range all.Items {
 		want = append(want, e.ID)
 	}
-	require.Equal(t, want, ids)
+	require.Equal(d.t, want, ids)
 }
 
 // An event starts a run by the template's rule; delivered again, it starts nothing new.
@@ -143,13 +137,8 @@ func TestRunByAnEvent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := deploy(t, newRefundModel(t), func(d *deployment) { d.bus.Deliveries = 3 })
-			out, err := d.events.PutEvents(t.Context(), &eventbridge.PutEventsInput{Entries: []types.PutEventsRequestEntry{
-				{Source: aws.String(eventSource), DetailType: aws.String("Countersign Run Requested"), Detail: aws.String(detail)},
-			}})
-			require.NoError(t, err)
-			require.Zero(t, out.FailedEntryCount)
+			run := agent.RunID(eventTenant, "refunds", d.putEvent("Countersign Run Requested", detail))
 			require.Empty(t, d.bus.Undelivered())
-			run := agent.RunID(eventTenant, "refunds", *out.Entries[0].EventId)
 			s := d.waitFor(eventTenant, run, isParked)
 			ana := d.client(eventTenant, "ana", "operators")
 			d.approve(ana, s)
@@ -185,14 +174,13 @@ func TestRunByStartExecution(t *testing.T) {
 func TestFunctionDiesDuringAnInference(t *testing.T) {
 	asked, died := make(chan struct{}), make(chan struct{})
 	var requests atomic.Int32
-	model := standins.NewBedrockFunc(func(standins.BedrockRequest) standins.Turn {
+	model := newModel(t, func(standins.BedrockRequest) standins.Turn {
 		if requests.Add(1) == 1 {
 			close(asked)
 			<-died
 		}
 		return standins.Reply{Blocks: []standins.Block{standins.Text("Done.")}, StopReason: "end_turn"}
 	})
-	t.Cleanup(model.Close)
 	d := deploy(t, model)
 	started, err := d.anaClient().Start(t.Context(), refundStart("k"))
 	require.NoError(t, err)

@@ -35,14 +35,12 @@ func samplesModel(t *testing.T) *standins.Bedrock {
 	both := []standins.Block{
 		standins.ToolUse("c1", "orders_get", `{"order":"1002"}`), standins.ToolUse("c2", "refunds_create", `{"order":"1002","amount":120,"reason":"A wheel is broken."}`),
 	}
-	model := standins.NewBedrockFunc(func(r standins.BedrockRequest) standins.Turn {
+	return newModel(t, func(r standins.BedrockRequest) standins.Turn {
 		if strings.Contains(string(r.Body), `"toolResult"`) {
 			return standins.Reply{Blocks: []standins.Block{standins.Text("Refunded.")}}
 		}
 		return standins.Reply{Blocks: both}
 	})
-	t.Cleanup(model.Close)
-	return model
 }
 
 // byHand has nobody act on the state machine's events: whoever invokes the functions stands for it.

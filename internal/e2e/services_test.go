@@ -70,15 +70,13 @@ func (c *fakeCourier) received(t *testing.T, id string) []policy.Outgoing {
 // bookingModel is a model that books a courier and reports the result.
 func bookingModel(t *testing.T) *standins.Bedrock {
 	t.Helper()
-	s := standins.NewBedrockFunc(func(r standins.BedrockRequest) standins.Turn {
+	return newModel(t, func(r standins.BedrockRequest) standins.Turn {
 		b := standins.ToolUse("t1", "courier_book", `{"order":"1002"}`)
 		if strings.Contains(string(r.Body), `"toolResult"`) {
 			b = standins.Text("Booked.")
 		}
 		return standins.Reply{Blocks: []standins.Block{b}, Usage: standins.Usage{Input: 100, Output: 20}}
 	})
-	t.Cleanup(s.Close)
-	return s
 }
 
 // startBooking starts a run that calls the courier.
@@ -93,22 +91,24 @@ func (d *deployment) startBooking(tenant string) run.AgentState {
 	}.Resolve()
 	require.NoError(d.t, err)
 	require.NoError(d.t, def.Check())
-	st := &runtime.Starter{Ports: d.ports}
-	s, err := st.Start(d.t.Context(), runtime.Start{
-		Tenant: tenant, Agent: &def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Order 1002."}}}, Subject: "order 1002",
-	})
-	require.NoError(d.t, err)
-	return s
+	return d.start(runtime.Start{Tenant: tenant, Agent: &def, Key: "k", Subject: "order 1002"}, "Order 1002.")
 }
 
 // sendAnswer sends a service's answer over the bus.
 func (d *deployment) sendAnswer(run, call, rest string) {
 	d.t.Helper()
-	out, err := d.events.PutEvents(context.Background(), &eventbridge.PutEventsInput{Entries: []types.PutEventsRequestEntry{{
-		Source: aws.String(eventSource), DetailType: aws.String("Countersign Call Answered"), Detail: aws.String(fmt.Sprintf(`{"run":%q,"call":%q,%s}`, run, call, rest)),
-	}}})
+	d.putEvent("Countersign Call Answered", fmt.Sprintf(`{"run":%q,"call":%q,%s}`, run, call, rest))
+}
+
+// putEvent puts an event on the bus, as what the template's rules listen for, and returns its id.
+func (d *deployment) putEvent(kind, detail string) (id string) {
+	d.t.Helper()
+	out, err := d.events.PutEvents(context.Background(), &eventbridge.PutEventsInput{Entries: []types.PutEventsRequestEntry{
+		{Source: aws.String(eventSource), DetailType: &kind, Detail: &detail},
+	}})
 	require.NoError(d.t, err)
 	require.Zero(d.t, out.FailedEntryCount)
+	return *out.Entries[0].EventId
 }
 
 // requireBooked requires one request to the service, one answer, and the event of the run's end.
@@ -141,9 +141,7 @@ func TestServiceAnswersByEvent(t *testing.T) {
 	d := deploy(t, bookingModel(t), func(d *deployment) { d.bus.Deliveries, d.bus.Rules = 3, []standins.Rule{c.rule()} })
 	s := d.waitFor(eventTenant, d.startBooking(eventTenant).Run, isParked)
 	require.Equal(t, run.ForAnswer, s.Waits()[0].Wait.For)
-	for name, f := range d.functions {
-		require.NoError(t, f.Kill(), name)
-	}
+	d.killAll()
 	d.sendAnswer(s.Run, "t1", `"result":{"at":10.50}`)
 	d.requireBooked(c, d.waitFor(eventTenant, s.Run, isDone), `{"at":10.50}`)
 	d.sendAnswer(s.Run, "t1", `"error":"too late"`)

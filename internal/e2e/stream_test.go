@@ -80,41 +80,27 @@ func (s signing) RoundTrip(r *http.Request) (*http.Response, error) {
 // once its reader approved. What the URL does not serve is refused, and so is who may not call it.
 func TestStreamByTheFunctionURL(t *testing.T) {
 	d := deploy(t, newRefundModel(t), streaming)
-	ana := d.anaClient()
-	started, err := ana.Start(t.Context(), refundStart("k"))
-	require.NoError(t, err)
-	s := d.waitFor(acme, started.ID, isParked)
+	s := d.parkedRefund("k")
 	client, requests := d.streamClient("OperatorsRole", "ana")
-	ids, at, decidedAt := []string{}, int32(0), int32(0)
-	deadline := d.clock.Now().Add(4 * time.Minute)
-	for last := ""; last != "finished"; {
-		require.True(t, d.clock.Now().Before(deadline), "%v", ids)
-		after := ""
-		if len(ids) > 0 {
-			after = ids[len(ids)-1]
+	at, decidedAt := int32(0), int32(0)
+	d.follow(client, s.Run, func(e api.Event) {
+		switch e.Type {
+		case "parked":
+			at = requests.Load()
+			d.approve(d.anaClient(), s)
+		case "decided":
+			decidedAt = requests.Load()
 		}
-		require.NoError(t, client.Follow(t.Context(), started.ID, after, func(e api.Event) error {
-			ids, last = append(ids, e.ID), e.Type
-			switch e.Type {
-			case "parked":
-				at = requests.Load()
-				d.approve(ana, s)
-			case "decided":
-				decidedAt = requests.Load()
-			}
-			return nil
-		}))
-	}
+	})
 	require.Equal(t, at, decidedAt, "the answer that told of the request went on with the decision")
-	requireAllEvents(t, ana, started.ID, ids)
 
-	_, err = client.Run(t.Context(), started.ID)
+	_, err := client.Run(t.Context(), s.Run)
 	requireProblem(t, err, 404, api.NoSuchPath)
 	_, err = client.Start(t.Context(), refundStart("k2"))
 	requireProblem(t, err, 404, api.NoSuchPath)
 	other, _ := d.streamClient("HttpRole", "ana") // a role without permission
 	before := d.functions["http"].Invocations()
-	require.Error(t, other.Follow(t.Context(), started.ID, "", func(api.Event) error { return nil }))
+	require.Error(t, other.Follow(t.Context(), s.Run, "", func(api.Event) error { return nil }))
 	require.Equal(t, before, d.functions["http"].Invocations())
 }
 
@@ -122,10 +108,9 @@ func TestStreamByTheFunctionURL(t *testing.T) {
 func TestLiveTextByTheFunctionURL(t *testing.T) {
 	rest := make(chan struct{})
 	reply := standins.Reply{Blocks: []standins.Block{standins.Text("The wheel ", "is ", "refunded.")}, Usage: standins.Usage{Input: 100, Output: 20}}
-	model := standins.NewBedrockFunc(func(r standins.BedrockRequest) standins.Turn {
+	model := newModel(t, func(r standins.BedrockRequest) standins.Turn {
 		return standins.Stream{Frames: reply.Frames(), Before: 2, Rest: rest}
 	})
-	t.Cleanup(model.Close)
 	d := deploy(t, model, streaming)
 	started, err := d.anaClient().Start(t.Context(), refundStart("k"))
 	require.NoError(t, err)

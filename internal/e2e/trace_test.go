@@ -116,13 +116,7 @@ func TestOneTraceAcrossFunctions(t *testing.T) {
 		d.values["OtlpEndpoint"] = url
 		d.env = []string{"OTEL_EXPORTER_OTLP_PROTOCOL=http/json", "OTEL_EXPORTER_OTLP_COMPRESSION=none"}
 	})
-	ana := d.anaClient()
-	started, err := ana.Start(t.Context(), refundStart("k"))
-	require.NoError(t, err)
-	d.approve(ana, d.waitFor(acme, started.ID, isParked))
-	d.requireWholeRefund(d.waitFor(acme, started.ID, isDone))
-	d.waitAtRest()
-
+	run := d.refundRun("k")
 	var root span
 	require.Eventually(t, func() bool {
 		for _, s := range c.allSpans() {
@@ -132,13 +126,13 @@ func TestOneTraceAcrossFunctions(t *testing.T) {
 		}
 		return root.SpanID != ""
 	}, 2*time.Minute, 10*time.Millisecond)
-	require.Equal(t, started.ID, root.attribute("session.id"))
+	require.Equal(t, run, root.attribute("session.id"))
 	byID, kinds := map[string]span{}, map[string]int{}
 	for _, s := range c.allSpans() {
 		byID[s.SpanID] = s
 	}
 	for _, s := range c.allSpans() {
-		if s.attribute("session.id") != started.ID {
+		if s.attribute("session.id") != run {
 			continue // a look at a list is of no run
 		}
 		if !s.hasFailed() { // a request to the model that met a broken connection is a span of its own, and is made again

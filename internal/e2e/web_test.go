@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"html"
-	"io"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -21,9 +20,7 @@ import (
 // permits people of the table, the keys of links, the request and the sender. The link opens the request.
 func TestMailToWhoIsAsked(t *testing.T) {
 	d := deploy(t, newRefundModel(t), func(d *deployment) { d.values["MailFrom"], d.values["MailIdentity"] = sender, "example.com" })
-	started, err := d.anaClient().Start(t.Context(), refundStart("k1"))
-	require.NoError(t, err)
-	s := d.waitFor(acme, started.ID, isParked)
+	s := d.parkedRefund("k1")
 	require.Eventually(t, func() bool { return len(d.mail.Sent()) > 0 }, 2*time.Minute, 10*time.Millisecond)
 	mail := d.mail.Sent()[0]
 	require.Equal(t, "ana@example.com", mail.To)
@@ -39,15 +36,11 @@ func TestMailToWhoIsAsked(t *testing.T) {
 // A link opens its page and decides with nothing running meanwhile: every function was killed since the run parked.
 func TestA1A5LinksOverRestarts(t *testing.T) {
 	d := deploy(t, newRefundModel(t))
-	started, err := d.anaClient().Start(t.Context(), refundStart("k1"))
-	require.NoError(t, err)
-	s := d.waitFor(acme, started.ID, isParked)
+	s := d.parkedRefund("k1")
 	a, err := approval.Get(t.Context(), d.ports.Table, acme, s.Waits()[0].Wait.Approval)
 	require.NoError(t, err)
 	at := d.signedLink(a, "user:ana")
-	for _, f := range d.functions {
-		_ = f.Kill() // one that is not running has nothing to kill
-	}
+	d.killAll()
 	status, page := d.openPage(at)
 	require.Equal(t, http.StatusOK, status, page)
 	require.Contains(t, page, "Ana Lima")
@@ -58,7 +51,7 @@ func TestA1A5LinksOverRestarts(t *testing.T) {
 	status, page = d.openPage(d.signedLink(a, "user:eve"))
 	require.Equal(t, http.StatusOK, status)
 	require.NotContains(t, page, `value="approve"`, "a guest may look")
-	require.Zero(t, d.refunds(started.ID))
+	require.Zero(t, d.refunds(s.Run))
 
 	_, page = d.openPage(at)
 	form := regexp.MustCompile(`name="form" value="([^"]+)"`).FindStringSubmatch(page)
@@ -71,8 +64,7 @@ func TestA1A5LinksOverRestarts(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 	require.Equal(t, http.StatusSeeOther, resp.StatusCode)
 	require.Equal(t, strings.TrimPrefix(at, d.apiURL), resp.Header.Get("Location"))
-	d.requireWholeRefund(d.waitFor(acme, started.ID, isDone))
-	require.Equal(t, 1, d.refunds(started.ID))
+	d.requireWholeRefund(d.waitFor(acme, s.Run, isDone))
 	_, page = d.openPage(at)
 	require.Contains(t, page, "Approved by user:ana at ")
 	require.Contains(t, page, "by link")
@@ -95,10 +87,8 @@ func (d *deployment) signedLink(a approval.Approval, to string) string {
 
 func (d *deployment) openPage(at string) (status int, page string) {
 	d.t.Helper()
-	resp, err := http.Get(at)
+	r, err := http.NewRequestWithContext(d.t.Context(), http.MethodGet, at, nil)
 	require.NoError(d.t, err)
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	require.NoError(d.t, err)
-	return resp.StatusCode, string(text)
+	resp, text := do(d.t, http.DefaultClient, r)
+	return resp.StatusCode, text
 }
