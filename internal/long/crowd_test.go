@@ -53,9 +53,7 @@ func each(t *testing.T, workers, n int, f func(i int) error) {
 func parkAll(t *testing.T, l *lab, n int) {
 	t.Helper()
 	each(t, 32, n, func(i int) error {
-		_, err := l.Starter.Start(t.Context(), runtime.Start{
-			Tenant: local.Tenant, Agent: l.def, Key: fmt.Sprint("crowd-", i), Message: []run.UserBlock{{Block: run.Text{Text: "Work."}}},
-		})
+		_, err := l.Starter.Start(t.Context(), l.request(fmt.Sprint("crowd-", i)))
 		return err
 	})
 	l.ended.untilParked(t, n)
@@ -170,25 +168,12 @@ func (c aheadContext) Deadline() (time.Time, bool) {
 	return at.Add(c.by), ok
 }
 
-// crew is a directory of fifty people who may decide, and the channel that reaches one of them.
+// crew is the channel that reaches one of the people who may decide.
 type crew struct {
 	mu  sync.Mutex
 	got map[string]int // by occasion and request
 }
 
-func (*crew) Person(_ context.Context, _, id string) (person.Person, bool, error) {
-	return person.Person{ID: id}, true, nil
-}
-
-func (*crew) Removed(context.Context, string, string) (bool, error) { return false, nil }
-
-func (*crew) Members(context.Context, string, []string) ([]person.Person, error) {
-	return []person.Person{{ID: "user:ana", Groups: []string{"group:operators"}}}, nil
-}
-
-func (*crew) Slack(context.Context, string, string) (string, person.Person, bool, error) {
-	return "", person.Person{}, false, nil
-}
 func (*crew) Name() string               { return "pager" }
 func (*crew) Reaches(person.Person) bool { return true }
 
@@ -258,7 +243,8 @@ func TestApprovalStorm(t *testing.T) {
 	n, people := sized(120, 10_000), sized(20, 50)
 	people = min(people, 50)
 	pager := &crew{got: map[string]int{}}
-	own := &notify.Notifier{Directory: pager, Channels: []notify.Channel{pager}}
+	reached := person.NewBook(local.Tenant, person.Person{ID: ana.ID, Groups: ana.Groups})
+	own := &notify.Notifier{Directory: reached, Channels: []notify.Channel{pager}}
 	l := newLab(t, setup{table: stores["memory"](t), model: calls{n: 1, tool: "work_pay"}, notify: own, define: func(d *agent.Definition) {
 		d.Permission.Rules = []agent.Rule{{Tool: "work.pay", Verdict: agent.VerdictAsk, Remind: time.Hour}}
 	}})
@@ -271,7 +257,7 @@ func TestApprovalStorm(t *testing.T) {
 	}
 	require.Equal(t, []int{n, 1}, []int{told, most}, "everybody was told of every request, once")
 
-	due := &notify.Notifier{Table: l.table, Journal: l.Ports.Journal, Clock: ahead{l.Ports.Clock, 2 * time.Hour}, Directory: pager, Channels: own.Channels}
+	due := &notify.Notifier{Table: l.table, Journal: l.Ports.Journal, Clock: ahead{l.Ports.Clock, 2 * time.Hour}, Directory: reached, Channels: own.Channels}
 	report, spent := l.sweep(t, nil, 2*time.Hour)
 	require.True(t, report.Complete)
 	require.EqualValues(t, n, report.Waiting.Runs)
@@ -283,15 +269,26 @@ func TestApprovalStorm(t *testing.T) {
 
 	storm := &storm{lab: l, ids: ids, said: make([]map[approval.Action]int, n)}
 	var others sync.WaitGroup
-	stop := make(chan struct{})
+	ctx, stop := context.WithCancel(t.Context())
 	end := sync.OnceFunc(func() {
-		close(stop)
+		stop()
 		others.Wait()
 	})
 	defer end()
-	others.Go(func() { storm.list(t, stop) })
-	others.Go(func() { storm.remind(t, due, stop) })
-	others.Go(func() { storm.sweepOver(t, due, stop) })
+	repeat := func(do func()) { // until the end, and leaves the others room between
+		others.Go(func() {
+			for on := true; on; on = l.Ports.Clock.Sleep(ctx, 50*time.Millisecond) == nil {
+				do()
+			}
+		})
+	}
+	repeat(func() { pending(t, l, 50) })
+	repeat(func() {
+		if _, err := due.ProcessDue(context.Background(), 100); err != nil {
+			t.Error(err)
+		}
+	})
+	repeat(func() { l.sweep(t, due, 2*time.Hour) })
 	each(t, people, people, storm.decideAll)
 	l.ended.untilDone(t, n)
 	end()
@@ -370,49 +367,4 @@ func (s *storm) assertDecided(t *testing.T) (approved int) {
 	}
 	require.Empty(t, pending(t, s.lab, 50))
 	return approved
-}
-
-// list pages through what is pending, again and again.
-func (s *storm) list(t *testing.T, stop <-chan struct{}) {
-	t.Helper()
-	for !over(stop) {
-		pending(t, s.lab, 50)
-		s.pause(t)
-	}
-}
-
-// pause leaves the others room between two looks.
-func (s *storm) pause(t *testing.T) {
-	t.Helper()
-	if err := s.lab.Ports.Clock.Sleep(context.Background(), 50*time.Millisecond); err != nil {
-		t.Error(err)
-	}
-}
-
-// remind does what is due, again and again.
-func (s *storm) remind(t *testing.T, n *notify.Notifier, stop <-chan struct{}) {
-	t.Helper()
-	for !over(stop) {
-		if _, err := n.ProcessDue(context.Background(), 100); err != nil {
-			t.Error(err)
-		}
-		s.pause(t)
-	}
-}
-
-func (s *storm) sweepOver(t *testing.T, n *notify.Notifier, stop <-chan struct{}) {
-	t.Helper()
-	for !over(stop) {
-		s.lab.sweep(t, n, 2*time.Hour)
-		s.pause(t)
-	}
-}
-
-func over(stop <-chan struct{}) bool {
-	select {
-	case <-stop:
-		return true
-	default:
-		return false
-	}
 }

@@ -25,7 +25,7 @@ import (
 // disturbed is a table whose n-th request something happens at.
 type disturbed struct {
 	*fault.Table
-	at   int
+	at   int // 0 = nothing happens
 	what disturbance
 
 	mu   sync.Mutex
@@ -39,7 +39,6 @@ type disturbed struct {
 type disturbance string
 
 const (
-	nothing     disturbance = "nothing"
 	crashBefore disturbance = "crash before"
 	crashAfter  disturbance = "crash after"
 	refused     disturbance = "refused"
@@ -59,7 +58,7 @@ func (d *disturbed) over(t store.Table) {
 func (d *disturbed) around(_ context.Context, _ fault.Call, do func() error) error {
 	d.mu.Lock()
 	d.n++
-	hit := d.n == d.at && d.what != nothing
+	hit := d.n == d.at
 	dead := d.dead
 	if hit && (d.what == crashBefore || d.what == crashAfter) {
 		d.dead = true
@@ -142,7 +141,7 @@ func newEve(t *testing.T, toolName string) eve {
 			close(stopped)
 		})
 	}}
-	o := newOperator(func(int) approval.Action { return approval.Deny })
+	o := newOperator(approval.Deny)
 	l = newLab(t, setup{table: table, blobs: e.blobs, model: m, define: small, warm: 1, sink: o})
 	go func() { worked <- o.work(ctx, l) }()
 	e.run = l.start(t, "eve").Run
@@ -199,7 +198,7 @@ func (d *disturbed) hasDied() bool {
 func (d *disturbed) calm() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.what = nothing
+	d.at = 0
 }
 
 // finish is a process: it resumes what there is, somebody denies whatever is asked, and a sweep comes by every minute, until the run has ended
@@ -308,7 +307,7 @@ func TestHandOverUnderFaults(t *testing.T) {
 			e := newEve(t, tool)
 			points := 0
 			synctest.Test(t, func(t *testing.T) {
-				n, l := e.day(t, &disturbed{what: nothing}, nil)
+				n, l := e.day(t, &disturbed{}, nil)
 				points = n
 				s := e.assertContinued(t, l)
 				require.Equal(t, run.ReasonNaturalEnd, s.Reason)
@@ -373,7 +372,7 @@ func TestHandOverMeetsOthers(t *testing.T) {
 			for _, tool := range []string{"work_read", "work_pay"} {
 				e := newEve(t, tool)
 				points := 0
-				synctest.Test(t, func(t *testing.T) { points, _ = e.day(t, &disturbed{what: nothing}, nil) })
+				synctest.Test(t, func(t *testing.T) { points, _ = e.day(t, &disturbed{}, nil) })
 				for at := 1; at <= points; at += sized(193, 3) {
 					synctest.Test(t, func(t *testing.T) {
 						_, l := e.day(t, &disturbed{what: beside, at: at}, func(t *testing.T, l *lab) { c.act(t, l, e.run) })

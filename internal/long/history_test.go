@@ -15,7 +15,7 @@ import (
 
 // operator decides whatever is asked, one request after the other, as soon as a run has stored its token.
 type operator struct {
-	action func(n int) approval.Action // of the n-th request, from 0
+	action approval.Action
 
 	mu     sync.Mutex
 	parked []parked
@@ -24,7 +24,7 @@ type operator struct {
 
 type parked struct{ run, approval string }
 
-func newOperator(action func(n int) approval.Action) *operator {
+func newOperator(action approval.Action) *operator {
 	return &operator{action: action, wake: make(chan struct{}, 1)}
 }
 
@@ -47,17 +47,16 @@ var ana = policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}}
 
 // work decides until the context ends.
 func (o *operator) work(ctx context.Context, l *lab) error {
-	for n := 0; ; {
+	for {
 		o.mu.Lock()
 		all := o.parked
 		o.parked = nil
 		o.mu.Unlock()
 		for _, p := range all {
-			_, err := l.Desk.Decide(ctx, approval.DecisionInput{Tenant: local.Tenant, ID: p.approval, Action: o.action(n), By: ana})
+			_, err := l.Desk.Decide(ctx, approval.DecisionInput{Tenant: local.Tenant, ID: p.approval, Action: o.action, By: ana})
 			if err != nil {
 				return err
 			}
-			n++
 		}
 		select {
 		case <-o.wake:
@@ -73,7 +72,7 @@ func TestHistoriesOfApprovals(t *testing.T) {
 	for name, action := range map[string]approval.Action{"denied": approval.Deny, "approved": approval.Approve} {
 		t.Run(name, func(t *testing.T) {
 			n := sized(700, 3000)
-			o := newOperator(func(int) approval.Action { return action })
+			o := newOperator(action)
 			l := newLab(t, setup{table: stores["memory"](t), model: calls{n: int64(n), tool: "work_pay"}, define: small, warm: 8, sink: o})
 			ctx, cancel := context.WithCancel(t.Context())
 			worked := make(chan error, 1)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -198,10 +200,5 @@ func (l *lab) assertHandOvers(t *testing.T, run string, n int) {
 }
 
 func hasExecution(l *lab, name string) bool {
-	for _, x := range l.Engine.List(context.Background(), "") {
-		if x.Name == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(l.Engine.List(context.Background(), ""), func(x asl.Description) bool { return x.Name == name })
 }

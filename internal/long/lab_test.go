@@ -126,9 +126,13 @@ func newLab(t *testing.T, s setup) *lab {
 	}
 	require.NoError(t, def.Check())
 	l.def = &def
+	hear := runtime.Sinks{l.ended}
+	if s.sink != nil {
+		hear = append(hear, s.sink)
+	}
 	l.Machine, err = local.New(local.Config{
 		Table: l.table, Blobs: l.blobs, Model: s.model, Tools: set, Agents: func(string) (*agent.Definition, bool) { return l.def, true },
-		Clock: s.clock, IDs: ids.System(s.clock), Executions: executions{local.NewExecutions(l.table), l.ended}, Sink: sinks{l.ended, s.sink}, Warm: s.warm, Notify: s.notify,
+		Clock: s.clock, IDs: ids.System(s.clock), Executions: executions{local.NewExecutions(l.table), l.ended}, Sink: hear, Warm: s.warm, Notify: s.notify,
 		Trouble: func(function string, err error) { l.ended.trouble(fmt.Errorf("%s: %w", function, err)) },
 	})
 	require.NoError(t, err)
@@ -137,11 +141,13 @@ func newLab(t *testing.T, s setup) *lab {
 
 func (l *lab) start(t *testing.T, key string) run.AgentState {
 	t.Helper()
-	s, err := l.Starter.Start(t.Context(), runtime.Start{
-		Tenant: local.Tenant, Agent: l.def, Key: key, Message: []run.UserBlock{{Block: run.Text{Text: "Work."}}},
-	})
+	s, err := l.Starter.Start(t.Context(), l.request(key))
 	require.NoError(t, err)
 	return s
+}
+
+func (l *lab) request(key string) runtime.Start {
+	return runtime.Start{Tenant: local.Tenant, Agent: l.def, Key: key, Message: []run.UserBlock{{Block: run.Text{Text: "Work."}}}}
 }
 
 // state is the run as its journal says.
@@ -150,17 +156,6 @@ func (l *lab) state(t *testing.T, run string) run.AgentState {
 	got, err := l.Ports.Journal.Load(t.Context(), local.Tenant, run)
 	require.NoError(t, err)
 	return got.State
-}
-
-// sinks hear one after the other.
-type sinks []runtime.EventSink
-
-func (all sinks) Committed(ctx context.Context, e run.Entry, s *run.AgentState) {
-	for _, one := range all {
-		if one != nil {
-			one.Committed(ctx, e, s)
-		}
-	}
 }
 
 // tally counts what became of runs, and what tools did.

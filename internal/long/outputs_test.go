@@ -119,15 +119,20 @@ func TestLargeOutputs(t *testing.T) {
 // mostAnswer is what a Lambda function may answer, in bytes.
 const mostAnswer = 6 * megabyte
 
-// get asks the API and gives the answer.
-func (l *lab) get(t *testing.T, path string) []byte {
+// get asks the API, which reads a journal, and gives the answer.
+func (l *lab) get(t *testing.T, j api.Journal, path string, stream bool) []byte {
 	t.Helper()
-	h := api.Handler(l.Backend(local.Serving{
+	b := l.Backend(local.Serving{
 		Agents: nobody{}, Feed: api.NewFeed(l.Ports.Clock),
 		Caller: func(*http.Request) (api.Caller, error) { return api.Caller{Tenant: local.Tenant, Principal: ana}, nil },
-	}))
+	})
+	b.Journal, b.Ready = j, nil
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+	if stream {
+		r.Header.Set("Accept", "text/event-stream")
+	}
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	api.Handler(b).ServeHTTP(w, r)
 	require.Equal(t, http.StatusOK, w.Code, w.Body.String())
 	return w.Body.Bytes()
 }
@@ -148,7 +153,7 @@ func (l *lab) assertPages(t *testing.T, run string, calls int) {
 			if cursor != "" {
 				path += "&cursor=" + cursor
 			}
-			body := l.get(t, path)
+			body := l.get(t, l.Ports.Journal, path, false)
 			largest = max(largest, len(body))
 			var p api.Page[json.RawMessage]
 			require.NoError(t, json.Unmarshal(body, &p))
@@ -164,7 +169,7 @@ func (l *lab) assertPages(t *testing.T, run string, calls int) {
 	}
 	s := l.state(t, run)
 	require.Equal(t, s.Messages.Len()+int(s.EvictedMessages), messages)
-	all := len(l.get(t, "/v1/runs/"+run))
+	all := len(l.get(t, l.Ports.Journal, "/v1/runs/"+run, false))
 	require.LessOrEqual(t, largest, mostAnswer)
 	t.Logf("largest page of 100: %d B; the run as a whole: %d B", largest, all)
 }

@@ -2,8 +2,6 @@ package long
 
 import (
 	"context"
-	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,10 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/web/api"
 )
 
 // TestReadingAnOldRun: what people ask of a run of many iterations, by a process that has not seen it before. Lists and events are read by pages,
@@ -40,7 +36,9 @@ func TestReadingAnOldRun(t *testing.T) {
 		{path: "/v1/runs/" + run + "/calls?limit=50"},
 		{path: "/v1/runs/" + run + "/messages?limit=50"},
 	} {
-		spent, body := l.read(t, c.path, c.stream)
+		table := fault.NewTable(l.items.Table) // of a process of its own
+		body := len(l.get(t, store.NewJournal(table, 1), c.path, c.stream))
+		spent := table.Counts()
 		most := c.most
 		if most == 0 {
 			most = 2*s.Entries + 10
@@ -50,12 +48,8 @@ func TestReadingAnOldRun(t *testing.T) {
 			spent.ItemsRead, spent.BytesRead, spent.Queries, spent.Gets, body)
 	}
 	longest := &stretches{Journal: store.NewJournal(l.table, 0)}
-	h := api.Handler(l.backend(longest))
-	w := httptest.NewRecorder()
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/runs/"+run+"/events", nil)
-	r.Header.Set("Accept", "text/event-stream")
-	h.ServeHTTP(w, r)
-	require.Equal(t, n+1, strings.Count(w.Body.String(), "event: replied"), "a client that follows gets all of it")
+	followed := string(l.get(t, longest, "/v1/runs/"+run+"/events", true))
+	require.Equal(t, n+1, strings.Count(followed, "event: replied"), "a client that follows gets all of it")
 	require.LessOrEqual(t, longest.most, 100, "and no more of it is held at once")
 	require.NoError(t, l.Engine.Close())
 }
@@ -70,28 +64,4 @@ func (s *stretches) Entries(ctx context.Context, tenant, run string, from int64,
 	all, err := s.Journal.Entries(ctx, tenant, run, from, count)
 	s.most = max(s.most, len(all))
 	return all, err
-}
-
-// backend serves the lab's runs from another journal.
-func (l *lab) backend(j api.Journal) api.Backend {
-	b := l.Backend(local.Serving{
-		Agents: nobody{}, Feed: api.NewFeed(l.Ports.Clock),
-		Caller: func(*http.Request) (api.Caller, error) { return api.Caller{Tenant: local.Tenant, Principal: ana}, nil },
-	})
-	b.Journal, b.Ready = j, nil
-	return b
-}
-
-// read asks the API in a process of its own, and counts what that reads.
-func (l *lab) read(t *testing.T, path string, stream bool) (spent fault.Counts, answered int) {
-	t.Helper()
-	table := fault.NewTable(l.items.Table)
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
-	if stream {
-		r.Header.Set("Accept", "text/event-stream")
-	}
-	w := httptest.NewRecorder()
-	api.Handler(l.backend(store.NewJournal(table, 1))).ServeHTTP(w, r)
-	require.Equal(t, http.StatusOK, w.Code, w.Body.String())
-	return table.Counts(), w.Body.Len()
 }

@@ -39,11 +39,11 @@ func TestAWaitOutlivesItsExecution(t *testing.T) {
 				l := newLab(t, setup{table: stores["memory"](t), model: calls{n: 1, tool: "work_pay"}, define: func(d *agent.Definition) { d.Permission.Expires = 1095 * day }})
 				runID := l.start(t, "year").Run
 				sleep(t, c.after)
-				asked := waiting(t, l)
+				asked := pending(t, l, 50)
 				if c.ends == approval.Approved {
 					require.Len(t, asked, 1)
 					require.Equal(t, c.hands, l.state(t, runID).Generation)
-					_, err := l.Desk.Decide(t.Context(), approval.DecisionInput{Tenant: local.Tenant, ID: asked[0].ID, Action: approval.Approve, By: ana})
+					_, err := l.Desk.Decide(t.Context(), approval.DecisionInput{Tenant: local.Tenant, ID: asked[0], Action: approval.Approve, By: ana})
 					require.NoError(t, err)
 				}
 				synctest.Wait()
@@ -74,13 +74,6 @@ func sleep(t *testing.T, d time.Duration) {
 	t.Helper()
 	require.NoError(t, clock.System().Sleep(t.Context(), d))
 	synctest.Wait()
-}
-
-func waiting(t *testing.T, l *lab) []approval.Approval {
-	t.Helper()
-	all, _, err := approval.List(t.Context(), l.table, local.Tenant, approval.Query{Status: approval.Pending})
-	require.NoError(t, err)
-	return all
 }
 
 // gone is an engine whose executions have all ended, but for the one that was never started: the owner's successor.
