@@ -13,7 +13,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
-// newDeskWithHooks is deskOf for an agent with these lines behind its permission and this code.
+// newDeskWithHooks is newDesk for an agent with these lines behind its permission and this code.
 func newDeskWithHooks(t *testing.T, permission, more, model, people, want string, code hook.Set) *Scenario {
 	t.Helper()
 	text := "A promise.\n-- agent.yaml --\nname: desk\npreset: arvo\nsystem: You run the desk.\npermission:\n" + permission + more +

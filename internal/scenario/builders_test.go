@@ -14,7 +14,6 @@ import (
 
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
 // deskHooks is the code that the agents of testdata/builders name.
@@ -56,11 +55,13 @@ var deskHooks = hook.Set{Builders: map[string]hook.Builder{
 }}
 
 // TestBuilders runs the scenarios of agents that name code.
-func TestBuilders(t *testing.T) { runFolder(t, "builders", deskHooks, "context builder") }
+func TestBuilders(t *testing.T) {
+	runFolder(t, "builders", deskHooks, "want a registered context builder: there is none")
+}
 
-// runFolder runs the scenarios of a folder that name code, as they are and with a crash at every call of a port.
-// Without the code they are refused, for what.
-func runFolder(t *testing.T, folder string, code hook.Set, what string) {
+// runFolder runs the scenarios of a folder that name code, as they are and, but for those that are plain by name, under
+// crashes. Without the code they are refused.
+func runFolder(t *testing.T, folder string, code hook.Set, refusal string) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/" + folder + "/*.txtar")
 	require.NoError(t, err)
@@ -71,29 +72,13 @@ func runFolder(t *testing.T, folder string, code hook.Set, what string) {
 			data, err := os.ReadFile(file)
 			require.NoError(t, err)
 			_, err = Load(filepath.Base(file), data)
-			require.ErrorContains(t, err, "want a registered "+what+": there is none")
-			s, err := LoadWithOptions(filepath.Base(file), data, agentfile.Options{Hooks: code})
-			require.NoError(t, err)
-			r := s.Crash(CrashesInTests(2))
-			require.Empty(t, r.Plain.Failures)
-			for _, f := range r.Failures {
-				t.Errorf("%s, %s: %v", f.Kind, f.At, f.Failures)
+			require.Regexp(t, refusal, err)
+			s := loadFile(t, file, code)
+			if strings.HasPrefix(s.Name, "plain-") {
+				require.Empty(t, s.Run(Options{}).Failures)
+				return
 			}
-			require.Positive(t, r.Points)
+			requireUnderCrash(t, s)
 		})
 	}
-}
-
-// A large system text is stored once and never built again.
-func TestLargeSystemTextIsABlob(t *testing.T) {
-	data, err := os.ReadFile("testdata/builders/large.txtar")
-	require.NoError(t, err)
-	s, err := LoadWithOptions("large.txtar", data, agentfile.Options{Hooks: deskHooks})
-	require.NoError(t, err)
-	counts := map[string]int{}
-	for _, c := range s.Run(Options{}).Calls {
-		counts[c.Port+" by "+c.Invocation]++
-	}
-	require.Equal(t, 1, counts["blobs.Put by step"], "the text")
-	require.Equal(t, 2, counts["blobs.Get by step"], "the definition, and the text for the second request")
 }

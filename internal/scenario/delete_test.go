@@ -3,7 +3,6 @@ package scenario
 import (
 	"context"
 	"errors"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -28,9 +27,7 @@ func TestDeletedRuns(t *testing.T) {
 		}
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
-			sim, err := newSimulation(s, Options{})
-			require.NoError(t, err)
-			require.NoError(t, sim.clock.Run(sim.execute))
+			sim := played(t, s)
 			kept, err := sim.journal.Entries(t.Context(), tenant, sim.run, 0, 0)
 			require.NoError(t, err)
 
@@ -80,23 +77,10 @@ func TestDeletedRuns(t *testing.T) {
 	}
 }
 
-// ended plays a scenario.
-func ended(t *testing.T, name string) *simulation {
-	t.Helper()
-	data, err := os.ReadFile("../../scenarios/" + name)
-	require.NoError(t, err)
-	s, err := Load(name, data)
-	require.NoError(t, err)
-	sim, err := newSimulation(s, Options{})
-	require.NoError(t, err)
-	require.NoError(t, sim.clock.Run(sim.execute))
-	return sim
-}
-
 // A blob that another run takes in while it is deleted is there afterwards: that run is told to try again until the
 // deletion is through, even if whoever deletes dies in its midst, and two who delete do not take each other's lock.
 func TestBlobIsTakenInWhileItIsDeleted(t *testing.T) {
-	sim := ended(t, "precondition-true.txtar")
+	sim := played(t, load(t, "precondition-true"))
 	journal, content := sim.journal, []byte("an invoice")
 	digest := store.BlobDigest(content)
 	takeIn := func(run string) error {
@@ -146,7 +130,7 @@ func (t shortPages) Query(ctx context.Context, r store.Range) (store.Page, error
 
 // A run whose events are not all sent is not deleted, however many pages of sent ones stand before them.
 func TestDeletionWaitsForUnsentEvents(t *testing.T) {
-	sim := ended(t, "precondition-true.txtar")
+	sim := played(t, load(t, "precondition-true"))
 	outbox := "T#" + tenant + "#OUTBOX"
 	sent, unsent := store.Key{PK: outbox + "#" + sim.run, SK: "0000000001"}, store.Key{PK: outbox + "#" + sim.run, SK: "0000000002"}
 	put := func(it store.Item) {

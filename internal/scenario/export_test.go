@@ -50,9 +50,7 @@ func TestExportedRuns(t *testing.T) {
 		}
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
-			sim, err := newSimulation(s, Options{})
-			require.NoError(t, err)
-			require.NoError(t, sim.clock.Run(sim.execute))
+			sim := played(t, s)
 			data, err := Export(t.Context(), sim, sim.run, false, agentfile.Options{})
 			why := refusedExports[s.Name]
 			if s.agent.Orchestrator.Enabled {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/tools/txtar"
+
+	"github.com/countersign/countersign/internal/hook"
 )
 
 var update = flag.Bool("update", false, "rewrite what the scenarios of testdata/failing are told")
@@ -50,11 +52,7 @@ func problemsOf(name string, data []byte) string {
 
 // TestFailingUnderCrash: what fails as it is is not repeated with crashes.
 func TestFailingUnderCrash(t *testing.T) {
-	data, err := os.ReadFile("testdata/failing/wrong-want.txtar")
-	require.NoError(t, err)
-	s, err := Load("wrong-want.txtar", data)
-	require.NoError(t, err)
-	r := s.Crash(0)
+	r := loadFile(t, "testdata/failing/wrong-want.txtar", hook.Set{}).Crash(0)
 	require.NotEmpty(t, r.Plain.Failures)
 	require.Zero(t, r.Runs)
 }

@@ -27,4 +27,6 @@ var totals = hook.Set{Outputs: map[string]hook.CheckOutput{
 }}
 
 // TestOutputs runs the scenarios of agents whose outputs are checked by code.
-func TestOutputs(t *testing.T) { runFolder(t, "outputs", totals, "output check") }
+func TestOutputs(t *testing.T) {
+	runFolder(t, "outputs", totals, "want a registered output check: there is none")
+}

@@ -16,7 +16,6 @@ import (
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
 // permissionBook is a fake permission backend. It outlives every run, and keeps what it is sent until it cleans up.
@@ -119,16 +118,9 @@ const deskTools = `-- tools.yaml --
 // newDesk reads a scenario about an agent with these lines of permission.
 func newDesk(t *testing.T, permission, model, people, want string) *Scenario {
 	t.Helper()
-	text := "A promise.\n-- agent.yaml --\nname: desk\npreset: arvo\nsystem: You run the desk.\npermission:\n" + permission +
-		"-- input.json --\n{\"message\": \"Settle order 7.\", \"subject\": \"order 7\"}\n" + deskTools + "-- model.jsonl --\n" + model
-	if people != "" {
-		text += "-- people.jsonl --\n" + people
-	}
 	known := newBook().hooks()
 	known.Policies = map[string]hook.Policy{"strict": func(context.Context, hook.PolicyInput) ([]string, error) { return nil, nil }}
-	s, err := LoadWithOptions("desk.txtar", []byte(text+"-- want.json --\n"+want), agentfile.Options{Hooks: known})
-	require.NoError(t, err)
-	return withHooks(s, hook.Set{})
+	return newDeskWithHooks(t, permission, "", model, people, want, known)
 }
 
 // withHooks sets the code that the scenario's agent names.

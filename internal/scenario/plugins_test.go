@@ -1,57 +1,26 @@
-package scenario_test
+package scenario
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/scenario"
-	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
 // The scenarios of testdata/plugins name code that only this test has: one does what its configuration says, the other
 // writes down which phases it was in. What is wanted holds under every crash, too, but in those that are plain by name:
 // there a crash may well keep what was under way from being done.
 func TestPlugins(t *testing.T) {
-	files, err := filepath.Glob("testdata/plugins/*.txtar")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	code := hook.Set{Plugins: map[string]hook.Factory{"first": newOrderPlugin, "second": newOrderPlugin, "third": newOrderPlugin, "log": logging}}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			t.Parallel()
-			data, err := os.ReadFile(file)
-			require.NoError(t, err)
-			s, err := scenario.LoadWithOptions(file, data, agentfile.Options{Hooks: code})
-			require.NoError(t, err)
-			if testing.Short() || strings.HasPrefix(s.Name, "plain-") {
-				require.Empty(t, s.Run(scenario.Options{}).Failures)
-				return
-			}
-			c := s.Crash(scenario.CrashesInTests(2))
-			require.Empty(t, c.Plain.Failures)
-			require.Empty(t, c.Failures, "of %d runs with a crash", c.Runs)
-			require.NotZero(t, c.Runs)
-		})
-	}
-}
-
-// A scenario that names code which is not there is refused, and so is an agent.
-func TestPluginsThatAreNotThere(t *testing.T) {
-	data, err := os.ReadFile("testdata/plugins/phases.txtar")
-	require.NoError(t, err)
-	_, err = scenario.Load("phases.txtar", data)
-	require.ErrorContains(t, err, `plugins[0]: there is no plugin "log"; known: permission, reminder, tool-policy`)
+	code := hook.Set{Plugins: map[string]hook.Factory{
+		"first": newOrderPlugin, "second": newOrderPlugin, "third": newOrderPlugin, "log": logging,
+	}}
+	runFolder(t, "plugins", code, `plugins\[\d\]: there is no plugin "(first|log)"; known: permission, reminder, tool-policy`)
 }
 
 // order is what the plugin that does one thing does, and when.

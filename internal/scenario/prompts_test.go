@@ -35,4 +35,6 @@ var sources = hook.Set{Contexts: map[string]hook.ContextSource{
 }}
 
 // TestPrompts runs the scenarios of agents whose prompts name code.
-func TestPrompts(t *testing.T) { runFolder(t, "prompts", sources, "context source") }
+func TestPrompts(t *testing.T) {
+	runFolder(t, "prompts", sources, "want a registered context source: there is none")
+}

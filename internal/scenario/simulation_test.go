@@ -3,6 +3,7 @@ package scenario
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -10,17 +11,41 @@ import (
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/fault"
+	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
+// load reads a scenario of the corpus.
 func load(t *testing.T, name string) *Scenario {
 	t.Helper()
-	data, err := os.ReadFile("../../scenarios/" + name + ".txtar")
+	return loadFile(t, "../../scenarios/"+name+".txtar", hook.Set{})
+}
+
+func loadFile(t *testing.T, file string, code hook.Set) *Scenario {
+	t.Helper()
+	data, err := os.ReadFile(file)
 	require.NoError(t, err)
-	s, err := Load(name+".txtar", data)
+	s, err := LoadWithOptions(filepath.Base(file), data, agentfile.Options{Hooks: code})
 	require.NoError(t, err)
 	return s
+}
+
+// simulate makes a simulation that has not begun.
+func simulate(t *testing.T, s *Scenario) *simulation {
+	t.Helper()
+	sim, err := newSimulation(s, Options{})
+	require.NoError(t, err)
+	return sim
+}
+
+// played is a simulation at its end.
+func played(t *testing.T, s *Scenario) *simulation {
+	t.Helper()
+	sim := simulate(t, s)
+	require.NoError(t, sim.clock.Run(sim.execute))
+	return sim
 }
 
 // TestSameTrace: the same scenario makes the same calls and leaves the same journal, writers and times included, crash
@@ -55,18 +80,14 @@ type idleWaiter struct{ runtime.Waiter }
 func (idleWaiter) Start(context.Context, string, string, string) error { return nil }
 
 func TestRunThatNeverMoves(t *testing.T) {
-	s := load(t, "approve")
-	sim, err := newSimulation(s, Options{})
-	require.NoError(t, err)
+	sim := simulate(t, load(t, "approve"))
 	sim.machine.Starter.Waiter = idleWaiter{sim.machine.Starter.Waiter}
 	r := sim.playAndCompare(t)
 	require.Contains(t, r.Failures, Failure{Path: "run", Got: "a run that is running after entry 0, and nothing that could move it", Want: "an end or a wait"})
 }
 
 func TestRunThatNeverEnds(t *testing.T) {
-	s := load(t, "approve")
-	sim, err := newSimulation(s, Options{})
-	require.NoError(t, err)
+	sim := simulate(t, load(t, "approve"))
 	sim.invocations = maxInvocations
 	r := sim.playAndCompare(t)
 	require.Contains(t, r.Failures, Failure{Path: "run", Got: "2000 invocations", Want: "an end or a wait"})
@@ -74,8 +95,7 @@ func TestRunThatNeverEnds(t *testing.T) {
 
 // A scenario that loops without an invocation ends, too, and reports the state of its run.
 func TestRunThatGoesRound(t *testing.T) {
-	sim, err := newSimulation(load(t, "wrong-approver"), Options{})
-	require.NoError(t, err)
+	sim := simulate(t, load(t, "wrong-approver"))
 	sim.people.busy = true // no queued line is ever performed
 	sim.clock.Go(func() {
 		for sim.clock.Sleep(t.Context(), time.Millisecond) == nil {
@@ -90,8 +110,7 @@ func TestRunThatGoesRound(t *testing.T) {
 func TestUnknownOutcomeIsSettledByAnApprover(t *testing.T) {
 	require.Equal(t, "user:bo", anyApprover(approval.Approval{Approvers: []string{"group:x", "user:bo"}}).ID)
 	require.True(t, policy.MayDecide([]string{"group:x"}, anyApprover(approval.Approval{Approvers: []string{"group:x"}})))
-	sim, err := newSimulation(load(t, "approve"), Options{})
-	require.NoError(t, err)
+	sim := simulate(t, load(t, "approve"))
 	require.NoError(t, sim.clock.Run(func() {
 		sim.clock.Go(func() {
 			sim.settleOutcome(approval.DecisionInput{ID: "none", Call: "c1", Action: approval.ReportResult})
@@ -100,6 +119,37 @@ func TestUnknownOutcomeIsSettledByAnApprover(t *testing.T) {
 	}))
 	require.Len(t, sim.failures, 1)
 	require.Equal(t, "call c1 settled", sim.failures[0].Want)
+}
+
+// A run parks although a child that nobody waits for has not been taken off yet: its answer wakes the run. Step and batch
+// handed such a run to each other for ever. A crash changes which of two expiries comes first, so the story is played
+// without.
+func TestARunParksBesideAChildThatNobodyWaitsFor(t *testing.T) {
+	s := loadFile(t, "testdata/plain/abandoned-child-next-wait.txtar", hook.Set{})
+	require.Empty(t, s.Run(Options{}).Failures)
+}
+
+// What is written to and read from blobs goes through the ports, so that a crash is tried there too. A large system text
+// is stored once and never built again.
+func TestCrashesReachTheBlobs(t *testing.T) {
+	for _, c := range []struct {
+		scenario *Scenario
+		want     map[string]int
+		why      string
+	}{
+		{load(t, "large-media"), map[string]int{"Put by start": 1, "Put by tool": 1, "Get by step": 3, "Size by step": 2},
+			"the definition, and the picture for each of two requests"},
+		{loadFile(t, "testdata/builders/large.txtar", deskHooks), map[string]int{"Put by step": 1, "Get by step": 2},
+			"the text, and the definition and the text for the second request"},
+	} {
+		counts := map[string]int{}
+		for _, call := range c.scenario.Run(Options{}).Calls {
+			counts[call.Port+" by "+call.Invocation]++
+		}
+		for at, n := range c.want {
+			require.Equal(t, n, counts["blobs."+at], "%s: %s", at, c.why)
+		}
+	}
 }
 
 // playAndCompare runs a simulation that a test has prepared.
