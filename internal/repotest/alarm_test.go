@@ -18,7 +18,7 @@ const alarmFile = "step/events/event-alarm.json"
 
 func incidentFile(t *testing.T, name string) []byte {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(sampleRoot, "agents", "incident", name))
+	b, err := os.ReadFile(filepath.Join(root, "agents", "incident", name))
 	require.NoError(t, err)
 	return b
 }
@@ -49,7 +49,7 @@ func TestAlarmsThatStartNothing(t *testing.T) {
 // What `countersign run incident --input @agents/incident/input.json` starts is what the event starts.
 func TestInputOfTheAlarm(t *testing.T) {
 	var state map[string]json.RawMessage
-	require.NoError(t, json.Unmarshal(decode(t, alarmFile)["state"], &state))
+	require.NoError(t, json.Unmarshal(strictly[map[string]json.RawMessage](t, alarmFile)["state"], &state))
 	require.JSONEq(t, string(state["input"]), string(incidentFile(t, "input.json")))
 }
 

@@ -1,6 +1,7 @@
 package repotest
 
 import (
+	"cmp"
 	"regexp"
 	"strconv"
 	"strings"
@@ -11,22 +12,19 @@ import (
 
 // The environment of every function fits into Lambda's 4 KB, however long the parameters are that a deployment gives.
 func TestEnvironmentsFit(t *testing.T) {
-	p, err := Read("../..", nil)
-	require.NoError(t, err)
+	p := project(t, nil)
 	bound := regexp.MustCompile(`\{[0-9],([0-9]+)\}`)
 	given := Values{}
 	for _, e := range p.Template.Get("Parameters").entries() {
 		if e.Value.Get("Type").String() != "String" || e.Value.Get("AllowedValues") != nil {
 			continue
 		}
-		longest := 0
-		if m := e.Value.Get("MaxLength").String(); m != "" {
-			longest, err = strconv.Atoi(m)
-			require.NoError(t, err)
-		} else if m := bound.FindStringSubmatch(e.Value.Get("AllowedPattern").String()); m != nil {
-			longest, err = strconv.Atoi(m[1])
-			require.NoError(t, err)
+		most := e.Value.Get("MaxLength").String()
+		if m := bound.FindStringSubmatch(e.Value.Get("AllowedPattern").String()); most == "" && m != nil {
+			most = m[1]
 		}
+		longest, err := strconv.Atoi(cmp.Or(most, "0"))
+		require.NoError(t, err, e.Key)
 		given[e.Key] = strings.Repeat("x", longest)
 	}
 	given["LocalEndpoint"] = "" // of sam local alone

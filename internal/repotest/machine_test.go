@@ -12,10 +12,9 @@ import (
 
 // A sample has the keys that the state machine's Parameters give the function, and its execution's name is that of the ARN.
 func TestSamplesHaveTheMachinesKeys(t *testing.T) {
-	p, err := Read(sampleRoot, nil)
-	require.NoError(t, err)
+	p := project(t, nil)
 	for _, file := range samples(t, "step", "tool", "approve") {
-		got := decode(t, file)
+		got := strictly[map[string]json.RawMessage](t, file)
 		placeholder := "${" + strings.ToUpper(file[:1]) + strings.Split(file, "/")[0][1:] + "FunctionArn}"
 		matched := 0
 		for name, s := range p.Machine.States {
@@ -39,13 +38,6 @@ func TestSamplesHaveTheMachinesKeys(t *testing.T) {
 	}
 }
 
-func decode(t *testing.T, file string) map[string]json.RawMessage {
-	t.Helper()
-	var out map[string]json.RawMessage
-	require.NoError(t, json.Unmarshal(readSample(t, file), &out), file)
-	return out
-}
-
 // An event of the rules' pattern becomes, by their input transformers, the state of the samples: what the rule starts is what is tried.
 func TestRulesMakeTheSamples(t *testing.T) {
 	for rule, c := range map[string]struct{ file, event string }{
@@ -64,6 +56,7 @@ func TestRulesMakeTheSamples(t *testing.T) {
 		for _, other := range []string{"MessageRule", "InputRule", "AlarmRule"} {
 			require.Equal(t, other == rule, newRule(t, other).matches(event), "%s: one rule takes it, and so one execution starts", other)
 		}
-		require.JSONEq(t, string(decode(t, c.file)["state"]), r.transform(t, event), rule)
+		want := strictly[map[string]json.RawMessage](t, c.file)["state"]
+		require.JSONEq(t, string(want), r.transform(event), rule)
 	}
 }

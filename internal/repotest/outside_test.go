@@ -15,13 +15,17 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 )
 
-// strictly decodes a sample into the type of aws-lambda-go and refuses what the type does not have.
+// strictly decodes a sample, as into a type of aws-lambda-go, and refuses what the type does not have.
 func strictly[T any](t *testing.T, file string) T {
 	t.Helper()
-	var out T
-	d := json.NewDecoder(bytes.NewReader(readSample(t, file)))
+	return decode[T](t, readSample(t, file), file)
+}
+
+func decode[T any](t *testing.T, text []byte, of string) (out T) {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
-	require.NoError(t, d.Decode(&out), file)
+	require.NoError(t, d.Decode(&out), of)
 	return out
 }
 
@@ -39,8 +43,7 @@ var ofTheAPI = []struct {
 }
 
 func TestSamplesOfTheAPI(t *testing.T) {
-	p, err := Read(sampleRoot, nil)
-	require.NoError(t, err)
+	p := project(t, nil)
 	claim := func(parameter string) string { return p.Template.Get("Parameters", parameter, "Default").String() }
 	var files []string
 	for _, s := range ofTheAPI {
@@ -106,7 +109,7 @@ func TestSampleOfAnAnswer(t *testing.T) {
 	}
 	r := newRule(t, "AnswerRule")
 	require.True(t, r.matches(event))
-	require.JSONEq(t, string(readSample(t, answerFile)), r.transform(t, event))
+	require.JSONEq(t, string(readSample(t, answerFile)), r.transform(event))
 	for _, other := range []string{"MessageRule", "InputRule"} {
 		require.False(t, newRule(t, other).matches(event), "%s takes it too", other)
 	}
@@ -116,10 +119,7 @@ func TestSampleOfAnAnswer(t *testing.T) {
 
 func requireStart(t *testing.T, r events.APIGatewayV2HTTPRequest) {
 	t.Helper()
-	var body struct{ Agent, Message string }
-	d := json.NewDecoder(strings.NewReader(r.Body))
-	d.DisallowUnknownFields()
-	require.NoError(t, d.Decode(&body))
+	body := decode[struct{ Agent, Message string }](t, []byte(r.Body), "body")
 	_, ok := agents.Registry().Agent(body.Agent)
 	require.True(t, ok, body.Agent)
 	require.NotEmpty(t, body.Message)
@@ -146,9 +146,7 @@ func TestSamplesOfTheSweep(t *testing.T) {
 			require.JSONEq(t, `"{}"`, string(e.Detail), "%s: the scheduler writes its detail as a text", s.file)
 			continue
 		}
-		var event map[string]any
-		require.NoError(t, json.Unmarshal(readSample(t, s.file), &event))
-		require.True(t, newRule(t, s.rule).matches(event), s.file)
+		require.True(t, newRule(t, s.rule).matches(strictly[map[string]any](t, s.file)), s.file)
 		requireExecution(t, e)
 	}
 	require.ElementsMatch(t, samples(t, "sweep"), files, "every file has a row")
@@ -169,8 +167,7 @@ func requireExecution(t *testing.T, e events.EventBridgeEvent) {
 func TestExecutionEndedRule(t *testing.T) {
 	r := newRule(t, "ExecutionEndedRule")
 	for status, want := range map[string]bool{"FAILED": true, "TIMED_OUT": true, "ABORTED": true, "SUCCEEDED": false, "RUNNING": false} {
-		var event map[string]any
-		require.NoError(t, json.Unmarshal(readSample(t, "sweep/events/execution-status.json"), &event))
+		event := strictly[map[string]any](t, "sweep/events/execution-status.json")
 		detail, ok := event["detail"].(map[string]any)
 		require.True(t, ok)
 		detail["status"] = status

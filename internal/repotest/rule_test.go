@@ -18,8 +18,7 @@ type rule struct {
 
 func newRule(t *testing.T, id string) rule {
 	t.Helper()
-	p, err := Read(sampleRoot, nil)
-	require.NoError(t, err)
+	p := project(t, nil)
 	all, err := p.EventRules(p.Deployed(Values{"AlarmPrefix": "incident-"}))
 	require.NoError(t, err)
 	i := slices.IndexFunc(all, func(r EventRule) bool { return r.ID == id })
@@ -38,11 +37,11 @@ func (r rule) matches(event map[string]any) bool {
 
 // transform is the target's input. A path that leads nowhere fails the test: what EventBridge makes of one is not said
 // clearly anywhere.
-func (r rule) transform(t *testing.T, event map[string]any) string {
-	t.Helper()
+func (r rule) transform(event map[string]any) string {
+	r.t.Helper()
 	b, err := json.Marshal(event)
-	require.NoError(t, err)
+	require.NoError(r.t, err)
 	input, err := (&standins.InputTransformer{Paths: r.Paths, Template: r.Template}).Apply(b)
-	require.NoError(t, err)
+	require.NoError(r.t, err)
 	return string(input)
 }

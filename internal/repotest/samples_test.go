@@ -15,18 +15,13 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 )
 
-const (
-	sampleRoot = "../.."
-	tenant     = "default"
-	agentN     = "refunds"
-	key        = "order-1002" // of the run that the samples are about
-)
+const key = "order-1002" // of the run that the samples are about
 
-var runSample = agent.RunID(tenant, agentN, key)
+var runSample = agent.RunID("default", "refunds", key)
 
 func readSample(t *testing.T, file string) []byte {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(sampleRoot, "functions", file))
+	b, err := os.ReadFile(filepath.Join(root, "functions", file))
 	require.NoError(t, err)
 	return b
 }
@@ -34,11 +29,11 @@ func readSample(t *testing.T, file string) []byte {
 // samples lists the files of functions, as step/events/first-step.json.
 func samples(t *testing.T, functions ...string) []string {
 	t.Helper()
-	found, err := filepath.Glob(filepath.Join(sampleRoot, "functions/*/events/*"))
+	found, err := filepath.Glob(filepath.Join(root, "functions/*/events/*"))
 	require.NoError(t, err)
 	var out []string
 	for _, path := range found {
-		file, err := filepath.Rel(filepath.Join(sampleRoot, "functions"), path)
+		file, err := filepath.Rel(filepath.Join(root, "functions"), path)
 		require.NoError(t, err)
 		if slices.Contains(functions, strings.Split(file, "/")[0]) {
 			out = append(out, filepath.ToSlash(file))
