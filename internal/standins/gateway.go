@@ -140,6 +140,12 @@ func answer(w http.ResponseWriter, out []byte) {
 			return
 		}
 	}
+	begin(w, a)
+	_, _ = w.Write(body)
+}
+
+// begin writes the status and the headers of an answer.
+func begin(w http.ResponseWriter, a events.APIGatewayV2HTTPResponse) {
 	for name, value := range a.Headers {
 		w.Header().Set(name, value)
 	}
@@ -150,7 +156,6 @@ func answer(w http.ResponseWriter, out []byte) {
 		w.Header().Add("Set-Cookie", c)
 	}
 	w.WriteHeader(a.StatusCode)
-	_, _ = w.Write(body)
 }
 
 type description = events.APIGatewayV2HTTPRequestContextAuthorizerDescription
@@ -251,21 +256,11 @@ func (a *streamedAnswer) Write(p []byte) (int, error) {
 		if !ok {
 			return len(p), nil
 		}
-		var begin struct {
-			StatusCode int
-			Headers    map[string]string
-			Cookies    []string
-		}
-		if err := json.Unmarshal(head, &begin); err != nil {
+		var first events.APIGatewayV2HTTPResponse
+		if err := json.Unmarshal(head, &first); err != nil {
 			return 0, err
 		}
-		for name, value := range begin.Headers {
-			a.to.Header().Set(name, value)
-		}
-		for _, c := range begin.Cookies {
-			a.to.Header().Add("Set-Cookie", c)
-		}
-		a.to.WriteHeader(begin.StatusCode)
+		begin(a.to, first)
 		rest, a.began = body, true
 	}
 	_, _ = a.to.Write(rest) // the function goes on without its client

@@ -1,7 +1,6 @@
 package standins
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -85,9 +84,7 @@ type mailContent struct{ Data, Charset string }
 
 func (m *Mail) take(w http.ResponseWriter, body []byte) {
 	var in sendEmail
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	if d.Decode(&in) != nil {
+	if decode(body, &in) != nil {
 		refuse(w, http.StatusBadRequest, "BadRequestException")
 		return
 	}

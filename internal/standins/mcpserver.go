@@ -21,7 +21,7 @@ func InstalledMCPServer(t *testing.T, server string) (program, file string) {
 	return node(t), fetched(t, "mcp", "@modelcontextprotocol", server, "dist", "index.js")
 }
 
-func node(t *testing.T) string {
+func node(t testing.TB) string {
 	t.Helper()
 	program, err := exec.LookPath("node")
 	if err != nil {
@@ -30,8 +30,9 @@ func node(t *testing.T) string {
 	return program
 }
 
-// fetched finds what npm has put into a folder of tools, in the module above the folder that tests run in.
-func fetched(t *testing.T, folder string, path ...string) string {
+// fetched finds what npm has put into a folder of tools, in the module above the folder that tests run in. A part of the
+// path may be a pattern.
+func fetched(t testing.TB, folder string, path ...string) string {
 	t.Helper()
 	dir, err := os.Getwd()
 	require.NoError(t, err)
@@ -42,11 +43,12 @@ func fetched(t *testing.T, folder string, path ...string) string {
 		require.NotEqual(t, filepath.Dir(dir), dir, "no go.mod above the test")
 		dir = filepath.Dir(dir)
 	}
-	file := filepath.Join(append([]string{dir, "tools", folder, "node_modules"}, path...)...)
-	if _, err := os.Stat(file); err != nil {
+	found, err := filepath.Glob(filepath.Join(append([]string{dir, "tools", folder, "node_modules"}, path...)...))
+	require.NoError(t, err)
+	if len(found) == 0 {
 		t.Skip("tools/" + folder + " is not installed; run npm ci in it, as make deps does")
 	}
-	return file
+	return found[0]
 }
 
 // MCPServer is a server that runs. Safe for concurrent use.

@@ -65,9 +65,9 @@ func StepFunctions(e *asl.Engine) http.Handler {
 			return
 		}
 		out, err := f(r.Context(), body)
-		var refused *asl.Error
+		refused, isRefused := errors.AsType[*asl.Error](err)
 		switch {
-		case errors.As(err, &refused):
+		case isRefused:
 			refuseRPC(w, refused.Name, refused.Cause)
 		case err != nil:
 			http.Error(w, `{"__type":"InternalFailure"}`, http.StatusInternalServerError)
