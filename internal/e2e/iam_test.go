@@ -78,9 +78,6 @@ func requestsOf(v repotest.Values, service string, q *http.Request, body []byte)
 	var in map[string]any
 	_ = json.Unmarshal(body, &in) // a body of no known form names nothing, and nothing is permitted on that
 	text := func(key string) string { s, _ := in[key].(string); return s }
-	arn := func(service, name string) string {
-		return strings.Join([]string{"arn", v["AWS::Partition"], service, v["AWS::Region"], v["AWS::AccountId"], name}, ":")
-	}
 	one := func(action, resource string, context ...string) []repotest.Request {
 		r := repotest.Request{Action: action, Resource: resource, Context: map[string][]string{}}
 		for i := 0; i+1 < len(context); i += 2 {
@@ -91,9 +88,9 @@ func requestsOf(v repotest.Values, service string, q *http.Request, body []byte)
 	switch service {
 	case "dynamodb":
 		if op == "TransactWriteItems" {
-			return inTransaction(arn, in)
+			return inTransaction(v, in)
 		}
-		return one("dynamodb:"+op, tableARN(arn, in), "dynamodb:LeadingKeys", leadingKey(in))
+		return one("dynamodb:"+op, tableARN(v, in), "dynamodb:LeadingKeys", leadingKey(in))
 	case "states":
 		on := text("stateMachineArn")
 		switch op {
@@ -107,27 +104,27 @@ func requestsOf(v repotest.Values, service string, q *http.Request, body []byte)
 		var all []repotest.Request
 		for _, e := range in["Entries"].([]any) {
 			entry := e.(map[string]any)
-			all = append(all, one("events:PutEvents", arn("events", fmt.Sprint("event-bus/", entry["EventBusName"])), "events:source", fmt.Sprint(entry["Source"]))...)
+			all = append(all, one("events:PutEvents", v.ARN("events", fmt.Sprint("event-bus/", entry["EventBusName"])), "events:source", fmt.Sprint(entry["Source"]))...)
 		}
 		return all
 	case "secretsmanager":
 		on := text("SecretId")
 		if !strings.HasPrefix(on, "arn:") {
-			on = arn("secretsmanager", "secret:"+on+"-1a2b3c")
+			on = v.ARN("secretsmanager", "secret:"+on+"-1a2b3c")
 		}
 		return one("secretsmanager:"+op, on)
 	case "lambda":
 		name := strings.TrimSuffix(strings.TrimPrefix(q.URL.Path, "/2015-03-31/functions/"), "/invocations")
 		if !strings.HasPrefix(name, "arn:") {
-			name = arn("lambda", "function:"+name)
+			name = v.ARN("lambda", "function:"+name)
 		}
 		return one("lambda:InvokeFunction", name)
 	case "ses":
 		from := text("FromEmailAddress")
 		_, domain, _ := strings.Cut(from, "@")
-		return one("ses:SendEmail", arn("ses", "identity/"+domain), "ses:FromAddress", from)
+		return one("ses:SendEmail", v.ARN("ses", "identity/"+domain), "ses:FromAddress", from)
 	case "bedrock":
-		return inModel(arn, v, q, in)
+		return inModel(v, q, in)
 	case "s3":
 		bucket, key, _ := strings.Cut(strings.TrimPrefix(q.URL.Path, "/"), "/")
 		on := "arn:" + v["AWS::Partition"] + ":s3:::" + bucket
@@ -146,7 +143,7 @@ func requestsOf(v repotest.Values, service string, q *http.Request, body []byte)
 }
 
 // inModel are the requests of Bedrock's runtime. A guardrail is applied by who asks.
-func inModel(arn func(service, name string) string, v repotest.Values, q *http.Request, in map[string]any) []repotest.Request {
+func inModel(v repotest.Values, q *http.Request, in map[string]any) []repotest.Request {
 	parts := strings.Split(q.URL.EscapedPath(), "/") // /model/ID/operation
 	id, err := url.PathUnescape(parts[2])
 	if err != nil {
@@ -160,13 +157,13 @@ func inModel(arn func(service, name string) string, v repotest.Values, q *http.R
 	all := []repotest.Request{{Action: "bedrock:" + action, Resource: on}}
 	if g, ok := in["guardrailConfig"].(map[string]any); ok {
 		guardrail := fmt.Sprint("guardrail/", g["guardrailIdentifier"])
-		all = append(all, repotest.Request{Action: "bedrock:ApplyGuardrail", Resource: arn("bedrock", guardrail)})
+		all = append(all, repotest.Request{Action: "bedrock:ApplyGuardrail", Resource: v.ARN("bedrock", guardrail)})
 	}
 	return all
 }
 
-func tableARN(arn func(service, name string) string, in map[string]any) string {
-	on := arn("dynamodb", fmt.Sprint("table/", in["TableName"]))
+func tableARN(v repotest.Values, in map[string]any) string {
+	on := v.ARN("dynamodb", fmt.Sprint("table/", in["TableName"]))
 	if index, ok := in["IndexName"]; ok {
 		on += fmt.Sprint("/index/", index)
 	}
@@ -174,13 +171,13 @@ func tableARN(arn func(service, name string) string, in map[string]any) string {
 }
 
 // inTransaction are the requests that a transaction is evaluated as.
-func inTransaction(arn func(service, name string) string, in map[string]any) (all []repotest.Request) {
+func inTransaction(v repotest.Values, in map[string]any) (all []repotest.Request) {
 	names := map[string]string{"Put": "PutItem", "Update": "UpdateItem", "ConditionCheck": "ConditionCheckItem", "Delete": "DeleteItem"}
 	for _, item := range in["TransactItems"].([]any) {
 		for kind, op := range item.(map[string]any) {
 			op := op.(map[string]any)
 			all = append(all, repotest.Request{
-				Action: "dynamodb:" + names[kind], Resource: tableARN(arn, op), Context: map[string][]string{"dynamodb:LeadingKeys": {leadingKey(op)}},
+				Action: "dynamodb:" + names[kind], Resource: tableARN(v, op), Context: map[string][]string{"dynamodb:LeadingKeys": {leadingKey(op)}},
 			})
 		}
 	}

@@ -16,16 +16,12 @@ type Values map[string]string
 // SAM is what SAM CLI puts in place of references for `sam local invoke` with those parameters: resources stand for
 // their own names, Arn for a function's, and any other attribute for a text that is of no use.
 func (p *Project) SAM(parameters Values) Values {
-	v := Values{
-		"AWS::AccountId": "123456789012", "AWS::Partition": "aws", "AWS::URLSuffix": "amazonaws.com",
-		"AWS::Region": "us-east-1", "AWS::StackName": "local",
-	}
-	return p.fill(v, parameters, func(r Resource, attribute string) string {
+	return p.fill("us-east-1", "local", parameters, func(v Values, r Resource, attribute string) string {
 		switch attribute {
 		case "":
 			return r.ID
 		case "Arn":
-			return "arn:aws:lambda:us-east-1:123456789012:function:" + r.ID
+			return v.ARN("lambda", "function:"+r.ID)
 		}
 		return "$" + r.ID + "." + attribute
 	})
@@ -34,39 +30,41 @@ func (p *Project) SAM(parameters Values) Values {
 // Deployed is what CloudFormation puts in place of references, with those parameters, pseudo parameters and names of
 // resources: a stack countersign-dev in eu-central-1, where they say nothing else.
 func (p *Project) Deployed(given Values) Values {
-	v := Values{
-		"AWS::AccountId": "123456789012", "AWS::Partition": "aws", "AWS::URLSuffix": "amazonaws.com",
-		"AWS::Region": "eu-central-1", "AWS::StackName": "countersign-dev",
-	}
-	return p.fill(v, given, func(r Resource, attribute string) string {
-		arn := func(service, name string) string {
-			return strings.Join([]string{
-				"arn", v["AWS::Partition"], service, v["AWS::Region"], v["AWS::AccountId"], name,
-			}, ":")
-		}
+	return p.fill("eu-central-1", "countersign-dev", given, func(v Values, r Resource, attribute string) string {
 		name := cmp.Or(v[r.ID], r.ID)
 		switch {
 		case r.Type == "AWS::SecretsManager::Secret":
-			return arn("secretsmanager", "secret:"+r.ID+"-1a2b3c")
+			return v.ARN("secretsmanager", "secret:"+r.ID+"-1a2b3c")
 		case r.Type == "AWS::Serverless::StateMachine":
-			return arn("states", "stateMachine:"+v["AWS::StackName"]+"-agent")
+			return v.ARN("states", "stateMachine:"+v["AWS::StackName"]+"-agent")
 		case attribute == "":
 			return name
 		case attribute != "Arn":
 			return r.ID + "." + attribute
 		case r.Type == "AWS::DynamoDB::Table":
-			return arn("dynamodb", "table/"+name)
+			return v.ARN("dynamodb", "table/"+name)
 		case r.Type == "AWS::S3::Bucket":
 			return "arn:" + v["AWS::Partition"] + ":s3:::" + name
 		case r.Type == "AWS::Serverless::Function":
-			return arn("lambda", "function:"+r.ID)
+			return v.ARN("lambda", "function:"+r.ID)
 		}
-		return arn(strings.ToLower(strings.Split(r.Type, "::")[1]), r.ID)
+		return v.ARN(strings.ToLower(strings.Split(r.Type, "::")[1]), r.ID)
 	})
 }
 
-// fill adds what is given, and what resources and their attributes stand for, to v.
-func (p *Project) fill(v, given Values, stands func(r Resource, attribute string) string) Values {
+// ARN is the ARN of something in the account and region.
+func (v Values) ARN(service, name string) string {
+	return strings.Join([]string{"arn", v["AWS::Partition"], service, v["AWS::Region"], v["AWS::AccountId"], name}, ":")
+}
+
+// fill are the pseudo parameters, what is given, and what resources and their attributes stand for.
+func (p *Project) fill(
+	region, stack string, given Values, stands func(v Values, r Resource, attribute string) string,
+) Values {
+	v := Values{
+		"AWS::AccountId": "123456789012", "AWS::Partition": "aws", "AWS::URLSuffix": "amazonaws.com",
+		"AWS::Region": region, "AWS::StackName": stack,
+	}
 	maps.Copy(v, given)
 	resources := map[string]Resource{}
 	for _, r := range p.Resources() {
@@ -75,7 +73,7 @@ func (p *Project) fill(v, given Values, stands func(r Resource, attribute string
 	for _, target := range p.Template.targets() {
 		id, attribute, _ := strings.Cut(target, ".")
 		if r, ok := resources[id]; ok && v[target] == "" {
-			v[target] = stands(r, attribute)
+			v[target] = stands(v, r, attribute)
 		}
 	}
 	return v
