@@ -50,16 +50,15 @@ func ParseYAML(text []byte) (*Node, error) {
 func read(n ast.Node) (*Node, error) {
 	out := &Node{}
 	switch n := n.(type) {
-	case *ast.MappingNode:
+	case ast.MapNode: // of one entry, or of several
 		out.Kind = Map
-		for _, v := range n.Values {
-			if err := out.add(v); err != nil {
+		for entries := n.MapRange(); entries.Next(); {
+			value, err := read(entries.Value())
+			if err != nil {
 				return nil, err
 			}
+			out.Entries = append(out.Entries, Entry{Key: entries.Key().GetToken().Value, Value: value})
 		}
-	case *ast.MappingValueNode:
-		out.Kind = Map
-		return out, out.add(n)
 	case *ast.SequenceNode:
 		out.Kind = List
 		for _, v := range n.Values {
@@ -100,16 +99,6 @@ func read(n ast.Node) (*Node, error) {
 		return nil, fmt.Errorf("read template: line %d: %s: CloudFormation does not take it", line, n.Type())
 	}
 	return out, nil
-}
-
-func (n *Node) add(v *ast.MappingValueNode) error {
-	key := v.Key.GetToken().Value
-	value, err := read(v.Value)
-	if err != nil {
-		return err
-	}
-	n.Entries = append(n.Entries, Entry{Key: key, Value: value})
-	return nil
 }
 
 // Get follows keys into maps. It gives nil where one is missing.
