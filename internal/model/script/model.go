@@ -131,18 +131,15 @@ func (m *Model) recordFailures(r agent.Request, number int, found []Mismatch) er
 	m.markUsed(number)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var first *WantError
 	for _, f := range found {
 		e := WantError{m.script.file, number, f}
-		if first == nil {
-			first = &e
-		}
 		if !slices.Contains(m.failures, e) { // a request repeated after a crash fails the same way
 			m.failures = append(m.failures, e)
 		}
 	}
 	message := fmt.Sprintf("%s:%d: request is not what the script wants", m.script.file, number)
-	return &agent.ModelError{Class: agent.ModelInvalid, Model: name(r), Message: message, Cause: first}
+	return &agent.ModelError{Class: agent.ModelInvalid, Model: name(r), Message: message,
+		Cause: &WantError{m.script.file, number, found[0]}}
 }
 
 func (m *Model) markUsed(number int) {
@@ -197,14 +194,10 @@ func name(r agent.Request) string { return cmp.Or(r.Model.ID, "script") }
 
 // Failures lists what went wrong so far, each thing once, in order of first appearance. Empty means that all requests
 // were as wanted.
-func (m *Model) Failures() []*WantError {
+func (m *Model) Failures() []WantError {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var list []*WantError
-	for _, e := range m.failures {
-		list = append(list, &e)
-	}
-	return list
+	return slices.Clone(m.failures)
 }
 
 // Leftover lists the numbers of the lines that no request has reached, in order.
