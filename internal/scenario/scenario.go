@@ -332,18 +332,12 @@ type Result struct {
 	Boundaries  []Boundary // states in which a handler began alone after the last disturbance
 	Pruned      bool       // it reached a known state, and ended there
 
-	Effects []Effect // under Options.InvariantsOnly: effects of tools, in order
+	// Effects are, under Options.InvariantsOnly, those that must not be repeated: run, call, tool and arguments, sorted.
+	Effects []string
 
 	// Runs is the run of want.json and those that it delegated to, each after its parent, if they were compared. Under
 	// Options.InvariantsOnly it is every run, and the earlier run comes first.
 	Runs []Run
-}
-
-// Effect is one time that a tool took effect.
-type Effect struct {
-	Run, Call, Tool string
-	Args            string // JSON
-	Repeatable      bool   // it may happen more than once for a call
 }
 
 // Run is one run of a scenario, as the journal has it.

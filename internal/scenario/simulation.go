@@ -99,12 +99,11 @@ func (s *Scenario) Run(o Options) Result {
 	}
 	if sim.InvariantsOnly {
 		for _, e := range sim.toolExecutions {
-			if e.tookEffect() {
-				sim.Effects = append(sim.Effects, Effect{
-					Run: e.run, Call: e.key.call, Tool: e.tool, Args: string(e.args), Repeatable: e.repeatable,
-				})
+			if e.tookEffect() && !e.repeatable {
+				sim.Effects = append(sim.Effects, fmt.Sprintf("%s %s %s %s", e.run, e.key.call, e.tool, e.args))
 			}
 		}
+		slices.Sort(sim.Effects)
 		runs, err := sim.loadAllRuns()
 		if err != nil { // a run that cannot be read breaks an invariant already
 			runs = nil

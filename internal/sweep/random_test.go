@@ -75,7 +75,7 @@ func TestRandomCrashes(t *testing.T) {
 			if r = p.play(t, p.script.withFault(fault.Point{Call: c.Number, Kind: k})); r.Diverged {
 				return
 			}
-			require.Equal(t, nonRepeatableEffects(plain), nonRepeatableEffects(r), "effects, %s\n%s", p.script, p.archive)
+			require.Equal(t, plain.Effects, r.Effects, "effects, %s\n%s", p.script, p.archive)
 			require.Equal(t, callStatuses(plain), callStatuses(r), "calls, %s\n%s", p.script, p.archive)
 		}
 	})
@@ -281,17 +281,6 @@ func journalEntries(t *rapid.T, r scenario.Result) []string {
 		}
 	}
 	return list
-}
-
-// nonRepeatableEffects counts the effects that must not be repeated.
-func nonRepeatableEffects(r scenario.Result) map[string]int {
-	n := map[string]int{}
-	for _, e := range r.Effects {
-		if !e.Repeatable {
-			n[e.Run+" "+e.Call+" "+e.Tool+" "+e.Args]++
-		}
-	}
-	return n
 }
 
 // callStatuses lists the calls with their status.
