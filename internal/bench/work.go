@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -21,16 +20,12 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
-
 	"github.com/countersign/countersign/internal/tool"
+	"github.com/countersign/countersign/internal/workload"
 )
 
-// The sizes of an iteration's parts; together they make deltaBytes of JSON.
-const (
-	argsBytes   = 200
-	resultBytes = 2048
-	deltaBytes  = 2372
-)
+// deltaBytes is the JSON of an iteration of the workload.
+const deltaBytes = 2372
 
 // bench makes a fresh store for every measurement.
 type bench struct {
@@ -62,7 +57,7 @@ func (b *bench) open(m runtime.Model) (*lab, error) {
 	}
 	l := &lab{table: fault.NewTable(db), bolt: db, dir: dir,
 		sink: &ended{done: make(chan run.AgentState, 1), parked: make(chan run.AgentState, 1)}}
-	tools, err := tool.NewSet(work{"work.read", run.EffectRead}, work{"work.pay", run.EffectNonIdempotent})
+	tools, err := tool.NewSet(workload.Tools(nil)...)
 	if err != nil {
 		return nil, err
 	}
@@ -93,64 +88,18 @@ func (e *ended) Committed(_ context.Context, _ run.Entry, s *run.AgentState) {
 	}
 }
 
-// work is a tool whose result is of the benchmark's size at once.
-type work struct {
-	name   string
-	effect run.Effect
-}
-
-func (w work) Spec() agent.ToolSpec {
-	return agent.ToolSpec{Name: w.name, Kind: agent.KindInternal, Effect: w.effect, Description: "Work.",
-		Schema: json.RawMessage(`{"type":"object"}`)}
-}
-
-var resultText = strings.Repeat("r", resultBytes)
-
-func (w work) Call(context.Context, tool.Call) (agent.ToolResultData, error) {
-	return agent.ToolResultData{Content: resultText}, nil
-}
-
-// replies is a model that answers at once: calls for so many inferences, then a text.
-type replies struct {
-	n, width int
-	tool     string
-}
-
-func (r replies) Generate(_ context.Context, req agent.Request) (agent.Reply, error) {
-	reply := agent.Reply{Model: "instant", Usage: run.Usage{Input: 10, Output: 10}}
-	if req.Inference > int64(r.n) {
-		reply.Text = "Done."
-		return reply, nil
-	}
-	for i := range r.width {
-		// each its own, or it would be a duplicate
-		args := fmt.Sprintf(`{"q":"%06d%s"}`, req.Inference, strings.Repeat("a", argsBytes-14))
-		reply.Calls = append(reply.Calls, agent.ReplyCall{ID: fmt.Sprintf("toolu_%06d_%d", req.Inference, i), Name: r.tool,
-			Input: json.RawMessage(args)})
-	}
-	return reply, nil
-}
-
 func (l *lab) start(ctx context.Context, n int) (run.AgentState, error) {
-	d, err := agent.PresetDefaults(agent.PresetCountersign)
+	d, err := workload.Agent("bench", n)
 	if err != nil {
 		return run.AgentState{}, err
 	}
-	d.Name, d.System = "bench", "You work."
-	d.Model.Provider, d.Model.ID = "demo", "instant"
-	d.Limits.Interactions = n + 10
-	d.Tools = []agent.ToolSpec{work{"work.read", run.EffectRead}.Spec(), work{"work.pay", run.EffectNonIdempotent}.Spec()}
-	if err := d.Check(); err != nil {
-		return run.AgentState{}, err
-	}
-	message := []run.UserBlock{{Block: run.Text{Text: "Work."}}}
-	return l.Starter.Start(ctx, runtime.Start{Tenant: local.Tenant, Agent: &d, Message: message})
+	return l.Starter.Start(ctx, workload.Start(d, ""))
 }
 
 // iterations is W(n), timed from the durable start to the committed end: n iterations, each of so many parallel calls,
 // and the final answer.
 func (b *bench) iterations(ctx context.Context, name string, n, width int) (m measurement, err error) {
-	l, err := b.open(replies{n: n, width: width, tool: "work_read"})
+	l, err := b.open(workload.Model{N: n, Width: width, Tool: "work_read"})
 	if err != nil {
 		return m, err
 	}
@@ -212,7 +161,7 @@ func (b *bench) floor(ctx context.Context, n int) (took time.Duration, err error
 
 // wait is W_wait: from the decision on a parked run to its end, warm.
 func (b *bench) wait(ctx context.Context) (m measurement, err error) {
-	l, err := b.open(replies{n: 1, width: 1, tool: "work_pay"})
+	l, err := b.open(workload.Model{N: 1, Width: 1, Tool: "work_pay"})
 	if err != nil {
 		return m, err
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/workload"
 )
 
 // each does f for 0 to n-1, by so many workers at once.
@@ -53,7 +54,7 @@ func each(t *testing.T, workers, n int, f func(i int) error) {
 func parkAll(t *testing.T, l *lab, n int) {
 	t.Helper()
 	each(t, 32, n, func(i int) error {
-		_, err := l.Starter.Start(t.Context(), l.request(fmt.Sprint("crowd-", i)))
+		_, err := l.Starter.Start(t.Context(), workload.Start(l.def, fmt.Sprint("crowd-", i)))
 		return err
 	})
 	l.ended.untilParked(t, n)
@@ -104,7 +105,7 @@ func TestCrowd(t *testing.T) {
 				onlyWhole(t)
 			}
 			began := time.Now()
-			l := newLab(t, setup{table: stores[c.store](t), model: calls{n: 1, tool: "work_pay"}})
+			l := newLab(t, setup{table: stores[c.store](t), model: workload.Model{N: 1, Tool: "work_pay"}})
 			before := used()
 			parkAll(t, l, n)
 			after := used()
@@ -245,7 +246,7 @@ func TestApprovalStorm(t *testing.T) {
 	pager := &crew{got: map[string]int{}}
 	reached := person.NewBook(local.Tenant, person.Person{ID: ana.ID, Groups: ana.Groups})
 	own := &notify.Notifier{Directory: reached, Channels: []notify.Channel{pager}}
-	l := newLab(t, setup{table: stores["memory"](t), model: calls{n: 1, tool: "work_pay"}, notify: own, define: func(d *agent.Definition) {
+	l := newLab(t, setup{table: stores["memory"](t), model: workload.Model{N: 1, Tool: "work_pay"}, notify: own, define: func(d *agent.Definition) {
 		d.Permission.Rules = []agent.Rule{{Tool: "work.pay", Verdict: agent.VerdictAsk, Remind: time.Hour}}
 	}})
 	parkAll(t, l, n)

@@ -20,6 +20,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/workload"
 )
 
 // disturbed is a table whose n-th request something happens at.
@@ -128,7 +129,7 @@ func newEve(t *testing.T, toolName string) eve {
 	stopped := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
 	worked := make(chan error, 1)
-	m := calls{n: int64(e.n), tool: toolName, seen: func(r agent.Request) {
+	m := workload.Model{N: e.n, Tool: toolName, Seen: func(r agent.Request) {
 		if l.state(t, r.Run).Entries < int64(limit-left-perIteration) { // not by inferences: a wake-up that comes late adds an entry
 			return
 		}
@@ -184,7 +185,7 @@ func (e eve) day(t *testing.T, d *disturbed, act func(t *testing.T, l *lab)) (re
 
 func (e eve) process(t *testing.T, table store.Table) *lab {
 	t.Helper()
-	return newLab(t, setup{table: table, blobs: e.blobs, model: calls{n: int64(e.n), tool: e.tool}, define: small, warm: 1})
+	return newLab(t, setup{table: table, blobs: e.blobs, model: workload.Model{N: e.n, Tool: e.tool}, define: small, warm: 1})
 }
 
 // hasDied reports whether the process has died.

@@ -11,6 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/workload"
 )
 
 // operator decides whatever is asked, one request after the other, as soon as a run has stored its token.
@@ -73,7 +74,7 @@ func TestHistoriesOfApprovals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := sized(700, 3000)
 			o := newOperator(action)
-			l := newLab(t, setup{table: stores["memory"](t), model: calls{n: int64(n), tool: "work_pay"}, define: small, warm: 8, sink: o})
+			l := newLab(t, setup{table: stores["memory"](t), model: workload.Model{N: n, Tool: "work_pay"}, define: small, warm: 8, sink: o})
 			ctx, cancel := context.WithCancel(t.Context())
 			worked := make(chan error, 1)
 			go func() { worked <- o.work(ctx, l) }()

@@ -16,6 +16,7 @@ import (
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/workload"
 )
 
 // iteration is what one iteration asked of the table, and what the run was after it.
@@ -105,7 +106,7 @@ func TestAgeOfARun(t *testing.T) {
 			if c.window == "endless" {
 				define = endless
 			}
-			l := newLab(t, setup{table: stores[c.store](t), model: calls{n: int64(n), tool: "work_read"}, define: define, warm: c.warm, sink: m})
+			l := newLab(t, setup{table: stores[c.store](t), model: workload.Model{N: n, Tool: "work_read"}, define: define, warm: c.warm, sink: m})
 			m.lab = l
 			runID := l.start(t, "age").Run
 			l.ended.untilDone(t, 1)

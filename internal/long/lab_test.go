@@ -9,7 +9,6 @@ package long
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -33,8 +32,8 @@ import (
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
 	"github.com/countersign/countersign/internal/store/dynamo"
-
 	"github.com/countersign/countersign/internal/tool"
+	"github.com/countersign/countersign/internal/workload"
 )
 
 func TestMain(m *testing.M) { standins.MainWithDynamoDB(m) }
@@ -109,23 +108,21 @@ func newLab(t *testing.T, s setup) *lab {
 	if l.blobs = s.blobs; l.blobs == nil {
 		l.blobs = store.NewMemoryBlobs()
 	}
-	tools := []tool.Tool{work{"work.read", run.EffectRead, s.result, l.ended}, work{"work.pay", run.EffectNonIdempotent, s.result, l.ended}}
-	set, err := tool.NewSet(tools...)
+	set, err := tool.NewSet(workload.Tools(func(c tool.Call) string {
+		l.ended.enter(c.Key)
+		if s.result == nil {
+			return workload.Result
+		}
+		return s.result(c)
+	})...)
 	require.NoError(t, err)
-	def, err := agent.PresetDefaults(agent.PresetCountersign)
+	l.def, err = workload.Agent("long", 1_000_000)
 	require.NoError(t, err)
-	def.Name, def.System = "long", "You work."
-	def.Model.Provider, def.Model.ID = "demo", "instant"
-	def.Limits.Interactions = 1_000_000
-	def.Guards = agent.Guards{}
-	for _, w := range tools {
-		def.Tools = append(def.Tools, w.Spec())
-	}
+	l.def.Guards = agent.Guards{}
 	if s.define != nil {
-		s.define(&def)
+		s.define(l.def)
 	}
-	require.NoError(t, def.Check())
-	l.def = &def
+	require.NoError(t, l.def.Check())
 	hear := runtime.Sinks{l.ended}
 	if s.sink != nil {
 		hear = append(hear, s.sink)
@@ -141,13 +138,9 @@ func newLab(t *testing.T, s setup) *lab {
 
 func (l *lab) start(t *testing.T, key string) run.AgentState {
 	t.Helper()
-	s, err := l.Starter.Start(t.Context(), l.request(key))
+	s, err := l.Starter.Start(t.Context(), workload.Start(l.def, key))
 	require.NoError(t, err)
 	return s
-}
-
-func (l *lab) request(key string) runtime.Start {
-	return runtime.Start{Tenant: local.Tenant, Agent: l.def, Key: key, Message: []run.UserBlock{{Block: run.Text{Text: "Work."}}}}
 }
 
 // state is the run as its journal says.
@@ -260,49 +253,6 @@ func (x executions) Save(ctx context.Context, r asl.Record) error {
 		x.tally.tell()
 	}
 	return err
-}
-
-// work is a tool that answers at once.
-type work struct {
-	name   string
-	effect run.Effect
-	result func(c tool.Call) string
-	tally  *tally
-}
-
-func (w work) Spec() agent.ToolSpec {
-	return agent.ToolSpec{Name: w.name, Kind: agent.KindInternal, Effect: w.effect, Description: "Work.", Schema: json.RawMessage(`{"type":"object"}`)}
-}
-
-var usual = strings.Repeat("r", 2048)
-
-func (w work) Call(_ context.Context, c tool.Call) (agent.ToolResultData, error) {
-	w.tally.enter(c.Key)
-	if w.result == nil {
-		return agent.ToolResultData{Content: usual}, nil
-	}
-	return agent.ToolResultData{Content: w.result(c)}, nil
-}
-
-// calls is a model that asks for one call after the other, each with about 200 B of arguments, and then is content.
-type calls struct {
-	n    int64
-	tool string
-	seen func(r agent.Request) // nil = nobody looks
-}
-
-func (m calls) Generate(_ context.Context, r agent.Request) (agent.Reply, error) {
-	if m.seen != nil {
-		m.seen(r)
-	}
-	reply := agent.Reply{Model: "instant", Usage: run.Usage{Input: 10, Output: 10}}
-	if r.Inference > m.n {
-		reply.Text = "Done."
-		return reply, nil
-	}
-	args := fmt.Sprintf(`{"q":"%08d%s"}`, r.Inference, strings.Repeat("a", 184))
-	reply.Calls = []agent.ReplyCall{{ID: fmt.Sprintf("toolu_%08d", r.Inference), Name: m.tool, Input: json.RawMessage(args)}}
-	return reply, nil
 }
 
 // witness sees what is written: the largest item of each kind, and every key of a journal's entry at most once.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/workload"
 )
 
 const megabyte = 1 << 20
@@ -92,7 +93,7 @@ func TestLargeOutputs(t *testing.T) {
 				return call()
 			}))
 			l := newLab(t, setup{
-				table: stores["memory"](t), model: calls{n: int64(c.n), tool: "work_read", seen: a.see}, define: c.define, blobs: blobs,
+				table: stores["memory"](t), model: workload.Model{N: c.n, Tool: "work_read", Seen: a.see}, define: c.define, blobs: blobs,
 				result: func(c tool.Call) string { return c.Key + content },
 			})
 			runID := l.start(t, "large").Run

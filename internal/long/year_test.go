@@ -17,6 +17,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/workload"
 )
 
 const day = 24 * time.Hour
@@ -36,7 +37,7 @@ func TestAWaitOutlivesItsExecution(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := newLab(t, setup{table: stores["memory"](t), model: calls{n: 1, tool: "work_pay"}, define: func(d *agent.Definition) { d.Permission.Expires = 1095 * day }})
+				l := newLab(t, setup{table: stores["memory"](t), model: workload.Model{N: 1, Tool: "work_pay"}, define: func(d *agent.Definition) { d.Permission.Expires = 1095 * day }})
 				runID := l.start(t, "year").Run
 				sleep(t, c.after)
 				asked := pending(t, l, 50)
@@ -106,7 +107,7 @@ func TestAnOldRunIsRepaired(t *testing.T) {
 		{"a hundred owners, none of whom had written its share", 3, runtime.RepairFailed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := newLab(t, setup{table: stores["memory"](t), model: calls{}, define: small, warm: 1})
+			l := newLab(t, setup{table: stores["memory"](t), model: workload.Model{}, define: small, warm: 1})
 			g := &gone{}
 			l.Starter.Waiter, l.Sweeper.Waiter = g, g
 			runID := l.start(t, "old").Run

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -32,19 +31,13 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-
 	"github.com/countersign/countersign/internal/tool"
+	"github.com/countersign/countersign/internal/workload"
 )
 
 var update = flag.Bool("update", false, "write docs/costs.md and testdata/roles.txt again")
 
 const document = "../../docs/costs.md"
-
-// The work of docs/performance.md: arguments of 200 bytes, a result of 2,048.
-const (
-	argsBytes   = 200
-	resultBytes = 2048
-)
 
 // Row is what one run costs, from its start by the API to its end.
 type Row struct {
@@ -196,7 +189,7 @@ func newLab(t *testing.T, m runtime.Model, warm int) *lab {
 	c := clock.System()
 	l := &lab{index: &index{Table: store.NewMemory(), at: map[store.Key]string{}}, executions: &asl.MemoryStore{}, invocations: map[string]int{}}
 	l.table = fault.NewTable(l.index)
-	tools, err := tool.NewSet(work{"work.read", run.EffectRead}, work{"work.pay", run.EffectNonIdempotent})
+	tools, err := tool.NewSet(workload.Tools(nil)...)
 	require.NoError(t, err)
 	l.Machine, err = local.New(local.Config{
 		Table: l.table, Blobs: store.NewMemoryBlobs(), Model: m, Tools: tools, Agents: func(string) (*agent.Definition, bool) { return nil, false },
@@ -219,36 +212,6 @@ func (l *lab) invoke(ctx context.Context, function string, payload []byte) ([]by
 	return l.handlers[function].Invoke(ctx, function, payload)
 }
 
-type work struct {
-	name   string
-	effect run.Effect
-}
-
-func (w work) Spec() agent.ToolSpec {
-	return agent.ToolSpec{Name: w.name, Kind: agent.KindInternal, Effect: w.effect, Description: "Work.", Schema: json.RawMessage(`{"type":"object"}`)}
-}
-
-func (w work) Call(context.Context, tool.Call) (agent.ToolResultData, error) {
-	return agent.ToolResultData{Content: strings.Repeat("r", resultBytes)}, nil
-}
-
-// costReplies answers with one call of a tool for n inferences, then with a text.
-type costReplies struct {
-	n    int
-	tool string
-}
-
-func (r costReplies) Generate(_ context.Context, req agent.Request) (agent.Reply, error) {
-	reply := agent.Reply{Model: "instant", Usage: run.Usage{Input: 10, Output: 10}}
-	if req.Inference > int64(r.n) {
-		reply.Text = "Done."
-		return reply, nil
-	}
-	args := fmt.Sprintf(`{"q":"%s"}`, strings.Repeat("a", argsBytes-8))
-	reply.Calls = []agent.ReplyCall{{ID: fmt.Sprintf("toolu_%06d", req.Inference), Name: r.tool, Input: json.RawMessage(args)}}
-	return reply, nil
-}
-
 // counted are the rows that were counted, by what was run.
 var counted = map[string]Row{}
 
@@ -261,14 +224,10 @@ func runAgent(t *testing.T, n int, toolName string, warm int) (row Row) {
 	}
 	defer func() { counted[key] = row }()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLab(t, costReplies{n, toolName}, warm)
-		d, err := agent.PresetDefaults(agent.PresetCountersign)
+		l := newLab(t, workload.Model{N: n, Tool: toolName}, warm)
+		d, err := workload.Agent("costs", n)
 		require.NoError(t, err)
-		d.Name, d.System, d.Model.Provider, d.Model.ID, d.Limits.Interactions = "costs", "You work.", "demo", "instant", n+10
-		d.Guards.DuplicateCalls = false // its model does one thing over and over
-		d.Tools = []agent.ToolSpec{work{"work.read", run.EffectRead}.Spec(), work{"work.pay", run.EffectNonIdempotent}.Spec()}
-		require.NoError(t, d.Check())
-		s, err := l.Starter.Start(t.Context(), runtime.Start{Tenant: local.Tenant, Agent: &d, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Work."}}}})
+		s, err := l.Starter.Start(t.Context(), workload.Start(d, "k"))
 		require.NoError(t, err)
 		reader := store.NewJournal(l.index, 0) // not counted
 		var state run.AgentState
