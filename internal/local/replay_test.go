@@ -45,10 +45,8 @@ func TestReplayOfAnHonestRecord(t *testing.T) {
 
 // A call that waits for its service has no request of its own: people see it with the run.
 func TestReplayOfARunThatWaitsForAService(t *testing.T) {
-	h, err := Open(Options{
-		Dir: t.TempDir(), Registry: registry.Must(registry.New()), Clock: clock.System(),
-		Model: func(agent.ModelSpec) (runtime.Model, error) { return replying{calls("c1", "ask", `{}`), farewell}, nil },
-	})
+	model := func(agent.ModelSpec) (runtime.Model, error) { return replying{calls("c1", "ask", `{}`), farewell}, nil }
+	h, err := Open(t.TempDir(), registry.Must(registry.New()), model, Config{Clock: clock.System()})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, h.Close()) }()
 	ask := agent.ToolSpec{Name: "ask", Kind: agent.KindService, Effect: run.EffectRead, Schema: []byte(`{"type":"object"}`)}

@@ -217,6 +217,7 @@ func TestApproveDenyAndEdit(t *testing.T) {
 }
 
 func TestDecisionsAndAnswersToAnApprovalGoThroughTheDesk(t *testing.T) {
+	no := "no"
 	for name, c := range map[string]struct {
 		in   func(approval string) api.Input
 		want run.CallStatus
@@ -230,7 +231,7 @@ func TestDecisionsAndAnswersToAnApprovalGoThroughTheDesk(t *testing.T) {
 		"answer no":       {func(string) api.Input { return result(`"No "`) }, run.StatusCancelled, run.WhyDenied},
 		"answer number":   {func(string) api.Input { return result(`1`) }, run.StatusCancelled, run.WhyDenied},
 		"answer null":     {func(string) api.Input { return result(`null`) }, run.StatusCancelled, run.WhyDenied},
-		"answer error":    {func(string) api.Input { return api.Input{Answers: []api.Answer{{Call: "c1", Error: new("no")}}} }, run.StatusCancelled, run.WhyDenied},
+		"answer error":    {func(string) api.Input { return api.Input{Answers: []api.Answer{{Call: "c1", Error: &no}}} }, run.StatusCancelled, run.WhyDenied},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, one := newWaiting(t)
@@ -250,10 +251,10 @@ func TestDecisionsAndAnswersToAnApprovalGoThroughTheDesk(t *testing.T) {
 	}
 }
 
-// An answer to a call that waits for people is a decision by the API, also where it is a rule's only channel.
-func TestAnAnswerComesByTheAPI(t *testing.T) {
+// An answer to a call that waits for people is a decision by the channel that is served, also where it is a rule's only one.
+func TestAnAnswerComesByAChannel(t *testing.T) {
 	b := newBench(t, pay, func(d *agent.Definition) {
-		d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, Via: []run.Via{agent.ViaAPI}}}
+		d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, Via: []run.Via{agent.ViaCLI}}}
 	})
 	one := b.start("k")
 	_, err := b.client.Input(t.Context(), one.ID, result(`true`), "")
@@ -261,7 +262,7 @@ func TestAnAnswerComesByTheAPI(t *testing.T) {
 	require.Equal(t, run.StatusSucceeded, b.waitUntilParked(one.ID).Calls[0].Status)
 	a, err := b.client.Approval(t.Context(), one.Waiting[0].Approval)
 	require.NoError(t, err)
-	require.Equal(t, agent.ViaAPI, a.Decisions[0].Via)
+	require.Equal(t, agent.ViaCLI, a.Decisions[0].Via)
 }
 
 func decision(target, action string) api.Input {
@@ -276,6 +277,7 @@ func result(raw string) api.Input {
 func TestAnswersToAnUnknownOutcome(t *testing.T) {
 	lost := `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 0}}]}
 {"text": "Done."}`
+	declined := "declined"
 	for name, c := range map[string]struct {
 		answer  api.Answer
 		status  run.CallStatus
@@ -285,7 +287,7 @@ func TestAnswersToAnUnknownOutcome(t *testing.T) {
 		"json":  {api.Answer{Call: "c1", Result: json.RawMessage(`{"paid": 0}`)}, run.StatusSucceeded, `{"paid":0}`},
 		"false": {api.Answer{Call: "c1", Result: json.RawMessage(`false`)}, run.StatusSucceeded, "false"},
 		"null":  {api.Answer{Call: "c1", Result: json.RawMessage(`null`)}, run.StatusSucceeded, "null"},
-		"error": {api.Answer{Call: "c1", Error: new("declined")}, run.StatusFailed, "declined"},
+		"error": {api.Answer{Call: "c1", Error: &declined}, run.StatusFailed, "declined"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, lost)
@@ -482,7 +484,10 @@ func TestShortenedIDs(t *testing.T) {
 	}
 	one, two := b.start(alike[0]), b.start(alike[1])
 	_, err := b.client.Run(t.Context(), one.ID[:4])
-	require.Contains(t, requireProblem(t, err, api.InvalidRequest).Detail, "more than one id begins like this: r")
+	var p *api.Problem
+	require.ErrorAs(t, err, &p)
+	require.Equal(t, api.InvalidRequest, p.Type)
+	require.Contains(t, p.Detail, "more than one id begins like this: r")
 	n := 5
 	for one.ID[:n] == two.ID[:n] {
 		n++
