@@ -118,7 +118,7 @@ func (d *Deleter) plan(ctx context.Context, tenant, runID string) (record store.
 	} else if branch != "" {
 		return refused("run %s began from it: delete that first", branch)
 	}
-	plan := &store.DeletionPlan{}
+	plan, asks := &store.DeletionPlan{}, map[string]int{}
 	for from := int64(0); ; {
 		entries, err := d.Journal.Entries(ctx, tenant, runID, from, 200)
 		if err != nil {
@@ -128,22 +128,28 @@ func (d *Deleter) plan(ctx context.Context, tenant, runID string) (record store.
 			return store.Deletion{Run: runID, Agent: h.Agent, Entries: from, Hash: h.Hash, Plan: plan}, mark, nil
 		}
 		for _, e := range entries {
-			addToPlan(plan, e.Events)
+			addToPlan(plan, runID, asks, e.Events)
 		}
 		from += int64(len(entries))
 	}
 }
 
-// addToPlan adds what events say that stands under keys of its own.
-func addToPlan(p *store.DeletionPlan, events []run.Event) {
+// addToPlan adds what events say that stands under keys of its own. asks counts how often people were asked about each
+// call so far, at most.
+func addToPlan(p *store.DeletionPlan, runID string, asks map[string]int, events []run.Event) {
+	add := func(approval string) {
+		if approval != "" && !slices.Contains(p.Approvals, approval) {
+			p.Approvals = append(p.Approvals, approval)
+		}
+	}
 	for _, e := range events {
-		approval := ""
 		switch e := e.(type) {
 		case run.RunStarted:
 			if e.From != nil {
 				p.Origin = e.From.Run
 				for _, u := range e.From.Unknown {
-					p.Approvals = append(p.Approvals, u.Approval)
+					add(u.Approval)
+					asks[u.Call]++
 				}
 			}
 		case run.CallClaimed:
@@ -151,16 +157,18 @@ func addToPlan(p *store.DeletionPlan, events []run.Event) {
 				p.Children = append(p.Children, e.Child.Run)
 			}
 		case run.CallSuspended:
-			approval = e.Approval
-		case run.LateSuspended:
-			approval = e.Approval
+			add(e.Approval)
+			asks[e.Call]++
+		case run.LateSuspended: // its request has its name by how often people were asked
+			asks[e.Call]++
+			for ask := range asks[e.Call] {
+				add(run.ApprovalID(runID, e.Call, ask+1))
+			}
 		case run.CallUnknown:
-			approval = e.Approval
+			add(e.Approval)
+			asks[e.Call]++
 		case run.PermissionRequested:
-			approval = e.Approval
-		}
-		if approval != "" && !slices.Contains(p.Approvals, approval) {
-			p.Approvals = append(p.Approvals, approval)
+			add(e.Approval)
 		}
 	}
 }

@@ -283,6 +283,20 @@ func TestRule10LateTickets(t *testing.T) {
 		require.Equal(t, `paid from "A"`, w.call("c1").Result.Content)
 		require.Equal(t, 2, w.tool("pay").times())
 	})
+	subtest(t, "its request is deleted with the run", func(t *testing.T, w *world) {
+		asks(w)
+		r := w.lateResult(func() runtime.Route { return w.batchRun(0) })
+		require.Equal(t, runtime.NextWait, w.drive(r.Woken).Next)
+		w.cancel()
+		asked := w.call("c1").Asks
+		require.Equal(t, 2, asked)
+		_, err := (&runtime.Deleter{Ports: w.ports}).Delete(w.ctx, tenant, w.run, "user:ana")
+		require.NoError(t, err)
+		for ask := range asked {
+			_, err := approval.Get(w.ctx, w.table, tenant, run.ApprovalID(w.run, "c1", ask+1))
+			require.ErrorIs(t, err, approval.ErrNotFound)
+		}
+	})
 	subtest(t, "a call that somebody let run again ignores it", func(t *testing.T, w *world) {
 		asks(w)
 		r := w.lateResult(func() runtime.Route {
