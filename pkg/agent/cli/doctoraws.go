@@ -121,11 +121,10 @@ func (d *deployment) versionFindings(ctx context.Context) (found []finding, err 
 		if !there {
 			continue
 		}
-		in := &lambda.InvokeInput{FunctionName: f.FunctionName, Payload: []byte(lambdafn.VersionRequest)}
-		if name != "HttpFunction" && name != "SweepFunction" {
-			in.Qualifier = aws.String("live") // what the state machine calls
-		}
-		out, err := d.lambda.Invoke(ctx, in)
+		out, err := d.lambda.Invoke(ctx, &lambda.InvokeInput{
+			FunctionName: f.FunctionName, Qualifier: aws.String("live"), // the alias, by which all of them are called
+			Payload: []byte(lambdafn.VersionRequest),
+		})
 		if err != nil {
 			return found, fmt.Errorf("ask %s for its version: %w", name, err)
 		}
