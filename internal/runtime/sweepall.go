@@ -299,9 +299,10 @@ type look struct {
 func (p *pass) sweepRequests(ctx context.Context) (next string, err error) {
 	pending := approval.Query{Status: approval.Pending, Limit: sweepPage, Cursor: p.at.Cursor}
 	asked, next, unread := approval.List(ctx, p.Sweeper.Table, p.at.Tenant, pending)
-	return next, each(ctx, p, asked, unread, func(a approval.Approval) (FailedRepair, Repair) {
+	unknown := int64(0)
+	err = each(ctx, p, asked, unread, func(a approval.Approval) (FailedRepair, Repair) {
 		if a.Kind == approval.KindOutcome {
-			p.at.Waiting.OutcomesUnknown++
+			unknown++
 		}
 		err := p.Sweeper.voidBudgetRequest(ctx, a)
 		if p.Notices != nil && p.Sweeper.Clock.Now().Sub(a.RequestedAt) >= settleTime { // else whoever made it tells
@@ -309,6 +310,10 @@ func (p *pass) sweepRequests(ctx context.Context) (next string, err error) {
 		}
 		return FailedRepair{Tenant: a.Tenant, Run: a.Run, Err: err}, RepairNone
 	})
+	if err == nil { // else the next sweep begins with this page
+		p.at.Waiting.OutcomesUnknown += unknown
+	}
+	return next, err
 }
 
 // sweepEnds continues what is owed after the ends on a page, without those of the last minute. Each cleanup execution

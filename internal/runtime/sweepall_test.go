@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/run"
@@ -556,5 +557,32 @@ func TestSweepOfManyParkedRuns(t *testing.T) {
 		)
 		require.EqualValues(t, 3, cost.Writes, "the lease: there is none to take over, it is made, and it is given back")
 		require.Zero(t, cost.Transactions)
+	})
+}
+
+// A sweep whose time ends while it voids requests has not failed with those that it did not come to, and counts what waits
+// once.
+func TestSweepRunsOutOfTimeAmongRequests(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.parked("waits")
+		for i := range 30 {
+			op, err := approval.CreateOp(approval.Approval{Tenant: tenant, ID: fmt.Sprintf("a%02d", i), Run: w.run, Kind: approval.KindOutcome, Calls: []string{"c1"},
+				Tools: []string{run.ToolAgentBudget}, Status: approval.Pending, RequestedAt: time.Now(), ExpiresAt: time.Now().Add(time.Hour)})
+			require.NoError(t, err)
+			require.NoError(t, w.table.Write(w.ctx, op))
+		}
+		s := w.sweeper()
+		s.Sweeper.Void = func(ctx context.Context, _ approval.Approval) error { return w.ports.Clock.Sleep(ctx, time.Minute) }
+		ctx, cancel := context.WithTimeout(w.ctx, 70*time.Second+30*time.Second)
+		defer cancel()
+		r, err := s.Run(ctx)
+		require.NoError(t, err)
+		require.Empty(t, r.Failed)
+		require.False(t, r.Complete)
+		s.Sweeper.Void = func(context.Context, approval.Approval) error { return nil }
+		r, err = s.Run(w.ctx)
+		require.NoError(t, err)
+		require.True(t, r.Complete)
+		require.EqualValues(t, 30, r.Waiting.OutcomesUnknown)
 	})
 }
