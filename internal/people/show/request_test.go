@@ -149,6 +149,9 @@ func TestB1WhatADecisionDoes(t *testing.T) {
 		{func(a *approval.Approval) { a.Scope, a.Grants = agent.ScopeTool, agent.GrantsRun }, "the tool may be called for the rest of the run, whatever it is called with", "the tool is not called any more in this run, and the model is told so", ""},
 		{func(a *approval.Approval) { a.Scope, a.Grants = agent.ScopeTool, agent.GrantsStanding }, "the tool may be called for the rest of the run, and in every run of refunds for 30 days or until it is revoked, whatever it is called with", "the tool is not called any more in this run, and the model is told so", ""},
 		{func(a *approval.Approval) { a.Grants = agent.GrantsStanding }, "the tool may be called with these very arguments for the rest of the run, and in every run of refunds for 30 days or until it is revoked", "the call is not carried out, and the model is told so", ""},
+		{func(a *approval.Approval) {
+			a.Grants, a.Permissions = agent.GrantsStanding, []approval.Permission{{Bounds: &agent.GrantBounds{Seconds: 36 * 60 * 60}}}
+		}, "the tool may be called with these very arguments for the rest of the run, and in every run of refunds for 36 hours or until it is revoked", "the call is not carried out, and the model is told so", ""},
 		{func(a *approval.Approval) { a.Kind, a.Grants = approval.KindTools, agent.GrantsOnce }, "the tool may be called once, whatever it is called with", "the model is told so; its next call asks again", "whether these tools may be called; their calls were blocked and are not carried out"},
 		{func(a *approval.Approval) { a.Kind = approval.KindOutcome }, "", "nothing: say what became of it", "what became of this call: it was interrupted, and nobody knows whether it took effect"},
 		{func(a *approval.Approval) {

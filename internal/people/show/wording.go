@@ -140,13 +140,23 @@ func grantText(a approval.Approval) Text {
 	case a.Grants == agent.GrantsRun && (ofTool || a.Kind == approval.KindTools):
 		return ownText(of + ", whatever it is called with")
 	case a.Grants == agent.GrantsStanding && ofTool:
-		return textf(of+", and in every run of %1 for 30 days or until it is revoked, whatever it is called with",
-			Bare(a.Agent))
+		return textf(of+", and in every run of %1 for %2 or until it is revoked, whatever it is called with",
+			Bare(a.Agent), ownText(exactDuration(standingLife(a))))
 	case a.Grants == agent.GrantsStanding:
 		return textf("the tool may be called with these very arguments for the rest of the run, and in every run of %1 "+
-			"for 30 days or until it is revoked", Bare(a.Agent))
+			"for %2 or until it is revoked", Bare(a.Agent), ownText(exactDuration(standingLife(a))))
 	}
 	return ownText(wordings[a.Kind].grants)
+}
+
+// standingLife is how long a standing grant holds that people do not bound: the policy's maximum.
+func standingLife(a approval.Approval) time.Duration {
+	for _, p := range a.Permissions {
+		if p.Bounds != nil && p.Bounds.Seconds > 0 {
+			return time.Duration(p.Bounds.Seconds) * time.Second
+		}
+	}
+	return agent.StandingLife
 }
 
 // decisionVerb says what a person did.
@@ -255,18 +265,37 @@ func OutcomeText(a approval.Approval) string {
 
 // FormatDuration formats a duration for people, in its largest unit.
 func FormatDuration(d time.Duration) string {
-	for _, u := range []struct {
-		of   time.Duration
-		name string
-	}{{24 * time.Hour, "day"}, {time.Hour, "hour"}, {time.Minute, "minute"}} {
-		switch n := int(d / u.of); {
-		case n == 1:
-			return "1 " + u.name
-		case n > 1:
-			return fmt.Sprintf("%d %ss", n, u.name)
+	for _, u := range timeUnits {
+		if d >= u.of {
+			return countUnits(d, u)
 		}
 	}
 	return "less than a minute"
+}
+
+// exactDuration is a duration in the largest unit that has it whole.
+func exactDuration(d time.Duration) string {
+	for _, u := range timeUnits {
+		if d >= u.of && d%u.of == 0 {
+			return countUnits(d, u)
+		}
+	}
+	return d.String()
+}
+
+type timeUnit struct {
+	of   time.Duration
+	name string
+}
+
+// timeUnits are in descending order.
+var timeUnits = []timeUnit{{24 * time.Hour, "day"}, {time.Hour, "hour"}, {time.Minute, "minute"}}
+
+func countUnits(d time.Duration, u timeUnit) string {
+	if n := int(d / u.of); n != 1 {
+		return fmt.Sprintf("%d %ss", n, u.name)
+	}
+	return "1 " + u.name
 }
 
 // boundsText is the bounds of a grant in words: which arguments, how often, how long. Most follows the time.
@@ -299,7 +328,7 @@ func (s *builder) boundsText(b agent.GrantBounds, most string) Text {
 		parts = append(parts, ownText(fmt.Sprintf("for %d further calls", b.Uses)))
 	}
 	if b.Seconds > 0 {
-		parts = append(parts, ownText("for "+(time.Duration(b.Seconds)*time.Second).String()+most))
+		parts = append(parts, ownText("for "+exactDuration(time.Duration(b.Seconds)*time.Second)+most))
 	}
 	if !b.Until.IsZero() {
 		parts = append(parts, ownText("until "+FormatTime(b.Until)))
