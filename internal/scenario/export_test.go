@@ -40,6 +40,43 @@ var unredacted = strings.Fields(`continued-json continued-three-times cowork-com
 	forge-ask-question-five forge-ask-question-output heuristic-any-preset limit-summarise-empty read-more-asks result-cut-error
 	result-cut-service result-kept xml-json xml-text-final xml-text-final-malformed`)
 
+// A fork at a call that people are asked about reads its precondition again, under a number that its parent's claim has, too.
+func TestAForkOfACallWithAPreconditionIsExported(t *testing.T) {
+	s, err := Load("fork.txtar", []byte(`
+-- agent.yaml --
+name: refunds
+system: You handle refunds.
+-- input.json --
+{"message": "Refund order 7."}
+-- then.json --
+{"fork": "call_suspended"}
+-- tools.yaml --
+- {name: orders.get, kind: internal, effect: read, description: Look up., schema: {type: object}, results: [{json: {status: paid}}]}
+- name: refunds.create
+  kind: internal
+  effect: non_idempotent
+  description: Pay money back.
+  schema: {type: object}
+  precondition: {tool: orders.get}
+  results: [{json: {refund: r1}}]
+-- model.jsonl --
+{"calls": [{"id": "c1", "name": "refunds_create", "input": {}}]}
+{"text": "Refunded."}
+{"text": "Denied."}
+-- people.jsonl --
+{"do": "approve", "call": "c1"}
+{"do": "deny", "call": "c1"}
+-- want.json --
+{"status": "done", "output": "Denied.", "calls": [{"id": "c1", "status": "cancelled"}]}
+`))
+	require.NoError(t, err)
+	sim, err := newSimulation(s, Options{})
+	require.NoError(t, err)
+	require.NoError(t, sim.clock.Run(sim.execute))
+	_, err = Export(t.Context(), sim, sim.run, false, agentfile.Options{})
+	require.NoError(t, err)
+}
+
 // TestExportedRuns plays every third scenario and exports its run, with its texts and without. Export itself plays what it
 // returns; `make crash` exports all, and plays what comes with crashes.
 func TestExportedRuns(t *testing.T) {

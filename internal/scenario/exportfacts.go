@@ -43,7 +43,11 @@ func (r *recording) readChecked(c run.Call, k run.Checked) {
 	if f.Text = &text; k.IsError {
 		f.Text, f.Error = nil, &text
 	}
-	r.results[k.Tool] = append(r.results[k.Tool], f)
+	// A fork reads under the number of a reading of its parent: one result is for both where they are equal.
+	line := encode(f)
+	if !slices.ContainsFunc(r.results[k.Tool], func(o resultForm) bool { return bytes.Equal(encode(o), line) }) {
+		r.results[k.Tool] = append(r.results[k.Tool], f)
+	}
 }
 
 func (r *recording) result(c run.Call, f resultForm) {
