@@ -83,6 +83,9 @@ func (e *ChannelError) Error() string {
 type DecidedError struct{ Approval Approval }
 
 func (e *DecidedError) Error() string {
+	if e.Approval.Status == Pending {
+		return fmt.Sprintf("approval %s is decided about that tool, and waits for the others", e.Approval.ID)
+	}
 	if e.Approval.wasDecidedByPeople() {
 		d := e.Approval.Decisions[len(e.Approval.Decisions)-1]
 		return fmt.Sprintf("approval %s is %s: %s by %s", e.Approval.ID, e.Approval.Status, d.Action, d.By)

@@ -81,6 +81,11 @@ func verdicts(a approval.Approval) []run.ToolVerdict {
 	return out
 }
 
+func TestADecidedToolOfARequestThatWaits(t *testing.T) {
+	err := &approval.DecidedError{Approval: approval.Approval{ID: "a1", Status: approval.Pending, Decisions: []approval.Decision{{Action: approval.Approve}}}}
+	require.EqualError(t, err, "approval a1 is decided about that tool, and waits for the others")
+}
+
 // A9, A12: each tool has its own approvers and is decided once; who names none decides about all that are open, or about none.
 func TestDecideTools(t *testing.T) {
 	const none, granted, denied = run.ToolVerdict(""), run.ToolGranted, run.ToolDenied
