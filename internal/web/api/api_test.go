@@ -243,6 +243,9 @@ func TestDecisionsAndAnswersToAnApprovalGoThroughTheDesk(t *testing.T) {
 			require.Equal(t, run.RunDone, after.Status)
 			require.Equal(t, c.want, after.Calls[0].Status)
 			require.Equal(t, c.why, after.Calls[0].Reason)
+			asked, err := b.client.Approval(t.Context(), one.Waiting[0].Approval)
+			require.NoError(t, err)
+			require.Equal(t, agent.ViaCLI, asked.Decisions[0].Via, "that of the bench")
 
 			a, err = b.client.Input(t.Context(), one.ID, in, "")
 			require.NoError(t, err, "to a finished run it is no error")
