@@ -94,7 +94,7 @@ func (c *revokeCommand) run(ctx context.Context, p *program) error {
 // grantFlags are the flags that bound the standing grant of an approval.
 type grantFlags struct {
 	GrantWhen []string `name:"grant-when" sep:"none" placeholder:"'/PATH OP JSON'" help:"Bound of a standing grant."`
-	GrantUses int      `name:"grant-uses" placeholder:"N" help:"A standing grant covers so many further calls."`
+	GrantUses *int     `name:"grant-uses" placeholder:"N" help:"A standing grant covers so many further calls."`
 	GrantFor  string   `name:"grant-for" placeholder:"TIME" help:"A standing grant holds so long, such as 7d."`
 }
 
@@ -108,10 +108,12 @@ func (f grantFlags) parseBounds() (*agent.GrantBounds, error) {
 		}
 		b.When = append(b.When, c)
 	}
-	if f.GrantUses < 0 {
-		return nil, usageErrorf("--grant-uses: got %d, want more than zero", f.GrantUses)
+	if f.GrantUses != nil {
+		if *f.GrantUses < 1 { // zero bounds nothing
+			return nil, usageErrorf("--grant-uses: got %d, want more than zero", *f.GrantUses)
+		}
+		b.Uses = *f.GrantUses
 	}
-	b.Uses = f.GrantUses
 	if f.GrantFor != "" {
 		d, err := agentfile.ParseDuration(f.GrantFor)
 		if err != nil || d < time.Second {

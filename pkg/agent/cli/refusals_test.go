@@ -49,7 +49,7 @@ var badValues = map[string]map[string]string{
 	"events <run>": {"r1": "nothing has run there yet"}, "events --after": {"x": "--after: ", "1.5": "--after: "}, "events --follow": {"=x": "bool value must be"}, "events --format": {"xml": "--format: got"},
 	"approvals --status": {"odd": `--status: got "odd"`}, "approvals --run": nil, "approvals --root": nil,
 	"approve <id>": nil, "approve --edit": {"{": "--edit: json at offset", "@DIR/none.json": "no such file"}, "approve --result": {"{": "--result: json at offset"},
-	"approve --digest": nil, "approve --note": nil, "approve --tool": nil, "approve --grant-when": {"amount": "--grant-when: "}, "approve --grant-uses": {"x": "--grant-uses: ", "-1": "--grant-uses: got -1, want more than zero"},
+	"approve --digest": nil, "approve --note": nil, "approve --tool": nil, "approve --grant-when": {"amount": "--grant-when: "}, "approve --grant-uses": {"x": "--grant-uses: ", "-1": "--grant-uses: got -1, want more than zero", "0": "--grant-uses: got 0, want more than zero"},
 	"approve --grant-for": {"soon": `--grant-for: got "soon", want a duration`, "0s": `--grant-for: got "0s", want a duration`},
 	"deny <id>":           nil, "deny --note": nil, "deny --tool": nil, "ask <id>": nil, "ask --note": nil,
 	"grants list --agent":   {"Clerk!": `--agent: got "Clerk!", want an agent's name`},
