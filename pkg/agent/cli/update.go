@@ -180,6 +180,9 @@ func (s *session) resolveRequest(ctx context.Context, runID string, a *api.Answe
 		return err
 	}
 	for _, w := range r.Waiting {
+		if err := s.refuseApproval(ctx, w, a); err != nil {
+			return err
+		}
 		if w.For == run.ForOutcome && (a.Call == w.Call || a.Call == w.Approval) {
 			a.Call, a.Approval = w.Call, w.Approval
 			return nil
@@ -195,6 +198,20 @@ func (s *session) resolveRequest(ctx context.Context, runID string, a *api.Answe
 	}
 	a.Call, a.Approval = asked.Call(), asked.ID
 	return nil
+}
+
+// refuseApproval refuses a result for a call that waits for an approval: to the API it is a decision, and most results
+// would approve what has not run.
+func (s *session) refuseApproval(ctx context.Context, w api.Waiting, a *api.Answer) error {
+	if w.For != run.ForApproval || a.Result == nil {
+		return nil
+	}
+	asked, err := s.loadApproval(ctx, w.Approval)
+	if err != nil || a.Call != asked.ID && !slices.Contains(asked.Calls, a.Call) {
+		return err
+	}
+	return usageErrorf("answer: %s waits for approval %s and has not run: want %s, or deny",
+		strings.Join(asked.Calls, ", "), asked.ID, s.p.commandLine("approve", asked.ID))
 }
 
 type sendCommand struct {
