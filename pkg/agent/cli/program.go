@@ -310,8 +310,10 @@ func (p *program) answerCommands(a approval.Approval) []string {
 	if c := a.ChannelsOf(""); !c.Allow(agent.ViaCLI) {
 		ways[0] = "approve it by " + c.Words()
 	}
-	if len(a.Permissions) > 1 {
-		ways = append(ways, p.commandLine("approve", a.ID, "--tool", line(a.Tools[0]))+"   decides about one tool")
+	open := slices.IndexFunc(a.Permissions, func(t approval.Permission) bool { return t.Verdict == "" })
+	if len(a.Permissions) > 1 && open >= 0 {
+		tool := line(a.Permissions[open].Tool)
+		ways = append(ways, p.commandLine("approve", a.ID, "--tool", tool)+"   decides about one tool")
 	}
 	return append(ways, p.commandLine("ask", a.ID, "--note", "TEXT")+"   decides nothing")
 }

@@ -253,10 +253,19 @@ func TestTheCommandForEditedArgumentsHasTheirDigest(t *testing.T) {
 	require.Contains(t, p.answerCommands(a)[0], " approve a1 --digest d2")
 }
 
+// Of several tools the command is about one that is not decided yet.
+func TestTheCommandForOneToolIsAboutAnUndecidedOne(t *testing.T) {
+	p, _ := newHarness(t, renamingAgent, renamingModel).newProgram("")
+	a := approval.Approval{ID: "a1", Permissions: []approval.Permission{{Tool: "x"}, {Tool: "y"}}}
+	require.Contains(t, p.answerCommands(a)[2], " approve a1 --tool x ")
+	a.Permissions[0].Verdict = run.ToolGranted
+	require.Contains(t, p.answerCommands(a)[2], " approve a1 --tool y ")
+}
+
 func TestEmptyListsOfApprovalsAreNamed(t *testing.T) {
 	d := newHarness(t, renamingAgent, renamingModel)
 	require.Equal(t, 3, d.run(t.Context(), "l\nl\n", "run", d.dir, "--message", "tidy").code)
-	require.Equal(t, "no denied approvals\n", d.run(t.Context(), "", "approvals", "--status", "denied").stdout.String())
+	require.Equal(t, "no approval is denied\n", d.run(t.Context(), "", "approvals", "--status", "denied").stdout.String())
 }
 
 // Events of these forms have ids of messages, or none, which are not their place in the run.

@@ -258,7 +258,7 @@ func (c *approvalsCommand) run(ctx context.Context, p *program) error {
 		case c.Status == "" || c.Status == string(approval.Pending):
 			p.printLine("nothing waits for anybody")
 		default:
-			p.printLine("no %s approvals", c.Status)
+			p.printLine("no approval is %s", c.Status)
 		}
 		return nil
 	})
