@@ -13,8 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Reply is r with what the text says in the place of all of it, and with its thinking among what the provider itself
-// calls reasoning.
+// Reply is r with what the text says in the place of all of it, and with its thinking among the provider's reasoning.
 func (t ToolText) Reply(r agent.Reply) agent.Reply {
 	var all []run.RepliedReasoning
 	thoughts := t.Thoughts
@@ -35,8 +34,7 @@ func (t ToolText) Reply(r agent.Reply) agent.Reply {
 	return r
 }
 
-// TextReasoning is the provider of reasoning that stood in a reply's text, in thinking tags. It is given back to
-// nobody.
+// TextReasoning is the provider of reasoning that stood in a reply's text, in thinking tags. Nobody gets it back.
 const TextReasoning = "text"
 
 // Call is a call in tags as one of a provider's would be: under the name that its tool has for the model, with texts of
@@ -138,8 +136,7 @@ func fitText(schema map[string]any, text string) any {
 	return value
 }
 
-// fitList is a list: of elements of one name, of the elements within where all of them have one name, of one, or as it
-// is spelled.
+// fitList is a list: of elements of one name, of the elements within where all have one name, of one, or as spelled.
 func fitList(schema map[string]any, value any) any {
 	items, _ := schema["items"].(map[string]any)
 	var list []any

@@ -128,8 +128,7 @@ func (s *ToolStream) Close() ([]agent.Delta, ToolText) {
 	return s.out, t
 }
 
-// firstTag is where the first of the tags begins; where none is whole, "" and how much of text can be the beginning of
-// none.
+// firstTag is where the first of the tags begins; where none is whole, "" and how much of text can begin none.
 func firstTag(text string, tags []string) (at int, tag string) {
 	for from := 0; ; {
 		i := strings.IndexByte(text[from:], '<')
@@ -216,8 +215,7 @@ var namedAs = regexp.MustCompile(`"tool_name"\s*:\s*"([^"\\]+)"|<tool_name>\s*([
 // WithCallsAsText is the request as it is sent to a model that writes its calls as text (DialectXML): calls stand in
 // the model's words as it wrote them, results are the user's words, and the sections of the prompt say what the tools
 // are. A provider is not asked for JSON where there are tools, as its model has to be free to call one: the system text
-// asks. What the notices of the canonical request are is part of the texts, so that an adapter adds none. r is left as
-// it is.
+// asks. The notices of the canonical request are part of the texts, so that an adapter adds none. r is left as it is.
 func WithCallsAsText(r agent.Request) agent.Request {
 	out := r
 	if len(r.Tools) > 0 && r.Output.JSON {

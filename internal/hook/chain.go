@@ -14,8 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Chain is the plugins of one agent, in order. The nil Chain has none. Safe for concurrent use as far as its plugins
-// are.
+// Chain is the plugins of one agent, in order. The nil Chain has none. Safe for concurrent use if its plugins are.
 type Chain struct{ plugins []named }
 
 type named struct {
@@ -39,8 +38,7 @@ func (s Set) Chain(specs []agent.PluginSpec) (*Chain, error) {
 	return c, nil
 }
 
-// Error is a plugin's failure, or an output check's. Its text is fit to be stored and shown, as far as the plugin's own
-// is.
+// Error is a plugin's failure, or an output check's. Its text is fit to be stored and shown if the plugin's own is.
 type Error struct {
 	Plugin string
 	Phase  run.Phase
@@ -211,8 +209,7 @@ const (
 	answerAsk   = "ask"
 )
 
-// permission lets calls pass, blocks them, or has a person asked: for their tool, or else by default, which is to ask
-// (presets 10).
+// permission lets calls pass, blocks them, or has people asked: by their tool, or else the default, ask (presets 10).
 func permission(config json.RawMessage) (Plugin, error) {
 	var c permissionConfig
 	if err := decode(config, &c); err != nil {

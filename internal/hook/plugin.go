@@ -14,8 +14,7 @@ import (
 )
 
 // Plugin is what a plugin does at each phase; nil = nothing. It keeps nothing between two phases but in the run's
-// shared state: the next phase may be another process. Functions return soon, and may be called for several runs at
-// once.
+// shared state: the next phase may be another process. Functions return soon, and may run for several runs at once.
 type Plugin struct {
 	RunStart        func(ctx context.Context, m *Moment) error
 	StepStart       func(ctx context.Context, m *Moment) error
@@ -27,8 +26,7 @@ type Plugin struct {
 	RunEnd          func(ctx context.Context, m *Moment) error
 }
 
-// Moment is what every phase has: the run to look at, and its shared state to change. Nothing that it gives out may be
-// changed.
+// Moment is what every phase has: the run to look at, and its shared state to change. What it gives out stays as it is.
 type Moment struct {
 	def     *agent.Definition
 	run     run.AgentState
@@ -58,8 +56,7 @@ func (m *Moment) Value(path string, v any) (bool, error) {
 	return true, nil
 }
 
-// Patch sets the value at a JSON Pointer of the shared state. A value that is no JSON, and a place that cannot be, fail
-// the phase.
+// Patch sets the value at a JSON Pointer of the shared state. What is no JSON, or no place, fails the phase.
 func (m *Moment) Patch(path string, value any) {
 	raw, err := json.Marshal(value)
 	p, state := []run.Patch{{Path: path, Value: raw}}, m.run.Shared
@@ -118,8 +115,7 @@ func (m *BeforeInference) Transform(change func(agent.Request) agent.Request) {
 	m.transforms = append(m.transforms, transform{m.plugin, change})
 }
 
-// AfterInference is the moment after the model has answered. The answer stands in the run; that it is in the journal is
-// still to come.
+// AfterInference is the moment after the model has answered. The answer stands in the run, not in the journal yet.
 type AfterInference struct {
 	Moment
 
@@ -178,8 +174,7 @@ func (m *BeforeTool) Tool() (agent.ToolSpec, bool) { return m.def.Tool(m.call.To
 // Resumed reports whether the call was suspended and goes on.
 func (m *BeforeTool) Resumed() bool { return m.call.Status == run.StatusResuming }
 
-// Granted reports whether somebody who may has approved this very call. Whether the approval still holds is for the
-// gate to see.
+// Granted reports whether somebody who may has approved this very call. Whether it still holds the gate sees.
 func (m *BeforeTool) Granted() bool { return m.call.Grant != nil }
 
 // Block refuses the call: it fails, and the model reads why.

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// Condition compares the value at a JSON Pointer of JSON. Exactly one operator is set. Numbers compare as
-// exact decimals.
+// Condition compares the value at a JSON Pointer of JSON. Exactly one operator is set. Numbers are exact decimals.
 type Condition struct {
 	Path    string            `json:"path"`
 	Eq      json.RawMessage   `json:"eq,omitempty"`
@@ -43,8 +42,7 @@ func (c Condition) Words() string {
 	return path + " " + op + " " + value
 }
 
-// Operator is the condition's operator and the JSON values it compares with: one, but of in. A pattern is a JSON
-// string.
+// Operator is the condition's operator and the JSON values it compares with: one, but of in. Patterns are JSON strings.
 func (c Condition) Operator() (name string, values []json.RawMessage) {
 	ops := c.Operators()
 	if len(ops) == 0 {

@@ -90,8 +90,7 @@ func (i bigInteger) Int64() (int64, bool) {
 	return int64(i.sign) * n, err == nil && len(i.digits) <= fitting
 }
 
-// fitting is how many decimal digits fit into an int64, with room for a sum; overflow is the least number that has
-// more.
+// fitting is how many decimal digits fit into an int64, with room for a sum; overflow is the least number with more.
 const (
 	fitting  = 18
 	overflow = 1_000_000_000_000_000_000

@@ -41,8 +41,7 @@ func (p Patch) Check() error {
 	return err
 }
 
-// Apply returns the tree, as DecodeNumbers gives it, after the patch. It writes into the tree. The error holds no
-// value.
+// Apply returns the tree, as DecodeNumbers gives it, after the patch. It writes into the tree. Errors hold no value.
 func (p Patch) Apply(tree any) (any, error) {
 	path, err := ParsePointer(p.Path)
 	if err != nil {
@@ -67,8 +66,7 @@ var (
 	errTakesOut = errors.New("an element is not taken out of a list; patch the list")
 )
 
-// edit returns v with value at path; with value missing, v without the member at path. At the root, the object then
-// becomes empty.
+// edit returns v with value at path; with value missing, v without the member at path; at the root, an empty object.
 func edit(v any, path []string, value any) (any, error) {
 	_, removes := value.(missing)
 	switch {

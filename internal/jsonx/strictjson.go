@@ -332,8 +332,7 @@ func hexEscape(b []byte) (u rune, ok bool) {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// JSONKind is what a value is by its first byte: 'n'ull, 'b'ool, '0' number, '"' string, '[' or '{'; 0 if it is
-// nothing.
+// JSONKind is what a value is by its first byte: 'n'ull, 'b'ool, '0' number, '"' string, '[' or '{'; 0 = nothing.
 func JSONKind(raw json.RawMessage) byte {
 	raw = bytes.TrimLeft(raw, " \t\r\n")
 	if len(raw) == 0 {
@@ -406,8 +405,7 @@ func (f FieldCheck) Value(raw json.RawMessage, t reflect.Type, at string) error 
 	return nil
 }
 
-// kindsFor are the kinds of values, as JSONKind has them, that encoding/json decodes into t, and what is wanted in
-// words.
+// kindsFor are the kinds of values, as JSONKind has them, that encoding/json decodes into t, and those in words.
 func kindsFor(t reflect.Type) (accepted, want string) {
 	switch t.Kind() {
 	case reflect.String:

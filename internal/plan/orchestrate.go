@@ -25,8 +25,7 @@ const (
 	synthesisResult = 500 // characters of a step's result that the answer is made of
 )
 
-// LeavesPlan is the fact that must stand before what a asks of the loop: the run is at a plan that it cannot go on
-// with.
+// LeavesPlan is the fact that must stand before what a asks of the loop: the run is at a plan that cannot go on.
 func LeavesPlan(s *run.AgentState, a policy.Action) (run.PlanLeft, bool) {
 	if a.Kind != policy.ActInfer || a.Lifecycle.ForPlan() || !s.Plan.Active() {
 		return run.PlanLeft{}, false
@@ -129,8 +128,7 @@ func BuildPlanRequest(
 	return r
 }
 
-// offeredToPlan are the tools of a plan and its steps: those of the loop that do something. What ends a loop ends no
-// plan.
+// offeredToPlan are the tools of a plan and its steps: those of the loop that do something. None ends the loop.
 func offeredToPlan(d *agent.Definition, s *run.AgentState, a policy.Action) []agent.ToolSpec {
 	return slices.DeleteFunc(policy.Offered(d, s, a), func(t agent.ToolSpec) bool { return d.BreaksLoop(t.Name) })
 }
@@ -202,8 +200,7 @@ func (b planBuilder) request() string {
 	return strings.Join(said, "\n\n")
 }
 
-// quoted are messages as a model reads them that is to plan and has no tools: calls and their results as text, and no
-// reasoning.
+// quoted are messages as a model reads them that is to plan without tools: calls and results as text, no reasoning.
 func quoted(messages []run.Message) []run.Message {
 	out := make([]run.Message, 0, len(messages))
 	for _, m := range messages {
@@ -224,8 +221,7 @@ func quoted(messages []run.Message) []run.Message {
 	return out
 }
 
-// step is the one turn that the router is given. Of the steps before, it shows the last that went well, and those that
-// the step names.
+// step is the one turn that the router is given. It shows the last step before that went well, and those it names.
 func (b planBuilder) step() string {
 	at := next(b.steps)
 	step := b.steps[at]
@@ -288,8 +284,7 @@ func (b planBuilder) result(step StepState) string {
 	return step.Call.Result.Content
 }
 
-// PlanBodies lists the calls of the plan whose results the request for a quotes and whose bodies are in blobs: their
-// digests, by call.
+// PlanBodies are the digests, by call, of those results of the plan's that the request for a quotes and blobs hold.
 func PlanBodies(s *run.AgentState, a policy.Action) map[string]string {
 	bodies := map[string]string{}
 	if a.Lifecycle != run.LifecycleRoute && a.Lifecycle != run.LifecycleSynthesis {

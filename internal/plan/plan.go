@@ -16,8 +16,7 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 )
 
-// Plan is what a planner made of a request: steps, or the answer itself where no tool is needed. Exactly one of the two
-// is set.
+// Plan is what a planner made of a request: steps, or the answer itself where no tool is needed. Exactly one is set.
 type Plan struct {
 	Steps  []Step
 	Direct string
@@ -35,8 +34,7 @@ const (
 
 // ParsePlan reads a planner's reply: calls in the form of plan.add_step(step, server, description),
 // plan.respond(message) and plan.done(), by place or by name and with any text around them, else one JSON object of
-// needs_tools, direct_response and steps. A response wins over steps. An error wraps ErrPlan and quotes nothing of the
-// text.
+// needs_tools, direct_response and steps. A response wins over steps. Errors wrap ErrPlan and quote nothing of it.
 func ParsePlan(text string) (Plan, error) {
 	text = agent.ValidText(text)
 	if strings.HasPrefix(strings.TrimSpace(text), "{") { // what its strings say are no calls

@@ -79,8 +79,7 @@ const (
 )
 
 // BM25 is how well each text fits a query by the words that they share: a rare word weighs more than a common one, and
-// a short text more than a long one. It is 0 where they share none. The same texts and query always give the same
-// numbers.
+// a short text more than a long one. It is 0 where they share none. The same texts and query give the same numbers.
 func BM25(texts []string, query string) []float64 {
 	counts, lengths, having, total := make([]map[string]int, len(texts)), make([]int, len(texts)), map[string]int{}, 0
 	for i, text := range texts {

@@ -187,8 +187,7 @@ func containsPhrase(text string, list []string) bool {
 // anyWords is what * stands for in a phrase: up to eight words, none of which ends a sentence.
 const anyWords = `(?:\S*[^\s.!?;:]\s+){0,8}`
 
-// pattern finds a phrase in a folded text: a plain one wherever its characters stand, one with * where its first word
-// begins.
+// pattern finds a phrase in a folded text: a plain one wherever it stands, one with * where its first word begins.
 func pattern(phrase string) *regexp.Regexp {
 	parts := strings.Split(agent.FoldCase(phrase), " * ")
 	for i, part := range parts {

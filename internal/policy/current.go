@@ -209,12 +209,10 @@ func VersionOfPolicy(d *agent.Definition) string {
 	return agent.HashCanonical(map[string]any{"policy": PolicyVersion(d.Permission), "ceilings": stringList(above)})
 }
 
-// May reports whether p may decide about the call: p is among its approvers, and among those of each policy above that
-// asks.
+// May reports whether p may decide about the call: p is among its approvers and those of each policy above that asks.
 func (d Decision) May(p Principal) bool { return MayDecideEach(p, d.Approvers, d.Above) }
 
-// MayDecideEach reports whether p is among the approvers and among those of each set above. It fails closed: an empty
-// set means nobody.
+// MayDecideEach reports whether p is among the approvers and among those of each set above. An empty set means nobody.
 func MayDecideEach(p Principal, approvers []string, above [][]string) bool {
 	return MayDecide(approvers, p) && !slices.ContainsFunc(above, func(set []string) bool { return !MayDecide(set, p) })
 }

@@ -50,8 +50,7 @@ func caseKeysIn(v any) bool {
 	return false
 }
 
-// DecisionFromJSON reads a free-form answer to a suspended call as a decision: resume or cancel (presets 3, approvals
-// A16).
+// DecisionFromJSON reads a free-form answer to a suspended call as a decision: resume or cancel (presets 3, A16).
 //
 //	true, false                        resume, cancel
 //	a string                           cancel if it is a denial word, else resume, "" too
@@ -290,8 +289,7 @@ func shown(s string) bool {
 }
 
 // AskInput is the suspension of a call whose tool asked for input with a checked ticket. ran says that the tool was
-// entered without a claim. Like a request for approval it names the very action (A6): what the answer lets run is that,
-// once.
+// entered without a claim. Like a request for approval it names the very action (A6): the answer lets that run, once.
 func AskInput(
 	d *agent.Definition, s *run.AgentState, c run.Call, t run.Ticket, ran bool, now time.Time,
 ) run.CallSuspended {
@@ -340,8 +338,7 @@ func ResumeInput(
 	return fact, err
 }
 
-// CompactAnswer is a decision's result as it is stored: true where there is none, or null. The error is an
-// *AnswerError.
+// CompactAnswer is a decision's result as it is stored: true where there is none, or null. Errors are *AnswerError.
 func CompactAnswer(result json.RawMessage) (json.RawMessage, error) {
 	if result == nil || bytes.Equal(bytes.TrimSpace(result), []byte("null")) {
 		return json.RawMessage("true"), nil
@@ -358,8 +355,7 @@ type AmendError struct{ Problem string }
 
 func (e *AmendError) Error() string { return "changed arguments refused: " + e.Problem }
 
-// Amended is a call with other arguments: the digest of that action, with its Policy as of CallSuspended, and what
-// policy says of it.
+// Amended is a call with other arguments: the digest of that action, its Policy as of CallSuspended, and the verdict.
 type Amended struct {
 	Digest, Policy string
 	Rule           Decision
@@ -392,8 +388,7 @@ func Amend(
 	return ActionNow(d, s, c, args), nil
 }
 
-// ResultText is what the model reads of a JSON value given as a result: a string stands for its text, anything else for
-// its JSON.
+// ResultText is what the model reads of a JSON value given as a result: a string is its text, anything else its JSON.
 func ResultText(raw json.RawMessage) string {
 	if text, ok := jsonx.JSONString(raw); ok {
 		return text

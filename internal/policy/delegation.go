@@ -25,8 +25,7 @@ const (
 	DefaultChildren = 8
 )
 
-// DelegateExpiry is how long another agent has to answer whose tool has no timeout of its own: its run may wait for
-// several people.
+// DelegateExpiry is how long another agent has to answer whose tool has no timeout: its run may wait for people.
 const DelegateExpiry = 30 * 24 * time.Hour
 
 // maxHistory bounds a child's conversation in its answer, in bytes. Older messages than fit are left out.
@@ -52,8 +51,7 @@ func Caller(s *run.AgentState) string {
 }
 
 // Delegation is the child that is to be noted in the claim of c, a call that may run, or why there can be none. Both
-// are nil for a call that is no run, or has been claimed before. find finds the deployment's agents; nil = it has none
-// here.
+// are nil for a call that is no run, or has been claimed before. find finds the deployment's agents; nil = none.
 func Delegation(d *agent.Definition, s *run.AgentState, c run.Call, find agent.Agents) (*run.Child, *run.CallFinished) {
 	t, ok := d.Tool(c.Tool)
 	if !ok || t.Kind != agent.KindAgent || c.Child != "" {
@@ -130,8 +128,7 @@ func part(limit, spent, promised, most, among int64) (int64, bool) {
 	return lowerLimit((left-1)/among+1, max(0, most)), true
 }
 
-// isBudgetPromised reports whether what the run has left is promised to its children: it may go on when they have
-// answered.
+// isBudgetPromised reports whether what the run has left is promised to its children: it may go on once they answer.
 func isBudgetPromised(s *run.AgentState, d *agent.Definition) bool {
 	if len(s.Children.Open) == 0 {
 		return false
@@ -142,8 +139,7 @@ func isBudgetPromised(s *run.AgentState, d *agent.Definition) bool {
 }
 
 // ChildDefinition is the agent current as it is pinned for the open child of a call of t in the run s under d: its
-// limits are no larger than what was promised, and than those of the line above it, and what that line would not let
-// pass does not pass.
+// limits are no larger than what was promised and than those of the line above it, whose ceilings hold for it.
 func ChildDefinition(d *agent.Definition, child run.Child, current *agent.Definition) agent.Definition {
 	n := *current
 	n.Limits.Tokens = lowerLimit(n.Limits.Tokens, child.Tokens)

@@ -173,8 +173,7 @@ type WrongOutput string
 
 func (w WrongOutput) Error() string { return "it was checked, and is wrong:\n" + string(w) }
 
-// judgeOutput refuses what is not JSON, or does not fit the schema. valid checks a value; its error is for the model to
-// read.
+// judgeOutput refuses what is not JSON, or does not fit the schema. valid checks a value, with an error for the model.
 func judgeOutput(
 	d *agent.Definition, s *run.AgentState, e run.Replied, valid func(value json.RawMessage) error,
 ) run.Replied {

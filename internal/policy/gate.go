@@ -213,8 +213,7 @@ func gateGranted(
 	}
 }
 
-// Voided refuses an approved call whose approval does not hold any more: withdrawn, used up, or not of this action
-// (A6).
+// Voided refuses an approved call whose approval holds no more: withdrawn, used up, or not of this action (A6).
 func Voided(d *agent.Definition, c run.Call) *run.CallFinished {
 	return refuseCall(c, run.WhyVoided, d.Word(agent.WordVoided, wordingData(c)), Decision{}).Refuse
 }
@@ -228,8 +227,7 @@ func AskFor(d *agent.Definition, s *run.AgentState, c run.Call, dec Decision, no
 	}
 }
 
-// ActionDigest is the digest of the very action (A6): who, in which run, under which policy, does what with which
-// bytes.
+// ActionDigest is the digest of the very action (A6): who, in which run, by which policy, does what with which bytes.
 func ActionDigest(d *agent.Definition, s *run.AgentState, c run.Call, t agent.ToolSpec, dec Decision) string {
 	return actionOf(d, s, c, t, dec).ActionDigest()
 }
@@ -294,8 +292,7 @@ func Hints(d *agent.Definition, s *run.AgentState) []string {
 }
 
 // gateGuards returns the gate's verdict g on a call of the newest round, or a guard's that keeps the call from running.
-// What people have been asked about, are going to be, or have granted is theirs to decide: a guard keeps them from
-// nothing.
+// What people were asked about, are going to be, or have granted is theirs to decide.
 func gateGuards(d *agent.Definition, s *run.AgentState, c run.Call, g Gate) Gate {
 	switch {
 	case c.Status != run.StatusNew || c.Inference != s.Round.Inference || !g.Run && g.Suspend == nil && g.Block == nil:

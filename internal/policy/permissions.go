@@ -29,8 +29,7 @@ func findPermit(s *run.AgentState, tool, digest string, dec Decision) (run.ToolP
 
 // DecideIn is Decide within a run: a tool that the run's policy function lists asks where rules would allow it, and no
 // verdict is weaker than that of an agent which delegated the run. Deny wins. Loop-breaking tools, which do nothing but
-// end the run, are nobody's to decide about. Where nobody is known to have started the run, four eyes are two people
-// who approve.
+// end the run, are nobody's to decide about. Where nobody is known to have started it, four eyes are two who approve.
 func DecideIn(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args json.RawMessage) Decision {
 	if d.BreaksLoop(t.Name) {
 		return Decision{Verdict: agent.VerdictAllow}
@@ -50,8 +49,7 @@ func DecideIn(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args jso
 }
 
 // ToolDigest is the digest of a permission to call a tool in a run: who, under which policy and which approvers. The
-// call is no part of it (A18), and its arguments are one only where the policy's grants are of them
-// (Permission.OfArguments).
+// call is no part of it (A18), and its arguments are only where grants are of them (Permission.OfArguments).
 func ToolDigest(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args json.RawMessage, dec Decision) string {
 	return agent.HashCanonical(bindArguments(Granting(d), args, map[string]any{
 		"tenant": s.Tenant, "run": s.Run, "agent": s.Agent, "version": s.Version, "tool": t.Name,
@@ -212,8 +210,7 @@ func textToolDenied(d *agent.Definition, tool string, p run.ToolPermit) string {
 }
 
 // Flaggable are the tools of an advisory policy that want an approval, by the names the model uses, in order of
-// definition. The policy is asked as if nothing were known of the arguments, so a rule that asks of some calls flags
-// its tool.
+// definition. Nothing is known of the arguments then, so a rule that asks of some calls flags its tool.
 func Flaggable(d *agent.Definition) []string {
 	if !d.Advises() {
 		return nil

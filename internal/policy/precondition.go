@@ -37,8 +37,7 @@ type Reading struct {
 }
 
 // MustRead is what has to be read before c goes the way of g: when people are to be asked about it, and when it is to
-// run because they have approved it. False where nothing has. An error says why it cannot be read, and is fit for the
-// model.
+// run because they have approved it. False where nothing has. An error says why it cannot be read, to the model.
 func MustRead(d *agent.Definition, s *run.AgentState, c run.Call, g Gate) (Reading, bool, error) {
 	asks := g.Suspend != nil && g.Suspend.For == ""
 	runs := g.Run && c.Grant != nil && !c.Grant.Tool && !c.Grant.Consumed && c.Checked != nil

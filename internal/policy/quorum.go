@@ -138,8 +138,7 @@ func Suffices(e run.Decided, d *agent.Definition, s *run.AgentState, tool string
 // fourEyesPeople is how many people look where four eyes are two people's.
 const fourEyesPeople = 2
 
-// FourEyesEdit is how many people approve a call whose arguments somebody has changed: under four eyes its author and
-// another one.
+// FourEyesEdit is how many people approve a call whose arguments somebody has changed: under four eyes two or more.
 func FourEyesEdit(quorum int, fourEyes bool) int {
 	if fourEyes {
 		return max(quorum, fourEyesPeople)

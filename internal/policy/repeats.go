@@ -12,8 +12,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// This file is the one detector of repetition. It counts how often in a row the same has happened and compares the
-// count with a limit:
+// This file is the one detector of repetition. It counts how often in a row the same has happened, up to a limit:
 //
 //	| streak           | counts                              | what ends it              | limit                    |
 //	| error_rounds     | rounds of nothing but errors        | another round             | stop.consecutiveErrors   |
@@ -63,8 +62,7 @@ func (r streakList) find(name string) int {
 	return slices.IndexFunc(r, func(k streak) bool { return k.Name == name })
 }
 
-// next are the streaks after one more look at one of them. of is what happened; "" = nothing of the kind, which ends
-// the streak.
+// next are the streaks after one more look at one of them. of is what happened; "" = nothing, which ends it.
 func (r streakList) next(name, of string) streakList {
 	if len(of) > 32 {
 		of = agent.HashHex([]byte(of))[:32]

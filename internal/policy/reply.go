@@ -88,8 +88,7 @@ func planned(d *agent.Definition, s *run.AgentState, r agent.Reply, requests int
 	return e
 }
 
-// cutNotice stands behind a text that its provider cut short (seed 000), "" behind any other. The words are those of
-// providers.
+// cutNotice stands behind a text that its provider cut short (seed 000), "" behind any other. The words are providers'.
 func cutNotice(d *agent.Definition, text, stop string) string {
 	if d.CutText != agent.CutTextNotice || d.Output.Format == agent.OutputJSON {
 		return ""
@@ -133,8 +132,7 @@ func Whole(m agent.ModelSpec, r agent.Reply, c agent.ReplyCall) agent.ReplyCall 
 }
 
 // safeInput is the model's arguments, compacted. What is not strict JSON becomes a JSON string of it, cut to 4 KiB: the
-// conversation stays well formed, the gate refuses the call because no string is an object, and the model sees what it
-// sent.
+// conversation stays well formed, the gate refuses the call as no string is an object, and the model sees what it sent.
 func safeInput(raw json.RawMessage) json.RawMessage {
 	if len(raw) == 0 {
 		return json.RawMessage(`{}`)
@@ -252,8 +250,7 @@ func Interrupted(r agent.Reply) *agent.Reply {
 
 // parseTextCalls returns a reply to s as PlanReply takes it. Of a model that writes calls as text, the first pair of
 // tool tags is its call, and its thinking is its reasoning. A text that holds no valid call stays as it came, to the
-// letter; why it holds none, where it has a tag, is the second result. A reply with calls of the provider's own is
-// taken as it is.
+// letter; why it holds none, where it has a tag, is the second result. A reply with calls of its own is taken as it is.
 func parseTextCalls(d *agent.Definition, s *run.AgentState, r agent.Reply) (agent.Reply, *dialect.TextCallError) {
 	if d.Model.Answering(r.Place).Dialect != agent.DialectXML || len(r.Calls) > 0 {
 		return r, nil

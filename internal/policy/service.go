@@ -13,8 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// FunctionCall is what a function is invoked with for a call of a tool of kind lambda. Its JSON is what the function
-// gets.
+// FunctionCall is what a function is invoked with for a call of a tool of kind lambda. The function gets its JSON.
 type FunctionCall struct {
 	Tool   string          `json:"tool"` // original name
 	Args   json.RawMessage `json:"args"` // as the gate let them through
@@ -55,8 +54,7 @@ func (f FunctionCall) Payload() ([]byte, error) {
 	return jsonx.MarshalVerbatim(f)
 }
 
-// FunctionRequest is what a function that answers later is invoked with for a call of t in the state s, to be
-// answered there.
+// FunctionRequest is what a function that answers later is invoked with for a call of t in the state s.
 func FunctionRequest(s *run.AgentState, t agent.ToolSpec, c run.Call, to Callback) FunctionCall {
 	trace := cmp.Or(s.Trace, &run.Trace{})
 	return FunctionCall{

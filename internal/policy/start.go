@@ -89,8 +89,7 @@ func Departed(s run.AgentState, e run.Entry) (left []Spoken, after run.AgentStat
 	return left, after, nil
 }
 
-// The errors of ContinueFrom and ForkFrom. A call that takes another back, and is open, is in no fork: it would be made
-// twice.
+// The errors of ContinueFrom and ForkFrom. An open call that takes another back is in no fork: it would be made twice.
 var (
 	ErrNotFinished = errors.New("the run has not finished")
 	ErrCallRunning = errors.New("a call was running at that entry")

@@ -169,8 +169,7 @@ func repeatsMistake(x stopInput) bool {
 		isOverLimit(x.d, countMistake(x.d, x.s, roundStreaks(x.d, x.s)), sameMistake)
 }
 
-// onlyRepeats reports whether the model does nothing but repeat calls. Whoever has spoken to it since has given it a
-// reason to.
+// onlyRepeats reports whether the model does nothing but repeat calls. Who has spoken to it since gave it a reason to.
 func onlyRepeats(x stopInput) bool {
 	return len(newestRoundCalls(x.s)) > 0 && isOverLimit(x.d, roundStreaks(x.d, x.s), duplicateRounds) && !hasNewInput(x.s)
 }

@@ -146,8 +146,7 @@ func OutputView(s *run.AgentState) (json.RawMessage, error) {
 // newestOf cuts a list to what is shown of a run.
 func newestOf[T any](list []T) []T { return list[max(0, len(list)-200):] }
 
-// Spoken is a message of a conversation as people see it, with its seenCount. That of one that was evicted is what it
-// was then.
+// Spoken is a message of a conversation as people see it, with its seenCount. An evicted one keeps what it had then.
 type Spoken struct {
 	run.Message
 	SeenCount int64
@@ -221,8 +220,7 @@ func suspensionIDs(c run.Call) (ticket, pending string) {
 }
 
 // Waiting finds the suspended call that a decision on target is about (seed 001): by the call's id, else by the
-// request's, the suspension's or the pending call's. Where two tickets have the same id it is the first one's in
-// request order.
+// request's, the suspension's or the pending call's. Of two tickets with the same id the first one counts.
 func Waiting(s *run.AgentState, target string) (run.Call, bool) {
 	for kind := range 4 {
 		for _, c := range s.Waits() {

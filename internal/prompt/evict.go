@@ -16,8 +16,7 @@ import (
 
 // MakeRoom is what has to be committed before, and in the entry of, the reply to the request that action a asks for, so
 // that the request fits: what prune takes out, what the window evicts, and that even then too little is left (presets
-// 6). Nothing, far from the window's end. The budget is that of the request once the facts are known; Next
-// says what is owed then.
+// 6). Nothing, far from the window's end. The budget is the request's once the facts are known; Next says what is owed.
 func MakeRoom(d *agent.Definition, s *run.AgentState, a policy.Action, m Measured) ([]run.Event, Budget) {
 	x, g := d.Context, newGauge(d, s, a, m)
 	after := *s
@@ -46,8 +45,7 @@ func MakeRoom(d *agent.Definition, s *run.AgentState, a policy.Action, m Measure
 }
 
 // NeedsCount reports whether a provider's own count could change what MakeRoom does: the estimate is as large as the
-// distance to the next threshold, or half of it. A partition with a fixed term needs no count, as providers count whole
-// requests.
+// distance to the next threshold, or half of it. With a fixed term none is needed, as providers count whole requests.
 func NeedsCount(d *agent.Definition, s *run.AgentState, a policy.Action, m Measured) bool {
 	g := newGauge(d, s, a, m)
 	if d.Context.Window == 0 || !d.Context.Measured() || g.exact || a.Lifecycle == run.LifecycleSummary {

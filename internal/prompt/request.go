@@ -144,8 +144,7 @@ func renderSections(d *agent.Definition, sections []agent.Section, dot map[strin
 
 // WithPrompt is a request with the sections that are made for it alone: r's tools, what the hooks gave and the rules of
 // the dialect. They are made for every dialect of the chain, since which model will be asked is not known yet. Nothing
-// of it is stored. It comes last, when r has the tools that are offered. The error is a text's own, which Check could
-// not see.
+// of it is stored. It comes last, when r has the tools that are offered. Errors are texts' own, which Check cannot see.
 func WithPrompt(
 	d *agent.Definition, s *run.AgentState, a policy.Action, now time.Time, r agent.Request, c PromptContext,
 ) (agent.Request, error) {
@@ -203,8 +202,7 @@ func renderTurn(
 }
 
 // ToolPrompt tells of tools in words, a line of compact JSON each: server, model-facing name, description and schema,
-// without the correlation field. Of no tools it is "". A schema that is no JSON, which is refused with its definition,
-// is left out.
+// without the correlation field. Of no tools it is "". A schema that is no JSON, which Check refuses, is left out.
 func ToolPrompt(tools []agent.ToolSpec) string {
 	var lines []string
 	for _, t := range tools {
@@ -241,8 +239,7 @@ func SystemFor(d *agent.Definition, s *run.AgentState, a policy.Action, now time
 }
 
 // KeptSystem is the system text of a run whose text is built once, as its first inference had it. inBlob says that it
-// is the blob of s.System; ok is false where it is to be built: before the first inference, and in runs of before it
-// was kept.
+// is the blob of s.System; ok is false where it is to be built: before the first inference, and in runs that kept none.
 func KeptSystem(d *agent.Definition, s *run.AgentState) (text string, inBlob, ok bool) {
 	switch {
 	case d.SystemPrompt == agent.SystemEveryInference || s.System == "":
@@ -267,8 +264,7 @@ func KeepSystem(d *agent.Definition, e run.Replied, text string) run.Replied {
 	return e
 }
 
-// KeepPlanSystem is KeepSystem for the first request of a run's plan, under a text that was built for it; digest is ""
-// where none was.
+// KeepPlanSystem is KeepSystem for the first request of a run's plan; digest is "" where no text was built for it.
 func KeepPlanSystem(d *agent.Definition, e run.Planned, text, digest string) run.Planned {
 	e.System = digest
 	e.SystemText, e.SystemBlob = storedSystem(d, digest, text)

@@ -293,8 +293,7 @@ func PageText(d *agent.Definition, p Page, text string) (string, error) {
 	return shown + "\n\n" + d.Word(agent.WordPage, fields), nil
 }
 
-// RuneOffset is where character number n of a text begins, from 0, in bytes; the text's length where it has no more
-// than n.
+// RuneOffset is where character number n of a text begins, from 0, in bytes; the text's length where there is none.
 func RuneOffset(text string, n int) int {
 	for i := range text {
 		if n == 0 {

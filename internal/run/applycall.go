@@ -51,8 +51,7 @@ func (c *Call) transition(path ...CallStatus) error {
 	return nil
 }
 
-// settleCall ends a call with the result that the model will read. A suspended one resumes first, unless it is
-// cancelled.
+// settleCall ends a call with the result that the model will read. A suspended one resumes first, or is cancelled.
 func (s *AgentState) settleCall(c *Call, r Result, why CallReason, to CallStatus) error {
 	path := []CallStatus{to}
 	if c.Status == StatusSuspended && to != StatusCancelled {

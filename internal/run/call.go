@@ -122,8 +122,7 @@ const (
 // AskReason says why a call is asked about that was approved before. "" = it was not.
 type AskReason string
 
-// The policy that applies is another than the one it was approved under (A17), or what the call depends on is not what
-// was shown.
+// Another policy applies than it was approved under (A17), or what the call depends on is not what was shown.
 const (
 	WhyPolicyChanged AskReason = "policy_changed"
 	WhyStateChanged  AskReason = "state_changed"

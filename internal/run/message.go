@@ -39,8 +39,7 @@ type Message struct {
 func (m Message) Seen(inferences int64) int64 { return m.Base + inferences }
 
 // Source names where in the journal a message's body was written: the entry's sequence, the event's index in the entry
-// and the message's index among those the event adds. Run is the run whose journal that is where it is another one's,
-// from which this one began.
+// and the message's index among those the event adds. Run is the run of that journal if this one began from it.
 type Source struct {
 	Seq   int64
 	Event int
@@ -70,10 +69,9 @@ type Media struct {
 	Blob      string `json:"blob,omitempty"` // a blob's digest, resolved under the run's tenant only
 }
 
-// Reasoning is what a model thought before, between or behind its text. It is kept byte for byte, because a provider
-// that signs reasoning takes it back only unchanged, and it is nobody's to read or send but the model's own: an adapter
-// gives it back to the provider and model that wrote it and to no other. Either Redacted is set, or Text and perhaps
-// Signature.
+// Reasoning is what a model thought before, between or behind its text. It is kept byte for byte, as a provider that
+// signs it takes it back only unchanged, and it is nobody's to read or send but the model's own: an adapter gives it
+// back to the provider and model that wrote it and to no other. Either Redacted is set, or Text and perhaps Signature.
 type Reasoning struct {
 	Text      string `json:"text,omitempty"`      // may be empty beside a signature
 	Signature string `json:"signature,omitempty"` // the provider's proof that the text is the model's; "" = there is none

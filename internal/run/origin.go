@@ -16,16 +16,14 @@ const (
 )
 
 // Origin is where a run's conversation began: another run of the tenant, as it was after its entry Seq. Nothing of it
-// is copied; who reads the run reads that one up to there (Seed). Entries never change and are never deleted, so it
-// stays what it was.
+// is copied; who reads the run reads that one up to there (Seed). Entries never change, so it stays what it was.
 type Origin struct {
 	Kind OriginKind `json:"kind"`
 	Run  string     `json:"run"`
 	Seq  int64      `json:"seq"`
 	At   int64      `json:"at,omitempty"` // the oldest entry of Run that a reader of it as of Seq needs, by ReadFrom
 
-	// Unknown asks anew what became of every open call of a fork that had been entered. Only these calls may be in it, and
-	// all of them.
+	// Unknown asks anew what became of every open call of a fork that had been entered. It has these calls alone, and all.
 	Unknown []CallUnknown `json:"unknown,omitempty"`
 	// of a fork: what policies remember of Run there, as in Remembered
 	Memory map[string]json.RawMessage `json:"memory,omitempty"`

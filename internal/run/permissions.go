@@ -182,8 +182,7 @@ type Checked struct {
 	Content string    `json:"content"`
 	IsError bool      `json:"isError,omitempty"`
 	At      time.Time `json:"at"`
-	// what it gave when people were last asked about the call, which is why they are asked again; nil = this is the first
-	// time
+	// what it gave when people were last asked about the call, why they are asked again; nil = this is the first time
 	Was *Was `json:"was,omitempty"`
 }
 

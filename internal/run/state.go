@@ -50,8 +50,7 @@ type AgentState struct {
 	Entries int64 `json:"-"` // journal entries applied: the next sequence number
 	Drained int64 // inbox slots applied, from 1
 
-	// rounds of the conversation before the run's first inference: inferences of the runs before it, and calls of its own
-	// plan
+	// rounds of the conversation before the run's first inference: inferences of runs before it, and calls of its own plan
 	Prior          int64
 	Inferences     int64
 	Interactions   Interactions
@@ -174,8 +173,7 @@ const (
 
 // entriesPerExecution bounds how many entries one execution may own before it hands over, so that its history stays
 // below 10,000 events, of the 25,000 that end an execution (R10). A plain iteration is two entries and twelve events.
-// The most that an entry takes is thirteen: Step, its choice, and a wait that ends, where every wake parks the run
-// again.
+// An entry takes thirteen at most: Step, its choice, and a wait that ends, where every wake parks the run again.
 const entriesPerExecution = 750
 
 // longestOwner is how old an execution may be before it hands over, a wait included. Step Functions ends one after a
@@ -316,8 +314,7 @@ func (s *AgentState) Newest() []Call {
 }
 
 // Held reports whether calls that were approved have to wait for other decisions before they are replayed: under
-// all_answered for those of the newest round, under batch_all for those of every round (presets 3). Under any_external
-// there is one round.
+// all_answered those of the newest round, under batch_all of every round (presets 3). any_external has one round.
 func (s *AgentState) Held(mode ResumeMode) bool {
 	if mode != ResumeAllAnswered && mode != ResumeBatchAll {
 		return false
@@ -397,8 +394,7 @@ func withPeople(people []string, more ...string) []string {
 }
 
 // ApprovalID is the id of the request that is made when a call is suspended for approval: "a" and 25 characters. ask
-// counts how often that call was suspended for approval, so asking anew makes a new request and a retry makes the same
-// one.
+// counts how often the call was suspended for approval, so asking anew makes a new request and a retry the same.
 func ApprovalID(run, call string, ask int) string { return "a" + HashID(run, call, strconv.Itoa(ask)) }
 
 // HashID is 125 bits of a hash over the parts, each with its length before it: no two lists of parts look alike.

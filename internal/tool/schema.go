@@ -1,7 +1,6 @@
 package tool
 
-// This file checks values against JSON Schema 2020-12, exactly and within bounds: schemas and values alike may
-// come from strangers.
+// This file checks values against JSON Schema 2020-12, exactly and within bounds: strangers may have written either.
 
 import (
 	"crypto/sha256"
@@ -137,8 +136,7 @@ func Validate(t agent.ToolSpec, args json.RawMessage) error {
 	return s.Validate(args)
 }
 
-// Fits makes the check of a schema of any value: a runtime.Schemas. Its errors are Compile's, those of the check
-// Schema.Validate's.
+// Fits makes the check of a schema of any value: a runtime.Schemas. Its errors are Compile's, the check's Validate's.
 func Fits(schema json.RawMessage) (func(value json.RawMessage) error, error) {
 	s, err := Compile(schema)
 	if err != nil {
@@ -238,8 +236,7 @@ func (m *meter) pay(units int) error {
 }
 
 // install puts the meter at the entrance of every schema reachable from root. The library calls a schema's format
-// before it descends, on every visit; formats are annotations here, which leaves the place free. It refuses what cannot
-// be metered.
+// before it descends, on every visit; formats are annotations here, so it is free. It refuses what cannot be metered.
 func (m *meter) install(root *jsonschema.Schema) error {
 	// List root and every schema under it, each once.
 	seen := map[*jsonschema.Schema]bool{root: true}
@@ -364,8 +361,7 @@ func appendSchema(out []*jsonschema.Schema, v any) []*jsonschema.Schema {
 	return out
 }
 
-// isCircular reports whether a schema applies itself to the same value, directly or indirectly. Validation would never
-// end.
+// isCircular reports whether a schema applies itself to the same value, directly or not. Validation would never end.
 func isCircular(all []*jsonschema.Schema) bool {
 	const open, done = 1, 2
 	state := map[*jsonschema.Schema]int{}

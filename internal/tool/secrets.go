@@ -15,11 +15,9 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 )
 
-// Secrets are values that an operator keeps for the tools of a tenant: tokens, keys, passwords. Safe for concurrent
-// use.
+// Secrets are values that an operator keeps for a tenant's tools: tokens, keys, passwords. Safe for concurrent use.
 type Secrets interface {
-	// Secret is the value of that name. One that there is not is ErrNoSecret; any other error may pass. No error holds a
-	// value.
+	// Secret is the value of that name. A missing one is ErrNoSecret; any other error may pass. No error holds a value.
 	Secret(ctx context.Context, tenant, name string) (string, error)
 }
 
@@ -32,8 +30,7 @@ type NoSecrets struct{}
 // Secret is always ErrNoSecret.
 func (NoSecrets) Secret(context.Context, string, string) (string, error) { return "", ErrNoSecret }
 
-// MinSecret is how many bytes a secret has at least. A shorter one could not be told from other text when it comes
-// back.
+// MinSecret is how many bytes a secret has at least. A shorter one could not be told from other text that comes back.
 const MinSecret = 4
 
 // Disclosure is one use of a tenant's secrets: it puts them into templates, and takes those that it has put in out of
@@ -185,8 +182,7 @@ func (e *echo) at(text string) (n int, open bool) {
 	return n, open
 }
 
-// mayBegin tells from the next few bytes whether the secret can be spelled there: texts have many signs that escape
-// something else.
+// mayBegin tells from the next few bytes whether the secret can be spelled there: many signs escape something else.
 func (e *echo) mayBegin(text string) bool {
 	if text[0] == e.secret[0] || len(text) <= deepest {
 		return true
@@ -206,8 +202,7 @@ func (e *echo) mayBegin(text string) bool {
 	return true
 }
 
-// spelled reads the secret character by character. A character may have several spellings at a place, of which one is
-// longer.
+// spelled reads the secret character by character. A character may have spellings of several lengths at a place.
 func (e *echo) spelled(text string) (n int, open bool) {
 	var here, next [2 * deepest]int // the places that have been reached
 	ends := here[:1]
@@ -231,8 +226,7 @@ func (e *echo) spelled(text string) (n int, open bool) {
 // deepest is how often something is escaped that was escaped already.
 const deepest = 8
 
-// spellings takes how long the spellings of a character are that a text begins with; cut says that the text may end
-// within one.
+// spellings takes how long the spellings of a character are that a text begins with; cut: it may end within one.
 func (c character) spellings(text string, take func(n int)) (cut bool) {
 	add := func(n int, open bool) {
 		if n > 0 {

@@ -79,8 +79,7 @@ const (
 	OutcomeUnknown Outcome = "unknown"  // a person must say
 )
 
-// Reconciler is implemented by tools that can tell what became of a call whose claimant died. It has no effect of its
-// own.
+// Reconciler is implemented by tools that can tell what became of a call whose claimant died. It has no effect itself.
 type Reconciler interface {
 	Reconcile(ctx context.Context, c Call) (Outcome, agent.ToolResultData, error)
 }
@@ -93,8 +92,7 @@ type Set struct {
 }
 
 // NewSet makes a set of tools in that order. Each spec is read once and kept. It returns an error for a nil tool, a
-// spec no run could use (as New does), and two tools whose original or model-facing names are the same; that error
-// names both.
+// spec no run could use (as New does), and two tools whose original or model-facing names are the same, with both.
 func NewSet(tools ...Tool) (*Set, error) {
 	s := &Set{byName: map[string]Tool{}}
 	taken := map[string]string{} // model-facing name to original name
