@@ -36,3 +36,18 @@ func TestServiceEvent(t *testing.T) {
 		require.Error(t, err, in)
 	}
 }
+
+// What a function gets is what the gate let through, byte for byte, under a key that every attempt shares.
+func TestFunctionCall(t *testing.T) {
+	args := json.RawMessage(`{"n":1.0,"of":"<a&b>"}`)
+	got, err := policy.FunctionCall{Tool: "stock.take", Args: args, Key: "r1/c1", Tenant: "acme", Run: "r1", Call: "c1", State: json.RawMessage(`{}`)}.Payload()
+	require.NoError(t, err)
+	require.Equal(t, `{"tool":"stock.take","args":{"n":1.0,"of":"<a&b>"},"key":"r1/c1","tenant":"acme","run":"r1","call":"c1"}`, string(got)) //nolint:testifylint // to the byte
+
+	s := &run.AgentState{Tenant: "acme", Run: "r1", Agent: "clerk", Shared: json.RawMessage(`{"cart":[1]}`)}
+	spec := agent.ToolSpec{Name: "stock.take", Kind: agent.KindLambda, Lambda: &agent.LambdaTool{Function: "f", Async: true}}
+	got, err = policy.FunctionRequest(s, spec, run.Call{ID: "c1", Tool: "stock.take", Input: args}, policy.Callback{AnswerTo: policy.AnswerTo{Run: "r1", Call: "c1"}}).Payload()
+	require.NoError(t, err)
+	require.Equal(t, `{"tool":"stock.take","args":{"n":1.0,"of":"<a&b>"},"key":"r1/c1","tenant":"acme","run":"r1","call":"c1","state":{"cart":[1]},`+
+		`"callback":{"answerTo":{"run":"r1","call":"c1"}}}`, string(got)) //nolint:testifylint // to the byte
+}

@@ -3,6 +3,7 @@ package run_test
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -70,5 +71,119 @@ func TestGrantDigests(t *testing.T) {
 			require.Equal(t, bound, d.Permission.OfArguments())
 			require.Equal(t, !bound, digests(d, first, args) == digests(d, first, `{}`), "%s %s", grants, s)
 		}
+	}
+}
+
+// Bounds that a policy cannot have are refused by name.
+func TestA11PolicyOfStandingBounds(t *testing.T) {
+	small := []run.Condition{{Path: "/amount", Lte: json.RawMessage("5")}}
+	for problem, p := range map[string]agent.Permission{
+		"": {Grants: agent.GrantsStanding, Bounds: agent.StandingBounds{Uses: 5, Expires: agent.StandingLife, When: small, Pattern: true}},
+		"permission.standing: got bounds of standing grants beside grants run":  {Bounds: agent.StandingBounds{Uses: 5}},
+		"permission.standing: got bounds of standing grants beside grants once": {Grants: agent.GrantsOnce, Bounds: agent.StandingBounds{Uses: 5}},
+		"permission.standing.pattern: got true under scope tool":                {Grants: agent.GrantsStanding, Scope: agent.ScopeTool, Bounds: agent.StandingBounds{Pattern: true}},
+		"permission.standing.uses: got -1":                                      {Grants: agent.GrantsStanding, Bounds: agent.StandingBounds{Uses: -1}},
+		"permission.standing.expires: got 721h0m0s, want 1s to 30d":             {Grants: agent.GrantsStanding, Bounds: agent.StandingBounds{Expires: agent.StandingLife + time.Hour}},
+		"permission.standing.when[0]: got 0 operators":                          {Grants: agent.GrantsStanding, Bounds: agent.StandingBounds{When: []run.Condition{{Path: "/a"}}}},
+		"permission.standing.when: got conditions under mode block_and_retry":   {Grants: agent.GrantsStanding, Mode: agent.ModeBlockAndRetry, Bounds: agent.StandingBounds{When: small}},
+		"permission.standing.when: got 11 conditions":                           {Grants: agent.GrantsStanding, Bounds: agent.StandingBounds{When: make([]run.Condition, 11)}},
+	} {
+		if p.Mode == "" {
+			p.Mode = agent.ModeSuspendAndReplay
+		}
+		p.Default, p.Approvers, p.Expires = agent.DefaultAsk, []string{"user:ana"}, time.Hour
+		err := checkPermission(t, p)
+		if problem == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, problem)
+	}
+}
+
+// Every bound is part of the policy's version, so that a grant under another policy is none under this.
+func TestA11BoundsAreOfThePolicyVersion(t *testing.T) {
+	seen := map[string]bool{}
+	for _, b := range []agent.StandingBounds{{}, {Uses: 1}, {Uses: 2}, {Expires: time.Hour}, {Pattern: true}, {When: []run.Condition{{Path: "/a", Lte: json.RawMessage("5")}}}} {
+		v := policy.PolicyVersion(agent.Permission{Bounds: b})
+		require.False(t, seen[v], b)
+		seen[v] = true
+	}
+}
+
+// Below an agent that delegates the run, grants go no further than both policies let them.
+func TestA11BoundsUnderCeilings(t *testing.T) {
+	small, smaller := run.Condition{Path: "/amount", Lte: json.RawMessage("5")}, run.Condition{Path: "/amount", Lt: json.RawMessage("3")}
+	own := agent.Permission{Grants: agent.GrantsStanding, Bounds: agent.StandingBounds{Pattern: true, Uses: 5, When: []run.Condition{small}}}
+	for name, c := range map[string]struct {
+		own, above agent.Permission
+		want       agent.StandingBounds
+		grants     agent.Grants
+	}{
+		"bounds nothing": {own, agent.Permission{Grants: agent.GrantsStanding, Bounds: agent.StandingBounds{Pattern: true}}, own.Bounds, agent.GrantsStanding},
+		"no patterns":    {own, agent.Permission{Grants: agent.GrantsStanding}, agent.StandingBounds{Uses: 5, When: []run.Condition{small}}, agent.GrantsStanding},
+		"of tools":       {own, agent.Permission{Grants: agent.GrantsStanding, Scope: agent.ScopeTool}, own.Bounds, agent.GrantsStanding},
+		"narrower": {
+			own, agent.Permission{Grants: agent.GrantsStanding, Bounds: agent.StandingBounds{Pattern: true, Uses: 2, Expires: time.Hour, When: []run.Condition{smaller}}},
+			agent.StandingBounds{Pattern: true, Uses: 2, Expires: time.Hour, When: []run.Condition{small, smaller}}, agent.GrantsStanding,
+		},
+		"conditions above a policy that blocks": {
+			agent.Permission{Mode: agent.ModeBlockAndRetry, Grants: agent.GrantsStanding}, agent.Permission{Grants: agent.GrantsStanding, Bounds: agent.StandingBounds{When: []run.Condition{small}}}, agent.StandingBounds{}, agent.GrantsOnce,
+		},
+	} {
+		d := agent.Definition{Permission: c.own, Ceilings: []agent.Permission{c.above}}
+		require.Equal(t, c.want, policy.Granting(&d).Bounds, name)
+		require.Equal(t, c.grants, policy.Granting(&d).Grants, name)
+	}
+}
+
+// A claim outside of the pattern, or of a grant that is used up, is no fact of any run.
+func TestA11ClaimsOutsideAreRefused(t *testing.T) {
+	for name, change := range map[string]func(g *run.StandingGrant){
+		"within":      func(*run.StandingGrant) {},
+		"outside":     func(g *run.StandingGrant) { g.When[0].Eq = json.RawMessage("2") },
+		"used up":     func(g *run.StandingGrant) { g.Used = g.Uses },
+		"another one": func(g *run.StandingGrant) { g.Digest = "when-e" },
+	} {
+		facts := patternsRun()
+		s := run.AgentState{}
+		d := run.NewDraft(s, "w1", worldEpoch)
+		require.NoError(t, d.Add(facts[0]...))
+		require.NoError(t, d.Add(facts[1]...))
+		checked := facts[2][0].(run.PermissionChecked)
+		change(&checked.Standing[0])
+		require.NoError(t, d.Add(checked))
+		err := d.Add(facts[2][2])
+		require.Equal(t, name == "within", err == nil, name)
+	}
+}
+
+// patternsRun has calls under counted standing grants of patterns with every operator, with a snapshot while one of them runs.
+func patternsRun() [][]run.Event {
+	one := json.RawMessage("1")
+	when := []run.Condition{
+		{Path: "/n", Eq: one}, {Path: "/n", Ne: json.RawMessage("2")}, {Path: "/n", Gt: json.RawMessage("0.5")}, {Path: "/n", Gte: one},
+		{Path: "/n", Lt: json.RawMessage("1.5")}, {Path: "/n", Lte: one}, {Path: "/n", In: []json.RawMessage{one}}, {Path: "/to", Matches: "^a"},
+	}
+	grant := func(used int) run.StandingGrant {
+		return run.StandingGrant{
+			Tool: "wire", Approval: "a-wire", Digest: "when-d", By: "user:ana", Note: "small ones", Expires: worldEpoch.Add(worldExpiry),
+			When: when, Uses: 3, Used: used,
+		}
+	}
+	checked := func(n int64, used int) run.PermissionChecked {
+		return run.PermissionChecked{Inference: n, Tools: map[string]run.PermissionStatus{}, Standing: []run.StandingGrant{grant(used)}}
+	}
+	reply := func(n int64, id string) run.Replied {
+		return run.Replied{Inference: n, Model: "m", Requests: 1, Calls: []run.RepliedCall{
+			{ID: id, Name: "wire", Tool: "wire", Effect: run.EffectNonIdempotent, Input: json.RawMessage(`{"n":1,"to":"ana"}`)},
+		}}
+	}
+	return [][]run.Event{
+		{run.RunStarted{Tenant: "default", Run: "r9", Agent: "desk", Definition: "d1", Owner: "r9-0", MaxInteractions: 9, Messages: []run.UserBlock{{Block: run.Text{Text: "Settle this."}}}}},
+		{reply(1, "c1")},
+		{checked(1, 0), checked(1, 1), run.CallClaimed{Call: "c1", Under: "a-wire", Digest: "when-d"}, run.CallFinished{Call: "c1", Content: "wired"}},
+		{run.Evicted{Total: 1, Summary: "Wired."}, reply(2, "c2"), checked(2, 2), run.CallClaimed{Call: "c2", Under: "a-wire", Digest: "when-d"}},
+		{run.CallFinished{Call: "c2", Content: "wired"}, run.Finished{Reason: run.ReasonCancelled, By: "user:ana", OpenText: "Not done."}},
 	}
 }
