@@ -120,7 +120,6 @@ type Additions struct {
 	transforms      []transform
 }
 
-// transform is a change of the request, and the plugin that makes it.
 type transform struct {
 	plugin string
 	change func(agent.Request) agent.Request

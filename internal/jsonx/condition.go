@@ -67,7 +67,6 @@ func (c *Condition) Set(op string, value json.RawMessage) bool {
 	return ok
 }
 
-// comparison is what a comparison came to.
 type comparison int
 
 // The results of a comparison.

@@ -136,7 +136,6 @@ func (r *repairer) members(closing byte, member func() bool) bool {
 	}
 }
 
-// member takes a key and its value.
 func (r *repairer) member() bool {
 	switch c := r.peek(); {
 	case c == '"' || c == '\'':

@@ -168,7 +168,6 @@ func (s *jsonScanner) peek() byte {
 	return 0
 }
 
-// take copies n bytes.
 func (s *jsonScanner) take(n int) {
 	s.out = append(s.out, s.in[s.pos:s.pos+n]...)
 	s.pos += n

@@ -133,7 +133,6 @@ func offeredToPlan(d *agent.Definition, s *run.AgentState, a policy.Action) []ag
 	return slices.DeleteFunc(policy.Offered(d, s, a), func(t agent.ToolSpec) bool { return d.BreaksLoop(t.Name) })
 }
 
-// planBuilder writes the texts of a plan's requests.
 type planBuilder struct {
 	d       *agent.Definition
 	s       *run.AgentState

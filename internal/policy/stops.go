@@ -11,7 +11,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// stopPoint is a point at which stop conditions are checked.
 type stopPoint int
 
 // The points, in the order in which Next comes to them. The last one is PlanReply's.

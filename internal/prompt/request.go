@@ -186,7 +186,6 @@ func WithStepPrompt(
 	return r, nil
 }
 
-// renderTurn renders the sections of one request to a model of dialect l.
 func renderTurn(
 	d *agent.Definition, l agent.Dialect, data agent.SystemData, tools []agent.ToolSpec, c PromptContext,
 ) (string, error) {

@@ -193,7 +193,6 @@ func (s *AgentState) requireAwake() error {
 	return nil
 }
 
-// appendMessage appends one message with the given seenCount.
 func (s *AgentState) appendMessage(r Role, b Block, seen int64, from Source) {
 	s.Messages = s.Messages.Append(Message{Role: r, Block: b, Base: seen - s.Inferences, Source: from})
 	if r == RoleUser && seen == 0 {

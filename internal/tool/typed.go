@@ -98,7 +98,6 @@ func checkSpec(s agent.ToolSpec) (*Schema, error) {
 	return compiled, err
 }
 
-// typed is a tool whose arguments are an In.
 type typed[In any] struct {
 	spec   agent.ToolSpec
 	schema *Schema

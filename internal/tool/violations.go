@@ -184,7 +184,6 @@ func values(all []any) string {
 	return strings.Join(out, ", ")
 }
 
-// value writes a value of the schema as JSON.
 func value(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
