@@ -160,11 +160,7 @@ func equalScalars(value, operand json.RawMessage) comparison {
 	}
 	switch kind {
 	case '0':
-		c, err := CompareNumbers(string(value), string(operand))
-		if err != nil {
-			return Incomparable
-		}
-		return comparisonOf(c == 0)
+		return compareOrdered(func(c int) bool { return c == 0 })(value, single(operand))
 	case '"':
 		a, ok := JSONString(value)
 		b, ok2 := JSONString(operand)

@@ -112,12 +112,7 @@ func (r *repairer) members(closing byte, member func() bool) bool {
 	r.out = append(r.out, r.peek())
 	r.at++
 	for n := 0; ; n++ {
-		// Skip commas, as many as there are.
-		r.skipSpace()
-		for r.peek() == ',' {
-			r.at++
-			r.skipSpace()
-		}
+		r.at = len(r.in) - len(strings.TrimLeft(r.in[r.at:], " \t\r\n,")) // commas, as many as there are
 		switch c := r.peek(); c {
 		case closing:
 			r.at++
