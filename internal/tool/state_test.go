@@ -42,28 +42,24 @@ func TestAToolReadsAndChangesTheState(t *testing.T) {
 
 func TestStateOfACall(t *testing.T) {
 	c := tool.Call{State: json.RawMessage(`{"n":100.10,"who":{"name":"ana"},"none":null}`)}
-	n, found, err := tool.State[any](c, "/n")
-	require.NoError(t, err)
-	require.True(t, found)
-	require.Equal(t, json.Number("100.10"), n)
-	who, found, err := tool.State[struct{ Name string }](c, "/who")
-	require.NoError(t, err)
-	require.True(t, found)
-	require.Equal(t, "ana", who.Name)
-	_, found, err = tool.State[*int](c, "/none")
-	require.NoError(t, err)
-	require.True(t, found, "null is a value")
-	_, found, err = tool.State[int](c, "/who/age")
-	require.NoError(t, err)
-	require.False(t, found)
-	all, _, err := tool.State[map[string]any](c, "")
-	require.NoError(t, err)
-	require.Len(t, all, 3)
-	_, _, err = tool.State[int](c, "/who")
+	n := json.Number("100.10")
+	requireState[any](t, c, "/n", n, true)
+	requireState(t, c, "/who", struct{ Name string }{"ana"}, true)
+	requireState[*int](t, c, "/none", nil, true) // null is a value
+	requireState(t, c, "/who/age", 0, false)
+	requireState(t, c, "", map[string]any{"n": n, "who": map[string]any{"name": "ana"}, "none": nil}, true)
+	_, _, err := tool.State[int](c, "/who")
 	require.EqualError(t, err, `read "/who" of the run's state: it is no int`)
 	require.NotContains(t, err.Error(), "ana")
 	_, _, err = tool.State[int](c, "who")
 	require.ErrorContains(t, err, "want a leading slash")
+}
+
+func requireState[T any](t *testing.T, c tool.Call, pointer string, want T, there bool) {
+	t.Helper()
+	got, found, err := tool.State[T](c, pointer)
+	require.NoError(t, err)
+	require.Equal(t, []any{want, there}, []any{got, found}, pointer)
 }
 
 func TestPatchedRefusesWhatHasNoJSONForm(t *testing.T) {
