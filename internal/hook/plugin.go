@@ -1,6 +1,7 @@
 package hook
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -148,11 +149,7 @@ func (e *ending) Stop(code string) {
 // errCode is the error of a plugin that stops a run and does not say what for.
 var errCode = errors.New("it stopped the run without a code of 1 to 40 of a to z and _")
 
-func (e *ending) set(r run.Reason) {
-	if e.reason == "" {
-		e.reason = r
-	}
-}
+func (e *ending) set(r run.Reason) { e.reason = cmp.Or(e.reason, r) }
 
 // BeforeTool is the moment before a call is carried out: for a new call, and again for one that was suspended and goes
 // on. The newest word is not the last: of what all plugins say, blocking counts before suspending and that before a
@@ -178,11 +175,7 @@ func (m *BeforeTool) Resumed() bool { return m.call.Status == run.StatusResuming
 func (m *BeforeTool) Granted() bool { return m.call.Grant != nil }
 
 // Block refuses the call: it fails, and the model reads why.
-func (m *BeforeTool) Block(reason string) {
-	if m.gate.Block == nil {
-		m.gate.Block = &reason
-	}
-}
+func (m *BeforeTool) Block(reason string) { m.gate.Block = cmp.Or(m.gate.Block, &reason) }
 
 // Suspend has somebody asked before the call runs, who may approve under the agent's permission. Once they have, this
 // phase runs again, and the call has the answer as its Resume; the tool does not get it, as it is none to a question of
@@ -193,17 +186,13 @@ func (m *BeforeTool) Suspend(t run.Ticket) {
 		err = m.fit(t)
 	}
 	m.invalid = errors.Join(m.invalid, err)
-	if m.gate.Suspend == nil {
-		m.gate.Suspend = &t
-	}
+	m.gate.Suspend = cmp.Or(m.gate.Suspend, &t)
 }
 
 // SetResult is the call's result in the tool's place: it is not entered.
 func (m *BeforeTool) SetResult(r agent.ToolResultData) {
-	if m.gate.Result == nil {
-		r.Suspend = nil
-		m.gate.Result = &r
-	}
+	r.Suspend = nil
+	m.gate.Result = cmp.Or(m.gate.Result, &r)
 }
 
 // Allow withdraws what plugins before this one have said of the call. Those behind it may say something again.

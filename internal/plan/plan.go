@@ -54,8 +54,7 @@ func ParsePlan(text string) (Plan, error) {
 
 // String is the plan as JSON that ParsePlan reads.
 func (p Plan) String() string {
-	needs := p.Direct == ""
-	form := planJSON{NeedsTools: &needs, Direct: p.Direct}
+	form := planJSON{NeedsTools: new(p.Direct == ""), Direct: p.Direct}
 	for _, s := range p.Steps {
 		form.Steps = append(form.Steps, stepJSON{json.RawMessage(strconv.Itoa(s.Number)), s.Description, s.Server, s.Hints})
 	}

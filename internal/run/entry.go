@@ -198,10 +198,9 @@ var formKinds = map[string]Checkpoint{
 
 // MarshalEntry writes the stored form.
 func MarshalEntry(e Entry) ([]byte, error) {
-	version, at := entryVersion, e.Time.UnixMilli()
 	f := entryForm{
-		Version: &version, Seq: &e.Seq, Generation: e.Generation, Writer: &e.Writer, Time: &at,
-		Snapshot: e.Snapshot, Prev: e.Prev, Events: []json.RawMessage{},
+		Version: new(entryVersion), Seq: &e.Seq, Generation: e.Generation, Writer: &e.Writer,
+		Time: new(e.Time.UnixMilli()), Snapshot: e.Snapshot, Prev: e.Prev, Events: []json.RawMessage{},
 	}
 	for _, k := range e.Kinds {
 		form := string(k)[:min(1, len(k))]

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -92,9 +93,7 @@ func (s *AgentState) inherit(past *AgentState) error {
 
 // inRun returns the source with the run that holds it, for a run that began from that one.
 func (from Source) inRun(run string) Source {
-	if from.Run == "" {
-		from.Run = run
-	}
+	from.Run = cmp.Or(from.Run, run)
 	return from
 }
 

@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -44,10 +45,7 @@ type Disclosure struct {
 
 // NewDisclosure discloses secrets of a tenant. from may be nil: then there are none.
 func NewDisclosure(from Secrets, tenant string) *Disclosure {
-	if from == nil {
-		from = NoSecrets{}
-	}
-	return &Disclosure{from: from, tenant: tenant, values: map[string]string{}}
+	return &Disclosure{from: cmp.Or[Secrets](from, NoSecrets{}), tenant: tenant, values: map[string]string{}}
 }
 
 // Expand puts secrets in the places of a template. An error names the secret, never its value.

@@ -48,9 +48,7 @@ func New[In any](
 	name, description string, effect run.Effect, f func(context.Context, Call, In) (agent.ToolResultData, error),
 	opts *Options[In],
 ) (Tool, error) {
-	if opts == nil {
-		opts = &Options[In]{}
-	}
+	opts = cmp.Or(opts, &Options[In]{})
 	if f == nil {
 		return nil, fmt.Errorf("make tool %q: no function", name)
 	}
