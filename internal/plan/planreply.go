@@ -104,10 +104,7 @@ func planFacts(d *agent.Definition, s *run.AgentState, r agent.Reply, e run.Plan
 
 // carriedOut is the fact of a plan whose steps are to be carried out.
 func carriedOut(e run.PlanFact, steps ...Step) run.PlanFact {
-	states := make([]StepState, len(steps))
-	for i, s := range steps {
-		states[i].Step = s
-	}
+	states := run.Map(steps, func(s Step) StepState { return StepState{Step: s} })
 	e.Stage, e.Memory = run.PlanSteps, remember(states...)
 	return e
 }

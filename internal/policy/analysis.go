@@ -189,10 +189,7 @@ const anyWords = `(?:\S*[^\s.!?;:]\s+){0,8}`
 
 // pattern finds a phrase in a folded text: a plain one wherever it stands, one with * where its first word begins.
 func pattern(phrase string) *regexp.Regexp {
-	parts := strings.Split(agent.FoldCase(phrase), " * ")
-	for i, part := range parts {
-		parts[i] = regexp.QuoteMeta(part)
-	}
+	parts := run.Map(strings.Split(agent.FoldCase(phrase), " * "), regexp.QuoteMeta)
 	re := strings.Join(parts, `\s+`+anyWords)
 	if len(parts) > 1 {
 		re = `\b` + re

@@ -19,12 +19,10 @@ func CurrentOf(pinned *agent.Definition, find agent.Agents) *agent.Current {
 	if !ok {
 		return nil
 	}
-	c := &agent.Current{Permission: now.Permission}
-	for _, t := range now.Tools {
-		c.Tools = append(c.Tools, t.Name)
-	}
-	for _, m := range now.MCP {
-		c.Servers = append(c.Servers, m.Name)
+	c := &agent.Current{
+		Permission: now.Permission,
+		Tools:      run.Map(now.Tools, func(t agent.ToolSpec) string { return t.Name }),
+		Servers:    run.Map(now.MCP, func(m agent.MCPServer) string { return m.Name }),
 	}
 	for _, name := range pinned.Delegators {
 		if above, ok := find(name); ok {
@@ -202,11 +200,8 @@ func VersionOfPolicy(d *agent.Definition) string {
 	if len(d.Ceilings) == 0 {
 		return PolicyVersion(d.Permission)
 	}
-	above := make([]string, len(d.Ceilings))
-	for i, p := range d.Ceilings {
-		above[i] = PolicyVersion(p)
-	}
-	return agent.HashCanonical(map[string]any{"policy": PolicyVersion(d.Permission), "ceilings": stringList(above)})
+	above := stringList(run.Map(d.Ceilings, PolicyVersion))
+	return agent.HashCanonical(map[string]any{"policy": PolicyVersion(d.Permission), "ceilings": above})
 }
 
 // May reports whether p may decide about the call: p is among its approvers and those of each policy above that asks.

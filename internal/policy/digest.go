@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // DigestInput is what an approval binds (A6): change any of it and the approval no longer fits. All are strings, since
@@ -37,13 +38,9 @@ func (d DigestInput) ActionDigest() string {
 
 // PolicyVersion is the hex SHA-256 of a permission's canonical form. It changes whenever anything in the policy does.
 func PolicyVersion(p agent.Permission) string {
-	rules := make([]any, len(p.Rules))
-	for i, r := range p.Rules {
-		rules[i] = canonicalRule(r)
-	}
 	policy := map[string]any{
 		"mode": string(p.Mode), "default": string(p.Default), "approvers": stringList(p.Approvers),
-		"expires": p.Expires.String(), "rules": rules,
+		"expires": p.Expires.String(), "rules": run.Map(p.Rules, canonicalRule),
 	}
 	for key, value := range map[string]string{"scope": string(p.Scope), "grants": string(p.Grants),
 		"approvalTool": p.ApprovalTool, "backend": p.Backend, "policy": p.Policy} {
@@ -64,11 +61,7 @@ func PolicyVersion(p agent.Permission) string {
 func (d Decision) ApproverPolicy() string {
 	policy := map[string]any{"approvers": approverSet(d.Approvers), "quorum": strconv.Itoa(d.People())}
 	sets := func(of [][]string) []any {
-		all := make([]any, len(of))
-		for i, set := range of {
-			all[i] = approverSet(set)
-		}
-		return all
+		return run.Map(of, func(set []string) any { return approverSet(set) })
 	}
 	if len(d.Above) > 0 {
 		policy["above"] = sets(d.Above)
@@ -101,11 +94,8 @@ func addChannels(of map[string]any, c agent.Channels) {
 	}
 }
 
-func canonicalRule(r agent.Rule) map[string]any {
-	when := make([]any, len(r.When))
-	for i, c := range r.When {
-		when[i] = agent.CanonicalCondition(c)
-	}
+func canonicalRule(r agent.Rule) any {
+	when := run.Map(r.When, func(c run.Condition) any { return agent.CanonicalCondition(c) })
 	rule := map[string]any{
 		"tool": r.Tool, "when": when, "verdict": string(r.Verdict), "approvers": stringList(r.Approvers),
 		"expires": r.Expires.String(), "note": r.Note,
@@ -128,9 +118,5 @@ func canonicalRule(r agent.Rule) map[string]any {
 }
 
 func stringList[S ~string](ss []S) []any {
-	vs := make([]any, len(ss))
-	for i, s := range ss {
-		vs[i] = string(s)
-	}
-	return vs
+	return run.Map(ss, func(s S) any { return string(s) })
 }

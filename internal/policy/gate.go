@@ -322,11 +322,7 @@ func Reminder(d *agent.Definition, s *run.AgentState) string {
 		text, fields := "", map[string]any{"Tool": c.Name, "Format": dialect.CallFormat(d)}
 		switch {
 		case c.Reason == run.WhyUnknownTool:
-			var tools []string
-			for _, t := range Offered(d, s, Action{}) {
-				tools = append(tools, dialect.ToolLine(t))
-			}
-			fields["Tools"] = strings.Join(tools, "\n")
+			fields["Tools"] = strings.Join(run.Map(Offered(d, s, Action{}), dialect.ToolLine), "\n")
 			text = d.Word(agent.WordUnknownTool, fields)
 		case c.Result != nil: // a call that has failed has one
 			fields["Error"] = agent.Bounded(c.Result.Content)

@@ -36,9 +36,7 @@ func ResolveServers(d *agent.Definition, listed []ListedServer) (agent.Definitio
 		}
 		tools, disabled := Resolve(&resolved, l.Server, l.Tools)
 		resolved.Tools = append(resolved.Tools, tools...)
-		for _, t := range tools {
-			states[i].Tools = append(states[i].Tools, t.MCP.Tool)
-		}
+		states[i].Tools = run.Map(tools, func(t agent.ToolSpec) string { return t.MCP.Tool })
 		states[i].Disabled = disabled
 	}
 	return resolved, states

@@ -172,10 +172,7 @@ func streaks(d *agent.Definition, s *run.AgentState, e run.Replied) streakList {
 		r = r.next(duplicateRounds, "")
 	}
 	if len(e.Calls) > 0 && repeatLimit(d, sameTools) > 0 { // each as often as it is called, in whatever order
-		names := make([]string, len(e.Calls))
-		for i, c := range e.Calls {
-			names[i] = c.Original()
-		}
+		names := run.Map(e.Calls, run.RepliedCall.Original)
 		slices.Sort(names)
 		r = r.next(sameTools, strings.Join(names, "\n"))
 	}

@@ -144,14 +144,10 @@ func haltAfterReply(d *agent.Definition, s *run.AgentState, e run.Replied) *run.
 	if e.Summary {
 		return nil
 	}
-	x := stopInput{
+	return firstHalt(stopInput{
 		d: d, s: s, inferences: s.Inferences + 1, streaks: streaks(d, s, e), at: e.At,
-		tokens: s.Usage.Add(e.Usage).Total(), text: joinPieces(s, e.Text),
-	}
-	for _, c := range e.Calls {
-		x.tools = append(x.tools, c.Original())
-	}
-	return firstHalt(x)
+		tokens: s.Usage.Add(e.Usage).Total(), tools: run.Map(e.Calls, run.RepliedCall.Original), text: joinPieces(s, e.Text),
+	})
 }
 
 // HaltedInPlan asks the stop policies about a reply for a plan, which calls a tool, by original name, or none, and says

@@ -155,11 +155,7 @@ type Spoken struct {
 
 // Said are messages of a run that has made so many inferences.
 func Said(messages []run.Message, inferences int64) []Spoken {
-	said := make([]Spoken, len(messages))
-	for i, m := range messages {
-		said[i] = Spoken{Message: m, SeenCount: m.Seen(inferences)}
-	}
-	return said
+	return run.Map(messages, func(m run.Message) Spoken { return Spoken{Message: m, SeenCount: m.Seen(inferences)} })
 }
 
 // ViewMessages are messages as people see them.

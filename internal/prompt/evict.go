@@ -460,10 +460,7 @@ func toolTokens(tools []agent.ToolSpec) int {
 		Description string `json:"description"`
 		Schema      any    `json:"inputSchema"`
 	}
-	offered := make([]definition, len(tools))
-	for i, t := range tools {
-		offered[i] = definition{t.Name, t.Description, t.Schema}
-	}
+	offered := run.Map(tools, func(t agent.ToolSpec) definition { return definition{t.Name, t.Description, t.Schema} })
 	text, _ := jsonx.MarshalVerbatim(offered) // a schema that Check let through always marshals
 	return JSONTokens(len(text))
 }

@@ -242,6 +242,14 @@ func First[T any](list []T, wanted func(T) bool) (v T, found bool) {
 	return v, false
 }
 
+// Map is what f makes of each element, in order; nil of an empty list.
+func Map[T, R any](list []T, f func(T) R) (made []R) {
+	for _, v := range list {
+		made = append(made, f(v))
+	}
+	return made
+}
+
 // nonEmpty is a list, nil where it is empty: what is stored and read back is the same.
 func nonEmpty[T any](list []T) []T {
 	if len(list) == 0 {

@@ -550,9 +550,6 @@ func checkWord[W ~string](event, key string, w W, known ...W) error {
 	if w == "" || slices.Contains(known, w) {
 		return nil
 	}
-	words := make([]string, len(known))
-	for i, k := range known {
-		words[i] = string(k)
-	}
+	words := Map(known, func(w W) string { return string(w) })
 	return fmt.Errorf("event %s: %s: want one of: %s", event, key, strings.Join(words, ", "))
 }

@@ -123,9 +123,9 @@ func (s *AgentState) forked(past *AgentState) error {
 	if past.Built || past.SystemText != "" || past.SystemBlob { // the text that was built for the conversation
 		s.System, s.SystemText, s.SystemBlob = past.System, past.SystemText, past.SystemBlob
 	}
-	for _, q := range past.Queued {
-		s.Queued = append(s.Queued, queued{q.Block, q.Source.inRun(past.Run), q.Permission})
-	}
+	s.Queued = Map(past.Queued, func(q queued) queued {
+		return queued{q.Block, q.Source.inRun(past.Run), q.Permission}
+	})
 	asked := s.From.Unknown
 	for _, c := range past.Live {
 		if c.Budget && c.Open() { // what this run uses is counted anew

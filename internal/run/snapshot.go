@@ -124,7 +124,7 @@ func bodyAt(entries []Entry, from Source) (Block, bool) {
 }
 
 // blocksOf are the blocks that an event adds to the conversation, in the order in which Apply counts them.
-func blocksOf(e Event) (blocks []Block) {
+func blocksOf(e Event) []Block {
 	switch e := e.(type) {
 	case RunStarted:
 		return userBlocks(e.Messages)
@@ -133,10 +133,7 @@ func blocksOf(e Event) (blocks []Block) {
 	case Replied:
 		return e.blocks()
 	case ContextBuilt:
-		for _, m := range e.Messages {
-			blocks = append(blocks, m.Content.Block)
-		}
-		return blocks
+		return Map(e.Messages, func(m BuiltMessage) Block { return m.Content.Block })
 	case CallFinished:
 		return e.result().blocks(e.Call)
 	case LateResult:
@@ -148,10 +145,7 @@ func blocksOf(e Event) (blocks []Block) {
 	case CallCancelled:
 		return Result{Content: e.Content, IsError: true}.blocks(e.Call)
 	case Hooked:
-		for _, m := range e.Says {
-			blocks = append(blocks, m.block())
-		}
-		return blocks
+		return Map(e.Says, Said.block)
 	case PermissionAnswered:
 		return []Block{Text{Text: e.Text}}
 	case UndoOrdered:
@@ -163,9 +157,6 @@ func blocksOf(e Event) (blocks []Block) {
 	}
 }
 
-func userBlocks(said []UserBlock) (blocks []Block) {
-	for _, b := range said {
-		blocks = append(blocks, b.Block)
-	}
-	return blocks
+func userBlocks(said []UserBlock) []Block {
+	return Map(said, func(b UserBlock) Block { return b.Block })
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 
 	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Bounds of what a model is told about its arguments.
@@ -35,10 +36,7 @@ func (v violation) String() string { return truncate("at "+pointer(v.at)+": "+v.
 // report says every violation on a line of its own, sorted, without repetition. The library's own texts are not used:
 // they group digits, round numbers and speak of schemas.
 func report(e *jsonschema.ValidationError) string {
-	var lines []string
-	for _, v := range violations(e) {
-		lines = append(lines, v.String())
-	}
+	lines := run.Map(violations(e), violation.String)
 	slices.Sort(lines)
 	lines = slices.Compact(lines)
 	if more := len(lines) - maxViolations; more > 0 {
@@ -77,11 +75,9 @@ func violations(e *jsonschema.ValidationError) []violation {
 }
 
 func eachViolation(e *jsonschema.ValidationError, names []string, format string) []violation {
-	var out []violation
-	for _, n := range names {
-		out = append(out, violation{e.InstanceLocation, fmt.Sprintf(format, shortQuote(n))})
-	}
-	return out
+	return run.Map(names, func(name string) violation {
+		return violation{e.InstanceLocation, fmt.Sprintf(format, shortQuote(name))}
+	})
 }
 
 // alternatives says in brackets why each form did not fit.
@@ -174,10 +170,7 @@ func decimal(r *big.Rat) string {
 
 func values(all []any) string {
 	shown := all[:min(len(all), 4*maxAlternatives)]
-	var out []string
-	for _, v := range shown {
-		out = append(out, value(v))
-	}
+	out := run.Map(shown, value)
 	if len(shown) < len(all) {
 		out = append(out, fmt.Sprintf("and %d more", len(all)-len(shown)))
 	}
@@ -197,11 +190,7 @@ func pointer(at []string) string {
 	if len(at) == 0 {
 		return "/"
 	}
-	tokens := make([]string, len(at))
-	for i, token := range at {
-		tokens[i] = plain(token)
-	}
-	return truncate(jsonx.FormatPointer(tokens), 2*maxQuotedRunes)
+	return truncate(jsonx.FormatPointer(run.Map(at, plain)), 2*maxQuotedRunes)
 }
 
 // plain escapes a string that could break or disguise the line it stands in.
