@@ -8,9 +8,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 	"unicode"
@@ -30,26 +28,26 @@ type document struct {
 // corpus is the documents, by name.
 type corpus []document
 
-func read(files fs.FS) (corpus, error) {
-	names, err := fs.Glob(files, "corpus/*.md")
+func read() (corpus, error) {
+	files, err := notes.ReadDir("corpus")
 	if err != nil {
 		return nil, err
 	}
 	var c corpus
-	for _, name := range names {
-		text, err := fs.ReadFile(files, name)
+	for _, f := range files {
+		text, err := notes.ReadFile("corpus/" + f.Name())
 		if err != nil {
 			return nil, err
 		}
 		title, _, _ := strings.Cut(strings.TrimPrefix(string(text), "# "), "\n")
-		c = append(c, document{strings.TrimSuffix(path.Base(name), ".md"), title, string(text), words(string(text))})
+		c = append(c, document{strings.TrimSuffix(f.Name(), ".md"), title, string(text), words(string(text))})
 	}
 	return c, nil
 }
 
 // Tools are corpus.search and corpus.read.
 func Tools() ([]agent.Tool, error) {
-	c, err := read(notes)
+	c, err := read()
 	if err != nil {
 		return nil, fmt.Errorf("make research tools: read the corpus: %w", err)
 	}

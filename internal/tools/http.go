@@ -2,6 +2,7 @@ package tools
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -158,11 +159,7 @@ func (t *request) readAnswer(resp *http.Response) (agent.ToolResultData, error) 
 	case !isText(resp.Header.Get("Content-Type")):
 		return t.readMedia(resp)
 	}
-	limit := int64(maxHTTPText)
-	if t.spec.MaxResult > 0 {
-		limit = min(t.spec.MaxResult, maxHTTPBody/2)
-	}
-	text, err := t.readText(resp, limit)
+	text, err := t.readText(resp, min(cmp.Or(t.spec.MaxResult, maxHTTPText), maxHTTPBody/2))
 	if text == "" {
 		text = "status " + statusText(resp) + ", and nothing more"
 	}

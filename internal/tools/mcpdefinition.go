@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -102,23 +103,17 @@ func (d definition) tool(server string) (agent.ServerTool, error) {
 		return agent.ServerTool{}, fmt.Errorf("its inputSchema cannot be used: %w", err)
 	}
 	var description, title string
-	for _, text := range []struct {
-		key string
-		raw json.RawMessage
-		at  *string
-	}{{"description", d.Description, &description}, {"title", d.Title, &title}} {
-		if text.raw != nil && json.Unmarshal(text.raw, text.at) != nil {
-			return agent.ServerTool{}, fmt.Errorf("its %s is no text", text.key)
-		}
+	if d.Description != nil && json.Unmarshal(d.Description, &description) != nil {
+		return agent.ServerTool{}, errors.New("its description is no text")
+	}
+	if d.Title != nil && json.Unmarshal(d.Title, &title) != nil {
+		return agent.ServerTool{}, errors.New("its title is no text")
 	}
 	hints, err := d.hints()
 	if err != nil {
 		return agent.ServerTool{}, err
 	}
-	if title != "" {
-		hints.Title = title
-	}
-	hints.Title = bounded(visible(hints.Title), maxTitle)
+	hints.Title = bounded(visible(cmp.Or(title, hints.Title)), maxTitle)
 	return agent.ServerTool{Name: d.Name, Description: bounded(visible(description), maxDescription), Schema: args,
 		Hints: hints, Digest: d.digest}, nil
 }

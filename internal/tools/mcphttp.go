@@ -124,10 +124,7 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 		b.link.cut(err)
 		return 0, err
 	}
-	if int64(len(p)) > b.left {
-		p = p[:b.left]
-	}
-	n, err := b.ReadCloser.Read(p)
+	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
 	b.left -= int64(n)
 	return n, err
 }

@@ -39,10 +39,7 @@ type link struct {
 // connect makes the connection and lists the server's tools. It ends with the session.
 func (l *link) connect(session context.Context) {
 	defer close(l.ready)
-	within := 20 * time.Second // to connect and to list
-	if l.server.Timeout > 0 {
-		within = l.server.Timeout
-	}
+	within := cmp.Or(l.server.Timeout, 20*time.Second) // to connect and to list
 	ctx, cancel := l.config.Clock.WithTimeout(session, within)
 	defer cancel()
 	late := func() error {

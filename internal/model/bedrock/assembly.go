@@ -153,10 +153,7 @@ func (a *assembly) reply() (agent.Reply, error) {
 			continue
 		}
 		first[c.id], kept = c, append(kept, c.place)
-		input := json.RawMessage(`{}`)
-		if c.input.Len() > 0 {
-			input = c.input.Bytes()
-		}
+		input := json.RawMessage(cmp.Or(c.input.String(), "{}"))
 		r.Calls = append(r.Calls, agent.ReplyCall{ID: c.id, Name: c.name, Input: input})
 	}
 	var err error

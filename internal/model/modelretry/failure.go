@@ -9,9 +9,9 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"github.com/countersign/countersign/internal/agent"
 )
@@ -126,10 +126,7 @@ func NetworkFailure(err error) error {
 func Clip(s string) string {
 	const limit = 128
 	if len(s) > limit {
-		s = s[:limit]
-		for !utf8.ValidString(s) {
-			s = s[:len(s)-1]
-		}
+		s = strings.ToValidUTF8(s[:limit], "") // not half a character
 	}
 	return s
 }

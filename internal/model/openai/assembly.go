@@ -53,9 +53,7 @@ const (
 
 // add takes the delta of a completion's first choice and tells of it.
 func (a *assembly) add(c completion) error {
-	if c.Model != "" {
-		a.model = modelretry.Clip(c.Model)
-	}
+	a.model = cmp.Or(modelretry.Clip(c.Model), a.model)
 	if c.Usage != nil {
 		// Each token counts once: the provider's prompt_tokens include the cached ones, Usage.Input does not.
 		u := c.Usage
@@ -77,9 +75,7 @@ func (a *assembly) add(c completion) error {
 				return modelError(agent.ModelInvalid, fmt.Sprintf("reply has more than %d tool calls", maxCalls))
 			}
 		}
-		if ch.FinishReason != "" {
-			a.finish = modelretry.Clip(ch.FinishReason)
-		}
+		a.finish = cmp.Or(modelretry.Clip(ch.FinishReason), a.finish)
 	}
 	return nil
 }

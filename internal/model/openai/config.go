@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,10 +85,7 @@ func OwnHost(base string) bool { return isHostedAt(base, "api.openai.com") }
 
 // isHostedAt reports whether a base URL leads to one of these hosts, or to a subdomain of one.
 func isHostedAt(base string, hosts ...string) bool {
-	if base == "" {
-		base = DefaultBaseURL
-	}
-	u, err := url.Parse(base)
+	u, err := url.Parse(cmp.Or(base, DefaultBaseURL))
 	return err == nil &&
 		slices.ContainsFunc(hosts, func(h string) bool { return u.Hostname() == h || strings.HasSuffix(u.Hostname(), "."+h) })
 }

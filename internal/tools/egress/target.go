@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -87,10 +88,7 @@ func parseTarget(u *url.URL) (target, error) {
 	if err != nil {
 		return target{}, err
 	}
-	if own != "" {
-		port = own
-	}
-	return target{host, port}, checkHost(host, bracketed)
+	return target{host, cmp.Or(own, port)}, checkHost(host, bracketed)
 }
 
 // parseAllowed reads host or host:port; a target without a port stands for the schemes' own.
