@@ -1,6 +1,7 @@
 package bedrock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -101,10 +102,10 @@ func knownCode(code string) string {
 	if code != "" {
 		code = strings.ToUpper(code[:1]) + code[1:]
 	}
-	if _, ok := knownCodes[code]; ok {
-		return code
+	if knownCodes[code] == "" {
+		return ""
 	}
-	return ""
+	return code
 }
 
 // overflowCodes are those whose message may say that the request does not fit the context.
@@ -125,8 +126,5 @@ func classify(status int, code, message string) agent.ModelErrorClass {
 	if slices.Contains(overflowCodes, code) && slices.ContainsFunc(overflowPhrases, says) {
 		return agent.ModelContextOverflow
 	}
-	if class, ok := knownCodes[code]; ok {
-		return class
-	}
-	return modelretry.StatusClass(status)
+	return cmp.Or(knownCodes[code], modelretry.StatusClass(status))
 }

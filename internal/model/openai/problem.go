@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -91,8 +92,7 @@ const maxName = 64
 func (p problem) description() string {
 	code, param := "", ""
 	for _, word := range []string{p.code, p.kind} {
-		_, known := knownCodes[word]
-		if code == "" && (known || len(word) <= maxName && codeName.MatchString(word)) {
+		if code == "" && (knownCodes[word] != "" || len(word) <= maxName && codeName.MatchString(word)) {
 			code = word
 		}
 	}
@@ -104,19 +104,16 @@ func (p problem) description() string {
 
 // class decides by decisive code, status, known code and phrase, in this order; a status of 0 is none.
 func (p problem) class(status int) agent.ModelErrorClass {
-	code, class := "", agent.ModelServer
-	for _, c := range []string{p.kind, p.code} { // the code counts more
-		if _, ok := knownCodes[c]; ok {
-			code = c
-		}
+	code := p.code
+	if knownCodes[code] == "" { // else it counts more than the kind
+		code = p.kind
 	}
+	class := cmp.Or(knownCodes[code], agent.ModelServer)
 	switch {
 	case slices.Contains(decisiveCodes, code):
-		return knownCodes[code]
+		return class
 	case status != 0:
 		class = modelretry.StatusClass(status)
-	case code != "":
-		class = knownCodes[code]
 	}
 	message := strings.ToLower(p.message)
 	says := func(phrase string) bool { return strings.Contains(message, phrase) }
