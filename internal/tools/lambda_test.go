@@ -1,4 +1,4 @@
-package tools_test
+package tools
 
 import (
 	"context"
@@ -9,8 +9,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/stretchr/testify/require"
 
@@ -21,28 +23,29 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools"
 )
 
 const region = "eu-central-1"
 
-var keys = aws.Credentials{AccessKeyID: "AKID", SecretAccessKey: "SECRET", SessionToken: "SESSION"}
+var signer = aws.Credentials{AccessKeyID: "AKID", SecretAccessKey: "SECRET", SessionToken: "SESSION"}
 
-// lambda serves functions, and gives the client of them.
-func lambda(t *testing.T, f *standins.Functions) *tools.Functions {
+// serving serves functions, and gives the client of them.
+func serving(t *testing.T, f *standins.Functions) *Functions {
 	t.Helper()
-	f.Credentials, f.Region, f.Clock = keys, region, clock.System()
+	f.Credentials, f.Region, f.Clock = signer, region, clock.System()
 	srv := httptest.NewServer(f)
 	t.Cleanup(srv.Close)
 	return client(srv.URL)
 }
 
 // client sends again without a pause to speak of. That the SDK may try often (AWS_MAX_ATTEMPTS) changes nothing.
-func client(at string) *tools.Functions {
-	return tools.Hurried(aws.Config{
-		Region: region, Credentials: credentials.StaticCredentialsProvider{Value: keys}, BaseEndpoint: &at,
+func client(at string) *Functions {
+	c := NewFunctions(aws.Config{
+		Region: region, Credentials: credentials.StaticCredentialsProvider{Value: signer}, BaseEndpoint: &at,
 		RetryMaxAttempts: 7,
 	})
+	c.pause = retry.NewExponentialJitterBackoff(time.Microsecond)
+	return c
 }
 
 // gives is a function with one result.
@@ -57,9 +60,9 @@ var stock = agent.ToolSpec{Name: "stock.take", Kind: agent.KindLambda, Effect: r
 var take = tool.Call{Tenant: "acme", Run: "r1", ID: "c1", Name: "stock.take", Key: "r1/c1", Args: json.RawMessage(`{"n":1.0}`), State: json.RawMessage(`{}`)}
 
 // lambdaCall makes the call of a tool of these functions.
-func lambdaCall(t *testing.T, c *tools.Functions, spec agent.ToolSpec, in tool.Call) (agent.ToolResultData, error) {
+func lambdaCall(t *testing.T, c *Functions, spec agent.ToolSpec, in tool.Call) (agent.ToolResultData, error) {
 	t.Helper()
-	s := tools.Lambda{Functions: c}.Open("default", &agent.Definition{})
+	s := Lambda{Functions: c}.Open("default", &agent.Definition{})
 	defer s.Close()
 	require.Equal(t, spec, s.Tool(spec).Spec())
 	return s.Tool(spec).Call(t.Context(), in)
@@ -69,7 +72,7 @@ func lambdaCall(t *testing.T, c *tools.Functions, spec agent.ToolSpec, in tool.C
 func TestInvoke(t *testing.T) {
 	for _, name := range []string{"stock", "stock:live", "000000000000:function:stock", "arn:aws:lambda:eu-central-1:000000000000:function:stock:$LATEST"} {
 		f := &standins.Functions{Named: map[string]standins.Function{name: gives(`"ok"`)}}
-		c := lambda(t, f)
+		c := serving(t, f)
 		spec := stock
 		spec.Lambda = &agent.LambdaTool{Function: name}
 		got, err := lambdaCall(t, c, spec, take)
@@ -115,7 +118,7 @@ func TestResults(t *testing.T) {
 		},
 		`{"patch":{"path":"/n"}}`: bad("patch: want an object of that form"),
 	} {
-		got, err := lambdaCall(t, lambda(t, &standins.Functions{Named: map[string]standins.Function{"stock": gives(given)}}), stock, take)
+		got, err := lambdaCall(t, serving(t, &standins.Functions{Named: map[string]standins.Function{"stock": gives(given)}}), stock, take)
 		require.NoError(t, err, given)
 		require.Equal(t, want, got, given)
 	}
@@ -126,7 +129,7 @@ func TestStateAndAnswer(t *testing.T) {
 	f := &standins.Functions{Named: map[string]standins.Function{"stock": gives(`1`)}}
 	in := take
 	in.State, in.Resume = json.RawMessage(`{"cart":[1.0]}`), json.RawMessage(`false`)
-	_, err := lambdaCall(t, lambda(t, f), stock, in)
+	_, err := lambdaCall(t, serving(t, f), stock, in)
 	require.NoError(t, err)
 	var got policy.FunctionCall
 	require.NoError(t, json.Unmarshal(f.Asked()[0].Payload, &got))
@@ -151,7 +154,7 @@ func TestFunctionErrors(t *testing.T) {
 		{standins.FunctionError{Type: "Sandbox.Timedout", Message: "RequestId: r Error: Task timed out after 3.00 seconds"}, "Sandbox.Timedout: RequestId: r Error: Task timed out after 3.00 seconds", true},
 		{standins.FunctionError{Type: "Runtime.ExitError", Message: "signal: killed"}, "Runtime.ExitError: signal: killed", true},
 	} {
-		got, err := lambdaCall(t, lambda(t, &standins.Functions{Named: map[string]standins.Function{
+		got, err := lambdaCall(t, serving(t, &standins.Functions{Named: map[string]standins.Function{
 			"stock": func(context.Context, json.RawMessage) (any, *standins.FunctionError) { return nil, &c.said },
 		}}), stock, take)
 		if c.lost {
@@ -188,7 +191,7 @@ func TestRefusals(t *testing.T) {
 			f := &standins.Functions{Named: map[string]standins.Function{"stock": gives(`1`)}, Refuse: func(int) (int, string) { n.Add(1); return c.status, c.code }}
 			spec := stock
 			spec.Effect = effect
-			_, err := lambdaCall(t, lambda(t, f), spec, take)
+			_, err := lambdaCall(t, serving(t, f), spec, take)
 			want := map[run.Effect]int{run.EffectIdempotent: c.idem, run.EffectNonIdempotent: c.once}[effect]
 			require.EqualValues(t, want, n.Load(), "%s, %s", c.code, effect)
 			require.Equal(t, c.want == "lost", errors.As(err, new(*tool.LostError)), "%v", err)
@@ -204,7 +207,7 @@ func TestRefusals(t *testing.T) {
 func TestThrottledOnce(t *testing.T) {
 	f := &standins.Functions{Named: map[string]standins.Function{"stock": gives(`"ok"`)}}
 	f.Refuse = func(n int) (int, string) { return map[int]int{1: 429}[n], "TooManyRequestsException" }
-	got, err := lambdaCall(t, lambda(t, f), stock, take)
+	got, err := lambdaCall(t, serving(t, f), stock, take)
 	require.NoError(t, err)
 	require.Equal(t, "ok", got.Content)
 	require.Len(t, f.Asked(), 1)
@@ -223,7 +226,7 @@ func TestLostAnswer(t *testing.T) {
 		}}}
 		spec := stock
 		spec.Effect = effect
-		got, err := lambdaCall(t, lambda(t, f), spec, take)
+		got, err := lambdaCall(t, serving(t, f), spec, take)
 		require.EqualValues(t, want, ran.Load())
 		if effect == run.EffectRead {
 			require.NoError(t, err)
@@ -251,7 +254,7 @@ func TestUnsigned(t *testing.T) {
 	none := aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 		return aws.Credentials{}, errors.New("no credentials")
 	})
-	c := tools.NewFunctions(aws.Config{Region: region, Credentials: none, BaseEndpoint: &srv.URL})
+	c := NewFunctions(aws.Config{Region: region, Credentials: none, BaseEndpoint: &srv.URL})
 	_, err := lambdaCall(t, c, stock, take)
 	require.ErrorContains(t, err, "no credentials")
 	require.NotErrorAs(t, err, new(*tool.LostError))
@@ -261,7 +264,7 @@ func TestUnsigned(t *testing.T) {
 // Limits are checked before anything is sent, and what comes back is bounded.
 func TestLimits(t *testing.T) {
 	f := &standins.Functions{Named: map[string]standins.Function{"stock": gives(`"` + strings.Repeat("x", 6_291_556) + `"`)}}
-	c := lambda(t, f)
+	c := serving(t, f)
 	for limit, async := range map[int]bool{6_291_556: false, 1 << 20: true} {
 		payload := []byte(`"` + strings.Repeat("x", limit-2) + `"`)
 		_, err := c.Invoke(t.Context(), runtime.Invoke{Function: "stock", Payload: append(payload, ' '), Async: async})
@@ -283,7 +286,7 @@ func TestClose(t *testing.T) {
 		<-ctx.Done()
 		return nil, nil
 	}}}
-	s := tools.Lambda{Functions: lambda(t, f)}.Open("default", &agent.Definition{})
+	s := Lambda{Functions: serving(t, f)}.Open("default", &agent.Definition{})
 	ended := make(chan error)
 	go func() {
 		_, err := s.Tool(stock).Call(context.Background(), take)
@@ -304,7 +307,7 @@ func TestAsync(t *testing.T) {
 		ran <- string(p)
 		return nil, nil
 	}}}
-	out, err := lambda(t, f).Invoke(t.Context(), runtime.Invoke{Function: "stock", Payload: []byte(`{"a":1}`), Async: true})
+	out, err := serving(t, f).Invoke(t.Context(), runtime.Invoke{Function: "stock", Payload: []byte(`{"a":1}`), Async: true})
 	require.NoError(t, err)
 	require.Zero(t, out)
 	require.JSONEq(t, `{"a":1}`, <-ran)
