@@ -21,12 +21,10 @@ func (e *unfitError) Error() string { return e.why }
 
 func unfitf(format string, args ...any) error { return &unfitError{fmt.Sprintf(format, args...)} }
 
-// arguments are a call's, by key. They are an object: the schema says so.
+// arguments are a call's, by key. They are an object: the schema says so. Anything else has none.
 func arguments(raw json.RawMessage) map[string]json.RawMessage {
-	args := map[string]json.RawMessage{}
-	if json.Unmarshal(raw, &args) != nil {
-		return map[string]json.RawMessage{}
-	}
+	var args map[string]json.RawMessage
+	_ = json.Unmarshal(raw, &args)
 	maps.DeleteFunc(args, func(_ string, v json.RawMessage) bool { return string(v) == "null" }) // said to be nothing
 	return args
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -94,7 +95,7 @@ func (s *mcpSession) List(ctx context.Context, server agent.MCPServer) (agent.Se
 		return agent.ServerTools{}, err
 	}
 	all := l.listed
-	all.left = append([]agent.LeftTool(nil), all.left...)
+	all.left = slices.Clone(all.left)
 	out := agent.ServerTools{Protocol: l.client.InitializeResult().ProtocolVersion}
 	for _, d := range all.tools {
 		t, err := d.tool(l.server.Name)
