@@ -29,7 +29,7 @@ var requestWrites = map[string][]string{
 	"DecideOp":     {"internal/runtime/runtime.go"}, // settledEarly
 	"CloseOp":      {"internal/runtime/runtime.go"},
 	"CloseToolsOp": {"internal/runtime/permissions.go"},
-	"ConsumeOp":    {"internal/runtime/runtime.go"},
+	"ConsumeOp":    {"internal/runtime/permissions.go"},
 	"PermitOp":     {"internal/runtime/permissions.go"},
 	"StandingOp":   {"internal/runtime/permissions.go"},
 }

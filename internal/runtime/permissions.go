@@ -311,15 +311,19 @@ func withVerdicts(r run.PermissionRequest, events []run.Event) run.PermissionReq
 	return r
 }
 
-// permitConditions are the conditions under which the draft claims calls by grants of tools.
-func permitConditions(def *agent.Definition, d *run.Draft) []store.Op {
+// claimOps are what the draft's claims depend on: each approval is used up once, and each grant of a tool must hold.
+func claimOps(def *agent.Definition, d *run.Draft) []store.Op {
 	var ops []store.Op
 	for _, e := range d.Entry.Events {
 		claim, ok := e.(run.CallClaimed)
 		if !ok {
 			continue
 		}
+		was, _ := d.Before.Call(claim.Call)
 		c, _ := d.State.Call(claim.Call)
+		if c.Grant != nil && !c.Grant.Tool && (was.Grant == nil || !was.Grant.Consumed) {
+			ops = append(ops, approval.ConsumeOp(d.State.Tenant, *c.Grant, d.Entry.Time))
+		}
 		if g, standing := standingGrantOf(def, &d.State, c, claim); standing {
 			// All claims of the draft under it count at once, from the number the run knows, so that uses are counted exactly
 			// when the entry is written.

@@ -253,19 +253,7 @@ func (p Ports) requestOps(ctx context.Context, d *run.Draft, def *agent.Definiti
 	if err != nil {
 		return nil, err
 	}
-	ops = append(ops, about...)
-	for _, e := range d.Entry.Events { // each approval under which the draft claims is used up once
-		claim, ok := e.(run.CallClaimed)
-		if !ok {
-			continue
-		}
-		was, _ := d.Before.Call(claim.Call)
-		c, _ := d.State.Call(claim.Call)
-		if c.Grant != nil && !c.Grant.Tool && (was.Grant == nil || !was.Grant.Consumed) {
-			ops = append(ops, approval.ConsumeOp(d.State.Tenant, *c.Grant, d.Entry.Time))
-		}
-	}
-	return mergeOps(append(ops, permitConditions(def, d)...)), nil
+	return mergeOps(slices.Concat(ops, about, claimOps(def, d))), nil
 }
 
 func askedCalls(d *run.Draft) []run.Call {
