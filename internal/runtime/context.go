@@ -14,14 +14,15 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// badContext says that a run's context cannot be built, whoever tries. It ends the run and is fit to be shown.
-type badContext struct{ cause error }
+// badDefinition says that what a definition asks for cannot be done, whoever tries: its context cannot be built, or it
+// names a plugin that is not there. It ends the run and is fit to be shown.
+type badDefinition struct{ cause error }
 
-func (e *badContext) Error() string { return e.cause.Error() }
-func (e *badContext) Unwrap() error { return e.cause }
+func (e *badDefinition) Error() string { return e.cause.Error() }
+func (e *badDefinition) Unwrap() error { return e.cause }
 
 // buildContext is the system text of the inference that next asks for. Where the run begins with a context builder,
-// what that gave is added to the draft. Nothing is built anew that the run has kept. Errors are *badContext or the
+// what that gave is added to the draft. Nothing is built anew that the run has kept. Errors are *badDefinition or the
 // store's.
 func (a *attempt) buildContext(ctx context.Context, next policy.Action) (string, error) {
 	def, d := a.def, a.draft
@@ -38,7 +39,7 @@ func (a *attempt) buildContext(ctx context.Context, next policy.Action) (string,
 	}
 	text, err := agent.RenderSystem(*def, prompt.SystemFor(def, &d.State, next, d.Entry.Time))
 	if err != nil {
-		return "", &badContext{err}
+		return "", &badDefinition{err}
 	}
 	if s := &d.State; def.Builder != "" {
 		in := hook.BuildInput{
@@ -52,7 +53,7 @@ func (a *attempt) buildContext(ctx context.Context, next policy.Action) (string,
 		}
 		built, err := a.Hooks.Build(ctx, def.Builder, in)
 		if errors.Is(err, hook.ErrBuilder) {
-			return "", &badContext{err}
+			return "", &badDefinition{err}
 		}
 		if err == nil && first {
 			err = a.addBuilt(ctx, built)
@@ -65,7 +66,7 @@ func (a *attempt) buildContext(ctx context.Context, next policy.Action) (string,
 	// with the sections around it that do not depend on a request
 	text, err = prompt.BuildSystem(def, text, prompt.SystemFor(def, &d.State, next, d.Entry.Time))
 	if err != nil {
-		return "", &badContext{err}
+		return "", &badDefinition{err}
 	}
 	return text, nil
 }
@@ -88,7 +89,7 @@ func (a *attempt) addBuilt(ctx context.Context, built hook.Built) error {
 		bad = err
 	}
 	if bad != nil {
-		return &badContext{fmt.Errorf("%w %s: %w", hook.ErrBuilder, def.Builder, bad)}
+		return &badDefinition{fmt.Errorf("%w %s: %w", hook.ErrBuilder, def.Builder, bad)}
 	}
 	if len(fact.Messages) > 0 {
 		d.Mark(run.CheckpointUserMessage)
@@ -108,7 +109,7 @@ func (p Ports) storeSystem(ctx context.Context, def *agent.Definition, s *run.Ag
 	return nil
 }
 
-// withPrompt is a request with the sections that are made for it alone. Errors are *badContext or the context's.
+// withPrompt is a request with the sections that are made for it alone. Errors are *badDefinition or the context's.
 func (a *attempt) withPrompt(ctx context.Context, next policy.Action, req agent.Request) (agent.Request, error) {
 	def, d := a.def, a.draft
 	s := &d.State
@@ -125,7 +126,7 @@ func (a *attempt) withPrompt(ctx context.Context, next policy.Action, req agent.
 		}
 		var err error
 		if texts[i], err = a.Hooks.Context(ctx, name, in); errors.Is(err, hook.ErrContext) {
-			return req, &badContext{err}
+			return req, &badDefinition{err}
 		}
 		if err != nil {
 			return req, err
@@ -134,7 +135,7 @@ func (a *attempt) withPrompt(ctx context.Context, next policy.Action, req agent.
 	given := prompt.PromptContext{Planning: texts[0], RAG: texts[1]}
 	out, err := prompt.WithPrompt(def, &d.State, next, d.Entry.Time, req, given)
 	if err != nil {
-		return req, &badContext{err}
+		return req, &badDefinition{err}
 	}
 	return out, nil
 }

@@ -61,7 +61,7 @@ func (a *attempt) inferPlan(ctx context.Context, next policy.Action, add hook.Ad
 		return nil, err
 	}
 	if req, err = prompt.WithStepPrompt(def, s, next, d.Entry.Time, req); err != nil {
-		return a.endBadContext(ctx, &badContext{err}, 0)
+		return a.endBadContext(ctx, &badDefinition{err}, 0)
 	}
 	reply, requests, err := a.Model.Ask(ctx, req)
 	if failed, ok := errors.AsType[*agent.ModelError](err); ok {

@@ -19,28 +19,24 @@ type phases struct {
 	chain *hook.Chain
 }
 
-// errPlugins says that the pinned definition names a plugin that this deployment does not have any more.
-type errPlugins struct{ cause error }
-
-func (e *errPlugins) Error() string { return e.cause.Error() }
-
 func (p Ports) phases(def *agent.Definition) (phases, error) {
 	chain, err := p.Hooks.Chain(def.Plugins)
 	if err != nil {
-		return phases{}, &errPlugins{err}
+		return phases{}, &badDefinition{err}
 	}
 	return phases{p, def, chain}, nil
 }
 
-// pluginEndOf is the end of a run for an error of its plugins; false for every other error.
+// pluginEndOf is the end of a run whose plugins have failed, or are not in this deployment any more; false for every
+// other error.
 func pluginEndOf(err error) (run.Finished, bool) {
 	var failed *hook.Error
-	var missing *errPlugins
+	var missing *badDefinition
 	switch {
-	case errors.As(err, &failed):
-		return policy.Fail(run.CodeInternal, failed.Error()), true
 	case errors.As(err, &missing):
 		return policy.Fail(run.CodeDefinition, missing.Error()), true
+	case errors.As(err, &failed):
+		return policy.Fail(run.CodeInternal, failed.Error()), true
 	default:
 		return run.Finished{}, false
 	}

@@ -313,7 +313,7 @@ func (a *attempt) checkOutput(
 // endBadContext ends the run where its context cannot be built, after so many requests for summaries. Any other error
 // is returned.
 func (a *attempt) endBadContext(ctx context.Context, err error, requests int) (*turn, error) {
-	var bad *badContext
+	var bad *badDefinition
 	if !errors.As(err, &bad) {
 		return nil, err
 	}
