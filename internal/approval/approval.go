@@ -184,16 +184,17 @@ type Decision struct {
 	Confirmed run.Confirm `json:"confirmed,omitempty"` // on a page behind a link, with what; "" = nothing
 }
 
-// Action is what a person can do with a request.
+// Action is what a person can do with a request. Those that a run knows as well convert to run.DecisionAction.
 type Action string
 
 // The actions. Edit approves with other arguments, which become the editor's own action (A8).
 const (
-	Approve Action = "approve"
-	Deny    Action = "deny"
-	Edit    Action = "edit"
-	Cancel  Action = "cancel" // cancel the call without judging it
-	Fail    Action = "fail"   // of KindTools: the request cannot be answered, and the run ends (permission_failed)
+	Approve = Action(run.ActionApprove)
+	Deny    = Action(run.ActionDeny)
+	Cancel  = Action(run.ActionCancel) // cancel the call without judging it
+	// of KindTools: the request cannot be answered, and the run ends (permission_failed)
+	Fail        = Action(run.ActionFail)
+	Edit Action = "edit"
 
 	// of KindOutcome
 	ReportResult Action = "result" // the call took effect, with this result
@@ -254,13 +255,10 @@ func callPermission(def *agent.Definition, s *run.AgentState, c run.Call) Permis
 
 // WithDecision returns the request as decided by a fact of its run.
 func (a Approval) WithDecision(fact run.Decided, at time.Time) Approval {
-	decision := Decision{By: fact.By, Via: ViaEarly, Action: Approve, At: at, Note: fact.Note, Args: fact.Result}
-	switch {
-	case fact.Action == run.ActionDeny:
-		decision.Action = Deny
-	case fact.Action == run.ActionCancel:
-		decision.Action = Cancel
-	case fact.Args != nil && a.Kind == KindCall:
+	decision := Decision{
+		By: fact.By, Via: ViaEarly, Action: Action(fact.Action), At: at, Note: fact.Note, Args: fact.Result,
+	}
+	if fact.Action == run.ActionApprove && fact.Args != nil && a.Kind == KindCall {
 		decision.Action, decision.Args = Edit, fact.Args
 	}
 	return a.withDecision(fact, decision)

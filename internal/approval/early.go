@@ -81,13 +81,11 @@ func (d *Desk) prepareEarlyDecision(
 	s *run.AgentState, r DecisionInput, id string,
 ) (func(ctx context.Context) error, error) {
 	fact := run.DecisionKept{
-		ID: id, Target: r.Call, Action: run.ActionApprove, Note: r.Note, By: r.By.ID, Groups: r.By.Groups, Via: r.Via,
+		ID: id, Target: r.Call, Action: run.DecisionAction(r.Action), Note: r.Note, By: r.By.ID, Groups: r.By.Groups,
+		Via: r.Via,
 	}
 	switch r.Action {
-	case Deny:
-		fact.Action = run.ActionDeny
-	case Cancel:
-		fact.Action = run.ActionCancel
+	case Deny, Cancel:
 	case Approve:
 		var err error
 		if fact.Result, err = policy.CompactAnswer(r.Result); err != nil {

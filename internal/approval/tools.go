@@ -213,19 +213,8 @@ func (a Approval) hasSameVerdicts(r DecisionInput, places []int) bool {
 	return len(places) > 0 && !slices.ContainsFunc(places, func(i int) bool {
 		p := a.Permissions[i]
 		about := func(d Decision) bool { return slices.Contains(d.Tools, p.Tool) }
-		return p.Verdict != verdictFor(r.Action) || !slices.ContainsFunc(same, about)
+		return p.Verdict != run.DecisionAction(r.Action).Verdict() || !slices.ContainsFunc(same, about)
 	})
-}
-
-func verdictFor(a Action) run.ToolVerdict {
-	switch a {
-	case Approve:
-		return run.ToolGranted
-	case Deny:
-		return run.ToolDenied
-	default:
-		return run.ToolCancelled
-	}
 }
 
 // withCurrentToolGrants recomputes what standing grants of the tools would cover from the run and its definition. The
@@ -265,7 +254,7 @@ func (d *Desk) tallyTools(
 		}
 	}
 	open := a.undecidedPlaces(a.toolPlaces(r.Tool))
-	fact := run.Decided{Approval: a.ID, Action: run.ActionFail, By: r.By.ID, Note: r.Note}
+	fact := run.Decided{Approval: a.ID, Action: run.DecisionAction(r.Action), By: r.By.ID, Note: r.Note}
 	decision := r.decision(now)
 	for _, i := range open {
 		decision.Tools = append(decision.Tools, a.Permissions[i].Tool)
@@ -278,7 +267,7 @@ func (d *Desk) tallyTools(
 		if r.Action == Approve && len(granting) < p.Quorum {
 			continue
 		}
-		p.Verdict = verdictFor(r.Action)
+		p.Verdict = fact.Action.Verdict()
 		fact.Tools = append(fact.Tools, p.Tool)
 		for _, v := range granting {
 			if r.Action == Approve && v.By != r.By.ID && !slices.Contains(fact.With, v.By) {
@@ -291,12 +280,9 @@ func (d *Desk) tallyTools(
 	}
 	switch r.Action {
 	case Approve:
-		fact.Action, fact.Once, fact.Standing = run.ActionApprove, a.Grants == agent.GrantsOnce,
-			a.Grants == agent.GrantsStanding
+		fact.Once, fact.Standing = a.Grants == agent.GrantsOnce, a.Grants == agent.GrantsStanding
 	case Deny:
-		fact.Action, fact.Once = run.ActionDeny, a.Scope != agent.ScopeTool
-	case Cancel:
-		fact.Action = run.ActionCancel
+		fact.Once = a.Scope != agent.ScopeTool
 	}
 	has := func(v run.ToolVerdict) bool {
 		return slices.ContainsFunc(a.Permissions, func(p Permission) bool { return p.Verdict == v })
