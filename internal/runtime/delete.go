@@ -236,7 +236,7 @@ func (d *Deleter) finish(ctx context.Context, tenant string, record store.Deleti
 	if err != nil {
 		return fmt.Errorf("delete run %s: %w", record.Run, err)
 	}
-	if _, err := d.Journal.FinishDeletion(ctx, tenant, record); err != nil {
+	if err := d.Journal.FinishDeletion(ctx, tenant, record); err != nil {
 		return err
 	}
 	out.Runs++

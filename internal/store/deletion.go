@@ -174,12 +174,12 @@ func (j *Journal) BeginDeletion(ctx context.Context, tenant, mark string, d Dele
 }
 
 // FinishDeletion deletes what is left under the run's own key, and notes that nothing else is to be deleted.
-func (j *Journal) FinishDeletion(ctx context.Context, tenant string, d Deletion) (deleted int64, err error) {
-	deleted, err = DeleteRange(ctx, j.table, Range{PK: runPK(tenant, d.Run)}, func(it Item) bool {
+func (j *Journal) FinishDeletion(ctx context.Context, tenant string, d Deletion) error {
+	_, err := DeleteRange(ctx, j.table, Range{PK: runPK(tenant, d.Run)}, func(it Item) bool {
 		return it.SK == entrySK(0) || it.Attrs["closed"].Int() == 1
 	})
 	if err != nil {
-		return deleted, err
+		return err
 	}
 	var ops []Op
 	if d.Plan != nil && d.Plan.Origin != "" {
@@ -188,12 +188,12 @@ func (j *Journal) FinishDeletion(ctx context.Context, tenant string, d Deletion)
 	d.Plan = nil
 	op, err := deletionOp(tenant, d)
 	if err != nil {
-		return deleted, err
+		return err
 	}
 	if err := j.table.Write(ctx, append(ops, op)...); err != nil {
-		return deleted, fmt.Errorf("delete run %s: %w", d.Run, err)
+		return fmt.Errorf("delete run %s: %w", d.Run, err)
 	}
-	return deleted, nil
+	return nil
 }
 
 func deletionOp(tenant string, d Deletion) (Op, error) {
