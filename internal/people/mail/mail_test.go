@@ -37,7 +37,7 @@ func message(value string) notify.Message {
 		Occasion: notify.Asked, Link: page, To: person.Person{ID: "user:ana", Email: "ana@example.com"},
 		Approval: approval.Approval{ID: "aabc", Status: approval.Pending, Kind: approval.KindCall, ExpiresAt: asked.Add(time.Hour)},
 		Shown: show.Document{
-			ID: "aabc", Title: text("refund of agent clerk"), Sentence: text("refunds " + value), Risk: show.High, RiskText: text("it cannot be undone"),
+			Title: text("refund of agent clerk"), Sentence: text("refunds " + value), Risk: show.High, RiskText: text("it cannot be undone"),
 			Sections: []show.Section{
 				{Name: show.Arguments, Title: "Arguments, complete", Rows: []show.Row{{Label: text("order")}, {Depth: 1, Label: text("id"), Value: text("7")}, {Label: text("reason"), Value: text(value)}}},
 				{Name: show.Warnings, Title: "Warnings", Rows: []show.Row{{Name: "was", Label: text("changed"), Value: text("3 → " + value)}}},

@@ -82,7 +82,7 @@ func (b *testChannel) Send(_ context.Context, m Message) (string, error) {
 	if err := b.deliver(); err != nil {
 		return "", err
 	}
-	b.w.sent = append(b.w.sent, message{m.To.ID, b.name, m.Occasion, b.w.clock.Now(), m.Link, m.Shown.ID, m.Approval.Status})
+	b.w.sent = append(b.w.sent, message{m.To.ID, b.name, m.Occasion, b.w.clock.Now(), m.Link, m.Shown.Title.String(), m.Approval.Status})
 	if b.name == "email" {
 		return "", nil
 	}
@@ -166,7 +166,7 @@ func (w *fixture) notifier() *Notifier {
 	return &Notifier{
 		Table: w.table, Clock: w.clock, Directory: w.people, Channels: []Channel{w.email, w.slack}, Links: testLinks{},
 		Show: func(_ context.Context, a approval.Approval) (show.Document, error) {
-			return show.Document{ID: a.ID}, nil
+			return show.Document{Title: show.Foreign(a.ID)}, nil
 		},
 		Warn: func(what string, _ error) { w.warned = append(w.warned, what) },
 	}

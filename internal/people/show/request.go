@@ -48,7 +48,7 @@ func BuildDocument(a approval.Approval, v View) Document {
 	s := builder{a: a, view: v}
 	t := v.tool(first(a.Tools))
 	title := textf(wordings[a.Kind].title, Bare(a.Agent), namesText(a.Tools)) // with names of the definition alone
-	d := Document{ID: a.ID, Status: string(a.Status), Title: title, Sentence: s.sentence()}
+	d := Document{Title: title, Sentence: s.sentence()}
 	if a.Kind == approval.KindTools {
 		for _, p := range a.Permissions {
 			s.addTool(&d, p)

@@ -53,8 +53,6 @@ func (t Text) String() string {
 // Document is what people are shown of a request, the same on every channel. Backends lay its parts out in this order
 // and decide nothing.
 type Document struct {
-	ID       string
-	Status   string
 	Title    Text // what is asked, without text of the model: for headings and subjects
 	Sentence Text // what would happen, at most maxSentence characters; its values are the model's
 	Risk     Risk // the class of what is asked; of several tools the highest

@@ -49,7 +49,7 @@ func newRequest(value string) (approval.Approval, show.Document) {
 		Status: approval.Pending, Approvers: []string{"group:finance"}, Quorum: 1, RequestedAt: asked, ExpiresAt: asked.Add(time.Hour), Decisions: []approval.Decision{},
 	}
 	return a, show.Document{
-		ID: a.ID, Status: "pending", Title: text("refund of agent clerk"), Sentence: text("refunds 1002"), Risk: show.High, RiskText: text("it cannot be undone"),
+		Title: text("refund of agent clerk"), Sentence: text("refunds 1002"), Risk: show.High, RiskText: text("it cannot be undone"),
 		Sections: []show.Section{
 			{Name: show.Arguments, Title: "Arguments, complete", Rows: []show.Row{
 				{Label: text("order"), Kind: "object"},
