@@ -163,8 +163,7 @@ func (c *console) verifyRuns(ctx context.Context, decisions []decisionRecord) (a
 		v := verifiedRun{Run: d.Run}
 		for cursor := ""; v.Problem == ""; cursor = strconv.FormatInt(v.Entries-1, 10) {
 			entries, err := c.Read.Journal(ctx, d.Run, cursor, maxPageMessages)
-			var refused *api.Problem
-			if errors.As(err, &refused) { // as of a visitor who is no auditor
+			if refused, ok := errors.AsType[*api.Problem](err); ok { // as of a visitor who is no auditor
 				v.Problem = refused.Detail
 				break
 			}

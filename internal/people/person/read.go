@@ -59,16 +59,14 @@ func (e *ReadError) Error() string {
 func Read(data []byte) (*Book, error) {
 	if _, err := jsonx.CompactJSON(data, jsonx.JSONLimits{Bytes: maxDocument, Depth: 8}); err != nil {
 		line := 1
-		var at *jsonx.JSONError
-		if errors.As(err, &at) {
+		if at, ok := errors.AsType[*jsonx.JSONError](err); ok {
 			line += bytes.Count(data[:min(at.Offset, len(data))], []byte("\n"))
 		}
 		return nil, &ReadError{Line: line, Text: err.Error()}
 	}
 	b := &Book{tenants: map[string]map[string]Person{}, teams: map[string]string{}}
 	if err := b.read(data); err != nil {
-		var bad *ReadError
-		if errors.As(err, &bad) {
+		if bad, ok := errors.AsType[*ReadError](err); ok {
 			bad.Line = lineOf(data, bad.Path)
 		}
 		return nil, err

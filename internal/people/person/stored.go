@@ -199,9 +199,8 @@ func Put(ctx context.Context, t store.Table, tenant, id string, form json.RawMes
 	if err := writeBody(ctx, t, peoplePK(tenant), id, form); err != nil {
 		return err
 	}
-	var wrong *ReadError
 	_, err = readBook(ctx, t, tenant)
-	if errors.As(err, &wrong) { // a book that cannot be read lets nobody do anything
+	if _, wrong := errors.AsType[*ReadError](err); wrong { // a book that cannot be read lets nobody do anything
 		back := writeBody(ctx, t, peoplePK(tenant), id, before)
 		return cmp.Or(back, fmt.Errorf("%w: %w", store.ErrConflict, err))
 	}

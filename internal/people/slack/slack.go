@@ -171,8 +171,7 @@ func (c *Channel) call(ctx context.Context, method string, m message) (response,
 	ended := clock.Retry(ctx, c.o.Clock, func(n int) (time.Duration, bool) {
 		got, err = c.attempt(ctx, method, body)
 		wait, again := retryDelay*time.Duration(n), err != nil && n < maxAttempts && ctx.Err() == nil
-		var refused *RefusedError
-		if errors.As(err, &refused) {
+		if refused, ok := errors.AsType[*RefusedError](err); ok {
 			wait, again = max(wait, refused.After), again && !refused.Permanent() && refused.After <= maxPause
 		}
 		return wait, again

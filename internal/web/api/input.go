@@ -151,8 +151,7 @@ func (s *server) planInput(ctx context.Context, l store.Loaded, b Input, c Calle
 
 // prefixProblem puts the place in the body before a problem's detail.
 func prefixProblem(list string, i int, err error) error {
-	var p *Problem
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*Problem](err); ok {
 		p.Detail = fmt.Sprintf("%s[%d]: %s", list, i, p.Detail)
 	}
 	return err
