@@ -16,15 +16,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Risk is the class of what is asked. It is derived from what the definition says of the tool, never from what the
-// model says:
-//
-//	none    effect read
-//	low     effect idempotent
-//	medium  effect non_idempotent with a tool that takes it back (undo)
-//	high    everything else: it cannot be repeated safely, and nothing takes it back
-//
-// A call of another agent is of the effect that its definition declares. Of several tools it is the highest.
+// Risk is the class of what is asked, by what the definition says of the tool and never by what the model says: see
+// RiskOf. A call of another agent is of the effect that its definition declares. Of several tools it is the highest.
 type Risk string
 
 // The classes.
