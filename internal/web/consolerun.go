@@ -233,13 +233,7 @@ func (c *console) newRunPage(r *http.Request, id string) (page runPage, err erro
 // eventTypes are the events of a stream after which the page is read again. It is read every five seconds besides,
 // while the run goes on: runs below change without events of this run. What a model is writing comes beside the events,
 // as deltas, where the process that serves the console asks models itself.
-var eventTypes = func() string {
-	var all []string
-	for _, t := range stream.Types() {
-		all = append(all, string(t))
-	}
-	return strings.Join(all, " ")
-}()
+var eventTypes = strings.Trim(fmt.Sprint(stream.Types()), "[]") // with spaces between them
 
 func formatCount[N int | int64](n N, what string) string {
 	if n == 1 {
