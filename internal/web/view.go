@@ -157,9 +157,7 @@ func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (r
 // setAnswerSection sets what the visitor may answer, or why there is nothing to answer.
 func (s *server) setAnswerSection(page *requestPage, v visit) {
 	page.AnswerHead = "Your answer"
-	if page.Fine == "" {
-		page.Fine = "This address is yours alone: whoever has it answers as you. Do not pass it on."
-	}
+	page.Fine = cmp.Or(page.Fine, "This address is yours alone: whoever has it answers as you. Do not pass it on.")
 	switch m := page.May; {
 	case page.Open && v.isSomebodyElse():
 		page.AnswerHead, page.SignIn = "Not your link", signInAddress(v.path, true)

@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,11 +63,7 @@ func (n *Notifier) NotifyRun(ctx context.Context, tenant, run string) error {
 
 // waitingRequests returns the requests to people that a run waits for.
 func (n *Notifier) waitingRequests(ctx context.Context, tenant, id string) (ids []string, err error) {
-	journal := n.Journal
-	if journal == nil {
-		journal = store.NewJournal(n.Table, 0)
-	}
-	l, err := journal.Load(ctx, tenant, id)
+	l, err := cmp.Or(n.Journal, store.NewJournal(n.Table, 0)).Load(ctx, tenant, id)
 	if err != nil {
 		return nil, err
 	}

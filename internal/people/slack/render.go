@@ -1,6 +1,7 @@
 package slack
 
 import (
+	"cmp"
 	"encoding/json"
 	"strconv"
 	"strings"
@@ -134,10 +135,7 @@ func textBlocks(all []show.Row) []block {
 		held, size = nil, 0
 	}
 	for _, l := range all {
-		t := strings.Repeat("  ", l.Depth) + l.Text().String()
-		if t == "" {
-			t = "(empty)"
-		}
+		t := cmp.Or(strings.Repeat("  ", l.Depth)+l.Text().String(), "(empty)")
 		n := utf16Length(verbatim(t)) + 1
 		if size+n > maxText {
 			flush()

@@ -65,10 +65,7 @@ func New(o Options) *Channel {
 
 // newHTTPClient returns h, or a default client, with a timeout and without redirects.
 func newHTTPClient(h *http.Client, timeout time.Duration) *http.Client {
-	c := http.Client{}
-	if h != nil {
-		c = *h
-	}
+	c := *cmp.Or(h, &http.Client{})
 	c.Timeout = timeout
 	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &c

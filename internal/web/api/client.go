@@ -53,10 +53,7 @@ func NewSocketClient(path, as string) *Client {
 
 // NewURLClient returns a client of the API at base, such as https://api.example.com. Nil = http.DefaultClient.
 func NewURLClient(base string, c *http.Client) *Client {
-	if c == nil {
-		c = http.DefaultClient
-	}
-	return &Client{http: c, base: base}
+	return &Client{http: cmp.Or(c, http.DefaultClient), base: base}
 }
 
 // NewHandlerClient returns a client of a handler in this process.

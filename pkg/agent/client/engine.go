@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,10 +56,7 @@ func Open(dir string, r *agent.Registry, o *Options) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open engine %s: %w", dir, err)
 	}
-	e := &Engine{feed: api.NewFeed(c), pipe: local.NewPipe(), drain: o.DrainFor}
-	if e.drain == 0 {
-		e.drain = 20 * time.Second
-	}
+	e := &Engine{feed: api.NewFeed(c), pipe: local.NewPipe(), drain: cmp.Or(o.DrainFor, 20*time.Second)}
 	model := func(m core.ModelSpec) (runtime.Model, error) { return local.Adapter(m, dir, os.Getenv, clients, nil) }
 	e.home, err = local.Open(dir, r, model, local.Config{
 		Sink: e.feed, Trouble: o.Trouble, Clock: c, Remotes: remotes, Functions: clients,
