@@ -24,13 +24,13 @@ func asJSON(t *testing.T, text string) json.RawMessage {
 func TestTheSchemaTakesWhatIsRead(t *testing.T) {
 	fits, err := tool.Fits(Schema())
 	require.NoError(t, err)
-	for path, value := range working {
+	for path, value := range otherValues {
 		require.NoError(t, fits(asJSON(t, nested(path, value))), path)
 	}
 	samples, err := filepath.Glob("../../../agents/*/agent.yaml")
 	require.NoError(t, err)
 	require.NotEmpty(t, samples)
-	for _, name := range samples {
+	for _, name := range append(samples, "testdata/everything.yaml") {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		require.NoError(t, fits(asJSON(t, string(text))), name)
