@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -83,44 +84,58 @@ func (s *devServer) start(request string) (run string) {
 	return a.ID
 }
 
+// token is sent with every request of a client.
+type token string
+
+func (k token) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+string(k))
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+func (s *devServer) client() *api.Client {
+	return api.NewURLClient(s.URL, &http.Client{Transport: token(s.token)})
+}
+
 // waitForEvent follows a run's stream, reconnecting, until an event of that type.
 func (s *devServer) waitForEvent(run, event string) {
 	s.t.Helper()
-	last := ""
-	for {
-		r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.URL+"/v1/runs/"+run+"/events", nil)
+	last, is := "", errors.New("the event is there")
+	for err := error(nil); !errors.Is(err, is); {
 		require.NoError(s.t, err)
-		r.Header.Set("Authorization", "Bearer "+s.token)
-		r.Header.Set("Accept", "text/event-stream")
-		if last != "" {
-			r.Header.Set("Last-Event-ID", last)
-		}
-		resp, err := http.DefaultClient.Do(r)
-		require.NoError(s.t, err)
-		require.Equal(s.t, http.StatusOK, resp.StatusCode)
-		in := bufio.NewScanner(resp.Body)
-		for in.Scan() {
-			if id, ok := strings.CutPrefix(in.Text(), "id: "); ok {
-				last = id
+		err = s.client().Follow(s.t.Context(), run, last, func(e api.Event) error {
+			if last = e.ID; e.Type == event {
+				return is
 			}
-			if in.Text() == "event: "+event {
-				require.NoError(s.t, resp.Body.Close())
-				return
-			}
-			require.NotEqual(s.t, "event: finished", in.Text(), "waiting for %s", event)
-		}
-		require.NoError(s.t, resp.Body.Close())
+			require.NotEqual(s.t, "finished", e.Type, "waiting for %s", event)
+			return nil
+		})
 	}
 }
 
 // pendingApproval returns the pending request.
 func (s *devServer) pendingApproval() string {
 	s.t.Helper()
-	_, body := s.do("GET", "/v1/approvals", "")
-	var p api.Page[approval.Approval]
-	require.NoError(s.t, json.Unmarshal([]byte(body), &p))
+	p, err := s.client().FindApprovals(s.t.Context(), approval.Query{})
+	require.NoError(s.t, err)
 	require.Len(s.t, p.Items, 1)
 	return p.Items[0].ID
+}
+
+// loadApproval returns a request of the API.
+func (s *devServer) loadApproval(id string) approval.Approval {
+	s.t.Helper()
+	a, err := s.client().Approval(s.t.Context(), id)
+	require.NoError(s.t, err)
+	return a
+}
+
+// loadRun returns a run of the API.
+func (s *devServer) loadRun(id string) api.Run {
+	s.t.Helper()
+	r, err := s.client().Run(s.t.Context(), id)
+	require.NoError(s.t, err)
+	return r
 }
 
 // startDev starts dev in this process. stop is its Ctrl-C, by which it ends well.
@@ -231,7 +246,7 @@ func TestDevRefuses(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, taken.Close()) })
-	token := func(data string, mode os.FileMode) func(*harness) {
+	withToken := func(data string, mode os.FileMode) func(*harness) {
 		return func(d *harness) {
 			d.write("home/token", data)
 			require.NoError(t, os.Chmod(filepath.Join(d.home(), "token"), mode))
@@ -252,8 +267,8 @@ func TestDevRefuses(t *testing.T) {
 		"a taken port":       {[]string{"--addr", taken.Addr().String()}, nil, 1, "listen on " + taken.Addr().String() + ": another process has the port"},
 		"an unknown flag":    {[]string{"--adr", "x"}, nil, 2, "unknown flag"},
 		"a principal":        {[]string{"--as", "ana"}, nil, 2, "--as: parse principal"},
-		"a token for others": {nil, token(good, 0o644), 2, "home/token: others can read it (mode 0644, want 0600)"},
-		"half a token":       {nil, token("abc", 0o600), 2, "home/token: want 52 characters"},
+		"a token for others": {nil, withToken(good, 0o644), 2, "home/token: others can read it (mode 0644, want 0600)"},
+		"half a token":       {nil, withToken("abc", 0o600), 2, "home/token: want 52 characters"},
 		"a folder as token":  {nil, func(d *harness) { require.NoError(t, os.MkdirAll(filepath.Join(d.home(), "token"), 0o700)) }, 2, "want a regular file"},
 		"a broken agent": {nil, func(d *harness) {
 			d.write("agents/odd/agent.yaml", "name: odd\ncolour: red\n")
@@ -321,8 +336,7 @@ func TestDevAgents(t *testing.T) {
 	s := startHarness(t, d)
 	require.Equal(t, []string{"clerk", "near", "tidy"}, s.Agents)
 	for agent, version := range map[string]string{"clerk": "registered", "near": "", "tidy": ""} {
-		_, body := s.do("GET", "/v1/runs/"+s.startRun(agent), "")
-		require.Contains(t, body, `"version":"`+version+`"`)
+		require.Equal(t, version, s.loadRun(s.startRun(agent)).Version)
 	}
 }
 

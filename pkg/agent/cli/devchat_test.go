@@ -31,15 +31,6 @@ func startHarness(t *testing.T, d *harness, args ...string) *devServer {
 	return s
 }
 
-// loadRun returns a run of the API.
-func (s *devServer) loadRun(id string) (r api.Run) {
-	s.t.Helper()
-	status, body := s.do("GET", "/v1/runs/"+id, "")
-	require.Equal(s.t, http.StatusOK, status, body)
-	require.NoError(s.t, json.Unmarshal([]byte(body), &r))
-	return r
-}
-
 // An agent that is saved is the one that the next run starts with; a run keeps the definition that it was started with.
 // What is wrong with a file is on the agent's page, with its line, and no run starts until it is mended.
 func TestDevReloadsSavedAgents(t *testing.T) {

@@ -24,7 +24,6 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/standins"
-	"github.com/countersign/countersign/internal/web/api"
 )
 
 // visitor is a browser without scripts, with the cookie and the key of the printed address.
@@ -113,16 +112,6 @@ func (v *visitor) readForm(path, action string, pairs ...string) (form url.Value
 		form.Set(pairs[i], pairs[i+1])
 	}
 	return form, true
-}
-
-// loadApproval returns a request of the API.
-func (s *devServer) loadApproval(id string) approval.Approval {
-	s.t.Helper()
-	status, body := s.do("GET", "/v1/approvals/"+id, "")
-	require.Equal(s.t, http.StatusOK, status)
-	var a approval.Approval
-	require.NoError(s.t, json.Unmarshal([]byte(body), &a))
-	return a
 }
 
 // startParkedRun starts dev with a run that waits for one decision.
@@ -551,27 +540,23 @@ func TestConsoleAxe(t *testing.T) {
 	for _, message := range []string{"Find the invoices of March and move them to the archive, then tell me what there is.", "Tidy up."} {
 		s.waitForEvent(s.start(`{"agent": "research", "subject": "user:carla", "message": "`+message+`"}`), "parked")
 	}
-	var waiting api.Page[approval.Approval]
-	for range 1200 {
-		_, body := s.do("GET", "/v1/approvals", "")
-		require.NoError(t, json.Unmarshal([]byte(body), &waiting))
-		if len(waiting.Items) == 4 {
-			break
-		}
-		require.NoError(t, clock.System().Sleep(t.Context(), 50*time.Millisecond))
-	}
-	require.Len(t, waiting.Items, 4)
-	last := waiting.Items[3]
+	var waiting []approval.Approval
+	require.Eventually(t, func() bool {
+		page, err := s.client().FindApprovals(t.Context(), approval.Query{})
+		waiting = page.Items
+		return err == nil && len(waiting) == 4
+	}, time.Minute, 50*time.Millisecond)
+	last := waiting[3]
 	v := s.newVisitor()
-	for _, a := range waiting.Items[:2] {
+	for _, a := range waiting[:2] {
 		path := "/approvals/" + a.ID
 		require.Equal(t, http.StatusSeeOther, v.send("POST", path, v.fillForm(path, "deny", "key", v.key, "note", "Not these.")).StatusCode)
 	}
-	s.waitForEvent(waiting.Items[0].Root, "finished")
+	s.waitForEvent(waiting[0].Root, "finished")
 	p := s.visit(b, "pages", "/")
 	for name, path := range map[string]string{
 		"home": "/", "none": "/?agent=nobody", "runs": "/runs", "start": "/start", "agents": "/agents", "agent": "/agents/research", "audit": "/audit?verify=1",
-		"together": "/approvals/together?agent=" + last.Agent + "&tool=" + last.Tools[0], "root": "/runs/" + last.Root, "child": "/runs/" + last.Run, "ended": "/runs/" + waiting.Items[0].Run,
+		"together": "/approvals/together?agent=" + last.Agent + "&tool=" + last.Tools[0], "root": "/runs/" + last.Root, "child": "/runs/" + last.Run, "ended": "/runs/" + waiting[0].Run,
 		"request": "/approvals/" + last.ID, "missing": "/runs/none",
 	} {
 		p.Goto(s.URL + path)
