@@ -67,7 +67,7 @@ func (c *channelHarness) linkOf(who string) string {
 				return false
 			}
 			to := regexp.MustCompile(`(?m)^To:.*?([a-z]+)@example\.com`).FindStringSubmatch(string(mail))
-			at := regexp.MustCompile(`http://[^\s"]+(/a/[A-Za-z0-9._-]+)`).FindStringSubmatch(string(mail))
+			at := regexp.MustCompile(regexp.QuoteMeta(c.URL) + `(/a/[A-Za-z0-9._-]+)`).FindStringSubmatch(string(mail))
 			if to != nil && at != nil {
 				links[to[1]] = at[1]
 			}
