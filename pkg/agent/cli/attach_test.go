@@ -67,9 +67,9 @@ func TestAttachOfAFileThatChanges(t *testing.T) {
 	path := filepath.Join(d.dir, "big.bin")
 	content := bytes.Repeat([]byte("x"), api.MaxInline+1)
 	require.NoError(t, os.WriteFile(path, content, 0o600))
-	m, err := newUserMessage("look", []string{path})
+	_, uploads, err := newUserMessage("look", []string{path})
 	require.NoError(t, err)
-	require.Len(t, m.uploads, 1)
+	require.Len(t, uploads, 1)
 	for name, c := range map[string]struct {
 		now  func() error
 		want string
@@ -82,7 +82,7 @@ func TestAttachOfAFileThatChanges(t *testing.T) {
 		require.NoError(t, c.now(), name)
 		p, who := d.newProgram("")
 		p.home = d.home()
-		err := p.withSession(t.Context(), false, func(s *session) error { return s.uploadFiles(t.Context(), m.uploads) })
+		err := p.withSession(t.Context(), false, func(s *session) error { return s.uploadFiles(t.Context(), uploads) })
 		require.ErrorContains(t, err, "--attach "+path, name)
 		require.ErrorContains(t, err, c.want, name)
 		require.Equal(t, c.code, p.reportError(t.Context(), err), "%s: %s", name, who.stderr.String())

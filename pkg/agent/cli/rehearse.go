@@ -327,13 +327,14 @@ func (r *rehearsal) compare(one *rehearsedRun, def *agent.Definition, s *run.Age
 		if c.Status.Terminal() {
 			continue
 		}
-		was, then := r.next(def, s, c), r.next(&current, s, c)
-		one.Next = append(one.Next, fmt.Sprintf("call %s: %s", c.ID, then.does))
-		if was.does != then.does {
-			one.changes("call %s: %s; under what the run is pinned to: %s", c.ID, then.does, was.does)
+		was, refusedBefore := r.next(def, s, c)
+		then, refused := r.next(&current, s, c)
+		one.Next = append(one.Next, fmt.Sprintf("call %s: %s", c.ID, then))
+		if was != then {
+			one.changes("call %s: %s; under what the run is pinned to: %s", c.ID, then, was)
 		}
-		if then.refused && !was.refused {
-			one.breaks("call %s: %s, whatever people say", c.ID, then.does)
+		if refused && !refusedBefore {
+			one.breaks("call %s: %s, whatever people say", c.ID, then)
 		}
 	}
 	if n := current.Now; n != nil {
@@ -360,33 +361,27 @@ var nextWords = map[policy.ActionKind]string{
 	policy.ActTools: "its calls are carried out", policy.ActList: "its servers are listed",
 }
 
-// rehearsedStep is what comes next of a call.
-type rehearsedStep struct {
-	does    string
-	refused bool
-}
-
 // next is what the gate says of an open call as if nobody had decided about it yet.
-func (r *rehearsal) next(d *agent.Definition, s *run.AgentState, c run.Call) rehearsedStep {
+func (r *rehearsal) next(d *agent.Definition, s *run.AgentState, c run.Call) (does string, refused bool) {
 	switch {
 	case c.Child != "":
-		return rehearsedStep{does: "run " + c.Child + " carries it out"}
+		return "run " + c.Child + " carries it out", false
 	case c.Status == run.StatusSuspended && c.Wait.For != run.ForApproval:
 		if t, known := d.Tool(c.Tool); known && policy.DecideIn(d, s, t, c.Input).Verdict == agent.VerdictDeny {
-			return rehearsedStep{c.Tool + " is denied", true}
+			return c.Tool + " is denied", true
 		}
-		return rehearsedStep{does: fmt.Sprintf("%s waits for an %s", c.Tool, c.Wait.For)}
+		return fmt.Sprintf("%s waits for an %s", c.Tool, c.Wait.For), false
 	}
 	c.Status, c.Grant, c.Resume = run.StatusNew, nil, nil
 	g := policy.GateCall(d, s, c, tool.Validate, r.Now)
 	switch {
 	case g.Refuse != nil && g.Refuse.Reason == run.WhyTooManyOpen, g.Suspend != nil, g.Block != nil:
 		// its own request is one of those that are open
-		return rehearsedStep{does: "people are asked about " + c.Tool + askedOf(g.Rule)}
+		return "people are asked about " + c.Tool + askedOf(g.Rule), false
 	case g.Refuse != nil:
-		return rehearsedStep{fmt.Sprintf("%s is not carried out (%s)", c.Tool, g.Refuse.Reason), true}
+		return fmt.Sprintf("%s is not carried out (%s)", c.Tool, g.Refuse.Reason), true
 	default:
-		return rehearsedStep{does: c.Tool + " runs"}
+		return c.Tool + " runs", false
 	}
 }
 

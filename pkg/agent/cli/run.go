@@ -55,9 +55,7 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 	if c.Input != "" {
 		start.Input, err = p.readJSONArg("--input", c.Input)
 	} else {
-		var m userMessage
-		m, err = newUserMessage(c.Message, c.Attach)
-		start.Message, uploads = m.message, m.uploads
+		start.Message, uploads, err = newUserMessage(c.Message, c.Attach)
 	}
 	if err != nil {
 		return err
@@ -397,80 +395,74 @@ func (p *program) formatUndo(run string, c api.Call) string {
 	}
 }
 
-// userMessage is a message and the files to upload before it, because they are too large to be inline.
-type userMessage struct {
-	message json.RawMessage
-	uploads []upload
-}
-
+// upload is a file to upload before a message, because it is too large to be inline.
 type upload struct {
 	path string
 	blob api.Blob
 }
 
 // newUserMessage builds a message from a text, files or both. It reads the files and sends nothing.
-func newUserMessage(text string, files []string) (m userMessage, err error) {
+func newUserMessage(text string, files []string) (message json.RawMessage, uploads []upload, err error) {
 	if len(files) == 0 {
-		m.message, err = json.Marshal(text)
-		return m, err
+		message, err = json.Marshal(text)
+		return message, nil, err
 	}
 	var blocks []run.UserBlock
 	for _, f := range files {
-		b, err := m.attachFile(f)
+		b, large, err := attachFile(f)
 		if err != nil {
-			return userMessage{}, err
+			return nil, nil, err
 		}
-		blocks = append(blocks, run.UserBlock{Block: b})
+		blocks, uploads = append(blocks, run.UserBlock{Block: b}), append(uploads, large...)
 	}
 	if text != "" {
 		blocks = append(blocks, run.UserBlock{Block: run.Text{Text: text}})
 	}
-	m.message, err = json.Marshal(blocks)
-	return m, err
+	message, err = json.Marshal(blocks)
+	return message, uploads, err
 }
 
-// attachFile adds a file: inline if the file is small, else as an upload.
-func (m *userMessage) attachFile(path string) (run.Media, error) {
+// attachFile returns a file as a block: inline if the file is small, else with its upload.
+func attachFile(path string) (b run.Media, large []upload, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return run.Media{}, usageErrorf("--attach: %v", err)
+		return b, nil, usageErrorf("--attach: %v", err)
 	}
 	defer f.Close()
 	head, err := io.ReadAll(io.LimitReader(f, api.MaxInline+1))
 	if err != nil {
-		return run.Media{}, usageErrorf("--attach: %v", err)
+		return b, nil, usageErrorf("--attach: %v", err)
 	}
 	mediaType := mime.TypeByExtension(filepath.Ext(path))
 	if mediaType == "" {
 		mediaType = http.DetectContentType(head)
 	}
 	mediaType, _, _ = strings.Cut(mediaType, ";")
-	b := run.Media{Name: filepath.Base(path), MediaType: mediaType}
+	b = run.Media{Name: filepath.Base(path), MediaType: mediaType}
 	info, err := f.Stat()
 	switch {
 	case len(head) == 0:
-		return b, usageErrorf("--attach %s: the file is empty", path)
+		return b, nil, usageErrorf("--attach %s: the file is empty", path)
 	case len(head) <= api.MaxInline:
 		b.Data = base64.StdEncoding.EncodeToString(head)
-		return b, nil
+		return b, nil, nil
 	case err != nil:
-		return b, usageErrorf("--attach: %v", err)
+		return b, nil, usageErrorf("--attach: %v", err)
 	case !info.Mode().IsRegular(): // the upload reads it again
-		return b, usageErrorf("--attach %s: it has more than %d KiB and is no regular file", path, api.MaxInline>>10)
+		return b, nil, usageErrorf("--attach %s: it has more than %d KiB and is no regular file", path, api.MaxInline>>10)
 	case info.Size() > store.MaxBlob:
-		return b, usageErrorf("--attach %s: the file has %d bytes, want at most %d", path, info.Size(), store.MaxBlob)
+		return b, nil, usageErrorf("--attach %s: the file has %d bytes, want at most %d", path, info.Size(), store.MaxBlob)
 	}
 	h := sha256.New()
 	n, err := io.Copy(h, io.LimitReader(io.MultiReader(bytes.NewReader(head), f), store.MaxBlob+1))
 	switch {
 	case err != nil:
-		return b, usageErrorf("--attach: %v", err)
+		return b, nil, usageErrorf("--attach: %v", err)
 	case n > store.MaxBlob: // the file has grown
-		return b, usageErrorf("--attach %s: the file has more than %d bytes", path, store.MaxBlob)
+		return b, nil, usageErrorf("--attach %s: the file has more than %d bytes", path, store.MaxBlob)
 	}
 	b.Blob = hex.EncodeToString(h.Sum(nil))
-	m.uploads = append(m.uploads, upload{path, api.Blob{MediaType: mediaType, Bytes: n, SHA256: b.Blob}})
-	return b, nil
+	return b, []upload{{path, api.Blob{MediaType: mediaType, Bytes: n, SHA256: b.Blob}}}, nil
 }
 
 // uploadFiles uploads the files of a message. Repeating an upload is harmless.

@@ -224,16 +224,16 @@ func (c *sendCommand) run(ctx context.Context, p *program) error {
 	if c.Message == "" && len(c.Attach) == 0 {
 		return usageErrorf("send: want --message")
 	}
-	m, err := newUserMessage(c.Message, c.Attach)
+	message, uploads, err := newUserMessage(c.Message, c.Attach)
 	if err != nil {
 		return err
 	}
 	key := ids.System(p.clock).Key() // one for all retries
 	return p.withExistingStore(ctx, true, func(s *session) error {
-		if err := s.uploadFiles(ctx, m.uploads); err != nil {
+		if err := s.uploadFiles(ctx, uploads); err != nil {
 			return err
 		}
-		return s.applyInput(ctx, c.Run, api.Input{Messages: []json.RawMessage{m.message}}, key)
+		return s.applyInput(ctx, c.Run, api.Input{Messages: []json.RawMessage{message}}, key)
 	})
 }
 
