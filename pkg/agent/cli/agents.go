@@ -160,7 +160,6 @@ func (p *program) findAgent(arg string, c agentOverrides) (*agent.Definition, er
 	}
 	if d, ok := all.Agent(arg); ok {
 		own := *d // copied, so that the registry's definition does not change
-		own.Tools, own.MCP = slices.Clone(d.Tools), slices.Clone(d.MCP)
 		return &own, nil
 	}
 	return nil, usageErrorf("unknown agent %s: no such file or directory, and not registered; registered: %s",

@@ -38,23 +38,21 @@ type auditVerifyCommand struct {
 	Head []string `placeholder:"HASH" help:"A hash that a run's end announced: an entry must have it. Repeatable."`
 }
 
-type verifyResult struct {
+// verifier finds what was changed. Its JSON is what it has found.
+type verifier struct {
 	OK       bool             `json:"ok"`
 	Runs     int              `json:"runs"`
 	Entries  int64            `json:"entries"`            // unchanged entries
 	Problems []journalProblem `json:"problems,omitempty"` // the first problem of each run
 	Deleted  []store.Deletion `json:"deleted,omitempty"`  // runs of which the record of their deletion is left
+
+	heads map[string]bool // announced hashes, and whether an entry has them
 }
 
 type journalProblem struct {
 	Run     string `json:"run,omitempty"`
 	Line    int64  `json:"line,omitempty"` // of an export, from 1
 	Problem string `json:"problem"`
-}
-
-type verifier struct {
-	verifyResult
-	heads map[string]bool // announced hashes, and whether an entry has them
 }
 
 var hashPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
@@ -98,7 +96,7 @@ func (c *auditVerifyCommand) run(ctx context.Context, p *program) error {
 	if v.OK = len(v.Problems) == 0; v.OK {
 		p.printText("ok: %d entries of %d runs", v.Entries, v.Runs)
 	}
-	if err := p.printJSON(v.verifyResult); err != nil || v.OK {
+	if err := p.printJSON(v); err != nil || v.OK {
 		return err
 	}
 	return exitCode(exitFailed)

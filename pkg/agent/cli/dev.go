@@ -38,7 +38,7 @@ type devCommand struct {
 }
 
 func (c *devCommand) run(ctx context.Context, p *program) error {
-	host, err := c.parseHost()
+	host, port, err := c.parseAddr()
 	if err != nil {
 		return err
 	}
@@ -66,37 +66,32 @@ func (c *devCommand) run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.serve(ctx, e, host, as), e.drainAndClose(ctx))
+	return errors.Join(c.serve(ctx, e, host, port, as), e.drainAndClose(ctx))
 }
 
-// parseHost checks the address and returns the host to listen on. It does not resolve localhost, which always means
-// this machine.
-func (c *devCommand) parseHost() (string, error) {
-	host, port, err := net.SplitHostPort(c.Addr)
-	if err != nil {
-		return "", usageErrorf("--addr: got %q, want HOST:PORT, such as 127.0.0.1:8420", c.Addr)
+// parseAddr checks the address and returns where to listen. It does not resolve localhost, which always means this
+// machine.
+func (c *devCommand) parseAddr() (host, port string, err error) {
+	if host, port, err = net.SplitHostPort(c.Addr); err != nil {
+		return "", "", usageErrorf("--addr: got %q, want HOST:PORT, such as 127.0.0.1:8420", c.Addr)
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return "", usageErrorf("--addr: got port %q, want 0 to 65535", port)
+		return "", "", usageErrorf("--addr: got port %q, want 0 to 65535", port)
 	}
 	if strings.EqualFold(host, "localhost") {
-		return "127.0.0.1", nil
+		return "127.0.0.1", port, nil
 	}
 	ip, err := netip.ParseAddr(host)
 	if (err != nil || !ip.IsLoopback()) && !c.InsecureListen {
-		return "", usageErrorf("--addr: others can reach %q, and whoever has the token owns this machine; want "+
+		return "", "", usageErrorf("--addr: others can reach %q, and whoever has the token owns this machine; want "+
 			"127.0.0.1, [::1] or localhost, or --insecure-listen if it is meant", c.Addr)
 	}
-	return host, nil
+	return host, port, nil
 }
 
 // serve listens, resumes open runs, and waits for the interrupt or an error of the server.
-func (c *devCommand) serve(ctx context.Context, e *engine, host string, as policy.Principal) error {
+func (c *devCommand) serve(ctx context.Context, e *engine, host, port string, as policy.Principal) error {
 	token, err := readToken(e.home.Dir, ids.System(e.p.clock).Token)
-	if err != nil {
-		return err
-	}
-	_, port, err := net.SplitHostPort(c.Addr)
 	if err != nil {
 		return err
 	}
@@ -121,7 +116,7 @@ func (c *devCommand) serve(ctx context.Context, e *engine, host string, as polic
 	select {
 	case <-ctx.Done():
 		e.p.logLine("countersign: ending; what is under way has %s to end, and runs stay as they are. Ctrl-C "+
-			"once more ends at once", e.p.shutdownGrace())
+			"once more ends at once", e.p.grace)
 		return nil
 	case err := <-failed:
 		return fmt.Errorf("serve %s: %w", l.Addr(), err)

@@ -342,7 +342,7 @@ func TestDevAgents(t *testing.T) {
 
 // On an address that others can reach, they come by that address; a name that is not the port's is refused even then.
 func TestDevForOthers(t *testing.T) {
-	host, err := (&devCommand{Addr: "dev.example:8420", InsecureListen: true}).parseHost()
+	host, _, err := (&devCommand{Addr: "dev.example:8420", InsecureListen: true}).parseAddr()
 	require.NoError(t, err)
 	d := newHarness(t, renamingAgent, movingModel)
 	p, who := d.newProgram("")

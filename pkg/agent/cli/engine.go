@@ -187,8 +187,6 @@ const (
 	requestGrace = 5 * time.Second        // for HTTP requests after them
 )
 
-func (p *program) shutdownGrace() time.Duration { return cmp.Or(p.grace, defaultGrace) }
-
 // drainAndClose starts nothing new and waits for running calls, also for runs that other commands follow. It keeps
 // serving meanwhile. The end of ctx cuts it short. If ctx has ended already, only a second Ctrl-C does. Then it closes
 // the engine.
@@ -196,7 +194,7 @@ func (e *engine) drainAndClose(ctx context.Context) error {
 	if ctx.Err() != nil {
 		ctx = context.WithoutCancel(ctx)
 	}
-	ctx, cancel := e.p.clock.WithTimeout(ctx, e.p.shutdownGrace())
+	ctx, cancel := e.p.clock.WithTimeout(ctx, e.p.grace)
 	defer cancel()
 	soon, done := e.p.clock.WithTimeout(ctx, silentGrace)
 	defer done()
@@ -205,7 +203,7 @@ func (e *engine) drainAndClose(ctx context.Context) error {
 	}
 	if runs := e.home.ActiveRuns(); len(runs) > 0 {
 		e.p.logLine("countersign: what is under way of run %s has %s to end; Ctrl-C ends at once", strings.Join(runs,
-			", "), e.p.shutdownGrace())
+			", "), e.p.grace)
 	}
 	if e.home.Engine.Drain(ctx) != nil {
 		e.p.logLine("countersign: what is under way of run %s is cut off; whoever carries it on finds out what became of it",
@@ -217,7 +215,7 @@ func (e *engine) drainAndClose(ctx context.Context) error {
 // Close stops serving, waits for handlers to reach a safe point and closes the store.
 func (e *engine) Close() error {
 	e.feed.Close()
-	ctx, cancel := e.p.clock.WithTimeout(context.Background(), min(e.p.shutdownGrace(), requestGrace))
+	ctx, cancel := e.p.clock.WithTimeout(context.Background(), min(e.p.grace, requestGrace))
 	defer cancel()
 	if e.web != nil {
 		e.p.shutDownServer(ctx, e.web.server)

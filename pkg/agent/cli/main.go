@@ -29,7 +29,7 @@ import (
 func Main(r *registry.Registry) {
 	p := &program{
 		registry: r, clock: clock.System(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,
-		arg0: os.Args[0], storeTimeout: 10 * time.Second,
+		arg0: os.Args[0], storeTimeout: 10 * time.Second, grace: defaultGrace,
 		terminal: term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd())),
 	}
 	p.colour = p.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"

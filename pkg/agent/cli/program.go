@@ -42,7 +42,7 @@ type program struct {
 	colour       bool           // stderr shows colours
 	zone         *time.Location // of times that people are shown; nil = UTC
 	storeTimeout time.Duration  // for a process that has the store to answer
-	grace        time.Duration  // for running calls after an interrupt; 0 = defaultGrace
+	grace        time.Duration  // for running calls after an interrupt
 	timeouts     timeouts       // of HTTP clients
 
 	command    string // the command's name

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -31,7 +32,7 @@ type harness struct {
 	t        *testing.T
 	dir      string
 	registry *registry.Registry
-	grace    time.Duration // of every command; 0 = its own
+	grace    time.Duration // of every command; 0 = the default
 	bounds   timeouts
 	entered  chan string   // the run of every call of hold
 	release  chan struct{} // lets one call of hold go on
@@ -152,7 +153,7 @@ func (d *harness) newProgram(typed string) (*program, *commandResult) {
 	return &program{
 		registry: d.registry, clock: clock.System(), stdin: strings.NewReader(typed), stdout: &who.stdout, stderr: &who.stderr,
 		getenv:   d.getenv,
-		terminal: typed != "", storeTimeout: 10 * time.Second, grace: d.grace,
+		terminal: typed != "", storeTimeout: 10 * time.Second, grace: cmp.Or(d.grace, defaultGrace),
 	}, who
 }
 

@@ -91,11 +91,16 @@ func testRegistry(more ...tool.Tool) *registry.Registry {
 	return registry.Must(registry.New(append(append(tools, charge, count, book), more...)...))
 }
 
+// usage ends a script that has a command in another form.
+func usage(ts *testscript.TestScript, wrong bool, form string) {
+	if wrong {
+		ts.Fatalf("usage: %s", form)
+	}
+}
+
 // exits N COMMAND... wants a command to end with that exit code.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: exits N COMMAND...")
-	}
+	usage(ts, neg || len(args) < 2, "exits N COMMAND...")
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	got := 0
@@ -137,9 +142,7 @@ func beginning(ts *testscript.TestScript, _ bool, args []string) { ts.Setenv(arg
 
 // refuses STATUS NAME starts a server that answers every request with that status, and sets NAME to its URL.
 func refuses(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: refuses STATUS NAME")
-	}
+	usage(ts, neg || len(args) != 2, "refuses STATUS NAME")
 	status, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
@@ -149,9 +152,7 @@ func refuses(ts *testscript.TestScript, neg bool, args []string) {
 
 // document wants standard output to be exactly one JSON document; with POINTER VALUE pairs it holds these.
 func document(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args)%2 != 0 {
-		ts.Fatalf("usage: document [POINTER VALUE]...")
-	}
+	usage(ts, neg || len(args)%2 != 0, "document [POINTER VALUE]...")
 	var doc json.RawMessage
 	ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &doc))
 	for i := 0; i < len(args); i += 2 {
@@ -167,9 +168,7 @@ func document(ts *testscript.TestScript, neg bool, args []string) {
 // it is; spoil execution RUN cuts off the record of a run's first execution; spoil journal RUN OLD NEW puts another
 // text into the entries of a run, as who may write the store can.
 func damageRecord(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 && (len(args) != 4 || args[0] != "journal") {
-		ts.Fatalf("usage: spoil request|run|execution ID, or spoil journal RUN OLD NEW")
-	}
+	usage(ts, neg || len(args) != 2 && (len(args) != 4 || args[0] != "journal"), "spoil request|run|execution ID, or spoil journal RUN OLD NEW")
 	file := filepath.Join(ts.MkAbs(defaultHome), "store.db")
 	if args[0] == "request" {
 		data, err := os.ReadFile(file)
@@ -235,9 +234,7 @@ func serveFiles() {
 
 // newest AGENT sets RUN to the newest run of an agent.
 func newest(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: newest AGENT")
-	}
+	usage(ts, neg || len(args) != 1, "newest AGENT")
 	ts.Check(ts.Exec("countersign", "runs", "--agent", args[0], "--json"))
 	var page struct{ Items []struct{ ID string } }
 	ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &page))
