@@ -47,8 +47,8 @@ type Home struct {
 }
 
 // Open opens or makes the store directory dir with the tools and the code of r. It starts nothing: see Machine.Resume.
-// ErrInUse where another process has it. model makes a provider's adapter, once for each distinct spec. Of c, which says
-// the rest, only Clock is required; where Agents is nil, delegated runs are of those of r.
+// ErrInUse where another process has it. model makes a provider's adapter, once for each distinct spec. c has the
+// rest: only Clock is required, and where Agents is nil, delegated runs are of those of r.
 func Open(
 	dir string, r *registry.Registry, model func(agent.ModelSpec) (runtime.Model, error), c Config,
 ) (*Home, error) {
