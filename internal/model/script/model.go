@@ -87,12 +87,12 @@ func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 	if found = append(found, different...); len(found) > 0 {
 		return agent.Reply{}, m.recordFailures(r, l.number, found)
 	}
-	m.markUsed(l.number)
+	m.mu.Lock()
+	m.used[l.number] = true
 	if r.Lifecycle != run.LifecycleNotes {
-		m.mu.Lock()
 		m.last[r.Run] = asked{reply{r.Run, r.Inference}, r.Attempt}
-		m.mu.Unlock()
 	}
+	m.mu.Unlock()
 	m.stream(r, l)
 	class := l.Error
 	if l.Cut { // a connection error breaks the reply off
@@ -128,9 +128,9 @@ func (m *Model) GiveUp(run string) {
 
 // recordFailures records the failures and returns the first one as the call's error.
 func (m *Model) recordFailures(r agent.Request, number int, found []Mismatch) error {
-	m.markUsed(number)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.used[number] = true
 	for _, f := range found {
 		e := WantError{m.script.file, number, f}
 		if !slices.Contains(m.failures, e) { // a request repeated after a crash fails the same way
@@ -140,12 +140,6 @@ func (m *Model) recordFailures(r agent.Request, number int, found []Mismatch) er
 	message := fmt.Sprintf("%s:%d: request is not what the script wants", m.script.file, number)
 	return &agent.ModelError{Class: agent.ModelInvalid, Model: name(r), Message: message,
 		Cause: &WantError{m.script.file, number, found[0]}}
-}
-
-func (m *Model) markUsed(number int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.used[number] = true
 }
 
 func (m *Model) stream(r agent.Request, l line) {

@@ -160,8 +160,8 @@ var arguments = regexp.MustCompile(`^calls\.\d+\.input(\.|$)`)
 // parseLine reads one line; its errors name the key.
 func parseLine(raw []byte) (l line, err error) {
 	err = withKey(jsonx.DecodeStrict(raw, &l.Line), "")
-	var where *keyError
-	if errors.As(err, &where) && arguments.MatchString(where.key) { // models write arguments that nobody should accept
+	// Models write arguments that nobody should accept.
+	if where, ok := errors.AsType[*keyError](err); ok && arguments.MatchString(where.key) {
 		if err = withKey(jsonx.FieldCheck{}.Value(raw, reflect.TypeFor[Line](), ""), ""); err == nil {
 			err = json.Unmarshal(raw, &l.Line)
 		}
@@ -203,10 +203,6 @@ func (l line) check() error {
 			kinds++
 		}
 	}
-	usage := Usage{}
-	if l.Usage != nil {
-		usage = *l.Usage
-	}
 	switch {
 	case kinds != 1:
 		return errors.New("line is not exactly one of text or calls, json, empty, error")
@@ -216,7 +212,7 @@ func (l line) check() error {
 		return &keyError{"json", "want an object"}
 	case l.Text != nil && l.Chunks != nil && strings.Join(l.Chunks, "") != *l.Text:
 		return &keyError{"chunks", "pieces do not make up the text"}
-	case min(usage.Input, usage.Output) < 0:
+	case l.Usage != nil && min(l.Usage.Input, l.Usage.Output) < 0:
 		return &keyError{"usage", "want numbers of at least 0"}
 	case l.Reasoning != nil && l.Error != "" && !said:
 		return &keyError{"reasoning", "a request that fails has none, unless it broke off behind text or calls"}
