@@ -371,16 +371,9 @@ func (sr *scriptedRun) isRepeatable(name string) bool {
 		return t.Effect != run.EffectNonIdempotent
 	}
 	for _, m := range sr.scenario.agent.MCP {
-		own, ok := strings.CutPrefix(name, m.Name+".")
-		if !ok {
-			continue
+		if own, ok := strings.CutPrefix(name, m.Name+"."); ok {
+			return m.Spec(agent.ServerTool{Name: own}).Effect != run.EffectNonIdempotent
 		}
-		for _, p := range m.Tools {
-			if agent.MatchTool(p.Match, own) {
-				return cmp.Or(p.Effect, run.EffectNonIdempotent) != run.EffectNonIdempotent
-			}
-		}
-		return false
 	}
 	return false
 }

@@ -38,16 +38,21 @@ func (r *recording) readChecked(c run.Call, k run.Checked) {
 	if t, _ := r.definition.Tool(c.Tool); t.Precondition != nil && len(t.Precondition.Compare) > 0 {
 		r.x.cannot("call %s depends on a part of what %s gives: the journal has that part alone", c.ID, k.Tool)
 	}
-	f := resultForm{Call: fmt.Sprintf("%s-precondition-%d", c.ID, c.Asks)}
-	text := r.x.text(k.Content)
-	if f.Text = &text; k.IsError {
-		f.Text, f.Error = nil, &text
-	}
+	f := said(r.x.text(k.Content), k.IsError)
+	f.Call = fmt.Sprintf("%s-precondition-%d", c.ID, c.Asks)
 	// A fork reads under the number of a reading of its parent: one result is for both where they are equal.
 	line := encode(f)
 	if !slices.ContainsFunc(r.results[k.Tool], func(o resultForm) bool { return bytes.Equal(encode(o), line) }) {
 		r.results[k.Tool] = append(r.results[k.Tool], f)
 	}
+}
+
+// said is the result with a text, or the error.
+func said(text string, isError bool) resultForm {
+	if isError {
+		return resultForm{Error: &text}
+	}
+	return resultForm{Text: &text}
 }
 
 func (r *recording) result(c run.Call, f resultForm) {
@@ -284,11 +289,7 @@ func (r *recording) readAnswer(s *run.AgentState, e run.Answered) {
 		return // the other run says it; or the call goes on after a crash
 	case e.Slot == 0:
 		if r.entered[e.Call] {
-			f := resultForm{Text: &text}
-			if e.IsError {
-				f = resultForm{Error: &text}
-			}
-			r.result(c, f)
+			r.result(c, said(text, e.IsError))
 		}
 		return
 	case len(e.Media) > 0 || len(e.Patch) > 0:

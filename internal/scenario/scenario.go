@@ -11,10 +11,9 @@
 // Faults (package fault) and interventions disturb a simulation at calls of ports. Invariants are checked in every
 // disturbed simulation. The wanted outcome is compared unless a disturbance may change it.
 //
-// # Under a crash
+// # Under a crash, beside what docs/scenarios.md says of crashes
 //
-//   - modelCalls, events and seq of want.json are not compared. Retries take time, so use patterns for instants.
-//   - The number of executions is exact for a non_idempotent tool and a lower bound for others, which may be repeated.
+//   - Retries take time, so use patterns for instants.
 //   - With `reconcile: false`, people settle unknown outcomes. If only the crash made the outcome unknown, an approver
 //     settles it from the effect log, and the request is not compared. The number of executions is then an upper bound,
 //     since the crash may have kept the call from its tool. The result comes after those of its round known before.
