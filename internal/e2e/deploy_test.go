@@ -87,10 +87,10 @@ type deployment struct {
 	ledger    string // the folder of refunds
 	services  services
 	relay     *relay
-	log       syncBuffer  // what the functions print
-	env       []string    // what their environment has besides that of the template
-	isLocal   bool        // SAM CLI invokes the functions
-	vault     fakeSecrets // the values in Secrets Manager, by name
+	log       standins.Log // what the functions print
+	env       []string     // what their environment has besides that of the template
+	isLocal   bool         // SAM CLI invokes the functions
+	vault     fakeSecrets  // the values in Secrets Manager, by name
 
 	concurrency map[string]int // by function; 0 = the stand-in's
 	freezes     bool           // processes stand still between events, as Lambda's do
@@ -331,24 +331,6 @@ func refundReply(r standins.BedrockRequest) standins.Turn {
 		b = standins.Text("Refunded.")
 	}
 	return standins.Reply{Blocks: []standins.Block{b}, Usage: standins.Usage{Input: 100 * (results + 1), Output: 20}}
-}
-
-// syncBuffer is a log that several processes write to.
-type syncBuffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *syncBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *syncBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 // timeouts are those of the template.

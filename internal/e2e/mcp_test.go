@@ -348,7 +348,7 @@ func (d *deployment) requireMCPTraffic(w *mcpProxy, server *standins.MCPServer) 
 		step, talk(), step, talk("tools/call echo"), step, {function: "tool"}, step, {function: "approve"}, // and all functions are gone
 		step, talk("tools/call get-sum"), step,
 	}, w.seenInvocations())
-	said := server.Said()
+	said := server.Said.String()
 	require.Equal(d.t, 4, strings.Count(said, "Session initialized"), "one of them to write mcp.lock")
 	require.Equal(d.t, 4, strings.Count(said, "Transport closed for session"), "the server itself has ended them")
 	require.NotContains(d.t, said, "Error")

@@ -15,28 +15,14 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 )
 
-// Bedrock is Amazon Bedrock on the loopback interface: the wire of Converse, ConverseStream and CountTokens, with
-// replies from a script. It is for tests that drive the real SDK, and knows nothing of agents. Safe for concurrent use.
+// Bedrock is Amazon Bedrock on the loopback interface, for tests that drive the real SDK: the wire of Converse,
+// ConverseStream and CountTokens, with replies from a script or a function. The same Reply answers in one piece or as a
+// stream, whose frames the SDK's own encoder writes. Safe for concurrent use.
 //
-//	server := standins.NewBedrock(
-//		standins.Reply{Blocks: []standins.Block{standins.ToolUse("t1", "orders_get", `{"id":`, `1}`)}},
-//		standins.Failure{Status: 429, Code: "ThrottlingException", Message: "slow down"},
-//		standins.Reply{Blocks: []standins.Block{standins.Text("It ", "has shipped.")}},
-//	)
-//	defer server.Close()
-//	client := bedrockruntime.NewFromConfig(server.Config())
-//
-// The wire. POST /model/{id}/converse answers with JSON, POST /model/{id}/converse-stream with a stream of
-// application/vnd.amazon.eventstream frames, written by the SDK's own encoder. The same Reply answers either. A failure
-// is a status, the header X-Amzn-ErrorType and a JSON message; within a stream it is a frame of message type exception.
-//
-// POST /model/{id}/count-tokens is answered by the server itself with what CountTokens says of the request and uses up
-// no turn; no model whose id begins with "uncounted." is counted for.
-//
-// A request that breaks a rule of Bedrock's (see CheckConverse) is refused with a ValidationException and uses up no
-// turn of the script; so is one that comes when the script has run out, and one that is not signed gets status 403.
-// Reasoning must be what a Reply of this server, or Wrote, gave the very same model, byte for byte. The signatures of
-// requests are not verified, quotas and model ids do not exist, and nothing here says how long a model takes.
+// A request that breaks a rule of Bedrock's (CheckConverse), or that comes when the script has run out, is refused with
+// a ValidationException and uses up no turn; one that is not signed gets status 403. Reasoning must be what a Reply of
+// this server, or Wrote, gave the very same model, byte for byte. CountTokens needs no turn, and nothing is counted for
+// models whose id begins with "uncounted.". Signatures of requests are not verified, and quotas do not exist.
 type Bedrock struct {
 	http   *httptest.Server
 	answer func(BedrockRequest) Turn

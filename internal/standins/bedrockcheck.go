@@ -74,12 +74,8 @@ var (
 		"mp4", "mov", "mkv", "webm", "flv", "mpeg", "mpg", "wmv", "three_gp"}
 )
 
-// CheckConverse says which rule of Bedrock's a request's body breaks, nil = none that is known here: the user speaks
-// first and roles alternate; no text is blank; each toolUse has an object for input and meets exactly one toolResult,
-// in the next message and before its texts; tool blocks need tools beside them; tools have a proper name and an object
-// for schema; documents have a proper name that no other has and a text beside them, and are at most five; reasoning is
-// the assistant's, of one kind, with a proof, and never the last of its message; cache points are at most four, of one
-// life, behind something that is no reasoning; an output format has a schema that is JSON. Whether the proof of
+// CheckConverse says which rule of Bedrock's a request's body breaks, nil = none that is known here: those of roles,
+// texts, tools with their calls and results, documents, reasoning, cache points and output formats. Whether the proof of
 // reasoning is a true one the server alone can tell.
 func CheckConverse(request []byte) error {
 	b, err := readConverse(request)

@@ -108,6 +108,7 @@ func (m *Mail) take(w http.ResponseWriter, body []byte) {
 // wrong is the code of what is wrong with a mail; "" = nothing is.
 func (m *Mail) wrong(in sendEmail) string {
 	s, tracking := in.Content.Simple, in.ConfigurationOverrides.Tracking
+	bad := func(c mailContent) bool { return c.Data == "" || c.Charset != "UTF-8" || !utf8.ValidString(c.Data) }
 	switch {
 	case s == nil || len(in.Destination.ToAddresses) != 1 || !address(in.Destination.ToAddresses[0]):
 		return "BadRequestException"
@@ -115,21 +116,14 @@ func (m *Mail) wrong(in sendEmail) string {
 		return "MailFromDomainNotVerifiedException"
 	case tracking.ClickTrackingEnabled != "DISABLED" || tracking.OpenTrackingEnabled != "DISABLED":
 		return "TrackedMail" // it would be sent all the same; nobody here wants that
-	case len(s.Headers) > 15:
+	case bad(s.Subject) || bad(s.Body.Text) || bad(s.Body.HTML) || len(s.Headers) > 15 ||
+		strings.ContainsFunc(s.Subject.Data, unicode.IsControl):
 		return "BadRequestException"
 	}
 	for _, h := range s.Headers {
 		if h.Name == "" || len(h.Name) > 126 || len(h.Value) > 870 || strings.ContainsFunc(h.Name+h.Value, unprintable) {
 			return "BadRequestException"
 		}
-	}
-	for _, c := range []mailContent{s.Subject, s.Body.Text, s.Body.HTML} {
-		if c.Data == "" || c.Charset != "UTF-8" || !utf8.ValidString(c.Data) {
-			return "BadRequestException"
-		}
-	}
-	if strings.ContainsFunc(s.Subject.Data, unicode.IsControl) {
-		return "BadRequestException"
 	}
 	return ""
 }

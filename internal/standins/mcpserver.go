@@ -51,26 +51,28 @@ func fetched(t testing.TB, folder string, path ...string) string {
 	return found[0]
 }
 
-// MCPServer is a server that runs. Safe for concurrent use.
+// MCPServer is a server that runs.
 type MCPServer struct {
-	URL string // of its endpoint, on loopback
+	URL  string // of its endpoint, on loopback
+	Said Log    // what it has printed since it listens
+}
 
+// Log keeps what is printed. Safe for concurrent use, as by several processes.
+type Log struct {
 	mu   sync.Mutex
-	said strings.Builder
+	text strings.Builder
 }
 
-// Said is what it has printed since it listens.
-func (s *MCPServer) Said() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.said.String()
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
 }
 
-// Write takes what it prints.
-func (s *MCPServer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.said.Write(p)
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // onLoopback has a program of node listen on loopback alone: the server would listen everywhere.
@@ -88,7 +90,7 @@ func StartMCPServer(t *testing.T) *MCPServer {
 	require.NoError(t, l.Close())
 	s := &MCPServer{URL: "http://127.0.0.1:" + at + "/mcp"}
 	cmd := exec.Command(program, "--import", "data:text/javascript,"+url.PathEscape(onLoopback), file, "streamableHttp")
-	cmd.Env, cmd.Stdout = []string{"PATH=" + os.Getenv("PATH"), "PORT=" + at}, s
+	cmd.Env, cmd.Stdout = []string{"PATH=" + os.Getenv("PATH"), "PORT=" + at}, &s.Said
 	listens, err := cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
