@@ -50,8 +50,7 @@ func TestOverload(t *testing.T) {
 	d.mu.Lock()
 	d.deliver = func(function string, payload []byte) ([]byte, error) {
 		out, err := d.functions[function].Invoke(t.Context(), payload)
-		var failed *standins.LambdaError
-		if errors.As(err, &failed) && failed.Type == "Lambda.TooManyRequestsException" {
+		if failed, ok := errors.AsType[*standins.LambdaError](err); ok && failed.Type == "Lambda.TooManyRequestsException" {
 			refused.Add(1)
 		}
 		return out, err

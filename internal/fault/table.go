@@ -249,8 +249,7 @@ func (c *Counts) countWrite(ops []store.Op, err error) {
 		factor, requests = 2, &c.Transactions
 	}
 	*requests++
-	var failed *store.ConditionError
-	if errors.As(err, &failed) {
+	if _, ok := errors.AsType[*store.ConditionError](err); ok {
 		c.WCU += factor * int64(len(ops))
 	}
 	if err != nil {

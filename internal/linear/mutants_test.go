@@ -102,8 +102,7 @@ var wrongDesks = map[string]variant{
 	"who came too late is told that they won": {change: func(o *deskFixture) {
 		o.decide = func(ctx context.Context, r approval.DecisionInput) (approval.Approval, error) {
 			a, err := o.desk.Decide(ctx, r)
-			var decided *approval.DecidedError
-			if errors.As(err, &decided) {
+			if decided, ok := errors.AsType[*approval.DecidedError](err); ok {
 				return decided.Approval, nil
 			}
 			return a, err

@@ -236,8 +236,7 @@ func (e eve) finish(t *testing.T, l *lab, d *disturbed) {
 // requireExcused: what somebody met is what happened to the process, or that the run was cancelled meanwhile.
 func requireExcused(t *testing.T, err error) {
 	t.Helper()
-	var first *approval.DecidedError
-	ok := errors.As(err, &first)
+	_, ok := errors.AsType[*approval.DecidedError](err)
 	for _, excuse := range []error{errDisturbed, asl.ErrClosed, approval.ErrFinished} {
 		ok = ok || errors.Is(err, excuse)
 	}

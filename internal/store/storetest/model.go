@@ -34,8 +34,8 @@ func testModel(f fixture) {
 				require.NoError(d.T, got)
 				return
 			}
-			var ce *store.ConditionError
-			if !errors.As(got, &ce) {
+			ce, ok := errors.AsType[*store.ConditionError](got)
+			if !ok {
 				d.Fatalf("want %v, got %v", want, got)
 			}
 			require.Equal(d.T, want, ce)
