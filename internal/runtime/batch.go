@@ -52,7 +52,7 @@ func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
 	defer r.sessions.close()
 	r.retrying, r.stopRetries = context.WithCancel(ctx)
 	defer r.stopRetries()
-	route, err := withReloads(ctx, func() (route Route, err error) {
+	turns := func() (route Route, err error) {
 		for err == nil && route.Next == "" {
 			route, err = r.turn(ctx)
 		}
@@ -61,7 +61,12 @@ func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
 			r.recheckApprovals = r.recheckApprovals || errors.Is(err, store.ErrGuardFailed)
 		}
 		return route, err
-	})
+	}
+	route, err := withReloads(ctx, turns)
+	// What runs is not broken off for that: nobody could say what became of it. Its result may be stored yet.
+	if err != nil && r.inflight.count() > 0 && r.inflight.waitForAll(ctx) == nil {
+		route, err = withReloads(ctx, turns)
+	}
 	if err != nil {
 		return Route{}, fmt.Errorf("run tools of run %s: %w", inv.Run, err)
 	}
@@ -88,6 +93,7 @@ type round struct {
 	servers       []policy.ListedServer // what came of listing the agent's servers; nil = nobody has
 	// why a call of the run can only be carried out by another process; nil = each can be here
 	unlinked error
+	unsent   []*execution // that could not be sent out: they are sent again once nothing else runs
 	// calls are tried again until this ends: with the invocation, or when the run belongs to another
 	retrying    context.Context
 	stopRetries context.CancelFunc
@@ -124,6 +130,11 @@ func (r *round) turn(ctx context.Context) (Route, error) {
 		return Route{}, nil // what a kept decision let run, or what the entry had no room for, is owed now
 	}
 	if r.inflight.count() == 0 && len(r.inflight.results()) == 0 {
+		if len(r.unsent) > 0 {
+			err := r.unsent[0].err
+			r.unsent = nil
+			return Route{}, err
+		}
 		if r.unlinked != nil {
 			return Route{}, r.unlinked
 		}

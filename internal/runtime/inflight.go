@@ -109,6 +109,16 @@ func (f *inflight) wait(ctx context.Context, limit time.Duration) error {
 	return f.signal.Wait(ctx, limit)
 }
 
+// waitForAll returns nil once no call runs.
+func (f *inflight) waitForAll(ctx context.Context) error {
+	for f.count() > 0 {
+		if err := f.signal.Wait(ctx, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // runningTools are the tools of the calls that run, that the plan launches, or that this invocation has claimed and not
 // finished.
 func (r *round) runningTools(p *batchPlan) []string {

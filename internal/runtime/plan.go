@@ -178,7 +178,8 @@ func (r *round) gateOwed(ctx context.Context, p *batchPlan) (bool, error) {
 	progress := len(p.draft.Entry.Events) > before
 	for _, id := range a.Calls {
 		c, _ := p.draft.State.Call(id)
-		if !c.Open() || r.inflight.has(id) || p.launches(id) || p.early[id] {
+		unsent := slices.ContainsFunc(r.unsent, func(x *execution) bool { return x.call.ID == id })
+		if !c.Open() || unsent || r.inflight.has(id) || p.launches(id) || p.early[id] {
 			continue
 		}
 		if isFull(p.draft) {
@@ -404,8 +405,9 @@ func (r *round) addFinished(ctx context.Context, p *batchPlan, f *execution) err
 	c, ok := p.draft.State.Call(f.call.ID)
 	ours := ok && c.Status == run.StatusRunning && c.Claim == r.inv.Writer
 	if f.err != nil && ours {
-		r.inflight.remove([]*execution{f}) // so that it is launched again
-		return f.err
+		r.inflight.remove([]*execution{f})
+		r.unsent = append(r.unsent, f)
+		return nil
 	}
 	if unclaimed := ok && c.Status == run.StatusNew && f.call.Claim == ""; !ours && !unclaimed {
 		if !ok || !c.Status.Terminal() {

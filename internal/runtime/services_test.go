@@ -18,6 +18,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // busOf is a bus that keeps every event it is given, and fails as often as it is told to.
@@ -87,6 +88,34 @@ func TestServiceIsAskedWhenTheBusIsBack(t *testing.T) {
 		require.Equal(t, run.StatusSuspended, w.call("c1").Status)
 		require.Equal(t, 1, w.call("c1").Executions)
 	})
+}
+
+// A call that runs is not broken off where a bus or a table fails beside it: nobody could say what became of it.
+func TestFailuresBesideACallThatRuns(t *testing.T) {
+	for name, fail := range map[string]func(w *world, b *busOf){
+		"the bus": func(_ *world, b *busOf) { b.fails = slices.Repeat([]error{errBlown}, 16) },
+		"the table": func(w *world, _ *busOf) {
+			for range 4 { // the attempts of an invocation
+				w.table.Once(failed(entry("call_suspended")))
+			}
+		},
+	} {
+		subtest(t, name, func(t *testing.T, w *world) {
+			fail(w, w.services())
+			w.tool("pay").work = func(ctx context.Context, _ tool.Call) (agent.ToolResultData, error) {
+				return agent.ToolResultData{Content: "paid"}, w.ports.Clock.Sleep(ctx, time.Minute)
+			}
+			w.startRound(calls("weather c0", "pay c1", "weather c2"))
+			_, err := w.batch().Run(w.ctx, w.inv(0))
+			require.Equal(t, name == "the bus", err != nil, "%v", err)
+			require.Equal(t, run.StatusSucceeded, w.call("c1").Status)
+			require.Equal(t, 1, w.tool("pay").times())
+			_, err = w.batch().Run(w.ctx, w.inv(0))
+			require.Equal(t, name == "the bus", err != nil, "%v", err)
+			w.batchRun(0)
+			require.Equal(t, run.StatusSuspended, w.call("c2").Status)
+		})
+	}
 }
 
 // A zombie that asked and lost its claim says nothing more: who took the claim over has asked, too, and waits.
