@@ -7,14 +7,11 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/plan"
+	"github.com/countersign/countersign/internal/run"
 )
 
 func named(names ...string) []agent.ToolSpec {
-	var tools []agent.ToolSpec
-	for _, n := range names {
-		tools = append(tools, agent.ToolSpec{Name: n})
-	}
-	return tools
+	return run.Map(names, func(n string) agent.ToolSpec { return agent.ToolSpec{Name: n} })
 }
 
 func TestNarrow(t *testing.T) {

@@ -76,11 +76,8 @@ func decision(slot int64, call string, a run.DecisionAction) run.Decided {
 }
 
 func said(slot int64, texts ...string) run.InputReceived {
-	e := run.InputReceived{Slot: slot, ID: "m" + strconv.FormatInt(slot, 10)}
-	for _, s := range texts {
-		e.Blocks = append(e.Blocks, run.UserBlock{Block: run.Text{Text: s}})
-	}
-	return e
+	blocks := run.Map(texts, func(s string) run.UserBlock { return run.UserBlock{Block: run.Text{Text: s}} })
+	return run.InputReceived{Slot: slot, ID: "m" + strconv.FormatInt(slot, 10), Blocks: blocks}
 }
 
 func TestApplyForbids(t *testing.T) {

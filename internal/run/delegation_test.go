@@ -1,6 +1,8 @@
 package run_test
 
 import (
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -88,11 +90,7 @@ func TestCheckAgents(t *testing.T) {
 	}
 	find := func(name string) (*agent.Definition, bool) { d, ok := agents[name]; return d, ok }
 	check := func() error {
-		var names []string
-		for name := range agents {
-			names = append(names, name)
-		}
-		return agent.CheckAgents(names, find)
+		return agent.CheckAgents(slices.Collect(maps.Keys(agents)), find)
 	}
 	add("a", "b", "c")
 	add("b", "d")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 var anyArguments = json.RawMessage(`{"type":"object"}`)
@@ -24,11 +25,7 @@ func offers(names ...string) agent.ServerTools {
 }
 
 func namesOf(tools []agent.ToolSpec) []string {
-	var names []string
-	for _, t := range tools {
-		names = append(names, t.Name)
-	}
-	return names
+	return run.Map(tools, func(t agent.ToolSpec) string { return t.Name })
 }
 
 func TestResolve(t *testing.T) {

@@ -138,11 +138,7 @@ func recount(seen []int64, before, after *run.AgentState, e run.Event) []int64 {
 	}
 	out := slices.Clone(seen)
 	if built, ok := e.(run.ContextBuilt); ok && !before.Built { // in front of everything
-		out = nil
-		for _, m := range built.Messages {
-			out = append(out, m.Seen)
-		}
-		return append(out, seen...)
+		return append(run.Map(built.Messages, func(m run.BuiltMessage) int64 { return m.Seen }), seen...)
 	}
 	if after.EvictedMessages > before.EvictedMessages && before.Status != "" { // what left is counted no more
 		return out[after.EvictedMessages-before.EvictedMessages:]
@@ -804,14 +800,8 @@ func shortest(from, to run.CallStatus) ([][2]run.CallStatus, bool) {
 
 func (a *arrowsTaken) requireExactlyTheTables(t *testing.T) {
 	t.Helper()
-	var runs [][2]run.RunStatus
-	for _, a := range run.RunArrows() {
-		runs = append(runs, [2]run.RunStatus{a.From, a.To})
-	}
-	var calls [][2]run.CallStatus
-	for _, a := range run.CallArrows() {
-		calls = append(calls, [2]run.CallStatus{a.From, a.To})
-	}
+	runs := run.Map(run.RunArrows(), func(a run.Arrow[run.RunStatus]) [2]run.RunStatus { return [2]run.RunStatus{a.From, a.To} })
+	calls := run.Map(run.CallArrows(), func(a run.Arrow[run.CallStatus]) [2]run.CallStatus { return [2]run.CallStatus{a.From, a.To} })
 	require.ElementsMatch(t, runs, slices.Collect(maps.Keys(a.runs)), "run arrows")
 	require.ElementsMatch(t, calls, slices.Collect(maps.Keys(a.calls)), "call arrows")
 }

@@ -23,11 +23,9 @@ func (w *world) claims(s *run.AgentState, c run.Call) []step {
 	if refused != nil {
 		return []step{{name: "nobody is asked", writer: "w1", events: []run.Event{*refused}}}
 	}
-	var steps []step
-	for _, by := range w.writers {
-		steps = append(steps, step{name: "claim", writer: by, events: []run.Event{run.CallClaimed{Call: c.ID, Child: child}}})
-	}
-	return steps
+	return run.Map(w.writers, func(by string) step {
+		return step{name: "claim", writer: by, events: []run.Event{run.CallClaimed{Call: c.ID, Child: child}}}
+	})
 }
 
 // children are what the open children may say: each its answer or its failure, with what it used.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // bare is a hand-written tool.
@@ -24,11 +25,7 @@ func plainTool(name string) bare {
 func TestSetKeepsOrder(t *testing.T) {
 	s, err := NewSet(plainTool("z"), plainTool("a.b"), plainTool("m"))
 	require.NoError(t, err)
-	var names []string
-	for _, spec := range s.Specs() {
-		names = append(names, spec.Name)
-	}
-	require.Equal(t, []string{"z", "a.b", "m"}, names)
+	require.Equal(t, []string{"z", "a.b", "m"}, run.Map(s.Specs(), func(s agent.ToolSpec) string { return s.Name }))
 	got, ok := s.Lookup("a.b")
 	require.True(t, ok)
 	require.Equal(t, plainTool("a.b"), got)
