@@ -116,24 +116,19 @@ func (m model) write(ops []store.Op) error {
 		switch op.Kind {
 		case store.Put:
 			m[k] = op.Item
-		case store.Update:
-			it := m[k]
-			it.Attrs = attrs{}
-			maps.Copy(it.Attrs, m[k].Attrs)
-			maps.Copy(it.Attrs, op.Item.Attrs)
+		case store.Update, store.Add:
+			it := m[k] // none, where an Add is the first
+			had := it.Attrs
+			it.Key, it.Attrs = k, attrs{}
+			maps.Copy(it.Attrs, had)
+			for name, v := range op.Item.Attrs {
+				if op.Kind == store.Add {
+					v = store.Num(had[name].Int() + v.Int())
+				}
+				it.Attrs[name] = v
+			}
 			if op.Item.Index != "" {
 				it.Index, it.IndexSort = op.Item.Index, op.Item.IndexSort
-			}
-			m[k] = it
-		case store.Add:
-			it := store.Item{Key: k, Attrs: attrs{}}
-			if old, found := m[k]; found {
-				it = old
-				it.Attrs = attrs{}
-				maps.Copy(it.Attrs, old.Attrs)
-			}
-			for name, v := range op.Item.Attrs {
-				it.Attrs[name] = store.Num(it.Attrs[name].Int() + v.Int())
 			}
 			m[k] = it
 		case store.Delete:
