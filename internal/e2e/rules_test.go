@@ -22,10 +22,7 @@ func (d *deployment) eventRules() []standins.Rule {
 	require.NoError(d.t, err)
 	var out []standins.Rule
 	for _, r := range all {
-		rule := standins.Rule{Name: r.ID, Pattern: r.Pattern}
-		if r.Paths != nil {
-			rule.Input = &standins.InputTransformer{Paths: r.Paths, Template: r.Template}
-		}
+		rule := standins.Rule{Name: r.ID, Pattern: r.Pattern, Input: r.Input}
 		switch r.Target {
 		case "AgentStateMachine":
 			rule.Target = func(ctx context.Context, id string, input []byte) error {

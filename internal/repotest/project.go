@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/countersign/countersign/internal/standins"
 )
 
 // Files of a project, beneath its root.
@@ -96,11 +98,10 @@ func (p *Project) Property(r Resource, path ...string) *Node {
 
 // EventRule is a rule of the event bus, with values in the place of parameters.
 type EventRule struct {
-	ID       string
-	Target   string // of its one target, in short
-	Pattern  json.RawMessage
-	Paths    map[string]string // of the input transformer; nil = the target gets the event as it is
-	Template string            // of the input transformer
+	ID      string
+	Target  string // of its one target, in short
+	Pattern json.RawMessage
+	Input   *standins.InputTransformer // nil = the target gets the event as it is
 }
 
 // EventRules are the rules of the template, with values in the place of references.
@@ -129,9 +130,10 @@ func (p *Project) EventRules(values Values) ([]EventRule, error) {
 		}
 		rule := EventRule{ID: r.ID, Target: target.Get("Arn").Short(), Pattern: pattern}
 		if transformer != nil {
-			rule.Paths, rule.Template = map[string]string{}, fmt.Sprint(resolved.(map[string]any)["template"])
+			template := fmt.Sprint(resolved.(map[string]any)["template"])
+			rule.Input = &standins.InputTransformer{Paths: map[string]string{}, Template: template}
 			for _, e := range transformer.Get("InputPathsMap").entries() {
-				rule.Paths[e.Key] = e.Value.String()
+				rule.Input.Paths[e.Key] = e.Value.String()
 			}
 		}
 		out = append(out, rule)

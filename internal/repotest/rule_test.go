@@ -41,7 +41,7 @@ func (r rule) transform(event map[string]any) string {
 	r.t.Helper()
 	b, err := json.Marshal(event)
 	require.NoError(r.t, err)
-	input, err := (&standins.InputTransformer{Paths: r.Paths, Template: r.Template}).Apply(b)
+	input, err := r.Input.Apply(b)
 	require.NoError(r.t, err)
 	return string(input)
 }
