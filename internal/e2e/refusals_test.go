@@ -117,7 +117,8 @@ func TestCancelOfARunWithManyOpenRequests(t *testing.T) {
 	d := deploy(t, model)
 	def := refundsAgent(t)
 	def.Limits.Open = calls
-	s := d.waitFor(acme, d.start(runtime.Start{Tenant: acme, Agent: def, Key: "many"}, "Refund all of them.").Run, isParked)
+	many := d.start(runtime.Start{Tenant: acme, Agent: def, Key: "many"}, "Refund all of them.")
+	s := d.waitFor(acme, many.Run, isParked)
 	require.Equal(t, calls, len(s.Waits()))
 	ana := d.anaClient()
 	first, last := s.Waits()[0].Wait.Approval, s.Waits()[calls-1].Wait.Approval

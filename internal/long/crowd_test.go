@@ -258,7 +258,8 @@ func TestApprovalStorm(t *testing.T) {
 	}
 	require.Equal(t, []int{n, 1}, []int{told, most}, "everybody was told of every request, once")
 
-	due := &notify.Notifier{Table: l.table, Journal: l.Ports.Journal, Clock: ahead{l.Ports.Clock, 2 * time.Hour}, Directory: reached, Channels: own.Channels}
+	due := &notify.Notifier{Table: l.table, Journal: l.Ports.Journal, Clock: ahead{l.Ports.Clock, 2 * time.Hour},
+		Directory: reached, Channels: own.Channels}
 	report, spent := l.sweep(t, nil, 2*time.Hour)
 	require.True(t, report.Complete)
 	require.EqualValues(t, n, report.Waiting.Runs)

@@ -201,5 +201,6 @@ func (l *lab) assertHandOvers(t *testing.T, run string, n int) {
 }
 
 func hasExecution(l *lab, name string) bool {
-	return slices.ContainsFunc(l.Engine.List(context.Background(), ""), func(x asl.Description) bool { return x.Name == name })
+	all := l.Engine.List(context.Background(), "")
+	return slices.ContainsFunc(all, func(x asl.Description) bool { return x.Name == name })
 }

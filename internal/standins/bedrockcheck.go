@@ -75,8 +75,8 @@ var (
 )
 
 // CheckConverse says which rule of Bedrock's a request's body breaks, nil = none that is known here: those of roles,
-// texts, tools with their calls and results, documents, reasoning, cache points and output formats. Whether the proof of
-// reasoning is a true one the server alone can tell.
+// texts, tools with their calls and results, documents, reasoning, cache points and output formats. Whether the proof
+// of reasoning is a true one the server alone can tell.
 func CheckConverse(request []byte) error {
 	b, err := readConverse(request)
 	if err != nil {

@@ -30,8 +30,8 @@ func node(t testing.TB) string {
 	return program
 }
 
-// fetched finds what npm has put into a folder of tools, in the module above the folder that tests run in. A part of the
-// path may be a pattern.
+// fetched finds what npm has put into a folder of tools, in the module above the folder that tests run in. A part of
+// the path may be a pattern.
 func fetched(t testing.TB, folder string, path ...string) string {
 	t.Helper()
 	dir, err := os.Getwd()
