@@ -20,7 +20,8 @@ func TestPlugins(t *testing.T) {
 	code := hook.Set{Plugins: map[string]hook.Factory{
 		"first": newOrderPlugin, "second": newOrderPlugin, "third": newOrderPlugin, "log": logging,
 	}}
-	runFolder(t, "plugins", code, `plugins\[\d\]: there is no plugin "(first|log)"; known: permission, reminder, tool-policy`)
+	const refusal = `plugins\[\d\]: there is no plugin "(first|log)"; known: permission, reminder, tool-policy`
+	runFolder(t, "plugins", code, refusal)
 }
 
 // order is what the plugin that does one thing does, and when.

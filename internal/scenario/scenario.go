@@ -25,7 +25,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"hash/crc32"
 	"maps"
 	"os"
@@ -311,14 +310,9 @@ func (s *Scenario) loadDelegates(files map[string]section) {
 	}
 }
 
-// Failure is one difference from the wanted values, or one broken invariant.
-type Failure struct {
-	Path string // a path into want.json, or a file and line
-	Got  string
-	Want string
-}
-
-func (f Failure) String() string { return fmt.Sprintf("%s: got %s, want %s", f.Path, f.Got, f.Want) }
+// Failure is one difference from the wanted values, or one broken invariant. Path is one into want.json, or a file and
+// line.
+type Failure = script.Mismatch
 
 // Result is the outcome of one simulation.
 type Result struct {

@@ -335,12 +335,12 @@ func (stubProvider) Generate(_ context.Context, r agent.Request) (agent.Reply, e
 }
 
 func (s *simulation) addFailure(path, got, want string) {
-	s.failures = append(s.failures, Failure{path, got, want})
+	s.failures = append(s.failures, Failure{Path: path, Got: got, Want: want})
 }
 
 // addEndFailure records that the run did not end. This failure is reported even when nothing is compared.
 func (s *simulation) addEndFailure(path, got, want string) {
-	s.endFailures = append(s.endFailures, Failure{path, got, want})
+	s.endFailures = append(s.endFailures, Failure{Path: path, Got: got, Want: want})
 	s.addFailure(path, got, want)
 }
 

@@ -121,16 +121,16 @@ func TestUnknownOutcomeIsSettledByAnApprover(t *testing.T) {
 	require.Equal(t, "call c1 settled", sim.failures[0].Want)
 }
 
-// A run parks although a child that nobody waits for has not been taken off yet: its answer wakes the run. Step and batch
-// handed such a run to each other for ever. A crash changes which of two expiries comes first, so the story is played
-// without.
+// A run parks although a child that nobody waits for has not been taken off yet: its answer wakes the run. Step and
+// batch handed such a run to each other for ever. A crash changes which of two expiries comes first, so the story is
+// played without.
 func TestARunParksBesideAChildThatNobodyWaitsFor(t *testing.T) {
 	s := loadFile(t, "testdata/plain/abandoned-child-next-wait.txtar", hook.Set{})
 	require.Empty(t, s.Run(Options{}).Failures)
 }
 
-// What is written to and read from blobs goes through the ports, so that a crash is tried there too. A large system text
-// is stored once and never built again.
+// What is written to and read from blobs goes through the ports, so that a crash is tried there too. A large system
+// text is stored once and never built again.
 func TestCrashesReachTheBlobs(t *testing.T) {
 	for _, c := range []struct {
 		scenario *Scenario

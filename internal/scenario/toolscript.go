@@ -336,8 +336,9 @@ func (sr *scriptedRun) checkToolInput(path string, want, got json.RawMessage) {
 		return
 	}
 	for _, m := range script.Match(want, got) {
-		if f := (Failure{script.Join(path, m.Path), m.Got, m.Want}); !slices.Contains(sr.sim.failures, f) {
-			sr.sim.failures = append(sr.sim.failures, f)
+		m.Path = script.Join(path, m.Path)
+		if !slices.Contains(sr.sim.failures, m) {
+			sr.sim.failures = append(sr.sim.failures, m)
 		}
 	}
 }
