@@ -177,7 +177,8 @@ func (x *exporter) people() (out []byte) {
 			}
 			x.parked = x.parked[1:]
 		}
-		if took := l.at.Sub(since).Truncate(time.Second); l.At == nil && l.Do != "expire" && !since.IsZero() && took > 0 {
+		waits := l.At == nil && l.Do != "expire" && l.Do != "undo" // an undo comes once the run has ended
+		if took := l.at.Sub(since).Truncate(time.Second); waits && !since.IsZero() && took > 0 {
 			out = append(out, encode(lineForm{Do: "wait", Text: took.String()})...)
 		}
 		since = l.at

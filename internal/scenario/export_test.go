@@ -77,6 +77,35 @@ system: You handle refunds.
 	require.NoError(t, err)
 }
 
+// An undo is ordered of a run that has ended, however long ago: no line waits for it.
+func TestAnUndoAfterAWhileIsExported(t *testing.T) {
+	s, err := Load("undo.txtar", []byte(`
+-- agent.yaml --
+name: refunds
+system: You handle refunds.
+-- input.json --
+{"message": "Refund order 7."}
+-- tools.yaml --
+- {name: refunds.create, schema: {type: object}, undo: {tool: refunds.cancel}, results: [{json: {id: r1}, sleep: 2s}]}
+- {name: refunds.cancel, effect: idempotent, schema: {type: object}, results: [{text: cancelled}]}
+-- model.jsonl --
+{"calls": [{"id": "c1", "name": "refunds_create", "input": {}}]}
+{"text": "Refunded."}
+-- people.jsonl --
+{"do": "approve", "call": "c1"}
+{"do": "undo", "call": "c1"}
+{"do": "approve", "call": "c3-0"}
+-- want.json --
+{"status": "done", "output": "cancelled"}
+`))
+	require.NoError(t, err)
+	sim, err := newSimulation(s, Options{})
+	require.NoError(t, err)
+	require.NoError(t, sim.clock.Run(sim.execute))
+	_, err = Export(t.Context(), sim, sim.run, false, agentfile.Options{})
+	require.NoError(t, err)
+}
+
 // TestExportedRuns plays every third scenario and exports its run, with its texts and without. Export itself plays what it
 // returns; `make crash` exports all, and plays what comes with crashes.
 func TestExportedRuns(t *testing.T) {
