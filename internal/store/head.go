@@ -150,8 +150,8 @@ type TokenClaim struct {
 	Token       string
 }
 
-// StoreToken keeps the token in HEAD while the run still waits that very wait for that execution, and no later attempt has
-// stored its own (rule 6). ErrWaitOver says that it does not.
+// StoreToken keeps the token in HEAD while the run still waits that very wait for that execution, and no later attempt
+// has stored its own (rule 6). ErrWaitOver says that it does not.
 func (j *Journal) StoreToken(ctx context.Context, c TokenClaim) error {
 	err := j.table.Write(ctx, Op{Kind: Update,
 		Item: Item{Key: RunKey(c.Tenant, c.Run), Attrs: map[string]Value{"token": Str(c.Token), "attempt": Num(c.Attempt)}},

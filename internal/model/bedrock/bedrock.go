@@ -4,8 +4,8 @@
 // What it guarantees. Roles alternate, the user speaks first, and every tool_use it sends meets exactly one result. A
 // stream counts as a reply only when it brought both messageStop and metadata: the SDK does not report every stream
 // that was cut short. What was received of any other is its error's Partial, and whether that is a reply is for others
-// to say. A content block that the SDK does not know adds nothing to a reply. No error text holds a credential, anything
-// of the request, or anything the service wrote but the error codes of a list known here.
+// to say. A content block that the SDK does not know adds nothing to a reply. No error text holds a credential,
+// anything of the request, or anything the service wrote but the error codes of a list known here.
 //
 // Reasoning. A reply's reasoning is kept byte for byte and sent back where it stood, to the very model that wrote it
 // and only with the proof it came with, a signature or redacted content: Bedrock refuses reasoning without one, and a
@@ -61,7 +61,8 @@ func NewClient(c aws.Config) *Client {
 // names a Model.BaseURL is ModelInvalid: the client's endpoint is the only one.
 //
 // A call's Input is what the model wrote, byte for byte, JSON or not; none at all counts as {}. Reply.Model is the
-// request's model, or the one that a prompt router says it chose. Usage.Input excludes cached tokens, as Bedrock's does.
+// request's model, or the one that a prompt router says it chose. Usage.Input excludes cached tokens, as Bedrock's
+// does.
 func (m Model) Generate(ctx context.Context, r agent.Request) (_ agent.Reply, err error) {
 	defer func() { modelretry.NameModel(err, r.Model.ID) }()
 	in, err := newPrompt(ctx, r)

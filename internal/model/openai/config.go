@@ -100,8 +100,8 @@ type Servers struct {
 }
 
 // Generate makes one request. Errors are *agent.ModelError, a context's deadline included (ModelTimeout); a context
-// that was cancelled is returned as its error. A cause may have a method RetryAfter() time.Duration. A key that there is
-// not is ModelAuth, one that cannot be read now ModelUnavailable.
+// that was cancelled is returned as its error. A cause may have a method RetryAfter() time.Duration. A key that there
+// is not is ModelAuth, one that cannot be read now ModelUnavailable.
 //
 // A call's Input is what the model wrote, byte for byte, JSON or not; nothing at all counts as {}. Whoever encodes a
 // reply must check that first.
