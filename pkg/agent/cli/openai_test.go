@@ -89,7 +89,7 @@ func TestReasoningGoesBackToItsModel(t *testing.T) {
 		newChatReply(`{"content": "Bye."}`, "stop"))
 	d := newHarness(t, chatAgentYAML(c, "/v1", `, retry: {attempts: 1}, fallbacks: [{provider: openai, id: other, baseURL: "`+c.URL+`/v1"}]`), "")
 	who := d.exits(3, "run", d.dir, "--message", "Move a.txt to b.txt.")
-	who = d.exits(0, "approve", approvalID.FindStringSubmatch(who.stdout.String())[1])
+	d.exits(0, "approve", approvalID.FindStringSubmatch(who.stdout.String())[1])
 	require.Len(t, c.requests, 3)
 
 	own, other := c.requests[1].messages(t), c.requests[2].messages(t)
