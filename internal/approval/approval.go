@@ -184,17 +184,16 @@ type Decision struct {
 	Confirmed run.Confirm `json:"confirmed,omitempty"` // on a page behind a link, with what; "" = nothing
 }
 
-// Action is what a person can do with a request. Those that a run knows as well convert to run.DecisionAction.
+// Action is what a person can do with a request. The texts of those that a run knows are run.DecisionAction's.
 type Action string
 
 // The actions. Edit approves with other arguments, which become the editor's own action (A8).
 const (
-	Approve = Action(run.ActionApprove)
-	Deny    = Action(run.ActionDeny)
-	Cancel  = Action(run.ActionCancel) // cancel the call without judging it
-	// of KindTools: the request cannot be answered, and the run ends (permission_failed)
-	Fail        = Action(run.ActionFail)
-	Edit Action = "edit"
+	Approve Action = "approve"
+	Deny    Action = "deny"
+	Cancel  Action = "cancel" // cancel the call without judging it
+	Fail    Action = "fail"   // of KindTools: it cannot be answered, and the run ends (permission_failed)
+	Edit    Action = "edit"
 
 	// of KindOutcome
 	ReportResult Action = "result" // the call took effect, with this result
