@@ -15,9 +15,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 )
 
-// Bedrock is Amazon Bedrock on the loopback interface, for tests that drive the real SDK: the wire of Converse,
-// ConverseStream and CountTokens, with replies from a script or a function. The same Reply answers in one piece or as a
-// stream, whose frames the SDK's own encoder writes. Safe for concurrent use.
+// Bedrock is Amazon Bedrock on the loopback interface, for tests that drive the real SDK: the wire of
+// ConverseStream and CountTokens, with replies from a script or a function. The SDK's own encoder writes the frames.
+// Safe for concurrent use.
 //
 // A request that breaks a rule of Bedrock's (CheckConverse), or that comes when the script has run out, is refused with
 // a ValidationException and uses up no turn; one that is not signed gets status 403. Reasoning must be what a Reply of
@@ -36,8 +36,7 @@ type Bedrock struct {
 // BedrockRequest is a request as it came, refused ones included.
 type BedrockRequest struct {
 	Model   string // unescaped
-	Stream  bool
-	Count   bool // tokens were asked for, and no reply
+	Count   bool   // tokens were asked for, and no reply
 	Header  http.Header
 	Body    json.RawMessage
 	Refused string // why it was refused; empty = it was answered
@@ -45,7 +44,7 @@ type BedrockRequest struct {
 
 // Turn is one scripted answer: Reply, Stream, Failure or Body.
 type Turn interface {
-	serve(w http.ResponseWriter, r *http.Request, stream bool)
+	serve(w http.ResponseWriter, r *http.Request)
 }
 
 // NewBedrock starts a server that answers with the turns in order.
@@ -70,7 +69,7 @@ func NewBedrock(turns ...Turn) *Bedrock {
 func NewBedrockFunc(answer func(BedrockRequest) Turn) *Bedrock {
 	s := &Bedrock{answer: answer, proofs: map[string]bool{}}
 	mux := http.NewServeMux()
-	for _, operation := range []string{"converse", "converse-stream", "count-tokens"} {
+	for _, operation := range []string{"converse-stream", "count-tokens"} {
 		mux.HandleFunc("POST /model/{id}/"+operation, func(w http.ResponseWriter, r *http.Request) {
 			s.handle(w, r, operation)
 		})
@@ -155,8 +154,7 @@ func (s *Bedrock) verified(r BedrockRequest) bool {
 
 func (s *Bedrock) handle(w http.ResponseWriter, r *http.Request, operation string) {
 	body, err := io.ReadAll(r.Body)
-	request := BedrockRequest{Model: r.PathValue("id"), Stream: operation == "converse-stream",
-		Count: operation == "count-tokens", Header: r.Header.Clone(), Body: body}
+	request := BedrockRequest{Model: r.PathValue("id"), Count: operation == "count-tokens", Header: r.Header.Clone(), Body: body}
 	if request.Count { // what is no request of Converse breaks the rules of one
 		var b struct {
 			Input struct {
@@ -200,7 +198,7 @@ func (s *Bedrock) handle(w http.ResponseWriter, r *http.Request, operation strin
 	s.mu.Lock()
 	s.requests = append(s.requests, request)
 	s.mu.Unlock()
-	turn.serve(w, r, request.Stream)
+	turn.serve(w, r)
 }
 
 // CountTokens is how many tokens this server takes a request of Converse for: one for each four bytes of its body, as
@@ -219,14 +217,14 @@ type Failure struct {
 	Wait    int
 }
 
-func (f Failure) serve(w http.ResponseWriter, r *http.Request, stream bool) {
+func (f Failure) serve(w http.ResponseWriter, r *http.Request) {
 	if f.Code != "" {
 		w.Header().Set("X-Amzn-ErrorType", f.Code+":http://internal.amazon.com/coral/")
 	}
 	if f.Wait > 0 {
 		w.Header().Set("Retry-After", fmt.Sprint(f.Wait))
 	}
-	Body{Status: f.Status, Type: "application/json", Text: string(withEntry("message", f.Message))}.serve(w, r, stream)
+	Body{Status: f.Status, Type: "application/json", Text: string(withEntry("message", f.Message))}.serve(w, r)
 }
 
 // Body is an answer written out. Short bytes are promised and not sent.
@@ -237,7 +235,7 @@ type Body struct {
 	Short  int
 }
 
-func (b Body) serve(w http.ResponseWriter, _ *http.Request, _ bool) {
+func (b Body) serve(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", b.Type)
 	if b.Short > 0 {
 		w.Header().Set("Content-Length", fmt.Sprint(len(b.Text)+b.Short))

@@ -106,11 +106,11 @@ func TestServerRefuses(t *testing.T) {
 		code                  string
 	}{
 		{"another path", "/model/m", "k", good, 404, "UnknownOperationException"},
-		{"no model", "/model//converse", "k", good, 404, "UnknownOperationException"},
-		{"not signed", "/model/m/converse", "", good, 403, "MissingAuthenticationTokenException"},
-		{"a broken rule", "/model/m/converse", "k", "{}", 400, "ValidationException"},
+		{"no model", "/model//converse-stream", "k", good, 404, "UnknownOperationException"},
+		{"not signed", "/model/m/converse-stream", "", good, 403, "MissingAuthenticationTokenException"},
+		{"a broken rule", "/model/m/converse-stream", "k", "{}", 400, "ValidationException"},
 		{"in order", "/model/m%2F1/converse-stream", "k", good, 200, ""},
-		{"the script has run out", "/model/m/converse", "k", good, 400, "ValidationException"},
+		{"the script has run out", "/model/m/converse-stream", "k", good, 400, "ValidationException"},
 	}
 	for _, tt := range tests {
 		response := post(t, server, tt.path, tt.key, tt.body)
@@ -134,7 +134,7 @@ func TestServerVerifiesReasoning(t *testing.T) {
 	server.Wrote("m", standins.Redacted([]byte{0, 255}))
 	status := func(model, content string) int {
 		body := `{"messages":[{"role":"user","content":[{"text":"hi"}]},{"role":"assistant","content":[` + content + `{"text":"a"}]},{"role":"user","content":[{"text":"hi"}]}]}`
-		return post(t, server, "/model/"+model+"/converse", "k", body).StatusCode
+		return post(t, server, "/model/"+model+"/converse-stream", "k", body).StatusCode
 	}
 	const own, redacted = `{"reasoningContent":{"reasoningText":{"text":"hm","signature":"s+/="}}},`, `{"reasoningContent":{"redactedContent":"AP8="}},`
 	require.Equal(t, 400, status("m", own), "it has not been written yet")

@@ -10,7 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream/eventstreamapi"
 )
 
-// Reply is a reply of a model. It answers Converse in one piece and ConverseStream as Frames.
+// Reply is a reply of a model, sent as Frames.
 type Reply struct {
 	Blocks     []Block
 	StopReason string // "" = tool_use if a block is one, else end_turn
@@ -21,9 +21,9 @@ type Reply struct {
 // Usage counts tokens; Input without the cached ones.
 type Usage struct{ Input, Output, CacheRead, CacheWrite int }
 
-// Block is a content block in both forms: whole, and as the pieces that a stream sends.
+// Block is a content block: the pieces that a stream sends, and whole, as a later request has it.
 type Block struct {
-	Whole  json.RawMessage   // of Converse; nil = the block can only be streamed
+	Whole  json.RawMessage   // nil = its input is no JSON
 	Start  json.RawMessage   // of contentBlockStart; nil = there is none, as with text
 	Deltas []json.RawMessage // of contentBlockDelta
 }
@@ -37,7 +37,7 @@ func Text(pieces ...string) Block {
 	return b
 }
 
-// ToolUse is a call whose input comes in pieces of JSON text. Input that is no JSON can only be streamed.
+// ToolUse is a call whose input comes in pieces of JSON text.
 func ToolUse(id, name string, pieces ...string) Block {
 	start := map[string]any{"toolUseId": id, "name": name}
 	b := Block{Start: withEntry("toolUse", start)}
@@ -89,26 +89,11 @@ func Other(kind string, value any) Block {
 	return Block{Whole: b, Start: b, Deltas: []json.RawMessage{b}}
 }
 
-func (r Reply) serve(w http.ResponseWriter, request *http.Request, stream bool) {
-	if stream {
-		Stream{Frames: r.Frames()}.serve(w, request, stream)
-		return
-	}
-	content := []json.RawMessage{}
-	for _, b := range r.Blocks {
-		if b.Whole == nil {
-			invalid("this reply can only be streamed").serve(w, request, stream)
-			return
-		}
-		content = append(content, b.Whole)
-	}
-	reply := r.end()
-	reply["output"] = map[string]any{"message": map[string]any{"role": "assistant", "content": content}}
-	reply["stopReason"] = r.stopReason()
-	Body{Type: "application/json", Text: string(encode(reply))}.serve(w, request, stream)
+func (r Reply) serve(w http.ResponseWriter, request *http.Request) {
+	Stream{Frames: r.Frames()}.serve(w, request)
 }
 
-// end is what comes behind the content in either form.
+// end is what comes behind the content.
 func (r Reply) end() map[string]any {
 	u := r.Usage
 	end := map[string]any{
@@ -184,8 +169,7 @@ func Exception(kind, message string) Frame {
 // Problem is an error that no model describes.
 func Problem(code string) Frame { return Frame{Kind: eventstreamapi.ErrorMessageType, Type: code} }
 
-// Stream is a stream written out, for what goes wrong in one. A Stream that answers Converse is a mistake of the test
-// and refused.
+// Stream is a stream written out, for what goes wrong in one.
 type Stream struct {
 	Frames []Frame
 	Cut    int // bytes left off the end, which breaks the last frame
@@ -197,11 +181,7 @@ type Stream struct {
 	Rest   <-chan struct{}
 }
 
-func (s Stream) serve(w http.ResponseWriter, r *http.Request, stream bool) {
-	if !stream {
-		invalid("this answer can only be streamed").serve(w, r, stream)
-		return
-	}
+func (s Stream) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/vnd.amazon.eventstream")
 	if s.Rest != nil {
 		_, _ = w.Write(Stream{Frames: s.Frames[:s.Before]}.bytes()) // as below

@@ -76,7 +76,6 @@ func TestRequest(t *testing.T) {
 	const ping = `{"toolSpec":{"inputSchema":{"json":{"type":"object","properties":{}}},"name":"ping"}}`
 	got := sent(t, Model{}, r)
 	require.Equal(t, r.Model.ID, got.Model)
-	require.True(t, got.Stream)
 	require.Contains(t, got.Header.Get("Authorization"), "AWS4-HMAC-SHA256 ")
 	require.Equal(t, `{`+inference+`,`+messages+`,"system":[{"text":"Be <brief>."}],"toolConfig":{"tools":[`+get+`,`+ping+`]}}`, string(got.Body))
 }
