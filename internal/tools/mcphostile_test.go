@@ -2,6 +2,7 @@ package tools_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -208,6 +209,39 @@ func TestHostileCallsThatHang(t *testing.T) {
 	require.Less(t, time.Since(began), 5*time.Second)
 	_, err = repeats.Call(context.Background(), tool.Call{})
 	require.ErrorContains(t, err, "the invocation has ended")
+}
+
+// Over HTTP a call that is given up takes no other one with it, even where the server sends nothing before it is done.
+func TestHostileCallThatHangsAlone(t *testing.T) {
+	p := newPeer(t)
+	r := over(t, p)
+	finish := make(chan struct{})
+	p.calling(func(w http.ResponseWriter, a ask) {
+		if string(a.Params.Arguments) != `{"text":"stuck"}` {
+			<-finish
+			p.result(w, a, `{"content":[{"type":"text","text":"done"}]}`)
+			return
+		}
+		<-p.slow
+	})
+	echo := r.tool("echo")
+	type outcome struct {
+		res agent.ToolResultData
+		err error
+	}
+	other := make(chan outcome, 1)
+	go func() {
+		res, err := echo.Call(context.Background(), tool.Call{Args: json.RawMessage(`{"text":"slow"}`)})
+		other <- outcome{res, err}
+	}()
+	require.Eventually(t, func() bool { return len(p.calls("tools/call")) == 1 }, 2*time.Minute, 5*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	_, err := echo.Call(ctx, tool.Call{Args: json.RawMessage(`{"text":"stuck"}`)})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	close(finish)
+	require.Equal(t, outcome{res: agent.ToolResultData{Content: "done"}}, <-other)
+	require.Len(t, p.calls("server/discover"), 1, "the connection is still the same one")
 }
 
 // Redirects that leave the server are not followed: neither what is sent nor its headers reach anybody else.

@@ -60,7 +60,8 @@ func (t *tap) Connect(ctx context.Context) (sdk.Connection, error) {
 	return t, err
 }
 
-// Write sends a message. A stream that does not take one whole in time is of no use any more.
+// Write sends a message. A program's input that does not take one whole in time is of no use any more; over HTTP each
+// message is a request of its own, which takes as long as its answer.
 func (t *tap) Write(ctx context.Context, m jsonrpc.Message) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -83,7 +84,7 @@ func (t *tap) Write(ctx context.Context, m jsonrpc.Message) error {
 		x.sent = true // for all that is known; the one who carries it may know better
 		t.mu.Unlock()
 	}
-	if t.link.hangUp != nil {
+	if t.link.program != nil {
 		stop := context.AfterFunc(ctx, func() { t.link.end(errors.New("it did not read what it was sent")) })
 		defer stop()
 	}
