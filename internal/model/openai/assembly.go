@@ -193,8 +193,8 @@ func (a *assembly) recoverQuotedCall(p problem) bool {
 }
 
 // quotedCall is the call that a server's message quotes because the server could not read it, made readable. It has no
-// id. ok is false where the request's model is not repaired, where what is quoted is not one call of a tool on offer,
-// and where nothing is quoted.
+// id. ok is false where the request's model is not repaired, where what is quoted is not one call of a tool on offer or
+// ends in a number, and where nothing is quoted.
 //
 // Ollama writes: error parsing tool call: raw='TEXT', err=REASON. TEXT is the arguments, and whose they are is known
 // where one tool is on offer. llama.cpp writes: Failed to parse input at pos N: TEXT, where TEXT may stand in tags.
@@ -204,15 +204,21 @@ func quotedCall(r agent.Request, message string) (agent.ReplyCall, bool) {
 	}
 	if _, raw, ok := strings.Cut(message, "error parsing tool call: raw='"); ok {
 		end := strings.LastIndex(raw, "', err=")
-		if end < 0 { // nobody knows how much is missing
+		if end < 0 || endsInNumber(raw[:end]) { // nobody knows how much is missing
 			return agent.ReplyCall{}, false
 		}
 		return callIn(r.Tools, raw[:end], len(r.Tools) == 1)
 	}
-	if _, raw, ok := strings.Cut(message, "Failed to parse input at pos "); ok {
+	if _, raw, ok := strings.Cut(message, "Failed to parse input at pos "); ok && !endsInNumber(raw) {
 		return callIn(r.Tools, stripTags(raw), false)
 	}
 	return agent.ReplyCall{}, false
+}
+
+// endsInNumber reports whether a text may be cut within a number, as by the limit of a reply: of 1200 it has 12.
+func endsInNumber(text string) bool {
+	text = strings.TrimRight(text, " \t\r\n")
+	return text != "" && text[len(text)-1] >= '0' && text[len(text)-1] <= '9'
 }
 
 // stripTags returns a text from its first brace on, without a closing tag at its end.
