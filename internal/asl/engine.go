@@ -226,19 +226,24 @@ func (e *Engine) Stop(ctx context.Context, arn, name, cause string) error {
 	if err != nil {
 		return err
 	}
+	stopped := &Error{Name: name, Cause: cause, status: Aborted}
 	if !x.ended.isZero() {
-		x.cancel(&Error{Name: name, Cause: cause, status: Aborted})
+		x.cancel(stopped)
 		if err := x.ended.wait(ctx); err != nil {
 			return err
 		}
 	}
 	e.mu.Lock()
-	defer e.mu.Unlock()
+	closed, still := x.rec.Status.Terminal(), x.still != nil
+	unwritten := !e.drained.IsZero() || e.ctx.Err() != nil
+	e.mu.Unlock()
 	switch {
-	case x.rec.Status.Terminal():
+	case closed:
 		return nil
-	case !e.drained.IsZero() || e.ctx.Err() != nil:
+	case unwritten:
 		return ErrClosed
+	case still: // its loop has ended, and nobody else writes its record
+		return x.finish(nil, stopped)
 	}
 	return fmt.Errorf("stop execution %s: it could not be written", arn)
 }
@@ -294,7 +299,7 @@ func (e *Engine) describe(which func(x *execution) bool) (all []Description) {
 func (e *Engine) StandsStill(name string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if x := e.executions[name]; x != nil {
+	if x := e.executions[name]; x != nil && !x.rec.Status.Terminal() {
 		return x.still
 	}
 	return nil

@@ -265,6 +265,12 @@ func TestExecutionStandsStill(t *testing.T) {
 		require.Equal(t, Running, r.describe(arn).Status)
 		require.ErrorContains(t, r.StandsStill("n"), "not here")
 		require.NoError(t, r.StandsStill("other"))
+		require.NoError(t, r.Stop(t.Context(), arn, "Cancelled", "by a person"))
+		d := r.describe(arn)
+		require.Equal(t, []any{Aborted, "Cancelled", "by a person"}, []any{d.Status, d.Error, d.Cause})
+		require.NoError(t, r.StandsStill("n"))
+		require.NoError(t, r.Stop(t.Context(), arn, "Cancelled", "again"))
+		require.Equal(t, d, r.describe(arn))
 	})
 }
 

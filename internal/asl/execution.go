@@ -51,17 +51,7 @@ func (x *execution) run() {
 	}
 	var failed *Error
 	if err == nil || errors.As(err, &failed) {
-		err = x.save(func(r *Record) {
-			r.Status, r.Output, r.StopDate, r.Wait = Succeeded, output, e.Clock.Now(), nil
-			r.Events++
-			if failed != nil {
-				r.Status, r.Error, r.Cause = cmp.Or(failed.status, Failed), failed.Name, failed.Cause
-			}
-		})
-		if err == nil && e.Ended != nil {
-			d := x.describe()
-			e.spawn(func() { e.Ended(e.ctx, d) })
-		}
+		err = x.finish(output, failed)
 	}
 	x.release()
 	x.cancel(ErrClosed)
@@ -77,6 +67,23 @@ func (x *execution) run() {
 	}
 	e.mu.Unlock()
 	x.ended.add(-1)
+}
+
+// finish closes the execution, with its output or as failed.
+func (x *execution) finish(output json.RawMessage, failed *Error) error {
+	e := x.engine
+	err := x.save(func(r *Record) {
+		r.Status, r.Output, r.StopDate, r.Wait = Succeeded, output, e.Clock.Now(), nil
+		r.Events++
+		if failed != nil {
+			r.Status, r.Error, r.Cause = cmp.Or(failed.status, Failed), failed.Name, failed.Cause
+		}
+	})
+	if err == nil && e.Ended != nil {
+		d := x.describe()
+		e.spawn(func() { e.Ended(e.ctx, d) })
+	}
+	return err
 }
 
 // loop goes from state to state. The error is an *Error, or what halted the execution.

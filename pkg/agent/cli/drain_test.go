@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -214,6 +215,11 @@ func TestAFollowerIsToldOfARunThatStandsStill(t *testing.T) {
 	_, stop := o.startDev()
 	forked := o.exits(1, "fork", o.root, "--at", "0")
 	require.Contains(t, forked.stderr.String(), "agent tidy is not known here")
+	still := regexp.MustCompile(`run (r[a-z2-7]{25}) is not carried on`).FindStringSubmatch(forked.stderr.String())
+	require.NotNil(t, still, forked.stderr.String())
+	cancelled := o.run(t.Context(), "", "cancel", still[1])
+	require.Equal(t, 0, cancelled.code, cancelled.stderr.String())
+	require.Contains(t, cancelled.stdout.String(), "cancelled")
 	stop()
 	o.registry = known
 	require.Equal(t, 3, o.run(t.Context(), "", "resume").code)
