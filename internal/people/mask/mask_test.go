@@ -228,11 +228,11 @@ func TestB4LongTextsAreMaskedInTime(t *testing.T) {
 }
 
 func TestB4SchemasSayWhatIsASecret(t *testing.T) {
-	schema := `{"$defs":{"login":{"type":"object","properties":{"user":{},"word":{"writeOnly":true}}},"tree":{"properties":{"leaf":{"x-secret":true},"next":{"$ref":"#/$defs/tree"}}},
+	schema := `{"$defs":{"a login":{"writeOnly":true},"login":{"type":"object","properties":{"user":{},"word":{"writeOnly":true}}},"tree":{"properties":{"leaf":{"x-secret":true},"next":{"$ref":"#/$defs/tree"}}},
 		"anchored":{"$anchor":"a","format":"password"}},
 		"properties":{"plain":{"type":"string"},"word":{"format":"password"},"pin":{"type":"integer","x-secret":true},"login":{"$ref":"#/$defs/login"},
 		"logins":{"type":"array","items":{"$ref":"#/$defs/login"}},"pair":{"prefixItems":[{},{"writeOnly":true}]},"either":{"anyOf":[{"type":"string"},{"properties":{"x":{"x-secret":true}}}]},
-		"whole":{"writeOnly":true},"tree":{"$ref":"#/$defs/tree"},"anchored":{"$ref":"#a"},"map":{"additionalProperties":{"x-secret":true}}},
+		"whole":{"writeOnly":true},"tree":{"$ref":"#/$defs/tree"},"anchored":{"$ref":"#a"},"listed":{"$ref":"#/properties/either/anyOf/1"},"escaped":{"$ref":"#/$defs/a%20login"},"map":{"additionalProperties":{"x-secret":true}}},
 		"patternProperties":{"^k_":{"writeOnly":true}},"allOf":[{"properties":{"late":{"writeOnly":true}}}],"if":{},"then":{"properties":{"then":{"writeOnly":true}}}}`
 	for args, want := range map[string]string{
 		`{"plain":"a","word":"b"}`:                                    `{"plain":"a","word":"[1]"}`,
@@ -244,6 +244,8 @@ func TestB4SchemasSayWhatIsASecret(t *testing.T) {
 		`{"whole":{"a":[1,"b"]}}`:                                     `{"whole":{"a":["[1]","[1]"]}}`,
 		`{"tree":{"leaf":"a","next":{"leaf":"b","next":{"leaf":1}}}}`: `{"tree":{"leaf":"[1]","next":{"leaf":"[1]","next":{"leaf":"[1]"}}}}`,
 		`{"anchored":"a"}`:                                            `{"anchored":"[1]"}`,
+		`{"listed":{"x":"y","z":"w"}}`:                                `{"listed":{"x":"[1]","z":"w"}}`,
+		`{"escaped":"a"}`:                                             `{"escaped":"[1]"}`,
 		`{"map":{"x":"y"}}`:                                           `{"map":{"x":"[1]"}}`,
 		`{"k_1":"a","late":"b","then":"c","other":"d"}`:               `{"k_1":"[1]","late":"[1]","then":"[1]","other":"d"}`,
 		`{"password":"ab","tokens":5,"token":true,"secret":["b",1,null],"credentials":[]}`: `{"password":"[2]","tokens":5,"token":true,"secret":["[1]",1,null],"credentials":[]}`,

@@ -2,9 +2,11 @@ package mask
 
 import (
 	"maps"
+	"net/url"
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -66,12 +68,28 @@ func (d *document) find(ref string) any {
 	case name != "" && name[0] != '/':
 		found = findSubschema(d.root, "", name)
 	default:
-		found = d.root
-		for _, part := range strings.Split(name, "/")[1:] {
-			found = object(found)[strings.NewReplacer("~1", "/", "~0", "~").Replace(part)]
-		}
+		found = d.pointed(name)
 	}
 	d.refs[ref] = found
+	return found
+}
+
+// pointed is what a JSON pointer in a reference leads to; nil if that is nothing.
+func (d *document) pointed(fragment string) any {
+	if plain, err := url.PathUnescape(fragment); err == nil {
+		fragment = plain
+	}
+	found := d.root
+	for _, part := range strings.Split(fragment, "/")[1:] {
+		if list, ok := found.([]any); ok { // of alternatives, which generators refer to by their place
+			i, err := strconv.Atoi(part)
+			if found = nil; err == nil && i >= 0 && i < len(list) {
+				found = list[i]
+			}
+			continue
+		}
+		found = object(found)[strings.NewReplacer("~1", "/", "~0", "~").Replace(part)]
+	}
 	return found
 }
 
