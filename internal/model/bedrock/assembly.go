@@ -163,7 +163,8 @@ func (a *assembly) reply() (agent.Reply, error) {
 	// A model may end without a reply. Either its output was neither a call nor readable text, which may pass, or no room
 	// was left for text.
 	switch stop := types.StopReason(a.stop); {
-	case len(r.Calls) > 0:
+	case len(r.Calls) > 0: // the window's end has cut their arguments as the limit of the output does
+		r.Truncated = r.Truncated || stop == types.StopReasonModelContextWindowExceeded
 	case stop == types.StopReasonMalformedToolUse, stop == types.StopReasonMalformedModelOutput:
 		return agent.Reply{}, modelError(agent.ModelServer, "reply cannot be read, "+a.stop)
 	case stop == types.StopReasonModelContextWindowExceeded && isBlank(r.Text):

@@ -104,6 +104,8 @@ func TestReplies(t *testing.T) {
 			agent.Reply{StopReason: "malformed_tool_use", Calls: []agent.ReplyCall{call("a", "get", `{"x":1}`)}}},
 		{"a text that ends with the window", standins.Reply{Blocks: []standins.Block{standins.Text("a")}, StopReason: "model_context_window_exceeded"},
 			agent.Reply{Text: "a", StopReason: "model_context_window_exceeded"}},
+		{"a call that ends with the window", standins.Reply{Blocks: []standins.Block{get}, StopReason: "model_context_window_exceeded"},
+			agent.Reply{StopReason: "model_context_window_exceeded", Truncated: true, Calls: []agent.ReplyCall{call("a", "get", `{"x":1}`)}}},
 		{"an unknown block behind a text", blocks(standins.Text("a"), standins.Other("hologram", "x"), standins.Text("b")),
 			agent.Reply{Text: "ab", StopReason: "end_turn"}},
 		{"an unknown block behind a call", blocks(get, standins.Other("hologram", map[string]int{"y": 1}), standins.Other("hologram", 1)),
