@@ -12,6 +12,7 @@ import (
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/fault"
+	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -265,6 +266,37 @@ func TestUpdatesAreTriedAgain(t *testing.T) {
 		w.sweep(w.nextDue())
 	}
 	require.Equal(t, 99-maxTries, w.slack.failures)
+}
+
+// Of a person's messages that are written down in two parts, the one that was not updated is tried again.
+func TestUpdatesOfManyAreTriedAgain(t *testing.T) {
+	for _, failing := range []int{batchSize, batchSize + 1} {
+		w := newFixture(t)
+		w.people.people = nil
+		for i := range batchSize/3 + 1 { // each has three messages
+			id := fmt.Sprintf("user:p%d", i)
+			w.people.people = append(w.people.people, person.Person{ID: id, Groups: []string{"group:finance"}, Slack: "U1"})
+		}
+		w.store(newRequest(remindEvery(time.Hour)))
+		w.notifyPeople()
+		w.sweep(time.Hour)
+		w.sweep(2 * time.Hour)
+		tried := 0
+		w.slack.beforeSend = func() error {
+			if tried++; tried == failing {
+				return errReset
+			}
+			return nil
+		}
+		w.n.NotifyChange(context.Background(), w.closeAs(approval.Approved))
+		for i := 0; w.nextDue() >= 0; i++ {
+			require.Less(t, i, 20)
+			w.sweep(w.nextDue())
+		}
+		for ref := range 3 * len(w.people.people) {
+			require.Contains(t, w.updated, fmt.Sprintf("C%d approved", ref+1), "update %d failed", failing)
+		}
+	}
 }
 
 // A request that is called off tells nobody: its messages are looked after all the same, before it would have expired.

@@ -212,8 +212,12 @@ func (p *pass) sendAll(ctx context.Context, r *leasedRequest) error {
 			r.notice.Due = p.Clock.Now()
 			return r.notice.save(ctx, p.Table)
 		}
-		some := r.deliveries[:min(batchSize, len(r.deliveries))]
-		r.deliveries = r.deliveries[len(some):]
+		n := min(batchSize, len(r.deliveries))
+		for n < len(r.deliveries) && r.deliveries[n].updatesWith(r.deliveries[n-1]) {
+			n++
+		}
+		some := r.deliveries[:n]
+		r.deliveries = r.deliveries[n:]
 		var done []delivery
 		for _, d := range some {
 			var m Message
@@ -324,6 +328,11 @@ func (p *pass) sendGroups(ctx context.Context, open []*leasedRequest) []*leasedR
 }
 
 func (d delivery) isNewRequest() bool { return d.remark == 0 && d.updates == "" }
+
+// updatesWith reports whether two deliveries update messages of one contact, which is done once all of them are.
+func (d delivery) updatesWith(o delivery) bool {
+	return d.updates != "" && o.updates != "" && d.groupKey() == o.groupKey()
+}
 
 func (d delivery) groupKey() groupKey { return groupKey{d.to.ID, d.channel.Name(), d.occasion} }
 
