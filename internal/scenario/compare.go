@@ -62,18 +62,20 @@ func loadWant(f section, agents []string) (want, map[string][]want) {
 		}
 		children[name] = list
 	}
+	f.checkWant(w, "children")
 	delete(w, "children")
-	f.checkWant(w)
 	if err := script.Check(f.data); err != nil {
 		f.bad("", "%v", err)
 	}
 	return w, children
 }
 
-func (s section) checkWant(w want) {
+// checkWant refuses keys that are neither of wantKeys nor of also.
+func (s section) checkWant(w want, also ...string) {
+	known := slices.Concat(wantKeys, also)
 	for _, key := range slices.Sorted(maps.Keys(w)) {
-		if !slices.Contains(wantKeys, key) {
-			s.bad(key, "got an unknown key, want one of %s", strings.Join(wantKeys, ", "))
+		if !slices.Contains(known, key) {
+			s.bad(key, "got an unknown key, want one of %s", strings.Join(known, ", "))
 		}
 	}
 	if err := checkEventKinds(w["events"]); err != nil {
