@@ -2,6 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -125,4 +128,22 @@ func (f grantFlags) parseBounds() (*agent.GrantBounds, error) {
 		return nil, nil
 	}
 	return &b, nil
+}
+
+// inFlags has a refusal of the bounds name the flags that set them, in place of the keys of the API.
+func (f grantFlags) inFlags(err error, b *agent.GrantBounds) error {
+	bad, ok := errors.AsType[*api.Problem](err)
+	if !ok || b == nil || bad.Type != api.GrantRefused {
+		return err
+	}
+	why := strings.TrimPrefix(bad.Detail, "grant refused: ")
+	if want, ok := strings.CutPrefix(why, fmt.Sprintf("grant.seconds: got %d, ", b.Seconds)); ok {
+		why = fmt.Sprintf("grant.seconds: got %s, %ss", f.GrantFor, want)
+	}
+	for key, flag := range map[string]string{"when": "--grant-when", "uses": "--grant-uses", "seconds": "--grant-for"} {
+		if rest, ok := strings.CutPrefix(why, "grant."+key+": "); ok {
+			bad.Detail = flag + ": " + rest
+		}
+	}
+	return err
 }

@@ -48,7 +48,7 @@ func (c *approveCommand) run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	return p.decide(ctx, c.ID, v)
+	return c.inFlags(p.decide(ctx, c.ID, v), v.Grant)
 }
 
 type denyCommand struct {
@@ -196,14 +196,22 @@ func (s *session) resolveRequest(ctx context.Context, runID string, a *api.Answe
 	case err != nil:
 		return err
 	}
+	switch {
+	case asked.Kind == approval.KindInput && asked.Status == approval.Pending:
+		a.Call = asked.Call()
+		return nil
+	case asked.Kind != approval.KindOutcome:
+		return usageErrorf("answer: approval %s (%s) asks neither what became of a call nor a tool's question: want approve "+
+			"or deny", asked.ID, asked.Status)
+	}
 	a.Call, a.Approval = asked.Call(), asked.ID
 	return nil
 }
 
-// refuseApproval refuses a result for a call that waits for an approval: to the API it is a decision, and most results
-// would approve what has not run.
+// refuseApproval refuses an answer for a call that waits for an approval: to the API it is a decision. Most results
+// would approve what has not run, and an error would deny it.
 func (s *session) refuseApproval(ctx context.Context, w api.Waiting, a *api.Answer) error {
-	if w.For != run.ForApproval || a.Result == nil {
+	if w.For != run.ForApproval {
 		return nil
 	}
 	asked, err := s.loadApproval(ctx, w.Approval)
@@ -244,6 +252,9 @@ func (s *session) applyInput(ctx context.Context, runID string, in api.Input, ke
 	}
 	begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
 	got, err := callAPI(begun, s, func(c *api.Client) (api.Accepted, error) { return c.Input(begun, runID, in, key) })
+	if bad, ok := errors.AsType[*api.Problem](err); ok { // a command says one thing: its place in the body says nothing
+		bad.Detail = strings.TrimPrefix(strings.TrimPrefix(bad.Detail, "answers[0]: "), "messages[0]: ")
+	}
 	switch {
 	case err != nil:
 		return err
