@@ -90,8 +90,7 @@ func (r *reader) byType(dst any) read {
 	case *int:
 		return r.whole(dst)
 	case *int64:
-		return scalar(r, dst, kindNumber, "a whole number", object{"type": "integer"},
-			func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) })
+		return whole(r, dst, func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) })
 	case *bool:
 		return r.boolean(dst)
 	case *time.Duration:

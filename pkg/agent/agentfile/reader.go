@@ -156,9 +156,19 @@ func (r *reader) names(dst *[]string) read {
 	}
 }
 
-func (r *reader) whole(dst *int) read {
-	return scalar(r, dst, kindNumber, "a whole number", object{"type": "integer"}, strconv.Atoi)
+func (r *reader) whole(dst *int) read { return whole(r, dst, strconv.Atoi) }
+
+func whole[T int | int64](r *reader, dst *T, parse func(string) (T, error)) read {
+	return func(f field) {
+		want := "a whole number"
+		if f.kind == kindNumber && integer.MatchString(f.node.text) { // it is one, and too large
+			want += " of at most 18 digits"
+		}
+		scalar(r, dst, kindNumber, want, object{"type": "integer"}, parse)(f)
+	}
 }
+
+var integer = regexp.MustCompile(`^-?[0-9]+$`)
 
 // measured reads a number of tokens, or the word that has them counted.
 func (r *reader) measured(dst **int) read {
