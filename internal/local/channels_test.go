@@ -56,4 +56,7 @@ func TestC1C2ChannelsOfALaptop(t *testing.T) {
 		require.ErrorContains(t, err, "SLACK_BOT_TOKEN")
 		require.NotContains(t, err.Error(), "s3cret")
 	}
+	require.NoError(t, os.WriteFile(kept.File, []byte("KEY: one\nKEY: two\n"), 0o600))
+	_, err = local.Channels(t.Context(), dir, kept, clock.System())
+	require.EqualError(t, err, "secrets.yaml:2: KEY: got the name a second time, want it once", "it is about no secret")
 }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"runtime"
+	"strings"
 
 	"github.com/goccy/go-yaml"
 
@@ -86,6 +87,11 @@ func (l Local) read() (map[string]string, error) {
 	if err := yaml.UnmarshalWithOptions(data, &all); err != nil {
 		var s *yaml.SyntaxError
 		if errors.As(err, &s) && s.Token != nil {
+			// A name is said; a key within a value is not.
+			if strings.Contains(s.Message, "already defined") && s.Token.Position.Column == 1 {
+				return nil, fmt.Errorf("%s:%d: %.80s: got the name a second time, want it once", FileName, s.Token.Position.Line,
+					s.Token.Value)
+			}
 			return nil, fmt.Errorf("%s:%d: want NAME: \"value\"", FileName, s.Token.Position.Line)
 		}
 		return nil, fmt.Errorf("%s: want a mapping of names to texts", FileName)

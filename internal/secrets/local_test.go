@@ -46,13 +46,14 @@ func TestLocal(t *testing.T) {
 func TestLocalFileIsRefused(t *testing.T) {
 	const canary = "hunter2"
 	for text, want := range map[string]string{
-		"KEY: " + canary + "\n\t- [":          "secrets.yaml",
-		"KEY: 'a\nOTHER: " + canary:           "secrets.yaml",
-		"- " + canary:                         "want a mapping of names to texts",
-		"KEY: {a: " + canary + "}":            "secrets.yaml: KEY: want a text",
-		"KEY: 12345678":                       "put digits and the like in quotes",
-		canary:                                "secrets.yaml",
-		"KEY: " + canary + "\nKEY: " + canary: "secrets.yaml",
+		"KEY: " + canary + "\n\t- [":                  "secrets.yaml",
+		"KEY: 'a\nOTHER: " + canary:                   "secrets.yaml",
+		"- " + canary:                                 "want a mapping of names to texts",
+		"KEY: {a: " + canary + "}":                    "secrets.yaml: KEY: want a text",
+		"KEY: 12345678":                               "put digits and the like in quotes",
+		canary:                                        "secrets.yaml",
+		"KEY: " + canary + "\nKEY: " + canary:         "secrets.yaml:2: KEY: got the name a second time, want it once",
+		"KEY: {" + canary + ": a, " + canary + ": b}": `secrets.yaml:1: want NAME: "value"`,
 	} {
 		file := filepath.Join(t.TempDir(), secrets.FileName)
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
