@@ -367,6 +367,7 @@ func TestBadForms(t *testing.T) {
 		"deep in braces":       {lines + "limits: " + strings.Repeat("{a: ", 70) + strings.Repeat("}", 70) + "\n", "agent.yaml:4: "},
 		"deep in blocks":       {lines + deep(70), "agent.yaml:67: "},
 		"an odd quote":         {lines + "version: \"3\n", "agent.yaml:4: not YAML"},
+		"a colon in braces":    {lines + "limits: {user:ana: [1]}\n", `agent.yaml:4: not YAML: ',' or '}' must be specified (within braces a key with a colon needs quotes: "user:ana")`},
 		"a list":               {"- name: clerk\n", "agent.yaml:1: got a list, want a mapping"},
 		"a text":               {"clerk\n", "agent.yaml:1: got a string, want a mapping"},
 		"a key that is a list": {lines + "[a, b]: 1\n", "agent.yaml:4: "},

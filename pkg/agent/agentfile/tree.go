@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
@@ -74,7 +75,11 @@ func (r *reader) tree(data []byte) (field, bool) {
 	var s *yaml.SyntaxError
 	switch {
 	case errors.As(err, &s) && s.Token != nil: // the parser's reason, without the piece of the file that it would show
-		return refuse(s.Token.Position.Line, "not YAML: "+s.Message)
+		problem := "not YAML: " + s.Message
+		if strings.HasPrefix(s.Message, "',' or '}'") { // it takes {user:ana: 1} for a key without a value
+			problem += ` (within braces a key with a colon needs quotes: "user:ana")`
+		}
+		return refuse(s.Token.Position.Line, problem)
 	case err != nil:
 		return refuse(1, "not YAML")
 	case len(file.Docs) > 1:

@@ -294,6 +294,7 @@ func TestBadStores(t *testing.T) {
 		"people aliased": {writeInHome("principals.yaml", "people: &a {}\n"), "principals.yaml:1: people: got an anchor or alias"},
 		"nobody there":   {writeInHome("principals.yaml", "default: user:ana\n"), "principals.yaml:1: default: user:ana is not among the people"},
 		"no text":        {writeInHome("principals.yaml", "default: [user:ana]\n"), "principals.yaml:1: default: want user:NAME"},
+		"people inline":  {writeInHome("principals.yaml", "people: {user:ana: [group:operators]}\n"), `principals.yaml:1: not YAML: ',' or '}' must be specified (within braces a key with a colon needs quotes: "user:ana")`},
 		"people a list":  {writeInHome("principals.yaml", "people: [user:ana]\n"), "principals.yaml:1: people: want a mapping"},
 		"not UTF-8":      {writeInHome("principals.yaml", "people: \xff\n"), "principals.yaml:1: got bytes that are not UTF-8"},
 		"people a folder": {func(t *testing.T, home string) {
