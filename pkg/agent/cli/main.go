@@ -93,18 +93,22 @@ func (p *program) parse(args []string) (c command, helped bool, err error) {
 		return nil, true, nil
 	}
 	if err != nil {
-		return nil, false, usageErrorf("%v; see %s --help", err, p.commandName())
+		var path []*kong.Path
+		if bad, ok := errors.AsType[*kong.ParseError](err); ok {
+			path = bad.Context.Path
+		}
+		return nil, false, usageErrorf("%v; see %s", err, p.helpOf(path))
 	}
 	// Values may begin with a hyphen, so kong accepts the end of the line as a value. An empty value must not mean all:
 	// `revoke --digest ""` would revoke every grant.
 	for _, f := range parsed.Flags() {
 		if f.Set && !f.IsBool() && hasEmptyText(f.Target) {
-			return nil, false, usageErrorf("--%s: got nothing, want a value; see %s --help", f.Name, p.commandName())
+			return nil, false, usageErrorf("--%s: got nothing, want a value; see %s", f.Name, p.helpOf(parsed.Path))
 		}
 	}
 	for _, e := range parsed.Path {
 		if e.Positional != nil && hasEmptyText(e.Positional.Target) {
-			return nil, false, usageErrorf("<%s>: got nothing, want a value; see %s --help", e.Positional.Name, p.commandName())
+			return nil, false, usageErrorf("<%s>: got nothing, want a value; see %s", e.Positional.Name, p.helpOf(parsed.Path))
 		}
 	}
 	if _, err := policy.ParsePrincipal(g.As); g.As != "" && err != nil {
@@ -117,6 +121,17 @@ func (p *program) parse(args []string) (c command, helped bool, err error) {
 		return nil, false, fmt.Errorf("%s does nothing", parsed.Command())
 	}
 	return c, false, nil
+}
+
+// helpOf returns what prints the help of the command that a path leads to.
+func (p *program) helpOf(path []*kong.Path) string {
+	words := []string{p.commandName()}
+	for _, e := range path {
+		if e.Command != nil {
+			words = append(words, e.Command.Name)
+		}
+	}
+	return strings.Join(append(words, "--help"), " ")
 }
 
 // hasEmptyText reports whether an argument is an empty text, or a list with one.

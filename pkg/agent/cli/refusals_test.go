@@ -184,15 +184,15 @@ func TestEveryCommandRefuses(t *testing.T) {
 		command := n.Path()
 		_, known := goodLines[command]
 		require.True(t, known, "%s has no cases: say in goodLines how it is called", command)
-		refused("unknown flag --zzz", x.validLine(command, "").with("--zzz"))
+		refused("unknown flag --zzz; see countersign "+command+" --help", x.validLine(command, "").with("--zzz"))
 		more := len(n.Positional) == 0
 		for i, p := range n.Positional {
 			if p.Required {
 				l := x.validLine(command, "")
 				l.args = l.args[:i]
-				refused("expected ", l.with())
+				refused(" "+command+" --help", l.with())
 			}
-			refused("<"+p.Name+">: got nothing, want a value", x.validLine(command, "").arg(i, ""))
+			refused("<"+p.Name+">: got nothing, want a value; see countersign "+command+" --help", x.validLine(command, "").arg(i, ""))
 			more = p.Required && p.Target.Kind() != reflect.Slice
 			refuses(command+" <"+p.Name+">", func(value string) []string { return x.validLine(command, "").arg(i, value) })
 		}
