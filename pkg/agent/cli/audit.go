@@ -267,6 +267,9 @@ func (p *program) verifyFile(name string, v *verifier) error {
 	if err := lines.Err(); err != nil {
 		return fmt.Errorf("read %s: %w", name, err)
 	}
+	if len(v.Problems) == 0 && v.Runs == 0 {
+		v.Problems = append(v.Problems, journalProblem{Problem: "empty: it has no entry of any run, and proves nothing"})
+	}
 	return nil
 }
 
