@@ -314,8 +314,8 @@ var wordings = map[string]Wording{
 			"on. Do not repeat the call."},
 	WordTooManyOpen: {About: "of a call that needs a person while as many requests are open as may be",
 		Fields: []string{"Tool", "Open"},
-		Text: "Nobody was asked about {{.Tool}}, which needs a person: {{.Open}} requests of this run wait for people " +
-			"already, and no more may. The call is not done: make it again once some of those are decided."},
+		Text: "Nobody was asked about {{.Tool}}, which needs a person: this run has as many open requests as it may, " +
+			"{{.Open}}. The call is not done: make it again once some of those are decided."},
 	WordToolChanged: {About: "of a call of a tool whose server has changed it since the run began",
 		Fields: []string{"Tool"},
 		Text: "{{.Tool}} was not called: its server has changed the tool, and it is disabled until people have approved it " +

@@ -357,6 +357,9 @@ func summary(files []*file) string {
 		}
 	}
 	text := fmt.Sprintf("I looked through %d files and renamed %d.", len(files), len(done))
+	if len(files) == 1 {
+		text = fmt.Sprintf("I looked through 1 file and renamed %d.", len(done))
+	}
 	if len(done) > 0 {
 		text += "\n- " + strings.Join(done, "\n- ")
 	}

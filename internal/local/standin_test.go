@@ -60,7 +60,7 @@ var jobsToDo = []struct {
 	{"files of a server", "Tidy up.", tidyingServed.tools, []turn{
 		{served[listTool], `{"path":"."}`, "[FILE] a b.txt\n[DIR] sub", false}, {served[readTool], `{"path":"a b.txt"}`, "Team meeting", false},
 		{served[moveTool], `{"source":"a b.txt","destination":"team_meeting.txt"}`, "Successfully moved", false},
-	}, "a b.txt is now team_meeting.txt"},
+	}, "I looked through 1 file and renamed 1.|a b.txt is now team_meeting.txt"},
 }
 
 // The stand-in goes by the conversation alone: cut it anywhere and the next call is the same.

@@ -94,7 +94,7 @@ func (c *auditVerifyCommand) run(ctx context.Context, p *program) error {
 		p.printText("broken: %s", line(where+found.Problem))
 	}
 	if v.OK = len(v.Problems) == 0; v.OK {
-		p.printText("ok: %d entries of %d runs", v.Entries, v.Runs)
+		p.printText("ok: %s of %s", counted(v.Entries, "entry"), counted(v.Runs, "run"))
 	}
 	if err := p.printJSON(v); err != nil || v.OK {
 		return err
@@ -299,10 +299,10 @@ func (c *replayCommand) run(ctx context.Context, p *program) error {
 			return err
 		}
 		if n := len(found.Differences); n > 0 {
-			p.logLine("replay of run %s: %d entries, %d differences", found.Run, found.Entries, n)
+			p.logLine("replay of run %s: %s, %s", found.Run, counted(found.Entries, "entry"), counted(n, "difference"))
 			return exitCode(exitFailed)
 		}
-		p.printText("replay of run %s: %d entries, no difference", found.Run, found.Entries)
+		p.printText("replay of run %s: %s, no difference", found.Run, counted(found.Entries, "entry"))
 		return nil
 	})
 }
@@ -367,7 +367,7 @@ func (c *exportCommand) write(p *program, write func(io.Writer, *exportResult) e
 	if c.Test {
 		p.printText("run %s in %s; play it with %s", c.Run[0], line(c.Out), p.commandLine("test", c.Out))
 	} else {
-		p.printText("%d entries of %d runs in %s", doc.Entries, doc.Runs, line(c.Out))
+		p.printText("%s of %s in %s", counted(doc.Entries, "entry"), counted(doc.Runs, "run"), line(c.Out))
 	}
 	return p.printJSON(doc)
 }

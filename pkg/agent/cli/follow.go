@@ -350,7 +350,7 @@ func (w *follower) printReply(f run.Replied, at time.Time) {
 	if !w.started.IsZero() {
 		took = ", " + at.Sub(w.started).Round(100*time.Millisecond).String() + " since the start"
 	}
-	w.print("turn", "%d: %s, %s, %s%s", f.Inference, f.Model, counted(int64(len(f.Calls)), "call"),
+	w.print("turn", "%d: %s, %s, %s%s", f.Inference, f.Model, counted(len(f.Calls), "call"),
 		formatUsage(f.Usage, f.Cost), took)
 	if f.Text != "" && len(f.Calls) > 0 {
 		w.print("says", "%s", truncate(mask.Text(f.Text), maxTextWidth))
@@ -364,7 +364,7 @@ func (w *follower) printReply(f run.Replied, at time.Time) {
 	}
 }
 
-func counted(n int64, thing string) string {
+func counted[T int | int64](n T, thing string) string {
 	if n == 1 {
 		return "1 " + thing
 	}
@@ -468,11 +468,11 @@ func (w *follower) printPlan(fact run.PlanEvent) {
 func (p *program) printServer(v run.ServerState, fact func(name, format string, args ...any)) {
 	switch {
 	case v.Problem == "":
-		fact("server", "%s with %d tools", line(v.Name), len(v.Tools))
+		fact("server", "%s with %s", line(v.Name), counted(len(v.Tools), "tool"))
 	case len(v.Tools) == 0:
 		fact("server", "%s could not be listed: %s", line(v.Name), line(v.Problem))
 	default:
-		fact("server", "%s with %d tools: %s", line(v.Name), len(v.Tools), line(v.Problem))
+		fact("server", "%s with %s: %s", line(v.Name), counted(len(v.Tools), "tool"), line(v.Problem))
 	}
 	for _, t := range v.Disabled {
 		fact("disabled", "%s of %s: %s", line(t.Tool), line(v.Name), p.disabledReason(t))

@@ -153,8 +153,8 @@ func (p *program) printRun(r api.Run) {
 	if !r.EndedAt.IsZero() {
 		fact("ended", "%s", p.stamp(r.EndedAt))
 	}
-	fact("model", "%d requests, %d of %d interactions, %d tokens in, %d out",
-		r.ModelCalls, r.Interactions.Current, r.Interactions.Max, r.Usage.Input, r.Usage.Output)
+	fact("model", "%s, %d of %s, %d tokens in, %d out", counted(r.ModelCalls, "request"), r.Interactions.Current,
+		counted(r.Interactions.Max, "interaction"), r.Usage.Input, r.Usage.Output)
 	for _, c := range r.Calls {
 		whole := ""
 		if c.Whole != nil { // the conversation holds only a part of the result
@@ -216,7 +216,7 @@ func (p *program) printMessages(ctx context.Context, definitions *definitionCach
 		if m.Evicted {
 			gone = ", evicted"
 		}
-		p.printLine("\n%s %s, seen %d times%s\n%s", m.Role, b.Type, m.SeenCount, gone, shown)
+		p.printLine("\n%s %s, seen %s%s\n%s", m.Role, b.Type, counted(m.SeenCount, "time"), gone, shown)
 	}
 	return nil
 }

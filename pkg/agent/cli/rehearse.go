@@ -83,9 +83,9 @@ func (c *rehearseCommand) run(ctx context.Context, p *program) error {
 	case n == 0:
 		p.printText("nothing is open")
 	case rep.Breaks == 0 && rep.Changes == 0:
-		p.printText("%s: nothing would break, and nothing would be otherwise", counted(int64(n), "open run"))
+		p.printText("%s: nothing would break, and nothing would be otherwise", counted(n, "open run"))
 	default:
-		p.printText("%s: %d would break, %d would go on otherwise", counted(int64(n), "open run"), rep.Breaks, rep.Changes)
+		p.printText("%s: %d would break, %d would go on otherwise", counted(n, "open run"), rep.Breaks, rep.Changes)
 	}
 	if err := p.printJSON(rep); err != nil {
 		return err

@@ -455,8 +455,8 @@ func (c *deleteCommand) run(ctx context.Context, p *program) error {
 	case out.Already:
 		p.printText("run %s was deleted before", out.Run)
 	default:
-		p.printText("deleted run %s: %s with %d journal entries, %s and %s%s", out.Run, counted(out.Runs, "run"),
-			out.Entries, counted(out.Approvals, "request"), counted(out.Blobs, "blob"), kept)
+		p.printText("deleted run %s: %s with %s, %s and %s%s", out.Run, counted(out.Runs, "run"),
+			counted(out.Entries, "journal entry"), counted(out.Approvals, "request"), counted(out.Blobs, "blob"), kept)
 	}
 	return p.printJSON(out)
 }
