@@ -208,7 +208,8 @@ func Channels(ctx context.Context, dir string, from secrets.Local, clk clock.Clo
 	return append([]notify.Channel{slack.New(slack.Options{Token: slack.Token(token), Clock: clk})}, all...), nil
 }
 
-// OptionalSecret is a secret of a laptop; "" where there is none. An error is about the file, whatever secret is asked for.
+// OptionalSecret is a secret of a laptop; "" where there is none. An error is about the file, whatever secret is asked
+// for.
 func OptionalSecret(ctx context.Context, from secrets.Local, name string) (string, error) {
 	text, err := from.Secret(ctx, Tenant, name)
 	if err != nil && !errors.Is(err, tool.ErrNoSecret) {

@@ -154,7 +154,9 @@ func (s *Bedrock) verified(r BedrockRequest) bool {
 
 func (s *Bedrock) handle(w http.ResponseWriter, r *http.Request, operation string) {
 	body, err := io.ReadAll(r.Body)
-	request := BedrockRequest{Model: r.PathValue("id"), Count: operation == "count-tokens", Header: r.Header.Clone(), Body: body}
+	request := BedrockRequest{
+		Model: r.PathValue("id"), Count: operation == "count-tokens", Header: r.Header.Clone(), Body: body,
+	}
 	if request.Count { // what is no request of Converse breaks the rules of one
 		var b struct {
 			Input struct {
