@@ -211,37 +211,56 @@ func TestHostileCallsThatHang(t *testing.T) {
 	require.ErrorContains(t, err, "the invocation has ended")
 }
 
-// Over HTTP a call that is given up takes no other one with it, even where the server sends nothing before it is done.
+// Over HTTP a call that is given up, or whose answer breaks off, takes no other one with it, however far the server had
+// come with its answer.
 func TestHostileCallThatHangsAlone(t *testing.T) {
-	p := newPeer(t)
-	r := over(t, p)
-	finish := make(chan struct{})
-	p.calling(func(w http.ResponseWriter, a ask) {
-		if string(a.Params.Arguments) != `{"text":"stuck"}` {
-			<-finish
-			p.result(w, a, `{"content":[{"type":"text","text":"done"}]}`)
-			return
-		}
-		<-p.slow
-	})
-	echo := r.tool("echo")
-	type outcome struct {
-		res agent.ToolResultData
-		err error
+	begin := func(w http.ResponseWriter) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprint(w, `{"jsonrpc"`)
+		w.(http.Flusher).Flush()
 	}
-	other := make(chan outcome, 1)
-	go func() {
-		res, err := echo.Call(context.Background(), tool.Call{Args: json.RawMessage(`{"text":"slow"}`)})
-		other <- outcome{res, err}
-	}()
-	require.Eventually(t, func() bool { return len(p.calls("tools/call")) == 1 }, 2*time.Minute, 5*time.Millisecond)
-	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
-	defer cancel()
-	_, err := echo.Call(ctx, tool.Call{Args: json.RawMessage(`{"text":"stuck"}`)})
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	close(finish)
-	require.Equal(t, outcome{res: agent.ToolResultData{Content: "done"}}, <-other)
-	require.Len(t, p.calls("server/discover"), 1, "the connection is still the same one")
+	for name, stuck := range map[string]func(p *peer, w http.ResponseWriter){
+		"nothing":                    func(p *peer, _ http.ResponseWriter) { <-p.slow },
+		"the beginning of a stream":  func(p *peer, w http.ResponseWriter) { p.hang(w) },
+		"the beginning of an answer": func(p *peer, w http.ResponseWriter) { begin(w); <-p.slow },
+		"a broken answer":            func(_ *peer, w http.ResponseWriter) { begin(w); drop(w) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPeer(t)
+			r := over(t, p)
+			finish := make(chan struct{})
+			p.calling(func(w http.ResponseWriter, a ask) {
+				if string(a.Params.Arguments) == `{"text":"stuck"}` {
+					stuck(p, w)
+					return
+				}
+				<-finish
+				p.result(w, a, `{"content":[{"type":"text","text":"done"}]}`)
+			})
+			echo := r.tool("echo")
+			type outcome struct {
+				res agent.ToolResultData
+				err error
+			}
+			other := make(chan outcome, 1)
+			go func() {
+				res, err := echo.Call(context.Background(), tool.Call{Args: json.RawMessage(`{"text":"slow"}`)})
+				other <- outcome{res, err}
+			}()
+			require.Eventually(t, func() bool { return len(p.calls("tools/call")) == 1 }, 2*time.Minute, 5*time.Millisecond)
+			ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+			defer cancel()
+			_, err := echo.Call(ctx, tool.Call{Args: json.RawMessage(`{"text":"stuck"}`)})
+			require.Error(t, err)
+			if ctx.Err() == nil {
+				require.ErrorAs(t, err, new(*tool.LostError))
+			}
+			time.Sleep(50 * time.Millisecond) // what it breaks it breaks a moment later
+			close(finish)
+			require.Equal(t, outcome{res: agent.ToolResultData{Content: "done"}}, <-other)
+			require.Len(t, p.calls("server/discover"), 1, "the connection is still the same one")
+		})
+	}
 }
 
 // Redirects that leave the server are not followed: neither what is sent nor its headers reach anybody else.

@@ -1,10 +1,12 @@
 package tools
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -107,6 +109,22 @@ func (c *carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 		most = maxRefusal
 	}
 	resp.Body = &boundedBody{ReadCloser: resp.Body, left: most, most: most, link: c.link, release: release}
+	return readWhole(resp)
+}
+
+// readWhole reads an answer that comes in one piece. The SDK takes one that breaks off for the end of the connection,
+// with all calls that are under way; so it is the end of its own request.
+func readWhole(resp *http.Response) (*http.Response, error) {
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if kind != "application/json" || resp.StatusCode >= http.StatusMultipleChoices {
+		return resp, nil
+	}
+	data, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close() // all of it was read, or the error says more
+	if err != nil {
+		return nil, err
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(data))
 	return resp, nil
 }
 
