@@ -125,6 +125,29 @@ func TestA9TheConsoleDecidesByTheDesk(t *testing.T) {
 	require.Equal(t, run.RunDone, w.finish())
 }
 
+// queued is an API whose request of a run below comes behind a page of other runs' requests.
+type queued struct {
+	runs
+	asked approval.Approval
+}
+
+func (r queued) FindApprovals(_ context.Context, q approval.Query) (p api.Page[approval.Approval], err error) {
+	if p.Cursor = "next"; q.Cursor != "" {
+		p.Cursor, p.Items = "", []approval.Approval{r.asked}
+	}
+	return p, nil
+}
+
+// What a run below asks is on the page of the run above, however many other requests are older.
+func TestConsoleShowsWhatRunsBelowAsk(t *testing.T) {
+	w, a, _ := asked(t)
+	a.Root = id
+	w.console("user:ana", func(c *web.Console) {
+		c.Read = queued{runs{run: api.Run{ID: id, Calls: []api.Call{{ID: "c1", Tool: "pay", Run: a.Run}}}}, a}
+	})
+	require.Contains(t, w.do("GET", w.server.URL+"/runs/"+id, nil).body, "The run that asks")
+}
+
 // Who is not among the approvers is offered nothing, and gets nowhere with a form that somebody else was made.
 func TestConsoleOffersWhatTheDeskAllows(t *testing.T) {
 	w, a, _ := asked(t)

@@ -283,11 +283,16 @@ var waitLabels = map[run.WaitFor]string{
 
 // newWaitItems returns what the run waits for outside its own conversation.
 func (s *pageBuilder) newWaitItems(ctx context.Context) (out []waitItem, err error) {
-	below, err := s.Read.FindApprovals(ctx, approval.Query{Root: s.run.ID, Limit: queueLimit})
-	if err != nil {
-		return nil, err
+	var below []approval.Approval
+	if slices.ContainsFunc(s.run.Calls, func(c api.Call) bool { return c.Run != "" }) || // of the newest calls
+		slices.ContainsFunc(s.run.Waiting, func(w policy.WaitView) bool { return w.Run != "" }) {
+		// A page of the list may be of other runs' requests alone.
+		find := approval.Query{Status: approval.Pending, Root: s.run.ID}
+		if below, _, err = s.findApprovals(ctx, find, queueLimit); err != nil {
+			return nil, err
+		}
 	}
-	for _, a := range below.Items {
+	for _, a := range below {
 		if a.Run != s.run.ID && a.IsOpen(s.Clock.Now()) {
 			item := waitItem{
 				Tool: s.newText(strings.Join(a.Tools, ", ")), Until: a.ExpiresAt, Left: s.formatTimeLeft(a.ExpiresAt),
