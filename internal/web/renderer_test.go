@@ -83,6 +83,22 @@ func TestB4EditsKeepWhatIsMasked(t *testing.T) {
 	require.Equal(t, payment{3, "AKIAIOSFODNN7EXAMPLE"}, <-w.paid)
 }
 
+// What cannot be seen, or turns the direction of a text, is escaped where arguments are edited, too (B3), and stays.
+func TestB3EditsShowWhatCannotBeSeen(t *testing.T) {
+	w := newHarness(t, asks("{\"amount\": 5, \"to\": \"ben\u202e\u200b\"}"))
+	at := w.newLink(w.pendingRequest(), "user:ana")
+	page := w.do("GET", at, nil).body
+	require.NotContains(t, page, "\u202e")
+	require.NotContains(t, page, "\u200b")
+	require.Contains(t, page, `ben\u202e\u200b`)
+	found := regexp.MustCompile(`(?s)<textarea id="args"[^>]*>(.*?)</textarea>`).FindStringSubmatch(page)
+	require.NotNil(t, found)
+	args := strings.Replace(html.UnescapeString(found[1]), "5", "3", 1)
+	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "edit", "args", args).status)
+	require.Equal(t, run.RunDone, w.finish())
+	require.Equal(t, payment{3, "ben\u202e\u200b"}, <-w.paid)
+}
+
 // Who may decide can have masked values shown, by a POST that is recorded; nobody else can, and no other page ever
 // holds one.
 func TestB4AnApproverUncoversOnRecord(t *testing.T) {

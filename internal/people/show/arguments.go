@@ -284,15 +284,16 @@ func (t Text) cut(limit int) (begin Text) {
 	return begin
 }
 
-// Editable returns a call's arguments for a person to edit: compact JSON with a placeholder for every value that has a
-// secret in it. The placeholder replaces a whole text, even if only a part of it is secret, and a whole object if one
-// of its keys has the form of a secret. Restore reads the edited JSON. The error says that the arguments are not JSON.
+// Editable returns a call's arguments for a person to edit: compact JSON with escapes for what is not Visible, and a
+// placeholder for every value that has a secret in it. The placeholder replaces a whole text, even if only a part of it
+// is secret, and a whole object if one of its keys has the form of a secret. Restore reads the edited JSON. The error
+// says that the arguments are not JSON.
 func Editable(args, schema json.RawMessage) (json.RawMessage, error) {
 	v, err := mask.Read(args, schema)
 	if err != nil {
 		return nil, err
 	}
-	return replaceValues(v, findMasked(v).placeholders), nil
+	return JSON(replaceValues(v, findMasked(v).placeholders)), nil
 }
 
 // EditError says why edited arguments are rejected. It quotes nothing of what is stored.
