@@ -228,7 +228,7 @@ func (d *Deployment) Console(who api.Caller, client *api.Client) *web.Console {
 				if err != nil {
 					return nil, err
 				}
-				t, _ := def.Tool(tool)
+				t, _ := def.ToolByModelName(tool) // as messages name it
 				schema = t.Schema
 			}
 			lines, _ := show.ReadArguments(raw, schema)

@@ -53,7 +53,8 @@ type Console struct {
 	// Blob reads the content of a file that a message names. store.ErrNoBlob where there is none, or it is larger than
 	// MaxPicture.
 	Blob func(ctx context.Context, digest string) ([]byte, error)
-	// Arguments returns the lines of a call's arguments, or of the run's output (tool ""), with secrets masked.
+	// Arguments returns the lines of a call's arguments, or of the run's output (tool ""), with secrets masked. The tool
+	// has the name that the model knows.
 	Arguments func(ctx context.Context, run, tool string, raw []byte) ([]show.Row, error)
 	Start     string // id of this server process, in a-z and 2-7; not secret
 	Key       string // proves forms while this process runs; KeyFragment transports it

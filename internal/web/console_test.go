@@ -125,6 +125,18 @@ func TestA9TheConsoleDecidesByTheDesk(t *testing.T) {
 	require.Equal(t, run.RunDone, w.finish())
 }
 
+// What a tool's schema marks is masked in a run's story, where calls have the names that models know (B4).
+func TestB4ConsoleMasksBySchema(t *testing.T) {
+	put := agent.ToolSpec{Name: "vault.put", Kind: agent.KindService, Description: "Keeps a word.", Effect: run.EffectNonIdempotent,
+		Schema: json.RawMessage(`{"type": "object", "properties": {"word": {"type": "string", "x-secret": true}}}`)}
+	w, _, _ := asked(t, func(d *agent.Definition) { d.Tools = append(d.Tools, put) })
+	c := w.m.Console(api.Caller{Tenant: local.Tenant}, nil)
+	rows, err := c.Arguments(t.Context(), w.run, put.ModelName(), []byte(`{"word": "swordfish"}`))
+	require.NoError(t, err)
+	require.Len(t, rows, 1)
+	require.Equal(t, `word: \{masked, 9 characters}`, rows[0].Text().String())
+}
+
 // queued is an API whose request of a run below comes behind a page of other runs' requests.
 type queued struct {
 	runs
