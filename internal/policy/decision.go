@@ -376,6 +376,9 @@ func Amend(
 	if err := agent.ValidArguments(valid, t, args); err != nil {
 		return Amended{}, &AmendError{Problem: err.Error()}
 	}
+	if err := amendRaise(c, args); err != nil {
+		return Amended{}, err
+	}
 	dec := DecideIn(d, s, t, args)
 	switch {
 	case dec.Verdict == agent.VerdictDeny && dec.Ceiling:
@@ -386,6 +389,25 @@ func Amend(
 		return Amended{}, ErrOtherApprovers
 	}
 	return ActionNow(d, s, c, args), nil
+}
+
+// amendRaise refuses another raise of a budget that leaves out what is used up: the run would only ask again.
+func amendRaise(c run.Call, args json.RawMessage) error {
+	if !c.Budget {
+		return nil
+	}
+	asked, err := run.ReadRaise(c.Input)
+	if err != nil {
+		return &AmendError{Problem: err.Error()}
+	}
+	raise, err := run.ReadRaise(args)
+	if err != nil {
+		return &AmendError{Problem: err.Error()}
+	}
+	if key := asked.Lacks(raise); key != "" {
+		return &AmendError{Problem: key + ": got nothing, want it raised: it is used up, and the run would ask again"}
+	}
+	return nil
 }
 
 // ResultText is what the model reads of a JSON value given as a result: a string is its text, anything else its JSON.

@@ -50,6 +50,18 @@ func (r Raise) UsedUp() ErrorCode {
 	return CodeTokensExhausted
 }
 
+// Lacks is the key of the first limit that r raises and another raise does not: it is used up, and the run would ask
+// for it again. "" = none.
+func (r Raise) Lacks(other Raise) string {
+	switch {
+	case r.Tokens > 0 && other.Tokens <= 0:
+		return "tokens"
+	case r.USD != nil && (other.USD == nil || *other.USD <= 0):
+		return "usd"
+	}
+	return ""
+}
+
 // ReadRaise reads the arguments of a call of ToolBudget.
 func ReadRaise(args json.RawMessage) (r Raise, err error) {
 	err = jsonx.ReadStored("raise", args, &r)
