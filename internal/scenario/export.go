@@ -132,6 +132,10 @@ func (x *exporter) export(id string) ([]byte, error) {
 		if before, err = x.record(run.AgentState{}, earlier, first, ""); err != nil {
 			return nil, err
 		}
+		if before.state.Status != run.RunDone {
+			return nil, fmt.Errorf("it began from run %s, which has not ended, and a scenario begins its second run when the "+
+				"first has: decide what that run waits for, or cancel it, and export again", from.Run)
+		}
 		if seed, then, err = x.follow(before, earlier, started); err != nil {
 			return nil, err
 		}

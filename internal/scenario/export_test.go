@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -75,6 +76,29 @@ system: You handle refunds.
 	require.NoError(t, sim.clock.Run(sim.execute))
 	_, err = Export(t.Context(), sim, sim.run, false, agentfile.Options{})
 	require.NoError(t, err)
+	all, err := sim.Entries(t.Context(), sim.run)
+	require.NoError(t, err)
+	parent := all[0].Events[0].(run.RunStarted).From.Run
+	_, err = Export(t.Context(), waiting{sim, parent}, sim.run, false, agentfile.Options{})
+	require.ErrorContains(t, err, "it began from run "+parent+", which has not ended, and a scenario begins its second run when the")
+}
+
+// waiting is what a store has while a run waits.
+type waiting struct {
+	*simulation
+	run string
+}
+
+func (w waiting) Entries(ctx context.Context, id string) ([]run.Entry, error) {
+	all, err := w.simulation.Entries(ctx, id)
+	parked := slices.IndexFunc(all, func(e run.Entry) bool {
+		_, is := e.Events[len(e.Events)-1].(run.Parked)
+		return is
+	})
+	if id != w.run || parked < 0 {
+		return all, err
+	}
+	return all[:parked+1], err
 }
 
 // An undo is ordered of a run that has ended, however long ago: no line waits for it.
