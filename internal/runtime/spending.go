@@ -113,6 +113,10 @@ func (p Ports) spendOps(d *run.Draft, def *agent.Definition) []store.Op {
 // meetSharedBudgets adds to the draft what becomes of a run that needs a model while a budget it shares is used up, and
 // reports whether one is: it asks people, ends, or waits for those who decide about its open calls. What other runs use
 // meanwhile is not foreseen.
+//
+// A run with open calls (wait: all_suspended) has no request of its own, since it can have no other call open beside
+// that, and a raise does not wake it: VoidBudgetRequests wakes those that ask. It is no dead end, only late: what ends
+// the wait of a call, a decision, an answer or its expiry, has the run need a model again.
 func (a *attempt) meetSharedBudgets(ctx context.Context) (bool, error) {
 	d := a.draft
 	for _, b := range a.sharedBudgets(&d.State, a.def) {
