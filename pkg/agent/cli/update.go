@@ -209,7 +209,8 @@ func (s *session) resolveRequest(ctx context.Context, runID string, a *api.Answe
 }
 
 // refuseApproval refuses an answer for a call that waits for an approval: to the API it is a decision. Most results
-// would approve what has not run, and an error would deny it.
+// would approve what has not run, and an error would deny it. An error in answer to a request about tools is none: it
+// says that nobody could be asked, and ends the run.
 func (s *session) refuseApproval(ctx context.Context, w api.Waiting, a *api.Answer) error {
 	if w.For != run.ForApproval {
 		return nil
@@ -217,6 +218,9 @@ func (s *session) refuseApproval(ctx context.Context, w api.Waiting, a *api.Answ
 	asked, err := s.loadApproval(ctx, w.Approval)
 	if err != nil || a.Call != asked.ID && !slices.Contains(asked.Calls, a.Call) {
 		return err
+	}
+	if asked.Kind == approval.KindTools && a.Error != nil {
+		return nil
 	}
 	return usageErrorf("answer: %s waits for approval %s and has not run: want %s, or deny",
 		strings.Join(asked.Calls, ", "), asked.ID, s.p.commandLine("approve", asked.ID))
