@@ -74,7 +74,7 @@ func (c *console) newAuditPage(r *http.Request) (page auditPage, err error) {
 	}
 	at := 0
 	if q["page"] != "" {
-		if at, err = strconv.Atoi(q["page"]); err != nil || at < 1 || at*auditLimit >= len(all) {
+		if at, err = strconv.Atoi(q["page"]); err != nil || at < 1 || at > (len(all)-1)/auditLimit {
 			return page, errNoPage
 		}
 	}
