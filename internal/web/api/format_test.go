@@ -150,6 +150,27 @@ func TestLiveText(t *testing.T) {
 	})
 }
 
+// A client that is slower than the model has the next reply from its beginning, behind the entry that it belongs behind.
+func TestLiveTextBehindAnEntry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newUnserved(t, pay)
+		id := b.begun()
+		journal := &cut{b.backend.Journal, 1}
+		b.backend.Journal = journal
+		w := httptest.NewRecorder()
+		done := b.followed(id, "format=arvo", w)
+		synctest.Wait()
+		of := agent.Request{Tenant: "default", Run: id, Inference: 2}
+		journal.entries = 9
+		b.feed.Committed(t.Context(), run.Entry{}, &run.AgentState{Tenant: "default", Run: id, Inferences: 1})
+		b.feed.ReceiveDelta(of, agent.Delta{Kind: agent.DeltaText, Text: "Hel"}) // before the stream has read the entry
+		synctest.Wait()
+		b.feed.ReceiveDelta(of, agent.Delta{Kind: agent.DeltaText, Text: "lo"})
+		<-done
+		require.Regexp(t, `(?s)agent\.tool\.request.*"delta":"Hel","content":"Hel".*"delta":"lo","content":"Hello"`, w.Body.String())
+	})
+}
+
 // What is committed in this process is told at once, in every format.
 func TestEntriesAreToldAtOnce(t *testing.T) {
 	for format, last := range map[string]string{"journal": "event: finished", "canonical": "event: run_finish", "arvo": "event: agent.output\n",

@@ -133,9 +133,10 @@ type eventStream struct {
 	journal Journal
 	clock   clock.Clock
 	out     http.ResponseWriter
-	isHeld  bool // the response is buffered until its end
-	hasText bool // it contains pieces of replies
-	written int  // bytes
+	isHeld  bool           // the response is buffered until its end
+	hasText bool           // it contains pieces of replies
+	written int            // bytes
+	early   []stream.Delta // pieces of a reply that came before the entry in front of it was read
 }
 
 // follow writes events as they come. It returns nil if the run has ended, or if the response is buffered, as behind a
@@ -165,11 +166,20 @@ func (t *eventStream) wait(ctx context.Context, watch Watch) error {
 		t.hasText = t.format != "" && p.poll.live != nil && (!t.isHeld || p.poll.Buffered)
 		p.wantsDeltas = t.hasText
 	}
+	if err := t.sendDeltas(t.early); err != nil {
+		return err
+	}
+	t.early = nil
 	for {
 		if err := watch.Wait(ctx, t.next-1); err != nil {
 			return err
 		}
 		deltas, moved := watch.TakeDeltas()
+		if moved { // their entry is still to be sent
+			t.early = slices.DeleteFunc(slices.Clone(deltas), func(d stream.Delta) bool {
+				return d.Inference <= t.state.Replies()+1
+			})
+		}
 		if err := t.sendDeltas(deltas); err != nil || moved || t.isHeld && t.written > 0 {
 			return err
 		}
