@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	core "github.com/countersign/countersign/internal/agent"
@@ -85,16 +86,26 @@ func Open(dir string, r *agent.Registry, o *Options) (*Engine, error) {
 // "user:ana,group:finance". The program has authenticated them: nobody checks it again.
 func (e *Engine) Client(as string) *Client { return api.NewClient(e.pipe.Dial, as) }
 
-// Wait waits until a run has ended or waits for people, and returns it without messages and calls. A run that needs an
-// agent or a tool which this program does not have goes on in another program: bound ctx.
+// Wait waits until a run has ended or waits for people, and returns it without messages and calls. While another
+// agent's run works on a call of it, it goes on. A run that needs an agent or a tool which this program does not have
+// goes on in another program: bound ctx.
 func (e *Engine) Wait(ctx context.Context, run string) (Run, error) {
 	c := e.Client("user:engine")
 	defer c.Close()
+	return wait(ctx, c, run)
+}
+
+func wait(ctx context.Context, c *Client, run string) (Run, error) {
 	after := ""
 	for {
 		r, err := c.RunWithoutMessages(ctx, run)
-		if err != nil || r.Resting() {
+		if err != nil {
 			return r, err
+		}
+		if r.Resting() {
+			if answered, err := waitBelow(ctx, c, r); err != nil || !answered {
+				return r, err
+			}
 		}
 		err = c.Follow(ctx, run, after, func(ev Event) error {
 			after = ev.ID
@@ -107,6 +118,24 @@ func (e *Engine) Wait(ctx context.Context, run string) (Run, error) {
 			return Run{}, err
 		}
 	}
+}
+
+// waitBelow waits for the runs that work on calls of a run, and reports whether one has ended: its answer is on its way.
+// It does not wait where people are asked about a call of the run itself.
+func waitBelow(ctx context.Context, c *Client, r Run) (answered bool, err error) {
+	if slices.ContainsFunc(r.Waiting, func(w Waiting) bool { return w.Approval != "" }) {
+		return false, nil
+	}
+	for _, w := range r.Waiting {
+		if w.Run == "" {
+			continue
+		}
+		below, err := wait(ctx, c, w.Run)
+		if err != nil || below.Status == agent.RunDone {
+			return true, err
+		}
+	}
+	return false, nil
 }
 
 var errSeen = errors.New("the run parked or finished")

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -117,4 +118,52 @@ func TestVectorsOfAServerChooseTheTools(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	require.Equal(t, []string{"refund"}, offered)
+}
+
+// Wait goes on while another agent's run works on a call, and ends where that run waits for people.
+func TestWaitForADelegatedRun(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"boss":  `{"calls": [{"id": "b1", "name": "ask_clerk", "input": {"message": "Refund 17."}}]}` + "\n" + `{"text": "It is done."}` + "\n",
+		"clerk": `{"calls": [{"id": "l1", "name": "look", "input": {"order": "17", "cents": 1}}]}` + "\n" + script,
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	slow, err := agent.NewTool("look", "Looks.", agent.EffectRead, func(context.Context, agent.Call, refund) (agent.Result, error) {
+		time.Sleep(300 * time.Millisecond)
+		return agent.TextResult("seen"), nil
+	}, nil)
+	require.NoError(t, err)
+	pay, err := agent.NewTool("refund", "Pays.", agent.EffectNonIdempotent, func(context.Context, agent.Call, refund) (agent.Result, error) {
+		time.Sleep(300 * time.Millisecond)
+		return agent.TextResult("done"), nil
+	}, nil)
+	require.NoError(t, err)
+	registry, err := agent.NewRegistry(slow, pay)
+	require.NoError(t, err)
+	head := func(name, tools string) *fstest.MapFile {
+		return &fstest.MapFile{Data: []byte("name: " + name + "\nsystem: s\nmodel: {provider: script, file: " + filepath.Join(dir, name) + "}\ntools: " + tools + "\n")}
+	}
+	require.NoError(t, registry.AddFS(fstest.MapFS{
+		"boss/agent.yaml":  head("boss", "[{name: ask.clerk, kind: agent, description: Asks., agent: clerk}]"),
+		"clerk/agent.yaml": head("clerk", "[{name: look}, {name: refund}]"),
+	}))
+	engine, err := client.Open(filepath.Join(dir, "state"), registry, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, engine.Close()) }()
+	ana := engine.Client("user:ana,group:operators")
+	run, err := ana.Start(t.Context(), client.Start{Agent: "boss", Message: json.RawMessage(`"Refund 17."`)})
+	require.NoError(t, err)
+	waits, err := engine.Wait(t.Context(), run.ID)
+	require.NoError(t, err)
+	require.Equal(t, agent.RunWaiting, waits.Status)
+	pending, err := ana.Approvals(t.Context(), "", "", 0)
+	require.NoError(t, err)
+	require.Len(t, pending.Items, 1, "it waits for people")
+	_, err = ana.Decide(t.Context(), pending.Items[0].ID, client.Verdict{Action: client.Approve})
+	require.NoError(t, err)
+	done, err := engine.Wait(t.Context(), run.ID)
+	require.NoError(t, err)
+	require.Equal(t, agent.RunDone, done.Status)
+	require.JSONEq(t, `"It is done."`, string(done.Output))
 }
