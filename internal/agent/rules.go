@@ -88,11 +88,33 @@ func (c *checker) permission(at string, p Permission) {
 	c.that(p.Expires > 0, at+".expires", "got nothing, want more than zero")
 	for i, r := range p.Rules {
 		c.rule(fmt.Sprintf("%s.rules[%d]", at, i), r, cmp.Or(r.Expires, p.Expires))
+		c.approvable(fmt.Sprintf("%s.rules[%d]", at, i), p, r)
 	}
 }
 
-// rule finds what is wrong with a rule, whose requests live that long. Of a rule's approvers, how many people they are
-// is not known here.
+// approvable refuses a rule whose requests nobody could ever approve. How many people are in a group is not known here.
+func (c *checker) approvable(at string, p Permission, r Rule) {
+	if r.Verdict != VerdictAsk || p.Mode == ModeAdvisory {
+		return
+	}
+	c.that(p.Mode != ModeBlockAndRetry || !slices.Equal(r.Via, []run.Via{ViaSlack}), at+".via",
+		"got slack alone under mode block_and_retry, whose requests have no buttons there; want another channel as well")
+	asked := slices.Clone(r.Approvers)
+	if len(asked) == 0 {
+		asked = slices.Clone(p.Approvers)
+	}
+	if r.Escalate != nil {
+		asked = append(asked, r.Escalate.To...)
+	}
+	slices.Sort(asked)
+	people := len(slices.Compact(asked))
+	c.that(r.Quorum <= people || slices.ContainsFunc(asked[:people], isGroup), at+".quorum",
+		"got %d, want as many people among the approvers, or a group: they are %d", r.Quorum, people)
+}
+
+func isGroup(principal string) bool { return strings.HasPrefix(principal, "group:") }
+
+// rule finds what is wrong with a rule, whose requests live that long.
 func (c *checker) rule(at string, r Rule, expires time.Duration) {
 	c.form(toolPattern.MatchString(r.Tool), at+".tool", r.Tool, "a pattern over original tool names, such as refunds.*")
 	c.enum(at+".verdict", r.Verdict)
