@@ -172,6 +172,8 @@ type ToolCallDoneData struct {
 	Message string         `json:"message_id"`      // of the result
 	Outcome run.CallStatus `json:"outcome"`         // succeeded, failed or cancelled
 	Reason  run.CallReason `json:"reason,omitempty"`
+
+	pending string // the pending call that nobody has decided about and that ends with the call; "" = none
 }
 
 // ToolResult is a result as it is stored. A long one is in its blob.

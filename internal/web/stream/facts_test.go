@@ -223,6 +223,15 @@ func TestAisdkDecisions(t *testing.T) {
 	}
 }
 
+// A request that nobody has decided about ends with its call.
+func TestAisdkExpiry(t *testing.T) {
+	told := bodies(t, stream.Aisdk, begun(t, run.Resumed{}, settledCall()))
+	require.Equal(t, []string{
+		`{"type":"tool-output-error","toolCallId":"fc_c1","dynamic":true,"errorText":"late"}`,
+		`{"type":"tool-output-error","toolCallId":"c1","dynamic":true,"errorText":"late"}`,
+	}, told[len(told)-2:])
+}
+
 // A conversation in the protocol's messages: a reply is one, under the id it was told with.
 func TestAguiConversation(t *testing.T) {
 	reply := replied(1, "I look.",

@@ -352,7 +352,8 @@ func (p *projection) addCallChanges(fact run.Event, verdict *Verdict) {
 		if !ok || is.Status == was.Status && is.Asks == was.Asks {
 			continue
 		}
-		if pending, asked := p.newPendingCall(was); asked && verdict != nil {
+		pending, asked := p.newPendingCall(was)
+		if asked && verdict != nil {
 			p.add(ToolCallResumed, p.stepOf(is), ToolCallResumedData{
 				Target: pending.ID, Call: is.ID, Result: *verdict, name: is.Name, kind: p.toolKind(is.Tool),
 			})
@@ -361,10 +362,14 @@ func (p *projection) addCallChanges(fact run.Event, verdict *Verdict) {
 		case is.Status == run.StatusSuspended:
 			p.addPendingCall(is)
 		case !is.Open() && r != nil:
+			if !asked || verdict != nil {
+				pending.ID = ""
+			}
 			p.add(ToolCallDone, p.stepOf(is), ToolCallDoneData{
 				ID: is.ID, Name: is.Name, Tool: is.Tool, Kind: p.toolKind(is.Tool), Message: "result_" + is.ID,
 				Outcome: is.Status, Reason: is.Reason, Patch: findPatch(fact, is.ID),
-				Result: ToolResult{Content: r.Content, Blob: r.Blob, IsError: r.IsError, Media: r.Media, Whole: r.Whole},
+				Result:  ToolResult{Content: r.Content, Blob: r.Blob, IsError: r.IsError, Media: r.Media, Whole: r.Whole},
+				pending: pending.ID,
 			})
 		}
 	}

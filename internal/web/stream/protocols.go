@@ -210,6 +210,9 @@ func (w *writer) writeAisdk(e Event) {
 		w.writeAisdkOutput(d.Target, r.Action == run.ActionDeny || r.Action == run.ActionCancel, r.IsError, r.Content,
 			r)
 	case ToolCallDoneData:
+		if d.pending != "" { // as when its time is over
+			w.writeAisdkOutput(d.pending, false, true, d.Result.Content, nil)
+		}
 		w.writeAisdkOutput(d.ID, false, d.Outcome != run.StatusSucceeded, d.Result.Content, d.Result)
 	case StepEndData:
 		w.emit("finish-step")
