@@ -149,6 +149,8 @@ func (c *checker) orchestrator(at string, d *Definition) {
 		c.that(m.spec.StaticText == "", path+".staticText", "got a text, want none: where it fails, the loop takes over")
 		c.that(d.Limits.USD == 0 || m.spec.Price != nil, path+".price",
 			"got nothing, want what the model costs: limits.usd is set")
+		c.that(d.Limits.Period == nil || d.Limits.Period.USD == 0 || m.spec.Price != nil, path+".price",
+			"got nothing, want what the model costs: limits.period.usd is set")
 	}
 	c.that(!o.Enabled || d.Output.Format != OutputJSON, at+".enabled",
 		"got true, want false: the answer that a plan ends with is text, and output.format is json")
