@@ -202,6 +202,32 @@ func TestB5AttacksAreInert(t *testing.T) {
 	}
 }
 
+// A choice of many words does not push the buttons out of the panel in which they stand, behind a link and in the console.
+func TestB5FormsStayInTheirPlace(t *testing.T) {
+	w := newHarness(t, asks(five), func(d *agent.Definition) {
+		d.Tools[0].Schema = json.RawMessage(`{"type": "object", "properties": {
+			"amount": {"type": "integer"}, "why": {"enum": ["` + strings.Repeat("many words ", 20) + `"]}}}`)
+	})
+	a := w.pendingRequest()
+	link := w.newLink(a, "user:ana")
+	w.console("user:ana", func(*web.Console) {})
+	b := standins.StartBrowser(t)
+	for name, width := range map[string]int{"wide": 1280, "phone": 360} {
+		p := b.Open(name, standins.PageOptions{Width: width, Height: 800})
+		for _, at := range []string{link, w.server.URL + "/approvals/" + a.ID} {
+			require.Equal(t, http.StatusOK, p.Goto(at))
+			var outside []string
+			p.Eval(`(() => {
+				for (const d of document.querySelectorAll("details")) d.open = true;
+				const panel = document.querySelector(".answer, .request-card"), right = panel.getBoundingClientRect().right;
+				return [...panel.querySelectorAll("*")].filter((e) => e.getBoundingClientRect().right > right).map((e) => e.outerHTML);
+			})()`, &outside)
+			require.Empty(t, outside, "%s %s", name, at)
+		}
+		p.Close()
+	}
+}
+
 // The page passes axe-core on a light desktop and on a dark phone, in all of its states.
 func TestB5Axe(t *testing.T) {
 	p := standins.StartBrowser(t).Open("states", standins.PageOptions{})
