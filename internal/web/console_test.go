@@ -316,7 +316,8 @@ func TestConsoleShowsALongRunInABrowser(t *testing.T) {
 			policy.Spoken{Message: run.Message{Role: run.RoleAssistant, Block: run.Text{Text: fmt.Sprint("Answer ", i)}, Source: run.Source{Seq: seq + 1}}})
 	}
 	w.console("user:ana", func(c *web.Console) {
-		c.Read = told{runs{run: api.Run{ID: id, Agent: "payer", Status: run.RunDone, Seq: 1000}}, events}
+		usage := run.Usage{Input: 500_000, Output: 117_000, CacheRead: 1000}
+		c.Read = told{runs{run: api.Run{ID: id, Agent: "payer", Status: run.RunDone, Seq: 1000, Usage: usage}}, events}
 		c.Conversation = func(context.Context, string) ([]policy.Spoken, error) { return all, nil }
 	})
 	p := b.Open("long", standins.PageOptions{})
@@ -334,6 +335,10 @@ func TestConsoleShowsALongRunInABrowser(t *testing.T) {
 	require.Less(t, found.Nodes, 6000)
 	require.Equal(t, 100, found.Bars)
 	require.Contains(t, found.Bar, "1\u202f234 tokens, $5")
+	var facts string
+	p.Eval(`document.getElementById("facts").innerText`, &facts)
+	require.Contains(t, facts, "500\u202f000 in, 117\u202f000 out")
+	require.Contains(t, facts, "1\u202f000 read, 0 written")
 	p.Click(".bars li:last-child a")
 	var target string
 	p.Eval(`document.querySelector(":target").innerText`, &target)

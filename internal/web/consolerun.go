@@ -346,9 +346,13 @@ func (s *pageBuilder) newFacts() (facts []show.Row) {
 	}
 	add("Reason", string(r.Reason))
 	add("Detail", r.Detail)
-	add("Tokens", fmt.Sprintf("%s in, %s out", formatNumber(r.Usage.Input), formatNumber(r.Usage.Output)))
+	addNumbers := func(label, format string, a, b int64) { // the spaces in them are ours, and nothing to be marked
+		text := fmt.Sprintf(format, formatNumber(a), formatNumber(b))
+		facts = append(facts, show.Row{Label: show.Text{{Text: label}}, Value: show.Text{{Text: text}}})
+	}
+	addNumbers("Tokens", "%s in, %s out", r.Usage.Input, r.Usage.Output)
 	if r.Usage.CacheRead+r.Usage.CacheWrite > 0 {
-		add("Tokens of the cache", fmt.Sprintf("%d read, %d written", r.Usage.CacheRead, r.Usage.CacheWrite))
+		addNumbers("Tokens of the cache", "%s read, %s written", r.Usage.CacheRead, r.Usage.CacheWrite)
 	}
 	add("Inferences", fmt.Sprintf("%d, by %s", r.Inferences, formatCount(r.ModelCalls, "model call")))
 	add("Interactions", fmt.Sprintf("%d of %d", r.Interactions.Current, r.Interactions.Max))
