@@ -397,6 +397,8 @@ func (s formState) describeChanges(now formState) string {
 		return ""
 	case s.Mine != now.Mine && s.Status == now.Status:
 		return "You have already answered with this form. This is how the request stands now."
+	case now.Status == string(approval.Expired):
+		return "Its time was over before your answer came. Your answer was not taken."
 	case s.Status != now.Status:
 		return "The request was decided or called off meanwhile. Your answer was not taken."
 	case s.Digest != now.Digest || s.Edits != now.Edits:

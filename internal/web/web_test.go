@@ -236,6 +236,16 @@ func TestB6AFormIsUsedOnceAtOnce(t *testing.T) {
 	require.Len(t, w.paid, 1)
 }
 
+// Whoever answers too late reads that it was too late, and not that somebody else has decided.
+func TestA14AnswersThatAreTooLate(t *testing.T) {
+	w, _, at := asked(t)
+	form := w.fillForm(w.do("GET", at, nil).body, "action", "approve")
+	w.reading(func(a *approval.Approval) { a.Status = approval.Expired })
+	got := w.do("POST", at, form)
+	require.Equal(t, http.StatusConflict, got.status)
+	require.Contains(t, got.body, "Its time was over before your answer came. Your answer was not taken.")
+}
+
 // What changed between looking and answering is said, and nothing is taken: new arguments are to be read first.
 func TestB6StaleForms(t *testing.T) {
 	for name, c := range map[string]struct {
