@@ -514,7 +514,7 @@ func (s *pageBuilder) newCallBlock(ctx context.Context, b run.ToolUse) (*callBlo
 	if c.Executions > 1 {
 		detail = append(detail, formatCount(c.Executions, "attempt"))
 	}
-	if c.Reason != "" {
+	if c.Reason != "" && string(c.Reason) != string(c.Status) {
 		detail = append(detail, strings.ReplaceAll(string(c.Reason), "_", " "))
 	}
 	out.Detail = strings.Join(detail, ", ")

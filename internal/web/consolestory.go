@@ -212,7 +212,8 @@ func (s *pageBuilder) newBars(items []chatItem) []bar {
 		for _, w := range c.Waits {
 			add("wait", show.Text{{Text: "waits for " + string(w.For)}}, link, "", w.From, w.To)
 		}
-		if n := len(c.Waits); n == 0 || !c.Waits[n-1].To.IsZero() {
+		known, _ := s.findCall(m.Call.ID)
+		if n := len(c.Waits); n == 0 || !c.Waits[n-1].To.IsZero() && known.Executions > 0 { // else it has not run
 			add("tool", m.Call.Tool, link, "", c.From, c.To)
 		}
 	}
