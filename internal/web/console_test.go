@@ -10,6 +10,7 @@ import (
 	"html"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -296,6 +297,23 @@ func TestConsoleShowsPictures(t *testing.T) {
 	}
 	for _, n := range []string{"2", "3", "4", "6", "0", "999999999"} {
 		require.Equal(t, http.StatusNotFound, w.do("GET", w.server.URL+"/runs/"+id+"/pictures/"+n, nil).status, n)
+	}
+}
+
+// A form of a run's page or a chat that is refused is there again, with the reason and with what was typed.
+func TestConsoleSaysWhyAFormIsRefused(t *testing.T) {
+	w, _, _ := asked(t)
+	w.console("user:ana", func(c *web.Console) {
+		c.Read = runs{run: api.Run{ID: id, Agent: "payer", Status: run.RunDone, Seq: 1}}
+		c.WithModel = func(string, string) (*agent.Definition, error) { return nil, errors.New("no such model") }
+	})
+	for _, chat := range []string{"", "1"} {
+		form := url.Values{"message": {"Words of an hour."}, "model": {"x"}, "key": {"key"}, "chat": {chat}}
+		got := w.do("POST", w.server.URL+"/runs/"+id+"/continue", form)
+		require.Equal(t, http.StatusBadRequest, got.status)
+		require.Contains(t, got.body, "Nothing was changed")
+		require.Contains(t, got.body, "The model: no such model")
+		require.Contains(t, got.body, "Words of an hour.</textarea>")
 	}
 }
 

@@ -128,7 +128,8 @@ func (c *console) refuseAction(
 		var page agentPage
 		name = "agent.html"
 		page, err = c.newAgentPage(plain, at[2])
-		page.Notice, view = n, page
+		page.Notice = n
+		view = page
 	case "together":
 		name, view = "together.html", togetherPage{frame: c.newFrame("Approve several", navApprovals),
 			Heading: "Approve several", Notice: n}
@@ -140,7 +141,8 @@ func (c *console) refuseAction(
 		} else {
 			page, err = c.newRunPage(plain, at[2])
 		}
-		page.Notice, page.Typed, view = n, form, page
+		page.Notice, page.Typed = n, form
+		view = page
 	}
 	c.renderPage(w, r, status, name, view, err)
 }

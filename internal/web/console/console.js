@@ -47,6 +47,16 @@
   localize(document);
   setInterval(() => localize(document), 30000);
 
+  // A form that was refused came from an address where no page is: this page has its own again, and keeps what was typed.
+  if (main.dataset.at && location.pathname !== main.dataset.at) {
+    history.replaceState(null, "", main.dataset.at);
+    for (const field of main.querySelectorAll("textarea")) {
+      const text = field.value;
+      field.defaultValue = "";
+      field.value = text;
+    }
+  }
+
   // Filters apply at once.
   for (const choice of document.querySelectorAll(".filters select, .filters input[type=checkbox]")) choice.addEventListener("change", () => choice.form.requestSubmit());
 

@@ -764,6 +764,51 @@ func TestConsoleReadsLikeAConversation(t *testing.T) {
 	require.Zero(t, outputs, "the last word is the output, and is said once")
 }
 
+// What somebody types is not lost: a message to a run that has just ended is refused, and stands ready to continue it,
+// also once the page is brought up to date. A chat counts its messages while it is open.
+func TestConsoleLosesNoWords(t *testing.T) {
+	b := standins.StartBrowser(t)
+	_, s, run := startParkedRun(t)
+	path := "/runs/" + run
+	story, chat := s.visit(b, "story", path), s.visit(b, "chat", "/chat/"+run)
+	waitForScript(t, chat, `document.querySelector("#talk-head").innerText === "2 messages"`)
+	for _, p := range []*standins.Page{story, chat} {
+		p.Fill("#message", "Be quick.")
+	}
+	v := s.newVisitor()
+	request := s.pendingApproval()
+	v.send("POST", "/approvals/"+request, v.fillForm("/approvals/"+request, "approve", "key", v.key))
+	s.waitForEvent(run, "finished")
+	waitForScript(t, chat, `document.querySelector("#talk-head").innerText === "4 messages"`)
+	for at, p := range map[string]*standins.Page{path: story, "/chat/" + run: chat} {
+		p.Click("#act .say .buttons button")
+		p.Settle()
+		waitForScript(t, p, `document.querySelector(".notice").innerText.includes("Nothing was changed")`)
+		require.Equal(t, s.URL+at, p.Where(), "an address to come back to")
+		p.Eval(`document.querySelector("#talk").textContent = "", document.dispatchEvent(new Event("visibilitychange"))`, nil)
+		p.Eval(`new Promise((done) => setTimeout(done, 1000))`, nil)
+		waitForScript(t, p, `document.querySelector("#message").value === "Be quick."`)
+		p.Click("#act .say .buttons button")
+		p.Settle()
+		require.NotEqual(t, s.URL+at, p.Where(), "a run that continues it")
+	}
+	revoked := v.post("/agents/tidy", "tool", "x", "digest", "y")
+	require.Equal(t, http.StatusNotFound, revoked.StatusCode)
+	require.Contains(t, revoked.body, "Nothing was changed")
+}
+
+// A call that never ran has no time in which it did, and is called cancelled once.
+func TestConsoleShowsACancelledCall(t *testing.T) {
+	_, s, run := startParkedRun(t)
+	v := s.newVisitor()
+	require.Equal(t, http.StatusSeeOther, v.post("/runs/"+run+"/cancel").StatusCode)
+	s.waitForEvent(run, "finished")
+	page := v.send("GET", "/runs/"+run, nil).body
+	require.Contains(t, page, `class="bar-wait"`)
+	require.NotContains(t, page, `class="bar-tool"`)
+	require.Contains(t, page, `<span class="status call-cancelled">cancelled</span> <span class="hush"></span>`)
+}
+
 // Red is the highest class of risk alone: what can be done again, or be taken back, is not.
 func TestConsoleIsRedForHighRiskAlone(t *testing.T) {
 	b := standins.StartBrowser(t)
