@@ -138,7 +138,13 @@ func (p *program) modelChecks(agents api.Agents, leftOut map[string]string) (che
 	seen := map[string]bool{}
 	for _, name := range agents.Agents() {
 		d, _ := agents.Agent(name)
-		for _, m := range append([]agent.ModelSpec{d.Model}, d.Model.Fallbacks...) {
+		models := append([]agent.ModelSpec{d.Model}, d.Model.Fallbacks...)
+		for _, m := range []*agent.ModelSpec{d.Orchestrator.Planner, d.Orchestrator.Router} {
+			if m != nil && d.Orchestrator.Enabled {
+				models = append(models, *m)
+			}
+		}
+		for _, m := range models {
 			id := strings.TrimRight(m.Provider+":"+m.ID+"@"+m.BaseURL, "@")
 			if seen[id] || m.Provider == "script" || m.Provider == "demo" {
 				continue

@@ -238,6 +238,12 @@ func TestDoctorOfALaptop(t *testing.T) {
 	require.Contains(t, ill.stdout.String(), "others can read it")
 	require.Contains(t, ill.stdout.String(), "chmod 600 ")
 
+	require.NoError(t, os.Remove(filepath.Join(d.home(), "token")))
+	d.write("agent.yaml", "name: shop\nsystem: s\nmodel: {provider: script, file: model.jsonl}\n"+
+		"orchestrator: {enabled: true, planner: {provider: openai, id: p, baseURL: \"http://127.0.0.1:1/v1\"}}\n")
+	ill = d.exits(1, "doctor")
+	require.Contains(t, ill.stdout.String(), "wrong   model openai:p@http://127.0.0.1:1/v1")
+
 	d.write("agent.yaml", "name: shop\ncolour: red\n")
 	ill = d.exits(1, "doctor")
 	require.Contains(t, ill.stdout.String(), "colour: got an unknown key")
