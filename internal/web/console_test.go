@@ -102,6 +102,29 @@ func TestAuditHasNoPageOfThatNumber(t *testing.T) {
 	}
 }
 
+// manyGrants is an API whose standing grants take two pages.
+type manyGrants struct{ runs }
+
+func (manyGrants) Grants(_ context.Context, of, cursor string, _ int) (p api.Page[api.Grant], err error) {
+	if p.Cursor = "next"; cursor != "" {
+		p.Cursor = ""
+	}
+	p.Items = []api.Grant{{Agent: of, Tool: "pay", Pattern: "page " + cursor + "."}}
+	return p, nil
+}
+
+// An agent's page has all of its standing grants, so that each can be revoked there.
+func TestAgentPageHasEveryGrant(t *testing.T) {
+	w := newHarness(t, asks(five))
+	w.console("user:ana", func(c *web.Console) {
+		c.Read = manyGrants{}
+		c.Definition = func(name string) (*agent.Definition, bool) { return &agent.Definition{Name: name}, true }
+	})
+	page := w.do("GET", w.server.URL+"/agents/payer", nil).body
+	require.Contains(t, page, "where page .")
+	require.Contains(t, page, "where page next.")
+}
+
 // console is the world's console, for somebody.
 func (w *harness) console(by string, change func(*web.Console)) {
 	c := &web.Console{

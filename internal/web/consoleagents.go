@@ -143,18 +143,25 @@ func (c *console) newAgentPage(r *http.Request, name string) (page agentPage, er
 	if page.Runs, page.Figures, err = c.loadAgentRuns(r.Context(), name); err != nil {
 		return page, err
 	}
-	grants, err := c.Read.Grants(r.Context(), name, "", maxPageMessages)
-	for _, g := range grants.Items {
-		covers := "whatever it is called with"
-		switch {
-		case g.Pattern != "":
-			covers = "where " + g.Pattern
-		case g.Args != "":
-			covers = "with " + g.Args
+	for cursor := ""; ; {
+		grants, err := c.Read.Grants(r.Context(), name, cursor, maxPageMessages)
+		if err != nil {
+			return page, err
 		}
-		page.Grants = append(page.Grants, grantRow{g, covers, strings.Join(append([]string{g.By}, g.With...), ", ")})
+		for _, g := range grants.Items {
+			covers := "whatever it is called with"
+			switch {
+			case g.Pattern != "":
+				covers = "where " + g.Pattern
+			case g.Args != "":
+				covers = "with " + g.Args
+			}
+			page.Grants = append(page.Grants, grantRow{g, covers, strings.Join(append([]string{g.By}, g.With...), ", ")})
+		}
+		if cursor = grants.Cursor; cursor == "" {
+			return page, nil
+		}
 	}
-	return page, err
 }
 
 func (c *console) addDefinition(page *agentPage, d *agent.Definition) {
