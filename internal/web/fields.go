@@ -355,7 +355,11 @@ func findChanges(was, is json.RawMessage) ([]change, error) {
 		case v.Kind == mask.String && v.Text != "":
 			return show.Foreign(v.Text)
 		}
-		return show.Foreign(string(v.Raw))
+		raw, err := jsonx.CompactJSON(v.Raw, jsonx.JSONLimits{}) // what was shown to be edited is indented
+		if err != nil {
+			raw = v.Raw
+		}
+		return show.PlainQuotes(show.Foreign(string(raw)))
 	}
 	equal := func(a, b *mask.Value) bool {
 		if a == nil || b == nil {

@@ -237,3 +237,14 @@ func TestConsoleScriptMakesNoHTML(t *testing.T) {
 		require.NotContains(t, script, never)
 	}
 }
+
+// What differs is read as it is sent: without the white space of the field in which it was edited, and without escaped
+// quotes where no quotes stand around it.
+func TestChangesAreCompact(t *testing.T) {
+	all, err := findChanges(json.RawMessage("{\n  \"tags\": [\n    \"a\",\n    \"b\"\n  ],\n  \"n\": 1\n}"),
+		json.RawMessage(`{"tags": [ "a" ], "n": 1}`))
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.Equal(t, `["a","b"]`, all[0].Was.String())
+	require.Equal(t, `["a"]`, all[0].Is.String())
+}
