@@ -154,6 +154,14 @@
     if (chat) toEnd();
   };
 
+  // A page that cannot be read anew says so, once. Whether that has changed is returned.
+  const alive = (is) => {
+    const was = document.documentElement.classList.contains("is-live");
+    document.documentElement.classList.toggle("is-live", is);
+    if (was && !is) document.getElementById("said").textContent = "This page cannot be kept up to date at the moment.";
+    return was !== is;
+  };
+
   let busy = false, again = false;
   const refresh = async () => {
     if (busy) { again = true; return; }
@@ -161,13 +169,17 @@
     const ends = whole;
     try {
       const answer = await fetch(location.pathname + location.search, { headers: { Accept: "text/html" }, cache: "no-store" });
-      if (!answer.ok) return;
+      if (!answer.ok) return alive(false);
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       for (const fresh of fragments(page)) {
         const text = fresh.outerHTML;
         if (sent.get(fresh.id) === text) continue;
         const old = document.getElementById(fresh.id);
-        if (!old || typed(old)) continue; // what somebody is typing stays
+        if (!old) continue;
+        if (typed(old)) { // what somebody is typing stays; other requests that wait no more go
+          for (const card of old.querySelectorAll(".request-card")) if (!typed(card) && !fresh.querySelector("[id='" + card.id + "']")) card.remove();
+          continue;
+        }
         sent.set(fresh.id, text);
         put(old, document.importNode(fresh, true));
       }
@@ -176,11 +188,11 @@
         whole = false;
       }
       const status = page.getElementById("main").dataset.status;
-      if (status !== main.dataset.status) document.getElementById("said").textContent = status;
+      if (alive(true) || status !== main.dataset.status) document.getElementById("said").textContent = status;
       main.dataset.status = status;
       document.title = page.title;
     } catch {
-      // the server is away: the next try finds it, or does not
+      alive(false); // the server is away: the next try finds it, or does not
     } finally {
       busy = false;
       if (again) { again = false; soon(); }

@@ -797,6 +797,34 @@ func TestConsoleLosesNoWords(t *testing.T) {
 	require.Contains(t, revoked.body, "Nothing was changed")
 }
 
+// While somebody types about one request, another that was decided elsewhere goes. A page that cannot be kept up to date
+// says so, until it can.
+func TestConsoleShowsNothingStale(t *testing.T) {
+	b := standins.StartBrowser(t)
+	d := newHarness(t, renamingAgent, movingModel+"\n"+movingModel)
+	s := startHarness(t, d)
+	s.waitForEvent(s.startRun("tidy"), "parked")
+	decided := s.pendingApproval()
+	s.waitForEvent(s.startRun("tidy"), "parked")
+	home := s.visit(b, "home", "/")
+	waitForScript(t, home, `document.querySelectorAll(".request-card").length === 2`)
+	home.Fill(".request-card:not([id='"+decided+"']) textarea[name=note]", "half a sent")
+	v := s.newVisitor()
+	v.send("POST", "/approvals/"+decided, v.fillForm("/approvals/"+decided, "deny", "key", v.key))
+	waitForScript(t, home, `document.querySelectorAll(".request-card").length === 1`)
+	var note string
+	home.Eval(`document.querySelector(".request-card textarea[name=note]").value`, &note)
+	require.Equal(t, "half a sent", note)
+
+	waitForScript(t, home, `document.querySelector("html.is-live")`)
+	home.Eval(`window.away = window.fetch, window.fetch = () => Promise.reject(new Error("away"))`, nil)
+	waitForScript(t, home, `!document.querySelector("html.is-live")`)
+	waitForScript(t, home, `document.getElementById("said").textContent.includes("cannot be kept up to date")`)
+	home.Eval(`window.fetch = window.away`, nil)
+	waitForScript(t, home, `document.querySelector("html.is-live")`)
+	waitForScript(t, home, `document.getElementById("said").textContent === "1 request waits for a decision."`)
+}
+
 // A call that never ran has no time in which it did, and is called cancelled once.
 func TestConsoleShowsACancelledCall(t *testing.T) {
 	_, s, run := startParkedRun(t)
