@@ -340,6 +340,22 @@ func TestConsoleSaysWhyAFormIsRefused(t *testing.T) {
 	}
 }
 
+// What was typed into the fields of an agent's input is not left aside for JSON that was typed besides.
+func TestConsoleTakesOneInput(t *testing.T) {
+	w, _, _ := asked(t)
+	w.console("user:ana", func(c *web.Console) {
+		c.Definition = func(string) (*agent.Definition, bool) {
+			d := &agent.Definition{Name: "payer"}
+			d.Input.Schema = json.RawMessage(`{"type": "object", "properties": {"who": {"type": "string"}}}`)
+			return d, true
+		}
+	})
+	got := w.do("POST", w.server.URL+"/start", url.Values{"agent": {"payer"}, "arg.who": {"bob"}, "input": {`{"who": "eve"}`}, "key": {"key"}})
+	require.Equal(t, http.StatusBadRequest, got.status)
+	require.Contains(t, got.body, "Want the fields or an input as JSON, not both.")
+	require.Contains(t, got.body, "bob</textarea>")
+}
+
 // The page of a run of a thousand messages holds the newest, whatever their number, and leads to the older ones by keys
 // alone; a bar of the timeline leads to its message.
 func TestConsoleShowsALongRunInABrowser(t *testing.T) {
