@@ -120,8 +120,8 @@ func wait(ctx context.Context, c *Client, run string) (Run, error) {
 	}
 }
 
-// waitBelow waits for the runs that work on calls of a run, and reports whether one has ended: its answer is on its way.
-// It does not wait where people are asked about a call of the run itself.
+// waitBelow waits for the runs that work on calls of a run, and reports whether one has ended: its answer is on its
+// way. It does not wait where people are asked about a call of the run itself.
 func waitBelow(ctx context.Context, c *Client, r Run) (answered bool, err error) {
 	if slices.ContainsFunc(r.Waiting, func(w Waiting) bool { return w.Approval != "" }) {
 		return false, nil
