@@ -97,7 +97,8 @@ func (c *checker) approvable(at string, p Permission, r Rule) {
 	if r.Verdict != VerdictAsk || p.Mode == ModeAdvisory {
 		return
 	}
-	ofTools := p.Mode == ModeBlockAndRetry && !strings.HasPrefix(r.Tool, "budget.") // requests for money are of a call
+	// A request for more of a budget is about one call in every mode.
+	ofTools := p.Mode == ModeBlockAndRetry && !strings.HasPrefix(r.Tool, "budget.")
 	c.that(!ofTools || !slices.Equal(r.Via, []run.Via{ViaSlack}), at+".via",
 		"got slack alone under mode block_and_retry, whose requests have no buttons there; want another channel as well")
 	asked := slices.Clone(r.Approvers)

@@ -114,9 +114,8 @@ func (p Ports) spendOps(d *run.Draft, def *agent.Definition) []store.Op {
 // reports whether one is: it asks people, ends, or waits for those who decide about its open calls. What other runs use
 // meanwhile is not foreseen.
 //
-// A run with open calls (wait: all_suspended) has no request of its own, since it can have no other call open beside
-// that, and a raise does not wake it: VoidBudgetRequests wakes those that ask. It is no dead end, only late: what ends
-// the wait of a call, a decision, an answer or its expiry, has the run need a model again.
+// A run with open calls (wait: all_suspended) cannot ask, because the call that asks must be the only open one. A raise
+// does not wake such a run. It reads the budget again when one of its calls is decided, answered or expires.
 func (a *attempt) meetSharedBudgets(ctx context.Context) (bool, error) {
 	d := a.draft
 	for _, b := range a.sharedBudgets(&d.State, a.def) {
@@ -152,6 +151,7 @@ func (sw *Sweeper) VoidBudgetRequests(ctx context.Context, tenant string) (faile
 	}
 }
 
+// voidBudgetRequest voids a request for more of a shared budget that has something left. It leaves any other request.
 func (sw *Sweeper) voidBudgetRequest(ctx context.Context, a approval.Approval) error {
 	if !slices.ContainsFunc(a.Tools, run.IsSharedBudgetTool) {
 		return nil
