@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 )
 
@@ -110,4 +111,31 @@ func Retry(ctx context.Context, c Clock, try func(n int) (wait time.Duration, ag
 			return err
 		}
 	}
+}
+
+// Parallel calls do with each number below n, up to atOnce of them at once; without a clock, one after the other. It
+// returns when all have returned.
+func Parallel(c Clock, n, atOnce int, do func(i int)) {
+	if atOnce = min(n, atOnce); c == nil || atOnce < 2 {
+		for i := range n {
+			do(i)
+		}
+		return
+	}
+	var left atomic.Int64
+	left.Store(int64(atOnce))
+	all := c.NewSignal()
+	for first := range atOnce {
+		c.Go(func() {
+			defer func() {
+				if left.Add(-1) == 0 {
+					all.Notify()
+				}
+			}()
+			for i := first; i < n; i += atOnce {
+				do(i)
+			}
+		})
+	}
+	_ = all.Wait(context.Background(), 0) // it cannot end otherwise
 }

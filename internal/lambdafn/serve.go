@@ -132,13 +132,15 @@ func start(r *registry.Registry, cfg aws.Config, getenv func(string) string, nee
 	}
 	able, blobs := fitAgents(r, budget.USD > 0, watch.Log), s3.New(cfg, getenv(envBucket))
 	table := store.Resend(dynamo.New(cfg, getenv(EnvTable), draw.Key), clk, draw.Jitter)
+	journal := store.NewJournal(table, 64)
+	journal.Clock = clk
 	log := observe.NewLogger(os.Stderr, // without content (R17)
 		store.ErrThrottled, store.ErrConflict, store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob,
 		store.ErrGuardFailed,
 		runtime.ErrContention, runtime.ErrSweepStopped, runtime.ErrSweepTooShort, context.Canceled, context.DeadlineExceeded,
 	)
 	ports := runtime.Ports{
-		Table: table, Journal: store.NewJournal(table, 64), Blobs: blobs, Uploads: blobs, Waiter: waiter, Clock: clk,
+		Table: table, Journal: journal, Blobs: blobs, Uploads: blobs, Waiter: waiter, Clock: clk,
 		IDs: draw, Agents: able.Agent, Valid: tool.Validate, Sink: endLog{log},
 		TenantBudget: budget,
 	}

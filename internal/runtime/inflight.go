@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -285,30 +284,6 @@ func callBeside[T any](ctx context.Context, c clock.Clock, f func() (T, error)) 
 		return *new(T), ended
 	}
 	return (<-answer)()
-}
-
-// inParallel calls do with each number below n, up to atOnce of them at once. It returns when all have returned.
-func inParallel(c clock.Clock, n, atOnce int, do func(i int)) {
-	if n == 0 {
-		return
-	}
-	atOnce = min(n, atOnce)
-	var left atomic.Int64
-	left.Store(int64(atOnce))
-	all := c.NewSignal()
-	for first := range atOnce {
-		c.Go(func() {
-			defer func() {
-				if left.Add(-1) == 0 {
-					all.Notify()
-				}
-			}()
-			for i := first; i < n; i += atOnce {
-				do(i)
-			}
-		})
-	}
-	_ = all.Wait(context.Background(), 0) // it cannot end otherwise
 }
 
 // withCheckedPatch returns the result with the tool's state patch if the patch applies, else an error result that says

@@ -190,7 +190,7 @@ func TestMaxRunning(t *testing.T) {
 		require.ErrorIs(t, errOf(st.Fork(w.ctx, runtime.Fork{Tenant: tenant, Run: waits})), runtime.ErrTooManyRuns)
 		cost := w.counts.Counts().Sub(before)
 		require.Zero(t, cost.Writes+cost.Transactions)
-		require.LessOrEqual(t, cost.Queries, int64(2*(3+1)+1), "its views, a page each, and what the run and its parent are")
+		require.LessOrEqual(t, cost.Queries, int64(2*(8+3)+1), "its views, a page each and one of each shard, and what the run and its parent are")
 		require.NoError(t, start(tenant, "a", "Work."), "again")
 		require.ErrorIs(t, start(tenant, "a", "Other work."), runtime.ErrKeyReused)
 		require.NoError(t, start("globex", "d", "Work."), "which is another tenant")

@@ -195,7 +195,7 @@ func (r *round) listAll(ctx context.Context) ([]policy.ListedServer, error) {
 	all := make([]policy.ListedServer, len(r.def.MCP))
 	session, _ := r.sessions.of(r.Remotes, r.inv.Tenant, r.def, agent.KindMCP)
 	lister, ok := session.(Lister)
-	inParallel(r.Clock, len(all), len(all), func(i int) {
+	clock.Parallel(r.Clock, len(all), len(all), func(i int) {
 		all[i].Server = r.def.MCP[i]
 		err := errNoLister
 		if ok {

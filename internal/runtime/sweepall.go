@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -245,7 +246,7 @@ func (p *pass) noteResult(f FailedRepair, r Repair) error {
 func (p *pass) sweepHeads(ctx context.Context, status run.RunStatus) (next string, err error) {
 	heads, next, unread := p.Sweeper.Journal.List(ctx, p.at.Tenant, status, sweepPage, p.at.Cursor)
 	looks, now := make([]look, len(heads)), p.Sweeper.Clock.Now()
-	inParallel(p.Sweeper.Clock, len(heads), 16, func(i int) {
+	clock.Parallel(p.Sweeper.Clock, len(heads), 16, func(i int) {
 		h, l := heads[i], &looks[i]
 		*l = look{Head: h, settled: now.Sub(h.UpdatedAt) >= settleTime, owed: p.running[h.Owner] == nil}
 		if !l.settled || l.owed || h.Status != run.RunWaiting || h.Token == "" {

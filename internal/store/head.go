@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -54,7 +55,8 @@ func headOp(s *run.AgentState) Op {
 	}
 	return Op{Kind: Put, Item: Item{
 		Key: RunKey(s.Tenant, s.Run), Attrs: attrs, Body: []byte(s.Run),
-		Index: runsIndex(s.Tenant, string(s.Status)), IndexSort: Head{Run: s.Run, StartedAt: s.StartedAt}.indexSort(),
+		Index:     Shard(runsIndex(s.Tenant, string(s.Status)), s.Run),
+		IndexSort: Head{Run: s.Run, StartedAt: s.StartedAt}.indexSort(),
 	}}
 }
 
@@ -171,65 +173,72 @@ func (j *Journal) StoreToken(ctx context.Context, c TokenClaim) error {
 	return nil
 }
 
-// List pages through a tenant's runs of one status, newest start first. Limit 0 is 50. It may be late; no gate reads
-// it. See ReadPage for views that cannot be read.
+// List pages through all of a tenant's runs of one status, shard by shard: each is read once, the newest start first
+// only within a shard. Limit 0 is 50. It may be late; no gate reads it. See ReadPage for views that cannot be read.
 func (j *Journal) List(
 	ctx context.Context, tenant string, status run.RunStatus, limit int, cursor string,
 ) (heads []Head, next string, err error) {
-	return j.ListSince(ctx, tenant, status, time.Time{}, limit, cursor)
+	r := Range{PK: runsIndex(tenant, string(status)), Index: true, Reverse: true, Cursor: cursor,
+		Limit: cmp.Or(limit, 50)}
+	return ReadShards(ctx, j.table, r, readHeads(tenant))
 }
 
-// ListSince is List of the runs that have started since then; the zero time lists all. Status "" is any.
-func (j *Journal) ListSince(
-	ctx context.Context, tenant string, status run.RunStatus, since time.Time, limit int, cursor string,
-) (heads []Head, next string, err error) {
-	if limit == 0 {
-		limit = 50
-	}
-	if status == "" {
-		return j.listAny(ctx, tenant, since, limit, cursor)
-	}
-	r := Range{PK: runsIndex(tenant, string(status)), Index: true, Reverse: true, Limit: limit, Cursor: cursor}
-	if !since.IsZero() {
-		r.From = fmt.Sprintf("%013d", since.UnixMilli())
-	}
-	heads, next, err = ReadPage(ctx, j.table, r, func(it Item) (Head, error) { return readHead(tenant, it) })
-	if err != nil {
-		err = fmt.Errorf("list %s runs: %w", status, err)
-	}
-	return heads, next, err
-}
-
-// ListEnded pages through a tenant's runs that have ended and had started by then, the oldest first. It may be late.
+// ListEnded is List of the runs that have ended and had started by then, the oldest first.
 func (j *Journal) ListEnded(
 	ctx context.Context, tenant string, startedBy time.Time, limit int, cursor string,
 ) (heads []Head, next string, err error) {
 	r := Range{PK: runsIndex(tenant, string(run.RunDone)), Index: true, Limit: limit, Cursor: cursor,
 		To: fmt.Sprintf("%013d", startedBy.UnixMilli())}
-	return ReadPage(ctx, j.table, r, func(it Item) (Head, error) { return readHead(tenant, it) })
+	return ReadShards(ctx, j.table, r, readHeads(tenant))
 }
 
-// listAny merges the lists of all statuses. A run has the same position in each, so one that changes its status between
-// two pages is in exactly one of them. Waiting runs are read again after the running ones: a page misses a run only if
-// the run changes its status twice while the page is read.
-func (j *Journal) listAny(
-	ctx context.Context, tenant string, since time.Time, limit int, cursor string,
+func readHeads(tenant string) func(Item) (Head, error) {
+	return func(it Item) (Head, error) { return readHead(tenant, it) }
+}
+
+// ListSince pages through a tenant's runs that have started since then, newest start first, for people. It merges all
+// shards: it reads about twice as many runs as a page holds, so that few pages are short. Status "" is any; the zero
+// time lists all. Limit 0 is 50. It may be late. A view that cannot be read fails the page.
+//
+// A run has the same position in the lists of all statuses, so one that changes its status between two pages is in
+// exactly one of them. Waiting runs are read again after the running ones: a page misses a run only if the run changes
+// its status twice while the page is read.
+func (j *Journal) ListSince(
+	ctx context.Context, tenant string, status run.RunStatus, since time.Time, limit int, cursor string,
 ) (heads []Head, next string, err error) {
-	found, end := map[string]Head{}, "" // every list has been read down to the position end
-	for _, status := range []run.RunStatus{run.RunWaiting, run.RunRunning, run.RunWaiting, run.RunDone} {
-		list, more, err := j.ListSince(ctx, tenant, status, since, limit, cursor)
-		if err != nil {
-			return nil, "", err
+	limit = cmp.Or(limit, 50)
+	all := Range{Index: true, Reverse: true, Limit: min(limit, limit/4+4), Cursor: cursor}
+	if !since.IsZero() {
+		all.From = fmt.Sprintf("%013d", since.UnixMilli())
+	}
+	statuses := []run.RunStatus{status}
+	if status == "" {
+		statuses = []run.RunStatus{run.RunWaiting, run.RunRunning, run.RunWaiting, run.RunDone}
+	}
+	found, end := map[string]Head{}, "" // every shard has been read down to the position end
+	for _, status := range statuses {
+		var parts [shards]struct {
+			heads []Head
+			next  string
+			err   error
 		}
-		for _, h := range list {
-			found[Position(Item{Key: RunKey(tenant, h.Run), IndexSort: h.indexSort()}, true)] = h
-		}
-		if more != "" {
-			position, err := lastPosition(Range{Index: true, Cursor: more})
-			if err != nil {
-				return nil, "", err
+		clock.Parallel(j.Clock, shards, shards, func(i int) {
+			r, p := all, &parts[i]
+			r.PK = shardName(runsIndex(tenant, string(status)), i)
+			p.heads, p.next, p.err = ReadPage(ctx, j.table, r, readHeads(tenant))
+		})
+		for _, p := range parts {
+			last := ""
+			if p.err == nil && p.next != "" {
+				last, p.err = lastPosition(Range{Index: true, Cursor: p.next})
 			}
-			end = max(end, position)
+			if p.err != nil {
+				return nil, "", fmt.Errorf("list %s runs: %w", status, p.err)
+			}
+			for _, h := range p.heads {
+				found[Position(Item{Key: RunKey(tenant, h.Run), IndexSort: h.indexSort()}, true)] = h
+			}
+			end = max(end, last)
 		}
 	}
 	for _, position := range slices.Backward(slices.Sorted(maps.Keys(found))) {

@@ -1,13 +1,18 @@
 package store_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -117,19 +122,25 @@ func TestListPages(t *testing.T) {
 			}
 		}
 		runs, pages := allPages(t, nil, func(cursor string) ([]store.Head, string, error) {
-			return j.List(context.Background(), acme, run.RunRunning, 2, cursor)
+			return j.ListSince(context.Background(), acme, run.RunRunning, time.Time{}, 2, cursor)
 		})
 		require.Equal(t, []string{"r6", "r5", "r4", "r2", "r1", "r0"}, runs)
 		require.Equal(t, 3, pages)
-		done, _, err := j.List(context.Background(), acme, run.RunDone, 0, "")
+		done, _, err := j.ListSince(context.Background(), acme, run.RunDone, time.Time{}, 0, "")
 		require.NoError(t, err)
 		require.Len(t, done, 1)
 		require.Equal(t, "r3", done[0].Run)
-		none, _, err := j.List(context.Background(), "rival", run.RunRunning, 0, "")
-		require.NoError(t, err)
+		none, pages := allPages(t, nil, func(cursor string) ([]store.Head, string, error) {
+			return j.List(context.Background(), "rival", run.RunRunning, 0, cursor)
+		})
 		require.Empty(t, none)
-		_, _, err = j.List(context.Background(), acme, run.RunRunning, 2, "forged")
-		require.ErrorIs(t, err, store.ErrInvalid)
+		require.Equal(t, 8, pages)
+		for _, forged := range []string{"forged", "3forged", "8"} {
+			_, _, err = j.List(context.Background(), acme, run.RunRunning, 2, forged)
+			require.ErrorIs(t, err, store.ErrInvalid)
+			_, _, err = j.ListSince(context.Background(), acme, run.RunRunning, time.Time{}, 2, forged)
+			require.ErrorIs(t, err, store.ErrInvalid)
+		}
 	})
 }
 
@@ -138,7 +149,7 @@ func TestListDefaultLimit(t *testing.T) {
 	for i := range 60 {
 		begin(t, j, fmt.Sprintf("r%02d", i))
 	}
-	heads, next, err := j.List(context.Background(), acme, run.RunRunning, 0, "")
+	heads, next, err := j.ListSince(context.Background(), acme, run.RunRunning, time.Time{}, 0, "")
 	require.NoError(t, err)
 	require.Len(t, heads, 50)
 	require.NotEmpty(t, next)
@@ -176,11 +187,14 @@ func TestHeadsOfDelegatedRuns(t *testing.T) {
 	})
 }
 
-// shortPages is a table whose pages are full with one item.
-type shortPages struct{ store.Table }
+// shortPages is a table whose pages are full with so many items.
+type shortPages struct {
+	store.Table
+	most func() int
+}
 
 func (s shortPages) Query(ctx context.Context, r store.Range) (store.Page, error) {
-	r.Limit = 1
+	r.Limit = min(r.Limit, s.most())
 	return s.Table.Query(ctx, r)
 }
 
@@ -188,6 +202,7 @@ func (s shortPages) Query(ctx context.Context, r store.Range) (store.Page, error
 func TestAListOfAllRunsHasEachOnce(t *testing.T) {
 	listAll := func(t *testing.T, table store.Table) {
 		j := store.NewJournal(table, 0)
+		j.Clock = clock.System()
 		const count = 9
 		var stories []*story
 		for i := range count {
@@ -205,5 +220,61 @@ func TestAListOfAllRunsHasEachOnce(t *testing.T) {
 		require.Equal(t, []string{"r8", "r7", "r6", "r5", "r4", "r3", "r2", "r1", "r0"}, got)
 	}
 	onEach(t, listAll)
-	onEach(t, func(t *testing.T, table store.Table) { listAll(t, shortPages{table}) })
+	onEach(t, func(t *testing.T, table store.Table) { listAll(t, shortPages{table, func() int { return 1 }}) })
+}
+
+// TestListsOfAllShards: however full pages are, the list that is merged has all runs in order, and the list of each
+// shard has each run once.
+func TestListsOfAllShards(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		ctx := context.Background()
+		j := store.NewJournal(shortPages{store.NewMemory(), func() int { return rapid.IntRange(1, 9).Draw(r, "full") }}, 0)
+		ofStatus, all := map[run.RunStatus][]store.Head{}, []store.Head(nil)
+		for i := range rapid.IntRange(0, 50).Draw(r, "runs") {
+			st := beginAt(t, j, fmt.Sprint("r", i), day.Add(time.Duration(rapid.IntRange(0, 9).Draw(r, "start"))*time.Millisecond), nil)
+			switch rapid.IntRange(0, 2).Draw(r, "status") {
+			case 1:
+				st.suspend()
+			case 2:
+				st.end()
+			}
+			h, err := j.Head(ctx, acme, st.s.Run)
+			require.NoError(r, err)
+			ofStatus[h.Status], all = append(ofStatus[h.Status], h), append(all, h)
+		}
+		since := day.Add(time.Duration(rapid.IntRange(0, 9).Draw(r, "since")) * time.Millisecond)
+		limit := rapid.IntRange(1, 60).Draw(r, "limit")
+		read := func(list func(cursor string) ([]store.Head, string, error)) (runs []string) {
+			for cursor, more := "", true; more; more = cursor != "" {
+				heads, next, err := list(cursor)
+				require.NoError(r, err)
+				require.LessOrEqual(r, len(heads), limit)
+				for _, h := range heads {
+					runs = append(runs, h.Run)
+				}
+				cursor = next
+			}
+			return runs
+		}
+		ofStatus[""] = all
+		for status, want := range ofStatus {
+			var started, once []string
+			slices.SortFunc(want, func(a, b store.Head) int {
+				return cmp.Or(b.StartedAt.Compare(a.StartedAt), strings.Compare(b.Run, a.Run))
+			})
+			for _, h := range want {
+				if once = append(once, h.Run); !h.StartedAt.Before(since) {
+					started = append(started, h.Run)
+				}
+			}
+			require.Equal(r, started, read(func(cursor string) ([]store.Head, string, error) {
+				return j.ListSince(ctx, acme, status, since, limit, cursor)
+			}))
+			if status != "" {
+				require.ElementsMatch(r, once, read(func(cursor string) ([]store.Head, string, error) {
+					return j.List(ctx, acme, status, limit, cursor)
+				}))
+			}
+		}
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -23,6 +24,7 @@ var (
 
 // Journal keeps runs in a Table: entries, inbox and head, by the rules of protocol.md. Safe for concurrent use.
 type Journal struct {
+	Clock clock.Clock // nil = ListSince reads one shard after the other
 	table Table
 	cache *cache
 }

@@ -185,7 +185,42 @@ func markerKey(tenant, run, id string) Key { return Key{runPK(tenant, run), mark
 // RunKey is the key of a run's view, by which lists know the run.
 func RunKey(tenant, run string) Key { return Key{runPK(tenant, run), headSK} }
 
+// runsIndex is a list of runs, which is in shards. Deletions are rare: their lists have no shards.
 func runsIndex(tenant, status string) string { return "T#" + tenant + "#RUNS#" + status }
+
+// shards is how many partitions of the index a list has that all runs of a tenant are in. Each takes 1,000 write units
+// a second.
+const shards = 8
+
+func shardName(list string, shard int) string { return fmt.Sprintf("%s#%d", list, shard) }
+
+// Shard is the shard of a list that has what belongs to a run.
+func Shard(list, run string) string {
+	return shardName(list, int(crc32.ChecksumIEEE([]byte(run))%shards))
+}
+
+// ReadShards is ReadPage of a list in shards, one after the other: everything is read once, in the range's order only
+// within a shard. PK is the list. A page may be empty and yet have a cursor, which begins with the shard's number.
+func ReadShards[T any](
+	ctx context.Context, t Table, r Range, read func(Item) (T, error),
+) (list []T, next string, err error) {
+	shard := 0
+	if r.Cursor != "" {
+		shard, r.Cursor = strings.IndexByte("01234567", r.Cursor[0]), r.Cursor[1:]
+	}
+	if shard < 0 {
+		return nil, "", fmt.Errorf("query %q: the cursor is not from such a query: %w", r.PK, ErrInvalid)
+	}
+	r.PK = shardName(r.PK, shard)
+	list, next, err = ReadPage(ctx, t, r, read)
+	switch {
+	case next != "":
+		next = fmt.Sprint(shard, next)
+	case shard+1 < shards:
+		next = fmt.Sprint(shard + 1)
+	}
+	return list, next, err
+}
 
 // ErrDamaged says that a stored item cannot be read: it is not what was written under its key, or another version wrote
 // it. To read it again does not help.

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -92,10 +93,10 @@ func TestRehearseOfADeploymentReadsAlone(t *testing.T) {
 	d.env = map[string]string{"COUNTERSIGN_TABLE": "runs", "COUNTERSIGN_BUCKET": "blobs"}
 	who := d.exits(0, "rehearse", "--deployed", "--tenant", "acme")
 	require.Equal(t, "nothing is open\n", who.stdout.String())
-	require.Len(t, *asked, 2)
-	for i, status := range []string{"waiting", "running"} {
-		require.Equal(t, "Query", (*asked)[i][0])
-		require.Contains(t, (*asked)[i][1], "T#acme#RUNS#"+status)
+	require.Len(t, *asked, 2*8)
+	for i, a := range *asked {
+		require.Equal(t, "Query", a[0])
+		require.Contains(t, a[1], fmt.Sprintf("T#acme#RUNS#%s#%d", []string{"waiting", "running"}[i/8], i%8))
 	}
 	who = d.exits(1, "export", oddRun, "--test", "--deployed", "--tenant", "acme")
 	require.Contains(t, who.stderr.String(), "export run "+oddRun+" as a test: ")

@@ -203,7 +203,7 @@ func (r *rehearsal) All(ctx context.Context, only ...string) (rehearsalReport, e
 	for _, status := range []run.RunStatus{run.RunWaiting, run.RunRunning} {
 		var open []store.Head
 		for cursor := ""; ; {
-			heads, next, err := r.journal().List(ctx, r.Tenant, status, rehearsalPage, cursor)
+			heads, next, err := r.journal().ListSince(ctx, r.Tenant, status, time.Time{}, rehearsalPage, cursor)
 			if err != nil {
 				return rep, err
 			}
