@@ -158,9 +158,14 @@ func (d *deployment) ageOutbox() {
 }
 
 // outbox are the items whose events nobody has sent.
-func (d *deployment) outbox() []store.Item {
+func (d *deployment) outbox() (all []store.Item) {
 	d.t.Helper()
-	page, err := d.ports.Table.Query(d.t.Context(), store.Range{PK: "T#" + acme + "#OUTBOX", Index: true})
-	require.NoError(d.t, err)
-	return page.Items
+	whole := func(it store.Item) (store.Item, error) { return it, nil }
+	for cursor, more := "", true; more; more = cursor != "" {
+		r := store.Range{PK: "T#" + acme + "#OUTBOX", Index: true, Cursor: cursor}
+		items, next, err := store.ReadShards(d.t.Context(), d.ports.Table, r, whole)
+		require.NoError(d.t, err)
+		all, cursor = append(all, items...), next
+	}
+	return all
 }

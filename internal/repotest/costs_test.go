@@ -96,8 +96,9 @@ type Idle struct {
 	Dollars float64
 }
 
-// idle prices the stack itself. The sweep writes five metrics, reads six lists and writes
-// its lease twice each time it runs.
+// idle prices the stack itself. Each time it runs, the sweep writes five metrics and its lease twice, reads its place,
+// and queries 28 partitions of the index at half a unit: what is due, and of a tenant requests, ends, deletions, and
+// eight each of running runs, waiting runs and unsent events.
 func idle(p *Project) (all []Idle, sum float64) {
 	watched := 0
 	for _, a := range p.Resources("AWS::CloudWatch::Alarm") {
@@ -110,7 +111,7 @@ func idle(p *Project) (all []Idle, sum float64) {
 		watched += max(metrics, 1)
 	}
 	const sweeps = 30 * 24 * 60 / 5
-	sweep := sweeps * (perInvocation + perLogged + p.memoryGB("Sweep")*0.1*perGBSecond + 6*perRCU + 2*perWCU)
+	sweep := sweeps * (perInvocation + perLogged + p.memoryGB("Sweep")*0.1*perGBSecond + (1+28*0.5)*perRCU + 2*perWCU)
 	all = []Idle{
 		{"metrics that alarms watch", watched, 0.10 * float64(watched)},
 		{"metrics that the sweep writes", 5, 0.30 * 5},

@@ -46,9 +46,10 @@ func (p Ports) outbox(d *run.Draft, def *agent.Definition) ([]store.Op, error) {
 	}
 	seq := fmt.Sprintf("%010d", d.Entry.Seq)
 	return []store.Op{{Kind: store.Put, Item: store.Item{
-		Key:   store.Key{PK: outboxPK(d.State.Tenant, d.State.Run), SK: seq},
-		Index: outboxIndex(d.State.Tenant), IndexSort: fmt.Sprintf("%013d#%s#%s", d.Entry.Time.UnixMilli(), d.State.Run, seq),
-		Body: body,
+		Key:       store.Key{PK: outboxPK(d.State.Tenant, d.State.Run), SK: seq},
+		Index:     store.Shard(outboxIndex(d.State.Tenant), d.State.Run),
+		IndexSort: fmt.Sprintf("%013d#%s#%s", d.Entry.Time.UnixMilli(), d.State.Run, seq),
+		Body:      body,
 	}}}, nil
 }
 
@@ -81,12 +82,13 @@ func (p Ports) SendOutbox(
 	if p.Publish == nil {
 		return 0, "", nil
 	}
-	page, err := p.Table.Query(ctx, store.Range{PK: outboxIndex(tenant), Index: true, Limit: sweepPage, Cursor: cursor,
-		To: fmt.Sprintf("%013d~", by.UnixMilli())})
+	r := store.Range{PK: outboxIndex(tenant), Index: true, Limit: sweepPage, Cursor: cursor,
+		To: fmt.Sprintf("%013d~", by.UnixMilli())}
+	items, next, err := store.ReadShards(ctx, p.Table, r, func(it store.Item) (store.Item, error) { return it, nil })
 	if err != nil && !errors.Is(err, store.ErrDamaged) {
 		return 0, "", fmt.Errorf("list events that are not published: %w", err)
 	}
-	for _, it := range page.Items {
+	for _, it := range items {
 		failed := p.send(ctx, it)
 		switch {
 		case failed == nil:
@@ -97,7 +99,7 @@ func (p Ports) SendOutbox(
 			return sent, "", failed
 		}
 	}
-	return sent, page.Cursor, err
+	return sent, next, err
 }
 
 // publishedData is the data of a published event. It holds no content: who reads it need not be allowed to read runs.

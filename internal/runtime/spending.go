@@ -15,11 +15,9 @@ import (
 )
 
 // What many runs use together is counted under T#tenant#SPENT#agent, without an agent for all runs of the tenant: for
-// each period in a few items, so that runs that commit at the same time seldom meet. Each entry adds what it used in
-// its own transaction.
+// each period in a few items (store.Shard), so that runs that commit at the same time seldom meet. Each entry adds what
+// it used in its own transaction.
 const (
-	spentShards = 8
-
 	attrTokens       = "tokens"
 	attrUSD          = "usd"
 	attrRaisedTokens = "raisedTokens"
@@ -102,8 +100,7 @@ func (p Ports) spendOps(d *run.Draft, def *agent.Definition) []store.Op {
 			add(attrRaisedUSD, int64(*usd))
 		}
 		if len(sums) > 0 {
-			shard := d.State.Run[len(d.State.Run)-1] % spentShards
-			sk := fmt.Sprintf("%s#%d", b.Budget.Every.Of(d.Entry.Time), shard)
+			sk := store.Shard(b.Budget.Every.Of(d.Entry.Time), d.State.Run)
 			ops = append(ops, store.Op{Kind: store.Add, Item: store.Item{Key: store.Key{PK: b.pk, SK: sk}, Attrs: sums}})
 		}
 	}
