@@ -9,6 +9,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -107,7 +108,7 @@ func deploy(t *testing.T, model *standins.Bedrock, options ...option) *deploymen
 	t.Helper()
 	d := startServices(t, model, options...)
 	d.relay = newRelay(d)
-	timeouts := timeouts(t, d.project)
+	timeouts := timeouts(t, d.project, d.values)
 	for _, name := range functions {
 		env := append(d.environment(name, d.relay.endpoint(name)), d.env...)
 		f := standins.StartLambda(standins.LambdaConfig{Name: name, Bootstrap: bootstrap(t, name), Env: env, Timeout: timeouts[name], Concurrency: d.concurrency[name],
@@ -334,11 +335,13 @@ func refundReply(r standins.BedrockRequest) standins.Turn {
 }
 
 // timeouts are those of the template.
-func timeouts(t *testing.T, p *repotest.Project) map[string]time.Duration {
+func timeouts(t *testing.T, p *repotest.Project, values repotest.Values) map[string]time.Duration {
 	t.Helper()
 	out := map[string]time.Duration{}
 	for _, r := range p.Resources("AWS::Serverless::Function") {
-		seconds, err := strconv.Atoi(p.Property(r, "Timeout").String())
+		value, err := p.Resolve(p.Property(r, "Timeout"), values)
+		require.NoError(t, err, r.ID)
+		seconds, err := strconv.Atoi(fmt.Sprint(value))
 		require.NoError(t, err, r.ID)
 		out[strings.ToLower(strings.TrimSuffix(r.ID, "Function"))] = time.Duration(seconds) * time.Second
 	}

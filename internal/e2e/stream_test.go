@@ -17,6 +17,7 @@ import (
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/repotest"
 	"github.com/countersign/countersign/internal/standins"
 	"github.com/countersign/countersign/internal/web/api"
@@ -31,13 +32,19 @@ func streaming(d *deployment) {
 	d.values["OperatorsPrincipal"] = "arn:aws:iam::" + account + ":root"
 }
 
-// streamClient is a client of the function URL, which evaluates what a role of the template may. Requests counts what
-// it asks.
+// streamClient is a client of the function URL. Requests counts what it asks.
 func (d *deployment) streamClient(role, session string) (c *api.Client, requests *atomic.Int32) {
+	d.t.Helper()
+	requests = &atomic.Int32{}
+	return api.NewURLClient(d.streamURL(role, session), &http.Client{Transport: signing{d, requests}}), requests
+}
+
+// streamURL serves the function URL, which evaluates what a role of the template may.
+func (d *deployment) streamURL(role, session string) string {
 	d.t.Helper()
 	lines, err := d.project.Lines(role, d.values)
 	require.NoError(d.t, err)
-	url := serve(d.t, &standins.FunctionURL{
+	return serve(d.t, &standins.FunctionURL{
 		Function: func(ctx context.Context, payload []byte, out io.Writer) error {
 			return d.functions["http"].InvokeWithResponseStream(ctx, payload, out)
 		},
@@ -49,8 +56,6 @@ func (d *deployment) streamClient(role, session string) (c *api.Client, requests
 		},
 		Credentials: operator, ARN: "arn:aws:sts::" + account + ":assumed-role/" + role + "/" + session, Region: region, Clock: d.clock,
 	})
-	requests = &atomic.Int32{}
-	return api.NewURLClient(url, &http.Client{Transport: signing{d, requests}}), requests
 }
 
 // signing signs requests as the operator.
@@ -102,6 +107,36 @@ func TestStreamByTheFunctionURL(t *testing.T) {
 	before := d.functions["http"].Invocations()
 	require.Error(t, other.Follow(t.Context(), s.Run, "", func(api.Event) error { return nil }))
 	require.Equal(t, before, d.functions["http"].Invocations())
+}
+
+// A chat of the function URL starts a run, shows live text and the request for approval, and goes on when its client has
+// approved the call.
+func TestChatByTheFunctionURL(t *testing.T) {
+	d := deploy(t, newRefundModel(t), streaming)
+	client := &http.Client{Transport: signing{d, &atomic.Int32{}}}
+	url := d.streamURL("OperatorsRole", "ana") + "/v1/chat/refunds"
+	chat := func(messages string) string {
+		body := `{"id": "talk", "messages": [` + messages + `], "trigger": "submit-message"}`
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/json")
+		answer, err := client.Do(r)
+		require.NoError(t, err)
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		require.Equal(t, 200, answer.StatusCode, "%s", text)
+		require.True(t, strings.HasSuffix(string(text), "data: [DONE]\n\n"), "%s", text)
+		return string(text)
+	}
+	asked := chat(`{"id": "u1", "role": "user", "parts": [{"type": "text", "text": "A wheel of order 1002 is broken."}]}`)
+	pending, err := d.anaClient().FindApprovals(t.Context(), approval.Query{})
+	require.NoError(t, err)
+	one := pending.Items[0]
+	require.Contains(t, asked, `"tool-approval-request","approvalId":"`+one.ID+`"`)
+	done := chat(`{"id": "` + one.Run + `", "role": "assistant", "metadata": {"next": 5}, "parts": [{"type": "dynamic-tool", "toolCallId": "` + one.Calls[0] + `",
+		"state": "approval-responded", "approval": {"id": "` + one.ID + `", "approved": true, "descriptor": {"digest": "` + one.Digest + `"}}}]}`)
+	require.Contains(t, done, "Refunded.")
 }
 
 // What a model writes in functions/step reaches a client of functions/http before the reply is complete.

@@ -75,8 +75,11 @@ func CompactJSON(raw []byte, lim JSONLimits) (json.RawMessage, error) {
 // DecodeStrict decodes raw into v after CompactJSON's checks, with the default limits. Keys must be spelled exactly as
 // v's fields are: encoding/json would also take other capitals, so two different keys could set one field. Numbers
 // decoded into an interface are json.Number. Errors quote no value.
-func DecodeStrict(raw []byte, v any) error {
-	compact, err := CompactJSON(raw, JSONLimits{})
+func DecodeStrict(raw []byte, v any) error { return DecodeStrictWithin(raw, JSONLimits{}, v) }
+
+// DecodeStrictWithin is DecodeStrict with other limits.
+func DecodeStrictWithin(raw []byte, lim JSONLimits, v any) error {
+	compact, err := CompactJSON(raw, lim)
 	if err != nil {
 		return err
 	}

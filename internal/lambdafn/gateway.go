@@ -75,21 +75,23 @@ func Stream(h http.Handler, log *slog.Logger) InvokeStream {
 	}
 }
 
-// streamed is the only route that a function URL serves.
-const streamed = "GET " + api.Path + "runs/{id}/events"
+// streamed are the routes that a function URL serves.
+var streamed = []string{"GET " + api.Path + "runs/{id}/events", "POST " + api.ChatPath}
 
-// Stream answers the events of a function URL that streams: the events of runs, and nothing else. Ended is
+// Stream answers the events of a function URL that streams: the events of runs and chats, and nothing else. Ended is
 // called before an answer ends.
 func (d *Deployment) Stream(agents api.Agents, who Identity, ended func(context.Context)) InvokeStream {
 	served, next := http.NewServeMux(), d.Trace.HTTP(api.Handler(d.deployedBackend(agents, who)))
-	served.HandleFunc(streamed, func(w http.ResponseWriter, r *http.Request) {
-		defer ended(r.Context())
-		ctx, cancel := withAnswerTime(r.Context(), d.Ports.Clock)
-		defer cancel()
-		next.ServeHTTP(w, r.WithContext(ctx))
-	})
+	for _, route := range streamed {
+		served.HandleFunc(route, func(w http.ResponseWriter, r *http.Request) {
+			defer ended(r.Context())
+			ctx, cancel := withAnswerTime(r.Context(), d.Ports.Clock)
+			defer cancel()
+			next.ServeHTTP(w, r.WithContext(ctx))
+		})
+	}
 	served.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		p := refuse(api.NoSuchPath, "want "+streamed+": the HTTP API serves everything else")
+		p := refuse(api.NoSuchPath, "want "+strings.Join(streamed, " or ")+": the HTTP API serves everything else")
 		for name, value := range p.Headers {
 			w.Header().Set(name, value)
 		}

@@ -160,6 +160,8 @@ func (d *Deployment) Serve(agents api.Agents, who Identity) Invoke {
 	}
 	serve := Gateway(served, d.Log)
 	return func(ctx context.Context, payload []byte) ([]byte, error) {
+		ctx, done := d.Ports.Clock.WithTimeout(ctx, gatewayTime)
+		defer done()
 		ctx, cancel := withAnswerTime(ctx, d.Ports.Clock)
 		defer cancel()
 		if sent, ok := readDelivery(payload); ok {
@@ -288,6 +290,9 @@ func (d *Deployment) Pages() *web.Pages {
 	}
 	return pages
 }
+
+// gatewayTime is how long a gateway waits for an answer at most, less a second: a function whose URL streams has more.
+const gatewayTime = 29 * time.Second
 
 // withAnswerTime leaves a second of a function's time to answer in, if ctx has a deadline: who is cut off by it leaves
 // the client without a problem to read, and whoever runs this without a line in the log.

@@ -18,11 +18,19 @@ import (
 // follow sends an event of the function URL. Who calls is signed by IAM.
 func (s *stack) follow(line string, ended func(context.Context), caller func([]byte) []byte, headers ...string) *events.LambdaFunctionURLStreamingResponse {
 	s.t.Helper()
+	return s.sendToURL(line, "", 29*time.Second, ended, caller, headers...)
+}
+
+// sendToURL is follow with a body, of a function that has so long.
+func (s *stack) sendToURL(
+	line, body string, time time.Duration, ended func(context.Context), caller func([]byte) []byte, headers ...string,
+) *events.LambdaFunctionURLStreamingResponse {
+	s.t.Helper()
 	d := s.deployment(s.machine.Ports)
 	stream := d.Stream(s.agents, lambdafn.Identity{IAMTenant: "acme", IAMAccount: "000000000000"}, ended)
-	ctx, cancel := context.WithTimeout(s.t.Context(), 29*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), time)
 	s.t.Cleanup(cancel)
-	out, err := stream(ctx, caller(request(line, "", nil, headers...)))
+	out, err := stream(ctx, caller(request(line, body, nil, headers...)))
 	require.NoError(s.t, err)
 	return out
 }
@@ -44,6 +52,22 @@ func TestStreamOfAFunctionURL(t *testing.T) {
 		require.Contains(t, string(all), "event: parked")
 		require.Equal(t, 1, ends, "before the answer's end")
 		require.NoError(t, out.Close())
+	})
+}
+
+// A chat at a function URL starts a run and streams it until it waits. One whose run takes longer than the function has
+// ends before the function does, and says where.
+func TestChatAtAFunctionURL(t *testing.T) {
+	inStack(t, pay, func(t *testing.T, s *stack) {
+		body := `{"id": "talk", "messages": [{"id": "u1", "role": "user", "parts": [{"type": "text", "text": "pay"}]}], "trigger": "submit-message"}`
+		ends := 0
+		out := s.sendToURL("POST /v1/chat/payer", body, 300*time.Second, func(context.Context) { ends++ }, byIAM, "content-type", "application/json")
+		require.Equal(t, 200, out.StatusCode)
+		all, err := io.ReadAll(out)
+		require.NoError(t, err)
+		require.Contains(t, string(all), `"tool-input-available"`)
+		require.Contains(t, string(all), `data: {"type":"finish","finishReason":"stop","messageMetadata":{"next":3}}`+"\n\ndata: [DONE]\n\n")
+		require.Equal(t, 1, ends)
 	})
 }
 
@@ -71,6 +95,8 @@ func TestFunctionURLRefuses(t *testing.T) {
 			{"GET /v1/runs/" + one.ID, byIAM, 404, api.NoSuchPath},
 			{"POST /v1/runs/" + one.ID + "/cancel", byIAM, 404, api.NoSuchPath},
 			{"POST /v1/approvals/" + one.Waiting[0].Approval + "/decision", byIAM, 404, api.NoSuchPath},
+			{"GET /v1/chat/payer", byIAM, 404, api.NoSuchPath},
+			{"POST /v1/chat/payer", nobody, 401, api.Unauthenticated},
 			{"GET /", byIAM, 404, api.NoSuchPath},
 			{"GET /a/link", byIAM, 404, api.NoSuchPath},
 			{"POST /slack/interactions", byIAM, 404, api.NoSuchPath},

@@ -79,7 +79,7 @@ func TestRulesBite(t *testing.T) {
 		{"timeouts", TemplateFile, "Timeout: 880 # R7: less", "Timeout: 900 # R7: less",
 			"want less than the 900 s of state RecordFailure"},
 		{"timeouts", TemplateFile, "Timeout: 30 #", "Timeout: 60 #", "want less than the 60 s of state Approve"},
-		{"timeouts", TemplateFile, "Timeout: 29 #", "Timeout: 30 #", "want less than the gateway's 30000 ms"},
+		{"timeouts", TemplateFile, "Timeout: !If [UseStreaming, 300, 29] #", "Timeout: !If [UseStreaming, 300, 30] #", "want less than the gateway's 30000 ms"},
 		{"timeouts", MachineFile, `"TimeoutSeconds": 900`, `"TimeoutSeconds": 600`, "want less than the 600 s of state Step"},
 
 		{"variables", TemplateFile, "COUNTERSIGN_TABLE:", "COUNTERSIGN_TABLES:", "COUNTERSIGN_TABLE: the functions read it"},
@@ -370,8 +370,9 @@ func timeouts(p *Project) []string {
 	const shortestWait = 60 // seconds; package runtime gives no wait less
 	var found []string
 	for _, r := range p.Resources(functionType) {
-		own, err := strconv.Atoi(p.Property(r, "Timeout").String())
-		if err != nil || own <= 0 {
+		value, err := p.Resolve(p.Property(r, "Timeout"), p.Deployed(Values{})) // what comes by the gateway has no more (lambdafn.Serve)
+		own, failed := strconv.Atoi(fmt.Sprint(value))
+		if err != nil || failed != nil || own <= 0 {
 			found = append(found, r.ID+": Timeout: want seconds")
 		}
 		for name, s := range p.Machine.States {

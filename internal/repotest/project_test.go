@@ -111,7 +111,7 @@ func TestStreamUrl(t *testing.T) {
 	require.Len(t, urls, 1)
 	require.Equal(t, "UseStreaming", urls[0].Node.Get("Condition").String())
 	require.Equal(t, "{TargetFunctionArn: ${HttpFunction.Arn}:live, AuthType: AWS_IAM, InvokeMode: RESPONSE_STREAM, Cors: {AllowOrigins: CorsOrigins, "+
-		"AllowMethods: [GET], AllowHeaders: [authorization, last-event-id, x-amz-content-sha256, x-amz-date, x-amz-security-token], "+
+		"AllowMethods: [GET, POST], AllowHeaders: [authorization, content-type, last-event-id, x-amz-content-sha256, x-amz-date, x-amz-security-token], "+
 		"MaxAge: 3600} or AWS::NoValue}", urls[0].Properties.Short())
 	for _, streaming := range []string{"off", "on"} {
 		v := p.Deployed(Values{"OperatorsPrincipal": "arn:aws:iam::123456789012:root", "Streaming": streaming})

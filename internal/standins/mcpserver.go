@@ -21,11 +21,18 @@ func InstalledMCPServer(t *testing.T, server string) (program, file string) {
 	return node(t), fetched(t, "mcp", "@modelcontextprotocol", server, "dist", "index.js")
 }
 
+// StockChat finds node and a client of the AI SDK's chat, of the version that a package of tools/mcp is; see
+// InstalledMCPServer. tools/mcp/chat.mjs says what its arguments are.
+func StockChat(t *testing.T, version string) (program, script string) {
+	t.Helper()
+	return node(t), filepath.Join(filepath.Dir(fetched(t, "mcp", version)), "..", "chat.mjs")
+}
+
 func node(t testing.TB) string {
 	t.Helper()
 	program, err := exec.LookPath("node")
 	if err != nil {
-		t.Skip("no node in PATH: what drives the browser, and the real MCP servers, are JavaScript")
+		t.Skip("no node in PATH: what drives the browser, the real MCP servers and the chat's client are JavaScript")
 	}
 	return program
 }

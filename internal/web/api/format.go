@@ -24,6 +24,7 @@ type journalReader struct {
 	defOf func(digest string) (*agent.Definition, error)
 	state run.AgentState
 	live  liveText
+	chat  *stream.Chat // writes the events instead of the format; nil = the format does
 }
 
 // liveText is the text so far of the newest attempt at an inference.
@@ -76,6 +77,12 @@ func (v *journalReader) readEntry(e run.Entry) ([]stream.Encoded, error) {
 		}
 	}
 	v.state = after
+	if v.chat != nil {
+		if e.Seq <= v.from.seq {
+			return nil, nil
+		}
+		return v.chat.Entry(events, &v.state)
+	}
 	encoded, err := v.format.Encode(events)
 	return slices.DeleteFunc(encoded, func(e stream.Encoded) bool { return !v.from.before(e.Seq, e.Index) }), err
 }

@@ -56,6 +56,7 @@ var routes = []route{
 	{http.MethodPost, "/v1/runs/{id}/cancel", "", (*server).cancelRun},
 	{http.MethodPost, "/v1/runs/{id}/fork", "", (*server).forkRun},
 	{http.MethodPost, "/v1/runs/{id}/calls/{call}/undo", "", (*server).undoCall},
+	{http.MethodPost, ChatPath, "", (*server).receiveChat},
 	{http.MethodPost, callbackPath, "", (*server).receiveCallback},
 	{http.MethodPost, "/v1/blobs", "", (*server).announceUpload},
 	{http.MethodPut, "/v1/blobs/{sha256}", "", (*server).receiveUpload},
@@ -296,11 +297,16 @@ func (s *server) writeJSON(w http.ResponseWriter, status int, mediaType string, 
 
 // readBody decodes a strict JSON body. A missing body is an error unless it is optional.
 func readBody[T any](w http.ResponseWriter, r *http.Request, optional bool) (body T, err error) {
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	return readBodyOf[T](w, r, maxBody, optional)
+}
+
+// readBodyOf is readBody for a body of at most so many bytes.
+func readBodyOf[T any](w http.ResponseWriter, r *http.Request, most int, optional bool) (body T, err error) {
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(most)))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		return body, problem(TooLarge, "the body is larger than %d bytes", maxBody)
+		return body, problem(TooLarge, "the body is larger than %d bytes", most)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return body, invalidProblem("the body: it was not all there in time; send it again")
 	case err != nil:
@@ -311,7 +317,7 @@ func readBody[T any](w http.ResponseWriter, r *http.Request, optional bool) (bod
 	if err := checkContentType(r.Header); err != nil {
 		return body, err
 	}
-	if err := jsonx.DecodeStrict(data, &body); err != nil {
+	if err := jsonx.DecodeStrictWithin(data, jsonx.JSONLimits{Bytes: most}, &body); err != nil {
 		return body, invalidProblem("the body: %v", err)
 	}
 	if !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) { // null decodes into anything

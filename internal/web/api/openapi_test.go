@@ -217,6 +217,7 @@ func (d *document) requests(t *testing.T) {
 		{op: start, body: `{"agent":"payer","message":"x","key":"a"}`, headers: []string{"Idempotency-Key", "b"},
 			status: 400, kind: "invalid-request"},
 		{op: start, body: `{"agent":"payer","message":"x","continues":"RUN"}`, status: 409, kind: "run-not-finished"},
+		{op: "POST /v1/chat/{agent}", body: d.example("POST /v1/chat/{agent}"), status: 200},
 		{op: "GET /v1/runs", status: 200},
 		{op: "GET /v1/runs", query: "?status=waiting&agent=payer&limit=1", status: 200},
 		{op: "GET /v1/runs", query: "?root=" + noRun, status: 404, kind: "run-not-found"},
@@ -289,7 +290,9 @@ func (d *document) requests(t *testing.T) {
 			got := b.do(real(c.op, run)+c.query, strings.Replace(c.body, "RUN", run.ID, 1), c.headers...)
 			d.check(t, c.op, got)
 			var p struct{ Type api.ProblemType }
-			require.NoError(t, json.Unmarshal([]byte(got.body), &p))
+			if !strings.HasPrefix(got.body, "data: ") {
+				require.NoError(t, json.Unmarshal([]byte(got.body), &p))
+			}
 			require.Equal(t, c.status, got.status, got.body)
 			require.Equal(t, c.kind, string(p.Type))
 			if c.kind != "" {

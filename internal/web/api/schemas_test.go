@@ -35,7 +35,7 @@ var update = flag.Bool("update", false, "write the schemas of docs/openapi.yaml 
 
 // requests and answers, with events, are types of the API. The types of their fields follow from them.
 var (
-	requests = []any{api.Start{}, api.Input{}, api.Note{}, api.Verdict{}, api.Fork{}, api.CallbackAnswer{}, api.Blob{}, api.PersonForm{}}
+	requests = []any{api.Start{}, api.Input{}, api.Chat{}, api.Note{}, api.Verdict{}, api.Fork{}, api.CallbackAnswer{}, api.Blob{}, api.PersonForm{}}
 	answers  = []any{
 		api.Accepted{}, api.Run{}, api.RunHead{}, api.Event{}, api.Replay{}, approval.Approval{}, api.Applied{}, api.Undone{},
 		api.Grant{}, api.Person{}, runtime.Repaired{}, runtime.Deleted{}, store.Deletion{}, api.Uploading{}, api.Uploaded{}, api.Page[any]{}, api.Problem{},

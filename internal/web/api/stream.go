@@ -110,18 +110,28 @@ func (s *server) streamEvents(
 	}
 	ctx, cancel := s.Clock.WithTimeout(r.Context(), streamWindow)
 	defer cancel()
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("Cache-Control", "no-store")
-	if wire := form.Wire(); wire.Header != "" {
-		w.Header().Set(wire.Header, wire.Value)
-	}
-	t := &eventStream{journal: s.Journal, clock: s.Clock, journalReader: v, out: w}
-	err = t.follow(ctx, watch)
-	ended := err == nil || r.Context().Err() != nil || errors.Is(err, errClosed) || problemOf(err).Type == Unavailable
-	if !ended {
-		s.Log.Error("stream ended", "run", runID, "error", err)
+	t := s.beginStream(w, v)
+	if err := t.follow(ctx, watch); err != nil && r.Context().Err() == nil {
+		s.logBroken(runID, err)
 	}
 	return nil // the response has begun; the client resumes
+}
+
+// beginStream sets the headers of a stream of events.
+func (s *server) beginStream(w http.ResponseWriter, v *journalReader) *eventStream {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	if wire := v.format.Wire(); wire.Header != "" {
+		w.Header().Set(wire.Header, wire.Value)
+	}
+	return &eventStream{journal: s.Journal, clock: s.Clock, journalReader: v, out: w}
+}
+
+// logBroken logs what has ended a stream, unless it is its time, the process's end, or a store that is away.
+func (s *server) logBroken(runID string, err error) {
+	if !errors.Is(err, errClosed) && problemOf(err).Type != Unavailable {
+		s.Log.Error("stream ended", "run", runID, "error", err)
+	}
 }
 
 // maxHeldBack is the size in bytes after which a buffered response gets no more events.
@@ -137,6 +147,7 @@ type eventStream struct {
 	hasText bool           // it contains pieces of replies
 	written int            // bytes
 	early   []stream.Delta // pieces of a reply that came before the entry in front of it was read
+	drained int64          // inputs that the run is to have taken in before a chat's response ends
 }
 
 // follow writes events as they come. It returns nil if the run has ended, or if the response is buffered, as behind a
@@ -150,7 +161,7 @@ func (t *eventStream) follow(ctx context.Context, watch Watch) error {
 		if err != nil {
 			return err
 		}
-		if err := t.flush(); err != nil || ended || t.isHeld && t.written > 0 {
+		if err := t.flush(); err != nil || ended || t.endsEarly() {
 			return err
 		}
 		if err := t.wait(ctx, watch); err != nil {
@@ -158,6 +169,9 @@ func (t *eventStream) follow(ctx context.Context, watch Watch) error {
 		}
 	}
 }
+
+// endsEarly reports whether a buffered response ends, as it has something: its client comes back for the rest.
+func (t *eventStream) endsEarly() bool { return t.isHeld && t.written > 0 && t.chat == nil }
 
 // wait returns when there may be a new entry. Until then it sends deltas.
 func (t *eventStream) wait(ctx context.Context, watch Watch) error {
@@ -180,7 +194,7 @@ func (t *eventStream) wait(ctx context.Context, watch Watch) error {
 				return d.Inference <= t.state.Replies()+1
 			})
 		}
-		if err := t.sendDeltas(deltas); err != nil || moved || t.isHeld && t.written > 0 {
+		if err := t.sendDeltas(deltas); err != nil || moved || t.endsEarly() {
 			return err
 		}
 	}
@@ -197,6 +211,12 @@ func (t *eventStream) sendDeltas(deltas []stream.Delta) error {
 			continue
 		}
 		d.Inference = t.state.Inferences + 1
+		if t.chat != nil {
+			if err := t.writeAll(t.chat.Live(d)); err != nil {
+				return err
+			}
+			continue
+		}
 		if t.live.inference != d.Inference || t.live.attempt != d.Attempt {
 			t.live = liveText{inference: d.Inference, attempt: d.Attempt, content: map[deltaPart]string{}}
 		}
@@ -240,7 +260,7 @@ func (t *eventStream) sendNew(ctx context.Context) (ended bool, err error) {
 				return false, err
 			}
 			for _, e := range events {
-				if t.isHeld && t.written > maxHeldBack {
+				if t.isHeld && t.written > maxHeldBack && t.chat == nil {
 					return false, nil
 				}
 				if err := t.write(position{e.Seq, e.Index}.String(), e.Type, e.Body); err != nil {
@@ -254,16 +274,37 @@ func (t *eventStream) sendNew(ctx context.Context) (ended bool, err error) {
 		}
 		more = len(entries) >= entriesPerRead
 	}
-	if last := t.format.Wire().Last; ended && last != "" {
-		if _, err := fmt.Fprintf(t.out, "data: %s\n\n", last); err != nil {
-			return false, err
-		}
+	if t.chat != nil {
+		return t.chat.IsOver() && (t.state.Drained >= t.drained || t.state.Status == run.RunDone), nil
 	}
-	return ended, nil
+	if ended {
+		err = t.writeLast()
+	}
+	return ended, err
+}
+
+// writeLast writes what a form has behind the last event.
+func (t *eventStream) writeLast() error {
+	last := t.format.Wire().Last
+	if last == "" {
+		return nil
+	}
+	_, err := fmt.Fprintf(t.out, "data: %s\n\n", last)
+	return err
 }
 
 // entriesPerRead is the number of entries in memory at once.
 const entriesPerRead = 100
+
+// writeAll writes events of a chat.
+func (t *eventStream) writeAll(events []stream.Encoded) error {
+	for _, e := range events {
+		if err := t.write("", e.Type, e.Body); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // write writes one event. A client resumes behind the last event with an id.
 func (t *eventStream) write(id, name string, data any) error {
@@ -271,13 +312,16 @@ func (t *eventStream) write(id, name string, data any) error {
 	if err != nil {
 		return err
 	}
+	head := "event: " + name + "\n"
 	switch {
+	case t.chat != nil: // its client knows data alone
+		head = ""
 	case id != "":
-		id = "id: " + id + "\n"
+		head = "id: " + id + "\n" + head
 	case t.isHeld: // a piece of a reply, which ends the response: its client is to ask for more soon
-		id = "retry: 1000\n"
+		head = "retry: 1000\n" + head
 	}
-	n, err := fmt.Fprintf(t.out, "%sevent: %s\ndata: %s\n\n", id, name, line)
+	n, err := fmt.Fprintf(t.out, "%sdata: %s\n\n", head, line)
 	t.written += n
 	return err
 }

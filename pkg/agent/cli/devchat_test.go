@@ -12,6 +12,7 @@ import (
 	"net/textproto"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -182,6 +183,33 @@ func TestConsoleChat(t *testing.T) {
 	require.Equal(t, chat, p.Where(), "a decision leads back to the chat")
 	waitForScript(t, p, `window.innerHeight + window.scrollY >= document.documentElement.scrollHeight - 80`)
 	require.Empty(t, p.Log().Console)
+}
+
+// The AI SDK's own client, of two versions, drives a run: it shows text while the model writes it, and approves and
+// denies on the call itself.
+func TestStockChat(t *testing.T) {
+	for _, version := range []string{"ai", "ai6"} {
+		t.Run(version, func(t *testing.T) {
+			program, script := standins.StockChat(t, version)
+			call := strings.Replace(movingModel, `{"calls"`, `{"text": "I move it.", "chunks": ["I mo", "ve it."], "calls"`, 1)
+			d := newHarness(t, renamingAgent, call)
+			d.write("a.txt", "a")
+			s := startHarness(t, d)
+			out, err := exec.CommandContext(t.Context(), program, script, version, s.URL+"/v1/chat/tidy", s.token,
+				"say:Tidy up", "approve:fine", "say:Once more", "say:Well?", "deny:not that").Output()
+			require.NoError(t, err)
+			var got struct{ Errors, Shown, Live []string }
+			require.NoError(t, json.Unmarshal(out, &got))
+			require.Empty(t, got.Errors)
+			require.Equal(t, []string{
+				"user: Tidy up", "assistant: step-start, I move it., move_file output-available, step-start, Done.",
+				"user: Once more", "assistant: step-start, I move it., move_file approval-requested",
+				"user: Well?", "assistant: move_file output-denied, step-start, Done.",
+			}, got.Shown)
+			require.Contains(t, got.Live, "I mo", "before the reply was there")
+			require.FileExists(t, filepath.Join(d.dir, "b.txt"))
+		})
+	}
 }
 
 // A chat has the run page's form to cancel while its run is not done. It leads back to the chat, which goes on from

@@ -1,0 +1,241 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/web/api"
+)
+
+// chunk is one line of a chat's response.
+type chunk map[string]any
+
+// chat posts a chat's messages and reads the response.
+func (b *bench) chat(messages string, headers ...string) (all []chunk) {
+	b.t.Helper()
+	got := b.do("POST /v1/chat/payer", body(messages), headers...)
+	require.Equal(b.t, http.StatusOK, got.status, got.body)
+	require.Equal(b.t, "v1", got.header.Get("X-Vercel-Ai-Ui-Message-Stream"))
+	body, ok := strings.CutSuffix(got.body, "data: [DONE]\n\n")
+	require.True(b.t, ok, got.body)
+	for line := range strings.SplitSeq(strings.TrimSuffix(body, "\n\n"), "\n\n") {
+		var c chunk
+		require.NoError(b.t, json.Unmarshal([]byte(strings.TrimPrefix(line, "data: ")), &c))
+		all = append(all, c)
+	}
+	return all
+}
+
+// kinds are the types of chunks.
+func kinds(all []chunk) string {
+	var out []string
+	for _, c := range all {
+		out = append(out, c["type"].(string))
+	}
+	return strings.Join(out, " ")
+}
+
+// find is the only chunk of a type.
+func find(t *testing.T, all []chunk, kind string) chunk {
+	t.Helper()
+	of := slices.DeleteFunc(slices.Clone(all), func(c chunk) bool { return c["type"] != kind })
+	require.Len(t, of, 1, kinds(all))
+	return of[0]
+}
+
+// body is a chat's body with these messages.
+func body(messages string) string {
+	return `{"id": "talk", "messages": [` + messages + `], "trigger": "submit-message"}`
+}
+
+const chatHello = `{"id": "u1", "role": "user", "parts": [{"type": "text", "text": "pay 5"}]}`
+
+// shown is the assistant's message that a response made, with its call in a state and what the client adds to it.
+func shown(t *testing.T, all []chunk, state string, approval map[string]any) string {
+	t.Helper()
+	asked := find(t, all, "tool-approval-request")
+	of := map[string]any{"id": asked["approvalId"], "descriptor": asked["approvalDescriptor"]}
+	maps.Copy(of, approval)
+	raw, err := json.Marshal(map[string]any{
+		"id": find(t, all, "start")["messageId"], "role": "assistant", "metadata": find(t, all, "finish")["messageMetadata"],
+		"parts": []any{map[string]any{"type": "dynamic-tool", "toolCallId": "c1", "state": state, "approval": of}},
+	})
+	require.NoError(t, err)
+	return string(raw)
+}
+
+func TestChat(t *testing.T) {
+	b := newBench(t, pay)
+	first := b.chat(chatHello)
+	require.Equal(t, "start start-step text-start text-delta text-end tool-input-start tool-input-available finish-step "+
+		"tool-approval-request finish", kinds(first))
+	asked := find(t, first, "tool-approval-request")
+	pending, err := b.client.FindApprovals(t.Context(), approval.Query{})
+	require.NoError(t, err)
+	one := pending.Items[0]
+	require.Equal(t, one.ID, asked["approvalId"])
+	require.Equal(t, one.Digest, asked["approvalDescriptor"].(map[string]any)["digest"])
+	require.Equal(t, one.Run, find(t, first, "start")["messageId"])
+	require.Equal(t, first, b.chat(chatHello), "a message that is sent twice is said once")
+
+	yes := chatHello + "," + shown(t, first, "approval-responded", map[string]any{"approved": true, "reason": "fine"})
+	second := b.chat(yes)
+	require.Equal(t, one.Run, find(t, second, "start")["messageId"], "the message goes on")
+	require.Equal(t, "start tool-output-available start-step text-start text-delta text-end finish-step finish", kinds(second))
+	require.Equal(t, 5, <-b.paid)
+	require.Equal(t, second, b.chat(yes), "an answer that is sent twice counts once")
+	require.Empty(t, b.paid)
+	decided, err := b.client.Approval(t.Context(), one.ID)
+	require.NoError(t, err)
+	require.Equal(t, "fine", decided.Decisions[0].Note)
+
+	third := b.chat(yes + `, {"id": "u2", "role": "user", "parts": [{"type": "text", "text": "again"}]}`)
+	continued, err := b.client.Run(t.Context(), find(t, third, "start")["messageId"].(string))
+	require.NoError(t, err)
+	require.Equal(t, one.Run, continued.Continues)
+}
+
+// A message to a run that waits shows its requests again, each by an approval of its own.
+func TestChatOfAWaitingRun(t *testing.T) {
+	b := newBench(t, pay)
+	first := b.chat(chatHello)
+	before := chatHello + "," + shown(t, first, "approval-requested", nil)
+	second := b.chat(before + `, {"id": "u2", "role": "user", "parts": [{"type": "text", "text": "wait"}]}`)
+	require.Equal(t, "start tool-input-available tool-approval-request finish", kinds(second))
+	again := find(t, second, "tool-approval-request")
+	id := find(t, first, "tool-approval-request")["approvalId"].(string)
+	require.Equal(t, id+".3", again["approvalId"])
+	require.NotEqual(t, find(t, first, "start")["messageId"], find(t, second, "start")["messageId"])
+	third := b.chat(before + "," + shown(t, second, "approval-responded", map[string]any{"approved": false}))
+	require.Equal(t, "start tool-output-denied start-step text-start text-delta text-end finish-step finish", kinds(third))
+}
+
+// Who may not decide has nothing to press; what somebody else has decided is told; an answer of a quorum that is not
+// complete ends the response.
+func TestChatWithOthers(t *testing.T) {
+	b := newBench(t, pay, func(d *agent.Definition) {
+		d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, Approvers: []string{"group:operators"}, Quorum: 2}}
+	})
+	guest := b.chat(chatHello, api.AsHeader, "user:guest")
+	require.Equal(t, "c1", find(t, guest, "data-waiting")["data"].(map[string]any)["call"])
+	require.NotContains(t, kinds(guest), "tool-approval-request")
+	first := b.chat(chatHello, api.AsHeader, "user:ana,group:operators")
+	half := b.chat(shown(t, first, "approval-responded", map[string]any{"approved": true}), api.AsHeader, "user:ana,group:operators")
+	require.Equal(t, "start finish", kinds(half))
+	id := find(t, first, "tool-approval-request")["approvalId"].(string)
+	_, err := b.client.Decide(t.Context(), id, api.Verdict{Action: approval.Edit, Args: json.RawMessage(`{"amount": 6}`)})
+	require.NoError(t, err)
+	stale := b.do("POST /v1/chat/payer", body(shown(t, first, "approval-responded", map[string]any{"approved": true})),
+		api.AsHeader, "user:bob,group:operators")
+	problemIn(t, stale, http.StatusConflict, api.RequestChanged)
+}
+
+// What somebody else has decided meanwhile is told with the rest.
+func TestChatTellsOthersDecisions(t *testing.T) {
+	b := newBench(t, `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 5}}, {"id": "c2", "name": "pay", "input": {"amount": 6}}]}
+{"text": "Paid."}`)
+	parts, start := []any{}, b.chat(chatHello)
+	for _, c := range start {
+		if c["type"] == "tool-approval-request" {
+			state, of := "approval-requested", map[string]any{"id": c["approvalId"], "descriptor": c["approvalDescriptor"]}
+			if c["toolCallId"] == "c1" {
+				state, of["approved"] = "approval-responded", true
+			} else {
+				_, err := b.client.Decide(t.Context(), c["approvalId"].(string), api.Verdict{Action: approval.Deny, Note: "not that"})
+				require.NoError(t, err)
+			}
+			parts = append(parts, map[string]any{"type": "dynamic-tool", "toolCallId": c["toolCallId"], "state": state, "approval": of})
+		}
+	}
+	raw, err := json.Marshal(map[string]any{"id": find(t, start, "start")["messageId"], "role": "assistant", "parts": parts,
+		"metadata": find(t, start, "finish")["messageMetadata"]})
+	require.NoError(t, err)
+	all := b.chat(string(raw))
+	told := find(t, all, "tool-approval-response")
+	require.Equal(t, false, told["approved"])
+	require.Equal(t, "not that", told["reason"])
+	require.Equal(t, "c2", find(t, all, "tool-output-denied")["toolCallId"])
+	require.Equal(t, "c1", find(t, all, "tool-output-available")["toolCallId"])
+}
+
+// A response goes on while the run waits for no person, for five minutes or as long as its function has, and says where
+// it ended. One that a gateway holds back is whole, too.
+func TestChatWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newUnserved(t, `{"calls": [{"id": "c1", "name": "shop", "input": {}}]}`, func(d *agent.Definition) {
+			d.Tools = append(d.Tools, agent.ToolSpec{Name: "shop", Kind: agent.KindService, Description: "Asks.", Effect: run.EffectRead,
+				Schema: json.RawMessage(`{"type": "object"}`)})
+		})
+		for _, limit := range []time.Duration{time.Hour, 28 * time.Second} {
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/chat/payer", strings.NewReader(body(chatHello)))
+			r.Header.Set("Content-Type", "application/json")
+			w, begin := httptest.NewRecorder(), time.Now()
+			api.Handler(b.backend).ServeHTTP(struct{ http.ResponseWriter }{w}, r)
+			require.Equal(t, min(limit, 5*time.Minute), time.Since(begin))
+			require.Contains(t, w.Body.String(), `"tool-input-available"`)
+			require.Contains(t, w.Body.String(), `{"type":"finish","finishReason":"other","messageMetadata":{"next":4}}`+"\n\ndata: [DONE]\n\n")
+			cancel()
+		}
+	})
+}
+
+// A body that is no chat's, and what belongs to another run or agent, is refused by name, and nothing is done.
+func TestChatRefuses(t *testing.T) {
+	b, other := newWaiting(t)
+	first := b.chat(chatHello)
+	one := find(t, first, "start")["messageId"].(string)
+	yes := func(run, id string) string {
+		return fmt.Sprintf(`{"id": %q, "role": "assistant", "parts": [{"type": "dynamic-tool", "toolCallId": "c1", "state": "approval-responded",
+			"approval": {"id": %q, "approved": true}}]}`, run, id)
+	}
+	user := func(parts string) string { return body(`{"id": "u", "role": "user", "parts": [` + parts + `]}`) }
+	for sent, want := range map[string]string{
+		`{"messages": [` + chatHello + `], "trigger": "submit-message"}`:                "id: got nothing",
+		`{"id": "t", "messages": [` + chatHello + `]}`:                                  "want submit-message",
+		`{"id": "t", "messages": [` + chatHello + `], "trigger": "regenerate-message"}`: "want submit-message",
+		`{"id": "t", "trigger": "submit-message"}`:                                      "messages: got nothing",
+		body(""):  "messages: got nothing",
+		body("1"): "messages[0]: ",
+		strings.Replace(body(chatHello), "}", `}, "model": 1`, 1):          "",
+		body(`{"role": "user", "parts": [{"type": "text", "text": "x"}]}`): "messages[0].id",
+		user(""): "messages[0].parts",
+		user(`{"type": "file", "mediaType": "text/plain", "url": "https://example.com"}`):      "messages[0].parts[0].url",
+		user(`{"type": "file", "mediaType": "text/plain", "url": "data:text/plain;base64,?"}`): "messages[0].parts[0]",
+		user(`{"type": "source-url"}`):                                                               "messages[0].parts[0].type",
+		body(`{"id": "u", "role": "system", "parts": []}`):                                           "messages[0]: want a user's message",
+		body(`{"id": "` + one + `", "role": "assistant", "parts": []}`):                              "messages[0]: want a user's message, or an answer",
+		body(yes(one, "x")):                                                                          "messages[0].parts[0].approval.id",
+		body(yes(one, other.Waiting[0].Approval)):                                                    "messages[0].parts[0].approval.id",
+		body(yes("raaaaaaaaaaaaaaaaaaaaaaaaa", other.Waiting[0].Approval)):                           "messages[0].id",
+		body(`{"id": "raaaaaaaaaaaaaaaaaaaaaaaaa", "role": "assistant", "parts": []}, ` + chatHello): "messages[0].id",
+	} {
+		got := b.do("POST /v1/chat/payer", sent)
+		require.Contains(t, got.body, want, sent)
+		require.GreaterOrEqual(t, got.status, 400)
+		require.Less(t, got.status, 500)
+	}
+	problemIn(t, b.do("POST /v1/chat/nobody", body(chatHello)), http.StatusNotFound, api.NoSuchPath)
+	large := `{"id": "u", "role": "user", "parts": [{"type": "text", "text": "` + strings.Repeat("x", 300<<10) + `"}]}`
+	problemIn(t, b.do("POST /v1/chat/payer", body(large+strings.Repeat(","+large, 20))), http.StatusRequestEntityTooLarge, api.TooLarge)
+	got := b.do("POST /v1/chat/payer", body(large+","+chatHello))
+	require.Equal(t, http.StatusOK, got.status, "a long conversation: %s", got.body)
+	require.Empty(t, b.paid)
+	now, err := b.client.Run(t.Context(), one)
+	require.NoError(t, err)
+	require.Equal(t, run.RunWaiting, now.Status)
+}
