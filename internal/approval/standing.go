@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -184,6 +185,36 @@ func (d *Desk) standingGrants(ctx context.Context, decided Approval) (all []Stan
 		}
 	}
 	return all, nil
+}
+
+// DeleteStanding deletes the standing grants that a run has given: without the run's record of them they cover nothing.
+// A grant that has replaced one of them stays.
+func DeleteStanding(ctx context.Context, t store.Table, tenant, agentName, run string) error {
+	from, to := prefixRange("G")
+	for r := (store.Range{PK: runPartition(tenant, run), From: from, To: to}); ; {
+		page, err := t.Query(ctx, r)
+		if err != nil {
+			return err
+		}
+		for _, it := range page.Items {
+			var by decisionGrants
+			if err := jsonx.ReadStored("grants of a decision", it.Body, &by); err != nil {
+				return store.Damaged(it.Key, "%w", err)
+			}
+			for _, g := range by.Grants {
+				err := t.Write(ctx, store.Op{
+					Kind: store.Delete, Item: store.Item{Key: standingKey(tenant, agentName, g.Tool, g.Digest)},
+					If: []store.Cond{equals("approval", store.Str(strings.Split(it.SK, "#")[1]))},
+				})
+				if err != nil && !store.FailedOp(err, 0) {
+					return err
+				}
+			}
+		}
+		if r.Cursor = page.Cursor; r.Cursor == "" {
+			return nil
+		}
+	}
 }
 
 // argsMasker returns a function that masks secrets in arguments, by the definition of the request's run. It loads the

@@ -219,6 +219,9 @@ func (d *Deleter) finish(ctx context.Context, tenant string, record store.Deleti
 			out.Approvals++
 		}
 	}
+	if err := approval.DeleteStanding(ctx, d.Table, tenant, record.Agent, record.Run); err != nil {
+		return fmt.Errorf("delete the standing grants of run %s: %w", record.Run, err)
+	}
 	digests, err := d.Journal.BlobsOf(ctx, tenant, record.Run)
 	if err != nil {
 		return fmt.Errorf("delete the blobs of run %s: %w", record.Run, err)

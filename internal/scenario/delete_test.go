@@ -173,7 +173,7 @@ func requireDeleted(t *testing.T, sim *simulation, deleted map[string]store.Head
 			switch own := strings.HasSuffix(it.PK, "#RUN#"+id); {
 			case own && it.SK != "J#0000000000" && it.Attrs["closed"].Int() != 1,
 				strings.HasSuffix(it.PK, "#END#"+id), strings.Contains(it.PK, "#BLOB#") && it.SK == id,
-				(strings.Contains(it.PK, "#APPROVAL#") || strings.HasPrefix(it.PK, "LINK#")) &&
+				(strings.Contains(it.PK, "#APPROVAL#") || strings.HasPrefix(it.PK, "LINK#") || strings.Contains(it.PK, "#GRANT#")) &&
 					strings.Contains(string(it.Body), `"`+id+`"`):
 				t.Errorf("left of run %s: %s %s %s", id, it.PK, it.SK, it.Body)
 			}
