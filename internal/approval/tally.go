@@ -434,6 +434,16 @@ func (d *Desk) applyEdit(
 	return a, amended.Policy, nil
 }
 
+// CheckEdit returns the error with which Decide would refuse the edited arguments of a decision; nil = it takes them.
+func (d *Desk) CheckEdit(ctx context.Context, a Approval, r DecisionInput) error {
+	def, s, c, err := d.loadCall(ctx, a)
+	if err == nil {
+		r.confirmed = a.ChannelsOf("").ConfirmationBy(r.Via)
+		_, _, err = d.applyEdit(a, r, def, s, c)
+	}
+	return err
+}
+
 // alsoRequiring returns the request with the requirements of a second policy decision added. No requirement gets
 // weaker: two equal sets of approvers are different if they escalate to different people.
 func (a Approval) alsoRequiring(dec policy.Decision) Approval {

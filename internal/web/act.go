@@ -122,7 +122,8 @@ func (s *server) showUncovered(w http.ResponseWriter, r *http.Request, v visit, 
 		Text: "It is recorded that you looked. Open the page again to have it masked."})
 }
 
-// reviewEdit says what the edited arguments change, for the form that approves them. It decides and records nothing.
+// reviewEdit says what the edited arguments change, for the form that approves them. It refuses what the desk would
+// refuse, and decides and records nothing.
 func (s *server) reviewEdit(ctx context.Context, v visit, form map[string]string) (shown formResult, err error) {
 	if !s.findAllowedActions(v).Edit {
 		return shown, approval.ErrForbidden
@@ -141,7 +142,12 @@ func (s *server) reviewEdit(ctx context.Context, v visit, form map[string]string
 			return shown, err
 		}
 	}
-	if _, err := restoreArgs(v.a, known, string(args)); err != nil {
+	edited, err := restoreArgs(v.a, known, string(args))
+	if err == nil {
+		edit := approval.DecisionInput{Action: approval.Edit, Args: edited, By: v.by, Via: v.via}
+		err = s.Desk.CheckEdit(ctx, v.a, edit)
+	}
+	if err != nil {
 		return shown, err
 	}
 	changes, err := findChanges(json.RawMessage(stored), args)

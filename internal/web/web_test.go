@@ -482,11 +482,13 @@ func TestTheEntranceSaysHowARequestIsOpened(t *testing.T) {
 // Other arguments are the approver's own: checked, run, and told.
 func TestEdit(t *testing.T) {
 	w, _, at := asked(t)
-	got := w.pressButton(at, "edit", "args", `{"amount": "much"}`)
-	require.Equal(t, http.StatusUnprocessableEntity, got.status)
-	require.Contains(t, got.body, "The arguments: ")
-	require.Contains(t, got.body, `{&#34;amount&#34;: &#34;much&#34;}</textarea>`)
-	require.Contains(t, got.body, ` open><summary>Approve with other arguments`)
+	for _, action := range []string{"review", "edit"} {
+		got := w.pressButton(at, action, "args", `{"amount": "much"}`)
+		require.Equal(t, http.StatusUnprocessableEntity, got.status, action)
+		require.Contains(t, got.body, "The arguments: ")
+		require.Contains(t, got.body, `{&#34;amount&#34;: &#34;much&#34;}</textarea>`)
+		require.Contains(t, got.body, ` open><summary>Approve with other arguments`)
+	}
 	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "edit", "args", "{\"amount\": 3,\r\n\"to\": \"eva\"}").status)
 	require.Equal(t, run.RunDone, w.finish())
 	require.Equal(t, payment{3, "eva"}, <-w.paid)
