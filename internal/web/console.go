@@ -348,13 +348,11 @@ func (c *Console) checkProof(form map[string]string) string {
 		}
 	}
 	if c.Session {
-		return "The form was not one of your session. Answer anew."
+		return "The page was made before you signed in last. Open it again, and send the form once more."
 	}
-	return notProved
+	return "The token is missing or wrong. Type the one that the server printed when it started, or open the address " +
+		"that it printed, and send the form once more."
 }
-
-const notProved = "That you may look does not say that you may decide. Type the token, or open the address once more " +
-	"that was printed at the start."
 
 // readQuery reads the query strictly: only the named parameters, each at most once.
 func readQuery(r *http.Request, names ...string) (map[string]string, error) {

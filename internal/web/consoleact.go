@@ -83,14 +83,15 @@ func (c *console) serveForm(w http.ResponseWriter, r *http.Request) {
 	refuse := func(status int, text string) {
 		c.refuseAction(w, r, status, kind, form, &formResult{Head: "Nothing was changed", Text: text, Bad: true})
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		refuse(http.StatusBadRequest, "The form: "+err.Error()+".")
 		return
-	case c.checkProof(form) != "":
-		refuse(http.StatusForbidden, notProved)
+	}
+	if problem := c.checkProof(form); problem != "" {
+		refuse(http.StatusForbidden, problem)
 		return
-	case kind == "together":
+	}
+	if kind == "together" {
 		page, err := c.approveTogether(r, form)
 		c.renderPage(w, r, http.StatusOK, "together.html", page, err)
 		return

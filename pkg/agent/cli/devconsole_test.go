@@ -226,10 +226,10 @@ func TestConsoleDecisionsProveThemselves(t *testing.T) {
 		want    int
 		says    string
 	}{
-		"a cookie alone":           {v, v.fillForm(path, "approve"), nil, 403, "does not say that you may decide"},
-		"an empty key":             {v, v.fillForm(path, "approve", "key", ""), nil, 403, "does not say that you may decide"},
-		"another key":              {v, v.fillForm(path, "approve", "key", strings.Repeat("a", 52)), nil, 403, "does not say that you may decide"},
-		"the cookie as the key":    {v, v.fillForm(path, "approve", "key", v.cookie), nil, 403, "does not say that you may decide"},
+		"a cookie alone":           {v, v.fillForm(path, "approve"), nil, 403, "The token is missing or wrong"},
+		"an empty key":             {v, v.fillForm(path, "approve", "key", ""), nil, 403, "The token is missing or wrong"},
+		"another key":              {v, v.fillForm(path, "approve", "key", strings.Repeat("a", 52)), nil, 403, "The token is missing or wrong"},
+		"the cookie as the key":    {v, v.fillForm(path, "approve", "key", v.cookie), nil, 403, "The token is missing or wrong"},
 		"the key without a cookie": {stranger, v.fillForm(path, "approve", "key", v.key), nil, 401, "want the token"},
 		"a form of its own making": {v, url.Values{"form": {"YWJj"}, "action": {"approve"}, "key": {v.key}}, nil, 403, "not one of this page"},
 		"no form":                  {v, url.Values{"action": {"approve"}, "key": {v.key}}, nil, 403, "not one of this page"},
