@@ -102,27 +102,41 @@ func TestAuditHasNoPageOfThatNumber(t *testing.T) {
 	}
 }
 
-// manyGrants is an API whose standing grants take two pages.
-type manyGrants struct{ runs }
+// manyGrants is an API whose standing grants take two pages, and that lists no run of an agent before a cursor.
+type manyGrants struct {
+	runs
+	cursor string
+}
+
+func (m manyGrants) Runs(context.Context, api.RunQuery) (api.Page[api.RunHead], error) {
+	return api.Page[api.RunHead]{Cursor: m.cursor}, nil
+}
 
 func (manyGrants) Grants(_ context.Context, of, cursor string, _ int) (p api.Page[api.Grant], err error) {
 	if p.Cursor = "next"; cursor != "" {
 		p.Cursor = ""
 	}
-	p.Items = []api.Grant{{Agent: of, Tool: "pay", Pattern: "page " + cursor + "."}}
+	end := time.Date(2026, 12, 24, 18, 0, 0, 0, time.UTC)
+	p.Items = []api.Grant{{Agent: of, Tool: "pay", Pattern: "page " + cursor + ".", Expires: end, Uses: 3, Left: 2}}
 	return p, nil
 }
 
-// An agent's page has all of its standing grants, so that each can be revoked there.
+// An agent's page has all of its standing grants, so that each can be revoked there, and says how long each holds. It
+// does not say that an agent has no runs where it has not looked at all of them.
 func TestAgentPageHasEveryGrant(t *testing.T) {
 	w := newHarness(t, asks(five))
-	w.console("user:ana", func(c *web.Console) {
-		c.Read = manyGrants{}
-		c.Definition = func(name string) (*agent.Definition, bool) { return &agent.Definition{Name: name}, true }
-	})
-	page := w.do("GET", w.server.URL+"/agents/payer", nil).body
-	require.Contains(t, page, "where page .")
-	require.Contains(t, page, "where page next.")
+	for _, cursor := range []string{"", "more"} {
+		w.console("user:ana", func(c *web.Console) {
+			c.Read = manyGrants{cursor: cursor}
+			c.Definition = func(name string) (*agent.Definition, bool) { return &agent.Definition{Name: name}, true }
+		})
+		page := w.do("GET", w.server.URL+"/agents/payer", nil).body
+		require.Contains(t, page, "where page .")
+		require.Contains(t, page, "where page next.")
+		require.Contains(t, page, "24 Dec 2026, 18:00:00 UTC</time>, 2 of 3 uses left")
+		require.Equal(t, cursor == "", strings.Contains(page, "There are no runs yet."))
+		require.Equal(t, cursor != "", strings.Contains(page, `<a href="/runs?agent=payer">All of its runs</a>`))
+	}
 }
 
 // console is the world's console, for somebody.
@@ -184,14 +198,17 @@ func (r queued) FindApprovals(_ context.Context, q approval.Query) (p api.Page[a
 	return p, nil
 }
 
-// What a run below asks is on the page of the run above, however many other requests are older.
+// What a run below asks is on the page of the run above, however many other requests are older; a link leads to the run
+// that it continues.
 func TestConsoleShowsWhatRunsBelowAsk(t *testing.T) {
 	w, a, _ := asked(t)
 	a.Root = id
 	w.console("user:ana", func(c *web.Console) {
-		c.Read = queued{runs{run: api.Run{ID: id, Calls: []api.Call{{ID: "c1", Tool: "pay", Run: a.Run}}}}, a}
+		c.Read = queued{runs{run: api.Run{ID: id, Continues: a.Run, Calls: []api.Call{{ID: "c1", Tool: "pay", Run: a.Run}}}}, a}
 	})
-	require.Contains(t, w.do("GET", w.server.URL+"/runs/"+id, nil).body, "The run that asks")
+	page := w.do("GET", w.server.URL+"/runs/"+id, nil).body
+	require.Contains(t, page, "The run that asks")
+	require.Contains(t, page, `It continues <a href="/runs/`+a.Run+`">`)
 }
 
 // Who is not among the approvers is offered nothing, and gets nowhere with a form that somebody else was made.

@@ -37,6 +37,7 @@ type startPage struct {
 	Typed    map[string]string
 	Notice   *formResult
 	Curl, Go string
+	Broken   []AgentProblem // what is wrong with the agent's file; nil = it can be loaded
 
 	TakesInput bool // the agent takes an input that fits a schema, and no message
 }
@@ -51,11 +52,11 @@ func (c *console) newStartPage(r *http.Request, typed map[string]string, n *form
 		typed = q
 	}
 	name := typed["agent"]
-	if names := c.Agents(); name == "" && len(names) > 0 {
+	if names := slices.Concat(c.Agents(), c.agentNames()); name == "" && len(names) > 0 {
 		name = names[0]
 	}
 	page = startPage{frame: c.newFrame("Start a run", navRuns), Agents: c.agentOptions(name)[1:], Agent: name,
-		Typed: typed, Notice: n}
+		Typed: typed, Notice: n, Broken: c.Broken()[name]}
 	if d, ok := c.Definition(name); ok {
 		page.Detail, page.TakesInput = modelName(d.Model), d.Input.Schema != nil
 		page.Fields = newFields(d.Input.Schema, nil, typed)

@@ -19,7 +19,8 @@ const agentRuns = 25
 
 type agentsPage struct {
 	frame
-	Agents []agentRow
+	Agents  []agentRow
+	Partial bool // an agent may have more runs than its figures are of
 }
 
 // agentRow is an agent in the list, with its newest runs in figures.
@@ -36,6 +37,7 @@ type agentFigures struct {
 	Runs, Open, Failed int
 	Rate               string
 	Cost               run.USD
+	Partial            bool // it may have more runs: the API looks through some hundreds of all agents' newest
 }
 
 type agentPage struct {
@@ -85,9 +87,7 @@ func (c *console) newAgentsPage(r *http.Request) (page agentsPage, err error) {
 	}
 	page.frame = c.newFrame("Agents", navAgents)
 	broken := c.Broken()
-	names := slices.AppendSeq(slices.Clone(c.Agents()), maps.Keys(broken))
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range c.agentNames() {
 		row := agentRow{Name: name, Broken: broken[name] != nil}
 		if d, ok := c.Definition(name); ok {
 			row.Model, row.Tools = modelName(d.Model), len(d.Tools)
@@ -95,9 +95,16 @@ func (c *console) newAgentsPage(r *http.Request) (page agentsPage, err error) {
 		if _, row.Figures, err = c.loadAgentRuns(r.Context(), name); err != nil {
 			return page, err
 		}
-		page.Agents = append(page.Agents, row)
+		page.Agents, page.Partial = append(page.Agents, row), page.Partial || row.Figures.Partial
 	}
 	return page, nil
+}
+
+// agentNames returns the names of all agents, also of those that cannot be loaded.
+func (c *console) agentNames() []string {
+	names := slices.AppendSeq(slices.Clone(c.Agents()), maps.Keys(c.Broken()))
+	slices.Sort(names)
+	return names
 }
 
 func modelName(m agent.ModelSpec) string { return strings.TrimSpace(m.Provider + " " + m.ID) }
@@ -108,6 +115,7 @@ func (c *console) loadAgentRuns(ctx context.Context, name string) (rows []runRow
 	if err != nil {
 		return nil, f, err
 	}
+	f.Partial = heads.Cursor != ""
 	for _, h := range heads.Items {
 		row, err := c.newRunRow(ctx, h)
 		if err != nil {

@@ -64,7 +64,7 @@ func newOptions(chosen string, pairs ...string) (all []filterOption) {
 }
 
 func (c *console) agentOptions(chosen string) []filterOption {
-	names := slices.Clone(c.Agents())
+	names := c.agentNames()
 	if chosen != "" && !slices.Contains(names, chosen) {
 		names = append(names, chosen)
 	}

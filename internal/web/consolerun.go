@@ -57,6 +57,7 @@ type runPage struct {
 	Agents []filterOption // of a chat: whom it can be with
 	With   string         // of a chat: the agent's name
 	Unable string         // of a chat: why no run can be started; "" = it can
+	Broken []AgentProblem // what is wrong with the agent's file, if a run would have to be started to go on
 }
 
 // failure is why a run failed, and what to do.
@@ -146,12 +147,13 @@ func (c *console) newChatPage(r *http.Request, id string) (page runPage, err err
 		}
 		page.Typed = map[string]string{}
 		page.With = q["agent"]
-		if names := c.Agents(); page.With == "" && len(names) > 0 {
+		if names := slices.Concat(c.Agents(), c.agentNames()); page.With == "" && len(names) > 0 {
 			page.With = names[0]
 		}
 		if d, ok := c.Definition(page.With); ok && d.Input.Schema != nil {
 			page.Unable = "This agent takes input of a form."
 		}
+		page.Broken = c.Broken()[page.With]
 	}
 	if err != nil {
 		return page, err
@@ -207,8 +209,9 @@ func (c *console) newRunPage(r *http.Request, id string) (page runPage, err erro
 		page.Failure = &failure{string(e.Code), st.newText(e.Message), cmp.Or(advice[e.Code],
 			"Look at the last messages and at the log of this process. Then continue the run, or fork it.")}
 	}
-	if page.Took = formatTook(one.EndedAt.Sub(one.StartedAt)); one.Status != run.RunDone {
-		page.Took = "not ended"
+	page.Took = "not ended"
+	if one.Status == run.RunDone {
+		page.Took, page.Broken = formatTook(one.EndedAt.Sub(one.StartedAt)), c.Broken()[one.Agent]
 	}
 	// The parts share the bounds of the page, in this order.
 	if page.Waits, err = st.newWaitItems(r.Context()); err != nil {
@@ -360,7 +363,6 @@ func (s *pageBuilder) newFacts() (facts []show.Row) {
 	if r.Inbox > 0 {
 		add("In its inbox", formatCount(r.Inbox, "input"))
 	}
-	add("Continues", r.Continues)
 	add("Carries out", r.ParentCall)
 	add("Summary", r.Summary)
 	return facts

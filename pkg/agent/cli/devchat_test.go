@@ -48,10 +48,12 @@ func TestDevReloadsSavedAgents(t *testing.T) {
 	require.Contains(t, v.send("GET", "/agents/tidy", nil).body, "<h1>tidy 2</h1>")
 
 	save(renamingAgent + "version: \"3\"\npermission: {default: \"may\\u202ebe\"}\n")
-	page := v.send("GET", "/agents/tidy", nil)
-	require.Equal(t, http.StatusOK, page.StatusCode)
-	for _, want := range []string{"agent.yaml, line 7", "permission.default", "want", `<pre class="plain" tabindex="0">permission:`, "starts no run"} {
-		require.Contains(t, page.body, want)
+	for _, at := range []string{"/agents/tidy", "/start", "/chat"} { // before anything is sent
+		page := v.send("GET", at, nil)
+		require.Equal(t, http.StatusOK, page.StatusCode)
+		for _, want := range []string{"agent.yaml, line 7", "permission.default", "want", `<pre class="plain" tabindex="0">permission:`, "starts no run"} {
+			require.Contains(t, page.body, want, at)
+		}
 	}
 	require.Contains(t, v.send("GET", "/agents", nil).body, "cannot be loaded")
 	status, body := s.do("POST", "/v1/runs", `{"agent": "tidy", "message": "go"}`)
@@ -61,6 +63,7 @@ func TestDevReloadsSavedAgents(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, v.send("POST", request, v.fillForm(request, "approve", "key", v.key)).StatusCode)
 	s.waitForEvent(first, "finished")
 	require.Equal(t, "1", s.loadRun(first).Version, "what was started goes on as it was")
+	require.Contains(t, v.send("GET", "/runs/"+first, nil).body, "starts no run", "nor one that continues it")
 
 	d.write("agents/near/agent.yaml", strings.NewReplacer("tidy", "near", "model.jsonl", "../../model.jsonl").Replace(renamingAgent))
 	save(renamingAgent + "version: \"4\"\n")
