@@ -57,8 +57,22 @@
     }
   }
 
-  // Filters apply at once.
-  for (const choice of document.querySelectorAll(".filters select, .filters input[type=checkbox]")) choice.addEventListener("change", () => choice.form.requestSubmit());
+  // Filters apply at once. A message goes along to the page of another agent.
+  const session = (() => { try { return window.sessionStorage; } catch { return null; } })();
+  const message = document.getElementById("message"), begun = session && session.getItem("message");
+  if (begun && message) message.value ||= begun;
+  session?.removeItem("message");
+  for (const choice of document.querySelectorAll(".filters select, .filters input[type=checkbox]")) choice.addEventListener("change", () => {
+    if (message) session?.setItem("message", document.getElementById("message").value);
+    choice.form.requestSubmit();
+  });
+
+  // Who presses twice starts one run: what a form asks for is under way.
+  document.addEventListener("submit", (sent) => {
+    if (sent.target.method !== "post") return;
+    if (Date.now() - Number(sent.target.dataset.sent || 0) < 5000) sent.preventDefault();
+    else sent.target.dataset.sent = Date.now();
+  });
 
   const cards = () => [...document.querySelectorAll(".request-card")];
   const current = () => document.activeElement.closest(".request-card") || cards()[0];

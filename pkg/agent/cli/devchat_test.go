@@ -257,12 +257,14 @@ tools:
   - {name: move_file, root: .}
 `
 
-// A run starts with an input that is typed field by field, with another model, and with files.
+// A run starts with an input that is typed field by field, with another model, and with files; once, and with the message
+// that was typed before its agent was chosen.
 func TestConsoleStarts(t *testing.T) {
 	b := standins.StartBrowser(t)
 	d := newHarness(t, startingAgent, `{"text": "Own."}`)
 	d.write("agents/tidy/agent.yaml", renamingAgent)
 	d.write("agents/tidy/model.jsonl", `{"text": "Own."}`)
+	d.write("agents/near/agent.yaml", strings.NewReplacer("tidy", "near", "model.jsonl", "../tidy/model.jsonl").Replace(renamingAgent))
 	d.write("other.jsonl", `{"text": "Other."}`)
 	s := startHarness(t, d)
 	v := s.newVisitor()
@@ -279,6 +281,15 @@ func TestConsoleStarts(t *testing.T) {
 	}
 	p := s.visit(b, "start", "/start?agent=refunder")
 	p.RequireAccessible("console-start-form")
+	for _, at := range []string{"/start", "/chat"} {
+		q := s.visit(b, at, at+"?agent=near")
+		q.Fill("#message", "Look at these.")
+		q.Eval(`document.querySelector("[name=agent]").value = "tidy", document.querySelector("[name=agent]").dispatchEvent(new Event("change"))`, nil)
+		waitForScript(t, q, `location.search.includes("tidy") && document.querySelector("#message").value === "Look at these."`)
+		var pressed []bool // true = it is sent
+		q.Eval(`[1, 2].map(() => document.querySelector("#message").form.dispatchEvent(new SubmitEvent("submit", {bubbles: true, cancelable: true})))`, &pressed)
+		require.Equal(t, []bool{true, false}, pressed, "twice is once")
+	}
 	bad := v.post("/start", "agent", "refunder", "arg.order", "many", "arg.kind", `"full"`, "arg.why", "kept as typed")
 	require.Equal(t, http.StatusBadRequest, bad.StatusCode)
 	require.Contains(t, bad.body, "order: want a number")
