@@ -114,10 +114,11 @@ const maxRaces = 64
 func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err error) {
 	defer func() { d.logRefusal(err, r.By, "tenant", r.Tenant, "approval", r.ID, "via", string(r.Via)) }()
 	var checked run.Confirm
+	var uncertain error // of a write that may have happened, or of a run that has ended: the request is read again
 	for races := 0; ; races++ {
 		a, err := d.findRequestOf(ctx, r)
 		if err != nil {
-			return Approval{}, err
+			return Approval{}, errors.Join(uncertain, err)
 		}
 		r.ID = a.ID
 		if a, err = d.addRunFacts(ctx, a, r.Action); err != nil {
@@ -147,8 +148,15 @@ func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err err
 			r.Digest = a.Digest
 		}
 		if a.hasRecorded(r) {
-			a.repeated = true
+			a.repeated = uncertain == nil
 			return a, nil
+		}
+		if errors.Is(uncertain, ErrFinished) {
+			open := []OpenRequest{{ID: a.ID, Since: a.RequestedAt}}
+			uncertain = errors.Join(ErrFinished, CloseRequests(ctx, d.Table, a.Tenant, open))
+		}
+		if uncertain != nil {
+			return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, uncertain)
 		}
 		now := d.Clock.Now().UTC().Truncate(time.Millisecond)
 		fact, decided, err := d.tallyDecision(ctx, a, r, now)
@@ -165,7 +173,7 @@ func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err err
 			return decided, d.notifyDecision(ctx, decided, fact != nil)
 		case errors.Is(err, ErrFinished), // perhaps another decision on this request ended the run
 			errors.As(err, &write) && !lostRace(err):
-			return d.resolveUncertainWrite(ctx, r, err)
+			uncertain = err
 		case !errors.As(err, &write):
 			return Approval{}, err
 		case races == maxRaces:
@@ -231,20 +239,14 @@ func (d *Desk) commitDecision(
 		ops = append(ops, op)
 	}
 	if fact == nil { // the request of a run that has ended may still be pending, and takes no more approvals
-		for range 10 { // the run's head may change meanwhile
-			h, err := d.Journal.Head(ctx, a.Tenant, a.Run)
-			switch {
-			case err != nil:
-				return Approval{}, err
-			case h.Status == run.RunDone:
-				return Approval{}, ErrFinished
-			}
-			err = d.Table.Write(ctx, append(slices.Clip(ops), h.StillOp())...)
-			if moved := store.FailedOp(err, len(ops)) && !store.FailedOp(err, 0); !moved {
-				return decided, asWriteError(err)
-			}
+		h, err := d.Journal.Head(ctx, a.Tenant, a.Run)
+		switch {
+		case err != nil:
+			return Approval{}, err
+		case h.Status == run.RunDone:
+			return Approval{}, ErrFinished
 		}
-		return Approval{}, asWriteError(fmt.Errorf("decide approval %s: run %s does not come to rest", a.ID, a.Run))
+		return decided, asWriteError(d.Table.Write(ctx, append(ops, h.StillOp())...))
 	}
 	if fact.Action == run.ActionApprove && a.takesApprover(r) {
 		if fact.Voices, err = d.loadVoices(ctx, decided, r.By, fact.With); err != nil {
@@ -333,25 +335,6 @@ func (d *Desk) resumeRun(ctx context.Context, a Approval) error {
 		return fmt.Errorf("wake run %s: %w", a.Run, err)
 	}
 	return nil
-}
-
-// resolveUncertainWrite reads the request after a write whose outcome is unknown, and reports what became of it.
-func (d *Desk) resolveUncertainWrite(ctx context.Context, r DecisionInput, cause error) (Approval, error) {
-	a, err := Get(ctx, d.Table, r.Tenant, r.ID)
-	if err != nil {
-		return Approval{}, errors.Join(cause, err)
-	}
-	ended, same := a.isDecided(r)
-	switch {
-	case ended:
-		return d.answerDecided(ctx, a, same)
-	case a.hasRecorded(r):
-		return a, nil
-	case errors.Is(cause, ErrFinished):
-		cause = errors.Join(ErrFinished,
-			CloseRequests(ctx, d.Table, a.Tenant, []OpenRequest{{ID: a.ID, Since: a.RequestedAt}}))
-	}
-	return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, cause)
 }
 
 // answerDecided answers a decision on a decided request: the same one is repeated. After a policy change has voided the
