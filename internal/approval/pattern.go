@@ -52,7 +52,7 @@ func (c Cover) patternBase() string {
 // one of them approved the exact arguments, the grant has no pattern. An edit counts as its editor's decision alone.
 func (a Approval) grantBounds(p Permission) agent.GrantBounds {
 	out, exact := boundsOrNone(p.Bounds), false
-	for _, d := range a.approvalsOf(p) {
+	for _, d := range a.ApprovalsOf(p) {
 		by := boundsOrNone(d.Grant)
 		exact = exact || len(by.When) == 0
 		out = policy.NarrowGrant(out, by)

@@ -152,7 +152,7 @@ func (d *Desk) standingGrants(ctx context.Context, decided Approval) (all []Stan
 		if p.Verdict != run.ToolGranted || decided.Kind == KindTools && !slices.Contains(newest.Tools, p.Tool) {
 			continue
 		}
-		others := slices.DeleteFunc(decided.approvalsOf(p), func(d Decision) bool { return d.By == newest.By })
+		others := slices.DeleteFunc(decided.ApprovalsOf(p), func(d Decision) bool { return d.By == newest.By })
 		b := decided.grantBounds(p)
 		for _, c := range p.Standing {
 			if p.Bounds != nil && !p.argsMatch(p.Bounds.When, c.Call) { // the policy's conditions

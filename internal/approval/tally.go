@@ -19,7 +19,7 @@ import (
 
 // CountedApprovals returns the approvals that count towards the quorum, in order. Of a call they are those since the
 // last edit, and the edit counts itself. Of KindInput they are the newest answers of the people who gave the same
-// answer most recently; of KindOutcome, the rerun orders. Of KindTools, see ToolApprovals.
+// answer most recently; of KindOutcome, the rerun orders. Of KindTools, see ApprovalsOf.
 func (a Approval) CountedApprovals() []Decision {
 	switch a.Kind {
 	case KindInput:
@@ -49,12 +49,8 @@ func (a Approval) lastEdit() int {
 // sinceEdit returns the decisions from the last edit on; without one, all.
 func (a Approval) sinceEdit() []Decision { return a.Decisions[max(0, a.lastEdit()):] }
 
-// ToolApprovals returns the approvals of one tool of a request about tools, in order. Place is the tool's index in
-// Permissions.
-func (a Approval) ToolApprovals(place int) []Decision { return a.approvalsOf(a.Permissions[place]) }
-
-// approvalsOf returns the approvals of what p grants: of the tool, or of the call.
-func (a Approval) approvalsOf(p Permission) []Decision {
+// ApprovalsOf returns the approvals of what p grants, in order: of the tool, or of the call.
+func (a Approval) ApprovalsOf(p Permission) []Decision {
 	if a.Kind != KindTools {
 		return a.CountedApprovals()
 	}
@@ -69,7 +65,7 @@ func (a Approval) approvalsCountedWith(r DecisionInput) (all []Decision) {
 		return nil
 	case a.Kind == KindTools:
 		for _, i := range a.toolPlaces(r.Tool) {
-			all = append(all, a.ToolApprovals(i)...)
+			all = append(all, a.ApprovalsOf(a.Permissions[i])...)
 		}
 		return all
 	case a.Kind == KindInput:
@@ -351,7 +347,7 @@ func (a Approval) hasRecorded(r DecisionInput) bool {
 	case a.Kind == KindTools:
 		return r.Action == Approve && !a.hasOtherBounds(r) &&
 			!slices.ContainsFunc(a.undecidedPlaces(a.toolPlaces(r.Tool)), func(i int) bool {
-				return !hasDecisionBy(a.ToolApprovals(i), r.By.ID)
+				return !hasDecisionBy(a.ApprovalsOf(a.Permissions[i]), r.By.ID)
 			})
 	case r.Action == Edit: // the digest that the person was shown is no matter: their edit has replaced the action
 		counted := a.CountedApprovals()

@@ -263,7 +263,7 @@ func (d *Desk) tallyTools(
 	a.Permissions = slices.Clone(a.Permissions)
 	for _, i := range open {
 		p := &a.Permissions[i]
-		granting := a.ToolApprovals(i)
+		granting := a.ApprovalsOf(*p)
 		if r.Action == Approve && len(granting) < p.Quorum {
 			continue
 		}

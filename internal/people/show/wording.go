@@ -185,9 +185,9 @@ func QuorumText(a approval.Approval) Text {
 		return t
 	}
 	all := []Text{ownText(fmt.Sprintf("%d different people approve, and one who denies is enough", a.Quorum))}
-	for i, p := range a.Permissions {
+	for _, p := range a.Permissions {
 		if a.Kind == approval.KindTools && p.Verdict == "" && p.Quorum > 1 {
-			all = append(all, textf("%1: %2", Bare(p.Tool), count(a.ToolApprovals(i), p.Quorum)))
+			all = append(all, textf("%1: %2", Bare(p.Tool), count(a.ApprovalsOf(p), p.Quorum)))
 		}
 	}
 	if a.Kind != approval.KindTools {
