@@ -21,6 +21,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -323,6 +324,7 @@ func explainError(err error) (status int, text string) {
 		return http.StatusUnprocessableEntity, "The code: " + code.Problem + "."
 	}
 	_, isEdit := errors.AsType[*approval.EditError](err)
+	_, isAnswer := errors.AsType[*policy.AnswerError](err)
 	switch text = show.RefusalText(err); {
 	case errors.Is(err, errNotSignedIn):
 		return http.StatusForbidden, "To approve it here, sign in as the person whom this link was sent to."
@@ -333,7 +335,7 @@ func explainError(err error) (status int, text string) {
 		return 0, ""
 	case errors.Is(err, approval.ErrForbidden):
 		return http.StatusForbidden, text
-	case isEdit, errors.Is(err, approval.ErrKind), errors.Is(err, approval.ErrRemark):
+	case isEdit, isAnswer, errors.Is(err, approval.ErrKind), errors.Is(err, approval.ErrRemark):
 		return http.StatusUnprocessableEntity, text
 	}
 	return http.StatusConflict, text

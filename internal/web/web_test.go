@@ -496,11 +496,15 @@ func TestEdit(t *testing.T) {
 	require.Contains(t, page, "Approved with other arguments by user:ana at ")
 }
 
-// A tool that asks something is answered on the page, by words or by JSON.
+// A tool that asks something is answered on the page, by words or by JSON; another answer than it takes is refused.
 func TestInput(t *testing.T) {
 	for text, want := range map[string]string{"petty cash": `"petty cash"`, `"till"`: `"till"`} {
 		w := newHarness(t, asks(`{"amount": 7}`), func(d *agent.Definition) { d.Permission.Default = agent.DefaultAllow })
 		at := w.newLink(w.pendingRequest(), "user:ana")
+		odd := w.pressButton(at, "approve", "result", "12")
+		require.Equal(t, http.StatusUnprocessableEntity, odd.status)
+		require.Contains(t, odd.body, "The answer: it does not fit the response schema")
+		require.Contains(t, odd.body, "12</textarea>")
 		require.Equal(t, http.StatusSeeOther, w.pressButton(at, "approve", "result", text).status)
 		require.Equal(t, run.RunDone, w.finish())
 		require.Equal(t, payment{7, want}, <-w.paid)

@@ -367,6 +367,9 @@ func RefusalText(err error) string {
 	if e, ok := errors.AsType[*approval.EditError](err); ok {
 		return "The arguments: " + e.Problem
 	}
+	if e, ok := errors.AsType[*policy.AnswerError](err); ok {
+		return "The answer: " + e.Problem
+	}
 	for _, r := range refusals {
 		if errors.Is(err, r.err) {
 			return r.text
