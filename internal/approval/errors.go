@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
 )
 
 // The errors of Decide, besides those of the table.
@@ -109,6 +110,4 @@ func RequestIn(err error) *Approval {
 }
 
 // EditError says why edited arguments are rejected. Problem can be shown to the person.
-type EditError struct{ Problem string }
-
-func (e *EditError) Error() string { return "edited arguments refused: " + e.Problem }
+type EditError = policy.EditError

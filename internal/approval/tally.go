@@ -483,15 +483,10 @@ func setAt(sets [][]string, i int) []string {
 	return nil
 }
 
-// amendError translates an error of package policy about changed arguments into the desk's.
+// amendError says whose decision was refused, if the changed call has other approvers.
 func amendError(a Approval, r DecisionInput, err error) error {
-	var refused *policy.AmendError
-	switch {
-	case errors.As(err, &refused):
-		return &EditError{Problem: refused.Problem}
-	case errors.Is(err, policy.ErrOtherApprovers):
-		return fmt.Errorf("decide approval %s as %s: %w: %w", a.ID, r.By.ID, err, ErrForbidden)
-	default:
-		return err
+	if errors.Is(err, policy.ErrOtherApprovers) {
+		err = fmt.Errorf("decide approval %s as %s: %w: %w", a.ID, r.By.ID, err, ErrForbidden)
 	}
+	return err
 }

@@ -311,7 +311,7 @@ var ErrOtherApprovers = errors.New("the changed call has other approvers")
 
 // ResumeInput is the fact that by, who may decide about it, answers the question of c, which waits for input. No result
 // is true (presets 3). May says whether by may decide about a call of which policy says that. The errors are
-// *AnswerError, *AmendError and ErrOtherApprovers.
+// *AnswerError, *EditError and ErrOtherApprovers.
 func ResumeInput(
 	d *agent.Definition, s *run.AgentState, c run.Call, result json.RawMessage, by string, may func(Decision) bool,
 	valid agent.Validator,
@@ -350,10 +350,10 @@ func CompactAnswer(result json.RawMessage) (json.RawMessage, error) {
 	return answer, nil
 }
 
-// AmendError says why changed arguments are not taken; Problem is fit to be shown.
-type AmendError struct{ Problem string }
+// EditError says why other arguments of a call are not taken; Problem is fit to be shown.
+type EditError struct{ Problem string }
 
-func (e *AmendError) Error() string { return "changed arguments refused: " + e.Problem }
+func (e *EditError) Error() string { return "edited arguments refused: " + e.Problem }
 
 // Amended is a call with other arguments: the digest of that action, its Policy as of CallSuspended, and the verdict.
 type Amended struct {
@@ -363,18 +363,18 @@ type Amended struct {
 
 // Amend makes a new action of a call that has not had its effect: other arguments, compact, checked against schema and
 // deny rules as if the model had asked for it with them (A8). May says whether who changes them may decide about a call
-// of which policy says that. The errors are *AmendError and ErrOtherApprovers.
+// of which policy says that. The errors are *EditError and ErrOtherApprovers.
 func Amend(
 	d *agent.Definition, s *run.AgentState, c run.Call, args json.RawMessage, may func(Decision) bool,
 	valid agent.Validator,
 ) (Amended, error) {
 	t, known := d.Tool(c.Tool)
 	if !known {
-		return Amended{}, &AmendError{Problem: "the agent has no tool " + c.Tool}
+		return Amended{}, &EditError{Problem: "the agent has no tool " + c.Tool}
 	}
 	// A condition on a value of another type matches (closed), so only what fits the schema is held to the rules.
 	if err := agent.ValidArguments(valid, t, args); err != nil {
-		return Amended{}, &AmendError{Problem: err.Error()}
+		return Amended{}, &EditError{Problem: err.Error()}
 	}
 	if err := amendRaise(c, args); err != nil {
 		return Amended{}, err
@@ -382,9 +382,9 @@ func Amend(
 	dec := DecideIn(d, s, t, args)
 	switch {
 	case dec.Verdict == agent.VerdictDeny && dec.Ceiling:
-		return Amended{}, &AmendError{Problem: "the policy of an agent that delegated the run denies them"}
+		return Amended{}, &EditError{Problem: "the policy of an agent that delegated the run denies them"}
 	case dec.Verdict == agent.VerdictDeny:
-		return Amended{}, &AmendError{Problem: "the agent's policy denies them"}
+		return Amended{}, &EditError{Problem: "the agent's policy denies them"}
 	case dec.Verdict == agent.VerdictAsk && !may(dec):
 		return Amended{}, ErrOtherApprovers
 	}
@@ -398,14 +398,14 @@ func amendRaise(c run.Call, args json.RawMessage) error {
 	}
 	asked, err := run.ReadRaise(c.Input)
 	if err != nil {
-		return &AmendError{Problem: err.Error()}
+		return &EditError{Problem: err.Error()}
 	}
 	raise, err := run.ReadRaise(args)
 	if err != nil {
-		return &AmendError{Problem: err.Error()}
+		return &EditError{Problem: err.Error()}
 	}
 	if key := asked.Lacks(raise); key != "" {
-		return &AmendError{Problem: key + ": got nothing, want it raised: it is used up, and the run would ask again"}
+		return &EditError{Problem: key + ": got nothing, want it raised: it is used up, and the run would ask again"}
 	}
 	return nil
 }
