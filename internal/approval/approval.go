@@ -315,3 +315,46 @@ func (a Approval) withPolicy(def *agent.Definition, s *run.AgentState, dec polic
 	}
 	return a
 }
+
+// alsoRequiring returns the request with the requirements of a second policy decision added. No requirement gets
+// weaker: two equal sets of approvers are different if they escalate to different people.
+func (a Approval) alsoRequiring(dec policy.Decision) Approval {
+	a.Quorum, a.FourEyes = max(a.Quorum, dec.People()), a.FourEyes || dec.FourEyes
+	a.Channels = a.Channels.Narrow(dec.Channels)
+	escalates, to := !a.EscalatesAt.IsZero(), []string(nil)
+	if dec.Escalate != nil {
+		to = dec.Escalate.To
+		if at := a.RequestedAt.Add(dec.Escalate.After); escalates && at.After(a.EscalatesAt) {
+			a.EscalatesAt = at
+		}
+	}
+	// Each set of approvers, and at the same place who joins it at the escalation; there may be fewer of these.
+	sets, joins := slices.Concat([][]string{a.Approvers}, a.Above), slices.Concat([][]string{a.EscalateTo}, a.AboveTo)
+	more, moreJoins := slices.Concat([][]string{dec.Approvers}, dec.Above), slices.Concat([][]string{to}, dec.AboveTo)
+	for i, set := range more {
+		to := setAt(moreJoins, i)
+		known := false
+		for j, have := range sets {
+			known = known || sameSet(have, set) && (!escalates || sameSet(setAt(joins, j), to))
+		}
+		if known {
+			continue
+		}
+		sets = append(sets, set)
+		if len(to) > 0 && escalates {
+			joins = append(append(joins, make([][]string, len(sets)-1-len(joins))...), to)
+		}
+	}
+	a.Above, a.AboveTo = sets[1:], joins[1:]
+	return a
+}
+
+func sameSet(x, y []string) bool { return slices.Equal(sortedSet(x), sortedSet(y)) }
+
+// setAt returns the set at a place; nil where there is none.
+func setAt(sets [][]string, i int) []string {
+	if i < len(sets) {
+		return sets[i]
+	}
+	return nil
+}

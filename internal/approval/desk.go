@@ -42,23 +42,6 @@ type Desk struct {
 	Log *slog.Logger
 }
 
-// logRefusal logs who was refused what: names and ids only.
-func (d *Desk) logRefusal(err error, by policy.Principal, what ...any) {
-	if d.Log == nil {
-		return
-	}
-	var channel *ChannelError
-	what = append(what, "by", by.ID)
-	switch {
-	case errors.As(err, &channel):
-		d.Log.Warn("refused: not by this channel", what...)
-	case errors.Is(err, ErrForbidden):
-		d.Log.Warn("refused: not one of the approvers", what...)
-	case errors.Is(err, ErrExpired):
-		d.Log.Warn("refused: the request had expired", what...)
-	}
-}
-
 // DecisionInput is one person's decision on a request. By and Via come from what authenticated the person, never from
 // what the person sent.
 type DecisionInput struct {
@@ -278,26 +261,6 @@ func (d *Desk) commitDecision(
 		return Approval{}, &PolicyError{Approval: decided}
 	}
 	return decided, nil
-}
-
-// Void ends a pending request that is not needed any more, and resumes its run. It lets no call run. A request that is
-// decided meanwhile, and one of a run that has ended, stay as they are.
-func (d *Desk) Void(ctx context.Context, a Approval) error {
-	a.Status = Voided
-	op, err := DecideOp(a, d.Clock.Now())
-	if err == nil {
-		fact := run.Decided{Call: a.Call(), Approval: a.ID, Action: run.ActionVoid, By: "policy"}
-		_, err = d.Journal.Accept(ctx, a.Tenant, a.Run, "", fact, op)
-	}
-	switch {
-	case lostRace(err):
-		return nil
-	case err != nil:
-		return fmt.Errorf("void approval %s: %w", a.ID, err)
-	}
-	err = d.resumeRun(ctx, a)
-	d.notifyChange(ctx, a)
-	return err
 }
 
 // writeError is an error of a write. The outcome may be unknown, so that the caller reads the request again.

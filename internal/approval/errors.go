@@ -111,3 +111,20 @@ func RequestIn(err error) *Approval {
 
 // EditError says why edited arguments are rejected. Problem can be shown to the person.
 type EditError = policy.EditError
+
+// logRefusal logs who was refused what: names and ids only.
+func (d *Desk) logRefusal(err error, by policy.Principal, what ...any) {
+	if d.Log == nil {
+		return
+	}
+	var channel *ChannelError
+	what = append(what, "by", by.ID)
+	switch {
+	case errors.As(err, &channel):
+		d.Log.Warn("refused: not by this channel", what...)
+	case errors.Is(err, ErrForbidden):
+		d.Log.Warn("refused: not one of the approvers", what...)
+	case errors.Is(err, ErrExpired):
+		d.Log.Warn("refused: the request had expired", what...)
+	}
+}

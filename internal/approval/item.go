@@ -138,6 +138,26 @@ func VoidOp(a Approval) (store.Op, error) {
 	return op, err
 }
 
+// Void ends a pending request that is not needed any more, and resumes its run. It lets no call run. A request that is
+// decided meanwhile, and one of a run that has ended, stay as they are.
+func (d *Desk) Void(ctx context.Context, a Approval) error {
+	a.Status = Voided
+	op, err := DecideOp(a, d.Clock.Now())
+	if err == nil {
+		fact := run.Decided{Call: a.Call(), Approval: a.ID, Action: run.ActionVoid, By: "policy"}
+		_, err = d.Journal.Accept(ctx, a.Tenant, a.Run, "", fact, op)
+	}
+	switch {
+	case lostRace(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("void approval %s: %w", a.ID, err)
+	}
+	err = d.resumeRun(ctx, a)
+	d.notifyChange(ctx, a)
+	return err
+}
+
 // UpdatePending changes a pending request under concurrent writes. Change gets the current request and returns false if
 // there is nothing to change; it is called again if somebody else wrote first. It never changes the digest or the
 // approvers.
