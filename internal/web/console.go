@@ -159,7 +159,9 @@ func (c *Console) Handler() http.Handler {
 	if own.Broken == nil {
 		own.Broken = func() map[string][]AgentProblem { return nil }
 	}
-	return &console{Console: &own, server: c.Pages.newServer(consolePages(), policy), Cache: own.Cache}
+	all := &console{Console: &own, server: c.Pages.newServer(consolePages(), policy), Cache: own.Cache}
+	all.server.frame = all.newFrame("", "")
+	return all
 }
 
 // ServeHTTP implements http.Handler.

@@ -92,13 +92,15 @@ func TestAuditSaysWhatIsMissing(t *testing.T) {
 	require.Len(t, slices.DeleteFunc(export, func(l string) bool { return !strings.Contains(l, `"user:ben"`) }), 2*200)
 }
 
-// A number that no page of the audit has is an address that is not there, however large it is.
+// A number that no page of the audit has is an address that is not there, however large it is; the navigation is.
 func TestAuditHasNoPageOfThatNumber(t *testing.T) {
 	w := newHarness(t, asks(five))
 	w.console("user:ana", func(c *web.Console) { c.Read = manyDecided{} })
 	require.Equal(t, http.StatusOK, w.do("GET", w.server.URL+"/audit?page=23", nil).status)
 	for _, page := range []string{"24", "184467440737095516", "-1", "0", "x"} {
-		require.Equal(t, http.StatusNotFound, w.do("GET", w.server.URL+"/audit?page="+page, nil).status, page)
+		missing := w.do("GET", w.server.URL+"/audit?page="+page, nil)
+		require.Equal(t, http.StatusNotFound, missing.status, page)
+		require.Contains(t, missing.body, `<a href="/audit"`, "a way on")
 	}
 }
 

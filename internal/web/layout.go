@@ -177,6 +177,7 @@ type plainPage struct {
 }
 
 func (s *server) writePlain(w http.ResponseWriter, status int, page plainPage) {
+	page.frame = s.frame
 	if page.Title = page.Heading; page.Heading != "Countersign" {
 		page.Title += " · Countersign"
 	}

@@ -76,6 +76,7 @@ type server struct {
 
 	policy string // content policy
 	pages  *pageSet
+	frame  frame // of pages that show no request
 }
 
 // The pages that show no request.
