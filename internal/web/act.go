@@ -403,8 +403,8 @@ func (s formState) describeChanges(now formState) string {
 	switch {
 	case s == now:
 		return ""
-	case s.Mine != now.Mine && s.Status == now.Status:
-		return "You have already answered with this form. This is how the request stands now."
+	case s.Mine != now.Mine: // perhaps by the first of two presses of the button, which has decided the request
+		return "You have answered already. This is how the request stands now."
 	case now.Status == string(approval.Expired):
 		return "Its time was over before your answer came. Your answer was not taken."
 	case s.Status != now.Status:

@@ -212,6 +212,7 @@ func TestB6AFormIsUsedOnce(t *testing.T) {
 		got := w.do("POST", at, with(form, "action", action))
 		require.Equal(t, http.StatusConflict, got.status, action)
 		require.Contains(t, got.body, "The request is not as you saw it")
+		require.Contains(t, got.body, "You have answered already.", "as by a second press of the button")
 	}
 	require.Len(t, w.reload(a).Decisions, 1)
 	require.Equal(t, run.RunDone, w.finish())
@@ -259,7 +260,7 @@ func TestB6StaleForms(t *testing.T) {
 		"a question": {func(a *approval.Approval) { a.Thread = append(a.Thread, approval.Remark{By: "user:bob", Text: "why?"}) }, "Somebody wrote about the request"},
 		"the person's own": {func(a *approval.Approval) {
 			a.Decisions = append(a.Decisions, approval.Decision{By: "user:ana", Action: approval.Approve})
-		}, "You have already answered"},
+		}, "You have answered already"},
 		"others' approvals": {func(a *approval.Approval) {
 			a.Decisions = append(a.Decisions, approval.Decision{By: "user:bob", Action: approval.Approve})
 		}, ""},
