@@ -179,10 +179,10 @@ func TestOutcome(t *testing.T) {
 		"Denied by user:ana at 2026-11-20 10:01:00 UTC.":                        {Status: approval.Denied, Decisions: []approval.Decision{{By: "user:ana", At: at}}},
 		"Denied by somebody at 2026-11-20 10:01:00 UTC.":                        {Status: approval.Denied, Decisions: []approval.Decision{{By: "user:x\n<b>", At: at}}},
 		"Cancelled by user:ana at 2026-11-20 10:01:00 UTC. It was not carried out.": {
-			Status: approval.Cancelled, Decisions: []approval.Decision{{By: "user:ana", At: at}},
+			Status: approval.Cancelled, Decisions: []approval.Decision{{By: "user:ana", Action: approval.Cancel, At: at}},
 		},
 		"No longer needed: it was overtaken by what happened since. Nobody has to decide.":    {Status: approval.Voided},
-		"Cancelled. It was not carried out.":                                                  {Status: approval.Cancelled},
+		"Cancelled. It was not carried out.":                                                  {Status: approval.Cancelled, Decisions: []approval.Decision{{By: "user:ana", Action: approval.Approve, At: at}}},
 		"Expired at 2026-11-20 10:01:00 UTC: nobody decided in time. It was not carried out.": {Status: approval.Expired, ExpiresAt: at},
 		"It still waits for a decision.":                                                      {Status: approval.Pending},
 	} {

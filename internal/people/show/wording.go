@@ -239,8 +239,11 @@ func OutcomeText(a approval.Approval) string {
 			who = d.By
 		}
 		by = " by " + who + " at " + FormatTime(d.At)
-		if d.Action == approval.Edit && a.Status == approval.Approved {
+		switch {
+		case d.Action == approval.Edit && a.Status == approval.Approved:
 			return "Approved with other arguments" + by + "."
+		case a.Status == approval.Cancelled && d.Action != approval.Cancel && d.Action != approval.Fail:
+			by = "" // it was cancelled with its run, and d is one approval of several
 		}
 	}
 	switch a.Status {
