@@ -124,12 +124,6 @@ func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err err
 				return Approval{}, err
 			}
 		}
-		if r.Digest == "" { // the decision is on the current arguments
-			if r.Action == Approve && a.lastEdit() >= 0 && !a.hasRecorded(r) {
-				return Approval{}, &StaleError{Approval: a}
-			}
-			r.Digest = a.Digest
-		}
 		if a.hasRecorded(r) {
 			a.repeated = uncertain == nil
 			return a, nil
@@ -140,6 +134,12 @@ func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err err
 		}
 		if uncertain != nil {
 			return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, uncertain)
+		}
+		if r.Digest == "" { // the decision is on the current arguments
+			if r.Action == Approve && a.lastEdit() >= 0 {
+				return Approval{}, &StaleError{Approval: a}
+			}
+			r.Digest = a.Digest
 		}
 		now := d.Clock.Now().UTC().Truncate(time.Millisecond)
 		fact, decided, err := d.tallyDecision(ctx, a, r, now)
