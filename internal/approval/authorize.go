@@ -109,10 +109,7 @@ func (a Approval) authorizeDecision(r DecisionInput, now time.Time) error {
 		isApprover = isApprover && a.canDecideTool(r.By, a.Permissions[i], now)
 	}
 	err := a.authorizeApproval(r)
-	switch {
-	case !policy.MayDecide([]string{r.By.ID}, r.By): // nobody
-		err = fmt.Errorf("decide approval %s as %q: %w", a.ID, r.By.ID, ErrForbidden)
-	case !isApprover && !errors.Is(err, ErrRequester) && !errors.Is(err, ErrUnpinned):
+	if !isApprover && !errors.Is(err, ErrRequester) && !errors.Is(err, ErrUnpinned) {
 		err = fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrForbidden)
 	}
 	if err != nil && r.Action == Rerun {
