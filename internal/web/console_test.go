@@ -201,14 +201,16 @@ func (r queued) FindApprovals(_ context.Context, q approval.Query) (p api.Page[a
 }
 
 // What a run below asks is on the page of the run above, however many other requests are older; a link leads to the run
-// that it continues.
+// that it continues. Why it stopped is said in words.
 func TestConsoleShowsWhatRunsBelowAsk(t *testing.T) {
 	w, a, _ := asked(t)
 	a.Root = id
 	w.console("user:ana", func(c *web.Console) {
-		c.Read = queued{runs{run: api.Run{ID: id, Continues: a.Run, Calls: []api.Call{{ID: "c1", Tool: "pay", Run: a.Run}}}}, a}
+		c.Read = queued{runs{run: api.Run{ID: id, Status: run.RunDone, Reason: "stopped:timeout_reached", Continues: a.Run, Calls: []api.Call{{ID: "c1", Tool: "pay", Run: a.Run}}}}, a}
 	})
 	page := w.do("GET", w.server.URL+"/runs/"+id, nil).body
+	require.Contains(t, page, "</span>Stopped: timeout reached</span>")
+	require.NotContains(t, page, "stopped:timeout_reached", "nor is it said twice")
 	require.Contains(t, page, "The run that asks")
 	require.Contains(t, page, `It continues <a href="/runs/`+a.Run+`">`)
 }

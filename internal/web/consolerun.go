@@ -347,7 +347,6 @@ func (s *pageBuilder) newFacts() (facts []show.Row) {
 	if !slices.Contains(r.StartedBy, r.Subject) {
 		add("For, the caller says (nobody checked it)", r.Subject)
 	}
-	add("Reason", string(r.Reason))
 	add("Detail", r.Detail)
 	addNumbers := func(label, format string, a, b int64) { // the spaces in them are ours, and nothing to be marked
 		text := fmt.Sprintf(format, formatNumber(a), formatNumber(b))

@@ -240,7 +240,8 @@ func newStatusLabel(s run.RunStatus, why run.Reason) statusLabel {
 		if why == run.ReasonNaturalEnd {
 			kind = "done"
 		}
-		label = cmp.Or(reasonLabels[why], "Ended: "+strings.ReplaceAll(string(why), "_", " "))
+		words := "Ended: " + strings.ReplaceAll(string(why), "_", " ")
+		label = cmp.Or(reasonLabels[why], strings.Replace(words, "Ended: stopped:", "Stopped: ", 1))
 	}
 	return statusLabel{kind, label}
 }
