@@ -354,11 +354,12 @@ func (d *Definition) find(is func(ToolSpec) bool) (ToolSpec, bool) {
 // MaxChildren bounds how many runs the calls of one run may start in all.
 const MaxChildren = 64
 
-// Throughout is the agent with the provider, id, base URL and file of m in place of its models', and of those of every
-// agent below it. What its own model costs and its settings stay.
+// Throughout is the agent with the provider, id, base URL, file, key and options of m in place of its models', and of
+// those of every agent below it: a key and request fields are for the server they were written for. What its own model
+// costs and its other settings stay.
 func (d Definition) Throughout(m ModelSpec) Definition {
-	d.Model.Provider, d.Model.ID, d.Model.BaseURL, d.Model.File, d.Model.Fallbacks = m.Provider, m.ID, m.BaseURL, m.File,
-		nil
+	d.Model.Provider, d.Model.ID, d.Model.BaseURL, d.Model.File = m.Provider, m.ID, m.BaseURL, m.File
+	d.Model.Key, d.Model.Options, d.Model.Fallbacks = m.Key, m.Options, nil
 	d.Orchestrator.Planner, d.Orchestrator.Router = nil, nil
 	d.Below = &m
 	return d

@@ -98,9 +98,12 @@ func TestForkRefuses(t *testing.T) {
 	})
 }
 
-// Another model is named by a copy of the definition; the parent's stays as it is.
+// Another model is named by a copy of the definition, in the place of all of its models; the parent's stays as it is.
 func TestForkWithAnotherModel(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
+		theirs := agent.ModelSpec{Provider: "openai", ID: "theirs", Retry: w.def.Model.Retry}
+		w.def.Model.Fallbacks = []agent.ModelSpec{theirs}
+		w.def.Orchestrator.Planner, w.def.Orchestrator.Router = &theirs, &theirs
 		w.start()
 		w.drive(0)
 		parent := w.state()
@@ -116,7 +119,12 @@ func TestForkWithAnotherModel(t *testing.T) {
 			}, []any{asked.Model.Provider, asked.Model.ID, asked.Model.Retry.Attempts, asked.System},
 		)
 		require.NotEqual(t, parent.Definition, w.state().Definition)
-		def, err := w.pinned(w.ctx, tenant, parent.Definition)
+		def, err := w.pinned(w.ctx, tenant, w.state().Definition)
+		require.NoError(t, err)
+		require.Empty(t, def.Model.Fallbacks)
+		require.Equal(t, agent.Orchestrator{TopK: 15, MaxSteps: 10, Retries: 3}, def.Orchestrator)
+		require.Equal(t, "other", def.Below.ID)
+		def, err = w.pinned(w.ctx, tenant, parent.Definition)
 		require.NoError(t, err)
 		require.Equal(t, "demo", def.Model.Provider)
 	})

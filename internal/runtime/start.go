@@ -298,7 +298,7 @@ type Fork struct {
 	At     int64  // the parent's entry behind which the two part, from 0
 	// idempotency key, of the keys with which the parent's agent is started; empty = the run gets one of its own
 	Key string
-	// Model replaces provider, id, base URL and file of the parent's model; its settings stay. Nil = the parent's model.
+	// Model stands in for every model of the parent and of the runs below (Definition.Throughout). Nil = they stay.
 	Model *agent.ModelSpec
 	By    string // who forks it, for whom it acts besides; "" = nobody is known
 }
@@ -337,9 +337,7 @@ func (st *Starter) Fork(ctx context.Context, f Fork) (run.AgentState, error) {
 	}
 	digest := parent.Definition
 	if f.Model != nil { // a definition of its own, with that model
-		m := &def.Model
-		m.Provider, m.ID, m.BaseURL, m.File = f.Model.Provider, f.Model.ID, f.Model.BaseURL, f.Model.File
-		m.Key, m.Options = "", nil
+		*def = def.Throughout(*f.Model)
 		written := *def
 		written.Ceilings = nil // no part of a definition as it is written; the fork stays below them
 		if err := written.Check(); err != nil {

@@ -357,10 +357,11 @@ func (s *server) cancelRun(w http.ResponseWriter, r *http.Request, c Caller) (in
 type Fork struct {
 	At    *int64     `json:"at"`              // the last entry that both runs share
 	Key   string     `json:"key,omitempty"`   // idempotency key; or the header Idempotency-Key
-	Model *ForkModel `json:"model,omitempty"` // in place of the run's model; only where the backend is Local
+	Model *ForkModel `json:"model,omitempty"` // only where the backend is Local
 }
 
-// ForkModel names a model. The other settings of the run's model stay.
+// ForkModel names the model that stands in for the run's, its fallbacks, its plan's and those of delegated runs. The
+// other settings of the run's model stay.
 type ForkModel struct {
 	Provider string `json:"provider"`
 	ID       string `json:"id,omitempty"`

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -164,6 +165,12 @@ func TestRequestsOfAModel(t *testing.T) {
 		d.env = map[string]string{"OPENAI_API_KEY": "sk-openai", "COUNTERSIGN_SECRET_OTHER": "the-key"}
 		d.exits(0, "run", d.dir, "--message", "Hello.")
 		require.Equal(t, "Bearer the-key", c.requests[0].header.Get("Authorization"))
+
+		other := newChatServer(t, newChatReply(`{"content": "Hello."}`, "stop"))
+		d.exits(0, "run", d.dir, "--message", "Hello.", "--model", "openai:x@"+other.URL+"/v1")
+		require.Empty(t, other.requests[0].header.Get("Authorization"), "the key is the agent's server's alone")
+		d.write("replies.jsonl", `{"text": "Hello."}`)
+		d.exits(0, "run", d.dir, "--message", "Hello.", "--model", "script:"+filepath.Join(d.dir, "replies.jsonl"))
 	})
 }
 

@@ -336,7 +336,7 @@ func (p *program) printOutcome(r api.Run) {
 type forkCommand struct {
 	Run   string `arg:"" id:"run" help:"The run to branch off."`
 	At    *int64 `placeholder:"SEQ" help:"The entry behind which the new run parts from it (events RUN lists them)."`
-	Model string `placeholder:"SPEC" help:"script:FILE, openai:MODEL@URL, bedrock:ID or demo, in place of the run's."`
+	Model string `placeholder:"SPEC" help:"script:FILE, openai:MODEL@URL, bedrock:ID or demo, in place of all its models."`
 	Key   string `placeholder:"K" help:"Idempotency key: the same key and request give the same run."`
 }
 
