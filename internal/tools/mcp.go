@@ -106,11 +106,13 @@ func (s *mcpSession) List(ctx context.Context, server agent.MCPServer) (agent.Se
 			all.leave(d.Name, err.Error())
 			continue
 		}
-		t.Description, t.Hints.Title = l.secrets.Redact(t.Description), l.secrets.Redact(t.Hints.Title)
+		// in this order: nothing finds the first half of a secret
+		t.Description = bounded(l.secrets.Redact(t.Description), maxDescription)
+		t.Hints.Title = bounded(l.secrets.Redact(t.Hints.Title), maxTitle)
 		out.Tools = append(out.Tools, t)
 	}
 	for i, left := range all.left {
-		all.left[i] = agent.LeftTool{Name: l.secrets.Redact(left.Name), Why: l.secrets.Redact(left.Why)}
+		all.left[i] = agent.LeftTool{Name: bounded(l.secrets.Redact(left.Name), maxTitle), Why: l.secrets.Redact(left.Why)}
 	}
 	if out.Left = all.left; all.more > 0 {
 		why := fmt.Sprintf("%d more tools that cannot be used", all.more)

@@ -219,6 +219,25 @@ func TestSecretsOfAConnection(t *testing.T) {
 	}
 }
 
+// A text is cut once its secrets are out of it: nothing would find the half of one that is left.
+func TestSecretsAtACut(t *testing.T) {
+	p := newPeer(t)
+	cut := func(most int) string { return strings.Repeat("x", most-10) + " hunter2, and more than is taken" } // behind the n
+	p.tools = func(ask) string {
+		return `{"tools":[` + strings.Replace(echo, "says it again", cut(8<<10), 1) + `]}`
+	}
+	p.calling(func(w http.ResponseWriter, a ask) {
+		p.result(w, a, `{"content":[{"type":"resource_link","uri":"`+cut(8<<10)+`"},{"type":"text","text":"`+cut(8<<20-8<<10-len("[link ]"))+`"}]}`)
+	})
+	r := over(t, p, withKey)
+	all, err := r.list()
+	require.NoError(t, err)
+	require.True(t, strings.HasSuffix(all.Tools[0].Description, "x ${s […]"))
+	res, err := r.call("echo", tool.Call{})
+	require.NoError(t, err)
+	require.Equal(t, 2, strings.Count(res.Content, " ${s […]"))
+}
+
 // mcpVault has one secret of tenant acme.
 type mcpVault struct{}
 

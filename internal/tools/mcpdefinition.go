@@ -87,7 +87,7 @@ func (d definition) sum() (string, error) {
 // maxToolName is how long a tool's name may be to the model.
 const maxToolName = 64
 
-// tool is the definition as a tool of an agent, or why it can be none.
+// tool is the definition as a tool of an agent, or why it can be none. Its texts are as long as the server has them.
 func (d definition) tool(server string) (agent.ServerTool, error) {
 	name := server + "." + d.Name
 	switch {
@@ -113,9 +113,9 @@ func (d definition) tool(server string) (agent.ServerTool, error) {
 	if err != nil {
 		return agent.ServerTool{}, err
 	}
-	hints.Title = bounded(visible(cmp.Or(title, hints.Title)), maxTitle)
-	return agent.ServerTool{Name: d.Name, Description: bounded(visible(description), maxDescription), Schema: args,
-		Hints: hints, Digest: d.digest}, nil
+	hints.Title = visible(cmp.Or(title, hints.Title))
+	return agent.ServerTool{Name: d.Name, Description: visible(description), Schema: args, Hints: hints,
+		Digest: d.digest}, nil
 }
 
 // argumentSchema is a schema that arguments can be checked against: self-contained, within bounds, of an object.

@@ -34,7 +34,7 @@ func (l *listing) leave(name, why string) {
 		l.more++
 		return
 	}
-	l.left = append(l.left, agent.LeftTool{Name: bounded(visible(name), maxTitle), Why: why})
+	l.left = append(l.left, agent.LeftTool{Name: visible(name), Why: why})
 }
 
 func (l *link) list(ctx context.Context) (listing, error) {

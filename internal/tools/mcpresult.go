@@ -99,13 +99,15 @@ type said struct {
 	media []run.Media
 	size  int // bytes of lines
 	cut   bool
+	// takes secrets out of a text before it is cut: nothing finds the first half of one
+	redact func(string) string
 }
 
 func (s *said) line(text string) {
 	if s.cut {
 		return
 	}
-	if s.size+len(text) > maxMCPText {
+	if text = s.redact(text); s.size+len(text) > maxMCPText {
 		text, s.cut = bounded(text, maxMCPText-s.size), true
 	}
 	s.lines, s.size = append(s.lines, text), s.size+len(text)
@@ -121,11 +123,11 @@ func (l *link) outcome(d definition, x exchange) (agent.ToolResultData, error) {
 	case r.asks:
 		return l.asks(r), nil
 	case r.strange:
-		text := l.secrets.Redact(bounded(asText(x.answer), maxMCPText))
+		text := bounded(l.secrets.Redact(asText(x.answer)), maxMCPText)
 		text += "\n[the server's answer is not a result of the protocol]"
 		return agent.ToolResultData{Content: text, IsError: r.IsError}, nil
 	}
-	s := r.parts()
+	s := r.parts(l.secrets.Redact)
 	// Something stands for a text where the content has none: the field text, the structured content, or all of an
 	// answer of another form.
 	switch {
@@ -137,7 +139,7 @@ func (l *link) outcome(d definition, x exchange) (agent.ToolResultData, error) {
 	case r.Content == nil:
 		s.line(strange(x.answer))
 	}
-	text := l.secrets.Redact(strings.Join(s.lines, "\n"))
+	text := strings.Join(s.lines, "\n")
 	out := agent.ToolResultData{IsError: r.IsError}
 	for _, m := range s.media {
 		m.Name = l.secrets.Redact(m.Name)
@@ -148,7 +150,8 @@ func (l *link) outcome(d definition, x exchange) (agent.ToolResultData, error) {
 		}
 		out.Media = append(out.Media, m)
 	}
-	out.Content = l.secrets.Redact(noted(text, r.notes(d, s, x)...)) // the notes quote the server, too
+	// a secret may have come in two parts, and the notes quote the server, too
+	out.Content = l.secrets.Redact(noted(text, r.notes(d, s, x)...))
 	return out, nil
 }
 
@@ -161,7 +164,8 @@ func noted(text string, notes ...string) string {
 }
 
 // parts are the content's: texts, media, and a line for each link.
-func (r callResult) parts() (s said) {
+func (r callResult) parts(redact func(string) string) (s said) {
+	s.redact = redact
 	for i, raw := range r.Content {
 		if i == maxParts {
 			s.line(fmt.Sprintf("[%d more parts are left out: a result has at most %d]", len(r.Content)-i, maxParts))
@@ -181,14 +185,14 @@ func (r callResult) parts() (s said) {
 			text := "[link" // nothing follows it
 			for _, part := range []string{c.Name, c.URI, c.MIMEType, c.Description} {
 				if part = strings.Join(strings.Fields(visible(part)), " "); part != "" {
-					text += " " + bounded(part, maxDescription)
+					text += " " + bounded(redact(part), maxDescription)
 				}
 			}
 			s.line(text + "]")
 		case "resource":
 			r := c.Resource
 			if r.Text != nil {
-				s.line("[resource " + bounded(visible(r.URI), maxDescription) + "]\n" + *r.Text)
+				s.line("[resource " + bounded(redact(visible(r.URI)), maxDescription) + "]\n" + *r.Text)
 				continue
 			}
 			kind := cmp.Or(r.MIMEType, "application/octet-stream")
