@@ -234,7 +234,9 @@ func TestConsoleOffersWhatTheDeskAllows(t *testing.T) {
 func TestConsoleStoriesAreBounded(t *testing.T) {
 	w := newHarness(t, asks(five))
 	odd := strings.Repeat("\u202e<", 30_000)
-	var all []policy.Spoken
+	key := "AKIAIOSFODNN7EXAMPLE" // where the heading is cut, and where the message is
+	words := run.Text{Text: strings.Repeat("x", 114) + " " + key + strings.Repeat(" x", 9928) + " " + key + strings.Repeat(" x", 9)}
+	all := []policy.Spoken{{Message: run.Message{Role: run.RoleUser, Block: words}}, {Message: run.Message{Role: run.RoleAssistant, Block: words}}}
 	one := api.Run{ID: id, Agent: odd, Status: run.RunDone, Seq: 5, Output: json.RawMessage(`"x"`)}
 	for i := range 100 {
 		all = append(all, policy.Spoken{Message: run.Message{Role: run.RoleUser, Block: run.Text{Text: odd}}})
@@ -256,6 +258,7 @@ func TestConsoleStoriesAreBounded(t *testing.T) {
 	require.Contains(t, page.body, "59500 characters more: see the run as JSON.")
 	require.Contains(t, page.body, "of arguments: see the run as JSON.")
 	require.NotContains(t, page.body, "\u202e")
+	require.NotContains(t, page.body, "AKIA")
 }
 
 // many is an API with many runs, which it lists page by page. It counts what it is asked.

@@ -9,7 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
+	"github.com/countersign/countersign/internal/people/mask"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
@@ -181,14 +183,18 @@ func firstMessageText(all []policy.Spoken) string {
 	return ""
 }
 
-// truncate returns the beginning of a text and the number of characters left out.
+// truncate returns the beginning of a text and the number of characters left out. What is cut has its secrets masked
+// first: nothing finds the half of one that is left.
 func truncate(s string, limit int) (begins string, left int) {
 	if len(s) <= limit {
 		return s, 0
 	}
-	r := []rune(s)
-	if len(r) <= limit {
+	if utf8.RuneCountInString(s) <= limit {
 		return s, 0
+	}
+	r := []rune(mask.Text(s))
+	if len(r) <= limit {
+		return string(r), 0
 	}
 	return string(r[:limit]) + "…", len(r) - limit
 }
