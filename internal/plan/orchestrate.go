@@ -93,12 +93,7 @@ func Narrowing(d *agent.Definition, s *run.AgentState, a policy.Action) (query, 
 	case a.Lifecycle.ForPlan() || a.Lifecycle == run.LifecycleSummary:
 		return "", "", 0, false
 	default:
-		k = d.Prefilter.TopK
-		for _, m := range s.Messages.All() {
-			if t, ok := m.Block.(run.Text); ok && m.Role == run.RoleUser {
-				query = t.Text // the newest
-			}
-		}
+		query, k = newestWords(s.Messages.All()), d.Prefilter.TopK
 	}
 	return query, server, k, k > 0 && query != "" && len(d.Tools) > k
 }

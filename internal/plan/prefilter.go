@@ -14,6 +14,22 @@ import (
 // ToolWords is what of a tool is compared.
 func ToolWords(t agent.ToolSpec) string { return t.Name + ": " + t.Description }
 
+// newestWords returns the newest text of a user. Neither a plugin's reminder is one, nor what the model is told about a
+// reply, which the fact of that reply adds behind it.
+func newestWords(all []run.Message) string {
+	for i, m := range slices.Backward(all) {
+		t, ok := m.Block.(run.Text)
+		if !ok || m.Role != run.RoleUser || run.IsFromSystem(t.Text) {
+			continue
+		}
+		first := slices.IndexFunc(all, func(b run.Message) bool { return b.Source.SameEvent(m.Source) })
+		if first == i || all[first].Role == run.RoleUser { // a context builder begins with a user
+			return t.Text
+		}
+	}
+	return ""
+}
+
 // Narrow chooses the tools of a request: all of the server that is hinted at, then the most similar ones until there
 // are k, each by its original name and in order of definition. Similarity is one number a tool, in that order; of equal
 // ones the first wins.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"sync/atomic"
 
 	"github.com/countersign/countersign/internal/jsonx"
@@ -258,4 +259,9 @@ func (u Usage) Add(v Usage) Usage {
 }
 
 // TextFromSystem is a text of the system's within the conversation, where there are only users and assistants.
-func TextFromSystem(text string) string { return "<system-reminder>\n" + text + "\n</system-reminder>" }
+func TextFromSystem(text string) string { return systemOpen + text + "\n</system-reminder>" }
+
+// IsFromSystem reports whether a text of the conversation is one of the system's.
+func IsFromSystem(text string) bool { return strings.HasPrefix(text, systemOpen) }
+
+const systemOpen = "<system-reminder>\n"

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,7 +52,15 @@ func (p Ports) narrow(ctx context.Context, def *agent.Definition, s *run.AgentSt
 	case err != nil && ctx.Err() != nil:
 		return ctx.Err()
 	case err == nil:
-		a.Offered = plan.Narrow(def.Tools, similarity, server, k)
+		can := policy.Offered(def, s, *a) // a tool that is withdrawn, hidden or disabled takes no place
+		var tools []agent.ToolSpec
+		var near []float64
+		for i, t := range def.Tools {
+			if slices.ContainsFunc(can, func(c agent.ToolSpec) bool { return c.Name == t.Name }) {
+				tools, near = append(tools, t), append(near, similarity[i])
+			}
+		}
+		a.Offered = plan.Narrow(tools, near, server, k)
 		return nil
 	case a.Lifecycle == run.LifecycleRoute:
 		return fmt.Errorf("%w: %w", errIndex, err)
