@@ -248,7 +248,10 @@ func (c permissionConfig) answer(m *BeforeTool, tool string) string {
 			return answer
 		}
 	}
-	if own.Default != nil {
+	switch {
+	case m.Agent().BreaksLoop(tool): // it only ends the run
+		return answerAllow
+	case own.Default != nil:
 		return *own.Default
 	}
 	return c.Default

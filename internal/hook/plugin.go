@@ -296,23 +296,30 @@ func toolPolicy(config json.RawMessage) (Plugin, error) {
 			if len(c.Allow) > 0 {
 				m.IncludeOnly()
 			}
-			for _, t := range m.Agent().Tools {
-				if matchesAny(c.Allow, t.Name) {
+			for _, t := range policy.ToolsIn(m.Agent(), m.Run()) {
+				switch allowed := c.allows(m.Agent(), t.Name); {
+				case allowed && len(c.Allow) > 0:
 					m.IncludeOnly(t.Name)
-				}
-				if matchesAny(c.Exclude, t.Name) {
+				case !allowed && matchesAny(c.Exclude, t.Name):
 					m.Exclude(t.Name)
 				}
 			}
 			return nil
 		},
 		BeforeTool: func(_ context.Context, m *BeforeTool) error {
-			if name := m.Call().Tool; matchesAny(c.Exclude, name) || len(c.Allow) > 0 && !matchesAny(c.Allow, name) {
+			if !c.allows(m.Agent(), m.Call().Tool) {
 				m.Block("the agent's tool policy does not allow it")
 			}
 			return nil
 		},
 	}, nil
+}
+
+// allows reports whether a tool may be offered and called. The tools that end a run always may, as nothing else ends
+// it, and results may be read on unless that is excluded.
+func (c toolPolicyConfig) allows(d *agent.Definition, tool string) bool {
+	return d.BreaksLoop(tool) || !matchesAny(c.Exclude, tool) &&
+		(len(c.Allow) == 0 || matchesAny(c.Allow, tool) || tool == agent.ReadMore && d.KeepsWhole())
 }
 
 func matchesAny(patterns []string, tool string) bool {
