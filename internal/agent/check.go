@@ -192,7 +192,7 @@ func (c *checker) limits(at string, l Limits) {
 	c.enumOrNone(at+".onBudget", l.OnBudget)
 	if p := l.Period; p != nil {
 		c.enum(at+".period.every", p.Every)
-		c.that(p.Tokens >= 0 && p.USD >= 0 && int64(p.USD)+p.Tokens > 0, at+".period",
+		c.that(p.Tokens >= 0 && p.USD >= 0 && (p.Tokens > 0 || p.USD > 0), at+".period",
 			"got neither tokens nor usd, want one of them, above zero")
 	}
 	c.that(l.OnBudget != OnBudgetAsk || l.Tokens > 0 || l.USD > 0 || l.Period != nil, at+".onBudget",

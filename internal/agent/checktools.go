@@ -193,8 +193,10 @@ func (c *checker) serverPlace(at string, m MCPServer) {
 		c.add(at+".command[0]", "got nothing, want a program")
 	}
 	for i, arg := range m.Command {
-		c.that(!strings.ContainsRune(arg, 0), fmt.Sprintf("%s.command[%d]", at, i),
-			"got a zero byte, want an argument without")
+		path := fmt.Sprintf("%s.command[%d]", at, i)
+		c.that(!strings.ContainsRune(arg, 0), path, "got a zero byte, want an argument without")
+		c.that(!strings.Contains(arg, secretOpen), path,
+			"got a secret, want it in env: everybody on the machine sees arguments, and nothing is put in for it")
 	}
 	c.that(local || m.Dir == "", at+".dir", "got a folder, want none: only a command runs in one")
 	c.that(local || len(m.Env) == 0, at+".env", "got an environment, want none: only a command has one")
