@@ -142,6 +142,8 @@ func (s shop) back(order string) (*big.Rat, error) {
 	return total, err
 }
 
+// refund holds a refund to what was paid, and not to what is left of it, so that the commands of the documents can be
+// repeated. Whoever approves is told what was refunded before. A shop holds it to the rest.
 func (s shop) refund(_ context.Context, c agent.Call, in refundInput) (agent.Result, error) {
 	o, err := s.find(in.Order)
 	if err != nil {
