@@ -147,6 +147,9 @@ func (c *checker) orchestrator(at string, d *Definition) {
 		c.modelSettings(path, *m.spec)
 		c.that(len(m.spec.Fallbacks) == 0, path+".fallbacks", "got a list, want none: where it fails, the loop takes over")
 		c.that(m.spec.StaticText == "", path+".staticText", "got a text, want none: where it fails, the loop takes over")
+		c.that(m.spec.MoveOn == nil, path+".moveOn", "got a list, want none: where it fails, the loop takes over")
+		c.that(m.spec.Busy == "", path+".busy", "got a word, want none: where it fails, the loop takes over")
+		c.that(m.spec.Continuations == 0, path+".continuations", "got a number, want none: its replies are taken as they are")
 		c.that(d.Limits.USD == 0 || m.spec.Price != nil, path+".price",
 			"got nothing, want what the model costs: limits.usd is set")
 		c.that(d.Limits.Period == nil || d.Limits.Period.USD == 0 || m.spec.Price != nil, path+".price",
