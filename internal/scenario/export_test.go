@@ -38,8 +38,9 @@ var refusedExports = map[string]string{
 var unredacted = strings.Fields(`continued-json continued-three-times cowork-completion-denied cowork-completion-vetoes
 	cowork-deflection cowork-deflection-presenting-asks cowork-empty-static cowork-incomplete-ephemeral cowork-incomplete-first
 	cowork-incomplete-limit cowork-nudge cowork-seven-screenshots cowork-seven-screenshots-evicted cowork-wording
-	forge-ask-question-five forge-ask-question-output heuristic-any-preset limit-summarise-empty read-more-asks result-cut-error
-	result-cut-service result-kept xml-json xml-text-final xml-text-final-malformed`)
+	forge-ask-question-five forge-ask-question-output heuristic-any-preset limit-summarise-empty
+	prefilter-withdrawn read-more-asks result-cut-error result-cut-service result-kept xml-json xml-text-final
+	xml-text-final-malformed`)
 
 // A fork at a call that people are asked about reads its precondition again, under a number that its parent's claim has, too.
 func TestAForkOfACallWithAPreconditionIsExported(t *testing.T) {
