@@ -204,6 +204,9 @@ var (
 	restricts = regexp.MustCompile(`(?i)\b(?:not|that|which)\b`)
 )
 
+// longestWithheld is how far before a phrase those words are looked for, in bytes.
+const longestWithheld = 64
+
 // saysCompleted reports whether a folded text says by a built-in phrase that the work is done, and does not take that
 // back: "not all of them have been renamed", "until all files have been renamed", "all files that have been renamed".
 func saysCompleted(text string) bool {
@@ -211,7 +214,8 @@ func saysCompleted(text string) bool {
 		for _, at := range pattern(phrase).FindAllStringIndex(text, -1) {
 			said := text[at[0]:at[1]]
 			restricted := strings.Contains(phrase, "*") && restricts.MatchString(said)
-			if !restricted && !withholds.MatchString(text[:at[0]]) {
+			before := text[max(0, at[0]-longestWithheld):at[0]] // not all of it: a model may say the phrase ten thousand times
+			if !restricted && !withholds.MatchString(before) {
 				return true
 			}
 		}

@@ -50,6 +50,7 @@ func TestRead(t *testing.T) {
 		{"those that were", "All photos that have been renamed are in one folder, 3 are remaining.", KindIncomplete},
 		{"have not been", "All 3 remaining photos have not been renamed.", KindIncomplete},
 		{"another sentence", "I saw all of it. Three files have been renamed, 4 remaining.", KindIncomplete},
+		{"a model that does not stop", strings.Repeat("not all done ", 20_000), KindIncomplete}, // was minutes
 		{"too far apart", "All in all I am glad to say that by now quite a few of the photos have been renamed, 3 remaining.", KindIncomplete},
 		{"299 bytes", strings.Repeat("x", 298) + "?", KindDeflection},
 		{"300 bytes", strings.Repeat("x", 299) + "?", ""},
