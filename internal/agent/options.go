@@ -93,9 +93,11 @@ func (c *checker) context(at string, x Context) {
 		zeroOrMore(c, at+"."+n.key, n.got)
 	}
 	c.enumOrNone(at+".summary", x.SummaryBy)
-	for key, n := range map[string]*int{"system": x.Reserve.System, "tools": x.Reserve.Tools} {
+	measured := func(key string, n *int) {
 		c.that(n == nil || *n >= 0, at+".reserve."+key, "got less than zero, want zero or more, or measured")
 	}
+	measured("system", x.Reserve.System)
+	measured("tools", x.Reserve.Tools)
 }
 
 // Measured reports whether all of the partition that a request decides is measured.
