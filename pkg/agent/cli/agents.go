@@ -228,8 +228,8 @@ func (l *liveAgents) current() (known *registry.Registry, broken map[string][]we
 	known, problems := l.p.loadLocalAgents()
 	if l.saved != "" {
 		l.p.logEvent("reload", "agents were saved: %s", strings.Join(known.Agents(), ", "))
-		l.p.logSkippedAgents(problems)
 	}
+	l.p.logSkippedAgents(problems)
 	l.saved, l.known, l.broken = saved, known, map[string][]webpages.AgentProblem{}
 	for _, problem := range problems {
 		for _, file := range agentFilesOf(problem) {

@@ -42,10 +42,6 @@ func (c *devCommand) run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	_, problems := p.loadLocalAgents()
-	if err := errors.Join(problems...); err != nil {
-		return usageErrorf("%w", err)
-	}
 	p.live = &liveAgents{p: p}
 	who, as, err := p.resolvePrincipals()
 	if err != nil {

@@ -270,13 +270,6 @@ func TestDevRefuses(t *testing.T) {
 		"a token for others": {nil, withToken(good, 0o644), 2, "home/token: others can read it (mode 0644, want 0600)"},
 		"half a token":       {nil, withToken("abc", 0o600), 2, "home/token: want 52 characters"},
 		"a folder as token":  {nil, func(d *harness) { require.NoError(t, os.MkdirAll(filepath.Join(d.home(), "token"), 0o700)) }, 2, "want a regular file"},
-		"a broken agent": {nil, func(d *harness) {
-			d.write("agents/odd/agent.yaml", "name: odd\ncolour: red\n")
-		}, 2, "agents/odd/agent.yaml:2: colour"},
-		"two of a name": {nil, func(d *harness) {
-			d.write("agents/odd/agent.yaml", renamingAgent)
-			d.write("agents/odd/model.jsonl", movingModel)
-		}, 2, "agents/odd/agent.yaml: name: got tidy, which is that of agent.yaml; want another one"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newHarness(t, renamingAgent, movingModel)
@@ -322,7 +315,8 @@ func TestABrokenFileIsNotReplacedByTheRegisteredAgent(t *testing.T) {
 	}
 }
 
-// The agents of the current directory come before registered ones of the same name; the others stay.
+// The agents of the current directory come before registered ones of the same name; the others stay. One that cannot be
+// loaded is named, and does not keep the others from being served.
 func TestDevAgents(t *testing.T) {
 	d := newHarness(t, renamingAgent, movingModel)
 	for _, name := range []string{"tidy", "clerk"} {
@@ -333,11 +327,18 @@ func TestDevAgents(t *testing.T) {
 	}
 	d.write("agents/near/agent.yaml", strings.Replace(renamingAgent, "tidy", "near", 1))
 	d.write("agents/near/model.jsonl", movingModel)
-	s := startHarness(t, d)
+	d.write("agents/odd/agent.yaml", "name: odd\ncolour: red\n")
+	t.Chdir(d.dir)
+	s, stop := d.startDev()
 	require.Equal(t, []string{"clerk", "near", "tidy"}, s.Agents)
+	const problem = "agents/odd/agent.yaml:2: colour: got an unknown key"
+	_, refused := s.do("POST", "/v1/runs", `{"agent": "odd", "message": "go"}`)
+	require.Contains(t, refused, "agent odd cannot be loaded: agents/odd/agent.yaml:1: system")
+	require.Contains(t, s.newVisitor().send("GET", "/agents/odd", nil).body, "agents/odd/agent.yaml, line 2")
 	for agent, version := range map[string]string{"clerk": "registered", "near": "", "tidy": ""} {
 		require.Equal(t, version, s.loadRun(s.startRun(agent)).Version)
 	}
+	require.Contains(t, stop().stderr.String(), problem)
 }
 
 // On an address that others can reach, they come by that address; a name that is not the port's is refused even then.
