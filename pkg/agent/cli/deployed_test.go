@@ -86,7 +86,7 @@ func TestImportPeople(t *testing.T) {
 }
 
 // TestRehearseOfADeploymentReadsAlone: it queries the table that the environment names, for the tenant's open runs, and
-// writes nothing. A test is exported of the same table.
+// writes nothing. A test is exported of the same table. Ids are what was typed.
 func TestRehearseOfADeploymentReadsAlone(t *testing.T) {
 	asked := startTables(t)
 	d := newHarness(t, holdingAgent, `{"text": "Done."}`)
@@ -102,4 +102,14 @@ func TestRehearseOfADeploymentReadsAlone(t *testing.T) {
 	require.Contains(t, who.stderr.String(), "export run "+oddRun+" as a test: ")
 	require.Contains(t, (*asked)[len(*asked)-1][1], "T#acme#RUN#"+oddRun)
 	require.NoDirExists(t, d.home())
+
+	d.exits(0, "run", d.dir, "--message", "x")
+	_, id, _ := strings.Cut(d.exits(0, "runs", "--json").stdout.String(), `"id": "`)
+	for _, args := range [][]string{{"export", id[:5], "--test"}, {"rehearse", id[:5]}, {"delete", id[:5], "--yes"}} {
+		before := len(*asked)
+		who := d.run(t.Context(), "", append(args, "--deployed")...)
+		require.Greater(t, len(*asked), before, args)
+		require.Contains(t, who.stderr.String(), id[:5], args)
+		require.NotContains(t, fmt.Sprint(*asked, who.stderr.String()), id[:26], "%s: the run of this machine", args)
+	}
 }

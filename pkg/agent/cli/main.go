@@ -190,10 +190,14 @@ type grammar struct {
 
 const idLength = 26 // of runs and approvals
 
-// idArgsOf returns the ids of a command line, in order.
+// idArgsOf returns the ids of a command line that may be shortened, in order. Those of a deployment may not: the store
+// directory has other runs.
 func idArgsOf(parsed *kong.Context) (all []idArg) {
 	values := slices.Clone(parsed.Selected().Positional)
 	for _, f := range parsed.Flags() {
+		if f.Name == "deployed" && f.Target.Bool() {
+			return nil
+		}
 		values = append(values, f.Value)
 	}
 	for _, v := range values {
