@@ -99,7 +99,7 @@ func TestRehearseOfADeploymentReadsAlone(t *testing.T) {
 		require.Contains(t, a[1], fmt.Sprintf("T#acme#RUNS#%s#%d", []string{"waiting", "running"}[i/8], i%8))
 	}
 	who = d.exits(1, "export", oddRun, "--test", "--deployed", "--tenant", "acme")
-	require.Contains(t, who.stderr.String(), "export run "+oddRun+" as a test: ")
+	require.Contains(t, who.stderr.String(), "export run "+oddRun+" as a test: no such run")
 	require.Contains(t, (*asked)[len(*asked)-1][1], "T#acme#RUN#"+oddRun)
 	require.NoDirExists(t, d.home())
 

@@ -316,7 +316,11 @@ type storedRuns struct {
 }
 
 func (s storedRuns) Entries(ctx context.Context, id string) ([]run.Entry, error) {
-	return s.journal.Entries(ctx, s.tenant, id, 0, 0)
+	entries, err := s.journal.Entries(ctx, s.tenant, id, 0, 0)
+	if err == nil && len(entries) == 0 {
+		err = store.ErrNoRun
+	}
+	return entries, err
 }
 
 func (s storedRuns) Blob(ctx context.Context, digest string) ([]byte, error) {
