@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"testing/synctest"
 
 	"github.com/aws/aws-lambda-go/lambda/messages"
@@ -19,6 +20,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
@@ -266,39 +268,49 @@ func TestClassify(t *testing.T) {
 	require.NoError(t, withErrorName(nil))
 }
 
-// agentsByName are agents that can be listed.
-type agentsByName map[string]*agent.Definition
-
-func (a agentsByName) Agent(name string) (*agent.Definition, bool) { d, ok := a[name]; return d, ok }
-func (a agentsByName) Agents() []string                            { return []string{"files", "web", "plain"} }
-
-// An agent that needs a program on the machine is taken out at cold start, told once, and whoever starts it is told why; the others work.
+// An agent that needs a program on the machine, or whose file is wrong, is left out, told once, and whoever starts it is told why; the
+// others work. What the registry says of one that is left out holds for its open runs all the same.
 func TestAgentsThatNeedPrograms(t *testing.T) {
-	all := agentsByName{
-		"files": {Name: "files", MCP: []agent.MCPServer{{Name: "web", URL: "https://x.example"}, {Name: "fs", Command: []string{"server-filesystem", "/data"}}}},
-		"web":   {Name: "web", MCP: []agent.MCPServer{{Name: "web", URL: "https://x.example"}}},
-		"plain": {Name: "plain"},
+	all, files := registry.Must(registry.New()), fstest.MapFS{}
+	for name, more := range map[string]string{
+		"files": `mcp: [{name: web, url: "https://x.example"}, {name: fs, command: [server-filesystem, /data]}]`,
+		"web":   `mcp: [{name: web, url: "https://x.example"}]`, "plain": "", "broken": "colour: red",
+	} {
+		files[name+"/agent.yaml"] = &fstest.MapFile{Data: []byte("name: " + name + "\nsystem: s\nmodel: {provider: bedrock, id: m}\n" + more)}
 	}
+	require.NoError(t, all.AddFS(files))
 	const why = "agent files needs a program on this machine (mcp server fs has a command) and cannot run in a deployed function"
+	const broken = "agent broken cannot be loaded: broken/agent.yaml:4: colour: got an unknown key"
 	var told []string
-	able := fitAgents(all, false, func(text string) { told = append(told, text) })
-	require.Equal(t, []string{why}, told)
-	require.Equal(t, []string{"web", "plain"}, able.Agents())
+	able := &deployable{all: all, log: func(text string) { told = append(told, text) }}
+	require.Equal(t, []string{"plain", "web"}, able.Agents())
 	for name, there := range map[string]bool{"files": false, "web": true, "plain": true, "ghost": false} {
 		_, ok := able.Agent(name)
 		require.Equal(t, there, ok, name)
 	}
 	require.Equal(t, why, able.Unfit("files"))
+	require.Equal(t, []string{why}, told)
 	require.Equal(t, "agent web has a model without a price and cannot run under a TenantBudget in USD",
-		fitAgents(all, true, func(string) {}).Unfit("web"))
+		(&deployable{all: all, priced: true, log: func(string) {}}).Unfit("web"))
 	require.Empty(t, able.Unfit("web"))
 	require.Empty(t, able.Unfit("ghost"))
 
 	h := &Deployment{Agents: able.Agent, Unfit: able.Unfit}
-	for name, says := range map[string]string{"files": "start run: " + why, "ghost": `start run: agent "ghost" is not known to this deployment`} {
+	for name, says := range map[string]string{"files": "start run: " + why, "broken": "start run: " + broken, "ghost": `start run: agent "ghost" is not known to this deployment`} {
 		_, err := h.create(context.Background(), &event{Name: "x", State: state{Agent: name}})
 		require.ErrorContains(t, err, says)
 		require.ErrorAs(t, err, new(*Error))
+	}
+
+	pinned := currentDefinitions(func(_ context.Context, _, name string) (*agent.Definition, error) {
+		return &agent.Definition{Name: name, Delegators: map[string][]string{"web": {"broken"}}[name]}, nil
+	}, all)
+	def, err := pinned(t.Context(), "default", "files")
+	require.NoError(t, err)
+	require.Equal(t, []string{"web", "fs"}, def.Now.Servers)
+	for _, name := range []string{"broken", "web"} {
+		_, err = pinned(t.Context(), "default", name)
+		require.ErrorContains(t, err, broken)
 	}
 }
 

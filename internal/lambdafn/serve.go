@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-lambda-go/lambda/messages"
@@ -130,7 +131,7 @@ func start(r *registry.Registry, cfg aws.Config, getenv func(string) string, nee
 	if err != nil {
 		return nil, err
 	}
-	able, blobs := fitAgents(r, budget.USD > 0, watch.Log), s3.New(cfg, getenv(envBucket))
+	able, blobs := &deployable{all: r, priced: budget.USD > 0, log: watch.Log}, s3.New(cfg, getenv(envBucket))
 	table := store.Resend(dynamo.New(cfg, getenv(EnvTable), draw.Key), clk, draw.Jitter)
 	journal := store.NewJournal(table, 64)
 	journal.Clock = clk
@@ -158,7 +159,7 @@ func start(r *registry.Registry, cfg aws.Config, getenv func(string) string, nee
 	}
 	f.Deployment = &Deployment{
 		MaxRunning: running,
-		Ports:      ports, Definitions: runtime.Tightened(runtime.PinnedDefinitions(blobs), able.Agent),
+		Ports:      ports, Definitions: currentDefinitions(runtime.PinnedDefinitions(blobs), r),
 		Agents: able.Agent, Unfit: able.Unfit, Invoked: watch.Invoked, Trace: watch.Trace, Log: log,
 	}
 	for _, add := range needs {
@@ -249,47 +250,63 @@ func withErrorName(err error) error {
 	return messages.InvokeResponse_Error{Type: known.ErrorType(), Message: err.Error()}
 }
 
-// deployable are the agents of a registry that a deployed function can run. Those that need a program on the machine
-// are taken out of it, each with a word to log; whoever starts one is told why it is not there. Safe for concurrent
-// use.
+// deployable are the agents of a registry that a deployed function can run. Those whose file is wrong, that need a
+// program on the machine, or that lack prices where cost counts are left out, each with a word to log when it is first
+// asked for; whoever starts one is told why it is not there. Safe for concurrent use.
 type deployable struct {
-	all   api.Agents
-	names []string          // of those that are there
-	unfit map[string]string // why others are not, by name
+	all    *registry.Registry
+	priced bool // cost counts
+	log    func(text string)
+	logged sync.Map // the names of agents that were logged
 }
 
-// fitAgents leaves out agents that cannot run in a function: they need a program, or lack prices where cost counts.
-func fitAgents(agents api.Agents, priced bool, log func(text string)) *deployable {
-	out := &deployable{all: agents, unfit: map[string]string{}}
-	for _, name := range agents.Agents() {
-		if d, ok := agents.Agent(name); ok {
-			if server, needed := d.Program(); needed {
-				out.unfit[name] = policy.TextNeedsProgram(name, server)
-			} else if free := func(m agent.ModelSpec) bool { return m.Price == nil }; priced &&
-				slices.ContainsFunc(d.Model.Chain(), free) {
-				out.unfit[name] = "agent " + name + " has a model without a price and cannot run under a TenantBudget in USD"
-			}
-			if out.unfit[name] != "" {
-				log(out.unfit[name])
-				continue
+// currentDefinitions are pinned definitions with what the registry says now of their agents, also of agents that cannot
+// be started here. Where a file of theirs cannot be read, nobody knows whether it is stricter: that is an error.
+func currentDefinitions(pinned runtime.Definitions, agents *registry.Registry) runtime.Definitions {
+	tightened := runtime.Tightened(pinned, agents.Agent)
+	return func(ctx context.Context, tenant, digest string) (*agent.Definition, error) {
+		def, err := tightened(ctx, tenant, digest)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range append([]string{def.Name}, def.Delegators...) {
+			if why := agents.Unfit(name); why != "" {
+				return nil, errors.New(why)
 			}
 		}
-		out.names = append(out.names, name)
+		return def, nil
 	}
-	return out
 }
 
 func (d *deployable) Agent(name string) (*agent.Definition, bool) {
-	if d.unfit[name] != "" {
+	if d.Unfit(name) != "" {
 		return nil, false
 	}
 	return d.all.Agent(name)
 }
 
-func (d *deployable) Agents() []string { return d.names }
+func (d *deployable) Agents() []string {
+	return slices.DeleteFunc(d.all.Agents(), func(name string) bool { return d.Unfit(name) != "" })
+}
 
 // Unfit is why an agent that is registered cannot run; "" = it can, or there is none.
-func (d *deployable) Unfit(name string) string { return d.unfit[name] }
+func (d *deployable) Unfit(name string) string {
+	why := d.all.Unfit(name)
+	if def, ok := d.all.Agent(name); ok {
+		if server, needed := def.Program(); needed {
+			why = policy.TextNeedsProgram(name, server)
+		} else if free := func(m agent.ModelSpec) bool { return m.Price == nil }; d.priced &&
+			slices.ContainsFunc(def.Model.Chain(), free) {
+			why = "agent " + name + " has a model without a price and cannot run under a TenantBudget in USD"
+		}
+	}
+	if why != "" {
+		if _, again := d.logged.LoadOrStore(name, true); !again {
+			d.log(why)
+		}
+	}
+	return why
+}
 
 // EnvOpenAI names the secret of OpenAI's own key, which goes to no other server; empty = there is none.
 const EnvOpenAI = "COUNTERSIGN_OPENAI_SECRET"

@@ -27,8 +27,10 @@ func TestAgentsNamePlugins(t *testing.T) {
 	file := func(plugins string) fstest.MapFS {
 		return fstest.MapFS{"a/agent.yaml": {Data: []byte("name: a\nsystem: s\nmodel: {provider: openai, id: m}\nplugins: " + plugins + "\n")}}
 	}
-	require.ErrorContains(t, r.AddFS(file("[reminder, ghost]")), `a/agent.yaml:4: plugins[1]: there is no plugin "ghost"; known: moody, permission, reminder, tool-policy`)
-	require.ErrorContains(t, r.AddFS(file("[moody]")), "plugins[0]: plugin moody: want a good mood")
+	_, err := r.Read(file("[reminder, ghost]"), "a/agent.yaml")
+	require.ErrorContains(t, err, `a/agent.yaml:4: plugins[1]: there is no plugin "ghost"; known: moody, permission, reminder, tool-policy`)
+	_, err = r.Read(file("[moody]"), "a/agent.yaml")
+	require.ErrorContains(t, err, "plugins[0]: plugin moody: want a good mood")
 	require.NoError(t, r.AddFS(file("[reminder, {name: moody, config: {mood: good}}]")))
 	d, ok := r.Agent("a")
 	require.True(t, ok)

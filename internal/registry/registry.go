@@ -3,13 +3,16 @@
 package registry
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
+	"sync"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
@@ -20,11 +23,14 @@ import (
 // Registry holds agents and tools. Build it first, then share it: it is safe for concurrent reading only.
 type Registry struct {
 	set    *tool.Set
-	agents map[string]*agent.Definition
+	agents map[string]agentReader
 	hooks  hook.Set
 	lock   *Lock           // of AddFS
 	files  map[string]bool // the agents that AddFS added
 }
+
+// agentReader gives an agent. That of a file reads it when the agent is first needed.
+type agentReader func() (*agent.Definition, error)
 
 // New makes a registry of the given tools. Two tools of the same name, as registered or as models see it, are an error.
 func New(tools ...tool.Tool) (*Registry, error) {
@@ -32,7 +38,7 @@ func New(tools ...tool.Tool) (*Registry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register tools: %w", err)
 	}
-	return &Registry{set: set, agents: map[string]*agent.Definition{}, files: map[string]bool{}}, nil
+	return &Registry{set: set, agents: map[string]agentReader{}, files: map[string]bool{}}, nil
 }
 
 // Must is New for a package variable; it panics where New fails.
@@ -60,7 +66,7 @@ func (r *Registry) Add(d agent.Definition) error {
 	if err := r.hooks.Check(&d); err != nil {
 		return fmt.Errorf("register agent %s: %w", d.Name, err)
 	}
-	if _, taken := r.agents[d.Name]; taken {
+	if r.agents[d.Name] != nil {
 		return fmt.Errorf("register agent %s: the name is taken", d.Name)
 	}
 	d.HooksVersion = r.hooks.Version
@@ -74,17 +80,23 @@ func (r *Registry) Add(d agent.Definition) error {
 	if err := agent.CheckCircle(&d, find); err != nil {
 		return fmt.Errorf("register agent %s: %w", d.Name, err)
 	}
-	r.agents[d.Name] = &d
+	r.agents[d.Name] = func() (*agent.Definition, error) { return &d, nil }
 	return nil
 }
 
-// Check reports what is wrong with the registered agents together: an agent that one of them asks and that is not
-// there, or that has no prices where its caller counts money. It is for when all of them are registered.
+// Check reports what is wrong with the registered agents: the files that cannot be read, and of the others an agent that
+// one of them asks and that is not there, or that has no prices where its caller counts money. Tests and `countersign
+// doctor` call it.
 func (r *Registry) Check() error {
-	if err := agent.CheckAgents(r.Agents(), r.Agent); err != nil {
-		return fmt.Errorf("registered agents: %w", err)
+	var problems []error
+	for _, name := range slices.Sorted(maps.Keys(r.agents)) {
+		_, err := r.agents[name]()
+		problems = append(problems, err)
 	}
-	return nil
+	if err := agent.CheckAgents(r.Agents(), r.Agent); err != nil {
+		problems = append(problems, fmt.Errorf("registered agents: %w", err))
+	}
+	return errors.Join(problems...)
 }
 
 // Hook is the code that agents may name beside tools. It comes before the agents, whose definitions record its version.
@@ -102,7 +114,7 @@ func (r *Registry) Hooks() hook.Set { return r.hooks }
 // With is a registry of the same tools whose agents are r's and these; where a name is in both, it is the new one. Two
 // of these of the same name, and a definition that Check refuses, are errors. R stays as it is.
 func (r *Registry) With(agents ...agent.Definition) (*Registry, error) {
-	out := &Registry{set: r.set, agents: map[string]*agent.Definition{}, hooks: r.hooks}
+	out := &Registry{set: r.set, agents: map[string]agentReader{}, hooks: r.hooks}
 	for _, d := range agents {
 		if err := out.Add(d); err != nil {
 			return nil, err
@@ -111,7 +123,8 @@ func (r *Registry) With(agents ...agent.Definition) (*Registry, error) {
 	own := maps.Clone(out.agents)
 	maps.Copy(out.agents, r.agents)
 	maps.Copy(out.agents, own)
-	for _, d := range out.agents {
+	for _, name := range out.Agents() {
+		d, _ := out.Agent(name)
 		if err := agent.CheckCircle(d, out.Agent); err != nil {
 			return nil, fmt.Errorf("register agents: %w", err)
 		}
@@ -120,8 +133,8 @@ func (r *Registry) With(agents ...agent.Definition) (*Registry, error) {
 }
 
 // AddFS adds every agent whose agent.yaml lies in fsys, at whatever depth, with the tools of MCP servers that the file
-// mcp.lock at its root pins. All of them are read, and every problem is reported. A tree without any agent.yaml is an
-// error: the pattern that embedded it has missed them.
+// mcp.lock at its root pins. A file is read when its agent is first needed, so that one which is wrong stops no other
+// agent: see Unfit and Check. A tree without any agent.yaml is an error: the pattern that embedded it has missed them.
 func (r *Registry) AddFS(fsys fs.FS) error {
 	lock, err := ReadLock(fsys)
 	if err != nil {
@@ -130,27 +143,60 @@ func (r *Registry) AddFS(fsys fs.FS) error {
 	if lock != nil {
 		r.lock = lock
 	}
-	var problems []error
+	found := false
 	err = fs.WalkDir(fsys, ".", func(file string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() || e.Name() != agentFile {
 			return err
 		}
-		d, err := r.Read(fsys, file)
-		if err == nil {
-			err = r.Add(d)
-			r.files[d.Name] = true
-		}
-		problems = append(problems, err)
-		return nil
+		found = true
+		return r.addFile(fsys, file)
 	})
-	if err != nil {
-		problems = append(problems, fmt.Errorf("register agents: %w", err))
-	} else if len(problems) == 0 { // not even the nil of an agent that is right
-		problems = append(problems,
-			fmt.Errorf("register agents: there is no %s among the files: is it where //go:embed looks, such as */%s?", agentFile,
-				agentFile))
+	if err == nil && !found {
+		err = fmt.Errorf("there is no %s among the files: is it where //go:embed looks, such as */%s?", agentFile, agentFile)
 	}
-	return errors.Join(problems...)
+	if err != nil {
+		return fmt.Errorf("register agents: %w", err)
+	}
+	return nil
+}
+
+func (r *Registry) addFile(fsys fs.FS, file string) error {
+	text, err := fs.ReadFile(fsys, file)
+	if err != nil {
+		return err
+	}
+	stated, lock := NameIn(text), r.lock
+	read := sync.OnceValues(func() (*agent.Definition, error) {
+		d, err := r.Read(fsys, file)
+		if err == nil && stated != "" && stated != d.Name {
+			err = fmt.Errorf("%s: name: got %s and %s, want one", file, d.Name, stated)
+		}
+		d.HooksVersion = r.hooks.Version
+		lock.Apply(&d)
+		return &d, err
+	})
+	name := cmp.Or(stated, path.Base(path.Dir(file)))
+	if stated == "" { // as in a file of one line: it has to be read
+		if d, err := read(); err == nil {
+			name = d.Name
+		}
+	}
+	if r.agents[name] != nil { // it is not known which of them is meant
+		taken := fmt.Errorf("%s: name: got %s, which is that of another agent", file, name)
+		read = func() (*agent.Definition, error) { return nil, taken }
+	}
+	r.agents[name], r.files[name] = read, true
+	return nil
+}
+
+var nameLine = regexp.MustCompile(`(?m)^name:[ \t]*["']?([a-z0-9-]+)["']?[ \t]*(?:#|\r?$)`)
+
+// NameIn returns the agent's name in the text of its file, which may be wrong otherwise; "" = none is found.
+func NameIn(text []byte) string {
+	if found := nameLine.FindSubmatch(text); found != nil && agent.ValidAgentName(string(found[1])) {
+		return string(found[1])
+	}
+	return ""
 }
 
 // agentFile is the name of a file that defines an agent.
@@ -183,15 +229,28 @@ func (r *Registry) Options() agentfile.Options {
 
 // Agent finds an agent's current definition.
 func (r *Registry) Agent(name string) (*agent.Definition, bool) {
-	d, ok := r.agents[name]
-	return d, ok
+	if read := r.agents[name]; read != nil {
+		if d, err := read(); err == nil {
+			return d, true
+		}
+	}
+	return nil, false
 }
 
-// Agents lists the agents' names, sorted.
+// Unfit returns why a registered agent is not among Agents; "" = it is, or none of that name is registered.
+func (r *Registry) Unfit(name string) string {
+	if read := r.agents[name]; read != nil {
+		if _, err := read(); err != nil {
+			return fmt.Sprintf("agent %s cannot be loaded: %v", name, err)
+		}
+	}
+	return ""
+}
+
+// Agents lists the names of the agents that can be read, sorted.
 func (r *Registry) Agents() []string {
-	names := slices.AppendSeq(make([]string, 0, len(r.agents)), maps.Keys(r.agents))
-	slices.Sort(names)
-	return names
+	names := slices.Sorted(maps.Keys(r.agents))
+	return slices.DeleteFunc(names, func(name string) bool { return r.Unfit(name) != "" })
 }
 
 // BuiltInGo lists the names of the agents that no file defines, sorted.

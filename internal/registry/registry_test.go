@@ -59,20 +59,37 @@ func TestAddFSWithoutAgents(t *testing.T) {
 	}
 }
 
-// Every broken file is named, and the good ones beside it are added.
-func TestAddFSReportsEveryProblem(t *testing.T) {
+// A broken file stops no other agent: whoever asks for its agent is told, and Check names every one.
+func TestABrokenFileStopsNoOther(t *testing.T) {
 	r := registry.Must(registry.New(named("orders.get")))
-	err := r.AddFS(fstest.MapFS{
-		"good/agent.yaml":    file("name: good\nsystem: s\nmodel: {provider: demo, id: m}\n"),
-		"unknown/agent.yaml": file("name: unknown\nsystem: s\nmodel: {provider: demo, id: m}\ntools: [{name: orders.put}]\n"),
+	const good = "system: s\nmodel: {provider: demo, id: m}\n"
+	require.NoError(t, r.AddFS(fstest.MapFS{
+		"good/agent.yaml":    file("name: good\n" + good),
+		"line/agent.yaml":    file("{name: one, system: s, model: {provider: demo, id: m}}"),
+		"unknown/agent.yaml": file("name: unknown\n" + good + "tools: [{name: orders.put}]\n"),
 		"broken/agent.yaml":  file("name: [\n"),
-		"again/agent.yaml":   file("name: good\nsystem: s\nmodel: {provider: demo, id: m}\n"),
-	})
-	require.ErrorContains(t, err, "unknown/agent.yaml")
-	require.ErrorContains(t, err, "orders.get", "the known ones are listed")
-	require.ErrorContains(t, err, "broken/agent.yaml")
-	require.ErrorContains(t, err, "the name is taken")
-	require.Equal(t, []string{"good"}, r.Agents())
+		"goods/agent.yaml":   file("name: good_s\n" + good),
+		"twin/agent.yaml":    file("name: twin\n" + good),
+		"twins/agent.yaml":   file("name: twin\n" + good),
+		"asks/agent.yaml":    file("name: asks\n" + good + "tools: [{kind: agent, name: ghost.ask, description: d, agent: ghost}]\n"),
+	}))
+	require.Equal(t, []string{"asks", "good", "one"}, r.Agents())
+	err := r.Check()
+	for name, want := range map[string]string{
+		"unknown": "unknown/agent.yaml:4: tools[0].name: unknown tool orders.put", "broken": "broken/agent.yaml", "goods": "goods/agent.yaml:1: name",
+		"twin": "twins/agent.yaml: name: got twin, which is that of another agent",
+	} {
+		_, ok := r.Agent(name)
+		require.False(t, ok, name)
+		require.ErrorContains(t, err, want)
+		require.Contains(t, r.Unfit(name), want)
+	}
+	require.ErrorContains(t, err, "ghost")
+	for _, name := range []string{"good", "one", "ghost"} {
+		require.Empty(t, r.Unfit(name))
+	}
+	d, _ := r.Agent("good")
+	require.ErrorContains(t, r.Add(*d), "register agent good: the name is taken")
 }
 
 func TestWith(t *testing.T) {
@@ -121,10 +138,11 @@ func TestUnknownCodeIsRefused(t *testing.T) {
 	policy := func(context.Context, hook.PolicyInput) ([]string, error) { return nil, nil }
 	r := registry.Must(registry.New())
 	require.NoError(t, r.Hook(hook.Set{Version: "1", Policies: map[string]hook.Policy{"strict": policy, "lax": policy}}))
-	err := r.AddFS(fstest.MapFS{
+	require.NoError(t, r.AddFS(fstest.MapFS{
 		"abe/agent.yaml": file("name: abe\nsystem: s\nmodel: {provider: demo, id: m}\npermission:\n  policy: strikt\n  backend: book\n"),
 		"zoe/agent.yaml": file("name: zoe\nsystem: s\nmodel: {provider: demo, id: m}\npermission:\n  policy: lax\n"),
-	})
+	}))
+	err := r.Check()
 	require.ErrorContains(t, err, `abe/agent.yaml:5: permission.policy: got "strikt", want a registered policy function: lax, strict`)
 	require.ErrorContains(t, err, `abe/agent.yaml:6: permission.backend: got "book", want a registered permission backend: there is none`)
 	require.Equal(t, []string{"zoe"}, r.Agents())
@@ -214,7 +232,8 @@ func TestAddFSReadsDocuments(t *testing.T) {
 
 	for _, outside := range []string{"api.json", "../api.json", "/api.json"} {
 		files := fstest.MapFS{"pets/agent.yaml": file(strings.Replace(agentFile, "api.json", outside, 1)), "api.json": document}
-		err := registry.Must(registry.New()).AddFS(files)
-		require.ErrorContains(t, err, "pets/agent.yaml:4: tools[0].openapi: ", outside)
+		r := registry.Must(registry.New())
+		require.NoError(t, r.AddFS(files))
+		require.ErrorContains(t, r.Check(), "pets/agent.yaml:4: tools[0].openapi: ", outside)
 	}
 }

@@ -21,9 +21,12 @@ import (
 )
 
 // Scenarios plays the files that pattern matches (see filepath.Match), each as a subtest by [Scenario]. A pattern that
-// matches nothing fails the test.
+// matches nothing fails the test, and so does an agent of the registry that [agent.Registry.Check] refuses.
 func Scenarios(t *testing.T, r *agent.Registry, pattern string) {
 	t.Helper()
+	if err := r.Check(); err != nil {
+		t.Error(err)
+	}
 	files, err := filepath.Glob(pattern)
 	if err != nil || len(files) == 0 {
 		t.Fatalf("scenarios %s: no such files (%v)", pattern, err)

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -162,6 +161,9 @@ func (p *program) findAgent(arg string, c agentOverrides) (*agent.Definition, er
 		own := *d // copied, so that the registry's definition does not change
 		return &own, nil
 	}
+	if why := all.Unfit(arg); why != "" {
+		return nil, usageErrorf("%s", why)
+	}
 	return nil, usageErrorf("unknown agent %s: no such file or directory, and not registered; registered: %s",
 		line(arg), cmp.Or(strings.Join(all.Agents(), ", "), "none"))
 }
@@ -261,13 +263,11 @@ func localFilesState() string {
 	return state
 }
 
-var nameLine = regexp.MustCompile(`(?m)^name:[ \t]*["']?([a-z0-9-]+)`)
-
 // agentNameOf returns the name of the agent of a file that may be broken: the file's, else its folder's.
 func agentNameOf(file string) string {
 	text, _ := os.ReadFile(file) // a file that cannot be read names nobody
-	if found := nameLine.FindSubmatch(text); found != nil && agent.ValidAgentName(string(found[1])) {
-		return string(found[1])
+	if name := registry.NameIn(text); name != "" {
+		return name
 	}
 	folder, err := filepath.Abs(filepath.Dir(file))
 	if name := filepath.Base(folder); err == nil && agent.ValidAgentName(name) {
@@ -310,9 +310,10 @@ func (l *liveAgents) Agents() []string {
 
 // Unfit returns why an agent cannot start; "" = it can, or is unknown.
 func (l *liveAgents) Unfit(name string) string {
-	problems := l.Broken()[name]
+	known, broken := l.current()
+	problems := broken[name]
 	if len(problems) == 0 {
-		return ""
+		return known.Unfit(name)
 	}
 	p := problems[0]
 	if p.Line == 0 {

@@ -59,7 +59,10 @@ func (c *doctorCommand) run(ctx context.Context, p *program) error {
 	}
 	known, problems := p.loadLocalAgents()
 	checks := []check{{"agents", func(context.Context) (found []finding, err error) {
-		for _, err := range problems {
+		for _, err := range append(problems, known.Check()) {
+			if err == nil {
+				continue
+			}
 			found = append(found, finding{err.Error(), "mend the file, then: " + p.commandLine("validate", "AGENT")})
 		}
 		return found, nil
