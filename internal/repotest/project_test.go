@@ -93,13 +93,19 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-// Whoever assumes the role of operators has the name that IAM or their identity provider gave them.
+// Whoever assumes the role of operators has the name that IAM or their identity provider gave them. A session with a source identity
+// may keep it, or STS refuses it the role; one without gets none here.
 func requireOperatorsPinned(t *testing.T, r Resource) {
 	t.Helper()
+	conditions := map[string]string{}
 	for _, s := range r.Properties.Get("AssumeRolePolicyDocument", "Statement").Each() {
 		require.Equal(t, "{AWS: OperatorsPrincipal}", s.Get("Principal").Short())
-		require.Equal(t, "{StringEquals: {sts:RoleSessionName: [${aws:username}, ${aws:SourceIdentity}]}}", s.Get("Condition").Short())
+		conditions[s.Get("Action").Short()] = s.Get("Condition").Short()
 	}
+	require.Equal(t, map[string]string{
+		"sts:AssumeRole":        "{StringEquals: {sts:RoleSessionName: [${aws:username}, ${aws:SourceIdentity}]}}",
+		"sts:SetSourceIdentity": "{Null: {aws:SourceIdentity: false}}",
+	}, conditions)
 	require.Equal(t, "UseOperators", r.Node.Get("Condition").String())
 }
 
