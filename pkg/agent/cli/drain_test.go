@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -71,7 +72,8 @@ func (d *harness) formatPayments(run string) string {
 	return strings.Join(all, ", ")
 }
 
-// A payment that is under way when dev is asked to end is let end, and its result is kept; the next one is not begun. A second signal ends at once.
+// A payment that is under way when dev is asked to end, or its terminal is closed, is let end, and its result is kept; the next one is not
+// begun. A second signal ends at once.
 func TestDevEndsOnceWhatIsUnderWayHasEnded(t *testing.T) {
 	b := newPaymentServer(t)
 	d := newPayerHarness(t, b)
@@ -83,6 +85,7 @@ func TestDevEndsOnceWhatIsUnderWayHasEnded(t *testing.T) {
 	line, err := p.stderr.ReadString('\n')
 	require.NoError(t, err)
 	require.Contains(t, line, "what is under way of run "+run+" has 20s to end; Ctrl-C ends at once")
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGHUP))
 	b.release <- struct{}{}
 	require.NoError(t, p.cmd.Wait(), "it ends with 0")
 	require.Empty(t, b.entered, "the second payment was not begun")
@@ -90,7 +93,11 @@ func TestDevEndsOnceWhatIsUnderWayHasEnded(t *testing.T) {
 
 	p = startDevProcess(t, d)
 	<-b.entered
-	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
+	ends := os.Signal(syscall.SIGHUP)
+	if signal.Ignored(ends) { // the tests run under nohup
+		ends = os.Interrupt
+	}
+	require.NoError(t, p.cmd.Process.Signal(ends))
 	p.waitForEndNote()
 	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
 	require.Error(t, p.cmd.Wait())

@@ -24,8 +24,8 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// Main runs the command line of this process over a registry and exits. The first Ctrl-C stops following and lets
-// running calls finish; runs stay as they are. The second Ctrl-C kills the process.
+// Main runs the command line of this process over a registry and exits. The first Ctrl-C, or the end of the terminal,
+// stops following and lets running calls finish; runs stay as they are. The second Ctrl-C kills the process.
 func Main(r *registry.Registry) {
 	p := &program{
 		registry: r, clock: clock.System(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,
@@ -39,9 +39,13 @@ func Main(r *registry.Registry) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	p.clock.Go(func() {
 		<-signals
 		signal.Stop(signals)
+		signal.Ignore(syscall.SIGHUP) // a terminal that is closed sends it more than once
 		cancel()
 	})
 	os.Exit(p.run(ctx, os.Args[1:]))
