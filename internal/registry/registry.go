@@ -84,7 +84,7 @@ func (r *Registry) Add(d agent.Definition) error {
 	return nil
 }
 
-// Check reports what is wrong with the registered agents: the files that cannot be read, and of the others an agent that
+// Check reports what is wrong with the registered agents: files that cannot be read, and of the others an agent that
 // one of them asks and that is not there, or that has no prices where its caller counts money. Tests and `countersign
 // doctor` call it.
 func (r *Registry) Check() error {
@@ -152,7 +152,7 @@ func (r *Registry) AddFS(fsys fs.FS) error {
 		return r.addFile(fsys, file)
 	})
 	if err == nil && !found {
-		err = fmt.Errorf("there is no %s among the files: is it where //go:embed looks, such as */%s?", agentFile, agentFile)
+		err = fmt.Errorf("there is no %[1]s among the files: is it where //go:embed looks, such as */%[1]s?", agentFile)
 	}
 	if err != nil {
 		return fmt.Errorf("register agents: %w", err)

@@ -124,7 +124,7 @@ func (a *patient) answer(what, body string) (status int, text string) {
 	}
 }
 
-// functions are those of the stack shop, and one of another stack.
+// functions are those of the stack shop, with names that CloudFormation has cut, and one of another stack.
 func (a *patient) functions() string {
 	variables := map[string]string{
 		lambdafn.EnvTable: "shop-runs", lambdafn.EnvKeyRing: "ring", lambdafn.EnvLinkKeyRing: "links",
@@ -142,7 +142,8 @@ func (a *patient) functions() string {
 			})
 		}
 		if !a.sick || name != "ToolFunction" {
-			all = append(all, map[string]any{"FunctionName": "shop-" + name + "-X1", "State": "Active",
+			all = append(all, map[string]any{"FunctionName": "sho-" + name[:4] + "-X1", "State": "Active",
+				"LoggingConfig":    map[string]any{"LogGroup": "/aws/lambda/shop-" + strings.ToLower(strings.TrimSuffix(name, "Function"))},
 				"LastUpdateStatus": "Successful", "Environment": map[string]any{"Variables": own}})
 		}
 	}

@@ -57,8 +57,9 @@ func (p *program) findDeployment(ctx context.Context, stack, tenant string) (*de
 		}
 		d.skew, _ = awsmiddleware.GetAttemptSkew(page.ResultMetadata)
 		for _, f := range page.Functions {
-			for _, name := range deployedFunctions {
-				if strings.HasPrefix(aws.ToString(f.FunctionName), stack+"-"+name+"-") {
+			for _, name := range deployedFunctions { // their own names are cut where the stack's is long
+				group := "/aws/lambda/" + stack + "-" + strings.ToLower(strings.TrimSuffix(name, "Function"))
+				if f.LoggingConfig != nil && aws.ToString(f.LoggingConfig.LogGroup) == group {
 					d.functions[name] = f
 				}
 			}
