@@ -200,7 +200,7 @@ func TestDoctor(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"functions: ToolFunction is not there -> sam build", "functions: metrics are off", "versions: StepFunction runs ",
+		"functions: ToolFunction is not there -> sam build", "functions: metrics are off: alarms on runs and waits are silent -> sam build && sam deploy --", "versions: StepFunction runs ",
 		"0123456789ab", "clock: this machine's clock differs from AWS's by ", "quotas: the account runs at most 10",
 		"table: the table can be deleted -> aws dynamodb update-table --deletion-protection-enabled --table-name shop-runs",
 		"table: the table keeps expired links", "table: the table cannot be restored", "names the secret ring",

@@ -37,6 +37,9 @@ type deployment struct {
 // deployedFunctions are the names of the functions in template.yaml.
 var deployedFunctions = []string{"StepFunction", "ToolFunction", "ApproveFunction", "HttpFunction", "SweepFunction"}
 
+// samDeploy deploys. Without the build SAM would upload sources in place of the bootstraps.
+const samDeploy = "sam build && sam deploy"
+
 func (p *program) findDeployment(ctx context.Context, stack, tenant string) (*deployment, error) {
 	cfg, err := p.aws.Config()
 	if err != nil {
@@ -66,8 +69,8 @@ func (p *program) findDeployment(ctx context.Context, stack, tenant string) (*de
 		}
 	}
 	if len(d.functions) == 0 {
-		return nil, usageErrorf("--stack: there are no functions of stack %s in %s: sam deploy, or another AWS_REGION",
-			line(stack), cfg.Region)
+		return nil, usageErrorf("--stack: there are no functions of stack %s in %s: %s, or another AWS_REGION",
+			line(stack), cfg.Region, samDeploy)
 	}
 	return d, nil
 }
@@ -101,15 +104,15 @@ func (d *deployment) functionFindings(context.Context) (found []finding, err err
 		f, there := d.functions[name]
 		switch {
 		case !there:
-			found = append(found, finding{name + " is not there", "sam build && sam deploy"})
+			found = append(found, finding{name + " is not there", samDeploy})
 		case f.State == lambdatypes.StateFailed, f.LastUpdateStatus == lambdatypes.LastUpdateStatusFailed:
 			found = append(found, finding{fmt.Sprintf("%s is not ready: %s%s", name, aws.ToString(f.StateReason),
-				aws.ToString(f.LastUpdateStatusReason)), "sam deploy, once the reason is gone"})
+				aws.ToString(f.LastUpdateStatusReason)), samDeploy + ", once the reason is gone"})
 		}
 	}
 	if d.env("SweepFunction", lambdafn.EnvMetrics) == "off" {
 		found = append(found, finding{"metrics are off: alarms on runs and waits are silent",
-			"sam deploy --parameter-overrides Metrics=on"})
+			samDeploy + " --parameter-overrides Metrics=on"})
 	}
 	return found, nil
 }
@@ -135,7 +138,7 @@ func (d *deployment) versionFindings(ctx context.Context) (found []finding, err 
 		}
 		if deployed.Revision != own.Revision || deployed.Version != own.Version {
 			found = append(found, finding{fmt.Sprintf("%s runs %s, and this program is %s", name, deployed, own),
-				"sam build && sam deploy, or use the program of that revision"})
+				samDeploy + ", or use the program of that revision"})
 		}
 	}
 	return found, nil
@@ -253,7 +256,7 @@ func (d *deployment) peopleFindings(ctx context.Context) ([]finding, error) {
 
 // operatorFindings report a deployment in which nobody can decide.
 func (d *deployment) operatorFindings(context.Context) ([]finding, error) {
-	const deploy = "sam deploy --parameter-overrides "
+	const deploy = samDeploy + " --parameter-overrides "
 	issuer, iam := d.env("HttpFunction", lambdafn.EnvOIDCIssuer), d.env("HttpFunction", lambdafn.EnvIAMTenant)
 	switch {
 	case issuer != "":
@@ -313,7 +316,7 @@ func (d *deployment) slackFindings(ctx context.Context) ([]finding, error) {
 	found, err := d.p.slackFindings(ctx, token)
 	if d.env("HttpFunction", lambdafn.EnvSlackSecret) == "" {
 		found = append(found, finding{"clicks in Slack are refused: there is no signing secret",
-			"sam deploy --parameter-overrides SlackSigningSecret=…"})
+			samDeploy + " --parameter-overrides SlackSigningSecret=…"})
 	}
 	return found, err
 }
@@ -347,5 +350,5 @@ func (d *deployment) alarmFindings(ctx context.Context) ([]finding, error) {
 			}}, nil
 		}
 	}
-	return []finding{{"the topic of the alarms is not there", "sam deploy"}}, nil
+	return []finding{{"the topic of the alarms is not there", samDeploy}}, nil
 }
