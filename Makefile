@@ -1,10 +1,10 @@
 # Two commands matter: `make demo` and `make test`. Both need Go and make, and build or install whatever else they use.
 
 GO       ?= go
-BIN      := $(CURDIR)/bin
+BIN      := bin
 LINT     := $(BIN)/golangci-lint
 LINT_VER := v2.15.0
-SCRATCH  ?= $(CURDIR)/.countersign/demo
+SCRATCH  ?= .countersign/demo
 
 .DEFAULT_GOAL := help
 
@@ -18,7 +18,7 @@ build: ## build the countersign command into bin/
 
 .PHONY: demo
 demo: build ## rename a folder of notes and screenshots by what they show; every move is countersigned
-	@./agents/screenshots/demo.sh $(BIN)/countersign $(SCRATCH)
+	@./agents/screenshots/demo.sh $(BIN)/countersign "$(SCRATCH)"
 
 DYNAMODB := tools/dynamodb/node_modules
 TEMPLATE := tools/template/node_modules
@@ -129,7 +129,7 @@ stats: ## print the size of the code against its targets, where the program that
 	@if [ -x "$(STATS)" ]; then $(STATS) .; else echo "no figures: $(STATS) is not there"; fi
 
 $(LINT):
-	GOBIN=$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VER)
+	GOBIN="$(CURDIR)/$(BIN)" $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VER)
 
 .PHONY: generate
 generate: deps ## write the generated diagrams and lists again
@@ -143,15 +143,15 @@ LAMBDA = CGO_ENABLED=0 GOOS=linux GOARCH=$(LAMBDA_ARCH) $(GO) build -trimpath -l
 
 .PHONY: build-StepFunction build-ToolFunction build-ApproveFunction build-HttpFunction build-SweepFunction
 build-StepFunction:
-	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/step
+	$(LAMBDA) -o "$(ARTIFACTS_DIR)/bootstrap" ./functions/step
 build-ToolFunction:
-	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/tool
+	$(LAMBDA) -o "$(ARTIFACTS_DIR)/bootstrap" ./functions/tool
 build-ApproveFunction:
-	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/approve
+	$(LAMBDA) -o "$(ARTIFACTS_DIR)/bootstrap" ./functions/approve
 build-HttpFunction:
-	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/http
+	$(LAMBDA) -o "$(ARTIFACTS_DIR)/bootstrap" ./functions/http
 build-SweepFunction:
-	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/sweep
+	$(LAMBDA) -o "$(ARTIFACTS_DIR)/bootstrap" ./functions/sweep
 
 .PHONY: bootstraps
 bootstraps: ## build the five Lambda bootstraps into dist/, as sam build does

@@ -16,9 +16,10 @@ import (
 )
 
 // A new project works as its README says, each command as typed, with no network: the run of the demo waits, a person
-// decides, the run ends, and the tests pass. Then a function is built as `sam build` does.
+// decides, the run ends, and the tests pass. Then a function is built as `sam build` does. All of it is in a folder with a space in its name.
 func TestInit(t *testing.T) {
-	work := t.TempDir()
+	work := filepath.Join(t.TempDir(), "my work")
+	require.NoError(t, os.Mkdir(work, 0o700))
 	dir := filepath.Join(work, "my-desk")
 	env := append(slices.DeleteFunc(os.Environ(), func(v string) bool { // of the make that runs this test
 		return strings.HasPrefix(v, "MAKE") || strings.HasPrefix(v, "MFLAGS=") || strings.HasPrefix(v, "COUNTERSIGN_")
@@ -62,7 +63,7 @@ func TestInit(t *testing.T) {
 	p, err := repotest.Read(dir, nil)
 	require.NoError(t, err)
 	for i, f := range p.Resources("AWS::Serverless::Function") {
-		build := "make build-" + f.ID + " ARTIFACTS_DIR=" + work + " LAMBDA_ARCH=" + runtime.GOARCH
+		build := "make build-" + f.ID + " ARTIFACTS_DIR='" + work + "' LAMBDA_ARCH=" + runtime.GOARCH
 		if i > 0 { // linking takes most of the time, and is the same for all
 			require.Contains(t, sh(dir, build+" -n"), "./functions/"+strings.ToLower(strings.TrimSuffix(f.ID, "Function")))
 			continue

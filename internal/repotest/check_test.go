@@ -356,7 +356,7 @@ func build(p *Project) []string {
 		if want := "{BuildMethod: makefile, BuildInSource: true}"; r.Node.Get("Metadata").Short() != want {
 			found = append(found, r.ID+": Metadata: want "+want)
 		}
-		target := "build-" + r.ID + ":\n\t$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/" +
+		target := "build-" + r.ID + ":\n\t$(LAMBDA) -o \"$(ARTIFACTS_DIR)/bootstrap\" ./functions/" +
 			strings.ToLower(strings.TrimSuffix(r.ID, "Function")) + "\n"
 		if !strings.Contains(p.Makefile, "\n"+target) {
 			found = append(found, "Makefile: build-"+r.ID+": want "+target)
