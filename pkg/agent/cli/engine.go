@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"go.opentelemetry.io/contrib/exporters/autoexport"
@@ -168,6 +169,9 @@ func listenSocket(path string) (net.Listener, error) {
 		}
 	}
 	l, err := net.Listen("unix", path)
+	if errors.Is(err, syscall.EINVAL) { // it has more than about 100 bytes
+		err = fmt.Errorf("%w: the path is too long for a socket; want a shorter --home", err)
+	}
 	if err != nil {
 		return nil, err
 	}

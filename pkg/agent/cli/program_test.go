@@ -446,6 +446,9 @@ func TestSocketsThatAreLeft(t *testing.T) {
 	who = d.run(t.Context(), "", "run", d.dir, "--message", "x")
 	require.Equal(t, 0, who.code, "it works without the socket")
 	require.Contains(t, who.stderr.String(), "other commands cannot reach this one: listen on "+socket+": there is something else")
+
+	who = d.exits(0, "run", d.dir, "--message", "x", "--home", filepath.Join(d.dir, strings.Repeat("far/", 40)))
+	require.Contains(t, who.stderr.String(), "the path is too long for a socket; want a shorter --home")
 }
 
 // The key of the API is in no output, whatever goes wrong.

@@ -63,9 +63,21 @@ func (c *validateCommand) run(_ context.Context, p *program) error {
 	var bad error
 	read := map[string]*agent.Definition{} // by name
 	defs, failed := make([]*agent.Definition, len(c.Agents)), make([]error, len(c.Agents))
+	files := map[string]string{} // by name
 	for i, arg := range c.Agents {
-		if defs[i], failed[i] = p.loadAgent(arg, agentOverrides{}); failed[i] == nil {
-			read[defs[i].Name] = defs[i]
+		if defs[i], failed[i] = p.loadAgent(arg, agentOverrides{}); failed[i] != nil {
+			continue
+		}
+		name, file := defs[i].Name, filepath.Clean(arg)
+		if info, err := os.Stat(arg); err != nil { // a registered agent, which a file may replace
+			continue
+		} else if info.IsDir() {
+			file = filepath.Join(arg, agentFile)
+		}
+		if first := cmp.Or(files[name], file); first != file {
+			failed[i] = usageErrorf("%s: name: got %s, which is that of %s; want another one", file, name, first)
+		} else {
+			read[name], files[name] = defs[i], file
 		}
 	}
 	for i, arg := range c.Agents {
