@@ -99,7 +99,9 @@ func (c *rehearseCommand) run(ctx context.Context, p *program) error {
 // loadAgents returns the agents of the deployment: the registered ones, replaced by those of --agent.
 func (c *rehearseCommand) loadAgents(p *program) (func(name string) (*agent.Definition, bool), error) {
 	known, problems := p.loadLocalAgents()
-	p.logSkippedAgents(problems)
+	if err := errors.Join(append(problems, known.Check())...); err != nil { // what it would do is not known
+		return nil, usageErrorf("%w", err)
+	}
 	named := map[string]*agent.Definition{}
 	for _, arg := range c.Agent {
 		d, err := p.loadAgent(arg, agentOverrides{})
