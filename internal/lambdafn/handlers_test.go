@@ -311,6 +311,7 @@ func TestAgentsThatNeedPrograms(t *testing.T) {
 	for _, name := range []string{"broken", "web"} {
 		_, err = pinned(t.Context(), "default", name)
 		require.ErrorContains(t, err, broken)
+		require.Equal(t, KindInternal, kindOf(err), "the execution ends and its run is left open")
 	}
 }
 

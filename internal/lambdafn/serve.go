@@ -271,7 +271,7 @@ func currentDefinitions(pinned runtime.Definitions, agents *registry.Registry) r
 		}
 		for _, name := range append([]string{def.Name}, def.Delegators...) {
 			if why := agents.Unfit(name); why != "" {
-				return nil, errors.New(why)
+				return nil, fmt.Errorf("%s: %w", why, store.ErrDamaged) // the sweep goes on with the run once it can be read
 			}
 		}
 		return def, nil
