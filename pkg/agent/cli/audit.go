@@ -385,10 +385,13 @@ func (c *exportCommand) makeTest(ctx context.Context, p *program) ([]byte, error
 		return scenario.Export(ctx, from, c.Run[0], c.Redact, known.Options())
 	}
 	var made exportedTest
-	err := p.withExistingStore(ctx, false, func(s *session) (err error) {
+	err := p.withExistingStore(ctx, false, func(s *session) error {
+		_, err := s.loadHead(ctx, c.Run[0])
 		switch {
 		case !policy.MayDecide(api.Auditors, s.as):
 			return fmt.Errorf("export as %s: want a member of %s", s.as.ID, strings.Join(api.Auditors, " or "))
+		case err != nil:
+			return err
 		case s.engine != nil:
 			made = s.engine.exportTest(ctx, c.Run[0], c.Redact)
 			return nil

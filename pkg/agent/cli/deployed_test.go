@@ -98,7 +98,7 @@ func TestRehearseOfADeploymentReadsAlone(t *testing.T) {
 		require.Equal(t, "Query", a[0])
 		require.Contains(t, a[1], fmt.Sprintf("T#acme#RUNS#%s#%d", []string{"waiting", "running"}[i/8], i%8))
 	}
-	who = d.exits(1, "export", oddRun, "--test", "--deployed", "--tenant", "acme")
+	who = d.exits(2, "export", oddRun, "--test", "--deployed", "--tenant", "acme")
 	require.Contains(t, who.stderr.String(), "export run "+oddRun+" as a test: no such run")
 	require.Contains(t, (*asked)[len(*asked)-1][1], "T#acme#RUN#"+oddRun)
 	require.NoDirExists(t, d.home())
@@ -107,7 +107,7 @@ func TestRehearseOfADeploymentReadsAlone(t *testing.T) {
 	_, id, _ := strings.Cut(d.exits(0, "runs", "--json").stdout.String(), `"id": "`)
 	for _, args := range [][]string{{"export", id[:5], "--test"}, {"rehearse", id[:5]}, {"delete", id[:5], "--yes"}} {
 		before := len(*asked)
-		who := d.run(t.Context(), "", append(args, "--deployed")...)
+		who := d.exits(2, append(args, "--deployed")...)
 		require.Greater(t, len(*asked), before, args)
 		require.Contains(t, who.stderr.String(), id[:5], args)
 		require.NotContains(t, fmt.Sprint(*asked, who.stderr.String()), id[:26], "%s: the run of this machine", args)

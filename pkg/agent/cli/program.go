@@ -26,6 +26,7 @@ import (
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -211,7 +212,7 @@ func (p *program) reportError(ctx context.Context, err error) int {
 	}
 	p.logLine("countersign: %s", lines(err.Error()))
 	exit, why := exitFailed, &api.Problem{Type: "failed", Title: "the command failed", Detail: err.Error()}
-	if _, ok := errors.AsType[*usageError](err); ok {
+	if _, ok := errors.AsType[*usageError](err); ok || errors.Is(err, store.ErrNoRun) {
 		exit, why.Type, why.Title = exitUsage, "usage", "wrong usage or a bad file"
 	}
 	if errors.As(err, &why) {

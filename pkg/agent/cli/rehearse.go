@@ -53,10 +53,7 @@ func (c *rehearseCommand) run(ctx context.Context, p *program) error {
 			Hooks: p.registry.Hooks(), Agents: agents, Now: p.clock.Now(),
 		}
 		rep, err = r.All(ctx, c.Runs...)
-		if err = errors.Join(err, done()); errors.Is(err, store.ErrNoRun) {
-			return usageErrorf("%v", err)
-		}
-		if err != nil {
+		if err = errors.Join(err, done()); err != nil {
 			return err
 		}
 	}
