@@ -52,7 +52,7 @@
 // from it:
 //
 //	r, err := agent.NewRegistry(tool)
-//	err = r.AddFS(files) // every agent.yaml in an embed.FS
+//	err = r.AddFS(files) // every agent.yaml in an embed.FS; r.Check() says what is wrong with them
 //	cli.Main(r)
 //
 // # Code beside tools
