@@ -184,16 +184,18 @@ func (s *server) checkDelegates(def *agent.Definition) error {
 			continue
 		}
 		if _, ok := s.Agents.Agent(t.Agent.Agent); !ok {
-			return s.unknownAgent("tool %s of agent %s: unknown agent %.64q; known: %s", t.Name, def.Name, t.Agent.Agent,
-				joinNames(s.Agents.Agents()))
+			return s.unknownAgent(t.Agent.Agent, "tool "+t.Name+" of agent "+def.Name+": ")
 		}
 	}
 	return nil
 }
 
-// unknownAgent returns the problem of a start that names an agent which is not there.
-func (s *server) unknownAgent(format string, args ...any) error {
-	p := problem(UnknownAgent, "start run: "+format, args...)
+// unknownAgent returns the problem of a start that needs an agent which is not there, or cannot run here.
+func (s *server) unknownAgent(name, by string) error {
+	p := problem(UnknownAgent, "start run: %sunknown agent %.64q; known: %s", by, name, joinNames(s.Agents.Agents()))
+	if a, ok := s.Agents.(unfitAgents); ok && a.Unfit(name) != "" {
+		p = problem(UnknownAgent, "start run: %s%s", by, a.Unfit(name))
+	}
 	p.Known = s.Agents.Agents()
 	return p
 }
@@ -208,10 +210,7 @@ func (s *server) findDefinition(b Start) (*agent.Definition, error) {
 		if d, ok := s.Agents.Agent(b.Agent); ok {
 			return d, nil
 		}
-		if a, ok := s.Agents.(unfitAgents); ok && a.Unfit(b.Agent) != "" {
-			return nil, s.unknownAgent("%s", a.Unfit(b.Agent))
-		}
-		return nil, s.unknownAgent("unknown agent %.64q; known: %s", b.Agent, joinNames(s.Agents.Agents()))
+		return nil, s.unknownAgent(b.Agent, "")
 	}
 	if !s.Local {
 		return nil, problem(NotAllowed, "definition: only taken where the caller owns the machine")

@@ -328,12 +328,16 @@ func TestDevAgents(t *testing.T) {
 	d.write("agents/near/agent.yaml", strings.Replace(renamingAgent, "tidy", "near", 1))
 	d.write("agents/near/model.jsonl", movingModel)
 	d.write("agents/odd/agent.yaml", "name: odd\ncolour: red\n")
+	d.write("agents/asks/agent.yaml", "name: asks\nsystem: You ask.\nmodel: {provider: demo}\n"+
+		"tools: [{kind: agent, name: odd.ask, description: Asks., agent: odd}]\n")
 	t.Chdir(d.dir)
 	s, stop := d.startDev()
-	require.Equal(t, []string{"clerk", "near", "tidy"}, s.Agents)
+	require.Equal(t, []string{"asks", "clerk", "near", "tidy"}, s.Agents)
 	const problem = "agents/odd/agent.yaml:2: colour: got an unknown key"
-	_, refused := s.do("POST", "/v1/runs", `{"agent": "odd", "message": "go"}`)
-	require.Contains(t, refused, "agent odd cannot be loaded: agents/odd/agent.yaml:1: system")
+	for agent, by := range map[string]string{"odd": "", "asks": "tool odd.ask of agent asks: "} {
+		_, refused := s.do("POST", "/v1/runs", `{"agent": "`+agent+`", "message": "go"}`)
+		require.Contains(t, refused, "start run: "+by+"agent odd cannot be loaded: agents/odd/agent.yaml:1: system")
+	}
 	require.Contains(t, s.newVisitor().send("GET", "/agents/odd", nil).body, "agents/odd/agent.yaml, line 2")
 	for agent, version := range map[string]string{"clerk": "registered", "near": "", "tidy": ""} {
 		require.Equal(t, version, s.loadRun(s.startRun(agent)).Version)
