@@ -52,6 +52,10 @@ var rows = map[string][]row{
 		{path: "/v1/runs/{run}/input", body: `{"decisions":[{"target":"{approval}","action":"cancel"}]}`},
 		{path: "/v1/runs/{run}/input", body: `{"answers":[{"call":"c1","result":"yes"}]}`},
 	},
+	"POST /v1/chat/{agent}": {
+		{path: "/v1/chat/payer", body: `{"id":"t","trigger":"submit-message","messages":[{"id":"{run}","role":"assistant","parts":[]},{"id":"u","role":"user","parts":[{"type":"text","text":"Hello?"}]}]}`},
+		{path: "/v1/chat/payer", body: `{"id":"t","trigger":"submit-message","messages":[{"id":"{run}","role":"assistant","parts":[{"type":"dynamic-tool","toolCallId":"c1","state":"approval-responded","approval":{"id":"{approval}","approved":true}}]}]}`},
+	},
 	"POST /v1/callbacks/{token}": {{path: "{token}", body: `{"result":1}`, open: true}},
 	"POST /v1/blobs":             {{path: "/v1/blobs", body: `{"mediaType":"text/plain","bytes":10,"sha256":"{sha}"}`}},
 	"PUT /v1/blobs/{sha256}":     {{path: "/v1/blobs/{sha}", body: `x`}},
