@@ -2,7 +2,6 @@ package stream
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
@@ -178,8 +177,7 @@ func (c *Chat) repeatCall(w *writer, id string, after *run.AgentState) {
 		return
 	}
 	c.calls = append(c.calls, id)
-	w.emit("tool-input-available", "toolCallId", id, "toolName", call.Name, "dynamic", true, "input",
-		json.RawMessage(call.Input))
+	w.emit("tool-input-available", "toolCallId", id, "toolName", call.Name, "dynamic", true, "input", call.Input)
 }
 
 // Live writes a piece of a reply that a model is writing. Calls are written when they are complete.
