@@ -229,9 +229,16 @@ func ValidText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 // of the canonical one mean to a model. That the quota is used up stands behind the system text and behind the
 // conversation (seed 000); the forced summary says it itself. JSON of no particular schema, which not every provider
 // can be asked for, stands behind the system text. Results that are new and stand farther up are named behind the
-// conversation, which would else end with the model's own words. r is left as it is.
+// conversation, which would else end with the model's own words. Calls have names that providers take. r is left as it
+// is.
 func (r Request) WithNotices() Request {
 	r = r.Prompted()
+	for i, m := range r.Messages {
+		if u, ok := m.Block.(run.ToolUse); ok && !ValidWord(u.Name) { // a server would refuse all of the request
+			r.Messages, u.Name = slices.Clone(r.Messages), SentName(u.Name)
+			r.Messages[i].Block = u
+		}
+	}
 	if r.Turn != "" { // a message before the words of the newest user turn
 		r.Messages, r.Turn = slices.Insert(slices.Clone(r.Messages), turnIndex(r.Messages), r.Once(r.Turn)), ""
 	}

@@ -99,6 +99,7 @@ var (
 	tenantName  = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,39}$`)
 	agentName   = regexp.MustCompile(agentNameForm)
 	wordName    = regexp.MustCompile(`^[\w-]{1,64}$`)
+	notInWord   = regexp.MustCompile(`[^\w-]`)
 	toolName    = regexp.MustCompile(`^[\w-]+(\.[\w-]+)*$`)
 	toolPattern = regexp.MustCompile(`^[\w.*-]+$`)
 	digestForm  = regexp.MustCompile(`^[0-9a-f]{64}$`)
@@ -112,6 +113,13 @@ func ValidAgentName(s string) bool { return agentName.MatchString(s) }
 
 // ValidWord reports whether s may be the id of a call, or a tool's name to a model: ^[A-Za-z0-9_-]{1,64}$.
 func ValidWord(s string) bool { return wordName.MatchString(s) }
+
+// SentName is the name of a tool call as every provider takes it, whatever the model has made up: other characters
+// become _, and what is too long is cut.
+func SentName(name string) string {
+	sent := notInWord.ReplaceAllString(name, "_")
+	return cmp.Or(sent[:min(len(sent), 64)], "_")
+}
 
 // ValidToolName reports whether s may be a tool's original name: words with dots between them.
 func ValidToolName(s string) bool { return toolName.MatchString(s) }

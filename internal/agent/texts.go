@@ -57,7 +57,7 @@ func TextUnknownTool(tool string, d *Definition) string {
 	for i, t := range tools {
 		names[i] = t.ModelName()
 	}
-	text := fmt.Sprintf("There is no tool %s. The tools are: %s.", strconv.Quote(tool), strings.Join(names, ", "))
+	text := fmt.Sprintf("There is no tool %s. The tools are: %s.", QuotedName(tool), strings.Join(names, ", "))
 	if closest := Closest(tool, names); len(closest) > 0 {
 		text += " " + d.Word(wordClosestTool, map[string]any{"Names": strings.Join(closest, " or ")})
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -64,8 +63,6 @@ func findTool(d *agent.Definition, c TextCall) (agent.ToolSpec, bool) {
 	return d.Tool(prefix + c.Tool)
 }
 
-var notInName = regexp.MustCompile(`[^\w-]`)
-
 // unknownName is what a call of a tool that does not exist is kept under: the model's word as far as every provider
 // takes it for a name, and never that of a tool.
 func unknownName(d *agent.Definition, c TextCall) string {
@@ -73,7 +70,7 @@ func unknownName(d *agent.Definition, c TextCall) string {
 	if c.Server != localServer {
 		name = c.Server + "_" + c.Tool
 	}
-	safe := notInName.ReplaceAllString(name, "_")
+	safe := agent.SentName(name)
 	safe = safe[:min(len(safe), 60)]
 	for _, taken := d.ToolByModelName(safe); taken; _, taken = d.ToolByModelName(safe) {
 		safe += "_"

@@ -174,6 +174,20 @@ func TestRequestsOfAModel(t *testing.T) {
 	})
 }
 
+// A call under a name that the model made up and that no server takes does not end the run: the model is told.
+func TestNamesThatNoServerTakes(t *testing.T) {
+	calls := `{"tool_calls": [{"id": "c1", "type": "function", "function": {"name": "functions.move file", "arguments": "{}"}},
+		{"id": "c2", "type": "function", "function": {"name": "` + strings.Repeat("x", 70) + `", "arguments": "{}"}}]}`
+	c := newChatServer(t, newChatReply(calls, "tool_calls"), newChatReply(`{"content": "Sorry."}`, "stop"))
+	d := newHarness(t, chatAgentYAML(c, "/v1", ""), "")
+	d.exits(0, "run", d.dir, "--message", "Move it.")
+	sent := c.requests[1].messages(t)
+	require.Contains(t, sent[2], `"name":"functions_move_file"`)
+	require.Contains(t, sent[2], `"name":"`+strings.Repeat("x", 64)+`"`)
+	require.Contains(t, sent[3], `There is no tool \"functions.move file\"`)
+	require.Contains(t, sent[4], `There is no tool \"`+strings.Repeat("x", 64)+`\"`)
+}
+
 // An error names the parameter and the code, and quotes nothing.
 func TestModelErrorsNameTheParameter(t *testing.T) {
 	c := newChatServer(t, chatResponse{status: 400, body: `{"error": {"message": "canary", "type": "invalid_request_error", "code": "unsupported_parameter", "param": "max_tokens"}}`})
