@@ -360,7 +360,7 @@ func (w *follower) printReply(f run.Replied, at time.Time) {
 		w.print("call", "%s %s", w.callLabel(c.ID), w.maskInput(c.Name, c.Input))
 	}
 	if f.Correction != nil && f.Correction.Lifecycle != "" {
-		w.print("again", "%s", truncate(f.Correction.Text, maxTextWidth))
+		w.print("again", "%s", truncate(mask.Text(f.Correction.Text), maxTextWidth))
 	}
 }
 
