@@ -122,7 +122,7 @@ func notifier(f *function) *notify.Notifier {
 		n.Links = l
 	}
 	n.Directory = f.directory()
-	n.Show = (&notify.Viewer{Runs: p.Journal, Definitions: f.Definitions}).Show
+	n.Show = (&notify.Viewer{Runs: p.Journal, Definitions: f.Shown}).Show
 	return n
 }
 

@@ -27,6 +27,8 @@ type Deployment struct {
 	Definitions runtime.Definitions
 	// Agents finds an agent's current definition by name, for runs that start with an event.
 	Agents func(name string) (*agent.Definition, bool)
+	// Shown finds it for what shows runs, or ends them, and so for runs that cannot go on, too; nil = Definitions.
+	Shown runtime.Definitions
 	// Unfit says why an agent that is registered is not among Agents; "" = it is not registered. Nil = all of them are
 	// there.
 	Unfit func(name string) string
@@ -65,9 +67,12 @@ type Deployment struct {
 // Compose makes the use cases over the ports, and returns d.
 func (d *Deployment) Compose() *Deployment {
 	p := d.Ports
+	if d.Shown == nil {
+		d.Shown = d.Definitions
+	}
 	d.Starter, d.Waits = &runtime.Starter{Ports: p, MaxRunning: d.MaxRunning}, &runtime.Waits{Ports: p}
 	d.Inputs = &runtime.Inputs{Ports: p, Definitions: d.Definitions}
-	d.Canceller = &runtime.Canceller{Ports: p, Definitions: d.Definitions, CleansUp: d.CleansUp}
+	d.Canceller = &runtime.Canceller{Ports: p, Definitions: d.Shown, CleansUp: d.CleansUp}
 	d.Desk = &approval.Desk{
 		Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: d.Definitions, ValidateArgs: p.Valid,
 		ResumeRun: d.Waits.Wake, Log: d.Log,
@@ -87,7 +92,7 @@ func (d *Deployment) Backend() api.Backend {
 	return api.Backend{
 		Starter: d.Starter, Inputs: d.Inputs, Canceller: d.Canceller, Desk: d.Desk,
 		Deleter: &runtime.Deleter{Ports: p},
-		Journal: p.Journal, Table: p.Table, Clock: p.Clock, Definitions: d.Definitions, Uploads: p.Uploads, Log: d.Log,
+		Journal: p.Journal, Table: p.Table, Clock: p.Clock, Definitions: d.Shown, Uploads: p.Uploads, Log: d.Log,
 		Callbacks: d.Ring,
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -272,7 +273,7 @@ func classify(err error) error {
 		errors.As(err, &bad):
 		kind = KindInvalid
 	case errors.As(err, &forbidden), errors.Is(err, store.ErrTooLarge), errors.Is(err, store.ErrInvalid),
-		errors.Is(err, store.ErrNoBlob), errors.Is(err, store.ErrDamaged), errors.Is(err, runtime.ErrCleanupFailed):
+		errors.Is(err, store.ErrNoBlob), errors.Is(err, store.ErrDamaged), errors.Is(err, runtime.ErrCleanupFailed), errors.Is(err, approval.ErrNotLinked):
 		kind = KindInternal
 	}
 	return &Error{Kind: kind, Err: err}

@@ -302,9 +302,9 @@ func TestAgentsThatNeedPrograms(t *testing.T) {
 		require.ErrorAs(t, err, new(*Error))
 	}
 
-	pinned := currentDefinitions(func(_ context.Context, _, name string) (*agent.Definition, error) {
+	pinned := readableDefinitions(runtime.Tightened(func(_ context.Context, _, name string) (*agent.Definition, error) {
 		return &agent.Definition{Name: name, Delegators: map[string][]string{"web": {"broken"}}[name]}, nil
-	}, all)
+	}, all.Agent), all)
 	def, err := pinned(t.Context(), "default", "files")
 	require.NoError(t, err)
 	require.Equal(t, []string{"web", "fs"}, def.Now.Servers)

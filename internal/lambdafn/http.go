@@ -226,7 +226,7 @@ func (d *Deployment) Console(who api.Caller, client *api.Client) *web.Console {
 				if err != nil {
 					return nil, err
 				}
-				def, err := d.Definitions(ctx, who.Tenant, l.State.Definition)
+				def, err := d.Shown(ctx, who.Tenant, l.State.Definition)
 				if err != nil {
 					return nil, err
 				}
@@ -268,7 +268,7 @@ func (d *Deployment) PagesHandler() http.Handler {
 // Pages are the pages of requests over the desk.
 func (d *Deployment) Pages() *web.Pages {
 	pages := &web.Pages{
-		Desk: d.Desk, People: d.People, View: (&notify.Viewer{Runs: d.Ports.Journal, Definitions: d.Definitions}).View,
+		Desk: d.Desk, People: d.People, View: (&notify.Viewer{Runs: d.Ports.Journal, Definitions: d.Shown}).View,
 		Clock: d.Ports.Clock, Log: d.Log, SignIn: d.SignIn,
 		Get: func(ctx context.Context, tenant, id string) (approval.Approval, error) {
 			return approval.Get(ctx, d.Ports.Table, tenant, id)

@@ -18,6 +18,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
@@ -157,9 +158,10 @@ func start(r *registry.Registry, cfg aws.Config, getenv func(string) string, nee
 		cfg: cfg, getenv: getenv, registry: r, agents: able, watch: watch, blobs: blobs, waiter: waiter,
 		vault: awssdk.NewVault(cfg, getenv(awssdk.EnvSecretsPrefix), clk),
 	}
+	// of agents that cannot be started here, too
+	shown := runtime.Tightened(runtime.PinnedDefinitions(blobs), r.Agent)
 	f.Deployment = &Deployment{
-		MaxRunning: running,
-		Ports:      ports, Definitions: currentDefinitions(runtime.PinnedDefinitions(blobs), r),
+		MaxRunning: running, Ports: ports, Definitions: readableDefinitions(shown, r), Shown: shown,
 		Agents: able.Agent, Unfit: able.Unfit, Invoked: watch.Invoked, Trace: watch.Trace, Log: log,
 	}
 	for _, add := range needs {
@@ -260,10 +262,9 @@ type deployable struct {
 	logged sync.Map // the names of agents that were logged
 }
 
-// currentDefinitions are pinned definitions with what the registry says now of their agents, also of agents that cannot
-// be started here. Where a file of theirs cannot be read, nobody knows whether it is stricter: that is an error.
-func currentDefinitions(pinned runtime.Definitions, agents *registry.Registry) runtime.Definitions {
-	tightened := runtime.Tightened(pinned, agents.Agent)
+// readableDefinitions are definitions by which runs go on. Where a file of their agents cannot be read, nobody knows
+// whether it is stricter than what a run is pinned to: that is an error.
+func readableDefinitions(tightened runtime.Definitions, agents *registry.Registry) runtime.Definitions {
 	return func(ctx context.Context, tenant, digest string) (*agent.Definition, error) {
 		def, err := tightened(ctx, tenant, digest)
 		if err != nil {
@@ -271,7 +272,7 @@ func currentDefinitions(pinned runtime.Definitions, agents *registry.Registry) r
 		}
 		for _, name := range append([]string{def.Name}, def.Delegators...) {
 			if why := agents.Unfit(name); why != "" {
-				return nil, fmt.Errorf("%s: %w", why, store.ErrDamaged) // the sweep goes on with the run once it can be read
+				return nil, fmt.Errorf("%s: %w", why, approval.ErrNotLinked) // the sweep goes on with the run once it can be read
 			}
 		}
 		return def, nil

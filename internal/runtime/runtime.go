@@ -168,7 +168,7 @@ func isConflict(err error) bool {
 func isFinal(err error) bool {
 	var forbidden *run.ApplyError
 	final := []error{store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob, store.ErrDamaged,
-		errCleanupCode, ErrCleanupFailed, ErrElsewhere, ErrModelBusy}
+		errCleanupCode, ErrCleanupFailed, ErrElsewhere, ErrModelBusy, approval.ErrNotLinked}
 	return errors.As(err, &forbidden) || slices.ContainsFunc(final, func(e error) bool { return errors.Is(err, e) })
 }
 
