@@ -15,15 +15,15 @@ import (
 func ToolWords(t agent.ToolSpec) string { return t.Name + ": " + t.Description }
 
 // newestWords returns the newest text of a user. Neither a plugin's reminder is one, nor what the model is told about a
-// reply, which the fact of that reply adds behind it.
+// reply: the fact of that reply adds it behind the model's turn, which may be empty and has the first part even so.
 func newestWords(all []run.Message) string {
-	for i, m := range slices.Backward(all) {
+	for _, m := range slices.Backward(all) {
 		t, ok := m.Block.(run.Text)
 		if !ok || m.Role != run.RoleUser || run.IsFromSystem(t.Text) {
 			continue
 		}
 		first := slices.IndexFunc(all, func(b run.Message) bool { return b.Source.SameEvent(m.Source) })
-		if first == i || all[first].Role == run.RoleUser { // a context builder begins with a user
+		if all[first].Role == run.RoleUser && all[first].Source.Part == 0 { // a context builder begins with a user
 			return t.Text
 		}
 	}
@@ -67,9 +67,11 @@ func ServerOf(tool string) string {
 	return server
 }
 
-// marked is a call with the word that its tool is one of the agent's and was not offered.
+// marked is a call with the word that its tool is one of the agent's and was not offered. Built-in tools are offered
+// whatever a request is narrowed to, but to a plan none that ends the loop.
 func marked(a policy.Action, d *agent.Definition, c run.RepliedCall) run.RepliedCall {
-	if _, own := d.Tool(c.Original()); own && !a.Offers(c.Original()) {
+	own := slices.ContainsFunc(d.Tools, func(t agent.ToolSpec) bool { return t.Name == c.Original() })
+	if (own || c.Breaks && a.Lifecycle == run.LifecycleRoute) && !a.Offers(c.Original()) {
 		c.Unoffered = true
 	}
 	return c
