@@ -3,7 +3,6 @@
 package registry
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,6 +26,7 @@ type Registry struct {
 	hooks  hook.Set
 	lock   *Lock           // of AddFS
 	files  map[string]bool // the agents that AddFS added
+	lost   []error         // why files cannot be read that do not even say whose they are
 }
 
 // agentReader gives an agent. That of a file reads it when the agent is first needed.
@@ -93,6 +93,7 @@ func (r *Registry) Check() error {
 		_, err := r.agents[name]()
 		problems = append(problems, err)
 	}
+	problems = append(problems, r.lost...)
 	if err := agent.CheckAgents(r.Agents(), r.Agent); err != nil {
 		problems = append(problems, fmt.Errorf("registered agents: %w", err))
 	}
@@ -114,7 +115,7 @@ func (r *Registry) Hooks() hook.Set { return r.hooks }
 // With is a registry of the same tools whose agents are r's and these; where a name is in both, it is the new one. Two
 // of these of the same name, and a definition that Check refuses, are errors. R stays as it is.
 func (r *Registry) With(agents ...agent.Definition) (*Registry, error) {
-	out := &Registry{set: r.set, agents: map[string]agentReader{}, hooks: r.hooks}
+	out := &Registry{set: r.set, agents: map[string]agentReader{}, hooks: r.hooks, lost: r.lost}
 	for _, d := range agents {
 		if err := out.Add(d); err != nil {
 			return nil, err
@@ -175,11 +176,14 @@ func (r *Registry) addFile(fsys fs.FS, file string) error {
 		lock.Apply(&d)
 		return &d, err
 	})
-	name := cmp.Or(stated, path.Base(path.Dir(file)))
-	if stated == "" { // as in a file of one line: it has to be read
-		if d, err := read(); err == nil {
-			name = d.Name
+	name := stated
+	if name == "" { // as in a file of one line: it has to be read
+		d, err := read()
+		if err != nil {
+			r.lost = append(r.lost, err)
+			return nil
 		}
+		name = d.Name
 	}
 	if r.agents[name] != nil { // it is not known which of them is meant
 		taken := fmt.Errorf("%s: name: got %s, which is that of another agent", file, name)
@@ -237,14 +241,17 @@ func (r *Registry) Agent(name string) (*agent.Definition, bool) {
 	return nil, false
 }
 
-// Unfit returns why a registered agent is not among Agents; "" = it is, or none of that name is registered.
+// Unfit returns why an agent is not among Agents; "" = it is, or none of that name is registered. A file that cannot be
+// read and does not say whose it is may be that of any agent that is not registered.
 func (r *Registry) Unfit(name string) string {
+	err := errors.Join(r.lost...)
 	if read := r.agents[name]; read != nil {
-		if _, err := read(); err != nil {
-			return fmt.Sprintf("agent %s cannot be loaded: %v", name, err)
-		}
+		_, err = read()
 	}
-	return ""
+	if err == nil {
+		return ""
+	}
+	return fmt.Sprintf("agent %s cannot be loaded: %v", name, err)
 }
 
 // Agents lists the names of the agents that can be read, sorted.
