@@ -2,6 +2,7 @@ package approval
 
 import (
 	"context"
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -123,4 +124,22 @@ func TestRevokingBesideAGrantThatCannotBeRead(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 1, it.Attrs["revoked"].Int(), digest)
 	}
+}
+
+// A record that cannot be read keeps no run from being deleted: the grants of the others go.
+func TestDeletingBesideARecordThatCannotBeRead(t *testing.T) {
+	table := store.NewMemory()
+	op, err := newStandingGrant("refund", "d1").putOp("acme")
+	require.NoError(t, err)
+	good, err := json.Marshal(decisionGrants{Voices: []run.Voice{}, Grants: []tracedGrant{{Tool: "refund", Digest: "d1"}}})
+	require.NoError(t, err)
+	ops := []store.Op{op}
+	for sk, body := range map[string][]byte{"G#a0#1": good[1:], "G#a1#1": good} {
+		ops = append(ops, store.Op{Kind: store.Put, Item: store.Item{Key: store.Key{PK: runPartition("acme", "r1"), SK: sk}, Body: body}})
+	}
+	require.NoError(t, table.Write(t.Context(), ops...))
+	require.NoError(t, DeleteStanding(t.Context(), table, "acme", "clerk", "r1"))
+	_, found, err := table.Get(t.Context(), op.Item.Key)
+	require.NoError(t, err)
+	require.False(t, found)
 }

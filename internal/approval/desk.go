@@ -99,32 +99,13 @@ func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err err
 	var checked run.Confirm
 	var uncertain error // of a write that may have happened, or of a run that has ended: the request is read again
 	for races := 0; ; races++ {
-		a, err := d.findRequestOf(ctx, r)
-		if err != nil {
-			return Approval{}, errors.Join(uncertain, err)
-		}
-		r.ID = a.ID
-		if a, err = d.addRunFacts(ctx, a, r.Action); err != nil {
-			return Approval{}, err
-		}
-		if r.confirmed = ""; r.Confirm != nil && isApproving(r.Action) && a.takesApprover(r) {
-			r.confirmed = a.ChannelsOf(r.Tool).ConfirmationBy(r.Via)
-		}
-		if err = a.authorizeDecision(r, d.Clock.Now()); err != nil {
-			return Approval{}, err
-		}
-		if err = a.validateDecision(r); err != nil {
-			return Approval{}, err
-		}
-		if ended, same := a.isDecided(r); ended {
-			return d.answerDecided(ctx, a, same)
-		}
-		if d.CheckLinked != nil {
-			if err := d.CheckLinked(ctx, a); err != nil {
-				return Approval{}, err
-			}
-		}
-		if a.hasRecorded(r) {
+		a, ended, err := d.readRequest(ctx, &r)
+		switch {
+		case err != nil:
+			return a, errors.Join(uncertain, err)
+		case ended:
+			return a, nil
+		case a.hasRecorded(r):
 			a.repeated = uncertain == nil
 			return a, nil
 		}
@@ -163,6 +144,37 @@ func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err err
 			return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, err)
 		}
 	}
+}
+
+// readRequest reads the request of a decision and checks the decision against it. It completes the decision's ID and
+// confirmed. Ended = the same decision has completed the request.
+func (d *Desk) readRequest(ctx context.Context, r *DecisionInput) (a Approval, ended bool, err error) {
+	if a, err = d.findRequestOf(ctx, *r); err != nil {
+		return Approval{}, false, err
+	}
+	r.ID = a.ID
+	if a, err = d.addRunFacts(ctx, a, r.Action); err != nil {
+		return Approval{}, false, err
+	}
+	if r.confirmed = ""; r.Confirm != nil && isApproving(r.Action) && a.takesApprover(*r) {
+		r.confirmed = a.ChannelsOf(r.Tool).ConfirmationBy(r.Via)
+	}
+	if err = a.authorizeDecision(*r, d.Clock.Now()); err == nil {
+		err = a.validateDecision(*r)
+	}
+	if err != nil {
+		return Approval{}, false, err
+	}
+	ended, same := a.isDecided(*r)
+	switch {
+	case ended:
+		a, err = d.answerDecided(ctx, a, same)
+	case d.CheckLinked != nil:
+		if err = d.CheckLinked(ctx, a); err != nil {
+			a = Approval{}
+		}
+	}
+	return a, ended, err
 }
 
 // addRunFacts adds what only the run says of a request: whether the call of an order to run it again was approved, and

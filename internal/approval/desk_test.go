@@ -352,6 +352,16 @@ func TestA12SameAndOther(t *testing.T) {
 		require.Equal(t, approval.Pending, r.approval().Status)
 		r.must(r.decide(approval.Deny, ana)) // it may be repeated
 	}))
+	t.Run("not written at all, and refused then", parked(func(t *testing.T, r *fixture) {
+		d := r.desk()
+		hookWrite(r.table, "A", func() error {
+			d.CheckLinked = func(context.Context, approval.Approval) error { return approval.ErrNotLinked }
+			return errReset
+		}, nil)
+		_, err := d.Decide(r.ctx, r.request(approval.Deny, ana))
+		require.ErrorIs(t, err, approval.ErrNotLinked)
+		require.ErrorIs(t, err, errReset, "why the outcome of the write is not known")
+	}))
 	t.Run("somebody else was first, and the run has ended by it", parked(func(t *testing.T, r *fixture) {
 		d := r.desk()
 		d.Definitions = func(ctx context.Context, tenant, digest string) (*agent.Definition, error) { // ben's request has been read by then
