@@ -33,23 +33,44 @@ func (p *program) loadLocalAgents() (known *registry.Registry, problems []error)
 		return p.registry, []error{err}
 	}
 	var found []agent.Definition
-	first := map[string]string{} // the file of a name
+	first := filesByName{}
 	for _, f := range files {
 		d, err := p.loadAgent(f, agentOverrides{})
-		if err == nil && first[d.Name] != "" {
-			err = fmt.Errorf("%s: name: got %s, which is that of %s; want another one", f, d.Name, first[d.Name])
+		if err == nil {
+			err = first.add(d.Name, f)
 		}
 		if err != nil {
 			problems = append(problems, &agentFileError{f, err})
 			continue
 		}
-		first[d.Name] = f
 		found = append(found, *d)
 	}
 	if known, err = p.registry.With(found...); err != nil {
 		return p.registry, append(problems, fmt.Errorf("%w; in %s", err, strings.Join(files, ", ")))
 	}
 	return known, problems
+}
+
+// filesByName are the files of agents by the agent's name.
+type filesByName map[string]namedFile
+
+type namedFile struct {
+	path string // as typed
+	of   fs.FileInfo
+}
+
+// add refuses a name that another file has.
+func (first filesByName) add(name, file string) error {
+	of, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	if other, known := first[name]; !known {
+		first[name] = namedFile{file, of}
+	} else if !os.SameFile(other.of, of) {
+		return usageErrorf("%s: name: got %s, which is that of %s; want another one", file, name, other.path)
+	}
+	return nil
 }
 
 func localAgentFiles() ([]string, error) {

@@ -24,8 +24,8 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// Main runs the command line of this process over a registry and exits. The first Ctrl-C, or the end of the terminal,
-// stops following and lets running calls finish; runs stay as they are. The second Ctrl-C kills the process.
+// Main runs the command line of this process over a registry and exits. The first Ctrl-C, or a closed terminal, stops
+// following and lets running calls finish; runs stay as they are. The second Ctrl-C kills the process.
 func Main(r *registry.Registry) {
 	p := &program{
 		registry: r, clock: clock.System(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,

@@ -95,27 +95,30 @@ func (c *rehearseCommand) run(ctx context.Context, p *program) error {
 
 // loadAgents returns the agents of the deployment: the registered ones, replaced by those of --agent.
 func (c *rehearseCommand) loadAgents(p *program) (func(name string) (*agent.Definition, bool), error) {
-	known, problems := p.loadLocalAgents()
-	if err := errors.Join(append(problems, known.Check())...); err != nil { // what it would do is not known
-		return nil, usageErrorf("%w", err)
-	}
-	named := map[string]*agent.Definition{}
+	var given []agent.Definition
+	names := map[string]bool{}
 	for _, arg := range c.Agent {
 		d, err := p.loadAgent(arg, agentOverrides{})
 		if err != nil {
 			return nil, err
 		}
-		if _, twice := named[d.Name]; twice {
+		if names[d.Name] {
 			return nil, usageErrorf("--agent: two of them are named %s", d.Name)
 		}
-		named[d.Name] = d
+		given, names[d.Name] = append(given, *d), true
 	}
-	return func(name string) (*agent.Definition, bool) {
-		if d, ok := named[name]; ok {
-			return d, true
-		}
-		return known.Agent(name)
-	}, nil
+	here, problems := p.loadLocalAgents()
+	problems = slices.DeleteFunc(problems, func(err error) bool { // of files that those of --agent replace
+		return !slices.ContainsFunc(agentFilesOf(err), func(file string) bool { return !names[agentNameOf(file)] })
+	})
+	known, err := here.With(given...)
+	if err == nil {
+		err = known.Check()
+	}
+	if err = errors.Join(append(problems, err)...); err != nil { // what it would do is not known
+		return nil, usageErrorf("%w", err)
+	}
+	return known.Agent, nil
 }
 
 // openStore opens what the rehearsal reads; done closes it. table is nil if nothing has run yet.

@@ -63,7 +63,7 @@ func (c *validateCommand) run(_ context.Context, p *program) error {
 	var bad error
 	read := map[string]*agent.Definition{} // by name
 	defs, failed := make([]*agent.Definition, len(c.Agents)), make([]error, len(c.Agents))
-	files := map[string]string{} // by name
+	files := filesByName{}
 	for i, arg := range c.Agents {
 		if defs[i], failed[i] = p.loadAgent(arg, agentOverrides{}); failed[i] != nil {
 			continue
@@ -74,10 +74,8 @@ func (c *validateCommand) run(_ context.Context, p *program) error {
 		} else if info.IsDir() {
 			file = filepath.Join(arg, agentFile)
 		}
-		if first := cmp.Or(files[name], file); first != file {
-			failed[i] = usageErrorf("%s: name: got %s, which is that of %s; want another one", file, name, first)
-		} else {
-			read[name], files[name] = defs[i], file
+		if failed[i] = files.add(name, file); failed[i] == nil {
+			read[name] = defs[i]
 		}
 	}
 	for i, arg := range c.Agents {
