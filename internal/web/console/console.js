@@ -68,10 +68,14 @@
   });
 
   // Who presses twice starts one run: what a form asks for is under way.
-  document.addEventListener("submit", (sent) => {
-    if (sent.target.method !== "post") return;
-    if (Date.now() - Number(sent.target.dataset.sent || 0) < 5000) sent.preventDefault();
-    else sent.target.dataset.sent = Date.now();
+  document.addEventListener("submit", (e) => {
+    if (e.target.method !== "post") return;
+    if (Date.now() - Number(e.target.dataset.sent || 0) < 5000) e.preventDefault();
+    else e.target.dataset.sent = Date.now();
+  });
+  // A page that the browser kept whole and shows again has been answered.
+  addEventListener("pageshow", () => {
+    for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;
   });
 
   const cards = () => [...document.querySelectorAll(".request-card")];

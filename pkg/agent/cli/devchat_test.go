@@ -287,8 +287,11 @@ func TestConsoleStarts(t *testing.T) {
 		q.Eval(`document.querySelector("[name=agent]").value = "tidy", document.querySelector("[name=agent]").dispatchEvent(new Event("change"))`, nil)
 		waitForScript(t, q, `location.search.includes("tidy") && document.querySelector("#message").value === "Look at these."`)
 		var pressed []bool // true = it is sent
-		q.Eval(`[1, 2].map(() => document.querySelector("#message").form.dispatchEvent(new SubmitEvent("submit", {bubbles: true, cancelable: true})))`, &pressed)
+		const press = `[1, 2].map(() => document.querySelector("#message").form.dispatchEvent(new SubmitEvent("submit", {bubbles: true, cancelable: true})))`
+		q.Eval(press, &pressed)
 		require.Equal(t, []bool{true, false}, pressed, "twice is once")
+		q.Eval(`dispatchEvent(new PageTransitionEvent("pageshow", {persisted: true})), `+press, &pressed)
+		require.Equal(t, []bool{true, false}, pressed, "a page that is shown again sends again")
 	}
 	bad := v.post("/start", "agent", "refunder", "arg.order", "many", "arg.kind", `"full"`, "arg.why", "kept as typed")
 	require.Equal(t, http.StatusBadRequest, bad.StatusCode)
