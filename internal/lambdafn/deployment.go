@@ -27,7 +27,8 @@ type Deployment struct {
 	Definitions runtime.Definitions
 	// Agents finds an agent's current definition by name, for runs that start with an event.
 	Agents func(name string) (*agent.Definition, bool)
-	// Shown finds it for what shows runs, or ends them, and so for runs that cannot go on, too; nil = Definitions.
+	// Shown finds it for what shows runs, ends them, or puts something into their inboxes, and so for runs that cannot go
+	// on, too; nil = Definitions.
 	Shown runtime.Definitions
 	// Unfit says why an agent that is registered is not among Agents; "" = it is not registered. Nil = all of them are
 	// there.
@@ -71,7 +72,7 @@ func (d *Deployment) Compose() *Deployment {
 		d.Shown = d.Definitions
 	}
 	d.Starter, d.Waits = &runtime.Starter{Ports: p, MaxRunning: d.MaxRunning}, &runtime.Waits{Ports: p}
-	d.Inputs = &runtime.Inputs{Ports: p, Definitions: d.Definitions}
+	d.Inputs = &runtime.Inputs{Ports: p, Definitions: d.Shown}
 	d.Canceller = &runtime.Canceller{Ports: p, Definitions: d.Shown, CleansUp: d.CleansUp}
 	d.Desk = &approval.Desk{
 		Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: d.Definitions, ValidateArgs: p.Valid,

@@ -273,7 +273,8 @@ func classify(err error) error {
 		errors.As(err, &bad):
 		kind = KindInvalid
 	case errors.As(err, &forbidden), errors.Is(err, store.ErrTooLarge), errors.Is(err, store.ErrInvalid),
-		errors.Is(err, store.ErrNoBlob), errors.Is(err, store.ErrDamaged), errors.Is(err, runtime.ErrCleanupFailed), errors.Is(err, approval.ErrNotLinked):
+		errors.Is(err, store.ErrNoBlob), errors.Is(err, store.ErrDamaged), errors.Is(err, runtime.ErrCleanupFailed),
+		errors.Is(err, approval.ErrNotLinked):
 		kind = KindInternal
 	}
 	return &Error{Kind: kind, Err: err}

@@ -7,14 +7,15 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/stream"
 )
 
@@ -24,6 +25,10 @@ const ChatPath = "/v1/chat/{agent}"
 const (
 	// maxChat is the size of a chat's body in bytes: it has the whole conversation, and a function takes 6 MB.
 	maxChat = 5 << 20
+	// maxParts is how many parts a message that is read may have.
+	maxParts = 1000
+	// maxUnanswered is how many messages back a run is looked for whose response the client does not have.
+	maxUnanswered = 10
 	// chatWindow is the longest duration of a response. Where a function's time is shorter, its deadline ends it.
 	chatWindow = 5 * time.Minute
 )
@@ -40,10 +45,12 @@ type Chat struct {
 
 // uiMessage is a message of the AI SDK.
 type uiMessage struct {
-	ID       string          `json:"id"` // of an assistant's: its run, and perhaps a dot and the entry that it begins with
+	ID       string          `json:"id"` // of an assistant's: its run, and perhaps a dot and the message that it answers
 	Role     string          `json:"role"`
 	Metadata json.RawMessage `json:"metadata"`
-	Parts    []uiPart        `json:"parts"`
+	Parts    json.RawMessage `json:"parts"`
+
+	place string // in the body
 }
 
 // uiPart is a part of a message: text, a file, or a call.
@@ -90,6 +97,7 @@ type chatTurn struct {
 	next    int64 // the first entry
 	message string
 	chat    *stream.Chat
+	answers int // of the client, to requests
 }
 
 func (s *server) receiveChat(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
@@ -112,19 +120,24 @@ func (s *server) receiveChat(w http.ResponseWriter, r *http.Request, c Caller) (
 	}
 	messages := make([]uiMessage, len(b.Messages))
 	for i, raw := range b.Messages {
-		if err := jsonx.DecodeKnown(raw, jsonx.JSONLimits{Bytes: maxChat}, &messages[i]); err != nil {
-			return 0, nil, invalidProblem("messages[%d]: %v", i, err)
+		m := &messages[i]
+		m.place = fmt.Sprintf("messages[%d]", i)
+		if err := jsonx.DecodeKnown(raw, jsonx.JSONLimits{Bytes: maxChat}, m); err != nil {
+			return 0, nil, invalidProblem("%s: %v", m.place, err)
 		}
 	}
-	last, place := messages[len(messages)-1], fmt.Sprintf("messages[%d]", len(messages)-1)
+	last := messages[len(messages)-1]
 	var turn chatTurn
 	switch {
 	case last.Role == "user":
-		turn, err = s.sendChat(r, c, b.ID, place, messages)
+		turn, err = s.sendChat(r, c, b.ID, messages)
 	case last.run() != "":
-		turn, err = s.decideChat(r, c, place, last)
+		turn, err = s.decideChat(r, c, last)
+		if err == nil && turn.answers == 0 {
+			err = invalidProblem("%s: want a user's message, or an answer to a request", last.place)
+		}
 	default:
-		err = invalidProblem("%s: want a user's message, or one of a response with answers to requests", place)
+		err = invalidProblem("%s: want a user's message, or one of a response with answers to requests", last.place)
 	}
 	if err != nil {
 		return 0, nil, err
@@ -132,22 +145,39 @@ func (s *server) receiveChat(w http.ResponseWriter, r *http.Request, c Caller) (
 	return 0, nil, s.streamChat(w, r, c, turn)
 }
 
-// sendChat says the last message: to the run that the chat shows, or to one that continues it, or to a new one.
-func (s *server) sendChat(
-	r *http.Request, c Caller, talk, place string, messages []uiMessage,
-) (turn chatTurn, err error) {
-	last := messages[len(messages)-1]
-	if last.ID == "" {
-		return turn, invalidProblem("%s.id: got nothing, want the message's", place)
+// parts reads the parts of a message.
+func (m uiMessage) parts() ([]uiPart, error) {
+	var all []json.RawMessage
+	if err := json.Unmarshal(m.Parts, &all); err != nil {
+		return nil, invalidProblem("%s.parts: want a list", m.place)
 	}
-	if err := checkText(place+".id", last.ID, maxKey/2-len("chat:128::")); err != nil {
+	if len(all) > maxParts {
+		return nil, problem(TooLarge, "%s.parts: got %d, want at most %d", m.place, len(all), maxParts)
+	}
+	parts := make([]uiPart, len(all))
+	for i, raw := range all {
+		if err := jsonx.DecodeKnown(raw, jsonx.JSONLimits{Bytes: maxChat}, &parts[i]); err != nil {
+			return nil, invalidProblem("%s.parts[%d]: %v", m.place, i, err)
+		}
+	}
+	return parts, nil
+}
+
+// sendChat says the last message: to the run that the chat shows, or to one that continues it, or to a new one. Answers
+// in the message before are decisions, too.
+func (s *server) sendChat(r *http.Request, c Caller, talk string, messages []uiMessage) (turn chatTurn, err error) {
+	last, name := messages[len(messages)-1], r.PathValue("agent")
+	if last.ID == "" {
+		return turn, invalidProblem("%s.id: got nothing, want the message's", last.place)
+	}
+	if err := checkText(last.place+".id", last.ID, maxKey/2-len("chat:128::")); err != nil {
 		return turn, err
 	}
-	blocks, err := last.read(place)
+	blocks, err := last.read()
 	if err != nil {
 		return turn, err
 	}
-	def, err := s.findDefinition(Start{Agent: r.PathValue("agent")})
+	def, err := s.findDefinition(Start{Agent: name})
 	if p, ok := errors.AsType[*Problem](err); ok && p.Type == UnknownAgent { // the path names it
 		err = problem(NoSuchPath, "%s", p.Detail)
 	}
@@ -157,46 +187,55 @@ func (s *server) sendChat(
 	if err != nil {
 		return turn, err
 	}
-	key, shown := fmt.Sprintf("chat:%d:%s:%s", len(talk), talk, last.ID), ""
-	chat := stream.NewChat(nil, map[string]string{})
-	for i, m := range slices.Backward(messages) {
-		if shown = m.run(); shown == "" {
-			continue
+	key := func(m uiMessage) string { return fmt.Sprintf("chat:%d:%s:%s", len(talk), talk, m.ID) }
+	shown := ""
+	for i, m := range slices.Backward(messages[:len(messages)-1]) {
+		if m.Role == "user" && len(messages)-i <= maxUnanswered { // its response may be lost
+			id := agent.RunID(c.Tenant, name, key(m))
+			if _, err := s.Journal.Head(r.Context(), c.Tenant, id); err == nil {
+				shown, turn = id, chatTurn{run: id, chat: stream.NewChat(nil, nil, nil)}
+				break
+			} else if !errors.Is(err, store.ErrNoRun) {
+				return turn, err
+			}
 		}
-		l, err := s.Journal.Load(r.Context(), c.Tenant, shown)
-		if err != nil {
-			return turn, fmt.Errorf("messages[%d].id: %w", i, err)
+		if shown = m.run(); shown != "" {
+			if turn, err = s.decideChat(r, c, m); err != nil {
+				return turn, err
+			}
+			turn.chat = stream.NewChat(nil, nil, nil) // of a message of its own
+			break
 		}
-		if l.State.Agent != def.Name {
-			return turn, invalidProblem("messages[%d].id: run %s is of agent %s", i, shown, l.State.Agent)
-		}
+	}
+	if shown != "" {
 		// A repeated message is known to a run that has ended since.
-		err = s.Inputs.Send(r.Context(), c.Tenant, shown, key, c.Principal.ID, blocks)
-		if err == nil {
-			next := m.nextOf(&l.State)
-			return chatTurn{shown, next, shown + "." + strconv.FormatInt(next, 10), chat}, nil
-		}
-		if !errors.Is(err, runtime.ErrRunFinished) {
+		err = s.Inputs.Send(r.Context(), c.Tenant, shown, key(last), c.Principal.ID, blocks)
+		if turn.message = shown + "." + last.ID; !errors.Is(err, runtime.ErrRunFinished) {
 			return turn, err
 		}
-		break
 	}
-	started, err := s.Starter.Start(r.Context(), runtime.Start{Tenant: c.Tenant, Agent: def, Key: key, Message: blocks,
-		Continues: shown, By: []string{c.Principal.ID}})
-	return chatTurn{started.Run, 0, started.Run, chat}, err
+	started, err := s.Starter.Start(r.Context(), runtime.Start{Tenant: c.Tenant, Agent: def, Key: key(last),
+		Message: blocks, Continues: shown, By: []string{c.Principal.ID}})
+	return chatTurn{run: started.Run, message: started.Run, chat: stream.NewChat(nil, nil, nil)}, err
 }
 
 // read reads what a user says: texts, and files that are in the message.
-func (m uiMessage) read(place string) ([]run.UserBlock, error) {
+func (m uiMessage) read() ([]run.UserBlock, error) {
+	parts, err := m.parts()
+	if err != nil {
+		return nil, err
+	}
 	blocks := []map[string]string{}
-	for i, p := range m.Parts {
+	for i, p := range parts {
 		switch p.Type {
 		case "text":
-			blocks = append(blocks, map[string]string{"type": "text", "text": p.Text})
+			if p.Text != "" || len(parts) == 1 { // else beside files
+				blocks = append(blocks, map[string]string{"type": "text", "text": p.Text})
+			}
 		case "file":
 			_, data, ok := strings.Cut(p.URL, ";base64,")
 			if !ok || !strings.HasPrefix(p.URL, "data:") {
-				return nil, invalidProblem("%s.parts[%d].url: want data:…;base64,…", place, i)
+				return nil, invalidProblem("%s.parts[%d].url: want data:…;base64,…", m.place, i)
 			}
 			block := map[string]string{"type": "media", "mediaType": p.MediaType, "data": data}
 			if p.Filename != "" {
@@ -204,52 +243,49 @@ func (m uiMessage) read(place string) ([]run.UserBlock, error) {
 			}
 			blocks = append(blocks, block)
 		default:
-			return nil, invalidProblem("%s.parts[%d].type: got %.64q, want text or file", place, i, p.Type)
+			return nil, invalidProblem("%s.parts[%d].type: got %.64q, want text or file", m.place, i, p.Type)
 		}
 	}
 	raw, err := json.Marshal(blocks)
 	if err != nil {
 		return nil, err
 	}
-	return ReadMessage(place+".parts", raw)
+	return ReadMessage(m.place+".parts", raw)
 }
 
 // decideChat makes the decisions in an assistant's message: those of the client on requests about its calls. They may
-// be repeated.
-func (s *server) decideChat(r *http.Request, c Caller, place string, m uiMessage) (turn chatTurn, err error) {
+// be repeated, and one that comes too late, or is about what has changed since, does nothing: the stream tells what
+// became of the call, or asks again.
+func (s *server) decideChat(r *http.Request, c Caller, m uiMessage) (turn chatTurn, err error) {
 	l, err := s.Journal.Load(r.Context(), c.Tenant, m.run())
 	if err != nil {
-		return turn, fmt.Errorf("%s.id: %w", place, err)
+		return turn, fmt.Errorf("%s.id: %w", m.place, err)
 	}
 	if of := r.PathValue("agent"); l.State.Agent != of {
-		return turn, invalidProblem("%s.id: run %s is of agent %s", place, l.State.Run, l.State.Agent)
+		return turn, invalidProblem("%s.id: run %s is of agent %s", m.place, l.State.Run, l.State.Agent)
 	}
-	var calls []string
-	asked := map[string]string{}
-	answers := 0
-	for i, p := range m.Parts {
+	parts, err := m.parts()
+	if err != nil {
+		return turn, err
+	}
+	var calls, requests, answered []string
+	for i, p := range parts {
 		if p.Call == "" {
 			continue
 		}
-		calls = append(calls, p.Call)
-		id := stream.RequestOf(p.Approval.ID)
-		asked[id] = ""
-		if p.State == "approval-requested" {
-			asked[id] = p.Approval.ID
-		}
+		calls, requests = append(calls, p.Call), append(requests, stream.RequestOf(p.Approval.ID))
 		if p.State != "approval-responded" {
 			continue
 		}
-		answers++
-		err := s.decideChatRequest(r.Context(), c, l.State.Run, fmt.Sprintf("%s.parts[%d].approval", place, i), p)
-		if err != nil {
+		if answered = append(answered, p.Call); len(answered) > maxInputs {
+			return turn, problem(TooLarge, "%s.parts: got more than %d answers to requests", m.place, maxInputs)
+		}
+		place := fmt.Sprintf("%s.parts[%d].approval", m.place, i)
+		if err := s.decideChatRequest(r.Context(), c, l.State.Run, place, p); err != nil {
 			return turn, err
 		}
 	}
-	if answers == 0 {
-		return turn, invalidProblem("%s: want a user's message, or an answer to a request", place)
-	}
-	return chatTurn{l.State.Run, m.nextOf(&l.State), m.ID, stream.NewChat(calls, asked)}, nil
+	return chatTurn{l.State.Run, m.nextOf(&l.State), m.ID, stream.NewChat(calls, requests, answered), len(answered)}, nil
 }
 
 // decideChatRequest makes the decision in a part. The client sends back the digest of what it was shown.
@@ -271,10 +307,14 @@ func (s *server) decideChatRequest(ctx context.Context, c Caller, runID, place s
 	if p.Approval.Approved {
 		in.Action = approval.Approve
 	}
-	if _, err = s.Desk.Decide(ctx, in); err != nil {
-		err = fmt.Errorf("%s: %w", place, err)
+	if _, err = s.Desk.Decide(ctx, in); err == nil {
+		return nil
 	}
-	return err
+	late := []ProblemType{AlreadyDecided, ApprovalExpired, RunFinished, PolicyChanged, RequestChanged}
+	if slices.Contains(late, problemOf(err).Type) {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", place, err)
 }
 
 // chatRequest is what a chat is told of a request, beside the call. The client sends the digest back.
@@ -287,17 +327,24 @@ type chatRequest struct {
 	Until     time.Time  `json:"until"`
 }
 
-// describeRequest describes a request to a chat's client, and says whether the client may decide it.
-func (s *server) describeRequest(ctx context.Context, c Caller, id string) (any, bool, error) {
+// describeRequest describes a request to a chat's client.
+func (s *server) describeRequest(ctx context.Context, c Caller, id string) (out stream.ChatRequest, err error) {
 	if id == "" {
-		return nil, false, nil
+		return out, nil
 	}
 	a, err := approval.Get(ctx, s.Table, c.Tenant, id)
 	if err == nil {
 		err = s.addSentence(ctx, &a)
 	}
-	mine := a.IsOpen(s.Clock.Now()) && a.Kind == approval.KindCall && a.Awaits(c.Principal, s.Clock.Now())
-	return chatRequest{a.Digest, a.Sentence, a.Approvers, a.Above, a.Quorum, a.ExpiresAt}, mine, err
+	now := s.Clock.Now()
+	if a.OriginalArgs != nil {
+		out.Args = a.Args
+	}
+	out.Mine = a.IsOpen(now) && a.Kind == approval.KindCall && a.Awaits(c.Principal, now) &&
+		a.ChannelsOf("").Count(s.Via, "")
+	approvers, above := a.ApproversAt(now)
+	out.Shown = chatRequest{a.Digest, a.Sentence, approvers, above, a.Quorum, a.ExpiresAt}
+	return out, err
 }
 
 // streamChat responds with what the run does, until it has ended or waits for people, and has taken in what the client
@@ -316,18 +363,70 @@ func (s *server) streamChat(w http.ResponseWriter, r *http.Request, c Caller, tu
 		return err
 	}
 	v.chat = turn.chat
-	v.chat.Ask = func(id string) (any, bool, error) { return s.describeRequest(ctx, c, id) }
+	v.chat.Ask = func(id string) (stream.ChatRequest, error) { return s.describeRequest(ctx, c, id) }
 	t := s.beginStream(w, v)
 	t.drained = now.State.Drained + int64(len(now.Inbox))
-	rests := now.State.Status != run.RunRunning && len(now.Inbox) == 0 && turn.next >= now.State.Entries
+	rests := len(now.Inbox) == 0 && turn.next >= now.State.Entries && (now.State.Status == run.RunDone ||
+		now.State.Status == run.RunWaiting && waitsForPeople(&now.State))
 	if err = t.writeAll(v.chat.Start(turn.message, turn.run)); err == nil && !rests {
-		err = t.follow(ctx, watch)
+		err = s.followChat(ctx, t, watch)
 	}
 	if err != nil {
 		s.logBroken(turn.run, err)
 	}
-	if !errors.Is(r.Context().Err(), context.Canceled) { // else the client has gone; the response has begun
-		_ = errors.Join(t.writeAll(v.chat.Finish(v.next)), t.writeLast())
+	if errors.Is(r.Context().Err(), context.Canceled) { // the client has gone; the response has begun
+		return nil
 	}
+	end, cancelEnd := s.Clock.WithTimeout(context.WithoutCancel(r.Context()), time.Second)
+	defer cancelEnd()
+	v.chat.Ask = func(id string) (stream.ChatRequest, error) { return s.describeRequest(end, c, id) }
+	last, err := v.chat.Finish(max(v.next, turn.next), &v.state)
+	if err != nil {
+		s.logBroken(turn.run, err)
+	}
+	_ = errors.Join(t.writeAll(last), t.writeLast())
 	return nil
+}
+
+// followChat follows a run as a stream of its events does. Every ten seconds it looks whether a run below it waits for
+// people: that is the end, too.
+func (s *server) followChat(ctx context.Context, t *eventStream, watch Watch) error {
+	for {
+		some, cancel := s.Clock.WithTimeout(ctx, 10*time.Second)
+		err := t.follow(some, watch)
+		cancel()
+		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+		call, below, err := s.peopleBelow(ctx, &t.state)
+		if err != nil {
+			return err
+		}
+		if below != "" {
+			return t.writeAll(t.chat.EndBelow(call, below))
+		}
+	}
+}
+
+// peopleBelow returns a run below a run that waits for people, and the call that it is below; "" = none does.
+func (s *server) peopleBelow(ctx context.Context, of *run.AgentState) (call, below string, err error) {
+	for _, c := range of.Waits() {
+		if c.Child == "" {
+			continue
+		}
+		l, err := s.Journal.Load(ctx, of.Tenant, c.Child)
+		if err != nil || l.State.Status == run.RunWaiting && waitsForPeople(&l.State) {
+			return c.ID, c.Child, err
+		}
+		if _, below, err := s.peopleBelow(ctx, &l.State); err != nil || below != "" {
+			return c.ID, below, err
+		}
+	}
+	return "", "", nil
+}
+
+// waitsForPeople reports whether a parked run waits for somebody else than services and the runs below it.
+func waitsForPeople(s *run.AgentState) bool {
+	waits := s.Waits()
+	return len(waits) == 0 || slices.ContainsFunc(waits, func(c run.Call) bool { return c.Wait.For != run.ForAnswer })
 }

@@ -119,6 +119,7 @@ func TestChatOfAWaitingRun(t *testing.T) {
 	again := find(t, second, "tool-approval-request")
 	id := find(t, first, "tool-approval-request")["approvalId"].(string)
 	require.Equal(t, id+".3", again["approvalId"])
+	require.Equal(t, find(t, first, "start")["messageId"].(string)+".u2", find(t, second, "start")["messageId"])
 	require.NotEqual(t, find(t, first, "start")["messageId"], find(t, second, "start")["messageId"])
 	third := b.chat(before + "," + shown(t, second, "approval-responded", map[string]any{"approved": false}))
 	require.Equal(t, "start tool-output-denied start-step text-start text-delta text-end finish-step finish", kinds(third))
@@ -134,14 +135,52 @@ func TestChatWithOthers(t *testing.T) {
 	require.Equal(t, "c1", find(t, guest, "data-waiting")["data"].(map[string]any)["call"])
 	require.NotContains(t, kinds(guest), "tool-approval-request")
 	first := b.chat(chatHello, api.AsHeader, "user:ana,group:operators")
-	half := b.chat(shown(t, first, "approval-responded", map[string]any{"approved": true}), api.AsHeader, "user:ana,group:operators")
-	require.Equal(t, "start finish", kinds(half))
+	asAna, yes := []string{api.AsHeader, "user:ana,group:operators"}, shown(t, first, "approval-responded", map[string]any{"approved": true})
+	half := b.chat(yes, asAna...)
+	require.Equal(t, "start tool-input-available finish", kinds(half), "the call is not answered any more: else the client sends it again and again")
+	require.Equal(t, half, b.chat(yes, asAna...))
+
 	id := find(t, first, "tool-approval-request")["approvalId"].(string)
 	_, err := b.client.Decide(t.Context(), id, api.Verdict{Action: approval.Edit, Args: json.RawMessage(`{"amount": 6}`)})
 	require.NoError(t, err)
-	stale := b.do("POST /v1/chat/payer", body(shown(t, first, "approval-responded", map[string]any{"approved": true})),
-		api.AsHeader, "user:bob,group:operators")
-	problemIn(t, stale, http.StatusConflict, api.RequestChanged)
+	stale := b.chat(yes, api.AsHeader, "user:bob,group:operators")
+	require.Equal(t, "start tool-input-available tool-approval-request finish", kinds(stale), "what is approved is shown")
+	require.Equal(t, map[string]any{"amount": 6.0}, find(t, stale, "tool-input-available")["input"])
+	require.Empty(t, b.paid)
+	late := strings.Replace(shown(t, stale, "approval-responded", map[string]any{"approved": true}), `"metadata":null`, `"metadata":{"next":3}`, 1)
+	paid := b.chat(late, api.AsHeader, "user:bob,group:operators")
+	require.Contains(t, kinds(paid), "tool-output-available")
+	require.Equal(t, 6, <-b.paid)
+}
+
+// A rule that takes approvals by other channels alone has nothing to press.
+func TestChatAsksByItsChannel(t *testing.T) {
+	b := newBench(t, pay, func(d *agent.Definition) {
+		d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, Via: []run.Via{agent.ViaSlack}}}
+	})
+	require.Equal(t, "start start-step text-start text-delta text-end tool-input-start tool-input-available finish-step data-waiting finish", kinds(b.chat(chatHello)))
+}
+
+// A message whose response was lost belongs to the conversation: the next one goes to its run.
+func TestChatAfterALostResponse(t *testing.T) {
+	b := newBench(t, pay)
+	first := b.chat(chatHello)
+	second := b.chat(chatHello + `, {"id": "u2", "role": "user", "parts": [{"type": "text", "text": "wait"}]}`)
+	one := find(t, first, "start")["messageId"].(string)
+	require.Equal(t, one+".u2", find(t, second, "start")["messageId"])
+	require.Contains(t, kinds(second), "tool-approval-request")
+	all, err := b.client.Runs(t.Context(), api.RunQuery{})
+	require.NoError(t, err)
+	require.Len(t, all.Items, 1)
+}
+
+// A click that the client did not send goes with the next message.
+func TestChatTakesAnswersWithAMessage(t *testing.T) {
+	b := newBench(t, pay)
+	first := b.chat(chatHello)
+	yes := shown(t, first, "approval-responded", map[string]any{"approved": true})
+	b.chat(chatHello + "," + yes + `, {"id": "u2", "role": "user", "parts": [{"type": "text", "text": "Go on."}]}`)
+	require.Equal(t, 5, <-b.paid)
 }
 
 // What somebody else has decided meanwhile is told with the rest.
@@ -165,9 +204,6 @@ func TestChatTellsOthersDecisions(t *testing.T) {
 		"metadata": find(t, start, "finish")["messageMetadata"]})
 	require.NoError(t, err)
 	all := b.chat(string(raw))
-	told := find(t, all, "tool-approval-response")
-	require.Equal(t, false, told["approved"])
-	require.Equal(t, "not that", told["reason"])
 	require.Equal(t, "c2", find(t, all, "tool-output-denied")["toolCallId"])
 	require.Equal(t, "c1", find(t, all, "tool-output-available")["toolCallId"])
 }
@@ -214,8 +250,9 @@ func TestChatRefuses(t *testing.T) {
 		strings.Replace(body(chatHello), "}", `}, "model": 1`, 1):          "",
 		body(`{"role": "user", "parts": [{"type": "text", "text": "x"}]}`): "messages[0].id",
 		user(""): "messages[0].parts",
-		user(`{"type": "file", "mediaType": "text/plain", "url": "https://example.com"}`):      "messages[0].parts[0].url",
-		user(`{"type": "file", "mediaType": "text/plain", "url": "data:text/plain;base64,?"}`): "messages[0].parts[0]",
+		user(`{"type": "file", "mediaType": "text/plain", "url": "https://example.com"}`):              "messages[0].parts[0].url",
+		user(`{"type": "file", "mediaType": "text/plain", "url": "data:text/plain;base64,?"}`):         "messages[0].parts[0]",
+		user(strings.Repeat(`{"type": "text", "text": "x"},`, 1000) + `{"type": "text", "text": "x"}`): "messages[0].parts: got 1001, want at most 1000",
 		user(`{"type": "source-url"}`):                                                               "messages[0].parts[0].type",
 		body(`{"id": "u", "role": "system", "parts": []}`):                                           "messages[0]: want a user's message",
 		body(`{"id": "` + one + `", "role": "assistant", "parts": []}`):                              "messages[0]: want a user's message, or an answer",

@@ -273,6 +273,9 @@ func (t *eventStream) sendNew(ctx context.Context) (ended bool, err error) {
 			})
 		}
 		more = len(entries) >= entriesPerRead
+		if t.chat != nil && t.isHeld && t.written > maxHeldBack {
+			return true, nil
+		}
 	}
 	if t.chat != nil {
 		return t.chat.IsOver() && (t.state.Drained >= t.drained || t.state.Status == run.RunDone), nil

@@ -2,6 +2,8 @@ package stream
 
 import (
 	"cmp"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,15 +16,22 @@ import (
 // writes live text as text of the message, and a request for approval on the call itself. It remembers what the client
 // has of the reply that is being written. Not safe for concurrent use.
 type Chat struct {
-	// Ask describes a request to the client. Mine says that the client may decide it.
-	Ask func(id string) (request any, mine bool, err error)
+	// Ask describes a request to the client.
+	Ask func(id string) (ChatRequest, error)
 
-	calls []string // those that the message has
-	// requests that the message has, with the approval by which the client may still answer each; "" = it may not
-	asked   map[string]string
-	end     *RunFinishData
-	problem string // why the run ended in an error
-	reply   chatReply
+	calls    []string        // those that the message has
+	told     map[string]bool // requests that the message has
+	answered []string        // calls whose requests the client has answered, and that have no outcome in the message
+	end      *RunFinishData
+	problem  string // why the run ended in an error
+	reply    chatReply
+}
+
+// ChatRequest is a request as a client sees it.
+type ChatRequest struct {
+	Mine  bool            // the client may decide it
+	Args  json.RawMessage // those of an edit, which an approval would let run; nil = the call's own
+	Shown any             // the rest
 }
 
 // chatReply is what the client has of the reply to an inference. The zero value is nothing.
@@ -31,14 +40,21 @@ type chatReply struct {
 	attempt   int
 	texts     map[string]string // of the parts text and reasoning
 	open      string            // the part that goes on; "" = none
+	complete  bool
 }
 
-// NewChat returns a Chat for a message that has these calls and requests already. asked has the approval by which the
-// client may still answer each request; "" = it may not.
-func NewChat(calls []string, asked map[string]string) *Chat { return &Chat{calls: calls, asked: asked} }
+// NewChat returns a Chat for a message that has these calls and requests already. The client has answered those of some
+// calls.
+func NewChat(calls, requests, answered []string) *Chat {
+	c := &Chat{calls: calls, told: map[string]bool{}, answered: answered}
+	for _, id := range requests {
+		c.told[id] = id != ""
+	}
+	return c
+}
 
-// RequestOf is the request of an approval: its id is the request's, and where an earlier message has the request as
-// well, a dot and the entry with which the message ends.
+// RequestOf is the request of an approval: its id is the request's, and where the request is told again, a dot and the
+// entry with which that was.
 func RequestOf(approval string) string {
 	id, _, _ := strings.Cut(approval, ".")
 	return id
@@ -54,21 +70,43 @@ func (c *Chat) Start(message, runID string) []Encoded {
 // IsOver reports whether the attempt has ended, as far as entries were written: the run is done, or waits for people.
 func (c *Chat) IsOver() bool { return c.end != nil }
 
-// Finish ends the message, behind the entries before next. The client sends its metadata back.
-func (c *Chat) Finish(next int64) []Encoded {
+// EndBelow ends the attempt at a call whose run waits for people.
+func (c *Chat) EndBelow(call, runID string) []Encoded {
+	c.end = &RunFinishData{Termination: run.ReasonSuspended}
 	return c.write(nil, func(w *writer) {
-		reason := "other"
-		if c.end != nil {
-			reason = cmp.Or(finishReasons[c.end.Termination], reason)
-			switch c.end.Termination {
-			case run.ReasonCancelled:
-				w.emit("abort", "reason", cancelledText)
-			case run.ReasonError:
-				w.emit("error", "errorText", c.problem)
+		w.emit("data-waiting", "id", runID, "data", object{"for", "run", "call", call, "run", runID})
+	})
+}
+
+// Finish ends the message, behind the entries before next. The client sends its metadata back. A call that the client
+// has answered, and that has no outcome yet, is asked about again or goes on: a client that has only answered calls
+// sends its answers again.
+func (c *Chat) Finish(next int64, after *run.AgentState) ([]Encoded, error) {
+	w := &writer{form: encodings[Aisdk]}
+	for _, id := range c.answered {
+		call, _ := after.Call(id)
+		if call.Wait != nil && call.Wait.For == run.ForApproval {
+			if asked, err := c.askOn(w, call, fmt.Sprintf("%s.%d", call.Wait.Approval, next)); asked || err != nil {
+				if err != nil {
+					return nil, err
+				}
+				continue
 			}
 		}
-		w.emit("finish", "finishReason", reason, "messageMetadata", object{"next", next})
-	})
+		c.writeCall(w, call, call.Input)
+	}
+	reason := "other"
+	if c.end != nil {
+		reason = cmp.Or(finishReasons[c.end.Termination], reason)
+		switch c.end.Termination {
+		case run.ReasonCancelled:
+			w.emit("abort", "reason", cancelledText)
+		case run.ReasonError:
+			w.emit("error", "errorText", c.problem)
+		}
+	}
+	w.emit("finish", "finishReason", reason, "messageMetadata", object{"next", next})
+	return w.out, nil
 }
 
 // write returns what f emits about the events of one entry.
@@ -109,17 +147,12 @@ func (c *Chat) event(w *writer, after *run.AgentState) error {
 		w.emit("tool-input-available", "toolCallId", d.ID, "toolName", d.Name, "dynamic", true, "input", d.Arguments)
 	case ToolCallResumedData:
 		c.repeatCall(w, d.Call, after)
-		r := d.Result
-		if len(r.Arguments) > 0 { // an edit
-			w.emit("tool-input-available", "toolCallId", d.Call, "toolName", d.name, "dynamic", true,
-				"input", r.Arguments)
-		}
-		if id := c.asked[r.Approval]; r.By != "" && id != "" { // not the client
-			w.emit("tool-approval-response", "approvalId", id, "approved", r.Action == run.ActionApprove,
-				"reason?", r.Note)
+		if args := d.Result.Arguments; len(args) > 0 { // an edit
+			w.emit("tool-input-available", "toolCallId", d.Call, "toolName", d.name, "dynamic", true, "input", args)
 		}
 	case ToolCallDoneData:
 		c.repeatCall(w, d.ID, after)
+		c.answered = slices.DeleteFunc(c.answered, func(id string) bool { return id == d.ID })
 		switch {
 		case d.Reason == run.WhyDenied:
 			w.emit("tool-output-denied", "toolCallId", d.ID)
@@ -132,42 +165,81 @@ func (c *Chat) event(w *writer, after *run.AgentState) error {
 		w.emit("finish-step")
 	case ActivitySnapshotData:
 		if request, ok := d.Content.(RequestContent); ok {
+			c.told[request.Approval] = true
 			w.emit("data-waiting", "id", request.Approval, "data", object{"for", "tools", "request", request})
 		}
 	case RunFinishData:
 		people := d.Termination != run.ReasonSuspended || len(d.Waiting) == 0
 		for _, wait := range d.Waiting { // those that an earlier message has, as well
 			people = people || wait.For != run.ForAnswer
-			again := wait.Approval + "." + strconv.FormatInt(w.now.Seq, 10)
+			again := fmt.Sprintf("%s.%d", wait.Approval, w.now.Seq)
 			if err := c.ask(w, wait.Call, wait.For, wait.Approval, again, after); err != nil {
 				return err
 			}
 		}
 		if people {
 			c.end, c.problem = &d, w.errorMessage()
+			c.writeResult(w, d.Result)
 		}
 	}
 	return nil
 }
 
+// writeResult writes what a run gives that no reply has said: of a plan's, or a text of the definition.
+func (c *Chat) writeResult(w *writer, result *Response) {
+	if result == nil {
+		return
+	}
+	text, said := "", c.reply.texts["text"]
+	isValue := json.Unmarshal(result.Response, &text) != nil
+	if isValue {
+		text = string(result.Response)
+	}
+	if c.reply.complete && said != "" && (strings.Contains(said, strings.TrimSpace(text)) ||
+		strings.Contains(text, said) || isValue && json.Valid([]byte(said))) {
+		return
+	}
+	n := c.reply.inference
+	if c.reply.complete || n == 0 {
+		n++
+	}
+	c.finishReply(w, n, InferenceDoneData{text: text})
+	w.emit("finish-step")
+}
+
 // ask tells the client of a request, once. One that it may decide is that approval of the call.
 func (c *Chat) ask(w *writer, call string, what run.WaitFor, id, approval string, after *run.AgentState) error {
-	if _, told := c.asked[id]; told || what == run.ForAnswer {
+	if what == run.ForAnswer || c.told[id] {
 		return nil
 	}
-	request, mine, err := c.Ask(id)
-	if err != nil {
-		return err
-	}
+	c.told[id] = true
 	c.repeatCall(w, call, after)
-	if mine && what == run.ForApproval {
-		c.asked[id] = approval
-		w.emit("tool-approval-request", "approvalId", approval, "toolCallId", call, "approvalDescriptor", request)
-		return nil
+	if of, _ := after.Call(call); what == run.ForApproval && of.Wait != nil {
+		if asked, err := c.askOn(w, of, approval); asked || err != nil {
+			return err
+		}
 	}
-	c.asked[id] = ""
-	w.emit("data-waiting", "id", id, "data", object{"for", what, "call", call, "request", request})
-	return nil
+	request, err := c.Ask(id)
+	w.emit("data-waiting", "id", id, "data", object{"for", what, "call", call, "request", request.Shown})
+	return err
+}
+
+// askOn asks the client for an approval of a call, with the arguments that it would let run, if the client may decide.
+func (c *Chat) askOn(w *writer, call run.Call, approval string) (asked bool, err error) {
+	request, err := c.Ask(call.Wait.Approval)
+	if err != nil || !request.Mine {
+		return false, err
+	}
+	c.answered = slices.DeleteFunc(c.answered, func(id string) bool { return id == call.ID })
+	if request.Args != nil {
+		c.writeCall(w, call, request.Args)
+	}
+	w.emit("tool-approval-request", "approvalId", approval, "toolCallId", call.ID, "approvalDescriptor", request.Shown)
+	return true, nil
+}
+
+func (c *Chat) writeCall(w *writer, call run.Call, args json.RawMessage) {
+	w.emit("tool-input-available", "toolCallId", call.ID, "toolName", call.Name, "dynamic", true, "input", args)
 }
 
 // repeatCall writes a call that an earlier message has: a client takes no result of a call that is not in its message.
@@ -177,7 +249,7 @@ func (c *Chat) repeatCall(w *writer, id string, after *run.AgentState) {
 		return
 	}
 	c.calls = append(c.calls, id)
-	w.emit("tool-input-available", "toolCallId", id, "toolName", call.Name, "dynamic", true, "input", call.Input)
+	c.writeCall(w, call, call.Input)
 }
 
 // Live writes a piece of a reply that a model is writing. Calls are written when they are complete.
@@ -202,7 +274,7 @@ func (c *Chat) beginReply(w *writer, inference int64, attempt int) {
 	default:
 		return
 	}
-	*r = chatReply{inference, attempt, map[string]string{}, ""}
+	*r = chatReply{inference: inference, attempt: attempt, texts: map[string]string{}}
 }
 
 // extend adds text to a part of the reply, and ends the part before it.
@@ -228,18 +300,22 @@ func (c *Chat) closePart(w *writer) {
 	}
 }
 
-// finishReply writes what the client does not have of a reply. Where the live text was another one, as before a dialect
-// was taken out of it, the step begins again.
+// finishReply writes what the client does not have of a reply. Where the live text was another one, the step begins
+// again. Text that was dropped from the conversation stays where it was shown.
 func (c *Chat) finishReply(w *writer, inference int64, d InferenceDoneData) {
-	r, thoughts := &c.reply, strings.Join(d.thoughts, "")
+	r, thoughts := &c.reply, strings.Join(slices.Concat(d.thoughts, d.written), "")
 	c.beginReply(w, inference, r.attempt)
 	moreThoughts, begins := strings.CutPrefix(thoughts, r.texts["reasoning"])
-	moreText, goesOn := strings.CutPrefix(d.Text, r.texts["text"])
+	moreText, goesOn := strings.CutPrefix(d.text, r.texts["text"])
+	if d.TextDropped {
+		moreText, goesOn = "", true
+	}
 	if !begins || !goesOn || moreThoughts != "" && r.texts["text"] != "" {
 		c.beginReply(w, inference, r.attempt-1)
-		moreThoughts, moreText = thoughts, d.Text
+		moreThoughts, moreText = thoughts, d.text
 	}
 	c.extend(w, "reasoning", moreThoughts)
 	c.extend(w, "text", moreText)
 	c.closePart(w)
+	r.complete = true
 }

@@ -43,26 +43,57 @@ func TestChatLive(t *testing.T) {
 			[]string{"start-step", "reasoning-start", "reasoning-delta Hm.", "reasoning-end", "text-start", "text-delta Hello", "text-end"},
 		},
 	} {
-		chat := stream.NewChat(nil, map[string]string{})
+		chat := stream.NewChat(nil, nil, nil)
 		var got []string
-		add := func(all []stream.Encoded) {
-			for _, e := range all {
-				raw, err := json.Marshal(e.Body)
-				require.NoError(t, err)
-				var body struct{ Type, Delta string }
-				require.NoError(t, json.Unmarshal(raw, &body))
-				if body.Delta != "" {
-					body.Type += " " + body.Delta
-				}
-				got = append(got, body.Type)
-			}
-		}
 		for _, d := range c.live {
-			add(chat.Live(d))
+			got = append(got, chunks(t, chat.Live(d))...)
 		}
 		entry, err := chat.Entry(events, &state)
 		require.NoError(t, err)
-		add(entry)
-		require.Equal(t, append(c.want, "finish-step"), got, name)
+		require.Equal(t, append(c.want, "finish-step"), append(got, chunks(t, entry)...), name)
+	}
+}
+
+// chunks are the types of chunks, with their texts.
+func chunks(t *testing.T, all []stream.Encoded) (out []string) {
+	t.Helper()
+	for _, e := range all {
+		raw, err := json.Marshal(e.Body)
+		require.NoError(t, err)
+		var body struct{ Type, Delta string }
+		require.NoError(t, json.Unmarshal(raw, &body))
+		if body.Delta != "" {
+			body.Type += " " + body.Delta
+		}
+		out = append(out, body.Type)
+	}
+	return out
+}
+
+// What a run gives that no reply has said, as a plan's answer, is text of the message, whether it came live or not; what
+// a reply has said is there once.
+func TestChatResult(t *testing.T) {
+	ends := run.Finished{Reason: run.ReasonNaturalEnd, Output: json.RawMessage(`"Hello there"`)}
+	live := stream.Delta{Inference: 2, Delta: agent.Delta{Kind: agent.DeltaText, Text: "Hello "}}
+	text := []string{"start-step", "text-start", "text-delta Hello there", "text-end", "finish-step"}
+	for said, c := range map[string]struct {
+		live []stream.Delta
+		want []string
+	}{
+		"Hello there": {nil, nil}, " Hello there\n": {nil, nil}, "": {nil, text}, "I look.": {nil, text},
+		"I plan.": {[]stream.Delta{live}, []string{"start-step", "text-start", "text-delta Hello ", "text-delta there", "text-end", "finish-step"}},
+	} {
+		all, state := eventsOf(t, []run.Event{started(nil)}, []run.Event{replied(1, said)}, []run.Event{ends})
+		chat := stream.NewChat(nil, nil, nil)
+		_, err := chat.Entry(all[1], &state)
+		require.NoError(t, err)
+		var got []string
+		for _, d := range c.live {
+			got = append(got, chunks(t, chat.Live(d))...)
+		}
+		entry, err := chat.Entry(all[2], &state)
+		require.NoError(t, err)
+		require.Equal(t, c.want, append(got, chunks(t, entry)...), "%q", said)
+		require.True(t, chat.IsOver())
 	}
 }
