@@ -22,7 +22,8 @@ const errors = [];
 const chat = new Chat({
   id: "stock",
   transport: new DefaultChatTransport({ api, headers: { Authorization: `Bearer ${token}` } }),
-  sendAutomaticallyWhen: lastAssistantMessageIsCompleteWithApprovalResponses,
+  // as docs/api.md says, and as the package itself does
+  sendAutomaticallyWhen: name === "ai" ? ({ messages: m }) => m.at(-1).parts.some((p) => p.state === "approval-responded") : lastAssistantMessageIsCompleteWithApprovalResponses,
   onError: (e) => errors.push(String(e)),
 });
 for (const step of steps) {

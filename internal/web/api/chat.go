@@ -26,7 +26,7 @@ const (
 	// maxChat is the size of a chat's body in bytes: it has the whole conversation, and a function takes 6 MB.
 	maxChat = 5 << 20
 	// maxParts is how many parts a message that is read may have.
-	maxParts = 1000
+	maxParts = 10_000
 	// maxUnanswered is how many messages back a run is looked for whose response the client does not have.
 	maxUnanswered = 10
 	// chatWindow is the longest duration of a response. Where a function's time is shorter, its deadline ends it.
@@ -97,7 +97,6 @@ type chatTurn struct {
 	next    int64 // the first entry
 	message string
 	chat    *stream.Chat
-	answers int // of the client, to requests
 }
 
 func (s *server) receiveChat(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
@@ -133,9 +132,6 @@ func (s *server) receiveChat(w http.ResponseWriter, r *http.Request, c Caller) (
 		turn, err = s.sendChat(r, c, b.ID, messages)
 	case last.run() != "":
 		turn, err = s.decideChat(r, c, last)
-		if err == nil && turn.answers == 0 {
-			err = invalidProblem("%s: want a user's message, or an answer to a request", last.place)
-		}
 	default:
 		err = invalidProblem("%s: want a user's message, or one of a response with answers to requests", last.place)
 	}
@@ -164,7 +160,7 @@ func (m uiMessage) parts() ([]uiPart, error) {
 }
 
 // sendChat says the last message: to the run that the chat shows, or to one that continues it, or to a new one. Answers
-// in the message before are decisions, too.
+// in the message before decide nothing: perhaps somebody else gave them.
 func (s *server) sendChat(r *http.Request, c Caller, talk string, messages []uiMessage) (turn chatTurn, err error) {
 	last, name := messages[len(messages)-1], r.PathValue("agent")
 	if last.ID == "" {
@@ -200,10 +196,11 @@ func (s *server) sendChat(r *http.Request, c Caller, talk string, messages []uiM
 			}
 		}
 		if shown = m.run(); shown != "" {
-			if turn, err = s.decideChat(r, c, m); err != nil {
+			s, err := s.loadChat(r, c, m)
+			if err != nil {
 				return turn, err
 			}
-			turn.chat = stream.NewChat(nil, nil, nil) // of a message of its own
+			turn = chatTurn{run: shown, next: m.nextOf(s), chat: stream.NewChat(nil, nil, nil)}
 			break
 		}
 	}
@@ -257,12 +254,9 @@ func (m uiMessage) read() ([]run.UserBlock, error) {
 // be repeated, and one that comes too late, or is about what has changed since, does nothing: the stream tells what
 // became of the call, or asks again.
 func (s *server) decideChat(r *http.Request, c Caller, m uiMessage) (turn chatTurn, err error) {
-	l, err := s.Journal.Load(r.Context(), c.Tenant, m.run())
+	state, err := s.loadChat(r, c, m)
 	if err != nil {
-		return turn, fmt.Errorf("%s.id: %w", m.place, err)
-	}
-	if of := r.PathValue("agent"); l.State.Agent != of {
-		return turn, invalidProblem("%s.id: run %s is of agent %s", m.place, l.State.Run, l.State.Agent)
+		return turn, err
 	}
 	parts, err := m.parts()
 	if err != nil {
@@ -281,11 +275,26 @@ func (s *server) decideChat(r *http.Request, c Caller, m uiMessage) (turn chatTu
 			return turn, problem(TooLarge, "%s.parts: got more than %d answers to requests", m.place, maxInputs)
 		}
 		place := fmt.Sprintf("%s.parts[%d].approval", m.place, i)
-		if err := s.decideChatRequest(r.Context(), c, l.State.Run, place, p); err != nil {
+		if err := s.decideChatRequest(r.Context(), c, state.Run, place, p); err != nil {
 			return turn, err
 		}
 	}
-	return chatTurn{l.State.Run, m.nextOf(&l.State), m.ID, stream.NewChat(calls, requests, answered), len(answered)}, nil
+	if len(answered) == 0 {
+		return turn, invalidProblem("%s: want a user's message, or an answer to a request", m.place)
+	}
+	return chatTurn{state.Run, m.nextOf(state), m.ID, stream.NewChat(calls, requests, answered)}, nil
+}
+
+// loadChat reads the run that an assistant's message shows.
+func (s *server) loadChat(r *http.Request, c Caller, m uiMessage) (*run.AgentState, error) {
+	l, err := s.Journal.Load(r.Context(), c.Tenant, m.run())
+	if err != nil {
+		return nil, fmt.Errorf("%s.id: %w", m.place, err)
+	}
+	if l.State.Agent != r.PathValue("agent") {
+		return nil, invalidProblem("%s.id: run %s is of agent %s", m.place, l.State.Run, l.State.Agent)
+	}
+	return &l.State, nil
 }
 
 // decideChatRequest makes the decision in a part. The client sends back the digest of what it was shown.
@@ -368,6 +377,9 @@ func (s *server) streamChat(w http.ResponseWriter, r *http.Request, c Caller, tu
 	t.drained = now.State.Drained + int64(len(now.Inbox))
 	rests := len(now.Inbox) == 0 && turn.next >= now.State.Entries && (now.State.Status == run.RunDone ||
 		now.State.Status == run.RunWaiting && waitsForPeople(&now.State))
+	if rests {
+		v.next, v.state = now.State.Entries, now.State
+	}
 	if err = t.writeAll(v.chat.Start(turn.message, turn.run)); err == nil && !rests {
 		err = s.followChat(ctx, t, watch)
 	}
@@ -380,7 +392,7 @@ func (s *server) streamChat(w http.ResponseWriter, r *http.Request, c Caller, tu
 	end, cancelEnd := s.Clock.WithTimeout(context.WithoutCancel(r.Context()), time.Second)
 	defer cancelEnd()
 	v.chat.Ask = func(id string) (stream.ChatRequest, error) { return s.describeRequest(end, c, id) }
-	last, err := v.chat.Finish(max(v.next, turn.next), &v.state)
+	last, err := v.chat.Finish(v.next, &v.state)
 	if err != nil {
 		s.logBroken(turn.run, err)
 	}
@@ -394,8 +406,9 @@ func (s *server) followChat(ctx context.Context, t *eventStream, watch Watch) er
 	for {
 		some, cancel := s.Clock.WithTimeout(ctx, 10*time.Second)
 		err := t.follow(some, watch)
+		over := some.Err() != nil
 		cancel()
-		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+		if err == nil || ctx.Err() != nil || !over {
 			return err
 		}
 		call, below, err := s.peopleBelow(ctx, &t.state)
@@ -411,7 +424,7 @@ func (s *server) followChat(ctx context.Context, t *eventStream, watch Watch) er
 // peopleBelow returns a run below a run that waits for people, and the call that it is below; "" = none does.
 func (s *server) peopleBelow(ctx context.Context, of *run.AgentState) (call, below string, err error) {
 	for _, c := range of.Waits() {
-		if c.Child == "" {
+		if c.Child == "" || of.Status != run.RunWaiting { // it works beside the call
 			continue
 		}
 		l, err := s.Journal.Load(ctx, of.Tenant, c.Child)

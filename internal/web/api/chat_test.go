@@ -137,7 +137,7 @@ func TestChatWithOthers(t *testing.T) {
 	first := b.chat(chatHello, api.AsHeader, "user:ana,group:operators")
 	asAna, yes := []string{api.AsHeader, "user:ana,group:operators"}, shown(t, first, "approval-responded", map[string]any{"approved": true})
 	half := b.chat(yes, asAna...)
-	require.Equal(t, "start tool-input-available finish", kinds(half), "the call is not answered any more: else the client sends it again and again")
+	require.Equal(t, "start tool-input-available data-waiting finish", kinds(half), "the call is not answered any more: else the client sends it again and again")
 	require.Equal(t, half, b.chat(yes, asAna...))
 
 	id := find(t, first, "tool-approval-request")["approvalId"].(string)
@@ -174,13 +174,37 @@ func TestChatAfterALostResponse(t *testing.T) {
 	require.Len(t, all.Items, 1)
 }
 
-// A click that the client did not send goes with the next message.
-func TestChatTakesAnswersWithAMessage(t *testing.T) {
+// A click that the client did not send decides nothing when a message is sent: perhaps somebody else sends it. The
+// request is asked again.
+func TestChatDecidesNothingByAMessage(t *testing.T) {
 	b := newBench(t, pay)
 	first := b.chat(chatHello)
 	yes := shown(t, first, "approval-responded", map[string]any{"approved": true})
-	b.chat(chatHello + "," + yes + `, {"id": "u2", "role": "user", "parts": [{"type": "text", "text": "Go on."}]}`)
-	require.Equal(t, 5, <-b.paid)
+	second := b.chat(chatHello + "," + yes + `, {"id": "u2", "role": "user", "parts": [{"type": "text", "text": "Go on."}]}`)
+	require.Equal(t, "start tool-input-available tool-approval-request finish", kinds(second))
+	require.Empty(t, b.paid)
+}
+
+// What somebody has edited is shown to whoever approves it and to whoever has, and is asked about where the answer was
+// about what was shown before.
+func TestChatShowsEdits(t *testing.T) {
+	ana, bob, eve := "user:ana,group:operators", "user:bob,group:operators", "user:eve,group:operators"
+	b := newBench(t, pay, func(d *agent.Definition) {
+		d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, Approvers: []string{"group:operators"}, Quorum: 3}}
+	})
+	first := b.chat(chatHello, api.AsHeader, ana)
+	id := find(t, first, "tool-approval-request")["approvalId"].(string)
+	r := b.do("POST /v1/approvals/"+id+"/decision", `{"action": "edit", "args": {"amount": 6}}`, api.AsHeader, bob)
+	require.Equal(t, http.StatusOK, r.status, r.body)
+	again := b.chat(shown(t, first, "approval-responded", map[string]any{"approved": true}), api.AsHeader, ana)
+	require.Equal(t, "start tool-input-available tool-approval-request finish", kinds(again))
+	require.Equal(t, map[string]any{"amount": 6.0}, find(t, again, "tool-input-available")["input"])
+	counted := b.chat(shown(t, again, "approval-responded", map[string]any{"approved": true}), api.AsHeader, ana)
+	require.Equal(t, "start tool-input-available data-waiting finish", kinds(counted))
+	require.Equal(t, map[string]any{"amount": 6.0}, find(t, counted, "tool-input-available")["input"])
+	last := b.chat(shown(t, again, "approval-responded", map[string]any{"approved": true}), api.AsHeader, eve)
+	require.Contains(t, kinds(last), "tool-output-available")
+	require.Equal(t, 6, <-b.paid)
 }
 
 // What somebody else has decided meanwhile is told with the rest.
@@ -250,9 +274,9 @@ func TestChatRefuses(t *testing.T) {
 		strings.Replace(body(chatHello), "}", `}, "model": 1`, 1):          "",
 		body(`{"role": "user", "parts": [{"type": "text", "text": "x"}]}`): "messages[0].id",
 		user(""): "messages[0].parts",
-		user(`{"type": "file", "mediaType": "text/plain", "url": "https://example.com"}`):              "messages[0].parts[0].url",
-		user(`{"type": "file", "mediaType": "text/plain", "url": "data:text/plain;base64,?"}`):         "messages[0].parts[0]",
-		user(strings.Repeat(`{"type": "text", "text": "x"},`, 1000) + `{"type": "text", "text": "x"}`): "messages[0].parts: got 1001, want at most 1000",
+		user(`{"type": "file", "mediaType": "text/plain", "url": "https://example.com"}`):      "messages[0].parts[0].url",
+		user(`{"type": "file", "mediaType": "text/plain", "url": "data:text/plain;base64,?"}`): "messages[0].parts[0]",
+		user(strings.Repeat(`{"type": "text"},`, 10_000) + `{"type": "text"}`):                 "messages[0].parts: got 10001, want at most 10000",
 		user(`{"type": "source-url"}`):                                                               "messages[0].parts[0].type",
 		body(`{"id": "u", "role": "system", "parts": []}`):                                           "messages[0]: want a user's message",
 		body(`{"id": "` + one + `", "role": "assistant", "parts": []}`):                              "messages[0]: want a user's message, or an answer",

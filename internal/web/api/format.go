@@ -63,28 +63,30 @@ func (s *server) newJournalReader(
 
 // readEntry returns the events of the next entry.
 func (v *journalReader) readEntry(e run.Entry) ([]stream.Encoded, error) {
-	v.next = e.Seq + 1
 	if v.format == "" {
+		v.next = e.Seq + 1
 		return v.newFacts(e)
 	}
 	events, after, err := stream.Events(v.def, v.state, e)
 	if err != nil {
 		return nil, err
 	}
-	if after.Definition != v.state.Definition && v.state.Definition != "" { // MCP tools were listed
-		if v.def, err = v.defOf(after.Definition); err != nil {
-			return nil, err
-		}
+	var encoded []stream.Encoded
+	switch {
+	case v.chat == nil:
+		encoded, err = v.format.Encode(events)
+		encoded = slices.DeleteFunc(encoded, func(e stream.Encoded) bool { return !v.from.before(e.Seq, e.Index) })
+	case e.Seq > v.from.seq:
+		encoded, err = v.chat.Entry(events, &after)
 	}
-	v.state = after
-	if v.chat != nil {
-		if e.Seq <= v.from.seq {
-			return nil, nil
-		}
-		return v.chat.Entry(events, &v.state)
+	if err == nil && after.Definition != v.state.Definition && v.state.Definition != "" { // MCP tools were listed
+		v.def, err = v.defOf(after.Definition)
 	}
-	encoded, err := v.format.Encode(events)
-	return slices.DeleteFunc(encoded, func(e stream.Encoded) bool { return !v.from.before(e.Seq, e.Index) }), err
+	if err != nil {
+		return nil, err
+	}
+	v.next, v.state = e.Seq+1, after
+	return encoded, nil
 }
 
 // newFacts returns the events of an entry as they are stored.

@@ -267,15 +267,15 @@ func (t *eventStream) sendNew(ctx context.Context) (ended bool, err error) {
 					return false, err
 				}
 			}
+			if t.chat != nil && t.isHeld && t.written > maxHeldBack {
+				return true, nil
+			}
 			ended = ended || slices.ContainsFunc(entry.Events, func(fact run.Event) bool {
 				_, ok := fact.(run.Finished)
 				return ok
 			})
 		}
 		more = len(entries) >= entriesPerRead
-		if t.chat != nil && t.isHeld && t.written > maxHeldBack {
-			return true, nil
-		}
 	}
 	if t.chat != nil {
 		return t.chat.IsOver() && (t.state.Drained >= t.drained || t.state.Status == run.RunDone), nil

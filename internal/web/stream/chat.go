@@ -3,6 +3,7 @@ package stream
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -79,34 +80,36 @@ func (c *Chat) EndBelow(call, runID string) []Encoded {
 }
 
 // Finish ends the message, behind the entries before next. The client sends its metadata back. A call that the client
-// has answered, and that has no outcome yet, is asked about again or goes on: a client that has only answered calls
-// sends its answers again.
-func (c *Chat) Finish(next int64, after *run.AgentState) ([]Encoded, error) {
-	w := &writer{form: encodings[Aisdk]}
-	for _, id := range c.answered {
-		call, _ := after.Call(id)
-		if call.Wait != nil && call.Wait.For == run.ForApproval {
-			if asked, err := c.askOn(w, call, fmt.Sprintf("%s.%d", call.Wait.Approval, next)); asked || err != nil {
-				if err != nil {
-					return nil, err
-				}
-				continue
+// has answered, and that has no outcome in the message, is asked about again, or goes on, or has the outcome that it
+// had: a client sends the answers of a message again that has nothing else. What is returned is valid with an error.
+func (c *Chat) Finish(next int64, after *run.AgentState) (out []Encoded, err error) {
+	out = c.write(nil, func(w *writer) {
+		c.closePart(w)
+		for _, id := range slices.Clone(c.answered) {
+			call, known := after.Call(id)
+			switch {
+			case !known:
+			case call.Wait != nil && call.Wait.For == run.ForApproval:
+				err = errors.Join(err, c.askOn(w, call, fmt.Sprintf("%s.%d", call.Wait.Approval, next)))
+			case call.Result != nil:
+				c.writeOutcome(w, id, call.Status, call.Reason, newToolResult(call.Result))
+			default:
+				c.writeCall(w, call, call.Input)
 			}
 		}
-		c.writeCall(w, call, call.Input)
-	}
-	reason := "other"
-	if c.end != nil {
-		reason = cmp.Or(finishReasons[c.end.Termination], reason)
-		switch c.end.Termination {
-		case run.ReasonCancelled:
-			w.emit("abort", "reason", cancelledText)
-		case run.ReasonError:
-			w.emit("error", "errorText", c.problem)
+		reason := "other"
+		if c.end != nil {
+			reason = cmp.Or(finishReasons[c.end.Termination], reason)
+			switch c.end.Termination {
+			case run.ReasonCancelled:
+				w.emit("abort", "reason", cancelledText)
+			case run.ReasonError:
+				w.emit("error", "errorText", c.problem)
+			}
 		}
-	}
-	w.emit("finish", "finishReason", reason, "messageMetadata", object{"next", next})
-	return w.out, nil
+		w.emit("finish", "finishReason", reason, "messageMetadata", object{"next", next})
+	})
+	return out, err
 }
 
 // write returns what f emits about the events of one entry.
@@ -153,14 +156,7 @@ func (c *Chat) event(w *writer, after *run.AgentState) error {
 	case ToolCallDoneData:
 		c.repeatCall(w, d.ID, after)
 		c.answered = slices.DeleteFunc(c.answered, func(id string) bool { return id == d.ID })
-		switch {
-		case d.Reason == run.WhyDenied:
-			w.emit("tool-output-denied", "toolCallId", d.ID)
-		case d.Outcome != run.StatusSucceeded:
-			w.emit("tool-output-error", "toolCallId", d.ID, "dynamic", true, "errorText", d.Result.Content)
-		default:
-			w.emit("tool-output-available", "toolCallId", d.ID, "dynamic", true, "output", d.Result)
-		}
+		c.writeOutcome(w, d.ID, d.Outcome, d.Reason, d.Result)
 	case StepEndData:
 		w.emit("finish-step")
 	case ActivitySnapshotData:
@@ -195,8 +191,8 @@ func (c *Chat) writeResult(w *writer, result *Response) {
 	if isValue {
 		text = string(result.Response)
 	}
-	if c.reply.complete && said != "" && (strings.Contains(said, strings.TrimSpace(text)) ||
-		strings.Contains(text, said) || isValue && json.Valid([]byte(said))) {
+	if said = strings.TrimSpace(said); c.reply.complete && said != "" && // the last piece of it, where there are several
+		(strings.HasSuffix(strings.TrimSpace(text), said) || isValue && json.Valid([]byte(said))) {
 		return
 	}
 	n := c.reply.inference
@@ -215,27 +211,42 @@ func (c *Chat) ask(w *writer, call string, what run.WaitFor, id, approval string
 	c.told[id] = true
 	c.repeatCall(w, call, after)
 	if of, _ := after.Call(call); what == run.ForApproval && of.Wait != nil {
-		if asked, err := c.askOn(w, of, approval); asked || err != nil {
-			return err
-		}
+		return c.askOn(w, of, approval)
 	}
 	request, err := c.Ask(id)
 	w.emit("data-waiting", "id", id, "data", object{"for", what, "call", call, "request", request.Shown})
 	return err
 }
 
-// askOn asks the client for an approval of a call, with the arguments that it would let run, if the client may decide.
-func (c *Chat) askOn(w *writer, call run.Call, approval string) (asked bool, err error) {
-	request, err := c.Ask(call.Wait.Approval)
-	if err != nil || !request.Mine {
-		return false, err
+// askOn tells the client of the request on a call, with the arguments that an approval would let run.
+func (c *Chat) askOn(w *writer, call run.Call, approval string) error {
+	id := call.Wait.Approval
+	request, err := c.Ask(id)
+	args := call.Input
+	if request.Args != nil {
+		args = request.Args
+	}
+	if request.Args != nil || slices.Contains(c.answered, call.ID) { // else the message has them
+		c.writeCall(w, call, args)
 	}
 	c.answered = slices.DeleteFunc(c.answered, func(id string) bool { return id == call.ID })
-	if request.Args != nil {
-		c.writeCall(w, call, request.Args)
+	if request.Mine {
+		w.emit("tool-approval-request", "approvalId", approval, "toolCallId", call.ID, "approvalDescriptor", request.Shown)
+	} else {
+		w.emit("data-waiting", "id", id, "data", object{"for", run.ForApproval, "call", call.ID, "request", request.Shown})
 	}
-	w.emit("tool-approval-request", "approvalId", approval, "toolCallId", call.ID, "approvalDescriptor", request.Shown)
-	return true, nil
+	return err
+}
+
+func (c *Chat) writeOutcome(w *writer, call string, status run.CallStatus, why run.CallReason, result ToolResult) {
+	switch {
+	case why == run.WhyDenied:
+		w.emit("tool-output-denied", "toolCallId", call)
+	case status != run.StatusSucceeded:
+		w.emit("tool-output-error", "toolCallId", call, "dynamic", true, "errorText", result.Content)
+	default:
+		w.emit("tool-output-available", "toolCallId", call, "dynamic", true, "output", result)
+	}
 }
 
 func (c *Chat) writeCall(w *writer, call run.Call, args json.RawMessage) {

@@ -80,7 +80,7 @@ func TestChatResult(t *testing.T) {
 		live []stream.Delta
 		want []string
 	}{
-		"Hello there": {nil, nil}, " Hello there\n": {nil, nil}, "": {nil, text}, "I look.": {nil, text},
+		"Hello there": {nil, nil}, " Hello there\n": {nil, nil}, "there": {nil, nil}, "": {nil, text}, "I look.": {nil, text}, "Hello": {nil, text},
 		"I plan.": {[]stream.Delta{live}, []string{"start-step", "text-start", "text-delta Hello ", "text-delta there", "text-end", "finish-step"}},
 	} {
 		all, state := eventsOf(t, []run.Event{started(nil)}, []run.Event{replied(1, said)}, []run.Event{ends})

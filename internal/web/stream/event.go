@@ -185,6 +185,10 @@ type ToolResult struct {
 	Whole   *run.Whole  `json:"whole,omitempty"` // where the whole result is, if it was cut
 }
 
+func newToolResult(r *run.Result) ToolResult {
+	return ToolResult{Content: r.Content, Blob: r.Blob, IsError: r.IsError, Media: r.Media, Whole: r.Whole}
+}
+
 // ToolCallResumedData is the end of a wait by a decision or an answer. Target is the pending call.
 type ToolCallResumedData struct {
 	Target string  `json:"target_id"`

@@ -368,7 +368,7 @@ func (p *projection) addCallChanges(fact run.Event, verdict *Verdict) {
 			p.add(ToolCallDone, p.stepOf(is), ToolCallDoneData{
 				ID: is.ID, Name: is.Name, Tool: is.Tool, Kind: p.toolKind(is.Tool), Message: "result_" + is.ID,
 				Outcome: is.Status, Reason: is.Reason, Patch: findPatch(fact, is.ID),
-				Result:  ToolResult{Content: r.Content, Blob: r.Blob, IsError: r.IsError, Media: r.Media, Whole: r.Whole},
+				Result:  newToolResult(r),
 				pending: pending.ID,
 			})
 		}
