@@ -23,8 +23,8 @@ type Chat struct {
 	calls    []string        // those that the message has
 	told     map[string]bool // requests that the message has
 	answered []string        // calls whose requests the client has answered, and that have no outcome in the message
-	end      *RunFinishData
-	problem  string // why the run ended in an error
+	end      *RunFinishData  // of the attempt; nil = it goes on
+	problem  string          // why the run ended in an error
 	reply    chatReply
 }
 
@@ -81,7 +81,7 @@ func (c *Chat) EndBelow(call, runID string) []Encoded {
 
 // Finish ends the message, behind the entries before next. The client sends its metadata back. A call that the client
 // has answered, and that has no outcome in the message, is asked about again, or goes on, or has the outcome that it
-// had: a client sends the answers of a message again that has nothing else. What is returned is valid with an error.
+// had: else the client would send its answers again. What is returned is valid with an error.
 func (c *Chat) Finish(next int64, after *run.AgentState) (out []Encoded, err error) {
 	out = c.write(nil, func(w *writer) {
 		c.closePart(w)
