@@ -262,7 +262,7 @@ func TestA8EditRefused(t *testing.T) {
 	} {
 		t.Run(name, parked(func(t *testing.T, r *fixture) {
 			_, err := r.edit(c.args, c.by)
-			var refused *approval.EditError
+			var refused *policy.EditError
 			require.ErrorAs(t, err, &refused)
 			require.Contains(t, refused.Problem, c.want)
 			require.Equal(t, approval.Pending, r.approval().Status)

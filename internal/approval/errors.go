@@ -109,9 +109,6 @@ func RequestIn(err error) *Approval {
 	return nil
 }
 
-// EditError says why edited arguments are rejected. Problem can be shown to the person.
-type EditError = policy.EditError
-
 // logRefusal logs who was refused what: names and ids only.
 func (d *Desk) logRefusal(err error, by policy.Principal, what ...any) {
 	if d.Log == nil {

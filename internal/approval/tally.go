@@ -403,7 +403,7 @@ func (d *Desk) applyEdit(
 ) (edited Approval, policyMark string, err error) {
 	args, err := jsonx.CompactJSON(r.Args, jsonx.JSONLimits{})
 	if err != nil {
-		return a, "", &EditError{Problem: err.Error()}
+		return a, "", &policy.EditError{Problem: err.Error()}
 	}
 	amended, err := policy.Amend(def, s, c, args, d.canDecideUnder(a, r), d.ValidateArgs)
 	if err != nil {

@@ -25,11 +25,11 @@ import (
 type Deployment struct {
 	Ports       runtime.Ports // with Valid
 	Definitions runtime.Definitions
+	// Shown is Definitions for what shows runs, cancels them or takes inputs for them: it also finds the definition of a
+	// run that cannot go on here. Nil = Definitions.
+	Shown runtime.Definitions
 	// Agents finds an agent's current definition by name, for runs that start with an event.
 	Agents func(name string) (*agent.Definition, bool)
-	// Shown finds it for what shows runs, ends them, or puts something into their inboxes, and so for runs that cannot go
-	// on, too; nil = Definitions.
-	Shown runtime.Definitions
 	// Unfit says why an agent that is registered is not among Agents; "" = it is not registered. Nil = all of them are
 	// there.
 	Unfit func(name string) string

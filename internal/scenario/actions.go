@@ -29,7 +29,7 @@ func isRefusal(err error) bool {
 			return true
 		}
 	}
-	return hasType[*approval.DecidedError](err) || hasType[*approval.EditError](err) ||
+	return hasType[*approval.DecidedError](err) || hasType[*policy.EditError](err) ||
 		hasType[*approval.GrantError](err) || hasType[*policy.AnswerError](err) || hasType[*policy.UndoError](err)
 }
 

@@ -206,9 +206,9 @@ func ReadShards[T any](
 ) (list []T, next string, err error) {
 	shard := 0
 	if r.Cursor != "" {
-		shard, r.Cursor = strings.IndexByte("01234567", r.Cursor[0]), r.Cursor[1:]
+		shard, r.Cursor = int(r.Cursor[0])-'0', r.Cursor[1:]
 	}
-	if shard < 0 {
+	if shard < 0 || shard >= shards {
 		return nil, "", fmt.Errorf("query %q: the cursor is not from such a query: %w", r.PK, ErrInvalid)
 	}
 	r.PK = shardName(r.PK, shard)

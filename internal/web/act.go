@@ -175,11 +175,11 @@ func newEditFields(
 	return out.String(), newFields(known.Schema(a), out.Bytes(), typed), err
 }
 
-// restoreArgs unmasks edited arguments. Its *approval.EditError says what is wrong with them.
+// restoreArgs unmasks edited arguments. Its *policy.EditError says what is wrong with them.
 func restoreArgs(a approval.Approval, known show.View, edited string) (json.RawMessage, error) {
 	args, err := show.Restore(json.RawMessage(edited), a.Args, known.Schema(a))
 	if err != nil {
-		return nil, &approval.EditError{Problem: err.Error()}
+		return nil, &policy.EditError{Problem: err.Error()}
 	}
 	return args, nil
 }
@@ -323,7 +323,7 @@ func explainError(err error) (status int, text string) {
 	if code, ok := errors.AsType[*approval.CodeError](err); ok {
 		return http.StatusUnprocessableEntity, "The code: " + code.Problem + "."
 	}
-	_, isEdit := errors.AsType[*approval.EditError](err)
+	_, isEdit := errors.AsType[*policy.EditError](err)
 	_, isAnswer := errors.AsType[*policy.AnswerError](err)
 	switch text = show.RefusalText(err); {
 	case errors.Is(err, errNotSignedIn):

@@ -367,7 +367,7 @@ func RefusalText(err error) string {
 	if e, ok := errors.AsType[*approval.ChannelError](err); ok {
 		return "The policy lets people approve this by " + e.Allowed.Words() + "."
 	}
-	if e, ok := errors.AsType[*approval.EditError](err); ok {
+	if e, ok := errors.AsType[*policy.EditError](err); ok {
 		return "The arguments: " + e.Problem
 	}
 	if e, ok := errors.AsType[*policy.AnswerError](err); ok {

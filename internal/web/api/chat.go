@@ -33,9 +33,9 @@ const (
 	chatWindow = 5 * time.Minute
 )
 
-// Chat is the body of POST /v1/chat/{agent}, as the AI SDK's DefaultChatTransport sends it. Of the messages, the last
-// one is read, and of the newest one of the assistant which run it shows, and up to where. What else they say is not
-// believed.
+// Chat is the body of POST /v1/chat/{agent}, as the AI SDK's DefaultChatTransport sends it. The last
+// message is read, and of the assistant's newest one which run it shows, up to which entry. What else the messages say
+// is not believed.
 type Chat struct {
 	ID        string            `json:"id"`       // of the conversation
 	Messages  []json.RawMessage `json:"messages"` // UI messages
@@ -396,7 +396,7 @@ func (s *server) streamChat(w http.ResponseWriter, r *http.Request, c Caller, tu
 	if err != nil {
 		s.logBroken(turn.run, err)
 	}
-	_ = errors.Join(t.writeAll(last), t.writeLast())
+	_ = errors.Join(t.writeAll(last), t.writeLast()) // the client has gone if it fails
 	return nil
 }
 

@@ -113,7 +113,7 @@ var problemCauses = []struct {
 	{as[*runtime.NotDeletable], RunInUse},
 	{as[*runtime.BadFork], InvalidRequest},
 	{as[*run.ApplyError], InvalidRequest},
-	{as[*approval.EditError], EditRefused},
+	{as[*policy.EditError], EditRefused},
 	{as[*approval.GrantError], GrantRefused},
 	{as[*policy.AnswerError], AnswerRefused},
 	{is(store.ErrNoRun), RunNotFound},

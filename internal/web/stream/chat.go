@@ -44,6 +44,9 @@ type chatReply struct {
 	complete  bool
 }
 
+// id is the id of a part.
+func (r *chatReply) id(part string) string { return fmt.Sprintf("%s_%d", part, r.inference) }
+
 // NewChat returns a Chat for a message that has these calls and requests already. The client has answered those of some
 // calls.
 func NewChat(calls, requests, answered []string) *Chat {
@@ -294,19 +297,18 @@ func (c *Chat) extend(w *writer, part, text string) {
 	if text == "" {
 		return
 	}
-	id := func(part string) string { return part + "_" + strconv.FormatInt(r.inference, 10) }
 	if r.open != part {
 		c.closePart(w)
 		r.open = part
-		w.emit(part+"-start", "id", id(part))
+		w.emit(part+"-start", "id", r.id(part))
 	}
 	r.texts[part] += text
-	w.emit(part+"-delta", "id", id(part), "delta", text)
+	w.emit(part+"-delta", "id", r.id(part), "delta", text)
 }
 
 func (c *Chat) closePart(w *writer) {
 	if r := &c.reply; r.open != "" {
-		w.emit(r.open+"-end", "id", r.open+"_"+strconv.FormatInt(r.inference, 10))
+		w.emit(r.open+"-end", "id", r.id(r.open))
 		r.open = ""
 	}
 }
