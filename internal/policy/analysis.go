@@ -28,9 +28,8 @@ const (
 	KindMissingField run.CorrectionKind = "missing_field"
 )
 
-// Read says what a text is taken for that came without calls; "" = a last word. It looks for what is incomplete first,
-// then for deflections, and for these only where they are suspected; a text that says that the work is complete is
-// neither (presets 7).
+// Read classifies a text that came without calls. "" means that it is a final answer. It looks for unfinished work
+// first, then, only if suspected, for deflections. A text that says that the work is complete is neither (presets 7).
 func Read(a agent.Analysis, text string, suspected bool) run.CorrectionKind {
 	text = agent.FoldCase(text)
 	switch {
@@ -86,8 +85,8 @@ func isAnalysed(s *run.AgentState, e run.Replied) bool {
 	return !e.Summary && e.Halt == nil && s.OpenCall() == nil
 }
 
-// judgeEmptyReply has an empty reply answered with a nudge that stands in the next request alone, as the reply stands
-// nowhere; so many of them in a row leave the loop.
+// judgeEmptyReply answers an empty reply with a nudge. Neither is kept in the conversation: the nudge is in the next
+// request only. After too many empty replies in a row the run leaves its loop.
 func judgeEmptyReply(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
 	if !isAnalysed(s, e) || strings.TrimSpace(joinPieces(s, e.Text)) != "" {
 		return e
@@ -106,9 +105,8 @@ func judgeEmptyReply(d *agent.Definition, s *run.AgentState, e run.Replied) run.
 	return withMemory(d, s, e)
 }
 
-// judgeText sends back a text that reads as unfinished or as a deflection, with the conversation going on behind it.
-// There is no cap of its own on how often the model is told to go on: the limits are. Where they leave no request to
-// tell it in, what was said is the last word.
+// judgeText sends back a text that reads as unfinished or as a deflection, and the conversation goes on. Only the run's
+// limits bound how often that happens. If they leave no further request, the text is the final answer.
 func judgeText(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
 	if !isAnalysed(s, e) || isLastInference(d, s, e) && d.Limits.OnLimit != agent.OnLimitSummarise {
 		return e
@@ -171,7 +169,7 @@ var (
 	}
 )
 
-// ownOr is a definition's own list, or the built-in one where it has none.
+// ownOr returns a definition's own list, or the built-in one if it has none.
 func ownOr(own, builtin []string) []string {
 	if len(own) > 0 {
 		return own
@@ -179,15 +177,16 @@ func ownOr(own, builtin []string) []string {
 	return builtin
 }
 
-// containsPhrase reports whether one of the phrases stands in a folded text.
+// containsPhrase reports whether a case-folded text contains one of the phrases.
 func containsPhrase(text string, list []string) bool {
 	return slices.ContainsFunc(list, func(phrase string) bool { return pattern(phrase).MatchString(text) })
 }
 
-// anyWords is what * stands for in a phrase: up to eight words, none of which ends a sentence.
+// anyWords is the pattern for * in a phrase: up to eight words, none of which ends a sentence.
 const anyWords = `(?:\S*[^\s.!?;:]\s+){0,8}`
 
-// pattern finds a phrase in a folded text: a plain one wherever it stands, one with * where its first word begins.
+// pattern returns the expression that finds a phrase in a case-folded text: a plain phrase anywhere, one with * at the
+// start of a word.
 func pattern(phrase string) *regexp.Regexp {
 	parts := run.Map(strings.Split(agent.FoldCase(phrase), " * "), regexp.QuoteMeta)
 	re := strings.Join(parts, `\s+`+anyWords)
@@ -204,10 +203,10 @@ var (
 	restricts = regexp.MustCompile(`(?i)\b(?:not|that|which)\b`)
 )
 
-// longestWithheld is how far before a phrase those words are looked for, in bytes.
+// longestWithheld is how many bytes before a phrase are searched for those words.
 const longestWithheld = 64
 
-// saysCompleted reports whether a folded text says by a built-in phrase that the work is done, and does not take that
+// saysCompleted reports whether a case-folded text says with a built-in phrase that the work is done, without taking it
 // back: "not all of them have been renamed", "until all files have been renamed", "all files that have been renamed".
 func saysCompleted(text string) bool {
 	for _, phrase := range completionPhrases {

@@ -11,9 +11,10 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// CurrentOf is what a deployment says now of the agents of a pinned definition; find gives an agent's current
-// definition by name. Where it has no such agent it is nil: what is pinned holds alone. That an agent is not there may
-// be a deployment that is under way; one that is to do nothing any more stays, and denies.
+// CurrentOf returns the deployment's current policy for the agents of a pinned definition; find finds an agent's
+// current definition by name. It is nil if the deployment has no such agent, and then the pinned definition holds
+// alone: the agent may be missing because a deployment is under way. To stop an agent for good, keep it and deny
+// everything.
 func CurrentOf(pinned *agent.Definition, find agent.Agents) *agent.Current {
 	now, ok := find(pinned.Name)
 	if !ok {
@@ -32,9 +33,9 @@ func CurrentOf(pinned *agent.Definition, find agent.Agents) *agent.Current {
 	return c
 }
 
-// withCurrentPolicy returns the pinned policy's decision on a call, made as strict as the agent's current policy: a
-// call that either denies is denied, and one that either asks about is asked about, of people who are approvers of
-// both. Where both ask for the same, nothing changes.
+// withCurrentPolicy makes the pinned policy's decision on a call as strict as the agent's current policy. A call that
+// either denies is denied. A call that either asks about needs people who are approvers of both. If both ask for the
+// same, nothing changes.
 func withCurrentPolicy(d *agent.Definition, own Decision, t agent.ToolSpec, args json.RawMessage) Decision {
 	n := d.Now
 	if n == nil || own.Verdict == agent.VerdictDeny {
@@ -85,8 +86,8 @@ func ceilingsAbove(d *agent.Definition) []agent.Permission {
 	return all
 }
 
-// PolicyMark is the ApproverPolicy of dec where the current definition makes it another than the pinned one's; else "".
-// By it an action is known again whose policy, and nothing else, has changed since.
+// PolicyMark returns the ApproverPolicy of dec if the current definition makes it differ from the pinned one's, else
+// "". With it, an action is recognised if nothing but its policy has changed.
 func PolicyMark(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args json.RawMessage, dec Decision) string {
 	if d.Now == nil {
 		return ""
@@ -98,8 +99,8 @@ func PolicyMark(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args j
 	return policy
 }
 
-// onlyPolicyChanged reports whether a call is the approved action except for the current definition's policy: then it
-// is asked about again. Whatever else is another makes the approval void for good.
+// onlyPolicyChanged reports whether a call is the approved action except for the current definition's policy: people
+// are then asked again. Any other difference voids the approval for good.
 func onlyPolicyChanged(d *agent.Definition, s *run.AgentState, c run.Call, t agent.ToolSpec) bool {
 	if d.Now == nil {
 		return false
@@ -113,7 +114,7 @@ func onlyPolicyChanged(d *agent.Definition, s *run.AgentState, c run.Call, t age
 	return in.ActionDigest() == c.Grant.Digest
 }
 
-// ActionNow is the call with these arguments as it would be approved now.
+// ActionNow returns the call with these arguments as it would be approved now.
 func ActionNow(d *agent.Definition, s *run.AgentState, c run.Call, args json.RawMessage) Amended {
 	t, _ := d.Tool(c.Tool)
 	c.Input = args
@@ -121,9 +122,9 @@ func ActionNow(d *agent.Definition, s *run.AgentState, c run.Call, args json.Raw
 	return Amended{Digest: ActionDigest(d, s, c, t, dec), Policy: PolicyMark(d, s, t, args, dec), Rule: dec}
 }
 
-// Delegated is a child's definition as it is pinned for a run that an agent delegates: below the policy of that agent,
-// and of those that delegated to it. What a definition says of its ceilings by itself does not count. Nothing is shared
-// that is written later.
+// Delegated returns the child's definition as it is pinned for a delegated run: under the policy of the parent and of
+// the agents that delegated to the parent. It ignores ceilings that the definition itself claims. The result shares
+// nothing with its arguments that is written later.
 func Delegated(parent *agent.Definition, child agent.Definition) agent.Definition {
 	child.Ceilings = append(slices.Clone(parent.Ceilings), parent.Permission)
 	child.Delegators = append(slices.Clone(parent.Delegators), parent.Name)
@@ -131,8 +132,8 @@ func Delegated(parent *agent.Definition, child agent.Definition) agent.Definitio
 }
 
 // withCeilings combines a policy's own decision on a call with the definition's ceilings: deny beats ask, and ask beats
-// allow, whoever says it. Where several ask, a person must be an approver of each of them, and the shortest life
-// counts. A call that nobody above asks about stays as it was.
+// allow, whichever policy says it. If several ask, a person must be an approver of each of them, and the shortest
+// expiry counts. If no policy above asks, the decision stays as it was.
 func withCeilings(d *agent.Definition, own Decision, t agent.ToolSpec, args json.RawMessage) Decision {
 	if own = withCurrentPolicy(d, own, t, args); own.Verdict == agent.VerdictDeny {
 		return own
@@ -173,8 +174,8 @@ func withCeilings(d *agent.Definition, own Decision, t agent.ToolSpec, args json
 	return asks
 }
 
-// Granting is the definition's policy as people's grants hold under it: no longer than each delegating agent's policy
-// lets them. A policy whose decisions are of calls lets a grant of a tool hold for one claim.
+// Granting returns the definition's policy with grants no wider than the policy of each delegating agent allows. Under
+// a policy that decides per call, a grant of a tool holds for one claim.
 func Granting(d *agent.Definition) agent.Permission {
 	p := d.Permission
 	for _, above := range d.Ceilings {
@@ -194,8 +195,8 @@ func Granting(d *agent.Definition) agent.Permission {
 	return p
 }
 
-// VersionOfPolicy is the PolicyVersion of the policy that a run of the definition is under; with ceilings, of those as
-// well, the root's first.
+// VersionOfPolicy returns the PolicyVersion of the policy of a run, combined with the versions of its ceilings, the
+// root's first.
 func VersionOfPolicy(d *agent.Definition) string {
 	if len(d.Ceilings) == 0 {
 		return PolicyVersion(d.Permission)
@@ -204,10 +205,11 @@ func VersionOfPolicy(d *agent.Definition) string {
 	return agent.HashCanonical(map[string]any{"policy": PolicyVersion(d.Permission), "ceilings": above})
 }
 
-// May reports whether p may decide about the call: p is among its approvers and those of each policy above that asks.
+// May reports whether p may decide about the call: p is one of its approvers, and one of those of each policy above
+// that asks.
 func (d Decision) May(p Principal) bool { return MayDecideEach(p, d.Approvers, d.Above) }
 
-// MayDecideEach reports whether p is among the approvers and among those of each set above. An empty set means nobody.
+// MayDecideEach reports whether p is one of the approvers and one of each set above. An empty set means nobody.
 func MayDecideEach(p Principal, approvers []string, above [][]string) bool {
 	return MayDecide(approvers, p) && !slices.ContainsFunc(above, func(set []string) bool { return !MayDecide(set, p) })
 }

@@ -105,15 +105,15 @@ func isDenialWord(s string) bool {
 // MaxKept is how many decisions a run keeps for calls that are not suspended yet.
 const MaxKept = 64
 
-// EarlyOwed reports whether a kept decision has met a suspended call: Early says what becomes of it.
+// EarlyOwed reports whether a kept decision applies to a call that is suspended now. Early settles such decisions.
 func EarlyOwed(s *run.AgentState) bool {
 	return slices.ContainsFunc(s.Kept, func(k run.DecisionKept) bool { _, ok := Waiting(s, k.Target); return ok })
 }
 
-// Early are the facts that settle the kept decisions which have met a suspended call, each Decided or DecisionDropped.
-// A decision made before the call was suspended is bound when it meets the call's request, and by the same checks as
-// one made on the request: who decided must be an approver of that very call, in time, with an answer that fits; what
-// it lets run is the action of that request (A6).
+// Early returns the events that settle the kept decisions whose calls are suspended now: a Decided or a DecisionDropped
+// for each. A decision that was made before its call was suspended passes the same checks as one made on the request:
+// the person must be an approver of that call, in time, with an answer that fits. It lets only the action of that
+// request run (A6).
 func Early(d *agent.Definition, s *run.AgentState, valid agent.Validator, now time.Time) []run.Event {
 	var facts []run.Event
 	met := map[string]bool{}
@@ -137,7 +137,7 @@ func Early(d *agent.Definition, s *run.AgentState, valid agent.Validator, now ti
 	return facts
 }
 
-// missingApprovals says why one early approval is not enough for a call; "" = it is enough.
+// missingApprovals says why one early approval is not enough for a call. "" means that it is enough.
 func missingApprovals(s *run.AgentState, dec Decision, by string, via run.Via) string {
 	switch {
 	case !dec.Channels.Count(via, ""):
@@ -199,10 +199,10 @@ func earlyDecision(
 	return fact, ""
 }
 
-// ResultsByCall finds the result of each call in a conversation that is about to be sent, the last one where there are
-// several. An adapter places it directly behind its call, and a made-up one where it is missing. A call whose id is
-// taken, and a result without its call before it, are errors of whoever made the request; they name the message by its
-// place and quote nothing of it.
+// ResultsByCall finds the result of each call in a conversation that is about to be sent: the last one if a call has
+// several. An adapter places each result directly behind its call, and adds one where it is missing. A call with the id
+// of another, and a result without a call before it, are errors of the caller; they name the message by its index and
+// do not quote it.
 func ResultsByCall(messages []run.Message) (map[string]run.ToolResult, error) {
 	uses, results := map[string]bool{}, map[string]run.ToolResult{}
 	for i, m := range messages {
@@ -222,7 +222,7 @@ func ResultsByCall(messages []run.Message) (map[string]run.ToolResult, error) {
 	return results, nil
 }
 
-// InputExpiry is how long somebody has to answer what a tool asks.
+// InputExpiry is how long people have to answer a tool's question.
 const InputExpiry = 7 * 24 * time.Hour
 
 // The bounds of what a ticket holds: ids in bytes, texts in runes.
@@ -232,8 +232,8 @@ const (
 	maxTicketMessage = 4000
 )
 
-// Checked is the ticket as it is stored: valid text, compact JSON. An error says what no one could be asked, fit for
-// the model.
+// Checked returns the ticket in its stored form: valid text, compact JSON. The error says what cannot be shown to
+// people; it may be shown to the model.
 func Checked(t run.Ticket) (run.Ticket, error) {
 	if t.Mode != "" && !t.Mode.Valid() {
 		return t, fmt.Errorf("mode: got %q, want replay, result or pass", t.Mode)
@@ -274,7 +274,7 @@ func Checked(t run.Ticket) (run.Ticket, error) {
 // maxTicket bounds a ticket as it is stored, in bytes.
 const maxTicket = 32 << 10
 
-// TicketSize is the length of a ticket as it is stored, in bytes.
+// TicketSize returns the length of a stored ticket in bytes.
 func TicketSize(t run.Ticket) int {
 	raw, err := jsonx.MarshalVerbatim(t)
 	if err != nil { // its JSON is checked
@@ -283,13 +283,14 @@ func TicketSize(t run.Ticket) int {
 	return len(raw)
 }
 
-// shown reports whether a text has nothing that people would not see.
+// shown reports whether all characters of a text can be seen.
 func shown(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// AskInput is the suspension of a call whose tool asked for input with a checked ticket. ran says that the tool was
-// entered without a claim. Like a request for approval it names the very action (A6): the answer lets that run, once.
+// AskInput returns the suspension of a call whose tool asked for input with a checked ticket. ran says that the tool
+// was entered without a claim. As with a request for approval, the digest binds this action (A6): the answer lets it
+// run once.
 func AskInput(
 	d *agent.Definition, s *run.AgentState, c run.Call, t run.Ticket, ran bool, now time.Time,
 ) run.CallSuspended {
@@ -301,16 +302,16 @@ func AskInput(
 	return *ask
 }
 
-// AnswerError says why an answer to a tool's question is not taken; Problem is fit to be shown.
+// AnswerError says why an answer to a tool's question is refused. Problem may be shown to people.
 type AnswerError struct{ Problem string }
 
 func (e *AnswerError) Error() string { return "answer refused: " + e.Problem }
 
-// ErrOtherApprovers says that a call with changed arguments is for others to approve.
+// ErrOtherApprovers says that other people have to approve the call with its changed arguments.
 var ErrOtherApprovers = errors.New("the changed call has other approvers")
 
-// ResumeInput is the fact that by, who may decide about it, answers the question of c, which waits for input. No result
-// is true (presets 3). May says whether by may decide about a call of which policy says that. The errors are
+// ResumeInput returns the event by which the person by answers the question of the waiting call c. No result counts as
+// true (presets 3). may reports whether that person may decide a call under a policy decision. The errors are
 // *AnswerError, *EditError and ErrOtherApprovers.
 func ResumeInput(
 	d *agent.Definition, s *run.AgentState, c run.Call, result json.RawMessage, by string, may func(Decision) bool,
@@ -338,7 +339,8 @@ func ResumeInput(
 	return fact, err
 }
 
-// CompactAnswer is a decision's result as it is stored: true where there is none, or null. Errors are *AnswerError.
+// CompactAnswer returns a decision's result in its stored form: true if there is none, or null. Errors are
+// *AnswerError.
 func CompactAnswer(result json.RawMessage) (json.RawMessage, error) {
 	if result == nil || bytes.Equal(bytes.TrimSpace(result), []byte("null")) {
 		return json.RawMessage("true"), nil
@@ -350,20 +352,20 @@ func CompactAnswer(result json.RawMessage) (json.RawMessage, error) {
 	return answer, nil
 }
 
-// EditError says why other arguments of a call are not taken; Problem is fit to be shown.
+// EditError says why other arguments of a call are refused. Problem may be shown to people.
 type EditError struct{ Problem string }
 
 func (e *EditError) Error() string { return "edited arguments refused: " + e.Problem }
 
-// Amended is a call with other arguments: the digest of that action, its Policy as of CallSuspended, and the verdict.
+// Amended is a call with other arguments: the digest of that action, its Policy as in CallSuspended, and the verdict.
 type Amended struct {
 	Digest, Policy string
 	Rule           Decision
 }
 
-// Amend makes a new action of a call that has not had its effect: other arguments, compact, checked against schema and
-// deny rules as if the model had asked for it with them (A8). May says whether who changes them may decide about a call
-// of which policy says that. The errors are *EditError and ErrOtherApprovers.
+// Amend replaces the arguments of a call that has not run yet. The new arguments are a new action: schema and deny
+// rules are checked as if the model had sent them (A8). may reports whether the person who changes them may decide a
+// call under a policy decision. The errors are *EditError and ErrOtherApprovers.
 func Amend(
 	d *agent.Definition, s *run.AgentState, c run.Call, args json.RawMessage, may func(Decision) bool,
 	valid agent.Validator,
@@ -391,7 +393,7 @@ func Amend(
 	return ActionNow(d, s, c, args), nil
 }
 
-// amendRaise refuses another raise of a budget that leaves out what is used up: the run would only ask again.
+// amendRaise refuses an edited raise of a budget that leaves out what is used up: the run would only ask again.
 func amendRaise(c run.Call, args json.RawMessage) error {
 	if !c.Budget {
 		return nil
@@ -410,7 +412,7 @@ func amendRaise(c run.Call, args json.RawMessage) error {
 	return nil
 }
 
-// ResultText is what the model reads of a JSON value given as a result: a string is its text, anything else its JSON.
+// ResultText returns the text that the model reads of a JSON result: a string's text, or the JSON of any other value.
 func ResultText(raw json.RawMessage) string {
 	if text, ok := jsonx.JSONString(raw); ok {
 		return text

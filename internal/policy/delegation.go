@@ -14,7 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// DelegateSchema is what a tool of kind agent takes that has no schema of its own: what the other agent is told.
+// DelegateSchema is the schema of a tool of kind agent that has none of its own: the message to the other agent.
 var DelegateSchema = json.RawMessage(`{"type":"object","properties":{"message":{"type":"string","minLength":1,` +
 	`"description":"What the agent is to do, with everything it has to know."}},` +
 	`"required":["message"],"additionalProperties":false}`)
@@ -25,15 +25,15 @@ const (
 	DefaultChildren = 8
 )
 
-// DelegateExpiry is how long another agent has to answer whose tool has no timeout: its run may wait for people.
+// DelegateExpiry is how long another agent has to answer if its tool has no timeout: its run may wait for people.
 const DelegateExpiry = 30 * 24 * time.Hour
 
-// maxHistory bounds a child's conversation in its answer, in bytes. Older messages than fit are left out.
+// maxHistory is the maximum size of a child's conversation in its answer, in bytes. The oldest messages are left out.
 const maxHistory = 256 << 10
 
 func maxDepth(l agent.Limits) int { return cmp.Or(l.Depth, DefaultDepth) }
 
-// childPosition is the parent of the runs that s delegates, but for the call that each of them is.
+// childPosition returns the Parent of runs that s delegates, without Call.
 func childPosition(s *run.AgentState) run.Parent {
 	if s.Parent == nil {
 		return run.Parent{Run: s.Run, Root: s.Run, Depth: 1, Agents: []string{s.Agent}}
@@ -42,7 +42,7 @@ func childPosition(s *run.AgentState) run.Parent {
 		Agents: append(slices.Clip(s.Parent.Agents), s.Agent)}
 }
 
-// Caller is the agent whose call the run carries out; "" = nobody delegated it.
+// Caller returns the agent whose call the run carries out. "" means that nobody delegated the run.
 func Caller(s *run.AgentState) string {
 	if s.Parent == nil || len(s.Parent.Agents) == 0 {
 		return ""
@@ -50,8 +50,8 @@ func Caller(s *run.AgentState) string {
 	return s.Parent.Agents[len(s.Parent.Agents)-1]
 }
 
-// Delegation is the child that is to be noted in the claim of c, a call that may run, or why there can be none. Both
-// are nil for a call that is no run, or has been claimed before. find finds the deployment's agents; nil = none.
+// Delegation returns the child that the claim of the call c records, or why there can be none. Both are nil if the call
+// is not delegated, or was claimed before. find finds the deployment's agents; nil = none.
 func Delegation(d *agent.Definition, s *run.AgentState, c run.Call, find agent.Agents) (*run.Child, *run.CallFinished) {
 	t, ok := d.Tool(c.Tool)
 	if !ok || t.Kind != agent.KindAgent || c.Child != "" {
@@ -72,7 +72,7 @@ func Delegation(d *agent.Definition, s *run.AgentState, c run.Call, find agent.A
 	return &child, nil
 }
 
-// delegationProblem is why the run may not ask another agent, whatever that costs; "" = it may.
+// delegationProblem says why the run may not ask another agent, budget apart. "" means that it may.
 func delegationProblem(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, find agent.Agents) string {
 	name, at := t.Agent.Agent, childPosition(s)
 	switch {
@@ -92,7 +92,7 @@ func delegationProblem(d *agent.Definition, s *run.AgentState, t agent.ToolSpec,
 	}
 }
 
-// promiseBudget reserves the child's part of what the run has left; the problem is that nothing is left.
+// promiseBudget reserves the child's part of what the run has left. problem says that nothing is left.
 func promiseBudget(c *run.Child, d *agent.Definition, s *run.AgentState, t agent.ToolSpec) (problem string) {
 	promised, budget := promisedBudget(s), budgetOf(d, s)
 	among := int64(0) // the calls that are other agents and about to be asked share what is left
@@ -115,8 +115,8 @@ func promiseBudget(c *run.Child, d *agent.Definition, s *run.AgentState, t agent
 	return ""
 }
 
-// part is one of so many equal parts, rounded up, of what is left of a limit, and no more than most; false where
-// nothing is. Zero is no limit.
+// part returns an equal part, rounded up, of what is left of a limit, shared among this many calls, and at most most.
+// It is false if nothing is left. Zero is no limit.
 func part(limit, spent, promised, most, among int64) (int64, bool) {
 	if limit <= 0 {
 		return max(0, most), true
@@ -128,7 +128,8 @@ func part(limit, spent, promised, most, among int64) (int64, bool) {
 	return lowerLimit((left-1)/among+1, max(0, most)), true
 }
 
-// isBudgetPromised reports whether what the run has left is promised to its children: it may go on once they answer.
+// isBudgetPromised reports whether all that the run has left is promised to its children. The run may go on once they
+// answer.
 func isBudgetPromised(s *run.AgentState, d *agent.Definition) bool {
 	if len(s.Children.Open) == 0 {
 		return false
@@ -138,8 +139,8 @@ func isBudgetPromised(s *run.AgentState, d *agent.Definition) bool {
 		budget.USD > 0 && promised.USD >= budget.USD-min(budget.USD, s.Cost)
 }
 
-// ChildDefinition is the agent current as it is pinned for the open child of a call of t in the run s under d: its
-// limits are no larger than what was promised and than those of the line above it, whose ceilings hold for it.
+// ChildDefinition returns the agent current as it is pinned for the child of a call in a run under d. Its limits are no
+// larger than what was promised to the child and than those of the agents above it, whose policies are its ceilings.
 func ChildDefinition(d *agent.Definition, child run.Child, current *agent.Definition) agent.Definition {
 	n := *current
 	n.Limits.Tokens = lowerLimit(n.Limits.Tokens, child.Tokens)
@@ -157,14 +158,14 @@ func ChildDefinition(d *agent.Definition, child run.Child, current *agent.Defini
 	return Delegated(d, n)
 }
 
-// ChildStart is what the run of a call begins with: a message, or data.
+// ChildStart is what a delegated run begins with: a message, or data.
 type ChildStart struct {
 	Parent  run.Parent
 	Message []run.UserBlock // nil = there is Input
 	Input   json.RawMessage // without the key that says whom a run's end is announced to
 }
 
-// StartOf is what the run of a call of t begins with, whose kind is agent. An error says that its arguments are no
+// StartOf returns what the run of the call c begins with; t has kind agent. The error says that the arguments are not
 // JSON.
 func StartOf(s *run.AgentState, t agent.ToolSpec, c run.Call) (ChildStart, error) {
 	from := ChildStart{Parent: childPosition(s)}
@@ -183,7 +184,7 @@ func StartOf(s *run.AgentState, t agent.ToolSpec, c run.Call) (ChildStart, error
 	return from, nil
 }
 
-// ChildAnswer is what a call of t hears of the run it is, s, which has ended.
+// ChildAnswer returns the result of a call whose delegated run s has ended.
 func ChildAnswer(t agent.ToolSpec, s *run.AgentState) (text string, isError bool, err error) {
 	said := ResultText(s.Output)
 	switch {
@@ -209,7 +210,7 @@ func ChildAnswer(t agent.ToolSpec, s *run.AgentState) (text string, isError bool
 	return text, true, nil
 }
 
-// historyText is the run's output and its conversation, the newest messages of it, as JSON.
+// historyText returns the run's output and its newest messages as JSON.
 func historyText(s *run.AgentState) (string, error) {
 	messages, err := ViewMessages(Said(newestOf(s.Messages.All()), s.Inferences))
 	if err != nil {
@@ -225,7 +226,7 @@ func historyText(s *run.AgentState) (string, error) {
 	return string(text), err
 }
 
-// NewestWithin is where in a list its newest elements begin that together have at most such a size.
+// NewestWithin returns the index where the newest elements begin whose sizes add up to at most most.
 func NewestWithin[T any](most int, list []T, size func(T) int) int {
 	first := len(list)
 	for ; first > 0; first-- {
@@ -236,7 +237,7 @@ func NewestWithin[T any](most int, list []T, size func(T) int) int {
 	return first
 }
 
-// Abandoned are the children whose call has been settled without their answer: nobody waits for them any more.
+// Abandoned returns the children whose call was settled without their answer: nobody waits for them.
 func Abandoned(s *run.AgentState) []run.OpenChild {
 	return slices.DeleteFunc(slices.Clone(s.Children.Open), func(c run.OpenChild) bool {
 		call, ok := s.Call(c.Call)
@@ -244,7 +245,7 @@ func Abandoned(s *run.AgentState) []run.OpenChild {
 	})
 }
 
-// promisedBudget is what the open children may use.
+// promisedBudget returns how much the open children may use.
 func promisedBudget(s *run.AgentState) (sum run.Child) {
 	for _, o := range s.Children.Open {
 		sum.USD = sum.USD.Add(o.USD)

@@ -8,8 +8,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// DigestInput is what an approval binds (A6): change any of it and the approval no longer fits. All are strings, since
-// RFC 8785 rounds numbers to doubles and two amounts could share a digest.
+// DigestInput is what an approval binds (A6): if any of it changes, the approval no longer applies. All fields are
+// strings, because RFC 8785 rounds numbers to doubles, and two amounts could share a digest.
 type DigestInput struct {
 	Tenant, Run, Call string
 	Agent, Version    string
@@ -21,8 +21,8 @@ type DigestInput struct {
 	Checked           string // of what the call's precondition gave, as it was shown; "" = it has none
 }
 
-// ActionDigest is the hex SHA-256 of the RFC 8785 form of an object of d's strings. The keys are part of every stored
-// approval: they never change.
+// ActionDigest returns the hex SHA-256 of the RFC 8785 form of an object of d's strings. The keys are part of every
+// stored approval and never change.
 func (d DigestInput) ActionDigest() string {
 	of := map[string]any{
 		"tenant": d.Tenant, "run": d.Run, "call": d.Call,
@@ -36,7 +36,8 @@ func (d DigestInput) ActionDigest() string {
 	return agent.HashCanonical(of)
 }
 
-// PolicyVersion is the hex SHA-256 of a permission's canonical form. It changes whenever anything in the policy does.
+// PolicyVersion returns the hex SHA-256 of a permission's canonical form. It changes whenever anything in the policy
+// does.
 func PolicyVersion(p agent.Permission) string {
 	policy := map[string]any{
 		"mode": string(p.Mode), "default": string(p.Default), "approvers": stringList(p.Approvers),
@@ -55,9 +56,9 @@ func PolicyVersion(p agent.Permission) string {
 	return agent.HashCanonical(policy)
 }
 
-// ApproverPolicy is the hex SHA-256 of who may approve and how many of them it takes: approvers, and those of each set
-// above whom they must be among as well, with four eyes, channels and those who may decide later. Order and repetition
-// within a set don't count. What asks for no more than approvers has the hash it had before there was more.
+// ApproverPolicy returns the hex SHA-256 of who may approve and how many must: approvers, the sets above, four eyes,
+// channels and those who may decide later. Order and repetition within a set do not count. Keys that a decision does
+// not use are left out of the hash.
 func (d Decision) ApproverPolicy() string {
 	policy := map[string]any{"approvers": approverSet(d.Approvers), "quorum": strconv.Itoa(d.People())}
 	sets := func(of [][]string) []any {
@@ -84,7 +85,7 @@ func approverSet[S ~string](approvers []S) []any {
 	return stringList(slices.Compact(slices.Sorted(slices.Values(approvers))))
 }
 
-// addChannels adds what restricts the channels of approvals. No restriction adds nothing.
+// addChannels adds the restrictions of channels, if there are any.
 func addChannels(of map[string]any, c agent.Channels) {
 	if c.Via != nil {
 		of["via"] = approverSet(c.Via)

@@ -14,7 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// modelTexts are the messages that are texts of the model, less empty ones.
+// modelTexts returns the messages that are texts of the model, without empty ones.
 func modelTexts(messages []run.Message) []run.Message {
 	return slices.DeleteFunc(slices.Clone(messages), func(m run.Message) bool {
 		t, ok := m.Block.(run.Text)
@@ -22,7 +22,7 @@ func modelTexts(messages []run.Message) []run.Message {
 	})
 }
 
-// replyPieces are the texts of the model from where the newest reply begins.
+// replyPieces joins the model's texts from the start of its newest reply.
 func replyPieces(s *run.AgentState) (text string) {
 	for _, m := range modelTexts(s.Messages.All()[max(0, s.Cut.From-s.EvictedMessages):]) {
 		text += m.Block.(run.Text).Text
@@ -35,15 +35,15 @@ func endWithReason(r run.Reason) run.Finished {
 	return run.Finished{Reason: r, OpenText: agent.TextRunEnded, UnknownText: agent.TextOutcomeLost}
 }
 
-// Fail is the end of a run in error. message must be fit to be stored and shown.
+// Fail returns the end of a run in error. message must be fit to be stored and shown.
 func Fail(code run.ErrorCode, message string) run.Finished {
 	end := endWithReason(run.ReasonError)
 	end.Error = &run.RunError{Code: code, Message: message}
 	return end
 }
 
-// finalText returns the text the model ended with, "" when it said nothing: all texts of its newest turn, or of all its
-// turns where that was said in pieces. Reasoning is no part of it, but may stand within it.
+// finalText returns the model's final text: all texts of its newest turn, or of all turns of a reply that came in
+// pieces. It is "" if that turn has a call, or no text. Reasoning between the texts is left out.
 func finalText(s *run.AgentState) string {
 	if s.Cut.Prompts > 0 {
 		return replyPieces(s)
@@ -61,9 +61,9 @@ func finalText(s *run.AgentState) string {
 	return text
 }
 
-// requestedEnd is the end that a stop policy or a plugin asked for. The output of a run that was stopped is the last
-// word of its model, if it has said one. A run that a plugin ends has the last text so far, if that is an output of the
-// form that was asked for.
+// requestedEnd returns the end that a stop policy or a plugin asked for. The output of a stopped run is the model's
+// final text, if there is one. The output of a run that a plugin ends is the newest text, if it has the requested
+// format.
 func requestedEnd(d *agent.Definition, s *run.AgentState) run.Finished {
 	end, stopped, text := endWithReason(s.Ending), s.Ending.Deferred(), finalText(s)
 	end.Detail = s.EndingDetail
@@ -85,10 +85,10 @@ func requestedEnd(d *agent.Definition, s *run.AgentState) run.Finished {
 	return end
 }
 
-// callsBeforeEnd returns the calls that are still carried out although the run is to end. Where plugins have failed,
-// what is under way is waited for and nothing is started. Where a plugin has asked for the end, what was approved
-// before is carried out, too: while somebody is asked, the run does not end, it parks (presets 3). A run that is only
-// stopped carries out all.
+// callsBeforeEnd returns the calls that are carried out before the run ends. If plugins have failed, running calls are
+// waited for and none is started. If a plugin has asked for the end, calls that were approved before are carried out,
+// too; while a request is open, the run parks and does not end (presets 3). A run that was only stopped carries out all
+// its calls.
 func callsBeforeEnd(s *run.AgentState, calls []string) []string {
 	switch {
 	case s.Broken != nil:
@@ -107,7 +107,7 @@ func callsBeforeEnd(s *run.AgentState, calls []string) []string {
 	return calls
 }
 
-// newestText returns the model's newest live text, "" if there is none: all texts of the newest turn that has one.
+// newestText returns all texts of the model's newest turn that has one. "" means that there is none.
 func newestText(s *run.AgentState) (text string) {
 	texts := modelTexts(s.Messages.All())
 	for _, m := range texts {
@@ -118,10 +118,9 @@ func newestText(s *run.AgentState) (text string) {
 	return text
 }
 
-// ModelFailed is what becomes of a run whose models have all failed after so many requests: the definition's static
-// text is its natural end, it waits for the models, or it ends in error. An error of a class that does not move on
-// ended the chain before its last model, and has no static text; nor may that close what people were asked and calls
-// that are open. ok is false while the run waits: it does not end, and nothing is committed.
+// ModelFailed returns the end of a run whose models have all failed after this many requests. With static text the run
+// ends naturally, unless calls or requests to people are open, or the class of the error ended the chain of models
+// early. Otherwise the run waits for the models, or ends in error. ok is false while it waits: nothing is committed.
 func ModelFailed(
 	d *agent.Definition, s *run.AgentState, failed *agent.ModelError, requests int, at time.Time,
 ) (end run.Finished, ok bool) {
@@ -144,14 +143,14 @@ func ModelFailed(
 	return end, true
 }
 
-// CancelRun is the end of a run that somebody called off. The note tells a run that continues this one what happened.
+// CancelRun returns the end of a cancelled run. Its note tells a run that continues this one what happened.
 func CancelRun(by, note string) run.Finished {
 	end := endWithReason(run.ReasonCancelled)
 	end.By, end.Note = by, agent.TextCancelled(by, note)
 	return end
 }
 
-// Interrupt is CancelRun of a run as it is: the note says what it was at.
+// Interrupt is CancelRun with a note that says what the run was doing.
 func Interrupt(s *run.AgentState, by, note string) run.Finished {
 	stage := "during inference"
 	if len(s.Waits()) > 0 {
@@ -165,15 +164,16 @@ func Interrupt(s *run.AgentState, by, note string) run.Finished {
 	return end
 }
 
-// TextAttempts stands behind the last error of a call that was entered n times, from 2.
+// TextAttempts follows the last error of a call that was tried n times, for n from 2.
 func TextAttempts(n int) string { return fmt.Sprintf("\n[It was tried %d times.]", n) }
 
-// WrongOutput is what code finds wrong with an output that fits its schema.
+// WrongOutput says what code finds wrong with an output that fits its schema.
 type WrongOutput string
 
 func (w WrongOutput) Error() string { return "it was checked, and is wrong:\n" + string(w) }
 
-// judgeOutput refuses what is not JSON, or does not fit the schema. valid checks a value, with an error for the model.
+// judgeOutput refuses a final answer that is not JSON, or does not fit the schema. valid checks a value; its error is
+// for the model.
 func judgeOutput(
 	d *agent.Definition, s *run.AgentState, e run.Replied, valid func(value json.RawMessage) error,
 ) run.Replied {
@@ -199,7 +199,7 @@ func judgeOutput(
 	return e
 }
 
-// naturalEnd ends a run whose model has said its last word, in a text or by a tool.
+// naturalEnd ends a run whose model has given its final answer, as text or by a tool.
 func naturalEnd(d *agent.Definition, s *run.AgentState) run.Finished {
 	said := dialect.Spoken(d, finalText(s))
 	c, exits := s.Exit()
@@ -231,8 +231,8 @@ func naturalEnd(d *agent.Definition, s *run.AgentState) run.Finished {
 	return end
 }
 
-// gateLoopBreaking settles a call of a loop-breaking tool: nothing runs and no policy is asked, as it has no effect but
-// the run's end.
+// gateLoopBreaking settles a call of a loop-breaking tool. No code runs and no policy decides, because the call only
+// ends the run.
 func gateLoopBreaking(d *agent.Definition, t agent.ToolSpec, c run.Call, valid agent.Validator) Gate {
 	var said string
 	var err error
@@ -254,12 +254,12 @@ func gateLoopBreaking(d *agent.Definition, t agent.ToolSpec, c run.Call, valid a
 	return Gate{Give: &agent.ToolResultData{Content: said}}
 }
 
-// LastWordRefused is the gate of a loop-breaking call whose output code finds wrong.
+// LastWordRefused returns the verdict on a loop-breaking call whose output code finds wrong.
 func LastWordRefused(d *agent.Definition, c run.Call, wrong WrongOutput) Gate {
 	return refuseArguments(d, c, wrong, Decision{})
 }
 
-// loopBreakingText is what a call says whose arguments are valid: a question with its suggestions, numbered.
+// loopBreakingText returns the text of a call whose arguments are valid: of a question, with its suggestions numbered.
 func loopBreakingText(tool string, input json.RawMessage) string {
 	var in dialect.LoopBreakingArguments
 	if json.Unmarshal(input, &in) != nil { // the gate lets nothing else through
@@ -283,7 +283,7 @@ func loopBreakingText(tool string, input json.RawMessage) string {
 	}
 }
 
-// ToolsIn are the agent's tools and the built-in ones that it is offered in the state s.
+// ToolsIn returns the agent's tools and the built-in ones that it is offered in state s.
 func ToolsIn(d *agent.Definition, s *run.AgentState) []agent.ToolSpec {
 	tools := slices.DeleteFunc(slices.Clone(d.Tools), func(t agent.ToolSpec) bool { return Disabled(s, t) })
 	return append(tools, d.Builtins(s)...)

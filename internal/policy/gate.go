@@ -35,24 +35,22 @@ func (e *SchemaError) Error() string {
 // Unwrap gives the cause.
 func (e *SchemaError) Unwrap() error { return e.Err }
 
-// GateCall is GateHooked for a call of which plugins say nothing.
+// GateCall is GateHooked without plugins.
 func GateCall(d *agent.Definition, s *run.AgentState, c run.Call, valid agent.Validator, now time.Time) Gate {
 	return GateHooked(d, s, c, agent.PluginGate{}, valid, now)
 }
 
-// TextToolChanged is the result of a call of a tool that the run has lost.
+// TextToolChanged returns the result of a call whose tool the run no longer has.
 func TextToolChanged(d *agent.Definition, c run.Call) string {
 	return d.Word(agent.WordToolChanged, wordingData(c))
 }
 
-// GateHooked decides about a call that has not run yet, in the fixed order of docs/presets.md, section 3: denied, by a
-// rule or for its tool, or blocked by a plugin; given a result by a plugin; unknown tool, or one that was not offered,
-// or that its server has changed; a tool that is settled here; a guard keeps it from running; needs a permission of its
-// tool under block_and_retry; invalid arguments; a person's answer is the result; a plugin suspends it, or it needs a
-// person; run. So a person who decides about a call is never asked about one that could not run. Under advisory nobody
-// is asked and nothing is blocked.
-//
-// A call about which people would have to be asked while as many requests are open as may be is refused.
+// GateHooked decides about a call that has not run yet. It checks in the fixed order of docs/presets.md, section 3:
+// denied by a rule, for its tool, or blocked by a plugin; given a result by a plugin; unknown tool, one that was not
+// offered, or one that its server has changed; a tool that is settled here; stopped by a guard; lacks a permission of
+// its tool under block_and_retry; invalid arguments; a person's answer is the result; suspended by a plugin, or needs a
+// person; run. So people are never asked about a call that could not run. An advisory policy asks nobody and blocks
+// nothing. If people would have to be asked while the run has as many open requests as it may, the call is refused.
 func GateHooked(
 	d *agent.Definition, s *run.AgentState, c run.Call, plugins agent.PluginGate, valid agent.Validator, now time.Time,
 ) Gate {
@@ -63,7 +61,7 @@ func GateHooked(
 	return g
 }
 
-// TooManyOpen reports whether the run has as many requests to people open as it may (limits.open).
+// TooManyOpen reports whether the run has as many open requests to people as limits.open allows.
 func TooManyOpen(d *agent.Definition, s *run.AgentState) bool {
 	open := len(s.OpenRequests())
 	for _, c := range s.Waits() {
@@ -74,13 +72,13 @@ func TooManyOpen(d *agent.Definition, s *run.AgentState) bool {
 	return open >= d.MaxOpen()
 }
 
-// NotAsked is the result of a call about which nobody is asked, as too many requests are open.
+// NotAsked returns the result of a call that people are not asked about, because too many requests are open.
 func NotAsked(d *agent.Definition, c run.Call) *run.CallFinished {
 	text := d.Word(agent.WordTooManyOpen, map[string]any{"Tool": c.Name, "Open": d.MaxOpen()})
 	return refuseCall(c, run.WhyTooManyOpen, text, Decision{}).Refuse
 }
 
-// gateCall is GateHooked, however many requests are open.
+// gateCall is GateHooked without the check of how many requests are open.
 func gateCall(
 	d *agent.Definition, s *run.AgentState, c run.Call, plugins agent.PluginGate, valid agent.Validator, now time.Time,
 ) Gate {
@@ -140,7 +138,8 @@ func gateCall(
 	return g
 }
 
-// gatePerson says whether a call of a known tool needs a person, what becomes of it then, and what lets it run without.
+// gatePerson decides whether a call of a known tool needs a person, what happens to it then, and which permission lets
+// it run without one.
 func gatePerson(
 	d *agent.Definition, s *run.AgentState, c run.Call, t agent.ToolSpec, dec Decision, now time.Time,
 ) Gate {
@@ -183,8 +182,8 @@ func gatePerson(
 	return Gate{Suspend: AskFor(d, s, c, dec, now), Rule: dec}
 }
 
-// gateGranted compares what was approved with what is about to run, and when (A6). A mismatch fails closed. A grant
-// that a claim has used up already lets that call go on, and no other.
+// gateGranted compares what was approved with what is about to run, and checks the time (A6). A mismatch fails closed.
+// A grant that a claim has already used lets only that call go on.
 func gateGranted(
 	d *agent.Definition, s *run.AgentState, c run.Call, t agent.ToolSpec, dec Decision, now time.Time,
 ) Gate {
@@ -213,12 +212,13 @@ func gateGranted(
 	}
 }
 
-// Voided refuses an approved call whose approval holds no more: withdrawn, used up, or not of this action (A6).
+// Voided refuses an approved call whose approval no longer holds: withdrawn, used up, or for another action (A6).
 func Voided(d *agent.Definition, c run.Call) *run.CallFinished {
 	return refuseCall(c, run.WhyVoided, d.Word(agent.WordVoided, wordingData(c)), Decision{}).Refuse
 }
 
-// AskFor is the suspension of a call that needs a person, under the id and digest of the request people will see.
+// AskFor returns the suspension of a call that needs a person, with the id and the digest of the request that people
+// will see.
 func AskFor(d *agent.Definition, s *run.AgentState, c run.Call, dec Decision, now time.Time) *run.CallSuspended {
 	t, _ := d.Tool(c.Tool)
 	return &run.CallSuspended{
@@ -227,7 +227,8 @@ func AskFor(d *agent.Definition, s *run.AgentState, c run.Call, dec Decision, no
 	}
 }
 
-// ActionDigest is the digest of the very action (A6): who, in which run, by which policy, does what with which bytes.
+// ActionDigest returns the digest of the exact action: who does what with which bytes, in which run, under which policy
+// (A6).
 func ActionDigest(d *agent.Definition, s *run.AgentState, c run.Call, t agent.ToolSpec, dec Decision) string {
 	return actionOf(d, s, c, t, dec).ActionDigest()
 }
@@ -252,7 +253,7 @@ func refuseArguments(d *agent.Definition, c run.Call, problem error, dec Decisio
 	return refuseCall(c, run.WhyInvalidArguments, d.Word(agent.WordInvalidArguments, fields), dec)
 }
 
-// ResultEnd is the place behind the result at i and the media that came with it.
+// ResultEnd returns the index behind the result at i and the media that came with it.
 func ResultEnd(all []run.Message, i int) int {
 	j := i + 1
 	for ; j < len(all) && all[j].Source.SameEvent(all[i].Source); j++ {
@@ -263,8 +264,8 @@ func ResultEnd(all []run.Message, i int) int {
 	return j
 }
 
-// checkArguments checks a call's arguments. Where the definition says so, those of an exhausted inference's services
-// are not checked (presets 2, Limits).
+// checkArguments validates a call's arguments. If the definition says so, it does not validate those of services once
+// the interactions are used up (presets 2, Limits).
 func checkArguments(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, c run.Call, valid agent.Validator) error {
 	unchecked := t.AnsweredLater() && d.Limits.Validators == agent.ValidatorsNotExhausted &&
 		s.Interactions.Current > s.Interactions.Max
@@ -274,8 +275,8 @@ func checkArguments(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, c 
 	return agent.ValidArguments(valid, t, c.Input)
 }
 
-// Hints are what guards tell the model in the next request alone: once that every call of the newest rounds failed, and
-// once of each tool that it is offered no more.
+// Hints returns what guards tell the model in the next request only: that all calls of the newest rounds failed, and
+// which tools are no longer offered. Each is told once.
 func Hints(d *agent.Definition, s *run.AgentState) []string {
 	r := roundStreaks(d, s)
 	var said []string
@@ -291,8 +292,8 @@ func Hints(d *agent.Definition, s *run.AgentState) []string {
 	return said
 }
 
-// gateGuards returns the gate's verdict g on a call of the newest round, or a guard's that keeps the call from running.
-// What people were asked about, are going to be, or have granted is theirs to decide.
+// gateGuards returns the verdict g on a call of the newest round, or the refusal of a guard. It does not touch calls
+// that people were asked about or have approved.
 func gateGuards(d *agent.Definition, s *run.AgentState, c run.Call, g Gate) Gate {
 	switch {
 	case c.Status != run.StatusNew || c.Inference != s.Round.Inference || !g.Run && g.Suspend == nil && g.Block == nil:
@@ -308,8 +309,8 @@ func gateGuards(d *agent.Definition, s *run.AgentState, c run.Call, g Gate) Gate
 	}
 }
 
-// Reminder is what the next request alone says of calls of the newest inference that failed, beside their results; ""
-// where there is none.
+// Reminder returns what the next request says, beside the results, about failed calls of the newest inference. "" means
+// nothing. The text is in that request only.
 func Reminder(d *agent.Definition, s *run.AgentState) string {
 	if !d.Reminds() || s.Round.Inference != s.Prior+s.Inferences {
 		return ""

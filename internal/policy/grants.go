@@ -11,21 +11,21 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// SameStanding reports whether both lists have the same records, in order, as much used.
+// SameStanding reports whether both lists have the same grants in the same order, with equal uses.
 func SameStanding(a, b []run.StandingGrant) bool {
 	return slices.EqualFunc(a, b, func(g, h run.StandingGrant) bool { return g.Same(h) && g.Used == h.Used })
 }
 
-// StandingDigest is the digest of a permission to call a tool in every run of an agent: who, under which policy and
-// which approvers. Run, version and call are no part of it, so that a changed tool, policy or list of approvers is not
-// covered, and all else is. Arguments are one where grants are of them (Permission.OfArguments).
+// StandingDigest returns the digest of a permission to call a tool in every run of an agent: tenant, agent, tool,
+// policy and approvers. Run, version and call are not part of it. A changed tool, policy or list of approvers is
+// therefore not covered. Arguments are part of it if grants are for arguments (Permission.OfArguments).
 func StandingDigest(
 	d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args json.RawMessage, dec Decision,
 ) string {
 	return agent.HashCanonical(bindArguments(Granting(d), args, standingOf(d, s, t, dec)))
 }
 
-// standingOf is what the digests of standing grants of a tool are made of, beside arguments.
+// standingOf returns what a standing grant's digest is made of, without arguments.
 func standingOf(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, dec Decision) map[string]any {
 	return map[string]any{
 		"standing": true, "tenant": s.Tenant, "agent": s.Agent, "tool": t.Name, "toolHash": agent.ToolHash(t),
@@ -33,14 +33,14 @@ func standingOf(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, dec De
 	}
 }
 
-// GrantedArgs is the digest of the arguments that a grant is of. How their keys are ordered and their strings are
-// escaped does not count; the digits of numbers do.
+// GrantedArgs returns the digest of the arguments that a grant is for. The order of keys and the escapes of strings do
+// not count; the digits of numbers do.
 func GrantedArgs(args json.RawMessage) string {
 	return agent.HashHex([]byte(jsonx.CanonicalText(args)))
 }
 
-// bindArguments adds the arguments to what a digest of a grant is made of, where grants are of them: under a key that
-// other grants do not have, so that neither can be taken for the other.
+// bindArguments adds the digest of the arguments to a grant's digest input if grants are for arguments. Its key is in
+// no other digest, so that the two kinds cannot be mistaken for each other.
 func bindArguments(p agent.Permission, args json.RawMessage, of map[string]any) map[string]any {
 	if p.OfArguments() {
 		of["argsHash"] = GrantedArgs(args)
@@ -48,20 +48,20 @@ func bindArguments(p agent.Permission, args json.RawMessage, of map[string]any) 
 	return of
 }
 
-// StandingOf is the StandingDigest that covers a call.
+// StandingOf returns the StandingDigest that covers a call.
 func StandingOf(d *agent.Definition, s *run.AgentState, c run.Call) string {
 	t, _ := d.Tool(c.Tool)
 	dec := DecideIn(d, s, t, c.Input)
 	return StandingDigest(d, s, t, c.Input, dec)
 }
 
-// Held is a standing grant that was given in the run itself, and the StandingDigest under which it is on record.
+// Held is a standing grant that was given in the run itself, and the StandingDigest that it is stored under.
 type Held struct {
 	run.PermitRef
 	Digest string
 }
 
-// HeldStanding are the standing grants given in the run that cover calls which have yet to be claimed.
+// HeldStanding returns the standing grants given in the run that cover calls which are not claimed yet.
 func HeldStanding(d *agent.Definition, s *run.AgentState) []Held {
 	var held []Held
 	for _, c := range s.Live {
@@ -82,8 +82,8 @@ func HeldStanding(d *agent.Definition, s *run.AgentState) []Held {
 	return held
 }
 
-// AskedStanding are the standing grants that would cover the round's new calls which need a permission, in call order,
-// each once: those that are not counted and those that are, but none of a pattern. Only tool and digest are set.
+// AskedStanding returns the standing grants that could cover the round's new calls that need a permission, each once,
+// in call order: counted and uncounted ones, but not patterns. Only tool and digest are set.
 func AskedStanding(d *agent.Definition, s *run.AgentState) []run.StandingGrant {
 	var asked []run.StandingGrant
 	for _, c := range unpermitted(d, s) {
@@ -102,7 +102,7 @@ const (
 	CountedPrefix = "uses-"
 )
 
-// NarrowGrant is what both allow: all conditions of both, the fewer uses, the earlier end.
+// NarrowGrant returns bounds that both a and b allow: the conditions of both, the fewer uses, the earlier end.
 func NarrowGrant(a, b agent.GrantBounds) agent.GrantBounds {
 	out := agent.GrantBounds{When: slices.Clip(a.When), Uses: lowerLimit(a.Uses, b.Uses),
 		Seconds: lowerLimit(a.Seconds, b.Seconds), Until: a.Until}
@@ -126,18 +126,19 @@ func lowerLimit[N ~int | ~int64](a, b N) N {
 	return min(a, b)
 }
 
-// StandingBase is the StandingDigest of a tool whatever it is called with, of which the digests of patterns are made.
+// StandingBase returns the StandingDigest of a tool without arguments, which the digests of patterns are made of.
 func StandingBase(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, dec Decision) string {
 	return agent.HashCanonical(standingOf(d, s, t, dec))
 }
 
-// PatternDigest is the digest of a grant of a tool for arguments that fit the conditions, whose order does not count.
+// PatternDigest returns the digest of a grant of a tool for arguments that fit the conditions. Their order does not
+// count.
 func PatternDigest(base string, when []run.Condition) string {
 	return PatternPrefix + agent.HashCanonical(map[string]any{"base": base, "when": stringList(agent.CanonicalWhen(when))})
 }
 
-// CoveringPatterns are those of the standing grants of patterns that cover a new call of the round which needs a
-// permission, in their order, at most maxCovering of a tool.
+// CoveringPatterns returns the pattern grants of found that cover a new call of the round that needs a permission, in
+// order, at most maxCovering a tool.
 func CoveringPatterns(d *agent.Definition, s *run.AgentState, found []run.StandingGrant) []run.StandingGrant {
 	var out []run.StandingGrant
 	of, calls := map[string]int{}, unpermitted(d, s)
@@ -154,11 +155,11 @@ func CoveringPatterns(d *agent.Definition, s *run.AgentState, found []run.Standi
 	return out
 }
 
-// maxCovering is how many grants of patterns of a tool are looked at for one round, so that its entry stays small.
+// maxCovering is how many pattern grants of a tool are used for one round, so that its entry stays small.
 const maxCovering = 8
 
-// coversCall reports whether a standing grant with that digest and these conditions covers the call under the decision.
-// A grant with conditions is a rule with a when: the arguments have to match it.
+// coversCall reports whether a standing grant with this digest and these conditions covers the call under the decision.
+// The arguments must match the conditions.
 func coversCall(
 	digest string, when []run.Condition, d *agent.Definition, s *run.AgentState, t agent.ToolSpec, c run.Call,
 	dec Decision,
@@ -169,9 +170,9 @@ func coversCall(
 	return strings.TrimPrefix(digest, CountedPrefix) == StandingDigest(d, s, t, c.Input, dec)
 }
 
-// standingFor returns the standing grant that a new call may be claimed under: of its tool or its very arguments, else
-// the first that is counted or has conditions. Where the rule wants four eyes, a grant from the people for whom the run
-// acts does not count (A10).
+// standingFor returns the standing grant that a new call may be claimed under: one for its tool or its exact arguments,
+// else the first that is counted or has conditions. Under four eyes, a grant from the people whom the run acts for does
+// not count (A10).
 func standingFor(
 	s *run.AgentState, d *agent.Definition, t agent.ToolSpec, c run.Call, dec Decision, now time.Time,
 ) (run.StandingGrant, bool) {
@@ -204,8 +205,8 @@ func grantCovers(
 		len(g.When) == 0 && g.Digest == ToolDigest(d, s, t, c.Input, dec)
 }
 
-// RecordOf is the digest of the record that a call which has a standing grant is held to when it is claimed again: the
-// one its claim took, or the one that covers it where it was granted in the run.
+// RecordOf returns the digest of the stored grant that a call with a standing grant is checked against when it is
+// claimed again: the one that its claim used, or the one that covers it if it was granted in the run.
 func RecordOf(d *agent.Definition, s *run.AgentState, c run.Call) string {
 	if c.Grant != nil &&
 		(strings.HasPrefix(c.Grant.Digest, PatternPrefix) || strings.HasPrefix(c.Grant.Digest, CountedPrefix)) {
@@ -214,7 +215,7 @@ func RecordOf(d *agent.Definition, s *run.AgentState, c run.Call) string {
 	return StandingOf(d, s, c)
 }
 
-// ToolsOf are the tools of standing grants, each once.
+// ToolsOf returns the tools of standing grants, each once.
 func ToolsOf(grants []run.StandingGrant) []string {
 	return toolsOf(grants, func(g run.StandingGrant) string { return g.Tool })
 }

@@ -9,18 +9,18 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// maxServerTools is how many tools of one server are taken. What a server lists behind them is left.
+// maxServerTools is how many tools of one server are used. Further ones are ignored.
 const maxServerTools = 512
 
-// ListedServer is one server of an agent and what came of listing it.
+// ListedServer is one server of an agent and the result of listing its tools.
 type ListedServer struct {
 	Server  agent.MCPServer // every tool is trusted if Locked is nil
 	Tools   agent.ServerTools
 	Problem string // why it could not be listed, fit to be shown; "" = it was
 }
 
-// ResolveServers is d with the tools of its servers, which come in the order of d, and what the run knows of each
-// server from then on. d stays as it is.
+// ResolveServers returns d with the tools of its servers, in the order of d, and what the run records of each server. d
+// is not changed.
 func ResolveServers(d *agent.Definition, listed []ListedServer) (agent.Definition, []run.ServerState) {
 	resolved := *d
 	resolved.Tools = slices.Clip(d.Tools)
@@ -42,11 +42,10 @@ func ResolveServers(d *agent.Definition, listed []ListedServer) (agent.Definitio
 	return resolved, states
 }
 
-// Resolve is what of a server's tools an agent d can use, and what it would and cannot. A tool that Deny or Allow leave
-// out is neither: its author does not want it. Effect, timeout and priority are the author's word, by the first pattern
-// that matches, and a tool that no pattern names cannot be repeated, whatever the server says of it: annotations are
-// hints to people. Of two tools that are one to the model, neither takes the other's place: the one that d has stays,
-// and the one that comes later is disabled.
+// Resolve returns the tools of a server that the agent d can use, and those that are disabled, with the reason. Tools
+// that Deny or Allow exclude are in neither list. Effect, timeout and priority come from the first pattern of d that
+// matches. A tool that no pattern names must not be repeated, whatever the server's annotations say: they are hints for
+// people. If two tools have one name for the model, the one that d already has stays, and the other is disabled.
 func Resolve(
 	d *agent.Definition, server agent.MCPServer, listed agent.ServerTools,
 ) (tools []agent.ToolSpec, disabled []run.DisabledTool) {
@@ -75,8 +74,8 @@ func Resolve(
 	return tools, disabled
 }
 
-// whyUnusable says why a listed tool cannot be used; Why is "" if it can. One that is not as it was pinned takes no
-// name from another one.
+// whyUnusable says why a listed tool cannot be used; Why is "" if it can. A tool that differs from its pinned digest
+// does not take a name from another tool.
 func whyUnusable(spec agent.ToolSpec, t agent.ServerTool, pins, taken map[string]string) run.DisabledTool {
 	no := run.DisabledTool{Tool: shortName(t.Name)}
 	pinned, known := pins[t.Name]
@@ -100,7 +99,7 @@ func whyUnusable(spec agent.ToolSpec, t agent.ServerTool, pins, taken map[string
 	return no
 }
 
-// maxShownName is how many bytes of a name that a server made up are shown where it is no tool's.
+// maxShownName is how many bytes of a server's invalid tool name are shown.
 const maxShownName = 80
 
 func shortName(name string) string {
@@ -111,13 +110,13 @@ func shortName(name string) string {
 	return strings.ToValidUTF8(name[:maxShownName], "") + "…"
 }
 
-// Disabled reports whether t is a server's tool that has been taken away from the run.
+// Disabled reports whether t is a server's tool that the run has lost.
 func Disabled(s *run.AgentState, t agent.ToolSpec) bool {
 	return s != nil && t.MCP != nil && s.Lacks(t.MCP.Server, t.MCP.Tool)
 }
 
-// Offered are the tools of the request as the model is told of them: what plugins and guards left of them, and none
-// once it is only to sum up.
+// Offered returns the tools of the request as the model sees them: without those that plugins and guards hide, and none
+// for the forced summary.
 func Offered(d *agent.Definition, s *run.AgentState, a Action) []agent.ToolSpec {
 	if a.Lifecycle == run.LifecycleSummary {
 		return nil

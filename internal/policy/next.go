@@ -37,10 +37,11 @@ type Action struct {
 	End     run.Finished // ActEnd
 }
 
-// Offers reports whether the request of a is narrowed to other tools.
+// Offers reports whether the request offers the tool.
 func (a Action) Offers(tool string) bool { return a.Offered == nil || slices.Contains(a.Offered, tool) }
 
-// Next says who owes the run its next fact. It is the only place where that is decided.
+// Next decides what the run needs next, and from whom: the model, its tools, people or services, or nothing. No other
+// code decides that.
 func Next(d *agent.Definition, s *run.AgentState) Action {
 	if s.Status == run.RunDone {
 		return Action{Kind: ActDone}
@@ -93,9 +94,9 @@ func owesReply(s *run.AgentState) bool {
 	return s.Plan.Active() || s.Unseen > s.Plan.Answered || s.Unsaid || s.Correction.Owed() || !began
 }
 
-// mustDelayEnd reports whether the run would end, or be summed up, if the model were owed another reply now. With calls
-// open only errors end a run (presets 3); any other end waits for them. So does a run whose children have been promised
-// all that it has left.
+// mustDelayEnd reports whether another reply of the model would now end the run, or sum it up. While calls are open
+// only errors end a run (presets 3); any other end waits for the calls. A run whose children have been promised all
+// that it has left waits, too.
 func mustDelayEnd(d *agent.Definition, s *run.AgentState) bool {
 	a, ok := stopAt(looping, d, s)
 	return s.Ending != "" || wantsBudget(d, s) || isBudgetPromised(s, d) || ok && a.End.Error == nil
@@ -107,8 +108,7 @@ func requestReply(d *agent.Definition, s *run.AgentState, l run.Lifecycle) Actio
 	return Action{Kind: ActInfer, Lifecycle: l, Exhausted: exhausted}
 }
 
-// lifecycle looks at what the model has not seen: a correction comes first, results mean tool_result, anything else
-// said is input.
+// lifecycle says what the next request is about: a correction first, then tool results, then other input.
 func lifecycle(s *run.AgentState) run.Lifecycle {
 	if s.Correction.Owed() {
 		return s.Correction.Lifecycle
@@ -122,7 +122,7 @@ func lifecycle(s *run.AgentState) run.Lifecycle {
 	return run.LifecycleInput
 }
 
-// unseen are the newest messages, which no inference has carried.
+// unseen returns the newest messages, which no inference has carried yet.
 func unseen(s *run.AgentState) []run.Message {
 	all := s.Messages.All()
 	i := len(all)
@@ -132,8 +132,8 @@ func unseen(s *run.AgentState) []run.Message {
 	return all[i:]
 }
 
-// runnable lists the calls that are to be run or settled now. A sequential executor takes one at a time and none behind
-// a suspended one; under all_suspended it takes those, too, to skip them (Skip).
+// runnable lists the calls that can be run or settled now. A sequential executor takes one at a time and none behind a
+// suspended one. Under all_suspended it also takes those behind, to skip them (Skip).
 func runnable(d *agent.Definition, s *run.AgentState) []string {
 	held := s.Held(d.Resume)
 	var ids []string
@@ -148,9 +148,9 @@ func runnable(d *agent.Definition, s *run.AgentState) []string {
 	return ids
 }
 
-// waitsForDecisions reports whether the model is not asked yet because other decisions are waited for (held), and all
-// that it has not seen came of decisions on suspended calls, answers to them and their expiry. Calls that ran beside
-// them, and what users say, are not held back.
+// waitsForDecisions reports whether the model is not asked yet because further decisions are awaited (held). That is so
+// only if all unseen messages come from decisions on suspended calls, answers to them, or their expiry. Results of
+// other calls and messages of users are not held back.
 func waitsForDecisions(s *run.AgentState) bool {
 	if !s.Held(s.Resume) || s.Correction.Owed() {
 		return false
@@ -168,8 +168,8 @@ func waitsForDecisions(s *run.AgentState) bool {
 	return true
 }
 
-// Skip is the end of a call that a sequential executor does not carry out, because one before it in its round waits and
-// the model is asked without it; ok is false where there is no such reason.
+// Skip returns the end of a call that a sequential executor does not carry out: a call before it in its round waits,
+// and the model is asked without it. ok is false if the call is not skipped.
 func Skip(d *agent.Definition, s *run.AgentState, c run.Call) (e run.CallCancelled, ok bool) {
 	if d.Executor != agent.ExecutorSequential || !s.Skipped(c) {
 		return run.CallCancelled{}, false
@@ -177,7 +177,7 @@ func Skip(d *agent.Definition, s *run.AgentState, c run.Call) (e run.CallCancell
 	return run.CallCancelled{Call: c.ID, Reason: run.WhySkipped, Content: d.Word(agent.WordSkipped, wordingData(c))}, true
 }
 
-// planOwes is what a model owes the run's plan; false where the loop is asked.
+// planOwes returns the request that the run's plan needs from a model. It is false if the plan needs none.
 func planOwes(d *agent.Definition, s *run.AgentState) (run.Lifecycle, bool) {
 	if !d.Orchestrator.Enabled || quotaUsed(d, s) {
 		return "", false
@@ -193,9 +193,9 @@ func planOwes(d *agent.Definition, s *run.AgentState) (run.Lifecycle, bool) {
 var planLifecycles = map[run.PlanStage]run.Lifecycle{run.PlanAgain: run.LifecyclePlan,
 	run.PlanSteps: run.LifecycleRoute, run.PlanSums: run.LifecycleSynthesis}
 
-// Launches reports whether one more call of a tool may be entered beside calls of the same batch that are under way:
-// busy are their tools, one for each call. What may not waits until one of them has ended; of those that wait, the
-// first in the order of the request is asked first.
+// Launches reports whether one more call of a tool may start beside the running calls of the same batch. busy has their
+// tools, one entry a call. A call that may not start waits until one of them has ended; waiting calls are tried in
+// request order.
 func Launches(d *agent.Definition, busy []string, tool string) bool {
 	if d.Limits.Parallel > 0 && len(busy) >= d.Limits.Parallel {
 		return false

@@ -19,17 +19,16 @@ const (
 	PermissionRequestable run.PermissionStatus = "REQUESTABLE"
 )
 
-// findPermit returns the oldest grant of the tool that is not used up, holds under the approver policy that digest
-// stands for, and is of those whom a call's policy wants.
+// findPermit returns the oldest unused grant of the tool that has this digest and whose approvers satisfy the decision.
 func findPermit(s *run.AgentState, tool, digest string, dec Decision) (run.ToolPermit, bool) {
 	return run.First(s.Permissions.Tools, func(t run.ToolPermit) bool {
 		return t.Tool == tool && !t.Denied && !t.Used && slices.Contains(t.Digests, digest) && toolPermitCounts(t, s, dec)
 	})
 }
 
-// DecideIn is Decide within a run: a tool that the run's policy function lists asks where rules would allow it, and no
-// verdict is weaker than that of an agent which delegated the run. Deny wins. Loop-breaking tools, which do nothing but
-// end the run, are nobody's to decide about. Where nobody is known to have started it, four eyes are two who approve.
+// DecideIn is Decide within a run. It asks about a tool that the run's policy function lists even if rules allow it,
+// and is never weaker than an agent that delegated the run. Deny wins. Loop-breaking tools are always allowed: they
+// only end the run. If it is not known which person started the run, four eyes take two approvers.
 func DecideIn(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args json.RawMessage) Decision {
 	if d.BreaksLoop(t.Name) {
 		return Decision{Verdict: agent.VerdictAllow}
@@ -48,8 +47,8 @@ func DecideIn(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args jso
 	return dec
 }
 
-// ToolDigest is the digest of a permission to call a tool in a run: who, under which policy and which approvers. The
-// call is no part of it (A18), and its arguments are only where grants are of them (Permission.OfArguments).
+// ToolDigest returns the digest of a permission to call a tool in a run: run, agent, tool, policy and approvers. The
+// call is not part of it (A18). Arguments are part of it if grants are for arguments (Permission.OfArguments).
 func ToolDigest(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args json.RawMessage, dec Decision) string {
 	return agent.HashCanonical(bindArguments(Granting(d), args, map[string]any{
 		"tenant": s.Tenant, "run": s.Run, "agent": s.Agent, "version": s.Version, "tool": t.Name,
@@ -58,12 +57,12 @@ func ToolDigest(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args j
 	}))
 }
 
-// PermitDigest is one digest of a list of them, in order.
+// PermitDigest returns one digest of a list of digests, in order.
 func PermitDigest(digests []string) string {
 	return agent.HashCanonical(map[string]any{"digests": stringList(digests)})
 }
 
-// unpermitted are the round's new calls that need a permission by policy.
+// unpermitted returns the round's new calls that need a permission by policy.
 func unpermitted(d *agent.Definition, s *run.AgentState) []run.Call {
 	return slices.DeleteFunc(slices.Clone(s.Live), func(c run.Call) bool {
 		t, known := d.Tool(c.Tool)
@@ -71,7 +70,7 @@ func unpermitted(d *agent.Definition, s *run.AgentState) []run.Call {
 	})
 }
 
-// AskedTools are the tools of a round's new calls that need a permission by policy, in call order, each once.
+// AskedTools returns the tools of the round's new calls that need a permission by policy, in call order, each once.
 func AskedTools(d *agent.Definition, s *run.AgentState) []string {
 	return toolsOf(unpermitted(d, s), func(c run.Call) string { return c.Tool })
 }
@@ -85,9 +84,9 @@ func toolsOf[T any](list []T, tool func(T) string) (each []string) {
 	return each
 }
 
-// BlockRound is what block_and_retry makes of a round before any of its calls runs: the calls that lack a permission
-// fail at once, and together they make one request. Gate is the verdict on one of them. Calls that free names are under
-// way already. Nil = nothing is blocked.
+// BlockRound applies block_and_retry to a round before any of its calls runs: calls that lack a permission fail at
+// once, and one request asks for all of them. gate returns the verdict on a call. free reports calls that are already
+// under way. nil means that nothing is blocked.
 func BlockRound(
 	d *agent.Definition, s *run.AgentState, gate func(*run.AgentState, run.Call) Gate, now time.Time,
 	free func(id string) bool,
@@ -139,9 +138,9 @@ func BlockRound(
 	return append([]run.Event{r}, refused...)
 }
 
-// Consequences are the facts that follow from a run's own state: requests about tools that are answered, and calls that
-// wait for an approval while their tool was granted or denied on another request.
-// They are added to the entry that makes them due.
+// Consequences returns the events that follow from a run's own state: answers to complete requests about tools, and
+// ends or permissions of calls that wait for an approval while another request has decided about their tool. They are
+// part of the entry that causes them.
 func Consequences(d *agent.Definition, s *run.AgentState) []run.Event {
 	var due []run.Event
 	for _, r := range s.Permissions.Asked {
@@ -169,7 +168,7 @@ func Consequences(d *agent.Definition, s *run.AgentState) []run.Event {
 	return due
 }
 
-// Overdue are the requests about tools whose time is up. A timeout never grants (A14).
+// Overdue returns the answers to requests about tools that have expired. An expiry never grants (A14).
 func Overdue(s *run.AgentState, now time.Time) (due []run.Event) {
 	for _, r := range s.Permissions.Asked {
 		if !r.Complete() && !now.Before(r.Expires) {
@@ -179,8 +178,8 @@ func Overdue(s *run.AgentState, now time.Time) (due []run.Event) {
 	return due
 }
 
-// AnswerRequest is the fact that closes a request and gives the model its outcome, as the one user text of seed 000:
-// {"granted", "denied", "comments"}. Of tools that are in neither list the comments say why.
+// AnswerRequest returns the event that closes a request and tells the model its outcome, as the one user text of seed
+// 000: {"granted", "denied", "comments"}. comments say why tools are in neither list.
 func AnswerRequest(r run.PermissionRequest, expired bool) run.PermissionAnswered {
 	names := map[run.ToolVerdict][]string{run.ToolGranted: {}, run.ToolDenied: {}}
 	var comments []string
@@ -209,8 +208,8 @@ func textToolDenied(d *agent.Definition, tool string, p run.ToolPermit) string {
 	return d.Word(agent.WordToolDenied, map[string]any{"Tool": tool, "By": p.By}) + agent.QuotedNote("Their note", p.Note)
 }
 
-// Flaggable are the tools of an advisory policy that want an approval, by the names the model uses, in order of
-// definition. Nothing is known of the arguments then, so a rule that asks of some calls flags its tool.
+// Flaggable returns the tools of an advisory policy that need an approval, by the names that the model uses, in order
+// of definition. A rule that asks about some calls of a tool flags the tool, because the arguments are not known yet.
 func Flaggable(d *agent.Definition) []string {
 	if !d.Advises() {
 		return nil
@@ -224,8 +223,8 @@ func Flaggable(d *agent.Definition) []string {
 	return names
 }
 
-// flaggedTools returns the definition's tools as the model is offered them: what wants an approval and has none says so
-// in its description.
+// flaggedTools returns the definition's tools as the model is offered them. The description of a tool that needs an
+// approval and has none says so.
 func flaggedTools(d *agent.Definition, s *run.AgentState) []agent.ToolSpec {
 	names := Flaggable(d)
 	if len(names) == 0 {
@@ -245,8 +244,8 @@ func flaggedTools(d *agent.Definition, s *run.AgentState) []agent.ToolSpec {
 	return tools
 }
 
-// ReadApprovals reads the answer of an approval tool: {"approvals": [{"tool", "value", "comments"?}]}. Of a tool that
-// is named twice the last entry counts. ok is false for anything else: it is an answer like any other.
+// ReadApprovals reads the answer of an approval tool: {"approvals": [{"tool", "value", "comments"?}]}. If a tool is
+// named twice, the last entry counts. ok is false for any other answer.
 func ReadApprovals(answer []byte) (tools []ToolApproval, ok bool) {
 	var form struct {
 		Approvals []struct {
@@ -280,22 +279,23 @@ func isListed(s *run.AgentState, tool string) bool {
 	return ok && (json.Unmarshal(slot.Value, &tools) != nil || slices.Contains(tools, tool))
 }
 
-// ToolApproval says whether a tool is approved, or an approval is to be asked for first.
+// ToolApproval says whether a tool is approved, or an approval must be asked for first.
 type ToolApproval struct {
 	Tool     string `json:"tool"` // the name the model uses
 	Value    bool   `json:"value"`
 	Comments string `json:"comments,omitempty"`
 }
 
-// approvals are what the run knows of its tools. Where that cannot be read, no tool has an approval.
+// approvals returns the approvals that the run remembers. If they cannot be read, no tool has one.
 func approvals(s *run.AgentState) []ToolApproval { return recall[[]ToolApproval](s, ApprovalsMemory) }
 
-// RememberApprovals is the fact of approvals of tools, of which the newer count. An empty list is an answer as well.
+// RememberApprovals returns the event that stores approvals of tools; newer ones replace older ones. An empty list is
+// stored, too.
 func RememberApprovals(s *run.AgentState, said []ToolApproval) run.Remembered {
 	return run.Remember(ApprovalsMemory, newest(slices.Concat(approvals(s), said)))
 }
 
-// newest are the last approvals of each tool, sorted by tool.
+// newest returns the last approval of each tool, sorted by tool.
 func newest(said []ToolApproval) []ToolApproval {
 	by := map[string]ToolApproval{}
 	for _, t := range said {
@@ -305,8 +305,8 @@ func newest(said []ToolApproval) []ToolApproval {
 	return slices.SortedFunc(maps.Values(by), byName)
 }
 
-// RequestOf is the request that the call was blocked for, in this run; "" = none. A run that began from another does
-// not decide about that one's requests.
+// RequestOf returns the request that the call was blocked for in this run. "" means none. A run does not decide about
+// requests of the run that it began from.
 func RequestOf(s *run.AgentState, c run.Call) string {
 	own := int64(0) // how many calls the plan has made in this run, without those of a run it continues
 	for _, u := range s.Plan.Uses {

@@ -12,10 +12,10 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// MaxChecked is how much of what a precondition gives people are shown, in bytes. More is none that they could read.
+// MaxChecked is the maximum size of a precondition's result that people are shown, in bytes.
 const MaxChecked = 16 << 10
 
-// preconditionDigest is the digest of all that people are shown of a precondition.
+// preconditionDigest returns the digest of all that people are shown of a precondition.
 func preconditionDigest(k *run.Checked) string {
 	if k == nil {
 		return ""
@@ -29,15 +29,16 @@ func preconditionDigest(k *run.Checked) string {
 	return agent.HashCanonical(of)
 }
 
-// Reading is a precondition's call, which is made before the gate's verdict on a call takes effect.
+// Reading is the call of a precondition. It is made before the gate's verdict on a call takes effect.
 type Reading struct {
 	Tool    agent.ToolSpec
 	Args    json.RawMessage
 	compare []string
 }
 
-// MustRead is what has to be read before c goes the way of g: when people are to be asked about it, and when it is to
-// run because they have approved it. False where nothing has. An error says why it cannot be read, to the model.
+// MustRead returns what must be read before the verdict g on the call c takes effect: before people are asked about it,
+// and before it runs because they have approved it. It is false if nothing must be read. The error tells the model why
+// it cannot be read.
 func MustRead(d *agent.Definition, s *run.AgentState, c run.Call, g Gate) (Reading, bool, error) {
 	asks := g.Suspend != nil && g.Suspend.For == ""
 	runs := g.Run && c.Grant != nil && !c.Grant.Tool && !c.Grant.Consumed && c.Checked != nil
@@ -63,7 +64,8 @@ func MustRead(d *agent.Definition, s *run.AgentState, c run.Call, g Gate) (Readi
 	return r, true, nil
 }
 
-// Checked is what the reading gave at that time, as people are shown it. The error is fit for the model.
+// Checked returns the result of the reading at that time in the form that people are shown. The error may be shown to
+// the model.
 func (r Reading) Checked(res agent.ToolResultData, at time.Time) (*run.Checked, error) {
 	k := &run.Checked{Tool: r.Tool.Name, Args: r.Args, Content: res.Content, IsError: res.IsError,
 		At: at.UTC().Truncate(time.Millisecond)}
@@ -91,8 +93,8 @@ func (r Reading) Checked(res agent.ToolResultData, at time.Time) (*run.Checked, 
 	return k, nil
 }
 
-// GateChecked is g now that k was read: who is asked is shown it, and what they approved runs if it still is so. Where
-// it is not they are asked again, unless they have been too often.
+// GateChecked returns the verdict g after k was read: people are shown k, and an approved call runs if k is still what
+// they saw. If it is not, they are asked again, unless they were asked too often.
 func GateChecked(d *agent.Definition, s *run.AgentState, c run.Call, g Gate, k *run.Checked, now time.Time) Gate {
 	if g.Run && c.Checked.Same(*k) {
 		return g
@@ -124,12 +126,12 @@ func Unread(d *agent.Definition, c run.Call, why error) *run.CallFinished {
 	return refuseCall(c, run.WhyPrecondition, d.Word(agent.WordUnread, fields), Decision{}).Refuse
 }
 
-// UndoError says why nothing takes a call back. It is fit to be shown.
+// UndoError says why a call cannot be undone. It may be shown to people.
 type UndoError struct{ Problem string }
 
 func (e *UndoError) Error() string { return "undo: " + e.Problem }
 
-// CallUndo is what would take a call back, or why nothing does.
+// CallUndo is the call that would undo a call, or why none does.
 type CallUndo struct {
 	Tool   string          `json:"tool,omitempty"`   // of the call that would, by its original name
 	Input  json.RawMessage `json:"input,omitempty"`  // and its arguments
@@ -139,8 +141,8 @@ type CallUndo struct {
 	Ended  run.Reason      `json:"ended,omitempty"`  // why that run has ended
 }
 
-// UndoCall returns the arguments of the call that takes the call c back; d's tool says which tool that call is of.
-// result is all of what c's tool gave. The error is an *UndoError.
+// UndoCall returns the arguments of the call that undoes the call c; d names its tool. result is the whole result of c.
+// The error is an *UndoError.
 func UndoCall(d *agent.Definition, c run.Call, result string) (json.RawMessage, error) {
 	t, ok := d.Tool(c.Tool)
 	switch {
@@ -164,7 +166,7 @@ func UndoCall(d *agent.Definition, c run.Call, result string) (json.RawMessage, 
 	return args, nil
 }
 
-// fillArguments fills a template with values of a call's arguments and of its result, which the text holds as JSON.
+// fillArguments fills a template with values of a call's arguments and of its result, which is JSON text.
 func fillArguments(template, args json.RawMessage, result string) (json.RawMessage, error) {
 	if template == nil {
 		return json.RawMessage(`{}`), nil
@@ -197,7 +199,7 @@ func fillArguments(template, args json.RawMessage, result string) (json.RawMessa
 	return filled, nil
 }
 
-// undoEnd is the end of a run that takes a call back, once that call has ended. No model is asked about it.
+// undoEnd returns the end of a run that undoes a call, once the undoing call has ended. No model is asked.
 func undoEnd(s *run.AgentState) run.Finished {
 	c, _ := s.Undoing()
 	switch c.Status {

@@ -11,12 +11,12 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// People are how many different people approve what waits: one or more.
+// People returns how many different people must approve: one or more.
 func (d Decision) People() int { return max(1, d.Quorum) }
 
-// combineWith combines two policies that both ask: who decides is among the approvers of both, by a channel of both, so
-// many approve as either wants, the requesters approve where neither minds, and others become approvers when both let
-// them. The note and the verdict are d's.
+// combineWith combines two policies that both ask. Approvers must be approvers of both, by a channel of both, and as
+// many as the stricter wants. Four eyes hold if either wants them, and others become approvers only when both let them.
+// The note and the verdict are d's.
 func (d Decision) combineWith(o Decision) Decision {
 	d.Expires = min(d.Expires, o.Expires)
 	d.Above = append(slices.Clip(d.Above), append([]string{}, o.Approvers...))
@@ -35,19 +35,19 @@ func (d Decision) combineWith(o Decision) Decision {
 	return d
 }
 
-// Together is what several calls ask of people at once: as many as the strictest of them, reminded as the most
-// impatient has it, and others are let in once the last of those that escalate does. Who they are is each call's own.
+// Together combines what several calls of one request ask of people: the highest quorum, the shortest interval of
+// reminders, and escalation once the last of those that escalate does. Approvers stay those of each call.
 func (d Decision) Together(o Decision) Decision {
 	both := d.combineWith(o)
 	return Decision{Quorum: both.Quorum, FourEyes: both.FourEyes, Remind: both.Remind, Escalate: both.Escalate}
 }
 
-// Due reports whether the others of Escalate may decide once the request has waited so long.
+// Due reports whether the approvers of Escalate may decide after this wait.
 func (d Decision) Due(waited time.Duration) bool {
 	return d.Escalate != nil && waited >= d.Escalate.After
 }
 
-// MayAfter is May once the request has waited so long.
+// MayAfter is May for a request that has waited this long.
 func (d Decision) MayAfter(p Principal, waited time.Duration) bool {
 	if !d.Due(waited) {
 		return d.May(p)
@@ -55,7 +55,7 @@ func (d Decision) MayAfter(p Principal, waited time.Duration) bool {
 	return MayDecideEach(p, slices.Concat(d.Approvers, d.Escalate.To), Widened(d.Above, d.AboveTo))
 }
 
-// Widened are sets of approvers, each with those who are among it as well.
+// Widened returns the sets of approvers, each extended by the set of by at the same index.
 func Widened(sets, by [][]string) [][]string {
 	wide := slices.Clone(sets)
 	for i := range min(len(sets), len(by)) {
@@ -64,9 +64,9 @@ func Widened(sets, by [][]string) [][]string {
 	return wide
 }
 
-// isApprovedBy reports whether those who have approved satisfy the decision: approvers at that time, by a channel that
-// it allows, so many different people, and under four eyes none whom the call comes from. What the request said of its
-// approvers is not looked at: whoever can write that one item could otherwise let anything run.
+// isApprovedBy reports whether the approvals satisfy the decision: at least want different people who were approvers at
+// that time, by an allowed channel, and under four eyes none of the requesters. It does not trust what the request item
+// says about its approvers: whoever can write that item could otherwise let anything run.
 func (d Decision) isApprovedBy(voices []run.Voice, want int, asked time.Time, requesters []string) bool {
 	var counted []string
 	for _, v := range voices {
@@ -89,8 +89,8 @@ func (d Decision) approversNeeded(edited bool) int {
 	return d.People()
 }
 
-// grantCounts reports whether a call's policy is satisfied by those who have approved it, or who have
-// ordered it to be run again. What was used up by a claim was counted then.
+// grantCounts reports whether those who have approved a call, or ordered it to run again, satisfy its policy. A grant
+// that a claim has used was checked then.
 func grantCounts(g run.Grant, s *run.AgentState, dec Decision) bool {
 	if !g.Again && (g.Consumed || len(g.Voices) == 0) {
 		return true
@@ -98,7 +98,7 @@ func grantCounts(g run.Grant, s *run.AgentState, dec Decision) bool {
 	return dec.isApprovedBy(g.Voices, dec.approversNeeded(g.Edited && !g.Again), g.Asked, s.RequestersOnce(g.Heard))
 }
 
-// toolPermitCounts reports whether a call's policy is satisfied by those who have granted its tool.
+// toolPermitCounts reports whether those who have granted a call's tool satisfy the call's policy.
 func toolPermitCounts(p run.ToolPermit, s *run.AgentState, dec Decision) bool {
 	if len(p.Voices) == 0 {
 		return true
@@ -109,7 +109,7 @@ func toolPermitCounts(p run.ToolPermit, s *run.AgentState, dec Decision) bool {
 	return dec.isApprovedBy(voices, dec.approversNeeded(p.Edited), p.Asked, s.RequestersOnce(p.Heard))
 }
 
-// Suffices reports whether those who have granted a tool by e are those whom the policy of each call wants that asked.
+// Suffices reports whether those who have granted a tool by e satisfy the policy of each call that asked.
 func Suffices(e run.Decided, d *agent.Definition, s *run.AgentState, tool string) bool {
 	calls := []string{e.Call}
 	if at := s.Permissions.Request(e.Approval); at >= 0 {
@@ -135,10 +135,10 @@ func Suffices(e run.Decided, d *agent.Definition, s *run.AgentState, tool string
 	return true
 }
 
-// fourEyesPeople is how many people look where four eyes are two people's.
+// fourEyesPeople is how many people four eyes are.
 const fourEyesPeople = 2
 
-// FourEyesEdit is how many people approve a call whose arguments somebody has changed: under four eyes two or more.
+// FourEyesEdit returns how many people must approve a call whose arguments were edited: under four eyes at least two.
 func FourEyesEdit(quorum int, fourEyes bool) int {
 	if fourEyes {
 		return max(quorum, fourEyesPeople)
@@ -146,7 +146,7 @@ func FourEyesEdit(quorum int, fourEyes bool) int {
 	return quorum
 }
 
-// Principal is who acts: one person, and the groups they are in. The zero Principal may decide nothing.
+// Principal is one person and the groups that they are in. The zero Principal may decide nothing.
 type Principal struct {
 	ID     string   // user:ana; canonical ids are compared, never spellings of an e-mail address
 	Groups []string // group:finance
@@ -186,16 +186,16 @@ func ParsePrincipal(s string) (Principal, error) {
 	return p, nil
 }
 
-// String is the form ParsePrincipal reads.
+// String returns the form that ParsePrincipal reads.
 func (p Principal) String() string { return strings.Join(append([]string{p.ID}, p.Groups...), ",") }
 
-// StarterKnown reports whether it is known which person started the run. Whom a caller says that it is for is not
-// known: an event can say anything.
+// StarterKnown reports whether it is known which person started the run. A subject that a caller claims does not count:
+// an event can claim anything.
 func StarterKnown(s *run.AgentState) bool {
 	return slices.ContainsFunc(s.By, func(id string) bool { return run.IsPrincipal("user:", id) })
 }
 
-// Decision is what policy says of one call.
+// Decision is what policy decides about one call.
 type Decision struct {
 	Verdict   agent.Verdict
 	Rule      int               // index of the rule that matched; -1 = the default
@@ -215,12 +215,10 @@ type Decision struct {
 	AboveTo [][]string // who is among each of Above as well once Escalate is due; shorter where no more are
 }
 
-// Decide applies a permission to a call of t with args, which CompactJSON has accepted. Deny rules are checked before
-// all others; then the first rule that matches wins; then the default. What cannot be compared never widens a
-// permission: a value that is missing or of another type than the rule compares it with makes deny and ask rules match
-// and allow rules not, and so do conditions that Check would refuse.
-//
-// A call with an object of which two keys are equal but for case is never allowed.
+// Decide applies a permission to a call of t with args, which CompactJSON has accepted. Deny rules are checked first,
+// then the first rule that matches wins, then the default. A value that cannot be compared never widens a permission:
+// if it is missing or of another type, deny and ask rules match and allow rules do not. The same holds for conditions
+// that Check would refuse. A call is never allowed if an object in its arguments has two keys that differ only by case.
 func Decide(p agent.Permission, t agent.ToolSpec, args json.RawMessage) Decision {
 	d := Decision{Verdict: p.DefaultVerdict(t.Effect), Approvers: p.Approvers, Expires: p.Expires}
 	d.Rule = slices.IndexFunc(p.Rules, func(r agent.Rule) bool { return r.Denies() && r.Matches(t.Name, args) })

@@ -34,23 +34,23 @@ const (
 	emptyReplies    = "empty_replies"
 )
 
-// streak is how often in a row the same has happened, with nothing else in between.
+// streak is how often the same thing has happened in a row.
 type streak struct {
 	Name  string `json:"name"`  // what is counted
 	Of    string `json:"of"`    // which of the things that may happen it was; a digest where that is long
 	Times int    `json:"times"` // from 1
 }
 
-// streakList is in the order in which the streaks began. It holds only what the definition asks for, so the number of
-// tools bounds it. It is never written in place.
+// streakList holds streaks in the order in which they began. It has only what the definition asks for, so the number of
+// tools bounds it. It is never changed in place.
 type streakList []streak
 
 const streaksMemory = "streaks"
 
-// streaksOf are the streaks as of the newest reply.
+// streaksOf returns the streaks as of the newest reply.
 func streaksOf(s *run.AgentState) streakList { return recall[streakList](s, streaksMemory) }
 
-// times is how long the streak is; 0 = there is none.
+// times returns the length of the streak; 0 = there is none.
 func (r streakList) times(name string) int {
 	if i := r.find(name); i >= 0 {
 		return r[i].Times
@@ -62,7 +62,7 @@ func (r streakList) find(name string) int {
 	return slices.IndexFunc(r, func(k streak) bool { return k.Name == name })
 }
 
-// next are the streaks after one more look at one of them. of is what happened; "" = nothing, which ends it.
+// next returns the streaks after another observation of one of them. of says what happened; "" ends the streak.
 func (r streakList) next(name, of string) streakList {
 	if len(of) > 32 {
 		of = agent.HashHex([]byte(of))[:32]
@@ -82,7 +82,7 @@ func (r streakList) next(name, of string) streakList {
 	return next
 }
 
-// repeatLimit is how long a streak may get before something is done about it; 0 = it is not counted.
+// repeatLimit returns the length at which a streak has consequences; 0 = it is not counted.
 func repeatLimit(d *agent.Definition, streak string) int {
 	switch {
 	case streak == errorRounds:
@@ -107,7 +107,7 @@ func isOverLimit(d *agent.Definition, r streakList, streak string) bool {
 	return n > 0 && r.times(streak) >= n
 }
 
-// ofRounds are the kinds of calls that are counted by rounds which hold nothing else.
+// ofRounds are the streaks that count rounds in which every call is of a kind.
 var ofRounds = []struct {
 	streak string
 	is     func(c run.Call) bool
@@ -120,8 +120,7 @@ var ofRounds = []struct {
 	{duplicateRounds, func(c run.Call) bool { return c.Reason == run.WhyDuplicate }},
 }
 
-// roundStreaks are the streaks once the newest round has come back: the next request is made with them, and the reply
-// to it is planned.
+// roundStreaks returns the streaks after the newest round's results. The next request and the reply to it use them.
 func roundStreaks(d *agent.Definition, s *run.AgentState) streakList {
 	r, round := streaksOf(s), newestRoundCalls(s)
 	if s.Round.Inference == s.Prior+s.Inferences && // also in a fork, which has made no inference
@@ -162,7 +161,7 @@ func countStreak(d *agent.Definition, r streakList, streak string, again bool) s
 	return r.next(streak, "again")
 }
 
-// streaks are the streaks behind a planned reply to s. What the request reminds the model of is counted from anew.
+// streaks returns the streaks after a planned reply to s. A streak that the request reminded the model of starts again.
 func streaks(d *agent.Definition, s *run.AgentState, e run.Replied) streakList {
 	r := roundStreaks(d, s)
 	if isOverLimit(d, r, failedRounds) {
@@ -211,7 +210,7 @@ func withMemory(d *agent.Definition, s *run.AgentState, e run.Replied) run.Repli
 	return remember(e, streaksMemory, append(streakList{}, r...), !slices.Equal(r, streaksOf(s)))
 }
 
-// remember puts what a policy remembers into a planned reply, where that has changed.
+// remember puts what a policy remembers into a planned reply, if it has changed.
 func remember(e run.Replied, policy string, v any, changed bool) run.Replied {
 	if changed {
 		memory := map[string]json.RawMessage{}
@@ -222,7 +221,7 @@ func remember(e run.Replied, policy string, v any, changed bool) run.Replied {
 	return e
 }
 
-// recall is what a policy remembers of a run: nothing where that cannot be read.
+// recall returns what a policy remembers of a run. It is the zero value if that cannot be read.
 func recall[T any](s *run.AgentState, policy string) (v T) {
 	if json.Unmarshal(s.Memory[policy].Value, &v) != nil {
 		return *new(T)
@@ -230,8 +229,8 @@ func recall[T any](s *run.AgentState, policy string) (v T) {
 	return v
 }
 
-// markRepeats notes of a reply's calls what they repeat, where every one of them does: a model that also does
-// something new is not going in circles. What people say in between is a reason to do a thing again.
+// markRepeats marks the calls of a reply as repeats if every one of them is one: a model that also does something new
+// is not going in circles. A new message of a user is a reason to do a thing again.
 func markRepeats(d *agent.Definition, s *run.AgentState, calls []run.RepliedCall) {
 	if !d.Guards.DuplicateCalls || hasNewInput(s) {
 		return
@@ -247,11 +246,11 @@ func markRepeats(d *agent.Definition, s *run.AgentState, calls []run.RepliedCall
 	}
 }
 
-// repeated is the call that a planned one repeats, "" where it repeats none: the same tool with the same arguments in
-// the round directly before, which succeeded, or was refused as a duplicate itself, and beside which nothing else was
-// done. A call that failed may be tried again, and one that looks may look again after something was done; who asks
-// without any argument asks how things stand now, the time or what is new, and may do so as often as it likes. Calls
-// of one reply do not repeat each other: the model had the result of none.
+// repeated returns the call that a planned one repeats, "" if none: the same tool with the same arguments in the round
+// directly before, which succeeded, or was itself refused as a duplicate, with no other effect beside it. A failed call
+// may be tried again, and a read may be repeated after another effect. A read without arguments may always be repeated:
+// it asks for the current state. Calls of one reply do not repeat each other, because the model had no result of
+// either.
 func repeated(s *run.AgentState, c run.RepliedCall) string {
 	if string(c.Input) == "{}" && (c.Effect == run.EffectRead || c.Effect == run.EffectIdempotent) {
 		return ""
@@ -274,7 +273,7 @@ func repeated(s *run.AgentState, c run.RepliedCall) string {
 	return found
 }
 
-// hasNewInput reports whether a person or plugin has added a message that no inference has carried.
+// hasNewInput reports whether a person or a plugin has added a message that no inference has carried.
 func hasNewInput(s *run.AgentState) bool {
 	return slices.ContainsFunc(unseen(s), func(m run.Message) bool { _, said := m.Block.(run.Text); return said })
 }

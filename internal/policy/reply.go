@@ -15,10 +15,10 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// PlanReply turns a model's reply into the fact that is committed: calls chosen by the batch policy, ids made unique,
-// arguments checked. requests counts what it took to get the reply, failed requests included. systemDigest is stored
-// when it is not empty. Where the forced summary was asked for, calls are left out and an empty text has one that
-// stands for it. What the text is worth as an output is for Judge to say.
+// PlanReply turns a model's reply into the event that is committed: calls chosen by the batch policy, unique ids,
+// checked arguments. requests counts all requests for the reply, failed ones included. systemDigest is stored if it is
+// not empty. For a forced summary, calls are left out, and an empty text gets a placeholder. Judge decides whether the
+// text is a valid output.
 func PlanReply(d *agent.Definition, s *run.AgentState, r agent.Reply, requests int, systemDigest string) run.Replied {
 	r, unread := parseTextCalls(d, s, r)
 	e := planned(d, s, r, requests, systemDigest)
@@ -40,7 +40,7 @@ func PlanReply(d *agent.Definition, s *run.AgentState, r agent.Reply, requests i
 	return e
 }
 
-// planned is the reply as a turn of the conversation.
+// planned returns the reply as a turn of the conversation.
 func planned(d *agent.Definition, s *run.AgentState, r agent.Reply, requests int, systemDigest string) run.Replied {
 	summary := isForcedSummary(d, s)
 	if summary {
@@ -88,7 +88,8 @@ func planned(d *agent.Definition, s *run.AgentState, r agent.Reply, requests int
 	return e
 }
 
-// cutNotice stands behind a text that its provider cut short (seed 000), "" behind any other. The words are providers'.
+// cutNotice returns the notice behind a text that its provider cut short (seed 000), "" otherwise. stop is the
+// provider's word.
 func cutNotice(d *agent.Definition, text, stop string) string {
 	if d.CutText != agent.CutTextNotice || d.Output.Format == agent.OutputJSON {
 		return ""
@@ -106,7 +107,7 @@ func cutNotice(d *agent.Definition, text, stop string) string {
 	return notice
 }
 
-// PlannedCall is a call of a reply as the fact about the reply holds it.
+// PlannedCall returns a call of a reply in the form of the stored event.
 func PlannedCall(d *agent.Definition, id string, c agent.ReplyCall) run.RepliedCall {
 	p := run.RepliedCall{ID: id, Name: agent.ValidText(c.Name), Input: safeInput(c.Input), Repaired: c.Repaired}
 	if t, ok := d.ToolByModelName(c.Name); ok {
@@ -119,8 +120,8 @@ func PlannedCall(d *agent.Definition, id string, c agent.ReplyCall) run.RepliedC
 	return p
 }
 
-// Whole is a call of a reply of m's chain with the arguments that the model meant, where that is to be found out
-// (Repair). What was cut short by the limit of its output is not: of a number it may be the beginning.
+// Whole returns a call of a reply with its JSON repaired, if the model's settings say so (Repair). Arguments that the
+// output limit cut short are not repaired: a number might be incomplete.
 func Whole(m agent.ModelSpec, r agent.Reply, c agent.ReplyCall) agent.ReplyCall {
 	if m.Repair != agent.RepairOn || r.Truncated || len(c.Input) == 0 || agent.IsJSONObject(c.Input) {
 		return c
@@ -131,8 +132,8 @@ func Whole(m agent.ModelSpec, r agent.Reply, c agent.ReplyCall) agent.ReplyCall 
 	return c
 }
 
-// safeInput is the model's arguments, compacted. What is not strict JSON becomes a JSON string of it, cut to 4 KiB: the
-// conversation stays well formed, the gate refuses the call as no string is an object, and the model sees what it sent.
+// safeInput returns the model's arguments, compacted. Arguments that are not strict JSON become a JSON string, cut to 4
+// KiB: the conversation stays well formed, the gate refuses the call, and the model sees what it sent.
 func safeInput(raw json.RawMessage) json.RawMessage {
 	if len(raw) == 0 {
 		return json.RawMessage(`{}`)
@@ -166,8 +167,8 @@ func chooseCalls(d *agent.Definition, calls []agent.ReplyCall) []int {
 	return places
 }
 
-// continued asks the model to go on with a planned reply that was cut by the limit of its output (presets 5), as far as
-// the definition has it and another inference is left. Otherwise what was said so far stands.
+// continued asks the model to go on with a reply that the output limit cut short (presets 5), if the definition allows
+// it and another inference is left. Otherwise the text stands as it is.
 func continued(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
 	prompts := 0
 	if s.Correction.Continues() {
@@ -180,7 +181,7 @@ func continued(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replie
 	return e
 }
 
-// isLastInference reports whether the limits leave no inference behind a planned reply to s, but for a summary.
+// isLastInference reports whether the limits leave no inference after a planned reply to s, except for a summary.
 func isLastInference(d *agent.Definition, s *run.AgentState, e run.Replied) bool {
 	after := *s
 	after.Interactions.Current++
@@ -196,9 +197,9 @@ func joinPieces(s *run.AgentState, text string) string {
 	return replyPieces(s) + text
 }
 
-// Judge says whether a planned reply to s may end the run, and puts it into the fact where it may not. Replies with
-// calls end nothing and are not judged, nor is one that goes on. valid checks a value against the definition's output
-// schema; its error is for the model to read.
+// Judge checks whether a planned reply to s may end the run, and adds a correction if it may not. Replies with calls,
+// and replies that are to be continued, do not end a run and are not checked. valid checks a value against the
+// definition's output schema; its error is for the model.
 func Judge(d *agent.Definition, s *run.AgentState, e run.Replied, valid func(value json.RawMessage) error) run.Replied {
 	if len(e.Calls) > 0 || e.Correction != nil {
 		return e
@@ -221,13 +222,14 @@ func Judge(d *agent.Definition, s *run.AgentState, e run.Replied, valid func(val
 // StopInterrupted is the StopReason of a reply whose stream broke off.
 const StopInterrupted = "interrupted"
 
-// Withheld reports whether a model stopped, in its provider's word, because it refused to answer or was kept from it.
+// Withheld reports whether a provider's stop reason means that the model refused to answer, or that a filter stopped
+// it.
 func Withheld(stop string) bool {
 	return slices.Contains([]string{"refusal", "content_filter", "content_filtered", "guardrail_intervened"}, stop)
 }
 
-// Interrupted is what is kept of a reply whose stream broke off: its text and the calls whose arguments are all there,
-// which is to say a JSON object. nil = nothing that anybody could read or do. Usage is what was told until then.
+// Interrupted returns what is kept of a reply whose stream broke off: its text, and the calls whose arguments are
+// complete JSON objects. nil means that nothing is usable. Usage is what the provider had reported by then.
 func Interrupted(r agent.Reply) *agent.Reply {
 	whole := make([]int, 0, len(r.Calls)) // the places of the calls that are kept
 	var calls []agent.ReplyCall
@@ -248,9 +250,9 @@ func Interrupted(r agent.Reply) *agent.Reply {
 	return &r
 }
 
-// parseTextCalls returns a reply to s as PlanReply takes it. Of a model that writes calls as text, the first pair of
-// tool tags is its call, and its thinking is its reasoning. A text that holds no valid call stays as it came, to the
-// letter; why it holds none, where it has a tag, is the second result. A reply with calls of its own is taken as it is.
+// parseTextCalls returns a reply to s in the form that PlanReply takes. For a model that writes calls as text, the
+// first pair of tool tags is its call, and its thinking is its reasoning. A text without a valid call is unchanged; if
+// it has a tool tag, the second result says what is wrong. A reply that has calls is unchanged.
 func parseTextCalls(d *agent.Definition, s *run.AgentState, r agent.Reply) (agent.Reply, *dialect.TextCallError) {
 	if d.Model.Answering(r.Place).Dialect != agent.DialectXML || len(r.Calls) > 0 {
 		return r, nil
@@ -280,12 +282,12 @@ func parseTextCalls(d *agent.Definition, s *run.AgentState, r agent.Reply) (agen
 	return r, nil
 }
 
-// maxReasoning bounds a reply's reasoning, in bytes as they are stored, so that the entry it is in can be.
+// maxReasoning is the maximum size of a reply's stored reasoning in bytes, so that its entry can be stored.
 const maxReasoning = 192 << 10
 
-// plannedReasoning places a reply's reasoning among the text and the calls that are kept of it; kept are the places of
-// those calls in the reply. What cannot be stored byte for byte is not stored, and of a reply with too much of it none
-// is: changed or in part it would be worth nothing to who wrote it.
+// plannedReasoning places a reply's reasoning among its text and the calls that are kept; kept has the indexes of those
+// calls in the reply. Blocks that are not valid text are left out. If the reasoning is too large, all of it is left
+// out: providers refuse reasoning that is changed or incomplete.
 func plannedReasoning(all []run.RepliedReasoning, text string, kept []int) []run.RepliedReasoning {
 	var out []run.RepliedReasoning
 	said, asked, size := 0, 0, 0
@@ -308,7 +310,7 @@ func plannedReasoning(all []run.RepliedReasoning, text string, kept []int) []run
 	return out
 }
 
-// RuneStart is n, or the nearest place before it where a text may be cut.
+// RuneStart returns n, or the nearest index before it at which a rune starts.
 func RuneStart(text string, n int) int {
 	n = min(max(n, 0), len(text))
 	for n > 0 && n < len(text) && !utf8.RuneStart(text[n]) {

@@ -13,7 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// FunctionCall is what a function is invoked with for a call of a tool of kind lambda. The function gets its JSON.
+// FunctionCall is the JSON that a function gets for a call of a tool of kind lambda.
 type FunctionCall struct {
 	Tool   string          `json:"tool"` // original name
 	Args   json.RawMessage `json:"args"` // as the gate let them through
@@ -32,7 +32,7 @@ type FunctionCall struct {
 	Tracestate  string `json:"tracestate,omitempty"`
 }
 
-// Callback is where the answer to a call that is answered later goes.
+// Callback says where the answer to a call that is answered later goes.
 type Callback struct {
 	// URL takes the answer. Whoever has it may answer this call, and nothing else. "" = this deployment takes answers by
 	// events and by its API alone.
@@ -40,13 +40,13 @@ type Callback struct {
 	AnswerTo AnswerTo `json:"answerTo"`
 }
 
-// AnswerTo names a call to whoever answers it.
+// AnswerTo identifies a call in its answer.
 type AnswerTo struct {
 	Run  string `json:"run"`
 	Call string `json:"call"`
 }
 
-// Payload is the call as a function gets it, arguments byte for byte.
+// Payload returns the JSON that the function gets, with the arguments byte for byte.
 func (f FunctionCall) Payload() ([]byte, error) {
 	if string(f.State) == string(run.EmptyState) {
 		f.State = nil
@@ -54,7 +54,7 @@ func (f FunctionCall) Payload() ([]byte, error) {
 	return jsonx.MarshalVerbatim(f)
 }
 
-// FunctionRequest is what a function that answers later is invoked with for a call of t in the state s.
+// FunctionRequest returns the request to a function that answers a call of t later.
 func FunctionRequest(s *run.AgentState, t agent.ToolSpec, c run.Call, to Callback) FunctionCall {
 	trace := cmp.Or(s.Trace, &run.Trace{})
 	return FunctionCall{
@@ -63,8 +63,7 @@ func FunctionRequest(s *run.AgentState, t agent.ToolSpec, c run.Call, to Callbac
 	}
 }
 
-// Outgoing is an event for somebody outside: a service that is asked, or whoever is to hear that a run has ended. Its
-// JSON is what they get.
+// Outgoing is an event for a service that is asked, or for the starter of a run that has ended. Receivers get its JSON.
 type Outgoing struct {
 	// ID is the same however often the event is sent: a receiver that has seen it drops it.
 	ID     string `json:"id"`
@@ -88,14 +87,14 @@ type Outgoing struct {
 	Journal  *JournalHead    `json:"journal,omitempty"` // of a run's end; else nil
 }
 
-// JournalHead is a run's last entry. A journal that has another one was changed since.
+// JournalHead is a run's last entry. If the journal has another one, it was changed afterwards.
 type JournalHead struct {
 	Seq  int64  `json:"seq"`
 	Hash string `json:"hash"`
 }
 
-// outgoing is an event of the run, with all that does not depend on what it says. The subject is the one under which
-// the run talks to services.
+// outgoing returns an event of the run with all fields that do not depend on its kind. Its subject is the one that the
+// run uses with services.
 func outgoing(s *run.AgentState, id, kind, domain string, data json.RawMessage) Outgoing {
 	trace := cmp.Or(s.Trace, &run.Trace{})
 	return Outgoing{
@@ -111,13 +110,15 @@ const (
 	TypeRunFailed    = "Countersign Run Failed"
 )
 
-// AnswerExpiry is how long a service has to answer whose tool has no timeout of its own.
+// AnswerExpiry is how long a service has to answer if its tool has no timeout.
 const AnswerExpiry = 24 * time.Hour
 
-// maxAnnounced bounds an output in the event that announces it, in bytes; whoever wants a longer one reads the run.
+// maxAnnounced is the maximum size of an output in the event that announces it, in bytes. Receivers read longer ones
+// from the run.
 const maxAnnounced = 128 << 10
 
-// ServiceEvent is the event that asks the service of a call of t: the arguments, and in them whom to answer to.
+// ServiceEvent returns the event that asks the service of a call of t. Its data are the arguments and the subject to
+// answer to.
 func ServiceEvent(s *run.AgentState, t agent.ToolSpec, c run.Call) (e Outgoing, err error) {
 	e = outgoing(s, s.Run+"/"+c.ID, cmp.Or(t.Event, t.Name), t.Domain, nil)
 	e.Call, e.ParentSubject = c.ID, e.Subject
@@ -127,17 +128,17 @@ func ServiceEvent(s *run.AgentState, t agent.ToolSpec, c run.Call) (e Outgoing, 
 	return e, nil
 }
 
-// callbackGrace is how much longer the address of an answer holds than the answer's own time: a call may be out late,
-// and then waits from then on.
+// callbackGrace is how much longer an answer's address is valid than its timeout: a call may be sent late, and its wait
+// begins then.
 const callbackGrace = 24 * time.Hour
 
-// CallbackExpires is until when the address holds where a call of t is answered. It is the same however often the call
-// is sent out, so that what goes out is.
+// CallbackExpires returns until when the answer's address of a call of t is valid. It is the same each time the call is
+// sent, so that the events are equal.
 func CallbackExpires(t agent.ToolSpec, c run.Call) time.Time {
 	return c.AskedAt.UTC().Add(cmp.Or(t.Timeout, AnswerExpiry) + callbackGrace).Truncate(time.Second)
 }
 
-// EmittedAs is the suspension of a service's call whose event went out now.
+// EmittedAs returns the suspension of a service's call whose event was sent now.
 func EmittedAs(t agent.ToolSpec, c run.Call, now time.Time) run.CallSuspended {
 	expiry := AnswerExpiry
 	if t.Kind == agent.KindAgent {
@@ -147,7 +148,7 @@ func EmittedAs(t agent.ToolSpec, c run.Call, now time.Time) run.CallSuspended {
 		Expires: now.UTC().Add(cmp.Or(t.Timeout, expiry)).Truncate(time.Millisecond)}
 }
 
-// withParent puts the correlation key at the end of an object, in the place of one that is there.
+// withParent sets the correlation key of an object, as its last key.
 func withParent(raw json.RawMessage, subject string) (json.RawMessage, error) {
 	if len(raw) == 0 || raw[0] != '{' {
 		return nil, errors.New("the arguments are no object")
@@ -167,9 +168,8 @@ func withParent(raw json.RawMessage, subject string) (json.RawMessage, error) {
 	return append(out, parent[1:]...), nil
 }
 
-// Announcement is the event that tells whoever started the run that it has ended: one whose input names a parent's
-// subject, or that was started with a subject, or whose tool routes it to a domain. Nobody else hears of any other run;
-// the run that a delegated one is carried out for hears of it by itself.
+// Announcement returns the event that tells the starter of a run that it has ended. owed is true if the input names a
+// parent's subject, the run has a subject, or its tool routes it to a domain. A delegating run is told separately.
 func Announcement(s *run.AgentState) (e Outgoing, owed bool, err error) {
 	parent, domain := parentSubject(s), cmp.Or(s.Parent, &run.Parent{}).Domain
 	if s.Status != run.RunDone || parent == "" && s.Subject == "" && domain == "" {

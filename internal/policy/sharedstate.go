@@ -14,8 +14,8 @@ const (
 	maxPatches = 100      // of one call
 )
 
-// CheckPatch says, fit to be shown, what is wrong with what a tool wants changed of the state that it saw; nil where it
-// can be stored and applied. No value is in the error.
+// CheckPatch says what is wrong with the changes that a tool wants to make to the state that it saw; nil means that
+// they can be stored and applied. The error may be shown and contains no value.
 func CheckPatch(view json.RawMessage, patches []run.Patch) error {
 	if len(patches) > maxPatches {
 		return fmt.Errorf("%d patches, want at most %d", len(patches), maxPatches)
@@ -32,7 +32,7 @@ func CheckPatch(view json.RawMessage, patches []run.Patch) error {
 	return err
 }
 
-// PatchSize is how many bytes patches take where they are stored.
+// PatchSize returns the size of stored patches in bytes.
 func PatchSize(patches []run.Patch) int {
 	if len(patches) == 0 {
 		return 0
@@ -41,8 +41,8 @@ func PatchSize(patches []run.Patch) int {
 	return len(raw)
 }
 
-// conflict says why what calls changed does not go together; nil where it does. Such calls keep their results, and none
-// of their changes is made.
+// conflict says why the changes of several calls contradict each other; nil if they do not. In a conflict the calls
+// keep their results, and no change is made.
 func conflict(s *run.AgentState) error {
 	if len(s.Patches) == 0 {
 		return nil

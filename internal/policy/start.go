@@ -11,8 +11,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// StartMessages are a run's first messages: what a user said, or the input as one user text, less the parent-subject
-// key. Exactly one of the two must be given; input must be strict JSON.
+// StartMessages returns a run's first messages: the user's message, or the input as one user text without the
+// parent-subject key. Exactly one of the two must be given. input must be strict JSON.
 func StartMessages(said []run.UserBlock, input json.RawMessage) ([]run.UserBlock, error) {
 	switch {
 	case len(said) > 0 && input != nil:
@@ -32,8 +32,8 @@ func StartMessages(said []run.UserBlock, input json.RawMessage) ([]run.UserBlock
 	return []run.UserBlock{{Block: run.Text{Text: string(text)}}}, nil
 }
 
-// ParseMessage reads a message as people send it: a string, or a list of content blocks that a user may say. Media have
-// the form that agent.CheckMedia wants; whether their blobs are there is not looked at.
+// ParseMessage reads a message in the form that clients send: a string, or a list of content blocks that a user may
+// send. It checks media with agent.CheckMedia, and does not look for their blobs.
 func ParseMessage(raw json.RawMessage) ([]run.UserBlock, error) {
 	var text string
 	if err := json.Unmarshal(raw, &text); err == nil {
@@ -96,7 +96,8 @@ var (
 	ErrUndoing     = errors.New("the run takes a call back, which is done once")
 )
 
-// ContinueFrom is the origin of a run that goes on with the finished run s; ErrNotFinished where it has not.
+// ContinueFrom returns the origin of a run that continues the finished run s. The error is ErrNotFinished if s is not
+// finished.
 func ContinueFrom(s *run.AgentState) (run.Origin, error) {
 	if s.Status != run.RunDone {
 		return run.Origin{}, fmt.Errorf("continue run %s, which is %s: %w", s.Run, s.Status, ErrNotFinished)
@@ -104,8 +105,8 @@ func ContinueFrom(s *run.AgentState) (run.Origin, error) {
 	return run.Origin{Kind: run.OriginContinues, Run: s.Run, Seq: s.Seq(), At: s.ReadFrom()}, nil
 }
 
-// ForkFrom is the origin of the run child that branches off s, a run as of one of its entries. ErrCallRunning where a
-// call was claimed and had no result: it may have happened or not, and only that run's own journal will say.
+// ForkFrom returns the origin of the run child that forks s, a run as of one of its entries. The error is
+// ErrCallRunning if a call was claimed and had no result: only the journal of that run can say whether it happened.
 func ForkFrom(s *run.AgentState, child string, now time.Time) (run.Origin, error) {
 	o := run.Origin{Kind: run.OriginFork, Run: s.Run, Seq: s.Seq(), At: s.ReadFrom()}
 	r := streaksOf(s)
@@ -128,7 +129,7 @@ func ForkFrom(s *run.AgentState, child string, now time.Time) (run.Origin, error
 	return o, nil
 }
 
-// OriginOf is where a run began, by its first entry; nil where it began by itself.
+// OriginOf returns where a run began, from its first entry; nil if it began by itself.
 func OriginOf(first run.Entry) *run.Origin {
 	for _, e := range first.Events {
 		if s, ok := e.(run.RunStarted); ok {

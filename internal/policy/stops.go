@@ -23,7 +23,7 @@ const (
 	replied                    // the model has replied; the run ends once the calls of the reply have finished
 )
 
-// stopInput is what stop conditions see: a run and, when the model has replied, the reply.
+// stopInput is what stop conditions look at: a run and, once the model has replied, the reply.
 type stopInput struct {
 	d *agent.Definition
 	s *run.AgentState
@@ -56,8 +56,9 @@ const (
 	StopContextFull       = "context_exhausted" // a limit: the context's window has no room for another round
 )
 
-// stops is every condition that ends a run or its loop. Those of one moment are looked at in this order; the first that
-// holds decides. Models that all failed (ModelFailed) and people who cancel a run (CancelRun) end it from outside.
+// stops has every condition that ends a run or its loop. Conditions of one point are checked in this order, and the
+// first that holds decides. Two ends come from outside: all models failed (ModelFailed), and people cancelled the run
+// (CancelRun).
 var stops = []stopCondition{
 	{"permission failed", always, func(x stopInput) bool { return x.s.Permissions.Failed != "" },
 		func(x stopInput) run.Finished { return Fail(run.CodePermissionFailed, x.s.Permissions.Failed) }},
@@ -102,13 +103,13 @@ var stops = []stopCondition{
 	{StopLoop, replied, func(x stopInput) bool { return isOverLimit(x.d, x.streaks, sameTools) }, nil},
 }
 
-// firstStop is the first condition of a moment that holds. It is the one place where they are looked at.
+// firstStop returns the first condition of a point that holds. No other code checks the conditions.
 func firstStop(when stopPoint, x stopInput) (c stopCondition, holds bool) {
 	return run.First(stops, func(c stopCondition) bool { return c.when == when && c.holds(x) })
 }
 
-// stopAt is what the first condition of a moment that holds brings to a run; false where none does. The forced summary
-// asks the model, which has not ended the run, for it, without tools; it is no interaction and is not analysed.
+// stopAt returns the action of the first condition of a point that holds; false if none does. The forced summary asks
+// the model without tools. It is not an interaction and is not analysed.
 func stopAt(when stopPoint, d *agent.Definition, s *run.AgentState) (Action, bool) {
 	x := stopInput{d: d, s: s}
 	switch c, holds := firstStop(when, x); {
@@ -150,26 +151,26 @@ func haltAfterReply(d *agent.Definition, s *run.AgentState, e run.Replied) *run.
 	})
 }
 
-// HaltedInPlan asks the stop policies about a reply for a plan, which calls a tool, by original name, or none, and says
-// a text. Policies about inferences and rounds do not look at it.
+// HaltedInPlan checks the stop policies for a reply that belongs to a plan. tool is the original name of the tool that
+// it calls, "" if none. Policies about inferences and rounds do not apply.
 func HaltedInPlan(d *agent.Definition, s *run.AgentState, took run.PlanFact, tool, text string) *run.Halt {
 	tokens := s.Usage.Add(took.Usage).Total()
 	return firstHalt(stopInput{d: d, s: s, at: took.At, tokens: tokens, tools: []string{tool}, text: text})
 }
 
-// repeatsMistake reports whether the next request would repeat a reminder that was given too often.
+// repeatsMistake reports whether the next request would repeat a reminder too often.
 func repeatsMistake(x stopInput) bool {
 	refused := x.s.Correction.Owed() && isMistake(x.s.Correction)
 	return (refused || Reminder(x.d, x.s) != "") &&
 		isOverLimit(x.d, countMistake(x.d, x.s, roundStreaks(x.d, x.s)), sameMistake)
 }
 
-// onlyRepeats reports whether the model does nothing but repeat calls. Who has spoken to it since gave it a reason to.
+// onlyRepeats reports whether the model only repeats calls, with no new message that could be the reason.
 func onlyRepeats(x stopInput) bool {
 	return len(newestRoundCalls(x.s)) > 0 && isOverLimit(x.d, roundStreaks(x.d, x.s), duplicateRounds) && !hasNewInput(x.s)
 }
 
-// stopTool is the first tool that a reply calls and that stops the run, "" where there is none.
+// stopTool returns the first tool of a reply that stops the run; "" if there is none.
 func stopTool(x stopInput) string {
 	if i := slices.IndexFunc(x.tools, func(t string) bool { return slices.Contains(x.d.Stop.OnTool, t) }); i >= 0 {
 		return x.tools[i]
@@ -177,7 +178,8 @@ func stopTool(x stopInput) string {
 	return ""
 }
 
-// timedOut reports whether the run has run for as long as it may, at a time in milliseconds since 1970.
+// timedOut reports whether the run has used its time. at is in milliseconds since 1970; time that the run waited does
+// not count.
 func timedOut(d *agent.Definition, s *run.AgentState, at int64) bool {
 	ran := time.UnixMilli(at).Sub(s.StartedAt) - s.Waited
 	return d.Stop.Timeout > 0 && ran >= d.Stop.Timeout
@@ -190,8 +192,8 @@ type limit struct {
 	text   func(x stopInput) string
 }
 
-// limits are what may leave a run no further inference but a forced summary. What is spent is known before the next
-// request is made: every reply is committed with its usage and its cost. Only interactions have a grace.
+// limits are the limits that end a run, or leave it only a forced summary. All usage is known before the next request,
+// because every reply is committed with its usage and cost. Only interactions have a grace.
 var limits = []limit{
 	{run.CodeInteractionsExhausted, run.ReasonMaxRounds,
 		func(x stopInput) bool { return x.s.Interactions.Current >= x.s.Interactions.Max+x.d.Limits.Grace },
@@ -223,7 +225,7 @@ func exhaustedLimit(d *agent.Definition, s *run.AgentState) int {
 
 func quotaUsed(d *agent.Definition, s *run.AgentState) bool { return exhaustedLimit(d, s) >= 0 }
 
-// limitEnd ends a run that has used up one of its limits and is not summed up.
+// limitEnd ends a run that has used up a limit and is not summed up.
 func limitEnd(x stopInput) run.Finished {
 	l := limits[exhaustedLimit(x.d, x.s)]
 	if x.d.Limits.OnLimit == agent.OnLimitStop {
@@ -232,7 +234,7 @@ func limitEnd(x stopInput) run.Finished {
 	return Fail(l.code, l.text(x))
 }
 
-// budgetOf is what a run may use, with what people have added; 0 = no limit.
+// budgetOf returns the run's budget, including what people have added; 0 = no limit.
 func budgetOf(d *agent.Definition, s *run.AgentState) (b Spending) {
 	if d.Limits.Tokens != 0 {
 		b.Tokens = d.Limits.Tokens + s.Budget.Tokens
@@ -250,8 +252,8 @@ func wantsBudget(d *agent.Definition, s *run.AgentState) bool {
 	return isBudgetGate(d, s) && !s.Budget.Refused
 }
 
-// isBudgetGate reports whether the budget is what keeps the run from going on, and people are asked about it. A run
-// that has also used up its interactions, or its context, does not ask: more budget would not let it continue.
+// isBudgetGate reports whether only the budget stops the run, and people are to be asked about it. A run that has also
+// used up its interactions or its context does not ask: more budget would not let it continue.
 func isBudgetGate(d *agent.Definition, s *run.AgentState) bool {
 	if d.Limits.OnBudget != agent.OnBudgetAsk {
 		return false
@@ -261,7 +263,7 @@ func isBudgetGate(d *agent.Definition, s *run.AgentState) bool {
 		!s.Full.Said()
 }
 
-// askBudget is the call that asks people for as much again of what is used up.
+// askBudget returns the call that asks people to add the definition's limit again for what is used up.
 func askBudget(d *agent.Definition, s *run.AgentState) (run.BudgetAsked, bool) {
 	if !wantsBudget(d, s) {
 		return run.BudgetAsked{}, false
@@ -276,7 +278,7 @@ func askBudget(d *agent.Definition, s *run.AgentState) (run.BudgetAsked, bool) {
 	return raiseBudget(s, "", raise), true
 }
 
-// SharedBudget is a budget of many runs, and what became of it in the period.
+// SharedBudget is a budget of many runs, and its use in the current period.
 type SharedBudget struct {
 	Tool   string // by which people are asked for more
 	Runs   string // whose it is, for an error: all runs of agent a
@@ -285,14 +287,14 @@ type SharedBudget struct {
 	Used   Spending
 }
 
-// Spending is what runs may use, or have used. The zero value is nothing.
+// Spending is an amount that runs may use, or have used. The zero value is nothing.
 type Spending struct {
 	Tokens int64
 	USD    run.USD
 }
 
-// Exhausted is what becomes of a run that needs a model and whose shared budget is used up: it asks people, or ends.
-// False if something is left.
+// Exhausted returns what happens to a run that needs a model while its shared budget is used up: it asks people, or
+// ends. ok is false if something is left.
 func (b SharedBudget) Exhausted(
 	d *agent.Definition, s *run.AgentState,
 ) (ask run.BudgetAsked, end run.Finished, ok bool) {
@@ -318,7 +320,7 @@ func (b SharedBudget) Exhausted(
 	}
 }
 
-// raiseBudget is the call that asks people for so much.
+// raiseBudget returns the call that asks people for this raise.
 func raiseBudget(s *run.AgentState, tool string, raise run.Raise) run.BudgetAsked {
 	input, _ := json.Marshal(raise) // numbers always marshal
 	for n := s.Budget.Asked + 1; ; n++ {

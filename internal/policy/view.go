@@ -86,8 +86,8 @@ type WaitView struct {
 	Ticket   *run.Ticket `json:"ticket,omitempty"` // for input: what people are asked, whole
 }
 
-// View is the run as people see it: the newest 200 messages, each with its seenCount, and the newest 200 calls. It does
-// not know the inbox and the undos.
+// View returns the run as people see it: the newest 200 messages, each with its seenCount, and the newest 200 calls.
+// The caller adds the inbox and the undos.
 func View(s *run.AgentState) (v RunView, err error) {
 	v = RunView{
 		ID: s.Run, Agent: s.Agent, Version: s.Version, Status: s.Status, Reason: s.Reason, Error: s.Error,
@@ -127,8 +127,8 @@ func View(s *run.AgentState) (v RunView, err error) {
 	return v, err
 }
 
-// OutputView is the output as people see it: the value, or, where the definition says so, the conversation beside it
-// (seed 003, response construction). The conversation is in the journal already and not stored a second time.
+// OutputView returns the output as people see it: the value, or, if the definition says so, the conversation beside it
+// (seed 003, response construction). The conversation is not stored a second time.
 func OutputView(s *run.AgentState) (json.RawMessage, error) {
 	if !s.History || s.Output == nil {
 		return s.Output, nil
@@ -143,22 +143,23 @@ func OutputView(s *run.AgentState) (json.RawMessage, error) {
 	}{messages, s.Output})
 }
 
-// newestOf cuts a list to what is shown of a run.
+// newestOf returns the newest elements, as many as a view shows.
 func newestOf[T any](list []T) []T { return list[max(0, len(list)-200):] }
 
-// Spoken is a message of a conversation as people see it, with its seenCount. An evicted one keeps what it had then.
+// Spoken is a message of a conversation as people see it, with its seenCount. An evicted message keeps the count that
+// it had.
 type Spoken struct {
 	run.Message
 	SeenCount int64
 	Evicted   bool
 }
 
-// Said are messages of a run that has made so many inferences.
+// Said returns the messages of a run with their seenCount after this many inferences.
 func Said(messages []run.Message, inferences int64) []Spoken {
 	return run.Map(messages, func(m run.Message) Spoken { return Spoken{Message: m, SeenCount: m.Seen(inferences)} })
 }
 
-// ViewMessages are messages as people see them.
+// ViewMessages converts messages to the form that people see.
 func ViewMessages(said []Spoken) ([]MessageView, error) {
 	views := make([]MessageView, len(said))
 	for i, m := range said {
@@ -171,7 +172,7 @@ func ViewMessages(said []Spoken) ([]MessageView, error) {
 	return views, nil
 }
 
-// ViewCalls are calls as people see them, without their undos.
+// ViewCalls converts calls to the form that people see, without their undos.
 func ViewCalls(calls []run.Call) []CallView {
 	views := make([]CallView, len(calls))
 	for i, c := range calls {
@@ -184,8 +185,8 @@ func ViewCalls(calls []run.Call) []CallView {
 	return views
 }
 
-// Asked is what c's tool asked people when it last suspended itself, whole: with everything that was left out. False
-// where it did not.
+// Asked returns the question of c's newest suspension by its tool, with defaults filled in. It is false if there is
+// none.
 func Asked(c run.Call) (run.Ticket, bool) {
 	if c.Ticket == nil {
 		return run.Ticket{}, false
@@ -205,9 +206,8 @@ func Asked(c run.Call) (run.Ticket, bool) {
 	return t, true
 }
 
-// suspensionIDs are the names under which people decide about a call that is or was suspended (seed 001): the
-// suspension's, which of an approval is the request's, and the pending call's, which permission plugins of the seed
-// begin with fc_.
+// suspensionIDs returns the ids by which people may name a suspended call in a decision (seed 001): the suspension's,
+// and the pending call's, which permission plugins of the seed prefix with fc_.
 func suspensionIDs(c run.Call) (ticket, pending string) {
 	if t, ok := Asked(c); ok {
 		return t.ID, t.Pending.ID
@@ -215,8 +215,8 @@ func suspensionIDs(c run.Call) (ticket, pending string) {
 	return "", "fc_" + c.ID
 }
 
-// Waiting finds the suspended call that a decision on target is about (seed 001): by the call's id, else by the
-// request's, the suspension's or the pending call's. Of two tickets with the same id the first one counts.
+// Waiting finds the suspended call that a decision's target names (seed 001): by the call's id, else by the request's,
+// the suspension's or the pending call's. If two suspensions have one id, the first counts.
 func Waiting(s *run.AgentState, target string) (run.Call, bool) {
 	for kind := range 4 {
 		for _, c := range s.Waits() {
@@ -229,14 +229,14 @@ func Waiting(s *run.AgentState, target string) (run.Call, bool) {
 	return run.Call{}, false
 }
 
-// WaitedUnder reports whether target names the newest suspension of the call or its pending call, be it decided or not.
-// A decision that is sent again is known by it.
+// WaitedUnder reports whether target names the call's newest suspension or its pending call, whether decided or not. A
+// repeated decision is recognised by it.
 func WaitedUnder(c run.Call, target string) bool {
 	ticket, pending := suspensionIDs(c)
 	return c.Asks > 0 && target != "" && (ticket == target || pending == target)
 }
 
-// SummaryShown is what is left of the messages that were evicted, as people see it: the notes, and the files they name.
+// SummaryShown returns what is left of evicted messages, as people see it: the notes, and the names of files.
 func SummaryShown(s *run.AgentState) string {
 	if len(s.Files) == 0 {
 		return s.Summary
