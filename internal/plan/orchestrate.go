@@ -25,7 +25,8 @@ const (
 	synthesisResult = 500 // characters of a step's result that the answer is made of
 )
 
-// LeavesPlan is the fact that must stand before what a asks of the loop: the run is at a plan that cannot go on.
+// LeavesPlan returns the event that must precede the request a to the loop: the run has a plan that cannot go on. It is
+// false if there is no such plan.
 func LeavesPlan(s *run.AgentState, a policy.Action) (run.PlanLeft, bool) {
 	if a.Kind != policy.ActInfer || a.Lifecycle.ForPlan() || !s.Plan.Active() {
 		return run.PlanLeft{}, false
@@ -33,7 +34,7 @@ func LeavesPlan(s *run.AgentState, a policy.Action) (run.PlanLeft, bool) {
 	return leave(s, LeftLimit, ""), true
 }
 
-// LeavePlan gives the run to the loop because something failed that Detail says, bounded.
+// LeavePlan returns the event that ends a plan and gives the run back to the loop. detail says what failed.
 func LeavePlan(s *run.AgentState, why LeaveReason, detail string) run.PlanLeft {
 	e := leave(s, why, detail)
 	if s.Plan.Stage == run.PlanSteps {
@@ -62,7 +63,7 @@ const (
 	LeftLimit       LeaveReason = "limit_reached" // of tokens or of cost: the loop ends as limits say
 )
 
-// PlanModel is the model that a request for the plan asks.
+// PlanModel returns the model for a request of the plan.
 func PlanModel(d *agent.Definition, l run.Lifecycle) agent.ModelSpec {
 	own, m := d.Orchestrator.Planner, d.Model
 	if l == run.LifecycleRoute {
@@ -83,7 +84,8 @@ func PlanModel(d *agent.Definition, l run.Lifecycle) agent.ModelSpec {
 	return m
 }
 
-// Narrowing is what the tools of the request for a are compared with, and how many are offered; false where all are.
+// Narrowing returns the text that the tools of the request for a are compared with, and how many are offered. narrows
+// is false if all tools are offered.
 func Narrowing(d *agent.Definition, s *run.AgentState, a policy.Action) (query, server string, k int, narrows bool) {
 	switch {
 	case a.Lifecycle == run.LifecycleRoute:
@@ -98,9 +100,9 @@ func Narrowing(d *agent.Definition, s *run.AgentState, a policy.Action) (query, 
 	return query, server, k, k > 0 && query != "" && len(d.Tools) > k
 }
 
-// BuildPlanRequest is what a model is asked for action a, which Next gave for s's plan, under the agent's system text:
-// the planner and who sums up have it with their order behind it; the router has its own, and a single turn. Results
-// are the whole results of calls whose bodies are in blobs, by call.
+// BuildPlanRequest returns the request to a model for action a of Next, which belongs to s's plan. The planner and the
+// synthesis have the agent's system text with their order behind it. The router has its own system text and a single
+// turn. results has, by call, the whole results that are in blobs.
 func BuildPlanRequest(
 	d *agent.Definition, s *run.AgentState, a policy.Action, system string, results map[string]string,
 ) agent.Request {
@@ -123,7 +125,7 @@ func BuildPlanRequest(
 	return r
 }
 
-// offeredToPlan are the tools of a plan and its steps: those of the loop that do something. None ends the loop.
+// offeredToPlan returns the tools of a plan and its steps: those of the loop that do not end it.
 func offeredToPlan(d *agent.Definition, s *run.AgentState, a policy.Action) []agent.ToolSpec {
 	return slices.DeleteFunc(policy.Offered(d, s, a), func(t agent.ToolSpec) bool { return d.BreaksLoop(t.Name) })
 }
@@ -148,8 +150,8 @@ func (b planBuilder) planSystem(a policy.Action) string {
 		map[string]any{"Tools": strings.Join(tools, "\n"), "MaxSteps": strconv.Itoa(b.d.Orchestrator.MaxSteps)})
 }
 
-// planMessages are the newest messages of the conversation before what is to be planned, that, and where the plan is
-// made again, the first one and why.
+// planMessages returns the newest messages before the request, the request itself, and, if the plan is made again, the
+// first plan and why it is not enough.
 func (b planBuilder) planMessages(r agent.Request) []run.Message {
 	all := prompt.ShowMessages(b.d, b.s, b.s.Messages.All())
 	from, _ := b.asked(all)
@@ -167,8 +169,8 @@ func (b planBuilder) planMessages(r agent.Request) []run.Message {
 		r.Once(b.d.Word(agent.WordPlanAgain, nil)))
 }
 
-// asked is where in the conversation stands what the plan is for: the newest words of users that no inference has
-// carried. What was said behind the plan is not part of it.
+// asked returns the range of the conversation that the plan is for: the newest messages of users that no inference has
+// carried. Messages behind the plan are not part of it.
 func (b planBuilder) asked(all []run.Message) (from, to int) {
 	to = len(all)
 	for b.s.Plan.Working() && to > 0 && all[to-1].Source.Run == "" && all[to-1].Source.Seq > b.s.Plan.Since {
@@ -181,7 +183,7 @@ func (b planBuilder) asked(all []run.Message) (from, to int) {
 	return from, to
 }
 
-// request is what users asked for, in their words.
+// request returns what users asked for, in their words.
 func (b planBuilder) request() string {
 	all := b.s.Messages.All()
 	from, to := b.asked(all)
@@ -194,7 +196,7 @@ func (b planBuilder) request() string {
 	return strings.Join(said, "\n\n")
 }
 
-// quoted are messages as a model reads them that is to plan without tools: calls and results as text, no reasoning.
+// quoted returns messages as a model without tools reads them: calls and results as text, no reasoning.
 func quoted(messages []run.Message) []run.Message {
 	out := make([]run.Message, 0, len(messages))
 	for _, m := range messages {
@@ -215,7 +217,7 @@ func quoted(messages []run.Message) []run.Message {
 	return out
 }
 
-// step is the one turn that the router is given. It shows the last step before that went well, and those it names.
+// step returns the one turn for the router. It quotes the last successful step, and those that the step names.
 func (b planBuilder) step() string {
 	at := next(b.steps)
 	step := b.steps[at]
@@ -243,7 +245,7 @@ func (b planBuilder) step() string {
 	return text
 }
 
-// synthesis is the one turn of who sums up.
+// synthesis returns the one turn for the synthesis of the answer.
 func (b planBuilder) synthesis() string {
 	var results []string
 	for _, step := range b.steps {
@@ -256,7 +258,7 @@ func (b planBuilder) synthesis() string {
 	return b.d.Word(agent.WordSynthesis, map[string]any{"Request": b.request(), "Results": strings.Join(results, "\n")})
 }
 
-// bullets stand for an answer that no model gave: what the steps that went well have given.
+// bullets returns the answer when no model gives one: the results of the successful steps.
 func (b planBuilder) bullets() string {
 	var lines []string
 	for _, step := range b.steps {
@@ -267,7 +269,7 @@ func (b planBuilder) bullets() string {
 	return b.d.Word(agent.WordSynthesisStatic, map[string]any{"Results": strings.Join(lines, "\n")})
 }
 
-// result is what a step's call gave, "" where there is none.
+// result returns the result of a step's call, "" if there is none.
 func (b planBuilder) result(step StepState) string {
 	if step.Call.Result == nil {
 		return ""
@@ -278,7 +280,7 @@ func (b planBuilder) result(step StepState) string {
 	return step.Call.Result.Content
 }
 
-// PlanBodies are the digests, by call, of those results of the plan's that the request for a quotes and blobs hold.
+// PlanBodies returns, by call, the blobs of those results that the request for a quotes.
 func PlanBodies(s *run.AgentState, a policy.Action) map[string]string {
 	bodies := map[string]string{}
 	if a.Lifecycle != run.LifecycleRoute && a.Lifecycle != run.LifecycleSynthesis {
@@ -292,7 +294,7 @@ func PlanBodies(s *run.AgentState, a policy.Action) map[string]string {
 	return bodies
 }
 
-// excerpt is a text of at most whole characters as it is, else its first head characters and how many there are.
+// excerpt returns a text of at most whole characters unchanged, else its first head characters and their total number.
 func excerpt(text string, whole, head int) string {
 	n := utf8.RuneCountInString(text)
 	if n <= whole {
@@ -310,7 +312,7 @@ type Step struct {
 	Hints  json.RawMessage `json:"hints,omitempty"` // arguments that the planner suggests, an object; nil = none
 }
 
-// StepState is a step and what has become of it. The run's memory of its plan is a list of them (run.Plan.Memory).
+// StepState is a step and its progress. A run's plan is stored as a list of them (run.Plan.Memory).
 type StepState struct {
 	Step
 	Tries  int      `json:"tries,omitempty"`  // replies without a call to it
@@ -320,7 +322,7 @@ type StepState struct {
 	Now    bool     `json:"-"`                // it is being carried out
 }
 
-// Memory are the steps that a fact of a plan brings; none where it brings none.
+// Memory reads the steps of a plan's event; none if the event has none.
 func Memory(raw json.RawMessage) (steps []StepState, err error) {
 	if raw == nil {
 		return nil, nil
@@ -331,7 +333,7 @@ func Memory(raw json.RawMessage) (steps []StepState, err error) {
 	return steps, nil
 }
 
-// Steps are the steps of the run's plan with what has become of them.
+// Steps returns the steps of the run's plan with their progress.
 func Steps(s *run.AgentState) ([]StepState, error) {
 	steps, err := Memory(s.Plan.Memory)
 	if err != nil {
@@ -358,7 +360,7 @@ func Steps(s *run.AgentState) ([]StepState, error) {
 	return steps, nil
 }
 
-// known are the steps of the run's plan, for a run whose memory Steps has read before.
+// known returns the steps of the run's plan, after Steps has read them once without an error.
 func known(s *run.AgentState) []StepState {
 	steps, _ := Steps(s)
 	return steps
@@ -369,7 +371,7 @@ func remember(steps ...StepState) json.RawMessage {
 	return raw
 }
 
-// next is the place of the step that is to be carried out next; as many as there are steps once none is.
+// next returns the index of the next step to carry out, the number of steps if there is none.
 func next(steps []StepState) int {
 	i := slices.IndexFunc(steps, func(s StepState) bool { return s.Call.ID == "" && !s.Failed })
 	if i < 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 )
 
-// Plan is what a planner made of a request: steps, or the answer itself where no tool is needed. Exactly one is set.
+// Plan is a planner's answer to a request: steps, or a direct response if no tool is needed. Exactly one is set.
 type Plan struct {
 	Steps  []Step
 	Direct string
@@ -32,9 +32,9 @@ const (
 	maxStepHints = 8 << 10
 )
 
-// ParsePlan reads a planner's reply: calls in the form of plan.add_step(step, server, description),
-// plan.respond(message) and plan.done(), by place or by name and with any text around them, else one JSON object of
-// needs_tools, direct_response and steps. A response wins over steps. Errors wrap ErrPlan and quote nothing of it.
+// ParsePlan reads a planner's reply: calls of plan.add_step(step, server, description), plan.respond(message) and
+// plan.done(), with arguments by place or by name and with any text around them, else one JSON object of needs_tools,
+// direct_response and steps. A response wins over steps. Errors wrap ErrPlan and do not quote the reply.
 func ParsePlan(text string) (Plan, error) {
 	text = agent.ValidText(text)
 	if strings.HasPrefix(strings.TrimSpace(text), "{") { // what its strings say are no calls
@@ -52,7 +52,7 @@ func ParsePlan(text string) (Plan, error) {
 	return parsePlanJSON(text)
 }
 
-// String is the plan as JSON that ParsePlan reads.
+// String returns the plan as JSON that ParsePlan reads.
 func (p Plan) String() string {
 	form := planJSON{NeedsTools: new(p.Direct == ""), Direct: p.Direct}
 	for _, s := range p.Steps {
@@ -75,7 +75,7 @@ type stepJSON struct {
 	Hints       json.RawMessage `json:"hint_params,omitempty"`
 }
 
-// parsePlanJSON reads what stands between the first brace and the last.
+// parsePlanJSON reads the text between the first brace and the last.
 func parsePlanJSON(text string) (Plan, error) {
 	from, to := strings.IndexByte(text, '{'), strings.LastIndexByte(text, '}')
 	if from < 0 || to < from {
@@ -108,7 +108,7 @@ func directPlan(text string) (Plan, error) {
 	return Plan{Direct: text}, nil
 }
 
-// stepsPlan puts steps into order and form. Numbers that do not tell the steps apart are given anew.
+// stepsPlan normalises steps and sorts them. If their numbers are not distinct, they are numbered again.
 func stepsPlan(steps []Step) (Plan, error) {
 	for i := range steps {
 		s := &steps[i]
@@ -135,7 +135,7 @@ func stepsPlan(steps []Step) (Plan, error) {
 	return Plan{Steps: steps}, nil
 }
 
-// planCall is one call of a planner: its name, and its arguments by name; those that came by place are named by it.
+// planCall is one call of a planner: its name, and its arguments by name, also those that came by place.
 type planCall struct {
 	name string
 	args map[string]string
@@ -177,7 +177,7 @@ var (
 	planEscape = regexp.MustCompile(`(?s)\\.`)
 )
 
-// planCalls finds a text's calls, in order. An argument too many is passed over.
+// planCalls finds a text's calls, in order. Surplus arguments are ignored.
 func planCalls(text string) ([]planCall, error) {
 	var calls []planCall
 	for {
@@ -207,7 +207,7 @@ func planCalls(text string) ([]planCall, error) {
 	}
 }
 
-// planValue is the text of an argument: what stands between its quotes, or the bare word.
+// planValue returns the text of an argument: the text between its quotes, or the bare word.
 func planValue(written string) string {
 	if written == "" || written[0] != '"' && written[0] != '\'' {
 		return strings.TrimSpace(written)
@@ -239,10 +239,11 @@ func mentioned(text string) []int {
 
 var stepNumber = regexp.MustCompile(`(?i)(?:^|[^\w])step(?:[ \t]+#?|#)([0-9]+)`)
 
-// compound are the words by which one request asks for several things.
+// compound has the words that join several requests in one.
 var compound = []string{"and", "then", "also", "afterwards", "finally", "after that", "as well as", "followed by",
 	"for each", "for every"}
 
+// asksForMore reports whether a request asks for several things.
 func asksForMore(text string) bool {
 	words := strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return (r < 'a' || r > 'z') && r != '\'' })
 	spaced := " " + strings.Join(words, " ") + " "

@@ -13,9 +13,10 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// PlanFacts turns a model's reply to a request for the plan, which took so many requests, into the facts that are
-// committed: the reply's own, and PlanLeft behind it where the plan cannot go on. Accepts says whether arguments fit a
-// tool. Results are as in BuildPlanRequest. What they decide is in them, so that a fold decides nothing.
+// PlanFacts turns a model's reply to a request of the plan into the events that are committed: the reply's own, and
+// PlanLeft behind it if the plan cannot go on. requests counts all requests for the reply. accepts reports whether
+// arguments fit a tool. results is as in BuildPlanRequest. All decisions are in the events, so that folding them
+// decides nothing.
 func PlanFacts(
 	d *agent.Definition, s *run.AgentState, a policy.Action, r agent.Reply, requests int,
 	accepts func(t agent.ToolSpec, args json.RawMessage) bool, results map[string]string,
@@ -39,10 +40,9 @@ func PlanFacts(
 	}
 }
 
-// understoodForPlan is a reply to a request for the plan as PlanFacts takes it: of a model that writes its calls as
-// text, the first pair of tool tags is its call where a step is owed one, and what it thought is part of nothing. A
-// call that cannot be read is none, and what stands in its tags names no tool. Arguments of a step's call are repaired
-// as those of any other.
+// understoodForPlan returns a reply in the form that PlanFacts takes. For a model that writes its calls as text, the
+// first pair of tool tags is the step's call, and thinking is dropped. A call that cannot be read is none. The
+// arguments of a step's call are repaired as those of any other.
 func understoodForPlan(d *agent.Definition, a policy.Action, r agent.Reply) agent.Reply {
 	asked := PlanModel(d, a.Lifecycle)
 	if asked.Answering(r.Place).Dialect == agent.DialectXML && len(r.Calls) == 0 {
@@ -61,7 +61,7 @@ func understoodForPlan(d *agent.Definition, a policy.Action, r agent.Reply) agen
 	return r
 }
 
-// PlanFailed is PlanFacts where the model failed. One that was to improve a plan or to sum up is done without.
+// PlanFailed is PlanFacts for a model that failed. An improved plan and a synthesis are then left out.
 func PlanFailed(
 	d *agent.Definition, s *run.AgentState, a policy.Action, failed *agent.ModelError, requests int,
 	results map[string]string,
@@ -102,22 +102,22 @@ func planFacts(d *agent.Definition, s *run.AgentState, r agent.Reply, e run.Plan
 	return []run.Event{run.Planned{PlanFact: e}}
 }
 
-// carriedOut is the fact of a plan whose steps are to be carried out.
+// carriedOut returns the event of a plan whose steps are to be carried out.
 func carriedOut(e run.PlanFact, steps ...Step) run.PlanFact {
 	states := run.Map(steps, func(s Step) StepState { return StepState{Step: s} })
 	e.Stage, e.Memory = run.PlanSteps, remember(states...)
 	return e
 }
 
-// leaving is a fact behind which the loop takes over.
+// leaving returns an event and a PlanLeft behind it.
 func leaving(s *run.AgentState, e run.Event, why LeaveReason, detail string) []run.Event {
 	left := LeavePlan(s, why, detail)
 	left.N++
 	return []run.Event{e, left}
 }
 
-// routeFacts judges a router's reply: its first call is the step's. After the last attempt a tool that the text names
-// is called with what the planner suggested, if it is the only one named and takes that.
+// routeFacts judges a router's reply: its first call is the step's. After the last attempt, a tool that the text names
+// is called with the planner's hints, if it is the only tool named and accepts them.
 func routeFacts(d *agent.Definition, s *run.AgentState, a policy.Action, r agent.Reply, e run.PlanFact,
 	accepts func(agent.ToolSpec, json.RawMessage) bool) []run.Event {
 	steps := known(s)
@@ -149,8 +149,8 @@ func routeFacts(d *agent.Definition, s *run.AgentState, a policy.Action, r agent
 	return []run.Event{run.StepRouted{PlanFact: e}}
 }
 
-// failedStep says why the loop takes over once no reply to the step had a call: a later step needs what it would have
-// given, or it was the last and none has called anything. "" = it does not.
+// failedStep says why the loop takes over after a step without a call: a later step needs its result, or it was the
+// last one and no step has called a tool. "" means that the plan goes on.
 func failedStep(steps []StepState, at int) LeaveReason {
 	if !steps[at].Failed {
 		return ""
@@ -166,8 +166,8 @@ func failedStep(steps []StepState, at int) LeaveReason {
 	return ""
 }
 
-// namedCall is the call of the one offered tool that a text names, with the planner's suggestion as arguments; nil
-// where there is none.
+// namedCall returns the call of the one offered tool that a text names, with the planner's hints as arguments; nil if
+// there is none.
 func namedCall(d *agent.Definition, s *run.AgentState, a policy.Action, step StepState, text string,
 	accepts func(agent.ToolSpec, json.RawMessage) bool) []agent.ReplyCall {
 	var found []agent.ToolSpec
@@ -190,12 +190,12 @@ func namedCall(d *agent.Definition, s *run.AgentState, a policy.Action, step Ste
 	return []agent.ReplyCall{{Name: found[0].ModelName(), Input: args}}
 }
 
-// names reports whether a text names a tool, whole.
+// names reports whether a text contains a tool's whole name.
 func names(text, tool string) bool {
 	return regexp.MustCompile(`(?:^|[^\w.-])` + regexp.QuoteMeta(tool) + `(?:$|[^\w.-]|\.(?:$|[^\w-]))`).MatchString(text)
 }
 
-// synthesised is the plan's answer: the model's text, or what stands for it.
+// synthesised returns the event of the plan's answer: the model's text, or the results of the steps.
 func synthesised(d *agent.Definition, s *run.AgentState, r agent.Reply, e run.PlanFact,
 	results map[string]string) run.Synthesised {
 	e.Stage, e.Text = run.PlanDone, agent.ValidText(strings.TrimSpace(r.Text))

@@ -11,11 +11,11 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// ToolWords is what of a tool is compared.
+// ToolWords returns the text of a tool that a query is compared with.
 func ToolWords(t agent.ToolSpec) string { return t.Name + ": " + t.Description }
 
-// newestWords returns the newest text of a user. Neither a plugin's reminder is one, nor what the model is told about a
-// reply: the fact of that reply adds it behind the model's turn, which may be empty and has the first part even so.
+// newestWords returns the newest text of a user. Reminders of plugins and corrections of replies are skipped: a
+// correction belongs to the same event as the model's turn before it.
 func newestWords(all []run.Message) string {
 	for _, m := range slices.Backward(all) {
 		t, ok := m.Block.(run.Text)
@@ -30,9 +30,8 @@ func newestWords(all []run.Message) string {
 	return ""
 }
 
-// Narrow chooses the tools of a request: all of the server that is hinted at, then the most similar ones until there
-// are k, each by its original name and in order of definition. Similarity is one number a tool, in that order; of equal
-// ones the first wins.
+// Narrow chooses the tools of a request: all tools of the hinted server, then the most similar ones until there are k.
+// It returns original names in order of definition. similarity has one number a tool; of equal ones the first wins.
 func Narrow(tools []agent.ToolSpec, similarity []float64, server string, k int) []string {
 	chosen := map[string]bool{}
 	for _, t := range tools {
@@ -58,7 +57,7 @@ func Narrow(tools []agent.ToolSpec, similarity []float64, server string, k int) 
 	return offered
 }
 
-// ServerOf is the server of a tool: what stands before the first dot of its name, "" where there is none.
+// ServerOf returns the server of a tool: the part of its name before the first dot, "" if there is none.
 func ServerOf(tool string) string {
 	server, _, dotted := strings.Cut(tool, ".")
 	if !dotted {
@@ -67,8 +66,8 @@ func ServerOf(tool string) string {
 	return server
 }
 
-// marked is a call with the word that its tool is one of the agent's and was not offered. Built-in tools are offered
-// whatever a request is narrowed to, but to a plan none that ends the loop.
+// marked returns a call, marked as not offered if it is of an agent's tool that the request did not offer. Built-in
+// tools are offered to every request, except those that end the loop to a plan.
 func marked(a policy.Action, d *agent.Definition, c run.RepliedCall) run.RepliedCall {
 	own := slices.ContainsFunc(d.Tools, func(t agent.ToolSpec) bool { return t.Name == c.Original() })
 	if (own || c.Breaks && a.Lifecycle == run.LifecycleRoute) && !a.Offers(c.Original()) {
@@ -77,7 +76,7 @@ func marked(a policy.Action, d *agent.Definition, c run.RepliedCall) run.Replied
 	return c
 }
 
-// Narrowed is the fact of a reply with what its request was narrowed to, and the calls marked that go beyond.
+// Narrowed adds to the event of a reply which tools its request offered, and marks calls of others.
 func Narrowed(a policy.Action, d *agent.Definition, e run.Replied) run.Replied {
 	if a.Offered == nil {
 		return e
@@ -96,8 +95,8 @@ const (
 	bm25B  = 0.75
 )
 
-// BM25 is how well each text fits a query by the words that they share: a rare word weighs more than a common one, and
-// a short text more than a long one. It is 0 where they share none. The same texts and query give the same numbers.
+// BM25 scores how well each text fits a query by the words that they share. A rare word weighs more than a common one,
+// and a short text more than a long one. The score is 0 if they share no word. Equal input gives equal scores.
 func BM25(texts []string, query string) []float64 {
 	counts, lengths, having, total := make([]map[string]int, len(texts)), make([]int, len(texts)), map[string]int{}, 0
 	for i, text := range texts {
@@ -128,8 +127,8 @@ func BM25(texts []string, query string) []float64 {
 	return scores
 }
 
-// searchWords are the words of a text in lower case, without the endings that English puts to them most. Names are
-// taken apart at dots, lines and capitals, and also kept whole.
+// searchWords returns the words of a text in lower case, without common English endings. Compound names are split at
+// punctuation and capitals, and also kept whole.
 func searchWords(text string) []string {
 	var words []string
 	for _, name := range strings.FieldsFunc(text, func(r rune) bool {
@@ -146,7 +145,7 @@ func searchWords(text string) []string {
 	return words
 }
 
-// humps takes a name apart at its capitals: readFile, HTTPServer.
+// humps splits a name at its capitals: readFile, HTTPServer.
 func humps(name string) []string {
 	var parts []string
 	runes, from := []rune(name), 0
@@ -160,7 +159,7 @@ func humps(name string) []string {
 	return append(parts, string(runes[from:]))
 }
 
-// stem takes the ending from a word that is long enough to have one: files and file, listed and list, reading and read.
+// stem removes the ending of a word that is long enough: files and file, listed and list, reading and read.
 func stem(word string) string {
 	for _, ending := range []string{"ing", "ies", "es", "ed", "s", "e"} {
 		if rest, ok := strings.CutSuffix(word, ending); ok && len(rest) >= 3 {

@@ -14,9 +14,9 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// MakeRoom is what has to be committed before, and in the entry of, the reply to the request that action a asks for, so
-// that the request fits: what prune takes out, what the window evicts, and that even then too little is left (presets
-// 6). Nothing, far from the window's end. The budget is the request's once the facts are known; Next says what is owed.
+// MakeRoom returns the events that must be committed before, or with, the reply to the request of action a so that the
+// request fits: messages that prune or the window evict, and that too little room is left even then (presets 6). Far
+// from the window's end there are none. The budget is that of the request after the events.
 func MakeRoom(d *agent.Definition, s *run.AgentState, a policy.Action, m Measured) ([]run.Event, Budget) {
 	x, g := d.Context, newGauge(d, s, a, m)
 	after := *s
@@ -44,8 +44,9 @@ func MakeRoom(d *agent.Definition, s *run.AgentState, a policy.Action, m Measure
 	return facts, g.budget
 }
 
-// NeedsCount reports whether a provider's own count could change what MakeRoom does: the estimate is as large as the
-// distance to the next threshold, or half of it. With a fixed term none is needed, as providers count whole requests.
+// NeedsCount reports whether a provider's own count could change what MakeRoom does, because the next threshold is
+// close: nearer than half of what is only estimated. A definition with a fixed term needs none, as providers count
+// whole requests.
 func NeedsCount(d *agent.Definition, s *run.AgentState, a policy.Action, m Measured) bool {
 	g := newGauge(d, s, a, m)
 	if d.Context.Window == 0 || !d.Context.Measured() || g.exact || a.Lifecycle == run.LifecycleSummary {
@@ -65,10 +66,10 @@ func pruneCount(s *run.AgentState, d *agent.Definition, m Measured) int {
 	return policy.NewestWithin(d.Context.Prune-len(m.System)/pruneBytes, s.Messages.All(), tokens)
 }
 
-// pruneBytes are a token where seed 004 counts.
+// pruneBytes is the number of bytes of a token as seed 004 counts.
 const pruneBytes = 4
 
-// messageBytes is the length of a message as seed 004 counts it. Of media, that of the tokens they take.
+// messageBytes returns the length of a message as seed 004 counts it. Media count as their tokens.
 func messageBytes(m run.Message, bodies map[string]int) int {
 	switch b := m.Block.(type) {
 	case run.Text:
@@ -86,8 +87,8 @@ func messageBytes(m run.Message, bodies map[string]int) int {
 	}
 }
 
-// evict evicts so many of the oldest messages, in whole rounds. Each leaves a line in a summary of so many tokens; 0 =
-// they leave none.
+// evict evicts the oldest messages, in whole rounds. With a summary of more than 0 tokens, each evicted message adds a
+// line to it.
 func evict(s *run.AgentState, d *agent.Definition, oldest, summary int) run.Evicted {
 	n := evictionCount(s, oldest)
 	e := run.Evicted{Total: s.EvictedMessages + int64(n), Summary: s.Summary, Files: s.Files}
@@ -104,9 +105,9 @@ func evict(s *run.AgentState, d *agent.Definition, oldest, summary int) run.Evic
 	return e
 }
 
-// evictionCount returns how many of the oldest messages are evicted if want should be: more, so that no round, turn or
-// result is split, or fewer if those must stay. What no inference has carried stays, and so does an open call with what
-// follows.
+// evictionCount returns how many of the oldest messages are evicted if about want should be. It is more where a round,
+// turn or result would be split, and fewer where messages must stay: those that no inference has carried, and an open
+// call with what follows it.
 func evictionCount(s *run.AgentState, want int) int {
 	free := evictableCount(s)
 	if want <= 0 || free == 0 {
@@ -147,7 +148,8 @@ func evictableCount(s *run.AgentState) int {
 	return n
 }
 
-// groupEnd returns the index behind the messages that leave with message i: its turn, or a call's result and its media.
+// groupEnd returns the index behind the messages that are evicted together with message i: its turn, or a call's result
+// and its media.
 func groupEnd(all []run.Message, i int, results map[string]int) int {
 	end := i + 1
 	if all[i].Role == run.RoleAssistant && end < len(all) && all[end].Role == run.RoleAssistant &&
@@ -173,7 +175,7 @@ const (
 	maxResultLine = 60
 )
 
-// summaryLines has a line for each message that says something, and one for the calls of a turn.
+// summaryLines returns a line for each message with content, and one for the calls of a turn.
 func summaryLines(d *agent.Definition, left []run.Message) []string {
 	var lines []string
 	for i := 0; i < len(left); i++ {
@@ -199,8 +201,8 @@ func summaryLines(d *agent.Definition, left []run.Message) []string {
 	return lines
 }
 
-// oneLine is the beginning of a text, at most so many bytes and no more than a line: nobody who is quoted makes up a
-// line of their own.
+// oneLine returns the beginning of a text on one line, at most most bytes. A quoted text therefore cannot add a line of
+// its own.
 func oneLine(text string, most int) string {
 	text = text[:policy.RuneStart(text, 4*most)]
 	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "\uFFFD"),
@@ -208,7 +210,7 @@ func oneLine(text string, most int) string {
 	return text[:policy.RuneStart(text, most)]
 }
 
-// tailOf returns the text, or as much of its end as so many tokens hold, behind a marker of its own.
+// tailOf returns the text, or the end of it that fits into this many tokens, behind a marker.
 func tailOf(text string, tokens int, marker string) string {
 	text = strings.TrimPrefix(text, marker+"\n")
 	if ProseTokens(len(text)) <= tokens {
@@ -221,7 +223,8 @@ func tailOf(text string, tokens int, marker string) string {
 	return marker + "\n" + text[from:]
 }
 
-// addFiles adds the arguments path of calls to known ones, each once, newest last, and drops the oldest beyond tokens.
+// addFiles adds the arguments "path" of calls to the known ones, each once, newest last, and drops the oldest beyond
+// tokens.
 func addFiles(known []string, left []run.Message, tokens int) []string {
 	files := slices.Clone(known)
 	for _, m := range left {
@@ -240,10 +243,11 @@ func addFiles(known []string, left []run.Message, tokens int) []string {
 	return files[policy.NewestWithin(proseBytes(tokens), files, func(f string) int { return len(f) + 2 }):]
 }
 
-// maxPath is how long a path may be to be remembered, in bytes: half of one names no file.
+// maxPath is the maximum length of a remembered path in bytes. A longer one is left out, because half a path names no
+// file.
 const maxPath = 300
 
-// withSummary is the system text as a request has it: behind it, what is left of the messages that were evicted.
+// withSummary returns the system text with the summary of evicted messages behind it.
 func withSummary(d *agent.Definition, s *run.AgentState, system string) string {
 	if s.Summary == "" && len(s.Files) == 0 {
 		return system
@@ -252,7 +256,7 @@ func withSummary(d *agent.Definition, s *run.AgentState, system string) string {
 		d.Word(agent.WordSummary, map[string]any{"Summary": s.Summary, "Files": strings.Join(s.Files, ", ")}))
 }
 
-// Budget is how the window is shared out for one request, in tokens. The zero value: nobody counts.
+// Budget says how one request uses the context window, in tokens. The zero value means that nothing is counted.
 type Budget struct {
 	Window    int `json:"window"`
 	System    int `json:"system"`
@@ -264,8 +268,8 @@ type Budget struct {
 	Remaining int `json:"remaining"` // what the others leave of Window, never less than 0
 }
 
-// Room is what is stored of the budget with the reply, nil = nothing. A partition with a fixed term is arithmetic that
-// people follow (seed 002): every reply has it. One that is measured is worth its bytes only where the window fills.
+// Room returns what is stored of the budget with the reply; nil = nothing. With a fixed term it is stored with every
+// reply, because people follow the arithmetic (seed 002). A measured one is stored only when the window fills up.
 func (b Budget) Room(d *agent.Definition) *run.Room {
 	x := d.Context
 	if x.Window == 0 || x.Measured() && b.Remaining >= roomNear*x.EvictBelow {
@@ -274,10 +278,10 @@ func (b Budget) Room(d *agent.Definition) *run.Room {
 	return &run.Room{Left: b.Remaining, Of: b.Window}
 }
 
-// roomNear times evictBelow left is near enough to the window's end to be written down.
+// roomNear is how many times evictBelow may be left when the budget is stored.
 const roomNear = 4
 
-// Measured is what a run's state does not say of its next request.
+// Measured has facts about the next request that are not in the run's state.
 type Measured struct {
 	System string         // the system text, without the summary
 	Bodies map[string]int // sizes of live results that are in blobs, in bytes, by digest
@@ -296,12 +300,12 @@ type gauge struct {
 	budget Budget
 }
 
-// BudgetOf is the budget of the request that action a asks for.
+// BudgetOf returns the budget of the request for action a.
 func BudgetOf(d *agent.Definition, s *run.AgentState, a policy.Action, m Measured) Budget {
 	return newGauge(d, s, a, m).budget
 }
 
-// newGauge reads s once, and what providers have counted of it.
+// newGauge measures s, with what providers have counted of it.
 func newGauge(d *agent.Definition, s *run.AgentState, a policy.Action, m Measured) gauge {
 	g := gauge{d: d, a: a, m: m}
 	if d.Context.Window == 0 {
@@ -324,7 +328,7 @@ func newGauge(d *agent.Definition, s *run.AgentState, a policy.Action, m Measure
 	return g
 }
 
-// read is the budget with s as it is.
+// read returns the budget for the state s.
 func (g *gauge) read(s *run.AgentState) Budget {
 	x := g.d.Context
 	b := Budget{Window: x.Window, Active: x.Reserve.Active, Output: x.Reserve.Output, Safety: x.Reserve.Safety}
@@ -343,8 +347,9 @@ func (g *gauge) read(s *run.AgentState) Budget {
 	return b
 }
 
-// estimated is the estimate of the conversation's live messages before number through, evicted ones counted. What was
-// masked counts as it stands in the request; what compressAfter shortens counts whole, as in the seed.
+// estimated returns the estimated size of the conversation's live messages whose number, evicted ones included, is
+// below through. Masked media count as the text in the request. Results that compressAfter shortens count whole, as in
+// the seed.
 func (g *gauge) estimated(s *run.AgentState, through int64) int {
 	through -= s.EvictedMessages
 	if through <= 0 {
@@ -371,8 +376,8 @@ const (
 	maxNotedAll = 64 << 10
 )
 
-// SummaryRequest is the request for the summary of what e evicts from s; owed is false where the definition has it
-// written by rule, or e has none.
+// SummaryRequest returns the request for the summary of what e evicts from s. owed is false if the definition has it
+// written by rule, or e has no summary.
 func SummaryRequest(d *agent.Definition, s *run.AgentState, e run.Evicted) (r agent.Request, owed bool) {
 	n := int(e.Total - s.EvictedMessages)
 	if d.Context.SummaryBy != agent.SummaryModel || e.Summary == s.Summary || n <= 0 || n > s.Messages.Len() {
@@ -387,7 +392,7 @@ func SummaryRequest(d *agent.Definition, s *run.AgentState, e run.Evicted) (r ag
 	return r, true
 }
 
-// quoteNotes quotes notes and messages, each as a line of JSON text, so that none can pretend to be another.
+// quoteNotes quotes notes and messages, each as a line of JSON text, so that none can imitate another.
 func quoteNotes(notes string, left []run.Message) string {
 	var lines []string
 	size := 0
@@ -422,8 +427,8 @@ func quoteNote(m run.Message) string {
 	}
 }
 
-// Summarised is the eviction with the summary that a model wrote, and with what that took in so many requests. One that
-// failed or said nothing leaves the summary as it was.
+// Summarised returns the eviction with the summary that a model wrote, and the usage of its requests. If the model
+// failed or wrote nothing, the summary stays as it was.
 func Summarised(d *agent.Definition, e run.Evicted, r agent.Reply, requests int) run.Evicted {
 	e.Requests = requests
 	if r.Usage != (run.Usage{}) {
@@ -444,13 +449,13 @@ func Summarised(d *agent.Definition, e run.Evicted, r agent.Reply, requests int)
 	return e
 }
 
-// JSONTokens estimates so many bytes of JSON: one token for 2.8 bytes, rounded up.
+// JSONTokens estimates the tokens of this many bytes of JSON: one for 2.8 bytes, rounded up.
 func JSONTokens(bytes int) int { return (bytes*5 + 13) / 14 }
 
-// proseBytes is how many bytes of prose are no more than so many tokens.
+// proseBytes returns how many bytes of prose are at most this many tokens.
 func proseBytes(tokens int) int { return tokens * 16 / 5 }
 
-// toolTokens measures the definitions of tools as a request offers them.
+// toolTokens estimates the definitions of tools as a request offers them.
 func toolTokens(tools []agent.ToolSpec) int {
 	if len(tools) == 0 {
 		return 0
@@ -486,10 +491,10 @@ const (
 	imageTokens   = 1600 // of a picture as large as providers take it
 )
 
-// ProseTokens estimates so many bytes of prose: one token for 3.2 bytes, rounded up.
+// ProseTokens estimates the tokens of this many bytes of prose: one for 3.2 bytes, rounded up.
 func ProseTokens(bytes int) int { return (bytes*5 + 15) / 16 }
 
-// MessageTokens estimates a message as it stands in a request. bodies are the sizes of results that are in blobs.
+// MessageTokens estimates a message as it is in a request. bodies has the sizes of results that are in blobs.
 func MessageTokens(m run.Message, bodies map[string]int) int {
 	switch b := m.Block.(type) {
 	case run.Text:
@@ -507,7 +512,7 @@ func MessageTokens(m run.Message, bodies map[string]int) int {
 	}
 }
 
-// resultSize is the length of the result as a model reads it, in bytes.
+// resultSize returns the length of the result that a model reads, in bytes.
 func resultSize(r run.ToolResult, bodies map[string]int) int {
 	if r.Content == "" && r.Blob != "" {
 		return bodies[r.Blob]
@@ -515,7 +520,7 @@ func resultSize(r run.ToolResult, bodies map[string]int) int {
 	return len(r.Content)
 }
 
-// mediaTokens is an estimate of what the file takes of a model's window.
+// mediaTokens estimates the tokens of a file.
 func mediaTokens(m run.Media) int {
 	const base64Text = 4 // bytes for three of the file
 	if len(m.MediaType) > 5 && m.MediaType[:5] == "text/" {

@@ -18,9 +18,9 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// BuildRequest is what the model is asked for action a, which Next gave for s, under a system text, behind which stands
-// the summary of what was evicted. systemDigest is that text's digest, without the summary; empty where the newest
-// inference had the same.
+// BuildRequest returns the request to the model for action a of Next in state s. The summary of evicted messages
+// follows the system text. systemDigest is the digest of that text without the summary; empty if the newest inference
+// had the same.
 func BuildRequest(
 	d *agent.Definition, s *run.AgentState, a policy.Action, system string,
 ) (r agent.Request, systemDigest string) {
@@ -40,8 +40,8 @@ func BuildRequest(
 	return r, systemDigest
 }
 
-// requestMessages is the conversation as the request holds it: each call's result with it, as ShowMessages has it, and
-// behind it what this request alone says, an ephemeral correction, the guards' hints or the order to summarise.
+// requestMessages returns the conversation as the request has it: ShowMessages of it, with each result behind its call,
+// and behind it texts of this request only: an ephemeral correction, the guards' hints, or the order to summarise.
 func requestMessages(d *agent.Definition, s *run.AgentState, a policy.Action) []run.Message {
 	messages := ShowMessages(d, s, pairResults(s))
 	once := func(text string) {
@@ -66,17 +66,18 @@ func requestMessages(d *agent.Definition, s *run.AgentState, a policy.Action) []
 	return messages
 }
 
-// maxBuiltBytes bounds what a context builder gives, so that the entry that holds it also holds the first reply.
+// maxBuiltBytes is the maximum size of a context builder's messages, so that the entry that holds them also holds the
+// first reply.
 const maxBuiltBytes = 160 << 10
 
-// NeedsBuilder reports whether a context builder owes the run s its first messages.
+// NeedsBuilder reports whether a context builder must still give the run s its first messages.
 func NeedsBuilder(d *agent.Definition, s *run.AgentState) bool {
 	return d.Builder != "" && !s.Built && s.Inferences == 0
 }
 
-// Built is the fact of what a context builder gave: text and media of users, text of the model. Text is made valid, and
-// a role that is not said is the user's. Where nothing was given and nothing else says what the run began with, it is
-// the default message (seed 000). The error is fit to be shown.
+// Built returns the event with the messages of a context builder: text and media of users, text of the model. Invalid
+// text is mended, and the default role is the user. If the builder gave nothing and nothing else says what the run
+// began with, the message is the default one (seed 000). The error may be shown.
 func Built(s *run.AgentState, given []run.BuiltMessage) (run.ContextBuilt, error) {
 	if len(given) == 0 && s.Unsaid {
 		said, err := policy.StartMessages(nil, s.Input)
@@ -111,9 +112,9 @@ func Built(s *run.AgentState, given []run.BuiltMessage) (run.ContextBuilt, error
 // PromptContext is what an agent's hooks gave for one request.
 type PromptContext struct{ Planning, RAG string }
 
-// BuildSystem is the system text of an agent: its own instructions, rendered or built, and around them the sections
-// that do not depend on what a request offers. Without sections it is the instructions. Where the text is built once,
-// that holds for the sections too.
+// BuildSystem returns the system text of an agent: its own instructions, rendered or built, and around them the
+// sections that do not depend on what a request offers. Without sections it is the instructions. If the text is built
+// once, the sections are, too.
 func BuildSystem(d *agent.Definition, instructions string, data agent.SystemData) (string, error) {
 	if !d.Sectioned() {
 		return instructions, nil
@@ -126,8 +127,8 @@ func BuildSystem(d *agent.Definition, instructions string, data agent.SystemData
 	return renderSections(d, agent.InOrder(d.Prompt.Order, false), dot)
 }
 
-// renderSections renders sections that say something, each between tags of its name, which the text cannot close; the
-// instructions stand between tags under PromptCode alone.
+// renderSections renders the sections that are not empty, each between tags of its name, which the text cannot close.
+// Instructions have tags only under PromptCode.
 func renderSections(d *agent.Definition, sections []agent.Section, dot map[string]any) (text string, err error) {
 	for _, s := range sections {
 		said, err := d.SaySection(s, dot)
@@ -142,9 +143,10 @@ func renderSections(d *agent.Definition, sections []agent.Section, dot map[strin
 	return text, nil
 }
 
-// WithPrompt is a request with the sections that are made for it alone: r's tools, what the hooks gave and the rules of
-// the dialect. They are made for every dialect of the chain, since which model will be asked is not known yet. Nothing
-// of it is stored. It comes last, when r has the tools that are offered. Errors are texts' own, which Check cannot see.
+// WithPrompt returns the request with the sections that are made for this request only: r's tools, what the hooks gave
+// and the rules of the dialect. They are made for every dialect of the chain of models, because it is not known yet
+// which model will answer. They are not stored. Call it last, when r has its tools. The errors are those of the texts,
+// which Check cannot see.
 func WithPrompt(
 	d *agent.Definition, s *run.AgentState, a policy.Action, now time.Time, r agent.Request, c PromptContext,
 ) (agent.Request, error) {
@@ -167,9 +169,9 @@ func WithPrompt(
 	return r, nil
 }
 
-// WithStepPrompt is the request for a plan's step with what a model that writes its calls as text has to be told: the
-// tools, how they are called, and that one has to be. Nobody has given context for a step. Other requests are r as they
-// are. The error is as WithPrompt's.
+// WithStepPrompt returns the request for a plan's step, with the instructions for a model that writes its calls as
+// text: the tools, how to call them, and that one must be called. Hooks give no context for a step. Other requests are
+// returned unchanged. The error is as WithPrompt's.
 func WithStepPrompt(
 	d *agent.Definition, s *run.AgentState, a policy.Action, now time.Time, r agent.Request,
 ) (agent.Request, error) {
@@ -200,8 +202,8 @@ func renderTurn(
 	}), dot)
 }
 
-// ToolPrompt tells of tools in words, a line of compact JSON each: server, model-facing name, description and schema,
-// without the correlation field. Of no tools it is "". A schema that is no JSON, which Check refuses, is left out.
+// ToolPrompt describes tools, a line of compact JSON each: server, model-facing name, description and schema, without
+// the correlation field. It is "" for no tools. A schema that is not JSON, which Check refuses, is left out.
 func ToolPrompt(tools []agent.ToolSpec) string {
 	var lines []string
 	for _, t := range tools {
@@ -223,11 +225,11 @@ func ToolPrompt(tools []agent.ToolSpec) string {
 	return strings.Join(lines, "\n")
 }
 
-// SystemDigest is a system text's digest: the SHA-256 of its bytes in hex, as blobs have it.
+// SystemDigest returns the digest of a system text: the SHA-256 of its bytes in hex, as blobs have it.
 func SystemDigest(text string) string { return agent.HashHex([]byte(text)) }
 
-// SystemFor is what a system text shows of s for action a. One that is built once shows the quota as it is at the
-// start; one that is built for every inference, how things stand now.
+// SystemFor returns the values that a system text can show of s for action a. A text that is built once shows the quota
+// at the start; one that is built for every inference shows the current one.
 func SystemFor(d *agent.Definition, s *run.AgentState, a policy.Action, now time.Time) agent.SystemData {
 	data := agent.SystemData{Date: s.StartedAt.UTC().Format(time.DateOnly), Run: s.Run, Caller: policy.Caller(s),
 		Input: s.Input, Interactions: run.Interactions{Max: s.Interactions.Max}}
@@ -237,8 +239,9 @@ func SystemFor(d *agent.Definition, s *run.AgentState, a policy.Action, now time
 	return data
 }
 
-// KeptSystem is the system text of a run whose text is built once, as its first inference had it. inBlob says that it
-// is the blob of s.System; ok is false where it is to be built: before the first inference, and in runs that kept none.
+// KeptSystem returns the system text of a run whose text is built once, as in its first inference. inBlob says that the
+// text is the blob of s.System. ok is false if it must be built: before the first inference, and in runs that have
+// stored none.
 func KeptSystem(d *agent.Definition, s *run.AgentState) (text string, inBlob, ok bool) {
 	switch {
 	case d.SystemPrompt == agent.SystemEveryInference || s.System == "":
@@ -252,18 +255,18 @@ func KeptSystem(d *agent.Definition, s *run.AgentState) (text string, inBlob, ok
 	}
 }
 
-// maxSystemText is how long a system text may be to stand in the journal, in bytes; a longer one is a blob.
+// maxSystemText is the maximum length of a system text in the journal, in bytes. A longer one is a blob.
 const maxSystemText = 16 << 10
 
-// KeepSystem keeps a text that is built once in the fact of the first inference that had it, unless the definition's
-// own words give it. A text that is too long for the journal must be in the blob of its digest before the fact is
-// committed; SystemBlob says so.
+// KeepSystem stores a text that is built once in the event of the first inference that had it, unless it is the
+// definition's own text. If it is too long for the journal, SystemBlob is set, and the blob of its digest must be
+// stored before the event is committed.
 func KeepSystem(d *agent.Definition, e run.Replied, text string) run.Replied {
 	e.SystemText, e.SystemBlob = storedSystem(d, e.System, text)
 	return e
 }
 
-// KeepPlanSystem is KeepSystem for the first request of a run's plan; digest is "" where no text was built for it.
+// KeepPlanSystem is KeepSystem for the first request of a run's plan. digest is "" if no text was built for it.
 func KeepPlanSystem(d *agent.Definition, e run.Planned, text, digest string) run.Planned {
 	e.System = digest
 	e.SystemText, e.SystemBlob = storedSystem(d, digest, text)

@@ -22,8 +22,8 @@ type Shown struct {
 	Chars int    // of Whole
 }
 
-// ShowResult cuts the result of a call of t (presets 6): to t's maxResult, in bytes, beyond which it is lost, and then
-// to context.truncateResult, in characters. Kept says that the model can read on in Whole. No character is cut in two,
+// ShowResult cuts the result of a call of t (presets 6): to t's maxResult in bytes, beyond which it is lost, and then
+// to context.truncateResult in characters. kept says that the model can read on in Whole. No character is cut in two,
 // and invalid bytes are replaced.
 func ShowResult(d *agent.Definition, t agent.ToolSpec, call, text string, kept bool) Shown {
 	var r Shown
@@ -52,9 +52,9 @@ func ShowResult(d *agent.Definition, t agent.ToolSpec, call, text string, kept b
 	return r
 }
 
-// ShowMessages is a conversation as a request shows it. A text stands in the place of media that an inference has
-// carried, so that each is shown to one successful call, and results before the newest compressAfter messages are
-// shortened (presets 6). No message is changed in place, and no seenCount: the call has what is left out.
+// ShowMessages returns a conversation as a request shows it. Media that an inference has carried are replaced by text,
+// so that each is shown to one successful call. Results before the newest compressAfter messages are shortened (presets
+// 6). No message is changed in place, and seenCounts stay. The call's stored result is whole.
 func ShowMessages(d *agent.Definition, s *run.AgentState, messages []run.Message) []run.Message {
 	old := 0
 	if d.Context.CompressAfter > 0 {
@@ -84,7 +84,7 @@ func ShowMessages(d *agent.Definition, s *run.AgentState, messages []run.Message
 	return out
 }
 
-// isMasked reports whether the next request shows a message's media as text. A call that failed has carried nothing.
+// isMasked reports whether the next request shows a message's media as text. A failed inference has carried nothing.
 func isMasked(d *agent.Definition, s *run.AgentState, m run.Message) bool {
 	return d.Context.Mask && m.Seen(s.Inferences) > 0
 }
@@ -110,11 +110,11 @@ func compressResult(r run.ToolResult, say func(fields map[string]any) string) ru
 	return r
 }
 
-// MaxRequestMedia is how many bytes of media that blobs hold one request to a model carries, before base64. Providers
+// MaxRequestMedia is the maximum size of media from blobs in one request to a model, in bytes before base64. Providers
 // take 20 to 50 MB a request, base64 included, and a function has 256 MB of memory.
 const MaxRequestMedia = 15_000_000
 
-// MediaBlobs are the digests of the blobs that messages name as media, each once, the newest first.
+// MediaBlobs returns the digests of the media blobs that messages name, each once, the newest first.
 func MediaBlobs(messages []run.Message) []string {
 	var out []string
 	for _, said := range slices.Backward(messages) {
@@ -125,9 +125,8 @@ func MediaBlobs(messages []run.Message) []string {
 	return out
 }
 
-// FitMedia chooses which media by blob one request carries: the newest first, as long as all of them together have at
-// most so many bytes. It gives the messages with a text in the place of each of the others, and leaves its argument
-// alone. sizes has the bytes of every blob that messages name.
+// FitMedia chooses which media from blobs one request carries: the newest first, up to most bytes in all. It replaces
+// the others by text in a copy of the messages. sizes has the bytes of every blob that messages name.
 func FitMedia(messages []run.Message, sizes map[string]int64, most int64) []run.Message {
 	out, left := slices.Clone(messages), most
 	for i, said := range slices.Backward(out) {
@@ -144,10 +143,10 @@ func FitMedia(messages []run.Message, sizes map[string]int64, most int64) []run.
 	return out
 }
 
-// pairResults is the conversation as a provider takes it: every tool_use has exactly one result, which stands directly
-// behind its turn. A result that came after other turns moves up to its tool_use, with the media behind it, and a
-// placeholder stands for one that is still to come. The results of a turn are in request order. What is stored stays as
-// it happened; seenCounts move with their messages. The slice has no room to append in place.
+// pairResults returns the conversation in the form that providers take: every tool_use has exactly one result, directly
+// behind its turn. A result that came after other turns moves to its tool_use, with its media. A placeholder stands for
+// a result that is still to come. The results of a turn are in request order. What is stored is not changed, and
+// seenCounts move with their messages. The slice has no capacity to append in place.
 func pairResults(s *run.AgentState) []run.Message {
 	all := s.Messages.All()
 	if !s.WithPlaceholders() && s.From == nil { // results come in whole rounds
@@ -196,7 +195,8 @@ func pairResults(s *run.AgentState) []run.Message {
 	return slices.Clip(out)
 }
 
-// lateCalls lists the calls that the model spoke after and whose results no inference carried: pairResults moved them.
+// lateCalls lists the calls whose results came after a later turn of the model and were carried by no inference.
+// pairResults has moved those results.
 func lateCalls(s *run.AgentState) []string {
 	all := s.Messages.All()
 	last := len(all) - 1
@@ -227,9 +227,8 @@ type Page struct {
 	Chars int       // at most so many
 }
 
-// PageOf is the page that c, a call of ReadMore, asks for: of a result of which the conversation holds a part. What has
-// left the conversation cannot be read any more, whoever may still know it: a run folded from a snapshot would not. The
-// error is for the model.
+// PageOf returns the page that c, a call of ReadMore, asks for. It must be a page of a result of which the conversation
+// holds a part: a run folded from a snapshot knows no others. The error is for the model.
 func PageOf(d *agent.Definition, s *run.AgentState, c run.Call) (Page, error) {
 	var args struct {
 		Call  string      `json:"call"`
@@ -263,7 +262,7 @@ func PageOf(d *agent.Definition, s *run.AgentState, c run.Call) (Page, error) {
 	return Page{Whole: w, From: from, Chars: chars}, nil
 }
 
-// wholeNumber is a JSON number as an int; 6e3 and 6000.0 are whole, too.
+// wholeNumber returns a JSON number as an int. 6e3 and 6000.0 are whole, too.
 func wholeNumber(n json.Number) (int, bool) {
 	if i, err := strconv.Atoi(n.String()); err == nil {
 		return i, true
@@ -275,8 +274,8 @@ func wholeNumber(n json.Number) (int, bool) {
 	return int(f), true
 }
 
-// PageText is the page as the model reads it: its characters, and a notice of which they are and how to read on. text
-// is all of the result; one that is not what the page says it is is an error.
+// PageText returns the page as the model reads it: its characters, and a notice of which they are and how to read on.
+// text is the whole result. It is an error if text is not the result that the page is of.
 func PageText(d *agent.Definition, p Page, text string) (string, error) {
 	if !utf8.ValidString(text) || utf8.RuneCountInString(text) != p.Whole.Chars {
 		return "", fmt.Errorf("the blob %s does not hold the %d characters of the result of call %s", p.Whole.Blob,
@@ -293,7 +292,7 @@ func PageText(d *agent.Definition, p Page, text string) (string, error) {
 	return shown + "\n\n" + d.Word(agent.WordPage, fields), nil
 }
 
-// RuneOffset is where character number n of a text begins, from 0, in bytes; the text's length where there is none.
+// RuneOffset returns the byte offset of character n of a text, from 0; the text's length if there is none.
 func RuneOffset(text string, n int) int {
 	for i := range text {
 		if n == 0 {

@@ -12,7 +12,7 @@ const maxStreamed = 1024
 
 // TranslateTags translates the text of models that write their calls as text (DialectXML) and passes it to next: text,
 // reasoning between thinking tags, and the first call, with its tool as soon as that is certain. Pieces of other models
-// pass unchanged. Safe for concurrent use if next is; the pieces of one request come in order.
+// pass unchanged. Safe for concurrent use if next is; the pieces of one request must come in order.
 func TranslateTags(next agent.OnDelta) agent.OnDelta {
 	var mu sync.Mutex
 	replies := map[string]*streamedReply{} // by tenant and run: the newest reply
