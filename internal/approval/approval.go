@@ -163,7 +163,7 @@ type UndoneCall struct {
 	Call string `json:"call"`
 }
 
-// Call is the call that the request is about; of a request about tools, the first call that it blocked.
+// Call returns the call that the request is about; for a request about tools, the first call that it blocked.
 func (a Approval) Call() string { return a.Calls[0] }
 
 // Decision is one person's decision, as the request keeps it.

@@ -74,7 +74,7 @@ func (r DecisionInput) decision(now time.Time) Decision {
 	}
 }
 
-// reported is the text of an outcome as a JSON string; nil = it has none.
+// reported returns the text of an outcome as a JSON string; nil = it has none.
 func (r DecisionInput) reported() json.RawMessage {
 	if r.Action != ReportResult && r.Action != ReportError {
 		return nil

@@ -54,8 +54,8 @@ const linkAudience = "approval-page"
 // linkAlgorithm is the signature algorithm of every token version so far. It is signed as well.
 const linkAlgorithm = "HMAC-SHA-256"
 
-// digest is the link's id: a digest of the version and of every field with its length (A3). It has 128 bits, so that
-// nobody who can write the table can forge another link with the same id.
+// digest returns the link's id: a digest of the version and of every field with its length (A3). It has 128 bits, so
+// that nobody who can write the table can forge another link with the same id.
 func (l Link) digest() string {
 	sum := sha256.New()
 	for _, field := range []string{

@@ -40,13 +40,13 @@ type linkCode struct {
 	present bool
 }
 
-// codeKey is the key of a code: PK T#tenant#CODE#request, SK channel#person.
+// codeKey returns the key of a code: PK T#tenant#CODE#request, SK channel#person.
 func codeKey(l Link) store.Key {
 	return store.Key{PK: "T#" + l.Tenant + "#CODE#" + l.Approval, SK: l.Channel + "#" + l.To}
 }
 
-// codeFields are what the MAC of a code covers: the request, the action in it, the person, the channel of the link, and
-// the code.
+// codeFields returns what the MAC of a code covers: the request, the action in it, the person, the channel of the link,
+// and the code.
 func codeFields(l Link, digest, text string) []string {
 	return []string{l.Tenant, l.Approval, digest, l.To, l.Channel, text}
 }

@@ -40,7 +40,7 @@ func (g StandingGrant) toRunGrant() run.StandingGrant {
 	}
 }
 
-// patternBase is what the digests of patterns are derived from; "" = patterns are not allowed.
+// patternBase returns what the digests of patterns are derived from; "" = patterns are not allowed.
 func (c Cover) patternBase() string {
 	if c.Call == "" {
 		return c.Digest

@@ -475,8 +475,8 @@ func (d *Desk) planRevocation(ctx context.Context, r Revocation) (ops []store.Op
 	return ops, unread, nil
 }
 
-// revocationKey is the key of the newest revocation of grants of a tool and digest, in a partition of its own. No
-// earlier grant holds, whatever its records say.
+// revocationKey returns the key of the newest revocation of grants of a tool and digest, in a partition of its own. No
+// earlier grant holds, whatever its record says.
 func revocationKey(tenant, agentName, tool, digest string) store.Key {
 	return store.Key{PK: "T#" + tenant + "#REVOKED#" + agentName, SK: tool + "#" + digest}
 }

@@ -36,7 +36,7 @@ func (a Approval) CountedApprovals() []Decision {
 	}
 }
 
-// lastEdit is the index of the last edit among the decisions; -1 = there is none.
+// lastEdit returns the index of the last edit among the decisions; -1 = there is none.
 func (a Approval) lastEdit() int {
 	for i, d := range slices.Backward(a.Decisions) {
 		if d.Action == Edit {
@@ -132,11 +132,9 @@ func (d *Desk) tallyDecision(
 	return fact, decided, err
 }
 
-// tallyCall is tallyDecision of a request about one call.
-//
-// The report of what became of an interrupted call takes no quorum; the order to run it again takes that of the
-// approval, if the call was approved. The model is told the report and, if somebody had edited the call's arguments,
-// the edited arguments (A8).
+// tallyCall is tallyDecision for a request about one call. A report of what happened to an interrupted call needs no
+// quorum. An order to run it again needs the quorum of the approval, if the call was approved. The model is told the
+// report and, if the arguments were edited, the edited ones (A8).
 func (d *Desk) tallyCall(
 	ctx context.Context, a Approval, r DecisionInput, now time.Time,
 ) (*run.Decided, Approval, error) {
@@ -175,7 +173,7 @@ func (d *Desk) tallyCall(
 	return &fact, a.withDecision(fact, decision), nil
 }
 
-// tallyApproval is tallyCall of an approval or an edit. If decisions are about tools, an approval covers the call's
+// tallyApproval is tallyCall for an approval or an edit. If decisions are about tools, an approval covers the call's
 // tool, and an edit only its own arguments. If an approval grants the exact arguments, an edit grants the edited ones.
 func (d *Desk) tallyApproval(
 	ctx context.Context, a Approval, r DecisionInput, decision Decision, fact run.Decided,
@@ -250,8 +248,8 @@ func (d *Desk) tallyApproval(
 	return counted, decided, nil
 }
 
-// tallyAnswer is tallyCall of an answer to what a call's tool asks. The quorum is that of an approval of the call, and
-// all of its people must give the same answer. Of each person the newest answer counts.
+// tallyAnswer is tallyCall for an answer to a question of the call's tool. It needs the quorum of an approval of the
+// call, and all of its people must give the same answer. The newest answer of each person counts.
 func (d *Desk) tallyAnswer(
 	ctx context.Context, a Approval, r DecisionInput, decision Decision,
 ) (*run.Decided, Approval, error) {
@@ -440,7 +438,7 @@ func (d *Desk) CheckEdit(ctx context.Context, a Approval, r DecisionInput) error
 	return err
 }
 
-// amendError says whose decision was refused, if the changed call has other approvers.
+// amendError names the person whose decision was refused, if the changed call has other approvers.
 func amendError(a Approval, r DecisionInput, err error) error {
 	if errors.Is(err, policy.ErrOtherApprovers) {
 		err = fmt.Errorf("decide approval %s as %s: %w: %w", a.ID, r.By.ID, err, ErrForbidden)

@@ -31,7 +31,7 @@ type Permission struct {
 	usedUp bool // a claim has used up what was granted
 }
 
-// storedVerdict is the verdict as the item's attribute keeps it.
+// storedVerdict returns the verdict in the form of the item's attribute.
 func (p Permission) storedVerdict() string {
 	if p.usedUp {
 		return verdictUsed
@@ -149,7 +149,7 @@ func digestAttr(place int) string  { return "d" + strconv.Itoa(place) }
 // verdictUsed is the stored verdict of a grant that a claim has used up.
 const verdictUsed = "used"
 
-// verdictCond is the condition that the tool at a place has that stored verdict.
+// verdictCond returns the condition that the tool at a place has that stored verdict.
 func verdictCond(place int, recorded string) store.Cond {
 	return equals(verdictAttr(place), store.Str(recorded))
 }
@@ -244,7 +244,7 @@ func (d *Desk) withCurrentToolGrants(ctx context.Context, a Approval) (Approval,
 	return a, nil
 }
 
-// tallyTools is tallyDecision of a request about tools. The fact is nil if every tool takes more approvals.
+// tallyTools is tallyDecision for a request about tools. The event is nil if every tool needs more approvals.
 func (d *Desk) tallyTools(
 	ctx context.Context, a Approval, r DecisionInput, now time.Time,
 ) (_ *run.Decided, _ Approval, err error) {

@@ -24,8 +24,8 @@ type approvalRecord struct {
 
 func runPartition(tenant, run string) string { return "T#" + tenant + "#RUN#" + run }
 
-// subjectDigest is the digest of what an approval is about: the action or the answer, the tools, and the bounds of the
-// grant.
+// subjectDigest returns the digest of what an approval is about: the action or the answer, the tools, and the bounds of
+// the grant.
 func subjectDigest(a Approval, decision Decision) (string, error) {
 	digest := a.Digest
 	if a.Kind == KindInput { // the answer replaces it
@@ -38,7 +38,7 @@ func subjectDigest(a Approval, decision Decision) (string, error) {
 	return store.BlobDigest(of), nil
 }
 
-// newestVoice is the person's part in the newest decision of a request.
+// newestVoice returns the person's part in the newest decision of a request.
 func newestVoice(decided Approval, by policy.Principal) run.Voice {
 	decision := decided.Decisions[len(decided.Decisions)-1]
 	return run.Voice{

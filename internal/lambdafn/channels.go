@@ -40,8 +40,9 @@ const (
 // minSecret is how long a signing secret is at least; Slack's have 32 characters.
 const minSecret = 16
 
-// Channels are the ways by which a function's environment has people told of requests; none = nobody is. One that is
-// misconfigured is left out, and an error says so beside those that are not: it names the variable and no secret.
+// Channels returns the channels by which people are notified of requests, from a function's environment; none = nobody
+// is. A misconfigured channel is left out, and the error, which names the variable and no secret, is returned beside
+// the others.
 func (f *function) Channels() ([]notify.Channel, error) {
 	var all []notify.Channel
 	var broken []error
@@ -75,7 +76,7 @@ func (f *function) Channels() ([]notify.Channel, error) {
 	return all, errors.Join(broken...)
 }
 
-// slackURL is what stands in for Slack; "" = nothing does.
+// slackURL returns the address of a stand-in for Slack; "" = there is none.
 func slackURL(getenv func(string) string) (string, error) {
 	text := getenv(EnvSlackURL)
 	if text == "" {
@@ -89,7 +90,8 @@ func slackURL(getenv func(string) string) (string, error) {
 	return u.Scheme + "://" + u.Host, nil
 }
 
-// SlackApp is the app whose clicks are taken, with its signing secrets, between which are commas. An error holds none.
+// SlackApp returns the Slack app whose clicks are accepted, with its signing secrets, which are separated by commas.
+// Errors contain no secret.
 func SlackApp(getenv func(string) string, signing string) (*slack.Interactions, error) {
 	secrets := slack.ParseSecrets(signing)
 	if len(secrets) == 0 || slices.ContainsFunc(secrets, func(s string) bool { return len(s) < minSecret }) {
@@ -102,10 +104,10 @@ func SlackApp(getenv func(string) string, signing string) (*slack.Interactions, 
 	return &slack.Interactions{Secrets: secrets, Hooks: base}, nil
 }
 
-// notifier is what tells people of requests, from a function's environment: functions/sweep tells those who are asked
-// and does what is due, and functions/http has messages updated. Without channels nobody is told,
-// and functions/sweep lets others decide in time all the same. What is misconfigured is left out and logged: no
-// function that runs need ends because somebody cannot be told.
+// notifier returns what notifies people of requests, from a function's environment: functions/sweep notifies approvers
+// and does what is due, and functions/http updates messages. Without channels nobody is notified, and functions/sweep
+// still escalates in time. Misconfigured channels are left out and logged, so that no function that runs need fails
+// because of them.
 func notifier(f *function) *notify.Notifier {
 	p := f.Ports
 	n := &notify.Notifier{
@@ -170,7 +172,7 @@ func (f *function) directory() person.Directory {
 	return &person.Stored{Table: f.Ports.Table, Clock: f.Ports.Clock}
 }
 
-// links are the links to requests, signed by a key ring; nil without one.
+// links returns the links to requests, signed by a key ring; nil without one.
 func links(p runtime.Ports, ring func() (*secrets.Ring, error), getenv func(string) string) *approval.Links {
 	if ring == nil {
 		return nil

@@ -87,7 +87,7 @@ func (d *Deployment) Compose() *Deployment {
 	return d
 }
 
-// Backend is the deployment as the HTTP API serves it. What depends on who calls is left to be filled in.
+// Backend returns the deployment in the form that the HTTP API serves. The caller adds what depends on who calls.
 func (d *Deployment) Backend() api.Backend {
 	p := d.Ports
 	return api.Backend{
@@ -98,7 +98,7 @@ func (d *Deployment) Backend() api.Backend {
 	}
 }
 
-// deployedBackend is the backend for callers whom the gateway has verified and who are not removed.
+// deployedBackend returns the backend for callers whom the gateway has verified and who are not removed.
 func (d *Deployment) deployedBackend(agents api.Agents, who Identity) api.Backend {
 	b := d.Backend()
 	b.PeopleAdmins = d.PeopleAdmins

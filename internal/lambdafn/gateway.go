@@ -129,7 +129,7 @@ func readRequest(payload []byte) (*events.APIGatewayV2HTTPRequest, error) {
 	return &e, nil
 }
 
-// guardPanics has panicked answer where the handler panics, and logs where that was.
+// guardPanics answers a panic of the handler with panicked, and logs where it was.
 func guardPanics(h http.Handler, log *slog.Logger, panicked func(w http.ResponseWriter)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -169,7 +169,8 @@ func answerEvent(
 	}
 }
 
-// requestOf is the event as lambdaurl takes it. A function URL's event has the same form as API Gateway's.
+// requestOf returns the event in the form that lambdaurl takes. A function URL's event has the same form as API
+// Gateway's.
 func requestOf(e *events.APIGatewayV2HTTPRequest) (*events.LambdaFunctionURLRequest, error) {
 	body := e.Body
 	if e.IsBase64Encoded {
@@ -209,7 +210,7 @@ func withoutStage(path, stage string) string {
 	return "/" + strings.TrimPrefix(rest, "/")
 }
 
-// refuse is the answer of a problem that the handler does not come to see.
+// refuse returns the answer for a problem that is found before the handler.
 func refuse(t api.ProblemType, detail string) events.APIGatewayV2HTTPResponse {
 	p := api.NewProblem(t, detail)
 	body, err := json.Marshal(p)

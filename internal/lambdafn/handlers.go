@@ -142,7 +142,7 @@ func (d *Deployment) Invoke(ctx context.Context, function string, payload []byte
 	}
 }
 
-// handle has one of the functions answer. Whoever calls it, and not Invoke, links no other.
+// handle runs one of the functions. A binary that calls handle, and not Invoke, does not link the others.
 func (d *Deployment) handle(ctx context.Context, function string, h handler, payload []byte) (out []byte, err error) {
 	ctx, ended := d.beginInvocation(ctx, function)
 	defer func() { ended(err) }()
@@ -317,7 +317,7 @@ func (e *Error) Error() string { return e.Err.Error() }
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// ErrorType is the kind's name, which the state machine sees.
+// ErrorType returns the name of the kind, which the state machine sees.
 func (e *Error) ErrorType() string { return string(e.Kind) }
 
 func invalidf(format string, args ...any) error {

@@ -51,8 +51,7 @@ const (
 	EnvOperators = "COUNTERSIGN_OPERATORS_ROLE"
 )
 
-// HTTP is the main of functions/http: the HTTP API, and the pages and Slack's clicks beside it. It serves until the
-// process is ended.
+// HTTP is the main of functions/http: the HTTP API, its pages, and Slack's clicks. It serves until the process ends.
 func HTTP(r *registry.Registry) {
 	listen(func(cfg aws.Config, getenv func(string) string) (func(context.Context, []byte) (any, error), error) {
 		return startHTTP(r, cfg, getenv)
@@ -118,7 +117,7 @@ func startHTTP(
 	}, nil
 }
 
-// liveTable is where replies are kept while models write them; nil = nowhere.
+// liveTable returns where replies are stored while models write them; nil = nowhere.
 func (f *function) liveTable() (store.Table, error) {
 	on, err := isOn(f.getenv, envStreaming)
 	if !on {
@@ -200,8 +199,8 @@ func (d *Deployment) withPages(served http.Handler, b api.Backend) http.Handler 
 	})
 }
 
-// Console is the console for one person, who reads and acts by a client of the API. What proves decisions, and the
-// agents, are left to be filled in.
+// Console returns the console for one person, who reads and acts through a client of the API. The caller adds the
+// agents, and what proves decisions.
 func (d *Deployment) Console(who api.Caller, client *api.Client) *web.Console {
 	j := d.Ports.Journal
 	return &web.Console{
@@ -265,7 +264,7 @@ func (d *Deployment) PagesHandler() http.Handler {
 	})
 }
 
-// Pages are the pages of requests over the desk.
+// Pages returns the pages of requests over the desk.
 func (d *Deployment) Pages() *web.Pages {
 	pages := &web.Pages{
 		Desk: d.Desk, People: d.People, View: (&notify.Viewer{Runs: d.Ports.Journal, Definitions: d.Shown}).View,
@@ -340,9 +339,9 @@ type Identity struct {
 
 type callerKey struct{}
 
-// Caller is who makes a request that Gateway has passed on: api.Backend.Caller. Its errors are of type *api.Problem,
-// Unauthenticated where nothing was verified and NotAllowed where what was verified makes no caller; they name claims
-// and never quote them.
+// Caller returns who makes a request that Gateway has passed on, as api.Backend.Caller. Errors are *api.Problem:
+// Unauthenticated if no identity was verified, NotAllowed if the verified one is no caller. They name claims and never
+// quote them.
 func (i Identity) Caller(r *http.Request) (api.Caller, error) {
 	a, _ := r.Context().Value(callerKey{}).(*Authorizer)
 	switch {
@@ -445,8 +444,8 @@ const (
 	envBus     = "COUNTERSIGN_BUS" // name of the event bus for what services are asked and for runs' ends; empty = none
 )
 
-// Stored is a deployment's table and blobs as the environment names them, COUNTERSIGN_TABLE and COUNTERSIGN_BUCKET, for
-// whoever looks at them from outside. A variable that is missing is an error that names it.
+// Stored returns the table and the blobs of a deployment that the environment names, COUNTERSIGN_TABLE and
+// COUNTERSIGN_BUCKET, for programs outside of it. The error names a missing variable.
 func Stored(cfg aws.Config, getenv func(string) string) (store.Table, store.Blobs, error) {
 	if err := checkEnv(cfg, getenv, EnvTable, envBucket); err != nil {
 		return nil, nil, err
@@ -455,7 +454,7 @@ func Stored(cfg aws.Config, getenv func(string) string) (store.Table, store.Blob
 	return table, s3.New(cfg, getenv(envBucket)), err
 }
 
-// StoredTable is a deployment's table alone.
+// StoredTable returns a deployment's table.
 func StoredTable(cfg aws.Config, getenv func(string) string) (store.Table, error) {
 	if err := checkEnv(cfg, getenv, EnvTable); err != nil {
 		return nil, err
@@ -496,8 +495,8 @@ type eventAnswer struct {
 	Error  *string         `json:"error"`
 }
 
-// readDelivery tells an answer from an event of the gateway, which never has these keys: what a caller sends stands in
-// its body.
+// readDelivery distinguishes an answer from an event of the gateway. An event of the gateway never has these keys: what
+// a caller sends is in its body.
 func readDelivery(payload []byte) (delivery, bool) {
 	d := delivery{raw: payload}
 	err := json.Unmarshal(payload, &d)

@@ -143,7 +143,7 @@ func (o *Observer) tool(found tool.Tool) tool.Tool {
 	return o.Trace.Tool(found)
 }
 
-// Invoked is a Deployment's Invoked.
+// Invoked begins an invocation: see Deployment.Invoked.
 func (o *Observer) Invoked(ctx context.Context, function string) (context.Context, func(error)) {
 	ctx, ended := o.Trace.Invoked(ctx, function)
 	return ctx, func(err error) {

@@ -38,14 +38,14 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// Step is the main of functions/step, which asks models. It serves until the process is ended.
+// Step is the main of functions/step, which asks models. It serves until the process ends.
 func Step(r *registry.Registry) { serve(r, "step", (*Deployment).step, addModels) }
 
-// Tool is the main of functions/tool, which runs tools. It serves until the process is ended.
+// Tool is the main of functions/tool, which runs tools. It serves until the process ends.
 func Tool(r *registry.Registry) { serve(r, "tool", (*Deployment).tool, addRemotes) }
 
-// Approve is the main of functions/approve, which keeps task tokens and has people told of requests. It serves until
-// the process is ended.
+// Approve is the main of functions/approve, which stores task tokens and notifies people of requests. It serves until
+// the process ends.
 func Approve(r *registry.Registry) { serve(r, "approve", (*Deployment).approve, addAsyncNotices) }
 
 func serve(r *registry.Registry, name string, h handler, needs wiring) {
@@ -262,8 +262,8 @@ type deployable struct {
 	logged sync.Map // the names of agents that were logged
 }
 
-// readableDefinitions are definitions by which runs go on. Where a file of their agents cannot be read, nobody knows
-// whether it is stricter than what a run is pinned to: that is an error.
+// readableDefinitions returns the definitions by which runs go on. If an agent's file cannot be read, its policy may be
+// stricter than the pinned one: that is an error.
 func readableDefinitions(tightened runtime.Definitions, agents *registry.Registry) runtime.Definitions {
 	return func(ctx context.Context, tenant, digest string) (*agent.Definition, error) {
 		def, err := tightened(ctx, tenant, digest)
@@ -290,7 +290,7 @@ func (d *deployable) Agents() []string {
 	return slices.DeleteFunc(d.all.Agents(), func(name string) bool { return d.Unfit(name) != "" })
 }
 
-// Unfit is why an agent that is registered cannot run; "" = it can, or there is none.
+// Unfit says why a registered agent cannot run; "" = it can, or there is no such agent.
 func (d *deployable) Unfit(name string) string {
 	why := d.all.Unfit(name)
 	if def, ok := d.all.Agent(name); ok {

@@ -31,7 +31,7 @@ type Metrics interface {
 // maxReported is how many runs that could not be checked a report names.
 const maxReported = 50
 
-// Sweep is the main of functions/sweep: the scheduled sweep and the reaper. It serves until the process is ended.
+// Sweep is the main of functions/sweep: the scheduled sweep and the reaper. It serves until the process ends.
 func Sweep(r *registry.Registry) {
 	listen(func(cfg aws.Config, getenv func(string) string) (Invoke, error) { return startSweep(r, cfg, getenv) })
 }
@@ -162,8 +162,8 @@ func (s *sweeping) serve(ctx context.Context, payload []byte) (out []byte, err e
 	}
 }
 
-// notifyRun tells the people whom a run waits for. What fails is due again in a sweep; what may pass is tried again by
-// Lambda as well.
+// notifyRun notifies the people whom a run waits for. A failure is repeated by the sweep, and a temporary one by
+// Lambda, too.
 func (s *sweeping) notifyRun(ctx context.Context, of waitingRun) error {
 	n := s.sweep.Sweeper.Notify
 	if n == nil {

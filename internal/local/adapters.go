@@ -117,7 +117,7 @@ func ownKey(getenv func(string) string) func(context.Context) (string, error) {
 	return func(context.Context) (string, error) { return getenv(EnvOpenAIKey), nil }
 }
 
-// Secrets are those of the store directory dir and of the environment.
+// Secrets returns the secrets of the store directory dir and of the environment.
 func Secrets(dir string, getenv func(string) string) secrets.Local {
 	return secrets.Local{File: filepath.Join(dir, secrets.FileName), Getenv: getenv}
 }

@@ -100,7 +100,7 @@ func OpenTable(dir string) (*bolt.Table, error) {
 	return t, err
 }
 
-// SocketPath is the path of a store directory's socket.
+// SocketPath returns the path of a store directory's socket.
 func SocketPath(dir string) string { return filepath.Join(dir, "engine.sock") }
 
 // Close ends what runs at a safe point and closes the store. Runs go on when it is opened again.
@@ -152,7 +152,7 @@ func (m *models) resetScripts(next Invoker) Invoker {
 	}
 }
 
-// RunOf is the run that an event of the state machine is about; "" = it has none yet.
+// RunOf returns the run of an event of the state machine; "" = it has none yet.
 func RunOf(payload []byte) string {
 	var e struct{ State struct{ Run string } }
 	if json.Unmarshal(payload, &e) != nil {
@@ -192,8 +192,8 @@ const (
 	SlackSecret = "SLACK_SIGNING_SECRET" // several with commas between them; none = no click is taken
 )
 
-// Channels are the ways by which people are told of requests on a laptop: mails, which are files in the store
-// directory, and Slack where there is a token among the secrets. Errors name the secret and hold nothing of it.
+// Channels returns the channels by which people are notified of requests on a laptop: mails, which are files in the
+// store directory, and Slack if its token is among the secrets. Errors name the secret and contain nothing of it.
 func Channels(ctx context.Context, dir string, from secrets.Local, clk clock.Clock) ([]notify.Channel, error) {
 	all := []notify.Channel{mail.Outbox{Path: filepath.Join(dir, mail.OutboxDir), Clock: clk}}
 	token, err := OptionalSecret(ctx, from, SlackToken)
@@ -208,8 +208,8 @@ func Channels(ctx context.Context, dir string, from secrets.Local, clk clock.Clo
 	return append([]notify.Channel{slack.New(slack.Options{Token: slack.Token(token), Clock: clk})}, all...), nil
 }
 
-// OptionalSecret is a secret of a laptop; "" where there is none. An error is about the file, whatever secret is asked
-// for.
+// OptionalSecret returns a secret of a laptop; "" if there is none. An error is about the file, whichever secret is
+// asked for.
 func OptionalSecret(ctx context.Context, from secrets.Local, name string) (string, error) {
 	text, err := from.Secret(ctx, Tenant, name)
 	if err != nil && !errors.Is(err, tool.ErrNoSecret) {

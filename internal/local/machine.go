@@ -217,7 +217,7 @@ func (m *Machine) reaper(on bool) func(context.Context, asl.Description) {
 	}
 }
 
-// ActiveRuns are the runs that this process works on, sorted.
+// ActiveRuns returns the runs that this process works on, sorted.
 func (m *Machine) ActiveRuns() []string {
 	var runs []string
 	for _, x := range m.Engine.UnderWay() {

@@ -83,7 +83,7 @@ type answer struct {
 	failed  bool
 }
 
-// answers are the calls of a conversation that have come to something, in order.
+// answers returns the calls of a conversation that have a result, in order.
 func answers(messages []run.Message) (all []answer) {
 	calls := map[string]run.ToolUse{}
 	for _, m := range messages {
@@ -107,7 +107,7 @@ func last(all []answer, tool string) (answer, bool) {
 	return answer{}, false
 }
 
-// asked is the text that the conversation begins with.
+// asked returns the text that the conversation begins with.
 func asked(messages []run.Message) string {
 	for _, m := range messages {
 		if t, ok := m.Block.(run.Text); ok && m.Role == run.RoleUser {
@@ -166,7 +166,7 @@ func refund(r agent.Request) agent.Reply {
 	}
 }
 
-// owed is what the customer asks for by "refund 20", where that is no more than they have paid, and else all of it.
+// owed returns the amount of "refund 20" if it is no more than was paid, and else all that was paid.
 func owed(message string, paid json.Number) json.Number {
 	m := wantedBack.FindStringSubmatch(message)
 	if m == nil {
@@ -208,8 +208,8 @@ type arguments struct {
 	Destination string `json:"destination,omitempty"`
 }
 
-// learn is what the conversation says of the files of the folder. Before the folder was listed, listed is false.
-// problem is why it could not be listed.
+// learn returns what the conversation says about the files of the folder. listed is false before the folder was listed.
+// problem says why it could not be listed.
 func learn(messages []run.Message) (files []*file, listed bool, problem string) {
 	for _, a := range answers(messages) {
 		var args arguments
@@ -270,7 +270,7 @@ func listing(text string) []*file {
 	return files
 }
 
-// tidyFolder is the next call: list, then for each file look into it and rename it, then say what was done.
+// tidyFolder returns the next call: list, then look into each file and rename it, then say what was done.
 func tidyFolder(r agent.Request) agent.Reply {
 	files, listed, problem := learn(r.Messages)
 	switch {
@@ -309,7 +309,7 @@ func tidyFolder(r agent.Request) agent.Reply {
 	return agent.Reply{Text: summary(files)}
 }
 
-// reader is the tool that can look into the file.
+// reader returns the tool that can look into the file.
 func reader(name string) string {
 	switch strings.ToLower(path.Ext(name)) {
 	case ".png", ".jpg", ".jpeg", ".gif", ".webp", ".tif", ".tiff", ".bmp":

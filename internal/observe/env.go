@@ -128,7 +128,7 @@ func isExported(getenv func(string) string, signal string) bool {
 	}
 }
 
-// ExporterProtocol is the protocol of OTLP that the environment names for a signal, and the variable that does.
+// ExporterProtocol returns the OTLP protocol that the environment sets for a signal, and the variable that sets it.
 func ExporterProtocol(getenv func(string) string, signal string) (variable, protocol string) {
 	variable = "OTEL_EXPORTER_OTLP_" + signal + "_PROTOCOL"
 	if v := getenv(variable); v != "" {

@@ -174,16 +174,15 @@ const (
 // maxTracestate bounds, in bytes, what callers make a run remember; the specification asks for at least so much.
 const maxTracestate = 512
 
-// TraceCarrier is the context of ctx's span as it goes out with an event or a request: traceparent, and tracestate
-// where there is one. It is empty where ctx is in no trace, and it is there also where the trace is not sampled.
+// TraceCarrier returns the trace context of ctx's span for an event or a request: traceparent, and tracestate if there
+// is one. It is empty if ctx has no trace, and set even if the trace is not sampled.
 func TraceCarrier(ctx context.Context) map[string]string {
 	c := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, c)
 	return c
 }
 
-// ExtractTrace is ctx with the trace that a W3C carrier names. A carrier that names none, or makes no sense, leaves ctx
-// as it is.
+// ExtractTrace returns ctx with the trace of a W3C carrier. If the carrier has no valid trace, ctx is unchanged.
 func ExtractTrace(ctx context.Context, carrier map[string]string) context.Context {
 	if len(carrier[headerState]) > maxTracestate {
 		carrier = map[string]string{headerParent: carrier[headerParent]}
@@ -199,8 +198,8 @@ func spanContextOf(t *run.Trace) trace.SpanContext {
 	return trace.SpanContextFromContext(ctx)
 }
 
-// XRayHeader is the context of ctx's span as X-Ray's services take it, such as StartExecution's traceHeader; empty
-// where ctx is in no trace.
+// XRayHeader returns the trace context of ctx's span in the form of X-Ray's services, such as StartExecution's
+// traceHeader; empty if ctx has no trace.
 func XRayHeader(ctx context.Context) string {
 	sc := trace.SpanContextFromContext(ctx)
 	if !sc.IsValid() {

@@ -130,7 +130,7 @@ type toolJSON struct {
 	InputSchema json.RawMessage `json:"input_schema"`
 }
 
-// blockText is a block as text: of media, only their name and type.
+// blockText returns a block as text: of media, only their name and type.
 func blockText(b run.Block) string {
 	switch b := b.(type) {
 	case run.Text:

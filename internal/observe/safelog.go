@@ -67,8 +67,8 @@ func (h *handler) safe(a slog.Attr) []slog.Attr {
 	return nil
 }
 
-// ErrorKinds says what an error is without saying what it says: its Go types and codes from the outside in, and the
-// text of each of known that is in it.
+// ErrorKinds describes an error without its text: its Go types and codes from the outside in, and each of the known
+// texts that it contains.
 func ErrorKinds(err error, known ...error) []string {
 	var out []string
 	for _, k := range known {

@@ -148,7 +148,7 @@ func (t *Telemetry) logFailure(err error) {
 
 type idsKey struct{}
 
-// WithIDs is a context in which a span that is started gets the ids of sc. Nothing else may be started in it.
+// WithIDs returns a context in which the next span gets the ids of sc. Start nothing else in it.
 func WithIDs(ctx context.Context, sc trace.SpanContext) context.Context {
 	return context.WithValue(ctx, idsKey{}, sc)
 }
@@ -176,7 +176,7 @@ func (g idGenerator) NewSpanID(ctx context.Context, _ trace.TraceID) (id trace.S
 	return id
 }
 
-// ModelProvider is the name that the GenAI conventions have for a provider of a definition.
+// ModelProvider returns the GenAI conventions' name of a definition's provider.
 func ModelProvider(name string) attribute.KeyValue {
 	if name == "bedrock" {
 		return semconv.GenAIProviderNameAWSBedrock

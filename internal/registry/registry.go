@@ -41,7 +41,7 @@ func New(tools ...tool.Tool) (*Registry, error) {
 	return &Registry{set: set, agents: map[string]agentReader{}, files: map[string]bool{}}, nil
 }
 
-// Must is New for a package variable; it panics where New fails.
+// Must is New for a package variable; it panics if New fails.
 func Must(r *Registry, err error) *Registry {
 	if err != nil {
 		panic(err)
@@ -109,7 +109,7 @@ func (r *Registry) Hook(code hook.Set) error {
 	return nil
 }
 
-// Hooks is the code that agents may name.
+// Hooks returns the code that agents may name.
 func (r *Registry) Hooks() hook.Set { return r.hooks }
 
 // With is a registry of the same tools whose agents are r's and these; where a name is in both, it is the new one. Two
@@ -265,5 +265,5 @@ func (r *Registry) BuiltInGo() []string {
 	return slices.DeleteFunc(r.Agents(), func(name string) bool { return r.files[name] })
 }
 
-// Tools are the registered tools.
+// Tools returns the registered tools.
 func (r *Registry) Tools() *tool.Set { return r.set }

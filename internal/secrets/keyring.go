@@ -64,7 +64,7 @@ func Parse(text string) (*Ring, error) {
 	return &Ring{keys}, nil
 }
 
-// Mint is the text of a ring of one key, which is to be random.
+// Mint returns the text of a ring with one key, which must be random.
 func Mint(key string) (string, error) {
 	text, err := json.Marshal([]Key{{ID: "1", Key: key}})
 	if err == nil {

@@ -135,7 +135,7 @@ func (t *request) send(r *http.Request, fields []string) (agent.ToolResultData, 
 	}
 }
 
-// redacted is an error's text without URL and secrets. It does not wrap the cause, which may hold them.
+// redacted returns an error's text without URL and secrets. It does not wrap the cause, which may hold them.
 func (t *request) redacted(err error) error {
 	return errors.New(t.secrets.Redact(egress.Bare(err).Error()))
 }

@@ -21,7 +21,7 @@ func (e *unfitError) Error() string { return e.why }
 
 func unfitf(format string, args ...any) error { return &unfitError{fmt.Sprintf(format, args...)} }
 
-// arguments are a call's, by key. They are an object: the schema says so. Anything else has none.
+// arguments returns a call's arguments by key. A value that is not an object, which the schema excludes, has none.
 func arguments(raw json.RawMessage) map[string]json.RawMessage {
 	var args map[string]json.RawMessage
 	_ = json.Unmarshal(raw, &args)
@@ -38,7 +38,7 @@ func (t *request) text(ctx context.Context, template string, esc func(string) st
 	return t.parts(ctx, parts, esc, asIs)
 }
 
-// parts is text of a template's parts, whose own texts are written by literal.
+// parts joins the parts of a template. literal writes the template's own text.
 func (t *request) parts(
 	ctx context.Context, parts []agent.TemplatePart, esc, literal func(string) string,
 ) (text string, there bool, err error) {
@@ -68,7 +68,7 @@ func (t *request) parts(
 	return b.String(), true, nil
 }
 
-// scalar is a value as text: digits as they were written.
+// scalar returns a value as text, with the digits as they were written.
 func scalar(name string, raw json.RawMessage) (string, error) {
 	switch raw[0] {
 	case '"':
@@ -200,7 +200,7 @@ func hasControl(s string) bool {
 	return strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
 
-// body is what a request carries; nil = nothing.
+// body returns the body of the request; nil = none.
 func (t *request) body(ctx context.Context) ([]byte, error) {
 	switch {
 	case t.spec.HTTP.HasBody():

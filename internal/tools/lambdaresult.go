@@ -70,8 +70,8 @@ func strict(raw []byte, into any) error {
 	return nil
 }
 
-// data is the result that r says. Of text, json, error and suspend there is one, or none where there are media or a
-// patch.
+// data returns the result in the runtime's form. At most one of text, json, error and suspend is set; none only if
+// there are media or a patch.
 func (r result) data() (agent.ToolResultData, error) {
 	said := 0
 	for _, key := range []string{"text", "json", "error", "suspend"} {

@@ -63,7 +63,7 @@ func (r MCP) Open(tenant string, d *agent.Definition) runtime.Session {
 		links: map[string]*link{}}
 }
 
-// Refuses says why d cannot run here: it needs a program, and none can be started.
+// Refuses says why d cannot run here: it needs a program, and none can be started. "" means that it can run.
 func (r MCP) Refuses(d *agent.Definition) string {
 	if server, needed := d.Program(); needed && r.Start == nil {
 		return policy.TextNeedsProgram(d.Name, server)
@@ -134,8 +134,8 @@ func (s *mcpSession) Close() {
 	s.all.Wait()
 }
 
-// connected is a working connection to a server: the one there is, or a new one. Callers share it, and whoever came
-// first does not take it along when it gives up waiting.
+// connected returns a working connection to a server: the existing one, or a new one. Callers share it. A caller that
+// gives up waiting does not end it for the others.
 func (s *mcpSession) connected(ctx context.Context, server agent.MCPServer) (*link, error) {
 	s.mu.Lock()
 	if s.links == nil {

@@ -34,7 +34,7 @@ type question struct {
 	answer  json.RawMessage // JSON Schema
 }
 
-// asks is a result that needs input first, as a suspension: by it the server says that nothing was done.
+// asks returns a result that needs input first as a suspension: with such a result the server says that it did nothing.
 func (l *link) asks(r callResult) agent.ToolResultData {
 	t, err := ticket(r)
 	if err != nil {
@@ -138,7 +138,7 @@ func readQuestion(id string, raw json.RawMessage) (question, error) {
 	return q, nil
 }
 
-// answers are what people have answered, by the server's own names, and the state that it wants back.
+// answers returns people's answers by the server's own names, and the state that the server wants back.
 func answers(kept string, resume json.RawMessage) (sdk.InputResponseMap, string, error) {
 	var m memo
 	if err := json.Unmarshal([]byte(kept), &m); err != nil || len(m.Asked) == 0 {

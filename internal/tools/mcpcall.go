@@ -87,7 +87,7 @@ func (l *link) send(ctx, session context.Context, p *sdk.CallToolParams) (exchan
 	return got, l.unanswered(session, got, err)
 }
 
-// unanswered is the error of a call that got no answer.
+// unanswered returns the error of a call that got no answer.
 func (l *link) unanswered(session context.Context, x exchange, err error) error {
 	var refusal *jsonrpc.Error
 	switch {
@@ -123,12 +123,12 @@ func (l *link) failed(err error) error {
 	return fmt.Errorf("MCP server %s: %w", l.server.Name, err)
 }
 
-// refused is a server's answer that something was not done.
+// refused returns the error of a server that says that it did not do something.
 func refused(e *jsonrpc.Error) error {
 	return fmt.Errorf("it answered with error %d: %s", e.Code, bounded(visible(e.Message), maxDescription))
 }
 
-// settled is what became of an exchange. An answer after that comes too late.
+// settled returns the state of an exchange and closes it: a later answer is ignored.
 func (t *tap) settled(x *exchange) exchange {
 	t.mu.Lock()
 	defer t.mu.Unlock()

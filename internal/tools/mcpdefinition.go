@@ -55,9 +55,9 @@ func read(raw json.RawMessage) (definition, error) {
 	return d, err
 }
 
-// sum is the hex SHA-256 of everything that a definition promises, in one form whatever the order of its keys: those of
-// the keys name, title, description, inputSchema, outputSchema and annotations that are there and not null. The rest,
-// such as _meta and icons, depends on the protocol that is spoken and is nothing a model or a call is told.
+// sum returns the hex SHA-256 of everything that a definition promises, whatever the order of its keys: of the keys
+// name, title, description, inputSchema, outputSchema and annotations, those that are there and not null. Other keys,
+// such as _meta and icons, depend on the protocol's version and reach neither models nor calls.
 func (d definition) sum() (string, error) {
 	name, err := json.Marshal(d.Name)
 	if err != nil {
@@ -87,7 +87,7 @@ func (d definition) sum() (string, error) {
 // maxToolName is how long a tool's name may be to the model.
 const maxToolName = 64
 
-// tool is the definition as a tool of an agent, or why it can be none. Its texts are as long as the server has them.
+// tool returns the definition as a tool of an agent, or why it cannot be one. Its texts are not shortened.
 func (d definition) tool(server string) (agent.ServerTool, error) {
 	name := server + "." + d.Name
 	switch {
@@ -118,7 +118,7 @@ func (d definition) tool(server string) (agent.ServerTool, error) {
 		Digest: d.digest}, nil
 }
 
-// argumentSchema is a schema that arguments can be checked against: self-contained, within bounds, of an object.
+// argumentSchema returns a schema that arguments can be checked against: self-contained, within bounds, of an object.
 func argumentSchema(raw json.RawMessage) (json.RawMessage, error) {
 	if raw == nil {
 		return nil, errors.New("there is none")
@@ -139,8 +139,8 @@ func argumentSchema(raw json.RawMessage) (json.RawMessage, error) {
 	return compact, nil
 }
 
-// shown is a schema in which nothing hides: what describes is made visible; anything else that hides characters is
-// refused, since it would mean something else then.
+// shown returns a schema without hidden characters. In descriptions they are made visible. Anywhere else they are
+// refused, because making them visible would change the meaning.
 func shown(raw json.RawMessage) (json.RawMessage, error) {
 	v, err := jsonx.DecodeNumbers(raw)
 	if err != nil {
@@ -184,7 +184,7 @@ func show(v any) (changed bool, err error) {
 	return changed, nil
 }
 
-// hints are the annotations. What is left out means what the protocol says.
+// hints returns the annotations, with the protocol's defaults for those that are left out.
 func (d definition) hints() (agent.MCPHints, error) {
 	var a struct {
 		Title           string `json:"title"`

@@ -14,7 +14,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// overHTTP is the streamable HTTP transport.
+// overHTTP returns the streamable HTTP transport.
 func (l *link) overHTTP(ctx context.Context) (sdk.Transport, error) {
 	if l.config.Client == nil {
 		return nil, errors.New("it is a server over HTTP, and none can be reached here")

@@ -69,8 +69,8 @@ func (l *link) connect(session context.Context) {
 	}
 }
 
-// telling is the one line of many that says most: the last one that speaks of an error, else the last one; "" = there
-// is none.
+// telling returns the most informative line of a text: the last one that mentions an error, else the last one; "" =
+// there is none.
 func telling(text string) string {
 	var last, spoke string
 	for line := range strings.Lines(text) {
@@ -114,7 +114,7 @@ func (l *link) dial(ctx context.Context) error {
 	return err
 }
 
-// transport is where messages go: over HTTP, or to a program.
+// transport returns the transport for messages: HTTP, or a program.
 func (l *link) transport(ctx context.Context) (sdk.Transport, error) {
 	if len(l.server.Command) == 0 {
 		return l.overHTTP(ctx)
@@ -146,8 +146,8 @@ func (l *link) expanded(ctx context.Context, key string, templates map[string]st
 	return out, nil
 }
 
-// said is an error as it may be shown: the reason that the connection was cut for where there is one, no addresses, no
-// secrets.
+// said returns an error in the form that may be shown: the reason for which the connection was cut, if there is one; no
+// addresses, no secrets.
 func (l *link) said(err error) error {
 	cause := context.Cause(l.ctx)
 	if ended := errors.Is(cause, errEnded); cause != nil &&
@@ -173,7 +173,7 @@ type shownError struct {
 func (e *shownError) Error() string { return e.text }
 func (e *shownError) Unwrap() error { return e.err }
 
-// close says goodbye for as long as it may take, and then ends what is left.
+// close ends the session within its time limit, and then whatever is left of it.
 func (l *link) close() {
 	<-l.ready
 	ctx, cancel := l.config.Clock.WithTimeout(context.Background(), 2*time.Second)

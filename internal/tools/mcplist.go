@@ -94,8 +94,8 @@ func (l *listing) page(result json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(map[string]any{"tools": kept, "nextCursor": cursor})
 }
 
-// readPage is what one page lists, and what asks for the next one; "" = it is the last. A page whose tools are null
-// lists none.
+// readPage returns the tools of one page and the cursor of the next one; "" = it is the last. A page whose tools are
+// null has none.
 func readPage(result json.RawMessage) (tools []json.RawMessage, cursor string, err error) {
 	all, err := members(result, "tools", "nextCursor")
 	if err != nil {

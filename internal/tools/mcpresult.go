@@ -113,8 +113,8 @@ func (s *said) line(text string) {
 	s.lines, s.size = append(s.lines, text), s.size+len(text)
 }
 
-// outcome is what a tool's call gives the run: a result, an error of the tool's, or what people are asked. An error is
-// a tool.LostError.
+// outcome returns what a tool's call gives the run: a result, an error of the tool, or a question to people. An error
+// is a tool.LostError.
 func (l *link) outcome(d definition, x exchange) (agent.ToolResultData, error) {
 	r, err := readMCPResult(x.answer)
 	switch {
@@ -155,7 +155,7 @@ func (l *link) outcome(d definition, x exchange) (agent.ToolResultData, error) {
 	return out, nil
 }
 
-// noted is a result's text with what is to be known of it behind.
+// noted returns a result's text with notes behind it.
 func noted(text string, notes ...string) string {
 	if text != "" {
 		notes = slices.Concat([]string{text}, notes)
@@ -163,7 +163,7 @@ func noted(text string, notes ...string) string {
 	return strings.Join(notes, "\n")
 }
 
-// parts are the content's: texts, media, and a line for each link.
+// parts returns the parts of the content: texts, media, and a line for each link.
 func (r callResult) parts(redact func(string) string) (s said) {
 	s.redact = redact
 	for i, raw := range r.Content {
@@ -204,7 +204,7 @@ func (r callResult) parts(redact func(string) string) (s said) {
 	return s
 }
 
-// strange is an answer of another form, less what belongs to the protocol; "" = nothing is left.
+// strange returns an answer of an unknown form without the keys of the protocol; "" = nothing is left.
 func strange(answer json.RawMessage) string {
 	var all map[string]json.RawMessage
 	if json.Unmarshal(answer, &all) != nil {
@@ -223,7 +223,7 @@ func strange(answer json.RawMessage) string {
 	return string(raw)
 }
 
-// asText is JSON as it is read: compact where it can be, or as it came.
+// asText returns JSON as text: compact if it is valid, else as it came.
 func asText(raw json.RawMessage) string {
 	if compact, err := jsonx.CompactJSON(raw, jsonx.JSONLimits{Bytes: maxMessage, Depth: 1000}); err == nil {
 		return string(compact)
@@ -231,7 +231,7 @@ func asText(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// notes are what is to be known of a result, beside what it says.
+// notes returns notes about a result that its content does not say.
 func (r callResult) notes(d definition, s said, x exchange) []string {
 	var notes []string
 	if s.cut {
@@ -252,7 +252,7 @@ func (r callResult) notes(d definition, s said, x exchange) []string {
 	return notes
 }
 
-// unfit is how a result differs from the schema that its server promised; "" = it does not, or nobody can say.
+// unfit says how a result differs from the schema that its server promised; "" = it does not, or it cannot be checked.
 func (r callResult) unfit(d definition) string {
 	if r.IsError || d.OutputSchema == nil || string(d.OutputSchema) == "null" {
 		return ""
@@ -273,8 +273,8 @@ func (r callResult) unfit(d definition) string {
 // errNoObject is the error of what was to be an object with keys.
 var errNoObject = errors.New("want an object")
 
-// members are the values of an object by their keys, as they came; the spelling of a key counts. Each of once may be
-// there once: of two values, which one is meant would be a guess. A key that is null is there. Other errors than those
+// members returns the values of an object by key, as they came. Keys are case-sensitive. Each key of once may appear
+// once, because it would be unclear which of two values counts. A key with the value null is there. All other errors
 // are errNoObject.
 func members(raw json.RawMessage, once ...string) (map[string]json.RawMessage, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
@@ -311,9 +311,9 @@ func member(all map[string]json.RawMessage, key string, into any, want string) e
 	return nil
 }
 
-// visible is text in which nothing hides: bytes that are no UTF-8 are replaced, and characters that are not seen, or
-// that change how others are seen (controls, directions, joiners, tags), stand there by their number, as in <U+202E>.
-// Line breaks and tabs stay.
+// visible returns a text without hidden characters: bytes that are not UTF-8 are replaced, and characters that cannot
+// be seen, or that change how others are displayed (controls, directions, joiners, tags), are written by number, as in
+// <U+202E>. Line breaks and tabs stay.
 func visible(s string) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if !strings.ContainsFunc(s, hidden) {
@@ -337,7 +337,7 @@ func hidden(r rune) bool {
 			unicode.Is(unicode.Variation_Selector, r) && r > 0xFE0F)
 }
 
-// bounded is the beginning of a text, of at most so many bytes, and says where it was cut.
+// bounded returns the beginning of a text, at most most bytes, and says where it was cut.
 func bounded(s string, most int) string {
 	const cut = " […]"
 	if len(s) <= most {

@@ -118,8 +118,8 @@ func (t *tap) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// unread is why nothing more is read. What the SDK says of a message that it cannot read is not handed on: it quotes
-// the message, and some of it is of the type of a server's answer that says no, which nobody gave.
+// unread returns the error that ends reading. It does not pass on the SDK's error for an unreadable message: that error
+// quotes the message, and can have the type of a server's refusal, which no server sent.
 func unread(err error) error {
 	switch {
 	case errors.As(err, new(*jsonrpc.Error)), errors.As(err, new(*json.SyntaxError)),
@@ -190,7 +190,7 @@ func (t *tap) counts(size int) error {
 	return nil
 }
 
-// initialized is the answer of older protocols. Whether the version is one that is spoken here is for the SDK to say.
+// initialized returns the answer of older protocols. The SDK checks whether it speaks the version.
 func (t *tap) initialized(result json.RawMessage) (json.RawMessage, error) {
 	var version string
 	all, err := members(result, "protocolVersion")
@@ -208,8 +208,8 @@ func (t *tap) initialized(result json.RawMessage) (json.RawMessage, error) {
 		"serverInfo": map[string]any{"name": "", "version": ""}})
 }
 
-// discovered is the answer of newer ones. One without versions comes from a server that knows nothing of them: the SDK
-// then asks as of old.
+// discovered returns the answer of newer protocols. A server whose answer has no versions does not know them, and the
+// SDK then asks in the old way.
 func discovered(result json.RawMessage) (json.RawMessage, error) {
 	versions := []string{}
 	all, err := members(result, "supportedVersions")

@@ -14,13 +14,12 @@ import (
 // Range is a part of a text, in bytes.
 type Range struct{ From, To int }
 
-// Secrets are the parts of a text that have the form of a secret: keys of well-known services, JSON Web Tokens, the
-// lines of private keys, the words behind Bearer, the passwords of addresses, and the values of assignments, headers,
-// options and JSON members whose names say so. In order; they do not touch.
-//
-// Only what cannot be anything else is one: whoever writes a text chooses its names, and must not be able to hide a
-// command or a payee behind one. So nothing is that a shell, a parser of addresses or another reader could take for
-// more than a value: see runEnd. The cost is linear in the text. Safe for concurrent use.
+// Secrets returns the parts of a text that have the form of a secret, in order and not touching: keys of well-known
+// services, JSON Web Tokens, the lines of private keys, the words behind Bearer, the passwords of addresses, and the
+// values of assignments, headers, options and JSON members with telling names. It finds only what cannot be anything
+// else: the author of a text chooses its names, and must not be able to hide a command or a payee behind one. A value
+// that a shell, a parser of addresses or another reader could take for more is therefore not masked; see runEnd. The
+// cost is linear in the text. Safe for concurrent use.
 func Secrets(s string) []Range {
 	f := finder{text: s}
 	f.findPrivateKeys()
@@ -58,7 +57,7 @@ func (f *finder) merged() []Range {
 	return all
 }
 
-// at is the byte at a place; 0 where there is none.
+// at returns the byte at a place; 0 if there is none.
 func (f *finder) at(i int) byte {
 	if i < 0 || i >= len(f.text) {
 		return 0
@@ -69,9 +68,8 @@ func (f *finder) at(i int) byte {
 // signs are what a secret may hold beside letters and digits.
 const signs = "!#*+-./:=?^_~"
 
-// runEnd is where the run of characters ends that begins at a place and can be nothing but a value: no white space,
-// line end, quote, backslash, @, comma, bracket or any of $ ( ) ` ; | & < >, neither as it is nor behind a percent
-// sign.
+// runEnd returns where the run of characters ends that begins at a place and can only be a value: no white space, line
+// end, quote, backslash, @, comma, bracket or any of $ ( ) ` ; | & < >, neither plain nor percent-encoded.
 func (f *finder) runEnd(at int) int {
 	if f.runFrom <= at && at < f.runStop {
 		return f.runStop
@@ -88,7 +86,7 @@ func (f *finder) runEnd(at int) int {
 	return at
 }
 
-// plainAt is how many bytes the character has that a text begins with, if a secret may hold it; else 0.
+// plainAt returns the size in bytes of the character that a text begins with, if a secret may contain it; else 0.
 func plainAt(s string) int {
 	c := s[0]
 	switch {
@@ -225,8 +223,8 @@ func (f *finder) value(at int) (r Range, quoted, ok bool) {
 	return r, quoted, !isReference(f.text[r.From:r.To])
 }
 
-// wordEnd is the first place from at on where neither a letter or digit of ASCII nor one of these signs stands, or
-// the place behind so many bytes.
+// wordEnd returns the first place from at on that has neither an ASCII letter or digit nor one of these signs, or the
+// place behind the maximum length.
 func (f *finder) wordEnd(at int, signs string, longest int) int {
 	for stop := min(len(f.text), at+longest); at < stop; at++ {
 		if !isAlphanumeric(f.text[at]) && strings.IndexByte(signs, f.text[at]) < 0 {
@@ -247,7 +245,7 @@ func (f *finder) spaces(at int) int {
 // longestName is how long a name is at most, in bytes.
 const longestName = 64
 
-// nameBefore is the name that ends at a place; "" where there is none. In quotes it may hold spaces.
+// nameBefore returns the name that ends at a place; "" if there is none. In quotes it may contain spaces.
 func (f *finder) nameBefore(end int, quoted bool) (name string, from int) {
 	from = end
 	for from > 0 && end-from < longestName {
@@ -400,7 +398,7 @@ func (f *finder) findPrivateKeys() {
 	})
 }
 
-// lineStart is where the next line begins: behind spaces and line ends, be these spelled \n or \r\n.
+// lineStart returns where the next line begins: behind spaces and line ends, also those spelled \n or \r\n.
 func (f *finder) lineStart(at int) int {
 	for {
 		switch f.at(at) {
@@ -421,7 +419,7 @@ func (f *finder) lineStart(at int) int {
 	}
 }
 
-// keyHeaders is the first place behind the headers that an encrypted key has.
+// keyHeaders returns the first place behind the headers of an encrypted key.
 func (f *finder) keyHeaders(at int) int {
 	for _, header := range []string{"Proc-Type: ", "DEK-Info: ", "Version: "} {
 		if strings.HasPrefix(f.text[at:], header) {

@@ -276,8 +276,8 @@ func SecretName(name string) bool {
 	return slices.Contains(secretWords, last) && (last != "tokens" || !slices.Contains(counted, ws[0]))
 }
 
-// words are the words of a name, in lower case: of camelCase, snake_case, kebab-case, dotted and spaced names, without
-// digits at their end.
+// words returns the words of a name in lower case: of camelCase, snake_case, kebab-case, dotted and spaced names,
+// without digits at the end.
 func words(name string) []string {
 	var all []string
 	var w []rune

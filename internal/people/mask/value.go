@@ -40,7 +40,7 @@ type Value struct {
 	Hidden []Range // of a string: the parts of Text that are not shown; all of it where Secret says why
 }
 
-// Length is how many characters there are of a value that has no members.
+// Length returns the number of characters of a value without members.
 func (v *Value) Length() int {
 	if v.Kind == String {
 		return utf8.RuneCountInString(v.Text)
@@ -262,10 +262,10 @@ func isCommand(s string) bool {
 
 func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 
-// Placeholder is what JSON and Text put in place of a secret of so many characters.
+// Placeholder returns what JSON and Text put in place of a secret of this many characters.
 func Placeholder(characters int) string { return "[" + Words(characters) + "]" }
 
-// Words say that so many characters are masked.
+// Words says that this many characters are masked.
 func Words(characters int) string {
 	if characters == 1 {
 		return "masked, 1 character"
@@ -273,8 +273,8 @@ func Words(characters int) string {
 	return fmt.Sprintf("masked, %d characters", characters)
 }
 
-// JSON is a JSON value as text, to be read: with a placeholder for every secret in it. What is no JSON is judged as the
-// text it is. A value without any is as it is stored.
+// JSON returns a JSON value as text, with a placeholder for every secret in it. Invalid JSON is treated as text. A
+// value without secrets is unchanged.
 func JSON(raw, schema json.RawMessage) string {
 	v, err := Read(raw, schema)
 	if err != nil {
@@ -295,7 +295,7 @@ func JSON(raw, schema json.RawMessage) string {
 	}, func(key string) []byte { return quoted(key, Secrets(key)) }))
 }
 
-// Text is a text with a placeholder for every part that has the form of a secret.
+// Text returns a text with a placeholder for every part that has the form of a secret.
 func Text(s string) string { return maskRanges(s, Secrets(s)) }
 
 func maskRanges(s string, hidden []Range) string {

@@ -65,7 +65,7 @@ var quoting = []string{
 	"unsupported transfer encoding",
 }
 
-// Bare is the error of a client's request without the URL, which may hold secrets, and without what the server has
+// Bare returns the error of a client's request without its URL, which may hold secrets, and without what the server has
 // sent.
 func Bare(err error) error {
 	var u *url.Error

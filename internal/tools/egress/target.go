@@ -44,8 +44,8 @@ func ParsePrivate(list string) (Private, error) {
 // Has reports whether a host:port is among them.
 func (p Private) Has(at string) bool { return slices.Contains(p, strings.ToLower(at)) }
 
-// Origin is the host:port that a URL leads to, fit for Config.Allow. A URL that no client of this package would follow
-// is an error.
+// Origin returns the host:port that a URL leads to, in the form of Config.Allow. A URL that no client of this package
+// would follow is an error.
 func Origin(u *url.URL) (string, error) {
 	t, err := parseTarget(u)
 	if err != nil {
@@ -73,7 +73,7 @@ func CheckAllowed(entry string) error {
 
 var schemePorts = map[string]string{"http": "80", "https": "443"}
 
-// parseTarget is where a URL leads, written in the one way that everybody reads alike.
+// parseTarget returns where a URL leads, in one unambiguous spelling.
 func parseTarget(u *url.URL) (target, error) {
 	port := schemePorts[u.Scheme]
 	switch {
