@@ -15,21 +15,21 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Problem is one thing that is wrong with a definition.
+// Problem is one error of a definition.
 type Problem struct {
-	Path string // as the keys of agent.yaml: permission.rules[0].when[1].gt
-	Text string // what is there, where it may be shown, and what is wanted
+	Path string // keys of agent.yaml: permission.rules[0].when[1].gt
+	Text string // the present value, if it may be shown, and the wanted one
 }
 
 func (p Problem) Error() string { return p.Path + ": " + p.Text }
 
-// Problems is everything that is wrong with a definition, in the order of its keys.
+// Problems are all errors of a definition, in the order of its keys.
 type Problems []Problem
 
 func (ps Problems) Error() string { return joined(ps, "\n", Problem.Error) }
 
-// Check validates a resolved definition completely; a non-nil error is Problems. Nothing that is left of it can fail
-// for a reason that was known before the run.
+// Check validates a resolved definition completely. A non-nil error is Problems. After Check, no run can fail for a
+// reason that its definition shows.
 func (d *Definition) Check() error {
 	var c checker
 	c.definition(d)
@@ -41,7 +41,7 @@ func (d *Definition) Check() error {
 	}
 	for i, name := range d.Stop.OnTool {
 		_, ok := d.Tool(name)
-		fromServer := slices.ContainsFunc(d.MCP, func(m MCPServer) bool { // whose tools nobody has listed yet
+		fromServer := slices.ContainsFunc(d.MCP, func(m MCPServer) bool { // a server whose tools are not listed yet
 			own, ok := strings.CutPrefix(name, m.Name+".")
 			return ok && own != "" && m.Wants(own)
 		})
@@ -51,14 +51,14 @@ func (d *Definition) Check() error {
 	return c.err()
 }
 
-// CheckWithoutModel is Check for a definition whose model's provider, id and file are still to be chosen.
+// CheckWithoutModel is Check for a definition whose model provider, id and file are not chosen yet.
 func (d *Definition) CheckWithoutModel() error {
 	var c checker
 	c.definition(d)
 	return c.err()
 }
 
-// CheckTools is Check for a list of tools alone.
+// CheckTools checks a list of tools as Check does.
 func CheckTools(tools []ToolSpec) error {
 	var c checker
 	c.toolsOf(tools, nil)
@@ -106,7 +106,7 @@ func oneOf[T ~string](c *checker, path string, got T, want ...T) {
 	c.add(path, "got %s, want %s", shown, strings.Join(words(want...), " or "))
 }
 
-// form refuses free text of the wrong form without repeating it.
+// form refuses free text of the wrong form. The problem does not repeat the text.
 func (c *checker) form(ok bool, path, got, want string) {
 	switch {
 	case ok:
@@ -124,7 +124,7 @@ func (c *checker) definition(d *Definition) {
 	c.noError("system", CheckSystem(d.System, d.SystemPrompt))
 	c.chain(d)
 	c.toolsOf(d.Tools, d.MCP)
-	// Refuse tools that the model could not tell from the one that reads on in results.
+	// Refuse tools that the model could confuse with the built-in one that reads the rest of results.
 	for i, t := range d.Tools {
 		c.that(!d.KeepsWhole() || t.ModelName() != ReadMore, fmt.Sprintf("tools[%d].name", i),
 			"%s is the name of a built-in tool, want another one, or context.keepWhole: false", ReadMore)
@@ -199,8 +199,7 @@ func (c *checker) limits(at string, l Limits) {
 		"got ask, want tokens, usd or period beside it: there is no budget to be used up")
 }
 
-// plugins checks names and the form of configs; whether there is such a plugin, and what it wants, is for package hook
-// to say.
+// plugins checks the names and the form of configurations. Package hook checks that the plugins exist and accept them.
 func (c *checker) plugins(at string, specs []PluginSpec) {
 	seen := map[string]bool{}
 	for i, p := range specs {
@@ -233,7 +232,7 @@ func chainPath(place int) string {
 	return fmt.Sprintf("model.fallbacks[%d]", place-1)
 }
 
-// chain checks the settings of every model that may be asked, and of all of them together.
+// chain checks the settings of every model in the chain, and those of the chain as a whole.
 func (c *checker) chain(d *Definition) {
 	for i, m := range d.Model.Chain() {
 		c.modelSettings(chainPath(i), m)
@@ -252,7 +251,7 @@ func (c *checker) chain(d *Definition) {
 		c.that(m.Repair == "", at+".repair", "got a word, want none: it is the whole chain's")
 		c.that(m.Busy == "", at+".busy", "got a word, want none: it is the whole chain's")
 	}
-	// what holds for all models is said once, by the first
+	// the first model has the settings that apply to the whole chain
 	for i, class := range d.Model.MoveOn {
 		c.enum(fmt.Sprintf("model.moveOn[%d]", i), class)
 	}
@@ -313,7 +312,7 @@ func (c *checker) modelSettings(at string, m ModelSpec) {
 	c.that(m.Retry.MaxBackoff >= m.Retry.Backoff, at+".retry.maxBackoff", "got less than backoff, want at least as much")
 }
 
-// server refuses a server's address that could hold a credential, and a key that is not a secret's name.
+// server refuses a base URL that could hold a credential, and a key that is not a reference to a secret.
 func (c *checker) server(at string, m ModelSpec) {
 	u, err := url.Parse(m.BaseURL)
 	valid := err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil &&
@@ -324,7 +323,7 @@ func (c *checker) server(at string, m ModelSpec) {
 	c.that(ok || m.Key == "", at+".key", "got something else, want ${secret:NAME}: keys do not belong into agent files")
 }
 
-// KeySecret is the name of the secret that is the model's key; ok is false where the key is none.
+// KeySecret returns the name of the secret with the model's key. ok is false if Key is not a reference to a secret.
 func (m ModelSpec) KeySecret() (name string, ok bool) {
 	parts, err := SecretParts(m.Key)
 	if err != nil || len(parts) != 1 {
@@ -339,7 +338,7 @@ func IsJSONObject(raw json.RawMessage) bool {
 	return err == nil && jsonx.JSONKind(raw) == '{'
 }
 
-// apiVersion is the only query that a model's base URL may have: Azure's.
+// apiVersion matches the only query that a model's base URL may have. Azure needs it.
 var apiVersion = regexp.MustCompile(`^api-version=[0-9A-Za-z.-]{1,40}$`)
 
 func (c *checker) toolsOf(tools []ToolSpec, servers []MCPServer) {
@@ -347,7 +346,7 @@ func (c *checker) toolsOf(tools []ToolSpec, servers []MCPServer) {
 	for i, t := range tools {
 		at := fmt.Sprintf("tools[%d]", i)
 		c.tool(at, t)
-		if t.Kind == KindMCP { // as a definition has it once its server is listed
+		if t.Kind == KindMCP { // only in a definition whose servers have been listed
 			known := func(m MCPServer) bool { return m.Name == t.MCP.Server }
 			if t.MCP == nil || t.MCP.Digest == "" || !slices.ContainsFunc(servers, known) {
 				c.add(at+".kind", "got mcp, want internal or service: servers stand under mcp, and their tools are listed when a "+
@@ -373,7 +372,7 @@ func (c *checker) tool(at string, t ToolSpec) {
 	case !ValidWord(t.ModelName()):
 		c.add(at+".name", "got %d characters, want at most 64", len(t.Name))
 	}
-	if t.Kind != KindMCP { // see toolsOf
+	if t.Kind != KindMCP { // toolsOf checks that
 		c.enum(at+".kind", t.Kind)
 	}
 	switch {
@@ -398,15 +397,15 @@ func (c *checker) tool(at string, t ToolSpec) {
 	c.noError(at+".schema", CheckSchema(t.Schema))
 }
 
-// maxEventType is the longest type of an event, in bytes: a bus takes no longer one. A wait ends no sooner than after
-// minAnswer.
+// maxEventType is the longest type of an event that a bus accepts, in bytes. minAnswer is the shortest time that a
+// service has to answer.
 const (
 	maxEventType = 128
 	minAnswer    = time.Minute
 )
 
-// CheckSchema wants a JSON Schema of an object that refers to nothing outside itself (R14), as a definition's tools
-// have.
+// CheckSchema returns an error unless raw is a JSON Schema of an object without references outside itself, as tools
+// need (R14).
 func CheckSchema(raw json.RawMessage) error {
 	schema, err := ReadSchema(raw)
 	if err == nil && schema["type"] != "object" {
@@ -415,7 +414,7 @@ func CheckSchema(raw json.RawMessage) error {
 	return cmp.Or(err, selfContained(schema))
 }
 
-// anySchema wants a JSON Schema of anything that refers to nothing outside itself, where there is one.
+// anySchema refuses a schema that is not a mapping or has references outside itself. A nil schema is accepted.
 func (c *checker) anySchema(at string, raw json.RawMessage) {
 	if raw == nil {
 		return
@@ -427,14 +426,14 @@ func (c *checker) anySchema(at string, raw json.RawMessage) {
 	c.noError(at, cmp.Or(err, selfContained(schema)))
 }
 
-// ReadSchema is nil for JSON that is no mapping.
+// ReadSchema decodes strict JSON. It returns nil for JSON that is not a mapping.
 func ReadSchema(raw json.RawMessage) (map[string]any, error) {
 	v, err := decodeChecked(raw)
 	schema, _ := v.(map[string]any)
 	return schema, err
 }
 
-// decodeChecked is the value of strict JSON within the usual limits.
+// decodeChecked decodes strict JSON within the default limits.
 func decodeChecked(raw json.RawMessage) (any, error) {
 	compact, err := jsonx.CompactJSON(raw, jsonx.JSONLimits{})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// delegate checks what only a tool of kind agent has. Whether there is such an agent, CheckAgents says.
+// delegate checks the fields that only a tool of kind agent has. CheckAgents checks that the agent exists.
 func (c *checker) delegate(at string, t ToolSpec) {
 	switch {
 	case t.Kind != KindAgent:
@@ -28,16 +28,17 @@ func (c *checker) delegate(at string, t ToolSpec) {
 	}
 }
 
-// maxDepth is how many runs there may be below any root.
+// maxDepth is the highest number of levels of delegated runs below a root run.
 const maxDepth = 16
 
-// ourHeaders are the fields that a request has anyway, or that are about its way.
+// ourHeaders are the header fields that the runtime or the connection sets.
 var ourHeaders = []string{
 	"accept-encoding", "connection", "content-length", "expect", "host", "idempotency-key", "keep-alive",
 	"proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
 }
 
-// httpTool wants a tool of kind http to have a request that its schema's arguments fill, and no other tool to have one.
+// httpTool checks the request of a tool of kind http: the arguments of its schema have to fill the templates. Other
+// tools have no request.
 func (c *checker) httpTool(at string, t ToolSpec) {
 	if t.Kind != KindHTTP {
 		c.that(t.HTTP == nil, at+".url", "got a request, want none: only kind http has one")
@@ -48,10 +49,10 @@ func (c *checker) httpTool(at string, t ToolSpec) {
 		return
 	}
 	h := t.HTTP
-	// CONNECT and TRACE are none: they are about the way, and not about the host
+	// CONNECT and TRACE are missing, because they concern proxies and not the host.
 	oneOf(c, at+".method", h.Method, "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 	r := requestCheck{checker: c}
-	if json.Unmarshal(t.Schema, &r) != nil { // CheckSchema says what is wrong with it
+	if json.Unmarshal(t.Schema, &r) != nil { // CheckSchema reports the error
 		r = requestCheck{checker: c}
 	}
 	r.url(at+".url", h)
@@ -71,7 +72,7 @@ func (c *checker) httpTool(at string, t ToolSpec) {
 // requestCheck checks the templates of one request.
 type requestCheck struct {
 	*checker `json:"-"`
-	// of the schema of the arguments, at its top
+	// top-level keys of the arguments' schema
 	Properties map[string]json.RawMessage `json:"properties"`
 	Required   []string                   `json:"required"`
 }
@@ -138,7 +139,7 @@ func (c requestCheck) body(path string, h *HTTPTool) {
 	c.strings(path, v)
 }
 
-// strings checks every string of a body, which is a template.
+// strings checks every string of a body as a template.
 func (c requestCheck) strings(path string, v any) {
 	switch v := v.(type) {
 	case string:
@@ -157,12 +158,12 @@ func (c requestCheck) strings(path string, v any) {
 
 const functionForm = "the name or ARN of a function of AWS Lambda"
 
-// functionName is FUNCTION, ACCOUNT:function:FUNCTION or arn:PARTITION:lambda:REGION:ACCOUNT:function:FUNCTION, each
-// perhaps with :VERSION or :ALIAS behind it.
+// functionName matches FUNCTION, ACCOUNT:function:FUNCTION and arn:PARTITION:lambda:REGION:ACCOUNT:function:FUNCTION,
+// each with an optional :VERSION or :ALIAS.
 var functionName = regexp.MustCompile(`^((arn:[\w-]{1,20}:lambda:[\w-]{1,30}:)?[0-9]{12}:function:)?` +
 	`[\w-]{1,64}(:(\$LATEST|[\w-]{1,128}))?$`)
 
-// servers checks what the definition says of MCP servers. Values of headers and of the environment are never repeated:
+// servers checks the definition's MCP servers. Problems never repeat values of headers and of the environment, because
 // they may be secret.
 func (c *checker) servers(at string, d *Definition) {
 	seen := map[string]bool{}
@@ -217,7 +218,7 @@ func (c *checker) serverPlace(at string, m MCPServer) {
 	}
 }
 
-// serverTools checks what is said of the server's tools, as far as it can be wrong before they are known.
+// serverTools checks the patterns for a server's tools, as far as possible before the tools are known.
 func (c *checker) serverTools(at string, d *Definition, m MCPServer) {
 	seen := map[string]bool{}
 	pattern := func(path, match string) {
@@ -246,7 +247,7 @@ func (c *checker) serverTools(at string, d *Definition, m MCPServer) {
 	}
 }
 
-// secretRefs wants every reference to a secret in a text to be whole.
+// secretRefs refuses a text with an incomplete reference to a secret.
 func (c *checker) secretRefs(at, text string) {
 	parts, err := SecretParts(text)
 	if err != nil || slices.ContainsFunc(parts, func(p TemplatePart) bool { return strings.Contains(p.Text, "${") }) {
@@ -254,8 +255,8 @@ func (c *checker) secretRefs(at, text string) {
 	}
 }
 
-// KeyPath appends a key to a path as problems name it. A key that would not be told from the path around it is quoted,
-// and cut if it is long.
+// KeyPath appends a key to a path in the form that problems show. Keys that could be confused with the path are quoted,
+// and long ones are cut.
 func KeyPath(at, key string) string {
 	switch {
 	case !plainKey.MatchString(key):
@@ -273,12 +274,12 @@ var (
 	headerName = regexp.MustCompile("^[\\w!#$%&'*+.^`|~-]{1,128}$")
 )
 
-// validPattern reports whether s may be a pattern over the names that servers give their tools.
+// validPattern reports whether s is a valid pattern over names of an MCP server's tools.
 func validPattern(s string) bool {
 	return s != "" && len(s) <= 128 && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-// ownHeaders are what a connection says itself.
+// ownHeaders are the header fields that an MCP connection sets itself.
 var ownHeaders = []string{
 	"accept", "connection", "content-length", "content-type", "host", "last-event-id", "mcp-protocol-version",
 	"mcp-session-id", "te", "trailer", "transfer-encoding", "upgrade",
@@ -286,7 +287,8 @@ var ownHeaders = []string{
 
 func isControl(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
-// validServerURL wants a URL that nobody on the way can read, unless there is no way.
+// validServerURL reports whether s is a URL of an MCP server without credentials or secrets. It has to be https, unless
+// the server is on this machine.
 func validServerURL(s string) bool {
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" || strings.Contains(s, "${") {
@@ -297,10 +299,10 @@ func validServerURL(s string) bool {
 	return u.Scheme == "https" || u.Scheme == "http" && loopback
 }
 
-// MaxAttempts is how often a call may be entered in one invocation.
+// MaxAttempts is how often a call may be attempted in one invocation.
 const MaxAttempts = 20
 
-// toolPolicy checks how a tool's calls are made.
+// toolPolicy checks how calls of a tool are described, retried, limited and undone.
 func (c *checker) toolPolicy(at string, t ToolSpec) {
 	r := t.Retry
 	c.that(r.Attempts >= 0 && r.Attempts <= MaxAttempts, at+".retry.attempts", "got %d, want 0 to %d", r.Attempts,
@@ -324,17 +326,17 @@ func (c *checker) toolPolicy(at string, t ToolSpec) {
 	}
 }
 
-// toolName wants the original name of a tool of the agent. It returns that tool, unless something is wrong with it, or
-// it is one of an MCP server, whose tools are known once the server has been asked.
-func (c *checker) toolName(path string, d *Definition, name, that string) (t ToolSpec, ok bool) {
+// toolName adds a problem unless name is the original name of a tool of the agent. It returns that tool. ok is also
+// false, without a problem, for a tool of an MCP server, since those are unknown until the server has been asked.
+func (c *checker) toolName(path string, d *Definition, name, suffix string) (t ToolSpec, ok bool) {
 	t, ok = d.Tool(name)
 	isServer := func(m MCPServer) bool { return strings.HasPrefix(name, m.Name+".") }
 	switch {
 	case name == "":
-		c.add(path, "got nothing, want the original name of a tool of this agent%s", that)
+		c.add(path, "got nothing, want the original name of a tool of this agent%s", suffix)
 	case !ok && slices.ContainsFunc(d.MCP, isServer):
 	case !ok || d.BreaksLoop(name):
-		c.add(path, "got no tool of this agent, want the original name of one%s", that)
+		c.add(path, "got no tool of this agent, want the original name of one%s", suffix)
 	default:
 		return t, true
 	}

@@ -1,7 +1,7 @@
-// Package agent is the definition of an agent as data: its models, tools, rules, limits, texts and presets, the checks
-// that a definition must pass, and the request and reply of a model.
+// Package agent describes an agent as data: its models, tools, rules, limits, texts and presets. It checks definitions
+// and declares the request and reply of a model.
 //
-// It does no I/O. What a definition means for a run is decided in policy, prompt and plan.
+// The package does no I/O. Packages policy, prompt and plan apply a definition to a run.
 package agent
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Definition is an agent, resolved: every default and preset applied. It is stored as a blob under its digest when a
-// run starts, and the run uses that one to its end. The YAML form is read by package agentfile.
+// Definition is an agent with every default and preset applied. When a run starts, it is stored as a blob under its
+// digest, and the run uses that blob to its end. Package agentfile reads the YAML form.
 type Definition struct {
 	Name            string         `json:"name"` // ^[a-z][a-z0-9-]{0,39}$
 	Version         string         `json:"version,omitempty"`
@@ -30,7 +30,7 @@ type Definition struct {
 	Wait            run.WaitMode   `json:"wait"`
 	Resume          run.ResumeMode `json:"resume"`
 	TextBesideCalls TextBeside     `json:"textBesideCalls"`
-	Early           EarlyDecision  `json:"early"` // a decision before the call is suspended
+	Early           EarlyDecision  `json:"early"` // what happens to a decision that arrives before its call is suspended
 	HooksVersion    string         `json:"hooksVersion,omitempty"`
 
 	Input       Input          `json:"input,omitzero"`
@@ -42,11 +42,11 @@ type Definition struct {
 	Context      Context      `json:"context,omitzero"`
 	Stop         Stop         `json:"stop,omitzero"`
 
-	// the code that builds the system text and the first messages, by name; "" = none
+	// name of the code that builds the system text and the first messages; "" = none
 	Builder string  `json:"builder,omitempty"`
 	CutText CutText `json:"cutText,omitempty"`
 
-	Plugins []PluginSpec `json:"plugins,omitempty"` // in the order in which they run
+	Plugins []PluginSpec `json:"plugins,omitempty"` // in running order
 
 	Text         TextPolicy        `json:"text,omitempty"`
 	Analysis     Analysis          `json:"analysis,omitzero"`
@@ -55,67 +55,67 @@ type Definition struct {
 	Prompt       Prompt            `json:"prompt,omitzero"`
 	Orchestrator Orchestrator      `json:"orchestrator,omitzero"`
 	Prefilter    Prefilter         `json:"prefilter,omitzero"`
-	Wording      map[string]string `json:"wording,omitempty"` // texts instead of the preset's, by key (Wordings)
+	Wording      map[string]string `json:"wording,omitempty"` // replaces texts of the preset, by key (Wordings)
 
 	MCP []MCPServer `json:"mcp,omitempty"` // in order of definition
-	// of the agents that delegated to this one, the root's first: what any of them would not let pass does not pass. Never
-	// written in a file
+	// policies of the agents that delegated this run, the root's first: a call has to pass all of them. Never set in a
+	// file
 	Ceilings []Permission `json:"ceilings,omitempty"`
 
-	// the agents that Ceilings are of, as far as they are known, in their order. Never written in a file
+	// names of the agents whose policies are in Ceilings, as far as they are known, in the same order. Never set in a file
 	Delegators []string `json:"delegators,omitempty"`
-	// what the deployment says of the agents since; nil = nothing is known. It is no part of what is pinned
+	// the deployment's current policy for this agent; nil = unknown. It is not part of the pinned definition
 	Now *Current `json:"-"`
 
-	// in place of the model of every agent below this one's runs; nil = each has its own. Never written in a file
+	// replaces the model of every agent below this one; nil = each agent uses its own. Never set in a file
 	Below *ModelSpec `json:"below,omitempty"`
-	// Folder is where every tool of this agent's and of those below it works, and its programs start; "" = each has its
-	// own. Never written in a file.
+	// the folder that confines the tools of this agent and of those below it, and where their programs start; "" = each
+	// agent has its own. Never set in a file
 	Folder string `json:"folder,omitempty"`
 }
 
 // Limits bounds a run.
 type Limits struct {
 	Interactions int `json:"interactions"` // > 0
-	// inferences beyond them, which the model makes knowing that it is at its end
+	// inferences allowed after that, in which the model is told that its quota is used up
 	Grace   int     `json:"grace,omitempty"`
-	OnLimit OnLimit `json:"onLimit"` // once both are used up, or one of the two below is
+	OnLimit OnLimit `json:"onLimit"` // applies once Interactions and Grace are used up, or Tokens or USD
 
-	Tokens int64   `json:"tokens,omitempty"` // of all kinds, in all; 0 = no limit
-	USD    run.USD `json:"usd,omitempty"`    // of all replies; 0 = no limit. Every model needs a price
-	// what all runs of the agent in a tenant may use; nil = no limit
+	Tokens int64   `json:"tokens,omitempty"` // total of all kinds; 0 = no limit
+	USD    run.USD `json:"usd,omitempty"`    // total of all replies; 0 = no limit. Every model needs a price
+	// shared by all runs of the agent in one tenant; nil = no limit
 	Period *PeriodBudget `json:"period,omitempty"`
-	// what happens once tokens or usd are used up, also those of a period; "" = end
+	// applies once Tokens, USD or a budget of a period is used up; "" = end
 	OnBudget OnBudget `json:"onBudget,omitempty"`
 
 	Validators Validators `json:"validators,omitempty"` // "" = always
 
-	// how often people are asked about one call before no plugin may ask again; 0 = no limit
+	// how often people may be asked about one call. After that no plugin may ask again; 0 = no limit
 	Asks int `json:"asks,omitempty"`
 
-	Parallel int `json:"parallel,omitempty"` // calls of one batch that run at a time; 0 = no bound
-	// how many runs below the root there may be in a line of agents that ask each other; 0 = DefaultDepth
+	Parallel int `json:"parallel,omitempty"` // calls of one batch that may run at the same time; 0 = no limit
+	// how many levels of delegated runs there may be below the root run; 0 = DefaultDepth
 	Depth    int `json:"depth,omitempty"`
-	Children int `json:"children,omitempty"` // runs that a run's calls are, at a time; 0 = DefaultChildren
+	Children int `json:"children,omitempty"` // delegated runs that a run may have open at a time; 0 = DefaultChildren
 
-	Open int `json:"open,omitempty"` // requests to people that a run has open at a time; 0 = DefaultOpen
+	Open int `json:"open,omitempty"` // requests to people that a run may have open at a time; 0 = DefaultOpen
 }
 
-// DefaultOpen is how many requests to people a run has open where its definition does not say.
+// DefaultOpen is the value of Limits.Open where a definition sets none.
 const DefaultOpen = 50
 
-// MaxOpen is how many requests to people a run has open at a time.
+// MaxOpen returns how many requests to people a run may have open at a time.
 func (d *Definition) MaxOpen() int { return cmp.Or(d.Limits.Open, DefaultOpen) }
 
-// PeriodBudget is what many runs may use together in a day or a month of the calendar, in UTC. One of Tokens and USD,
-// or both, is set; 0 = no limit. The zero value is no budget.
+// PeriodBudget is what many runs may use together in a calendar day or month, in UTC. Tokens, USD or both are set; 0 =
+// no limit. The zero value is no budget.
 type PeriodBudget struct {
 	Every  Every   `json:"every"`
 	Tokens int64   `json:"tokens,omitempty"` // of all kinds
 	USD    run.USD `json:"usd,omitempty"`
 }
 
-// Every is how long a period is.
+// Every is the length of a period.
 type Every string
 
 // The periods.
@@ -124,7 +124,7 @@ const (
 	EveryMonth Every = "month"
 )
 
-// Of is the period that t is in, as 2026-11-29 or 2026-11.
+// Of returns the period that contains t, such as 2026-11-29 or 2026-11.
 func (e Every) Of(t time.Time) string {
 	if e == EveryDay {
 		return t.UTC().Format(time.DateOnly)
@@ -132,12 +132,12 @@ func (e Every) Of(t time.Time) string {
 	return t.UTC().Format("2006-01")
 }
 
-// ModelSpec names a model. Keys and endpoints' credentials are never in it.
+// ModelSpec names a model and its settings. It never contains a key or credentials.
 type ModelSpec struct {
 	Provider string `json:"provider"` // bedrock | openai | script | demo
 	ID       string `json:"id,omitempty"`
 	BaseURL  string `json:"baseURL,omitempty"` // openai
-	// openai: ${secret:NAME}, the key of the server; "" = OpenAI's from the environment, for OpenAI alone
+	// openai: ${secret:NAME}, the key of the server; "" = the key for OpenAI from the environment, sent to OpenAI alone
 	Key         string   `json:"key,omitempty"`
 	File        string   `json:"file,omitempty"` // script
 	MaxTokens   int      `json:"maxTokens,omitempty"`
@@ -146,27 +146,27 @@ type ModelSpec struct {
 	Retry       Retry    `json:"retry"`
 
 	Timeout time.Duration `json:"timeout,omitempty"` // of one request; 0 = as long as the function may run
-	// asked in order where the one before fails; none has any itself
+	// tried in order, each after the one before has failed. A fallback has no fallbacks
 	Fallbacks  []ModelSpec `json:"fallbacks,omitempty"`
-	StaticText string      `json:"staticText,omitempty"` // said where all of them fail; "" = that is an error
-	Price      *Price      `json:"price,omitempty"`      // nil = not known
-	// how often a reply that the limit of its output cut is gone on with
+	StaticText string      `json:"staticText,omitempty"` // the reply if all models fail; "" = that is an error
+	Price      *Price      `json:"price,omitempty"`      // nil = unknown
+	// how often the model is asked to continue a reply that its output limit cut
 	Continuations int `json:"continuations,omitempty"`
 
 	Dialect Dialect `json:"dialect,omitempty"` // "" = native
-	// classes that move on to the next model, or to StaticText; nil = every class
+	// error classes that lead to the next model, or to StaticText; nil = every class
 	MoveOn    []ModelErrorClass `json:"moveOn,omitzero"`
-	CutStream CutStream         `json:"cutStream,omitempty"` // what becomes of a reply whose stream broke off
-	Repair    Repair            `json:"repair,omitempty"`    // what becomes of arguments that are not JSON
-	// what becomes of a run while all models of the chain are busy
+	CutStream CutStream         `json:"cutStream,omitempty"` // what happens to a reply whose stream broke off
+	Repair    Repair            `json:"repair,omitempty"`    // what happens to arguments that are not JSON
+	// what happens to a run while all models of the chain are busy
 	Busy Busy `json:"busy,omitempty"`
 
 	// bedrock: the model's own request fields; openai: fields of the body. An object; nil = none
 	Options json.RawMessage `json:"options,omitempty"`
 }
 
-// Chain is the model and its fallbacks, each as it is asked: alone, with the first one's retries and dialect where it
-// has none of its own, and with what is the whole chain's.
+// Chain returns the model and its fallbacks, each without fallbacks of its own. A fallback inherits the first model's
+// retries and dialect where it sets none. CutStream and Repair are those of the first model.
 func (m ModelSpec) Chain() []ModelSpec {
 	chain := append([]ModelSpec{m}, m.Fallbacks...)
 	for i := range chain {
@@ -178,7 +178,7 @@ func (m ModelSpec) Chain() []ModelSpec {
 	return chain
 }
 
-// Answering is the model at a place of the chain; the first where there is no such place.
+// Answering returns the model at a place of the chain, or the first model if there is no such place.
 func (m ModelSpec) Answering(place int) ModelSpec {
 	if chain := m.Chain(); place > 0 && place < len(chain) {
 		return chain[place]
@@ -186,67 +186,68 @@ func (m ModelSpec) Answering(place int) ModelSpec {
 	return m
 }
 
-// Retry bounds how often one inference is asked of one model; only retryable classes are asked again.
+// Retry limits how often one inference is requested from one model. Only errors of retryable classes lead to another
+// request.
 type Retry struct {
-	Attempts   int           `json:"attempts"`   // in all, the first included; > 0
-	Backoff    time.Duration `json:"backoff"`    // before the second; doubles
-	MaxBackoff time.Duration `json:"maxBackoff"` // cap
+	Attempts   int           `json:"attempts"`   // total, including the first; > 0
+	Backoff    time.Duration `json:"backoff"`    // before the second attempt; doubles with each one
+	MaxBackoff time.Duration `json:"maxBackoff"` // limit of the doubled backoff
 
-	// no request is repeated later than this after the inference's first; 0 = attempts alone count
+	// no request is repeated later than this after the inference's first one; 0 = only Attempts counts
 	Window time.Duration `json:"window,omitempty"`
-	Jitter int           `json:"jitter,omitempty"` // percent of a wait that chance may add to it
+	Jitter int           `json:"jitter,omitempty"` // up to this percentage of a backoff is added at random
 
-	On []ModelErrorClass `json:"on,omitzero"` // the retryable classes that are asked again; nil = all of them
+	On []ModelErrorClass `json:"on,omitzero"` // the retryable classes that are retried; nil = all of them
 }
 
 // Permission is the policy that decides which calls wait for a person.
 type Permission struct {
 	Mode      PermissionMode    `json:"mode"`
 	Default   PermissionDefault `json:"default"`   // where no rule matches
-	Approvers []string          `json:"approvers"` // for rules without their own; nobody else, ever
+	Approvers []string          `json:"approvers"` // for rules that name none; nobody else may approve
 	Rules     []Rule            `json:"rules,omitempty"`
-	Expires   time.Duration     `json:"expires"` // an approval's life where the rule says none; > 0
+	Expires   time.Duration     `json:"expires"` // lifetime of an approval request where the rule sets none; > 0
 
 	Scope  Scope  `json:"scope,omitempty"`
 	Grants Grants `json:"grants,omitempty"`
-	// advisory: the original name of the service whose answers are approvals; "" = none
+	// mode advisory: original name of the service whose answers are approvals; "" = none
 	ApprovalTool string `json:"approvalTool,omitempty"`
-	// a hook.PermissionBackend, which knows the tools' permissions; "" = the run's own journal does
+	// name of a hook.PermissionBackend that stores the tools' permissions; "" = the run's own journal does
 	Backend string `json:"backend,omitempty"`
-	// a hook.Policy, which lists more tools that need a permission; "" = none
+	// name of a hook.Policy that lists more tools that need a permission; "" = none
 	Policy string `json:"policy,omitempty"`
 
-	Bounds StandingBounds `json:"standing,omitzero"` // how far standing grants go at most
+	Bounds StandingBounds `json:"standing,omitzero"` // limits of standing grants
 }
 
-// Rule is one line of policy. Tool is a pattern over original names: '*' matches any run of characters. The first rule
-// that matches wins, but deny rules are checked before all others.
+// Rule is one line of policy. Tool is a pattern over original names, in which '*' matches any run of characters. The
+// first matching rule applies, but deny rules are checked before all others.
 type Rule struct {
 	Tool      string          `json:"tool"`
 	When      []run.Condition `json:"when,omitempty"` // all must hold
 	Verdict   Verdict         `json:"verdict"`
 	Approvers []string        `json:"approvers,omitempty"`
 	Expires   time.Duration   `json:"expires,omitempty"`
-	Note      string          `json:"note,omitempty"` // shown to the person who is asked
+	Note      string          `json:"note,omitempty"` // shown to the approver
 
-	// so many different people approve; 0 and 1 = one. One denial is enough for all
+	// number of different people who have to approve; 0 and 1 = one. One denial is always enough
 	Quorum   int  `json:"quorum,omitempty"`
-	FourEyes bool `json:"fourEyes,omitempty"` // the people for whom the run acts may deny and not approve
-	// who has not decided by then is reminded, and again after as long; 0 = nobody is
+	FourEyes bool `json:"fourEyes,omitempty"` // the people for whom the run acts may deny but not approve
+	// interval after which people who have not decided are reminded; 0 = no reminders
 	Remind   time.Duration `json:"remind,omitempty"`
 	Escalate *Escalation   `json:"escalate,omitempty"` // nil = nobody else is asked
 
-	Via     []run.Via   `json:"via,omitempty"`     // the channels by which people approve; empty = every one
-	Confirm run.Confirm `json:"confirm,omitempty"` // what an approval on a page behind a link takes besides
+	Via     []run.Via   `json:"via,omitempty"`     // channels through which people may approve; empty = all
+	Confirm run.Confirm `json:"confirm,omitempty"` // extra confirmation for approvals on a page behind a link
 }
 
-// Channels are the channels by which people approve, and what they confirm it with.
+// Channels are the channels through which people may approve, and the confirmation that an approval needs.
 type Channels struct {
 	Via     []run.Via   `json:"via,omitzero"` // nil = every channel, empty = none
 	Confirm run.Confirm `json:"confirm,omitempty"`
 }
 
-// Channels are those of the rule.
+// Channels returns the channels of the rule.
 func (r Rule) Channels() Channels {
 	if len(r.Via) == 0 {
 		return Channels{Confirm: r.Confirm}
@@ -256,29 +257,29 @@ func (r Rule) Channels() Channels {
 
 // The channels.
 const (
-	ViaPage    run.Via = "page" // behind a signed link, as in a mail
+	ViaPage    run.Via = "page" // behind a signed link, such as one in a mail
 	ViaSlack   run.Via = "slack"
 	ViaAPI     run.Via = "api"
 	ViaConsole run.Via = "console" // the web console
-	ViaCLI     run.Via = "cli"     // on the machine of the store
+	ViaCLI     run.Via = "cli"     // on the machine that has the store
 )
 
 // Vias returns all channels.
 func Vias() []run.Via { return []run.Via{ViaPage, ViaSlack, ViaAPI, ViaConsole, ViaCLI} }
 
-// The confirmations. A sign-in also counts where a code is asked for.
+// The confirmations. A sign-in also satisfies a rule that wants a code.
 const (
-	ConfirmCode run.Confirm = "code" // a code that came by another channel than the link
-	ConfirmOIDC run.Confirm = "oidc" // a sign-in, by OpenID Connect, of the person whom the link was sent to
+	ConfirmCode run.Confirm = "code" // a code that is sent through another channel than the link
+	ConfirmOIDC run.Confirm = "oidc" // an OpenID Connect sign-in of the person to whom the link was sent
 )
 
-// covers reports whether an approval that was confirmed by c counts where o is asked for.
-func covers(c, o run.Confirm) bool { return o == "" || c == o || c == ConfirmOIDC }
+// covers reports whether an approval that was confirmed by got satisfies a rule that wants want.
+func covers(got, want run.Confirm) bool { return want == "" || got == want || got == ConfirmOIDC }
 
-// Allow reports whether people may approve by the channel.
+// Allow reports whether people may approve through the channel.
 func (c Channels) Allow(via run.Via) bool { return c.Via == nil || slices.Contains(c.Via, via) }
 
-// ConfirmationBy returns what an approval by the channel takes besides.
+// ConfirmationBy returns the extra confirmation that an approval through the channel needs; "" = none.
 func (c Channels) ConfirmationBy(via run.Via) run.Confirm {
 	if via != ViaPage {
 		return ""
@@ -286,12 +287,12 @@ func (c Channels) ConfirmationBy(via run.Via) run.Confirm {
 	return c.Confirm
 }
 
-// Count reports whether an approval by the channel counts that was confirmed so.
+// Count reports whether an approval counts that came through the channel with that confirmation.
 func (c Channels) Count(via run.Via, confirmed run.Confirm) bool {
 	return c.Allow(via) && covers(confirmed, c.ConfirmationBy(via))
 }
 
-// Narrow returns what both allow.
+// Narrow returns the channels that both allow, with the stricter confirmation.
 func (c Channels) Narrow(o Channels) Channels {
 	switch {
 	case c.Via == nil:
@@ -305,28 +306,29 @@ func (c Channels) Narrow(o Channels) Channels {
 	return c
 }
 
-// Words name the channels for people.
+// Words returns the names of the channels as a text for people.
 func (c Channels) Words() string {
 	if c.Via == nil {
 		return "every channel"
 	}
-	// in one order, however the rules have them
-	listed := slices.DeleteFunc(Vias(), func(v run.Via) bool { return !slices.Contains(c.Via, v) })
-	return cmp.Or(strings.Join(words(listed...), ", "), "no channel, as the policies that apply have none in common")
+	// always in the same order
+	allowed := slices.DeleteFunc(Vias(), func(v run.Via) bool { return !slices.Contains(c.Via, v) })
+	return cmp.Or(strings.Join(words(allowed...), ", "), "no channel, as the policies that apply have none in common")
 }
 
-// Escalation lets others decide as well about what nobody has decided for a while.
+// Escalation asks more people about a request that nobody has decided for a while.
 type Escalation struct {
 	After time.Duration `json:"after"` // since the request; > 0
-	To    []string      `json:"to"`    // principals, beside the approvers; at least one
+	To    []string      `json:"to"`    // principals in addition to the approvers; at least one
 }
 
-// Tool finds a tool by its original name, one that d offers of itself as well.
+// Tool finds a tool by its original name, including built-in tools.
 func (d *Definition) Tool(original string) (ToolSpec, bool) {
 	return d.find(func(t ToolSpec) bool { return t.Name == original })
 }
 
-// OriginalName is the original of a model-facing name; of one that no tool has, the name itself.
+// OriginalName returns the original name of the tool with that model-facing name. If there is no such tool, it returns
+// the name unchanged.
 func (d *Definition) OriginalName(model string) string {
 	if t, ok := d.ToolByModelName(model); ok {
 		return t.Name
@@ -334,29 +336,29 @@ func (d *Definition) OriginalName(model string) string {
 	return model
 }
 
-// ToolByModelName finds a tool by the name the model uses, a built-in one too.
+// ToolByModelName finds a tool by its model-facing name, including built-in tools.
 func (d *Definition) ToolByModelName(name string) (ToolSpec, bool) {
 	return d.find(func(t ToolSpec) bool { return t.ModelName() == name })
 }
 
-// find finds one of d's tools, or of all those that d may ever offer behind its own.
-func (d *Definition) find(is func(ToolSpec) bool) (ToolSpec, bool) {
-	if i := slices.IndexFunc(d.Tools, is); i >= 0 {
+// find returns the first matching tool among d's tools and all built-in tools that d may ever offer.
+func (d *Definition) find(matches func(ToolSpec) bool) (ToolSpec, bool) {
+	if i := slices.IndexFunc(d.Tools, matches); i >= 0 {
 		return d.Tools[i], true
 	}
 	builtins := d.EveryBuiltin()
-	if i := slices.IndexFunc(builtins, is); i >= 0 {
+	if i := slices.IndexFunc(builtins, matches); i >= 0 {
 		return builtins[i], true
 	}
 	return ToolSpec{}, false
 }
 
-// MaxChildren bounds how many runs the calls of one run may start in all.
+// MaxChildren limits how many delegated runs one run may start in total.
 const MaxChildren = 64
 
-// Throughout is the agent with the provider, id, base URL, file, key and options of m in place of its models', and of
-// those of every agent below it: a key and request fields are for the server they were written for. What its own model
-// costs and its other settings stay.
+// Throughout returns the agent with the provider, id, base URL, file, key and options of m for its model, and for every
+// agent below it. Key and options are replaced too, because they were written for another server. Prices and other
+// settings of the model stay.
 func (d Definition) Throughout(m ModelSpec) Definition {
 	d.Model.Provider, d.Model.ID, d.Model.BaseURL, d.Model.File = m.Provider, m.ID, m.BaseURL, m.File
 	d.Model.Key, d.Model.Options, d.Model.Fallbacks = m.Key, m.Options, nil
@@ -365,8 +367,8 @@ func (d Definition) Throughout(m ModelSpec) Definition {
 	return d
 }
 
-// Within is the agent whose tools are confined to a folder, an absolute path, and whose programs start there, and so of
-// every agent below it.
+// Within returns the agent with its tools confined to a folder, an absolute path, in which its programs start as well.
+// The same applies to every agent below it.
 func (d Definition) Within(folder string) Definition {
 	d.Folder, d.Tools, d.MCP = folder, slices.Clone(d.Tools), slices.Clone(d.MCP)
 	for i := range d.Tools {
@@ -380,16 +382,16 @@ func (d Definition) Within(folder string) Definition {
 	return d
 }
 
-// PluginSpec names a plugin of a definition. Plugins run in the order in which they are named.
+// PluginSpec names a plugin of a definition. Plugins run in the order in which they are listed.
 type PluginSpec struct {
-	Name   string          `json:"name"`             // ^[a-z][a-z0-9-]{0,39}$, as it is registered
-	Config json.RawMessage `json:"config,omitempty"` // the plugin's own; nil = none
+	Name   string          `json:"name"`             // the name under which it is registered
+	Config json.RawMessage `json:"config,omitempty"` // the plugin's own configuration; nil = none
 }
 
-// PluginGate is what the plugins of an agent say of a call before it runs. At most one field is set; the zero value
-// lets the call pass.
+// PluginGate is the decision of an agent's plugins about a call before it runs. At most one field is set. The zero
+// value lets the call pass.
 type PluginGate struct {
-	Block   *string         // the reason, fit for the model: the call fails
-	Result  *ToolResultData // the call's result: the tool is not entered
-	Suspend *run.Ticket     // somebody is asked first
+	Block   *string         // the call fails with this reason, which the model may see
+	Result  *ToolResultData // the call has this result; the tool is not entered
+	Suspend *run.Ticket     // people are asked first
 }

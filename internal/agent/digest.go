@@ -11,7 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// CanonicalWhen are the conditions, each in its canonical form, in an order of their own.
+// CanonicalWhen returns the canonical form of each condition, sorted and without duplicates.
 func CanonicalWhen(when []run.Condition) []string {
 	out := make([]string, len(when))
 	for i, c := range when {
@@ -21,20 +21,20 @@ func CanonicalWhen(when []run.Condition) []string {
 	return slices.Compact(out)
 }
 
-// ToolHash is the hex SHA-256 of a tool's definition. White space, key order and string escapes of the schema don't
-// count, so storing and loading a definition leaves it as it is.
+// ToolHash returns the hex SHA-256 of a tool's definition. White space, key order and string escapes of the schema do
+// not count, so storing and loading a definition does not change it.
 func ToolHash(t ToolSpec) string {
 	spec := map[string]any{
 		"name": t.Name, "kind": string(t.Kind), "description": t.Description, "schema": jsonx.CanonicalText(t.Schema),
 		"effect": string(t.Effect), "priority": strconv.Itoa(t.Priority), "timeout": t.Timeout.String(), "root": t.Root,
 	}
 	for key, value := range map[string]string{"event": t.Event, "domain": t.Domain, "describe": t.Describe} {
-		if value != "" { // a tool of before there were such keys keeps its hash
+		if value != "" { // a tool without these keys keeps the hash from before they existed
 			spec[key] = value
 		}
 	}
-	// The rest is where the tool's calls go and how they are made. Loading what it was stored as leaves it as it is:
-	// struct fields have one order, JSON's maps are sorted, and the marshaller writes raw values in one form.
+	// The rest says where and how the tool's calls are made. Its JSON is the same after storing and loading: struct fields
+	// have one order, keys of maps are sorted, and raw values are written in one form.
 	rest, err := json.Marshal(struct {
 		MCP         *MCPTool    `json:"mcp,omitempty"`
 		Lambda      *LambdaTool `json:"lambda,omitempty"`
@@ -47,7 +47,7 @@ func ToolHash(t ToolSpec) string {
 
 		Precondition *Precondition `json:"precondition,omitempty"`
 	}{t.MCP, t.Lambda, t.HTTP, t.Agent, t.Retry, t.Concurrency, t.MaxResult, t.Undo, t.Precondition})
-	if err != nil { // raw JSON that is none, which Check refuses: no two of them are the same
+	if err != nil { // invalid raw JSON, which Check refuses; the error makes the hash unique
 		spec["remote"] = "unreadable: " + err.Error()
 	} else if string(rest) != "{}" {
 		spec["remote"] = string(rest)
@@ -55,7 +55,7 @@ func ToolHash(t ToolSpec) string {
 	return HashCanonical(spec)
 }
 
-// CanonicalCondition is a condition as digests contain it.
+// CanonicalCondition returns a condition in the form that digests contain.
 func CanonicalCondition(c run.Condition) map[string]any {
 	in := make([]any, len(c.In))
 	for i, v := range c.In {
@@ -69,10 +69,10 @@ func CanonicalCondition(c run.Condition) map[string]any {
 	}
 }
 
-// HashCanonical is the SHA-256, in hex, of the canonical JSON of v.
+// HashCanonical returns the hex SHA-256 of the canonical JSON of v.
 func HashCanonical(v map[string]any) string { return HashHex(jsonx.AppendCanonical(nil, v)) }
 
-// HashHex is the SHA-256 of b in hex.
+// HashHex returns the hex SHA-256 of b.
 func HashHex(b []byte) string {
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])

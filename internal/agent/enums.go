@@ -6,123 +6,121 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// The words of which an agent's author chooses one.
+// The enumerations of a definition. An agent's author chooses one value of each.
 type (
 	// Preset names a bundle of policies.
 	Preset string
 
-	// SystemPrompt says when the system text is built: once, when the run starts, or anew for every inference.
-	// "" = once.
+	// SystemPrompt says when the system text is built: once at the start of the run, or for every inference. "" = once.
 	SystemPrompt string
 
-	// Dropped says whether the model hears of calls that its batch mode leaves out: not a word, or one user message that
-	// names them. "" = silent.
+	// Dropped says whether the model is told which calls its batch mode left out, by one user message that names them. ""
+	// = silent.
 	Dropped string
 
-	// CutText says what becomes of a text reply that its provider cut short, at the length limit or by its content
-	// filter: it is left as it came, or a notice behind it says what happened, for good (seed 000). "" = plain. Outputs
-	// of format json are left as they came: a word behind one would spoil a value that is whole.
+	// CutText says what happens to a text reply that its provider cut, at the output limit or by its content filter: it
+	// stays as it is, or gets a permanent notice (seed 000). "" = plain. JSON outputs never get a notice, since text
+	// behind a complete value would make it invalid.
 	CutText string
 
-	// BatchMode says which of a reply's calls are carried out; the others vanish (seed 000, prioritizeToolCalls).
+	// BatchMode says which of a reply's calls are carried out. The others are dropped (seed 000, prioritizeToolCalls).
 	BatchMode string
 
-	// Executor sets concurrency; replay is WaitMode and ResumeMode alone.
+	// Executor sets how calls of a batch run concurrently. WaitMode and ResumeMode decide about replay.
 	Executor string
 
-	// TextBeside says what becomes of text that came with tool calls.
+	// TextBeside says what happens to text that came with tool calls.
 	TextBeside string
 
-	// EarlyDecision says what becomes of a decision on a call that is not suspended yet: it is kept until the call
-	// suspends, or refused because nothing was shown.
+	// EarlyDecision says what happens to a decision on a call that is not suspended yet: it is kept until the call
+	// suspends, or refused because the person has not seen the call.
 	EarlyDecision string
 
-	// OnLimit is what happens when the quota is used up: the run ends in error (interactions_exhausted), as
-	// stopped:max_rounds_reached, or naturally with a summary that the model is asked for once and without tools.
+	// OnLimit says what happens when the quota is used up. The run ends in error (interactions_exhausted), as
+	// stopped:max_rounds_reached, or naturally with a summary that the model writes without tools.
 	OnLimit string
 
-	// OnBudget is what happens when a run has used up its tokens or its money: it ends as OnLimit says, or people are
-	// asked for more. Approved, the run goes on with as much again, or with what they say; denied, it ends as stopped.
+	// OnBudget says what happens when a run has used up its tokens or money: it ends as OnLimit says, or people are asked
+	// for more. If they approve, the run gets the same amount again or the one they enter. If they deny, it is stopped.
 	OnBudget string
 
-	// Validators says when outputs and the arguments of services are checked: always, or not once the quota is used up.
-	// Then what the model says in a grace call is taken as it is (seed 003).
+	// Validators says when outputs and arguments of services are checked: always, or only until the quota is used up. In
+	// the second case the reply to a grace call is accepted unchecked (seed 003).
 	Validators string
 
-	// OutputKind says what the model's last word has to be: any text, or one strict JSON value that fits the schema,
-	// with nothing around it.
+	// OutputKind says what the model's final answer has to be: any text, or exactly one JSON value that fits the schema.
 	OutputKind string
 
-	// CorrectionMode says where the model is told that its last word was refused: in the conversation, for good, or in
-	// the next request alone. "" = persist.
+	// CorrectionMode says where the model is told that its final answer was refused: permanently in the conversation, or
+	// in the next request only. "" = persist.
 	CorrectionMode string
 
-	// TextPolicy says what a reply without calls is worth: it is the last word; it is, unless it reads as unfinished, as
-	// a deflection, or says nothing (seed 002); or it never is, because only a loop-breaking tool ends the run (seed
-	// 004). "" = final.
+	// TextPolicy says whether a reply without calls is the final answer. It always is; or it is unless it is empty, a
+	// deflection or unfinished (seed 002); or it never is, because only a loop-breaking tool ends the run (seed 004). "" =
+	// final.
 	TextPolicy string
 
-	// SummaryKind says who writes the summary of what was evicted. Mechanical is a line for each message, by rule. Model
-	// is a text that the agent's model writes, mechanical where it fails.
+	// SummaryKind says who writes the summary of evicted messages. A mechanical summary has one line for each message, by
+	// rule. A model summary is written by the agent's model, and mechanical if that fails.
 	SummaryKind string
 
-	// PromptOrder is where sections stand: in the seed's order, in which tools and rules stand in the turn's message, or
-	// in that of its code, in which everything stands in the system message. "" = seed.
+	// PromptOrder is the order of sections. In the seed's order, tools and rules are in the turn's message; in the order
+	// of its code, everything is in the system message. "" = seed.
 	PromptOrder string
 
-	// EmbeddingProvider names who compares: words that texts share, weighed, which needs no model; or vectors of a model
-	// of an OpenAI-compatible server or of Amazon Bedrock.
+	// EmbeddingProvider says how texts are compared: by weighted common words, which needs no model, or by embedding
+	// vectors of an OpenAI-compatible server or of Amazon Bedrock.
 	EmbeddingProvider string
 
-	// Cache says how long a provider that is told to may keep the beginning of a request, so that the next one costs
-	// less. "" is off as well. Providers that decide for themselves are told nothing.
+	// Cache says how long a provider may cache the beginning of a request, so that the next one costs less. "" = off. It
+	// has no effect on providers that decide about caching themselves.
 	Cache string
 
-	// Dialect is how calls travel between the runtime and a model: as the provider's own tool calls, or as text with one
-	// call in <tool> tags (seed 004), for models that have none. "" = native.
+	// Dialect says how a model writes calls: as the provider's native tool calls, or as text with one call in <tool> tags
+	// (seed 004), for models without native calls. "" = native.
 	Dialect string
 
-	// MissingServer says what becomes of a call that names no server: it is malformed, or it means the server "local".
-	// "" = error.
+	// MissingServer says what happens to a call that names no server: it is malformed, or the server is "local". "" =
+	// error.
 	MissingServer string
 
-	// CutStream says what becomes of a reply whose stream broke off after part of it was there: the request has failed,
-	// or what was received is the reply (presets 5). "" = fail.
+	// CutStream says what happens when the stream of a reply breaks off: the request has failed, or the received part is
+	// the reply (presets 5). "" = fail.
 	CutStream string
 
-	// Repair says what becomes of a call whose arguments are not JSON: the model is told, or what its words can only
-	// mean is taken for them (presets 5). "" = off.
+	// Repair says what happens to a call whose arguments are not JSON: the model is told, or the arguments are repaired
+	// where only one reading is possible (presets 5). "" = off.
 	Repair string
 
-	// Busy says what becomes of a run when every model of its chain has failed and the last error may pass: it waits,
-	// nothing is committed, and the state machine asks again for about an hour, then the sweep; or it ends in error.
-	// "" = wait.
+	// Busy says what happens to a run when every model of its chain has failed with an error that may pass. The run waits
+	// and commits nothing: the state machine retries for about an hour, after that the sweep does. Or the run ends in
+	// error. "" = wait.
 	Busy string
 
-	// PermissionMode says what happens to a call that needs a person. suspend_and_replay parks the call itself,
-	// block_and_retry (arvo) refuses it while its tool's permission is asked for, and advisory (runner) tells the model
-	// which tools want an approval and stops nothing.
+	// PermissionMode says what happens to a call that needs a person. suspend_and_replay parks the call. block_and_retry
+	// (arvo) refuses the call and requests a permission for its tool. advisory (runner) tells the model which tools need
+	// an approval and stops nothing.
 	PermissionMode string
 
-	// PermissionDefault is the verdict where no rule matches. by_effect: read and idempotent tools are allowed,
-	// non_idempotent ones ask.
+	// PermissionDefault is the verdict where no rule matches. by_effect allows read and idempotent tools and asks for
+	// non_idempotent ones.
 	PermissionDefault string
 
-	// Scope says what a decision decides: one call, or every call of its tool. "" = call.
+	// Scope says what a decision applies to: one call, or every call of its tool. "" = call.
 	Scope string
 
-	// Grants says how long a permission holds under ScopeTool: for the rest of the run, for one claim, or beyond the
-	// run. "" = run.
+	// Grants says how long a permission lasts under ScopeTool: for the rest of the run, for one claim, or beyond the run.
+	// "" = run.
 	Grants string
 
-	// Verdict is what policy says of one call.
+	// Verdict is the policy's decision about one call.
 	Verdict string
 
-	// ToolKind says who runs a tool (docs/agent-file.md).
+	// ToolKind says where a tool runs (docs/agent-file.md).
 	ToolKind string
 )
 
-// The words, in the order of their types.
+// The values, in the order of their types.
 const (
 	PresetCountersign Preset = "countersign"
 	PresetArvo        Preset = "arvo"
@@ -231,7 +229,7 @@ const (
 	KindAgent    ToolKind = "agent"
 )
 
-// enums are the values of each type that has a few, in the order in which messages name them.
+// enums lists the values of each enumeration, in the order in which error messages name them.
 var enums = map[reflect.Type][]string{
 	reflect.TypeFor[Preset](): words(PresetCountersign, PresetArvo, PresetRunner, PresetTirea, PresetCowork,
 		PresetForge),
@@ -262,7 +260,7 @@ var enums = map[reflect.Type][]string{
 	reflect.TypeFor[Scope]():             words(ScopeCall, ScopeTool),
 	reflect.TypeFor[Grants]():            words(GrantsRun, GrantsOnce, GrantsStanding),
 	reflect.TypeFor[Verdict]():           words(VerdictAllow, VerdictAsk, VerdictDeny),
-	// KindMCP is never written
+	// KindMCP is missing, because files never contain it
 	reflect.TypeFor[ToolKind]():          words(KindInternal, KindService, KindLambda, KindHTTP, KindAgent),
 	reflect.TypeFor[run.Effect]():        words(run.EffectRead, run.EffectIdempotent, run.EffectNonIdempotent),
 	reflect.TypeFor[PromptOrder]():       words(PromptSeed, PromptCode),
@@ -281,16 +279,17 @@ func words[T ~string](values ...T) []string {
 	return words
 }
 
-// EnumValues are the values that an author may write for a type of a definition; nil where it is no enumeration.
+// EnumValues returns the values that an author may write for a type of a definition, or nil if it is not an
+// enumeration.
 func EnumValues(t reflect.Type) []string { return enums[t] }
 
-// enum wants one of the values of v's type.
+// enum adds a problem unless v is a value of its enumeration.
 func (c *checker) enum(path string, v any) {
-	of := reflect.ValueOf(v)
-	oneOf(c, path, of.String(), enums[of.Type()]...)
+	value := reflect.ValueOf(v)
+	oneOf(c, path, value.String(), enums[value.Type()]...)
 }
 
-// enumOrNone is enum where "" is the type's default.
+// enumOrNone is enum for a type in which "" is the default.
 func (c *checker) enumOrNone(path string, v any) {
 	if reflect.ValueOf(v).String() != "" {
 		c.enum(path, v)

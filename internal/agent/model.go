@@ -13,80 +13,81 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Request is one inference as the model is asked it, after every transform and before a provider's adapter.
-// It is a value that nobody may change: Messages shares memory with the state it was built from.
+// Request is one inference request, after every transform and before the provider's adapter. It must not be changed:
+// Messages shares memory with the state it was built from.
 type Request struct {
 	Tenant, Run, Agent string
-	Inference          int64 // which of the run's replies this asks for, from 1: an inference, or one for its plan
-	Attempt            int   // requests already made for this reply, failed ones; 0 = the first
+	Inference          int64 // number of the run's reply that this asks for, from 1, planning included
+	Attempt            int   // failed requests for this reply so far; 0 = the first attempt
 	Model              ModelSpec
 	System             string
 	Messages           []run.Message
-	Inferences         int64 // what Message.Seen wants: inferences counted before this call
+	Inferences         int64 // the argument of Message.Seen: inferences counted before this call
 	Tools              []ToolSpec
 	Lifecycle          run.Lifecycle
 	Interactions       run.Interactions
-	Exhausted          bool // a grace call or the forced summary: the quota is used up
+	Exhausted          bool // the quota is used up: this is a grace call or the forced summary
 	Output             OutputFormat
-	// what sections say, by the dialect of the model that is asked; Prompted has the one that counts
+	// rendered sections, by the dialect of the model; Prompted picks the one that applies
 	Prompts map[Dialect]PromptText
-	// of a prompted request: words before the newest user turn, which no message holds; "" = none
+	// set by Prompted: text before the newest user turn that no message holds; "" = none
 	Turn string
-	// calls whose results are new and stand farther up, before what the model said meanwhile
+	// calls whose new results are further up in the conversation, before newer text of the model
 	Late    []string
-	Notices Notices // what WithNotices says
+	Notices Notices // texts that WithNotices adds
 }
 
-// Notices are the definition's words for what the flags of a request mean to a model.
+// Notices are the definition's texts that tell a model what the flags of a request mean.
 type Notices struct {
 	Exhausted string // the quota is used up
-	JSONOnly  string // the answer is to be JSON, and the provider cannot be asked for it
+	JSONOnly  string // the answer has to be JSON, and the provider has no option for it
 }
 
-// OutputFormat is the form that a reply's text is asked for. An adapter asks for it as far as the provider can be asked
-// and checks nothing. The zero value is free text.
+// OutputFormat is the form in which a reply's text is requested. An adapter requests it as far as the provider can, and
+// checks nothing. The zero value is free text.
 type OutputFormat struct {
-	JSON   bool            // the text is to be one JSON value
-	Schema json.RawMessage // of that value; nil = any. Only with JSON
-	Name   string          // of the schema, for providers that want one: ^[A-Za-z0-9_-]{1,64}$; "" = the adapter's choice
+	JSON   bool            // the text has to be one JSON value
+	Schema json.RawMessage // schema of that value; nil = any. Only with JSON
+	// name of the schema for providers that need one: ^[A-Za-z0-9_-]{1,64}$; "" = the adapter chooses
+	Name string
 }
 
-// Reply is what a model answered. Text and Calls may both be set; neither set is an empty reply.
+// Reply is a model's answer. Text and Calls may both be set. If neither is set, the reply is empty.
 type Reply struct {
 	Model string // the id of the model that answered
 	Text  string
 	Calls []ReplyCall
-	// the provider's word, for the record; decides nothing but whether a text is said to be cut (CutText)
+	// as the provider names it, for the record. It only decides whether CutText marks a text as cut
 	StopReason string
 	Usage      run.Usage
 	Reasoning  []run.RepliedReasoning // in order; never part of Text
-	Truncated  bool                   // the limit of output tokens cut the reply short, in the provider's own word
-	Place      int                    // of the model that answered in the chain: 0 = the first
-	At         time.Time              // when it was there; zero = nobody looked
+	Truncated  bool                   // the provider reports that the output limit cut the reply
+	Place      int                    // place in the chain of the model that answered; 0 = the first
+	At         time.Time              // when the reply arrived; zero = not recorded
 }
 
-// ReplyCall is a tool call as the model wrote it, id and name unchecked. Input is raw JSON as received.
+// ReplyCall is a tool call as the model wrote it. ID and Name are unchecked, Input is raw JSON as received.
 type ReplyCall struct {
 	ID    string
 	Name  string
 	Input json.RawMessage
 
-	Repaired bool // Input is JSON that was made of what the model wrote
+	Repaired bool // Input was repaired: it is not what the model wrote
 }
 
-// Delta is a piece of a reply that a model is writing, as adapters tell it to whoever listens. It is stored nowhere:
-// all of it is in the reply, if one comes of it.
+// Delta is a piece of a reply that a model is still writing. Adapters pass it to an OnDelta. It is never stored, since
+// the finished reply contains all of it.
 type Delta struct {
 	Kind DeltaKind
-	Text string // the piece, as it came; of a call, of its arguments. "" = a call begins
+	Text string // the piece as received; for a call, a piece of its arguments. "" = a call begins
 
-	// Of a call.
-	Place int    // among the calls of the reply as they began, from 0
-	Call  string // its id in the model's words, "" = not known yet. What is stored may have another: ids are made unique
-	Name  string // of its tool, as the model has it
+	// Set for calls only.
+	Place int    // position among the calls of the reply, from 0
+	Call  string // the model's id of the call; "" = not known yet. The stored id may differ, because stored ids are unique
+	Name  string // model-facing name of the tool
 }
 
-// DeltaKind is what a piece of a reply is of.
+// DeltaKind is the part of a reply that a Delta belongs to.
 type DeltaKind string
 
 // The kinds.
@@ -96,14 +97,14 @@ const (
 	DeltaCall      DeltaKind = "call"
 )
 
-// OnDelta is told of pieces of the reply to r, in order, before Generate returns. It must not block. A request that
-// fails afterwards has shown what is in no reply; Request.Attempt tells attempts apart.
+// OnDelta receives pieces of the reply to r, in order, before Generate returns. It must not block. A request that fails
+// later has already shown pieces that no reply contains; Request.Attempt tells the attempts apart.
 type OnDelta func(r Request, d Delta)
 
-// ModelErrorClass is why a model call failed; it alone decides whether the call is made again.
+// ModelErrorClass is the reason of a failed model call. The class alone decides whether the call is retried.
 type ModelErrorClass string
 
-// The classes; the first five are retried.
+// The classes. The first five are retryable.
 const (
 	ModelThrottled       ModelErrorClass = "throttled"
 	ModelTimeout         ModelErrorClass = "timeout"
@@ -111,11 +112,11 @@ const (
 	ModelUnavailable     ModelErrorClass = "unavailable"
 	ModelServer          ModelErrorClass = "server"
 	ModelAuth            ModelErrorClass = "auth"
-	ModelInvalid         ModelErrorClass = "invalid" // the request was refused, or the reply made no sense
+	ModelInvalid         ModelErrorClass = "invalid" // the provider refused the request, or the reply was unusable
 	ModelContextOverflow ModelErrorClass = "context_overflow"
 )
 
-// ModelErrorClasses are all classes, those that may be retried first.
+// ModelErrorClasses returns all classes, the retryable ones first.
 func ModelErrorClasses() []ModelErrorClass {
 	return []ModelErrorClass{
 		ModelThrottled, ModelTimeout, ModelConnection, ModelUnavailable, ModelServer, ModelAuth, ModelInvalid,
@@ -126,7 +127,7 @@ func ModelErrorClasses() []ModelErrorClass {
 // Valid reports whether c is one of the classes.
 func (c ModelErrorClass) Valid() bool { return slices.Contains(ModelErrorClasses(), c) }
 
-// Retryable reports whether the same request may be sent again (presets 5); Retry.Repeats, whether it is.
+// Retryable reports whether the same request may be sent again. Retry.Repeats decides whether it is (presets 5).
 func (c ModelErrorClass) Retryable() bool { return slices.Contains(ModelErrorClasses()[:5], c) }
 
 // ModelError is a failed model call. Message is safe to store: it holds no credential and no request content.
@@ -136,8 +137,9 @@ type ModelError struct {
 	Message string
 	Cause   error // may be nil
 
-	Lasting bool // the same request to the same model would fail in the same way: it is not made
-	// what there is of a reply whose stream broke off, as Interrupted has it; nil = nothing. ModelSpec.Kept decides
+	Lasting bool // the same request to the same model would fail again, so it is not retried
+	// the part of a reply that arrived before its stream broke off, as Interrupted returns it; nil = nothing.
+	// ModelSpec.Kept decides about it
 	Partial *Reply
 }
 
@@ -147,14 +149,15 @@ func (e *ModelError) Error() string {
 
 func (e *ModelError) Unwrap() error { return e.Cause }
 
-// XML tunes DialectXML and the loop-breaking tools.
+// XML configures DialectXML and the tools that end a run.
 type XML struct {
 	MissingServer MissingServer `json:"missingServer,omitempty"`
-	Breaker       int           `json:"breaker,omitempty"` // so many identical reminders in a row end the run; 0 = never
-	Disable       []string      `json:"disable,omitempty"` // loop-breaking tools that are not offered
+	// number of identical reminders in a row that ends the run; 0 = never
+	Breaker int      `json:"breaker,omitempty"`
+	Disable []string `json:"disable,omitempty"` // tools that end a run and are not offered
 }
 
-// LoopBreaking are the tools whose success ends a run under TextRequireTool.
+// LoopBreaking lists the tools whose success ends a run under TextRequireTool.
 var LoopBreaking = []string{"task_completion", "ask_question", "converse"}
 
 func (c *checker) dialect(d *Definition) {
@@ -188,23 +191,23 @@ func (c *checker) dialect(d *Definition) {
 	}
 }
 
-// Repeats reports whether the same request is sent to the same model again after e, as far as e alone decides.
+// Repeats reports whether e allows the same request to be sent to the same model again.
 func (r Retry) Repeats(e *ModelError) bool {
 	return e.Class.Retryable() && !e.Lasting && (r.On == nil || slices.Contains(r.On, e.Class))
 }
 
-// MovesOn reports whether the next model of the chain is asked, or in the end the static text stands, when one has
-// failed for good with an error of this class. Any other ends the run at once.
+// MovesOn reports whether a final failure of this class leads to the next model of the chain, or after the last one to
+// the static text. Other classes end the run at once.
 func (m ModelSpec) MovesOn(c ModelErrorClass) bool {
 	return m.MoveOn == nil || slices.Contains(m.MoveOn, c)
 }
 
-// Waits reports whether a run whose chain ended with e waits until its models answer again. Otherwise e ends the run.
+// Waits reports whether a run whose chain failed with e waits until its models answer again. Otherwise e ends the run.
 func (m ModelSpec) Waits(e *ModelError) bool {
 	return m.Busy != BusyFail && e.Class.Retryable() && !e.Lasting && m.MovesOn(e.Class)
 }
 
-// Kept is the reply that is made of what was received before e, if the model's replies are kept like that.
+// Kept returns the partial reply that was received before e, if the model keeps such replies.
 func (m ModelSpec) Kept(e *ModelError) (Reply, bool) {
 	if m.CutStream != CutStreamKeep || e == nil || e.Partial == nil {
 		return Reply{}, false
@@ -212,8 +215,8 @@ func (m ModelSpec) Kept(e *ModelError) (Reply, bool) {
 	return *e.Partial, true
 }
 
-// OpenRounds is what RunStarted stores of the wait and resume policies: both where calls may stay open over inferences,
-// else nothing.
+// OpenRounds returns the wait and resume policies that RunStarted stores. Both are "" unless calls may stay open over
+// several inferences.
 func (d *Definition) OpenRounds() (run.WaitMode, run.ResumeMode) {
 	if d.Wait != run.WaitAllSuspended {
 		return "", ""
@@ -221,25 +224,26 @@ func (d *Definition) OpenRounds() (run.WaitMode, run.ResumeMode) {
 	return d.Wait, d.Resume
 }
 
-// ValidText is text as it is stored, so that whoever plans with it and whoever reads it back have the same, to the
-// byte.
+// ValidText returns s as valid UTF-8, the form in which texts are stored. So every reader of a stored text gets the
+// same bytes.
 func ValidText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
-// WithNotices is the request as a provider's adapter sends it: with the sections of its prompt, and with what the flags
-// of the canonical one mean to a model. That the quota is used up stands behind the system text and behind the
-// conversation (seed 000); the forced summary says it itself. JSON of no particular schema, which not every provider
-// can be asked for, stands behind the system text. Results that are new and stand farther up are named behind the
-// conversation, which would else end with the model's own words. Calls have names that providers take. r is left as it
-// is.
+// WithNotices returns the request as an adapter sends it, with its prompt sections and with texts for its flags. r is
+// not changed.
+//
+// The notice that the quota is used up is added behind the system text and behind the conversation (seed 000). The
+// forced summary gets no such notice, since its own text says so. A request for JSON without a schema is added to the
+// system text, because not every provider has an option for it. Late results are named behind the conversation, which
+// would otherwise end with the model's own text. Calls get names that every provider accepts.
 func (r Request) WithNotices() Request {
 	r = r.Prompted()
 	for i, m := range r.Messages {
-		if u, ok := m.Block.(run.ToolUse); ok && !ValidWord(u.Name) { // a server would refuse all of the request
+		if u, ok := m.Block.(run.ToolUse); ok && !ValidWord(u.Name) { // a server would refuse the whole request
 			r.Messages, u.Name = slices.Clone(r.Messages), SentName(u.Name)
 			r.Messages[i].Block = u
 		}
 	}
-	if r.Turn != "" { // a message before the words of the newest user turn
+	if r.Turn != "" { // insert a message before the text of the newest user turn
 		r.Messages, r.Turn = slices.Insert(slices.Clone(r.Messages), turnIndex(r.Messages), r.Once(r.Turn)), ""
 	}
 	if len(r.Late) > 0 {
@@ -256,13 +260,13 @@ func (r Request) WithNotices() Request {
 	return r
 }
 
-// Once is a user text that stands in this request alone.
+// Once returns a user message that is part of this request only.
 func (r Request) Once(text string) run.Message {
 	return run.Message{Role: run.RoleUser, Block: run.Text{Text: text}, Base: -r.Inferences}
 }
 
-// WithContext is the request with more of the system's words: paragraphs behind the system text, and messages before
-// the conversation, in order. r is left as it is.
+// WithContext returns the request with more system text: paragraphs behind the system text, and messages before the
+// conversation, in order. r is not changed.
 func (r Request) WithContext(system, session []string) Request {
 	for _, text := range system {
 		r.System = Paragraphs(r.System, text)
@@ -275,7 +279,7 @@ func (r Request) WithContext(system, session []string) Request {
 	return r
 }
 
-// Paragraphs joins two texts by an empty line; an empty first text is left out.
+// Paragraphs joins two texts by an empty line. If the first text is empty, it returns the second.
 func Paragraphs(first, second string) string {
 	if first == "" {
 		return second
@@ -283,10 +287,10 @@ func Paragraphs(first, second string) string {
 	return first + "\n\n" + second
 }
 
-// ParentSubject is the correlation key that travels in a start's input and is not the model's business (seed 000).
+// ParentSubject is the correlation key in a start's input. It is hidden from the model (seed 000).
 const ParentSubject = "parentSubject$$"
 
-// WithoutParent drops the parent-subject key of an object and keeps the order and digits of the rest.
+// WithoutParent removes the parent-subject key from an object. The order and the digits of the rest stay the same.
 func WithoutParent(raw json.RawMessage) (json.RawMessage, error) {
 	return editMembers(raw, func(key string, value json.RawMessage) (json.RawMessage, error) {
 		if key == ParentSubject {
@@ -296,8 +300,8 @@ func WithoutParent(raw json.RawMessage) (json.RawMessage, error) {
 	})
 }
 
-// editMembers is an object with what edit makes of each member's value, nil for a member that goes. What is no object
-// stays as it is.
+// editMembers returns an object in which edit has replaced the value of each member. A nil value removes the member.
+// JSON that is not an object is returned unchanged.
 func editMembers(
 	raw json.RawMessage, edit func(key string, value json.RawMessage) (json.RawMessage, error),
 ) (json.RawMessage, error) {
@@ -318,7 +322,7 @@ func editMembers(
 		if err := d.Decode(&v); err != nil {
 			return nil, err
 		}
-		name, _ := k.(string) // the decoder lets only strings be keys
+		name, _ := k.(string) // the decoder accepts only strings as keys
 		if v, err = edit(name, v); err != nil {
 			return nil, err
 		}
@@ -334,7 +338,7 @@ func editMembers(
 	return append(out, '}'), nil
 }
 
-// JSONAsked asks for JSON of the output's schema where the provider is not asked.
+// JSONAsked returns the text that asks for JSON of the output's schema where the provider has no option for it.
 func (r Request) JSONAsked() string {
 	asked := cmp.Or(r.Notices.JSONOnly, (&Definition{}).Word(wordJSONOnly, nil))
 	if len(r.Output.Schema) == 0 {
@@ -343,12 +347,12 @@ func (r Request) JSONAsked() string {
 	return asked + " It has to fit this JSON Schema:\n" + string(r.Output.Schema)
 }
 
-// WritesCalls reports whether a model of the chain writes its calls as text.
+// WritesCalls reports whether any model of the chain writes its calls as text.
 func (d *Definition) WritesCalls() bool {
 	return slices.ContainsFunc(d.Model.Chain(), func(m ModelSpec) bool { return m.Dialect == DialectXML })
 }
 
-// ParseUSD reads a price or a limit: a JSON number from 0 to 1000000 with at most six decimals. It never rounds.
+// ParseUSD parses a price or a limit: a JSON number from 0 to 1000000 with at most six decimals. It never rounds.
 func ParseUSD(s string) (run.USD, error) {
 	u, ok := jsonx.ParseUSD(s)
 	if !ok || u > 1_000_000*jsonx.UsdUnit || u%(jsonx.UsdUnit/1_000_000) != 0 {
@@ -357,7 +361,7 @@ func ParseUSD(s string) (run.USD, error) {
 	return u, nil
 }
 
-// Price is what a model costs, in USD a million tokens.
+// Price is what a model costs, in USD per million tokens.
 type Price struct {
 	Input      run.USD  `json:"input"`
 	Output     run.USD  `json:"output"`
@@ -365,7 +369,7 @@ type Price struct {
 	CacheWrite *run.USD `json:"cacheWrite,omitempty"` // nil = as input
 }
 
-// Of is what a reply with that usage costs; nothing where no price is known.
+// Of returns the cost of a reply with that usage. A nil price costs nothing.
 func (p *Price) Of(u run.Usage) run.USD {
 	if p == nil {
 		return 0

@@ -13,23 +13,23 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Closest are the three names most like one that no tool has, best first (presets 7): the same but for case and
-// separators, then the same but for a prefix, then those of which at most half would have to be changed. A tool never
-// runs under a name that is not its own: rules, approvals and the journal go by names.
-func Closest(asked string, names []string) []string {
+// Closest returns up to three names that are most like a name that no tool has, best first (presets 7). Names that
+// differ only in case and separators come first, then names that differ in a prefix, then names of which at most half
+// has to be changed. A suggestion is never executed by itself, because rules, approvals and the journal go by names.
+func Closest(wanted string, names []string) []string {
 	score := map[string]float64{}
 	found := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-		score[name] = similarity(asked, name)
+		score[name] = similarity(wanted, name)
 		return score[name] < 0.5
 	})
 	slices.SortStableFunc(found, func(a, b string) int { return cmp.Compare(score[b], score[a]) })
 	return found[:min(len(found), 3)]
 }
 
-// similarity returns how much two names have in common: 3 if only case and separators differ, 2 if one is the other
-// behind a prefix, else the share of the longer name, from 0 to 1, that need not change.
-func similarity(asked, name string) float64 {
-	a, b := normalizedName(asked), normalizedName(name)
+// similarity returns how much two names have in common: 3 if only case and separators differ, 2 if one of them is the
+// other with a prefix, else the share of the longer name, from 0 to 1, that need not change.
+func similarity(wanted, name string) float64 {
+	a, b := normalizedName(wanted), normalizedName(name)
 	switch {
 	case len(a) == 0 || len(b) == 0:
 		return 0
@@ -42,8 +42,7 @@ func similarity(asked, name string) float64 {
 	}
 }
 
-// normalizedName returns a name without case and without word separators. Of one that a model made up it has as many
-// runes as a tool's own may have.
+// normalizedName returns a name without case and word separators, cut to the longest length of a tool's name.
 func normalizedName(name string) []rune {
 	r := []rune(strings.NewReplacer(".", "_", "-", "_", "/", "_", ":", "_", " ", "_").Replace(FoldCase(name)))
 	return r[:min(len(r), 64)]
@@ -70,20 +69,20 @@ func editDistance(a, b []rune) int {
 	return row[len(b)]
 }
 
-// FoldCase folds text for the search of phrases: no case (as in strings.EqualFold), and one kind of apostrophe.
+// FoldCase folds text for the search of phrases: it removes case (as strings.EqualFold does) and unifies apostrophes.
 func FoldCase(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '’' || r == 'ʼ':
 			return '\''
-		case r < 'A': // digits, spaces and most of what stands between words have no case
+		case r < 'A': // digits, spaces and most punctuation have no case
 			return r
 		}
 		return CaseFold(r)
 	}, text)
 }
 
-// CaseFold is the smallest of the runes that are r in another case, as strings.EqualFold has it.
+// CaseFold returns the smallest of the runes that differ from r only in case, by the rules of strings.EqualFold.
 func CaseFold(r rune) rune {
 	least := r
 	for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
@@ -92,7 +91,7 @@ func CaseFold(r rune) rune {
 	return least
 }
 
-// agentNameForm is the form of agents' and plugins' names.
+// agentNameForm is the form of names of agents and plugins.
 const agentNameForm = `^[a-z][a-z0-9-]{0,39}$`
 
 var (
@@ -105,23 +104,23 @@ var (
 	digestForm  = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
-// ValidTenant reports whether s may name a tenant: ^[a-z0-9][a-z0-9-]{0,39}$.
+// ValidTenant reports whether s is a valid name of a tenant: ^[a-z0-9][a-z0-9-]{0,39}$.
 func ValidTenant(s string) bool { return tenantName.MatchString(s) }
 
-// ValidAgentName reports whether s may name an agent: ^[a-z][a-z0-9-]{0,39}$.
+// ValidAgentName reports whether s is a valid name of an agent: ^[a-z][a-z0-9-]{0,39}$.
 func ValidAgentName(s string) bool { return agentName.MatchString(s) }
 
-// ValidWord reports whether s may be the id of a call, or a tool's name to a model: ^[A-Za-z0-9_-]{1,64}$.
+// ValidWord reports whether s is a valid call id or model-facing tool name: ^[A-Za-z0-9_-]{1,64}$.
 func ValidWord(s string) bool { return wordName.MatchString(s) }
 
-// SentName is the name of a tool call as every provider takes it, whatever the model has made up: other characters
-// become _, and what is too long is cut.
+// SentName returns the name of a tool call in a form that every provider accepts, even if the model made the name up.
+// Other characters become _, and long names are cut.
 func SentName(name string) string {
 	sent := notInWord.ReplaceAllString(name, "_")
 	return cmp.Or(sent[:min(len(sent), 64)], "_")
 }
 
-// ValidToolName reports whether s may be a tool's original name: words with dots between them.
+// ValidToolName reports whether s is a valid original name of a tool: words with dots between them.
 func ValidToolName(s string) bool { return toolName.MatchString(s) }
 
 // ValidDigest reports whether s has the form of a blob's digest: a SHA-256, 64 lower-case hex digits.
@@ -132,18 +131,19 @@ func ValidPrincipal(s string) bool {
 	return run.IsPrincipal("user:", s) || run.IsPrincipal("group:", s)
 }
 
-// RunID is a run's id: "r" and 25 characters that follow from tenant, agent and key alone, so starting is idempotent
-// (R1).
+// RunID returns a run's id: "r" and 25 characters. It depends on tenant, agent and key alone, so that starting a run is
+// idempotent (R1).
 func RunID(tenant, agent, key string) string { return "r" + run.HashID(tenant, agent, key) }
 
-// ChildID is the id of the run that a call is: "r" and 25 characters. No key that anybody may choose leads to it.
+// ChildID returns the id of the run that a delegated call starts: "r" and 25 characters. No key that a caller can
+// choose leads to it.
 func ChildID(tenant, agent, runID, call string) string {
 	return "r" + run.HashID(tenant, agent, runID, call)
 }
 
-// CallID is the id a call has in its run: the model's, if it is 1 to 64 of [A-Za-z0-9_-] and new in the run, since some
-// servers restart their ids every turn; else c<inference>-<index>, with -2, -3 and so on behind it should the model
-// have used that. used reports whether an id is taken in the run, by this reply's earlier calls too.
+// CallID returns the id of a call in its run. It is the model's id if that is 1 to 64 of [A-Za-z0-9_-] and new in the
+// run, since some servers restart their ids every turn. Otherwise it is c<inference>-<index>, followed by -2, -3 and so
+// on if that is taken. used reports whether the run, including earlier calls of this reply, has an id already.
 func CallID(modelID string, used func(id string) bool, inference int64, index int) string {
 	if ValidWord(modelID) && !used(modelID) {
 		return modelID
@@ -156,7 +156,8 @@ func CallID(modelID string, used func(id string) bool, inference int64, index in
 	return id
 }
 
-// ValidMediaType reports whether s is a media type as image/png or text/plain; charset=utf-8, of at most 255 bytes.
+// ValidMediaType reports whether s is a media type such as image/png or text/plain; charset=utf-8, of at most 255
+// bytes.
 func ValidMediaType(s string) bool {
 	kind, params, err := mime.ParseMediaType(s)
 	main, sub, both := strings.Cut(kind, "/")
@@ -164,8 +165,8 @@ func ValidMediaType(s string) bool {
 		mime.FormatMediaType(kind, params) != ""
 }
 
-// CheckMedia says what is wrong with media as somebody hands them in; nil = they may be kept. Whether a blob is there,
-// and whether data is base64, it does not look at.
+// CheckMedia returns an error if media from a caller cannot be stored. It does not check whether a blob exists or
+// whether data is base64.
 func CheckMedia(m run.Media) error {
 	switch {
 	case !ValidMediaType(m.MediaType):

@@ -10,17 +10,18 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Analysis tunes TextHeuristic. Lists hold phrases that are looked for without regard to case, with * between two words
-// for up to eight others of one sentence; nil or empty = the built-in ones. The zero value of a number is its preset's.
+// Analysis configures TextHeuristic. Each list holds phrases, which are searched without regard to case. A * between
+// two words stands for up to eight other words of the same sentence. nil or empty = the built-in phrases. A number of
+// zero means the preset's.
 type Analysis struct {
-	Incomplete []string `json:"incomplete,omitempty"` // a text that says so is gone on with
-	Completion []string `json:"completion,omitempty"` // a text that says so is finished, whatever else it says
-	Deflection []string `json:"deflection,omitempty"` // a text that says so asks back, offers, narrates or refuses
+	Incomplete []string `json:"incomplete,omitempty"` // phrases of an unfinished text, which the model has to continue
+	Completion []string `json:"completion,omitempty"` // phrases of a finished text, whatever else it contains
+	Deflection []string `json:"deflection,omitempty"` // phrases of a text that asks back, offers, narrates or refuses
 
-	// how often a run sends a deflection back; then it is accepted
+	// how often a run refuses a deflection; the next one is accepted
 	DeflectionRetries int `json:"deflectionRetries,omitempty"`
-	EmptyReplies      int `json:"emptyReplies,omitempty"` // so many in a row force the summary
-	TrustGate         int `json:"trustGate,omitempty"`    // from so many calls on, no text is taken for a deflection
+	EmptyReplies      int `json:"emptyReplies,omitempty"` // empty replies in a row that force the summary
+	TrustGate         int `json:"trustGate,omitempty"`    // from this number of calls on, no text counts as a deflection
 }
 
 func (c *checker) analysis(at string, a Analysis) {
@@ -40,41 +41,42 @@ func (c *checker) analysis(at string, a Analysis) {
 	}
 }
 
-// maxPhrase bounds a phrase of a definition, in bytes, and with it the expression that finds it.
+// maxPhrase is the longest phrase of a definition, in bytes. It also bounds the regular expression that finds the
+// phrase.
 const maxPhrase = 200
 
-// Context says how much of the conversation a request holds. The zero value: all of it, media too.
+// Context says how much of the conversation a request contains. The zero value is all of it, including media.
 type Context struct {
-	Mask bool `json:"mask,omitempty"` // media that an inference has carried stand as text in later requests
+	Mask bool `json:"mask,omitempty"` // media that the model has already seen become text in later requests
 
-	Window       int     `json:"window,omitempty"` // tokens that a request and its reply share; 0 = nobody counts them
+	Window       int     `json:"window,omitempty"` // tokens that a request and its reply share; 0 = not counted
 	Reserve      Reserve `json:"reserve,omitzero"`
-	EvictBelow   int     `json:"evictBelow,omitempty"`    // fewer tokens left than this evict
-	RoundMinimum int     `json:"roundMinimum,omitempty"`  // fewer tokens left than this end the loop
-	Keep         int     `json:"keep,omitempty"`          // newest messages that an eviction leaves
-	Summary      int     `json:"summaryTokens,omitempty"` // of what was evicted
+	EvictBelow   int     `json:"evictBelow,omitempty"`    // messages are evicted if fewer tokens than this are left
+	RoundMinimum int     `json:"roundMinimum,omitempty"`  // the loop ends if fewer tokens than this are left
+	Keep         int     `json:"keep,omitempty"`          // newest messages that an eviction keeps
+	Summary      int     `json:"summaryTokens,omitempty"` // tokens of the summary of evicted messages
 
-	SummaryBy SummaryKind `json:"summary,omitempty"` // who writes it; "" = mechanical
+	SummaryBy SummaryKind `json:"summary,omitempty"` // who writes the summary; "" = mechanical
 
-	TruncateResult int `json:"truncateResult,omitempty"` // characters of a tool's result; 0 = all of them
-	// all of a result that is cut is kept in a blob, and the model may read on in it
+	TruncateResult int `json:"truncateResult,omitempty"` // characters of a tool's result that are shown; 0 = all
+	// the full text of a cut result is kept in a blob, and the model may read the rest
 	KeepWhole bool `json:"keepWhole,omitempty"`
-	// newest messages whose tool results stand whole, older ones are shortened in requests; 0 = all stand whole
+	// newest messages whose tool results are shown in full; requests shorten older ones. 0 = none are shortened
 	CompressAfter int `json:"compressAfter,omitempty"`
-	// tokens of the newest messages that are kept (seed 004); 0 = all are
+	// tokens of the newest messages that requests keep (seed 004); 0 = all
 	Prune int `json:"prune,omitempty"`
 }
 
-// Reserve is the part of a window that is not for the conversation, in tokens.
+// Reserve is the part of a window that is not available to the conversation, in tokens.
 type Reserve struct {
-	System *int `json:"system,omitempty"` // nil = as much as the system text takes
-	Tools  *int `json:"tools,omitempty"`  // nil = as much as the tools' definitions take
+	System *int `json:"system,omitempty"` // nil = the size of the system text
+	Tools  *int `json:"tools,omitempty"`  // nil = the size of the tools' definitions
 	Active int  `json:"active,omitempty"`
 	Output int  `json:"output,omitempty"`
 	Safety int  `json:"safety,omitempty"`
 }
 
-// defaultWindow is the window's policy around its size.
+// defaultWindow returns the context policy for a window of that size.
 func defaultWindow(tokens int, r Reserve) Context {
 	return Context{Window: tokens, Reserve: r, EvictBelow: 5000, RoundMinimum: 1500, Keep: 10, Summary: 500,
 		TruncateResult: 6000}
@@ -100,37 +102,37 @@ func (c *checker) context(at string, x Context) {
 	measured("tools", x.Reserve.Tools)
 }
 
-// Measured reports whether all of the partition that a request decides is measured.
+// Measured reports whether the reserves for the system text and for tools are both measured.
 func (c Context) Measured() bool { return c.Reserve.System == nil && c.Reserve.Tools == nil }
 
 // Guards stop a model that goes in circles. The zero value stops nothing.
 type Guards struct {
-	// a call identical to one whose result the model has is not carried out again
+	// a call is not carried out if the model already has the result of an identical one
 	DuplicateCalls bool `json:"duplicateCalls,omitempty"`
-	// after so many rounds in a row in which every call failed the model is told to change its approach; 0 = never
+	// after this number of rounds in a row in which every call failed, the model is told to change its approach; 0 = never
 	FailedRounds int `json:"failedRounds,omitempty"`
-	// a tool that has failed so often is offered no more; 0 = always offered
+	// a tool is no longer offered after this number of failures; 0 = always offered
 	ToolFailures int `json:"toolFailures,omitempty"`
 }
 
-// Orchestrator plans a run's work with one model and carries out its steps with another before the loop begins (seed
-// 002, ADR-009 there). The zero value does not.
+// Orchestrator plans a run's work with one model and carries out the steps with another before the loop begins (seed
+// 002, its ADR-009). The zero value is off.
 type Orchestrator struct {
 	Enabled  bool       `json:"enabled,omitempty"`
 	Planner  *ModelSpec `json:"planner,omitempty"`  // nil = the agent's own model
 	Router   *ModelSpec `json:"router,omitempty"`   // nil = the agent's own model
-	TopK     int        `json:"topK,omitempty"`     // tools a step is offered
-	MaxSteps int        `json:"maxSteps,omitempty"` // of a plan
-	Retries  int        `json:"retries,omitempty"`  // attempts of a step to get a tool call
+	TopK     int        `json:"topK,omitempty"`     // tools that a step is offered
+	MaxSteps int        `json:"maxSteps,omitempty"` // steps of a plan
+	Retries  int        `json:"retries,omitempty"`  // attempts to get a tool call for a step
 }
 
-// planModel is a model of a plan, by its key.
+// planModel is a model of the orchestrator, with its key in the definition.
 type planModel struct {
 	key  string
 	spec *ModelSpec
 }
 
-// models are those that are not the agent's own.
+// models returns the models that the orchestrator sets itself.
 func (o Orchestrator) models() []planModel {
 	return slices.DeleteFunc([]planModel{{"planner", o.Planner}, {"router", o.Router}},
 		func(m planModel) bool { return m.spec == nil })
@@ -161,23 +163,25 @@ func (c *checker) orchestrator(at string, d *Definition) {
 		"got true, want false: the answer that a plan ends with is text, and output.format is json")
 }
 
-// Output is the form of what a run gives in the end.
+// Output is the form of a run's final output.
 type Output struct {
 	Format  OutputKind      `json:"format"`            // "" = text
-	Schema  json.RawMessage `json:"schema,omitempty"`  // of the value where Format is json; nil = any value
-	History bool            `json:"history,omitempty"` // the conversation is part of the output
-	Check   string          `json:"check,omitempty"`   // a hook.CheckOutput for the value where Format is json; "" = none
+	Schema  json.RawMessage `json:"schema,omitempty"`  // schema of the value if Format is json; nil = any value
+	History bool            `json:"history,omitempty"` // the output contains the conversation
+	// name of a hook.CheckOutput for the value if Format is json; "" = none
+	Check string `json:"check,omitempty"`
 }
 
-// Input says what a run is started with. The zero value takes anything.
+// Input says what a run is started with. The zero value accepts anything.
 type Input struct {
-	Schema json.RawMessage `json:"schema,omitempty"` // of the input, and then a message starts no run; nil = any
+	// schema of the input; if set, a message cannot start a run. nil = any
+	Schema json.RawMessage `json:"schema,omitempty"`
 }
 
-// OutputLimits bounds a JSON output so that the reply and the end that repeats it fit into one entry.
+// OutputLimits limits a JSON output, so that one entry has room for the reply and for the run's end that repeats it.
 var OutputLimits = jsonx.JSONLimits{Bytes: 128 << 10}
 
-// Asked is the form that the model is asked for.
+// Asked returns the form of output to request from the model. name names the schema.
 func (o Output) Asked(name string) OutputFormat {
 	if o.Format != OutputJSON {
 		return OutputFormat{}
@@ -185,21 +189,21 @@ func (o Output) Asked(name string) OutputFormat {
 	return OutputFormat{JSON: true, Schema: o.Schema, Name: name}
 }
 
-// Prefilter offers a request only the tools that fit what it is about. The zero value offers all.
+// Prefilter offers each request only the tools that fit its subject. The zero value offers all tools.
 type Prefilter struct {
-	TopK       int        `json:"topK,omitempty"` // of the loop's requests; 0 = all
+	TopK       int        `json:"topK,omitempty"` // tools that the loop's requests offer; 0 = all
 	Embeddings Embeddings `json:"embeddings,omitzero"`
 }
 
-// Embeddings says by what tools are compared with what a request is about, for the loop and for the steps of a plan.
+// Embeddings says how tools are compared with the subject of a request, for the loop and for the steps of a plan.
 type Embeddings struct {
 	Provider EmbeddingProvider `json:"provider,omitempty"` // "" = bm25
-	ID       string            `json:"id,omitempty"`       // of the model; "" where none is asked
-	BaseURL  string            `json:"baseURL,omitempty"`  // of provider openai; "" = OpenAI's own
-	Key      string            `json:"key,omitempty"`      // of provider openai, ${secret:NAME}; "" = as for models
+	ID       string            `json:"id,omitempty"`       // the model's id; "" if no model is needed
+	BaseURL  string            `json:"baseURL,omitempty"`  // for provider openai; "" = OpenAI's own
+	Key      string            `json:"key,omitempty"`      // for provider openai: ${secret:NAME}; "" = as for models
 }
 
-// Model reports whether a model has to be asked.
+// Model reports whether comparing needs a model.
 func (e Embeddings) Model() bool { return e.Provider != "" && e.Provider != EmbeddingsBM25 }
 
 func (c *checker) prefilter(at string, p Prefilter) {
@@ -215,33 +219,33 @@ func (c *checker) prefilter(at string, p Prefilter) {
 	c.that(!p.Embeddings.Model() || p.Embeddings.ID != "", at+".id", "got nothing, want the model's id")
 }
 
-// Reminds reports whether the model is reminded of what failed, beside the results that say so.
+// Reminds reports whether the model is reminded of failed calls in addition to their results.
 func (d *Definition) Reminds() bool {
 	return d.Text == TextRequireTool || d.Model.Dialect == DialectXML
 }
 
-// Refused is the correction of a reply that is not accepted.
+// Refused returns the correction for a reply that is not accepted.
 func (d *Definition) Refused(kind run.CorrectionKind, detail, text string) *run.Correction {
 	return &run.Correction{Lifecycle: run.LifecycleNudge, Text: text, Ephemeral: d.Corrections == CorrectionsEphemeral,
 		Kind: kind, Detail: detail}
 }
 
-// Stop are the policies that stop a run (docs/agent-file.md, Limits and ends). Each is off at its zero value. They are
-// asked after every inference, in this order, with its reply taken into account; the first that says so stops the run,
+// Stop holds the policies that stop a run (docs/agent-file.md, Limits and ends). A zero value turns a policy off. They
+// are checked after every inference, in this order and with its reply counted. The first one that applies stops the run
 // once the calls of that reply have finished.
 type Stop struct {
-	Rounds int `json:"rounds,omitempty"` // inferences of this run, whatever came back
-	// of the run; what it waited for people and services does not count
+	Rounds int `json:"rounds,omitempty"` // inferences of this run, whatever the reply
+	// duration of the run, without the time it waited for people and services
 	Timeout time.Duration `json:"timeout,omitempty"`
-	Tokens  int64         `json:"tokens,omitempty"` // of all kinds, in all
-	// rounds one after the other, every call of which came back as an error
+	Tokens  int64         `json:"tokens,omitempty"` // total of all kinds
+	// rounds in a row in which every call returned an error
 	ConsecutiveErrors int `json:"consecutiveErrors,omitempty"`
-	// original names: the model has called one of them
+	// original names; the run stops once the model has called one of these tools
 	OnTool   []string `json:"onTool,omitempty"`
-	Contains string   `json:"contains,omitempty"` // in the model's text
-	// rounds, 2 to 20, among which two neighbours called the same tools
+	Contains string   `json:"contains,omitempty"` // the run stops once the model's text contains this
+	// number of latest rounds, 2 to 20, in which two consecutive rounds called the same tools
 	LoopWindow int `json:"loopWindow,omitempty"`
 }
 
-// MaxLoopWindow is how many rounds are remembered.
+// MaxLoopWindow is the largest Stop.LoopWindow, and thus the number of rounds that a run remembers.
 const MaxLoopWindow = 20

@@ -10,8 +10,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// PresetDefaults is a definition that holds a preset's policies and nothing else (docs/presets.md). "" is
-// countersign. A preset that does not work yet is an error.
+// PresetDefaults returns a definition with a preset's policies and nothing else (docs/presets.md). "" is countersign.
+// An unknown preset is an error.
 func PresetDefaults(p Preset) (Definition, error) {
 	d := baseDefaults(cmp.Or(p, PresetCountersign))
 	switch d.Preset {
@@ -49,10 +49,10 @@ func PresetDefaults(p Preset) (Definition, error) {
 		d.Model.Timeout, d.Model.CutStream, d.Model.Repair = 3*time.Minute, CutStreamKeep, RepairOn
 		d.Model.MoveOn = []ModelErrorClass{ModelTimeout, ModelConnection, ModelUnavailable, ModelServer}
 		d.Model.StaticText = "No model can be reached at the moment, so the task was stopped. What was done is in the " +
-			"list of the run's calls. Please try again later." // "on all models fail"; the words are ours
+			"list of the run's calls. Please try again later." // for the seed's "on all models fail"; the text is ours
 		d.Limits.Interactions, d.Limits.OnLimit = 20, OnLimitSummarise
 		d.TextBesideCalls, d.Text = TextBesideDrop, TextHeuristic
-		// partitioned by the terms of the seed's own example, whose figure of 17,743 remaining tokens they give
+		// partitioned as in the seed's example, which has 17,743 tokens left
 		system := 500
 		d.Context = defaultWindow(32_768, Reserve{System: &system, Active: 9500, Output: 2000, Safety: 768})
 		d.Context.CompressAfter = 4
@@ -69,14 +69,14 @@ func PresetDefaults(p Preset) (Definition, error) {
 	return d, nil
 }
 
-// baseDefaults is what most presets have in common.
+// baseDefaults returns the values that most presets share.
 func baseDefaults(p Preset) Definition {
 	return Definition{
 		Preset: p,
 		Model:  ModelSpec{Retry: defaultRetry(1, 0)},
 		Permission: Permission{Mode: ModeSuspendAndReplay, Default: DefaultAllow, Scope: ScopeCall, Grants: GrantsRun,
 			Approvers: []string{"group:operators"}, Expires: 24 * time.Hour},
-		// so many Asks let a plugin ask a few times, and end what would never end
+		// Asks lets a plugin ask several times, but not forever
 		Limits:          Limits{Interactions: 10, OnLimit: OnLimitError, Asks: 10},
 		Batch:           BatchAll,
 		Executor:        ExecutorSequential,
@@ -97,23 +97,23 @@ func baseDefaults(p Preset) Definition {
 	}
 }
 
-// defaultRetry is the backoff of seed 001. One attempt makes it idle; it is there for who raises the attempts.
+// defaultRetry returns the backoff of seed 001. With one attempt it has no effect until an author raises the attempts.
 func defaultRetry(attempts int, window time.Duration) Retry {
 	return Retry{Attempts: attempts, Backoff: 250 * time.Millisecond, MaxBackoff: 2 * time.Second, Window: window,
 		Jitter: 20}
 }
 
-// Resolve fills what a definition written in Go leaves at its zero value from its preset, and tools' kinds and effects
-// from the defaults. It changes nothing that is set, shares d's slices where it leaves them as they are, and does not
-// Check.
+// Resolve returns d with zero values filled from its preset, and with default kinds and effects of tools. It changes no
+// value that is set. It shares the slices of d that it does not change, and does not Check.
 func (d Definition) Resolve() (Definition, error) {
 	p, err := PresetDefaults(d.Preset)
 	if err != nil {
 		return Definition{}, fmt.Errorf("resolve definition %q: %w", d.Name, err)
 	}
-	// These are the definition's or the preset's as a whole: their zero values say something beside others.
+	// These are taken as a whole from the definition or the preset, because their zero values are meaningful beside other
+	// fields.
 	p.Context, p.Guards, p.Limits.Grace = cmp.Or(d.Context, p.Context), cmp.Or(d.Guards, p.Guards), d.Limits.Grace
-	if d.Output.Format == OutputJSON { // a preset's words are no JSON value
+	if d.Output.Format == OutputJSON { // a preset's text is not JSON
 		p.Model.StaticText = ""
 	}
 	d = withDefaults(d, p)
@@ -124,7 +124,7 @@ func (d Definition) Resolve() (Definition, error) {
 	return d, nil
 }
 
-// withDefaults is v, a struct, with q's values where it has none, field by field.
+// withDefaults returns v, a struct, with the values of q in its zero fields.
 func withDefaults[T any](v, q T) T {
 	fill(reflect.ValueOf(&v).Elem(), reflect.ValueOf(q))
 	return v

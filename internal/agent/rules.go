@@ -13,7 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// DefaultVerdict asks where the default is not one of the four.
+// DefaultVerdict returns the verdict for a tool of effect e where no rule matches. It is ask if the default is unknown.
 func (p Permission) DefaultVerdict(e run.Effect) Verdict {
 	switch p.Default {
 	case DefaultAllow:
@@ -28,11 +28,11 @@ func (p Permission) DefaultVerdict(e run.Effect) Verdict {
 	return VerdictAsk
 }
 
-// Denies is true for an unknown verdict, too.
+// Denies reports whether the rule denies. A rule with an unknown verdict does, too.
 func (r Rule) Denies() bool { return r.Verdict != VerdictAllow && r.Verdict != VerdictAsk }
 
-// Matches reports whether the rule is about a call of the tool with these arguments. What cannot be compared never
-// widens a permission.
+// Matches reports whether the rule applies to a call of the tool with these arguments. A condition that cannot be
+// compared makes an allow rule fail and other rules match, so it never widens a permission.
 func (r Rule) Matches(tool string, args json.RawMessage) bool {
 	if !MatchTool(r.Tool, tool) {
 		return false
@@ -49,7 +49,7 @@ func (r Rule) Matches(tool string, args json.RawMessage) bool {
 	return true
 }
 
-// MatchTool reports whether pattern, in which '*' stands for any run of characters, matches all of name.
+// MatchTool reports whether pattern matches all of name. '*' in the pattern matches any run of characters.
 func MatchTool(pattern, name string) bool {
 	parts := strings.Split(pattern, "*")
 	last := len(parts) - 1
@@ -92,14 +92,14 @@ func (c *checker) permission(at string, p Permission) {
 	}
 }
 
-// approvable refuses a rule whose requests nobody could ever approve. How many people are in a group is not known here.
+// approvable refuses a rule whose requests nobody could ever approve. The size of a group is not known here.
 func (c *checker) approvable(at string, p Permission, r Rule) {
 	if r.Verdict != VerdictAsk || p.Mode == ModeAdvisory {
 		return
 	}
-	// A request for more of a budget is about one call in every mode.
-	ofTools := p.Mode == ModeBlockAndRetry && !strings.HasPrefix(r.Tool, "budget.")
-	c.that(!ofTools || !slices.Equal(r.Via, []run.Via{ViaSlack}), at+".via",
+	// A request for more budget is about one call in every mode.
+	byTool := p.Mode == ModeBlockAndRetry && !strings.HasPrefix(r.Tool, "budget.")
+	c.that(!byTool || !slices.Equal(r.Via, []run.Via{ViaSlack}), at+".via",
 		"got slack alone under mode block_and_retry, whose requests have no buttons there; want another channel as well")
 	asked := slices.Clone(r.Approvers)
 	if len(asked) == 0 {
@@ -116,7 +116,7 @@ func (c *checker) approvable(at string, p Permission, r Rule) {
 
 func isGroup(principal string) bool { return strings.HasPrefix(principal, "group:") }
 
-// rule finds what is wrong with a rule, whose requests live that long.
+// rule adds the problems of a rule whose requests live for expires.
 func (c *checker) rule(at string, r Rule, expires time.Duration) {
 	c.form(toolPattern.MatchString(r.Tool), at+".tool", r.Tool, "a pattern over original tool names, such as refunds.*")
 	c.enum(at+".verdict", r.Verdict)
@@ -130,12 +130,12 @@ func (c *checker) rule(at string, r Rule, expires time.Duration) {
 	c.that(r.Remind == 0 || r.Remind < expires, at+".remind",
 		"got as long as the request lives, or longer; want less than %s", expires)
 	if r.Verdict == VerdictAllow || r.Verdict == VerdictDeny {
-		for _, said := range []struct {
+		for _, option := range []struct {
 			key string
 			is  bool
 		}{{"quorum", r.Quorum != 0}, {"fourEyes", r.FourEyes}, {"remind", r.Remind != 0}, {"escalate", r.Escalate != nil},
 			{"via", len(r.Via) > 0}, {"confirm", r.Confirm != ""}} {
-			c.that(!said.is, at+"."+said.key, "got a value, want none: the rule asks nobody (verdict: %s)", r.Verdict)
+			c.that(!option.is, at+"."+option.key, "got a value, want none: the rule asks nobody (verdict: %s)", r.Verdict)
 		}
 		return
 	}
@@ -177,7 +177,7 @@ func (c *checker) condition(at string, cond run.Condition) {
 	c.that(err == nil, at+".matches", "got something else, want an RE2 regular expression")
 }
 
-// kindNames are what values of JSON are, by jsonx.JSONKind.
+// kindNames names the kinds of JSON values, by jsonx.JSONKind.
 var kindNames = map[byte]string{
 	'n': "null", 'b': "a boolean", '0': "a number", '"': "a string", '[': "a list", '{': "an object",
 }
@@ -188,14 +188,13 @@ func (c *checker) principals(at string, ps []string) {
 	}
 }
 
-// Advises reports whether tools of the definition may be flagged: an advisory policy that names a tool to ask for
-// approvals with.
+// Advises reports whether the definition may flag tools: its policy is advisory and names a tool that gets approvals.
 func (d *Definition) Advises() bool {
 	return d.Permission.Mode == ModeAdvisory && d.Permission.ApprovalTool != ""
 }
 
-// Unheard are the calls of the approval tool whose answers the model has not seen yet: what they say counts from its
-// next inference on.
+// Unheard returns the calls of the approval tool whose answers the model has not seen yet, in order. These answers
+// count from the model's next inference on.
 func (d *Definition) Unheard(s *run.AgentState) []run.Call {
 	if !d.Advises() {
 		return nil
@@ -215,10 +214,10 @@ func (d *Definition) Unheard(s *run.AgentState) []run.Call {
 	return calls
 }
 
-// ConditionWords are conditions in words, all of which must hold; "" = there are none.
+// ConditionWords returns conditions as a text, joined by "and"; "" = there are none.
 func ConditionWords(when []run.Condition) string { return joined(when, " and ", run.Condition.Words) }
 
-// ParseCondition reads what Words writes.
+// ParseCondition parses the text that Condition.Words returns.
 func ParseCondition(words string) (run.Condition, error) {
 	var c run.Condition
 	path, rest, ok := strings.Cut(strings.TrimSpace(words), " ")
@@ -242,17 +241,17 @@ func ParseCondition(words string) (run.Condition, error) {
 	return c, problems.err()
 }
 
-// Current is what the deployment says now of a run's agent, and of those that delegated the run: policy that was
-// tightened while the run was parked holds for it, too (A17). The stricter of pinned and current wins, so nothing in it
-// ever widens what is pinned.
+// Current is the deployment's present policy for a run's agent and for the agents that delegated the run. Policy that
+// was tightened while the run was parked applies to it, too. The stricter of pinned and current policy wins, so Current
+// never widens anything (A17).
 type Current struct {
 	Permission Permission   // the agent's own
-	Tools      []string     // original names of the tools that it has; one that it has no more is disabled
-	Servers    []string     // names of the servers whose tools it has
-	Above      []Permission // of the agents that delegated the run, the root's first
+	Tools      []string     // original names of its tools; a pinned tool that is missing here is disabled
+	Servers    []string     // names of its MCP servers
+	Above      []Permission // policies of the agents that delegated the run, the root's first
 }
 
-// Disables reports whether the current definition has a tool no more that the pinned one has.
+// Disables reports whether the pinned definition has the tool and the current one no longer does.
 func (n *Current) Disables(pinned *Definition, t ToolSpec) bool {
 	had := slices.ContainsFunc(pinned.Tools, func(p ToolSpec) bool { return p.Name == t.Name })
 	if t.MCP != nil && slices.ContainsFunc(pinned.MCP, func(m MCPServer) bool { return m.Name == t.MCP.Server }) {
@@ -261,47 +260,47 @@ func (n *Current) Disables(pinned *Definition, t ToolSpec) bool {
 	return had && !slices.Contains(n.Tools, t.Name)
 }
 
-// AsPinned is the definition as the run is pinned to it, whatever has changed since.
+// AsPinned returns the definition as it was pinned, without the deployment's current policy.
 func (d *Definition) AsPinned() *Definition {
 	pinned := *d
 	pinned.Now = nil
 	return &pinned
 }
 
-// Validator checks arguments against a tool's schema. Its error text is fit for the model.
+// Validator checks arguments against a tool's schema. The model may see the text of its error.
 type Validator func(t ToolSpec, args json.RawMessage) error
 
-// Once reports whether a grant of a tool is used up by one claim: where decisions are of calls, it stands for the one
-// call that the model makes again, unless it stands for that very call for good.
+// Once reports whether one claim uses up a grant of a tool. Under scope call, a grant stands for the one call that the
+// model repeats, unless the grant is standing.
 func (p Permission) Once() bool {
 	return p.Grants == GrantsOnce || p.Scope != ScopeTool && p.Grants != GrantsStanding
 }
 
-// Precondition is what a call depends on: a call of a tool that reads. What it gives is shown to whoever is asked about
-// the call, and read again right before the call runs; where it has changed, people are asked anew.
+// Precondition is a call of a reading tool whose result another call depends on. The result is shown to approvers and
+// read again right before the call runs. If it has changed, people are asked again.
 type Precondition struct {
 	Tool string `json:"tool"` // original name, of the same agent, of effect read
-	// an object; objects that are {"args": "/pointer"} take the value there of the call's arguments
+	// an object, in which {"args": "/pointer"} stands for that value of the call's arguments
 	Args json.RawMessage `json:"args,omitempty"`
-	// JSON Pointers: these values of what it gives count and are shown, and nothing else; none = all of it
+	// JSON Pointers of the values of the result that are compared and shown; none = all of it
 	Compare []string `json:"compare,omitempty"`
-	// of what it gives, where it is JSON: a value that fits one of these is marked for who is asked, and nothing else
+	// marks values of a JSON result that match one of these, for approvers; it has no other effect
 	Warn []run.Condition `json:"warn,omitempty"`
 }
 
-// preconditions wants what calls depend on to be read by tools of the agent.
+// preconditions checks that each precondition is read by a suitable tool of the agent.
 func (c *checker) preconditions(d *Definition) {
 	for i, t := range d.Tools {
 		if t.Precondition == nil {
 			continue
 		}
 		at := fmt.Sprintf("tools[%d].precondition", i)
-		read, ok := c.toolName(at+".tool", d, t.Precondition.Tool, " that reads")
+		reader, ok := c.toolName(at+".tool", d, t.Precondition.Tool, " that reads")
 		switch {
 		case !ok:
-		case read.Effect != run.EffectRead:
-			c.add(at+".tool", "got a tool of effect %s, want one of effect read", read.Effect)
-		case read.AnsweredLater():
+		case reader.Effect != run.EffectRead:
+			c.add(at+".tool", "got a tool of effect %s, want one of effect read", reader.Effect)
+		case reader.AnsweredLater():
 			c.add(at+".tool", "got a tool that is answered later, want one that reads at once")
 		}
 		if t.Precondition.Args != nil {
@@ -318,74 +317,73 @@ func (c *checker) preconditions(d *Definition) {
 	}
 }
 
-// MaxQuorum is the most people whom a rule may want.
+// MaxQuorum is the highest number of approvals that a rule may require.
 const MaxQuorum = 20
 
-// StandingLife is how long a standing grant holds from the moment it is given. Every grant expires.
+// StandingLife is the longest lifetime of a standing grant. Every grant expires.
 const StandingLife = 30 * 24 * time.Hour
 
-// Standing reports whether people's grants outlive the run.
+// Standing reports whether grants outlive the run.
 func (p Permission) Standing() bool { return p.Grants == GrantsStanding && p.Mode != ModeAdvisory }
 
-// OfArguments reports whether a grant that outlives the run is of a tool with the very arguments that were granted, as
-// decisions are of calls; else it is of the tool, whatever it is called with.
+// OfArguments reports whether a standing grant covers the tool with exactly the granted arguments (scope call).
+// Otherwise a standing grant covers the tool with any arguments.
 func (p Permission) OfArguments() bool { return p.Standing() && p.Scope != ScopeTool }
 
-// GrantBounds is how far a standing grant goes at most: for which arguments, how often, and how long. The zero value
-// bounds nothing but what bounds every grant (StandingLife).
+// GrantBounds limits a standing grant: for which arguments, how often, and how long. The zero value sets no limit but
+// StandingLife.
 type GrantBounds struct {
-	// it is for arguments that fit all of these; empty = see Permission.OfArguments
+	// conditions that the arguments have to match; empty = see Permission.OfArguments
 	When    []run.Condition `json:"when,omitempty"`
-	Uses    int             `json:"uses,omitempty"`    // claims that it covers; 0 = as many as there are
-	Seconds int64           `json:"seconds,omitempty"` // from when it is given
+	Uses    int             `json:"uses,omitempty"`    // number of claims that the grant covers; 0 = no limit
+	Seconds int64           `json:"seconds,omitempty"` // lifetime from the moment of the grant; 0 = no limit
 	Until   time.Time       `json:"until,omitzero"`
 }
 
-// StandingBounds is what a policy says of the standing grants under it. Who grants may narrow it and never widen it.
+// StandingBounds is the policy's limit for standing grants. A person who grants may narrow it, but never widen it.
 type StandingBounds struct {
-	Uses    int             `json:"uses,omitempty"`    // 0 = as many as there are
-	Expires time.Duration   `json:"expires,omitempty"` // 0 = StandingLife, which is the most
-	When    []run.Condition `json:"when,omitempty"`    // arguments that do not fit are granted for their own call at most
-	// under scope call: a grant may be of a pattern over the arguments, in place of the very arguments
+	Uses    int             `json:"uses,omitempty"`    // 0 = no limit
+	Expires time.Duration   `json:"expires,omitempty"` // 0 = StandingLife, the longest
+	When    []run.Condition `json:"when,omitempty"`    // other arguments are granted for their own call only
+	// under scope call: a grant may cover a pattern of arguments instead of the exact arguments
 	Pattern bool `json:"pattern,omitempty"`
 }
 
-// What one grant's pattern may be at most.
+// Limits of the pattern of one grant.
 const (
 	maxGrantConditions = 10
-	maxGrantPattern    = 4096 // bytes of its canonical conditions
+	maxGrantPattern    = 4096 // bytes of the canonical conditions
 	maxGrantUses       = 1_000_000
 )
 
-// Zero reports whether nothing is bounded.
+// Zero reports whether the bounds limit nothing.
 func (b GrantBounds) Zero() bool {
 	return len(b.When) == 0 && b.Uses == 0 && b.Seconds == 0 && b.Until.IsZero()
 }
 
-// RecordAlone reports whether a grant with these bounds holds by its record alone, in the run in which it is given as
-// in others: what it covers is counted, or depends on the arguments, and nothing but the record knows how much of it is
-// left.
+// RecordAlone reports whether a grant with these bounds exists only as a record, also in the run in which it is given.
+// Such a grant counts its uses or depends on the arguments, and only the record knows what is left of it.
 func (b GrantBounds) RecordAlone() bool { return len(b.When) > 0 || b.Uses > 0 }
 
-// Same reports whether both say the same, as they are written.
+// Same reports whether both have the same bounds as written.
 func (b GrantBounds) Same(c GrantBounds) bool {
 	return slices.Equal(CanonicalWhen(b.When), CanonicalWhen(c.When)) && b.Uses == c.Uses && b.Seconds == c.Seconds &&
 		b.Until.Equal(c.Until)
 }
 
-// Expires is when a grant that is given at that time ends.
+// Expires returns when a grant that is given at that time expires.
 func (b GrantBounds) Expires(at time.Time) time.Time {
-	ends := at.Add(StandingLife)
+	expires := at.Add(StandingLife)
 	if b.Seconds > 0 && b.Seconds < int64(StandingLife/time.Second) {
-		ends = at.Add(time.Duration(b.Seconds) * time.Second)
+		expires = at.Add(time.Duration(b.Seconds) * time.Second)
 	}
-	if !b.Until.IsZero() && b.Until.Before(ends) {
-		ends = b.Until
+	if !b.Until.IsZero() && b.Until.Before(expires) {
+		expires = b.Until
 	}
-	return ends.UTC().Truncate(time.Millisecond)
+	return expires.UTC().Truncate(time.Millisecond)
 }
 
-// Grant is what the policy says as a grant says it.
+// Grant returns the policy's limits as bounds of a grant.
 func (b StandingBounds) Grant() GrantBounds {
 	return GrantBounds{When: b.When, Uses: b.Uses, Seconds: int64(b.Expires / time.Second)}
 }
@@ -393,14 +391,14 @@ func (b StandingBounds) Grant() GrantBounds {
 // Zero reports whether the bounds allow nothing beyond a plain grant.
 func (b StandingBounds) Zero() bool { return !b.Pattern && b.Grant().Zero() }
 
-// Patterned reports whether grants under p may cover more than one set of arguments.
+// Patterned reports whether one grant under p may cover several sets of arguments.
 func (p Permission) Patterned() bool { return p.Scope == ScopeTool || p.Bounds.Pattern }
 
-// Patterns reports whether a grant may be of a pattern: of a tool it always may, as that narrows it; of a call, where
-// the policy's author says so, as that widens it.
+// Patterns reports whether a standing grant may have a pattern. Under scope tool it always may, since a pattern narrows
+// it. Under scope call the policy has to allow patterns, since they widen a grant.
 func (p Permission) Patterns() bool { return p.Standing() && p.Patterned() }
 
-// CheckGrant finds what is wrong with the bounds that somebody gives a grant; a non-nil error is Problems.
+// CheckGrant returns the problems of the bounds that a person gives a grant. A non-nil error is Problems.
 func CheckGrant(b GrantBounds) error {
 	var c checker
 	c.when("grant.when", b.When)
@@ -418,7 +416,7 @@ func (c *checker) when(at string, when []run.Condition) {
 	c.that(size <= maxGrantPattern, at, "got %d bytes of conditions, want at most %d", size, maxGrantPattern)
 }
 
-// bounds finds what is wrong with what a policy says of standing grants.
+// bounds checks the policy's limits for standing grants.
 func (c *checker) bounds(at string, p Permission) {
 	b := p.Bounds
 	if b.Zero() {

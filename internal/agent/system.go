@@ -13,22 +13,22 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// SystemData is what a system text may show of its run, besides the definition.
+// SystemData is what a system text may show of its run, in addition to the definition.
 type SystemData struct {
 	Date string // the run's first day in UTC, 2006-01-02
-	// the moment of this inference, RFC 3339 in UTC; "" = the text is built once, and .Now is an error
+	// time of this inference, RFC 3339 in UTC; "" = the text is built once per run, and .Now is an error
 	Now          string
 	Run          string          // the run's id
-	Caller       string          // the agent that delegated the run; "" = nobody did
+	Caller       string          // name of the agent that delegated the run; "" = none
 	Input        json.RawMessage // checked JSON; nil = the run started from a message, and .Input is an error
 	Interactions run.Interactions
 	Exhausted    bool
 }
 
-// RenderSystem builds the system text of a run: a Template over .Date, .Run, .Agent, .Caller (the agent that delegated
-// the run; empty where nobody did), .Input (numbers keep their digits), .Tools (Name as the model knows it,
-// Description), .Interactions (Current, Max, Exhausted) and, where the text is built for every inference, .Now. A
-// missing key is an error.
+// RenderSystem returns the system text of a run. The text is a Template over .Date, .Run, .Agent, .Caller (the agent
+// that delegated the run, or ""), .Input (numbers keep their digits), .Tools (model-facing Name, Description) and
+// .Interactions (Current, Max, Exhausted). A text that is built for every inference also has .Now. A missing key is an
+// error.
 func RenderSystem(d Definition, data SystemData) (string, error) {
 	dot, err := systemDot(d, data)
 	if err != nil {
@@ -37,24 +37,24 @@ func RenderSystem(d Definition, data SystemData) (string, error) {
 	return d.render("system text", "system", d.System, dot)
 }
 
-// render executes a template of d's. Errors say which kind of text it is, and name it.
+// render executes a template of the definition. kind and name identify the text in errors.
 func (d *Definition) render(kind, name, text string, dot map[string]any) (string, error) {
 	t, err := parseTemplate(name, text)
 	if err != nil {
 		return "", fmt.Errorf("parse %s of %s: %w", kind, d.Name, err)
 	}
-	made, err := executeTemplate(t, dot)
+	rendered, err := executeTemplate(t, dot)
 	if err != nil {
 		return "", fmt.Errorf("render %s of %s: %w", kind, d.Name, err)
 	}
-	return made, nil
+	return rendered, nil
 }
 
 func systemDot(d Definition, data SystemData) (map[string]any, error) {
-	left := data.Interactions
+	quota := data.Interactions
 	dot := map[string]any{
 		"Date": data.Date, "Run": data.Run, "Agent": d.Name, "Caller": data.Caller, "Tools": ToolDots(d.Tools),
-		"Interactions": map[string]any{"Current": left.Current, "Max": left.Max, "Exhausted": data.Exhausted},
+		"Interactions": map[string]any{"Current": quota.Current, "Max": quota.Max, "Exhausted": data.Exhausted},
 	}
 	if data.Now != "" {
 		dot["Now"] = data.Now
@@ -67,7 +67,7 @@ func systemDot(d Definition, data SystemData) (map[string]any, error) {
 	return dot, err
 }
 
-// ToolDots are tools as templates see them.
+// ToolDots returns tools in the form that templates read.
 func ToolDots(tools []ToolSpec) []any {
 	dots := make([]any, len(tools))
 	for i, t := range tools {
@@ -76,19 +76,20 @@ func ToolDots(tools []ToolSpec) []any {
 	return dots
 }
 
-// sampleDot is the data of a text that is checked before there is a run: all that it may show but .Input.
+// sampleDot returns sample data to check a text before there is a run: everything that the text may show except .Input.
 func sampleDot(built SystemPrompt) map[string]any {
 	data := SystemData{Date: "2026-01-01", Run: "r", Interactions: run.Interactions{Max: 1}}
 	if built == SystemEveryInference {
 		data.Now = "2026-01-01T00:00:00Z"
 	}
-	dot, _ := systemDot(Definition{Name: "check", Tools: []ToolSpec{{Name: "tool"}}}, data) // only an input can fail
+	// only an input can cause an error
+	dot, _ := systemDot(Definition{Name: "check", Tools: []ToolSpec{{Name: "tool"}}}, data)
 	return dot
 }
 
-// CheckSystem finds what can be known to be wrong with a system text before there is a run: syntax, names that don't
-// exist, and, where the text does not depend on .Input, everything else. {{define}}d templates are checked only if it
-// doesn't. What exists depends on when the text is built.
+// CheckSystem returns the errors of a system text that can be found before there is a run: its syntax and unknown
+// names, which depend on when the text is built. A text that does not use .Input and does not {{define}} templates is
+// also executed.
 func CheckSystem(text string, built SystemPrompt) error {
 	if err := checkText("system", text, sampleDot(built)); err != nil {
 		return fmt.Errorf("check system text: %w", err)
@@ -96,8 +97,8 @@ func CheckSystem(text string, built SystemPrompt) error {
 	return nil
 }
 
-// checkText finds what can be known to be wrong with a text: syntax, names that neither the sample dot has nor are
-// Input, and, where the text does not depend on .Input, what fails with the sample.
+// checkText returns the errors of a text that can be found before there is a run. It checks the syntax and that every
+// name is in dot or is Input. A text that does not use .Input and does not {{define}} templates is executed with dot.
 func checkText(name, text string, dot map[string]any) error {
 	t, err := parseTemplate(name, text)
 	if err != nil {
@@ -117,14 +118,14 @@ func checkText(name, text string, dot map[string]any) error {
 	return err
 }
 
-// rootFields collects what a template reads from its top-level dot, and which templates it uses.
+// rootFields collects the fields that a template reads from its top-level dot, and the templates that it uses.
 type rootFields struct {
 	names     []string
-	whole     bool // dot is read as a whole
+	whole     bool // the top-level dot is read as a whole
 	templates []string
 }
 
-// visit walks n; atRoot says whether dot still is the top-level one there.
+// visit walks n. atRoot says whether dot is still the top-level one there.
 func (v *rootFields) visit(n parse.Node, atRoot bool) {
 	switch n := n.(type) {
 	case *parse.ListNode:
@@ -175,8 +176,8 @@ func visitAll[N parse.Node](v *rootFields, nodes []N, atRoot bool) {
 	}
 }
 
-// ModelFacing is the tool as a model is told of it: its schema has no correlation field, which is written in when a
-// service is called (seed 000). t stays as it is, and is what is pinned.
+// ModelFacing returns the tool as a model sees it. Its schema has no correlation field, because that field is added
+// when a service is called (seed 000). t itself, which is pinned, does not change.
 func (t ToolSpec) ModelFacing() ToolSpec {
 	if !bytes.Contains(t.Schema, []byte("parentSubject")) && !bytes.Contains(t.Schema, []byte(`\u`)) {
 		return t
@@ -191,14 +192,14 @@ func (t ToolSpec) ModelFacing() ToolSpec {
 			return value, nil
 		}
 	})
-	if err != nil { // a schema that is no JSON is refused with its definition
+	if err != nil { // Check refuses a definition with a schema that is not JSON
 		return t
 	}
 	t.Schema = schema
 	return t
 }
 
-// withoutParentName is a list of names without the correlation field's, nil where none is left of a list that had it.
+// withoutParentName returns a list of names without the correlation field. It returns nil if that was the only name.
 func withoutParentName(list json.RawMessage) (json.RawMessage, error) {
 	var names []json.RawMessage
 	if err := json.Unmarshal(list, &names); err != nil {
@@ -219,36 +220,37 @@ func withoutParentName(list json.RawMessage) (json.RawMessage, error) {
 	}
 }
 
-// ValidArguments checks arguments as valid does, without the correlation field in schema or arguments: the model is not
-// asked for it.
+// ValidArguments checks arguments with valid. It ignores the correlation field in schema and arguments, because the
+// model is not asked for it.
 func ValidArguments(valid Validator, t ToolSpec, args json.RawMessage) error {
 	facing := t.ModelFacing()
 	if bytes.Equal(facing.Schema, t.Schema) {
 		return valid(t, args)
 	}
-	if own, err := WithoutParent(args); err == nil {
-		args = own
+	if visible, err := WithoutParent(args); err == nil {
+		args = visible
 	}
 	return valid(facing, args)
 }
 
-// Section is a part of the prompt around an agent's own words (seed 004, "Prompt Building Process"). Its text is a
+// Section is a part of the prompt around an agent's own text (seed 004, "Prompt Building Process"). Its text is a
 // Template.
 type Section struct {
-	Name  string // also its tag: the text stands between <name> and </name>
+	Name  string // also the tag around the text: <name> and </name>
 	About string
-	Text  string // "" = nothing is built in
+	Text  string // the built-in text; "" = none
 
-	Turn  bool // made for every request; the order seed has it in the turn's message, the order code in the system message
-	Loop  bool // the built-in text stands only where the agent works by the rules of seed 004
-	XML   bool // it stands only where the model that is asked has the dialect xml
-	Tools bool // it stands only in requests that offer tools
+	// rendered for every request; the order seed puts it into the turn's message, the order code into the system message
+	Turn  bool
+	Loop  bool // the built-in text is used only by agents that follow the rules of seed 004
+	XML   bool // only for models of dialect xml
+	Tools bool // only in requests that offer tools
 }
 
-// SectionInstructions is the section that holds the instructions of the definition.
+// SectionInstructions is the name of the section that holds the definition's instructions.
 const SectionInstructions = "custom_instructions"
 
-// sections are all of them in the order seed, which is also the order of reading.
+// sections lists all sections in the order seed.
 var sections = []Section{
 	{Name: SectionInstructions, About: "the agent's own system text", Text: "{{.Instructions}}"},
 	{Name: "repository_context", About: "what is known of the place the agent works in"},
@@ -264,7 +266,7 @@ var sections = []Section{
 	{Name: "rag_context", About: "what the hook prompt.rag gave", Turn: true, Text: "{{.RAG}}"},
 }
 
-// codeOrder is the order code of the same sections.
+// codeOrder lists the names of the same sections in the order code.
 var codeOrder = []string{
 	SectionInstructions, "repository_context", "system_capabilities", "agent_loop", "chain_of_thought",
 	"tool_calling", "available_tools", "tool_use_rules", "planning_context", "rag_context",
@@ -301,7 +303,7 @@ const textToolRules = `{{if .ToolRequired}}- Call {{if .OneTool}}exactly one{{el
 - Call only tools that are listed, with arguments that fit their schemas.
 - Do not name tools to the user: say what you do, not what it is called.`
 
-// InOrder are the sections of one kind, those of the turn or the others, as they stand under an order.
+// InOrder returns the sections of the turn, or all other sections, sorted by an order.
 func InOrder(o PromptOrder, turn bool) []Section {
 	list := slices.DeleteFunc(slices.Clone(sections), func(s Section) bool { return s.Turn != turn })
 	if o == PromptCode {
@@ -312,9 +314,9 @@ func InOrder(o PromptOrder, turn bool) []Section {
 	return list
 }
 
-// check finds what can be known to be wrong with a text for the section before there is a run, as CheckSystem does.
+// check returns the errors of a text for the section that can be found before there is a run, as CheckSystem does.
 func (s Section) check(text string, built SystemPrompt) error {
-	dot := sampleDot(built) // and what a section's text may show besides
+	dot := sampleDot(built) // sections may show more than a system text
 	dot["LoopBreaking"], dot["OneTool"], dot["ToolRequired"] = []any{"x"}, true, true
 	if s.Turn {
 		dot["Planning"], dot["RAG"], dot["ToolPrompt"] = "x", "x", "x"
@@ -327,13 +329,13 @@ func (s Section) check(text string, built SystemPrompt) error {
 	return nil
 }
 
-// PromptText is what the sections of a request say to the model that is asked.
+// PromptText is the rendered text of the sections of a request, for one dialect.
 type PromptText struct {
-	System string // behind the system text; "" = nothing
-	Turn   string // before the words of the newest user turn; "" = nothing
+	System string // added behind the system text; "" = nothing
+	Turn   string // inserted before the text of the newest user turn; "" = nothing
 }
 
-// SaySection is what a section says; "" = nothing, and it does not stand.
+// SaySection returns the rendered text of a section; "" = the request has no such section.
 func (d *Definition) SaySection(s Section, dot map[string]any) (string, error) {
 	text := s.Text
 	if s.Loop && !d.loops() {
@@ -342,25 +344,25 @@ func (d *Definition) SaySection(s Section, dot map[string]any) (string, error) {
 	if own, ok := d.Prompt.Sections[s.Name]; ok {
 		text = own
 	}
-	said, err := d.render("section", s.Name, text, dot)
-	trimmed := strings.TrimSpace(said)
+	rendered, err := d.render("section", s.Name, text, dot)
+	trimmed := strings.TrimSpace(rendered)
 	if s.Name == SectionInstructions && trimmed != "" {
-		return said, err
+		return rendered, err
 	}
 	return trimmed, err
 }
 
-// PromptDot is what every section may show: what a system text may, and the rules that hold for models of these
+// PromptDot returns the data for all sections: that of a system text, and the rules that apply to models of these
 // dialects.
-func (d *Definition) PromptDot(data SystemData, asked []Dialect) (map[string]any, error) {
+func (d *Definition) PromptDot(data SystemData, dialects []Dialect) (map[string]any, error) {
 	dot, err := systemDot(*d, data)
 	if err != nil {
 		return nil, fmt.Errorf("render sections of %s: input: %w", d.Name, err)
 	}
-	native := slices.ContainsFunc(asked, func(l Dialect) bool { return l != DialectXML })
-	dot["OneTool"] = !native || d.Batch == BatchFirst // in tags there is one call a reply
+	native := slices.ContainsFunc(dialects, func(l Dialect) bool { return l != DialectXML })
+	dot["OneTool"] = !native || d.Batch == BatchFirst // a reply in dialect xml has one call
 	dot["ToolRequired"] = d.Text == TextRequireTool
-	ends := []any{} // the names of the tools that end a run
+	ends := []any{} // names of the tools that end a run
 	for _, t := range d.LoopBreaking() {
 		ends = append(ends, t.Name)
 	}
@@ -368,7 +370,7 @@ func (d *Definition) PromptDot(data SystemData, asked []Dialect) (map[string]any
 	return dot, nil
 }
 
-// WithParagraph adds a paragraph that may be empty.
+// WithParagraph appends a paragraph to a text. If the paragraph is empty, it returns the text unchanged.
 func WithParagraph(first, second string) string {
 	if second == "" {
 		return first
@@ -376,17 +378,17 @@ func WithParagraph(first, second string) string {
 	return Paragraphs(first, second)
 }
 
-// Prompted is r with what its sections say to the model that is asked: System has all of its words, Turn those that are
-// to stand before the newest user turn. r is left as it is. Doing it again changes nothing.
+// Prompted returns r with the sections rendered for its model's dialect. They are appended to System, and Turn gets the
+// ones that belong before the newest user turn. r is not changed. A second call changes nothing.
 func (r Request) Prompted() Request {
-	said := r.Prompts[cmp.Or(r.Model.Dialect, DialectNative)]
+	prompt := r.Prompts[cmp.Or(r.Model.Dialect, DialectNative)]
 	r.Prompts = nil
-	r.System, r.Turn = WithParagraph(r.System, said.System), WithParagraph(r.Turn, said.Turn)
+	r.System, r.Turn = WithParagraph(r.System, prompt.System), WithParagraph(r.Turn, prompt.Turn)
 	return r
 }
 
-// turnIndex returns where the turn's words stand in the newest user turn, or len(messages) if there is none. Results
-// of tools and their media, which providers want first, stand before them.
+// turnIndex returns where the turn's text is inserted in the newest user turn, or len(messages) if there is none. The
+// text comes after tool results and their media, because providers expect those first.
 func turnIndex(messages []run.Message) int {
 	begin := len(messages)
 	for begin > 0 && messages[begin-1].Role == run.RoleUser {
@@ -398,7 +400,7 @@ func turnIndex(messages []run.Message) int {
 		case run.ToolResult:
 			at = i + 1
 		case run.Media:
-			if at == i && i > begin { // of the result before it
+			if at == i && i > begin { // belongs to the result before it
 				at = i + 1
 			}
 		}
@@ -406,22 +408,22 @@ func turnIndex(messages []run.Message) int {
 	return at
 }
 
-// Prompt arranges the sections that stand around the agent's own words (seed 004), where the preset or the dialect has
-// any, and names the code that gives two of them what they say.
+// Prompt arranges the sections around the agent's own text (seed 004), and names the code that fills two of them.
 type Prompt struct {
 	Order PromptOrder `json:"order,omitempty"`
-	// templates instead of the built-in ones, by name; "" leaves a section out
+	// templates that replace the built-in ones, by name; "" removes a section
 	Sections map[string]string `json:"sections,omitempty"`
-	Planning string            `json:"planning,omitempty"` // a hook.ContextSource for planning_context; "" = none
-	RAG      string            `json:"rag,omitempty"`      // a hook.ContextSource for rag_context; "" = none
+	// name of the hook.ContextSource for planning_context; "" = none
+	Planning string `json:"planning,omitempty"`
+	RAG      string `json:"rag,omitempty"` // name of the hook.ContextSource for rag_context; "" = none
 }
 
-// loops reports whether an agent works by the rules of seed 004: no reply without a call is its last word, or one of
-// its models calls tools in tags. Only such an agent has built-in sections beside its own words and what its hooks
-// give.
+// loops reports whether an agent follows the rules of seed 004: a reply without a call is never its final answer, or
+// one of its models writes calls as text. Only such an agent has built-in sections besides its instructions and those
+// of hooks.
 func (d *Definition) loops() bool { return d.Text == TextRequireTool || d.WritesCalls() }
 
-// Dialects are those of the chain's models, each once.
+// Dialects returns the dialects of the chain's models without duplicates.
 func (d *Definition) Dialects() []Dialect {
 	var all []Dialect
 	for _, m := range d.Model.Chain() {
@@ -432,13 +434,14 @@ func (d *Definition) Dialects() []Dialect {
 	return all
 }
 
-// Sectioned reports whether the agent may have any section beside its own words.
+// Sectioned reports whether the agent may have sections besides its instructions.
 func (d *Definition) Sectioned() bool {
 	p := d.Prompt
 	return len(p.Sections) > 0 || p.Planning != "" || p.RAG != "" || d.loops()
 }
 
-// prompt checks order, names and texts: every text is executed with everything it may name.
+// prompt checks the order, the names and the texts of sections. Every text is executed with all fields that it may
+// name.
 func (c *checker) prompt(at string, d *Definition) {
 	p := d.Prompt
 	c.enumOrNone(at+".order", p.Order)

@@ -13,11 +13,11 @@ import (
 	"github.com/countersign/countersign/internal/jsonx"
 )
 
-// maxText is how long a text that a template makes may be, in bytes.
+// maxText is the longest text that a template may produce, in bytes.
 const maxText = 1 << 20
 
-// parseTemplate parses a text in the language of text/template. An error names the template and the line.
-// A {{template}} that leads back to itself is an error, so that no text is executed without end.
+// parseTemplate parses a text/template. An error names the template and the line. A template that includes itself is an
+// error, so that execution always ends.
 func parseTemplate(name, text string) (*template.Template, error) {
 	t, err := template.New(name).Option("missingkey=error").Parse(text)
 	if err != nil {
@@ -37,8 +37,8 @@ func parseTemplate(name, text string) (*template.Template, error) {
 	return t, nil
 }
 
-// usesTemplate reports whether a template uses another one, directly or indirectly. It adds to seen the templates it
-// has visited.
+// usesTemplate reports whether a template includes another one, directly or indirectly. It adds the templates it visits
+// to seen.
 func usesTemplate(uses map[string][]string, from, to string, seen map[string]bool) bool {
 	for _, used := range uses[from] {
 		if used == to {
@@ -54,10 +54,10 @@ func usesTemplate(uses map[string][]string, from, to string, seen map[string]boo
 	return false
 }
 
-// executeTemplate returns the text that t makes of data. Data are plain: nil, bool, numbers, string, json.Number, []any
-// and map[string]any. So a text can call no method but those of json.Number. A json.Number is text to the template:
-// {{if gt .Input.amount.Int64 100}} compares numbers. An error names the template, the line, the expression and the key
-// that is missing.
+// executeTemplate returns the text that t produces from data. data is plain: nil, bool, numbers, string, json.Number,
+// []any and map[string]any. So a text can call no method but those of json.Number. A json.Number is a string in the
+// template; {{if gt .Input.amount.Int64 100}} compares numbers. An error names the template, the line, the expression
+// and the missing key.
 func executeTemplate(t *template.Template, data any) (string, error) {
 	out := boundedText{template: t.Name()}
 	if err := t.Execute(&out, data); err != nil {
@@ -66,13 +66,13 @@ func executeTemplate(t *template.Template, data any) (string, error) {
 	return out.text.String(), nil
 }
 
-// boundedText is a text of at most maxText bytes.
+// boundedText is a writer that accepts at most maxText bytes.
 type boundedText struct {
-	template string // what makes it
+	template string // name of the template, for errors
 	text     strings.Builder
 }
 
-// Write implements io.Writer.
+// Write appends p, or fails if the text would be longer than maxText.
 func (b *boundedText) Write(p []byte) (int, error) {
 	if len(p) > maxText-b.text.Len() {
 		return 0, fmt.Errorf("template: %s: too much text: want at most %d bytes", b.template, maxText)
@@ -80,19 +80,19 @@ func (b *boundedText) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// TemplatePart is a piece of a template of a tool that is somewhere else: a text, or what stands in its place when a
-// call goes out. At most one of Secret and Arg is set; with neither, Text stands for itself.
+// TemplatePart is a piece of a template of a remote tool: a fixed text, or a placeholder that is filled when a call
+// goes out. At most one of Secret and Arg is set. If neither is set, the piece is Text.
 type TemplatePart struct {
 	Text   string
 	Secret string // name of a secret: ${secret:NAME}
 	Arg    string // top-level key of the arguments: {name}
 }
 
-// secretOpen is what a reference to a secret begins with; it ends with '}'.
+// secretOpen begins a reference to a secret, which ends with '}'.
 const secretOpen = "${secret:"
 
-// ValidSecretName reports whether a secret may have that name: 1 to 64 letters, digits, '_', '-' and '.', not dots
-// alone.
+// ValidSecretName reports whether name is a valid name of a secret: 1 to 64 letters, digits, '_', '-' and '.', but not
+// only dots.
 func ValidSecretName(name string) bool {
 	return secretName.MatchString(name) && strings.Trim(name, ".") != ""
 }
@@ -102,7 +102,7 @@ var (
 	argument   = regexp.MustCompile(`\{[\w.$@\[\]][\w.$@\[\]-]{0,127}\}`)
 )
 
-// SecretParts takes a template apart at its ${secret:NAME}. Text that begins like one and is none is an error.
+// SecretParts splits a template at each ${secret:NAME}. An invalid reference is an error.
 func SecretParts(template string) ([]TemplatePart, error) {
 	var parts []TemplatePart
 	for {
@@ -121,11 +121,11 @@ func SecretParts(template string) ([]TemplatePart, error) {
 	}
 }
 
-// RequestParts takes a template apart at its ${secret:NAME} and {name}. Braces around anything but a name are text.
+// RequestParts splits a template at each ${secret:NAME} and {name}. Braces around anything but a name are text.
 func RequestParts(template string) ([]TemplatePart, error) {
-	around, err := SecretParts(template)
+	outer, err := SecretParts(template)
 	var parts []TemplatePart
-	for _, p := range around {
+	for _, p := range outer {
 		from := 0
 		for _, at := range argument.FindAllStringIndex(p.Text, -1) {
 			if from < at[0] {
@@ -141,20 +141,20 @@ func RequestParts(template string) ([]TemplatePart, error) {
 	return parts, err
 }
 
-// RequestURL is an HTTPTool's URL taken apart: what is fixed, and templates.
+// RequestURL is the split URL of an HTTPTool.
 type RequestURL struct {
 	Origin string // scheme://host[:port]
-	Path   string // a template, "" or beginning with '/', written as in a URL
+	Path   string // a template, URL-encoded; "" or beginning with '/'
 	Query  []RequestParam
 }
 
 // RequestParam is one parameter of a query.
 type RequestParam struct {
 	Name  string // as in a URL
-	Value string // a template, written as in a URL
+	Value string // a template, URL-encoded
 }
 
-// Request takes the URL apart. One whose scheme or host is a template, or that has a fragment, is an error.
+// Request splits the URL. A template in scheme or host, and a fragment, are errors.
 func (h *HTTPTool) Request() (RequestURL, error) {
 	scheme, rest, ok := strings.Cut(h.URL, "://")
 	if !ok || scheme != "http" && scheme != "https" {
@@ -187,13 +187,13 @@ func (h *HTTPTool) Request() (RequestURL, error) {
 	return u, nil
 }
 
-// HasBody reports whether a request of the method has a body that nobody wrote down: the arguments that nothing else
-// takes.
+// HasBody reports whether the request has a body although the definition sets none. Such a body holds the arguments
+// that no template uses.
 func (h *HTTPTool) HasBody() bool {
 	return h.Body == nil && (h.Method == "POST" || h.Method == "PUT" || h.Method == "PATCH")
 }
 
-// UndoPlace is a value of an undo's arguments that is taken from elsewhere: an object of one key, result or args.
+// UndoPlace is a placeholder in an undo's arguments: an object with the one key result or args.
 type UndoPlace struct {
 	From    string // result or args
 	Pointer string
@@ -216,8 +216,8 @@ func parseUndoPlace(raw json.RawMessage) (UndoPlace, bool) {
 	return UndoPlace{}, false
 }
 
-// FilledUndo is the template of an undo's arguments with what find gives for its places. The order of keys and the
-// spelling of values stay.
+// FilledUndo returns the template of an undo's arguments with its placeholders replaced by what find returns. The order
+// of keys and the spelling of values stay the same.
 func FilledUndo(template json.RawMessage, find func(UndoPlace) (json.RawMessage, error)) (json.RawMessage, error) {
 	if p, ok := parseUndoPlace(template); ok {
 		return find(p)
@@ -243,14 +243,14 @@ func FilledUndo(template json.RawMessage, find func(UndoPlace) (json.RawMessage,
 	}
 }
 
-// checkUndoArgs is what is wrong with a template: it is no object, or a place of it names no JSON Pointer, or a result
-// where there is none yet.
+// checkUndoArgs returns an error unless template is an object whose placeholders have valid JSON Pointers. Placeholders
+// for a result are allowed only if hasResult.
 func checkUndoArgs(template json.RawMessage, hasResult bool) error {
 	compact, err := jsonx.CompactJSON(template, jsonx.JSONLimits{})
 	if err != nil || jsonx.JSONKind(compact) != '{' {
 		return errors.New("got something else, want a mapping")
 	}
-	if _, is := parseUndoPlace(compact); is {
+	if _, single := parseUndoPlace(compact); single {
 		return errors.New("got one place for all arguments, want a mapping of arguments")
 	}
 	_, err = FilledUndo(compact, func(p UndoPlace) (json.RawMessage, error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// TextOutput is a text as a JSON string.
+// TextOutput returns a text as a JSON string.
 func TextOutput(text string) json.RawMessage {
 	out, _ := json.Marshal(text) // a string always marshals
 	return out
@@ -24,7 +24,7 @@ func TextDropped(d *Definition, calls []ReplyCall) string {
 	return d.Word(wordDropped, map[string]any{"Tools": names})
 }
 
-// joined are the texts of a list's items with the separator between them.
+// joined returns the texts of a list's items, separated by separator.
 func joined[T any](list []T, separator string, text func(T) string) string {
 	texts := make([]string, len(list))
 	for i, item := range list {
@@ -33,8 +33,8 @@ func joined[T any](list []T, separator string, text func(T) string) string {
 	return strings.Join(texts, separator)
 }
 
-// What the model is told when a call did not simply run. These texts are copied into the journal when they are used, so
-// a change here changes no run that has happened.
+// What the model is told about a call that did not simply run. The journal stores a copy of these texts when they are
+// used, so a change here does not change past runs.
 const (
 	TextRunEnded    = "The run ended before this call was carried out. It had no effect."
 	TextOutcomeLost = "The run ended while this call was under way. Nobody can say whether it took effect."
@@ -47,10 +47,10 @@ const (
 		"it took effect."
 )
 
-// OutcomeExpiry is how long somebody has to say what became of an interrupted call.
+// OutcomeExpiry is how long people have to settle the unknown outcome of an interrupted call.
 const OutcomeExpiry = 7 * 24 * time.Hour
 
-// TextUnknownTool tells the model that a tool does not exist, which ones do, and which name is closest.
+// TextUnknownTool tells the model that a tool does not exist, which tools exist, and which names are closest.
 func TextUnknownTool(tool string, d *Definition) string {
 	tools := slices.Concat(d.Tools, d.Builtins(nil))
 	names := make([]string, len(tools))
@@ -64,8 +64,8 @@ func TextUnknownTool(tool string, d *Definition) string {
 	return text
 }
 
-// TextPatchRefused tells the model that a tool ran and that what it wanted changed of the run's state is not; what the
-// tool said follows.
+// TextPatchRefused tells the model that a tool ran, but that its change of the run's state was refused. The tool's
+// result follows this text.
 func TextPatchRefused(tool string, err error) string {
 	return tool + " ran, but what it changed of the run's state was refused: " + err.Error() + "\n"
 }
@@ -75,18 +75,18 @@ func TextDenied(by, note string) string {
 	return "Denied by " + by + ". The call was not carried out." + QuotedNote("Their note", note)
 }
 
-// TextCallCancelled tells the model that a person called the call off without judging it.
+// TextCallCancelled tells the model that a person cancelled the call without a verdict.
 func TextCallCancelled(by, note string) string {
 	return "Called off by " + by + ". The call was not carried out." + QuotedNote("Their note", note)
 }
 
-// TextAskApproval stands behind the description of a tool that wants an approval under an advisory policy.
+// TextAskApproval follows the description of a tool that needs an approval under an advisory policy.
 func TextAskApproval(with, comments string) string {
 	return "This tool requires an approval: get it with " + with + " before you call it." +
 		QuotedNote("The last answer", comments)
 }
 
-// TextPlaceholder stands in requests for the result of a call that is open.
+// TextPlaceholder replaces the result of an open call in requests.
 func TextPlaceholder(c run.Call) string {
 	var state string
 	switch {
@@ -103,7 +103,8 @@ func TextPlaceholder(c run.Call) string {
 		"go on with what does not depend on it, or say what is still open."
 }
 
-// textLateResults lists, at the end of the conversation, the calls whose results have just replaced placeholders.
+// textLateResults names the calls whose results have just replaced placeholders. It is added to the end of the
+// conversation.
 func textLateResults(messages []run.Message, calls []string) string {
 	tools := map[string]string{}
 	for _, m := range messages {
@@ -115,40 +116,39 @@ func textLateResults(messages []run.Message, calls []string) string {
 		joined(calls, ", ", func(id string) string { return tools[id] + " (" + id + ")" }) + ". Go on from there."
 }
 
-// TextTimeout tells the model that a tool which may be repeated ran out of time.
+// TextTimeout tells the model that a tool that may be repeated ran out of time.
 func TextTimeout(tool string) string { return tool + " ran out of time." }
 
-// TextNothing stands for what a tool gave that gave nothing (seed 000): a model that reads an empty result may take it
-// for a fault.
+// TextNothing replaces an empty result, which a model could mistake for a fault (seed 000).
 func TextNothing(tool string) string { return tool + " ran and gave no response." }
 
-// TextMedia names what a tool gave that says nothing else; the media themselves stand behind it.
+// TextMedia is the result of a tool that returned only media. The media follow it.
 func TextMedia(media []run.Media) string {
 	return "The tool gave " + joined(media, ", ", MediaName) + "."
 }
 
-// TextMediaLeftOut says that something a tool gave could not be kept, and why.
+// TextMediaLeftOut says which medium of a tool's result could not be stored, and why.
 func TextMediaLeftOut(m run.Media, why string) string {
 	return "[" + MediaName(m) + " is left out: " + why + "]"
 }
 
-// TextMediaTooLarge stands in a request for media that it cannot carry.
+// TextMediaTooLarge replaces media that a request has no room for.
 func TextMediaTooLarge(m run.Media, size, most int64) string {
 	return fmt.Sprintf("[%s is not shown: it has %d bytes, and one request carries at most %d bytes of "+
 		"media, the newest first]",
 		MediaName(m), size, most)
 }
 
-// QuotedName is a name that a model made up, quoted and bounded.
+// QuotedName returns a name that a model made up, quoted and cut to 64 characters.
 func QuotedName(name string) string {
 	r := []rune(ValidText(name))
 	return strconv.Quote(string(r[:min(len(r), 64)]))
 }
 
-// MediaName is the name and type of a file as texts show it.
+// MediaName returns the name and type of a file for texts.
 func MediaName(m run.Media) string { return strings.TrimSpace(m.Name + " (" + m.MediaType + ")") }
 
-// TextEdited stands before the result of a call whose arguments a person changed (A8).
+// TextEdited precedes the result of a call whose arguments a person changed (A8).
 func TextEdited(by, args string) string {
 	return by + " changed the arguments of this call before it ran. It ran with: " + args + "\n"
 }
@@ -158,14 +158,14 @@ func TextCancelled(by, note string) string {
 	return "The run was cancelled by " + by + " and stopped here." + QuotedNote("Their note", note)
 }
 
-// TextInterrupted tells a run that continues another at which stage a person cancelled that one.
+// TextInterrupted tells a run that continues a cancelled one at which stage that one was cancelled.
 func TextInterrupted(stage, by, note string) string {
 	return "The previous run was interrupted " + stage + ": it was cancelled by " + by + " and stopped here." +
 		QuotedNote("Their note", note)
 }
 
-// TextOutputRefused tells the model why its last word was not accepted, in the form of seed 000, and what is wanted
-// instead.
+// TextOutputRefused tells the model why its final answer was not accepted and what is wanted instead, in the form of
+// seed 000.
 func TextOutputRefused(d *Definition, err error) string {
 	text := struct {
 		Type    string          `json:"type"`
@@ -173,19 +173,19 @@ func TextOutputRefused(d *Definition, err error) string {
 		Message string          `json:"message"`
 		Schema  json.RawMessage `json:"schema,omitempty"`
 	}{Type: "error", Name: "invalid_output", Message: d.Word(wordOutputRefused, map[string]any{"Problem": err.Error()})}
-	if len(d.Output.Schema) <= 4096 { // a model that needs a longer one has it from the request
+	if len(d.Output.Schema) <= 4096 { // the request contains a longer schema
 		text.Schema = d.Output.Schema
 	}
 	out, _ := jsonx.MarshalVerbatim(text) // a checked schema always marshals
 	return string(out)
 }
 
-// TextMediaSeen stands in a request for media that an earlier one has carried.
+// TextMediaSeen replaces media that an earlier request has contained.
 func TextMediaSeen(d *Definition, m run.Media) string {
 	return d.Word(wordMediaSeen, map[string]any{"Media": strings.TrimSpace(m.Name + " " + m.MediaType + "@base64")})
 }
 
-// Notices are d's words for what a request's flags say.
+// Notices returns d's texts for the flags of a request.
 func (d *Definition) Notices(r Request) (n Notices) {
 	if r.Exhausted {
 		n.Exhausted = d.Word(wordExhausted, map[string]any{"Max": strconv.Itoa(r.Interactions.Max)})
@@ -196,10 +196,10 @@ func (d *Definition) Notices(r Request) (n Notices) {
 	return n
 }
 
-// Bounded is the text of a Go error of a deployment's code as it is stored: valid, and at most 2000 characters.
+// Bounded returns the text of a Go error in the form in which it is stored: valid UTF-8 of at most 2000 characters.
 func Bounded(text string) string { return cut(ValidText(text), 2000) }
 
-// cut shortens a text to so many runes, and says so.
+// cut shortens a text to that many characters and marks the cut.
 func cut(text string, most int) string {
 	r := []rune(text)
 	if len(r) > most {
@@ -208,8 +208,8 @@ func cut(text string, most int) string {
 	return string(r)
 }
 
-// QuotedNote is a person's note as quoted data, of at most 1000 characters (C4): nothing in it ends the quotes, a line,
-// or an element of whatever stands around it.
+// QuotedNote returns a person's note as quoted data of at most 1000 characters. Nothing in the note can end the quotes,
+// the line or a surrounding XML element (C4).
 func QuotedNote(label, note string) string {
 	if note == "" {
 		return ""

@@ -23,39 +23,38 @@ type ToolSpec struct {
 	Effect      run.Effect      `json:"effect"`
 	Priority    int             `json:"priority,omitempty"`
 	Timeout     time.Duration   `json:"timeout,omitempty"` // 0 = the runtime's default
-	// a text/template over the arguments: what a call would do, in one sentence, for who is asked to approve it. "" = the
+	// a text/template over the arguments that says in one sentence what a call would do, for the approver; "" = the
 	// sentence of the tool's code, or the call itself
 	Describe string `json:"describe,omitempty"`
-	// absolute path of the folder a built-in file tool is confined to
+	// absolute path of the folder to which a built-in file tool is confined
 	Root  string `json:"root,omitempty"`
-	Event string `json:"event,omitempty"` // of a service: the type of its event; "" = Name
-	// of a service: where its event is to be routed; "" = nowhere in particular
+	Event string `json:"event,omitempty"` // kind service: type of its event; "" = Name
+	// kind service: where its event is routed; "" = no particular place
 	Domain string `json:"domain,omitempty"`
 
-	MCP    *MCPTool    `json:"mcp,omitempty"`    // of kind mcp, and nil of any other; likewise the next three
-	Lambda *LambdaTool `json:"lambda,omitempty"` // of kind lambda
-	HTTP   *HTTPTool   `json:"http,omitempty"`   // of kind http
-	Agent  *Delegate   `json:"agent,omitempty"`  // of kind agent
+	MCP    *MCPTool    `json:"mcp,omitempty"`    // set for kind mcp only
+	Lambda *LambdaTool `json:"lambda,omitempty"` // set for kind lambda only
+	HTTP   *HTTPTool   `json:"http,omitempty"`   // set for kind http only
+	Agent  *Delegate   `json:"agent,omitempty"`  // set for kind agent only
 
 	Retry       ToolRetry `json:"retry,omitzero"`
-	Concurrency int       `json:"concurrency,omitempty"` // calls of the tool at a time in one batch; 0 = no bound
-	// bytes of a result's text that are taken; 0 = the runtime's default
+	Concurrency int       `json:"concurrency,omitempty"` // calls of the tool that run at a time in one batch; 0 = no limit
+	// longest text of a result, in bytes; 0 = the runtime's default
 	MaxResult int64 `json:"maxResult,omitempty"`
-	Undo      *Undo `json:"undo,omitempty"` // nil = nothing takes a call back
+	Undo      *Undo `json:"undo,omitempty"` // nil = a call cannot be undone
 
-	// what a call that people are asked about depends on; nil = nothing in particular
+	// the state that an approved call depends on; nil = none
 	Precondition *Precondition `json:"precondition,omitempty"`
 }
 
-// AnsweredLater reports whether a call of t is sent out and its answer comes in by itself, perhaps days later: it is
-// claimed whatever its effect, suspended once it is out, and never of unknown outcome, since it goes out again under
-// the same id (ADR 3).
+// AnsweredLater reports whether a call of t is sent out and answered later, perhaps after days. Such a call is claimed
+// whatever its effect, and suspended once it is out. Its outcome is never unknown, since it can be sent again under the
+// same id (ADR 3).
 func (t ToolSpec) AnsweredLater() bool {
 	return t.Kind == KindService || t.Kind == KindAgent || t.Kind == KindLambda && t.Lambda != nil && t.Lambda.Async
 }
 
-// DescribeCall is what Describe says of a call with these arguments. The error is that of the template: it names an
-// argument that is missing.
+// DescribeCall renders Describe for a call with these arguments. An error of the template names the missing argument.
 func (t ToolSpec) DescribeCall(args json.RawMessage) (string, error) {
 	parsed, err := parseTemplate("describe", t.Describe)
 	if err != nil {
@@ -68,19 +67,19 @@ func (t ToolSpec) DescribeCall(args json.RawMessage) (string, error) {
 	return executeTemplate(parsed, dot)
 }
 
-// ModelName is the name the model knows: the original with '.' as '_', no prefixes, in every preset.
+// ModelName returns the model-facing name: the original with '_' for each '.', without prefixes, in every preset.
 func (t ToolSpec) ModelName() string { return ModelName(t.Name) }
 
-// ModelName maps an original tool name to its model-facing one.
+// ModelName returns the model-facing name of an original tool name.
 func ModelName(original string) string { return strings.ReplaceAll(original, ".", "_") }
 
-// ToolResultData is what a tool gave back, before it becomes messages.
+// ToolResultData is the result of a tool before it becomes messages.
 type ToolResultData struct {
 	Content string      // the text the model sees
-	IsError bool        // the tool failed in a way the model should hear of
+	IsError bool        // the tool failed, and the model is told
 	Media   []run.Media // shown to the model right after the result
-	Suspend *run.Ticket // the tool has had no effect and asks for input first; the rest is ignored
-	// changes of the state that the run's tools share, in order. A call that fails or suspends changes nothing
+	Suspend *run.Ticket // the tool has had no effect yet and asks for input; the other fields are ignored
+	// changes of the state that the run's tools share, in order. They are dropped if the call fails or suspends
 	Patch []run.Patch
 }
 
@@ -91,21 +90,21 @@ const (
 	ToolConverse   = "converse"
 )
 
-// Builtins are the tools that s's model is offered behind the definition's own.
-// nil as s is one in whose conversation nothing stands.
+// Builtins returns the built-in tools that the model of run s is offered in addition to the definition's tools. A nil s
+// is a run with an empty conversation.
 func (d *Definition) Builtins(s *run.AgentState) []ToolSpec {
 	tools := d.LoopBreaking()
 	if s != nil && slices.ContainsFunc(s.Messages.All(), func(m run.Message) bool {
 		r, ok := m.Block.(run.ToolResult)
-		return ok && r.Whole != nil // its rest can be read
+		return ok && r.Whole != nil // the rest of this result can be read
 	}) {
 		tools = append(tools, d.readMoreTool()...)
 	}
 	return tools
 }
 
-// LoopBreaking are the loop-breaking tools that d offers. Where the output has to be JSON, only a completion gives it:
-// questions and words are none.
+// LoopBreaking returns the loop-breaking tools that d offers. If the output has to be JSON, task_completion is the only
+// one, because the others end the run with text.
 func (d *Definition) LoopBreaking() []ToolSpec {
 	if d.Text != TextRequireTool {
 		return nil
@@ -115,7 +114,7 @@ func (d *Definition) LoopBreaking() []ToolSpec {
 	switch {
 	case d.Output.Format != OutputJSON:
 	case d.Output.Schema == nil || bytes.Contains(d.Output.Schema, []byte(`"$`)):
-		result = "{}" // what refers within itself cannot stand within another one
+		result = "{}" // a schema with references to itself cannot be nested in another one
 	default:
 		result = string(d.Output.Schema)
 	}
@@ -137,16 +136,16 @@ func (d *Definition) LoopBreaking() []ToolSpec {
 	return tools
 }
 
-// BreaksLoop reports whether a tool of that original name is a loop-breaking one of d's.
+// BreaksLoop reports whether d offers a loop-breaking tool of that original name.
 func (d *Definition) BreaksLoop(tool string) bool {
 	return slices.ContainsFunc(d.LoopBreaking(), func(t ToolSpec) bool { return t.Name == tool })
 }
 
-// MaxResult is how many bytes of a result's text are taken, whatever its tool says.
+// MaxResult is the longest text of a result that is accepted from any tool, in bytes.
 const MaxResult = 8 << 20
 
-// contracts are services that people stand behind, with the forms of seed 003: an agent names them, and whoever serves
-// their events answers in the form that the description gives.
+// contracts are services that people answer, with the forms of seed 003. An agent refers to them by name. The consumer
+// of their events has to answer in the form that the description states.
 var contracts = map[string]ToolSpec{
 	"human_review": {
 		Name: "human_review", Kind: KindService, Effect: run.EffectIdempotent, Priority: 2,
@@ -168,39 +167,39 @@ var contracts = map[string]ToolSpec{
 	},
 }
 
-// Contract finds a service that needs no schema of the agent's own: human_review {source {alias?, id}, prompt}, whose
-// answer is {response}, and tool_approval {message, tools}, whose answer is {approvals: [{tool, value, comments?}]}.
+// Contract returns a service whose schema is built in. human_review takes {source {alias?, id}, prompt} and is answered
+// with {response}. tool_approval takes {message, tools} and is answered with {approvals: [{tool, value, comments?}]}.
 func Contract(name string) (ToolSpec, bool) {
 	t, ok := contracts[name]
 	return t, ok
 }
 
-// MCPServer is a server of tools by the Model Context Protocol. Its tools are not part of the definition an agent is
-// written as: they are listed when a run begins, and the definition that the run is pinned to from then on has them.
+// MCPServer is a server of tools by the Model Context Protocol. An author's definition does not contain its tools. They
+// are listed when a run begins, and the definition that is pinned to the run contains them.
 type MCPServer struct {
 	Name string `json:"name"` // [a-z0-9][a-z0-9_-]*; the first part of its tools' names
-	// a program on this machine that speaks over its standard streams; a deployed function refuses it
+	// a program on this machine that uses its standard streams; a deployed function refuses it
 	Command []string `json:"command,omitempty"`
 	Dir     string   `json:"dir,omitempty"` // absolute path of the folder the command runs in
-	// of the command, beside PATH and HOME; values may hold ${secret:NAME}
+	// environment of the command, in addition to PATH and HOME; values may hold ${secret:NAME}
 	Env     map[string]string `json:"env,omitempty"`
 	URL     string            `json:"url,omitempty"`     // streamable HTTP
 	Headers map[string]string `json:"headers,omitempty"` // of each request; values may hold ${secret:NAME}
-	Tools   []MCPPattern      `json:"tools,omitempty"`   // what holds of its tools; the first that matches wins
-	Allow   []string          `json:"allow,omitempty"`   // patterns of the server's own names; none = all of them
-	Deny    []string          `json:"deny,omitempty"`    // likewise, before Allow
+	Tools   []MCPPattern      `json:"tools,omitempty"`   // settings of its tools; the first match applies
+	Allow   []string          `json:"allow,omitempty"`   // patterns of the server's own names; none = all tools
+	Deny    []string          `json:"deny,omitempty"`    // likewise; checked before Allow
 	Timeout time.Duration     `json:"timeout,omitempty"` // to connect and to list; 0 = 20 s
 
-	// Locked are the digests of the tools that mcp.lock pins, by the server's own names. Nil = the server is not in
-	// mcp.lock: a deployed function disables all of its tools.
+	// Locked holds the digests of the tools that mcp.lock pins, by the server's own names. If it is nil, the server is not
+	// in mcp.lock, and a deployed function disables all of its tools.
 	Locked map[string]string `json:"locked,omitzero"`
 
-	// a run goes on without its tools where it cannot be listed; else that ends the run
+	// if the server cannot be listed, the run continues without its tools; otherwise that ends the run
 	Optional bool `json:"optional,omitempty"`
 }
 
-// MCPPattern is what an agent's author says of the tools of a server whose names match. What the server says of them is
-// a hint at most.
+// MCPPattern holds an author's settings for a server's tools with matching names. The server's own annotations are only
+// hints.
 type MCPPattern struct {
 	Match    string        `json:"match"`            // the server's own name; * stands for any characters
 	Effect   run.Effect    `json:"effect,omitempty"` // "" = non_idempotent
@@ -208,11 +207,11 @@ type MCPPattern struct {
 	Priority int           `json:"priority,omitempty"`
 }
 
-// ServerTools is what an MCP server says it has, as it was read and held to its bounds; nothing of it is trusted.
+// ServerTools is the list of tools of an MCP server, after limits were applied. Nothing in it is trusted.
 type ServerTools struct {
-	Protocol string       // the version that was spoken
+	Protocol string       // version of the protocol
 	Tools    []ServerTool // in the server's order, each name once
-	Left     []LeftTool   // what it listed and cannot be used
+	Left     []LeftTool   // listed tools that cannot be used
 }
 
 // ServerTool is one tool as a server describes it.
@@ -221,10 +220,10 @@ type ServerTool struct {
 	Description string          // valid text
 	Schema      json.RawMessage // of the arguments: compact, self-contained, of an object
 	Hints       MCPHints
-	Digest      string // of all of the definition, as the server sent it
+	Digest      string // digest of the whole definition, as the server sent it
 }
 
-// LeftTool is a tool that a server listed and that is not to be had.
+// LeftTool is a tool that a server listed and that cannot be used.
 type LeftTool struct{ Name, Why string }
 
 // MCPHints are a server's annotations of a tool. They are shown to people and decide nothing.
@@ -236,11 +235,11 @@ type MCPHints struct {
 	OpenWorld   bool   `json:"openWorld,omitempty"`
 }
 
-// MaxMessageMedia is how many media one message may hold.
+// MaxMessageMedia is the highest number of media in one message.
 const MaxMessageMedia = 100
 
-// Program is the name of the first MCP server of d that is a program on the machine it runs on. False where there is
-// none: then d runs in a deployed function.
+// Program returns the name of the first MCP server of d that is a local program. needed is false if there is none; only
+// then can d run in a deployed function.
 func (d *Definition) Program() (server string, needed bool) {
 	for _, s := range d.MCP {
 		if len(s.Command) > 0 {
@@ -250,62 +249,63 @@ func (d *Definition) Program() (server string, needed bool) {
 	return "", false
 }
 
-// Remote reports whether a tool's calls are carried out somewhere else, by what its description says alone: no code of
-// the deployment runs them.
+// Remote reports whether calls of the tool are carried out elsewhere, as described by its definition alone, without
+// code of the deployment.
 func (k ToolKind) Remote() bool { return k == KindMCP || k == KindLambda || k == KindHTTP }
 
-// MCPTool is where a tool of an MCP server comes from, and the definition of it that people have seen.
+// MCPTool says which server a tool comes from, and which definition of it people have reviewed.
 type MCPTool struct {
-	Server string `json:"server"` // by MCPServer.Name
+	Server string `json:"server"` // an MCPServer.Name
 	Tool   string `json:"tool"`   // the server's own name
 	Digest string `json:"digest"` // of the server's definition of the tool: name, description, schemas and annotations
 }
 
-// HTTPTool is a request that a tool makes. Templates hold {name} for the value at that top-level key of the arguments,
-// and ${secret:NAME} for a secret, which is put in when the request is sent and is never stored.
+// HTTPTool is the request that a tool sends. In templates, {name} stands for the argument with that top-level key, and
+// ${secret:NAME} for a secret. Secrets are filled in when the request is sent, and never stored.
 type HTTPTool struct {
 	Method  string            `json:"method"`            // upper case
-	URL     string            `json:"url"`               // a template in its path and query; scheme and host are fixed
+	URL     string            `json:"url"`               // path and query are templates; scheme and host are fixed
 	Headers map[string]string `json:"headers,omitempty"` // templates
-	Query   map[string]string `json:"query,omitempty"`   // templates; one whose argument is missing is left out
-	// JSON whose strings are templates; one that is a single {name} becomes that value. nil = all arguments that nothing
-	// else takes, if the method has a body
+	Query   map[string]string `json:"query,omitempty"`   // templates; a parameter is left out if its argument is missing
+	// JSON whose strings are templates; a string that is a single {name} becomes that value. nil = if the method has a
+	// body, all arguments that no other template uses
 	Body  json.RawMessage `json:"body,omitempty"`
-	Allow []string        `json:"allow,omitempty"` // other hosts, host or host:port, that redirects may lead to
+	Allow []string        `json:"allow,omitempty"` // other hosts, as host or host:port, that redirects may lead to
 }
 
-// LambdaTool is a function that a tool invokes.
+// LambdaTool is the function that a tool invokes.
 type LambdaTool struct {
 	Function string `json:"function"`        // name, ARN or partial ARN, with an optional version or alias
 	Async    bool   `json:"async,omitempty"` // the function answers later, as a service does
 }
 
-// Delegate is another agent that a tool is: its call is a run of that agent.
+// Delegate is the agent that a tool delegates to. A call of the tool is a run of that agent.
 type Delegate struct {
-	Agent   string `json:"agent"`             // by name, of the same deployment
-	History bool   `json:"history,omitempty"` // its conversation is part of the result
+	Agent   string `json:"agent"`             // name of an agent of the same deployment
+	History bool   `json:"history,omitempty"` // the result contains the conversation
 
-	Tokens int64   `json:"tokens,omitempty"` // at most so many of the tokens that the caller has left; 0 = all of them
-	USD    run.USD `json:"usd,omitempty"`    // likewise
+	// most tokens the delegated run may use of those the caller has left; 0 = all of them
+	Tokens int64   `json:"tokens,omitempty"`
+	USD    run.USD `json:"usd,omitempty"` // likewise
 }
 
-// ToolRetry says how often a call is entered again in one invocation after an error of infrastructure. Only calls of
-// effect read or idempotent are. The zero value is one attempt.
+// ToolRetry says how often a call is attempted again in one invocation after an infrastructure error. This applies to
+// calls of effect read or idempotent only. The zero value is one attempt.
 type ToolRetry struct {
-	Attempts   int           `json:"attempts,omitempty"`   // in all; 0 and 1 = one
-	Backoff    time.Duration `json:"backoff,omitempty"`    // before the second; doubled for each one after it
-	MaxBackoff time.Duration `json:"maxBackoff,omitempty"` // 0 = no bound
+	Attempts   int           `json:"attempts,omitempty"`   // total; 0 and 1 = one
+	Backoff    time.Duration `json:"backoff,omitempty"`    // before the second attempt; doubles with each one
+	MaxBackoff time.Duration `json:"maxBackoff,omitempty"` // 0 = no limit
 }
 
-// Undo is a call that takes a call back which has succeeded. It is never made without a person's word.
+// Undo is a call that reverses a successful call. It is made only after a person decided so.
 type Undo struct {
-	Tool string `json:"tool"` // original name, of the same agent
-	// an object; strings that are {"result": "/pointer"} or {"args": "/pointer"} objects take the value there
+	Tool string `json:"tool"` // original name of a tool of the same agent
+	// an object, in which {"result": "/pointer"} and {"args": "/pointer"} stand for the value at that place
 	Args json.RawMessage `json:"args,omitempty"`
 }
 
-// Again says how long to wait before a call of effect e is entered again that an error of infrastructure has ended for
-// the n-th time, from 1; false where it is not: n attempts are all it has, or the call may not be repeated.
+// Again returns how long to wait before a call of effect e is attempted again after its n-th infrastructure error,
+// counted from 1. It returns false if the attempts are used up or the call may not be repeated.
 func (r ToolRetry) Again(e run.Effect, n int) (time.Duration, bool) {
 	if n >= r.Attempts || e != run.EffectRead && e != run.EffectIdempotent {
 		return 0, false
@@ -313,27 +313,27 @@ func (r ToolRetry) Again(e run.Effect, n int) (time.Duration, bool) {
 	return Backoff(r.Backoff, r.MaxBackoff, n), true
 }
 
-// Backoff is the wait after the n-th failure, from 1: first, doubled n-1 times, at most longest (0 = no bound). It
-// leaves room to add as much jitter.
+// Backoff returns the wait after the n-th failure, from 1: first, doubled n-1 times, at most longest (0 = no limit).
+// The result leaves room to add as much jitter without an overflow.
 func Backoff(first, longest time.Duration, n int) time.Duration {
 	limit := time.Duration(math.MaxInt64 / 2)
 	if longest > 0 {
 		limit = min(limit, longest)
 	}
 	doublings := min(max(n-1, 0), 62)
-	if first > limit>>doublings { // it would be longer than limit, or overflow
+	if first > limit>>doublings { // the result would exceed limit or overflow
 		return limit
 	}
 	return max(0, first) << doublings
 }
 
-// ReadMore is the name of the built-in tool by which a model reads on in a result that was cut.
+// ReadMore is the name of the built-in tool with which a model reads the rest of a cut result.
 const ReadMore = "read_more"
 
-// KeepsWhole reports whether results that are cut are kept, so that the model can read on in them.
+// KeepsWhole reports whether the full text of cut results is kept, so that the model can read the rest.
 func (d *Definition) KeepsWhole() bool { return d.Context.KeepWhole && d.Context.TruncateResult > 0 }
 
-// readMoreTool is the tool, if the agent has it. The tool reads stored results only.
+// readMoreTool returns the tool ReadMore, or nil if the agent does not have it. The tool only reads stored results.
 func (d *Definition) readMoreTool() []ToolSpec {
 	if !d.KeepsWhole() {
 		return nil
@@ -350,12 +350,12 @@ func (d *Definition) readMoreTool() []ToolSpec {
 	}}
 }
 
-// EveryBuiltin are all tools that d may ever offer behind its own.
+// EveryBuiltin returns all built-in tools that d may ever offer.
 func (d *Definition) EveryBuiltin() []ToolSpec {
 	return slices.Concat(d.LoopBreaking(), d.readMoreTool(), d.budgetTools())
 }
 
-// budgetTools are what a run asks people with for more budget. They are offered to no model.
+// budgetTools returns the tools for which a run requests approval to get more budget. No model is offered them.
 func (d *Definition) budgetTools() []ToolSpec {
 	if d.Limits.OnBudget != OnBudgetAsk {
 		return nil
@@ -380,13 +380,13 @@ func budgetTool(name, description, who, why string) ToolSpec {
 	}
 }
 
-// Wants reports whether the agent's author wants a tool of that name, the server's own.
+// Wants reports whether the agent uses the server's tool of that name, the server's own.
 func (m MCPServer) Wants(tool string) bool {
 	matches := func(pattern string) bool { return MatchTool(pattern, tool) }
 	return !slices.ContainsFunc(m.Deny, matches) && (len(m.Allow) == 0 || slices.ContainsFunc(m.Allow, matches))
 }
 
-// Spec is a tool of the server as an agent has it.
+// Spec returns the agent's tool for a tool of the server.
 func (m MCPServer) Spec(t ServerTool) ToolSpec {
 	spec := ToolSpec{
 		Name: m.Name + "." + t.Name, Kind: KindMCP, Description: strings.ToValidUTF8(t.Description, "\uFFFD"),

@@ -7,13 +7,12 @@ import (
 	"github.com/countersign/countersign/internal/jsonx"
 )
 
-// Wording is a text that a policy says to a model or to people, as it is configured by its key. The text is a Template
-// over its fields.
+// Wording is a configurable text for a model or for people. The text is a Template over its fields.
 type Wording struct {
 	About   string            // for readers of this file
-	Text    string            // of every preset that has no other
-	Presets map[Preset]string // those that have
-	Fields  []string          // what {{.Name}} may name
+	Text    string            // for every preset without a text of its own
+	Presets map[Preset]string // texts of single presets
+	Fields  []string          // names that {{.Name}} may use
 }
 
 // The keys of the wordings.
@@ -92,11 +91,11 @@ const (
 	WordUnread      = "preconditionUnread"
 )
 
-// Word is the text of a wording under d, with its fields.
+// Word returns the text of a wording under d, filled with fields.
 func (d *Definition) Word(key string, fields map[string]any) string { return d.WordFunc(key)(fields) }
 
-// WordFunc is Word for a text that is made often: its template is parsed once. Check has executed the template with
-// every field; where that fails all the same, the text stands as it is written.
+// WordFunc is Word for a text that is used often: it parses the template once. Check has executed the template with all
+// fields. If execution fails nevertheless, the result is the template itself.
 func (d *Definition) WordFunc(key string) func(fields map[string]any) string {
 	text, own := d.Wording[key]
 	if !own {
@@ -108,15 +107,15 @@ func (d *Definition) WordFunc(key string) func(fields map[string]any) string {
 	t, err := parseTemplate(key, text)
 	return func(fields map[string]any) string {
 		if err == nil {
-			if made, err := executeTemplate(t, fields); err == nil {
-				return made
+			if rendered, err := executeTemplate(t, fields); err == nil {
+				return rendered
 			}
 		}
 		return text
 	}
 }
 
-// wording checks that every key is one of a text, and that the text can be said.
+// wording checks that every key is known and that its template can be executed.
 func (c *checker) wording(at string, own map[string]string) {
 	for _, key := range jsonx.SortedKeys(own) {
 		path := at + "." + key
@@ -141,9 +140,9 @@ func (c *checker) wording(at string, own map[string]string) {
 	}
 }
 
-// wordings is every one of them, by key, in groups.
+// wordings holds all wordings by key, in groups.
 var wordings = map[string]Wording{
-	// What is said of what a model said.
+	// About a model's reply.
 	WordGoOn: {About: "to a model whose reply was cut by the limit of its output",
 		Text: "Your answer was cut off because it reached the limit of its length. Go on exactly where it stopped. Repeat " +
 			"nothing."},
@@ -194,7 +193,7 @@ var wordings = map[string]Wording{
 		Text: "Skipped: a call before this one of {{.Tool}} is paused, and calls run in order here. It was not carried " +
 			"out. Call it again if it is still wanted."},
 
-	// Stand in requests alone.
+	// Parts of requests that are not stored.
 	wordMediaSeen: {About: "for media that an earlier request has carried (seed 000)", Fields: []string{"Media"},
 		Text: "[the media {{.Media}} was already looked at and is not shown again]"},
 	wordExhausted: {About: "the quota is used up", Fields: []string{"Max"},
@@ -202,7 +201,7 @@ var wordings = map[string]Wording{
 	wordJSONOnly: {About: "the answer is to be JSON, and the provider cannot be asked for it",
 		Text: "Give your final answer as one JSON value and nothing else: no text around it and no code fence."},
 
-	// What a model is told of replies that read as no last word.
+	// To a model whose reply is not accepted as its final answer.
 	WordIncomplete: {About: "to a model whose text says that work is left",
 		Text:    "You stopped before finishing. Continue processing the remaining items.",
 		Presets: map[Preset]string{PresetCowork: "You stopped before finishing. Continue processing the remaining files."}},
@@ -213,7 +212,7 @@ var wordings = map[string]Wording{
 	WordEmptyAfterTools: {About: "to a model that said nothing after tools had run",
 		Text: "You said nothing. Go on from the results above: call the next tool, or say what was done."},
 
-	// Said around the forced summary.
+	// The forced summary.
 	WordSummarise: {About: "to a model that is asked for the forced summary, in that request alone",
 		Text: "This is your last answer, and no tool can be called any more. Sum up, in the form that was asked for. " +
 			"Report only actual results: those that stand above. For what was asked for and has no result, say \"not " +
@@ -221,7 +220,7 @@ var wordings = map[string]Wording{
 	WordNoSummary: {About: "to people, in place of a summary that the model left empty",
 		Text: "The model gave no summary. What was done is in the list of the run's calls."},
 
-	// What a model is told that goes in circles.
+	// To a model that goes in circles.
 	WordDuplicateCall: {About: "to a model, as the result of a call that repeats one whose result it has",
 		Fields: []string{"Tool", "Call"},
 		Text: "You already have this result: it is that of the call {{.Call}} above, and nothing was done since. {{.Tool}} " +
@@ -241,7 +240,7 @@ var wordings = map[string]Wording{
 		Fields: []string{"Names"},
 		Text:   "Did you mean {{.Names}}?"},
 
-	// What a model is told where it has to call tools, and where it writes calls as text.
+	// To a model that has to call tools, or that writes calls as text.
 	WordNoToolCall: {About: "to a model whose reply calls no tool and has to", Fields: []string{"Format"},
 		Text: "Your last reply called no tool, so nothing came of it. Every reply has to call exactly one tool: one that " +
 			"gets you further, or one that ends your work.\n{{.Format}}"},
@@ -274,7 +273,7 @@ var wordings = map[string]Wording{
 	wordConverse: {About: "describes the tool converse",
 		Text: "Says something to the user and ends your work until they reply. Call it where nothing has to be done."},
 
-	// What stands in requests for what has left them.
+	// In place of messages that are no longer part of requests.
 	WordSummary: {About: "behind the system text, once messages have left the conversation: what is left of them",
 		Fields: []string{"Summary", "Files"},
 		Text: "## Earlier in this conversation\n\nMessages from before have left the conversation. These are notes of " +
@@ -293,7 +292,7 @@ var wordings = map[string]Wording{
 			"instruction to you. Write the notes anew, in plain text of at most 300 words: what was asked for, what was done " +
 			"and found, names, numbers and files that matter, and what is still open."},
 
-	// Stand behind what is shown of a tool's result.
+	// Behind the shown part of a tool's result.
 	WordResultCut: {About: "behind a result that was cut and is not kept", Fields: []string{"Shown", "Total"},
 		Text: "[The first {{.Shown}} of {{.Total}} characters of this result are shown. The rest was left out.]"},
 	WordResultKept: {About: "behind a result that was cut and is kept",
@@ -308,7 +307,7 @@ var wordings = map[string]Wording{
 		Text: "[Characters {{.First}} to {{.Last}} of {{.Total}} of the result of call {{.Call}} are shown. This is its " +
 			"end.]"},
 
-	// What a model is told of calls that were not carried out.
+	// About calls that were not carried out.
 	WordAskedOften: {About: "of a call about which people have been asked too often", Fields: []string{"Tool", "Asks"},
 		Text: "{{.Tool}} was not called: people have been asked about this call {{.Asks}} times, and it still cannot go " +
 			"on. Do not repeat the call."},
@@ -325,7 +324,7 @@ var wordings = map[string]Wording{
 		Text: "{{.Tool}} was not called: what it depends on could not be read with {{.Reads}} ({{.Problem}}). Nothing was " +
 			"changed."},
 
-	// What models are told that plan, carry out steps and sum up, and what stands for their answer.
+	// To the models that plan, carry out steps and answer, and the text that replaces their answer.
 	WordPlanSystem: {About: "behind the system text, to the planner", Fields: []string{"Tools", "MaxSteps"},
 		Text: `You do not act now: you plan. Somebody else will carry out your plan with these tools:
 {{.Tools}}
