@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// entryHead is what an event needs to know of the entry it stands in.
+// entryHead is what an event has to know about its entry.
 type entryHead struct {
 	seq    int64
 	event  int
@@ -20,7 +20,7 @@ type entryHead struct {
 // ApplyError is a forbidden fact: it contradicts what is known of the run. The state is unchanged.
 type ApplyError struct {
 	Event   string
-	Call    string // empty where it concerns the run
+	Call    string // "" if the fact concerns the run
 	Problem string
 }
 
@@ -31,8 +31,8 @@ func (e *ApplyError) Error() string {
 	return fmt.Sprintf("apply %s: %s", e.Event, e.Problem)
 }
 
-// Apply is the only function that changes a run. It returns the state after e and leaves s as it was. A fact that is
-// already known changes nothing; a forbidden one is an *ApplyError.
+// Apply is the only function that changes a run. It returns the state after e and leaves s unchanged. A fact that is
+// already known changes nothing. A forbidden fact is an *ApplyError.
 func Apply(s AgentState, e Event) (AgentState, error) {
 	n, slot := s, InboxSlot(e)
 	_, starts := e.(RunStarted)
@@ -51,7 +51,7 @@ func Apply(s AgentState, e Event) (AgentState, error) {
 	default:
 		switch e.(type) {
 		case InputReceived, DecisionKept, DecisionDropped, Remembered, PermissionChecked, PermissionFailed:
-			err = s.requireAwake() // the others first see whether they are known
+			err = s.requireAwake() // the other facts check first whether they are known
 		}
 		if err == nil {
 			err = e.apply(&n)
@@ -70,13 +70,13 @@ func Apply(s AgentState, e Event) (AgentState, error) {
 	return n, nil
 }
 
-// checkAfterEnd refuses facts after the run's end, except those that were accepted before it or are repeated.
+// checkAfterEnd refuses facts after the run's end, except facts that the run knows already.
 func (s *AgentState) checkAfterEnd(e Event) error {
 	known := false
 	switch e := e.(type) {
 	case CallFinished, CallClaimed, CallSuspended, CallUnknown, CallCancelled, CallPermitted, UndoOrdered, Replied,
 		PlanEvent, ToolsListed, BudgetAsked:
-		return e.apply(s) // of a run that is done, they take only what is known
+		return e.apply(s) // on a run that is done, these accept only known facts
 	case Finished:
 		known = e.Reason == s.Reason
 	case HandedOver:
@@ -92,7 +92,7 @@ func (s *AgentState) checkAfterEnd(e Event) error {
 	return nil
 }
 
-// apply begins the run, on what its origin held where it has one.
+// apply begins the run, with what it inherits from its origin, if any.
 func (e RunStarted) apply(s *AgentState) error {
 	if s.Status != "" {
 		if s.Tenant == e.Tenant && s.Run == e.Run && s.BodyDigest == e.BodyDigest {
@@ -146,34 +146,35 @@ func (e InputReceived) apply(s *AgentState) error {
 	return nil
 }
 
-// queue keeps a block, which is number part of its event, until the conversation takes it.
+// queue stores a block, number part of its event, until the conversation can take it.
 func (s *AgentState) queue(b Block, part int) {
 	s.Queued = append(slices.Clip(s.Queued), queued{Block: b, Source: s.nextSource(part)})
 }
 
-// flushQueued appends the queued messages of users once every call has its result, and under all_suspended once the
-// round's first results are appended: a turn's results stand directly behind its calls. A message that comes while the
-// steps of a plan are carried out stands behind the plan's result, and one that comes while a request about tools is
-// open stands behind its answer (any_external: the model is not asked before).
+// flushQueued appends the queued messages of users once every call has its result. Under all_suspended it does so once
+// the round's first results are appended, because a turn's results directly follow its calls. While a plan is being
+// carried out, messages wait for the plan's result. While a request about tools is open, they wait for its answer
+// (any_external: the model is not asked before).
 func (s *AgentState) flushQueued() {
 	if s.Plan.Working() {
 		return
 	}
-	said := s.WithPlaceholders() && s.Round.Committed
-	if !said && slices.ContainsFunc(s.Live, Call.Open) {
+	committed := s.WithPlaceholders() && s.Round.Committed
+	if !committed && slices.ContainsFunc(s.Live, Call.Open) {
 		return
 	}
-	heard := len(s.Queued)
+	ready := len(s.Queued)
 	if len(s.OpenRequests()) > 0 && !s.WithPlaceholders() {
-		heard = s.permissionTexts()
+		ready = s.permissionTexts()
 	}
-	for _, q := range s.Queued[:heard] {
+	for _, q := range s.Queued[:ready] {
 		s.appendMessage(RoleUser, q.Block, 0, q.Source)
 	}
-	s.Queued = nonEmpty(s.Queued[heard:])
+	s.Queued = nonEmpty(s.Queued[ready:])
 }
 
-// UserMaySay refuses what only the model or a tool says: a result a user made up would be a second one.
+// UserMaySay refuses blocks that only the model or a tool may write. A user could otherwise add a second result to a
+// call.
 func UserMaySay(blocks []UserBlock) error {
 	for _, b := range blocks {
 		switch b.Block.(type) {
@@ -185,7 +186,7 @@ func UserMaySay(blocks []UserBlock) error {
 	return nil
 }
 
-// requireAwake refuses facts that only a woken attempt may add to a parked run (rule 7).
+// requireAwake refuses facts that only a resumed attempt may add to a parked run (rule 7).
 func (s *AgentState) requireAwake() error {
 	if s.Status == RunWaiting {
 		return &ApplyError{Problem: "the run waits and has not been resumed"}
@@ -218,17 +219,18 @@ func (s *AgentState) nextSource(part int) Source {
 	return Source{Seq: s.head.seq, Event: s.head.event, Part: part}
 }
 
-// apply drops the oldest messages, each of which the model has seen and none of which is half of an open pair.
+// apply drops the oldest messages. The model has to have seen all of them, and no open call may need them.
 func (e Evicted) apply(s *AgentState) error {
-	leave := e.Total - s.EvictedMessages
-	if leave <= 0 {
+	evicted := e.Total - s.EvictedMessages
+	if evicted <= 0 {
 		return nil
 	}
-	if leave > int64(s.Messages.Len()) {
-		return &ApplyError{Problem: fmt.Sprintf("%d of %d messages", leave, s.Messages.Len())}
+	if evicted > int64(s.Messages.Len()) {
+		return &ApplyError{Problem: fmt.Sprintf("%d of %d messages", evicted, s.Messages.Len())}
 	}
-	oldest := s.Messages.All()[:leave]
-	for _, c := range s.Live { // an open call keeps them: any, or under all_suspended one that they hold
+	oldest := s.Messages.All()[:evicted]
+	// any open call prevents an eviction; under all_suspended only a call whose own message would be dropped
+	for _, c := range s.Live {
 		own := func(m Message) bool { u, ok := m.Block.(ToolUse); return ok && u.ID == c.ID }
 		if c.Open() && (!s.WithPlaceholders() || slices.ContainsFunc(oldest, own)) {
 			return &ApplyError{Call: c.ID, Problem: "still " + string(c.Status)}
@@ -247,7 +249,7 @@ func (e Evicted) apply(s *AgentState) error {
 	return nil
 }
 
-// apply allows no further inference but a forced summary until the run parks.
+// apply forbids further inferences except a forced summary until the run parks.
 func (e ContextFull) apply(s *AgentState) error {
 	if s.Full.Said() {
 		return nil
@@ -314,7 +316,7 @@ func (e HandedOver) apply(s *AgentState) error {
 	return nil
 }
 
-// apply ends the run and closes every call that is open, so that each has exactly one result.
+// apply ends the run and closes every open call, so that each call has exactly one result.
 func (e Finished) apply(s *AgentState) error {
 	if e.Reason == "" || e.Reason == ReasonSuspended || (e.Reason == ReasonError) != (e.Error != nil) {
 		return &ApplyError{Problem: "an ending reason is required, and an error exactly where it is error"}
@@ -329,7 +331,7 @@ func (e Finished) apply(s *AgentState) error {
 		if !c.Open() {
 			continue
 		}
-		// One that was ever entered may have happened, unless its tool said that it waits for input first.
+		// A call that was entered may have happened, unless its tool reported that it waits for input first.
 		r, why := Result{Content: e.OpenText, IsError: true}, WhyCancelled
 		if c.Entered() {
 			r.Content, why = e.UnknownText, WhyOutcomeUnknown
@@ -345,14 +347,14 @@ func (e Finished) apply(s *AgentState) error {
 			return err
 		}
 	}
-	s.flushQueued()      // also what came while a request about tools was open: nobody answers it any more
-	if s.Plan.Active() { // who goes on with the conversation has to know what was done
+	s.flushQueued()      // including messages that waited for a request about tools, which nobody can answer any more
+	if s.Plan.Active() { // a run that continues the conversation has to know what was done
 		s.leavePlan()
 	}
 	if e.Note != "" {
 		s.appendMessage(RoleUser, Text{Text: e.Note}, 0, s.nextSource(0))
 	}
-	if e.Static != "" { // the model does not read the correction of the reply before any more
+	if e.Static != "" { // the model will not read the correction of its last reply
 		s.Correction = nil
 		s.appendMessage(RoleAssistant, Text{Text: e.Static}, 0, s.nextSource(0))
 	}
@@ -362,12 +364,12 @@ func (e Finished) apply(s *AgentState) error {
 	return nil
 }
 
-// checkNaturalEnd refuses a natural end before the model has seen everything and every request is answered. A static
-// text stands for a model that could not be asked, and only then may messages be unseen.
+// checkNaturalEnd refuses a natural end before the model has seen everything and every request is answered. Messages
+// may be unseen only if a static text replaces the reply of a model that failed.
 func (s *AgentState) checkNaturalEnd(e Finished) error {
 	open := s.OpenCall()
 	_, exits := s.Exit()
-	_, undoes := s.Undoing() // whoever goes on with the conversation sees what came of it
+	_, undoes := s.Undoing() // a run that continues the conversation sees the result
 	switch {
 	case e.Static != "" && (e.Reason != ReasonNaturalEnd || e.Note != ""):
 		return &ApplyError{Problem: "only a natural end has a text that stands for the model"}

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// changeCall applies f to one open call, in a copy of the live calls. A call that is settled already stays as it is
-// (the fact is known); a call that the run does not have is an error.
+// changeCall applies f to a copy of one open call. If the call is settled, the fact is known and nothing changes. A
+// call that the run does not have is an error.
 func (s *AgentState) changeCall(id string, f func(*Call) error) error {
 	i := slices.IndexFunc(s.Live, func(c Call) bool { return c.ID == id })
 	if i < 0 {
@@ -51,7 +51,8 @@ func (c *Call) transition(path ...CallStatus) error {
 	return nil
 }
 
-// settleCall ends a call with the result that the model will read. A suspended one resumes first, or is cancelled.
+// settleCall ends a call with the result that the model will read. A suspended call first resumes, unless it is
+// cancelled.
 func (s *AgentState) settleCall(c *Call, r Result, why CallReason, to CallStatus) error {
 	path := []CallStatus{to}
 	if c.Status == StatusSuspended && to != StatusCancelled {
@@ -87,7 +88,7 @@ func (e Answered) result() Result {
 	return Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
 }
 
-// blocks are the result as the conversation has it, and behind it the media that the tool gave.
+// blocks returns the result as the conversation contains it, followed by the tool's media.
 func (r Result) blocks(id string) []Block {
 	blocks := []Block{ToolResult{ID: id, Content: r.Content, Blob: r.Blob, IsError: r.IsError, Whole: r.Whole}}
 	for _, m := range r.Media {
@@ -109,7 +110,7 @@ func (e CallClaimed) apply(s *AgentState) error {
 		if c.Service && c.AskedAt.IsZero() {
 			c.AskedAt = s.head.time
 		}
-		if e.Child != nil && c.Child == "" { // one that is claimed again keeps the child it has
+		if e.Child != nil && c.Child == "" { // a call that is claimed again keeps its child
 			c.Child = e.Child.Run
 			s.Children.Open = append(slices.Clip(s.Children.Open), OpenChild{Call: c.ID, Child: *e.Child})
 			s.Children.Begun++
@@ -126,7 +127,7 @@ func (e CallClaimed) apply(s *AgentState) error {
 	})
 }
 
-// apply stores a result. A call under a claim takes it from its claimant alone (rule 9).
+// apply stores a result. Only the claimant may store the result of a call under a claim (rule 9).
 func (e CallFinished) apply(s *AgentState) error {
 	return s.changeCall(e.Call, func(c *Call) error {
 		s.notePatches(c.ID, e.Patch, e.IsError)
@@ -137,7 +138,7 @@ func (e CallFinished) apply(s *AgentState) error {
 			return &ApplyError{Call: c.ID, Problem: "it ran without a claim"}
 		case c.Status == StatusSuspended:
 			return &ApplyError{Call: c.ID, Problem: "the call is suspended"}
-		case c.Status == StatusRunning: // a child that could not be begun: its claimant knows
+		case c.Status == StatusRunning: // the claimant could not start the child
 			s.abandonChild(c.ID)
 		case c.Status == StatusNew && e.Ran:
 			c.Executions++
@@ -150,7 +151,7 @@ func (e CallFinished) apply(s *AgentState) error {
 	})
 }
 
-// countEntered counts the executions of an attempt beyond its first, which is counted when the attempt begins.
+// countEntered counts the executions of an attempt after its first, which is counted when the attempt begins.
 func (c *Call) countEntered(entered int) { c.Executions += max(0, entered-1) }
 
 func (e CallSuspended) apply(s *AgentState) error {
@@ -187,34 +188,34 @@ func (e CallSuspended) apply(s *AgentState) error {
 	})
 }
 
-// suspensionProblem is what is wrong with suspending a call like that: approvals are asked before the tool is entered,
-// and what a tool asks, and that a service's event is out, is its claimant's to say (rule 9).
+// suspensionProblem returns why the call cannot be suspended like that, or "". Approvals are requested before the tool
+// is entered. Only the claimant can report a tool's question, or that a service's event has been sent (rule 9).
 func (s *AgentState) suspensionProblem(e CallSuspended, c *Call) string {
-	input, answer := e.For == ForInput, e.For == ForAnswer
+	forInput, forAnswer := e.For == ForInput, e.For == ForAnswer
 	switch {
-	case answer && (!c.Service || c.Status != StatusRunning):
+	case forAnswer && (!c.Service || c.Status != StatusRunning):
 		return "no event of the call is out"
-	case answer && c.Claim != s.head.writer:
+	case forAnswer && c.Claim != s.head.writer:
 		return "another writer has the claim"
-	case answer && e.Expires.IsZero():
+	case forAnswer && e.Expires.IsZero():
 		return "a wait needs an expiry"
-	case answer:
+	case forAnswer:
 		return ""
 	case e.Approval == "" || e.Expires.IsZero():
 		return "a wait needs a request that people see and an expiry"
-	case e.For != "" && e.For != ForApproval && !input:
+	case e.For != "" && e.For != ForApproval && !forInput:
 		return fmt.Sprintf("nothing is suspended for %q", e.For)
-	case input != (e.Ticket != nil):
+	case forInput != (e.Ticket != nil):
 		return "a ticket goes with input and with nothing else"
-	case e.Gate && (!input || e.Ran || c.Status == StatusRunning):
+	case e.Gate && (!forInput || e.Ran || c.Status == StatusRunning):
 		return "a plugin asks for input, before the tool is entered"
-	case c.Status == StatusRunning && !input:
+	case c.Status == StatusRunning && !forInput:
 		return "the call is running"
 	case c.Status == StatusRunning && c.Claim != s.head.writer:
 		return "another writer has the claim"
-	case e.Ran && (c.Status != StatusNew || !input || c.NeedsClaim()):
+	case e.Ran && (c.Status != StatusNew || !forInput || c.NeedsClaim()):
 		return "it ran without a claim"
-	case e.Checked != nil && input:
+	case e.Checked != nil && forInput:
 		return "a precondition is shown with what is to be approved, and with nothing else"
 	}
 	return ""
@@ -225,7 +226,7 @@ func (e CallUnknown) apply(s *AgentState) error {
 		if c.Status == StatusSuspended && c.Wait.Approval == e.Approval {
 			return nil
 		}
-		if again := c.Status == StatusResuming && c.Grant != nil && c.Grant.Again; c.Status != StatusRunning && !again {
+		if repeats := c.Status == StatusResuming && c.Grant != nil && c.Grant.Again; c.Status != StatusRunning && !repeats {
 			return &ApplyError{Call: c.ID, Problem: "the call is " + string(c.Status)}
 		}
 		if e.Approval == "" || e.Expires.IsZero() {
@@ -243,8 +244,8 @@ func (e CallUnknown) apply(s *AgentState) error {
 	})
 }
 
-// apply applies a decision to the request it was made on; a decision on anything else has been overtaken and is
-// ignored. One that was kept until now is kept no more.
+// apply applies a decision to its request. A decision on any other request has been overtaken and is ignored. A kept
+// decision is removed.
 func (e Decided) apply(s *AgentState) error {
 	if e.Early != "" {
 		if err := s.requireAwake(); err != nil {
@@ -274,7 +275,7 @@ func (e Decided) apply(s *AgentState) error {
 		case ActionApprove:
 		case ActionAskAgain:
 			return c.transition(StatusResuming)
-		case ActionVoid: // a run asks anew by another call if it still has to
+		case ActionVoid: // a run that still needs the request makes another call
 			return s.settleCall(c, Result{IsError: true}, WhyVoided, StatusCancelled)
 		case ActionCancel:
 			return s.settleCall(c, Result{Content: e.Text, IsError: true}, WhyCancelled, StatusCancelled)
@@ -287,7 +288,7 @@ func (e Decided) apply(s *AgentState) error {
 		}
 		if c.Wait.For == ForInput {
 			c.Resume = e.Result
-			if c.Resume == nil { // no result is yes (presets 3)
+			if c.Resume == nil { // no result means yes (presets 3)
 				c.Resume = json.RawMessage("true")
 			}
 		}
@@ -301,7 +302,7 @@ func (e Decided) apply(s *AgentState) error {
 		}
 		if e.Args != nil {
 			c.Input = e.Args
-			if c.AtGate != nil && c.AtGate.Answer != nil { // what people answered the tool was about other arguments
+			if c.AtGate != nil && c.AtGate.Answer != nil { // people's answer to the tool was about other arguments
 				c.AtGate = &AtGate{Entered: c.AtGate.Entered}
 			}
 		}
@@ -309,7 +310,7 @@ func (e Decided) apply(s *AgentState) error {
 	})
 }
 
-// apply settles an unknown outcome or a service's call. An answer to anything else is late and ignored.
+// apply settles an unknown outcome or a service's call. Any other answer is too late and is ignored.
 func (e Answered) apply(s *AgentState) error {
 	if e.Used != nil {
 		return s.applyChildAnswer(e)
@@ -333,19 +334,19 @@ func (e Answered) apply(s *AgentState) error {
 		if e.NotRun && c.Executions > 0 {
 			c.Executions--
 		}
-		if c.Grant != nil && c.Wait != nil && e.Slot > 0 { // a person's order
+		if c.Grant != nil && c.Wait != nil && e.Slot > 0 { // a person ordered it
 			g := *c.Grant
 			g.Voices, g.Asked, g.Heard, g.Again = e.Voices, c.Wait.Since, c.Wait.Heard, true
 			c.Grant = &g
 		}
-		if c.Status == StatusRunning { // unknown and settled at once: the round does not come to rest between
+		if c.Status == StatusRunning { // both at once, so that the round does not come to rest in between
 			return c.transition(StatusSuspended, StatusResuming)
 		}
 		return c.transition(StatusResuming)
 	})
 }
 
-// apply settles a call that is claimed or unknown; a settled call ignores it (rule 10).
+// apply settles a claimed call or one with an unknown outcome. It ignores settled calls (rule 10).
 func (e LateResult) apply(s *AgentState) error {
 	c, _ := s.Call(e.Call)
 	claimed := c.Status == StatusRunning && c.Claim != ""
@@ -368,9 +369,9 @@ func (e CallCancelled) apply(s *AgentState) error {
 	})
 }
 
-// flushResults moves results into the conversation: what is known when the round is complete, in request order, and
-// what comes later together once the last has come (presets 2, Messages). Under all_suspended what comes later, of any
-// round, stands where it arrives, but never between a turn and the first results of its calls.
+// flushResults moves results into the conversation. When the round is complete, it appends the known results in request
+// order. Later results are appended together once the last one is there (presets 2, Messages). Under all_suspended
+// later results of any round are appended as they arrive, but never between a turn and the first results of its calls.
 func (s *AgentState) flushResults() {
 	if s.WithPlaceholders() {
 		if s.Round.Committed || !slices.ContainsFunc(s.Newest(), s.mustSettle) { // each is settled or paused
@@ -396,8 +397,8 @@ func (s *AgentState) flushResults() {
 	s.appendResultsFrom(0)
 }
 
-// appendResultsFrom appends the results of the live calls from number first on that are not in the conversation: as the
-// model made the calls, but of those of a round that were carried out, the ones that go ahead come first.
+// appendResultsFrom appends the missing results of the live calls from index first on. They are in the order of the
+// calls, except that in each round the Ahead calls come first among those that were carried out.
 func (s *AgentState) appendResultsFrom(first int) {
 	var all, ran []int
 	for i := first; i < len(s.Live); i++ {
@@ -430,7 +431,7 @@ func (s *AgentState) appendResultsFrom(first int) {
 	}
 }
 
-// appendResult appends a result and, after it, the media that the tool gave.
+// appendResult appends a result, followed by the tool's media.
 func (s *AgentState) appendResult(id string, r Result) {
 	for i, b := range r.blocks(id) {
 		from := r.Source
@@ -439,7 +440,7 @@ func (s *AgentState) appendResult(id string, r Result) {
 	}
 }
 
-// apply parks a call whose tool asks. People decide about the same as if its claimant had stored it itself.
+// apply parks a call whose tool asks. The request is the same as if the claimant had stored the fact itself.
 func (e LateSuspended) apply(s *AgentState) error {
 	if e.Ticket == nil || e.Writer == "" || e.Expires.IsZero() {
 		return &ApplyError{Call: e.Call, Problem: "a writer, a ticket and an expiry are required"}
@@ -467,11 +468,12 @@ func (e LateSuspended) apply(s *AgentState) error {
 	})
 }
 
-// waitForInput makes a suspended call wait. It clears earlier decisions and answers, but not who edited the arguments.
+// waitForInput sets what a suspended call waits for. It clears earlier decisions and answers, but not who edited the
+// arguments.
 func (c *Call) waitForInput(t *Ticket, at *AtGate, w Wait) {
 	c.Asks++
 	c.EditedBy, c.AtGate = c.Editor(), at
 	c.Grant, c.Ticket, c.Resume = nil, t, nil
-	c.Gated = false // at its gate it is asked about again
+	c.Gated = false // the gate has to ask the plugins again
 	c.Wait = &w
 }

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// apply counts the inference, which raises every live message's seenCount by one, then adds the model's turn.
+// apply counts the inference, which raises every live message's seenCount by one, and then adds the model's turn.
 func (e Replied) apply(s *AgentState) error {
 	if e.Inference <= s.Inferences {
 		return nil
@@ -60,19 +60,19 @@ func (e Replied) apply(s *AgentState) error {
 	if role, b := e.trailingBlock(); b != nil {
 		s.appendMessage(role, b, 0, s.nextSource(len(turn)))
 	}
-	return s.askedFor(e, hidden)
+	return s.openRound(e, hidden)
 }
 
-// applyHalt records the verdict of a stop policy, if there is one; the first verdict stays.
+// applyHalt records the verdict of a stop policy, if any. The first verdict stays.
 func (s *AgentState) applyHalt(h *Halt) {
 	if h != nil && s.Ending == "" {
 		s.Ending, s.EndingDetail = Stopped(h.Code), h.Detail
 	}
 }
 
-// askedFor opens the reply's calls as the newest round. Calls of older rounds that are open stay live, and with them
-// what came after. hidden are the tools that the model was not offered.
-func (s *AgentState) askedFor(e Replied, hidden []string) error {
+// openRound adds the reply's calls as the newest round. Open calls of older rounds stay live, together with all later
+// calls. hidden are the tools that the model was not offered.
+func (s *AgentState) openRound(e Replied, hidden []string) error {
 	if len(e.Calls) == 0 {
 		return nil
 	}
@@ -107,20 +107,20 @@ func (s *AgentState) askedFor(e Replied, hidden []string) error {
 
 func (rc RepliedCall) use() ToolUse { return ToolUse{ID: rc.ID, Name: rc.Name, Input: rc.Input} }
 
-// turnBlocks returns the blocks of the model's turn in order: its text, in pieces where reasoning stands within it, its
-// calls, and the reasoning among them. A block's index is its Source.Part, for ever. A piece of text that is empty
-// keeps its index and is no message. ok is false where reasoning has a place that does not exist.
+// turnBlocks returns the blocks of the model's turn in order: its text, split where reasoning is within it, its calls,
+// and the reasoning among them. A block's index is its Source.Part forever. An empty piece of text keeps its index but
+// is no message. ok is false if reasoning has a place that does not exist.
 func (e Replied) turnBlocks() (blocks []Block, ok bool) {
-	said, asked := 0, 0
+	textEnd, callEnd := 0, 0
 	add := func(text, calls int) {
-		blocks = append(blocks, Text{Text: e.Text[said:text]})
-		for _, c := range e.Calls[asked:calls] {
+		blocks = append(blocks, Text{Text: e.Text[textEnd:text]})
+		for _, c := range e.Calls[callEnd:calls] {
 			blocks = append(blocks, c.use())
 		}
-		said, asked = text, calls
+		textEnd, callEnd = text, calls
 	}
 	for _, r := range e.Reasoning {
-		if r.AfterText < said || r.AfterText > len(e.Text) || r.AfterCalls < asked || r.AfterCalls > len(e.Calls) ||
+		if r.AfterText < textEnd || r.AfterText > len(e.Text) || r.AfterCalls < callEnd || r.AfterCalls > len(e.Calls) ||
 			r.AfterText < len(e.Text) && (r.AfterCalls > 0 || !utf8.RuneStart(e.Text[r.AfterText])) {
 			return nil, false
 		}
@@ -131,8 +131,8 @@ func (e Replied) turnBlocks() (blocks []Block, ok bool) {
 	return blocks, true
 }
 
-// trailingBlock returns the block that the reply adds after the model's turn, and whose it is: why the reply was
-// refused, or what stands for an empty summary; nil = nothing. Its part is the number of the turn's blocks.
+// trailingBlock returns the block that the reply adds after the model's turn, and its role: why the reply was refused,
+// or the replacement of an empty summary. nil = none. The block's part is the number of the turn's blocks.
 func (e Replied) trailingBlock() (Role, Block) {
 	switch {
 	case e.Static != "":
@@ -144,7 +144,7 @@ func (e Replied) trailingBlock() (Role, Block) {
 	}
 }
 
-// blocks are the blocks that the reply adds: the model's turn, and what stands behind it.
+// blocks returns all blocks that the reply adds: the model's turn and what follows it.
 func (e Replied) blocks() []Block {
 	blocks, _ := e.turnBlocks()
 	if _, b := e.trailingBlock(); b != nil {
@@ -156,8 +156,8 @@ func (e Replied) blocks() []Block {
 	return blocks
 }
 
-// verdictProblem says what is wrong with the reply's verdict, "" when nothing is: calls owe results and end nothing,
-// and a summary, which ends the run, is not corrected.
+// verdictProblem returns what is wrong with the reply's verdict, or "". Calls need results and cannot end anything. A
+// summary ends the run and is not corrected.
 func (e Replied) verdictProblem() string {
 	switch {
 	case len(e.Calls) > 0 && (e.Summary || e.Correction != nil):

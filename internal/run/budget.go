@@ -10,20 +10,20 @@ import (
 	"github.com/countersign/countersign/internal/jsonx"
 )
 
-// The original names of the calls by which a run asks people for more budget (limits.onBudget: ask): for itself, for
-// all runs of its agent, and for all runs of the tenant.
+// The original names of the calls with which a run requests more budget (limits.onBudget: ask): for itself, for all
+// runs of its agent, and for all runs of the tenant.
 const (
 	ToolBudget       = "budget.raise"
 	ToolAgentBudget  = "budget.raise_agent"
 	ToolTenantBudget = "budget.raise_tenant"
 )
 
-// IsBudgetTool reports whether a tool's original name is one of those.
+// IsBudgetTool reports whether the original name is one of those.
 func IsBudgetTool(name string) bool {
 	return name == ToolBudget || IsSharedBudgetTool(name)
 }
 
-// IsSharedBudgetTool reports whether a tool's original name is one by which many runs get more.
+// IsSharedBudgetTool reports whether the original name is that of a tool that raises a budget of many runs.
 func IsSharedBudgetTool(name string) bool { return name == ToolAgentBudget || name == ToolTenantBudget }
 
 // Budget is what people have added to the limits of a run.
@@ -31,18 +31,18 @@ type Budget struct {
 	Tokens  int64 `json:",omitempty"`
 	USD     USD   `json:",omitempty"`
 	Asked   int   `json:",omitempty"` // how often people were asked
-	Refused bool  `json:",omitempty"` // they were asked last and have added nothing: the run ends at its limit
-	// what is used up of a budget of many runs to which people have added nothing: the run ends by it
+	Refused bool  `json:",omitempty"` // the last request added nothing: the run ends at its limit
+	// the exhausted part of a shared budget to which people added nothing: the run ends because of it
 	Shared ErrorCode `json:",omitempty"`
 }
 
-// Raise is the arguments of a call of ToolBudget: what is added to each limit.
+// Raise holds the arguments of a budget tool: the addition to each limit.
 type Raise struct {
 	Tokens int64 `json:"tokens,omitempty"`
 	USD    *USD  `json:"usd,omitempty"` // nil = nothing
 }
 
-// UsedUp is what the budget lacks that r raises.
+// UsedUp returns the error code of the limit that r raises.
 func (r Raise) UsedUp() ErrorCode {
 	if r.USD != nil {
 		return CodeUSDExhausted
@@ -50,8 +50,8 @@ func (r Raise) UsedUp() ErrorCode {
 	return CodeTokensExhausted
 }
 
-// Lacks is the key of the first limit that r raises and another raise does not: it is used up, and the run would ask
-// for it again. "" = none.
+// Lacks returns the key of the first limit that r raises and other does not, or "". Such a limit is still used up, and
+// the run would ask for it again.
 func (r Raise) Lacks(other Raise) string {
 	switch {
 	case r.Tokens > 0 && other.Tokens <= 0:
@@ -62,14 +62,14 @@ func (r Raise) Lacks(other Raise) string {
 	return ""
 }
 
-// ReadRaise reads the arguments of a call of ToolBudget.
+// ReadRaise parses the arguments of a budget tool.
 func ReadRaise(args json.RawMessage) (r Raise, err error) {
 	err = jsonx.ReadStored("raise", args, &r)
 	return r, err
 }
 
-// BudgetAsked says that a run has used up its budget and asks people for more: by a call that no model has made and
-// none is told of. It is the one open call of the run.
+// BudgetAsked says that a run has used up its budget and asks people for more. It does so by a call that no model has
+// made or is told about. This call is the only open call of the run.
 type BudgetAsked struct {
 	Call  string          `json:"call"`
 	Tool  string          `json:"tool,omitempty"` // "" = ToolBudget
@@ -103,8 +103,8 @@ func (e BudgetAsked) apply(s *AgentState) error {
 	return nil
 }
 
-// settleBudget adds what people have granted to the run's budget; what is granted to many runs is counted where their
-// budget is. Nothing of it is said in the conversation.
+// settleBudget adds what people have granted to the run's budget. A grant to many runs is counted with their shared
+// budget. The conversation does not mention either.
 func (s *AgentState) settleBudget(c *Call) error {
 	c.Result.Shown = true
 	raise, err := ReadRaise(c.Input)

@@ -10,62 +10,62 @@ import (
 // Call is one tool call of a run.
 type Call struct {
 	ID      string
-	Tool    string // the original name; the model's where no tool has it
+	Tool    string // original name; the model's name if no tool has it
 	Name    string // the name the model used
 	Input   json.RawMessage
 	Effect  Effect
-	Service bool `json:",omitempty"` // it goes out as an event and somebody answers; nothing runs here
-	Breaks  bool `json:",omitempty"` // a loop-breaking tool's: its success ends the run
-	// its result stands before those of its round's other calls that were carried out (arvo: of MCP servers)
+	Service bool `json:",omitempty"` // the call goes out as an event and is answered later; no code runs here
+	Breaks  bool `json:",omitempty"` // the tool is loop-breaking: its success ends the run
+	// its result comes before those of the other calls of its round that were carried out (arvo: for MCP servers)
 	Ahead      bool  `json:",omitempty"`
-	Inference  int64 // the inference of the conversation that made it
+	Inference  int64 // number of the conversation's inference that made the call
 	Status     CallStatus
 	Reason     CallReason // set on failed and cancelled calls
-	Executions int        // how often the tool itself was entered, as far as is known
+	Executions int        // how often the tool was entered, as far as known
 
-	Claim  string // the writer that runs it, while Running under a claim
-	Asks   int    // how often a person was asked
+	Claim  string // the writer that runs the call, while Running under a claim
+	Asks   int    // how often people were asked
 	Wait   *Wait  // while Suspended
-	Grant  *Grant // what lets it run, once approved or answered
+	Grant  *Grant // the permission to run, once the call is approved or answered
 	Result *Result
 
-	// what the tool or a plugin asked for when the call was last suspended for input, as it gave it; kept once answered
+	// the unchanged request of the tool or plugin that last suspended the call for input; kept after the answer
 	Ticket *Ticket         `json:",omitempty"`
-	Resume json.RawMessage `json:",omitempty"` // the answer to it; nil = none yet. Both are of the newest suspension
-	// a plugin asked for Ticket, before the tool was entered; nil = the tool itself did, or nobody
+	Resume json.RawMessage `json:",omitempty"` // the answer to Ticket; nil = none yet
+	// set if a plugin requested Ticket before the tool was entered; nil = the tool did, or there is no Ticket
 	AtGate *AtGate `json:",omitempty"`
 
-	// plugins let the call pass, and what they decided with it is known; until somebody is asked about it
+	// the plugins have let the call pass, and their decision is recorded; reset when people are asked about the call
 	Gated   bool   `json:",omitempty"`
-	Hidden  bool   `json:",omitempty"` // the inference that made the call was not offered its tool
-	Request string `json:",omitempty"` // the request about tools that it was blocked for; "" = none
-	// the call that it repeats, whose result the model has; "" = none, or nobody looks
+	Hidden  bool   `json:",omitempty"` // the request that led to the call did not offer its tool
+	Request string `json:",omitempty"` // id of the request about tools for which the call was blocked; "" = none
+	// id of the identical call whose result the model has; "" = none, or not checked
 	Repeats string `json:",omitempty"`
-	// what its precondition gave when people were last asked to approve it; nil = they were not, or it has none
+	// result of the precondition when people were last asked for approval; nil = they were not, or there is none
 	Checked *Checked `json:",omitempty"`
-	Child   string   `json:",omitempty"` // the run that the call is, once it was claimed; "" = it is none
-	Step    int      `json:",omitempty"` // of the run's plan, by its number; 0 = the loop made the call
-	// the call that a person had it take back, of the run that this one continues; "" = a model made it
+	Child   string   `json:",omitempty"` // id of the delegated run, once the call was claimed; "" = none
+	Step    int      `json:",omitempty"` // number of the plan's step; 0 = the loop made the call
+	// id of the call of the continued run that this call undoes by a person's order; "" = a model made the call
 	Undoes string `json:",omitempty"`
 
-	Budget bool `json:",omitempty"` // the run asks for more budget; no model made the call, and none is told of it
+	Budget bool `json:",omitempty"` // the call requests more budget; no model made it or is told about it
 
-	// of a service's, when it was first claimed; zero = it was not, or by a version that did not note it
+	// for a service: time of the first claim; zero = none, or written by a version that did not record it
 	AskedAt time.Time `json:",omitzero"`
 
-	EditedBy string // who had changed the arguments in the run that this one branched off; Editor says who did in either
+	EditedBy string // the editor of the arguments in the run that this one branched off; use Editor instead
 }
 
-// AtGate is what was known of a call's tool when a plugin last had somebody asked about the call. The tool had no part
-// in that: it neither asked nor is it answered, and a call that may have happened before may have happened still.
+// AtGate holds what was known of a call's tool when a plugin last suspended the call. The tool took no part in that
+// suspension. So its own earlier answer stays, and a call that may have happened before may still have.
 type AtGate struct {
-	// to what the tool itself had asked before, of these very arguments; nil = nothing
+	// the answer to the tool's own earlier question about the same arguments; nil = none
 	Answer  json.RawMessage `json:",omitempty"`
-	Memo    string          `json:",omitempty"` // that the tool had asked with
+	Memo    string          `json:",omitempty"` // the memo of the tool's own question
 	Entered bool            `json:",omitempty"` // the call may have happened
 }
 
-// ToolAnswer is what people have answered to the tool's own question, not to a plugin's; nil = it has asked none.
+// ToolAnswer returns people's answer to the tool's own question, not to a plugin's. It is nil if there is none.
 func (c Call) ToolAnswer() json.RawMessage {
 	if c.AtGate != nil {
 		return c.AtGate.Answer
@@ -73,7 +73,7 @@ func (c Call) ToolAnswer() json.RawMessage {
 	return c.Resume
 }
 
-// ToolMemo is what the tool wanted back with the answer to its own question; "" = nothing, or there is no answer.
+// ToolMemo returns the memo of the tool's own answered question; "" = there is none.
 func (c Call) ToolMemo() string {
 	switch {
 	case c.AtGate != nil:
@@ -85,7 +85,7 @@ func (c Call) ToolMemo() string {
 	}
 }
 
-// Editor is the person whose arguments Input holds (A8); "" where they are the model's own.
+// Editor returns the person who edited the arguments in Input (A8), or "" if they are the model's own.
 func (c Call) Editor() string {
 	if c.Grant != nil && c.Grant.Edited {
 		return cmp.Or(c.Grant.Editor, c.Grant.By)
@@ -100,39 +100,39 @@ type CallReason string
 const (
 	WhyDenied           CallReason = "denied"              // by a person, or by a rule (then failed)
 	WhyExpired          CallReason = "expired"             // nobody decided in time
-	WhyCancelled        CallReason = "cancelled"           // the call or the run was
+	WhyCancelled        CallReason = "cancelled"           // the call or the run was cancelled
 	WhyUnknownTool      CallReason = "unknown_tool"        //
 	WhyInvalidArguments CallReason = "invalid_arguments"   //
 	WhyToolError        CallReason = "tool_error"          // the tool reported an error
 	WhyTimeout          CallReason = "timeout"             // a tool that may be repeated ran out of time
-	WhyVoided           CallReason = "voided"              // what was approved is not what would run
-	WhyPrecondition     CallReason = "precondition"        // what the call depends on could not be read
+	WhyVoided           CallReason = "voided"              // the approval does not fit what would run
+	WhyPrecondition     CallReason = "precondition"        // the precondition could not be read
 	WhyBlocked          CallReason = "blocked"             // by a plugin
-	WhyOutOfScope       CallReason = "out_of_scope"        // a plugin or a guard had left the tool out of the request
+	WhyOutOfScope       CallReason = "out_of_scope"        // a plugin or a guard had removed the tool from the request
 	WhyAwaiting         CallReason = "awaiting_permission" // blocked: the tool's permission is being requested
-	WhyOutcomeUnknown   CallReason = "outcome_unknown"     // the run ended while nobody could say what became of it
-	WhySkipped          CallReason = "skipped"             // behind one that waits, in a sequential round
-	WhyDuplicate        CallReason = "duplicate"           // it repeats one whose result the model has
-	// people are asked as much of the run as they may be at a time (limits.open)
+	WhyOutcomeUnknown   CallReason = "outcome_unknown"     // the run ended before the outcome was known
+	WhySkipped          CallReason = "skipped"             // follows a waiting call in a sequential round
+	WhyDuplicate        CallReason = "duplicate"           // the model has the result of an identical call
+	// the run has as many open requests as limits.open allows
 	WhyTooManyOpen CallReason = "too_many_open"
-	// its server says something else of the tool than the run is pinned to
+	// the server's definition of the tool differs from the pinned one
 	WhyToolChanged CallReason = "tool_changed"
 )
 
-// AskReason says why a call is asked about that was approved before. "" = it was not.
+// AskReason says why people are asked again about a call that was approved before. "" = it was not.
 type AskReason string
 
-// Another policy applies than it was approved under (A17), or what the call depends on is not what was shown.
+// The reasons.
 const (
 	WhyPolicyChanged AskReason = "policy_changed"
 	WhyStateChanged  AskReason = "state_changed"
-	WhyMiscounted    AskReason = "miscounted" // those who have approved are not those whom its policy wants
+	WhyMiscounted    AskReason = "miscounted" // the people who approved do not satisfy the policy
 )
 
-// WaitFor says whom a suspended call waits for.
+// WaitFor says what a suspended call waits for.
 type WaitFor string
 
-// An approval, a person's word on the outcome, input that its tool or a plugin asked for, or a service's answer.
+// An approval, a person's report of the outcome, input for a tool or a plugin, or a service's answer.
 const (
 	ForApproval WaitFor = "approval"
 	ForOutcome  WaitFor = "outcome"
@@ -140,65 +140,66 @@ const (
 	ForAnswer   WaitFor = "answer"
 )
 
-// Wait is what a suspended call waits for. Every wait expires.
+// Wait describes what a suspended call waits for. Every wait expires.
 type Wait struct {
 	For      WaitFor
-	Approval string // id of the request people see; "" for ForAnswer, which is seen with the run
-	Digest   string // of the very action, for ForApproval and ForInput
+	Approval string // id of the request that people see; "" for ForAnswer, which is shown with the run
+	Digest   string // digest of the exact action, for ForApproval and ForInput
 	Since    time.Time
 	Expires  time.Time
-	Claim    string `json:",omitempty"` // for ForOutcome: the writer whose claim it was; "" = nobody knows
+	Claim    string `json:",omitempty"` // for ForOutcome: the writer that had the claim; "" = unknown
 	Policy   string `json:",omitempty"` // as of CallSuspended
-	Heard    int    `json:",omitempty"` // the length of AgentState.Heard when the run asked
+	Heard    int    `json:",omitempty"` // length of AgentState.Heard when the run asked
 }
 
-// Grant is a recorded approval of the call, or an answer to what its tool asked: either lets it run once.
+// Grant is a recorded approval of a call, or the answer to its tool's question. Either lets the call run once.
 type Grant struct {
 	Approval string
-	Digest   string // of the action that was approved; after an edit, of the edited one
+	Digest   string // digest of the approved action; after an edit, of the edited one
 	By       string
 	Note     string
-	Edited   bool // a person changed the arguments; Input holds theirs
+	Edited   bool // a person changed the arguments; Input holds the changed ones
 	Expires  time.Time
-	Consumed bool // a claim has used it up
-	// it is of the call's tool: Digest is ToolDigest's or StandingDigest's, and it has no expiry of its own
+	Consumed bool // a claim has used the grant up
+	// the grant is for the call's tool: Digest comes from ToolDigest or StandingDigest, and the grant has no expiry here
 	Tool   bool   `json:",omitempty"`
-	Editor string `json:",omitempty"` // with Edited: whose arguments they are; "" = By's
-	Policy string `json:",omitempty"` // of the action, as of CallSuspended
-	// with Tool: it is on record beyond the run, and every claim under it is held to that record
+	Editor string `json:",omitempty"` // with Edited: the editor; "" = By
+	Policy string `json:",omitempty"` // ApproverPolicy of the action, as in CallSuspended
+	// with Tool: a record outside the run holds the grant, and every claim checks that record
 	Standing bool `json:",omitempty"`
 
-	// whose approvals it takes, for the claim to count again; none = it was not recorded
+	// the approvals, which the claim counts again; none = not recorded
 	Voices []Voice   `json:",omitempty"`
 	Asked  time.Time `json:",omitzero"`  // with Voices: when people were asked
-	Heard  int       `json:",omitempty"` // with Voices: as of Wait
-	Again  bool      `json:",omitempty"` // Voices have ordered to run the call again, whose outcome was unknown
+	Heard  int       `json:",omitempty"` // with Voices: as in Wait
+	Again  bool      `json:",omitempty"` // Voices ordered to repeat the call, whose outcome was unknown
 
-	// with Standing: it is of arguments that fit all of these; Digest is PatternDigest's
+	// with Standing: the arguments have to match all of these; Digest comes from PatternDigest
 	When []Condition `json:",omitempty"`
 }
 
-// Result is what became of a settled call. Shown is set once it is in the conversation.
+// Result is the result of a settled call. Shown is set once the conversation contains it.
 type Result struct {
 	Content string
 	Blob    string
 	IsError bool
 	Media   []Media
-	Whole   *Whole `json:",omitempty"` // where all of it is; nil = here, or nowhere. Never written in place
-	Shown   bool
-	Source  Source // where it was written
+	// place of the full text; nil = Content is the full text, or the rest is lost. Never written in place
+	Whole  *Whole `json:",omitempty"`
+	Shown  bool
+	Source Source // place in the journal where it was written
 }
 
 // Open reports whether the call has no result yet.
 func (c Call) Open() bool { return !c.Status.Terminal() }
 
-// NeedsClaim reports whether the call may run only under a claim: it cannot be repeated, a person approved it, or it
-// goes out as an event, so that an answer that comes back at once finds the call under way.
+// NeedsClaim reports whether the call may run only under a claim: it cannot be repeated, or a person approved it, or it
+// goes out as an event. An event needs a claim so that an immediate answer finds the call under way.
 func (c Call) NeedsClaim() bool {
 	return c.Effect == EffectNonIdempotent || c.Grant != nil || c.Service
 }
 
-// AwaitsAnswer reports whether a service's answer settles the call: its event is out, or may be.
+// AwaitsAnswer reports whether a service's answer settles the call. Its event has been sent, or may have been.
 func (c Call) AwaitsAnswer() bool {
 	if !c.Service {
 		return false
@@ -206,7 +207,7 @@ func (c Call) AwaitsAnswer() bool {
 	return c.Status == StatusRunning && c.Claim != "" || c.Status == StatusSuspended && c.Wait.For == ForAnswer
 }
 
-// apply keeps a decision whose target is not suspended yet; the last one on a target counts (presets 3). A
+// apply stores a decision whose target is not suspended yet. The last decision on a target counts (presets 3). A
 // decision on a call that has ended is ignored.
 func (e DecisionKept) apply(s *AgentState) error {
 	if e.Slot < 1 || e.Target == "" {
@@ -229,12 +230,12 @@ func (s *AgentState) dropKept(target string) {
 	s.Kept = without(s.Kept, func(k DecisionKept) bool { return k.Target == target })
 }
 
-// without is a new list that lacks what is to be dropped, nil where nothing is left.
+// without returns a new list without the elements for which dropped returns true, or nil if none remain.
 func without[T any](list []T, dropped func(T) bool) []T {
 	return nonEmpty(slices.DeleteFunc(slices.Clone(list), dropped))
 }
 
-// First is the first element that is wanted; false where there is none.
+// First returns the first element for which wanted returns true; found is false if there is none.
 func First[T any](list []T, wanted func(T) bool) (v T, found bool) {
 	if i := slices.IndexFunc(list, wanted); i >= 0 {
 		return list[i], true
@@ -242,15 +243,15 @@ func First[T any](list []T, wanted func(T) bool) (v T, found bool) {
 	return v, false
 }
 
-// Map is what f makes of each element, in order; nil of an empty list.
-func Map[T, R any](list []T, f func(T) R) (made []R) {
+// Map returns f of each element, in order. It returns nil for an empty list.
+func Map[T, R any](list []T, f func(T) R) (mapped []R) {
 	for _, v := range list {
-		made = append(made, f(v))
+		mapped = append(mapped, f(v))
 	}
-	return made
+	return mapped
 }
 
-// nonEmpty is a list, nil where it is empty: what is stored and read back is the same.
+// nonEmpty returns a list, or nil if it is empty, so that storing and reading back does not change it.
 func nonEmpty[T any](list []T) []T {
 	if len(list) == 0 {
 		return nil
@@ -258,45 +259,46 @@ func nonEmpty[T any](list []T) []T {
 	return list
 }
 
-// Ticket is a tool's own suspension: it cannot finish before somebody answers (presets 3). It is stored as the tool
-// gave it; what is left out means what Asked fills in. The zero Ticket asks whether the call may go on.
+// Ticket is a tool's request to suspend its call until somebody answers (presets 3). It is stored as the tool wrote it;
+// Asked fills in the defaults. The zero Ticket asks whether the call may go on.
 type Ticket struct {
-	ID             string          `json:"id,omitempty"`             // of the suspension; default the call's
-	Action         string          `json:"action,omitempty"`         // default tool:<name>
-	Message        string          `json:"message,omitempty"`        // what people are asked
-	Parameters     json.RawMessage `json:"parameters,omitempty"`     // of what is asked; default the call's arguments
+	ID      string `json:"id,omitempty"`      // of the suspension; default: the call's
+	Action  string `json:"action,omitempty"`  // default: tool:<name>
+	Message string `json:"message,omitempty"` // the question to people
+	// details of the question; default: the call's arguments
+	Parameters     json.RawMessage `json:"parameters,omitempty"`
 	ResponseSchema json.RawMessage `json:"responseSchema,omitempty"` // JSON Schema of the answer; none = any
 	Pending        Pending         `json:"pending,omitzero"`
-	Mode           TicketMode      `json:"mode,omitempty"` // default replay
-	// what the tool has back, as it is, when it is entered with the answer; nobody reads it
+	Mode           TicketMode      `json:"mode,omitempty"` // default: replay
+	// returned to the tool unchanged together with the answer; nobody else reads it
 	Memo string `json:"memo,omitempty"`
 }
 
-// Pending is the call that people see, such as one that a user interface makes. Zero = the call itself.
+// Pending is the call that people see, such as one that a user interface makes. The zero value is the call itself.
 type Pending struct {
 	ID        string          `json:"id,omitempty"`
 	Name      string          `json:"name,omitempty"`
 	Arguments json.RawMessage `json:"arguments,omitempty"`
 }
 
-// TicketMode says what an answer does to the call that asked.
+// TicketMode says how an answer is used by the call that asked.
 type TicketMode string
 
-// The modes. In each the call goes through the whole gate again.
+// The modes. In each mode the call passes the whole gate again.
 const (
 	TicketReplay TicketMode = "replay" // the tool runs again with its arguments and sees the answer
 	TicketResult TicketMode = "result" // the answer is the tool's result; the tool does not run
-	// the tool runs with the answer for its arguments; with its own where that is a boolean
+	// the tool runs with the answer as its arguments, or with its own if the answer is a boolean
 	TicketPass TicketMode = "pass"
 )
 
 // Valid reports whether m is one of the modes.
 func (m TicketMode) Valid() bool { return m == TicketReplay || m == TicketResult || m == TicketPass }
 
-// Effect says what running a tool twice means.
+// Effect says whether a tool may run twice.
 type Effect string
 
-// The effects; a tool that says nothing is NonIdempotent.
+// The effects. A tool that declares none is NonIdempotent.
 const (
 	EffectRead          Effect = "read"
 	EffectIdempotent    Effect = "idempotent"
@@ -308,39 +310,39 @@ func (e Effect) Valid() bool {
 	return e == EffectRead || e == EffectIdempotent || e == EffectNonIdempotent
 }
 
-// UndoOrdered is a person's order to take back a call of the run that this one continues. It stands behind the run's
-// first fact: the run makes that one call, after a person's approval whatever policy says, and ends with it.
+// UndoOrdered is a person's order to undo a call of the run that this one continues. It directly follows the run's
+// first fact. The run makes that one call, always after a person's approval, and ends with it.
 type UndoOrdered struct {
-	Call RepliedCall `json:"call"` // that takes it back
-	Of   string      `json:"of"`   // the call that is taken back
+	Call RepliedCall `json:"call"` // the call that undoes
+	Of   string      `json:"of"`   // id of the call that is undone
 	By   string      `json:"by"`
 }
 
 func (e UndoOrdered) apply(s *AgentState) error {
-	if c, again := s.Call(e.Call.ID); again && c.Undoes == e.Of && e.Of != "" {
+	if c, known := s.Call(e.Call.ID); known && c.Undoes == e.Of && e.Of != "" {
 		return nil
 	}
-	of, ok := s.Call(e.Of)
+	undone, ok := s.Call(e.Of)
 	switch {
 	case s.From == nil || s.From.Kind != OriginContinues || s.Inferences > 0 || len(s.Live) > 0 || s.Entries > 0:
 		return &ApplyError{Call: e.Of, Problem: "only a run that begins with it takes a call back"}
-	case !ok && !s.Partial, ok && of.Status != StatusSucceeded:
-		// a reader who began at a snapshot lacks what was settled before it
+	case !ok && !s.Partial, ok && undone.Status != StatusSucceeded:
+		// a state folded from a snapshot lacks calls that were settled before it
 		return &ApplyError{Call: e.Of, Problem: "only a call that has succeeded is taken back"}
 	case e.Call.ID == "" || e.By == "":
 		return &ApplyError{Call: e.Of, Problem: "a call and who ordered it are required"}
 	}
-	s.Listed = len(s.Servers) > 0 // it is pinned to the definition that has their tools
-	s.Prior++                     // a round of its own, that no inference has made
-	if err := s.askedFor(Replied{Calls: []RepliedCall{e.Call}}, nil); err != nil {
+	s.Listed = len(s.Servers) > 0 // the pinned definition has the servers' tools already
+	s.Prior++                     // a round that no inference made
+	if err := s.openRound(Replied{Calls: []RepliedCall{e.Call}}, nil); err != nil {
 		return err
 	}
-	s.Live[len(s.Live)-1].Undoes = e.Of // askedFor has made the list
+	s.Live[len(s.Live)-1].Undoes = e.Of // openRound made the list
 	s.appendMessage(RoleAssistant, e.Call.use(), 0, s.nextSource(0))
 	return nil
 }
 
-// Undoing is the call by which the run takes another one back; false for a run that does not.
+// Undoing returns the call with which the run undoes another one; false if the run undoes nothing.
 func (s *AgentState) Undoing() (Call, bool) {
 	return First(s.Live, func(c Call) bool { return c.Undoes != "" })
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/jsonx"
 )
 
-// Checkpoint is a moment of the conversation that an entry makes durable (seed 001, checkpoint triggers).
+// Checkpoint is a point of the conversation that an entry makes durable (seed 001, checkpoint triggers).
 type Checkpoint string
 
 // The checkpoint kinds.
@@ -25,19 +25,19 @@ const (
 // Entry is one journal entry: what one invocation committed at once. Sequences are contiguous from 0.
 type Entry struct {
 	Seq        int64
-	Generation int64  // of the owner that wrote it
+	Generation int64  // generation of the owner that wrote the entry
 	Writer     string // random for each invocation
 	Time       time.Time
 	Kinds      []Checkpoint
 	Events     []Event
-	Snapshot   json.RawMessage // of the state after this entry; nil = none. See Restore
-	Prev       string          // the Hash of the entry before; "" = there is none
+	Snapshot   json.RawMessage // state after this entry; nil = none. See Restore
+	Prev       string          // Hash of the entry before; "" = there is none
 
-	hash string // of the bytes it was read from; "" = it was not read
+	hash string // hash of the bytes that were read; "" = the entry was not read
 }
 
-// Hash is the SHA-256 of the entry as it is stored, in hexadecimal; "" where it cannot be stored. Every entry holds
-// that of the one before, so who knows the hash of one can tell that none up to it was changed, taken out or added.
+// Hash returns the hexadecimal SHA-256 of the stored entry, or "" if the entry cannot be stored. Every entry contains
+// the hash of the one before. So the hash of one entry proves that none up to it was changed, removed or added.
 func (e Entry) Hash() string {
 	if e.hash != "" {
 		return e.hash
@@ -49,13 +49,14 @@ func (e Entry) Hash() string {
 	return HashBody(body)
 }
 
-// HashBody is the Hash of a stored entry.
+// HashBody returns the Hash of a stored entry.
 func HashBody(body []byte) string {
 	sum := sha256.Sum256(body)
 	return hex.EncodeToString(sum[:])
 }
 
-// ApplyEntry applies all events of the next entry, or none. One that was applied changes nothing; a gap is an error.
+// ApplyEntry applies all events of the next entry, or none. An entry that was applied before changes nothing. A gap is
+// an error.
 func ApplyEntry(s AgentState, e Entry) (AgentState, error) {
 	switch {
 	case e.Seq < s.Entries:
@@ -75,14 +76,14 @@ func ApplyEntry(s AgentState, e Entry) (AgentState, error) {
 	return d.State, nil
 }
 
-// enter makes e, whose events are applied, the newest entry of the run.
+// enter makes e the newest entry of the run. Its events have been applied.
 func (s *AgentState) enter(e Entry) {
 	s.head = entryHead{seq: e.Seq, writer: e.Writer, time: e.Time}
 	s.Entries, s.UpdatedAt, s.hash = e.Seq+1, e.Time, e.Hash()
 	if e.Snapshot == nil {
 		return
 	}
-	from := s.Seq() // the entry that holds the oldest live body: there begins who begins at the snapshot
+	from := s.Seq() // the entry with the oldest live body, where a reader of the snapshot begins
 	for _, m := range s.Messages.All() {
 		from = min(from, m.Source.Seq)
 	}
@@ -103,14 +104,14 @@ func Fold(s AgentState, entries []Entry) (AgentState, error) {
 	return s, nil
 }
 
-// Draft plans one entry: events are applied as they are added, so that the next decision sees them. The zero Draft is
-// not valid; use NewDraft. Not safe for concurrent use.
+// Draft plans one entry. Events are applied as they are added, so that the next decision sees them. The zero Draft is
+// not valid; use NewDraft. A Draft is not safe for concurrent use.
 type Draft struct {
 	State  AgentState
 	Entry  Entry
-	Before AgentState // the state the draft began with; not to be changed
+	Before AgentState // the state the draft began with; must not be changed
 
-	stored []byte // the stored form of Entry, kept until that changes; nil = not made yet
+	stored []byte // the stored form of Entry, kept until Entry changes; nil = not made yet
 }
 
 // NewDraft starts the entry after s.
@@ -119,7 +120,7 @@ func NewDraft(s AgentState, writer string, now time.Time) *Draft {
 		Time: now.UTC().Truncate(time.Millisecond), Prev: s.hash}}
 }
 
-// Add applies events and puts them into the entry. On an error the draft must be thrown away.
+// Add applies events and adds them to the entry. After an error the draft must be thrown away.
 func (d *Draft) Add(events ...Event) error {
 	d.changed()
 	for _, e := range events {
@@ -134,7 +135,7 @@ func (d *Draft) Add(events ...Event) error {
 	return nil
 }
 
-// Clone is an independent copy of the draft as it is now.
+// Clone returns an independent copy of the draft.
 func (d *Draft) Clone() *Draft {
 	c := *d
 	c.Entry.Events = append([]Event(nil), d.Entry.Events...)
@@ -142,7 +143,7 @@ func (d *Draft) Clone() *Draft {
 	return &c
 }
 
-// Mark says which checkpoints the entry is. A kind is marked once.
+// Mark adds checkpoints to the entry, each kind once.
 func (d *Draft) Mark(kinds ...Checkpoint) {
 	d.changed()
 	for _, k := range kinds {
@@ -152,10 +153,10 @@ func (d *Draft) Mark(kinds ...Checkpoint) {
 	}
 }
 
-// changed forgets the stored form: the entry is another one now.
+// changed drops the stored form, because the entry has changed.
 func (d *Draft) changed() { d.stored, d.Entry.hash = nil, "" }
 
-// Stored is the stored form of the entry. It is made once for all who ask until the entry changes.
+// Stored returns the stored form of the entry. The form is made once and kept until the entry changes.
 func (d *Draft) Stored() (body []byte, err error) {
 	if d.stored == nil {
 		if d.stored, err = MarshalEntry(d.Entry); err == nil {
@@ -165,10 +166,10 @@ func (d *Draft) Stored() (body []byte, err error) {
 	return d.stored, err
 }
 
-// Committed is the state once the entry is in the journal.
+// Committed returns the state after the entry is in the journal.
 func (d *Draft) Committed() AgentState {
 	s := d.State
-	_, _ = d.Stored() // for its hash; an entry that cannot be stored has none
+	_, _ = d.Stored() // sets the hash; an entry that cannot be stored has none
 	s.enter(d.Entry)
 	return s
 }
@@ -176,8 +177,8 @@ func (d *Draft) Committed() AgentState {
 // Empty reports whether nothing has been added.
 func (d *Draft) Empty() bool { return len(d.Entry.Events) == 0 }
 
-// entryForm is the stored form. Keys are short because every iteration pays for them. What every entry has is a
-// pointer, so that a reader sees where it is missing.
+// entryForm is the stored form of an entry. Keys are short because every iteration pays for them. Required fields are
+// pointers, so that a reader notices missing ones.
 type entryForm struct {
 	Version    *int              `json:"v"`
 	Seq        *int64            `json:"s"`
@@ -196,7 +197,7 @@ var formKinds = map[string]Checkpoint{
 	"U": CheckpointUserMessage, "A": CheckpointAssistantTurn, "T": CheckpointToolResults, "R": CheckpointRunFinished,
 }
 
-// MarshalEntry writes the stored form.
+// MarshalEntry returns the stored form of an entry.
 func MarshalEntry(e Entry) ([]byte, error) {
 	f := entryForm{
 		Version: new(entryVersion), Seq: &e.Seq, Generation: e.Generation, Writer: &e.Writer,
@@ -219,14 +220,14 @@ func MarshalEntry(e Entry) ([]byte, error) {
 	return jsonx.MarshalVerbatim(f)
 }
 
-// UnmarshalEntry reads the stored form.
+// UnmarshalEntry parses the stored form of an entry.
 func UnmarshalEntry(data []byte) (Entry, error) {
 	var f entryForm
 	if _, err := jsonx.CompactJSON(data, jsonx.StoredLimits(data)); err != nil {
 		return Entry{}, fmt.Errorf("unmarshal entry: %w", err)
 	}
 	err := jsonx.ReadChecked("entry", data, &f)
-	if f.Version != nil && *f.Version != entryVersion { // first: another form may have any keys
+	if f.Version != nil && *f.Version != entryVersion { // checked first, since another version may have any keys
 		err = fmt.Errorf("v: got %d, want %d", *f.Version, entryVersion)
 	}
 	for _, part := range []struct {

@@ -5,32 +5,32 @@ import (
 	"slices"
 )
 
-// ServerState is what a run knows of an MCP server since its tools were listed. Slices are never written in place.
+// ServerState is what a run knows about an MCP server since its tools were listed. Slices are never written in place.
 type ServerState struct {
 	Name     string `json:"name"`
-	Protocol string `json:"protocol,omitempty"` // the version that was spoken
-	// that the run can call, by the server's own names and in its order
+	Protocol string `json:"protocol,omitempty"` // version of the protocol
+	// tools that the run can call, by the server's own names and in its order
 	Tools []string `json:"tools,omitempty"`
-	// that the agent's author wants, as far as anybody knows, and that the run cannot call
+	// tools that the agent's author wants, as far as known, and that the run cannot call
 	Disabled []DisabledTool `json:"disabled,omitempty"`
-	// why its tools are not what they should be: it could not be listed, or lists too many
+	// why its tools are incomplete: the server could not be listed, or lists too many
 	Problem string `json:"problem,omitempty"`
 }
 
 // DisabledTool is a tool of a server that a run cannot call.
 type DisabledTool struct {
-	Tool   string      `json:"tool"` // the server's own name, shortened where it is none
+	Tool   string      `json:"tool"` // the server's own name, shortened if it is invalid
 	Why    DisabledWhy `json:"why"`
-	Detail string      `json:"detail,omitempty"` // fit to be shown
-	// of its definition as the server has it; "" = it has none any more, or nobody can use it
+	Detail string      `json:"detail,omitempty"` // safe to show
+	// digest of the server's definition of the tool; "" = the tool is gone or unusable
 	Digest string `json:"digest,omitempty"`
 }
 
 // DisabledWhy says why a tool of a server is disabled.
 type DisabledWhy string
 
-// It differs from what mcp.lock pins; mcp.lock does not have it; another tool has its name towards the model; or its
-// name or definition cannot be used.
+// The tool differs from the one that mcp.lock pins; mcp.lock does not contain it; another tool has the same
+// model-facing name; or its name or definition is unusable.
 const (
 	DisabledChanged   DisabledWhy = "changed"
 	DisabledNew       DisabledWhy = "new"
@@ -43,21 +43,22 @@ func (w DisabledWhy) Valid() bool {
 	return slices.Contains([]DisabledWhy{DisabledChanged, DisabledNew, DisabledCollision, DisabledUnusable}, w)
 }
 
-// ToolsListed says what the run's servers have, before anything else. The definition has their tools from then on.
+// ToolsListed records the tools of the run's servers before anything else. From then on the definition contains them.
 type ToolsListed struct {
 	Definition string        `json:"definition"` // digest of the resolved definition's blob
-	Servers    []ServerState `json:"servers"`    // in the order of the definition, all of them
+	Servers    []ServerState `json:"servers"`    // all servers, in the order of the definition
 }
 
-// ToolsDisabled takes away a tool of a server that is no longer the one that the run is pinned to.
+// ToolsDisabled disables a server's tool that no longer matches the pinned one.
 type ToolsDisabled struct {
 	Server string      `json:"server"`
 	Tool   string      `json:"tool"` // the server's own name
 	Why    DisabledWhy `json:"why"`
-	Digest string      `json:"digest,omitempty"` // of what the server says of it now; "" = it has no such tool any more
+	// digest of the server's current definition; "" = the server no longer has the tool
+	Digest string `json:"digest,omitempty"`
 }
 
-// apply pins the run to a definition with its servers' tools. What is listed later does not count.
+// apply pins the run to a definition that contains its servers' tools. Later listings have no effect.
 func (e ToolsListed) apply(s *AgentState) error {
 	switch {
 	case s.Listed && e.Definition == s.Definition:
@@ -94,12 +95,12 @@ func (e ToolsDisabled) apply(s *AgentState) error {
 	return nil
 }
 
-// server is the place of a server among those of the run, -1 where it has none of that name.
+// server returns the index of the server among those of the run, or -1.
 func (s *AgentState) server(name string) int {
 	return slices.IndexFunc(s.Servers, func(have ServerState) bool { return have.Name == name })
 }
 
-// Lacks reports whether a tool of a server, by that one's own name, is disabled in the run.
+// Lacks reports whether a server's tool, by the server's own name, is disabled in the run.
 func (s *AgentState) Lacks(server, tool string) bool {
 	at := s.server(server)
 	return at >= 0 && slices.ContainsFunc(s.Servers[at].Disabled, func(d DisabledTool) bool { return d.Tool == tool })

@@ -9,17 +9,17 @@ import (
 	"github.com/countersign/countersign/internal/jsonx"
 )
 
-// Memory is what policies remember of a run, each under its own name. The machine keeps it and does not interpret it.
-// The zero value is empty. It is never written in place.
+// Memory is what policies remember about a run, each under its own name. The machine stores it and does not interpret
+// it. The zero value is empty. A Memory is never written in place.
 type Memory map[string]Slot
 
 // Slot is what one policy remembers.
 type Slot struct {
 	Value json.RawMessage
-	Fresh bool `json:",omitempty"` // it was remembered since the run began or was last resumed
+	Fresh bool `json:",omitempty"` // written since the run began or was last resumed
 }
 
-// Remember is the fact that a policy remembers v, which is JSON, from here on.
+// Remember returns the fact that a policy remembers v, which has to marshal to JSON.
 func Remember(policy string, v any) Remembered {
 	raw, _ := jsonx.MarshalVerbatim(v) // Apply refuses a fact without a value
 	return Remembered{Policy: policy, Value: raw}
@@ -42,18 +42,18 @@ func (s *AgentState) remember(values map[string]json.RawMessage) {
 	s.Memory = memory
 }
 
-// CorrectionKind is what a policy found in a reply that is not the last word, for who shows it. "" = it was cut short,
-// or is no output. Package policy has the kinds.
+// CorrectionKind is the fault that a policy found in a reply that is not the final answer. Package policy declares the
+// kinds. "" = the reply was cut short, or is no valid output.
 type CorrectionKind string
 
-// Room is what a request had left of its window, in tokens.
+// Room is the space that a request left in its window, in tokens.
 type Room struct {
 	Left int `json:"left"`
 	Of   int `json:"of"`
 }
 
-// Counted is what a provider counted of a request: how many tokens it took, and how many messages of the conversation
-// it held, those that had been evicted before it included. The zero value: no count is known.
+// Counted is a provider's count for a request: its tokens, and the number of conversation messages up to its end,
+// evicted ones included. The zero value means that no count is known.
 type Counted struct {
 	Tokens  int64 `json:"tokens"`
 	Through int64 `json:"through"`
@@ -61,7 +61,7 @@ type Counted struct {
 
 const maxBuiltMessages = 200
 
-// Problem says what is wrong with the fact, "" when nothing is.
+// Problem returns what is wrong with the fact, or "".
 func (e ContextBuilt) Problem() string {
 	if len(e.Messages) > maxBuiltMessages {
 		return fmt.Sprintf("%d messages, want at most %d", len(e.Messages), maxBuiltMessages)
@@ -83,7 +83,7 @@ func (e ContextBuilt) Problem() string {
 	return ""
 }
 
-// apply puts the builder's messages before those of this run, which they introduce.
+// apply inserts the builder's messages before the messages of this run.
 func (e ContextBuilt) apply(s *AgentState) error {
 	if s.Built {
 		return nil
@@ -116,19 +116,19 @@ func (e ContextBuilt) apply(s *AgentState) error {
 	return nil
 }
 
-// Cut is where the newest reply begins, if it came in pieces because its provider cut it short.
+// Cut says where the newest reply begins, if its provider cut it short and it came in pieces.
 type Cut struct {
-	// how many messages of the conversation stand before it, evicted ones included
+	// number of messages before the reply, evicted ones included
 	From    int64 `json:"from,omitempty"`
-	Prompts int   `json:"prompts,omitempty"` // how often the model was asked to go on; 0 = the reply came whole
+	Prompts int   `json:"prompts,omitempty"` // how often the model was asked to continue; 0 = the reply is in one piece
 }
 
-// Continues reports whether the model is to go on with its reply.
+// Continues reports whether the model has to continue its reply.
 func (c *Correction) Continues() bool {
 	return c != nil && c.Lifecycle == LifecycleNudge && c.Kind == ""
 }
 
-// markCut records where a reply in pieces begins; it is called before the reply's messages are appended.
+// markCut records where a reply in pieces begins. It is called before the reply's messages are appended.
 func (s *AgentState) markCut(e Replied) {
 	goesOn := s.Correction.Continues() && len(e.Calls) == 0
 	if !goesOn {
@@ -143,40 +143,42 @@ func (s *AgentState) markCut(e Replied) {
 	s.Cut.Prompts++
 }
 
-// Take is evicted without its conditions.
+// Take applies an eviction without checking its conditions.
 func (s *AgentState) Take(e Evicted) {
 	s.Messages = s.Messages.DropFront(int(e.Total - s.EvictedMessages))
 	s.EvictedMessages, s.Summary, s.Files = e.Total, e.Summary, e.Files
 }
 
-// Correction is why a reply without calls did not end the run. It is committed with the reply: no fold judges again.
+// Correction says why a reply without calls did not end the run. It is committed with the reply, so that a fold does
+// not have to judge again.
 type Correction struct {
-	// Lifecycle is that of the inference that carries the correction. "" = none will: a forced summary is not corrected.
+	// Lifecycle of the inference that tells the model; "" = no inference does, because a forced summary is not corrected
 	Lifecycle Lifecycle `json:"lifecycle,omitempty"`
 	Text      string    `json:"text"`
-	Ephemeral bool      `json:"ephemeral,omitempty"` // the next request alone holds the text; the conversation does not
+	Ephemeral bool      `json:"ephemeral,omitempty"` // only the next request contains the text, the conversation does not
 
 	Kind   CorrectionKind `json:"kind,omitempty"`
-	Detail string         `json:"detail,omitempty"` // with a kind: what was wrong, as the parser reports it
+	Detail string         `json:"detail,omitempty"` // with a kind: the parser's error
 }
 
-// Owed reports whether the model has yet to read the correction.
+// Owed reports whether the model still has to be told about the correction.
 func (c *Correction) Owed() bool { return c != nil && c.Lifecycle != "" }
 
 const stoppedPrefix = "stopped:"
 
-// Stopped is the reason of a run that something stopped, by its code.
+// Stopped returns the reason of a run that was stopped with the code.
 func Stopped(code string) Reason { return Reason(stoppedPrefix + code) }
 
-// Halt is the verdict of a stop policy, which is committed with the reply that it is about: no fold judges again.
+// Halt is the verdict of a stop policy. It is committed with the reply that it is about, so that a fold does not have
+// to judge again.
 type Halt struct {
 	Code   string `json:"code"`
 	Detail string `json:"detail,omitempty"`
 }
 
-// Whole is where all of a result is of which the conversation holds a part. The zero value is not valid.
+// Whole says where the full text of a partly shown result is. The zero value is not valid.
 type Whole struct {
-	Call  string `json:"call,omitempty"` // whose result it is; "" = the call's own
-	Blob  string `json:"blob"`           // the digest of its text, resolved under the run's tenant only
-	Chars int    `json:"chars"`          // of that text: Unicode code points
+	Call  string `json:"call,omitempty"` // id of the call with that result; "" = the same call
+	Blob  string `json:"blob"`           // digest of the full text, resolved under the run's tenant only
+	Chars int    `json:"chars"`          // length of the full text in Unicode code points
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/jsonx"
 )
 
-// Role says who speaks. There is no tool role: results are the user's side of the conversation (seed 000).
+// Role says which side wrote a message. There is no tool role: results belong to the user's side (seed 000).
 type Role string
 
 // The two roles.
@@ -25,9 +25,9 @@ func (r Role) Valid() bool { return r == RoleUser || r == RoleAssistant }
 
 // Message is one block of one side. A turn with three tool calls is three messages.
 //
-// Base makes seenCount O(1): a message keeps the count it would have had before the run's first inference, so what
-// people see is Base + inferences and an inference touches no message. Source is where the body stands in the journal.
-// The zero Message is not valid.
+// Base makes seenCount O(1). It is the count that the message would have had before the run's first inference. The
+// count that people see is Base + inferences, so an inference changes no message. Source is the body's place in the
+// journal. The zero Message is not valid.
 type Message struct {
 	Role   Role   `json:"r"`
 	Block  Block  `json:"-"`
@@ -35,12 +35,12 @@ type Message struct {
 	Source Source `json:"f"`
 }
 
-// Seen is the message's seenCount in a run that has counted so many inferences: the number of successful model calls it
-// was in, plus one if the model wrote it.
+// Seen returns the message's seenCount after that many inferences of the run: the number of successful model calls that
+// contained the message, plus one if the model wrote it.
 func (m Message) Seen(inferences int64) int64 { return m.Base + inferences }
 
-// Source names where in the journal a message's body was written: the entry's sequence, the event's index in the entry
-// and the message's index among those the event adds. Run is the run of that journal if this one began from it.
+// Source is the place of a message's body in a journal: the entry's sequence, the event's index in the entry, and the
+// message's index among those of the event. Run is set if the journal belongs to a run from which this one began.
 type Source struct {
 	Seq   int64
 	Event int
@@ -48,7 +48,7 @@ type Source struct {
 	Run   string `json:",omitempty"`
 }
 
-// SameEvent reports whether both bodies were written by one fact.
+// SameEvent reports whether the same fact wrote both bodies.
 func (from Source) SameEvent(other Source) bool {
 	from.Part = other.Part
 	return from == other
@@ -70,16 +70,16 @@ type Media struct {
 	Blob      string `json:"blob,omitempty"` // a blob's digest, resolved under the run's tenant only
 }
 
-// Reasoning is what a model thought before, between or behind its text. It is kept byte for byte, as a provider that
-// signs it takes it back only unchanged, and it is nobody's to read or send but the model's own: an adapter gives it
-// back to the provider and model that wrote it and to no other. Either Redacted is set, or Text and perhaps Signature.
+// Reasoning is what a model thought before, between or after its text. It is kept byte for byte, because a provider
+// that signs reasoning accepts it only unchanged. It is private to the model: an adapter returns it to the provider and
+// model that wrote it, and to no other. Either Redacted is set, or Text with an optional Signature.
 type Reasoning struct {
-	Text      string `json:"text,omitempty"`      // may be empty beside a signature
-	Signature string `json:"signature,omitempty"` // the provider's proof that the text is the model's; "" = there is none
-	Redacted  []byte `json:"redacted,omitempty"`  // what the provider alone can read; never written in place
-	Provider  string `json:"provider,omitempty"`  // who wrote it, as in ModelSpec
+	Text      string `json:"text,omitempty"`      // may be empty if there is a signature
+	Signature string `json:"signature,omitempty"` // the provider's proof that the model wrote the text; "" = none
+	Redacted  []byte `json:"redacted,omitempty"`  // readable by the provider only; never written in place
+	Provider  string `json:"provider,omitempty"`  // provider of the model, as in ModelSpec
 	Model     string `json:"model,omitempty"`
-	// the key under which the provider sent it and takes it back; "" = it has a form of its own
+	// the key under which the provider sends and accepts it; "" = the provider has a form of its own
 	Field string `json:"field,omitempty"`
 }
 
@@ -93,14 +93,14 @@ type ToolUse struct {
 	Input json.RawMessage `json:"input,omitempty"`
 }
 
-// ToolResult answers the ToolUse of the same ID. Either Content holds the text or Blob names it. Where that is only a
-// part of what the tool gave, Whole says where all of it is.
+// ToolResult answers the ToolUse with the same ID. The text is in Content or in the blob Blob. If the text is only a
+// part of the tool's result, Whole says where the full text is.
 type ToolResult struct {
-	Blob    string `json:"blob,omitempty"` // digest of the content when it was too large for the journal
+	Blob    string `json:"blob,omitempty"` // digest of the content if it was too large for the journal
 	ID      string `json:"id,omitempty"`
 	Content string `json:"content"`
 	IsError bool   `json:"isError"`
-	Whole   *Whole `json:"whole,omitempty"` // nil = the content is all that was kept. Never written in place
+	Whole   *Whole `json:"whole,omitempty"` // nil = no more than the content was kept. Never written in place
 }
 
 func (Text) block()       {}
@@ -111,7 +111,7 @@ func (ToolResult) block() {}
 
 var blockTypes = typesByName[Block](Text{}, Media{}, Reasoning{}, ToolUse{}, ToolResult{})
 
-// MarshalBlock writes a block as it is stored and shown: its own fields behind the name of its type.
+// MarshalBlock returns a block as it is stored and shown: the name of its type, followed by its own fields.
 func MarshalBlock(b Block) ([]byte, error) {
 	if b == nil {
 		return nil, errors.New("marshal block: <nil> is not a block")
@@ -127,22 +127,22 @@ func MarshalBlock(b Block) ([]byte, error) {
 	return append([]byte(head), body[1:]...), nil
 }
 
-// MarshalJSON writes the block itself.
+// MarshalJSON returns the JSON of the block itself.
 func (b UserBlock) MarshalJSON() ([]byte, error) { return MarshalBlock(b.Block) }
 
-// UnmarshalJSON reads what MarshalBlock wrote. Unknown types, and keys that the type does not have, are an error.
+// UnmarshalJSON parses the output of MarshalBlock. Unknown types, and keys that a type does not have, are errors.
 func (b *UserBlock) UnmarshalJSON(data []byte) error {
 	var head struct{ Type string }
 	if err := json.Unmarshal(data, &head); err != nil {
 		return fmt.Errorf("content block: %w", jsonx.WithoutValue(err))
 	}
-	of, known := blockTypes[head.Type]
+	blockType, known := blockTypes[head.Type]
 	if !known {
 		return errors.New("content block: type: want one of: text, media, reasoning, tool_use, tool_result")
 	}
 	kind := reflect.StructField{Name: "Type", Type: reflect.TypeFor[string](), Tag: `json:"type"`}
-	form := append(reflect.VisibleFields(of), kind)
-	read, block := reflect.New(reflect.StructOf(form)), reflect.New(of).Elem()
+	form := append(reflect.VisibleFields(blockType), kind)
+	read, block := reflect.New(reflect.StructOf(form)), reflect.New(blockType).Elem()
 	if err := jsonx.ReadChecked("content block", data, read.Interface()); err != nil {
 		return err
 	}
@@ -153,9 +153,9 @@ func (b *UserBlock) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Log is a persistent list that grows at its end and shrinks at its front: Append and DropFront return another list and
-// leave the receiver as it was, Append in amortised constant time. Versions share memory; the newest of them grows in
-// place and any other copies. The zero Log is empty. Safe for concurrent use, as elements are never changed.
+// Log is a persistent list that grows at its end and shrinks at its front. Append and DropFront return another list and
+// leave the receiver unchanged; Append takes amortised constant time. Versions share memory: the newest one grows in
+// place, any other copies. The zero Log is empty. A Log is safe for concurrent use, as elements are never changed.
 type Log[T any] struct {
 	back *logBack[T]
 	off  int // elements dropped from the front of back
@@ -167,13 +167,13 @@ type logBack[T any] struct {
 	used  atomic.Int64
 }
 
-// Len is the number of elements.
+// Len returns the number of elements.
 func (l Log[T]) Len() int { return l.n - l.off }
 
-// At is element i, 0 <= i < Len.
+// At returns element i, 0 <= i < Len.
 func (l Log[T]) At(i int) T { return l.All()[i] }
 
-// All is a read-only view of the elements, nil where there is none. It must not be written to.
+// All returns a read-only view of the elements, or nil if there are none. The caller must not write to it.
 func (l Log[T]) All() []T {
 	if l.Len() == 0 {
 		return nil
@@ -187,7 +187,7 @@ func (l Log[T]) DropFront(k int) Log[T] {
 	return l
 }
 
-// Map returns the list of what f makes of each element.
+// Map returns the list of f of each element.
 func (l Log[T]) Map(f func(T) T) Log[T] {
 	var mapped Log[T]
 	for _, v := range l.All() {
@@ -209,7 +209,7 @@ func (l Log[T]) Append(v T) Log[T] {
 	return Log[T]{grown, 0, end + 1}
 }
 
-// Lifecycle says why the model is asked (seed 000).
+// Lifecycle says why the model is called (seed 000).
 type Lifecycle string
 
 // The lifecycles.
@@ -218,22 +218,22 @@ const (
 	LifecycleToolResult  Lifecycle = "tool_result"           // results came in
 	LifecycleInput       Lifecycle = "input"                 // a new user message came in
 	LifecycleOutputError Lifecycle = "output_error_feedback" // the last reply was refused as the run's output
-	LifecycleSummary     Lifecycle = "summary"               // the quota is used up: one last reply, without tools
+	LifecycleSummary     Lifecycle = "summary"               // the quota is used up: one final reply without tools
 
-	LifecyclePlan      Lifecycle = "plan"      // the request is taken apart into steps, before the first inference
-	LifecycleRoute     Lifecycle = "route"     // a step of the plan is to become a call
-	LifecycleSynthesis Lifecycle = "synthesis" // what the steps gave is to become the answer
+	LifecyclePlan      Lifecycle = "plan"      // the request is split into steps before the first inference
+	LifecycleRoute     Lifecycle = "route"     // a step of the plan becomes a call
+	LifecycleSynthesis Lifecycle = "synthesis" // the results of the steps become the answer
 
-	LifecycleNudge Lifecycle = "nudge" // the model is asked to go on, with a reply that was cut short or with its work
-	LifecycleNotes Lifecycle = "notes" // notes of messages that are about to leave; it quotes the conversation
+	LifecycleNudge Lifecycle = "nudge" // the model has to continue its cut reply or its work
+	LifecycleNotes Lifecycle = "notes" // summary of messages before their eviction, which quotes the conversation
 )
 
-// ForPlan reports whether a request is made for a run's plan. Such a reply is no inference.
+// ForPlan reports whether a request is made for a run's plan. Its reply is not an inference.
 func (l Lifecycle) ForPlan() bool {
 	return l == LifecyclePlan || l == LifecycleRoute || l == LifecycleSynthesis
 }
 
-// Interactions is the quota: Current counts inferences (but a forced summary), Max is frozen when the run starts.
+// Interactions is the quota. Current counts inferences except a forced summary. Max is fixed when the run starts.
 type Interactions struct {
 	Current int `json:"current"`
 	Max     int `json:"max"`
@@ -250,18 +250,18 @@ type Usage struct {
 	CacheWrite int64 `json:"cacheWrite,omitempty"`
 }
 
-// Total is every token, those of the cache too, each counted once.
+// Total returns the number of all tokens, including cached ones, each counted once.
 func (u Usage) Total() int64 { return u.Input + u.Output + u.CacheRead + u.CacheWrite }
 
-// Add sums two usages.
+// Add returns the sum of two usages.
 func (u Usage) Add(v Usage) Usage {
 	return Usage{u.Input + v.Input, u.Output + v.Output, u.CacheRead + v.CacheRead, u.CacheWrite + v.CacheWrite}
 }
 
-// TextFromSystem is a text of the system's within the conversation, where there are only users and assistants.
+// TextFromSystem marks a text as the system's. The conversation has only users and assistants, so it needs a mark.
 func TextFromSystem(text string) string { return systemOpen + text + "\n</system-reminder>" }
 
-// IsFromSystem reports whether a text of the conversation is one of the system's.
+// IsFromSystem reports whether a text of the conversation was marked by TextFromSystem.
 func IsFromSystem(text string) bool { return strings.HasPrefix(text, systemOpen) }
 
 const systemOpen = "<system-reminder>\n"

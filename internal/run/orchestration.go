@@ -6,72 +6,72 @@ import (
 	"slices"
 )
 
-// PlanStage says where the next fact of a run's plan comes from.
+// PlanStage says which step of a run's plan comes next.
 type PlanStage string
 
 // The stages. "" = the run has no plan, or none yet.
 const (
-	PlanAgain PlanStage = "again"     // the planner is asked once more
+	PlanAgain PlanStage = "again"     // the planner is asked again
 	PlanSteps PlanStage = "steps"     // the router is asked for the next step's call
-	PlanSums  PlanStage = "synthesis" // every step is done: a model sums up what they gave
+	PlanSums  PlanStage = "synthesis" // every step is done, and a model answers from the results
 	PlanDone  PlanStage = "done"      // the plan has given the run's answer
-	PlanGone  PlanStage = "left"      // the loop has taken over, or the run has ended before
+	PlanGone  PlanStage = "left"      // the loop has taken over, or the run has ended
 )
 
-// Plan is what the machine knows of a run's plan: where it stands, and which calls it has made. What the steps
-// are is in Memory, which is the orchestrator's own (package plan). Its slices are never written in place.
+// Plan is what the machine knows of a run's plan: its stage and the calls it has made. Memory holds the steps and
+// belongs to the orchestrator (package plan). Slices are never written in place.
 type Plan struct {
 	Stage    PlanStage       `json:"stage,omitempty"`
-	Memory   json.RawMessage `json:"memory,omitempty"`   // kept as it is, and not read here
-	Uses     []PlanUse       `json:"uses,omitempty"`     // its calls, in their order
+	Memory   json.RawMessage `json:"memory,omitempty"`   // stored unchanged, not interpreted here
+	Uses     []PlanUse       `json:"uses,omitempty"`     // calls of the plan, in order
 	Since    int64           `json:"since,omitempty"`    // sequence of the entry that holds the plan
-	Heard    int             `json:"heard,omitempty"`    // messages no inference had carried when the plan was made
-	Answered int             `json:"answered,omitempty"` // of those, how many the plan has answered
-	Facts    int64           `json:"facts,omitempty"`    // of the plan, so that a repeated one is known
-	Replies  int64           `json:"replies,omitempty"`  // of models that were asked for the plan
-	Failed   int             `json:"failed,omitempty"`   // requests that failed since the run's newest reply
+	Heard    int             `json:"heard,omitempty"`    // unseen messages when the plan was made
+	Answered int             `json:"answered,omitempty"` // how many of those the plan has answered
+	Facts    int64           `json:"facts,omitempty"`    // number of the plan's facts, to recognise a repeated one
+	Replies  int64           `json:"replies,omitempty"`  // replies of models to the plan's requests
+	Failed   int             `json:"failed,omitempty"`   // failed requests since the run's newest reply
 }
 
-// PlanUse is a call that a plan has made, as the model made it.
+// PlanUse is a call of a plan, as the model made it.
 type PlanUse struct {
-	Step int `json:"step"` // the number of its step
+	Step int `json:"step"` // number of the step
 	ToolUse
-	From Source `json:"from"` // where it stands
+	From Source `json:"from"` // place in the journal
 }
 
 // Active reports whether the plan is not finished.
 func (p *Plan) Active() bool { return p.Stage == PlanAgain || p.Working() }
 
-// Working reports whether the plan's steps are carried out or summed up.
+// Working reports whether the plan's steps are being carried out or summed up.
 func (p *Plan) Working() bool { return p.Stage == PlanSteps || p.Stage == PlanSums }
 
-// Replies counts those of models that the run has had, inferences and others.
+// Replies returns the number of replies of models in the run, for inferences and for its plan.
 func (s *AgentState) Replies() int64 { return s.Inferences + s.Plan.Replies }
 
-// PlanFact is a fact of a plan: what a reply took, and what comes of it. Such replies are no inferences: they quote the
-// conversation and do not carry it (presets 2).
+// PlanFact is a fact of a plan: the cost of a reply and its consequences. These replies are not inferences, because
+// their requests only quote the conversation (presets 2).
 type PlanFact struct {
-	N        int64  `json:"n"`               // of the run's facts about its plan, from 1
-	Model    string `json:"model,omitempty"` // that answered; "" = none did
-	Requests int    `json:"requests"`        // to any model, failed ones included
+	N        int64  `json:"n"`               // number among the run's facts about its plan, from 1
+	Model    string `json:"model,omitempty"` // model that answered; "" = none did
+	Requests int    `json:"requests"`        // to any model, including failed ones
 	Usage    Usage  `json:"usage,omitzero"`
 	Units    int64  `json:"units,omitempty"`
-	At       int64  `json:"at,omitempty"`   // when the reply was there, milliseconds since 1970
-	Cost     USD    `json:"cost,omitempty"` // 0 where no price is known
+	At       int64  `json:"at,omitempty"`   // time of the reply, milliseconds since 1970
+	Cost     USD    `json:"cost,omitempty"` // 0 if no price is known
 	Halt     *Halt  `json:"halt,omitempty"` // nil = no stop policy stops the run
 
-	Stage  PlanStage       `json:"stage,omitempty"`  // that follows; "" = it stays
-	Memory json.RawMessage `json:"memory,omitempty"` // of the orchestrator, in place of what it was; nil = it stays
+	Stage  PlanStage       `json:"stage,omitempty"`  // next stage; "" = unchanged
+	Memory json.RawMessage `json:"memory,omitempty"` // replaces the orchestrator's memory; nil = unchanged
 
-	Step       int          `json:"step,omitempty"`       // the number of the step that it is about; 0 = of none
-	Call       *RepliedCall `json:"call,omitempty"`       // of the step, committed before it is carried out
+	Step       int          `json:"step,omitempty"`       // number of the step that the fact is about; 0 = none
+	Call       *RepliedCall `json:"call,omitempty"`       // call of the step, committed before it is carried out
 	Sequential bool         `json:"sequential,omitempty"` // as in Replied
-	Offered    []string     `json:"offered,omitempty"`    // the only tools of the request, by original name; nil = all
+	Offered    []string     `json:"offered,omitempty"`    // original names of the request's tools; nil = all
 
-	Text   string `json:"text,omitempty"`   // the run's answer, where the plan is done
-	Static string `json:"static,omitempty"` // what stands for it where the model failed or gave no text
-	Why    string `json:"why,omitempty"`    // the loop takes over
-	Detail string `json:"detail,omitempty"` // of Why, fit to be stored and shown
+	Text   string `json:"text,omitempty"`   // the run's answer, if the plan is done
+	Static string `json:"static,omitempty"` // the answer if the model failed or returned no text
+	Why    string `json:"why,omitempty"`    // why the loop takes over
+	Detail string `json:"detail,omitempty"` // detail of Why, safe to store and to show
 
 	// A system text that is built once and was built for this request, as in Replied.
 	System     string `json:"system,omitempty"`
@@ -79,10 +79,10 @@ type PlanFact struct {
 	SystemBlob bool   `json:"systemBlob,omitempty"`
 }
 
-// Fact is the fact by itself.
+// Fact returns the fact itself, for PlanEvent.
 func (e PlanFact) Fact() PlanFact { return e }
 
-// PlanEvent is one of the facts of a plan. The machine treats them alike; their names are for who reads the journal.
+// PlanEvent is one of the facts of a plan. The machine treats them alike; their names help readers of the journal.
 type PlanEvent interface {
 	Event
 	Fact() PlanFact
@@ -97,7 +97,7 @@ type StepRouted struct{ PlanFact }
 // Synthesised is the plan's answer.
 type Synthesised struct{ PlanFact }
 
-// PlanLeft gives the run to the loop. What the plan has called becomes part of the conversation.
+// PlanLeft gives the run to the loop. The plan's calls become part of the conversation.
 type PlanLeft struct{ PlanFact }
 
 func (e PlanFact) apply(s *AgentState) error {
@@ -131,14 +131,14 @@ func (e PlanFact) apply(s *AgentState) error {
 		p.Stage = e.Stage
 	}
 	switch {
-	case e.Call != nil: // a round of its own, before those of the run's inferences
+	case e.Call != nil: // a separate round, before those of the run's inferences
 		use := PlanUse{e.Step, e.Call.use(), s.nextSource(0)}
 		p.Uses = append(slices.Clip(p.Uses), use)
 		s.Prior++
-		if err := s.askedFor(Replied{Calls: []RepliedCall{*e.Call}, Sequential: e.Sequential}, hidden); err != nil {
+		if err := s.openRound(Replied{Calls: []RepliedCall{*e.Call}, Sequential: e.Sequential}, hidden); err != nil {
 			return err
 		}
-		s.Live[len(s.Live)-1].Step = e.Step // askedFor has made the list
+		s.Live[len(s.Live)-1].Step = e.Step // openRound made the list
 	case e.Stage == PlanDone:
 		seen := int64(1)
 		if e.Static != "" {
@@ -153,7 +153,7 @@ func (e PlanFact) apply(s *AgentState) error {
 	return nil
 }
 
-// planProblem says why a fact is not the plan's next one, or does not belong where the run is; "" = it does.
+// planProblem returns why a fact is not the plan's next one or does not fit the run's state, or "".
 func (s *AgentState) planProblem(e PlanFact) string {
 	p := &s.Plan
 	switch {
@@ -179,7 +179,7 @@ func (s *AgentState) planProblem(e PlanFact) string {
 	return ""
 }
 
-// block is the block that the fact adds: the call of a step, or the plan's answer.
+// block returns the block that the fact adds: the call of a step, or the plan's answer.
 func (e PlanFact) block() Block {
 	if e.Call != nil {
 		return e.Call.use()
@@ -187,7 +187,7 @@ func (e PlanFact) block() Block {
 	return Text{Text: e.Text + e.Static}
 }
 
-// leavePlan says what the plan has done, each call with its result, so that the loop's model does not do it again.
+// leavePlan adds the plan's calls and their results to the conversation, so that the loop's model does not repeat them.
 func (s *AgentState) leavePlan() {
 	s.Plan.Stage = PlanGone
 	for _, u := range s.Plan.Uses {
@@ -214,7 +214,7 @@ func (s *AgentState) leavePlan() {
 	s.flushQueued()
 }
 
-// inheritPlan takes over the plan of a run that this one branches off, with a count of its own.
+// inheritPlan takes over the plan of the run that this one branches off, with new counters.
 func (s *AgentState) inheritPlan(past *AgentState) {
 	p := past.Plan
 	p.Facts, p.Replies, p.Failed, p.Since = 0, 0, 0, 0

@@ -11,15 +11,16 @@ import (
 	"github.com/countersign/countersign/internal/jsonx"
 )
 
-// Permissions is what a run knows of its tools' permissions beyond its definition (presets 4). It is part of the state,
-// so of the journal, and of nothing else. The zero value knows nothing. Slices are never written in place.
+// Permissions is what a run knows about its tools' permissions beyond its definition (presets 4). It is part of the
+// state, and so of the journal, and stored nowhere else. The zero value knows nothing. Slices are never written in
+// place.
 type Permissions struct {
 	Asked []PermissionRequest `json:"asked,omitempty"` // open requests about tools, oldest first
 	// people's decisions about tools for the rest of the run, oldest first
 	Tools []ToolPermit `json:"tools,omitempty"`
-	// what the permission backend says of a round's tools; zero = it was not asked
+	// the permission backend's answer about a round's tools; zero = it was not asked
 	Checked PermissionChecked `json:"checked,omitzero"`
-	Failed  string            `json:"failed,omitempty"` // why the run cannot go on (permission_failed); "" = it can
+	Failed  string            `json:"failed,omitempty"` // why the run cannot continue (permission_failed); "" = it can
 }
 
 // PermissionRequest is one request to people about the tools whose calls a batch has blocked. It belongs to no call.
@@ -28,8 +29,8 @@ type PermissionRequest struct {
 	Since    time.Time   `json:"since"`
 	Expires  time.Time   `json:"expires"`
 	Tools    []AskedTool `json:"tools"`            // in call order, each once
-	Reason   string      `json:"reason,omitempty"` // why, for the people who are asked
-	Heard    int         `json:"heard,omitempty"`  // as of Wait
+	Reason   string      `json:"reason,omitempty"` // reason shown to approvers
+	Heard    int         `json:"heard,omitempty"`  // as in Wait
 }
 
 // AskedTool is one tool of a request and the decision about it.
@@ -40,17 +41,17 @@ type AskedTool struct {
 	Note    string      `json:"note,omitempty"`
 }
 
-// ToolVerdict is what became of one tool of a request. "" = nobody has decided yet.
+// ToolVerdict is the decision about one tool of a request. "" = not decided yet.
 type ToolVerdict string
 
-// The verdicts. A cancelled one is neither granted nor denied.
+// The verdicts. A cancelled tool is neither granted nor denied.
 const (
 	ToolGranted   ToolVerdict = "granted"
 	ToolDenied    ToolVerdict = "denied"
 	ToolCancelled ToolVerdict = "cancelled"
 )
 
-// Verdict is what the action makes of a tool.
+// Verdict returns the verdict on a tool that the action leads to.
 func (a DecisionAction) Verdict() ToolVerdict {
 	switch a {
 	case ActionApprove:
@@ -66,41 +67,41 @@ func (a DecisionAction) Verdict() ToolVerdict {
 type ToolPermit struct {
 	Tool     string `json:"tool"`
 	Denied   bool   `json:"denied,omitempty"`
-	Approval string `json:"approval"`        // the request it was made on
-	Place    int    `json:"place,omitempty"` // of the tool in that request
-	// what was granted, by ToolDigest: one for each policy of approvers that agreed, and for the arguments where it is of
-	// them
+	Approval string `json:"approval"`        // id of the request that was decided
+	Place    int    `json:"place,omitempty"` // index of the tool in that request
+	// ToolDigests of the grant: one for each policy of approvers that agreed, including the arguments if the grant is
+	// limited to them
 	Digests []string `json:"digests,omitempty"`
 	By      string   `json:"by"`
 	Note    string   `json:"note,omitempty"`
 	Used    bool     `json:"used,omitempty"` // a claim has used it up
-	// it is on record beyond the run as well, and is worth nothing once that is taken back
+	// a record outside the run holds the grant too; once that is revoked, the grant is void
 	Standing bool `json:"standing,omitempty"`
 
-	Voices []Voice   `json:"voices,omitempty"` // whose approvals it rests on; none = it was not recorded
+	Voices []Voice   `json:"voices,omitempty"` // the approvals; none = not recorded
 	Asked  time.Time `json:"asked,omitzero"`   // with Voices: when people were asked
-	Heard  int       `json:"heard,omitempty"`  // with Voices: as of Wait
-	Edited bool      `json:"edited,omitempty"` // it is of arguments that a person changed
+	Heard  int       `json:"heard,omitempty"`  // with Voices: as in Wait
+	Edited bool      `json:"edited,omitempty"` // the grant covers arguments that a person changed
 }
 
-// PermissionStatus is what a permission backend says of a tool (seed 000, PermissionManager.get). Package policy has
-// the statuses; a tool that a backend says nothing of is requestable.
+// PermissionStatus is a permission backend's answer about a tool (seed 000, PermissionManager.get). Package policy
+// declares the statuses. A tool without an answer is requestable.
 type PermissionStatus string
 
-// First is the first call that the request blocked.
+// First returns the id of the first call that the request blocked.
 func (r PermissionRequest) First() string { return r.Tools[0].Calls[0] }
 
-// Complete reports whether every tool has its verdict.
+// Complete reports whether every tool has a verdict.
 func (r PermissionRequest) Complete() bool {
 	return !slices.ContainsFunc(r.Tools, func(t AskedTool) bool { return t.Verdict == "" })
 }
 
-// Denied is the denial of a tool, where there is one.
+// Denied returns the denial of a tool, if there is one.
 func (p *Permissions) Denied(tool string) (ToolPermit, bool) {
 	return First(p.Tools, func(t ToolPermit) bool { return t.Tool == tool && t.Denied })
 }
 
-// Request finds an open request.
+// Request returns the index of an open request, or -1.
 func (p *Permissions) Request(approval string) int {
 	return slices.IndexFunc(p.Asked, func(r PermissionRequest) bool { return r.Approval == approval })
 }
@@ -109,7 +110,7 @@ func (p *Permissions) close(approval string) {
 	p.Asked = without(p.Asked, func(r PermissionRequest) bool { return r.Approval == approval })
 }
 
-// OpenRequests are the requests about tools that the run waits for; none once it is done.
+// OpenRequests returns the requests about tools that the run waits for. A run that is done has none.
 func (s *AgentState) OpenRequests() []PermissionRequest {
 	if s.Status == RunDone {
 		return nil
@@ -117,51 +118,51 @@ func (s *AgentState) OpenRequests() []PermissionRequest {
 	return s.Permissions.Asked
 }
 
-// StandingGrant is a person's grant of a tool, or of a tool with its very arguments, that outlives its run, as a later
-// run of the agent has read it. The record itself decides: every claim under it is held to it.
+// StandingGrant is a person's grant of a tool, or of a tool with exact arguments, that outlives its run. It is a later
+// run's copy of the record. The record itself decides: every claim checks it.
 type StandingGrant struct {
 	Tool     string    `json:"tool"`     // original name
-	Approval string    `json:"approval"` // the request it was given on, in another run
-	Digest   string    `json:"digest"`   // what was granted, by StandingDigest
+	Approval string    `json:"approval"` // id of the decided request, in another run
+	Digest   string    `json:"digest"`   // StandingDigest of the grant
 	By       string    `json:"by"`
 	Note     string    `json:"note,omitempty"`
 	Expires  time.Time `json:"expires"`
 
-	// it is of a pattern: of arguments that fit all of these; Digest is PatternDigest's then
+	// a grant of a pattern: the arguments have to match all of these, and Digest comes from PatternDigest
 	When []Condition `json:"when,omitempty"`
-	Uses int         `json:"uses,omitempty"` // claims that it covers in all; 0 = they are not counted
-	Used int         `json:"used,omitempty"` // of them, those that are made, as it was read, and by this run since
+	Uses int         `json:"uses,omitempty"` // total number of claims that the grant covers; 0 = not counted
+	Used int         `json:"used,omitempty"` // claims made when the record was read, plus claims of this run since
 
-	// What stands beside the run in which it was given, for the claim to count again.
-	Run        string    `json:"run,omitempty"`        // that run
-	Voices     []Voice   `json:"voices,omitempty"`     // whose approvals it takes; none = it covers nothing
-	Asked      time.Time `json:"asked,omitzero"`       // when they were asked
-	Requesters []string  `json:"requesters,omitempty"` // whom the call that asked came from
-	Edited     bool      `json:"edited,omitempty"`     // it is of arguments that a person changed
+	// About the run in which the grant was given. The claim uses this to count the approvals again.
+	Run        string    `json:"run,omitempty"`        // id of that run
+	Voices     []Voice   `json:"voices,omitempty"`     // the approvals; none = the grant covers nothing
+	Asked      time.Time `json:"asked,omitzero"`       // when people were asked
+	Requesters []string  `json:"requesters,omitempty"` // the people from whom the requesting call came
+	Edited     bool      `json:"edited,omitempty"`     // the grant covers arguments that a person changed
 }
 
-// Same reports whether both are the one record.
+// Same reports whether both are copies of one record.
 func (g StandingGrant) Same(h StandingGrant) bool {
 	return g.Tool == h.Tool && g.Approval == h.Approval && g.Digest == h.Digest
 }
 
-// PermitRef names a grant of a tool that a run has by a decision of its own.
+// PermitRef names a grant of a tool that was given in the run itself.
 type PermitRef struct {
 	Tool     string `json:"tool"` // original name
 	Approval string `json:"approval"`
 }
 
-// StandingUnder is the standing grant that the claim of a call takes; false where it takes none.
+// StandingUnder returns the standing grant that the claim of a call uses; false if it uses none.
 func (s *AgentState) StandingUnder(c Call, e CallClaimed) (StandingGrant, bool) {
 	read := s.Permissions.Checked
 	g, found := First(read.Standing, func(g StandingGrant) bool { return g.Tool == c.Tool && g.Digest == e.Digest })
 	return g, found && read.Inference == c.Inference && e.Under != "" && g.Approval == e.Under
 }
 
-// Left reports whether the grant covers another claim.
+// Left reports whether the grant covers one more claim.
 func (g StandingGrant) Left() bool { return g.Uses == 0 || g.Used < g.Uses }
 
-// Count takes one use of a counted standing grant.
+// Count adds one use to a counted standing grant.
 func (p *Permissions) Count(tool, digest string) {
 	p.Checked.Standing = slices.Clone(p.Checked.Standing)
 	for i := range p.Checked.Standing {
@@ -174,19 +175,19 @@ func (p *Permissions) Count(tool, digest string) {
 // Condition compares the value at a JSON Pointer of a call's arguments.
 type Condition = jsonx.Condition
 
-// Checked is what a precondition gave when people were asked.
+// Checked is the result of a precondition when people were asked.
 type Checked struct {
 	Tool string          `json:"tool"`
 	Args json.RawMessage `json:"args"`
-	// its text; with Compare an object of these values by pointer, without those that are not there
+	// the result's text; with Compare an object of the compared values by pointer, without missing ones
 	Content string    `json:"content"`
 	IsError bool      `json:"isError,omitempty"`
 	At      time.Time `json:"at"`
-	// what it gave when people were last asked about the call, why they are asked again; nil = this is the first time
+	// the result when people were asked before, if a change is why they are asked again; nil = this is the first time
 	Was *Was `json:"was,omitempty"`
 }
 
-// Was is what a precondition gave before.
+// Was is an earlier result of a precondition.
 type Was struct {
 	Args    json.RawMessage `json:"args"`
 	Content string          `json:"content"`
@@ -194,31 +195,31 @@ type Was struct {
 	At      time.Time       `json:"at"`
 }
 
-// Same reports whether both gave the same of the same.
+// Same reports whether both are the same result of the same call.
 func (k Checked) Same(o Checked) bool {
 	return k.Tool == o.Tool && string(k.Args) == string(o.Args) && k.IsError == o.IsError &&
 		jsonx.CanonicalText(json.RawMessage(k.Content)) == jsonx.CanonicalText(json.RawMessage(o.Content))
 }
 
-// Voice is one approval as the desk recorded it: who the person is was authenticated when they decided.
+// Voice is one approval as the desk recorded it. The person was authenticated when they decided.
 type Voice struct {
 	By     string    `json:"by"`
 	Groups []string  `json:"groups,omitempty"`
 	At     time.Time `json:"at"`
-	Tools  []string  `json:"tools,omitempty"` // of a request about tools: those that are approved, by original name
+	Tools  []string  `json:"tools,omitempty"` // for a request about tools: original names of the approved ones
 
 	Via       Via     `json:"via,omitempty"`
 	Confirmed Confirm `json:"confirmed,omitempty"`
 }
 
-// apply opens a request about tools. The calls it names fail in the same entry.
+// apply opens a request about tools. The named calls fail in the same entry.
 func (e PermissionRequested) apply(s *AgentState) error {
 	if s.Permissions.Request(e.Approval) >= 0 {
 		return nil
 	}
 	if len(e.Tools) > 0 && len(e.Tools[0].Calls) > 0 {
 		c, ok := s.Call(e.Tools[0].Calls[0])
-		if ok && c.Request != "" && c.Request == e.Approval { // it has been answered since
+		if ok && c.Request != "" && c.Request == e.Approval { // the request has been answered since
 			return nil
 		}
 	}
@@ -250,7 +251,7 @@ func (e PermissionRequested) apply(s *AgentState) error {
 	return nil
 }
 
-// applyToolDecisions gives tools of an open request their verdicts, each its first.
+// applyToolDecisions sets the verdicts on tools of an open request. A tool keeps its first verdict.
 func (s *AgentState) applyToolDecisions(at int, e Decided) error {
 	if err := s.requireAwake(); err != nil {
 		return err
@@ -273,7 +274,7 @@ func (s *AgentState) applyToolDecisions(at int, e Decided) error {
 			continue
 		}
 		t.Verdict, t.By, t.Note = e.Action.Verdict(), e.By, e.Note
-		// the next call asks again, or is covered by the record
+		// nothing is stored for the run: the next call asks again, or the record covers it
 		if t.Verdict == ToolCancelled || e.Once && (t.Verdict == ToolDenied || e.Standing) {
 			continue
 		}
@@ -290,7 +291,8 @@ func (s *AgentState) applyToolDecisions(at int, e Decided) error {
 	return nil
 }
 
-// applyToolDecision records what a decision on a call grants of its tool (suspend_and_replay, scope tool).
+// applyToolDecision records the permission of a call's tool that a decision on the call includes (suspend_and_replay,
+// scope tool).
 func (s *AgentState) applyToolDecision(c Call, e Decided) {
 	deny := e.Action == ActionDeny
 	if e.Permit == "" || !deny && (e.Action != ActionApprove || e.Once) {
@@ -304,13 +306,13 @@ func (s *AgentState) applyToolDecision(c Call, e Decided) {
 	case len(e.Voices) == 0:
 	case c.Wait != nil && c.Wait.Approval == e.Approval:
 		p.Asked, p.Heard = c.Wait.Since, c.Wait.Heard
-	default: // it is overtaken
+	default: // the request has been overtaken
 		p.Asked, p.Heard = s.head.time, len(s.Heard)
 	}
 	s.Permissions.Tools = append(slices.Clip(s.Permissions.Tools), p)
 }
 
-// apply closes a request, and queues the notice to the model, which stands behind the turn's results.
+// apply closes a request and queues the notice to the model, which follows the turn's results.
 func (e PermissionAnswered) apply(s *AgentState) error {
 	i := s.Permissions.Request(e.Approval)
 	if i < 0 {
@@ -329,7 +331,8 @@ func (e PermissionAnswered) apply(s *AgentState) error {
 	return nil
 }
 
-// permissionTexts is how many of the queued blocks are answers to requests already: they come before messages of users.
+// permissionTexts returns how many of the queued blocks answer requests about tools. These come before messages of
+// users.
 func (s *AgentState) permissionTexts() int {
 	n := 0
 	for n < len(s.Queued) && s.Queued[n].Permission {
@@ -338,7 +341,7 @@ func (s *AgentState) permissionTexts() int {
 	return n
 }
 
-// apply lets a suspended call go on under a grant of its tool from another request.
+// apply resumes a suspended call under a grant of its tool from another request.
 func (e CallPermitted) apply(s *AgentState) error {
 	return s.changeCall(e.Call, func(c *Call) error {
 		if c.Status == StatusResuming && c.Grant == nil {
@@ -351,7 +354,7 @@ func (e CallPermitted) apply(s *AgentState) error {
 	})
 }
 
-// grantClaim records the tool's grant under which a call is claimed.
+// grantClaim records the tool's grant under which a call is claimed, and counts its use.
 func (s *AgentState) grantClaim(c *Call, e CallClaimed) error {
 	c.Grant = &Grant{Approval: e.Under, Digest: e.Digest, Consumed: true, Tool: true}
 	t, granted := First(s.Permissions.Tools, func(t ToolPermit) bool {
@@ -387,14 +390,14 @@ func (e PermissionChecked) apply(s *AgentState) error {
 	p := &s.Permissions
 	switch known := p.Checked.Inference; {
 	case known == e.Inference:
-		var left []StandingGrant
+		var remaining []StandingGrant
 		for _, g := range p.Checked.Standing {
 			if i := slices.IndexFunc(e.Standing, g.Same); i >= 0 {
 				g.Used = e.Standing[i].Used
-				left = append(left, g)
+				remaining = append(remaining, g)
 			}
 		}
-		p.Checked.Standing = left
+		p.Checked.Standing = remaining
 	case known > e.Inference:
 		return nil
 	case e.Inference != s.Round.Inference:
@@ -402,7 +405,7 @@ func (e PermissionChecked) apply(s *AgentState) error {
 	default:
 		p.Checked = e
 	}
-	p.Tools = without(p.Tools, func(t ToolPermit) bool { // a denial stays
+	p.Tools = without(p.Tools, func(t ToolPermit) bool { // denials stay
 		return !t.Denied && slices.Contains(e.Revoked, PermitRef{Tool: t.Tool, Approval: t.Approval})
 	})
 	return nil

@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// Phase is a moment of a run at which plugins act (seed 001).
+// Phase is a point of a run at which plugins act (seed 001).
 type Phase string
 
 // The phases, in the order of a run.
 const (
-	PhaseRunStart        Phase = "run_start" // of an attempt: at the start, and whenever a parked run goes on
+	PhaseRunStart        Phase = "run_start" // at the start of an attempt: when the run starts or a parked run resumes
 	PhaseStepStart       Phase = "step_start"
 	PhaseBeforeInference Phase = "before_inference"
 	PhaseAfterInference  Phase = "after_inference"
 	PhaseStepEnd         Phase = "step_end"
 	PhaseBeforeTool      Phase = "before_tool_execute"
 	PhaseAfterTool       Phase = "after_tool_execute"
-	PhaseRunEnd          Phase = "run_end" // of an attempt: the run parks or ends
+	PhaseRunEnd          Phase = "run_end" // at the end of an attempt: the run parks or ends
 )
 
 // Phases lists the phases in the order of a run.
@@ -31,46 +31,46 @@ func Phases() []Phase {
 
 func (p Phase) ofTool() bool { return p == PhaseBeforeTool || p == PhaseAfterTool }
 
-// ReasonPluginRequested ends a run because a plugin wants it to.
+// ReasonPluginRequested ends a run at a plugin's request.
 const ReasonPluginRequested Reason = "plugin_requested"
 
-// Deferred reports whether an end for this reason lets the calls that were asked for finish first.
+// Deferred reports whether a run that ends for this reason lets its requested calls finish first.
 func (r Reason) Deferred() bool { return strings.HasPrefix(string(r), stoppedPrefix) }
 
-// ValidStopCode reports whether code is one that a run can be stopped with: 1 to 40 of a to z and _.
+// ValidStopCode reports whether a run can be stopped with the code: 1 to 40 of a to z and _.
 func ValidStopCode(code string) bool {
 	return code != "" && len(code) <= 40 && strings.Trim(code, "abcdefghijklmnopqrstuvwxyz_") == ""
 }
 
-// Hooked is what the plugins of an agent decided in one phase. Plugins run before the entry is written and never in a
-// fold, which has their decisions as data. A phase without decisions leaves no fact, but for run_start, which
-// is not entered again in the attempt.
+// Hooked holds the decisions of an agent's plugins in one phase. Plugins run before the entry is written and never
+// during a fold, which reads their decisions as data. A phase without decisions leaves no fact. The exception is
+// run_start, so that it is not entered again in the same attempt.
 type Hooked struct {
-	N       int64   `json:"n"` // of the run's facts of this kind, from 1
+	N       int64   `json:"n"` // number among the run's facts of this kind, from 1
 	Phase   Phase   `json:"phase"`
-	Call    string  `json:"call,omitempty"` // of the two tool phases
+	Call    string  `json:"call,omitempty"` // in the two tool phases
 	Patches []Patch `json:"patches,omitempty"`
-	// before_inference: tools that this inference is not offered, by original name
+	// before_inference: tools that are not offered to this inference, by original name
 	Hidden []string `json:"hidden,omitempty"`
-	Says   []Said   `json:"says,omitempty"` // after_tool_execute: what stands behind the round's results
-	End    Reason   `json:"end,omitempty"`  // before_inference, after_inference: the run is to end
+	Says   []Said   `json:"says,omitempty"` // after_tool_execute: texts behind the round's results
+	End    Reason   `json:"end,omitempty"`  // before_inference, after_inference: the run has to end
 
-	// after_tool_execute: a plugin failed behind a call whose result is kept; the run is to end
+	// after_tool_execute: a plugin failed after a call. The call's result is kept, and the run has to end
 	Failed *RunError `json:"failed,omitempty"`
 }
 
 // Said is a text that a plugin adds to the conversation, with seenCount 0.
 type Said struct {
 	Text     string `json:"text"`
-	Reminder bool   `json:"reminder,omitempty"` // it is a system reminder; else it counts as the user's text
+	Reminder bool   `json:"reminder,omitempty"` // the text is a system reminder; otherwise it counts as the user's
 }
 
-// Empty reports whether nothing was decided.
+// Empty reports whether the plugins decided nothing.
 func (e Hooked) Empty() bool {
 	return len(e.Patches) == 0 && len(e.Hidden) == 0 && len(e.Says) == 0 && e.End == "" && e.Failed == nil
 }
 
-// problem says what is decided that the phase does not allow (presets 10), "" where nothing is.
+// problem returns which decision the phase does not allow (presets 10), or "".
 func (e Hooked) problem() string {
 	inference := e.Phase == PhaseBeforeInference || e.Phase == PhaseAfterInference
 	code, stopped := strings.CutPrefix(string(e.End), stoppedPrefix)
@@ -109,7 +109,7 @@ func (e Hooked) apply(s *AgentState) error {
 	if err := s.markGateAsked(e); err != nil {
 		return err
 	}
-	if len(e.Patches) > 0 { // no part of a round, so at once: also while calls of one are under way
+	if len(e.Patches) > 0 { // not part of a round, so applied at once, even while calls are running
 		state, err := ApplyPatches(s.Shared, e.Patches)
 		if err != nil {
 			return &ApplyError{Call: e.Call, Problem: err.Error()}
@@ -136,7 +136,7 @@ func (e Hooked) apply(s *AgentState) error {
 	return nil
 }
 
-// markGateAsked records that a call's gate has been asked, so that what was decided there is not decided twice.
+// markGateAsked records that the plugins have decided about a call before it runs, so that they do not decide twice.
 func (s *AgentState) markGateAsked(e Hooked) error {
 	if !e.Phase.ofTool() {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/countersign/countersign/internal/jsonx"
 )
 
-// CallPatch is what one call changes of the run's shared state.
+// CallPatch holds one call's changes of the run's shared state.
 type CallPatch struct {
 	Call  string  `json:"call"`
 	Patch []Patch `json:"patch"`
@@ -18,15 +18,16 @@ type CallPatch struct {
 // Patch is one change of a run's shared state.
 type Patch = jsonx.Patch
 
-// MaxState bounds the JSON of a run's shared state, in bytes. The fold holds to it: it is part of the stored form.
+// MaxState is the largest JSON of a run's shared state, in bytes. The fold enforces it, so it is part of the stored
+// form.
 const MaxState = 64 << 10
 
-// EmptyState is the shared state of a run whose tools have changed nothing.
+// EmptyState is the shared state of a run before any change.
 var EmptyState = json.RawMessage(`{}`)
 
-// SharedState is the run's shared state, a JSON object in canonical form: {} at first. What the calls of a parallel
-// round have changed is no part of it before the round is at rest, so it is also the view of each of them. The caller
-// must not write into it.
+// SharedState returns the run's shared state, a JSON object in canonical form, {} at first. It excludes the changes of
+// a parallel round that is still running, so it is also what each call of that round reads. The caller must not write
+// into it.
 func (s *AgentState) SharedState() json.RawMessage {
 	if s.Shared == nil {
 		return EmptyState
@@ -34,8 +35,8 @@ func (s *AgentState) SharedState() json.RawMessage {
 	return s.Shared
 }
 
-// ApplyPatches is the state after patches, in order and in canonical form, or the error that says which path does not
-// fit it and why. Like every error about state it holds no value. The argument stays as it is.
+// ApplyPatches returns the state after the patches, applied in order, in canonical form. An error names the path that
+// does not fit the state and why, but no value. The argument is not changed.
 func ApplyPatches(state json.RawMessage, patches []Patch) (json.RawMessage, error) {
 	if len(state) == 0 {
 		state = EmptyState
@@ -60,16 +61,16 @@ func checkState(state json.RawMessage) error {
 	return nil
 }
 
-// notePatches keeps a call's changes of the shared state apart until they are known not to conflict with those of other
-// calls. A call that failed changes nothing.
+// notePatches stores a call's changes of the shared state separately until they are known not to conflict with those of
+// other calls. A failed call changes nothing.
 func (s *AgentState) notePatches(call string, patches []Patch, isError bool) {
 	if len(patches) > 0 && !isError {
 		s.Patches = append(slices.Clip(s.Patches), CallPatch{call, patches})
 	}
 }
 
-// settleState makes what calls have changed part of the shared state: at once where they run one after the other, else
-// once none is under way any more. Calls whose changes do not go together stay apart from it, and Next ends the run.
+// settleState merges the changes of calls into the shared state: at once in a sequential round, otherwise when no call
+// is under way. Conflicting changes stay separate, and Next ends the run.
 func (s *AgentState) settleState() {
 	underWay := func(c Call) bool { return c.Open() && (c.Status != StatusSuspended || c.Wait.For == ForOutcome) }
 	if s.Round.Sequential || !slices.ContainsFunc(s.Live, underWay) {
@@ -83,8 +84,8 @@ func (s *AgentState) mergePatches() {
 	}
 }
 
-// Merged is the shared state with everything that calls have changed, whatever order they finished in; or why that is
-// none. Calls that had the same view do not touch the same path, not even with the same value (seed 001: a run error).
+// Merged returns the shared state with all changes of calls, in the order of the calls. Calls that read the same state
+// must not change the same path, not even to the same value: that is an error (seed 001).
 func (s *AgentState) Merged() (json.RawMessage, error) {
 	place := func(p CallPatch) int { return slices.IndexFunc(s.Live, func(c Call) bool { return c.ID == p.Call }) }
 	patches := slices.SortedStableFunc(slices.Values(s.Patches), func(a, b CallPatch) int { return place(a) - place(b) })

@@ -8,23 +8,24 @@ import (
 	"github.com/countersign/countersign/internal/jsonx"
 )
 
-// snapshotEvery is how many entries lie between snapshots of a run that has evicted messages, at least: twice as many
-// as it has live messages, since each of those is a few dozen bytes of every snapshot. A run that has not evicted needs
-// none: all of its entries hold live messages and are read anyway.
+// snapshotEvery is the least number of entries between snapshots of a run that has evicted messages. The distance is at
+// least twice the number of live messages, since each takes a few dozen bytes of every snapshot. A run that has not
+// evicted needs no snapshot, because all of its entries hold live messages and are read anyway.
 const snapshotEvery = 32
 
-// maxSnapshot bounds a snapshot, in bytes, so that it fits into an entry beside what the entry is for.
+// maxSnapshot is the largest snapshot, in bytes, so that it fits into an entry beside the entry's events.
 const maxSnapshot = 128 * 1024
 
-// snapshotForm is a run without message bodies and settled calls, for a reader who begins in mid-journal.
+// snapshotForm is the stored form of a run without message bodies and settled calls, for a reader who begins in
+// mid-journal.
 type snapshotForm struct {
 	AgentState
 	Messages []Message
 }
 
-// Snap puts a snapshot into the draft's entry where one is due: when the entry is the first to evict, or evicts all but
-// few messages, and every so often after that. It adds nothing to a run that has never evicted, to the end of one, in
-// the middle of a plan, where bodies lie in another run's journal, or where the snapshot would be too large.
+// Snap adds a snapshot to the draft's entry if one is due: at the first eviction, at an eviction that leaves few
+// messages, and at regular distances after the first. It adds none to a run that has never evicted or has ended, during
+// a plan, while another run's journal holds bodies, or if the snapshot would be too large.
 func (d *Draft) Snap() error {
 	s, every := &d.State, int64(snapshotEvery) // a power of two
 	for every < 2*int64(s.Messages.Len()) {
@@ -53,15 +54,15 @@ func (d *Draft) Snap() error {
 	return nil
 }
 
-// SetSnapshot puts a snapshot into the entry, or takes it out of it where there is none.
+// SetSnapshot sets the entry's snapshot; nil removes it.
 func (d *Draft) SetSnapshot(snapshot json.RawMessage) {
 	d.changed()
 	d.Entry.Snapshot = snapshot
 }
 
-// ReadFrom is the sequence of the oldest entry that a reader of the run needs: the one that holds the oldest body that
-// was live at the newest snapshot. It is the hint that travels with the run, and 0 as long as there is no snapshot, or
-// bodies lie in another run's journal: only the first entry says in which.
+// ReadFrom returns the sequence of the oldest entry that a reader of the run needs: the one with the oldest body that
+// was live at the newest snapshot. This hint travels with the run. It is 0 if there is no snapshot, or if another run's
+// journal holds bodies, since only the first entry names that run.
 func (s *AgentState) ReadFrom() int64 {
 	if s.snapped == 0 || s.inherits() {
 		return 0
@@ -69,9 +70,8 @@ func (s *AgentState) ReadFrom() int64 {
 	return s.snapped - 1
 }
 
-// Restore folds contiguous entries that begin in the middle of a journal: from the newest snapshot among them whose
-// bodies they hold, then on. ok is false where there is none; then the journal has to be read from its beginning. The
-// state is Partial.
+// Restore folds contiguous entries that begin in mid-journal, from the newest snapshot whose bodies they contain. ok is
+// false if there is none; then the journal has to be read from its beginning. The resulting state is Partial.
 func Restore(entries []Entry) (s AgentState, ok bool, err error) {
 	for i := len(entries) - 1; i >= 0; i-- {
 		if entries[i].Snapshot == nil {
@@ -90,7 +90,7 @@ func Restore(entries []Entry) (s AgentState, ok bool, err error) {
 	return s, false, nil
 }
 
-// state is the run at entry i, with the bodies that the entries hold; false where one is missing.
+// state returns the run at entry i with the bodies that the entries hold. It returns false if a body is missing.
 func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 	s := f.AgentState
 	s.Partial = true
@@ -110,7 +110,7 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 	return s, true
 }
 
-// bodyAt finds the block that a source names, which is none of another run's.
+// bodyAt returns the block that a source names. A block of another run is never found.
 func bodyAt(entries []Entry, from Source) (Block, bool) {
 	i := from.Seq - entries[0].Seq
 	if from.Run != "" || i < 0 || i >= int64(len(entries)) || from.Event >= len(entries[i].Events) {
@@ -123,7 +123,7 @@ func bodyAt(entries []Entry, from Source) (Block, bool) {
 	return blocks[from.Part], true
 }
 
-// blocksOf are the blocks that an event adds to the conversation, in the order in which Apply counts them.
+// blocksOf returns the blocks that an event adds to the conversation, in the order in which Apply counts them.
 func blocksOf(e Event) []Block {
 	switch e := e.(type) {
 	case RunStarted:
@@ -157,6 +157,6 @@ func blocksOf(e Event) []Block {
 	}
 }
 
-func userBlocks(said []UserBlock) []Block {
-	return Map(said, func(b UserBlock) Block { return b.Block })
+func userBlocks(blocks []UserBlock) []Block {
+	return Map(blocks, func(b UserBlock) Block { return b.Block })
 }

@@ -12,129 +12,132 @@ import (
 	"time"
 )
 
-// AgentState is everything known about one run: the fold of its journal. It is a value: Apply returns a new one and the
-// old stays as it was, though both share memory. The zero AgentState is a run that has not started. It holds nothing
-// that an SDK defines. Its JSON is that of a snapshot; what people are shown is policy.View.
+// AgentState is everything known about one run: the fold of its journal. It is a value: Apply returns a new state and
+// leaves the old one unchanged, although both share memory. The zero AgentState is a run that has not started. It
+// contains no types of an SDK. Its JSON is that of a snapshot; policy.View is what people see.
 type AgentState struct {
 	Tenant, Run, Agent, Version string
 	Definition                  string // digest of the pinned definition's blob
 	HooksVersion                string
 	Subject, AccessControl      string
-	// people whose messages it took in, or the run it began from or that delegated it. Never written in place
+	// people whose messages the run, its origin or the delegating run has received. Never written in place
 	Heard      []string
-	Again      []string        // people who started it again under its key. Never written in place
+	Again      []string        // people who started the run again under its key. Never written in place
 	By         []string        // the people for whom the run acts: see RunStarted. Never written in place
 	From       *Origin         // where the conversation began; nil = here
-	Parent     *Parent         // whose call the run carries out; nil = nobody's
-	Input      json.RawMessage // what the run was started with; nil when it began with a message
-	BodyDigest string          // of the start request: the same key with another body is refused
+	Parent     *Parent         // the call that the run carries out; nil = not delegated
+	Input      json.RawMessage // input of the run; nil if it began with a message
+	BodyDigest string          // digest of the start request: the same key with another body is refused
 	Trace      *Trace          // nil = the run is not traced
-	Wait       WaitMode        // "" = any_external: calls and their results are folded by it
-	Resume     ResumeMode      // as Wait is; set only where that is all_suspended
+	Wait       WaitMode        // "" = any_external; decides how calls and results are folded
+	Resume     ResumeMode      // set only if Wait is all_suspended
 
 	Status      RunStatus
 	Reason      Reason
 	Error       *RunError       // set when Reason is error
-	Output      json.RawMessage // of the model's last reply; nil where there is none
-	History     bool            // the conversation is part of the output that people see
+	Output      json.RawMessage // from the model's final reply; nil = none
+	History     bool            // the output contains the conversation
 	StartedAt   time.Time
 	UpdatedAt   time.Time `json:"-"`
 	EndedAt     time.Time // zero until Done
 	Owner       string    // the execution that may write; FormerOwner handed over to it
 	FormerOwner string
-	Generation  int64     // of owners, from 0
+	Generation  int64     // number of the owner, from 0
 	OwnedSince  int64     // sequence of the entry that made Owner the owner
-	OwnedAt     time.Time // of that entry
+	OwnedAt     time.Time // time of that entry
 	WaitSeq     int64     // sequence of the entry that parked the run, while it waits
 
 	Entries int64 `json:"-"` // journal entries applied: the next sequence number
 	Drained int64 // inbox slots applied, from 1
 
-	// rounds of the conversation before the run's first inference: inferences of runs before it, and calls of its own plan
+	// rounds before the run's first inference: inferences of earlier runs and calls of its own plan
 	Prior          int64
 	Inferences     int64
 	Interactions   Interactions
 	ModelCalls     int64
 	Usage          Usage
 	ExecutionUnits int64
-	Unseen         int         // user messages that no inference has carried yet
-	Correction     *Correction // of the newest reply; nil = none. Never written in place
-	System         string      // digest of the system prompt the newest inference had
-	SystemText     string      // that prompt, where it was built once and is not in a blob nor the definition's own text
-	SystemBlob     bool        // it is the blob of its digest
+	Unseen         int         // user messages that no inference has seen yet
+	Correction     *Correction // about the newest reply; nil = none. Never written in place
+	System         string      // digest of the system prompt of the newest inference
+	SystemText     string      // that prompt, if it was built once and is neither in a blob nor the definition's own text
+	SystemBlob     bool        // that prompt is in the blob of its digest
 	Built          bool        // a context builder has given its messages
-	Unsaid         bool        // the run began with data that no message holds yet: a builder is to make them
+	Unsaid         bool        // the run began with data, and a builder still has to make messages of it
 	BlobMessages   int         // live messages whose body is in a blob
 
-	Cost         USD           // what the replies cost, where prices are known
-	Budget       Budget        // what people have added to its limits
+	Cost         USD           // cost of the replies with known prices
+	Budget       Budget        // additions by people to the limits
 	Waited       time.Duration // how long the run was parked
 	Cut          Cut           // where the newest reply begins
-	Ending       Reason        // the run is to end for this reason as soon as no call is open; "" = it is not
-	EndingDetail string        // with Ending; once the run has ended, of Reason
+	Ending       Reason        // the run ends for this reason once no call is open; "" = none
+	EndingDetail string        // detail of Ending; after the end, of Reason
 
-	Hooks  int64     // facts of what plugins decided
+	Hooks  int64     // number of Hooked facts
 	Begun  bool      // run_start plugins have run for this attempt
-	Broken *RunError // plugins have failed behind a call: the run is to end; nil = they have not. Never written in place
+	Broken *RunError // plugins failed after a call, so the run has to end; nil = they did not. Never written in place
 	Hidden []string  // tools left out of the request whose reply comes next; never written in place
 
-	EvictedMessages int64       // messages that left the conversation, all from its front
-	Summary         string      // of them
-	Files           []string    // that calls among them have named, the newest last; never written in place
-	Counted         Counted     // what a provider counted of the newest request
-	Full            ContextFull // the run may not infer any more, but for a forced summary; zero = it may
+	EvictedMessages int64       // number of evicted messages, all from the front
+	Summary         string      // of the evicted messages
+	Files           []string    // files named in evicted calls, the newest last; never written in place
+	Counted         Counted     // the provider's count for the newest request
+	Full            ContextFull // if set, only a forced summary may follow
 
 	Messages Log[Message] `json:"-"` // live messages, oldest first
 	Settled  Log[Call]    `json:"-"` // calls of finished rounds, in order
-	// ids of theirs that models chose, the first 512: who begins at a snapshot lacks the calls. Never written in place
+	// the first 512 ids of settled calls that models chose. A state folded from a snapshot lacks these calls. Never
+	// written in place
 	Named []string
-	// calls since the oldest one that is open, in order, of several rounds under all_suspended; never written in place
+	// calls from the oldest open one on, in order; of several rounds under all_suspended. Never written in place
 	Live   []Call
 	Round  Round
-	Queued []queued // messages of users while the round had not all of its results; never written in place
+	Queued []queued // blocks that wait for the round's results; never written in place
 
 	// the state that the run's tools and plugins share, in canonical form; nil = {}. Never written in place
 	Shared json.RawMessage
-	// what calls have changed and is no part of Shared yet, as they finished; never written in place
+	// changes of calls that are not merged into Shared yet, in finishing order; never written in place
 	Patches []CallPatch
-	Kept    []DecisionKept // decisions on what is not suspended yet, one a target, oldest first; never written in place
+	// decisions on targets that are not suspended yet, one for each, oldest first; never written in place
+	Kept []DecisionKept
 
-	Children Children // the runs that its calls are
+	Children Children // delegated runs
 
 	Memory      Memory      // what policies remember
-	Plan        Plan        // how far the run has come with its plan
-	Permissions Permissions // of tools
+	Plan        Plan        // progress of the run's plan
+	Permissions Permissions // permissions of tools
 
-	Listed  bool          // its servers have been asked for their tools, which are in Definition
-	Servers []ServerState // their state, in the definition's order; never written in place
+	Listed  bool          // the servers' tools have been listed and are in Definition
+	Servers []ServerState // state of the servers, in the definition's order; never written in place
 
-	Partial bool `json:"-"` // folded from a snapshot: Settled lacks the calls of before it
+	Partial bool `json:"-"` // folded from a snapshot: Settled lacks earlier calls
 
 	head entryHead // of the entry being applied
 	hash string    // of the newest entry
 
 	snapped int64 // 1 + the oldest entry that the newest snapshot needs; 0 = there is none
 
-	past *AgentState // of a Seed alone: what the run that starts will inherit
+	past *AgentState // set by Seed only: the state that the starting run will inherit
 }
 
 // Round is the newest batch of calls.
 type Round struct {
-	Inference int64 // the inference of the conversation that asked for it; 0 = none yet
-	// its first results are in the conversation; what comes later is appended together, or as it comes under all_suspended
+	Inference int64 // number of the conversation's inference that made the calls; 0 = none yet
+	// the conversation contains the round's first results; later ones are appended together, or one by one under
+	// all_suspended
 	Committed bool
 
-	Sequential bool `json:",omitempty"` // each call sees what those before it changed of the shared state
+	Sequential bool `json:",omitempty"` // each call sees the changes of the shared state by earlier calls
 }
 
 // queued is a block that is not appended before the round has its results.
 type queued struct {
 	Block      Block `json:"-"`
 	Source     Source
-	Permission bool `json:",omitempty"` // it answers a request about tools
+	Permission bool `json:",omitempty"` // the block answers a request about tools
 }
 
-// Reason is why a run is where it is. stopped:<code> are values too.
+// Reason says why a run is in its status. stopped:<code> are values too.
 type Reason string
 
 // The reasons.
@@ -146,7 +149,7 @@ const (
 	ReasonMaxRounds  Reason = "stopped:max_rounds_reached"
 )
 
-// RunError is why a run ended in error. Message is fit to be shown and stored.
+// RunError says why a run ended in error. Message is safe to show and to store.
 type RunError struct {
 	Code    ErrorCode `json:"code"`
 	Message string    `json:"message"`
@@ -166,44 +169,46 @@ const (
 	CodeDefinition            ErrorCode = "definition"
 	CodeMCPUnavailable        ErrorCode = "mcp_unavailable"
 	CodeInternal              ErrorCode = "internal"
-	CodeUndoFailed            ErrorCode = "undo_failed" // the run was to take a call back and could not
-	// the model was told the very same again and again (seed 004, circuit breaker), or could not even sum up
+	CodeUndoFailed            ErrorCode = "undo_failed" // the run could not undo the call it was started for
+	// the model got the same reminder too often (seed 004, circuit breaker), or could not even sum up
 	CodeBreaker ErrorCode = "breaker"
 )
 
-// entriesPerExecution bounds how many entries one execution may own before it hands over, so that its history stays
-// below 10,000 events, of the 25,000 that end an execution (R10). A plain iteration is two entries and twelve events.
-// An entry takes thirteen at most: Step, its choice, and a wait that ends, where every wake parks the run again.
+// entriesPerExecution is how many entries one execution may write before it hands over. So its history stays below
+// 10,000 events; 25,000 would end the execution (R10). A plain iteration is two entries and twelve events. One entry
+// takes at most thirteen events: Step, its choice, and a wait that ends, if every wake-up parks the run again.
 const entriesPerExecution = 750
 
-// longestOwner is how old an execution may be before it hands over, a wait included. Step Functions ends one after a
-// year, which nothing in it can catch; the days between are for clocks, retries and pauses of whoever runs it.
+// longestOwner is how old an execution may become before it hands over, waits included. Step Functions ends an
+// execution after a year, which the execution cannot catch. The remaining days leave room for clocks, retries and
+// pauses.
 const longestOwner = 360 * 24 * time.Hour
 
-// HandsOverAt is when the run's owner is so old that another execution has to go on.
+// HandsOverAt returns when the run's owner is so old that it has to hand over.
 func (s *AgentState) HandsOverAt() time.Time { return s.OwnedAt.Add(longestOwner) }
 
-// HandsOver reports whether another execution has to go on: the owner has written much or is old as of the newest fact.
+// HandsOver reports whether the owner has to hand over: it has written many entries, or is old at the newest fact's
+// time.
 func (s *AgentState) HandsOver() bool {
 	return s.Entries-s.OwnedSince >= entriesPerExecution || !s.head.time.Before(s.HandsOverAt())
 }
 
-// TakeOvers is how many of the run's owners ended without having handed over, at least: whoever hands over has written
-// its share of entries, but for one that was parked for a year.
+// TakeOvers returns a lower bound for how many of the run's owners ended without handing over. An owner that hands over
+// has written its share of entries, unless it was parked for a year.
 func (s *AgentState) TakeOvers() int64 {
 	return max(0, s.Generation-s.Entries/entriesPerExecution)
 }
 
-// Seq is the sequence of the newest entry, -1 before the first.
+// Seq returns the sequence of the newest entry, or -1 before the first.
 func (s *AgentState) Seq() int64 { return s.Entries - 1 }
 
-// Hash is that of the newest entry, "" before the first.
+// Hash returns the hash of the newest entry, or "" before the first.
 func (s *AgentState) Hash() string { return s.hash }
 
-// LastWriter is the writer of the newest entry, "" before the first.
+// LastWriter returns the writer of the newest entry, or "" before the first.
 func (s *AgentState) LastWriter() string { return s.head.writer }
 
-// Call finds a call by id, among the newest first.
+// Call finds a call by id. It searches the newest calls first.
 func (s *AgentState) Call(id string) (Call, bool) {
 	for _, calls := range [][]Call{s.Live, s.Settled.All()} {
 		for i := len(calls) - 1; i >= 0; i-- {
@@ -215,13 +220,13 @@ func (s *AgentState) Call(id string) (Call, bool) {
 	return Call{}, false
 }
 
-// Calls is every call of the run in the order the model made them.
+// Calls returns all calls of the run in the order in which the model made them.
 func (s *AgentState) Calls() []Call {
 	out := make([]Call, 0, s.Settled.Len()+len(s.Live))
 	return append(append(out, s.Settled.All()...), s.Live...)
 }
 
-// OpenCall is the first call that is not settled; nil = every one is.
+// OpenCall returns the first unsettled call, or nil if there is none.
 func (s *AgentState) OpenCall() *Call {
 	if i := slices.IndexFunc(s.Live, Call.Open); i >= 0 {
 		return &s.Live[i]
@@ -229,7 +234,7 @@ func (s *AgentState) OpenCall() *Call {
 	return nil
 }
 
-// Waits lists the suspended calls.
+// Waits returns the suspended calls.
 func (s *AgentState) Waits() []Call {
 	return without(s.Live, func(c Call) bool { return c.Status != StatusSuspended })
 }
@@ -239,7 +244,7 @@ func (s *AgentState) AwaitsAnyone() bool {
 	return len(s.Permissions.Asked) > 0 || len(s.Waits()) > 0
 }
 
-// EarliestExpiry is when the first of the open waits expires; zero when there is none.
+// EarliestExpiry returns when the first of the open waits expires, or zero if there is none.
 func (s *AgentState) EarliestExpiry() time.Time {
 	var all []time.Time
 	for _, r := range s.Permissions.Asked {
@@ -254,8 +259,8 @@ func (s *AgentState) EarliestExpiry() time.Time {
 	return slices.MinFunc(all, time.Time.Compare)
 }
 
-// Exit is the call by which the run is over: one of a loop-breaking tool, that succeeded, of the newest inference.
-// A message that came since, but for the round's results, is answered first.
+// Exit returns the call that ends the run: a successful call of a loop-breaking tool in the newest inference. It
+// returns false if another message has arrived since, because that message is answered first.
 func (s *AgentState) Exit() (Call, bool) {
 	if s.Round.Inference != s.Prior+s.Inferences {
 		return Call{}, false
@@ -271,7 +276,7 @@ func (s *AgentState) Exit() (Call, bool) {
 		turn--
 	}
 	for _, m := range all[turn+1:] {
-		_, text := m.Block.(Text) // the note of a cancelled run stands in the event that closed its calls
+		_, text := m.Block.(Text) // the note of a cancelled run is in the event that closed its calls
 		own := func(c Call) bool { return !text && c.Result != nil && c.Result.Source.SameEvent(m.Source) }
 		if !slices.ContainsFunc(round, own) && (turn < 0 || !m.Source.SameEvent(all[turn].Source)) {
 			return Call{}, false
@@ -283,8 +288,9 @@ func (s *AgentState) Exit() (Call, bool) {
 // WaitMode says when a round with suspended calls parks the run.
 type WaitMode string
 
-// The wait modes (presets 3). any_external parks a round as soon as nothing but waiting is left of it; all_suspended
-// only one of which nothing came back, and else asks the model with placeholders for what is missing.
+// The wait modes (presets 3). any_external parks the run as soon as only waiting calls of the round are left.
+// all_suspended parks the run only if the round had no result at all. Otherwise it calls the model with placeholders
+// for the missing results.
 const (
 	WaitAnyExternal  WaitMode = "any_external"
 	WaitAllSuspended WaitMode = "all_suspended"
@@ -300,10 +306,10 @@ const (
 	ResumeBatchAll    ResumeMode = "batch_all"
 )
 
-// WithPlaceholders reports whether the model is asked while calls are open, with placeholders for their results.
+// WithPlaceholders reports whether the model is called while calls are open, with placeholders for their results.
 func (s *AgentState) WithPlaceholders() bool { return s.Wait == WaitAllSuspended }
 
-// Newest is the newest round's part of the live calls.
+// Newest returns the live calls of the newest round.
 func (s *AgentState) Newest() []Call {
 	for i, c := range s.Live {
 		if c.Inference == s.Round.Inference {
@@ -313,8 +319,8 @@ func (s *AgentState) Newest() []Call {
 	return nil
 }
 
-// Held reports whether calls that were approved have to wait for other decisions before they are replayed: under
-// all_answered those of the newest round, under batch_all of every round (presets 3). any_external has one round.
+// Held reports whether approved calls have to wait for other decisions before they are replayed: under all_answered
+// those of the newest round, under batch_all those of every round (presets 3). any_external has only one round.
 func (s *AgentState) Held(mode ResumeMode) bool {
 	if mode != ResumeAllAnswered && mode != ResumeBatchAll {
 		return false
@@ -326,17 +332,17 @@ func (s *AgentState) Held(mode ResumeMode) bool {
 	return slices.ContainsFunc(counted, func(c Call) bool { return c.Status == StatusSuspended })
 }
 
-// isPaused reports, of a run that asks the model meanwhile, whether the call is suspended, or approved and held.
+// isPaused reports whether the call is suspended, or approved and held. Use it only for a run WithPlaceholders.
 func (s *AgentState) isPaused(c Call) bool {
 	return c.Status == StatusSuspended || c.Status == StatusResuming && s.Held(s.Resume)
 }
 
-// mustSettle reports whether the model cannot be asked, or its reply not be taken, before the call has its result.
+// mustSettle reports whether the call needs its result before the model can be called or its reply accepted.
 func (s *AgentState) mustSettle(c Call) bool {
 	return c.Open() && (!s.WithPlaceholders() || !s.isPaused(c))
 }
 
-// Skipped reports whether a call that is new stands behind one of its round that is paused.
+// Skipped reports whether a new call follows a paused call of its round.
 func (s *AgentState) Skipped(c Call) bool {
 	if !s.WithPlaceholders() || c.Status != StatusNew {
 		return false
@@ -352,20 +358,20 @@ func (s *AgentState) Skipped(c Call) bool {
 	return false
 }
 
-// Requesters are the people for whom the run acts: who started it, whom it is about where that is a person, who
-// started it again under its key, and all whose messages, answers and results it has taken in.
+// Requesters returns the people for whom the run acts: who started it, its subject if that is a person, who started it
+// again under its key, and all whose messages, answers and results it has received.
 func (s *AgentState) Requesters() []string { return s.RequestersOnce(len(s.Heard)) }
 
-// RequestersOnce are the requesters of a call that asked when Heard had this length.
+// RequestersOnce returns the requesters of a call that asked when Heard had this length.
 func (s *AgentState) RequestersOnce(heard int) []string {
-	who := slices.Clone(s.By)
+	people := slices.Clone(s.By)
 	if IsPrincipal("user:", s.Subject) {
-		who = withPeople(who, s.Subject)
+		people = withPeople(people, s.Subject)
 	}
-	return withPeople(withPeople(who, s.Again...), s.Heard[:min(heard, len(s.Heard))]...)
+	return withPeople(withPeople(people, s.Again...), s.Heard[:min(heard, len(s.Heard))]...)
 }
 
-// noteRequesters notes whose text a fact has brought into the run.
+// noteRequesters records the people whose text a fact has brought into the run.
 func (s *AgentState) noteRequesters(e Event) {
 	switch e := e.(type) {
 	case InputReceived:
@@ -383,7 +389,7 @@ func (s *AgentState) noteRequesters(e Event) {
 	}
 }
 
-// withPeople are people and those of more who are none of them, as a new list.
+// withPeople returns a new list of people and of the users in more that are not among them.
 func withPeople(people []string, more ...string) []string {
 	for _, id := range more {
 		if IsPrincipal("user:", id) && !slices.Contains(people, id) {
@@ -393,11 +399,12 @@ func withPeople(people []string, more ...string) []string {
 	return people
 }
 
-// ApprovalID is the id of the request that is made when a call is suspended for approval: "a" and 25 characters. ask
-// counts how often the call was suspended for approval, so asking anew makes a new request and a retry the same.
+// ApprovalID returns the id of the request for a suspended call: "a" and 25 characters. ask counts the requests for the
+// call, so asking again makes a new request, while a retry makes the same one.
 func ApprovalID(run, call string, ask int) string { return "a" + HashID(run, call, strconv.Itoa(ask)) }
 
-// HashID is 125 bits of a hash over the parts, each with its length before it: no two lists of parts look alike.
+// HashID returns 125 bits of a hash over the parts. Each part is preceded by its length, so that different lists of
+// parts are hashed differently.
 func HashID(parts ...string) string {
 	h := sha256.New()
 	for _, p := range parts {
@@ -407,25 +414,25 @@ func HashID(parts ...string) string {
 	return strings.ToLower(base32.StdEncoding.EncodeToString(h.Sum(nil)))[:25]
 }
 
-// IsPrincipal reports whether s is a kind, such as user: or group:, and then 1 to 128 allowed characters.
+// IsPrincipal reports whether s is kind, such as user: or group:, followed by 1 to 128 allowed characters.
 func IsPrincipal(kind, s string) bool {
-	who, ok := strings.CutPrefix(s, kind)
-	return ok && principalName.MatchString(who)
+	name, ok := strings.CutPrefix(s, kind)
+	return ok && principalName.MatchString(name)
 }
 
 var principalName = regexp.MustCompile(`^[A-Za-z0-9._@+-]{1,128}$`)
 
-// Trace ties a run to a distributed trace (W3C Trace Context). It names one span, the run's own, which is written when
-// the run ends because no span stays open across functions; what happens in between names it as its parent. To the core
-// it is data that nothing depends on. It is a value that nobody may change.
+// Trace ties a run to a distributed trace (W3C Trace Context). It names the run's own span, which is written when the
+// run ends, because no span stays open across functions. Spans in between have it as their parent. The machine does not
+// depend on this data. A Trace is a value that must not be changed.
 type Trace struct {
-	Traceparent string `json:"traceparent"`          // of the run's own span
-	Tracestate  string `json:"tracestate,omitempty"` // as it came from whoever asked for the run
-	// id of the span that asked for the run; empty = the run's is the root
+	Traceparent string `json:"traceparent"`          // traceparent of the run's own span
+	Tracestate  string `json:"tracestate,omitempty"` // from the request that started the run
+	// id of the span that started the run; "" = the run's span is the root
 	Parent string `json:"parent,omitempty"`
 }
 
-// maxNamed is how many ids that models chose a run remembers beyond their calls. It bounds a snapshot.
+// maxNamed is how many ids chosen by models a run remembers beyond their calls. It bounds a snapshot.
 const maxNamed = 512
 
 // archiveCall moves a call of a finished round from the live calls to the settled ones.
@@ -436,9 +443,9 @@ func (s *AgentState) archiveCall(c Call) {
 	}
 }
 
-// UsedID reports whether a call of the run has the id. Of a run that has evicted messages a reader may have begun at a
-// snapshot, and whoever reads it has to say the same: ids of the core's form count as used there, and where models
-// chose many, every id, but for those that this inference alone makes.
+// UsedID reports whether a call of the run has the id. In a run that has evicted messages, the answer must not depend
+// on whether the reader began at a snapshot. So ids of the core's form count as used there; if models chose many ids,
+// every id does. The exception are ids that only this inference makes.
 func (s *AgentState) UsedID(id string, inference int64) bool {
 	if _, taken := s.Call(id); taken || slices.Contains(s.Named, id) {
 		return true

@@ -42,16 +42,17 @@ func (s CallStatus) Terminal() bool {
 	return s == StatusSucceeded || s == StatusFailed || s == StatusCancelled
 }
 
-// Arrow is one allowed change of a run's or a call's status; From is empty where it begins.
+// Arrow is one allowed change of the status of a run or a call. From is empty where a run or a call begins.
 type Arrow[S ~string] struct {
 	From, To S
 	Why      string
 }
 
-// RunArrows is the run's transition table. Apply takes no other arrow, and reachable runs take every one of these.
+// RunArrows returns the run's transition table. Apply accepts no other transition, and reachable runs use each of them.
 func RunArrows() []Arrow[RunStatus] { return slices.Clone(runArrows[:]) }
 
-// CallArrows is the call's transition table. Apply takes no other arrow, and reachable runs take every one of these.
+// CallArrows returns the call's transition table. Apply accepts no other transition, and reachable runs use each of
+// them.
 func CallArrows() []Arrow[CallStatus] { return slices.Clone(callArrows[:]) }
 
 var runArrows = [...]Arrow[RunStatus]{
