@@ -12,16 +12,16 @@ import (
 )
 
 // The record of an agent's approvals under an advisory policy (seed 003, approval cache): PK T#tenant#ADVICE#agent, SK
-// the tool's name as the model uses it, body an policy.ToolApproval. It decides nothing but what the model reads in a
-// tool's description.
+// the model-facing name of the tool, body a policy.ToolApproval. It only affects the descriptions of tools that the
+// model reads.
 
 func adviceKey(tenant, agentName, tool string) store.Key {
 	return store.Key{PK: "T#" + tenant + "#ADVICE#" + agentName, SK: tool}
 }
 
-// recordAdvice adds to the draft what is known about the approvals of the agent's tools. When an attempt begins it
-// reads the agent's record; answers that the model has not seen go into the record, for other runs. A failed write of
-// the record hurts no run.
+// recordAdvice adds to the draft what is known about approvals of the agent's tools. When an attempt begins, it reads
+// the agent's record. Answers that the model has not seen are written to the record, for other runs. A failed write
+// affects no run.
 func (a *attempt) recordAdvice(ctx context.Context) error {
 	def, d := a.def, a.draft
 	if !def.Advises() {
@@ -44,21 +44,22 @@ func (a *attempt) recordAdvice(ctx context.Context) error {
 				return fmt.Errorf("read answer of call %s: %w", c.ID, err)
 			}
 		}
-		said, ok := policy.ReadApprovals(answer)
+		approvals, ok := policy.ReadApprovals(answer)
 		if !ok {
 			continue
 		}
-		if err := a.writeAdvice(ctx, d.State.Tenant, d.State.Agent, said); err != nil {
+		if err := a.writeAdvice(ctx, d.State.Tenant, d.State.Agent, approvals); err != nil {
 			a.warn("keep approvals of agent "+d.State.Agent, err)
 		}
-		if err := d.Add(policy.RememberApprovals(&d.State, said)); err != nil {
+		if err := d.Add(policy.RememberApprovals(&d.State, approvals)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// readAdvice reads an agent's whole record and gives what it says of these tools. Nothing is read for no tools.
+// readAdvice reads an agent's whole record and returns what it contains about these tools. Without tools it reads
+// nothing.
 func (p Ports) readAdvice(
 	ctx context.Context, tenant, agentName string, tools []string,
 ) ([]policy.ToolApproval, error) {
@@ -92,10 +93,10 @@ func (p Ports) readAdvice(
 	}
 }
 
-// writeAdvice writes what was said, all of it or nothing. The newest word counts.
-func (p Ports) writeAdvice(ctx context.Context, tenant, agentName string, said []policy.ToolApproval) error {
+// writeAdvice writes all approvals or none. The newest approval of a tool replaces earlier ones.
+func (p Ports) writeAdvice(ctx context.Context, tenant, agentName string, approvals []policy.ToolApproval) error {
 	var ops []store.Op
-	for _, t := range said[:min(len(said), store.MaxOps)] { // no agent has more tools
+	for _, t := range approvals[:min(len(approvals), store.MaxOps)] { // no agent has more tools
 		body, err := jsonx.MarshalVerbatim(t)
 		if err != nil {
 			return err

@@ -18,15 +18,15 @@ import (
 
 // The times of a batch.
 const (
-	// drainEvery is how often a streaming batch looks into the inbox while a tool runs.
+	// drainEvery is how often a streaming batch reads the inbox while a tool runs.
 	drainEvery = 2 * time.Second
-	// groupWithin is how long a finished result waits for its neighbours to finish, too, before it is committed.
+	// groupWithin is how long a finished result waits for other results before it is committed.
 	groupWithin = 500 * time.Microsecond
-	// launchMargin is the time an invocation must have left to start a tool; with less, the next one starts it.
+	// launchMargin is the time that must be left to start a tool; with less, the next invocation starts it.
 	launchMargin = 10 * time.Second
 	// deadlineMargin is how long before the invocation's own deadline a tool's deadline is (R7).
 	deadlineMargin = 5 * time.Second
-	// defaultTimeout is a tool's where its definition says none.
+	// defaultTimeout is the timeout of a tool whose definition sets none.
 	defaultTimeout = 5 * time.Minute
 )
 
@@ -36,8 +36,8 @@ type Batch struct {
 	Definitions Definitions
 }
 
-// Run gates, claims and runs the calls that are owed, commits results as they finish, and parks the run if nothing but
-// waiting is left. It always leads back to Step, which drains again (the resume gate).
+// Run gates, claims and runs the calls that are due. It commits results as they finish, and parks the run if only
+// waiting is left. The route always leads back to Step, which drains again (the resume gate).
 func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -63,7 +63,7 @@ func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
 		return route, err
 	}
 	route, err := withReloads(ctx, turns)
-	// What runs is not broken off for that: nobody could say what became of it. Its result may be stored yet.
+	// Running calls are not aborted, because their outcome would be unknown. Their results may still be stored.
 	if err != nil && r.inflight.count() > 0 && r.inflight.waitForAll(ctx) == nil {
 		route, err = withReloads(ctx, turns)
 	}
@@ -73,40 +73,40 @@ func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
 	return route, nil
 }
 
-// round is one invocation's view of its batch.
+// round is one invocation's state of its batch.
 type round struct {
 	*Batch
 	inv       Invocation
 	def       *agent.Definition
-	loaded    *store.Loaded // what is known of the run; nil = to be read
+	loaded    *store.Loaded // the run as last read; nil = read it again
 	inflight  *inflight
 	phases    phases
-	hooked    map[string]hookResult // what plugins decided before and after calls, by hookKey
-	pluginEnd *run.Finished         // plugins have failed: nothing is started any more, and this ends the run
-	// a claim was refused by the table: look at the approval itself before trying again
+	hooked    map[string]hookResult // decisions of plugins before and after calls, by hookKey
+	pluginEnd *run.Finished         // set once plugins have failed: nothing more is started, and this ends the run
+	// the table refused a claim: check the approval's record before trying again
 	recheckApprovals bool
 	permits          permissions
 
-	// what preconditions gave for those who will be asked, by call and how often they were
+	// values of preconditions to show, by call and number of requests about it
 	preconditions map[string]*run.Checked
 	sessions      sessions
-	servers       []policy.ListedServer // what came of listing the agent's servers; nil = nobody has
-	// why a call of the run can only be carried out by another process; nil = each can be here
+	servers       []policy.ListedServer // result of listing the agent's servers; nil = not listed
+	// why only another process can carry out a call of the run; nil = this one can
 	unlinked error
-	unsent   []*execution // that could not be sent out: they are sent again once nothing else runs
-	// calls are tried again until this ends: with the invocation, or when the run belongs to another
+	unsent   []*execution // calls that could not be sent; they are sent again once nothing else runs
+	// retries of calls end with this context: when the invocation ends, or when the run belongs to another
 	retrying    context.Context
 	stopRetries context.CancelFunc
 }
 
-// turn is one pass: know the run, plan an entry, commit it if it cannot wait, launch what may run, wait for something
-// to finish. It gives a route once nothing is left to do here.
+// turn is one pass: load the run, plan an entry, commit it if it cannot wait, launch calls, wait until one finishes. It
+// returns a route once nothing is left to do here.
 func (r *round) turn(ctx context.Context) (Route, error) {
 	if err := r.load(ctx); err != nil {
 		return Route{}, err
 	}
 	if route, away := routeAway(r.inv, &r.loaded.State, r.Clock.Now()); away {
-		// Step comes first, and no wait has ended by that: it would take itself for the one that was woken
+		// the route must go to Step without claiming that this wait was woken
 		if route.Next == NextWait {
 			route.Woken = r.inv.Woken
 		}
@@ -127,7 +127,7 @@ func (r *round) turn(ctx context.Context) (Route, error) {
 	}
 	r.launch(ctx, p)
 	if (len(p.early) > 0 || p.full) && r.loaded.State.Status == run.RunRunning {
-		return Route{}, nil // what a kept decision let run, or what the entry had no room for, is owed now
+		return Route{}, nil // continue with calls that kept decisions permit, or for which the entry had no room
 	}
 	if r.inflight.count() == 0 && len(r.inflight.results()) == 0 {
 		if len(r.unsent) > 0 {
@@ -139,7 +139,8 @@ func (r *round) turn(ctx context.Context) (Route, error) {
 			return Route{}, r.unlinked
 		}
 		route := r.inv.route(NextStep)
-		if r.loaded.State.Status == run.RunWaiting { // nothing was written: the route keeps the wait that woke this one
+		// nothing was written, so the route keeps the wait that woke this invocation
+		if r.loaded.State.Status == run.RunWaiting {
 			route.Woken = r.inv.Woken
 		}
 		return route, nil
@@ -147,7 +148,7 @@ func (r *round) turn(ctx context.Context) (Route, error) {
 	return Route{}, r.waitForResults(ctx)
 }
 
-// load reads the run where it is not known, and the definition once.
+// load reads the run if it has to be read, and the definition once.
 func (r *round) load(ctx context.Context) error {
 	if r.loaded == nil {
 		l, err := r.Journal.LoadAt(ctx, r.inv.Tenant, r.inv.Run, r.inv.At)
@@ -181,17 +182,18 @@ func (r *round) load(ctx context.Context) error {
 	return err
 }
 
-// commitPlan commits the plan's entry; where it leaves nothing but waiting, as the entry that parks the run (rule 5).
+// commitPlan commits the plan's entry. If only waiting is left, that entry also parks the run (rule 5).
 func (r *round) commitPlan(ctx context.Context, p *batchPlan) error {
 	d := p.draft
 	idle := len(p.launch) == 0 && r.inflight.count() == 0
 	next := policy.Next(r.def, &d.State).Kind
-	if next != policy.ActTools && p.settles { // the round is as far as it goes
+	if next != policy.ActTools && p.settles { // the round is complete for now
 		d.Mark(run.CheckpointToolResults)
 	}
-	if idle && next == policy.ActWait && policy.Consequences(r.def, &d.State) == nil { // else the next entry has them
+	// otherwise the next entry adds them
+	if idle && next == policy.ActWait && policy.Consequences(r.def, &d.State) == nil {
 		err := r.phases.park(ctx, d)
-		if fin, broken := pluginEndOf(err); broken { // at that end, which is the run's then
+		if fin, broken := pluginEndOf(err); broken { // run_end failed, so the run ends
 			err = r.addEndAfterCleanup(ctx, r.def, d, fin)
 		}
 		if err != nil {
@@ -207,7 +209,7 @@ func (r *round) commitPlan(ctx context.Context, p *batchPlan) error {
 	return nil
 }
 
-// waitForResults returns when a call has finished and its neighbours had a moment to finish too, or when it is time to
+// waitForResults returns when a call has finished, after a moment for other calls to finish too, or when it is time to
 // drain.
 func (r *round) waitForResults(ctx context.Context) error {
 	limit := time.Duration(0)
@@ -230,18 +232,18 @@ func (r *round) waitForResults(ctx context.Context) error {
 		}
 	}
 	if r.inflight.count() > 0 && r.def.Executor == agent.ExecutorParallelStreaming {
-		r.loaded = nil // decisions start early: drain whenever a tool finishes while others run
+		r.loaded = nil // apply decisions early: drain whenever a tool finishes while others run
 	}
 	return nil
 }
 
-// finishWithoutRun ends an invocation that may not touch the run any more. Results of claimed calls go through the
-// inbox, also when they come later; all others are dropped (rule 10).
+// finishWithoutRun ends an invocation that may not write to the run any more. It sends the results of claimed calls
+// through the inbox, including later ones. All other results are dropped (rule 10).
 func (r *round) finishWithoutRun(ctx context.Context, route Route) (Route, error) {
 	r.stopRetries()
 	s := &r.loaded.State
 	if s.Status == run.RunDone {
-		route.Woken = s.Seq() // the end is announced
+		route.Woken = s.Seq() // marks the end as announced
 		err := r.announce(ctx, r.inv, s)
 		if s.Owner == r.inv.Execution {
 			err = errors.Join(r.NotifyFamily(ctx, s), err)
@@ -272,15 +274,15 @@ func (r *round) finishWithoutRun(ctx context.Context, route Route) (Route, error
 	}
 }
 
-// deliverLate puts a claimant's result, or what its tool asks people, into the inbox, where it counts if the call is
-// still claimed or unknown.
+// deliverLate puts a claimant's result, or its tool's question, into the inbox. It counts if the call is still claimed
+// or its outcome unknown.
 func (r *round) deliverLate(ctx context.Context, f *execution) error {
 	if f.late == nil {
 		switch e := f.event.(type) {
 		case run.CallFinished:
 			f.late = run.LateResult{Writer: r.inv.Writer, CallFinished: e}
 		case run.CallSuspended:
-			if e.Ticket == nil { // a service's event is out; it goes out again under the same id
+			if e.Ticket == nil { // a service's event was sent; it is sent again under the same id
 				break
 			}
 			ask := policy.AskInput(r.def, &r.loaded.State, f.call, *e.Ticket, false, r.Clock.Now())
@@ -299,11 +301,11 @@ func (r *round) deliverLate(ctx context.Context, f *execution) error {
 	return r.Wake(ctx, r.inv.Tenant, r.inv.Run)
 }
 
-// Missing is the code that a call of a tool needs and this process does not have: the tool, or the one that its
-// precondition reads; "" = it has all of it, or needs none. The name is the original one.
+// Missing returns the original name of the tool whose code a call needs and this process lacks: the tool itself or the
+// one of its precondition. "" = nothing is missing.
 func (p Ports) Missing(def *agent.Definition, name string) string {
 	i := slices.IndexFunc(def.Tools, func(t agent.ToolSpec) bool { return t.Name == name })
-	if i < 0 { // a server's tool, or one that the product brings
+	if i < 0 { // a server's tool, or a built-in one
 		return ""
 	}
 	t := def.Tools[i]
@@ -316,9 +318,9 @@ func (p Ports) Missing(def *agent.Definition, name string) string {
 	return ""
 }
 
-// isUnlinked reports whether the call needs code that only other processes have. It stays as it is: nobody is asked
-// about it, it is not claimed, and what became of it is not looked into. The invocation ends as ErrElsewhere once
-// nothing is left that it can do.
+// isUnlinked reports whether the call needs code that only other processes have. Such a call is left alone: it is not
+// claimed, nobody is asked, and its outcome is not looked into. The invocation ends with ErrElsewhere once nothing else
+// is left to do.
 func (r *round) isUnlinked(c run.Call) bool {
 	missing := r.Missing(r.def, c.Tool)
 	if !r.LeavesUnknown || missing == "" {
@@ -328,23 +330,23 @@ func (r *round) isUnlinked(c run.Call) bool {
 	return true
 }
 
-// The bounds of what one result of a tool gives as media.
+// Limits for the media of one tool result.
 const (
-	maxMedia     = 128 << 10     // base64 that stands in the journal itself; the rest are blobs
-	maxToolMedia = store.MaxBlob // bytes in all, before base64
+	maxMedia     = 128 << 10     // bytes of base64 in the journal; other media become blobs
+	maxToolMedia = store.MaxBlob // total bytes before base64
 	maxMediaName = 200           // runes
 )
 
-// storedMedia is a result's media as they are stored, with notices to the model about those that are not.
+// storedMedia holds a result's media in stored form, and notices to the model about media that were left out.
 type storedMedia struct {
 	media   []run.Media
 	notices []string
 }
 
-// storeMedia stores media that fit no entry as blobs, before the entry that points at them. Media that cannot be kept
-// are left out with a notice, because the call has happened. Errors are the store's.
+// storeMedia stores media that do not fit into the entry as blobs, before the entry that refers to them. Media that
+// cannot be stored are left out with a notice, because the call has happened. Errors are the store's.
 func (r *round) storeMedia(ctx context.Context, media []run.Media) (k storedMedia, err error) {
-	inline, total := 0, 0 // bytes of base64 in the entry, and bytes before base64, so far
+	inline, total := 0, 0 // bytes of base64 in the entry, and total bytes before base64
 	for i, m := range media {
 		if i == agent.MaxMessageMedia {
 			k.notices = append(k.notices, fmt.Sprintf("[%d more media are left out: one result has at most %d]", len(media)-i,

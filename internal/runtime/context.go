@@ -14,16 +14,15 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// badDefinition says that what a definition asks for cannot be done, whoever tries: its context cannot be built, or it
-// names a plugin that is not there. It ends the run and is fit to be shown.
+// badDefinition says that a definition cannot be carried out anywhere: its context cannot be built, or it names a
+// missing plugin. It ends the run and is safe to show.
 type badDefinition struct{ cause error }
 
 func (e *badDefinition) Error() string { return e.cause.Error() }
 func (e *badDefinition) Unwrap() error { return e.cause }
 
-// buildContext is the system text of the inference that next asks for. Where the run begins with a context builder,
-// what that gave is added to the draft. Nothing is built anew that the run has kept. Errors are *badDefinition or the
-// store's.
+// buildContext returns the system text for the inference next. If the run begins with a context builder, its messages
+// are added to the draft. A text that the run has kept is not built again. Errors are *badDefinition or the store's.
 func (a *attempt) buildContext(ctx context.Context, next policy.Action) (string, error) {
 	def, d := a.def, a.draft
 	first := prompt.NeedsBuilder(def, &d.State)
@@ -63,7 +62,7 @@ func (a *attempt) buildContext(ctx context.Context, next policy.Action) (string,
 		}
 		text = strings.ToValidUTF8(built.System, "\uFFFD")
 	}
-	// with the sections around it that do not depend on a request
+	// add the sections that do not depend on a request
 	text, err = prompt.BuildSystem(def, text, prompt.SystemFor(def, &d.State, next, d.Entry.Time))
 	if err != nil {
 		return "", &badDefinition{err}
@@ -75,14 +74,14 @@ func (a *attempt) buildContext(ctx context.Context, next policy.Action) (string,
 func (a *attempt) addBuilt(ctx context.Context, built hook.Built) error {
 	def, d := a.def, a.draft
 	given := make([]run.BuiltMessage, len(built.Messages))
-	said := make([]run.UserBlock, len(built.Messages))
+	blocks := make([]run.UserBlock, len(built.Messages))
 	for i, m := range built.Messages {
-		said[i] = run.UserBlock{Block: m.Block}
-		given[i] = run.BuiltMessage{Role: m.Role, Content: said[i], Seen: m.Seen}
+		blocks[i] = run.UserBlock{Block: m.Block}
+		given[i] = run.BuiltMessage{Role: m.Role, Content: blocks[i], Seen: m.Seen}
 	}
 	fact, bad := prompt.Built(&d.State, given)
 	if bad == nil {
-		err := a.checkMedia(ctx, d.State.Tenant, d.State.Run, said)
+		err := a.checkMedia(ctx, d.State.Tenant, d.State.Run, blocks)
 		if err != nil && !errors.Is(err, ErrUnknownBlob) {
 			return err
 		}
@@ -97,8 +96,8 @@ func (a *attempt) addBuilt(ctx context.Context, built hook.Built) error {
 	return d.Add(fact)
 }
 
-// storeSystem stores a system text that the reply's fact will only point at: before the fact, and before the reply is
-// paid for.
+// storeSystem stores a system text that the reply's fact only refers to. It does so before the fact, and before the
+// reply is paid for.
 func (p Ports) storeSystem(ctx context.Context, def *agent.Definition, s *run.AgentState, digest, text string) error {
 	if !prompt.KeepSystem(def, run.Replied{System: digest}, text).SystemBlob {
 		return nil
@@ -109,7 +108,8 @@ func (p Ports) storeSystem(ctx context.Context, def *agent.Definition, s *run.Ag
 	return nil
 }
 
-// withPrompt is a request with the sections that are made for it alone. Errors are *badDefinition or the context's.
+// withPrompt returns the request with the sections that are rendered for it alone. Errors are *badDefinition or the
+// context's.
 func (a *attempt) withPrompt(ctx context.Context, next policy.Action, req agent.Request) (agent.Request, error) {
 	def, d := a.def, a.draft
 	s := &d.State
@@ -140,10 +140,10 @@ func (a *attempt) withPrompt(ctx context.Context, next policy.Action, req agent.
 	return out, nil
 }
 
-// bodies are the bodies of live results that are in blobs, by digest: what a request is measured by and holds.
+// bodies holds the texts of live results that are in blobs, by digest.
 type bodies map[string][]byte
 
-// requestPlan is what a request is made of besides the run.
+// requestPlan holds the parts of a request that do not come from the run.
 type requestPlan struct {
 	action policy.Action
 	system string // the system text, without the summary
@@ -152,11 +152,12 @@ type requestPlan struct {
 	left   prompt.Budget
 }
 
-// fitRequest makes room for the request by events in the draft, which are committed with the reply. It sets q.action to
-// what is owed then, and q.left to the rest of the window. If the request fails, the caller restores the draft.
+// fitRequest makes room for the request by adding facts to the draft, which are committed with the reply. It sets
+// q.action to the action that follows and q.left to the rest of the window. If the request fails, the caller restores
+// the draft.
 func (a *attempt) fitRequest(ctx context.Context, q *requestPlan) error {
 	def, d := a.def, a.draft
-	if def.Context.Window <= 0 && def.Context.Prune <= 0 { // nobody counts
+	if def.Context.Window <= 0 && def.Context.Prune <= 0 { // the window is not counted
 		return nil
 	}
 	var err error
@@ -172,7 +173,7 @@ func (a *attempt) fitRequest(ctx context.Context, q *requestPlan) error {
 		if err != nil {
 			return err
 		}
-		if m.Count, err = a.Count.CountTokens(ctx, req); err != nil { // then the estimate stands
+		if m.Count, err = a.Count.CountTokens(ctx, req); err != nil { // use the estimate
 			a.warn("count the tokens of run "+a.inv.Run, err)
 			m.Count = 0
 			if ctx.Err() != nil {
@@ -184,15 +185,15 @@ func (a *attempt) fitRequest(ctx context.Context, q *requestPlan) error {
 	if q.left = left; len(facts) == 0 {
 		return nil
 	}
-	// Where the definition says so, the model writes the summary of what leaves. If that fails, the mechanical summary
-	// stands; the request is counted all the same.
+	// If the definition says so, the model writes the summary of evicted messages. If that fails, the mechanical summary
+	// is used; the request counts in either case.
 	for i, fact := range facts {
 		e, ok := fact.(run.Evicted)
 		if !ok {
 			continue
 		}
-		req, owed := prompt.SummaryRequest(def, &d.State, e)
-		if !owed {
+		req, byModel := prompt.SummaryRequest(def, &d.State, e)
+		if !byModel {
 			continue
 		}
 		reply, requests, err := a.Model.Ask(ctx, req)
@@ -211,8 +212,8 @@ func (a *attempt) fitRequest(ctx context.Context, q *requestPlan) error {
 	return nil
 }
 
-// buildRequest is the request with the bodies from blobs and what plugins add to it, and the digest of its system text
-// where that is new.
+// buildRequest returns the request with bodies from blobs and the additions of plugins. It also returns the digest of
+// the system text if that is new.
 func (a *attempt) buildRequest(ctx context.Context, q *requestPlan) (agent.Request, string, error) {
 	s := &a.draft.State
 	req, digest := prompt.BuildRequest(a.def, s, q.action, q.system)
@@ -234,7 +235,7 @@ func (a *attempt) buildRequest(ctx context.Context, q *requestPlan) (agent.Reque
 	return req, digest, nil
 }
 
-// bodies are those of the messages' results that blobs hold, with what is known of them.
+// bodies adds to known the texts of the messages' results that are in blobs.
 func (p Ports) bodies(ctx context.Context, s *run.AgentState, messages []run.Message, known bodies) (bodies, error) {
 	if s.BlobMessages == 0 {
 		return known, nil

@@ -13,31 +13,30 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Deleter deletes runs that have ended, with all that belongs to them. Of Ports it uses Table, Journal, Blobs and
-// Clock. Safe for concurrent use.
+// Deleter deletes ended runs with everything that belongs to them. It uses Table, Journal, Blobs and Clock of Ports.
+// Safe for concurrent use.
 type Deleter struct{ Ports }
 
-// Deleted is what a deletion has removed. A deletion that goes on where another one ended counts its own part.
+// Deleted counts what a deletion has removed. A deletion that continues an interrupted one counts only its own part.
 type Deleted struct {
 	Run       string `json:"run"`
-	Hash      string `json:"hash"`      // of the newest entry of its journal, which its end announced
-	Runs      int64  `json:"runs"`      // with its delegated runs
-	Entries   int64  `json:"entries"`   // of their journals
+	Hash      string `json:"hash"`      // hash of the newest entry, which the run's end announced
+	Runs      int64  `json:"runs"`      // including delegated runs
+	Entries   int64  `json:"entries"`   // entries of their journals
 	Approvals int64  `json:"approvals"` // requests to people, with links and codes
 	Blobs     int64  `json:"blobs"`
-	Kept      int64  `json:"kept"`    // blobs that other runs have, too
+	Kept      int64  `json:"kept"`    // blobs that other runs use, too
 	Already   bool   `json:"already"` // the run was deleted before
 }
 
-// NotDeletable says why a run cannot be deleted now; it is fit to be shown.
+// NotDeletable says why a run cannot be deleted now. It is safe to show.
 type NotDeletable struct{ Run, Problem string }
 
 func (e *NotDeletable) Error() string { return fmt.Sprintf("delete run %s: %s", e.Run, e.Problem) }
 
-// Delete deletes a run that has ended, and its delegated runs. First it reads whether all of them can be deleted: after
-// *NotDeletable, policy.ErrNotFinished and store.ErrNoRun nothing was deleted. Then it replaces the first entry of the
-// run by the record of the deletion, which names what is to be deleted, and deletes that. If it is interrupted, the
-// next call continues.
+// Delete deletes an ended run and its delegated runs. First it checks whether all of them can be deleted: after
+// *NotDeletable, policy.ErrNotFinished and store.ErrNoRun nothing was deleted. Then it replaces the run's first entry
+// by a record that names what has to be deleted, and deletes that. If it is interrupted, the next call continues.
 func (d *Deleter) Delete(ctx context.Context, tenant, runID, by string) (Deleted, error) {
 	out := Deleted{Run: runID}
 	record, begun, err := d.Journal.Deletion(ctx, tenant, runID)
@@ -69,7 +68,7 @@ func (d *Deleter) Delete(ctx context.Context, tenant, runID, by string) (Deleted
 	return out, err
 }
 
-// checkFamily reports why a run or one below it cannot be deleted.
+// checkFamily returns an error if a run or one below it cannot be deleted.
 func (d *Deleter) checkFamily(ctx context.Context, tenant, runID string) error {
 	record, _, err := d.plan(ctx, tenant, runID)
 	if err != nil {
@@ -83,7 +82,7 @@ func (d *Deleter) checkFamily(ctx context.Context, tenant, runID string) error {
 	return nil
 }
 
-// plan reads what belongs to a run, or why the run cannot be deleted. mark is what store.BeginDeletion compares.
+// plan reads what belongs to a run, or returns why the run cannot be deleted. store.BeginDeletion compares mark.
 func (d *Deleter) plan(ctx context.Context, tenant, runID string) (record store.Deletion, mark string, err error) {
 	refused := func(format string, args ...any) (store.Deletion, string, error) {
 		return store.Deletion{}, "", &NotDeletable{runID, fmt.Sprintf(format, args...)}
@@ -95,7 +94,7 @@ func (d *Deleter) plan(ctx context.Context, tenant, runID string) (record store.
 	if h.Status != run.RunDone {
 		return record, "", fmt.Errorf("delete run %s, which is %s: %w", runID, h.Status, policy.ErrNotFinished)
 	}
-	if owed, err := d.owedEnd(ctx, tenant, runID); err != nil {
+	if owed, err := d.loadEndRecord(ctx, tenant, runID); err != nil {
 		return record, "", err
 	} else if owed.listed {
 		return refused("its requests are being closed or its end is being told: try again in a minute")
@@ -134,8 +133,8 @@ func (d *Deleter) plan(ctx context.Context, tenant, runID string) (record store.
 	}
 }
 
-// addToPlan adds what events say that stands under keys of its own. asks counts how often people were asked about each
-// call so far, at most.
+// addToPlan adds the items under other keys that the events refer to. asks counts the requests about each call so far,
+// or more.
 func addToPlan(p *store.DeletionPlan, runID string, asks map[string]int, events []run.Event) {
 	add := func(approval string) {
 		if approval != "" && !slices.Contains(p.Approvals, approval) {
@@ -159,7 +158,7 @@ func addToPlan(p *store.DeletionPlan, runID string, asks map[string]int, events 
 		case run.CallSuspended:
 			add(e.Approval)
 			asks[e.Call]++
-		case run.LateSuspended: // its request has its name by how often people were asked
+		case run.LateSuspended: // the id of its request depends on the number of earlier requests
 			asks[e.Call]++
 			for ask := range asks[e.Call] {
 				add(run.ApprovalID(runID, e.Call, ask+1))
@@ -198,11 +197,11 @@ func (d *Deleter) delete(ctx context.Context, tenant, runID, by string, out *Del
 	return d.finish(ctx, tenant, record, out)
 }
 
-// finish deletes what the record of a deletion names, and then what is the run's own.
+// finish deletes what the record of a deletion names, and then the run's own items.
 func (d *Deleter) finish(ctx context.Context, tenant string, record store.Deletion, out *Deleted) error {
 	for _, child := range record.Plan.Children {
 		err := d.delete(ctx, tenant, child, record.By, out)
-		var kept *NotDeletable // a run that somebody branched off meanwhile stays by itself
+		var kept *NotDeletable // a run from which another one branched off meanwhile is kept
 		if err != nil && !errors.Is(err, store.ErrNoRun) && !errors.As(err, &kept) {
 			return err
 		}
@@ -233,7 +232,7 @@ func (d *Deleter) finish(ctx context.Context, tenant string, record store.Deleti
 	}
 	_, err = store.DeleteRange(ctx, d.Table, store.Range{PK: outboxPK(tenant, record.Run)}, nil)
 	if err == nil {
-		owed := store.Op{Kind: store.Delete, Item: store.Item{Key: owedKey(tenant, record.Run)}}
+		owed := store.Op{Kind: store.Delete, Item: store.Item{Key: endKey(tenant, record.Run)}}
 		err = d.Table.Write(ctx, owed)
 	}
 	if err != nil {
@@ -247,11 +246,11 @@ func (d *Deleter) finish(ctx context.Context, tenant string, record store.Deleti
 	return nil
 }
 
-// blobLock is how long a blob is locked at most. Half of it is left to whoever deletes the blob.
+// blobLock is the longest lock of a blob. The deletion of the blob may take half of it.
 const blobLock = time.Minute
 
-// deleteBlob deletes a blob of a run, if no other run is noted for it. A run is noted before it puts a blob, or finds
-// that it is there, and no run is noted while the blob is locked: so nobody relies on what is deleted here.
+// deleteBlob deletes a blob of a run if no other run is recorded as its user. A run is recorded before it puts a blob
+// or finds it stored, and no run is recorded while the blob is locked. So no run relies on a deleted blob.
 func (d *Deleter) deleteBlob(ctx context.Context, tenant, runID, digest string, out *Deleted) error {
 	now := d.Clock.Now()
 	until := now.Add(blobLock)

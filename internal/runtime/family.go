@@ -10,12 +10,12 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// hasFamily reports whether the end of s concerns another run: the one that waits for it, or one that it has begun.
+// hasFamily reports whether the end of s concerns another run: its parent, or an open child.
 func hasFamily(s *run.AgentState) bool { return s.Parent != nil || len(s.Children.Open) > 0 }
 
-// NotifyFamily cancels the children that an ended run still has, and theirs, and answers the call of its parent with
-// the usage of all of them. It may be repeated, as a run that has ended uses nothing more, and does nothing to a run
-// that goes on.
+// NotifyFamily cancels the open children of an ended run, and theirs, and answers the call of its parent with the usage
+// of all of them. It may be repeated, since an ended run uses nothing more. It does nothing for a run that has not
+// ended.
 func (p Ports) NotifyFamily(ctx context.Context, s *run.AgentState) error {
 	if s.Status != run.RunDone || !hasFamily(s) {
 		return nil
@@ -32,8 +32,8 @@ func (p Ports) NotifyFamily(ctx context.Context, s *run.AgentState) error {
 	return p.answerParent(ctx, s, used)
 }
 
-// sumUsage is what an ended run used together with the children it has not heard of, and theirs. It ends none of them:
-// ending a run ends all below it already; doing that again at each level would double the work.
+// sumUsage returns what an ended run used together with its open children, and theirs. It does not end them: ending a
+// run already ends all runs below, and doing so again at each level would double the work.
 func (p Ports) sumUsage(ctx context.Context, s *run.AgentState) (run.ChildUsage, error) {
 	used := s.Used()
 	for _, c := range s.Children.Open {
@@ -44,17 +44,17 @@ func (p Ports) sumUsage(ctx context.Context, s *run.AgentState) (run.ChildUsage,
 		if err != nil {
 			return run.ChildUsage{}, fmt.Errorf("count what run %s used: %w", c.Run, err)
 		}
-		of, err := p.sumUsage(ctx, &l.State)
+		below, err := p.sumUsage(ctx, &l.State)
 		if err != nil {
 			return run.ChildUsage{}, err
 		}
-		used = used.Add(of)
+		used = used.Add(below)
 	}
 	return used, nil
 }
 
-// cancelChild calls a run's child off, and reports whether there is one: it has ended then, by itself or so. One that
-// was claimed and is not written is not found: it looks at its parent before it does anything (isOrphaned).
+// cancelChild cancels a run's child. found reports whether the child exists; then it has ended. A child that was
+// claimed but not written yet is not found. It checks its parent before it does anything (isOrphaned).
 func (p Ports) cancelChild(ctx context.Context, s *run.AgentState, child, why string) (found bool, err error) {
 	c := Canceller{Ports: p, Definitions: p.definition}
 	if _, err = c.Cancel(ctx, s.Tenant, child, "run:"+s.Run, why); errors.Is(err, store.ErrNoRun) {
@@ -63,8 +63,7 @@ func (p Ports) cancelChild(ctx context.Context, s *run.AgentState, child, why st
 	return err == nil, err
 }
 
-// answerParent puts what came of a run that has ended into the inbox of the one whose call it was, once, and wakes
-// that.
+// answerParent puts the result of an ended run into its parent's inbox, once, and wakes the parent.
 func (p Ports) answerParent(ctx context.Context, s *run.AgentState, used run.ChildUsage) error {
 	l, err := p.Journal.Load(ctx, s.Tenant, s.Parent.Run)
 	if err != nil {
@@ -91,14 +90,14 @@ func (p Ports) answerParent(ctx context.Context, s *run.AgentState, used run.Chi
 	}
 	fact.Used = &used
 	_, err = p.Journal.Accept(ctx, s.Tenant, s.Parent.Run, "answer/"+s.Parent.Call, fact)
-	if err != nil && !errors.Is(err, store.ErrOtherInput) { // said before, in other words
+	if err != nil && !errors.Is(err, store.ErrOtherInput) { // the parent was answered before, with another text
 		return fmt.Errorf("answer run %s: %w", s.Parent.Run, err)
 	}
 	return p.Wake(ctx, s.Tenant, s.Parent.Run)
 }
 
-// dropAbandoned calls off the children for whose answer nobody waits any more. What they used comes with that. never
-// are those that were claimed and are not there: should one be written yet, it will see that nobody waits for it
+// dropAbandoned cancels the children whose answer is not needed any more. Their usage arrives with their cancellation.
+// never lists the children that were claimed and do not exist: one that is written later finds that it is not needed
 // (isOrphaned).
 func (p Ports) dropAbandoned(ctx context.Context, s *run.AgentState) (never []run.OpenChild, err error) {
 	for _, c := range policy.Abandoned(s) {
@@ -113,7 +112,7 @@ func (p Ports) dropAbandoned(ctx context.Context, s *run.AgentState) (never []ru
 	return never, nil
 }
 
-// dropAbandoned is that for the run of a batch; it takes off those that never were.
+// dropAbandoned does that for the run of a batch, and removes the children that never existed.
 func (r *round) dropAbandoned(ctx context.Context, p *batchPlan) error {
 	never, err := r.Ports.dropAbandoned(ctx, &p.draft.State)
 	for _, c := range never {
@@ -125,8 +124,8 @@ func (r *round) dropAbandoned(ctx context.Context, p *batchPlan) error {
 	return err
 }
 
-// isOrphaned reports whether the caller of a run that has not asked a model yet stopped waiting before the run was
-// written. A settled call waits no more, though its child may still be noted.
+// isOrphaned reports whether the parent of a run stopped waiting before the run was written. It is checked until the
+// run has called a model. A settled call does not wait, even if its child is still recorded.
 func (st *Stepper) isOrphaned(ctx context.Context, s *run.AgentState) (bool, error) {
 	if s.Parent == nil || s.ModelCalls > 0 {
 		return false, nil
@@ -150,15 +149,15 @@ func (st *Stepper) notifyFailedFamily(ctx context.Context, inv Invocation, s *ru
 	return st.announce(ctx, inv, s)
 }
 
-// notifySink hands an entry to a sink. A panic in the sink is swallowed: the entry is committed.
+// notifySink passes an entry to a sink. It ignores a panic of the sink, since the entry is committed.
 func notifySink(ctx context.Context, sink EventSink, e run.Entry, s *run.AgentState) {
 	defer func() { _ = recover() }()
 	sink.Committed(ctx, e, s)
 }
 
-// announce closes the requests that the run's end has left open, and tells whoever started the run that it has ended,
-// where this execution owns it: at least once, since every attempt that finds the run done says so before it leaves,
-// under one id. The end itself is committed by then, and stays whatever becomes of the event.
+// announce closes the requests that the run's end has left open, and tells the run's starter that it has ended, if this
+// execution owns the run. It does so at least once and under one id, since every attempt that finds the run done
+// repeats it. The end itself is committed and does not depend on the event.
 func (p Ports) announce(ctx context.Context, inv Invocation, s *run.AgentState) error {
 	if s.Owner != inv.Execution {
 		return nil
@@ -182,8 +181,8 @@ func (p Ports) notifyBus(ctx context.Context, s *run.AgentState) error {
 	if p.Emit == nil {
 		return nil
 	}
-	e, owed, err := policy.Announcement(s)
-	if err != nil || !owed {
+	e, announced, err := policy.Announcement(s)
+	if err != nil || !announced {
 		return err
 	}
 	if err = p.Emit.Emit(ctx, e); errors.Is(err, ErrUndeliverable) { // it would be refused again

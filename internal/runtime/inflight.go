@@ -21,27 +21,27 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// What stands in the journal itself, in bytes as it is stored: a longer result is a blob (media: see maxMedia), and
-// results that are more together take several entries.
+// Limits for the journal, in stored bytes. A longer result becomes a blob (media: see maxMedia). Results that exceed
+// maxResults together take several entries.
 const (
 	maxInline  = 48 << 10
 	maxResults = 96 << 10
 )
 
-// execution is one entering of a tool.
+// execution is one execution of a tool call.
 type execution struct {
-	call run.Call // as it was entered: with its claim, if it has one
-	// once finished: CallFinished, or a CallSuspended, of a tool's without its request; nil where it ran out of time, or
-	// its answer was lost, and nobody can say what became of it
+	call run.Call // as it was entered, including a claim if any
+	// set once finished: CallFinished, or a CallSuspended, which for a tool lacks its request; nil = the outcome is
+	// unknown, because the call timed out or its answer was lost
 	event run.Event
-	err   error     // what is answered later may not be out; it is to be sent again
-	size  int       // of the event, in bytes, about
-	late  run.Event // the event as it comes through the inbox, once it has to: the same at every try; nil = not yet
-	// the run has lost the tool, which its server has changed, so that the call was not made; nil = that is not why
+	err   error     // the call may not have been sent; it has to be sent again
+	size  int       // approximate size of the event in bytes
+	late  run.Event // the event in its form for the inbox, the same at every try; nil = not needed yet
+	// set if the call was not made because the server has changed the tool
 	changed *run.ToolsDisabled
 }
 
-// inflight holds the calls of one invocation that run, and the results it has not stored yet. Safe for concurrent use.
+// inflight holds the running calls of one invocation, and the results it has not stored yet. Safe for concurrent use.
 type inflight struct {
 	signal   clock.Signal
 	mu       sync.Mutex
@@ -77,7 +77,7 @@ func (f *inflight) finish(x *execution, e run.Event) {
 			x.size += len(m.Data) + len(m.Blob) + len(m.Name) + len(m.MediaType)
 		}
 	case run.CallSuspended:
-		if e.Ticket != nil { // else it is a service's
+		if e.Ticket != nil { // nil for a service
 			x.size = policy.TicketSize(*e.Ticket)
 		}
 	}
@@ -87,7 +87,7 @@ func (f *inflight) finish(x *execution, e run.Event) {
 	f.signal.Notify()
 }
 
-// results returns the finished calls. They stay until remove takes them away.
+// results returns the finished calls. They stay until remove is called.
 func (f *inflight) results() []*execution {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,7 +100,7 @@ func (f *inflight) remove(done []*execution) {
 	f.finished = slices.DeleteFunc(slices.Clone(f.finished), func(x *execution) bool { return slices.Contains(done, x) })
 }
 
-// wait returns nil once something has landed; clock.ErrTimeout after limit (0 = none).
+// wait returns nil once a call has finished, or clock.ErrTimeout after limit (0 = none).
 func (f *inflight) wait(ctx context.Context, limit time.Duration) error {
 	if len(f.results()) > 0 {
 		return nil
@@ -118,7 +118,7 @@ func (f *inflight) waitForAll(ctx context.Context) error {
 	return nil
 }
 
-// runningTools are the tools of the calls that run, that the plan launches, or that this invocation has claimed and not
+// runningTools returns the tools of calls that run, that the plan launches, or that this invocation has claimed and not
 // finished.
 func (r *round) runningTools(p *batchPlan) []string {
 	running := map[string]string{}
@@ -138,14 +138,14 @@ func (r *round) runningTools(p *batchPlan) []string {
 	return slices.Collect(maps.Values(running))
 }
 
-// launch enters the tools of the plan's calls, in request order, each on its own. All of them see the shared state that
-// the plan ends with.
+// launch starts the plan's calls concurrently, in request order. All of them read the shared state at the end of the
+// plan.
 func (r *round) launch(ctx context.Context, p *batchPlan) {
 	for _, c := range p.launch {
 		x := &execution{call: c}
 		r.inflight.add(x)
 		if c.Service {
-			send, err := r.outgoing(c, &p.draft.State) // of the state as it is now: the round goes on beside it
+			send, err := r.outgoing(c, &p.draft.State) // built now, because the round continues concurrently
 			r.Clock.Go(func() { r.sendOut(ctx, x, send, err) })
 			continue
 		}
@@ -155,7 +155,7 @@ func (r *round) launch(ctx context.Context, p *batchPlan) {
 	}
 }
 
-// toolCall is the call as its tool receives it in the state s, of which it gets a copy of its own.
+// toolCall returns the call as its tool receives it in state s. The tool gets its own copy of the shared state.
 func (r *round) toolCall(c run.Call, s *run.AgentState) tool.Call {
 	spec, _ := r.def.Tool(c.Tool)
 	return tool.Call{
@@ -178,10 +178,10 @@ func (r *round) runTool(ctx context.Context, x *execution, entered tool.Call, t 
 	if !known {
 		return failed(run.WhyUnknownTool, "The tool "+c.Name+" is not part of this deployment.")
 	}
-	a := r.enterUntilDone(ctx, t, c, entered)
+	a := r.callWithRetries(ctx, t, c, entered)
 	var changed *tool.ChangedError
 	var lost *tool.LostError
-	if spec, _ := r.def.Tool(c.Tool); spec.MCP != nil && errors.As(a.err, &changed) { // other tools have no pin
+	if spec, _ := r.def.Tool(c.Tool); spec.MCP != nil && errors.As(a.err, &changed) { // other tools have no pinned digest
 		x.changed = &run.ToolsDisabled{
 			Server: spec.MCP.Server, Tool: spec.MCP.Tool, Why: run.DisabledChanged, Digest: changed.Got,
 		}
@@ -194,7 +194,7 @@ func (r *round) runTool(ctx context.Context, x *execution, entered tool.Call, t 
 		return nil
 	}
 	tries := ""
-	if a.n > 1 { // else the call's kind or its claim says it already
+	if a.n > 1 { // a single execution is recorded by Ran or the claim
 		times, tries = a.n, policy.TextAttempts(a.n)
 	}
 	switch {
@@ -219,39 +219,40 @@ func (r *round) runTool(ctx context.Context, x *execution, entered tool.Call, t 
 	}
 }
 
-// entries is what came of calling a tool as often as its retry policy allows: the last result or error.
-type entries struct {
-	n        int // how often it was entered
+// callResult is the last result or error of calling a tool as often as its retry policy allows.
+type callResult struct {
+	n        int // how often the tool was entered
 	result   agent.ToolResultData
 	err      error
-	timedOut bool // the last one was given up on, and may still be under way
+	timedOut bool // the last attempt was abandoned and may still be running
 }
 
-// enterUntilDone calls a tool until it answers, or until its retry policy, the invocation or the run allow no other
-// try. Each try has the same key, the same state and the tool's whole time.
-func (r *round) enterUntilDone(ctx context.Context, t tool.Tool, c run.Call, entered tool.Call) entries {
+// callWithRetries calls a tool until it answers, or until its retry policy, the invocation or the run allows no further
+// attempt. Every attempt has the same key, the same state and the tool's full timeout.
+func (r *round) callWithRetries(ctx context.Context, t tool.Tool, c run.Call, entered tool.Call) callResult {
 	spec, _ := r.def.Tool(c.Tool)
-	var a entries
-	_ = clock.Retry(r.retrying, r.Clock, func(n int) (time.Duration, bool) { // a has what the last try gave
-		once := entered // a tool has its own copies, to do with as it likes
+	var a callResult
+	_ = clock.Retry(r.retrying, r.Clock, func(n int) (time.Duration, bool) { // a holds the last attempt's result
+		once := entered // the tool gets its own copies, which it may change
 		once.Attempt, once.Args = n, bytes.Clone(entered.Args)
 		once.State, once.Resume = bytes.Clone(entered.State), bytes.Clone(entered.Resume)
 		a.n = n
 		limited, cancel := r.Clock.WithTimeout(ctx, r.timeout(ctx, c))
 		defer cancel()
-		a.result, a.err = callBeside(limited, r.Clock, func() (agent.ToolResultData, error) { return t.Call(limited, once) })
+		call := func() (agent.ToolResultData, error) { return t.Call(limited, once) }
+		a.result, a.err = callWithDeadline(limited, r.Clock, call)
 		a.timedOut = a.err != nil && limited.Err() != nil
 		wait, again := spec.Retry.Again(c.Effect, n)
-		if at, ok := ctx.Deadline(); ok && at.Sub(r.Clock.Now())-wait < launchMargin { // no time to start another
+		if at, ok := ctx.Deadline(); ok && at.Sub(r.Clock.Now())-wait < launchMargin { // no time for another attempt
 			again = false
 		}
-		var changed *tool.ChangedError // from the one that the run is pinned to: another try does not change that
+		var changed *tool.ChangedError // another attempt does not change that the tool differs from the pinned one
 		return wait, again && a.err != nil && !errors.As(a.err, &changed)
 	})
 	return a
 }
 
-// timeout is the tool's, cut so that its deadline lies before the invocation's own.
+// timeout returns the tool's timeout, shortened so that its deadline is before the invocation's own.
 func (r *round) timeout(ctx context.Context, c run.Call) time.Duration {
 	limit := defaultTimeout
 	if t, ok := r.def.Tool(c.Tool); ok && t.Timeout > 0 {
@@ -263,22 +264,23 @@ func (r *round) timeout(ctx context.Context, c run.Call) time.Duration {
 	return max(limit, time.Millisecond)
 }
 
-// errPanicked is the error of a tool that panicked. What it panicked with may hold anything, so nobody is told.
+// errPanicked is the error of a tool that panicked. The panic's value is dropped, because it may contain anything.
 var errPanicked = errors.New("it panicked")
 
-// callBeside calls f on its own and returns when ctx ends, even if f does not: what f says after that is lost.
-func callBeside[T any](ctx context.Context, c clock.Clock, f func() (T, error)) (T, error) {
+// callWithDeadline calls f in its own goroutine and returns when ctx ends, even if f does not. A later result of f is
+// lost.
+func callWithDeadline[T any](ctx context.Context, c clock.Clock, f func() (T, error)) (T, error) {
 	answer := make(chan func() (T, error), 1)
 	done := c.NewSignal()
 	c.Go(func() {
-		said := func() (T, error) { return *new(T), errPanicked }
+		result := func() (T, error) { return *new(T), errPanicked }
 		defer func() {
 			_ = recover()
-			answer <- said
+			answer <- result
 			done.Notify()
 		}()
 		v, err := f()
-		said = func() (T, error) { return v, err }
+		result = func() (T, error) { return v, err }
 	})
 	if ended := done.Wait(ctx, 0); ended != nil {
 		return *new(T), ended
@@ -286,8 +288,8 @@ func callBeside[T any](ctx context.Context, c clock.Clock, f func() (T, error)) 
 	return (<-answer)()
 }
 
-// withCheckedPatch returns the result with the tool's state patch if the patch applies, else an error result that says
-// why. A failed or suspended call changes no state.
+// withCheckedPatch returns the result with the tool's state patch if the patch applies, otherwise an error result that
+// says why. A failed or suspended call changes no state.
 func withCheckedPatch(c run.Call, view json.RawMessage, res agent.ToolResultData) agent.ToolResultData {
 	if res.IsError || res.Suspend != nil {
 		res.Patch = nil
@@ -299,8 +301,8 @@ func withCheckedPatch(c run.Call, view json.RawMessage, res agent.ToolResultData
 	return res
 }
 
-// toolEvent is the event of what a tool returned: its result, or its question to people. A question that cannot be
-// shown is an error of the tool. A page of read_more is never cut, because it says itself which part it is.
+// toolEvent returns the event for a tool's result or question. A question that cannot be shown is an error of the tool.
+// A page of read_more is never cut, because it says which part it is.
 func (r *round) toolEvent(ctx context.Context, t tool.Tool, c run.Call, res agent.ToolResultData) (run.Event, error) {
 	if p, ok := t.(pages); ok {
 		e := run.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: res.IsError, Content: withEditNote(c, res.Content)}
@@ -327,7 +329,7 @@ func (r *round) toolEvent(ctx context.Context, t tool.Tool, c run.Call, res agen
 	return run.CallSuspended{Call: c.ID, For: run.ForInput, Ticket: &ticket, Ran: c.Claim == ""}, nil
 }
 
-// checkAnswerSchema reports what is wrong with the schema of a ticket's answer. A broken schema would refuse every
+// checkAnswerSchema returns an error if the schema of a ticket's answer is broken. Such a schema would refuse every
 // answer.
 func (r *round) checkAnswerSchema(t run.Ticket) error {
 	if t.ResponseSchema == nil {
@@ -341,15 +343,15 @@ func (r *round) checkAnswerSchema(t run.Ticket) error {
 	return nil
 }
 
-// resultEvent is a tool's result as it is stored: valid text and media, cut to the agent's limit, long parts in blobs,
-// and a note in front if a person edited the arguments.
+// resultEvent returns a tool's result in stored form: valid text and media, cut to the agent's limit, long parts in
+// blobs, and a note in front if a person edited the arguments.
 func (r *round) resultEvent(ctx context.Context, c run.Call, res agent.ToolResultData) (run.CallFinished, error) {
 	k, err := r.storeMedia(ctx, res.Media)
 	if err != nil {
 		return run.CallFinished{}, fmt.Errorf("store media of call %s: %w", c.ID, err)
 	}
 	shown, whole, err := r.showResult(ctx, r.inv.Tenant, r.inv.Run, r.def, c, res.Content)
-	if err != nil { // the cut one is still shown
+	if err != nil { // the cut text is still shown
 		r.warn("keep a long result of run "+r.inv.Run, err)
 	}
 	if shown.Lost != "" {
@@ -365,8 +367,8 @@ func (r *round) resultEvent(ctx context.Context, c run.Call, res agent.ToolResul
 	return e, err
 }
 
-// resultText is what the model reads of a result: the tool's own words, or which media it gave; what a person changed
-// before, and what was left out behind.
+// resultText returns the text of a result for the model: the tool's text or the names of its media, preceded by a note
+// about edited arguments and followed by notices about left-out parts.
 func resultText(c run.Call, text string, k storedMedia) string {
 	if text == "" && len(k.media) > 0 {
 		text = agent.TextMedia(k.media)
@@ -392,8 +394,9 @@ func withEditNote(c run.Call, text string) string {
 	return text
 }
 
-// showResult is what the model is shown of a call's result, and where all of it is, where it was cut and is kept: in a
-// blob, before the entry that points at it. An error is the store's; the result beside it is cut and not kept.
+// showResult returns the part of a result that the model is shown. If the result was cut and is kept, it also returns
+// the place of the full text, which it has stored in a blob before the entry that refers to it. On an error of the
+// store, the result is cut and not kept.
 func (p Ports) showResult(
 	ctx context.Context, tenant, runID string, def *agent.Definition, c run.Call, text string,
 ) (prompt.Shown, *run.Whole, error) {
@@ -422,14 +425,14 @@ func (p Ports) storeText(ctx context.Context, tenant, runID, call, text string) 
 	return "", blob, nil
 }
 
-// pages is the built-in tool read_more as one call of it finds it: what the call asks for is known before it runs, of
-// the state that it was planned on.
+// pages is the built-in tool read_more for one call. The requested page is determined before the call runs, from the
+// state on which it was planned.
 type pages struct {
 	blobs store.Blobs
 	def   *agent.Definition
 	spec  agent.ToolSpec
 	page  prompt.Page
-	err   error // what the model is told instead of a page; nil = nothing
+	err   error // the error for the model; nil = page is valid
 }
 
 func (t pages) Spec() agent.ToolSpec { return t.spec }

@@ -19,13 +19,13 @@ import (
 // ErrUnknownBlob says that a message names a blob that its tenant does not have.
 var ErrUnknownBlob = errors.New("this tenant has no such blob: upload it first")
 
-// checkMedia refuses what was said if it names a blob that is not there. It is asked before anything else is written: a
-// run cannot show its model what nobody has. It notes that the run has the blobs, which may have been deleted with
-// another run until then.
-func (p Ports) checkMedia(ctx context.Context, tenant, runID string, said []run.UserBlock) error {
+// checkMedia refuses blocks that name a missing blob, before anything else is written: the run could not show such a
+// blob to its model. It records the run as a user of the blobs, and then checks again, because a blob may have been
+// deleted meanwhile.
+func (p Ports) checkMedia(ctx context.Context, tenant, runID string, blocks []run.UserBlock) error {
 	var blobs []string
 	check := func() error {
-		for i, b := range said {
+		for i, b := range blocks {
 			m, ok := b.Block.(run.Media)
 			if !ok || m.Blob == "" || slices.Contains(blobs, m.Blob) {
 				continue
@@ -38,7 +38,7 @@ func (p Ports) checkMedia(ctx context.Context, tenant, runID string, said []run.
 					return err
 				}
 			}
-			if size <= 0 { // it is not there, or there is nothing in it
+			if size <= 0 { // the blob is missing or empty
 				return fmt.Errorf("block %d: blob %q: %w", i, m.Blob, ErrUnknownBlob)
 			}
 			blobs = append(blobs, m.Blob)
@@ -57,11 +57,11 @@ func (p Ports) checkMedia(ctx context.Context, tenant, runID string, said []run.
 	return check()
 }
 
-// blobTries is how often, a quarter of a second apart, a run tries to be noted for a blob that somebody else deletes.
+// blobTries is how often, a quarter of a second apart, a run tries to be recorded for a blob that is being deleted.
 const blobTries = 8
 
-// noteBlob notes that a run has a blob. It waits for whoever deletes the blob at this moment: what a tool has given is
-// not to be lost for that.
+// noteBlob records that a run uses a blob. It waits while the blob is being deleted, so that a tool's result is not
+// lost.
 func (p Ports) noteBlob(ctx context.Context, tenant, runID, digest string) (err error) {
 	ended := clock.Retry(ctx, p.Clock, func(n int) (time.Duration, bool) {
 		err = p.Journal.NoteBlob(ctx, tenant, runID, digest)
@@ -70,7 +70,7 @@ func (p Ports) noteBlob(ctx context.Context, tenant, runID, digest string) (err 
 	return errors.Join(err, ended)
 }
 
-// putBlob stores a blob of a run, before the entry that points at it.
+// putBlob stores a blob of a run, before the entry that refers to it.
 func (p Ports) putBlob(ctx context.Context, tenant, runID, digest string, data []byte) error {
 	if err := p.noteBlob(ctx, tenant, runID, digest); err != nil {
 		return err
@@ -78,12 +78,12 @@ func (p Ports) putBlob(ctx context.Context, tenant, runID, digest string, data [
 	return p.Blobs.Put(ctx, tenant, digest, data)
 }
 
-// WithMedia puts what blobs hold into the requests that next gets, as base64 in Data: adapters of providers take
-// nothing else. Of each request at most agent.MaxRequestMedia bytes are read, those of the newest media; a text stands
-// for each of the others. The request itself, and what is on record, stay as they are.
+// WithMedia returns a model that replaces blobs in requests to next by base64 in Data, the only form that adapters
+// accept. Of each request at most prompt.MaxRequestMedia bytes are read, the newest media first; a text replaces the
+// others. The request itself and the journal are not changed.
 //
-// A blob that is not there is a failed model call, which ends the run. Errors of the store are the store's: they pass,
-// and whoever asked asks again. Safe for concurrent use if next is.
+// A missing blob is a failed model call, which ends the run. Errors of the store may pass, and the caller may retry.
+// Safe for concurrent use if next is.
 func WithMedia(next Model, blobs store.Blobs) CountingModel {
 	return rewriting{next, func(ctx context.Context, r agent.Request) (agent.Request, error) {
 		named := prompt.MediaBlobs(r.Messages)
@@ -126,7 +126,7 @@ type CountingModel interface {
 	TokenCounter
 }
 
-// rewriting sends next what rewrite makes of each request.
+// rewriting passes requests to next after rewrite has changed them.
 type rewriting struct {
 	next    Model
 	rewrite func(context.Context, agent.Request) (agent.Request, error)
@@ -148,9 +148,9 @@ func (w rewriting) CountTokens(ctx context.Context, r agent.Request) (int64, err
 	return CountWith(ctx, w.next, r)
 }
 
-// WithDialect sends next the requests to models that write their calls as text (agent.DialectXML) in text, without
-// tools of the provider's. What comes back is read where replies are planned, a script's like a provider's. Requests to
-// other models pass as they are. Safe for concurrent use if next is.
+// WithDialect returns a model that sends requests for models of agent.DialectXML to next with calls as text and without
+// native tools. Replies are parsed where they are planned, also those of a script. Other requests pass unchanged. Safe
+// for concurrent use if next is.
 func WithDialect(next Model) CountingModel {
 	return rewriting{next, func(_ context.Context, r agent.Request) (agent.Request, error) {
 		if r.Model.Dialect == agent.DialectXML {

@@ -16,17 +16,17 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Embedder makes vectors of texts with the model that a definition names, one each and in order, all of one length. The
-// tenant is whose key is used. Safe for concurrent use.
+// Embedder returns one vector for each text, in order and all of one length, from the model that a definition names. It
+// uses the tenant's key. Safe for concurrent use.
 type Embedder interface {
 	Embed(ctx context.Context, tenant string, by agent.Embeddings, texts []string) ([][]float32, error)
 }
 
-// errIndex says that an agent's tools could not be compared with what a request is about.
+// errIndex says that an agent's tools could not be compared with the subject of a request.
 var errIndex = errors.New("compare tools")
 
-// narrow narrows the request for a to the tools that fit it. A loop whose tools cannot be compared is offered all of
-// them; the error for a step is errIndex, or the context's.
+// narrow limits the request of action a to the tools that fit its subject. If the tools cannot be compared, the loop
+// offers all of them. For a step of a plan, the error is errIndex or the context's.
 func (p Ports) narrow(ctx context.Context, def *agent.Definition, s *run.AgentState, a *policy.Action) error {
 	query, server, k, narrows := plan.Narrowing(def, s, *a)
 	if !narrows {
@@ -52,11 +52,11 @@ func (p Ports) narrow(ctx context.Context, def *agent.Definition, s *run.AgentSt
 	case err != nil && ctx.Err() != nil:
 		return ctx.Err()
 	case err == nil:
-		can := policy.Offered(def, s, *a) // a tool that is withdrawn, hidden or disabled takes no place
+		offered := policy.Offered(def, s, *a) // withdrawn, hidden and disabled tools take no place
 		var tools []agent.ToolSpec
 		var near []float64
 		for i, t := range def.Tools {
-			if slices.ContainsFunc(can, func(c agent.ToolSpec) bool { return c.Name == t.Name }) {
+			if slices.ContainsFunc(offered, func(c agent.ToolSpec) bool { return c.Name == t.Name }) {
 				tools, near = append(tools, t), append(near, similarity[i])
 			}
 		}
@@ -72,14 +72,14 @@ func (p Ports) narrow(ctx context.Context, def *agent.Definition, s *run.AgentSt
 
 var errDimensions = errors.New("the embedder's vectors differ in length or number")
 
-// embedTimeout is how long texts may take to be embedded (seed 002, ADR-010 there).
+// embedTimeout is how long embedding texts may take (seed 002, its ADR-010).
 const embedTimeout = 30 * time.Second
 
-// maxIndexed is how many definitions' tools an index keeps the vectors of.
+// maxIndexed is how many definitions' vectors an index keeps.
 const maxIndexed = 64
 
-// ToolIndex keeps the vectors of agents' tools for as long as the process lives, by the digest of the definition. It is
-// never a matter of correctness: what a request was narrowed to is part of the reply's fact. Safe for concurrent use.
+// ToolIndex caches the vectors of agents' tools in memory, by the digest of the definition. Correctness never depends
+// on it, because the reply's fact records which tools were offered. Safe for concurrent use.
 type ToolIndex struct {
 	embedder Embedder
 
@@ -87,13 +87,13 @@ type ToolIndex struct {
 	vectors map[string][][]float32
 }
 
-// NewToolIndex makes an index that is empty.
+// NewToolIndex returns an empty index.
 func NewToolIndex(e Embedder) *ToolIndex {
 	return &ToolIndex{embedder: e, vectors: map[string][][]float32{}}
 }
 
-// similarity is the dot product of each text's vector with the query's, all of length one. The texts are those of the
-// run's definition; their vectors are made once for it, or twice at the same time.
+// similarity returns the dot product of each text's vector with the query's, all of length one. The texts are those of
+// the run's definition, whose vectors are computed once, or twice if two requests come at the same time.
 func (x *ToolIndex) similarity(
 	ctx context.Context, s *run.AgentState, by agent.Embeddings, texts []string, query string,
 ) ([]float64, error) {
@@ -112,23 +112,23 @@ func (x *ToolIndex) similarity(
 		x.vectors[s.Definition] = vectors
 		x.mu.Unlock()
 	}
-	asked, err := x.embed(ctx, s.Tenant, by, []string{query})
+	target, err := x.embed(ctx, s.Tenant, by, []string{query})
 	if err != nil {
 		return nil, err
 	}
 	out := make([]float64, len(vectors))
 	for i, v := range vectors {
-		if len(v) != len(asked[0]) {
+		if len(v) != len(target[0]) {
 			return nil, errDimensions
 		}
 		for j := range v {
-			out[i] += float64(v[j]) * float64(asked[0][j])
+			out[i] += float64(v[j]) * float64(target[0][j])
 		}
 	}
 	return out, nil
 }
 
-// embed makes the texts' vectors, each of length one. A vector that is all zeros stays so.
+// embed returns the texts' vectors, each scaled to length one. A zero vector stays zero.
 func (x *ToolIndex) embed(
 	ctx context.Context, tenant string, by agent.Embeddings, texts []string,
 ) ([][]float32, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// inferPlan asks a model for the next part of the run's plan and plans the entry of its reply. A failure of the model
+// inferPlan asks a model for the next part of the run's plan, and plans the entry of its reply. A failure of the model
 // is part of the plan and never ends the run.
 func (a *attempt) inferPlan(ctx context.Context, next policy.Action, add hook.Additions) (*turn, error) {
 	if err := a.recordAdvice(ctx); err != nil {
@@ -25,7 +25,7 @@ func (a *attempt) inferPlan(ctx context.Context, next policy.Action, add hook.Ad
 	if _, err := plan.Steps(s); err != nil {
 		return a.endTurn(ctx, policy.Fail(run.CodeInternal, err.Error()))
 	}
-	system, once, digest := "", "", "" // once: what is built once and was built for this request
+	system, once, digest := "", "", "" // once: a system text that is built once, if built for this request
 	if next.Lifecycle != run.LifecycleRoute {
 		var err error
 		if system, err = a.buildContext(ctx, next); err != nil {
@@ -78,7 +78,7 @@ func (a *attempt) inferPlan(ctx context.Context, next policy.Action, add hook.Ad
 	return a.replyTurn(ctx, nil, facts...)
 }
 
-// accepts reports whether arguments fit a tool's schema. One that cannot be used accepts nothing.
+// accepts reports whether arguments fit a tool's schema. An invalid schema accepts nothing.
 func (st *Stepper) accepts(t agent.ToolSpec, args json.RawMessage) bool {
 	if t.Schema == nil {
 		return true

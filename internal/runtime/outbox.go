@@ -16,21 +16,21 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// What happens to runs and to requests is published (docs/events.md). The events of an entry are one item, which is
-// written in the entry's transaction: PK T#tenant#OUTBOX#run, SK the entry's sequence. The process that commits the
-// entry then sends them. The item is in the index until they are sent, and the sweep sends what is left there. An event
-// that is sent again has the same id.
+// Events about runs and requests are published (docs/events.md). The events of an entry are one item, written in the
+// entry's transaction: PK T#tenant#OUTBOX#run, SK the entry's sequence. The process that commits the entry then sends
+// them. The item is in the index until its events are sent, and the sweep sends what is left there. An event that is
+// sent again has the same id.
 
 const (
 	publishTime = 5 * time.Second    // how long the process that commits an entry tries to send its events
-	sentTime    = 7 * 24 * time.Hour // after that the table may delete the item of what was sent
+	sentTime    = 7 * 24 * time.Hour // after that the table may delete the item of sent events
 )
 
 func outboxIndex(tenant string) string { return "T#" + tenant + "#OUTBOX" }
 
 func outboxPK(tenant, run string) string { return outboxIndex(tenant) + "#" + run }
 
-// outbox returns the write of the item with the events that an entry publishes. It returns none if there are no events,
+// outbox returns the write of the item with the events that an entry publishes. It returns none if there are no events
 // or no bus.
 func (p Ports) outbox(d *run.Draft, def *agent.Definition) ([]store.Op, error) {
 	if p.Publish == nil {
@@ -66,16 +66,16 @@ func (p Ports) send(ctx context.Context, it store.Item) error {
 			return fmt.Errorf("publish event %s: %w", e.ID, err)
 		}
 	}
-	gone := map[string]store.Value{"TTL": store.Num(p.Clock.Now().Add(sentTime).Unix())}
-	if err := p.Table.Write(ctx, store.Op{Kind: store.Put, Item: store.Item{Key: it.Key, Attrs: gone}}); err != nil {
+	sentAttrs := map[string]store.Value{"TTL": store.Num(p.Clock.Now().Add(sentTime).Unix())}
+	if err := p.Table.Write(ctx, store.Op{Kind: store.Put, Item: store.Item{Key: it.Key, Attrs: sentAttrs}}); err != nil {
 		return fmt.Errorf("note that events are published: %w", err)
 	}
 	return nil
 }
 
-// SendOutbox sends the events on one page of a tenant's unsent items, of entries that were committed no later than by.
-// It returns how many items it sent, and where the next page begins; "" = there is none. An item that cannot be read is
-// skipped, and is part of the error. A bus that fails ends the page.
+// SendOutbox sends the events on one page of a tenant's unsent items, of entries committed no later than by. It returns
+// the number of sent items and the cursor of the next page; "" = there is none. An unreadable item is skipped and
+// becomes part of the error. A bus that fails ends the page.
 func (p Ports) SendOutbox(
 	ctx context.Context, tenant string, by time.Time, cursor string,
 ) (sent int64, next string, err error) {
@@ -102,12 +102,13 @@ func (p Ports) SendOutbox(
 	return sent, next, err
 }
 
-// publishedData is the data of a published event. It holds no content: who reads it need not be allowed to read runs.
+// publishedData is the data of a published event. It holds no content, because its readers need not be allowed to read
+// runs.
 type publishedData struct {
-	Version int           `json:"version"` // of this form
+	Version int           `json:"version"` // version of this form
 	Time    time.Time     `json:"time"`
-	Seq     int64         `json:"seq"`    // of the run's entry: events of a run are in its order
-	Status  run.RunStatus `json:"status"` // the run's, behind the entry
+	Seq     int64         `json:"seq"`    // the run's entry, which gives the order of a run's events
+	Status  run.RunStatus `json:"status"` // of the run after the entry
 	Parent  string        `json:"parent,omitempty"`
 	Root    string        `json:"root,omitempty"`
 	Links   struct {
@@ -115,18 +116,18 @@ type publishedData struct {
 		Request string `json:"request,omitempty"`
 	} `json:"links"` // paths of the HTTP API
 	Request *publishedRequest `json:"request,omitempty"`
-	Reason  run.Reason        `json:"reason,omitempty"` // of a run's end
-	Code    run.ErrorCode     `json:"code,omitempty"`   // of a run that failed
+	Reason  run.Reason        `json:"reason,omitempty"` // reason of a run's end
+	Code    run.ErrorCode     `json:"code,omitempty"`   // code of a failed run
 }
 
-// publishedRequest is a request in an event. Outcome, By and With are set when it has ended; the fields from Kind to
-// Until, except Calls, when people are asked.
+// publishedRequest is a request in an event. Outcome, By and With are set once it has ended. The fields from Kind to
+// Until, except Calls, are set when people are asked.
 type publishedRequest struct {
 	ID        string        `json:"id"`
 	Kind      approval.Kind `json:"kind,omitempty"`
 	Calls     []string      `json:"calls,omitempty"`
 	Tools     []string      `json:"tools,omitempty"`
-	Digest    string        `json:"digest,omitempty"` // of the action: the tool, its arguments and the policy
+	Digest    string        `json:"digest,omitempty"` // digest of the action: the tool, its arguments and the policy
 	Effect    run.Effect    `json:"effect,omitempty"`
 	Approvers []string      `json:"approvers,omitempty"`
 	Above     [][]string    `json:"above,omitempty"`
@@ -138,9 +139,9 @@ type publishedRequest struct {
 	With      []string      `json:"with,omitempty"`
 }
 
-// published returns the events of a draft: the start of the run, the requests that it opens and closes, the end of the
-// run. Their detail-types are countersign.run.started.v1 and .ended.v1, countersign.request.asked.v1, .decided.v1,
-// .expired.v1 and .closed.v1. A change that a consumer could notice, other than a new field, is a new type.
+// published returns the events of a draft: the start of the run, the requests that it opens and closes, and the end of
+// the run. Their detail-types are countersign.run.started.v1 and .ended.v1, countersign.request.asked.v1, .decided.v1,
+// .expired.v1 and .closed.v1. A change that a consumer could notice, other than a new field, needs a new type.
 func published(d *run.Draft, def *agent.Definition) (events []policy.Outgoing, err error) {
 	after := d.Committed()
 	s := &after
@@ -199,8 +200,8 @@ func published(d *run.Draft, def *agent.Definition) (events []policy.Outgoing, e
 	return events, err
 }
 
-// closedRequests returns the requests that were open before the draft and are not after it. The outcome of each is a
-// decision, or the status that the request ends with.
+// closedRequests returns the requests that were open before the draft and are closed after it. The outcome of each is a
+// decision, or the status with which the request ends.
 func closedRequests(d *run.Draft) (closed []publishedRequest) {
 	open := map[string]bool{}
 	for _, c := range d.State.Waits() {

@@ -18,8 +18,8 @@ type Waits struct{ Ports }
 // Ticket is a waiter's invocation.
 type Ticket = store.TokenClaim
 
-// Park stores the token, then looks whether anything has arrived meanwhile; if so, or if the wait is over, it completes
-// its own token; else it has people told (rule 6).
+// Park stores the token and then checks whether anything has arrived meanwhile. If so, or if the wait is over, it
+// completes its own token. Otherwise it notifies people (rule 6).
 func (w *Waits) Park(ctx context.Context, t Ticket) error {
 	err := w.Journal.StoreToken(ctx, t)
 	if errors.Is(err, store.ErrWaitOver) {
@@ -36,15 +36,15 @@ func (w *Waits) Park(ctx context.Context, t Ticket) error {
 		return w.completeToken(ctx, t.Run, t.Token)
 	}
 	if w.Notify != nil {
-		if err := w.Notify.NotifyRun(ctx, t.Tenant, t.Run); err != nil { // the sweep repeats it: the run waits
+		if err := w.Notify.NotifyRun(ctx, t.Tenant, t.Run); err != nil { // the sweep notifies again, since the run waits
 			w.warn("tell people of run "+t.Run, err)
 		}
 	}
 	return nil
 }
 
-// hasArrived reports whether the wait is over or something waits in the inbox. While a run waits, HEAD holds exactly
-// what it has drained, because the drain writes HEAD along (rule 1).
+// hasArrived reports whether the wait is over or something is in the inbox. While a run waits, HEAD holds exactly what
+// the run has drained, because the drain writes HEAD, too (rule 1).
 func (w *Waits) hasArrived(ctx context.Context, t Ticket) (bool, error) {
 	h, err := w.Journal.Head(ctx, t.Tenant, t.Run)
 	if err == nil {
@@ -56,8 +56,8 @@ func (w *Waits) hasArrived(ctx context.Context, t Ticket) (bool, error) {
 	return w.Journal.SlotTaken(ctx, t.Tenant, t.Run, h.Drained+1)
 }
 
-// Wake completes the token of a run that is parked (rule 8). A run that is not, or whose waiter has not stored its
-// token yet, needs no waking: the waiter looks after it has.
+// Wake completes the token of a parked run (rule 8). A run that is not parked, or whose waiter has not stored its token
+// yet, needs no waking, because the waiter checks after it has.
 func (p Ports) Wake(ctx context.Context, tenant, runID string) error {
 	h, err := p.Journal.Head(ctx, tenant, runID)
 	if err != nil {
@@ -76,21 +76,22 @@ func (p Ports) completeToken(ctx context.Context, run, token string) error {
 	return nil
 }
 
-// Inputs takes what users say to a run. Safe for concurrent use.
+// Inputs accepts messages and answers for runs. Safe for concurrent use.
 type Inputs struct {
 	Ports
-	Definitions Definitions // Answer asks it; who takes messages alone needs none
+	Definitions Definitions // used by Answer; may be nil if only messages are accepted
 }
 
-// ErrRunFinished says that a run takes no messages any more.
+// ErrRunFinished says that a run no longer accepts messages.
 var ErrRunFinished = errors.New("the run has finished")
 
-// Check reports what Send would refuse of a message to a run that is there: ErrUnknownBlob. It notes the run's blobs.
+// Check returns the error with which Send would refuse a message to an existing run: ErrUnknownBlob. It records the run
+// as a user of the message's blobs.
 func (in *Inputs) Check(ctx context.Context, tenant, runID string, blocks []run.UserBlock) error {
 	return in.checkMedia(ctx, tenant, runID, blocks)
 }
 
-// Send puts messages into the run's inbox, once for their id (empty = one of their own), and wakes the run.
+// Send puts messages into the run's inbox, once for their id ("" = a new id), and wakes the run.
 func (in *Inputs) Send(ctx context.Context, tenant, runID, id, by string, blocks []run.UserBlock) error {
 	if id == "" {
 		id = in.IDs.Key()
@@ -111,24 +112,24 @@ func (in *Inputs) Send(ctx context.Context, tenant, runID, id, by string, blocks
 	return in.Wake(ctx, tenant, runID)
 }
 
-// Canceller calls runs off. Safe for concurrent use.
+// Canceller cancels runs. Safe for concurrent use.
 type Canceller struct {
 	Ports
 	Definitions Definitions
-	// CleansUp says that the code which agents name is in this process: it cleans up after a run itself. Else, and where
-	// that fails, an execution does.
+	// CleansUp says that this process contains the code that agents name, so it cleans up after a run itself. Otherwise,
+	// or if that fails, an execution does.
 	CleansUp bool
 }
 
 // Cancel ends the run by an entry, which is the fence: no call is claimed after it. Then it stops the execution (rule
-// 11). A run that is done already is left as it is, and its state returned.
+// 11). A run that is already done is not changed, and its state is returned.
 func (c *Canceller) Cancel(ctx context.Context, tenant, runID, by, note string) (run.AgentState, error) {
 	s, err := withReloads(ctx, func() (run.AgentState, error) {
 		l, err := c.Journal.Load(ctx, tenant, runID)
 		if err != nil {
 			return run.AgentState{}, err
 		}
-		if l.State.Status == run.RunDone { // do again what follows a cancel whose answer was lost
+		if l.State.Status == run.RunDone { // repeat what follows a cancel whose response was lost
 			s := &l.State
 			if err := c.closeRequests(ctx, s); err != nil {
 				return l.State, err
@@ -136,11 +137,11 @@ func (c *Canceller) Cancel(ctx context.Context, tenant, runID, by, note string) 
 			if s.Reason != run.ReasonCancelled {
 				return l.State, c.notifyEnd(ctx, s)
 			}
-			owed, err := c.owedEnd(ctx, s.Tenant, s.Run)
+			record, err := c.loadEndRecord(ctx, s.Tenant, s.Run)
 			if err != nil {
 				return l.State, errors.Join(err, c.stop(ctx, s))
 			}
-			return l.State, c.finish(ctx, s, owed.cleaning)
+			return l.State, c.finish(ctx, s, record.cleaning)
 		}
 		def, err := c.Definitions(ctx, tenant, l.State.Definition)
 		if err != nil {
@@ -152,7 +153,7 @@ func (c *Canceller) Cancel(ctx context.Context, tenant, runID, by, note string) 
 		if err != nil {
 			return run.AgentState{}, err
 		}
-		return after, c.finish(ctx, &after, namesCleanup(def))
+		return after, c.finish(ctx, &after, hasCleanup(def))
 	})
 	if err != nil {
 		return run.AgentState{}, fmt.Errorf("cancel run %s: %w", runID, err)
@@ -177,7 +178,7 @@ func (c *Canceller) stop(ctx context.Context, s *run.AgentState) error {
 	return nil
 }
 
-// Answer is what a service gives to a call: a result, or an error that the model is to hear of.
+// Answer is a service's answer to a call: a result, or an error that the model is told.
 type Answer struct {
 	Tenant, Run, Call string
 	Content           string
@@ -185,13 +186,13 @@ type Answer struct {
 	By                string
 }
 
-// ErrUnasked says that an answer counts for nothing, and changes nothing: the call has its answer, or its time is up,
-// or no event of it is out, or the run has ended.
+// ErrUnasked says that an answer changes nothing: the call has been answered or has expired, no event of it was sent,
+// or the run has ended.
 var ErrUnasked = errors.New("the call waits for no answer")
 
-// Answer takes a service's answer into the run's inbox and wakes the run. Of several answers to a call the first one
-// counts: the same again wakes again, and another one is ErrUnasked, as is one to a call that waits for none.
-// store.ErrNoRun where there is no such run.
+// Answer puts a service's answer into the run's inbox and wakes the run. Only the first answer to a call counts.
+// Repeating the same answer wakes the run again. Another answer, or one to a call that awaits none, is ErrUnasked. An
+// unknown run is store.ErrNoRun.
 func (in *Inputs) Answer(ctx context.Context, a Answer) error {
 	l, err := in.Journal.Load(ctx, a.Tenant, a.Run)
 	if err != nil {
@@ -199,7 +200,7 @@ func (in *Inputs) Answer(ctx context.Context, a Answer) error {
 	}
 	unasked := fmt.Errorf("answer call %s of run %s: %w", a.Call, a.Run, ErrUnasked)
 	c, ok := l.State.Call(a.Call)
-	// what a run answers, it says by itself
+	// a delegated run answers by itself
 	if l.State.Status == run.RunDone || !ok || !c.AwaitsAnswer() || c.Child != "" {
 		return unasked
 	}
@@ -221,8 +222,8 @@ func (in *Inputs) Answer(ctx context.Context, a Answer) error {
 	return in.Wake(ctx, a.Tenant, a.Run)
 }
 
-// answered is the answer as it is stored: as much as the agent's context takes, and what is long, in a blob. Approvals
-// are read by a machine and stay whole.
+// answered returns the answer in stored form: cut to the agent's context limit, long text in a blob. Approvals are not
+// cut, because a machine reads them.
 func (in *Inputs) answered(ctx context.Context, def *agent.Definition, a Answer, c run.Call) (run.Answered, error) {
 	fact := run.Answered{Call: a.Call, Content: strings.ToValidUTF8(a.Content, "\uFFFD"), IsError: a.IsError, By: a.By}
 	lost := ""

@@ -19,15 +19,15 @@ import (
 // use.
 type permissions struct {
 	hooks    hook.Set
-	table    store.Table // of standing grants; a batch has it
+	table    store.Table // of standing grants; set in a batch
 	policy   *run.Remembered
 	checked  *run.PermissionChecked
-	reasons  map[string]string // the backend's, by request
-	notified map[string]bool   // decisions that the backend has heard of
+	reasons  map[string]string // the backend's reasons, by request
+	notified map[string]bool   // decisions that the backend was notified of
 }
 
-// prepare adds to a drained draft what follows for permissions before the run goes on: the policy function's list,
-// where it is due; what the decisions of the draft settle besides, once the backend has heard of them.
+// prepare adds to a drained draft the facts about permissions that come before anything else: the policy function's
+// list, if due, and what the draft's decisions imply once the backend knows them.
 func (a *permissions) prepare(ctx context.Context, def *agent.Definition, d *run.Draft) error {
 	if d.State.Permissions.Failed != "" {
 		return nil
@@ -42,7 +42,7 @@ func (a *permissions) prepare(ctx context.Context, def *agent.Definition, d *run
 	return addWhileRoom(d, policy.Consequences(def, &d.State)...)
 }
 
-// evaluate asks the policy function, once after the run's beginning and once after every wake.
+// evaluate calls the policy function once after the run's beginning and once after every resume.
 func (a *permissions) evaluate(ctx context.Context, def *agent.Definition, d *run.Draft) error {
 	name := def.Permission.Policy
 	if name == "" || d.State.Memory[policy.ListedMemory].Fresh {
@@ -59,7 +59,7 @@ func (a *permissions) evaluate(ctx context.Context, def *agent.Definition, d *ru
 	return d.Add(*a.policy)
 }
 
-// policyTools are the original names of the tools that the policy function lists.
+// policyTools returns the original names of the tools that the policy function lists.
 func (a *permissions) policyTools(ctx context.Context, def *agent.Definition, s *run.AgentState) ([]string, error) {
 	policy, ok := a.hooks.Policies[def.Permission.Policy]
 	if !ok {
@@ -94,24 +94,25 @@ func (a *permissions) notifyBackend(ctx context.Context, def *agent.Definition, 
 		return nil
 	}
 	for _, e := range slices.Clone(d.Entry.Events) {
-		said, ok := e.(run.Decided)
-		key := fmt.Sprintf("%d/%s", said.Slot, said.Approval) // one that was kept has no slot, and no other on its request
+		decided, ok := e.(run.Decided)
+		// a kept decision has no slot, but is the only one on its request
+		key := fmt.Sprintf("%d/%s", decided.Slot, decided.Approval)
 		if !ok || a.notified[key] {
 			continue
 		}
-		tools := said.Tools
-		if c, ok := d.State.Call(said.Call); ok && said.Permit != "" {
+		tools := decided.Tools
+		if c, ok := d.State.Call(decided.Call); ok && decided.Permit != "" {
 			tools = []string{c.Tool}
 		}
-		word := hook.PermissionWord{By: said.By, Note: said.Note}
-		switch said.Action {
-		case run.ActionApprove: // of grants, the backend hears of those that suffice
+		word := hook.PermissionWord{By: decided.By, Note: decided.Note}
+		switch decided.Action {
+		case run.ActionApprove: // the backend only gets grants that suffice
 			word.Granted = slices.DeleteFunc(slices.Clone(tools),
-				func(tool string) bool { return !policy.Suffices(said, def, &d.State, tool) })
+				func(tool string) bool { return !policy.Suffices(decided, def, &d.State, tool) })
 		case run.ActionDeny:
 			word.Denied = tools
 		}
-		if len(word.Granted)+len(word.Denied) == 0 { // it is about no tools
+		if len(word.Granted)+len(word.Denied) == 0 { // the decision is not about tools
 			continue
 		}
 		backend, err := a.backend(def)
@@ -126,8 +127,8 @@ func (a *permissions) notifyBackend(ctx context.Context, def *agent.Definition, 
 	return nil
 }
 
-// check adds what is known beyond the run of the tools of the newest round that need a permission: the backend's word,
-// or the standing grants on record. In doubt, as a claim was refused, it looks at the records again.
+// check adds what is recorded outside the run about tools of the newest round that need a permission: the backend's
+// answer, or standing grants. If doubt is set, because a claim was refused, it reads the grants again.
 func (a *permissions) check(ctx context.Context, def *agent.Definition, d *run.Draft, doubt bool) error {
 	if policy.Granting(def).Standing() {
 		return a.checkStanding(ctx, def, d, doubt)
@@ -153,7 +154,8 @@ func (a *permissions) check(ctx context.Context, def *agent.Definition, d *run.D
 		a.checked = &run.PermissionChecked{Inference: s.Round.Inference, Tools: map[string]run.PermissionStatus{}}
 		for _, tool := range asked {
 			status := got[tool]
-			if status != policy.PermissionApproved && status != policy.PermissionDenied { // all else is a reason to ask
+			// anything else means that people are asked
+			if status != policy.PermissionApproved && status != policy.PermissionDenied {
 				status = policy.PermissionRequestable
 			}
 			a.checked.Tools[tool] = status
@@ -170,7 +172,7 @@ func (a *permissions) backend(def *agent.Definition) (hook.PermissionBackend, er
 	return b, nil
 }
 
-// errNoCode says that the deployment has no code of the name. Nothing runs that it would have to permit.
+// errNoCode says that the deployment has no code of that name. Calls that need its permission do not run.
 var errNoCode = errors.New("this deployment has no such code")
 
 // endUnauthorized ends the run because its permissions cannot be determined. An error of the invocation itself is
@@ -188,7 +190,7 @@ func contextOf(s *run.AgentState) hook.PermissionContext {
 	}
 }
 
-// toolsOf are tools with the calls of them that have not run.
+// toolsOf returns the named tools with their calls that have not run.
 func toolsOf(def *agent.Definition, s *run.AgentState, names []string) []hook.PermissionTool {
 	tools := make([]hook.PermissionTool, len(names))
 	for i, name := range names {
@@ -208,16 +210,16 @@ func (r *round) blockCalls(ctx context.Context, p *batchPlan) error {
 	busy := func(id string) bool { return r.inflight.has(id) || p.launches(id) }
 	var err error
 	gate := func(s *run.AgentState, c run.Call) policy.Gate {
-		said, failed := r.askPlugins(ctx, p, c)
+		plugins, failed := r.askPlugins(ctx, p, c)
 		err = errors.Join(err, failed)
-		return policy.GateHooked(r.def, s, c, said.gate, r.Valid, p.draft.Entry.Time)
+		return policy.GateHooked(r.def, s, c, plugins.gate, r.Valid, p.draft.Entry.Time)
 	}
 	events := policy.BlockRound(r.def, &p.draft.State, gate, p.draft.Entry.Time, busy)
 	if err != nil || events == nil {
 		return err
 	}
 	request := events[0].(run.PermissionRequested)
-	var names, blocked []string // of tools, and calls of them
+	var names, blocked []string // names of tools, and ids of their calls
 	for _, t := range request.Tools {
 		names, blocked = append(names, t.Tool), append(blocked, t.Calls...)
 	}
@@ -262,7 +264,7 @@ func askedTools(d *run.Draft) []run.PermissionRequest {
 	})
 }
 
-// toolRequestOps are the writes to requests about tools that belong into the draft's transaction.
+// toolRequestOps returns the writes to requests about tools that belong to the draft's transaction.
 func (p Ports) toolRequestOps(d *run.Draft, def *agent.Definition) ([]store.Op, error) {
 	var ops []store.Op
 	for _, r := range askedTools(d) {
@@ -272,7 +274,7 @@ func (p Ports) toolRequestOps(d *run.Draft, def *agent.Definition) ([]store.Op, 
 				t.Calls[i].Described = p.describeCall(def, t.Tool, c.Args)
 			}
 		}
-		if d.State.Status == run.RunDone { // by the very entry: nobody is waited for
+		if d.State.Status == run.RunDone { // the same entry ends the run
 			a.Status = approval.Cancelled
 		}
 		op, err := approval.CreateOp(a)
@@ -298,20 +300,21 @@ func (p Ports) toolRequestOps(d *run.Draft, def *agent.Definition) ([]store.Op, 
 func withVerdicts(r run.PermissionRequest, events []run.Event) run.PermissionRequest {
 	r.Tools = slices.Clone(r.Tools)
 	for _, e := range events {
-		said, ok := e.(run.Decided)
-		if !ok || said.Approval != r.Approval {
+		decided, ok := e.(run.Decided)
+		if !ok || decided.Approval != r.Approval {
 			continue
 		}
 		for i := range r.Tools {
-			if t := &r.Tools[i]; t.Verdict == "" && slices.Contains(said.Tools, t.Tool) {
-				t.Verdict = said.Action.Verdict()
+			if t := &r.Tools[i]; t.Verdict == "" && slices.Contains(decided.Tools, t.Tool) {
+				t.Verdict = decided.Action.Verdict()
 			}
 		}
 	}
 	return r
 }
 
-// claimOps are what the draft's claims depend on: each approval is used up once, and each grant of a tool must hold.
+// claimOps returns the operations on which the draft's claims depend: each approval is used up once, and each grant of
+// a tool must hold.
 func claimOps(def *agent.Definition, d *run.Draft) []store.Op {
 	var ops []store.Op
 	for _, e := range d.Entry.Events {
@@ -325,13 +328,13 @@ func claimOps(def *agent.Definition, d *run.Draft) []store.Op {
 			ops = append(ops, approval.ConsumeOp(d.State.Tenant, *c.Grant, d.Entry.Time))
 		}
 		if g, standing := standingGrantOf(def, &d.State, c, claim); standing {
-			// All claims of the draft under it count at once, from the number the run knows, so that uses are counted exactly
-			// when the entry is written.
+			// All claims of the draft under the grant are counted together, starting at the number that the run knows. So uses
+			// are counted exactly when the entry is written.
 			claims := 0
 			for _, e := range d.Entry.Events {
 				other, ok := e.(run.CallClaimed)
-				of, _ := d.State.Call(other.Call)
-				if ok && of.Tool == g.Tool && other.Under == g.Approval && other.Digest == g.Digest {
+				otherCall, _ := d.State.Call(other.Call)
+				if ok && otherCall.Tool == g.Tool && other.Under == g.Approval && other.Digest == g.Digest {
 					claims++
 				}
 			}
@@ -346,7 +349,7 @@ func claimOps(def *agent.Definition, d *run.Draft) []store.Op {
 	return ops
 }
 
-// mergeOps merges the updates and checks of the same item, because a transaction takes one for each.
+// mergeOps merges the updates and checks of the same item, because a transaction accepts only one for each.
 func mergeOps(ops []store.Op) []store.Op {
 	var out []store.Op
 	for _, op := range ops {
@@ -378,13 +381,13 @@ func mergeOps(ops []store.Op) []store.Op {
 	return out
 }
 
-// checkStanding reads the standing grants of the round's calls, once; in doubt, as a claim was refused, again those
-// that it had found, and those that were given in this run: what is not on record any more is taken away.
+// checkStanding reads the standing grants for the round's calls once. If doubt is set, because a claim was refused, it
+// reads the found grants again, and those that were given in this run. Grants that are no longer recorded are removed.
 func (a *permissions) checkStanding(ctx context.Context, def *agent.Definition, d *run.Draft, doubt bool) error {
 	s := &d.State
 	known := s.Permissions.Checked
 	first := known.Inference != s.Round.Inference
-	// grants under which the draft claims already were read before these claims, and the transaction checks them again
+	// grants that the draft already claims under were read before these claims, and the transaction checks them again
 	doubt = doubt && !slices.ContainsFunc(d.Entry.Events, func(e run.Event) bool {
 		claim, ok := e.(run.CallClaimed)
 		return ok && claim.Under != ""
@@ -398,7 +401,7 @@ func (a *permissions) checkStanding(ctx context.Context, def *agent.Definition, 
 	}
 	found := run.PermissionChecked{Inference: s.Round.Inference, Tools: map[string]run.PermissionStatus{}}
 	if doubt {
-		for _, h := range policy.HeldStanding(def, s) { // given in this run, of those that the next claims would take
+		for _, h := range policy.HeldStanding(def, s) { // grants of this run that the next claims would use
 			live, err := approval.IsStandingLive(ctx, a.table, s.Tenant, s.Agent,
 				run.StandingGrant{Tool: h.Tool, Digest: h.Digest}, d.Entry.Time)
 			if err != nil {
@@ -414,7 +417,7 @@ func (a *permissions) checkStanding(ctx context.Context, def *agent.Definition, 
 	}
 	if a.checked == nil || a.checked.Inference != s.Round.Inference || doubt {
 		live, err := approval.LiveStanding(ctx, a.table, s.Tenant, s.Agent, asked, d.Entry.Time)
-		if err == nil && first && policy.Granting(def).Patterns() { // and those of patterns that cover a call of the round
+		if err == nil && first && policy.Granting(def).Patterns() { // and patterns that cover a call of the round
 			tools := policy.ToolsOf(asked)
 			patterns, failed := approval.LivePatterns(ctx, a.table, s.Tenant, s.Agent, tools, d.Entry.Time)
 			live, err = append(live, policy.CoveringPatterns(def, s, patterns)...), failed
@@ -434,8 +437,8 @@ func (a *permissions) checkStanding(ctx context.Context, def *agent.Definition, 
 	return d.Add(found)
 }
 
-// standingGrantOf is what must be on record for a claim that the draft has made: the very grant that it takes, or, of a
-// call that runs again or under what was granted in this run, any that covers it. False where the claim takes no
+// standingGrantOf returns the record that must exist for a claim of the draft: the grant that the claim uses, or, for a
+// call that runs again or under a grant of this run, any grant that covers it. It returns false if the claim uses no
 // standing grant.
 func standingGrantOf(
 	def *agent.Definition, s *run.AgentState, c run.Call, claim run.CallClaimed,

@@ -14,25 +14,26 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// batchPlan is one entry of a batch as it would be committed now, and what may be launched after it.
+// batchPlan is one planned entry of a batch, and the calls to launch after it.
 type batchPlan struct {
 	draft   *run.Draft
 	launch  []run.Call
-	taken   []*execution // finished executions whose results are in the draft, or are nobody's any more
+	taken   []*execution // finished executions whose results are in the draft or not needed any more
 	due     due
-	settles bool // the draft settles calls, or suspends them
-	full    bool // the draft writes as many requests as an entry may: what else is owed is for the next one
-	// calls that a kept decision has met: what it lets run is claimed in a later entry, as its request is one item
+	settles bool // the draft settles or suspends calls
+	full    bool // the draft writes as many requests as an entry may; the rest waits for the next entry
+	// calls that kept decisions have settled. They are claimed in a later entry, because one entry can write a request
+	// only once
 	early map[string]bool
 }
 
-// due is when a plan's entry has to be committed.
+// due says when a plan's entry has to be committed.
 type due int
 
 const (
-	dueLater  due = iota // with whatever else comes: what was drained is still in the inbox
-	dueAtRest            // once nothing runs: a refusal waits for the results beside it
-	// before anything is launched or awaited: a claim, a result, what people may decide about meanwhile
+	dueLater  due = iota // with any later entry: drained facts are still in the inbox
+	dueAtRest            // once nothing runs: a refusal waits for the results of other calls
+	// before anything is launched or awaited: a claim, a result, a request that people may decide meanwhile
 	dueFirst
 )
 
@@ -62,7 +63,7 @@ func (r *round) mustCommit(p *batchPlan) bool {
 	return !p.draft.Empty() && (p.due == dueFirst || p.due == dueAtRest && !busy)
 }
 
-// plan drains, takes in what has finished, and gates what Next owes.
+// plan plans the next entry: it drains the inbox, adds finished results, and gates the calls that policy.Next returns.
 func (r *round) plan(ctx context.Context) (*batchPlan, error) {
 	d, err := r.draft(ctx, r.inv, *r.loaded, r.def)
 	if err != nil {
@@ -82,7 +83,7 @@ func (r *round) plan(ctx context.Context) (*batchPlan, error) {
 			return p, nil
 		}
 		if size += f.size; size > maxResults && len(p.taken) > 0 {
-			break // the next entry holds it
+			break // left to the next entry
 		}
 		if err := r.addFinished(ctx, p, f); err != nil {
 			return nil, err
@@ -106,12 +107,12 @@ func (r *round) plan(ctx context.Context) (*batchPlan, error) {
 		if p.full = isFull(d); p.full {
 			return p, nil
 		}
-		progress, err := r.gateOwed(ctx, p)
-		if fin, broken := pluginEndOf(err); broken { // nothing that this plan would start is started
+		progress, err := r.gateCalls(ctx, p)
+		if fin, broken := pluginEndOf(err); broken { // this plan starts nothing
 			r.pluginEnd = &fin
 			return r.plan(ctx)
 		}
-		if r.pluginEnd != nil { // behind a call that the draft settles: it is committed, and nothing is started after it
+		if r.pluginEnd != nil { // plugins failed after a call: commit its result and start nothing more
 			p.raiseDue(dueFirst)
 			return p, nil
 		}
@@ -124,7 +125,7 @@ func (r *round) plan(ctx context.Context) (*batchPlan, error) {
 	}
 }
 
-// settleEarly settles the kept decisions that have met a suspended call, and lets the permission backend hear of them.
+// settleEarly applies the kept decisions whose call is now suspended, and notifies the permission backend of them.
 func (r *round) settleEarly(ctx context.Context, p *batchPlan) error {
 	for _, fact := range policy.Early(r.def, &p.draft.State, r.Valid, p.draft.Entry.Time) {
 		if isFull(p.draft) {
@@ -150,17 +151,17 @@ func (r *round) settleEarly(ctx context.Context, p *batchPlan) error {
 	return r.permits.notifyBackend(ctx, r.def, p.draft)
 }
 
-// settlesEarly reports whether the draft settles the request by a decision that was kept.
+// settlesEarly reports whether a kept decision in the draft settles the request.
 func (p *batchPlan) settlesEarly(request string) bool {
 	return slices.ContainsFunc(p.draft.Entry.Events, func(e run.Event) bool {
-		said, ok := e.(run.Decided)
-		return ok && said.Early != "" && said.Approval == request
+		decided, ok := e.(run.Decided)
+		return ok && decided.Early != "" && decided.Approval == request
 	})
 }
 
-// gateOwed handles the calls that Next owes and reports whether that may have changed what it owes: a sequential
-// executor goes on behind a refused call.
-func (r *round) gateOwed(ctx context.Context, p *batchPlan) (bool, error) {
+// gateCalls gates the calls that policy.Next returns. It reports whether Next may now return other calls: a sequential
+// executor continues after a refused call.
+func (r *round) gateCalls(ctx context.Context, p *batchPlan) (bool, error) {
 	a := policy.Next(r.def, &p.draft.State)
 	if a.Kind != policy.ActTools {
 		return false, nil
@@ -198,7 +199,7 @@ func (p *batchPlan) launches(id string) bool {
 	return slices.ContainsFunc(p.launch, func(c run.Call) bool { return c.ID == id })
 }
 
-// gate decides about one call that is owed: run, ask, refuse, or find out what became of it.
+// gate decides about one call: run it, ask people, refuse it, or find out its outcome.
 func (r *round) gate(ctx context.Context, p *batchPlan, c run.Call) error {
 	if r.isUnlinked(c) {
 		return nil
@@ -206,7 +207,7 @@ func (r *round) gate(ctx context.Context, p *batchPlan, c run.Call) error {
 	if c.Status == run.StatusRunning && c.Claim != r.inv.Writer {
 		return r.findOutcome(ctx, p, c, true)
 	}
-	if c.Status == run.StatusRunning { // our own claim, whose answer was lost
+	if c.Status == run.StatusRunning { // our own claim, whose response was lost
 		p.launch = append(p.launch, c)
 		return nil
 	}
@@ -221,12 +222,12 @@ func (r *round) gate(ctx context.Context, p *batchPlan, c run.Call) error {
 	case g.Claim != nil && p.settlesEarly(g.Claim.Under):
 		p.early[c.ID] = true
 		return nil
-	case g.Block != nil: // alone, as what its batch asked for was used up by another call
+	case g.Block != nil: // only this call, because another call used up the request of its round
 		return fmt.Errorf("gate call %s: it is to be blocked, and its round has been", c.ID)
 	case g.Give != nil:
 		var e run.CallFinished
 		if e, err = r.resultEvent(ctx, c, *g.Give); err == nil {
-			e.Ran = false // the tool did not
+			e.Ran = false // the tool did not run
 			err = p.settle(e)
 		}
 	case g.Ask:
@@ -235,10 +236,10 @@ func (r *round) gate(ctx context.Context, p *batchPlan, c run.Call) error {
 		err = r.suspend(p, *g.Suspend)
 	case g.Refuse != nil:
 		err = p.settle(*g.Refuse)
-	case c.Budget: // people have approved to raise it: that uses their approval up, and is no tool's
+	case c.Budget: // people approved the raise: that uses up the approval without a tool
 		p.raiseDue(dueFirst)
 		err = p.settle(run.CallClaimed{Call: c.ID}, run.CallFinished{Call: c.ID, Content: "The budget is raised."})
-	case r.isAway(c):
+	case r.isElsewhere(c):
 		return nil
 	default:
 		child, refused := policy.Delegation(r.def, &p.draft.State, c, r.Agents)
@@ -253,8 +254,8 @@ func (r *round) gate(ctx context.Context, p *batchPlan, c run.Call) error {
 	return r.afterTool(ctx, p, c.ID)
 }
 
-// verdict is the gate's, as plugins, the approval on record where that was in doubt, and what the call depends on let
-// it be.
+// verdict returns the gate's verdict, after the plugins, the approval's record if it was in doubt, and the
+// precondition.
 func (r *round) verdict(ctx context.Context, p *batchPlan, c run.Call) (policy.Gate, error) {
 	plugins, err := r.beforeTool(ctx, p, c)
 	if err != nil {
@@ -262,12 +263,12 @@ func (r *round) verdict(ctx context.Context, p *batchPlan, c run.Call) (policy.G
 	}
 	g := policy.GateHooked(r.def, &p.draft.State, c, plugins, r.Valid, p.draft.Entry.Time)
 	if name := r.def.Output.Check; name != "" && c.Breaks && g.Give != nil && !g.Give.IsError {
-		wrong, err := r.Hooks.Checked(ctx, name, &p.draft.State, json.RawMessage(g.Give.Content))
+		problem, err := r.Hooks.Checked(ctx, name, &p.draft.State, json.RawMessage(g.Give.Content))
 		if err != nil {
 			return policy.Gate{}, err
 		}
-		if wrong != "" {
-			g = policy.LastWordRefused(r.def, c, policy.WrongOutput(wrong))
+		if problem != "" {
+			g = policy.LastWordRefused(r.def, c, policy.WrongOutput(problem))
 		}
 	}
 	if g.Run && r.recheckApprovals {
@@ -282,11 +283,11 @@ func (r *round) verdict(ctx context.Context, p *batchPlan, c run.Call) (policy.G
 	return r.checkPrecondition(ctx, p, c, g)
 }
 
-// isLive reports whether the approval or grant for a claim still holds on record.
+// isLive reports whether the recorded approval or grant for a claim still holds.
 func (r *round) isLive(ctx context.Context, p *batchPlan, c run.Call, g policy.Gate) (bool, error) {
 	if g.Claim != nil {
 		if _, standing := p.draft.State.StandingUnder(c, *g.Claim); standing {
-			return true, nil // this plan has looked (check); the transaction looks again
+			return true, nil // this plan has checked it (permissions.check), and the transaction checks again
 		}
 		for _, t := range p.draft.State.Permissions.Tools {
 			if t.Tool == c.Tool && t.Approval == g.Claim.Under && !t.Denied {
@@ -305,23 +306,23 @@ func (r *round) isLive(ctx context.Context, p *batchPlan, c run.Call, g policy.G
 	return approval.IsGrantLive(ctx, r.Table, r.inv.Tenant, *c.Grant, p.draft.Entry.Time)
 }
 
-// start puts a call on the launch list, under a claim where it needs one (rule 9). Claim is the one it takes where its
-// tool was granted; child, the run that carries it out where another agent does. A call for which there is no room
-// stays as it is, unclaimed: it is gated again when another has ended, here or in a later invocation.
+// start adds a call to the launch list, with a claim if it needs one (rule 9). claim is the claim under a grant of the
+// tool, child the delegated run; both may be nil. A call for which there is no room stays unclaimed. It is gated again
+// when another call has ended, here or in a later invocation.
 func (r *round) start(p *batchPlan, c run.Call, claim *run.CallClaimed, child *run.Child) error {
 	if !policy.Launches(r.def, r.runningTools(p), c.Tool) {
 		return nil
 	}
 	if claim != nil || child != nil || c.NeedsClaim() || c.Status == run.StatusResuming {
-		with := run.CallClaimed{Call: c.ID}
+		taken := run.CallClaimed{Call: c.ID}
 		if claim != nil {
-			with = *claim
+			taken = *claim
 		}
 		if child != nil {
-			with.Child = child
+			taken.Child = child
 		}
 		p.raiseDue(dueFirst)
-		if err := p.draft.Add(with); err != nil {
+		if err := p.draft.Add(taken); err != nil {
 			return err
 		}
 		c, _ = p.draft.State.Call(c.ID)
@@ -330,38 +331,38 @@ func (r *round) start(p *batchPlan, c run.Call, claim *run.CallClaimed, child *r
 	return nil
 }
 
-// findOutcome handles a call that another invocation has claimed, or that timed out here and may still happen. It is
-// never simply run: the tool may know the outcome; where it says that the call was not made, the call is run again if
-// it may be; otherwise a person says (rule 10, R5).
+// findOutcome handles a call that another invocation has claimed, or that timed out here and may still happen. Such a
+// call is never simply run. If the tool knows the outcome, that is used. If the tool says that the call did not happen,
+// it runs again if it may. Otherwise a person decides (rule 10, R5).
 func (r *round) findOutcome(ctx context.Context, p *batchPlan, c run.Call, mayRun bool) error {
 	p.raiseDue(dueFirst)
-	found, word, err := r.reconcile(ctx, p, c)
+	outcome, report, err := r.reconcile(ctx, p, c)
 	switch {
 	case err != nil:
 		return err
-	case found == tool.OutcomeDone:
-		switch word := word.(type) {
-		case run.CallSuspended: // it had asked for input, and waits for that
+	case outcome == tool.OutcomeDone:
+		switch report := report.(type) {
+		case run.CallSuspended: // the tool had asked for input
 			if err = p.settle(run.Answered{Call: c.ID, Rerun: true, By: "reconcile"}); err == nil {
-				err = r.suspend(p, r.inputRequest(p, c, word))
+				err = r.suspend(p, r.inputRequest(p, c, report))
 			}
 		case run.CallFinished:
-			err = p.settle(run.Answered{Call: c.ID, Content: word.Content, Blob: word.Blob, IsError: word.IsError,
-				Media: word.Media, Patch: word.Patch, Whole: word.Whole, By: "reconcile"})
+			err = p.settle(run.Answered{Call: c.ID, Content: report.Content, Blob: report.Blob, IsError: report.IsError,
+				Media: report.Media, Patch: report.Patch, Whole: report.Whole, By: "reconcile"})
 		default:
-			err = fmt.Errorf("reconcile call %s: %T is no word on it", c.ID, word)
+			err = fmt.Errorf("reconcile call %s: %T is no word on it", c.ID, report)
 		}
 		if err != nil {
 			return err
 		}
 		return r.afterTool(ctx, p, c.ID)
-	case found == tool.OutcomeNotDone && mayRun:
+	case outcome == tool.OutcomeNotDone && mayRun:
 		err := p.draft.Add(run.Answered{Call: c.ID, Rerun: true, NotRun: true, By: "reconcile"})
 		if err != nil || p.draft.State.Broken != nil { // nothing is started any more
 			return err
 		}
-		again, _ := p.draft.State.Call(c.ID)
-		return r.gate(ctx, p, again)
+		renewed, _ := p.draft.State.Call(c.ID)
+		return r.gate(ctx, p, renewed)
 	default:
 		return r.suspend(p, r.unknownOutcome(p, c))
 	}
@@ -374,10 +375,10 @@ func (r *round) unknownOutcome(p *batchPlan, c run.Call) run.CallUnknown {
 	}
 }
 
-// reconcile asks the tool what became of a call whose claimant died. The report on one that is done is a CallFinished,
-// or a CallSuspended where it had asked for input.
+// reconcile asks the tool about the outcome of a call whose claimant died. The report on a call that happened is a
+// CallFinished, or a CallSuspended if the tool had asked for input.
 func (r *round) reconcile(ctx context.Context, p *batchPlan, c run.Call) (tool.Outcome, run.Event, error) {
-	if c.Service || c.Effect != run.EffectNonIdempotent { // an event that goes out again has the id it had
+	if c.Service || c.Effect != run.EffectNonIdempotent { // an event that is sent again has the same id
 		return tool.OutcomeNotDone, nil, nil
 	}
 	t, known := r.tool(c, &p.draft.State)
@@ -395,8 +396,8 @@ func (r *round) reconcile(ctx context.Context, p *batchPlan, c run.Call) (tool.O
 	default:
 		return tool.OutcomeUnknown, nil, nil
 	}
-	word, err := r.toolEvent(ctx, t, c, withCheckedPatch(c, p.draft.State.SharedState(), res))
-	return out, word, err
+	report, err := r.toolEvent(ctx, t, c, withCheckedPatch(c, p.draft.State.SharedState(), res))
+	return out, report, err
 }
 
 // addFinished adds a finished call's result to the draft if this invocation still owns the call. Otherwise the result
@@ -422,7 +423,7 @@ func (r *round) addFinished(ctx context.Context, p *batchPlan, f *execution) err
 	p.raiseDue(dueFirst)
 	var err error
 	switch e := f.event.(type) {
-	case nil: // it may still happen, so its tool's report can settle it and it is never run again
+	case nil: // the call may still happen: only its tool's report can settle it, and it never runs again
 		return r.findOutcome(ctx, p, c, false)
 	case run.CallSuspended:
 		switch {
@@ -447,18 +448,18 @@ func (r *round) addFinished(ctx context.Context, p *batchPlan, f *execution) err
 	return r.afterTool(ctx, p, c.ID)
 }
 
-// inputRequest is the suspension of a call whose tool asked for input, as a request that people can see.
+// inputRequest returns the suspension of a call whose tool asked for input, with a request that people can see.
 func (r *round) inputRequest(p *batchPlan, c run.Call, e run.CallSuspended) run.CallSuspended {
 	asked := policy.AskInput(r.def, &p.draft.State, c, *e.Ticket, e.Ran, p.draft.Entry.Time)
 	asked.Entered = e.Entered
 	return asked
 }
 
-// checkPrecondition reads what a call depends on before people are asked about it, and again before an approved call
-// runs. What is shown is read once in an invocation; what lets a call run is read for each entry that would claim it.
+// checkPrecondition reads a call's precondition before people are asked, and again before an approved call runs. A
+// value to show is read once per invocation. A value that lets a call run is read for each entry that would claim it.
 func (r *round) checkPrecondition(ctx context.Context, p *batchPlan, c run.Call, g policy.Gate) (policy.Gate, error) {
-	reading, owed, err := policy.MustRead(r.def, &p.draft.State, c, g)
-	if !owed {
+	reading, needed, err := policy.MustRead(r.def, &p.draft.State, c, g)
+	if !needed {
 		return g, nil
 	}
 	once := fmt.Sprintf("%s %d", c.ID, c.Asks)
@@ -467,7 +468,7 @@ func (r *round) checkPrecondition(ctx context.Context, p *batchPlan, c run.Call,
 		if err == nil {
 			k, err = r.readPrecondition(ctx, p, c, reading)
 		}
-		if ended := ctx.Err(); ended != nil { // the invocation's time is up: the next one reads
+		if ended := ctx.Err(); ended != nil { // the invocation's time is up; the next one reads
 			return g, ended
 		}
 		if err != nil {
@@ -481,21 +482,21 @@ func (r *round) checkPrecondition(ctx context.Context, p *batchPlan, c run.Call,
 	return g, nil
 }
 
-// readPrecondition calls the tool of a precondition, with the retries of its own policy. It is not a call of the model:
-// the journal has only what people are shown.
+// readPrecondition calls the tool of a precondition, with that tool's retries. The model did not make this call, so the
+// journal contains only what people are shown.
 func (r *round) readPrecondition(
 	ctx context.Context, p *batchPlan, c run.Call, reading policy.Reading,
 ) (*run.Checked, error) {
-	of := run.Call{ID: c.ID, Tool: reading.Tool.Name, Name: reading.Tool.ModelName(), Input: reading.Args,
+	reader := run.Call{ID: c.ID, Tool: reading.Tool.Name, Name: reading.Tool.ModelName(), Input: reading.Args,
 		Effect: reading.Tool.Effect}
-	t, known := r.tool(of, &p.draft.State)
+	t, known := r.tool(reader, &p.draft.State)
 	if !known {
-		return nil, fmt.Errorf("the tool %s is not part of this deployment", of.Tool)
+		return nil, fmt.Errorf("the tool %s is not part of this deployment", reader.Tool)
 	}
-	entered := r.toolCall(of, &p.draft.State)
-	nth := fmt.Sprintf("precondition-%d", c.Asks) // the next one of the call is read when people have been asked once more
+	entered := r.toolCall(reader, &p.draft.State)
+	nth := fmt.Sprintf("precondition-%d", c.Asks) // unique per request to people
 	entered.ID, entered.Key = c.ID+"-"+nth, entered.Key+"/"+nth
-	a := r.enterUntilDone(ctx, t, of, entered)
+	a := r.callWithRetries(ctx, t, reader, entered)
 	var changed *tool.ChangedError
 	switch {
 	case a.timedOut:

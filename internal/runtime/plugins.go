@@ -11,8 +11,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// phases runs the plugins of a run's agent and puts what they decide into the draft that is being planned. It is
-// committed with what it belongs to, or not at all; then they are entered again.
+// phases runs the plugins of a run's agent and adds their decisions to the planned draft. Decisions are committed with
+// the entry they belong to. If that entry is lost, the plugins run again.
 type phases struct {
 	ports Ports
 	def   *agent.Definition
@@ -27,8 +27,8 @@ func (p Ports) phases(def *agent.Definition) (phases, error) {
 	return phases{p, def, chain}, nil
 }
 
-// pluginEndOf is the end of a run whose plugins have failed, or are not in this deployment any more; false for every
-// other error.
+// pluginEndOf returns the end of a run whose plugins have failed or are missing in this deployment. It returns false
+// for any other error.
 func pluginEndOf(err error) (run.Finished, bool) {
 	var failed *hook.Error
 	var missing *badDefinition
@@ -42,8 +42,8 @@ func pluginEndOf(err error) (run.Finished, bool) {
 	}
 }
 
-// addHooked adds what plugins decided to the draft, with its number, and passes their error on. That a run has begun is
-// on record even where they decided nothing then.
+// addHooked numbers the plugins' decisions and adds them to the draft. It passes their error on. run_start is recorded
+// even without decisions.
 func addHooked(d *run.Draft, h run.Hooked, err error) error {
 	if err != nil || h.Empty() && h.Phase != run.PhaseRunStart {
 		return err
@@ -57,10 +57,10 @@ func (ph phases) runStatePhase(ctx context.Context, d *run.Draft, phase run.Phas
 	return addHooked(d, h, err)
 }
 
-// prepare runs what comes before the model is asked, or before whatever else is owed. Behind it, Next may say something
-// else.
+// prepare runs the plugins that come before a model call or any other action. Afterwards, policy.Next may return
+// another action.
 func (ph phases) prepare(ctx context.Context, d *run.Draft) (hook.Additions, error) {
-	switch policy.Next(ph.def, &d.State).Kind { // one that only looks and parks has neither run_start nor run_end
+	switch policy.Next(ph.def, &d.State).Kind { // an attempt that only parks again has neither run_start nor run_end
 	case policy.ActInfer, policy.ActTools, policy.ActEnd:
 		if d.State.Begun || !ph.chain.BeginsRuns() {
 			break
@@ -79,8 +79,8 @@ func (ph phases) prepare(ctx context.Context, d *run.Draft) (hook.Additions, err
 	return more, addHooked(d, h, err)
 }
 
-// afterInference runs after_inference and step_end; failure is why there was no answer, or nil. Then nothing is left to
-// end.
+// afterInference runs after_inference and step_end. failure is the model's error or nil; with an error, a plugin's end
+// is ignored.
 func (ph phases) afterInference(ctx context.Context, d *run.Draft, failure *agent.ModelError) error {
 	h, err := ph.chain.AfterInference(ctx, ph.def, &d.State, failure)
 	if failure != nil {
@@ -92,7 +92,7 @@ func (ph phases) afterInference(ctx context.Context, d *run.Draft, failure *agen
 	return ph.runStatePhase(ctx, d, run.PhaseStepEnd)
 }
 
-// end runs run_end and ends the run, after those have cleaned up who know of it.
+// end runs run_end, cleans up and ends the run.
 func (ph phases) end(ctx context.Context, d *run.Draft, fin run.Finished) error {
 	if err := ph.runStatePhase(ctx, d, run.PhaseRunEnd); err != nil {
 		return err
@@ -112,7 +112,7 @@ func hookKey(c run.Call) string {
 	return fmt.Sprintf("%s/%s/%d/%d", c.ID, c.Status, c.Asks, c.Executions)
 }
 
-// hookResult is what plugins decided about a call; before it runs, also what the gate is to know of that. It is kept
+// hookResult is the plugins' decision about a call and, before the call runs, what its gate has to know. It is kept
 // while the same entry is planned again.
 type hookResult struct {
 	hooked run.Hooked
@@ -125,45 +125,45 @@ func stillFits(d *run.Draft, h run.Hooked) bool {
 	return err == nil
 }
 
-// beforeTool asks the plugins about a call at its gate. What they patch is committed before the tool is entered.
+// beforeTool asks the plugins about a call at its gate. Their patches are committed before the tool is entered.
 func (r *round) beforeTool(ctx context.Context, p *batchPlan, c run.Call) (agent.PluginGate, error) {
-	said, err := r.askPlugins(ctx, p, c)
-	if err != nil || said.hooked.Empty() {
-		return said.gate, err
+	result, err := r.askPlugins(ctx, p, c)
+	if err != nil || result.hooked.Empty() {
+		return result.gate, err
 	}
 	p.raiseDue(dueFirst)
-	return said.gate, addHooked(p.draft, said.hooked, nil)
+	return result.gate, addHooked(p.draft, result.hooked, nil)
 }
 
-// askPlugins asks the plugins about a call once for as long as the answer fits, and puts nothing into the draft.
+// askPlugins asks the plugins about a call, and keeps the answer as long as it fits. It adds nothing to the draft.
 func (r *round) askPlugins(ctx context.Context, p *batchPlan, c run.Call) (hookResult, error) {
 	if c.Gated || c.Budget {
 		return hookResult{}, nil
 	}
 	key := hookKey(c)
-	said, known := r.hooked[key]
-	if known && stillFits(p.draft, said.hooked) {
-		return said, nil
+	result, known := r.hooked[key]
+	if known && stillFits(p.draft, result.hooked) {
+		return result, nil
 	}
 	var err error
-	said.hooked, said.gate, err = r.phases.chain.BeforeTool(ctx, r.def, &p.draft.State, c, r.checkAnswerSchema)
+	result.hooked, result.gate, err = r.phases.chain.BeforeTool(ctx, r.def, &p.draft.State, c, r.checkAnswerSchema)
 	if err != nil {
 		return hookResult{}, err
 	}
-	r.hooked[key] = said
-	return said, nil
+	r.hooked[key] = result
+	return result, nil
 }
 
-// afterTool tells the plugins what a call came to. That they fail does not take the result away: it is committed, and
-// the run ends.
+// afterTool tells the plugins the result of a call. If they fail, the result is committed nevertheless, and the run
+// ends.
 func (r *round) afterTool(ctx context.Context, p *batchPlan, id string) error {
 	c, ok := p.draft.State.Call(id)
 	if !ok || c.Budget {
 		return nil
 	}
 	key := "after/" + hookKey(c)
-	said, known := r.hooked[key]
-	h := said.hooked
+	result, known := r.hooked[key]
+	h := result.hooked
 	if !known || !stillFits(p.draft, h) {
 		var err error
 		h, err = r.phases.chain.AfterTool(ctx, r.def, &p.draft.State, c)

@@ -17,24 +17,24 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// Model answers one request. Errors are *agent.ModelError or the context's. Safe for concurrent use.
+// Model answers one request. Its errors are *agent.ModelError or the context's. Safe for concurrent use.
 type Model interface {
 	Generate(ctx context.Context, r agent.Request) (agent.Reply, error)
 }
 
-// Asker is a Model behind its retries: it says how many requests an answer or a failure took.
+// Asker is a Model with retries. It also returns how many requests the answer or the failure took.
 type Asker interface {
 	Ask(ctx context.Context, r agent.Request) (reply agent.Reply, requests int, err error)
 }
 
-// TokenCounter counts a request's tokens of input as its model would: all that Generate would send. It asks a provider,
-// and costs no tokens; what cannot be counted is an error, and is to be estimated. Errors are *agent.ModelError or the
-// context's. Safe for concurrent use.
+// TokenCounter counts the input tokens of a request as its model would: everything that Generate would send. It calls a
+// provider and costs no tokens. If the request cannot be counted, the caller has to estimate. Errors are
+// *agent.ModelError or the context's. Safe for concurrent use.
 type TokenCounter interface {
 	CountTokens(ctx context.Context, r agent.Request) (int64, error)
 }
 
-// CountWith has m count, if it is a TokenCounter, as its decorators do.
+// CountWith lets m count the tokens of r if m is a TokenCounter. Otherwise it returns a *agent.ModelError.
 func CountWith(ctx context.Context, m Model, r agent.Request) (int64, error) {
 	if c, ok := m.(TokenCounter); ok {
 		return c.CountTokens(ctx, r)
@@ -43,8 +43,8 @@ func CountWith(ctx context.Context, m Model, r agent.Request) (int64, error) {
 		Lasting: true}
 }
 
-// Schemas makes the check of a JSON Schema: what it returns says how a value does not fit. An error says that the
-// schema is broken.
+// Schemas compiles a JSON Schema to a check. The check returns how a value does not fit. err says that the schema is
+// broken.
 type Schemas func(schema json.RawMessage) (fits func(value json.RawMessage) error, err error)
 
 // ToolSource finds tools by their original name.
@@ -52,58 +52,57 @@ type ToolSource interface {
 	Lookup(original string) (tool.Tool, bool)
 }
 
-// Waiter drives executions of the state machine. Names are those of executions; starting one twice by the same name is
-// not an error, and neither is stopping one that has ended.
+// Waiter drives executions of the state machine by name. Starting an execution twice under the same name, and stopping
+// one that has ended, are not errors.
 type Waiter interface {
-	// Success completes the wait that a task token belongs to. ErrSettled says that it was completed or has timed out
-	// before.
+	// Success completes the wait of a task token. ErrSettled says that the wait was completed or has timed out before.
 	Success(ctx context.Context, token string) error
 	Start(ctx context.Context, tenant, run, name string) error
 	Stop(ctx context.Context, name, cause string) error
-	// Status says whether an execution of that name runs.
+	// Status returns whether an execution of that name runs.
 	Status(ctx context.Context, name string) (ExecutionStatus, error)
 }
 
-// ExecutionStatus is what became of an execution.
+// ExecutionStatus is the state of an execution.
 type ExecutionStatus string
 
 // The statuses of executions.
 const (
 	ExecutionNone    ExecutionStatus = "none" // never started
 	ExecutionRunning ExecutionStatus = "running"
-	ExecutionEnded   ExecutionStatus = "ended" // in whatever way but the next one
+	ExecutionEnded   ExecutionStatus = "ended" // in any way except throttled
 
-	ExecutionThrottled ExecutionStatus = "throttled" // ended in ThrottledError: the run is open, and goes on in the next
+	ExecutionThrottled ExecutionStatus = "throttled" // ended in ThrottledError; the next execution continues the run
 )
 
-// ThrottledError is the error of an execution that gave up because what it needed was throttled for too long.
+// ThrottledError is the error of an execution that gave up because a service throttled it for too long.
 const ThrottledError = "Countersign.Throttled"
 
-// ErrSettled says that a task token's wait is over: look at the record (rule 8).
+// ErrSettled says that a task token's wait is over. The caller has to read the record (rule 8).
 var ErrSettled = errors.New("the wait of this task token is over")
 
-// Emitter hands events to a bus. ErrUndeliverable, wrapped, says that this event will never be taken; any other error
-// may pass, and the event may have been taken all the same. Safe for concurrent use.
+// Emitter sends events to a bus. An error that wraps ErrUndeliverable is final. After any other error a retry may
+// succeed, and the event may have been accepted nevertheless. Safe for concurrent use.
 type Emitter interface {
 	Emit(ctx context.Context, e policy.Outgoing) error
 }
 
-// ErrUndeliverable says that a bus takes no such event: it is too long, or there is no bus. What wraps it is fit to be
-// shown.
+// ErrUndeliverable says that a bus will never accept the event: it is too long, or there is no bus. Errors that wrap it
+// are safe to show.
 var ErrUndeliverable = errors.New("it cannot be delivered")
 
-// Callbacks makes addresses where calls that are answered later are answered. Safe for concurrent use.
+// Callbacks creates addresses for the answers of calls that are answered later. Safe for concurrent use.
 type Callbacks interface {
-	// URL is the address of a call's answer, which needs no other authentication; "" = this deployment has none. The same
-	// arguments give the same address.
+	// URL returns the address for a call's answer, which needs no other authentication; "" = this deployment has none. The
+	// same arguments return the same address.
 	URL(tenant, run, call string, expires time.Time) (string, error)
 }
 
-// Functions invokes functions that are somewhere else. Safe for concurrent use.
+// Functions invokes remote functions. Safe for concurrent use.
 type Functions interface {
-	// Invoke has a function take a payload, and gives its result unless it is asynchronous. ErrUndeliverable, wrapped,
-	// says that the function was not entered and never will be with this payload; *tool.LostError, that it may have been;
-	// any other error, that it was not.
+	// Invoke calls a function with a payload. It returns the function's result unless the invocation is asynchronous. An
+	// error that wraps ErrUndeliverable says that the function was not entered and never will be with this payload.
+	// *tool.LostError says that the function may have been entered; any other error, that it was not.
 	Invoke(ctx context.Context, i Invoke) (Invoked, error)
 }
 
@@ -111,92 +110,89 @@ type Functions interface {
 type Invoke struct {
 	Function string // name, ARN or partial ARN, with an optional version or alias
 	Payload  []byte // JSON
-	Async    bool   // the function's result is nobody's: it only takes the payload
-	Once     bool   // it is not to be invoked again where it may have been entered
+	Async    bool   // return once the payload is accepted, without a result
+	Once     bool   // never retry an invocation that may have been entered
 }
 
-// Invoked is what a function gave back.
+// Invoked is the result of an invocation.
 type Invoked struct {
-	Payload []byte // JSON; of an asynchronous invocation, nothing
+	Payload []byte // JSON; empty for an asynchronous invocation
 	Failed  bool   // the function ended in an error, which Payload describes in its runtime's form
 }
 
-// EventSink is told of every entry this process has committed, after the commit, in order for each run. It must not
-// block for long; what it does with it, a panic included, is nobody's durable concern.
+// EventSink receives every entry that this process has committed, after the commit, in order for each run. It must not
+// block for long. Its failure, even a panic, never affects the run.
 type EventSink interface {
 	Committed(ctx context.Context, e run.Entry, s *run.AgentState)
 }
 
-// Sinks tells several sinks, in order.
+// Sinks passes entries to several sinks, in order.
 type Sinks []EventSink
 
-// Committed tells every sink, whatever becomes of those before it.
+// Committed calls every sink, even if an earlier one panics.
 func (all Sinks) Committed(ctx context.Context, e run.Entry, s *run.AgentState) {
 	for _, sink := range all {
 		notifySink(ctx, sink, e, s)
 	}
 }
 
-// Tracer ties what is done to a run to the run's trace. It does not block. Safe for concurrent use.
+// Tracer connects work on a run with the run's trace. It does not block. Safe for concurrent use.
 type Tracer interface {
-	// Begin is the trace of a run that is about to start for ctx; nil = it has none.
+	// Begin returns the trace of a run that starts now in ctx; nil = none.
 	Begin(ctx context.Context, agentName string) *run.Trace
-	// Within is ctx inside the run: what is done with it is part of the run's trace. Of s, only what identifies the run
-	// and its trace is read.
+	// Within returns ctx inside the run's trace. It reads only the identity of the run and its trace from s.
 	Within(ctx context.Context, s *run.AgentState) context.Context
 }
 
-// Tenants lists every tenant that may have runs, sorted. Blob stores do: a run's definition is stored under its tenant
-// before the run's first entry, so nobody has to write down who the tenants are.
+// Tenants returns all tenants that may have runs, sorted. Blob stores implement it: a run's definition is stored under
+// its tenant before the run's first entry, so no other list of tenants is needed.
 type Tenants interface {
 	Tenants(ctx context.Context) ([]string, error)
 }
 
-// Executions looks at executions of the state machine from outside.
+// Executions lists executions of the state machine.
 type Executions interface {
-	// Running pages through those that run. It may be late.
+	// Running pages through the running executions. The list may be late.
 	Running(ctx context.Context, cursor string) (page []Execution, next string, err error)
-	// Input is what an execution was started with; found is false for one that does not exist.
+	// Input returns the input of an execution; found is false if the execution does not exist.
 	Input(ctx context.Context, name string) (input []byte, found bool, err error)
 }
 
-// Execution is one that runs.
+// Execution is a running execution.
 type Execution struct {
 	Name    string
 	Started time.Time
 }
 
-// IDs draws what is random. Safe for concurrent use.
+// IDs creates random ids. Safe for concurrent use.
 type IDs interface {
-	// Writer is a random id of one invocation, eight characters or more.
+	// Writer returns a random id for one invocation, at least eight characters.
 	Writer() string
-	// Key is a ULID for a run that came without a key.
+	// Key returns a ULID for a run that was requested without a key.
 	Key() string
 }
 
-// Definitions finds the resolved definition a run is pinned to, by tenant and digest.
+// Definitions returns the resolved definition to which a run is pinned, by tenant and digest.
 type Definitions func(ctx context.Context, tenant, digest string) (*agent.Definition, error)
 
-// Notify tells people that they are asked. Safe for concurrent use.
+// Notify notifies approvers. Safe for concurrent use.
 type Notify interface {
-	// NotifyRun tells the people of every pending request that a run waits for, each of them who was not told before.
+	// NotifyRun notifies the people of every pending request that a run waits for, unless they were notified before.
 	NotifyRun(ctx context.Context, tenant, run string) error
 }
 
-// Notices does what is to be done at a time of requests to people: it reminds, lets others decide as well, tells again
-// who could not be told. What it counts is by what it did: notified, reminded, escalated, updated. Safe for concurrent
-// use, and idempotent.
+// Notices sends what is due about requests to people: it reminds, escalates, and notifies again people who could not be
+// reached. Its counts are by kind: notified, reminded, escalated, updated. Safe for concurrent use, and idempotent.
 type Notices interface {
-	// ProcessDue does what is due by now, of at most limit requests of all tenants. An error says what could not be done;
-	// the rest was.
+	// ProcessDue handles at most limit due requests of all tenants. The error joins what failed; the rest was done.
 	ProcessDue(ctx context.Context, limit int) (did map[string]int64, err error)
-	// EnsureNotified tells the people of a pending request if nobody has begun to.
+	// EnsureNotified notifies the people of a pending request unless somebody has begun to.
 	EnsureNotified(ctx context.Context, a approval.Approval) (did map[string]int64, err error)
 }
 
-// PinnedDefinitions reads definitions from blobs and keeps them.
+// PinnedDefinitions returns Definitions that read blobs and cache the result.
 func PinnedDefinitions(blobs store.Blobs) Definitions {
-	var known sync.Map // of *agent.Definition
+	var known sync.Map // holds *agent.Definition
 	return func(ctx context.Context, tenant, digest string) (*agent.Definition, error) {
 		if def, ok := known.Load(tenant + "/" + digest); ok {
 			return def.(*agent.Definition), nil
@@ -210,8 +206,8 @@ func PinnedDefinitions(blobs store.Blobs) Definitions {
 	}
 }
 
-// Tightened are pinned definitions with what the deployment says now of their agents (A17): whoever decides, and
-// whoever runs a call, has them. Of an agent that it does not know nothing is said.
+// Tightened returns pinned definitions with the deployment's current policy for their agents (A17). Decisions and calls
+// use these. An agent that agents does not know gets no current policy.
 func Tightened(pinned Definitions, agents agent.Agents) Definitions {
 	if agents == nil {
 		return pinned
@@ -227,14 +223,14 @@ func Tightened(pinned Definitions, agents agent.Agents) Definitions {
 	}
 }
 
-// definition reads a pinned definition. It is for who needs one now and then.
+// definition reads a pinned definition without caching.
 func (p Ports) definition(ctx context.Context, tenant, digest string) (*agent.Definition, error) {
 	data, err := p.Blobs.Get(ctx, tenant, digest)
 	if err != nil {
 		return nil, fmt.Errorf("read definition %s: %w", digest, err)
 	}
 	def := &agent.Definition{}
-	// what another version has people asked about must not pass here
+	// unknown keys are errors, since another version may ask people where this one would not
 	if err := jsonx.ReadStored("definition", data, def); err != nil {
 		return nil, fmt.Errorf("read definition %s: %w: %w (deploy the version that wrote it)", digest, store.ErrDamaged, err)
 	}

@@ -16,41 +16,40 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// Remotes run the calls of tools that no code of the deployment does, by kind. A kind that is missing cannot be called
-// here: its calls fail and say so.
+// Remotes runs the calls of remote tools, by kind. Calls of a missing kind fail with an error that says so.
 type Remotes map[agent.ToolKind]Remote
 
 // Remote runs the calls of one kind of tool. Safe for concurrent use.
 type Remote interface {
-	// Open begins an invocation's use of d's tools, for a run of a tenant. It connects to nothing and reads nothing.
+	// Open begins an invocation's use of d's tools, for a run of a tenant. It does not connect or read anything.
 	Open(tenant string, d *agent.Definition) Session
 }
 
-// Session is what one invocation has of a Remote. Tools may be called concurrently.
+// Session is one invocation's use of a Remote. Tools may be called concurrently.
 type Session interface {
-	// Tool runs the calls of t, whose kind is the Remote's. It connects when it is first called.
+	// Tool returns a tool for t, whose kind is the Remote's. It connects at the first call.
 	Tool(t agent.ToolSpec) tool.Tool
-	// Close ends every connection, with what is under way on it. Calling a tool afterwards is an error.
+	// Close ends every connection and the calls on it. Calling a tool afterwards is an error.
 	Close()
 }
 
-// Lister is a Session that finds out what tools there are, as that of MCP servers.
+// Lister is a Session that can list tools, such as that of MCP servers.
 type Lister interface {
 	Session
-	// List asks a server of the definition for its tools, several of them at a time. An error says why it could not be
-	// asked, fit to be shown.
+	// List asks a server of the definition for its tools. Several servers may be asked at a time. The error is safe to
+	// show.
 	List(ctx context.Context, s agent.MCPServer) (agent.ServerTools, error)
 }
 
-// Refuser is a Remote that cannot carry out the calls of some definitions at all, such as one whose servers are
-// programs where none can be started.
+// Refuser is a Remote that cannot carry out calls of some definitions, such as one with programs as servers where no
+// program can be started.
 type Refuser interface {
-	// Refuses says why nothing of d is carried out, fit to be shown; "" = it is.
+	// Refuses returns why d cannot be carried out, safe to show; "" = it can.
 	Refuses(d *agent.Definition) string
 }
 
-// sessions are those of one invocation, opened when they are needed and closed when it ends. The zero value has none
-// open. Safe for concurrent use.
+// sessions are the sessions of one invocation, opened when they are needed and closed when it ends. The zero value has
+// none open. Safe for concurrent use.
 type sessions struct {
 	mu     sync.Mutex
 	byKind map[agent.ToolKind]Session
@@ -81,8 +80,8 @@ func (open *sessions) close() {
 	}
 }
 
-// Around is rs with wrap around every tool of theirs, as they are asked for it. What a Remote or a Session can do
-// besides, it still can. nil stays nil.
+// Around returns rs with wrap applied to every tool. Optional interfaces of a Remote and a Session stay available. nil
+// stays nil.
 func (rs Remotes) Around(wrap func(tool.Tool) tool.Tool) Remotes {
 	if rs == nil {
 		return nil
@@ -107,7 +106,7 @@ func (r aroundRemote) Open(tenant string, d *agent.Definition) Session {
 	return s
 }
 
-// Refuses is the Remote's, where it is a Refuser.
+// Refuses calls the wrapped Remote, if that is a Refuser.
 func (r aroundRemote) Refuses(d *agent.Definition) string {
 	if refuser, ok := r.next.(Refuser); ok {
 		return refuser.Refuses(d)
@@ -122,22 +121,22 @@ type aroundSession struct {
 
 func (s aroundSession) Tool(t agent.ToolSpec) tool.Tool { return s.wrap(s.Session.Tool(t)) }
 
-// aroundLister also lists what tools there are.
+// aroundLister is an aroundSession that can also list tools.
 type aroundLister struct {
 	aroundSession
 	next Lister
 }
 
-// List asks a server. It is no call of a tool.
+// List asks a server for its tools. This is not a call of a tool, so it is not wrapped.
 func (l aroundLister) List(ctx context.Context, s agent.MCPServer) (agent.ServerTools, error) {
 	return l.next.List(ctx, s)
 }
 
-// The bounds of listing a server in one invocation.
+// Limits for listing a server in one invocation.
 const (
 	listAttempts = 3
 	listBackoff  = 500 * time.Millisecond // before the second attempt; doubled before the third
-	listTimeout  = 20 * time.Second       // of an attempt, where the definition says none
+	listTimeout  = 20 * time.Second       // of one attempt, if the definition sets none
 )
 
 var (
@@ -146,17 +145,17 @@ var (
 	errNotLocked = errors.New("the tool is not as mcp.lock has it")
 )
 
-// list asks the servers of the run's agent for their tools and commits what the run has of them; or that it cannot go
-// on without one. What another attempt has committed meanwhile wins: this one leads back to Step like any other.
+// list asks the servers of the run's agent for their tools and commits the result, or the end of a run that needs a
+// missing server. If another attempt has committed meanwhile, that one wins: the route leads back to Step in any case.
 func (r *round) list(ctx context.Context) (Route, error) {
 	d, err := r.draft(ctx, r.inv, *r.loaded, r.def)
 	if err != nil {
 		return Route{}, err
 	}
 	ctx = r.within(ctx, &d.State)
-	if r.servers == nil { // also after a conflict: what was listed is as good as it was
+	if r.servers == nil { // kept after a conflict
 		servers, err := r.listAll(ctx)
-		if err != nil { // what is known of them is not whole
+		if err != nil { // the result is incomplete
 			return Route{}, err
 		}
 		r.servers = servers
@@ -175,7 +174,7 @@ func (r *round) list(ctx context.Context) (Route, error) {
 				}
 			}
 		}
-		digest, failed := r.storeDefinition(ctx, r.inv.Tenant, &resolved) // before the event that names it
+		digest, failed := r.storeDefinition(ctx, r.inv.Tenant, &resolved) // before the event that refers to it
 		if failed != nil {
 			return Route{}, fmt.Errorf("list tools of run %s: %w", r.inv.Run, failed)
 		}
@@ -190,7 +189,7 @@ func (r *round) list(ctx context.Context) (Route, error) {
 	return r.inv.route(NextStep), nil
 }
 
-// listAll lists every server of the definition, all at once, each within its time.
+// listAll lists all servers of the definition concurrently, each within its timeout.
 func (r *round) listAll(ctx context.Context) ([]policy.ListedServer, error) {
 	all := make([]policy.ListedServer, len(r.def.MCP))
 	session, _ := r.sessions.of(r.Remotes, r.inv.Tenant, r.def, agent.KindMCP)
@@ -226,8 +225,7 @@ func (r *round) warnUnlocked(server, tool string) {
 		"run: countersign mcp lock", tool, server, r.def.Name), errNotLocked)
 }
 
-// listOne lists a server, a few times where that fails. It gives up on a server whose time is over, also if the session
-// does not.
+// listOne lists a server, with retries. It returns when the timeout is over, even if the session does not.
 func (r *round) listOne(ctx context.Context, l Lister, server agent.MCPServer) (tools agent.ServerTools, err error) {
 	limit := server.Timeout
 	if limit <= 0 {
@@ -236,7 +234,7 @@ func (r *round) listOne(ctx context.Context, l Lister, server agent.MCPServer) (
 	ended := clock.Retry(ctx, r.Clock, func(n int) (time.Duration, bool) {
 		limited, cancel := r.Clock.WithTimeout(ctx, limit)
 		defer cancel()
-		tools, err = callBeside(limited, r.Clock, func() (agent.ServerTools, error) { return l.List(limited, server) })
+		tools, err = callWithDeadline(limited, r.Clock, func() (agent.ServerTools, error) { return l.List(limited, server) })
 		if limited.Err() != nil && errors.Is(err, limited.Err()) {
 			err = errListing
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Where a route leads, as the state machine's Choice reads it.
+// The values of Route.Next, which the state machine's Choice reads.
 const (
 	NextTools    = "tools"
 	NextStep     = "step"
@@ -18,8 +18,7 @@ const (
 	NextFailed   = "failed"
 )
 
-// The bounds of a wait, in seconds: a task that times out sooner costs more than it tells, and a year is all an
-// execution has.
+// The limits of a wait, in seconds. A shorter wait costs more than it is worth, and an execution lives for one year.
 const (
 	minWait = 60
 	maxWait = 31_536_000
@@ -31,19 +30,19 @@ type Route struct {
 	Run    string `json:"run"`
 	Next   string `json:"next"`
 	At     int64  `json:"at"` // hint: where the journal's live part begins
-	// the wait that has just ended; on the way to a wait, that wait (rule 7)
+	// the wait that has just ended, or, on the way to a wait, that wait (rule 7)
 	Woken       int64  `json:"woken"`
-	WaitSeconds int64  `json:"waitSeconds"`         // on the way to a wait: to the earliest expiry
+	WaitSeconds int64  `json:"waitSeconds"`         // on the way to a wait: time to the earliest expiry
 	Successor   string `json:"successor,omitempty"` // on the way to a hand-over: the execution to start
 }
 
-// Invocation is who acts: the execution that invoked us, the wait it was woken from (0 = none), and a writer id of this
-// very invocation.
+// Invocation identifies who acts: the execution that invoked this function, the wait it was woken from (0 = none), and
+// a writer id for this invocation.
 type Invocation struct {
 	Tenant, Run string
 	Execution   string // name
 	Woken       int64
-	At          int64 // hint: where the journal's live part begins; 0 = find it
+	At          int64 // hint: where the journal's live part begins; 0 = unknown
 	Writer      string
 }
 
@@ -51,8 +50,8 @@ func (i Invocation) route(next string) Route {
 	return Route{Tenant: i.Tenant, Run: i.Run, Next: next, At: i.At}
 }
 
-// routeAway is the route of an invocation that may not touch the run: another execution owns it (rules 12, 13), it is
-// done, or it is parked and this invocation was not woken (rule 7).
+// routeAway returns the route of an invocation that may not write to the run: another execution owns it (rules 12, 13),
+// it is done, or it is parked and this invocation was not woken (rule 7).
 func routeAway(i Invocation, s *run.AgentState, now time.Time) (Route, bool) {
 	switch {
 	case s.Owner != i.Execution && s.FormerOwner == i.Execution:
@@ -69,7 +68,7 @@ func routeAway(i Invocation, s *run.AgentState, now time.Time) (Route, bool) {
 		r := i.route(NextWait)
 		r.Woken, r.At = s.WaitSeq, s.ReadFrom()
 		until := s.EarliestExpiry()
-		if age := s.HandsOverAt(); age.Before(until) { // woken then, for another execution to wait on
+		if age := s.HandsOverAt(); age.Before(until) { // wake up then, so that another execution takes over
 			until = age
 		}
 		left := until.Sub(now)
@@ -80,18 +79,17 @@ func routeAway(i Invocation, s *run.AgentState, now time.Time) (Route, bool) {
 	}
 }
 
-// cancelledMark is what a batch says in place of the wait that has ended, once it has cancelled the children that
-// nobody waits for: the run parks then, though their answers, which take them off, are still to come. No sequence is so
-// large.
+// cancelledMark is the Woken of a batch that has cancelled the abandoned children of a parked run. The run stays
+// parked, although the children's answers are still to come. No sequence is that large.
 func cancelledMark(s *run.AgentState) int64 { return s.WaitSeq + 1<<40 }
 
-// routeAfter is where a run goes from a state this invocation has just committed.
+// routeAfter returns where a run goes from a state that this invocation has just committed.
 func routeAfter(i Invocation, d *agent.Definition, s *run.AgentState, now time.Time) Route {
 	i.At = s.ReadFrom()
-	if r, away := routeAway(i, s, now); away { // it has handed the run over, ended or parked it
+	if r, away := routeAway(i, s, now); away { // the entry has handed over, ended or parked the run
 		return r
 	}
-	if next := policy.Next(d, s).Kind; next == policy.ActTools || next == policy.ActList { // the batch's to do
+	if next := policy.Next(d, s).Kind; next == policy.ActTools || next == policy.ActList { // the batch does these
 		return i.route(NextTools)
 	}
 	return i.route(NextStep)

@@ -20,41 +20,43 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// Ports is everything a use case needs of the world. Those of which nothing is said about nil are required.
+// Ports is everything that use cases need from outside. Ports without a remark about nil are required.
 type Ports struct {
 	Table   store.Table
 	Journal *store.Journal
 	Blobs   store.Blobs
-	Uploads store.Uploads // for the API's clients; nil = the API takes uploads itself, or not at all
+	Uploads store.Uploads // for the API's clients; nil = the API accepts uploads itself, or not at all
 	Model   Asker
 	Count   TokenCounter // nil = requests are estimated
 	Tools   ToolSource
-	Agents  agent.Agents    // that others may ask; nil = none can be asked
-	Remotes Remotes         // of tools that are somewhere else; nil = none can be called
-	Valid   agent.Validator // of arguments, as schema.Validate; like Model and Tools, nil where no call is gated
-	Schema  Schemas         // of outputs, as schema.Fits; nil where no model is asked
-	Waiter  Waiter
-	Clock   clock.Clock
-	IDs     IDs
-	// nil = there is no bus: services cannot be asked, and nobody hears that a run has ended
+	Agents  agent.Agents // agents to which others may delegate; nil = none
+	Remotes Remotes      // for remote tools; nil = none can be called
+	// checks arguments, as schema.Validate does; like Model and Tools, may be nil where no call is gated
+	Valid  agent.Validator
+	Schema Schemas // checks outputs, as schema.Fits does; may be nil where no model is called
+	Waiter Waiter
+	Clock  clock.Clock
+	IDs    IDs
+	// nil = there is no bus: services cannot be called, and no end of a run is announced
 	Emit      Emitter
-	Publish   Emitter                      // of what happens to runs and requests; nil = nobody is told
-	Functions Functions                    // that tools are; nil = none can be invoked
-	Callbacks Callbacks                    // nil = answers come by events and by the API alone
-	Notify    Notify                       // is told of every run that waits; nil = nobody is
-	Warn      func(what string, err error) // is told of what went wrong and hurts no run; nil = nobody is
-	Sink      EventSink                    // nil = nobody listens
+	Publish   Emitter                      // for events about runs and requests; nil = none are published
+	Functions Functions                    // functions behind tools; nil = none can be invoked
+	Callbacks Callbacks                    // nil = answers arrive only by events and through the API
+	Notify    Notify                       // called for every run that waits; nil = nobody is notified
+	Warn      func(what string, err error) // called for errors that affect no run; nil = dropped
+	Sink      EventSink                    // nil = none
 	Trace     Tracer                       // nil = runs are not traced
-	Hooks     hook.Set                     // the code that agents name beside tools; the zero Set has what is built in
-	// LeavesUnknown says that other processes carry the same runs on: what this one knows nothing of is left to them
-	// (ErrElsewhere), in place of being failed.
+	// the code that agents name besides tools; the zero Set contains the built-in code
+	Hooks hook.Set
+	// LeavesUnknown says that other processes carry on the same runs. Calls that need code this process lacks are then
+	// left to them (ErrElsewhere) instead of failing.
 	LeavesUnknown bool
-	// Trusts is told that a run uses the tools of an MCP server that is not in mcp.lock, as only a laptop may. Nil =
-	// all tools of such a server are disabled.
+	// Trusts is called when a run uses the tools of an MCP server that is not in mcp.lock, which only a laptop allows. If
+	// it is nil, all tools of such a server are disabled.
 	Trusts func(agent, server string)
-	// TenantBudget is what all runs of a tenant may use. The zero value is no limit.
+	// TenantBudget is what all runs of a tenant may use together. The zero value is no limit.
 	TenantBudget agent.PeriodBudget
-	Index        *ToolIndex // for agents whose tools are compared by a model; nil = nobody embeds texts
+	Index        *ToolIndex // for agents that compare tools by embeddings; nil = no texts are embedded
 }
 
 func (p Ports) within(ctx context.Context, s *run.AgentState) context.Context {
@@ -64,32 +66,34 @@ func (p Ports) within(ctx context.Context, s *run.AgentState) context.Context {
 	return p.Trace.Within(ctx, s)
 }
 
-// ErrModelBusy says that every model of the chain failed in a way that may pass, as often as each may be asked. Nothing
-// was committed.
+// ErrModelBusy says that every model of the chain failed after all its retries, in a way that may pass. Nothing was
+// committed.
 var ErrModelBusy = errors.New("the model is busy")
 
-// ErrContention says that an entry lost its sequence so often that this attempt gives up; a later one will not.
+// ErrContention says that this attempt gives up because its entry lost its sequence too often. A later attempt may
+// succeed.
 var ErrContention = errors.New("the run is written to by others")
 
-// ErrElsewhere says that a run cannot be carried on here and can be where more is known: nothing of what it waits for
-// was used up.
+// ErrElsewhere says that this process cannot carry on a run, but another one with more code can. Nothing that the run
+// waits for was used up.
 var ErrElsewhere = errors.New("another process has to carry the run on")
 
-// maxReloads bounds how often one invocation plans anew after a conflict; maxUncertain, how often after an error that
-// leaves open whether the write happened.
+// maxReloads limits how often one invocation plans again after a conflict. maxUncertain limits how often it does so
+// after an error that leaves open whether the write happened.
 const (
 	maxReloads   = 40
 	maxUncertain = 3
 )
 
-// commit appends the draft, with the requests to people that it opens, closes and uses up, and whatever is beside it;
-// and tells the sink. An end closes no request: that is owed behind it (closeRequests), however many there are.
+// commit appends the draft in one transaction with the requests to people that it opens, closes and uses up, and the
+// operations in beside. Then it calls the sink. The end of a run does not close its requests: closeRequests does so
+// afterwards, since there can be too many for one transaction.
 func (p Ports) commit(ctx context.Context, d *run.Draft, def *agent.Definition, beside ...store.Op) error {
 	guards, err := p.requestOps(ctx, d, def)
 	if err != nil {
 		return err
 	}
-	if beside, err = addOwedRequests(d, beside); err != nil {
+	if beside, err = addOpenRequests(d, beside); err != nil {
 		return err
 	}
 	guards = append(append(guards, beside...), p.spendOps(d, def)...)
@@ -105,7 +109,7 @@ func (p Ports) commit(ctx context.Context, d *run.Draft, def *agent.Definition, 
 		if !errors.Is(err, store.ErrTooLarge) || d.Entry.Snapshot == nil {
 			break
 		}
-		d.SetSnapshot(nil) // it can wait for a smaller entry
+		d.SetSnapshot(nil) // the snapshot can wait for a smaller entry
 	}
 	if err != nil {
 		return err
@@ -124,12 +128,11 @@ func (p Ports) commit(ctx context.Context, d *run.Draft, def *agent.Definition, 
 	return nil
 }
 
-// errDrainedFirst says that an entry of its own has drained a full inbox or closed requests, so the run must be read
-// again.
+// errDrainedFirst says that a separate entry has drained a full inbox or closed requests. The run has to be read again.
 var errDrainedFirst = errors.New("what stands in an entry of its own was committed first")
 
-// commitAlone commits a draft that has no room for anything else, or has to be on record before anything else. Its
-// error is errDrainedFirst where that went well.
+// commitAlone commits a draft that has no room for more, or has to be committed before anything else. After a
+// successful commit it returns errDrainedFirst.
 func (p Ports) commitAlone(ctx context.Context, d *run.Draft, def *agent.Definition) error {
 	if err := p.commit(ctx, d, def); err != nil {
 		return err
@@ -138,7 +141,7 @@ func (p Ports) commitAlone(ctx context.Context, d *run.Draft, def *agent.Definit
 }
 
 // withReloads calls once until it succeeds. After a conflict, and after an error that leaves open whether the write
-// happened, the run is to be read again and planned anew (rule 2).
+// happened, once has to read the run again and plan anew (rule 2).
 func withReloads[T any](ctx context.Context, once func() (T, error)) (T, error) {
 	for conflicts, uncertain := 0, 0; ; {
 		v, err := once()
@@ -172,12 +175,12 @@ func isFinal(err error) bool {
 	return errors.As(err, &forbidden) || slices.ContainsFunc(final, func(e error) bool { return errors.Is(err, e) })
 }
 
-// maxRequestWrites is how many requests one entry writes. A transaction has at most store.MaxOps operations, some of
-// which are the entry's own, the view's, the inbox's and those of records beside it.
+// maxRequestWrites is how many requests one entry may write. The rest of the store.MaxOps operations in a transaction
+// is for the entry itself, the view, the inbox and other records.
 const maxRequestWrites = store.MaxOps - 20
 
-// isFull reports whether an entry writes as many requests as one may, by what requestOps writes at most. What else is
-// due is for the entry behind it.
+// isFull reports whether an entry writes as many requests as it may, counting the most that requestOps may write.
+// Anything else has to wait for the next entry.
 func isFull(d *run.Draft) bool {
 	n := 0
 	for _, e := range d.Entry.Events {
@@ -186,10 +189,10 @@ func isFull(d *run.Draft) bool {
 			if e.For != run.ForAnswer {
 				n++
 			}
-			if e.Why != "" { // the approval that is void
+			if e.Why != "" { // the approval that becomes void
 				n++
 			}
-		case run.LateSuspended: // and the request that asked what became of the call
+		case run.LateSuspended: // and the request about the call's outcome
 			n += 2
 		case run.CallUnknown, run.CallClaimed, run.CallCancelled, run.CallPermitted, run.LateResult, run.PermissionRequested,
 			run.PermissionAnswered:
@@ -207,8 +210,7 @@ func isFull(d *run.Draft) bool {
 	return n >= maxRequestWrites
 }
 
-// addWhileRoom adds facts that close requests, each by itself, as far as the entry has room for them. The next entry
-// finds those that are left.
+// addWhileRoom adds facts that close requests until the entry is full. The next entry finds the remaining facts again.
 func addWhileRoom(d *run.Draft, facts ...run.Event) error {
 	for _, e := range facts {
 		if isFull(d) {
@@ -221,8 +223,8 @@ func addWhileRoom(d *run.Draft, facts ...run.Event) error {
 	return nil
 }
 
-// requestOps are the writes to requests that belong into the draft's transaction: a new one for every call it suspends
-// (A19), an end for every one it overtakes, and the use of every approval it claims under (A6).
+// requestOps returns the writes to requests that belong to the draft's transaction: a new request for every call it
+// suspends (A19), an end for every overtaken one, and the use of every approval it claims under (A6).
 func (p Ports) requestOps(ctx context.Context, d *run.Draft, def *agent.Definition) ([]store.Op, error) {
 	var ops []store.Op
 	for _, c := range askedCalls(d) {
@@ -242,18 +244,18 @@ func (p Ports) requestOps(ctx context.Context, d *run.Draft, def *agent.Definiti
 	}
 	ops = append(append(ops, early...), void...)
 	for _, c := range d.Before.Waits() {
-		if c.Wait.For == run.ForAnswer { // nobody was asked by a request of its own
+		if c.Wait.For == run.ForAnswer { // no request to people exists for this wait
 			continue
 		}
 		if as, ended := overtakenStatus(c, d.Entry.Events); ended {
 			ops = append(ops, approval.CloseOp(d.Before.Tenant, *c.Wait, as))
 		}
 	}
-	about, err := p.toolRequestOps(d, def)
+	tools, err := p.toolRequestOps(d, def)
 	if err != nil {
 		return nil, err
 	}
-	return mergeOps(slices.Concat(ops, about, claimOps(def, d))), nil
+	return mergeOps(slices.Concat(ops, tools, claimOps(def, d))), nil
 }
 
 func askedCalls(d *run.Draft) []run.Call {
@@ -263,21 +265,21 @@ func askedCalls(d *run.Draft) []run.Call {
 	})
 }
 
-// newCallRequest is the request of a suspended call, with the tool's sentence about it.
+// newCallRequest returns the request of a suspended call, with the tool's description of the call.
 func (p Ports) newCallRequest(def *agent.Definition, s *run.AgentState, c run.Call) approval.Approval {
 	a := approval.NewCallRequest(def, s, c)
 	a.Described = p.describeCall(def, c.Tool, a.Args)
 	return a
 }
 
-// describeCall returns what the tool says in one sentence of a call, with secrets masked; "" if it says nothing. The
-// sentence is stored with the request: who shows it need not have the tool's code.
+// describeCall returns the tool's one-sentence description of a call, with secrets masked; "" = none. The sentence is
+// stored with the request, so whoever shows it does not need the tool's code.
 func (p Ports) describeCall(def *agent.Definition, name string, args json.RawMessage) string {
 	t, _ := def.Tool(name)
 	args = json.RawMessage(mask.JSON(args, t.Schema))
 	if t.Describe != "" {
 		text, err := t.DescribeCall(args)
-		if err != nil { // an argument is missing: people are shown the call
+		if err != nil { // an argument is missing, so people are shown the call itself
 			return ""
 		}
 		return agent.Bounded(strings.TrimSpace(text))
@@ -291,8 +293,8 @@ func (p Ports) describeCall(def *agent.Definition, name string, args json.RawMes
 	return ""
 }
 
-// earlyDecisionOps write the requests that kept decisions settle in this draft. A request that exists is decided unless
-// somebody was first; one that the draft creates is written as decided.
+// earlyDecisionOps returns the writes of requests that kept decisions settle in this draft. An existing request is
+// decided unless somebody was first. A request that the draft creates is written as decided.
 func (p Ports) earlyDecisionOps(ctx context.Context, d *run.Draft, def *agent.Definition) ([]store.Op, error) {
 	var ops []store.Op
 	for _, e := range d.Entry.Events {
@@ -322,24 +324,25 @@ func (p Ports) earlyDecisionOps(ctx context.Context, d *run.Draft, def *agent.De
 	return ops, nil
 }
 
-// voidOps void the approvals of calls that are asked about again because the policy (A17) or a precondition has
-// changed: those on which they were approved before the draft or in it. Approvals that a claim has used stay.
+// voidOps returns the writes that void approvals of calls about which people are asked again, because the policy (A17)
+// or a precondition has changed. It covers approvals from before the draft and from the draft itself. Approvals that a
+// claim has used stay.
 func (p Ports) voidOps(ctx context.Context, d *run.Draft) ([]store.Op, error) {
 	var ops []store.Op
 	for _, e := range d.Entry.Events {
-		again, ok := e.(run.CallSuspended)
-		if !ok || again.Why == "" {
+		suspended, ok := e.(run.CallSuspended)
+		if !ok || suspended.Why == "" {
 			continue
 		}
-		was, _ := d.Before.Call(again.Call)
+		was, _ := d.Before.Call(suspended.Call)
 		id := ""
 		if g := was.Grant; g != nil && !g.Tool && !g.Consumed {
 			id = g.Approval
 		}
-		for _, e := range d.Entry.Events { // of a decision that was kept, the request is being written already
-			said, ok := e.(run.Decided)
-			if ok && said.Call == again.Call && said.Action == run.ActionApprove && said.Early == "" {
-				id = said.Approval
+		for _, e := range d.Entry.Events { // the request of a kept decision is written already
+			decided, ok := e.(run.Decided)
+			if ok && decided.Call == suspended.Call && decided.Action == run.ActionApprove && decided.Early == "" {
+				id = decided.Approval
 				break
 			}
 		}
@@ -374,17 +377,17 @@ func suspendedCall(d *run.Draft, c run.Call) run.Call {
 	return c
 }
 
-// overtakenStatus is how the request of a suspended call ends if the events settle the call otherwise than by a
+// overtakenStatus returns how the request of a suspended call ends if the events settle the call by anything but a
 // decision on it.
 func overtakenStatus(c run.Call, events []run.Event) (approval.Status, bool) {
-	// also behind a late word: the request says so already
+	// the request records the decision already, even if a late fact comes first
 	if slices.ContainsFunc(events, func(e run.Event) bool { return isDecisionOn(e, c) }) {
 		return "", false
 	}
 	for _, e := range events {
 		voided := false
 		switch e := e.(type) {
-		case run.Answered: // the run that the call is has ended: nobody is asked about it any more
+		case run.Answered: // the delegated run has ended, so the request is not needed any more
 			voided = e.Call == c.ID && e.Used != nil
 		case run.LateResult:
 			voided = e.Call == c.ID && c.Wait.For == run.ForOutcome
@@ -394,7 +397,7 @@ func overtakenStatus(c run.Call, events []run.Event) (approval.Status, bool) {
 			if e.Call == c.ID && e.Reason != run.WhyDenied {
 				return approval.Expired, true
 			}
-			voided = e.Call == c.ID // it is denied on its tool
+			voided = e.Call == c.ID // the call's tool was denied
 		case run.CallPermitted:
 			voided = e.Call == c.ID
 		}
@@ -417,8 +420,8 @@ func isDecisionOn(e run.Event, c run.Call) bool {
 	}
 }
 
-// addExpiries cancels the suspended calls and closes the tool requests that have expired, as far as the entry has room.
-// An expiry never approves (A14).
+// addExpiries cancels suspended calls and closes tool requests that have expired, until the entry is full. An expiry
+// never approves (A14).
 func addExpiries(d *run.Draft) error {
 	if err := addWhileRoom(d, policy.Overdue(&d.State, d.Entry.Time)...); err != nil {
 		return err
@@ -443,13 +446,13 @@ func addExpiries(d *run.Draft) error {
 	return nil
 }
 
-// draft starts the entry of one attempt: it resumes a parked run and drains exactly the inputs that were read (rule
-// 16). An inbox that is too large for the entry that this attempt is about is committed first, alone.
+// draft starts the entry of one attempt. It resumes a parked run and drains exactly the inputs that were read (rule
+// 16). An inbox that is too large to leave room for the attempt is committed first, in an entry of its own.
 func (p Ports) draft(
 	ctx context.Context, i Invocation, l store.Loaded, def *agent.Definition,
 ) (*run.Draft, error) {
 	d := run.NewDraft(l.State, i.Writer, p.Clock.Now())
-	if s := &l.State; s.Status == run.RunWaiting { // the entry that parked it is its newest
+	if s := &l.State; s.Status == run.RunWaiting { // the newest entry is the one that parked it
 		resumed := run.Resumed{Waited: max(0, d.Entry.Time.Sub(s.UpdatedAt).Milliseconds())}
 		if err := d.Add(resumed); err != nil {
 			return nil, err
@@ -459,7 +462,7 @@ func (p Ports) draft(
 		if err := d.Add(fact); err != nil {
 			return nil, err
 		}
-		if in, said := fact.(run.InputReceived); said && !in.Starts {
+		if in, isInput := fact.(run.InputReceived); isInput && !in.Starts {
 			d.Mark(run.CheckpointUserMessage)
 		}
 	}
@@ -478,8 +481,8 @@ func addPark(d *run.Draft) error {
 	return nil
 }
 
-// addEndAfterCleanup adds the run's end to the draft after the permission backend has cleaned up. A run that would have
-// ended well fails if the cleanup does.
+// addEndAfterCleanup lets the permission backend clean up and then adds the run's end to the draft. If the cleanup
+// fails, a run that would have ended well fails.
 func (p Ports) addEndAfterCleanup(ctx context.Context, def *agent.Definition, d *run.Draft, fin run.Finished) error {
 	if backend, ok := p.Hooks.Backends[def.Permission.Backend]; ok && def.Permission.Backend != "" {
 		if err := backend.Cleanup(ctx, contextOf(&d.State)); err != nil {

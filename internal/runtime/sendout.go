@@ -13,13 +13,12 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// sendTimeout is how long whoever carries a call out has to take it.
+// sendTimeout is how long sending out one call may take.
 const sendTimeout = 30 * time.Second
 
-// outgoing prepares what goes out for a claimed call that is answered later, from the state s: the one place that knows
-// how, by kind. What it returns hands the call to whoever carries it to its answerer, and may be called again with the
-// same effect, under the same id. ErrUndeliverable, wrapped, says that it will never be taken; any other error may
-// pass, and it may be out all the same.
+// outgoing prepares the sending of a claimed call that is answered later, by its kind, from state s. send hands the
+// call to its receiver. It may be called again with the same effect, because the call keeps its id. An error that wraps
+// ErrUndeliverable is final. After any other error a retry may succeed, and the call may be out nevertheless.
 func (r *round) outgoing(c run.Call, s *run.AgentState) (send func(context.Context) error, err error) {
 	t, _ := r.def.Tool(c.Tool)
 	switch t.Kind {
@@ -77,16 +76,16 @@ func (r *round) outgoing(c run.Call, s *run.AgentState) (send func(context.Conte
 	}
 }
 
-// sendOut sends what goes out for a claimed call and notes what is to be stored of it: that its answer is waited for,
-// or why it can never go out, which is also what an error of its preparation says. Where it may be taken later, the
-// call stays claimed and goes out again, under the same id.
-func (r *round) sendOut(ctx context.Context, x *execution, out func(context.Context) error, err error) {
+// sendOut sends a claimed call and records the event to store: that its answer is awaited, or why it can never be sent.
+// err is the error of its preparation. If the call may be accepted later, it stays claimed and is sent again under the
+// same id.
+func (r *round) sendOut(ctx context.Context, x *execution, send func(context.Context) error, err error) {
 	if err != nil {
 		err = fmt.Errorf("%w: %w", ErrUndeliverable, err)
 	} else {
 		limited, cancel := r.Clock.WithTimeout(ctx, min(sendTimeout, r.timeout(ctx, x.call)))
 		defer cancel()
-		err = out(limited)
+		err = send(limited)
 	}
 	t, _ := r.def.Tool(x.call.Tool)
 	switch {
@@ -103,7 +102,7 @@ func (r *round) sendOut(ctx context.Context, x *execution, out func(context.Cont
 	}
 }
 
-// callback is where the answer to a call goes.
+// callback returns where the answer to a call has to be sent.
 func (r *round) callback(t agent.ToolSpec, c run.Call) (policy.Callback, error) {
 	to := policy.Callback{AnswerTo: policy.AnswerTo{Run: r.inv.Run, Call: c.ID}}
 	if r.Callbacks == nil || c.AskedAt.IsZero() {
@@ -114,9 +113,9 @@ func (r *round) callback(t agent.ToolSpec, c run.Call) (policy.Callback, error) 
 	return to, err
 }
 
-// isAway reports whether the call is carried out by an agent that only other processes know. It stays as it is, and the
-// invocation ends as ErrElsewhere once nothing is left that it can do.
-func (r *round) isAway(c run.Call) bool {
+// isElsewhere reports whether the call delegates to an agent that only other processes know. Such a call is left alone,
+// and the invocation ends with ErrElsewhere once nothing else is left to do.
+func (r *round) isElsewhere(c run.Call) bool {
 	t, ok := r.def.Tool(c.Tool)
 	if !r.LeavesUnknown || !ok || t.Kind != agent.KindAgent || c.Child != "" {
 		return false
@@ -128,11 +127,11 @@ func (r *round) isAway(c run.Call) bool {
 	return true
 }
 
-// startChild writes the child run and starts its execution. A child that exists goes on as it was written.
+// startChild writes the child run and starts its execution. An existing child continues as it was written.
 func (r *round) startChild(ctx context.Context, t agent.ToolSpec, child run.Child, start Start) error {
 	st := Starter{Ports: r.Ports}
 	current := r.Agents.Find(t.Agent.Agent)
-	if current == nil { // another deployment may have begun it before this one took the claim over
+	if current == nil { // another deployment may have started the child before this one took over the claim
 		l, err := r.Journal.Load(ctx, start.Tenant, child.Run)
 		switch {
 		case errors.Is(err, store.ErrNoRun) && r.LeavesUnknown:
@@ -151,7 +150,7 @@ func (r *round) startChild(ctx context.Context, t agent.ToolSpec, child run.Chil
 	switch {
 	case errors.As(err, &bad), errors.Is(err, ErrKeyReused),
 		errors.Is(err, store.ErrTooLarge), errors.Is(err, store.ErrInvalid):
-		return fmt.Errorf("%w: %w", ErrUndeliverable, err) // no second attempt could mend it
+		return fmt.Errorf("%w: %w", ErrUndeliverable, err) // a second attempt would fail again
 	case err != nil:
 		return err
 	}

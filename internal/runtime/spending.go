@@ -14,9 +14,9 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// What many runs use together is counted under T#tenant#SPENT#agent, without an agent for all runs of the tenant: for
-// each period in a few items (store.Shard), so that runs that commit at the same time seldom meet. Each entry adds what
-// it used in its own transaction.
+// The use of shared budgets is counted under T#tenant#SPENT#agent, without an agent for all runs of the tenant. Each
+// period has a few items (store.Shard), so that concurrent commits seldom conflict. Each entry adds its use in its own
+// transaction.
 const (
 	attrTokens       = "tokens"
 	attrUSD          = "usd"
@@ -26,13 +26,13 @@ const (
 
 func spentPK(tenant, agentName string) string { return "T#" + tenant + "#SPENT#" + agentName }
 
-// sharedBudget is a budget and where it is counted.
+// sharedBudget is a budget and the key under which it is counted.
 type sharedBudget struct {
 	pk string
 	policy.SharedBudget
 }
 
-// read adds what was used and raised in the period at that time.
+// read adds what was used and raised in the period that contains at.
 func (b *sharedBudget) read(ctx context.Context, table store.Table, at time.Time) error {
 	period := b.Budget.Every.Of(at)
 	page, err := table.Query(ctx, store.Range{PK: b.pk, From: period + "#", To: period + "#~"})
@@ -48,7 +48,7 @@ func (b *sharedBudget) read(ctx context.Context, table store.Table, at time.Time
 	return nil
 }
 
-// sharedBudgets are the budgets that a run has in common with others, with nothing used of them.
+// sharedBudgets returns the budgets that a run shares with others, with nothing counted yet.
 func (p Ports) sharedBudgets(s *run.AgentState, def *agent.Definition) (all []sharedBudget) {
 	add := func(agentName, tool, runs string, b agent.PeriodBudget) {
 		all = append(all, sharedBudget{spentPK(s.Tenant, agentName), policy.SharedBudget{Tool: tool, Runs: runs, Budget: b}})
@@ -62,7 +62,7 @@ func (p Ports) sharedBudgets(s *run.AgentState, def *agent.Definition) (all []sh
 	return all
 }
 
-// spendOps add what the draft used, and what people have granted in it, to the run's shared budgets.
+// spendOps returns the writes that add the draft's use, and the raises granted in it, to the run's shared budgets.
 func (p Ports) spendOps(d *run.Draft, def *agent.Definition) []store.Op {
 	budgets := p.sharedBudgets(&d.State, def)
 	if len(budgets) == 0 {
@@ -74,14 +74,14 @@ func (p Ports) spendOps(d *run.Draft, def *agent.Definition) []store.Op {
 	raised := map[string]run.Raise{} // by tool
 	for _, e := range d.Entry.Events {
 		switch e := e.(type) {
-		case run.Answered: // what other runs have used is counted by them
+		case run.Answered: // delegated runs count their own use
 			if e.Used != nil {
 				used.Tokens -= e.Used.Usage.Total()
 				used.USD -= e.Used.Cost
 			}
 		case run.CallFinished:
 			if c, ok := d.State.Call(e.Call); ok && c.Budget && !e.IsError {
-				raised[c.Tool], _ = run.ReadRaise(c.Input) // which the machine has read
+				raised[c.Tool], _ = run.ReadRaise(c.Input) // the machine has parsed it already
 			}
 		}
 	}
@@ -107,11 +107,11 @@ func (p Ports) spendOps(d *run.Draft, def *agent.Definition) []store.Op {
 	return ops
 }
 
-// meetSharedBudgets adds to the draft what becomes of a run that needs a model while a budget it shares is used up, and
-// reports whether one is: it asks people, ends, or waits for those who decide about its open calls. What other runs use
-// meanwhile is not foreseen.
+// meetSharedBudgets reports whether a shared budget of a run that needs a model is used up. It then adds the
+// consequence to the draft: the run asks people, ends, or waits for decisions about its open calls. It does not foresee
+// what other runs use meanwhile.
 //
-// A run with open calls (wait: all_suspended) cannot ask, because the call that asks must be the only open one. A raise
+// A run with open calls (wait: all_suspended) cannot ask, because the asking call must be the only open one. A raise
 // does not wake such a run. It reads the budget again when one of its calls is decided, answered or expires.
 func (a *attempt) meetSharedBudgets(ctx context.Context) (bool, error) {
 	d := a.draft
@@ -133,8 +133,8 @@ func (a *attempt) meetSharedBudgets(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// VoidBudgetRequests voids the pending requests of a tenant for more of a shared budget that has something left: people
-// have raised it for another run, or a new period has begun. An error does not stop the others.
+// VoidBudgetRequests voids a tenant's pending requests for more of a shared budget that is available again: people have
+// raised it for another run, or a new period has begun. An error does not stop the others.
 func (sw *Sweeper) VoidBudgetRequests(ctx context.Context, tenant string) (failed error) {
 	for cursor := ""; ; {
 		pending, next, err := approval.List(ctx, sw.Table, tenant, approval.Query{Status: approval.Pending, Cursor: cursor})
@@ -148,7 +148,7 @@ func (sw *Sweeper) VoidBudgetRequests(ctx context.Context, tenant string) (faile
 	}
 }
 
-// voidBudgetRequest voids a request for more of a shared budget that has something left. It leaves any other request.
+// voidBudgetRequest voids a request for more of a shared budget that is available again. It ignores any other request.
 func (sw *Sweeper) voidBudgetRequest(ctx context.Context, a approval.Approval) error {
 	if !slices.ContainsFunc(a.Tools, run.IsSharedBudgetTool) {
 		return nil

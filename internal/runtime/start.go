@@ -15,36 +15,37 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// ExecutionName is the name of the execution that owns a run in a generation: <run>-<generation>.
+// ExecutionName returns the name of the execution that owns a run in a generation: <run>-<generation>.
 func ExecutionName(run string, generation int64) string { return fmt.Sprintf("%s-%d", run, generation) }
 
 // Start is a request for a run. Exactly one of Message and Input is set.
 type Start struct {
-	Tenant        string
-	Agent         *agent.Definition
-	Key           string          // idempotency key; empty = the run gets one of its own
-	Message       []run.UserBlock // what a user said
-	Input         json.RawMessage // any JSON, handed to the system text and, less parentSubject$$, said as one user text
-	Continues     string          // a finished run of the tenant whose conversation goes on; empty = none
-	Subject       string          // empty = that of the run that is continued
-	AccessControl string          // the same
-	Parent        *run.Parent     // the call that the run is; nil = nobody delegates it
-	heard         []string        // people whose words the run has taken in that delegates it
-	// who starts it, or for whom the run acts that delegates it; of a run that is continued, those it acts for are added
+	Tenant  string
+	Agent   *agent.Definition
+	Key     string          // idempotency key; "" = a new key is created
+	Message []run.UserBlock // a user's message
+	// any JSON, available to the system text and, without parentSubject$$, sent as one user text
+	Input         json.RawMessage
+	Continues     string      // id of a finished run of the tenant to continue; "" = none
+	Subject       string      // "" = that of the continued run
+	AccessControl string      // "" = that of the continued run
+	Parent        *run.Parent // the call that delegates the run; nil = none
+	heard         []string    // people whose messages the delegating run has received
+	// who starts the run, or for whom the delegating run acts; those of a continued run are added
 	By []string
 }
 
-// ErrKeyReused says that the key started a run with another body (R2).
+// ErrKeyReused says that the key has started a run with another body (R2).
 var ErrKeyReused = errors.New("the key has started a run with another body")
 
-// ErrUnstarted says that a run is written and its execution could not be started. A request with the same key starts
+// ErrUnstarted says that a run is written but its execution could not be started. A request with the same key starts
 // it, and so does the sweeper (rule 14).
 var ErrUnstarted = errors.New("the run is written and its execution has not started")
 
 // ErrTooManyRuns says that the tenant has as many running runs as it may. Nothing was written.
 var ErrTooManyRuns = errors.New("the tenant has as many running runs as it may have: try again later")
 
-// BadStart says why a start is refused; it is fit to be shown.
+// BadStart says why a start is refused. It is safe to show.
 type BadStart struct{ Problem string }
 
 func (e *BadStart) Error() string { return "start run: " + e.Problem }
@@ -53,11 +54,11 @@ func (e *BadStart) Error() string { return "start run: " + e.Problem }
 type Starter struct {
 	Ports
 	// MaxRunning is how many runs of a tenant may be running, not waiting, when another one is started or forked. The
-	// count may be late. Delegated runs and those that take a call back are counted and never refused. 0 = no limit.
+	// count may be late. Delegated runs and undo runs are counted but never refused. 0 = no limit.
 	MaxRunning int
 }
 
-// Start writes the run and then starts its execution, both idempotently: the same key and body give the same run,
+// Start writes the run and then starts its execution. Both are idempotent: the same key and body give the same run,
 // however often and from however many clients at once (R1). With ErrUnstarted the run is returned as well.
 func (st *Starter) Start(ctx context.Context, r Start) (run.AgentState, error) {
 	if r.Key == "" {
@@ -71,8 +72,8 @@ func (st *Starter) Start(ctx context.Context, r Start) (run.AgentState, error) {
 	return s, errors.Join(st.startExecution(ctx, &s), st.addStarters(ctx, &s, r.By))
 }
 
-// addStarters adds who else started the run to those it acts for: they are requesters like the first. A run that has
-// ended asks nobody any more.
+// addStarters adds other people who started the run to those it acts for, because they are requesters like the first. A
+// run that has ended needs no more requesters.
 func (st *Starter) addStarters(ctx context.Context, s *run.AgentState, by []string) error {
 	for _, id := range by {
 		if s.Status == run.RunDone || id == "" || slices.Contains(s.By, id) || slices.Contains(s.Again, id) {
@@ -89,7 +90,7 @@ func (st *Starter) addStarters(ctx context.Context, s *run.AgentState, by []stri
 	return nil
 }
 
-// startExecution starts the execution of a written run. Starting it again is no error.
+// startExecution starts the execution of a written run. Starting it again is not an error.
 func (st *Starter) startExecution(ctx context.Context, s *run.AgentState) error {
 	if s.Status == run.RunDone {
 		return nil
@@ -100,35 +101,35 @@ func (st *Starter) startExecution(ctx context.Context, s *run.AgentState) error 
 	return nil
 }
 
-// Create writes the run's first entry for an owner, or finds that it is there. It starts nothing. Errors that a client
-// can mend are *BadStart, ErrTooManyRuns, ErrUnknownBlob and ErrKeyReused; a run that it is to continue must be there
-// and have finished: store.ErrNoRun, policy.ErrNotFinished.
+// Create writes the run's first entry for an owner, or finds it written. It starts nothing. Errors that a client can
+// correct are *BadStart, ErrTooManyRuns, ErrUnknownBlob and ErrKeyReused. A run to continue has to exist and to be
+// finished: store.ErrNoRun, policy.ErrNotFinished.
 func (st *Starter) Create(ctx context.Context, r Start, runID, owner string) (run.AgentState, error) {
-	if !agent.ValidTenant(r.Tenant) { // it becomes part of every key
+	if !agent.ValidTenant(r.Tenant) { // the tenant becomes part of every key
 		return run.AgentState{}, &BadStart{Problem: "tenant: want ^[a-z0-9][a-z0-9-]{0,39}$"}
 	}
-	said, err := policy.StartMessages(r.Message, r.Input)
+	messages, err := policy.StartMessages(r.Message, r.Input)
 	if err != nil {
 		return run.AgentState{}, &BadStart{Problem: err.Error()}
 	}
 	first := run.RunStarted{
 		Tenant: r.Tenant, Run: runID, Agent: r.Agent.Name, Version: r.Agent.Version, HooksVersion: r.Agent.HooksVersion,
-		Owner: owner, Subject: r.Subject, AccessControl: r.AccessControl, Input: r.Input, Messages: said,
+		Owner: owner, Subject: r.Subject, AccessControl: r.AccessControl, Input: r.Input, Messages: messages,
 		MaxInteractions: r.Agent.Limits.Interactions, Parent: r.Parent, By: mergePeople(r.By),
 		Heard: mergePeople(r.heard),
 	}
 	first.Wait, first.Resume = r.Agent.OpenRounds()
-	body, err := json.Marshal(struct { // what the client asked for; which build of the agent answers is not part of it
+	body, err := json.Marshal(struct { // the client's request; the agent's build is not part of it
 		Agent, Subject, AccessControl string
 		Input                         json.RawMessage `json:",omitempty"`
 		Messages                      []run.UserBlock
 		Continues                     string `json:",omitempty"`
-	}{first.Agent, r.Subject, r.AccessControl, r.Input, said, r.Continues})
+	}{first.Agent, r.Subject, r.AccessControl, r.Input, messages, r.Continues})
 	if err != nil {
 		return run.AgentState{}, fmt.Errorf("start run %s: %w", runID, err)
 	}
 	first.BodyDigest = store.BlobDigest(body)
-	if r.Agent.Builder != "" && len(r.Message) == 0 { // what the data comes to is the builder's to say
+	if r.Agent.Builder != "" && len(r.Message) == 0 { // the builder makes the messages from the input
 		first.Messages = nil
 	}
 	if err := st.checkInput(ctx, r, runID); err != nil {
@@ -152,7 +153,7 @@ func (st *Starter) Create(ctx context.Context, r Start, runID, owner string) (ru
 	return st.write(ctx, seed, first, r.Agent)
 }
 
-// checkRoom refuses a new run of a tenant that has as many running as it may.
+// checkRoom refuses a new run if the tenant has as many running runs as it may.
 func (st *Starter) checkRoom(ctx context.Context, tenant, runID string) error {
 	running, cursor := 0, ""
 	for running < st.MaxRunning {
@@ -173,11 +174,10 @@ func (st *Starter) checkRoom(ctx context.Context, tenant, runID string) error {
 	if errors.Is(err, store.ErrNoRun) && !errors.As(err, &deleted) {
 		return fmt.Errorf("start run: %w", ErrTooManyRuns)
 	}
-	return nil // the run is there, or was: the write says what is wrong
+	return nil // the run exists or was deleted: the write returns the right error
 }
 
-// checkInput refuses an input that does not fit the agent's schema. The conversation of a run that is continued goes on
-// with a message, too.
+// checkInput refuses an input that does not fit the agent's schema. A continued run may also go on with a message.
 func (st *Starter) checkInput(ctx context.Context, r Start, runID string) error {
 	schema := r.Agent.Input.Schema
 	if schema == nil || r.Input == nil && r.Continues != "" {
@@ -197,14 +197,14 @@ func (st *Starter) checkInput(ctx context.Context, r Start, runID string) error 
 		}
 		problem = err.Error()
 	}
-	if _, err := st.Journal.Head(ctx, r.Tenant, runID); err == nil { // it began before the agent was so strict
+	if _, err := st.Journal.Head(ctx, r.Tenant, runID); err == nil { // the run started before the agent had this schema
 		return nil
 	}
 	return &BadStart{Problem: "input: " + problem}
 }
 
-// continueRun makes a first event continue another run, and returns the state it begins with. Requesters and readers of
-// that run are those of this one too, unless the request says otherwise.
+// continueRun makes a first event continue another run, and returns the state to begin with. Requesters and access
+// control come from that run, unless the request sets them.
 func (st *Starter) continueRun(ctx context.Context, past string, first *run.RunStarted) (run.AgentState, error) {
 	l, err := st.Journal.Load(ctx, first.Tenant, past)
 	if err != nil {
@@ -221,7 +221,7 @@ func (st *Starter) continueRun(ctx context.Context, past string, first *run.RunS
 	return run.Seed(l.State), nil
 }
 
-// write commits a run's first fact, with those that come of the state behind it, or finds that the run is there.
+// write commits a run's first fact, followed by the facts of then, or finds the run written.
 func (st *Starter) write(
 	ctx context.Context, seed run.AgentState, first run.RunStarted, def *agent.Definition,
 	then ...func(*run.AgentState) run.Event,
@@ -252,7 +252,7 @@ func (st *Starter) write(
 	case first.From != nil && errors.Is(err, store.ErrGuardFailed):
 		return run.AgentState{}, fmt.Errorf("start run %s from run %s: %w", first.Run, first.From.Run, store.ErrNoRun)
 	}
-	l, failed := st.Journal.Load(ctx, first.Tenant, first.Run) // it may be written, by this or before
+	l, failed := st.Journal.Load(ctx, first.Tenant, first.Run) // the run may be written, now or before
 	var deleted *store.DeletedError
 	switch {
 	case errors.As(failed, &deleted):
@@ -269,16 +269,16 @@ func (st *Starter) write(
 
 // mergePeople returns the people of all lists, each once, in order.
 func mergePeople(lists ...[]string) []string {
-	var who []string
+	var people []string
 	for _, id := range slices.Concat(lists...) {
-		if id != "" && !slices.Contains(who, id) {
-			who = append(who, id)
+		if id != "" && !slices.Contains(people, id) {
+			people = append(people, id)
 		}
 	}
-	return who
+	return people
 }
 
-// storeDefinition stores a definition as a blob, before the event that points at it.
+// storeDefinition stores a definition as a blob, before the event that refers to it.
 func (p Ports) storeDefinition(ctx context.Context, tenant string, d *agent.Definition) (digest string, err error) {
 	def, err := json.Marshal(d)
 	if err != nil {
@@ -294,24 +294,24 @@ func (p Ports) storeDefinition(ctx context.Context, tenant string, d *agent.Defi
 // Fork is a request for a run that branches off another.
 type Fork struct {
 	Tenant string
-	Run    string // the parent, finished or not
-	At     int64  // the parent's entry behind which the two part, from 0
-	// idempotency key, of the keys with which the parent's agent is started; empty = the run gets one of its own
+	Run    string // the parent run, finished or not
+	At     int64  // the parent's last entry that both runs share, from 0
+	// idempotency key, in the same space as the keys for starting the agent; "" = a new key is created
 	Key string
-	// Model stands in for every model of the parent and of the runs below (Definition.Throughout). Nil = they stay.
+	// Model replaces every model of the parent and of the runs below (Definition.Throughout). Nil = no change.
 	Model *agent.ModelSpec
-	By    string // who forks it, for whom it acts besides; "" = nobody is known
+	By    string // who forks the run, an additional person it acts for; "" = unknown
 }
 
-// BadFork says why a fork is refused; it is fit to be shown.
+// BadFork says why a fork is refused. It is safe to show.
 type BadFork struct{ Problem string }
 
 func (e *BadFork) Error() string { return "fork run: " + e.Problem }
 
-// Fork writes a run that begins as the parent was after its entry At, and starts its execution, both idempotently: the
-// same key, parent, entry and model give the same run (R1). It runs under the definition that the parent is pinned to,
-// for the same subject. The errors are store.ErrNoRun, store.ErrNoEntry, policy.ErrCallRunning, ErrTooManyRuns,
-// ErrKeyReused and *BadFork; after these nothing is written.
+// Fork writes a run that begins with the parent's state after entry At, and starts its execution. Both are idempotent:
+// the same key, parent, entry and model give the same run (R1). It runs under the parent's pinned definition, for the
+// same subject. The errors are store.ErrNoRun, store.ErrNoEntry, policy.ErrCallRunning, ErrTooManyRuns, ErrKeyReused
+// and *BadFork; after these nothing is written.
 func (st *Starter) Fork(ctx context.Context, f Fork) (run.AgentState, error) {
 	if f.At < 0 {
 		return run.AgentState{}, &BadFork{Problem: fmt.Sprintf("at: got %d, want an entry's sequence, from 0", f.At)}
@@ -336,10 +336,10 @@ func (st *Starter) Fork(ctx context.Context, f Fork) (run.AgentState, error) {
 		return run.AgentState{}, err
 	}
 	digest := parent.Definition
-	if f.Model != nil { // a definition of its own, with that model
+	if f.Model != nil { // another definition with that model
 		*def = def.Throughout(*f.Model)
 		written := *def
-		written.Ceilings = nil // no part of a definition as it is written; the fork stays below them
+		written.Ceilings = nil // Check refuses ceilings; the fork keeps them
 		if err := written.Check(); err != nil {
 			return run.AgentState{}, &BadFork{Problem: err.Error()}
 		}
@@ -355,7 +355,7 @@ func (st *Starter) Fork(ctx context.Context, f Fork) (run.AgentState, error) {
 		By: mergePeople([]string{f.By}, parent.By),
 	}
 	first.Wait, first.Resume = def.OpenRounds()
-	body, err := json.Marshal(struct { // what the client asked for (R2)
+	body, err := json.Marshal(struct { // the client's request (R2)
 		Fork  string
 		At    int64
 		Model *agent.ModelSpec `json:",omitempty"`
@@ -371,13 +371,13 @@ func (st *Starter) Fork(ctx context.Context, f Fork) (run.AgentState, error) {
 	return s, errors.Join(st.startExecution(ctx, &s), st.addStarters(ctx, &s, []string{f.By}))
 }
 
-// MaxStart is the longest input of an execution, in bytes, with what the state machine puts around it: a state has at
-// most 256 KiB.
+// MaxStart is the longest input of an execution, in bytes, including what the state machine adds. A state has at most
+// 256 KiB.
 const MaxStart = 260 << 10
 
-// StartedRun is the run that an execution is for, by the input it was started with and its name: {tenant, run} where
-// the run was there first; {agent, key, tenant} where an event made the execution make the run, whose id follows from
-// them. ok is false for any other input. Whether there is such a run, the journal says.
+// StartedRun returns the run that an execution is for, from its input and its name. The input is {tenant, run} if the
+// run existed first, or {agent, key, tenant} if an event started the execution; then the run's id follows from these.
+// ok is false for any other input. The journal says whether the run exists.
 func StartedRun(name string, input []byte) (tenant, run string, ok bool) {
 	var in struct {
 		Tenant string `json:"tenant"`
@@ -385,7 +385,7 @@ func StartedRun(name string, input []byte) (tenant, run string, ok bool) {
 		Agent  string `json:"agent"`
 		Key    string `json:"key"`
 	}
-	if jsonx.DecodeKnown(input, jsonx.JSONLimits{Bytes: MaxStart}, &in) != nil { // as the execution itself has read it
+	if jsonx.DecodeKnown(input, jsonx.JSONLimits{Bytes: MaxStart}, &in) != nil { // decoded as the execution does
 		return "", "", false
 	}
 	tenant = cmp.Or(in.Tenant, "default")

@@ -16,13 +16,13 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Stepper does one step of a run: an inference, or whatever else is owed that is not a tool call. Safe for concurrent
-// use.
+// Stepper does one step of a run: an inference, or anything else that is due and is not a tool call. Safe for
+// concurrent use.
 type Stepper struct {
 	Ports
 	Definitions Definitions
-	// Family tells the runs around one that has failed where no function behind this one will: (Ports).NotifyFamily in a
-	// process that has everything; nil = the repair of executions that ended badly does.
+	// Family notifies the parent and children of a failed run if no later function does. It is (Ports).NotifyFamily in a
+	// process with all ports; nil = the repair of badly ended executions does it.
 	Family func(ctx context.Context, s *run.AgentState) error
 }
 
@@ -32,20 +32,21 @@ type attempt struct {
 	inv     Invocation
 	before  store.Loaded
 	def     *agent.Definition
-	draft   *run.Draft // the entry that is planned
-	drained int        // how many events the inbox and the grants gave it
+	draft   *run.Draft // the planned entry
+	drained int        // number of events from the inbox and the grants
 	phases  phases
-	paid    *turn // a reply that this try or one before it has paid for; nil = none
+	paid    *turn // the planned entry of a reply that this or an earlier try has paid for; nil = none
 }
 
-// turn is the entry that commits a reply that is paid for, or whatever else a step has planned.
+// turn is the planned entry of a paid reply, or of anything else that a step does.
 type turn struct {
 	draft *run.Draft
-	open  *run.Draft // the same without the end, for when an input arrived meanwhile; nil where the turn ends nothing
+	// the same entry without the run's end, if an input arrives meanwhile; nil if the entry does not end the run
+	open *run.Draft
 }
 
-// Step loads the run, drains its inbox (the resume gate), does what Next says and commits it. It returns where the run
-// goes. An attempt that finds its work done returns that route without asking the model.
+// Step loads the run, drains its inbox (the resume gate), does what policy.Next returns, and commits it. It returns the
+// run's route. An attempt whose work is already done returns that route without calling the model.
 func (st *Stepper) Step(ctx context.Context, inv Invocation) (Route, error) {
 	a := &attempt{Stepper: st, inv: inv}
 	r, err := withReloads(ctx, func() (r Route, err error) {
@@ -60,7 +61,7 @@ func (st *Stepper) Step(ctx context.Context, inv Invocation) (Route, error) {
 				r, err = a.endBroken(within, fin)
 			}
 		}
-		if isConflict(err) { // what the reply was planned on is gone
+		if isConflict(err) { // the state on which the reply was planned is outdated
 			a.paid = nil
 		}
 		return r, err
@@ -71,20 +72,20 @@ func (st *Stepper) Step(ctx context.Context, inv Invocation) (Route, error) {
 	return r, nil
 }
 
-// exit looks whether a step does nothing but send the run on, and gives the route of a run that it does so with. It
-// gives none of any other, whose draft then holds what the inbox, the permission backend and the time have to say.
+// exit returns the route of a run that the step only has to send on. For any other run the route is empty, and the
+// draft contains the facts from the inbox, the permission backend and expiries.
 func (a *attempt) exit(ctx context.Context) (Route, error) {
 	s := &a.before.State
-	// another execution owns the run, it has ended, or it waits and was not woken
+	// another execution owns the run, or it has ended, or it waits and was not woken
 	if r, away := routeAway(a.inv, s, a.Clock.Now()); away {
 		if s.Status == run.RunDone && s.Owner != a.inv.Execution && s.FormerOwner != a.inv.Execution &&
 			isCleanup(s.Run, a.inv.Execution) {
 			return r, a.settleEnd(ctx, s, a.Definitions)
 		}
 		within := a.within(ctx, s)
-		if a.Sink != nil && s.LastWriter() == a.inv.Writer { // it is committed although the answer to its write was lost
+		if a.Sink != nil && s.LastWriter() == a.inv.Writer { // the entry was committed although the response was lost
 			entries, err := a.Journal.Entries(within, a.inv.Tenant, a.inv.Run, s.Seq(), 1)
-			if err == nil && len(entries) > 0 { // what a sink is not told of is nobody's durable concern
+			if err == nil && len(entries) > 0 { // a sink may miss entries
 				notifySink(within, a.Sink, entries[0], s)
 			}
 		}
@@ -94,11 +95,11 @@ func (a *attempt) exit(ctx context.Context) (Route, error) {
 	if a.def, err = a.Definitions(ctx, a.inv.Tenant, s.Definition); err != nil {
 		return Route{}, err
 	}
-	// the batch lists the agent's tools before anything looks at them: this function connects to nobody
+	// the batch lists the agent's tools first, since this function opens no connections
 	if policy.Next(a.def, s).Kind == policy.ActList {
 		return a.routeToTools(), nil
 	}
-	if a.paid != nil && a.paid.draft.Entry.Seq == s.Entries { // a try before this one has paid for the reply
+	if a.paid != nil && a.paid.draft.Entry.Seq == s.Entries { // an earlier try has paid for the reply
 		return a.commitTurn(ctx, a.paid)
 	}
 	if a.draft, err = a.Ports.draft(ctx, a.inv, a.before, a.def); err != nil {
@@ -115,11 +116,11 @@ func (a *attempt) exit(ctx context.Context) (Route, error) {
 		return a.endBroken(ctx, fin)
 	}
 	early := policy.EarlyOwed(&d.State)
-	if early && !d.State.Begun && len(a.def.Plugins) > 0 { // they begin before the batch judges what was decided early
-		ph, err := a.Ports.phases(a.def) // what is wrong with them is for who runs them to say
+	if early && !d.State.Begun && len(a.def.Plugins) > 0 { // run_start plugins run before the batch judges early decisions
+		ph, err := a.Ports.phases(a.def) // an error is reported where the plugins run
 		early = err == nil && !ph.chain.BeginsRuns()
 	}
-	// that, and children that nobody waits for, are the batch's, which has what it takes
+	// the batch handles early decisions and abandoned children
 	if early || len(policy.Abandoned(&d.State)) > 0 {
 		return a.routeToTools(), nil
 	}
@@ -131,32 +132,32 @@ func (a *attempt) exit(ctx context.Context) (Route, error) {
 	if err := addExpiries(d); err != nil || !isFull(d) {
 		return Route{}, err
 	}
-	return Route{}, a.commitAlone(ctx, d, a.def) // the others close in an entry of their own
+	return Route{}, a.commitAlone(ctx, d, a.def) // the rest closes in another entry
 }
 
-// routeToTools sends the run to the batch, with the wait that woke this invocation.
+// routeToTools returns the route to the batch, with the wait that woke this invocation.
 func (a *attempt) routeToTools() Route {
 	r := a.inv.route(NextTools)
 	r.Woken = a.inv.Woken
 	return r
 }
 
-// act does what Next says of the drained state. A draft of more than the drained events must be committed even if a
-// batch comes next.
+// act carries out policy.Next of the drained state. A draft with more than the drained events has to be committed even
+// if a batch comes next.
 func (a *attempt) act(ctx context.Context) (Route, error) {
 	var err error
 	if a.phases, err = a.Ports.phases(a.def); err != nil {
 		return Route{}, err
 	}
 	d := a.draft
-	if policy.EarlyOwed(&d.State) && d.State.Permissions.Failed == "" { // the batch may let a call run behind run_start
+	if policy.EarlyOwed(&d.State) && d.State.Permissions.Failed == "" { // the batch may run a call only after run_start
 		if err := a.phases.runStatePhase(ctx, d, run.PhaseRunStart); err != nil {
 			return Route{}, err
 		}
 		return a.inv.route(NextTools), a.commit(ctx, d, a.def)
 	}
-	// What a tool's denial or an expiry has settled is on record before a model is asked. Somebody could decide such a
-	// request while the model thinks, and the reply, whose entry would close it, would be lost.
+	// Calls that the denial of a tool or an expiry has settled are committed before a model is called. Otherwise somebody
+	// could decide such a request while the model works, and the reply would be lost, since its entry closes the request.
 	if policy.Next(a.def, &d.State).Kind == policy.ActInfer {
 		closes, err := a.requestOps(ctx, d, a.def)
 		if err == nil && len(closes) > 0 {
@@ -166,7 +167,7 @@ func (a *attempt) act(ctx context.Context) (Route, error) {
 			return Route{}, err
 		}
 	}
-	looks := a.before.State.Status == run.RunWaiting && policy.Next(a.def, &d.State).Kind == policy.ActWait
+	onlyParks := a.before.State.Status == run.RunWaiting && policy.Next(a.def, &d.State).Kind == policy.ActWait
 	add, err := a.phases.prepare(ctx, d)
 	if err != nil {
 		return Route{}, err
@@ -192,7 +193,7 @@ func (a *attempt) act(ctx context.Context) (Route, error) {
 			return a.routeToTools(), nil
 		}
 	case policy.ActWait:
-		if looks { // nothing has begun that could end
+		if onlyParks { // no attempt has begun that could end
 			err = addPark(d)
 		} else {
 			err = a.phases.park(ctx, d)
@@ -212,9 +213,9 @@ func (a *attempt) act(ctx context.Context) (Route, error) {
 	return a.commitTurn(ctx, &turn{draft: d})
 }
 
-// infer asks a model, with what plugins add: for the run's plan, or in the loop, which takes over from a plan that
-// cannot go on. It plans the reply's entry. A model error that outlived its retries is the run's end, as data, or
-// ErrModelBusy.
+// infer calls a model, with the additions of plugins, and plans the entry of its reply. It serves the run's plan or the
+// loop, which takes over a plan that cannot continue. A model error that remains after all retries ends the run as a
+// fact, or is ErrModelBusy.
 func (a *attempt) infer(ctx context.Context, next policy.Action, add hook.Additions) (*turn, error) {
 	def, d := a.def, a.draft
 	if next.Lifecycle.ForPlan() {
@@ -242,14 +243,14 @@ func (a *attempt) infer(ctx context.Context, next policy.Action, add hook.Additi
 	if err != nil {
 		return a.endBadContext(ctx, err, 0)
 	}
-	whole := d.Clone() // what leaves the conversation leaves with the reply, or not at all
+	whole := d.Clone() // evictions are committed with the reply, or not at all
 	q := &requestPlan{action: next, system: system, add: add}
 	if err := a.fitRequest(ctx, q); err != nil {
 		return nil, err
 	}
 	switch q.action.Kind {
 	case policy.ActInfer:
-	case policy.ActWait: // there is no room for another round, not even after that, and the run is not to be summed up
+	case policy.ActWait: // no room for another round even then, and the run must not write a summary
 		return &turn{draft: d}, a.phases.park(ctx, d)
 	default:
 		return a.endTurn(ctx, q.action.End)
@@ -272,46 +273,46 @@ func (a *attempt) infer(ctx context.Context, next policy.Action, add hook.Additi
 	case errors.As(err, &failed):
 		*d = *whole
 		return a.modelFailed(ctx, failed, summaries+requests)
-	case errors.Is(err, context.DeadlineExceeded): // the function's time is over, and the model's answer had not come
+	case errors.Is(err, context.DeadlineExceeded): // the function's time is over before the model answered
 		return nil, fmt.Errorf("%w: %w", ErrModelBusy, err)
 	case err != nil:
 		return nil, fmt.Errorf("ask the model: %w", err)
 	}
 	reply.At = a.Clock.Now()
 	planned := policy.PlanReply(def, &d.State, reply, requests, digest)
-	said := plan.Narrowed(q.action, def, prompt.KeepSystem(def, planned, system))
-	said.Room = q.left.Room(def)
+	replied := plan.Narrowed(q.action, def, prompt.KeepSystem(def, planned, system))
+	replied.Room = q.left.Room(def)
 	if !q.action.Exhausted || def.Limits.Validators != agent.ValidatorsNotExhausted {
-		if said, err = a.checkOutput(ctx, said, fits); err != nil {
-			return nil, errors.Join(d.Add(said), err) // the reply stays
+		if replied, err = a.checkOutput(ctx, replied, fits); err != nil {
+			return nil, errors.Join(d.Add(replied), err) // keep the reply
 		}
 	}
-	return a.replyTurn(ctx, nil, said)
+	return a.replyTurn(ctx, nil, replied)
 }
 
 // checkOutput adds to a reply what is wrong with it as an output, by its schema and by the agent's own check.
 func (a *attempt) checkOutput(
-	ctx context.Context, said run.Replied, fits func(json.RawMessage) error,
+	ctx context.Context, reply run.Replied, fits func(json.RawMessage) error,
 ) (run.Replied, error) {
 	var failed error
-	judged := policy.Judge(a.def, &a.draft.State, said, func(value json.RawMessage) error {
+	judged := policy.Judge(a.def, &a.draft.State, reply, func(value json.RawMessage) error {
 		if err := fits(value); err != nil || a.def.Output.Check == "" {
 			return err
 		}
-		var wrong string
-		if wrong, failed = a.Hooks.Checked(ctx, a.def.Output.Check, &a.draft.State, value); wrong != "" {
-			return policy.WrongOutput(wrong)
+		var problem string
+		if problem, failed = a.Hooks.Checked(ctx, a.def.Output.Check, &a.draft.State, value); problem != "" {
+			return policy.WrongOutput(problem)
 		}
 		return nil
 	})
 	if failed != nil {
-		return said, failed
+		return reply, failed
 	}
 	return judged, nil
 }
 
-// endBadContext ends the run where its context cannot be built, after so many requests for summaries. Any other error
-// is returned.
+// endBadContext ends the run if err is a *badDefinition, and counts the requests for summaries. It returns any other
+// error.
 func (a *attempt) endBadContext(ctx context.Context, err error, requests int) (*turn, error) {
 	var bad *badDefinition
 	if !errors.As(err, &bad) {
@@ -322,8 +323,8 @@ func (a *attempt) endBadContext(ctx context.Context, err error, requests int) (*
 	return a.endTurn(ctx, fin)
 }
 
-// modelFailed ends the run behind a model error that outlived its retries, after so many requests; ErrModelBusy where
-// the run waits instead.
+// modelFailed ends the run after a model error that remains after all retries. It returns ErrModelBusy if the run waits
+// instead.
 func (a *attempt) modelFailed(ctx context.Context, failed *agent.ModelError, requests int) (*turn, error) {
 	fin, ends := policy.ModelFailed(a.def, &a.draft.State, failed, requests, a.Clock.Now())
 	if !ends {
@@ -339,8 +340,8 @@ func (a *attempt) endTurn(ctx context.Context, fin run.Finished) (*turn, error) 
 	return &turn{draft: a.draft}, a.phases.end(ctx, a.draft, fin)
 }
 
-// replyTurn plans the turn of a model's reply, or of its failure where the plan has one, and what follows from it: the
-// run's end, or a wait.
+// replyTurn plans the entry of a model's reply, or of its failure in a plan, and of what follows: the run's end or a
+// wait.
 func (a *attempt) replyTurn(ctx context.Context, failed *agent.ModelError, facts ...run.Event) (*turn, error) {
 	if err := a.draft.Add(facts...); err != nil {
 		return nil, err
@@ -354,7 +355,7 @@ func (a *attempt) replyTurn(ctx context.Context, failed *agent.ModelError, facts
 	return a.nextTurn(ctx)
 }
 
-// nextTurn plans a turn with what Next says: the run's end, or a wait.
+// nextTurn plans an entry with what policy.Next returns: the run's end or a wait.
 func (a *attempt) nextTurn(ctx context.Context) (*turn, error) {
 	t := &turn{draft: a.draft}
 	switch next := policy.Next(a.def, &a.draft.State); next.Kind {
@@ -362,21 +363,21 @@ func (a *attempt) nextTurn(ctx context.Context) (*turn, error) {
 		t.open = a.draft.Clone()
 		end := next.End
 		for _, ev := range slices.Backward(a.draft.Entry.Events) { // the model refused or was filtered
-			said, ok := ev.(run.Replied)
-			if ok && end.Detail == "" && end.Reason == run.ReasonNaturalEnd && policy.Withheld(said.Stop) {
-				end.Detail = said.Stop
+			replied, ok := ev.(run.Replied)
+			if ok && end.Detail == "" && end.Reason == run.ReasonNaturalEnd && policy.Withheld(replied.Stop) {
+				end.Detail = replied.Stop
 			}
 		}
 		return t, a.phases.end(ctx, a.draft, end)
-	case policy.ActWait: // the last word while calls are open ends nothing
+	case policy.ActWait: // a final answer while calls are open does not end the run
 		return t, a.phases.park(ctx, a.draft)
 	default:
 		return t, nil
 	}
 }
 
-// commitTurn commits a turn. If it would end the run but an input arrived first, it is committed without the end and
-// the run goes on (rule 4).
+// commitTurn commits a planned entry. If the entry would end the run but an input arrived first, it is committed
+// without the end, and the run continues (rule 4).
 func (a *attempt) commitTurn(ctx context.Context, t *turn) (Route, error) {
 	err := a.commit(ctx, t.draft, a.def)
 	if errors.Is(err, store.ErrInboxMoved) && t.open != nil {
@@ -390,8 +391,8 @@ func (a *attempt) commitTurn(ctx context.Context, t *turn) (Route, error) {
 	return a.route(ctx, a.inv, &after, routeAfter(a.inv, a.def, &after, a.Clock.Now()))
 }
 
-// endBroken ends the run because its plugins failed. A reply in the draft stays in it. If the entry loses its race, the
-// model is asked again, because the plugins decide what follows from a reply.
+// endBroken ends the run because its plugins failed. A reply in the draft is kept. If the entry loses its race, the
+// model is called again, because the plugins decide what follows from a reply.
 func (a *attempt) endBroken(ctx context.Context, fin run.Finished) (Route, error) {
 	if err := a.addEndAfterCleanup(ctx, a.def, a.draft, fin); err != nil {
 		return Route{}, err
@@ -399,8 +400,9 @@ func (a *attempt) endBroken(ctx context.Context, fin run.Finished) (Route, error
 	return a.commitTurn(ctx, &turn{draft: a.draft})
 }
 
-// route is where a run goes from its present state. Step starts, stops and wakes nothing: the batch does what an end
-// means to other runs and calls, and says so with the sequence of the end, which no wait has.
+// route returns where a run goes from its present state. Step starts, stops and wakes nothing. The batch does what the
+// end of a run means for other runs and calls, and then sets Woken to the sequence of the end, which is never that of a
+// wait.
 func (st *Stepper) route(ctx context.Context, inv Invocation, s *run.AgentState, r Route) (Route, error) {
 	ended := s.Status == run.RunDone && hasFamily(s) && inv.Woken != s.Seq()
 	abandoned := s.Status == run.RunWaiting && len(policy.Abandoned(s)) > 0 && r.Next == NextWait &&
@@ -412,8 +414,8 @@ func (st *Stepper) route(ctx context.Context, inv Invocation, s *run.AgentState,
 	return r, st.announce(ctx, inv, s)
 }
 
-// Fail ends a run as failed because its execution gave up on a step (R8). A run that is done or owned by another
-// execution is left alone.
+// Fail ends a run as failed because its execution gave up on a step (R8). It changes nothing if the run is done or
+// another execution owns it.
 func (st *Stepper) Fail(ctx context.Context, inv Invocation, message string) (Route, error) {
 	r, err := withReloads(ctx, func() (Route, error) {
 		l, err := st.Journal.Load(ctx, inv.Tenant, inv.Run)

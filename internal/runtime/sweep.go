@@ -16,25 +16,25 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Repair is what the sweeper did to a run.
+// Repair is a kind of repair of a run.
 type Repair string
 
 // The repairs.
 const (
 	RepairNone     Repair = ""
-	RepairStarted  Repair = "started"   // its execution had never begun
-	RepairTookOver Repair = "took_over" // its execution had ended and the run had not, or had missed its wake-up
-	RepairWoke     Repair = "woke"      // an input had come and nobody had woken it
-	RepairExpired  Repair = "expired"   // its wait was over and nothing had ended it
-	RepairFailed   Repair = "failed"    // so many executions had ended that it is given up
-	RepairTold     Repair = "told"      // it had ended, and whoever ended it had not said so
-	RepairClosed   Repair = "closed"    // it had ended, and its requests to people were still open
-	// it had ended from outside and was not cleaned up after: an execution does that now
+	RepairStarted  Repair = "started"   // the execution had never started
+	RepairTookOver Repair = "took_over" // the execution had ended or missed its wake-up, and the run had not ended
+	RepairWoke     Repair = "woke"      // an input had arrived and the run was not woken
+	RepairExpired  Repair = "expired"   // the wait had expired and nothing had ended it
+	RepairFailed   Repair = "failed"    // too many executions had ended, so the run was failed
+	RepairTold     Repair = "told"      // the run had ended without an announcement
+	RepairClosed   Repair = "closed"    // the run had ended and its requests to people were still open
+	// the run had ended from outside and its cleanup was pending; an execution does it now
 	RepairCleaning Repair = "cleaning"
-	RepairStopped  Repair = "stopped" // an execution ran on though the run was done, or another's
+	RepairStopped  Repair = "stopped" // an execution was running although the run was done or had another owner
 )
 
-// Repairs are all kinds of repair but none, in the order of their declaration.
+// Repairs returns all kinds of repair except none, in the order of their declaration.
 func Repairs() []Repair {
 	return []Repair{
 		RepairStarted, RepairTookOver, RepairWoke, RepairExpired, RepairFailed, RepairTold, RepairClosed, RepairCleaning,
@@ -43,11 +43,10 @@ func Repairs() []Repair {
 }
 
 const (
-	// settleTime is how long an execution that was just woken, or whose run has just ended or been handed over, has to
-	// act.
+	// settleTime is how long an execution has to act after it was woken, or after its run has ended or was handed over.
 	settleTime = time.Minute
-	// maxTakeOvers is how many of a run's executions may end before it does: then it is not taken over again, unless the
-	// last was throttled. Those that handed over do not count.
+	// maxTakeOvers is how many of a run's executions may end before the run does. Then the run is not taken over again,
+	// unless the last execution was throttled. Executions that handed over do not count.
 	maxTakeOvers = 100
 )
 
@@ -56,20 +55,20 @@ const (
 type Sweeper struct {
 	Ports
 	Definitions Definitions
-	// LeaveWoken says that an execution whose wait is over is sure to act: the local engine records the wake-up with the
-	// wait. Else it has a minute.
+	// LeaveWoken says that an execution whose wait is over will certainly act, because the local engine records the
+	// wake-up with the wait. Otherwise the execution has a minute to act.
 	LeaveWoken bool
 	Void       func(ctx context.Context, a approval.Approval) error // as approval.Desk.Void
 }
 
-// Repair repairs one run. Where an input waits and the run's token is used up, it gives the execution a minute first;
-// without a minute to its deadline, ErrSweepTooShort.
+// Repair repairs one run. If an input waits and the run's token is used up, it first gives the execution a minute. It
+// returns ErrSweepTooShort if its deadline is sooner.
 func (sw *Sweeper) Repair(ctx context.Context, tenant, run string) (Repair, error) {
 	r, sus, err := sw.inspect(ctx, tenant, run, nil)
 	if err != nil || sus == nil {
 		return r, err
 	}
-	// say so, rather than be cut off asleep
+	// fail now rather than be stopped while asleep
 	if deadline, ok := ctx.Deadline(); ok && deadline.Sub(sw.Clock.Now()) < settleTime+sweepEnd {
 		return RepairNone, fmt.Errorf("sweep run %s: %w", run, ErrSweepTooShort)
 	}
@@ -80,8 +79,8 @@ func (sw *Sweeper) Repair(ctx context.Context, tenant, run string) (Repair, erro
 	return r, err
 }
 
-// suspectRun is a run whose wait is over and that has not moved: its wake-up may be lost with its execution, or be
-// under way. It is inspected again after a minute and taken over if nothing has changed.
+// suspectRun is a run whose wait is over and that has not moved. Its wake-up may be lost with its execution, or under
+// way. It is inspected again after a minute, and taken over if nothing has changed.
 type suspectRun struct {
 	tenant, run string
 	entries     int64
@@ -89,7 +88,7 @@ type suspectRun struct {
 
 var errSuspect = errors.New("the run's wait is over and it stays as it is")
 
-// inspect repairs a run, or finds it suspect. known is what it was a minute ago; nil at the first look.
+// inspect repairs a run or reports it as suspect. known is the suspect of a minute ago; nil at the first inspection.
 func (sw *Sweeper) inspect(
 	ctx context.Context, tenant, run string, known *suspectRun,
 ) (r Repair, sus *suspectRun, err error) {
@@ -108,7 +107,7 @@ func (sw *Sweeper) inspect(
 	return r, nil, err
 }
 
-// ignoreConflict ignores a conflict: another writer acts on the run, which needs no repair.
+// ignoreConflict ignores a conflict, because another writer then acts on the run and no repair is needed.
 func ignoreConflict(r Repair, run string, err error) (Repair, error) {
 	switch {
 	case err == nil:
@@ -120,7 +119,7 @@ func ignoreConflict(r Repair, run string, err error) (Repair, error) {
 	}
 }
 
-// repair makes the first repair that the run needs. They are looked for in this order.
+// repair makes the first repair that the run needs, in this order.
 func (sw *Sweeper) repair(ctx context.Context, l store.Loaded) (Repair, error) {
 	s := &l.State
 	if s.Status == run.RunDone {
@@ -146,8 +145,8 @@ func (sw *Sweeper) repair(ctx context.Context, l store.Loaded) (Repair, error) {
 	}
 }
 
-// StopLeftover stops an execution by that name if the run does not need it any more and it had the time to end by
-// itself. A run that does not exist has none to stop.
+// StopLeftover stops an execution by name if the run does not need it any more and it had time to end by itself. It
+// does nothing for a run that does not exist.
 func (sw *Sweeper) StopLeftover(ctx context.Context, tenant, runID, name string) (Repair, error) {
 	l, err := sw.Journal.Load(ctx, tenant, runID)
 	switch {
@@ -159,13 +158,13 @@ func (sw *Sweeper) StopLeftover(ctx context.Context, tenant, runID, name string)
 		return RepairNone, nil
 	}
 	r, err := sw.stopLeftover(ctx, &l.State, name)
-	if r == RepairStopped { // whoever ended the run may have died before its end was told
+	if r == RepairStopped { // the process that ended the run may have died before the announcement
 		err = errors.Join(err, sw.notifyWithoutCleanup(ctx, &l.State))
 	}
 	return ignoreConflict(r, runID, err)
 }
 
-// stopLeftover stops an execution that the run does not need any more and that had the time to end by itself.
+// stopLeftover stops an execution that the run does not need any more and that had time to end by itself.
 func (sw *Sweeper) stopLeftover(ctx context.Context, s *run.AgentState, name string) (Repair, error) {
 	if name == "" || sw.Clock.Now().Sub(s.UpdatedAt) < settleTime {
 		return RepairNone, nil
@@ -180,14 +179,14 @@ func (sw *Sweeper) stopLeftover(ctx context.Context, s *run.AgentState, name str
 	return sw.record(ctx, s, RepairStopped, name), nil
 }
 
-// isOverdue reports whether a wait is over for so long that its execution should have noticed.
+// isOverdue reports whether a wait ended so long ago that its execution should have noticed.
 func isOverdue(expires, now time.Time) bool {
 	return !expires.IsZero() && now.Sub(expires) >= settleTime
 }
 
-// wake completes the token of a run that nobody has woken for its inputs, or for the end of its wait. Without a token
-// there is nothing to do: the waiter looks when it has stored one. Where the token is used up and the run stays as it
-// is, the wake-up is lost with the execution that had it.
+// wake completes the token of a run that was not woken for its inputs or for the end of its wait. Without a token it
+// does nothing, because the waiter checks after storing one. If the token is used up and the run does not move, the
+// wake-up is lost with its execution.
 func (sw *Sweeper) wake(ctx context.Context, l store.Loaded) (Repair, error) {
 	s := &l.State
 	h, err := sw.Journal.Head(ctx, s.Tenant, s.Run)
@@ -207,12 +206,11 @@ func (sw *Sweeper) wake(ctx context.Context, l store.Loaded) (Repair, error) {
 	if len(l.Inbox) > 0 {
 		kind = RepairWoke
 	}
-	return sw.record(ctx, s, kind, hex.EncodeToString(sum[:8])), nil // which names the token without revealing it
+	return sw.record(ctx, s, kind, hex.EncodeToString(sum[:8])), nil // identifies the token without revealing it
 }
 
-// takeOver makes the next execution the owner, conditional on the sequence, starts it and stops the old one. Where so
-// many have ended, the run ends as failed (rule 4), unless the last was throttled: throttling ends no run, however
-// often.
+// takeOver makes the next execution the owner, conditional on the sequence, starts it and stops the old one. After too
+// many executions the run ends as failed (rule 4), unless the last one was throttled: throttling never ends a run.
 func (sw *Sweeper) takeOver(ctx context.Context, l store.Loaded, throttled bool) (Repair, error) {
 	s := &l.State
 	def, err := sw.Definitions(ctx, s.Tenant, s.Definition)
@@ -224,7 +222,7 @@ func (sw *Sweeper) takeOver(ctx context.Context, l store.Loaded, throttled bool)
 			return policy.Fail(run.CodeInternal, fmt.Sprintf("%d executions ended before the run did", s.TakeOvers()+1))
 		}, sw.recordOp(s, RepairFailed, s.Owner))
 		if err == nil {
-			err = sw.finishOutsideEnd(ctx, &after, namesCleanup(def), nil)
+			err = sw.finishOutsideEnd(ctx, &after, hasCleanup(def), nil)
 		}
 		return RepairFailed, err
 	}
@@ -246,16 +244,16 @@ func (sw *Sweeper) takeOver(ctx context.Context, l store.Loaded, throttled bool)
 	return RepairTookOver, sw.Waiter.Stop(ctx, s.Owner, "taken over")
 }
 
-// Every repair has a record, PK T#tenant#REPAIR#run, SK sequence#kind#of, put if absent: an operator lists them (R18),
-// and of several sweeps that did the same one counts it. A repair that is an entry has its record in the entry's
-// transaction; the others have it right after. Whoever dies between has repaired something that nobody counted.
+// Every repair has a record, PK T#tenant#REPAIR#run, SK sequence#kind#of, put if absent. Operators list the records
+// (R18), and of several sweeps that did the same only one counts. A repair that is an entry has its record in the
+// entry's transaction; others are recorded right after. If the process dies in between, the repair is not counted.
 
-// Repaired is one repair of a run.
+// Repaired is the record of one repair.
 type Repaired struct {
 	Run  string    `json:"run"`
 	Kind Repair    `json:"kind"`
-	Of   string    `json:"of,omitempty"` // the execution, or the token's name, that it was about
-	Seq  int64     `json:"seq"`          // the newest entry of the run that was repaired
+	Of   string    `json:"of,omitempty"` // the execution, or the hash of the token
+	Seq  int64     `json:"seq"`          // the run's newest entry before the repair
 	At   time.Time `json:"at"`
 }
 
@@ -265,7 +263,7 @@ func repairKey(tenant string, r Repaired) store.Key {
 	return store.Key{PK: "T#" + tenant + "#REPAIR#" + r.Run, SK: fmt.Sprintf("%010d#%s#%s", r.Seq, r.Kind, r.Of)}
 }
 
-// recordOp is the record of a repair of the run as it was found.
+// recordOp returns the write of the record of a repair.
 func (sw *Sweeper) recordOp(s *run.AgentState, kind Repair, of string) store.Op {
 	r := Repaired{Run: s.Run, Kind: kind, Of: of, Seq: s.Seq(), At: sw.Clock.Now().UTC().Truncate(time.Millisecond)}
 	body, _ := json.Marshal(r) // strings, a number and a time always marshal
@@ -275,19 +273,20 @@ func (sw *Sweeper) recordOp(s *run.AgentState, kind Repair, of string) store.Op 
 	}}
 }
 
-// record notes a repair that was made. It is none where another sweep has noted the same.
+// record writes the record of a repair that was made. It returns RepairNone if another sweep has recorded the same
+// repair.
 func (sw *Sweeper) record(ctx context.Context, s *run.AgentState, kind Repair, of string) Repair {
 	err := sw.Table.Write(ctx, sw.recordOp(s, kind, of))
 	if store.FailedOp(err, 0) {
 		return RepairNone
 	}
-	if err != nil { // it is repaired; the count is short
+	if err != nil { // the run is repaired, but not counted
 		sw.warn("note that run "+s.Run+" was repaired", err)
 	}
 	return kind
 }
 
-// ListRepaired pages through a tenant's repairs, the newest first. Limit 0 is 50. It may be late.
+// ListRepaired pages through a tenant's repairs, the newest first. Limit 0 is 50. The list may be late.
 func ListRepaired(
 	ctx context.Context, t store.Table, tenant string, limit int, cursor string,
 ) (list []Repaired, next string, err error) {

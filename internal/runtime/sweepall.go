@@ -16,84 +16,84 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Sweep repairs all runs of all tenants that disagree with their executions, and counts what waits. One that is done is
-// never read: it goes through the lists of running and waiting runs, compares their views with the executions that run,
-// and reads the journal only of a run that looks wrong. Runs that moved within the last minute are left alone.
+// Sweep repairs all runs of all tenants that disagree with their executions, and counts what waits. It goes through the
+// lists of running and waiting runs, compares their views with the running executions, and reads the journal only of
+// runs that look wrong. It reads no finished run, and ignores runs that moved within the last minute.
 //
-// One invocation does as much as its context's deadline allows and keeps its place in the table; the next one goes on
-// there. Two never run at once (see lease); if clocks disagree by seconds, two do some work twice, which changes
-// nothing. A table whose indexes or executions whose lists are late delay a repair and cause none.
+// One invocation does as much as its context's deadline allows and stores its place in the table; the next one
+// continues there. Two never run at once (see lease). If clocks differ by seconds, two may do some work twice, which
+// changes nothing. Late indexes and late lists of executions delay a repair but cause none.
 type Sweep struct {
 	Sweeper    *Sweeper
 	Tenants    Tenants
 	Executions Executions
-	Notices    Notices // nil = nobody is told of requests
+	Notices    Notices // nil = nobody is notified of requests
 	Retention  Retention
 }
 
-// Retention is how long runs are kept after their end; 0 = for ever.
+// Retention is how long runs are kept after their end; 0 = forever.
 type Retention struct {
-	Ended  time.Duration // runs that ended otherwise than in an error
+	Ended  time.Duration // runs that ended without an error
 	Failed time.Duration // runs that ended in an error; 0 = as Ended
 }
 
-// Report is what a sweep found and did.
+// Report says what a sweep found and did.
 type Report struct {
-	Skipped  bool             // another sweep is under way, so that this one did nothing
+	Skipped  bool             // another sweep was running, so this one did nothing
 	Checked  int64            // open runs whose views were compared
 	Repaired map[Repair]int64 // by kind
 	Failed   []FailedRepair   // runs that could not be checked or repaired
-	Left     int64            // runs that were to be looked at again and had no time left: for a later sweep
-	Told     map[string]int64 // what was done about requests to people, by what it was; see Notices
-	Untold   []error          // what could not be done about them, and will be later
-	Deleted  []DeletedRun     // runs whose retention was over, without those below them
-	Complete bool             // the round through all lists has ended with this sweep
-	Waiting  Waiting          // of the whole round; zero unless Complete
+	Left     int64            // suspect runs left to a later sweep for lack of time
+	Told     map[string]int64 // notifications about requests by kind, see Notices; also published events
+	Untold   []error          // notifications that failed; a later sweep retries them
+	Deleted  []DeletedRun     // runs whose retention was over, without delegated runs
+	Complete bool             // this sweep ended the round through all lists
+	Waiting  Waiting          // for the whole round; zero unless Complete
 }
 
-// DeletedRun is a run that was deleted.
+// DeletedRun is a run that the sweep has deleted.
 type DeletedRun struct {
 	Tenant string
 	Deleted
 }
 
-// FailedRepair is a run, or an execution that may be one's leftover, whose check failed.
+// FailedRepair is a run, or an execution without a run, whose check failed.
 type FailedRepair struct {
 	Tenant, Run string
-	Execution   string // of a leftover
+	Execution   string // for a leftover execution
 	Err         error
 }
 
-// Waiting is what waits for people and services.
+// Waiting counts what waits for people and services.
 type Waiting struct {
 	Runs            int64     `json:"runs"`
-	Since           time.Time `json:"since,omitzero"`  // when the oldest of them was parked; zero = nothing waits
-	OutcomesUnknown int64     `json:"outcomesUnknown"` // calls of which nobody knows whether they happened
+	Since           time.Time `json:"since,omitzero"`  // when the oldest of them was parked; zero = none waits
+	OutcomesUnknown int64     `json:"outcomesUnknown"` // calls with an unknown outcome
 }
 
 const (
 	// sweepPage is how many runs are listed at once.
 	sweepPage = 100
-	// sweepReserve is what is left of the deadline for the end: to look at suspects again and to keep the place.
+	// sweepReserve is the time before the deadline that is reserved to inspect suspects again and to store the place.
 	sweepReserve = settleTime + 10*time.Second
-	// sweepEnd is what is left of that to keep the place and to answer: a function whose time is up has done neither.
+	// sweepEnd is the part of sweepReserve for storing the place and answering, which a timed-out function would not do.
 	sweepEnd = 5 * time.Second
-	// sweepLeast is how much there has to be beside it.
+	// sweepLeast is the least time that a sweep needs besides sweepReserve.
 	sweepLeast = 10 * time.Second
-	// maxSweep is how long a sweep takes at most, as a Lambda function.
+	// maxSweep is the longest duration of a sweep, which is that of a Lambda function.
 	maxSweep = 15 * time.Minute
-	// maxFailures in a row end a sweep: it is not the runs that are broken.
+	// maxFailures in a row end a sweep, because then the fault is not in the runs.
 	maxFailures = 20
 )
 
 // ErrSweepTooShort says that the deadline leaves no time for a sweep: the function's timeout is too short.
 var ErrSweepTooShort = errors.New("a sweep wants at least 80 s to its deadline; give it 2 minutes or more")
 
-// ErrSweepStopped says that so many runs in a row could not be checked that the sweep gave up.
+// ErrSweepStopped says that the sweep gave up because too many runs in a row could not be checked.
 var ErrSweepStopped = errors.New("too many runs in a row could not be checked")
 
-// Run sweeps. The report is valid with an error, too, which says that the sweep as a whole went wrong; what went wrong
-// with one run is in the report and stops nothing.
+// Run sweeps. The report is valid even with an error, which says that the sweep as a whole failed. Failures of single
+// runs are in the report and stop nothing.
 func (s *Sweep) Run(ctx context.Context) (Report, error) {
 	p := &pass{Sweep: s, running: map[string]*runner{}, holder: s.Sweeper.IDs.Writer(),
 		report: Report{Repaired: map[Repair]int64{}, Failed: []FailedRepair{}, Told: map[string]int64{}}}
@@ -114,53 +114,54 @@ func (s *Sweep) Run(ctx context.Context) (Report, error) {
 	return p.report, errors.Join(err, p.savePlace(ctx))
 }
 
-// sweep goes on with the round, as far as there is time.
+// sweep continues the round as long as there is time.
 func (p *pass) sweep(ctx context.Context) error {
 	walking, cancel := p.Sweeper.withEarlierDeadline(ctx, sweepReserve)
 	defer cancel()
 	if err := p.load(walking); err != nil {
 		return err
 	}
-	if p.Notices != nil { // for all tenants and first: a reminder does not wait for a round
-		deadline, _ := walking.Deadline() // at most half of the time: a stopped run is worse than a late message
+	if p.Notices != nil { // first and for all tenants, because a reminder must not wait for a round
+		deadline, _ := walking.Deadline() // at most half of the time, because a stopped run is worse than a late message
 		half, cancel := p.Sweeper.withEarlierDeadline(walking, deadline.Sub(p.Sweeper.Clock.Now())/2)
 		p.addNotified(p.Notices.ProcessDue(half, maxDue))
 		cancel()
 	}
 	err := p.walk(walking)
-	if err == nil && p.from.Tenant == "" { // this sweep has begun the round
+	if err == nil && p.from.Tenant == "" { // this sweep began the round
 		err = p.sweepLeftovers(walking)
 	}
 	if walking.Err() != nil && ctx.Err() == nil && !errors.Is(err, ErrSweepStopped) {
-		err = nil // its time is up: the next sweep goes on
+		err = nil // the time is up; the next sweep continues
 	}
 	return errors.Join(err, p.inspectSuspects(ctx))
 }
 
-// withEarlierDeadline ends that long before the deadline of ctx.
-func (sw *Sweeper) withEarlierDeadline(ctx context.Context, while time.Duration) (context.Context, context.CancelFunc) {
+// withEarlierDeadline returns a context that ends that long before ctx's deadline.
+func (sw *Sweeper) withEarlierDeadline(ctx context.Context, by time.Duration) (context.Context, context.CancelFunc) {
 	deadline, _ := ctx.Deadline()
-	return sw.Clock.WithTimeout(ctx, deadline.Sub(sw.Clock.Now())-while)
+	return sw.Clock.WithTimeout(ctx, deadline.Sub(sw.Clock.Now())-by)
 }
 
-// pass is a sweep under way.
+// pass is a running sweep.
 type pass struct {
 	*Sweep
-	holder   string // of the lease
+	holder   string // holder of the lease
 	running  map[string]*runner
 	from, at place
 	suspects []suspectRun
-	failures int // in a row
+	failures int // failures in a row
 	report   Report
 }
 
 // runner is an execution that ran when the sweep began.
 type runner struct {
 	started time.Time
-	owner   bool // of an open run
+	owner   bool // the execution owns an open run
 }
 
-// lists are what a round goes through for each tenant. Each takes a page and gives the cursor of the next one.
+// lists are the lists that a round goes through for each tenant. Each function handles a page and returns the next
+// cursor.
 var lists = []func(p *pass, ctx context.Context) (next string, err error){
 	func(p *pass, ctx context.Context) (string, error) { return p.sweepHeads(ctx, run.RunRunning) },
 	func(p *pass, ctx context.Context) (string, error) { return p.sweepHeads(ctx, run.RunWaiting) },
@@ -178,12 +179,12 @@ func (p *pass) walk(ctx context.Context) error {
 		return fmt.Errorf("sweep: %w", err)
 	}
 	for _, tenant := range tenants {
-		if tenant > p.at.Tenant { // those before are done, and its own lists are ended first
+		if tenant > p.at.Tenant { // earlier tenants are done; the present tenant's lists come first
 			p.at.Tenant, p.at.List, p.at.Cursor = tenant, 0, ""
 		}
 		for p.at.List < len(lists) {
 			next, err := lists[p.at.List](p, ctx)
-			if errors.Is(err, store.ErrInvalid) && p.at.Cursor != "" { // kept by another version
+			if errors.Is(err, store.ErrInvalid) && p.at.Cursor != "" { // the cursor is of another version
 				p.at.Cursor = ""
 				continue
 			}
@@ -199,9 +200,9 @@ func (p *pass) walk(ctx context.Context) error {
 	return nil
 }
 
-// each checks the items of a page, one after the other, and notes what became of each. unread says which items of the
-// page cannot be read: they are noted, too, and any other error is returned. A page that time ran out on is checked
-// again by the next sweep.
+// each checks the items of a page one after the other and records the results. unread holds the errors of unreadable
+// items, which are recorded too; it is returned if it is any other error. If time runs out, the next sweep checks the
+// page again.
 func each[T any](ctx context.Context, p *pass, items []T, unread error, check func(T) (FailedRepair, Repair)) error {
 	if errors.Is(unread, store.ErrDamaged) {
 		unread = p.noteResult(FailedRepair{Tenant: p.at.Tenant, Err: unread}, RepairNone)
@@ -221,8 +222,8 @@ func each[T any](ctx context.Context, p *pass, items []T, unread error, check fu
 	return nil
 }
 
-// noteResult records the result of a check. It fails when nothing works any more; an unreadable item is no sign of
-// that.
+// noteResult records the result of a check. It fails after too many failures in a row. Unreadable items do not count as
+// such.
 func (p *pass) noteResult(f FailedRepair, r Repair) error {
 	if f.Err == nil {
 		p.failures = 0
@@ -241,21 +242,22 @@ func (p *pass) noteResult(f FailedRepair, r Repair) error {
 	return nil
 }
 
-// sweepHeads compares a page of runs with the executions, several at once and changing nothing, then repairs those that
-// disagree, one after the other, and counts those that wait. Only of the former is the journal read.
+// sweepHeads compares a page of runs with the executions, several at once and without changing anything. Then it
+// repairs those that disagree, one after the other, and counts those that wait. It reads the journal only of runs to
+// repair.
 func (p *pass) sweepHeads(ctx context.Context, status run.RunStatus) (next string, err error) {
 	heads, next, unread := p.Sweeper.Journal.List(ctx, p.at.Tenant, status, sweepPage, p.at.Cursor)
 	looks, now := make([]look, len(heads)), p.Sweeper.Clock.Now()
 	clock.Parallel(p.Sweeper.Clock, len(heads), 16, func(i int) {
 		h, l := heads[i], &looks[i]
-		*l = look{Head: h, settled: now.Sub(h.UpdatedAt) >= settleTime, owed: p.running[h.Owner] == nil}
-		if !l.settled || l.owed || h.Status != run.RunWaiting || h.Token == "" {
+		*l = look{Head: h, settled: now.Sub(h.UpdatedAt) >= settleTime, suspicious: p.running[h.Owner] == nil}
+		if !l.settled || l.suspicious || h.Status != run.RunWaiting || h.Token == "" {
 			return
 		}
-		// It has stored its token, and may wait though there is something to wake it for. While a run waits, what it has
-		// drained is in its view, exactly (rule 1).
-		if l.owed = isOverdue(h.Expires, p.Sweeper.Clock.Now()); !l.owed {
-			l.owed, l.err = p.Sweeper.Journal.SlotTaken(ctx, h.Tenant, h.Run, h.Drained+1)
+		// The waiter has stored its token, and may wait although something has arrived. While a run waits, its view says
+		// exactly what it has drained (rule 1).
+		if l.suspicious = isOverdue(h.Expires, p.Sweeper.Clock.Now()); !l.suspicious {
+			l.suspicious, l.err = p.Sweeper.Journal.SlotTaken(ctx, h.Tenant, h.Run, h.Drained+1)
 		}
 	})
 	err = each(ctx, p, looks, unread, func(l look) (f FailedRepair, r Repair) {
@@ -267,7 +269,7 @@ func (p *pass) sweepHeads(ctx context.Context, status run.RunStatus) (next strin
 			return f, RepairNone
 		}
 		p.report.Checked++
-		if l.err == nil && l.owed {
+		if l.err == nil && l.suspicious {
 			var sus *suspectRun
 			if r, sus, f.Err = p.Sweeper.inspect(ctx, l.Tenant, l.Run, nil); sus != nil {
 				p.suspects = append(p.suspects, *sus)
@@ -287,16 +289,16 @@ func (p *pass) sweepHeads(ctx context.Context, status run.RunStatus) (next strin
 	return next, nil
 }
 
-// look is a run's view, and what was found out beside it.
+// look is a run's view with the result of the comparison.
 type look struct {
 	store.Head
-	settled bool // the run did not move within the last minute
-	owed    bool // something is owed to it
-	err     error
+	settled    bool // the run did not move within the last minute
+	suspicious bool // the run needs a repair
+	err        error
 }
 
-// sweepRequests counts the unknown outcomes on a page of requests, voids those for more of a budget that has something
-// left, and notifies people of requests that nobody was told of.
+// sweepRequests counts the unknown outcomes on a page of requests, voids requests for more budget that is available
+// again, and notifies people of requests about which nobody was notified.
 func (p *pass) sweepRequests(ctx context.Context) (next string, err error) {
 	pending := approval.Query{Status: approval.Pending, Limit: sweepPage, Cursor: p.at.Cursor}
 	asked, next, unread := approval.List(ctx, p.Sweeper.Table, p.at.Tenant, pending)
@@ -306,22 +308,23 @@ func (p *pass) sweepRequests(ctx context.Context) (next string, err error) {
 			unknown++
 		}
 		err := p.Sweeper.voidBudgetRequest(ctx, a)
-		if p.Notices != nil && p.Sweeper.Clock.Now().Sub(a.RequestedAt) >= settleTime { // else whoever made it tells
+		// before that, the process that made the request notifies
+		if p.Notices != nil && p.Sweeper.Clock.Now().Sub(a.RequestedAt) >= settleTime {
 			p.addNotified(p.Notices.EnsureNotified(ctx, a))
 		}
 		return FailedRepair{Tenant: a.Tenant, Run: a.Run, Err: err}, RepairNone
 	})
-	if err == nil { // else the next sweep begins with this page
+	if err == nil { // otherwise the next sweep begins with this page
 		p.at.Waiting.OutcomesUnknown += unknown
 	}
 	return next, err
 }
 
-// sweepEnds continues what is owed after the ends on a page, without those of the last minute. Each cleanup execution
-// has twice the time of the one before.
+// sweepEnds continues what is pending after the ends on a page, except those of the last minute. Each cleanup execution
+// gets twice the time of the one before.
 func (p *pass) sweepEnds(ctx context.Context) (next string, err error) {
-	r := store.Range{PK: owedIndex(p.at.Tenant), Index: true, Limit: sweepPage, Cursor: p.at.Cursor}
-	checked := func(it store.Item) (store.Item, error) { return it, checkOwed(it) }
+	r := store.Range{PK: endIndex(p.at.Tenant), Index: true, Limit: sweepPage, Cursor: p.at.Cursor}
+	checked := func(it store.Item) (store.Item, error) { return it, checkEndRecord(it) }
 	ends, next, unread := store.ReadPage(ctx, p.Sweeper.Table, r, checked)
 	if unread != nil {
 		unread = fmt.Errorf("list ends that are owed: %w", unread)
@@ -336,7 +339,7 @@ func (p *pass) sweepEnds(ctx context.Context) (next string, err error) {
 	})
 }
 
-// sweepDeletions carries on a page of deletions that were interrupted.
+// sweepDeletions continues a page of interrupted deletions.
 func (p *pass) sweepDeletions(ctx context.Context) (next string, err error) {
 	d := Deleter{Ports: p.Sweeper.Ports}
 	open, next, unread := p.Sweeper.Journal.Deletions(ctx, p.at.Tenant, true, sweepPage, p.at.Cursor)
@@ -346,8 +349,8 @@ func (p *pass) sweepDeletions(ctx context.Context) (next string, err error) {
 	})
 }
 
-// sweepRetained deletes the runs on a page whose retention is over. Those that others are about, or began from, go with
-// or after these.
+// sweepRetained deletes the runs on a page whose retention is over. Runs on which others depend are deleted with or
+// after those.
 func (p *pass) sweepRetained(ctx context.Context) (next string, err error) {
 	if p.Retention == (Retention{}) {
 		return "", nil
@@ -375,7 +378,8 @@ func (p *pass) sweepRetained(ctx context.Context) (next string, err error) {
 	})
 }
 
-// sweepOutbox sends the events on a page that nobody has sent for a minute. Without a bus they wait for the next sweep.
+// sweepOutbox sends the events on a page that have been unsent for a minute. Without a bus they wait for the next
+// sweep.
 func (p *pass) sweepOutbox(ctx context.Context) (next string, err error) {
 	by := p.Sweeper.Clock.Now().Add(-settleTime)
 	sent, next, err := p.Sweeper.SendOutbox(ctx, p.at.Tenant, by, p.at.Cursor)
@@ -389,7 +393,7 @@ func (p *pass) sweepOutbox(ctx context.Context) (next string, err error) {
 	return next, nil
 }
 
-// sweepLeftovers waits for, or stops, executions that own no open run. Their input says which run they are for.
+// sweepLeftovers stops executions that own no open run and had time to end. Their input says which run they are for.
 func (p *pass) sweepLeftovers(ctx context.Context) error {
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(p.running)), func(name string) bool {
 		return p.running[name].owner || p.Sweeper.Clock.Now().Sub(p.running[name].started) < settleTime
@@ -411,8 +415,8 @@ func (p *pass) sweepLeftovers(ctx context.Context) error {
 	})
 }
 
-// inspectSuspects gives all suspects the same minute, then takes over the runs that have not moved, as many as there is
-// time for. A later sweep finds the others again.
+// inspectSuspects waits one minute for all suspects together, and then takes over the runs that have not moved, as many
+// as there is time for. A later sweep finds the others again.
 func (p *pass) inspectSuspects(ctx context.Context) error {
 	if len(p.suspects) == 0 {
 		return nil
@@ -429,7 +433,7 @@ func (p *pass) inspectSuspects(ctx context.Context) error {
 		}
 		r, _, err := p.Sweeper.inspect(looking, sus.tenant, sus.run, &sus)
 		if err != nil && looking.Err() != nil {
-			continue // what was begun is found again
+			continue // a later sweep finds what was begun
 		}
 		if err := p.noteResult(FailedRepair{Tenant: sus.tenant, Run: sus.run, Err: err}, r); err != nil {
 			return err
@@ -438,11 +442,10 @@ func (p *pass) inspectSuspects(ctx context.Context) error {
 	return nil
 }
 
-// maxDue is how many requests one sweep attends to because something about them is due. The others are due for the next
-// one.
+// maxDue is how many due requests one sweep handles. The rest stays due for the next one.
 const maxDue = 1000
 
-// addNotified adds up the notifications. Failures among them stop nothing.
+// addNotified adds up the notifications. Their failures stop nothing.
 func (p *pass) addNotified(did map[string]int64, err error) {
 	for what, n := range did {
 		p.report.Told[what] += n
@@ -452,16 +455,17 @@ func (p *pass) addNotified(did map[string]int64, err error) {
 	}
 }
 
-// place is how far the sweeps have come through the lists of all tenants, and what they have counted on the way. The
-// zero value is before the first of them.
+// place is how far the sweeps have come through the lists of all tenants, and what they have counted. The zero value is
+// the beginning of a round.
 type place struct {
 	Tenant  string  `json:"tenant,omitempty"`
-	List    int     `json:"list,omitempty"` // of lists
+	List    int     `json:"list,omitempty"` // index in lists
 	Cursor  string  `json:"cursor,omitempty"`
 	Waiting Waiting `json:"waiting,omitzero"`
 }
 
-// The place's item is a lease, too: until says until when its holder may sweep, in milliseconds; 0 = nobody does.
+// placeKey is the item of the place, which is a lease, too: until is the time until which its holder may sweep, in
+// milliseconds; 0 = it is free.
 var placeKey = store.Key{PK: "SWEEP", SK: "LEASE"}
 
 const (
@@ -469,8 +473,7 @@ const (
 	attrUntil  = "until"
 )
 
-// lease makes this sweep the only one until its deadline, when it ends. A process that dies keeps the others out for as
-// long.
+// lease makes this sweep the only one until its deadline, when it ends. A process that dies keeps the lease until then.
 func (p *pass) lease(ctx context.Context, until time.Time) (leased bool, err error) {
 	op := store.Op{Kind: store.Update, Item: store.Item{Key: placeKey, Attrs: map[string]store.Value{
 		attrHolder: store.Str(p.holder), attrUntil: store.Num(until.UnixMilli()),
@@ -481,7 +484,7 @@ func (p *pass) lease(ctx context.Context, until time.Time) (leased bool, err err
 		op.Kind, op.If = store.Put, []store.Cond{{Op: store.ItemAbsent}}
 		err = p.Sweeper.Table.Write(ctx, op)
 	}
-	if store.FailedOp(err, 0) { // leased, perhaps by this one: a request may be delivered twice
+	if store.FailedOp(err, 0) { // leased, perhaps by this sweep, since a request may be delivered twice
 		var it store.Item
 		it, _, err = p.Sweeper.Table.Get(ctx, placeKey)
 		if err == nil && it.Attrs[attrHolder].String() != p.holder {
@@ -494,7 +497,7 @@ func (p *pass) lease(ctx context.Context, until time.Time) (leased bool, err err
 	return true, nil
 }
 
-// load reads where the last sweep ended, and all executions that run. Where its place cannot be read, the round begins
+// load reads where the last sweep ended, and all running executions. If the place cannot be read, the round begins
 // again.
 func (p *pass) load(ctx context.Context) error {
 	it, found, err := p.Sweeper.Table.Get(ctx, placeKey)
@@ -520,8 +523,8 @@ func (p *pass) load(ctx context.Context) error {
 	}
 }
 
-// savePlace gives the lease back, and stores the place where it has changed: the beginning when the round has ended. A
-// sweep that has lost its lease stores nothing.
+// savePlace releases the lease and stores the place if it has changed. After a complete round, the place is the
+// beginning. A sweep that has lost its lease stores nothing.
 func (p *pass) savePlace(ctx context.Context) error {
 	if p.report.Complete {
 		p.at = place{}

@@ -14,18 +14,18 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Undo is a request to take back a call of a finished run.
+// Undo is a request to undo a call of a finished run.
 type Undo struct {
 	Tenant, Run, Call string
-	By                string // who asks
+	By                string // the person who asks
 }
 
-// ErrNoSuchCall is an error of Undo, beside store.ErrNoRun, policy.ErrNotFinished and a *policy.UndoError.
+// ErrNoSuchCall is an error of Undo, like store.ErrNoRun, policy.ErrNotFinished and *policy.UndoError.
 var ErrNoSuchCall = errors.New("the run has no such call")
 
-// Undo writes the run that takes a call back, and starts its execution, both idempotently: there is one such run for a
-// call, and again is true where it was there before. It continues the call's run, under the definition which that is
-// pinned to, asks people, and ends with what became of the call that it makes; no model is asked.
+// Undo writes the run that undoes a call, and starts its execution. Both are idempotent: there is one such run for a
+// call, and again is true if it existed before. The run continues the call's run under the same pinned definition, asks
+// people, and ends with the result of the undoing call. It calls no model.
 func (st *Starter) Undo(ctx context.Context, u Undo) (s run.AgentState, again bool, err error) {
 	l, err := st.Journal.Load(ctx, u.Tenant, u.Run)
 	if err != nil {
@@ -59,7 +59,7 @@ func (st *Starter) Undo(ctx context.Context, u Undo) (s run.AgentState, again bo
 	} else if use.Reason != "" {
 		return s, false, &policy.UndoError{Problem: use.Reason}
 	}
-	body, err := json.Marshal(struct{ UndoOf, Call string }{u.Run, u.Call}) // who asks is no part of the digest (R2)
+	body, err := json.Marshal(struct{ UndoOf, Call string }{u.Run, u.Call}) // the digest does not cover who asks (R2)
 	if err != nil {
 		return s, false, err
 	}
@@ -77,13 +77,13 @@ func (st *Starter) Undo(ctx context.Context, u Undo) (s run.AgentState, again bo
 	return s, false, st.startExecution(ctx, &s)
 }
 
-// undoRun is the id of the run that takes a call back. No client can give its key, since theirs have no NUL.
+// undoRun returns the id of the run that undoes a call. Its key contains NUL, so that no client can send it.
 func undoRun(s *run.AgentState, call string) string {
 	return agent.RunID(s.Tenant, s.Agent, "undo\x00"+s.Run+"\x00"+call)
 }
 
-// Undos returns what would take calls of run s back, by call id. Calls that are open or whose tool has no undo are left
-// out.
+// Undos returns the calls that would undo calls of run s, by call id. It omits calls that are open or whose tool has no
+// undo.
 func (p Ports) Undos(
 	ctx context.Context, s *run.AgentState, def *agent.Definition, calls []string,
 ) (map[string]*policy.CallUndo, error) {
@@ -110,7 +110,8 @@ func (p Ports) Undos(
 	return undos, nil
 }
 
-// origin returns the run that s began from, as it was then; of one that began by itself, a run without calls.
+// origin returns a function that loads the run that s began from, in its state of that time. For a run without an
+// origin, it returns a state without calls.
 func (p Ports) origin(ctx context.Context, s *run.AgentState) func() (run.AgentState, error) {
 	return sync.OnceValues(func() (run.AgentState, error) {
 		if s.From == nil {
@@ -120,7 +121,7 @@ func (p Ports) origin(ctx context.Context, s *run.AgentState) func() (run.AgentS
 	})
 }
 
-// callUndo is what would take the call c of run s back, with what a blob holds of c's result.
+// callUndo returns the call that would undo call c of run s. It reads the result of c from its blob if necessary.
 func (p Ports) callUndo(
 	ctx context.Context, s *run.AgentState, def *agent.Definition, c run.Call, origin func() (run.AgentState, error),
 ) (*policy.CallUndo, error) {
@@ -135,7 +136,7 @@ func (p Ports) callUndo(
 	t, _ := def.Tool(c.Tool)
 	if c.Result != nil && c.Status == run.StatusSucceeded && t.Undo != nil {
 		blob := c.Result.Blob
-		if w := c.Result.Whole; w != nil && w.Call == "" { // all of a result that was cut
+		if w := c.Result.Whole; w != nil && w.Call == "" { // the full text of a cut result
 			blob = w.Blob
 		}
 		result = c.Result.Content
