@@ -6,17 +6,17 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Chain is what is known of a run's journal while it is verified, entry by entry. The zero value is a journal of which
-// no entry was read. Not safe for concurrent use.
+// Chain is the state of verifying a run's journal, entry by entry. The zero value is a journal of which nothing was
+// read. Not safe for concurrent use.
 type Chain struct {
-	Run     string // as its first entry says; "" = none was read
+	Run     string // from its first entry; "" = none was read
 	Entries int64
-	Hash    string // of the newest entry
+	Hash    string // hash of the newest entry
 	Done    bool   // the newest entry ends the run
 }
 
-// Add takes the next entry, as it is stored. The error says what is wrong with it and quotes nothing of it: the journal
-// up to here is as it was written, and what comes is not to be trusted.
+// Add checks the next entry in stored form. The error says what is wrong with it and quotes nothing of it. Then the
+// journal is as written up to the entry before, and the rest cannot be trusted.
 func (c *Chain) Add(stored []byte) error {
 	e, err := run.UnmarshalEntry(stored)
 	switch {

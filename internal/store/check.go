@@ -8,17 +8,17 @@ import (
 	"unicode/utf8"
 )
 
-// CheckOps is the validation all adapters share, so that what one accepts all accept. It returns nil, ErrTooLarge for a
-// Put over MaxItem, or ErrInvalid for anything else no adapter takes:
+// CheckOps validates operations for all adapters, so that all of them accept the same. It returns nil, ErrTooLarge for
+// a Put over MaxItem, or ErrInvalid for anything else that no adapter accepts:
 //
-//   - no operations, more than MaxOps, more than MaxWrite bytes in all, or a key named twice;
-//   - a key, index, attribute name or string that is empty where it names something, too long, not UTF-8, or holds a
-//     NUL (which separates keys in ordered stores); an Index without IndexSort, or the other way round;
+//   - no operations, more than MaxOps, more than MaxWrite bytes in total, or a key named twice;
+//   - a key, index, attribute name or string that is empty where it names something, too long, not UTF-8, or contains a
+//     NUL (which separates keys in ordered stores); an Index without IndexSort, or the reverse;
 //   - an unknown kind or operator; an ordered operator with a string;
-//   - an Update that carries a body or sets nothing, a Check that carries more than its key or has no
-//     condition, a Delete that carries more than its key, an Add of something else than numbers or with a condition.
+//   - an Update with a body or without anything to set, a Check with more than its key or without a condition, a Delete
+//     with more than its key, an Add of anything but numbers or with a condition.
 //
-// An Update may carry Index and IndexSort: the item moves there. Without, it stays listed where it was.
+// An Update with Index and IndexSort moves the item there. Without them the item stays listed where it was.
 func CheckOps(ops []Op) error {
 	if len(ops) == 0 || len(ops) > MaxOps {
 		return fmt.Errorf("write %d operations, want 1 to %d: %w", len(ops), MaxOps, ErrInvalid)
@@ -41,7 +41,7 @@ func CheckOps(ops []Op) error {
 	return nil
 }
 
-// CheckKey returns ErrInvalid when no item can be stored under k.
+// CheckKey returns ErrInvalid if no item can be stored under k.
 func CheckKey(k Key) error {
 	return errors.Join(checkName("partition key", k.PK, MaxPK), checkName("sort key", k.SK, MaxSK))
 }
@@ -147,30 +147,30 @@ func checkText(what, s string) error {
 	return nil
 }
 
-// Limits of DynamoDB beside MaxItem and MaxOps, held by every adapter.
+// Further limits of DynamoDB, enforced by every adapter.
 const (
-	// MaxPage is the most bytes of items in one page of a Query. The first item is in its page however large.
+	// MaxPage is the most bytes of items in one page of a Query. The first item is always in its page, whatever its size.
 	MaxPage = 1 << 20
 	// MaxWrite is the most bytes of items in one Write.
 	MaxWrite = 4 << 20
-	// MaxPK and MaxSK are the longest keys in bytes; Index and IndexSort are held to the same.
+	// MaxPK and MaxSK are the longest keys in bytes; they also apply to Index and IndexSort.
 	MaxPK = 2048
 	MaxSK = 1024
 )
 
-// The names under which an item's own parts are stored beside its attributes. They count towards its size, so an
-// adapter that chooses other names must not choose longer ones, and no attribute may take them.
+// The names under which an item's own parts are stored beside its attributes. They count towards its size. So an
+// adapter with other names must not choose longer ones, and no attribute may have these names.
 const (
 	NamePK        = "PK"
 	NameSK        = "SK"
 	NameBody      = "Body"
 	NameIndex     = "Index"
 	NameIndexSort = "IndexSort"
-	NameSum       = "Sum" // an adapter may keep Sum there; it is not counted
+	NameSum       = "Sum" // an adapter may store Sum there; it is not counted
 )
 
-// Size is the item's size in bytes as DynamoDB counts it towards MaxItem and towards capacity: names and values of
-// keys, attributes, index and body, what is empty not counted. Numbers are DynamoDB's documented estimate, rounded up.
+// Size returns the item's size in bytes as DynamoDB counts it towards MaxItem and capacity: names and values of keys,
+// attributes, index and body, without empty ones. Numbers use DynamoDB's documented estimate, rounded up.
 func Size(it Item) int {
 	n := len(NamePK) + len(it.PK) + len(NameSK) + len(it.SK)
 	if len(it.Body) > 0 {
@@ -185,14 +185,14 @@ func Size(it Item) int {
 	return n
 }
 
-// valueSize counts a number as one byte, one more for two digits, one more for a minus sign.
+// valueSize counts a number as one byte, plus one for two digits, plus one for a minus sign.
 func valueSize(v Value) int {
 	if v.isStr {
 		return len(v.s)
 	}
 	digits := len(strconv.FormatInt(v.n, 10))
 	if v.n < 0 {
-		return 2 + digits/2 // digits counts the sign: (digits-1+1)/2
+		return 2 + digits/2 // digits includes the sign: (digits-1+1)/2
 	}
 	return 1 + (digits+1)/2
 }

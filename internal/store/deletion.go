@@ -11,26 +11,26 @@ import (
 	"github.com/countersign/countersign/internal/jsonx"
 )
 
-// A deleted run leaves two items. The record of its deletion stands at the key of its first entry, so that no run
-// begins under its id again and an audit tells a deletion from a journal that was taken out. The slot that closed its
-// inbox stays, so that nothing is accepted for it any more.
+// A deleted run leaves two items. The record of its deletion has the key of its first entry, so that no run can start
+// under its id again, and an audit can tell a deletion from a removed journal. The slot that closed its inbox stays, so
+// that the inbox accepts nothing.
 
 // Deletion is the record of a deleted run.
 type Deletion struct {
 	Run     string    `json:"run"`
 	Agent   string    `json:"agent"`
-	Entries int64     `json:"entries"` // that its journal had
-	Hash    string    `json:"hash"`    // of the newest of them, which its end announced
+	Entries int64     `json:"entries"` // number of entries of its journal
+	Hash    string    `json:"hash"`    // hash of the newest entry, which the run's end announced
 	By      string    `json:"by"`      // who deleted it
 	At      time.Time `json:"at"`
-	// Plan is what is still to be deleted; nil = all of it is gone.
+	// Plan names what still has to be deleted; nil = everything is deleted.
 	Plan *DeletionPlan `json:"plan,omitempty" jsonschema:"-"`
 }
 
-// DeletionPlan names what belongs to a run and stands under keys of its own.
+// DeletionPlan names items that belong to a run but have keys of their own.
 type DeletionPlan struct {
-	Origin    string   `json:"origin,omitempty"`    // the run that it began from
-	Children  []string `json:"children,omitempty"`  // its delegated runs
+	Origin    string   `json:"origin,omitempty"`    // the run that this run began from
+	Children  []string `json:"children,omitempty"`  // delegated runs
 	Approvals []string `json:"approvals,omitempty"` // requests to people
 }
 
@@ -46,13 +46,13 @@ func (e *DeletedError) Error() string {
 func (e *DeletedError) Is(target error) bool { return target == ErrNoRun }
 
 const (
-	attrDeleted = "deleted" // 1 of a record of a deletion
-	attrBranch  = "branch"  // of HEAD: the newest run that began from this one since HEAD was put
-	branchSK    = "C#"      // and the id of a run that began from this one
-	blobSK      = "B#"      // and the digest of a blob that the run has
+	attrDeleted = "deleted" // 1 in the record of a deletion
+	attrBranch  = "branch"  // in HEAD: the newest run that began from this one since HEAD was written
+	branchSK    = "C#"      // followed by the id of a run that began from this one
+	blobSK      = "B#"      // followed by the digest of a blob that the run uses
 )
 
-// The index lists of deletions: under way, and done.
+// The index lists of deletions: in progress, and done.
 const (
 	deletionsOpen = "deleting"
 	deletionsDone = "deleted"
@@ -60,18 +60,19 @@ const (
 
 func blobPK(tenant, digest string) string { return "T#" + tenant + "#BLOB#" + digest }
 
-// noteKeys are the two of a note that a run has a blob: one is found by the blob, the other by the run.
+// noteKeys returns the two keys that record that a run uses a blob: one is found by the blob, the other by the run.
 func noteKeys(tenant, run, digest string) (byBlob, byRun Key) {
 	return Key{PK: blobPK(tenant, digest), SK: run}, Key{PK: runPK(tenant, run), SK: blobSK + digest}
 }
 
-// lockKey is where a blob is locked for whoever deletes it.
+// lockKey returns the key of the lock under which a blob is deleted.
 func lockKey(tenant, digest string) Key { return Key{PK: blobPK(tenant, digest) + "#LOCK", SK: "LOCK"} }
 
+// attrUntil of a lock is when it may be taken over, in milliseconds since 1970.
 const attrUntil = "until" // of a lock: it may be taken over then, in ms since 1970
 
-// NoteBlob notes that a run has a blob, before it is stored or pointed at: a blob is deleted with the last run that is
-// noted for it. ErrConflict says that it is being deleted at this moment.
+// NoteBlob records that a run uses a blob, before the blob is stored or referred to. A blob is deleted with its last
+// recorded run. ErrConflict says that the blob is being deleted at this moment.
 func (j *Journal) NoteBlob(ctx context.Context, tenant, run, digest string) error {
 	byBlob, byRun := noteKeys(tenant, run, digest)
 	err := j.table.Write(ctx, Op{Kind: Check, Item: Item{Key: lockKey(tenant, digest)}, If: []Cond{{Op: ItemAbsent}}},
@@ -85,8 +86,8 @@ func (j *Journal) NoteBlob(ctx context.Context, tenant, run, digest string) erro
 	return nil
 }
 
-// LockBlob keeps runs from being noted for a blob until UnlockBlob. ErrConflict says that somebody else has locked it
-// and has time left.
+// LockBlob prevents runs from being recorded for a blob until UnlockBlob. ErrConflict says that somebody else holds the
+// lock and has time left.
 func (j *Journal) LockBlob(ctx context.Context, tenant, digest string, now, until time.Time) error {
 	lock := Item{Key: lockKey(tenant, digest), Attrs: map[string]Value{attrUntil: Num(until.UnixMilli())}}
 	op := Op{Kind: Put, Item: lock, If: []Cond{{Op: ItemAbsent}}}
@@ -101,8 +102,8 @@ func (j *Journal) LockBlob(ctx context.Context, tenant, digest string, now, unti
 	return err
 }
 
-// UnlockBlob ends the lock that lasts until then, and takes the run's note of the blob back. ErrConflict says that
-// somebody else has taken the lock over.
+// UnlockBlob ends the lock that lasts until then, and removes the record that the run uses the blob. ErrConflict says
+// that somebody else has taken over the lock.
 func (j *Journal) UnlockBlob(ctx context.Context, tenant, run, digest string, until time.Time) error {
 	byBlob, byRun := noteKeys(tenant, run, digest)
 	err := j.table.Write(ctx, Op{Kind: Delete, Item: Item{Key: lockKey(tenant, digest)},
@@ -114,13 +115,13 @@ func (j *Journal) UnlockBlob(ctx context.Context, tenant, run, digest string, un
 	return err
 }
 
-// HasOtherUsers reports whether another run is noted for a blob.
+// HasOtherUsers reports whether another run is recorded for a blob.
 func (j *Journal) HasOtherUsers(ctx context.Context, tenant, run, digest string) (bool, error) {
 	page, err := j.table.Query(ctx, Range{PK: blobPK(tenant, digest), Limit: 2})
 	return slices.ContainsFunc(page.Items, func(it Item) bool { return it.SK != run }), err
 }
 
-// BlobsOf are the blobs that a run is noted for.
+// BlobsOf returns the digests of the blobs for which a run is recorded.
 func (j *Journal) BlobsOf(ctx context.Context, tenant, run string) (digests []string, err error) {
 	items, err := j.items(ctx, Range{PK: runPK(tenant, run), From: blobSK, To: blobSK + "~"})
 	for _, it := range items {
@@ -129,8 +130,8 @@ func (j *Journal) BlobsOf(ctx context.Context, tenant, run string) (digests []st
 	return digests, err
 }
 
-// BranchOps note in the transaction of a run's first entry that it begins from another run, which cannot be deleted
-// before it. They fail if that run is deleted.
+// BranchOps returns the writes that record, in the transaction of a run's first entry, that it begins from another run.
+// That run cannot be deleted before this one. The writes fail if it is deleted already.
 func BranchOps(tenant, origin, run string) []Op {
 	return []Op{
 		{Kind: Update, Item: Item{Key: RunKey(tenant, origin), Attrs: map[string]Value{attrBranch: Str(run)}}},
@@ -138,8 +139,7 @@ func BranchOps(tenant, origin, run string) []Op {
 	}
 }
 
-// Branch returns a run that began from this one and is not deleted; "" = there is none. mark is what BeginDeletion
-// compares.
+// Branch returns a run that began from this one and is not deleted; "" = none. BeginDeletion compares mark.
 func (j *Journal) Branch(ctx context.Context, tenant, run string) (branch, mark string, err error) {
 	head, found, err := j.table.Get(ctx, RunKey(tenant, run))
 	if err != nil || !found {
@@ -152,9 +152,9 @@ func (j *Journal) Branch(ctx context.Context, tenant, run string) (branch, mark 
 	return branch, head.Attrs[attrBranch].String(), err
 }
 
-// BeginDeletion puts the record of a deletion in the place of the first entry of a run that has ended, and takes the
-// run off all lists. From then on the run does not exist for anybody. ErrGuardFailed says that another run has begun
-// from it since mark was read, or that it is deleted already.
+// BeginDeletion replaces the first entry of an ended run by the record of its deletion, and removes the run from all
+// lists. From then on the run does not exist for anybody. ErrGuardFailed says that another run has begun from it since
+// mark was read, or that it is already deleted.
 func (j *Journal) BeginDeletion(ctx context.Context, tenant, mark string, d Deletion) error {
 	op, err := deletionOp(tenant, d)
 	if err != nil {
@@ -173,7 +173,7 @@ func (j *Journal) BeginDeletion(ctx context.Context, tenant, mark string, d Dele
 	return nil
 }
 
-// FinishDeletion deletes what is left under the run's own key, and notes that nothing else is to be deleted.
+// FinishDeletion deletes the rest under the run's own key, and records that nothing else has to be deleted.
 func (j *Journal) FinishDeletion(ctx context.Context, tenant string, d Deletion) error {
 	_, err := DeleteRange(ctx, j.table, Range{PK: runPK(tenant, d.Run)}, func(it Item) bool {
 		return it.SK == entrySK(0) || it.Attrs["closed"].Int() == 1
@@ -211,7 +211,7 @@ func deletionOp(tenant string, d Deletion) (Op, error) {
 	}, If: []Cond{{Op: ItemExists}}}, nil
 }
 
-// readDeletion reads the record of a deletion; found is false for an entry.
+// readDeletion parses the record of a deletion; found is false for an entry.
 func readDeletion(it Item) (d Deletion, found bool, err error) {
 	if it.Attrs[attrDeleted].Int() == 0 {
 		return d, false, nil
@@ -222,7 +222,7 @@ func readDeletion(it Item) (d Deletion, found bool, err error) {
 	return d, true, nil
 }
 
-// Deletion reads the record of a run's deletion; found is false for a run that is not deleted, or never was there.
+// Deletion reads the record of a run's deletion; found is false for a run that is not deleted or never existed.
 func (j *Journal) Deletion(ctx context.Context, tenant, run string) (d Deletion, found bool, err error) {
 	it, found, err := j.table.Get(ctx, entryKey(tenant, run, 0))
 	if err == nil && found {
@@ -234,8 +234,8 @@ func (j *Journal) Deletion(ctx context.Context, tenant, run string) (d Deletion,
 	return d, found, nil
 }
 
-// Deletions pages through a tenant's deleted runs, the newest deletion first; open gives those that are under way. It
-// may be late.
+// Deletions pages through a tenant's deleted runs, the newest deletion first, or through deletions in progress if open
+// is set. The list may be late.
 func (j *Journal) Deletions(
 	ctx context.Context, tenant string, open bool, limit int, cursor string,
 ) (list []Deletion, next string, err error) {
@@ -252,13 +252,13 @@ func (j *Journal) Deletions(
 	})
 }
 
-// DeleteRange deletes the items of a range, but for those that are kept; nil keeps none. It returns how many it
-// deleted. It may be repeated.
+// DeleteRange deletes the items of a range except those for which keep returns true; a nil keep keeps none. It returns
+// the number of deleted items. It may be repeated.
 func DeleteRange(ctx context.Context, t Table, r Range, keep func(Item) bool) (deleted int64, err error) {
 	r.Limit = 50 // items that one request deletes
 	for {
 		page, err := t.Query(ctx, r)
-		if damaged, ok := errors.AsType[*DamagedError](err); ok { // which is deleted, too
+		if damaged, ok := errors.AsType[*DamagedError](err); ok { // an unreadable item is deleted, too
 			page.Items = append(page.Items, Item{Key: damaged.Key})
 		} else if err != nil {
 			return deleted, err

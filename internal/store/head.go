@@ -14,29 +14,29 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Head is a run's view for lists and waits. It is written in the transaction of the entry that changes it and by the
-// waiter, by nobody else; what a run is, its journal says (rule 1).
+// Head is a run's view for lists and waits. It is written in the transaction of an entry that changes it, and by the
+// waiter, by nobody else. The journal decides what a run is (rule 1).
 type Head struct {
 	Tenant, Run, Agent string
 	Status             run.RunStatus
 	Reason             run.Reason
 	Owner              string
 	WaitSeq            int64  // while waiting: the sequence of the parking entry
-	Drained            int64  // inbox slots the journal had applied when this was written
-	Token              string // while waiting: the task token that wakes the run; empty until the waiter has stored it
+	Drained            int64  // inbox slots that the journal had applied when this was written
+	Token              string // while waiting: the task token that wakes the run; "" until the waiter has stored it
 	Expires            time.Time
 	StartedAt          time.Time
 	UpdatedAt          time.Time
-	Parent             *run.Parent // nil = nobody delegated the run; without its depth
-	Seq                int64       // of the newest entry when this was written
-	Hash               string      // of that entry
+	Parent             *run.Parent // nil = not delegated; without its depth
+	Seq                int64       // sequence of the newest entry when this was written
+	Hash               string      // hash of that entry
 	Trace              *run.Trace  // nil = the run is not traced; only the context of the run's own span
 }
 
-// Equal reports whether two views say the same.
+// Equal reports whether two views are equal.
 func (h Head) Equal(o Head) bool { return reflect.DeepEqual(h, o) }
 
-// headOp writes the view of s, without a token.
+// headOp returns the write of the view of s, without a token.
 func headOp(s *run.AgentState) Op {
 	attrs := map[string]Value{
 		"agent": Str(s.Agent), "status": Str(string(s.Status)), "reason": Str(string(s.Reason)), "owner": Str(s.Owner),
@@ -60,16 +60,16 @@ func headOp(s *run.AgentState) Op {
 	}}
 }
 
-// indexSort is where a run stands in the lists of its tenant.
+// indexSort returns the sort key of a run in the lists of its tenant.
 func (h Head) indexSort() string { return fmt.Sprintf("%013d#%s", h.StartedAt.UnixMilli(), h.Run) }
 
-// StillOp is a condition of a transaction: the run has the status with which h was read.
+// StillOp returns a condition for a transaction: the run still has the status with which h was read.
 func (h Head) StillOp() Op {
 	return Op{Kind: Check, Item: Item{Key: RunKey(h.Tenant, h.Run)},
 		If: []Cond{{Attr: "status", Op: Equal, Value: Str(string(h.Status))}}}
 }
 
-// readHead reads a run's view, which must stand under the key of that run.
+// readHead parses a run's view and checks that it fits its key.
 func readHead(tenant string, it Item) (Head, error) {
 	runID := it.PK[min(len(runPK(tenant, "")), len(it.PK)):]
 	r := headReader{it: it}
@@ -83,7 +83,7 @@ func readHead(tenant string, it Item) (Head, error) {
 		Seq: r.number("seq"), Hash: r.text("hash"),
 		StartedAt: time.UnixMilli(r.number("started")).UTC(), UpdatedAt: time.UnixMilli(r.number("updated")).UTC(),
 	}
-	r.number("attempt") // which StoreToken compares
+	r.number("attempt") // compared by StoreToken
 	if r.err == nil && !h.Status.Valid() {
 		r.fail("status: want running, waiting or done")
 	}
@@ -102,7 +102,7 @@ func readHead(tenant string, it Item) (Head, error) {
 	return h, nil
 }
 
-// headReader reads attributes and keeps the first that is not what a writer writes.
+// headReader reads attributes and keeps the first error.
 type headReader struct {
 	it  Item
 	err error
@@ -131,7 +131,7 @@ func (r *headReader) number(name string) int64 {
 	return n
 }
 
-// Head reads a run's view consistently. A run that does not exist is ErrNoRun.
+// Head reads a run's view consistently. An unknown run is ErrNoRun.
 func (j *Journal) Head(ctx context.Context, tenant, run string) (Head, error) {
 	it, found, err := j.table.Get(ctx, RunKey(tenant, run))
 	if err == nil && !found {
@@ -143,7 +143,7 @@ func (j *Journal) Head(ctx context.Context, tenant, run string) (Head, error) {
 	return readHead(tenant, it)
 }
 
-// TokenClaim is a waiter's claim for its task token: the wait and the execution it is for, and which attempt this is.
+// TokenClaim is a waiter's claim for its task token: its wait, its execution and its attempt.
 type TokenClaim struct {
 	Tenant, Run string
 	Execution   string // name
@@ -152,8 +152,8 @@ type TokenClaim struct {
 	Token       string
 }
 
-// StoreToken keeps the token in HEAD while the run still waits that very wait for that execution, and no later attempt
-// has stored its own (rule 6). ErrWaitOver says that it does not.
+// StoreToken stores the token in HEAD if the run is still in that wait under that execution, and no later attempt has
+// stored its token (rule 6). Otherwise it returns ErrWaitOver.
 func (j *Journal) StoreToken(ctx context.Context, c TokenClaim) error {
 	err := j.table.Write(ctx, Op{Kind: Update,
 		Item: Item{Key: RunKey(c.Tenant, c.Run), Attrs: map[string]Value{"token": Str(c.Token), "attempt": Num(c.Attempt)}},
@@ -173,8 +173,9 @@ func (j *Journal) StoreToken(ctx context.Context, c TokenClaim) error {
 	return nil
 }
 
-// List pages through all of a tenant's runs of one status, shard by shard: each is read once, the newest start first
-// only within a shard. Limit 0 is 50. It may be late; no gate reads it. See ReadPage for views that cannot be read.
+// List pages through all of a tenant's runs of one status, shard by shard. Each run is read once; the newest start
+// comes first within a shard only. Limit 0 is 50. The list may be late, and no decision depends on it. ReadPage
+// describes unreadable views.
 func (j *Journal) List(
 	ctx context.Context, tenant string, status run.RunStatus, limit int, cursor string,
 ) (heads []Head, next string, err error) {
@@ -183,7 +184,7 @@ func (j *Journal) List(
 	return ReadShards(ctx, j.table, r, readHeads(tenant))
 }
 
-// ListEnded is List of the runs that have ended and had started by then, the oldest first.
+// ListEnded is List for ended runs that started no later than startedBy, the oldest first.
 func (j *Journal) ListEnded(
 	ctx context.Context, tenant string, startedBy time.Time, limit int, cursor string,
 ) (heads []Head, next string, err error) {
@@ -197,10 +198,10 @@ func readHeads(tenant string) func(Item) (Head, error) {
 }
 
 // ListSince pages through a tenant's runs that have started since then, newest start first, for people. It merges all
-// shards: it reads about twice as many runs as a page holds, so that few pages are short. Status "" is any; the zero
-// time lists all. Limit 0 is 50. It may be late. A view that cannot be read fails the page.
+// shards, and reads about twice as many runs as a page holds, so that few pages are short. Status "" is any; the zero
+// time lists all. Limit 0 is 50. The list may be late. An unreadable view fails the page.
 //
-// A run has the same position in the lists of all statuses, so one that changes its status between two pages is in
+// A run has the same position in the lists of all statuses. So a run that changes its status between two pages is in
 // exactly one of them. Waiting runs are read again after the running ones: a page misses a run only if the run changes
 // its status twice while the page is read.
 func (j *Journal) ListSince(

@@ -13,28 +13,29 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Accepted says what became of an input.
+// Accepted is the result of accepting an input.
 type Accepted struct {
-	Slot      int64 // its place in the run's total order; 0 when Duplicate or Closed
-	Duplicate bool  // an input of this id was accepted before
-	Closed    bool  // the run has ended and takes nothing any more
+	Slot      int64 // place in the run's total order; 0 if Duplicate or Closed
+	Duplicate bool  // an input with this id was accepted before
+	Closed    bool  // the run has ended and accepts nothing any more
 }
 
-// An entry drains inputs and holds besides what it is for. So an input has at most maxFact bytes as it is stored, which
-// leaves a quarter of an item, and an inbox of more than maxBeside is drained by itself.
+// An entry holds drained inputs in addition to its own facts. So a stored input has at most maxFact bytes, which leaves
+// a quarter of an item. An inbox of more than maxBeside bytes is drained in an entry of its own.
 const (
 	maxFact   = 288 << 10
 	maxBeside = 96 << 10
-	// maxClosing is how many inputs one entry drains that close a request or open one: each is up to two writes beside it.
+	// maxClosing is how many inputs that close or open a request one entry drains. Each needs up to two more writes.
 	maxClosing = 40
 )
 
-// ErrOtherInput says that the id of an input was used for something else before.
+// ErrOtherInput says that the id of an input was used for another input before.
 var ErrOtherInput = errors.New("the id was used for another input")
 
-// Accept puts a fact into the run's inbox, exactly once for its id: one transaction of the marker and the next slot
-// (rule 3). A fact without id is guarded by guards alone, which are the first operations of the transaction; if one of
-// them fails, ErrGuardFailed. An error of any other kind is uncertain: accept again under the same id.
+// Accept puts a fact into the run's inbox, exactly once for its id, in one transaction of the marker and the next slot
+// (rule 3). A fact without an id is protected by guards alone, which are the first operations of the transaction; if
+// one fails, the error is ErrGuardFailed. After any other error the outcome is unknown, and the caller has to accept
+// again under the same id.
 func (j *Journal) Accept(ctx context.Context, tenant, run, id string, fact run.Event, guards ...Op) (Accepted, error) {
 	for {
 		newest, closed, err := j.newestSlot(ctx, tenant, run)
@@ -42,7 +43,7 @@ func (j *Journal) Accept(ctx context.Context, tenant, run, id string, fact run.E
 			return Accepted{}, err
 		}
 		n := newest + 1
-		if closed { // the run has ended: the input is refused, unless it was accepted before
+		if closed { // the run has ended: the input is refused unless it was accepted before
 			if id == "" {
 				return Accepted{Closed: true}, nil
 			}
@@ -72,12 +73,12 @@ func (j *Journal) Accept(ctx context.Context, tenant, run, id string, fact run.E
 			return j.sameInput(ctx, tenant, run, id, digest)
 		case failed.Failed[0] < len(guards):
 			return Accepted{}, fmt.Errorf("accept input of run %s: %w", run, ErrGuardFailed)
-		} // else another input took the slot
+		} // otherwise another input took the slot
 	}
 }
 
-// sameInput answers a duplicate like the first, unless it is another input under the same id. An id without a marker
-// can only be asked about once the inbox is closed: markers are never deleted.
+// sameInput returns the result for a duplicate, or ErrOtherInput if the id belongs to another input. A missing marker
+// means that the inbox was closed first, because markers are never deleted.
 func (j *Journal) sameInput(ctx context.Context, tenant, runID, id, digest string) (Accepted, error) {
 	it, found, err := j.table.Get(ctx, markerKey(tenant, runID, id))
 	var was string
@@ -98,7 +99,7 @@ func (j *Journal) sameInput(ctx context.Context, tenant, runID, id, digest strin
 	return Accepted{Duplicate: true}, nil
 }
 
-// slotOp puts the fact at slot n. The digest is the fact's own, slot aside.
+// slotOp returns the write of the fact to slot n. The digest is that of the fact without its slot.
 func slotOp(tenant, runID string, n int64, fact run.Event) (op Op, digest string, err error) {
 	bare, err := run.WithSlot(fact, 0)
 	if err != nil {
@@ -123,7 +124,7 @@ func slotOp(tenant, runID string, n int64, fact run.Event) (op Op, digest string
 		hex.EncodeToString(sum[:]), nil
 }
 
-// readSlot is the fact in a slot; nil for the one that closes the inbox.
+// readSlot parses the fact in a slot. It returns nil for the slot that closes the inbox.
 func readSlot(it Item) (run.Event, error) {
 	closed, err := isClosed(it)
 	if err != nil || closed {
@@ -146,11 +147,11 @@ func readSlot(it Item) (run.Event, error) {
 	return fact, nil
 }
 
-// isClosed reports whether it is the slot that closes the inbox. That one says so and nothing else, and an input does
-// not.
+// isClosed reports whether the item is the slot that closes the inbox. Such a slot has the attribute closed and no
+// body; an input has the reverse.
 func isClosed(it Item) (bool, error) {
-	_, says := it.Attrs["closed"]
-	if !says && len(it.Body) > 0 {
+	_, present := it.Attrs["closed"]
+	if !present && len(it.Body) > 0 {
 		return false, nil
 	}
 	n, err := it.Number("closed")
@@ -160,7 +161,7 @@ func isClosed(it Item) (bool, error) {
 	return err == nil, err
 }
 
-// newestSlot reads the newest slot's number, 0 for an empty inbox.
+// newestSlot reads the newest slot's number; 0 for an empty inbox.
 func (j *Journal) newestSlot(ctx context.Context, tenant, run string) (n int64, closed bool, err error) {
 	p, err := j.table.Query(ctx, Range{PK: runPK(tenant, run), From: inboxSK, To: pastInbox, Limit: 1})
 	if err == nil && len(p.Items) > 0 {
@@ -174,7 +175,7 @@ func (j *Journal) newestSlot(ctx context.Context, tenant, run string) (n int64, 
 	return n, closed, nil
 }
 
-// SlotTaken reports whether something stands in slot n: an input, or the end. It reads consistently.
+// SlotTaken reports whether slot n holds an input or the closing slot. It reads consistently.
 func (j *Journal) SlotTaken(ctx context.Context, tenant, run string, n int64) (bool, error) {
 	_, found, err := j.table.Get(ctx, slotKey(tenant, run, n))
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// The errors of a Journal. Every one of the first three means: reload, plan again (rule 2).
+// The errors of a Journal. After each of the first three the caller has to reload and plan again (rule 2).
 var (
 	ErrSequenceTaken = errors.New("another writer has committed this entry's sequence")
 	ErrInboxMoved    = errors.New("an input arrived before the run could end")
@@ -22,28 +22,28 @@ var (
 	ErrWaitOver      = errors.New("the wait is over")
 )
 
-// Journal keeps runs in a Table: entries, inbox and head, by the rules of protocol.md. Safe for concurrent use.
+// Journal stores runs in a Table: entries, inbox and head, by the rules of docs/protocol.md. Safe for concurrent use.
 type Journal struct {
-	Clock clock.Clock // nil = ListSince reads one shard after the other
+	Clock clock.Clock // nil = ListSince reads the shards one after the other
 	table Table
 	cache *cache
 }
 
-// NewJournal makes a journal over t that keeps the folded state of up to warm recently used runs; 0 keeps none.
+// NewJournal returns a journal over t that caches the folded state of up to warm recently used runs; 0 caches none.
 func NewJournal(t Table, warm int) *Journal { return &Journal{table: t, cache: &cache{limit: warm}} }
 
 // Loaded is a run as one consistent read found it.
 type Loaded struct {
 	State run.AgentState
-	Inbox []run.Event // accepted and not yet drained, in slot order
-	// Full says that the inbox takes an entry of its own: it is so large that another could not hold it besides, or it is
-	// the beginning of one that no single entry could hold.
+	Inbox []run.Event // accepted but not yet drained, in slot order
+	// Full says that the inbox needs an entry of its own: it leaves too little room for anything else, or Inbox is only
+	// the first part, since no single entry can hold it all.
 	Full bool
 }
 
-// Load reads a whole run: one query over the journal's tail and the undrained inbox, and where it began from another
-// run, what that was then (see seed). A warm run is read from its newest known entry on, inclusive; if that is not what
-// it was, what was known is forgotten (rule 15). A run that does not exist is ErrNoRun.
+// Load reads a whole run: one query over the journal's tail and the undrained inbox, and the run's origin, if any, in
+// its state of that time (see seed). A cached run is read from its newest known entry on, inclusive. If that entry has
+// changed, the cached state is dropped (rule 15). An unknown run is ErrNoRun.
 func (j *Journal) Load(ctx context.Context, tenant, run string) (Loaded, error) {
 	l, err := j.loadWarm(ctx, tenant, run, true)
 	if errors.Is(err, errStale) {
@@ -52,8 +52,8 @@ func (j *Journal) Load(ctx context.Context, tenant, run string) (Loaded, error) 
 	return l, err
 }
 
-// LoadAt is Load for whoever goes on with a run: at is a hint, from AgentState.ReadFrom, where its live part begins.
-// The state may be Partial. A hint that is stale costs a second query and nothing else.
+// LoadAt is Load for a caller that carries a run on. at is a hint, from AgentState.ReadFrom, where the run's live part
+// begins. The state may be Partial. A stale hint only costs a second query.
 func (j *Journal) LoadAt(ctx context.Context, tenant, run string, at int64) (Loaded, error) {
 	l, err := j.loadWarm(ctx, tenant, run, false)
 	if !errors.Is(err, errStale) {
@@ -67,8 +67,8 @@ func (j *Journal) LoadAt(ctx context.Context, tenant, run string, at int64) (Loa
 	return j.loadFrom(ctx, tenant, run, warm{}, false)
 }
 
-// loadWarm goes on from what is known of the run; errStale where nothing is, where it has turned out wrong, or where it
-// is partial and the whole is wanted.
+// loadWarm continues from the cached state of the run. It returns errStale if there is none, if the cached state is
+// wrong, or if it is partial and the whole run is wanted.
 func (j *Journal) loadWarm(ctx context.Context, tenant, run string, whole bool) (Loaded, error) {
 	known, ok := j.cache.get(tenant, run)
 	if !ok || whole && known.state.Partial {
@@ -81,7 +81,7 @@ func (j *Journal) loadWarm(ctx context.Context, tenant, run string, whole bool) 
 	return l, err
 }
 
-// loadTail reads a cold run from a snapshot at or after the hint; ok is false where there is none.
+// loadTail reads an uncached run from a snapshot at or after the hint; ok is false if there is none.
 func (j *Journal) loadTail(ctx context.Context, tenant, runID string, at int64) (l Loaded, ok bool, err error) {
 	items, err := j.items(ctx, Range{PK: runPK(tenant, runID), From: entrySK(at), To: slotSK(1)})
 	if err != nil {
@@ -103,7 +103,7 @@ func (j *Journal) loadTail(ctx context.Context, tenant, runID string, at int64) 
 	}
 	f.state, ok, err = run.Restore(entries)
 	if err == nil && ok {
-		err = ofRun(&f.state, tenant, runID)
+		err = checkRun(&f.state, tenant, runID)
 	}
 	if err != nil {
 		return Loaded{}, false, fmt.Errorf("load run %s: %w", runID, broken(runPK(tenant, runID), err))
@@ -115,8 +115,8 @@ func (j *Journal) loadTail(ctx context.Context, tenant, runID string, at int64) 
 	return f.loaded(), true, nil
 }
 
-// readEntry reads an entry, which must be the one that its key says. A *DeletedError stands where the run's first entry
-// was.
+// readEntry parses an entry and checks that it fits its key. If the run's first entry has been replaced by the record
+// of a deletion, the error is a *DeletedError.
 func readEntry(it Item) (run.Entry, error) {
 	if d, deleted, err := readDeletion(it); err != nil {
 		return run.Entry{}, err
@@ -133,7 +133,7 @@ func readEntry(it Item) (run.Entry, error) {
 	return e, nil
 }
 
-// broken says that a journal does not fold: no item of it may be damaged by itself.
+// broken returns the error of a journal that does not fold, even if each of its items is valid by itself.
 func broken(pk string, err error) error {
 	if _, ok := errors.AsType[*DamagedError](err); ok {
 		return err
@@ -141,8 +141,8 @@ func broken(pk string, err error) error {
 	return &DamagedError{Key: Key{PK: pk, SK: journalSK}, Err: err}
 }
 
-// ofRun holds a folded journal to the run under whose key it stands.
-func ofRun(s *run.AgentState, tenant, run string) error {
+// checkRun returns an error if a folded journal belongs to another run than its key says.
+func checkRun(s *run.AgentState, tenant, run string) error {
 	if s.Tenant != tenant || s.Run != run {
 		return errors.New("run_started: it is of another run, or of another tenant's")
 	}
@@ -166,7 +166,8 @@ func (j *Journal) items(ctx context.Context, r Range) ([]Item, error) {
 
 var errStale = errors.New("the warm state is not the journal's")
 
-// loadFrom goes on from what is warm, or from the beginning; then whole says how much of the past is read.
+// loadFrom continues from the cached state w, or from the beginning. whole says whether the run's origin is read
+// completely.
 func (j *Journal) loadFrom(ctx context.Context, tenant, runID string, w warm, whole bool) (Loaded, error) {
 	seed := func(first run.Entry) (run.AgentState, error) { return j.seed(ctx, tenant, first, whole) }
 	f := fold{warm: w, known: w.state.Entries, seed: seed}
@@ -190,7 +191,7 @@ func (j *Journal) loadFrom(ctx context.Context, tenant, runID string, w warm, wh
 	if f.state.Entries == 0 {
 		return Loaded{}, fmt.Errorf("load run %s: %w", runID, ErrNoRun)
 	}
-	if err := ofRun(&f.state, tenant, runID); err != nil {
+	if err := checkRun(&f.state, tenant, runID); err != nil {
 		j.cache.drop(tenant, runID)
 		return Loaded{}, fmt.Errorf("load run %s: %w", runID, broken(r.PK, err))
 	}
@@ -198,12 +199,12 @@ func (j *Journal) loadFrom(ctx context.Context, tenant, runID string, w warm, wh
 	return f.loaded(), nil
 }
 
-// fold is a load under way: what the pages so far have made of what was warm.
+// fold is a running load: the cached state with the pages read so far.
 type fold struct {
 	warm
-	known int64 // entries that were warm
+	known int64 // number of cached entries
 	slots []slot
-	seed  func(first run.Entry) (run.AgentState, error) // what the first entry is applied to
+	seed  func(first run.Entry) (run.AgentState, error) // returns the state to which the first entry is applied
 }
 
 // slot is an accepted input and its stored size in bytes.
@@ -212,21 +213,21 @@ type slot struct {
 	size int
 }
 
-// page applies a page of entries and collects the inbox slots behind them.
+// page applies a page of entries and collects the inbox slots that follow them.
 func (f *fold) page(items []Item) error {
 	for _, it := range items {
-		take := f.entry
+		add := f.entry
 		if strings.HasPrefix(it.SK, inboxSK) {
-			take = f.slot
+			add = f.slot
 		}
-		if err := take(it); err != nil {
+		if err := add(it); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// slot collects what an inbox slot holds.
+// slot adds the content of an inbox slot.
 func (f *fold) slot(it Item) error {
 	fact, err := readSlot(it)
 	if err == nil && fact != nil {
@@ -235,7 +236,7 @@ func (f *fold) slot(it Item) error {
 	return err
 }
 
-// entry applies one entry. The newest warm one must be what it was, to the byte; its writer's id is part of it.
+// entry applies one entry. The newest cached entry has to be unchanged, byte for byte; it includes its writer's id.
 func (f *fold) entry(it Item) error {
 	if f.known > 0 && it.SK == entrySK(f.known-1) {
 		if !bytes.Equal(it.Body, f.body) {
@@ -259,8 +260,8 @@ func (f *fold) entry(it Item) error {
 	return nil
 }
 
-// loaded is the run with its undrained inbox, oldest first (slots lie newest first in the table), as far as one entry
-// can hold it.
+// loaded returns the run with its undrained inbox, oldest first, as far as one entry can hold it. The table has slots
+// newest first.
 func (f *fold) loaded() Loaded {
 	l := Loaded{State: f.state}
 	slices.Reverse(f.slots)
@@ -269,7 +270,7 @@ func (f *fold) loaded() Loaded {
 		if run.InboxSlot(s.fact) <= f.state.Drained {
 			continue
 		}
-		switch e := s.fact.(type) { // draining it may close a request to people or open one
+		switch e := s.fact.(type) { // draining it may close or open a request to people
 		case run.LateResult, run.LateSuspended:
 			closing++
 		case run.Answered:
@@ -287,9 +288,9 @@ func (f *fold) loaded() Loaded {
 	return l
 }
 
-// Append commits the draft as the entry after before. The entry that starts, parks, resumes, ends or hands over a run
-// takes HEAD along, the one that ends it closes the inbox, and guards are written with it (rules 1, 4, 5). Anything but
-// nil means that nothing is known of the outcome beyond what the error says: reload.
+// Append commits the draft as the entry after before. An entry that starts, parks, resumes, ends or hands over a run
+// also writes HEAD. The one that ends the run closes the inbox. guards are written in the same transaction (rules 1, 4,
+// 5). After an error the outcome is unknown except for what the error says, and the caller has to reload.
 func (j *Journal) Append(ctx context.Context, before run.AgentState, d *run.Draft, guards ...Op) error {
 	after := d.Committed()
 	body, err := d.Stored()
@@ -304,7 +305,7 @@ func (j *Journal) Append(ctx context.Context, before run.AgentState, d *run.Draf
 	}
 	if after.Status == run.RunDone {
 		closed = len(ops)
-		// The closed slot ends the inbox for ever (rule 4).
+		// The closed slot ends the inbox forever (rule 4).
 		slot := slotKey(after.Tenant, after.Run, after.Drained+1)
 		ops = append(ops, Op{Kind: Put, If: []Cond{{Op: ItemAbsent}},
 			Item: Item{Key: slot, Attrs: map[string]Value{"closed": Num(1)}}})
@@ -327,8 +328,8 @@ func (j *Journal) Append(ctx context.Context, before run.AgentState, d *run.Draf
 	return nil
 }
 
-// Entries reads a run's own entries from a sequence on, in order: the record itself, for people and replay. Those of a
-// run it began from are that run's. It reads at most count of them; 0 = all.
+// Entries reads a run's own entries from a sequence on, in order, for people and replay. Entries of its origin belong
+// to that run. It reads at most count entries; 0 = all.
 func (j *Journal) Entries(ctx context.Context, tenant, run string, from int64, count int) ([]run.Entry, error) {
 	from = max(0, from)
 	r := Range{PK: runPK(tenant, run), From: entrySK(from), To: inboxSK}
@@ -338,7 +339,7 @@ func (j *Journal) Entries(ctx context.Context, tenant, run string, from int64, c
 	return j.readEntries(ctx, run, r)
 }
 
-// Stored reads up to count of a run's own entries from a sequence on, in order, as they are stored.
+// Stored reads up to count of a run's own entries from a sequence on, in order, in stored form.
 func (j *Journal) Stored(ctx context.Context, tenant, runID string, from int64, count int) ([][]byte, error) {
 	r := Range{PK: runPK(tenant, runID), From: entrySK(from), To: entrySK(from + int64(count) - 1)}
 	items, err := j.items(ctx, r)
@@ -352,7 +353,7 @@ func (j *Journal) Stored(ctx context.Context, tenant, runID string, from int64, 
 	return out, nil
 }
 
-// HasEntry reports whether a run has an entry of that sequence: one consistent read of one key.
+// HasEntry reports whether a run has an entry of that sequence. It is one consistent read of one key.
 func (j *Journal) HasEntry(ctx context.Context, tenant, run string, seq int64) (bool, error) {
 	_, found, err := j.table.Get(ctx, entryKey(tenant, run, seq))
 	if err != nil {
@@ -361,38 +362,38 @@ func (j *Journal) HasEntry(ctx context.Context, tenant, run string, seq int64) (
 	return found, nil
 }
 
-// Conversation is every message of the run s, which was read whole: those that have left its conversation, from the
-// journals that hold them, and those that are live, oldest first. Without the former it reads nothing.
+// Conversation returns every message of the run s, oldest first: the evicted ones, from the journals that hold them,
+// and the live ones. s must have been read whole. Without evicted messages it reads nothing.
 func (j *Journal) Conversation(ctx context.Context, tenant string, s *run.AgentState) ([]policy.Spoken, error) {
 	if s.EvictedMessages == 0 {
 		return policy.Said(s.Messages.All(), s.Inferences), nil
 	}
-	left, _, err := j.departed(ctx, tenant, s.Run, s.Seq())
-	return append(left, policy.Said(s.Messages.All(), s.Inferences)...), err
+	evicted, _, err := j.evictedMessages(ctx, tenant, s.Run, s.Seq())
+	return append(evicted, policy.Said(s.Messages.All(), s.Inferences)...), err
 }
 
-// departed are the messages that had left a run's conversation after its entry seq, those of before the run included,
-// and the run then.
-func (j *Journal) departed(
+// evictedMessages returns the messages that had been evicted from a run's conversation up to its entry seq, including
+// those of its origin, and the run's state at seq.
+func (j *Journal) evictedMessages(
 	ctx context.Context, tenant, runID string, seq int64,
-) (left []policy.Spoken, s run.AgentState, err error) {
+) (evicted []policy.Spoken, s run.AgentState, err error) {
 	entries, err := j.entries(ctx, tenant, runID, 0, seq)
 	if err != nil || len(entries) == 0 {
 		return nil, s, err
 	}
 	if from := policy.OriginOf(entries[0]); from != nil {
 		var past run.AgentState
-		if left, past, err = j.departed(ctx, tenant, from.Run, from.Seq); err != nil {
+		if evicted, past, err = j.evictedMessages(ctx, tenant, from.Run, from.Seq); err != nil {
 			return nil, s, err
 		}
 		s = run.Seed(past)
 	}
 	for _, e := range entries {
-		var gone []policy.Spoken
-		if gone, s, err = policy.Departed(s, e); err != nil {
+		var dropped []policy.Spoken
+		if dropped, s, err = policy.Departed(s, e); err != nil {
 			return nil, s, err
 		}
-		left = append(left, gone...)
+		evicted = append(evicted, dropped...)
 	}
-	return left, s, nil
+	return evicted, s, nil
 }

@@ -12,7 +12,7 @@ import (
 	"sync"
 )
 
-// Memory is a Table in memory, for tests and for the fault sweep. Its index never lags. Make one with NewMemory. Safe
+// Memory is a Table in memory, for tests and for the fault sweep. Its index never lags. Use NewMemory to make one. Safe
 // for concurrent use.
 type Memory struct {
 	mu         sync.RWMutex
@@ -20,7 +20,7 @@ type Memory struct {
 	indexes    lists // by Index
 }
 
-// NewMemory makes an empty table.
+// NewMemory returns an empty table.
 func NewMemory() *Memory { return &Memory{partitions: lists{}, indexes: lists{}} }
 
 // Get implements store.Table. It fails only with store.ErrInvalid and context errors.
@@ -98,7 +98,7 @@ func (t *Memory) Write(ctx context.Context, ops ...Op) error {
 	return nil
 }
 
-// lookup gives the stored item itself, which is never modified.
+// lookup returns the stored item itself, which must not be modified.
 func (t *Memory) lookup(k Key) (Item, bool) {
 	rs := t.partitions[k.PK]
 	i, found := rs.find(k.SK)
@@ -114,7 +114,7 @@ func clone(it Item) Item {
 	return it
 }
 
-// All are copies of all items, by partition and sort key: for whoever compares or keeps a whole table.
+// All returns copies of all items, by partition and sort key, to compare or to store a whole table.
 func (t *Memory) All() []Item {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -127,20 +127,20 @@ func (t *Memory) All() []Item {
 	return all
 }
 
-// row is an item at its store.Position.
+// row is an item at its Position.
 type row struct {
 	position string
 	item     Item
 }
 
-// rows are ordered by position, each position once.
+// rows are sorted by position, each position once.
 type rows []row
 
 func (rs rows) find(position string) (int, bool) {
 	return slices.BinarySearchFunc(rs, position, func(r row, p string) int { return strings.Compare(r.position, p) })
 }
 
-// lists are rows by a name. None is empty.
+// lists holds rows by name. No list is empty.
 type lists map[string]rows
 
 func (l lists) put(name, position string, it Item) {
@@ -161,10 +161,10 @@ func (l lists) remove(name, position string) {
 	}
 }
 
-// separator stands between the parts of a position. No key holds it, and it sorts before all they hold.
+// separator separates the parts of a position. No key contains it, and it sorts before every character of a key.
 const separator = "\x00"
 
-// Position is where an item stands in the order of its partition (its SK) or of its Index (IndexSort, PK and SK,
+// Position returns the place of an item in the order of its partition (its SK) or of its Index (IndexSort, PK and SK,
 // separated by NUL). Positions compare as bytes.
 func Position(it Item, index bool) string {
 	if index {
@@ -173,9 +173,9 @@ func Position(it Item, index bool) string {
 	return it.SK
 }
 
-// Span is what r asks for as positions: from <= position, and position < until unless until is "" (open). The cursor is
-// accounted for; the span is empty when from >= until. It returns ErrInvalid when r names no partition, has a negative
-// limit, a bound no key can have, or a cursor that no page of such a range has.
+// Span returns the positions that r asks for: from <= position, and position < until unless until is "" (open). It
+// includes the cursor. The span is empty if from >= until. It returns ErrInvalid if r has no partition, a negative
+// limit, a bound that no key can have, or a cursor that no page of such a range has.
 func Span(r Range) (from, until string, err error) {
 	if r.Limit < 0 {
 		return "", "", fmt.Errorf("query %q: limit %d is negative: %w", r.PK, r.Limit, ErrInvalid)
@@ -216,15 +216,15 @@ func lastPosition(r Range) (string, error) {
 	return string(b), nil
 }
 
-// Pager collects one Page for adapters that walk the items of Range in order.
+// Pager collects one Page for adapters that go through the items of Range in order.
 type Pager struct {
 	Range Range
-	Page  Page // what was collected
+	Page  Page // the collected page
 	size  int
 }
 
-// Add offers the next item and reports whether it was taken. If not, the page is full, by Limit or MaxPage, and its
-// cursor set: the walk ends.
+// Add offers the next item and reports whether the page took it. If not, the page is full, by Limit or MaxPage, its
+// cursor is set, and the caller has to stop.
 func (p *Pager) Add(it Item) bool {
 	n, count := Size(it), len(p.Page.Items)
 	if count > 0 && (count == p.Range.Limit || p.size+n > MaxPage) {
@@ -236,23 +236,23 @@ func (p *Pager) Add(it Item) bool {
 	return true
 }
 
-// Skip ends the page behind a position: of its last item, or of one that cannot be read.
+// Skip ends the page after a position: that of its last item, or of an unreadable one.
 func (p *Pager) Skip(position string) { p.Page.Cursor = cursorAt(position) }
 
 func cursorAt(position string) string { return base64.RawURLEncoding.EncodeToString([]byte(position)) }
 
-// Change is what an accepted Put, Update or Delete does to one key.
+// Change is the effect of an accepted Put, Update, Add or Delete on one key.
 type Change struct {
-	Old   Item // the item as it was; zero unless Found
+	Old   Item // the item before; zero unless Found
 	Found bool
 	Gone  bool // the item is removed, and New is zero
-	New   Item // shares attributes and body with the operation or with Old: an adapter copies what it keeps
+	New   Item // shares attributes and body with the operation or with Old, so an adapter has to copy what it keeps
 }
 
-// Decide evaluates a Write for adapters that hold the items themselves: against what get returns for each key it gives
-// the changes to make, in the order of ops, Checks left out. Or it gives an error and nothing may be written:
-// *ConditionError with every operation that failed, ErrTooLarge when an Update grows an item over MaxItem, or the error
-// of get. ops have passed CheckOps.
+// Decide evaluates a Write for adapters that hold the items themselves. get returns the stored item of a key. Decide
+// returns the changes to make, in the order of ops, without Checks. On an error nothing may be written: *ConditionError
+// with every failed operation, ErrTooLarge if an Update grows an item over MaxItem, or the error of get. ops have
+// passed CheckOps.
 func Decide(ops []Op, get func(Key) (it Item, found bool, err error)) ([]Change, error) {
 	changes := make([]Change, 0, len(ops))
 	var failed []int
@@ -270,7 +270,7 @@ func Decide(ops []Op, get func(Key) (it Item, found bool, err error)) ([]Change,
 			changes = append(changes, Change{Old: old, Found: true, Gone: true})
 		case op.Kind == Put:
 			changes = append(changes, Change{Old: old, Found: found, New: op.Item})
-		case op.Kind == Update, op.Kind == Add: // its attributes and index over those of the stored item, or the sums
+		case op.Kind == Update, op.Kind == Add: // the stored item with the operation's attributes and index, or with the sums
 			it := old
 			it.Key, it.Attrs = op.Item.Key, make(map[string]Value, len(old.Attrs)+len(op.Item.Attrs))
 			maps.Copy(it.Attrs, old.Attrs)
@@ -297,13 +297,13 @@ func Decide(ops []Op, get func(Key) (it Item, found bool, err error)) ([]Change,
 	return changes, nil
 }
 
-// Holds reports whether every condition holds for the stored item; found is false when there is none. No conditions
-// always hold. A missing item or attribute, and a value of the other type, fail every operator but ItemAbsent of a
-// missing item.
+// Holds reports whether every condition holds for the stored item; found is false if there is none. An empty list
+// holds. A missing item or attribute, and a value of the other type, fail every operator except ItemAbsent of a missing
+// item.
 func Holds(conds []Cond, stored Item, found bool) bool {
 	for _, c := range conds {
-		v, has := stored.Attrs[c.Attr]
-		ordered := found && has && !v.isStr && !c.Value.isStr
+		v, present := stored.Attrs[c.Attr]
+		ordered := found && present && !v.isStr && !c.Value.isStr
 		ok := false
 		switch c.Op {
 		case ItemAbsent:
@@ -311,7 +311,7 @@ func Holds(conds []Cond, stored Item, found bool) bool {
 		case ItemExists:
 			ok = found
 		case Equal:
-			ok = found && has && v == c.Value
+			ok = found && present && v == c.Value
 		case AtMost:
 			ok = ordered && v.n <= c.Value.n
 		case Above:

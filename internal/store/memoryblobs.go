@@ -14,7 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 )
 
-// MemoryBlobs is a store.Blobs and a store.Intake in memory. Make one with NewMemoryBlobs. Safe for concurrent use.
+// MemoryBlobs is a Blobs and an Intake in memory. Use NewMemoryBlobs to make one. Safe for concurrent use.
 type MemoryBlobs struct {
 	mu   sync.RWMutex
 	data map[blobKey][]byte
@@ -22,7 +22,7 @@ type MemoryBlobs struct {
 
 type blobKey struct{ tenant, digest string }
 
-// CheckBlob returns the error of a ctx that has ended, or ErrInvalid for a name that no blob has.
+// CheckBlob returns ctx's error if ctx has ended, or ErrInvalid for an invalid tenant or digest.
 func CheckBlob(ctx context.Context, tenant, digest string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -33,7 +33,7 @@ func CheckBlob(ctx context.Context, tenant, digest string) error {
 	return nil
 }
 
-// CheckPut is CheckBlob, and returns ErrBlobTooLarge or ErrBlobContent for what is no blob of that digest.
+// CheckPut does CheckBlob, and returns ErrBlobTooLarge or ErrBlobContent if data is not a blob of that digest.
 func CheckPut(ctx context.Context, tenant, digest string, data []byte) error {
 	err := CheckBlob(ctx, tenant, digest)
 	switch {
@@ -47,7 +47,7 @@ func CheckPut(ctx context.Context, tenant, digest string, data []byte) error {
 	return nil
 }
 
-// NewMemoryBlobs makes an empty store of blobs.
+// NewMemoryBlobs returns an empty store of blobs.
 func NewMemoryBlobs() *MemoryBlobs { return &MemoryBlobs{data: map[blobKey][]byte{}} }
 
 // Put implements store.Blobs.
@@ -109,7 +109,7 @@ func (b *MemoryBlobs) Size(ctx context.Context, tenant, digest string) (int64, e
 	return int64(len(data)), nil
 }
 
-// Names are the tenants and digests of all blobs, sorted: for whoever has to show that nothing was written.
+// Names returns the tenants and digests of all blobs, sorted.
 func (b *MemoryBlobs) Names() []string {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -121,7 +121,7 @@ func (b *MemoryBlobs) Names() []string {
 	return out
 }
 
-// Tenants lists every tenant that has a blob, sorted. It fails only with context errors.
+// Tenants returns every tenant that has a blob, sorted. It fails only with context errors.
 func (b *MemoryBlobs) Tenants(ctx context.Context) ([]string, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func (b *MemoryBlobs) Tenants(ctx context.Context) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// All are copies of a tenant's blobs, by digest: for whoever compares or keeps them.
+// All returns copies of a tenant's blobs, by digest.
 func (b *MemoryBlobs) All(tenant string) map[string][]byte {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -149,7 +149,7 @@ func (b *MemoryBlobs) All(tenant string) map[string][]byte {
 	return all
 }
 
-// MaxBlob is the largest blob, in bytes, that any adapter takes.
+// MaxBlob is the largest blob, in bytes, that any adapter accepts.
 const MaxBlob = 100_000_000
 
 // The errors of blobs.
@@ -159,41 +159,41 @@ var (
 	ErrBlobTooLarge = errors.New("a blob has at most 100000000 bytes (MaxBlob)") // nothing was stored
 )
 
-// Blobs keeps content that is too large for the journal, under its digest and its tenant. Put is idempotent and durable
-// when it returns; a reference resolves under the caller's tenant only. Safe for concurrent use.
+// Blobs stores content that is too large for the journal, by digest and tenant. Put is idempotent, and durable when it
+// returns. A digest is resolved under the caller's tenant only. Safe for concurrent use.
 //
-// Errors beside those named below: context errors, ErrInvalid for a tenant or a digest that has not the form of one
-// (see BlobDigest), ErrThrottled where the store asks for patience, and others that may pass.
+// Further errors of all methods: context errors; ErrInvalid for an invalid tenant or digest (see BlobDigest);
+// ErrThrottled if the store throttles; and others, after which a retry may succeed.
 type Blobs interface {
 	Put(ctx context.Context, tenant, digest string, data []byte) error // ErrBlobContent, ErrBlobTooLarge
 	// ErrNoBlob; an error when the content does not fit the digest
 	Get(ctx context.Context, tenant, digest string) ([]byte, error)
-	Size(ctx context.Context, tenant, digest string) (int64, error) // in bytes, without reading it; ErrNoBlob
-	Delete(ctx context.Context, tenant, digest string) error        // one that is not there is no error
+	Size(ctx context.Context, tenant, digest string) (int64, error) // in bytes, without reading the blob; ErrNoBlob
+	Delete(ctx context.Context, tenant, digest string) error        // a missing blob is not an error
 }
 
-// Intake takes a blob as a stream, with everything that Put promises: until it has been read to its end and fits its
-// digest nobody can see it, and after an error nothing is left. Safe for concurrent use.
+// Intake stores a blob from a stream, with the same promises as Put. Nobody can see the blob until the stream has ended
+// and fits the digest. After an error nothing is left. Safe for concurrent use.
 type Intake interface {
 	// ErrBlobContent, ErrBlobTooLarge, content's own
 	PutFrom(ctx context.Context, tenant, digest string, content io.Reader) error
 }
 
-// Uploads lets a client put a blob into the store itself. Safe for concurrent use.
+// Uploads lets a client put a blob into the store directly. Safe for concurrent use.
 type Uploads interface {
-	// Presign permits one blob of that digest, size in bytes and media type to be put. It writes nothing.
+	// Presign permits the upload of one blob of that digest, size in bytes and media type. It writes nothing.
 	Presign(ctx context.Context, tenant, digest string, size int64, mediaType string) (Upload, error)
 }
 
-// Upload is a permission to PUT one blob at a URL, as often as one likes until it expires. Whoever has it needs no
-// other.
+// Upload is a permission to PUT one blob at a URL, any number of times until it expires. The holder needs no other
+// permission.
 type Upload struct {
 	URL     string
-	Headers map[string]string // which the request must carry, exactly; Content-Length is among them
-	Expires time.Time         // zero = it does not
+	Headers map[string]string // exact headers that the request must have, including Content-Length
+	Expires time.Time         // zero = it does not expire
 }
 
-// BlobDigest is the name of a blob: the SHA-256 of its content in hex. No other spelling of it is a name.
+// BlobDigest returns the name of a blob: the lower-case hex SHA-256 of its content. No other spelling is valid.
 func BlobDigest(data []byte) string {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:])

@@ -14,15 +14,15 @@ import (
 // ErrNoEntry says that a run has no entry of that sequence.
 var ErrNoEntry = errors.New("no such entry")
 
-// At reads a whole run as it was after its entry seq. A run that does not exist is ErrNoRun; a sequence that it has not
-// reached, ErrNoEntry.
+// At reads a whole run in its state after its entry seq. An unknown run is ErrNoRun; a sequence that it has not reached
+// is ErrNoEntry.
 func (j *Journal) At(ctx context.Context, tenant, run string, seq int64) (run.AgentState, error) {
 	return j.at(ctx, tenant, run, seq, true)
 }
 
-// Before reads a run as it was before its entry seq, which may be the next one: what that entry is applied to. Calls of
-// before its newest snapshot are not in it (AgentState.Partial). A run that does not exist is ErrNoRun; a sequence that
-// it has not reached, ErrNoEntry.
+// Before reads a run in its state before its entry seq, which may be the next one: the state to which that entry is
+// applied. The state lacks calls from before its newest snapshot (AgentState.Partial). An unknown run is ErrNoRun; a
+// sequence that it has not reached is ErrNoEntry.
 func (j *Journal) Before(ctx context.Context, tenant, runID string, seq int64) (run.AgentState, error) {
 	switch {
 	case seq > lookBack:
@@ -40,11 +40,11 @@ func (j *Journal) Before(ctx context.Context, tenant, runID string, seq int64) (
 	return j.seed(ctx, tenant, entries[0], false)
 }
 
-// lookBack is how many entries are read to find a snapshot; there is one every 32 entries of a run that needs any and
-// has few live messages.
+// lookBack is how many entries are read to find a snapshot. A run with few live messages that needs snapshots has one
+// every 32 entries.
 const lookBack = 64
 
-// near is at that begins at a snapshot behind from, where there is one.
+// near is at, but begins at a snapshot after from if there is one.
 func (j *Journal) near(ctx context.Context, tenant, runID string, from, seq int64) (run.AgentState, error) {
 	tail, err := j.entries(ctx, tenant, runID, from, seq)
 	if err != nil {
@@ -57,7 +57,7 @@ func (j *Journal) near(ctx context.Context, tenant, runID string, from, seq int6
 	return j.at(ctx, tenant, runID, seq, false)
 }
 
-// at reads all of a run's own entries up to one; whole says how much is read of what it began from.
+// at reads all of a run's own entries up to seq. whole says whether its origin is read completely.
 func (j *Journal) at(ctx context.Context, tenant, runID string, seq int64, whole bool) (run.AgentState, error) {
 	entries, err := j.entries(ctx, tenant, runID, 0, seq)
 	if err != nil {
@@ -73,14 +73,14 @@ func (j *Journal) at(ctx context.Context, tenant, runID string, seq int64, whole
 	return j.fold(ctx, tenant, entries, whole)
 }
 
-// Fold folds a whole journal, from its first entry on. What the run began from is read and folded, too, and nothing
-// that is warm is believed: this is how a record is checked.
+// Fold folds a whole journal, from its first entry on, to check a record. It also reads and folds the run's origin, and
+// uses no cached state.
 func (j *Journal) Fold(ctx context.Context, tenant string, entries []run.Entry) (run.AgentState, error) {
 	cold := &Journal{table: j.table, cache: &cache{}}
 	return cold.fold(ctx, tenant, entries, true)
 }
 
-// fold folds entries from the first of a run on, and before them what it began from.
+// fold folds entries from the first of a run on, after the run's origin.
 func (j *Journal) fold(ctx context.Context, tenant string, entries []run.Entry, whole bool) (run.AgentState, error) {
 	if len(entries) == 0 {
 		return run.AgentState{}, nil
@@ -92,8 +92,8 @@ func (j *Journal) fold(ctx context.Context, tenant string, entries []run.Entry, 
 	return run.Fold(s, entries)
 }
 
-// seed is what a run's first entry is applied to: nothing, or what the run began from. That is one query for every run
-// up the line whose messages are still alive there, each from the oldest of them; whole reads them all, and from their
+// seed returns the state to which a run's first entry is applied: the zero state, or the run's origin. It makes one
+// query for every ancestor with live messages, from the oldest of them on. With whole it reads all ancestors from their
 // beginnings.
 func (j *Journal) seed(ctx context.Context, tenant string, first run.Entry, whole bool) (run.AgentState, error) {
 	from := policy.OriginOf(first)
@@ -101,7 +101,7 @@ func (j *Journal) seed(ctx context.Context, tenant string, first run.Entry, whol
 		return run.AgentState{}, nil
 	}
 	past, err := j.origin(ctx, tenant, *from, whole)
-	// the record is broken: it is not this run that does not exist
+	// the record is broken, but this run exists
 	if errors.Is(err, ErrNoRun) || errors.Is(err, ErrNoEntry) {
 		return run.AgentState{}, fmt.Errorf("read what it began from: %v", err) //nolint:errorlint // see above
 	}
@@ -111,7 +111,8 @@ func (j *Journal) seed(ctx context.Context, tenant string, first run.Entry, whol
 	return run.Seed(past), nil
 }
 
-// origin is a run as of a branch. What is warm is known to be the journal's up to there, and entries never change.
+// origin returns a run in its state at a branch. A cached state is known to match the journal up to there, and entries
+// never change.
 func (j *Journal) origin(ctx context.Context, tenant string, from run.Origin, whole bool) (run.AgentState, error) {
 	if known, ok := j.cache.get(tenant, from.Run); ok && known.state.Seq() == from.Seq &&
 		(!whole || !known.state.Partial) {
@@ -123,7 +124,7 @@ func (j *Journal) origin(ctx context.Context, tenant string, from run.Origin, wh
 	return j.near(ctx, tenant, from.Run, from.At, from.Seq)
 }
 
-// entries reads a run's entries from one sequence to another, both included, as far as there are any.
+// entries reads a run's entries from one sequence to another, both included, as far as they exist.
 func (j *Journal) entries(ctx context.Context, tenant, run string, from, to int64) ([]run.Entry, error) {
 	return j.readEntries(ctx, run, Range{PK: runPK(tenant, run), From: entrySK(max(0, from)), To: entrySK(to)})
 }
@@ -142,20 +143,20 @@ func (j *Journal) readEntries(ctx context.Context, runID string, r Range) ([]run
 	return out, nil
 }
 
-// cache holds the folded state of recently used runs. It holds only what was read back or acknowledged (rule 15).
+// cache holds the folded state of recently used runs, but only what was read back or acknowledged (rule 15).
 type cache struct {
 	mu    sync.Mutex
 	limit int
 	runs  []*warm // newest use last
 }
 
-// warm is a run as it is known: its fold, and its newest entry as it is stored.
+// warm is the cached state of a run, with its newest entry in stored form.
 type warm struct {
 	state run.AgentState
 	body  []byte
 }
 
-// take removes what is known of a run and returns it; nil = nothing is. Whoever calls it has locked the cache.
+// take removes the cached state of a run and returns it; nil = none. The caller holds the lock.
 func (c *cache) take(tenant, run string) *warm {
 	for i, w := range c.runs {
 		if w.state.Tenant == tenant && w.state.Run == run {
@@ -177,7 +178,7 @@ func (c *cache) get(tenant, run string) (warm, bool) {
 	return *w, true
 }
 
-// put keeps w unless a newer state of the run is known.
+// put caches w unless a newer state of the run is cached.
 func (c *cache) put(w warm) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

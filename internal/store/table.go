@@ -1,5 +1,5 @@
-// Package store keeps runs: a table port of three methods, and on it, written once, the journal, the inbox, the head
-// view and approvals (ARCHITECTURE.md, the journal; docs/protocol.md).
+// Package store stores runs. It declares a table port of three methods, and implements on it the journal, the inbox,
+// the head view and approvals (ARCHITECTURE.md, the journal; docs/protocol.md).
 package store
 
 import (
@@ -15,7 +15,8 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 )
 
-// MaxItem is the largest item, keys and attributes counted, in bytes: DynamoDB's limit, held by every adapter.
+// MaxItem is the largest item in bytes, including keys and attributes. It is DynamoDB's limit; every adapter enforces
+// it.
 const MaxItem = 400 * 1024
 
 // MaxOps is the largest number of operations in one Write.
@@ -24,8 +25,8 @@ const MaxOps = 100
 // Key names an item. Both parts are non-empty.
 type Key struct{ PK, SK string }
 
-// Item is one stored item. Body is opaque; Attrs are the few values that conditions compare; Index and IndexSort, when
-// Index is not empty, list the item in the one secondary index, which may lag.
+// Item is one stored item. Body is opaque. Attrs are the few values that conditions compare. If Index is not empty,
+// Index and IndexSort list the item in the one secondary index, which may lag.
 type Item struct {
 	Key
 	Attrs     map[string]Value
@@ -41,22 +42,22 @@ type Value struct {
 	isStr bool
 }
 
-// Str makes a string value.
+// Str returns a string value.
 func Str(s string) Value { return Value{s: s, isStr: true} }
 
-// Num makes a number value.
+// Num returns a number value.
 func Num(n int64) Value { return Value{n: n} }
 
 // IsString reports whether v is a string.
 func (v Value) IsString() bool { return v.isStr }
 
-// String is the string, "" for a number.
+// String returns the string, or "" for a number.
 func (v Value) String() string { return v.s }
 
-// Int is the number, 0 for a string.
+// Int returns the number, or 0 for a string.
 func (v Value) Int() int64 { return v.n }
 
-// Cond must hold for an operation's item as stored. Absent attributes fail every operator but NotExists of the item.
+// Cond is a condition on an operation's item as stored. A missing attribute fails every operator.
 type Cond struct {
 	Attr  string // ignored by ItemAbsent and ItemExists
 	Op    CondOp
@@ -68,7 +69,7 @@ type CondOp uint8
 
 // The comparisons.
 const (
-	ItemAbsent CondOp = iota + 1 // no item under the key
+	ItemAbsent CondOp = iota + 1 // there is no item with the key
 	ItemExists                   // there is one
 	Equal
 	AtMost // stored <= value
@@ -78,8 +79,8 @@ const (
 // Op is one part of a Write.
 type Op struct {
 	Kind OpKind
-	// Put: the whole item. Update: Key and the Attrs to set, everything else of the stored item is kept. Add: Key and the
-	// numbers to add to Attrs of that name, which are numbers or missing. Else: Key
+	// Put: the whole item. Update: Key and the Attrs to set; the rest of the stored item stays. Add: Key and the numbers
+	// to add to Attrs of that name, which are numbers or missing. Otherwise: Key
 	Item Item
 	If   []Cond // all must hold
 }
@@ -87,9 +88,8 @@ type Op struct {
 // OpKind says what an Op does.
 type OpKind uint8
 
-// Put replaces or creates; Update sets attributes of an existing item (a missing item fails the condition); Check
-// writes nothing; Delete removes the item, if there is one; Add adds to numbers, and creates the item where there is
-// none.
+// Put replaces or creates an item. Update sets attributes of an existing item; a missing item fails the condition.
+// Check writes nothing. Delete removes the item, if any. Add adds to numbers and creates a missing item.
 const (
 	Put OpKind = iota + 1
 	Update
@@ -98,17 +98,17 @@ const (
 	Add
 )
 
-// Range asks for items of one partition, or of the index, in order of the sort key.
+// Range selects items of one partition, or of the index, in the order of the sort key.
 type Range struct {
-	PK       string // or, with Index, the Item.Index to list
+	PK       string // partition, or, with Index, the Item.Index to list
 	From, To string // inclusive bounds on SK (or IndexSort); "" = open
-	Limit    int    // at most so many items; 0 = as many as a page holds (1 MiB)
+	Limit    int    // most items per page; 0 = as many as a page holds (1 MiB)
 	Reverse  bool
 	Index    bool   // list the secondary index: eventually consistent
-	Cursor   string // where a former page ended; opaque
+	Cursor   string // end of the previous page; opaque
 }
 
-// Page is one answer to Query. An empty Cursor means there is no more.
+// Page is one result of Query. An empty Cursor means that there are no more pages.
 type Page struct {
 	Items  []Item
 	Cursor string
@@ -117,18 +117,18 @@ type Page struct {
 // Table is the persistence port. Get and non-index Query are strongly consistent. Write is atomic: all operations or
 // none.
 //
-// Errors: *ConditionError when a condition failed (nothing was written); ErrTooLarge, ErrInvalid (nothing was written);
-// ErrThrottled and ErrConflict (nothing was written, the identical request may be sent again); context errors and
-// anything else are uncertain: the write may have happened. Get and Query give a *DamagedError for an item that cannot
-// be read; Query gives the items before it and a Cursor behind it beside that error. Safe for concurrent use. Returned
-// items are the caller's to keep; items passed in are not kept.
+// Errors: *ConditionError if a condition failed, ErrTooLarge and ErrInvalid (nothing was written); ErrThrottled and
+// ErrConflict (nothing was written, and the identical request may be sent again). After a context error, or any other
+// error, the outcome is unknown: the write may have happened. Get and Query return a *DamagedError for an unreadable
+// item. With that error, Query also returns the items before it and a Cursor after it. Safe for concurrent use.
+// Returned items belong to the caller; passed items are not kept.
 type Table interface {
 	Get(ctx context.Context, k Key) (it Item, found bool, err error)
 	Query(ctx context.Context, r Range) (Page, error)
 	Write(ctx context.Context, ops ...Op) error
 }
 
-// The errors of a Table beside ConditionError.
+// The errors of a Table, in addition to ConditionError.
 var (
 	ErrTooLarge  = errors.New("item larger than 400 KB")
 	ErrInvalid   = errors.New("invalid table operation")
@@ -149,8 +149,8 @@ func FailedOp(err error, i int) bool {
 	return errors.As(err, &ce) && slices.Contains(ce.Failed, i)
 }
 
-// Keys of the one table (ARCHITECTURE.md, the journal). Under a run's partition the sort keys order themselves so that
-// one range reads the journal's tail and exactly the undrained inbox: HEAD < I# (markers) < J# (journal) < K# (inbox,
+// Keys of the one table (ARCHITECTURE.md, the journal). The sort keys of a run's partition are ordered so that one
+// range reads the journal's tail and exactly the undrained inbox: HEAD < I# (markers) < J# (journal) < K# (inbox,
 // newest first).
 const (
 	headSK    = "HEAD"
@@ -171,36 +171,37 @@ func slotKey(tenant, run string, n int64) Key { return Key{runPK(tenant, run), s
 
 func slotSK(n int64) string { return fmt.Sprintf("%s%010d", inboxSK, maxSlot-n) }
 
-// slotNumber reads the slot's number from its sort key; a *DamagedError where that holds none.
+// slotNumber returns the slot's number from its sort key, or a *DamagedError if the key has none.
 func slotNumber(k Key) (int64, error) {
-	left, err := strconv.ParseInt(strings.TrimPrefix(k.SK, inboxSK), 10, 64)
-	if err != nil || left < 0 || slotSK(maxSlot-left) != k.SK {
+	rest, err := strconv.ParseInt(strings.TrimPrefix(k.SK, inboxSK), 10, 64)
+	if err != nil || rest < 0 || slotSK(maxSlot-rest) != k.SK {
 		return 0, Damaged(k, "sort key: want %s and ten digits", inboxSK)
 	}
-	return maxSlot - left, nil
+	return maxSlot - rest, nil
 }
 
 func markerKey(tenant, run, id string) Key { return Key{runPK(tenant, run), markerSK + id} }
 
-// RunKey is the key of a run's view, by which lists know the run.
+// RunKey returns the key of a run's view, by which lists identify the run.
 func RunKey(tenant, run string) Key { return Key{runPK(tenant, run), headSK} }
 
-// runsIndex is a list of runs, which is in shards. Deletions are rare: their lists have no shards.
+// runsIndex returns the index name of a list of runs, which is split into shards. Lists of deletions have no shards,
+// because deletions are rare.
 func runsIndex(tenant, status string) string { return "T#" + tenant + "#RUNS#" + status }
 
-// shards is how many partitions of the index a list has that all runs of a tenant are in. Each takes 1,000 write units
-// a second.
+// shards is how many index partitions a list of all runs of a tenant has. Each accepts 1,000 write units a second.
 const shards = 8
 
 func shardName(list string, shard int) string { return fmt.Sprintf("%s#%d", list, shard) }
 
-// Shard is the shard of a list that has what belongs to a run.
+// Shard returns the shard of a list that holds the items of a run.
 func Shard(list, run string) string {
 	return shardName(list, int(crc32.ChecksumIEEE([]byte(run))%shards))
 }
 
-// ReadShards is ReadPage of a list in shards, one after the other: everything is read once, in the range's order only
-// within a shard. PK is the list. A page may be empty and yet have a cursor, which begins with the shard's number.
+// ReadShards is ReadPage for a list in shards, one after the other. Everything is read once, in the range's order
+// within a shard only. PK is the list. A page may be empty and still have a cursor, which begins with the shard's
+// number.
 func ReadShards[T any](
 	ctx context.Context, t Table, r Range, read func(Item) (T, error),
 ) (list []T, next string, err error) {
@@ -222,18 +223,18 @@ func ReadShards[T any](
 	return list, next, err
 }
 
-// ErrDamaged says that a stored item cannot be read: it is not what was written under its key, or another version wrote
-// it. To read it again does not help.
+// ErrDamaged says that a stored item cannot be read: it has changed, or another version wrote it. Reading it again does
+// not help.
 var ErrDamaged = errors.New("the stored item cannot be read")
 
-// DamagedError is an ErrDamaged of one item. Adapters return it where the bytes have changed, and readers where they
-// say what this version does not write.
+// DamagedError is the ErrDamaged of one item. Adapters return it if the bytes have changed, and readers if the content
+// is not what this version writes.
 type DamagedError struct {
 	Key Key
-	Err error // what is wrong with it. It quotes nothing that the item holds beyond the names of fields
+	Err error // what is wrong with the item; quotes nothing of it except names of fields
 }
 
-// Damaged makes a *DamagedError of what is wrong with an item.
+// Damaged returns a *DamagedError that says what is wrong with an item.
 func Damaged(k Key, format string, args ...any) error {
 	return &DamagedError{Key: k, Err: fmt.Errorf(format, args...)}
 }
@@ -246,11 +247,11 @@ func (e *DamagedError) Error() string {
 // Is makes e an ErrDamaged.
 func (e *DamagedError) Is(target error) bool { return target == ErrDamaged }
 
-// Unwrap gives what is wrong with it.
+// Unwrap returns what is wrong with the item.
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// ReadPage reads the items of one page of a range. An item that cannot be read is an ErrDamaged beside the others and
-// next: whoever lists fails with it, and a sweep over many reports it and goes on.
+// ReadPage reads the items of one page of a range. For an unreadable item it adds an ErrDamaged to err, but returns the
+// other items and next. Lists fail with this error, while a sweep reports it and continues.
 func ReadPage[T any](
 	ctx context.Context, t Table, r Range, read func(Item) (T, error),
 ) (list []T, next string, err error) {
@@ -267,7 +268,7 @@ func ReadPage[T any](
 	return list, p.Cursor, errors.Join(errs...)
 }
 
-// Text is a string attribute; a *DamagedError where it is missing or a number.
+// Text returns a string attribute, or a *DamagedError if it is missing or a number.
 func (it Item) Text(name string) (string, error) {
 	v, ok := it.Attrs[name]
 	if !ok || !v.isStr {
@@ -276,7 +277,7 @@ func (it Item) Text(name string) (string, error) {
 	return v.s, nil
 }
 
-// Number is a number attribute; a *DamagedError where it is missing or a string.
+// Number returns a number attribute, or a *DamagedError if it is missing or a string.
 func (it Item) Number(name string) (int64, error) {
 	v, ok := it.Attrs[name]
 	if !ok || v.isStr {
@@ -285,9 +286,9 @@ func (it Item) Number(name string) (int64, error) {
 	return v.n, nil
 }
 
-func (v Value) kind(there bool) string {
+func (v Value) kind(present bool) string {
 	switch {
-	case !there:
+	case !present:
 		return "nothing"
 	case v.isStr:
 		return "a string"
@@ -296,25 +297,26 @@ func (v Value) kind(there bool) string {
 	}
 }
 
-// Sum is a checksum of where an item stands and of its body, for adapters whose store has none of its own. Attributes
-// are not in it: an Update changes them alone.
+// Sum returns a checksum of an item's key and body, for adapters whose store has none. It does not cover attributes,
+// because an Update changes only those.
 func Sum(k Key, body []byte) int64 {
 	sum := crc32.ChecksumIEEE([]byte(k.PK + separator + k.SK + separator))
 	return int64(crc32.Update(sum, crc32.IEEETable, body))
 }
 
-// The budget of Resend: so many attempts in all, with pauses that double between these bounds. At worst it waits 2.6 s.
+// The limits of Resend: the total number of attempts, and the shortest and longest pause, which doubles. The pauses add
+// up to at most 2.6 s.
 const (
 	resendAttempts = 8
 	resendFirst    = 25 * time.Millisecond
 	resendLast     = time.Second
 )
 
-// Resend makes a Table that sends a request again, unchanged, when t answers ErrThrottled or ErrConflict: nothing was
-// written then, and nothing else may be resent (protocol.md rule 2). It makes up to 8 attempts; before each but the
-// first it sleeps on c at least half and at most all of a pause that grows from 25 ms to 1 s. jitter draws a duration
-// from 0 to its argument, inclusive. After the last attempt its error is returned; when ctx ends during a pause, that
-// error and the context's. Safe for concurrent use if jitter is.
+// Resend returns a Table that sends a request again, unchanged, after ErrThrottled or ErrConflict. Only then was
+// certainly nothing written, so nothing else may be resent (protocol rule 2). It makes up to 8 attempts. Before each
+// further attempt it sleeps on c for half to all of a pause that grows from 25 ms to 1 s. jitter returns a random
+// duration from 0 to its argument, inclusive. It returns the last attempt's error, joined with the context's if ctx
+// ends during a pause. Safe for concurrent use if jitter is.
 func Resend(t Table, c clock.Clock, jitter func(limit time.Duration) time.Duration) Table {
 	return &resender{table: t, clock: c, jitter: jitter}
 }

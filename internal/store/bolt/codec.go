@@ -19,8 +19,7 @@ import (
 //	string      IndexSort, only if Index is not empty
 //	the rest    Body
 //
-// where a string is a uvarint length and so many bytes. A later format gets another first byte; this one stays
-// readable.
+// A string is a uvarint length followed by its bytes. A later format gets another first byte; this one stays readable.
 const (
 	format     = 1
 	headerSize = 1 + crc32.Size
@@ -59,7 +58,7 @@ func checksum(k store.Key, content []byte) uint32 {
 	return crc32.Update(crc32.Checksum(itemKey(k), castagnoli), castagnoli, content)
 }
 
-// decode gives the item stored as b under k; it keeps nothing of b. Its error is a *store.DamagedError.
+// decode returns the item stored as b under k, without keeping b. Its error is a *store.DamagedError.
 func decode(k store.Key, b []byte) (store.Item, error) {
 	if len(b) < headerSize {
 		return store.Item{}, store.Damaged(k, "%d bytes are too few", len(b))
@@ -78,14 +77,14 @@ func decode(k store.Key, b []byte) (store.Item, error) {
 	return it, nil
 }
 
-// parse reads what follows the checksum.
+// parse parses what follows the checksum.
 func parse(k store.Key, content []byte) (store.Item, error) {
 	r := reader{rest: content}
 	it := store.Item{Key: k}
 	for n := r.uvarint("attribute count"); n > 0 && r.err == nil; n-- {
 		name := r.string("attribute name")
 		v := r.value()
-		if it.Attrs == nil { // it stays nil when there are none
+		if it.Attrs == nil { // nil if there are none
 			it.Attrs = map[string]store.Value{}
 		}
 		it.Attrs[name] = v
@@ -99,7 +98,7 @@ func parse(k store.Key, content []byte) (store.Item, error) {
 	return it, r.err
 }
 
-// reader takes values off the front of rest. After its first error it gives zero values.
+// reader consumes values from the front of rest. After its first error it returns zero values.
 type reader struct {
 	rest []byte
 	err  error

@@ -15,11 +15,11 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Blobs is a store.Blobs and a store.Intake over files of one folder, T/<tenant>/<digest>. Safe for concurrent use, by
-// several processes too.
+// Blobs is a store.Blobs and a store.Intake over files of one folder, T/<tenant>/<digest>. Safe for concurrent use,
+// also by several processes.
 type Blobs struct{ dir string }
 
-// OpenFolder uses the folder dir and makes it if it is not there.
+// OpenFolder opens the folder dir, and creates it if it is missing.
 func OpenFolder(dir string) (*Blobs, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "T"), 0o700); err != nil {
 		return nil, fmt.Errorf("open blobs: %w", err)
@@ -40,7 +40,7 @@ func (b *Blobs) Put(ctx context.Context, tenant, digest string, data []byte) err
 	return b.PutFrom(ctx, tenant, digest, bytes.NewReader(data))
 }
 
-// PutFrom implements store.Intake. The blob is either there whole and durable, or not at all.
+// PutFrom implements store.Intake. The blob is either complete and durable, or absent.
 func (b *Blobs) PutFrom(ctx context.Context, tenant, digest string, content io.Reader) error {
 	if err := store.CheckBlob(ctx, tenant, digest); err != nil {
 		return err
@@ -56,7 +56,7 @@ func (b *Blobs) PutFrom(ctx context.Context, tenant, digest string, content io.R
 	return nil
 }
 
-// write makes a synced file beside path and, if it is what it should be, renames it there.
+// write writes a synced temporary file beside path and, if its content fits the digest, renames it to path.
 func write(ctx context.Context, path, digest string, content io.Reader) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "put-*")
 	if err != nil {
@@ -87,7 +87,7 @@ func write(ctx context.Context, path, digest string, content io.Reader) (err err
 	return syncFolder(filepath.Dir(path))
 }
 
-// Get reads a blob and checks that it is what its name says.
+// Get reads a blob and checks that its content fits its name.
 func (b *Blobs) Get(ctx context.Context, tenant, digest string) ([]byte, error) {
 	if err := store.CheckBlob(ctx, tenant, digest); err != nil {
 		return nil, err

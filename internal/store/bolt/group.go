@@ -20,12 +20,13 @@ type pending struct {
 	err  error
 }
 
-// Write implements store.Table. Whoever comes while a commit is under way queues; the next to lead commits all that are
-// queued with one sync. Each is decided by itself, in turn, against what those before it in the group have written, and
-// is written whole or not at all. Once queued a Write is not given up: its context is looked at before.
+// Write implements store.Table. Writes that arrive during a commit queue up; the next leader commits all of them with
+// one sync. Each is decided separately, in order, against the writes before it in the group, and is written whole or
+// not at all. A queued Write is not given up, so its context is only checked before.
 //
-// An error of the commit itself (a full disk) is uncertain by the port's contract. Mostly nothing was written and the
-// table goes on; when that cannot be known, it and every later call match ErrUnsure.
+// An error of the commit itself (a full disk) means that the outcome is unknown, by the port's contract. Usually
+// nothing was written and the table continues to work. If that cannot be determined, this and every later call return
+// ErrUnsure.
 func (t *Table) Write(ctx context.Context, ops ...store.Op) error {
 	if err := cmp.Or(ctx.Err(), store.CheckOps(ops)); err != nil {
 		return err
@@ -43,16 +44,16 @@ func (t *Table) Write(ctx context.Context, ops ...store.Op) error {
 		t.mu.Unlock()
 		t.commit(group)
 		<-t.lead
-		<-p.done // this commit's or an earlier one's: it was queued before either
+		<-p.done // closed by this commit or an earlier one, since p was queued before both
 	}
 	return p.err
 }
 
-// errNothing rolls back a transaction in which no Write of the group came through: there is nothing to sync.
+// errNothing rolls back a transaction in which no Write of the group succeeded, because nothing has to be synced.
 var errNothing = errors.New("nothing to commit")
 
-// commit decides and writes a group. If the transaction fails, all of the group fail with it: what one saw of another
-// was never stored.
+// commit decides and writes a group. If the transaction fails, the whole group fails, because what one Write saw of
+// another was never stored.
 func (t *Table) commit(group []*pending) {
 	if len(group) == 0 {
 		return
@@ -63,7 +64,7 @@ func (t *Table) commit(group []*pending) {
 			var changes []store.Change
 			changes, p.err = store.Decide(p.ops, b.get)
 			if p.err != nil {
-				continue // its own conditions or items refuse it, and nothing else
+				continue // refused by its own conditions or items
 			}
 			for _, c := range changes {
 				if err := b.put(c); err != nil {
@@ -85,7 +86,7 @@ func (t *Table) commit(group []*pending) {
 	}
 }
 
-// withErrno restores the number of a full-disk error: bbolt keeps the text alone if a file cannot grow.
+// withErrno restores the error number of a full disk: bbolt keeps only the text if a file cannot grow.
 func withErrno(err error) error {
 	for _, full := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
 		if !errors.Is(err, full) && strings.HasSuffix(err.Error(), full.Error()) {
@@ -116,13 +117,13 @@ func (t *Table) update(write func(buckets) error) error {
 	return t.checkDoubtfulCommit(attempt, err)
 }
 
-// checkDoubtfulCommit looks whether the transaction whose commit failed can be seen all the same. Then its pages may
-// not have reached the disk while bbolt takes the pages it replaced for used and its own for free: going on would read
-// what may be lost and write over what is in use. After a panic the same may be true and bbolt's locks may be held.
-// Such a table is of no more use.
+// checkDoubtfulCommit checks whether the transaction whose commit failed is visible nevertheless. Then its pages may
+// not have reached the disk, while bbolt counts them as used and the replaced pages as free. Continuing could read
+// pages that may be lost and overwrite pages in use. The same may be true after a panic, when bbolt's locks may still
+// be held. Such a table becomes unusable.
 func (t *Table) checkDoubtfulCommit(attempt int, cause error) error {
 	if attempt != notBegun {
-		newest := attempt // the newest transaction on disk; if that is unknown, it may be this one
+		newest := attempt // the newest transaction on disk; if unknown, it may be this one
 		err := recoverDamage(func() error {
 			return t.db.View(func(tx *bbolt.Tx) error {
 				newest = tx.ID()

@@ -1,15 +1,14 @@
-// Package bolt keeps a store.Table in one file, for the local engine. It is durable: when Write returns nil, the file
-// and what it needs to be found have been synced. One process has the file open at a time; others get ErrLocked at
-// once.
+// Package bolt implements store.Table in one file, for the local engine. It is durable: when Write returns nil, the
+// file and its directory entry have been synced. One process has the file open at a time; others get ErrLocked at once.
 //
-// The file is a bbolt database with two buckets, NUL being the separator that no key holds:
+// The file is a bbolt database with two buckets. NUL is the separator that no key contains:
 //
 //	items   PK NUL SK                        the item: attributes, index and body (codec.go), checksummed with its key
 //	index   Index NUL IndexSort NUL PK NUL SK    nothing: the row points at the item
 //
 // The index is written in the item's own transaction, so it never lags. Pages are 16 KiB and filled, because keys are
-// mostly appended: measured on the journal's entries this stores 1.3 bytes for one, where bbolt's defaults store 1.7,
-// at the same speed. Concurrent Writes share a commit (group.go); a lone one waits for nobody.
+// mostly appended. Measured on journal entries, this stores 1.3 bytes per byte, where bbolt's defaults store 1.7, at
+// the same speed. Concurrent Writes share a commit (group.go); a single one does not wait.
 package bolt
 
 import (
@@ -28,28 +27,28 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// The kinds of error beside those of store.Table.
+// Errors in addition to those of store.Table.
 var (
-	// ErrLocked: another process, or another Table of this one, has the file open.
+	// ErrLocked says that another process, or another Table of this one, has the file open.
 	ErrLocked = errors.New("in use by another process")
-	// ErrDamaged: the file is no store, or its content is not what was written.
+	// ErrDamaged says that the file is not a store, or that its content has changed.
 	ErrDamaged error = damaged{}
-	// ErrUnsure: an earlier commit failed so late that what is on disk is not known. Every call returns it until the file
+	// ErrUnsure says that the content of the disk is unknown after a failed commit. Every call returns it until the file
 	// is opened again.
 	ErrUnsure = errors.New("an earlier commit failed, the store must be opened again")
 )
 
-// damaged is ErrDamaged, and a store.ErrDamaged as well.
+// damaged is the type of ErrDamaged, which is a store.ErrDamaged, too.
 type damaged struct{}
 
 func (damaged) Error() string { return "not a store, or damaged" }
 
 func (damaged) Is(target error) bool { return target == store.ErrDamaged }
 
-// Options of Open. The zero value is right for most.
+// Options configures Open. The zero value suits most callers.
 type Options struct {
-	// LockWait is how long Open waits for another process to let go of the file; 0 means 100 ms. It is rounded to about
-	// 50 ms. Real time: it is the operating system that is waited for.
+	// LockWait is how long Open waits for another process to release the file; 0 = 100 ms. It is rounded to about 50 ms,
+	// and is real time, because it waits for the operating system.
 	LockWait time.Duration
 }
 
@@ -58,13 +57,13 @@ var (
 	indexBucket = []byte("index")
 )
 
-// Open opens the store at path and creates it, readable by its owner alone, when there is none. The folder must exist.
+// Open opens the store at path. If there is none, it creates one that only its owner may read. The folder must exist.
 // The error names the path, and matches ErrLocked, ErrDamaged, fs.ErrPermission, fs.ErrNotExist (of the folder), or is
 // the system's.
 func Open(path string, opts Options) (*Table, error) {
 	t, err := open(path, opts)
 	if err != nil {
-		if pe, ok := errors.AsType[*fs.PathError](err); ok { // which has the path, too
+		if pe, ok := errors.AsType[*fs.PathError](err); ok { // it contains the path, too
 			err = pe.Err
 		}
 		return nil, fmt.Errorf("open store %s: %w", path, err)
@@ -88,7 +87,7 @@ func open(path string, opts Options) (*Table, error) {
 	}
 	if err != nil {
 		giveBack := t.release
-		if errors.Is(err, ErrDamaged) { // bbolt may have stopped with a lock held: its database is not closed
+		if errors.Is(err, ErrDamaged) { // bbolt may hold a lock, so its database is not closed
 			giveBack = t.closeFile
 		}
 		return nil, errors.Join(err, giveBack())
@@ -96,7 +95,7 @@ func open(path string, opts Options) (*Table, error) {
 	return t, nil
 }
 
-// start opens the database, makes the buckets in a new one and inspects an old one before it may be written.
+// start opens the database. It creates the buckets in a new one, and inspects an old one before anything is written.
 func (t *Table) start(opts Options, old bool) error {
 	if old {
 		if err := t.inspect(opts); err != nil {
@@ -106,7 +105,7 @@ func (t *Table) start(opts Options, old bool) error {
 	if err := t.openDatabase(opts, false); err != nil {
 		return err
 	}
-	// Commit nothing when there are buckets already.
+	// Commit nothing if the buckets exist.
 	err := t.db.Update(func(tx *bbolt.Tx) error {
 		if tx.Bucket(itemsBucket) != nil {
 			return errNothing
@@ -135,7 +134,7 @@ func (t *Table) openDatabase(opts Options, readOnly bool) error {
 		},
 	})
 	if err != nil {
-		// Name the errors of bbolt.Open as this package does: what is neither the lock nor the system is the file.
+		// Map the errors of bbolt.Open: an error that is neither the lock's nor the system's is the file's.
 		var system syscall.Errno
 		switch {
 		case errors.Is(err, bolterrors.ErrTimeout):
@@ -149,8 +148,8 @@ func (t *Table) openDatabase(opts Options, readOnly bool) error {
 	return nil
 }
 
-// inspect opens the database for reading, which looks at its two headers alone, and refuses one that was cut short or
-// is another program's. bbolt trusts the headers: where pages are missing it would read past the end of its memory map.
+// inspect opens the database for reading, which only checks its two headers, and refuses one that is truncated or
+// another program's. bbolt trusts the headers: with missing pages it would read past the end of its memory map.
 func (t *Table) inspect(opts Options) error {
 	if err := t.openDatabase(opts, true); err != nil {
 		return err

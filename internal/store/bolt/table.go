@@ -19,16 +19,16 @@ import (
 // Table is a store.Table in one file. Open makes one, Close ends it. Safe for concurrent use.
 type Table struct {
 	path string
-	file *os.File // the database's own
+	file *os.File // the file of the database
 	db   *bbolt.DB
 
-	lead  chan struct{} // holds the one Write that commits (group.go)
+	lead  chan struct{} // held by the one Write that commits (group.go)
 	mu    sync.Mutex    // guards queue and fault
 	queue []*pending
-	fault error // set once a commit failed in doubt; wraps ErrUnsure
+	fault error // set once a commit failed with an unknown outcome; wraps ErrUnsure
 }
 
-// Close waits for calls that are under way and gives the file to others. Calls after it fail.
+// Close waits for running calls and releases the file. Later calls fail.
 func (t *Table) Close() error {
 	t.lead <- struct{}{}
 	defer func() { <-t.lead }()
@@ -38,8 +38,8 @@ func (t *Table) Close() error {
 	return nil
 }
 
-// release closes the database; or just its file, when the database did not open or was left in doubt, since bbolt may
-// then hold locks that nobody will free.
+// release closes the database. If the database did not open or is in an unknown state, it only closes the file, since
+// bbolt may then hold locks that are never released.
 func (t *Table) release() error {
 	if t.db != nil && t.failure() == nil {
 		return t.db.Close()
@@ -47,7 +47,7 @@ func (t *Table) release() error {
 	return t.closeFile()
 }
 
-// closeFile lets go of the file and its lock. A file that is closed already is fine.
+// closeFile closes the file and releases its lock. Closing it again is not an error.
 func (t *Table) closeFile() error {
 	if t.file == nil {
 		return nil
@@ -60,7 +60,7 @@ func (t *Table) closeFile() error {
 	return errors.Join(unlock(f), f.Close())
 }
 
-// Get implements store.Table. Where bbolt trips over its own pages, its error is an ErrDamaged.
+// Get implements store.Table. If bbolt fails on its own pages, the error is an ErrDamaged.
 func (t *Table) Get(ctx context.Context, k store.Key) (it store.Item, found bool, err error) {
 	if err := cmp.Or(ctx.Err(), store.CheckKey(k)); err != nil {
 		return store.Item{}, false, err
@@ -86,7 +86,7 @@ func (t *Table) Query(ctx context.Context, r store.Range) (store.Page, error) {
 	}
 	pager := store.Pager{Range: r}
 	err = t.view(func(b buckets) error {
-		// Fill a page with the items of a store.Span in the order of r, up to the first that cannot be read.
+		// Fill a page with the items of a store.Span in the order of r, up to the first unreadable one.
 		bucket, load := b.items, b.fromItem
 		if r.Index {
 			bucket, load = b.index, b.fromRow
@@ -132,7 +132,7 @@ func (t *Table) failure() error {
 	return t.fault
 }
 
-// recoverDamage turns a panic or a memory fault into ErrDamaged: bbolt trusts the pages it reads.
+// recoverDamage turns a panic or a memory fault into ErrDamaged, because bbolt trusts the pages it reads.
 func recoverDamage(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -145,7 +145,7 @@ func recoverDamage(f func() error) (err error) {
 
 const separator = "\x00"
 
-// buckets are the two of one transaction.
+// buckets are the two buckets in one transaction.
 type buckets struct{ items, index *bbolt.Bucket }
 
 func bucketsOf(tx *bbolt.Tx) buckets {
@@ -171,7 +171,7 @@ func (b buckets) get(k store.Key) (store.Item, bool, error) {
 	return it, err == nil, err
 }
 
-// put stores what a Write decided for one key and moves its index row.
+// put stores the change of one key and moves its index row.
 func (b buckets) put(c store.Change) error {
 	if c.Found && c.Old.Index != "" && (c.Old.Index != c.New.Index || c.Old.IndexSort != c.New.IndexSort) {
 		if err := b.index.Delete(indexKey(c.Old)); err != nil {
@@ -194,7 +194,7 @@ func (b buckets) fromItem(key, value []byte) (store.Item, error) {
 	return decode(store.Key{PK: pk, SK: sk}, value)
 }
 
-// fromRow is the item that an index row lists.
+// fromRow returns the item that an index row lists.
 func (b buckets) fromRow(key, _ []byte) (store.Item, error) {
 	parts := strings.Split(string(key), separator)
 	if len(parts) != 4 {

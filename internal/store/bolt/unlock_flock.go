@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// unlock gives up bbolt's lock on the file. Closing is not enough while bbolt has it mapped.
+// unlock releases bbolt's lock on the file. Closing the file is not enough while bbolt has it mapped.
 func unlock(f *os.File) error {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
 }

@@ -4,5 +4,5 @@ package bolt
 
 import "os"
 
-// unlock does nothing where bbolt's locks are of another kind and end with the handle or the process.
+// unlock does nothing on systems where bbolt's locks end with the handle or the process.
 func unlock(*os.File) error { return nil }

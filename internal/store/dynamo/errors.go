@@ -14,15 +14,15 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// throttles are codes of refused requests and, the last two, reasons of a cancelled transaction.
+// throttles are error codes of refused requests; the last two are reasons of a cancelled transaction.
 var throttles = map[string]bool{
 	"ProvisionedThroughputExceededException": true, "ThrottlingException": true, "Throttling": true,
 	"RequestLimitExceeded":          true,
 	"ProvisionedThroughputExceeded": true, "ThrottlingError": true,
 }
 
-// explain gives err the meaning it has for the port, for a request of n operations. What has none stays as it is:
-// uncertain.
+// explain maps err to the errors of the port, for a request of n operations. Any other error is unchanged, which means
+// that the outcome is unknown.
 func explain(err error, n int) error {
 	if cancelled, ok := errors.AsType[*types.TransactionCanceledException](err); ok {
 		return explainCancelled(err, cancelled.CancellationReasons, n)
@@ -45,8 +45,8 @@ func explain(err error, n int) error {
 	}
 }
 
-// explainCancelled reads why a transaction was cancelled. A conflict or throttling comes before conditions: an
-// operation that met one was not looked at, so which conditions hold is known only when the transaction is sent again.
+// explainCancelled returns why a transaction was cancelled. Conflicts and throttling come before failed conditions:
+// DynamoDB does not check an operation that met one, so the conditions are known only after a resend.
 func explainCancelled(err error, reasons []types.CancellationReason, n int) error {
 	if len(reasons) != n {
 		return fmt.Errorf("%d reasons for %d operations: %w", len(reasons), n, err)
@@ -75,8 +75,7 @@ func explainCancelled(err error, reasons []types.CancellationReason, n int) erro
 	}
 }
 
-// invalid tells an item over the limit from everything else that DynamoDB refuses to look at. It says which by its
-// message alone.
+// invalid tells an item over the limit from other invalid requests. Only the message says which it is.
 func invalid(message string) error {
 	if strings.Contains(message, "Item size") && strings.Contains(message, "exceeded the maximum allowed size") {
 		return store.ErrTooLarge
@@ -84,7 +83,7 @@ func invalid(message string) error {
 	return store.ErrInvalid
 }
 
-// isUncertain reports whether the request of err may have been executed. Only an answer that refuses it rules that out.
+// isUncertain reports whether the request of err may have been executed. Only a refusal by DynamoDB rules that out.
 func isUncertain(err error) bool {
 	if err == nil {
 		return false

@@ -15,7 +15,7 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// attributes are an item as the SDK sends and reads it.
+// attributes is an item in the SDK's form.
 type attributes = map[string]types.AttributeValue
 
 func str(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
@@ -36,7 +36,7 @@ func encode(it store.Item) (attributes, error) {
 	if len(it.Body) == 0 {
 		return out, nil
 	}
-	if store.Size(it) <= store.MaxItem-growth { // one near the limit has no room for a checksum
+	if store.Size(it) <= store.MaxItem-growth { // an item near the limit has no room for a checksum
 		out[store.NameSum] = encodeValue(store.Num(store.Sum(it.Key, it.Body)))
 	}
 	body, err := encodeBody(it)
@@ -51,7 +51,7 @@ func encodeValue(v store.Value) types.AttributeValue {
 	return &types.AttributeValueMemberN{Value: strconv.FormatInt(v.Int(), 10)}
 }
 
-// decode reads a whole item, or the keys of one. Its error is a *store.DamagedError.
+// decode parses a whole item, or the keys of one. Its error is a *store.DamagedError.
 func decode(stored attributes) (store.Item, error) {
 	var it store.Item
 	key := store.Key{PK: textOf(stored[store.NamePK]), SK: textOf(stored[store.NameSK])}
@@ -112,24 +112,24 @@ func text(v types.AttributeValue) (string, error) {
 	return s.Value, nil
 }
 
-// textOf names an item in an error; it is empty where there is nothing to name it by.
+// textOf returns a key for an error message, or "" if there is none.
 func textOf(v types.AttributeValue) string {
 	s, _ := text(v)
 	return s
 }
 
-// A body is stored as binary, or deflated (RFC 1951) as a map of one binary under deflated. The type says which it is:
-// no byte is added to a body that is stored as it came, so that an item of the greatest size fits.
+// A body is stored as binary, or deflated (RFC 1951) as a map of one binary under deflated. The type tells which. An
+// uncompressed body gets no extra byte, so that an item of the largest size fits.
 const (
 	deflated    = "deflate"
 	mapOverhead = 3 + 1 + len(deflated) // as DynamoDB counts a map of one element
 
-	// compressAbove is the length, in bytes, above which a body is worth the time.
+	// compressAbove is the length in bytes above which compressing a body is worthwhile.
 	compressAbove = 2 << 10
 
-	// growth is kept free of compression below store.MaxItem. DynamoDB measures what is stored, so that the limit of an
-	// Update is exact where the body is not compressed, and where it is, the item could pass it only by growing so many
-	// bytes by Updates.
+	// growth is the size range below store.MaxItem in which bodies are not compressed. DynamoDB measures stored bytes, so
+	// the limit of an Update is exact for an uncompressed body. A compressed item could exceed the limit only by growing
+	// this many bytes through Updates.
 	growth = 64 << 10
 )
 
@@ -177,7 +177,8 @@ func deflate(body []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// inflate gives at most store.MaxItem bytes, which is more than any item's body: what would be larger is not ours.
+// inflate returns at most store.MaxItem bytes, which is more than any body. A larger body was not written by this
+// package.
 func inflate(small []byte) ([]byte, error) {
 	in := bytes.NewReader(small)
 	body, err := io.ReadAll(io.LimitReader(flate.NewReader(in), store.MaxItem+1))
@@ -192,14 +193,14 @@ func inflate(small []byte) ([]byte, error) {
 	return body, nil
 }
 
-// span is a range with its cursor, the position after which it goes on, read.
+// span is a range with its parsed cursor.
 type span struct {
 	r     store.Range
-	after *store.Item // keys only; nil at the start
+	after *store.Item // the item after which the range continues, keys only; nil at the start
 }
 
-// spanOf checks the range and reads its cursor. A cursor from outside the bounds, which DynamoDB would refuse, either
-// has no effect or leaves nothing; see empty.
+// spanOf checks the range and parses its cursor. DynamoDB would refuse a cursor outside the bounds. Such a cursor has
+// no effect, or leaves nothing; see empty.
 func spanOf(r store.Range) (span, error) {
 	if _, _, err := store.Span(r); err != nil {
 		return span{}, err
@@ -208,7 +209,7 @@ func spanOf(r store.Range) (span, error) {
 	if r.Cursor == "" {
 		return s, nil
 	}
-	// Take a cursor, whose form store.Span has checked, apart into the keys of the store.Position it holds.
+	// Split the cursor, whose form store.Span has checked, into the keys of its store.Position.
 	b, err := base64.RawURLEncoding.DecodeString(r.Cursor)
 	if err != nil {
 		return span{}, fmt.Errorf("query %q: cursor %q: %w", r.PK, r.Cursor, store.ErrInvalid)
@@ -227,7 +228,7 @@ func spanOf(r store.Range) (span, error) {
 	return s, nil
 }
 
-// empty reports that nothing can be in the range: its bounds are crossed, or its cursor has passed the last of them.
+// empty reports whether the range cannot contain anything: its bounds are crossed, or its cursor is past the last one.
 func (s span) empty() bool {
 	if s.r.To != "" && s.r.From > s.r.To {
 		return true
@@ -248,7 +249,7 @@ func (s span) sort(it store.Item) string {
 	return it.SK
 }
 
-// startKey is the ExclusiveStartKey: the keys of the last item before, which need not exist any more.
+// startKey returns the ExclusiveStartKey: the keys of the last item before, which need not exist any more.
 func (s span) startKey() attributes {
 	if s.after == nil {
 		return nil

@@ -1,17 +1,17 @@
-// Package dynamo keeps a store.Table in DynamoDB: one table, one index, one request for each call of the port.
+// Package dynamo implements store.Table in DynamoDB: one table, one index, one request for each call of the port.
 //
-// An item is stored under the names of package store: PK, SK, Body, Index and IndexSort, and its attributes beside them
-// as strings and numbers. A body of more than 2 KB is stored deflated if that makes it smaller (see item.go); what may
-// be written is decided by store.CheckOps on the item as it is, not as it is stored.
+// An item is stored under the names of package store: PK, SK, Body, Index and IndexSort, with its attributes beside
+// them as strings and numbers. A body of more than 2 KB is stored deflated if that makes it smaller (see item.go).
+// store.CheckOps limits the uncompressed item.
 //
-// What a failure means is kept exact (store.Table, protocol.md rule 2):
+// The meaning of a failure is kept exact (store.Table, protocol rule 2):
 //
-//   - No write is resent. A conditional put that was resent after a lost answer would fail on the writer's own item
-//     and say that nothing was written. So a put or update whose outcome is not known says so, and the caller reads
-//     again.
-//   - A transaction whose outcome is not known is sent once more under its token, which DynamoDB executes once.
-//   - Reads are resent, three attempts, when the connection or the service fails.
-//   - Throttling and transaction conflicts are never resent here but reported: store.Resend does it, on our clock.
+//   - Single writes are never resent. A conditional put that is resent after a lost response would fail on the writer's
+//     own item and claim that nothing was written. So the error of a put or update with an unknown outcome says so, and
+//     the caller reads again.
+//   - A transaction with an unknown outcome is sent once more under its token, which DynamoDB executes once.
+//   - Reads are resent, up to three attempts, if the connection or the service fails.
+//   - Throttling and transaction conflicts are returned and not resent here: store.Resend does that, on our clock.
 package dynamo
 
 import (
@@ -37,10 +37,10 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// IndexName is the table's one secondary index: partition key Index, sort key IndexSort, everything projected.
+// IndexName is the table's one secondary index: partition key Index, sort key IndexSort, all attributes projected.
 const IndexName = "lists"
 
-// Table is a store.Table in DynamoDB. Make one with New. Safe for concurrent use.
+// Table is a store.Table in DynamoDB. Use New to make one. Safe for concurrent use.
 type Table struct {
 	getItem            awssdk.Operation[dynamodb.GetItemInput, dynamodb.GetItemOutput, dynamodb.Options]
 	query              awssdk.Operation[dynamodb.QueryInput, dynamodb.QueryOutput, dynamodb.Options]
@@ -50,26 +50,25 @@ type Table struct {
 	transactWriteItems awssdk.Operation[dynamodb.TransactWriteItemsInput, dynamodb.TransactWriteItemsOutput,
 		dynamodb.Options]
 
-	reads func(*dynamodb.Options) // of a request that reads
+	reads func(*dynamodb.Options) // options of requests that read
 	name  string
 	token func() string
 }
 
-// New makes a Table of the DynamoDB table of that name, which exists: its keys are PK and SK, and its index is
-// IndexName. Token draws the client request token of a transaction: random, unique, 1 to 36 characters. An attempt
-// takes 2 s at most, unless cfg has an HTTP client that is not the SDK's own. The retries that cfg configures do not
-// apply.
+// New returns a Table over an existing DynamoDB table with the keys PK and SK and the index IndexName. token returns
+// the client request token of a transaction: random, unique, 1 to 36 characters. An attempt takes at most 2 s, unless
+// cfg has an HTTP client that is not the SDK's own. Retry settings of cfg do not apply.
 func New(cfg aws.Config, table string, token func() string) *Table {
 	client := dynamodb.NewFromConfig(cfg, func(o *dynamodb.Options) {
-		// DynamoDB answers within tens of milliseconds: what takes so long is lost.
+		// DynamoDB answers within tens of milliseconds, so a request that takes this long is lost.
 		o.HTTPClient = awssdk.WithTimeout(o.HTTPClient, 2*time.Second)
 		o.Retryer, o.RetryMaxAttempts = aws.NopRetryer{}, 0
 		o.AccountIDEndpointMode = aws.AccountIDEndpointModeDisabled
 	})
-	again := retry.NewStandard(func(o *retry.StandardOptions) {
+	retryer := retry.NewStandard(func(o *retry.StandardOptions) {
 		o.MaxAttempts, o.MaxBackoff = 3, 200*time.Millisecond
-		// Two failures of a read are decided about before the SDK does: the caller handles throttling, and a truncated answer
-		// is requested again.
+		// Two failures of a read are decided before the SDK does: the caller handles throttling, and a truncated response is
+		// requested again.
 		first := retry.IsErrorRetryableFunc(func(err error) aws.Ternary {
 			var api smithy.APIError
 			switch {
@@ -83,14 +82,14 @@ func New(cfg aws.Config, table string, token func() string) *Table {
 		})
 		o.Retryables = append([]retry.IsErrorRetryable{first}, o.Retryables...)
 	})
-	reads := func(o *dynamodb.Options) { o.Retryer = again }
+	reads := func(o *dynamodb.Options) { o.Retryer = retryer }
 	return &Table{
 		getItem: client.GetItem, query: client.Query, putItem: client.PutItem, updateItem: client.UpdateItem,
 		deleteItem: client.DeleteItem, transactWriteItems: client.TransactWriteItems, reads: reads, name: table, token: token,
 	}
 }
 
-// Get implements store.Table by one consistent GetItem.
+// Get implements store.Table with one consistent GetItem.
 func (t *Table) Get(ctx context.Context, k store.Key) (store.Item, bool, error) {
 	if err := cmp.Or(ctx.Err(), store.CheckKey(k)); err != nil {
 		return store.Item{}, false, err
@@ -107,8 +106,8 @@ func (t *Table) Get(ctx context.Context, k store.Key) (store.Item, bool, error) 
 	return it, err == nil, err
 }
 
-// Query implements store.Table by one Query, consistent unless it is of the index; by none where the range is plainly
-// empty. A page may be empty and yet have a cursor.
+// Query implements store.Table with one Query, which is consistent unless it reads the index. An obviously empty range
+// needs no request. A page may be empty and still have a cursor.
 func (t *Table) Query(ctx context.Context, r store.Range) (store.Page, error) {
 	if err := ctx.Err(); err != nil {
 		return store.Page{}, err
@@ -134,8 +133,8 @@ func (t *Table) Query(ctx context.Context, r store.Range) (store.Page, error) {
 	if err != nil {
 		return store.Page{}, fmt.Errorf("query %q: %w", r.PK, explain(err, 1))
 	}
-	// DynamoDB ends a page by stored bytes, the port by those of the items themselves: where bodies were compressed, items
-	// that do not fit are left for the next page.
+	// DynamoDB limits a page by stored bytes, the port by bytes of items. If bodies were compressed, items that do not fit
+	// are left for the next page.
 	pager := store.Pager{Range: r}
 	for _, s := range out.Items {
 		it, err := decode(s)
@@ -159,8 +158,8 @@ func (t *Table) Query(ctx context.Context, r store.Range) (store.Page, error) {
 	return pager.Page, nil
 }
 
-// Write implements store.Table: one Put, Update or Delete by the request of its own, one Check by a consistent GetItem,
-// several operations by TransactWriteItems.
+// Write implements store.Table. One Put, Update or Delete is its own request, one Check is a consistent GetItem, and
+// several operations are one TransactWriteItems.
 func (t *Table) Write(ctx context.Context, ops ...store.Op) error {
 	if err := cmp.Or(ctx.Err(), store.CheckOps(ops)); err != nil {
 		return err
@@ -170,8 +169,8 @@ func (t *Table) Write(ctx context.Context, ops ...store.Op) error {
 	}
 	k := ops[0].Item.Key
 	if ops[0].Kind == store.Check {
-		// A transaction of one ConditionCheck would tell no more than what was true at one moment, either. A look costs a
-		// quarter and conflicts with nobody.
+		// A transaction of one ConditionCheck would say no more than this read. The read costs a quarter and conflicts with
+		// nobody.
 		it, found, err := t.Get(ctx, k)
 		if err == nil && !store.Holds(ops[0].If, it, found) {
 			err = &store.ConditionError{Failed: []int{0}}
@@ -210,7 +209,8 @@ func (t *Table) Write(ctx context.Context, ops ...store.Op) error {
 	return nil
 }
 
-// operation is op as a part of a transaction. An Update also asks that the item exists: DynamoDB would make it.
+// operation returns op as a part of a transaction. An Update gets the condition that the item exists, because DynamoDB
+// would create it.
 func (t *Table) operation(op store.Op) (types.TransactWriteItem, error) {
 	var x expression
 	var change string
@@ -250,8 +250,8 @@ func (t *Table) operation(op store.Op) (types.TransactWriteItem, error) {
 	}
 }
 
-// transact sends a transaction, and once more under its token if nobody knows what became of it. When the second answer
-// says that nothing was done this time, the first may still have been, so that the outcome stays unknown.
+// transact sends a transaction, and once more under its token if the outcome is unknown. If the second response says
+// that nothing was done this time, the first request may still have been executed, so the outcome stays unknown.
 func (t *Table) transact(ctx context.Context, ops []store.Op) error {
 	in := &dynamodb.TransactWriteItemsInput{
 		ClientRequestToken: aws.String(t.token()), TransactItems: make([]types.TransactWriteItem, len(ops)),
@@ -277,8 +277,8 @@ func (t *Table) transact(ctx context.Context, ops []store.Op) error {
 	return nil
 }
 
-// expression collects the placeholders of one operation's expressions. Names are always placeholders, since any of them
-// may be one of DynamoDB's reserved words. Both maps stay nil while empty: DynamoDB refuses an empty one.
+// expression collects the placeholders of one operation's expressions. Names are always placeholders, since any name
+// may be a reserved word of DynamoDB. Both maps are nil while empty, because DynamoDB refuses an empty one.
 type expression struct {
 	names  map[string]string
 	values attributes
@@ -302,8 +302,8 @@ func (x *expression) value(v types.AttributeValue) string {
 	return p
 }
 
-// conditions is the ConditionExpression under which all conds hold; nil for none. It relies on DynamoDB's comparisons
-// being false for a missing attribute and for a value of another type.
+// conditions returns the ConditionExpression under which all conds hold; nil for none. In DynamoDB, a comparison with a
+// missing attribute or with a value of another type is false, as the port requires.
 func (x *expression) conditions(conds []store.Cond) *string {
 	if len(conds) == 0 {
 		return nil
@@ -323,7 +323,7 @@ func (x *expression) conditions(conds []store.Cond) *string {
 	return aws.String(strings.Join(parts, " AND "))
 }
 
-// set is the UpdateExpression that writes the item's attributes, and its index if it has one.
+// set returns the UpdateExpression that sets the item's attributes, and its index if it has one.
 func (x *expression) set(it store.Item) string {
 	parts := x.attributes(it, " = ")
 	if it.Index != "" {
@@ -334,7 +334,7 @@ func (x *expression) set(it store.Item) string {
 	return "SET " + strings.Join(parts, ", ")
 }
 
-// attributes are the item's attributes as an UpdateExpression lists them, each with a word before its value.
+// attributes returns the item's attributes as parts of an UpdateExpression, with word between name and value.
 func (x *expression) attributes(it store.Item, word string) (parts []string) {
 	for _, name := range slices.Sorted(maps.Keys(it.Attrs)) {
 		parts = append(parts, x.name(name)+word+x.value(encodeValue(it.Attrs[name])))
@@ -342,7 +342,7 @@ func (x *expression) attributes(it store.Item, word string) (parts []string) {
 	return parts
 }
 
-// keyCondition is the KeyConditionExpression of a range, its cursor aside.
+// keyCondition returns the KeyConditionExpression of a range without its cursor.
 func (x *expression) keyCondition(r store.Range) string {
 	partition, sort := store.NamePK, store.NameSK
 	if r.Index {

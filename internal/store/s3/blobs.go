@@ -1,6 +1,6 @@
-// Package s3 keeps blobs as objects of one S3 bucket: T/<tenant>/<digest>. An object is written once, under a
-// condition, and never changed, so that every request may be sent again and nothing can be overwritten. A client that
-// puts a blob itself (see Presign) may put it twice: what it puts is bound to the digest.
+// Package s3 stores blobs as objects of one S3 bucket: T/<tenant>/<digest>. An object is written once, under a
+// condition, and never changed. So every request may be sent again, and nothing can be overwritten. A client that
+// uploads a blob itself (see Presign) may do so twice, because the content is bound to the digest.
 package s3
 
 import (
@@ -28,29 +28,29 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// uploadWithin is how long an upload is permitted; less where the credentials that sign it end sooner.
+// uploadWithin is how long an upload is permitted, or less if the signing credentials expire earlier.
 const uploadWithin = 15 * time.Minute
 
-// tenantsPrefix is what every object's key begins with, before its tenant.
+// tenantsPrefix begins every object's key; the tenant follows.
 const tenantsPrefix = "T/"
 
-// Blobs is a store.Blobs and a store.Uploads in a bucket. Make one with New. Safe for concurrent use.
+// Blobs is a store.Blobs and a store.Uploads in a bucket. Use New to make one. Safe for concurrent use.
 type Blobs struct {
 	client *s3.Client
 	bucket string
 }
 
-// New makes a Blobs in a bucket that exists. Who reads it must be allowed to list it, too: otherwise S3 answers for
-// an object that is not there that access is denied, which is not store.ErrNoBlob. Where cfg names an endpoint, the
-// bucket is part of the path.
+// New returns Blobs in an existing bucket. A reader also needs permission to list the bucket: otherwise S3 answers
+// "access denied" for a missing object, which is not store.ErrNoBlob. If cfg names an endpoint, the bucket is part of
+// the path.
 func New(cfg aws.Config, bucket string) *Blobs {
 	client := s3.NewFromConfig(cfg, func(o *s3.Options) {
 		o.HTTPClient = awssdk.WithTimeout(o.HTTPClient, 26*time.Second) // enough for store.MaxBlob at 4 MB/s
 		o.UsePathStyle = o.BaseEndpoint != nil
-		// The digest is checked in both directions; a second checksum would guard nothing.
+		// The digest is checked in both directions, so no further checksum is needed.
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
-		// S3's answer to one of several conditional uploads of a key at the same time.
+		// S3's answer to one of several concurrent conditional uploads of a key.
 		o.Retryer = awssdk.Retryer("ConditionalRequestConflict")
 	})
 	return &Blobs{client: client, bucket: bucket}
@@ -60,14 +60,14 @@ func objectKey(tenant, digest string) *string {
 	return aws.String(tenantsPrefix + tenant + "/" + digest)
 }
 
-// checksum is a digest as S3 spells it. A request that carries it makes S3 refuse a body that has another SHA-256.
+// checksum returns a digest in S3's form. With it, S3 refuses a body that has another SHA-256.
 func checksum(digest string) *string {
-	sum, _ := hex.DecodeString(digest) // CheckBlob has seen that it is hex
+	sum, _ := hex.DecodeString(digest) // CheckBlob has checked that it is hex
 	return aws.String(base64.StdEncoding.EncodeToString(sum))
 }
 
-// failed names what went wrong with which object; store.ErrThrottled where S3 still asks for patience after all
-// attempts. An answer to HEAD has no code, only its status.
+// failed adds what failed to an error. It adds store.ErrThrottled if S3 still throttles after all attempts. A response
+// to HEAD has a status but no code.
 func failed(what string, err error) error {
 	codes := retry.ThrottleErrorCode{Codes: retry.DefaultThrottleErrorCodes}
 	if codes.IsErrorThrottle(err) == aws.TrueTernary || status(err) == http.StatusServiceUnavailable {
@@ -76,7 +76,7 @@ func failed(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// status is the HTTP status of an answer that is an error; 0 = there was no answer.
+// status returns the HTTP status of an error response; 0 = there was no response.
 func status(err error) int {
 	var response *smithyhttp.ResponseError
 	if !errors.As(err, &response) {
@@ -85,8 +85,8 @@ func status(err error) int {
 	return response.HTTPStatusCode()
 }
 
-// Put implements store.Blobs. It fails with store.ErrInvalid for a name that is none, too. After an error that is
-// neither that nor one of the content the blob may be there; to put it again is right.
+// Put implements store.Blobs. It also fails with store.ErrInvalid for an invalid name. After any other error that is
+// not about the content, the blob may be stored, and Put may be repeated.
 func (b *Blobs) Put(ctx context.Context, tenant, digest string, data []byte) error {
 	if err := store.CheckPut(ctx, tenant, digest, data); err != nil {
 		return err
@@ -95,14 +95,14 @@ func (b *Blobs) Put(ctx context.Context, tenant, digest string, data []byte) err
 		Bucket: &b.bucket, Key: objectKey(tenant, digest), Body: bytes.NewReader(data), IfNoneMatch: aws.String("*"),
 		ChecksumSHA256: checksum(digest), ContentType: aws.String("application/octet-stream"),
 	})
-	if err != nil && status(err) != http.StatusPreconditionFailed { // an object of that name is there: nothing is to do
+	if err != nil && status(err) != http.StatusPreconditionFailed { // the object exists already
 		return failed("put blob "+digest, err)
 	}
 	return nil
 }
 
-// Get implements store.Blobs. It fails with store.ErrInvalid for a name that is none, store.ErrBlobTooLarge, and an
-// error for an object whose content is not what its name says, too.
+// Get implements store.Blobs. It also fails with store.ErrInvalid for an invalid name, with store.ErrBlobTooLarge, and
+// if the object's content does not fit its name.
 func (b *Blobs) Get(ctx context.Context, tenant, digest string) ([]byte, error) {
 	if err := store.CheckBlob(ctx, tenant, digest); err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func content(out *s3.GetObjectOutput) ([]byte, error) {
 	if size > store.MaxBlob {
 		return nil, store.ErrBlobTooLarge
 	}
-	data := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead)) // or reading it would copy it several times
+	data := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead)) // avoids copying while it grows
 	if _, err := data.ReadFrom(io.LimitReader(out.Body, store.MaxBlob+1)); err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func content(out *s3.GetObjectOutput) ([]byte, error) {
 	return data.Bytes(), nil
 }
 
-// Delete implements store.Blobs. A bucket with versions keeps the content as long as its rule says.
+// Delete implements store.Blobs. A versioned bucket keeps the content as long as its lifecycle rule says.
 func (b *Blobs) Delete(ctx context.Context, tenant, digest string) error {
 	if err := store.CheckBlob(ctx, tenant, digest); err != nil {
 		return err
@@ -153,8 +153,8 @@ func (b *Blobs) Delete(ctx context.Context, tenant, digest string) error {
 	return nil
 }
 
-// Size implements store.Blobs. It fails with store.ErrInvalid for a name that is none, too. S3 does not say whether
-// it is the object or the bucket that is not there.
+// Size implements store.Blobs. It also fails with store.ErrInvalid for an invalid name. S3 does not say whether the
+// object or the bucket is missing.
 func (b *Blobs) Size(ctx context.Context, tenant, digest string) (int64, error) {
 	if err := store.CheckBlob(ctx, tenant, digest); err != nil {
 		return 0, err
@@ -172,10 +172,10 @@ func (b *Blobs) Size(ctx context.Context, tenant, digest string) (int64, error) 
 	}
 }
 
-// Presign implements store.Uploads. Length, type and SHA-256 are signed: S3 refuses another body, and a body that is
-// cut short. To put the same again is allowed and changes nothing. What the client's credentials may not put, nobody
-// who uploads may: they need s3:PutObject. It fails with store.ErrInvalid for a name that is none, and where there
-// are no credentials.
+// Presign implements store.Uploads. Length, type and SHA-256 are signed, so S3 refuses another body and a truncated
+// one. Uploading the same again is allowed and changes nothing. The client's credentials need s3:PutObject, since an
+// upload has no more rights than they have. Presign fails with store.ErrInvalid for an invalid name, and without
+// credentials.
 func (b *Blobs) Presign(
 	ctx context.Context, tenant, digest string, size int64, mediaType string,
 ) (store.Upload, error) {
@@ -191,7 +191,7 @@ func (b *Blobs) Presign(
 	if err != nil {
 		return store.Upload{}, fmt.Errorf("permit blob %s: %w", digest, err)
 	}
-	headers := map[string]string{} // those that the client has to send; the host it sends by itself
+	headers := map[string]string{} // headers that the client has to send; it sends Host by itself
 	for name := range signed.SignedHeader {
 		if name != "Host" {
 			headers[name] = signed.SignedHeader.Get(name)
@@ -200,8 +200,8 @@ func (b *Blobs) Presign(
 	return store.Upload{URL: signed.URL, Headers: headers, Expires: expires}, nil
 }
 
-// Tenants lists every tenant that has a blob, sorted: one request a thousand tenants, however many blobs there are. A
-// tenant is listed from its first blob on.
+// Tenants returns every tenant that has a blob, sorted. It needs one request for a thousand tenants, however many blobs
+// there are. A tenant is listed from its first blob on.
 func (b *Blobs) Tenants(ctx context.Context) ([]string, error) {
 	var all []string
 	pages := s3.NewListObjectsV2Paginator(b.client, &s3.ListObjectsV2Input{

@@ -15,7 +15,7 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Blobs is the conformance suite of store.Blobs. open gives an empty one for one test and ends it with t.Cleanup.
+// Blobs is the conformance suite of store.Blobs. open returns an empty store for one test and ends it with t.Cleanup.
 func Blobs(t *testing.T, open func(t *testing.T) store.Blobs) {
 	for _, test := range append(slices.Clone(blobTests), []blobTest{
 		{"Tenants", testBlobTenants},
@@ -33,7 +33,7 @@ type blobTest struct {
 	run  func(blobFixture)
 }
 
-// blobTests are those that hold for streams, too.
+// blobTests also apply to streams.
 var blobTests = []blobTest{
 	{"Content", testBlobContent},
 	{"Copies", testBlobCopies},
@@ -42,7 +42,7 @@ var blobTests = []blobTest{
 	{"Concurrent", testBlobConcurrent},
 }
 
-// blobFixture is one test's blobs, and the way in which it puts them.
+// blobFixture is the store of one test and the way to put blobs into it.
 type blobFixture struct {
 	*testing.T
 	blobs store.Blobs
@@ -77,13 +77,13 @@ func (f blobFixture) requireNone(tenant, digest string) {
 func testBlobContent(f blobFixture) {
 	for _, data := range [][]byte{{}, {0}, []byte("text\r\n"), bytes.Repeat([]byte{0, 0xff, '\n', 'x'}, 512<<10)} {
 		f.requireNone("acme", store.BlobDigest(data))
-		for range 3 { // again, it is no other
+		for range 3 { // putting it again changes nothing
 			f.requireBlob("acme", f.put("acme", data), data)
 		}
 	}
 }
 
-// testBlobCopies: neither what was passed nor what was returned is the store's own.
+// testBlobCopies checks that the store keeps neither the passed nor the returned slice.
 func testBlobCopies(f blobFixture) {
 	mine := []byte("content")
 	digest := f.put("acme", mine)
@@ -94,7 +94,7 @@ func testBlobCopies(f blobFixture) {
 	f.requireBlob("acme", digest, []byte("content"))
 }
 
-// testBlobTenants: a reference resolves under its own tenant only, names that begin alike included.
+// testBlobTenants checks that a digest is resolved under its own tenant only, even if names have a common prefix.
 func testBlobTenants(f blobFixture) {
 	data := []byte("content")
 	digest := f.put("acme", data)
@@ -106,8 +106,8 @@ func testBlobTenants(f blobFixture) {
 	f.requireBlob("acme", digest, data)
 }
 
-// testBlobOtherContent: content that is not the digest's, cut short or longer, is refused and leaves nothing, and does
-// no harm to what is there.
+// testBlobOtherContent checks that content that does not fit the digest is refused, leaves nothing, and does not damage
+// a stored blob.
 func testBlobOtherContent(f blobFixture) {
 	data := []byte("content")
 	digest := store.BlobDigest(data)
@@ -123,7 +123,7 @@ func testBlobOtherContent(f blobFixture) {
 	f.requireBlob("acme", digest, data)
 }
 
-// testBlobNames: a digest has one spelling, and no name leads out of its tenant.
+// testBlobNames checks that a digest has one spelling, and that no name leads out of its tenant.
 func testBlobNames(f blobFixture) {
 	ctx, data := context.Background(), []byte("content")
 	digest := f.put("acme", data)
@@ -154,7 +154,7 @@ func testBlobContext(f blobFixture) {
 	require.ErrorIs(f, err, context.Canceled)
 }
 
-// testBlobConcurrent: many put the same at once; all succeed, and whoever has put can read.
+// testBlobConcurrent checks that many concurrent puts of the same blob all succeed, and that each writer can read it.
 func testBlobConcurrent(f blobFixture) {
 	data := bytes.Repeat([]byte("content"), 4<<10)
 	digest := store.BlobDigest(data)

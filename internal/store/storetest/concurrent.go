@@ -17,19 +17,19 @@ const (
 	appends = 4 // for each writer
 )
 
-// race lets every writer append to the logs by ItemAbsent on the next number, until it has won its share of them. Each
-// number has one winner, who is the one stored in every log, and there is no gap. Half of the writers name the logs in
-// the other order. An append to several logs adds to a sum, too, which counts those that were won.
+// race lets every writer append to the logs with ItemAbsent on the next number, until it has won its share. Each number
+// must have one winner, which is stored in every log, and there must be no gap. Half of the writers name the logs in
+// reverse order. An append to several logs also adds to a sum, which counts the successful ones.
 func (f fixture) race(logs ...string) {
 	sum := store.Item{Key: key("sums", logs[0]), Attrs: attrs{"won": store.Num(1)}}
-	entry := func(log string, n int, who string) store.Item {
-		return store.Item{Key: key(log, fmt.Sprintf("%04d", n)), Body: []byte(who)}
+	entry := func(log string, n int, writer string) store.Item {
+		return store.Item{Key: key(log, fmt.Sprintf("%04d", n)), Body: []byte(writer)}
 	}
-	winners := make([][]string, writers*appends) // by number
+	winners := make([][]string, writers*appends) // winners by number
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for w := range writers {
-		who := fmt.Sprintf("w%02d", w)
+		writer := fmt.Sprintf("w%02d", w)
 		all.Go(func() {
 			won, err := appendShare(f.table, func(n int) []store.Op {
 				var ops []store.Op
@@ -37,7 +37,7 @@ func (f fixture) race(logs ...string) {
 					ops = append(ops, store.Op{Kind: store.Add, Item: sum})
 				}
 				for _, log := range logs {
-					ops = append(ops, put(entry(log, n, who), absent))
+					ops = append(ops, put(entry(log, n, writer), absent))
 				}
 				if w < writers/2 {
 					slices.Reverse(ops)
@@ -47,10 +47,10 @@ func (f fixture) race(logs ...string) {
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
-				f.Errorf("%s: %v", who, err)
+				f.Errorf("%s: %v", writer, err)
 			}
 			for _, n := range won {
-				winners[n] = append(winners[n], who)
+				winners[n] = append(winners[n], writer)
 			}
 		})
 	}
@@ -68,7 +68,7 @@ func (f fixture) race(logs ...string) {
 	}
 }
 
-// appendShare tries number after number until it has won enough of them.
+// appendShare tries one number after the other until it has won its share.
 func appendShare(t store.Table, ops func(n int) []store.Op) (won []int, err error) {
 	for n := 0; len(won) < appends; {
 		var taken *store.ConditionError

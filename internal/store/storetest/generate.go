@@ -6,7 +6,7 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// draw draws from few keys and values, so that operations meet. Names are prefixes of each other, or differ in the
+// draw draws from few keys and values, so that operations collide. Names are prefixes of each other, or differ in the
 // smallest and greatest characters.
 type draw struct {
 	*rapid.T
@@ -60,7 +60,7 @@ func (d draw) op() store.Op {
 	case store.Delete:
 		op.If = d.conds(0)
 		return op
-	case store.Add: // to what no other operation writes: a text cannot be added to
+	case store.Add: // an attribute that no other operation writes, because a text cannot be added to
 		op.Item.Attrs = attrs{"sum": store.Num(rapid.Int64Range(-9, 9).Draw(d.T, "add"))}
 		return op
 	case store.Update:

@@ -12,13 +12,13 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Taking is a store of blobs that takes streams.
+// Taking is a store of blobs that accepts streams.
 type Taking interface {
 	store.Blobs
 	store.Intake
 }
 
-// Intake is the conformance suite of store.Intake. open gives an empty one for one test and ends it with t.Cleanup.
+// Intake is the conformance suite of store.Intake. open returns an empty store for one test and ends it with t.Cleanup.
 func Intake(t *testing.T, open func(t *testing.T) Taking) {
 	for name, reader := range map[string]func(io.Reader) io.Reader{
 		"Whole":  func(r io.Reader) io.Reader { return r },
@@ -43,7 +43,7 @@ func Intake(t *testing.T, open func(t *testing.T) Taking) {
 	}
 }
 
-// testIntakeBroken: a stream that breaks leaves nothing, and does no harm to what is there.
+// testIntakeBroken checks that a broken stream leaves nothing and does not damage a stored blob.
 func testIntakeBroken(f blobFixture, in store.Intake) {
 	data := []byte("content")
 	digest := store.BlobDigest(data)
@@ -58,7 +58,7 @@ func testIntakeBroken(f blobFixture, in store.Intake) {
 	f.requireBlob("acme", digest, data)
 }
 
-// testIntakeUnseen: as long as the stream has not ended, nobody sees a part of it.
+// testIntakeUnseen checks that nobody sees a part of a blob before its stream has ended.
 func testIntakeUnseen(f blobFixture, in store.Intake) {
 	data := []byte("content")
 	digest := store.BlobDigest(data)
@@ -73,7 +73,7 @@ func testIntakeUnseen(f blobFixture, in store.Intake) {
 	f.requireBlob("acme", digest, data)
 }
 
-// testIntakeTooLarge: a stream that does not end is not read for ever.
+// testIntakeTooLarge checks that an endless stream is not read forever.
 func testIntakeTooLarge(f blobFixture, in store.Intake) {
 	digest := store.BlobDigest([]byte("content"))
 	require.ErrorIs(f, in.PutFrom(context.Background(), "acme", digest, zeros{}), store.ErrBlobTooLarge)

@@ -36,7 +36,7 @@ func testItems(f fixture) {
 	f.requireItem(over)
 }
 
-// testCopies: neither what was passed nor what was returned is the table's own.
+// testCopies checks that the table keeps neither the passed nor the returned item.
 func testCopies(f fixture) {
 	mine := store.Item{Key: key("P", "S"), Attrs: attrs{"a": store.Num(1)}, Body: []byte("body"), Index: "I",
 		IndexSort: "1"}
@@ -46,7 +46,7 @@ func testCopies(f fixture) {
 		it.Attrs["a"] = store.Num(2)
 		it.Body[0] = 'X'
 	}
-	f.write(put(filled(key("O", "large"), 64<<10))) // so that a small item is not in a special place
+	f.write(put(filled(key("O", "large"), 64<<10))) // so that the small item is stored as usual
 	f.write(put(mine))
 	spoil(mine)
 	f.requireItem(want)

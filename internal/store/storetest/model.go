@@ -17,11 +17,11 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// model is the table at its simplest: a map, searched whole.
+// model is the simplest table: a map that is searched completely.
 type model map[store.Key]store.Item
 
-// testModel runs random operations against the table and the model and asserts that they answer alike. All runs share a
-// table; each has partitions and indexes of its own.
+// testModel runs random operations against the table and the model and asserts the same results. All runs share a
+// table; each has its own partitions and indexes.
 func testModel(f fixture) {
 	var runs atomic.Int64
 	rapid.Check(f.T, func(t *rapid.T) {
@@ -89,19 +89,19 @@ func (m model) write(ops []store.Op) error {
 		it, found := m[op.Item.Key]
 		ok := found || op.Kind != store.Update
 		for _, c := range op.If {
-			v, has := it.Attrs[c.Attr]
-			has = has && v.IsString() == c.Value.IsString()
+			v, present := it.Attrs[c.Attr]
+			present = present && v.IsString() == c.Value.IsString()
 			switch c.Op {
 			case store.ItemAbsent:
 				ok = ok && !found
 			case store.ItemExists:
 				ok = ok && found
 			case store.AtMost:
-				ok = ok && has && v.Int() <= c.Value.Int()
+				ok = ok && present && v.Int() <= c.Value.Int()
 			case store.Above:
-				ok = ok && has && v.Int() > c.Value.Int()
+				ok = ok && present && v.Int() > c.Value.Int()
 			default:
-				ok = ok && has && v.String() == c.Value.String() && v.Int() == c.Value.Int()
+				ok = ok && present && v.String() == c.Value.String() && v.Int() == c.Value.Int()
 			}
 		}
 		if !ok {
@@ -117,13 +117,13 @@ func (m model) write(ops []store.Op) error {
 		case store.Put:
 			m[k] = op.Item
 		case store.Update, store.Add:
-			it := m[k] // none, where an Add is the first
-			had := it.Attrs
+			it := m[k] // zero if an Add creates the item
+			old := it.Attrs
 			it.Key, it.Attrs = k, attrs{}
-			maps.Copy(it.Attrs, had)
+			maps.Copy(it.Attrs, old)
 			for name, v := range op.Item.Attrs {
 				if op.Kind == store.Add {
-					v = store.Num(had[name].Int() + v.Int())
+					v = store.Num(old[name].Int() + v.Int())
 				}
 				it.Attrs[name] = v
 			}
@@ -138,8 +138,8 @@ func (m model) write(ops []store.Op) error {
 	return nil
 }
 
-// compareRange reads a range page by page, and says how it differs from want, which is in ascending order whatever r's
-// is. An index may give items of equal IndexSort in any order.
+// compareRange reads a range page by page, and returns how it differs from want, which is ascending in any case. An
+// index may return items of equal IndexSort in any order.
 func compareRange(t store.Table, r store.Range, want []store.Item) error {
 	got, err := readAll(t, r)
 	if err != nil {
@@ -161,7 +161,7 @@ func compareRange(t store.Table, r store.Range, want []store.Item) error {
 	return nil
 }
 
-// query gives the items of r in ascending order, whatever r's is.
+// query returns the items of r, ascending in any case.
 func (m model) query(r store.Range) []store.Item {
 	var items []store.Item
 	for _, it := range m {

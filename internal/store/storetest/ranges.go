@@ -10,7 +10,7 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// readAll follows cursors to the end of a range. A page may be empty and still have a cursor, but not for ever.
+// readAll follows cursors to the end of a range. A page may be empty and still have a cursor, but not forever.
 func readAll(t store.Table, r store.Range) ([]store.Item, error) {
 	var all []store.Item
 	for range 1000 {
@@ -32,7 +32,7 @@ func readAll(t store.Table, r store.Range) ([]store.Item, error) {
 	return nil, fmt.Errorf("%+v has no end", r)
 }
 
-// testLargePages: a page ends by its bytes, and no item is lost or given twice.
+// testLargePages checks that a page is limited by its bytes, and that no item is lost or returned twice.
 func testLargePages(f fixture) {
 	const count = 9
 	var want []string
@@ -53,7 +53,7 @@ func testLargePages(f fixture) {
 	f.requireKeys(store.Range{PK: "P", Reverse: true}, want...)
 }
 
-// requireLists asserts what an index lists: items in order of IndexSort, equal ones in order of key.
+// requireLists asserts the content of an index: items in the order of IndexSort, equal ones in the order of their keys.
 func (f fixture) requireLists(index string, want ...store.Item) {
 	f.Helper()
 	r := store.Range{PK: index, Index: true}

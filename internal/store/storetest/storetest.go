@@ -1,5 +1,5 @@
-// Package storetest is the conformance suite of store.Table. Every adapter runs it; what it asserts is what the journal
-// may rely on.
+// Package storetest is the conformance suite of store.Table. Every adapter runs it. The journal may rely on what it
+// asserts.
 package storetest
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Table runs the suite. open gives an empty table for one test and ends it with t.Cleanup.
+// Table runs the suite. open returns an empty table for one test and ends it with t.Cleanup.
 func Table(t *testing.T, open func(t *testing.T) store.Table) {
 	for _, test := range []struct {
 		name string
@@ -74,7 +74,7 @@ func (f fixture) list(r store.Range) []store.Item {
 	return items
 }
 
-// requireKeys asserts which sort keys a range gives, in order.
+// requireKeys asserts the sort keys in a range, in order.
 func (f fixture) requireKeys(r store.Range, want ...string) {
 	f.Helper()
 	var got []string
@@ -84,7 +84,7 @@ func (f fixture) requireKeys(r store.Range, want ...string) {
 	require.Equal(f, want, got, "%+v", r)
 }
 
-// normal takes out the differences the port allows: what is empty may come back nil.
+// normal removes the differences that the port allows: empty values may come back as nil.
 func normal(it store.Item) store.Item {
 	if len(it.Attrs) == 0 {
 		it.Attrs = nil
@@ -117,8 +117,8 @@ func cond(attr string, op store.CondOp, v store.Value) store.Cond {
 	return store.Cond{Attr: attr, Op: op, Value: v}
 }
 
-// ReadAround reads a whole range page by page, as a sweep does: it goes on behind items that cannot be read. It returns
-// the others, and an error for each of those.
+// ReadAround reads a whole range page by page, as a sweep does, and continues after unreadable items. It returns the
+// readable items, and one error for each of the others.
 func ReadAround(t testing.TB, table store.Table, r store.Range) (items []store.Item, failures []error) {
 	t.Helper()
 	for {

@@ -9,7 +9,7 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// filled is an item of exactly size bytes.
+// filled returns an item of exactly size bytes.
 func filled(k store.Key, size int) store.Item {
 	it := store.Item{Key: k, Body: []byte{'x'}}
 	it.Body = bytes.Repeat(it.Body, 1+size-store.Size(it))
