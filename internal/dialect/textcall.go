@@ -12,7 +12,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Reply is r with what the text says in the place of all of it, and with its thinking among the provider's reasoning.
+// Reply returns r with the remaining text instead of the whole text, and with the thinking blocks added to the
+// provider's reasoning.
 func (t ToolText) Reply(r agent.Reply) agent.Reply {
 	var all []run.RepliedReasoning
 	thoughts := t.Thoughts
@@ -33,11 +34,11 @@ func (t ToolText) Reply(r agent.Reply) agent.Reply {
 	return r
 }
 
-// TextReasoning is the provider of reasoning that stood in a reply's text, in thinking tags. Nobody gets it back.
+// TextReasoning is the provider of reasoning from thinking tags in a reply's text. It is never sent back.
 const TextReasoning = "text"
 
-// Call is a call in tags as one of a provider's would be: under the name that its tool has for the model, with texts of
-// elements read as what the tool's schema wants. The id is for the run to make.
+// Call converts a call in tags to a native one: under the model-facing name of its tool, and with texts of elements
+// converted to the types of the tool's schema. The run creates the id.
 func Call(d *agent.Definition, c TextCall) agent.ReplyCall {
 	t, ok := findTool(d, c)
 	if !ok {
@@ -49,8 +50,8 @@ func Call(d *agent.Definition, c TextCall) agent.ReplyCall {
 	return agent.ReplyCall{Name: t.ModelName(), Input: c.Arguments}
 }
 
-// findTool finds the tool that a call in tags means. The server local has every tool; a tool with a dot also belongs to
-// the server before the dot, under its full name or the rest. Names may be those of the model.
+// findTool finds the tool of a call in tags. The server local has every tool. A tool with a dot also belongs to the
+// server before the dot, under its full name or the rest. Names may be model-facing.
 func findTool(d *agent.Definition, c TextCall) (agent.ToolSpec, bool) {
 	t, ok := d.Tool(c.Tool)
 	if !ok {
@@ -63,8 +64,8 @@ func findTool(d *agent.Definition, c TextCall) (agent.ToolSpec, bool) {
 	return d.Tool(prefix + c.Tool)
 }
 
-// unknownName is what a call of a tool that does not exist is kept under: the model's word as far as every provider
-// takes it for a name, and never that of a tool.
+// unknownName returns the name for a call of a tool that does not exist: the model's name, as far as every provider
+// accepts it, and never that of a tool.
 func unknownName(d *agent.Definition, c TextCall) string {
 	name := c.Tool
 	if c.Server != localServer {
@@ -78,8 +79,8 @@ func unknownName(d *agent.Definition, c TextCall) string {
 	return safe
 }
 
-// fitArguments converts the texts of arguments that came as elements to the types of a schema: numbers, booleans, null,
-// lists and objects. A text that does not fit stays as it is, and the check of the arguments reports it.
+// fitArguments converts the texts of arguments from elements to the types of a schema: numbers, booleans, null, lists
+// and objects. A text that does not fit stays, and the check of the arguments reports it.
 func fitArguments(schema, arguments json.RawMessage) json.RawMessage {
 	wanted, err := agent.ReadSchema(schema)
 	if err != nil {
@@ -120,7 +121,7 @@ func fitValue(schema map[string]any, value any) any {
 	return object
 }
 
-// fitText is a text as the JSON value that it spells, where the schema wants one of its kind.
+// fitText returns the JSON value that a text spells, if the schema wants a value of its kind.
 func fitText(schema map[string]any, text string) any {
 	raw, err := jsonx.CompactJSON([]byte(text), jsonx.JSONLimits{})
 	if err != nil || !allowsType(schema, jsonTypes[jsonx.JSONKind(raw)]...) {
@@ -133,7 +134,8 @@ func fitText(schema map[string]any, text string) any {
 	return value
 }
 
-// fitList is a list: of elements of one name, of the elements within where all have one name, of one, or as spelled.
+// fitList returns a list: of elements with the same name, of the only child elements, of a single value, or as a text
+// spells it.
 func fitList(schema map[string]any, value any) any {
 	items, _ := schema["items"].(map[string]any)
 	var list []any
@@ -159,8 +161,8 @@ func fitList(schema map[string]any, value any) any {
 	return list
 }
 
-// onlyMember are the values of an object's only key, nil where it has others, or where the items have such a key
-// themselves: <tags><tag>a</tag><tag>b</tag></tags>.
+// onlyMember returns the values of an object's only key, as in <tags><tag>a</tag><tag>b</tag></tags>. It returns nil if
+// there are more keys, or if the items themselves have such a key.
 func onlyMember(items, object map[string]any) []any {
 	if len(object) != 1 {
 		return nil
@@ -178,7 +180,7 @@ func onlyMember(items, object map[string]any) []any {
 	return nil
 }
 
-// allowsType reports whether a schema's own type is one of the kinds. A schema without types allows any kind.
+// allowsType reports whether a schema's own type is one of the kinds. A schema without a type counts as a string.
 func allowsType(schema map[string]any, kinds ...string) bool {
 	var types []any
 	switch t := schema["type"].(type) {
@@ -195,12 +197,12 @@ func allowsType(schema map[string]any, kinds ...string) bool {
 	})
 }
 
-// jsonTypes are the types of JSON Schema that a value of a kind may be of; none for a string, which is a text already.
+// jsonTypes are the types of JSON Schema for each kind of value. A string has none, because it is a text already.
 var jsonTypes = map[byte][]string{
 	'{': {"object"}, '[': {"array"}, 'b': {"boolean"}, 'n': {"null"}, '0': {"number", "integer"},
 }
 
-// LoopBreakingArguments are those of all three tools.
+// LoopBreakingArguments holds the arguments of all three loop-breaking tools.
 type LoopBreakingArguments struct {
 	Result      json.RawMessage `json:"result"`
 	Question    string          `json:"question"`
@@ -208,8 +210,8 @@ type LoopBreakingArguments struct {
 	Message     string          `json:"message"`
 }
 
-// CompletedValue is the result of a completion whose run has to end in JSON: the value itself, or the one that a text
-// spells where the output's schema wants no text.
+// CompletedValue returns the result of a completion whose run has to end in JSON: the value itself, or the value that a
+// text spells if the output's schema wants no text.
 func CompletedValue(d *agent.Definition, input json.RawMessage) (json.RawMessage, error) {
 	var in LoopBreakingArguments
 	if len(input) == 0 || input[0] != '{' || json.Unmarshal(input, &in) != nil {

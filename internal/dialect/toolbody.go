@@ -13,30 +13,29 @@ import (
 	"github.com/countersign/countersign/internal/jsonx"
 )
 
-// maxToolBody is the longest call in tags that is read, in bytes (seed 004).
+// maxToolBody is the longest call in tags that is parsed, in bytes (seed 004).
 const maxToolBody = 10 << 20
 
-// TextCall is a call as it stands between tool tags.
+// TextCall is a parsed call between tool tags.
 type TextCall struct {
 	Server string // "" = none was named
 	Tool   string // as the model wrote it
-	// an object where they came as elements, whose values are texts, lists and objects; else as they were written
+	// arguments as elements become an object of texts, lists and objects; others stay as they were written
 	Arguments json.RawMessage
-	Elements  bool // they came as elements: what a text means is for the tool's schema to say
+	Elements  bool // the arguments came as elements, so the tool's schema decides about the types of texts
 }
 
-// TextCallError says why what stands between tool tags is no call. Its text is fit for the model.
+// TextCallError says why the text between tool tags is not a call. The model may see its text.
 type TextCallError struct {
-	Field   string // that is missing; "" = the body could not be read
+	Field   string // missing field; "" = the body could not be parsed
 	Problem string
 }
 
 func (e *TextCallError) Error() string { return e.Problem }
 
-// Call reads what stands between the first pair of tool tags: JSON where it begins with a brace, else elements. Only
-// where missing is local a call may leave out its server; without arguments it has none. A JSON object shows by itself
-// that it is whole, so that its end tag may be missing; elements do not. Errors are *TextCallError. It is asked of
-// texts with a tag alone.
+// Call parses the text between the first pair of tool tags: JSON if it begins with a brace, otherwise elements. A call
+// may omit its server only if missing is local, and may omit arguments. The end tag may be missing after a JSON object,
+// which shows that it is complete, but not after elements. Errors are *TextCallError. Use it only for texts with a tag.
 func (t ToolText) Call(missing agent.MissingServer) (TextCall, error) {
 	c, err := readToolBody(t)
 	if err != nil {
@@ -57,7 +56,7 @@ func (t ToolText) Call(missing agent.MissingServer) (TextCall, error) {
 	return c, nil
 }
 
-// localServer is the server of every tool that is not another server's.
+// localServer is the server of every tool that does not belong to another server.
 const localServer = "local"
 
 func readToolBody(t ToolText) (TextCall, error) {
@@ -73,7 +72,7 @@ func readToolBody(t ToolText) (TextCall, error) {
 	case t.Closed:
 	case err != nil:
 		err = fmt.Errorf("there is no </tool>: %w", err)
-	case !isJSON: // its arguments may be among what is missing
+	case !isJSON: // its arguments may be missing
 		err = errors.New("there is no </tool>")
 	}
 	return c, err
@@ -103,7 +102,7 @@ func readJSONCall(body string) (TextCall, error) {
 	return c, err
 }
 
-// nameIn reads a name, "" where there is none.
+// nameIn reads a name; "" if there is none.
 func nameIn(key string, raw json.RawMessage) (string, error) {
 	name, ok := jsonx.JSONString(raw)
 	if !ok && len(raw) > 0 && string(raw) != "null" {
@@ -152,7 +151,7 @@ func readElementCall(body string) (c TextCall, err error) {
 	return c, nil
 }
 
-// arguments are JSON where there are no elements within.
+// arguments returns the arguments of the element. Without child elements they are JSON.
 func (e *toolElement) arguments() (raw json.RawMessage, elements bool, err error) {
 	text := strings.TrimSpace(e.text.String())
 	switch {
@@ -174,7 +173,7 @@ func (e *toolElement) arguments() (raw json.RawMessage, elements bool, err error
 	return raw, true, nil
 }
 
-// value is a text, or an object of the elements within; those of one name are a list.
+// value returns the element's text, or an object of its children. Children of the same name become a list.
 func (e *toolElement) value() (any, error) {
 	if len(e.children) == 0 {
 		return e.text.String(), nil
@@ -189,12 +188,12 @@ func (e *toolElement) value() (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		before, again := object[child.name]
-		list, isList := before.([]any) // a value by itself is none
+		before, present := object[child.name]
+		list, isList := before.([]any) // a single value is not a list
 		switch {
 		case isList:
 			object[child.name] = append(list, value)
-		case again:
+		case present:
 			object[child.name] = []any{before, value}
 		default:
 			object[child.name] = value
@@ -203,12 +202,12 @@ func (e *toolElement) value() (any, error) {
 	return object, nil
 }
 
-// CallFormat is how the definition's model is to write a call.
+// CallFormat returns the instruction how the definition's model has to write a call.
 func CallFormat(d *agent.Definition) string {
 	if d.Model.Dialect != agent.DialectXML {
 		return d.Word(agent.WordFormatNative, nil)
 	}
-	// A call of a tool that d has.
+	// Take a tool of d as the example.
 	example := agent.ToolSpec{Name: "TOOL"}
 	if own := append(d.LoopBreaking(), d.Tools...); len(own) > 0 {
 		example = own[0]
@@ -225,7 +224,7 @@ func CallFormat(d *agent.Definition) string {
 	return d.Word(agent.WordFormatXML, map[string]any{"Example": textOfCall(example, json.RawMessage(arguments))})
 }
 
-// ToolLine is the line about a tool in the list that a system text shows.
+// ToolLine returns the line about a tool in the list of a system text.
 func ToolLine(t agent.ToolSpec) string {
 	server, name := ServerOf(t)
 	line := "- " + name
@@ -238,8 +237,8 @@ func ToolLine(t agent.ToolSpec) string {
 	return line
 }
 
-// ServerOf is the server of a tool and its name there: of an MCP tool what stands before and behind the dot, else local
-// and the name that the model knows.
+// ServerOf returns the server of a tool and its name there. For an MCP tool they are separated by the dot of its name.
+// For any other tool they are local and the model-facing name.
 func ServerOf(t agent.ToolSpec) (server, name string) {
 	if server, name, ok := strings.Cut(t.Name, "."); ok && t.Kind == agent.KindMCP && server != localServer {
 		return server, name
@@ -247,7 +246,7 @@ func ServerOf(t agent.ToolSpec) (server, name string) {
 	return localServer, t.ModelName()
 }
 
-// textOfCall is a call of a tool as a model in DialectXML writes it. What stands in the arguments never ends the tag.
+// textOfCall returns a call of a tool as a model in DialectXML writes it. The arguments can never end the tag.
 func textOfCall(t agent.ToolSpec, arguments json.RawMessage) string {
 	server, name := ServerOf(t)
 	form := `{"server_name": ` + string(agent.TextOutput(server)) + `, "tool_name": ` + string(agent.TextOutput(name)) +
@@ -257,11 +256,11 @@ func textOfCall(t agent.ToolSpec, arguments json.RawMessage) string {
 
 const maxElementDepth = 64
 
-// toolElement is an element of the small part of XML that calls are written in: elements, texts with entities, CDATA
-// and comments. Attributes mean nothing. An ampersand that begins no entity stands for itself (seed 004).
+// toolElement is an element of the small part of XML in which calls are written: elements, texts with entities, CDATA
+// and comments. Attributes are ignored. An ampersand that begins no entity is plain text (seed 004).
 type toolElement struct {
 	name     string
-	text     strings.Builder // of its own, entities resolved
+	text     strings.Builder // its own text, entities resolved
 	children []*toolElement
 }
 
@@ -269,13 +268,13 @@ type toolElement struct {
 func (e *toolElement) isBlank() bool { return strings.TrimSpace(e.text.String()) == "" }
 
 type elementReader struct {
-	in   string         // what is left
-	open []*toolElement // from the root to the one that is being read
+	in   string         // unread text
+	open []*toolElement // open elements, from the root inward
 }
 
 func (r *elementReader) top() *toolElement { return r.open[len(r.open)-1] }
 
-// next takes one piece: a text up to a tag, or a tag.
+// next reads one piece: a text up to a tag, or a tag.
 func (r *elementReader) next() error {
 	i := strings.IndexByte(r.in, '<')
 	if i != 0 {
@@ -321,7 +320,7 @@ func (r *elementReader) readBetween(first, last string) (string, error) {
 	return text, nil
 }
 
-// errBareAngle says what a model that meant a text has to do.
+// errBareAngle tells a model how to write a < in a text.
 var errBareAngle = errors.New("a < begins no element; in a text write it as &lt;, or the text as <![CDATA[...]]>")
 
 func (r *elementReader) readStartTag() error {
@@ -367,18 +366,18 @@ func isNameByte(c byte, first bool) bool {
 	return letter || !first && (c >= '0' && c <= '9' || c == '-' || c == '.' || c == ':')
 }
 
-// entities are the five that XML has by itself.
+// entities are the five entities that are built into XML.
 var entities = map[string]string{"lt": "<", "gt": ">", "amp": "&", "quot": `"`, "apos": "'"}
 
-// reference is what may be one: an entity, or a character's number, with at most ten bytes between & and ;.
+// reference matches an entity or a character's number, with at most ten bytes between & and ;.
 var reference = regexp.MustCompile(`&(?:lt|gt|amp|quot|apos|#[0-9]{1,9}|#x[0-9A-Fa-f]{1,8});`)
 
-// resolveReferences replaces the references in a text by what they stand for. Text that is no reference stays.
+// resolveReferences replaces the references in a text by their characters. Other text stays.
 func resolveReferences(text string) string {
 	return reference.ReplaceAllStringFunc(text, func(written string) string {
 		name := written[1 : len(written)-1]
-		if said, ok := entities[name]; ok {
-			return said
+		if character, ok := entities[name]; ok {
+			return character
 		}
 		digits, base := name[1:], 10
 		if hex, ok := strings.CutPrefix(digits, "x"); ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// The tags of DialectXML (seed 004). They are compared as they are, to the letter.
+// The tags of DialectXML (seed 004). They are case-sensitive.
 const (
 	tagTool        = "<tool>"
 	tagToolEnd     = "</tool>"
@@ -19,33 +19,33 @@ const (
 	tagThinkingEnd = "</thinking>"
 )
 
-// ToolText is a text in DialectXML, taken apart: what it says, what its model thought, and what stands between its
-// first pair of tool tags. Whatever stands in thinking is thinking, a tag of a tool's too.
+// ToolText is a split text in DialectXML: its plain text, its thinking, and the body of its first pair of tool tags.
+// Everything within thinking tags is thinking, including tool tags.
 type ToolText struct {
-	// all of it without thinking and without any pair of tool tags, trimmed; the first tag without an end takes everything
-	// behind it
+	// the text without thinking and without pairs of tool tags, trimmed; a first tag without an end takes everything that
+	// follows
 	Text     string
 	Thoughts []Thought // in order
 	Body     string    // between the first pair of tool tags, trimmed
-	Called   bool      // there is a first tag
-	Closed   bool      // and its end
+	Called   bool      // there is a tool tag
+	Closed   bool      // the first tool tag has an end tag
 
 	kept []keptText
 	trim int // bytes cut from the front of Text
 }
 
-// Thought is a thinking block: its text, trimmed, and how many bytes of ToolText.Text stand before it.
+// Thought is a thinking block: its trimmed text, and its place as a number of bytes of ToolText.Text.
 type Thought struct {
 	Text  string
 	After int
 
-	at int // its first byte in the whole text
+	at int // offset in the whole text
 }
 
 // keptText is a piece of the whole text that is part of Text.
 type keptText struct{ at, to, n int }
 
-// ReadToolText takes a whole text apart. It is what a ToolStream of its pieces ends with, wherever it is cut.
+// ReadToolText splits a whole text. A ToolStream returns the same for the text's pieces, wherever they are cut.
 func ReadToolText(text string) ToolText {
 	var s ToolStream
 	s.Write(text)
@@ -64,18 +64,17 @@ func (t ToolText) offsetOf(n int) int {
 	return min(max(0, before-t.trim), len(t.Text))
 }
 
-// ToolStream takes a text in DialectXML apart while it comes, in pieces that may end within a tag. Calls behind the
-// first one are left out. The name of its tool comes as soon as it can be told, before the call is complete, and may be
-// missing; what the call comes to is for the whole text to say. The zero ToolStream is at the beginning of a text. It
-// is not safe for concurrent use.
+// ToolStream splits a text in DialectXML while it arrives, in pieces that may end within a tag. It drops calls after
+// the first one. The name of the called tool is returned as soon as it is known, and may be missing; only the whole
+// text decides about the call. The zero ToolStream is at the beginning of a text. Not safe for concurrent use.
 type ToolStream struct {
-	tail   string // what may be the beginning of a tag
-	at     int    // of the whole text, where tail begins
-	within string // the end tag that is looked for; "" = outside of every pair
-	begun  int    // where the block of within began
-	calls  int    // first tags so far
-	closed bool   // the first of them has its end
-	name   string // of the called tool; "" = not told yet
+	tail   string // text that may be the beginning of a tag
+	at     int    // offset of tail in the whole text
+	within string // the awaited end tag; "" = outside of every pair
+	begun  int    // offset where the block of within began
+	calls  int    // number of tool tags so far
+	closed bool   // the first tool tag has its end tag
+	name   string // name of the called tool; "" = not known yet
 
 	text, block, body strings.Builder
 	kept              []keptText
@@ -83,7 +82,7 @@ type ToolStream struct {
 	out               []agent.Delta
 }
 
-// Write takes the next piece and says what is certain by now.
+// Write adds the next piece and returns what is certain by now.
 func (s *ToolStream) Write(piece string) []agent.Delta {
 	s.tail, s.out = s.tail+piece, nil
 	for {
@@ -112,7 +111,7 @@ func (s *ToolStream) Write(piece string) []agent.Delta {
 	}
 }
 
-// Close ends the text: a block without its end goes to the end of it.
+// Close ends the text. A block without an end tag extends to the end.
 func (s *ToolStream) Close() ([]agent.Delta, ToolText) {
 	s.out = nil
 	s.emit(len(s.tail))
@@ -128,7 +127,8 @@ func (s *ToolStream) Close() ([]agent.Delta, ToolText) {
 	return s.out, t
 }
 
-// firstTag is where the first of the tags begins; where none is whole, "" and how much of text can begin none.
+// firstTag returns where the first complete tag begins, and the tag. If there is none, it returns "" and the length of
+// the text that cannot begin a tag.
 func firstTag(text string, tags []string) (at int, tag string) {
 	for from := 0; ; {
 		i := strings.IndexByte(text[from:], '<')
@@ -148,7 +148,7 @@ func firstTag(text string, tags []string) (at int, tag string) {
 	}
 }
 
-// wholeRunes is how much of a piece does not end within a character.
+// wholeRunes returns the length of a piece without an incomplete character at its end.
 func wholeRunes(piece string) int {
 	for i := len(piece) - 1; i >= 0 && i > len(piece)-utf8.UTFMax; i-- {
 		if utf8.RuneStart(piece[i]) {
@@ -163,7 +163,7 @@ func wholeRunes(piece string) int {
 
 func (s *ToolStream) drop(n int) { s.tail, s.at = s.tail[n:], s.at+n }
 
-// emit takes n bytes that are no tag.
+// emit processes n bytes that are not a tag.
 func (s *ToolStream) emit(n int) {
 	if n == 0 {
 		return
@@ -194,7 +194,7 @@ func (s *ToolStream) emit(n int) {
 	s.drop(n)
 }
 
-// endBlock ends what the stream is within, by its end tag or with the text.
+// endBlock ends the current block, by its end tag or at the end of the text.
 func (s *ToolStream) endBlock(closed bool) {
 	if text := strings.TrimSpace(s.block.String()); text != "" {
 		s.thoughts = append(s.thoughts, Thought{Text: text, at: s.begun})
@@ -206,33 +206,33 @@ func (s *ToolStream) endBlock(closed bool) {
 	s.within = ""
 }
 
-// earlyName is the beginning of a body in which a tool's name is looked for, in bytes.
+// earlyName is the length of the beginning of a body that is searched for a tool's name, in bytes.
 const earlyName = 4096
 
-// namedAs finds a tool's name in a body that is not complete yet.
+// namedAs finds a tool's name in an incomplete body.
 var namedAs = regexp.MustCompile(`"tool_name"\s*:\s*"([^"\\]+)"|<tool_name>\s*([^<&]+?)\s*</tool_name>`)
 
-// WithCallsAsText is the request as it is sent to a model that writes its calls as text (DialectXML): calls stand in
-// the model's words as it wrote them, results are the user's words, and the sections of the prompt say what the tools
-// are. A provider is not asked for JSON where there are tools, as its model has to be free to call one: the system text
-// asks. The notices of the canonical request are part of the texts, so that an adapter adds none. r is left as it is.
+// WithCallsAsText returns the request for a model that writes its calls as text (DialectXML). Calls are in the model's
+// text as it wrote them, results are the user's texts, and prompt sections list the tools. With tools, JSON is
+// requested in the system text and not from the provider, because the model has to be free to call a tool. Notices are
+// part of the texts, so an adapter adds none. r is not changed.
 func WithCallsAsText(r agent.Request) agent.Request {
 	out := r
 	if len(r.Tools) > 0 && r.Output.JSON {
 		out.System, out.Output = agent.Paragraphs(out.System, r.JSONAsked()), agent.OutputFormat{}
 	}
 	output := out.Output
-	out.Output = agent.OutputFormat{} // of that the adapter gives notice
+	out.Output = agent.OutputFormat{} // the adapter adds this notice
 	out = out.WithNotices()
 	out.Late, out.Exhausted, out.Output = nil, false, output
-	tools := map[string]agent.ToolSpec{} // by the model's name
+	tools := map[string]agent.ToolSpec{} // by model-facing name
 	for _, spec := range r.Tools {
 		tools[spec.ModelName()] = spec
 	}
-	names := map[string]string{} // of calls, by id
+	names := map[string]string{} // names of calls, by id
 	var turns []run.Message
-	open := false // the last of turns is the model's text, which its turn goes on with
-	// The texts of one turn of the model's are one text, but for reasoning of the provider's own, which keeps its place.
+	open := false // the last message is text of the model's present turn
+	// Texts of one turn of the model are joined, except around the provider's own reasoning, which keeps its place.
 	addText := func(m run.Message, text, between string) {
 		last := len(turns) - 1
 		if !open || !m.Source.SameEvent(turns[last].Source) {
@@ -240,8 +240,8 @@ func WithCallsAsText(r agent.Request) agent.Request {
 			turns, open = append(turns, m), true
 			return
 		}
-		said, _ := turns[last].Block.(run.Text) // open says so
-		turns[last].Block = run.Text{Text: said.Text + between + text}
+		previous, _ := turns[last].Block.(run.Text) // open implies that it is a text
+		turns[last].Block = run.Text{Text: previous.Text + between + text}
 	}
 	for _, m := range out.Messages {
 		switch b := m.Block.(type) {
@@ -271,8 +271,8 @@ func WithCallsAsText(r agent.Request) agent.Request {
 	return out
 }
 
-// SplitReply splits a reply without calls into text and thinking, if the model has to put thinking and calls between
-// tags: in DialectXML and under TextRequireTool. Otherwise all of the reply is text.
+// SplitReply splits a reply without calls into text and thinking if the model has to use tags: in DialectXML and under
+// TextRequireTool. Otherwise the whole reply is text.
 func SplitReply(d *agent.Definition, text string) ToolText {
 	if !d.WritesCalls() && d.Text != agent.TextRequireTool {
 		return ToolText{Text: text}
@@ -280,7 +280,7 @@ func SplitReply(d *agent.Definition, text string) ToolText {
 	return ReadToolText(text)
 }
 
-// Spoken is what a last reply says: of a model that writes its calls as text, what it thought is no part of it.
+// Spoken returns the text of a final reply, without the thinking of a model that writes its calls as text.
 func Spoken(d *agent.Definition, text string) string {
 	if !d.WritesCalls() || !strings.Contains(text, tagThinking) {
 		return text

@@ -12,8 +12,8 @@ import (
 	"unicode/utf16"
 )
 
-// CanonicalText is the RFC 8785 form of raw, but with its numbers' digits kept. Text that is not JSON stands for
-// itself: it equals no canonical form.
+// CanonicalText returns the RFC 8785 form of raw, except that numbers keep their digits. Text that is not JSON is
+// returned unchanged, which equals no canonical form.
 func CanonicalText(raw json.RawMessage) string {
 	if text, err := CanonicalJSON(raw); err == nil {
 		return text
@@ -21,7 +21,7 @@ func CanonicalText(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// CanonicalJSON is the RFC 8785 form of a JSON value, but with its numbers' digits kept.
+// CanonicalJSON returns the RFC 8785 form of a JSON value, except that numbers keep their digits.
 func CanonicalJSON(raw json.RawMessage) (string, error) {
 	v, err := DecodeNumbers(raw)
 	if err != nil {
@@ -30,7 +30,7 @@ func CanonicalJSON(raw json.RawMessage) (string, error) {
 	return string(AppendCanonical(nil, v)), nil
 }
 
-// AppendCanonical writes what DecodeNumbers returns as RFC 8785 wants it, but json.Number as it is spelled.
+// AppendCanonical appends a value of DecodeNumbers in RFC 8785 form, except that a json.Number keeps its spelling.
 func AppendCanonical(b []byte, v any) []byte {
 	switch v := v.(type) {
 	case nil:
@@ -62,17 +62,17 @@ func AppendCanonical(b []byte, v any) []byte {
 		}
 		return append(b, '}')
 	}
-	panic(fmt.Sprintf("canonical json: %T", v)) // a programming error: nothing from outside gets here with another type
+	panic(fmt.Sprintf("canonical json: %T", v)) // a programming error: no input leads to another type
 }
 
-// compareUTF16 orders keys by UTF-16 code units (RFC 8785, 3.2.3), which is not the order of their bytes: U+1F600 comes
-// before U+FB33. Keys that differ in invalid bytes alone still have one order.
+// compareUTF16 orders keys by UTF-16 code units (RFC 8785, 3.2.3). That is not the order of their bytes: U+1F600 comes
+// before U+FB33. Keys that differ in invalid bytes only are still ordered.
 func compareUTF16(a, b string) int {
 	return cmp.Or(slices.Compare(utf16.Encode([]rune(a)), utf16.Encode([]rune(b))), strings.Compare(a, b))
 }
 
-// AppendCanonicalString escapes what RFC 8785, 3.2.2.2 says and nothing else. Bytes that are not UTF-8 are copied, so
-// that different strings never look alike.
+// AppendCanonicalString appends s and escapes exactly what RFC 8785, 3.2.2.2 requires. Bytes that are not UTF-8 are
+// copied, so that different strings stay different.
 func AppendCanonicalString(b []byte, s string) []byte {
 	b = append(b, '"')
 	for i := range len(s) {
@@ -92,11 +92,11 @@ func AppendCanonicalString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// SortedKeys are the keys of m in order.
+// SortedKeys returns the keys of m in order.
 func SortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// MarshalVerbatim is json.Marshal that leaves raw JSON inside v as it is: arguments are hashed by their bytes (A6), and
-// json.Marshal would write & as \u0026 in them.
+// MarshalVerbatim is json.Marshal without changes to raw JSON inside v. Arguments are hashed by their bytes, and
+// json.Marshal would write & as \u0026 in them (A6).
 func MarshalVerbatim(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -107,7 +107,7 @@ func MarshalVerbatim(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// StoredLen is the length of text as a JSON string, in bytes: control characters take six.
+// StoredLen returns the length of text as a JSON string, in bytes; control characters take six.
 func StoredLen(text string) int {
 	b, _ := MarshalVerbatim(text) // a string always marshals
 	return len(b)

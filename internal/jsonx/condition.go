@@ -20,8 +20,8 @@ type Condition struct {
 	Matches string            `json:"matches,omitempty"` // RE2, unanchored
 }
 
-// Words is the condition as people read and write it: path, operator, and the value as JSON, such as /amount lte 50 or
-// /to in ["a","b"]. Paths with spaces are JSON strings.
+// Words returns the condition as people read and write it: path, operator, and the value as JSON, such as /amount lte
+// 50 or /to in ["a","b"]. A path with spaces is a JSON string.
 func (c Condition) Words() string {
 	path := c.Path
 	if strings.ContainsAny(path, " \"") {
@@ -42,7 +42,8 @@ func (c Condition) Words() string {
 	return path + " " + op + " " + value
 }
 
-// Operator is the condition's operator and the JSON values it compares with: one, but of in. Patterns are JSON strings.
+// Operator returns the condition's operator and the JSON values that it compares with: one value, but several for in. A
+// pattern is a JSON string.
 func (c Condition) Operator() (name string, values []json.RawMessage) {
 	ops := c.Operators()
 	if len(ops) == 0 {
@@ -51,7 +52,7 @@ func (c Condition) Operator() (name string, values []json.RawMessage) {
 	return ops[0].Name, ops[0].Operands
 }
 
-// Set gives the condition its operator; false where there is none of the name, or its value is of another kind.
+// Set sets the condition's operator. It returns false for an unknown operator or a value of the wrong kind.
 func (c *Condition) Set(op string, value json.RawMessage) bool {
 	switch op {
 	case "in":
@@ -72,7 +73,7 @@ type comparison int
 // The results of a comparison.
 const (
 	fails        comparison = iota - 1
-	Incomparable            // the value is missing, or of a type the operator does not compare
+	Incomparable            // the value is missing, or of a type that the operator does not compare
 	Holds                   // = -fails
 )
 
@@ -90,7 +91,7 @@ type Operator struct {
 	test     func(value json.RawMessage, operands []json.RawMessage) comparison
 }
 
-// Operators are those that are set; there should be exactly one.
+// Operators returns the operators that are set; there should be exactly one.
 func (c Condition) Operators() []Operator {
 	var pattern json.RawMessage
 	if c.Matches != "" {
@@ -135,7 +136,7 @@ func (c Condition) matchesPattern(value json.RawMessage, _ []json.RawMessage) co
 	return comparisonOf(re.MatchString(s))
 }
 
-// isIn holds if value equals an operand, and is incomparable if it has the type of none.
+// isIn holds if value equals an operand. It is incomparable if no operand has the value's type.
 func isIn(value json.RawMessage, operands []json.RawMessage) comparison {
 	best := Incomparable
 	for _, operand := range operands {
@@ -149,7 +150,7 @@ func isIn(value json.RawMessage, operands []json.RawMessage) comparison {
 	return best
 }
 
-// equalScalars compares values of one type; a null in the rule compares with every type.
+// equalScalars compares values of one type. A null in the rule compares with every type.
 func equalScalars(value, operand json.RawMessage) comparison {
 	kind, want := JSONKind(value), JSONKind(operand)
 	if want == 'n' {
@@ -184,7 +185,7 @@ func compareOrdered(accept func(c int) bool) func(json.RawMessage, []json.RawMes
 	}
 }
 
-// JSONString is the text of a JSON string; false where raw is none.
+// JSONString returns the text of a JSON string; false if raw is not a string.
 func JSONString(raw json.RawMessage) (string, bool) {
 	var s string
 	if JSONKind(raw) != '"' || json.Unmarshal(raw, &s) != nil {
@@ -193,8 +194,8 @@ func JSONString(raw json.RawMessage) (string, bool) {
 	return s, true
 }
 
-// Fits reports whether JSON that CompactJSON has accepted fit all conditions. A value that is missing, or of
-// another type, fits none.
+// Fits reports whether JSON that CompactJSON has accepted satisfies all conditions. A value that is missing, or of
+// another type, satisfies none.
 func Fits(when []Condition, args json.RawMessage) bool {
 	return !slices.ContainsFunc(when, func(c Condition) bool { return c.Test(args) != Holds })
 }

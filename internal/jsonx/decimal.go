@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// CompareNumbers compares two JSON numbers by their exact decimal values: -1, 0 or 1. Neither digits nor exponents are
-// rounded, and no number is ever written out: 1e999999999 costs as much as 1e9, and every number what it takes to read
-// it. Text that is not a JSON number is an error.
+// CompareNumbers compares two JSON numbers by their exact decimal values: -1, 0 or 1. Digits and exponents are not
+// rounded, and no number is written out, so 1e999999999 costs as much as 1e9. Text that is not a JSON number is an
+// error.
 func CompareNumbers(a, b string) (int, error) {
 	x, ok := ParseDecimal(a)
 	y, ok2 := ParseDecimal(b)
@@ -25,20 +25,20 @@ func CompareNumbers(a, b string) (int, error) {
 	return x.Sign * cmp.Or(x.Point.compare(y.Point), strings.Compare(x.Digits, y.Digits)), nil
 }
 
-// decimal is sign * 0.digits * 10^point with no zero at either end of digits; zero has sign 0.
+// decimal is sign * 0.digits * 10^point without a zero at either end of digits; zero has sign 0.
 type decimal struct {
 	Sign   int
 	Digits string
 	Point  bigInteger
 }
 
-// bigInteger is a whole number of any size, as decimal digits without zeros before them; zero has sign 0.
+// bigInteger is a whole number of any size, as decimal digits without leading zeros; zero has sign 0.
 type bigInteger struct {
 	sign   int
 	digits string
 }
 
-// ParseDecimal reads a JSON number without loss; false where s is none.
+// ParseDecimal parses a JSON number without loss; false if s is not a number.
 func ParseDecimal(s string) (decimal, bool) {
 	if !numberForm.MatchString(s) {
 		return decimal{}, false
@@ -61,7 +61,7 @@ func ParseDecimal(s string) (decimal, bool) {
 	return decimal{sign, strings.TrimRight(digits, "0"), point}, true
 }
 
-// parseInteger reads digits behind a sign or none.
+// parseInteger parses digits after an optional sign.
 func parseInteger(s string) bigInteger {
 	sign := 1
 	if s[0] == '-' {
@@ -81,7 +81,7 @@ func (i bigInteger) compare(j bigInteger) int {
 	return i.sign * cmp.Or(cmp.Compare(len(i.digits), len(j.digits)), strings.Compare(i.digits, j.digits))
 }
 
-// Int64 is the number itself, where it has at most as many digits as always fit.
+// Int64 returns the number if it has few enough digits to fit in any case.
 func (i bigInteger) Int64() (int64, bool) {
 	if i.sign == 0 {
 		return 0, true
@@ -90,13 +90,13 @@ func (i bigInteger) Int64() (int64, bool) {
 	return int64(i.sign) * n, err == nil && len(i.digits) <= fitting
 }
 
-// fitting is how many decimal digits fit into an int64, with room for a sum; overflow is the least number with more.
+// fitting is how many decimal digits fit into an int64, with room for a sum. overflow is the least number with more.
 const (
 	fitting  = 18
 	overflow = 1_000_000_000_000_000_000
 )
 
-// add adds a number that is small: a text's length.
+// add returns the sum with a small number, the length of a text.
 func (i bigInteger) add(n int64) bigInteger {
 	if small, ok := i.Int64(); ok {
 		return parseInteger(strconv.FormatInt(small+n, 10))
@@ -113,8 +113,8 @@ func (i bigInteger) add(n int64) bigInteger {
 	return bigInteger{i.sign, strings.TrimLeft(fmt.Sprintf("%s%0*d", head, fitting, sum), "0")}
 }
 
-// stepDigits is the digits of a number plus or minus one: the last digits that are full become empty, and the one
-// before them changes.
+// stepDigits returns the digits of a number plus or minus one: trailing digits full become empty, and the digit before
+// them changes.
 func stepDigits(digits string, full, empty byte, by int) string {
 	if by > 0 {
 		digits = "0" + digits
@@ -128,9 +128,9 @@ func stepDigits(digits string, full, empty byte, by int) string {
 	return string(all)
 }
 
-// USD is an amount of US dollars in units of 1e-12: a price of a million tokens with six decimals is a whole number of
-// them for one token, so what is spent is added up without rounding. The zero value is nothing. In JSON it is a decimal
-// number. Sums that do not fit stand at MaxUSD, which no limit reaches.
+// USD is an amount of US dollars in units of 1e-12. A price per million tokens with six decimals is then a whole number
+// of units for one token, so costs add up without rounding. The zero value is nothing. Its JSON is a decimal number. A
+// sum that does not fit is MaxUSD, which no limit reaches.
 type USD int64
 
 // UsdUnit is one dollar.
@@ -142,7 +142,7 @@ const MaxUSD USD = math.MaxInt64
 // ErrUSD says which amounts of money are accepted.
 var ErrUSD = errors.New("want a number of US dollars from 0 to 1000000 with at most 6 decimals")
 
-// ParseUSD reads any amount that is a whole number of units.
+// ParseUSD parses an amount that is a whole number of units.
 func ParseUSD(s string) (USD, bool) {
 	d, ok := ParseDecimal(s)
 	if !ok || d.Sign < 0 {
@@ -163,7 +163,7 @@ func ParseUSD(s string) (USD, bool) {
 	return USD(n), err == nil
 }
 
-// String is the amount as a decimal number, without zeros at its end.
+// String returns the amount as a decimal number without trailing zeros.
 func (u USD) String() string {
 	text := strconv.FormatInt(int64(u)/UsdUnit, 10)
 	if rest := int64(u) % UsdUnit; rest != 0 {
@@ -173,10 +173,10 @@ func (u USD) String() string {
 	return text
 }
 
-// MarshalJSON writes a number.
+// MarshalJSON returns a number.
 func (u USD) MarshalJSON() ([]byte, error) { return []byte(u.String()), nil }
 
-// UnmarshalJSON reads a number that is a whole number of units.
+// UnmarshalJSON parses a number that is a whole number of units.
 func (u *USD) UnmarshalJSON(data []byte) error {
 	v, ok := ParseUSD(string(data))
 	if !ok {
@@ -186,7 +186,7 @@ func (u *USD) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Add is the sum, at most MaxUSD.
+// Add returns the sum, at most MaxUSD.
 func (u USD) Add(v USD) USD {
 	if u > MaxUSD-v {
 		return MaxUSD
@@ -194,7 +194,7 @@ func (u USD) Add(v USD) USD {
 	return u + v
 }
 
-// Of is the price of so many tokens, where u is that of a million.
+// Of returns the price of that many tokens, where u is the price of a million.
 func (u USD) Of(tokens int64) USD {
 	over, n := bits.Mul64(uint64(max(0, u)/1_000_000), uint64(max(0, tokens)))
 	if over != 0 || n > math.MaxInt64 {

@@ -9,22 +9,22 @@ import (
 	"unicode/utf8"
 )
 
-// Patch is one change of an object: the value at a JSON Pointer (RFC 6901) becomes Value.
+// Patch is one change of an object: it sets the value at a JSON Pointer (RFC 6901) to Value.
 //
-// What is missing on the way is made: a list where the next part of the path is "-", else an object. In a list, an
-// index replaces the element that has it, and "-" or the list's length appends one. The path "" is the object itself,
-// which should stay an object. Nil, which is no value in JSON, takes a member out of its object and does nothing where
-// there is none; null is a value like any other. Elements are not taken out of a list, since that would move the others
-// under whoever patches them at the same time: patch the list.
+// Missing parents are created: a list if the next part of the path is "-", otherwise an object. In a list, an index
+// replaces its element, and "-" or the list's length appends one. The path "" is the object itself, which should stay
+// an object. A nil Value, which is not a JSON value, removes a member from its object; a missing member is ignored.
+// null is a value like any other. Elements cannot be removed from a list, since that would move the others under
+// concurrent patches: patch the whole list.
 type Patch struct {
 	Path  string          `json:"path"`
 	Value json.RawMessage `json:"value,omitempty"`
 }
 
-// maxPathDepth bounds the parts of a patch's path.
+// maxPathDepth is how many parts a patch's path may have.
 const maxPathDepth = 32
 
-// Check says what is wrong with the patch, without looking at an object.
+// Check returns what is wrong with the patch itself, without an object.
 func (p Patch) Check() error {
 	path, err := ParsePointer(p.Path)
 	switch {
@@ -41,7 +41,8 @@ func (p Patch) Check() error {
 	return err
 }
 
-// Apply returns the tree, as DecodeNumbers gives it, after the patch. It writes into the tree. Errors hold no value.
+// Apply returns the tree after the patch. It writes into the tree, which is in the form of DecodeNumbers. Errors
+// contain no value.
 func (p Patch) Apply(tree any) (any, error) {
 	path, err := ParsePointer(p.Path)
 	if err != nil {
@@ -57,7 +58,7 @@ func (p Patch) Apply(tree any) (any, error) {
 	return edit(tree, path, value)
 }
 
-// missing stands for a value that is not there yet.
+// missing represents a value that does not exist yet.
 type missing struct{}
 
 var (
@@ -66,7 +67,8 @@ var (
 	errTakesOut = errors.New("an element is not taken out of a list; patch the list")
 )
 
-// edit returns v with value at path; with value missing, v without the member at path; at the root, an empty object.
+// edit returns v with value at path. If value is missing, it returns v without the member at path; at the root, an
+// empty object.
 func edit(v any, path []string, value any) (any, error) {
 	_, removes := value.(missing)
 	switch {
@@ -122,8 +124,8 @@ func edit(v any, path []string, value any) (any, error) {
 	}
 }
 
-// Lookup finds the value at a JSON Pointer (RFC 6901) in JSON that CompactJSON has accepted, and returns it as it is
-// spelled. A pointer that leads nowhere is (nil, false, nil); an error means that the pointer or the JSON is malformed.
+// Lookup returns the value at a JSON Pointer (RFC 6901) in JSON that CompactJSON has accepted, in its spelling. For a
+// pointer that leads nowhere it returns (nil, false, nil). An error means that the pointer or the JSON is malformed.
 func Lookup(raw json.RawMessage, pointer string) (json.RawMessage, bool, error) {
 	tokens, err := ParsePointer(pointer)
 	if err != nil {
@@ -153,7 +155,7 @@ func Lookup(raw json.RawMessage, pointer string) (json.RawMessage, bool, error) 
 	return raw, true, nil
 }
 
-// ArrayIndex reads 0, or digits without a leading zero; "-" is the element after the last and exists in no array.
+// ArrayIndex parses 0, or digits without a leading zero. "-" is the element after the last one and exists in no array.
 func ArrayIndex(token string) (int, bool) {
 	i, err := strconv.Atoi(token)
 	return i, err == nil && strconv.Itoa(i) == token && i >= 0
@@ -178,7 +180,7 @@ func ParsePointer(pointer string) ([]string, error) {
 	return tokens, nil
 }
 
-// FormatPointer writes unescaped tokens as a JSON Pointer.
+// FormatPointer returns unescaped tokens as a JSON Pointer.
 func FormatPointer(tokens []string) string {
 	var b strings.Builder
 	for _, token := range tokens {
@@ -188,8 +190,8 @@ func FormatPointer(tokens []string) string {
 	return b.String()
 }
 
-// ApplyPatches is the JSON value after patches, in order and in canonical form, or the error that says which path does
-// not fit it and why. No value is in the error. The argument stays as it is.
+// ApplyPatches returns the JSON value after the patches, applied in order, in canonical form. An error names the path
+// that does not fit and why, but no value. The argument is not changed.
 func ApplyPatches(value json.RawMessage, patches []Patch) (json.RawMessage, error) {
 	tree, err := DecodeNumbers(value)
 	if err != nil {
@@ -203,8 +205,8 @@ func ApplyPatches(value json.RawMessage, patches []Patch) (json.RawMessage, erro
 	return AppendCanonical(nil, tree), nil
 }
 
-// PatchOverlap is the first patch of each list that change the same; false where none do. A path that is none stands
-// for the whole value.
+// PatchOverlap returns the first two patches, one of each list, that change the same value; false if none do. A
+// malformed path counts as the whole value.
 func PatchOverlap(a, b []Patch) (i, j int, found bool) {
 	for i := range a {
 		path, _ := ParsePointer(a[i].Path)
@@ -217,8 +219,8 @@ func PatchOverlap(a, b []Patch) (i, j int, found bool) {
 	return 0, 0, false
 }
 
-// overlap reports whether one path leads to the other's value or into it. Two that part at a "-" overlap whatever
-// follows: it decides what a missing parent becomes, and in what order a list grows.
+// overlap reports whether one path leads to the other's value or into it. Two paths with "-" at a common place overlap
+// in any case, because "-" decides what a missing parent becomes and in which order a list grows.
 func overlap(a, b []string) bool {
 	for i := range min(len(a), len(b)) {
 		switch {

@@ -8,15 +8,15 @@ import (
 	"unicode/utf8"
 )
 
-// RepairJSON makes JSON of what was meant to be JSON. It takes what models get wrong: quotes of another kind, doubled,
-// missing around a key or inside of a string without their backslash; commas and closing brackets that are missing or
-// too many; control characters and escapes that no string may have; Python's words for true, false and null; a code
-// fence around it all. It makes up no value, touches no number, and ends no string: where one has no end nobody knows
-// what is missing.
+// RepairJSON returns JSON for a text that was meant to be JSON. It corrects typical errors of models: quotes of another
+// kind, doubled, missing around a key or unescaped inside a string; missing and superfluous commas and closing
+// brackets; control characters and escapes that strings must not have; Python's words for true, false and null; and a
+// code fence around the text. It invents no value, changes no number, and does not end a string, because the missing
+// part is unknown.
 //
-// ok is false where nothing is sure enough; then there is no text. Else the text is JSON in the sense of CompactJSON
-// with its default limits: raw itself, byte for byte, where that is JSON, and else an object or a list. Takes time in
-// proportion to raw.
+// ok is false if no reading is certain; then there is no text. Otherwise the text is JSON in the sense of CompactJSON
+// with its default limits: raw itself, byte for byte, if that is JSON, and otherwise an object or a list. The time is
+// proportional to the length of raw.
 func RepairJSON(raw []byte) (text json.RawMessage, ok bool) {
 	if _, err := CompactJSON(raw, JSONLimits{}); err == nil {
 		return raw, true
@@ -32,7 +32,7 @@ func RepairJSON(raw []byte) (text json.RawMessage, ok bool) {
 	if text, ok = parseLenient(plain); ok {
 		return text, true
 	}
-	// An object may be escaped as if it stood inside a string.
+	// An object may be escaped as if it were inside a string.
 	if !strings.HasPrefix(inner, `{\"`) || json.Unmarshal([]byte(`"`+inner+`"`), &inner) != nil {
 		return nil, false
 	}
@@ -42,26 +42,26 @@ func RepairJSON(raw []byte) (text json.RawMessage, ok bool) {
 	return parseLenient(inner)
 }
 
-// parseLenient reads a text with all deviations that RepairJSON accepts, and returns strict JSON.
+// parseLenient parses a text with all deviations that RepairJSON accepts, and returns strict JSON.
 func parseLenient(text string) (json.RawMessage, bool) {
 	r := repairer{in: text, left: defaultJSONDepth}
 	r.skipSpace()
 	if c := r.peek(); c != '{' && c != '[' || !r.value() || r.open {
 		return nil, false
 	}
-	if strings.Trim(r.in[r.at:], " \t\r\n,;]}`") != "" { // closing brackets too many are not more than that
+	if strings.Trim(r.in[r.at:], " \t\r\n,;]}`") != "" { // superfluous closing brackets are accepted
 		return nil, false
 	}
 	out, err := CompactJSON(r.out, JSONLimits{})
 	return out, err == nil
 }
 
-// repairer reads on at a byte of in and writes what it makes of it. Every step goes forward.
+// repairer reads in from at and writes the repaired text to out. Every step advances.
 type repairer struct {
 	in   string
 	at   int
 	out  []byte
-	left int  // how much deeper values may nest
+	left int  // remaining nesting depth
 	open bool // a string has no end
 }
 
@@ -76,7 +76,7 @@ func (r *repairer) skipSpace() { r.at = skipSpace(r.in, r.at) }
 
 func skipSpace(s string, at int) int { return len(s) - len(strings.TrimLeft(s[at:], " \t\r\n")) }
 
-// value takes one value. What stands there and is none is not made one.
+// value reads one value. It does not turn anything else into a value.
 func (r *repairer) value() bool {
 	r.skipSpace()
 	switch c := r.peek(); c {
@@ -88,7 +88,7 @@ func (r *repairer) value() bool {
 		r.str(false)
 		return true
 	}
-	// A number, as it stands, or a word. Whether the number is one is for CompactJSON to say.
+	// A number, unchanged, or a word. CompactJSON checks the number.
 	from := r.at
 	for r.at < len(r.in) && (isWordByte(r.in[r.at]) || r.in[r.at] == '.' || r.in[r.at] == '+') {
 		r.at++
@@ -98,12 +98,12 @@ func (r *repairer) value() bool {
 	return text != ""
 }
 
-// words are what may stand without quotes.
+// words are the values that may be written without quotes.
 var words = map[string]string{"true": "true", "false": "false", "null": "null", "True": "true", "False": "false",
 	"None": "null"}
 
-// members takes what stands between brackets, up to the closing one or the end. A closing bracket of the other kind
-// belongs to what is around it, and closes this too.
+// members reads the members between brackets, up to the closing one or the end. A closing bracket of the other kind
+// belongs to the surrounding value, and closes this one too.
 func (r *repairer) members(closing byte, member func() bool) bool {
 	if r.left--; r.left < 0 {
 		return false
@@ -112,7 +112,7 @@ func (r *repairer) members(closing byte, member func() bool) bool {
 	r.out = append(r.out, r.peek())
 	r.at++
 	for n := 0; ; n++ {
-		r.at = len(r.in) - len(strings.TrimLeft(r.in[r.at:], " \t\r\n,")) // commas, as many as there are
+		r.at = len(r.in) - len(strings.TrimLeft(r.in[r.at:], " \t\r\n,")) // any number of commas
 		switch c := r.peek(); c {
 		case closing:
 			r.at++
@@ -120,7 +120,7 @@ func (r *repairer) members(closing byte, member func() bool) bool {
 			return true
 		case 0, '}', ']':
 			r.out = append(r.out, closing)
-			return c != 0 || r.at >= len(r.in) // a byte of zero is no end
+			return c != 0 || r.at >= len(r.in) // a zero byte is not the end
 		}
 		if n > 0 {
 			r.out = append(r.out, ',')
@@ -157,12 +157,12 @@ func isWordByte(c byte) bool {
 	return c == '_' || c == '-' || c == '$' || isDigit(c) || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
-// str takes a string. A quote ends it that is followed by what may stand behind a key or a value; any other is part of
-// it, or one too many.
+// str reads a string. A quote ends the string if what follows may come after a key or a value. Any other quote is part
+// of the string, or superfluous.
 func (r *repairer) str(key bool) {
 	quote := r.peek()
 	r.at++
-	if r.peek() == quote && !r.endsString(r.at+1, key) { // "" and then a text: doubled
+	if r.peek() == quote && !r.endsString(r.at+1, key) { // "" followed by a text: a doubled quote
 		r.at++
 	}
 	r.out = append(r.out, '"')
@@ -207,7 +207,7 @@ func (r *repairer) endsString(at int, key bool) bool {
 	return false
 }
 
-// isKeyAt reports whether a quoted key begins at at: a comma is missing before it.
+// isKeyAt reports whether a quoted key begins at at, which means that a comma is missing before it.
 func (r *repairer) isKeyAt(at int) bool {
 	end := at + 1
 	for end < len(r.in) && isWordByte(r.in[end]) {
@@ -220,7 +220,7 @@ func (r *repairer) isKeyAt(at int) bool {
 	return end < len(r.in) && r.in[end] == ':'
 }
 
-// follows reports whether what may stand behind a comma begins at at, and not more of a text.
+// follows reports whether at at begins what may follow a comma between members, and not more of a text.
 func (r *repairer) follows(at int) bool {
 	if at >= len(r.in) || strings.IndexByte("\"'{}[],-0123456789", r.in[at]) >= 0 {
 		return true
@@ -256,11 +256,12 @@ func (r *repairer) writePlain(c byte) {
 	}
 }
 
-// writeEscape writes a backslash and the byte it escapes. A byte that cannot be escaped stands for itself.
+// writeEscape writes a backslash and the byte that it escapes. A backslash before any other byte becomes a plain
+// backslash.
 func (r *repairer) writeEscape() {
 	rest := r.in[r.at+1:]
 	switch {
-	case rest == "": // the text was cut in its middle
+	case rest == "": // the text was cut within the escape
 		r.at++
 	case rest[0] == '\'':
 		r.out = append(r.out, '\'')
@@ -277,8 +278,8 @@ func (r *repairer) writeEscape() {
 	}
 }
 
-// RepairedInput is the object that a call's arguments were meant to be: they may also be a string that holds it. nil =
-// nothing is sure enough.
+// RepairedInput returns the object that a call's arguments were meant to be, which may be inside a string. nil = no
+// reading is certain.
 func RepairedInput(raw json.RawMessage) json.RawMessage {
 	var inner string
 	if json.Unmarshal(raw, &inner) == nil {

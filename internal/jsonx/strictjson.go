@@ -1,8 +1,8 @@
-// Package jsonx reads JSON that authorizes something: strictly, exactly and in one canonical form. It also repairs the
-// JSON that models write.
+// Package jsonx reads JSON that authorizes something: strictly, exactly and in one canonical form. It also repairs JSON
+// that models write.
 //
-// Duplicate keys, unknown keys and inputs beyond their limits are errors. Numbers are compared as decimals, never as
-// floats, amounts of money included. Conditions test a value at a pointer, patches change one.
+// Duplicate keys, unknown keys and inputs beyond their limits are errors. Numbers, including amounts of money, are
+// compared as decimals, never as floats. Conditions test a value at a pointer; patches change one.
 package jsonx
 
 import (
@@ -20,7 +20,7 @@ import (
 	"unicode/utf8"
 )
 
-// JSONLimits bounds a JSON text. The zero value means the defaults of R13.
+// JSONLimits limits a JSON text. The zero value has the defaults of R13.
 type JSONLimits struct {
 	Bytes int // longest text, in bytes, before compaction; 0 = 256 KiB
 	Depth int // deepest nesting of objects and arrays; 0 = 64
@@ -34,7 +34,7 @@ const (
 // JSONError says where a JSON text is not acceptable. It names keys and never quotes a value.
 type JSONError struct {
 	Offset  int    // bytes from the start of the text
-	Pointer string // RFC 6901, of the value that holds the fault; "" = the whole text
+	Pointer string // RFC 6901 pointer to the faulty value; "" = the whole text
 	Want    string
 }
 
@@ -45,7 +45,7 @@ func (e *JSONError) Error() string {
 	return fmt.Sprintf("json at offset %d, %s: want %s", e.Offset, ShownPath(e.Pointer), e.Want)
 }
 
-// ShownPath is a path as an error names it: short where the keys are not.
+// ShownPath returns a path for an error, quoted and cut.
 func ShownPath(path string) string {
 	if len(path) > 200 {
 		path = path[:200] + "..."
@@ -53,10 +53,10 @@ func ShownPath(path string) string {
 	return strconv.Quote(path)
 }
 
-// CompactJSON checks one JSON value that will be hashed, shown or executed (R13, A6) and takes out the white space
-// between its tokens. Digits, key order and the spelling of strings stay as they are. It refuses, with a *JSONError,
-// what encoding/json lets pass: duplicate keys (compared after unescaping), invalid UTF-8, lone surrogates, anything
-// after the value, and more than lim. The result shares no memory with raw.
+// CompactJSON checks one JSON value that will be hashed, shown or executed (R13, A6), and removes the white space
+// between its tokens. Digits, key order and the spelling of strings stay the same. It returns a *JSONError for faults
+// that encoding/json accepts: duplicate keys (compared after unescaping), invalid UTF-8, lone surrogates, anything
+// after the value, and exceeded limits. The result shares no memory with raw.
 func CompactJSON(raw []byte, lim JSONLimits) (json.RawMessage, error) {
 	if most := cmp.Or(lim.Bytes, defaultJSONBytes); len(raw) > most {
 		return nil, &JSONError{Offset: most, Want: fmt.Sprintf("at most %d bytes", most)}
@@ -72,9 +72,9 @@ func CompactJSON(raw []byte, lim JSONLimits) (json.RawMessage, error) {
 	return s.out, nil
 }
 
-// DecodeStrict decodes raw into v after CompactJSON's checks, with the default limits. Keys must be spelled exactly as
-// v's fields are: encoding/json would also take other capitals, so two different keys could set one field. Numbers
-// decoded into an interface are json.Number. Errors quote no value.
+// DecodeStrict decodes raw into v after the checks of CompactJSON with default limits. Keys must be spelled exactly as
+// v's fields. encoding/json would also accept another case, so that two different keys could set one field. Numbers in
+// an interface are json.Number. Errors quote no value.
 func DecodeStrict(raw []byte, v any) error { return DecodeStrictWithin(raw, JSONLimits{}, v) }
 
 // DecodeStrictWithin is DecodeStrict with other limits.
@@ -92,8 +92,8 @@ func DecodeStrictWithin(raw []byte, lim JSONLimits, v any) error {
 	return WithoutValue(dec.Decode(v))
 }
 
-// DecodeKnown is DecodeStrict for what another version of ours, or a service that adds keys, has written: keys that are
-// not v's are left out. A key that is one of v's but for its capitals is refused all the same.
+// DecodeKnown is DecodeStrict for JSON of another version of ours, or of a service that adds keys: it ignores unknown
+// keys. A key that differs from one of v's only in case is still refused.
 func DecodeKnown(raw []byte, lim JSONLimits, v any) error {
 	compact, err := CompactJSON(raw, lim)
 	if err != nil {
@@ -105,20 +105,20 @@ func DecodeKnown(raw []byte, lim JSONLimits, v any) error {
 	return WithoutValue(json.Unmarshal(compact, v))
 }
 
-// StoredLimits are those of what is stored: the bounds of what went into it are kept when it is written.
+// StoredLimits returns the limits for stored data. Tighter limits apply when data is written.
 func StoredLimits(data []byte) JSONLimits { return JSONLimits{Bytes: len(data) + 1, Depth: 256} }
 
-// ReadStored decodes a stored form into v, a pointer. It refuses whatever this version does not write: a key that v has
-// no field for, a key twice or in other capitals, a value of another kind, anything behind the value. What names the
-// form in the error. Raw JSON within v is as it was stored, to the byte.
+// ReadStored decodes a stored form into v, a pointer. It refuses everything that this version does not write: a key
+// without a field in v, a duplicate key or one in another case, a value of another kind, anything after the value. what
+// names the form in the error. Raw JSON within v keeps its stored bytes.
 func ReadStored(what string, data []byte, v any) error {
-	of := reflect.TypeOf(v)
+	target := reflect.TypeOf(v)
 	_, err := CompactJSON(data, StoredLimits(data))
-	if err == nil && of.Elem().Kind() == reflect.Struct && JSONKind(data) != '{' {
+	if err == nil && target.Elem().Kind() == reflect.Struct && JSONKind(data) != '{' {
 		err = &JSONError{Want: "an object"}
 	}
 	if err == nil {
-		err = FieldCheck{Others: true}.Value(data, of, "") // what a decoder would let pass
+		err = FieldCheck{Others: true}.Value(data, target, "") // faults that a decoder would accept
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -126,7 +126,7 @@ func ReadStored(what string, data []byte, v any) error {
 	return ReadChecked(what, data, v)
 }
 
-// ReadChecked is ReadStored of what has been checked as part of a larger form.
+// ReadChecked is ReadStored for data that has been checked as part of a larger form.
 func ReadChecked(what string, data []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
@@ -139,7 +139,8 @@ func ReadChecked(what string, data []byte, v any) error {
 	return nil
 }
 
-// WithoutValue replaces an error of encoding/json that would quote a number: of the right kind, it does not fit.
+// WithoutValue replaces an error of encoding/json that would quote a value. It names the key and the wanted kind
+// instead.
 func WithoutValue(err error) error {
 	if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		_, want := kindsFor(t.Type)
@@ -148,7 +149,7 @@ func WithoutValue(err error) error {
 	return err
 }
 
-// jsonScanner copies one JSON value from in to out and checks it on the way.
+// jsonScanner copies one JSON value from in to out and checks it.
 type jsonScanner struct {
 	in        []byte
 	pos       int
@@ -163,7 +164,7 @@ func (s *jsonScanner) expect(what string) error {
 
 func (s *jsonScanner) space() { s.pos = len(s.in) - len(bytes.TrimLeft(s.in[s.pos:], " \t\r\n")) }
 
-// peek is the next byte, 0 at the end: no JSON token starts with NUL.
+// peek returns the next byte, or 0 at the end; no JSON token starts with NUL.
 func (s *jsonScanner) peek() byte {
 	if s.pos < len(s.in) {
 		return s.in[s.pos]
@@ -215,10 +216,10 @@ func (s *jsonScanner) value() error {
 	return s.expect("a JSON value")
 }
 
-// numberForm is the grammar of RFC 8259.
+// numberForm is the grammar of numbers in RFC 8259.
 var numberForm = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
 
-// list takes the items between brackets, and the commas between them.
+// list reads the items between brackets, and the commas between them.
 func (s *jsonScanner) list(closing byte, item func(i int) error) error {
 	s.take(1)
 	s.space()
@@ -272,7 +273,7 @@ func (s *jsonScanner) member(seen map[string]bool) error {
 	return s.value()
 }
 
-// string takes a string token and returns it as it is spelled, quotes included.
+// string reads a string token and returns it in its spelling, including quotes.
 func (s *jsonScanner) string() ([]byte, error) {
 	start := s.pos
 	s.pos++
@@ -334,7 +335,8 @@ func hexEscape(b []byte) (u rune, ok bool) {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// JSONKind is what a value is by its first byte: 'n'ull, 'b'ool, '0' number, '"' string, '[' or '{'; 0 = nothing.
+// JSONKind returns the kind of a value by its first byte: 'n'ull, 'b'ool, '0' number, '"' string, '[' or '{'; 0 =
+// nothing.
 func JSONKind(raw json.RawMessage) byte {
 	raw = bytes.TrimLeft(raw, " \t\r\n")
 	if len(raw) == 0 {
@@ -350,7 +352,7 @@ func JSONKind(raw json.RawMessage) byte {
 	}
 }
 
-// DecodeNumbers decodes JSON into maps, lists and json.Number; the caller has checked raw.
+// DecodeNumbers decodes JSON into maps, lists and json.Number. The caller has checked raw.
 func DecodeNumbers(raw []byte) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
@@ -364,10 +366,10 @@ func DecodeNumbers(raw []byte) (any, error) {
 	return v, nil
 }
 
-// FieldCheck refuses keys that are not, letter by letter, the names of the fields they would set, and values of another
-// kind than these hold. It stops where a type decodes itself.
+// FieldCheck refuses keys that do not exactly match the names of their fields, and values of a kind that the fields
+// cannot hold. It does not descend into types that decode themselves.
 type FieldCheck struct {
-	Others bool // keys that are no field's are nobody's business
+	Others bool // ignore unknown keys
 }
 
 // Value checks that every key of raw is a field of t, at any depth. The error names the key by its path below at.
@@ -376,7 +378,7 @@ func (f FieldCheck) Value(raw json.RawMessage, t reflect.Type, at string) error 
 		t = t.Elem()
 	}
 	if t == reflect.TypeFor[time.Time]() || t == reflect.TypeFor[*time.Time]() {
-		if json.Unmarshal(raw, new(time.Time)) != nil { // its error quotes the text, and names no key
+		if json.Unmarshal(raw, new(time.Time)) != nil { // its error would quote the text, and name no key
 			return &JSONError{Pointer: at, Want: "a time, such as 2026-01-31T12:00:00Z"}
 		}
 		return nil
@@ -407,7 +409,8 @@ func (f FieldCheck) Value(raw json.RawMessage, t reflect.Type, at string) error 
 	return nil
 }
 
-// kindsFor are the kinds of values, as JSONKind has them, that encoding/json decodes into t, and those in words.
+// kindsFor returns the kinds of values, as JSONKind returns them, that encoding/json decodes into t, and their
+// description.
 func kindsFor(t reflect.Type) (accepted, want string) {
 	switch t.Kind() {
 	case reflect.String:
@@ -438,7 +441,7 @@ func (f FieldCheck) members(raw json.RawMessage, t reflect.Type, at string) erro
 			return f.Value(v, field, at)
 		}
 		refuse := !f.Others
-		for name := range known { // encoding/json would take the key for a field of another name
+		for name := range known { // encoding/json would accept the key for a field with another case
 			refuse = refuse || strings.EqualFold(name, key)
 		}
 		if refuse {
@@ -461,7 +464,7 @@ func eachMember(raw json.RawMessage, at string, visit func(key string, v json.Ra
 	return nil
 }
 
-// jsonFields maps the keys encoding/json knows for a struct to the types of their fields.
+// jsonFields maps a struct's keys for encoding/json to the types of their fields.
 func jsonFields(t reflect.Type) map[string]reflect.Type {
 	fields := map[string]reflect.Type{}
 	for _, f := range reflect.VisibleFields(t) {

@@ -1,6 +1,6 @@
 package tool
 
-// This file checks values against JSON Schema 2020-12, exactly and within bounds: strangers may have written either.
+// This file checks values against JSON Schema 2020-12, exactly and within limits, because both may come from strangers.
 
 import (
 	"crypto/sha256"
@@ -22,8 +22,8 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 )
 
-// What a schema and the arguments checked against it may measure. Schemas come from MCP servers too and are not trusted
-// (reliability.md R14); arguments come from a model (R13).
+// Limits for a schema and for arguments. Schemas also come from MCP servers and are not trusted (reliability.md R14).
+// Arguments come from a model (R13).
 const (
 	maxSchemaBytes  = 64 << 10
 	maxSchemaDepth  = 32
@@ -33,32 +33,33 @@ const (
 	maxArgsDepth = 64
 )
 
-// schemaURL is the name a schema is compiled under. Nothing is ever fetched; .invalid makes sure of it (RFC 2606).
+// schemaURL is the name under which a schema is compiled. Nothing is ever fetched; .invalid makes sure of that (RFC
+// 2606).
 const schemaURL = "https://schema.invalid/tool"
 
-// Schema is a compiled JSON Schema of a tool's arguments. It is safe for concurrent use; checks against one Schema run
-// one after the other.
+// Schema is a compiled JSON Schema of a tool's arguments. It is safe for concurrent use, but checks against one Schema
+// run one after the other.
 type Schema struct {
-	mu    sync.Mutex // the meter belongs to one check at a time
+	mu    sync.Mutex // one check at a time uses the meter
 	meter *meter
 	root  *jsonschema.Schema
 }
 
-// Compile compiles a JSON Schema, draft 2020-12 unless it names another draft with $schema. Formats are annotations in
-// every draft. Equal bytes usually return the same *Schema. Safe for concurrent use.
+// Compile compiles a JSON Schema, draft 2020-12 unless $schema names another draft. Formats are annotations in every
+// draft. Equal bytes usually return the same *Schema. Safe for concurrent use.
 //
-// It refuses a schema over 64 KiB, 32 levels or 8192 values; one that is invalid, names anything outside itself, has
-// $dynamicRef or $recursiveRef, a $ref that leads in a circle without descending into the arguments, or a pattern RE2
-// does not know or that is too large.
+// It refuses a schema over 64 KiB, 32 levels or 8192 values. It also refuses an invalid schema, a reference outside
+// itself, $dynamicRef and $recursiveRef, a $ref that leads in a circle without descending into the arguments, and a
+// pattern that RE2 does not support or that is too large.
 func Compile(raw json.RawMessage) (*Schema, error) {
 	digest := sha256.Sum256(raw)
 	schemas.Lock()
-	kept := schemas.byDigest[digest]
+	cached := schemas.byDigest[digest]
 	schemas.Unlock()
-	if kept != nil {
-		return kept, nil
+	if cached != nil {
+		return cached, nil
 	}
-	s, err := compileSchema(raw) // outside the lock: a slow schema holds up nobody else
+	s, err := compileSchema(raw) // outside the lock, so that a slow schema does not block others
 	if err != nil {
 		return nil, fmt.Errorf("compile schema: %w", err)
 	}
@@ -71,7 +72,7 @@ func Compile(raw json.RawMessage) (*Schema, error) {
 	return s, nil
 }
 
-// compileSchema compiles a schema with nothing to load from, metered.
+// compileSchema compiles a schema with a meter and without a loader.
 func compileSchema(raw []byte) (*Schema, error) {
 	doc, err := decodeExact(raw, jsonx.JSONLimits{Bytes: maxSchemaBytes, Depth: maxSchemaDepth}, maxSchemaValues)
 	if err != nil {
@@ -97,17 +98,17 @@ func compileSchema(raw []byte) (*Schema, error) {
 	return &Schema{meter: m, root: root}, err
 }
 
-// noLoader refuses every document but the schema itself.
+// noLoader refuses to load any document.
 type noLoader struct{}
 
 func (noLoader) Load(string) (any, error) {
 	return nil, errors.New("a tool's schema must not name documents outside itself")
 }
 
-// Validate checks arguments: nil, or an error whose text is meant for the model that wrote them, a line a violation in
-// the form `at /amount: must be at most 100, is 120`, sorted, at most 20 lines and about 4 KiB. Numbers are compared
-// exactly. Arguments over 256 KiB or 64 levels, with a key twice in one object, or that cost too much to check are
-// refused as well.
+// Validate checks arguments. It returns nil, or an error whose text is meant for the model that wrote them: one line
+// for each violation in the form `at /amount: must be at most 100, is 120`, sorted, at most 20 lines and about 4 KiB.
+// Numbers are compared exactly. It also refuses arguments over 256 KiB or 64 levels, with a duplicate key, or that cost
+// too much to check.
 func (s *Schema) Validate(args json.RawMessage) error {
 	doc, err := decodeExact(args, jsonx.JSONLimits{Bytes: maxArgsBytes, Depth: maxArgsDepth}, maxArgsBytes)
 	if err != nil {
@@ -126,8 +127,8 @@ func (s *Schema) Validate(args json.RawMessage) error {
 	return err
 }
 
-// Validate checks arguments against a tool's schema. It is an agent.Validator; its error is Schema.Validate's, or says
-// that the schema itself cannot be used.
+// Validate checks arguments against a tool's schema. It is an agent.Validator. Its error is that of Schema.Validate, or
+// says that the schema itself is unusable.
 func Validate(t agent.ToolSpec, args json.RawMessage) error {
 	s, err := Compile(t.Schema)
 	if err != nil {
@@ -136,7 +137,8 @@ func Validate(t agent.ToolSpec, args json.RawMessage) error {
 	return s.Validate(args)
 }
 
-// Fits makes the check of a schema of any value: a runtime.Schemas. Its errors are Compile's, the check's Validate's.
+// Fits compiles a schema of any value to a check, as a runtime.Schemas. Its errors are those of Compile, the check's
+// those of Schema.Validate.
 func Fits(schema json.RawMessage) (func(value json.RawMessage) error, error) {
 	s, err := Compile(schema)
 	if err != nil {
@@ -145,19 +147,19 @@ func Fits(schema json.RawMessage) (func(value json.RawMessage) error, error) {
 	return s.Validate, nil
 }
 
-// ObjectOnly reports whether the schema says type: object at its top, and nothing else.
+// ObjectOnly reports whether the schema has exactly type: object at its top.
 func (s *Schema) ObjectOnly() bool {
 	return s.root.Types != nil && slices.Equal(s.root.Types.ToStrings(), []string{"object"})
 }
 
-// Bounds of a number in JSON we accept. They keep exact arithmetic cheap: 1e999999999 would be a gigabyte.
+// Limits for a number in JSON. They keep exact arithmetic cheap: 1e999999999 would take a gigabyte.
 const (
 	maxNumberBytes    = 256
 	maxNumberExponent = 400
 )
 
-// decodeExact reads JSON that is checked or acted upon (reliability.md R13): what jsonx.CompactJSON refuses is refused,
-// numbers keep their digits. Its errors are fit for a model.
+// decodeExact decodes JSON that is checked or acted on (reliability.md R13). It refuses what jsonx.CompactJSON refuses,
+// and keeps the digits of numbers. A model may see its errors.
 func decodeExact(raw []byte, lim jsonx.JSONLimits, maxValues int) (any, error) {
 	compact, err := jsonx.CompactJSON(raw, lim)
 	if err != nil {
@@ -171,7 +173,7 @@ func decodeExact(raw []byte, lim jsonx.JSONLimits, maxValues int) (any, error) {
 	return doc, checkValues(doc, &left, maxValues)
 }
 
-// checkValues refuses numbers too long or too large for exact arithmetic, and more values than there may be.
+// checkValues refuses numbers that are too long or too large for exact arithmetic, and too many values.
 func checkValues(v any, left *int, most int) error {
 	if *left--; *left < 0 {
 		return fmt.Errorf("more than %d values", most)
@@ -199,28 +201,28 @@ func checkValues(v any, left *int, most int) error {
 	return nil
 }
 
-// maxSchemas is how many compiled schemas are kept: more than a definition has tools.
+// maxSchemas is how many compiled schemas are cached: more than a definition has tools.
 const maxSchemas = 256
 
-// schemas are the schemas compiled last, by the digest of their bytes. Losing them costs time, nothing else.
+// schemas caches compiled schemas by the digest of their bytes.
 var schemas = struct {
 	sync.Mutex
 	byDigest map[[sha256.Size]byte]*Schema
 }{byDigest: map[[sha256.Size]byte]*Schema{}}
 
-// Limits of one check. The budget lets every sensible schema check 256 KiB of arguments, and ends a hostile one
+// Limits of one check. The budget allows every sensible schema to check 256 KiB of arguments, and stops a hostile one
 // (references that double at each level) after a fraction of a second.
 const (
 	checkBudget     = 500_000
-	bytesPerUnit    = 64 // of text compared, or of pattern instructions times text
+	bytesPerUnit    = 64 // bytes of compared text, or of pattern instructions times text
 	maxPatternBytes = 1024
 	maxPatternInsts = 10_000 // instructions of the compiled pattern
 )
 
 var errSpent = errors.New("budget spent")
 
-// meter bounds the work of one check. Every subschema pays, when it is entered, for itself and for the visits it will
-// cause; once the budget is spent every further visit ends at once, and the outcome counts for nothing.
+// meter limits the work of one check. Every subschema pays on entry for itself and for the visits it will cause. Once
+// the budget is spent, every further visit ends at once, and the result is ignored.
 type meter struct{ left int }
 
 func (m *meter) isSpent() bool { return m.left < 0 }
@@ -235,10 +237,10 @@ func (m *meter) pay(units int) error {
 	return nil
 }
 
-// install puts the meter at the entrance of every schema reachable from root. The library calls a schema's format
-// before it descends, on every visit; formats are annotations here, so it is free. It refuses what cannot be metered.
+// install adds the meter to every schema reachable from root. The library calls a schema's format on every visit before
+// it descends. Formats are annotations here, so this hook is free. It refuses schemas that cannot be metered.
 func (m *meter) install(root *jsonschema.Schema) error {
-	// List root and every schema under it, each once.
+	// List root and every schema below it, each once.
 	seen := map[*jsonschema.Schema]bool{root: true}
 	all := []*jsonschema.Schema{root}
 	for i := 0; i < len(all); i++ {
@@ -258,7 +260,7 @@ func (m *meter) install(root *jsonschema.Schema) error {
 		return errors.New("a $ref leads in a circle")
 	}
 	for _, s := range all {
-		once, each := 1, 0 // what a visit costs: for s itself and its alternatives, and for each element of the value
+		once, each := 1, 0 // cost of a visit: for s itself and its alternatives, and for each element of the value
 		for _, c := range append(inPlace(s), named(s)...) {
 			once += weight(c)
 		}
@@ -281,7 +283,7 @@ func (m *meter) install(root *jsonschema.Schema) error {
 	return nil
 }
 
-// weight is what happens in a schema before its own meter is asked: the enum is compared.
+// weight returns the work in a schema before its own meter is called: comparing the enum.
 func weight(s *jsonschema.Schema) int {
 	if s.Enum == nil {
 		return 1
@@ -289,7 +291,7 @@ func weight(s *jsonschema.Schema) int {
 	return 1 + len(s.Enum.Values)
 }
 
-// pattern is the regular expression engine: RE2, linear in the text, with the compiled size bounded and metered.
+// pattern is the regular expression engine: RE2, linear in the text, with its compiled size limited and metered.
 func (m *meter) pattern(expr string) (jsonschema.Regexp, error) {
 	if len(expr) > maxPatternBytes {
 		return nil, fmt.Errorf("a pattern of %d bytes, at most %d are read", len(expr), maxPatternBytes)
@@ -308,7 +310,7 @@ func (m *meter) pattern(expr string) (jsonschema.Regexp, error) {
 	return &meteredPattern{Regexp: regexp.MustCompile(expr), size: len(prog.Inst), meter: m}, nil // it was parsed above
 }
 
-// meteredPattern pays for the text it is matched against.
+// meteredPattern pays for the text that it is matched against.
 type meteredPattern struct {
 	*regexp.Regexp
 	size  int
@@ -319,7 +321,7 @@ func (p *meteredPattern) MatchString(s string) bool {
 	return p.meter.pay(1+p.size*len(s)/bytesPerUnit) == nil && p.Regexp.MatchString(s)
 }
 
-// inPlace lists the schemas s applies to the very value it is applied to.
+// inPlace returns the schemas that s applies to the same value.
 func inPlace(s *jsonschema.Schema) []*jsonschema.Schema {
 	out := nonNil(s.Ref, s.Not, s.If, s.Then, s.Else)
 	out = append(out, slices.Concat(s.AllOf, s.AnyOf, s.OneOf)...)
@@ -330,7 +332,7 @@ func inPlace(s *jsonschema.Schema) []*jsonschema.Schema {
 	return out
 }
 
-// named lists the schemas s applies to one property or item each.
+// named returns the schemas that s applies to one property or item each.
 func named(s *jsonschema.Schema) []*jsonschema.Schema {
 	out := slices.Concat(slices.Collect(maps.Values(s.Properties)), s.PrefixItems)
 	if items, ok := s.Items.([]*jsonschema.Schema); ok {
@@ -339,7 +341,7 @@ func named(s *jsonschema.Schema) []*jsonschema.Schema {
 	return out
 }
 
-// elements lists the schemas s applies to any number of properties, their names, or items.
+// elements returns the schemas that s applies to any number of properties, their names, or items.
 func elements(s *jsonschema.Schema) []*jsonschema.Schema {
 	out := nonNil(s.PropertyNames, s.UnevaluatedProperties, s.Contains, s.Items2020, s.UnevaluatedItems)
 	out = slices.AppendSeq(out, maps.Values(s.PatternProperties))
@@ -353,7 +355,7 @@ func nonNil(all ...*jsonschema.Schema) []*jsonschema.Schema {
 	return slices.DeleteFunc(all, func(s *jsonschema.Schema) bool { return s == nil })
 }
 
-// appendSchema appends v where the library's any is a schema.
+// appendSchema appends v if the library's any is a schema.
 func appendSchema(out []*jsonschema.Schema, v any) []*jsonschema.Schema {
 	if s, ok := v.(*jsonschema.Schema); ok {
 		return append(out, s)
@@ -361,7 +363,8 @@ func appendSchema(out []*jsonschema.Schema, v any) []*jsonschema.Schema {
 	return out
 }
 
-// isCircular reports whether a schema applies itself to the same value, directly or not. Validation would never end.
+// isCircular reports whether a schema applies itself to the same value, directly or indirectly. Validation would never
+// end.
 func isCircular(all []*jsonschema.Schema) bool {
 	const open, done = 1, 2
 	state := map[*jsonschema.Schema]int{}

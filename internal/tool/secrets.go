@@ -16,26 +16,27 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 )
 
-// Secrets are values that an operator keeps for a tenant's tools: tokens, keys, passwords. Safe for concurrent use.
+// Secrets holds values that an operator stores for a tenant's tools: tokens, keys, passwords. Safe for concurrent use.
 type Secrets interface {
-	// Secret is the value of that name. A missing one is ErrNoSecret; any other error may pass. No error holds a value.
+	// Secret returns the value of that name. A missing one is ErrNoSecret; after any other error a retry may succeed. No
+	// error contains a value.
 	Secret(ctx context.Context, tenant, name string) (string, error)
 }
 
-// ErrNoSecret is the error of a secret that nobody has stored.
+// ErrNoSecret is the error of a secret that is not stored.
 var ErrNoSecret = errors.New("there is no such secret")
 
-// NoSecrets has none.
+// NoSecrets is a Secrets without any secret.
 type NoSecrets struct{}
 
-// Secret is always ErrNoSecret.
+// Secret always returns ErrNoSecret.
 func (NoSecrets) Secret(context.Context, string, string) (string, error) { return "", ErrNoSecret }
 
-// MinSecret is how many bytes a secret has at least. A shorter one could not be told from other text that comes back.
+// MinSecret is the shortest secret in bytes. A shorter one could not be told from other text in a result.
 const MinSecret = 4
 
-// Disclosure is one use of a tenant's secrets: it puts them into templates, and takes those that it has put in out of
-// any text again. Make one with NewDisclosure for each call. Not safe for concurrent use.
+// Disclosure is one use of a tenant's secrets. It fills them into templates, and removes those it has filled in from
+// any text. Use NewDisclosure for each call. Not safe for concurrent use.
 type Disclosure struct {
 	from   Secrets
 	tenant string
@@ -43,12 +44,12 @@ type Disclosure struct {
 	echoes []echo            // by name
 }
 
-// NewDisclosure discloses secrets of a tenant. from may be nil: then there are none.
+// NewDisclosure returns a Disclosure of a tenant's secrets. A nil from has no secrets.
 func NewDisclosure(from Secrets, tenant string) *Disclosure {
 	return &Disclosure{from: cmp.Or[Secrets](from, NoSecrets{}), tenant: tenant, values: map[string]string{}}
 }
 
-// Expand puts secrets in the places of a template. An error names the secret, never its value.
+// Expand fills secrets into a template. An error names the secret, never its value.
 func (d *Disclosure) Expand(ctx context.Context, template string) (string, error) {
 	parts, err := agent.SecretParts(template)
 	if err != nil {
@@ -67,7 +68,7 @@ func (d *Disclosure) Expand(ctx context.Context, template string) (string, error
 	return b.String(), nil
 }
 
-// Value is a secret, which Redact knows from then on. It is read once.
+// Value returns a secret, which Redact removes from then on. It is read once.
 func (d *Disclosure) Value(ctx context.Context, name string) (string, error) {
 	if v, ok := d.values[name]; ok {
 		return v, nil
@@ -91,8 +92,8 @@ func (d *Disclosure) Value(ctx context.Context, name string) (string, error) {
 		e.starts[c] = true
 	}
 	e.starts['+'] = e.starts['+'] || v[0] == ' '
-	for lead := range 3 { // where it stands among the bytes that are encoded together
-		from, to := (lead*8+5)/6, (lead+len(v))*8/6 // of what the secret alone determines
+	for lead := range 3 { // position in the group of three bytes that base64 encodes together
+		from, to := (lead*8+5)/6, (lead+len(v))*8/6 // the part that depends on the secret alone
 		for _, form := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 			text := form.EncodeToString([]byte(strings.Repeat("\x00", lead) + v))[from:to]
 			if len(text) >= MinSecret {
@@ -105,14 +106,14 @@ func (d *Disclosure) Value(ctx context.Context, name string) (string, error) {
 	return v, nil
 }
 
-// Names are the secrets that were disclosed, sorted.
+// Names returns the names of the disclosed secrets, sorted.
 func (d *Disclosure) Names() []string { return slices.Sorted(maps.Keys(d.values)) }
 
-// Redact puts ${secret:NAME} back where a disclosed secret stands in text: as it is, or as JSON, a URL, HTML,
-// hexadecimal or base64 write it.
+// Redact replaces each disclosed secret in text by ${secret:NAME}, whether it is written plainly or in JSON, a URL,
+// HTML, hexadecimal or base64.
 func (d *Disclosure) Redact(text string) string { return d.redact(text, false) }
 
-// RedactCut is Redact of a text whose end is missing: it also takes out what a secret may begin with there.
+// RedactCut is Redact for a truncated text. It also removes the beginning of a secret at the text's end.
 func (d *Disclosure) RedactCut(text string) string { return d.redact(text, true) }
 
 func (d *Disclosure) redact(text string, missing bool) string {
@@ -143,25 +144,24 @@ func (d *Disclosure) redact(text string, missing bool) string {
 	return out.String() + text[from:]
 }
 
-// echo finds a secret in a text, however it is written there: as it is, in hexadecimal, in base64, or character by
-// character with any of them escaped as in JSON, URLs, HTML and program texts. The cost at a place of a text is bounded
-// by the secret's length.
+// echo finds a secret in a text in any spelling: plain, hexadecimal, base64, or character by character with escapes as
+// in JSON, URLs, HTML and program texts. The cost at each position is bounded by the secret's length.
 type echo struct {
 	name   string
 	secret string
 	chars  []character
 	base64 []string
-	starts [256]bool // the bytes that any of its spellings may begin with
+	starts [256]bool // the bytes with which a spelling may begin
 }
 
-// character is one of a secret's, with what may stand for it behind backslashes, in small letters.
+// character is one character of a secret, with its lower-case escapes behind backslashes.
 type character struct {
 	text    string
 	escapes []string
 }
 
-// at is how long the secret is that a text begins with, 0 = it begins with none; open says that it begins with one
-// whose end is missing.
+// at returns the length of the secret's spelling at the beginning of text, or 0. open reports whether text begins with
+// a spelling whose end is missing.
 func (e *echo) at(text string) (n int, open bool) {
 	if !e.starts[text[0]] {
 		return 0, false
@@ -180,7 +180,8 @@ func (e *echo) at(text string) (n int, open bool) {
 	return n, open
 }
 
-// mayBegin tells from the next few bytes whether the secret can be spelled there: many signs escape something else.
+// mayBegin checks the next few bytes to decide whether the secret can be spelled there, because many escapes are of
+// something else.
 func (e *echo) mayBegin(text string) bool {
 	if text[0] == e.secret[0] || len(text) <= deepest {
 		return true
@@ -200,9 +201,9 @@ func (e *echo) mayBegin(text string) bool {
 	return true
 }
 
-// spelled reads the secret character by character. A character may have spellings of several lengths at a place.
+// spelled reads the secret character by character. A character may have spellings of several lengths at one position.
 func (e *echo) spelled(text string) (n int, open bool) {
-	var here, next [2 * deepest]int // the places that have been reached
+	var here, next [2 * deepest]int // the positions reached so far
 	ends := here[:1]
 	for _, c := range e.chars {
 		reached := next[:0]
@@ -221,10 +222,11 @@ func (e *echo) spelled(text string) (n int, open bool) {
 	return slices.Max(ends), open
 }
 
-// deepest is how often something is escaped that was escaped already.
+// deepest is how often an escape may be escaped again.
 const deepest = 8
 
-// spellings takes how long the spellings of a character are that a text begins with; cut: it may end within one.
+// spellings calls take with the length of each spelling of the character at the beginning of text. cut reports whether
+// text may end within a spelling.
 func (c character) spellings(text string, take func(n int)) (cut bool) {
 	add := func(n int, open bool) {
 		if n > 0 {
@@ -263,7 +265,7 @@ func (c character) spellings(text string, take func(n int)) (cut bool) {
 		}
 		add(n, open)
 		add(bytesBehind(text, `\x`, c.text))
-		// escaped, and then written for HTML or a URL
+		// an escape of HTML or a URL behind a backslash
 		if sign := c.escapes[len(c.escapes)-1] == c.text; sign && end < len(text) && text[end] != '\\' {
 			cut = c.spellings(text[end:], func(n int) { take(end + n) }) || cut
 		}
@@ -271,8 +273,8 @@ func (c character) spellings(text string, take func(n int)) (cut bool) {
 	return cut
 }
 
-// bytesBehind reads a character's bytes in hexadecimal, each behind a mark: %41, or %2541 where that was escaped again;
-// \x41, or \\x41.
+// bytesBehind reads a character's bytes in hexadecimal, each after a mark: %41, or %2541 if escaped again; \x41, or
+// \\x41.
 func bytesBehind(text, mark, character string) (n int, cut bool) {
 	for i := range len(character) {
 		for m := 0; mark == `\x` && m < deepest && strings.HasPrefix(text[n:], `\\`); m++ {
@@ -294,12 +296,12 @@ func bytesBehind(text, mark, character string) (n int, cut bool) {
 	return n, false
 }
 
-// controls are the letters by which JSON writes control characters.
+// controls are the letters with which JSON escapes control characters.
 var controls = map[string]string{"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 
 const hexDigits = "0123456789abcdef"
 
-// hexByte reads a byte in hexadecimal: two digits, 0 where it is another one.
+// hexByte reads the byte c in hexadecimal. It returns 2, or 0 if the text has another byte.
 func hexByte(text string, c byte) (n int, cut bool) {
 	for i, digit := range []byte{hexDigits[c>>4], hexDigits[c&0xF]} {
 		if i == len(text) {
@@ -312,7 +314,7 @@ func hexByte(text string, c byte) (n int, cut bool) {
 	return 2, false
 }
 
-// escapes are what stands for a character behind a backslash: u0041, u{41}, 101, the letter of a control character, or
+// escapes returns what may follow a backslash for a character: u0041, u{41}, 101, the letter of a control character, or
 // a sign itself.
 func escapes(text string) []string {
 	r, _ := utf8.DecodeRuneInString(text)
@@ -323,7 +325,7 @@ func escapes(text string) []string {
 	if letter, ok := controls[text]; ok {
 		forms = append(forms, letter)
 	}
-	// a letter behind a backslash is something else
+	// a backslash changes the meaning of a letter or digit
 	if r > ' ' && r < utf8.RuneSelf && (r < '0' || r > '9') && (r|0x20 < 'a' || r|0x20 > 'z') {
 		forms = append(forms, text)
 	}
@@ -341,7 +343,7 @@ func (c character) escaped(text string) (n int, cut bool) {
 	return 0, cut
 }
 
-// longestEntity is how long an entity of HTML is at most, in bytes, with what escapes its own &.
+// longestEntity is the longest entity of HTML in bytes, including the escapes of its own &.
 const longestEntity = 40
 
 // entity reads &#65; &#x41; &amp; and others, and those whose & was escaped again: &amp;#65;.
@@ -371,10 +373,10 @@ func entity(text, character string) (n int, cut bool) {
 	return 0, false
 }
 
-// between may stand between two bytes in hexadecimal.
+// between lists what may separate two bytes in hexadecimal.
 var between = []string{"", ":", "-", " ", ", 0x", ",0x", " 0x"}
 
-// hexadecimal reads the secret's bytes as hexadecimal, in capitals or not.
+// hexadecimal reads the secret's bytes in hexadecimal, upper or lower case.
 func (e *echo) hexadecimal(text string) (n int, open bool) {
 	for i := range len(e.secret) {
 		found := false

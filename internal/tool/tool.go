@@ -1,5 +1,5 @@
-// Package tool is for writing tools, and what a tool is to the runtime: a description, a way to run it, and optionally
-// a way to find out whether an interrupted run of it happened.
+// Package tool helps to write tools, and defines a tool for the runtime: a description, a way to run it, and optionally
+// a way to find out whether an interrupted call happened.
 package tool
 
 import (
@@ -21,36 +21,36 @@ type Call struct {
 	Name            string          // original tool name
 	Args            json.RawMessage // validated against the schema, the stored bytes
 	Key             string          // stable idempotency key run/call; equal on every attempt
-	Attempt         int             // which one this is of one invocation, from 1; 0 = nothing is entered
-	Root            string          // the folder the definition confines the tool to; empty = it names none
-	// what people answered when the tool last asked for input in this call; nil = it did not. Never nil after it did
+	Attempt         int             // number of the attempt in one invocation, from 1; 0 = the tool is not run
+	Root            string          // the folder to which the definition confines the tool; "" = none
+	// people's answer to the tool's last question in this call; nil = the tool has not asked. Never nil after an answer
 	Resume json.RawMessage
 
-	Memo string // what the tool's own ticket had in Memo when it asked for Resume; "" = nothing
+	Memo string // Memo of the ticket that Resume answers; "" = none
 
-	// State is a copy of the state that the run's tools share, a JSON object. Under a sequential executor it has what the
-	// calls before this one changed; the calls of a parallel round all have that of before the round, on every attempt.
+	// State is a copy of the state that the run's tools share, a JSON object. Under a sequential executor it includes the
+	// changes of earlier calls. All calls of a parallel round get the state from before the round, on every attempt.
 	State json.RawMessage
 }
 
-// Tool runs calls. Call may be entered concurrently. An error is infrastructure's or a bug's and is shown to the model
-// as a failed call; a result with IsError is the tool's own, considered answer. A result with Suspend asks people for
-// input: by it the tool says that it has had no effect, and once they have answered the call is entered again under the
-// same key. A panic is caught by the runtime.
+// Tool runs calls. Call may be entered concurrently. An error is an infrastructure error or a bug, and the model sees
+// it as a failed call. A result with IsError is the tool's own answer. A result with Suspend asks people for input: the
+// tool has had no effect yet, and the call is entered again under the same key once they have answered. The runtime
+// catches panics.
 type Tool interface {
 	Spec() agent.ToolSpec
 	Call(ctx context.Context, c Call) (agent.ToolResultData, error)
 }
 
-// Describer is implemented by tools that can say in one sentence what a call would do, for the people who are asked to
-// approve it. Secrets among the arguments are masked. "" = the tool has no sentence for this call. The sentence stands
-// above the arguments and is no part of what is approved; what it says is escaped and cut at its limit.
+// Describer is implemented by tools that can say in one sentence what a call would do, for its approvers. Secrets in
+// the arguments are masked. "" = no sentence for this call. The sentence is shown above the arguments, escaped and cut
+// at its limit. It is not part of what is approved.
 type Describer interface {
 	Describe(args json.RawMessage) string
 }
 
-// Describe returns the sentence of a tool for a call, on one line; "" if the tool has none. A panic of the tool's code
-// is no sentence either: people are shown the call.
+// Describe returns a tool's sentence for a call, on one line; "" if the tool has none. If the tool's code panics, the
+// result is "" and approvers see the call itself.
 func Describe(t Tool, args json.RawMessage) (sentence string) {
 	defer func() {
 		if recover() != nil {
@@ -69,30 +69,32 @@ func Describe(t Tool, args json.RawMessage) (sentence string) {
 	}
 }
 
-// Outcome is what Reconcile found out.
+// Outcome is the result of Reconcile.
 type Outcome string
 
 // The outcomes.
 const (
-	OutcomeDone    Outcome = "done"     // it happened; the result is given
-	OutcomeNotDone Outcome = "not_done" // it did not happen and never will by that attempt
-	OutcomeUnknown Outcome = "unknown"  // a person must say
+	OutcomeDone    Outcome = "done"     // the call happened; the result is returned
+	OutcomeNotDone Outcome = "not_done" // the call did not happen and never will by that attempt
+	OutcomeUnknown Outcome = "unknown"  // a person has to decide
 )
 
-// Reconciler is implemented by tools that can tell what became of a call whose claimant died. It has no effect itself.
+// Reconciler is implemented by tools that know the outcome of a call whose claimant died. Reconcile has no effect
+// itself.
 type Reconciler interface {
 	Reconcile(ctx context.Context, c Call) (Outcome, agent.ToolResultData, error)
 }
 
-// Set is the tools of one registry, by original name. It does not change once made and is safe for concurrent use; the
-// zero Set is empty.
+// Set holds the tools of one registry, by original name. It is immutable and safe for concurrent use. The zero Set is
+// empty.
 type Set struct {
 	byName map[string]Tool
 	specs  []agent.ToolSpec
 }
 
-// NewSet makes a set of tools in that order. Each spec is read once and kept. It returns an error for a nil tool, a
-// spec no run could use (as New does), and two tools whose original or model-facing names are the same, with both.
+// NewSet makes a set of tools in that order. Each spec is read once and stored. It returns an error for a nil tool, for
+// a spec that no run could use (as New does), and for two tools with the same original or model-facing name, naming
+// both.
 func NewSet(tools ...Tool) (*Set, error) {
 	s := &Set{byName: map[string]Tool{}}
 	taken := map[string]string{} // model-facing name to original name
@@ -129,9 +131,9 @@ func (s *Set) Specs() []agent.ToolSpec {
 	return out
 }
 
-// State reads the value at a JSON Pointer of the state that the run's tools share, as the call sees it; "" is all of
-// it. found is false, and the value zero, where there is none. A number in an interface is a json.Number. It returns an
-// error for a malformed pointer and for a value that is no T.
+// State reads the value at a JSON Pointer of the state that the run's tools share, as the call sees it; "" is the whole
+// state. If there is no value, found is false and v is zero. A number in an interface is a json.Number. It returns an
+// error for a malformed pointer and for a value that is not a T.
 func State[T any](c Call, pointer string) (v T, found bool, err error) {
 	state := c.State
 	if len(state) == 0 {
@@ -149,14 +151,14 @@ func State[T any](c Call, pointer string) (v T, found bool, err error) {
 	return v, true, nil
 }
 
-// Change is one change of the state that the run's tools share. Make it by SetState or UnsetState.
+// Change is one change of the state that the run's tools share. Use SetState or UnsetState to make one.
 type Change struct {
 	patch run.Patch
 	err   error
 }
 
-// SetState makes the JSON form of v the value at a JSON Pointer: see agent.Patch for what is made on the way and for
-// lists, where "-" appends.
+// SetState returns the change that sets the value at a JSON Pointer to the JSON form of v. jsonx.Patch describes
+// missing parents and lists, where "-" appends.
 func SetState(pointer string, v any) Change {
 	raw, err := jsonx.MarshalVerbatim(v)
 	if err != nil {
@@ -165,14 +167,15 @@ func SetState(pointer string, v any) Change {
 	return Change{run.Patch{Path: pointer, Value: raw}, err}
 }
 
-// UnsetState takes the member at a JSON Pointer out of its object. Where there is none it does nothing.
+// UnsetState returns the change that removes the member at a JSON Pointer from its object. A missing member is not an
+// error.
 func UnsetState(pointer string) Change { return Change{patch: run.Patch{Path: pointer}} }
 
-// Patched is the result r of a call that also changes the state, in that order, once it is stored. A result that is an
-// error changes nothing.
+// Patched returns the result r with changes of the state, which are applied in that order when the result is stored. A
+// result that is an error changes nothing.
 //
-// It returns an error where a value has no JSON form. A change that the state does not take is an error result of the
-// call; in a parallel round, another call's change of the same path ends the run (state_conflict).
+// It returns an error if a value has no JSON form. A change that does not fit the state becomes an error result of the
+// call. In a parallel round, another call's change of the same path ends the run (state_conflict).
 func Patched(r agent.ToolResultData, changes ...Change) (agent.ToolResultData, error) {
 	for _, c := range changes {
 		if c.err != nil {
@@ -183,11 +186,11 @@ func Patched(r agent.ToolResultData, changes ...Change) (agent.ToolResultData, e
 	return r, nil
 }
 
-// Text is a successful result with that text.
+// Text returns a successful result with that text.
 func Text(s string) agent.ToolResultData { return agent.ToolResultData{Content: s} }
 
-// JSON is a successful result holding v as JSON on one line, characters such as < and & as they are. It returns the
-// error of encoding/json when v has no JSON form.
+// JSON returns a successful result with v as JSON on one line, without escaping characters such as < and &. It returns
+// the error of encoding/json if v has no JSON form.
 func JSON(v any) (agent.ToolResultData, error) {
 	b, err := jsonx.MarshalVerbatim(v)
 	if err != nil {
@@ -196,40 +199,39 @@ func JSON(v any) (agent.ToolResultData, error) {
 	return Text(string(b)), nil
 }
 
-// Ask is the result of a tool that has had no effect and cannot go on before people answer. Once they have, the call is
-// entered again with their answer in Call.Resume, unless the ticket's mode says otherwise.
+// Ask returns the result of a tool that has had no effect and needs an answer of people. After the answer, the call is
+// entered again with it in Call.Resume, unless the ticket's mode says otherwise.
 func Ask(t run.Ticket) agent.ToolResultData { return agent.ToolResultData{Suspend: &t} }
 
-// Errorf is a tool's own, considered failure: the model hears the text.
+// Errorf returns a tool's own failure, whose text the model sees.
 func Errorf(format string, args ...any) agent.ToolResultData {
 	return agent.ToolResultData{Content: fmt.Sprintf(format, args...), IsError: true}
 }
 
-// Refusal is Errorf for code deeper than a tool's own function: an error whose text is meant for the model. A tool made
-// by New that returns one, wrapped or not, answers its text as an error result; every other error stays an error.
+// Refusal is Errorf for code below a tool's function: an error whose text is meant for the model. A tool made by New
+// that returns a Refusal, wrapped or not, has its text as an error result. Any other error stays an error.
 type Refusal string
 
-// Error is the text for the model.
+// Error returns the text for the model.
 func (r Refusal) Error() string { return string(r) }
 
-// Refusef makes a Refusal.
+// Refusef returns a Refusal.
 func Refusef(format string, args ...any) error { return Refusal(fmt.Sprintf(format, args...)) }
 
-// LostError is the error of a call that was sent and whose answer did not come, or could not be read: whoever carries
-// it out may have done it. Where doing it twice is one time too many, nobody can say what became of it. A call that was
-// surely not sent, or surely refused, is an error of another type.
+// LostError is the error of a call that was sent but whose answer was lost or unreadable, so the call may have
+// happened. For a non-idempotent call the outcome is unknown. A call that was certainly not sent, or certainly refused,
+// has an error of another type.
 type LostError struct{ Err error }
 
 func (e *LostError) Error() string { return fmt.Sprintf("the answer was lost: %v", e.Err) }
 
 func (e *LostError) Unwrap() error { return e.Err }
 
-// ChangedError is the error of a call that was not sent, because the tool is not, or is no longer, what the run is
-// pinned to.
+// ChangedError is the error of a call that was not sent, because the server's tool differs from the pinned one.
 type ChangedError struct {
-	Server, Tool string // the server's name in the definition, and its own name of the tool
-	Want         string // the digest the run is pinned to
-	Got          string // the digest of what the server says now; "" = it has no such tool
+	Server, Tool string // the server's name in the definition, and its own name for the tool
+	Want         string // the pinned digest
+	Got          string // the digest of the server's current definition; "" = it has no such tool
 }
 
 func (e *ChangedError) Error() string {

@@ -20,30 +20,30 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Options are the optional parts of a typed tool; nil and the zero value are useful.
+// Options are the optional parts of a typed tool. nil and the zero value are valid.
 type Options[In any] struct {
 	Timeout  time.Duration // of one call; 0 = the runtime's default
-	Priority int           // higher runs first where a batch is cut short; 0 is the default
+	Priority int           // higher runs first if a batch is cut short; default 0
 
-	// Describe says in one sentence what a call would do, for those who are asked to approve it, see Describer. nil = they
-	// are shown the call itself. It must be fast and have no effect.
+	// Describe returns one sentence that says what a call would do, for approvers; see Describer. nil = approvers see the
+	// call itself. It must be fast and have no effect.
 	Describe func(in In) string
 
-	// Reconcile says what became of a call whose claimant died, see Reconciler. nil = the tool cannot tell.
+	// Reconcile returns the outcome of a call whose claimant died; see Reconciler. nil = the tool does not know outcomes.
 	Reconcile func(ctx context.Context, c Call, in In) (Outcome, agent.ToolResultData, error)
 }
 
 // New makes a tool of a Go function. The schema is derived from In, a struct, by its json tags (without omitempty a
-// property is required) and the jsonschema and jsonschema_description tags of github.com/invopop/jsonschema; unknown
+// property is required) and the jsonschema and jsonschema_description tags of github.com/invopop/jsonschema. Unknown
 // properties are refused. Package pkg/agent has an example.
 //
-// Arguments are checked against the schema and then decoded; what does not fit is an error result and f is not called.
-// A number in an interface field is a json.Number. f may be entered concurrently; the error it returns is
-// infrastructure's, a Refusal becomes an error result. The zero effect is agent.EffectNonIdempotent. The tool is a
-// Reconciler if, and only if, opts has one.
+// Arguments are checked against the schema and then decoded. If they do not fit, the result is an error and f is not
+// called. A number in an interface field is a json.Number. f may be called concurrently. An error of f is an
+// infrastructure error; a Refusal becomes an error result. The zero effect is run.EffectNonIdempotent. The tool is a
+// Reconciler if, and only if, opts.Reconcile is set.
 //
-// New returns an error for a name no provider takes, no description, an unknown effect, a negative timeout, a nil f, or
-// an In that has no object schema.
+// New returns an error for a name that some provider refuses, an empty description, an unknown effect, a negative
+// timeout, a nil f, or an In without an object schema.
 func New[In any](
 	name, description string, effect run.Effect, f func(context.Context, Call, In) (agent.ToolResultData, error),
 	opts *Options[In],
@@ -69,7 +69,7 @@ func New[In any](
 	return &reconciling[In]{typed: t, reconcile: opts.Reconcile}, nil
 }
 
-// Must returns t and panics if err is not nil: for tools made when a program starts.
+// Must returns t and panics if err is not nil. It is for tools that are made when a program starts.
 func Must(t Tool, err error) Tool {
 	if err != nil {
 		panic(err)
@@ -77,10 +77,10 @@ func Must(t Tool, err error) Tool {
 	return t
 }
 
-// checkSpec refuses a spec no run could use, and returns its compiled schema.
+// checkSpec refuses a spec that no run could use, and returns its compiled schema.
 func checkSpec(s agent.ToolSpec) (*Schema, error) {
 	switch {
-	case !agent.ValidWord(s.ModelName()): // every provider takes these (reliability.md R14)
+	case !agent.ValidWord(s.ModelName()): // every provider accepts these (reliability.md R14)
 		return nil, fmt.Errorf("the name must be 1 to 64 of A-Z a-z 0-9 _ - and dots")
 	case s.Description == "":
 		return nil, errors.New("no description")
@@ -101,10 +101,10 @@ type typed[In any] struct {
 	schema *Schema
 	run    func(context.Context, Call, In) (agent.ToolResultData, error)
 
-	describe func(In) string // nil = the tool has no sentences
+	describe func(In) string // nil = the tool describes no calls
 }
 
-// Describe asks the tool's own function. Masked arguments that do not decode have no sentence.
+// Describe calls the tool's own function. It returns "" for masked arguments that cannot be decoded.
 func (t *typed[In]) Describe(args json.RawMessage) string {
 	if t.describe == nil {
 		return ""
@@ -116,14 +116,14 @@ func (t *typed[In]) Describe(args json.RawMessage) string {
 	return t.describe(in)
 }
 
-// Spec returns a copy.
+// Spec returns a copy of the spec.
 func (t *typed[In]) Spec() agent.ToolSpec {
 	s := t.spec
 	s.Schema = bytes.Clone(s.Schema)
 	return s
 }
 
-// Call checks, decodes and runs.
+// Call checks and decodes the arguments, and runs the tool's function.
 func (t *typed[In]) Call(ctx context.Context, c Call) (agent.ToolResultData, error) {
 	in, err := t.decode(c.Args)
 	if err != nil {
@@ -136,8 +136,8 @@ func (t *typed[In]) Call(ctx context.Context, c Call) (agent.ToolResultData, err
 	return result, err
 }
 
-// decode reads arguments strictly. The schema check comes first: encoding/json alone takes a property in any case,
-// twice, or not at all. Its errors are meant for the model.
+// decode decodes arguments strictly. The schema check comes first, because encoding/json alone accepts keys in any
+// case, duplicate keys and missing ones. The errors are meant for the model.
 func (t *typed[In]) decode(args json.RawMessage) (In, error) {
 	var in In
 	if err := t.schema.Validate(args); err != nil {
@@ -154,14 +154,14 @@ func (t *typed[In]) decode(args json.RawMessage) (In, error) {
 	return in, err
 }
 
-// reconciling is a typed tool that can tell what became of a call.
+// reconciling is a typed tool that knows the outcome of a call.
 type reconciling[In any] struct {
 	*typed[In]
 	reconcile func(context.Context, Call, In) (Outcome, agent.ToolResultData, error)
 }
 
-// Reconcile asks the tool's own function. Arguments that no longer decode, an error and an outcome outside the three
-// are all OutcomeUnknown with an error: a person decides.
+// Reconcile calls the tool's own function. The outcome is OutcomeUnknown with an error, and a person decides, if the
+// arguments can no longer be decoded, if the function fails, or if it returns an invalid outcome.
 func (t *reconciling[In]) Reconcile(ctx context.Context, c Call) (Outcome, agent.ToolResultData, error) {
 	var outcome Outcome
 	var result agent.ToolResultData
@@ -183,9 +183,8 @@ func (t *reconciling[In]) Reconcile(ctx context.Context, c Call) (Outcome, agent
 	return OutcomeUnknown, agent.ToolResultData{}, fmt.Errorf("reconcile call %s of %s: %w", c.ID, t.spec.Name, err)
 }
 
-// deriveSchema makes the JSON Schema of a struct's JSON form. The types of its fields are written out in place; only
-// types that contain themselves are named under $defs. The reflector panics on types without a JSON form; here that is
-// an error.
+// deriveSchema returns the JSON Schema of a struct's JSON form. Types of fields are inlined; only recursive types are
+// named under $defs. The reflector panics on types without a JSON form; here that is an error.
 func deriveSchema(t reflect.Type) (raw json.RawMessage, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -200,7 +199,7 @@ func deriveSchema(t reflect.Type) (raw json.RawMessage, err error) {
 	}
 	r := jsonschema.Reflector{Anonymous: true, DoNotReference: !isRecursive(t, nil), Namer: typeNamer()}
 	s := r.ReflectFromType(t)
-	s.Version = "" // said once, in the contract: 2020-12
+	s.Version = "" // the contract fixes the version: 2020-12
 	if raw, err = json.Marshal(s); err != nil {
 		return nil, err
 	}
@@ -227,14 +226,15 @@ func isRecursive(t reflect.Type, path []reflect.Type) bool {
 	return false
 }
 
-// typeNamer gives every named type a name of its own; the reflector alone would confuse equal names of two packages.
+// typeNamer returns a function that gives every named type a unique name. The reflector alone would confuse equal names
+// of two packages.
 func typeNamer() func(reflect.Type) string {
 	names := map[reflect.Type]string{}
 	return func(t reflect.Type) string {
 		if name, ok := names[t]; ok || t.Name() == "" {
 			return name
 		}
-		base, _, _ := strings.Cut(t.Name(), "[") // type parameters are no part of it
+		base, _, _ := strings.Cut(t.Name(), "[") // without type parameters
 		name := base
 		for n := 2; slices.Contains(slices.Collect(maps.Values(names)), name); n++ {
 			name = base + strconv.Itoa(n)
@@ -244,7 +244,8 @@ func typeNamer() func(reflect.Type) string {
 	}
 }
 
-// liftRef moves the definition that a top-level $ref names to the top: a tool's schema is an object schema.
+// liftRef moves the definition that a top-level $ref names to the top, because a tool's schema has to be an object
+// schema.
 func liftRef(raw json.RawMessage) (json.RawMessage, error) {
 	var top struct {
 		Ref  string                     `json:"$ref"`

@@ -17,15 +17,15 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Bounds of what a model is told about its arguments.
+// Limits for what a model is told about its arguments.
 const (
 	maxViolations   = 20  // lines
-	maxLineRunes    = 200 // of a line
-	maxQuotedRunes  = 60  // of a value or a name quoted in a line
-	maxAlternatives = 5   // of anyOf and oneOf, and values of an enum times four
+	maxLineRunes    = 200 // characters of a line
+	maxQuotedRunes  = 60  // characters of a quoted value or name
+	maxAlternatives = 5   // forms of anyOf and oneOf; for values of an enum four times as many
 )
 
-// violation is one thing wrong at one place.
+// violation is one error at one place.
 type violation struct {
 	at   []string // tokens of the JSON Pointer
 	text string
@@ -33,8 +33,8 @@ type violation struct {
 
 func (v violation) String() string { return truncate("at "+pointer(v.at)+": "+v.text, maxLineRunes) }
 
-// report says every violation on a line of its own, sorted, without repetition. The library's own texts are not used:
-// they group digits, round numbers and speak of schemas.
+// report returns every violation on its own line, sorted, without duplicates. It does not use the library's texts,
+// because these group digits, round numbers and speak of schemas.
 func report(e *jsonschema.ValidationError) string {
 	lines := run.Map(violations(e), violation.String)
 	slices.Sort(lines)
@@ -45,7 +45,7 @@ func report(e *jsonschema.ValidationError) string {
 	return strings.Join(lines, "\n")
 }
 
-// violations flattens the tree of causes to what a writer of arguments can act upon.
+// violations flattens the tree of causes to errors that a writer of arguments can act on.
 func violations(e *jsonschema.ValidationError) []violation {
 	switch k := e.ErrorKind.(type) {
 	case *kind.Required:
@@ -80,7 +80,7 @@ func eachViolation(e *jsonschema.ValidationError, names []string, format string)
 	})
 }
 
-// alternatives says in brackets why each form did not fit.
+// alternatives returns in brackets why each form did not fit.
 func alternatives(e *jsonschema.ValidationError) string {
 	var forms []string
 	for _, c := range e.Causes {
@@ -88,7 +88,7 @@ func alternatives(e *jsonschema.ValidationError) string {
 			forms = append(forms, "...")
 			break
 		}
-		// Places are named where they differ from the alternative's own.
+		// Name a place if it differs from the alternative's own.
 		var parts []string
 		for _, v := range violations(c) {
 			if slices.Equal(v.at, e.InstanceLocation) {
@@ -106,7 +106,7 @@ func alternatives(e *jsonschema.ValidationError) string {
 	return " (" + strings.Join(forms, "; or ") + ")"
 }
 
-// describe words the violations that need only their own numbers and names.
+// describe returns the text of a violation that needs only its own numbers and names.
 func describe(k jsonschema.ErrorKind) string {
 	switch k := k.(type) {
 	case *kind.MinLength:
@@ -151,7 +151,7 @@ func describe(k jsonschema.ErrorKind) string {
 		return fmt.Sprintf("%s does not match the pattern %s", shortQuote(k.Got), shortQuote(k.Want))
 	case *kind.PropertyNames:
 		return fmt.Sprintf("the property name %s is not allowed", shortQuote(k.Property))
-	case *kind.Format: // only in a schema: of arguments, formats are not checked
+	case *kind.Format: // only in a schema; formats of arguments are not checked
 		return fmt.Sprintf("is not a valid %s: %v", k.Want, k.Err)
 	case *kind.Not:
 		return "has a form that is not allowed"
@@ -162,7 +162,7 @@ func describe(k jsonschema.ErrorKind) string {
 	}
 }
 
-// decimal writes r exactly. Every number in JSON has finitely many decimals.
+// decimal returns r exactly. Every number in JSON has finitely many decimals.
 func decimal(r *big.Rat) string {
 	digits, _ := r.FloatPrec()
 	return truncate(r.FloatString(digits), maxQuotedRunes)
@@ -185,7 +185,7 @@ func value(v any) string {
 	return truncate(string(b), maxQuotedRunes)
 }
 
-// pointer is the JSON Pointer of a place, unprintable characters escaped; the top is "/".
+// pointer returns the JSON Pointer of a place with unprintable characters escaped; the top is "/".
 func pointer(at []string) string {
 	if len(at) == 0 {
 		return "/"
@@ -193,7 +193,7 @@ func pointer(at []string) string {
 	return truncate(jsonx.FormatPointer(run.Map(at, plain)), 2*maxQuotedRunes)
 }
 
-// plain escapes a string that could break or disguise the line it stands in.
+// plain escapes a string that could break or disguise the line that contains it.
 func plain(s string) string {
 	if strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
 		return s
@@ -202,7 +202,7 @@ func plain(s string) string {
 	return quoted[1 : len(quoted)-1]
 }
 
-// Quoted is a text of a stranger, cut and in plain characters, to be part of an error.
+// Quoted returns a stranger's text for use in an error, cut and with unprintable characters escaped.
 func Quoted(text string) string { return plain(truncate(text, maxQuotedRunes)) }
 
 func shortQuote(s string) string { return strconv.Quote(truncate(s, maxQuotedRunes)) }
