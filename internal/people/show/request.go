@@ -382,6 +382,9 @@ func (s *builder) checkedText(tool string, args json.RawMessage, content string,
 
 // jsonText is a JSON value with secrets masked by its schema and by form; the schema may be nil.
 func (s *builder) jsonText(raw, schema json.RawMessage) Text {
+	if compact, err := jsonx.CompactJSON(raw, jsonx.JSONLimits{}); err == nil { // as mask.JSON writes it
+		raw = compact
+	}
 	text := string(raw)
 	if masked := mask.JSON(raw, schema); masked != text && !s.view.Unmasked {
 		s.masked, text = true, masked

@@ -259,6 +259,9 @@ policy: over 50`, written(show.BuildDocument(a, show.View{}), show.Depends))
 	v.Definition.Tools[0].Precondition.Compare = []string{"/customer/name"}
 	a.Precondition.Content = `{"/customer/name":"Ben"}`
 	require.Equal(t, []string{`"/customer/name"`}, marked(show.BuildDocument(a, v)))
+	a.Precondition.Was = &run.Was{Content: `{"total": 1}`}
+	require.False(t, show.BuildDocument(a, v).Masked, "white space hides nothing")
+	a.Precondition.Was = nil
 	a.Precondition.Content = "gone"
 	require.Contains(t, written(show.BuildDocument(a, show.View{}), show.Depends), `orders.get of {"order":"A-1"} says gone, at `+show.FormatTime(noon)+`; read again`)
 }
