@@ -231,7 +231,11 @@ func (s *builder) whoRows() (all facts) {
 		}
 		all.add("via", ownText(words+"; denied by every channel"))
 	}
-	all.add("expires", textf("%1, then it is refused", s.view.timeText(a.ExpiresAt)))
+	expired := "%1, then it is refused"
+	if a.Kind == approval.KindOutcome {
+		expired = "%1, then the model is told that nobody knows"
+	}
+	all.add("expires", textf(expired, s.view.timeText(a.ExpiresAt)))
 	if len(a.EscalateTo) > 0 {
 		words, at := "at %1, then these decide as well: %2", a.EscalatesAt
 		if !a.EscalatedAt.IsZero() {
@@ -247,7 +251,13 @@ func (s *builder) whoRows() (all facts) {
 		}
 	}
 	denied := wordings[a.Kind].denied
-	if a.Scope == agent.ScopeTool && a.Kind != approval.KindOutcome {
+	switch {
+	case a.Kind == approval.KindOutcome:
+	case run.IsBudgetTool(first(a.Tools)):
+		denied = "the run gets no more, and ends"
+	case a.Undoes != nil:
+		denied = "nothing is taken back"
+	case a.Scope == agent.ScopeTool:
 		denied = "the tool is not called any more in this run, and the model is told so"
 	}
 	all.add("if denied", ownText(denied))

@@ -157,7 +157,8 @@ func TestB1WhatADecisionDoes(t *testing.T) {
 		{func(a *approval.Approval) {
 			a.Kind, a.Ticket = approval.KindInput, &run.Ticket{Mode: run.TicketResult}
 		}, "", "the call is not carried out, and the model is told so", "for input: its tool has done nothing yet, and does not run again: the answer is its result"},
-		{func(a *approval.Approval) { a.Undoes = &approval.UndoneCall{Run: "r0", Call: "c0"} }, "", "the call is not carried out, and the model is told so", ""},
+		{func(a *approval.Approval) { a.Undoes = &approval.UndoneCall{Run: "r0", Call: "c0"} }, "", "nothing is taken back", ""},
+		{func(a *approval.Approval) { a.Tools = []string{run.ToolBudget} }, "", "the run gets no more, and ends", ""},
 	} {
 		a := request()
 		c.change(&a)
