@@ -77,7 +77,9 @@ type Approval struct {
 	Args json.RawMessage `json:"args"`
 	// the bytes that the model sent, if an edit has replaced them; see form
 	OriginalArgs json.RawMessage `json:"edited,omitempty"`
-	Digest       string          `json:"digest,omitempty"` // of the action that an approval lets run
+	// who had edited the arguments before this request; "" = the model sent them
+	EditedBy string `json:"editedBy,omitempty"`
+	Digest   string `json:"digest,omitempty"` // of the action that an approval lets run
 	// the tool's own sentence about the call, as it was when it asked; "" = it gave none. No part of Digest
 	Described string `json:"described,omitempty"`
 	// what would happen, as people are shown it; never stored, set by the API
@@ -211,6 +213,8 @@ func NewCallRequest(def *agent.Definition, s *run.AgentState, c run.Call) Approv
 		RequestedAt: c.Wait.Since, ExpiresAt: c.Wait.Expires, Decisions: []Decision{},
 	}.withPolicy(def, s, dec)
 	a.Approvers, a.Above, a.RuleNote, a.Channels = dec.Approvers, dec.Above, dec.Note, dec.Channels
+	a.EditedBy = c.Editor()
+	a.Quorum = dec.ApproversNeeded(a.EditedBy != "")
 	if dec.Escalate != nil {
 		a.EscalateTo, a.AboveTo = dec.Escalate.To, dec.AboveTo
 	}

@@ -202,7 +202,7 @@ func (d *Desk) tallyApproval(
 		a.Permissions = nil
 		if waits {
 			a.origin = requestOrigin{at: c.Wait.Since, requesters: s.RequestersOnce(c.Wait.Heard),
-				edited: a.OriginalArgs != nil}
+				edited: a.OriginalArgs != nil || c.Editor() != ""}
 			shown := c
 			shown.Input = a.Args
 			current := NewCallRequest(def, s, shown)

@@ -138,13 +138,13 @@ func Early(d *agent.Definition, s *run.AgentState, valid agent.Validator, now ti
 }
 
 // missingApprovals says why one early approval is not enough for a call. "" means that it is enough.
-func missingApprovals(s *run.AgentState, dec Decision, by string, via run.Via) string {
+func missingApprovals(s *run.AgentState, dec Decision, edited bool, by string, via run.Via) string {
 	switch {
 	case !dec.Channels.Count(via, ""):
 		return "the rule does not let people approve by that channel"
 	case dec.FourEyes && slices.Contains(s.Requesters(), by):
 		return "the run acts for who decided"
-	case dec.People() > 1:
+	case dec.ApproversNeeded(edited) > 1:
 		return "it takes several people, each of whom has seen the request"
 	default:
 		return ""
@@ -167,8 +167,8 @@ func earlyDecision(
 		return fact, "the request had expired"
 	case !may(dec):
 		return fact, "not one of the approvers"
-	case k.Action == run.ActionApprove && missingApprovals(s, dec, k.By, k.Via) != "":
-		return fact, missingApprovals(s, dec, k.By, k.Via)
+	case k.Action == run.ActionApprove && missingApprovals(s, dec, c.Editor() != "", k.By, k.Via) != "":
+		return fact, missingApprovals(s, dec, c.Editor() != "", k.By, k.Via)
 	}
 	fact = run.Decided{Call: c.ID, Approval: c.Wait.Approval, Action: k.Action, By: k.By, Digest: c.Wait.Digest}
 	switch {
@@ -185,7 +185,7 @@ func earlyDecision(
 		}
 		if fact.Args != nil { // an answer that takes the arguments' place makes a new action of the call (A8)
 			is := ActionNow(d, s, c, fact.Args).Rule
-			if why = missingApprovals(s, is, k.By, k.Via); is.Verdict == agent.VerdictAsk && why != "" {
+			if why = missingApprovals(s, is, true, k.By, k.Via); is.Verdict == agent.VerdictAsk && why != "" {
 				return fact, why
 			}
 		}

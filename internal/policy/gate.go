@@ -193,7 +193,7 @@ func gateGranted(
 	}
 	ask := AskFor(d, s, c, dec, now)
 	switch {
-	case c.Grant.Again && !grantCounts(*c.Grant, s, dec):
+	case c.Grant.Again && !grantCounts(c, s, dec):
 		return Gate{Ask: true, Rule: dec}
 	case !fits && onlyPolicyChanged(d, s, c, t):
 		ask.Why = run.WhyPolicyChanged // since it was approved (A17)
@@ -204,7 +204,7 @@ func gateGranted(
 		return Gate{Run: true, Rule: dec}
 	case !c.Grant.Consumed && !now.Before(c.Grant.Expires):
 		return refuseCall(c, run.WhyExpired, d.Word(agent.WordGrantExpired, wordingData(c)), dec)
-	case !grantCounts(*c.Grant, s, dec):
+	case !grantCounts(c, s, dec):
 		ask.Why = run.WhyMiscounted
 		return Gate{Suspend: ask, Rule: dec}
 	default:

@@ -184,7 +184,7 @@ func standingFor(
 	usable := slices.Clone(s.Permissions.Checked.Standing)
 	usable = slices.DeleteFunc(usable, func(g run.StandingGrant) bool {
 		return g.Tool != c.Tool || !now.Before(g.Expires) || !g.Left() ||
-			!dec.isApprovedBy(g.Voices, dec.approversNeeded(g.Edited), g.Asked, g.Requesters) ||
+			!dec.isApprovedBy(g.Voices, dec.ApproversNeeded(g.Edited), g.Asked, g.Requesters) ||
 			dec.FourEyes && slices.ContainsFunc(g.Voices, given) || len(g.When) > 0 && !Granting(d).Patterns() ||
 			!coversCall(g.Digest, g.When, d, s, t, c, dec)
 	})

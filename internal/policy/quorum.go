@@ -82,7 +82,9 @@ func (d Decision) isApprovedBy(voices []run.Voice, want int, asked time.Time, re
 	return len(counted) >= want
 }
 
-func (d Decision) approversNeeded(edited bool) int {
+// ApproversNeeded is how many different people approve a call. Arguments that somebody has edited take a second person
+// under four eyes, also when people are asked about them again.
+func (d Decision) ApproversNeeded(edited bool) int {
 	if edited {
 		return FourEyesEdit(d.People(), d.FourEyes)
 	}
@@ -91,11 +93,12 @@ func (d Decision) approversNeeded(edited bool) int {
 
 // grantCounts reports whether those who have approved a call, or ordered it to run again, satisfy its policy. A grant
 // that a claim has used was checked then.
-func grantCounts(g run.Grant, s *run.AgentState, dec Decision) bool {
+func grantCounts(c run.Call, s *run.AgentState, dec Decision) bool {
+	g := c.Grant
 	if !g.Again && (g.Consumed || len(g.Voices) == 0) {
 		return true
 	}
-	return dec.isApprovedBy(g.Voices, dec.approversNeeded(g.Edited && !g.Again), g.Asked, s.RequestersOnce(g.Heard))
+	return dec.isApprovedBy(g.Voices, dec.ApproversNeeded(c.Editor() != ""), g.Asked, s.RequestersOnce(g.Heard))
 }
 
 // toolPermitCounts reports whether those who have granted a call's tool satisfy the call's policy.
@@ -106,7 +109,7 @@ func toolPermitCounts(p run.ToolPermit, s *run.AgentState, dec Decision) bool {
 	voices := slices.DeleteFunc(slices.Clone(p.Voices), func(v run.Voice) bool {
 		return len(v.Tools) > 0 && !slices.Contains(v.Tools, p.Tool)
 	})
-	return dec.isApprovedBy(voices, dec.approversNeeded(p.Edited), p.Asked, s.RequestersOnce(p.Heard))
+	return dec.isApprovedBy(voices, dec.ApproversNeeded(p.Edited), p.Asked, s.RequestersOnce(p.Heard))
 }
 
 // Suffices reports whether those who have granted a tool by e satisfy the policy of each call that asked.
@@ -123,7 +126,7 @@ func Suffices(e run.Decided, d *agent.Definition, s *run.AgentState, tool string
 	for _, id := range calls {
 		c, _ := s.Call(id)
 		dec := DecideIn(d, s, t, c.Input)
-		if c.Grant != nil && c.Grant.Approval == e.Approval && !grantCounts(*c.Grant, s, dec) {
+		if c.Grant != nil && c.Grant.Approval == e.Approval && !grantCounts(c, s, dec) {
 			return false
 		}
 		for _, p := range s.Permissions.Tools {

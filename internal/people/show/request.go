@@ -202,8 +202,14 @@ func (s *builder) warnings() (all facts) {
 		all.add("was", textf("when it was asked before, %1",
 			s.checkedText(k.Tool, k.Was.Args, k.Was.Content, k.Was.IsError, k.Was.At)))
 	}
-	if original := s.a.OriginalArgs; original != nil {
-		schema := s.view.tool(first(s.a.Tools)).Schema
+	original, schema := s.a.OriginalArgs, s.view.tool(first(s.a.Tools)).Schema
+	switch {
+	case s.a.EditedBy != "" && original != nil:
+		all.add("edited", textf("the arguments are a person's; %1 had changed those of the model to %2",
+			Bare(s.a.EditedBy), s.jsonText(original, schema)))
+	case s.a.EditedBy != "":
+		all.add("edited", textf("the arguments are those of %1, who changed the model's", Bare(s.a.EditedBy)))
+	case original != nil:
 		all.add("edited", textf("the arguments are a person's; the model asked for %1", s.jsonText(original, schema)))
 	}
 	return all

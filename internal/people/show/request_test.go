@@ -98,6 +98,15 @@ func TestB1TheDocument(t *testing.T) {
 	r = show.BuildDocument(a, v)
 	require.Contains(t, values(r)["quorum"], "1 of 2 so far: user:di", "an edit is another action: what was said before is not of it")
 	require.Contains(t, written(r, show.History), "2026-11-22 13:00:00 UTC: approved with other arguments by user:di\namount: 5")
+
+	again := request() // what an edited call depends on has changed since
+	again.EditedBy = "user:di"
+	require.Equal(t, "edited: the arguments are those of user:di, who changed the model's", written(show.BuildDocument(again, v), show.Warnings))
+	again.OriginalArgs = json.RawMessage(`{"amount":5}`)
+	require.Equal(t, `edited: the arguments are a person's; user:di had changed those of the model to {"amount":5}`,
+		written(show.BuildDocument(again, v), show.Warnings))
+	again.Kind = approval.KindOutcome
+	require.Contains(t, values(show.BuildDocument(again, v))["expires"], "UTC, then the model is told that nobody knows")
 }
 
 func TestB1NothingIsNeededBesideTheRequest(t *testing.T) {
