@@ -202,12 +202,12 @@ func (s *simulation) serviceAnswer(a runtime.Answer) action {
 	}
 }
 
-// settleAction settles an unknown outcome, and counts the rerun it may ask for.
+// settleAction settles an unknown outcome, and counts the rerun that it decides.
 func (sr *scriptedRun) settleAction(o approval.DecisionInput) action {
 	counted := false
 	return func(ctx context.Context) error {
-		_, err := sr.sim.machine.Desk.Decide(ctx, o)
-		if err == nil && o.Action == approval.Rerun && !counted {
+		a, err := sr.sim.machine.Desk.Decide(ctx, o)
+		if err == nil && o.Action == approval.Rerun && a.Status != approval.Pending && !counted {
 			counted = true
 			sr.reruns[o.Call]++
 		}
@@ -268,12 +268,15 @@ func (sr *scriptedRun) settleUnknownOutcome(waits []run.Call) bool {
 	return false
 }
 
-// settleOutcome settles an outcome as an approver. A refusal ends the simulation, since the request would stay open for
-// ever.
+// settleOutcome settles an outcome as an approver; an order to run the call again is that of as many as it takes. A
+// refusal ends the simulation, since the request would stay open for ever.
 func (sr *scriptedRun) settleOutcome(o approval.DecisionInput) {
 	a, err := sr.sim.request(o.ID)
-	if err == nil {
+	for n := 0; err == nil && (n == 0 || n < a.Quorum && o.Action == approval.Rerun); n++ {
 		o.By = anyApprover(a)
+		if n > 0 && !slices.Contains(a.Approvers, o.By.ID) {
+			o.By.ID = fmt.Sprintf("user:approver-%d", n)
+		}
 		err = sr.sim.retry("settle "+o.Call, sr.settleAction(o))
 	}
 	if err != nil {
