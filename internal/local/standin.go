@@ -42,16 +42,7 @@ func (DemoModel) Generate(ctx context.Context, r agent.Request) (agent.Reply, er
 	if err := ctx.Err(); err != nil {
 		return agent.Reply{}, err
 	}
-	// An agent has a job's tools where it has every one. A tool that was called before counts although it is not offered:
-	// a guard withdraws one that fails too often.
-	i := slices.IndexFunc(jobs, func(j job) bool {
-		return !slices.ContainsFunc(j.tools, func(tool string) bool {
-			return !offers(r, tool) && !slices.ContainsFunc(r.Messages, func(m run.Message) bool {
-				use, ok := m.Block.(run.ToolUse)
-				return ok && use.Name == tool
-			})
-		})
-	})
+	i := jobOf(r)
 	if i < 0 {
 		return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: "stand-in", Message: "the stand-in knows " +
 			"the jobs of agents/screenshots, agents/screenshots-mcp and agents/refunds, and this agent has the tools of " +
@@ -61,6 +52,22 @@ func (DemoModel) Generate(ctx context.Context, r agent.Request) (agent.Reply, er
 	reply.Model, reply.StopReason = "stand-in", "end_turn"
 	reply.Usage = run.Usage{Input: int64(len(r.Messages)) * 20, Output: 20}
 	return reply, nil
+}
+
+// DemoPlays reports whether the demo model knows the job of the agent that asks.
+func DemoPlays(r agent.Request) bool { return jobOf(r) >= 0 }
+
+// jobOf returns the place of the agent's job; -1 = it has none. An agent has a job's tools where it has every one. A
+// tool that was called before counts although it is not offered: a guard withdraws one that fails too often.
+func jobOf(r agent.Request) int {
+	return slices.IndexFunc(jobs, func(j job) bool {
+		return !slices.ContainsFunc(j.tools, func(tool string) bool {
+			return !offers(r, tool) && !slices.ContainsFunc(r.Messages, func(m run.Message) bool {
+				use, ok := m.Block.(run.ToolUse)
+				return ok && use.Name == tool
+			})
+		})
+	})
 }
 
 func offers(r agent.Request, tool string) bool {

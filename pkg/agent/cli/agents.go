@@ -414,7 +414,10 @@ func (m modelWithAdvice) Generate(ctx context.Context, r agent.Request) (agent.R
 		advised.Message = m.url + ": " + advised.Message
 	}
 	if todo := m.advise(failed.Class, failed.Lasting); todo != "" {
-		advised.Message += " (" + todo + demoHint + ")"
+		if local.DemoPlays(r) {
+			todo += " --model demo plays this agent without a model"
+		}
+		advised.Message += " (" + todo + ")"
 	}
 	return reply, &advised
 }
@@ -424,8 +427,6 @@ func (m modelWithAdvice) CountTokens(ctx context.Context, r agent.Request) (int6
 	return runtime.CountWith(ctx, m.Model, r)
 }
 
-const demoHint = " --model demo plays agents/refunds and agents/screenshots without a model"
-
 func (p *program) openaiAdvice(m agent.ModelSpec) advice {
 	const keyVariable = local.EnvOpenAIKey
 	secret, named := m.KeySecret()
@@ -433,8 +434,10 @@ func (p *program) openaiAdvice(m agent.ModelSpec) advice {
 		switch {
 		case unknown:
 			return "does the server have this model, and is this its URL?"
-		case class == agent.ModelConnection, class == agent.ModelUnavailable:
+		case class == agent.ModelConnection:
 			return "is the server running, and is this its URL?"
+		case class == agent.ModelInvalid && !openai.OwnHost(m.BaseURL):
+			return "is this the URL of an OpenAI-compatible API, and does the model take tools?"
 		case class == agent.ModelAuth && named:
 			return "is the secret " + secret + " (" + secrets.Env + secret + " in the environment) the key of this server?"
 		case class == agent.ModelAuth && !openai.OwnHost(m.BaseURL):
