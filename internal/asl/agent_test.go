@@ -100,6 +100,7 @@ func TestAgentOutlastsThrottling(t *testing.T) {
 		"Lambda.ResourceNotReadyException": {60, lambda},
 		"Lambda.KMSThrottlingException":    {60, lambda},
 		"Countersign.Throttled":            {10, 303 * time.Second},
+		"Countersign.Contention":           {10, 303 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newAgentRig(t)
