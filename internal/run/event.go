@@ -133,7 +133,7 @@ type Answered struct {
 	Whole *Whole  `json:"whole,omitempty"` // place of the full text, if it was cut
 
 	Used *ChildUsage `json:"used,omitempty"` // total use of the delegated run; nil = the call delegated none
-	// with Rerun: the other people who ordered it, in order, if several are needed
+	// with Rerun: the other people who ordered it, in order, if several are needed; with Used: that run's requesters
 	With []string `json:"with,omitempty"`
 
 	Voices []Voice `json:"voices,omitempty"` // with Rerun of an approved call: as in Decided

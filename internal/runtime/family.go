@@ -63,7 +63,8 @@ func (p Ports) cancelChild(ctx context.Context, s *run.AgentState, child, why st
 	return err == nil, err
 }
 
-// answerParent puts the result of an ended run into its parent's inbox, once, and wakes the parent.
+// answerParent puts the result of an ended run into its parent's inbox, once, and wakes the parent. The requesters of the
+// ended run become requesters of what the parent does next (A10).
 func (p Ports) answerParent(ctx context.Context, s *run.AgentState, used run.ChildUsage) error {
 	l, err := p.Journal.Load(ctx, s.Tenant, s.Parent.Run)
 	if err != nil {
@@ -88,7 +89,7 @@ func (p Ports) answerParent(ctx context.Context, s *run.AgentState, used run.Chi
 	if err != nil {
 		return err
 	}
-	fact.Used = &used
+	fact.Used, fact.With = &used, s.Requesters()
 	_, err = p.Journal.Accept(ctx, s.Tenant, s.Parent.Run, "answer/"+s.Parent.Call, fact)
 	if err != nil && !errors.Is(err, store.ErrOtherInput) { // the parent was answered before, with another text
 		return fmt.Errorf("answer run %s: %w", s.Parent.Run, err)

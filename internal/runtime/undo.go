@@ -37,7 +37,8 @@ func (st *Starter) Undo(ctx context.Context, u Undo) (s run.AgentState, again bo
 		HooksVersion: past.HooksVersion, By: mergePeople([]string{u.By}),
 	}
 	if l, err = st.Journal.Load(ctx, u.Tenant, first.Run); err == nil {
-		return l.State, true, st.startExecution(ctx, &l.State)
+		s = l.State
+		return s, true, errors.Join(st.startExecution(ctx, &s), st.addStarters(ctx, &s, []string{u.By}))
 	} else if !errors.Is(err, store.ErrNoRun) {
 		return s, false, fmt.Errorf("undo: %w", err)
 	}
