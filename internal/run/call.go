@@ -208,12 +208,14 @@ func (c Call) AwaitsAnswer() bool {
 }
 
 // apply stores a decision whose target is not suspended yet. The last decision on a target counts (presets 3). A
-// decision on a call that has ended is ignored.
+// decision on a call of this round that has ended is ignored. Calls of earlier rounds are not looked at: a reader that
+// began at a snapshot does not have them, and every reader must store the same decisions.
 func (e DecisionKept) apply(s *AgentState) error {
 	if e.Slot < 1 || e.Target == "" {
 		return &ApplyError{Problem: "a slot and a target are required"}
 	}
-	if c, ok := s.Call(e.Target); ok && c.Status.Terminal() {
+	ended := func(c Call) bool { return c.ID == e.Target && c.Status.Terminal() }
+	if slices.ContainsFunc(s.Live, ended) {
 		return nil
 	}
 	s.dropKept(e.Target)

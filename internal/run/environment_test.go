@@ -98,7 +98,7 @@ func worldValid(_ agent.ToolSpec, args json.RawMessage) error {
 
 func (w *world) start() run.RunStarted {
 	e := run.RunStarted{
-		Tenant: "default", Run: "r1", Agent: w.def.Name, Definition: "d1", Owner: "r1-0", BodyDigest: "b1",
+		Tenant: "default", Run: "r1", Agent: w.def.Name, Definition: "d1", Owner: "r1-0", BodyDigest: "b1", Trace: &run.Trace{Traceparent: "t"},
 		Messages: []run.UserBlock{{Block: run.Text{Text: "Do it."}}}, MaxInteractions: w.def.Limits.Interactions,
 	}
 	if w.twofold {
@@ -429,7 +429,9 @@ func (w *world) answeredBy(s *run.AgentState) []step {
 func (w *world) repliesTo(s *run.AgentState) []step {
 	reply := func(r agent.Reply) run.Replied {
 		r.Model, r.Usage = "m", run.Usage{Input: 5, Output: 1}
-		return policy.Judge(&w.def, s, policy.PlanReply(&w.def, s, r, 1, ""), worldFits)
+		e := policy.Judge(&w.def, s, policy.PlanReply(&w.def, s, r, 1, ""), worldFits)
+		e.Cost, e.At = 12, 5
+		return e
 	}
 	failed, _ := policy.ModelFailed(&w.def, s, &agent.ModelError{Class: agent.ModelServer, Lasting: true}, 2, worldEpoch)
 	steps := []step{

@@ -225,12 +225,9 @@ var fuzzScripts = []string{
 
 // sampleEntries are the entries of a few random journals, with snapshots, and of what the fuzz scripts make of a run.
 func sampleEntries() []run.Entry {
-	journals := rapid.Custom(func(t *rapid.T) []run.Entry {
-		_, journal := randomJournal(t)
-		return append(journal, longRun(t, 4)...)
-	})
+	journals := rapid.Custom(func(t *rapid.T) []run.Entry { _, journal := randomJournal(t); return journal })
 	var out []run.Entry
-	for seed := range 12 {
+	for seed := range 24 {
 		out = append(out, journals.Example(seed)...)
 	}
 	for _, script := range fuzzScripts {

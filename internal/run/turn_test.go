@@ -99,17 +99,25 @@ func TestPropertyRepliesAreSentBackAsTheyWere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, blocks := replies(t)
 		d := agent.Definition{Batch: agent.BatchAll, System: "Be brief.", TextBesideCalls: agent.TextBesideKeep, Tools: []agent.ToolSpec{{Name: "look", Effect: run.EffectRead}}}
-		l := &snapRun{t: t, at: worldEpoch}
-		l.commit(run.RunStarted{Tenant: "default", Run: "r1", Agent: "a", Definition: "d", Owner: "r1-0", MaxInteractions: 9, Messages: []run.UserBlock{{Block: run.Text{Text: "Begin."}}}})
-		l.commit(policy.PlanReply(&d, &l.s, r, 1, ""))
-		for _, c := range l.s.Live {
-			l.commit(run.CallFinished{Call: c.ID, Ran: true, Content: "ok"})
+		var s run.AgentState
+		var journal []run.Entry
+		commit := func(events ...run.Event) {
+			d := run.NewDraft(s, "w1", worldTime(s.Entries))
+			require.NoError(t, d.Add(events...))
+			require.NoError(t, d.Snap())
+			journal, s = append(journal, d.Entry), d.Committed()
 		}
-		l.commit(run.InputReceived{Slot: 1, ID: "m", Blocks: []run.UserBlock{{Block: run.Text{Text: "Go on."}}}}, run.Evicted{Total: 1, Summary: "Somebody began."})
-		part, ok, err := run.Restore(l.entries[l.s.ReadFrom():])
+		commit(run.RunStarted{Tenant: "default", Run: "r1", Agent: "a", Definition: "d", Owner: "r1-0", MaxInteractions: 9, Messages: []run.UserBlock{{Block: run.Text{Text: "Begin."}}}})
+		commit(policy.PlanReply(&d, &s, r, 1, ""))
+		for _, c := range s.Live {
+			commit(run.CallFinished{Call: c.ID, Ran: true, Content: "ok"})
+		}
+		commit(run.InputReceived{Slot: 1, ID: "m", Blocks: []run.UserBlock{{Block: run.Text{Text: "Go on."}}}}, run.Evicted{Total: 1, Summary: "Somebody began."})
+		journal = stored(t, journal)
+		part, ok, err := run.Restore(journal[s.ReadFrom():])
 		require.NoError(t, err)
 		require.True(t, ok)
-		for _, s := range []run.AgentState{l.s, fold(t, run.AgentState{}, stored(t, l.entries)), part} {
+		for _, s := range []run.AgentState{s, fold(t, run.AgentState{}, journal), part} {
 			req, _ := prompt.BuildRequest(&d, &s, policy.Action{Kind: policy.ActInfer, Lifecycle: run.LifecycleInput}, "")
 			require.Equal(t, joined(blocks), modelBlocks(req.Messages))
 		}
