@@ -87,30 +87,6 @@ func TestBudgetByCount(t *testing.T) {
 	require.Equal(t, 1004+104, at(agent.PresetCowork, 1500, 1300), "the seed's arithmetic stays what it is")
 }
 
-// A provider is asked to count only where that could turn what is done.
-func TestDoubt(t *testing.T) {
-	d := preset(t, agent.PresetCountersign)
-	d.Context.Reserve = agent.Reserve{}
-	d.Context.EvictBelow, d.Context.RoundMinimum = 200, 100
-	s := conversation(spoke(run.RoleUser, run.Text{Text: strings.Repeat("x", 3200-13)})) // 1000 tokens
-	for _, c := range []struct {
-		window int
-		want   bool
-	}{{10_000, false}, {1000 + 201 + 500, false}, {1000 + 200 + 500, true}, {1000 + 200, true}, {1000, true}, {500, true}} {
-		d.Context.Window = c.window
-		require.Equal(t, c.want, prompt.NeedsCount(d, &s, policy.Action{}, prompt.Measured{}), "window %d", c.window)
-	}
-	d.Context.Window = 1200
-	require.False(t, prompt.NeedsCount(d, &s, policy.Action{}, prompt.Measured{Count: 900}), "it has been counted")
-	require.False(t, prompt.NeedsCount(d, &s, policy.Action{Lifecycle: run.LifecycleSummary}, prompt.Measured{}), "it is asked whatever it takes")
-	s.Counted = run.Counted{Tokens: 950, Through: 1}
-	require.False(t, prompt.NeedsCount(d, &s, policy.Action{}, prompt.Measured{}), "nothing is a guess")
-	fixed := 10
-	d.Context.Reserve.System = &fixed
-	require.False(t, prompt.NeedsCount(d, &s, policy.Action{}, prompt.Measured{}))
-	require.False(t, prompt.NeedsCount(preset(t, agent.PresetForge), &s, policy.Action{}, prompt.Measured{}))
-}
-
 // A request for more of a shared budget is asked again after a change of policy, as it always was, so that older journals
 // fold as they did; one that is void is the end of its call, and no refusal.
 func TestVoidIsNotAskedAgain(t *testing.T) {

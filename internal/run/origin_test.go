@@ -189,33 +189,6 @@ func TestContinuationTakesTheConversationOver(t *testing.T) {
 	})
 }
 
-// No decision on a request of the parent settles or lets run a call of the child.
-func TestParentsApprovalsAreNotTheChilds(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		_, journal := randomJournal(t)
-		past := fold(t, run.AgentState{}, journal)
-		from, err := policy.ForkFrom(&past, childRun, worldTime(1000))
-		if err != nil {
-			t.Skip("no fork of this run: " + err.Error())
-		}
-		c := begun(t, past, from)
-		for _, was := range past.Calls() {
-			for ask := range was.Asks + 1 {
-				id := run.ApprovalID(past.Run, was.ID, ask)
-				for _, e := range []run.Event{
-					run.Decided{Slot: 1, Call: was.ID, Approval: id, Action: run.ActionApprove, By: "user:ana"},
-					run.Answered{Slot: 1, Call: was.ID, Approval: id, Rerun: true, By: "user:ana"},
-				} {
-					after, err := run.Apply(c, e)
-					require.NoError(t, err)
-					after.Drained, after.Heard = c.Drained, c.Heard // whoever said it is a requester at most
-					require.Equal(t, exact(t, c), exact(t, after))
-				}
-			}
-		}
-	})
-}
-
 func TestOriginIsChecked(t *testing.T) {
 	open := fold(t, run.AgentState{}, interrupted(t))
 	done := fold(t, run.AgentState{}, append(interrupted(t), run.Entry{Seq: 4, Events: []run.Event{policy.CancelRun("user:ana", "")}}))

@@ -52,27 +52,6 @@ func ruleMatches(r agent.Rule, tool string, args json.RawMessage) bool {
 	return policy.Decide(agent.Permission{Default: agent.DefaultAsk, Rules: []agent.Rule{r}}, agent.ToolSpec{Name: tool}, args).Rule == 0
 }
 
-func TestDecideOrder(t *testing.T) {
-	p := testPermission(
-		agent.Rule{Tool: "refunds.*", When: []run.Condition{{Path: "/amount", Lte: rawJSON("100")}}, Verdict: agent.VerdictAllow},
-		agent.Rule{Tool: "refunds.create", Verdict: agent.VerdictAsk, Approvers: []string{"group:finance"}, Expires: time.Hour, Note: "check the order"},
-		agent.Rule{Tool: "*", Verdict: agent.VerdictAsk},
-		agent.Rule{Tool: "*.drop", Verdict: agent.VerdictDeny, Note: "never"},
-	)
-	operators := []string{"group:operators"}
-	for _, tt := range []struct {
-		tool, args string
-		want       policy.Decision
-	}{
-		{"refunds.create", `{"amount":100.0}`, policy.Decision{Verdict: agent.VerdictAllow, Rule: 0, Approvers: operators, Expires: 24 * time.Hour, Note: ""}},
-		{"refunds.create", `{"amount":100.01}`, policy.Decision{Verdict: agent.VerdictAsk, Rule: 1, Approvers: []string{"group:finance"}, Expires: time.Hour, Note: "check the order"}},
-		{"refunds.drop", `{"amount":1}`, policy.Decision{Verdict: agent.VerdictDeny, Rule: 3, Approvers: operators, Expires: 24 * time.Hour, Note: "never"}},
-		{"orders.get", `{}`, policy.Decision{Verdict: agent.VerdictAsk, Rule: 2, Approvers: operators, Expires: 24 * time.Hour, Note: ""}},
-	} {
-		require.Equal(t, tt.want, policy.Decide(p, agent.ToolSpec{Name: tt.tool, Effect: run.EffectRead}, rawJSON(tt.args)))
-	}
-}
-
 func TestDecideDefaults(t *testing.T) {
 	for _, tt := range []struct {
 		def    agent.PermissionDefault

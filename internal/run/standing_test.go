@@ -145,45 +145,19 @@ func TestA11ClaimsOutsideAreRefused(t *testing.T) {
 		"used up":     func(g *run.StandingGrant) { g.Used = g.Uses },
 		"another one": func(g *run.StandingGrant) { g.Digest = "when-e" },
 	} {
-		facts := patternsRun()
-		s := run.AgentState{}
-		d := run.NewDraft(s, "w1", worldEpoch)
-		require.NoError(t, d.Add(facts[0]...))
-		require.NoError(t, d.Add(facts[1]...))
-		checked := facts[2][0].(run.PermissionChecked)
-		change(&checked.Standing[0])
-		require.NoError(t, d.Add(checked))
-		err := d.Add(facts[2][2])
-		require.Equal(t, name == "within", err == nil, name)
-	}
-}
-
-// patternsRun has calls under counted standing grants of patterns with every operator, with a snapshot while one of them runs.
-func patternsRun() [][]run.Event {
-	one := json.RawMessage("1")
-	when := []run.Condition{
-		{Path: "/n", Eq: one}, {Path: "/n", Ne: json.RawMessage("2")}, {Path: "/n", Gt: json.RawMessage("0.5")}, {Path: "/n", Gte: one},
-		{Path: "/n", Lt: json.RawMessage("1.5")}, {Path: "/n", Lte: one}, {Path: "/n", In: []json.RawMessage{one}}, {Path: "/to", Matches: "^a"},
-	}
-	grant := func(used int) run.StandingGrant {
-		return run.StandingGrant{
-			Tool: "wire", Approval: "a-wire", Digest: "when-d", By: "user:ana", Note: "small ones", Expires: worldEpoch.Add(worldExpiry),
-			When: when, Uses: 3, Used: used,
+		one := json.RawMessage("1")
+		grant := run.StandingGrant{
+			Tool: "wire", Approval: "a-wire", Digest: "when-d", By: "user:ana", Expires: later, Uses: 3, Used: 1,
+			When: []run.Condition{
+				{Path: "/n", Eq: one}, {Path: "/n", Ne: json.RawMessage("2")}, {Path: "/n", Gt: json.RawMessage("0.5")}, {Path: "/n", Gte: one},
+				{Path: "/n", Lt: json.RawMessage("1.5")}, {Path: "/n", Lte: one}, {Path: "/n", In: []json.RawMessage{one}}, {Path: "/to", Matches: "^a"},
+			},
 		}
-	}
-	checked := func(n int64, used int) run.PermissionChecked {
-		return run.PermissionChecked{Inference: n, Tools: map[string]run.PermissionStatus{}, Standing: []run.StandingGrant{grant(used)}}
-	}
-	reply := func(n int64, id string) run.Replied {
-		return run.Replied{Inference: n, Model: "m", Requests: 1, Calls: []run.RepliedCall{
-			{ID: id, Name: "wire", Tool: "wire", Effect: run.EffectNonIdempotent, Input: json.RawMessage(`{"n":1,"to":"ana"}`)},
-		}}
-	}
-	return [][]run.Event{
-		{run.RunStarted{Tenant: "default", Run: "r9", Agent: "desk", Definition: "d1", Owner: "r9-0", MaxInteractions: 9, Messages: []run.UserBlock{{Block: run.Text{Text: "Settle this."}}}}},
-		{reply(1, "c1")},
-		{checked(1, 0), checked(1, 1), run.CallClaimed{Call: "c1", Under: "a-wire", Digest: "when-d"}, run.CallFinished{Call: "c1", Content: "wired"}},
-		{run.Evicted{Total: 1, Summary: "Wired."}, reply(2, "c2"), checked(2, 2), run.CallClaimed{Call: "c2", Under: "a-wire", Digest: "when-d"}},
-		{run.CallFinished{Call: "c2", Content: "wired"}, run.Finished{Reason: run.ReasonCancelled, By: "user:ana", OpenText: "Not done."}},
+		change(&grant)
+		reply := called(1, "c1")
+		reply.Calls[0].Tool, reply.Calls[0].Input = "wire", json.RawMessage(`{"n":1,"to":"ana"}`)
+		s := started(t, reply, run.PermissionChecked{Inference: 1, Tools: map[string]run.PermissionStatus{}, Standing: []run.StandingGrant{grant}})
+		_, err := run.Apply(s, run.CallClaimed{Call: "c1", Under: "a-wire", Digest: "when-d"})
+		require.Equal(t, name == "within", err == nil, name)
 	}
 }

@@ -57,24 +57,6 @@ func TestUnknownSnapshotIsAnError(t *testing.T) {
 	}
 }
 
-// TestStoredFactsAreWrittenAsTheyWere: a fact that is read and written again is the same to the byte, so that digests over facts hold across versions: the marker of
-// an accepted input has one.
-func TestStoredFactsAreWrittenAsTheyWere(t *testing.T) {
-	for _, line := range sampleLines(t) {
-		var f struct {
-			Events []json.RawMessage `json:"e"`
-		}
-		require.NoError(t, json.Unmarshal(line, &f))
-		for _, raw := range f.Events {
-			e, err := run.UnmarshalEvent(raw)
-			require.NoError(t, err)
-			again, err := run.MarshalEvent(e)
-			require.NoError(t, err)
-			require.Equal(t, string(raw), string(again))
-		}
-	}
-}
-
 // FuzzReadStored: what is taken has no key that is not known, and none twice; written again, it is read as the same.
 func FuzzReadStored(f *testing.F) {
 	f.Add([]byte(`{"name":"clerk","system":"Hi.","model":{"provider":"demo"},"tools":[{"name":"x","schema":{"type":"object"}}]}`))
