@@ -112,39 +112,8 @@ func allPages(
 	}
 }
 
-// Lists are by tenant and status, newest start first, page by page; a run is in one of them.
-func TestListPages(t *testing.T) {
-	onEach(t, func(t *testing.T, table store.Table) {
-		j := store.NewJournal(table, 0)
-		for i := range 7 {
-			if st := beginAt(t, j, fmt.Sprint("r", i), day.Add(time.Duration(i)*time.Minute), nil); i == 3 {
-				st.end()
-			}
-		}
-		runs, pages := allPages(t, nil, func(cursor string) ([]store.Head, string, error) {
-			return j.ListSince(context.Background(), acme, run.RunRunning, time.Time{}, 2, cursor)
-		})
-		require.Equal(t, []string{"r6", "r5", "r4", "r2", "r1", "r0"}, runs)
-		require.Equal(t, 3, pages)
-		done, _, err := j.ListSince(context.Background(), acme, run.RunDone, time.Time{}, 0, "")
-		require.NoError(t, err)
-		require.Len(t, done, 1)
-		require.Equal(t, "r3", done[0].Run)
-		none, pages := allPages(t, nil, func(cursor string) ([]store.Head, string, error) {
-			return j.List(context.Background(), "rival", run.RunRunning, 0, cursor)
-		})
-		require.Empty(t, none)
-		require.Equal(t, 8, pages)
-		for _, forged := range []string{"forged", "3forged", "8"} {
-			_, _, err = j.List(context.Background(), acme, run.RunRunning, 2, forged)
-			require.ErrorIs(t, err, store.ErrInvalid)
-			_, _, err = j.ListSince(context.Background(), acme, run.RunRunning, time.Time{}, 2, forged)
-			require.ErrorIs(t, err, store.ErrInvalid)
-		}
-	})
-}
-
-func TestListDefaultLimit(t *testing.T) {
+// A list has 50 runs of a tenant where nobody says how many, and a page for each shard; no cursor is made up.
+func TestLists(t *testing.T) {
 	j := store.NewJournal(store.NewMemory(), 0)
 	for i := range 60 {
 		begin(t, j, fmt.Sprintf("r%02d", i))
@@ -153,36 +122,36 @@ func TestListDefaultLimit(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, heads, 50)
 	require.NotEmpty(t, next)
+	none, pages := allPages(t, nil, func(cursor string) ([]store.Head, string, error) {
+		return j.List(context.Background(), "rival", run.RunRunning, 0, cursor)
+	})
+	require.Empty(t, none)
+	require.Equal(t, 8, pages)
+	for _, forged := range []string{"forged", "3forged", "8"} {
+		_, _, err = j.List(context.Background(), acme, run.RunRunning, 2, forged)
+		require.ErrorIs(t, err, store.ErrInvalid)
+		_, _, err = j.ListSince(context.Background(), acme, run.RunRunning, time.Time{}, 2, forged)
+		require.ErrorIs(t, err, store.ErrInvalid)
+	}
 }
 
-// The view of a delegated run says whose call it carries out, also once it has ended; runs are listed from a time on, page by page.
+// The view of a delegated run says whose call it carries out, also once it has ended.
 func TestHeadsOfDelegatedRuns(t *testing.T) {
 	onEach(t, func(t *testing.T, table store.Table) {
 		ctx, j := context.Background(), store.NewJournal(table, 0)
-		parent := run.Parent{Run: "rchild", Call: "c7", Root: "rroot", Depth: 2}
-		var stories []*story
-		for i := range 5 {
-			of := &parent
-			if i == 0 {
-				of = nil
+		for i, of := range []*run.Parent{nil, {Run: "rchild", Call: "c7", Root: "rroot", Depth: 2}} {
+			st := beginAt(t, j, fmt.Sprint("r", i), day, of)
+			if of != nil {
+				of.Depth = 0 // which it does not say
 			}
-			stories = append(stories, beginAt(t, j, fmt.Sprint("r", i), day.Add(time.Duration(i)*time.Second), of))
-		}
-		for i, want := range []*run.Parent{nil, {Run: "rchild", Call: "c7", Root: "rroot"}} {
 			for range 2 {
-				h, err := j.Head(ctx, acme, stories[i].s.Run)
+				h, err := j.Head(ctx, acme, st.s.Run)
 				require.NoError(t, err)
-				require.Equal(t, want, h.Parent)
+				require.Equal(t, of, h.Parent)
 				if h.Status == run.RunRunning {
-					stories[i].end()
+					st.end()
 				}
 			}
-		}
-		for _, limit := range []int{1, 2, 0} {
-			got, _ := allPages(t, nil, func(cursor string) ([]store.Head, string, error) {
-				return j.ListSince(ctx, acme, run.RunRunning, day.Add(3*time.Second), limit, cursor)
-			})
-			require.Equal(t, []string{"r4", "r3"}, got)
 		}
 	})
 }

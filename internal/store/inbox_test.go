@@ -2,14 +2,12 @@ package store_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -48,20 +46,6 @@ func TestAcceptDuplicates(t *testing.T) {
 		require.ErrorIs(t, err, store.ErrOtherInput)
 		require.EqualValues(t, 1, load(t, table).State.Drained)
 	})
-}
-
-// Executed, then error: the same id again finds that it was accepted.
-func TestAcceptUncertain(t *testing.T) {
-	blown := errors.New("connection reset")
-	table := fault.NewTable(store.NewMemory())
-	st := begin(t, store.NewJournal(table, 0), runID)
-	table.Once(fault.IsWrite, fault.Lose(blown))
-	require.ErrorIs(t, errOf(st.j.Accept(context.Background(), acme, runID, "m1", said("m1", "Hello."))), blown)
-	require.Equal(t, store.Accepted{Duplicate: true}, st.accept("m1", "Hello."))
-	table.Once(fault.IsWrite, fault.Fail(blown))
-	require.ErrorIs(t, errOf(st.j.Accept(context.Background(), acme, runID, "m2", said("m2", "Hello."))), blown)
-	require.Equal(t, store.Accepted{Slot: 2}, st.accept("m2", "Hello."))
-	require.Equal(t, []int64{1, 2}, slots(load(t, table).Inbox))
 }
 
 // Without an id the guards alone say whether it is new.

@@ -73,13 +73,6 @@ func TestLoadOfAChild(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, l.Inbox, 1)
 		require.EqualValues(t, 2, counts.Counts().Queries)
-
-		entries, err := warm.Entries(context.Background(), acme, "r3", 0, 0)
-		require.NoError(t, err)
-		require.Len(t, entries, 2, "its own")
-		folded, err := warm.Fold(context.Background(), acme, entries)
-		require.NoError(t, err)
-		requireState(t, third.s, folded)
 	})
 }
 

@@ -37,23 +37,6 @@ func TestCheckKeyLength(t *testing.T) {
 	require.ErrorIs(t, CheckKey(Key{"P", strings.Repeat("s", MaxSK+1)}), ErrInvalid)
 }
 
-func TestCheckOpsNamesTheOperation(t *testing.T) {
-	err := CheckOps([]Op{
-		{Kind: Put, Item: Item{Key: Key{"P", "S"}}},
-		{Kind: Put, Item: Item{Key: Key{"P", "large"}, Body: make([]byte, MaxItem)}},
-	})
-	require.ErrorIs(t, err, ErrTooLarge)
-	require.ErrorContains(t, err, `operation 1 on "P" "large"`)
-}
-
-func TestCheckOpsMaxItem(t *testing.T) {
-	it := Item{Key: Key{"P", "S"}, Body: []byte{1}}
-	it.Body = make([]byte, 1+MaxItem-Size(it))
-	require.NoError(t, CheckOps([]Op{{Kind: Put, Item: it}}))
-	it.Body = append(it.Body, 1)
-	require.ErrorIs(t, CheckOps([]Op{{Kind: Put, Item: it}}), ErrTooLarge)
-}
-
 // TestSpanOfForgedCursor: a cursor can move within its partition and bounds, and nowhere else.
 func TestSpanOfForgedCursor(t *testing.T) {
 	last := Item{Key: Key{"P", "M"}}
@@ -78,13 +61,4 @@ func TestSpanOfForgedCursor(t *testing.T) {
 	}
 	_, _, err := Span(Range{PK: "I", Index: true, Cursor: cursor})
 	require.ErrorIs(t, err, ErrInvalid)
-}
-
-// TestPagerEndsByBytes: the first item is taken however large, the next no more.
-func TestPagerEndsByBytes(t *testing.T) {
-	pager := Pager{Range: Range{PK: "P", Limit: 2}}
-	require.True(t, pager.Add(Item{Key: Key{"P", "1"}, Body: make([]byte, MaxPage+1)}))
-	require.False(t, pager.Add(Item{Key: Key{"P", "2"}}))
-	require.Len(t, pager.Page.Items, 1)
-	require.NotEmpty(t, pager.Page.Cursor)
 }

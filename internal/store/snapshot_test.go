@@ -74,7 +74,7 @@ func TestStaleHintAndWholeRun(t *testing.T) {
 func TestBefore(t *testing.T) {
 	table := fault.NewTable(store.NewMemory())
 	j := store.NewJournal(table, 0)
-	last := evicting(t, j, 200)
+	last := evicting(t, j, 60)
 	entries, err := j.Entries(t.Context(), acme, runID, 0, 0)
 	require.NoError(t, err)
 	var want run.AgentState
