@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/countersign/countersign/internal/agent"
 )
@@ -34,31 +33,6 @@ func TestRequestParts(t *testing.T) {
 		_, err := agent.RequestParts(bad)
 		require.ErrorContains(t, err, "want ${secret:NAME}", bad)
 	}
-}
-
-// The parts of a template are the template: nothing is lost, and nothing is added.
-func TestRequestPartsAreTheTemplate(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		template := rapid.StringMatching(`([a-z{}$ ]|\{[a-z]{1,3}\}|\$\{secret:[A-Z]{1,3}\}){0,12}`).Draw(t, "template")
-		parts, err := agent.RequestParts(template)
-		if err != nil {
-			return
-		}
-		var b strings.Builder
-		for _, p := range parts {
-			switch {
-			case p.Secret != "":
-				b.WriteString("${secret:" + p.Secret + "}")
-			case p.Arg != "":
-				b.WriteString("{" + p.Arg + "}")
-			default:
-				b.WriteString(p.Text)
-			}
-		}
-		if b.String() != template {
-			t.Fatalf("%q became %q", template, b.String())
-		}
-	})
 }
 
 func TestRequestURLs(t *testing.T) {

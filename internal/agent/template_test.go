@@ -38,24 +38,6 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-// An error says where, and which key.
-func TestTemplateErrors(t *testing.T) {
-	for text, want := range map[string]string{
-		"a\n{{.m.nope}}": `template: t:2:4: executing "t" at <.m.nope>: map has no entry for key "nope"`,
-		"{{define `d`}}\n\n{{.x}}{{end}}{{template `d` .m}}": `template: t:3:2: executing "d" at <.x>: map has no entry`,
-		"{{exec .s}}":          `template: t:1: function "exec" not defined`,
-		"{{call .s}}":          "error calling call: non-function .s of type string",
-		"{{template \"no\"}}":  `template "no" not defined`,
-		"{{.none.x}}":          "nil pointer evaluating interface {}.x",
-		"{{index .list 9}}":    "index out of range: 9",
-		"{{eq 1 .s}}":          "incompatible types for comparison",
-		"{{.n.UnmarshalJSON}}": "can't evaluate field UnmarshalJSON in type",
-	} {
-		_, err := executed(text, templateData)
-		require.ErrorContains(t, err, want, text)
-	}
-}
-
 // A text ends: templates do not use themselves, and what they make has an end.
 func TestTemplateBounds(t *testing.T) {
 	data := map[string]any{"big": strings.Repeat("x", 1<<16), "many": make([]any, 100_000)}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -213,20 +211,6 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-func TestGoexitEndsItsTaskOnly(t *testing.T) {
-	tr := newTrace()
-	tr.run(t, func() {
-		for i := range 3 {
-			tr.v.Go(func() {
-				defer func() { tr.add("exit %d", i) }()
-				_ = tr.v.Sleep(bg, time.Second)
-				runtime.Goexit()
-			})
-		}
-		tr.add("main %v", tr.v.Sleep(bg, 2*time.Second))
-	}, "1 exit 0", "1 exit 1", "1 exit 2", "2 main <nil>")
-}
-
 func TestGoexitOfMainOrHookEndsTheCaller(t *testing.T) {
 	for name, main := range map[string]func(v *Virtual){
 		"main": func(*Virtual) { runtime.Goexit() },
@@ -250,41 +234,6 @@ func TestBlockingOutsideATaskPanics(t *testing.T) {
 	v := NewVirtual(epoch)
 	require.Panics(t, func() { _ = v.Sleep(bg, 1) })
 	require.Panics(t, func() { _ = v.NewSignal().Wait(bg, 0) })
-}
-
-// program is a mess of tasks that depends on nothing but its seed.
-func program(tr *trace, seed int) {
-	s := []Signal{tr.v.NewSignal(), tr.v.NewSignal(), tr.v.NewSignal()}
-	for i := range 12 {
-		tr.v.Go(func() {
-			ctx, cancel := tr.v.WithTimeout(bg, time.Duration(1+(i*seed)%7)*time.Second)
-			defer cancel()
-			child, stop := context.WithCancel(ctx)
-			defer stop()
-			for j := range 4 {
-				s[(i+j+seed)%3].Notify()
-				tr.add("%d.%d wait %v", i, j, s[(i*j)%3].Wait(child, time.Duration(seed+j)*time.Second))
-				tr.add("%d.%d sleep %v", i, j, tr.v.Sleep(ctx, time.Duration((i+j*seed)%5)*time.Second))
-			}
-		})
-	}
-	_ = tr.v.Sleep(bg, time.Minute)
-}
-
-func TestSameProgramSameTrace(t *testing.T) {
-	for seed := 1; seed <= 3; seed++ {
-		var first []string
-		for i := range 100 {
-			tr := newTrace()
-			require.NoError(t, tr.v.Run(func() { program(tr, seed) }))
-			if i == 0 {
-				first = tr.lines
-				require.Len(t, first, 12*4*2)
-				continue
-			}
-			require.True(t, slices.Equal(first, tr.lines), "seed %d, run %d:\n%s", seed, i, strings.Join(tr.lines, "\n"))
-		}
-	}
 }
 
 func TestLimit(t *testing.T) {

@@ -3,6 +3,7 @@ package registry_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -127,41 +128,52 @@ func TestAddRefuses(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorContains(t, r.Add(d), "register agent a: output.schema: compile schema: not a valid JSON Schema: at /type")
 	require.Empty(t, r.Agents())
-	d.Output, d.Builder = agent.Output{}, "desk.context"
-	require.EqualError(t, r.Add(d), `register agent a: builder: got "desk.context", want a registered context builder: there is none`)
-	_, err = r.Read(fstest.MapFS{"a/agent.yaml": file("name: a\nbuilder: x\nmodel: {provider: demo, id: m}\n")}, "a/agent.yaml")
-	require.EqualError(t, err, `a/agent.yaml:2: builder: got "x", want a registered context builder: there is none`)
 	_, err = r.Read(fstest.MapFS{}, "gone/agent.yaml")
 	require.ErrorContains(t, err, "gone/agent.yaml")
 }
 
-// An agent that names code which is not registered is refused, in a file with its line, and the known code is listed.
+// An agent that names code which is not registered, or whose plugin refuses its configuration, is refused, in a file with its line, and the
+// known code is listed.
 func TestUnknownCodeIsRefused(t *testing.T) {
 	policy := func(context.Context, hook.PolicyInput) ([]string, error) { return nil, nil }
+	moody := func(config json.RawMessage) (hook.Plugin, error) {
+		if string(config) != `{"mood":"good"}` {
+			return hook.Plugin{}, errors.New("want a good mood")
+		}
+		return hook.Plugin{}, nil
+	}
 	r := registry.Must(registry.New())
-	require.NoError(t, r.Hook(hook.Set{Version: "1", Policies: map[string]hook.Policy{"strict": policy, "lax": policy}}))
-	require.NoError(t, r.AddFS(fstest.MapFS{
-		"abe/agent.yaml": file("name: abe\nsystem: s\nmodel: {provider: demo, id: m}\npermission:\n  policy: strikt\n  backend: book\n"),
-		"zoe/agent.yaml": file("name: zoe\nsystem: s\nmodel: {provider: demo, id: m}\npermission:\n  policy: lax\n"),
+	require.NoError(t, r.Hook(hook.Set{
+		Version: "1", Policies: map[string]hook.Policy{"strict": policy, "lax": policy}, Plugins: map[string]hook.Factory{"moody": moody},
 	}))
-	err := r.Check()
-	require.ErrorContains(t, err, `abe/agent.yaml:5: permission.policy: got "strikt", want a registered policy function: lax, strict`)
-	require.ErrorContains(t, err, `abe/agent.yaml:6: permission.backend: got "book", want a registered permission backend: there is none`)
-	require.Equal(t, []string{"zoe"}, r.Agents())
-	d, err := agent.Definition{Name: "eve", System: "s", Model: agent.ModelSpec{Provider: "demo", ID: "m"}, Permission: agent.Permission{Policy: "strikt"}}.Resolve()
-	require.NoError(t, err)
-	require.ErrorContains(t, r.Add(d), `register agent eve: permission.policy: got "strikt", want a registered policy function: lax, strict`)
-}
+	const head = "name: a\nsystem: s\nmodel: {provider: demo, id: m}\n"
+	for line, want := range map[string]string{
+		"permission: {policy: strikt}": `4: permission.policy: got "strikt", want a registered policy function: lax, strict`,
+		"permission: {backend: book}":  `4: permission.backend: got "book", want a registered permission backend: there is none`,
+		"builder: x":                   `4: builder: got "x", want a registered context builder: there is none`,
+		"plugins: [reminder, ghost]":   `4: plugins[1]: there is no plugin "ghost"; known: moody, permission, reminder, tool-policy`,
+		"plugins: [moody]":             `4: plugins[0]: plugin moody: want a good mood`,
+	} {
+		_, err := r.Read(fstest.MapFS{"a/agent.yaml": file(head + line)}, "a/agent.yaml")
+		require.ErrorContains(t, err, "a/agent.yaml:"+want)
+	}
+	require.NoError(t, r.AddFS(fstest.MapFS{"a/agent.yaml": file(head + "plugins: [reminder, {name: moody, config: {mood: good}}]\npermission: {policy: lax}\n")}))
+	d, ok := r.Agent("a")
+	require.True(t, ok)
+	require.Equal(t, []agent.PluginSpec{{Name: "reminder"}, {Name: "moody", Config: json.RawMessage(`{"mood":"good"}`)}}, d.Plugins)
 
-// An agent is kept as it was when it was added.
-func TestAddKeepsACopy(t *testing.T) {
-	r := registry.Must(registry.New())
-	d, err := agent.Definition{Name: "abe", System: "s", Model: agent.ModelSpec{Provider: "demo", ID: "m"}}.Resolve()
-	require.NoError(t, err)
-	require.NoError(t, r.Add(d))
-	d.System = "changed"
-	got, _ := r.Agent("abe")
-	require.Equal(t, "s", got.System)
+	inGo := *d
+	inGo.Name, inGo.Plugins = "b", []agent.PluginSpec{{Name: "ghost"}}
+	require.ErrorContains(t, r.Add(inGo), `register agent b: plugins[0]: there is no plugin "ghost"`)
+	inGo.Plugins, inGo.Permission.Policy = d.Plugins, "strikt"
+	require.ErrorContains(t, r.Add(inGo), `register agent b: permission.policy: got "strikt", want a registered policy function: lax, strict`)
+	inGo.Permission.Policy, inGo.Builder = "lax", "desk.context"
+	require.EqualError(t, r.Add(inGo), `register agent b: builder: got "desk.context", want a registered context builder: there is none`)
+	inGo.Builder = ""
+	require.NoError(t, r.Add(inGo))
+	inGo.System = "changed"
+	d, _ = r.Agent("b")
+	require.Equal(t, "s", d.System, "an agent is kept as it was when it was added")
 }
 
 func TestNewRefusesTwoOfAName(t *testing.T) {
