@@ -2,7 +2,6 @@ package run_test
 
 import (
 	"encoding/json"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -45,31 +44,25 @@ func TestResolveKeepsWhatIsSet(t *testing.T) {
 	require.Empty(t, mine[0].Kind, "the argument is left alone")
 }
 
-// What one key alone may hold is tried key by key where definitions are read (pkg/agent/agentfile); here is what takes several, or a parser.
+// What one key alone may hold is tried key by key where definitions are read (pkg/agent/agentfile, with bad.txtar); here is the rest.
 func TestCheckRefuses(t *testing.T) {
 	tool := func(change func(*agent.ToolSpec)) func(*agent.Definition) {
 		return func(d *agent.Definition) { change(&d.Tools[0]) }
 	}
 	schema := func(s string) func(*agent.Definition) { return tool(func(t *agent.ToolSpec) { t.Schema = rawJSON(s) }) }
-	temperature := func(x float64) func(*agent.Definition) { return func(d *agent.Definition) { d.Model.Temperature = &x } }
 	baseURL := func(u string) func(*agent.Definition) { return func(d *agent.Definition) { d.Model.BaseURL = u } }
 	const wantURL = "model.baseURL: got something else, want an http or https URL without credentials, fragment or any query but api-version"
 	for _, tt := range []struct {
 		spoil func(*agent.Definition)
 		want  string
 	}{
-		{func(d *agent.Definition) { d.Name = "Refunds" }, "name: got something else, want ^[a-z][a-z0-9-]{0,39}$"},
 		{func(d *agent.Definition) { d.System = "{{.Now}}" }, "system: check system text: .Now does not exist; want one of .Agent, .Caller, .Date, .Input, .Interactions, .Run, .Tools"},
 		{func(d *agent.Definition) { d.SystemPrompt, d.System = agent.SystemEveryInference, "{{.Then}}" }, "system: check system text: .Then does not exist; want one of .Agent, .Caller, .Date, .Input, .Interactions, .Now, .Run, .Tools"},
 		{func(d *agent.Definition) { d.Builder = "no such name" }, "builder: got something else, want dotted parts of letters, digits, _ and -"},
 		{func(d *agent.Definition) { d.Model.Provider = "script" }, "model.file: got nothing, want a file of replies"},
 		{baseURL("ftp://x"), wantURL}, {baseURL("https://user:secret@x"), wantURL}, {baseURL("https://x?key=secret"), wantURL},
 		{baseURL("https://x?"), wantURL}, {baseURL("%"), wantURL},
-		{temperature(math.NaN()), "model.temperature: got something else, want 0 to 2"},
-		{func(d *agent.Definition) { d.Model.Options = rawJSON(`{"a":`) }, "model.options: got something else, want a mapping"},
-		{func(d *agent.Definition) { d.Model.Retry.MaxBackoff = 1 }, "model.retry.maxBackoff: got less than backoff, want at least as much"},
 		{func(d *agent.Definition) { d.Output.Schema = rawJSON(`{}`) }, "output.schema: got a schema, want none: only an output of format json has one"},
-		{func(d *agent.Definition) { d.Output = agent.Output{Format: agent.OutputJSON, Schema: rawJSON(`[]`)} }, "output.schema: want a JSON Schema, a mapping"},
 		{func(d *agent.Definition) { d.Output = agent.Output{Format: agent.OutputJSON, Schema: rawJSON(`{`)} }, `output.schema: json at offset 1: want a key in double quotes`},
 		{func(d *agent.Definition) {
 			d.Output = agent.Output{Format: agent.OutputJSON, Schema: rawJSON(`{"items":{"$ref":"b.json"}}`)}
@@ -81,25 +74,29 @@ func TestCheckRefuses(t *testing.T) {
 		}, "permission.rules[1].tool: got converse, which only ends the run and is nobody's to decide about, want another tool: xml.disable takes it away"},
 		{func(d *agent.Definition) { d.Wording = map[string]string{"goOn": "{{.X}}"} }, `wording.goOn: template: goOn:1:2: executing "goOn" at <.X>: map has no entry for key "X"; the fields are `},
 		{func(d *agent.Definition) { d.Permission.Approvers = nil }, "permission.approvers: got nobody, want at least one principal"},
+		{func(d *agent.Definition) { d.Permission.Backend = "a b" }, "permission.backend: got something else, want a name of letters, digits, _ and -"},
+		{func(d *agent.Definition) { d.Permission.Policy = "a b" }, "permission.policy: got something else, want a name of letters, digits, _ and -"},
+		{func(d *agent.Definition) {
+			d.Permission.Grants, d.Permission.Scope, d.Permission.Backend = agent.GrantsStanding, agent.ScopeTool, "b"
+		}, "permission.grants: got standing beside a backend, which keeps permissions of its own; want run or once, or no backend"},
+		{func(d *agent.Definition) {
+			d.Permission.Rules = []agent.Rule{{Tool: "a.*", Verdict: agent.VerdictAsk, When: []run.Condition{{Path: "/x", Eq: rawJSON(`@`)}}}}
+		}, "permission.rules[0].when[0].eq: got something else, want a string, number, boolean or null"},
 		{tool(func(t *agent.ToolSpec) { t.Name = "a..b" }), "tools[0].name: got something else, want dotted parts of letters, digits, _ and -"},
 		{tool(func(t *agent.ToolSpec) { t.Name = strings.Repeat("a.", 32) + "b" }), "tools[0].name: got 65 characters, want at most 64"},
 		{tool(func(t *agent.ToolSpec) { t.Kind = agent.KindMCP }), `tools[0].kind: got mcp, want internal or service: servers stand under mcp, and their tools are listed when a run begins`},
 		{tool(func(t *agent.ToolSpec) { t.Kind, t.Lambda = agent.KindLambda, &agent.LambdaTool{Function: "a/b"} }), "tools[0].function: got something else, want the name or ARN of a function of AWS Lambda"},
-		{tool(func(t *agent.ToolSpec) { t.Lambda = &agent.LambdaTool{Function: "f"} }), "tools[0].function: got a function, want none: only a tool of kind lambda has one"},
 		{tool(func(t *agent.ToolSpec) {
 			t.Kind, t.Lambda, t.Timeout = agent.KindLambda, &agent.LambdaTool{Function: "f", Async: true}, time.Second
 		}), "tools[0].timeout: got less than a minute, want a minute or more: so long it has to answer"},
 		{tool(func(t *agent.ToolSpec) { t.Kind = agent.KindAgent }), "tools[0].agent: got nothing, want the name of an agent"},
 		{tool(func(t *agent.ToolSpec) { t.Agent = &agent.Delegate{Agent: "b"} }), "tools[0].agent: got an agent, want none: only kind agent has one"},
-		{tool(func(t *agent.ToolSpec) { t.Event = "x" }), "tools[0].event: got an event, want none: only a service has one"},
 		{tool(func(t *agent.ToolSpec) { t.Domain = "x" }), "tools[0].domain: got a domain, want none: only a service and an agent have one"},
 		{tool(func(t *agent.ToolSpec) { t.Kind, t.Event = agent.KindService, strings.Repeat("x", 129) }), "tools[0].event: got 129 bytes, want at most 128"},
-		{tool(func(t *agent.ToolSpec) { t.Kind, t.Timeout = agent.KindService, time.Second }), "tools[0].timeout: got less than a minute, want a minute or more: so long it has to answer"},
 		{func(d *agent.Definition) {
 			d.Permission.Mode, d.Permission.ApprovalTool = agent.ModeAdvisory, "orders.get"
 		}, `permission.approvalTool: got "orders.get", want a tool of the agent of kind service`},
 		{tool(func(t *agent.ToolSpec) { t.Retry.Attempts, t.Effect = 2, run.EffectNonIdempotent }), "tools[0].retry.attempts: got 2, want one: a tool of effect non_idempotent is entered at most once"},
-		{tool(func(t *agent.ToolSpec) { t.Retry.Backoff, t.Retry.MaxBackoff = 2, 1 }), "tools[0].retry.maxBackoff: got less than backoff, want at least as much"},
 		{tool(func(t *agent.ToolSpec) { t.MaxResult = agent.MaxResult + 1 }), "tools[0].maxResult: got 8388609, want 0 to 8388608 bytes"},
 		{tool(func(t *agent.ToolSpec) { t.Kind, t.Effect, t.Retry.Attempts = agent.KindService, run.EffectRead, 2 }), "tools[0].retry: got a policy, want none: the call is sent out and answered later"},
 		{tool(func(t *agent.ToolSpec) { t.Kind, t.Concurrency = agent.KindService, 1 }), "tools[0].concurrency: got a bound, want none: the call is sent out and answered later"},
@@ -131,7 +128,6 @@ func TestCheckRefuses(t *testing.T) {
 		{func(d *agent.Definition) {
 			d.Tools = append(d.Tools, agent.ToolSpec{Name: "orders_get", Kind: agent.KindInternal, Effect: run.EffectRead, Schema: rawJSON(`{"type":"object"}`)})
 		}, "tools[1].name: orders.get and orders_get are both orders_get to the model, want different names"},
-		{func(d *agent.Definition) { d.Tools = append(d.Tools, d.Tools[0]) }, "tools[1].name: got a tool a second time, want each once"},
 	} {
 		d := validDefinition(t)
 		tt.spoil(&d)

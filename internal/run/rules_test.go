@@ -176,37 +176,6 @@ func TestDenyAlwaysWins(t *testing.T) {
 	})
 }
 
-// What one key alone may hold is tried key by key where definitions are read (pkg/agent/agentfile); here is what takes several, or a parser.
-func TestCheckPermission(t *testing.T) {
-	good := testPermission(agent.Rule{Tool: "a.*", Verdict: agent.VerdictAsk, When: []run.Condition{{Path: "/x", In: []json.RawMessage{rawJSON(`null`), rawJSON(`"a"`)}}}})
-	require.NoError(t, checkPermission(t, good))
-
-	cond := func(c run.Condition) func(*agent.Permission) {
-		return func(p *agent.Permission) { p.Rules[0].When[0] = c }
-	}
-	for _, tt := range []struct {
-		spoil func(*agent.Permission)
-		want  string
-	}{
-		{func(p *agent.Permission) { p.Approvers = []string{"user:a", "ana"} }, `permission.approvers[1]: got something else, want user:NAME or group:NAME`},
-		{func(p *agent.Permission) { p.Rules[0].Tool = "a b" }, `permission.rules[0].tool: got something else, want a pattern over original tool names, such as refunds.*`},
-		{func(p *agent.Permission) { p.Rules[0].Approvers = []string{"group:"} }, `permission.rules[0].approvers[0]: got something else, want user:NAME or group:NAME`},
-		{cond(run.Condition{Path: "/x", Gt: rawJSON(`1`), Lt: rawJSON(`2`)}), `permission.rules[0].when[0]: got 2 operators, want exactly one of eq, ne, gt, gte, lt, lte, in, matches`},
-		{cond(run.Condition{Path: "/x", Eq: rawJSON(`@`)}), `permission.rules[0].when[0].eq: got something else, want a string, number, boolean or null`},
-		{cond(run.Condition{Path: "/x", Matches: `(`}), `permission.rules[0].when[0].matches: got something else, want an RE2 regular expression`},
-		{func(p *agent.Permission) { p.Grants, p.Mode = agent.GrantsStanding, agent.ModeAdvisory }, `permission.grants: got standing under mode advisory, where nobody grants anything; want run or once`},
-		{func(p *agent.Permission) { p.Grants, p.Scope, p.Backend = agent.GrantsStanding, agent.ScopeTool, "b" }, `permission.grants: got standing beside a backend, which keeps permissions of its own; want run or once, or no backend`},
-		{func(p *agent.Permission) { p.Backend = "a b" }, `permission.backend: got something else, want a name of letters, digits, _ and -`},
-		{func(p *agent.Permission) { p.Policy = "a b" }, `permission.policy: got something else, want a name of letters, digits, _ and -`},
-	} {
-		p := good
-		p.Rules = []agent.Rule{good.Rules[0]}
-		p.Rules[0].When = []run.Condition{good.Rules[0].When[0]}
-		tt.spoil(&p)
-		require.ErrorContains(t, checkPermission(t, p), tt.want)
-	}
-}
-
 func checkPermission(t *testing.T, p agent.Permission) error {
 	d := validDefinition(t)
 	d.Permission = p

@@ -31,32 +31,23 @@ func (w *world) cost(work func()) cost {
 // TestCost is the table "What it costs" of docs/protocol.md, counted, all items below 1 KB, with the
 // reads, which that table leaves out but for a plain iteration.
 func TestCost(t *testing.T) {
-	iteration := func(w *world) cost {
-		return w.cost(func() { w.step(0); w.batchRun(0) })
+	for replies, want := range map[string]cost{
+		"":        {queries: 1, transactions: 2, wcu: 4 + 6}, // start and end
+		"look c1": {queries: 2, puts: 2, transactions: 1, wcu: 4 + 2}, "note c1": {queries: 2, puts: 2, transactions: 1, wcu: 4 + 2},
+		"pay c1": {queries: 2, puts: 3, transactions: 1, wcu: 4 + 3}, "pay c1,pay c2,pay c3": {queries: 2, puts: 3, transactions: 1, wcu: 4 + 3},
+	} {
+		subtest(t, "a start and "+replies, func(t *testing.T, w *world) {
+			require.Equal(t, want, w.cost(func() {
+				if replies == "" {
+					w.start()
+					w.step(0)
+					return
+				}
+				w.startRound(calls(strings.Split(replies, ",")...))
+				w.batchRun(0)
+			}))
+		})
 	}
-	subtest(t, "start", func(t *testing.T, w *world) {
-		require.Equal(t, cost{transactions: 1, wcu: 4}, w.cost(w.start))
-	})
-	t.Run("plain iteration", func(t *testing.T) {
-		for _, name := range []string{"look", "note"} {
-			inBubble(t, func(t *testing.T, w *world) {
-				w.startWith(calls(name + " c1"))
-				require.Equal(t, cost{queries: 2, puts: 2, wcu: 2}, iteration(w))
-			})
-		}
-	})
-	subtest(t, "with a claim", func(t *testing.T, w *world) {
-		w.startWith(calls("pay c1"))
-		require.Equal(t, cost{queries: 2, puts: 3, wcu: 3}, iteration(w))
-	})
-	subtest(t, "several claims are one entry", func(t *testing.T, w *world) {
-		w.startWith(calls("pay c1", "pay c2", "pay c3"))
-		require.Equal(t, cost{queries: 2, puts: 3, wcu: 3}, iteration(w))
-	})
-	subtest(t, "end", func(t *testing.T, w *world) {
-		w.start()
-		require.Equal(t, cost{queries: 1, transactions: 1, wcu: 6}, w.cost(func() { w.step(0) }))
-	})
 	subtest(t, "park beside free calls", func(t *testing.T, w *world) {
 		// A streaming executor shows the request before it runs what is free, so suspending and parking are two entries:
 		// {J, APPROVAL}, then results and end of the batch as {J, HEAD}. That is 4 + 4 instead of 6 WCU: the price of an

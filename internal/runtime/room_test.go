@@ -3,7 +3,6 @@ package runtime_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,8 +11,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
-	"github.com/countersign/countersign/internal/policy"
-	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
@@ -129,32 +126,6 @@ func TestBlobsAreMeasured(t *testing.T) {
 		}
 		require.Len(t, w.model.asked[4].Messages[1].Block.(run.ToolResult).Content, 100_000)
 	})
-}
-
-var errNoCount = errors.New("no count")
-
-// An invocation that runs out of time while a provider counts has done nothing.
-func TestCountOutOfTime(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.narrow(func(x *agent.Context) { x.Reserve = agent.Reserve{} })
-		s := run.AgentState{}
-		w.def.Context.EvictBelow = prompt.BudgetOf(
-			w.def, &s, policy.Action{}, prompt.Measured{System: "You work."},
-		).Remaining - 6
-		ctx, cancel := context.WithCancel(w.ctx)
-		w.ports.Count = cancelling{cancel}
-		w.start()
-		require.ErrorIs(t, errOf(w.stepper().Step(ctx, w.inv(0))), context.Canceled)
-		require.Empty(t, w.model.asked)
-		require.EqualValues(t, 1, w.state().Entries)
-	})
-}
-
-type cancelling struct{ cancel func() }
-
-func (c cancelling) CountTokens(context.Context, agent.Request) (int64, error) {
-	c.cancel()
-	return 0, errNoCount
 }
 
 // building gives the world's agent a builder, which counts how often it is asked, and a run that begins with data.

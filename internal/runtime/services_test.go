@@ -73,23 +73,6 @@ func (w *world) answer(content string) error {
 	return in.Answer(w.ctx, runtime.Answer{Tenant: tenant, Run: w.run, Call: "c1", Content: content, By: "service"})
 }
 
-// While the bus is down, the invocation fails and the call stays claimed: the state machine tries again, and the event
-// goes out then.
-func TestServiceIsAskedWhenTheBusIsBack(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		b := w.services()
-		b.fails = slices.Repeat([]error{errBlown}, 4)
-		w.startRound(calls("weather c1"))
-		require.ErrorIs(t, errOf(w.batch().Run(w.ctx, w.inv(0))), errBlown)
-		require.Equal(t, run.StatusRunning, w.call("c1").Status)
-		require.Empty(t, b.ids())
-		w.batchRun(0)
-		require.Equal(t, []string{"/c1"}, b.ids())
-		require.Equal(t, run.StatusSuspended, w.call("c1").Status)
-		require.Equal(t, 1, w.call("c1").Executions)
-	})
-}
-
 // A call that runs is not broken off where a bus or a table fails beside it: nobody could say what became of it.
 func TestFailuresBesideACallThatRuns(t *testing.T) {
 	for name, fail := range map[string]func(w *world, b *busOf){
@@ -134,21 +117,6 @@ func TestServiceZombie(t *testing.T) {
 	})
 }
 
-// Of several answers the first one counts; the same again is taken, and another one refused.
-func TestAnswers(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.services()
-		w.startWith(calls("weather c1"))
-		require.ErrorIs(t, w.answer("early"), runtime.ErrUnasked, "nobody has been asked")
-		r := w.drive(0)
-		require.NoError(t, w.answer("rain"))
-		require.NoError(t, w.answer("rain"))
-		require.ErrorIs(t, w.answer("sun"), runtime.ErrUnasked)
-		w.drive(r.Woken)
-		require.Equal(t, "rain", w.call("c1").Result.Content)
-	})
-}
-
 // An event that no bus will take, and one for which there is none, are failed calls that the model hears of.
 func TestServiceThatCannotBeAsked(t *testing.T) {
 	for name, setUp := range map[string]func(w *world, b *busOf){
@@ -168,60 +136,36 @@ func TestServiceThatCannotBeAsked(t *testing.T) {
 	}
 }
 
-// The end of a run that somebody waits for is announced whoever ends it and wherever that one dies.
+// The end of a run that somebody waits for is announced also by a batch that finds it done, by no stranger, and as one event, however
+// often it is sent. One that no bus takes is let go.
 func TestEndIsAnnounced(t *testing.T) {
-	start := func(w *world) {
+	inBubble(t, func(t *testing.T, w *world) {
+		b := w.services()
+		w.model.replies = []agent.Reply{calls("look c1")}
 		w.follow(w.starter().Start(w.ctx, runtime.Start{
 			Tenant: tenant, Agent: w.def, Key: "k1", Input: json.RawMessage(`{"parentSubject$$":"parent 3"}`),
 		}))
-	}
-	for name, end := range map[string]func(t *testing.T, w *world, b *busOf){
-		"a step that died before it could": func(t *testing.T, w *world, b *busOf) {
-			b.fails = []error{errBlown, errBlown, errBlown, errBlown}
-			require.ErrorIs(t, errOf(w.stepper().Step(w.ctx, w.inv(0))), errBlown)
-			require.Equal(t, run.RunDone, w.state().Status, "the end does not wait for the bus")
-			require.Equal(t, runtime.NextDone, w.step(0).Next)
-		},
-		"a batch that finds it done": func(t *testing.T, w *world, b *busOf) {
-			w.model.replies = []agent.Reply{calls("look c1")}
-			w.step(0)
-			b.fails = []error{errBlown, errBlown, errBlown, errBlown}
-			require.ErrorIs(t, cancelBy(w.ctx, w, w.ports), errBlown)
-			require.Equal(t, runtime.NextDone, w.batchRun(0).Next)
-		},
-		"the sweeper, for one who died": func(t *testing.T, w *world, b *busOf) {
-			b.fails = []error{errBlown, errBlown, errBlown, errBlown}
-			require.ErrorIs(t, errOf(w.stepper().Step(w.ctx, w.inv(0))), errBlown)
-			w.waiter.ended(w.owner)
-			w.sweep()
-		},
-	} {
-		subtest(t, name, func(t *testing.T, w *world) {
-			b := w.services()
-			start(w)
-			end(t, w, b)
-			require.NotEmpty(t, b.took)
-			for _, e := range b.took {
-				require.Equal(t, b.took[0], e, "one event, however often it is sent")
-			}
-			require.Equal(t, []any{w.run + "#end", "parent 3"}, []any{b.took[0].ID, b.took[0].ParentSubject})
-		})
-	}
-	subtest(t, "an execution that is not the owner says nothing", func(t *testing.T, w *world) {
-		b := w.services()
-		start(w)
-		w.drive(0)
-		n := len(b.ids())
+		w.step(0)
+		b.fails = []error{errBlown, errBlown, errBlown, errBlown}
+		require.ErrorIs(t, cancelBy(w.ctx, w, w.ports), errBlown)
+		require.Equal(t, run.RunDone, w.state().Status, "the end does not wait for the bus")
+		owner := w.owner
 		w.owner = "another"
-		require.Equal(t, runtime.NextDone, w.step(0).Next)
-		require.Len(t, b.ids(), n)
+		require.Equal(t, runtime.NextDone, w.batchRun(0).Next)
+		require.Empty(t, b.took)
+		w.owner = owner
+		for range 2 {
+			require.Equal(t, runtime.NextDone, w.batchRun(0).Next)
+		}
+		require.Len(t, b.took, 2)
+		require.Equal(t, b.took[0], b.took[1])
+		require.Equal(t, []any{w.run + "#end", "parent 3"}, []any{b.took[0].ID, b.took[0].ParentSubject})
 	})
-	subtest(t, "one that no bus takes is let go", func(t *testing.T, w *world) {
-		b := w.services()
-		b.fails = []error{runtime.ErrUndeliverable}
+	inBubble(t, func(t *testing.T, w *world) {
+		w.services().fails = []error{runtime.ErrUndeliverable}
 		var warned []string
 		w.ports.Warn = func(what string, _ error) { warned = append(warned, what) }
-		start(w)
+		w.startFor("order 3")
 		require.Equal(t, runtime.NextDone, w.drive(0).Next)
 		require.Equal(t, []string{"announce the end of run " + w.run}, warned)
 	})

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -392,59 +390,6 @@ func TestSweepStopsLeftovers(t *testing.T) {
 	})
 }
 
-// Calls whose outcome is unknown are counted, over all tenants' requests.
-func TestSweepCountsUnknownOutcomes(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.parked("waits for approval")
-		w.model.replies = []agent.Reply{calls("pay c1", "pay c2")}
-		w.another("k")
-		w.step(0)
-		_, err := w.batch().Run(w.ends(entry("call_claimed")), w.inv(0))
-		require.Error(t, err, "it dies with two claims and no result")
-		w.batchRun(0)
-		w.sleep(2 * time.Minute)
-		r := w.sweepAll()
-		require.EqualValues(t, 2, r.Waiting.OutcomesUnknown)
-		require.EqualValues(t, 2, r.Waiting.Runs)
-	})
-}
-
-// Whatever a list says, the execution that owns a run is none of its leftovers.
-func TestOwnerIsNoLeftover(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.start()
-		w.sleep(time.Hour)
-		sw := w.sweeper().Sweeper
-		r, err := sw.StopLeftover(w.ctx, tenant, w.run, w.owner)
-		require.NoError(t, err)
-		require.Equal(t, runtime.RepairNone, r)
-		r, err = sw.StopLeftover(w.ctx, tenant, w.run, "never-started")
-		require.NoError(t, err)
-		require.Equal(t, runtime.RepairNone, r)
-		require.Empty(t, w.waiter.stopped)
-	})
-}
-
-func TestStartedRun(t *testing.T) {
-	id := func(tenant, key string) string { return agent.RunID(tenant, "clerk", key) }
-	for _, c := range []struct{ input, tenant, run string }{
-		{`{"tenant":"acme","run":"r1"}`, "acme", "r1"},
-		{`{"run":"r1"}`, "default", "r1"},
-		{`{"agent":"clerk","key":"k","tenant":"acme","input":{"run":"x"}}`, "acme", id("acme", "k")},
-		{`{"agent":"clerk","key":"k"}`, "default", id("default", "k")},
-		{`{"agent":"clerk"}`, "default", id("default", "exec-1")},
-		{`{"tenant":"Not a tenant","run":"r1"}`, "", ""},
-		{`{"tenant":"acme"}`, "", ""},
-		{`{}`, "", ""},
-		{`[]`, "", ""},
-		{``, "", ""},
-	} {
-		tenant, run, ok := runtime.StartedRun("exec-1", []byte(c.input))
-		require.Equal(t, c.run != "", ok, c.input)
-		require.Equal(t, []string{c.tenant, c.run}, []string{tenant, run}, c.input)
-	}
-}
-
 // TestSweepOfManySuspects: when Step Functions has lost the wake-ups of many runs, a sweep takes over as many as it
 // has time for, and ends in time to keep its place and to say so; the next ones do the rest.
 func TestSweepOfManySuspects(t *testing.T) {
@@ -479,56 +424,6 @@ func TestSweepOfManySuspects(t *testing.T) {
 			taken += sweep().Repaired[runtime.RepairTookOver]
 		}
 		require.EqualValues(t, many, taken)
-	})
-}
-
-// A repair that has to wait a minute says that it has none.
-func TestRepairWithoutAMinute(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		run := w.parked("lost")
-		w.unheard()
-		w.waiter.settled["token of lost"] = true
-		ctx, cancel := context.WithTimeout(w.ctx, time.Minute)
-		defer cancel()
-		require.ErrorIs(t, errOf(w.sweeper().Sweeper.Repair(ctx, tenant, run)), runtime.ErrSweepTooShort)
-		require.NoError(t, ctx.Err(), "at once")
-		ctx, cancel = context.WithTimeout(w.ctx, 2*time.Minute)
-		defer cancel()
-		r, err := w.sweeper().Sweeper.Repair(ctx, tenant, run)
-		require.NoError(t, err)
-		require.Equal(t, runtime.RepairTookOver, r)
-	})
-}
-
-// TestSweepRepairsInOrder: the runs of a page are looked at together, and repaired one after the other, as they are listed.
-func TestSweepRepairsInOrder(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		tokens := map[string]string{}
-		for i := range 40 {
-			key := fmt.Sprint(i)
-			tokens[w.parked(key)] = "token of " + key
-			w.unheard()
-			w.sleep(time.Second)
-		}
-		var want []string
-		for cursor, more := "", true; more; more = cursor != "" {
-			heads, next, err := w.ports.Journal.List(w.ctx, tenant, run.RunWaiting, 100, cursor)
-			require.NoError(t, err)
-			for _, h := range heads {
-				want = append(want, tokens[h.Run])
-			}
-			cursor = next
-		}
-		w.sleep(2 * time.Minute)
-		w.waiter.woken = nil
-		var reads atomic.Int64
-		w.table.Use(fault.OnlyIf(func(c fault.Call) bool { return strings.HasPrefix(c.Key.SK, "K#") },
-			func(_ context.Context, _ fault.Call, call func() error) error { // the later ones are answered first
-				w.sleep(time.Second - time.Duration(reads.Add(1))*time.Millisecond)
-				return call()
-			}))
-		require.EqualValues(t, 40, w.sweepAll().Repaired[runtime.RepairWoke])
-		require.Equal(t, want, w.waiter.woken)
 	})
 }
 
