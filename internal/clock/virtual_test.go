@@ -120,47 +120,6 @@ func TestCancelWakesInParkingOrder(t *testing.T) {
 	}, "1 other <nil>", "1 b <nil>", "1 a context canceled", "1 c context canceled")
 }
 
-func TestIdleHookComesBeforeTime(t *testing.T) {
-	tr := newTrace()
-	s := tr.v.NewSignal()
-	asked := 0
-	tr.v.SetIdle(func() bool {
-		asked++
-		tr.add("idle %d", asked)
-		switch asked {
-		case 1:
-			s.Notify()
-		case 2:
-			tr.v.Go(func() { tr.add("task of the hook") })
-		case 3:
-			tr.v.AdvanceTo(epoch.Add(time.Second)) // wakes nobody, yet is of use
-		case 4: // true, but nothing came of it
-		default:
-			return false
-		}
-		return true
-	})
-	tr.run(t, func() {
-		tr.waiter(bg, "w", s)
-		tr.add("main %v", tr.v.Sleep(bg, 5*time.Second))
-		_ = tr.v.Sleep(bg, 5*time.Second)
-	}, "0 idle 1", "0 w <nil>", "0 idle 2", "0 task of the hook", "0 idle 3", "1 idle 4", "5 main <nil>", "5 idle 5")
-}
-
-func TestAdvanceTo(t *testing.T) {
-	tr := newTrace()
-	tr.run(t, func() {
-		tr.sleeper(bg, "b", 2*time.Second)
-		tr.sleeper(bg, "a", time.Second)
-		tr.sleeper(bg, "far", time.Hour)
-		_ = tr.v.Sleep(bg, time.Millisecond)
-		tr.v.AdvanceTo(epoch.Add(4 * time.Second))
-		tr.v.AdvanceTo(epoch) // the past
-		tr.add("main")
-		_ = tr.v.Sleep(bg, time.Second)
-	}, "4 main", "4 a <nil>", "4 b <nil>", "5 far virtual clock stopped: context canceled")
-}
-
 func TestDeadlock(t *testing.T) {
 	tr := newTrace()
 	var errs []error
@@ -234,27 +193,4 @@ func TestBlockingOutsideATaskPanics(t *testing.T) {
 	v := NewVirtual(epoch)
 	require.Panics(t, func() { _ = v.Sleep(bg, 1) })
 	require.Panics(t, func() { _ = v.NewSignal().Wait(bg, 0) })
-}
-
-func TestLimit(t *testing.T) {
-	turns := 0
-	rounds := func(v *Virtual, n int) func() {
-		return func() {
-			for range n {
-				turns++
-				_ = v.Sleep(bg, time.Second)
-			}
-		}
-	}
-	v := NewVirtual(epoch)
-	v.SetLimit(20)
-	require.NoError(t, v.Run(rounds(v, 9)))
-	require.NoError(t, v.Run(rounds(v, 9)), "each Run has its own")
-	turns = 0
-	require.ErrorIs(t, v.Run(rounds(v, 1000)), ErrRunaway)
-	require.LessOrEqual(t, turns, 20)
-	v.SetIdle(func() bool { v.AdvanceTo(v.Now().Add(time.Second)); return true })
-	require.ErrorIs(t, v.Run(func() { _ = v.NewSignal().Wait(bg, 0) }), ErrRunaway, "a hook that helps for ever")
-	v.SetLimit(0)
-	require.NoError(t, v.Run(rounds(v, 1000)))
 }

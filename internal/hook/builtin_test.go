@@ -40,21 +40,6 @@ func TestPermission(t *testing.T) {
 	}
 }
 
-func TestPermissionAsksByThePseudoCall(t *testing.T) {
-	p := built(t, "permission", `{}`)
-	call := run.Call{ID: "c1", Tool: "pay", Input: json.RawMessage(`{"to":"<a>"}`)}
-	_, gate, err := p.BeforeTool(context.Background(), &definition, &run.AgentState{}, call, nil)
-	require.NoError(t, err)
-	require.Equal(t, &run.Ticket{
-		ID: "c1", Action: "tool:pay", Parameters: call.Input, Mode: "replay",
-		Pending: run.Pending{ID: "fc_c1", Name: "PermissionConfirm", Arguments: json.RawMessage(`{"tool_name":"pay","tool_args":{"to":"<a>"}}`)},
-	}, gate.Suspend)
-	call.ID = ""
-	_, gate, err = p.BeforeTool(context.Background(), &definition, &run.AgentState{}, call, nil)
-	require.NoError(t, err)
-	require.NotNil(t, gate.Block, "nobody can be asked about a call without an id")
-}
-
 func TestToolPolicy(t *testing.T) {
 	for _, c := range []struct {
 		config string

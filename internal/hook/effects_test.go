@@ -11,12 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// effects are the methods with which a plugin decides something; every other method of a phase's type only looks.
-var effects = []string{
-	"AddMessage", "AddReminder", "AddSession", "AddSystem", "Allow", "Block", "End", "Exclude", "IncludeOnly", "Patch", "SetResult", "Stop", "Suspend", "Transform",
-}
-
-// looks are those others.
+// looks are the methods that decide nothing; every other one of a phase's type is an effect.
 var looks = []string{"Agent", "Call", "Failure", "Granted", "Resumed", "Run", "Tool", "Value"}
 
 // allowed is the table of docs/presets.md, section 10: what a plugin may do in each phase.
@@ -31,25 +26,16 @@ var allowed = map[run.Phase][]string{
 	run.PhaseRunEnd:          {"Patch"},
 }
 
-// fields are the functions of a Plugin by phase.
-var fields = map[run.Phase]string{
-	run.PhaseRunStart: "RunStart", run.PhaseStepStart: "StepStart", run.PhaseBeforeInference: "BeforeInference", run.PhaseAfterInference: "AfterInference",
-	run.PhaseStepEnd: "StepEnd", run.PhaseBeforeTool: "BeforeTool", run.PhaseAfterTool: "AfterTool", run.PhaseRunEnd: "RunEnd",
-}
-
 // Every phase's type has the effects that the phase allows and no other, and nothing in it can be set from outside.
 func TestPhasesOfferWhatTheyAllow(t *testing.T) {
 	plugin := reflect.TypeFor[hook.Plugin]()
 	require.Equal(t, len(run.Phases()), plugin.NumField())
-	for _, phase := range run.Phases() {
-		f, ok := plugin.FieldByName(fields[phase])
-		require.True(t, ok, phase)
-		moment := f.Type.In(1)
+	for i, phase := range run.Phases() {
+		moment := plugin.Field(i).Type.In(1)
 		var offers []string
 		for i := range moment.NumMethod() {
 			name := moment.Method(i).Name
 			if !slices.Contains(looks, name) {
-				require.Contains(t, effects, name, "is %s an effect?", name)
 				offers = append(offers, name)
 			}
 		}

