@@ -49,7 +49,8 @@ func TestCompareNumbersRefuses(t *testing.T) {
 	}
 }
 
-// A number costs what it takes to read it, whatever its exponent: something that writes it out, or is not linear, takes minutes.
+// A number costs what it takes to read it, whatever its exponent: something that writes it out, or is not linear, takes
+// minutes.
 func TestCompareNumbersIsLinear(t *testing.T) {
 	digits, began := strings.Repeat("9", 250_000), time.Now()
 	for range 25 {

@@ -132,8 +132,8 @@ func TestAddRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "gone/agent.yaml")
 }
 
-// An agent that names code which is not registered, or whose plugin refuses its configuration, is refused, in a file with its line, and the
-// known code is listed.
+// An agent that names code which is not registered, or whose plugin refuses its configuration, is refused, in a file
+// with its line, and the known code is listed.
 func TestUnknownCodeIsRefused(t *testing.T) {
 	policy := func(context.Context, hook.PolicyInput) ([]string, error) { return nil, nil }
 	moody := func(config json.RawMessage) (hook.Plugin, error) {
@@ -144,31 +144,37 @@ func TestUnknownCodeIsRefused(t *testing.T) {
 	}
 	r := registry.Must(registry.New())
 	require.NoError(t, r.Hook(hook.Set{
-		Version: "1", Policies: map[string]hook.Policy{"strict": policy, "lax": policy}, Plugins: map[string]hook.Factory{"moody": moody},
+		Version: "1", Policies: map[string]hook.Policy{"strict": policy, "lax": policy},
+		Plugins: map[string]hook.Factory{"moody": moody},
 	}))
+	const (
+		noPolicy  = `permission.policy: got "strikt", want a registered policy function: lax, strict`
+		noBackend = `permission.backend: got "book", want a registered permission backend: there is none`
+		noBuilder = `builder: got "x", want a registered context builder: there is none`
+		noPlugin  = `: there is no plugin "ghost"; known: moody, permission, reminder, tool-policy`
+	)
 	const head = "name: a\nsystem: s\nmodel: {provider: demo, id: m}\n"
 	for line, want := range map[string]string{
-		"permission: {policy: strikt}": `4: permission.policy: got "strikt", want a registered policy function: lax, strict`,
-		"permission: {backend: book}":  `4: permission.backend: got "book", want a registered permission backend: there is none`,
-		"builder: x":                   `4: builder: got "x", want a registered context builder: there is none`,
-		"plugins: [reminder, ghost]":   `4: plugins[1]: there is no plugin "ghost"; known: moody, permission, reminder, tool-policy`,
-		"plugins: [moody]":             `4: plugins[0]: plugin moody: want a good mood`,
+		"permission: {policy: strikt}": noPolicy, "permission: {backend: book}": noBackend, "builder: x": noBuilder,
+		"plugins: [reminder, ghost]": "plugins[1]" + noPlugin, "plugins: [moody]": "plugins[0]: plugin moody: want a good mood",
 	} {
 		_, err := r.Read(fstest.MapFS{"a/agent.yaml": file(head + line)}, "a/agent.yaml")
-		require.ErrorContains(t, err, "a/agent.yaml:"+want)
+		require.ErrorContains(t, err, "a/agent.yaml:4: "+want)
 	}
-	require.NoError(t, r.AddFS(fstest.MapFS{"a/agent.yaml": file(head + "plugins: [reminder, {name: moody, config: {mood: good}}]\npermission: {policy: lax}\n")}))
+	const known = "plugins: [reminder, {name: moody, config: {mood: good}}]\npermission: {policy: lax}\n"
+	require.NoError(t, r.AddFS(fstest.MapFS{"a/agent.yaml": file(head + known)}))
 	d, ok := r.Agent("a")
 	require.True(t, ok)
-	require.Equal(t, []agent.PluginSpec{{Name: "reminder"}, {Name: "moody", Config: json.RawMessage(`{"mood":"good"}`)}}, d.Plugins)
+	good := json.RawMessage(`{"mood":"good"}`)
+	require.Equal(t, []agent.PluginSpec{{Name: "reminder"}, {Name: "moody", Config: good}}, d.Plugins)
 
 	inGo := *d
 	inGo.Name, inGo.Plugins = "b", []agent.PluginSpec{{Name: "ghost"}}
-	require.ErrorContains(t, r.Add(inGo), `register agent b: plugins[0]: there is no plugin "ghost"`)
+	require.ErrorContains(t, r.Add(inGo), "register agent b: plugins[0]"+noPlugin)
 	inGo.Plugins, inGo.Permission.Policy = d.Plugins, "strikt"
-	require.ErrorContains(t, r.Add(inGo), `register agent b: permission.policy: got "strikt", want a registered policy function: lax, strict`)
-	inGo.Permission.Policy, inGo.Builder = "lax", "desk.context"
-	require.EqualError(t, r.Add(inGo), `register agent b: builder: got "desk.context", want a registered context builder: there is none`)
+	require.ErrorContains(t, r.Add(inGo), "register agent b: "+noPolicy)
+	inGo.Permission.Policy, inGo.Builder = "lax", "x"
+	require.EqualError(t, r.Add(inGo), "register agent b: "+noBuilder)
 	inGo.Builder = ""
 	require.NoError(t, r.Add(inGo))
 	inGo.System = "changed"

@@ -44,13 +44,15 @@ func TestResolveKeepsWhatIsSet(t *testing.T) {
 	require.Empty(t, mine[0].Kind, "the argument is left alone")
 }
 
-// What one key alone may hold is tried key by key where definitions are read (pkg/agent/agentfile, with bad.txtar); here is the rest.
+// What one key alone may hold is tried key by key where definitions are read (pkg/agent/agentfile, with bad.txtar);
+// here is the rest.
 func TestCheckRefuses(t *testing.T) {
 	tool := func(change func(*agent.ToolSpec)) func(*agent.Definition) {
 		return func(d *agent.Definition) { change(&d.Tools[0]) }
 	}
 	schema := func(s string) func(*agent.Definition) { return tool(func(t *agent.ToolSpec) { t.Schema = rawJSON(s) }) }
 	baseURL := func(u string) func(*agent.Definition) { return func(d *agent.Definition) { d.Model.BaseURL = u } }
+	const wantName = "got something else, want a name of letters, digits, _ and -"
 	const wantURL = "model.baseURL: got something else, want an http or https URL without credentials, fragment or any query but api-version"
 	for _, tt := range []struct {
 		spoil func(*agent.Definition)
@@ -74,8 +76,8 @@ func TestCheckRefuses(t *testing.T) {
 		}, "permission.rules[1].tool: got converse, which only ends the run and is nobody's to decide about, want another tool: xml.disable takes it away"},
 		{func(d *agent.Definition) { d.Wording = map[string]string{"goOn": "{{.X}}"} }, `wording.goOn: template: goOn:1:2: executing "goOn" at <.X>: map has no entry for key "X"; the fields are `},
 		{func(d *agent.Definition) { d.Permission.Approvers = nil }, "permission.approvers: got nobody, want at least one principal"},
-		{func(d *agent.Definition) { d.Permission.Backend = "a b" }, "permission.backend: got something else, want a name of letters, digits, _ and -"},
-		{func(d *agent.Definition) { d.Permission.Policy = "a b" }, "permission.policy: got something else, want a name of letters, digits, _ and -"},
+		{func(d *agent.Definition) { d.Permission.Backend = "a b" }, "permission.backend: " + wantName},
+		{func(d *agent.Definition) { d.Permission.Policy = "a b" }, "permission.policy: " + wantName},
 		{func(d *agent.Definition) {
 			d.Permission.Grants, d.Permission.Scope, d.Permission.Backend = agent.GrantsStanding, agent.ScopeTool, "b"
 		}, "permission.grants: got standing beside a backend, which keeps permissions of its own; want run or once, or no backend"},

@@ -98,7 +98,8 @@ func worldValid(_ agent.ToolSpec, args json.RawMessage) error {
 
 func (w *world) start() run.RunStarted {
 	e := run.RunStarted{
-		Tenant: "default", Run: "r1", Agent: w.def.Name, Definition: "d1", Owner: "r1-0", BodyDigest: "b1", Trace: &run.Trace{Traceparent: "t"},
+		Tenant: "default", Run: "r1", Agent: w.def.Name, Definition: "d1", Owner: "r1-0", BodyDigest: "b1",
+		Trace:    &run.Trace{Traceparent: "t"},
 		Messages: []run.UserBlock{{Block: run.Text{Text: "Do it."}}}, MaxInteractions: w.def.Limits.Interactions,
 	}
 	if w.twofold {

@@ -91,7 +91,8 @@ func randomEntry(t *rapid.T, w *world, s run.AgentState) *run.Draft {
 	return d
 }
 
-// drawEviction now and then lets whole rounds leave that the model has seen, whatever policy says, and gives what is left.
+// drawEviction now and then lets whole rounds leave that the model has seen, whatever policy says, and gives what is
+// left.
 func drawEviction(t *rapid.T, s run.AgentState) ([]run.Event, run.AgentState) {
 	if s.Status != run.RunRunning || rapid.Bool().Draw(t, "stay") {
 		return nil, s
@@ -193,13 +194,14 @@ func written(t require.TestingT, journal []run.Entry) [][]byte {
 	return lines
 }
 
-// However a journal is read, in two pieces, with entries again, or from storage, it gives the same run; and it is stored as it was.
+// However a journal is read, in two pieces, with entries again, or from storage, it gives the same run; and it is stored
+// as it was, to the byte: digests are over facts as they are stored.
 func TestAJournalIsOneRun(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		_, journal := randomJournal(t)
 		back := stored(t, journal)
 		require.Equal(t, back, stored(t, back))
-		require.Equal(t, written(t, journal), written(t, back), "to the byte: digests are over facts as they are stored")
+		require.Equal(t, written(t, journal), written(t, back))
 		all := exact(t, fold(t, run.AgentState{}, back))
 		var s run.AgentState
 		for i, e := range journal {

@@ -147,14 +147,15 @@ func TestA11ClaimsOutsideAreRefused(t *testing.T) {
 		grant := run.StandingGrant{
 			Tool: "wire", Approval: "a-wire", Digest: "when-d", By: "user:ana", Expires: later, Uses: 3, Used: 1,
 			When: []run.Condition{
-				{Path: "/n", Eq: one}, {Path: "/n", Ne: json.RawMessage("2")}, {Path: "/n", Gt: json.RawMessage("0.5")}, {Path: "/n", Gte: one},
-				{Path: "/n", Lt: json.RawMessage("1.5")}, {Path: "/n", Lte: one}, {Path: "/n", In: []json.RawMessage{one}}, {Path: "/to", Matches: "^a"},
+				{Path: "/n", Eq: one}, {Path: "/n", Ne: rawJSON("2")}, {Path: "/n", Gt: rawJSON("0.5")}, {Path: "/n", Gte: one},
+				{Path: "/n", Lt: rawJSON("1.5")}, {Path: "/n", Lte: one}, {Path: "/n", In: []json.RawMessage{one}},
+				{Path: "/to", Matches: "^a"},
 			},
 		}
 		change(&grant)
 		reply := called(1, "c1")
 		reply.Calls[0].Tool, reply.Calls[0].Input = "wire", json.RawMessage(`{"n":1,"to":"ana"}`)
-		s := started(t, reply, run.PermissionChecked{Inference: 1, Tools: map[string]run.PermissionStatus{}, Standing: []run.StandingGrant{grant}})
+		s := started(t, reply, run.PermissionChecked{Inference: 1, Standing: []run.StandingGrant{grant}})
 		_, err := run.Apply(s, run.CallClaimed{Call: "c1", Under: "a-wire", Digest: "when-d"})
 		require.Equal(t, name == "within", err == nil, name)
 	}

@@ -35,6 +35,7 @@ func (w *world) dump(run string) []store.Item {
 // no tool is called. The runs beside it are repaired. What else is damage, internal/store knows.
 func TestSweepLeavesDamagedRunsAlone(t *testing.T) {
 	cut := func(it *store.Item) { it.Body = it.Body[:len(it.Body)/2] }
+	never := func(it *store.Item) { it.Attrs["expires"] = store.Str("never") }
 	unseal := func(it *store.Item) { it.Body = bytes.Replace(it.Body, []byte("refund"), []byte("refunD"), 1) }
 	for name, c := range map[string]struct {
 		key    func(run, approval string) store.Key
@@ -45,7 +46,7 @@ func TestSweepLeavesDamagedRunsAlone(t *testing.T) {
 		"the view":                {headOf, func(it *store.Item) { delete(it.Attrs, "owner") }, "owner: got nothing, want a string"},
 		"the view's bytes":        {headOf, nil, "checksum differs"},
 		"the request to people":   {approvalOf, cut, "#APPROVAL#"},
-		"the request's expiry":    {approvalOf, func(it *store.Item) { it.Attrs["expires"] = store.Str("never") }, "expires: got a string, want a number"},
+		"the request's expiry":    {approvalOf, never, "expires: got a string, want a number"},
 		"the request is unsealed": {approvalOf, unseal, "seal: its body is not what was written"},
 	} {
 		subtest(t, name, func(t *testing.T, w *world) {

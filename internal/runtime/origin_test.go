@@ -173,8 +173,8 @@ func (t onePerPage) Query(ctx context.Context, r store.Range) (store.Page, error
 	return t.Table.Query(ctx, r)
 }
 
-// TestMaxRunning: a tenant with as many running runs as it may have, in whatever shards they are listed, starts and forks no other, and
-// nothing is written; which of another tenant's runs are running is all the same.
+// TestMaxRunning: a tenant with as many running runs as it may have, in whatever shards they are listed, starts and
+// forks no other, and nothing is written; how many another tenant has is all the same.
 func TestMaxRunning(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		waits := w.parked("waits")
@@ -193,7 +193,7 @@ func TestMaxRunning(t *testing.T) {
 		require.ErrorIs(t, errOf(st.Fork(w.ctx, runtime.Fork{Tenant: tenant, Run: waits})), runtime.ErrTooManyRuns)
 		cost := w.counts.Counts().Sub(before)
 		require.Zero(t, cost.Writes+cost.Transactions)
-		require.LessOrEqual(t, cost.Queries, int64(2*(8+3)+1), "a page each and one of each shard, and what the run and its parent are")
+		require.LessOrEqual(t, cost.Queries, int64(2*(8+3)+1), "a page each and one of each shard, the run and its parent")
 		require.ErrorIs(t, start(tenant, "a", "Other work."), runtime.ErrKeyReused)
 		require.NoError(t, start("globex", "d", "Work."))
 	})

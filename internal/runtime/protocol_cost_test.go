@@ -33,8 +33,11 @@ func (w *world) cost(work func()) cost {
 func TestCost(t *testing.T) {
 	for replies, want := range map[string]cost{
 		"":        {queries: 1, transactions: 2, wcu: 4 + 6}, // start and end
-		"look c1": {queries: 2, puts: 2, transactions: 1, wcu: 4 + 2}, "note c1": {queries: 2, puts: 2, transactions: 1, wcu: 4 + 2},
-		"pay c1": {queries: 2, puts: 3, transactions: 1, wcu: 4 + 3}, "pay c1,pay c2,pay c3": {queries: 2, puts: 3, transactions: 1, wcu: 4 + 3},
+		"look c1": {queries: 2, puts: 2, transactions: 1, wcu: 4 + 2},
+		"note c1": {queries: 2, puts: 2, transactions: 1, wcu: 4 + 2},
+		"pay c1":  {queries: 2, puts: 3, transactions: 1, wcu: 4 + 3},
+		// Several claims are one entry.
+		"pay c1,pay c2,pay c3": {queries: 2, puts: 3, transactions: 1, wcu: 4 + 3},
 	} {
 		subtest(t, "a start and "+replies, func(t *testing.T, w *world) {
 			require.Equal(t, want, w.cost(func() {

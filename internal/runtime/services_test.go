@@ -136,8 +136,8 @@ func TestServiceThatCannotBeAsked(t *testing.T) {
 	}
 }
 
-// The end of a run that somebody waits for is announced also by a batch that finds it done, by no stranger, and as one event, however
-// often it is sent. One that no bus takes is let go.
+// The end of a run that somebody waits for is announced also by a batch that finds it done, by no stranger, and as one
+// event, however often it is sent. One that no bus takes is let go.
 func TestEndIsAnnounced(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		b := w.services()
