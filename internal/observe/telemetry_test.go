@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
@@ -71,7 +70,8 @@ func once(ctx context.Context, tel *observe.Telemetry, name string) {
 	tel.Flush(ctx)
 }
 
-// A collector that is down is told of once, is left alone for a while, and then gets what was recorded since.
+// A collector that is down is told of once, also where it takes metrics meanwhile, is left alone for a while, and then
+// gets what was recorded since.
 func TestCollectorIsDown(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *collector, tel *observe.Telemetry, log *[]string) {
 		c.err = &url.Error{Op: "Post", URL: "http://127.0.0.1:4318", Err: errors.New("connection refused (body: s3cret)")}
@@ -94,7 +94,7 @@ func TestCollectorIsDown(t *testing.T) {
 		c.err = errors.New("502")
 		once(t.Context(), tel, "lost")
 		require.Len(t, *log, 2)
-	})
+	}, sdkmetric.NewManualReader())
 }
 
 // Sending takes two seconds at most, and leaves the invocation the time for its answer.
@@ -114,21 +114,6 @@ func TestFlushIsBounded(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A span that was promised has its ids; the ones below it have ids of their own.
-func TestPromisedIDs(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *collector, tel *observe.Telemetry, _ *[]string) {
-		promised := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}})
-		_, root := tel.Tracers.Tracer("test").Start(observe.WithIDs(t.Context(), promised), "root")
-		require.Equal(t, promised.TraceID(), root.SpanContext().TraceID())
-		require.Equal(t, promised.SpanID(), root.SpanContext().SpanID())
-		_, child := tel.Tracers.Tracer("test").Start(trace.ContextWithSpan(t.Context(), root), "child")
-		require.Equal(t, promised.TraceID(), child.SpanContext().TraceID())
-		require.NotEqual(t, promised.SpanID(), child.SpanContext().SpanID())
-		_, other := tel.Tracers.Tracer("test").Start(t.Context(), "other")
-		require.NotEqual(t, promised.TraceID(), other.SpanContext().TraceID())
-	})
 }
 
 // Telemetry that is not there records and sends nothing.
@@ -183,22 +168,4 @@ func TestFromEnvOfAFunction(t *testing.T) {
 			require.NotContains(t, log.String(), "s3cret")
 		})
 	}
-}
-
-// A collector that takes metrics and refuses spans is told of once, however often metrics go out, and again after both did.
-func TestOneOfTwoSignalsFails(t *testing.T) {
-	inBubble(t, func(t *testing.T, col *collector, tel *observe.Telemetry, log *[]string) {
-		col.err = errors.New("502")
-		for range 5 {
-			once(t.Context(), tel, "lost")
-			time.Sleep(time.Minute)
-		}
-		require.Equal(t, 5, col.calls)
-		require.Len(t, *log, 1)
-		col.err = nil
-		once(t.Context(), tel, "sent")
-		col.err = errors.New("502")
-		once(t.Context(), tel, "lost")
-		require.Len(t, *log, 2)
-	}, sdkmetric.NewManualReader())
 }

@@ -44,44 +44,40 @@ func TestHideFromEnv(t *testing.T) {
 
 // Each switch hides what it says and leaves the rest.
 func TestHideSwitches(t *testing.T) {
-	const system, user, reply, args, result, picture = "SYSTEM", "USER", "REPLY", "ARGS", "RESULT", "picture.png"
+	const tools = "llm.tools.0.tool.json_schema"
+	const in, out = "llm.input_messages.0.message.role", "llm.output_messages.0.message.role"
+	texts := []string{"SYSTEM", "USER", "ARGS", "RESULT"}
+	said := append([]string{"picture.png", in}, texts...)
 	for name, c := range map[string]struct {
 		hide observe.Hide
 		gone []string
 	}{
 		"nothing":         {observe.Hide{}, nil},
-		"inputs":          {observe.Hide{Inputs: true}, []string{system, user, args, result, picture, "llm.tools.0.tool.json_schema"}},
-		"outputs":         {observe.Hide{Outputs: true}, []string{"llm.output_messages.0.message.role"}},
-		"input messages":  {observe.Hide{InputMessages: true}, []string{system, user, args, result, picture, "llm.input_messages.0.message.role"}},
-		"output messages": {observe.Hide{OutputMessages: true}, []string{"llm.output_messages.0.message.role"}},
-		"input text":      {observe.Hide{InputText: true}, []string{system, user, args, result}},
-		"output text":     {observe.Hide{OutputText: true}, []string{reply}},
-		"input images":    {observe.Hide{InputImages: true}, []string{picture}},
-		"tools":           {observe.Hide{Tools: true}, []string{"llm.tools.0.tool.json_schema"}},
+		"inputs":          {observe.Hide{Inputs: true}, append([]string{tools}, said...)},
+		"outputs":         {observe.Hide{Outputs: true}, []string{"REPLY", out}},
+		"input messages":  {observe.Hide{InputMessages: true}, said},
+		"output messages": {observe.Hide{OutputMessages: true}, []string{"REPLY", out}},
+		"input text":      {observe.Hide{InputText: true}, texts},
+		"output text":     {observe.Hide{OutputText: true}, []string{"REPLY"}},
+		"input images":    {observe.Hide{InputImages: true}, []string{"picture.png"}},
+		"tools":           {observe.Hide{Tools: true}, []string{tools}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				w.hide = c.hide
-				w.script.say(agent.Reply{Text: reply})
-				m := w.fn("step").watch.Trace.Model(w.script)
-				_, err := m.Generate(context.Background(), agent.Request{System: system, Tools: w.def.Tools, Messages: []run.Message{
-					{Role: run.RoleUser, Block: run.Text{Text: user}},
-					{Role: run.RoleAssistant, Block: run.ToolUse{ID: "c1", Name: "pay", Input: []byte(args)}},
-					{Role: run.RoleUser, Block: run.ToolResult{ID: "c1", Content: result}},
-					{Role: run.RoleUser, Block: run.Media{Name: picture, MediaType: "image/png", Data: "QUJD"}},
+		inWorld(t, func(w *world) {
+			w.hide = c.hide
+			w.script.say(agent.Reply{Text: "REPLY"})
+			_, err := w.fn("step").watch.Trace.Model(w.script).Generate(t.Context(), agent.Request{
+				System: "SYSTEM", Tools: w.def.Tools, Messages: []run.Message{
+					{Role: run.RoleUser, Block: run.Text{Text: "USER"}},
+					{Role: run.RoleAssistant, Block: run.ToolUse{ID: "c1", Name: "pay", Input: []byte("ARGS")}},
+					{Role: run.RoleUser, Block: run.ToolResult{ID: "c1", Content: "RESULT"}},
+					{Role: run.RoleUser, Block: run.Media{Name: "picture.png", MediaType: "image/png", Data: "QUJD"}},
 				}})
-				require.NoError(t, err)
-				require.Len(t, w.spans(), 1)
-				all := tree(w.spans(), w.clock.Now())
-				for _, s := range []string{system, user, reply, args, result, picture, "llm.tools.0.tool.json_schema", "llm.input_messages.0.message.role", "llm.output_messages.0.message.role"} {
-					gone := slices.Contains(c.gone, s)
-					if c.hide.Inputs && s == "llm.input_messages.0.message.role" || c.hide.Outputs && s == reply || c.hide.OutputMessages && s == reply {
-						gone = true
-					}
-					require.Equal(t, !gone, strings.Contains(all, s), s)
-				}
-				require.NotContains(t, all, "QUJD")
-			})
+			require.NoError(t, err)
+			all := tree(w.spans(), w.clock.Now())
+			for _, s := range append([]string{"REPLY", tools, out}, said...) {
+				require.Equal(t, !slices.Contains(c.gone, s), strings.Contains(all, s), "%s: %s", name, s)
+			}
+			require.NotContains(t, all, "QUJD")
 		})
 	}
 }

@@ -99,29 +99,6 @@ func TestReasoning(t *testing.T) {
 	require.Equal(t, stream.EncryptedThoughtData{Message: "m3.2", Value: []byte("x")}, events[3].Data)
 }
 
-// Only a natural end with something said has a result.
-func TestResults(t *testing.T) {
-	for output, want := range map[string]map[run.Reason]bool{
-		`"Done."`: {run.ReasonNaturalEnd: true, run.ReasonMaxRounds: false, run.ReasonCancelled: false},
-		`""`:      {run.ReasonNaturalEnd: false},
-		`null`:    {run.ReasonNaturalEnd: false},
-		``:        {run.ReasonNaturalEnd: false},
-		`{"a":1}`: {run.ReasonNaturalEnd: true},
-	} {
-		for reason, has := range want {
-			finished := run.Finished{Reason: reason, Output: json.RawMessage(output)}
-			events := begun(t, run.Resumed{}, settledCall(), replied(2, "Done."), finished)
-			end, ok := events[len(events)-1].Data.(stream.RunFinishData)
-			require.True(t, ok)
-			require.Equal(t, reason, end.Termination)
-			require.Equal(t, has, end.Result != nil, "%s %s", reason, output)
-			if has {
-				require.JSONEq(t, output, string(end.Result.Response))
-			}
-		}
-	}
-}
-
 // TestDelegatedRunsSaySo: a run that is the call of another one tells whose, in every form that has a place for it.
 func TestDelegatedRunsSaySo(t *testing.T) {
 	by := &run.Parent{Run: "p", Call: "c7", Root: "r0", Depth: 2, Agents: []string{"desk", "researcher"}}
@@ -268,16 +245,6 @@ func TestAguiConversation(t *testing.T) {
 		`{"id":"m3.0","role":"assistant","content":"Done."}]}`}, snapshot)
 	require.Equal(t, map[string]bool{"m1.0_r0": true, "m1.0": true, "result_c1": true, "result_c2": true, "m3.0": true}, told,
 		"what was told has the ids that the conversation has")
-}
-
-func TestWire(t *testing.T) {
-	for _, name := range stream.Formats() {
-		want := stream.Wire{}
-		if name == "aisdk" {
-			want = stream.Wire{Header: "x-vercel-ai-ui-message-stream", Value: "v1", Last: "[DONE]"}
-		}
-		require.Equal(t, want, stream.Format(name).Wire())
-	}
 }
 
 // What tools change of the state they share is told as a JSON Patch in both protocols.

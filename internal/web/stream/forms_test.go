@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/jsonx"
-	"github.com/countersign/countersign/internal/plan"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/stream"
@@ -36,22 +35,6 @@ func encodeAs(t *testing.T, f stream.Format, events ...stream.Event) []string {
 
 func activityEvent(kind string, content any) stream.Event {
 	return stream.Event{Type: stream.ActivitySnapshot, Data: stream.ActivitySnapshotData{Kind: kind, Content: content}}
-}
-
-// A plan and its steps have the names of seed 002.
-func TestCoworkPlan(t *testing.T) {
-	require.Equal(t, []string{
-		`plan-created {"message_id":"m","steps":[{"number":1,"description":"Read it.","server":"ocr"}]}`,
-		`step-executing {"step":1,"description":"Read it."}`,
-		`step-completed {"step":1,"success":true,"call_id":"c1","tool":"ocr.read","preview":"Notes"}`,
-		`step-completed {"step":2,"success":false}`,
-	}, encodeAs(t, stream.Cowork,
-		stream.Event{Type: stream.PlanCreated, Data: stream.PlanCreatedData{Message: "m", Steps: []plan.Step{{Number: 1, Description: "Read it.", Server: "ocr"}}}},
-		stream.Event{Type: stream.StepExecuting, Data: stream.StepExecutingData{Step: 1, Description: "Read it."}},
-		stream.Event{Type: stream.StepCompleted, Data: stream.StepCompletedData{Step: 1, Success: true, Call: "c1", Tool: "ocr.read", Preview: "Notes"}},
-		stream.Event{Type: stream.StepCompleted, Data: stream.StepCompletedData{Step: 2}},
-		activityEvent("user_input", stream.InputContent{}),
-	))
 }
 
 // Text that was shown is taken back where it is not the answer, and only there.
@@ -132,14 +115,6 @@ func TestForgeDecisions(t *testing.T) {
 		}
 		require.Contains(t, said, `"by":"user:ana","note":"so be it"`, action)
 	}
-}
-
-// What a request had left of its window is told with its reply.
-func TestBudgetIsTold(t *testing.T) {
-	reply := replied(2, "Done.")
-	reply.Room = &run.Room{Left: 17743, Of: 32768}
-	told := encodeAs(t, stream.Cowork, begun(t, run.Resumed{}, settledCall(), reply)...)
-	require.Contains(t, told, `context-budget {"total":32768,"remaining":17743}`)
 }
 
 func TestForgeSummary(t *testing.T) {
