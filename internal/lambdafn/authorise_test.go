@@ -1,9 +1,7 @@
 package lambdafn_test
 
 import (
-	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -14,10 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
@@ -265,30 +261,4 @@ func claiming(claims map[string]string) func([]byte) []byte {
 	return func(e []byte) []byte {
 		return authorised(e, map[string]any{"jwt": map[string]any{"claims": claims}})
 	}
-}
-
-// An open run whose agent cannot be read is shown among the others and can be cancelled; nothing lets it go on.
-func TestRunsOfAgentsThatCannotBeRead(t *testing.T) {
-	inStack(t, pay, func(t *testing.T, s *stack) {
-		one := s.waiting(ana, "k")
-		p := s.machine.Ports
-		p.Table, p.Journal = s.table, store.NewJournal(s.table, 8)
-		shown := runtime.Tightened(runtime.PinnedDefinitions(p.Blobs), s.machine.Agents)
-		d := (&lambdafn.Deployment{
-			Ports: p, Agents: s.machine.Agents, Log: s.log(), Shown: shown,
-			Definitions: func(context.Context, string, string) (*agent.Definition, error) {
-				return nil, fmt.Errorf("agent payer cannot be loaded: %w", approval.ErrNotLinked)
-			},
-		}).Compose()
-		s.api = d.Serve(s.agents, lambdafn.Identity{})
-		pending := read[api.Page[approval.Approval]](s, ana, 200, "GET /v1/approvals", "")
-		require.Equal(t, "pay(amount: 5)", pending.Items[0].Sentence)
-		decide := "POST /v1/approvals/" + pending.Items[0].ID + "/decision"
-		refused := read[api.Problem](s, ana, 409, decide, `{"action":"approve"}`)
-		require.Equal(t, api.NotLinked, refused.Type)
-		require.Contains(t, refused.Detail, "agent payer cannot be loaded")
-		read[api.Accepted](s, ana, 202, "POST /v1/runs/"+one.ID+"/cancel", "")
-		require.Equal(t, run.RunDone, read[api.Run](s, ana, 200, "GET /v1/runs/"+one.ID, "").Status)
-		require.Empty(t, s.paid)
-	})
 }

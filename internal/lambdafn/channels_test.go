@@ -45,8 +45,7 @@ func TestC1C2ChannelsOfAnEnvironment(t *testing.T) {
 
 	f := channelsOf(t, environment{}.with(EnvSlackToken, botToken, EnvSlackURL, inSlack.URL+"/", EnvMailFrom, "approvals@example.com"))
 	f.cfg.BaseEndpoint = &inSES.URL
-	all, err := f.Channels()
-	require.NoError(t, err)
+	all := must(f.Channels())
 	require.Len(t, all, 2)
 	m := notify.Message{
 		Occasion: notify.Asked, Approval: approval.Approval{ID: "a1", Status: approval.Pending, ExpiresAt: time.Unix(2e9, 0)},
@@ -59,8 +58,7 @@ func TestC1C2ChannelsOfAnEnvironment(t *testing.T) {
 	require.Len(t, workspace.Messages(), 1)
 	require.Len(t, mail.Sent(), 1)
 
-	none, err := channelsOf(t, environment{}).Channels()
-	require.NoError(t, err)
+	none := must(channelsOf(t, environment{}).Channels())
 	require.Empty(t, none)
 }
 
@@ -72,8 +70,7 @@ func (literal) Value(_ context.Context, name string) (string, error) { return na
 // channelsOf is a function with an environment; what it says it goes on without is in the log.
 func channelsOf(t *testing.T, env environment) *function {
 	t.Helper()
-	watch, err := newObserver(env.get, io.Discard, io.Discard)
-	require.NoError(t, err)
+	watch := must(newObserver(env.get, io.Discard, io.Discard))
 	return &function{
 		getenv: env.get, cfg: testAWS.Copy(), watch: watch, vault: literal{},
 		Deployment: &Deployment{Ports: runtime.Ports{Clock: clock.System()}},
@@ -119,8 +116,7 @@ func TestC1InteractionsOfAnEnvironment(t *testing.T) {
 	srv := httptest.NewServer(workspace)
 	t.Cleanup(srv.Close)
 	env := environment{}.with(EnvSlackToken, botToken, EnvSlackURL, srv.URL)
-	all, err := channelsOf(t, env).Channels()
-	require.NoError(t, err)
+	all := must(channelsOf(t, env).Channels())
 	ref, err := all[0].Send(t.Context(), notify.Message{
 		Occasion: notify.Asked, To: person.Person{ID: "user:ana", Slack: "U1"},
 		Approval: approval.Approval{ID: "a1", Kind: approval.KindCall, Digest: "d1", Status: approval.Pending, ExpiresAt: time.Unix(2e9, 0)},
@@ -183,8 +179,7 @@ func TestRemotesOfALaptop(t *testing.T) {
 	reach := Reach{Secrets: secrets.Local{File: file, Getenv: environment{}.get}, Clock: clock.System(), Laptop: true}
 	for private, refused := range map[string]string{s.Listener.Addr().String(): "", "": "not allowed"} { // loopback is an operator's to allow
 		reach.Private = private
-		all, err := reach.Remotes()
-		require.NoError(t, err)
+		all := must(reach.Remotes())
 		requireEntered(t, all, s.URL, refused)
 	}
 }

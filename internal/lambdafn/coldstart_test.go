@@ -139,26 +139,23 @@ func TestSecretsAreReadAtRunTime(t *testing.T) {
 	const arn = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:KeyRing-1a2b3c"
 	m, cfg := newManager(t, map[string]string{arn: testRing})
 	env := deployedEnv().with(EnvKeyRing, arn, EnvLinkKeyRing, "s3cret-name")
-	f, err := start(registry.Must(registry.New()), cfg, env.get)
-	require.NoError(t, err)
+	f := must(start(registry.Must(registry.New()), cfg, env.get))
 	require.Empty(t, m.asked, "a cold start reads none")
 	now := clock.System().Now()
 	f.vault = awssdk.NewVault(cfg, "", movable{clock.System(), &now})
 	read := f.keyRing(EnvKeyRing)
 	for range 2 {
-		ring, err := read()
-		require.NoError(t, err)
+		ring := must(read())
 		require.Equal(t, "1", ring.Newest())
 	}
 	require.Equal(t, []string{arn}, m.asked)
 	m.values[arn] = "[{\"id\":\"2\",\"key\":\"fedcba9876543210fedcba9876543210\"}," + testRing + "]"
 	now = now.Add(5 * time.Minute)
-	ring, err := read()
-	require.NoError(t, err)
+	ring := must(read())
 	require.Equal(t, "2", ring.Newest())
 	m.values[arn] = "s3cret"
 	now = now.Add(5 * time.Minute)
-	_, err = read()
+	_, err := read()
 	require.ErrorContains(t, err, EnvKeyRing)
 	require.NotContains(t, err.Error(), "s3cret")
 	require.ErrorIs(t, errOf(f.keyRing(EnvLinkKeyRing)()), tool.ErrNoSecret)
@@ -178,11 +175,9 @@ func TestColdStartComposes(t *testing.T) {
 	r := registry.Must(registry.New())
 	code := hook.Set{Builders: map[string]hook.Builder{"b": func(context.Context, hook.BuildInput) (hook.Built, error) { return hook.Built{}, nil }}}
 	require.NoError(t, r.Hook(code))
-	d, err := agent.Definition{Name: "a", Builder: "b", Model: agent.ModelSpec{Provider: "demo"}}.Resolve()
-	require.NoError(t, err)
+	d := must(agent.Definition{Name: "a", Builder: "b", Model: agent.ModelSpec{Provider: "demo"}}.Resolve())
 	require.NoError(t, r.Add(d))
-	f, err := start(r, testAWS, deployedEnv().get, addModels, addRemotes, addNotifier, addCode)
-	require.NoError(t, err)
+	f := must(start(r, testAWS, deployedEnv().get, addModels, addRemotes, addNotifier, addCode))
 	p := f.Ports
 	for _, port := range []any{p.Model, p.Count, p.Index, p.Tools, p.Valid, p.Schema, p.Agents, f.Desk, p.Sink} {
 		require.NotNil(t, port)
@@ -201,10 +196,8 @@ func answer(t *testing.T, f func(context.Context, []byte) (any, error), method, 
 	t.Helper()
 	var e events.APIGatewayV2HTTPRequest
 	e.Version, e.RawPath, e.RequestContext.HTTP.Method = "2.0", path, method
-	payload, err := json.Marshal(e)
-	require.NoError(t, err)
-	out, err := f(t.Context(), payload)
-	require.NoError(t, err)
+	payload := must(json.Marshal(e))
+	out := must(f(t.Context(), payload))
 	var a events.APIGatewayV2HTTPResponse
 	require.NoError(t, json.Unmarshal(out.([]byte), &a))
 	return a
@@ -236,8 +229,7 @@ func TestOneFunctionServesTheAPIAndThePages(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, err := startHTTP(r, cfg, c.env.get)
-			require.NoError(t, err)
+			f := must(startHTTP(r, cfg, c.env.get))
 			for line, want := range c.answers {
 				method, path, _ := strings.Cut(line, " ")
 				a := answer(t, f, method, path)
@@ -255,8 +247,7 @@ func said(t *testing.T, env environment, authorizer string) string {
 	t.Cleanup(empty.Close)
 	cfg := testAWS.Copy()
 	cfg.BaseEndpoint = &empty.URL // a table that holds nobody: no person was removed
-	f, err := startHTTP(registry.Must(registry.New()), cfg, env.get)
-	require.NoError(t, err)
+	f := must(startHTTP(registry.Must(registry.New()), cfg, env.get))
 	out, err := f(t.Context(), []byte(`{"version":"2.0","rawPath":"/v1/runs","rawQueryString":"x=1",
 		"requestContext":{"http":{"method":"GET"},"authorizer":`+authorizer+`}}`))
 	require.NoError(t, err)
@@ -278,18 +269,22 @@ func TestClaimsAreNamedByTheEnvironment(t *testing.T) {
 	}
 }
 
-// Callers by IAM are those of the account that the state machine is in.
+// Callers by IAM are those of the account that the state machine is in: another's role of an approvers' name is nobody
+// here.
 func TestIAMCallersAreOfTheOwnAccount(t *testing.T) {
 	env := deployedEnv().with(envMachine, "arn:aws:states:eu:123456789012:stateMachine:m", EnvIAMTenant, "ops")
-	for account, want := range map[string]string{"123456789012": accepted, "210987654321": "own account"} {
-		require.Contains(t, said(t, env, `{"iam":{"userArn":"arn:aws:sts::`+account+`:assumed-role/operators/ana"}}`), want, account)
+	for arn, want := range map[string]string{
+		"sts::123456789012:assumed-role/operators/ana": accepted, "iam::123456789012:user/ana": accepted,
+		"sts::210987654321:assumed-role/operators/ana": "own account", "iam::210987654321:user/ana": "own account",
+		"iam:::user/ana": "own account",
+	} {
+		require.Contains(t, said(t, env, `{"iam":{"userArn":"arn:aws:`+arn+`"}}`), want, arn)
 	}
 }
 
 // An event of a function URL is answered by a stream, and one of the HTTP API is not, whatever its headers say.
 func TestWhatIsStreamed(t *testing.T) {
-	f, err := startHTTP(registry.Must(registry.New()), testAWS, deployedEnv().get)
-	require.NoError(t, err)
+	f := must(startHTTP(registry.Must(registry.New()), testAWS, deployedEnv().get))
 	for domain, streamed := range map[string]bool{
 		"u1.lambda-url.eu-central-1.on.aws": true, "u2.lambda-url.eu-central-1.on.aws": false,
 		"u1.execute-api.eu-central-1.amazonaws.com": false, "api.example.com": false,
@@ -304,7 +299,7 @@ func TestWhatIsStreamed(t *testing.T) {
 			require.NoError(t, stream.Close())
 		}
 	}
-	_, err = startHTTP(registry.Must(registry.New()), testAWS, deployedEnv().with(envStreaming, "yes").get)
+	_, err := startHTTP(registry.Must(registry.New()), testAWS, deployedEnv().with(envStreaming, "yes").get)
 	require.ErrorContains(t, err, `COUNTERSIGN_STREAMING: got "yes", want on or off`)
 }
 

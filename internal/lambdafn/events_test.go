@@ -22,7 +22,6 @@ import (
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
@@ -64,11 +63,11 @@ type stack struct {
 
 func inStack(t *testing.T, model string, f func(t *testing.T, s *stack)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { f(t, deploy(t, model, nil)) })
+	synctest.Test(t, func(t *testing.T) { f(t, deploy(t, model)) })
 }
 
-// deploy makes a deployment whose agent names the plugins of code; functions/http and functions/sweep have none of it.
-func deploy(t *testing.T, model string, code map[string]hook.Factory, change ...func(*agent.Definition)) *stack {
+// deploy makes a deployment of an agent.
+func deploy(t *testing.T, model string, change ...func(*agent.Definition)) *stack {
 	t.Helper()
 	s := &stack{t: t, counts: fault.NewTable(store.NewMemory()), metrics: &metrics{}, logs: &lines{}, paid: make(chan payment, 10)}
 	s.table = fault.NewTable(s.counts)
@@ -81,27 +80,22 @@ func deploy(t *testing.T, model string, code map[string]hook.Factory, change ...
 	require.NoError(t, err)
 	def.Name, def.Version, def.System, def.Tools = "payer", "1", "You pay.", []agent.ToolSpec{payTool.Spec()}
 	def.Model.Provider, def.Model.File = "script", "model.jsonl"
-	for name := range code {
-		def.Plugins = append(def.Plugins, agent.PluginSpec{Name: name})
-	}
 	for _, f := range change {
 		f(&def)
 	}
-	require.NoError(t, s.agents.Hook(hook.Set{Plugins: code}))
 	require.NoError(t, s.agents.Add(def))
-	lines, err := script.Parse("model.jsonl", []byte(model))
-	require.NoError(t, err)
+	lines := must(script.Parse("model.jsonl", []byte(model)))
 	blobs := store.NewMemoryBlobs()
 	c := clock.System()
 	s.machine, err = local.New(local.Config{
 		Table: s.counts, Blobs: blobs, Model: script.New(lines), Tools: s.agents.Tools(), Agents: s.agents.Agent, Clock: c, IDs: ids.System(c),
-		Executions: &asl.MemoryStore{}, Hooks: hook.Set{Plugins: code},
+		Executions: &asl.MemoryStore{},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.machine.Engine.Close()) })
 	ports := s.machine.Ports
 	ports.Table, ports.Journal = s.table, store.NewJournal(s.table, 8)
-	ports.Model, ports.Tools, ports.Uploads, ports.Hooks = nil, nil, permits{}, hook.Set{}
+	ports.Model, ports.Tools, ports.Uploads = nil, nil, permits{}
 	isMute := func(c fault.Call) bool { return s.mute.Load() && c.Port == fault.WaiterStart }
 	ports.Waiter = fault.NewWaiter(ports.Waiter, fault.OnlyIf(isMute, fault.Fail(store.ErrThrottled)))
 	d := s.deployment(ports)
@@ -240,6 +234,14 @@ func (s *stack) do(claims map[string]string, line, body string, headers ...strin
 	return s.answered(s.api(s.t.Context(), request(line, body, claims, headers...)))
 }
 
+// must is the value of a call that has to succeed.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // answered reads an answer, which had to come.
 func (s *stack) answered(out []byte, err error) (a events.APIGatewayV2HTTPResponse) {
 	s.t.Helper()
@@ -282,8 +284,7 @@ func (s *stack) dump() string {
 		heads, _, err := s.machine.Ports.Journal.List(context.Background(), "acme", status, 200, "")
 		require.NoError(s.t, err)
 		for _, h := range heads {
-			l, err := s.machine.Ports.Journal.Load(context.Background(), "acme", h.Run)
-			require.NoError(s.t, err)
+			l := must(s.machine.Ports.Journal.Load(context.Background(), "acme", h.Run))
 			require.Empty(s.t, l.Inbox)
 			out[h.Run] = l.State
 		}
@@ -421,8 +422,7 @@ func TestEventsWaitForRoom(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(5 * time.Minute)
 		require.Equal(t, run.RunWaiting, read[api.Run](s, ana, 200, "GET /v1/runs/"+id, "").Status)
-		x, err = s.machine.Engine.Describe(t.Context(), x.ExecutionARN)
-		require.NoError(t, err)
+		x = must(s.machine.Engine.Describe(t.Context(), x.ExecutionARN))
 		require.Equal(t, asl.Running, x.Status)
 	})
 }

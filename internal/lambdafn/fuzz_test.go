@@ -51,13 +51,11 @@ func FuzzTask(f *testing.F) {
 			return
 		}
 		require.True(t, e.State.Tenant == "" && e.State.Run == "" || agent.ValidTenant(e.State.Tenant))
-		again, err := json.Marshal(e)
-		require.NoError(t, err)
+		again := must(json.Marshal(e))
 		back, err := decode(again)
 		require.NoError(t, err, "%s", again)
 		back.State.keys, e.State.keys = nil, nil
-		want, err := json.Marshal(back)
-		require.NoError(t, err)
+		want := must(json.Marshal(back))
 		require.Equal(t, string(want), string(again))
 	})
 }

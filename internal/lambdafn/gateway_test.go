@@ -21,8 +21,7 @@ import (
 // serve gives a handler one event, in JSON, and reads the answer.
 func serve(t *testing.T, h http.HandlerFunc, event string) events.APIGatewayV2HTTPResponse {
 	t.Helper()
-	out, err := lambdafn.Gateway(h, nil)(t.Context(), []byte(event))
-	require.NoError(t, err)
+	out := must(lambdafn.Gateway(h, nil)(t.Context(), []byte(event)))
 	var a events.APIGatewayV2HTTPResponse
 	require.NoError(t, json.Unmarshal(out, &a))
 	return a
@@ -49,8 +48,7 @@ func TestRequest(t *testing.T) {
 	require.Equal(t, "x y", r.URL.Query().Get("b"))
 	require.Equal(t, "application/json", r.Header.Get("Content-Type"))
 	require.Equal(t, "a,b", r.Header.Get("X-Many"))
-	one, err := r.Cookie("two")
-	require.NoError(t, err)
+	one := must(r.Cookie("two"))
 	require.Equal(t, "2", one.Value)
 	require.Equal(t, "api.example.com", r.Host)
 	require.Equal(t, "192.0.2.1", r.RemoteAddr)
@@ -88,8 +86,7 @@ func TestAnswer(t *testing.T) {
 		http.SetCookie(w, &http.Cookie{Name: "b", Value: "2"})
 		w.WriteHeader(http.StatusTeapot)
 		w.WriteHeader(http.StatusOK)
-		_, err := io.WriteString(w, "a < b & ü")
-		require.NoError(t, err)
+		must(io.WriteString(w, "a < b & ü"))
 	}, get)
 	require.Equal(t, events.APIGatewayV2HTTPResponse{
 		StatusCode: 418, Headers: map[string]string{"Content-Type": "text/plain", "Vary": "Accept,Origin"}, Cookies: []string{"a=1", "b=2"}, Body: "a < b & ü",
@@ -180,8 +177,7 @@ func TestPanic(t *testing.T) {
 		_, _ = io.WriteString(w, "half an answer")
 		panic(errors.New("sk-canary"))
 	}), observe.NewLogger(&logged))
-	out, err := g(t.Context(), []byte(get))
-	require.NoError(t, err)
+	out := must(g(t.Context(), []byte(get)))
 	var a events.APIGatewayV2HTTPResponse
 	require.NoError(t, json.Unmarshal(out, &a))
 	require.Equal(t, 500, a.StatusCode)

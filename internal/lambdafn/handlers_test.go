@@ -48,8 +48,7 @@ func inBubble(t *testing.T, f func(t *testing.T, d *deployed)) {
 		c := clock.System()
 		d := &deployed{t: t, rows: store.NewMemory(), blobs: store.NewMemoryBlobs()}
 		blobs := d.blobs
-		def, err := agent.PresetDefaults(agent.PresetCountersign)
-		require.NoError(t, err)
+		def := must(agent.PresetDefaults(agent.PresetCountersign))
 		def.Name, def.System = "clerk", "You work."
 		def.Model.Provider, def.Model.ID = "demo", "m"
 		def.Tools = []agent.ToolSpec{{
@@ -127,10 +126,17 @@ func (d *deployed) state(run string) run.AgentState {
 	return l.State
 }
 
+// must is the value of a call that has to succeed.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 func asState(t *testing.T, r runtime.Route) string {
 	t.Helper()
-	b, err := json.Marshal(r)
-	require.NoError(t, err)
+	b := must(json.Marshal(r))
 	return string(b)
 }
 
@@ -173,8 +179,7 @@ func TestAnEventsSubjectIsNoStarter(t *testing.T) {
 		d.replys = payC1
 		r := d.must("step", `{"agent":"clerk","message":"Pay Ana.","key":"evt-1","subject":"user:nobody"}`)
 		d.must("tool", asState(t, r))
-		asked, err := approval.Get(t.Context(), d.rows, "default", run.ApprovalID(r.Run, "c1", 1))
-		require.NoError(t, err)
+		asked := must(approval.Get(t.Context(), d.rows, "default", run.ApprovalID(r.Run, "c1", 1)))
 		require.True(t, asked.StarterUnknown)
 		require.Equal(t, 2, asked.Quorum)
 		require.Equal(t, []string{"user:nobody"}, asked.Requesters)
@@ -217,13 +222,11 @@ func TestThreeFunctionsMakeARun(t *testing.T) {
 		}
 		approve("t-redriven", 0, 1)
 		approve("t-slow", 3, 0)
-		h, err := d.Ports.Journal.Head(context.Background(), "default", r.Run)
-		require.NoError(t, err)
+		h := must(d.Ports.Journal.Head(context.Background(), "default", r.Run))
 		require.Equal(t, "t-redriven", h.Token, "a redrive is later than every retry before it")
 		require.Equal(t, []string{"t-slow"}, d.woken)
 		approve("t-retried", 1, 1)
-		h, err = d.Ports.Journal.Head(context.Background(), "default", r.Run)
-		require.NoError(t, err)
+		h = must(d.Ports.Journal.Head(context.Background(), "default", r.Run))
 		require.Equal(t, "t-retried", h.Token)
 	})
 }
@@ -305,11 +308,10 @@ func TestAgentsThatNeedPrograms(t *testing.T) {
 	pinned := readableDefinitions(runtime.Tightened(func(_ context.Context, _, name string) (*agent.Definition, error) {
 		return &agent.Definition{Name: name, Delegators: map[string][]string{"web": {"broken"}}[name]}, nil
 	}, all.Agent), all)
-	def, err := pinned(t.Context(), "default", "files")
-	require.NoError(t, err)
+	def := must(pinned(t.Context(), "default", "files"))
 	require.Equal(t, []string{"web", "fs"}, def.Now.Servers)
 	for _, name := range []string{"broken", "web"} {
-		_, err = pinned(t.Context(), "default", name)
+		_, err := pinned(t.Context(), "default", name)
 		require.ErrorContains(t, err, broken)
 		require.Equal(t, KindInternal, kindOf(err), "the execution ends and its run is left open")
 	}

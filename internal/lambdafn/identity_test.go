@@ -155,22 +155,3 @@ func TestPinnedSessions(t *testing.T) {
 		require.Equal(t, policy.Principal{ID: c.id, Groups: []string{"group:" + role}, Unpinned: c.unpinned}, got.Principal)
 	}
 }
-
-// Names are one account's: another's role of an approvers' name is nobody here.
-func TestCallerOfAnotherAccount(t *testing.T) {
-	own := lambdafn.Identity{IAMTenant: "ops", IAMAccount: "123456789012"}
-	for arn, ok := range map[string]bool{
-		"arn:aws:sts::123456789012:assumed-role/operators/ana": true,
-		"arn:aws:iam::123456789012:user/ana":                   true,
-		"arn:aws:sts::210987654321:assumed-role/operators/ana": false,
-		"arn:aws:iam::210987654321:user/ana":                   false,
-		"arn:aws:iam:::user/ana":                               false,
-	} {
-		_, err := caller(t, own, fmt.Sprintf(`{"iam":{"accountId":"123456789012","userArn":%q}}`, arn))
-		if ok {
-			require.NoError(t, err, arn)
-			continue
-		}
-		require.Contains(t, requireRefused(t, err, api.NotAllowed).Detail, "own account", arn)
-	}
-}

@@ -28,8 +28,7 @@ import (
 func TestTenInferencesAreOneConnection(t *testing.T) {
 	server := standins.NewBedrock()
 	t.Cleanup(server.Close)
-	behind, err := url.Parse(server.URL())
-	require.NoError(t, err)
+	behind := must(url.Parse(server.URL()))
 	var opened atomic.Int64
 	front := httptest.NewUnstartedServer(httputil.NewSingleHostReverseProxy(behind))
 	front.Config.ConnState = func(_ net.Conn, state http.ConnState) {
@@ -49,17 +48,15 @@ func TestTenInferencesAreOneConnection(t *testing.T) {
 	}
 	for i := range 10 {
 		server.Then(standins.Reply{Blocks: []standins.Block{standins.Text("Hello ", "yourself.")}})
-		n, err := m.CountTokens(t.Context(), r)
-		require.NoError(t, err)
+		n := must(m.CountTokens(t.Context(), r))
 		require.EqualValues(t, standins.CountTokens(server.Requests()[2*i].Body), n)
-		reply, err := m.Generate(t.Context(), r)
-		require.NoError(t, err)
+		reply := must(m.Generate(t.Context(), r))
 		require.Equal(t, "Hello yourself.", reply.Text)
 	}
 	require.Less(t, opened.Load(), int64(10))
 
 	r.Model.Provider = "openai"
-	_, err = m.CountTokens(t.Context(), r)
+	_, err := m.CountTokens(t.Context(), r)
 	requireNoModel(t, err)
 	require.Len(t, server.Requests(), 20)
 }
@@ -114,11 +111,9 @@ func TestEmbedderAsksWhereModelsAre(t *testing.T) {
 	} {
 		t.Setenv(name, value)
 	}
-	cfg, err := awssdk.Load(t.Context())
-	require.NoError(t, err)
+	cfg := must(awssdk.Load(t.Context()))
 	m := modelsOf(cfg, func(string) string { return "" })
 	by := agent.Embeddings{Provider: agent.EmbeddingsBedrock, ID: "amazon.titan-embed-text-v2:0"}
-	got, err := m.Embed(t.Context(), "t", by, []string{"a"})
-	require.NoError(t, err)
+	got := must(m.Embed(t.Context(), "t", by, []string{"a"}))
 	require.Equal(t, [][]float32{{1, 2}}, got)
 }

@@ -139,7 +139,7 @@ func TestA15SweepReportsWhatItTold(t *testing.T) {
 		s.waiting(ana, "well")
 		time.Sleep(2 * time.Minute)
 		ports := s.machine.Ports
-		ports.Notify = notices{}
+		ports.Notify = &notices{}
 		blobs := ports.Blobs.(runtime.Tenants)
 		sweep := s.deployment(ports).Sweep(blobs, executions{s.machine.Engine}, machineARN, s.metrics)
 		r := s.report(sweep(t.Context(), []byte(ruleEvent)))
@@ -154,16 +154,22 @@ func TestA15SweepReportsWhatItTold(t *testing.T) {
 	})
 }
 
-// notices has done something and failed at something.
-type notices struct{}
+// notices notes whom it is to tell, and has done something and failed at something.
+type notices struct {
+	runs []string
+	err  error
+}
 
-func (notices) NotifyRun(context.Context, string, string) error { return nil }
+func (n *notices) NotifyRun(_ context.Context, tenant, run string) error {
+	n.runs = append(n.runs, tenant+"/"+run)
+	return n.err
+}
 
-func (notices) ProcessDue(context.Context, int) (map[string]int64, error) {
+func (*notices) ProcessDue(context.Context, int) (map[string]int64, error) {
 	return map[string]int64{"reminded": 2, "escalated": 1}, errors.New("sk-canary")
 }
 
-func (notices) EnsureNotified(context.Context, approval.Approval) (map[string]int64, error) {
+func (*notices) EnsureNotified(context.Context, approval.Approval) (map[string]int64, error) {
 	return map[string]int64{"notified": 3}, nil
 }
 
@@ -187,8 +193,7 @@ func TestReaper(t *testing.T) {
 				synctest.Wait()
 				again := s.swept(event)
 				require.Empty(t, again.Repaired, "delivered twice")
-				l, err := s.machine.Ports.Journal.Load(t.Context(), "acme", run.ID)
-				require.NoError(t, err)
+				l := must(s.machine.Ports.Journal.Load(t.Context(), "acme", run.ID))
 				require.Equal(t, runtime.ExecutionName(run.ID, 1), l.State.Owner)
 				s.approve(run)
 				require.Len(t, s.paid, 1)
@@ -259,18 +264,6 @@ func TestSweepTellsBrokenFromUnreachable(t *testing.T) {
 	}
 }
 
-// told notes which runs' people are to be told, and fails as it is told to.
-type told struct {
-	runtime.Notices
-	runs []string
-	err  error
-}
-
-func (n *told) NotifyRun(_ context.Context, tenant, run string) error {
-	n.runs = append(n.runs, tenant+"/"+run)
-	return n.err
-}
-
 // The sweep tells the people of a run that functions/approve has parked. What may pass by itself fails the invocation,
 // which Lambda repeats; the rest is due in a sweep.
 func TestSweepTellsWhoIsAsked(t *testing.T) {
@@ -279,7 +272,7 @@ func TestSweepTellsWhoIsAsked(t *testing.T) {
 			err    error
 			repeat bool
 		}{{nil, false}, {store.ErrThrottled, true}, {store.ErrDamaged, false}} {
-			ports, n := s.machine.Ports, &told{err: c.err}
+			ports, n := s.machine.Ports, &notices{err: c.err}
 			ports.Notify = n
 			sweep := s.deployment(ports).Sweep(nil, nil, machineARN, s.metrics)
 			_, err := sweep(t.Context(), []byte(`{"notify":{"tenant":"acme","run":"r1"}}`))

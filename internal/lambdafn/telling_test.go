@@ -62,8 +62,7 @@ func TestAlarmsLeaveOutWhatWasThrottled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var metered, logged bytes.Buffer
-			watch, err := newObserver(deployedEnv().get, &metered, &logged)
-			require.NoError(t, err)
+			watch := must(newObserver(deployedEnv().get, &metered, &logged))
 			_, ended := watch.Invoked(t.Context(), "step")
 			ended(c.err)
 			require.Equal(t, c.want, strings.Contains(metered.String(), `"Throttled":1`), metered.String())
@@ -80,19 +79,16 @@ func TestTheSignInOfAnEnvironment(t *testing.T) {
 		f := &function{getenv: getenv, cfg: testAWS, vault: literal{}, Deployment: &Deployment{Ports: runtime.Ports{Clock: clock.System()}}}
 		return signIn(f, nil, Identity{})
 	}
-	o, err := of(env.get)
-	require.NoError(t, err)
+	o := must(of(env.get))
 	require.Equal(t, []string{"https://id.example.com", "console", "https://approvals.example.com"},
 		[]string{o.Issuer, o.ClientID, o.Base})
-	secret, err := o.Secret(t.Context())
-	require.NoError(t, err)
+	secret := must(o.Secret(t.Context()))
 	require.Equal(t, "console/secret", secret, "what the literal vault has under that name")
 	for _, name := range []string{EnvOIDCIssuer, EnvLinkKeyRing, envWebURL} {
 		_, err := of(env.with(name, "").get)
 		require.EqualError(t, err, name+": want a value, got none")
 	}
-	o, err = of(env.with(envOIDCClient, "").get)
-	require.NoError(t, err)
+	o = must(of(env.with(envOIDCClient, "").get))
 	require.Nil(t, o)
 }
 
@@ -111,8 +107,7 @@ func TestAMisconfiguredChannelIsLeftOut(t *testing.T) {
 		t.Run(variable, func(t *testing.T) {
 			var metered, logged bytes.Buffer
 			getenv := env.with(variable, c.bad).get
-			watch, err := newObserver(getenv, &metered, &logged)
-			require.NoError(t, err)
+			watch := must(newObserver(getenv, &metered, &logged))
 			f := channelsOf(t, env.with(variable, c.bad))
 			f.watch = watch
 			require.NoError(t, addNotifier(f))
@@ -160,8 +155,7 @@ func TestEveryRepairIsCountedAndAlarmed(t *testing.T) {
 	(&sweeping{metrics: m, log: slog.New(slog.NewTextHandler(io.Discard, nil))}).countRepaired(found)
 	require.Equal(t, want, m)
 
-	template, err := os.ReadFile("../../template.yaml")
-	require.NoError(t, err)
+	template := must(os.ReadFile("../../template.yaml"))
 	for _, name := range observe.AlarmMetrics() {
 		require.Contains(t, string(template), "MetricName: "+name+"\n")
 	}
@@ -174,8 +168,7 @@ func TestEveryRepairIsCountedAndAlarmed(t *testing.T) {
 			}
 		}
 	}
-	text, err := os.ReadFile("../../docs/openapi.yaml")
-	require.NoError(t, err)
+	text := must(os.ReadFile("../../docs/openapi.yaml"))
 	require.NoError(t, yaml.Unmarshal(text, &doc))
 	require.ElementsMatch(t, slices.Collect(maps.Keys(found)), doc.Components.Schemas["Repaired"].Properties["kind"].Enum)
 }
