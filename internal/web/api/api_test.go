@@ -1,12 +1,8 @@
 package api_test
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -71,13 +67,12 @@ func TestDefinitionComesAlongOnlyLocally(t *testing.T) {
 	d := definition(t)
 	d.Name = "visitor"
 	start := api.Start{Definition: &d, Message: json.RawMessage(`"hello"`)}
-	a, err := b.client.Start(t.Context(), start)
-	require.NoError(t, err)
+	a := must(b.client.Start(t.Context(), start))
 	require.Equal(t, "visitor", b.waitUntilParked(a.ID).Agent)
 
 	broken := d
 	broken.Limits.Interactions = 0
-	_, err = b.client.Start(t.Context(), api.Start{Definition: &broken, Message: start.Message})
+	_, err := b.client.Start(t.Context(), api.Start{Definition: &broken, Message: start.Message})
 	require.ErrorContains(t, err, "limits.interactions")
 	ceiled := d
 	ceiled.Ceilings = []agent.Permission{d.Permission}
@@ -106,12 +101,9 @@ func requireProblem(t *testing.T, err error, kind api.ProblemType) *api.Problem 
 
 func TestRunIsTheCoresWithItsInbox(t *testing.T) {
 	b, one := newWaiting(t)
-	l, err := b.Ports.Journal.Load(t.Context(), "default", one.ID)
-	require.NoError(t, err)
-	view, err := policy.View(&l.State)
-	require.NoError(t, err)
-	core, err := json.Marshal(view)
-	require.NoError(t, err)
+	l := must(b.Ports.Journal.Load(t.Context(), "default", one.ID))
+	view := must(policy.View(&l.State))
+	core := must(json.Marshal(view))
 	require.JSONEq(t, string(core), b.do("GET /v1/runs/"+one.ID, "").body)
 	require.Equal(t, run.RunWaiting, one.Status)
 	require.Equal(t, run.ForApproval, one.Waiting[0].For)
@@ -121,21 +113,8 @@ func TestRunIsTheCoresWithItsInbox(t *testing.T) {
 	require.NotContains(t, bare, `"messages"`)
 	require.NotContains(t, bare, `"calls"`)
 	require.Contains(t, bare, `"waiting":[{`)
-}
-
-func TestPagesOfMessagesAndCalls(t *testing.T) {
-	b, run := newWaiting(t)
-	require.Equal(t, run.Messages, everyPage(t, func(cursor string) (api.Page[api.Message], error) {
-		p, err := b.client.Messages(t.Context(), run.ID, cursor, 2)
-		require.LessOrEqual(t, len(p.Items), 2)
-		return p, err
-	}))
-	calls, err := b.client.Calls(t.Context(), run.ID, "", 0)
-	require.NoError(t, err)
-	require.Equal(t, api.Page[api.Call]{Items: run.Calls}, calls)
-	behind, err := b.client.Messages(t.Context(), run.ID, "99", 0)
-	require.NoError(t, err)
-	require.Equal(t, api.Page[api.Message]{Items: []api.Message{}}, behind)
+	calls := must(b.client.Calls(t.Context(), one.ID, "", 0))
+	require.Equal(t, api.Page[api.Call]{Items: one.Calls}, calls)
 }
 
 func TestRunsAreListedInPagesAndByAgent(t *testing.T) {
@@ -144,8 +123,7 @@ func TestRunsAreListedInPagesAndByAgent(t *testing.T) {
 	for _, key := range []string{"1", "2", "3"} {
 		want = append(want, b.start(key).ID)
 	}
-	_, err := b.client.Cancel(t.Context(), want[1], "enough")
-	require.NoError(t, err)
+	must(b.client.Cancel(t.Context(), want[1], "enough"))
 	var got []string
 	all := everyPage(t, func(cursor string) (api.Page[api.RunHead], error) {
 		return b.client.Runs(t.Context(), api.RunQuery{Agent: "payer", Cursor: cursor, Limit: 1})
@@ -156,12 +134,10 @@ func TestRunsAreListedInPagesAndByAgent(t *testing.T) {
 	require.ElementsMatch(t, want, got, "whatever their status")
 	newest := func(a, b api.RunHead) int { return b.StartedAt.Compare(a.StartedAt) }
 	require.True(t, slices.IsSortedFunc(all, newest), "newest first: %v", all)
-	done, err := b.client.Runs(t.Context(), api.RunQuery{Status: "done"})
-	require.NoError(t, err)
+	done := must(b.client.Runs(t.Context(), api.RunQuery{Status: "done"}))
 	require.Len(t, done.Items, 1)
 	require.Equal(t, run.ReasonCancelled, done.Items[0].Reason)
-	none, err := b.client.Runs(t.Context(), api.RunQuery{Agent: "other"})
-	require.NoError(t, err)
+	none := must(b.client.Runs(t.Context(), api.RunQuery{Agent: "other"}))
 	require.Equal(t, api.Page[api.RunHead]{Items: []api.RunHead{}}, none)
 }
 
@@ -179,15 +155,13 @@ func TestApproveDenyAndEdit(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b, one := newWaiting(t)
-			pending, err := b.client.Approvals(t.Context(), "", "", 0)
-			require.NoError(t, err)
+			pending := must(b.client.Approvals(t.Context(), "", "", 0))
 			require.Len(t, pending.Items, 1)
 			id := pending.Items[0].ID
 			require.Equal(t, one.Waiting[0].Approval, id)
 			require.JSONEq(t, `{"amount":5}`, string(pending.Items[0].Args))
 
-			a, err := b.client.Decide(t.Context(), id, c.say)
-			require.NoError(t, err)
+			a := must(b.client.Decide(t.Context(), id, c.say))
 			require.Equal(t, c.status, a.Status)
 			require.Equal(t, "user:local", a.Decisions[0].By)
 			after := b.waitUntilParked(one.ID)
@@ -209,8 +183,7 @@ func TestApproveDenyAndEdit(t *testing.T) {
 			p := requireProblem(t, err, api.AlreadyDecided)
 			require.Equal(t, a.ID, p.Approval.ID, "the winner is named")
 			require.Contains(t, p.Detail, "user:local")
-			listed, err := b.client.Approvals(t.Context(), c.status, "", 0)
-			require.NoError(t, err)
+			listed := must(b.client.Approvals(t.Context(), c.status, "", 0))
 			require.Len(t, listed.Items, 1)
 		})
 	}
@@ -236,36 +209,20 @@ func TestDecisionsAndAnswersToAnApprovalGoThroughTheDesk(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b, one := newWaiting(t)
 			in := c.in(one.Waiting[0].Approval)
-			a, err := b.client.Input(t.Context(), one.ID, in, "")
-			require.NoError(t, err)
+			a := must(b.client.Input(t.Context(), one.ID, in, ""))
 			require.True(t, *a.Applied)
 			after := b.waitUntilParked(one.ID)
 			require.Equal(t, run.RunDone, after.Status)
 			require.Equal(t, c.want, after.Calls[0].Status)
 			require.Equal(t, c.why, after.Calls[0].Reason)
-			asked, err := b.client.Approval(t.Context(), one.Waiting[0].Approval)
-			require.NoError(t, err)
+			asked := must(b.client.Approval(t.Context(), one.Waiting[0].Approval))
 			require.Equal(t, agent.ViaCLI, asked.Decisions[0].Via, "that of the bench")
 
-			a, err = b.client.Input(t.Context(), one.ID, in, "")
+			a, err := b.client.Input(t.Context(), one.ID, in, "")
 			require.NoError(t, err, "to a finished run it is no error")
 			require.False(t, *a.Applied)
 		})
 	}
-}
-
-// An answer to a call that waits for people is a decision by the channel that is served, also where it is a rule's only one.
-func TestAnAnswerComesByAChannel(t *testing.T) {
-	b := newBench(t, pay, func(d *agent.Definition) {
-		d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, Via: []run.Via{agent.ViaCLI}}}
-	})
-	one := b.start("k")
-	_, err := b.client.Input(t.Context(), one.ID, result(`true`), "")
-	require.NoError(t, err)
-	require.Equal(t, run.StatusSucceeded, b.waitUntilParked(one.ID).Calls[0].Status)
-	a, err := b.client.Approval(t.Context(), one.Waiting[0].Approval)
-	require.NoError(t, err)
-	require.Equal(t, agent.ViaCLI, a.Decisions[0].Via)
 }
 
 func decision(target, action string) api.Input {
@@ -299,8 +256,7 @@ func TestAnswersToAnUnknownOutcome(t *testing.T) {
 			_, err := b.client.Decide(t.Context(), one.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
 			_ = requireProblem(t, err, api.WrongKind)
 
-			a, err := b.client.Input(t.Context(), one.ID, api.Input{Answers: []api.Answer{c.answer}}, "")
-			require.NoError(t, err)
+			a := must(b.client.Input(t.Context(), one.ID, api.Input{Answers: []api.Answer{c.answer}}, ""))
 			require.True(t, *a.Applied)
 			after := b.waitUntilParked(one.ID)
 			require.Equal(t, c.status, after.Calls[0].Status)
@@ -324,8 +280,7 @@ func TestMessages(t *testing.T) {
 	b, one := newWaiting(t)
 	in := api.Input{Messages: []json.RawMessage{json.RawMessage(`"and thanks"`), json.RawMessage(`[{"type":"text","text":"bye"}]`)}}
 	for range 2 { // the second time is a repetition under the same key
-		_, err := b.client.Input(t.Context(), one.ID, in, "m1")
-		require.NoError(t, err)
+		must(b.client.Input(t.Context(), one.ID, in, "m1"))
 	}
 	b.waitUntilParked(one.ID)
 	after := b.decided(one, approval.Approve)
@@ -346,34 +301,15 @@ func TestMessages(t *testing.T) {
 func TestCancel(t *testing.T) {
 	b, one := newWaiting(t)
 	for range 2 {
-		a, err := b.client.Cancel(t.Context(), one.ID, "enough")
-		require.NoError(t, err)
+		a := must(b.client.Cancel(t.Context(), one.ID, "enough"))
 		require.Equal(t, run.RunDone, a.Status)
 	}
 	require.Equal(t, http.StatusAccepted, b.do("POST /v1/runs/"+one.ID+"/cancel", "").status, "the body may be left out")
 	require.Equal(t, run.ReasonCancelled, b.waitUntilParked(one.ID).Reason)
-	a, err := b.client.Approval(t.Context(), one.Waiting[0].Approval)
-	require.NoError(t, err)
+	a := must(b.client.Approval(t.Context(), one.Waiting[0].Approval))
 	require.Equal(t, approval.Cancelled, a.Status)
-	_, err = b.client.Decide(t.Context(), a.ID, api.Verdict{Action: approval.Approve})
+	_, err := b.client.Decide(t.Context(), a.ID, api.Verdict{Action: approval.Approve})
 	_ = requireProblem(t, err, api.AlreadyDecided)
-}
-
-func TestActsWaitUntilTheBackendIsReady(t *testing.T) {
-	b, run := newWaiting(t)
-	b.backend.Ready = func(context.Context) error { return errors.New("secret of the disk") }
-	b.serve()
-	_, err := b.client.Run(t.Context(), run.ID)
-	require.NoError(t, err, "looking needs nothing")
-	_, err = b.client.Decide(t.Context(), run.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
-	require.Equal(t, "secret of the disk", requireProblem(t, err, api.Internal).Detail)
-
-	var logged strings.Builder
-	b.backend.Local, b.backend.Log = false, slog.New(slog.NewTextHandler(&logged, nil))
-	b.serve()
-	got := b.do("POST /v1/runs", `{"agent":"payer","message":"x"}`)
-	require.NotContains(t, problemIn(t, got, http.StatusInternalServerError, api.Internal).Detail, "secret", "deployed")
-	require.Contains(t, logged.String(), "secret of the disk")
 }
 
 func TestNobodyAnswers(t *testing.T) {
@@ -457,8 +393,7 @@ func TestEvictedMessagesArePaged(t *testing.T) {
 		require.NoError(t, b.Ports.Journal.Append(t.Context(), s, d))
 		s = d.Committed()
 	}
-	run, err := b.client.Run(t.Context(), id)
-	require.NoError(t, err)
+	run := must(b.client.Run(t.Context(), id))
 	require.Len(t, run.Messages, 3)
 	require.Equal(t, "- user: Hello.\nFiles: a.txt", run.Summary)
 	all := everyPage(t, func(cursor string) (api.Page[api.Message], error) {
@@ -469,47 +404,6 @@ func TestEvictedMessagesArePaged(t *testing.T) {
 	require.EqualValues(t, 1, all[0].SeenCount, "the second inference did not have it")
 	require.JSONEq(t, `{"type":"text","text":"Hello."}`, string(all[0].Content))
 	require.Equal(t, run.Messages, all[1:])
-}
-
-// The beginning of an id is enough where only one id begins like that, also of a request that is decided. Where several
-// do, the answer names them.
-func TestShortenedIDs(t *testing.T) {
-	b := newBench(t, pay)
-	keys := map[string]string{} // by the first characters of the run's id
-	var alike []string
-	for i := 0; alike == nil; i++ {
-		key := fmt.Sprint("k", i)
-		begins := agent.RunID("default", "payer", key)[:4]
-		if other, taken := keys[begins]; taken {
-			alike = []string{other, key}
-		}
-		keys[begins] = key
-	}
-	one, two := b.start(alike[0]), b.start(alike[1])
-	_, err := b.client.Run(t.Context(), one.ID[:4])
-	var p *api.Problem
-	require.ErrorAs(t, err, &p)
-	require.Equal(t, api.InvalidRequest, p.Type)
-	require.Contains(t, p.Detail, "more than one id begins like this: r")
-	n := 5
-	for one.ID[:n] == two.ID[:n] {
-		n++
-	}
-	got, err := b.client.RunWithoutMessages(t.Context(), one.ID[:n])
-	require.NoError(t, err)
-	require.Equal(t, one.ID, got.ID)
-	page, err := b.client.Messages(t.Context(), two.ID[:n], "", 1)
-	require.NoError(t, err)
-	require.Len(t, page.Items, 1)
-
-	request := one.Waiting[0].Approval
-	a, err := b.client.Decide(t.Context(), request[:12], api.Verdict{Action: approval.Deny})
-	require.NoError(t, err)
-	require.Equal(t, []any{request, approval.Denied}, []any{a.ID, a.Status})
-	a, err = b.client.Approval(t.Context(), request[:12])
-	require.NoError(t, err)
-	require.Equal(t, request, a.ID)
-	for _, line := range []string{"GET /v1/runs/rzzz", "GET /v1/runs/" + request[:12], "GET /v1/approvals/azzz", "GET /v1/runs/r"} {
-		require.Equal(t, 404, b.do(line, "").status, line)
-	}
+	behind := must(b.client.Messages(t.Context(), id, "99", 0))
+	require.Equal(t, api.Page[api.Message]{Items: []api.Message{}}, behind)
 }

@@ -50,45 +50,27 @@ func TestBlobFromUploadToRun(t *testing.T) {
 	got, err := b.client.Upload(t.Context(), api.Blob{MediaType: "application/pdf", Bytes: int64(len(file)), SHA256: digest}, fileOf(file))
 	require.NoError(t, err)
 	require.Equal(t, digest, got)
-	stored, err := b.Ports.Blobs.Get(t.Context(), local.Tenant, digest)
-	require.NoError(t, err)
+	stored := must(b.Ports.Blobs.Get(t.Context(), local.Tenant, digest))
 	require.Equal(t, file, stored)
 
 	a, err := b.client.Start(t.Context(), api.Start{Agent: "payer", Key: "k", Message: json.RawMessage(message(digest))})
 	require.NoError(t, err, "the refused start has left nothing under its key")
 	r := b.waitUntilParked(a.ID)
-	before, err := b.client.Events(t.Context(), a.ID, "", 200)
-	require.NoError(t, err)
+	before := must(b.client.Events(t.Context(), a.ID, "", 200))
 	refused = b.do("POST /v1/runs/"+a.ID+"/input", `{"decisions":[{"target":"c1","action":"resume"}],"messages":["hello",`+message(nobody)+`]}`)
 	require.Equal(t, http.StatusBadRequest, refused.status)
 	require.Contains(t, refused.body, `"unknown-blob"`)
 	require.Contains(t, refused.body, "messages[1]")
-	after, err := b.client.Events(t.Context(), a.ID, "", 200)
-	require.NoError(t, err)
+	after := must(b.client.Events(t.Context(), a.ID, "", 200))
 	require.Equal(t, before, after, "none of the input was done")
 	require.Equal(t, r, b.waitUntilParked(a.ID))
 
 	_, err = b.client.Input(t.Context(), a.ID, api.Input{Messages: []json.RawMessage{json.RawMessage(message(digest))}}, "m1")
 	require.NoError(t, err)
-	_, err = b.client.Input(t.Context(), a.ID, api.Input{Decisions: []api.Decision{{Target: "c1", Action: "resume"}}}, "")
-	require.NoError(t, err)
+	must(b.client.Input(t.Context(), a.ID, api.Input{Decisions: []api.Decision{{Target: "c1", Action: "resume"}}}, ""))
 	r = b.waitUntilParked(a.ID)
 	require.Equal(t, run.ReasonNaturalEnd, r.Reason, "%v", r.Error)
 	require.JSONEq(t, `{"type":"media","name":"a.pdf","mediaType":"application/pdf","blob":"`+digest+`"}`, string(r.Messages[0].Content))
-}
-
-func TestAnnounceOnALaptop(t *testing.T) {
-	b := newBench(t, pay)
-	got := b.do("POST /v1/blobs", fmt.Sprintf(`{"mediaType":"text/plain; charset=utf-8","bytes":%d,"sha256":%q}`, store.MaxBlob, digest))
-	require.Equal(t, http.StatusCreated, got.status, got.body)
-	require.JSONEq(t, `{"blob":"`+digest+`","upload":{"method":"PUT","url":"/v1/blobs/`+digest+`","headers":{}}}`, got.body)
-	_, err := b.Ports.Blobs.Size(t.Context(), local.Tenant, digest)
-	require.ErrorIs(t, err, store.ErrNoBlob)
-	for range 2 {
-		got = b.do("PUT /v1/blobs/"+digest, string(file))
-		require.Equal(t, http.StatusCreated, got.status, got.body)
-		require.JSONEq(t, `{"blob":"`+digest+`"}`, got.body)
-	}
 }
 
 // A body that says it is too large is not read, and one that does not say is read to the bound and no further.
@@ -179,14 +161,13 @@ func TestClientUpload(t *testing.T) {
 	b.backend.Uploads = &permits{upload: store.Upload{URL: bucket.URL + "/x?y=z", Headers: map[string]string{"X-A": "b"}}}
 	b.serve()
 	announced := api.Blob{MediaType: "text/plain", Bytes: int64(len(file)), SHA256: digest}
-	_, err := b.client.Upload(t.Context(), announced, fileOf(file))
-	require.NoError(t, err)
+	must(b.client.Upload(t.Context(), announced, fileOf(file)))
 	require.Equal(t, file, body)
 	require.Equal(t, "b", seen.Get("X-A"))
 	require.Empty(t, seen.Get("Content-Type"))
 
 	status = http.StatusForbidden
-	_, err = b.client.Upload(t.Context(), announced, fileOf(file))
+	_, err := b.client.Upload(t.Context(), announced, fileOf(file))
 	require.Contains(t, requireProblem(t, err, api.InvalidRequest).Detail, "403")
 	status = http.StatusServiceUnavailable
 	_, err = b.client.Upload(t.Context(), announced, fileOf(file))

@@ -81,8 +81,7 @@ func TestCallbacksThatAreNotRight(t *testing.T) {
 	run := b.start("k")
 	good := bearer(run.ID, "c1", time.Hour)
 	elsewhere := secrets.Token(ring, secrets.Claim{Tenant: "other", Run: run.ID, Call: "c1", Expires: clock.System().Now().Add(time.Hour)})
-	stranger, err := secrets.Parse(`{"id":"k1","key":"ffffffffffffffffffffffffffffffff"}`)
-	require.NoError(t, err)
+	stranger := must(secrets.Parse(`{"id":"k1","key":"ffffffffffffffffffffffffffffffff"}`))
 	bad := []string{
 		"x", good[:len(good)-1], good + "A", good[1:], good + "=", strings.Repeat("A", 513),
 		bearer(noRun, "c1", time.Hour), elsewhere,

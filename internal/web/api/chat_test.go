@@ -84,8 +84,7 @@ func TestChat(t *testing.T) {
 	require.Equal(t, "start start-step text-start text-delta text-end tool-input-start tool-input-available finish-step "+
 		"tool-approval-request finish", kinds(first))
 	asked := find(t, first, "tool-approval-request")
-	pending, err := b.client.FindApprovals(t.Context(), approval.Query{})
-	require.NoError(t, err)
+	pending := must(b.client.FindApprovals(t.Context(), approval.Query{}))
 	one := pending.Items[0]
 	require.Equal(t, one.ID, asked["approvalId"])
 	require.Equal(t, one.Digest, asked["approvalDescriptor"].(map[string]any)["digest"])
@@ -99,55 +98,69 @@ func TestChat(t *testing.T) {
 	require.Equal(t, 5, <-b.paid)
 	require.Equal(t, second, b.chat(yes), "an answer that is sent twice counts once")
 	require.Empty(t, b.paid)
-	decided, err := b.client.Approval(t.Context(), one.ID)
-	require.NoError(t, err)
+	decided := must(b.client.Approval(t.Context(), one.ID))
 	require.Equal(t, "fine", decided.Decisions[0].Note)
 
 	third := b.chat(yes + `, {"id": "u2", "role": "user", "parts": [{"type": "text", "text": "again"}]}`)
-	continued, err := b.client.Run(t.Context(), find(t, third, "start")["messageId"].(string))
-	require.NoError(t, err)
+	continued := must(b.client.Run(t.Context(), find(t, third, "start")["messageId"].(string)))
 	require.Equal(t, one.Run, continued.Continues)
 }
 
-// A message to a run that waits shows its requests again, each by an approval of its own.
+// A message to a run that waits shows its requests again, each by an approval of its own. So does one whose first
+// response was lost, and one that comes with a click: perhaps somebody else sends it, and it decides nothing.
 func TestChatOfAWaitingRun(t *testing.T) {
-	b := newBench(t, pay)
-	first := b.chat(chatHello)
-	before := chatHello + "," + shown(t, first, "approval-requested", nil)
-	second := b.chat(before + `, {"id": "u2", "role": "user", "parts": [{"type": "text", "text": "wait"}]}`)
-	require.Equal(t, "start tool-input-available tool-approval-request finish", kinds(second))
-	again := find(t, second, "tool-approval-request")
-	id := find(t, first, "tool-approval-request")["approvalId"].(string)
-	require.Equal(t, id+".3", again["approvalId"])
-	require.Equal(t, find(t, first, "start")["messageId"].(string)+".u2", find(t, second, "start")["messageId"])
-	third := b.chat(before + "," + shown(t, second, "approval-responded", map[string]any{"approved": false}))
-	require.Equal(t, "start tool-output-denied start-step text-start text-delta text-end finish-step finish", kinds(third))
+	for _, state := range []string{"", "approval-requested", "approval-responded"} {
+		b := newBench(t, pay)
+		first := b.chat(chatHello)
+		before := chatHello
+		if state != "" {
+			before += "," + shown(t, first, state, map[string]any{"approved": true})
+		}
+		second := b.chat(before + `, {"id": "u2", "role": "user", "parts": [{"type": "text", "text": "wait"}]}`)
+		require.Contains(t, kinds(second), "tool-approval-request finish", state)
+		again := find(t, second, "tool-approval-request")
+		id := find(t, first, "tool-approval-request")["approvalId"].(string)
+		require.Equal(t, state != "", again["approvalId"] == id+".3", state)
+		require.Equal(t, find(t, first, "start")["messageId"].(string)+".u2", find(t, second, "start")["messageId"])
+		third := b.chat(chatHello + "," + shown(t, second, "approval-responded", map[string]any{"approved": false}))
+		require.Equal(t, "start tool-output-denied start-step text-start text-delta text-end finish-step finish",
+			kinds(third))
+		require.Empty(t, b.paid)
+	}
 }
 
-// Who may not decide has nothing to press; what somebody else has decided is told; an answer of a quorum that is not
-// complete ends the response.
+// Who may not decide has nothing to press. An answer of a quorum that is not complete ends the response. What somebody
+// has edited is shown to whoever approves it and to whoever has, and is asked about where the answer was about what was
+// shown before.
 func TestChatWithOthers(t *testing.T) {
 	b := newBench(t, pay, func(d *agent.Definition) {
-		d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, Approvers: []string{"group:operators"}, Quorum: 2}}
+		d.Permission.Rules = []agent.Rule{{
+			Tool: "pay", Verdict: agent.VerdictAsk, Approvers: []string{"group:operators"}, Quorum: 3,
+		}}
 	})
-	guest := b.chat(chatHello, api.AsHeader, "user:guest")
+	guest := b.chat(chatHello, api.AsHeader, eve)
 	require.Equal(t, "c1", find(t, guest, "data-waiting")["data"].(map[string]any)["call"])
 	require.NotContains(t, kinds(guest), "tool-approval-request")
-	first := b.chat(chatHello, api.AsHeader, "user:ana,group:operators")
-	asAna, yes := []string{api.AsHeader, "user:ana,group:operators"}, shown(t, first, "approval-responded", map[string]any{"approved": true})
-	half := b.chat(yes, asAna...)
-	require.Equal(t, "start tool-input-available data-waiting finish", kinds(half), "the call is not answered any more: else the client sends it again and again")
-	require.Equal(t, half, b.chat(yes, asAna...))
+	first := b.chat(chatHello, api.AsHeader, ana)
+	approved := func(of []chunk, who string) []chunk {
+		return b.chat(shown(t, of, "approval-responded", map[string]any{"approved": true}), api.AsHeader, who)
+	}
+	half := approved(first, ana)
+	require.Equal(t, "start tool-input-available data-waiting finish", kinds(half),
+		"the call is not answered any more: else the client sends it again and again")
+	require.Equal(t, half, approved(first, ana))
 
 	id := find(t, first, "tool-approval-request")["approvalId"].(string)
-	_, err := b.client.Decide(t.Context(), id, api.Verdict{Action: approval.Edit, Args: json.RawMessage(`{"amount": 6}`)})
-	require.NoError(t, err)
-	stale := b.chat(yes, api.AsHeader, "user:bob,group:operators")
+	must(b.client.Decide(t.Context(), id, api.Verdict{Action: approval.Edit, Args: json.RawMessage(`{"amount": 6}`)}))
+	stale := approved(first, bo)
 	require.Equal(t, "start tool-input-available tool-approval-request finish", kinds(stale), "what is approved is shown")
-	require.Equal(t, map[string]any{"amount": 6.0}, find(t, stale, "tool-input-available")["input"])
+	counted := approved(stale, bo)
+	require.Equal(t, "start tool-input-available data-waiting finish", kinds(counted))
+	for _, shows := range [][]chunk{stale, counted} {
+		require.Equal(t, map[string]any{"amount": 6.0}, find(t, shows, "tool-input-available")["input"])
+	}
 	require.Empty(t, b.paid)
-	paid := b.chat(shown(t, stale, "approval-responded", map[string]any{"approved": true}), api.AsHeader, "user:bob,group:operators")
-	require.Contains(t, kinds(paid), "tool-output-available")
+	require.Contains(t, kinds(approved(stale, cy)), "tool-output-available")
 	require.Equal(t, 6, <-b.paid)
 }
 
@@ -157,52 +170,6 @@ func TestChatAsksByItsChannel(t *testing.T) {
 		d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, Via: []run.Via{agent.ViaSlack}}}
 	})
 	require.Equal(t, "start start-step text-start text-delta text-end tool-input-start tool-input-available finish-step data-waiting finish", kinds(b.chat(chatHello)))
-}
-
-// A message whose response was lost belongs to the conversation: the next one goes to its run.
-func TestChatAfterALostResponse(t *testing.T) {
-	b := newBench(t, pay)
-	first := b.chat(chatHello)
-	second := b.chat(chatHello + `, {"id": "u2", "role": "user", "parts": [{"type": "text", "text": "wait"}]}`)
-	one := find(t, first, "start")["messageId"].(string)
-	require.Equal(t, one+".u2", find(t, second, "start")["messageId"])
-	require.Contains(t, kinds(second), "tool-approval-request")
-	all, err := b.client.Runs(t.Context(), api.RunQuery{})
-	require.NoError(t, err)
-	require.Len(t, all.Items, 1)
-}
-
-// A click that the client did not send decides nothing when a message is sent: perhaps somebody else sends it. The
-// request is asked again.
-func TestChatDecidesNothingByAMessage(t *testing.T) {
-	b := newBench(t, pay)
-	first := b.chat(chatHello)
-	yes := shown(t, first, "approval-responded", map[string]any{"approved": true})
-	second := b.chat(chatHello + "," + yes + `, {"id": "u2", "role": "user", "parts": [{"type": "text", "text": "Go on."}]}`)
-	require.Equal(t, "start tool-input-available tool-approval-request finish", kinds(second))
-	require.Empty(t, b.paid)
-}
-
-// What somebody has edited is shown to whoever approves it and to whoever has, and is asked about where the answer was
-// about what was shown before.
-func TestChatShowsEdits(t *testing.T) {
-	ana, bob, eve := "user:ana,group:operators", "user:bob,group:operators", "user:eve,group:operators"
-	b := newBench(t, pay, func(d *agent.Definition) {
-		d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, Approvers: []string{"group:operators"}, Quorum: 3}}
-	})
-	first := b.chat(chatHello, api.AsHeader, ana)
-	id := find(t, first, "tool-approval-request")["approvalId"].(string)
-	r := b.do("POST /v1/approvals/"+id+"/decision", `{"action": "edit", "args": {"amount": 6}}`, api.AsHeader, bob)
-	require.Equal(t, http.StatusOK, r.status, r.body)
-	again := b.chat(shown(t, first, "approval-responded", map[string]any{"approved": true}), api.AsHeader, ana)
-	require.Equal(t, "start tool-input-available tool-approval-request finish", kinds(again))
-	require.Equal(t, map[string]any{"amount": 6.0}, find(t, again, "tool-input-available")["input"])
-	counted := b.chat(shown(t, again, "approval-responded", map[string]any{"approved": true}), api.AsHeader, ana)
-	require.Equal(t, "start tool-input-available data-waiting finish", kinds(counted))
-	require.Equal(t, map[string]any{"amount": 6.0}, find(t, counted, "tool-input-available")["input"])
-	last := b.chat(shown(t, again, "approval-responded", map[string]any{"approved": true}), api.AsHeader, eve)
-	require.Contains(t, kinds(last), "tool-output-available")
-	require.Equal(t, 6, <-b.paid)
 }
 
 // What somebody else has decided meanwhile is told with the rest.
@@ -294,7 +261,6 @@ func TestChatRefuses(t *testing.T) {
 	got := b.do("POST /v1/chat/payer", body(large+","+chatHello))
 	require.Equal(t, http.StatusOK, got.status, "a long conversation: %s", got.body)
 	require.Empty(t, b.paid)
-	now, err := b.client.Run(t.Context(), one)
-	require.NoError(t, err)
+	now := must(b.client.Run(t.Context(), one))
 	require.Equal(t, run.RunWaiting, now.Status)
 }

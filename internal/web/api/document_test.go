@@ -65,8 +65,7 @@ type document struct {
 
 func readDocument(t *testing.T) *document {
 	t.Helper()
-	model, err := openapi()
-	require.NoError(t, err)
+	model := must(openapi())
 	return &document{model, t, map[string]bool{}}
 }
 
@@ -206,8 +205,7 @@ func (d *document) checkAnswer(t *testing.T, documented *v3.Response, a answer) 
 		value, there := a.header[name]
 		require.True(t, there || !h.Required, "header %s is missing", name)
 		if there {
-			text, err := json.Marshal(value[0])
-			require.NoError(t, err)
+			text := must(json.Marshal(value[0]))
 			require.NoError(t, valid(h.Schema.Schema(), text), "header %s", name)
 		}
 	}

@@ -79,12 +79,6 @@ func newWaiting(t *testing.T) (*bench, api.Run) {
 // newUnserved is a bench without a server.
 func newUnserved(t *testing.T, lines string, change ...func(*agent.Definition)) *bench {
 	t.Helper()
-	return newListened(t, lines, nil, change...)
-}
-
-// newListened is a bench without a server, whose entries go to first before its feed; nil = to nobody.
-func newListened(t *testing.T, lines string, first runtime.EventSink, change ...func(*agent.Definition)) *bench {
-	t.Helper()
 	b := &bench{t: t, paid: make(chan int, 10), table: store.NewMemory(), blobs: t.TempDir(), executions: &asl.MemoryStore{}}
 	payTool := tool.Must(tool.New("pay", "Pays.", run.EffectNonIdempotent, func(ctx context.Context, c tool.Call, in payment) (agent.ToolResultData, error) {
 		if in.Amount == 7 && c.Resume == nil {
@@ -103,19 +97,14 @@ func newListened(t *testing.T, lines string, first runtime.EventSink, change ...
 		f(&def)
 	}
 	require.NoError(t, reg.Add(def))
-	s, err := script.Parse("model.jsonl", []byte(lines))
-	require.NoError(t, err)
-	blobs, err := bolt.OpenFolder(b.blobs)
-	require.NoError(t, err)
+	s := must(script.Parse("model.jsonl", []byte(lines)))
+	blobs := must(bolt.OpenFolder(b.blobs))
 	c := clock.System()
 	b.feed = api.NewFeed(c)
-	sink := runtime.EventSink(b.feed)
-	if first != nil {
-		sink = runtime.Sinks{first, b.feed}
-	}
+	var err error
 	b.Machine, err = local.New(local.Config{
 		Table: b.table, Blobs: blobs, Model: script.New(s), Tools: reg.Tools(), Agents: reg.Agent, Clock: c, IDs: ids.System(c),
-		Executions: b.executions, Sink: sink, Warm: 10,
+		Executions: b.executions, Sink: b.feed, Warm: 10,
 	})
 	require.NoError(t, err)
 	b.backend = b.Backend(local.Serving{Agents: reg, Feed: b.feed, Caller: func(r *http.Request) (api.Caller, error) {
@@ -151,8 +140,7 @@ func (b *bench) serve() {
 
 func definition(t *testing.T, tools ...agent.ToolSpec) agent.Definition {
 	t.Helper()
-	d, err := agent.PresetDefaults(agent.PresetCountersign)
-	require.NoError(t, err)
+	d := must(agent.PresetDefaults(agent.PresetCountersign))
 	d.Name, d.Version, d.System, d.Tools = "payer", "1", "You pay.", tools
 	d.Model.Provider, d.Model.File = "script", "model.jsonl"
 	require.NoError(t, d.Check())
@@ -207,8 +195,7 @@ func (b *bench) ofTenant(tenant string) {
 func everyPage[T any](t *testing.T, read func(cursor string) (api.Page[T], error)) (all []T) {
 	t.Helper()
 	for cursor := ""; ; {
-		p, err := read(cursor)
-		require.NoError(t, err)
+		p := must(read(cursor))
 		all = append(all, p.Items...)
 		if cursor = p.Cursor; cursor == "" {
 			return all
@@ -232,8 +219,7 @@ func problemIn(t *testing.T, got answer, status int, kind api.ProblemType) api.P
 // decided decides what a run asks first, and is the run afterwards.
 func (b *bench) decided(r api.Run, action approval.Action) api.Run {
 	b.t.Helper()
-	_, err := b.client.Decide(b.t.Context(), r.Waiting[0].Approval, api.Verdict{Action: action})
-	require.NoError(b.t, err)
+	must(b.client.Decide(b.t.Context(), r.Waiting[0].Approval, api.Verdict{Action: action}))
 	return b.waitUntilParked(r.ID)
 }
 
@@ -243,6 +229,14 @@ func (b *bench) finished(key string) api.Run {
 	r := b.decided(b.start(key), approval.Deny)
 	require.Equal(b.t, run.RunDone, r.Status)
 	return r
+}
+
+// must is the value of a call that has to succeed.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }
 
 var errParked = errors.New("parked")
@@ -258,27 +252,23 @@ type answer struct {
 func (b *bench) do(line, body string, headers ...string) answer {
 	b.t.Helper()
 	method, path, _ := strings.Cut(line, " ")
-	r, err := http.NewRequestWithContext(b.t.Context(), method, b.server.URL+path, strings.NewReader(body))
-	require.NoError(b.t, err)
+	r := must(http.NewRequestWithContext(b.t.Context(), method, b.server.URL+path, strings.NewReader(body)))
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
 	}
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
-	resp, err := b.server.Client().Do(r)
-	require.NoError(b.t, err)
+	resp := must(b.server.Client().Do(r))
 	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	require.NoError(b.t, err)
+	data := must(io.ReadAll(resp.Body))
 	return answer{resp.StatusCode, resp.Header, string(data)}
 }
 
 // start starts a run and follows it until it is done or waits.
 func (b *bench) start(key string) api.Run {
 	b.t.Helper()
-	a, err := b.client.Start(b.t.Context(), api.Start{Agent: "payer", Message: json.RawMessage(`"pay 5"`), Key: key})
-	require.NoError(b.t, err)
+	a := must(b.client.Start(b.t.Context(), api.Start{Agent: "payer", Message: json.RawMessage(`"pay 5"`), Key: key}))
 	return b.waitUntilParked(a.ID)
 }
 
@@ -287,12 +277,11 @@ func (b *bench) waitUntilParked(run string) api.Run {
 	b.t.Helper()
 	after := ""
 	for {
-		r, err := b.client.Run(b.t.Context(), run)
-		require.NoError(b.t, err)
+		r := must(b.client.Run(b.t.Context(), run))
 		if r.Resting() {
 			return r
 		}
-		err = b.client.Follow(b.t.Context(), run, after, func(e api.Event) error {
+		err := b.client.Follow(b.t.Context(), run, after, func(e api.Event) error {
 			after = e.ID
 			if e.Type == "parked" {
 				return errParked

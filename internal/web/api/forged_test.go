@@ -45,8 +45,7 @@ func (b *bench) approvedBy(who string, run api.Run, request string) api.Run {
 // pending is the oldest request of a run that nobody has decided.
 func (b *bench) pending(run api.Run) string {
 	b.t.Helper()
-	page, err := b.client.FindApprovals(b.t.Context(), approval.Query{Run: run.ID})
-	require.NoError(b.t, err)
+	page := must(b.client.FindApprovals(b.t.Context(), approval.Query{Run: run.ID}))
 	require.NotEmpty(b.t, page.Items, "people are asked")
 	return page.Items[0].ID
 }
@@ -182,8 +181,7 @@ func TestAForgedRequestLetsNothingRun(t *testing.T) {
 func TestAForgedOrderLetsNothingRun(t *testing.T) {
 	executions := func(b *bench, run api.Run) int {
 		b.t.Helper()
-		page, err := b.client.Calls(b.t.Context(), run.ID, "", 0)
-		require.NoError(b.t, err)
+		page := must(b.client.Calls(b.t.Context(), run.ID, "", 0))
 		return page.Items[0].Executions
 	}
 	for name, c := range forgeries {
@@ -224,8 +222,7 @@ func TestAForgedOrderLetsNothingRun(t *testing.T) {
 func TestAForgedStandingGrantLetsNothingRun(t *testing.T) {
 	grants := func(b *bench) []store.Item {
 		b.t.Helper()
-		p, err := b.table.Query(b.t.Context(), store.Range{PK: "T#" + local.Tenant + "#GRANT#payer"})
-		require.NoError(b.t, err)
+		p := must(b.table.Query(b.t.Context(), store.Range{PK: "T#" + local.Tenant + "#GRANT#payer"}))
 		return p.Items
 	}
 	granted := func(b *bench, who ...string) {
@@ -394,8 +391,7 @@ func TestA8WhatWasEditedIsApprovedAsSeen(t *testing.T) {
 				require.JSONEq(t, `{"amount":50}`, string(p.Approval.Decisions[0].Args), "it shows what there is to be seen")
 				require.Len(t, p.Approval.Decisions, 1)
 			}
-			a, err := b.client.Approval(t.Context(), run.Waiting[0].Approval)
-			require.NoError(t, err)
+			a := must(b.client.Approval(t.Context(), run.Waiting[0].Approval))
 			require.Equal(t, approval.Pending, a.Status)
 			got := b.do(decide, strings.Replace(last, "DIGEST", a.Digest, 1), api.AsHeader, bo)
 			require.Equal(t, http.StatusOK, got.status, got.body)

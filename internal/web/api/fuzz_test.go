@@ -31,8 +31,7 @@ func FuzzReadMessage(f *testing.F) {
 			require.Contains(t, []api.ProblemType{api.InvalidRequest, api.TooLarge}, p.Type)
 			return
 		}
-		again, err := json.Marshal(said)
-		require.NoError(t, err)
+		again := must(json.Marshal(said))
 		back, err := api.ReadMessage("message", again)
 		require.NoError(t, err, "%s", again)
 		require.Equal(t, said, back)

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,9 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -36,22 +34,30 @@ func TestForgedCursors(t *testing.T) {
 	require.NotContains(t, got.body, "globex")
 }
 
-// Deployed, an error says what a client is to do; what the infrastructure said of itself is for the log alone.
-func TestUnavailableTellsNothing(t *testing.T) {
+// Until the backend is ready nothing is done. Deployed, an error says what a client is to do; what the infrastructure
+// said of itself is for the log alone, which names the route and nothing of the request.
+func TestUntilTheBackendIsReady(t *testing.T) {
 	const said = "arn:aws:dynamodb:eu-central-1:123456789012:table/runs"
-	for _, local := range []bool{false, true} {
-		b := newBench(t, pay)
-		var logged bytes.Buffer
-		b.backend.Log = slog.New(slog.NewTextHandler(&logged, nil))
-		b.backend.Local = local
-		broken := brokenJournal{err: fmt.Errorf("load run x: %w: %s", store.ErrThrottled, said)}
-		b.backend.Journal = broken
-		b.serve()
-		p := problemIn(t, b.do("GET /v1/runs/"+noRun, ""), 503, api.Unavailable)
-		require.Equal(t, local, strings.Contains(p.Detail, said))
-		require.Contains(t, logged.String(), said, "an operator sees why clients are sent away")
-		require.Contains(t, logged.String(), "GET /v1/runs/{id}")
-		require.NotContains(t, logged.String(), noRun)
+	b, run := newWaiting(t)
+	for _, c := range []struct {
+		err    error
+		status int
+		kind   api.ProblemType
+	}{
+		{errors.New(said), 500, api.Internal}, {fmt.Errorf("%w: %s", store.ErrThrottled, said), 503, api.Unavailable},
+	} {
+		for _, local := range []bool{false, true} {
+			var logged bytes.Buffer
+			b.backend.Log, b.backend.Local = slog.New(slog.NewTextHandler(&logged, nil)), local
+			b.backend.Ready = func(context.Context) error { return c.err }
+			b.serve()
+			p := problemIn(t, b.do("POST /v1/runs/"+run.ID+"/cancel", ""), c.status, c.kind)
+			require.Equal(t, local, strings.Contains(p.Detail, said))
+			require.Contains(t, logged.String(), said, "an operator sees why clients are sent away")
+			require.Contains(t, logged.String(), "POST /v1/runs/{id}/cancel")
+			require.NotContains(t, logged.String(), run.ID)
+			require.Equal(t, run, b.waitUntilParked(run.ID), "looking needs nothing")
+		}
 	}
 }
 
@@ -144,8 +150,7 @@ func TestSearchingAListIsBounded(t *testing.T) {
 	t.Cleanup(b.server.Close)
 	for _, limit := range []int{1, 200} {
 		journal.asked = 0
-		p, err := b.client.Runs(t.Context(), api.RunQuery{Agent: "payer", Limit: limit})
-		require.NoError(t, err)
+		p := must(b.client.Runs(t.Context(), api.RunQuery{Agent: "payer", Limit: limit}))
 		require.Empty(t, p.Items)
 		require.NotEmpty(t, p.Cursor)
 		require.LessOrEqual(t, journal.asked, 20)
@@ -157,8 +162,7 @@ func TestNothingBehindTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newUnserved(t, `{"text": "Done."}`)
 		id := b.begun()
-		l, err := b.backend.Journal.Load(t.Context(), "default", id)
-		require.NoError(t, err)
+		l := must(b.backend.Journal.Load(t.Context(), "default", id))
 		require.Equal(t, run.RunDone, l.State.Status)
 		last := l.State.Entries - 1
 		for _, c := range []struct {
@@ -188,100 +192,27 @@ func TestUnauthenticatedSaysHow(t *testing.T) {
 	require.Equal(t, "Bearer", got.header.Get("WWW-Authenticate"))
 }
 
-// mistake is one mistake of a client, made on every route that can meet it.
-type mistake struct {
-	name   string
-	status int
-	kind   api.ProblemType
-	detail string // what each detail contains
-	meets  func(op string) bool
-	// change changes a request that would be accepted.
-	change func(line, body string) (wrongLine, wrongBody string)
-	header []string
-}
-
-// The same mistake gets the same answer on every route: type, title and status, and the detail but for ids and paths. Nothing is done.
-func TestTheSameFaultIsTheSameProblem(t *testing.T) {
+// Every route refuses another method and names its own, and refuses who is nobody, or has no token of the guard.
+// Nothing is done. TestA9OtherTenantsAreNobodys has what is another tenant's, TestBadBodies and the others what is
+// malformed.
+func TestEveryRouteRefuses(t *testing.T) {
 	d, b := readDocument(t), newBench(t, pay)
 	own := b.start("k")
-	foreign, err := b.Starter.Start(t.Context(), runtime.Start{
-		Tenant: "globex", Agent: b.agent(), Message: []run.UserBlock{{Block: run.Text{Text: "x"}}},
-	})
-	require.NoError(t, err)
-	var asked []approval.Approval
-	require.Eventually(t, func() bool {
-		var err error
-		asked, _, err = approval.List(t.Context(), b.backend.Table, "globex", approval.Query{Status: approval.Pending, Limit: 1})
-		return err == nil && len(asked) == 1
-	}, time.Minute, time.Millisecond)
-	hasBody := func(op string) bool { return d.body(op) != nil }
-	isList := func(op string) bool { return slices.Contains(d.parameters(op, "query"), "limit") }
-	ofRun := func(op string) bool { return strings.Contains(op, "/runs/{id}") }
-	ofApproval := func(op string) bool { return strings.Contains(op, "/approvals/{id}") }
+	refused := func(op, line string, status int, kind api.ProblemType, headers ...string) (http.Header, api.Problem) {
+		t.Helper()
+		got := b.do(line, d.example(op), headers...)
+		d.check(t, op, got)
+		return got.header, problemIn(t, got, status, kind)
+	}
 	hasCaller := func(op string) bool { return !strings.Contains(op, "{token}") }
-	every := func(string) bool { return true }
-	query := func(text string) func(string, string) (string, string) {
-		return func(line, body string) (string, string) { return line + "?" + text, body }
-	}
-	body := func(text string) func(string, string) (string, string) {
-		return func(line, _ string) (string, string) { return line, text }
-	}
-	id := func(text string) func(string, string) (string, string) {
-		return func(line, body string) (string, string) {
-			return strings.NewReplacer(own.ID, text, own.Waiting[0].Approval, text).Replace(line), body
+	for _, op := range api.Routes() {
+		line := real(op, own)
+		method, path, _ := strings.Cut(line, " ")
+		header, _ := refused(op, "PATCH "+path, http.StatusMethodNotAllowed, api.BadMethod)
+		require.Contains(t, strings.Split(header.Get("Allow"), ", "), method, op)
+		if hasCaller(op) {
+			refused(op, line, http.StatusForbidden, api.NotAllowed, api.AsHeader, "nobody")
 		}
-	}
-	same := func(line, body string) (string, string) { return line, body }
-	for _, f := range []mistake{
-		{"a method", 405, api.BadMethod, "got PATCH, want ", every, func(line, _ string) (string, string) {
-			_, path, _ := strings.Cut(line, " ")
-			return "PATCH " + path, ""
-		}, nil},
-		{"nobody in particular", 403, api.NotAllowed, "nobody", hasCaller, same, []string{api.AsHeader, "nobody"}},
-		{"a broken query", 400, api.InvalidRequest, "the query: ", every, query("a=%zz"), nil},
-		{"no limit", 400, api.InvalidRequest, `limit: got "0", want 1 to 200`, isList, query("limit=0"), nil},
-		{"too much", 400, api.InvalidRequest, `limit: got "201", want 1 to 200`, isList, query("limit=201"), nil},
-		{"a limit twice", 400, api.InvalidRequest, `"limit" is given 2 times`, isList, query("limit=1&limit=1"), nil},
-		{"a forged cursor", 400, api.InvalidRequest, `cursor: got "x", want one that a page gave`, isList, query("cursor=x"), nil},
-		{"no run", 404, api.RunNotFound, noRun, ofRun, id(noRun), nil},
-		{"no run's id", 404, api.RunNotFound, "x", ofRun, id("x"), nil},
-		{"another tenant's run", 404, api.RunNotFound, foreign.Run, ofRun, id(foreign.Run), nil},
-		{"no request", 404, api.ApprovalNotFound, noApproval, ofApproval, id(noApproval), nil},
-		{"no request's id", 404, api.ApprovalNotFound, "x", ofApproval, id("x"), nil},
-		{"another tenant's request", 404, api.ApprovalNotFound, asked[0].ID, ofApproval, id(asked[0].ID), nil},
-		{"broken JSON", 400, api.InvalidRequest, "the body: ", hasBody, body(`{`), nil},
-		{"no object", 400, api.InvalidRequest, "the body: want an object", hasBody, body(`null`), nil},
-		{"an unknown key", 400, api.InvalidRequest, `"/zzz": want a known key`, hasBody, body(`{"zzz":1}`), nil},
-		{"a key twice", 400, api.InvalidRequest, "the body: ", hasBody, body(`{"zzz":1,"zzz":1}`), nil},
-		{"another type", 415, api.BadMediaType, `got Content-Type "text/plain", want application/json`, hasBody, same,
-			[]string{"Content-Type", "text/plain"}},
-		{"a body that is too large", 413, api.TooLarge, "the body is larger than 262144 bytes", func(op string) bool { return hasBody(op) && !strings.Contains(op, "/chat/") },
-			body(`{"note":"` + strings.Repeat("x", 256<<10) + `"}`), nil},
-	} {
-		t.Run(f.name, func(t *testing.T) {
-			var first *api.Problem
-			for _, op := range api.Routes() {
-				if !f.meets(op) {
-					continue
-				}
-				line, text := f.change(real(op, own), d.example(op))
-				got := b.do(line, text, f.header...)
-				p := problemIn(t, got, f.status, f.kind)
-				d.check(t, op, got)
-				require.Contains(t, p.Detail, f.detail, op)
-				if first == nil {
-					first = &p
-				}
-				require.Equal(t, first.Title, p.Title, op)
-				if f.status != http.StatusNotFound && f.status != http.StatusMethodNotAllowed {
-					require.Equal(t, first.Detail, p.Detail, op)
-				}
-				method, _, _ := strings.Cut(op, " ")
-				allowed := slices.Contains(strings.Split(got.header.Get("Allow"), ", "), method)
-				require.Equal(t, f.status == http.StatusMethodNotAllowed, allowed, op)
-			}
-			require.NotNil(t, first, "no route meets it")
-		})
 	}
 	require.Equal(t, own, b.waitUntilParked(own.ID), "nothing was done")
 	require.Empty(t, b.paid)
@@ -292,14 +223,11 @@ func TestTheSameFaultIsTheSameProblem(t *testing.T) {
 	b.server.Config.Handler = api.Guard{Token: devToken, Port: port}.Protect(api.Handler(b.backend))
 	b.server.Start()
 	for _, op := range api.Routes() {
-		if !hasCaller(op) {
-			continue
+		if hasCaller(op) {
+			header, p := refused(op, real(op, own), http.StatusUnauthorized, api.Unauthenticated)
+			require.NotEmpty(t, header.Get("WWW-Authenticate"))
+			require.Contains(t, p.Detail, "want the token", op)
 		}
-		got := b.do(real(op, own), d.example(op))
-		p := problemIn(t, got, http.StatusUnauthorized, api.Unauthenticated)
-		d.check(t, op, got)
-		require.NotEmpty(t, got.header.Get("WWW-Authenticate"))
-		require.Contains(t, p.Detail, "want the token", op)
 	}
 }
 

@@ -2,7 +2,6 @@ package api_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -16,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/run"
@@ -24,66 +22,21 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-func types(events []api.Event) []string {
-	var out []string
-	for _, e := range events {
-		out = append(out, e.Type)
-	}
-	return out
-}
-
-func TestEventsInPages(t *testing.T) {
-	b, one := newWaiting(t)
-	whole, err := b.client.Events(t.Context(), one.ID, "", 0)
-	require.NoError(t, err)
-	require.Equal(t, []string{"run_started", "replied", "call_suspended", "parked"}, types(whole.Items))
-	all := everyPage(t, func(after string) (api.Page[api.Event], error) {
-		return b.client.Events(t.Context(), one.ID, after, 1)
-	})
-	require.Equal(t, whole.Items, all)
-	fact, err := all[1].Fact()
-	require.NoError(t, err)
-	require.Equal(t, "I will pay.", fact.(run.Replied).Text)
-	after, err := b.client.Events(t.Context(), one.ID, "0", 0)
-	require.NoError(t, err)
-	require.Equal(t, whole.Items[1:], after.Items, "after an entry, none of its events")
-}
-
-var errEnough = errors.New("enough")
-
-func TestStreamResumesWhereItEnded(t *testing.T) {
-	b, run := newWaiting(t)
-	var got []api.Event
-	collect := func(until string) func(api.Event) error {
-		return func(e api.Event) error {
-			got = append(got, e)
-			if e.Type == until {
-				return errEnough
-			}
-			return nil
-		}
-	}
-	require.ErrorIs(t, b.client.Follow(t.Context(), run.ID, "", collect("replied")), errEnough)
-	require.ErrorIs(t, b.client.Follow(t.Context(), run.ID, got[len(got)-1].ID, collect("parked")), errEnough)
-	b.decided(run, approval.Approve)
-	require.NoError(t, b.client.Follow(t.Context(), run.ID, got[len(got)-1].ID, collect("")), "the end of the run ends the stream")
-	whole, err := b.client.Events(t.Context(), run.ID, "", 200)
-	require.NoError(t, err)
-	require.Equal(t, whole.Items, got)
-	require.Equal(t, "finished", got[len(got)-1].Type, "%v", types(got))
-	require.NoError(t, b.client.Follow(t.Context(), run.ID, got[len(got)-1].ID, collect("")), "of a run that is done, at once")
-}
-
 func TestStreamForm(t *testing.T) {
 	b := newBench(t, `{"text": "a < b & c"}`)
-	run := b.start("k")
-	got := b.do("GET /v1/runs/"+run.ID+"/events", "", "Accept", "text/event-stream")
+	one := b.start("k")
+	got := b.do("GET /v1/runs/"+one.ID+"/events", "", "Accept", "text/event-stream")
 	require.Equal(t, "text/event-stream", got.header.Get("Content-Type"))
 	require.Contains(t, got.body, "id: 0.0\nevent: run_started\ndata: {\"id\":\"0.0\",\"seq\":0,")
 	require.Contains(t, got.body, `"text":"a < b & c"`)
-	resumed := b.do("GET /v1/runs/"+run.ID+"/events", "", "Accept", "text/event-stream", "Last-Event-ID", "0.0")
+	resumed := b.do("GET /v1/runs/"+one.ID+"/events", "", "Accept", "text/event-stream", "Last-Event-ID", "0.0")
 	require.NotContains(t, resumed.body, "id: 0.0")
 	require.Contains(t, resumed.body, "event: finished")
+
+	page := must(b.client.Events(t.Context(), one.ID, "0", 0))
+	require.Equal(t, []string{"replied", "finished"}, []string{page.Items[0].Type, page.Items[1].Type}, "behind entry 0")
+	fact := must(page.Items[0].Fact())
+	require.Equal(t, "a < b & c", fact.(run.Replied).Text)
 }
 
 // A stream of a run that stands still ends after its window, and a closed feed ends it at once.
@@ -138,8 +91,7 @@ func TestHeldBackAnswerIsBounded(t *testing.T) {
 		run.Replied{Model: "m", Text: strings.Repeat("x", 300<<10)},
 	}})
 	require.NoError(t, err)
-	entry, err := run.UnmarshalEntry(big)
-	require.NoError(t, err)
+	entry := must(run.UnmarshalEntry(big))
 	many := longJournal{Journal: b.backend.Journal}
 	for i := range int64(20) {
 		entry.Seq = i
